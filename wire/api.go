@@ -1,0 +1,139 @@
+package wire
+
+// EnqueueReply confirms an enqueue: the message is on disk or finished.
+type EnqueueReply struct {
+	ID        string `json:"id"` // a UUID; of the first one if Duplicate
+	Queue     string `json:"queue"`
+	Duplicate bool   `json:"duplicate,omitempty"`
+}
+
+// ConsumeReply answers a [ConsumeRequest].
+type ConsumeReply struct {
+	Deliver             string `json:"deliver"` // the subject of the deliveries
+	MaxInFlight         int    `json:"max_in_flight"`
+	VisibilityTimeoutMs int64  `json:"visibility_timeout_ms"`
+	Left                bool   `json:"left,omitempty"` // the name was registered and is not any more
+}
+
+// QueueDeleteReply answers a [QueueDeleteRequest].
+type QueueDeleteReply struct {
+	Deleted int64 `json:"deleted"` // messages, those of the dead letter queue included
+}
+
+// QueueList answers a [ListRequest].
+type QueueList struct {
+	Total  int            `json:"total"` // of all pages
+	Queues []QueueSummary `json:"queues"`
+}
+
+// QueueSummary is a queue in one line. A message counts in exactly one of
+// Pending, Delayed and InFlight.
+type QueueSummary struct {
+	Name        string `json:"name"`
+	Pending     int64  `json:"pending"`
+	Delayed     int64  `json:"delayed"`
+	InFlight    int64  `json:"in_flight"`
+	Consumers   int    `json:"consumers"`
+	Bytes       int64  `json:"bytes"`         // payloads and headers of all messages
+	OldestAgeMs int64  `json:"oldest_age_ms"` // of the oldest unfinished message, 0 if there is none
+	DLQ         string `json:"dlq,omitempty"` // absent for a dead letter queue
+}
+
+// QueueInfo answers a [QueueInspectRequest].
+type QueueInfo struct {
+	QueueSummary
+	Settings     QueueSettings    `json:"settings"`
+	Quantum      int64            `json:"quantum"`
+	Flows        int              `json:"flows"` // active ones, all of them
+	ConsumerList []ConsumerInfo   `json:"consumer_list"`
+	TopFlows     []FlowInfo       `json:"top_flows"` // those with the most pending messages
+	Hooks        []HookInfo       `json:"hooks"`
+	Counters     map[string]int64 `json:"counters"` // since the start of the process
+}
+
+// ConsumerInfo is a registered consumer, or a waiting fetch.
+type ConsumerInfo struct {
+	Name        string `json:"name"`
+	MaxInFlight int    `json:"max_in_flight"`
+	InFlight    int    `json:"in_flight"`
+	Credit      int    `json:"credit"` // how many more it may get
+	Fetch       bool   `json:"fetch"`
+	ExpiresAt   string `json:"expires_at,omitempty"` // RFC 3339, absent if never
+}
+
+// FlowInfo is a flow with pending messages.
+type FlowInfo struct {
+	Key     string  `json:"key"`
+	Weight  float64 `json:"weight"`
+	Deficit float64 `json:"deficit"`
+	Pending int64   `json:"pending"`
+	Share   float64 `json:"share"` // its weight among all active flows, 0 to 1
+}
+
+// HookInfo is the state of a hook and its circuit. Counts are since the start
+// of the process.
+type HookInfo struct {
+	Hook                string `json:"hook"`  // on_enqueue or on_failure
+	State               string `json:"state"` // closed, open or half-open
+	Runs                int64  `json:"runs"`
+	Failures            int64  `json:"failures"`
+	Bypassed            int64  `json:"bypassed"` // not run because the circuit was open
+	Warnings            int64  `json:"warnings"` // fields that took their defaults
+	ConsecutiveFailures int    `json:"consecutive_failures"`
+	LastError           string `json:"last_error,omitempty"`
+}
+
+// HookResetReply answers a [HookResetRequest] with the hooks after it.
+type HookResetReply struct {
+	Queue string     `json:"queue"`
+	Hooks []HookInfo `json:"hooks"`
+}
+
+// ConfigSetReply answers a [ConfigSetRequest].
+type ConfigSetReply struct {
+	Key      string  `json:"key"`
+	Value    string  `json:"value"`
+	Previous *string `json:"previous"` // null if the key was not set
+}
+
+// ConfigEntry is one key of the runtime configuration. It answers config-get,
+// and config-delete with what was deleted.
+type ConfigEntry struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// ConfigList answers a [ConfigListRequest].
+type ConfigList struct {
+	Total   int           `json:"total"` // of all pages
+	Entries []ConfigEntry `json:"entries"`
+}
+
+// RedriveReply answers a [RedriveRequest].
+type RedriveReply struct {
+	Redriven int64 `json:"redriven"`
+}
+
+// Types of events.
+const (
+	EventQueueCreated       = "queue-created"
+	EventQueueUpdated       = "queue-updated"
+	EventQueueDeleted       = "queue-deleted"
+	EventConfigChanged      = "config-changed"       // tail: key
+	EventRefused            = "refused"              // an enqueue without reply
+	EventDeadLettered       = "dead-lettered"        // tail: source queue
+	EventRedriven           = "redriven"             // tail: source queue
+	EventCircuitChanged     = "circuit-changed"      // tail: circuit key
+	EventHookCircuitChanged = "hook-circuit-changed" // tail: queue
+	EventConsumerJoined     = "consumer-joined"
+	EventConsumerLost       = "consumer-lost"
+)
+
+// Event is the body of an event.
+type Event struct {
+	Type  string         `json:"type"`
+	Time  string         `json:"time"` // RFC 3339 with nanoseconds, UTC
+	Queue string         `json:"queue,omitempty"`
+	Key   string         `json:"key,omitempty"`
+	Data  map[string]any `json:"data,omitempty"`
+}

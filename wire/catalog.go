@@ -1,0 +1,144 @@
+package wire
+
+import "slices"
+
+// Numbers of errors. They are part of the protocol: a number is never reused
+// and never changes its meaning. The last three digits are the class; what
+// stands before them counts the errors of the class, starting with 10.
+const (
+	// Requests and subjects.
+	CodeBadJSON         = 10400
+	CodeUnknownField    = 11400
+	CodeBadField        = 12400
+	CodeBadReplySubject = 13400
+	CodeBadSubject      = 14400
+
+	// Names.
+	CodeBadQueueName    = 15400
+	CodeReservedName    = 16400
+	CodeBadConsumerName = 17400
+	CodeBadConfigKey    = 18400
+
+	// Queues.
+	CodeBadQueueSettings = 19400
+	CodeHookLoad         = 20400
+	CodeNotForDLQ        = 21400
+	CodeOnlyForDLQ       = 22400
+	CodeQueueNotFound    = 10404
+	CodeQueueExists      = 11409
+	CodeQueueNotEmpty    = 12409
+
+	// Enqueue.
+	CodeBadDelay           = 23400
+	CodeBadNotBefore       = 24400
+	CodeDelayAndNotBefore  = 25400
+	CodeBadTTL             = 26400
+	CodeBadMsgID           = 27400
+	CodeHeaderRepeated     = 28400
+	CodeBadHeaderName      = 29400
+	CodeMessageTooLarge    = 10413
+	CodeBacklogMessages    = 10429
+	CodeBacklogBytes       = 11429
+	CodeBacklogUncommitted = 12429
+
+	// Acks.
+	CodeTokenRefused    = 30400
+	CodeBadAckPayload   = 31400
+	CodeBadAckStatus    = 32400
+	CodeBadAckHeader    = 33400
+	CodeMessageNotFound = 11404
+	CodeLeaseLost       = 10409
+
+	// Runtime configuration.
+	CodeBadConfigValue    = 34400
+	CodeConfigKeyNotFound = 12404
+	CodeConfigMismatch    = 13409
+
+	// Hooks.
+	CodeHookNotFound = 13404
+
+	// The sidecar itself.
+	CodeLimitReached   = 13429
+	CodeOutcomeUnknown = 10500
+	CodeInternal       = 11500
+	CodeDraining       = 10503
+	CodeStoreFailed    = 11503
+)
+
+// Entry describes one error number.
+type Entry struct {
+	ErrCode int    // the number
+	Code    int    // its class
+	Name    string // a short name, stable, for metrics labels and docs
+	Meaning string // one sentence: what it means and what to do
+}
+
+// Catalog returns all errors that fila sends, grouped by subject.
+func Catalog() []Entry { return slices.Clone(catalog) }
+
+// ErrName returns the short name of an error number, or "unknown". Its values
+// are few and fixed, which makes it a good metrics label.
+func ErrName(errCode int) string {
+	for i := range catalog {
+		if catalog[i].ErrCode == errCode {
+			return catalog[i].Name
+		}
+	}
+	return "unknown"
+}
+
+func entry(errCode int, name, meaning string) Entry {
+	return Entry{ErrCode: errCode, Code: errCode % 1000, Name: name, Meaning: meaning}
+}
+
+var catalog = []Entry{
+	entry(CodeBadJSON, "bad_json", "The body of the request is not one JSON object, or a field has the wrong type."),
+	entry(CodeUnknownField, "unknown_field", "The request has a field that this request does not know, or has one twice."),
+	entry(CodeBadField, "bad_field", "A field of the request is missing or out of its range."),
+	entry(CodeBadReplySubject, "bad_reply_subject", "The reply subject lies under fila's own prefix, or is not an inbox where one is needed."),
+	entry(CodeBadSubject, "bad_subject", "The subject is not formed as the protocol says."),
+
+	entry(CodeBadQueueName, "bad_queue_name", "The queue name is not 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts."),
+	entry(CodeReservedName, "reserved_name", "Queue names that end in .dlq belong to dead letter queues, which are made with their queue."),
+	entry(CodeBadConsumerName, "bad_consumer_name", "The consumer name is not 1 to 64 bytes of A-Za-z0-9_-."),
+	entry(CodeBadConfigKey, "bad_config_key", "The configuration key is too long or not legal at the end of a subject."),
+
+	entry(CodeBadQueueSettings, "bad_queue_settings", "A setting of the queue is out of its range; the description names it and what is allowed."),
+	entry(CodeHookLoad, "hook_load", "The hook's script does not compile or does not define its function; the description has line and column."),
+	entry(CodeNotForDLQ, "not_for_dlq", "The operation is not for a dead letter queue: it takes no messages from producers and goes with its queue."),
+	entry(CodeOnlyForDLQ, "only_for_dlq", "The operation is for a dead letter queue, whose name ends in .dlq."),
+	entry(CodeQueueNotFound, "queue_not_found", "There is no queue of this name."),
+	entry(CodeQueueExists, "queue_exists", "The queue exists with other settings; use queue-update to change them."),
+	entry(CodeQueueNotEmpty, "queue_not_empty", "The queue or its dead letter queue has messages; force deletes them, too."),
+
+	entry(CodeBadDelay, "bad_delay", "Fila-Delay is not a Go duration from 0 to ten years."),
+	entry(CodeBadNotBefore, "bad_not_before", "Fila-Not-Before is not an RFC 3339 time within ten years."),
+	entry(CodeDelayAndNotBefore, "delay_and_not_before", "Fila-Delay and Fila-Not-Before are both given; only one may be."),
+	entry(CodeBadTTL, "bad_ttl", "Nats-TTL is not whole seconds, a Go duration or never, from one second to ten years."),
+	entry(CodeBadMsgID, "bad_msg_id", "Nats-Msg-Id is empty or longer than 256 bytes."),
+	entry(CodeHeaderRepeated, "header_repeated", "A header that fila understands is given several times with different values."),
+	entry(CodeBadHeaderName, "bad_header_name", "A header's name is not an RFC 7230 token, so NATS clients cannot deliver it."),
+	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers are larger than the server's max_payload less 8 KiB for the headers of deliveries."),
+	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),
+	entry(CodeBacklogBytes, "backlog_bytes_full", "The queue holds max_bytes bytes; retry later."),
+	entry(CodeBacklogUncommitted, "backlog_uncommitted", "More messages are waiting for the disk than fila keeps in memory; retry later."),
+
+	entry(CodeTokenRefused, "bad_token", "The token in the subject is malformed or was not made by this fila for this queue."),
+	entry(CodeBadAckPayload, "bad_ack_payload", "The payload is none of the ack payloads, or a delay in it is out of its range; the lease runs on."),
+	entry(CodeBadAckStatus, "bad_ack_status", "The ack has a Status header that fila does not understand there; the lease runs on."),
+	entry(CodeBadAckHeader, "bad_ack_header", "A header of the nack does not parse or is out of its range; the lease runs on."),
+	entry(CodeMessageNotFound, "message_not_found", "There is no such message in the queue."),
+	entry(CodeLeaseLost, "lease_lost", "The token is not the message's current lease: it was acked, nacked or has expired; nothing changes."),
+
+	entry(CodeBadConfigValue, "bad_config_value", "The value does not parse as what its key means, or is too long."),
+	entry(CodeConfigKeyNotFound, "config_key_not_found", "The configuration has no such key."),
+	entry(CodeConfigMismatch, "config_mismatch", "The key does not have the value that if_value expects; nothing changes."),
+
+	entry(CodeHookNotFound, "hook_not_found", "The queue has no such hook."),
+
+	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of something is reached; retry later or raise it."),
+	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed and nobody knows whether it reached the disk; retry with the same Nats-Msg-Id."),
+	entry(CodeInternal, "internal", "fila has a defect or met a state that it does not expect; its log says more."),
+	entry(CodeDraining, "draining", "fila is shutting down and takes nothing new; retry when it, or its successor, is back."),
+	entry(CodeStoreFailed, "store_failed", "The store does not work, for example because the disk is full or broken; nothing was taken."),
+}

@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// MaxDelay is the longest delay and the longest TTL of a message: ten years
+	// of 365 days.
+	MaxDelay = 10 * 365 * 24 * time.Hour
+	// MaxDedupeID is the length in bytes of the longest deduplication id.
+	MaxDedupeID = 256
+)
+
+// EnqueueOptions are what the headers of an enqueue ask for.
+type EnqueueOptions struct {
+	// DedupeID is the value of Nats-Msg-Id, 1 to 256 bytes; empty if absent.
+	DedupeID string
+	// NotBefore is the time before which the message must not be delivered, in
+	// Unix nanoseconds; 0 if it may be delivered at once.
+	NotBefore int64
+	// TTL is how long the message lives, from now on: at least one second; 0
+	// if it lives for ever.
+	TTL time.Duration
+}
+
+// ParseEnqueueHeaders reads the headers that fila understands on an enqueue,
+// with names in any case. now is in Unix nanoseconds. It refuses values that
+// it does not understand, a delay together with a not-before time, times more
+// than ten years away, and names that no client could deliver. A not-before
+// time that has passed is no delay.
+func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Error) {
+	var o EnqueueOptions
+	if len(h) == 0 {
+		return o, nil
+	}
+	f, err := collect(h)
+	if err != nil {
+		return EnqueueOptions{}, err
+	}
+	if f.delay.set && f.notBefore.set {
+		return EnqueueOptions{}, DelayAndNotBefore()
+	}
+	if f.msgID.set {
+		if f.msgID.value == "" || len(f.msgID.value) > MaxDedupeID {
+			return EnqueueOptions{}, BadMsgID(len(f.msgID.value))
+		}
+		o.DedupeID = f.msgID.value
+	}
+	if f.delay.set {
+		if o.NotBefore, err = parseDelay(f.delay.value, now); err != nil {
+			return EnqueueOptions{}, err
+		}
+	}
+	if f.notBefore.set {
+		if o.NotBefore, err = parseNotBefore(f.notBefore.value, now); err != nil {
+			return EnqueueOptions{}, err
+		}
+	}
+	if f.ttl.set {
+		if o.TTL, err = parseTTL(f.ttl.value); err != nil {
+			return EnqueueOptions{}, err
+		}
+	}
+	return o, nil
+}
+
+// field is the value of a header that may come once.
+type field struct {
+	value string
+	set   bool
+}
+
+func (f *field) add(name string, values []string) *Error {
+	for _, v := range values {
+		if f.set && f.value != v {
+			return HeaderRepeated(name)
+		}
+		f.value, f.set = v, true
+	}
+	return nil
+}
+
+type enqueueFields struct {
+	msgID, delay, notBefore, ttl field
+}
+
+// collect finds the understood headers in one pass and checks the names of
+// those that will be delivered.
+func collect(h map[string][]string) (enqueueFields, *Error) {
+	var f enqueueFields
+	for k, values := range h {
+		if !Reserved(k) {
+			if !legalHeaderName(k) {
+				return enqueueFields{}, BadHeaderName(k)
+			}
+			continue
+		}
+		var err *Error
+		switch {
+		case strings.EqualFold(k, HeaderMsgID):
+			err = f.msgID.add(HeaderMsgID, values)
+		case strings.EqualFold(k, HeaderDelay):
+			err = f.delay.add(HeaderDelay, values)
+		case strings.EqualFold(k, HeaderNotBefore):
+			err = f.notBefore.add(HeaderNotBefore, values)
+		case strings.EqualFold(k, HeaderTTL):
+			err = f.ttl.add(HeaderTTL, values)
+		}
+		if err != nil {
+			return enqueueFields{}, err
+		}
+	}
+	return f, nil
+}
+
+func parseDelay(v string, now int64) (int64, *Error) {
+	d, err := time.ParseDuration(strings.TrimSpace(v))
+	if err != nil || d < 0 || d > MaxDelay {
+		return 0, BadDelay(v)
+	}
+	if d == 0 {
+		return 0, nil
+	}
+	return now + int64(d), nil
+}
+
+func parseNotBefore(v string, now int64) (int64, *Error) {
+	t, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(v))
+	if err != nil {
+		return 0, BadNotBefore(v)
+	}
+	// Compared as times: years far away do not fit into nanoseconds.
+	from := time.Unix(0, now)
+	switch {
+	case !t.After(from):
+		return 0, nil
+	case t.After(from.Add(MaxDelay)):
+		return 0, BadNotBefore(v)
+	}
+	return t.UnixNano(), nil
+}
+
+// parseTTL reads a TTL as JetStream does: "never", a Go duration of at least a
+// second, or whole seconds.
+func parseTTL(v string) (time.Duration, *Error) {
+	s := strings.TrimSpace(v)
+	if strings.EqualFold(s, "never") {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		n, err := strconv.ParseUint(s, 10, 63)
+		if err != nil || n > uint64(MaxDelay/time.Second) {
+			return 0, BadTTL(v)
+		}
+		d = time.Duration(n) * time.Second
+	}
+	if d < time.Second || d > MaxDelay {
+		return 0, BadTTL(v)
+	}
+	return d, nil
+}

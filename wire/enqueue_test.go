@@ -1,0 +1,154 @@
+package wire
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+type header = map[string][]string
+
+var testNow = time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
+
+func TestParseEnqueueHeaders(t *testing.T) {
+	now := testNow.UnixNano()
+	for name, tc := range map[string]struct {
+		h    header
+		want EnqueueOptions
+	}{
+		"nil":                {nil, EnqueueOptions{}},
+		"empty":              {header{}, EnqueueOptions{}},
+		"others":             {header{"tenant": {"a", "b"}, "traceparent": {"x"}, "Fila-Id": {"1"}, "Nats-Stream": {"2"}}, EnqueueOptions{}},
+		"no values":          {header{HeaderDelay: {}, HeaderMsgID: nil}, EnqueueOptions{}},
+		"msg id":             {header{HeaderMsgID: {"a-1"}}, EnqueueOptions{DedupeID: "a-1"}},
+		"msg id, spaces":     {header{HeaderMsgID: {" a 1 "}}, EnqueueOptions{DedupeID: " a 1 "}},
+		"msg id, longest":    {header{HeaderMsgID: {strings.Repeat("x", 256)}}, EnqueueOptions{DedupeID: strings.Repeat("x", 256)}},
+		"msg id, other case": {header{"nats-msg-id": {"a"}}, EnqueueOptions{DedupeID: "a"}},
+		"msg id, upper case": {header{"NATS-MSG-ID": {"a"}}, EnqueueOptions{DedupeID: "a"}},
+		"canonical MIME":     {header{"Nats-Ttl": {"5"}}, EnqueueOptions{TTL: 5 * time.Second}},
+		"same value twice":   {header{HeaderMsgID: {"a", "a"}, "nats-msg-id": {"a"}}, EnqueueOptions{DedupeID: "a"}},
+		"delay":              {header{HeaderDelay: {"90s"}}, EnqueueOptions{NotBefore: now + int64(90*time.Second)}},
+		"delay, lower case":  {header{"fila-delay": {"1m30s"}}, EnqueueOptions{NotBefore: now + int64(90*time.Second)}},
+		"delay, spaces":      {header{HeaderDelay: {" 1ms "}}, EnqueueOptions{NotBefore: now + int64(time.Millisecond)}},
+		"delay 0":            {header{HeaderDelay: {"0"}}, EnqueueOptions{}},
+		"delay 0s":           {header{HeaderDelay: {"0s"}}, EnqueueOptions{}},
+		"delay, longest":     {header{HeaderDelay: {"87600h"}}, EnqueueOptions{NotBefore: now + int64(MaxDelay)}},
+		"not before":         {header{HeaderNotBefore: {"2030-01-02T03:04:06Z"}}, EnqueueOptions{NotBefore: testNow.Truncate(time.Second).Add(time.Second).UnixNano()}},
+		"not before, zone":   {header{HeaderNotBefore: {"2030-01-02T05:04:06.5+02:00"}}, EnqueueOptions{NotBefore: testNow.Truncate(time.Second).Add(1500 * time.Millisecond).UnixNano()}},
+		"not before, past":   {header{HeaderNotBefore: {"2029-01-01T00:00:00Z"}}, EnqueueOptions{}},
+		"not before, now":    {header{HeaderNotBefore: {testNow.Format(time.RFC3339Nano)}}, EnqueueOptions{}},
+		"not before, year 1": {header{HeaderNotBefore: {"0001-01-01T00:00:00Z"}}, EnqueueOptions{}},
+		"not before, last":   {header{HeaderNotBefore: {testNow.Add(MaxDelay).Format(time.RFC3339Nano)}}, EnqueueOptions{NotBefore: now + int64(MaxDelay)}},
+		"ttl, seconds":       {header{HeaderTTL: {"60"}}, EnqueueOptions{TTL: time.Minute}},
+		"ttl, duration":      {header{HeaderTTL: {"1m30s"}}, EnqueueOptions{TTL: 90 * time.Second}},
+		"ttl, fraction":      {header{HeaderTTL: {"1.5s"}}, EnqueueOptions{TTL: 1500 * time.Millisecond}},
+		"ttl, least":         {header{HeaderTTL: {"1"}}, EnqueueOptions{TTL: time.Second}},
+		"ttl, most":          {header{HeaderTTL: {"315360000"}}, EnqueueOptions{TTL: MaxDelay}},
+		"ttl never":          {header{HeaderTTL: {"never"}}, EnqueueOptions{}},
+		"ttl Never":          {header{HeaderTTL: {"Never"}}, EnqueueOptions{}},
+		"all": {
+			header{HeaderMsgID: {"a"}, HeaderDelay: {"1s"}, HeaderTTL: {"2s"}},
+			EnqueueOptions{DedupeID: "a", NotBefore: now + int64(time.Second), TTL: 2 * time.Second},
+		},
+	} {
+		got, err := ParseEnqueueHeaders(tc.h, now)
+		require.Nil(t, err, name)
+		require.Equal(t, tc.want, got, name)
+	}
+}
+
+func TestParseEnqueueHeadersRefused(t *testing.T) {
+	now := testNow.UnixNano()
+	delays := []string{"", " ", "30", "-1s", "1", "soon", "NaN", "Inf", "1e3s", "87600h1ns", "9223372036854775807h", "1s 2s", "10y", "null", "+-1s"}
+	notBefores := []string{
+		"", "tomorrow", "1700000000", "2030-01-02", "2030-01-02 03:04:05Z", "2030-13-01T00:00:00Z", "2030-02-30T00:00:00Z",
+		"2030-01-02T03:04:05", "2041-01-01T00:00:00Z", "9999-12-31T23:59:59Z", testNow.Add(MaxDelay + 1).Format(time.RFC3339Nano),
+	}
+	ttls := []string{"", "0", "0s", "-1", "-1s", "999ms", "0.5", "1.5", "abc", "315360001", "87600h1ns", "9223372036854775807", "18446744073709551617", "nevers", "1e3", "0x10", "1_000", "+5"}
+
+	check := func(h header, code int, text string) {
+		t.Helper()
+		got, err := ParseEnqueueHeaders(h, now)
+		require.NotNil(t, err, "%v", h)
+		require.Equal(t, code, err.ErrCode, "%v", h)
+		require.Equal(t, 400, err.Code)
+		require.Contains(t, err.Description, text)
+		require.Zero(t, got)
+	}
+	for _, v := range delays {
+		check(header{HeaderDelay: {v}}, CodeBadDelay, "Fila-Delay")
+		check(header{"FILA-DELAY": {v}}, CodeBadDelay, "Fila-Delay")
+	}
+	for _, v := range notBefores {
+		check(header{HeaderNotBefore: {v}}, CodeBadNotBefore, "Fila-Not-Before")
+	}
+	for _, v := range ttls {
+		check(header{HeaderTTL: {v}}, CodeBadTTL, "Nats-TTL")
+	}
+	check(header{HeaderMsgID: {""}}, CodeBadMsgID, "0 bytes")
+	check(header{HeaderMsgID: {strings.Repeat("x", 257)}}, CodeBadMsgID, "257 bytes: allowed are 1 to 256")
+	check(header{HeaderDelay: {"1s"}, HeaderNotBefore: {"2030-01-02T03:04:06Z"}}, CodeDelayAndNotBefore, "only one")
+	check(header{HeaderDelay: {"0"}, "fila-not-before": {"x"}}, CodeDelayAndNotBefore, "only one")
+	for _, name := range []string{HeaderMsgID, HeaderDelay, HeaderNotBefore, HeaderTTL} {
+		check(header{name: {"1", "2"}}, CodeHeaderRepeated, name)
+		check(header{name: {"1"}, strings.ToUpper(name): {"2"}}, CodeHeaderRepeated, name)
+	}
+	for _, name := range []string{"", " ", "a b", "a:b", "a(b)", "a/b", "tenant@x", "é", "a\x00", "a\x7f", `a"b`, "[a]", "{a}", "a,b", "a;b", "a?b", `a\b`, "<a>", "a=b"} {
+		check(header{name: {"x"}}, CodeBadHeaderName, "header name")
+	}
+}
+
+func TestParseEnqueueHeadersAtAnyTime(t *testing.T) {
+	for _, now := range []int64{0, -1, math.MinInt64 / 2, math.MaxInt64 - int64(MaxDelay)} {
+		o, err := ParseEnqueueHeaders(header{HeaderDelay: {"1h"}}, now)
+		require.Nil(t, err)
+		require.Equal(t, now+int64(time.Hour), o.NotBefore)
+	}
+}
+
+func FuzzParseEnqueueHeaders(f *testing.F) {
+	f.Add(HeaderDelay, "1s", HeaderMsgID, "a", testNow.UnixNano())
+	f.Add(HeaderNotBefore, "2031-01-02T03:04:05Z", HeaderTTL, "never", testNow.UnixNano())
+	f.Add("fila-ttl", "5", "Nats-TTL", "9223372036854775807", int64(0))
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string, now int64) {
+		if now < 0 || now > math.MaxInt64-int64(MaxDelay) {
+			return // before 1970 or after 2252
+		}
+		h := header{k1: {v1}}
+		h[k2] = append(h[k2], v2)
+		o, err := ParseEnqueueHeaders(h, now)
+		if err != nil {
+			require.Equal(t, 400, err.Code)
+			require.NotEqual(t, "unknown", ErrName(err.ErrCode))
+			require.NotContains(t, err.Description, "\n")
+			require.Zero(t, o)
+			return
+		}
+		require.LessOrEqual(t, len(o.DedupeID), MaxDedupeID)
+		require.True(t, o.TTL == 0 || o.TTL >= time.Second && o.TTL <= MaxDelay, o.TTL)
+		require.True(t, o.NotBefore == 0 || o.NotBefore > now && o.NotBefore-now <= int64(MaxDelay), o.NotBefore)
+	})
+}
+
+func TestParseEnqueueHeadersAllocs(t *testing.T) {
+	h := header{HeaderMsgID: {"a"}, HeaderDelay: {"1s"}, HeaderTTL: {"60"}, "tenant": {"x"}}
+	now := testNow.UnixNano()
+	// One for the error of the duration that "60" is not.
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _, _ = ParseEnqueueHeaders(h, now) }), 3.0)
+	delete(h, HeaderTTL)
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseEnqueueHeaders(h, now) }))
+}
+
+func BenchmarkParseEnqueueHeaders(b *testing.B) {
+	h := header{HeaderMsgID: {"a"}, "tenant": {"acme"}, "traceparent": {"00-x-y-01"}}
+	now := testNow.UnixNano()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := ParseEnqueueHeaders(h, now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

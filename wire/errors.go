@@ -1,0 +1,138 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Error is a refusal as it goes over the wire. Make one with a constructor of
+// the catalogue, recognise one by its ErrCode.
+type Error struct {
+	// Code is the class, as in HTTP: 400, 404, 409, 413, 429, 500 or 503.
+	Code int
+	// ErrCode is the stable number of the error, one of the Code constants. Its
+	// last three digits are Code.
+	ErrCode int
+	// Description is one line for people. It may change.
+	Description string
+	// RetryAfter is when it makes sense to try again, 0 if nothing is known.
+	RetryAfter time.Duration
+}
+
+// newError makes an error of the catalogue. The description is one line,
+// because it is sent in a header.
+func newError(errCode int, format string, args ...any) *Error {
+	return &Error{
+		Code:        errCode % 1000,
+		ErrCode:     errCode,
+		Description: HeaderValue(fmt.Sprintf(format, args...)),
+	}
+}
+
+// retry sets when to try again and returns e.
+func (e *Error) retry(after time.Duration) *Error {
+	e.RetryAfter = max(after, 0)
+	return e
+}
+
+// Error returns the description and the codes.
+func (e *Error) Error() string {
+	return e.Description + " (" + strconv.Itoa(e.Code) + ", err_code " + strconv.Itoa(e.ErrCode) + ")"
+}
+
+// Is reports whether target is an error with the same ErrCode, for errors.Is.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error) //nolint:errorlint // Is must not unwrap its target
+	return ok && t != nil && e != nil && t.ErrCode == e.ErrCode
+}
+
+// Headers returns the headers of the error reply. Times to retry are rounded
+// up, so that nobody comes too early.
+func (e *Error) Headers() map[string][]string {
+	h := map[string][]string{
+		HeaderServiceError:     {HeaderValue(e.Description)},
+		HeaderServiceErrorCode: {strconv.Itoa(e.Code)},
+	}
+	if e.RetryAfter > 0 {
+		h[HeaderRetryAfter] = []string{strconv.FormatInt(ceil(e.RetryAfter, time.Second), 10)}
+		h[HeaderRetryAfterMs] = []string{strconv.FormatInt(ceil(e.RetryAfter, time.Millisecond), 10)}
+	}
+	return h
+}
+
+// errorBody is the JSON body of an error reply.
+type errorBody struct {
+	Error struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+// Body returns the JSON body of the error reply.
+func (e *Error) Body() []byte {
+	var body errorBody
+	body.Error.Code = e.Code
+	body.Error.ErrCode = e.ErrCode
+	body.Error.Description = e.Description
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic("wire: two integers and a string do not marshal: " + err.Error())
+	}
+	return b
+}
+
+// ParseError returns the error that a reply carries, or nil if it is not an
+// error reply, which the header Nats-Service-Error-Code tells. What the body
+// lacks, or another NATS service never sends, is taken from the headers;
+// ErrCode is 0 if it is not known.
+func ParseError(h map[string][]string, body []byte) *Error {
+	code := first(h, HeaderServiceErrorCode)
+	if code == "" {
+		return nil
+	}
+	e := &Error{}
+	var b errorBody
+	if json.Unmarshal(body, &b) == nil {
+		e.Code, e.ErrCode, e.Description = b.Error.Code, b.Error.ErrCode, b.Error.Description
+	}
+	if n, err := strconv.Atoi(code); err == nil {
+		e.Code = n
+	}
+	if e.Code == 0 {
+		e.Code = 500 // the code is not a number: it is an error nevertheless
+	}
+	if e.Description == "" {
+		e.Description = first(h, HeaderServiceError)
+	}
+	if n, err := strconv.ParseInt(first(h, HeaderRetryAfterMs), 10, 64); err == nil {
+		e.RetryAfter, _ = millis(n)
+	} else if n, err := strconv.ParseInt(first(h, HeaderRetryAfter), 10, 32); err == nil && n > 0 {
+		e.RetryAfter = time.Duration(n) * time.Second
+	}
+	return e
+}
+
+// first returns the first value of a header whose name is given in any case.
+func first(h map[string][]string, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	for k, v := range h {
+		if len(v) > 0 && strings.EqualFold(k, name) {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+func ceil(d, unit time.Duration) int64 {
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}

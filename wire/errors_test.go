@@ -1,0 +1,196 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// everyError calls each constructor once.
+func everyError() []*Error {
+	v, err := "5", errors.New("why\nnot")
+	return []*Error{
+		BadJSON("x"), UnknownField("x", nil), BadField("x", "1", "y"), BadReplySubject("fila.ack", "y"), BadSubject("x"),
+		BadQueueName(err), ReservedName("x.dlq"), BadConsumerName(err), BadConfigKey(err),
+		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
+		QueueNotFound("q"), QueueExists("q"), QueueNotEmpty("q", 3),
+		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(0), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
+		MessageTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
+		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), LeaseLost(),
+		BadConfigValue("k", "x", "y"), ConfigKeyNotFound("k"), ConfigMismatch("k", &v), ConfigMismatch("k", nil),
+		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(time.Second), StoreFailed(0), FieldRepeated("x"),
+	}
+}
+
+func TestCatalog(t *testing.T) {
+	entries := Catalog()
+	codes, names := map[int]bool{}, map[string]bool{}
+	for _, e := range entries {
+		require.False(t, codes[e.ErrCode], "%d twice", e.ErrCode)
+		require.False(t, names[e.Name], "%s twice", e.Name)
+		codes[e.ErrCode], names[e.Name] = true, true
+		require.Equal(t, e.ErrCode%1000, e.Code)
+		require.Contains(t, []int{400, 404, 409, 413, 429, 500, 503}, e.Code)
+		require.True(t, e.ErrCode >= 10400 && e.ErrCode < 100_000)
+		require.Regexp(t, `^[a-z]+(_[a-z]+)*$`, e.Name)
+		require.True(t, strings.HasSuffix(e.Meaning, "."), e.Meaning)
+		require.Equal(t, e.Name, ErrName(e.ErrCode))
+	}
+	require.Equal(t, "unknown", ErrName(1))
+
+	// Each error has an entry, and each entry a constructor that makes it.
+	made := map[int]bool{}
+	for _, e := range everyError() {
+		require.True(t, codes[e.ErrCode], "%d is not in the catalogue", e.ErrCode)
+		require.Equal(t, e.ErrCode%1000, e.Code)
+		require.NotEmpty(t, e.Description)
+		require.NotContains(t, e.Description, "\n")
+		made[e.ErrCode] = true
+	}
+	require.Equal(t, codes, made)
+
+	entries[0].Name = "changed"
+	require.NotEqual(t, "changed", Catalog()[0].Name, "a copy")
+}
+
+// The numbers are API: a change here breaks clients.
+func TestErrCodesAreStable(t *testing.T) {
+	var got strings.Builder
+	for _, e := range Catalog() {
+		fmt.Fprintf(&got, "%d %s\n", e.ErrCode, e.Name)
+	}
+	require.Equal(t, strings.TrimLeft(`
+10400 bad_json
+11400 unknown_field
+12400 bad_field
+13400 bad_reply_subject
+14400 bad_subject
+15400 bad_queue_name
+16400 reserved_name
+17400 bad_consumer_name
+18400 bad_config_key
+19400 bad_queue_settings
+20400 hook_load
+21400 not_for_dlq
+22400 only_for_dlq
+10404 queue_not_found
+11409 queue_exists
+12409 queue_not_empty
+23400 bad_delay
+24400 bad_not_before
+25400 delay_and_not_before
+26400 bad_ttl
+27400 bad_msg_id
+28400 header_repeated
+29400 bad_header_name
+10413 message_too_large
+10429 backlog_full
+11429 backlog_bytes_full
+12429 backlog_uncommitted
+30400 bad_token
+31400 bad_ack_payload
+32400 bad_ack_status
+33400 bad_ack_header
+11404 message_not_found
+10409 lease_lost
+34400 bad_config_value
+12404 config_key_not_found
+13409 config_mismatch
+13404 hook_not_found
+13429 limit_reached
+10500 outcome_unknown
+11500 internal
+10503 draining
+11503 store_failed
+`, "\n"), got.String())
+}
+
+func TestErrorReply(t *testing.T) {
+	e := BacklogMessages("orders", 10, 1001*time.Millisecond+1)
+	require.Equal(t, header{
+		"Nats-Service-Error":      {`queue "orders" is full: max_depth is 10 messages`},
+		"Nats-Service-Error-Code": {"429"},
+		"Retry-After":             {"2"},
+		"Fila-Retry-After-Ms":     {"1002"},
+	}, header(e.Headers()))
+	require.JSONEq(t, `{"error":{"code":429,"err_code":10429,"description":"queue \"orders\" is full: max_depth is 10 messages"}}`, string(e.Body()))
+	require.Equal(t, `queue "orders" is full: max_depth is 10 messages (429, err_code 10429)`, e.Error())
+
+	require.Equal(t, header{HeaderServiceError: {LeaseLost().Description}, HeaderServiceErrorCode: {"409"}}, header(LeaseLost().Headers()))
+	require.Zero(t, Draining(-time.Second).RetryAfter)
+}
+
+func TestErrorRoundTrip(t *testing.T) {
+	for _, e := range everyError() {
+		e.RetryAfter = 1500 * time.Millisecond
+		require.Equal(t, e, ParseError(e.Headers(), e.Body()))
+	}
+}
+
+func TestParseError(t *testing.T) {
+	require.Nil(t, ParseError(nil, nil))
+	require.Nil(t, ParseError(header{"tenant": {"x"}}, LeaseLost().Body()), "only the header tells")
+	require.Nil(t, ParseError(header{HeaderServiceErrorCode: {}}, nil))
+	for _, tc := range []struct {
+		h    header
+		body string
+		want Error
+	}{
+		{header{HeaderServiceErrorCode: {"404"}, HeaderServiceError: {"gone"}}, "", Error{Code: 404, Description: "gone"}},
+		{header{HeaderServiceErrorCode: {"404"}, HeaderServiceError: {"gone"}}, "not json", Error{Code: 404, Description: "gone"}},
+		{header{"nats-service-error-code": {"404"}, "nats-service-error": {"gone"}}, "{}", Error{Code: 404, Description: "gone"}},
+		{header{HeaderServiceErrorCode: {"oops"}}, "", Error{Code: 500}},
+		{header{HeaderServiceErrorCode: {"429"}, HeaderRetryAfter: {"3"}}, "", Error{Code: 429, RetryAfter: 3 * time.Second}},
+		{header{HeaderServiceErrorCode: {"429"}, HeaderRetryAfter: {"3"}, HeaderRetryAfterMs: {"2500"}}, "", Error{Code: 429, RetryAfter: 2500 * time.Millisecond}},
+		{header{HeaderServiceErrorCode: {"429"}, HeaderRetryAfter: {"-3"}}, "", Error{Code: 429}},
+		{header{HeaderServiceErrorCode: {"429"}, HeaderRetryAfterMs: {"-3"}}, "", Error{Code: 429}},
+		{header{HeaderServiceErrorCode: {"409"}}, `{"error":{"code":1,"err_code":10409,"description":"lost"}}`, Error{Code: 409, ErrCode: 10409, Description: "lost"}},
+	} {
+		got := ParseError(tc.h, []byte(tc.body))
+		require.NotNil(t, got)
+		require.Equal(t, tc.want, *got)
+	}
+}
+
+func TestErrorIs(t *testing.T) {
+	var err error = QueueNotFound("a")
+	require.ErrorIs(t, fmt.Errorf("create: %w", err), QueueNotFound("b"))
+	require.NotErrorIs(t, err, LeaseLost())
+	require.NotErrorIs(t, err, errors.New("other"))
+	require.NotErrorIs(t, err, (*Error)(nil))
+	var e *Error
+	require.ErrorAs(t, fmt.Errorf("x: %w", err), &e)
+	require.Equal(t, CodeQueueNotFound, e.ErrCode)
+}
+
+// A text of a client is shown shortened and in quotes, and never breaks the
+// line of a header.
+func TestDescriptionsAreTame(t *testing.T) {
+	nasty := strings.Repeat("a\r\nNats-Service-Error-Code: 200\r\n\x00\x1b", 1000)
+	for _, e := range []*Error{
+		UnknownField(nasty, nil), BadReplySubject(nasty, "y"), BadSubject(nasty), QueueNotFound(nasty), BadDelay(nasty),
+		BadHeaderName(nasty), BadConfigValue(nasty, nasty, "y"), ConfigMismatch(nasty, &nasty), BadQueueName(CheckQueueName(nasty)),
+	} {
+		require.NotContains(t, e.Description, "\r")
+		require.NotContains(t, e.Description, "\n")
+		require.NotContains(t, e.Description, "\x1b")
+		require.Less(t, len(e.Description), 800)
+		require.True(t, json.Valid(e.Body()))
+		require.Equal(t, 1, reflect.ValueOf(e.Headers()[HeaderServiceError]).Len())
+	}
+}
+
+func BenchmarkErrorReply(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		e := BacklogMessages("orders", 10, time.Second)
+		_, _ = e.Headers(), e.Body()
+	}
+}

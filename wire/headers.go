@@ -1,0 +1,119 @@
+package wire
+
+import "strings"
+
+// Headers of a delivery. RFC 3339 times have nanoseconds and are in UTC.
+const (
+	HeaderID         = "Fila-Id"          // the message's id, a UUIDv7
+	HeaderQueue      = "Fila-Queue"       // the queue that delivers it
+	HeaderKey        = "Fila-Key"         // its fairness key
+	HeaderAttempt    = "Fila-Attempt"     // 1 on the first delivery
+	HeaderEnqueuedAt = "Fila-Enqueued-At" // RFC 3339
+	HeaderDeadline   = "Fila-Deadline"    // end of the lease, RFC 3339
+)
+
+// Headers of a delivery from a dead letter queue.
+const (
+	HeaderDeadReason    = "Fila-Dead-Reason"     // one of the Reason constants
+	HeaderDeadError     = "Fila-Dead-Error"      // the last error text, if any
+	HeaderDeadErrorCode = "Fila-Dead-Error-Code" // the last error code, if any
+	HeaderDeadAt        = "Fila-Dead-At"         // RFC 3339
+	HeaderDeadAttempts  = "Fila-Dead-Attempts"   // attempts made in the source queue
+	HeaderSourceQueue   = "Fila-Source-Queue"    // the queue it died in
+)
+
+// Headers understood on an enqueue.
+const (
+	HeaderMsgID       = "Nats-Msg-Id"     // deduplication id within the queue's window
+	HeaderDelay       = "Fila-Delay"      // Go duration
+	HeaderNotBefore   = "Fila-Not-Before" // RFC 3339
+	HeaderTTL         = "Nats-TTL"        // seconds, Go duration or "never"
+	HeaderTraceparent = "traceparent"     // W3C trace context, passed on
+)
+
+// Headers understood on a nack.
+const (
+	HeaderError        = "Fila-Error"
+	HeaderErrorCode    = "Fila-Error-Code"
+	HeaderRetryAfterMs = "Fila-Retry-After-Ms" // also in error replies
+)
+
+// Headers of NATS itself and of error replies.
+const (
+	HeaderStatus           = "Status"
+	HeaderDescription      = "Description"
+	HeaderServiceError     = "Nats-Service-Error"
+	HeaderServiceErrorCode = "Nats-Service-Error-Code"
+	HeaderRetryAfter       = "Retry-After" // whole seconds, rounded up
+)
+
+// Values of [HeaderStatus].
+const (
+	StatusNotFound     = "404" // fetch: nothing to deliver now
+	StatusExpired      = "408" // fetch: expires_ms has passed
+	StatusNoResponders = "503" // nobody received the delivery
+)
+
+// Reasons for which a message is dead-lettered, the values of
+// [HeaderDeadReason].
+const (
+	ReasonExpired       = "expired"        // its TTL ended before it was done
+	ReasonMaxDeliveries = "max_deliveries" // delivered as often as the queue allows
+	ReasonTerm          = "term"           // the consumer sent +TERM
+	ReasonOnFailure     = "on_failure"     // the hook returned dlq
+)
+
+// HeaderRoom is how many bytes of the server's max_payload are kept free for
+// the headers that a delivery adds: payload and headers of an enqueue may have
+// max_payload minus HeaderRoom bytes.
+const HeaderRoom = 8 << 10
+
+// Reserved reports whether a header's name starts with Fila- or Nats-, in any
+// case. Such a header of a producer is for fila or for NATS and is not
+// delivered, so that nobody can forge a Fila-Id.
+func Reserved(name string) bool {
+	return len(name) >= 5 && (strings.EqualFold(name[:5], "Fila-") || strings.EqualFold(name[:5], "Nats-"))
+}
+
+// HeaderValue returns text with every carriage return and line feed replaced
+// by a space, so that it can stand in a header.
+func HeaderValue(text string) string {
+	if !strings.ContainsAny(text, "\r\n") {
+		return text
+	}
+	return strings.NewReplacer("\r", " ", "\n", " ").Replace(text)
+}
+
+// legalHeaderName reports whether a header of this name can be delivered: an
+// RFC 7230 token, which is what NATS clients agree to send.
+func legalHeaderName(name string) bool {
+	if name == "" {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; c <= ' ' || c > '~' || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// find returns the one value of a header whose name is given in any case, and
+// whether it is there at all. The same value may come several times; different
+// values are refused.
+func find(h map[string][]string, name string) (string, bool, *Error) {
+	var value string
+	var found bool
+	for k, values := range h {
+		if len(k) != len(name) || !strings.EqualFold(k, name) {
+			continue
+		}
+		for _, v := range values {
+			if found && v != value {
+				return "", false, HeaderRepeated(name)
+			}
+			value, found = v, true
+		}
+	}
+	return value, found, nil
+}

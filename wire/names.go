@@ -1,0 +1,159 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// MaxQueueName is the length in bytes of the longest queue name. The name
+	// of a dead letter queue may have its suffix on top.
+	MaxQueueName = 128
+	// MaxConsumerName is the length in bytes of the longest consumer name.
+	MaxConsumerName = 64
+	// MaxConfigKey is the length in bytes of the longest runtime configuration
+	// key.
+	MaxConfigKey = 512
+	// MaxConfigValue is the length in bytes of the longest runtime
+	// configuration value.
+	MaxConfigValue = 64 << 10
+)
+
+// DLQSuffix ends the name of every dead letter queue, and of no other queue.
+const DLQSuffix = ".dlq"
+
+// CheckQueueName returns nil if name may name a queue or a dead letter queue:
+// 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts. It does not
+// refuse the reserved suffix; see [IsDLQ].
+func CheckQueueName(name string) error {
+	source := Source(name)
+	if source == "" || len(source) > MaxQueueName || !nameParts(source) {
+		return fmt.Errorf("queue name %s: allowed are 1 to %d bytes of A-Za-z0-9_- with dots between non-empty parts",
+			quote(name), MaxQueueName)
+	}
+	return nil
+}
+
+// CheckConsumerName returns nil if name may name a consumer: 1 to 64 bytes of
+// A-Za-z0-9_-.
+func CheckConsumerName(name string) error {
+	if name == "" || len(name) > MaxConsumerName || !nameChars(name) {
+		return fmt.Errorf("consumer name %s: allowed are 1 to %d bytes of A-Za-z0-9_-",
+			quote(name), MaxConsumerName)
+	}
+	return nil
+}
+
+// CheckConfigKey returns nil if key may be a key of the runtime configuration:
+// 1 to 512 bytes that are legal at the end of a subject, see [EventTail].
+func CheckConfigKey(key string) error {
+	if len(key) > MaxConfigKey || !legalTail(key) {
+		return fmt.Errorf("configuration key %s: allowed are 1 to %d bytes of printable UTF-8 "+
+			"without spaces, '*' and '>', with dots between non-empty parts", quote(key), MaxConfigKey)
+	}
+	return nil
+}
+
+// IsDLQ reports whether queue is the name of a dead letter queue.
+func IsDLQ(queue string) bool {
+	return len(queue) > len(DLQSuffix) && strings.HasSuffix(queue, DLQSuffix)
+}
+
+// DLQ returns the name of the dead letter queue of queue.
+func DLQ(queue string) string { return queue + DLQSuffix }
+
+// Source returns the name of the queue whose dead letters dlq holds. A name
+// that is not a dead letter queue's is returned unchanged.
+func Source(dlq string) string {
+	if !IsDLQ(dlq) {
+		return dlq
+	}
+	return dlq[:len(dlq)-len(DLQSuffix)]
+}
+
+// EventTail returns key if it is legal at the end of a subject, or "_" if it
+// is not: empty, longer than 512 bytes, with an empty part between dots, or
+// with anything but printable UTF-8 without spaces and wildcards. The body
+// of an event names the key in any case.
+func EventTail(key string) string {
+	if len(key) > MaxConfigKey || !legalTail(key) {
+		return "_"
+	}
+	return key
+}
+
+func nameParts(name string) bool {
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" || !nameChars(part) {
+			return false
+		}
+	}
+	return true
+}
+
+func nameChars(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// legalTail reports whether s is one or more literal subject tokens. It is
+// stricter than the server: '*' and '>' inside a token are literal there, but
+// a trap for everyone who writes permissions.
+func legalTail(s string) bool {
+	if s == "" || s[0] == '.' || s[len(s)-1] == '.' || !utf8.ValidString(s) {
+		return false
+	}
+	last := rune(0)
+	for _, r := range s {
+		if r == ' ' || r == '*' || r == '>' || !unicode.IsPrint(r) || r == '.' && last == '.' {
+			return false
+		}
+		last = r
+	}
+	return true
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// maxQuoted is how many bytes of a client's text an error description shows.
+const maxQuoted = 80
+
+// quote quotes a client's text for an error description.
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		return strconv.QuoteToASCII(cut(s, maxQuoted)) + "..."
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+// cut returns at most limit bytes of s, ending before a rune that would be
+// broken.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	end := limit
+	for end > 0 && end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	if !utf8.RuneStart(s[end]) {
+		end = limit // not UTF-8 at all: there is no boundary to respect
+	}
+	return s[:end]
+}

@@ -1,0 +1,74 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCheckQueueName(t *testing.T) {
+	long := strings.Repeat("q", MaxQueueName)
+	for _, ok := range []string{"q", "Orders", "a.b.c", "a-b_c.9", "0", "-", "_", "dlq", "orders.dlq", "a.dlq.b", long, long + DLQSuffix} {
+		require.NoError(t, CheckQueueName(ok), ok)
+	}
+	for _, bad := range []string{
+		"", ".", ".a", "a.", "a..b", ".dlq", "a..dlq", "a b", "a*", ">", "a/b", "a:b", "ä", "a\n", "a\x00", "a\xff",
+		long + "q", long + "q" + DLQSuffix,
+	} {
+		err := CheckQueueName(bad)
+		require.ErrorContains(t, err, "allowed are 1 to 128 bytes of A-Za-z0-9_-", "%q", bad)
+		require.Less(t, len(err.Error()), 300)
+	}
+}
+
+func TestCheckConsumerName(t *testing.T) {
+	for _, ok := range []string{"w", "worker-1", "A_b", strings.Repeat("c", MaxConsumerName)} {
+		require.NoError(t, CheckConsumerName(ok), ok)
+	}
+	for _, bad := range []string{"", "a.b", ".", "a b", "*", ">", "é", "a\n", strings.Repeat("c", MaxConsumerName+1)} {
+		require.ErrorContains(t, CheckConsumerName(bad), "allowed are 1 to 64 bytes of A-Za-z0-9_-", "%q", bad)
+	}
+}
+
+func TestDLQNames(t *testing.T) {
+	require.Equal(t, "orders.dlq", DLQ("orders"))
+	require.Equal(t, "orders", Source("orders.dlq"))
+	require.Equal(t, "orders", Source("orders"))
+	for name, want := range map[string]bool{
+		"orders.dlq": true, "a.b.dlq": true, "dlq": false, ".dlq": false, "orders.DLQ": false, "orders.dlq.x": false, "ordersdlq": false, "": false,
+	} {
+		require.Equal(t, want, IsDLQ(name), "%q", name)
+	}
+}
+
+func TestEventTail(t *testing.T) {
+	for _, ok := range []string{"orders", "a.b", "throttle:stripe:rate", "weight:orders:müller", "a/b", "a=b", "_", strings.Repeat("k", MaxConfigKey)} {
+		require.Equal(t, ok, EventTail(ok))
+		require.NoError(t, CheckConfigKey(ok))
+	}
+	for _, bad := range []string{
+		"", " ", "a b", "a\u00a0b", "a\tb", "a\r\nb", "*", "a.*", "a*", ">", "a>b", ".a", "a.", "a..b", ".", "..",
+		"a\x00", "a\x7f", "a\u200bb", "a\xff", strings.Repeat("k", MaxConfigKey+1),
+	} {
+		require.Equal(t, "_", EventTail(bad), "%q", bad)
+		require.ErrorContains(t, CheckConfigKey(bad), "allowed are 1 to 512 bytes", "%q", bad)
+	}
+}
+
+func TestCut(t *testing.T) {
+	require.Equal(t, "abc", cut("abc", 3))
+	require.Equal(t, "ab", cut("abc", 2))
+	require.Equal(t, "a", cut("aé", 2))
+	require.Equal(t, "aé", cut("aéx", 3))
+	require.Equal(t, "", cut("€", 2))
+	require.Equal(t, "\x80\x80\x80\x80\x80", cut(strings.Repeat("\x80", 9), 5), "no rune starts anywhere")
+	for limit := range 20 {
+		s := strings.Repeat("😀é", 8)
+		got := cut(s, limit)
+		require.True(t, utf8.ValidString(got))
+		require.LessOrEqual(t, len(got), limit)
+		require.Greater(t, len(got)+utf8.UTFMax, limit)
+	}
+}

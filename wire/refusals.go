@@ -1,0 +1,228 @@
+package wire
+
+import (
+	"strings"
+	"time"
+)
+
+// BadJSON refuses a body that is not one JSON object of the right types.
+func BadJSON(detail string) *Error { return newError(CodeBadJSON, "bad JSON: %s", detail) }
+
+// UnknownField refuses a field that the request does not have.
+func UnknownField(name string, allowed []string) *Error {
+	if len(allowed) == 0 {
+		return newError(CodeUnknownField, "unknown field %s: no fields are allowed", quote(name))
+	}
+	return newError(CodeUnknownField, "unknown field %s: allowed are %s", quote(name), strings.Join(allowed, ", "))
+}
+
+// FieldRepeated refuses a field that is there twice.
+func FieldRepeated(name string) *Error {
+	return newError(CodeUnknownField, "field %s is given twice", quote(name))
+}
+
+// BadField refuses a field that is missing or out of range.
+func BadField(name, value, allowed string) *Error {
+	if value == "" {
+		return newError(CodeBadField, "%s is missing: %s", name, allowed)
+	}
+	return newError(CodeBadField, "%s is %s: %s", name, value, allowed)
+}
+
+// BadReplySubject refuses a request because of its reply subject.
+func BadReplySubject(reply, allowed string) *Error {
+	return newError(CodeBadReplySubject, "reply subject %s: %s", quote(reply), allowed)
+}
+
+// BadSubject refuses a subject that is not formed as the protocol says.
+func BadSubject(subject string) *Error {
+	return newError(CodeBadSubject, "subject %s is not formed as the protocol says", quote(subject))
+}
+
+// BadQueueName refuses a queue name; err is that of [CheckQueueName].
+func BadQueueName(err error) *Error { return newError(CodeBadQueueName, "%v", err) }
+
+// ReservedName refuses to create a queue under a dead letter queue's name.
+func ReservedName(queue string) *Error {
+	return newError(CodeReservedName, "queue name %s: names that end in %s are reserved for dead letter queues",
+		quote(queue), DLQSuffix)
+}
+
+// BadConsumerName refuses a consumer name; err is that of [CheckConsumerName].
+func BadConsumerName(err error) *Error { return newError(CodeBadConsumerName, "%v", err) }
+
+// BadConfigKey refuses a configuration key; err is that of [CheckConfigKey].
+func BadConfigKey(err error) *Error { return newError(CodeBadConfigKey, "%v", err) }
+
+// BadQueueSettings refuses settings; err is that of [QueueSettings.Validate].
+func BadQueueSettings(err error) *Error { return newError(CodeBadQueueSettings, "%v", err) }
+
+// HookLoad refuses a queue whose hook does not load; err says where and why.
+func HookLoad(queue, hook string, err error) *Error {
+	return newError(CodeHookLoad, "queue %s: %s: %v", quote(queue), hook, err)
+}
+
+// NotForDLQ refuses an operation on a dead letter queue.
+func NotForDLQ(operation, queue string) *Error {
+	return newError(CodeNotForDLQ, "%s is not possible on the dead letter queue %s", operation, quote(queue))
+}
+
+// OnlyForDLQ refuses an operation on a queue that is not a dead letter queue.
+func OnlyForDLQ(operation, queue string) *Error {
+	return newError(CodeOnlyForDLQ, "%s needs a dead letter queue, a name that ends in %s; got %s",
+		operation, DLQSuffix, quote(queue))
+}
+
+// QueueNotFound answers for a queue that does not exist.
+func QueueNotFound(queue string) *Error {
+	return newError(CodeQueueNotFound, "no such queue %s", quote(queue))
+}
+
+// QueueExists refuses to create a queue that exists with other settings.
+func QueueExists(queue string) *Error {
+	return newError(CodeQueueExists, "queue %s exists with other settings", quote(queue))
+}
+
+// QueueNotEmpty refuses to delete a queue that has messages.
+func QueueNotEmpty(queue string, messages int64) *Error {
+	return newError(CodeQueueNotEmpty, "queue %s has %d messages: use force to delete them, too", quote(queue), messages)
+}
+
+// BadDelay refuses the value of Fila-Delay.
+func BadDelay(value string) *Error {
+	return newError(CodeBadDelay, "%s %s: allowed is a Go duration such as 30s, from 0 to 87600h", HeaderDelay, quote(value))
+}
+
+// BadNotBefore refuses the value of Fila-Not-Before.
+func BadNotBefore(value string) *Error {
+	return newError(CodeBadNotBefore, "%s %s: allowed is an RFC 3339 time such as 2030-01-02T15:04:05Z, at most ten years from now",
+		HeaderNotBefore, quote(value))
+}
+
+// DelayAndNotBefore refuses a message with two times to wait for.
+func DelayAndNotBefore() *Error {
+	return newError(CodeDelayAndNotBefore, "%s and %s are both given: only one is allowed", HeaderDelay, HeaderNotBefore)
+}
+
+// BadTTL refuses the value of Nats-TTL.
+func BadTTL(value string) *Error {
+	return newError(CodeBadTTL, "%s %s: allowed are whole seconds, a Go duration or never, from 1s to 87600h",
+		HeaderTTL, quote(value))
+}
+
+// BadMsgID refuses a Nats-Msg-Id of this length in bytes.
+func BadMsgID(length int) *Error {
+	return newError(CodeBadMsgID, "%s has %d bytes: allowed are 1 to %d", HeaderMsgID, length, MaxDedupeID)
+}
+
+// HeaderRepeated refuses a header with different values.
+func HeaderRepeated(name string) *Error {
+	return newError(CodeHeaderRepeated, "header %s is given several times with different values", name)
+}
+
+// BadHeaderName refuses a header that could not be delivered.
+func BadHeaderName(name string) *Error {
+	return newError(CodeBadHeaderName, `header name %s: allowed is printable ASCII without spaces and "(),/:;<=>?@[\]{}`, quote(name))
+}
+
+// MessageTooLarge refuses a message; both sizes are bytes of payload and
+// headers together.
+func MessageTooLarge(size, limit int64) *Error {
+	return newError(CodeMessageTooLarge, "message has %d bytes of payload and headers: allowed are %d", size, limit)
+}
+
+// BacklogMessages refuses a message because of max_depth.
+func BacklogMessages(queue string, maxDepth int64, retryAfter time.Duration) *Error {
+	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %d messages", quote(queue), maxDepth).retry(retryAfter)
+}
+
+// BacklogBytes refuses a message because of max_bytes.
+func BacklogBytes(queue string, maxBytes int64, retryAfter time.Duration) *Error {
+	return newError(CodeBacklogBytes, "queue %s is full: max_bytes is %d", quote(queue), maxBytes).retry(retryAfter)
+}
+
+// BacklogUncommitted refuses a message because too much waits for the disk.
+func BacklogUncommitted(retryAfter time.Duration) *Error {
+	return newError(CodeBacklogUncommitted, "too many messages are waiting for the disk").retry(retryAfter)
+}
+
+// TokenRefused refuses an ack whose token is malformed or forged. It does not
+// say which.
+func TokenRefused() *Error {
+	return newError(CodeTokenRefused, "the token in the subject is malformed or not valid for this queue")
+}
+
+// BadAckPayload refuses the payload of an ack.
+func BadAckPayload(detail string) *Error {
+	return newError(CodeBadAckPayload, "bad ack payload: %s", detail)
+}
+
+// BadAckStatus refuses an ack because of its Status header.
+func BadAckStatus(detail string) *Error {
+	return newError(CodeBadAckStatus, "bad ack: %s", detail)
+}
+
+// BadAckHeader refuses the value of a nack header.
+func BadAckHeader(name, value, allowed string) *Error {
+	return newError(CodeBadAckHeader, "%s %s: %s", name, quote(value), allowed)
+}
+
+// MessageNotFound answers for a message that is not in the queue.
+func MessageNotFound(queue, id string) *Error {
+	return newError(CodeMessageNotFound, "no such message %s in queue %s", quote(id), quote(queue))
+}
+
+// LeaseLost refuses an ack that is not the message's current lease.
+func LeaseLost() *Error {
+	return newError(CodeLeaseLost, "the lease is no longer current: the message was acked, nacked or its lease expired")
+}
+
+// BadConfigValue refuses a value of the runtime configuration.
+func BadConfigValue(key, value, allowed string) *Error {
+	return newError(CodeBadConfigValue, "%s is %s: %s", quote(key), quote(value), allowed)
+}
+
+// ConfigKeyNotFound answers for a configuration key that is not set.
+func ConfigKeyNotFound(key string) *Error {
+	return newError(CodeConfigKeyNotFound, "no such configuration key %s", quote(key))
+}
+
+// ConfigMismatch refuses a change whose if_value does not match. current is
+// nil if the key is not set.
+func ConfigMismatch(key string, current *string) *Error {
+	if current == nil {
+		return newError(CodeConfigMismatch, "%s is not set, so it does not have the value of if_value", quote(key))
+	}
+	return newError(CodeConfigMismatch, "%s is %s, which is not the value of if_value", quote(key), quote(*current))
+}
+
+// HookNotFound answers for a hook that the queue does not have.
+func HookNotFound(queue, hook string) *Error {
+	if hook == "" {
+		return newError(CodeHookNotFound, "queue %s has no hook", quote(queue))
+	}
+	return newError(CodeHookNotFound, "queue %s has no hook %s", quote(queue), quote(hook))
+}
+
+// LimitReached refuses one more of something, named in the plural.
+func LimitReached(what string, limit int64, retryAfter time.Duration) *Error {
+	return newError(CodeLimitReached, "too many %s: at most %d", what, limit).retry(retryAfter)
+}
+
+// OutcomeUnknown answers for a change whose commit failed.
+func OutcomeUnknown() *Error {
+	return newError(CodeOutcomeUnknown, "the commit failed and its outcome is not known")
+}
+
+// Internal answers when nothing else fits.
+func Internal(detail string) *Error { return newError(CodeInternal, "internal error: %s", detail) }
+
+// Draining refuses everything new during shutdown.
+func Draining(retryAfter time.Duration) *Error {
+	return newError(CodeDraining, "fila is shutting down").retry(retryAfter)
+}
+
+// StoreFailed refuses what would have to be stored.
+func StoreFailed(retryAfter time.Duration) *Error {
+	return newError(CodeStoreFailed, "the store has failed").retry(retryAfter)
+}

@@ -1,0 +1,216 @@
+package wire
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Defaults and bounds of requests.
+const (
+	DefaultMaxInFlight  = 64
+	MaxInFlightLimit    = 65_536
+	MaxBatch            = 65_536
+	MaxExpiresMs        = 3_600_000
+	MaxRegistrationMs   = MaxSettingMs
+	DefaultListLimit    = 100
+	MaxListLimit        = 1000
+	DefaultInspectFlows = 20
+	MaxInspectFlows     = 1000
+)
+
+// ConsumeRequest registers a consumer, renews it, changes its credit, or ends
+// it.
+type ConsumeRequest struct {
+	Consumer    string `json:"consumer"`
+	MaxInFlight int    `json:"max_in_flight,omitempty"` // 1 to 65536, default 64
+	TTLMs       int64  `json:"ttl_ms,omitempty"`        // 0 (for ever) to 365 days
+	Leave       bool   `json:"leave,omitempty"`         // ends the whole name
+}
+
+// ParseConsume decodes and checks a [ConsumeRequest].
+func ParseConsume(body []byte) (ConsumeRequest, *Error) {
+	r := ConsumeRequest{MaxInFlight: DefaultMaxInFlight}
+	if err := DecodeStrict(body, &r); err != nil {
+		return ConsumeRequest{}, err
+	}
+	if err := CheckConsumerName(r.Consumer); err != nil {
+		return ConsumeRequest{}, BadConsumerName(err)
+	}
+	if err := inRange("max_in_flight", int64(r.MaxInFlight), 1, MaxInFlightLimit); err != nil {
+		return ConsumeRequest{}, err
+	}
+	if err := inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs); err != nil {
+		return ConsumeRequest{}, err
+	}
+	return r, nil
+}
+
+// TTL is the registration's life without renewal, 0 for ever.
+func (r ConsumeRequest) TTL() time.Duration { return time.Duration(r.TTLMs) * time.Millisecond }
+
+// FetchRequest asks for up to Batch messages on the reply subject.
+type FetchRequest struct {
+	Batch     int   `json:"batch,omitempty"`      // 1 to 65536, default 1
+	ExpiresMs int64 `json:"expires_ms,omitempty"` // 0 (what is there now) to an hour
+}
+
+// ParseFetch decodes and checks a [FetchRequest].
+func ParseFetch(body []byte) (FetchRequest, *Error) {
+	r := FetchRequest{Batch: 1}
+	if err := DecodeStrict(body, &r); err != nil {
+		return FetchRequest{}, err
+	}
+	if err := inRange("batch", int64(r.Batch), 1, MaxBatch); err != nil {
+		return FetchRequest{}, err
+	}
+	if err := inRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs); err != nil {
+		return FetchRequest{}, err
+	}
+	return r, nil
+}
+
+// Expires is how long the fetch waits, 0 not at all.
+func (r FetchRequest) Expires() time.Duration { return time.Duration(r.ExpiresMs) * time.Millisecond }
+
+// QueueDeleteRequest deletes a queue and its dead letter queue.
+type QueueDeleteRequest struct {
+	Force bool `json:"force,omitempty"` // messages, too
+}
+
+// ParseQueueDelete decodes a [QueueDeleteRequest].
+func ParseQueueDelete(body []byte) (QueueDeleteRequest, *Error) {
+	var r QueueDeleteRequest
+	err := DecodeStrict(body, &r)
+	return r, err
+}
+
+// ListRequest pages through the queues, in the order of their names.
+type ListRequest struct {
+	Offset int `json:"offset,omitempty"` // from 0
+	Limit  int `json:"limit,omitempty"`  // 1 to 1000, default 100
+}
+
+// ParseList decodes and checks a [ListRequest].
+func ParseList(body []byte) (ListRequest, *Error) {
+	r := ListRequest{Limit: DefaultListLimit}
+	if err := DecodeStrict(body, &r); err != nil {
+		return ListRequest{}, err
+	}
+	return r, checkPage(r.Offset, r.Limit)
+}
+
+// QueueInspectRequest asks for a [QueueInfo].
+type QueueInspectRequest struct {
+	Flows int `json:"flows"` // how many flows to show, 0 to 1000, default 20
+}
+
+// ParseQueueInspect decodes and checks a [QueueInspectRequest].
+func ParseQueueInspect(body []byte) (QueueInspectRequest, *Error) {
+	r := QueueInspectRequest{Flows: DefaultInspectFlows}
+	if err := DecodeStrict(body, &r); err != nil {
+		return QueueInspectRequest{}, err
+	}
+	return r, inRange("flows", int64(r.Flows), 0, MaxInspectFlows)
+}
+
+// ConfigSetRequest sets a key of the runtime configuration.
+type ConfigSetRequest struct {
+	Value string `json:"value"` // at most 64 KiB
+	// IfValue, unless nil, must be the present value.
+	IfValue *string `json:"if_value,omitempty"`
+}
+
+// ParseConfigSet decodes and checks a [ConfigSetRequest] for key.
+func ParseConfigSet(key string, body []byte) (ConfigSetRequest, *Error) {
+	var r ConfigSetRequest
+	seen, err := decodeStrict(body, &r)
+	if err != nil {
+		return ConfigSetRequest{}, err
+	}
+	if !slices.Contains(seen, "value") {
+		return ConfigSetRequest{}, BadField("value", "", "a string is expected")
+	}
+	if len(r.Value) > MaxConfigValue {
+		return ConfigSetRequest{}, BadConfigValue(key, r.Value, "allowed are at most "+strconv.Itoa(MaxConfigValue)+" bytes")
+	}
+	return r, nil
+}
+
+// ConfigListRequest pages through the keys that start with Prefix, in order.
+type ConfigListRequest struct {
+	Prefix string `json:"prefix,omitempty"`
+	Offset int    `json:"offset,omitempty"` // from 0
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
+}
+
+// ParseConfigList decodes and checks a [ConfigListRequest].
+func ParseConfigList(body []byte) (ConfigListRequest, *Error) {
+	r := ConfigListRequest{Limit: DefaultListLimit}
+	if err := DecodeStrict(body, &r); err != nil {
+		return ConfigListRequest{}, err
+	}
+	return r, checkPage(r.Offset, r.Limit)
+}
+
+// RedriveRequest moves messages of a dead letter queue back, oldest first.
+type RedriveRequest struct {
+	Count int64 `json:"count,omitempty"` // 0: all
+}
+
+// ParseRedrive decodes and checks a [RedriveRequest].
+func ParseRedrive(body []byte) (RedriveRequest, *Error) {
+	var r RedriveRequest
+	if err := DecodeStrict(body, &r); err != nil {
+		return RedriveRequest{}, err
+	}
+	if r.Count < 0 {
+		return RedriveRequest{}, BadField("count", strconv.FormatInt(r.Count, 10), "allowed are 0 (all) and more")
+	}
+	return r, nil
+}
+
+// Names of hooks in requests, replies and events.
+const (
+	HookOnEnqueue = "on_enqueue"
+	HookOnFailure = "on_failure"
+)
+
+// HookResetRequest closes the circuits of a queue's hooks.
+type HookResetRequest struct {
+	Hook string `json:"hook,omitempty"` // on_enqueue or on_failure; empty: both
+}
+
+// ParseHookReset decodes and checks a [HookResetRequest].
+func ParseHookReset(body []byte) (HookResetRequest, *Error) {
+	var r HookResetRequest
+	if err := DecodeStrict(body, &r); err != nil {
+		return HookResetRequest{}, err
+	}
+	if r.Hook != "" && r.Hook != HookOnEnqueue && r.Hook != HookOnFailure {
+		return HookResetRequest{}, BadField("hook", quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
+	}
+	return r, nil
+}
+
+// ParseEmpty checks the body of a request that has no fields: config-get and
+// config-delete.
+func ParseEmpty(body []byte) *Error {
+	var r struct{}
+	return DecodeStrict(body, &r)
+}
+
+func checkPage(offset, limit int) *Error {
+	if offset < 0 {
+		return BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
+	}
+	return inRange("limit", int64(limit), 1, MaxListLimit)
+}
+
+func inRange(name string, value, lo, hi int64) *Error {
+	if value >= lo && value <= hi {
+		return nil
+	}
+	return BadField(name, strconv.FormatInt(value, 10),
+		"allowed are "+strconv.FormatInt(lo, 10)+" to "+strconv.FormatInt(hi, 10))
+}

@@ -1,0 +1,205 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDefaultQueueSettings(t *testing.T) {
+	q := DefaultQueueSettings("orders")
+	require.NoError(t, q.Validate())
+	require.Equal(t, QueueSettings{Name: "orders", VisibilityTimeoutMs: 30_000, DedupeWindowMs: 120_000, Quantum: 1}, q)
+	b, err := json.Marshal(q)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name":"orders","on_enqueue":"","on_failure":"","visibility_timeout_ms":30000,"max_deliveries":null,
+		"max_depth":0,"max_bytes":0,"dedupe_window_ms":120000,"quantum":1,"lua_timeout_ms":0,"lua_memory_limit_bytes":0,
+		"lua_circuit_breaker_threshold":0,"lua_circuit_breaker_cooldown_ms":0,"fairness_header":"","weight_header":"","throttle_headers":null}`, string(b))
+}
+
+// One name per setting, wherever it is written.
+func TestQueueSettingsTags(t *testing.T) {
+	for f := range reflect.TypeFor[QueueSettings]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		toml, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+		require.Regexp(t, "^[a-z]+(_[a-z]+)*$", name)
+		require.Equal(t, name, toml)
+		require.Equal(t, name, f.Tag.Get("koanf"))
+	}
+}
+
+func TestQueueSettingsValidate(t *testing.T) {
+	set := func(change func(*QueueSettings)) QueueSettings {
+		q := DefaultQueueSettings("q")
+		change(&q)
+		return q
+	}
+	n := func(v int64) *int64 { return &v }
+	for i, q := range []QueueSettings{
+		set(func(q *QueueSettings) { q.VisibilityTimeoutMs = 1 }),
+		set(func(q *QueueSettings) { q.VisibilityTimeoutMs = MaxSettingMs }),
+		set(func(q *QueueSettings) { q.MaxDeliveries = n(0) }),
+		set(func(q *QueueSettings) { q.MaxDeliveries = n(20) }),
+		set(func(q *QueueSettings) { q.MaxDepth, q.MaxBytes = 1<<62, 1<<62 }),
+		set(func(q *QueueSettings) { q.DedupeWindowMs = 0 }),
+		set(func(q *QueueSettings) { q.LuaMemoryLimitBytes = MinLuaMemoryBytes }),
+		set(func(q *QueueSettings) { q.FairnessHeader, q.WeightHeader = "tenant", "X-Weight" }),
+		set(func(q *QueueSettings) { q.ThrottleHeaders = []string{"a", "b"} }),
+		set(func(q *QueueSettings) { q.Name = "a.b-c_d" }),
+	} {
+		require.NoError(t, q.Validate(), i)
+	}
+	for _, tc := range []struct {
+		field, text string
+		change      func(*QueueSettings)
+	}{
+		{"name", `is "": allowed`, func(q *QueueSettings) { q.Name = "" }},
+		{"name", `"a b"`, func(q *QueueSettings) { q.Name = "a b" }},
+		{"name", "reserved", func(q *QueueSettings) { q.Name = "a.dlq" }},
+		{"on_enqueue_file", "send the text", func(q *QueueSettings) { q.OnEnqueueFile = "/etc/passwd" }},
+		{"on_failure_file", "send the text", func(q *QueueSettings) { q.OnFailureFile = "x.lua" }},
+		{"visibility_timeout_ms", "is 0: allowed are 1 to 31536000000", func(q *QueueSettings) { q.VisibilityTimeoutMs = 0 }},
+		{"visibility_timeout_ms", "is -5", func(q *QueueSettings) { q.VisibilityTimeoutMs = -5 }},
+		{"visibility_timeout_ms", "allowed", func(q *QueueSettings) { q.VisibilityTimeoutMs = MaxSettingMs + 1 }},
+		{"max_deliveries", "is -1", func(q *QueueSettings) { q.MaxDeliveries = n(-1) }},
+		{"max_deliveries", "allowed are 0 to 2147483647", func(q *QueueSettings) { q.MaxDeliveries = n(1 << 31) }},
+		{"max_depth", "is -1", func(q *QueueSettings) { q.MaxDepth = -1 }},
+		{"max_bytes", "is -1", func(q *QueueSettings) { q.MaxBytes = -1 }},
+		{"dedupe_window_ms", "is -1", func(q *QueueSettings) { q.DedupeWindowMs = -1 }},
+		{"dedupe_window_ms", "allowed", func(q *QueueSettings) { q.DedupeWindowMs = MaxSettingMs + 1 }},
+		{"quantum", "is 0: allowed are 1 to 1000000", func(q *QueueSettings) { q.Quantum = 0 }},
+		{"quantum", "allowed", func(q *QueueSettings) { q.Quantum = MaxQuantum + 1 }},
+		{"lua_timeout_ms", "is -1", func(q *QueueSettings) { q.LuaTimeoutMs = -1 }},
+		{"lua_timeout_ms", "allowed are 0 to 60000", func(q *QueueSettings) { q.LuaTimeoutMs = MaxLuaTimeoutMs + 1 }},
+		{"lua_memory_limit_bytes", "allowed are 0 (the global default) and 1024 to", func(q *QueueSettings) { q.LuaMemoryLimitBytes = 1023 }},
+		{"lua_memory_limit_bytes", "allowed", func(q *QueueSettings) { q.LuaMemoryLimitBytes = MaxLuaMemoryBytes + 1 }},
+		{"lua_circuit_breaker_threshold", "is -1", func(q *QueueSettings) { q.LuaCircuitBreakerThreshold = -1 }},
+		{"lua_circuit_breaker_cooldown_ms", "is -1", func(q *QueueSettings) { q.LuaCircuitBreakerCooldownMs = -1 }},
+		{"fairness_header", `"a b"`, func(q *QueueSettings) { q.FairnessHeader = "a b" }},
+		{"fairness_header", "does not start with Fila- or Nats-", func(q *QueueSettings) { q.FairnessHeader = "nats-msg-id" }},
+		{"weight_header", "Fila-Key", func(q *QueueSettings) { q.WeightHeader = "Fila-Key" }},
+		{"throttle_headers", "not be empty", func(q *QueueSettings) { q.ThrottleHeaders = []string{"a", ""} }},
+		{"throttle_headers", "once", func(q *QueueSettings) { q.ThrottleHeaders = []string{"a", "A"} }},
+		{"throttle_headers", `"a:b"`, func(q *QueueSettings) { q.ThrottleHeaders = []string{"a:b"} }},
+		{"throttle_headers", "17 names", func(q *QueueSettings) { q.ThrottleHeaders = make([]string, 17) }},
+	} {
+		err := set(tc.change).Validate()
+		var se *SettingError
+		require.ErrorAs(t, err, &se, tc.field)
+		require.Equal(t, tc.field, se.Field)
+		require.True(t, strings.HasPrefix(err.Error(), tc.field+" is "), err)
+		require.ErrorContains(t, err, tc.text)
+	}
+}
+
+func TestDeliveryLimit(t *testing.T) {
+	q := DefaultQueueSettings("q")
+	require.EqualValues(t, 20, q.DeliveryLimit(false))
+	require.EqualValues(t, 20, q.DeliveryLimit(true), "there is no hook that could decide")
+	q.OnFailure = "function on_failure(msg) end"
+	require.EqualValues(t, 0, q.DeliveryLimit(true), "the hook decides")
+	require.EqualValues(t, 20, q.DeliveryLimit(false), "the hook failed or was bypassed")
+	for _, v := range []int64{0, 3} {
+		q.MaxDeliveries = &v
+		require.Equal(t, v, q.DeliveryLimit(true))
+		require.Equal(t, v, q.DeliveryLimit(false))
+	}
+}
+
+func TestPatch(t *testing.T) {
+	n := int64(5)
+	old := DefaultQueueSettings("orders")
+	old.MaxDeliveries = &n
+	old.ThrottleHeaders = []string{"a", "b"}
+	before := old.Clone()
+
+	p, err := old.Patch([]byte(`{"name":"orders","quantum":4,"max_deliveries":7,"throttle_headers":["x"]}`))
+	require.Nil(t, err)
+	require.Equal(t, before, old, "the settings in use are untouched")
+	require.EqualValues(t, 4, p.Quantum)
+	require.EqualValues(t, 7, *p.MaxDeliveries)
+	require.Equal(t, []string{"x"}, p.ThrottleHeaders)
+	require.EqualValues(t, 30_000, p.VisibilityTimeoutMs)
+
+	p, err = old.Patch([]byte(`{"max_deliveries":null}`))
+	require.Nil(t, err)
+	require.Nil(t, p.MaxDeliveries, "null is the default again")
+
+	p, err = old.Patch(nil)
+	require.Nil(t, err)
+	require.True(t, p.Equal(old))
+
+	for body, want := range map[string]struct {
+		code int
+		text string
+	}{
+		`{"name":"other"}`:                    {CodeBadQueueSettings, `the subject names the queue "orders"`},
+		`{"name":""}`:                         {CodeBadQueueSettings, "name"},
+		`{"quantum":0}`:                       {CodeBadQueueSettings, "quantum is 0"},
+		`{"visibility_timeout_ms":"30s"}`:     {CodeBadJSON, "visibility_timeout_ms: a whole number"},
+		`{"visibilty_timeout_ms":1}`:          {CodeUnknownField, "visibilty_timeout_ms"},
+		`{"on_enqueue_file":"/etc/passwd"}`:   {CodeBadField, "send the script's text as on_enqueue"},
+		`{"on_failure_file":""}`:              {CodeBadField, "send the script's text as on_failure"},
+		`{"throttle_headers":["a","b","a"]}`:  {CodeBadQueueSettings, "once"},
+		`{"throttle_headers":"a"}`:            {CodeBadJSON, "throttle_headers: an array"},
+		`{"quantum":2} trailing`:              {CodeBadJSON, "data after"},
+		`{"max_deliveries":1,"quantum":1.25}`: {CodeBadJSON, "quantum"},
+	} {
+		got, err := old.Patch([]byte(body))
+		require.NotNil(t, err, body)
+		require.Equal(t, want.code, err.ErrCode, "%s: %v", body, err)
+		require.Contains(t, err.Description, want.text)
+		require.Zero(t, got)
+		require.Equal(t, before, old, body)
+	}
+}
+
+func TestQueueSettingsEqual(t *testing.T) {
+	a, b := DefaultQueueSettings("q"), DefaultQueueSettings("q")
+	x, y := int64(1), int64(1)
+	a.MaxDeliveries, b.MaxDeliveries = &x, &y
+	b.ThrottleHeaders = []string{}
+	require.True(t, a.Equal(b))
+	y = 2
+	require.False(t, a.Equal(b))
+	b.MaxDeliveries = nil
+	require.False(t, a.Equal(b))
+	b.MaxDeliveries = a.Clone().MaxDeliveries
+	require.True(t, a.Equal(b))
+	b.ThrottleHeaders = []string{"t"}
+	require.False(t, a.Equal(b))
+	a.ThrottleHeaders = []string{"t"}
+	require.True(t, a.Equal(b))
+	b.WeightHeader = "w"
+	require.False(t, a.Equal(b))
+}
+
+func TestResolveFiles(t *testing.T) {
+	files := map[string]string{"e.lua": "function on_enqueue(msg) end", "f.lua": "function on_failure(msg) end"}
+	read := func(path string) ([]byte, error) {
+		if text, ok := files[path]; ok {
+			return []byte(text), nil
+		}
+		return nil, errors.New("open " + path + ": no such file")
+	}
+	q := DefaultQueueSettings("q")
+	q.OnEnqueueFile, q.OnFailureFile = "e.lua", "f.lua"
+	got, err := q.ResolveFiles(read)
+	require.NoError(t, err)
+	require.NoError(t, got.Validate())
+	require.Equal(t, files["e.lua"], got.OnEnqueue)
+	require.Equal(t, files["f.lua"], got.OnFailure)
+	require.Equal(t, "e.lua", q.OnEnqueueFile, "a copy")
+
+	q.OnEnqueue = "x"
+	_, err = q.ResolveFiles(read)
+	require.ErrorContains(t, err, `on_enqueue_file is "e.lua": not together with on_enqueue`)
+	q = DefaultQueueSettings("q")
+	q.OnFailureFile = "gone.lua"
+	_, err = q.ResolveFiles(read)
+	require.EqualError(t, err, "on_failure_file: open gone.lua: no such file")
+}

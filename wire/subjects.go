@@ -1,0 +1,235 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+)
+
+// DefaultPrefix is the subject prefix used when none is configured.
+const DefaultPrefix = "fila"
+
+// MaxPrefixLen is the length in bytes of the longest subject prefix.
+const MaxPrefixLen = 64
+
+// ServiceName is the name under which the sidecar is registered as a NATS
+// micro service.
+const ServiceName = "fila"
+
+// Shard is the partition that this version puts into ack and nack subjects. It
+// names the partition and not the instance, so that a new owner of the
+// partition honours the acks of its predecessor's deliveries.
+const Shard = "0"
+
+// Kinds of subjects whose tail is a queue name, for [Subjects.ParseTail].
+const (
+	KindEnqueue = "enqueue"
+	KindConsume = "consume"
+	KindFetch   = "fetch"
+)
+
+const (
+	kindDeliver = "deliver"
+	kindAck     = "ack"
+	kindNack    = "nack"
+	kindAdmin   = "admin"
+	kindEvent   = "event"
+)
+
+// Admin verbs. Those for which [VerbHasTail] is false have no queue or key at
+// the end of their subject.
+const (
+	VerbQueueCreate  = "queue-create"
+	VerbQueueUpdate  = "queue-update"
+	VerbQueueDelete  = "queue-delete"
+	VerbQueueList    = "queue-list"
+	VerbQueueInspect = "queue-inspect"
+	VerbConfigSet    = "config-set"
+	VerbConfigGet    = "config-get"
+	VerbConfigDelete = "config-delete"
+	VerbConfigList   = "config-list"
+	VerbRedrive      = "redrive"
+	VerbHookReset    = "hook-reset"
+)
+
+// VerbHasTail reports whether the subject of an admin verb ends in a queue
+// name or a configuration key.
+func VerbHasTail(verb string) bool {
+	return verb != VerbQueueList && verb != VerbConfigList
+}
+
+// Subjects builds and parses the subjects under one prefix. The zero value is
+// not usable; make one with [NewSubjects]. It is immutable and cheap to copy.
+//
+// Names are taken as they are: check them with [CheckQueueName] and
+// [CheckConsumerName] first.
+type Subjects struct {
+	prefix string
+}
+
+// NewSubjects returns the subjects under prefix, which is one or more subject
+// tokens of printable ASCII without wildcards, 1 to 64 bytes, and does not lie
+// in a space that NATS keeps for itself ("$..." and "_INBOX").
+func NewSubjects(prefix string) (Subjects, error) {
+	const allowed = "allowed are 1 to 64 bytes of printable ASCII without spaces, '*' and '>', " +
+		"with dots between non-empty parts, not starting with '$' or '_INBOX'"
+	ok := len(prefix) <= MaxPrefixLen && legalTail(prefix) && isASCII(prefix) && prefix[0] != '$' &&
+		prefix != "_INBOX" && !strings.HasPrefix(prefix, "_INBOX.")
+	if !ok {
+		return Subjects{}, fmt.Errorf("subject prefix %s: %s", quote(prefix), allowed)
+	}
+	return Subjects{prefix: prefix}, nil
+}
+
+// Prefix returns the prefix, "fila" by default.
+func (s Subjects) Prefix() string { return s.prefix }
+
+// Enqueue returns the subject on which producers publish to a queue.
+func (s Subjects) Enqueue(queue string) string {
+	return s.prefix + "." + KindEnqueue + "." + queue
+}
+
+// Consume returns the subject on which consumers of a queue register.
+func (s Subjects) Consume(queue string) string {
+	return s.prefix + "." + KindConsume + "." + queue
+}
+
+// Fetch returns the subject of requests for a batch of messages.
+func (s Subjects) Fetch(queue string) string {
+	return s.prefix + "." + KindFetch + "." + queue
+}
+
+// Deliver returns the subject on which a consumer gets a queue's messages.
+func (s Subjects) Deliver(consumer, queue string) string {
+	return s.prefix + "." + kindDeliver + "." + consumer + "." + queue
+}
+
+// Ack returns the reply subject of a delivery.
+func (s Subjects) Ack(token, queue string) string {
+	return s.prefix + "." + kindAck + "." + Shard + "." + token + "." + queue
+}
+
+// Nack returns the subject on which the payload is an error text.
+func (s Subjects) Nack(token, queue string) string {
+	return s.prefix + "." + kindNack + "." + Shard + "." + token + "." + queue
+}
+
+// AppendAck appends [Subjects.Ack] to dst. It allocates only if dst is too
+// small.
+func (s Subjects) AppendAck(dst, token []byte, queue string) []byte {
+	dst = append(dst, s.prefix...)
+	dst = append(dst, "."+kindAck+"."+Shard+"."...)
+	dst = append(dst, token...)
+	dst = append(dst, '.')
+	return append(dst, queue...)
+}
+
+// Admin returns the subject of an admin verb. The tail is a queue name or a
+// configuration key, or empty for the verbs without one.
+func (s Subjects) Admin(verb, tail string) string {
+	if tail == "" {
+		return s.prefix + "." + kindAdmin + "." + verb
+	}
+	return s.prefix + "." + kindAdmin + "." + verb + "." + tail
+}
+
+// Event returns the subject of an event of type typ about a queue or key. A
+// tail that is not legal there is replaced by "_", see [EventTail].
+func (s Subjects) Event(typ, tail string) string {
+	return s.prefix + "." + kindEvent + "." + typ + "." + EventTail(tail)
+}
+
+// Owns reports whether subject is the prefix or lies under it. A reply subject
+// that fila owns must be refused: by answering on it fila would act, with its
+// own rights, for a client that may not (the confused deputy).
+func (s Subjects) Owns(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, s.prefix)
+	return ok && (rest == "" || rest[0] == '.')
+}
+
+// AckWildcard returns the subscription for all acks of this shard.
+func (s Subjects) AckWildcard() string {
+	return s.prefix + "." + kindAck + "." + Shard + ".>"
+}
+
+// NackWildcard returns the subscription for all nacks of this shard.
+func (s Subjects) NackWildcard() string {
+	return s.prefix + "." + kindNack + "." + Shard + ".>"
+}
+
+// EnqueueWildcard returns the subject that covers the enqueues of all queues.
+func (s Subjects) EnqueueWildcard() string { return s.prefix + "." + KindEnqueue + ".>" }
+
+// ConsumeWildcard returns the subscription for registrations with any queue.
+func (s Subjects) ConsumeWildcard() string { return s.prefix + "." + KindConsume + ".>" }
+
+// FetchWildcard returns the subscription for fetches from any queue.
+func (s Subjects) FetchWildcard() string { return s.prefix + "." + KindFetch + ".>" }
+
+// EventWildcard returns the subscription for all events.
+func (s Subjects) EventWildcard() string { return s.prefix + "." + kindEvent + ".>" }
+
+// AdminWildcard returns the subscription for one verb: with a wildcard as its
+// tail, or the bare subject of a verb without a tail.
+func (s Subjects) AdminWildcard(verb string) string {
+	if !VerbHasTail(verb) {
+		return s.Admin(verb, "")
+	}
+	return s.Admin(verb, ">")
+}
+
+// ParseToken takes the token and the queue out of an ack or nack subject of
+// this shard. Neither is checked further: the [Signer] decides about the pair.
+func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
+	rest, ok := s.under(subject)
+	if !ok {
+		return "", "", false
+	}
+	tail, ok := strings.CutPrefix(rest, kindAck+"."+Shard+".")
+	if !ok {
+		if tail, ok = strings.CutPrefix(rest, kindNack+"."+Shard+"."); !ok {
+			return "", "", false
+		}
+	}
+	token, queue, ok = strings.Cut(tail, ".")
+	if !ok || token == "" || queue == "" {
+		return "", "", false
+	}
+	return token, queue, true
+}
+
+// ParseTail returns what follows the kind ([KindEnqueue], [KindConsume],
+// [KindFetch]) in subject, that is the queue name, unchecked.
+func (s Subjects) ParseTail(kind, subject string) (tail string, ok bool) {
+	rest, ok := s.under(subject)
+	if !ok {
+		return "", false
+	}
+	rest, ok = strings.CutPrefix(rest, kind)
+	if !ok || len(rest) < 2 || rest[0] != '.' {
+		return "", false
+	}
+	return rest[1:], true
+}
+
+// ParseAdmin takes an admin subject apart. The tail is empty if the subject
+// ends with the verb; whether the verb exists and wants a tail is not checked.
+func (s Subjects) ParseAdmin(subject string) (verb, tail string, ok bool) {
+	rest, ok := s.ParseTail(kindAdmin, subject)
+	if !ok {
+		return "", "", false
+	}
+	verb, tail, dotted := strings.Cut(rest, ".")
+	if verb == "" || dotted && tail == "" {
+		return "", "", false
+	}
+	return verb, tail, true
+}
+
+// under returns the part of subject after the prefix and its dot.
+func (s Subjects) under(subject string) (string, bool) {
+	rest, ok := strings.CutPrefix(subject, s.prefix)
+	if !ok || rest == "" || rest[0] != '.' {
+		return "", false
+	}
+	return rest[1:], true
+}

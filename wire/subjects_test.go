@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newTestSubjects(t testing.TB, prefix string) Subjects {
+	t.Helper()
+	s, err := NewSubjects(prefix)
+	require.NoError(t, err)
+	return s
+}
+
+func TestNewSubjects(t *testing.T) {
+	for _, ok := range []string{"fila", "f", "eu.west.fila", "fila-2_x", "INBOX", "_inbox", strings.Repeat("p", MaxPrefixLen)} {
+		s, err := NewSubjects(ok)
+		require.NoError(t, err, ok)
+		require.Equal(t, ok, s.Prefix())
+	}
+	for _, bad := range []string{
+		"", ".", ".fila", "fila.", "a..b", "*", "fila.*", "fila.>", ">", "fi*la", "a b", "a\tb", "a\n", "a\x00b", "a\x7f",
+		"$SYS", "$JS.API", "_INBOX", "_INBOX.x", "größe", "a\xff", strings.Repeat("p", MaxPrefixLen+1),
+	} {
+		_, err := NewSubjects(bad)
+		require.ErrorContains(t, err, "allowed are 1 to 64 bytes", "%q", bad)
+	}
+}
+
+func TestSubjectsBuild(t *testing.T) {
+	s := newTestSubjects(t, "fila")
+	for want, got := range map[string]string{
+		"fila.enqueue.orders":               s.Enqueue("orders"),
+		"fila.consume.orders":               s.Consume("orders"),
+		"fila.fetch.orders.dlq":             s.Fetch("orders.dlq"),
+		"fila.deliver.worker-1.orders.dlq":  s.Deliver("worker-1", "orders.dlq"),
+		"fila.ack.0.TOKEN.orders":           s.Ack("TOKEN", "orders"),
+		"fila.nack.0.TOKEN.orders.dlq":      s.Nack("TOKEN", "orders.dlq"),
+		"fila.admin.queue-create.orders":    s.Admin(VerbQueueCreate, "orders"),
+		"fila.admin.queue-list":             s.Admin(VerbQueueList, ""),
+		"fila.event.queue-created.orders":   s.Event(EventQueueCreated, "orders"),
+		"fila.event.config-changed.a:b.c":   s.Event(EventConfigChanged, "a:b.c"),
+		"fila.event.config-changed._":       s.Event(EventConfigChanged, "a key"),
+		"fila.ack.0.>":                      s.AckWildcard(),
+		"fila.nack.0.>":                     s.NackWildcard(),
+		"fila.enqueue.>":                    s.EnqueueWildcard(),
+		"fila.consume.>":                    s.ConsumeWildcard(),
+		"fila.fetch.>":                      s.FetchWildcard(),
+		"fila.event.>":                      s.EventWildcard(),
+		"fila.admin.config-set.>":           s.AdminWildcard(VerbConfigSet),
+		"fila.admin.config-list":            s.AdminWildcard(VerbConfigList),
+		"eu.fila.enqueue.orders":            newTestSubjects(t, "eu.fila").Enqueue("orders"),
+		"fila.ack.0.TOK.a.b (appended)":     string(s.AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
+		"<fila.ack.0.TOK.a.b (to what was)": string(s.AppendAck([]byte("<"), []byte("TOK"), "a.b")) + " (to what was)",
+	} {
+		require.Equal(t, want, got)
+	}
+}
+
+func TestOwns(t *testing.T) {
+	s := newTestSubjects(t, "fila")
+	for subject, want := range map[string]bool{
+		"fila": true, "fila.": true, "fila.ack.0.x.y": true, "fila.anything": true,
+		"": false, "fil": false, "filas": false, "fila2.ack": false, "FILA.ack": false, "_INBOX.fila.x": false, "x.fila.ack": false,
+	} {
+		require.Equal(t, want, s.Owns(subject), "%q", subject)
+	}
+	require.False(t, newTestSubjects(t, "eu.fila").Owns("eu.other"))
+	require.True(t, newTestSubjects(t, "eu.fila").Owns("eu.fila.ack"))
+}
+
+func TestParseToken(t *testing.T) {
+	s := newTestSubjects(t, "fila")
+	for _, subject := range []string{s.Ack("TOK", "orders.dlq"), s.Nack("TOK", "orders.dlq")} {
+		tok, queue, ok := s.ParseToken(subject)
+		require.True(t, ok, subject)
+		require.Equal(t, "TOK", tok)
+		require.Equal(t, "orders.dlq", queue)
+	}
+	for _, bad := range []string{
+		"", "fila", "fila.", "fila.ack", "fila.ack.", "fila.ack.0", "fila.ack.0.", "fila.ack.0.TOK", "fila.ack.0.TOK.",
+		"fila.ack.0..orders", "fila.ack.1.TOK.orders", "fila.ack.00.TOK.orders", "fila.acks.0.TOK.orders",
+		"fila.enqueue.0.TOK.orders", "other.ack.0.TOK.orders", "filaack.0.TOK.orders", "fila.tack.0.TOK.orders",
+	} {
+		tok, queue, ok := s.ParseToken(bad)
+		require.False(t, ok, bad)
+		require.Empty(t, tok+queue, bad)
+	}
+}
+
+func TestParseTail(t *testing.T) {
+	s := newTestSubjects(t, "eu.fila")
+	for kind, subject := range map[string]string{
+		KindEnqueue: s.Enqueue("a.dlq"), KindConsume: s.Consume("a.dlq"), KindFetch: s.Fetch("a.dlq"),
+	} {
+		tail, ok := s.ParseTail(kind, subject)
+		require.True(t, ok, subject)
+		require.Equal(t, "a.dlq", tail)
+	}
+	for _, bad := range []string{"", "eu.fila", "eu.fila.enqueue", "eu.fila.enqueue.", "eu.fila.enqueues.a", "fila.enqueue.a", "eu.fila.fetch.a"} {
+		_, ok := s.ParseTail(KindEnqueue, bad)
+		require.False(t, ok, bad)
+	}
+}
+
+func TestParseAdmin(t *testing.T) {
+	s := newTestSubjects(t, "fila")
+	verb, tail, ok := s.ParseAdmin(s.Admin(VerbRedrive, "orders.dlq"))
+	require.True(t, ok)
+	require.Equal(t, VerbRedrive, verb)
+	require.Equal(t, "orders.dlq", tail)
+
+	verb, tail, ok = s.ParseAdmin(s.Admin(VerbQueueList, ""))
+	require.True(t, ok)
+	require.Equal(t, VerbQueueList, verb)
+	require.Empty(t, tail)
+
+	for _, bad := range []string{"", "fila.admin", "fila.admin.", "fila.admin..x", "fila.admin.redrive.", "fila.enqueue.x", "other.admin.redrive.x"} {
+		_, _, ok := s.ParseAdmin(bad)
+		require.False(t, ok, bad)
+	}
+}
+
+func TestSubjectAllocs(t *testing.T) {
+	s := newTestSubjects(t, "fila")
+	buf := make([]byte, 0, 128)
+	token := []byte(strings.Repeat("A", TokenLen))
+	subject := s.Ack(string(token), "orders")
+	require.Zero(t, testing.AllocsPerRun(100, func() { buf = s.AppendAck(buf[:0], token, "orders") }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = s.ParseToken(subject) }))
+}
+
+func BenchmarkSubjectAppendAck(b *testing.B) {
+	s := newTestSubjects(b, "fila")
+	buf := make([]byte, 0, 128)
+	token := []byte(strings.Repeat("A", TokenLen))
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = s.AppendAck(buf[:0], token, "orders")
+	}
+}
+
+func BenchmarkSubjectDeliver(b *testing.B) {
+	s := newTestSubjects(b, "fila")
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = s.Deliver("worker-1", "orders")
+	}
+}
+
+func BenchmarkSubjectParseToken(b *testing.B) {
+	s := newTestSubjects(b, "fila")
+	subject := s.Ack(strings.Repeat("A", TokenLen), "orders")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, ok := s.ParseToken(subject); !ok {
+			b.Fatal("refused")
+		}
+	}
+}
