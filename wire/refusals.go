@@ -85,7 +85,7 @@ func QueueExists(queue string) *Error {
 
 // QueueNotEmpty refuses to delete a queue that has messages.
 func QueueNotEmpty(queue string, messages int64) *Error {
-	return newError(CodeQueueNotEmpty, "queue %s has %d messages: use force to delete them, too", quote(queue), messages)
+	return newError(CodeQueueNotEmpty, "queue %s is not empty (messages: %d): use force to delete them, too", quote(queue), messages)
 }
 
 // BadDelay refuses the value of Fila-Delay.
