@@ -1,0 +1,297 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+func TestNewRefusesAPrefix(t *testing.T) {
+	_, err := New(nil, WithPrefix("a.*"))
+	require.Error(t, err)
+}
+
+func TestPublish(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	got := make(chan *nats.Msg, 1)
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) {
+		got <- msg
+		if msg.Reply == "" {
+			return
+		}
+		f.reply(msg, wire.EnqueueReply{ID: "id-1", Queue: "orders", Duplicate: true})
+	})
+	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
+	receipt, err := c.Publish(t.Context(), "orders", []byte("hello"),
+		Header("tenant", "acme"), Header("tenant", "other"), DedupeID("d1"), Delay(90*time.Second), NotBefore(at), TTL(time.Minute))
+	require.NoError(t, err)
+	require.Equal(t, Receipt{ID: "id-1", Queue: "orders", Duplicate: true}, receipt)
+	msg := next(t, got)
+	require.Equal(t, "hello", string(msg.Data))
+	require.Equal(t, nats.Header{
+		"tenant": {"acme", "other"}, "Nats-Msg-Id": {"d1"}, "Fila-Delay": {"1m30s"},
+		"Fila-Not-Before": {"2030-01-02T03:04:05.000000006Z"}, "Nats-TTL": {"1m0s"},
+	}, msg.Header)
+
+	require.NoError(t, c.Send("orders", []byte("quiet")))
+	msg = next(t, got)
+	require.Equal(t, "quiet", string(msg.Data))
+	require.Empty(t, msg.Reply)
+}
+
+func TestRefusals(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv, WithTimeout(50*time.Millisecond))
+	f.handle("fila.enqueue.full", func(msg *nats.Msg) {
+		f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: 1500 * time.Millisecond})
+	})
+	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
+	f.handle("fila.enqueue.odd", func(msg *nats.Msg) { require.NoError(t, msg.Respond([]byte("OK"))) })
+
+	_, err := c.Publish(t.Context(), "full", nil)
+	var refused *Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, 429, refused.Code)
+	require.Equal(t, wire.CodeBacklogMessages, refused.ErrCode)
+	require.Equal(t, 1500*time.Millisecond, refused.RetryAfter)
+
+	_, err = c.Publish(t.Context(), "nobody", nil)
+	require.ErrorIs(t, err, ErrNoFila)
+	_, err = c.Publish(t.Context(), "silent", nil)
+	require.ErrorIs(t, err, ErrNoReply)
+	_, err = c.Publish(t.Context(), "odd", nil)
+	require.ErrorContains(t, err, "not what fila sends")
+	_, err = c.Publish(t.Context(), "bad name", nil)
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, wire.CodeBadQueueName, refused.ErrCode)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.Publish(ctx, "silent", nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAdmin(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	previous := "4"
+	value := "5"
+	settings := DefaultQueueSettings("orders")
+	for _, tc := range []struct {
+		name    string
+		subject string
+		body    string // "" is not compared
+		reply   any
+		call    func(ctx context.Context) (any, error)
+	}{
+		{
+			"create", "fila.admin.queue-create.orders", "", settings,
+			func(ctx context.Context) (any, error) { return c.QueueCreate(ctx, settings) },
+		},
+		{
+			"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, settings,
+			func(ctx context.Context) (any, error) {
+				return c.QueueUpdate(ctx, "orders", QueueChanges{"max_depth": 5, "on_failure": ""})
+			},
+		},
+		{
+			"update nothing", "fila.admin.queue-update.orders", `{}`, settings,
+			func(ctx context.Context) (any, error) { return c.QueueUpdate(ctx, "orders", nil) },
+		},
+		{
+			"delete", "fila.admin.queue-delete.orders", `{"force":true}`,
+			QueueDeleteReply{Deleted: 7},
+			func(ctx context.Context) (any, error) { return c.QueueDelete(ctx, "orders", true) },
+		},
+		{
+			"list page", "fila.admin.queue-list", `{"offset":3,"limit":2}`,
+			QueueList{Total: 9, Queues: []QueueSummary{{Name: "a"}}},
+			func(ctx context.Context) (any, error) { return c.QueueListPage(ctx, 3, 2) },
+		},
+		{
+			"inspect", "fila.admin.queue-inspect.orders", `{"flows":0}`,
+			QueueInfo{Flows: 3},
+			func(ctx context.Context) (any, error) { return c.QueueInspect(ctx, "orders", 0) },
+		},
+		{
+			"config set", "fila.admin.config-set.throttle:a:rate", `{"value":"5","if_value":"4"}`,
+			ConfigSetReply{Key: "throttle:a:rate", Value: "5", Previous: &previous},
+			func(ctx context.Context) (any, error) { return c.ConfigSet(ctx, "throttle:a:rate", value, &previous) },
+		},
+		{
+			"config get", "fila.admin.config-get.a", "",
+			ConfigEntry{Key: "a", Value: "1"},
+			func(ctx context.Context) (any, error) { return c.ConfigGet(ctx, "a") },
+		},
+		{
+			"config delete", "fila.admin.config-delete.a", "",
+			ConfigEntry{Key: "a", Value: "1"},
+			func(ctx context.Context) (any, error) { return c.ConfigDelete(ctx, "a") },
+		},
+		{
+			"redrive", "fila.admin.redrive.orders.dlq", `{"count":10}`,
+			RedriveReply{Redriven: 4},
+			func(ctx context.Context) (any, error) { return c.Redrive(ctx, "orders.dlq", 10) },
+		},
+		{
+			"hook reset", "fila.admin.hook-reset.orders", `{"hook":"on_failure"}`,
+			HookResetReply{Queue: "orders"},
+			func(ctx context.Context) (any, error) { return c.HookReset(ctx, "orders", "on_failure") },
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := make(chan *nats.Msg, 1)
+			sub, err := f.nc.Subscribe(tc.subject, func(msg *nats.Msg) {
+				got <- msg
+				f.reply(msg, tc.reply)
+			})
+			require.NoError(t, err)
+			require.NoError(t, f.nc.Flush())
+			reply, err := tc.call(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, tc.reply, reply)
+			if tc.body != "" {
+				require.JSONEq(t, tc.body, string(next(t, got).Data))
+			}
+			require.NoError(t, sub.Unsubscribe())
+		})
+	}
+	_, err := c.ConfigGet(t.Context(), "no spaces")
+	var refused *Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, wire.CodeBadConfigKey, refused.ErrCode)
+}
+
+func TestListsReadAllPages(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	all := []string{"a", "b", "c", "d", "e"}
+	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
+		var request wire.ListRequest
+		require.NoError(t, json.Unmarshal(msg.Data, &request))
+		list := QueueList{Total: len(all)}
+		for _, name := range all[request.Offset:min(request.Offset+2, len(all))] {
+			list.Queues = append(list.Queues, QueueSummary{Name: name})
+		}
+		f.reply(msg, list)
+	})
+	f.handle("fila.admin.config-list", func(msg *nats.Msg) { // it shrank meanwhile
+		f.reply(msg, ConfigList{Total: 3})
+	})
+	queues, err := c.QueueList(t.Context())
+	require.NoError(t, err)
+	require.Len(t, queues, 5)
+	require.Equal(t, "e", queues[4].Name)
+	entries, err := c.ConfigList(t.Context(), "x")
+	require.NoError(t, err)
+	require.NotNil(t, entries)
+	require.Empty(t, entries)
+}
+
+func TestFetch(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv, WithTimeout(100*time.Millisecond))
+	var script func(request wire.FetchRequest, reply string)
+	f.handle(f.subjects.FetchWildcard(), func(msg *nats.Msg) {
+		request, bad := wire.ParseFetch(msg.Data)
+		require.Nil(t, bad)
+		script(request, msg.Reply)
+	})
+	status := func(to, code string) {
+		msg := nats.NewMsg(to)
+		msg.Header.Set("Status", code)
+		require.NoError(t, f.nc.PublishMsg(msg))
+	}
+
+	script = func(request wire.FetchRequest, reply string) {
+		require.Equal(t, wire.FetchRequest{Batch: 2, ExpiresMs: 3000}, request)
+		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "1", 1)))
+		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "2", 3)))
+	}
+	messages, err := c.Fetch(t.Context(), "orders", 2, 3*time.Second)
+	require.NoError(t, err)
+	require.Len(t, messages, 2)
+	m := messages[1]
+	require.Equal(t, "2", m.ID)
+	require.Equal(t, "orders", m.Queue)
+	require.Equal(t, "acme", m.Key)
+	require.Equal(t, 3, m.Attempt)
+	require.Equal(t, "payload 2", string(m.Data))
+	require.Equal(t, "acme", m.Header.Get("tenant"))
+	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), m.EnqueuedAt)
+	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 35, 0, time.UTC), m.Deadline)
+
+	for _, code := range []string{"404", "408"} {
+		script = func(_ wire.FetchRequest, reply string) {
+			require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "1", 1)))
+			status(reply, code)
+		}
+		messages, err = c.Fetch(t.Context(), "orders", 5, 0)
+		require.NoError(t, err)
+		require.Len(t, messages, 1)
+	}
+
+	script = func(_ wire.FetchRequest, reply string) {
+		f.reply(&nats.Msg{Reply: reply}, &wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
+	}
+	_, err = c.Fetch(t.Context(), "orders", 5, 0)
+	var refused *Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, 404, refused.Code)
+
+	script = func(_ wire.FetchRequest, reply string) {
+		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "1", 1)))
+	}
+	messages, err = c.Fetch(t.Context(), "orders", 5, 0)
+	require.ErrorIs(t, err, ErrNoReply)
+	require.Len(t, messages, 1, "what came is not lost")
+
+	other := newClient(t, srv, WithPrefix("other"))
+	_, err = other.Fetch(t.Context(), "orders", 1, 0)
+	require.ErrorIs(t, err, ErrNoFila)
+}
+
+func TestAckPayloads(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	all := NackOptions{Error: "boom", Code: "E1", Delay: time.Second, RetryAfter: 1500 * time.Microsecond}
+	for want, settle := range map[string]func(m *Message) error{
+		"":           func(m *Message) error { return m.Ack() },
+		"-NAK":       func(m *Message) error { return m.Nack(NackOptions{}) },
+		"+TERM":      func(m *Message) error { return m.Term("") },
+		"+TERM gone": func(m *Message) error { return m.Term("gone") },
+		"+WPI":       func(m *Message) error { return m.Extend() },
+		`-NAK {"code":"E1","delay":1000000000,"error":"boom","retry_after_ms":2}`: func(m *Message) error { return m.Nack(all) },
+	} {
+		m := c.newMessage(f.delivery("x", "1", 1))
+		require.NoError(t, settle(m))
+		msg := next(t, f.acks)
+		require.Equal(t, want, string(msg.Data))
+		require.Equal(t, m.ackTo, msg.Subject)
+		require.Empty(t, msg.Reply)
+		_, bad := wire.ParseAck(msg.Data, msg.Header)
+		require.Nil(t, bad, want)
+	}
+	lost := &wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"}
+	for want, settle := range map[string]func(m *Message) error{
+		"":      func(m *Message) error { return m.AckSync(t.Context()) },
+		"-NAK":  func(m *Message) error { return m.NackSync(t.Context(), NackOptions{}) },
+		"+TERM": func(m *Message) error { return m.TermSync(t.Context(), "") },
+		"+WPI":  func(m *Message) error { return m.ExtendSync(t.Context()) },
+	} {
+		m := c.newMessage(f.delivery("x", "1", 1))
+		f.refuseWith(nil)
+		require.NoError(t, settle(m))
+		require.Equal(t, want, string(next(t, f.acks).Data))
+		f.refuseWith(lost)
+		require.ErrorIs(t, settle(m), lost)
+		next(t, f.acks)
+	}
+}

@@ -1,0 +1,244 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+func (f *fakeFila) nextRequest() wire.ConsumeRequest {
+	f.t.Helper()
+	var request wire.ConsumeRequest
+	require.NoError(f.t, json.Unmarshal(next(f.t, f.requests).Data, &request))
+	return request
+}
+
+func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return k.Stop(ctx)
+}
+
+func TestConsume(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	problems := make(chan error, 10)
+	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+		switch m.ID {
+		case "bad":
+			return errors.New("no good")
+		case "panic":
+			panic("oh")
+		case "own":
+			return m.Term("mine")
+		}
+		return nil
+	}, ConsumerName("w1"), MaxInFlight(5), OnError(func(err error) { problems <- err }))
+	require.NoError(t, err)
+	require.Equal(t, "w1", k.Name())
+	require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 5, TTLMs: 30_000}, f.nextRequest())
+
+	for id, want := range map[string]string{
+		"good": "", "bad": `-NAK {"error":"no good"}`, "panic": `-NAK {"error":"panic: oh"}`, "own": "+TERM mine",
+	} {
+		f.deliver("w1", id)
+		msg := next(t, f.acks)
+		require.Equal(t, want, string(msg.Data))
+		require.Equal(t, f.subjects.Ack("token-"+id, "orders"), msg.Subject)
+	}
+	require.ErrorContains(t, <-problems, "panic: oh")
+	require.Empty(t, k.heldMessages())
+
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.Equal(t, wire.ConsumeRequest{Consumer: "w1", Leave: true}, f.nextRequest())
+	require.NoError(t, stopWithin(t, k, 10*time.Second), "again")
+	require.Empty(t, f.requests)
+	require.Zero(t, c.nc.NumSubscriptions()-1, "only the inbox of requests is left")
+}
+
+func TestConsumeGeneratesNames(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	for range 2 {
+		k, err := c.Consume(t.Context(), "orders", nil)
+		require.NoError(t, err)
+		require.NoError(t, wire.CheckConsumerName(k.Name()))
+		require.Equal(t, k.Name(), f.nextRequest().Consumer)
+		require.NoError(t, stopWithin(t, k, 10*time.Second))
+		f.nextRequest()
+	}
+}
+
+func TestConsumeRefusedLeavesNothing(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	f.refuseWith(&wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
+	_, err := c.Consume(t.Context(), "orders", nil)
+	var refused *Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, 404, refused.Code)
+
+	for _, opt := range []ConsumeOption{
+		ConsumerName("a.b"), MaxInFlight(0), MaxInFlight(65_537), Concurrency(0), RegistrationTTL(time.Millisecond),
+	} {
+		_, err := c.Consume(t.Context(), "orders", nil, opt)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 400, refused.Code)
+	}
+	_, err = c.Consume(t.Context(), "bad name", nil)
+	require.ErrorAs(t, err, &refused)
+}
+
+func TestConsumerRenews(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	problems := make(chan error, 100)
+	k, err := c.Consume(t.Context(), "orders", nil, ConsumerName("w1"), RegistrationTTL(300*time.Millisecond),
+		OnError(func(err error) {
+			select {
+			case problems <- err:
+			default:
+			}
+		}))
+	require.NoError(t, err)
+	for range 3 {
+		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 64, TTLMs: 300}, f.nextRequest())
+	}
+	f.refuseWith(&wire.Error{Code: 503, ErrCode: wire.CodeDraining, Description: "draining"})
+	require.ErrorContains(t, <-problems, "renew consumer w1 of orders: draining")
+	f.refuseWith(nil)
+	require.NoError(t, k.SetMaxInFlight(t.Context(), 7))
+	for f.nextRequest().MaxInFlight != 7 {
+		continue // renewals that were on their way
+	}
+	require.Equal(t, 7, f.nextRequest().MaxInFlight, "renewals keep it")
+	require.Error(t, k.SetMaxInFlight(t.Context(), 0))
+
+	require.NoError(t, k.Leave(t.Context()))
+	for !f.nextRequest().Leave {
+		continue
+	}
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.Empty(t, f.requests, "nothing after the leave")
+}
+
+func TestConsumerRegistersAfterReconnect(t *testing.T) {
+	srv := startNATS(t)
+	f := startFake(t, srv)
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.ReconnectWait(time.Millisecond))
+	require.NoError(t, err)
+	defer nc.Close()
+	c, err := New(nc)
+	require.NoError(t, err)
+	k, err := c.Consume(t.Context(), "orders", nil, ConsumerName("w1"), RegistrationTTL(time.Hour))
+	require.NoError(t, err)
+	f.nextRequest()
+	require.NoError(t, nc.ForceReconnect())
+	require.Equal(t, "w1", f.nextRequest().Consumer)
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+}
+
+func TestConsumerExtendsLeases(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	release := make(chan struct{})
+	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error {
+		<-release
+		return nil
+	}, ConsumerName("w1"), ManualAck())
+	require.NoError(t, err)
+	k.visibility.Store(30)
+	// keepLeases sleeps on the first interval still; a second keeper does not.
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.keepLeases(ctx)
+	}()
+	f.deliver("w1", "1")
+	f.deliver("w1", "2") // waits behind the first
+	seen := map[string]bool{}
+	for len(seen) < 2 {
+		msg := next(t, f.acks)
+		require.Equal(t, "+WPI", string(msg.Data))
+		seen[msg.Subject] = true
+	}
+	close(release)
+	for len(k.heldMessages()) > 0 { // manual: still held after the handler
+		held := k.heldMessages()
+		msg := next(t, f.acks)
+		if string(msg.Data) == "+WPI" {
+			require.NoError(t, held[0].Ack())
+		}
+	}
+	cancel()
+	<-done
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+}
+
+func TestStopFinishesWhatCame(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	started, release := make(chan string, 10), make(chan struct{})
+	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+		started <- m.ID
+		<-release
+		return nil
+	}, ConsumerName("w1"))
+	require.NoError(t, err)
+	f.nextRequest()
+	for _, id := range []string{"1", "2", "3"} {
+		f.deliver("w1", id)
+	}
+	require.Equal(t, "1", <-started)
+	require.Eventually(t, func() bool { return len(k.heldMessages()) == 3 }, 10*time.Second, time.Millisecond)
+	stopped := make(chan error, 1)
+	go func() { stopped <- k.Stop(context.WithoutCancel(t.Context())) }()
+	require.True(t, f.nextRequest().Leave)
+	close(release)
+	require.NoError(t, <-stopped)
+	var acked []string
+	for range 3 {
+		msg := next(t, f.acks)
+		require.Empty(t, msg.Data)
+		acked = append(acked, msg.Subject)
+	}
+	require.True(t, slices.IsSorted(acked), "in order: %v", acked)
+}
+
+func TestStopGivesUp(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	started := make(chan struct{})
+	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, _ *Message) error {
+		close(started)
+		<-ctx.Done()
+		return ctx.Err()
+	}, ConsumerName("w1"), Shared())
+	require.NoError(t, err)
+	f.nextRequest()
+	f.deliver("w1", "1")
+	f.deliver("w1", "2")
+	<-started
+	require.Eventually(t, func() bool { return len(k.heldMessages()) == 2 }, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, stopWithin(t, k, 20*time.Millisecond), context.DeadlineExceeded)
+	want := map[string]string{
+		f.subjects.Ack("token-1", "orders"): `-NAK {"error":"context canceled"}`,
+		f.subjects.Ack("token-2", "orders"): `-NAK {"error":"consumer stopped"}`,
+	}
+	for range 2 {
+		msg := next(t, f.acks)
+		require.Equal(t, want[msg.Subject], string(msg.Data))
+		delete(want, msg.Subject)
+	}
+	require.Empty(t, f.requests, "a shared name does not leave")
+}

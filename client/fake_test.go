@@ -1,0 +1,158 @@
+package client
+
+import (
+	"encoding/json"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/filaq/fila/wire"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// startNATS runs a NATS server without a port.
+func startNATS(t *testing.T) *server.Server {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
+	require.NoError(t, err)
+	srv.Start()
+	require.True(t, srv.ReadyForConnections(5*time.Second))
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	return srv
+}
+
+func connect(t *testing.T, srv *server.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// fakeFila answers on the subjects of fila as a test tells it.
+type fakeFila struct {
+	t        *testing.T
+	nc       *nats.Conn
+	subjects wire.Subjects
+
+	requests chan *nats.Msg // registrations, leaves
+	acks     chan *nats.Msg // everything sent to a reply subject of a delivery
+
+	mu struct {
+		sync.Mutex
+		refuse *wire.Error // answer of the next ack requests and registrations
+	}
+}
+
+func startFake(t *testing.T, srv *server.Server) *fakeFila {
+	t.Helper()
+	subjects, err := wire.NewSubjects("fila")
+	require.NoError(t, err)
+	f := &fakeFila{
+		t: t, nc: connect(t, srv), subjects: subjects,
+		requests: make(chan *nats.Msg, 1000), acks: make(chan *nats.Msg, 1000),
+	}
+	f.handle(subjects.ConsumeWildcard(), func(msg *nats.Msg) {
+		f.requests <- msg
+		if f.refused(msg) {
+			return
+		}
+		request, bad := wire.ParseConsume(msg.Data)
+		if bad != nil {
+			f.reply(msg, bad)
+			return
+		}
+		f.reply(msg, wire.ConsumeReply{MaxInFlight: request.MaxInFlight, VisibilityTimeoutMs: 30_000, Left: request.Leave})
+	})
+	f.handle(subjects.AckWildcard(), func(msg *nats.Msg) {
+		f.acks <- msg
+		if msg.Reply != "" && !f.refused(msg) {
+			require.NoError(t, msg.Respond(nil))
+		}
+	})
+	return f
+}
+
+func (f *fakeFila) handle(subject string, fn nats.MsgHandler) {
+	_, err := f.nc.Subscribe(subject, fn)
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.nc.Flush())
+}
+
+func (f *fakeFila) refuseWith(e *wire.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.refuse = e
+}
+
+func (f *fakeFila) refused(msg *nats.Msg) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.refuse == nil {
+		return false
+	}
+	f.reply(msg, f.mu.refuse)
+	return true
+}
+
+func (f *fakeFila) reply(to *nats.Msg, v any) {
+	msg := nats.NewMsg(to.Reply)
+	if refusal, ok := v.(*wire.Error); ok {
+		msg.Header, msg.Data = refusal.Headers(), refusal.Body()
+	} else {
+		data, err := json.Marshal(v)
+		require.NoError(f.t, err)
+		msg.Data = data
+	}
+	require.NoError(f.t, f.nc.PublishMsg(msg))
+}
+
+// delivery is a message as fila sends it.
+func (f *fakeFila) delivery(subject, id string, attempt int) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	msg.Reply = f.subjects.Ack("token-"+id, "orders")
+	msg.Data = []byte("payload " + id)
+	msg.Header.Set("tenant", "acme")
+	msg.Header.Set(wire.HeaderID, id)
+	msg.Header.Set(wire.HeaderQueue, "orders")
+	msg.Header.Set(wire.HeaderKey, "acme")
+	msg.Header.Set(wire.HeaderAttempt, strconv.Itoa(attempt))
+	msg.Header.Set(wire.HeaderEnqueuedAt, "2026-01-02T03:04:05.000000006Z")
+	msg.Header.Set(wire.HeaderDeadline, "2026-01-02T03:04:35Z")
+	return msg
+}
+
+func (f *fakeFila) deliver(consumer, id string) {
+	require.NoError(f.t, f.nc.PublishMsg(f.delivery(f.subjects.Deliver(consumer, "orders"), id, 1)))
+}
+
+// next waits for what a test expects to come.
+func next(t *testing.T, from <-chan *nats.Msg) *nats.Msg {
+	t.Helper()
+	select {
+	case msg := <-from:
+		return msg
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "nothing came")
+		return nil
+	}
+}
+
+func newClient(t *testing.T, srv *server.Server, opts ...Option) *Client {
+	t.Helper()
+	c, err := New(connect(t, srv), opts...)
+	require.NoError(t, err)
+	return c
+}
