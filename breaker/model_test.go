@@ -1,0 +1,178 @@
+package breaker
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// model is the breaker written down as plainly as can be: it remembers every
+// ticket by its serial number and which phase handed it out.
+type model struct {
+	cfg       Config
+	state     State
+	phase     int // counts transitions and resets
+	row       int // consecutive failures
+	since     int64
+	wait      int64
+	forced    bool
+	underWay  int
+	successes int
+}
+
+func (m *model) allow(now int64) bool {
+	switch m.state {
+	case Closed:
+		return true
+	case Open:
+		if now < m.since && m.wait != math.MaxInt64 {
+			m.since = now
+		}
+		if m.wait == math.MaxInt64 || now-m.since < m.wait {
+			return false
+		}
+		m.turn(HalfOpen)
+		m.underWay = 1
+		return true
+	}
+	if m.underWay == m.cfg.HalfOpenMaxCalls {
+		return false
+	}
+	m.underWay++
+	return true
+}
+
+func (m *model) done(now int64, phase int, o Outcome) {
+	if phase != m.phase {
+		return
+	}
+	if m.state == HalfOpen {
+		m.underWay--
+	}
+	switch {
+	case o == Neutral:
+	case o == Failure:
+		m.row++
+		if m.state == HalfOpen || m.row >= m.cfg.Threshold {
+			m.open(now, int64(m.cfg.Cooldown), false)
+		}
+	case m.state == Closed:
+		m.row = 0
+	default:
+		if m.successes++; m.successes == m.cfg.HalfOpenSuccesses {
+			m.row = 0
+			m.turn(Closed)
+		}
+	}
+}
+
+func (m *model) open(now, wait int64, forced bool) {
+	m.turn(Open)
+	m.since, m.wait, m.forced = now, wait, forced
+}
+
+func (m *model) turn(s State) {
+	m.state, m.underWay, m.successes = s, 0, 0
+	m.phase++
+}
+
+type ticket struct {
+	t     Ticket
+	phase int
+}
+
+// TestModel drives a Breaker and the model through the same random history,
+// with a clock that also jumps back.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cfg := drawConfig(t)
+		b, m := New(cfg), &model{cfg: cfg}
+		now := int64(1_000_000)
+		var tickets []ticket
+		t.Repeat(map[string]func(*rapid.T){
+			"allow": func(t *rapid.T) {
+				was := m.state
+				tk, ok := b.Allow(now)
+				require.Equal(t, m.allow(now), ok)
+				c, turned := tk.Change()
+				require.Equal(t, was == Open && ok, turned)
+				if turned {
+					require.Equal(t, Change{Open, HalfOpen, m.row, now}, c)
+				}
+				if ok {
+					tickets = append(tickets, ticket{tk, m.phase})
+				}
+			},
+			"done": func(t *rapid.T) {
+				if len(tickets) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(tickets)-1).Draw(t, "ticket")
+				o := Outcome(rapid.IntRange(0, 2).Draw(t, "outcome"))
+				tk := tickets[i]
+				tickets = append(tickets[:i], tickets[i+1:]...)
+				was := m.state
+				m.done(now, tk.phase, o)
+				c, changed := b.Done(now, tk.t, o)
+				require.Equal(t, was != m.state, changed)
+				if changed {
+					require.Equal(t, Change{was, m.state, m.row, now}, c)
+				}
+			},
+			"clock": func(t *rapid.T) {
+				now = max(0, now+rapid.Int64Range(-200, 300).Draw(t, "by"))
+			},
+			"open": func(t *rapid.T) {
+				until := now + rapid.Int64Range(0, 100).Draw(t, "for")
+				was := m.state
+				_, changed := b.Open(now, until)
+				require.Equal(t, was != Open, changed)
+				if was == Open {
+					m.since, m.wait, m.forced = now, until-now, true
+				} else {
+					m.open(now, until-now, true)
+				}
+			},
+			"reset": func(t *rapid.T) {
+				was := m.state
+				_, changed := b.Reset(now)
+				require.Equal(t, was != Closed, changed)
+				m.row = 0
+				m.turn(Closed)
+			},
+			"config": func(t *rapid.T) {
+				m.cfg = drawConfig(t)
+				b.SetConfig(m.cfg)
+				if m.state == Open && !m.forced {
+					m.wait = int64(m.cfg.Cooldown)
+				}
+			},
+			"": func(t *rapid.T) {
+				i := b.Info(max(now, m.since))
+				want := m.state
+				if want == Open && max(now, m.since)-m.since >= m.wait {
+					want = HalfOpen
+				}
+				require.Equal(t, want, i.State)
+				require.Equal(t, m.row, i.ConsecutiveFailures)
+				require.LessOrEqual(t, i.Probes, 5)
+				if m.state == HalfOpen {
+					require.Equal(t, m.underWay, i.Probes)
+					require.Equal(t, m.underWay < m.cfg.HalfOpenMaxCalls, b.Ready(now))
+				}
+			},
+		})
+	})
+}
+
+func drawConfig(t *rapid.T) Config {
+	return Config{
+		Threshold:         rapid.IntRange(1, 4).Draw(t, "threshold"),
+		Cooldown:          time.Duration(rapid.IntRange(1, 100).Draw(t, "cooldown")),
+		HalfOpenMaxCalls:  rapid.IntRange(1, 5).Draw(t, "max calls"),
+		HalfOpenSuccesses: rapid.IntRange(1, 3).Draw(t, "successes"),
+	}
+}
