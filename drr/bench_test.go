@@ -1,0 +1,141 @@
+package drr
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+var benchFlows = []int{10, 1000, 100_000, 1_000_000}
+
+// benchSteady takes an item and pushes one to the same flow: the set of flows
+// stays.
+func benchSteady(b *testing.B, s *Scheduler, weight, cost int64) {
+	b.Helper()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		it, _ := s.Next()
+		s.Push(it.Flow, weight, it.Value, cost)
+	}
+}
+
+func BenchmarkUniform(b *testing.B) {
+	for _, n := range benchFlows {
+		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {
+			s := New(1)
+			for _, f := range rand.Perm(n) {
+				fill(s, Flow(f), one, one, 2)
+			}
+			benchSteady(b, s, one, one)
+		})
+	}
+}
+
+// BenchmarkSkewed pushes to flows drawn from a Zipf distribution, so that most
+// of them join and leave all the time.
+func BenchmarkSkewed(b *testing.B) {
+	for _, n := range benchFlows {
+		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {
+			s := New(1)
+			perm := rand.Perm(n)
+			zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 10, uint64(n-1))
+			draws := make([]Flow, 1<<20)
+			for i := range draws {
+				draws[i] = Flow(perm[zipf.Uint64()])
+				s.Push(draws[i], one, 0, one)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				s.Push(draws[i&(len(draws)-1)], one, 0, one)
+				s.Next()
+			}
+			b.ReportMetric(float64(s.Active()), "active")
+		})
+	}
+}
+
+// BenchmarkDear has items that need k turns each, in all flows: a ring that is
+// walked would take k steps per flow and item.
+func BenchmarkDear(b *testing.B) {
+	for _, n := range []int{1000, 100_000} {
+		for _, k := range []int64{1, 10, 1000, 100_000, 1_000_000_000} {
+			b.Run(fmt.Sprintf("flows=%d/k=%d", n, k), func(b *testing.B) {
+				s := New(1)
+				for f := range Flow(n) {
+					fill(s, f, 1, k, 2)
+				}
+				benchSteady(b, s, 1, k)
+			})
+		}
+	}
+}
+
+// BenchmarkDearMixed gives each item a random k from 1 to the limit, so that
+// filed flows come back out of order.
+func BenchmarkDearMixed(b *testing.B) {
+	for _, n := range []int{1000, 100_000} {
+		for _, k := range []int64{10, 1000, 1_000_000} {
+			b.Run(fmt.Sprintf("flows=%d/k<=%d", n, k), func(b *testing.B) {
+				s := New(1)
+				costs := make([]int64, 4096)
+				for i := range costs {
+					costs[i] = 1 + rand.Int64N(k)
+				}
+				for f := range Flow(n) {
+					s.Push(f, 1, 0, costs[f%4096])
+					s.Push(f, 1, 0, costs[f*7%4096])
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					it, _ := s.Next()
+					s.Push(it.Flow, 1, 0, costs[i&4095])
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkJoinInOnePlace lets a burst of new flows join between two others,
+// where labels run out again and again.
+func BenchmarkJoinInOnePlace(b *testing.B) {
+	const burst = 100_000
+	b.ReportAllocs()
+	for i := 0; i < b.N; i += burst {
+		b.StopTimer()
+		s := New(1)
+		fill(s, burst, one, one, 9)
+		fill(s, burst+1, one, one, 9)
+		s.Next()
+		s.Next()
+		s.Next()
+		b.StartTimer()
+		for f := range Flow(burst) {
+			s.Push(f, one, 0, one)
+		}
+	}
+}
+
+func BenchmarkSetWeightOfFiledFlow(b *testing.B) {
+	const n = 100_000
+	s := New(1)
+	for f := range Flow(n) {
+		fill(s, f, one, 500*one, 1)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		s.SetWeight(Flow(i%n), int64(1+i/n%7)*one)
+	}
+}
+
+// BenchmarkFill adds flows and items to an empty scheduler: memory included.
+func BenchmarkFill(b *testing.B) {
+	b.ReportAllocs()
+	s := New(1)
+	for i := range b.N {
+		s.Push(Flow(i>>2), one, 0, one)
+	}
+}

@@ -1,0 +1,140 @@
+package drr
+
+import "github.com/stretchr/testify/require"
+
+// boundChecker holds every pair of flows to
+//
+//	|S_i/w_i - S_j/w_j| <= quantum + C_i/w_i + C_j/w_j
+//
+// over every interval in which both stay backlogged and keep their weights. It
+// sees only what goes in and comes out. C_i is the largest cost given to flow i,
+// which is stricter than the largest of all.
+//
+// All intervals at once: the largest difference over an interval is the range
+// of X(t) = S_i(t)*w_j - S_j(t)*w_i, so its least and greatest value are kept.
+//
+// What is returned counts as served until it, or what its cost paid for, has
+// gone out again. That does not add up for a flow that loses an item after a
+// return, nor for one that gets something back in a turn in which its weight or
+// the quantum has changed (what it sent beyond a lowered turn is forgiven, so
+// getting that back is no credit): such a flow is not looked at any more until
+// it has run empty.
+type boundChecker struct {
+	t       require.TestingT
+	quantum int64
+	flows   map[Flow]*served
+	pairs   map[[2]Flow]*span
+	last    Flow // served last: no other can be in its turn
+	changed bool // the length of its turn, since it began to be served
+}
+
+type served struct {
+	weight, largest int64
+	sum             int64 // S
+	credit          int64 // given back and not yet spent
+	tainted         bool
+}
+
+type span struct{ least, most int64 }
+
+func newBoundChecker(t require.TestingT, quantum int64) *boundChecker {
+	return &boundChecker{t: t, quantum: quantum, flows: map[Flow]*served{}, pairs: map[[2]Flow]*span{}}
+}
+
+func (b *boundChecker) put(f Flow, weight, cost int64) {
+	fl := b.flows[f]
+	if fl == nil {
+		fl = &served{weight: weight}
+		b.flows[f] = fl
+	}
+	fl.largest = max(fl.largest, cost)
+	b.setWeight(f, weight)
+}
+
+func (b *boundChecker) setWeight(f Flow, weight int64) {
+	fl := b.flows[f]
+	if fl == nil || fl.weight == weight {
+		return
+	}
+	fl.weight = weight
+	b.turnChanges(f)
+	for p := range b.pairs {
+		if p[0] == f || p[1] == f {
+			delete(b.pairs, p)
+		}
+	}
+	b.look()
+}
+
+func (b *boundChecker) setQuantum(q int64) {
+	if q == b.quantum {
+		return
+	}
+	b.quantum = q
+	b.turnChanges(b.last)
+	clear(b.pairs)
+	b.look()
+}
+
+func (b *boundChecker) turnChanges(f Flow) {
+	if fl := b.flows[f]; fl != nil && f == b.last {
+		b.changed = true
+		fl.tainted = fl.tainted || fl.credit > 0
+	}
+}
+
+func (b *boundChecker) giveBack(f Flow, weight, cost int64) {
+	if fl := b.flows[f]; fl != nil {
+		weight = fl.weight
+	}
+	b.put(f, weight, cost)
+	b.flows[f].credit += cost
+	if f == b.last && b.changed {
+		b.flows[f].tainted = true
+	}
+}
+
+func (b *boundChecker) removed(f Flow) {
+	b.flows[f].tainted = b.flows[f].credit > 0 || b.flows[f].tainted
+}
+
+func (b *boundChecker) serve(f Flow, cost int64) {
+	fl := b.flows[f]
+	if f != b.last {
+		b.last, b.changed = f, false
+	}
+	paid := min(fl.credit, cost)
+	fl.credit -= paid
+	fl.sum += cost - paid
+	b.look()
+}
+
+func (b *boundChecker) left(f Flow) {
+	delete(b.flows, f)
+	for p := range b.pairs {
+		if p[0] == f || p[1] == f {
+			delete(b.pairs, p)
+		}
+	}
+}
+
+// look extends the spans of all pairs by this moment.
+func (b *boundChecker) look() {
+	for i, fi := range b.flows {
+		for j, fj := range b.flows {
+			if i >= j || fi.tainted || fj.tainted {
+				continue
+			}
+			x := fi.sum*fj.weight - fj.sum*fi.weight
+			p := b.pairs[[2]Flow{i, j}]
+			if p == nil {
+				p = &span{x, x}
+				b.pairs[[2]Flow{i, j}] = p
+			}
+			p.least, p.most = min(p.least, x), max(p.most, x)
+			bound := b.quantum*fi.weight*fj.weight + fi.largest*fj.weight + fj.largest*fi.weight
+			require.LessOrEqual(b.t, p.most-p.least, bound,
+				"flows %d and %d, weights %d and %d", i, j, fi.weight, fj.weight)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package drr
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const one = 1000 // weight 1, cost 1
+
+func fill(s *Scheduler, f Flow, weight, cost int64, n int) {
+	for i := range n {
+		s.Push(f, weight, uint64(i), cost)
+	}
+}
+
+func take(t require.TestingT, s *Scheduler) Item {
+	it, ok := s.Next()
+	require.True(t, ok)
+	return it
+}
+
+func TestEmpty(t *testing.T) {
+	s := New(1)
+	_, ok := s.Next()
+	require.False(t, ok)
+	_, ok = s.Flow(7)
+	require.False(t, ok)
+	s.SetWeight(7, one)
+	s.SetQuantum(3)
+	require.Equal(t, int64(3), s.Quantum())
+	require.Zero(t, s.Len()+s.Active())
+	for range s.All() {
+		require.Fail(t, "an empty scheduler has no flows")
+	}
+	checkInvariants(t, s)
+}
+
+func TestWeights3To1Give75To25(t *testing.T) {
+	s := New(1)
+	fill(s, 0, 3*one, one, 4000)
+	fill(s, 1, 1*one, one, 4000)
+	var got [2]int
+	for i := range 4000 {
+		got[take(t, s).Flow]++
+		if (i+1)%4 == 0 {
+			require.Equal(t, [2]int{(i + 1) / 4 * 3, (i + 1) / 4}, got)
+		}
+	}
+}
+
+func TestFiveWeightsShareExactly(t *testing.T) {
+	s := New(1)
+	for f := range 5 {
+		fill(s, Flow(f), int64(f+1)*one, one, 2000)
+	}
+	var got [5]int
+	for range 4995 { // 333 rounds of 15
+		got[take(t, s).Flow]++
+	}
+	require.Equal(t, [5]int{333, 666, 999, 1332, 1665}, got)
+}
+
+func TestFractionsOfAWeight(t *testing.T) {
+	s := New(1)
+	fill(s, 0, 250, one, 100)   // an item every four rounds
+	fill(s, 1, 1500, one, 1000) // three every two rounds
+	fill(s, 2, one, 400, 1000)  // five every two rounds
+	var got [3]int
+	for range 100 * 11 / 2 { // (1 + 6 + 10) per four rounds
+		got[take(t, s).Flow]++
+	}
+	require.InDelta(t, 550./17, got[0], 1)
+	require.InDelta(t, 550.*6/17, got[1], 2)
+	require.InDelta(t, 550.*10/17, got[2], 3)
+}
+
+func TestOrderWithinAFlow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := New(int64(rapid.IntRange(1, 5).Draw(t, "quantum")))
+		var last [4]uint64
+		value := uint64(0)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "push") {
+				value++
+				f := rapid.IntRange(0, 3).Draw(t, "flow")
+				s.Push(Flow(f), rapid.Int64Range(1, 5000).Draw(t, "w"), value, rapid.Int64Range(1, 9000).Draw(t, "c"))
+			} else if it, ok := s.Next(); ok {
+				require.Greater(t, it.Value, last[it.Flow])
+				last[it.Flow] = it.Value
+			}
+		}
+	})
+}
+
+func TestReturnUndoesNextWithinATurn(t *testing.T) {
+	s := New(1)
+	fill(s, 0, 3*one, one, 9)
+	fill(s, 1, 3*one, one, 9)
+	a, b := take(t, s), take(t, s)
+	before, _ := s.Flow(0)
+	require.Equal(t, Info{Weight: 3 * one, Deficit: one, Pending: 7}, before)
+	s.Return(b.Flow, 1, b.Value, b.Cost)
+	s.Return(a.Flow, 1, a.Value, a.Cost)
+	after, _ := s.Flow(0)
+	require.Equal(t, Info{Weight: 3 * one, Deficit: 3 * one, Pending: 9}, after)
+	for _, want := range []Flow{0, 0, 0, 1, 1, 1, 0} {
+		require.Equal(t, want, take(t, s).Flow)
+	}
+}
+
+func TestReturnToAFlowThatLeft(t *testing.T) {
+	s := New(1)
+	fill(s, 1, one, one, 3)
+	fill(s, 0, one, one, 1)
+	require.Equal(t, Flow(1), take(t, s).Flow)
+	it := take(t, s)
+	require.Equal(t, Flow(0), it.Flow)
+	require.Equal(t, 1, s.Active())
+	s.Return(0, 2*one, it.Value, it.Cost)
+	in, ok := s.Flow(0)
+	require.True(t, ok)
+	require.Equal(t, Info{Weight: 2 * one, Deficit: one, Pending: 1, Turns: 1}, in)
+	require.Equal(t, Flow(1), take(t, s).Flow, "it stands behind those that wait")
+	require.Equal(t, Flow(0), take(t, s).Flow)
+}
+
+func TestReturnToAFiledFlowBringsItForward(t *testing.T) {
+	s := New(1)
+	fill(s, 0, one, one, 1)
+	fill(s, 0, one, 1000*one, 1)
+	fill(s, 1, one, one, 100)
+	it := take(t, s)
+	require.Equal(t, Flow(1), take(t, s).Flow)
+	in, _ := s.Flow(0)
+	require.Equal(t, int64(1000), in.Turns)
+	s.Return(it.Flow, 1, it.Value, it.Cost)
+	require.Equal(t, it, take(t, s))
+}
+
+// What a flow sent beyond a turn that was cut short is forgiven at the end of
+// the turn. Getting it back in the same turn undoes it and is no credit.
+func TestReturnInATurnThatWasCutShort(t *testing.T) {
+	s := New(1)
+	fill(s, 0, 5*one, one, 20)
+	fill(s, 1, one, one, 20)
+	var taken []Item
+	for range 4 {
+		taken = append(taken, take(t, s))
+	}
+	s.SetWeight(0, one)
+	for i, deficit := range []int64{0, 0, 0, one} {
+		it := taken[3-i]
+		s.Return(it.Flow, one, it.Value, it.Cost)
+		in, _ := s.Flow(0)
+		require.Equal(t, deficit, in.Deficit, "after %d returns", i+1)
+	}
+	for _, want := range []Flow{0, 1, 0, 1} {
+		require.Equal(t, want, take(t, s).Flow)
+	}
+}
+
+// However the weight of a flow changes in its turn, the turn gets no longer
+// than the largest weight makes it.
+func TestChangingWeightsDoNotProlongATurn(t *testing.T) {
+	s := New(1)
+	fill(s, 0, one, one, 100)
+	fill(s, 1, one, one, 100)
+	for round := range 10 {
+		for range 5 {
+			require.Equal(t, Flow(0), take(t, s).Flow, "round %d", round)
+			s.Push(0, 1, 0, one)
+			s.Push(0, 5*one, 0, one)
+		}
+		require.Equal(t, Flow(1), take(t, s).Flow, "round %d", round)
+	}
+}
+
+// A flow that empties and comes back is not served before those that wait,
+// however often it does so.
+func TestComingBackDoesNotJumpTheQueue(t *testing.T) {
+	s := New(1)
+	for f := range 10 {
+		fill(s, Flow(f), one, one, 50)
+	}
+	s.Push(99, one, 0, one)
+	served := map[Flow]int{}
+	for range 330 {
+		it := take(t, s)
+		served[it.Flow]++
+		if it.Flow == 99 {
+			s.Push(99, one, 0, one)
+		}
+		require.LessOrEqual(t, served[99], served[9]+1)
+	}
+	require.Equal(t, 30, served[99])
+}
+
+// One item of a quiet flow waits for one turn of every other flow at most.
+func TestQuietFlowWaitsOneTurnOfEachOther(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const quiet = Flow(1000)
+		s := New(int64(rapid.IntRange(1, 10).Draw(t, "quantum")))
+		n := rapid.IntRange(1, 20).Draw(t, "flows")
+		largest := map[Flow]int64{}
+		weight := map[Flow]int64{}
+		for f := range Flow(n) {
+			weight[f] = rapid.Int64Range(100, 20_000).Draw(t, "weight")
+			for range 500 {
+				cost := rapid.SampledFrom([]int64{500, 1000, 1000, 2500, 40_000}).Draw(t, "cost")
+				largest[f] = max(largest[f], cost)
+				s.Push(f, weight[f], 0, cost)
+			}
+		}
+		for range rapid.IntRange(0, 200).Draw(t, "before") {
+			take(t, s)
+		}
+		s.Push(quiet, one, 0, rapid.Int64Range(1, one*s.Quantum()).Draw(t, "quiet cost"))
+		turns, sum := map[Flow]int{}, map[Flow]int64{}
+		last := quiet
+		for it := take(t, s); it.Flow != quiet; it = take(t, s) {
+			if it.Flow != last {
+				turns[it.Flow]++
+				require.Equal(t, 1, turns[it.Flow], "a second turn of flow %d", it.Flow)
+			}
+			last = it.Flow
+			sum[it.Flow] += it.Cost
+			require.LessOrEqual(t, sum[it.Flow], weight[it.Flow]*s.Quantum()+largest[it.Flow])
+		}
+	})
+}
+
+// A filed flow comes back to its place in the ring. Were it served in the order
+// of filing instead, flow 0 would get 248 more than flow 1 within an interval
+// whose bound is 30+100+100.
+func TestFiledFlowKeepsItsPlace(t *testing.T) {
+	s, b := New(30), newBoundChecker(t, 30)
+	push := func(f Flow, costs ...int64) {
+		for _, c := range costs {
+			s.Push(f, one, 0, c*one)
+			b.put(f, one, c*one)
+		}
+	}
+	push(1, 30, 30, 30, 30, 30, 1, 100, 100, 100)
+	push(0, 21, 100, 29, 100, 20, 100, 100)
+	var costs []int64
+	var flows []Flow
+	for range 13 {
+		it := take(t, s)
+		b.serve(it.Flow, it.Cost)
+		flows, costs = append(flows, it.Flow), append(costs, it.Cost/one)
+	}
+	require.Equal(t, []Flow{1, 0, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, 1}, flows)
+	require.Equal(t, []int64{30, 21, 30, 30, 30, 30, 100, 29, 1, 100, 100, 20, 100}, costs)
+}
+
+// With nothing arriving, the visit in which an item goes is known without
+// visiting: the first whose turns pay for it and all before it. This takes k up
+// to 1e9, far beyond what the model can walk.
+func TestStandingBacklogAgainstTheFormula(t *testing.T) {
+	type sent struct {
+		flow  Flow
+		visit int64
+		value uint64
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		quantum := rapid.SampledFrom([]int64{1, 3, 1000, MaxQuantum}).Draw(t, "quantum")
+		s := New(quantum)
+		s.round = rapid.Uint64().Draw(t, "round")
+		most := rapid.SampledFrom([]int64{one, 100 * one, MaxCost}).Draw(t, "most")
+		var want []sent
+		for f := range Flow(rapid.IntRange(1, 30).Draw(t, "flows")) {
+			weight := rapid.Int64Range(1, most).Draw(t, "weight")
+			sum := int64(0)
+			for v := range uint64(rapid.IntRange(1, 20).Draw(t, "items")) {
+				cost := rapid.Int64Range(1, MaxCost).Draw(t, "cost")
+				sum += cost
+				turn := weight * quantum
+				want = append(want, sent{f, (sum + turn - 1) / turn, v})
+				s.Push(f, weight, v, cost)
+			}
+		}
+		slices.SortStableFunc(want, func(a, b sent) int {
+			return cmp.Or(cmp.Compare(a.visit, b.visit), cmp.Compare(a.flow, b.flow))
+		})
+		for i, w := range want {
+			it := take(t, s)
+			require.Equal(t, [2]uint64{uint64(w.flow), w.value}, [2]uint64{uint64(it.Flow), it.Value}, "item %d", i)
+		}
+		checkInvariants(t, s)
+	})
+}
+
+// Hundreds of flows, joining in bursts at one place of the ring, so that labels
+// must be spread, and chunks come and go.
+func TestManyFlowsAgainstModel(t *testing.T) {
+	for seed := range uint64(3) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		s, m := New(1), &model{quantum: 1}
+		handles := map[uint64]Handle{}
+		value := uint64(0)
+		for step := range 300 {
+			for range rnd.IntN(150) {
+				f, w, c := Flow(rnd.IntN(3000)), 500*(1+rnd.Int64N(6)), 1+rnd.Int64N(4000)
+				if rnd.IntN(10) == 0 {
+					c *= 100
+				}
+				value++
+				handles[value] = s.Push(f, w, value, c)
+				m.push(f, w, modelItem{value, c})
+			}
+			for range rnd.IntN(170) {
+				f, want, wantOK := m.next()
+				got, ok := s.Next()
+				require.Equal(t, wantOK, ok)
+				require.Equal(t, Item{f, want.value, want.cost}, got)
+				delete(handles, got.Value)
+			}
+			for v, h := range handles {
+				if rnd.IntN(50) == 0 {
+					require.Equal(t, v, s.Remove(h))
+					m.remove(v)
+					delete(handles, v)
+				}
+			}
+			if step%50 == 0 {
+				s.SetQuantum(int64(1 + step/50%3))
+				m.quantum = int64(1 + step/50%3)
+				checkInvariants(t, s)
+			}
+		}
+		checkInvariants(t, s)
+	}
+}
+
+func TestArgumentsAreClamped(t *testing.T) {
+	s := New(-5)
+	require.Equal(t, int64(1), s.Quantum())
+	s.SetQuantum(math.MaxInt64)
+	require.Equal(t, int64(MaxQuantum), s.Quantum())
+	s.Push(0, math.MaxInt64, 1, math.MaxInt64)
+	in, _ := s.Flow(0)
+	require.Equal(t, int64(MaxWeight), in.Weight)
+	require.Equal(t, Item{Flow: 0, Value: 1, Cost: MaxCost}, take(t, s))
+	s.Push(0, -1, 2, 0)
+	in, _ = s.Flow(0)
+	require.Equal(t, int64(1), in.Weight)
+	require.Equal(t, Item{Flow: 0, Value: 2, Cost: 1}, take(t, s))
+}
+
+func TestDeficitSaturates(t *testing.T) {
+	s := New(MaxQuantum)
+	fill(s, 0, MaxWeight, MaxCost, 2)
+	take(t, s)
+	s.flows.at(0).deficit = maxDeficit - 1
+	s.Return(0, one, 1, MaxCost)
+	in, _ := s.Flow(0)
+	require.Equal(t, int64(maxDeficit+MaxWeight*MaxQuantum), in.Deficit)
+	take(t, s)
+	checkInvariants(t, s)
+}
+
+func TestWrongHandlesPanic(t *testing.T) {
+	s := New(1)
+	h := s.Push(0, one, 5, one)
+	require.Equal(t, uint64(5), s.Remove(h))
+	for _, h := range []Handle{0, h, 77, math.MaxUint32} {
+		require.PanicsWithValue(t, "drr: handle of an item that is not pending", func() { s.Remove(h) })
+	}
+	require.PanicsWithValue(t, "drr: flow number out of range", func() { s.Push(math.MaxUint32, one, 0, one) })
+	checkInvariants(t, s)
+}
+
+func TestAllMayStopEarly(t *testing.T) {
+	s := New(1)
+	fill(s, 3, one, one, 1)
+	fill(s, 5, one, one, 1)
+	for f := range s.All() {
+		require.Equal(t, Flow(3), f)
+		break
+	}
+}

@@ -1,0 +1,128 @@
+package drr
+
+import "slices"
+
+// model is deficit round robin as the paper tells it: a ring of flows in a
+// plain slice, visited one step at a time. It shares nothing with the scheduler.
+type model struct {
+	quantum int64
+	ring    []*modelFlow
+	pos     int        // the flow to visit next, or the one in its turn
+	turn    *modelFlow // nil between turns
+}
+
+type modelFlow struct {
+	id      Flow
+	weight  int64
+	deficit int64 // without the turn in progress
+	items   []modelItem
+}
+
+type modelItem struct {
+	value uint64
+	cost  int64
+}
+
+func (m *model) flow(id Flow) *modelFlow {
+	for _, f := range m.ring {
+		if f.id == id {
+			return f
+		}
+	}
+	return nil
+}
+
+func (m *model) join(id Flow, weight, deficit int64, it modelItem) {
+	f := &modelFlow{id: id, weight: weight, deficit: deficit, items: []modelItem{it}}
+	m.ring = slices.Insert(m.ring, m.pos, f)
+	m.pos++
+}
+
+func (m *model) push(id Flow, weight int64, it modelItem) {
+	f := m.flow(id)
+	if f == nil {
+		m.join(id, weight, 0, it)
+		return
+	}
+	f.weight = weight
+	f.items = append(f.items, it)
+}
+
+func (m *model) giveBack(id Flow, weight int64, it modelItem) {
+	f := m.flow(id)
+	if f == nil {
+		m.join(id, weight, it.cost, it)
+		return
+	}
+	f.items = slices.Insert(f.items, 0, it)
+	f.deficit += it.cost
+}
+
+func (m *model) next() (Flow, modelItem, bool) {
+	if len(m.ring) == 0 {
+		return 0, modelItem{}, false
+	}
+	for {
+		if m.turn == nil {
+			if m.pos == len(m.ring) {
+				m.pos = 0
+			}
+			m.turn = m.ring[m.pos]
+		}
+		f := m.turn
+		if it := f.items[0]; f.deficit+f.weight*m.quantum >= it.cost {
+			f.deficit -= it.cost
+			f.items = f.items[1:]
+			m.leaveIfEmpty(f)
+			return f.id, it, true
+		}
+		f.deficit = max(0, f.deficit+f.weight*m.quantum)
+		m.turn = nil
+		m.pos++
+	}
+}
+
+func (m *model) remove(value uint64) {
+	for _, f := range m.ring {
+		for i, it := range f.items {
+			if it.value == value {
+				f.items = slices.Delete(f.items, i, i+1)
+				m.leaveIfEmpty(f)
+				return
+			}
+		}
+	}
+}
+
+func (m *model) leaveIfEmpty(f *modelFlow) {
+	if len(f.items) > 0 {
+		return
+	}
+	i := slices.Index(m.ring, f)
+	m.ring = slices.Delete(m.ring, i, i+1)
+	if i < m.pos {
+		m.pos--
+	}
+	if m.turn == f {
+		m.turn = nil
+	}
+}
+
+func (m *model) len() int {
+	n := 0
+	for _, f := range m.ring {
+		n += len(f.items)
+	}
+	return n
+}
+
+func (m *model) info(f *modelFlow) Info {
+	in := Info{Weight: f.weight, Deficit: f.deficit, Pending: int64(len(f.items))}
+	turn := f.weight * m.quantum
+	if f == m.turn {
+		in.Deficit = max(0, in.Deficit+turn)
+		return in
+	}
+	in.Turns = max(1, (f.items[0].cost-f.deficit+turn-1)/turn)
+	return in
+}

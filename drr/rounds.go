@@ -1,0 +1,211 @@
+package drr
+
+// Rounds: whose turn it is.
+//
+// The ring of active flows is cut open into a list (ring.go); a round visits it
+// from first to last, and the next round begins again at the first. A visit is
+// a flow's turn. The place of the visit in progress is the gap behind ring.seen:
+// flows up to and including seen have been visited in this round, those after
+// it have not. The flow in its turn, if any, is the one right behind seen.
+//
+// Walking over flows that cannot send yet would cost a step for each of their
+// turns. So a waiting flow is only touched in the round in which it will send:
+//
+//	base     the round of its last visit
+//	wait     how many turns it needs until its head goes, >= 1
+//	deficit  what it had saved up at the end of the visit of round base
+//
+// and everything between is arithmetic. base+wait is the round in which it is
+// due. Where it stands:
+//
+//	the current flow                    s.current, in no list
+//	due this round, wait was 1          s.now     list, sorted by place in the ring
+//	due next round, wait is 1           s.next    list, sorted
+//	due this round, otherwise           s.due     heap by place in the ring
+//	due later                           s.wheel   by round, unsorted
+//
+// Invariants, between calls:
+//
+//  I1  A waiting flow is due in this round if and only if it has not been
+//      visited in it and its deficit covers its head with this turn; otherwise
+//      it is due later. Nobody is due earlier.
+//  I2  wait is the least number, at least 1, with
+//      deficit + wait*weight*quantum >= cost of the head.
+//      So whoever begins a turn sends at least one item.
+//  I3  s.now and s.next are sorted because flows enter s.next only at the
+//      place where the round is, which moves forward. A flow that must go to
+//      any other place goes to the heap or the wheel.
+//  I4  The deficit of a waiting flow is >= 0, and below the cost of its head
+//      but for what Return gave back. That of the current flow does not
+//      contain its turn, which is added when it is looked at: it is what it
+//      brought minus what it sent, and may be negative. A change of weight
+//      thus corrects the turn in progress, and no sequence of changes yields
+//      more than the largest of the turns.
+//  I5  A flow with nothing pending is in no structure.
+//  I6  Rounds are compared by difference only; differences stay below 2^31
+//      (wait <= MaxCost), so the 32 bits of flow.base suffice and the count
+//      may wrap.
+
+// place says in which structure a waiting flow stands.
+type place uint8
+
+const (
+	nowhere place = iota // idle or current
+	listed               // s.now or s.next, as its round says
+	heaped               // s.due
+	filed                // s.wheel
+)
+
+// turn is what a turn adds to the deficit of fl: at most 1e15.
+func (s *Scheduler) turn(fl *flow) int64 { return int64(fl.weight) * s.quantum }
+
+// turns returns how many turns fl needs until its head can go: 1..MaxCost.
+func (s *Scheduler) turns(fl *flow) uint32 {
+	missing, turn := int64(s.items.at(fl.items.head).cost)-fl.deficit, s.turn(fl)
+	if missing <= turn {
+		return 1
+	}
+	return uint32((missing + turn - 1) / turn)
+}
+
+// dueRound returns the round in which a waiting flow is due.
+func (s *Scheduler) dueRound(fl *flow) uint64 {
+	return s.round + uint64(fl.base+fl.wait-uint32(s.round))
+}
+
+// visits returns how many visits a waiting flow has had since its base.
+func (s *Scheduler) visits(fl *flow) uint32 {
+	n := uint32(s.round) - fl.base
+	if n > 0 && !s.visited(fl) {
+		n--
+	}
+	return n
+}
+
+// visited reports whether this round has come past the place of fl.
+func (s *Scheduler) visited(fl *flow) bool {
+	return s.ring.seen != none && fl.label <= s.flows.at(s.ring.seen).label
+}
+
+// join puts a flow that has just got its first item into the ring, behind all
+// that wait: it counts as visited in this round.
+func (s *Scheduler) join(id flowID, fl *flow) {
+	s.active++
+	s.insertAfterSeen(id, fl)
+	s.ring.seen = id
+	s.await(id, fl)
+}
+
+// leave takes a flow with nothing pending out of everything.
+func (s *Scheduler) leave(id flowID, fl *flow) {
+	s.active--
+	if id == s.current {
+		s.current = none
+	} else {
+		s.unplace(id, fl)
+	}
+	s.removeFromRing(id, fl)
+	s.flows.release(id)
+}
+
+// beginTurn makes the next flow that is due the current one. There is one,
+// since something is pending.
+func (s *Scheduler) beginTurn() {
+	if s.now.empty() && s.due == none {
+		s.nextRound()
+	}
+	id := s.due
+	if id == none || !s.now.empty() && s.flows.at(s.now.head).label < s.flows.at(id).label {
+		id = s.now.head
+	}
+	fl := s.flows.at(id)
+	s.unplace(id, fl)
+	fl.deficit += int64(fl.wait-1) * s.turn(fl)
+	s.ring.seen = fl.before
+	s.current = id
+}
+
+// endTurn lets the current flow, whose head costs more than it has left, wait
+// for its next turn.
+func (s *Scheduler) endTurn(id flowID, fl *flow) {
+	fl.deficit = max(0, fl.deficit+s.turn(fl))
+	s.current = none
+	s.ring.seen = id
+	s.await(id, fl)
+}
+
+// await places a flow that was visited just now.
+func (s *Scheduler) await(id flowID, fl *flow) {
+	fl.base = uint32(s.round)
+	fl.wait = s.turns(fl)
+	if fl.wait == 1 {
+		fl.place = listed
+		s.pushBack(&s.next, id, fl)
+		return
+	}
+	s.file(id, fl)
+}
+
+// settle books the visits that a waiting flow has had since its base, so that
+// weight, quantum or head may change. refile must follow.
+func (s *Scheduler) settle(fl *flow) {
+	n := s.visits(fl)
+	fl.deficit += int64(n) * s.turn(fl)
+	fl.base += n
+	fl.wait -= n
+}
+
+// refile moves a settled flow to the round in which it is due now.
+func (s *Scheduler) refile(id flowID, fl *flow) {
+	wait := s.turns(fl)
+	if wait == fl.wait {
+		return
+	}
+	s.unplace(id, fl)
+	fl.wait = wait
+	s.file(id, fl)
+}
+
+// file puts a flow into the wheel, or into the heap if it is due this round.
+func (s *Scheduler) file(id flowID, fl *flow) {
+	due := s.dueRound(fl)
+	if due == s.round {
+		s.heapPush(id, fl)
+		return
+	}
+	if s.wheel == nil {
+		s.wheel = newWheel()
+	}
+	s.wheelInsert(id, fl, due)
+}
+
+// unplace takes a waiting flow out of the structure in which it stands.
+func (s *Scheduler) unplace(id flowID, fl *flow) {
+	switch fl.place {
+	case listed:
+		if s.dueRound(fl) == s.round {
+			s.unlink(&s.now, fl)
+		} else {
+			s.unlink(&s.next, fl)
+		}
+	case heaped:
+		s.heapRemove(id, fl)
+	case filed:
+		s.wheelRemove(id, fl)
+	}
+	fl.place = nowhere
+}
+
+// nextRound goes to the next round in which somebody is due. Rounds in which
+// nobody is are skipped.
+func (s *Scheduler) nextRound() {
+	for s.now.empty() && s.due == none {
+		target := s.round + 1
+		if s.next.empty() {
+			target = s.wheel.earliest(s.round)
+		}
+		s.advance(target)
+		s.now, s.next = s.next, emptyList
+		s.ring.seen = none
+	}
+}
