@@ -1,0 +1,197 @@
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+// loader keeps a store supplied with messages of 1 KB in one queue.
+type loader struct {
+	s       store.Store
+	payload []byte
+	keys    []string
+	next    uint64
+}
+
+func newLoader(b testing.TB, s store.Store) *loader {
+	l := &loader{s: s, payload: make([]byte, 1000), next: 1}
+	for i := range 1000 {
+		l.keys = append(l.keys, fmt.Sprintf("tenant-%04d", i))
+	}
+	snap, err := s.Snapshot()
+	require.NoError(b, err)
+	if len(snap.Queues) == 0 {
+		require.NoError(b, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "bench"}}}))
+	}
+	return l
+}
+
+// batch makes a batch of n new messages.
+func (l *loader) batch(n int) *store.Batch {
+	b := &store.Batch{Add: make([]store.Message, n)}
+	for i := range b.Add {
+		b.Add[i] = store.Message{
+			Ref: store.Ref{Queue: 1, Seq: l.next}, ID: store.ID{1}, EnqueuedAt: 1, Weight: 1000, Cost: 1000,
+			Key: l.keys[l.next%uint64(len(l.keys))], Headers: []byte("some: header"), Payload: l.payload,
+		}
+		l.next++
+	}
+	return b
+}
+
+// fill adds n messages in batches of 1000.
+func (l *loader) fill(b testing.TB, n int) {
+	for n > 0 {
+		k := min(n, 1000)
+		require.NoError(b, storetest.Do(l.s, l.batch(k)))
+		n -= k
+	}
+}
+
+// BenchmarkCommit inserts and finishes in every commit, one operation being one
+// message: in the order of arrival with nothing else there, and in random order
+// over a backlog.
+func BenchmarkCommit(b *testing.B) {
+	for _, mode := range []struct {
+		name    string
+		backlog int
+	}{{"ordered", 0}, {"random/backlog=100k", 100_000}} {
+		for _, size := range []int{1, 10, 100, 1000} {
+			b.Run(fmt.Sprintf("%s/batch=%d", mode.name, size), func(b *testing.B) {
+				benchCommit(b, mode.backlog, size)
+			})
+		}
+	}
+}
+
+func benchCommit(b *testing.B, backlog, size int) {
+	s := open(b, b.TempDir(), store.Options{})
+	defer s.Close()
+	l := newLoader(b, s)
+	l.fill(b, backlog)
+	live := make([]store.Ref, 0, backlog+2*size)
+	for seq := uint64(1); seq < l.next; seq++ {
+		live = append(live, store.Ref{Queue: 1, Seq: seq})
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	before := s.Stats()
+	b.ReportAllocs()
+	b.SetBytes(1000)
+	b.ResetTimer()
+	for done := 0; done < b.N; done += size {
+		batch := l.batch(size)
+		if backlog > 0 || len(live) > 0 {
+			for range size {
+				i := 0
+				if backlog > 0 {
+					i = rng.IntN(len(live))
+				}
+				batch.Finish = append(batch.Finish, live[i])
+				if backlog > 0 {
+					live[i] = live[len(live)-1]
+					live = live[:len(live)-1]
+				} else {
+					live = live[1:]
+				}
+			}
+		}
+		for i := range batch.Add {
+			live = append(live, batch.Add[i].Ref)
+		}
+		require.NoError(b, storetest.Do(s, batch))
+	}
+	b.StopTimer()
+	st := s.Stats()
+	b.ReportMetric(float64(st.CarriedTotal-before.CarriedTotal)/float64(b.N), "carried/op")
+	b.ReportMetric(float64(st.FileBytes)/float64(max(st.LiveBytes, 1)), "file/live")
+	b.ReportMetric(float64(st.Segments), "segments")
+}
+
+// BenchmarkSubmit keeps 1024 batches of one message in flight, so that the group
+// commit finds its own size.
+func BenchmarkSubmit(b *testing.B) {
+	s := open(b, b.TempDir(), store.Options{})
+	defer s.Close()
+	l := newLoader(b, s)
+	slots := make(chan struct{}, 1024)
+	b.ReportAllocs()
+	b.SetBytes(1000)
+	b.ResetTimer()
+	for range b.N {
+		slots <- struct{}{}
+		batch := l.batch(1)
+		if seq := batch.Add[0].Seq; seq > 2000 {
+			batch.Finish = []store.Ref{{Queue: 1, Seq: seq - 2000}}
+		}
+		batch.Done = func(error) { <-slots }
+		s.Submit(batch)
+	}
+	for range cap(slots) {
+		slots <- struct{}{}
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		cache int64
+	}{{"cached", 1 << 30}, {"file", -1}} {
+		for _, size := range []int{1, 100} {
+			b.Run(fmt.Sprintf("%s/refs=%d", c.name, size), func(b *testing.B) {
+				s := open(b, b.TempDir(), store.Options{ReadCacheBytes: c.cache, NoSync: true})
+				defer s.Close()
+				l := newLoader(b, s)
+				l.fill(b, 100_000)
+				rng := rand.New(rand.NewPCG(1, 2))
+				refs := make([]store.Ref, size)
+				b.ReportAllocs()
+				b.SetBytes(1000)
+				b.ResetTimer()
+				for done := 0; done < b.N; done += size {
+					for i := range refs {
+						refs[i] = store.Ref{Queue: 1, Seq: rng.Uint64N(100_000) + 1}
+					}
+					require.NoError(b, s.Read(refs, func(int, []byte, []byte) {}))
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkOpen opens and recovers, one operation being the whole of it. It also
+// reports what the location index takes per message.
+func BenchmarkOpen(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
+			if n > 100_000 && testing.Short() {
+				b.Skip("large")
+			}
+			dir := b.TempDir()
+			s := open(b, dir, store.Options{NoSync: true})
+			newLoader(b, s).fill(b, n)
+			require.NoError(b, s.Close())
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				s := open(b, dir, store.Options{})
+				seen := 0
+				_, err := s.Recover(store.Visitor{Message: func(*store.Message, int, *store.State) error { seen++; return nil }})
+				require.NoError(b, err)
+				require.Equal(b, n, seen)
+				b.StopTimer()
+				runtime.GC()
+				b.ReportMetric(float64(s.Stats().IndexBytes)/float64(n), "index-B/msg")
+				require.NoError(b, s.Close())
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "msg/s")
+		})
+	}
+}

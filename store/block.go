@@ -1,0 +1,203 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+var (
+	le  = binary.LittleEndian
+	be  = binary.BigEndian
+	crc = crc32.MakeTable(crc32.Castagnoli)
+)
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc) }
+
+// A block is a row of items behind an offset table. Segments (kind S), their
+// header indexes (I) and the dedupe log (D) are blocks. All integers are little
+// endian.
+//
+//	 0  u8   kind: 'S', 'I' or 'D'
+//	 1  u8   version, 1
+//	 2  u16  0
+//	 4  u32  n, number of items
+//	 8  u64  id: of the segment, or the stamp of a dedupe value
+//	16  u32  CRC32-C of bytes 0..15
+//	20  u32  end of item i, counted from byte 0 of the block, n times
+//	20+4n    items; the first one begins here, each next one at the end of the last
+//
+// The table has no checksum of its own: every item carries one, so that a broken
+// table entry spoils two items and not the block.
+const (
+	blockHeader  = 20
+	blockVersion = 1
+
+	kindSegment = 'S'
+	kindIndex   = 'I'
+	kindDedupe  = 'D'
+)
+
+var (
+	errShort    = errors.New("cut short")
+	errChecksum = errors.New("checksum does not match")
+	errTrailing = errors.New("bytes left over")
+)
+
+// block is an opened block. Its items are not checked yet.
+type block struct {
+	b []byte
+	n int
+}
+
+// beginBlock appends the header and the empty table of a block to dst, which
+// should have room for the whole block.
+func beginBlock(dst []byte, kind byte, id uint64, n int) []byte {
+	at := len(dst)
+	dst = append(dst, kind, blockVersion, 0, 0)
+	dst = le.AppendUint32(dst, uint32(n))
+	dst = le.AppendUint64(dst, id)
+	dst = le.AppendUint32(dst, checksum(dst[at:at+16]))
+	for range n {
+		dst = append(dst, 0, 0, 0, 0)
+	}
+	return dst
+}
+
+// endItem notes that item i of the block b ends at the end of b.
+func endItem(b []byte, i int) {
+	le.PutUint32(b[blockHeader+4*i:], uint32(len(b)))
+}
+
+// openBlock checks the frame of a block.
+func openBlock(b []byte, kind byte, id uint64) (block, error) {
+	switch {
+	case len(b) < blockHeader:
+		return block{}, errShort
+	case checksum(b[:16]) != le.Uint32(b[16:]):
+		return block{}, fmt.Errorf("header: %w", errChecksum)
+	case b[0] != kind:
+		return block{}, fmt.Errorf("kind %q instead of %q", b[0], kind)
+	case b[1] != blockVersion:
+		return block{}, fmt.Errorf("block version %d", b[1])
+	case le.Uint64(b[8:]) != id:
+		return block{}, fmt.Errorf("id %d instead of %d", le.Uint64(b[8:]), id)
+	}
+	n := int64(le.Uint32(b[4:]))
+	if blockHeader+4*n > int64(len(b)) {
+		return block{}, errShort
+	}
+	bl := block{b: b, n: int(n)}
+	if bl.end(bl.n-1) != int64(len(b)) {
+		return block{}, fmt.Errorf("%d bytes where the table says %d", len(b), bl.end(bl.n-1))
+	}
+	return bl, nil
+}
+
+// end returns where item i ends; -1 is the item before the first.
+func (bl block) end(i int) int64 {
+	if i < 0 {
+		return int64(blockHeader + 4*bl.n)
+	}
+	return int64(le.Uint32(bl.b[blockHeader+4*i:]))
+}
+
+// item returns the bytes of item i and where they begin.
+func (bl block) item(i int) (b []byte, offset int64, err error) {
+	from, to := bl.end(i-1), bl.end(i)
+	if from < int64(blockHeader+4*bl.n) || from > to || to > int64(len(bl.b)) {
+		return nil, from, errors.New("offset table is broken")
+	}
+	return bl.b[from:to:to], from, nil
+}
+
+// A sealed value is a checksum over its key and the rest.
+//
+//	0  u32  CRC32-C of the key, then of bytes 4..
+//	4       the value
+func seal(dst []byte, key, value []byte) []byte {
+	dst = le.AppendUint32(dst, crc32.Update(checksum(key), crc, value))
+	return append(dst, value...)
+}
+
+func unseal(key, b []byte) ([]byte, error) {
+	if len(b) < 4 {
+		return nil, errShort
+	}
+	if crc32.Update(checksum(key), crc, b[4:]) != le.Uint32(b) {
+		return nil, errChecksum
+	}
+	return b[4:], nil
+}
+
+// reader takes a record apart. After an error everything reads as zero.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) take(n int) []byte {
+	if r.err != nil || n < 0 || n > len(r.b) {
+		if r.err == nil {
+			r.err = errShort
+		}
+		return nil
+	}
+	out := r.b[:n:n]
+	r.b = r.b[n:]
+	return out
+}
+
+func (r *reader) u32() uint32 {
+	if b := r.take(4); b != nil {
+		return le.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) u64() uint64 {
+	if b := r.take(8); b != nil {
+		return le.Uint64(b)
+	}
+	return 0
+}
+
+func (r *reader) i64() int64 { return int64(r.u64()) }
+
+// uvarint reads a length; one that is longer than it needs to be is refused.
+func (r *reader) uvarint() int {
+	if r.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > 1<<31 || (n > 1 && v>>(7*(n-1)) == 0) {
+		r.err = errors.New("bad length")
+		return 0
+	}
+	r.b = r.b[n:]
+	return int(v)
+}
+
+func (r *reader) bytes() []byte { return r.take(r.uvarint()) }
+
+// done returns the first error, or one if something is left.
+func (r *reader) done() error {
+	if r.err == nil && len(r.b) != 0 {
+		r.err = errTrailing
+	}
+	return r.err
+}
+
+func appendString(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+func sizeString(s string) int {
+	n := 1
+	for v := len(s); v >= 0x80; v >>= 7 {
+		n++
+	}
+	return n + len(s)
+}

@@ -1,0 +1,292 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// Version is the format version that this program reads and writes.
+//
+// The file is a bbolt file with these buckets:
+//
+//	meta       format (u32), secret (32 bytes), created (i64), next_queue (u32),
+//	           tally: all sealed
+//	segments   segment id (u64 big endian) -> a bucket with two blocks: "i", the
+//	           header index, and "v", the records. A bucket of its own keeps the
+//	           big values out of its neighbours' pages; "i" lies before "v", so
+//	           that recovery does not touch payloads
+//	bitmaps    segment id -> bitmap of finished records, if there are any
+//	state      queue, seq -> state
+//	dedupe     expiry, stamp -> block of dedupe ids
+//	queues     queue id (u32 big endian) -> queue
+//	consumers  queue id, name -> consumer
+//	config     key -> value, sealed
+const Version = 1
+
+var (
+	bucketMeta      = []byte("meta")
+	bucketSegments  = []byte("segments")
+	bucketBitmaps   = []byte("bitmaps")
+	bucketState     = []byte("state")
+	bucketDedupe    = []byte("dedupe")
+	bucketQueues    = []byte("queues")
+	bucketConsumers = []byte("consumers")
+	bucketConfig    = []byte("config")
+
+	keyFormat    = []byte("format")
+	keySecret    = []byte("secret")
+	keyCreated   = []byte("created")
+	keyNextQueue = []byte("next_queue")
+	keyTally     = []byte("tally")
+	keyIndex     = []byte("i")
+	keyValue     = []byte("v")
+
+	buckets = [][]byte{
+		bucketMeta, bucketSegments, bucketBitmaps, bucketState, bucketDedupe,
+		bucketQueues, bucketConsumers, bucketConfig,
+	}
+)
+
+const pageSize = 4096
+
+// Bolt is the [Store] on a bbolt file.
+//
+// Three goroutines meet here: the callers (Submit, Read, Stats), the committer,
+// which alone changes anything, and the notifier, which calls Done. The
+// committer reads what mu guards without the lock, as nobody else writes it.
+type Bolt struct {
+	path string
+	o    Options
+	db   *bbolt.DB
+
+	box    mailbox
+	notify notifier
+
+	// gate is held while a commit becomes visible in the file and in memory: who
+	// holds it for reading sees both agree.
+	gate sync.RWMutex
+
+	mu     sync.RWMutex
+	queues map[QueueID]*queue
+	segs   segTable
+	cache  readCache
+	count  counters
+
+	// Owned by the committer.
+	plan        plan
+	nextQueue   QueueID
+	dedupeFirst int64 // nothing in the dedupe log expires before
+	corrupt     []*CorruptError
+	corruptN    int64
+
+	closed  atomic.Bool
+	failed  chan struct{}
+	failure atomic.Pointer[error]
+	done    sync.WaitGroup
+	closing sync.Once
+}
+
+var _ Store = (*Bolt)(nil)
+
+// queue is what the store keeps in memory of a queue.
+type queue struct {
+	id    QueueID
+	index seqIndex
+}
+
+type counters struct {
+	bytes   int64 // live headers and payloads
+	states  int64
+	dedupes int64 // values in the log
+	commits int64
+	carried int64
+}
+
+// Open opens the store at path and makes it if there is none; the directory must
+// exist. It returns [ErrLocked] when another process has the file,
+// [*VersionError] (wrapping [ErrVersion]) for another format, [ErrNotStore] for
+// a file that is something else, and [*CorruptError] for a file whose structure
+// is broken. Single broken records do not fail it: [Bolt.Recover] names them.
+func Open(path string, o Options) (*Bolt, error) {
+	o = o.withDefaults()
+	if err := create(path, o); err != nil {
+		return nil, fmt.Errorf("store: cannot make %s: %w", path, err)
+	}
+	db, err := openDB(path, o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Bolt{
+		path: path, o: o, db: db,
+		queues: make(map[QueueID]*queue),
+		segs:   newSegTable(),
+		cache:  readCache{budget: o.ReadCacheBytes},
+		failed: make(chan struct{}),
+	}
+	if err := s.guard("open", s.load); err != nil {
+		if cerr := db.Close(); cerr != nil {
+			o.Logger.Warn("store: closing after a failed open", "file", path, "error", cerr)
+		}
+		return nil, err
+	}
+	s.box.init()
+	s.notify.init(o.OnCommit)
+	s.done.Go(s.commitLoop)
+	s.done.Go(s.notify.run)
+	return s, nil
+}
+
+// openDB opens the bbolt file after its structure has been checked.
+func openDB(path string, o Options) (*bbolt.DB, error) {
+	var file *os.File
+	opt := bbolt.Options{
+		Timeout:        o.Timeout,
+		NoFreelistSync: true,
+		FreelistType:   bbolt.FreelistMapType,
+		PageSize:       pageSize,
+		NoSync:         o.NoSync,
+		NoStatistics:   true,
+		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+			f, err := os.OpenFile(name, flag, mode)
+			if err != nil {
+				return nil, err
+			}
+			if err = lockFile(f, o.Timeout); err == nil {
+				err = checkFile(f, path, o)
+			}
+			if err != nil {
+				return nil, errors.Join(err, f.Close())
+			}
+			file = f
+			return f, nil
+		},
+	}
+	var err error
+	for _, size := range mapSizes() {
+		opt.InitialMmapSize = size
+		var db *bbolt.DB
+		err = guarded(path, "open", func() (err error) {
+			db, err = bbolt.Open(path, 0o600, &opt)
+			return err
+		})
+		if err == nil {
+			return db, nil
+		}
+		if file != nil {
+			_ = file.Close() // nothing but a panic left it open, and with it the lock
+		}
+		if !mapFailed(err) {
+			break
+		}
+	}
+	var ce *CorruptError
+	switch {
+	case errors.As(err, &ce):
+		return nil, ce
+	case errors.Is(err, ErrNotStore):
+		return nil, fmt.Errorf("%w: %s", ErrNotStore, path)
+	case errors.Is(err, ErrLocked), errors.Is(err, berrors.ErrTimeout):
+		return nil, fmt.Errorf("%w: %s", ErrLocked, path)
+	}
+	return nil, fmt.Errorf("store: cannot open %s: %w", path, err)
+}
+
+// mapSizes are the sizes of address space to ask for. A write that outgrows the
+// mapping waits for every open read, so it should never have to; but where the
+// address space is limited a small one will do.
+func mapSizes() []int {
+	if runtime.GOOS == "windows" || strconv.IntSize == 32 {
+		return []int{0} // Windows would make the file that large
+	}
+	large := 64
+	return []int{large << 30, 1 << 30, 0}
+}
+
+// guard turns a panic of bbolt into an error. bbolt trusts its pages, and a page
+// that went bad, or a read error under the mapping, shows as one.
+func (s *Bolt) guard(what string, fn func() error) error { return guarded(s.path, what, fn) }
+
+func guarded(path, what string, fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = &CorruptError{File: path, Part: "page", Offset: -1, Reason: fmt.Sprintf("%s: %v", what, p)}
+		}
+	}()
+	return fn()
+}
+
+// Failed implements [Store].
+func (s *Bolt) Failed() <-chan struct{} { return s.failed }
+
+// Err implements [Store].
+func (s *Bolt) Err() error {
+	if p := s.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// fail makes the store refuse everything from now on.
+func (s *Bolt) fail(cause error) error {
+	err := fmt.Errorf("%w: %s: %w", ErrFailed, s.path, cause)
+	s.failure.Store(&err)
+	close(s.failed)
+	s.o.Logger.Error("store: commit failed", "file", s.path, "error", cause)
+	return err
+}
+
+// Close implements [Store].
+func (s *Bolt) Close() error {
+	var err error
+	s.closing.Do(func() {
+		s.box.close()
+		s.done.Wait()
+		s.closed.Store(true)
+		if err = s.guard("close", s.db.Close); err != nil {
+			err = fmt.Errorf("store: closing %s: %w", s.path, err)
+		}
+	})
+	return err
+}
+
+// Stats implements [Store].
+func (s *Bolt) Stats() Stats {
+	s.mu.RLock()
+	st := Stats{
+		Messages:       s.segs.records - s.segs.finished,
+		LiveBytes:      s.count.bytes,
+		StoredMessages: s.segs.records,
+		StoredBytes:    s.segs.weight - s.segs.records*recordWeight,
+		Segments:       s.segs.n,
+		States:         s.count.states,
+		Commits:        s.count.commits,
+		CarriedTotal:   s.count.carried,
+		CachedBytes:    s.cache.used,
+	}
+	for _, q := range s.queues {
+		st.IndexBytes += q.index.memory()
+	}
+	s.mu.RUnlock()
+	st.Waiting = s.box.waiting()
+	if fi, err := os.Stat(s.path); err == nil {
+		st.FileBytes = fi.Size()
+	}
+	return st
+}
+
+// nowNano is used for the time of creation only.
+func nowNano() int64 { return time.Now().UnixNano() }
+
+// Path returns the name of the file.
+func (s *Bolt) Path() string { return s.path }

@@ -1,0 +1,88 @@
+package store
+
+import "fmt"
+
+const maxName = 4096 // bytes of a queue's, consumer's or configuration key's name
+
+// Check says whether a batch keeps the limits that do not depend on what is
+// stored: [ErrTooBig] or [ErrInvalid]. Implementations of [Store] call it; the
+// batch is not changed.
+func (b *Batch) Check() error {
+	var total int64
+	for i := range b.Add {
+		m := &b.Add[i]
+		size := int64(len(m.Headers)) + int64(len(m.Payload))
+		total += size
+		if size > MaxMessageBytes {
+			return fmt.Errorf("%w: message %d of queue %d has %d bytes, %d are allowed", ErrTooBig, m.Seq, m.Queue, size, MaxMessageBytes)
+		}
+		if err := checkEntry(m); err != nil {
+			return err
+		}
+	}
+	if total > MaxBatchBytes {
+		return fmt.Errorf("%w: batch of %d bytes, %d are allowed", ErrTooBig, total, MaxBatchBytes)
+	}
+	for i := range b.Move {
+		if err := checkEntry(&b.Move[i].To); err != nil {
+			return err
+		}
+	}
+	for i := range b.State {
+		if n := stateSize(&b.State[i]); n > MaxHeaderBytes {
+			return fmt.Errorf("%w: state of %d bytes, %d are allowed", ErrTooBig, n, MaxHeaderBytes)
+		}
+	}
+	for i := range b.Dedupe {
+		if err := checkName("dedupe id", b.Dedupe[i].DedupeID); err != nil {
+			return err
+		}
+	}
+	return b.checkRecords()
+}
+
+func (b *Batch) checkRecords() error {
+	for i := range b.PutQueues {
+		q := &b.PutQueues[i]
+		if q.ID == 0 {
+			return fmt.Errorf("%w: queue id 0", ErrInvalid)
+		}
+		if len(q.Settings) > MaxMessageBytes {
+			return fmt.Errorf("%w: settings of %d bytes, %d are allowed", ErrTooBig, len(q.Settings), MaxMessageBytes)
+		}
+		if err := checkName("queue name", q.Name); err != nil {
+			return err
+		}
+	}
+	for i := range b.PutConsumers {
+		if err := checkName("consumer name", b.PutConsumers[i].Name); err != nil {
+			return err
+		}
+	}
+	for _, e := range b.PutConfig {
+		if err := checkName("configuration key", e.Key); err != nil {
+			return err
+		}
+		if len(e.Value) > MaxHeaderBytes {
+			return fmt.Errorf("%w: value of %d bytes, %d are allowed", ErrTooBig, len(e.Value), MaxHeaderBytes)
+		}
+	}
+	return nil
+}
+
+func checkEntry(m *Message) error {
+	if n := entrySize(m); n > MaxHeaderBytes {
+		return fmt.Errorf("%w: header of %d bytes, %d are allowed", ErrTooBig, n, MaxHeaderBytes)
+	}
+	return nil
+}
+
+func checkName(what, s string) error {
+	switch {
+	case s == "":
+		return fmt.Errorf("%w: empty %s", ErrInvalid, what)
+	case len(s) > maxName:
+		return fmt.Errorf("%w: %s of %d bytes, %d are allowed", ErrTooBig, what, len(s), maxName)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The key of a state, and the beginning of a consumer's key.
+//
+//	0  u32 big endian  queue
+//	4  u64 big endian  seq
+func appendRefKey(dst []byte, ref Ref) []byte {
+	return be.AppendUint64(be.AppendUint32(dst, uint32(ref.Queue)), ref.Seq)
+}
+
+func decodeRefKey(b []byte) (Ref, error) {
+	if len(b) != 12 {
+		return Ref{}, errors.New("bad key")
+	}
+	return Ref{Queue: QueueID(be.Uint32(b)), Seq: be.Uint64(b[4:])}, nil
+}
+
+// A state is a sealed value:
+//
+//	 0  u32  attempts
+//	 4  i64  ready at
+//	12  u64  lease id
+//	20  i64  lease deadline
+//	28       consumer, last error, strings
+func appendState(dst []byte, st *State) []byte {
+	dst = le.AppendUint32(dst, st.Attempts)
+	dst = le.AppendUint64(dst, uint64(st.ReadyAt))
+	dst = le.AppendUint64(dst, st.Lease.ID)
+	dst = le.AppendUint64(dst, uint64(st.Lease.Deadline))
+	dst = appendString(dst, st.Lease.Consumer)
+	return appendString(dst, st.LastError)
+}
+
+func stateSize(st *State) int {
+	return 28 + sizeString(st.Lease.Consumer) + sizeString(st.LastError)
+}
+
+func decodeState(key, value []byte, st *State, in *interner) error {
+	ref, err := decodeRefKey(key)
+	if err != nil {
+		return err
+	}
+	b, err := unseal(key, value)
+	if err != nil {
+		return err
+	}
+	r := reader{b: b}
+	*st = State{Ref: ref, Attempts: r.u32(), ReadyAt: r.i64()}
+	st.Lease.ID = r.u64()
+	st.Lease.Deadline = r.i64()
+	st.Lease.Consumer = in.str(r.bytes())
+	st.LastError = in.str(r.bytes())
+	return r.done()
+}
+
+// A bitmap says which records of a segment are finished. Its value is sealed
+// with the segment's key:
+//
+//	0  u32  n, number of records
+//	4       bit i of byte i/8, counted from the lowest, for record i
+func appendBitmap(dst []byte, n int, words []uint64) []byte {
+	dst = le.AppendUint32(dst, uint32(n))
+	for i := range (n + 7) / 8 {
+		dst = append(dst, byte(words[i/8]>>(8*(i%8))))
+	}
+	return dst
+}
+
+func decodeBitmap(key, value []byte, n int) ([]uint64, error) {
+	b, err := unseal(key, value)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 4 || int64(le.Uint32(b)) != int64(n) || len(b)-4 != (n+7)/8 {
+		return nil, fmt.Errorf("is not for %d records", n)
+	}
+	if n%8 != 0 && b[len(b)-1]>>(n%8) != 0 {
+		return nil, errTrailing
+	}
+	words := make([]uint64, (n+63)/64)
+	for i, v := range b[4:] {
+		words[i/8] |= uint64(v) << (8 * (i % 8))
+	}
+	return words, nil
+}
+
+// The key of a dedupe value, in the order of expiry:
+//
+//	0  u64 big endian  the latest expiry in it, rounded up to dedupeStep, nanoseconds
+//	8  u64 big endian  stamp, unique: the number of the transaction
+//
+// Its value is a block of kind D with the stamp as its id. An item:
+//
+//	 0  u32  CRC32-C of bytes 4..
+//	 4  u32  queue
+//	 8  i64  until
+//	16       id, 16 bytes
+//	32       dedupe id, to the end
+const (
+	dedupeFixed = 32
+	dedupeStep  = int64(10e9)
+)
+
+func appendDedupeKey(dst []byte, step int64, stamp uint64) []byte {
+	return be.AppendUint64(be.AppendUint64(dst, uint64(step)), stamp)
+}
+
+func decodeDedupeKey(b []byte) (step int64, stamp uint64, err error) {
+	if len(b) != 16 {
+		return 0, 0, errors.New("bad key")
+	}
+	return int64(be.Uint64(b)), be.Uint64(b[8:]), nil
+}
+
+// dedupeStepOf is the key time of an expiry. Times before 1970 are long expired.
+func dedupeStepOf(until int64) int64 {
+	if until > (1<<63-1)-dedupeStep {
+		return 1<<63 - 1
+	}
+	return (max(until, 0) + dedupeStep - 1) / dedupeStep * dedupeStep
+}
+
+func appendDedupe(dst []byte, d *Dedupe) []byte {
+	at := len(dst)
+	dst = le.AppendUint32(dst, 0)
+	dst = le.AppendUint32(dst, uint32(d.Queue))
+	dst = le.AppendUint64(dst, uint64(d.Until))
+	dst = append(dst, d.ID[:]...)
+	dst = append(dst, d.DedupeID...)
+	le.PutUint32(dst[at:], checksum(dst[at+4:]))
+	return dst
+}
+
+func decodeDedupe(b []byte) (Dedupe, error) {
+	if len(b) < dedupeFixed {
+		return Dedupe{}, errShort
+	}
+	if checksum(b[4:]) != le.Uint32(b) {
+		return Dedupe{}, errChecksum
+	}
+	return Dedupe{
+		Queue: QueueID(le.Uint32(b[4:])), Until: int64(le.Uint64(b[8:])),
+		ID: ID(b[16:32]), DedupeID: string(b[32:]),
+	}, nil
+}
+
+// A queue is a sealed value under its id (u32 big endian): name, string, and
+// settings to the end.
+func appendQueue(dst []byte, q *QueueRecord) []byte {
+	return append(appendString(dst, q.Name), q.Settings...)
+}
+
+func decodeQueue(key, value []byte) (QueueRecord, error) {
+	if len(key) != 4 {
+		return QueueRecord{}, errors.New("bad key")
+	}
+	b, err := unseal(key, value)
+	if err != nil {
+		return QueueRecord{}, err
+	}
+	r := reader{b: b}
+	q := QueueRecord{ID: QueueID(be.Uint32(key)), Name: string(r.bytes())}
+	if len(r.b) > 0 {
+		q.Settings = append([]byte(nil), r.b...)
+	}
+	return q, r.err
+}
+
+// A consumer is a sealed value under its queue (u32 big endian) and its name:
+//
+//	 0  u32  most in flight
+//	 4  i64  expires at
+//	12  u64  reg
+func appendConsumer(dst []byte, c *ConsumerRecord) []byte {
+	dst = le.AppendUint32(dst, c.MaxInFlight)
+	dst = le.AppendUint64(dst, uint64(c.ExpiresAt))
+	return le.AppendUint64(dst, c.Reg)
+}
+
+func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
+	if len(key) < 5 {
+		return ConsumerRecord{}, errors.New("bad key")
+	}
+	b, err := unseal(key, value)
+	if err != nil {
+		return ConsumerRecord{}, err
+	}
+	r := reader{b: b}
+	c := ConsumerRecord{
+		Queue: QueueID(be.Uint32(key)), Name: string(key[4:]),
+		MaxInFlight: r.u32(), ExpiresAt: r.i64(), Reg: r.u64(),
+	}
+	return c, r.done()
+}
+
+// The tally is a sealed value that counts what the other buckets hold. It is
+// rewritten with every commit (at no cost: it lies in the root page) and
+// compared on opening, so that a part of the tree that went missing is noticed.
+//
+//	 0  u64  segments
+//	 8  u64  records in them
+//	16  u64  of these, finished
+//	24  u64  states
+//	32  u64  dedupe values
+//	40  u64  commits
+type tally struct {
+	segments, records, finished, states, dedupes, commits uint64
+}
+
+func appendTally(dst []byte, t tally) []byte {
+	for _, v := range []uint64{t.segments, t.records, t.finished, t.states, t.dedupes, t.commits} {
+		dst = le.AppendUint64(dst, v)
+	}
+	return dst
+}
+
+func decodeTally(key, value []byte) (tally, error) {
+	b, err := unseal(key, value)
+	if err != nil {
+		return tally{}, err
+	}
+	r := reader{b: b}
+	t := tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()}
+	return t, r.done()
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"errors"
+
+	"go.etcd.io/bbolt"
+)
+
+// carried is a live record on its way from a victim to a new segment. It is
+// copied with its checksums, so that damage is neither spread nor hidden.
+type carried struct {
+	ref           Ref
+	entry, record []byte
+}
+
+// compact picks the segments whose live messages this commit writes again, so
+// that they can be deleted. There are two reasons to:
+//
+//   - Slow traffic leaves segments of a few messages. They are merged when
+//     enough of one tier are there, so that each message is carried a few times
+//     at most until it lies in a segment of decent size.
+//   - Messages that finish in another order than they came leave dead records.
+//     While the stored weight is above CompactRatio times the live one, the
+//     emptiest segments go; they are more dead than alive on average, so a
+//     commit wins more than it carries.
+//
+// The work of one commit is bounded by twice what it writes anyway and a little
+// more. Segments are found through lists by class, never by a scan.
+func (s *Bolt) compact(tx *bbolt.Tx) {
+	p, t := &s.plan, &s.segs
+	budget := max(s.o.tune.carryBytes, 2*(p.bytes+int64(p.alive)*recordWeight))
+	for tier := range tiers {
+		if t.counts[tier] < s.o.tune.mergeFanIn {
+			continue
+		}
+		for n := 2 * s.o.tune.mergeFanIn; n > 0 && t.heads[tier] != 0 && budget > 0; n-- {
+			budget -= s.carry(tx, t.heads[tier])
+		}
+	}
+	weight := t.weight
+	for _, h := range p.victims {
+		weight -= t.segs[h].weight - t.segs[h].liveWeight
+	}
+	for class := classes - 1; class >= deadFloor && budget > 0; {
+		if weight <= s.o.CompactMinBytes || float64(weight) <= s.o.CompactRatio*float64(t.liveWeight) {
+			return
+		}
+		h := t.heads[class]
+		if h == 0 {
+			class--
+			continue
+		}
+		weight -= t.segs[h].weight - t.segs[h].liveWeight
+		budget -= s.carry(tx, h)
+	}
+}
+
+// carry makes a segment a victim and returns what that costs. A segment that
+// cannot be read stays as it is, out of the way of compaction.
+func (s *Bolt) carry(tx *bbolt.Tx, h uint32) int64 {
+	g, p := s.segs.segs[h], &s.plan
+	mark := len(p.carried)
+	err := s.carryAll(tx, h, g)
+	s.mu.Lock()
+	if err != nil {
+		p.carried = p.carried[:mark]
+		g.damaged = true
+	} else {
+		g.victim = true
+		p.victims = append(p.victims, h)
+	}
+	s.segs.reclass(h)
+	s.mu.Unlock()
+	if err != nil {
+		s.o.Logger.Error("store: segment cannot be compacted", "error", err)
+	}
+	return g.liveWeight + 1<<10
+}
+
+func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
+	bad := func(part string, off int64, err error) error {
+		return &CorruptError{File: s.path, Part: part, Segment: g.id, Offset: off, Reason: err.Error()}
+	}
+	b := segmentBucket(tx, g.id)
+	index, err := openBlock(b.Get(keyIndex), kindIndex, g.id)
+	if err != nil {
+		return bad("index", 0, err)
+	}
+	value := g.data
+	if value == nil {
+		value = b.Get(keyValue)
+	}
+	records, err := openBlock(value, kindSegment, g.id)
+	if err == nil && (records.n != g.n || index.n != g.n) {
+		err = errors.New("wrong number of records")
+	}
+	if err != nil {
+		return bad("segment", 0, err)
+	}
+	for i := range g.n {
+		if g.isDone(i) {
+			continue
+		}
+		entry, off, err := index.item(i)
+		var ref Ref
+		if err == nil {
+			ref, _, err = entryRef(entry)
+		}
+		if err != nil {
+			return bad("index", off, err)
+		}
+		record, off, err := records.item(i)
+		if err == nil {
+			var in Ref
+			if in, _, _, err = decodeRecord(record); err == nil && in != ref {
+				err = errors.New("is another message than the index says")
+			}
+		}
+		if err != nil {
+			return bad("segment", off, err)
+		}
+		q := s.queue(ref.Queue)
+		if q == nil {
+			return bad("index", off, errors.New("its queue does not exist"))
+		}
+		if l, ok := q.index.get(ref.Seq); !ok || l.seg != h || l.slotNo() != i {
+			return bad("index", off, errors.New("its message is somewhere else"))
+		}
+		s.plan.carried = append(s.plan.carried, carried{ref: ref, entry: entry, record: record})
+	}
+	return nil
+}

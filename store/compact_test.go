@@ -1,0 +1,206 @@
+package store
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func openTest(t testing.TB, o Options) *Bolt {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "fila.db"), o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	require.NoError(t, submit(s, &Batch{PutQueues: []QueueRecord{{ID: 1, Name: "q"}}}))
+	return s
+}
+
+func submit(s Store, b *Batch) error {
+	done := make(chan error, 1)
+	b.Done = func(err error) { done <- err }
+	s.Submit(b)
+	return <-done
+}
+
+// TestSpaceIsBounded turns a backlog over many times in random order: what is
+// stored stays within the ratio, and the file stops growing.
+func TestSpaceIsBounded(t *testing.T) {
+	s := openTest(t, Options{NoSync: true, CompactMinBytes: 1 << 16, ReadCacheBytes: -1})
+	rng := rand.New(rand.NewPCG(1, 2))
+	const backlog, size, rounds = 5000, 100, 3000
+	var live []Ref
+	seq := uint64(0)
+	payload := make([]byte, 500)
+	var half int64
+	for round := range rounds {
+		var b Batch
+		for range size {
+			seq++
+			b.Add = append(b.Add, Message{Ref: Ref{1, seq}, Payload: payload})
+		}
+		for len(live) >= backlog && len(b.Finish) < size {
+			i := rng.IntN(len(live))
+			b.Finish = append(b.Finish, live[i])
+			live[i] = live[len(live)-1]
+			live = live[:len(live)-1]
+		}
+		for i := range b.Add {
+			live = append(live, b.Add[i].Ref)
+		}
+		require.NoError(t, submit(s, &b))
+		if round == rounds/2 {
+			half = s.Stats().FileBytes
+		}
+	}
+	st := s.Stats()
+	require.Equal(t, int64(len(live)), st.Messages)
+	require.Less(t, float64(st.StoredMessages), 2.2*float64(st.Messages))
+	require.Less(t, float64(st.FileBytes), 4*float64(st.LiveBytes+recordWeight*st.Messages))
+	require.LessOrEqual(t, float64(st.FileBytes), 1.2*float64(half), "the file goes on growing")
+	require.Less(t, float64(st.CarriedTotal), 0.5*float64(seq))
+}
+
+// TestSmallSegmentsMerge commits messages one by one: they end up in segments of
+// decent size, each carried a few times at most.
+func TestSmallSegmentsMerge(t *testing.T) {
+	s := openTest(t, Options{NoSync: true})
+	const n = 3000
+	for seq := uint64(1); seq <= n; seq++ {
+		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: make([]byte, 200)}}}))
+	}
+	st := s.Stats()
+	require.Equal(t, int64(n), st.Messages)
+	require.Less(t, st.Segments, int64(50))
+	require.Less(t, st.CarriedTotal, int64(4*n))
+	refs := []Ref{{1, 1}, {1, n / 2}, {1, n}}
+	seen := 0
+	require.NoError(t, s.Read(refs, func(int, []byte, []byte) { seen++ }))
+	require.Equal(t, 3, seen)
+}
+
+// TestNeverWritten finishes messages in the commit that adds them: nothing of
+// them reaches the file, not even a commit.
+func TestNeverWritten(t *testing.T) {
+	s := openTest(t, Options{})
+	before := s.Stats()
+	require.NoError(t, submit(s, &Batch{
+		Add:    []Message{{Ref: Ref{1, 1}, Payload: []byte("x")}, {Ref: Ref{1, 2}}},
+		State:  []State{{Ref: Ref{1, 1}, Attempts: 1}},
+		Finish: []Ref{{1, 1}, {1, 2}, {1, 99}},
+	}))
+	after := s.Stats()
+	require.Equal(t, before, after)
+}
+
+// TestReadAfterCompaction looks a message up, moves everything about, and reads
+// it then.
+func TestReadAfterCompaction(t *testing.T) {
+	s := openTest(t, Options{NoSync: true, ReadCacheBytes: -1}.Small())
+	add := func(seq uint64) {
+		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: []byte{byte(seq)}}}}))
+	}
+	add(1)
+	add(2)
+	refs := []Ref{{1, 1}, {1, 2}}
+	r := &reading{s: s, refs: refs}
+	defer r.endTx()
+	r.locate(0)
+	old := r.places[0].id
+	require.NoError(t, submit(s, &Batch{Finish: []Ref{{1, 2}}}))
+	for seq := uint64(3); seq < 30; seq++ {
+		add(seq)
+	}
+	_, payload, err := r.record(0)
+	require.NoError(t, err)
+	require.Equal(t, []byte{1}, payload)
+	require.NotEqual(t, old, r.places[0].id, "compaction has not moved it")
+	_, _, err = r.record(1)
+	require.ErrorIs(t, err, ErrNotFound)
+}
+
+// TestCacheBudget keeps the cache within its budget and in use.
+func TestCacheBudget(t *testing.T) {
+	const budget = 64 << 10
+	s := openTest(t, Options{NoSync: true, ReadCacheBytes: budget})
+	for seq := uint64(1); seq < 2000; seq++ {
+		b := &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: make([]byte, 1000)}}}
+		if seq > 200 {
+			b.Finish = []Ref{{1, seq - 200}}
+		}
+		require.NoError(t, submit(s, b))
+		used := s.Stats().CachedBytes
+		require.LessOrEqual(t, used, int64(budget))
+		require.Positive(t, used)
+	}
+	require.Less(t, len(s.cache.fifo), 1000)
+	var all []Ref
+	for seq := range s.queues[1].index.all() {
+		all = append(all, Ref{1, seq})
+	}
+	require.NoError(t, submit(s, &Batch{Finish: all}))
+	require.Zero(t, s.Stats().CachedBytes, "segments that are gone are still counted")
+	// More than the budget is not cached at all.
+	require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, 5000}, Payload: make([]byte, 2*budget)}}}))
+	require.NoError(t, s.Read([]Ref{{1, 5000}}, func(_ int, _, p []byte) { require.Len(t, p, 2*budget) }))
+}
+
+// TestDedupeExpires deletes expired values a few at a time and never one that
+// has not expired.
+func TestDedupeExpires(t *testing.T) {
+	clock := int64(1e18)
+	s := openTest(t, Options{NoSync: true, Now: func() int64 { return clock }})
+	for i := range int64(200) {
+		require.NoError(t, submit(s, &Batch{Dedupe: []Dedupe{{Queue: 1, DedupeID: string(rune('a' + i)), Until: clock + 100e9 + i}}}))
+	}
+	require.NoError(t, submit(s, &Batch{Dedupe: []Dedupe{{Queue: 1, DedupeID: "late", Until: clock + 1000e9}}}))
+	values := func() int64 {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return s.count.dedupes
+	}
+	require.Equal(t, int64(201), values())
+	clock += 500e9
+	require.NoError(t, submit(s, &Batch{PutConfig: []Entry{{Key: "k"}}}))
+	require.Less(t, values(), int64(201))
+	require.Greater(t, values(), int64(150), "bounded work per commit")
+	for range 100 {
+		require.NoError(t, submit(s, &Batch{PutConfig: []Entry{{Key: "k"}}}))
+	}
+	require.Equal(t, int64(1), values())
+	rs, err := s.Recover(Visitor{})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), rs.Dedupes)
+}
+
+func TestOnCommit(t *testing.T) {
+	var got []CommitStats
+	s := openTest(t, Options{NoSync: true, OnCommit: func(c CommitStats) { got = append(got, c) }})
+	require.NoError(t, submit(s, &Batch{
+		Add:    []Message{{Ref: Ref{1, 1}, Payload: make([]byte, 100), Headers: make([]byte, 11)}, {Ref: Ref{1, 2}}},
+		Finish: []Ref{{1, 2}},
+	}))
+	require.Len(t, got, 2)
+	require.Positive(t, got[1].Duration)
+	got[1].Duration = 0
+	require.Equal(t, CommitStats{Batches: 1, Messages: 1, Finished: 1, Bytes: 111}, got[1])
+}
+
+// TestCommitBytes cuts a group commit at the limit, but takes a batch above it.
+func TestCommitBytes(t *testing.T) {
+	var m mailbox
+	m.init()
+	big := func(n int) *Batch { return &Batch{Add: []Message{{Payload: make([]byte, n)}}} }
+	for _, n := range []int{100, 40, 40, 40, 300, 0} {
+		require.True(t, m.put(big(n)))
+	}
+	require.Len(t, m.take(100), 1)
+	require.Len(t, m.take(100), 2)
+	require.Len(t, m.take(100), 1)
+	require.Len(t, m.take(100), 1)
+	require.Len(t, m.take(100), 1)
+	m.close()
+	require.Nil(t, m.take(100))
+	require.False(t, m.put(big(1)))
+}

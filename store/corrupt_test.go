@@ -1,0 +1,212 @@
+package store_test
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+// variety makes a store whose tree has branches, overflow pages, inline buckets,
+// bitmaps, states and dedupe ids.
+func variety(t *testing.T, dir string, o store.Options) {
+	t.Helper()
+	s := open(t, dir, o)
+	golden(t, s)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for seq := uint64(10); seq < 400; {
+		var b store.Batch
+		for range rng.IntN(12) {
+			m := store.Message{Ref: store.Ref{Queue: 1, Seq: seq}, Key: "k", Payload: storetest.Payload(1, seq)}
+			if seq%17 == 0 {
+				m.Payload = bytes.Repeat(m.Payload, 100)
+			}
+			b.Add = append(b.Add, m)
+			if seq%3 == 0 {
+				b.State = append(b.State, store.State{Ref: m.Ref, Attempts: uint32(seq), LastError: "no reason given"})
+			}
+			if seq > 40 && seq%5 != 0 {
+				b.Finish = append(b.Finish, store.Ref{Queue: 1, Seq: seq - 30})
+			}
+			seq++
+		}
+		b.Dedupe = append(b.Dedupe, store.Dedupe{Queue: 2, DedupeID: "d" + string(rune('a'+seq%26)), Until: 4_000_000_000_000_000_000 + int64(seq)*1e10})
+		require.NoError(t, storetest.Do(s, &b))
+	}
+	require.NoError(t, s.Close())
+}
+
+// TestFlippedBytes flips single bytes all over a file. Whatever comes of it is
+// either the right data or an error that names the file, and what is read beside
+// a broken record is right. (bbolt lays pages out differently each time, so the
+// offset of a failure means something only with the file of that run.)
+func TestFlippedBytes(t *testing.T) {
+	dir := t.TempDir()
+	o := store.Options{NoSync: true}.Small().Dense()
+	variety(t, dir, o)
+	file := filepath.Join(dir, "fila.db")
+	s := open(t, dir, o)
+	want, err := storetest.Dump(s)
+	require.NoError(t, err)
+	want.Normalise()
+	require.NoError(t, s.Close())
+	image, err := os.ReadFile(file)
+	require.NoError(t, err)
+	expected := make(map[store.Ref]storetest.Stored)
+	for _, m := range want.Messages {
+		expected[m.Ref] = m
+	}
+
+	n := 2000
+	if testing.Short() {
+		n = 400
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	var right, refused, partly int
+	for range n {
+		at := rng.IntN(len(image))
+		if rng.IntN(2) == 0 { // page headers and tables are where it hurts
+			at = at&^4095 + rng.IntN(128)
+		}
+		mask := byte(1 << rng.IntN(8))
+		if rng.IntN(4) == 0 {
+			mask = 0xFF
+		}
+		poke(t, file, at, image[at]^mask)
+		switch got, err := salvage(t, file, o); {
+		case got == nil:
+			refused++
+			require.ErrorContains(t, err, file, "offset %d", at)
+			ok := errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotStore) || errors.Is(err, store.ErrVersion)
+			require.True(t, ok, "offset %d: %v", at, err)
+		case err != nil:
+			partly++
+			require.ErrorIs(t, err, store.ErrCorrupt, "offset %d", at)
+			var ce *store.CorruptError
+			require.ErrorAs(t, err, &ce)
+			for _, m := range got {
+				want := expected[m.Ref]
+				if strings.HasPrefix(ce.Part, "state") && m.State == nil {
+					want.State = nil // with a broken key nobody knows whose it was
+				}
+				require.Equal(t, want, m, "offset %d", at)
+			}
+		case at >= 2*4096: // without its newer meta page the file is one commit older
+			right++
+			require.Equal(t, want.Messages, got, "offset %d mask %x", at, mask)
+		}
+		poke(t, file, at, image[at])
+	}
+	t.Logf("%d flips: %d harmless, %d files refused, %d with a broken record", n, right, refused, partly)
+	require.Positive(t, right)
+	require.Positive(t, refused)
+	require.Positive(t, partly)
+}
+
+func poke(t *testing.T, file string, at int, b byte) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt([]byte{b}, int64(at))
+	require.NoError(t, errors.Join(err, f.Close()))
+}
+
+// salvage reads what can be read. It returns nil if the file does not open.
+func salvage(t *testing.T, file string, o store.Options) ([]storetest.Stored, error) {
+	t.Helper()
+	s, err := store.Open(file, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { require.NoError(t, s.Close()) }()
+	if _, err := s.Snapshot(); err != nil {
+		return []storetest.Stored{}, err
+	}
+	all := []storetest.Stored{}
+	rs, first := s.Recover(store.Visitor{Message: func(m *store.Message, _ int, st *store.State) error {
+		x := storetest.Stored{Message: *m}
+		if st != nil {
+			y := *st
+			x.State = &y
+		}
+		all = append(all, x)
+		return nil
+	}})
+	if first != nil {
+		require.NotZero(t, rs.CorruptN)
+		require.NotEmpty(t, rs.Corrupt)
+		require.NotEmpty(t, rs.Corrupt[0].Part)
+	}
+	var out []storetest.Stored
+	for _, m := range all {
+		err := s.Read([]store.Ref{m.Ref}, func(_ int, h, p []byte) {
+			m.Headers, m.Payload = bytes.Clone(h), bytes.Clone(p)
+			c := (&storetest.Content{Messages: []storetest.Stored{m}}).Normalise()
+			out = append(out, c.Messages...)
+		})
+		if first == nil {
+			first = err
+		}
+	}
+	return out, first
+}
+
+// TestBrokenPayload breaks one payload. Its neighbours in the segment can be
+// read, compaction leaves the segment alone, and moving the message is refused
+// without harm to others.
+func TestBrokenPayload(t *testing.T) {
+	dir := t.TempDir()
+	o := store.Options{NoSync: true}.Small()
+	s := open(t, dir, o)
+	b := store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}
+	for seq := uint64(1); seq <= 5; seq++ {
+		b.Add = append(b.Add, store.Message{Ref: store.Ref{Queue: 1, Seq: seq}, Payload: []byte(strings.Repeat(string(rune('a'+seq)), 900))})
+	}
+	require.NoError(t, storetest.Do(s, &b))
+	require.NoError(t, s.Close())
+	image, err := os.ReadFile(s.Path())
+	require.NoError(t, err)
+	at := bytes.Index(image, bytes.Repeat([]byte{'d'}, 900)) + 450 // of message 3
+	poke(t, s.Path(), at, 'X')
+
+	s = open(t, dir, o)
+	defer func() { require.NoError(t, s.Close()) }()
+	_, err = s.Recover(store.Visitor{})
+	require.NoError(t, err, "recovery does not read payloads")
+	read := func() {
+		t.Helper()
+		var got []int
+		err := s.Read([]store.Ref{{Queue: 1, Seq: 2}, {Queue: 1, Seq: 3}, {Queue: 1, Seq: 4}}, func(i int, _, p []byte) {
+			require.Equal(t, byte('a'+2+i), p[0])
+			got = append(got, i)
+		})
+		var ce *store.CorruptError
+		require.ErrorAs(t, err, &ce)
+		require.Equal(t, store.CorruptError{File: s.Path(), Part: "segment", Segment: ce.Segment, Offset: ce.Offset, Reason: "checksum does not match"}, *ce)
+		require.NotZero(t, ce.Segment)
+		require.Positive(t, ce.Offset)
+		require.Equal(t, []int{0, 2}, got)
+	}
+	read()
+	move := store.Batch{Move: []store.Move{{From: store.Ref{Queue: 1, Seq: 3}, To: store.Message{Ref: store.Ref{Queue: 1, Seq: 9}}}}}
+	require.ErrorIs(t, storetest.Do(s, &move), store.ErrCorrupt)
+	for seq := uint64(100); seq < 200; seq++ { // wakes compaction
+		add := store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: seq}, Payload: make([]byte, 300)}}}
+		if seq > 102 {
+			add.Finish = []store.Ref{{Queue: 1, Seq: seq - 2}}
+		}
+		require.NoError(t, storetest.Do(s, &add))
+	}
+	read()
+	// It can be finished like any other.
+	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 3}}}))
+	require.ErrorIs(t, s.Read([]store.Ref{{Queue: 1, Seq: 3}}, nil), store.ErrNotFound)
+}

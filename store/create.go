@@ -1,0 +1,96 @@
+package store
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+)
+
+// create makes an empty store at path unless something is there. It is made
+// under another name and linked into place, so that a crash leaves either none
+// or a whole one, and of two processes that come at once one wins.
+func create(path string, o Options) error {
+	if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+	tmp := f.Name()
+	defer os.Remove(tmp) //nolint:errcheck // after a rename it is gone already
+	if err := f.Close(); err != nil {
+		return err
+	}
+	db, err := bbolt.Open(tmp, 0o600, &bbolt.Options{
+		NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, PageSize: pageSize,
+	})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(db.Update(initialise), db.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(tmp, path); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+		if err := os.Rename(tmp, path); err != nil { // no links on this file system
+			return err
+		}
+	}
+	o.Logger.Info("store: made", "file", path)
+	return syncDir(dir)
+}
+
+// initialise writes what an empty store consists of.
+func initialise(tx *bbolt.Tx) error {
+	for _, name := range buckets {
+		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+			return err
+		}
+	}
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return err
+	}
+	meta := tx.Bucket(bucketMeta)
+	return errors.Join(
+		putSealed(meta, keyFormat, le.AppendUint32(nil, Version)),
+		putSealed(meta, keySecret, secret),
+		putSealed(meta, keyCreated, le.AppendUint64(nil, uint64(nowNano()))),
+		putSealed(meta, keyNextQueue, le.AppendUint32(nil, 1)),
+		putSealed(meta, keyTally, appendTally(nil, tally{})),
+	)
+}
+
+func putSealed(b *bbolt.Bucket, key, value []byte) error {
+	return b.Put(key, seal(make([]byte, 0, 4+len(value)), key, value))
+}
+
+// syncDir makes a new name durable. Some file systems cannot sync a directory;
+// they get no more than they offer.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}
+
+// mapFailed says whether a smaller mapping may succeed.
+func mapFailed(err error) bool { return errors.Is(err, syscall.ENOMEM) }

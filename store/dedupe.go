@@ -1,0 +1,78 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"go.etcd.io/bbolt"
+)
+
+// writeDedupe appends to the dedupe log, one value per step of expiry, and takes
+// expired values from its front: a few more than it appends, so that the log
+// does not grow for ever and no commit has much to do.
+func (s *Bolt) writeDedupe(tx *bbolt.Tx) error {
+	now := s.o.Now()
+	if len(s.plan.dedupe) == 0 && (s.count.dedupes == 0 || s.dedupeFirst > now) {
+		return nil
+	}
+	bucket := tx.Bucket(bucketDedupe)
+	bucket.FillPercent = 0.9
+	puts, err := s.appendDedupes(bucket, uint64(tx.ID()), now)
+	if err != nil || s.dedupeFirst > now {
+		return err
+	}
+	c := bucket.Cursor()
+	k, _ := c.First()
+	for budget := 4 + 2*puts; k != nil; k, _ = c.First() {
+		step, _, err := decodeDedupeKey(k)
+		if err != nil {
+			return s.metaError("dedupe", err)
+		}
+		if s.dedupeFirst = step; step > now || budget == 0 {
+			return nil
+		}
+		if err := c.Delete(); err != nil {
+			return err
+		}
+		s.count.dedupes--
+		budget--
+	}
+	s.dedupeFirst = 1<<63 - 1
+	return nil
+}
+
+func (s *Bolt) appendDedupes(bucket *bbolt.Bucket, stamp uint64, now int64) (puts int, err error) {
+	p := &s.plan
+	live := slices.DeleteFunc(p.dedupe, func(d *Dedupe) bool { return d.Until <= now })
+	slices.SortStableFunc(live, func(a, b *Dedupe) int {
+		return cmp.Compare(dedupeStepOf(a.Until), dedupeStepOf(b.Until))
+	})
+	for len(live) > 0 {
+		step := dedupeStepOf(live[0].Until)
+		n, size := 0, blockHeader
+		for n < len(live) && dedupeStepOf(live[n].Until) == step {
+			size += 4 + dedupeFixed + len(live[n].DedupeID)
+			n++
+		}
+		// A file that was rewritten by a tool counts its transactions anew.
+		key := appendDedupeKey(nil, step, stamp)
+		for k, _ := bucket.Cursor().Seek(key); bytes.Equal(k, key); k, _ = bucket.Cursor().Seek(key) {
+			stamp++
+			key = appendDedupeKey(key[:0], step, stamp)
+		}
+		b := beginBlock(p.grab(size), kindDedupe, stamp, n)
+		for i, d := range live[:n] {
+			b = appendDedupe(b, d)
+			endItem(b, i)
+		}
+		if err := bucket.Put(key, b); err != nil {
+			return puts, err
+		}
+		puts++
+		s.count.dedupes++
+		s.dedupeFirst = min(s.dedupeFirst, step)
+		live = live[n:]
+	}
+	return puts, nil
+}

@@ -1,0 +1,25 @@
+// Package store keeps everything that fila must not lose: messages, their
+// leases and attempts, dedupe ids, queues, consumers and the runtime
+// configuration.
+//
+// [Store] is the contract; [Bolt], made by [Open], implements it on one bbolt
+// file; store/storetest holds the suite that every implementation must pass and
+// an in-memory model of it.
+//
+// Changes come in as a [Batch] and are committed in groups: one goroutine takes
+// whatever waits, writes it in one transaction with one sync, and starts the
+// next round at once. A batch is atomic, batches take effect in the order of
+// their submission, and Done is called in that order, too, after the sync.
+//
+// What to know before using it:
+//
+//   - A commit that fails is final. Nobody can say what reached the disk after a
+//     failed sync, so the store stops, [Store.Failed] is closed, and only a new
+//     Open shows the outcome.
+//   - The file never shrinks. Space is reused; expect up to about 2.6 times the
+//     live bytes when messages finish in random order.
+//   - Reads hold a read transaction open while they call back. A slow callback
+//     keeps old pages alive and makes the file grow.
+//   - Everything here is kept in the units of the rest of fila: times are Unix
+//     nanoseconds, weights and costs thousandths, sizes bytes.
+package store

@@ -1,0 +1,193 @@
+package store_test
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+var update = flag.Bool("update", false, "write testdata/v1.db anew")
+
+// golden fills a store with one of everything, for good.
+func golden(t *testing.T, s store.Store) {
+	t.Helper()
+	m := func(q store.QueueID, seq uint64) store.Message {
+		return store.Message{
+			Ref: store.Ref{Queue: q, Seq: seq}, ID: store.ID{1, 2, 3, 4: byte(seq)}, EnqueuedAt: 1_700_000_000_000_000_000,
+			NotBefore: 1_700_000_001_000_000_000, ExpiresAt: 1_800_000_000_000_000_000, Weight: 3000, Cost: 500,
+			Key: "tenant-1", ThrottleKeys: []string{"api", "db"}, CircuitKey: "stripe", Attempts: 2,
+			Headers: []byte("a: b"), Payload: storetest.Payload(q, seq),
+		}
+	}
+	dead := m(2, 1)
+	dead.Dead = &store.Dead{
+		Reason: "max_deliveries", Error: "boom", ErrorCode: "E42", SourceQueue: "orders",
+		At: 1_700_000_002_000_000_000, Attempts: 20,
+	}
+	require.NoError(t, storetest.Do(s, &store.Batch{
+		PutQueues: []store.QueueRecord{
+			{ID: 1, Name: "orders", Settings: []byte(`{"name":"orders"}`)}, {ID: 2, Name: "orders.dlq"}, {ID: 3, Name: "gone"},
+		},
+		Add: []store.Message{m(1, 1), m(1, 2), m(1, 3), m(1, 4), m(3, 1)},
+		State: []store.State{{
+			Ref: store.Ref{Queue: 1, Seq: 2}, Attempts: 1, ReadyAt: 5, LastError: "timeout",
+			Lease: store.Lease{ID: 9, Consumer: "c1", Deadline: 1_700_000_030_000_000_000},
+		}},
+		Dedupe:       []store.Dedupe{{Queue: 1, DedupeID: "once", ID: store.ID{7}, Until: 4_000_000_000_000_000_000}},
+		PutConsumers: []store.ConsumerRecord{{Queue: 1, Name: "c1", MaxInFlight: 64, ExpiresAt: 6, Reg: 7}},
+		PutConfig:    []store.Entry{{Key: "throttle:api:rate", Value: "10"}},
+	}))
+	require.NoError(t, storetest.Do(s, &store.Batch{
+		Finish:       []store.Ref{{Queue: 1, Seq: 3}},
+		Move:         []store.Move{{From: store.Ref{Queue: 1, Seq: 4}, To: dead}},
+		DeleteQueues: []store.QueueID{3},
+	}))
+}
+
+// TestGolden opens a file that an earlier program wrote.
+func TestGolden(t *testing.T) {
+	file := filepath.Join("testdata", "v1.db")
+	if *update {
+		require.NoError(t, os.MkdirAll("testdata", 0o755))
+		require.NoError(t, errors.Join(os.RemoveAll(file)))
+		s, err := store.Open(file, store.Options{}.Dense())
+		require.NoError(t, err)
+		golden(t, s)
+		require.NoError(t, s.Close())
+	}
+	dir := t.TempDir()
+	copyFile(t, file, filepath.Join(dir, "fila.db"))
+	s := open(t, dir, store.Options{})
+	got, err := storetest.Dump(s)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+
+	m, err := storetest.OpenModel(dir, nil)
+	require.NoError(t, err)
+	golden(t, m)
+	want, err := storetest.Dump(m)
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+	require.Equal(t, want.Normalise(), got.Normalise())
+}
+
+func TestOpenLocked(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, store.Options{})
+	_, err := store.Open(s.Path(), store.Options{Timeout: time.Millisecond})
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.ErrorContains(t, err, s.Path())
+	require.NoError(t, s.Close())
+	s = open(t, dir, store.Options{})
+	require.NoError(t, s.Close())
+}
+
+func TestOpenOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x.db")
+	write := func(b []byte) { require.NoError(t, os.WriteFile(file, b, 0o600)) }
+	refused := func(want error) {
+		t.Helper()
+		_, err := store.Open(file, store.Options{})
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, file)
+	}
+	write([]byte("hello"))
+	refused(store.ErrNotStore)
+	write(make([]byte, 100_000))
+	refused(store.ErrNotStore)
+
+	// A bbolt file of somebody else.
+	require.NoError(t, os.Remove(file))
+	edit(t, file, func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("theirs"))
+		return err
+	})
+	refused(store.ErrNotStore)
+
+	_, err := store.Open(filepath.Join(dir, "none", "x.db"), store.Options{})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = store.Open(dir, store.Options{})
+	require.Error(t, err)
+
+	// An empty file, and a bbolt file without a bucket, are what a crash at
+	// creation may leave.
+	write(nil)
+	s, err := store.Open(file, store.Options{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, os.Remove(file))
+	edit(t, file, func(*bbolt.Tx) error { return nil })
+	s, err = store.Open(file, store.Options{})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	names, err := filepath.Glob(filepath.Join(dir, "*new*"))
+	require.NoError(t, err)
+	require.Empty(t, names, "left over from creation")
+}
+
+// edit changes a file through bbolt, with bbolt's own defaults.
+func edit(t *testing.T, file string, fn func(tx *bbolt.Tx) error) {
+	t.Helper()
+	db, err := bbolt.Open(file, 0o600, nil)
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(db.Update(fn), db.Close()))
+}
+
+func TestOpenOtherVersion(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, store.Options{})
+	require.NoError(t, s.Close())
+	edit(t, s.Path(), func(tx *bbolt.Tx) error { // everything else may differ, too
+		return errors.Join(store.PutVersion(tx, 2), tx.DeleteBucket([]byte("segments")))
+	})
+	_, err := store.Open(s.Path(), store.Options{})
+	require.ErrorIs(t, err, store.ErrVersion)
+	var ve *store.VersionError
+	require.ErrorAs(t, err, &ve)
+	require.Equal(t, store.VersionError{File: s.Path(), Found: 2, Want: store.Version}, *ve)
+}
+
+// TestOpenAfterTools opens a file that bbolt has written with other options: it
+// has a list of free pages then.
+func TestOpenAfterTools(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, store.Options{})
+	golden(t, s)
+	require.NoError(t, s.Close())
+	edit(t, s.Path(), func(tx *bbolt.Tx) error { return nil })
+	s = open(t, dir, store.Options{})
+	c, err := storetest.Dump(s)
+	require.NoError(t, err)
+	require.Len(t, c.Messages, 3)
+	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 1}}}))
+	require.NoError(t, s.Close())
+}
+
+func TestOpenTruncated(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, store.Options{NoSync: true}.Dense())
+	newLoader(t, s).fill(t, 500)
+	require.NoError(t, s.Close())
+	fi, err := os.Stat(s.Path())
+	require.NoError(t, err)
+	for _, part := range []int64{1, 5, 9} {
+		cut := filepath.Join(t.TempDir(), "cut.db")
+		copyFile(t, s.Path(), cut)
+		require.NoError(t, os.Truncate(cut, fi.Size()*part/10))
+		_, err := store.Open(cut, store.Options{})
+		var ce *store.CorruptError
+		require.ErrorAs(t, err, &ce)
+		require.Equal(t, cut, ce.File)
+		require.ErrorContains(t, err, "cut short")
+	}
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Options tune a [Bolt]. The zero value is good for production.
+type Options struct {
+	// ReadCacheBytes bounds the memory that keeps the bytes of the latest
+	// segments, so that fresh messages are read without touching the file.
+	// Default 64 MiB; negative: no cache.
+	ReadCacheBytes int64
+
+	// MaxCommitBytes is where a group commit stops taking further batches.
+	// Default 64 MiB. A single batch above it is still one commit.
+	MaxCommitBytes int64
+
+	// CompactRatio starts compaction when the stored messages, or their bytes,
+	// exceed the live ones this many times. Default 2, smallest 1.1.
+	CompactRatio float64
+
+	// CompactMinBytes is the stored size below which segments are not
+	// compacted for their dead messages. Default 4 MiB.
+	CompactMinBytes int64
+
+	// Timeout is how long Open waits for the file lock. Default 250 ms.
+	Timeout time.Duration
+
+	// Now is the clock for the expiry of dedupe ids, in Unix nanoseconds.
+	// Default time.Now.
+	Now func() int64
+
+	// Logger gets the few lines that the store has to say. Default: none.
+	Logger *slog.Logger
+
+	// OnCommit is called after each commit, before the Done calls of its
+	// batches and from the same goroutine.
+	OnCommit func(CommitStats)
+
+	// NoSync leaves out the sync of each commit: a crash of the machine may
+	// then lose or break the file. For tests and benchmarks.
+	NoSync bool
+
+	tune tuning
+}
+
+// tuning holds what only tests change.
+type tuning struct {
+	segmentRecords int   // most records in one segment
+	segmentBytes   int64 // a segment is closed when it is larger
+	allocBytes     int   // the file grows by so much; 0: by its size
+	mergeFanIn     int   // small segments of one tier are merged at this number
+	carryBytes     int64 // compaction carries at least so much per commit
+}
+
+const (
+	defaultReadCache   = 64 << 20
+	defaultCommitBytes = 64 << 20
+	defaultRatio       = 2.0
+	defaultCompactMin  = 4 << 20
+	defaultTimeout     = 250 * time.Millisecond
+)
+
+func (o Options) withDefaults() Options {
+	if o.ReadCacheBytes == 0 {
+		o.ReadCacheBytes = defaultReadCache
+	}
+	if o.MaxCommitBytes <= 0 {
+		o.MaxCommitBytes = defaultCommitBytes
+	}
+	if o.CompactRatio == 0 {
+		o.CompactRatio = defaultRatio
+	}
+	o.CompactRatio = max(o.CompactRatio, 1.1)
+	if o.CompactMinBytes == 0 {
+		o.CompactMinBytes = defaultCompactMin
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = defaultTimeout
+	}
+	if o.Now == nil {
+		o.Now = func() int64 { return time.Now().UnixNano() }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &o.tune
+	if t.segmentRecords == 0 {
+		t.segmentRecords = 8192
+	}
+	if t.segmentBytes == 0 {
+		t.segmentBytes = 8 << 20
+	}
+	if t.mergeFanIn == 0 {
+		t.mergeFanIn = 16
+	}
+	if t.carryBytes == 0 {
+		t.carryBytes = 256 << 10
+	}
+	return o
+}
+
+// CommitStats describes one group commit.
+type CommitStats struct {
+	Duration time.Duration // from the first look at the batches to the sync
+	Batches  int           // refused ones included
+	Messages int           // written as new
+	Carried  int           // written again by compaction
+	Finished int
+	Bytes    int64 // headers and payloads written as new
+	Err      error
+}
+
+// Stats is a picture of the store.
+type Stats struct {
+	Messages       int64 // live
+	LiveBytes      int64 // their headers and payloads
+	StoredMessages int64 // live ones and finished ones not yet compacted away
+	StoredBytes    int64
+	FileBytes      int64
+	Segments       int64
+	States         int64
+	Commits        int64
+	CarriedTotal   int64 // messages that compaction has written again
+	CachedBytes    int64 // of the read cache
+	IndexBytes     int64 // memory of the location index, about
+	Waiting        int64 // batches not yet committed
+}

@@ -1,0 +1,335 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"os"
+)
+
+// bbolt trusts the pages of its file: a broken one makes it read wild memory or
+// panic in a goroutine of its own, which no one can recover. So the structure is
+// checked before bbolt sees the file. The file is made of pages of 4096 bytes,
+// integers in the byte order of the machine:
+//
+//	 0  u64  page id
+//	 8  u16  kind: 1 branch, 2 leaf, 4 meta, 16 free list
+//	10  u16  count of elements
+//	12  u32  overflow: how many pages follow that belong to this one
+//	16       elements of 16 bytes, then keys and values in the same order
+//
+//	leaf element:   u32 flags (1 = the value is a bucket), u32 pos, u32 key size, u32 value size
+//	branch element: u32 pos, u32 key size, u64 page id of the child
+//	meta page:      u32 magic, u32 version, u32 page size, u32 flags, u64 root, u64 sequence,
+//	                u64 free list, u64 pages in use, u64 transaction, u64 FNV-1a of these
+//
+// pos counts from the element itself. A bucket's value is u64 root page and u64
+// sequence; with root 0 the bucket is a page that follows in the value.
+const (
+	pageHeader  = 16
+	pageElement = 16
+	bucketValue = 16
+
+	pageBranch   = 1
+	pageLeaf     = 2
+	pageFreelist = 16
+
+	boltMagic   = 0xED0CDAED
+	boltVersion = 2
+	noFreelist  = ^uint64(0)
+	maxDepth    = 64
+)
+
+var ne = binary.NativeEndian
+
+// pageChecker walks the tree of a bbolt file.
+type pageChecker struct {
+	f     *os.File
+	path  string
+	pages uint64 // in use
+	size  int64
+	seen  []uint64 // a bit for each page that something refers to
+}
+
+func (c *pageChecker) bad(page uint64, format string, args ...any) error {
+	return &CorruptError{File: c.path, Part: "page", Offset: int64(page) * pageSize, Reason: fmt.Sprintf(format, args...)}
+}
+
+// checkFile checks the structure of a bbolt file and brings it into the page
+// cache. An empty file is fine: it becomes a store.
+func checkFile(f *os.File, path string, o Options) error {
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if fi.Size() == 0 {
+		return nil
+	}
+	c := &pageChecker{f: f, path: path, size: fi.Size()}
+	root, freelist, err := c.meta(o)
+	if err != nil {
+		return err
+	}
+	if int64(c.pages)*pageSize > c.size {
+		return &CorruptError{
+			File: path, Part: "file", Offset: c.size,
+			Reason: fmt.Sprintf("cut short: %d bytes of %d", c.size, int64(c.pages)*pageSize),
+		}
+	}
+	if err := readAhead(f, int64(c.pages)*pageSize); err != nil {
+		return fmt.Errorf("reading %s: %w", path, err)
+	}
+	c.seen = make([]uint64, c.pages/64+1)
+	c.seen[0] = 3 // the meta pages
+	if err := c.tree(root, 0, nil, nil); err != nil {
+		return err
+	}
+	if freelist != noFreelist {
+		return c.freelist(freelist)
+	}
+	return nil
+}
+
+// meta reads both meta pages and returns root and free list of the newer one.
+func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
+	var txid uint64
+	valid := 0
+	version, size := uint32(boltVersion), uint32(pageSize)
+	for id := range uint64(2) {
+		b := make([]byte, pageHeader+64+8)
+		if _, err := c.f.ReadAt(b, int64(id)*pageSize); err != nil {
+			if errors.Is(err, io.EOF) {
+				continue
+			}
+			return 0, 0, err
+		}
+		m := b[pageHeader:]
+		h := fnv.New64a()
+		h.Write(m[:56]) //nolint:errcheck // a hash never fails
+		if ne.Uint32(m) != boltMagic || ne.Uint64(m[56:]) != h.Sum64() {
+			continue
+		}
+		if valid++; valid == 1 || ne.Uint64(m[48:]) > txid {
+			version, size = ne.Uint32(m[4:]), ne.Uint32(m[8:])
+			root, freelist = ne.Uint64(m[16:]), ne.Uint64(m[32:])
+			c.pages, txid = ne.Uint64(m[40:]), ne.Uint64(m[48:])
+		}
+	}
+	switch {
+	case valid == 0:
+		return 0, 0, fmt.Errorf("%w: no valid meta page", ErrNotStore)
+	case version != boltVersion || size != pageSize:
+		return 0, 0, fmt.Errorf("%w: bbolt version %d with pages of %d bytes", ErrNotStore, version, size)
+	case c.pages > 1<<40:
+		return 0, 0, c.bad(0, "%d pages in use", c.pages)
+	}
+	if valid == 1 {
+		// A commit that was cut off while it wrote its meta page looks like
+		// this, and then nothing of it was confirmed.
+		o.Logger.Warn("store: one of two meta pages is damaged, using the other; the last commit may be missing", "file", c.path)
+	}
+	return root, freelist, nil
+}
+
+// load reads a page with its overflow as far as wanted: the first page at least.
+func (c *pageChecker) load(id uint64, from, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	if _, err := c.f.ReadAt(b, int64(id)*pageSize+from); err != nil {
+		return nil, c.bad(id, "reading: %v", err)
+	}
+	return b, nil
+}
+
+// claim notes that pages [id, id+n) are in use.
+func (c *pageChecker) claim(id, n uint64) error {
+	if id < 2 || id >= c.pages || n > c.pages-id {
+		return c.bad(id, "outside of the file (%d pages)", c.pages)
+	}
+	for i := id; i < id+n; i++ {
+		if c.seen[i/64]>>(i%64)&1 != 0 {
+			return c.bad(i, "used twice")
+		}
+		c.seen[i/64] |= 1 << (i % 64)
+	}
+	return nil
+}
+
+// tree checks a page and those below it. Its keys are at least low and, unless
+// that is nil, below high.
+func (c *pageChecker) tree(id uint64, depth int, low, high []byte) error {
+	if depth > maxDepth {
+		return c.bad(id, "tree is too deep")
+	}
+	if err := c.claim(id, 1); err != nil {
+		return err
+	}
+	b, err := c.load(id, 0, pageSize)
+	if err != nil {
+		return err
+	}
+	over := uint64(ne.Uint32(b[12:]))
+	if ne.Uint64(b) != id {
+		return c.bad(id, "says it is page %d", ne.Uint64(b))
+	}
+	if over > 0 {
+		if err := c.claim(id+1, over); err != nil {
+			return err
+		}
+	}
+	size := int64(over+1) * pageSize
+	end, err := c.elements(id, 0, b, size, depth, low, high)
+	if err != nil {
+		return err
+	}
+	if (end+pageSize-1)/pageSize != int64(over)+1 {
+		return c.bad(id, "%d bytes in %d pages", end, over+1)
+	}
+	return nil
+}
+
+// elements checks the elements of a page that begins with b and is size bytes
+// long, at offset at of page id (an inline bucket is not at 0). It returns where
+// the last value ends. Elements lie close together, without gaps: a count or a
+// length that is wrong shows.
+func (c *pageChecker) elements(id uint64, at int64, b []byte, size int64, depth int, low, high []byte) (int64, error) {
+	kind, count := ne.Uint16(b[8:]), int64(ne.Uint16(b[10:]))
+	if kind != pageLeaf && kind != pageBranch {
+		return 0, c.bad(id, "is of kind %d", kind)
+	}
+	pos := pageHeader + count*pageElement
+	if pos > size {
+		return 0, c.bad(id, "%d elements in %d bytes", count, size)
+	}
+	if kind == pageBranch && count == 0 {
+		return 0, c.bad(id, "branch without children")
+	}
+	if pos > int64(len(b)) { // the table goes on in the overflow
+		var err error
+		if b, err = c.load(id, at, pos); err != nil {
+			return 0, err
+		}
+	}
+	last := low
+	var down []childPage
+	for i := range count {
+		off := pageHeader + i*pageElement
+		e := b[off : off+pageElement]
+		var p, ks, vs int64
+		var flags uint32
+		var child uint64
+		if kind == pageLeaf {
+			flags = ne.Uint32(e)
+			p, ks, vs = int64(ne.Uint32(e[4:])), int64(ne.Uint32(e[8:])), int64(ne.Uint32(e[12:]))
+		} else {
+			p, ks, child = int64(ne.Uint32(e)), int64(ne.Uint32(e[4:])), ne.Uint64(e[8:])
+		}
+		if off+p != pos || flags > 1 || ks == 0 || pos+ks+vs > size {
+			return 0, c.bad(id, "element %d is broken", i)
+		}
+		key, err := c.span(id, at, b, pos, ks)
+		if err != nil {
+			return 0, err
+		}
+		order := bytes.Compare(last, key)
+		if order > 0 || (order == 0 && i > 0) || (high != nil && bytes.Compare(key, high) >= 0) {
+			return 0, c.bad(id, "element %d is out of order", i)
+		}
+		last = key
+		if kind == pageBranch {
+			down = append(down, childPage{child, key})
+		} else if flags == 1 {
+			if err := c.bucket(id, at, b, pos+ks, vs, depth); err != nil {
+				return 0, err
+			}
+		}
+		pos += ks + vs
+	}
+	for i, d := range down {
+		next := high
+		if i+1 < len(down) {
+			next = down[i+1].key
+		}
+		if err := c.tree(d.id, depth+1, d.key, next); err != nil {
+			return 0, err
+		}
+	}
+	return pos, nil
+}
+
+// childPage is an element of a branch.
+type childPage struct {
+	id  uint64
+	key []byte
+}
+
+// span returns bytes [pos, pos+n) of a page, of which b is the beginning.
+func (c *pageChecker) span(id uint64, at int64, b []byte, pos, n int64) ([]byte, error) {
+	if pos+n <= int64(len(b)) {
+		return b[pos : pos+n], nil
+	}
+	return c.load(id, at+pos, n)
+}
+
+func (c *pageChecker) bucket(id uint64, at int64, b []byte, pos, n int64, depth int) error {
+	if n < bucketValue {
+		return c.bad(id, "bucket of %d bytes", n)
+	}
+	v, err := c.span(id, at, b, pos, n)
+	if err != nil {
+		return err
+	}
+	if root := ne.Uint64(v); root != 0 {
+		if n != bucketValue {
+			return c.bad(id, "bucket of %d bytes", n)
+		}
+		return c.tree(root, depth+1, nil, nil)
+	}
+	in := v[bucketValue:]
+	if len(in) < pageHeader || ne.Uint16(in[8:]) != pageLeaf || depth > maxDepth {
+		return c.bad(id, "broken inline bucket")
+	}
+	end, err := c.elements(id, at+pos+bucketValue, in, int64(len(in)), depth+1, nil, nil)
+	if err == nil && end != int64(len(in)) {
+		return c.bad(id, "inline bucket has %d bytes too many", int64(len(in))-end)
+	}
+	return err
+}
+
+// freelist checks a stored list of free pages. Our own files have none after
+// their first commit, but a file that bbolt's tools have rewritten has one.
+func (c *pageChecker) freelist(id uint64) error {
+	if err := c.claim(id, 1); err != nil {
+		return err
+	}
+	b, err := c.load(id, 0, pageSize)
+	if err != nil {
+		return err
+	}
+	over, n, at := uint64(ne.Uint32(b[12:])), uint64(ne.Uint16(b[10:])), int64(pageHeader)
+	if ne.Uint64(b) != id || ne.Uint16(b[8:]) != pageFreelist {
+		return c.bad(id, "is not the free list")
+	}
+	if over > 0 {
+		if err := c.claim(id+1, over); err != nil {
+			return err
+		}
+	}
+	if n == 0xFFFF {
+		n, at = ne.Uint64(b[at:]), at+8
+	}
+	if n > (over+1)*pageSize/8 || at+int64(n)*8 > int64(over+1)*pageSize {
+		return c.bad(id, "free list of %d pages", n)
+	}
+	if b, err = c.load(id, at, int64(n)*8); err != nil {
+		return err
+	}
+	for i := range n {
+		if err := c.claim(ne.Uint64(b[8*i:]), 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,317 @@
+package store
+
+import (
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// plan is what one group commit will do. Batches are planned one after the
+// other, and what a batch does shows at once in the location index and in the
+// segments' bitmaps in memory, so that the next one sees it; messages that the
+// commit adds are filed under pendingSeg meanwhile. A batch that is refused
+// leaves no trace. If the commit fails the store is finished, so none of it
+// needs undoing.
+//
+// A message that is added and finished within one commit is never written.
+type plan struct {
+	adds     []added
+	alive    int // of adds
+	bytes    int64
+	finished int
+	dirty    []uint32 // segments whose bitmap changes
+	states   []stateOp
+	durable  int // of states: for messages that are on disk
+	dedupe   []*Dedupe
+	meta     []metaOp
+
+	victims []uint32 // segments that compaction takes
+	carried []carried
+
+	items    []item
+	segments []newSegment
+	gone     []uint32 // segments to delete: victims, and those without a live message
+	arena    []byte   // bytes that bbolt refers to until the commit
+
+	last *queue // looked up last
+}
+
+// added is a message that the commit adds.
+type added struct {
+	m                *Message
+	headers, payload []byte
+	dead             bool // finished already
+}
+
+// stateOp sets a state or, with none, deletes it. A pending one is for a message
+// that this commit adds: there is nothing to delete then.
+type stateOp struct {
+	ref     Ref
+	st      *State
+	pending bool
+}
+
+// metaOp is one change to queues, consumers or configuration; they are applied
+// in order.
+type metaOp struct {
+	putQueue    *QueueRecord
+	deleteQueue QueueID
+	putConsumer *ConsumerRecord
+	delConsumer *ConsumerRecord
+	putConfig   *Entry
+	delConfig   string
+}
+
+const arenaKept = 4 << 20
+
+func (p *plan) reset() {
+	clear(p.adds)
+	clear(p.states)
+	clear(p.dedupe)
+	clear(p.meta)
+	clear(p.carried)
+	clear(p.items)
+	clear(p.segments)
+	arena := p.arena[:0]
+	if cap(arena) > arenaKept {
+		arena = nil
+	}
+	*p = plan{
+		adds: p.adds[:0], dirty: p.dirty[:0], states: p.states[:0], dedupe: p.dedupe[:0],
+		meta: p.meta[:0], victims: p.victims[:0], carried: p.carried[:0], items: p.items[:0],
+		segments: p.segments[:0], gone: p.gone[:0], arena: arena,
+	}
+}
+
+// empty says that there is nothing to write.
+func (p *plan) empty() bool {
+	return p.alive == 0 && len(p.dirty) == 0 && p.durable == 0 && len(p.dedupe) == 0 && len(p.meta) == 0
+}
+
+// queue returns the queue or nil.
+func (s *Bolt) queue(id QueueID) *queue {
+	if q := s.plan.last; q != nil && q.id == id {
+		return q
+	}
+	q := s.queues[id]
+	if q != nil {
+		s.plan.last = q
+	}
+	return q
+}
+
+// planBatch adds a batch to the plan or refuses it.
+func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	sources := s.sources(tx, b)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.planNew(b, sources); err != nil {
+		return err
+	}
+	// Nothing below can fail.
+	p := &s.plan
+	for i := range b.PutQueues {
+		p.meta = append(p.meta, metaOp{putQueue: &b.PutQueues[i]})
+		s.nextQueue = max(s.nextQueue, b.PutQueues[i].ID+1)
+	}
+	for i := range b.Move {
+		s.finish(b.Move[i].From)
+	}
+	for i := range b.State {
+		s.setState(&b.State[i])
+	}
+	for _, ref := range b.Finish {
+		s.finish(ref)
+	}
+	for i := range b.Dedupe {
+		p.dedupe = append(p.dedupe, &b.Dedupe[i])
+	}
+	for i := range b.PutConsumers {
+		p.meta = append(p.meta, metaOp{putConsumer: &b.PutConsumers[i]})
+	}
+	for i := range b.DeleteConsumers {
+		p.meta = append(p.meta, metaOp{delConsumer: &b.DeleteConsumers[i]})
+	}
+	for i := range b.PutConfig {
+		p.meta = append(p.meta, metaOp{putConfig: &b.PutConfig[i]})
+	}
+	for _, k := range b.DeleteConfig {
+		if k != "" {
+			p.meta = append(p.meta, metaOp{delConfig: k})
+		}
+	}
+	for _, id := range b.DeleteQueues {
+		s.deleteQueue(id)
+	}
+	return nil
+}
+
+// planNew does the part of a batch that can be refused: new queues and new
+// messages. On an error it takes back what it has done.
+func (s *Bolt) planNew(b *Batch, sources []source) (err error) {
+	p := &s.plan
+	mark, bytes := len(p.adds), p.bytes
+	var made []QueueID
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, a := range p.adds[mark:] {
+			s.queues[a.m.Queue].index.del(a.m.Seq)
+		}
+		for _, id := range made {
+			delete(s.queues, id)
+		}
+		clear(p.adds[mark:])
+		p.adds, p.alive, p.bytes = p.adds[:mark], p.alive-(len(p.adds)-mark), bytes
+		p.last = nil
+	}()
+	for i := range b.PutQueues {
+		id := b.PutQueues[i].ID
+		if s.queues[id] != nil {
+			continue
+		}
+		if id < s.nextQueue {
+			return fmt.Errorf("%w: queue id %d was used before", ErrInvalid, id)
+		}
+		s.queues[id] = &queue{id: id}
+		made = append(made, id)
+	}
+	for i := range b.Add {
+		m := &b.Add[i]
+		if err := s.add(m, m.Headers, m.Payload); err != nil {
+			return err
+		}
+	}
+	var from map[Ref]bool
+	if len(b.Move) > 1 {
+		from = make(map[Ref]bool, len(b.Move))
+	}
+	for i := range b.Move {
+		mv := &b.Move[i]
+		src := sources[i]
+		if src.err != nil { // perhaps this very batch adds it
+			src = s.pendingSource(mv.From, src.err)
+		}
+		if src.err == nil && from[mv.From] {
+			src.err = ErrNotFound
+		}
+		if src.err != nil {
+			return fmt.Errorf("move of message %d of queue %d: %w", mv.From.Seq, mv.From.Queue, src.err)
+		}
+		if from != nil {
+			from[mv.From] = true
+		}
+		if err := s.add(&mv.To, src.headers, src.payload); err != nil {
+			return err
+		}
+	}
+	for i := range b.PutConsumers {
+		if id := b.PutConsumers[i].Queue; s.queue(id) == nil {
+			return fmt.Errorf("%w: %d", ErrNoQueue, id)
+		}
+	}
+	for i := range b.Dedupe {
+		if id := b.Dedupe[i].Queue; s.queue(id) == nil {
+			return fmt.Errorf("%w: %d", ErrNoQueue, id)
+		}
+	}
+	return nil
+}
+
+func (s *Bolt) add(m *Message, headers, payload []byte) error {
+	q := s.queue(m.Queue)
+	if q == nil {
+		return fmt.Errorf("%w: %d", ErrNoQueue, m.Queue)
+	}
+	if _, ok := q.index.get(m.Seq); ok {
+		return fmt.Errorf("%w: %d of queue %d", ErrDuplicate, m.Seq, m.Queue)
+	}
+	if !q.index.fits(m.Seq) {
+		return fmt.Errorf("%w: sequence number %d is far from those in queue %d", ErrInvalid, m.Seq, m.Queue)
+	}
+	p := &s.plan
+	size := len(headers) + len(payload)
+	q.index.put(m.Seq, loc{seg: pendingSeg, slot: uint32(len(p.adds)), size: uint32(size)})
+	p.adds = append(p.adds, added{m: m, headers: headers, payload: payload})
+	p.alive++
+	p.bytes += int64(size)
+	return nil
+}
+
+// finish takes a message out; one that is not there is finished already.
+func (s *Bolt) finish(ref Ref) {
+	q := s.queue(ref.Queue)
+	if q == nil {
+		return
+	}
+	l, ok := q.index.get(ref.Seq)
+	if !ok {
+		return
+	}
+	q.index.del(ref.Seq)
+	s.finishAt(ref, l)
+}
+
+func (s *Bolt) finishAt(ref Ref, l loc) {
+	p := &s.plan
+	p.finished++
+	if l.slot&stateBit != 0 {
+		s.planState(stateOp{ref: ref, pending: l.seg == pendingSeg})
+		s.count.states--
+	}
+	if l.seg == pendingSeg {
+		p.adds[l.slotNo()].dead = true
+		p.alive--
+		p.bytes -= int64(l.size)
+		return
+	}
+	s.count.bytes -= int64(l.size)
+	s.segs.finish(l.seg, l.slotNo(), l.size)
+	if g := s.segs.segs[l.seg]; !g.dirty {
+		g.dirty = true
+		p.dirty = append(p.dirty, l.seg)
+	}
+}
+
+func (s *Bolt) setState(st *State) {
+	q := s.queue(st.Queue)
+	if q == nil {
+		return
+	}
+	l, ok := q.index.get(st.Seq)
+	if !ok {
+		return
+	}
+	if l.slot&stateBit == 0 {
+		l.slot |= stateBit
+		q.index.put(st.Seq, l)
+		s.count.states++
+	}
+	s.planState(stateOp{ref: st.Ref, st: st, pending: l.seg == pendingSeg})
+}
+
+func (s *Bolt) planState(op stateOp) {
+	s.plan.states = append(s.plan.states, op)
+	if !op.pending {
+		s.plan.durable++
+	}
+}
+
+// deleteQueue finishes all messages of a queue. Its dedupe ids stay in the log
+// until they expire, and recovery passes over them.
+func (s *Bolt) deleteQueue(id QueueID) {
+	q := s.queues[id]
+	if q == nil {
+		return
+	}
+	for seq, l := range q.index.all() {
+		s.finishAt(Ref{Queue: id, Seq: seq}, l)
+	}
+	delete(s.queues, id)
+	s.plan.last = nil
+	s.plan.meta = append(s.plan.meta, metaOp{deleteQueue: id})
+}

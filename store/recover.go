@@ -1,0 +1,243 @@
+package store
+
+import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+const progressStep = 1 << 16
+
+// Recover implements [Store].
+func (s *Bolt) Recover(v Visitor) (RecoveryStats, error) {
+	if s.closed.Load() {
+		return RecoveryStats{}, ErrClosed
+	}
+	// The index must not move while it is walked, and agree with what the
+	// transaction sees. Before the first Submit nobody wants these locks.
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+
+	start := time.Now()
+	r := recovery{s: s, v: v, in: newInterner(), now: s.o.Now()}
+	r.stats.Corrupt = slices.Clone(s.corrupt)
+	r.stats.CorruptN = s.corruptN
+	r.stats.Segments = s.segs.n
+	tx, err := s.db.Begin(false)
+	if err != nil {
+		return RecoveryStats{}, ErrClosed
+	}
+	defer tx.Rollback() //nolint:errcheck // of a read transaction
+	r.tx = tx
+	err = r.messages()
+	if err == nil {
+		err = r.dedupes()
+	}
+	r.stats.Duration = time.Since(start)
+	if err == nil && r.stats.CorruptN > 0 {
+		err = r.stats.Corrupt[0]
+	}
+	return r.stats, err
+}
+
+// recovery is one run of Recover.
+type recovery struct {
+	s     *Bolt
+	tx    *bbolt.Tx
+	v     Visitor
+	in    *interner
+	now   int64
+	stats RecoveryStats
+
+	indexes []block // by handle of the segment, opened when first needed
+
+	log          *bbolt.Cursor // of dedupe ids
+	states       *bbolt.Cursor
+	stateK       []byte
+	stateV       []byte
+	wantK        []byte
+	statesBegun  bool
+	nextProgress int64
+}
+
+func (r *recovery) corrupt(part string, segment uint64, offset int64, reason error) {
+	if r.stats.CorruptN++; len(r.stats.Corrupt) < corruptListed {
+		r.stats.Corrupt = append(r.stats.Corrupt, &CorruptError{
+			File: r.s.path, Part: part, Segment: segment, Offset: offset, Reason: reason.Error(),
+		})
+	}
+}
+
+// messages visits the messages queue by queue in the order of the location
+// index, and the states beside them, which lie in the same order on disk.
+func (r *recovery) messages() error {
+	ids := make([]QueueID, 0, len(r.s.queues))
+	var total int64
+	for id, q := range r.s.queues {
+		ids = append(ids, id)
+		total += q.index.live
+	}
+	slices.Sort(ids)
+	r.indexes = make([]block, len(r.s.segs.segs))
+	if err := r.cursors(); err != nil {
+		return err
+	}
+	var m Message
+	var st State
+	for _, id := range ids {
+		for seq, l := range r.s.queues[id].index.all() {
+			if l.seg == pendingSeg {
+				continue
+			}
+			ref := Ref{Queue: id, Seq: seq}
+			var have *State
+			err := r.s.guard("recovery", func() error { return r.message(ref, l, &m) })
+			if err == nil && l.slot&stateBit != 0 {
+				err = r.s.guard("recovery", func() (err error) { have, err = r.state(ref, &st); return err })
+			}
+			if err != nil {
+				r.stats.CorruptN++
+				if ce, ok := err.(*CorruptError); ok && len(r.stats.Corrupt) < corruptListed { //nolint:errorlint // made above
+					r.stats.Corrupt = append(r.stats.Corrupt, ce)
+				}
+				continue
+			}
+			r.stats.Messages++
+			r.stats.Bytes += int64(l.size)
+			if r.v.Message != nil {
+				if err := r.v.Message(&m, int(l.size), have); err != nil {
+					return err
+				}
+			}
+			if r.v.Progress != nil && r.stats.Messages >= r.nextProgress {
+				r.v.Progress(r.stats.Messages, total)
+				r.nextProgress = r.stats.Messages + progressStep
+			}
+		}
+	}
+	if r.v.Progress != nil {
+		r.v.Progress(r.stats.Messages, total)
+	}
+	return nil
+}
+
+func (r *recovery) message(ref Ref, l loc, m *Message) error {
+	g := r.s.segs.segs[l.seg]
+	index := r.indexes[l.seg]
+	if index.b == nil {
+		var key [8]byte
+		be.PutUint64(key[:], g.id)
+		b := r.tx.Bucket(bucketSegments).Bucket(key[:])
+		var err error
+		if index, err = openBlock(b.Get(keyIndex), kindIndex, g.id); err != nil {
+			return &CorruptError{File: r.s.path, Part: "index", Segment: g.id, Offset: 0, Reason: err.Error()}
+		}
+		r.indexes[l.seg] = index
+	}
+	raw, off, err := index.item(l.slotNo())
+	if err == nil {
+		err = decodeEntry(raw, m, r.in)
+	}
+	if err == nil && m.Ref != ref {
+		err = errChecksum
+	}
+	if err != nil {
+		return &CorruptError{File: r.s.path, Part: "index", Segment: g.id, Offset: off, Reason: err.Error()}
+	}
+	return nil
+}
+
+// state goes on to the state of ref, which is on disk.
+func (r *recovery) state(ref Ref, st *State) (*State, error) {
+	if !r.statesBegun {
+		r.statesBegun = true
+		r.stateK, r.stateV = r.states.First()
+	}
+	r.wantK = appendRefKey(r.wantK[:0], ref)
+	for r.stateK != nil && bytes.Compare(r.stateK, r.wantK) < 0 {
+		r.stateK, r.stateV = r.states.Next()
+	}
+	if !bytes.Equal(r.stateK, r.wantK) {
+		return nil, &CorruptError{File: r.s.path, Part: "state " + hex.EncodeToString(r.wantK), Offset: -1, Reason: "is missing"}
+	}
+	if err := decodeState(r.stateK, r.stateV, st, r.in); err != nil {
+		return nil, &CorruptError{File: r.s.path, Part: "state " + hex.EncodeToString(r.wantK), Offset: -1, Reason: err.Error()}
+	}
+	r.stats.States++
+	return st, nil
+}
+
+// cursors opens what lies beside the segments.
+func (r *recovery) cursors() error {
+	return r.s.guard("recovery", func() error {
+		r.states = r.tx.Bucket(bucketState).Cursor()
+		r.log = r.tx.Bucket(bucketDedupe).Cursor()
+		return nil
+	})
+}
+
+// dedupes visits the dedupe ids that have not expired.
+func (r *recovery) dedupes() error {
+	var batch []Dedupe
+	for first := true; ; first = false {
+		more := false
+		err := r.s.guard("recovery", func() (err error) {
+			batch, more, err = r.nextDedupes(batch[:0], first)
+			return err
+		})
+		if err != nil || !more {
+			return err
+		}
+		for _, d := range batch {
+			r.stats.Dedupes++
+			if r.v.Dedupe != nil {
+				if err := r.v.Dedupe(d); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// nextDedupes reads the next value of the log and appends what counts of it.
+func (r *recovery) nextDedupes(dst []Dedupe, first bool) (out []Dedupe, more bool, err error) {
+	k, v := []byte(nil), []byte(nil)
+	if first {
+		k, v = r.log.Seek(appendDedupeKey(nil, max(r.now, 0), 0))
+	} else {
+		k, v = r.log.Next()
+	}
+	if k == nil {
+		return dst, false, nil
+	}
+	part := "dedupe " + hex.EncodeToString(k)
+	_, stamp, err := decodeDedupeKey(k)
+	var items block
+	if err == nil {
+		items, err = openBlock(v, kindDedupe, stamp)
+	}
+	if err != nil {
+		r.corrupt(part, 0, 0, err)
+		return dst, true, nil
+	}
+	for i := range items.n {
+		raw, off, err := items.item(i)
+		var d Dedupe
+		if err == nil {
+			d, err = decodeDedupe(raw)
+		}
+		if err != nil {
+			r.corrupt(part, 0, off, err)
+			continue
+		}
+		if d.Until > r.now && r.s.queues[d.Queue] != nil {
+			dst = append(dst, d)
+		}
+	}
+	return dst, true, nil
+}

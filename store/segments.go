@@ -1,0 +1,180 @@
+package store
+
+// recordWeight is what a record costs beyond its headers and payload: its entry
+// and its frames, about. Compaction reckons with it so that tiny messages count.
+const recordWeight = 128
+
+// Classes of segments, for compaction. Small segments wait in tiers until enough
+// of one tier can be merged; the others are sorted by how much of them is dead.
+const (
+	classNone  = -1
+	tiers      = 2
+	deadSteps  = 16
+	classes    = tiers + deadSteps
+	tier0Bytes = 4 << 10
+	tier1Bytes = 64 << 10
+	deadFloor  = tiers + deadSteps/4 // less dead than that is not worth carrying the rest
+)
+
+// segment is what the store keeps in memory of a segment.
+type segment struct {
+	id         uint64
+	n, live    int   // records, and those not finished
+	weight     int64 // of all records
+	liveWeight int64
+	done       []uint64 // a bit for each finished record
+	data       []byte   // its value while it is in the read cache
+	damaged    bool     // something of it cannot be read: neither compacted nor deleted
+	dirty      bool     // its bitmap changes in the running commit
+	hasBitmap  bool     // on disk
+	victim     bool     // the running commit carries its live records away
+	class      int8
+	next, prev uint32 // within its class
+}
+
+func (g *segment) isDone(slot int) bool { return g.done[slot/64]>>(slot%64)&1 != 0 }
+
+func (g *segment) classify() int8 {
+	switch {
+	case g.damaged || g.victim || g.live == 0:
+		return classNone
+	case g.weight < tier0Bytes:
+		return 0
+	case g.weight < tier1Bytes:
+		return 1
+	}
+	return int8(tiers + (g.weight-g.liveWeight)*deadSteps/(g.weight+1))
+}
+
+// segTable holds all segments, named by handles, and lists of them by class. A
+// handle is used again after its segment is gone.
+type segTable struct {
+	segs   []*segment // segs[0] is not used
+	free   []uint32
+	heads  [classes]uint32
+	counts [classes]int
+	nextID uint64
+
+	n          int64 // segments
+	records    int64
+	finished   int64 // of the records
+	weight     int64
+	liveWeight int64
+}
+
+func newSegTable() segTable {
+	return segTable{segs: make([]*segment, 1), nextID: 1}
+}
+
+func (t *segTable) add(g *segment) uint32 {
+	var h uint32
+	if k := len(t.free); k > 0 {
+		h, t.free = t.free[k-1], t.free[:k-1]
+		t.segs[h] = g
+	} else {
+		h = uint32(len(t.segs))
+		t.segs = append(t.segs, g)
+	}
+	t.n++
+	t.records += int64(g.n)
+	t.finished += int64(g.n - g.live)
+	t.weight += g.weight
+	t.liveWeight += g.liveWeight
+	t.nextID = max(t.nextID, g.id+1)
+	g.class = classNone
+	t.reclass(h)
+	return h
+}
+
+func (t *segTable) remove(h uint32) {
+	g := t.segs[h]
+	t.n--
+	t.records -= int64(g.n)
+	t.finished -= int64(g.n - g.live)
+	t.weight -= g.weight
+	t.liveWeight -= g.liveWeight
+	t.unlink(h)
+	t.segs[h] = nil
+	t.free = append(t.free, h)
+}
+
+// finish marks a record as finished.
+func (t *segTable) finish(h uint32, slot int, size uint32) {
+	g := t.segs[h]
+	g.done[slot/64] |= 1 << (slot % 64)
+	w := int64(size) + recordWeight
+	g.live--
+	g.liveWeight -= w
+	t.finished++
+	t.liveWeight -= w
+	t.reclass(h)
+}
+
+// reclass files a segment where it belongs now.
+func (t *segTable) reclass(h uint32) {
+	g := t.segs[h]
+	c := g.classify()
+	if c == g.class {
+		return
+	}
+	t.unlink(h)
+	if c == classNone {
+		return
+	}
+	g.class, g.next, g.prev = c, t.heads[c], 0
+	if g.next != 0 {
+		t.segs[g.next].prev = h
+	}
+	t.heads[c] = h
+	t.counts[c]++
+}
+
+func (t *segTable) unlink(h uint32) {
+	g := t.segs[h]
+	if g.class == classNone {
+		return
+	}
+	if g.prev != 0 {
+		t.segs[g.prev].next = g.next
+	} else {
+		t.heads[g.class] = g.next
+	}
+	if g.next != 0 {
+		t.segs[g.next].prev = g.prev
+	}
+	t.counts[g.class]--
+	g.class, g.next, g.prev = classNone, 0, 0
+}
+
+// readCache remembers which segments have their bytes in memory, oldest first.
+type readCache struct {
+	budget, used int64
+	fifo         []cached
+}
+
+type cached struct {
+	h  uint32
+	id uint64
+}
+
+func (c *readCache) put(t *segTable, h uint32, data []byte) {
+	if int64(len(data)) > c.budget {
+		return
+	}
+	t.segs[h].data = data
+	c.used += int64(len(data))
+	c.fifo = append(c.fifo, cached{h, t.segs[h].id})
+	for c.used > c.budget {
+		old := c.fifo[0]
+		c.fifo = c.fifo[1:]
+		if g := t.segs[old.h]; g != nil && g.id == old.id {
+			c.drop(g)
+		}
+	}
+}
+
+// drop forgets the bytes of a segment; its place in the queue runs out by itself.
+func (c *readCache) drop(g *segment) {
+	c.used -= int64(len(g.data))
+	g.data = nil
+}

@@ -1,0 +1,150 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+)
+
+func testDoneOrder(e *env) {
+	e.queue(1)
+	const n = 2000
+	var mu sync.Mutex
+	var got []int
+	all := make(chan struct{})
+	for i := range n {
+		b := store.Batch{Add: []store.Message{message(1, uint64(i+1))}}
+		if i%10 == 3 {
+			b.Add[0].Queue = 99 // refused
+		}
+		b.Done = func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if (err == nil) == (i%10 == 3) {
+				got = append(got, -1)
+			}
+			if got = append(got, i); len(got) >= n {
+				close(all)
+			}
+		}
+		e.s.Submit(&b)
+	}
+	<-all
+	for i := range n {
+		require.Equal(e, i, got[i])
+	}
+}
+
+func testClose(e *env) {
+	e.queue(1)
+	var ok atomic.Int64
+	for i := range 500 {
+		e.s.Submit(&store.Batch{Add: []store.Message{message(1, uint64(i+1))}, Done: func(err error) {
+			if err == nil {
+				ok.Add(1)
+			}
+		}})
+	}
+	require.NoError(e, e.s.Close())
+	require.Equal(e, int64(500), ok.Load())
+	require.NoError(e, e.s.Close())
+	require.ErrorIs(e, e.do(store.Batch{Add: []store.Message{message(1, 1000)}}), store.ErrClosed)
+	e.s.Submit(&store.Batch{})
+	require.ErrorIs(e, e.s.Read([]store.Ref{ref(1, 1)}, nil), store.ErrClosed)
+	_, err := e.s.Snapshot()
+	require.ErrorIs(e, err, store.ErrClosed)
+	_, err = e.s.Recover(store.Visitor{})
+	require.ErrorIs(e, err, store.ErrClosed)
+	e.s = e.open(e, e.dir)
+	require.Len(e, e.refs(), 500)
+}
+
+// testConcurrentReaders reads while messages come, finish and are carried about:
+// a reader sees the right bytes or ErrNotFound, and never ErrNotFound for what
+// lives throughout.
+func testConcurrentReaders(e *env) {
+	e.queue(1)
+	const n, keep = 3000, 10 // every tenth message stays
+	var committed, stop atomic.Int64
+	var wg sync.WaitGroup
+	errs := make(chan error, 4)
+	for g := range 4 {
+		wg.Go(func() {
+			for x := uint64(g); stop.Load() == 0; x = x*6364136223846793005 + 1 {
+				top := uint64(committed.Load())
+				if top < keep {
+					continue
+				}
+				refs := []store.Ref{ref(1, (x>>20)%top+1), ref(1, (x>>30)%(top/keep)*keep+keep)}
+				seen := false
+				bad := false
+				err := e.s.Read(refs, func(i int, _, payload []byte) {
+					bad = bad || !bytes.Equal(payload, Payload(1, refs[i].Seq))
+					seen = seen || i == 1
+				})
+				if bad || !seen || (err != nil && !errors.Is(err, store.ErrNotFound)) {
+					errs <- errors.Join(errors.New("wrong bytes, or a live message was not found"), err)
+					return
+				}
+			}
+		})
+	}
+	for seq := uint64(1); seq <= n; seq++ {
+		b := store.Batch{Add: []store.Message{message(1, seq)}}
+		if old := seq - 50; seq > 50 && old%keep != 0 {
+			b.Finish = []store.Ref{ref(1, old)}
+		}
+		last := seq%25 == 0
+		b.Done = func(err error) {
+			if err == nil {
+				committed.Store(int64(seq))
+			}
+		}
+		if last {
+			done := make(chan struct{})
+			b.Done = func(err error) { committed.Store(int64(seq)); close(done) }
+			e.s.Submit(&b)
+			<-done
+			continue
+		}
+		e.s.Submit(&b)
+	}
+	stop.Store(1)
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(e, err)
+	}
+	require.Len(e, e.refs(), n/keep+45)
+}
+
+func testStats(e *env) {
+	e.queue(1)
+	before := e.s.Stats()
+	var size int64
+	var b store.Batch
+	for seq := uint64(1); seq <= 10; seq++ {
+		m := message(1, seq)
+		b.Add = append(b.Add, m)
+		if seq > 4 {
+			size += int64(len(m.Headers) + len(m.Payload))
+		}
+	}
+	e.must(b)
+	e.must(store.Batch{Finish: []store.Ref{ref(1, 1), ref(1, 2), ref(1, 3), ref(1, 4)}})
+	check := func() {
+		st := e.s.Stats()
+		require.Equal(e, int64(6), st.Messages)
+		require.Equal(e, size, st.LiveBytes)
+		require.GreaterOrEqual(e, st.StoredMessages, st.Messages)
+		require.GreaterOrEqual(e, st.Commits, before.Commits+2)
+	}
+	check()
+	e.reopen()
+	check()
+}

@@ -1,0 +1,339 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"slices"
+
+	"go.etcd.io/bbolt"
+)
+
+// item is one record of a new segment: a new message, or one carried over as it
+// is.
+type item struct {
+	add   *added
+	carry *carried
+}
+
+func (it item) sizes() (record, entry int) {
+	if it.carry != nil {
+		return len(it.carry.record), len(it.carry.entry)
+	}
+	return recordHeader + len(it.add.headers) + len(it.add.payload), entrySize(it.add.m)
+}
+
+func (it item) ref() Ref {
+	if it.carry != nil {
+		return it.carry.ref
+	}
+	return it.add.m.Ref
+}
+
+// newSegment is a segment that the commit makes of items [from, to).
+type newSegment struct {
+	id                    uint64
+	from, to              int
+	recordBytes, entryLen int
+	data                  []byte
+}
+
+// transact plans and writes one group commit. errs gets the errors of batches
+// that are refused; an error of its own means that the commit failed.
+func (s *Bolt) transact(batches []*Batch, errs []error) error {
+	tx, err := s.db.Begin(true)
+	if err != nil {
+		return err
+	}
+	open := true
+	defer func() {
+		if open { // a refusal of everything, an error, or a panic of bbolt
+			_ = s.guard("rollback", tx.Rollback)
+		}
+	}()
+	for i, b := range batches {
+		errs[i] = s.planBatch(tx, b)
+	}
+	p := &s.plan
+	if p.empty() {
+		return nil
+	}
+	s.compact(tx)
+	if err := s.write(tx); err != nil {
+		return err
+	}
+	s.db.AllocSize = s.growth(tx.Size())
+	s.gate.Lock()
+	defer s.gate.Unlock()
+	open = false
+	if err := s.guard("commit", tx.Commit); err != nil {
+		_ = s.guard("rollback", tx.Rollback) // after a panic it holds bbolt's lock
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.apply()
+	return nil
+}
+
+// growth is by how much the file grows when it must: each time costs a sync.
+func (s *Bolt) growth(size int64) int {
+	if s.o.tune.allocBytes > 0 {
+		return s.o.tune.allocBytes
+	}
+	return int(min(max(size/8, 1<<20), 16<<20))
+}
+
+// write brings the plan into the transaction.
+func (s *Bolt) write(tx *bbolt.Tx) error {
+	s.layout()
+	next := s.tally()
+	if err := s.writeSegments(tx, &next); err != nil {
+		return err
+	}
+	if err := s.writeFinished(tx, &next); err != nil {
+		return err
+	}
+	if err := s.writeStates(tx); err != nil {
+		return err
+	}
+	if err := s.writeDedupe(tx); err != nil {
+		return err
+	}
+	if err := s.writeMeta(tx); err != nil {
+		return err
+	}
+	next.dedupes = uint64(s.count.dedupes)
+	next.commits++
+	return putSealed(tx.Bucket(bucketMeta), keyTally, appendTally(nil, next))
+}
+
+// layout decides which records go into which new segment.
+func (s *Bolt) layout() {
+	p := &s.plan
+	for i := range p.adds {
+		if !p.adds[i].dead {
+			p.items = append(p.items, item{add: &p.adds[i]})
+		}
+	}
+	for i := range p.carried {
+		p.items = append(p.items, item{carry: &p.carried[i]})
+	}
+	var n newSegment
+	for i, it := range p.items {
+		r, e := it.sizes()
+		full := n.to-n.from >= s.o.tune.segmentRecords || int64(n.recordBytes+n.entryLen+r+e) > s.o.tune.segmentBytes
+		if full && n.to > n.from {
+			p.segments = append(p.segments, n)
+			n = newSegment{from: i}
+		}
+		n.to = i + 1
+		n.recordBytes += r
+		n.entryLen += e
+	}
+	if n.to > n.from {
+		p.segments = append(p.segments, n)
+	}
+	for i := range p.segments {
+		p.segments[i].id = s.segs.nextID + uint64(i)
+	}
+}
+
+// grab returns n bytes (length 0) that stay as they are until the commit.
+func (p *plan) grab(n int) []byte {
+	if cap(p.arena)-len(p.arena) < n {
+		p.arena = make([]byte, 0, max(n, 2*cap(p.arena), 4096))
+	}
+	at := len(p.arena)
+	p.arena = p.arena[:at+n]
+	return p.arena[at : at : at+n]
+}
+
+func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
+	p := &s.plan
+	parent := tx.Bucket(bucketSegments)
+	parent.FillPercent = 0.9 // ids only grow
+	for i := range p.segments {
+		n := &p.segments[i]
+		count := n.to - n.from
+		frame := blockHeader + 4*count
+		data := beginBlock(make([]byte, 0, frame+n.recordBytes), kindSegment, n.id, count)
+		index := beginBlock(p.grab(frame+n.entryLen), kindIndex, n.id, count)
+		for j, it := range p.items[n.from:n.to] {
+			if c := it.carry; c != nil {
+				data = append(data, c.record...)
+				index = append(index, c.entry...)
+			} else {
+				data = appendRecord(data, it.add.m.Ref, it.add.headers, it.add.payload)
+				index = appendEntry(index, it.add.m, len(it.add.headers), len(it.add.payload))
+			}
+			endItem(data, j)
+			endItem(index, j)
+		}
+		n.data = data
+		b, err := parent.CreateBucket(be.AppendUint64(nil, n.id))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(b.Put(keyIndex, index), b.Put(keyValue, data)); err != nil {
+			return err
+		}
+	}
+	next.segments += uint64(len(p.segments))
+	next.records += uint64(len(p.items))
+	return nil
+}
+
+// writeFinished brings the bitmaps up to date and deletes segments without a
+// live message.
+func (s *Bolt) writeFinished(tx *bbolt.Tx, next *tally) error {
+	p := &s.plan
+	segments, bitmaps := tx.Bucket(bucketSegments), tx.Bucket(bucketBitmaps)
+	bitmaps.FillPercent = 0.9
+	p.gone = append(p.gone, p.victims...)
+	slices.SortFunc(p.dirty, func(a, b uint32) int { return cmp.Compare(s.segs.segs[a].id, s.segs.segs[b].id) })
+	var key [8]byte
+	for _, h := range p.dirty {
+		g := s.segs.segs[h]
+		g.dirty = false
+		if g.victim {
+			continue
+		}
+		if g.live == 0 && !g.damaged {
+			p.gone = append(p.gone, h)
+			continue
+		}
+		be.PutUint64(key[:], g.id)
+		bits := appendBitmap(p.grab(4+(g.n+7)/8), g.n, g.done)
+		if err := bitmaps.Put(key[:], seal(p.grab(4+len(bits)), key[:], bits)); err != nil {
+			return err
+		}
+		g.hasBitmap = true
+	}
+	for _, h := range p.gone {
+		g := s.segs.segs[h]
+		be.PutUint64(key[:], g.id)
+		if err := segments.DeleteBucket(key[:]); err != nil {
+			return err
+		}
+		if g.hasBitmap {
+			if err := bitmaps.Delete(key[:]); err != nil {
+				return err
+			}
+		}
+		next.segments--
+		next.records -= uint64(g.n)
+		next.finished -= uint64(g.n - g.live)
+	}
+	return nil
+}
+
+// writeStates writes the last state of each message, in the order of the keys.
+func (s *Bolt) writeStates(tx *bbolt.Tx) error {
+	p := &s.plan
+	if len(p.states) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(p.states, func(a, b stateOp) int {
+		return cmp.Or(cmp.Compare(a.ref.Queue, b.ref.Queue), cmp.Compare(a.ref.Seq, b.ref.Seq))
+	})
+	bucket := tx.Bucket(bucketState)
+	key := make([]byte, 0, 12)
+	for i, op := range p.states {
+		if i+1 < len(p.states) && p.states[i+1].ref == op.ref {
+			continue
+		}
+		key = appendRefKey(key[:0], op.ref)
+		var err error
+		switch {
+		case op.st == nil && op.pending:
+		case op.st == nil:
+			err = bucket.Delete(key)
+		default:
+			value := appendState(p.grab(stateSize(op.st)), op.st)
+			err = bucket.Put(key, seal(p.grab(4+len(value)), key, value))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeMeta applies the changes to queues, consumers and configuration.
+func (s *Bolt) writeMeta(tx *bbolt.Tx) error {
+	if len(s.plan.meta) == 0 {
+		return nil
+	}
+	queues, consumers, config := tx.Bucket(bucketQueues), tx.Bucket(bucketConsumers), tx.Bucket(bucketConfig)
+	for _, op := range s.plan.meta {
+		var err error
+		switch {
+		case op.putQueue != nil:
+			err = putSealed(queues, be.AppendUint32(nil, uint32(op.putQueue.ID)), appendQueue(nil, op.putQueue))
+		case op.deleteQueue != 0:
+			err = deleteQueue(queues, consumers, op.deleteQueue)
+		case op.putConsumer != nil:
+			err = putSealed(consumers, consumerKey(op.putConsumer), appendConsumer(nil, op.putConsumer))
+		case op.delConsumer != nil:
+			err = consumers.Delete(consumerKey(op.delConsumer))
+		case op.putConfig != nil:
+			err = putSealed(config, []byte(op.putConfig.Key), []byte(op.putConfig.Value))
+		default:
+			err = config.Delete([]byte(op.delConfig))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return putSealed(tx.Bucket(bucketMeta), keyNextQueue, le.AppendUint32(nil, uint32(s.nextQueue)))
+}
+
+func consumerKey(c *ConsumerRecord) []byte {
+	return append(be.AppendUint32(nil, uint32(c.Queue)), c.Name...)
+}
+
+func deleteQueue(queues, consumers *bbolt.Bucket, id QueueID) error {
+	prefix := be.AppendUint32(nil, uint32(id))
+	var keys [][]byte
+	c := consumers.Cursor()
+	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		keys = append(keys, k)
+	}
+	for _, k := range keys {
+		if err := consumers.Delete(k); err != nil {
+			return err
+		}
+	}
+	return queues.Delete(prefix)
+}
+
+// apply makes memory agree with the file after a commit.
+func (s *Bolt) apply() {
+	p := &s.plan
+	for i := range p.segments {
+		n := &p.segments[i]
+		count := n.to - n.from
+		g := &segment{id: n.id, n: count, live: count, done: make([]uint64, (count+63)/64)}
+		g.weight = int64(n.recordBytes) + int64(count)*(recordWeight-recordHeader)
+		g.liveWeight = g.weight
+		h := s.segs.add(g)
+		for slot, it := range p.items[n.from:n.to] {
+			ref := it.ref()
+			q := s.queue(ref.Queue)
+			l, _ := q.index.get(ref.Seq)
+			if it.add != nil {
+				s.count.bytes += int64(l.size)
+			}
+			l.seg, l.slot = h, l.slot&stateBit|uint32(slot)
+			q.index.put(ref.Seq, l)
+		}
+		s.cache.put(&s.segs, h, n.data)
+	}
+	for _, h := range p.gone {
+		s.cache.drop(s.segs.segs[h])
+		s.segs.remove(h)
+	}
+	s.count.commits++
+	s.count.carried += int64(len(p.carried))
+}
