@@ -38,7 +38,7 @@ func (m *model) allow(now int64) bool {
 		m.underWay = 1
 		return true
 	}
-	if m.underWay == m.cfg.HalfOpenMaxCalls {
+	if m.underWay >= m.cfg.HalfOpenMaxCalls {
 		return false
 	}
 	m.underWay++
@@ -62,7 +62,7 @@ func (m *model) done(now int64, phase int, o Outcome) {
 	case m.state == Closed:
 		m.row = 0
 	default:
-		if m.successes++; m.successes == m.cfg.HalfOpenSuccesses {
+		if m.successes++; m.successes >= m.cfg.HalfOpenSuccesses {
 			m.row = 0
 			m.turn(Closed)
 		}

@@ -1,0 +1,299 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/filaq/fila/client"
+)
+
+const defaultServer = "nats://127.0.0.1:4222"
+
+// connection holds the flags that say where NATS is. They have the names and
+// variables of the nats CLI.
+type connection struct {
+	server, context, creds, nkey string
+	user, password, token        string
+	tlsCA, tlsCert, tlsKey       string
+	inboxPrefix, prefix          string
+	timeout                      msValue
+	flags                        *pflag.FlagSet
+}
+
+// variables gives the environment variable that stands in for a flag.
+var variables = map[string]string{
+	"server": "NATS_URL", "context": "NATS_CONTEXT", "creds": "NATS_CREDS", "nkey": "NATS_NKEY",
+	"user": "NATS_USER", "password": "NATS_PASSWORD", "token": "NATS_TOKEN",
+	"tlsca": "NATS_CA", "tlscert": "NATS_CERT", "tlskey": "NATS_KEY", "timeout": "NATS_TIMEOUT",
+}
+
+func (c *connection) addFlags(fs *pflag.FlagSet) {
+	c.timeout, c.flags = 5000, fs
+	fs.StringVarP(&c.server, "server", "s", "", "NATS `url`, several separated by commas [NATS_URL] (default "+defaultServer+")")
+	fs.StringVar(&c.context, "context", "", "`name` of a context of the nats CLI [NATS_CONTEXT] (default the selected one)")
+	fs.StringVar(&c.creds, "creds", "", "credentials `file` [NATS_CREDS]")
+	fs.StringVar(&c.nkey, "nkey", "", "`file` with the seed of a NATS key [NATS_NKEY]")
+	fs.StringVar(&c.user, "user", "", "user `name`; without a password it is a token [NATS_USER]")
+	fs.StringVar(&c.password, "password", "", "the user's `password` [NATS_PASSWORD]")
+	fs.StringVar(&c.token, "token", "", "NATS `token` [NATS_TOKEN]")
+	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM `file` with the certificate authorities to trust [NATS_CA]")
+	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM `file` with the client certificate [NATS_CERT]")
+	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM `file` with the key of the client certificate [NATS_KEY]")
+	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
+	fs.StringVar(&c.prefix, "prefix", client.DefaultPrefix, "subject `prefix` of fila")
+	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for a reply [NATS_TIMEOUT]")
+}
+
+// settled is where to connect and how, after flags, variables and contexts.
+type settled struct {
+	natsContext
+	timeout time.Duration
+}
+
+// settle merges context < environment < flags. The way to log in is one thing:
+// if flags or variables name one, the context's is dropped.
+func (c *connection) settle() (*settled, error) {
+	own := natsContext{InboxPrefix: c.inboxPrefix}
+	name, timeout := "", c.timeout
+	for _, value := range []struct {
+		flag, given string
+		into        *string
+	}{
+		{"server", c.server, &own.URL},
+		{"context", c.context, &name},
+		{"creds", c.creds, &own.Creds},
+		{"nkey", c.nkey, &own.NKey},
+		{"user", c.user, &own.User},
+		{"password", c.password, &own.Password},
+		{"token", c.token, &own.Token},
+		{"tlsca", c.tlsCA, &own.CA},
+		{"tlscert", c.tlsCert, &own.Cert},
+		{"tlskey", c.tlsKey, &own.Key},
+	} {
+		*value.into = cmp.Or(value.given, os.Getenv(variables[value.flag]))
+	}
+	if text := os.Getenv("NATS_TIMEOUT"); text != "" && !c.flags.Changed("timeout") {
+		if err := timeout.Set(text); err != nil {
+			return nil, usageError("NATS_TIMEOUT = %w", err)
+		}
+	}
+	if timeout <= 0 {
+		return nil, usageError("--timeout 0s: allowed is 1ms and more")
+	}
+	if own.User != "" && own.Password == "" { // as the nats CLI reads it
+		own.User, own.Token = "", cmp.Or(own.Token, own.User)
+	}
+	base, err := contextFor(name)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	return &settled{natsContext: overlay(*base, own), timeout: timeout.duration()}, nil
+}
+
+// contextFor reads the context that was named, or else the selected one.
+func contextFor(name string) (*natsContext, error) {
+	if name == "" {
+		var err error
+		if name, err = selectedNATSContext(); err != nil {
+			return nil, err
+		}
+		if name == "" {
+			return &natsContext{}, nil
+		}
+	}
+	return readNATSContext(name)
+}
+
+func overlay(base, own natsContext) natsContext {
+	base.URL = cmp.Or(own.URL, base.URL, defaultServer)
+	base.InboxPrefix = cmp.Or(own.InboxPrefix, base.InboxPrefix)
+	if own.Creds != "" || own.NKey != "" || own.User != "" || own.Token != "" {
+		base.Creds, base.NKey = own.Creds, own.NKey
+		base.User, base.Password, base.Token = own.User, own.Password, own.Token
+	}
+	if own.Cert != "" || own.Key != "" {
+		base.Cert, base.Key = own.Cert, own.Key
+	}
+	base.CA = cmp.Or(own.CA, base.CA)
+	return base
+}
+
+// options turns the settings into options of nats.go.
+func (s *settled) options() ([]nats.Option, error) {
+	opts := []nats.Option{nats.Name("fila cli"), nats.Timeout(s.timeout)}
+	var logins []nats.Option
+	if s.Creds != "" {
+		logins = append(logins, nats.UserCredentials(s.Creds))
+	}
+	if s.NKey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(s.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("nkey %s: %w", s.NKey, err)
+		}
+		logins = append(logins, nkey)
+	}
+	if s.User != "" {
+		logins = append(logins, nats.UserInfo(s.User, s.Password))
+	}
+	if s.Token != "" {
+		logins = append(logins, nats.Token(s.Token))
+	}
+	if len(logins) > 1 {
+		return nil, errors.New("more than one way to log in is given: use one of creds, nkey, user and token")
+	}
+	opts = append(opts, logins...)
+	if (s.Cert == "") != (s.Key == "") {
+		return nil, errors.New("--tlscert and --tlskey go together")
+	}
+	if s.Cert != "" {
+		opts = append(opts, nats.ClientCert(s.Cert, s.Key))
+	}
+	if s.CA != "" {
+		opts = append(opts, nats.RootCAs(s.CA))
+	}
+	if s.TLSFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	if s.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(s.InboxPrefix))
+	}
+	return opts, nil
+}
+
+// session is an open connection to a fila.
+type session struct {
+	*client.Client
+	nc      *nats.Conn
+	server  string // for messages, without passwords
+	timeout time.Duration
+
+	refused struct { // what the server refused on the side, usually a permission
+		sync.Mutex
+		err error
+	}
+}
+
+// open connects. The error says what to do when nobody is there.
+func (c *connection) open(more ...nats.Option) (*session, error) {
+	where, err := c.settle()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := where.options()
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	s := &session{server: redactURLs(where.URL), timeout: where.timeout}
+	opts = append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		s.refused.Lock()
+		s.refused.err = err
+		s.refused.Unlock()
+	}))
+	if s.nc, err = nats.Connect(where.URL, append(opts, more...)...); err != nil {
+		if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) {
+			return nil, &exitError{exitConnect, fmt.Errorf(
+				"no NATS server answers at %s: start one with `fila serve`, or name another with --server, --context or NATS_URL", s.server)}
+		}
+		return nil, &exitError{exitConnect, fmt.Errorf("connect to NATS at %s: %w", s.server, err)}
+	}
+	if s.Client, err = client.New(s.nc, client.WithPrefix(c.prefix), client.WithTimeout(where.timeout)); err != nil {
+		s.nc.Close()
+		return nil, usageError("--prefix: %w", err)
+	}
+	return s, nil
+}
+
+func (s *session) close() { s.nc.Close() }
+
+// flush waits until the server has everything that was sent.
+func (s *session) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.nc.FlushWithContext(ctx)
+}
+
+// explain gives an error of the client the exit code of its kind, and adds
+// what the user can do about it.
+func (s *session) explain(err error) error {
+	var refused *client.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return &exitError{codeOf(refused.Code), describe(refused)}
+	case errors.Is(err, client.ErrNoFila):
+		return &exitError{exitConnect, fmt.Errorf(
+			"no fila listens at %s under the prefix %q: is `fila serve` running and connected to this NATS server?", s.server, s.Prefix())}
+	case errors.Is(err, client.ErrNoReply):
+		s.refused.Lock()
+		defer s.refused.Unlock()
+		if s.refused.err != nil {
+			return fmt.Errorf("%w; NATS said: %w", err, s.refused.err)
+		}
+	}
+	return err
+}
+
+// explainQueue is explain for requests on a subject that exists per queue: if
+// nobody listens there, the queue may be what is missing.
+func (s *session) explainQueue(ctx context.Context, queue string, err error) error {
+	if errors.Is(err, client.ErrNoFila) {
+		if _, inspectErr := s.QueueInspect(ctx, queue, 0); inspectErr != nil {
+			err = inspectErr
+		}
+	}
+	return s.explain(err)
+}
+
+func codeOf(code int) int {
+	switch code {
+	case 400, 413:
+		return exitUsage
+	case 404:
+		return exitNotFound
+	case 409:
+		return exitConflict
+	case 429, 503:
+		return exitRefused
+	}
+	return exitFailed
+}
+
+// describe words a refusal for people, with its number for the docs.
+func describe(e *client.Error) error {
+	text := e.Description
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf(" (try again in %s)", e.RetryAfter)
+	}
+	if e.ErrCode != 0 {
+		text += fmt.Sprintf(" [err_code %d]", e.ErrCode)
+	}
+	return errors.New(text)
+}
+
+func redactURLs(list string) string {
+	parts := strings.Split(list, ",")
+	for i, one := range parts {
+		one = strings.TrimSpace(one)
+		parts[i] = one
+		if strings.Contains(one, "@") {
+			u, err := url.Parse(one)
+			if err != nil {
+				parts[i] = "(not shown)"
+				continue
+			}
+			parts[i] = u.Redacted()
+		}
+	}
+	return strings.Join(parts, ",")
+}

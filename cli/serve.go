@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/sidecar"
+)
+
+// runner is the part of sidecar.Server that serve needs.
+type runner interface {
+	Run(ctx context.Context) error // until ctx ends, gracefully
+	Kill()                         // stops at once
+}
+
+type serverFactory func(cfg sidecar.Config, log *slog.Logger, version string) (runner, error)
+
+func newSidecar(cfg sidecar.Config, log *slog.Logger, version string) (runner, error) {
+	return sidecar.New(cfg, log, version)
+}
+
+// serveKeys says which configuration key a flag of fila serve sets. The flags
+// that other commands use to find NATS mean the same here.
+var serveKeys = map[string]string{
+	"data-dir":      "data_dir",
+	"drain-timeout": "drain_timeout_ms",
+	"log-level":     "log.level",
+	"log-format":    "log.format",
+	"host":          "nats.embedded.host",
+	"port":          "nats.embedded.port",
+	"max-payload":   "nats.embedded.max_payload",
+	"http":          "http.addr",
+	"pprof":         "http.pprof",
+	"nats-url":      "nats.url",
+	"server":        "nats.url",
+	"context":       "nats.context",
+	"creds":         "nats.creds",
+	"nkey":          "nats.nkey",
+	"user":          "nats.user",
+	"password":      "nats.password",
+	"token":         "nats.token",
+	"tlsca":         "nats.tls.ca",
+	"tlscert":       "nats.tls.cert",
+	"tlskey":        "nats.tls.key",
+	"prefix":        "nats.subject_prefix",
+}
+
+func newServeCommand(a *app) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the sidecar",
+		Long: `Run the sidecar until SIGINT or SIGTERM, which let running leases settle; a
+second one stops at once.
+
+The configuration is put together from defaults, a file, FILA_* variables
+(FILA_NATS__URL is nats.url) and flags, later ones winning. The file is the one
+of --config, or else ./config.toml, or else /etc/fila/config.toml, if there is
+one. Without nats.url fila runs a NATS server of its own on 127.0.0.1:4222.
+NATS_* variables and the selected context of the nats CLI are not looked at.`,
+		Example: `  fila serve
+  fila serve --config /etc/fila/config.toml
+  fila serve --nats-url nats://nats:4222 --data-dir /var/lib/fila
+  FILA_LOG__LEVEL=debug fila serve --port -1`,
+		Args: needArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, path) },
+	}
+	defaults := sidecar.Default()
+	drain := msValue(defaults.DrainTimeoutMs)
+	flags := cmd.Flags()
+	flags.StringVar(&path, "config", "", "configuration `file`; it must exist")
+	flags.String("data-dir", defaults.DataDir, "`directory` of the store")
+	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for leases to settle")
+	flags.String("log-level", defaults.Log.Level, "debug, info, warn or error")
+	flags.String("log-format", defaults.Log.Format, "text or json")
+	flags.String("nats-url", "", "`url` of an external NATS server, same as --server (default: run one inside)")
+	flags.String("host", defaults.NATS.Embedded.Host, "`address` of the NATS server inside")
+	flags.Int("port", defaults.NATS.Embedded.Port, "port of the NATS server inside; -1 takes any free one")
+	flags.Int64("max-payload", defaults.NATS.Embedded.MaxPayload, "largest message of the NATS server inside, in `bytes`")
+	flags.String("http", defaults.HTTP.Addr, "`host:port` of health checks and metrics; empty is off")
+	flags.Bool("pprof", defaults.HTTP.Pprof, "serve /debug/pprof on the HTTP address")
+	return cmd
+}
+
+func (a *app) serve(cmd *cobra.Command, path string) error {
+	flags := cmd.Flags()
+	for _, name := range []string{"timeout", "inbox-prefix"} {
+		if flags.Changed(name) {
+			return usageError("--%s is for commands that talk to a running fila, not for serve", name)
+		}
+	}
+	if flags.Changed("server") && flags.Changed("nats-url") {
+		return usageError("--server and --nats-url say the same: one of them is allowed")
+	}
+	if flags.Changed("config") && path == "" {
+		return usageError("--config is empty: name a file")
+	}
+	cfg, err := loadConfig(configSources{
+		path: path, search: defaultConfigFiles, environ: os.Environ(), flags: flags, keys: serveKeys,
+	})
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	if a.json && !flags.Changed("log-format") {
+		cfg.Log.Format = "json"
+	}
+	log := newLogger(cfg.Log, cmd.ErrOrStderr())
+	for _, warning := range cfg.warnings {
+		log.Warn(warning)
+	}
+	if cfg.file != "" {
+		log.Info("configuration read", "file", cfg.file)
+	}
+	server, err := a.newServer(cfg.Config, log, readBuildInfo().Version)
+	if err != nil {
+		return err
+	}
+	ctx, stop := stopOnSignals(cmd.Context(), log, server.Kill)
+	defer stop()
+	return server.Run(ctx)
+}
+
+// stopOnSignals returns a context that ends with the first SIGINT or SIGTERM;
+// the second calls kill.
+func stopOnSignals(parent context.Context, log *slog.Logger, kill func()) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for _, act := range []func(os.Signal){
+			func(s os.Signal) {
+				log.Info("stopping; once more stops at once", "signal", s.String())
+				cancel()
+			},
+			func(s os.Signal) {
+				log.Warn("stopping at once", "signal", s.String())
+				kill()
+			},
+		} {
+			select {
+			case s := <-signals:
+				act(s)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel()
+	}
+}
+
+func newLogger(cfg sidecar.LogConfig, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
+		level = slog.LevelInfo // Validate has refused it already
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar"
+)
+
+// fakeServer records how it was started and ends as fila serve asks it to.
+type fakeServer struct {
+	cfg     sidecar.Config
+	version string
+	err     error
+	running chan struct{}
+	killed  chan struct{}
+	waits   bool // for the kill, not for the context
+}
+
+func (s *fakeServer) Run(ctx context.Context) error {
+	close(s.running)
+	if s.waits {
+		<-ctx.Done()
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		<-s.killed
+		return errors.New("killed")
+	}
+	<-ctx.Done()
+	return s.err
+}
+
+func (s *fakeServer) Kill() { close(s.killed) }
+
+func (s *fakeServer) factory() serverFactory {
+	s.running, s.killed = make(chan struct{}), make(chan struct{})
+	return func(cfg sidecar.Config, _ *slog.Logger, version string) (runner, error) {
+		s.cfg, s.version = cfg, version
+		return s, nil
+	}
+}
+
+// inEmptyDir keeps ./config.toml of the package out of the test.
+func inEmptyDir(t *testing.T) {
+	t.Helper()
+	isolate(t)
+	t.Chdir(t.TempDir())
+}
+
+func TestServe(t *testing.T) {
+	inEmptyDir(t)
+	t.Setenv("FILA_LOG__LEVEL", "warn")
+	t.Setenv("FILA_NOSUCH", "1")
+	s := &fakeServer{}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &app{newServer: s.factory()}
+	go func() {
+		<-s.running
+		cancel()
+	}()
+	r := runApp(t, ctx, a, "", "serve", "--port", "-1", "--host", "0.0.0.0", "--http", "", "--data-dir", "d", "--prefix", "p", "--json")
+	require.Equal(t, exitOK, r.code, r.err)
+	want := sidecar.Default()
+	want.NATS.Embedded.Port, want.NATS.Embedded.Host, want.HTTP.Addr, want.DataDir = -1, "0.0.0.0", "", "d"
+	want.NATS.SubjectPrefix, want.Log = "p", sidecar.LogConfig{Level: "warn", Format: "json"}
+	require.Equal(t, want, s.cfg)
+	require.NotEmpty(t, s.version)
+	require.Contains(t, r.err, `"msg":"environment variable FILA_NOSUCH is not a setting of fila; it is ignored"`)
+	require.Empty(t, r.out)
+}
+
+func TestServeSignals(t *testing.T) {
+	inEmptyDir(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		s := &fakeServer{}
+		a := &app{newServer: s.factory()}
+		go func() {
+			<-s.running
+			_ = syscall.Kill(os.Getpid(), signal)
+		}()
+		require.Equal(t, exitOK, runApp(t, t.Context(), a, "", "serve").code)
+	}
+	s := &fakeServer{waits: true}
+	a := &app{newServer: s.factory()}
+	go func() {
+		<-s.running
+		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	}()
+	r := runApp(t, t.Context(), a, "", "serve")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "fila: killed\n")
+}
+
+func TestServeMistakes(t *testing.T) {
+	inEmptyDir(t)
+	require.NoError(t, os.WriteFile("config.toml", []byte("nats_url = 1"), 0o600))
+	for args, want := range map[string]string{
+		"serve":                            "fila: unknown key nats_url in config.toml\n",
+		"serve --config nosuch.toml":       "fila: --config nosuch.toml: no such file or directory\n",
+		"serve --config=":                  "fila: --config is empty: name a file\n",
+		"serve --timeout 5s":               "fila: --timeout is for commands that talk to a running fila, not for serve\n",
+		"serve --server a --nats-url b":    "fila: --server and --nats-url say the same: one of them is allowed\n",
+		"serve --nosuch":                   "fila: unknown flag: --nosuch (see `fila serve --help`)\n",
+		"serve --port abc":                 `fila: invalid argument "abc" for "--port" flag: strconv.ParseInt: parsing "abc": invalid syntax` + " (see `fila serve --help`)\n",
+		"serve --drain-timeout soon extra": `fila: invalid argument "soon" for "--drain-timeout" flag: "soon": allowed is a duration`,
+	} {
+		r := runCLI(t, "", strings.Fields(args)...)
+		require.Equal(t, exitUsage, r.code, args)
+		require.True(t, strings.HasPrefix(r.err, want), "%s: %s", args, r.err)
+	}
+	require.NoError(t, os.Remove("config.toml"))
+	a := &app{newServer: func(sidecar.Config, *slog.Logger, string) (runner, error) {
+		return nil, errors.New("listen tcp 127.0.0.1:4222:\naddress in use")
+	}}
+	r := runApp(t, t.Context(), a, "", "serve")
+	require.Equal(t, result{exitFailed, "", "fila: listen tcp 127.0.0.1:4222:; address in use\n"}, r)
+}
+
+func TestVersion(t *testing.T) {
+	r := runCLI(t, "", "version")
+	require.Equal(t, exitOK, r.code)
+	require.Regexp(t, `^fila \S+.* go\S+ \S+/\S+\n$`, r.out)
+	require.Contains(t, runCLI(t, "", "version", "--json").out, `"go": "go`)
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		r := runCLI(t, "", "completion", shell)
+		require.Equal(t, exitOK, r.code)
+		require.Contains(t, r.out, "fila")
+	}
+	r := runCLI(t, "", "__complete", "queue", "")
+	require.Contains(t, r.out, "inspect\t")
+}

@@ -1,0 +1,128 @@
+package hooks
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	lua "github.com/yuin/gopher-lua"
+)
+
+const typicalHook = `
+function on_enqueue(msg)
+  local tenant = msg.headers["tenant"] or "default"
+  local weight = tonumber(msg.headers["weight"]) or 1
+  return { fairness_key = tenant, weight = weight, throttle_keys = { "tenant:" .. tenant } }
+end
+`
+
+// plainHook runs a script the way that costs least without any limit: stock
+// gopher-lua, no context, one message table that is refilled.
+type plainHook struct {
+	L            *lua.LState
+	fn           lua.LValue
+	msg, headers *lua.LTable
+}
+
+func newPlainHook(tb testing.TB, text string) *plainHook {
+	tb.Helper()
+	p := &plainHook{L: lua.NewState()}
+	require.NoError(tb, p.L.DoString(text))
+	p.fn = p.L.GetGlobal("on_enqueue")
+	p.msg, p.headers = p.L.CreateTable(0, 4), p.L.CreateTable(0, 4)
+	p.msg.RawSetString("headers", p.headers)
+	return p
+}
+
+func (p *plainHook) run(tb testing.TB, in *EnqueueInput) EnqueueDecision {
+	for k, v := range in.Headers {
+		p.headers.RawSetString(k, lua.LString(v[0]))
+	}
+	p.msg.RawSetString("payload_size", lua.LNumber(in.PayloadSize))
+	p.msg.RawSetString("queue", lua.LString(in.Queue))
+	if err := p.L.CallByParam(lua.P{Fn: p.fn, NRet: 1, Protect: true}, p.msg); err != nil {
+		tb.Fatal(err)
+	}
+	t := p.L.Get(-1).(*lua.LTable)
+	p.L.Pop(1)
+	return enqueueDecision(t, &warner{})
+}
+
+// benchInputs are messages of several tenants, so that values change from one
+// run to the next.
+func benchInputs() []*EnqueueInput {
+	var ins []*EnqueueInput
+	for i, tenant := range []string{"acme", "globex", "initech", "umbrella", "hooli"} {
+		ins = append(ins, &EnqueueInput{
+			Headers:     map[string][]string{"tenant": {tenant}, "weight": {string(rune('1' + i))}},
+			PayloadSize: 1000 + i, Queue: "orders",
+		})
+	}
+	return ins
+}
+
+// BenchmarkTypicalHook gives both figures of one run and their ratio: the
+// sandboxed hook behind its Guard, and plain gopher-lua. They alternate in
+// slices of 200 runs, so that both see the same machine.
+func BenchmarkTypicalHook(b *testing.B) {
+	script, err := Compile(OnEnqueue, "typical", typicalHook, Limits{})
+	require.NoError(b, err)
+	guard := NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
+	plain := newPlainHook(b, typicalHook)
+	ins := benchInputs()
+	require.Equal(b, plain.run(b, ins[1]), guard.OnEnqueue(ins[1]))
+	var plainTime, guardTime time.Duration
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := 0; i < b.N; {
+		n := min(200, b.N-i)
+		start := time.Now()
+		for k := range n {
+			plain.run(b, ins[k%len(ins)])
+		}
+		middle := time.Now()
+		for k := range n {
+			guard.OnEnqueue(ins[k%len(ins)])
+		}
+		plainTime += middle.Sub(start)
+		guardTime += time.Since(middle)
+		i += n
+	}
+	b.ReportMetric(float64(plainTime.Nanoseconds())/float64(b.N), "plain-ns/op")
+	b.ReportMetric(float64(guardTime.Nanoseconds())/float64(b.N), "sandboxed-ns/op")
+	b.ReportMetric(float64(guardTime)/float64(plainTime), "ratio")
+}
+
+func BenchmarkSandboxed(b *testing.B) {
+	script, err := Compile(OnEnqueue, "typical", typicalHook, Limits{})
+	require.NoError(b, err)
+	guard := NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
+	ins := benchInputs()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		guard.OnEnqueue(ins[i%len(ins)])
+	}
+}
+
+func BenchmarkPlain(b *testing.B) {
+	plain := newPlainHook(b, typicalHook)
+	ins := benchInputs()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		plain.run(b, ins[i%len(ins)])
+	}
+}
+
+// BenchmarkDirty is a hook that writes to shared state in each run, and so
+// gets fresh globals for each.
+func BenchmarkDirty(b *testing.B) {
+	script, err := Compile(OnEnqueue, "dirty", `n = 0
+function on_enqueue(msg) n = n + 1 return { fairness_key = msg.headers.tenant } end`, Limits{})
+	require.NoError(b, err)
+	guard := NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
+	ins := benchInputs()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		guard.OnEnqueue(ins[i%len(ins)])
+	}
+}

@@ -1,0 +1,122 @@
+package hooks
+
+import (
+	"math"
+	"time"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// warner counts what a decision had to correct. One warning per field.
+type warner struct{ n int64 }
+
+func (w *warner) add() { w.n++ }
+
+// enqueueDecision reads the fields that it knows from a result, raw: a result
+// may be cyclic, huge or carry metatables.
+func enqueueDecision(t *lua.LTable, w *warner) EnqueueDecision {
+	d := DefaultEnqueueDecision()
+	d.FairnessKey = keyField(t, "fairness_key", DefaultFairnessKey, w)
+	d.CircuitKey = keyField(t, "circuit_key", "", w)
+	d.Weight = thousandths(t.RawGetString("weight"), 1, DefaultWeight, w)
+	d.Cost = thousandths(t.RawGetString("cost"), math.SmallestNonzeroFloat64, DefaultCost, w)
+	d.ThrottleKeys = throttleKeys(t.RawGetString("throttle_keys"), w)
+	return d
+}
+
+func keyField(t *lua.LTable, name, def string, w *warner) string {
+	switch v := t.RawGetString(name).(type) {
+	case *lua.LNilType:
+	case lua.LString:
+		if len(v) > 0 && len(v) <= MaxKeyBytes {
+			return string(v)
+		}
+		w.add()
+	default:
+		w.add()
+	}
+	return def
+}
+
+// thousandths converts a number of at least low to thousandths. Numbers beyond
+// the bounds are cut to them, what is not a usable number is def.
+func thousandths(v lua.LValue, low float64, def uint32, w *warner) uint32 {
+	n, ok := v.(lua.LNumber)
+	if !ok {
+		if v != lua.LNil {
+			w.add()
+		}
+		return def
+	}
+	f := float64(n)
+	switch {
+	case !(f >= low): // also NaN; a weight below 1 is 1, a cost of 0 is none
+		w.add()
+		return def
+	case f > MaxThousandths/1000:
+		w.add()
+		return MaxThousandths
+	}
+	return max(uint32(math.Round(f*1000)), 1)
+}
+
+func throttleKeys(v lua.LValue, w *warner) []string {
+	if v == lua.LNil {
+		return nil
+	}
+	t, ok := v.(*lua.LTable)
+	if !ok {
+		w.add()
+		return nil
+	}
+	n := 0
+	for n < MaxThrottleKeys && t.RawGetInt(n+1) != lua.LNil {
+		n++
+	}
+	bad := t.RawGetInt(n+1) != lua.LNil
+	if n == 0 {
+		if k, _ := t.Next(lua.LNil); k != lua.LNil {
+			w.add() // not a list
+		}
+		return nil
+	}
+	keys := make([]string, 0, n)
+	for i := 1; i <= n; i++ {
+		if s, ok := t.RawGetInt(i).(lua.LString); ok && len(s) > 0 && len(s) <= MaxKeyBytes {
+			keys = append(keys, string(s))
+		} else {
+			bad = true
+		}
+	}
+	if bad {
+		w.add()
+	}
+	return keys
+}
+
+// failureDecision reads the result of on_failure. Anything but "dlq" retries.
+func failureDecision(t *lua.LTable, w *warner) FailureDecision {
+	d := FailureDecision{Decided: true}
+	switch t.RawGetString("action") {
+	case lua.LString("dlq"):
+		d.Action = DeadLetter
+		return d
+	case lua.LString("retry"):
+	default:
+		w.add()
+		return d
+	}
+	v := t.RawGetString("delay_ms")
+	ms, ok := v.(lua.LNumber)
+	switch {
+	case v == lua.LNil:
+	case !ok || !(ms >= 0):
+		w.add()
+	case float64(ms) > float64(MaxDelay/time.Millisecond):
+		w.add()
+		d.Delay = MaxDelay
+	default:
+		d.Delay = time.Duration(math.Round(float64(ms) * float64(time.Millisecond)))
+	}
+	return d
+}

@@ -1,0 +1,334 @@
+package hooks
+
+import (
+	"log/slog"
+	"strconv"
+	"strings"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// The builtins of this file and its siblings replace gopher-lua's. Each charges
+// what it allocates before it does and burns what it works.
+
+func baseAssert(L *lua.LState) int {
+	if lua.LVAsBool(L.CheckAny(1)) {
+		return L.GetTop()
+	}
+	if L.GetTop() >= 2 {
+		throw(L, L.Get(2))
+	}
+	throw(L, lua.LString("assertion failed!"))
+	return 0
+}
+
+// throw raises v by L.Error, which closes the open upvalues of the frames that
+// are left: closures that survive would read dead registers otherwise.
+func throw(L *lua.LState, v lua.LValue) { L.Error(v, 0) }
+
+func baseError(L *lua.LState) int {
+	v := L.Get(1)
+	if s, ok := v.(lua.LString); ok {
+		if level := optInt(L, 2, 1); level > 0 && level < 200 {
+			x := ctx(L)
+			x.needStr(len(s) + 300)
+			if where := L.Where(level); where != "" && !strings.HasPrefix(where, "[G]") { // not called by a builtin
+				v = lua.LString(where + " " + string(s))
+			}
+		}
+	}
+	throw(L, v)
+	return 0
+}
+
+func basePCall(L *lua.LState) int {
+	L.CheckAny(1)
+	x := ctx(L)
+	x.burn(16 + L.GetTop())
+	L.Insert(fnProtect, 1)
+	err := x.pcall(L.GetTop()-1, lua.MultRet)
+	if err == nil {
+		L.Insert(lua.LTrue, 1)
+		return L.GetTop()
+	}
+	obj := x.caught(err)
+	L.Push(lua.LFalse)
+	L.Push(obj)
+	return 2
+}
+
+// baseXPCall runs the handler after unwinding, so that a handler that fails
+// cannot recurse.
+func baseXPCall(L *lua.LState) int {
+	h := L.CheckFunction(2)
+	x := ctx(L)
+	L.Remove(2)
+	x.burn(16 + L.GetTop())
+	L.Insert(fnProtect, 1)
+	err := x.pcall(L.GetTop()-1, lua.MultRet)
+	if err == nil {
+		L.Insert(lua.LTrue, 1)
+		return L.GetTop()
+	}
+	obj := x.caught(err)
+	L.Push(fnProtect)
+	L.Push(h)
+	L.Push(obj)
+	if err := x.pcall(2, 1); err != nil {
+		obj = x.caught(err)
+	} else {
+		obj = L.Get(-1)
+		L.Pop(1)
+	}
+	L.Push(lua.LFalse)
+	L.Push(obj)
+	return 2
+}
+
+// protect runs its first argument with a Panic function that spares PCall the
+// stack trace of every error.
+func protect(L *lua.LState) int {
+	L.Panic = quietPanic // PCall restores the previous one
+	L.Call(L.GetTop()-1, lua.MultRet)
+	return L.GetTop()
+}
+
+func baseGetMetatable(L *lua.LState) int {
+	var mt lua.LValue = lua.LNil
+	switch v := L.CheckAny(1).(type) {
+	case *lua.LTable:
+		mt = v.Metatable
+	case lua.LString:
+		mt = lua.LFalse
+	}
+	if t, ok := mt.(*lua.LTable); ok {
+		if p := t.RawGetString("__metatable"); p != lua.LNil {
+			mt = p
+		}
+	}
+	L.Push(mt)
+	return 1
+}
+
+// baseSetMetatable works on tables only: the metatable of strings is out of
+// reach.
+func baseSetMetatable(L *lua.LState) int {
+	t := L.CheckTable(1)
+	mt := L.Get(2)
+	if mt.Type() != lua.LTNil && mt.Type() != lua.LTTable || L.GetTop() < 2 {
+		L.ArgError(2, "nil or table expected")
+	}
+	if o, ok := t.Metatable.(*lua.LTable); ok && o.RawGetString("__metatable") != lua.LNil {
+		L.RaiseError("cannot change a protected metatable")
+	}
+	ctx(L).touch(t)
+	t.Metatable = mt
+	L.SetTop(1)
+	return 1
+}
+
+func baseNext(L *lua.LState) int {
+	t := L.CheckTable(1)
+	ctx(L).burnHeld() // deleted keys and holes are skipped one by one
+	k, v := t.Next(L.Get(2))
+	L.Push(k)
+	if k == lua.LNil {
+		return 1
+	}
+	L.Push(v)
+	return 2
+}
+
+func basePairs(L *lua.LState) int {
+	t := L.CheckTable(1)
+	L.Push(fnNext)
+	L.Push(t)
+	L.Push(lua.LNil)
+	return 3
+}
+
+func ipairsNext(L *lua.LState) int {
+	t := L.CheckTable(1)
+	i := argInt(L, 2) + 1
+	v := t.RawGetInt(i)
+	if v == nil || v == lua.LNil {
+		return 0
+	}
+	L.Push(lua.LNumber(i))
+	L.Push(v)
+	return 2
+}
+
+func baseIpairs(L *lua.LState) int {
+	t := L.CheckTable(1)
+	L.Push(fnIpairs)
+	L.Push(t)
+	L.Push(lua.LNumber(0))
+	return 3
+}
+
+func baseRawEqual(L *lua.LState) int {
+	L.Push(lua.LBool(L.RawEqual(L.CheckAny(1), L.CheckAny(2))))
+	return 1
+}
+
+func baseRawGet(L *lua.LState) int {
+	v := L.CheckTable(1).RawGet(L.CheckAny(2))
+	if v == nil {
+		v = lua.LNil
+	}
+	L.Push(v)
+	return 1
+}
+
+func baseRawLen(L *lua.LState) int {
+	if t, ok := L.Get(1).(*lua.LTable); ok {
+		L.Push(lua.LNumber(ctx(L).tlen(t)))
+	} else {
+		L.Push(lua.LNumber(len(argStr(L, 1))))
+	}
+	return 1
+}
+
+func baseRawSet(L *lua.LState) int {
+	t := L.CheckTable(1)
+	ctx(L).rawSet(t, L.CheckAny(2), L.CheckAny(3))
+	L.SetTop(1)
+	return 1
+}
+
+func baseSelect(L *lua.LState) int {
+	n := L.GetTop() - 1
+	if s, ok := L.Get(1).(lua.LString); ok && s == "#" {
+		L.Push(lua.LNumber(n))
+		return 1
+	}
+	i := argInt(L, 1)
+	if i < 0 {
+		i = n + i + 1
+	}
+	if i < 1 {
+		L.ArgError(1, "index out of range")
+	}
+	return max(n-i+1, 0)
+}
+
+// maxNumeral bounds the strings that are read as numbers.
+const maxNumeral = 200
+
+func baseToNumber(L *lua.LState) int {
+	v := L.CheckAny(1)
+	if L.Get(2) == lua.LNil {
+		if n, ok := toNum(v); ok {
+			L.Push(n)
+		} else {
+			L.Push(lua.LNil)
+		}
+		return 1
+	}
+	base := argInt(L, 2)
+	if base < 2 || base > 36 {
+		L.ArgError(2, "base out of range")
+	}
+	s := argStr(L, 1)
+	if len(s) > maxNumeral {
+		s = ""
+	}
+	n, err := strconv.ParseInt(strings.ToLower(strings.Trim(s, " \t\n\r")), base, 64)
+	if err != nil {
+		L.Push(lua.LNil)
+	} else {
+		L.Push(lua.LNumber(n))
+	}
+	return 1
+}
+
+func baseToString(L *lua.LState) int {
+	v := L.CheckAny(1)
+	if _, ok := v.(lua.LString); ok {
+		L.Push(v)
+		return 1
+	}
+	s := tostr(L, v)
+	ctx(L).need(len(s) + 32)
+	L.Push(lua.LString(s))
+	return 1
+}
+
+var typeNames = func() (a [9]lua.LValue) {
+	for i := range a {
+		a[i] = lua.LString(lua.LValueType(i).String())
+	}
+	return a
+}()
+
+func baseType(L *lua.LState) int {
+	L.Push(typeNames[L.CheckAny(1).Type()])
+	return 1
+}
+
+// joinArgs renders all arguments as print does, cut after 1 KiB.
+func joinArgs(L *lua.LState) string {
+	x := ctx(L)
+	var b []byte
+	for i := 1; i <= L.GetTop(); i++ {
+		if i > 1 {
+			b = append(b, '\t')
+		}
+		s := tostr(L, L.Get(i))
+		b = append(b, s[:min(len(s), 1025)]...)
+		x.need(min(len(s), 1025) + 16)
+		if len(b) > 1024 {
+			break
+		}
+	}
+	return string(b)
+}
+
+func basePrint(L *lua.LState) int {
+	ctx(L).say(slog.LevelDebug, joinArgs(L))
+	return 0
+}
+
+// baseCollectGarbage does nothing: the real one is a blocking collection of
+// the whole process.
+func baseCollectGarbage(L *lua.LState) int {
+	if s, ok := L.Get(1).(lua.LString); ok && s == "count" {
+		L.Push(lua.LNumber(float64(ctx(L).used) / 1024))
+	} else {
+		L.Push(lua.LNumber(0))
+	}
+	return 1
+}
+
+// tostr is tostring with __tostring.
+func tostr(L *lua.LState, v lua.LValue) string {
+	switch v := v.(type) {
+	case lua.LString:
+		return string(v)
+	case lua.LNumber:
+		return fmtNum(v)
+	case *lua.LTable:
+		mt, ok := v.Metatable.(*lua.LTable)
+		if !ok {
+			break
+		}
+		fn := mt.RawGetString("__tostring")
+		if fn == lua.LNil {
+			break
+		}
+		L.Push(fn)
+		L.Push(v)
+		L.Call(1, 1)
+		r := L.Get(-1)
+		L.Pop(1)
+		switch r := r.(type) {
+		case lua.LString:
+			return string(r)
+		case lua.LNumber:
+			return fmtNum(r)
+		}
+		L.RaiseError("'__tostring' must return a string")
+	}
+	return v.String()
+}

@@ -1,0 +1,79 @@
+package hooks
+
+import (
+	"log/slog"
+	"math"
+	"time"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// filaGet is fila.get(key). A script that calls it while it is loaded would
+// keep the value of that moment, so its top level is run again each time.
+func filaGet(L *lua.LState) int {
+	x := ctx(L)
+	key := argStr(L, 1)
+	if x.loading {
+		x.volatile = true
+	}
+	x.burn(16)
+	if x.env.get != nil {
+		if v, ok := x.env.get(key); ok {
+			x.need(32) // the text belongs to the configuration
+			x.saw(len(v))
+			L.Push(lua.LString(v))
+			return 1
+		}
+	}
+	L.Push(lua.LNil)
+	return 1
+}
+
+// filaBackoff is fila.backoff(attempts, base_ms, max_ms):
+// min(base_ms * 2^(attempts-1), max_ms).
+func filaBackoff(L *lua.LState) int {
+	attempts, base, most := argNum(L, 1), argNum(L, 2), argNum(L, 3)
+	if !(base >= 0) || !(most >= 0) {
+		L.RaiseError("fila.backoff: base_ms and max_ms must be 0 or more")
+	}
+	n := math.Min(math.Max(math.Trunc(attempts)-1, 0), 1000)
+	if n != n {
+		n = 0
+	}
+	L.Push(lua.LNumber(math.Min(base*math.Pow(2, n), most)))
+	return 1
+}
+
+// filaHash is fila.hash(str, n): a bucket from 0 to n-1, the same for the same
+// string in every process and version (FNV-1a, 64 bits, modulo n).
+func filaHash(L *lua.LState) int {
+	s, n := argStr(L, 1), argInt(L, 2)
+	if n < 1 {
+		L.ArgError(2, "the number of buckets must be 1 or more")
+	}
+	ctx(L).burn(len(s) >> 4)
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	L.Push(lua.LNumber(h % uint64(n)))
+	return 1
+}
+
+func filaLog(L *lua.LState) int {
+	ctx(L).say(slog.LevelInfo, joinArgs(L))
+	return 0
+}
+
+// osTime is os.time() without arguments: whole seconds since 1970.
+func osTime(L *lua.LState) int {
+	L.Push(lua.LNumber(time.Now().Unix()))
+	return 1
+}
+
+// osClock is os.clock(): running time of this run in seconds.
+func osClock(L *lua.LState) int {
+	x := ctx(L)
+	L.Push(lua.LNumber(float64(x.clock()-max(x.start, 0)) / 1e9))
+	return 1
+}

@@ -1,0 +1,139 @@
+package hooks
+
+import (
+	"math"
+	"math/rand/v2"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+func math1(f func(float64) float64) lua.LGFunction {
+	return func(L *lua.LState) int {
+		L.Push(lua.LNumber(f(argNum(L, 1))))
+		return 1
+	}
+}
+
+func math2(f func(a, b float64) float64) lua.LGFunction {
+	return func(L *lua.LState) int {
+		L.Push(lua.LNumber(f(argNum(L, 1), argNum(L, 2))))
+		return 1
+	}
+}
+
+func mathFold(pick func(a, b float64) bool) lua.LGFunction {
+	return func(L *lua.LState) int {
+		r := argNum(L, 1)
+		for i := 2; i <= L.GetTop(); i++ {
+			if v := argNum(L, i); pick(v, r) {
+				r = v
+			}
+		}
+		ctx(L).burn(L.GetTop() >> 2)
+		L.Push(lua.LNumber(r))
+		return 1
+	}
+}
+
+func mathRandom(L *lua.LState) int {
+	if L.GetTop() == 0 {
+		L.Push(lua.LNumber(rand.Float64()))
+		return 1
+	}
+	lo, hi := 1, argInt(L, 1)
+	if L.GetTop() >= 2 {
+		lo, hi = hi, argInt(L, 2)
+	}
+	if lo > hi {
+		L.ArgError(1, "interval is empty")
+	}
+	L.Push(lua.LNumber(lo + rand.IntN(hi-lo+1)))
+	return 1
+}
+
+func mathModf(L *lua.LState) int {
+	i, f := math.Modf(argNum(L, 1))
+	L.Push(lua.LNumber(i))
+	L.Push(lua.LNumber(f))
+	return 2
+}
+
+func mathFrexp(L *lua.LState) int {
+	f, e := math.Frexp(argNum(L, 1))
+	L.Push(lua.LNumber(f))
+	L.Push(lua.LNumber(e))
+	return 2
+}
+
+func isInt(f float64) bool { return f == math.Trunc(f) && math.Abs(f) <= 1<<53 }
+
+func mathToInteger(L *lua.LState) int {
+	if n, ok := toNum(L.Get(1)); ok && isInt(float64(n)) {
+		L.Push(n)
+	} else {
+		L.Push(lua.LNil)
+	}
+	return 1
+}
+
+func mathType(L *lua.LState) int {
+	n, ok := L.CheckAny(1).(lua.LNumber)
+	switch {
+	case !ok:
+		L.Push(lua.LNil)
+	case isInt(float64(n)):
+		L.Push(lua.LString("integer"))
+	default:
+		L.Push(lua.LString("float"))
+	}
+	return 1
+}
+
+func mathLog(L *lua.LState) int {
+	v := math.Log(argNum(L, 1))
+	if L.Get(2) != lua.LNil {
+		v /= math.Log(argNum(L, 2))
+	}
+	L.Push(lua.LNumber(v))
+	return 1
+}
+
+func bits(start uint32, f func(a, b uint32) uint32) lua.LGFunction {
+	return func(L *lua.LState) int {
+		r := start
+		for i := 1; i <= L.GetTop(); i++ {
+			r = f(r, uint32(int64(argInt(L, i))))
+		}
+		ctx(L).burn(L.GetTop() >> 2)
+		L.Push(lua.LNumber(r))
+		return 1
+	}
+}
+
+func shift(left bool) lua.LGFunction {
+	return func(L *lua.LState) int {
+		v, n := uint32(int64(argInt(L, 1))), argInt(L, 2)
+		toLeft := left == (n >= 0)
+		switch n = max(n, -n); {
+		case n > 31:
+			v = 0
+		case toLeft:
+			v <<= n
+		default:
+			v >>= n
+		}
+		L.Push(lua.LNumber(v))
+		return 1
+	}
+}
+
+// fnIntDiv is what a // b becomes.
+func fnIntDiv(L *lua.LState) int {
+	a, ok1 := toNum(L.Get(1))
+	b, ok2 := toNum(L.Get(2))
+	if !ok1 || !ok2 {
+		L.RaiseError("cannot perform // between %s and %s", typeOf(L.Get(1)), typeOf(L.Get(2)))
+	}
+	L.Push(lua.LNumber(math.Floor(float64(a) / float64(b))))
+	return 1
+}

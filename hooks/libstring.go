@@ -1,0 +1,260 @@
+package hooks
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	lua "github.com/yuin/gopher-lua"
+)
+
+// fnConcat is what a .. b .. c becomes. It takes at least two values.
+func fnConcat(L *lua.LState) int {
+	x := ctx(L)
+	n, total := L.GetTop(), 0
+	for i := 1; i <= n; i++ {
+		switch v := L.Get(i).(type) {
+		case lua.LString:
+			total += len(v)
+		case lua.LNumber:
+			total += 24
+		default:
+			return concatMeta(L, x, n)
+		}
+	}
+	x.needStr(total)
+	if total > 1024 {
+		x.burn(total >> 7)
+	}
+	var b strings.Builder
+	b.Grow(total)
+	for i := 1; i <= n; i++ {
+		switch v := L.Get(i).(type) {
+		case lua.LString:
+			b.WriteString(string(v))
+		case lua.LNumber:
+			b.WriteString(fmtNum(v))
+		}
+	}
+	L.Push(lua.LString(b.String()))
+	return 1
+}
+
+// concatMeta joins n values from the right, pair by pair, with __concat.
+func concatMeta(L *lua.LState, x *exec, n int) int {
+	acc := L.Get(n)
+	for i := n - 1; i >= 1; i-- {
+		x.burn(4)
+		left := L.Get(i)
+		if lua.LVCanConvToString(left) && lua.LVCanConvToString(acc) {
+			a, b := tostr(L, left), tostr(L, acc)
+			x.needStr(len(a) + len(b))
+			acc = lua.LString(a + b)
+			continue
+		}
+		h := metaField(left, "__concat")
+		if h == lua.LNil {
+			h = metaField(acc, "__concat")
+		}
+		if _, ok := h.(*lua.LFunction); !ok {
+			L.RaiseError("attempt to concatenate a %s value with a %s value", typeOf(left), typeOf(acc))
+		}
+		L.Push(h)
+		L.Push(left)
+		L.Push(acc)
+		L.Call(2, 1)
+		acc = L.Get(-1)
+		L.Pop(1)
+	}
+	L.Push(acc)
+	return 1
+}
+
+func metaField(v lua.LValue, event string) lua.LValue {
+	if t, ok := v.(*lua.LTable); ok {
+		if mt, ok := t.Metatable.(*lua.LTable); ok {
+			return mt.RawGetString(event)
+		}
+	}
+	return lua.LNil
+}
+
+// sub makes s[i:j] without keeping a much larger s alive.
+func (x *exec) sub(s string, i, j int) lua.LValue {
+	n := j - i
+	x.need(n + 32)
+	if len(s) > 2*n+64 {
+		return lua.LString(strings.Clone(s[i:j]))
+	}
+	return lua.LString(s[i:j])
+}
+
+func strLen(L *lua.LState) int {
+	L.Push(lua.LNumber(len(argStr(L, 1))))
+	return 1
+}
+
+func strSub(L *lua.LState) int {
+	s := argStr(L, 1)
+	i, j := relPos(argInt(L, 2), len(s)), relPos(optInt(L, 3, -1), len(s))
+	i, j = max(i, 1), min(j, len(s))
+	if i > j {
+		L.Push(lua.LString(""))
+		return 1
+	}
+	L.Push(ctx(L).sub(s, i-1, j))
+	return 1
+}
+
+func strLower(L *lua.LState) int { return mapBytes(L, 'A', 'Z') }
+func strUpper(L *lua.LState) int { return mapBytes(L, 'a', 'z') }
+
+// mapBytes changes the case of the ASCII letters from lo to hi.
+func mapBytes(L *lua.LState, lo, hi byte) int {
+	s := argStr(L, 1)
+	x := ctx(L)
+	x.burn(len(s) >> 4)
+	for i := range len(s) {
+		if c := s[i]; c < lo || c > hi {
+			continue
+		}
+		x.needStr(len(s))
+		var b strings.Builder
+		b.Grow(len(s))
+		b.WriteString(s[:i])
+		for ; i < len(s); i++ {
+			c := s[i]
+			if c >= lo && c <= hi {
+				c ^= 0x20
+			}
+			b.WriteByte(c)
+		}
+		L.Push(lua.LString(b.String()))
+		return 1
+	}
+	x.need(32)
+	L.Push(lua.LString(s))
+	return 1
+}
+
+func strReverse(L *lua.LState) int {
+	s := argStr(L, 1)
+	x := ctx(L)
+	x.needStr(len(s))
+	x.burn(len(s) >> 4)
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := len(s) - 1; i >= 0; i-- {
+		b.WriteByte(s[i])
+	}
+	L.Push(lua.LString(b.String()))
+	return 1
+}
+
+func strRep(L *lua.LState) int {
+	s, n, sep := argStr(L, 1), argInt(L, 2), optStr(L, 3, "")
+	x := ctx(L)
+	unit := len(s) + len(sep)
+	if n <= 0 || unit == 0 {
+		L.Push(lua.LString(""))
+		return 1
+	}
+	if n > x.maxStr/unit+1 {
+		n = x.maxStr/unit + 2 // needStr stops it, and n*unit cannot overflow
+	}
+	total := n*unit - len(sep)
+	x.needStr(total)
+	x.burn(total >> 6)
+	var b strings.Builder
+	b.Grow(total)
+	for i := range n {
+		if i > 0 {
+			b.WriteString(sep)
+		}
+		b.WriteString(s)
+	}
+	L.Push(lua.LString(b.String()))
+	return 1
+}
+
+func strByte(L *lua.LState) int {
+	s := argStr(L, 1)
+	i := relPos(optInt(L, 2, 1), len(s))
+	j := relPos(optInt(L, 3, i), len(s))
+	i, j = max(i, 1), min(j, len(s))
+	if i > j {
+		return 0
+	}
+	pushRoom(L, j-i+1, "byte")
+	for k := i; k <= j; k++ {
+		L.Push(lua.LNumber(s[k-1]))
+	}
+	return j - i + 1
+}
+
+func strChar(L *lua.LState) int {
+	n := L.GetTop()
+	x := ctx(L)
+	x.needStr(n)
+	x.burn(n >> 2)
+	b := make([]byte, n)
+	for i := range b {
+		c := argInt(L, i+1)
+		if c < 0 || c > 255 {
+			L.ArgError(i+1, "value out of range")
+		}
+		b[i] = byte(c)
+	}
+	L.Push(lua.LString(b))
+	return 1
+}
+
+func utf8Char(L *lua.LState) int {
+	n := L.GetTop()
+	x := ctx(L)
+	x.needStr(4 * n)
+	x.burn(n >> 2)
+	var b []byte
+	for i := 1; i <= n; i++ {
+		c := argInt(L, i)
+		if c < 0 || c > utf8.MaxRune {
+			L.ArgError(i, "value out of range")
+		}
+		b = utf8.AppendRune(b, rune(c))
+	}
+	L.Push(lua.LString(b))
+	return 1
+}
+
+func utf8Len(L *lua.LState) int {
+	s := argStr(L, 1)
+	ctx(L).burn(len(s) >> 3)
+	n := 0
+	for i := 0; i < len(s); n++ {
+		r, w := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && w <= 1 {
+			L.Push(lua.LNil)
+			L.Push(lua.LNumber(i + 1))
+			return 2
+		}
+		i += w
+	}
+	L.Push(lua.LNumber(n))
+	return 1
+}
+
+func utf8Codepoint(L *lua.LState) int {
+	s := argStr(L, 1)
+	i := relPos(optInt(L, 2, 1), len(s))
+	j := relPos(optInt(L, 3, i), len(s))
+	if i < 1 || j > len(s) {
+		L.ArgError(2, "out of bounds")
+	}
+	pushRoom(L, max(j-i+1, 0), "codepoint")
+	n := 0
+	for k := i - 1; k < j; n++ {
+		r, w := utf8.DecodeRuneInString(s[k:])
+		L.Push(lua.LNumber(r))
+		k += w
+	}
+	return n
+}

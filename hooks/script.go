@@ -1,0 +1,157 @@
+package hooks
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// Script is a checked and compiled script. It is immutable and may be shared
+// by any number of Guards.
+type Script struct {
+	name     string
+	text     string
+	proto    *lua.FunctionProto
+	longest  int // string constant, in bytes
+	defines  []Kind
+	warnings []Warning
+}
+
+// Name returns the name that errors use.
+func (s *Script) Name() string { return s.name }
+
+// Defines returns the kinds of hooks that the script defines.
+func (s *Script) Defines() []Kind { return s.defines }
+
+// Warnings returns what works but deserves a look, by line.
+func (s *Script) Warnings() []Warning { return s.warnings }
+
+// loading serialises the work on sources: it may take some MiB and some ten
+// milliseconds for the worst source that the limits admit.
+var loading sync.Mutex
+
+// Compile checks and compiles a script and runs its top level once, within the
+// limits, to see that it defines the function of its kind. The error is a
+// *LoadError. An empty kind accepts a script that defines either function.
+//
+// While the top level runs here, fila.get knows no key.
+func Compile(kind Kind, name, text string, l Limits) (*Script, error) {
+	loading.Lock()
+	defer loading.Unlock()
+	s := &Script{name: name, text: text}
+	if err := s.compile(); err != nil {
+		return nil, s.refused(err)
+	}
+	v := newVM(s, kind, l, env{})
+	re := v.load()
+	for range 2 { // a busy machine must not refuse a queue at start
+		if re != nil && re.Cause == CauseTimeout {
+			re = v.load()
+		}
+	}
+	if re != nil {
+		msg := "the top level of the script fails: " + re.Message
+		return nil, &LoadError{Name: name, Line: re.Line, Column: re.Column, Message: msg, Source: re.Source}
+	}
+	for _, k := range []Kind{OnEnqueue, OnFailure} {
+		if _, ok := v.x.globals.RawGetString(string(k)).(*lua.LFunction); ok {
+			s.defines = append(s.defines, k)
+		}
+	}
+	if v.x.volatile {
+		s.warnings = append(s.warnings, Warning{Message: "the top level calls fila.get: it runs again for each message (about 15 us); call it in the function"})
+	}
+	if kind == "" && len(s.defines) > 0 {
+		return s, nil
+	}
+	for _, k := range s.defines {
+		if k == kind {
+			return s, nil
+		}
+	}
+	want := "function " + string(kind) + "(msg)"
+	if kind == "" {
+		want = "function on_enqueue(msg) or function on_failure(msg)"
+	}
+	return nil, s.refused(&sourceError{msg: "the script does not define " + want + " at its top level"})
+}
+
+// compile goes from the text to the code, through the load limits.
+func (s *Script) compile() (err error) {
+	defer func() { // the compiler panics with what is not a CompileError
+		if r := recover(); r != nil {
+			err = &sourceError{msg: fmt.Sprintf("cannot compile the script: %v", r)}
+		}
+	}()
+	if len(s.text) > MaxSource {
+		return &sourceError{msg: fmt.Sprintf("the script has %d bytes, at most %d are allowed", len(s.text), MaxSource)}
+	}
+	src, err := translate(s.text)
+	if err != nil {
+		return err
+	}
+	if err := prescan(s.name, src); err != nil {
+		return err
+	}
+	chunk, err := parse.Parse(strings.NewReader(src), s.name)
+	if err != nil {
+		return asSourceError(err)
+	}
+	if err := checkTree(chunk); err != nil {
+		return err
+	}
+	r := resolve(chunk)
+	if r.err != nil {
+		return r.err
+	}
+	s.warnings = r.warnings
+	chunk = rewrite(chunk, r)
+	if err := checkTree(chunk); err != nil {
+		return err
+	}
+	proto, err := lua.Compile(chunk, s.name)
+	if err != nil {
+		var ce *lua.CompileError
+		if errors.As(err, &ce) {
+			return compileError(ce)
+		}
+		return err
+	}
+	if err := checkProto(proto); err != nil {
+		return err
+	}
+	s.longest = link(proto)
+	s.proto = proto
+	return nil
+}
+
+// compileError takes the line of a goto without a label from the message: the
+// compiler reports it at the end of the function.
+func compileError(ce *lua.CompileError) *sourceError {
+	line := ce.Line
+	if before, after, ok := strings.Cut(ce.Message, "for <goto> at line "); ok && before != "" {
+		if n, err := strconv.Atoi(after); err == nil {
+			line = n
+		}
+	}
+	return &sourceError{line: line, msg: ce.Message}
+}
+
+func (s *Script) refused(err error) *LoadError {
+	e := &LoadError{Name: s.name, Message: err.Error()}
+	var se *sourceError
+	if errors.As(err, &se) && se.line > 0 {
+		e.Line, e.Column = se.line, se.column
+		line, first := sourceLine(s.text, se.line)
+		e.Source = line
+		if e.Column <= 0 || e.Column > len(line)+1 {
+			e.Column = first
+		}
+	}
+	return e
+}

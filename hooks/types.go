@@ -1,0 +1,234 @@
+package hooks
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind names the hook that a script defines.
+type Kind string
+
+// The kinds of hooks. The Lua function has the same name.
+const (
+	OnEnqueue Kind = "on_enqueue"
+	OnFailure Kind = "on_failure"
+)
+
+// Defaults and bounds of the limits.
+const (
+	DefaultTimeout     = 10 * time.Millisecond
+	DefaultMemoryBytes = 1 << 20
+	// MaxSource is the largest script that is loaded, in bytes.
+	MaxSource = 64 << 10
+)
+
+// Limits bound one run of a hook. A field that is zero or negative means its
+// default, never that there is no limit.
+type Limits struct {
+	// Timeout is the running time of one run. Time during which the goroutine
+	// was not scheduled counts for 1 ms at most per gap; three times Timeout
+	// is a hard limit on the wall time. Default 10 ms.
+	Timeout time.Duration
+	// MemoryBytes bounds the bytes that one run allocates, garbage included,
+	// by a fixed charge per operation, so that a run costs the same on every
+	// machine. Default 1 MiB.
+	MemoryBytes int64
+	// Steps bounds the work units of one run: one per VM instruction, more for
+	// builtins that do more. The default is 100 per nanosecond of Timeout,
+	// which only matters when the clock stands still; tests set it to be exact.
+	Steps int64
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Timeout <= 0 {
+		l.Timeout = DefaultTimeout
+	}
+	if l.MemoryBytes <= 0 {
+		l.MemoryBytes = DefaultMemoryBytes
+	}
+	if l.Steps <= 0 {
+		l.Steps = max(100*int64(l.Timeout), 1_000_000)
+	}
+	return l
+}
+
+// Defaults of a decision, for fields that a script leaves out and for a hook
+// that failed or is bypassed. Weights and costs are in thousandths.
+const (
+	DefaultFairnessKey        = "default"
+	DefaultWeight      uint32 = 1000
+	DefaultCost        uint32 = 1000
+)
+
+// Bounds of a decision.
+const (
+	MaxThrottleKeys = 16
+	// MaxKeyBytes bounds fairness, throttle and circuit keys.
+	MaxKeyBytes = 256
+	// MaxThousandths bounds weights and costs.
+	MaxThousandths = 1_000_000_000
+	// MaxDelay bounds the delay of a retry.
+	MaxDelay = 10 * 365 * 24 * time.Hour
+)
+
+// EnqueueInput is what on_enqueue sees. The run does not change it and keeps
+// nothing of it but strings.
+type EnqueueInput struct {
+	// Headers of the message, names in their exact case. A script sees the
+	// first value of a header with several.
+	Headers     map[string][]string
+	PayloadSize int
+	Queue       string
+}
+
+// EnqueueDecision is what on_enqueue decided, within bounds.
+type EnqueueDecision struct {
+	FairnessKey  string // 1..256 bytes
+	Weight       uint32 // thousandths, 1000..1_000_000_000
+	Cost         uint32 // thousandths, 1..1_000_000_000
+	ThrottleKeys []string
+	CircuitKey   string // "" for none
+}
+
+// DefaultEnqueueDecision is the decision about a message whose hook failed, is
+// bypassed or does not exist.
+func DefaultEnqueueDecision() EnqueueDecision {
+	return EnqueueDecision{FairnessKey: DefaultFairnessKey, Weight: DefaultWeight, Cost: DefaultCost}
+}
+
+// FailureInput is what on_failure sees.
+type FailureInput struct {
+	Headers                     map[string][]string
+	ID, Queue, Error, ErrorCode string
+	// Attempts already counts the attempt that failed: 1 after the first.
+	Attempts uint32
+}
+
+// Action says what becomes of a message whose attempt failed.
+type Action uint8
+
+// The actions of on_failure.
+const (
+	Retry Action = iota
+	DeadLetter
+)
+
+// String returns the word that a script uses: "retry" or "dlq".
+func (a Action) String() string {
+	if a == DeadLetter {
+		return "dlq"
+	}
+	return "retry"
+}
+
+// FailureDecision is what on_failure decided.
+type FailureDecision struct {
+	Action Action
+	Delay  time.Duration // 0..MaxDelay; only for Retry
+	// Decided is false when the hook failed or was bypassed and these are the
+	// safe defaults: retry at once.
+	Decided bool
+}
+
+// LoadError is a script that is refused. Its text names the script, the place
+// and the reason, and quotes the line.
+type LoadError struct {
+	Name    string
+	Line    int // from 1; 0 if the error has no place
+	Column  int // from 1; 0 if unknown
+	Message string
+	Source  string // the line as it stands in the script
+}
+
+// Error returns "name:line:column: message" and the line with a mark under the
+// column.
+func (e *LoadError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Name)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+		if e.Column > 0 {
+			fmt.Fprintf(&b, ":%d", e.Column)
+		}
+	}
+	b.WriteString(": ")
+	b.WriteString(e.Message)
+	quoteLine(&b, e.Source, e.Column)
+	return b.String()
+}
+
+// Cause sorts the failures of a run.
+type Cause string
+
+// The causes of a failure.
+const (
+	CauseError   Cause = "error"   // the script raised an error
+	CauseTimeout Cause = "timeout" // the time or step limit
+	CauseMemory  Cause = "memory"  // the allocation or stack limit
+	CauseType    Cause = "type"    // the result is not a table
+	CauseMissing Cause = "missing" // the function is not there
+)
+
+// RunError is a run that failed.
+type RunError struct {
+	Cause   Cause
+	Name    string
+	Line    int // from 1; 0 if unknown
+	Column  int // of the first word of the line; 0 if unknown
+	Message string
+	Source  string
+}
+
+// Error returns the cause, the place, the message and the line.
+func (e *RunError) Error() string {
+	var b strings.Builder
+	b.WriteString(string(e.Cause))
+	b.WriteString(": ")
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "%s:%d:%d: ", e.Name, e.Line, e.Column)
+	}
+	b.WriteString(e.Message)
+	quoteLine(&b, e.Source, e.Column)
+	return b.String()
+}
+
+// maxQuote bounds how much of a line an error quotes.
+const maxQuote = 120
+
+func quoteLine(b *strings.Builder, line string, column int) {
+	if line == "" {
+		return
+	}
+	if len(line) > maxQuote {
+		line = line[:maxQuote] + "..."
+	}
+	b.WriteString("\n    ")
+	b.WriteString(strings.ToValidUTF8(strings.ReplaceAll(line, "\t", " "), "?"))
+	if column > 0 && column <= maxQuote {
+		b.WriteString("\n    ")
+		b.WriteString(strings.Repeat(" ", column-1))
+		b.WriteByte('^')
+	}
+}
+
+// sourceLine returns line n (from 1) of text, and the column of its first word.
+func sourceLine(text string, n int) (line string, column int) {
+	if n < 1 {
+		return "", 0
+	}
+	for ; n > 1; n-- {
+		i := strings.IndexByte(text, '\n')
+		if i < 0 {
+			return "", 0
+		}
+		text = text[i+1:]
+	}
+	line, _, _ = strings.Cut(text, "\n")
+	line = strings.TrimSuffix(line, "\r")
+	trimmed := strings.TrimLeft(line, " \t")
+	if trimmed == "" {
+		return line, 0
+	}
+	return line, len(line) - len(trimmed) + 1
+}
