@@ -42,6 +42,7 @@ type exec struct {
 	start  int64        // -1 before the first look
 	last   int64
 	active int64 // running time; gaps count for 1 ms at most
+	slow   bool  // the run holds a slow place
 
 	L        *lua.LState
 	globals  *lua.LTable
@@ -135,6 +136,9 @@ func (x *exec) checkTime() {
 	x.last = now
 	if limit := int64(x.lim.Timeout); x.active > limit || now-x.start > 3*limit {
 		x.kill(CauseTimeout, "time limit of "+x.lim.Timeout.String()+" exceeded")
+	}
+	if x.active > slowAfter && !x.slow {
+		x.goSlow()
 	}
 }
 

@@ -129,6 +129,7 @@ func (v *vm) freeze() {
 // call runs fn and returns its first result. After a kill or a crash the state
 // is gone; after any error the globals are made afresh.
 func (v *vm) call(fn, arg lua.LValue) (result lua.LValue, re *RunError) {
+	defer v.x.leaveSlow()
 	defer func() {
 		if r := recover(); r != nil { // even PCall let it out
 			re = v.x.killed
