@@ -1,0 +1,128 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/filaq/fila/wire"
+	"github.com/stretchr/testify/require"
+)
+
+// docs/errors.md has one row per error number, with the texts of the catalogue
+// in its order.
+func TestErrorsDocumented(t *testing.T) {
+	text, err := os.ReadFile("docs/errors.md")
+	require.NoError(t, err)
+	var documented []wire.Entry
+	for _, row := range regexp.MustCompile("(?m)^\\| ([0-9]+) \\| ([0-9]+) \\| `([a-z_]+)` \\| (.+) \\|$").FindAllStringSubmatch(string(text), -1) {
+		errCode, err := strconv.Atoi(row[1])
+		require.NoError(t, err)
+		code, err := strconv.Atoi(row[2])
+		require.NoError(t, err)
+		documented = append(documented, wire.Entry{ErrCode: errCode, Code: code, Name: row[3], Meaning: row[4]})
+	}
+	require.Equal(t, wire.Catalog(), documented)
+}
+
+// markdown returns the pages of the project by path.
+func markdown(t *testing.T) map[string]string {
+	t.Helper()
+	pages := map[string]string{}
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case strings.HasSuffix(p, ".md"):
+			text, err := os.ReadFile(p)
+			pages[p] = string(text)
+			return err
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return pages
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	fence   = regexp.MustCompile("(?s)```.*?```")
+)
+
+// anchors returns the fragments that a page can be linked at.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		found[anchor(h[1])] = true
+	}
+	return found
+}
+
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z':
+			return r
+		}
+		return -1
+	}, strings.ToLower(heading))
+}
+
+// Every link to a file of the project leads somewhere, its fragment included.
+func TestDocsLinks(t *testing.T) {
+	pages := markdown(t)
+	require.Contains(t, pages, "README.md")
+	checked := 0
+	for from, text := range pages {
+		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(l[1], "://") {
+				continue
+			}
+			file, fragment, _ := strings.Cut(l[1], "#")
+			target := from
+			if file != "" {
+				target = filepath.Join(filepath.Dir(from), file)
+			}
+			checked++
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s links to %s", from, l[1])
+			if fragment != "" {
+				require.True(t, anchors(pages[target])[fragment], "%s links to %s: no such heading", from, l[1])
+			}
+		}
+	}
+	require.Greater(t, checked, 20, "the links were not found")
+}
+
+// A page that the README does not name is a page that nobody finds.
+func TestDocsFound(t *testing.T) {
+	pages := markdown(t)
+	for _, dir := range []struct{ index, pages string }{
+		{"README.md", "docs/*.md"},
+		{"docs/adr/README.md", "docs/adr/0*.md"},
+	} {
+		found, err := filepath.Glob(dir.pages)
+		require.NoError(t, err)
+		require.NotEmpty(t, found)
+		for _, page := range found {
+			target, err := filepath.Rel(filepath.Dir(dir.index), page)
+			require.NoError(t, err)
+			require.Contains(t, pages[dir.index], "]("+target+")", "%s does not link to %s", dir.index, page)
+		}
+	}
+}
+
+func TestAnchor(t *testing.T) {
+	require.Equal(t, "what-is-durable-when", anchor("What is durable when"))
+	require.Equal(t, "ack-nack-and-the-rest", anchor("Ack, nack and the rest"))
+	require.Equal(t, map[string]bool{"a": true}, anchors("# A\n```\n# b\n```\n"))
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const modulePath = "github.com/filaq/fila"
+
+// ownImports says which packages of this module a package may import. A package
+// that is not a key may not exist: who adds one decides here where it belongs.
+// .golangci.yml says the same for editors; this test is what holds.
+var ownImports = map[string][]string{
+	".":               {"cli"},
+	"cli":             {"sidecar", "client", "hooks", "store", "bench", "wire"},
+	"bench":           {"client", "sidecar", "wire"},
+	"sidecar":         {"hooks", "drr", "throttle", "breaker", "store", "wire"},
+	"sidecar/e2e":     {},
+	"hooks":           {"breaker"},
+	"client":          {"wire"},
+	"store":           {},
+	"store/storetest": {"store"},
+	"drr":             {},
+	"throttle":        {},
+	"breaker":         {},
+	"wire":            {},
+}
+
+// moduleImports says where each module from outside may be used. Test files are
+// free; what is not listed is refused.
+var moduleImports = map[string][]string{
+	"github.com/nats-io/nats.go":          {"sidecar", "client", "bench", "cli"},
+	"github.com/nats-io/nats-server/v2":   {"sidecar", "bench"},
+	"github.com/yuin/gopher-lua":          {"hooks"},
+	"go.etcd.io/bbolt":                    {"store"},
+	"github.com/google/uuid":              {"sidecar", "client", "bench"},
+	"github.com/prometheus/client_golang": {"sidecar"},
+	"github.com/prometheus/client_model":  {"sidecar"},
+	"github.com/spf13/cobra":              {"cli"},
+	"github.com/spf13/pflag":              {"cli"},
+	"github.com/knadh/koanf":              {"cli"},
+	"github.com/pelletier/go-toml/v2":     {"cli"},
+	"github.com/go-viper/mapstructure/v2": {"cli"},
+	"github.com/stretchr/testify":         {"store/storetest"}, // a suite of tests for others to run
+	"go.uber.org/goleak":                  {"store/storetest"},
+}
+
+// purePackages compute: time is an argument, and they start, log and touch
+// nothing.
+var purePackages = []string{"drr", "throttle", "breaker", "wire"}
+
+// pureForbids are the packages whose use is a log, a clock of one's own or I/O.
+// time itself is needed for its types; its clock and timers are looked for.
+var (
+	pureForbids  = []string{"os", "net", "log", "syscall", "runtime", "context", "io/fs", "io/ioutil", "path/filepath", "testing"}
+	clockAndWait = []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
+)
+
+// drawerNames are directories whose name says nothing about what is in them.
+var drawerNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "internal", "pkg", "shared"}
+
+func TestImportRules(t *testing.T) {
+	seen := map[string]bool{}
+	walkGo(t, func(dir, file string, src []byte) {
+		seen[dir] = true
+		for _, broken := range checkFile(dir, file, src) {
+			t.Error(broken)
+		}
+	})
+	for _, dir := range []string{".", "cli", "sidecar", "hooks", "store", "drr", "breaker", "wire", "client"} {
+		require.True(t, seen[dir], "no code was found in %s: the test looks in the wrong place", dir)
+	}
+}
+
+// walkGo calls fn for every Go file of the product; dir is relative to the root,
+// with slashes.
+func walkGo(t *testing.T, fn func(dir, file string, src []byte)) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if p != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		src, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		fn(filepath.ToSlash(filepath.Dir(p)), filepath.ToSlash(p), src)
+		return nil
+	})
+	require.NoError(t, err)
+}
+
+// checkFile returns what a file of the package in dir breaks.
+func checkFile(dir, file string, src []byte) (broken []string) {
+	complain := func(format string, args ...any) {
+		broken = append(broken, file+": "+fmt.Sprintf(format, args...))
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, src, parser.ParseComments)
+	if err != nil {
+		complain("%v", err)
+		return broken
+	}
+	own, known := ownImports[dir]
+	if !known {
+		complain("the package %s is not in the table of imports_test.go", dir)
+		return broken
+	}
+	for part := range strings.SplitSeq(dir, "/") {
+		if slices.Contains(drawerNames, part) {
+			complain("%q is a drawer, not a room: name the package after what it does", part)
+		}
+	}
+	pure := slices.Contains(purePackages, dir)
+	for _, spec := range parsed.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
+		if why := refuseImport(dir, imported, own, pure); why != "" {
+			complain("imports %s: %s", imported, why)
+		}
+	}
+	for _, group := range parsed.Comments {
+		for _, c := range group.List {
+			if strings.HasPrefix(c.Text, "//go:linkname") {
+				complain("uses go:linkname")
+			}
+		}
+	}
+	if pure {
+		broken = append(broken, checkPure(file, parsed)...)
+	}
+	return broken
+}
+
+// refuseImport returns why a package in dir may not import the path, or "".
+func refuseImport(dir, imported string, own []string, pure bool) string {
+	switch {
+	case imported == "unsafe" || imported == "C":
+		return "no unsafe and no cgo in this project"
+	case imported == modulePath || strings.HasPrefix(imported, modulePath+"/"):
+		if !slices.Contains(own, strings.TrimPrefix(imported, modulePath+"/")) {
+			return fmt.Sprintf("%s may import %v of this module", dir, own)
+		}
+	case strings.Contains(strings.SplitN(imported, "/", 2)[0], "."):
+		for module, users := range moduleImports {
+			if imported == module || strings.HasPrefix(imported, module+"/") {
+				if !slices.Contains(users, dir) {
+					return fmt.Sprintf("only %v may use it", users)
+				}
+				return ""
+			}
+		}
+		return "the module is not in the table of imports_test.go"
+	case pure:
+		for _, forbidden := range pureForbids {
+			if imported == forbidden || strings.HasPrefix(imported, forbidden+"/") {
+				return "a pure package does no I/O, keeps no clock and logs nothing"
+			}
+		}
+	}
+	return ""
+}
+
+// checkPure finds goroutines and clocks in a pure package.
+func checkPure(file string, parsed *ast.File) (broken []string) {
+	timeName := importName(parsed, "time")
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			broken = append(broken, file+": a pure package starts no goroutine")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && timeName != "" && x.Name == timeName && slices.Contains(clockAndWait, n.Sel.Name) {
+				broken = append(broken, fmt.Sprintf("%s: time.%s: in a pure package time is an argument", file, n.Sel.Name))
+			}
+		}
+		return true
+	})
+	return broken
+}
+
+// importName is the name under which a file knows an import, "" if it does not.
+func importName(parsed *ast.File, imported string) string {
+	for _, spec := range parsed.Imports {
+		if p, _ := strconv.Unquote(spec.Path.Value); p != imported {
+			continue
+		}
+		if spec.Name != nil {
+			return spec.Name.Name
+		}
+		return path.Base(imported)
+	}
+	return ""
+}
+
+// The rules are tried on files that break them, so that a mistake in the test
+// does not look like order in the house.
+func TestImportRulesCatch(t *testing.T) {
+	for name, tc := range map[string]struct{ dir, src, want string }{
+		"sibling":          {"store", `import "github.com/filaq/fila/drr"`, "store may import []"},
+		"upwards":          {"hooks", `import "github.com/filaq/fila/sidecar"`, "hooks may import [breaker]"},
+		"main":             {".", `import "github.com/filaq/fila/sidecar"`, "may import [cli]"},
+		"nats in hooks":    {"hooks", `import "github.com/nats-io/nats.go"`, "only [sidecar client bench cli]"},
+		"nats micro":       {"store", `import "github.com/nats-io/nats.go/micro"`, "only [sidecar client bench cli]"},
+		"lua in sidecar":   {"sidecar", `import "github.com/yuin/gopher-lua/parse"`, "only [hooks]"},
+		"bbolt in sidecar": {"sidecar", `import bolt "go.etcd.io/bbolt"`, "only [store]"},
+		"testify in code":  {"sidecar", `import "github.com/stretchr/testify/require"`, "only [store/storetest]"},
+		"unknown module":   {"sidecar", `import "github.com/pkg/errors"`, "not in the table"},
+		"module in pure":   {"wire", `import "github.com/google/uuid"`, "only [sidecar client bench]"},
+		"unsafe":           {"hooks", `import "unsafe"`, "no unsafe"},
+		"linkname":         {"hooks", "//go:linkname a b\nfunc a()", "go:linkname"},
+		"os in pure":       {"wire", `import "os/exec"`, "does no I/O"},
+		"slog in pure":     {"breaker", `import "log/slog"`, "logs nothing"},
+		"now in pure":      {"breaker", "import \"time\"\nvar _ = time.Now()", "time is an argument"},
+		"renamed time":     {"drr", "import clock \"time\"\nvar _ = clock.Since", "time is an argument"},
+		"goroutine":        {"drr", "func f() { go f() }", "starts no goroutine"},
+		"unknown package":  {"queue", "", "not in the table"},
+		"broken file":      {"drr", "func", "expected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			broken := checkFile(tc.dir, "x.go", []byte("package x\n"+tc.src))
+			require.Len(t, broken, 1)
+			require.Contains(t, broken[0], tc.want)
+		})
+	}
+	for name, tc := range map[string]struct{ dir, src string }{
+		"duration in pure": {"wire", "import \"time\"\nconst d = time.Second"},
+		"now elsewhere":    {"sidecar", "import \"time\"\nvar _ = time.Now()"},
+		"wire in sidecar":  {"sidecar", `import "github.com/filaq/fila/wire"`},
+		"nats in client":   {"client", `import "github.com/nats-io/nats.go"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Empty(t, checkFile(tc.dir, "x.go", []byte("package x\n"+tc.src)))
+		})
+	}
+}

@@ -1,0 +1,336 @@
+package sidecar
+
+import (
+	"errors"
+
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// leaseExpired is the error that on_failure sees for an expired lease.
+const leaseExpired = "lease expired"
+
+// enqueue takes a message that the intake has accepted.
+func (l *loop) enqueue(in *incoming) {
+	m := &in.msg
+	m.Seq = l.q.nextSeq()
+	s := l.slots.add(m.Seq)
+	s.id = m.ID
+	s.enqueuedAt = m.EnqueuedAt
+	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
+	s.expiresAt = m.ExpiresAt
+	s.size = uint32(in.size)
+	s.cost = m.Cost
+	s.flow = l.keys.acquire(m.Key, m.Weight)
+	b := l.batch()
+	if b.bytes > maxBatchBytes {
+		l.flush()
+		b = l.batch()
+	}
+	b.Add = append(b.Add, *m)
+	b.bytes += in.size
+	if in.dedupeID != "" {
+		b.Dedupe = append(b.Dedupe, store.Dedupe{Queue: l.q.id, DedupeID: in.dedupeID, ID: m.ID, Until: in.dedupeUntil})
+	}
+	if in.reply != "" {
+		b.replies = append(b.replies, reply{kind: replyEnqueued, subject: in.reply, id: m.ID})
+	}
+}
+
+// committed makes the messages of a batch that is on disk deliverable.
+func (l *loop) committed(b *batch, now int64) {
+	for i := range b.Add {
+		seq := b.Add[i].Seq
+		s := l.slots.get(seq)
+		if s == nil || s.state != slotWriting {
+			continue
+		}
+		if s.expiresAt != 0 {
+			l.ttls.push(s.expiresAt, seq)
+		}
+		l.wait(seq, s, now)
+	}
+	b.release()
+}
+
+// arrival is a message that a move has brought into this queue.
+type arrival struct {
+	msg  store.Message
+	size uint32
+}
+
+// arrive takes a message whose move into this queue is on disk. Whoever moved it
+// has counted it in depth and bytes.
+func (l *loop) arrive(a *arrival, now int64) {
+	s := l.slots.add(a.msg.Seq)
+	s.id = a.msg.ID
+	s.enqueuedAt = a.msg.EnqueuedAt
+	s.readyAt = now
+	s.size = a.size
+	s.cost = a.msg.Cost
+	s.flow = l.keys.acquire(a.msg.Key, a.msg.Weight)
+	if l.dead != nil {
+		l.dead[a.msg.Seq] = a.msg.Dead
+	}
+	l.pend(a.msg.Seq, s)
+}
+
+// leased returns the slot that a token speaks for, or nil when it names no
+// current lease.
+func (l *loop) leased(t wire.Token) *slot {
+	s := l.slots.get(t.Seq)
+	if s == nil || s.state != slotLeased || s.attempts+1 != t.Attempt || l.leases.items[s.ref].id != t.Lease {
+		return nil
+	}
+	return s
+}
+
+// onAck handles what came on a reply subject.
+func (l *loop) onAck(e *event, now int64) {
+	s := l.leased(e.token)
+	if s == nil {
+		if e.ack.Kind != wire.AckNoResponders {
+			l.q.core.refuse(l.q, e.reply, wire.LeaseLost())
+		}
+		return
+	}
+	seq := e.token.Seq
+	switch e.ack.Kind {
+	case wire.AckDone:
+		l.q.metrics.acked.Inc()
+		l.complete(seq, s, e.reply)
+	case wire.AckProgress:
+		l.leases.extend(s.ref, now+l.q.visibility(), now)
+		if e.reply != "" {
+			l.storeLease(&l.leases.items[s.ref])
+			l.answer(e.reply)
+		}
+	case wire.AckNack:
+		l.q.metrics.nacked.Inc()
+		l.fail(seq, s, failure{
+			err: e.ack.Error, code: e.ack.ErrorCode, reply: e.reply,
+			explicit: e.ack.HasDelay, delay: int64(e.ack.Delay),
+		}, now)
+	case wire.AckTerm:
+		if l.q.isDLQ() {
+			l.complete(seq, s, e.reply)
+			return
+		}
+		s.attempts++
+		l.deadLetter(seq, s, deadLetterCause{reason: wire.ReasonTerm, err: e.ack.Error, code: e.ack.ErrorCode, reply: e.reply}, now)
+	case wire.AckNoResponders:
+		le := l.takeBack(seq, s, now)
+		if c := le.consumer; c.reg == le.reg {
+			l.drop(c, "no responders")
+		}
+	}
+}
+
+// complete finishes message seq for good.
+func (l *loop) complete(seq uint64, s *slot, replyTo string) {
+	b := l.batch()
+	b.Finish = append(b.Finish, l.ref(seq))
+	l.answer(replyTo)
+	l.forget(seq, s)
+}
+
+// answer confirms to replyTo when this turn's changes are on disk.
+func (l *loop) answer(replyTo string) {
+	if replyTo != "" {
+		b := l.batch()
+		b.replies = append(b.replies, reply{kind: replyEmpty, subject: replyTo})
+	}
+}
+
+// takeBack puts a delivery that nobody received back to where it was: the
+// attempt does not count.
+func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
+	le := l.unlease(s)
+	l.q.metrics.takenBack.Inc()
+	s.state = slotPending
+	s.ref = uint32(l.sched.Return(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
+	if s.expiresAt != 0 && s.expiresAt <= now {
+		// Its turn in ttls may have passed while the lease ran.
+		l.ttls.push(s.expiresAt, seq)
+	}
+	if s.stored {
+		l.storeState(seq, s, "")
+	}
+	return le
+}
+
+// onUndelivered takes back a delivery that could not be published.
+func (l *loop) onUndelivered(t wire.Token, now int64) {
+	if s := l.leased(t); s != nil {
+		l.takeBack(t.Seq, s, now)
+	}
+}
+
+// onExpired ends the attempt of a message whose lease has run out.
+func (l *loop) onExpired(seq uint64, now int64) {
+	l.q.metrics.expired.Inc()
+	l.fail(seq, l.slots.get(seq), failure{err: leaseExpired}, now)
+}
+
+// failure says how an attempt ended without an ack.
+type failure struct {
+	err, code string
+	explicit  bool  // the nack named a delay
+	delay     int64 // nanoseconds
+	reply     string
+}
+
+// failureJob is an ended attempt that on_failure shall decide about.
+type failureJob struct {
+	seq      uint64
+	id       store.ID
+	attempts uint32
+	failure
+}
+
+// decidedFailure is on_failure's answer to a job.
+type decidedFailure struct {
+	failureJob
+	decision hooks.FailureDecision
+}
+
+// fail ends the attempt of the leased message seq. The delay of the nack counts
+// first, then on_failure, then retry at once.
+func (l *loop) fail(seq uint64, s *slot, f failure, now int64) {
+	l.unlease(s)
+	s.attempts++
+	if !f.explicit && !l.q.isDLQ() && l.q.policy.Load().onFailure != nil {
+		s.state = slotFailing
+		l.failing++
+		l.q.failures.post(failureJob{seq: seq, id: s.id, attempts: s.attempts, failure: f})
+		return
+	}
+	// The slot is in no place now; settle gives it one.
+	s.state = slotMoving
+	l.settle(seq, s, f, hooks.FailureDecision{Action: hooks.Retry, Delay: 0}, now)
+}
+
+// onDecided carries out what on_failure has decided.
+func (l *loop) onDecided(d *decidedFailure, now int64) {
+	s := l.slots.get(d.seq)
+	if s == nil || s.state != slotFailing || s.attempts != d.attempts {
+		l.answer(d.reply)
+		return
+	}
+	l.failing--
+	s.state = slotMoving
+	l.settle(d.seq, s, d.failure, d.decision, now)
+}
+
+// settle retries or dead-letters a message whose attempt has failed.
+func (l *loop) settle(seq uint64, s *slot, f failure, d hooks.FailureDecision, now int64) {
+	cause := deadLetterCause{err: f.err, code: f.code, reply: f.reply}
+	switch {
+	case l.q.isDLQ():
+	case s.expiresAt != 0 && s.expiresAt <= now:
+		cause.reason = wire.ReasonExpired
+	case l.exhausted(s.attempts, d.Decided):
+		cause.reason = wire.ReasonMaxDeliveries
+	case d.Decided && d.Action == hooks.DeadLetter:
+		cause.reason = wire.ReasonOnFailure
+	}
+	if cause.reason != "" {
+		l.deadLetter(seq, s, cause, now)
+		return
+	}
+	delay := int64(d.Delay)
+	if f.explicit {
+		delay = f.delay
+	}
+	s.readyAt = now + delay
+	l.storeState(seq, s, f.err)
+	l.answer(f.reply)
+	l.wait(seq, s, now)
+}
+
+// exhausted reports whether a message has used up its deliveries.
+func (l *loop) exhausted(attempts uint32, decided bool) bool {
+	limit := l.q.policy.Load().settings.DeliveryLimit(decided)
+	return limit > 0 && int64(attempts) >= limit
+}
+
+// storeState writes the state of a message that is not leased.
+func (l *loop) storeState(seq uint64, s *slot, lastError string) {
+	s.stored = true
+	b := l.batch()
+	b.State = append(b.State, store.State{
+		Ref: l.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt, LastError: lastError,
+	})
+}
+
+type deadLetterCause struct {
+	reason, err, code string
+	reply             string
+}
+
+// deadLetter moves message seq, which no place holds any more or a lease, to
+// the dead letter queue. The move is a batch of its own: if the record cannot
+// be read, it alone is refused, and the message comes back at the next start.
+func (l *loop) deadLetter(seq uint64, s *slot, cause deadLetterCause, now int64) {
+	dlq := l.q.dlq
+	a := &arrival{size: s.size, msg: store.Message{
+		Ref:        store.Ref{Queue: dlq.id, Seq: dlq.nextSeq()},
+		ID:         s.id,
+		EnqueuedAt: s.enqueuedAt,
+		Key:        l.keys.name(s.flow),
+		Weight:     uint32(l.keys.weight(s.flow)),
+		Cost:       s.cost,
+		Dead: &store.Dead{
+			Reason: cause.reason, Error: cause.err, ErrorCode: cause.code,
+			SourceQueue: l.q.name, At: now, Attempts: s.attempts,
+		},
+	}}
+	l.flush()
+	dlq.depth.Add(1)
+	dlq.bytes.Add(int64(s.size))
+	q, from := l.q, l.ref(seq)
+	q.core.store.Submit(&store.Batch{
+		Move: []store.Move{{From: from, To: a.msg}},
+		Done: func(err error) { q.deadLettered(from, a, cause, err) },
+	})
+	q.metrics.deadLettered.Inc()
+	if cause.reason == wire.ReasonExpired {
+		q.metrics.ttlExpired.Inc()
+	}
+	l.forget(seq, s)
+}
+
+// deadLettered runs when a move to the dead letter queue has been committed or
+// refused.
+func (q *queue) deadLettered(from store.Ref, a *arrival, cause deadLetterCause, err error) {
+	c := q.core
+	switch {
+	case err == nil:
+		q.dlq.tell(func(l *loop) { l.arrive(a, c.clock.Now()) })
+		if cause.reply != "" {
+			c.publish(cause.reply, nil)
+		}
+		c.event(wire.EventDeadLettered, q.name, wire.Event{Queue: q.name, Data: map[string]any{
+			"id": formatID(a.msg.ID), "reason": cause.reason, "error": cause.err, "attempts": a.msg.Dead.Attempts,
+		}})
+	case errors.Is(err, store.ErrNoQueue):
+		c.replyError(cause.reply, q.gone())
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotFound):
+		c.log.Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
+			"queue", q.name, "id", formatID(a.msg.ID), "seq", from.Seq, "error", err)
+		q.dlq.depth.Add(-1)
+		q.dlq.bytes.Add(-int64(a.size))
+		c.replyError(cause.reply, c.commitError(err))
+	default:
+		c.fail(err)
+		c.replyError(cause.reply, c.commitError(err))
+	}
+}
+
+// unpend takes the pending message seq out of the scheduler.
+func (l *loop) unpend(s *slot) {
+	l.sched.Remove(drr.Handle(s.ref))
+	s.state = slotMoving
+}

@@ -1,0 +1,402 @@
+package sidecar
+
+import (
+	"math"
+	"time"
+
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Invariants of a queue's loop:
+//
+//  1. Every live message of the queue has exactly one slot, and its state says
+//     where else it is: a pending one is in drr, a leased one in leases, a
+//     delayed one in delays. depth and bytes count the slots and what the
+//     intake has accepted for them.
+//  2. A message is in at most one of these places. Whatever takes it out of one
+//     puts it into another, or removes the slot, in the same turn.
+//  3. What a turn changes goes to the store as batches in the order of the
+//     changes, so the store's order is the loop's order.
+//  4. A message becomes pending only after its commit (Done), and an answer to
+//     a producer or consumer leaves only from Done.
+type loop struct {
+	q *queue
+
+	slots     slotTable
+	keys      keyTable
+	sched     *drr.Scheduler
+	leases    leaseTable
+	delays    dueHeap // delayed messages, by readyAt
+	ttls      dueHeap // messages with a TTL, by expiresAt
+	consumers consumerSet
+	expiring  dueHeap              // consumers with an end, by reg
+	byReg     map[uint64]*consumer // those in expiring
+	noWait    []*consumer          // fetches to be ended this turn
+	failing   int
+	dead      map[uint64]*store.Dead // of a dead letter queue's messages
+
+	main *batch // changes of this turn
+}
+
+// Work of one kind done in one turn at most, so that a burst of one kind does
+// not hold up the others.
+const (
+	timersPerTurn   = 1024
+	deliverPerTurn  = 1024
+	snapshotPerTurn = 4096
+)
+
+func newLoop(q *queue) *loop {
+	l := &loop{
+		q:         q,
+		keys:      newKeyTable(),
+		sched:     drr.New(q.policy.Load().settings.Quantum),
+		consumers: newConsumerSet(),
+		byReg:     make(map[uint64]*consumer),
+	}
+	if q.isDLQ() {
+		l.dead = make(map[uint64]*store.Dead)
+	}
+	return l
+}
+
+type eventKind uint8
+
+const (
+	evEnqueue eventKind = iota
+	evDuplicate
+	evAck
+	evCommitted
+	evDecided
+	evUndelivered
+	evCall
+)
+
+// event is one thing that a loop is told.
+type event struct {
+	kind     eventKind
+	incoming *incoming
+	id       store.ID // evDuplicate: the first message's
+	reply    string
+	token    wire.Token // evAck, evUndelivered
+	ack      wire.Ack
+	batch    *batch
+	decided  *decidedFailure
+	call     func(l *loop)
+}
+
+// run is the loop's goroutine.
+func (l *loop) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var events []event
+	stop := l.q.stop
+	for {
+		select {
+		case <-l.q.mail.wake:
+		case <-timer.C:
+		case <-stop:
+			l.finish()
+			return
+		}
+		events = l.q.mail.take(events)
+		l.turn(events)
+		events = recycle(events)
+		timer.Reset(l.sleep())
+	}
+}
+
+// finish handles what was posted before the end and writes every lease, so that
+// consumers which go on working can ack to the next process.
+func (l *loop) finish() {
+	for {
+		events := l.q.mail.take(nil)
+		if len(events) == 0 {
+			break
+		}
+		l.turn(events)
+	}
+	l.storeLeases(math.MaxInt64 - leaseWriteDelay)
+	l.q.mail.close()
+	for _, e := range l.q.mail.take(nil) {
+		l.refuse(e)
+	}
+	for c := range l.consumers.fetches {
+		l.status(c, statusExpired)
+	}
+	l.flush()
+}
+
+// turn handles events and whatever time has brought, picks deliveries, and
+// hands the changes to the store.
+func (l *loop) turn(events []event) {
+	now := l.q.core.clock.Now()
+	for i := range events {
+		l.handle(&events[i], now)
+	}
+	more := l.expire(now)
+	more = l.deliver(now) || more
+	l.endNoWait(more)
+	l.storeLeases(now)
+	l.flush()
+	l.countOpen()
+	if more {
+		l.q.mail.poke()
+	}
+}
+
+func (l *loop) countOpen() { l.q.open.Store(int64(l.leases.live + l.failing)) }
+
+func (l *loop) handle(e *event, now int64) {
+	switch e.kind {
+	case evEnqueue:
+		l.enqueue(e.incoming)
+	case evDuplicate:
+		b := l.batch()
+		b.replies = append(b.replies, reply{kind: replyDuplicate, subject: e.reply, id: e.id})
+	case evAck:
+		l.onAck(e, now)
+	case evCommitted:
+		l.committed(e.batch, now)
+	case evDecided:
+		l.onDecided(e.decided, now)
+	case evUndelivered:
+		l.onUndelivered(e.token, now)
+	case evCall:
+		e.call(l)
+	}
+}
+
+// refuse answers an event that came after the loop's end.
+func (l *loop) refuse(e event) {
+	switch e.kind {
+	case evEnqueue:
+		l.q.core.settleBytes(l.q, e.incoming)
+		l.q.core.replyError(e.incoming.reply, l.q.gone())
+	case evDuplicate, evAck:
+		l.q.core.replyError(e.reply, l.q.gone())
+	case evDecided:
+		l.q.core.replyError(e.decided.reply, l.q.gone())
+	case evCall:
+		e.call(l)
+	}
+}
+
+// sleep is how long the loop may wait when nothing is posted.
+func (l *loop) sleep() time.Duration {
+	next := int64(math.MaxInt64)
+	if d, ok := l.leases.first(); ok {
+		next = min(next, d.deadline)
+	}
+	for _, h := range []*dueHeap{&l.delays, &l.ttls, &l.expiring} {
+		if it, ok := h.next(); ok {
+			next = min(next, it.at)
+		}
+	}
+	if at, ok := l.leases.nextUnstored(); ok {
+		next = min(next, at)
+	}
+	now := l.q.core.clock.Now()
+	if next <= now {
+		return 0
+	}
+	return time.Duration(min(next-now, int64(time.Hour)))
+}
+
+// expire ends leases, delays, TTLs and registrations whose time has come. It
+// reports whether some are left.
+func (l *loop) expire(now int64) (more bool) {
+	n := 0
+	for ; n < timersPerTurn; n++ {
+		le, ok := l.leases.first()
+		if !ok || le.deadline > now {
+			break
+		}
+		l.onExpired(le.seq, now)
+	}
+	more = n == timersPerTurn
+	more = l.due(&l.delays, now, l.onDelayOver) || more
+	more = l.due(&l.ttls, now, l.onTTL) || more
+	more = l.due(&l.expiring, now, l.onConsumerEnd) || more
+	return more
+}
+
+func (l *loop) due(h *dueHeap, now int64, fn func(it dueItem, now int64)) (more bool) {
+	for range timersPerTurn {
+		it, ok := h.next()
+		if !ok || it.at > now {
+			return false
+		}
+		h.pop()
+		fn(it, now)
+	}
+	return true
+}
+
+// deliver leases pending messages to consumers with credit. It reports whether
+// it stopped before it had to.
+func (l *loop) deliver(now int64) (more bool) {
+	if !l.q.core.dispatching() {
+		return false
+	}
+	for range deliverPerTurn {
+		if l.sched.Len() == 0 || l.consumers.ring == nil {
+			return false
+		}
+		item, _ := l.sched.Next()
+		s := l.slots.get(item.Value)
+		if s.expiresAt != 0 && s.expiresAt <= now {
+			l.deadLetter(item.Value, s, deadLetterCause{reason: wire.ReasonExpired}, now)
+			continue
+		}
+		l.lease(item.Value, s, l.consumers.next(), now)
+	}
+	return true
+}
+
+// lease gives message seq to c and hands the delivery to the dispatcher.
+func (l *loop) lease(seq uint64, s *slot, c *consumer, now int64) {
+	le := lease{
+		id:       l.q.core.nextLease(),
+		seq:      seq,
+		deadline: now + l.q.visibility(),
+		consumer: c,
+		reg:      c.reg,
+	}
+	i := l.leases.add(le)
+	l.leases.toStore(i, now)
+	s.state, s.ref = slotLeased, i
+	c.inFlight++
+	if c.fetch {
+		if c.limit--; c.limit == 0 {
+			l.endFetch(c)
+		}
+	}
+	l.consumers.settle(c)
+	l.q.metrics.delivered.Inc()
+	l.q.metrics.deliveryLatency.Observe(float64(now-s.readyAt) / 1e9)
+	l.q.out.post(delivery{
+		subject:    c.subject,
+		seq:        seq,
+		lease:      le.id,
+		deadline:   le.deadline,
+		id:         s.id,
+		enqueuedAt: s.enqueuedAt,
+		attempt:    s.attempts + 1,
+		key:        l.keys.name(s.flow),
+		dead:       l.dead[seq],
+	})
+}
+
+// unlease ends the lease of s and gives the credit back.
+func (l *loop) unlease(s *slot) lease {
+	le := l.leases.items[s.ref]
+	l.leases.remove(s.ref)
+	le.consumer.inFlight--
+	l.consumers.settle(le.consumer)
+	return le
+}
+
+// pend makes message seq pending at the end of its flow.
+func (l *loop) pend(seq uint64, s *slot) {
+	s.state = slotPending
+	s.ref = uint32(l.sched.Push(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
+}
+
+// wait makes message seq pending, at once or when s.readyAt has come.
+func (l *loop) wait(seq uint64, s *slot, now int64) {
+	if s.readyAt > now {
+		s.state = slotDelayed
+		l.delays.push(s.readyAt, seq)
+		return
+	}
+	l.pend(seq, s)
+}
+
+// forget removes what the loop knows of message seq, wherever it is.
+func (l *loop) forget(seq uint64, s *slot) {
+	state, flow, ttl := s.state, s.flow, s.expiresAt
+	switch state {
+	case slotLeased:
+		l.unlease(s)
+	case slotFailing:
+		l.failing--
+	}
+	l.q.depth.Add(-1)
+	l.q.bytes.Add(-int64(s.size))
+	l.slots.remove(seq)
+	l.keys.release(flow)
+	delete(l.dead, seq)
+	if ttl != 0 {
+		l.ttls.dropped(l.ttlCounts)
+	}
+	if state == slotDelayed {
+		l.delays.dropped(l.delayCounts)
+	}
+}
+
+func (l *loop) ttlCounts(it dueItem) bool {
+	s := l.slots.get(it.seq)
+	return s != nil && s.expiresAt == it.at
+}
+
+func (l *loop) delayCounts(it dueItem) bool {
+	s := l.slots.get(it.seq)
+	return s != nil && s.state == slotDelayed && s.readyAt == it.at
+}
+
+func (l *loop) onDelayOver(it dueItem, _ int64) {
+	if l.delayCounts(it) {
+		l.pend(it.seq, l.slots.get(it.seq))
+	} else if l.delays.stale > 0 {
+		l.delays.stale--
+	}
+}
+
+// onTTL dead-letters a message whose time is over. A lease that runs then runs
+// on, and a hook that decides about a failure is waited for.
+func (l *loop) onTTL(it dueItem, now int64) {
+	if !l.ttlCounts(it) {
+		if l.ttls.stale > 0 {
+			l.ttls.stale--
+		}
+		return
+	}
+	s := l.slots.get(it.seq)
+	switch s.state {
+	case slotPending:
+		l.sched.Remove(drr.Handle(s.ref))
+	case slotDelayed:
+	default:
+		return
+	}
+	l.deadLetter(it.seq, s, deadLetterCause{reason: wire.ReasonExpired}, now)
+}
+
+// storeLeases writes the leases that have been open for leaseWriteDelay.
+func (l *loop) storeLeases(now int64) {
+	for {
+		le, ok := l.leases.takeUnstored(now)
+		if !ok {
+			return
+		}
+		l.storeLease(le)
+	}
+}
+
+func (l *loop) storeLease(le *lease) {
+	le.stored = true
+	s := l.slots.get(le.seq)
+	s.stored = true
+	b := l.batch()
+	b.State = append(b.State, store.State{
+		Ref:      l.ref(le.seq),
+		Attempts: s.attempts,
+		ReadyAt:  s.readyAt,
+		Lease:    store.Lease{ID: le.id, Consumer: le.consumer.name, Deadline: le.deadline},
+	})
+}
+
+func (l *loop) ref(seq uint64) store.Ref { return store.Ref{Queue: l.q.id, Seq: seq} }
