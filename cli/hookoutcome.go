@@ -89,5 +89,7 @@ func (o *hookOutcome) exit() error {
 
 // logTo prints what a script logs.
 func logTo(w io.Writer) func(slog.Level, string) {
-	return func(_ slog.Level, line string) { fmt.Fprintf(w, "log: %s\n", line) }
+	return func(_ slog.Level, line string) {
+		_, _ = fmt.Fprintf(w, "log: %s\n", line) // the decision follows; a closed terminal shows there
+	}
 }

@@ -128,6 +128,28 @@ func (s *Scheduler) Return(f Flow, weight int64, value uint64, cost int64) Handl
 	return Handle(it)
 }
 
+// ReturnBehind puts an item back as Return does, but directly behind the pending
+// item after, which must be of the same flow: so several that come back one by
+// one, in the order of taking, keep it. It panics if after names no pending
+// item.
+func (s *Scheduler) ReturnBehind(after Handle, value uint64, cost int64) Handle {
+	id := s.items.find(itemID(after)).flow
+	cost = clamp(cost, MaxCost)
+	it := s.items.alloc(value, uint32(cost), id)
+	s.pending++
+	fl := s.flows.at(id)
+	waits := id != s.current
+	if waits {
+		s.settle(fl)
+	}
+	s.items.insertAfter(&fl.items, itemID(after), it)
+	fl.deficit = saturate(fl.deficit, cost)
+	if waits {
+		s.refile(id, fl)
+	}
+	return Handle(it)
+}
+
 // Next takes the next item, or reports false if nothing is pending.
 func (s *Scheduler) Next() (Item, bool) {
 	if s.pending == 0 {

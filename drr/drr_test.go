@@ -385,3 +385,51 @@ func TestAllMayStopEarly(t *testing.T) {
 		break
 	}
 }
+
+// TestReturnBehind gives several items back one by one in the order of taking:
+// they keep it, the credit is the same as with Return, and the others of the
+// flow stay behind them.
+func TestReturnBehind(t *testing.T) {
+	s := New(1)
+	for v := range uint64(4) {
+		s.Push(1, 1000, v, 1000)
+		s.Push(2, 1000, 100+v, 1000)
+	}
+	var taken []uint64
+	for range 6 {
+		it, ok := s.Next()
+		require.True(t, ok)
+		if it.Flow == 1 {
+			taken = append(taken, it.Value)
+		}
+	}
+	require.Equal(t, []uint64{0, 1, 2}, taken)
+	h := s.Return(1, 1000, 0, 1000)
+	h = s.ReturnBehind(h, 1, 1000)
+	s.ReturnBehind(h, 2, 1000)
+	info, ok := s.Flow(1)
+	require.True(t, ok)
+	require.EqualValues(t, 4, info.Pending)
+
+	var order []uint64
+	for {
+		it, ok := s.Next()
+		if !ok {
+			break
+		}
+		if it.Flow == 1 {
+			order = append(order, it.Value)
+		}
+	}
+	require.Equal(t, []uint64{0, 1, 2, 3}, order)
+	require.Panics(t, func() { s.ReturnBehind(h, 9, 1000) })
+
+	// At the end of a flow it becomes the tail.
+	s.ReturnBehind(s.Push(3, 1000, 1, 1000), 2, 1000)
+	s.Push(3, 1000, 3, 1000)
+	for _, want := range []uint64{1, 2, 3} {
+		it, ok := s.Next()
+		require.True(t, ok)
+		require.Equal(t, want, it.Value)
+	}
+}

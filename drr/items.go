@@ -196,6 +196,19 @@ func (l *itemSlab) pushFront(q *queue, id itemID) {
 	q.n++
 }
 
+// insertAfter puts id into the queue of before, directly behind it.
+func (l *itemSlab) insertAfter(q *queue, before, id itemID) {
+	it, prev := l.at(id), l.at(before)
+	it.prev, it.next = before, prev.next
+	if prev.next == 0 {
+		q.tail = id
+	} else {
+		l.at(prev.next).prev = id
+	}
+	prev.next = id
+	q.n++
+}
+
 func (l *itemSlab) unlink(q *queue, id itemID) {
 	it := l.at(id)
 	if it.prev == 0 {

@@ -19,6 +19,7 @@ func TestExpressions(t *testing.T) {
 		`[[a // b]]`: "a // b", `[==[ ]] ]==]`: " ]] ", `1 < 2`: "true", `1 ~= 2`: "true", `"\"\\" .. '//'`: `"\//`,
 		// numbers
 		`0.1 + 0.2`: "0.3", `1e15`: "1000000000000000", `2^53`: "9007199254740992", `1e100`: "1e+100", `1/3`: "0.33333333333333", `-0.5`: "-0.5", `1/0`: "inf", `-1/0`: "-inf", `tostring(0/0)`: "nan",
+		`tostring({})`: "table: ?", `tostring(print)`: "function: ?",
 		`tonumber("0x10")`: "16", `tonumber("1e2")`: "100", `tonumber(" 5 ")`: "5", `tonumber("5x")`: "nil", `tonumber("")`: "nil", `tonumber("inf")`: "nil", `tonumber("nan")`: "nil", `tonumber("1_000")`: "nil", `tonumber("--1")`: "nil",
 		`tonumber("ff", 16)`: "255", `tonumber("zz", 36)`: "1295", `tonumber("9", 8)`: "nil", `tonumber(("1"):rep(201))`: "nil", `tonumber("0x1p4")`: "16",
 		`math.floor(-1.5)`: "-2", `math.max(1, 5, 3)`: "5", `math.fmod(7, 3)`: "1", `10 % 3`: "1", `-1 % 3`: "2", `math.modf(3.7)`: "3", `math.huge > 1`: "true", `math.abs(-3)`: "3", `select(2, math.frexp(8))`: "4",

@@ -50,9 +50,7 @@ func FuzzLoad(f *testing.F) {
 // allocates, writes, calls back, fails and keeps.
 type program struct {
 	data  []byte
-	b     strings.Builder
 	depth int
-	vars  int
 }
 
 func (p *program) next(n int) int {

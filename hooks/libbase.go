@@ -301,7 +301,7 @@ func baseCollectGarbage(L *lua.LState) int {
 	return 1
 }
 
-// tostr is tostring with __tostring.
+// tostr is tostring with __tostring. Tables and functions have no address in it.
 func tostr(L *lua.LState, v lua.LValue) string {
 	switch v := v.(type) {
 	case lua.LString:
@@ -329,6 +329,12 @@ func tostr(L *lua.LState, v lua.LValue) string {
 			return fmtNum(r)
 		}
 		L.RaiseError("'__tostring' must return a string")
+	}
+	switch v.Type() {
+	case lua.LTTable, lua.LTFunction, lua.LTUserData, lua.LTThread:
+		// Not the address: it would tell about the process, and make equal runs
+		// differ.
+		return v.Type().String() + ": ?"
 	}
 	return v.String()
 }

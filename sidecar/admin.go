@@ -275,6 +275,9 @@ func (s *Server) redriveVerb(name string, body []byte) (any, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
+	if n == 0 {
+		return wire.RedriveReply{}, nil
+	}
 	s.core.event(wire.EventRedriven, q.source.name, wire.Event{Queue: q.source.name, Data: map[string]any{"redriven": n}})
 	return wire.RedriveReply{Redriven: n}, nil
 }
@@ -337,11 +340,20 @@ func (s *Server) fetch(q *queue, req micro.Request) *wire.Error {
 	if err != nil {
 		return err
 	}
-	if !strings.HasPrefix(req.Reply(), nats.InboxPrefix) {
+	if !isInbox(req.Reply()) {
 		return wire.BadReplySubject(req.Reply(), "a fetch needs a reply subject under "+nats.InboxPrefix)
 	}
 	if !q.tell(func(l *loop) { l.fetch(r, req.Reply()) }) {
 		return q.gone()
 	}
 	return nil
+}
+
+// isInbox reports whether a subject can be published to and lies under _INBOX.
+func isInbox(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, nats.InboxPrefix)
+	if !ok || strings.ContainsAny(rest, " \t\r\n*>") {
+		return false
+	}
+	return !slices.Contains(strings.Split(rest, "."), "")
 }

@@ -1,5 +1,7 @@
 package sidecar
 
+import "github.com/filaq/fila/store"
+
 // lease is one delivery that has not ended. The loop owns it.
 type lease struct {
 	id       uint64
@@ -154,4 +156,28 @@ func (t *leaseTable) takeUnstored(now int64) (*lease, bool) {
 	t.unstoredHead++
 	l.stored = true
 	return l, true
+}
+
+// storeLeases writes the leases that have been open for leaseWriteDelay.
+func (l *loop) storeLeases(now int64) {
+	for {
+		le, ok := l.leases.takeUnstored(now)
+		if !ok {
+			return
+		}
+		l.storeLease(le)
+	}
+}
+
+func (l *loop) storeLease(le *lease) {
+	le.stored = true
+	s := l.slots.get(le.seq)
+	s.stored = true
+	b := l.batch()
+	b.State = append(b.State, store.State{
+		Ref:      l.ref(le.seq),
+		Attempts: s.attempts,
+		ReadyAt:  s.readyAt,
+		Lease:    store.Lease{ID: le.id, Consumer: le.consumer.name, Deadline: le.deadline},
+	})
 }

@@ -149,8 +149,7 @@ func (l *loop) answer(replyTo string) {
 func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
 	le := l.unlease(s)
 	l.q.metrics.takenBack.Inc()
-	s.state = slotPending
-	s.ref = uint32(l.sched.Return(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
+	l.putBack(seq, s, le.id)
 	if s.expiresAt != 0 && s.expiresAt <= now {
 		// Its turn in ttls may have passed while the lease ran.
 		l.ttls.push(s.expiresAt, seq)
@@ -159,6 +158,27 @@ func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
 		l.storeState(seq, s, "")
 	}
 	return le
+}
+
+// putBack makes message seq, whose delivery under lease nobody received, pending
+// at its place: in front of its flow, but behind those that were delivered before
+// it and have come back before it.
+func (l *loop) putBack(seq uint64, s *slot, lease uint64) {
+	s.state = slotPending
+	before, ok := l.back[s.flow]
+	if p := l.slots.get(before.seq); ok && before.lease < lease && p != nil && p.state == slotPending && p.ref == before.ref {
+		s.ref = uint32(l.sched.ReturnBehind(drr.Handle(p.ref), seq, int64(s.cost)))
+	} else {
+		s.ref = uint32(l.sched.Return(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
+	}
+	l.back[s.flow] = takenBack{seq: seq, lease: lease, ref: s.ref}
+}
+
+// takenBack is the last message of a flow that was put back, and the handle that
+// it has in the scheduler.
+type takenBack struct {
+	seq, lease uint64
+	ref        uint32
 }
 
 // onUndelivered takes back a delivery that could not be published.

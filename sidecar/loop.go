@@ -35,6 +35,7 @@ type loop struct {
 	byReg     map[uint64]*consumer // those in expiring
 	noWait    []*consumer          // fetches to be ended this turn
 	failing   int
+	back      map[drr.Flow]takenBack // since the last delivery
 	dead      map[uint64]*store.Dead // of a dead letter queue's messages
 
 	main *batch // changes of this turn
@@ -43,9 +44,8 @@ type loop struct {
 // Work of one kind done in one turn at most, so that a burst of one kind does
 // not hold up the others.
 const (
-	timersPerTurn   = 1024
-	deliverPerTurn  = 1024
-	snapshotPerTurn = 4096
+	timersPerTurn  = 1024
+	deliverPerTurn = 1024
 )
 
 func newLoop(q *queue) *loop {
@@ -55,6 +55,7 @@ func newLoop(q *queue) *loop {
 		sched:     drr.New(q.policy.Load().settings.Quantum),
 		consumers: newConsumerSet(),
 		byReg:     make(map[uint64]*consumer),
+		back:      make(map[drr.Flow]takenBack),
 	}
 	if q.isDLQ() {
 		l.dead = make(map[uint64]*store.Dead)
@@ -265,6 +266,9 @@ func (l *loop) lease(seq uint64, s *slot, c *consumer, now int64) {
 		consumer: c,
 		reg:      c.reg,
 	}
+	if len(l.back) > 0 {
+		clear(l.back)
+	}
 	i := l.leases.add(le)
 	l.leases.toStore(i, now)
 	s.state, s.ref = slotLeased, i
@@ -373,30 +377,6 @@ func (l *loop) onTTL(it dueItem, now int64) {
 		return
 	}
 	l.deadLetter(it.seq, s, deadLetterCause{reason: wire.ReasonExpired}, now)
-}
-
-// storeLeases writes the leases that have been open for leaseWriteDelay.
-func (l *loop) storeLeases(now int64) {
-	for {
-		le, ok := l.leases.takeUnstored(now)
-		if !ok {
-			return
-		}
-		l.storeLease(le)
-	}
-}
-
-func (l *loop) storeLease(le *lease) {
-	le.stored = true
-	s := l.slots.get(le.seq)
-	s.stored = true
-	b := l.batch()
-	b.State = append(b.State, store.State{
-		Ref:      l.ref(le.seq),
-		Attempts: s.attempts,
-		ReadyAt:  s.readyAt,
-		Lease:    store.Lease{ID: le.id, Consumer: le.consumer.name, Deadline: le.deadline},
-	})
 }
 
 func (l *loop) ref(seq uint64) store.Ref { return store.Ref{Queue: l.q.id, Seq: seq} }

@@ -197,6 +197,10 @@ func (s *Server) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.
 	}
 	s.queues.update(func(m map[string]*queue) { m[q.name], m[dlq.name] = q, dlq })
 	for _, q := range []*queue{q, dlq} {
+		// A weight that was set before the queue could be found.
+		for key, weight := range s.core.config.weights(q.name) {
+			q.tell(func(l *loop) { l.overrideWeight(key, weight) })
+		}
 		if err := s.subscribe(q); err != nil {
 			s.core.log.Error("a new queue cannot be subscribed to; a restart will try again", "queue", q.name, "error", err)
 			return settings, wire.Internal(err.Error())

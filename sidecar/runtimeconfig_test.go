@@ -130,8 +130,11 @@ func TestRuntimeConfigList(t *testing.T) {
 
 func TestWeightsOfAQueue(t *testing.T) {
 	c := newRuntimeConfig([]store.Entry{
-		{Key: "weight:orders:acme", Value: "2.5"}, {Key: "weight:orders:a:b", Value: "7"},
-		{Key: "weight:orders2:acme", Value: "9"}, {Key: "weight:orders:bad", Value: "x"}, {Key: "weight", Value: "1"},
+		{Key: "weight:orders:acme", Value: "2.5"},
+		{Key: "weight:orders:a:b", Value: "7"},
+		{Key: "weight:orders2:acme", Value: "9"},
+		{Key: "weight:orders:bad", Value: "x"},
+		{Key: "weight", Value: "1"},
 	})
 	require.Equal(t, map[string]uint32{"acme": 2500, "a:b": 7000}, c.weights("orders"))
 	require.Empty(t, c.weights("other"))

@@ -215,7 +215,9 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		dir = s.cfg.DataDir
 	}
-	fmt.Fprintf(s.announce, "fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir)
+	if _, err := fmt.Fprintf(s.announce, "fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir); err != nil {
+		s.core.log.Debug("announce", "error", err)
+	}
 	select {
 	case <-ctx.Done():
 		return nil

@@ -69,10 +69,13 @@ const (
 const HeaderRoom = 8 << 10
 
 // Reserved reports whether a header's name starts with Fila- or Nats-, in any
-// case. Such a header of a producer is for fila or for NATS and is not
-// delivered, so that nobody can forge a Fila-Id.
+// case, or is Status. Such a header of a producer is for fila or for NATS and is
+// not delivered, so that nobody can forge a Fila-Id or the end of a fetch.
 func Reserved(name string) bool {
-	return len(name) >= 5 && (strings.EqualFold(name[:5], "Fila-") || strings.EqualFold(name[:5], "Nats-"))
+	if len(name) >= 5 && (strings.EqualFold(name[:5], "Fila-") || strings.EqualFold(name[:5], "Nats-")) {
+		return true
+	}
+	return strings.EqualFold(name, HeaderStatus)
 }
 
 // HeaderValue returns text with every carriage return and line feed replaced

@@ -13,7 +13,7 @@ import (
 func TestReserved(t *testing.T) {
 	for name, want := range map[string]bool{
 		"Fila-Id": true, "fila-id": true, "FILA-ANYTHING": true, "Fila-": true, "Nats-Msg-Id": true, "nats-x": true,
-		"": false, "Fila": false, "Filas-Id": false, "X-Fila-Id": false, "Natsy": false, "tenant": false, "Status": false, "traceparent": false,
+		"": false, "Fila": false, "Filas-Id": false, "X-Fila-Id": false, "Natsy": false, "tenant": false, "Status": true, "status": true, "Status-Code": false, "traceparent": false,
 	} {
 		require.Equal(t, want, Reserved(name), "%q", name)
 	}
