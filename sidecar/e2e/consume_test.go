@@ -1,0 +1,356 @@
+package e2e
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCreditIsNeverExceeded(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	c.enqueueAll(backlog(queue, "x", 1, 200))
+	k := c.consume(queue, 5)
+	held := k.take(5)
+	k.none()
+	require.EqualValues(t, 5, c.inspect(queue).InFlight)
+	for i := 5; i < 200; i++ { // one ack, one more, whatever the order
+		j := (i * 7) % len(held)
+		c.accepted(held[j], []string{"", "+NXT", "+ACK"}[i%3])
+		held[j] = k.next()
+		require.LessOrEqual(t, c.inspect(queue).InFlight, int64(5))
+	}
+	k.none()
+	for _, d := range held {
+		c.accepted(d, "")
+	}
+	require.Zero(t, c.depth(queue))
+}
+
+// TestCreditIsCounted looks at every moment of a fast run: the consumer counts
+// itself what it has not finished.
+func TestCreditIsCounted(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	const n, credit = 3000, 10
+	c.enqueueAll(backlog(queue, "x", 1, n))
+	k := c.consume(queue, credit)
+	var held []delivery
+	for got := 0; got < n; {
+		held = append(held, k.next())
+		got++
+		require.LessOrEqual(t, len(held), credit)
+		if len(held) == credit || got == n { // only now is there room for more
+			for _, d := range held {
+				require.NoError(t, d.Respond(nil))
+			}
+			held = held[:0]
+		}
+	}
+	c.waitDepth(queue, 0)
+}
+
+func TestCreditCanBeChanged(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	c.enqueueAll(backlog(queue, "x", 1, 20))
+	k := c.consume(queue, 2)
+	held := k.take(2)
+	k.none()
+	k.register(5)
+	held = append(held, k.take(3)...)
+	k.none()
+	k.register(1) // smaller than what it holds: nothing until four are done
+	for _, d := range held[:4] {
+		c.accepted(d, "")
+		k.none()
+	}
+	c.accepted(held[4], "")
+	k.next()
+	k.none()
+}
+
+func TestTwoConsumersShareTheWork(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	a, b := c.consume(queue, 3), c.consume(queue, 4)
+	c.enqueueAll(backlog(queue, "x", 1, 20))
+	seen := map[string]bool{}
+	for _, d := range append(a.take(3), b.take(4)...) {
+		require.False(t, seen[d.id()], "delivered to both")
+		seen[d.id()] = true
+	}
+	a.none()
+	b.none()
+	info := c.inspect(queue)
+	require.EqualValues(t, 7, info.InFlight)
+	require.EqualValues(t, 13, info.Pending)
+	require.Equal(t, 2, info.Consumers)
+}
+
+// TestQueueGroupSharesAName: several processes, one name, one credit.
+func TestQueueGroupSharesAName(t *testing.T) {
+	p := shared(t)
+	c, c2 := p.client(t), p.client(t)
+	queue, name := c.newQueue(nil), unique(t)
+	a := c.subscribeGroup(queue, name, "workers")
+	b := c2.subscribeGroup(queue, name, "workers")
+	a.register(4)
+	b.register(4)
+	require.Equal(t, 1, c.inspect(queue).Consumers)
+	c.enqueueAll(backlog(queue, "x", 1, 100))
+	for range 100 {
+		select {
+		case d := <-a.ch:
+			require.NoError(t, d.Respond(nil))
+		case d := <-b.ch:
+			require.NoError(t, d.Respond(nil))
+		case <-time.After(patience):
+			require.Fail(t, "no delivery", c.dump(queue))
+		}
+	}
+	c.waitDepth(queue, 0)
+	require.EqualValues(t, 100, a.received.Load()+b.received.Load())
+	require.NotZero(t, a.received.Load())
+	require.NotZero(t, b.received.Load())
+	// One of the two goes: the other gets all, nothing is lost.
+	b.unsubscribe()
+	c.enqueueAll(backlog(queue, "x", 1, 10))
+	a.drain(10)
+	c.waitDepth(queue, 0)
+}
+
+// TestNoResponders: what a consumer that is gone did not receive goes to another
+// at once and does not count as an attempt. The lease would last an hour.
+func TestNoResponders(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
+	lost := c.events("consumer-lost." + queue)
+	gone := c.consume(queue, 10)
+	gone.unsubscribe()
+	ids := c.enqueueAll(backlog(queue, "x", 1, 20))
+	here := c.consume(queue, 20)
+	var got []string
+	for _, d := range here.take(20) {
+		require.Equal(t, 1, d.attempt(t))
+		got = append(got, d.id())
+		c.accepted(d, "")
+	}
+	require.ElementsMatch(t, ids, got)
+	require.Equal(t, queue, nextEvent(t, lost).Queue)
+	require.Equal(t, 1, c.inspect(queue).Consumers, "the one that is gone was dropped")
+	require.Zero(t, c.depth(queue))
+	// It may come back under its name.
+	back := c.subscribe(queue, gone.name)
+	here.leave()
+	back.register(1)
+	c.enqueue(queue, "again")
+	require.Equal(t, "again", string(back.next().Data))
+}
+
+// TestNoRespondersWhileOthersWork has both registered when messages come.
+func TestNoRespondersWhileOthersWork(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
+	here, gone := c.consume(queue, 50), c.consume(queue, 50)
+	gone.unsubscribe()
+	ids := c.enqueueAll(backlog(queue, "x", 1, 40))
+	var got []string
+	for _, d := range here.take(40) {
+		require.Equal(t, 1, d.attempt(t))
+		got = append(got, d.id())
+	}
+	require.ElementsMatch(t, ids, got)
+	require.Equal(t, 1, c.inspect(queue).Consumers)
+}
+
+// TestTakenBackKeepsItsPlace: without a consumer left, the order is the old one.
+func TestTakenBackKeepsItsPlace(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	ids := c.enqueueAll(backlog(queue, "x", 1, 30))
+	gone := c.subscribe(queue, unique(t))
+	gone.unsubscribe()
+	gone.register(10)
+	eventually(t, func() bool { info := c.inspect(queue); return info.Consumers == 0 && info.Pending == 30 })
+	var got []string
+	for _, d := range c.consume(queue, 1).drain(30) {
+		got = append(got, d.id())
+	}
+	require.Equal(t, ids, got)
+}
+
+// TestConsumerKilled: with kill -9 the process has no chance to say a word.
+func TestConsumerKilled(t *testing.T) {
+	p := shared(t)
+	c := p.client(t)
+	queue := c.newQueue(m{"visibility_timeout_ms": 1000})
+	child := startChild(t, p.URL, queue, unique(t), "5")
+	ids := c.enqueueAll(backlog(queue, "x", 1, 5))
+	var took []string
+	for range 5 {
+		took = append(took, child.next(t))
+	}
+	require.ElementsMatch(t, ids, took)
+	child.kill()
+	k := c.consume(queue, 5)
+	var got []string
+	for len(got) < 5 {
+		d := k.next()
+		if c.answer(d, "") == nil {
+			require.GreaterOrEqual(t, d.attempt(t), 2, "the child's attempt counts")
+			got = append(got, d.id())
+		}
+	}
+	require.ElementsMatch(t, ids, got)
+	require.Zero(t, c.depth(queue))
+}
+
+// TestConsumerKilledBeforeDelivery: its connection is gone, so no lease is lost.
+func TestConsumerKilledBeforeDelivery(t *testing.T) {
+	p := shared(t)
+	c := p.client(t)
+	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
+	name := unique(t)
+	child := startChild(t, p.URL, queue, name, "10")
+	eventually(t, func() bool { return c.inspect(queue).Consumers == 1 })
+	c.enqueue(queue, "first")
+	child.next(t)
+	child.kill()
+	k := c.consume(queue, 10)
+	ids := c.enqueueAll(backlog(queue, "x", 1, 10))
+	var got []string
+	for _, d := range k.take(10) {
+		require.Equal(t, 1, d.attempt(t))
+		got = append(got, d.id())
+	}
+	require.ElementsMatch(t, ids, got)
+	require.EqualValues(t, 11, c.inspect(queue).InFlight, "what it had received waits for its lease")
+}
+
+func TestLeave(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	k := c.consume(queue, 2)
+	c.enqueue(queue, "held")
+	held := k.next()
+	k.leave()
+	require.Zero(t, c.inspect(queue).Consumers)
+	c.enqueue(queue, "later")
+	k.none()
+	require.EqualValues(t, 1, c.inspect(queue).InFlight, "the lease keeps running")
+	c.accepted(held, "")
+	k.leave() // once more is harmless
+	k.register(2)
+	require.Equal(t, "later", string(k.next().Data))
+}
+
+// TestRegisteringAgainCountsLeases of the same name.
+func TestRegisteringAgainCountsLeases(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	k := c.consume(queue, 2)
+	c.enqueueAll(backlog(queue, "x", 1, 5))
+	held := k.take(2)
+	k.leave()
+	k.register(2)
+	k.none()
+	c.accepted(held[0], "")
+	k.next()
+	k.none()
+}
+
+func TestRegistrationWithTTLEnds(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	k := c.subscribe(queue, unique(t))
+	c.call("fila.consume."+queue, m{"consumer": k.name, "ttl_ms": 200}, nil)
+	eventually(t, func() bool { return c.inspect(queue).Consumers == 0 })
+	c.enqueue(queue, "x")
+	k.none()
+	c.call("fila.consume."+queue, m{"consumer": k.name, "ttl_ms": 600_000}, nil)
+	k.next()
+	require.Equal(t, 1, c.inspect(queue).Consumers)
+}
+
+func TestDefaultCreditIs64(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	c.enqueueAll(backlog(queue, "x", 1, 100))
+	k := c.subscribe(queue, unique(t))
+	var reply consumeReply
+	c.call("fila.consume."+queue, m{"consumer": k.name}, &reply)
+	require.Equal(t, 64, reply.MaxInFlight)
+	require.Equal(t, "fila.deliver."+k.name+"."+queue, reply.Deliver)
+	k.take(64)
+	k.none()
+	require.EqualValues(t, 64, c.inspect(queue).InFlight)
+}
+
+func TestBadConsumesAreRefused(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	name := unique(t)
+	for _, body := range []any{
+		nil,
+		m{},
+		"{", "[]", "null x", `"worker"`, `{"consumer":"a"} {}`, `{"consumer":"a"},`,
+		m{"consumer": ""},
+		m{"consumer": 5},
+		m{"consumer": "a b"},
+		m{"consumer": "a.b"},
+		m{"consumer": "a*"},
+		m{"consumer": ">"},
+		m{"consumer": "ü"},
+		m{"consumer": strings.Repeat("a", 65)},
+		m{"consumer": name, "max_in_flight": -1},
+		m{"consumer": name, "max_in_flight": 65_537},
+		m{"consumer": name, "max_in_flight": "5"},
+		m{"consumer": name, "max_in_flight": 1.5},
+		m{"consumer": name, "ttl_ms": -1},
+		m{"consumer": name, "ttl": 5},
+		m{"consumer": name, "leave": "yes"},
+		m{"consumer": name, "unknown": true},
+		m{"Consumer": name, "consumerr": name},
+	} {
+		c.refused(400, "fila.consume."+queue, body)
+	}
+	require.Zero(t, c.inspect(queue).Consumers)
+	c.refused(404, "fila.consume."+unique(t), m{"consumer": name})
+	c.refused(404, "fila.consume."+unique(t)+".dlq", m{"consumer": name})
+	// The bounds themselves are fine.
+	c.call("fila.consume."+queue, m{"consumer": strings.Repeat("a", 64), "max_in_flight": 65_536}, nil)
+	c.call("fila.consume."+queue+".dlq", m{"consumer": name, "max_in_flight": 1}, nil)
+}
+
+// TestConsumeWithoutReplyActs all the same.
+func TestConsumeWithoutReplyActs(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	k := c.subscribe(queue, unique(t))
+	require.NoError(t, c.nc.Publish("fila.consume."+queue, encode(t, m{"consumer": k.name, "max_in_flight": 1})))
+	c.enqueue(queue, "x")
+	k.next()
+	require.NoError(t, c.nc.Publish("fila.consume."+queue, encode(t, m{"consumer": k.name, "leave": true})))
+	eventually(t, func() bool { return c.inspect(queue).Consumers == 0 })
+}
+
+// TestDeliveriesNeedNoLibrary: an ack is a publish to the reply subject.
+func TestDeliveriesNeedNoLibrary(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	for i := range 3 {
+		c.enqueue(queue, strconv.Itoa(i))
+	}
+	k := c.consume(queue, 1)
+	for i := range 3 {
+		d := k.next()
+		require.Equal(t, strconv.Itoa(i), string(d.Data))
+		require.NoError(t, c.nc.PublishMsg(&nats.Msg{Subject: d.Reply, Data: []byte("+ACK")}))
+	}
+	c.waitDepth(queue, 0)
+}

@@ -1,0 +1,21 @@
+// Package e2e holds the black-box tests of fila: they build the real binary
+// once per run, start it as a child process with a data directory of its own,
+// and talk to it as its users do, with raw NATS subjects, JSON and headers, over
+// HTTP, and with the command line. Nothing here imports another package of the
+// project, so what these tests hold is the published protocol and nothing else.
+//
+// Most tests share one fila process and keep apart by queue names, see shared.
+// Tests that stop, kill, restart or misconfigure fila start their own, see
+// startFila. Every child is killed at the end: by the test that started it, and,
+// if the test binary itself dies, by a reaper process that notices.
+//
+// Flags of `go test ./sidecar/e2e`:
+//
+//	-fila.bin PATH    use this binary instead of building one
+//	-fila.kills N     rounds of TestCrash and TestNATSRestartUnderLoad (default 3; the
+//	                  long run takes 50 and more)
+//	-fila.seed N      seed of their choices, as printed by an earlier run
+//
+// With -race the child is built with the race detector as well, and a report of
+// it fails the test. With -short the large tests shrink.
+package e2e

@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExternalNATS(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, nil)
+	p := startFila(t, options{natsURL: n.URL})
+	require.Equal(t, n.URL, p.URL)
+	c := dial(t, n.URL)
+	queue := c.newQueue(m{"on_enqueue": byTenant})
+	sent := c.enqueue(queue, "x", "tenant", "acme")
+	k := c.consume(queue, 1)
+	d := k.next()
+	require.Equal(t, sent.ID, d.id())
+	require.Equal(t, "acme", d.key())
+	c.accepted(d, "-NAK")
+	d = k.next()
+	require.Equal(t, 2, d.attempt(t))
+	c.accepted(d, "")
+	require.Zero(t, c.depth(queue))
+	require.Zero(t, p.Stop(t))
+}
+
+func TestExternalNATSWithPassword(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
+	p := startFila(t, options{natsURL: n.URL, nats: "user = \"fila\"\npassword = \"s3cret\""})
+	c := dial(t, n.URL, nats.UserInfo("fila", "s3cret"))
+	queue := c.newQueue(nil)
+	c.enqueue(queue, "x")
+	require.NotContains(t, p.log.String(), "s3cret", "secrets are not logged")
+}
+
+// TestRegistrationsAreRestored: with a NATS server of its own the consumer never
+// notices that fila was away.
+func TestRegistrationsAreRestored(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, nil)
+	p := startFila(t, options{natsURL: n.URL})
+	c := dial(t, n.URL)
+	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
+	k, left := c.consume(queue, 3), c.consume(queue, 3)
+	left.leave()
+	c.enqueue(queue, "held")
+	held := k.next()
+	for _, graceful := range []bool{true, false} {
+		c.accepted(held, "+WPI") // confirmed: on disk
+		if graceful {
+			require.Zero(t, p.Stop(t))
+		}
+		p.Restart(t)
+		info := c.inspect(queue)
+		require.Equal(t, 1, info.Consumers)
+		require.EqualValues(t, 1, info.InFlight)
+		c.enqueueAll(backlog(queue, "x", 1, 5))
+		ds := k.take(2) // the one that is held counts against the credit of 3
+		k.none()
+		require.EqualValues(t, 3, c.inspect(queue).Pending)
+		for _, d := range append(ds, k.drainAfter(ds, 3)...) {
+			require.Equal(t, 1, d.attempt(t))
+			require.NotEqual(t, held.id(), d.id())
+		}
+		require.EqualValues(t, 1, c.depth(queue))
+	}
+	c.accepted(held, "")
+	left.none()
+}
+
+// drainAfter acks what is held and then n more.
+func (k *consumer) drainAfter(held []delivery, n int) []delivery {
+	k.c.t.Helper()
+	for _, d := range held {
+		k.c.accepted(d, "")
+	}
+	out := make([]delivery, n)
+	for i := range out {
+		out[i] = k.next()
+		k.c.accepted(out[i], "")
+	}
+	return out
+}
+
+// TestNATSRestartIsSurvived by fila, its queues and its registrations.
+func TestNATSRestartIsSurvived(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, nil)
+	p := startFila(t, options{natsURL: n.URL})
+	c := dial(t, n.URL)
+	queue := c.newQueue(nil)
+	k := c.consume(queue, 10)
+	for round := range 3 {
+		n.stop()
+		eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable }, "not ready without NATS")
+		require.False(t, p.hasExited())
+		n.start(t)
+		eventually(t, func() bool { return p.readyz() == http.StatusOK })
+		eventually(t, func() bool { return c.nc.IsConnected() })
+		c.flush()
+		sent := c.enqueue(queue, fmt.Sprint(round))
+		d := k.next()
+		require.Equal(t, sent.ID, d.id())
+		c.accepted(d, "")
+	}
+	require.Zero(t, c.depth(queue))
+}
+
+func TestExternalNATSWithToken(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, func(o *server.Options) { o.Authorization = "s3cret" })
+	p := startFila(t, options{natsURL: n.URL, nats: `token = "s3cret"`})
+	c := dial(t, n.URL, nats.Token("s3cret"))
+	c.enqueue(c.newQueue(nil), "x")
+	require.NotContains(t, p.log.String(), "s3cret", "secrets are not logged")
+}
+
+func TestExternalNATSWithNKey(t *testing.T) {
+	t.Parallel()
+	pair, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err := pair.PublicKey()
+	require.NoError(t, err)
+	seed, err := pair.Seed()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "user.nk")
+	require.NoError(t, os.WriteFile(file, seed, 0o600))
+	n := startNATS(t, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} })
+	startFila(t, options{natsURL: n.URL, nats: fmt.Sprintf("nkey = %q", file)})
+	option, err := nats.NkeyOptionFromSeed(file)
+	require.NoError(t, err)
+	c := dial(t, n.URL, option)
+	c.enqueue(c.newQueue(nil), "x")
+}
+
+// TestExternalNATSByContext uses what `nats context save` has written.
+func TestExternalNATSByContext(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
+	home := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "nats", "context", "prod.json"),
+		fmt.Appendf(nil, `{"description":"","url":%q,"user":"fila","password":"s3cret"}`, n.URL), 0o600))
+	p := startFila(t, options{nats: `context = "prod"`, env: []string{"XDG_CONFIG_HOME=" + home}})
+	require.Equal(t, n.URL, p.URL)
+	c := dial(t, n.URL, nats.UserInfo("fila", "s3cret"))
+	c.enqueue(c.newQueue(nil), "x")
+}
+
+// TestWrongPassword ends the start with one line instead of trying for ever.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
+	code, lines := startFails(t, options{natsURL: n.URL, nats: "user = \"fila\"\npassword = \"wr0ng\""})
+	require.NotZero(t, code)
+	require.NotEmpty(t, lines)
+	require.Regexp(t, "(?i)authorization", lines[len(lines)-1])
+	require.NotContains(t, strings.Join(lines, "\n"), "wr0ng")
+}
+
+// TestFilaStartsBeforeNATS: it waits for the server and is not ready meanwhile.
+func TestFilaStartsBeforeNATS(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, nil)
+	n.stop()
+	p, err := newProc(options{natsURL: n.URL, dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { p.kill(); p.checkLog(t) })
+	require.NoError(t, p.start())
+	eventually(t, func() bool { return p.hasExited() || strings.Contains(p.log.String(), n.URL) }, "it says what it waits for")
+	require.False(t, p.hasExited(), "%s", p.log)
+	n.start(t)
+	require.NoError(t, p.waitReady(), p.log)
+	c := dial(t, n.URL)
+	c.enqueue(c.newQueue(nil), "x")
+}
+
+// TestShutdownWithoutNATS: neither a fila that waits for its first connection
+// nor one that has lost it hangs when it is asked to stop.
+func TestShutdownWithoutNATS(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, nil)
+	p := startFila(t, options{natsURL: n.URL})
+	c := dial(t, n.URL)
+	queue := c.newQueue(m{"visibility_timeout_ms": 3_600_000})
+	c.enqueue(queue, "x")
+	c.consume(queue, 1).next()
+	n.stop()
+	eventually(t, func() bool { return p.readyz() == http.StatusServiceUnavailable })
+	p.Stop(t)
+	// Again, and this time it never gets a connection.
+	p.log.reset()
+	require.NoError(t, p.start())
+	eventually(t, func() bool { return p.hasExited() || strings.Contains(p.log.String(), n.URL) })
+	require.False(t, p.hasExited(), "%s", p.log)
+	p.Stop(t)
+	n.start(t)
+	p.Restart(t)
+	eventually(t, c.nc.IsConnected)
+	require.EqualValues(t, 1, c.depth(queue), "nothing was lost meanwhile")
+}

@@ -1,0 +1,296 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// load runs producers and consumers of several queues against a fila that comes
+// and goes, and notes all they see in a history.
+type load struct {
+	t      testing.TB
+	h      *history
+	seed   uint64
+	queues []string
+	conns  []*nats.Conn
+
+	phase    atomic.Pointer[phase]
+	draining atomic.Bool // consumers ack everything, producers have ended
+	stop     context.CancelFunc
+	ctx      context.Context
+	work     sync.WaitGroup // producers
+	workers  atomic.Uint64  // numbers the random sources
+
+	stale struct {
+		sync.Mutex
+		bag []staleLease
+	}
+}
+
+// phase is a time in which fila and NATS are up.
+type phase struct {
+	ctx    context.Context // ends before the next phase begins
+	cancel context.CancelFunc
+	ready  chan struct{}
+}
+
+// staleLease is a lease that its consumer has given up or finished.
+type staleLease struct {
+	id    string
+	lease *seenLease
+}
+
+const (
+	loadVisibility = 1500 * time.Millisecond
+	loadBacklog    = 1500 // open messages at which producers pause
+	loadCredit     = 24
+)
+
+// newLoad makes a load; phases must be begun by hand.
+func newLoad(t testing.TB, url string, seed uint64, queues ...string) *load {
+	t.Helper()
+	l := &load{t: t, h: newHistory(int64(loadVisibility)), seed: seed, queues: queues}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	for i := range 4 {
+		buffer := nats.DefaultReconnectBufSize
+		if i == 2 {
+			buffer = -1 // admin requests must not arrive late, after newer ones
+		}
+		nc, err := nats.Connect(url, nats.ReconnectBufSize(buffer), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+			nats.RetryOnFailedConnect(true), nats.Timeout(patience),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // broken pipes are the point here
+		require.NoError(t, err)
+		l.conns = append(l.conns, nc)
+	}
+	t.Cleanup(func() {
+		l.stop()
+		for _, nc := range l.conns {
+			nc.Close()
+		}
+		l.work.Wait()
+	})
+	l.newPhase()
+	return l
+}
+
+// newPhase begins a phase that is not ready yet.
+func (l *load) newPhase() *phase {
+	p := &phase{ready: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancel(l.ctx)
+	l.phase.Store(p)
+	return p
+}
+
+// await returns the current phase once it is ready, nil at the end of the load.
+func (l *load) await() *phase {
+	for {
+		p := l.phase.Load()
+		select {
+		case <-p.ready:
+			if p.ctx.Err() == nil {
+				return p
+			}
+		case <-p.ctx.Done():
+		case <-l.ctx.Done():
+			return nil
+		}
+		if !pause(l.ctx, time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// pause lets time pass between two tries; it says false if ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (l *load) random() *rand.Rand { return rand.New(rand.NewPCG(l.seed, l.workers.Add(1))) }
+
+// setup creates the queues.
+func (l *load) setup(c *client) {
+	for _, queue := range l.queues {
+		c.createQueue(queue, m{
+			"visibility_timeout_ms": loadVisibility.Milliseconds(),
+			"on_enqueue":            `function on_enqueue(msg) return { fairness_key = msg.headers["tenant"], weight = tonumber(msg.headers["weight"]) } end`,
+			"on_failure":            `function on_failure(msg) return { action = msg.attempts >= 6 and "dlq" or "retry", delay_ms = msg.attempts == 2 and 20 or 0 } end`,
+		})
+	}
+}
+
+// start starts all workers.
+func (l *load) start() {
+	for i, queue := range l.queues {
+		l.work.Add(3)
+		go l.produceOneByOne(queue, fmt.Sprint("one", i))
+		go l.producePipelined(queue, fmt.Sprint("pipe", i))
+		go l.produceCareless(queue, fmt.Sprint("careless", i))
+		for j := range 2 {
+			go l.consume(l.conns[j], queue, fmt.Sprintf("c%d-%d", i, j))
+		}
+		go l.consume(l.conns[2], queue+".dlq", fmt.Sprint("d", i))
+	}
+	go l.answerStale()
+}
+
+// drain lets the producers end and the consumers finish everything.
+func (l *load) drain(c *client) {
+	l.t.Helper()
+	l.draining.Store(true)
+	done := make(chan struct{})
+	go func() { l.work.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		require.Fail(l.t, "the producers did not end")
+	}
+	for _, queue := range l.queues {
+		c.waitDepth(queue, 0)
+		c.waitDepth(queue+".dlq", 0)
+	}
+	for _, queue := range l.queues { // the last ones may have moved meanwhile
+		c.waitDepth(queue, 0)
+	}
+}
+
+// newMessage makes a message and notes it.
+func (l *load) newMessage(rng *rand.Rand, queue, key string) *nats.Msg {
+	payload := key + " " + strings.Repeat(strconv.Itoa(rng.IntN(10)), 10+rng.IntN(900))
+	if rng.IntN(50) == 0 {
+		payload += strings.Repeat("large ", 5000)
+	}
+	tenant := fmt.Sprint("t", rng.IntN(5))
+	l.h.published(key, queue, tenant, payload)
+	return message(queue, payload, "Test-Key", key, "tenant", tenant, "weight", strconv.Itoa(1+rng.IntN(3)))
+}
+
+// next waits until a producer may go on: nil at the end.
+func (l *load) next() *phase {
+	for {
+		p := l.await()
+		if p == nil || l.draining.Load() {
+			return nil
+		}
+		if open, _ := l.h.counts(); open < loadBacklog {
+			return p
+		}
+		if !pause(l.ctx, 2*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// produceOneByOne waits for each confirmation and repeats what was not
+// answered; the dedupe id sees to it that the message is there once.
+func (l *load) produceOneByOne(queue, name string) {
+	defer l.work.Done()
+	rng := l.random()
+	for i := 0; ; i++ {
+		key := fmt.Sprint(name, "-", i)
+		var msg *nats.Msg
+		for answered := false; !answered; {
+			p := l.next()
+			if p == nil {
+				return
+			}
+			if msg == nil {
+				msg = l.newMessage(rng, queue, key)
+				msg.Header.Set("Nats-Msg-Id", key)
+			}
+			reply, err := l.conns[3].RequestMsgWithContext(p.ctx, msg)
+			answered = err == nil && l.confirm(key, reply)
+		}
+	}
+}
+
+// confirm notes a reply to an enqueue and says whether it was a confirmation.
+func (l *load) confirm(key string, reply *nats.Msg) bool {
+	if reply.Header.Get("Status") == "503" {
+		return false // what was buffered arrived before fila had subscribed
+	}
+	if e := errorOf(l.t, reply); e != nil {
+		if e.Code != 503 && e.Code != 500 {
+			l.t.Errorf("%s: enqueue was refused: %v", key, e)
+		}
+		return false
+	}
+	var out enqueued
+	if !decode(l.t, reply.Data, &out) {
+		return false
+	}
+	l.h.confirmed(key, out.ID)
+	return true
+}
+
+// producePipelined has many enqueues open at a time.
+func (l *load) producePipelined(queue, name string) {
+	defer l.work.Done()
+	rng := l.random()
+	nc := l.conns[3]
+	inbox := nats.NewInbox()
+	replies := make(chan *nats.Msg, 4096)
+	sub, err := nc.ChanSubscribe(inbox+".*", replies)
+	if err != nil {
+		l.t.Errorf("subscribe: %v", err)
+		return
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for i := 0; ; {
+		p := l.next()
+		if p == nil {
+			return
+		}
+		batch := 1 + rng.IntN(100)
+		open := batch
+		for range batch {
+			key := fmt.Sprint(name, "-", i)
+			msg := l.newMessage(rng, queue, key)
+			msg.Reply = inbox + "." + key
+			i++
+			if nc.PublishMsg(msg) != nil {
+				open--
+			}
+		}
+		for open > 0 && p.ctx.Err() == nil {
+			select {
+			case reply := <-replies: // perhaps of an earlier batch: as good
+				l.confirm(reply.Subject[len(inbox)+1:], reply)
+				open--
+			case <-p.ctx.Done():
+			}
+		}
+	}
+}
+
+// produceCareless asks for no confirmation.
+func (l *load) produceCareless(queue, name string) {
+	defer l.work.Done()
+	rng := l.random()
+	for i := 0; ; i++ {
+		p := l.next()
+		if p == nil {
+			return
+		}
+		_ = l.conns[3].PublishMsg(l.newMessage(rng, queue, fmt.Sprint(name, "-", i)))
+		if !pause(l.ctx, time.Duration(rng.IntN(20))*time.Millisecond) {
+			return
+		}
+	}
+}

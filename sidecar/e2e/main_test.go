@@ -1,0 +1,99 @@
+package e2e
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// roleEnv makes the test binary act as a helper process instead of running tests.
+const roleEnv = "FILA_E2E_ROLE"
+
+var (
+	flagBin   = flag.String("fila.bin", "", "fila binary to test; empty builds it")
+	flagKills = flag.Int("fila.kills", 3, "rounds of the tests that kill fila and restart NATS")
+	flagSeed  = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
+)
+
+// binary is the path of the fila binary under test. TestMain sets it.
+var binary string
+
+func TestMain(m *testing.M) {
+	switch role := os.Getenv(roleEnv); role {
+	case "":
+		flag.Parse()
+		moreParallel()
+		os.Exit(runTests(m))
+	case "reaper":
+		reap()
+	case "consumer":
+		childConsumer()
+	default:
+		fmt.Fprintf(os.Stderr, "unknown %s %q\n", roleEnv, role)
+		os.Exit(2)
+	}
+}
+
+// moreParallel lets more tests run at a time than there are cores, unless the
+// command line says how many: most of them wait for leases and delays.
+func moreParallel() {
+	f := flag.Lookup("test.parallel")
+	if n := max(6, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
+}
+
+func runTests(m *testing.M) int {
+	work, err := os.MkdirTemp("", "fila-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	if binary, err = buildFila(work); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := children.start(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer children.stop()
+	code := m.Run()
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	return code
+}
+
+// buildFila builds the binary into dir, unless a flag names one.
+func buildFila(dir string) (string, error) {
+	if *flagBin != "" {
+		return filepath.Abs(*flagBin)
+	}
+	out := filepath.Join(dir, "fila")
+	if runtime.GOOS == "windows" {
+		out += ".exe"
+	}
+	args := []string{"build", "-o", out}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "github.com/filaq/fila")...)
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &text
+	start := time.Now()
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("build fila: %w\n%s", err, text.Bytes())
+	}
+	fmt.Fprintf(os.Stderr, "built fila in %.1fs\n", time.Since(start).Seconds())
+	return out, nil
+}

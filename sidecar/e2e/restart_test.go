@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twice runs a test for a graceful restart and for one after SIGKILL.
+func twice(t *testing.T, test func(t *testing.T, restart func(t *testing.T, p *proc))) {
+	t.Parallel()
+	t.Run("graceful", func(t *testing.T) {
+		test(t, func(t *testing.T, p *proc) {
+			require.Zero(t, p.Stop(t))
+			p.Restart(t)
+		})
+	})
+	t.Run("kill -9", func(t *testing.T) {
+		test(t, func(t *testing.T, p *proc) {
+			p.Kill9(t)
+			p.Restart(t)
+		})
+	})
+}
+
+// TestLeasesSurviveARestart: a consumer that is still at work may ack after the
+// sidecar was replaced, and what it holds counts against its credit.
+func TestLeasesSurviveARestart(t *testing.T) {
+	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
+		p := startFila(t, options{})
+		c := p.client(t)
+		c.createQueue("q", m{"visibility_timeout_ms": 3_600_000})
+		c.enqueue("q", "a", "H", "v")
+		c.enqueue("q", "b")
+		c.enqueue("q", "c")
+		k := c.consume("q", 2)
+		a, b := k.next(), k.next()
+		// A lease that is extended with confirmation is known to be on disk.
+		c.accepted(a, "+WPI")
+		c.accepted(b, "+WPI")
+		c.nc.Close()
+		restart(t, p)
+
+		c2 := p.client(t)
+		info := c2.inspect("q")
+		require.EqualValues(t, 2, info.InFlight)
+		require.EqualValues(t, 1, info.Pending)
+		k2 := c2.subscribe("q", k.name)
+		k2.register(2)
+		k2.none() // both leases count
+		c2.accepted(a, "")
+		next := k2.next()
+		require.Equal(t, "c", string(next.Data))
+		c2.accepted(b, "-NAK")
+		again := k2.next()
+		require.Equal(t, b.id(), again.id())
+		require.Equal(t, 2, again.attempt(t))
+		c2.lost(409, b, "")
+		c2.lost(409, a, "")
+		c2.accepted(again, "")
+		c2.accepted(next, "")
+		require.Zero(t, c2.depth("q"))
+	})
+}
+
+// TestLeasesExpireAfterARestart at the time they were given.
+func TestLeasesExpireAfterARestart(t *testing.T) {
+	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
+		p := startFila(t, options{})
+		c := p.client(t)
+		c.createQueue("q", m{"visibility_timeout_ms": 700})
+		sent := c.enqueue("q", "a")
+		k := c.consume("q", 1)
+		d := k.next()
+		k.leave() // the lease runs on
+		restart(t, p)
+		c = p.client(t)
+		again := c.consume("q", 1).next()
+		require.Equal(t, sent.ID, again.id())
+		require.LessOrEqual(t, again.attempt(t), 2) // 1 if the lease had not reached the disk
+		c.lost(409, d, "")
+	})
+}
+
+func TestEverythingSurvivesARestart(t *testing.T) {
+	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
+		p := startFila(t, options{})
+		c := p.client(t)
+		c.createQueue("q", m{"max_depth": 100, "fairness_header": "tenant", "weight_header": "weight"})
+		c.createQueue("gone", nil)
+		c.call("fila.admin.queue-delete.gone", nil, nil)
+		c.call("fila.admin.config-set.some:key", m{"value": "kept"}, nil)
+		c.call("fila.admin.config-set.deleted", m{"value": "x"}, nil)
+		c.call("fila.admin.config-delete.deleted", nil, nil)
+		done := c.enqueue("q", "done", "Nats-Msg-Id", "done")
+		k := c.consume("q", 1)
+		c.accepted(k.next(), "")
+		c.enqueue("q", "dead", "tenant", "acme")
+		c.accepted(k.next(), "+TERM no use")
+		c.enqueue("q", "tried", "tenant", "acme")
+		c.accepted(k.next(), `-NAK {"delay":3600000000000}`)
+		k.leave()
+		var ids []string
+		for i := range 10 {
+			ids = append(ids, c.enqueue("q", fmt.Sprint(i), "tenant", fmt.Sprint("t", i%2), "Nats-Msg-Id", fmt.Sprint("m", i)).ID)
+		}
+		before, dlqBefore := c.inspect("q"), c.inspect("q.dlq")
+		restart(t, p)
+
+		c = p.client(t)
+		after, dlqAfter := c.inspect("q"), c.inspect("q.dlq")
+		require.Equal(t, before.Settings, after.Settings)
+		require.EqualValues(t, 10, after.Pending)
+		require.EqualValues(t, 1, after.Delayed, "the delay of a nack survives")
+		require.Zero(t, after.InFlight)
+		require.Equal(t, dlqBefore.Pending, dlqAfter.Pending)
+		c.refused(404, "fila.admin.queue-inspect.gone", nil)
+		var value setting
+		c.call("fila.admin.config-get.some:key", nil, &value)
+		require.Equal(t, "kept", value.Value)
+		c.refused(404, "fila.admin.config-get.deleted", nil)
+		require.Equal(t, enqueued{ID: done.ID, Queue: "q", Duplicate: true}, c.enqueue("q", "again", "Nats-Msg-Id", "done"),
+			"dedupe ids survive, also those of finished messages")
+		require.Equal(t, enqueued{ID: ids[3], Queue: "q", Duplicate: true}, c.enqueue("q", "again", "Nats-Msg-Id", "m3"))
+
+		var got []string
+		for _, d := range c.consume("q", 1).drain(10) {
+			require.Equal(t, 1, d.attempt(t))
+			require.Equal(t, fmt.Sprint("t", len(got)%2), d.key(), "flows alternate")
+			got = append(got, d.id())
+		}
+		require.ElementsMatch(t, ids, got)
+		dead := c.consume("q.dlq", 1).next()
+		require.Equal(t, "dead", string(dead.Data))
+		require.Equal(t, "acme", dead.key())
+		require.Equal(t, "term", dead.Header.Get("Fila-Dead-Reason"))
+		require.Equal(t, "no use", dead.Header.Get("Fila-Dead-Error"))
+		require.Equal(t, "q", dead.Header.Get("Fila-Source-Queue"))
+	})
+}
+
+// TestDelaysSurviveARestart: of an enqueue, of a nack and of on_failure.
+func TestDelaysSurviveARestart(t *testing.T) {
+	twice(t, func(t *testing.T, restart func(*testing.T, *proc)) {
+		p := startFila(t, options{})
+		c := p.client(t)
+		c.createQueue("q", m{"on_failure": `function on_failure(msg) return { action = "retry", delay_ms = 3000 } end`})
+		k := c.consume("q", 2)
+		c.enqueue("q", "by hook")
+		start := time.Now()
+		c.accepted(k.next(), `-NAK {"error":"x"}`)
+		c.enqueue("q", "by nack")
+		c.accepted(k.next(), "-NAK 3s")
+		c.enqueue("q", "by enqueue", "Fila-Delay", "3s")
+		require.EqualValues(t, 3, c.inspect("q").Delayed)
+		k.leave()
+		restart(t, p)
+		c = p.client(t)
+		attempts := map[string]int{}
+		for _, d := range c.consume("q", 3).take(3) {
+			attempts[string(d.Data)] = d.attempt(t)
+			require.GreaterOrEqual(t, d.at.Sub(start), 3*time.Second, "%s came too early", d.Data)
+		}
+		require.Equal(t, map[string]int{"by hook": 2, "by nack": 2, "by enqueue": 1}, attempts)
+	})
+}
+
+// TestRedriveSurvivesAKill: a message is in one of the two queues, never in both.
+func TestRedriveSurvivesAKill(t *testing.T) {
+	t.Parallel()
+	p := startFila(t, options{})
+	c := p.client(t)
+	queue, ids := deadLetters(c, 6, nil)
+	require.Equal(t, 4, c.redrive(queue+".dlq", m{"count": 4}))
+	p.Kill9(t)
+	p.Restart(t)
+	c = p.client(t)
+	require.EqualValues(t, 2, c.depth(queue+".dlq"))
+	var got []string
+	for _, d := range c.consume(queue, 10).drain(4) {
+		require.Equal(t, 1, d.attempt(t))
+		got = append(got, d.id())
+	}
+	require.Equal(t, ids[:4], got)
+}
+
+// TestTokensOfAnotherStartAreNotConfused: a restart must not give out a lease
+// that an old token names.
+func TestTokensOfAnotherStartAreNotConfused(t *testing.T) {
+	t.Parallel()
+	p := startFila(t, options{})
+	c := p.client(t)
+	c.createQueue("q", m{"visibility_timeout_ms": 3_600_000, "max_deliveries": 0})
+	c.enqueue("q", "a")
+	seen := map[string]bool{}
+	var old []delivery
+	for range 4 {
+		c = p.client(t)
+		var d delivery
+		k := c.consume("q", 1)
+		if len(old) > 0 { // the lease may have reached the disk: give it up
+			_ = c.answer(old[len(old)-1], "-NAK")
+		}
+		d = k.next()
+		require.False(t, seen[d.Reply], "a token came twice")
+		seen[d.Reply] = true
+		for _, o := range old {
+			c.lost(409, o, "")
+		}
+		old = append(old, d)
+		c.nc.Close()
+		p.Kill9(t)
+		p.Restart(t)
+	}
+}

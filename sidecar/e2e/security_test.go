@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// TestConfusedDeputy sets reply subjects that fila itself could be made to
+// publish to: a producer without the right to ack or to administer must not
+// make fila do it.
+func TestConfusedDeputy(t *testing.T) {
+	p := shared(t)
+	c := p.client(t)
+	queue, victim := c.newQueue(nil), c.newQueue(nil)
+	c.enqueue(victim, "precious")
+	held := c.consume(victim, 1).next()
+	for name, msg := range map[string]*nats.Msg{
+		"enqueue to another queue": message(queue, "x"),
+		"enqueue that is refused":  message(queue, "x", "Fila-Delay", "tomorrow"),
+		"consume":                  {Subject: "fila.consume." + queue, Data: []byte(`{"consumer":"x"}`)},
+		"consume, refused":         {Subject: "fila.consume." + queue},
+		"admin":                    {Subject: "fila.admin.queue-list"},
+		"admin, refused":           {Subject: "fila.admin.queue-delete." + queue + ".none"},
+	} {
+		for _, reply := range []string{
+			held.Reply, "fila.enqueue." + victim, "fila.admin.queue-delete." + victim, "fila", "fila.x",
+			"fila.consume." + victim, "fila.deliver.someone." + victim, "fila.event.refused." + victim,
+		} {
+			sub, err := c.nc.SubscribeSync(reply)
+			require.NoError(t, err)
+			msg.Reply = reply
+			before := p.metric(t, "fila_refused_total")
+			require.NoError(t, c.nc.PublishMsg(msg))
+			eventually(t, func() bool { return p.metric(t, "fila_refused_total") > before }, "a counter tells of %s to %s", name, reply)
+			c.inspect(queue)
+			c.flush()
+			n, _, err := sub.Pending()
+			require.NoError(t, err)
+			require.Zero(t, n, "%s: something was published to %s", name, reply)
+			require.NoError(t, sub.Unsubscribe())
+		}
+	}
+	require.Zero(t, c.depth(queue), "a refused enqueue keeps nothing")
+	require.Zero(t, c.inspect(queue).Consumers)
+	require.EqualValues(t, 1, c.inspect(victim).InFlight, "the victim's message is still leased")
+	c.accepted(held, "")
+}
+
+// TestAckWithReplyUnderThePrefix is the same for confirmations of acks.
+func TestAckWithReplyUnderThePrefix(t *testing.T) {
+	c := shared(t).client(t)
+	queue := c.newQueue(nil)
+	c.enqueue(queue, "a")
+	c.enqueue(queue, "b")
+	k := c.consume(queue, 2)
+	ds := k.take(2)
+	sub, err := c.nc.SubscribeSync(ds[1].Reply)
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishRequest(ds[0].Reply, ds[1].Reply, nil))
+	c.inspect(queue)
+	c.flush()
+	n, _, err := sub.Pending()
+	require.NoError(t, err)
+	require.Zero(t, n, "fila confirmed an ack to the ack subject of another message")
+	require.NoError(t, sub.Unsubscribe())
+	c.accepted(ds[1], "")
+}
+
+// TestOtherPrefix: everything moves with subject_prefix, and the default prefix
+// is then free for others.
+func TestOtherPrefix(t *testing.T) {
+	t.Parallel()
+	p := startFila(t, options{nats: `subject_prefix = "jobs.eu"`})
+	c := p.client(t)
+	c.call("jobs.eu.admin.queue-create.orders", m{}, nil)
+	msg := message("orders", "x")
+	msg.Subject = "jobs.eu.enqueue.orders"
+	require.Nil(t, errorOf(t, c.do(msg)))
+	inbox := nats.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishRequest("jobs.eu.fetch.orders", inbox, nil))
+	d, err := sub.NextMsg(patience)
+	require.NoError(t, err)
+	require.Regexp(t, `^jobs\.eu\.ack\.0\.[A-Za-z0-9_-]+\.orders$`, d.Reply)
+	require.Nil(t, errorOf(t, c.do(&nats.Msg{Subject: d.Reply})))
+	_, err = c.nc.Request("fila.admin.queue-list", nil, patience)
+	require.ErrorIs(t, err, nats.ErrNoResponders)
+}
