@@ -1,0 +1,386 @@
+package throttle
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// choices is where a history takes its choices from: rapid or a fuzzer.
+type choices interface {
+	// pick is from 0 to n-1.
+	pick(n int) int
+	// log shows what was done if the test fails.
+	log(format string, args ...any)
+}
+
+// longHistories takes a second or so.
+const longHistories = 1500
+
+type rapidChoices struct{ t *rapid.T }
+
+func (c rapidChoices) pick(n int) int { return rapid.IntRange(0, n-1).Draw(c.t, "pick") }
+
+func (c rapidChoices) log(format string, args ...any) { c.t.Logf(format, args...) }
+
+// history drives a registry with everything there is and keeps what went.
+type history struct {
+	t       require.TestingT
+	c       choices
+	g       *Gates
+	now     int64
+	clock   *modelClock
+	keys    []string
+	sets    []*Set
+	flights []*flightRecord
+	buckets map[string][]*period // the last one is in force
+	windows map[string][]*period
+	limits  map[string]Limits
+	style   style
+	reserve *Reservation
+	wanted  *flightRecord // what the reservation is for
+	waits   []*Wait
+}
+
+type flightRecord struct {
+	set    *Set
+	ticket Ticket
+	cost   int64
+	went   *went
+}
+
+// style is what a history draws from: the first has all there is, the others
+// keep to little so that the same states come up again and again.
+type style struct {
+	rates   []Rate
+	bursts  []int64
+	limits  []int64
+	windows []int64
+	atOnce  []int64
+	costs   []int64
+	steps   []int64
+}
+
+var (
+	shortSteps = []int64{0, 0, 1, sec / 10, sec / 3, sec / 2, sec, 2 * sec, -sec / 2}
+	styles     = []style{
+		{
+			rates:   []Rate{{}, PerSecond(500), PerSecond(1000), PerSecond(10_000), {1000, 3 * sec}, {7, 3}, PerSecond(MaxRate * One), {1, MaxWindow}},
+			bursts:  []int64{0, 1, 500, 1000, 5000, 10_000, MaxBurst},
+			limits:  []int64{0, 1, 2, 3, 10, 1025},
+			windows: []int64{1, 1000, sec / 10, sec, 10 * sec, MaxWindow},
+			atOnce:  []int64{0, 1, 2, 3, 4},
+			costs:   []int64{1, 500, 1000, 1000, 1000, 2000, 3000, 7000, MaxCost},
+			steps: []int64{
+				0, 0, 1, 1000, sec / 10, sec / 3, sec / 2, sec, 2 * sec, 30 * sec,
+				-1, -sec / 2, -sec, -2 * sec, -100 * sec, MaxWindow, -MaxWindow, 1 << 62, -1 << 62,
+			},
+		},
+		{ // buckets
+			rates: []Rate{PerSecond(1000), PerSecond(3000)}, bursts: []int64{5000, 10_000}, limits: []int64{0}, windows: []int64{1},
+			atOnce: []int64{0}, costs: []int64{500, 1000, 2000, 3000, 5000}, steps: shortSteps,
+		},
+		{ // windows, and none
+			rates: []Rate{{}}, bursts: []int64{0}, limits: []int64{0, 1, 2, 3, 5}, windows: []int64{sec, 3 * sec},
+			atOnce: []int64{0}, costs: []int64{One}, steps: shortSteps,
+		},
+		{ // everything, little of it
+			rates: []Rate{{}, PerSecond(2000)}, bursts: []int64{3000}, limits: []int64{0, 1, 2}, windows: []int64{sec},
+			atOnce: []int64{0, 1, 2, 3}, costs: []int64{One, 2 * One, 4 * One}, steps: shortSteps,
+		},
+	}
+)
+
+func newHistory(t require.TestingT, c choices) *history {
+	h := &history{
+		t: t, c: c, now: start, clock: newModelClock(start), keys: []string{"a", "b", "c"},
+		g: New(Start{Crashed: c.pick(3) == 0, WindowHold: sec}, start), limits: map[string]Limits{},
+		buckets: map[string][]*period{}, windows: map[string][]*period{},
+	}
+	h.style = styles[c.pick(len(styles))]
+	for _, k := range h.keys {
+		h.change(k)
+	}
+	h.makeSets()
+	return h
+}
+
+// one picks one of them.
+func one[T any](c choices, of []T) T { return of[c.pick(len(of))] }
+
+func (h *history) makeSets() {
+	h.sets, h.waits = nil, nil
+	for _, ks := range [][]string{{"a"}, {"b"}, {"b", "a"}, {"a", "c", "b"}} {
+		s, err := h.g.Set(ks, h.now)
+		require.NoError(h.t, err)
+		h.sets = append(h.sets, s)
+	}
+	for _, gate := range h.sets[3].Gates() {
+		for owner := range 2 {
+			h.waits = append(h.waits, NewWait(gate, owner))
+		}
+	}
+}
+
+func (h *history) change(key string) {
+	l := Limits{Rate: one(h.c, h.style.rates), Concurrency: one(h.c, h.style.atOnce)}
+	if l.Rate != (Rate{}) {
+		l.Burst = one(h.c, h.style.bursts)
+	}
+	if l.Limit = one(h.c, h.style.limits); l.Limit != 0 {
+		l.Window = one(h.c, h.style.windows)
+	}
+	_, err := h.g.SetLimits(key, l, h.now, nil)
+	require.NoError(h.t, err)
+	h.c.log("%v: %s has %+v", h.clock.tick(h.now), key, l)
+	old, known := h.limits[key]
+	if !known || l.Rate != old.Rate || l.Burst != old.Burst {
+		h.buckets[key] = append(h.buckets[key], &period{limits: l})
+	}
+	if !known || l.Limit != old.Limit || l.Window != old.Window {
+		h.windows[key] = append(h.windows[key], &period{limits: l})
+	}
+	h.limits[key] = l
+}
+
+func (h *history) record(f *flightRecord) {
+	h.c.log("%v: %d went through %q", h.clock.tick(h.now), f.cost, f.set.name)
+	f.went = &went{at: new(big.Int).Set(h.clock.tick(h.now)), cost: f.cost}
+	for _, gate := range f.set.Gates() {
+		k := gate.Key()
+		for _, ps := range []map[string][]*period{h.buckets, h.windows} {
+			p := ps[k][len(ps[k])-1]
+			p.went = append(p.went, f.went)
+		}
+		if c := h.limits[k].Concurrency; c != 0 {
+			require.LessOrEqual(h.t, h.inFlight(k)+1, c, k)
+		}
+	}
+	h.flights = append(h.flights, f)
+}
+
+// inFlight counts who is in flight, without the reservation.
+func (h *history) inFlight(key string) (n int64) {
+	for _, f := range h.flights {
+		for _, gate := range f.set.Gates() {
+			if gate.Key() == key {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (h *history) step() {
+	h.clock.tick(h.now)
+	h.g.clock.tick(h.now) // both see every time, also that of a step without a call
+	switch h.c.pick(14) {
+	case 0, 1, 2:
+		h.now = safeAdd(h.now, one(h.c, h.style.steps))
+	case 3, 4, 5, 6:
+		f := &flightRecord{set: one(h.c, h.sets), cost: one(h.c, h.style.costs)}
+		owner := []any{nil, nil, 0, 1}[h.c.pick(4)]
+		var ok bool
+		if f.ticket, _, ok = f.set.Acquire(h.now, f.cost, owner); ok {
+			h.record(f)
+		}
+	case 7, 8:
+		if f := h.drop(); f != nil {
+			h.c.log("undo of %d, went at %v", f.cost, f.went.at)
+			f.set.Undo(&f.ticket, h.now, nil)
+			f.went.undone = true
+		}
+	case 9:
+		if f := h.drop(); f != nil {
+			f.set.Release(&f.ticket, h.now, nil)
+		}
+	case 10:
+		if h.c.pick(3) == 0 {
+			h.change(one(h.c, h.keys))
+		}
+	case 11:
+		h.reserveStep()
+	case 12:
+		w := one(h.c, h.waits)
+		switch h.c.pick(4) {
+		case 0:
+			w.Join(h.now, One)
+		case 1:
+			w.Turn(h.now)
+		case 2:
+			w.Pass(nil)
+		case 3:
+			w.Leave(nil)
+		}
+	case 13:
+		if h.c.pick(4) == 0 {
+			h.restart()
+		}
+	}
+}
+
+func (h *history) drop() *flightRecord {
+	if len(h.flights) == 0 {
+		return nil
+	}
+	i := h.c.pick(len(h.flights))
+	f := h.flights[i]
+	h.flights = append(h.flights[:i:i], h.flights[i+1:]...)
+	return f
+}
+
+func (h *history) reserveStep() {
+	if h.reserve == nil {
+		f := &flightRecord{set: one(h.c, h.sets), cost: one(h.c, h.style.costs)}
+		r, ok := h.g.Reserve(f.set, f.cost)
+		require.True(h.t, ok)
+		_, ok = h.g.Reserve(f.set, f.cost)
+		require.False(h.t, ok)
+		h.reserve, h.wanted = r, f
+		h.c.log("reservation of %d for %q", f.cost, f.set.name)
+	}
+	if h.c.pick(4) == 0 {
+		h.reserve.Cancel(h.now, nil)
+		h.reserve = nil
+		return
+	}
+	ticket, _, _ := h.reserve.Acquire(h.now, nil, nil)
+	if ticket.Held() {
+		h.wanted.ticket, h.reserve = ticket, nil
+		h.record(h.wanted)
+	}
+}
+
+// restart is a clean stop and a new start with the messages in flight adopted.
+// The process starts at a time that the clock of the old one knew.
+func (h *history) restart() {
+	if h.reserve != nil {
+		h.reserve.Cancel(h.now, nil)
+		h.reserve = nil
+	}
+	h.now = max(h.now, h.clock.last)
+	h.c.log("restart")
+	stored, err := json.Marshal(h.g.Snapshot(h.now))
+	require.NoError(h.t, err)
+	var states []State
+	require.NoError(h.t, json.Unmarshal(stored, &states))
+	h.g = New(Start{}, h.now)
+	for k, l := range h.limits {
+		_, err := h.g.SetLimits(k, l, h.now, nil)
+		require.NoError(h.t, err)
+	}
+	h.g.Restore(states, h.now)
+	old := h.sets
+	h.makeSets()
+	for _, f := range h.flights {
+		for i := range old {
+			if f.set == old[i] {
+				f.set = h.sets[i]
+				break
+			}
+		}
+		f.ticket = f.set.Adopt()
+	}
+}
+
+func (h *history) check() {
+	for _, ps := range h.buckets {
+		for _, p := range ps {
+			p.checkBucket(h.t)
+		}
+	}
+	for _, ps := range h.windows {
+		for _, p := range ps {
+			p.checkWindow(h.t)
+		}
+	}
+	held := map[string]int64{}
+	if h.reserve != nil {
+		for i, gate := range h.reserve.set.Gates() {
+			held[gate.Key()] = int64(h.reserve.held >> i & 1)
+		}
+	}
+	for _, k := range h.keys {
+		gate, ok := h.g.Find(k)
+		require.True(h.t, ok)
+		require.Equal(h.t, h.inFlight(k)+held[k], gate.Info(h.now).InFlight, k)
+	}
+}
+
+// The bounds of every kind hold over every interval of unchanged limits, for
+// what was not undone, whatever the clock, undo, reservations, restarts and
+// changes do; and no place in flight is lost.
+func TestBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := newHistory(t, rapidChoices{t})
+		for range rapid.IntRange(1, 250).Draw(t, "steps") {
+			h.step()
+		}
+		h.check()
+	})
+}
+
+// The same over long histories without a bias to small numbers.
+func TestBoundsOfLongHistories(t *testing.T) {
+	for range longHistories {
+		seed := rand.Uint64()
+		rig := &seeded{T: t, r: rand.New(rand.NewPCG(seed, 0))}
+		h := newHistory(rig, rig)
+		for range 400 {
+			h.step()
+		}
+		rig.said = append(rig.said, fmt.Sprintf("seed %d", seed))
+		h.check()
+	}
+}
+
+// seeded makes choices at random and shows what was done if the test fails.
+type seeded struct {
+	*testing.T
+	r    *rand.Rand
+	said []string
+}
+
+func (s *seeded) pick(n int) int { return s.r.IntN(n) }
+
+func (s *seeded) log(format string, args ...any) {
+	s.said = append(s.said, fmt.Sprintf(format, args...))
+}
+
+func (s *seeded) Errorf(format string, args ...any) {
+	s.T.Log(strings.Join(s.said, "\n"))
+	s.T.Errorf(format, args...)
+}
+
+// byteChoices are those of a fuzzer.
+type byteChoices struct{ b []byte }
+
+func (c *byteChoices) log(string, ...any) {}
+
+func (c *byteChoices) pick(n int) int {
+	if len(c.b) == 0 {
+		return 0
+	}
+	v := int(c.b[0])
+	c.b = c.b[1:]
+	return v % n
+}
+
+func FuzzHistory(f *testing.F) {
+	f.Add([]byte("a token bucket, a sliding window and a limit of concurrency"))
+	f.Add([]byte{0, 3, 5, 0, 0, 0, 0, 0, 3, 0, 4, 0, 0, 5, 0, 0, 6, 1, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &byteChoices{b[:min(len(b), 800)]}
+		h := newHistory(t, c)
+		for len(c.b) > 0 {
+			h.step()
+		}
+		h.check()
+	})
+}

@@ -1,0 +1,200 @@
+package throttle
+
+import (
+	"math"
+	"math/bits"
+)
+
+// bucket is a token bucket in exact arithmetic. This is the generic cell rate
+// algorithm (GCRA, ITU-T I.371, there the "virtual scheduling" and "continuous
+// state leaky bucket" forms), kept as a level instead of as a theoretical
+// arrival time: the level is tokens + frac/rate.Per thousandths, and nothing is
+// ever rounded, so there is no drift however often it is asked.
+//
+// Invariants, top being burst - held:
+//
+//  1. tokens + frac/rate.Per <= top; frac < rate.Per; a full bucket has frac 0.
+//  2. A cost is taken only from a level that covers it, or from a full bucket
+//     of nothing held: so the level after it is at least min(0, burst - cost).
+//
+// From 1 and 2 follows the bound: in an interval t the bucket can give what was
+// in it at most (burst), what flows in (rate * t), and the debt it may be left
+// in: max(burst, largest cost) + rate * t.
+//
+// What a reservation holds (see Reservation) was taken from the level already
+// but counts as given only when the message goes. Until then it makes the top
+// lower: otherwise the bucket would fill up behind it, and burst + held could
+// go at one moment.
+type bucket struct {
+	rate    Rate
+	burst   int64   // thousandths
+	tokens  int64   // thousandths, whole ones; negative: debt
+	frac    uint64  // a part of one thousandth, in 1/rate.Per
+	at      instant // the time of tokens and frac
+	changed instant // tickets that are not later give nothing back
+	lows    lows
+}
+
+// settle brings the level up to time v.
+func (b *bucket) settle(v instant, held int64) {
+	top := b.burst - held
+	gone := v.since(b.at)
+	b.at = v
+	if gone != 0 && b.tokens < top {
+		more, frac, ok := mulDiv(gone, uint64(b.rate.Cost), b.frac, uint64(b.rate.Per))
+		if !ok || more >= uint64(top-b.tokens) {
+			b.tokens = top
+		} else {
+			b.tokens += int64(more)
+			b.frac = frac
+		}
+	}
+	if b.tokens >= top {
+		b.tokens, b.frac = top, 0
+	}
+}
+
+// wait is how long a message of that cost has to wait from the time of the last
+// settle, if nothing else is taken: 0 if it may go, forever if it has to wait
+// for a reservation to end.
+func (b *bucket) wait(cost, held int64) uint64 {
+	need := min(cost, b.burst)
+	if b.tokens >= need {
+		return 0
+	}
+	if need > b.burst-held {
+		return forever
+	}
+	return b.until(need)
+}
+
+// until is how long it takes to reach the level, which is above the present one
+// (ns, rounded up).
+func (b *bucket) until(level int64) uint64 {
+	hi, lo := bits.Mul64(uint64(level-b.tokens), uint64(b.rate.Per))
+	lo, borrow := bits.Sub64(lo, b.frac, 0)
+	hi -= borrow
+	lo, carry := bits.Add64(lo, uint64(b.rate.Cost)-1, 0)
+	hi += carry
+	if hi >= uint64(b.rate.Cost) {
+		return math.MaxInt64
+	}
+	wait, _ := bits.Div64(hi, lo, uint64(b.rate.Cost))
+	return min(wait, math.MaxInt64)
+}
+
+// take takes a cost that wait has let pass, at the time of the last settle.
+func (b *bucket) take(cost, held int64) {
+	b.lows.note(b.at, b.room(held))
+	b.tokens -= cost
+}
+
+// room is how much fits in up to the top (thousandths, rounded down).
+func (b *bucket) room(held int64) int64 {
+	r := b.burst - held - b.tokens
+	if b.frac != 0 {
+		r--
+	}
+	return r
+}
+
+// putBack undoes a take that was made at time t, as far as that can be done
+// without giving more than the bound. Compare the real level with the level as
+// it would be had the cost never been taken. They differ by cost at t; later
+// takes leave the difference as it is; and it shrinks only when the other level
+// runs over, never below the room there was at any moment. So the smallest room
+// since then, if less than the cost, is what may be put back.
+func (b *bucket) putBack(t instant, cost, held int64) {
+	if !t.after(b.changed) {
+		return
+	}
+	back := min(cost, b.room(held), b.lows.since(t))
+	if back > 0 {
+		b.tokens += back
+		b.lows.lower(t, cost)
+	}
+}
+
+// setLimits changes rate and burst at the time of the last settle.
+func (b *bucket) setLimits(l Limits, held int64) {
+	b.frac, _, _ = mulDiv(b.frac, uint64(l.Rate.Per), 0, uint64(b.rate.Per))
+	b.rate, b.burst = l.Rate, l.burst()
+	b.changed = b.at
+	b.lows = lows{}
+	b.settle(b.at, held)
+}
+
+// lows remembers the smallest room that a bucket had since any time in the
+// past, in a few entries: a stack of rooms that grow from old to new. Where
+// there are too many, the two oldest become one that is no larger than either.
+type lows struct {
+	n       int
+	entries [6]low
+}
+
+type low struct {
+	at   instant
+	room int64
+}
+
+// note records the room before a take. Between takes the room only shrinks, so
+// that these are all the lows. A second take at the same moment finds more room
+// than the first.
+func (s *lows) note(at instant, room int64) {
+	if s.n > 0 && s.entries[s.n-1].at == at {
+		return
+	}
+	for s.n > 0 && s.entries[s.n-1].room >= room {
+		s.n--
+	}
+	if s.n == len(s.entries) {
+		s.entries[1].room = s.entries[0].room
+		copy(s.entries[:], s.entries[1:])
+		s.n--
+	}
+	s.entries[s.n] = low{at, room}
+	s.n++
+}
+
+// since is the smallest room noted after t. What was noted at t does not count:
+// it is what the take at t, or one before it, found.
+func (s *lows) since(t instant) int64 {
+	for _, e := range s.entries[:s.n] {
+		if e.at.after(t) {
+			return e.room
+		}
+	}
+	return math.MaxInt64
+}
+
+// lower takes cost off every room noted after t: a take of that cost at t has
+// been undone, and the bucket was that much fuller, or less.
+func (s *lows) lower(t instant, cost int64) {
+	old := *s
+	s.n = 0
+	for _, e := range old.entries[:old.n] {
+		if e.at.after(t) {
+			e.room = max(0, e.room-cost)
+		}
+		s.note(e.at, e.room)
+	}
+}
+
+// forever is a wait that time alone does not end.
+const forever = math.MaxUint64
+
+// mulDiv returns (a*b + c) / d and the remainder; ok is false if the quotient
+// does not fit. b and c must leave the sum within 128 bits.
+func mulDiv(a, b, c, d uint64) (quo, rem uint64, ok bool) {
+	hi, lo := bits.Mul64(a, b)
+	lo, carry := bits.Add64(lo, c, 0)
+	hi += carry
+	if hi == 0 {
+		return lo / d, lo % d, true
+	}
+	if hi >= d {
+		return 0, 0, false
+	}
+	quo, rem = bits.Div64(hi, lo, d)
+	return quo, rem, true
+}

@@ -1,0 +1,215 @@
+package throttle
+
+import "sync"
+
+// Kind is what holds a message back.
+type Kind uint8
+
+// The kinds of a Block.
+const (
+	Open        Kind = iota // nothing
+	ByRate                  // the token bucket has too little in it
+	ByWindow                // the sliding window is full
+	ByInFlight              // as many are in flight as may be
+	ByReserved              // a Reservation holds what it would take
+	ByTurn                  // the gate is open, but other queues wait for it
+	kindsOfGate             // the number of kinds
+)
+
+// String returns the name used in metrics and explanations: "open", "rate",
+// "window", "concurrency", "reserved" or "turn".
+func (k Kind) String() string {
+	names := [kindsOfGate]string{"open", "rate", "window", "concurrency", "reserved", "turn"}
+	if k >= kindsOfGate {
+		return "unknown"
+	}
+	return names[k]
+}
+
+// Block says which gate holds a message back. Of several that do, it is the one
+// that opens last as far as is known: the place to wait.
+type Block struct {
+	Gate *Gate
+	Kind Kind
+	// At is when the gate may open, in Unix nanoseconds: not later than that if
+	// nothing else takes from it. Never if it is opened by a release, by a turn
+	// or by a change of limits instead of by time.
+	At int64
+}
+
+// Gate holds the state of one throttle key: bucket, window and the number in
+// flight. It belongs to a Gates, and stays the same as long as a Set, a limit
+// or a state that has not run off refers to it. Safe for concurrent use.
+type Gate struct {
+	key   string
+	gates *Gates
+
+	mu struct {
+		sync.Mutex
+		limits   Limits
+		bucket   *bucket // nil without a rate
+		window   *window // nil without a window
+		inFlight int64   // counted without a limit too: one may come later
+		// What the one Reservation holds here: its cost in thousandths, or 0.
+		held    int64
+		waiting waiting
+	}
+
+	// The rest belongs to Gates.mu.
+	refs     int  // sets that have it
+	declared bool // it has limits of its own
+	idle     int  // its place among the idle gates + 1; 0: not there
+}
+
+// Key is the throttle key of the gate.
+func (g *Gate) Key() string { return g.key }
+
+// What follows needs g.mu.
+
+// settle brings everything that time changes up to v, which was read from the
+// clock after g.mu was taken: so it never goes back.
+func (g *Gate) settle(v instant) {
+	if b := g.mu.bucket; b != nil {
+		b.settle(v, g.mu.held)
+	}
+	if w := g.mu.window; w != nil {
+		w.settle(v)
+	}
+}
+
+// heldEntries is what the reservation takes in a window.
+func (g *Gate) heldEntries() int64 { return min(g.mu.held, 1) }
+
+// admit settles the gate and says what holds a message of that cost back and
+// for how long (ns): Open and 0 if nothing does.
+func (g *Gate) admit(v instant, cost int64) (Kind, uint64) {
+	g.settle(v)
+	kind, wait := Open, uint64(0)
+	if b := g.mu.bucket; b != nil {
+		if wait = b.wait(cost, g.mu.held); wait != 0 {
+			kind = ByRate
+		}
+	}
+	if w := g.mu.window; w != nil {
+		if d := w.wait(v, g.heldEntries()); d > wait {
+			kind, wait = ByWindow, d
+		}
+	}
+	if wait == forever {
+		kind = ByReserved
+	}
+	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= c {
+		kind, wait = ByInFlight, forever
+	}
+	return kind, wait
+}
+
+// take lets a message in that admit has found no obstacle for.
+func (g *Gate) take(v instant, cost int64) {
+	if b := g.mu.bucket; b != nil {
+		b.take(cost, g.mu.held)
+	}
+	if w := g.mu.window; w != nil {
+		w.add(v)
+	}
+	g.mu.inFlight++
+}
+
+// leave ends the flight of a message.
+func (g *Gate) leave() {
+	if g.mu.inFlight > 0 {
+		g.mu.inFlight--
+	}
+}
+
+// setLimits makes l count from v on. sinceStart says that the gate is new:
+// nobody has a ticket of it, and it begins as the Start of its registry says.
+// Otherwise what is added begins full (a bucket) or empty (a window).
+func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
+	m := &g.mu
+	g.settle(v)
+	changed := v
+	if sinceStart {
+		changed = v - 1
+	}
+	switch {
+	case l.Rate == (Rate{}):
+		m.bucket = nil
+	case m.bucket == nil:
+		b := &bucket{rate: l.Rate, burst: l.burst(), at: v, changed: changed}
+		b.tokens = b.burst
+		if sinceStart && g.gates.start.Crashed {
+			b.tokens, b.at = 0, g.gates.startAt
+		}
+		b.settle(v, m.held)
+		m.bucket = b
+	case l.Rate != m.limits.Rate || l.burst() != m.bucket.burst:
+		m.bucket.setLimits(l, m.held)
+	}
+	switch {
+	case l.Limit == 0:
+		m.window = nil
+	case m.window == nil:
+		w := &window{changed: changed}
+		w.setLimits(l)
+		if sinceStart && g.gates.start.Crashed {
+			w.fill(g.gates.startAt, uint64(g.gates.start.WindowHold))
+		}
+		m.window = w
+	default:
+		m.window.setLimits(l)
+	}
+	m.limits = l
+	g.settle(v)
+}
+
+// fresh reports whether the gate is as a new one would be, so that it can be
+// forgotten.
+func (g *Gate) fresh(v instant) bool {
+	m := &g.mu
+	if m.inFlight != 0 || m.held != 0 || m.waiting.head != nil {
+		return false
+	}
+	g.settle(v)
+	return (m.bucket == nil || m.bucket.tokens == m.bucket.burst) && (m.window == nil || m.window.empty())
+}
+
+// Info is what a gate looks like at one moment.
+type Info struct {
+	Key    string
+	Limits Limits // the burst is filled in
+	// Tokens in the bucket in thousandths, rounded down; negative: debt.
+	Tokens int64
+	// InWindow is how many messages count in the window.
+	InWindow int64
+	// InFlight is how many messages are in flight, limit or not.
+	InFlight int64
+	// Held is the cost of the Reservation that holds the gate, in thousandths,
+	// or 0.
+	Held int64
+	// Waiting is how many queues wait for the gate.
+	Waiting int
+	// Kind and At say what a message of cost 1 would find, as in a Block.
+	Kind Kind
+	At   int64
+}
+
+// Info returns the gate's condition at time now and changes nothing.
+func (g *Gate) Info(now int64) Info {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v, last := g.gates.clock.tick(now)
+	kind, wait := g.admit(v, One)
+	i := Info{
+		Key: g.key, Limits: g.mu.limits,
+		InFlight: g.mu.inFlight, Held: g.mu.held, Waiting: g.mu.waiting.n,
+		Kind: kind, At: later(last, wait),
+	}
+	if b := g.mu.bucket; b != nil {
+		i.Limits.Burst, i.Tokens = b.burst, b.tokens
+	}
+	if w := g.mu.window; w != nil {
+		i.InWindow = w.total
+	}
+	return i
+}

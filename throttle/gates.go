@@ -1,0 +1,322 @@
+package throttle
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// ErrKeys is returned when a message has more than MaxKeys different keys.
+var ErrKeys = errors.New("too many throttle keys")
+
+// Start says how gates begin whose state is not known.
+type Start struct {
+	// Crashed: what was used before the start is lost, so everything counts as
+	// used: buckets begin empty at the start, windows full. Otherwise buckets
+	// begin full and windows empty, and Restore brings back those that were not.
+	Crashed bool
+	// WindowHold is how long after a crash windows stay full, in nanoseconds,
+	// if that is less than the window. With MaxWindow the limit holds over the
+	// crash, whatever it takes; with less, windows longer than that may admit
+	// up to twice their limit once.
+	WindowHold int64
+}
+
+// Gates is the registry of the gates of a process by throttle key. A gate exists
+// while a Set has it, while its key has limits of its own, or until its state is
+// what that of a new gate would be. Safe for concurrent use.
+type Gates struct {
+	start    Start
+	startAt  instant
+	clock    clock
+	reserved atomic.Pointer[Reservation]
+
+	mu struct {
+		sync.Mutex
+		gates    map[string]*Gate
+		sets     map[string]*Set
+		prefixes []prefixLimits // the longest first
+		idle     []*Gate        // those without sets, to be looked at by sweep
+		hand     int            // where sweep is in idle
+	}
+}
+
+type prefixLimits struct {
+	prefix string
+	limits Limits
+}
+
+// New makes an empty registry that starts at time now. Set limits and Restore
+// before the first Set is made.
+func New(start Start, now int64) *Gates {
+	g := &Gates{start: start}
+	g.start.WindowHold = max(0, start.WindowHold)
+	g.startAt, _ = g.clock.tick(now)
+	g.mu.gates = map[string]*Gate{}
+	g.mu.sets = map[string]*Set{}
+	return g
+}
+
+// Set returns the set of gates of a message with these keys, in any order and
+// with repetitions. Each Set that is returned must be closed once: the messages
+// that share it are counted. No keys make the nil Set. ErrKeys if there are more
+// than MaxKeys different ones.
+func (g *Gates) Set(keys []string, now int64) (*Set, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var room [MaxKeys]string
+	sorted := append(room[:0], keys...)
+	slices.Sort(sorted)
+	sorted = slices.Compact(sorted)
+	if len(sorted) > MaxKeys {
+		return nil, fmt.Errorf("%w: %d, allowed are %d", ErrKeys, len(sorted), MaxKeys)
+	}
+	var buf [512]byte
+	name := buf[:0]
+	for _, k := range sorted {
+		name = binary.AppendUvarint(name, uint64(len(k)))
+		name = append(name, k...)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sweep(now)
+	s := g.mu.sets[string(name)]
+	if s == nil {
+		s = &Set{gates: make([]*Gate, len(sorted)), name: string(name)}
+		for i, k := range sorted {
+			s.gates[i] = g.gate(k, now)
+			s.gates[i].refs++
+		}
+		g.mu.sets[s.name] = s
+	}
+	s.refs++
+	return s, nil
+}
+
+// Close gives back a Set that Gates.Set has returned. Its tickets must have been
+// given back before.
+func (g *Gates) Close(s *Set, now int64) {
+	if s == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s.refs--; s.refs == 0 {
+		delete(g.mu.sets, s.name)
+		for _, gate := range s.gates {
+			if gate.refs--; gate.refs == 0 {
+				g.rest(gate)
+			}
+		}
+	}
+	g.sweep(now)
+}
+
+// SetLimits gives a key limits of its own, which count at once; zero Limits take
+// them away, so that the longest prefix counts (SetPrefix). What has been used
+// stays used: a bucket keeps its level or what the new burst leaves of it, a
+// window its entries, and messages in flight count even where there was no
+// limit before. It appends to wake whom to tell (see Wait.Pass), and returns an
+// error that wraps ErrLimits, changing nothing, if a value is out of range.
+func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wait, error) {
+	if err := l.Validate(); err != nil {
+		return wake, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gate := g.mu.gates[key]
+	if l == (Limits{}) {
+		if gate == nil || !gate.declared {
+			return wake, nil
+		}
+		gate.declared = false
+		if gate.refs == 0 {
+			g.rest(gate)
+		}
+		return gate.change(g.prefixLimits(key), now, wake), nil
+	}
+	if gate == nil {
+		gate = g.newGate(key, l, now)
+	} else {
+		wake = gate.change(l, now, wake)
+	}
+	gate.declared = true
+	return wake, nil
+}
+
+// SetPrefix gives limits to every key that begins with prefix, each of them to
+// itself, unless the key has limits of its own or a longer prefix fits. Zero
+// Limits take them away. Otherwise as SetLimits. It looks at every gate.
+func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*Wait, error) {
+	if err := l.Validate(); err != nil {
+		return wake, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.prefixes = slices.DeleteFunc(g.mu.prefixes, func(p prefixLimits) bool { return p.prefix == prefix })
+	if l != (Limits{}) {
+		i, _ := slices.BinarySearchFunc(g.mu.prefixes, len(prefix), func(p prefixLimits, n int) int { return n - len(p.prefix) })
+		g.mu.prefixes = slices.Insert(g.mu.prefixes, i, prefixLimits{prefix, l})
+	}
+	for key, gate := range g.mu.gates {
+		if !gate.declared && strings.HasPrefix(key, prefix) {
+			wake = gate.change(g.prefixLimits(key), now, wake)
+		}
+	}
+	return wake, nil
+}
+
+// Limits returns the limits that a key has now, its own or those of a prefix,
+// whether or not a gate exists. The burst is as it was given.
+func (g *Gates) Limits(key string) Limits {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if gate := g.mu.gates[key]; gate != nil {
+		gate.mu.Lock()
+		defer gate.mu.Unlock()
+		return gate.mu.limits
+	}
+	return g.prefixLimits(key)
+}
+
+// Find returns the gate of a key if there is one, to look at it.
+func (g *Gates) Find(key string) (*Gate, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gate, ok := g.mu.gates[key]
+	return gate, ok
+}
+
+// Keys returns the keys of all gates that exist, sorted.
+func (g *Gates) Keys() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	keys := make([]string, 0, len(g.mu.gates))
+	for k := range g.mu.gates {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Sweep forgets every gate that nobody needs. Set and Close do it bit by bit;
+// this is for a process that has gone quiet. O(gates without messages).
+func (g *Gates) Sweep(now int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range len(g.mu.idle) {
+		g.look(now)
+	}
+}
+
+// What follows needs g.mu.
+
+func (g *Gates) prefixLimits(key string) Limits {
+	for _, p := range g.mu.prefixes {
+		if strings.HasPrefix(key, p.prefix) {
+			return p.limits
+		}
+	}
+	return Limits{}
+}
+
+// gate finds or makes the gate of a key that gets a user.
+func (g *Gates) gate(key string, now int64) *Gate {
+	if gate := g.mu.gates[key]; gate != nil {
+		g.unrest(gate)
+		return gate
+	}
+	gate := g.newGate(key, g.prefixLimits(key), now)
+	g.unrest(gate)
+	return gate
+}
+
+// newGate makes a gate, which rests.
+func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
+	gate := &Gate{key: key, gates: g}
+	gate.mu.Lock()
+	if l != (Limits{}) {
+		v, _ := g.clock.tick(now)
+		gate.setLimits(l, v, true)
+	}
+	gate.mu.Unlock()
+	g.mu.gates[key] = gate
+	g.rest(gate)
+	return gate
+}
+
+// change gives a gate other limits and tells who has the turn, whose time to
+// try again is another now.
+func (gate *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
+	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	if l == gate.mu.limits {
+		return wake
+	}
+	v, _ := gate.gates.clock.tick(now)
+	gate.setLimits(l, v, false)
+	return gate.mu.waiting.tell(wake)
+}
+
+// rest lists a gate without users for sweep.
+func (g *Gates) rest(gate *Gate) {
+	if gate.idle == 0 {
+		g.mu.idle = append(g.mu.idle, gate)
+		gate.idle = len(g.mu.idle)
+	}
+}
+
+func (g *Gates) unrest(gate *Gate) {
+	if gate.idle == 0 {
+		return
+	}
+	end := len(g.mu.idle) - 1
+	last := g.mu.idle[end]
+	g.mu.idle[gate.idle-1] = last
+	last.idle = gate.idle
+	g.mu.idle[end] = nil
+	g.mu.idle = g.mu.idle[:end]
+	gate.idle = 0
+}
+
+// sweepSteps is how many gates without users Set and Close look at: more than
+// one, so that the list shrinks although each of them may add to it.
+const sweepSteps = 2
+
+func (g *Gates) sweep(now int64) {
+	for range min(sweepSteps, len(g.mu.idle)) {
+		g.look(now)
+	}
+}
+
+// look forgets the next of the idle gates if its state is what that of a new
+// one would be. One with limits of its own stays, but its memory goes.
+func (g *Gates) look(now int64) {
+	if len(g.mu.idle) == 0 {
+		return
+	}
+	if g.mu.hand >= len(g.mu.idle) {
+		g.mu.hand = 0
+	}
+	gate := g.mu.idle[g.mu.hand]
+	gate.mu.Lock()
+	v, _ := g.clock.tick(now)
+	fresh := gate.fresh(v)
+	if fresh && gate.mu.window != nil {
+		gate.mu.window.spans = nil
+	}
+	gate.mu.Unlock()
+	if !fresh {
+		g.mu.hand++
+		return
+	}
+	g.unrest(gate)
+	if !gate.declared {
+		delete(g.mu.gates, gate.key)
+	}
+}

@@ -1,0 +1,72 @@
+package throttle
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseRate(t *testing.T) {
+	for s, want := range map[string]Rate{
+		"10": PerSecond(10 * One), "0.5": {One, 2 * sec}, "1/3": {One, 3 * sec}, "2.50": {5 * One, 2 * sec},
+		"1000000000": PerSecond(MaxRate * One), "1/31536000": {One, MaxWindow}, "100/86400": {One, 864 * sec},
+		"0.000001": {One, 1_000_000 * sec}, ".5": {One, 2 * sec},
+	} {
+		r, err := ParseRate(s)
+		require.NoError(t, err, s)
+		require.Equal(t, want, r, s)
+		again, err := ParseRate(r.String())
+		require.NoError(t, err, s)
+		require.Equal(t, r, again)
+	}
+	for _, s := range []string{
+		"", "0", "-1", "+1", "1e3", "NaN", "1/0", "0/1", "1.", "1.0000000001", "1000000001", "1/31536001",
+		"1/2/3", " 1", "1_0", "99999999999999999999", "1000000000000000/3", "0.00000001",
+	} {
+		_, err := ParseRate(s)
+		require.ErrorIs(t, err, ErrLimits, s)
+	}
+	require.Equal(t, "none", Rate{}.String())
+	require.Equal(t, "0.333", PerSecond(333).String())
+	require.Equal(t, "7/3ns", Rate{7, 3}.String())
+}
+
+func TestValidate(t *testing.T) {
+	for want, l := range map[string]Limits{
+		"burst: needs":       {Burst: 1},
+		"burst: -1":          {Rate: PerSecond(1), Burst: -1},
+		"burst: 1000000000":  {Rate: PerSecond(1), Burst: MaxBurst + 1},
+		"rate: 0":            {Rate: Rate{0, 1}},
+		"rate: -5":           {Rate: PerSecond(-5)},
+		"rate: per 0":        {Rate: Rate{1, 0}},
+		"rate: 100000000000": {Rate: PerSecond(MaxRate*One + 1)},
+		"limit: -1":          {Limit: -1, Window: 1},
+		"limit: 1000000001":  {Limit: MaxLimit + 1, Window: 1},
+		"window: 3":          {Limit: 1, Window: MaxWindow + 1},
+		"limit and window":   {Limit: 1},
+		"concurrency: -1":    {Concurrency: -1},
+	} {
+		err := l.Validate()
+		require.ErrorIs(t, err, ErrLimits)
+		require.ErrorContains(t, err, want)
+		g := newGates()
+		_, err = g.SetLimits("k", l, start, nil)
+		require.ErrorContains(t, err, want)
+		_, err = g.SetPrefix("k", l, start, nil)
+		require.ErrorContains(t, err, want)
+		require.Empty(t, g.Keys())
+	}
+	require.NoError(t, Limits{}.Validate())
+	for _, tc := range []struct {
+		l    Limits
+		want int64
+	}{
+		{Limits{Rate: PerSecond(500)}, One},
+		{Limits{Rate: PerSecond(2500)}, 2500},
+		{Limits{Rate: Rate{7, 3}}, 2_333_333_333},
+		{Limits{Rate: PerSecond(MaxRate * One)}, MaxBurst},
+		{Limits{Rate: PerSecond(5000), Burst: 1}, 1},
+	} {
+		require.Equal(t, tc.want, tc.l.burst())
+	}
+}

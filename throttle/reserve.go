@@ -1,0 +1,135 @@
+package throttle
+
+// Reservation lets one message collect its gates one by one, so that it is not
+// starved by messages that need only some of them. What it has collected is
+// taken as far as others are concerned, but counts for the limits only when the
+// message goes. There is one at a time in a registry. It is used by one
+// goroutine at a time.
+type Reservation struct {
+	gates *Gates
+	set   *Set
+	cost  int64
+	held  uint32 // a bit for each gate of the set
+}
+
+// Reserve starts a reservation for a message of that cost (thousandths), or
+// reports false if there is one already or nothing to reserve. The caller calls
+// Acquire until that grants a Ticket, or else Cancel, before the set is closed.
+func (g *Gates) Reserve(s *Set, cost int64) (*Reservation, bool) {
+	if s == nil {
+		return nil, false
+	}
+	r := &Reservation{gates: g, set: s, cost: clampCost(cost)}
+	if !g.reserved.CompareAndSwap(nil, r) {
+		return nil, false
+	}
+	return r, true
+}
+
+// Acquire takes what the gates of the set admit now, in addition to what is
+// held. When that is all of them the message may go: the Ticket is held and the
+// reservation over. Otherwise the Block says what is still missing. A gate that
+// other queues wait for is taken only in a turn of the owner there. It appends
+// to wake whom to tell (see Wait.Pass).
+func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block, []*Wait) {
+	s := r.set
+	s.lock()
+	defer s.unlock()
+	v, last := r.gates.clock.tick(now)
+	if block := r.collect(v, last, owner); block.Kind != Open {
+		return Ticket{}, block, wake
+	}
+	for _, g := range s.gates {
+		if b := g.mu.bucket; b != nil {
+			// The message goes now and makes room, like a take: what the bucket
+			// lacked before may have come back since it was held.
+			b.lows.note(b.at, b.room(g.mu.held))
+		}
+		g.mu.held = 0
+		if g.mu.window != nil {
+			g.mu.window.add(v)
+		}
+		wake = g.eased(v, wake)
+	}
+	r.over()
+	return Ticket{at: v, cost: uint32(r.cost), state: taken}, Block{}, wake
+}
+
+// collect holds what can be held and says what keeps the message from going.
+// The gates are locked.
+func (r *Reservation) collect(v instant, last int64, owner any) (block Block) {
+	var longest uint64
+	for i, g := range r.set.gates {
+		var kind Kind
+		var wait uint64
+		if r.held&(1<<i) != 0 {
+			kind, wait = g.ready(v)
+		} else if kind, wait = g.admit(v, r.cost); kind == Open {
+			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
+				kind, wait = ByTurn, forever
+			} else {
+				r.held |= 1 << i
+				g.hold(r.cost)
+			}
+		}
+		if kind != Open && wait >= longest {
+			longest = wait
+			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
+		}
+	}
+	return block
+}
+
+// hold takes cost and a place in flight for the reservation. It needs g.mu.
+func (g *Gate) hold(cost int64) {
+	if b := g.mu.bucket; b != nil {
+		b.take(cost, 0)
+	}
+	g.mu.held = cost
+	g.mu.inFlight++
+}
+
+// ready is admit for the reservation that holds the gate: something is in its
+// way only if limits have been lowered since. A bucket has been paid. It needs
+// g.mu.
+func (g *Gate) ready(v instant) (Kind, uint64) {
+	g.settle(v)
+	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight > c {
+		return ByInFlight, forever
+	}
+	if w := g.mu.window; w != nil {
+		if wait := w.wait(v, 0); wait != 0 {
+			return ByWindow, wait
+		}
+	}
+	return Open, 0
+}
+
+// Cancel gives back what is held. Nothing happens if the reservation is over.
+// It appends to wake whom to tell (see Wait.Pass).
+func (r *Reservation) Cancel(now int64, wake []*Wait) []*Wait {
+	for i, g := range r.set.gates {
+		if r.held&(1<<i) == 0 {
+			continue
+		}
+		g.mu.Lock()
+		v, _ := g.gates.clock.tick(now)
+		g.settle(v)
+		g.mu.held = 0
+		if b := g.mu.bucket; b != nil {
+			b.tokens += r.cost
+			b.settle(v, 0)
+		}
+		g.leave()
+		wake = g.eased(v, wake)
+		g.mu.Unlock()
+	}
+	r.over()
+	return wake
+}
+
+// over makes way for the next reservation.
+func (r *Reservation) over() {
+	r.held = 0
+	r.gates.reserved.CompareAndSwap(r, nil)
+}

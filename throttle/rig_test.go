@@ -1,0 +1,174 @@
+package throttle
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const sec = int64(second)
+
+// start is the time at which tests begin.
+const start = int64(1_700_000_000) * sec
+
+func newGates() *Gates { return New(Start{}, start) }
+
+func limit(t testing.TB, g *Gates, key string, l Limits, now int64) []*Wait {
+	t.Helper()
+	wake, err := g.SetLimits(key, l, now, nil)
+	require.NoError(t, err)
+	return wake
+}
+
+func set(t testing.TB, g *Gates, keys ...string) *Set {
+	t.Helper()
+	s, err := g.Set(keys, g.clock.mu.last)
+	require.NoError(t, err)
+	return s
+}
+
+// modelClock is the rule for times in words of one syllable, with big numbers.
+type modelClock struct {
+	last int64
+	at   *big.Int
+}
+
+func newModelClock(now int64) *modelClock { return &modelClock{now, new(big.Int)} }
+
+func (c *modelClock) tick(now int64) *big.Int {
+	step := new(big.Int).Sub(big.NewInt(now), big.NewInt(c.last))
+	switch {
+	case step.Sign() > 0:
+		if far := big.NewInt(farAhead); step.Cmp(far) > 0 {
+			step = far
+		}
+		c.at = new(big.Int).Add(c.at, step)
+		c.last = now
+	case step.Cmp(big.NewInt(-stale)) < 0:
+		c.last = now
+	}
+	return c.at
+}
+
+// went is a message that a gate has let in.
+type went struct {
+	at     *big.Int
+	cost   int64
+	undone bool
+}
+
+// period is what a gate let in while a limit stayed as it was.
+type period struct {
+	limits Limits
+	went   []*went
+}
+
+// checkBucket holds every interval to max(burst, largest cost) + rate * t.
+func (p *period) checkBucket(t require.TestingT) {
+	if p.limits.Rate == (Rate{}) {
+		return
+	}
+	for i, from := range p.went {
+		sum, largest := int64(0), int64(0)
+		for _, to := range p.went[i:] {
+			if to.undone {
+				continue
+			}
+			sum += to.cost
+			largest = max(largest, to.cost)
+			// sum <= max(burst, largest) + Cost/Per * span, times Per
+			span := new(big.Int).Sub(to.at, from.at)
+			right := span.Mul(span, big.NewInt(p.limits.Rate.Cost))
+			left := new(big.Int).Mul(big.NewInt(sum-max(p.limits.burst(), largest)), big.NewInt(p.limits.Rate.Per))
+			require.LessOrEqual(t, left.Cmp(right), 0, "%v: %d thousandths went from %v to %v", p.limits, sum, from.at, to.at)
+		}
+	}
+}
+
+// checkWindow holds every entry to the one limit places before it.
+func (p *period) checkWindow(t require.TestingT) {
+	if p.limits.Limit == 0 {
+		return
+	}
+	var live []*big.Int
+	for _, w := range p.went {
+		if !w.undone {
+			live = append(live, w.at)
+		}
+	}
+	for i := int(p.limits.Limit); i < len(live); i++ {
+		span := new(big.Int).Sub(live[i], live[i-int(p.limits.Limit)])
+		require.GreaterOrEqual(t, span.Cmp(big.NewInt(p.limits.Window)), 0, "%v: too many from %v to %v", p.limits, live[i-int(p.limits.Limit)], live[i])
+	}
+}
+
+// modelGate decides with fractions and lists.
+type modelGate struct {
+	limits   Limits
+	level    *big.Rat // thousandths
+	at       *big.Int
+	entries  []*big.Int
+	inFlight int64
+}
+
+func (m *modelGate) settle(at *big.Int) {
+	if m.limits.Rate != (Rate{}) {
+		step := new(big.Rat).SetInt(new(big.Int).Sub(at, m.at))
+		step.Mul(step, big.NewRat(m.limits.Rate.Cost, m.limits.Rate.Per))
+		m.level = new(big.Rat).Add(m.level, step)
+		if full := new(big.Rat).SetInt64(m.limits.burst()); m.level.Cmp(full) > 0 {
+			m.level = full
+		}
+	}
+	m.at = at
+	for len(m.entries) > 0 && m.limits.Limit != 0 {
+		if age := new(big.Int).Sub(at, m.entries[0]); age.Cmp(big.NewInt(m.limits.Window)) < 0 {
+			break
+		}
+		m.entries = m.entries[1:]
+	}
+}
+
+func (m *modelGate) setLimits(l Limits, at *big.Int) {
+	m.settle(at)
+	if l.Rate != (Rate{}) && (m.limits.Rate == (Rate{})) {
+		m.level = new(big.Rat).SetInt64(l.burst())
+	}
+	if l.Limit == 0 || m.limits.Limit == 0 {
+		m.entries = nil
+	}
+	m.limits = l
+	m.settle(at)
+}
+
+func (m *modelGate) admits(at *big.Int, cost int64) bool {
+	m.settle(at)
+	l := m.limits
+	if l.Rate != (Rate{}) && m.level.Cmp(new(big.Rat).SetInt64(min(cost, l.burst()))) < 0 {
+		return false
+	}
+	return (l.Limit == 0 || int64(len(m.entries)) < l.Limit) && (l.Concurrency == 0 || m.inFlight < l.Concurrency)
+}
+
+func (m *modelGate) take(cost int64) {
+	if m.limits.Rate != (Rate{}) {
+		m.level = new(big.Rat).Sub(m.level, new(big.Rat).SetInt64(cost))
+	}
+	if m.limits.Limit != 0 {
+		m.entries = append(m.entries, m.at)
+	}
+	m.inFlight++
+}
+
+// safeAdd adds without running over either end of time.
+func safeAdd(now, d int64) int64 {
+	switch {
+	case d > 0 && now > math.MaxInt64-d:
+		return math.MaxInt64
+	case d < 0 && now < math.MinInt64-d:
+		return math.MinInt64
+	}
+	return now + d
+}

@@ -1,0 +1,179 @@
+package throttle
+
+// Set is the gates of a message, in the order of their keys. Messages with the
+// same keys share one Set, so that its address tells whether two messages pass
+// the same gates. Gates.Set makes them. A nil Set has no gates and admits
+// everything.
+//
+// Locks: Acquire locks the gates of the set one after the other in the order of
+// their keys and holds all of them for the check and the taking, so two of them
+// never wait for each other. Everything else locks one gate at a time. Inside
+// of a gate's mutex only the clock's is taken, and Gates.mu is never taken
+// while a gate is locked.
+type Set struct {
+	gates []*Gate
+	name  string // its key in Gates.sets
+	refs  int    // belongs to Gates.mu
+}
+
+// Ticket is the right of one message to be in flight. It is given to exactly
+// one of Release and Undo, which clear it; a cleared or zero Ticket is ignored.
+type Ticket struct {
+	at    instant
+	cost  uint32
+	state ticketState
+}
+
+type ticketState uint8
+
+const (
+	spent   ticketState = iota // grants nothing
+	taken                      // went through the gates
+	adopted                    // was in flight already: has a place in flight only
+)
+
+// Held tells whether the ticket has still to be given back.
+func (t Ticket) Held() bool { return t.state != spent }
+
+// Gates returns the gates in the order of their keys. The slice is read-only.
+func (s *Set) Gates() []*Gate {
+	if s == nil {
+		return nil
+	}
+	return s.gates
+}
+
+// Acquire lets a message of that cost (thousandths, clamped to 1..MaxCost) in
+// at time now if all gates admit it: then each gives the cost (bucket), an entry
+// (window) and a place in flight. Otherwise nothing is taken and the Block says
+// what stands in the way.
+//
+// owner is the queue of the message, a comparable value, as in its Waits. At a
+// gate that is open but has queues waiting, the message is let in only if its
+// queue has the turn at one of the gates of the set; a nil owner takes no
+// notice of turns.
+//
+// The work is proportional to the number of gates; nothing is allocated.
+func (s *Set) Acquire(now, cost int64, owner any) (Ticket, Block, bool) {
+	cost = clampCost(cost)
+	if s == nil || len(s.gates) == 0 {
+		return Ticket{cost: uint32(cost), state: taken}, Block{}, true
+	}
+	s.lock()
+	defer s.unlock()
+	v, last := s.gates[0].gates.clock.tick(now)
+	if b := s.check(v, last, cost, owner); b.Kind != Open {
+		return Ticket{}, b, false
+	}
+	for _, g := range s.gates {
+		g.take(v, cost)
+	}
+	return Ticket{at: v, cost: uint32(cost), state: taken}, Block{}, true
+}
+
+// Check says what Acquire would, and changes nothing.
+func (s *Set) Check(now, cost int64, owner any) (Block, bool) {
+	if s == nil || len(s.gates) == 0 {
+		return Block{}, true
+	}
+	s.lock()
+	defer s.unlock()
+	v, last := s.gates[0].gates.clock.tick(now)
+	b := s.check(v, last, clampCost(cost), owner)
+	return b, b.Kind == Open
+}
+
+func (s *Set) lock() {
+	for _, g := range s.gates {
+		g.mu.Lock()
+	}
+}
+
+func (s *Set) unlock() {
+	for _, g := range s.gates {
+		g.mu.Unlock()
+	}
+}
+
+// check asks all gates, which are locked.
+func (s *Set) check(v instant, last, cost int64, owner any) Block {
+	var block Block
+	var longest uint64
+	var crowded *Gate
+	turn := owner == nil
+	for _, g := range s.gates {
+		if kind, wait := g.admit(v, cost); kind != Open && wait >= longest {
+			longest = wait
+			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
+		}
+		if head := g.mu.waiting.head; head != nil && !turn {
+			if head.Owner == owner {
+				turn = true
+			} else if crowded == nil {
+				crowded = g
+			}
+		}
+	}
+	if block.Kind == Open && crowded != nil && !turn {
+		return Block{Gate: crowded, Kind: ByTurn, At: Never}
+	}
+	return block
+}
+
+// Adopt gives a place in flight at each gate to a message that is in flight
+// already, after a restart: whatever the limits say, and without tokens or
+// entries. Undo of such a Ticket is the same as Release.
+func (s *Set) Adopt() Ticket {
+	for _, g := range s.Gates() {
+		g.mu.Lock()
+		g.mu.inFlight++
+		g.mu.Unlock()
+	}
+	return Ticket{cost: 1, state: adopted}
+}
+
+// Release ends the flight of a message that has been delivered: its places are
+// free. It appends to wake whom to tell (see Wait.Pass).
+func (s *Set) Release(t *Ticket, now int64, wake []*Wait) []*Wait {
+	if t.state == spent {
+		return wake
+	}
+	*t = Ticket{}
+	for _, g := range s.Gates() {
+		g.mu.Lock()
+		g.leave()
+		wake = g.freed(now, wake)
+		g.mu.Unlock()
+	}
+	return wake
+}
+
+// Undo ends the flight of a message that nobody has received, as if it had
+// never left: besides its places it gives back its entries in the windows, and
+// of its tokens as many as can be without admitting more than the bound, which
+// are all of them while the buckets have not been full since, and none after
+// their limits were changed. It appends to wake whom to tell (see Wait.Pass).
+func (s *Set) Undo(t *Ticket, now int64, wake []*Wait) []*Wait {
+	u := *t
+	if u.state != taken {
+		return s.Release(t, now, wake)
+	}
+	*t = Ticket{}
+	for _, g := range s.Gates() {
+		g.mu.Lock()
+		v, _ := g.gates.clock.tick(now)
+		g.settle(v)
+		if b := g.mu.bucket; b != nil {
+			b.putBack(u.at, int64(u.cost), g.mu.held)
+		}
+		if w := g.mu.window; w != nil {
+			w.remove(u.at)
+		}
+		g.leave()
+		wake = g.eased(v, wake)
+		g.mu.Unlock()
+	}
+	return wake
+}
+
+func clampCost(cost int64) int64 { return min(max(cost, 1), MaxCost) }

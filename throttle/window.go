@@ -1,0 +1,186 @@
+package throttle
+
+// exactLimit is the largest limit for which a window keeps every entry by
+// itself, and the number of parts of a window above it.
+const exactLimit = 1024
+
+// window is a sliding window log: the times of the entries that still count,
+// oldest first. Entries of the same moment share a span. Above exactLimit
+// entries, those within span/1024 of the first of them share one too, and all
+// of them count until the last of them has left the window: never more than
+// limit in any window, and late by at most span/1024.
+//
+// Invariants:
+//
+//  1. total is the sum of the counts; every count is positive.
+//  2. The times rise from old to new, and an entry is not later than the time
+//     of its span and later than the time of the span before.
+//  3. An entry is added only when total < limit after everything that is span
+//     old has been dropped: so an entry and the one limit places before it are
+//     at least span apart.
+type window struct {
+	limit int64
+	width uint64 // ns: the window
+	part  uint64 // ns: how much later than its first entry a span may end
+	total int64
+
+	spans []span // a ring; its length is a power of two, or 0
+	head  int    // place of the oldest
+	n     int    // spans in use
+
+	first  instant // first entry of the newest span
+	closed bool    // nothing may be added to the newest span
+
+	changed instant // tickets that are not later have no entry here
+	gone    instant // time of the last span dropped
+	dropped bool    // gone has a meaning
+}
+
+// span is entries that are treated as one.
+type span struct {
+	last instant // the time of the last of them
+	n    int64
+}
+
+func (w *window) setLimits(l Limits) {
+	w.limit, w.width = l.Limit, uint64(l.Window)
+	w.part = 0
+	if l.Limit > exactLimit {
+		w.part = w.width / exactLimit
+	}
+	w.compact()
+}
+
+// settle drops what has left the window at time v.
+func (w *window) settle(v instant) {
+	for w.n > 0 {
+		s := w.spans[w.head]
+		if v.since(s.last) < w.width {
+			return
+		}
+		w.total -= s.n
+		w.gone, w.dropped = s.last, true
+		w.head = (w.head + 1) & (len(w.spans) - 1)
+		w.n--
+	}
+}
+
+// waitSteps bounds the work of wait. Only a window whose limit was lowered
+// needs more than a step per missing entry.
+const waitSteps = 64
+
+// wait is how long an entry has to wait from time v, that of the last settle:
+// 0 if it may go at once, forever if only a reservation is in its way. When the
+// limit was lowered far below what the window holds the result may be too
+// early, never too late.
+func (w *window) wait(v instant, held int64) uint64 {
+	surplus := w.total + held - w.limit
+	if surplus < 0 {
+		return 0
+	}
+	for i := range w.n {
+		s := w.at(i)
+		surplus -= s.n
+		if surplus < 0 || i == waitSteps {
+			return w.width - v.since(s.last)
+		}
+	}
+	return forever
+}
+
+// add adds an entry at time v, that of the last settle, which wait has let pass.
+func (w *window) add(v instant) {
+	w.total++
+	if w.n > 0 {
+		s := w.at(w.n - 1)
+		if s.last == v || !w.closed && v.since(w.first) <= w.part {
+			s.last = v
+			s.n++
+			return
+		}
+	}
+	w.push(span{last: v, n: 1})
+	w.first, w.closed = v, false
+}
+
+// remove takes back an entry that was added at time t, if it is still there.
+func (w *window) remove(t instant) {
+	if !t.after(w.changed) || w.dropped && !t.after(w.gone) {
+		return
+	}
+	lo, hi := 0, w.n
+	for lo < hi { // the first span that does not end before t
+		mid := (lo + hi) / 2
+		if t.after(w.at(mid).last) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo == w.n {
+		return
+	}
+	w.total--
+	s := w.at(lo)
+	if s.n--; s.n > 0 {
+		return
+	}
+	for i := lo; i < w.n-1; i++ {
+		*w.at(i) = *w.at(i + 1)
+	}
+	w.n--
+	w.closed = true
+}
+
+// at is the span i places after the oldest.
+func (w *window) at(i int) *span { return &w.spans[(w.head+i)&(len(w.spans)-1)] }
+
+func (w *window) push(s span) {
+	if w.n == len(w.spans) {
+		grown := make([]span, max(4, 2*len(w.spans)))
+		for i := range w.n {
+			grown[i] = *w.at(i)
+		}
+		w.spans, w.head = grown, 0
+	}
+	w.n++
+	*w.at(w.n - 1) = s
+}
+
+// compact joins spans that a part has room for, so that memory stays bounded
+// when windows are changed again and again. A span begins after the end of the
+// one before, which is all that is known.
+func (w *window) compact() {
+	w.closed = true
+	if w.part == 0 || w.n < 3 {
+		return
+	}
+	kept := 2
+	for i := 2; i < w.n; i++ {
+		s, previous := *w.at(i), w.at(kept-1)
+		if s.last.since(w.at(kept-2).last) <= w.part {
+			previous.last = s.last
+			previous.n += s.n
+			continue
+		}
+		*w.at(kept) = s
+		kept++
+	}
+	w.n = kept
+}
+
+// empty reports whether nothing is in the window.
+func (w *window) empty() bool { return w.n == 0 }
+
+// fill makes an empty window full until hold nanoseconds after v, or until a
+// window after v if that is sooner.
+func (w *window) fill(v instant, hold uint64) {
+	if hold == 0 {
+		return
+	}
+	if hold < w.width {
+		v -= instant(w.width - hold)
+	}
+	w.push(span{last: v, n: w.limit})
+	w.total, w.closed = w.limit, true
+}
