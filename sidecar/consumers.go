@@ -12,6 +12,8 @@ type consumer struct {
 	expiresAt int64  // 0: never
 	gone      bool   // left, lost or expired: gets nothing more
 	fetch     bool
+	restored  bool // registered before the start of this process, and not since
+	away      bool // restored, and not yet found again: gets nothing for a moment
 
 	prev, next *consumer // ring of consumers with credit; nil: not in it
 }
@@ -19,7 +21,7 @@ type consumer struct {
 // credit is how many more messages c may be sent now.
 func (c *consumer) credit() int {
 	switch {
-	case c.gone:
+	case c.gone, c.away:
 		return 0
 	case c.fetch:
 		return c.limit

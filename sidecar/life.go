@@ -123,7 +123,7 @@ func (l *loop) onAck(e *event, now int64) {
 	case wire.AckNoResponders:
 		le := l.takeBack(seq, s, now)
 		if c := le.consumer; c.reg == le.reg {
-			l.drop(c, "no responders")
+			l.unreachable(c, now)
 		}
 	}
 }

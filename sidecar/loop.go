@@ -35,6 +35,8 @@ type loop struct {
 	byReg     map[uint64]*consumer // those in expiring
 	noWait    []*consumer          // fetches to be ended this turn
 	failing   int
+	absent    []absence              // restored consumers that nobody has heard of, in the order of until
+	graceEnds int64                  // when a restored consumer is one like any other
 	back      map[drr.Flow]takenBack // since the last delivery
 	dead      map[uint64]*store.Dead // of a dead letter queue's messages
 
@@ -56,6 +58,7 @@ func newLoop(q *queue) *loop {
 		consumers: newConsumerSet(),
 		byReg:     make(map[uint64]*consumer),
 		back:      make(map[drr.Flow]takenBack),
+		graceEnds: q.core.clock.Now() + restoreGrace,
 	}
 	if q.isDLQ() {
 		l.dead = make(map[uint64]*store.Dead)
@@ -137,6 +140,7 @@ func (l *loop) turn(events []event) {
 	for i := range events {
 		l.handle(&events[i], now)
 	}
+	l.tryAgain(now)
 	more := l.expire(now)
 	more = l.deliver(now) || more
 	l.endNoWait(more)
@@ -195,6 +199,9 @@ func (l *loop) sleep() time.Duration {
 		if it, ok := h.next(); ok {
 			next = min(next, it.at)
 		}
+	}
+	if len(l.absent) > 0 {
+		next = min(next, l.absent[0].until)
 	}
 	if at, ok := l.leases.nextUnstored(); ok {
 		next = min(next, at)

@@ -169,7 +169,7 @@ func (r *recovering) settle(now int64) {
 // consumer restores a registration.
 func (r *recovering) consumer(rec store.ConsumerRecord) {
 	c := r.consumers.named(rec.Name)
-	c.gone = false
+	c.gone, c.restored = false, true
 	c.reg = rec.Reg
 	c.limit = int(rec.MaxInFlight)
 	c.subject = r.q.core.subjects.Deliver(c.name, r.q.name)

@@ -150,3 +150,35 @@ func TestTakenBackIsNotLeasedAfterACrash(t *testing.T) {
 	require.Nil(t, r.loop(r.q).leased(d.token()))
 	checkLoop(t, r.loop(r.q), 0, 0)
 }
+
+// TestRestoredConsumersGetTime: after a restart a consumer that has not connected
+// again keeps its registration for a while, and is tried again and again; a new
+// registration, or the end of that time, makes it one like any other.
+func TestRestoredConsumersGetTime(t *testing.T) {
+	r := newRig(t, nil)
+	r.consume(r.q, "w", 1, 0)
+	r.enqueue("a", nil)
+	r.commit()
+	r.ack(r.one(), wire.Ack{Kind: wire.AckNack}, "") // the restart finds it pending
+	r.take()
+	r.restart(true)
+	r.run()
+	tries := 0
+	for range 10 {
+		for _, d := range r.deliveries() {
+			tries++
+			r.ack(d, wire.Ack{Kind: wire.AckNoResponders}, "")
+		}
+		require.Empty(t, r.deliveries(), "it is left alone for a moment")
+		require.Equal(t, 1, r.loop(r.q).consumers.registered())
+		r.pass(time.Duration(awayFor))
+	}
+	require.Positive(t, tries)
+	require.GreaterOrEqual(t, tries, 9)
+
+	r.pass(time.Duration(restoreGrace))
+	for _, d := range r.deliveries() {
+		r.ack(d, wire.Ack{Kind: wire.AckNoResponders}, "")
+	}
+	require.Zero(t, r.loop(r.q).consumers.registered(), "its time is over")
+}

@@ -1,6 +1,8 @@
 package sidecar
 
 import (
+	"slices"
+
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -11,6 +13,7 @@ func (l *loop) register(req wire.ConsumeRequest, replyTo string, answer []byte) 
 	now := l.q.core.clock.Now()
 	c := l.consumers.named(req.Consumer)
 	joined := c.gone
+	c.restored, c.away = false, false
 	l.unend(c)
 	l.consumers.regs++
 	c.gone = false
@@ -98,6 +101,48 @@ func (l *loop) drop(c *consumer, why string) {
 	l.q.core.event(wire.EventConsumerLost, l.q.name, wire.Event{
 		Queue: l.q.name, Data: map[string]any{"consumer": c.name, "reason": why, "in_flight": c.inFlight},
 	})
+}
+
+// A consumer from before a restart needs a moment to connect again, above all if
+// the NATS server was restarted, too. Until restoreGrace after the start it is
+// not given up when nobody receives its deliveries, but left alone for awayFor at
+// a time.
+const (
+	restoreGrace = int64(60e9)
+	awayFor      = int64(250e6)
+)
+
+// absence is a time during which a restored consumer is left alone.
+type absence struct {
+	c     *consumer
+	reg   uint64
+	until int64
+}
+
+// unreachable is told that nobody received a delivery to c.
+func (l *loop) unreachable(c *consumer, now int64) {
+	if !c.restored || now >= l.graceEnds {
+		l.drop(c, "no responders")
+		return
+	}
+	if c.away {
+		return
+	}
+	c.away = true
+	l.consumers.settle(c)
+	l.absent = append(l.absent, absence{c, c.reg, now + awayFor})
+}
+
+// tryAgain gives the consumers whose absence is over another chance.
+func (l *loop) tryAgain(now int64) {
+	n := 0
+	for ; n < len(l.absent) && l.absent[n].until <= now; n++ {
+		if a := l.absent[n]; a.c.reg == a.reg && a.c.away {
+			a.c.away = false
+			l.consumers.settle(a.c)
+		}
+	}
+	l.absent = slices.Delete(l.absent, 0, n)
 }
 
 // onConsumerEnd ends a registration that was not renewed, or a fetch whose time

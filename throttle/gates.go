@@ -252,15 +252,15 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 
 // change gives a gate other limits and tells who has the turn, whose time to
 // try again is another now.
-func (gate *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
-	gate.mu.Lock()
-	defer gate.mu.Unlock()
-	if l == gate.mu.limits {
+func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l == g.mu.limits {
 		return wake
 	}
-	v, _ := gate.gates.clock.tick(now)
-	gate.setLimits(l, v, false)
-	return gate.mu.waiting.tell(wake)
+	v, _ := g.gates.clock.tick(now)
+	g.setLimits(l, v, false)
+	return g.mu.waiting.tell(wake)
 }
 
 // rest lists a gate without users for sweep.

@@ -165,7 +165,8 @@ func TestFetchFromADeadLetterQueue(t *testing.T) {
 // TestFetchToAStrangersSubject: only inboxes are accepted, and refused requests
 // take no message.
 func TestFetchToAStrangersSubject(t *testing.T) {
-	p := shared(t)
+	t.Parallel()
+	p := startFila(t, options{}) // alone, so that its counters are the test's
 	c := p.client(t)
 	queue := c.newQueue(nil)
 	c.enqueue(queue, "x")

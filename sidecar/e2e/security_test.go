@@ -11,9 +11,10 @@ import (
 // publish to: a producer without the right to ack or to administer must not
 // make fila do it.
 func TestConfusedDeputy(t *testing.T) {
-	p := shared(t)
+	t.Parallel()
+	p := startFila(t, options{}) // alone, so that its counters are the test's
 	c := p.client(t)
-	queue, victim := c.newQueue(nil), c.newQueue(nil)
+	queue, victim := c.newQueue(nil), c.newQueue(m{"visibility_timeout_ms": 3_600_000})
 	c.enqueue(victim, "precious")
 	held := c.consume(victim, 1).next()
 	for name, msg := range map[string]*nats.Msg{
