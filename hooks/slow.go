@@ -9,8 +9,9 @@ import (
 // places of the process, of which there are half as many as processors. So
 // scripts that use up their time limit, however many queues have one, queue up
 // among themselves and leave the other processors to hooks that are quick and to
-// everything else.
-const slowAfter = int64(time.Millisecond)
+// everything else. A typical hook is done after some microseconds; what each slow
+// one may use before it waits is what a hundred of them may use at once.
+const slowAfter = int64(50 * time.Microsecond)
 
 var slowPlaces = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
