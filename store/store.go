@@ -10,7 +10,8 @@ type ID [16]byte
 type QueueID uint32
 
 // Ref names a message: its queue and its number there. The caller hands the
-// numbers out, dense and increasing within a queue; they are never used again.
+// numbers out, dense and increasing within a queue. The number of a finished
+// message may be given to a new one.
 type Ref struct {
 	Queue QueueID
 	Seq   uint64
