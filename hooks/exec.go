@@ -44,6 +44,10 @@ type exec struct {
 	active int64 // running time; gaps count for 1 ms at most
 	slow   bool  // the run holds a slow place
 
+	sleep    func(time.Duration) // nil: the run does not rest
+	restedAt int64 // active at the last rest
+	rested   int64 // ns spent resting
+
 	L        *lua.LState
 	globals  *lua.LTable
 	guard    map[*lua.LTable]guardKind // tables that outlive the run
@@ -137,8 +141,11 @@ func (x *exec) checkTime() {
 	if limit := int64(x.lim.Timeout); x.active > limit || now-x.start > 3*limit {
 		x.kill(CauseTimeout, "time limit of "+x.lim.Timeout.String()+" exceeded")
 	}
-	if x.active > slowAfter && !x.slow {
+	switch {
+	case !x.slow && x.active > slowAfter:
 		x.goSlow()
+	case x.slow && x.active-x.restedAt > restEvery:
+		x.rest()
 	}
 }
 

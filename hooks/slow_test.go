@@ -45,6 +45,23 @@ func TestWaitingForASlowPlaceIsFree(t *testing.T) {
 	require.Empty(t, slowPlaces)
 }
 
+// TestRestsAreFreeAndBounded lets a slow run rest on a clock that only its rests
+// move: they do not count as running time, and are over when they have taken three
+// times as long as the run.
+func TestRestsAreFreeAndBounded(t *testing.T) {
+	now, rests := int64(1000), 0
+	x := &exec{start: 10, last: 20, active: int64(7 * time.Millisecond)}
+	x.clock = func() int64 { return now }
+	x.sleep = func(time.Duration) { rests++; now += int64(time.Millisecond) }
+	for range 100 {
+		x.rest()
+	}
+	require.Equal(t, 21, rests)
+	require.EqualValues(t, 10+21*time.Millisecond, x.start)
+	require.EqualValues(t, 20+21*time.Millisecond, x.last)
+	require.Equal(t, x.active, x.restedAt)
+}
+
 // TestSlowPlacesAreGivenBack runs more scripts than there are places into their
 // limits of time and memory, and into an error, at once.
 func TestSlowPlacesAreGivenBack(t *testing.T) {

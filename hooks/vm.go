@@ -36,6 +36,7 @@ func newVM(s *Script, kind Kind, l Limits, e env) *vm {
 	v.x.env = e
 	v.x.lib = libraryTables
 	v.x.clock = func() int64 { return int64(time.Since(startOfClock)) }
+	v.x.sleep = time.Sleep
 	return v
 }
 
