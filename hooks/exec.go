@@ -45,8 +45,8 @@ type exec struct {
 	slow   bool  // the run holds a slow place
 
 	sleep    func(time.Duration) // nil: the run does not rest
-	restedAt int64 // active at the last rest
-	rested   int64 // ns spent resting
+	restedAt int64               // active at the last rest
+	rested   int64               // ns spent resting
 
 	L        *lua.LState
 	globals  *lua.LTable
