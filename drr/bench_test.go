@@ -118,6 +118,23 @@ func BenchmarkJoinInOnePlace(b *testing.B) {
 	}
 }
 
+// BenchmarkHeldBack takes what is due out, uncharged, and puts it back.
+func BenchmarkHeldBack(b *testing.B) {
+	const n = 100_000
+	s := New(1)
+	for f := range Flow(n) {
+		fill(s, f, one, one, 2)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		it, h, _ := s.Peek()
+		s.Remove(h)
+		s.EndTurn()
+		s.PushFront(it.Flow, one, it.Value, it.Cost)
+	}
+}
+
 func BenchmarkSetWeightOfFiledFlow(b *testing.B) {
 	const n = 100_000
 	s := New(1)
@@ -137,5 +154,56 @@ func BenchmarkFill(b *testing.B) {
 	s := New(1)
 	for i := range b.N {
 		s.Push(Flow(i>>2), one, 0, one)
+	}
+}
+
+// BenchmarkLineTake takes a message; the lane waits on with the next one.
+func BenchmarkLineTake(b *testing.B) {
+	for _, n := range []int{1, 10, 100, 10_000, 100_000} {
+		for _, lanes := range []int{1, 4} {
+			b.Run(fmt.Sprintf("flows=%d/lanes=%d", n, lanes), func(b *testing.B) {
+				var l Line
+				for i := range uint32(n * lanes) {
+					l.Add(Flow(i)%Flow(n), int64(1+i%5)*one, i, int64(1+i%7)*one)
+				}
+				b.ReportAllocs()
+				b.ResetTimer()
+				for i := range b.N {
+					l.Take(int64(1+i%7)*one, true)
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkLineJoin has a lane leave and another one join each time.
+func BenchmarkLineJoin(b *testing.B) {
+	for _, n := range []int{1, 10, 100, 100_000} {
+		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {
+			var l Line
+			for i := range uint32(n) {
+				l.Add(Flow(i), one, i, one)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				lane, f, _ := l.Peek()
+				l.Take(0, false)
+				l.Add(f, one, lane, one)
+			}
+		})
+	}
+}
+
+// BenchmarkLineFill makes lines of one flow.
+func BenchmarkLineFill(b *testing.B) {
+	b.ReportAllocs()
+	lines := make([]Line, 0, 1<<16)
+	for i := range b.N {
+		if len(lines) == cap(lines) {
+			lines = lines[:0]
+		}
+		lines = append(lines, Line{})
+		lines[len(lines)-1].Add(Flow(i), one, uint32(i), one)
 	}
 }

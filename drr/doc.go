@@ -1,5 +1,6 @@
 // Package drr decides which flow is served next: weighted deficit round robin
-// over any number of flows, with a cost per item.
+// over any number of flows, with a cost per item; and, for those that wait for
+// one and the same gate, weighted fair queueing in little memory.
 //
 // A [Scheduler] holds flows and their pending items. A flow is a small dense
 // number that the caller gives to a fairness key for as long as that key has
@@ -8,6 +9,13 @@
 // [Scheduler.Next] takes the item that is due, [Scheduler.Remove] drops one
 // that is no longer wanted and [Scheduler.Return] puts one back that could not
 // be used after all.
+//
+// A caller whose items may be held back by gates asks [Scheduler.Peek] what is
+// due, drops it uncharged with Remove if its gates are shut, puts it back with
+// [Scheduler.PushFront] when they open, and lets the other flows go on with
+// [Scheduler.EndTurn] when it has looked at enough items of one. What is held
+// back waits in a [Line], one for each gate, which says whose turn it is there.
+// It has a rule of its own, see there; what follows is about the Scheduler.
 //
 // # The rule
 //
@@ -24,6 +32,9 @@
 //     served and C the largest cost of an item;
 //   - a flow that was quiet waits for one turn of every other flow at most;
 //   - within a flow the order is first in, first out.
+//
+// A flow whose turn is ended by EndTurn has given up a part of its share: it may
+// fall behind by that, but does not get ahead of any other flow.
 //
 // With quantum 1 and costs of 1 a turn of a flow of weight 3 is three items. A
 // larger quantum serves longer runs of one flow (better locality) and makes
@@ -54,7 +65,8 @@
 //
 // # Caveats
 //
-// A Scheduler is used by one goroutine at a time. It has no clock. It does not
-// know fairness keys: the caller maps them to flows, and may give a flow to
-// another key once Pending of the flow is zero.
+// A Scheduler is used by one goroutine at a time, and so is a Line. They have no
+// clock. They do not know fairness keys: the caller maps them to flows, and may
+// give a flow to another key once Pending of the flow is zero and no lane of it
+// waits in a Line.
 package drr

@@ -104,8 +104,13 @@ func (s *Scheduler) Push(f Flow, weight int64, value uint64, cost int64) Handle 
 // The weight is used only if the flow has nothing else pending: otherwise a
 // later Push or SetWeight has the say.
 func (s *Scheduler) Return(f Flow, weight int64, value uint64, cost int64) Handle {
-	id := flowID(f)
 	cost = clamp(cost, MaxCost)
+	return s.putFront(f, weight, value, cost, cost)
+}
+
+// putFront adds an item to the front of a flow and gives back so much cost.
+func (s *Scheduler) putFront(f Flow, weight int64, value uint64, cost, back int64) Handle {
+	id := flowID(f)
 	fl := s.flows.get(id)
 	idle := fl == nil || fl.items.n == 0
 	switch {
@@ -118,7 +123,7 @@ func (s *Scheduler) Return(f Flow, weight int64, value uint64, cost int64) Handl
 	it := s.items.alloc(value, uint32(cost), id)
 	s.items.pushFront(&fl.items, it)
 	s.pending++
-	fl.deficit = saturate(fl.deficit, cost)
+	fl.deficit = saturate(fl.deficit, back)
 	switch {
 	case idle:
 		s.join(id, fl)
@@ -155,21 +160,12 @@ func (s *Scheduler) Next() (Item, bool) {
 	if s.pending == 0 {
 		return Item{}, false
 	}
-	for {
-		if s.current == none {
-			s.beginTurn()
-		}
-		id := s.current
-		fl := s.flows.at(id)
-		head := s.items.at(fl.items.head)
-		if cost := int64(head.cost); fl.deficit+s.turn(fl) >= cost {
-			fl.deficit -= cost
-			item := Item{Flow: Flow(id), Value: head.value, Cost: cost}
-			s.drop(id, fl, fl.items.head)
-			return item, true
-		}
-		s.endTurn(id, fl)
-	}
+	id, fl := s.reach()
+	head := s.items.at(fl.items.head)
+	item := Item{Flow: Flow(id), Value: head.value, Cost: int64(head.cost)}
+	fl.deficit -= item.Cost
+	s.drop(id, fl, fl.items.head)
+	return item, true
 }
 
 // Remove drops a pending item, wherever it stands in its flow, and returns its

@@ -27,6 +27,13 @@ func TestNothingIsAllocatedInSteadyState(t *testing.T) {
 			s.Return(it.Flow, one, it.Value, it.Cost)
 		},
 		"removed": func(s *Scheduler, i int) { s.Remove(s.Push(Flow(i%2000), one, 0, one)) },
+		"held back": func(s *Scheduler, i int) {
+			it, h, _ := s.Peek()
+			s.Remove(h)
+			s.EndTurn()
+			s.PushBehind(s.PushFront(it.Flow, one, it.Value, it.Cost), 0, it.Cost)
+			s.Next()
+		},
 		"weights": func(s *Scheduler, i int) { s.SetWeight(Flow(i%1000), int64(1+i%7)*one/3) },
 	}
 	for name, op := range cases {
@@ -53,6 +60,33 @@ func TestNothingIsAllocatedInSteadyState(t *testing.T) {
 func TestRecordsAreSmall(t *testing.T) {
 	require.Equal(t, uintptr(64), unsafe.Sizeof(flow{}), "a flow is one cache line")
 	require.Equal(t, uintptr(24), unsafe.Sizeof(item{}))
+	require.Equal(t, uintptr(72), unsafe.Sizeof(Line{}))
+	require.Equal(t, uintptr(48), unsafe.Sizeof(lineFlow{}))
+	require.Equal(t, uintptr(20), unsafe.Sizeof(lineLane{}))
+}
+
+func TestLineAllocatesNothingInSteadyState(t *testing.T) {
+	for _, flows := range []int{1, 12, 1000} {
+		var l Line
+		for f := range Flow(flows) {
+			l.Add(f, one, uint32(2*f), one)
+			l.Add(f, one, uint32(2*f+1), one)
+		}
+		step := func() {
+			lane, f, _ := l.Peek()
+			l.Take(one, true)
+			l.SetCost(lane, 2*one)
+			l.PutBack(f, one, lane, one)
+			l.SetWeight(f, 2*one)
+			lane, f, _ = l.Peek()
+			l.Take(0, false)
+			l.Add(f, one, lane, one)
+		}
+		for range 1000 {
+			step()
+		}
+		require.Zero(t, testing.AllocsPerRun(1000, step), "%d flows", flows)
+	}
 }
 
 func heapInUse() int64 {
@@ -124,4 +158,40 @@ func TestScatteredItemsAreUsedAgain(t *testing.T) {
 		require.Equal(t, uint64(i*itemChunkSize+7), s.Remove(h))
 	}
 	checkInvariants(t, s)
+}
+
+func TestMemoryOfLines(t *testing.T) {
+	const n = 100_000
+	lines := make([]Line, n)
+	base := heapInUse()
+	for i := range lines {
+		lines[i].Add(Flow(i), one, uint32(i), one)
+	}
+	single := float64(heapInUse()-base) / n
+	runtime.KeepAlive(lines)
+
+	base = heapInUse()
+	var l Line
+	for i := range uint32(n) {
+		l.Add(Flow(i), one, i, one)
+	}
+	long := float64(heapInUse()-base) / n
+	base = heapInUse()
+	for i := range uint32(n) {
+		l.Add(Flow(0), one, n+i, one)
+	}
+	further := float64(heapInUse()-base) / n
+	t.Logf("%.1f B for a line of one flow without the %d of Line itself, %.1f B/flow of a long line, %.1f B for a further lane",
+		single, unsafe.Sizeof(Line{}), long, further)
+	require.Less(t, single, 49.0)
+	require.Less(t, long, 140.0)
+	require.Less(t, further, 90.0)
+
+	full := heapInUse()
+	for l.Len() > 100 {
+		l.Take(0, false)
+	}
+	checkLine(t, &l)
+	require.Greater(t, full-heapInUse(), int64(0.9*n*(long+further)), "memory is given back")
+	runtime.KeepAlive(&l)
 }

@@ -58,7 +58,60 @@ func (m *model) giveBack(id Flow, weight int64, it modelItem) {
 	f.deficit += it.cost
 }
 
+// pushFront adds an item that was removed before.
+func (m *model) pushFront(id Flow, weight int64, it modelItem) {
+	if f := m.flow(id); f != nil {
+		f.items = slices.Insert(f.items, 0, it)
+		return
+	}
+	m.join(id, weight, 0, it)
+}
+
+// insertBehind adds an item behind that of value after, and gives cost back.
+func (m *model) insertBehind(after uint64, it modelItem, back int64) {
+	for _, f := range m.ring {
+		for i := range f.items {
+			if f.items[i].value == after {
+				f.items = slices.Insert(f.items, i+1, it)
+				f.deficit += back
+				return
+			}
+		}
+	}
+}
+
 func (m *model) next() (Flow, modelItem, bool) {
+	if _, _, ok := m.peek(); !ok {
+		return 0, modelItem{}, false
+	}
+	f := m.turn
+	it := f.items[0]
+	f.deficit -= it.cost
+	f.items = f.items[1:]
+	m.leaveIfEmpty(f)
+	return f.id, it, true
+}
+
+// endTurn reports whether the flow has yielded: given up a turn that it could
+// have used.
+func (m *model) endTurn() (f Flow, yielded bool) {
+	fl := m.turn
+	if fl == nil {
+		return 0, false
+	}
+	turn := fl.weight * m.quantum
+	if fl.deficit+turn < fl.items[0].cost {
+		fl.deficit += turn
+	} else {
+		yielded = true
+	}
+	fl.deficit = max(0, fl.deficit)
+	m.turn = nil
+	m.pos++
+	return fl.id, yielded
+}
+
+func (m *model) peek() (Flow, modelItem, bool) {
 	if len(m.ring) == 0 {
 		return 0, modelItem{}, false
 	}
@@ -71,9 +124,6 @@ func (m *model) next() (Flow, modelItem, bool) {
 		}
 		f := m.turn
 		if it := f.items[0]; f.deficit+f.weight*m.quantum >= it.cost {
-			f.deficit -= it.cost
-			f.items = f.items[1:]
-			m.leaveIfEmpty(f)
 			return f.id, it, true
 		}
 		f.deficit = max(0, f.deficit+f.weight*m.quantum)

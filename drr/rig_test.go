@@ -28,6 +28,7 @@ type rig struct {
 	value  uint64
 	queued []queuedItem
 	taken  []Item
+	held   []Item // removed, and may be put back
 }
 
 type queuedItem struct {
@@ -64,7 +65,7 @@ func (r *rig) run() {
 }
 
 func (r *rig) step() {
-	switch op := r.c.choose("op", 16); op {
+	switch op := r.c.choose("op", 24); op {
 	case 0, 1, 2, 3, 4:
 		r.push()
 	case 5, 6, 7, 8, 9, 10:
@@ -79,6 +80,16 @@ func (r *rig) step() {
 		if r.c.choose("really", 4) == 0 {
 			r.setQuantum()
 		}
+	case 16:
+		r.peek()
+	case 17, 18, 19:
+		r.holdBack()
+	case 20, 21:
+		r.pushFront()
+	case 22:
+		r.behind()
+	case 23:
+		r.endTurn()
 	}
 }
 
@@ -158,10 +169,7 @@ func (r *rig) remove() {
 	r.queued = slices.Delete(r.queued, i, i+1)
 	require.Equal(r.t, q.value, r.s.Remove(q.h))
 	r.m.remove(q.value)
-	r.bound.removed(q.flow)
-	if r.m.flow(q.flow) == nil {
-		r.bound.left(q.flow)
-	}
+	r.dropped(q.flow)
 }
 
 func (r *rig) setWeight() {

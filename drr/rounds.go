@@ -31,16 +31,17 @@ package drr
 //      it is due later. Nobody is due earlier.
 //  I2  wait is the least number, at least 1, with
 //      deficit + wait*weight*quantum >= cost of the head.
-//      So whoever begins a turn sends at least one item.
+//      So whoever begins a turn can send its head.
 //  I3  s.now and s.next are sorted because flows enter s.next only at the
 //      place where the round is, which moves forward. A flow that must go to
 //      any other place goes to the heap or the wheel.
-//  I4  The deficit of a waiting flow is >= 0, and below the cost of its head
-//      but for what Return gave back. That of the current flow does not
-//      contain its turn, which is added when it is looked at: it is what it
-//      brought minus what it sent, and may be negative. A change of weight
-//      thus corrects the turn in progress, and no sequence of changes yields
-//      more than the largest of the turns.
+//  I4  The deficit of a waiting flow is >= 0, and below the cost of an item that
+//      it has or had since it joined, but for what Return gave back. That of
+//      the current flow does not contain its turn, which is added when it is
+//      looked at: it is what it brought minus what it sent, and may be
+//      negative. A change of weight thus corrects the turn in progress, and no
+//      sequence of changes yields more than the largest of the turns. EndTurn
+//      leaves the turn out for good.
 //  I5  A flow with nothing pending is in no structure.
 //  I6  Rounds are compared by difference only; differences stay below 2^31
 //      (wait <= MaxCost), so the 32 bits of flow.base suffice and the count
@@ -125,10 +126,28 @@ func (s *Scheduler) beginTurn() {
 	s.current = id
 }
 
-// endTurn lets the current flow, whose head costs more than it has left, wait
-// for its next turn.
-func (s *Scheduler) endTurn(id flowID, fl *flow) {
-	fl.deficit = max(0, fl.deficit+s.turn(fl))
+// reach begins and ends turns until the current flow can send its head, and
+// returns it. Something is pending.
+func (s *Scheduler) reach() (flowID, *flow) {
+	for {
+		if s.current == none {
+			s.beginTurn()
+		}
+		id := s.current
+		fl := s.flows.at(id)
+		left := fl.deficit + s.turn(fl)
+		if left >= int64(s.items.at(fl.items.head).cost) {
+			return id, fl
+		}
+		s.endTurn(id, fl, left)
+	}
+}
+
+// endTurn lets the current flow wait for its next turn, with what it keeps of
+// its deficit. Beyond a turn that was cut short it may have sent too much, which
+// is forgiven.
+func (s *Scheduler) endTurn(id flowID, fl *flow, left int64) {
+	fl.deficit = max(0, left)
 	s.current = none
 	s.ring.seen = id
 	s.await(id, fl)

@@ -1,0 +1,332 @@
+package drr
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// turn takes the next message; the lane waits on with another of that cost.
+func turn(t require.TestingT, l *Line, cost int64) (uint32, Flow) {
+	lane, f, ok := l.Peek()
+	require.True(t, ok)
+	l.Take(cost, true)
+	return lane, f
+}
+
+func TestEmptyLine(t *testing.T) {
+	var l Line
+	_, _, ok := l.Peek()
+	require.False(t, ok)
+	require.False(t, l.Has(0))
+	require.False(t, l.Remove(0, 0))
+	l.SetCost(1, 1)
+	l.SetWeight(1, 1)
+	require.Zero(t, l.Len()+l.Flows())
+	for range l.All() {
+		require.Fail(t, "nobody waits")
+	}
+	require.PanicsWithValue(t, "drr: nobody waits", func() { l.Take(1, true) })
+	l.Add(0, one, 7, one)
+	require.PanicsWithValue(t, "drr: the lane waits already", func() { l.Add(1, one, 7, one) })
+	require.PanicsWithValue(t, "drr: the lane waits already", func() { l.PutBack(1, one, 7, one) })
+	l.Add(1, one, 8, one)
+	require.PanicsWithValue(t, "drr: the lane waits in another flow", func() { l.PutBack(1, one, 7, one) })
+}
+
+func TestLineShares3To1(t *testing.T) {
+	var l Line
+	l.Add(0, 3*one, 10, one)
+	l.Add(1, 1*one, 11, one)
+	var got [2]int
+	for i := range 4000 {
+		_, f := turn(t, &l, one)
+		got[f]++
+		if (i+1)%4 == 0 {
+			require.Equal(t, [2]int{(i + 1) / 4 * 3, (i + 1) / 4}, got)
+		}
+	}
+}
+
+func TestLineSharesCost(t *testing.T) {
+	var l Line
+	costs := []int64{one, 7 * one, 250, 3333}
+	for f := range Flow(len(costs)) {
+		l.Add(f, int64(f+1)*one, uint32(f), costs[f])
+	}
+	sum := make([]int64, len(costs))
+	for range 100_000 {
+		_, f, _ := l.Peek()
+		sum[f] += costs[f]
+		l.Take(costs[f], true)
+	}
+	for f := range costs {
+		require.InEpsilon(t, sum[0]*int64(f+1), sum[f], 0.001, "flow %d", f)
+	}
+}
+
+func TestLanesOfAFlowTakeTurns(t *testing.T) {
+	for _, others := range []int{0, 30} { // without and with an index
+		var l Line
+		for n := range others {
+			l.Add(Flow(n+1), one, uint32(100+n), MaxCost)
+		}
+		l.Add(0, one, 1, one)
+		l.Add(0, one, 2, one)
+		l.Add(0, one, 3, one)
+		var got []uint32
+		for range 4 {
+			lane, _ := turn(t, &l, one)
+			got = append(got, lane)
+		}
+		l.Add(0, one, 4, one)
+		lane, _, _ := l.Peek()
+		got = append(got, lane)
+		l.Take(0, false) // 2 leaves
+		require.True(t, l.Remove(0, 4))
+		for range 3 {
+			lane, _ := turn(t, &l, one)
+			got = append(got, lane)
+		}
+		require.Equal(t, []uint32{1, 2, 3, 1, 2, 3, 1, 3}, got)
+		checkLine(t, &l)
+	}
+}
+
+// Who comes with one message at a time, and leaves whenever it has been served,
+// gets its share by weight and no more, however many do so.
+func TestLeavingAndComingBackGainsNothing(t *testing.T) {
+	for name, tc := range map[string]struct{ stay, come, trickles, weight int64 }{
+		"a light one against a heavy one": {10 * one, one, 1, one},
+		"equal ones":                      {one, one, 1, one},
+		"a heavy one":                     {one, 5 * one, 1, 5 * one},
+		"many":                            {one, one, 50, one},
+		"fractions":                       {one, 333, 7, 333},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l Line
+			const stays = 3
+			for f := range Flow(stays) {
+				l.Add(f, tc.stay, uint32(f), one)
+			}
+			come := func(f Flow) { l.Add(f, tc.come, uint32(f), one) }
+			for f := range Flow(tc.trickles) {
+				come(stays + f)
+			}
+			served := make([]int64, stays+tc.trickles)
+			for range 20_000 {
+				_, f, _ := l.Peek()
+				served[f]++
+				if f < stays {
+					l.Take(one, true)
+					continue
+				}
+				l.Take(0, false)
+				come(f)
+			}
+			for f, n := range served {
+				weight := tc.stay
+				if f >= stays {
+					weight = tc.come
+				}
+				// What all of them got at that weight, give or take a message each.
+				want := 20_000 * weight / (stays*tc.stay + tc.trickles*tc.come)
+				require.InDelta(t, want, n, 2+float64(weight)/float64(tc.stay), "flow %d", f)
+			}
+		})
+	}
+}
+
+// A flow that joins does not wait for what the others got before.
+func TestJoiningAnOldLine(t *testing.T) {
+	var l Line
+	for f := range Flow(10) {
+		l.Add(f, one, uint32(f), one)
+	}
+	for range 100_000 {
+		turn(t, &l, one)
+	}
+	l.Add(77, one, 77, one)
+	var got []Flow
+	for range 11 {
+		_, f := turn(t, &l, one)
+		got = append(got, f)
+	}
+	require.Contains(t, got, Flow(77))
+}
+
+func TestPutBackUndoesTake(t *testing.T) {
+	for _, more := range []bool{true, false} {
+		for _, lanes := range []uint32{1, 3} {
+			var l, same Line
+			for _, x := range []*Line{&l, &same} {
+				for lane := range lanes {
+					x.Add(0, 3*one, lane, one)
+				}
+				x.Add(1, one, 11, one)
+				x.Add(2, 333, 12, one)
+			}
+			rnd := rand.New(rand.NewPCG(1, 2))
+			for range 1000 {
+				if rnd.IntN(3) == 0 {
+					lane, f, _ := l.Peek()
+					weight := map[Flow]int64{0: 3 * one, 1: one, 2: 333}[f]
+					l.Take(5*one, more)
+					l.PutBack(f, weight, lane, one)
+					again, _, _ := l.Peek()
+					require.Equal(t, lane, again)
+				}
+				lane, f := turn(t, &l, one)
+				wantLane, want := turn(t, &same, one)
+				require.Equal(t, want, f)
+				if more {
+					require.Equal(t, wantLane, lane)
+				}
+				checkLine(t, &l)
+			}
+		}
+	}
+}
+
+// The bound over the whole range of weights and costs, where only big numbers
+// hold the sums.
+func TestLineBoundOverTheWholeRange(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var l Line
+		l.now = rapid.Uint64().Draw(t, "now")
+		type state struct {
+			weight, largest int64
+			sum             *big.Int
+		}
+		draw := func(label string) int64 {
+			exp := rapid.IntRange(0, 30).Draw(t, label)
+			return min(MaxCost, max(1, int64(1)<<exp-rapid.Int64Range(0, 1<<max(0, exp-1)).Draw(t, label)))
+		}
+		var flows []*state
+		for f := range Flow(rapid.IntRange(2, 6).Draw(t, "flows")) {
+			s := &state{weight: draw("weight"), largest: draw("cost"), sum: new(big.Int)}
+			flows = append(flows, s)
+			l.Add(f, s.weight, uint32(f), s.largest)
+		}
+		type pair [2]int
+		least, most := map[pair]*big.Int{}, map[pair]*big.Int{}
+		look := func() {
+			for i, a := range flows {
+				for j, b := range flows[:i] {
+					// x = S_a*w_b - S_b*w_a
+					wa, wb := big.NewInt(a.weight), big.NewInt(b.weight)
+					x := new(big.Int).Mul(a.sum, wb)
+					x.Sub(x, new(big.Int).Mul(b.sum, wa))
+					p := pair{i, j}
+					if least[p] == nil || x.Cmp(least[p]) < 0 {
+						least[p] = x
+					}
+					if most[p] == nil || x.Cmp(most[p]) > 0 {
+						most[p] = x
+					}
+					bound := new(big.Int).Mul(big.NewInt(a.largest), wb)
+					bound.Add(bound, new(big.Int).Mul(big.NewInt(b.largest), wa))
+					// Two tags are rounded, each by less than 2^-32.
+					rounding := new(big.Int).Mul(wa, wb)
+					bound.Add(bound, rounding.Rsh(rounding, 31).Add(rounding, big.NewInt(1)))
+					spread := new(big.Int).Sub(most[p], least[p])
+					require.LessOrEqual(t, spread.Cmp(bound), 0, "flows %d and %d: %v > %v", i, j, spread, bound)
+				}
+			}
+		}
+		look()
+		cost := make([]int64, len(flows))
+		for f := range flows {
+			cost[f] = flows[f].largest
+		}
+		for range 150 {
+			_, f, _ := l.Peek()
+			s := flows[f]
+			s.sum.Add(s.sum, big.NewInt(cost[f]))
+			look() // the largest counts from when it is at the head
+			cost[f] = draw("next")
+			s.largest = max(s.largest, cost[f])
+			l.Take(cost[f], true)
+			checkLine(t, &l)
+		}
+	})
+}
+
+func TestLineArgumentsAreClamped(t *testing.T) {
+	var l Line
+	l.Add(0, math.MaxInt64, 1, -5)
+	l.Add(1, -5, 2, math.MaxInt64)
+	l.Take(math.MaxInt64, true)
+	l.SetCost(2, 0)
+	l.SetWeight(1, math.MaxInt64)
+	l.PutBack(0, 0, 1, math.MaxInt64)
+	l.PutBack(2, math.MinInt64, 3, math.MaxInt64)
+	checkLine(t, &l)
+	for range 3 {
+		l.Take(0, false)
+		checkLine(t, &l)
+	}
+	require.Zero(t, l.Len())
+}
+
+// Credit without end, which only a caller's mistake gives, does not break the
+// order of tags.
+func TestPutBackWithoutTake(t *testing.T) {
+	var l Line
+	l.Add(0, 1, 1, one)
+	l.Add(1, 1, 2, MaxCost)
+	for range 100 {
+		l.PutBack(0, 1, 1, MaxCost)
+		checkLine(t, &l)
+	}
+	for _, want := range []Flow{0, 1, 0, 1} { // one message of the largest cost
+		_, f, _ := l.Peek()
+		require.Equal(t, want, f)
+		l.Take(MaxCost, true)
+		checkLine(t, &l)
+	}
+}
+
+// Hundreds of flows with lanes, so that the index comes and goes.
+func TestLongLineAgainstModel(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 7))
+	var l Line
+	m := newLineModel()
+	lanes := uint32(0)
+	for phase := range 6 {
+		grow := phase%2 == 0
+		for range 900 {
+			if rnd.IntN(3) > 0 == grow {
+				lanes++
+				f, w, c := Flow(rnd.IntN(300)), 500*(1+rnd.Int64N(6)), 1+rnd.Int64N(4000)
+				l.Add(f, w, lanes, c)
+				m.add(f, w, lanes, c)
+				continue
+			}
+			best := m.peek()
+			lane, f, ok := l.Peek()
+			require.Equal(t, best != nil, ok)
+			if !ok {
+				continue
+			}
+			require.Equal(t, best.id, f)
+			require.Equal(t, best.lanes[0].lane, lane)
+			if rnd.IntN(8) == 0 {
+				mf := m.flows[rnd.IntN(len(m.flows))]
+				lane := mf.lanes[rnd.IntN(len(mf.lanes))].lane
+				require.True(t, l.Remove(mf.id, lane))
+				m.remove(lane)
+				continue
+			}
+			more := rnd.IntN(4) == 0
+			l.Take(one, more)
+			m.take(one, more)
+		}
+		checkLine(t, &l)
+		require.Equal(t, m.len(), l.Len())
+	}
+}
