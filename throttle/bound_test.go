@@ -5,29 +5,14 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
-// choices is where a history takes its choices from: rapid or a fuzzer.
-type choices interface {
-	// pick is from 0 to n-1.
-	pick(n int) int
-	// log shows what was done if the test fails.
-	log(format string, args ...any)
-}
-
 // longHistories takes a second or so.
 const longHistories = 1500
-
-type rapidChoices struct{ t *rapid.T }
-
-func (c rapidChoices) pick(n int) int { return rapid.IntRange(0, n-1).Draw(c.t, "pick") }
-
-func (c rapidChoices) log(format string, args ...any) { c.t.Logf(format, args...) }
 
 // history drives a registry with everything there is and keeps what went.
 type history struct {
@@ -42,6 +27,7 @@ type history struct {
 	buckets map[string][]*period // the last one is in force
 	windows map[string][]*period
 	limits  map[string]Limits
+	paused  map[string]int64 // until when, in force or over
 	style   style
 	reserve *Reservation
 	wanted  *flightRecord // what the reservation is for
@@ -101,7 +87,7 @@ func newHistory(t require.TestingT, c choices) *history {
 	h := &history{
 		t: t, c: c, now: start, clock: newModelClock(start), keys: []string{"a", "b", "c"},
 		g: New(Start{Crashed: c.pick(3) == 0, WindowHold: sec}, start), limits: map[string]Limits{},
-		buckets: map[string][]*period{}, windows: map[string][]*period{},
+		paused: map[string]int64{}, buckets: map[string][]*period{}, windows: map[string][]*period{},
 	}
 	h.style = styles[c.pick(len(styles))]
 	for _, k := range h.keys {
@@ -110,9 +96,6 @@ func newHistory(t require.TestingT, c choices) *history {
 	h.makeSets()
 	return h
 }
-
-// one picks one of them.
-func one[T any](c choices, of []T) T { return of[c.pick(len(of))] }
 
 func (h *history) makeSets() {
 	h.sets, h.waits = nil, nil
@@ -161,6 +144,9 @@ func (h *history) record(f *flightRecord) {
 		if c := h.limits[k].Concurrency; c != 0 {
 			require.LessOrEqual(h.t, h.inFlight(k)+1, c, k)
 		}
+		if until, paused := h.paused[k]; paused {
+			require.True(h.t, until <= h.clock.last && until != Never, "%s is paused", k)
+		}
 	}
 	h.flights = append(h.flights, f)
 }
@@ -180,7 +166,7 @@ func (h *history) inFlight(key string) (n int64) {
 func (h *history) step() {
 	h.clock.tick(h.now)
 	h.g.clock.tick(h.now) // both see every time, also that of a step without a call
-	switch h.c.pick(14) {
+	switch h.c.pick(15) {
 	case 0, 1, 2:
 		h.now = safeAdd(h.now, one(h.c, h.style.steps))
 	case 3, 4, 5, 6:
@@ -222,6 +208,33 @@ func (h *history) step() {
 		if h.c.pick(4) == 0 {
 			h.restart()
 		}
+	case 14:
+		h.pause(one(h.c, h.keys))
+	}
+	for k, until := range h.paused {
+		gate, ok := h.g.Find(k)
+		require.True(h.t, ok, "it has limits, or is paused")
+		if gate.Info(h.now); until <= h.clock.last && until != Never {
+			delete(h.paused, k) // over for good, the gate has seen it
+		}
+	}
+}
+
+// pause shuts a gate for a while or until it is resumed, or resumes it, which is
+// more likely.
+func (h *history) pause(key string) {
+	until := int64(0)
+	switch h.c.pick(4) {
+	case 0:
+		until = Never
+	case 1:
+		until = safeAdd(h.now, one(h.c, h.style.steps))
+	}
+	h.c.log("%s is paused until %d", key, until)
+	h.g.Pause(key, until, h.now, nil)
+	delete(h.paused, key)
+	if until != 0 && until > h.clock.last || until == Never {
+		h.paused[key] = until
 	}
 }
 
@@ -276,6 +289,9 @@ func (h *history) restart() {
 		require.NoError(h.t, err)
 	}
 	h.g.Restore(states, h.now)
+	for k, until := range h.paused {
+		h.g.Pause(k, until, h.now, nil)
+	}
 	old := h.sets
 	h.makeSets()
 	for _, f := range h.flights {
@@ -338,38 +354,6 @@ func TestBoundsOfLongHistories(t *testing.T) {
 		rig.said = append(rig.said, fmt.Sprintf("seed %d", seed))
 		h.check()
 	}
-}
-
-// seeded makes choices at random and shows what was done if the test fails.
-type seeded struct {
-	*testing.T
-	r    *rand.Rand
-	said []string
-}
-
-func (s *seeded) pick(n int) int { return s.r.IntN(n) }
-
-func (s *seeded) log(format string, args ...any) {
-	s.said = append(s.said, fmt.Sprintf(format, args...))
-}
-
-func (s *seeded) Errorf(format string, args ...any) {
-	s.T.Log(strings.Join(s.said, "\n"))
-	s.T.Errorf(format, args...)
-}
-
-// byteChoices are those of a fuzzer.
-type byteChoices struct{ b []byte }
-
-func (c *byteChoices) log(string, ...any) {}
-
-func (c *byteChoices) pick(n int) int {
-	if len(c.b) == 0 {
-		return 0
-	}
-	v := int(c.b[0])
-	c.b = c.b[1:]
-	return v % n
 }
 
 func FuzzHistory(f *testing.F) {

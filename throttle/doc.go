@@ -39,6 +39,9 @@
 // a message that is given back after the bucket has been full again gives no
 // tokens, since its tokens have been replaced already.
 //
+// [Gates.Pause] shuts the gate of a key for everybody, whether it has limits or
+// not, until a time or until it is resumed.
+//
 // # Waiting
 //
 // Queues that wait for one gate are served in turn. A queue that has something
@@ -65,7 +68,9 @@
 // A clock that is set back further counts as standing still at that moment and
 // running on from there: nothing is admitted for it, and nothing waits for it to
 // catch up. A clock that jumps ahead is believed: every limit counts by the
-// clock. When it comes back afterwards nothing is shut for longer.
+// clock. When it comes back afterwards nothing is shut for longer. Only the end of
+// a pause is a time that somebody has named: it holds until the clock shows that
+// time, set back or not.
 //
 // # Cost
 //

@@ -13,13 +13,14 @@ const (
 	ByInFlight              // as many are in flight as may be
 	ByReserved              // a Reservation holds what it would take
 	ByTurn                  // the gate is open, but other queues wait for it
+	ByPause                 // somebody has shut it, see Gates.Pause
 	kindsOfGate             // the number of kinds
 )
 
 // String returns the name used in metrics and explanations: "open", "rate",
-// "window", "concurrency", "reserved" or "turn".
+// "window", "concurrency", "reserved", "turn" or "paused".
 func (k Kind) String() string {
-	names := [kindsOfGate]string{"open", "rate", "window", "concurrency", "reserved", "turn"}
+	names := [kindsOfGate]string{"open", "rate", "window", "concurrency", "reserved", "turn", "paused"}
 	if k >= kindsOfGate {
 		return "unknown"
 	}
@@ -32,8 +33,8 @@ type Block struct {
 	Gate *Gate
 	Kind Kind
 	// At is when the gate may open, in Unix nanoseconds: not later than that if
-	// nothing else takes from it. Never if it is opened by a release, by a turn
-	// or by a change of limits instead of by time.
+	// nothing else takes from it. Never if it is opened by a release, by a turn,
+	// by a change of limits or by the end of a pause instead of by time.
 	At int64
 }
 
@@ -52,6 +53,7 @@ type Gate struct {
 		inFlight int64   // counted without a limit too: one may come later
 		// What the one Reservation holds here: its cost in thousandths, or 0.
 		held    int64
+		paused  int64 // until when (Unix ns), see pause.go; 0: not paused
 		waiting waiting
 	}
 
@@ -81,8 +83,9 @@ func (g *Gate) settle(v instant) {
 func (g *Gate) heldEntries() int64 { return min(g.mu.held, 1) }
 
 // admit settles the gate and says what holds a message of that cost back and
-// for how long (ns): Open and 0 if nothing does.
-func (g *Gate) admit(v instant, cost int64) (Kind, uint64) {
+// for how long (ns): Open and 0 if nothing does. v and last are from one tick of
+// the clock.
+func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	g.settle(v)
 	kind, wait := Open, uint64(0)
 	if b := g.mu.bucket; b != nil {
@@ -100,6 +103,9 @@ func (g *Gate) admit(v instant, cost int64) (Kind, uint64) {
 	}
 	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= c {
 		kind, wait = ByInFlight, forever
+	}
+	if d := g.pause(last); d != 0 && d >= wait {
+		kind, wait = ByPause, d
 	}
 	return kind, wait
 }
@@ -165,9 +171,9 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 
 // fresh reports whether the gate is as a new one would be, so that it can be
 // forgotten.
-func (g *Gate) fresh(v instant) bool {
+func (g *Gate) fresh(v instant, last int64) bool {
 	m := &g.mu
-	if m.inFlight != 0 || m.held != 0 || m.waiting.head != nil {
+	if m.inFlight != 0 || m.held != 0 || m.waiting.head != nil || g.pause(last) != 0 {
 		return false
 	}
 	g.settle(v)
@@ -187,6 +193,9 @@ type Info struct {
 	// Held is the cost of the Reservation that holds the gate, in thousandths,
 	// or 0.
 	Held int64
+	// PausedUntil is when the pause ends that is in force (Unix ns): Never if
+	// only a resume ends it, 0 if there is none.
+	PausedUntil int64
 	// Waiting is how many queues wait for the gate.
 	Waiting int
 	// Kind and At say what a message of cost 1 would find, as in a Block.
@@ -199,10 +208,10 @@ func (g *Gate) Info(now int64) Info {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v, last := g.gates.clock.tick(now)
-	kind, wait := g.admit(v, One)
+	kind, wait := g.admit(v, last, One)
 	i := Info{
 		Key: g.key, Limits: g.mu.limits,
-		InFlight: g.mu.inFlight, Held: g.mu.held, Waiting: g.mu.waiting.n,
+		InFlight: g.mu.inFlight, Held: g.mu.held, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
 		Kind: kind, At: later(last, wait),
 	}
 	if b := g.mu.bucket; b != nil {

@@ -27,8 +27,8 @@ type Start struct {
 }
 
 // Gates is the registry of the gates of a process by throttle key. A gate exists
-// while a Set has it, while its key has limits of its own, or until its state is
-// what that of a new gate would be. Safe for concurrent use.
+// while a Set has it, while its key has limits of its own or is paused, or until
+// its state is what that of a new gate would be. Safe for concurrent use.
 type Gates struct {
 	start    Start
 	startAt  instant
@@ -51,7 +51,7 @@ type prefixLimits struct {
 }
 
 // New makes an empty registry that starts at time now. Set limits and Restore
-// before the first Set is made.
+// before the first Set is made and the first key is paused.
 func New(start Start, now int64) *Gates {
 	g := &Gates{start: start}
 	g.start.WindowHold = max(0, start.WindowHold)
@@ -305,8 +305,7 @@ func (g *Gates) look(now int64) {
 	}
 	gate := g.mu.idle[g.mu.hand]
 	gate.mu.Lock()
-	v, _ := g.clock.tick(now)
-	fresh := gate.fresh(v)
+	fresh := gate.fresh(g.clock.tick(now))
 	if fresh && gate.mu.window != nil {
 		gate.mu.window.spans = nil
 	}

@@ -273,6 +273,8 @@ func TestConcurrentUse(t *testing.T) {
 					}
 				case 3:
 					s.Gates()[0].Info(at)
+				case 4:
+					wake = g.Pause(mine[0], at+r.Int64N(5000), at, wake[:0])
 				}
 				g.Close(s, at)
 			}

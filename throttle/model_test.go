@@ -60,6 +60,15 @@ func drawStep() *rapid.Generator[int64] {
 	)
 }
 
+// drawPause draws until when somebody pauses a key: mostly for a while, sometimes
+// until it is resumed; or a resume.
+func drawPause(t *rapid.T, now int64) int64 {
+	return rapid.OneOf(
+		rapid.Just(int64(0)), rapid.Just(safeAdd(now, -sec)), rapid.Just(now), rapid.Just(int64(Never)),
+		rapid.Map(rapid.Int64Range(1, 5*sec), func(d int64) int64 { return max(1, safeAdd(now, d)) }),
+	).Draw(t, "until")
+}
+
 // Without undo and reservations every decision is that of exact models, all or
 // none, and the time of a Block is the first at which the set admits.
 func TestDecisionsAreExact(t *testing.T) {
@@ -105,6 +114,7 @@ func TestDecisionsAreExact(t *testing.T) {
 				want := true
 				for _, gate := range s.Gates() {
 					want = models[gate.Key()].admits(at, cost) && want
+					want = !models[gate.Key()].pausedAt(clock.last) && want
 				}
 				checked, ok := s.Check(now, cost, nil)
 				require.Equal(t, want, ok)
@@ -121,6 +131,13 @@ func TestDecisionsAreExact(t *testing.T) {
 				for _, gate := range s.Gates() {
 					models[gate.Key()].take(cost)
 				}
+			},
+			"pause": func(t *rapid.T) {
+				k := rapid.SampledFrom(keys).Draw(t, "key")
+				until := drawPause(t, now)
+				clock.tick(now)
+				models[k].pause(until, clock.last)
+				require.Empty(t, g.Pause(k, until, now, nil), "nobody waits")
 			},
 			"release": func(t *rapid.T) {
 				if len(flights) == 0 {
@@ -139,8 +156,11 @@ func TestDecisionsAreExact(t *testing.T) {
 				for _, k := range keys {
 					gate, ok := g.Find(k)
 					require.True(t, ok)
-					require.Equal(t, models[k].inFlight, gate.Info(now).InFlight)
+					info := gate.Info(now)
 					clock.tick(now)
+					models[k].pausedAt(clock.last)
+					require.Equal(t, models[k].inFlight, info.InFlight)
+					require.Equal(t, models[k].paused, info.PausedUntil)
 				}
 			},
 		})
@@ -157,6 +177,7 @@ func TestBlockTimeIsExact(t *testing.T) {
 			l.Concurrency = 0
 			_, err := g.SetLimits(k, l, now, nil)
 			require.NoError(t, err)
+			g.Pause(k, rapid.Int64Range(now-sec, now+20*sec).Draw(t, "pause of "+k), now, nil)
 		}
 		s, err := g.Set([]string{"a", "b"}, now)
 		require.NoError(t, err)

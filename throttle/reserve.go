@@ -31,11 +31,21 @@ func (g *Gates) Reserve(s *Set, cost int64) (*Reservation, bool) {
 // reservation over. Otherwise the Block says what is still missing. A gate that
 // other queues wait for is taken only in a turn of the owner there. It appends
 // to wake whom to tell (see Wait.Pass).
+//
+// Nothing is kept from others for the sake of a pause: while a gate of the set is
+// paused the Block says ByPause and nothing is held, what was is given back. The
+// caller should Cancel then, so that another message may reserve.
 func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block, []*Wait) {
 	s := r.set
 	s.lock()
 	defer s.unlock()
 	v, last := r.gates.clock.tick(now)
+	if block := r.paused(last); block.Kind != Open {
+		for i, g := range s.gates {
+			wake = r.giveBack(i, g, v, last, wake)
+		}
+		return Ticket{}, block, wake
+	}
 	if block := r.collect(v, last, owner); block.Kind != Open {
 		return Ticket{}, block, wake
 	}
@@ -49,10 +59,20 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block
 		if g.mu.window != nil {
 			g.mu.window.add(v)
 		}
-		wake = g.eased(v, wake)
+		wake = g.eased(v, last, wake)
 	}
 	r.over()
 	return Ticket{at: v, cost: uint32(r.cost), state: taken}, Block{}, wake
+}
+
+// paused finds the pause that ends last. The gates are locked.
+func (r *Reservation) paused(last int64) (block Block) {
+	for _, g := range r.set.gates {
+		if g.pause(last) != 0 && (block.Kind == Open || g.mu.paused > block.At) {
+			block = Block{Gate: g, Kind: ByPause, At: g.mu.paused}
+		}
+	}
+	return block
 }
 
 // collect holds what can be held and says what keeps the message from going.
@@ -64,7 +84,7 @@ func (r *Reservation) collect(v instant, last int64, owner any) (block Block) {
 		var wait uint64
 		if r.held&(1<<i) != 0 {
 			kind, wait = g.ready(v)
-		} else if kind, wait = g.admit(v, r.cost); kind == Open {
+		} else if kind, wait = g.admit(v, last, r.cost); kind == Open {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
 			} else {
@@ -109,23 +129,30 @@ func (g *Gate) ready(v instant) (Kind, uint64) {
 // It appends to wake whom to tell (see Wait.Pass).
 func (r *Reservation) Cancel(now int64, wake []*Wait) []*Wait {
 	for i, g := range r.set.gates {
-		if r.held&(1<<i) == 0 {
-			continue
-		}
 		g.mu.Lock()
-		v, _ := g.gates.clock.tick(now)
-		g.settle(v)
-		g.mu.held = 0
-		if b := g.mu.bucket; b != nil {
-			b.tokens += r.cost
-			b.settle(v, 0)
-		}
-		g.leave()
-		wake = g.eased(v, wake)
+		v, last := g.gates.clock.tick(now)
+		wake = r.giveBack(i, g, v, last, wake)
 		g.mu.Unlock()
 	}
 	r.over()
 	return wake
+}
+
+// giveBack gives back what is held at the i-th gate, if anything is. It needs
+// g.mu.
+func (r *Reservation) giveBack(i int, g *Gate, v instant, last int64, wake []*Wait) []*Wait {
+	if r.held&(1<<i) == 0 {
+		return wake
+	}
+	r.held &^= 1 << i
+	g.settle(v)
+	g.mu.held = 0
+	if b := g.mu.bucket; b != nil {
+		b.tokens += r.cost
+		b.settle(v, 0)
+	}
+	g.leave()
+	return g.eased(v, last, wake)
 }
 
 // over makes way for the next reservation.

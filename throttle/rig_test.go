@@ -111,6 +111,24 @@ type modelGate struct {
 	at       *big.Int
 	entries  []*big.Int
 	inFlight int64
+	paused   int64
+}
+
+// pause is the rule of Gates.Pause.
+func (m *modelGate) pause(until, now int64) {
+	m.paused = 0
+	if until > now || until == Never {
+		m.paused = until
+	}
+}
+
+// pausedAt tells whether the gate is paused at a time of the clock, and forgets
+// a pause that is over.
+func (m *modelGate) pausedAt(now int64) bool {
+	if m.paused != Never && m.paused <= now {
+		m.paused = 0
+	}
+	return m.paused != 0
 }
 
 func (m *modelGate) settle(at *big.Int) {

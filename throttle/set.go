@@ -102,7 +102,7 @@ func (s *Set) check(v instant, last, cost int64, owner any) Block {
 	var crowded *Gate
 	turn := owner == nil
 	for _, g := range s.gates {
-		if kind, wait := g.admit(v, cost); kind != Open && wait >= longest {
+		if kind, wait := g.admit(v, last, cost); kind != Open && wait >= longest {
 			longest = wait
 			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
 		}
@@ -161,7 +161,7 @@ func (s *Set) Undo(t *Ticket, now int64, wake []*Wait) []*Wait {
 	*t = Ticket{}
 	for _, g := range s.Gates() {
 		g.mu.Lock()
-		v, _ := g.gates.clock.tick(now)
+		v, last := g.gates.clock.tick(now)
 		g.settle(v)
 		if b := g.mu.bucket; b != nil {
 			b.putBack(u.at, int64(u.cost), g.mu.held)
@@ -170,7 +170,7 @@ func (s *Set) Undo(t *Ticket, now int64, wake []*Wait) []*Wait {
 			w.remove(u.at)
 		}
 		g.leave()
-		wake = g.eased(v, wake)
+		wake = g.eased(v, last, wake)
 		g.mu.Unlock()
 	}
 	return wake

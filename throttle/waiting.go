@@ -47,7 +47,7 @@ func (w *Wait) Join(now, cost int64) (at int64) {
 		return Never
 	}
 	v, last := g.gates.clock.tick(now)
-	kind, wait := g.admit(v, clampCost(cost))
+	kind, wait := g.admit(v, last, clampCost(cost))
 	if kind == Open {
 		return now
 	}
@@ -71,7 +71,7 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 	}
 	r.told = false
 	v, last := g.gates.clock.tick(now)
-	if kind, wait := g.admit(v, One); kind != Open {
+	if kind, wait := g.admit(v, last, One); kind != Open {
 		return 0, later(last, wait)
 	}
 	return max(1, g.admits()/int64(r.n)), now
@@ -164,8 +164,11 @@ func (g *Gate) freed(now int64, wake []*Wait) []*Wait {
 	if g.mu.waiting.head == nil || limit == 0 || g.mu.inFlight >= limit {
 		return wake
 	}
-	v, _ := g.gates.clock.tick(now)
-	if kind, _ := g.admit(v, One); kind != Open && g.mu.inFlight < limit-1 {
+	v, last := g.gates.clock.tick(now)
+	switch kind, wait := g.admit(v, last, One); {
+	case kind == ByPause && wait == forever:
+		return wake // Gates.Pause tells it
+	case kind != Open && g.mu.inFlight < limit-1:
 		return wake // the head looked when time alone shut the gate
 	}
 	return g.mu.waiting.tell(wake)
@@ -174,11 +177,11 @@ func (g *Gate) freed(now int64, wake []*Wait) []*Wait {
 // eased tells the head after something else than a place in flight was given
 // back: the gate opens now, or at another time than the head knows. It needs
 // g.mu.
-func (g *Gate) eased(v instant, wake []*Wait) []*Wait {
+func (g *Gate) eased(v instant, last int64, wake []*Wait) []*Wait {
 	if g.mu.waiting.head == nil {
 		return wake
 	}
-	if _, wait := g.admit(v, One); wait == forever {
+	if _, wait := g.admit(v, last, One); wait == forever {
 		return wake
 	}
 	return g.mu.waiting.tell(wake)
