@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"math"
 	"sync"
 	"time"
 )
@@ -89,23 +88,26 @@ const (
 type Change struct {
 	Old, New State
 	// ConsecutiveFailures is the length of the row of failures after the
-	// transition: Threshold or more for an opening, 0 for a closing.
+	// transition: Threshold or more for an opening by failures, 0 for a closing
+	// by probes.
 	ConsecutiveFailures int
 	// At is the time that was given to the call which made the transition.
 	At int64
 }
 
+// Turned tells whether there was a transition at all.
+func (c Change) Turned() bool { return c.Old != c.New }
+
 // Ticket is the right to make one call. The zero Ticket is never granted and
 // is ignored by Done.
 type Ticket struct {
-	gen    uint64
+	pass   Pass
 	change Change
-	turned bool
 }
 
 // Change returns the transition that the Allow which granted t made: from open
 // to half-open, by the first probe. ok is false for every other Ticket.
-func (t Ticket) Change() (c Change, ok bool) { return t.change, t.turned }
+func (t Ticket) Change() (c Change, ok bool) { return t.change, t.change.Turned() }
 
 // Breaker is a circuit breaker. It is safe for concurrent use by its own
 // mutex, which is never held while anything outside of the package runs; an
@@ -113,23 +115,14 @@ func (t Ticket) Change() (c Change, ok bool) { return t.change, t.turned }
 type Breaker struct {
 	mu struct {
 		sync.Mutex
-		cfg       Config
-		state     State
-		gen       uint64 // of the current state; tickets of another are stale
-		failures  int    // consecutive ones
-		openedAt  int64  // when the wait began; meaningful while open
-		openUntil int64
-		forced    bool // opened by hand: SetConfig leaves openUntil alone
-		probes    int  // under way; half-open only
-		successes int  // of probes; half-open only
+		m Machine
 	}
 }
 
 // New returns a closed Breaker.
 func New(c Config) *Breaker {
 	b := &Breaker{}
-	b.mu.cfg = c.withDefaults()
-	b.mu.gen = 1
+	b.mu.m = NewMachine(c)
 	return b
 }
 
@@ -139,25 +132,8 @@ func New(c Config) *Breaker {
 func (b *Breaker) Allow(now int64) (t Ticket, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch b.mu.state {
-	case Closed:
-		return Ticket{gen: b.mu.gen}, true
-	case Open:
-		b.rebase(now)
-		if now < b.mu.openUntil {
-			return Ticket{}, false
-		}
-		t.change, t.turned = b.turn(HalfOpen, now), true
-		b.mu.probes = 1
-		t.gen = b.mu.gen
-		return t, true
-	default:
-		if b.mu.probes >= b.mu.cfg.HalfOpenMaxCalls {
-			return Ticket{}, false
-		}
-		b.mu.probes++
-		return Ticket{gen: b.mu.gen}, true
-	}
+	t.pass, t.change = b.mu.m.Allow(now)
+	return t, t.pass != 0
 }
 
 // Done reports at time now how the call of t ended. A Ticket of an earlier
@@ -165,41 +141,8 @@ func (b *Breaker) Allow(now int64) (t Ticket, ok bool) {
 func (b *Breaker) Done(now int64, t Ticket, o Outcome) (c Change, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t.gen != b.mu.gen {
-		return Change{}, false
-	}
-	if b.mu.state == HalfOpen {
-		return b.probeDone(now, o)
-	}
-	switch o { // closed: an open state grants no tickets
-	case Success:
-		b.mu.failures = 0
-	case Failure:
-		b.mu.failures++
-		if b.mu.failures >= b.mu.cfg.Threshold {
-			return b.open(now, until(now, b.mu.cfg.Cooldown), false), true
-		}
-	}
-	return Change{}, false
-}
-
-func (b *Breaker) probeDone(now int64, o Outcome) (Change, bool) {
-	if b.mu.probes == 0 { // a Ticket that was given to Done twice
-		return Change{}, false
-	}
-	b.mu.probes--
-	switch o {
-	case Success:
-		b.mu.successes++
-		if b.mu.successes >= b.mu.cfg.HalfOpenSuccesses {
-			b.mu.failures = 0
-			return b.turn(Closed, now), true
-		}
-	case Failure:
-		b.mu.failures++
-		return b.open(now, until(now, b.mu.cfg.Cooldown), false), true
-	}
-	return Change{}, false
+	c, _ = b.mu.m.Done(now, t.pass, o)
+	return c, c.Turned()
 }
 
 // Open opens the breaker by hand at time now until the given time, whatever
@@ -208,11 +151,8 @@ func (b *Breaker) probeDone(now int64, o Outcome) (Change, bool) {
 func (b *Breaker) Open(now, until int64) (c Change, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.state == Open {
-		b.mu.openedAt, b.mu.openUntil, b.mu.forced = now, until, true
-		return Change{}, false
-	}
-	return b.open(now, until, true), true
+	c = b.mu.m.Open(now, until, HalfOpen)
+	return c, c.Turned()
 }
 
 // Reset closes the breaker by hand at time now and forgets its failures;
@@ -221,12 +161,8 @@ func (b *Breaker) Open(now, until int64) (c Change, changed bool) {
 func (b *Breaker) Reset(now int64) (c Change, changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.failures = 0
-	if b.mu.state == Closed {
-		b.mu.gen++
-		return Change{}, false
-	}
-	return b.turn(Closed, now), true
+	c = b.mu.m.Reset(now)
+	return c, c.Turned()
 }
 
 // SetConfig changes the limits. The state stays: a lower threshold takes
@@ -235,16 +171,13 @@ func (b *Breaker) Reset(now int64) (c Change, changed bool) {
 func (b *Breaker) SetConfig(c Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.cfg = c.withDefaults()
-	if b.mu.state == Open && !b.mu.forced {
-		b.mu.openUntil = until(b.mu.openedAt, b.mu.cfg.Cooldown)
-	}
+	b.mu.m.SetConfig(c)
 }
 
 // Info is a view of a Breaker at one moment.
 type Info struct {
-	// State at that moment. An open breaker whose cooldown is over shows as
-	// HalfOpen, since the next call will be its probe.
+	// State at that moment. An open breaker whose time is over shows as what the
+	// next call will make of it, HalfOpen as a rule.
 	State               State
 	ConsecutiveFailures int
 	// OpenUntil is when an open breaker lets the next probe through; 0 in the
@@ -258,14 +191,7 @@ type Info struct {
 func (b *Breaker) Info(now int64) Info {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := Info{State: b.mu.state, ConsecutiveFailures: b.mu.failures, Probes: b.mu.probes}
-	if i.State == Open {
-		i.OpenUntil = b.mu.openUntil
-		if now >= i.OpenUntil {
-			i.State, i.OpenUntil = HalfOpen, 0
-		}
-	}
-	return i
+	return b.mu.m.Info(now)
 }
 
 // State returns the state at time now, as Info does.
@@ -273,47 +199,17 @@ func (b *Breaker) State(now int64) State { return b.Info(now).State }
 
 // OpenUntil returns when an open breaker lets its next probe through, in Unix
 // nanoseconds, or 0 if it is not open. A clock that jumps back may postpone it.
-func (b *Breaker) OpenUntil() int64 { return b.Info(math.MinInt64).OpenUntil }
+func (b *Breaker) OpenUntil() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.m.OpenUntil()
+}
 
 // Ready tells whether Allow would grant a call at time now.
 func (b *Breaker) Ready(now int64) bool {
-	i := b.Info(now)
-	if i.State == HalfOpen {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.mu.state != HalfOpen || b.mu.probes < b.mu.cfg.HalfOpenMaxCalls
-	}
-	return i.State == Closed
-}
-
-// turn moves to state s. Its caller holds the lock.
-func (b *Breaker) turn(s State, now int64) Change {
-	c := Change{Old: b.mu.state, New: s, ConsecutiveFailures: b.mu.failures, At: now}
-	b.mu.state = s
-	b.mu.gen++
-	b.mu.probes, b.mu.successes = 0, 0
-	return c
-}
-
-func (b *Breaker) open(now, until int64, forced bool) Change {
-	b.mu.openedAt, b.mu.openUntil, b.mu.forced = now, until, forced
-	return b.turn(Open, now)
-}
-
-// rebase keeps an opening from lasting longer than it should when the clock
-// has jumped back behind its beginning: the wait starts again at now.
-func (b *Breaker) rebase(now int64) {
-	if now >= b.mu.openedAt || b.mu.openUntil == math.MaxInt64 {
-		return
-	}
-	b.mu.openUntil = until(now, time.Duration(b.mu.openUntil-b.mu.openedAt))
-	b.mu.openedAt = now
-}
-
-// until adds d to t without running past the end of time.
-func until(t int64, d time.Duration) int64 {
-	if d > 0 && t > math.MaxInt64-int64(d) {
-		return math.MaxInt64
-	}
-	return t + int64(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.mu.m // Admits may note that the clock was set back; this is only a look
+	n, _ := m.Admits(now)
+	return n > 0
 }

@@ -20,6 +20,12 @@
 // a circuit that a probe has just closed, and a probe of an earlier half-open
 // phase cannot close a later one.
 //
+// A Machine is the same without the mutex, for callers that hold one of their
+// own. It can do more: an opening may end in closed instead of half-open
+// (RetryAfter, and Open of one that was closed), Close keeps the failures in
+// mind, Admits says how many calls would be granted and when to ask again, and
+// Save and Restore carry an opening over a restart.
+//
 // Caveats. Each Ticket that Allow granted must be given to Done exactly once
 // (Neutral if the call was never made): a probe that is never given back keeps
 // its place, and with HalfOpenMaxCalls 1 nothing else would be admitted until

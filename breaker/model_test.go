@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -19,6 +18,9 @@ type model struct {
 	since     int64
 	wait      int64
 	forced    bool
+	openedAt  int64
+	floor     int64 // what retry after asks for
+	after     State
 	underWay  int
 	successes int
 }
@@ -28,14 +30,14 @@ func (m *model) allow(now int64) bool {
 	case Closed:
 		return true
 	case Open:
-		if now < m.since && m.wait != math.MaxInt64 {
-			m.since = now
-		}
-		if m.wait == math.MaxInt64 || now-m.since < m.wait {
+		m.rebase(now)
+		if now-m.since < m.wait {
 			return false
 		}
-		m.turn(HalfOpen)
-		m.underWay = 1
+		m.turn(m.after)
+		if m.state == HalfOpen {
+			m.underWay = 1
+		}
 		return true
 	}
 	if m.underWay >= m.cfg.HalfOpenMaxCalls {
@@ -69,9 +71,45 @@ func (m *model) done(now int64, phase int, o Outcome) {
 	}
 }
 
+func (m *model) rebase(now int64) {
+	if m.state == Open && now < m.since {
+		m.floor -= m.since - now
+		m.since, m.openedAt = now, now
+	}
+}
+
 func (m *model) open(now, wait int64, forced bool) {
 	m.turn(Open)
-	m.since, m.wait, m.forced = now, wait, forced
+	m.set(now, wait, forced, HalfOpen)
+}
+
+func (m *model) set(now, wait int64, forced bool, after State) {
+	m.since, m.openedAt, m.wait, m.forced, m.after, m.floor = now, now, wait, forced, after, 0
+}
+
+func (m *model) byHand(now, wait int64, after State) {
+	if m.state != Open {
+		m.turn(Open)
+	}
+	m.set(now, wait, true, after)
+}
+
+func (m *model) retryAfter(now, wait int64) {
+	if wait <= 0 {
+		return
+	}
+	if m.state != Open {
+		after := m.state
+		m.turn(Open)
+		m.set(now, wait, true, after)
+		m.floor = now + wait
+		return
+	}
+	m.rebase(now)
+	m.floor = max(m.floor, now+wait)
+	if now+wait > m.since+m.wait {
+		m.since, m.wait = now, wait
+	}
 }
 
 func (m *model) turn(s State) {
@@ -89,7 +127,7 @@ type ticket struct {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := drawConfig(t)
-		b, m := New(cfg), &model{cfg: cfg}
+		b, m := New(cfg), &model{cfg: cfg, after: HalfOpen}
 		now := int64(1_000_000)
 		var tickets []ticket
 		t.Repeat(map[string]func(*rapid.T){
@@ -130,11 +168,7 @@ func TestModel(t *testing.T) {
 				was := m.state
 				_, changed := b.Open(now, until)
 				require.Equal(t, was != Open, changed)
-				if was == Open {
-					m.since, m.wait, m.forced = now, until-now, true
-				} else {
-					m.open(now, until-now, true)
-				}
+				m.byHand(now, until-now, HalfOpen)
 			},
 			"reset": func(t *rapid.T) {
 				was := m.state
