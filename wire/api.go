@@ -27,10 +27,12 @@ type QueueList struct {
 }
 
 // QueueSummary is a queue in one line. A message counts in exactly one of
-// Pending, Delayed and InFlight.
+// Pending, Delayed and InFlight. Parked are those of the pending ones that wait
+// for a gate.
 type QueueSummary struct {
 	Name        string `json:"name"`
 	Pending     int64  `json:"pending"`
+	Parked      int64  `json:"parked"`
 	Delayed     int64  `json:"delayed"`
 	InFlight    int64  `json:"in_flight"`
 	Consumers   int    `json:"consumers"`
@@ -127,6 +129,12 @@ const (
 	EventHookCircuitChanged = "hook-circuit-changed" // tail: queue
 	EventConsumerJoined     = "consumer-joined"
 	EventConsumerLost       = "consumer-lost"
+	EventPaused             = "paused"           // tail: what is paused
+	EventResumed            = "resumed"          // by hand or by time
+	EventHeld               = "held"             // max_failures; tail: the key
+	EventFailureCritical    = "failure-critical" // severity critical; tail: queue
+	EventFailureHigh        = "failure-high"     // severity high; tail: queue
+	EventRulesReloaded      = "rules-reloaded"
 )
 
 // Event is the body of an event.

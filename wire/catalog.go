@@ -40,6 +40,8 @@ const (
 	CodeBacklogMessages    = 10429
 	CodeBacklogBytes       = 11429
 	CodeBacklogUncommitted = 12429
+	CodeEnqueueRate        = 14429
+	CodeKeyPending         = 15429
 
 	// Acks.
 	CodeTokenRefused    = 30400
@@ -56,6 +58,14 @@ const (
 
 	// Hooks.
 	CodeHookNotFound = 13404
+
+	// Gates.
+	CodeBadThrottle      = 35400
+	CodeThrottleNotFound = 14404
+	CodeCircuitNotFound  = 15404
+	CodePauseNotFound    = 16404
+	CodeThrottleMismatch = 14409
+	CodeReloadFailed     = 36400
 
 	// The sidecar itself.
 	CodeLimitReached   = 13429
@@ -122,6 +132,8 @@ var catalog = []Entry{
 	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),
 	entry(CodeBacklogBytes, "backlog_bytes_full", "The queue holds max_bytes bytes; retry later."),
 	entry(CodeBacklogUncommitted, "backlog_uncommitted", "More messages are waiting for the disk than fila keeps in memory; retry later."),
+	entry(CodeEnqueueRate, "enqueue_rate", "The queue's enqueue_rate or the key's enqueue_rate_per_key is used up; retry after the time that the headers name."),
+	entry(CodeKeyPending, "key_pending", "The fairness key has max_pending_per_key unfinished messages in the queue; retry later."),
 
 	entry(CodeTokenRefused, "bad_token", "The token in the subject is malformed or was not made by this fila for this queue."),
 	entry(CodeBadAckPayload, "bad_ack_payload", "The payload is none of the ack payloads, or a delay in it is out of its range; the lease runs on."),
@@ -135,6 +147,13 @@ var catalog = []Entry{
 	entry(CodeConfigMismatch, "config_mismatch", "The key does not have the value that if_value expects; nothing changes."),
 
 	entry(CodeHookNotFound, "hook_not_found", "The queue has no such hook."),
+
+	entry(CodeBadThrottle, "bad_throttle", "A limit of the throttle key is out of its range, or nothing is asked for; the description names it and what is allowed."),
+	entry(CodeThrottleNotFound, "throttle_not_found", "Nothing is set for the throttle key and no message waits at it."),
+	entry(CodeCircuitNotFound, "circuit_not_found", "There is no circuit of this key: nothing is set for it and no message names it."),
+	entry(CodePauseNotFound, "pause_not_found", "What is to be resumed is not paused."),
+	entry(CodeThrottleMismatch, "throttle_mismatch", "The throttle key does not have the limits that if expects; nothing changes."),
+	entry(CodeReloadFailed, "reload_failed", "The configuration file cannot be read or has a mistake; nothing of it was taken."),
 
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of something is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed and nobody knows whether it reached the disk; retry with the same Nats-Msg-Id."),

@@ -132,6 +132,9 @@ func jsonKind(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
+	if t == reflect.TypeFor[Rate]() {
+		return "a number per second, or one in quotes,"
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"

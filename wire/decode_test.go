@@ -93,9 +93,9 @@ func TestRepliesRoundTrip(t *testing.T) {
 		{&ConsumeReply{Deliver: "d", MaxInFlight: 64, VisibilityTimeoutMs: 30000}, &ConsumeReply{}, `{"deliver":"d","max_in_flight":64,"visibility_timeout_ms":30000}`},
 		{&QueueDeleteReply{Deleted: 3}, &QueueDeleteReply{}, `{"deleted":3}`},
 		{
-			&QueueList{Total: 1, Queues: []QueueSummary{{Name: "q", Pending: 1, Delayed: 2, InFlight: 3, Consumers: 4, Bytes: 5, OldestAgeMs: 6, DLQ: "q.dlq"}}},
+			&QueueList{Total: 1, Queues: []QueueSummary{{Name: "q", Pending: 1, Parked: 1, Delayed: 2, InFlight: 3, Consumers: 4, Bytes: 5, OldestAgeMs: 6, DLQ: "q.dlq"}}},
 			&QueueList{},
-			`{"total":1,"queues":[{"name":"q","pending":1,"delayed":2,"in_flight":3,"consumers":4,"bytes":5,"oldest_age_ms":6,"dlq":"q.dlq"}]}`,
+			`{"total":1,"queues":[{"name":"q","pending":1,"parked":1,"delayed":2,"in_flight":3,"consumers":4,"bytes":5,"oldest_age_ms":6,"dlq":"q.dlq"}]}`,
 		},
 		{&ConfigSetReply{Key: "k", Value: "10", Previous: &prev}, &ConfigSetReply{}, `{"key":"k","value":"10","previous":"5"}`},
 		{&ConfigSetReply{Key: "k", Value: "10"}, &ConfigSetReply{}, `{"key":"k","value":"10","previous":null}`},
@@ -134,7 +134,7 @@ func TestQueueInfoJSON(t *testing.T) {
 	require.NoError(t, err)
 	var keys map[string]any
 	require.NoError(t, json.Unmarshal(b, &keys))
-	for _, k := range []string{"name", "pending", "delayed", "in_flight", "consumers", "bytes", "oldest_age_ms", "settings", "quantum", "flows", "consumer_list", "top_flows", "hooks", "counters"} {
+	for _, k := range []string{"name", "pending", "parked", "delayed", "in_flight", "consumers", "bytes", "oldest_age_ms", "settings", "quantum", "flows", "consumer_list", "top_flows", "hooks", "counters"} {
 		require.Contains(t, keys, k)
 	}
 	var got QueueInfo
@@ -143,13 +143,13 @@ func TestQueueInfoJSON(t *testing.T) {
 }
 
 func FuzzDecodeStrict(f *testing.F) {
-	for _, s := range []string{"", "{}", `{"value":"1","if_value":null}`, `{"name":"q","throttle_headers":["a"],"max_deliveries":3}`, `{"a":{"a":1}}`, "{} {}", `{"delay":1e9}`} {
+	for _, s := range []string{"", "{}", `{"value":"1","if_value":null}`, `{"name":"q","throttle_headers":["a"],"max_deliveries":3}`, `{"a":{"a":1}}`, "{} {}", `{"delay":1e9}`, `{"rate":0.5,"if":{"rate":"1/3"},"unset":["burst"]}`, `{"enqueue_rate":{}}`} {
 		f.Add([]byte(s))
 	}
 	base := DefaultQueueSettings("q")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		in := slices.Clone(body)
-		for _, into := range []any{&ConfigSetRequest{}, &ConsumeRequest{}, &nakBody{}, &QueueInfo{}, &struct{}{}} {
+		for _, into := range []any{&ConfigSetRequest{}, &ConsumeRequest{}, &nakBody{}, &QueueInfo{}, &ThrottleSetRequest{}, &ExplainRequest{}, &struct{}{}} {
 			seen, err := decodeStrict(body, into)
 			if err != nil {
 				require.Equal(t, 400, err.Code)

@@ -20,6 +20,15 @@ type Error struct {
 	Description string
 	// RetryAfter is when it makes sense to try again, 0 if nothing is known.
 	RetryAfter time.Duration
+	// RateLimit is how the limit stands that refused an enqueue, or nil.
+	RateLimit *RateLimit
+}
+
+// RateLimit is how an enqueue limit stands.
+type RateLimit struct {
+	Limit     int64         // how many messages it admits at once
+	Remaining int64         // how many it would admit now
+	Reset     time.Duration // until it admits Limit again; whole seconds on the wire, rounded up
 }
 
 // newError makes an error of the catalogue. The description is one line,
@@ -59,6 +68,11 @@ func (e *Error) Headers() map[string][]string {
 	if e.RetryAfter > 0 {
 		h[HeaderRetryAfter] = []string{strconv.FormatInt(ceil(e.RetryAfter, time.Second), 10)}
 		h[HeaderRetryAfterMs] = []string{strconv.FormatInt(ceil(e.RetryAfter, time.Millisecond), 10)}
+	}
+	if rl := e.RateLimit; rl != nil {
+		h[HeaderRateLimitLimit] = []string{strconv.FormatInt(rl.Limit, 10)}
+		h[HeaderRateLimitRemaining] = []string{strconv.FormatInt(max(rl.Remaining, 0), 10)}
+		h[HeaderRateLimitReset] = []string{strconv.FormatInt(ceil(max(rl.Reset, 0), time.Second), 10)}
 	}
 	return h
 }
@@ -113,7 +127,19 @@ func ParseError(h map[string][]string, body []byte) *Error {
 	} else if n, err := strconv.ParseInt(first(h, HeaderRetryAfter), 10, 32); err == nil && n > 0 {
 		e.RetryAfter = time.Duration(n) * time.Second
 	}
+	e.RateLimit = parseRateLimit(h)
 	return e
+}
+
+// parseRateLimit returns nil unless all three headers are there and make sense.
+func parseRateLimit(h map[string][]string) *RateLimit {
+	limit, err1 := strconv.ParseUint(first(h, HeaderRateLimitLimit), 10, 63)
+	remaining, err2 := strconv.ParseUint(first(h, HeaderRateLimitRemaining), 10, 63)
+	reset, err3 := strconv.ParseUint(first(h, HeaderRateLimitReset), 10, 32)
+	if err1 != nil || err2 != nil || err3 != nil {
+		return nil
+	}
+	return &RateLimit{Limit: int64(limit), Remaining: int64(remaining), Reset: time.Duration(reset) * time.Second}
 }
 
 // first returns the first value of a header whose name is given in any case.

@@ -22,9 +22,13 @@ func everyError() []*Error {
 		QueueNotFound("q"), QueueExists("q"), QueueNotEmpty("q", 3),
 		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(0), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
 		MessageTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
+		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
+		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
 		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), LeaseLost(),
 		BadConfigValue("k", "x", "y"), ConfigKeyNotFound("k"), ConfigMismatch("k", &v), ConfigMismatch("k", nil),
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
+		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
+		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
 		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(time.Second), StoreFailed(0), FieldRepeated("x"),
 	}
 }
@@ -94,6 +98,8 @@ func TestErrCodesAreStable(t *testing.T) {
 10429 backlog_full
 11429 backlog_bytes_full
 12429 backlog_uncommitted
+14429 enqueue_rate
+15429 key_pending
 30400 bad_token
 31400 bad_ack_payload
 32400 bad_ack_status
@@ -104,6 +110,12 @@ func TestErrCodesAreStable(t *testing.T) {
 12404 config_key_not_found
 13409 config_mismatch
 13404 hook_not_found
+35400 bad_throttle
+14404 throttle_not_found
+15404 circuit_not_found
+16404 pause_not_found
+14409 throttle_mismatch
+36400 reload_failed
 13429 limit_reached
 10500 outcome_unknown
 11500 internal
@@ -125,6 +137,30 @@ func TestErrorReply(t *testing.T) {
 
 	require.Equal(t, header{HeaderServiceError: {LeaseLost().Description}, HeaderServiceErrorCode: {"409"}}, header(LeaseLost().Headers()))
 	require.Zero(t, Draining(-time.Second).RetryAfter)
+}
+
+func TestRateLimitHeaders(t *testing.T) {
+	e := EnqueueRate("orders", "acme", RateLimit{Limit: 20, Remaining: 0, Reset: 1001 * time.Millisecond}, 100*time.Millisecond)
+	require.Equal(t, header{
+		"Nats-Service-Error":       {`fairness key "acme" of queue "orders" takes no more now: enqueue_rate_per_key is used up, at most 20 at once`},
+		"Nats-Service-Error-Code":  {"429"},
+		"Retry-After":              {"1"},
+		"Fila-Retry-After-Ms":      {"100"},
+		"Fila-RateLimit-Limit":     {"20"},
+		"Fila-RateLimit-Remaining": {"0"},
+		"Fila-RateLimit-Reset":     {"2"},
+	}, header(e.Headers()))
+	require.Equal(t, &RateLimit{Limit: 20, Reset: 2 * time.Second}, ParseError(e.Headers(), e.Body()).RateLimit)
+
+	e.RateLimit = &RateLimit{Limit: 1, Remaining: -3, Reset: -time.Second}
+	require.Equal(t, []string{"0"}, e.Headers()[HeaderRateLimitRemaining], "a bucket in debt has nothing left")
+	require.Equal(t, []string{"0"}, e.Headers()[HeaderRateLimitReset])
+
+	h := header(BacklogMessages("q", 1, time.Second).Headers())
+	require.NotContains(t, h, HeaderRateLimitLimit)
+	require.Nil(t, ParseError(h, nil).RateLimit)
+	h[HeaderRateLimitLimit], h[HeaderRateLimitRemaining] = []string{"5"}, []string{"x"}
+	require.Nil(t, ParseError(h, nil).RateLimit)
 }
 
 func TestErrorRoundTrip(t *testing.T) {
@@ -176,7 +212,7 @@ func TestDescriptionsAreTame(t *testing.T) {
 	nasty := strings.Repeat("a\r\nNats-Service-Error-Code: 200\r\n\x00\x1b", 1000)
 	for _, e := range []*Error{
 		UnknownField(nasty, nil), BadReplySubject(nasty, "y"), BadSubject(nasty), QueueNotFound(nasty), BadDelay(nasty),
-		BadHeaderName(nasty), BadConfigValue(nasty, nasty, "y"), ConfigMismatch(nasty, &nasty), BadQueueName(CheckQueueName(nasty)),
+		BadHeaderName(nasty), BadField("id", nasty, "y"), BadField("id", strings.Repeat("a", 100_000), "y"), BadConfigValue(nasty, nasty, "y"), ConfigMismatch(nasty, &nasty), BadQueueName(CheckQueueName(nasty)),
 	} {
 		require.NotContains(t, e.Description, "\r")
 		require.NotContains(t, e.Description, "\n")

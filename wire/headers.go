@@ -38,6 +38,13 @@ const (
 	HeaderRetryAfterMs = "Fila-Retry-After-Ms" // also in error replies
 )
 
+// Headers of a refusal by an enqueue limit, and of what is left of it.
+const (
+	HeaderRateLimitLimit     = "Fila-RateLimit-Limit"     // how many messages the limit admits at once
+	HeaderRateLimitRemaining = "Fila-RateLimit-Remaining" // how many it would admit now
+	HeaderRateLimitReset     = "Fila-RateLimit-Reset"     // seconds until it admits Limit again, rounded up
+)
+
 // Headers of NATS itself and of error replies.
 const (
 	HeaderStatus           = "Status"
@@ -61,6 +68,8 @@ const (
 	ReasonMaxDeliveries = "max_deliveries" // delivered as often as the queue allows
 	ReasonTerm          = "term"           // the consumer sent +TERM
 	ReasonOnFailure     = "on_failure"     // the hook returned dlq
+	ReasonCritical      = "critical"       // an error rule gave it severity critical
+	ReasonRetryPolicy   = "retry_policy"   // an error rule or retry policy allows no more retries
 )
 
 // HeaderRoom is how many bytes of the server's max_payload are kept free for

@@ -14,6 +14,9 @@ const (
 	MaxQueueName = 128
 	// MaxConsumerName is the length in bytes of the longest consumer name.
 	MaxConsumerName = 64
+	// MaxKeyBytes is the length in bytes of the longest fairness, throttle or
+	// circuit key.
+	MaxKeyBytes = 256
 	// MaxConfigKey is the length in bytes of the longest runtime configuration
 	// key.
 	MaxConfigKey = 512
@@ -47,12 +50,30 @@ func CheckConsumerName(name string) error {
 	return nil
 }
 
+// CheckKey returns nil if key may be named in a request as a fairness, throttle
+// or circuit key: 1 to 256 bytes of UTF-8, which is what JSON can say.
+func CheckKey(key string) error {
+	if key == "" || len(key) > MaxKeyBytes || !utf8.ValidString(key) {
+		return fmt.Errorf("key %s: allowed are 1 to %d bytes of UTF-8", quote(key), MaxKeyBytes)
+	}
+	return nil
+}
+
+// CheckPolicyName returns nil if name may name a retry policy or an error rule:
+// 1 to 64 bytes of A-Za-z0-9_-.
+func CheckPolicyName(name string) error {
+	if name == "" || len(name) > MaxPolicyName || !nameChars(name) {
+		return fmt.Errorf("name %s: allowed are 1 to %d bytes of A-Za-z0-9_-", quote(name), MaxPolicyName)
+	}
+	return nil
+}
+
 // CheckConfigKey returns nil if key may be a key of the runtime configuration:
 // 1 to 512 bytes that are legal at the end of a subject, see [EventTail].
 func CheckConfigKey(key string) error {
 	if len(key) > MaxConfigKey || !legalTail(key) {
 		return fmt.Errorf("configuration key %s: allowed are 1 to %d bytes of printable UTF-8 "+
-			"without spaces, '*' and '>', with dots between non-empty parts", quote(key), MaxConfigKey)
+			"without spaces and '>', with dots between non-empty parts, none of which is '*' alone", quote(key), MaxConfigKey)
 	}
 	return nil
 }
@@ -75,9 +96,9 @@ func Source(dlq string) string {
 }
 
 // EventTail returns key if it is legal at the end of a subject, or "_" if it
-// is not: empty, longer than 512 bytes, with an empty part between dots, or
-// with anything but printable UTF-8 without spaces and wildcards. The body
-// of an event names the key in any case.
+// is not: empty, longer than 512 bytes, with a part between dots that is empty
+// or a wildcard, or with anything but printable UTF-8 without spaces and '>'.
+// The body of an event names the key in any case.
 func EventTail(key string) string {
 	if len(key) > MaxConfigKey || !legalTail(key) {
 		return "_"
@@ -106,18 +127,22 @@ func nameChars(s string) bool {
 }
 
 // legalTail reports whether s is one or more literal subject tokens. It is
-// stricter than the server: '*' and '>' inside a token are literal there, but
-// a trap for everyone who writes permissions.
+// stricter than the server: '>' inside a token is literal there, but a trap for
+// everyone who writes permissions. '*' inside a token is what the keys of
+// prefix throttles end in.
 func legalTail(s string) bool {
-	if s == "" || s[0] == '.' || s[len(s)-1] == '.' || !utf8.ValidString(s) {
+	if !utf8.ValidString(s) {
 		return false
 	}
-	last := rune(0)
-	for _, r := range s {
-		if r == ' ' || r == '*' || r == '>' || !unicode.IsPrint(r) || r == '.' && last == '.' {
+	for part := range strings.SplitSeq(s, ".") {
+		if part == "" || part == "*" {
 			return false
 		}
-		last = r
+	}
+	for _, r := range s {
+		if r == ' ' || r == '>' || !unicode.IsPrint(r) {
+			return false
+		}
 	}
 	return true
 }
@@ -140,6 +165,17 @@ func quote(s string) string {
 		return strconv.QuoteToASCII(cut(s, maxQuoted)) + "..."
 	}
 	return strconv.QuoteToASCII(s)
+}
+
+// tame returns a value for an error description as it is, or quoted if it is a
+// client's text that is too long or not printable ASCII.
+func tame(s string) string {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' || i > 4*maxQuoted+8 { // room for what quote has made
+			return quote(s)
+		}
+	}
+	return s
 }
 
 // cut returns at most limit bytes of s, ending before a rune that would be

@@ -32,6 +32,24 @@ func TestCheckConsumerName(t *testing.T) {
 	}
 }
 
+func TestCheckPolicyName(t *testing.T) {
+	for _, ok := range []string{"slow", "Vendor_429-b", strings.Repeat("p", MaxPolicyName)} {
+		require.NoError(t, CheckPolicyName(ok), ok)
+	}
+	for _, bad := range []string{"", "a.b", "a b", "é", strings.Repeat("p", MaxPolicyName+1)} {
+		require.ErrorContains(t, CheckPolicyName(bad), "allowed are 1 to 64 bytes of A-Za-z0-9_-", "%q", bad)
+	}
+}
+
+func TestCheckKey(t *testing.T) {
+	for _, ok := range []string{"k", "two words", "*", "a\nb", strings.Repeat("k", MaxKeyBytes)} {
+		require.NoError(t, CheckKey(ok), "%q", ok)
+	}
+	for _, bad := range []string{"", "a\xff", strings.Repeat("k", MaxKeyBytes+1)} {
+		require.ErrorContains(t, CheckKey(bad), "allowed are 1 to 256 bytes of UTF-8", "%q", bad)
+	}
+}
+
 func TestDLQNames(t *testing.T) {
 	require.Equal(t, "orders.dlq", DLQ("orders"))
 	require.Equal(t, "orders", Source("orders.dlq"))
@@ -44,12 +62,12 @@ func TestDLQNames(t *testing.T) {
 }
 
 func TestEventTail(t *testing.T) {
-	for _, ok := range []string{"orders", "a.b", "throttle:stripe:rate", "weight:orders:müller", "a/b", "a=b", "_", strings.Repeat("k", MaxConfigKey)} {
+	for _, ok := range []string{"orders", "a.b", "throttle:stripe:rate", "weight:orders:müller", "a/b", "a=b", "_", "throttle:tenant:*:rate", "vendor.*x", "a*", strings.Repeat("k", MaxConfigKey)} {
 		require.Equal(t, ok, EventTail(ok))
 		require.NoError(t, CheckConfigKey(ok))
 	}
 	for _, bad := range []string{
-		"", " ", "a b", "a\u00a0b", "a\tb", "a\r\nb", "*", "a.*", "a*", ">", "a>b", ".a", "a.", "a..b", ".", "..",
+		"", " ", "a b", "a\u00a0b", "a\tb", "a\r\nb", "*", "a.*", "*.a", "a.*.b", ">", "a>b", ".a", "a.", "a..b", ".", "..",
 		"a\x00", "a\x7f", "a\u200bb", "a\xff", strings.Repeat("k", MaxConfigKey+1),
 	} {
 		require.Equal(t, "_", EventTail(bad), "%q", bad)

@@ -26,7 +26,7 @@ func BadField(name, value, allowed string) *Error {
 	if value == "" {
 		return newError(CodeBadField, "%s is missing: %s", name, allowed)
 	}
-	return newError(CodeBadField, "%s is %s: %s", name, value, allowed)
+	return newError(CodeBadField, "%s is %s: %s", name, tame(value), allowed)
 }
 
 // BadReplySubject refuses a request because of its reply subject.
@@ -146,6 +146,24 @@ func BacklogUncommitted(retryAfter time.Duration) *Error {
 	return newError(CodeBacklogUncommitted, "too many messages are waiting for the disk").retry(retryAfter)
 }
 
+// EnqueueRate refuses a message because of enqueue_rate or, if key is not
+// empty, of the key's enqueue_rate_per_key.
+func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Error {
+	what, setting := "queue "+quote(queue), "enqueue_rate"
+	if key != "" {
+		what, setting = "fairness key "+quote(key)+" of "+what, "enqueue_rate_per_key"
+	}
+	e := newError(CodeEnqueueRate, "%s takes no more now: %s is used up, at most %d at once", what, setting, rl.Limit).retry(retryAfter)
+	e.RateLimit = &rl
+	return e
+}
+
+// KeyPending refuses a message because of max_pending_per_key.
+func KeyPending(queue, key string, limit int64, retryAfter time.Duration) *Error {
+	return newError(CodeKeyPending, "fairness key %s of queue %s is full: max_pending_per_key is %d messages",
+		quote(key), quote(queue), limit).retry(retryAfter)
+}
+
 // TokenRefused refuses an ack whose token is malformed or forged. It does not
 // say which.
 func TokenRefused() *Error {
@@ -202,6 +220,42 @@ func HookNotFound(queue, hook string) *Error {
 		return newError(CodeHookNotFound, "queue %s has no hook", quote(queue))
 	}
 	return newError(CodeHookNotFound, "queue %s has no hook %s", quote(queue), quote(hook))
+}
+
+// BadThrottle refuses limits of a throttle key.
+func BadThrottle(detail string) *Error { return newError(CodeBadThrottle, "%s", detail) }
+
+// ThrottleNotFound answers for a throttle key that nothing is known about.
+func ThrottleNotFound(key string) *Error {
+	return newError(CodeThrottleNotFound, "nothing is set for throttle key %s and no message waits at it", quote(key))
+}
+
+// CircuitNotFound answers for a circuit that does not exist.
+func CircuitNotFound(key string) *Error {
+	return newError(CodeCircuitNotFound, "no such circuit %s", quote(key))
+}
+
+// PauseNotFound answers for something that is not paused. The queue is that of
+// a fairness key, and empty otherwise.
+func PauseNotFound(kind, queue, name string) *Error {
+	if queue != "" {
+		return newError(CodePauseNotFound, "%s %s of queue %s is not paused", kind, quote(name), quote(queue))
+	}
+	return newError(CodePauseNotFound, "%s %s is not paused", kind, quote(name))
+}
+
+// ThrottleMismatch refuses a change whose if does not match in field. current
+// is what is set, empty for nothing.
+func ThrottleMismatch(key, field, current string) *Error {
+	if current == "" {
+		return newError(CodeThrottleMismatch, "%s of throttle key %s is not set, which is not what if expects", field, quote(key))
+	}
+	return newError(CodeThrottleMismatch, "%s of throttle key %s is %s, which is not what if expects", field, quote(key), quote(current))
+}
+
+// ReloadFailed refuses a reload; nothing has changed.
+func ReloadFailed(err error) *Error {
+	return newError(CodeReloadFailed, "nothing was reloaded: %v", err)
 }
 
 // LimitReached refuses one more of something, named in the plural.

@@ -2,10 +2,8 @@ package wire
 
 import (
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -34,6 +32,20 @@ const (
 	// MaxThrottleHeaders is how many throttle headers a queue may have: as many
 	// as a message has throttle keys.
 	MaxThrottleHeaders = 16
+	// MaxEnqueueBurst is the largest burst of an enqueue rate.
+	MaxEnqueueBurst = 1_000_000_000
+	// MaxFailures is the largest number of failures that a limit may allow.
+	MaxFailures = 1_000_000
+	// MaxPolicyName is the length in bytes of the longest name of a retry
+	// policy.
+	MaxPolicyName = 64
+)
+
+// Values of [QueueSettings].Ordering and OnBlocked.
+const (
+	OrderingKey   = "key"
+	OnBlockedWait = "wait"
+	OnBlockedSkip = "skip"
 )
 
 // QueueSettings are the settings of a queue, under the same names in
@@ -77,6 +89,39 @@ type QueueSettings struct {
 	FairnessHeader  string   `json:"fairness_header" koanf:"fairness_header" toml:"fairness_header"`
 	WeightHeader    string   `json:"weight_header" koanf:"weight_header" toml:"weight_header"`
 	ThrottleHeaders []string `json:"throttle_headers" koanf:"throttle_headers" toml:"throttle_headers"`
+	// CircuitHeader names the header that holds the circuit key.
+	CircuitHeader string `json:"circuit_header" koanf:"circuit_header" toml:"circuit_header"`
+
+	// RetryPolicy names the [[retry_policy]] for failures that neither
+	// on_failure nor an [[error_rule]] decides; empty: retry at once.
+	RetryPolicy string `json:"retry_policy" koanf:"retry_policy" toml:"retry_policy"`
+
+	// Ordering is "" (fair order) or "key": at most one message of a fairness
+	// key in flight, in the order of their enqueues.
+	Ordering string `json:"ordering" koanf:"ordering" toml:"ordering"`
+	// OnBlocked says, with ordering "key", what happens while the first message
+	// of a key waits for a gate or for its retry: "wait" (the default) holds the
+	// key, "skip" lets later ones pass.
+	OnBlocked string `json:"on_blocked" koanf:"on_blocked" toml:"on_blocked"`
+
+	// MaxPendingPerKey bounds the unfinished messages of one fairness key; 0 is
+	// no limit.
+	MaxPendingPerKey int64 `json:"max_pending_per_key" koanf:"max_pending_per_key" toml:"max_pending_per_key"`
+	// EnqueueRate and EnqueueRatePerKey bound how many messages a second are
+	// taken, of all producers and of each fairness key; empty is no limit. The
+	// bursts are in messages; 0 is the larger of 1 and what the rate brings in a
+	// second.
+	EnqueueRate        Rate  `json:"enqueue_rate" koanf:"enqueue_rate" toml:"enqueue_rate"`
+	EnqueueBurst       int64 `json:"enqueue_burst" koanf:"enqueue_burst" toml:"enqueue_burst"`
+	EnqueueRatePerKey  Rate  `json:"enqueue_rate_per_key" koanf:"enqueue_rate_per_key" toml:"enqueue_rate_per_key"`
+	EnqueueBurstPerKey int64 `json:"enqueue_burst_per_key" koanf:"enqueue_burst_per_key" toml:"enqueue_burst_per_key"`
+
+	// MaxFailuresPerKey is how many failures of one fairness key within
+	// FailureWindowMs hold the key for FailureHoldMs, or until it is resumed; 0
+	// is no limit.
+	MaxFailuresPerKey int64 `json:"max_failures_per_key" koanf:"max_failures_per_key" toml:"max_failures_per_key"`
+	FailureWindowMs   int64 `json:"failure_window_ms" koanf:"failure_window_ms" toml:"failure_window_ms"` // 0: a minute
+	FailureHoldMs     int64 `json:"failure_hold_ms" koanf:"failure_hold_ms" toml:"failure_hold_ms"`       // 0: until resumed
 }
 
 // DefaultQueueSettings returns the settings of a queue about which nothing is
@@ -88,100 +133,6 @@ func DefaultQueueSettings(name string) QueueSettings {
 		DedupeWindowMs:      DefaultDedupeWindowMs,
 		Quantum:             DefaultQuantum,
 	}
-}
-
-// SettingError is returned by [QueueSettings.Validate] for one setting.
-type SettingError struct {
-	Field   string // the key as in config.toml
-	Value   string // as it was given, quoted if it is a text
-	Allowed string // what is allowed, a phrase after "must be" or the like
-}
-
-func (e *SettingError) Error() string { return e.Field + " is " + e.Value + ": " + e.Allowed }
-
-// Validate returns nil or a [*SettingError] for the first setting that is not
-// possible. Names of dead letter queues are refused, since their settings
-// follow from their queue's, and so are files that have not been resolved.
-// Whether the scripts compile is for package hooks to say.
-func (q QueueSettings) Validate() error {
-	if err := q.checkNames(); err != nil {
-		return err
-	}
-	maxDeliveries := int64(0)
-	if q.MaxDeliveries != nil {
-		maxDeliveries = *q.MaxDeliveries
-	}
-	for _, c := range []struct {
-		field         string
-		value, lo, hi int64
-		zero          string // what 0 means, if it is allowed below lo
-	}{
-		{"visibility_timeout_ms", q.VisibilityTimeoutMs, 1, MaxSettingMs, ""},
-		{"max_deliveries", maxDeliveries, 0, math.MaxInt32, ""},
-		{"max_depth", q.MaxDepth, 0, math.MaxInt64, ""},
-		{"max_bytes", q.MaxBytes, 0, math.MaxInt64, ""},
-		{"dedupe_window_ms", q.DedupeWindowMs, 0, MaxSettingMs, ""},
-		{"quantum", q.Quantum, 1, MaxQuantum, ""},
-		{"lua_timeout_ms", q.LuaTimeoutMs, 0, MaxLuaTimeoutMs, ""},
-		{"lua_memory_limit_bytes", q.LuaMemoryLimitBytes, MinLuaMemoryBytes, MaxLuaMemoryBytes, "the global default"},
-		{"lua_circuit_breaker_threshold", q.LuaCircuitBreakerThreshold, 0, 1_000_000, ""},
-		{"lua_circuit_breaker_cooldown_ms", q.LuaCircuitBreakerCooldownMs, 0, MaxSettingMs, ""},
-	} {
-		if c.value >= c.lo && c.value <= c.hi || c.value == 0 && c.zero != "" {
-			continue
-		}
-		allowed := fmt.Sprintf("allowed are %d to %d", c.lo, c.hi)
-		if c.zero != "" {
-			allowed = fmt.Sprintf("allowed are 0 (%s) and %d to %d", c.zero, c.lo, c.hi)
-		}
-		return &SettingError{Field: c.field, Value: strconv.FormatInt(c.value, 10), Allowed: allowed}
-	}
-	return nil
-}
-
-func (q QueueSettings) checkNames() error {
-	if CheckQueueName(q.Name) != nil {
-		return &SettingError{"name", quote(q.Name), "allowed are 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts"}
-	}
-	if IsDLQ(q.Name) {
-		return &SettingError{"name", quote(q.Name), "names that end in .dlq are reserved for dead letter queues"}
-	}
-	if q.OnEnqueueFile != "" {
-		return &SettingError{"on_enqueue_file", quote(q.OnEnqueueFile), "only a configuration file or the command line may name a file; send the text as on_enqueue"}
-	}
-	if q.OnFailureFile != "" {
-		return &SettingError{"on_failure_file", quote(q.OnFailureFile), "only a configuration file or the command line may name a file; send the text as on_failure"}
-	}
-	if err := checkHeaderSetting("fairness_header", q.FairnessHeader); err != nil {
-		return err
-	}
-	if err := checkHeaderSetting("weight_header", q.WeightHeader); err != nil {
-		return err
-	}
-	if n := len(q.ThrottleHeaders); n > MaxThrottleHeaders {
-		return &SettingError{"throttle_headers", strconv.Itoa(n) + " names", fmt.Sprintf("allowed are at most %d", MaxThrottleHeaders)}
-	}
-	for i, name := range q.ThrottleHeaders {
-		if name == "" {
-			return &SettingError{"throttle_headers", `""`, "a header's name must not be empty"}
-		}
-		if err := checkHeaderSetting("throttle_headers", name); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(q.ThrottleHeaders[:i], func(o string) bool { return strings.EqualFold(o, name) }) {
-			return &SettingError{"throttle_headers", quote(name), "each header may be named once"}
-		}
-	}
-	return nil
-}
-
-// checkHeaderSetting allows the empty name, which means none. Reserved headers
-// are not kept with the message, so a redrive would not find them.
-func checkHeaderSetting(field, name string) error {
-	if name == "" || legalHeaderName(name) && !Reserved(name) {
-		return nil
-	}
-	return &SettingError{field, quote(name), "allowed is a header's name that does not start with Fila- or Nats-"}
 }
 
 // DeliveryLimit returns after how many deliveries without an ack a message is

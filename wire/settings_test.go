@@ -18,7 +18,9 @@ func TestDefaultQueueSettings(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name":"orders","on_enqueue":"","on_failure":"","visibility_timeout_ms":30000,"max_deliveries":null,
 		"max_depth":0,"max_bytes":0,"dedupe_window_ms":120000,"quantum":1,"lua_timeout_ms":0,"lua_memory_limit_bytes":0,
-		"lua_circuit_breaker_threshold":0,"lua_circuit_breaker_cooldown_ms":0,"fairness_header":"","weight_header":"","throttle_headers":null}`, string(b))
+		"lua_circuit_breaker_threshold":0,"lua_circuit_breaker_cooldown_ms":0,"fairness_header":"","weight_header":"","throttle_headers":null,
+		"circuit_header":"","retry_policy":"","ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
+		"enqueue_rate_per_key":"","enqueue_burst_per_key":0,"max_failures_per_key":0,"failure_window_ms":0,"failure_hold_ms":0}`, string(b))
 }
 
 // One name per setting, wherever it is written.
@@ -50,6 +52,15 @@ func TestQueueSettingsValidate(t *testing.T) {
 		set(func(q *QueueSettings) { q.FairnessHeader, q.WeightHeader = "tenant", "X-Weight" }),
 		set(func(q *QueueSettings) { q.ThrottleHeaders = []string{"a", "b"} }),
 		set(func(q *QueueSettings) { q.Name = "a.b-c_d" }),
+		set(func(q *QueueSettings) { q.CircuitHeader, q.RetryPolicy = "vendor", "slow-2" }),
+		set(func(q *QueueSettings) { q.Ordering = OrderingKey }),
+		set(func(q *QueueSettings) { q.Ordering, q.OnBlocked = OrderingKey, OnBlockedWait }),
+		set(func(q *QueueSettings) { q.Ordering, q.OnBlocked = OrderingKey, OnBlockedSkip }),
+		set(func(q *QueueSettings) { q.EnqueueRate, q.EnqueueBurst = "0.5", MaxEnqueueBurst }),
+		set(func(q *QueueSettings) { q.EnqueueRatePerKey, q.MaxPendingPerKey = "1/3", 1<<62 }),
+		set(func(q *QueueSettings) {
+			q.MaxFailuresPerKey, q.FailureWindowMs, q.FailureHoldMs = MaxFailures, MaxSettingMs, MaxSettingMs
+		}),
 	} {
 		require.NoError(t, q.Validate(), i)
 	}
@@ -86,6 +97,21 @@ func TestQueueSettingsValidate(t *testing.T) {
 		{"throttle_headers", "once", func(q *QueueSettings) { q.ThrottleHeaders = []string{"a", "A"} }},
 		{"throttle_headers", `"a:b"`, func(q *QueueSettings) { q.ThrottleHeaders = []string{"a:b"} }},
 		{"throttle_headers", "17 names", func(q *QueueSettings) { q.ThrottleHeaders = make([]string, 17) }},
+		{"circuit_header", `"Fila-Key"`, func(q *QueueSettings) { q.CircuitHeader = "Fila-Key" }},
+		{"retry_policy", "1 to 64 bytes", func(q *QueueSettings) { q.RetryPolicy = "a b" }},
+		{"ordering", `allowed are ""`, func(q *QueueSettings) { q.Ordering = "Key" }},
+		{"on_blocked", `it goes with ordering "key"`, func(q *QueueSettings) { q.OnBlocked = OnBlockedWait }},
+		{"on_blocked", `allowed are "wait" and "skip"`, func(q *QueueSettings) { q.Ordering, q.OnBlocked = OrderingKey, "drop" }},
+		{"max_pending_per_key", "is -1", func(q *QueueSettings) { q.MaxPendingPerKey = -1 }},
+		{"enqueue_rate", "such as 10 or 0.5", func(q *QueueSettings) { q.EnqueueRate = "fast" }},
+		{"enqueue_rate_per_key", "from 1/31536000", func(q *QueueSettings) { q.EnqueueRatePerKey = "0" }},
+		{"enqueue_burst", "it goes with enqueue_rate", func(q *QueueSettings) { q.EnqueueBurst = 5 }},
+		{"enqueue_burst_per_key", "it goes with enqueue_rate_per_key", func(q *QueueSettings) { q.EnqueueRate, q.EnqueueBurstPerKey = "5", 5 }},
+		{"enqueue_burst", "allowed are 0 to 1000000000", func(q *QueueSettings) { q.EnqueueRate, q.EnqueueBurst = "5", MaxEnqueueBurst+1 }},
+		{"enqueue_burst_per_key", "is -1", func(q *QueueSettings) { q.EnqueueRatePerKey, q.EnqueueBurstPerKey = "5", -1 }},
+		{"max_failures_per_key", "allowed are 0 to 1000000", func(q *QueueSettings) { q.MaxFailuresPerKey = MaxFailures + 1 }},
+		{"failure_window_ms", "is -1", func(q *QueueSettings) { q.FailureWindowMs = -1 }},
+		{"failure_hold_ms", "allowed are 0 to 31536000000", func(q *QueueSettings) { q.FailureHoldMs = MaxSettingMs + 1 }},
 	} {
 		err := set(tc.change).Validate()
 		var se *SettingError
@@ -125,6 +151,15 @@ func TestPatch(t *testing.T) {
 	require.Equal(t, []string{"x"}, p.ThrottleHeaders)
 	require.EqualValues(t, 30_000, p.VisibilityTimeoutMs)
 
+	p, err = old.Patch([]byte(`{"enqueue_rate":0.5,"enqueue_rate_per_key":"1/3","ordering":"key","on_blocked":"skip"}`))
+	require.Nil(t, err)
+	require.Equal(t, []any{Rate("0.5"), Rate("1/3"), "key", "skip"}, []any{p.EnqueueRate, p.EnqueueRatePerKey, p.Ordering, p.OnBlocked})
+	_, err = p.Patch([]byte(`{"ordering":""}`))
+	require.NotNil(t, err, "on_blocked is left over")
+	p, err = p.Patch([]byte(`{"ordering":"","on_blocked":"","enqueue_rate":"","enqueue_rate_per_key":""}`))
+	require.Nil(t, err)
+	require.True(t, p.Equal(old))
+
 	p, err = old.Patch([]byte(`{"max_deliveries":null}`))
 	require.Nil(t, err)
 	require.Nil(t, p.MaxDeliveries, "null is the default again")
@@ -146,6 +181,8 @@ func TestPatch(t *testing.T) {
 		`{"on_failure_file":""}`:              {CodeBadField, "send the script's text as on_failure"},
 		`{"throttle_headers":["a","b","a"]}`:  {CodeBadQueueSettings, "once"},
 		`{"throttle_headers":"a"}`:            {CodeBadJSON, "throttle_headers: an array"},
+		`{"enqueue_rate":true}`:               {CodeBadJSON, "enqueue_rate: a number per second"},
+		`{"enqueue_rate":-1}`:                 {CodeBadQueueSettings, `enqueue_rate is "-1"`},
 		`{"quantum":2} trailing`:              {CodeBadJSON, "data after"},
 		`{"max_deliveries":1,"quantum":1.25}`: {CodeBadJSON, "quantum"},
 	} {
@@ -176,6 +213,28 @@ func TestQueueSettingsEqual(t *testing.T) {
 	require.True(t, a.Equal(b))
 	b.WeightHeader = "w"
 	require.False(t, a.Equal(b))
+}
+
+// Each setting counts in Equal, and a clone has each.
+func TestQueueSettingsEveryField(t *testing.T) {
+	for f := range reflect.TypeFor[QueueSettings]().Fields() {
+		q := DefaultQueueSettings("q")
+		v := reflect.ValueOf(&q).Elem().FieldByIndex(f.Index)
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString("x")
+		case reflect.Int64:
+			v.SetInt(77)
+		case reflect.Pointer:
+			v.Set(reflect.ValueOf(new(int64(77))))
+		case reflect.Slice:
+			v.Set(reflect.ValueOf([]string{"x"}))
+		default:
+			require.Fail(t, "a kind of setting that this test does not know", f.Name)
+		}
+		require.False(t, q.Equal(DefaultQueueSettings("q")), f.Name)
+		require.True(t, q.Equal(q.Clone()), f.Name)
+	}
 }
 
 func TestResolveFiles(t *testing.T) {

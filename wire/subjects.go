@@ -49,12 +49,33 @@ const (
 	VerbConfigList   = "config-list"
 	VerbRedrive      = "redrive"
 	VerbHookReset    = "hook-reset"
+
+	VerbThrottleSet   = "throttle-set"
+	VerbThrottleClear = "throttle-clear"
+	VerbThrottleShow  = "throttle-show"
+	VerbThrottleList  = "throttle-list"
+	VerbCircuitShow   = "circuit-show"
+	VerbCircuitOpen   = "circuit-open"
+	VerbCircuitClose  = "circuit-close"
+	VerbCircuitReset  = "circuit-reset"
+	VerbCircuitList   = "circuit-list"
+	VerbPause         = "pause"
+	VerbResume        = "resume"
+	VerbPauseList     = "pause-list"
+	VerbConfigLog     = "config-log"
+	VerbReload        = "reload"
+	VerbExplain       = "explain"
 )
 
 // VerbHasTail reports whether the subject of an admin verb ends in a queue
-// name or a configuration key.
+// name or a key.
 func VerbHasTail(verb string) bool {
-	return verb != VerbQueueList && verb != VerbConfigList
+	switch verb {
+	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
+		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain:
+		return false
+	}
+	return true
 }
 
 // Subjects builds and parses the subjects under one prefix. The zero value is
@@ -72,7 +93,7 @@ type Subjects struct {
 func NewSubjects(prefix string) (Subjects, error) {
 	const allowed = "allowed are 1 to 64 bytes of printable ASCII without spaces, '*' and '>', " +
 		"with dots between non-empty parts, not starting with '$' or '_INBOX'"
-	ok := len(prefix) <= MaxPrefixLen && legalTail(prefix) && isASCII(prefix) && prefix[0] != '$' &&
+	ok := len(prefix) <= MaxPrefixLen && legalTail(prefix) && isASCII(prefix) && !strings.Contains(prefix, "*") && prefix[0] != '$' &&
 		prefix != "_INBOX" && !strings.HasPrefix(prefix, "_INBOX.")
 	if !ok {
 		return Subjects{}, fmt.Errorf("subject prefix %s: %s", quote(prefix), allowed)

@@ -59,6 +59,26 @@ func TestSubjectsBuild(t *testing.T) {
 	}
 }
 
+// What has no tail would never hear a request with one, and the other way round.
+func TestVerbHasTail(t *testing.T) {
+	tail := []string{
+		VerbQueueCreate, VerbQueueUpdate, VerbQueueDelete, VerbQueueInspect, VerbConfigSet, VerbConfigGet, VerbConfigDelete, VerbRedrive, VerbHookReset,
+		VerbThrottleSet, VerbThrottleClear, VerbThrottleShow, VerbCircuitShow, VerbCircuitOpen, VerbCircuitClose, VerbCircuitReset,
+	}
+	bare := []string{
+		VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList, VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain,
+	}
+	s := newTestSubjects(t, "fila")
+	for _, verb := range tail {
+		require.True(t, VerbHasTail(verb), verb)
+		require.Equal(t, "fila.admin."+verb+".>", s.AdminWildcard(verb))
+	}
+	for _, verb := range bare {
+		require.False(t, VerbHasTail(verb), verb)
+		require.Equal(t, "fila.admin."+verb, s.AdminWildcard(verb))
+	}
+}
+
 func TestOwns(t *testing.T) {
 	s := newTestSubjects(t, "fila")
 	for subject, want := range map[string]bool{

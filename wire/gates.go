@@ -1,0 +1,244 @@
+package wire
+
+// ThrottleLimits are the limits of a throttle key. A field that is nil is not
+// set.
+type ThrottleLimits struct {
+	Rate        *Rate    `json:"rate,omitempty"`        // per second; token bucket
+	Burst       *float64 `json:"burst,omitempty"`       // size of the bucket in cost, from 1
+	Concurrency *int64   `json:"concurrency,omitempty"` // in flight at once, from 1
+	Limit       *int64   `json:"limit,omitempty"`       // messages in any window, from 1
+	WindowMs    *int64   `json:"window_ms,omitempty"`   // the window
+}
+
+// ThrottleSetRequest sets limits of a throttle key or, if it ends in '*', of
+// every key that begins with what stands before it. Fields that are nil stay.
+type ThrottleSetRequest struct {
+	// Key is the throttle key if it is not the subject's tail, which is "_" then.
+	Key string `json:"key,omitempty"`
+	ThrottleLimits
+	// Unset names limits to take away: rate, burst, concurrency, limit, window_ms.
+	Unset []string `json:"unset,omitempty"`
+	// ForMs makes the change an override that ends by itself after so many
+	// milliseconds; 0 is a lasting change.
+	ForMs int64 `json:"for_ms,omitempty"`
+	// If, unless nil, must be what is set of the fields that it names; otherwise
+	// nothing changes (409). An empty rate or a 0 expects that there is none.
+	If *ThrottleLimits `json:"if,omitempty"`
+}
+
+// ThrottleKeyRequest names a throttle key: throttle-show and throttle-clear.
+type ThrottleKeyRequest struct {
+	Key string `json:"key,omitempty"` // if it is not the subject's tail
+}
+
+// ThrottleInfo is a throttle key with its limits and the state of its gate.
+type ThrottleInfo struct {
+	Key string `json:"key"`
+	ThrottleLimits
+	// Source says who set the limits: "config", "override", "prefix <prefix>*" or
+	// "none".
+	Source        string `json:"source"`
+	OverrideUntil string `json:"override_until,omitempty"` // RFC 3339
+	PausedUntil   string `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
+
+	State    string  `json:"state"`              // open, rate, window, concurrency, reserved, paused
+	OpensAt  string  `json:"opens_at,omitempty"` // RFC 3339, if a time is known
+	Tokens   float64 `json:"tokens"`             // in the bucket; negative: debt
+	InWindow int64   `json:"in_window"`
+	InFlight int64   `json:"in_flight"`
+	Waiting  int     `json:"waiting"` // queues with messages parked here
+}
+
+// GateListRequest pages through throttles or circuits by key.
+type GateListRequest struct {
+	Prefix string `json:"prefix,omitempty"`
+	Offset int    `json:"offset,omitempty"` // from 0
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
+}
+
+// ThrottleList answers throttle-list.
+type ThrottleList struct {
+	Total     int            `json:"total"`
+	Throttles []ThrottleInfo `json:"throttles"`
+}
+
+// CircuitKeyRequest names a circuit: circuit-show, circuit-close, circuit-reset.
+type CircuitKeyRequest struct {
+	Key string `json:"key,omitempty"` // if it is not the subject's tail
+}
+
+// CircuitOpenRequest opens a circuit by hand.
+type CircuitOpenRequest struct {
+	Key   string `json:"key,omitempty"`
+	ForMs int64  `json:"for_ms,omitempty"` // 0: until it is closed by hand
+}
+
+// CircuitInfo is a circuit around a destination.
+type CircuitInfo struct {
+	Key                 string `json:"key"`
+	State               string `json:"state"` // closed, open or half-open
+	ConsecutiveFailures int    `json:"consecutive_failures"`
+	OpenUntil           string `json:"open_until,omitempty"` // RFC 3339, or "closed" if only a hand closes it
+	Cause               string `json:"cause,omitempty"`      // of the opening: failures, retry_after, by hand, max_failures
+	Probes              int    `json:"probes"`               // under way
+	Threshold           int    `json:"threshold"`
+	CooldownMs          int64  `json:"cooldown_ms"`
+	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
+	HalfOpenSuccesses   int    `json:"half_open_successes"`
+	Waiting             int    `json:"waiting"` // queues with messages parked here
+}
+
+// CircuitList answers circuit-list.
+type CircuitList struct {
+	Total    int           `json:"total"`
+	Circuits []CircuitInfo `json:"circuits"`
+}
+
+// What a pause holds.
+const (
+	PauseQueue    = "queue"
+	PauseKey      = "key" // a fairness key of one queue
+	PauseThrottle = "throttle"
+	PauseCircuit  = "circuit"
+)
+
+// PauseRequest holds what it names, or, sent to resume, lets it go.
+type PauseRequest struct {
+	Kind  string `json:"kind"`            // queue, key, throttle or circuit
+	Queue string `json:"queue,omitempty"` // of a key
+	Name  string `json:"name"`            // the queue, fairness key, throttle key or circuit key
+	// Until (RFC 3339) or ForMs says when it ends by itself; without them only
+	// resume ends it.
+	Until string `json:"until,omitempty"`
+	ForMs int64  `json:"for_ms,omitempty"`
+}
+
+// PauseInfo is a pause in force.
+type PauseInfo struct {
+	Kind  string `json:"kind"`
+	Queue string `json:"queue,omitempty"`
+	Name  string `json:"name"`
+	Since string `json:"since"`
+	Until string `json:"until,omitempty"` // absent: until resumed
+	By    string `json:"by"`              // "operator" or "max_failures"
+}
+
+// PauseList answers pause-list.
+type PauseList struct {
+	Total  int         `json:"total"`
+	Pauses []PauseInfo `json:"pauses"`
+}
+
+// ConfigLogRequest pages through the audit log, newest first.
+type ConfigLogRequest struct {
+	Prefix string `json:"prefix,omitempty"` // of the key
+	Offset int    `json:"offset,omitempty"`
+	Limit  int    `json:"limit,omitempty"` // 1 to 1000, default 100
+}
+
+// ConfigLogEntry is one change in the audit log.
+type ConfigLogEntry struct {
+	Seq  uint64  `json:"seq"`
+	Time string  `json:"time"`
+	Key  string  `json:"key"` // of the configuration, or pause:<kind>:<name> and the like
+	Old  *string `json:"old"`
+	New  *string `json:"new"`
+	By   string  `json:"by"` // config-set, config-delete, throttle-set, file, override-ended, pause, resume, ...
+}
+
+// ConfigLog answers config-log.
+type ConfigLog struct {
+	Total   int              `json:"total"`
+	Entries []ConfigLogEntry `json:"entries"`
+}
+
+// ReloadReply says what a reload of the rules has changed.
+type ReloadReply struct {
+	Changes []string `json:"changes"`
+}
+
+// ExplainRequest asks why something waits.
+type ExplainRequest struct {
+	Kind  string `json:"kind"`            // message, key or queue
+	Queue string `json:"queue,omitempty"` // of a key, and the queue itself; a message is looked for everywhere without it
+	ID    string `json:"id,omitempty"`    // of a message
+	Key   string `json:"key,omitempty"`   // fairness key
+}
+
+// States of a message in an explanation.
+const (
+	StateDelayed = "delayed" // waits for its time
+	StatePending = "pending" // waits for its turn and for a consumer
+	StateParked  = "parked"  // waits for a gate
+	StateLeased  = "leased"
+	StateDead    = "dead" // in the dead letter queue
+	StateUnknown = "unknown"
+)
+
+// GateState is a gate of a message and how it stands.
+type GateState struct {
+	Kind    string `json:"kind"`               // rate, window, concurrency, reserved, circuit, paused, order, turn or open
+	Gate    string `json:"gate"`               // "throttle:<key>", "circuit:<key>", "queue:<name>", "key:<name>"
+	Open    bool   `json:"open"`               // it would admit the message now
+	OpensAt string `json:"opens_at,omitempty"` // RFC 3339, if a time is known
+	Limits  string `json:"limits,omitempty"`   // in words: "rate 10/s, burst 20"
+	SetBy   string `json:"set_by,omitempty"`   // config, override until ..., prefix tenant:*, ...
+	InUse   string `json:"in_use,omitempty"`   // in words: "0.2 tokens", "5 in flight"
+}
+
+// ExplainMessage says where a message is and why.
+type ExplainMessage struct {
+	ID           string      `json:"id"`
+	State        string      `json:"state"`
+	Queue        string      `json:"queue,omitempty"`
+	Key          string      `json:"key,omitempty"`
+	Attempt      uint32      `json:"attempt,omitempty"` // the next one, or the present one while it is leased
+	EnqueuedAt   string      `json:"enqueued_at,omitempty"`
+	ReadyAt      string      `json:"ready_at,omitempty"` // when a delay ends
+	Consumer     string      `json:"consumer,omitempty"`
+	LeaseUntil   string      `json:"lease_until,omitempty"`
+	Reason       string      `json:"reason"` // one sentence
+	Gates        []GateState `json:"gates,omitempty"`
+	BlockedBy    *GateState  `json:"blocked_by,omitempty"`
+	BlockedSince string      `json:"blocked_since,omitempty"`
+	Ahead        int64       `json:"ahead"`              // messages of its lane or flow that go before it
+	Estimate     string      `json:"estimate,omitempty"` // RFC 3339: when it may go, if nothing changes
+}
+
+// ExplainKey says how a fairness key of a queue stands.
+type ExplainKey struct {
+	Queue     string         `json:"queue"`
+	Key       string         `json:"key"`
+	Pending   int64          `json:"pending"` // ready, waiting for their turn
+	Parked    int64          `json:"parked"`
+	InFlight  int64          `json:"in_flight"`
+	Delayed   int64          `json:"delayed"`
+	Weight    float64        `json:"weight"`
+	WeightBy  string         `json:"weight_by,omitempty"` // "producer" or "config"
+	Deficit   float64        `json:"deficit"`
+	Share     float64        `json:"share"`            // of the weights of active flows
+	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
+	BlockedBy []BlockedCount `json:"blocked_by"`
+	Reason    string         `json:"reason"` // one sentence
+}
+
+// ExplainQueue says what a queue waits for.
+type ExplainQueue struct {
+	Queue     string         `json:"queue"`
+	Pending   int64          `json:"pending"` // ready, waiting for their turn or for consumers; not the parked ones
+	Parked    int64          `json:"parked"`
+	Delayed   int64          `json:"delayed"`
+	InFlight  int64          `json:"in_flight"`
+	Consumers int            `json:"consumers"`
+	Credit    int            `json:"credit"`           // how many more messages the consumers take
+	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
+	BlockedBy []BlockedCount `json:"blocked_by"`       // gates that hold messages back, the largest first
+	Reason    string         `json:"reason"`           // one sentence
+}
+
+// BlockedCount is a gate with what it holds back.
+type BlockedCount struct {
+	GateState
+	Messages int64 `json:"messages"`
+	Flows    int   `json:"flows"`
+}

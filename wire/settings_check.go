@@ -1,0 +1,156 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SettingError is returned by [QueueSettings.Validate] for one setting.
+type SettingError struct {
+	Field   string // the key as in config.toml
+	Value   string // as it was given, quoted if it is a text
+	Allowed string // what is allowed, a phrase after "must be" or the like
+}
+
+func (e *SettingError) Error() string { return e.Field + " is " + e.Value + ": " + e.Allowed }
+
+// Validate returns nil or a [*SettingError] for the first setting that is not
+// possible. Names of dead letter queues are refused, since their settings
+// follow from their queue's, and so are files that have not been resolved.
+// Whether the scripts compile is for package hooks to say.
+func (q QueueSettings) Validate() error {
+	if err := q.checkNames(); err != nil {
+		return err
+	}
+	maxDeliveries := int64(0)
+	if q.MaxDeliveries != nil {
+		maxDeliveries = *q.MaxDeliveries
+	}
+	for _, c := range []struct {
+		field         string
+		value, lo, hi int64
+		zero          string // what 0 means, if it is allowed below lo
+	}{
+		{"visibility_timeout_ms", q.VisibilityTimeoutMs, 1, MaxSettingMs, ""},
+		{"max_deliveries", maxDeliveries, 0, math.MaxInt32, ""},
+		{"max_depth", q.MaxDepth, 0, math.MaxInt64, ""},
+		{"max_bytes", q.MaxBytes, 0, math.MaxInt64, ""},
+		{"dedupe_window_ms", q.DedupeWindowMs, 0, MaxSettingMs, ""},
+		{"quantum", q.Quantum, 1, MaxQuantum, ""},
+		{"lua_timeout_ms", q.LuaTimeoutMs, 0, MaxLuaTimeoutMs, ""},
+		{"lua_memory_limit_bytes", q.LuaMemoryLimitBytes, MinLuaMemoryBytes, MaxLuaMemoryBytes, "the global default"},
+		{"lua_circuit_breaker_threshold", q.LuaCircuitBreakerThreshold, 0, 1_000_000, ""},
+		{"lua_circuit_breaker_cooldown_ms", q.LuaCircuitBreakerCooldownMs, 0, MaxSettingMs, ""},
+		{"max_pending_per_key", q.MaxPendingPerKey, 0, math.MaxInt64, ""},
+		{"enqueue_burst", q.EnqueueBurst, 0, MaxEnqueueBurst, ""},
+		{"enqueue_burst_per_key", q.EnqueueBurstPerKey, 0, MaxEnqueueBurst, ""},
+		{"max_failures_per_key", q.MaxFailuresPerKey, 0, MaxFailures, ""},
+		{"failure_window_ms", q.FailureWindowMs, 0, MaxSettingMs, ""},
+		{"failure_hold_ms", q.FailureHoldMs, 0, MaxSettingMs, ""},
+	} {
+		if c.value >= c.lo && c.value <= c.hi || c.value == 0 && c.zero != "" {
+			continue
+		}
+		allowed := fmt.Sprintf("allowed are %d to %d", c.lo, c.hi)
+		if c.zero != "" {
+			allowed = fmt.Sprintf("allowed are 0 (%s) and %d to %d", c.zero, c.lo, c.hi)
+		}
+		return &SettingError{Field: c.field, Value: strconv.FormatInt(c.value, 10), Allowed: allowed}
+	}
+	return q.checkEnqueueRates()
+}
+
+func (q QueueSettings) checkNames() error {
+	if CheckQueueName(q.Name) != nil {
+		return &SettingError{"name", quote(q.Name), "allowed are 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts"}
+	}
+	if IsDLQ(q.Name) {
+		return &SettingError{"name", quote(q.Name), "names that end in .dlq are reserved for dead letter queues"}
+	}
+	if q.OnEnqueueFile != "" {
+		return &SettingError{"on_enqueue_file", quote(q.OnEnqueueFile), "only a configuration file or the command line may name a file; send the text as on_enqueue"}
+	}
+	if q.OnFailureFile != "" {
+		return &SettingError{"on_failure_file", quote(q.OnFailureFile), "only a configuration file or the command line may name a file; send the text as on_failure"}
+	}
+	if err := checkHeaderSetting("fairness_header", q.FairnessHeader); err != nil {
+		return err
+	}
+	if err := checkHeaderSetting("weight_header", q.WeightHeader); err != nil {
+		return err
+	}
+	if err := checkHeaderSetting("circuit_header", q.CircuitHeader); err != nil {
+		return err
+	}
+	if q.RetryPolicy != "" && CheckPolicyName(q.RetryPolicy) != nil {
+		return &SettingError{"retry_policy", quote(q.RetryPolicy), "allowed are 1 to 64 bytes of A-Za-z0-9_-"}
+	}
+	if err := q.checkOrdering(); err != nil {
+		return err
+	}
+	if n := len(q.ThrottleHeaders); n > MaxThrottleHeaders {
+		return &SettingError{"throttle_headers", strconv.Itoa(n) + " names", fmt.Sprintf("allowed are at most %d", MaxThrottleHeaders)}
+	}
+	for i, name := range q.ThrottleHeaders {
+		if name == "" {
+			return &SettingError{"throttle_headers", `""`, "a header's name must not be empty"}
+		}
+		if err := checkHeaderSetting("throttle_headers", name); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(q.ThrottleHeaders[:i], func(o string) bool { return strings.EqualFold(o, name) }) {
+			return &SettingError{"throttle_headers", quote(name), "each header may be named once"}
+		}
+	}
+	return nil
+}
+
+func (q QueueSettings) checkOrdering() error {
+	if q.Ordering != "" && q.Ordering != OrderingKey {
+		return &SettingError{"ordering", quote(q.Ordering), `allowed are "" (fair order) and "key" (one message of a fairness key at a time)`}
+	}
+	switch q.OnBlocked {
+	case "":
+		return nil
+	case OnBlockedWait, OnBlockedSkip:
+		if q.Ordering == "" {
+			return &SettingError{"on_blocked", quote(q.OnBlocked), `it goes with ordering "key"`}
+		}
+		return nil
+	}
+	return &SettingError{"on_blocked", quote(q.OnBlocked), `allowed are "wait" and "skip"`}
+}
+
+func (q QueueSettings) checkEnqueueRates() error {
+	for _, r := range []struct {
+		field, burstField string
+		rate              Rate
+		burst             int64
+	}{
+		{"enqueue_rate", "enqueue_burst", q.EnqueueRate, q.EnqueueBurst},
+		{"enqueue_rate_per_key", "enqueue_burst_per_key", q.EnqueueRatePerKey, q.EnqueueBurstPerKey},
+	} {
+		if r.rate == "" {
+			if r.burst != 0 {
+				return &SettingError{r.burstField, strconv.FormatInt(r.burst, 10), "it goes with " + r.field}
+			}
+			continue
+		}
+		if err := r.rate.Check(); err != nil {
+			return &SettingError{r.field, quote(string(r.rate)), err.Error()}
+		}
+	}
+	return nil
+}
+
+// checkHeaderSetting allows the empty name, which means none. Reserved headers
+// are not kept with the message, so a redrive would not find them.
+func checkHeaderSetting(field, name string) error {
+	if name == "" || legalHeaderName(name) && !Reserved(name) {
+		return nil
+	}
+	return &SettingError{field, quote(name), "allowed is a header's name that does not start with Fila- or Nats-"}
+}
