@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -36,6 +37,7 @@ type configSources struct {
 	environ []string // as os.Environ
 	flags   *pflag.FlagSet
 	keys    map[string]string // flag name -> configuration key
+	json    bool              // --json: the log is JSON unless --log-format says otherwise
 }
 
 // loadedConfig is a valid configuration and what the user should know of it.
@@ -67,18 +69,42 @@ func loadConfig(from configSources) (*loadedConfig, error) {
 		return nil, err
 	}
 
-	tables, _ := k.Get("queue").([]any)
-	k.Delete("queue")
+	queues, policies := takeTables(k, "queue"), takeTables(k, "retry_policy")
 	if err := decode(k, &loaded.Config); err != nil {
 		return nil, err
 	}
-	if loaded.Queues, err = decodeQueues(tables, path); err != nil {
+	if loaded.Queues, err = decodeQueues(queues, path); err != nil {
 		return nil, err
+	}
+	if loaded.RetryPolicies, err = decodeTables(policies, sidecar.DefaultRetryPolicy); err != nil {
+		return nil, err
+	}
+	if from.json && !from.flags.Changed("log-format") {
+		loaded.Log.Format = "json"
 	}
 	if err := applyNATSContext(&loaded.NATS); err != nil {
 		return nil, err
 	}
 	return loaded, loaded.Validate()
+}
+
+// reload returns a function that reads the file again, with the same
+// environment and flags, or nil if there is no file.
+func (from configSources) reload(file string) func() (sidecar.Config, error) {
+	if file == "" {
+		return nil
+	}
+	from.path, from.search = "", []string{file}
+	return func() (sidecar.Config, error) {
+		again, err := loadConfig(from)
+		if err != nil {
+			return sidecar.Config{}, err
+		}
+		if again.file == "" {
+			return sidecar.Config{}, fmt.Errorf("%s: %w", file, fs.ErrNotExist)
+		}
+		return again.Config, nil
+	}
 }
 
 func findConfigFile(from configSources) (string, error) {
@@ -169,25 +195,42 @@ func loadFlags(k *koanf.Koanf, from configSources) error {
 	return bad
 }
 
-// decodeQueues lays each [[queue]] table over the defaults and reads its
-// script files.
-func decodeQueues(tables []any, file string) ([]wire.QueueSettings, error) {
-	var queues []wire.QueueSettings
+// takeTables takes the tables of a list out, which have defaults of their own.
+func takeTables(k *koanf.Koanf, key string) []any {
+	tables, _ := k.Get(key).([]any)
+	k.Delete(key)
+	return tables
+}
+
+// decodeTables lays each table over the defaults of its name.
+func decodeTables[T any](tables []any, defaults func(name string) T) ([]T, error) {
+	var decoded []T
 	for _, one := range tables {
 		table := one.(map[string]any) // loadFile has checked it
 		name, _ := table["name"].(string)
-		settings := wire.DefaultQueueSettings(name)
+		value := defaults(name)
 		k := koanf.New(".")
 		if err := k.Load(confmap.Provider(table, ""), nil); err != nil {
 			return nil, err
 		}
-		if err := decode(k, &settings); err != nil {
+		if err := decode(k, &value); err != nil {
 			return nil, err
 		}
-		if err := readScripts(&settings, filepath.Dir(file)); err != nil {
-			return nil, fmt.Errorf("queue %q in %s: %w", name, file, err)
+		decoded = append(decoded, value)
+	}
+	return decoded, nil
+}
+
+// decodeQueues reads the script files of queues, too.
+func decodeQueues(tables []any, file string) ([]wire.QueueSettings, error) {
+	queues, err := decodeTables(tables, wire.DefaultQueueSettings)
+	if err != nil {
+		return nil, err
+	}
+	for i := range queues {
+		if err := readScripts(&queues[i], filepath.Dir(file)); err != nil {
+			return nil, fmt.Errorf("queue %q in %s: %w", queues[i].Name, file, err)
 		}
-		queues = append(queues, settings)
 	}
 	return queues, nil
 }
@@ -196,8 +239,18 @@ func decodeQueues(tables []any, file string) ([]wire.QueueSettings, error) {
 func decode(k *koanf.Koanf, into any) error {
 	return k.UnmarshalWithConf("", into, koanf.UnmarshalConf{
 		Tag:           "koanf",
-		DecoderConfig: &mapstructure.DecoderConfig{Result: into, ErrorUnused: true},
+		DecoderConfig: &mapstructure.DecoderConfig{Result: into, ErrorUnused: true, DecodeHook: decodeRate},
 	})
+}
+
+// decodeRate makes the text of a rate of a number.
+func decodeRate(_, to reflect.Type, value any) (any, error) {
+	if to == reflect.TypeFor[wire.Rate]() {
+		if text, ok := rateText(value); ok {
+			return text, nil
+		}
+	}
+	return value, nil
 }
 
 // maxScriptFile bounds what is read as a script; the limit on scripts

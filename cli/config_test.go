@@ -111,7 +111,6 @@ func TestConfigMistakes(t *testing.T) {
 		"wrong case":           {`Data_Dir = "x"`, "unknown key Data_Dir in FILE (did you mean data_dir?)"},
 		"dotted key":           {`"nats.url" = "x"`, "unknown key nats.url in FILE"},
 		"unknown in queue":     {"[[queue]]\nname = \"a\"\nquantm = 1", "unknown key queue[a].quantm in FILE (did you mean quantum?)"},
-		"later issue's table":  {"[[throttle]]\nkey = \"a\"", "unknown key throttle in FILE"},
 		"text for number":      {"[[queue]]\nname = \"a\"\nvisibility_timeout_ms = \"abc\"", `queue[a].visibility_timeout_ms = "abc" in FILE: allowed is a whole number of milliseconds`},
 		"digits as text":       {`drain_timeout_ms = "5"`, `drain_timeout_ms = "5" in FILE: allowed is a whole number of milliseconds`},
 		"fraction":             {`drain_timeout_ms = 1.0`, `drain_timeout_ms = 1 in FILE: allowed is a whole number of milliseconds`},

@@ -17,7 +17,8 @@ func newConfigCommand(a *app) *cobra.Command {
 fila.get(key); a change acts at once. What fila serve is started with is another
 thing: see docs/configuration.md.`,
 	})
-	cmd.AddCommand(newConfigSetCommand(a), newConfigGetCommand(a), newConfigListCommand(a), newConfigDeleteCommand(a))
+	cmd.AddCommand(newConfigSetCommand(a), newConfigGetCommand(a), newConfigListCommand(a),
+		newConfigDeleteCommand(a), newConfigLogCommand(a))
 	return cmd
 }
 

@@ -28,6 +28,7 @@ type queueFlags struct {
 	luaMemory, luaThreshold                     int64
 	onEnqueue, onFailure, fairness, weight      string
 	throttle                                    []string
+	gates                                       gateFlags
 	values                                      map[string]func() (any, error) // by flag name
 	keys                                        map[string]string              // flag name -> key of config.toml
 }
@@ -75,6 +76,7 @@ func (q *queueFlags) add(cmd *cobra.Command) {
 	setting("lua-circuit-breaker-threshold", "lua_circuit_breaker_threshold", number(&q.luaThreshold))
 	fs.Var(&q.luaCooldown, "lua-circuit-breaker-cooldown", "how long a failing hook is bypassed; 0 is the default of fila")
 	setting("lua-circuit-breaker-cooldown", "lua_circuit_breaker_cooldown_ms", ms(&q.luaCooldown))
+	q.addGates(fs)
 }
 
 // throttleHeaders lets --throttle-header "" remove them all.

@@ -36,9 +36,9 @@ func newQueueListCommand(a *app) *cobra.Command {
 					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no queues; make one with `fila queue create NAME`")
 					return err
 				}
-				t := newTable("QUEUE", "PENDING", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
+				t := newTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
 				for _, q := range queues {
-					t.row(q.Name, q.Pending, q.Delayed, q.InFlight, q.Consumers, size(q.Bytes), age(q.OldestAgeMs))
+					t.row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, size(q.Bytes), age(q.OldestAgeMs))
 				}
 				return t.print(cmd.OutOrStdout())
 			})
@@ -75,6 +75,9 @@ func newQueueInspectCommand(a *app) *cobra.Command {
 func printQueue(w io.Writer, info client.QueueInfo) error {
 	facts := newTable("queue", info.Name)
 	facts.row("pending", info.Pending)
+	if info.Parked > 0 {
+		facts.row("of them parked", fmt.Sprintf("%d, wait for a gate (`fila explain queue %s`)", info.Parked, info.Name))
+	}
 	facts.row("delayed", info.Delayed)
 	facts.row("in flight", info.InFlight)
 	facts.row("oldest", age(info.OldestAgeMs))
@@ -140,10 +143,17 @@ func settingRows(t *table, s client.QueueSettings) {
 	limit("hook memory", s.LuaMemoryLimitBytes, size(s.LuaMemoryLimitBytes))
 	limit("hook circuit threshold", s.LuaCircuitBreakerThreshold, strconv.FormatInt(s.LuaCircuitBreakerThreshold, 10))
 	limit("hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, formatMs(s.LuaCircuitBreakerCooldownMs))
+	limit("max pending per key", s.MaxPendingPerKey, strconv.FormatInt(s.MaxPendingPerKey, 10))
+	limit("max failures per key", s.MaxFailuresPerKey, failureLimit(s))
 	for _, header := range []struct{ name, value string }{
 		{"fairness header", s.FairnessHeader},
 		{"weight header", s.WeightHeader},
 		{"throttle headers", strings.Join(s.ThrottleHeaders, ", ")},
+		{"circuit header", s.CircuitHeader},
+		{"retry policy", s.RetryPolicy},
+		{"ordering", ordering(s)},
+		{"enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst)},
+		{"enqueue rate per key", enqueueRate(s.EnqueueRatePerKey, s.EnqueueBurstPerKey)},
 		{"on_enqueue", lines(s.OnEnqueue)},
 		{"on_failure", lines(s.OnFailure)},
 	} {
@@ -163,6 +173,31 @@ func maxDeliveries(s client.QueueSettings) string {
 		return "no limit"
 	}
 	return strconv.FormatInt(*s.MaxDeliveries, 10)
+}
+
+func ordering(s client.QueueSettings) string {
+	if s.Ordering == "" {
+		return ""
+	}
+	return "by " + s.Ordering + ", on_blocked " + cmp.Or(s.OnBlocked, "wait")
+}
+
+func enqueueRate(rate client.Rate, burst int64) string {
+	switch {
+	case rate == "":
+		return ""
+	case burst == 0:
+		return perSecond(rate)
+	}
+	return fmt.Sprintf("%s, burst %d", perSecond(rate), burst)
+}
+
+func failureLimit(s client.QueueSettings) string {
+	hold := "until resumed"
+	if s.FailureHoldMs != 0 {
+		hold = "for " + formatMs(s.FailureHoldMs)
+	}
+	return fmt.Sprintf("%d in %s, then held %s", s.MaxFailuresPerKey, formatMs(cmp.Or(s.FailureWindowMs, 60_000)), hold)
 }
 
 func lines(script string) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -13,7 +14,8 @@ import (
 type app struct {
 	conn    connection
 	json    bool
-	started bool // a command began to run: later errors are not about usage
+	started bool             // a command began to run: later errors are not about usage
+	now     func() time.Time // nil: the clock
 
 	newServer serverFactory // of fila serve; tests put their own
 }
@@ -58,7 +60,9 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
   fila queue create orders --fairness-header tenant
   fila publish orders '{"id":1}' -H tenant=acme
   fila consume orders --count 1
-  fila queue inspect orders`,
+  fila queue inspect orders
+  fila throttle set stripe --rate 10
+  fila explain queue orders`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(*cobra.Command, []string) {
@@ -80,6 +84,12 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
 		newPublishCommand(a),
 		newConsumeCommand(a),
 		newRedriveCommand(a),
+		newThrottleCommand(a),
+		newCircuitCommand(a),
+		newPauseCommand(a),
+		newResumeCommand(a),
+		newExplainCommand(a),
+		newReloadCommand(a),
 		hook,
 		newVersionCommand(a),
 	)

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"maps"
 	"os"
-	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,31 +63,59 @@ func TestSampleLoadsAsTheDefaults(t *testing.T) {
 	require.Empty(t, loaded.warnings)
 }
 
-// The queue in the comments has every key, with its default.
-func TestSampleQueue(t *testing.T) {
+// sampleTables returns the tables that stand in the comments of config.toml, by
+// name, as text.
+func sampleTables(t *testing.T) map[string]string {
+	t.Helper()
 	data, err := os.ReadFile(samplePath)
 	require.NoError(t, err)
-	_, commented, ok := strings.Cut(string(data), "# [[queue]]\n")
-	require.True(t, ok)
-	text := "[[queue]]\n" + strings.ReplaceAll("\n"+commented, "\n# ", "\n")
-	path := filepath.Join(t.TempDir(), "queue.toml")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	tables := map[string]string{}
+	for _, found := range regexp.MustCompile(`(?m)^# (\[\[(\w+)\]\]\n(?:# .+\n)+)`).FindAllStringSubmatch(string(data), -1) {
+		tables[found[2]] = strings.ReplaceAll("\n"+found[1], "\n# ", "\n")
+	}
+	return tables
+}
 
-	loaded, err := loadConfig(configSources{path: path})
+// Each table in the comments has every key, with its default as far as the table
+// makes sense with it.
+func TestSampleTables(t *testing.T) {
+	tables := sampleTables(t)
+	text := strings.Join(slices.Collect(maps.Values(tables)), "")
+	loaded, err := loadConfig(configSources{path: writeFile(t, "tables.toml", text)})
 	require.NoError(t, err)
+
 	require.Len(t, loaded.Queues, 1)
-	want := wire.DefaultQueueSettings("orders")
-	got := loaded.Queues[0]
+	want, got := wire.DefaultQueueSettings("orders"), loaded.Queues[0]
 	require.EqualValues(t, wire.DefaultMaxDeliveries, *got.MaxDeliveries)
 	got.MaxDeliveries = nil
 	require.True(t, want.Equal(got), "%+v", got)
+	require.Equal(t, []sidecar.ThrottleTable{{Key: "tenant:*", Rate: "10"}}, loaded.Throttles)
+	require.Equal(t, []sidecar.CircuitTable{{Key: "stripe"}}, loaded.Circuits)
+	policy := sidecar.DefaultRetryPolicy("gentle")
+	policy.Retry = new(true)
+	require.Equal(t, []sidecar.RetryPolicy{policy}, loaded.RetryPolicies)
+	require.Equal(t, []sidecar.ErrorRule{{
+		Name: "timeouts", Pattern: "(?i)timeout|timed out", Severity: "medium", RetryPolicy: "gentle", Retry: new(true),
+	}}, loaded.ErrorRules)
 
-	parsed, err := toml.Parser().Unmarshal([]byte(text))
-	require.NoError(t, err)
-	table := parsed["queue"].([]any)[0].(map[string]any)
-	for field := range reflect.TypeFor[wire.QueueSettings]().Fields() {
-		require.Contains(t, table, field.Tag.Get("koanf"))
+	for table, fields := range tableTypes() {
+		parsed, err := toml.Parser().Unmarshal([]byte(tables[table]))
+		require.NoError(t, err)
+		require.Contains(t, parsed, table)
+		keys := slices.Sorted(maps.Keys(parsed[table].([]any)[0].(map[string]any)))
+		require.Equal(t, slices.Sorted(maps.Keys(schemaOf(fields).fields)), keys, table)
 	}
+}
+
+// tableTypes are the types of the lists of tables of the configuration.
+func tableTypes() map[string]reflect.Type {
+	types := map[string]reflect.Type{}
+	for field := range reflect.TypeFor[sidecar.Config]().Fields() {
+		if field.Type.Kind() == reflect.Slice {
+			types[field.Tag.Get("koanf")] = field.Type.Elem()
+		}
+	}
+	return types
 }
 
 // docs/configuration.md has a row for every key, with the default.
@@ -99,11 +129,30 @@ func TestDocumentationNamesEveryKey(t *testing.T) {
 		row := "| `" + key + "` | " + documented(value) + " |"
 		require.Contains(t, doc, row)
 	}
-	queue := map[string]any{}
-	leaves("", reflect.ValueOf(wire.DefaultQueueSettings("")), queue)
-	for key := range queue {
-		require.Contains(t, doc, "| `"+key+"` | ")
+	for table, fields := range tableTypes() {
+		_, section, ok := strings.Cut(doc, "\n## `[["+table+"]]`\n")
+		require.True(t, ok, table)
+		section, _, _ = strings.Cut(section, "\n## ")
+		var rows []string
+		for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ").FindAllStringSubmatch(section, -1) {
+			rows = append(rows, row[1])
+		}
+		require.ElementsMatch(t, slices.Collect(maps.Keys(schemaOf(fields).fields)), rows, table)
 	}
-	require.Contains(t, doc, "| `max_deliveries` | ")
-	require.Contains(t, doc, "| `throttle_headers` | ")
+}
+
+// The examples of docs/configuration.md load as they stand.
+func TestDocumentationExamples(t *testing.T) {
+	data, err := os.ReadFile("../docs/configuration.md")
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, example := range regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(string(data), -1) {
+		text.WriteString(example[1])
+	}
+	loaded, err := loadConfig(configSources{path: writeFile(t, "examples.toml", text.String())})
+	require.NoError(t, err)
+	require.Len(t, loaded.Queues, 2)
+	require.Len(t, loaded.Throttles, 2)
+	require.Len(t, loaded.ErrorRules, 2)
+	require.Equal(t, wire.Rate("100"), loaded.Throttles[0].Rate)
 }

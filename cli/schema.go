@@ -7,14 +7,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/filaq/fila/sidecar"
+	"github.com/filaq/fila/wire"
 )
 
 // schema describes what may stand under one key of the configuration. It is
 // read off the koanf tags of sidecar.Config, so it cannot fall behind it.
 type schema struct {
-	kind   reflect.Kind       // Struct, Slice, String, Bool, Int64 or Int
+	kind   reflect.Kind       // Struct, Slice, String, Bool, Int64, Int or Float64
+	rate   bool               // a String that may be written as a number
 	fields map[string]*schema // of a Struct
 	elem   *schema            // of a Slice
 }
@@ -25,7 +28,7 @@ func schemaOf(t reflect.Type) *schema {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	s := &schema{kind: t.Kind()}
+	s := &schema{kind: t.Kind(), rate: t == reflect.TypeFor[wire.Rate]()}
 	switch t.Kind() {
 	case reflect.Slice:
 		s.elem = schemaOf(t.Elem())
@@ -75,8 +78,16 @@ func (s *schema) check(path string, value any, file string) error {
 		if _, ok := value.(string); ok {
 			return nil
 		}
+		if _, ok := rateText(value); ok && s.rate {
+			return nil
+		}
 	case reflect.Bool:
 		if _, ok := value.(bool); ok {
+			return nil
+		}
+	case reflect.Float64:
+		switch value.(type) {
+		case int64, float64:
 			return nil
 		}
 	default:
@@ -134,6 +145,25 @@ func (s *schema) parse(name, key, text string) (any, error) {
 	return n, nil
 }
 
+// exactDigits is how many digits of a decimal number a float64 keeps, whatever
+// the number.
+const exactDigits = 15
+
+// rateText writes a number of the file as the text of a rate, exactly: 0.1 is
+// "0.1", not the binary fraction nearest to it. It reports false for a number
+// with more digits than that can be said of, and for anything else.
+func rateText(value any) (string, bool) {
+	switch n := value.(type) {
+	case int64:
+		return strconv.FormatInt(n, 10), true
+	case float64:
+		text := strconv.FormatFloat(n, 'f', -1, 64)
+		digits := strings.Trim(strings.NewReplacer(".", "", "-", "").Replace(text), "0")
+		return text, len(digits) <= exactDigits
+	}
+	return "", false
+}
+
 func (s *schema) wrongType(path string, value any, file string) error {
 	shown := fmt.Sprintf("%v", value)
 	switch value := value.(type) {
@@ -161,9 +191,14 @@ func (s *schema) allowed(key string) string {
 		}
 		return "a list of strings"
 	case reflect.String:
+		if s.rate {
+			return `a number per second of at most 15 digits such as 10 or 0.5, or a string such as "1/3"`
+		}
 		return "a string"
 	case reflect.Bool:
 		return "true or false"
+	case reflect.Float64:
+		return "a number"
 	}
 	switch {
 	case strings.HasSuffix(key, "_ms"):
@@ -224,12 +259,14 @@ func joinKey(path, key string) string {
 	return path + "." + key
 }
 
-// elementPath names a table of a list by its name, if it has one, since nobody
-// counts tables in a file.
+// elementPath names a table of a list by its name or key, if it has one, since
+// nobody counts tables in a file.
 func elementPath(path string, i int, value any) string {
 	if table, ok := value.(map[string]any); ok {
-		if name, ok := table["name"].(string); ok && name != "" {
-			return fmt.Sprintf("%s[%s]", path, name)
+		for _, key := range []string{"name", "key"} {
+			if name, ok := table[key].(string); ok && name != "" && !strings.ContainsFunc(name, unicode.IsControl) {
+				return fmt.Sprintf("%s[%s]", path, name)
+			}
 		}
 	}
 	return fmt.Sprintf("%s[%d]", path, i)

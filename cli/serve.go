@@ -17,6 +17,7 @@ import (
 type runner interface {
 	Run(ctx context.Context) error // until ctx ends, gracefully
 	Kill()                         // stops at once
+	Reload() error                 // reads the rules of the file again; changes nothing if it fails
 }
 
 type serverFactory func(cfg sidecar.Config, log *slog.Logger, version string) (runner, error)
@@ -57,7 +58,8 @@ func newServeCommand(a *app) *cobra.Command {
 		Use:   "serve",
 		Short: "Run the sidecar",
 		Long: `Run the sidecar until SIGINT or SIGTERM, which let running leases settle; a
-second one stops at once.
+second one stops at once. SIGHUP reads the file again and applies its rules and
+queues, all or nothing, as "fila reload" does.
 
 The configuration is put together from defaults, a file, FILA_* variables
 (FILA_NATS__URL is nats.url) and flags, later ones winning. The file is the one
@@ -101,15 +103,18 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	if flags.Changed("config") && path == "" {
 		return usageError("--config is empty: name a file")
 	}
-	cfg, err := loadConfig(configSources{
-		path: path, search: defaultConfigFiles, environ: os.Environ(), flags: flags, keys: serveKeys,
-	})
+	// From here on, since a SIGHUP that nobody waits for would end the process.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	sources := configSources{
+		path: path, search: defaultConfigFiles, environ: os.Environ(), flags: flags, keys: serveKeys, json: a.json,
+	}
+	cfg, err := loadConfig(sources)
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}
-	if a.json && !flags.Changed("log-format") {
-		cfg.Log.Format = "json"
-	}
+	cfg.Reload = sources.reload(cfg.file)
 	log := newLogger(cfg.Log, cmd.ErrOrStderr())
 	for _, warning := range cfg.warnings {
 		log.Warn(warning)
@@ -123,7 +128,32 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	}
 	ctx, stop := stopOnSignals(cmd.Context(), log, server.Kill)
 	defer stop()
+	defer reloadOnSignals(hangups, log, server.Reload)()
 	return server.Run(ctx)
+}
+
+// reloadOnSignals calls reload for every signal until the function that it
+// returns is called. A reload that fails is logged, and changes nothing.
+func reloadOnSignals(signals <-chan os.Signal, log *slog.Logger, reload func() error) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case s := <-signals:
+				log.Info("reloading the configuration file", "signal", s.String())
+				if err := reload(); err != nil {
+					log.Error("reload failed", "error", err)
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
 }
 
 // stopOnSignals returns a context that ends with the first SIGINT or SIGTERM;

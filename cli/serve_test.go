@@ -22,6 +22,8 @@ type fakeServer struct {
 	running chan struct{}
 	killed  chan struct{}
 	waits   bool // for the kill, not for the context
+	reloads []error
+	reload  chan struct{}
 }
 
 func (s *fakeServer) Run(ctx context.Context) error {
@@ -37,6 +39,13 @@ func (s *fakeServer) Run(ctx context.Context) error {
 }
 
 func (s *fakeServer) Kill() { close(s.killed) }
+
+func (s *fakeServer) Reload() error {
+	err := s.reloads[0]
+	s.reloads = s.reloads[1:]
+	s.reload <- struct{}{}
+	return err
+}
 
 func (s *fakeServer) factory() serverFactory {
 	s.running, s.killed = make(chan struct{}), make(chan struct{})
@@ -95,6 +104,31 @@ func TestServeSignals(t *testing.T) {
 	r := runApp(t, t.Context(), a, "", "serve")
 	require.Equal(t, exitFailed, r.code)
 	require.Contains(t, r.err, "fila: killed\n")
+}
+
+// SIGHUP reloads, again and again, and ends nothing.
+func TestServeReloads(t *testing.T) {
+	inEmptyDir(t)
+	require.NoError(t, os.WriteFile("config.toml", []byte("data_dir = \"d\""), 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &fakeServer{reloads: []error{errors.New("unknown key x in config.toml"), nil}, reload: make(chan struct{})}
+	a := &app{newServer: s.factory()}
+	go func() {
+		<-s.running
+		for range 2 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGHUP)
+			<-s.reload
+		}
+		cancel()
+	}()
+	r := runApp(t, ctx, a, "", "serve")
+	require.Equal(t, exitOK, r.code, r.err)
+	require.Empty(t, s.reloads)
+	require.Contains(t, r.err, `msg="reload failed" error="unknown key x in config.toml"`)
+
+	again, err := s.cfg.Reload()
+	require.NoError(t, err)
+	require.Equal(t, "d", again.DataDir)
 }
 
 func TestServeMistakes(t *testing.T) {

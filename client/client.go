@@ -12,41 +12,45 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ErrNoFila is returned when nobody listens on the subject of a request: no
-// fila is connected to this NATS server under this prefix, or, for publishing,
-// consuming and fetching, possibly no such queue.
-var ErrNoFila = errors.New("no fila listens on the subject")
-
-// ErrNoReply is returned when a request got no answer in time. Whether it had
-// an effect is not known.
-var ErrNoReply = errors.New("no reply in time; whether it was done is not known")
-
 // Client talks to one fila. It is safe for concurrent use.
 type Client struct {
 	nc       *nats.Conn
 	subjects wire.Subjects
 	timeout  time.Duration
+	async    *publisher
 }
 
 // Option changes how a Client works.
 type Option func(*options)
 
 type options struct {
-	prefix  string
-	timeout time.Duration
+	prefix     string
+	timeout    time.Duration
+	maxPending int
+	onAsync    func(*PublishFuture, error)
 }
 
 // WithPrefix sets the subject prefix; the default is "fila".
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
 // WithTimeout sets how long a request whose context has no deadline waits for
-// its reply; the default is 5 seconds.
+// its reply; the default is 5 seconds. 0 waits as long as the context lets it.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
+// WithMaxPending sets the window of [Client.PublishAsync]: how many messages
+// may wait for their confirmation at once, at least 1; the default is 4000.
+func WithMaxPending(n int) Option { return func(o *options) { o.maxPending = n } }
+
+// WithPublishErrHandler is told of every PublishAsync that failed in the end.
+// It must not block: confirmations wait for it.
+func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
+	return func(o *options) { o.onAsync = fn }
+}
+
 // New returns a client on a connection that stays the caller's to close. The
-// error is about an impossible prefix.
+// error is about an option.
 func New(nc *nats.Conn, opts ...Option) (*Client, error) {
-	o := options{prefix: DefaultPrefix, timeout: 5 * time.Second}
+	o := options{prefix: DefaultPrefix, timeout: 5 * time.Second, maxPending: 4000}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -54,7 +58,12 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{nc: nc, subjects: subjects, timeout: o.timeout}, nil
+	if o.maxPending < 1 {
+		return nil, fmt.Errorf("max pending is %d: allowed is at least 1", o.maxPending)
+	}
+	c := &Client{nc: nc, subjects: subjects, timeout: max(o.timeout, 0)}
+	c.async = newPublisher(c, o.maxPending, o.onAsync)
+	return c, nil
 }
 
 // Conn returns the NATS connection.
@@ -63,9 +72,16 @@ func (c *Client) Conn() *nats.Conn { return c.nc }
 // Prefix returns the subject prefix.
 func (c *Client) Prefix() string { return c.subjects.Prefix() }
 
+// Close ends what PublishAsync has begun: messages that are not confirmed fail
+// with [ErrClosed], and PublishAsync does nothing from then on. Wait for
+// [Client.PublishAsyncComplete] before. Everything else goes on to work, and
+// the connection stays open. It is needed only where the connection outlives
+// the client.
+func (c *Client) Close() { c.async.close() }
+
 // withTimeout gives a context a deadline if it has none.
 func (c *Client) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok || c.timeout <= 0 {
+	if _, ok := ctx.Deadline(); ok || c.timeout == 0 {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, c.timeout)
@@ -77,18 +93,27 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) 
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, fmt.Errorf("%w %s", ErrNoFila, msg.Subject)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return nil, fmt.Errorf("%w (%s)", ErrNoReply, msg.Subject)
-	case err != nil:
-		return nil, err
+	if err != nil {
+		return nil, sendError(msg.Subject, err)
 	}
 	if refused := wire.ParseError(reply.Header, reply.Data); refused != nil {
 		return nil, refused
 	}
 	return reply, nil
+}
+
+// sendError puts what the NATS library says about a request into the words of
+// this package; the library's error stays in the chain.
+func sendError(subject string, err error) error {
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w %s: %w", ErrNoFila, subject, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("%w (%s): %w", ErrNoReply, subject, err)
+	case errors.Is(err, nats.ErrMaxPayload):
+		return badRequest(wire.CodeMessageTooLarge, err)
+	}
+	return err
 }
 
 // call makes a request whose body and reply are JSON. A nil body is empty, a
@@ -115,10 +140,18 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 	return nil
 }
 
-// badRequest is a refusal that need not travel: the subject could not even be
-// built.
+// badRequest is a refusal that need not travel.
 func badRequest(errCode int, err error) error {
 	return &Error{Code: errCode % 1000, ErrCode: errCode, Description: err.Error()}
+}
+
+// inRange refuses a value that fila would refuse as well.
+func inRange(name string, value, lo, hi int64, unit string) error {
+	if value >= lo && value <= hi {
+		return nil
+	}
+	return badRequest(wire.CodeBadField,
+		fmt.Errorf("%s is %d: allowed are %d to %d%s", name, value, lo, hi, unit))
 }
 
 func checkQueue(name string) error {

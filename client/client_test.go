@@ -290,8 +290,11 @@ func TestAckPayloads(t *testing.T) {
 		f.refuseWith(nil)
 		require.NoError(t, settle(m))
 		require.Equal(t, want, string(next(t, f.acks).Data))
+		if want != "+WPI" {
+			require.ErrorIs(t, settle(m), ErrSettled)
+		}
 		f.refuseWith(lost)
-		require.ErrorIs(t, settle(m), lost)
+		require.ErrorIs(t, settle(c.newMessage(f.delivery("x", "1", 1))), ErrLeaseLost)
 		next(t, f.acks)
 	}
 }

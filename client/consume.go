@@ -16,8 +16,10 @@ import (
 )
 
 // Handler works on one message. If it has not settled the message itself, nil
-// acks it and an error nacks it with the error's text; a panic counts as an
-// error. The context ends when the grace of Stop does.
+// acks it and an error nacks it with the error's text; a panic, or the end of
+// its goroutine, counts as an error. The context ends when the grace of Stop
+// does, or when the lease is lost, which is its cause then: whatever the handler
+// still does, somebody else does as well.
 type Handler func(ctx context.Context, m *Message) error
 
 // ConsumeOption changes how a Consumer works.
@@ -58,24 +60,41 @@ func RegistrationTTL(d time.Duration) ConsumeOption { return func(o *consumeOpti
 func ManualAck() ConsumeOption { return func(o *consumeOptions) { o.manual = true } }
 
 // OnError is told what goes wrong behind the scenes: a renewal that failed, an
-// ack that could not be sent, a handler that panicked. It must not block.
+// ack that was refused, a lease that was lost, a handler that panicked (a
+// [*PanicError]). It must not block.
 func OnError(fn func(error)) ConsumeOption { return func(o *consumeOptions) { o.onError = fn } }
 
+// PanicError is the panic of a handler.
+type PanicError struct {
+	Value any    // of the panic; nil if the handler ended its goroutine
+	Stack []byte // of the handler's goroutine
+}
+
+// Error returns the value, without the stack.
+func (e *PanicError) Error() string {
+	if e.Value == nil {
+		return "the handler ended its goroutine"
+	}
+	return fmt.Sprint("panic: ", e.Value)
+}
+
 // Consumer receives messages of one queue until Stop. While it holds messages
-// it extends their leases; after a reconnect, and when fila was restarted, it
+// it extends their leases; what the handler says of a message it repeats until
+// fila has confirmed it; and after a reconnect, and when fila was restarted, it
 // registers again.
 type Consumer struct {
 	c       *Client
 	queue   string
 	o       consumeOptions
 	handler Handler
-	sub     *nats.Subscription
+	sub     *nats.Subscription // deliveries
+	replies *nats.Subscription // to acks and extensions
+	inbox   string             // of the replies, with the dot at its end
 
-	work    chan *Message
-	drained chan struct{} // closed when no more messages come in
-	closed  chan struct{} // closed when the subscription is
+	closed  chan struct{} // closed when sub is
 	workers sync.WaitGroup
 	keepers sync.WaitGroup
+	wake    chan struct{} // to the keeper of leases: something is due earlier
 
 	visibility atomic.Int64 // ms, from the latest registration
 
@@ -92,7 +111,13 @@ type Consumer struct {
 
 	mu struct {
 		sync.Mutex
-		held map[*Message]struct{} // received and not settled
+		lastID    uint64
+		held      map[uint64]*hold // received, and not settled or not confirmed to be
+		waiting   []*hold          // for a worker
+		work      *sync.Cond       // waiting has grown, or drained
+		drained   bool             // no more messages come in
+		unsettled int              // answers that are not confirmed
+		idle      chan struct{}    // closed when unsettled is 0; nil until Stop waits
 	}
 }
 
@@ -109,13 +134,18 @@ func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opt
 	if err := o.check(queue); err != nil {
 		return nil, err
 	}
+	if handler == nil {
+		return nil, errors.New("consume without a handler")
+	}
 	k := &Consumer{
 		c: c, queue: queue, o: o, handler: handler,
-		work:    make(chan *Message, o.maxInFlight),
-		drained: make(chan struct{}),
-		closed:  make(chan struct{}),
+		inbox:  c.nc.NewInbox() + ".",
+		closed: make(chan struct{}),
+		wake:   make(chan struct{}, 1),
 	}
-	k.mu.held = map[*Message]struct{}{}
+	k.visibility.Store(wire.DefaultQueueSettings("").VisibilityTimeoutMs) // until the reply
+	k.mu.held = map[uint64]*hold{}
+	k.mu.work = sync.NewCond(&k.mu)
 	k.reg.maxInFlight = o.maxInFlight
 	if err := k.start(ctx); err != nil {
 		return nil, err
@@ -130,60 +160,72 @@ func (o *consumeOptions) check(queue string) error {
 	if err := wire.CheckConsumerName(o.name); err != nil {
 		return badRequest(wire.CodeBadConsumerName, err)
 	}
-	for _, limit := range []struct {
-		name     string
-		value    int64
-		lo, hi   int64
-		quantity string
-	}{
-		{"max in flight", int64(o.maxInFlight), 1, wire.MaxInFlightLimit, ""},
-		{"concurrency", int64(o.concurrency), 1, wire.MaxInFlightLimit, ""},
-		{"registration TTL", o.ttl.Milliseconds(), 100, wire.MaxRegistrationMs, " ms"},
-	} {
-		if limit.value < limit.lo || limit.value > limit.hi {
-			return badRequest(wire.CodeBadField,
-				fmt.Errorf("%s is %d: allowed are %d to %d%s", limit.name, limit.value, limit.lo, limit.hi, limit.quantity))
-		}
+	if err := inRange("max in flight", int64(o.maxInFlight), 1, wire.MaxInFlightLimit, ""); err != nil {
+		return err
 	}
-	return nil
+	if err := inRange("concurrency", int64(o.concurrency), 1, wire.MaxInFlightLimit, ""); err != nil {
+		return err
+	}
+	return inRange("registration TTL", o.ttl.Milliseconds(), 100, wire.MaxRegistrationMs, " ms")
 }
 
 // start subscribes before it registers, and flushes in between: otherwise the
 // first deliveries would find nobody and end the registration.
 func (k *Consumer) start(ctx context.Context) error {
-	sub, err := k.c.nc.QueueSubscribe(k.c.subjects.Deliver(k.o.name, k.queue), k.o.name, k.receive)
-	if err != nil {
-		return err
-	}
-	k.sub = sub
-	sub.SetClosedHandler(func(string) { close(k.closed) })
-	// Credit bounds what can be pending; the library's limits would drop.
-	err = sub.SetPendingLimits(-1, -1)
 	ctx, cancel := k.c.withTimeout(ctx)
 	defer cancel()
-	if err == nil {
-		err = k.c.nc.FlushWithContext(ctx)
-	}
 	k.handlerCtx, k.stopHandler = context.WithCancel(context.Background())
-	for range k.o.concurrency {
-		k.workers.Go(k.run)
-	}
+	err := k.subscribe(ctx)
 	if err == nil {
+		for range k.o.concurrency {
+			k.workers.Go(k.run)
+		}
 		err = k.register(ctx)
 	}
 	if err != nil {
 		k.stopHandler()
-		close(k.drained)
-		return errors.Join(err, unsubscribe(sub))
+		k.drain()
+		return errors.Join(err, unsubscribe(k.sub), unsubscribe(k.replies))
 	}
 	var keepCtx context.Context
 	keepCtx, k.stopKeeping = context.WithCancel(context.Background())
 	k.keepers.Go(func() { k.keepRegistered(keepCtx) })
-	k.keepers.Go(func() { k.keepLeases(k.handlerCtx) })
+	k.keepers.Go(func() { k.keepHeld(k.handlerCtx) })
 	return nil
 }
 
+func (k *Consumer) subscribe(ctx context.Context) (err error) {
+	if k.replies, err = k.c.nc.Subscribe(k.inbox+"*", k.reply); err != nil {
+		return err
+	}
+	if k.sub, err = k.c.nc.QueueSubscribe(k.c.subjects.Deliver(k.o.name, k.queue), k.o.name, k.receive); err != nil {
+		return err
+	}
+	k.sub.SetClosedHandler(func(string) { close(k.closed) })
+	// Credit bounds what can be pending; the library's limits would drop.
+	for _, sub := range []*nats.Subscription{k.sub, k.replies} {
+		if err := sub.SetPendingLimits(-1, -1); err != nil {
+			return err
+		}
+	}
+	return flush(ctx, k.c.nc)
+}
+
+// flush returns when the server has what was sent; nats.go insists on a
+// deadline.
+func flush(ctx context.Context, nc *nats.Conn) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+	}
+	return nc.FlushWithContext(ctx)
+}
+
 func unsubscribe(sub *nats.Subscription) error {
+	if sub == nil {
+		return nil
+	}
 	if err := sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) && !errors.Is(err, nats.ErrBadSubscription) {
 		return err
 	}
@@ -192,78 +234,3 @@ func unsubscribe(sub *nats.Subscription) error {
 
 // Name returns the consumer's name.
 func (k *Consumer) Name() string { return k.o.name }
-
-// receive runs on the subscription's goroutine.
-func (k *Consumer) receive(msg *nats.Msg) {
-	m := k.c.newMessage(msg)
-	m.onSettle = func() {
-		k.mu.Lock()
-		delete(k.mu.held, m)
-		k.mu.Unlock()
-	}
-	k.mu.Lock()
-	k.mu.held[m] = struct{}{}
-	k.mu.Unlock()
-	select {
-	case k.work <- m:
-	case <-k.drained:
-		k.giveBack(m)
-	}
-}
-
-// run is a worker.
-func (k *Consumer) run() {
-	for {
-		select {
-		case m := <-k.work:
-			k.handle(m)
-		case <-k.drained:
-			for {
-				select {
-				case m := <-k.work:
-					k.handle(m)
-				default:
-					return
-				}
-			}
-		}
-	}
-}
-
-func (k *Consumer) handle(m *Message) {
-	if k.handlerCtx.Err() != nil {
-		k.giveBack(m)
-		return
-	}
-	err := k.call(m)
-	if m.settled.Load() || k.o.manual && err == nil {
-		return
-	}
-	if err != nil {
-		err = m.Nack(NackOptions{Error: err.Error()})
-	} else {
-		err = m.Ack()
-	}
-	if err != nil {
-		m.setSettled()
-		k.o.onError(fmt.Errorf("ack of %s: %w", m.ID, err))
-	}
-}
-
-func (k *Consumer) call(m *Message) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-			k.o.onError(fmt.Errorf("handler of %s: %w", m.ID, err))
-		}
-	}()
-	return k.handler(k.handlerCtx, m)
-}
-
-// giveBack nacks a message that no handler has seen, so that another consumer
-// gets it before its lease ends.
-func (k *Consumer) giveBack(m *Message) {
-	if err := m.Nack(NackOptions{Error: "consumer stopped"}); err != nil {
-		m.setSettled()
-	}
-}

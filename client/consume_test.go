@@ -21,6 +21,14 @@ func (f *fakeFila) nextRequest() wire.ConsumeRequest {
 	return request
 }
 
+func (k *Consumer) heldCount() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.mu.held)
+}
+
+func noWork(context.Context, *Message) error { return nil }
+
 func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -32,14 +40,16 @@ func TestConsume(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
 	problems := make(chan error, 10)
-	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
 		switch m.ID {
 		case "bad":
 			return errors.New("no good")
 		case "panic":
 			panic("oh")
 		case "own":
-			return m.Term("mine")
+			err := m.TermSync(ctx, "mine")
+			require.NoError(t, ctx.Err(), "the handler may go on")
+			return err
 		}
 		return nil
 	}, ConsumerName("w1"), MaxInFlight(5), OnError(func(err error) { problems <- err }))
@@ -55,8 +65,13 @@ func TestConsume(t *testing.T) {
 		require.Equal(t, want, string(msg.Data))
 		require.Equal(t, f.subjects.Ack("token-"+id, "orders"), msg.Subject)
 	}
-	require.ErrorContains(t, <-problems, "panic: oh")
-	require.Empty(t, k.heldMessages())
+	problem := <-problems
+	require.ErrorContains(t, problem, "panic: oh")
+	var panicked *PanicError
+	require.ErrorAs(t, problem, &panicked)
+	require.Equal(t, "oh", panicked.Value)
+	require.Contains(t, string(panicked.Stack), "TestConsume")
+	require.Eventually(t, func() bool { return k.heldCount() == 0 }, 10*time.Second, time.Millisecond)
 
 	require.NoError(t, stopWithin(t, k, 10*time.Second))
 	require.Equal(t, wire.ConsumeRequest{Consumer: "w1", Leave: true}, f.nextRequest())
@@ -69,7 +84,7 @@ func TestConsumeGeneratesNames(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
 	for range 2 {
-		k, err := c.Consume(t.Context(), "orders", nil)
+		k, err := c.Consume(t.Context(), "orders", noWork)
 		require.NoError(t, err)
 		require.NoError(t, wire.CheckConsumerName(k.Name()))
 		require.Equal(t, k.Name(), f.nextRequest().Consumer)
@@ -82,7 +97,7 @@ func TestConsumeRefusedLeavesNothing(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
 	f.refuseWith(&wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
-	_, err := c.Consume(t.Context(), "orders", nil)
+	_, err := c.Consume(t.Context(), "orders", noWork)
 	var refused *Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, 404, refused.Code)
@@ -90,19 +105,22 @@ func TestConsumeRefusedLeavesNothing(t *testing.T) {
 	for _, opt := range []ConsumeOption{
 		ConsumerName("a.b"), MaxInFlight(0), MaxInFlight(65_537), Concurrency(0), RegistrationTTL(time.Millisecond),
 	} {
-		_, err := c.Consume(t.Context(), "orders", nil, opt)
+		_, err := c.Consume(t.Context(), "orders", noWork, opt)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 400, refused.Code)
 	}
-	_, err = c.Consume(t.Context(), "bad name", nil)
+	_, err = c.Consume(t.Context(), "bad name", noWork)
 	require.ErrorAs(t, err, &refused)
+	_, err = c.Consume(t.Context(), "orders", nil)
+	require.ErrorContains(t, err, "without a handler")
+	require.LessOrEqual(t, c.nc.NumSubscriptions(), 1, "only the inbox of requests is left")
 }
 
 func TestConsumerRenews(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
 	problems := make(chan error, 100)
-	k, err := c.Consume(t.Context(), "orders", nil, ConsumerName("w1"), RegistrationTTL(300*time.Millisecond),
+	k, err := c.Consume(t.Context(), "orders", noWork, ConsumerName("w1"), RegistrationTTL(300*time.Millisecond),
 		OnError(func(err error) {
 			select {
 			case problems <- err:
@@ -139,7 +157,7 @@ func TestConsumerRegistersAfterReconnect(t *testing.T) {
 	defer nc.Close()
 	c, err := New(nc)
 	require.NoError(t, err)
-	k, err := c.Consume(t.Context(), "orders", nil, ConsumerName("w1"), RegistrationTTL(time.Hour))
+	k, err := c.Consume(t.Context(), "orders", noWork, ConsumerName("w1"), RegistrationTTL(time.Hour))
 	require.NoError(t, err)
 	f.nextRequest()
 	require.NoError(t, nc.ForceReconnect())
@@ -150,38 +168,29 @@ func TestConsumerRegistersAfterReconnect(t *testing.T) {
 func TestConsumerExtendsLeases(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
+	f.visibility.Store(60)
 	release := make(chan struct{})
-	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error {
+	held := make(chan *Message, 2)
+	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
 		<-release
+		held <- m
 		return nil
 	}, ConsumerName("w1"), ManualAck())
 	require.NoError(t, err)
-	k.visibility.Store(30)
-	// keepLeases sleeps on the first interval still; a second keeper does not.
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		k.keepLeases(ctx)
-	}()
 	f.deliver("w1", "1")
 	f.deliver("w1", "2") // waits behind the first
-	seen := map[string]bool{}
-	for len(seen) < 2 {
+	seen := map[string]int{}
+	for seen[f.subjects.Ack("token-1", "orders")] < 3 || seen[f.subjects.Ack("token-2", "orders")] < 3 {
 		msg := next(t, f.acks)
 		require.Equal(t, "+WPI", string(msg.Data))
-		seen[msg.Subject] = true
+		seen[msg.Subject]++
 	}
 	close(release)
-	for len(k.heldMessages()) > 0 { // manual: still held after the handler
-		held := k.heldMessages()
-		msg := next(t, f.acks)
-		if string(msg.Data) == "+WPI" {
-			require.NoError(t, held[0].Ack())
-		}
+	for _, m := range []*Message{<-held, <-held} { // manual: still held after the handler
+		require.NoError(t, m.AckSync(t.Context()))
+		require.ErrorIs(t, m.Ack(), ErrSettled)
 	}
-	cancel()
-	<-done
+	require.Zero(t, k.heldCount())
 	require.NoError(t, stopWithin(t, k, 10*time.Second))
 }
 
@@ -200,7 +209,7 @@ func TestStopFinishesWhatCame(t *testing.T) {
 		f.deliver("w1", id)
 	}
 	require.Equal(t, "1", <-started)
-	require.Eventually(t, func() bool { return len(k.heldMessages()) == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return k.heldCount() == 3 }, 10*time.Second, time.Millisecond)
 	stopped := make(chan error, 1)
 	go func() { stopped <- k.Stop(context.WithoutCancel(t.Context())) }()
 	require.True(t, f.nextRequest().Leave)
@@ -229,11 +238,11 @@ func TestStopGivesUp(t *testing.T) {
 	f.deliver("w1", "1")
 	f.deliver("w1", "2")
 	<-started
-	require.Eventually(t, func() bool { return len(k.heldMessages()) == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return k.heldCount() == 2 }, 10*time.Second, time.Millisecond)
 	require.ErrorIs(t, stopWithin(t, k, 20*time.Millisecond), context.DeadlineExceeded)
 	want := map[string]string{
 		f.subjects.Ack("token-1", "orders"): `-NAK {"error":"context canceled"}`,
-		f.subjects.Ack("token-2", "orders"): `-NAK {"error":"consumer stopped"}`,
+		f.subjects.Ack("token-2", "orders"): `-NAK {"delay":0,"error":"consumer stopped"}`,
 	}
 	for range 2 {
 		msg := next(t, f.acks)

@@ -4,20 +4,16 @@ import (
 	"encoding/json"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/filaq/fila/wire"
 )
-
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
-}
 
 // startNATS runs a NATS server without a port.
 func startNATS(t *testing.T) *server.Server {
@@ -46,9 +42,11 @@ type fakeFila struct {
 	t        *testing.T
 	nc       *nats.Conn
 	subjects wire.Subjects
+	ackSub   *nats.Subscription
 
-	requests chan *nats.Msg // registrations, leaves
-	acks     chan *nats.Msg // everything sent to a reply subject of a delivery
+	visibility atomic.Int64   // ms, in replies to registrations
+	requests   chan *nats.Msg // registrations, leaves
+	acks       chan *nats.Msg // everything sent to a reply subject of a delivery
 
 	mu struct {
 		sync.Mutex
@@ -64,6 +62,7 @@ func startFake(t *testing.T, srv *server.Server) *fakeFila {
 		t: t, nc: connect(t, srv), subjects: subjects,
 		requests: make(chan *nats.Msg, 1000), acks: make(chan *nats.Msg, 1000),
 	}
+	f.visibility.Store(30_000)
 	f.handle(subjects.ConsumeWildcard(), func(msg *nats.Msg) {
 		f.requests <- msg
 		if f.refused(msg) {
@@ -74,15 +73,28 @@ func startFake(t *testing.T, srv *server.Server) *fakeFila {
 			f.reply(msg, bad)
 			return
 		}
-		f.reply(msg, wire.ConsumeReply{MaxInFlight: request.MaxInFlight, VisibilityTimeoutMs: 30_000, Left: request.Leave})
+		f.reply(msg, wire.ConsumeReply{MaxInFlight: request.MaxInFlight, VisibilityTimeoutMs: f.visibility.Load(), Left: request.Leave})
 	})
-	f.handle(subjects.AckWildcard(), func(msg *nats.Msg) {
+	f.startAcks()
+	return f
+}
+
+func (f *fakeFila) startAcks() {
+	var err error
+	f.ackSub, err = f.nc.Subscribe(f.subjects.AckWildcard(), func(msg *nats.Msg) {
 		f.acks <- msg
 		if msg.Reply != "" && !f.refused(msg) {
-			require.NoError(t, msg.Respond(nil))
+			require.NoError(f.t, msg.Respond(nil))
 		}
 	})
-	return f
+	require.NoError(f.t, err)
+	require.NoError(f.t, f.nc.Flush())
+}
+
+// stopAcks makes acks find nobody.
+func (f *fakeFila) stopAcks() {
+	require.NoError(f.t, f.ackSub.Unsubscribe())
+	require.NoError(f.t, f.nc.Flush())
 }
 
 func (f *fakeFila) handle(subject string, fn nats.MsgHandler) {

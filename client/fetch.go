@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,9 +14,11 @@ import (
 // Fetch asks for up to batch messages (1 to 65536) and waits at most expires
 // (up to an hour) for them; with 0 it takes what is there now. It returns what
 // came, possibly nothing, as soon as the batch is full or fila says that there
-// is no more. With an error, messages that had come are returned as well.
+// is no more. With an error, the context's among them, messages that had come
+// are returned as well: they are leased to the caller. Nobody extends the leases
+// of fetched messages but [Message.Extend].
 func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires time.Duration) ([]*Message, error) {
-	if err := checkQueue(queue); err != nil {
+	if err := checkFetch(queue, batch, expires); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds()})
@@ -29,45 +30,70 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // only fails when it is gone already
+	defer func() { _ = unsubscribe(sub) }() // only fails when it is gone already
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
 	if err := c.nc.PublishRequest(c.subjects.Fetch(queue), inbox, body); err != nil {
 		return nil, err
 	}
-	// fila ends the fetch by itself; this is for a fila that went away.
-	ctx, cancel := context.WithTimeout(ctx, expires+c.timeout)
-	defer cancel()
+	if c.timeout > 0 { // fila ends the fetch by itself; this is for one that went away
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, expires+c.timeout)
+		defer cancel()
+	}
 	var messages []*Message
 	for len(messages) < batch {
 		msg, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return messages, c.fetchError(queue, err)
+			return c.rest(sub, messages), sendError(c.subjects.Fetch(queue), err)
 		}
-		if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
-			return messages, refused
+		m, err := c.fetched(queue, msg)
+		if m == nil {
+			return messages, err
 		}
-		switch msg.Header.Get(wire.HeaderStatus) {
-		case "":
-			messages = append(messages, c.newMessage(msg))
-		case wire.StatusNotFound, wire.StatusExpired:
-			return messages, nil
-		case wire.StatusNoResponders:
-			return messages, c.fetchError(queue, nats.ErrNoResponders)
-		default:
-			return messages, fmt.Errorf("fetch from %s ended with status %s", queue, msg.Header.Get(wire.HeaderStatus))
-		}
+		messages = append(messages, m)
 	}
 	return messages, nil
 }
 
-func (c *Client) fetchError(queue string, err error) error {
-	switch {
-	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("%w %s", ErrNoFila, c.subjects.Fetch(queue))
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w (%s)", ErrNoReply, c.subjects.Fetch(queue))
+func checkFetch(queue string, batch int, expires time.Duration) error {
+	if err := checkQueue(queue); err != nil {
+		return err
 	}
-	return err
+	if err := inRange("batch", int64(batch), 1, wire.MaxBatch, ""); err != nil {
+		return err
+	}
+	return inRange("expires", expires.Milliseconds(), 0, wire.MaxExpiresMs, " ms")
+}
+
+// fetched returns the message, or nil at the end of the fetch and, if it was not
+// a good one, an error.
+func (c *Client) fetched(queue string, msg *nats.Msg) (*Message, error) {
+	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
+		return nil, refused
+	}
+	switch status := msg.Header.Get(wire.HeaderStatus); status {
+	case "":
+		return c.newMessage(msg), nil
+	case wire.StatusNotFound, wire.StatusExpired:
+		return nil, nil
+	case wire.StatusNoResponders:
+		return nil, sendError(c.subjects.Fetch(queue), nats.ErrNoResponders)
+	default:
+		return nil, fmt.Errorf("fetch from %s ended with status %s", queue, status)
+	}
+}
+
+// rest takes what has come in meanwhile: it is leased to this fetch already.
+func (c *Client) rest(sub *nats.Subscription, messages []*Message) []*Message {
+	for {
+		msg, err := sub.NextMsg(time.Microsecond)
+		if err != nil {
+			return messages
+		}
+		if m, _ := c.fetched(sub.Subject, msg); m != nil { // the end needs no telling
+			messages = append(messages, m)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,12 @@ import (
 // Message is a delivery. It is leased to its receiver until it is settled by
 // Ack, Nack or Term, or until the lease ends.
 //
-// Ack, Nack, Extend and Term send and wait for nothing: if they get lost, the
-// lease runs out and the message comes again. Their Sync variants wait until
-// it is durable and return the refusal, for instance a lost lease (409).
+// Ack, Nack, Extend and Term wait for nothing. A [Consumer] repeats what it sends
+// for them until fila has confirmed it, also over a restart of fila or NATS;
+// for a message from Fetch they are sent once, and if that gets lost, the lease
+// runs out and the message comes again. Their Sync variants wait until it is
+// durable and return the refusal, for instance [ErrLeaseLost]. A message is
+// settled once: what comes after that returns [ErrSettled].
 type Message struct {
 	Queue      string
 	ID         string // UUID; the same on every attempt and after a redrive
@@ -28,10 +32,11 @@ type Message struct {
 	Header     nats.Header // all of them, Fila-* included
 	Data       []byte
 
-	c        *Client
-	ackTo    string
-	settled  atomic.Bool
-	onSettle func() // called once; nil outside of a Consumer
+	c       *Client
+	ackTo   string
+	settled atomic.Bool
+	holder  *Consumer // nil for a fetched message
+	hold    *hold     // of the holder
 }
 
 func (c *Client) newMessage(msg *nats.Msg) *Message {
@@ -55,13 +60,13 @@ func headerTime(msg *nats.Msg, name string) time.Time {
 	return t
 }
 
-// NackOptions say what went wrong and when to try again. The queue's on_failure
-// hook sees the error and decides; Delay is for queues without that hook.
+// NackOptions say what went wrong and when to try again. Without a Delay the
+// queue's on_failure hook sees the error and decides.
 type NackOptions struct {
-	Error      string        // text for people and for on_failure
-	Code       string        // short, for rules
-	Delay      time.Duration // wait before the next attempt
-	RetryAfter time.Duration // closes the message's circuit key for so long
+	Error      string        // text for people and for on_failure, at most 1024 bytes
+	Code       string        // short, for rules, at most 64 bytes
+	Delay      time.Duration // wait before the next attempt, up to a year; on_failure is not asked
+	RetryAfter time.Duration // the destination asked not to be called for so long, up to a year
 }
 
 func (o NackOptions) payload() []byte {
@@ -126,27 +131,52 @@ func termPayload(reason string) []byte {
 }
 
 func (m *Message) settle(payload []byte) error {
-	if err := m.c.nc.Publish(m.ackTo, payload); err != nil {
-		return err
+	if m.settled.Swap(true) {
+		return ErrSettled
 	}
-	m.setSettled()
-	return nil
+	if m.holder != nil {
+		if kept, err := m.holder.settle(m.hold, payload); kept {
+			return err
+		}
+	}
+	err := m.c.nc.Publish(m.ackTo, payload)
+	m.settled.Store(err == nil)
+	return err
 }
 
-// settleSync counts the message as settled even if the confirmation did not
-// come: extending its lease further would only keep it from others.
+// settleSync leaves a fetched message open if the confirmation did not come, so
+// that the caller can ask again. A held one is seen to by its Consumer.
 func (m *Message) settleSync(ctx context.Context, payload []byte) error {
-	m.setSettled()
-	return m.confirm(ctx, payload)
+	if m.settled.Swap(true) {
+		return ErrSettled
+	}
+	if m.holder != nil {
+		if kept, err := m.holder.settle(m.hold, payload); kept {
+			if err != nil {
+				return err
+			}
+			return m.fate(ctx)
+		}
+	}
+	err := m.confirm(ctx, payload)
+	var refused *Error
+	m.settled.Store(err == nil || errors.As(err, &refused) && refused.Code < 500)
+	return err
+}
+
+// fate waits for what comes of the answer.
+func (m *Message) fate(ctx context.Context) error {
+	ctx, cancel := m.c.withTimeout(ctx)
+	defer cancel()
+	select {
+	case <-m.hold.done:
+		return m.hold.err
+	case <-ctx.Done():
+		return sendError(m.ackTo, ctx.Err())
+	}
 }
 
 func (m *Message) confirm(ctx context.Context, payload []byte) error {
 	_, err := m.c.request(ctx, &nats.Msg{Subject: m.ackTo, Data: payload})
 	return err
-}
-
-func (m *Message) setSettled() {
-	if !m.settled.Swap(true) && m.onSettle != nil {
-		m.onSettle()
-	}
 }

@@ -3,7 +3,9 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,53 +13,105 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// PublishOption adds a header to a message. Several of the same header leave
-// the last, except for [Header], which adds.
-type PublishOption func(nats.Header)
+// PublishOption adds a header to a message or says how it is published. Several
+// of the same leave the last, except for [Header], which adds.
+type PublishOption func(*publishOptions)
+
+type publishOptions struct {
+	header   nats.Header
+	retryFor time.Duration
+	noWait   bool
+}
 
 // Header adds a header of the producer's own. Consumers get it, unless its
 // name starts with Fila- or Nats-, which are reserved.
 func Header(name, value string) PublishOption {
-	return func(h nats.Header) { h.Add(name, value) }
+	return func(o *publishOptions) { o.header.Add(name, value) }
 }
 
 // DedupeID makes a message with the same id within the queue's window a
 // duplicate: it is confirmed with the id of the first and not stored again.
 func DedupeID(id string) PublishOption {
-	return func(h nats.Header) { h.Set(wire.HeaderMsgID, id) }
+	return func(o *publishOptions) { o.header.Set(wire.HeaderMsgID, id) }
 }
 
 // Delay holds the message back for d after it has been taken.
 func Delay(d time.Duration) PublishOption {
-	return func(h nats.Header) { h.Set(wire.HeaderDelay, d.String()) }
+	return func(o *publishOptions) { o.header.Set(wire.HeaderDelay, d.String()) }
 }
 
 // NotBefore holds the message back until t.
 func NotBefore(t time.Time) PublishOption {
-	return func(h nats.Header) { h.Set(wire.HeaderNotBefore, t.Format(time.RFC3339Nano)) }
+	return func(o *publishOptions) { o.header.Set(wire.HeaderNotBefore, t.Format(time.RFC3339Nano)) }
 }
 
 // TTL dead-letters the message, with reason "expired", if it has not been
 // delivered within d; at least one second.
 func TTL(d time.Duration) PublishOption {
-	return func(h nats.Header) { h.Set(wire.HeaderTTL, d.String()) }
+	return func(o *publishOptions) { o.header.Set(wire.HeaderTTL, d.String()) }
 }
+
+// RetryFor publishes again what was not taken, until it is or d has passed
+// since the first try; then the last error is returned. It waits as long as a
+// refusal with 429 or 503 says (Retry-After), and for a moment that grows when
+// nobody listens. With a [DedupeID] it also tries again where the outcome is
+// not known: no reply within the client's timeout, or a refusal with 500.
+// Messages that are tried again are overtaken by later ones.
+func RetryFor(d time.Duration) PublishOption {
+	return func(o *publishOptions) { o.retryFor = d }
+}
+
+// NoWait makes PublishAsync return [ErrWindowFull] at once instead of waiting
+// for a place in the window. Publish does not look at it.
+func NoWait() PublishOption { return func(o *publishOptions) { o.noWait = true } }
 
 // Publish sends a message to a queue and waits for the confirmation: when it
 // returns without error, the message survives a crash of fila. After
 // [ErrNoReply] the outcome is not known; publish again with the same
-// [DedupeID] to be safe.
+// [DedupeID] to be safe, or let [RetryFor] do it.
 func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts ...PublishOption) (Receipt, error) {
-	var receipt Receipt
-	msg, err := c.enqueueMsg(queue, payload, opts)
+	msg, o, err := c.enqueueMsg(queue, payload, opts)
 	if err != nil {
-		return receipt, err
+		return Receipt{}, err
 	}
+	if o.retryFor <= 0 {
+		return c.publishOnce(ctx, msg)
+	}
+	until := time.Now().Add(o.retryFor)
+	for try := 1; ; try++ {
+		receipt, err := c.publishTry(ctx, msg)
+		if err == nil || ctx.Err() != nil {
+			return receipt, err
+		}
+		wait, again := retryAfter(err, try, msg.Header.Get(wire.HeaderMsgID) != "")
+		if !again || time.Now().Add(wait).After(until) || !sleep(ctx, wait) {
+			return receipt, err
+		}
+	}
+}
+
+// publishTry waits no longer than the client's timeout, so that a lost reply
+// leaves time for another try.
+func (c *Client) publishTry(ctx context.Context, msg *nats.Msg) (Receipt, error) {
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
+	return c.publishOnce(ctx, msg)
+}
+
+func (c *Client) publishOnce(ctx context.Context, msg *nats.Msg) (Receipt, error) {
 	reply, err := c.request(ctx, msg)
 	if err != nil {
-		return receipt, err
+		return Receipt{}, err
 	}
-	if err := json.Unmarshal(reply.Data, &receipt); err != nil {
+	return parseReceipt(reply.Data)
+}
+
+func parseReceipt(data []byte) (Receipt, error) {
+	var receipt Receipt
+	if err := json.Unmarshal(data, &receipt); err != nil {
 		return receipt, fmt.Errorf("confirmation is not what fila sends: %w", err)
 	}
 	return receipt, nil
@@ -67,21 +121,63 @@ func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts
 // lost or refused without a word here; fila counts refusals and publishes an
 // event. Flush the connection before closing it.
 func (c *Client) Send(queue string, payload []byte, opts ...PublishOption) error {
-	msg, err := c.enqueueMsg(queue, payload, opts)
+	msg, _, err := c.enqueueMsg(queue, payload, opts)
 	if err != nil {
 		return err
 	}
-	return c.nc.PublishMsg(msg)
+	return sendError(msg.Subject, c.nc.PublishMsg(msg))
 }
 
-func (c *Client) enqueueMsg(queue string, payload []byte, opts []PublishOption) (*nats.Msg, error) {
+func (c *Client) enqueueMsg(queue string, payload []byte, opts []PublishOption) (*nats.Msg, publishOptions, error) {
+	o := publishOptions{header: nats.Header{}}
 	if err := checkQueue(queue); err != nil {
-		return nil, err
+		return nil, o, err
 	}
-	msg := nats.NewMsg(c.subjects.Enqueue(queue))
-	msg.Data = payload
 	for _, opt := range opts {
-		opt(msg.Header)
+		opt(&o)
 	}
-	return msg, nil
+	return &nats.Msg{Subject: c.subjects.Enqueue(queue), Header: o.header, Data: payload}, o, nil
+}
+
+const (
+	retryFirst = 50 * time.Millisecond // the wait after the first failure that names no time
+	retryMost  = 2 * time.Second       // the longest such wait
+)
+
+// retryAfter returns how long to wait after the failed try number try, and
+// whether another one makes sense. safe tells that fila recognises a second
+// copy.
+func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
+	var refused *Error
+	if errors.As(err, &refused) {
+		if refused.Code != 429 && refused.Code != 503 && (refused.Code != 500 || !safe) {
+			return 0, false
+		}
+		if refused.RetryAfter > 0 {
+			// A little later, each at its own time: they were told the same.
+			return refused.RetryAfter + rand.N(refused.RetryAfter/4+1), true
+		}
+		return backoff(try), true
+	}
+	again := errors.Is(err, ErrNoFila) || errors.Is(err, nats.ErrReconnectBufExceeded) ||
+		safe && errors.Is(err, ErrNoReply)
+	return backoff(try), again
+}
+
+// backoff doubles from try to try; half of it is random.
+func backoff(try int) time.Duration {
+	d := min(retryFirst<<min(try-1, 10), retryMost)
+	return d/2 + rand.N(d/2)
+}
+
+// sleep returns false if the context ends first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

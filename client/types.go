@@ -35,6 +35,56 @@ type (
 	RedriveReply = wire.RedriveReply
 	// HookResetReply shows the hooks after their circuits were closed.
 	HookResetReply = wire.HookResetReply
+	// RateLimit is how an enqueue limit stands that refused a message.
+	RateLimit = wire.RateLimit
+)
+
+// The types of gates: throttles, circuits and pauses.
+type (
+	// Rate is messages per second as text: "10", "0.5" or "1/3".
+	Rate = wire.Rate
+	// ThrottleLimits are the limits of a throttle key.
+	ThrottleLimits = wire.ThrottleLimits
+	// ThrottleChange changes the limits of the throttle key that it names.
+	ThrottleChange = wire.ThrottleSetRequest
+	// ThrottleInfo is a throttle key with its limits and the state of its gate.
+	ThrottleInfo = wire.ThrottleInfo
+	// ThrottleList is a page of throttle keys.
+	ThrottleList = wire.ThrottleList
+	// CircuitInfo is a circuit around a destination.
+	CircuitInfo = wire.CircuitInfo
+	// CircuitList is a page of circuits.
+	CircuitList = wire.CircuitList
+	// PauseRequest names what to pause or to resume.
+	PauseRequest = wire.PauseRequest
+	// PauseInfo is a pause.
+	PauseInfo = wire.PauseInfo
+	// PauseList is a page of pauses.
+	PauseList = wire.PauseList
+	// ConfigLogEntry is a change in the audit log.
+	ConfigLogEntry = wire.ConfigLogEntry
+	// ConfigLog is a page of the audit log.
+	ConfigLog = wire.ConfigLog
+	// ReloadReply says what a reload has changed.
+	ReloadReply = wire.ReloadReply
+	// ExplainedMessage says where a message is and why.
+	ExplainedMessage = wire.ExplainMessage
+	// ExplainedKey says how a fairness key stands.
+	ExplainedKey = wire.ExplainKey
+	// ExplainedQueue says what a queue waits for.
+	ExplainedQueue = wire.ExplainQueue
+	// GateState is a gate of a message and how it stands.
+	GateState = wire.GateState
+	// BlockedCount is a gate with what it holds back.
+	BlockedCount = wire.BlockedCount
+)
+
+// What a [PauseRequest] names.
+const (
+	PauseQueue    = wire.PauseQueue
+	PauseKey      = wire.PauseKey
+	PauseThrottle = wire.PauseThrottle
+	PauseCircuit  = wire.PauseCircuit
 )
 
 // DefaultPrefix is the subject prefix of a fila that was not told another.

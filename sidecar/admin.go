@@ -42,6 +42,22 @@ func (s *Server) serveAdmin() error {
 		wire.VerbConfigList:   s.configList,
 		wire.VerbRedrive:      s.redriveVerb,
 		wire.VerbHookReset:    s.hookReset,
+
+		wire.VerbThrottleSet:   s.throttleSet,
+		wire.VerbThrottleClear: s.throttleClear,
+		wire.VerbThrottleShow:  s.throttleShow,
+		wire.VerbThrottleList:  s.throttleList,
+		wire.VerbCircuitShow:   s.circuitShow,
+		wire.VerbCircuitOpen:   s.circuitOpen,
+		wire.VerbCircuitClose:  s.circuitClose,
+		wire.VerbCircuitReset:  s.circuitReset,
+		wire.VerbCircuitList:   s.circuitList,
+		wire.VerbPause:         s.pauseVerb,
+		wire.VerbResume:        s.resumeVerb,
+		wire.VerbPauseList:     s.pauseList,
+		wire.VerbConfigLog:     s.configLog,
+		wire.VerbReload:        s.reloadVerb,
+		wire.VerbExplain:       s.explainVerb,
 	}
 	for _, verb := range slices.Sorted(maps.Keys(verbs)) {
 		err := service.AddEndpoint(verb, s.adminHandler(verbs[verb]), micro.WithEndpointSubject(c.subjects.AdminWildcard(verb)),

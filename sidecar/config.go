@@ -28,6 +28,17 @@ type Config struct {
 	// Queues are declared in the file and win over stored settings at every
 	// start. Script files are resolved by then: settings carry text only.
 	Queues []wire.QueueSettings `koanf:"queue"`
+
+	// The rules: what can be changed while fila runs, by a reload.
+	Throttles       []ThrottleTable `koanf:"throttle"`
+	Circuits        []CircuitTable  `koanf:"circuit"`
+	CircuitDefaults CircuitDefaults `koanf:"circuit_defaults"`
+	RetryPolicies   []RetryPolicy   `koanf:"retry_policy"`
+	ErrorRules      []ErrorRule     `koanf:"error_rule"`
+
+	// Reload reads the configuration again from where this one came from. Nil:
+	// there is nothing to read. It may be called from any goroutine.
+	Reload func() (Config, error) `koanf:"-"`
 }
 
 // LogConfig says what is logged and how.
@@ -114,8 +125,9 @@ func Default() Config {
 			CircuitBreakerThreshold:  3,
 			CircuitBreakerCooldownMs: 10_000,
 		},
-		Store:  StoreConfig{ReadCacheBytes: 64 << 20},
-		Limits: LimitsConfig{MaxUncommittedBytes: 256 << 20},
+		Store:           StoreConfig{ReadCacheBytes: 64 << 20},
+		Limits:          LimitsConfig{MaxUncommittedBytes: 256 << 20},
+		CircuitDefaults: defaultCircuits(),
 	}
 }
 
@@ -147,6 +159,9 @@ func (c *Config) Validate() error {
 			return within("limits.max_uncommitted_bytes", c.Limits.MaxUncommittedBytes, 1<<20, 1<<40)
 		},
 		c.validateQueues,
+		c.validateThrottles,
+		c.validateCircuits,
+		c.validateRules,
 	}
 	for _, check := range checks {
 		if err := check(); err != nil {

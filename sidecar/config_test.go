@@ -1,10 +1,14 @@
 package sidecar
 
 import (
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -109,4 +113,100 @@ func TestConfigValidate(t *testing.T) {
 			require.NotContains(t, err.Error(), "secret")
 		})
 	}
+}
+
+func TestConfigValidateTables(t *testing.T) {
+	throttles := func(tables ...ThrottleTable) func(*Config) { return func(c *Config) { c.Throttles = tables } }
+	circuits := func(tables ...CircuitTable) func(*Config) { return func(c *Config) { c.Circuits = tables } }
+	for name, tc := range map[string]struct {
+		change func(*Config)
+		want   string // empty: allowed
+	}{
+		"throttles": {throttles(
+			ThrottleTable{Key: "a", Rate: "0.5", Burst: 1.5, Concurrency: 1, Limit: 1, WindowMs: 1}, ThrottleTable{Key: "b", Rate: "1/3"},
+			ThrottleTable{Key: "c", Concurrency: 5}, ThrottleTable{Key: "d", Limit: 1, WindowMs: wire.MaxSettingMs},
+			ThrottleTable{Key: "a*", Rate: "1"}, ThrottleTable{Key: "*", Rate: "1"}, ThrottleTable{Key: "mit Leerzeichen ü", Rate: "1"},
+		), ""},
+		"throttle without key":  {throttles(ThrottleTable{Rate: "1"}), "throttle[0].key is missing: every [[throttle]] needs one"},
+		"throttle twice":        {throttles(ThrottleTable{Key: "a", Rate: "1"}, ThrottleTable{Key: "a", Limit: 1, WindowMs: 1}), `throttle "a" is declared twice: one [[throttle]] per key is allowed`},
+		"long throttle key":     {throttles(ThrottleTable{Key: strings.Repeat("k", 257), Rate: "1"}), "throttle[0].key has 257 bytes: allowed are at most 256"},
+		"control character":     {throttles(ThrottleTable{Key: "a\nb", Rate: "1"}), `throttle[0].key = "a\nb": allowed is text without control characters`},
+		"key not UTF-8":         {throttles(ThrottleTable{Key: "a\xff", Rate: "1"}), `throttle[0].key = "a\xff": allowed is text`},
+		"star in the middle":    {throttles(ThrottleTable{Key: "a*b", Rate: "1"}), `throttle[0].key = "a*b": allowed is one '*', at the end`},
+		"two stars":             {throttles(ThrottleTable{Key: "a**", Rate: "1"}), `throttle[0].key = "a**": allowed is one '*', at the end`},
+		"rate":                  {throttles(ThrottleTable{Key: "a", Rate: "10/s"}), `throttle[a].rate = "10/s": allowed is a number per second such as 10 or 0.5, or a fraction such as 1/3`},
+		"burst without rate":    {throttles(ThrottleTable{Key: "a", Burst: 2, Concurrency: 1}), "throttle[a].burst is set without rate: they go together"},
+		"burst":                 {throttles(ThrottleTable{Key: "a", Rate: "1", Burst: 0.5}), "throttle[a].burst = 0.5: allowed is 1 to 1000000000"},
+		"burst not a number":    {throttles(ThrottleTable{Key: "a", Rate: "1", Burst: math.NaN()}), "throttle[a].burst = NaN: allowed is 1 to 1000000000"},
+		"endless burst":         {throttles(ThrottleTable{Key: "a", Rate: "1", Burst: math.Inf(1)}), "throttle[a].burst = +Inf: allowed is 1 to"},
+		"window without limit":  {throttles(ThrottleTable{Key: "a", WindowMs: 5}), "throttle[a].limit = 0, window_ms = 5: they go together"},
+		"limit without window":  {throttles(ThrottleTable{Key: "a", Limit: 5}), "throttle[a].limit = 5, window_ms = 0: they go together"},
+		"limit":                 {throttles(ThrottleTable{Key: "a", Limit: -1, WindowMs: 1}), "throttle[a].limit = -1: allowed is 0 to 1000000000"},
+		"window":                {throttles(ThrottleTable{Key: "a", Limit: 1, WindowMs: wire.MaxSettingMs + 1}), "throttle[a].window_ms = 31536000001: allowed is 0 to 31536000000"},
+		"concurrency":           {throttles(ThrottleTable{Key: "a", Concurrency: -1}), "throttle[a].concurrency = -1: allowed is 0 to 1000000000"},
+		"nothing to limit":      {throttles(ThrottleTable{Key: "a"}), "throttle[a] limits nothing: set at least one of rate, concurrency, and limit with window_ms"},
+		"too many throttles":    {throttles(make([]ThrottleTable, maxGateTables+1)...), "throttle: 100001 tables: allowed are at most 100000"},
+		"circuits":              {circuits(CircuitTable{Key: "a"}, CircuitTable{Key: "b", Threshold: 1, FailureHoldMs: 1}), ""},
+		"circuit without key":   {circuits(CircuitTable{}), "circuit[0].key is missing: every [[circuit]] needs one"},
+		"circuit twice":         {circuits(CircuitTable{Key: "a"}, CircuitTable{Key: "a"}), `circuit "a" is declared twice: one [[circuit]] per key is allowed`},
+		"prefix of circuits":    {circuits(CircuitTable{Key: "a*"}), `circuit[0].key = "a*": allowed is a whole key; there are no prefixes of circuits`},
+		"circuit threshold":     {circuits(CircuitTable{Key: "a", Threshold: -1}), "circuit[a].threshold = -1: allowed is 0 to 1000000"},
+		"circuit hold":          {circuits(CircuitTable{Key: "a", FailureHoldMs: wire.MaxSettingMs + 1}), "circuit[a].failure_hold_ms = 31536000001: allowed is 0 to"},
+		"too many circuits":     {circuits(make([]CircuitTable, maxGateTables+1)...), "circuit: 100001 tables: allowed are at most 100000"},
+		"default threshold":     {func(c *Config) { c.CircuitDefaults.Threshold = 0 }, "circuit_defaults.threshold = 0: allowed is 1 to 1000000"},
+		"default window":        {func(c *Config) { c.CircuitDefaults.FailureWindowMs = 0 }, "circuit_defaults.failure_window_ms = 0: allowed is 1 to"},
+		"default probes":        {func(c *Config) { c.CircuitDefaults.HalfOpenMaxCalls = 0 }, "circuit_defaults.half_open_max_calls = 0: allowed is 1 to"},
+		"policies":              {func(c *Config) { c.RetryPolicies = []RetryPolicy{{}} }, "retry_policy[0].name is missing"},
+		"rules":                 {func(c *Config) { c.ErrorRules = []ErrorRule{{Name: "e"}} }, "error_rule[e].code and pattern are both empty"},
+		"policy of a queue":     {func(c *Config) { withRules(c); c.Queues[0].RetryPolicy = "sloow" }, `queue[orders].retry_policy = "sloow": allowed is the name of a [[retry_policy]]: slow`},
+		"what reload tests use": {withRules, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Default()
+			tc.change(&c)
+			err := c.Validate()
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+}
+
+// The values that the specification fixes.
+func TestDefaultCircuitsHoldTheSpecification(t *testing.T) {
+	require.Equal(t, CircuitDefaults{
+		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000,
+	}, Default().CircuitDefaults)
+}
+
+// What the validation lets through is what a gate can keep.
+func TestThrottleTablesAreLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := ThrottleTable{
+			Key:         "k",
+			Rate:        rapid.SampledFrom([]wire.Rate{"", "1", "0.001", "1/31536000", "1000000000", "0", "1e3"}).Draw(t, "rate"),
+			Burst:       rapid.SampledFrom([]float64{0, 1, 1.5, 1e9, 2e9, -1}).Draw(t, "burst"),
+			Concurrency: rapid.SampledFrom([]int64{0, 1, 1_000_000_000, 1_000_000_001, -1}).Draw(t, "concurrency"),
+			Limit:       rapid.SampledFrom([]int64{0, 1, 1_000_000_000, 1_000_000_001, -1}).Draw(t, "limit"),
+			WindowMs:    rapid.SampledFrom([]int64{0, 1, wire.MaxSettingMs, wire.MaxSettingMs + 1, -1}).Draw(t, "window"),
+		}
+		c := Default()
+		c.Throttles = []ThrottleTable{table}
+		if c.Validate() != nil {
+			return
+		}
+		limits := throttle.Limits{
+			Burst: int64(table.Burst * throttle.One), Limit: table.Limit, Window: table.WindowMs * 1e6, Concurrency: table.Concurrency,
+		}
+		if table.Rate != "" {
+			var err error
+			limits.Rate, err = throttle.ParseRate(string(table.Rate))
+			require.NoError(t, err)
+		}
+		require.NoError(t, limits.Validate())
+		require.NotEqual(t, throttle.Limits{}, limits)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -25,6 +26,10 @@ type core struct {
 	signer   *wire.Signer
 	metrics  *metrics
 	config   *runtimeConfig
+	gates    *throttle.Gates
+	circuits *circuits
+	rules    atomic.Pointer[rules]
+	hold     func(q *queue, key string, until int64) // max_failures_per_key is exceeded
 	refusals *refusals
 
 	leaseIDs    atomic.Uint64

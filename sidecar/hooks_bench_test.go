@@ -64,7 +64,7 @@ type lifeLine struct {
 	acked    chan struct{}
 }
 
-func newLifeLine(b *testing.B, x *site, queue string, settings map[string]any) *lifeLine {
+func newLifeLine(b *testing.B, x *testSite, queue string, settings map[string]any) *lifeLine {
 	const window = 1024
 	x.must("fila.admin.queue-create."+queue, jsonOf(b, settings), nil)
 	l := &lifeLine{b: b, queue: queue, free: make(chan struct{}, window), acked: make(chan struct{}, 2*window)}
@@ -188,7 +188,7 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 
 // hostileQueues makes n queues whose on_enqueue is a hostile script that loads,
 // starting the corpus again when it is used up.
-func hostileQueues(b *testing.B, x *site, n int) []string {
+func hostileQueues(b *testing.B, x *testSite, n int) []string {
 	files, err := filepath.Glob("../hooks/testdata/hostile/*.lua")
 	require.NoError(b, err)
 	var scripts []string

@@ -11,18 +11,22 @@ import (
 
 // counts is one moment of a queue.
 type counts struct {
-	pending, delayed, inFlight, oldestAge int64
-	consumers, flows                      int
+	parked, pending, delayed, inFlight, oldestAge int64
+	consumers, flows                              int
+	parkedBy                                      [blockKinds]int64
 }
 
 // counts reads the loop's figures. It costs the same whatever the backlog.
 func (l *loop) counts() counts {
 	n := counts{
-		pending:   int64(l.sched.Len()),
+		parked:    l.parked + l.orderWaiting,
 		inFlight:  int64(l.leases.live),
 		consumers: l.consumers.registered() + len(l.consumers.fetches),
 		flows:     l.sched.Active(),
 	}
+	n.pending = int64(l.sched.Len()) + n.parked
+	n.parkedBy = l.parkedBy
+	n.parkedBy[byOrder] += l.orderWaiting
 	// What is neither pending nor leased waits: for its time, for its commit,
 	// or for on_failure.
 	n.delayed = max(l.slots.live-n.pending-n.inFlight, 0)
@@ -41,7 +45,7 @@ func (q *queue) summary() (wire.QueueSummary, bool) {
 
 func (q *queue) summarize(n counts) wire.QueueSummary {
 	s := wire.QueueSummary{
-		Name: q.name, Pending: n.pending, Delayed: n.delayed, InFlight: n.inFlight,
+		Name: q.name, Pending: n.pending, Parked: n.parked, Delayed: n.delayed, InFlight: n.inFlight,
 		Consumers: n.consumers, Bytes: q.bytes.Load(), OldestAgeMs: n.oldestAge / 1e6,
 	}
 	if q.dlq != nil {
@@ -59,7 +63,7 @@ func (s *Server) gauges() []QueueGauges {
 			continue
 		}
 		all = append(all, QueueGauges{
-			Queue: q.name, Depth: q.depth.Load(), Pending: n.pending, Delayed: n.delayed, InFlight: n.inFlight,
+			Queue: q.name, Depth: q.depth.Load(), Pending: n.pending, Parked: n.parkedBy, Delayed: n.delayed, InFlight: n.inFlight,
 			Bytes: q.bytes.Load(), OldestAgeSeconds: float64(n.oldestAge) / 1e9, Consumers: n.consumers, Flows: n.flows,
 		})
 	}

@@ -21,13 +21,15 @@ type incoming struct {
 	dedupeID    string
 	dedupeUntil int64
 	reply       string
+	counted     *keyCounts // where its fairness key was counted; nil: nowhere
 }
 
 // intake takes a queue's enqueues. All of it belongs to the goroutine of the
 // NATS subscription; recovery fills seen before that starts.
 type intake struct {
-	q    *queue
-	seen dedupe
+	q      *queue
+	seen   dedupe
+	limits admission
 }
 
 func newIntake(q *queue) intake { return intake{q: q, seen: newDedupe()} }
@@ -75,6 +77,14 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 		return werr
 	}
 	d := p.decide(q.name, m.Header, len(m.Data))
+	counted, werr := q.pendingLimit(&p.settings, d.FairnessKey)
+	if werr == nil {
+		werr = in.limits.admit(q, &p.settings, d.FairnessKey, now)
+	}
+	if werr != nil {
+		counted.giveBack(d.FairnessKey)
+		return werr
+	}
 	msg := &incoming{
 		msg: store.Message{
 			Ref:          store.Ref{Queue: q.id},
@@ -89,8 +99,9 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 			Headers:      headers,
 			Payload:      m.Data,
 		},
-		size:  size,
-		reply: m.Reply,
+		size:    size,
+		reply:   m.Reply,
+		counted: counted,
 	}
 	if opts.TTL > 0 {
 		msg.msg.ExpiresAt = now + int64(opts.TTL)
@@ -106,6 +117,7 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 	// deletion without force either sees this message or keeps it out.
 	if q.deleted.Load() || !q.mail.post(event{kind: evEnqueue, incoming: msg}) {
 		c.settleBytes(q, msg)
+		counted.giveBack(d.FairnessKey)
 		return q.gone()
 	}
 	q.metrics.enqueued.Inc()
@@ -158,6 +170,7 @@ func (p *policy) decide(queue string, headers map[string][]string, size int) hoo
 			d.ThrottleKeys = append(d.ThrottleKeys, key)
 		}
 	}
+	d.CircuitKey = circuitKey(headers, s)
 	return d
 }
 

@@ -41,7 +41,7 @@ func TestIntakeRefuses(t *testing.T) {
 		"a queue being deleted": {before: func(s *Server) { s.queues.get("orders").deleted.Store(true) }, code: 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, x *site) {
+			bubble(t, func(t *testing.T, x *testSite) {
 				x.must("fila.admin.queue-create.orders", tc.settings, nil)
 				for range tc.fill {
 					x.enqueue(strings.Repeat("x", 100), nil)
@@ -81,7 +81,7 @@ func TestIntakeRefuses(t *testing.T) {
 // TestLargestMessage: what is just not too large comes through with all that a
 // delivery adds to it.
 func TestLargestMessage(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 		x.enqueue(strings.Repeat("x", 1<<20-wire.HeaderRoom), nil)
@@ -132,7 +132,7 @@ func TestDedupeOverARestart(t *testing.T) {
 // TestRefusedEnqueueLeavesNoDedupeID: whoever was refused may try again with the
 // same id.
 func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		q := x.s.queues.get("orders")
 		q.deleted.Store(true) // a deletion that will not happen
@@ -149,7 +149,7 @@ func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
 // TestReplySubjectsUnderThePrefix: fila does not publish to itself on anybody's
 // behalf.
 func TestReplySubjectsUnderThePrefix(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		for _, subject := range []string{"fila.enqueue.orders", "fila.consume.orders", "fila.fetch.orders", "fila.admin.queue-list"} {
 			require.NoError(t, x.nc.PublishRequest(subject, "fila.enqueue.orders", []byte(`{"consumer":"w"}`)))

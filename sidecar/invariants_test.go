@@ -37,11 +37,17 @@ func checkLoop(t tester, l *loop, moving, movingBytes int64) {
 		case slotDelayed:
 			require.Contains(t, l.delays.items, dueItem{s.readyAt, seq}, at)
 			require.Greater(t, s.readyAt, now, at)
+		case slotParked:
+			require.Equal(t, seq, l.links.seq(s.ref), at)
+			require.NotZero(t, s.lane, at)
+		case slotOrdered:
+			require.Equal(t, seq, l.links.seq(s.ref), at)
+			require.NotNil(t, l.orders[s.flow], at)
 		case slotPending, slotWriting, slotFailing, slotMoving:
 		default:
 			require.Fail(t, "no such state", at)
 		}
-		if s.expiresAt != 0 && (s.state == slotPending || s.state == slotDelayed) {
+		if s.expiresAt != 0 && (s.state == slotPending || s.state == slotDelayed || s.state == slotParked || s.state == slotOrdered) {
 			require.Contains(t, l.ttls.items, dueItem{s.expiresAt, seq}, at)
 			require.Greater(t, s.expiresAt, now, at)
 		}
@@ -63,14 +69,19 @@ func checkLoop(t tester, l *loop, moving, movingBytes int64) {
 	if l.dead != nil {
 		require.EqualValues(t, live, len(l.dead), "%s: dead", name)
 	}
+	require.EqualValues(t, states[slotParked], l.parked, "%s: parked", name)
+	require.EqualValues(t, states[slotOrdered], l.orderWaiting, "%s: ordered", name)
 	checkKeys(t, &l.keys, refs)
+	checkLanes(t, l)
+	checkSites(t, l)
+	checkOrders(t, l)
 	checkLeases(t, &l.leases)
 	checkConsumers(t, l, leasedBy)
-	for _, h := range []*dueHeap{&l.delays, &l.ttls, &l.expiring} {
+	for _, h := range []*dueHeap{&l.delays, &l.ttls, &l.expiring, &l.siteTimers} {
 		checkHeap(t, h)
 	}
 	require.Nil(t, l.main, "%s: the turn's batch was not handed in", name)
-	if l.q.core.dispatching() {
+	if l.q.core.dispatching() && l.pausedTo == 0 {
 		idle := l.sched.Len() == 0 || l.consumers.ring == nil
 		require.True(t, idle, "%s: messages wait although there is credit", name)
 	}

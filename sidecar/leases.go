@@ -11,7 +11,8 @@ type lease struct {
 	reg      uint64 // registration of the consumer that the delivery was sent under
 	prev     uint32 // order of deadlines; index+1, 0: none
 	next     uint32
-	stored   bool // the store has it
+	stored   bool  // the store has it
+	pass     *pass // what it holds of its gates; nil: nothing
 }
 
 // leaseTable holds the leases of a queue in the order of their deadlines.

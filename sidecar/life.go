@@ -3,6 +3,7 @@ package sidecar
 import (
 	"errors"
 
+	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/store"
@@ -24,6 +25,8 @@ func (l *loop) enqueue(in *incoming) {
 	s.size = uint32(in.size)
 	s.cost = m.Cost
 	s.flow = l.keys.acquire(m.Key, m.Weight)
+	s.lane = l.acquireLane(s.flow, m.ThrottleKeys, m.CircuitKey, m.EnqueuedAt)
+	l.countKey(m.Key, in.counted)
 	b := l.batch()
 	if b.bytes > maxBatchBytes {
 		l.flush()
@@ -57,8 +60,9 @@ func (l *loop) committed(b *batch, now int64) {
 
 // arrival is a message that a move has brought into this queue.
 type arrival struct {
-	msg  store.Message
-	size uint32
+	msg     store.Message
+	size    uint32
+	counted *keyCounts // where its fairness key was counted; nil: nowhere
 }
 
 // arrive takes a message whose move into this queue is on disk. Whoever moved it
@@ -71,6 +75,8 @@ func (l *loop) arrive(a *arrival, now int64) {
 	s.size = a.size
 	s.cost = a.msg.Cost
 	s.flow = l.keys.acquire(a.msg.Key, a.msg.Weight)
+	s.lane = l.acquireLane(s.flow, a.msg.ThrottleKeys, a.msg.CircuitKey, now)
+	l.countKey(a.msg.Key, a.counted)
 	if l.dead != nil {
 		l.dead[a.msg.Seq] = a.msg.Dead
 	}
@@ -100,7 +106,7 @@ func (l *loop) onAck(e *event, now int64) {
 	switch e.ack.Kind {
 	case wire.AckDone:
 		l.q.metrics.acked.Inc()
-		l.complete(seq, s, e.reply)
+		l.complete(seq, s, e.reply, succeeded, now)
 	case wire.AckProgress:
 		l.leases.extend(s.ref, now+l.q.visibility(), now)
 		if e.reply != "" {
@@ -111,11 +117,11 @@ func (l *loop) onAck(e *event, now int64) {
 		l.q.metrics.nacked.Inc()
 		l.fail(seq, s, failure{
 			err: e.ack.Error, code: e.ack.ErrorCode, reply: e.reply,
-			explicit: e.ack.HasDelay, delay: int64(e.ack.Delay),
+			explicit: e.ack.HasDelay, delay: int64(e.ack.Delay), retryAfter: int64(e.ack.RetryAfter),
 		}, now)
 	case wire.AckTerm:
 		if l.q.isDLQ() {
-			l.complete(seq, s, e.reply)
+			l.complete(seq, s, e.reply, neutral, now)
 			return
 		}
 		s.attempts++
@@ -129,12 +135,21 @@ func (l *loop) onAck(e *event, now int64) {
 }
 
 // complete finishes message seq for good.
-func (l *loop) complete(seq uint64, s *slot, replyTo string) {
+func (l *loop) complete(seq uint64, s *slot, replyTo string, e ending, now int64) {
 	b := l.batch()
 	b.Finish = append(b.Finish, l.ref(seq))
 	l.answer(replyTo)
-	l.forget(seq, s)
+	l.forget(seq, s, e, now)
 }
+
+// How leases end: acked, without anything said about the destination, failed, or
+// without having reached anybody.
+var (
+	succeeded = ending{outcome: breaker.Success}
+	neutral   = ending{outcome: breaker.Neutral}
+	failed    = ending{outcome: breaker.Failure}
+	unheard   = ending{outcome: breaker.Neutral, undo: true}
+)
 
 // answer confirms to replyTo when this turn's changes are on disk.
 func (l *loop) answer(replyTo string) {
@@ -147,7 +162,7 @@ func (l *loop) answer(replyTo string) {
 // takeBack puts a delivery that nobody received back to where it was: the
 // attempt does not count.
 func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
-	le := l.unlease(s)
+	le := l.unlease(s, unheard, now)
 	l.q.metrics.takenBack.Inc()
 	l.putBack(seq, s, le.id)
 	if s.expiresAt != 0 && s.expiresAt <= now {
@@ -164,7 +179,13 @@ func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
 // at its place: in front of its flow, but behind those that were delivered before
 // it and have come back before it.
 func (l *loop) putBack(seq uint64, s *slot, lease uint64) {
-	s.state = slotPending
+	s.state, s.front = slotPending, true
+	if s.lane != 0 {
+		ln := l.lanes.at(s.lane)
+		l.uncall(ln)
+		ln.ready++
+		ln.returned++
+	}
 	before, ok := l.back[s.flow]
 	if p := l.slots.get(before.seq); ok && before.lease < lease && p != nil && p.state == slotPending && p.ref == before.ref {
 		s.ref = uint32(l.sched.ReturnBehind(drr.Handle(p.ref), seq, int64(s.cost)))
@@ -199,7 +220,10 @@ type failure struct {
 	err, code string
 	explicit  bool  // the nack named a delay
 	delay     int64 // nanoseconds
-	reply     string
+	// retryAfter is for how long (ns) the destination wants to be left alone.
+	retryAfter int64
+	reply      string
+	verdict    verdict // of the rules
 }
 
 // failureJob is an ended attempt that on_failure shall decide about.
@@ -217,10 +241,13 @@ type decidedFailure struct {
 }
 
 // fail ends the attempt of the leased message seq. The delay of the nack counts
-// first, then on_failure, then retry at once.
+// first, then on_failure, then the rules, then retry at once.
 func (l *loop) fail(seq uint64, s *slot, f failure, now int64) {
-	l.unlease(s)
 	s.attempts++
+	e := l.judge(s, &f)
+	l.unlease(s, e, now)
+	l.retryAfter(s, f.retryAfter, now)
+	l.countFailure(s, now)
 	if !f.explicit && !l.q.isDLQ() && l.q.policy.Load().onFailure != nil {
 		s.state = slotFailing
 		l.failing++
@@ -247,6 +274,10 @@ func (l *loop) onDecided(d *decidedFailure, now int64) {
 // settle retries or dead-letters a message whose attempt has failed.
 func (l *loop) settle(seq uint64, s *slot, f failure, d hooks.FailureDecision, now int64) {
 	cause := deadLetterCause{err: f.err, code: f.code, reply: f.reply}
+	byRules := !f.explicit && !d.Decided && f.verdict.decided
+	if byRules {
+		l.report(s, &f)
+	}
 	switch {
 	case l.q.isDLQ():
 	case s.expiresAt != 0 && s.expiresAt <= now:
@@ -255,14 +286,19 @@ func (l *loop) settle(seq uint64, s *slot, f failure, d hooks.FailureDecision, n
 		cause.reason = wire.ReasonMaxDeliveries
 	case d.Decided && d.Action == hooks.DeadLetter:
 		cause.reason = wire.ReasonOnFailure
+	case byRules:
+		cause.reason = f.verdict.deadReason(s.attempts)
 	}
 	if cause.reason != "" {
 		l.deadLetter(seq, s, cause, now)
 		return
 	}
 	delay := int64(d.Delay)
-	if f.explicit {
+	switch {
+	case f.explicit:
 		delay = f.delay
+	case byRules:
+		delay = f.verdict.delay
 	}
 	s.readyAt = now + delay
 	l.storeState(seq, s, f.err)
@@ -319,7 +355,7 @@ func (l *loop) deadLetter(seq uint64, s *slot, cause deadLetterCause, now int64)
 	if cause.reason == wire.ReasonExpired {
 		q.metrics.ttlExpired.Inc()
 	}
-	l.forget(seq, s)
+	l.forget(seq, s, neutral, now)
 }
 
 // deadLettered runs when a move to the dead letter queue has been committed or

@@ -4,16 +4,18 @@ import (
 	"math"
 	"time"
 
+	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
 // Invariants of a queue's loop:
 //
 //  1. Every live message of the queue has exactly one slot, and its state says
-//     where else it is: a pending one is in drr, a leased one in leases, a
-//     delayed one in delays. depth and bytes count the slots and what the
+//     where else it is: a pending one is in drr, a parked one in the list of its
+//     lane, a leased one in leases, a delayed one in delays. depth and bytes count the slots and what the
 //     intake has accepted for them.
 //  2. A message is in at most one of these places. Whatever takes it out of one
 //     puts it into another, or removes the slot, in the same turn.
@@ -40,6 +42,28 @@ type loop struct {
 	back      map[drr.Flow]takenBack // since the last delivery
 	dead      map[uint64]*store.Dead // of a dead letter queue's messages
 
+	lanes      laneTable
+	links      links
+	sites      siteTable
+	siteTimers dueHeap                  // sites to look at, by time
+	looks      []siteID                 // sites to look at in this turn
+	touched    []siteID                 // sites that have called in this turn
+	wakes      []*throttle.Wait         // scratch
+	passes     []*pass                  // to be used again
+	reserving  laneID                   // the lane that has the Reservation of the process
+	parked     int64                    // messages
+	parkedBy   [blockKinds]int64        // messages, by what holds them back
+	pausedTo   int64                    // the queue delivers nothing until then; 0: it does
+	pausedKeys map[string]int64         // fairness keys, until when
+	failures   map[string]*failureTimes // of fairness keys, if they are limited
+
+	perKey *keyCounts // messages by fairness key, if they are limited
+
+	ordered      bool // strict order per key
+	skipBlocked  bool
+	orders       map[drr.Flow]*keyOrder
+	orderWaiting int64 // messages that wait for their predecessors
+
 	main *batch // changes of this turn
 }
 
@@ -58,11 +82,16 @@ func newLoop(q *queue) *loop {
 		consumers: newConsumerSet(),
 		byReg:     make(map[uint64]*consumer),
 		back:      make(map[drr.Flow]takenBack),
+		lanes:     newLaneTable(),
+		sites:     newSiteTable(),
+		orders:    make(map[drr.Flow]*keyOrder),
 		graceEnds: q.core.clock.Now() + restoreGrace,
 	}
 	if q.isDLQ() {
 		l.dead = make(map[uint64]*store.Dead)
 	}
+	l.applyOrdering()
+	l.applyLimits()
 	return l
 }
 
@@ -75,6 +104,8 @@ const (
 	evCommitted
 	evDecided
 	evUndelivered
+	evGate
+	evCircuit
 	evCall
 )
 
@@ -88,6 +119,8 @@ type event struct {
 	ack      wire.Ack
 	batch    *batch
 	decided  *decidedFailure
+	gate     *throttle.Gate
+	circuit  *circuit
 	call     func(l *loop)
 }
 
@@ -123,6 +156,9 @@ func (l *loop) finish() {
 		l.turn(events)
 	}
 	l.storeLeases(math.MaxInt64 - leaseWriteDelay)
+	if l.q.deleted.Load() {
+		l.leaveGates(l.q.core.clock.Now())
+	}
 	l.q.mail.close()
 	for _, e := range l.q.mail.take(nil) {
 		l.refuse(e)
@@ -142,7 +178,7 @@ func (l *loop) turn(events []event) {
 	}
 	l.tryAgain(now)
 	more := l.expire(now)
-	more = l.deliver(now) || more
+	more = l.serve(now) || more
 	l.endNoWait(more)
 	l.storeLeases(now)
 	l.flush()
@@ -169,6 +205,10 @@ func (l *loop) handle(e *event, now int64) {
 		l.onDecided(e.decided, now)
 	case evUndelivered:
 		l.onUndelivered(e.token, now)
+	case evGate:
+		l.onGate(e.gate)
+	case evCircuit:
+		l.onCircuit(e.circuit)
 	case evCall:
 		e.call(l)
 	}
@@ -195,7 +235,7 @@ func (l *loop) sleep() time.Duration {
 	if d, ok := l.leases.first(); ok {
 		next = min(next, d.deadline)
 	}
-	for _, h := range []*dueHeap{&l.delays, &l.ttls, &l.expiring} {
+	for _, h := range []*dueHeap{&l.delays, &l.ttls, &l.expiring, &l.siteTimers} {
 		if it, ok := h.next(); ok {
 			next = min(next, it.at)
 		}
@@ -205,6 +245,9 @@ func (l *loop) sleep() time.Duration {
 	}
 	if at, ok := l.leases.nextUnstored(); ok {
 		next = min(next, at)
+	}
+	if l.pausedTo != 0 {
+		next = min(next, l.pausedTo)
 	}
 	now := l.q.core.clock.Now()
 	if next <= now {
@@ -228,6 +271,7 @@ func (l *loop) expire(now int64) (more bool) {
 	more = l.due(&l.delays, now, l.onDelayOver) || more
 	more = l.due(&l.ttls, now, l.onTTL) || more
 	more = l.due(&l.expiring, now, l.onConsumerEnd) || more
+	more = l.due(&l.siteTimers, now, l.onSiteTimer) || more
 	return more
 }
 
@@ -243,32 +287,75 @@ func (l *loop) due(h *dueHeap, now int64, fn func(it dueItem, now int64)) (more 
 	return true
 }
 
+// serveRounds bounds how often gates that deliveries have brought back are looked
+// at in one turn.
+const serveRounds = 8
+
+// serve looks at gates that may have opened and delivers. It reports whether it
+// stopped before it had to.
+func (l *loop) serve(now int64) (more bool) {
+	for range serveRounds {
+		more = l.lookAround(now)
+		more = l.deliver(now) || more
+		l.endTurns(now)
+		if len(l.looks) == 0 || more {
+			break
+		}
+	}
+	if l.reserving != 0 && l.consumers.ring == nil {
+		l.cancelReservation(l.reserving) // nobody could be given what it collects
+	}
+	return more || len(l.looks) > 0
+}
+
+// heldInARow is how many messages of one flow may be found to be held back before
+// the other flows have a turn.
+const heldInARow = 64
+
 // deliver leases pending messages to consumers with credit. It reports whether
 // it stopped before it had to.
 func (l *loop) deliver(now int64) (more bool) {
-	if !l.q.core.dispatching() {
+	if !l.q.core.dispatching() || l.paused(now) {
 		return false
 	}
+	held := 0
 	for range deliverPerTurn {
 		if l.sched.Len() == 0 || l.consumers.ring == nil {
 			return false
 		}
-		item, _ := l.sched.Next()
+		item, h, _ := l.sched.Peek()
 		s := l.slots.get(item.Value)
 		if s.expiresAt != 0 && s.expiresAt <= now {
+			l.sched.Remove(h)
+			l.unready(item.Value, s)
 			l.deadLetter(item.Value, s, deadLetterCause{reason: wire.ReasonExpired}, now)
 			continue
 		}
-		l.lease(item.Value, s, l.consumers.next(), now)
+		var p *pass
+		if s.lane != 0 || l.ordered || len(l.pausedKeys) > 0 {
+			var ok bool
+			if p, ok = l.admit(h, item.Value, s, now); !ok {
+				if held++; held == heldInARow {
+					held = 0
+					l.sched.EndTurn()
+				}
+				continue
+			}
+			held = 0
+		}
+		l.sched.Next()
+		l.admitted(item.Value, s, now)
+		l.lease(item.Value, s, p, l.consumers.next(), now)
 	}
 	return true
 }
 
 // lease gives message seq to c and hands the delivery to the dispatcher.
-func (l *loop) lease(seq uint64, s *slot, c *consumer, now int64) {
+func (l *loop) lease(seq uint64, s *slot, p *pass, c *consumer, now int64) {
 	le := lease{
 		id:       l.q.core.nextLease(),
 		seq:      seq,
+		pass:     p,
 		deadline: now + l.q.visibility(),
 		consumer: c,
 		reg:      c.reg,
@@ -301,17 +388,46 @@ func (l *loop) lease(seq uint64, s *slot, c *consumer, now int64) {
 	})
 }
 
-// unlease ends the lease of s and gives the credit back.
-func (l *loop) unlease(s *slot) lease {
+// ending is how the lease of a message ends, for its gates.
+type ending struct {
+	outcome breaker.Outcome
+	undo    bool // nobody received the delivery
+}
+
+// unlease ends the lease of s and gives back its credit and what it holds of
+// gates.
+func (l *loop) unlease(s *slot, e ending, now int64) lease {
 	le := l.leases.items[s.ref]
+	l.returnPass(&le, s, now, e.outcome, e.undo)
 	l.leases.remove(s.ref)
 	le.consumer.inFlight--
 	l.consumers.settle(le.consumer)
 	return le
 }
 
-// pend makes message seq pending at the end of its flow.
+// pend lets message seq wait for its delivery, at the end of its flow or, with
+// strict order, at its place.
 func (l *loop) pend(seq uint64, s *slot) {
+	if l.ordered && !s.holds {
+		l.queueUp(seq, s)
+		return
+	}
+	l.pendNow(seq, s)
+}
+
+// pendNow makes message seq pending at the end of its flow, or parks it if its
+// lane is held back and nothing of the lane is in the scheduler behind that.
+func (l *loop) pendNow(seq uint64, s *slot) {
+	s.front = false
+	if s.lane != 0 {
+		ln := l.lanes.at(s.lane)
+		if ln.list.n > 0 && (ln.ready == 0 || ln.ready == 1 && ln.called) {
+			l.park(seq, s, ln)
+			return
+		}
+		ln.ready++
+		l.reweighLanes(s.flow)
+	}
 	s.state = slotPending
 	s.ref = uint32(l.sched.Push(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
 }
@@ -321,23 +437,29 @@ func (l *loop) wait(seq uint64, s *slot, now int64) {
 	if s.readyAt > now {
 		s.state = slotDelayed
 		l.delays.push(s.readyAt, seq)
+		l.orderDelayed(s)
 		return
 	}
 	l.pend(seq, s)
 }
 
 // forget removes what the loop knows of message seq, wherever it is.
-func (l *loop) forget(seq uint64, s *slot) {
-	state, flow, ttl := s.state, s.flow, s.expiresAt
+func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
+	state, flow, lane, ttl := s.state, s.flow, s.lane, s.expiresAt
 	switch state {
 	case slotLeased:
-		l.unlease(s)
+		l.unlease(s, e, now)
 	case slotFailing:
 		l.failing--
+	}
+	l.yield(s)
+	if l.perKey != nil {
+		l.perKey.give(l.keys.name(flow))
 	}
 	l.q.depth.Add(-1)
 	l.q.bytes.Add(-int64(s.size))
 	l.slots.remove(seq)
+	l.releaseLane(lane, now)
 	l.keys.release(flow)
 	delete(l.dead, seq)
 	if ttl != 0 {
@@ -379,6 +501,11 @@ func (l *loop) onTTL(it dueItem, now int64) {
 	switch s.state {
 	case slotPending:
 		l.sched.Remove(drr.Handle(s.ref))
+		l.unready(it.seq, s)
+	case slotParked:
+		l.unpark(s)
+	case slotOrdered:
+		l.leaveOrder(s, l.orders[s.flow])
 	case slotDelayed:
 	default:
 		return

@@ -37,11 +37,12 @@ type metrics struct {
 // QueueGauges is the state of one queue at the moment of a scrape.
 type QueueGauges struct {
 	Queue            string
-	Depth            int64 // all messages: pending, delayed and in flight
-	Pending          int64 // waiting for a consumer
-	Delayed          int64 // waiting for their time
-	InFlight         int64 // leased
-	Bytes            int64 // payloads and headers of all messages
+	Depth            int64             // all messages: pending, delayed and in flight
+	Pending          int64             // waiting for a consumer or a gate
+	Parked           [blockKinds]int64 // those of them that a gate holds back, by its kind
+	Delayed          int64             // waiting for their time
+	InFlight         int64             // leased
+	Bytes            int64             // payloads and headers of all messages
 	OldestAgeSeconds float64
 	Consumers        int
 	Flows            int // fairness keys with pending messages
@@ -68,8 +69,9 @@ type queueMetrics struct {
 
 	onEnqueue, onFailure hookMetrics
 
-	name    string
-	refusal *prometheus.CounterVec
+	name     string
+	refusal  *prometheus.CounterVec
+	failures map[string]prometheus.Counter // by severity
 }
 
 // hookMetrics holds the counters of one hook of one queue.
@@ -79,6 +81,9 @@ const (
 	labelQueue = "queue"
 	labelHook  = "hook"
 	labelCode  = "code"
+
+	labelSeverity  = "severity"
+	labelBlockedBy = "blocked_by"
 
 	hookOnEnqueue = "on_enqueue"
 	hookOnFailure = "on_failure"
@@ -103,6 +108,7 @@ var counterSpecs = []struct {
 	{"fila_hook_runs_total", "Runs of a Lua hook, failed ones included.", []string{labelQueue, labelHook}},
 	{"fila_hook_failures_total", "Runs of a Lua hook that failed; their messages went on with the defaults.", []string{labelQueue, labelHook}},
 	{"fila_hook_bypassed_total", "Messages that went on with the defaults because the hook's circuit was open.", []string{labelQueue, labelHook}},
+	{"fila_failures_total", "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", []string{labelQueue, labelSeverity}},
 	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", []string{labelQueue}},
 }
 
@@ -204,6 +210,10 @@ func (m *metrics) resolve(name string) *queueMetrics {
 			bypassed: m.counters["fila_hook_bypassed_total"].WithLabelValues(name, kind),
 		}
 	}
+	failures := make(map[string]prometheus.Counter)
+	for _, severity := range []string{severityLow, severityMedium, severityHigh, severityCritical} {
+		failures[severity] = m.counters["fila_failures_total"].WithLabelValues(name, severity)
+	}
 	return &queueMetrics{
 		enqueued:        counter("fila_enqueued_total"),
 		duplicates:      counter("fila_duplicates_total"),
@@ -221,6 +231,7 @@ func (m *metrics) resolve(name string) *queueMetrics {
 		onFailure:       hook(hookOnFailure),
 		name:            name,
 		refusal:         m.counters["fila_refused_total"],
+		failures:        failures,
 	}
 }
 
@@ -234,6 +245,14 @@ func (m *metrics) dropQueue(name string) {
 		vec.DeletePartialMatch(prometheus.Labels{labelQueue: name})
 	}
 	m.latency.DeletePartialMatch(prometheus.Labels{labelQueue: name})
+}
+
+// failure counts a failed attempt by the severity that a rule gave it, if any.
+func (q *queueMetrics) failure(severity string) {
+	if severity == "" {
+		severity = severityMedium
+	}
+	q.failures[severity].Inc()
 }
 
 // refused counts a refusal of this queue by its err_code. Refusals are rare
@@ -262,7 +281,7 @@ var gaugeSpecs = []struct {
 	value func(*QueueGauges) float64
 }{
 	gauge("fila_queue_depth", "Messages in the queue: pending, delayed and in flight.", func(g *QueueGauges) float64 { return float64(g.Depth) }),
-	gauge("fila_queue_pending", "Messages waiting for a consumer.", func(g *QueueGauges) float64 { return float64(g.Pending) }),
+	gauge("fila_queue_pending", "Messages waiting for a consumer or a gate.", func(g *QueueGauges) float64 { return float64(g.Pending) }),
 	gauge("fila_queue_delayed", "Messages waiting for their time.", func(g *QueueGauges) float64 { return float64(g.Delayed) }),
 	gauge("fila_queue_in_flight", "Messages leased to consumers.", func(g *QueueGauges) float64 { return float64(g.InFlight) }),
 	gauge("fila_queue_bytes", "Bytes of payloads and headers in the queue.", func(g *QueueGauges) float64 { return float64(g.Bytes) }),
@@ -270,6 +289,11 @@ var gaugeSpecs = []struct {
 	gauge("fila_queue_consumers", "Registered consumers and waiting fetches.", func(g *QueueGauges) float64 { return float64(g.Consumers) }),
 	gauge("fila_queue_flows", "Fairness keys with pending messages.", func(g *QueueGauges) float64 { return float64(g.Flows) }),
 }
+
+// parkedDesc is the gauge of what gates hold back, by the kind of gate.
+var parkedDesc = prometheus.NewDesc("fila_queue_parked",
+	"Messages that a gate holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.",
+	[]string{labelQueue, labelBlockedBy}, nil)
 
 func gauge(name, help string, value func(*QueueGauges) float64) (spec struct {
 	desc  *prometheus.Desc
@@ -289,6 +313,7 @@ func (c depthCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, spec := range gaugeSpecs {
 		ch <- spec.desc
 	}
+	ch <- parkedDesc
 }
 
 func (c depthCollector) Collect(ch chan<- prometheus.Metric) {
@@ -302,6 +327,11 @@ func (c depthCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range queues {
 		for _, spec := range gaugeSpecs {
 			ch <- prometheus.MustNewConstMetric(spec.desc, prometheus.GaugeValue, spec.value(&queues[i]), queues[i].Queue)
+		}
+		for kind, n := range queues[i].Parked {
+			if blockKind(kind) != byNothing {
+				ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(n), queues[i].Queue, blockKind(kind).String())
+			}
 		}
 	}
 }

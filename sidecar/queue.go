@@ -28,6 +28,8 @@ type queue struct {
 	depth atomic.Int64  // messages accepted and not finished
 	bytes atomic.Int64  // their headers and payloads
 
+	perKey atomic.Pointer[keyCounts] // messages by fairness key, if they are limited
+
 	// open counts leases and undecided failures: what a shutdown waits for.
 	open atomic.Int64
 

@@ -193,6 +193,7 @@ func (s *Server) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.
 	for _, q := range []*queue{dlq, q} {
 		l := newLoop(q)
 		l.keys.overrides = s.core.config.weights(q.name)
+		s.applyPauses(l)
 		q.start(l)
 	}
 	s.queues.update(func(m map[string]*queue) { m[q.name], m[dlq.name] = q, dlq })
@@ -246,7 +247,11 @@ func (s *Server) update(q *queue, patch func(wire.QueueSettings) (wire.QueueSett
 	}
 	q.policy.Store(p)
 	q.dlq.policy.Store(&policy{settings: dlqSettings(settings)})
-	q.tell(func(l *loop) { l.sched.SetQuantum(settings.Quantum) })
+	q.tell(func(l *loop) {
+		l.sched.SetQuantum(settings.Quantum)
+		l.applyOrdering()
+		l.applyLimits()
+	})
 	for _, kind := range []hooks.Kind{hooks.OnEnqueue, hooks.OnFailure} {
 		_, had := old.script(kind)
 		if _, has := p.script(kind); had != has {
@@ -292,6 +297,7 @@ func (s *Server) remove(q *queue, force bool) (int64, *wire.Error) {
 	if err := s.core.commit(&store.Batch{DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, s.core.commitError(err)
 	}
+	s.forgetPauses(q.name, q.dlq.name)
 	p := q.policy.Load()
 	p.onEnqueue.close()
 	p.onFailure.close()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -53,6 +54,7 @@ func (s *Server) recover(snap store.Snapshot) (map[store.QueueID]*recovering, er
 		}
 		l := newLoop(q)
 		l.keys.overrides = c.config.weights(q.name)
+		s.applyPauses(l)
 		loops[q.id] = &recovering{loop: l}
 	}
 	if err := s.recoverMessages(loops); err != nil {
@@ -117,6 +119,7 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 	s.cost = m.Cost
 	s.attempts = m.Attempts
 	s.flow = r.keys.acquire(m.Key, m.Weight)
+	s.lane = r.acquireLane(s.flow, m.ThrottleKeys, m.CircuitKey, q.core.clock.Now())
 	if r.dead != nil {
 		dead := store.Dead{}
 		if m.Dead != nil {
@@ -138,11 +141,36 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 	s.attempts, s.readyAt = st.Attempts, st.ReadyAt
 	switch {
 	case st.Lease.ID != 0:
+		r.holdKey(m.Seq, s)
 		r.leased = append(r.leased, recoveredLease{m.Seq, st.Lease})
 	case st.Attempts == m.Attempts:
 		r.wait(m.Seq, s, q.core.clock.Now())
 	default:
+		if r.ordered && !r.skipBlocked {
+			r.holdKey(m.Seq, s) // it keeps its place while it waits for its retry
+		}
 		r.retried = append(r.retried, m.Seq)
+	}
+}
+
+// holdKey lets a message that was delivered before the restart hold its fairness
+// key. There is one of a key at most, unless the queue was not ordered then.
+func (r *recovering) holdKey(seq uint64, s *slot) {
+	if !r.ordered {
+		return
+	}
+	o := r.orderOf(s.flow)
+	younger, had := o.holder, o.held
+	if had && r.slots.get(younger).state != slotPending {
+		return
+	}
+	o.held, o.holder, s.holds = true, seq, true
+	if had {
+		h := r.slots.get(younger)
+		r.sched.Remove(drr.Handle(h.ref))
+		r.unready(younger, h)
+		h.holds = false
+		r.queueUp(younger, h)
 	}
 }
 
@@ -155,7 +183,12 @@ func (r *recovering) settle(now int64) {
 		c := r.consumers.named(le.Consumer)
 		c.inFlight++
 		s.state = slotLeased
-		s.ref = r.leases.add(lease{id: le.ID, seq: le.seq, deadline: le.Deadline, consumer: c, stored: true})
+		le := lease{id: le.ID, seq: le.seq, deadline: le.Deadline, consumer: c, stored: true}
+		if s.lane != 0 {
+			le.pass = r.newPass()
+			le.pass.ticket = r.lanes.at(s.lane).set.Adopt()
+		}
+		s.ref = r.leases.add(le)
 	}
 	slices.SortFunc(r.retried, func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(r.slots.get(a).readyAt, r.slots.get(b).readyAt), cmp.Compare(a, b))
@@ -164,6 +197,8 @@ func (r *recovering) settle(now int64) {
 		r.wait(seq, r.slots.get(seq), now)
 	}
 	r.leased, r.retried = nil, nil
+	r.perKey = nil
+	r.applyLimits()
 }
 
 // consumer restores a registration.

@@ -116,6 +116,10 @@ func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, f
 			continue
 		}
 		d := p.decide(q.name, it.headers, it.payload)
+		if it.arrival.counted, full = q.pendingLimit(&p.settings, d.FairnessKey); full != nil {
+			staying = append(staying, *it)
+			continue
+		}
 		m := &it.arrival.msg
 		m.Ref = store.Ref{Queue: q.id, Seq: q.nextSeq()}
 		m.Key, m.Weight, m.Cost = d.FairnessKey, d.Weight, d.Cost
@@ -130,6 +134,7 @@ func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, f
 			for i := range moving {
 				q.depth.Add(-1)
 				q.bytes.Add(-int64(moving[i].arrival.size))
+				moving[i].arrival.counted.giveBack(moving[i].arrival.msg.Key)
 			}
 			failed = c.commitError(err)
 			if errors.Is(err, store.ErrNoQueue) || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotFound) {
@@ -154,8 +159,9 @@ func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, f
 // redriven forgets the dead letters that went back and makes the others pending
 // again, each at its place.
 func (l *loop) redriven(gone, staying []redriveItem) {
+	now := l.q.core.clock.Now()
 	for i := range gone {
-		l.forget(gone[i].from, l.slots.get(gone[i].from))
+		l.forget(gone[i].from, l.slots.get(gone[i].from), neutral, now)
 	}
 	for i := len(staying) - 1; i >= 0; i-- {
 		s := l.slots.get(staying[i].from)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -125,6 +126,9 @@ func (r *rig) open() {
 		store: r.st, subjects: subjects, metrics: newMetrics(), config: newRuntimeConfig(nil), refusals: &refusals{},
 		fatal: func(err error) { r.fatal = err },
 	}
+	r.core.gates = throttle.New(throttle.Start{}, r.now)
+	r.core.circuits = newCircuits(r.core)
+	r.core.hold = func(*queue, string, int64) {}
 	r.core.signer, err = wire.NewSigner(make([]byte, 32))
 	require.NoError(r.t, err)
 	r.core.leaseIDs.Store(uint64(newID()[15])<<32 + uint64(time.Now().UnixNano()))

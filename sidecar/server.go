@@ -32,6 +32,10 @@ type Server struct {
 	admin     sync.Mutex // creating and deleting queues; guards nextQueue
 	nextQueue store.QueueID
 
+	reloading reloading
+	throttles throttles
+	pauses    pauses
+
 	embedded *server.Server
 	service  micro.Service
 	replies  []*nats.Subscription // ack and nack subjects
@@ -239,6 +243,12 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.nextQueue = snap.NextQueueID
 	c.config = newRuntimeConfig(snap.Config)
+	c.circuits = newCircuits(c)
+	c.circuits.restore(snap.Config, c.clock.Now())
+	if err := s.startThrottles(snap); err != nil {
+		return err
+	}
+	c.hold = func(q *queue, key string, until int64) { s.holdKey(q, key, until) }
 	loops, err := s.recover(snap)
 	if err != nil {
 		return err
@@ -248,6 +258,12 @@ func (s *Server) start(ctx context.Context) error {
 			m[r.q.name] = r.q
 		}
 	})
+	if err := s.saveStart(); err != nil {
+		return err
+	}
+	if err := s.startRules(); err != nil {
+		return err
+	}
 	c.metrics.setDepth(s.gauges)
 	c.metrics.setSync(s.countHooks)
 	for _, r := range loops {

@@ -13,7 +13,7 @@ import (
 )
 
 func TestVisibilityTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", `{"visibility_timeout_ms":30000}`, nil)
 		ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 		id := x.enqueue("hello", nil)
@@ -79,7 +79,7 @@ func TestDelaysSurviveARestart(t *testing.T) {
 }
 
 func TestTTLEndsInTheDeadLetterQueue(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		x.enqueue("old", nats.Header{wire.HeaderTTL: {"10s"}})
 		time.Sleep(9 * time.Second)
@@ -108,7 +108,7 @@ func TestTTLEndsInTheDeadLetterQueue(t *testing.T) {
 }
 
 func TestRegistrationsEndWithoutRenewal(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		lost := make(chan *nats.Msg, 10)
 		_, err := x.nc.Subscribe("fila.event.consumer-lost.orders", func(m *nats.Msg) { lost <- m })
@@ -130,7 +130,7 @@ func TestRegistrationsEndWithoutRenewal(t *testing.T) {
 }
 
 func TestNoRespondersGivesTheMessageToAnother(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		x.must("fila.consume.orders", `{"consumer":"nobody"}`, nil)
 		x.enqueue("hello", nil)
@@ -146,7 +146,7 @@ func TestNoRespondersGivesTheMessageToAnother(t *testing.T) {
 }
 
 func TestFetchOverNATS(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		got := make(chan *nats.Msg, 10)
 		inbox := nats.NewInbox()
@@ -171,7 +171,7 @@ func TestFetchOverNATS(t *testing.T) {
 }
 
 func TestOnFailureRunsForNacksAndExpiredLeases(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", `{"visibility_timeout_ms":1000,"on_failure":
 			"function on_failure(msg) if msg.attempts >= 3 then return { action = 'dlq' } end return { action = 'retry', delay_ms = 60000 * msg.attempts } end"}`, nil)
 		ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
@@ -242,7 +242,7 @@ func TestShutdownWaitsForLeases(t *testing.T) {
 
 // TestSecondSignal stops at once.
 func TestSecondSignal(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 		x.enqueue("one", nil)
@@ -254,7 +254,7 @@ func TestSecondSignal(t *testing.T) {
 
 // TestForceDelete ends leases and fetches and answers 404 from then on.
 func TestForceDelete(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		ch, _ := x.consumer("w", "orders", `{"consumer":"w","max_in_flight":1}`)
 		x.enqueue("one", nil)
@@ -281,7 +281,7 @@ func TestForceDelete(t *testing.T) {
 // TestForceDeleteAnswersEverybody: enqueues that have reached fila when a queue
 // goes are confirmed or refused, never dropped.
 func TestForceDeleteAnswersEverybody(t *testing.T) {
-	bubble(t, func(t *testing.T, x *site) {
+	bubble(t, func(t *testing.T, x *testSite) {
 		const n = 2000
 		x.must("fila.admin.queue-create.orders", ``, nil)
 		answers := make(chan *nats.Msg, 2*n)

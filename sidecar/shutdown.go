@@ -39,6 +39,7 @@ func (s *Server) stop(graceful bool) error {
 		ended.Go(q.end)
 	}
 	ended.Wait()
+	s.stopThrottles()
 	s.close()
 	c.log.Info("stopped")
 	return nil

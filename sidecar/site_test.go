@@ -16,11 +16,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// site is a whole server with the real store and its embedded NATS, which does
+// testSite is a whole server with the real store and its embedded NATS, which does
 // not listen, and a client in the same process. It runs inside a synctest
 // bubble, where hours pass in milliseconds and a goroutine that is left behind
 // fails the test.
-type site struct {
+type testSite struct {
 	t     testing.TB
 	dir   string
 	s     *Server
@@ -30,7 +30,7 @@ type site struct {
 	err   error
 }
 
-func startSite(t testing.TB, dir string, change func(*Config)) *site {
+func startSite(t testing.TB, dir string, change func(*Config)) *testSite {
 	t.Helper()
 	cfg := Default()
 	cfg.DataDir = dir
@@ -43,7 +43,7 @@ func startSite(t testing.TB, dir string, change func(*Config)) *site {
 	s.cfg.NATS.Embedded.Port = 0
 	s.announce = io.Discard
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &site{t: t, dir: dir, s: s, stop: cancel, ended: make(chan struct{})}
+	x := &testSite{t: t, dir: dir, s: s, stop: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(x.ended)
 		x.err = s.Run(ctx)
@@ -67,7 +67,7 @@ func startSite(t testing.TB, dir string, change func(*Config)) *site {
 }
 
 // end shuts down in order and returns how long that took.
-func (x *site) end() time.Duration {
+func (x *testSite) end() time.Duration {
 	x.t.Helper()
 	begin := time.Now()
 	x.stop()
@@ -91,7 +91,7 @@ func inBubble(t *testing.T, fn func(t *testing.T)) {
 }
 
 // bubble runs fn on a site in a synctest bubble.
-func bubble(t *testing.T, fn func(t *testing.T, x *site)) {
+func bubble(t *testing.T, fn func(t *testing.T, x *testSite)) {
 	t.Helper()
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T) {
@@ -102,7 +102,7 @@ func bubble(t *testing.T, fn func(t *testing.T, x *site)) {
 }
 
 // request asks and decodes the answer, which may be an error.
-func (x *site) request(subject, body string, headers nats.Header, into any) *wire.Error {
+func (x *testSite) request(subject, body string, headers nats.Header, into any) *wire.Error {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -117,13 +117,13 @@ func (x *site) request(subject, body string, headers nats.Header, into any) *wir
 	return nil
 }
 
-func (x *site) must(subject, body string, into any) {
+func (x *testSite) must(subject, body string, into any) {
 	x.t.Helper()
 	require.Nil(x.t, x.request(subject, body, nil, into), subject)
 }
 
 // enqueue publishes with confirmation and returns the id.
-func (x *site) enqueue(body string, headers nats.Header) string {
+func (x *testSite) enqueue(body string, headers nats.Header) string {
 	x.t.Helper()
 	var r wire.EnqueueReply
 	require.Nil(x.t, x.request("fila.enqueue.orders", body, headers, &r))
@@ -131,7 +131,7 @@ func (x *site) enqueue(body string, headers nats.Header) string {
 }
 
 // consumer subscribes and registers; deliveries come to the returned channel.
-func (x *site) consumer(name, queue, body string) (<-chan *nats.Msg, *nats.Subscription) {
+func (x *testSite) consumer(name, queue, body string) (<-chan *nats.Msg, *nats.Subscription) {
 	x.t.Helper()
 	ch := make(chan *nats.Msg, 1000)
 	sub, err := x.nc.Subscribe("fila.deliver."+name+"."+queue, func(m *nats.Msg) { ch <- m })
@@ -141,13 +141,13 @@ func (x *site) consumer(name, queue, body string) (<-chan *nats.Msg, *nats.Subsc
 }
 
 // ack answers a delivery and waits for the confirmation.
-func (x *site) ack(m *nats.Msg, payload string) *wire.Error {
+func (x *testSite) ack(m *nats.Msg, payload string) *wire.Error {
 	x.t.Helper()
 	return x.request(m.Reply, payload, nil, nil)
 }
 
 // none checks that nothing comes until now.
-func (x *site) none(ch <-chan *nats.Msg) {
+func (x *testSite) none(ch <-chan *nats.Msg) {
 	x.t.Helper()
 	synctest.Wait()
 	select {
@@ -158,7 +158,7 @@ func (x *site) none(ch <-chan *nats.Msg) {
 }
 
 // depth is how many messages a queue holds.
-func (x *site) depth(queue string) wire.QueueSummary {
+func (x *testSite) depth(queue string) wire.QueueSummary {
 	x.t.Helper()
 	var info wire.QueueInfo
 	x.must("fila.admin.queue-inspect."+queue, "", &info)

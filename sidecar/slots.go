@@ -7,12 +7,15 @@ import (
 
 // slotState says where a message of a queue is.
 //
-//	writing -> pending | delayed          its first commit is done
-//	delayed -> pending                    its time has come
+//	writing -> ready | delayed            its first commit is done
+//	delayed -> ready                      its time has come
+//	ready: pending | parked | ordered     its lane is held back; its key is taken
+//	ordered -> pending | parked           its predecessors are done
+//	pending -> parked -> pending          a gate is shut; it calls
 //	pending -> leased                     delivered
 //	leased  -> pending                    taken back: nobody received it
-//	leased  -> failing | pending | delayed  nack or expiry, on_failure asked or not
-//	failing -> pending | delayed          on_failure has decided
+//	leased  -> failing | ready | delayed  nack or expiry, on_failure asked or not
+//	failing -> ready | delayed            on_failure has decided
 //	any but writing -> moving             on its way to another queue, or gone
 //	pending -> moving -> pending          a redrive that had to stop
 type slotState uint8
@@ -22,6 +25,8 @@ const (
 	slotWriting
 	slotDelayed
 	slotPending
+	slotParked
+	slotOrdered
 	slotLeased
 	slotFailing
 	slotMoving
@@ -38,9 +43,12 @@ type slot struct {
 	attempts   uint32 // ended ones
 	cost       uint32 // thousandths
 	flow       drr.Flow
-	ref        uint32 // pending: the drr.Handle; leased: index of the lease
+	lane       laneID
+	ref        uint32 // pending: the drr.Handle; parked, ordered: its link; leased: index of the lease
 	state      slotState
 	stored     bool // the store has a State of it that differs from "fresh"
+	front      bool // pending or parked: in front of what its lane has parked
+	holds      bool // it holds its fairness key, see keyOrder
 }
 
 const (

@@ -1,0 +1,302 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newThrottleCommand(a *app) *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:     "throttle",
+		Aliases: []string{"throttles"},
+		Short:   "Limit rate and concurrency by throttle key",
+		Long: `A throttle key is what on_enqueue or a throttle header gives a message: the
+tenant, the vendor, the workflow. A message waits until all its keys admit it,
+and nothing else waits with it. A key has up to three limits: a rate with its
+burst, a number of messages in flight at once, and a number in any window of
+time. Changes act at once, on what waits already, too.
+
+A key that ends in * is a prefix: each key that begins so and has no limits of
+its own gets them, each on its own.`,
+	})
+	cmd.AddCommand(newThrottleSetCommand(a), newThrottleClearCommand(a), newThrottleShowCommand(a), newThrottleListCommand(a))
+	return cmd
+}
+
+// throttleFlags are the flags of fila throttle set.
+type throttleFlags struct {
+	rate                                                  string
+	burst                                                 float64
+	concurrency, limit                                    int64
+	window, forMs                                         msValue
+	unset                                                 []string
+	ifRate, ifBurst, ifConcurrency, ifLimit, ifWindowText string
+}
+
+func (f *throttleFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.rate, "rate", "", "messages per second, `n` such as 10, 0.5 or 1/3")
+	fs.Float64Var(&f.burst, "burst", 0, "how many may go at once when none has gone for a while (default the larger of 1 and the rate)")
+	fs.Int64Var(&f.concurrency, "concurrency", 0, "how many may be in flight at once")
+	fs.Int64Var(&f.limit, "limit", 0, "how many may go in any window")
+	fs.Var(&f.window, "window", "the window of --limit")
+	fs.StringSliceVar(&f.unset, "unset", nil, "take this `limit` away: rate, burst, concurrency, limit, window; may be repeated")
+	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
+	const only = "set it only if the present %s is this `value`, or none; otherwise exit code 5"
+	fs.StringVar(&f.ifRate, "if-rate", "", fmt.Sprintf(only, "rate"))
+	fs.StringVar(&f.ifBurst, "if-burst", "", fmt.Sprintf(only, "burst"))
+	fs.StringVar(&f.ifConcurrency, "if-concurrency", "", fmt.Sprintf(only, "concurrency"))
+	fs.StringVar(&f.ifLimit, "if-limit", "", fmt.Sprintf(only, "limit"))
+	fs.StringVar(&f.ifWindowText, "if-window", "", fmt.Sprintf(only, "window"))
+}
+
+// change returns the request that the flags ask for.
+func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
+	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs)}
+	if fs.Changed("rate") {
+		change.Rate = new(client.Rate(f.rate))
+	}
+	if fs.Changed("burst") {
+		change.Burst = &f.burst
+	}
+	if fs.Changed("concurrency") {
+		change.Concurrency = &f.concurrency
+	}
+	if fs.Changed("limit") {
+		change.Limit = &f.limit
+	}
+	if fs.Changed("window") {
+		change.WindowMs = new(int64(f.window))
+	}
+	for _, name := range f.unset {
+		if name == "window" {
+			name = "window_ms"
+		}
+		change.Unset = append(change.Unset, name)
+	}
+	expected, err := f.expected(fs)
+	if err != nil {
+		return change, err
+	}
+	change.If = expected
+	if len(change.Names())+len(change.Unset) == 0 {
+		return change, usageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window and --unset")
+	}
+	if bad := change.Validate(); bad != nil {
+		return change, usageError("%s", bad.Description)
+	}
+	return change, nil
+}
+
+// expected returns what the --if flags ask for, nil if there are none.
+func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, error) {
+	var l client.ThrottleLimits
+	whole := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+	number := func(into **int64, parse func(string) (int64, error)) func(string) error {
+		return func(s string) error {
+			n, err := parse(s)
+			*into = &n
+			return err
+		}
+	}
+	for _, flag := range []struct {
+		name, value string
+		none        string
+		set         func(string) error
+	}{
+		{"if-rate", f.ifRate, "", func(s string) error {
+			l.Rate = new(client.Rate(s))
+			return nil
+		}},
+		{"if-burst", f.ifBurst, "0", func(s string) error {
+			n, err := strconv.ParseFloat(s, 64)
+			l.Burst = &n
+			return err
+		}},
+		{"if-concurrency", f.ifConcurrency, "0", number(&l.Concurrency, whole)},
+		{"if-limit", f.ifLimit, "0", number(&l.Limit, whole)},
+		{"if-window", f.ifWindowText, "0", number(&l.WindowMs, parseMs)},
+	} {
+		if !fs.Changed(flag.name) {
+			continue
+		}
+		value := flag.value
+		if value == "none" {
+			value = flag.none
+		}
+		if err := flag.set(value); err != nil {
+			return nil, usageError("--%s %q: allowed is a value of the limit, or none", flag.name, flag.value)
+		}
+	}
+	if len(l.Names()) == 0 {
+		return nil, nil
+	}
+	return &l, nil
+}
+
+func newThrottleSetCommand(a *app) *cobra.Command {
+	var f throttleFlags
+	cmd := &cobra.Command{
+		Use:   "set KEY",
+		Short: "Set limits of a throttle key",
+		Long: `Set the limits whose flags are given; the others stay. With --for it is an
+override: it ends by itself, and what was set before holds again. A key that
+config.toml names gets its limits from there again at the next start.`,
+		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
+  fila throttle set stripe --rate 2 --for 10m
+  fila throttle set 'tenant:*' --limit 1000 --window 1m
+  fila throttle set stripe --rate 20 --if-rate 10
+  fila throttle set stripe --unset burst,concurrency`,
+		Args: needArgs("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change, err := f.change(cmd.Flags(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.online(cmd, func(ctx context.Context, s *session) error {
+				info, err := s.ThrottleSet(ctx, change)
+				if err != nil {
+					return hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
+				}
+				return a.printThrottle(cmd.OutOrStdout(), info)
+			})
+		},
+	}
+	f.add(cmd.Flags())
+	return cmd
+}
+
+func newThrottleClearCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "clear KEY",
+		Aliases: []string{"delete", "rm"},
+		Short:   "Take all limits of a throttle key away",
+		Long: `Take all limits of a throttle key away, an override, too. What waits for it
+goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
+		Example: `  fila throttle clear stripe
+  fila throttle clear 'tenant:*'`,
+		Args: needArgs("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.online(cmd, func(ctx context.Context, s *session) error {
+				info, err := s.ThrottleClear(ctx, args[0])
+				if err != nil {
+					return hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
+				}
+				return a.printThrottle(cmd.OutOrStdout(), info)
+			})
+		},
+	}
+}
+
+func newThrottleShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show KEY",
+		Aliases: []string{"get"},
+		Short:   "Show the limits of a throttle key and how it stands",
+		Example: `  fila throttle show stripe
+  fila throttle show stripe --json`,
+		Args: needArgs("KEY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.online(cmd, func(ctx context.Context, s *session) error {
+				info, err := s.ThrottleShow(ctx, args[0])
+				if err != nil {
+					return hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
+				}
+				return a.printThrottle(cmd.OutOrStdout(), info)
+			})
+		},
+	}
+}
+
+func newThrottleListCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [KEY-PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List throttle keys with their limits and how they stand",
+		Example: `  fila throttle list
+  fila throttle list tenant:`,
+		Args: needArgs("[KEY-PREFIX]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.online(cmd, func(ctx context.Context, s *session) error {
+				infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return printJSON(cmd.OutOrStdout(), client.ThrottleList{Total: len(infos), Throttles: infos})
+				}
+				if len(infos) == 0 {
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no throttle keys; limit one with `fila throttle set KEY --rate 10`")
+					return err
+				}
+				t := newTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
+				for _, i := range infos {
+					if isPrefix(i.Key) {
+						t.row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
+						continue
+					}
+					tokens := "-"
+					if i.Rate != nil {
+						tokens = number(i.Tokens)
+					}
+					t.row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), a.soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+				}
+				return t.print(cmd.OutOrStdout())
+			})
+		},
+	}
+}
+
+// isPrefix reports whether a throttle key stands for all that begin alike. It
+// has no gate of its own.
+func isPrefix(key string) bool { return strings.HasSuffix(key, "*") }
+
+// gateNow says whether a throttle admits messages, and what holds them if not.
+func gateNow(i client.ThrottleInfo) string {
+	if i.State == "open" || i.State == "" {
+		return "passes"
+	}
+	return "blocks: " + i.State
+}
+
+func (a *app) printThrottle(w io.Writer, i client.ThrottleInfo) error {
+	if a.json {
+		return printJSON(w, i)
+	}
+	t := newTable("throttle", clean(i.Key))
+	t.row("limits", words(i.ThrottleLimits))
+	t.row("set by", orDash(i.Source))
+	if i.OverrideUntil != "" {
+		t.row("override ends", a.when(i.OverrideUntil))
+	}
+	if i.PausedUntil == "resumed" {
+		t.row("paused", "until `fila resume throttle "+i.Key+"`")
+	} else if i.PausedUntil != "" {
+		t.row("paused until", a.when(i.PausedUntil))
+	}
+	if isPrefix(i.Key) {
+		return t.print(w)
+	}
+	now := gateNow(i)
+	if i.OpensAt != "" {
+		now += ", opens " + a.when(i.OpensAt)
+	}
+	t.row("now", now)
+	if i.Rate != nil {
+		t.row("tokens", number(i.Tokens))
+	}
+	if i.Limit != nil && i.WindowMs != nil {
+		t.row("in the window", fmt.Sprintf("%d of %d", i.InWindow, *i.Limit))
+	}
+	t.row("in flight", i.InFlight)
+	t.row("queues waiting", i.Waiting)
+	return t.print(w)
+}

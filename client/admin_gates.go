@@ -1,0 +1,220 @@
+package client
+
+import (
+	"context"
+
+	"github.com/filaq/fila/wire"
+)
+
+// ThrottleSet changes the limits of the throttle key change.Key at once, for
+// what waits already, too, and returns how the key stands then. Limits that are
+// nil stay. A key that ends in '*' is a prefix: it limits every key that begins
+// so and has no limits of its own, each on its own. With ForMs the change is an
+// override that ends by itself. If change.If does not match it is a conflict
+// (409).
+func (c *Client) ThrottleSet(ctx context.Context, change ThrottleChange) (ThrottleInfo, error) {
+	var info ThrottleInfo
+	subject, bodyKey, err := c.keySubject(wire.VerbThrottleSet, change.Key)
+	if err != nil {
+		return info, err
+	}
+	change.Key = bodyKey
+	err = c.call(ctx, subject, change, &info)
+	return info, err
+}
+
+// ThrottleClear takes all limits of a throttle key away, an override included,
+// and returns how the key stands then. What waits for it goes.
+func (c *Client) ThrottleClear(ctx context.Context, key string) (ThrottleInfo, error) {
+	return c.throttle(ctx, wire.VerbThrottleClear, key)
+}
+
+// ThrottleShow returns the limits of a throttle key and how its gate stands.
+func (c *Client) ThrottleShow(ctx context.Context, key string) (ThrottleInfo, error) {
+	return c.throttle(ctx, wire.VerbThrottleShow, key)
+}
+
+func (c *Client) throttle(ctx context.Context, verb, key string) (ThrottleInfo, error) {
+	var info ThrottleInfo
+	subject, bodyKey, err := c.keySubject(verb, key)
+	if err != nil {
+		return info, err
+	}
+	err = c.call(ctx, subject, wire.ThrottleKeyRequest{Key: bodyKey}, &info)
+	return info, err
+}
+
+// ThrottleList returns the throttle keys that start with prefix, in order:
+// those with limits, and those that messages name.
+func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]ThrottleInfo, error) {
+	return pages(func(offset int) ([]ThrottleInfo, int, error) {
+		var page ThrottleList
+		body := wire.GateListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
+		err := c.call(ctx, c.subjects.Admin(wire.VerbThrottleList, ""), body, &page)
+		return page.Throttles, page.Total, err
+	})
+}
+
+// CircuitShow returns how the circuit of a circuit key stands.
+func (c *Client) CircuitShow(ctx context.Context, key string) (CircuitInfo, error) {
+	return c.circuit(ctx, wire.VerbCircuitShow, key, 0)
+}
+
+// CircuitOpen opens a circuit by hand for forMs milliseconds, or until it is
+// closed by hand if forMs is 0. Its messages stay where they are.
+func (c *Client) CircuitOpen(ctx context.Context, key string, forMs int64) (CircuitInfo, error) {
+	return c.circuit(ctx, wire.VerbCircuitOpen, key, forMs)
+}
+
+// CircuitClose closes a circuit now.
+func (c *Client) CircuitClose(ctx context.Context, key string) (CircuitInfo, error) {
+	return c.circuit(ctx, wire.VerbCircuitClose, key, 0)
+}
+
+// CircuitReset closes a circuit now and forgets its failures and any time that
+// the destination asked for.
+func (c *Client) CircuitReset(ctx context.Context, key string) (CircuitInfo, error) {
+	return c.circuit(ctx, wire.VerbCircuitReset, key, 0)
+}
+
+func (c *Client) circuit(ctx context.Context, verb, key string, forMs int64) (CircuitInfo, error) {
+	var info CircuitInfo
+	subject, bodyKey, err := c.keySubject(verb, key)
+	if err != nil {
+		return info, err
+	}
+	err = c.call(ctx, subject, wire.CircuitOpenRequest{Key: bodyKey, ForMs: forMs}, &info)
+	return info, err
+}
+
+// CircuitList returns the circuits whose keys start with prefix, in order.
+func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo, error) {
+	return pages(func(offset int) ([]CircuitInfo, int, error) {
+		var page CircuitList
+		body := wire.GateListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
+		err := c.call(ctx, c.subjects.Admin(wire.VerbCircuitList, ""), body, &page)
+		return page.Circuits, page.Total, err
+	})
+}
+
+// Pause holds a queue, a fairness key of a queue, a throttle key or a circuit
+// until the time that the request names, or until [Client.Resume]. Nothing of
+// it is delivered meanwhile; what is in flight goes on. It is persisted. A
+// second pause replaces the first one's end.
+func (c *Client) Pause(ctx context.Context, what PauseRequest) (PauseInfo, error) {
+	return c.pause(ctx, wire.VerbPause, what)
+}
+
+// Resume ends a pause, also one that max_failures set, and returns what it was.
+// The request has no time.
+func (c *Client) Resume(ctx context.Context, what PauseRequest) (PauseInfo, error) {
+	return c.pause(ctx, wire.VerbResume, what)
+}
+
+func (c *Client) pause(ctx context.Context, verb string, what PauseRequest) (PauseInfo, error) {
+	var info PauseInfo
+	if what.Kind != wire.PauseQueue {
+		if err := checkGateKey(what.Name); err != nil {
+			return info, err
+		}
+	}
+	err := c.call(ctx, c.subjects.Admin(verb, ""), what, &info)
+	return info, err
+}
+
+// Pauses returns the pauses in force.
+func (c *Client) Pauses(ctx context.Context) ([]PauseInfo, error) {
+	return pages(func(offset int) ([]PauseInfo, int, error) {
+		var page PauseList
+		body := wire.ListRequest{Offset: offset, Limit: wire.MaxListLimit}
+		err := c.call(ctx, c.subjects.Admin(wire.VerbPauseList, ""), body, &page)
+		return page.Pauses, page.Total, err
+	})
+}
+
+// ConfigLog returns the newest changes of keys that start with prefix, newest
+// first, up to limit of them, or all that are kept if limit is 0.
+func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]ConfigLogEntry, error) {
+	size := wire.MaxListLimit
+	if limit > 0 {
+		size = min(size, limit)
+	}
+	entries := []ConfigLogEntry{}
+	for offset := 0; ; offset += size {
+		var page ConfigLog
+		body := wire.ConfigLogRequest{Prefix: prefix, Offset: offset, Limit: size}
+		if err := c.call(ctx, c.subjects.Admin(wire.VerbConfigLog, ""), body, &page); err != nil {
+			return nil, err
+		}
+		for _, entry := range page.Entries {
+			// A change meanwhile moves entries to the next page.
+			if n := len(entries); n == 0 || entry.Seq < entries[n-1].Seq {
+				entries = append(entries, entry)
+			}
+		}
+		switch {
+		case limit > 0 && len(entries) >= limit:
+			return entries[:limit], nil
+		case len(page.Entries) < size:
+			return entries, nil
+		}
+	}
+}
+
+// Reload makes fila read its configuration file again and take what can change
+// while it runs: the rules about failures, throttles, circuits and queues. It is
+// all or nothing. It returns what has changed.
+func (c *Client) Reload(ctx context.Context) (ReloadReply, error) {
+	var reply ReloadReply
+	err := c.call(ctx, c.subjects.Admin(wire.VerbReload, ""), nil, &reply)
+	return reply, err
+}
+
+// ExplainMessage says where a message is, which gates it has and what it waits
+// for. It is looked for in all queues if queue is empty; one that is not found
+// has the state "unknown". It changes nothing.
+func (c *Client) ExplainMessage(ctx context.Context, queue, id string) (ExplainedMessage, error) {
+	var reply ExplainedMessage
+	err := c.explain(ctx, wire.ExplainRequest{Kind: wire.ExplainKindMessage, Queue: queue, ID: id}, &reply)
+	return reply, err
+}
+
+// ExplainKey says how a fairness key of a queue stands and what holds its
+// messages back.
+func (c *Client) ExplainKey(ctx context.Context, queue, key string) (ExplainedKey, error) {
+	var reply ExplainedKey
+	if err := checkGateKey(key); err != nil {
+		return reply, err
+	}
+	err := c.explain(ctx, wire.ExplainRequest{Kind: wire.ExplainKindKey, Queue: queue, Key: key}, &reply)
+	return reply, err
+}
+
+// ExplainQueue says what a queue waits for.
+func (c *Client) ExplainQueue(ctx context.Context, queue string) (ExplainedQueue, error) {
+	var reply ExplainedQueue
+	err := c.explain(ctx, wire.ExplainRequest{Kind: wire.ExplainKindQueue, Queue: queue}, &reply)
+	return reply, err
+}
+
+func (c *Client) explain(ctx context.Context, what wire.ExplainRequest, into any) error {
+	return c.call(ctx, c.subjects.Admin(wire.VerbExplain, ""), what, into)
+}
+
+// keySubject returns the subject of a verb for a key, and the key if it cannot
+// stand in the subject and goes into the body.
+func (c *Client) keySubject(verb, key string) (subject, bodyKey string, err error) {
+	if err := checkGateKey(key); err != nil {
+		return "", "", err
+	}
+	tail, bodyKey := wire.KeyTail(key)
+	return c.subjects.Admin(verb, tail), bodyKey, nil
+}
+
+// checkGateKey refuses what JSON would change on its way.
+func checkGateKey(key string) error {
+	if err := wire.CheckKey(key); err != nil {
+		return badRequest(wire.CodeBadField, err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+func TestAdminGates(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	rate, old, slots := Rate("0.5"), Rate("10"), int64(5)
+	stripe := ThrottleInfo{Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate}, Source: "config", State: "open"}
+	circuit := CircuitInfo{Key: "stripe", State: "open", Cause: "by hand"}
+	pause := PauseInfo{Kind: PauseKey, Queue: "orders", Name: "acme", By: "operator"}
+	for _, tc := range []struct {
+		name    string
+		subject string
+		body    string
+		reply   any
+		call    func(ctx context.Context) (any, error)
+	}{
+		{
+			"throttle set", "fila.admin.throttle-set.stripe",
+			`{"rate":"0.5","concurrency":5,"unset":["burst"],"for_ms":600000,"if":{"rate":"10"}}`, stripe,
+			func(ctx context.Context) (any, error) {
+				return c.ThrottleSet(ctx, ThrottleChange{
+					Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate, Concurrency: &slots},
+					Unset: []string{"burst"}, ForMs: 600_000, If: &ThrottleLimits{Rate: &old},
+				})
+			},
+		},
+		{
+			"throttle set of a key that no subject has", "fila.admin.throttle-set._", `{"key":"vendor.*","rate":"0.5"}`, stripe,
+			func(ctx context.Context) (any, error) {
+				return c.ThrottleSet(ctx, ThrottleChange{Key: "vendor.*", ThrottleLimits: ThrottleLimits{Rate: &rate}})
+			},
+		},
+		{
+			"throttle clear", "fila.admin.throttle-clear.tenant:*", `{}`, stripe,
+			func(ctx context.Context) (any, error) { return c.ThrottleClear(ctx, "tenant:*") },
+		},
+		{
+			"throttle show", "fila.admin.throttle-show._", `{"key":"two words"}`, stripe,
+			func(ctx context.Context) (any, error) { return c.ThrottleShow(ctx, "two words") },
+		},
+		{
+			"circuit show", "fila.admin.circuit-show.stripe", `{}`, circuit,
+			func(ctx context.Context) (any, error) { return c.CircuitShow(ctx, "stripe") },
+		},
+		{
+			"circuit open", "fila.admin.circuit-open.stripe", `{"for_ms":300000}`, circuit,
+			func(ctx context.Context) (any, error) { return c.CircuitOpen(ctx, "stripe", 300_000) },
+		},
+		{
+			"circuit close", "fila.admin.circuit-close._", `{"key":"_"}`, circuit,
+			func(ctx context.Context) (any, error) { return c.CircuitClose(ctx, "_") },
+		},
+		{
+			"circuit reset", "fila.admin.circuit-reset.stripe", `{}`, circuit,
+			func(ctx context.Context) (any, error) { return c.CircuitReset(ctx, "stripe") },
+		},
+		{
+			"pause", "fila.admin.pause", `{"kind":"key","queue":"orders","name":"acme","until":"2030-01-02T15:04:05Z"}`, pause,
+			func(ctx context.Context) (any, error) {
+				return c.Pause(ctx, PauseRequest{Kind: PauseKey, Queue: "orders", Name: "acme", Until: "2030-01-02T15:04:05Z"})
+			},
+		},
+		{
+			"resume", "fila.admin.resume", `{"kind":"queue","name":"orders"}`, pause,
+			func(ctx context.Context) (any, error) {
+				return c.Resume(ctx, PauseRequest{Kind: PauseQueue, Name: "orders"})
+			},
+		},
+		{
+			"reload", "fila.admin.reload", "",
+			ReloadReply{Changes: []string{"error_rule slow is new"}},
+			func(ctx context.Context) (any, error) { return c.Reload(ctx) },
+		},
+		{
+			"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`,
+			ExplainedMessage{ID: "x", State: "parked"},
+			func(ctx context.Context) (any, error) { return c.ExplainMessage(ctx, "", "x") },
+		},
+		{
+			"explain key", "fila.admin.explain", `{"kind":"key","queue":"orders","key":"two words"}`,
+			ExplainedKey{Queue: "orders"},
+			func(ctx context.Context) (any, error) { return c.ExplainKey(ctx, "orders", "two words") },
+		},
+		{
+			"explain queue", "fila.admin.explain", `{"kind":"queue","queue":"orders"}`,
+			ExplainedQueue{Queue: "orders", Credit: 4},
+			func(ctx context.Context) (any, error) { return c.ExplainQueue(ctx, "orders") },
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := make(chan *nats.Msg, 1)
+			sub, err := f.nc.Subscribe(tc.subject, func(msg *nats.Msg) {
+				got <- msg
+				f.reply(msg, tc.reply)
+			})
+			require.NoError(t, err)
+			require.NoError(t, f.nc.Flush())
+			reply, err := tc.call(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, tc.reply, reply)
+			if data := next(t, got).Data; tc.body != "" {
+				require.JSONEq(t, tc.body, string(data))
+			}
+			require.NoError(t, sub.Unsubscribe())
+		})
+	}
+}
+
+// A key that JSON would change on its way must not reach another gate.
+func TestGateKeysAreChecked(t *testing.T) {
+	srv := startNATS(t)
+	c := newClient(t, srv)
+	for _, key := range []string{"", "a\xff", strings.Repeat("k", wire.MaxKeyBytes+1)} {
+		for name, call := range map[string]func() error{
+			"set":     func() error { _, err := c.ThrottleSet(t.Context(), ThrottleChange{Key: key}); return err },
+			"show":    func() error { _, err := c.ThrottleShow(t.Context(), key); return err },
+			"open":    func() error { _, err := c.CircuitOpen(t.Context(), key, 0); return err },
+			"pause":   func() error { _, err := c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Name: key}); return err },
+			"explain": func() error { _, err := c.ExplainKey(t.Context(), "q", key); return err },
+		} {
+			var refused *Error
+			require.ErrorAs(t, call(), &refused, name)
+			require.Equal(t, wire.CodeBadField, refused.ErrCode)
+			require.Contains(t, refused.Description, "allowed are 1 to 256 bytes of UTF-8")
+		}
+	}
+}
+
+func TestGateLists(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	seen := make(chan *nats.Msg, 10)
+	f.handle("fila.admin.throttle-list", func(msg *nats.Msg) {
+		seen <- msg
+		var request wire.GateListRequest
+		require.NoError(t, json.Unmarshal(msg.Data, &request))
+		all := []ThrottleInfo{{Key: "a"}, {Key: "b"}, {Key: "c"}}
+		f.reply(msg, ThrottleList{Total: 3, Throttles: all[request.Offset:min(request.Offset+2, 3)]})
+	})
+	f.handle("fila.admin.circuit-list", func(msg *nats.Msg) {
+		f.reply(msg, CircuitList{Total: 1, Circuits: []CircuitInfo{{Key: "a"}}})
+	})
+	f.handle("fila.admin.pause-list", func(msg *nats.Msg) { f.reply(msg, PauseList{Pauses: []PauseInfo{}}) })
+	throttles, err := c.ThrottleList(t.Context(), "tenant:")
+	require.NoError(t, err)
+	require.Equal(t, []ThrottleInfo{{Key: "a"}, {Key: "b"}, {Key: "c"}}, throttles)
+	require.JSONEq(t, `{"prefix":"tenant:","limit":1000}`, string(next(t, seen).Data))
+	require.JSONEq(t, `{"prefix":"tenant:","offset":2,"limit":1000}`, string(next(t, seen).Data))
+	circuits, err := c.CircuitList(t.Context(), "")
+	require.NoError(t, err)
+	require.Equal(t, []CircuitInfo{{Key: "a"}}, circuits)
+	pauses, err := c.Pauses(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, pauses)
+	require.Empty(t, pauses)
+}
+
+// Entries that are written while the log is read push the others to later
+// places; none comes twice.
+func TestConfigLogPages(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	newest := 2500
+	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
+		var request wire.ConfigLogRequest
+		require.NoError(t, json.Unmarshal(msg.Data, &request))
+		require.Equal(t, "throttle:", request.Prefix)
+		log := ConfigLog{Total: newest}
+		for i := request.Offset; i < min(request.Offset+request.Limit, newest); i++ {
+			log.Entries = append(log.Entries, ConfigLogEntry{Seq: uint64(newest - i)})
+		}
+		newest += 3
+		f.reply(msg, log)
+	})
+	for limit, want := range map[int]int{0: 2500, 5: 5, 1000: 1000, 1500: 1500} {
+		newest = 2500
+		entries, err := c.ConfigLog(t.Context(), "throttle:", limit)
+		require.NoError(t, err)
+		require.Len(t, entries, want)
+		for i, entry := range entries {
+			require.EqualValues(t, 2500-i, entry.Seq)
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+const (
+	// resendAfter is how soon an ack or an extension that found nobody is sent
+	// again.
+	resendAfter = 250 * time.Millisecond
+	// replyWithin is how long an ack waits for its reply before it is sent again.
+	replyWithin = 5 * time.Second
+	// tendEvery keeps the keeper from running for each of many messages.
+	tendEvery = 10 * time.Millisecond
+)
+
+// hold is a message that a consumer has and fila does not know to be finished.
+// At first its lease is extended; once there is an answer, that is sent until it
+// is confirmed or refused.
+type hold struct {
+	m      *Message
+	id     uint64 // in the reply subjects
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when the answer's fate, err, is known
+	err    error
+
+	// The consumer's mutex guards the rest.
+	due    time.Time // when something is to be sent
+	answer []byte    // what settles it; counts if sent is not 0
+	sent   int       // how often the answer was
+	giveUp time.Time // of an answer
+	users  int       // of ctx: its handler, and the lease
+}
+
+func (k *Consumer) hold(m *Message) *hold {
+	h := &hold{m: m, done: make(chan struct{}), users: 2}
+	h.ctx, h.cancel = context.WithCancelCause(k.handlerCtx)
+	m.hold, m.holder = h, k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.mu.lastID++
+	h.id = k.mu.lastID
+	h.due = time.Now().Add(k.extendEvery())
+	k.mu.held[h.id] = h
+	if len(k.mu.held) == 1 {
+		k.wakeUp()
+	}
+	return h
+}
+
+// extendEvery is a third of the visibility timeout: two extensions may be lost.
+func (k *Consumer) extendEvery() time.Duration {
+	return max(time.Duration(k.visibility.Load())*time.Millisecond/3, time.Millisecond)
+}
+
+func (k *Consumer) wakeUp() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// settle sends the answer of a message for the first time and sees to it from
+// then on. It returns false if the message is not held any more, as after Stop.
+func (k *Consumer) settle(h *hold, payload []byte) (bool, error) {
+	now := time.Now()
+	k.mu.Lock()
+	held := k.mu.held[h.id] == h
+	if held {
+		h.answer = payload
+		h.giveUp = now.Add(2 * max(time.Duration(k.visibility.Load())*time.Millisecond, replyWithin))
+		k.mu.unsettled++
+	}
+	k.mu.Unlock()
+	if !held {
+		if err := context.Cause(h.ctx); errors.Is(err, ErrLeaseLost) {
+			return true, err
+		}
+		return false, nil
+	}
+	return true, k.send(h, now)
+}
+
+// send sends what is due of a message: its answer, or an extension. What cannot
+// be sent now is due again soon; an error says that the connection is closed.
+func (k *Consumer) send(h *hold, now time.Time) error {
+	k.mu.Lock()
+	payload, kind := h.answer, "a"
+	if h.giveUp.IsZero() {
+		payload, kind = []byte("+WPI"), "e"
+		h.due = now.Add(k.extendEvery())
+	} else {
+		h.sent++
+		h.due = now.Add(replyWithin)
+	}
+	k.mu.Unlock()
+	err := k.c.nc.PublishRequest(h.m.ackTo, k.inbox+kind+strconv.FormatUint(h.id, 36), payload)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrConnectionClosed):
+		if kind == "a" {
+			k.release(h, err)
+		}
+		return err
+	}
+	k.again(h, resendAfter)
+	return nil
+}
+
+// again makes a message due after d, if it is not earlier anyway.
+func (k *Consumer) again(h *hold, d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if due := time.Now().Add(d); due.Before(h.due) || !h.giveUp.IsZero() {
+		h.due = due
+		k.wakeUp()
+	}
+}
+
+// release forgets a message whose fate is known.
+func (k *Consumer) release(h *hold, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mu.held[h.id] != h {
+		return
+	}
+	delete(k.mu.held, h.id)
+	h.err = err
+	close(h.done)
+	k.leaveAlone(h)
+	if h.giveUp.IsZero() {
+		return
+	}
+	k.mu.unsettled--
+	if k.mu.unsettled == 0 && k.mu.idle != nil {
+		close(k.mu.idle)
+		k.mu.idle = nil
+	}
+}
+
+// leaveAlone frees the context when both have done with it: a handler may go on
+// after its ack, and a message may be held after its handler. It runs under the
+// mutex.
+func (k *Consumer) leaveAlone(h *hold) {
+	if h.users--; h.users == 0 {
+		h.cancel(nil)
+	}
+}
+
+// reply runs on the goroutine of the replies.
+func (k *Consumer) reply(msg *nats.Msg) {
+	tail := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
+	if len(tail) < 2 {
+		return
+	}
+	id, err := strconv.ParseUint(tail[1:], 36, 64)
+	if err != nil {
+		return
+	}
+	k.mu.Lock()
+	h := k.mu.held[id]
+	settled := h != nil && !h.giveUp.IsZero()
+	sent := 0
+	if settled {
+		sent = h.sent
+	}
+	k.mu.Unlock()
+	if h == nil || settled != (tail[0] == 'a') {
+		return // an extension of what is settled meanwhile
+	}
+	refused := wire.ParseError(msg.Header, msg.Data)
+	switch {
+	case msg.Header.Get(wire.HeaderStatus) == wire.StatusNoResponders && refused == nil:
+		k.again(h, resendAfter)
+	case refused != nil && refused.Code >= 500:
+		k.again(h, max(refused.RetryAfter, resendAfter))
+	case refused != nil && settled:
+		k.release(h, refused)
+		k.o.onError(answerRefused(h, sent, refused))
+	case refused != nil:
+		k.lost(h, refused)
+	case settled:
+		k.release(h, nil)
+	}
+}
+
+// answerRefused says how often the answer was sent: after several times a lost
+// lease may mean that an earlier one did arrive.
+func answerRefused(h *hold, sent int, refused error) error {
+	if sent > 1 {
+		return fmt.Errorf("ack of %s, sent %d times: %w", h.m.ID, sent, refused)
+	}
+	return fmt.Errorf("ack of %s: %w", h.m.ID, refused)
+}
+
+// lost is called when an extension was refused.
+func (k *Consumer) lost(h *hold, refused error) {
+	h.cancel(refused)
+	k.release(h, refused)
+	k.o.onError(fmt.Errorf("extend lease of %s: %w", h.m.ID, refused))
+}
+
+// keepHeld sends what is due until ctx ends, which is after the last answer.
+func (k *Consumer) keepHeld(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+		case <-timer.C:
+		}
+		if wait, more := k.tend(time.Now()); more {
+			timer.Reset(max(wait, tendEvery))
+		}
+	}
+}
+
+// tend sends what is due, and returns when to look again, if there is anything.
+func (k *Consumer) tend(now time.Time) (time.Duration, bool) {
+	wait := k.extendEvery()
+	var due, hopeless []*hold
+	k.mu.Lock()
+	for _, h := range k.mu.held {
+		switch {
+		case h.due.After(now):
+			wait = min(wait, h.due.Sub(now))
+		case !h.giveUp.IsZero() && h.giveUp.Before(now):
+			hopeless = append(hopeless, h)
+		default:
+			due = append(due, h)
+		}
+	}
+	more := len(k.mu.held) > len(hopeless)
+	k.mu.Unlock()
+	for _, h := range hopeless {
+		err := fmt.Errorf("ack of %s: %w (%s)", h.m.ID, ErrNoReply, h.m.ackTo)
+		k.release(h, err)
+		k.o.onError(err)
+	}
+	for _, h := range due {
+		if err := k.send(h, now); err != nil {
+			k.o.onError(fmt.Errorf("extend or ack %s: %w", h.m.ID, err))
+			return 0, false // the others would say the same
+		}
+	}
+	return wait, more
+}
+
+// setVisibility notes the visibility timeout, which may have become shorter.
+func (k *Consumer) setVisibility(ms int64) {
+	if k.visibility.Swap(ms) == ms {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	due := time.Now().Add(k.extendEvery())
+	for _, h := range k.mu.held {
+		if due.Before(h.due) {
+			h.due = due
+		}
+	}
+	k.wakeUp()
+}
+
+// resend makes everything held due: the connection was lost, and with it
+// perhaps what was sent.
+func (k *Consumer) resend() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := time.Now()
+	for _, h := range k.mu.held {
+		h.due = now
+	}
+	k.wakeUp()
+}

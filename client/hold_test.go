@@ -1,0 +1,201 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// Acks go out again until fila has answered: it was away, then out of order.
+func TestAcksAreRepeated(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	problems := make(chan error, 10)
+	handled := make(chan struct{})
+	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error {
+		<-handled
+		return nil
+	}, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
+	require.NoError(t, err)
+	f.deliver("w1", "1")
+	require.Eventually(t, func() bool { return k.heldCount() == 1 }, 10*time.Second, time.Millisecond)
+	f.stopAcks()
+	close(handled)
+	require.Eventually(t, func() bool { return k.sentTimes() >= 2 }, 10*time.Second, time.Millisecond)
+	f.refuseWith(&wire.Error{Code: 503, ErrCode: wire.CodeStoreFailed, Description: "no disk", RetryAfter: time.Millisecond})
+	f.startAcks()
+	require.Empty(t, next(t, f.acks).Data)
+	require.Empty(t, next(t, f.acks).Data)
+	require.Equal(t, 1, k.heldCount())
+	f.refuseWith(nil)
+	require.NoError(t, stopWithin(t, k, 10*time.Second), "Stop waits for it")
+	require.Zero(t, k.heldCount())
+	require.Empty(t, problems)
+}
+
+func (k *Consumer) sentTimes() (n int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.mu.held {
+		n = max(n, h.sent)
+	}
+	return n
+}
+
+func TestRefusedAckIsReported(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	problems := make(chan error, 10)
+	k, err := c.Consume(t.Context(), "orders", noWork, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
+	require.NoError(t, err)
+	f.refuseWith(&wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"})
+	f.deliver("w1", "1")
+	require.ErrorIs(t, <-problems, ErrLeaseLost)
+	require.Zero(t, k.heldCount())
+	f.refuseWith(nil)
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+}
+
+// A handler whose lease is lost is told, and its ack is not sent; messages that
+// wait with a lost lease are not handled at all.
+func TestLostLeaseCancelsTheHandler(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	f.visibility.Store(30)
+	problems := make(chan error, 10)
+	causes := make(chan error, 10)
+	bothLost := make(chan struct{})
+	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
+		if m.ID == "3" {
+			return nil
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		<-bothLost
+		require.ErrorIs(t, m.AckSync(ctx), ErrLeaseLost)
+		return ctx.Err()
+	}, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
+	require.NoError(t, err)
+	f.deliver("w1", "1")
+	f.deliver("w1", "2")
+	require.Equal(t, "+WPI", string(next(t, f.acks).Data))
+	f.refuseWith(&wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"})
+	require.ErrorIs(t, <-causes, ErrLeaseLost)
+	for range 2 {
+		require.ErrorIs(t, <-problems, ErrLeaseLost)
+	}
+	require.Zero(t, k.heldCount())
+	close(bothLost)
+	f.refuseWith(nil)
+	f.deliver("w1", "3")
+	for {
+		if msg := next(t, f.acks); string(msg.Data) != "+WPI" {
+			require.Empty(t, msg.Data)
+			require.Equal(t, f.subjects.Ack("token-3", "orders"), msg.Subject)
+			break
+		}
+	}
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.Empty(t, causes, "the second one was not begun")
+}
+
+func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	problems := make(chan error, 10)
+	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+		if m.ID == "1" {
+			runtime.Goexit()
+		}
+		return nil
+	}, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
+	require.NoError(t, err)
+	f.deliver("w1", "1")
+	f.deliver("w1", "2")
+	require.Equal(t, `-NAK {"error":"the handler ended its goroutine"}`, string(next(t, f.acks).Data))
+	require.Empty(t, next(t, f.acks).Data, "another worker took over")
+	var ended *PanicError
+	require.ErrorAs(t, <-problems, &ended)
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+}
+
+func TestConsumerOnAClosedConnection(t *testing.T) {
+	srv := startNATS(t)
+	f := startFake(t, srv)
+	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	require.NoError(t, err)
+	c, err := New(nc)
+	require.NoError(t, err)
+	problems := make(chan error, 100)
+	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, _ *Message) error {
+		nc.Close()
+		return nil
+	}, ConsumerName("w1"), RegistrationTTL(100*time.Millisecond), OnError(func(err error) { problems <- err }))
+	require.NoError(t, err)
+	f.deliver("w1", "1")
+	for range 2 { // the ack and the renewal
+		require.ErrorIs(t, <-problems, nats.ErrConnectionClosed)
+	}
+	require.ErrorIs(t, stopWithin(t, k, 10*time.Second), nats.ErrConnectionClosed)
+	require.Empty(t, problems, "once each")
+}
+
+// After Stop, a message that is still held can be settled, without a Consumer
+// that sees to it.
+func TestSettleAfterStop(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	held := make(chan *Message, 3)
+	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+		held <- m
+		return nil
+	}, ConsumerName("w1"), ManualAck())
+	require.NoError(t, err)
+	for _, id := range []string{"1", "2", "3"} {
+		f.deliver("w1", id)
+	}
+	first, second, third := <-held, <-held, <-held
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, first.AckSync(t.Context()))
+	require.NoError(t, second.Nack(NackOptions{Error: "late"}))
+	f.refuseWith(&wire.Error{Code: 503, ErrCode: wire.CodeDraining, Description: "draining"})
+	require.Error(t, third.AckSync(t.Context()))
+	f.refuseWith(nil)
+	require.NoError(t, third.AckSync(t.Context()), "can be asked again")
+	for _, want := range []string{"", `-NAK {"error":"late"}`, "", ""} {
+		require.Equal(t, want, string(next(t, f.acks).Data))
+	}
+}
+
+// More than the first max in flight may come, and all leases are extended.
+func TestRaisedMaxInFlight(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	f.visibility.Store(90)
+	release := make(chan struct{})
+	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error {
+		<-release
+		return errors.New("again")
+	}, ConsumerName("w1"), MaxInFlight(1))
+	require.NoError(t, err)
+	require.NoError(t, k.SetMaxInFlight(t.Context(), 20))
+	ids := []string{"a", "b", "c", "d", "e", "f"}
+	for _, id := range ids {
+		f.deliver("w1", id)
+	}
+	extended := map[string]bool{}
+	for len(extended) < len(ids) {
+		msg := next(t, f.acks)
+		require.Equal(t, "+WPI", string(msg.Data))
+		extended[msg.Subject] = true
+	}
+	close(release)
+	require.NoError(t, stopWithin(t, k, 10*time.Second))
+}

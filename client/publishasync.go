@@ -1,0 +1,312 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+// PublishAsync sends a message to a queue without waiting for its confirmation,
+// which the future brings: thousands may be on their way, and fila writes them
+// to disk together. No more than [WithMaxPending] are; then it waits for a
+// place in the window until ctx ends, or not at all with [NoWait], and fails
+// with [ErrWindowFull]. The context has no effect on what has been sent.
+//
+// A message without a reply within the client's timeout fails with
+// [ErrNoReply]. The payload must not be changed before the future is done.
+func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte, opts ...PublishOption) (*PublishFuture, error) {
+	msg, o, err := c.enqueueMsg(queue, payload, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := c.async
+	if err := p.enter(ctx, o.noWait); err != nil {
+		return nil, err
+	}
+	f := &PublishFuture{p: p, queue: queue, msg: msg, done: make(chan struct{})}
+	if o.retryFor > 0 {
+		f.retry, f.until = true, time.Now().Add(o.retryFor)
+	}
+	if err := p.begin(f); err != nil {
+		<-p.window
+		return nil, sendError(msg.Subject, err)
+	}
+	return f, nil
+}
+
+// PublishAsyncPending returns how many messages wait for their confirmation.
+func (c *Client) PublishAsyncPending() int { return len(c.async.window) }
+
+// PublishAsyncComplete returns a channel that is closed when no message waits
+// for its confirmation any more: at once if none does.
+func (c *Client) PublishAsyncComplete() <-chan struct{} {
+	p := c.async
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ch := make(chan struct{})
+	if len(p.mu.pending) == 0 {
+		close(ch)
+	} else {
+		p.mu.complete = append(p.mu.complete, ch)
+	}
+	return ch
+}
+
+// publisher is the state of PublishAsync. It has a subscription for the replies
+// from the first message on, and one timer for those that do not come.
+type publisher struct {
+	c      *Client
+	window chan struct{} // one entry per pending message
+	onErr  func(*PublishFuture, error)
+
+	mu struct {
+		sync.Mutex
+		sub      *nats.Subscription
+		inbox    string // with the dot at its end
+		closed   bool
+		lastID   uint64
+		pending  map[uint64]*PublishFuture
+		complete []chan struct{}
+		// sent is in the order of its deadlines, since all have the same
+		// timeout. Entries of what is done or was sent again are skipped.
+		sent  []sending
+		timer *time.Timer // armed while sent is not empty
+	}
+}
+
+// sending is a try that waits for its reply, as long as the attempt is the
+// message's.
+type sending struct {
+	f       *PublishFuture
+	attempt int
+}
+
+func newPublisher(c *Client, window int, onErr func(*PublishFuture, error)) *publisher {
+	p := &publisher{c: c, window: make(chan struct{}, window), onErr: onErr}
+	p.mu.pending = map[uint64]*PublishFuture{}
+	return p
+}
+
+// enter takes a place in the window.
+func (p *publisher) enter(ctx context.Context, noWait bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case p.window <- struct{}{}:
+		return nil
+	default:
+	}
+	if noWait {
+		return ErrWindowFull
+	}
+	select {
+	case p.window <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrWindowFull, ctx.Err())
+	}
+}
+
+// begin sends a message for the first time.
+func (p *publisher) begin(f *PublishFuture) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.closed {
+		return ErrClosed
+	}
+	if p.mu.sub == nil {
+		if err := p.subscribe(); err != nil {
+			return err
+		}
+	}
+	p.mu.lastID++
+	f.id = p.mu.lastID
+	f.msg.Reply = p.mu.inbox + strconv.FormatUint(f.id, 36)
+	if err := p.send(f); err != nil {
+		return err
+	}
+	p.mu.pending[f.id] = f
+	return nil
+}
+
+// subscribe runs under the mutex.
+func (p *publisher) subscribe() error {
+	inbox := p.c.nc.NewInbox() + "."
+	sub, err := p.c.nc.Subscribe(inbox+"*", p.reply)
+	if err != nil {
+		return err
+	}
+	p.mu.sub, p.mu.inbox = sub, inbox
+	return sub.SetPendingLimits(-1, -1) // the window bounds them
+}
+
+// send runs under the mutex, so that sent stays in order.
+func (p *publisher) send(f *PublishFuture) error {
+	if err := p.c.nc.PublishMsg(f.msg); err != nil {
+		return err
+	}
+	f.tries++
+	f.attempt++
+	if p.c.timeout == 0 {
+		return nil
+	}
+	f.deadline = time.Now().Add(p.c.timeout)
+	p.mu.sent = append(p.mu.sent, sending{f, f.attempt})
+	if len(p.mu.sent) == 1 {
+		p.arm()
+	}
+	return nil
+}
+
+// arm sets the timer for the oldest message that waits. It runs under the
+// mutex.
+func (p *publisher) arm() {
+	wait := time.Until(p.mu.sent[0].f.deadline)
+	if p.mu.timer == nil {
+		p.mu.timer = time.AfterFunc(wait, p.expire)
+	} else {
+		p.mu.timer.Reset(wait)
+	}
+}
+
+// trim drops entries from the front that wait for nothing. It runs under the
+// mutex.
+func (p *publisher) trim() {
+	for len(p.mu.sent) > 0 {
+		first := p.mu.sent[0]
+		if first.attempt == first.f.attempt {
+			return
+		}
+		p.mu.sent[0] = sending{}
+		p.mu.sent = p.mu.sent[1:]
+	}
+}
+
+// expire fails what has waited for its reply too long.
+func (p *publisher) expire() {
+	p.mu.Lock()
+	var late []*PublishFuture
+	now := time.Now()
+	for p.trim(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].f.deadline); p.trim() {
+		f := p.mu.sent[0].f
+		f.attempt++ // no longer awaited, though a reply that comes still counts
+		late = append(late, f)
+	}
+	if len(p.mu.sent) > 0 {
+		p.arm()
+	}
+	p.mu.Unlock()
+	for _, f := range late {
+		p.fail(f, fmt.Errorf("%w (%s)", ErrNoReply, f.msg.Subject))
+	}
+}
+
+// reply runs on the subscription's goroutine.
+func (p *publisher) reply(msg *nats.Msg) {
+	id, err := strconv.ParseUint(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], 36, 64)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	f := p.mu.pending[id]
+	p.mu.Unlock()
+	if f == nil {
+		return // too late
+	}
+	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
+		p.fail(f, refused)
+		return
+	}
+	if msg.Header.Get(wire.HeaderStatus) == wire.StatusNoResponders {
+		p.fail(f, sendError(f.msg.Subject, nats.ErrNoResponders))
+		return
+	}
+	receipt, err := parseReceipt(msg.Data)
+	p.resolve(f, receipt, err)
+}
+
+// fail tries again later, or gives up.
+func (p *publisher) fail(f *PublishFuture, err error) {
+	if f.retry {
+		p.mu.Lock()
+		f.attempt++
+		tries := f.tries
+		p.mu.Unlock()
+		wait, again := retryAfter(err, tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
+		if again && !time.Now().Add(wait).After(f.until) {
+			time.AfterFunc(wait, func() { p.again(f) })
+			return
+		}
+	}
+	p.resolve(f, Receipt{}, err)
+}
+
+func (p *publisher) again(f *PublishFuture) {
+	p.mu.Lock()
+	var err error
+	if p.mu.pending[f.id] == f {
+		if err = p.send(f); err != nil {
+			f.tries++
+		}
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.fail(f, sendError(f.msg.Subject, err))
+	}
+}
+
+// resolve ends a message; only the first call counts.
+func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
+	p.mu.Lock()
+	if p.mu.pending[f.id] != f {
+		p.mu.Unlock()
+		return
+	}
+	delete(p.mu.pending, f.id)
+	f.attempt++
+	p.trim()
+	f.receipt, f.err = receipt, err
+	close(f.done)
+	f.tell(f.ok, f.failed)
+	<-p.window
+	var complete []chan struct{}
+	if len(p.mu.pending) == 0 {
+		complete, p.mu.complete = p.mu.complete, nil
+	}
+	p.mu.Unlock()
+	if err != nil && p.onErr != nil {
+		p.onErr(f, err)
+	}
+	for _, ch := range complete {
+		close(ch)
+	}
+}
+
+func (p *publisher) close() {
+	p.mu.Lock()
+	p.mu.closed = true
+	sub := p.mu.sub
+	p.mu.sub = nil
+	if p.mu.timer != nil {
+		p.mu.timer.Stop()
+	}
+	left := make([]*PublishFuture, 0, len(p.mu.pending))
+	for _, f := range p.mu.pending {
+		left = append(left, f)
+	}
+	p.mu.Unlock()
+	for _, f := range left {
+		p.resolve(f, Receipt{}, ErrClosed)
+	}
+	if sub != nil {
+		_ = unsubscribe(sub) // what fails to end has ended
+	}
+}

@@ -1,0 +1,236 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// confirm answers an enqueue as fila does.
+func (f *fakeFila) confirm(msg *nats.Msg) {
+	f.reply(msg, wire.EnqueueReply{ID: "id-" + string(msg.Data), Queue: "orders"})
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+func result(t *testing.T, f *PublishFuture) (Receipt, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	receipt, err := f.Wait(ctx)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	return receipt, err
+}
+
+func TestPublishAsync(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	require.True(t, isClosed(c.PublishAsyncComplete()), "nothing is on its way")
+	got := make(chan *nats.Msg, 100)
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { got <- msg })
+	var futures []*PublishFuture
+	for i := range 3 {
+		future, err := c.PublishAsync(t.Context(), "orders", fmt.Append(nil, i), Header("tenant", "acme"))
+		require.NoError(t, err)
+		require.Equal(t, "orders", future.Queue())
+		futures = append(futures, future)
+	}
+	ok := futures[0].Ok()
+	require.Equal(t, 3, c.PublishAsyncPending())
+	complete := c.PublishAsyncComplete()
+	for range 3 {
+		msg := next(t, got)
+		require.Equal(t, "acme", msg.Header.Get("tenant"))
+		require.False(t, isClosed(complete))
+		f.confirm(msg)
+	}
+	<-complete
+	require.Zero(t, c.PublishAsyncPending())
+	for i, future := range futures {
+		require.True(t, isClosed(future.Done()))
+		receipt, err := future.Result()
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint("id-", i), receipt.ID)
+		require.Equal(t, fmt.Sprint(i), string(future.Msg().Data))
+	}
+	require.Equal(t, "id-0", (<-ok).ID, "asked before it was there")
+	require.Equal(t, "id-1", (<-futures[1].Ok()).ID, "and after")
+	require.Empty(t, futures[1].Err())
+}
+
+func TestPublishAsyncWindow(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv, WithMaxPending(2))
+	got := make(chan *nats.Msg, 100)
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { got <- msg })
+	publish := func(ctx context.Context, opts ...PublishOption) error {
+		_, err := c.PublishAsync(ctx, "orders", nil, opts...)
+		return err
+	}
+	require.NoError(t, publish(t.Context()))
+	require.NoError(t, publish(t.Context()))
+	require.ErrorIs(t, publish(t.Context(), NoWait()), ErrWindowFull)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	err := publish(ctx)
+	require.ErrorIs(t, err, ErrWindowFull)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	waited := make(chan error, 1)
+	go func() { waited <- publish(context.WithoutCancel(t.Context())) }()
+	f.confirm(next(t, got))
+	require.NoError(t, <-waited)
+	next(t, got)
+	next(t, got)
+	require.Empty(t, got, "what was refused was not sent")
+	require.ErrorIs(t, publish(ctx), context.DeadlineExceeded)
+
+	_, err = New(c.nc, WithMaxPending(0))
+	require.ErrorContains(t, err, "max pending")
+}
+
+func TestPublishAsyncFails(t *testing.T) {
+	srv := startNATS(t)
+	var told atomic.Int64
+	f := startFake(t, srv)
+	c := newClient(t, srv, WithTimeout(50*time.Millisecond), WithPublishErrHandler(func(*PublishFuture, error) { told.Add(1) }))
+	f.handle("fila.enqueue.full", func(msg *nats.Msg) {
+		f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: time.Minute})
+	})
+	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
+	f.handle("fila.enqueue.odd", func(msg *nats.Msg) { require.NoError(t, msg.Respond([]byte("OK"))) })
+	for queue, check := range map[string]func(err error){
+		"full": func(err error) {
+			var refused *Error
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, 429, refused.Code)
+			require.Equal(t, time.Minute, refused.RetryAfter)
+		},
+		"nobody": func(err error) { require.ErrorIs(t, err, ErrNoFila) },
+		"silent": func(err error) { require.ErrorIs(t, err, ErrNoReply) },
+		"odd":    func(err error) { require.ErrorContains(t, err, "not what fila sends") },
+	} {
+		future, err := c.PublishAsync(t.Context(), queue, nil)
+		require.NoError(t, err)
+		_, err = result(t, future)
+		check(err)
+		check(<-future.Err())
+	}
+	<-c.PublishAsyncComplete()
+	require.Eventually(t, func() bool { return told.Load() == 4 }, 10*time.Second, time.Millisecond)
+
+	var refused *Error
+	_, err := c.PublishAsync(t.Context(), "bad name", nil)
+	require.ErrorAs(t, err, &refused)
+	_, err = c.PublishAsync(t.Context(), "silent", make([]byte, 2<<20))
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, 413, refused.Code)
+	require.Zero(t, c.PublishAsyncPending())
+
+	future, err := c.PublishAsync(t.Context(), "silent", nil)
+	require.NoError(t, err)
+	c.Close()
+	_, err = result(t, future)
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = c.PublishAsync(t.Context(), "silent", nil)
+	require.ErrorIs(t, err, ErrClosed)
+	require.Zero(t, c.PublishAsyncPending())
+}
+
+// A queue that is full at first, then there is no reply, then it is stored.
+func TestPublishRetries(t *testing.T) {
+	srv := startNATS(t)
+	f := startFake(t, srv)
+	c := newClient(t, srv, WithTimeout(20*time.Millisecond))
+	var tries atomic.Int64
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) {
+		switch tries.Add(1) {
+		case 1:
+			f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: 5 * time.Millisecond})
+		case 2:
+			f.reply(msg, &wire.Error{Code: 500, ErrCode: wire.CodeOutcomeUnknown, Description: "unknown"})
+		case 3:
+		default:
+			f.confirm(msg)
+		}
+	})
+	for name, publish := range map[string]func(opts ...PublishOption) (Receipt, error){
+		"async": func(opts ...PublishOption) (Receipt, error) {
+			future, err := c.PublishAsync(t.Context(), "orders", []byte("1"), opts...)
+			require.NoError(t, err)
+			return result(t, future)
+		},
+		"sync": func(opts ...PublishOption) (Receipt, error) {
+			return c.Publish(t.Context(), "orders", []byte("1"), opts...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tries.Store(0)
+			receipt, err := publish(RetryFor(time.Minute), DedupeID("1"))
+			require.NoError(t, err)
+			require.Equal(t, "id-1", receipt.ID)
+			require.EqualValues(t, 4, tries.Load())
+
+			tries.Store(0)
+			_, err = publish(RetryFor(time.Minute))
+			var refused *Error
+			require.ErrorAs(t, err, &refused, "without an id a second copy would be stored")
+			require.Equal(t, 500, refused.Code)
+			require.EqualValues(t, 2, tries.Load())
+
+			tries.Store(0)
+			_, err = publish(RetryFor(time.Millisecond), DedupeID("1"))
+			require.ErrorAs(t, err, &refused)
+			require.Equal(t, 429, refused.Code, "the last error, since the next try would be too late")
+			require.EqualValues(t, 1, tries.Load())
+		})
+	}
+	require.Zero(t, c.PublishAsyncPending())
+}
+
+func TestRetryAfter(t *testing.T) {
+	for _, tc := range []struct {
+		err         error
+		safe, again bool
+	}{
+		{&Error{Code: 400}, true, false},
+		{&Error{Code: 404}, true, false},
+		{&Error{Code: 413}, true, false},
+		{&Error{Code: 429}, false, true},
+		{&Error{Code: 500}, false, false},
+		{&Error{Code: 500}, true, true},
+		{&Error{Code: 503}, false, true},
+		{ErrNoFila, false, true},
+		{ErrNoReply, false, false},
+		{ErrNoReply, true, true},
+		{nats.ErrReconnectBufExceeded, false, true},
+		{nats.ErrConnectionClosed, true, false},
+	} {
+		wait, again := retryAfter(tc.err, 3, tc.safe)
+		require.Equal(t, tc.again, again, "%v", tc)
+		if again {
+			require.GreaterOrEqual(t, wait, 2*retryFirst, "%v", tc)
+			require.Less(t, wait, 4*retryFirst, "%v", tc)
+		}
+	}
+	wait, again := retryAfter(&Error{Code: 429, RetryAfter: time.Second}, 1, false)
+	require.True(t, again)
+	require.GreaterOrEqual(t, wait, time.Second, "never earlier than asked")
+	require.LessOrEqual(t, wait, 1250*time.Millisecond+1)
+	for try := range 100 {
+		require.LessOrEqual(t, backoff(try+1), retryMost)
+	}
+}

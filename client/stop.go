@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/filaq/fila/wire"
+)
+
+// Leave ends the registration: when it returns nil, fila sends no more. What
+// has been received is still handled; Stop waits for it. For a shared name it
+// ends the name for all.
+func (k *Consumer) Leave(ctx context.Context) error {
+	k.stopKeeping() // a renewal that waits for its reply gives way
+	k.reg.Lock()
+	defer k.reg.Unlock()
+	if k.reg.left {
+		return nil
+	}
+	body := wire.ConsumeRequest{Consumer: k.o.name, Leave: true}
+	if err := k.c.call(ctx, k.c.subjects.Consume(k.queue), body, nil); err != nil {
+		return fmt.Errorf("leave %s: %w", k.queue, err)
+	}
+	k.reg.left = true
+	return nil
+}
+
+// Stop leaves the queue, lets the handlers finish what has been received, waits
+// until their acks are confirmed, and ends all goroutines. When ctx ends first,
+// the handlers' context is cancelled, messages that no handler has begun are
+// nacked, and Stop returns the context's error without waiting for handlers that
+// go on. Later calls return the result of the first.
+func (k *Consumer) Stop(ctx context.Context) error {
+	k.stopOnce.Do(func() { k.stopErr = k.stop(ctx) })
+	return k.stopErr
+}
+
+func (k *Consumer) stop(ctx context.Context) error {
+	k.stopKeeping()
+	var problems []error
+	if !k.o.shared {
+		problems = append(problems, k.Leave(ctx))
+	}
+	// What fila sent before the leave is in the subscription by now; Drain
+	// hands it to the workers before it closes.
+	if err := k.sub.Drain(); err != nil {
+		problems = append(problems, fmt.Errorf("drain: %w", err), unsubscribe(k.sub))
+	} else {
+		wait(ctx, k.closed)
+	}
+	k.drain()
+
+	done := make(chan struct{})
+	go func() {
+		k.workers.Wait()
+		close(done)
+	}()
+	if !wait(ctx, done) || !wait(ctx, k.confirmed()) {
+		problems = append(problems, ctx.Err())
+		k.giveBackAll()
+	}
+	k.stopHandler()
+	k.keepers.Wait()
+	problems = append(problems, unsubscribe(k.replies))
+	k.forget()
+	if ctx.Err() == nil && k.c.nc.IsConnected() {
+		problems = append(problems, flush(ctx, k.c.nc))
+	}
+	return errors.Join(problems...)
+}
+
+// wait returns false if ctx ends before ch is closed.
+func wait(ctx context.Context, ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// confirmed returns a channel that is closed when every answer is confirmed or
+// refused.
+func (k *Consumer) confirmed() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ch := make(chan struct{})
+	if k.mu.unsettled == 0 {
+		close(ch)
+	} else {
+		k.mu.idle = ch
+	}
+	return ch
+}
+
+// giveBackAll cancels the handlers and gives back what no handler has begun,
+// even if all workers are busy.
+func (k *Consumer) giveBackAll() {
+	k.stopHandler()
+	k.mu.Lock()
+	waiting := k.mu.waiting
+	k.mu.waiting = nil
+	k.mu.Unlock()
+	for _, h := range waiting {
+		k.giveBack(h)
+	}
+}
+
+// forget leaves messages that are still open to their leases, and those of
+// handlers that go on to the handlers.
+func (k *Consumer) forget() {
+	k.mu.Lock()
+	held := make([]*hold, 0, len(k.mu.held))
+	for _, h := range k.mu.held {
+		held = append(held, h)
+	}
+	k.mu.Unlock()
+	for _, h := range held {
+		k.release(h, ErrNoReply)
+	}
+}
