@@ -90,6 +90,7 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
 		newResumeCommand(a),
 		newExplainCommand(a),
 		newReloadCommand(a),
+		newBenchCommand(a),
 		hook,
 		newVersionCommand(a),
 	)

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCompletePutsInDefaults(t *testing.T) {
+	var o Options
+	require.NoError(t, o.Complete())
+	require.Equal(t, Options{Rounds: 5, Duration: 3 * time.Second, Backlog: 1_000_000, Payload: 1024}, o)
+	again := o
+	require.NoError(t, again.Complete(), "complete options stay so")
+	require.Equal(t, o, again)
+
+	quick := Options{Quick: true}
+	require.NoError(t, quick.Complete())
+	require.Equal(t, Options{Quick: true, Rounds: 1, Count: 1000, Backlog: 10_000, Payload: 1024}, quick)
+
+	chosen := Options{Quick: true, Duration: time.Second, Rounds: 3, Backlog: 50, Payload: 16}
+	want := chosen
+	require.NoError(t, chosen.Complete())
+	require.Equal(t, want, chosen)
+}
+
+func TestCompleteNamesWhatIsWrong(t *testing.T) {
+	for want, o := range map[string]Options{
+		"rounds is -1: allowed is 1 to 1000":         {Rounds: -1},
+		"rounds is 1001":                             {Rounds: 1001},
+		"backlog is 3: allowed is 10 to":             {Backlog: 3},
+		"size is 15: allowed is 16 to 524288":        {Payload: 15},
+		"count is -4: allowed is 1 and more":         {Count: -4},
+		"duration is 1ms: allowed is 10ms":           {Duration: time.Millisecond},
+		"both a duration (1s) and a count (5)":       {Duration: time.Second, Count: 5},
+		`workload "lief" is not known: allowed is e`: {Workloads: []string{"life", "lief"}},
+		`system "kafka" is not known: allowed is f`:  {Systems: []string{"kafka"}},
+		`system "hops" cannot be measured on a run`:  {Systems: []string{"hops"}, Target: &Access{}},
+		`workload "memory" needs a server of its o`:  {Workloads: []string{"memory"}, Target: &Access{}},
+	} {
+		require.ErrorContains(t, o.Complete(), want)
+	}
+}
+
+// Every load that the catalogue makes can be run, has its own name, and can be
+// compared with what it is said to be compared with.
+func TestCatalog(t *testing.T) {
+	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &Access{}}} {
+		require.NoError(t, o.Complete())
+		for _, w := range o.selected() {
+			require.NotEmpty(t, w.about)
+			require.NotEmpty(t, w.columns)
+			require.NotEmpty(t, w.charted())
+			seen := map[string]bool{}
+			lanes := o.lanesOf(w)
+			for i := range lanes {
+				l := &lanes[i]
+				name := w.name + " / " + l.Case + " / " + string(l.sys)
+				require.False(t, seen[name], name)
+				seen[name] = true
+				require.NoError(t, l.spec.check(), name)
+				require.Equal(t, l.sys, l.spec.System, name)
+				require.LessOrEqual(t, l.spec.Gates, 16, name)
+				settings := l.spec.Settings
+				settings.Name = "q"
+				require.NoError(t, settings.Validate(), name)
+			}
+			if w.base == nil || o.Quick || o.Target != nil {
+				continue
+			}
+			for i := range lanes {
+				caseName, sys := w.base(&lanes[i])
+				require.True(t, seen[w.name+" / "+caseName+" / "+string(sys)], "%s: %s", w.name, lanes[i].Case)
+			}
+			for _, g := range w.goals {
+				require.True(t, slices.ContainsFunc(lanes, func(l lane) bool {
+					return l.sys == g.of.sys && (g.fits == nil || g.fits(l.Case))
+				}), "no case of %s fits the goal %s", w.name, g.text)
+			}
+		}
+	}
+}
+
+func TestChoiceOfLanes(t *testing.T) {
+	count := func(o Options, name string) int {
+		require.NoError(t, o.Complete())
+		i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
+		return len(o.lanesOf(&workloads[i]))
+	}
+	require.Equal(t, 24, count(Options{}, "life"))
+	require.Equal(t, 8, count(Options{Systems: []string{"fila", "hops"}}, "life"))
+	require.Equal(t, 8, count(Options{Target: &Access{}}, "life"), "fila and fila-fifo")
+	require.Equal(t, 6, count(Options{Quick: true}, "life"))
+	require.Zero(t, count(Options{Quick: true}, "keys-backlog"))
+	require.Equal(t, 6, count(Options{Quick: true, Workloads: []string{"keys-backlog"}}, "keys-backlog"), "who names it gets it")
+
+	o := Options{Workloads: []string{"recovery", "life"}}
+	require.NoError(t, o.Complete())
+	require.Len(t, o.selected(), 2)
+	o = Options{Target: &Access{}}
+	require.Len(t, o.selected(), len(workloads)-2, "all but those that stop servers")
+	require.Len(t, Workloads(), len(workloads))
+	require.Equal(t, "fila", Systems()[0])
+}

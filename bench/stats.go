@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"math"
+	"slices"
+)
+
+// Sample is what one measurement found: figures by name. Names end in their
+// unit: _us microseconds, _ms milliseconds, _s seconds, _mb MiB; names without
+// one are numbers of messages, or messages per second where they end in rate.
+type Sample map[string]float64
+
+// Summary is a figure over all rounds.
+type Summary struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	Rounds int     `json:"rounds"`
+}
+
+// median returns the median, NaN of nothing. It leaves values as they are.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	half := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[half]
+	}
+	return (sorted[half-1] + sorted[half]) / 2
+}
+
+// summarize returns the summary of values; ok is false if there are none.
+func summarize(values []float64) (s Summary, ok bool) {
+	if len(values) == 0 {
+		return Summary{}, false
+	}
+	return Summary{Median: median(values), Min: slices.Min(values), Max: slices.Max(values), Rounds: len(values)}, true
+}
+
+// summarizeAll returns a summary for every figure of the samples. Rounds that
+// failed have no sample.
+func summarizeAll(rounds []Sample) map[string]Summary {
+	values := map[string][]float64{}
+	for _, sample := range rounds {
+		for name, v := range sample {
+			values[name] = append(values[name], v)
+		}
+	}
+	all := make(map[string]Summary, len(values))
+	for name, v := range values {
+		all[name], _ = summarize(v)
+	}
+	return all
+}
+
+// pairUp summarizes what combine makes of a figure of one and a figure of the
+// other, round by round; rounds that lack one of them are left out. Both were
+// taken within the same minute, so that slow drifts cancel out.
+func pairUp(of, to []Sample, metric, toMetric string, combine func(a, b float64) float64) (Summary, bool) {
+	var values []float64
+	for i := range min(len(of), len(to)) {
+		a, okA := of[i][metric]
+		b, okB := to[i][toMetric]
+		if okA && okB {
+			if v := combine(a, b); !math.IsNaN(v) && !math.IsInf(v, 0) {
+				values = append(values, v)
+			}
+		}
+	}
+	return summarize(values)
+}
+
+func ratio(a, b float64) float64      { return a / b }
+func difference(a, b float64) float64 { return a - b }

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/bench"
+	"github.com/filaq/fila/wire"
+)
+
+// actAsFila makes the test binary behave as fila, for the processes that fila
+// bench starts.
+const actAsFila = "TEST_ACT_AS_FILA"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(actAsFila) != "" {
+		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func TestBenchMistakes(t *testing.T) {
+	isolate(t)
+	for want, args := range map[string][]string{
+		`workload "lief" is not known: allowed is enqueue, life`: {"--workload", "lief"},
+		`system "kafka" is not known: allowed is fila, fila-f`:   {"--system", "kafka"},
+		"--rounds 0: allowed is more than 0":                     {"--rounds", "0"},
+		"--count 0: allowed is more than 0":                      {"--count", "0"},
+		"--duration 0: allowed is more than 0":                   {"--duration", "0s"},
+		"both a duration (1s) and a count (5) are given":         {"--duration", "1s", "--count", "5"},
+		"size is 3: allowed is 16 to":                            {"--size", "3"},
+		"--url is empty":                                         {"--url", ""},
+		"--url and --server say the same":                        {"--url", "a", "--server", "b"},
+		`unexpected argument "life"`:                             {"life"},
+	} {
+		r := runCLI(t, "", append([]string{"bench"}, args...)...)
+		require.Equal(t, exitUsage, r.code, want)
+		require.Contains(t, r.err, want)
+		require.Equal(t, 1, strings.Count(r.err, "\n"), "one line")
+		require.Empty(t, r.out)
+	}
+}
+
+func TestBenchOfARunningFilaThatIsNotThere(t *testing.T) {
+	isolate(t)
+	r := runCLI(t, "", "bench", "--url", "nats://127.0.0.1:1")
+	require.Equal(t, exitConnect, r.code)
+	require.Contains(t, r.err, "no NATS server answers at nats://127.0.0.1:1")
+
+	url := startNATS(t, nil).ClientURL()
+	r = runCLI(t, "", "bench", "--url", url)
+	require.Equal(t, exitConnect, r.code)
+	require.Contains(t, r.err, "no fila listens")
+}
+
+func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
+	f := startFake(t)
+	f.answer(f.subj.Admin(wire.VerbQueueList, ""), wire.QueueList{})
+	for want, args := range map[string][]string{
+		`workload "recovery" needs a server of its own`: {"--workload", "recovery"},
+		`system "jetstream" cannot be measured on a`:    {"--system", "jetstream"},
+		"--dir is for servers that fila bench starts":   {"--dir", t.TempDir()},
+	} {
+		r := runCLI(t, "", append([]string{"bench", "--url", f.nc.ConnectedUrl()}, args...)...)
+		require.Equal(t, exitUsage, r.code, want)
+		require.Contains(t, r.err, want)
+	}
+}
+
+func TestBenchHelpNamesEveryWorkloadAndSystem(t *testing.T) {
+	r := runCLI(t, "", "bench", "--help")
+	require.Equal(t, exitOK, r.code)
+	for _, w := range bench.Workloads() {
+		require.Contains(t, r.out, "  "+w.Name+" ")
+	}
+	for _, name := range bench.Systems() {
+		require.Contains(t, r.out, "  "+name+" ")
+	}
+	require.NotContains(t, r.out, "node")
+}
+
+func TestBenchInternalCommands(t *testing.T) {
+	r := runCLI(t, "", "bench", "node", "abacus", t.TempDir())
+	require.Contains(t, r.err, `node "abacus" is not known`)
+	r = runCLI(t, "{", "bench", "load")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "the load's instructions")
+}
+
+// A run of everything with a handful of messages: all processes start, all
+// systems work, and nothing is left behind.
+func TestBenchSmoke(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+	isolate(t)
+	t.Setenv(actAsFila, "1")
+	dir := t.TempDir()
+	chart := filepath.Join(t.TempDir(), "chart.svg")
+	r := runCLI(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart)
+	require.Equal(t, exitOK, r.code, r.err)
+
+	var report bench.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
+	require.Zero(t, report.Failures())
+	require.True(t, report.Settings.Quick)
+	measured := map[string]bool{}
+	for _, w := range report.Workloads {
+		require.NotEmpty(t, w.Lanes, w.Name)
+		for _, l := range w.Lanes {
+			measured[w.Name], measured[l.System] = true, true
+			require.Len(t, l.Rounds, 1, w.Name)
+			require.NotEmpty(t, l.Figures, w.Name)
+			require.Empty(t, l.Notes, w.Name)
+		}
+	}
+	for _, name := range []string{
+		"enqueue", "life", "life-confirmed", "latency", "keys", "hook", "throttle", "consumers", "slow", "backlog", "memory", "recovery",
+		"fila", "fila-fifo", "hops", "hops-wire", "jetstream", "jetstream-sync",
+	} {
+		require.True(t, measured[name], name)
+	}
+	require.NotEmpty(t, report.Goals)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left, "the data is gone")
+
+	picture, err := os.Open(chart)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, picture.Close()) }()
+	dec := xml.NewDecoder(picture)
+	for err == nil {
+		_, err = dec.Token()
+	}
+	require.True(t, errors.Is(err, io.EOF), err)
+}
