@@ -42,6 +42,7 @@ func (h *history) onError(err error) {
 // TestRestarts kills fila and restarts NATS under a producer and a consumer: all
 // that is confirmed is handled, nothing is acked twice, and everybody is back.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	n := listenNATS(t)
 	p := startFila(t, n.url, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 3000\n")
 	producer, consumer := dial(t, n.url, WithTimeout(time.Second)), dial(t, n.url, WithTimeout(30*time.Second))
@@ -114,13 +115,14 @@ func repeated(counts map[string]int) (n int) {
 	return n
 }
 
-// The lease of a message outlives its visibility timeout many times over, and a
-// restart of fila, while its handler runs.
+// The lease of a message outlives its visibility timeout and a restart of fila
+// while its handler runs. The timeout leaves a slow machine time to restart.
 func TestLeaseIsExtended(t *testing.T) {
+	t.Parallel()
 	n := listenNATS(t)
-	p := startFila(t, n.url, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 600\n")
+	p := startFila(t, n.url, "[[queue]]\nname = \"orders\"\nvisibility_timeout_ms = 4000\n")
 	c := dial(t, n.url)
-	attempts := make(chan int, 10)
+	attempts := make(chan int, 100)
 	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
 		err := m.ExtendSync(ctx) // now the lease is on disk
 		attempts <- m.Attempt
@@ -131,7 +133,7 @@ func TestLeaseIsExtended(t *testing.T) {
 			return errors.New("delivered again")
 		}
 		select {
-		case <-time.After(2 * time.Second):
+		case <-time.After(6 * time.Second):
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -153,6 +155,7 @@ func TestLeaseIsExtended(t *testing.T) {
 // A queue that is full refuses; RetryFor brings everything in as soon as there
 // is room. What one fetch has is not fetched again.
 func TestFullQueue(t *testing.T) {
+	t.Parallel()
 	p := startFila(t, "", "[[queue]]\nname = \"orders\"\nmax_depth = 10\n")
 	c := dial(t, p.url)
 	for range 10 {

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -33,47 +34,48 @@ func (s *Server) circuitOpen(tail string, body []byte) (any, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
+	now := s.core.clock.Now()
+	until := int64(math.MaxInt64)
+	if req.ForMs > 0 {
+		until = now + req.ForMs*int64(time.Millisecond)
+	}
 	ci := s.core.circuits.use(req.Key)
-	return s.circuitDo(ci, func(now int64) {
-		until := int64(math.MaxInt64)
-		if req.ForMs > 0 {
-			until = now + req.ForMs*int64(time.Millisecond)
-		}
-		ci.open(now, until, breaker.HalfOpen)
-	})
+	defer s.core.circuits.drop(ci)
+	ci.open(now, until, breaker.HalfOpen)
+	return s.circuitSaved(ci.info(now), ci.sync())
 }
 
 // circuitClose makes a circuit closed now. If its destination still fails, the
 // next failure opens it again; circuitReset also forgets those before.
 func (s *Server) circuitClose(tail string, body []byte) (any, *wire.Error) {
-	return s.circuitEnd(tail, body, false)
+	return s.circuitEnd(wire.VerbCircuitClose, tail, body, false)
 }
 
 func (s *Server) circuitReset(tail string, body []byte) (any, *wire.Error) {
-	return s.circuitEnd(tail, body, true)
+	return s.circuitEnd(wire.VerbCircuitReset, tail, body, true)
 }
 
-func (s *Server) circuitEnd(tail string, body []byte, forget bool) (any, *wire.Error) {
+func (s *Server) circuitEnd(verb, tail string, body []byte, forget bool) (any, *wire.Error) {
 	req, err := wire.ParseCircuitKey(tail, body)
 	if err != nil {
 		return nil, err
 	}
 	ci := s.core.circuits.lookup(req.Key)
 	if ci == nil {
-		// One that is configured is closed and has failed nothing so far.
+		// One that is only configured is closed and has failed nothing so far.
 		return s.circuitReply(req.Key)
 	}
-	return s.circuitDo(ci, func(now int64) { ci.close(now, forget) })
+	defer s.core.circuits.drop(ci)
+	now := s.core.clock.Now()
+	ci.close(now, forget)
+	info := ci.info(now)
+	// A pause would shut it again at the next start.
+	_, forgotten := s.endPauses(byOperator, verb, anyPause, pauseID{wire.PauseCircuit, "", req.Key})
+	return s.circuitSaved(info, errors.Join(ci.sync(), <-forgotten))
 }
 
-// circuitDo changes a circuit by hand and answers when that is on disk. It gives
-// back the use of it.
-func (s *Server) circuitDo(ci *circuit, change func(now int64)) (any, *wire.Error) {
-	now := s.core.clock.Now()
-	change(now)
-	info := ci.info(now)
-	err := ci.sync()
-	s.core.circuits.drop(ci)
+// circuitSaved answers a change by hand, when it is on disk.
+func (s *Server) circuitSaved(info wire.CircuitInfo, err error) (any, *wire.Error) {
 	if err != nil {
 		return nil, s.core.commitError(err)
 	}

@@ -69,6 +69,26 @@ func TestCircuitVerbs(t *testing.T) {
 	require.JSONEq(t, `{"total":0,"circuits":[]}`, string(data))
 }
 
+func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
+	for verb, do := range map[string]func(*Server) adminVerb{
+		wire.VerbCircuitClose: func(s *Server) adminVerb { return s.circuitClose },
+		wire.VerbCircuitReset: func(s *Server) adminVerb { return s.circuitReset },
+	} {
+		t.Run(verb, func(t *testing.T) {
+			r := newGateRig(t)
+			r.create("orders")
+			r.pause(`{"kind":"circuit","name":"stripe"}`)
+			reply, err := do(r.s)("stripe", nil)
+			require.Nil(t, err)
+			require.Equal(t, "closed", reply.(wire.CircuitInfo).State)
+			require.Empty(t, r.pauses())
+			r.restart(true, 0)
+			_, ok := r.s.core.circuits.info("stripe", r.now.Load())
+			require.False(t, ok, "nor does a restart bring it back")
+		})
+	}
+}
+
 func TestCircuitVerbsRefuse(t *testing.T) {
 	r := newCircuitRig(t)
 	r.disk.auto = true

@@ -12,7 +12,11 @@ type batch struct {
 	store.Batch
 	q       *queue
 	replies []reply
-	bytes   int64 // of Add, counted as uncommitted
+	confirm []string // who waits for the enqueue of Add[i]; empty: nobody
+	dropped int      // of Add: finished before they were handed in
+	waited  int      // of confirm: somebody waits
+	since   int64    // when it was begun
+	bytes   int64    // of Add, counted as uncommitted
 }
 
 // maxBatchBytes is where a batch takes no more messages, far below what a store
@@ -43,18 +47,116 @@ func (l *loop) batch() *batch {
 	if l.main == nil {
 		b := batches.Get().(*batch)
 		b.q = l.q
+		b.since = l.now
 		b.Done = b.done
 		l.main = b
 	}
 	return l.main
 }
 
-// flush hands the turn's changes to the store.
-func (l *loop) flush() {
-	if b := l.main; b != nil {
-		l.main = nil
-		l.q.core.store.Submit(&b.Batch)
+// pacing says when changes are handed to the store. The zero value hands them in
+// at the end of each turn.
+type pacing struct {
+	// hold keeps the changes of a queue back while an earlier batch of it is being
+	// committed: what is enqueued and acked meanwhile is never written.
+	hold bool
+	// linger (ns) is how long changes wait when messages among them are with
+	// consumers, who may be done with them soon.
+	linger int64
+	// idle (ns) is how long changes wait that nobody waits for.
+	idle int64
+}
+
+// defaultPacing is what a server does.
+var defaultPacing = pacing{hold: true, linger: 1e6, idle: 5e6}
+
+// holdAtMost is how many changes are held back.
+const holdAtMost = 8192
+
+// flushAt is when the changes so far are to be handed in; 0: when the batch that
+// is being committed is done.
+func (l *loop) flushAt(now int64) int64 {
+	b, p := l.main, &l.q.core.pacing
+	switch {
+	case len(b.Add)+len(b.Finish)+len(b.State) >= holdAtMost, b.bytes > maxBatchBytes/8:
+		return now
+	case p.hold && l.committing > 0:
+		return 0
+	case len(b.replies) > 0:
+		return now
+	case l.young > 0:
+		return b.since + p.linger
+	case b.waited == 0 && len(b.PutConsumers)+len(b.DeleteConsumers) == 0:
+		return b.since + p.idle
 	}
+	return now
+}
+
+// flushIfDue hands the changes so far to the store, if they need not wait.
+func (l *loop) flushIfDue(now int64) {
+	if l.main != nil {
+		if at := l.flushAt(now); at != 0 && at <= now {
+			l.flush()
+		}
+	}
+}
+
+// flush hands the changes so far to the store.
+func (l *loop) flush() {
+	b := l.main
+	if b == nil {
+		return
+	}
+	l.main = nil
+	l.young = 0
+	b.compact()
+	if b.empty() {
+		b.release()
+		return
+	}
+	for i := range b.Add {
+		if s := l.slots.get(b.Add[i].Seq); s != nil {
+			s.unsent = false
+		}
+	}
+	l.committing++
+	l.q.core.store.Submit(&b.Batch)
+}
+
+// drop takes Add[i] of that size out; compact closes the gap.
+func (b *batch) drop(i int, size int64) {
+	b.Add[i].ID = store.ID{}
+	b.Add[i].Headers, b.Add[i].Payload = nil, nil
+	if b.confirm[i] != "" {
+		b.confirm[i] = ""
+		b.waited--
+	}
+	b.bytes -= size
+	b.dropped++
+}
+
+// gone reports whether Add[i] was dropped. Ids of messages are never zero.
+func (b *batch) gone(i int) bool { return b.Add[i].ID == store.ID{} }
+
+func (b *batch) compact() {
+	if b.dropped == 0 {
+		return
+	}
+	n := 0
+	for i := range b.Add {
+		if !b.gone(i) {
+			b.Add[n], b.confirm[n] = b.Add[i], b.confirm[i]
+			n++
+		}
+	}
+	clear(b.Add[n:])
+	clear(b.confirm[n:])
+	b.Add, b.confirm, b.dropped = b.Add[:n], b.confirm[:n], 0
+}
+
+// empty reports whether nothing has to be written and nobody waits for it.
+func (b *batch) empty() bool {
+	return len(b.Add)+len(b.Finish)+len(b.State)+len(b.Dedupe)+len(b.PutConsumers)+len(b.DeleteConsumers)+len(b.replies) == 0
 }
 
 // done runs on the store's notifier when the batch is on disk, or when it is
@@ -65,6 +167,11 @@ func (b *batch) done(err error) {
 	if err != nil {
 		b.failed(err)
 		return
+	}
+	for i, subject := range b.confirm {
+		if subject != "" {
+			q.core.publish(subject, enqueueReply(q.name, b.Add[i].ID, false))
+		}
 	}
 	for i := range b.replies {
 		r := &b.replies[i]
@@ -78,7 +185,7 @@ func (b *batch) done(err error) {
 			q.core.publish(r.subject, enqueueReply(q.name, r.id, r.kind == replyDuplicate))
 		}
 	}
-	if len(b.Add) == 0 || !q.mail.post(event{kind: evCommitted, batch: b}) {
+	if !q.mail.post(event{kind: evCommitted, batch: b}) {
 		b.release()
 	}
 }
@@ -97,6 +204,9 @@ func (b *batch) failed(err error) {
 	for i := range b.replies {
 		c.replyError(b.replies[i].subject, answer)
 	}
+	for _, subject := range b.confirm {
+		c.replyError(subject, answer)
+	}
 	b.release()
 }
 
@@ -112,6 +222,7 @@ func (b *batch) release() {
 	clear(b.PutConsumers)
 	clear(b.DeleteConsumers)
 	clear(b.replies)
+	clear(b.confirm)
 	*b = batch{
 		Batch: store.Batch{
 			Add:             b.Add[:0],
@@ -122,6 +233,7 @@ func (b *batch) release() {
 			DeleteConsumers: b.DeleteConsumers[:0],
 		},
 		replies: b.replies[:0],
+		confirm: b.confirm[:0],
 	}
 	batches.Put(b)
 }

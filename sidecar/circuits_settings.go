@@ -24,8 +24,9 @@ const circuitPrefix = "circuit:"
 
 // circuitLimits brings together what is known of the limits of circuits: the
 // runtime configuration, entries, over the [[circuit]] tables over
-// [circuit_defaults]. Entries that make no sense are left out; they cannot be
-// set.
+// [circuit_defaults]. A zero in a table is the default; in an entry it means
+// itself, where it means something. Entries that make no sense are left out; they
+// cannot be set.
 func circuitLimits(d CircuitDefaults, tables []CircuitTable, entries []wire.ConfigEntry) (defaults circuitSettings, perKey map[string]circuitSettings) {
 	std := defaultCircuits()
 	base := CircuitTable{
@@ -39,25 +40,30 @@ func circuitLimits(d CircuitDefaults, tables []CircuitTable, entries []wire.Conf
 	}
 	byKey := make(map[string]CircuitTable, len(tables))
 	for _, t := range tables {
-		byKey[t.Key] = t
+		byKey[t.Key] = t.or(&base)
 	}
 	for _, e := range entries {
 		rest, ok := strings.CutPrefix(e.Key, circuitPrefix)
 		cut := strings.LastIndexByte(rest, ':')
 		n, err := strconv.ParseInt(e.Value, 10, 64)
-		if !ok || cut <= 0 || err != nil || n <= 0 {
+		if !ok || cut <= 0 || err != nil || n < 0 {
 			continue
 		}
-		key := rest[:cut]
-		t := byKey[key]
-		if field := t.field(rest[cut+1:]); field != nil {
-			*field = n
-			byKey[key] = t
+		t, ok := byKey[rest[:cut]]
+		if !ok {
+			t = base
 		}
+		name := rest[cut+1:]
+		field := t.field(name)
+		if field == nil || n == 0 && name != "max_failures" && name != "failure_hold_ms" {
+			continue
+		}
+		*field = n
+		byKey[rest[:cut]] = t
 	}
 	perKey = make(map[string]circuitSettings, len(byKey))
 	for key, t := range byKey {
-		perKey[key] = t.or(&base).settings()
+		perKey[key] = t.settings()
 	}
 	return base.settings(), perKey
 }
@@ -73,13 +79,19 @@ func (t *CircuitTable) field(name string) *int64 {
 		return &t.HalfOpenMaxCalls
 	case "half_open_successes":
 		return &t.HalfOpenSuccesses
+	case "max_failures":
+		return &t.MaxFailures
+	case "failure_window_ms":
+		return &t.FailureWindowMs
+	case "failure_hold_ms":
+		return &t.FailureHoldMs
 	}
 	return nil
 }
 
 // or fills in what t leaves out.
-func (t *CircuitTable) or(base *CircuitTable) *CircuitTable {
-	return &CircuitTable{
+func (t *CircuitTable) or(base *CircuitTable) CircuitTable {
+	return CircuitTable{
 		Threshold:         cmp.Or(t.Threshold, base.Threshold),
 		CooldownMs:        cmp.Or(t.CooldownMs, base.CooldownMs),
 		HalfOpenMaxCalls:  cmp.Or(t.HalfOpenMaxCalls, base.HalfOpenMaxCalls),

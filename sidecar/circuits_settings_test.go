@@ -28,11 +28,15 @@ func TestCircuitLimits(t *testing.T) {
 		{Key: "circuit:stripe:half_open_successes", Value: "5"},
 		{Key: "circuit:a:b:half_open_max_calls", Value: "6"},
 		{Key: "circuit:new:threshold", Value: "1"},
+		{Key: "circuit:stripe:failure_hold_ms", Value: "0"},
+		{Key: "circuit:stripe:failure_window_ms", Value: "4"},
+		{Key: "circuit:free:max_failures", Value: "0"},
 		{Key: "circuit:huge:cooldown_ms", Value: "1000000000000000"},
 		{Key: "circuit:huge:threshold", Value: "1000000000000000"},
 		// What cannot be set, and other keys.
 		{Key: "circuit:odd:threshold", Value: "many"},
 		{Key: "circuit:odd:threshold", Value: "0"},
+		{Key: "circuit:odd:failure_hold_ms", Value: "-1"},
 		{Key: "circuit:odd:colour", Value: "1"},
 		{Key: "circuit:odd", Value: "1"},
 		{Key: "circuit::threshold", Value: "1"},
@@ -44,7 +48,7 @@ func TestCircuitLimits(t *testing.T) {
 	want := map[string]circuitSettings{}
 	s := base
 	s.breaker.Cooldown, s.breaker.HalfOpenMaxCalls, s.breaker.HalfOpenSuccesses = 2*time.Second, 2, 5
-	s.maxFailures, s.failureWindow, s.failureHold = 9, 5_000_000, 6_000_000
+	s.maxFailures, s.failureWindow, s.failureHold = 9, 4_000_000, 0
 	want["stripe"] = s
 	s = base
 	s.breaker.Threshold, s.breaker.HalfOpenMaxCalls = 8, 6
@@ -52,6 +56,9 @@ func TestCircuitLimits(t *testing.T) {
 	s = base
 	s.breaker.Threshold = 1
 	want["new"] = s
+	s = base
+	s.maxFailures = 0
+	want["free"] = s
 	s = base
 	s.breaker.Threshold, s.breaker.Cooldown = math.MaxInt32, 100*366*24*time.Hour
 	want["huge"] = s

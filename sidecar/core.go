@@ -29,6 +29,7 @@ type core struct {
 	gates    *throttle.Gates
 	circuits *circuits
 	rules    atomic.Pointer[rules]
+	pacing   pacing
 	hold     func(q *queue, key string, until int64) // max_failures_per_key is exceeded
 	refusals *refusals
 

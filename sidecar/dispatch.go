@@ -11,11 +11,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// delivery is a message that has been leased and must now be published, or,
-// with a status, the end of a fetch.
+// delivery is something that a queue publishes in order: a message that has been
+// leased, the status that ends a fetch, or the answer to somebody.
 type delivery struct {
+	kind       deliveryKind
 	subject    string
-	status     string
+	status     string    // sendStatus
+	data       []byte    // sendReply
+	fresh      *incoming // the message, if it may not be on disk yet
 	seq        uint64
 	lease      uint64
 	deadline   int64
@@ -25,6 +28,14 @@ type delivery struct {
 	key        string
 	dead       *store.Dead
 }
+
+type deliveryKind uint8
+
+const (
+	sendMessage deliveryKind = iota
+	sendStatus
+	sendReply
+)
 
 // readBatch is how many payloads are read in one transaction of the store.
 const readBatch = 128
@@ -60,10 +71,23 @@ func (d *dispatcher) send(work []delivery) {
 	d.refs, d.index = d.refs[:0], d.index[:0]
 	d.msgs = append(d.msgs[:0], make([]*nats.Msg, len(work))...)
 	for i := range work {
-		if work[i].status == "" {
-			d.refs = append(d.refs, store.Ref{Queue: d.q.id, Seq: work[i].seq})
+		switch w := &work[i]; {
+		case w.kind != sendMessage:
+		case w.fresh != nil:
+			in := &w.fresh.msg
+			if h, err := wire.DecodeHeaders(in.Headers); err != nil {
+				d.q.core.log.Error("headers of a message cannot be decoded", "queue", d.q.name, "seq", w.seq, "error", err)
+			} else {
+				d.msgs[i] = d.q.message(w, h, in.Payload)
+			}
+		default:
+			d.refs = append(d.refs, store.Ref{Queue: d.q.id, Seq: w.seq})
 			d.index = append(d.index, i)
 		}
+	}
+	if len(d.refs) == 0 {
+		d.publish(work)
+		return
 	}
 	err := d.q.core.store.Read(d.refs, func(i int, headers, payload []byte) {
 		at := d.index[i]
@@ -72,19 +96,29 @@ func (d *dispatcher) send(work []delivery) {
 			d.q.core.log.Error("headers of a message cannot be decoded", "queue", d.q.name, "seq", work[at].seq, "error", herr)
 			return
 		}
-		d.msgs[at] = d.q.message(&work[at], h, payload)
+		d.msgs[at] = d.q.message(&work[at], h, append([]byte(nil), payload...))
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		d.q.core.log.Error("messages cannot be read; their leases will run out", "queue", d.q.name, "error", err)
 	}
+	d.publish(work)
+}
+
+// publish sends what send has made of work.
+func (d *dispatcher) publish(work []delivery) {
 	for i, m := range d.msgs {
-		if work[i].status != "" {
+		switch work[i].kind {
+		case sendReply:
+			d.q.core.publish(work[i].subject, work[i].data)
+			continue
+		case sendStatus:
 			m = &nats.Msg{Subject: work[i].subject, Header: nats.Header{"Status": {work[i].status}}}
+		case sendMessage:
 		}
 		if m == nil {
 			continue
 		}
-		if err := d.q.core.nc.PublishMsg(m); err != nil && work[i].status == "" {
+		if err := d.q.core.nc.PublishMsg(m); err != nil && work[i].kind == sendMessage {
 			d.q.undeliverable(&work[i], err)
 		}
 	}
@@ -119,7 +153,7 @@ func (q *queue) message(d *delivery, headers map[string][]string, payload []byte
 		Subject: d.subject,
 		Reply:   string(c.subjects.AppendAck(make([]byte, 0, 128), token, q.name)),
 		Header:  h,
-		Data:    append([]byte(nil), payload...),
+		Data:    payload,
 	}
 }
 
@@ -170,6 +204,14 @@ func (q *queue) decide(job *failureJob) hooks.FailureDecision {
 	}
 	in := hooks.FailureInput{
 		ID: formatID(job.id), Queue: q.name, Attempts: job.attempts, Error: job.err, ErrorCode: job.code,
+	}
+	if job.fresh != nil {
+		h, err := wire.DecodeHeaders(job.fresh.msg.Headers)
+		if err != nil {
+			q.core.log.Error("headers of a message cannot be decoded", "queue", q.name, "id", in.ID, "error", err)
+		}
+		in.Headers = h
+		return g.failure(&in)
 	}
 	ref := []store.Ref{{Queue: q.id, Seq: job.seq}}
 	err := q.core.store.Read(ref, func(_ int, headers, _ []byte) {

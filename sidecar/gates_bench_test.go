@@ -29,7 +29,7 @@ func BenchmarkGatesTrickle(b *testing.B) {
 			}
 			messages := make([]store.Message, flows)
 			for i := range messages {
-				messages[i] = store.Message{Key: fmt.Sprint("flow-", i), Weight: 1000, Cost: 1000}
+				messages[i] = store.Message{ID: store.ID{1}, Key: fmt.Sprint("flow-", i), Weight: 1000, Cost: 1000}
 				if gates {
 					messages[i].ThrottleKeys = []string{fmt.Sprint("key-", i%keys)}
 				}
@@ -81,7 +81,7 @@ func BenchmarkBesideParked(b *testing.B) {
 			require.True(b, ok)
 			g.consume(100)
 			for i := range parked {
-				g.enqueue(&store.Message{Key: fmt.Sprint("parked-", i%1000), Weight: 1000, Cost: 1000, ThrottleKeys: []string{"shut"}})
+				g.enqueue(&store.Message{ID: store.ID{1}, Key: fmt.Sprint("parked-", i%1000), Weight: 1000, Cost: 1000, ThrottleKeys: []string{"shut"}})
 				if i%1000 == 0 {
 					g.turn()
 				}
@@ -92,7 +92,7 @@ func BenchmarkBesideParked(b *testing.B) {
 			b.ResetTimer()
 			for g.delivered < b.N {
 				for i := range 100 {
-					g.enqueue(&store.Message{Key: tenants[i%len(tenants)], Weight: 1000, Cost: 1000})
+					g.enqueue(&store.Message{ID: store.ID{1}, Key: tenants[i%len(tenants)], Weight: 1000, Cost: 1000})
 				}
 				g.step(1e6)
 			}

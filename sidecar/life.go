@@ -1,7 +1,9 @@
 package sidecar
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
@@ -13,8 +15,9 @@ import (
 // leaseExpired is the error that on_failure sees for an expired lease.
 const leaseExpired = "lease expired"
 
-// enqueue takes a message that the intake has accepted.
-func (l *loop) enqueue(in *incoming) {
+// enqueue takes a message that the intake has accepted. It may be delivered from
+// now on; its confirmation waits for the disk, or for its ack.
+func (l *loop) enqueue(in *incoming, now int64) {
 	m := &in.msg
 	m.Seq = l.q.nextSeq()
 	s := l.slots.add(m.Seq)
@@ -33,29 +36,49 @@ func (l *loop) enqueue(in *incoming) {
 		b = l.batch()
 	}
 	b.Add = append(b.Add, *m)
+	b.confirm = append(b.confirm, in.reply)
+	if in.reply != "" {
+		b.waited++
+	}
+	s.unsent = true
 	b.bytes += in.size
 	if in.dedupeID != "" {
 		b.Dedupe = append(b.Dedupe, store.Dedupe{Queue: l.q.id, DedupeID: in.dedupeID, ID: m.ID, Until: in.dedupeUntil})
 	}
-	if in.reply != "" {
-		b.replies = append(b.replies, reply{kind: replyEnqueued, subject: in.reply, id: m.ID})
+	l.fresh.put(m.Seq, in)
+	if s.expiresAt != 0 {
+		l.ttls.push(s.expiresAt, m.Seq)
 	}
+	l.wait(m.Seq, s, now)
 }
 
-// committed makes the messages of a batch that is on disk deliverable.
-func (l *loop) committed(b *batch, now int64) {
+// committed is told that a batch is on disk.
+func (l *loop) committed(b *batch) {
+	l.committing--
 	for i := range b.Add {
-		seq := b.Add[i].Seq
-		s := l.slots.get(seq)
-		if s == nil || s.state != slotWriting {
-			continue
-		}
-		if s.expiresAt != 0 {
-			l.ttls.push(s.expiresAt, seq)
-		}
-		l.wait(seq, s, now)
+		l.fresh.drop(b.Add[i].Seq)
 	}
 	b.release()
+}
+
+// unwritten takes message seq, which is finished, out of the batch of this turn, if
+// it is in there: then it never gets to the disk. What answers the producer is
+// returned.
+func (l *loop) unwritten(seq uint64, s *slot) (confirm string, found bool) {
+	if !s.unsent {
+		return "", false
+	}
+	b := l.main
+	i, _ := slices.BinarySearchFunc(b.Add, seq, func(m store.Message, seq uint64) int { return cmp.Compare(m.Seq, seq) })
+	s.unsent = false
+	if s.state == slotLeased {
+		l.young--
+	}
+	size := int64(s.size)
+	confirm = b.confirm[i]
+	b.drop(i, size)
+	l.q.core.uncommitted.Add(-size)
+	return confirm, true
 }
 
 // arrival is a message that a move has brought into this queue.
@@ -136,10 +159,33 @@ func (l *loop) onAck(e *event, now int64) {
 
 // complete finishes message seq for good.
 func (l *loop) complete(seq uint64, s *slot, replyTo string, e ending, now int64) {
-	b := l.batch()
-	b.Finish = append(b.Finish, l.ref(seq))
-	l.answer(replyTo)
+	in := l.fresh.get(seq)
+	confirm, unwritten := l.unwritten(seq, s)
+	switch {
+	case unwritten && in.dedupeID == "":
+		// Nothing of it can come back, so nobody has to wait for the disk.
+		if confirm != "" {
+			l.reply(confirm, enqueueReply(l.q.name, s.id, false))
+		}
+		if replyTo != "" {
+			l.reply(replyTo, nil)
+		}
+	case unwritten:
+		// Its dedupe id must be known.
+		b := l.batch()
+		b.replies = append(b.replies, reply{kind: replyEnqueued, subject: confirm, id: s.id})
+		l.answer(replyTo)
+	default:
+		b := l.batch()
+		b.Finish = append(b.Finish, l.ref(seq))
+		l.answer(replyTo)
+	}
 	l.forget(seq, s, e, now)
+}
+
+// reply answers at once, behind the deliveries so far.
+func (l *loop) reply(subject string, data []byte) {
+	l.q.out.post(delivery{kind: sendReply, subject: subject, data: data})
 }
 
 // How leases end: acked, without anything said about the destination, failed, or
@@ -231,6 +277,7 @@ type failureJob struct {
 	seq      uint64
 	id       store.ID
 	attempts uint32
+	fresh    *incoming // if it may not be on disk yet
 	failure
 }
 
@@ -251,7 +298,7 @@ func (l *loop) fail(seq uint64, s *slot, f failure, now int64) {
 	if !f.explicit && !l.q.isDLQ() && l.q.policy.Load().onFailure != nil {
 		s.state = slotFailing
 		l.failing++
-		l.q.failures.post(failureJob{seq: seq, id: s.id, attempts: s.attempts, failure: f})
+		l.q.failures.post(failureJob{seq: seq, id: s.id, attempts: s.attempts, fresh: l.fresh.get(seq), failure: f})
 		return
 	}
 	// The slot is in no place now; settle gives it one.

@@ -21,8 +21,35 @@ import (
 //     puts it into another, or removes the slot, in the same turn.
 //  3. What a turn changes goes to the store as batches in the order of the
 //     changes, so the store's order is the loop's order.
-//  4. A message becomes pending only after its commit (Done), and an answer to
-//     a producer or consumer leaves only from Done.
+//  4. An answer to a producer or consumer leaves only from Done, when what it
+//     answers is on disk, or when nothing of it has to be.
+//
+// # The way to the disk
+//
+// Delivery does not wait for the commit. Apart from what slotState says, a message
+// is in one of three conditions:
+//
+//	unsent      its Add is in main, which the store does not have yet
+//	committing  the store has it, and has not said that it is on disk
+//	durable     it is on disk
+//
+// Until it is durable it is delivered from memory (fresh). What ends it:
+//
+//	unsent      it is taken out of main: nothing of it is ever written, and
+//	            producer and consumer are answered at once. Only a dedupe id is
+//	            still written, and then the answers wait for that
+//	committing  a Finish in a later batch; the store writes neither if both come
+//	            to be in one commit
+//	durable     a Finish
+//
+// Attempts, delays and leases are a State in a later batch than the Add, or in the
+// same. A move to the dead letter queue hands main in first. A commit that fails is
+// final: who waits is told that the outcome is not known, nothing more is delivered
+// or confirmed, and the next start reads what is true.
+//
+// main is handed in when an earlier batch of the queue is done, at once if there is
+// none and somebody waits for it, or after a moment (pacing) if consumers are
+// working on messages of it.
 type loop struct {
 	q *queue
 
@@ -64,7 +91,11 @@ type loop struct {
 	orders       map[drr.Flow]*keyOrder
 	orderWaiting int64 // messages that wait for their predecessors
 
-	main *batch // changes of this turn
+	main       *batch // changes that the store does not have yet
+	committing int    // batches that it has and that are not on disk
+	young      int    // leased messages whose Add is in main
+	now        int64  // of this turn
+	fresh      freshWindow
 }
 
 // Work of one kind done in one turn at most, so that a burst of one kind does
@@ -173,6 +204,7 @@ func (l *loop) finish() {
 // hands the changes to the store.
 func (l *loop) turn(events []event) {
 	now := l.q.core.clock.Now()
+	l.now = now
 	for i := range events {
 		l.handle(&events[i], now)
 	}
@@ -181,7 +213,7 @@ func (l *loop) turn(events []event) {
 	more = l.serve(now) || more
 	l.endNoWait(more)
 	l.storeLeases(now)
-	l.flush()
+	l.flushIfDue(now)
 	l.countOpen()
 	if more {
 		l.q.mail.poke()
@@ -193,14 +225,14 @@ func (l *loop) countOpen() { l.q.open.Store(int64(l.leases.live + l.failing)) }
 func (l *loop) handle(e *event, now int64) {
 	switch e.kind {
 	case evEnqueue:
-		l.enqueue(e.incoming)
+		l.enqueue(e.incoming, now)
 	case evDuplicate:
 		b := l.batch()
 		b.replies = append(b.replies, reply{kind: replyDuplicate, subject: e.reply, id: e.id})
 	case evAck:
 		l.onAck(e, now)
 	case evCommitted:
-		l.committed(e.batch, now)
+		l.committed(e.batch)
 	case evDecided:
 		l.onDecided(e.decided, now)
 	case evUndelivered:
@@ -250,6 +282,11 @@ func (l *loop) sleep() time.Duration {
 		next = min(next, l.pausedTo)
 	}
 	now := l.q.core.clock.Now()
+	if l.main != nil {
+		if at := l.flushAt(now); at != 0 {
+			next = min(next, at)
+		}
+	}
 	if next <= now {
 		return 0
 	}
@@ -366,6 +403,9 @@ func (l *loop) lease(seq uint64, s *slot, p *pass, c *consumer, now int64) {
 	i := l.leases.add(le)
 	l.leases.toStore(i, now)
 	s.state, s.ref = slotLeased, i
+	if s.unsent {
+		l.young++
+	}
 	c.inFlight++
 	if c.fetch {
 		if c.limit--; c.limit == 0 {
@@ -385,6 +425,7 @@ func (l *loop) lease(seq uint64, s *slot, p *pass, c *consumer, now int64) {
 		attempt:    s.attempts + 1,
 		key:        l.keys.name(s.flow),
 		dead:       l.dead[seq],
+		fresh:      l.fresh.get(seq),
 	})
 }
 
@@ -398,6 +439,9 @@ type ending struct {
 // gates.
 func (l *loop) unlease(s *slot, e ending, now int64) lease {
 	le := l.leases.items[s.ref]
+	if s.unsent {
+		l.young--
+	}
 	l.returnPass(&le, s, now, e.outcome, e.undo)
 	l.leases.remove(s.ref)
 	le.consumer.inFlight--
@@ -459,6 +503,7 @@ func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
 	l.q.depth.Add(-1)
 	l.q.bytes.Add(-int64(s.size))
 	l.slots.remove(seq)
+	l.fresh.drop(seq)
 	l.releaseLane(lane, now)
 	l.keys.release(flow)
 	delete(l.dead, seq)

@@ -11,19 +11,20 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestNothingLeavesBeforeItIsOnDisk: a message is delivered after its commit
-// only, and an ack's answer waits for the ack's.
-func TestNothingLeavesBeforeItIsOnDisk(t *testing.T) {
+// TestAnswersWaitForTheDisk: a message is delivered at once, from memory, but its
+// confirmation waits for the disk, and so does the answer to an ack.
+func TestAnswersWaitForTheDisk(t *testing.T) {
 	r := newRig(t, nil)
 	r.consume(r.q, "w", 10, 0)
 	id := r.enqueue("k", nil)
-	ds, _ := r.take()
-	require.Empty(t, ds)
-	require.EqualValues(t, 10, r.core.uncommitted.Load())
-	r.commit()
-	require.Zero(t, r.core.uncommitted.Load())
 	d := r.one()
 	require.Equal(t, id, d.id)
+	require.NotNil(t, d.fresh)
+	require.EqualValues(t, 10, r.core.uncommitted.Load())
+	require.NotEmpty(t, r.st.waiting(), "it is on its way to the disk")
+	r.commit()
+	require.Zero(t, r.core.uncommitted.Load())
+	require.Nil(t, r.loop(r.q).fresh.items, "the store has it now")
 
 	var waiting *batch
 	r.post(r.q, event{kind: evCall, call: func(l *loop) {
@@ -299,4 +300,50 @@ func TestExpiredIsNotDelivered(t *testing.T) {
 	require.EqualValues(t, n, counter(r.q, "ttl_expired"))
 	require.Zero(t, r.q.depth.Load())
 	checkLoop(t, r.loop(r.q), 0, 0)
+}
+
+// TestWhatIsAckedBeforeItIsWrittenNeverIs: with pacing, changes wait while an
+// earlier batch is being committed. A message that is acked meanwhile leaves
+// nothing on disk, unless its dedupe id must be known.
+func TestWhatIsAckedBeforeItIsWrittenNeverIs(t *testing.T) {
+	for _, dedupe := range []string{"", "id-1"} {
+		r := newRig(t, nil)
+		r.core.pacing = defaultPacing
+		r.consume(r.q, "w", 10, 0)
+		r.commit()
+		r.enqueue("first", nil)
+		r.pass(time.Millisecond) // handed in: it is with a consumer, and has lingered
+		first := r.one()
+		require.Len(t, r.st.waiting(), 1)
+
+		in := &incoming{size: 10, reply: "reply", dedupeID: dedupe, dedupeUntil: r.now + 1e9, msg: store.Message{
+			Ref: store.Ref{Queue: r.q.id}, ID: newID(), EnqueuedAt: r.now, Weight: 1000, Cost: 1000, Key: "k",
+		}}
+		r.q.depth.Add(1)
+		r.q.bytes.Add(10)
+		r.core.uncommitted.Add(10)
+		r.post(r.q, event{kind: evEnqueue, incoming: in})
+		second := r.one()
+		r.ack(second, wire.Ack{Kind: wire.AckDone}, "ack")
+		checkLoop(t, r.loop(r.q), 0, 0)
+		require.EqualValues(t, 10, r.core.uncommitted.Load(), "that of the first one")
+		var answered []string
+		for _, d := range r.sent {
+			answered = append(answered, d.subject)
+		}
+		if dedupe == "" {
+			require.Equal(t, []string{"reply", "ack"}, answered, "nobody has to wait for the disk")
+		} else {
+			require.Empty(t, answered)
+		}
+		r.ack(first, wire.Ack{Kind: wire.AckDone}, "")
+		r.commit()
+		messages, _ := r.stored()
+		require.Empty(t, messages)
+		require.NotContains(t, r.st.mu.added, in.msg.ID)
+		dedupes := 0
+		_, err := r.st.Recover(store.Visitor{Dedupe: func(store.Dedupe) error { dedupes++; return nil }})
+		require.NoError(t, err)
+		require.Equal(t, len(dedupe) > 0, dedupes == 1)
+	}
 }

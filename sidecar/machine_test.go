@@ -28,8 +28,8 @@ type machine struct {
 
 // expected is what is known of a message.
 type expected struct {
-	added    int // it is on disk when so many batches are
-	finished int // it is gone when so many batches are; 0: it is not finished
+	older    bool // from before the last restart
+	finished int  // 1: done; -1: done before the last restart; 0: not finished
 }
 
 // redriveInFlight is a chunk of dead letters taken out of the scheduler.
@@ -55,6 +55,10 @@ func TestLoopMachine(t *testing.T) {
 				s.OnFailure = "function on_failure(msg) end" // the test decides itself
 			}
 		})
+		if rapid.Bool().Draw(rt, "hold") {
+			m.paced = defaultPacing
+			m.core.pacing = m.paced
+		}
 		if hook {
 			p := *m.q.policy.Load()
 			p.onFailure = &guard{}
@@ -106,7 +110,7 @@ func (m *machine) enqueueOne(rt *rapid.T) {
 			msg.ExpiresAt = m.now + int64(d)*1e6
 		}
 	})
-	m.messages[id] = &expected{added: m.submitted()}
+	m.messages[id] = &expected{}
 }
 
 // answer says something about a delivery, current or not.
@@ -140,7 +144,7 @@ func (m *machine) tell(d sent, a wire.Ack) {
 		return
 	}
 	if a.Kind == wire.AckDone || (a.Kind == wire.AckTerm && d.q.isDLQ()) {
-		m.messages[d.id].finished = m.submitted()
+		m.messages[d.id].finished = 1
 	}
 }
 
@@ -287,21 +291,34 @@ func (m *machine) restartOne(rt *rapid.T) {
 		m.run()
 	}
 	committed := m.committed()
+	added, finished := m.st.mu.added, m.st.mu.finished
+	onDisk := func(at map[store.ID]int, id store.ID, before bool) bool {
+		if n, ok := at[id]; ok {
+			return n <= committed
+		}
+		return before
+	}
 	m.rig.restart(crash)
 	for i := range m.open {
 		m.open[i].q = m.same(m.open[i].q)
 	}
 	for id, e := range m.messages {
+		// added and finished know this process only; older is before it.
+		there := onDisk(added, id, e.older)
 		switch {
-		case crash && e.added > committed:
-			delete(m.messages, id)
-		case crash && e.finished > committed:
-			e.finished = 0
-		case e.finished != 0:
+		case e.finished < 0:
+		case !crash && e.finished != 0:
 			e.finished = -1 // for good
+		case !crash:
+		case !there && e.finished != 0:
+			e.finished = -1 // never written, or finished as well
+		case !there:
+			delete(m.messages, id)
+		case e.finished != 0 && onDisk(finished, id, false):
+			e.finished = -1
 		default:
-			e.added = 0
+			e.finished = 0
 		}
-		e.added = min(e.added, 0) // the next process counts anew
+		e.older = true
 	}
 }

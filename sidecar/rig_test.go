@@ -24,6 +24,29 @@ type stepStore struct {
 		waiting   []*store.Batch
 		submitted int
 		committed int
+
+		refs     map[store.Ref]store.ID
+		added    map[store.ID]int // the batch that added a message first
+		finished map[store.ID]int // the batch that finished it for good
+	}
+}
+
+// note remembers which batch adds and finishes which message.
+func (s *stepStore) note(b *store.Batch) {
+	if s.mu.refs == nil {
+		s.mu.refs, s.mu.added, s.mu.finished = make(map[store.Ref]store.ID), make(map[store.ID]int), make(map[store.ID]int)
+	}
+	for i := range b.Add {
+		s.mu.refs[b.Add[i].Ref] = b.Add[i].ID
+		s.mu.added[b.Add[i].ID] = s.mu.submitted
+	}
+	for i := range b.Move {
+		s.mu.refs[b.Move[i].To.Ref] = b.Move[i].To.ID
+	}
+	for _, ref := range b.Finish {
+		if id, ok := s.mu.refs[ref]; ok {
+			s.mu.finished[id] = s.mu.submitted
+		}
 	}
 }
 
@@ -32,6 +55,7 @@ func (s *stepStore) Submit(b *store.Batch) {
 	defer s.mu.Unlock()
 	s.mu.waiting = append(s.mu.waiting, b)
 	s.mu.submitted++
+	s.note(b)
 }
 
 // commit applies up to n of the batches that wait.
@@ -82,6 +106,8 @@ type rig struct {
 
 	sent []sent       // deliveries that have left the loops
 	jobs []failureJob // what on_failure is asked
+
+	paced pacing
 }
 
 // sent is a delivery with the queue that it came from.
@@ -117,13 +143,18 @@ func newID2() string { return formatID(newID()) }
 func (r *rig) open() {
 	model, err := storetest.OpenModel(r.disk, func() int64 { return r.now })
 	require.NoError(r.t, err)
+	refs := make(map[store.Ref]store.ID)
+	if r.st != nil {
+		refs = r.st.mu.refs // a restart forgets nothing of these
+	}
 	r.st = &stepStore{Store: model}
+	r.st.mu.refs, r.st.mu.added, r.st.mu.finished = refs, make(map[store.ID]int), make(map[store.ID]int)
 	r.t.Cleanup(func() { _ = model.Close() })
 	subjects, err := wire.NewSubjects("fila")
 	require.NoError(r.t, err)
 	r.core = &core{
 		cfg: Default(), log: slog.New(slog.DiscardHandler), clock: clock{test: func() int64 { return r.now }},
-		store: r.st, subjects: subjects, metrics: newMetrics(), config: newRuntimeConfig(nil), refusals: &refusals{},
+		store: r.st, subjects: subjects, pacing: r.paced, metrics: newMetrics(), config: newRuntimeConfig(nil), refusals: &refusals{},
 		fatal: func(err error) { r.fatal = err },
 	}
 	r.core.gates = throttle.New(throttle.Start{}, r.now)
@@ -231,7 +262,13 @@ func (r *rig) pass(d time.Duration) {
 func (r *rig) commit() {
 	r.t.Helper()
 	r.run()
-	for r.st.commit(len(r.st.waiting())) > 0 {
+	for {
+		for _, q := range []*queue{r.q, r.dlq} {
+			r.loops[q].flush()
+		}
+		if r.st.commit(len(r.st.waiting())) == 0 {
+			return
+		}
 		r.run()
 	}
 }
@@ -284,9 +321,13 @@ func (r *rig) ack(d sent, a wire.Ack, reply string) {
 func (r *rig) take() (ds []sent, statuses map[string]string) {
 	statuses = make(map[string]string)
 	for _, d := range r.sent {
-		if d.status != "" {
+		switch d.kind {
+		case sendStatus:
 			statuses[d.subject] = d.status
 			continue
+		case sendReply:
+			continue
+		case sendMessage:
 		}
 		ds = append(ds, d)
 	}

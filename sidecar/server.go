@@ -69,7 +69,7 @@ func New(cfg Config, log *slog.Logger, version string) (*Server, error) {
 		announce: os.Stderr,
 	}
 	s.core = &core{
-		cfg: cfg, log: log, clock: newClock(), subjects: subjects, metrics: newMetrics(), refusals: &refusals{},
+		cfg: cfg, log: log, clock: newClock(), subjects: subjects, metrics: newMetrics(), refusals: &refusals{}, pacing: defaultPacing,
 		fatal: func(err error) {
 			select {
 			case s.failure <- err:

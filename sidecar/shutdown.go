@@ -39,6 +39,9 @@ func (s *Server) stop(graceful bool) error {
 		ended.Go(q.end)
 	}
 	ended.Wait()
+	if c.circuits != nil {
+		c.circuits.stop()
+	}
 	s.stopThrottles()
 	s.close()
 	c.log.Info("stopped")

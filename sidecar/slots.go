@@ -47,6 +47,7 @@ type slot struct {
 	ref        uint32 // pending: the drr.Handle; parked, ordered: its link; leased: index of the lease
 	state      slotState
 	stored     bool // the store has a State of it that differs from "fresh"
+	unsent     bool // its Add is in the changes that have not been handed to the store
 	front      bool // pending or parked: in front of what its lane has parked
 	holds      bool // it holds its fairness key, see keyOrder
 }
