@@ -36,12 +36,15 @@ var ownImports = map[string][]string{
 	"throttle":        {},
 	"breaker":         {},
 	"wire":            {},
+
+	"examples/go/consumer": {},
+	"examples/go/producer": {},
 }
 
 // moduleImports says where each module from outside may be used. Test files are
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
-	"github.com/nats-io/nats.go":          {"sidecar", "client", "bench", "cli"},
+	"github.com/nats-io/nats.go":          {"sidecar", "client", "bench", "cli", "examples/go/consumer", "examples/go/producer"},
 	"github.com/nats-io/nats-server/v2":   {"sidecar", "bench"},
 	"github.com/yuin/gopher-lua":          {"hooks"},
 	"go.etcd.io/bbolt":                    {"store"},
