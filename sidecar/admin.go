@@ -58,6 +58,7 @@ func (s *Server) serveAdmin() error {
 		wire.VerbConfigLog:     s.configLog,
 		wire.VerbReload:        s.reloadVerb,
 		wire.VerbExplain:       s.explainVerb,
+		wire.VerbPeek:          s.peekVerb,
 	}
 	for _, verb := range slices.Sorted(maps.Keys(verbs)) {
 		err := service.AddEndpoint(verb, s.adminHandler(verbs[verb]), micro.WithEndpointSubject(c.subjects.AdminWildcard(verb)),

@@ -94,6 +94,7 @@ type Bolt struct {
 	failure atomic.Pointer[error]
 	done    sync.WaitGroup
 	closing sync.Once
+	leaving chan struct{} // closed when Close begins
 }
 
 var _ Store = (*Bolt)(nil)
@@ -122,33 +123,55 @@ func Open(path string, o Options) (*Bolt, error) {
 	if err := create(path, o); err != nil {
 		return nil, fmt.Errorf("store: cannot make %s: %w", path, err)
 	}
-	db, err := openDB(path, o)
+	db, _, err := openDB(path, o, forServing)
 	if err != nil {
 		return nil, err
 	}
-	s := &Bolt{
+	return serve(newBolt(path, o, db))
+}
+
+func newBolt(path string, o Options, db *bbolt.DB) *Bolt {
+	return &Bolt{
 		path: path, o: o, db: db,
-		queues: make(map[QueueID]*queue),
-		segs:   newSegTable(),
-		cache:  readCache{budget: o.ReadCacheBytes},
-		failed: make(chan struct{}),
+		queues:  make(map[QueueID]*queue),
+		segs:    newSegTable(),
+		cache:   readCache{budget: o.ReadCacheBytes},
+		failed:  make(chan struct{}),
+		leaving: make(chan struct{}),
 	}
+}
+
+// serve loads what a store keeps in memory and starts its goroutines. It closes
+// the file if it fails.
+func serve(s *Bolt) (*Bolt, error) {
 	if err := s.guard("open", s.load); err != nil {
-		if cerr := db.Close(); cerr != nil {
-			o.Logger.Warn("store: closing after a failed open", "file", path, "error", cerr)
+		if cerr := s.db.Close(); cerr != nil {
+			s.o.Logger.Warn("store: closing after a failed open", "file", s.path, "error", cerr)
 		}
 		return nil, err
 	}
 	s.box.init()
-	s.notify.init(o.OnCommit)
+	s.notify.init(s.o.OnCommit)
 	s.done.Go(s.commitLoop)
 	s.done.Go(s.notify.run)
 	return s, nil
 }
 
-// openDB opens the bbolt file after its structure has been checked.
-func openDB(path string, o Options) (*bbolt.DB, error) {
+// openFor says what a file is opened for.
+type openFor uint8
+
+const (
+	forServing openFor = iota
+	forReading         // nothing is changed; others may read, too
+	forRewrite         // nothing is changed, and nobody else may read
+	forMaking          // it must not be there yet
+)
+
+// openDB opens the bbolt file after its structure has been checked, and returns
+// what the check has counted.
+func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error) {
 	var file *os.File
+	pages := &pageChecker{path: path}
 	opt := bbolt.Options{
 		Timeout:        o.Timeout,
 		NoFreelistSync: true,
@@ -156,15 +179,16 @@ func openDB(path string, o Options) (*bbolt.DB, error) {
 		PageSize:       pageSize,
 		NoSync:         o.NoSync,
 		NoStatistics:   true,
+		ReadOnly:       why == forReading || why == forRewrite,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-			f, err := os.OpenFile(name, flag, mode)
+			if why == forMaking {
+				flag |= os.O_EXCL
+			}
+			f, err := openLocked(name, flag, mode, o.Timeout, why == forReading)
 			if err != nil {
 				return nil, err
 			}
-			if err = lockFile(f, o.Timeout); err == nil {
-				err = checkFile(f, path, o)
-			}
-			if err != nil {
+			if err := pages.checkFile(f, o, flag&os.O_RDWR == 0); err != nil {
 				return nil, errors.Join(err, f.Close())
 			}
 			file = f
@@ -173,14 +197,16 @@ func openDB(path string, o Options) (*bbolt.DB, error) {
 	}
 	var err error
 	for _, size := range mapSizes() {
-		opt.InitialMmapSize = size
+		if opt.InitialMmapSize = size; opt.ReadOnly {
+			opt.InitialMmapSize = 0
+		}
 		var db *bbolt.DB
 		err = guarded(path, "open", func() (err error) {
 			db, err = bbolt.Open(path, 0o600, &opt)
 			return err
 		})
 		if err == nil {
-			return db, nil
+			return db, pages, nil
 		}
 		if file != nil {
 			_ = file.Close() // nothing but a panic left it open, and with it the lock
@@ -192,13 +218,13 @@ func openDB(path string, o Options) (*bbolt.DB, error) {
 	var ce *CorruptError
 	switch {
 	case errors.As(err, &ce):
-		return nil, ce
+		return nil, nil, ce
 	case errors.Is(err, ErrNotStore):
-		return nil, fmt.Errorf("%w: %s", ErrNotStore, path)
+		return nil, nil, fmt.Errorf("%w: %s", ErrNotStore, path)
 	case errors.Is(err, ErrLocked), errors.Is(err, berrors.ErrTimeout):
-		return nil, fmt.Errorf("%w: %s", ErrLocked, path)
+		return nil, nil, fmt.Errorf("%w: %s", ErrLocked, path)
 	}
-	return nil, fmt.Errorf("store: cannot open %s: %w", path, err)
+	return nil, nil, fmt.Errorf("store: cannot open %s: %w", path, err)
 }
 
 // mapSizes are the sizes of address space to ask for. A write that outgrows the
@@ -250,6 +276,7 @@ func (s *Bolt) fail(cause error) error {
 func (s *Bolt) Close() error {
 	var err error
 	s.closing.Do(func() {
+		close(s.leaving)
 		s.box.close()
 		s.done.Wait()
 		s.closed.Store(true)

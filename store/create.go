@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -38,16 +39,27 @@ func create(path string, o Options) error {
 	if err := errors.Join(db.Update(initialise), db.Close()); err != nil {
 		return err
 	}
-	if err := os.Link(tmp, path); err != nil {
+	if err := publish(tmp, path); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return nil
 		}
-		if err := os.Rename(tmp, path); err != nil { // no links on this file system
-			return err
-		}
+		return err
 	}
 	o.Logger.Info("store: made", "file", path)
 	return syncDir(dir)
+}
+
+// publish gives a finished file the name path, which must be free. The old name
+// may stay, too.
+func publish(tmp, path string) error {
+	err := os.Link(tmp, path)
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s: %w", path, fs.ErrExist)
+	}
+	return os.Rename(tmp, path) // no links on this file system
 }
 
 // initialise writes what an empty store consists of.

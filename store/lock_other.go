@@ -8,4 +8,4 @@ import (
 )
 
 // lockFile leaves locking to bbolt.
-func lockFile(*os.File, time.Duration) error { return nil }
+func lockFile(*os.File, time.Duration, bool) error { return nil }

@@ -10,10 +10,15 @@ import (
 )
 
 // lockFile takes the lock that bbolt will take again on the same file, so that
-// nobody writes while the structure of the file is checked.
-func lockFile(f *os.File, timeout time.Duration) error {
+// nobody writes while the structure of the file is checked. A shared lock lets
+// others read.
+func lockFile(f *os.File, timeout time.Duration, shared bool) error {
+	how := syscall.LOCK_EX
+	if shared {
+		how = syscall.LOCK_SH
+	}
 	for end := time.Now().Add(timeout); ; time.Sleep(10 * time.Millisecond) {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case err == nil:
 			return nil

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"io"
 	"log/slog"
 	"time"
 )
@@ -52,6 +53,9 @@ type tuning struct {
 	allocBytes     int   // the file grows by so much; 0: by its size
 	mergeFanIn     int   // small segments of one tier are merged at this number
 	carryBytes     int64 // compaction carries at least so much per commit
+
+	step   func(name string) error   // called between the steps of a rewrite
+	writer func(io.Writer) io.Writer // put before the file of a backup
 }
 
 const (

@@ -52,43 +52,70 @@ type pageChecker struct {
 	pages uint64 // in use
 	size  int64
 	seen  []uint64 // a bit for each page that something refers to
+	used  uint64   // how many of them
+	torn  bool     // one of the two meta pages is damaged
+
+	// report, if it is there, gets what is wrong below a page, and the walk goes
+	// on beside it. Otherwise the first fault ends it.
+	report func(*CorruptError)
+	where  [][]byte // keys of the buckets above
 }
 
 func (c *pageChecker) bad(page uint64, format string, args ...any) error {
-	return &CorruptError{File: c.path, Part: "page", Offset: int64(page) * pageSize, Reason: fmt.Sprintf(format, args...)}
+	e := &CorruptError{File: c.path, Part: "page", Offset: int64(page) * pageSize, Reason: fmt.Sprintf(format, args...)}
+	if len(c.where) > 0 {
+		e.Part += " of " + string(c.where[0])
+	}
+	if len(c.where) > 1 && len(c.where[1]) == 8 {
+		e.Reason += fmt.Sprintf(" (in segment %d)", be.Uint64(c.where[1]))
+	}
+	return e
+}
+
+// aside reports a fault if it need not end the walk.
+func (c *pageChecker) aside(err error) error {
+	var ce *CorruptError
+	if c.report == nil || !errors.As(err, &ce) {
+		return err
+	}
+	c.report(ce)
+	return nil
 }
 
 // checkFile checks the structure of a bbolt file and brings it into the page
-// cache. An empty file is fine: it becomes a store.
-func checkFile(f *os.File, path string, o Options) error {
+// cache. An empty file is fine unless it is only to be read: it becomes a store.
+func (c *pageChecker) checkFile(f *os.File, o Options, readOnly bool) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	if fi.Size() == 0 {
+		if readOnly {
+			return fmt.Errorf("%w: it is empty", ErrNotStore)
+		}
 		return nil
 	}
-	c := &pageChecker{f: f, path: path, size: fi.Size()}
+	c.f, c.size = f, fi.Size()
 	root, freelist, err := c.meta(o)
 	if err != nil {
 		return err
 	}
 	if int64(c.pages)*pageSize > c.size {
 		return &CorruptError{
-			File: path, Part: "file", Offset: c.size,
+			File: c.path, Part: "file", Offset: c.size,
 			Reason: fmt.Sprintf("cut short: %d bytes of %d", c.size, int64(c.pages)*pageSize),
 		}
 	}
 	if err := readAhead(f, int64(c.pages)*pageSize); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
+		return fmt.Errorf("reading %s: %w", c.path, err)
 	}
 	c.seen = make([]uint64, c.pages/64+1)
-	c.seen[0] = 3 // the meta pages
+	c.seen[0], c.used = 3, 2 // the meta pages
 	if err := c.tree(root, 0, nil, nil); err != nil {
 		return err
 	}
 	if freelist != noFreelist {
-		return c.freelist(freelist)
+		return c.aside(c.freelist(freelist))
 	}
 	return nil
 }
@@ -126,7 +153,7 @@ func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
 	case c.pages > 1<<40:
 		return 0, 0, c.bad(0, "%d pages in use", c.pages)
 	}
-	if valid == 1 {
+	if c.torn = valid == 1; c.torn {
 		// A commit that was cut off while it wrote its meta page looks like
 		// this, and then nothing of it was confirmed.
 		o.Logger.Warn("store: one of two meta pages is damaged, using the other; the last commit may be missing", "file", c.path)
@@ -153,6 +180,7 @@ func (c *pageChecker) claim(id, n uint64) error {
 			return c.bad(i, "used twice")
 		}
 		c.seen[i/64] |= 1 << (i % 64)
+		c.used++
 	}
 	return nil
 }
@@ -160,6 +188,10 @@ func (c *pageChecker) claim(id, n uint64) error {
 // tree checks a page and those below it. Its keys are at least low and, unless
 // that is nil, below high.
 func (c *pageChecker) tree(id uint64, depth int, low, high []byte) error {
+	return c.aside(c.page(id, depth, low, high))
+}
+
+func (c *pageChecker) page(id uint64, depth int, low, high []byte) error {
 	if depth > maxDepth {
 		return c.bad(id, "tree is too deep")
 	}
@@ -241,7 +273,10 @@ func (c *pageChecker) elements(id uint64, at int64, b []byte, size int64, depth 
 		if kind == pageBranch {
 			down = append(down, childPage{child, key})
 		} else if flags == 1 {
-			if err := c.bucket(id, at, b, pos+ks, vs, depth); err != nil {
+			c.where = append(c.where, key)
+			err := c.bucket(id, at, b, pos+ks, vs, depth)
+			c.where = c.where[:len(c.where)-1]
+			if err != nil {
 				return 0, err
 			}
 		}
