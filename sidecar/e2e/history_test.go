@@ -50,6 +50,7 @@ type history struct {
 type sentMessage struct {
 	queue, tenant, payload string
 	id                     string // as confirmed or delivered, empty until then
+	process                int    // that gave the id
 	confirmed              bool
 }
 
@@ -112,7 +113,7 @@ func (h *history) confirmed(key, id string) {
 	defer h.mu.Unlock()
 	h.mu.events++
 	s := h.mu.sent[key]
-	h.identify(key, s, id)
+	h.identify(key, s, id, len(h.mu.starts)-1)
 	if !s.confirmed {
 		s.confirmed = true
 		if l := h.mu.lives[id]; l == nil || !l.closed {
@@ -121,12 +122,16 @@ func (h *history) confirmed(key, id string) {
 	}
 }
 
-// identify checks that a key has one id for ever.
-func (h *history) identify(key string, s *sentMessage, id string) {
+// identify checks that a key has one id for ever. But deliveries do not wait for
+// the disk: what was delivered and not confirmed may be gone after a kill, and when
+// the producer sends it again it gets another id.
+func (h *history) identify(key string, s *sentMessage, id string, process int) {
 	switch {
-	case s.id == "":
-		s.id = id
-	case s.id != id:
+	case s.id == id:
+	case s.id == "", !s.confirmed && process > s.process:
+		s.id, s.process = id, process
+	case process < s.process: // it is late
+	default:
 		h.problem("%s: message has two ids, %s and %s", key, s.id, id)
 	}
 }
@@ -141,7 +146,7 @@ func (h *history) delivered(d delivery, queue string, attempt int, deadline int6
 		h.problem("delivery of a message that nobody sent: key %q id %s", key, id)
 		return nil
 	}
-	h.identify(key, s, id)
+	h.identify(key, s, id, h.processAt(deadline-h.visibility))
 	if string(d.Data) != s.payload {
 		h.problem("%s: payload of %d bytes instead of %d, or with other content", key, len(d.Data), len(s.payload))
 	}
