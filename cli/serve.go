@@ -115,6 +115,7 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 		return &exitError{exitUsage, err}
 	}
 	cfg.Reload = sources.reload(cfg.file)
+	defer tuneMemory(os.Getenv)()
 	log := newLogger(cfg.Log, cmd.ErrOrStderr())
 	for _, warning := range cfg.warnings {
 		log.Warn(warning)
