@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -24,7 +23,10 @@ type consumeFlags struct {
 	name        string
 	count       int
 	maxInFlight int
+	concurrency int
 	noAck       bool
+	verbose     bool
+	command     string
 	idle        msValue
 }
 
@@ -33,17 +35,33 @@ func newConsumeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "consume QUEUE",
 		Aliases: []string{"sub"},
-		Short:   "Print the messages of a queue and ack them",
+		Short:   "Print the messages of a queue, or run a command for each",
 		Long: `Print the payload of each message on a line of its own, and ack it when it has
-been printed. With --json each message is a JSON object on one line, with its
-headers. An interrupt leaves the queue and ends.`,
+been printed. With -v its id, key and headers stand before it; with --json each
+message is a JSON object on one line. An interrupt leaves the queue and ends.
+
+--exec runs a command for each message instead, with the shell. It gets the
+payload on standard input, and each header in a variable: the header tenant is
+FILA_HEADER_TENANT, Fila-Attempt is FILA_HEADER_FILA_ATTEMPT; what is no letter
+or digit is an underscore. What it prints is printed. If it exits with 0 the
+message is acked. Otherwise it is nacked with the last line that the command
+has written to standard error and the code exit-N (or signal-N), for which
+on_failure and the error rules may decide about retries; exit-75, say, could
+mean to come again later. The lease is extended as long as the command runs; if
+it is lost all the same, the command is ended with SIGTERM, and SIGKILL five
+seconds later. --concurrency runs several at once.
+
+After an interrupt no more messages are taken, and what runs is finished; a
+second interrupt ends the commands, too, and their messages come again.`,
 		Example: `  fila consume orders
   fila consume orders --count 10 --timeout 5s --json
-  fila consume orders.dlq --no-ack`,
+  fila consume orders.dlq --no-ack -v
+  fila consume mails --exec ./send.sh --concurrency 4
+  fila consume orders --exec 'curl -fsS -d @- "https://example.com/$FILA_HEADER_TENANT"'`,
 		Args: needArgs("QUEUE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.count < 0 {
-				return usageError("--count %d: allowed is 0 (no end) and more", f.count)
+			if err := f.check(cmd); err != nil {
+				return err
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -52,187 +70,272 @@ headers. An interrupt leaves the queue and ends.`,
 				return err
 			}
 			defer s.close()
-			p := &printer{app: a, flags: f, out: cmd.OutOrStdout(), notices: cmd.ErrOrStderr(), progress: make(chan struct{}, 1)}
-			return s.explainQueue(cmd.Context(), args[0], p.consume(ctx, stop, s, args[0]))
+			c := a.newConsumption(cmd, f)
+			return s.explainQueue(cmd.Context(), args[0], c.consume(ctx, stop, s, args[0]))
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.name, "consumer", "", "`name` of the consumer (default a random one)")
 	flags.IntVar(&f.count, "count", 0, "end after so many messages; 0 is no end")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 64, "how many messages fila may send ahead")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 64, "how many messages fila may send ahead (default 64, with --exec as many as run at once)")
+	flags.Lookup("max-in-flight").DefValue = "" // the text says it
 	flags.BoolVar(&f.noAck, "no-ack", false, "do not ack: messages stay leased while the command runs, and come again when the lease ends")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print id, key, attempt and headers, too")
+	flags.StringVar(&f.command, "exec", "", "run this `command` for each message")
+	flags.IntVar(&f.concurrency, "concurrency", 1, "how many commands of --exec run at once")
 	flags.Var(&f.idle, "timeout", "end when no message has come for so long; with --count it is a failure then; 0 is never")
 	return cmd
 }
 
-// printer prints messages, acks them and counts.
-type printer struct {
+func (f *consumeFlags) check(cmd *cobra.Command) error {
+	flags := cmd.Flags()
+	switch {
+	case f.count < 0:
+		return usageError("--count %d: allowed is 0 (no end) and more", f.count)
+	case f.concurrency < 1 || f.concurrency > 1000:
+		return usageError("--concurrency %d: allowed are 1 to 1000", f.concurrency)
+	case flags.Changed("exec") && f.command == "":
+		return usageError("--exec is empty: name a command")
+	case flags.Changed("concurrency") && f.command == "":
+		return usageError("--concurrency is for --exec")
+	case f.command != "" && (f.noAck || f.verbose):
+		return usageError("--exec with --no-ack or --verbose: the command decides about the message and prints what it likes")
+	}
+	if f.command != "" && !flags.Changed("max-in-flight") {
+		f.maxInFlight = f.concurrency
+	}
+	return nil
+}
+
+// consumption takes messages, has each handled, and counts.
+type consumption struct {
 	app      *app
 	flags    consumeFlags
 	out      io.Writer
 	notices  io.Writer
+	paint    style
 	consumer *client.Consumer
 	ready    chan struct{} // closed when consumer is set
-	progress chan struct{} // a message was printed
+	progress chan struct{} // a message was handled
+	running  sync.WaitGroup
+
+	finish sync.Mutex // orders changes of the credit
 
 	mu struct {
 		sync.Mutex
-		printed int
-		err     error
+		answered int // about to be acked or nacked
+		handled  int // to the end, whatever that was
+		running  int
+		stopping bool
+		err      error
 	}
 }
 
-func (p *printer) consume(ctx context.Context, restoreSignals func(), s *session, queue string) error {
-	p.ready = make(chan struct{})
-	credit := p.flags.maxInFlight
+func (a *app) newConsumption(cmd *cobra.Command, f consumeFlags) *consumption {
+	out := cmd.OutOrStdout()
+	return &consumption{
+		app: a, flags: f, out: out, notices: &lockedWriter{w: cmd.ErrOrStderr()}, paint: styleFor(out),
+		ready: make(chan struct{}), progress: make(chan struct{}, 1),
+	}
+}
+
+func (c *consumption) consume(ctx context.Context, restoreSignals func(), s *session, queue string) error {
+	credit := c.flags.maxInFlight
 	switch {
-	case p.flags.count > 0 && p.flags.noAck: // nothing earns credit back
-		credit = p.flags.count
-	case p.flags.count > 0:
-		credit = min(credit, p.flags.count)
+	case c.flags.count > 0 && c.flags.noAck: // nothing earns credit back
+		credit = c.flags.count
+	case c.flags.count > 0:
+		credit = min(credit, c.flags.count)
 	}
 	options := []client.ConsumeOption{
-		client.MaxInFlight(credit),
-		client.OnError(p.notice),
+		client.MaxInFlight(credit), client.Concurrency(c.flags.concurrency), client.OnError(c.notice),
 	}
-	if p.flags.name != "" {
-		options = append(options, client.ConsumerName(p.flags.name))
+	if c.flags.name != "" {
+		options = append(options, client.ConsumerName(c.flags.name))
 	}
-	if p.flags.noAck {
+	if c.flags.noAck {
 		options = append(options, client.ManualAck())
 	}
-	consumer, err := s.Consume(ctx, queue, p.handle, options...)
+	consumer, err := s.Consume(ctx, queue, c.handle, options...)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	p.consumer = consumer
-	close(p.ready)
+	c.consumer = consumer
+	close(c.ready)
 
-	reason := p.wait(ctx)
-	restoreSignals() // a second interrupt ends the process
-	stopCtx, cancel := context.WithTimeout(context.Background(), stopGrace)
-	defer cancel()
-	return errors.Join(reason, consumer.Stop(stopCtx))
+	reason := c.wait(ctx)
+	restoreSignals()
+	return errors.Join(reason, c.stop(s))
 }
 
-// wait returns when enough messages have been printed, none came for too long,
+// wait returns when enough messages have been handled, none came for too long,
 // one could not be printed, or ctx ended.
-func (p *printer) wait(ctx context.Context) error {
+func (c *consumption) wait(ctx context.Context) error {
 	var idle <-chan time.Time
 	for {
-		if p.flags.idle > 0 {
-			idle = time.After(p.flags.idle.duration())
+		if c.flags.idle > 0 {
+			idle = time.After(c.flags.idle.duration())
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-idle:
-			printed, err := p.state()
-			if err == nil && p.flags.count > 0 {
-				err = fmt.Errorf("%d of %d messages came; none within the last %s", printed, p.flags.count, p.flags.idle.String())
+			handled, running, err := c.state()
+			if running > 0 && err == nil {
+				continue
+			}
+			if err == nil && c.flags.count > 0 {
+				err = fmt.Errorf("%d of %d messages came; none within the last %s", handled, c.flags.count, c.flags.idle.String())
 			}
 			return err
-		case <-p.progress:
-			printed, err := p.state()
-			if err != nil || p.flags.count > 0 && printed >= p.flags.count {
+		case <-c.progress:
+			handled, _, err := c.state()
+			if err != nil || c.flags.count > 0 && handled >= c.flags.count {
 				return err
 			}
 		}
 	}
 }
 
-func (p *printer) state() (printed int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.printed, p.mu.err
+// stop leaves the queue and waits for what runs. Printing does not take long, so
+// that ends by itself; commands are ended by a second signal.
+func (c *consumption) stop(s *session) error {
+	c.mu.Lock()
+	c.mu.stopping = true
+	running := c.mu.running
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), stopGrace)
+	if c.flags.command != "" {
+		cancel()
+		ctx, cancel = signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		if running > 0 {
+			c.notice(fmt.Errorf("waiting for %s; an interrupt ends them", plural(int64(running), "command")))
+		}
+	}
+	defer cancel()
+	err := c.consumer.Stop(ctx)
+	if ctx.Err() == nil || c.flags.command == "" {
+		return err
+	}
+	c.running.Wait() // they have been told to end
+	flushCtx, stop := context.WithTimeout(context.Background(), stopGrace)
+	defer stop()
+	return errors.Join(errors.New("stopped while commands were running; their messages come again"), s.flush(flushCtx))
 }
 
-// handle prints before it acks, so that a message that could not be printed
-// comes again. An ack that fails is a notice: the message has been printed.
-func (p *printer) handle(ctx context.Context, m *client.Message) error {
+func (c *consumption) state() (handled, running int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.handled, c.mu.running, c.mu.err
+}
+
+// begin reports whether a message is to be handled, and why not.
+func (c *consumption) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.mu.err != nil:
+		return c.mu.err
+	case c.flags.count > 0 && c.mu.handled+c.mu.running >= c.flags.count:
+		return errors.New("one more than was asked for")
+	case c.mu.stopping && c.flags.command != "":
+		return errors.New("consumer stopped")
+	}
+	c.mu.running++
+	c.running.Add(1)
+	return nil
+}
+
+// handle prints a message or runs a command for it, and then settles it. An ack
+// that fails is a notice: the message has been handled.
+func (c *consumption) handle(ctx context.Context, m *client.Message) error {
 	select {
-	case <-p.ready:
+	case <-c.ready:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	printed, failed := p.state()
-	if failed == nil && p.flags.count > 0 && printed >= p.flags.count {
-		failed = errors.New("one more than was asked for")
+	if err := c.begin(); err != nil {
+		// The delay keeps it from on_failure, which would have nothing to judge.
+		return m.Nack(client.NackOptions{Error: err.Error(), Delay: time.Millisecond})
 	}
-	if failed != nil {
-		return failed
-	}
-	err := p.print(m)
-	if err == nil {
-		if err := p.limitCredit(ctx, printed+1); err != nil {
-			p.notice(err)
-		}
-	}
-	if err == nil && !p.flags.noAck {
-		if err := m.AckSync(ctx); err != nil {
-			p.notice(fmt.Errorf("ack of message %s: %w", m.ID, err))
-		}
-	}
-	p.mu.Lock()
-	p.mu.printed, p.mu.err = printed+1, err
-	p.mu.Unlock()
-	select {
-	case p.progress <- struct{}{}:
-	default: // the waiter has not looked yet; it will see both
-	}
-	return err
-}
-
-func (p *printer) notice(err error) {
-	complain(p.notices, err.Error())
-}
-
-// limitCredit tells fila, before the ack that would earn another message, how
-// many are still wanted, so that --count takes not one too many.
-func (p *printer) limitCredit(ctx context.Context, printed int) error {
-	if p.flags.count == 0 {
+	defer c.running.Done()
+	if c.flags.command != "" {
+		nack := c.run(ctx, m)
+		c.settle(ctx, m, nack, nil)
 		return nil
 	}
-	wanted := p.flags.count - printed
+	err := c.print(m)
+	c.settle(ctx, m, nil, err)
+	return err // before which a message that was not printed must not be acked
+}
+
+// settle ends a message: acked, nacked, or left to the client if there is an
+// error.
+func (c *consumption) settle(ctx context.Context, m *client.Message, nack *client.NackOptions, failed error) {
+	if failed == nil {
+		ctx = context.WithoutCancel(ctx) // it has been handled, whatever comes now
+		if err := c.limitCredit(ctx); err != nil {
+			c.notice(err)
+		}
+		var err error
+		switch {
+		case nack != nil:
+			err = m.NackSync(ctx, *nack)
+		case !c.flags.noAck:
+			err = m.AckSync(ctx)
+		}
+		var refused *client.Error
+		if err != nil && !errors.As(err, &refused) { // of those OnError tells
+			c.notice(fmt.Errorf("message %s: %w", m.ID, err))
+		}
+	}
+	c.mu.Lock()
+	c.mu.running--
+	c.mu.handled++
+	if failed != nil {
+		c.mu.err = failed
+	}
+	c.mu.Unlock()
+	select {
+	case c.progress <- struct{}{}:
+	default: // the waiter has not looked yet; it will see both
+	}
+}
+
+func (c *consumption) notice(err error) { complain(c.notices, err.Error()) }
+
+// limitCredit tells fila, before the answer that would earn another message, how
+// many are still wanted, so that --count takes not one too many.
+func (c *consumption) limitCredit(ctx context.Context) error {
+	if c.flags.count == 0 {
+		return nil
+	}
+	c.finish.Lock()
+	defer c.finish.Unlock()
+	c.mu.Lock()
+	c.mu.answered++
+	wanted := c.flags.count - c.mu.answered
+	c.mu.Unlock()
 	switch {
 	case wanted == 0:
-		return p.consumer.Leave(ctx)
-	case p.flags.noAck || wanted >= p.flags.maxInFlight:
+		return c.consumer.Leave(ctx)
+	case c.flags.noAck || wanted >= c.flags.maxInFlight:
 		return nil // messages held count against the credit as it is
 	}
-	return p.consumer.SetMaxInFlight(ctx, wanted)
+	return c.consumer.SetMaxInFlight(ctx, wanted)
 }
 
-// printedMessage is a message as `fila consume --json` prints it. A payload
-// that is not UTF-8 is in payload_base64.
-type printedMessage struct {
-	ID            string              `json:"id"`
-	Queue         string              `json:"queue"`
-	Key           string              `json:"key"`
-	Attempt       int                 `json:"attempt"`
-	EnqueuedAt    string              `json:"enqueued_at"`
-	Headers       map[string][]string `json:"headers"`
-	Payload       *string             `json:"payload,omitempty"`
-	PayloadBase64 []byte              `json:"payload_base64,omitempty"`
+// lockedWriter lets several goroutines write.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
 }
 
-func (p *printer) print(m *client.Message) error {
-	if !p.app.json {
-		_, err := p.out.Write(append(m.Data[:len(m.Data):len(m.Data)], '\n'))
-		return err
-	}
-	line := printedMessage{
-		ID: m.ID, Queue: m.Queue, Key: m.Key, Attempt: m.Attempt,
-		EnqueuedAt: m.EnqueuedAt.Format(time.RFC3339Nano), Headers: m.Header,
-	}
-	if utf8.Valid(m.Data) {
-		text := string(m.Data)
-		line.Payload = &text
-	} else {
-		line.PayloadBase64 = m.Data
-	}
-	return printJSONLine(p.out, line)
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }

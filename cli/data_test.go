@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func TestPublish(t *testing.T) {
 	r = runCLI(t, "", "publish", "orders", "x", "--json")
 	require.JSONEq(t, `{"id":"id-1","queue":"orders"}`, r.out)
 	f.next()
-	r = runCLI(t, "", "publish", "orders", "x", "--no-wait")
+	r = runCLI(t, "", "publish", "orders", "x", "--no-confirm")
 	require.Equal(t, result{exitOK, "", ""}, r)
 	require.Empty(t, f.next().Reply)
 }
@@ -82,6 +83,7 @@ type fakeQueue struct {
 	acked, nacked       []string
 	leaves, ackRequests int
 	ackError            *wire.Error
+	headers             nats.Header // of the producer
 }
 
 func startQueue(f *fakeFila, messages int) *fakeQueue {
@@ -129,6 +131,7 @@ func (q *fakeQueue) deliver() {
 		msg := nats.NewMsg(q.f.subj.Deliver(q.consumer, "orders"))
 		msg.Reply = q.f.subj.Ack(fmt.Sprintf("token%d", q.sent), "orders")
 		msg.Data = fmt.Appendf(nil, "message %d", q.sent)
+		maps.Copy(msg.Header, q.headers)
 		msg.Header.Set(wire.HeaderID, fmt.Sprintf("id-%d", q.sent))
 		msg.Header.Set(wire.HeaderQueue, "orders")
 		msg.Header.Set(wire.HeaderKey, "acme")
@@ -223,7 +226,7 @@ func TestConsumeLostLeaseIsANotice(t *testing.T) {
 	q.ackError = &wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"}
 	r := runCLI(t, "", "consume", "orders", "--count", "1")
 	require.Equal(t, exitOK, r.code)
-	require.Contains(t, r.err, "fila: ack of message id-1: lease lost")
+	require.Contains(t, r.err, "fila: ack of id-1: lease lost")
 }
 
 type brokenWriter struct{}

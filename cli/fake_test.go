@@ -141,3 +141,11 @@ func (f *fakeFila) next() *nats.Msg {
 		return nil
 	}
 }
+
+// guests is one user, guest with the password guest, who may not subscribe to a
+// subject.
+func guests(denied string) []*server.User {
+	return []*server.User{{Username: "guest", Password: "guest", Permissions: &server.Permissions{
+		Subscribe: &server.SubjectPermission{Deny: []string{denied}},
+	}}}
+}

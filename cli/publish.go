@@ -2,106 +2,225 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/client"
 )
 
-// maxStdinPayload is more than any NATS server takes.
-const maxStdinPayload = 64 << 20
+// publishRetry is for how long a message is tried again that fila refuses for
+// now.
+const publishRetry = time.Hour
 
 type publishFlags struct {
-	headers    []string
-	delay, ttl msValue
-	dedupeID   string
-	noWait     bool
+	file         string
+	lines, jsonl bool
+	count        int64
+	rate         float64
+	window       int
+	headers      []string
+	delay, ttl   msValue
+	dedupeID     string
+	noConfirm    bool
+	noRetry      bool
+	quiet        bool
 }
 
 func newPublishCommand(a *app) *cobra.Command {
 	var f publishFlags
 	cmd := &cobra.Command{
-		Use:     "publish QUEUE [PAYLOAD]",
+		Use:     "publish QUEUE [TEXT]",
 		Aliases: []string{"pub"},
-		Short:   "Publish a message",
-		Long: `Publish one message and print its id when it is safely stored. Without PAYLOAD,
-or with -, the payload is all of standard input.`,
+		Short:   "Publish one message or many",
+		Long: `Publish a message, and print its id when it is safely stored. The payload is
+TEXT, or the file of --file, or else all of standard input (TEXT - says so).
+
+Many messages: --count repeats the one; --lines makes one of every line of the
+file or of standard input; --jsonl reads a JSON object from every line:
+
+  {"payload":"text","headers":{"tenant":"acme"}}
+
+A payload that is not a string is sent as JSON; payload_base64 holds bytes.
+dedupe_id, delay and ttl work as the flags do. What fila consume --json prints
+can be read back: its other fields are not looked at. Flags are for all
+messages; a header of the line wins over one of the flags.
+
+Many messages are confirmed many at a time, and a line says in the end how many
+there were. The first that fila refuses ends the command; its number is the
+line's. Refusals for now (429, 503) are waited out, as long as fila asks for
+and for up to an hour, unless --no-retry. An interrupt stops sending and waits
+for what is on its way.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
-  fila publish orders --delay 10m --dedupe-id order-1 < order.json`,
-		Args: needArgs("QUEUE", "[PAYLOAD]"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			options, err := f.options(cmd)
-			if err != nil {
-				return err
-			}
-			payload, err := payloadArgument(cmd.InOrStdin(), args[1:])
-			if err != nil {
-				return err
-			}
-			return a.online(cmd, func(ctx context.Context, s *session) error {
-				if f.noWait {
-					if err := s.Send(args[0], payload, options...); err != nil {
-						return err
-					}
-					return s.flush(ctx)
-				}
-				receipt, err := s.Publish(ctx, args[0], payload, options...)
-				if err != nil {
-					return s.explainQueue(ctx, args[0], err)
-				}
-				return a.printReceipt(cmd, receipt)
-			})
-		},
+  fila publish orders --delay 10m --dedupe-id order-1 < order.json
+  fila publish orders --file order.json --count 1000 --rate 50
+  tail -F access.log | fila publish lines --lines
+  fila consume orders.dlq --json --timeout 1s | fila publish orders --jsonl`,
+		Args: needArgs("QUEUE", "[TEXT]"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.publish(cmd, &f, args[0], args[1:]) },
 	}
 	flags := cmd.Flags()
+	flags.StringVarP(&f.file, "file", "f", "", "read the payload, or the lines, from this `file`")
+	flags.BoolVar(&f.lines, "lines", false, "publish every line as a message")
+	flags.BoolVar(&f.jsonl, "jsonl", false, "publish the message that every line describes in JSON")
+	flags.Int64Var(&f.count, "count", 1, "publish the message so many times")
+	flags.Float64Var(&f.rate, "rate", 0, "at most so many messages a second; 0 is as fast as it goes")
+	flags.IntVar(&f.window, "window", 1000, "at most so many messages may wait for their confirmation")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header as `name=value`; may be repeated")
 	flags.Var(&f.delay, "delay", "hold the message back for so long")
 	flags.Var(&f.ttl, "ttl", "dead-letter it if it is not delivered within this time, at least 1s")
-	flags.StringVar(&f.dedupeID, "dedupe-id", "", "a second message with this `id` within the queue's window is not stored again")
-	flags.BoolVar(&f.noWait, "no-wait", false, "do not wait for the confirmation; prints no id")
+	flags.StringVar(&f.dedupeID, "dedupe-id", "", "a second message with this `id` within the queue's window is not stored again; of many messages the number is appended: id-1, id-2")
+	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations; prints no id, and nobody hears of a refusal")
+	flags.BoolVar(&f.noRetry, "no-retry", false, "fail when fila takes no more for now, instead of waiting")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print neither id nor summary nor progress")
 	return cmd
 }
 
-func (f *publishFlags) options(cmd *cobra.Command) ([]client.PublishOption, error) {
-	var options []client.PublishOption
-	for _, header := range f.headers {
-		name, value, ok := strings.Cut(header, "=")
-		if !ok || name == "" || strings.ContainsAny(name, ": \t\r\n") || strings.ContainsAny(value, "\r\n") {
-			return nil, usageError("--header %q: allowed is name=value, on one line, without spaces or colons in the name", header)
-		}
-		options = append(options, client.Header(name, value))
+// check refuses flags that contradict each other.
+func (f *publishFlags) check(cmd *cobra.Command, text []string) error {
+	flags := cmd.Flags()
+	switch {
+	case f.lines && f.jsonl:
+		return usageError("--lines and --jsonl: one of them is allowed")
+	case (f.lines || f.jsonl) && flags.Changed("count"):
+		return usageError("--count repeats one message: not with --lines or --jsonl")
+	case f.count < 1:
+		return usageError("--count %d: allowed is 1 and more", f.count)
+	case !(f.rate >= 0 && f.rate <= 1e9) || flags.Changed("rate") && f.rate == 0:
+		return usageError("--rate %v: allowed is more than 0, up to 1000000000", f.rate)
+	case f.window < 1 || f.window > 65_536:
+		return usageError("--window %d: allowed are 1 to 65536", f.window)
+	case flags.Changed("file") && len(text) > 0:
+		return usageError("TEXT and --file: one of them is allowed")
+	case (f.lines || f.jsonl) && len(text) > 0 && text[0] != "-":
+		return usageError("TEXT with --lines or --jsonl: the messages come from --file or standard input")
 	}
-	if cmd.Flags().Changed("delay") {
-		options = append(options, client.Delay(f.delay.duration()))
-	}
-	if cmd.Flags().Changed("ttl") {
-		options = append(options, client.TTL(f.ttl.duration()))
-	}
-	if cmd.Flags().Changed("dedupe-id") {
-		if f.dedupeID == "" {
-			return nil, usageError("--dedupe-id is empty")
-		}
-		options = append(options, client.DedupeID(f.dedupeID))
-	}
-	return options, nil
+	return nil
 }
 
-func payloadArgument(in io.Reader, args []string) ([]byte, error) {
-	if len(args) > 0 && args[0] != "-" {
-		return []byte(args[0]), nil
+func (a *app) publish(cmd *cobra.Command, f *publishFlags, queue string, text []string) error {
+	if err := f.check(cmd, text); err != nil {
+		return err
 	}
-	if len(args) == 0 && stdinIsTerminal(in) {
-		return nil, usageError(`PAYLOAD is missing: give it as an argument ("" for an empty one) or on standard input`)
-	}
-	payload, err := io.ReadAll(io.LimitReader(in, maxStdinPayload+1))
+	common, err := f.message(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("read standard input: %w", err)
+		return err
 	}
-	if len(payload) > maxStdinPayload {
-		return nil, usageError("standard input has more than %s: no NATS server takes that", size(maxStdinPayload))
+	in, closeInput, err := f.input(cmd.InOrStdin(), text)
+	if err != nil {
+		return err
+	}
+	defer closeInput()
+	many := f.lines || f.jsonl || f.count > 1
+	var next source
+	switch {
+	case f.lines:
+		next = common.perLine(in)
+	case f.jsonl:
+		next = common.perJSON(in)
+	default:
+		if common.payload, err = readPayload(in, text); err != nil {
+			return err
+		}
+		next = common.times(f.count, f.count > 1)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s, err := a.conn.open(nats.MaxReconnects(-1))
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if !many {
+		return a.publishOne(ctx, cmd, s, f, queue, next)
+	}
+	p, err := a.newPipeline(cmd, s, f, queue)
+	if err != nil {
+		return err
+	}
+	return p.run(ctx, stop, next)
+}
+
+func (a *app) publishOne(ctx context.Context, cmd *cobra.Command, s *session, f *publishFlags, queue string, next source) error {
+	m, err := next()
+	if err != nil {
+		return err
+	}
+	if f.noConfirm {
+		if err := s.Send(queue, m.payload, m.options...); err != nil {
+			return s.explain(err)
+		}
+		return s.flush(ctx)
+	}
+	receipt, err := s.Publish(ctx, queue, m.payload, m.options...)
+	if wait, busy := refusedForNow(err); busy && !f.noRetry {
+		complain(cmd.ErrOrStderr(), fmt.Sprintf("%s; trying again%s, an interrupt ends that", describeAny(err), wait))
+		receipt, err = s.Publish(ctx, queue, m.payload, append(m.options, client.RetryFor(publishRetry))...)
+	}
+	if err != nil {
+		return s.explainQueue(context.WithoutCancel(ctx), queue, err)
+	}
+	if f.quiet {
+		return nil
+	}
+	return a.printReceipt(cmd, receipt)
+}
+
+// refusedForNow reports whether it makes sense to come again, and in words when.
+func refusedForNow(err error) (when string, busy bool) {
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Code != 429 && refused.Code != 503 {
+		return "", false
+	}
+	if refused.RetryAfter > 0 {
+		when = " in " + span(refused.RetryAfter)
+	}
+	return when, true
+}
+
+// describeAny words an error without its numbers.
+func describeAny(err error) string {
+	var refused *client.Error
+	if errors.As(err, &refused) {
+		return refused.Description
+	}
+	return err.Error()
+}
+
+// input opens what the messages come from. With TEXT it is nil.
+func (f *publishFlags) input(in io.Reader, text []string) (io.Reader, func(), error) {
+	switch {
+	case len(text) > 0 && text[0] != "-":
+		return nil, func() {}, nil
+	case f.file != "" && f.file != "-":
+		file, err := os.Open(f.file)
+		if err != nil {
+			return nil, nil, usageError("--file %s: %w", f.file, pathCause(err))
+		}
+		return file, func() { _ = file.Close() }, nil
+	case len(text) == 0 && f.file == "" && !f.lines && !f.jsonl && stdinIsTerminal(in):
+		return nil, nil, usageError(`TEXT is missing: give it as an argument ("" for an empty one), as --file or on standard input`)
+	}
+	return in, func() {}, nil
+}
+
+func readPayload(in io.Reader, text []string) ([]byte, error) {
+	if in == nil {
+		return []byte(text[0]), nil
+	}
+	payload, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the payload: %w", pathCause(err))
+	}
+	if len(payload) > maxPayload {
+		return nil, usageError("the payload has more than %s: no NATS server takes that", size(maxPayload))
 	}
 	return payload, nil
 }

@@ -56,11 +56,13 @@ weight, within rate limits, and only to a consumer that can work on it now.
 Start one with "fila serve". All other commands talk to a running fila over
 NATS and find it like the nats CLI does: --server, --context, NATS_URL, or the
 selected context, and nats://127.0.0.1:4222 otherwise.`,
-		Example: `  fila serve
+		Example: `  fila demo
+  fila serve
   fila queue create orders --fairness-header tenant
   fila publish orders '{"id":1}' -H tenant=acme
   fila consume orders --count 1
   fila queue inspect orders
+  fila top
   fila throttle set stripe --rate 10
   fila explain queue orders`,
 		SilenceErrors: true,
@@ -83,6 +85,10 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
 		newConfigCommand(a),
 		newPublishCommand(a),
 		newConsumeCommand(a),
+		newPeekCommand(a),
+		newTopCommand(a),
+		newWatchCommand(a),
+		newDemoCommand(a),
 		newRedriveCommand(a),
 		newThrottleCommand(a),
 		newCircuitCommand(a),
@@ -90,8 +96,10 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
 		newResumeCommand(a),
 		newExplainCommand(a),
 		newReloadCommand(a),
+		newStoreCommand(a),
 		newBenchCommand(a),
 		hook,
+		newManCommand(),
 		newVersionCommand(a),
 	)
 	return root

@@ -58,6 +58,7 @@ func (s *Server) serveAdmin() error {
 		wire.VerbConfigLog:     s.configLog,
 		wire.VerbReload:        s.reloadVerb,
 		wire.VerbExplain:       s.explainVerb,
+		wire.VerbStoreBackup:   newBackups(s).verb,
 		wire.VerbPeek:          s.peekVerb,
 	}
 	for _, verb := range slices.Sorted(maps.Keys(verbs)) {

@@ -1,6 +1,10 @@
 package store
 
-import "go.etcd.io/bbolt"
+import (
+	"io"
+
+	"go.etcd.io/bbolt"
+)
 
 // Small makes segments and thresholds so small that a few messages exercise
 // compaction, merging and several segments per commit.
@@ -31,3 +35,46 @@ func PutVersion(tx *bbolt.Tx, v uint32) error {
 // LimitSize makes every commit fail that would grow the file beyond n bytes, as
 // a full disk does. It must be called before the first Submit.
 func (s *Bolt) LimitSize(n int) { s.db.MaxSize = n }
+
+// WithStep calls fn between the steps of a rewrite.
+func (o Options) WithStep(fn func(name string) error) Options {
+	o.tune.step = fn
+	return o
+}
+
+// WithWriter puts fn before the file of a backup.
+func (o Options) WithWriter(fn func(io.Writer) io.Writer) Options {
+	o.tune.writer = fn
+	return o
+}
+
+// PutSealed and PutState write into a bucket as the store does.
+func PutSealed(b *bbolt.Bucket, key, value []byte) error { return putSealed(b, key, value) }
+
+func PutState(tx *bbolt.Tx, st *State) error {
+	return putSealed(tx.Bucket(bucketState), appendRefKey(nil, st.Ref), appendState(nil, st))
+}
+
+func PutQueue(tx *bbolt.Tx, q *QueueRecord) error {
+	return putSealed(tx.Bucket(bucketQueues), be.AppendUint32(nil, uint32(q.ID)), appendQueue(nil, q))
+}
+
+func PutConsumer(tx *bbolt.Tx, c *ConsumerRecord) error {
+	return putSealed(tx.Bucket(bucketConsumers), consumerKey(c), appendConsumer(nil, c))
+}
+
+// SetBlockID gives a block another id.
+func SetBlockID(b []byte, id uint64) {
+	le.PutUint64(b[8:], id)
+	le.PutUint32(b[16:], checksum(b[:16]))
+}
+
+// Leaving says whether Close has begun.
+func (s *Bolt) Leaving() bool {
+	select {
+	case <-s.leaving:
+		return true
+	default:
+		return false
+	}
+}

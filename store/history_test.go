@@ -65,6 +65,8 @@ func TestHistories(t *testing.T) {
 			"read":    m.read,
 			"reopen":  m.reopen,
 			"crash":   m.crash,
+			"compact": m.compact,
+			"backup":  m.backup,
 			"clock":   func(rt *rapid.T) { m.clock += rapid.Int64Range(0, 100e9).Draw(rt, "step") },
 		})
 		m.reopen(rt)

@@ -235,10 +235,7 @@ func (s *Bolt) compareTally(tx *bbolt.Tx) error {
 		got.records, got.finished = want.records, want.finished
 	}
 	if got != want {
-		return s.metaError("tally", fmt.Errorf(
-			"found %d segments, %d records, %d finished, %d states, %d dedupe values where %d, %d, %d, %d, %d should be",
-			got.segments, got.records, got.finished, got.states, got.dedupes,
-			want.segments, want.records, want.finished, want.states, want.dedupes))
+		return s.metaError("tally", fmt.Errorf("found %s where the last commit counted %s", got, want))
 	}
 	s.count.commits = int64(want.commits)
 	return nil

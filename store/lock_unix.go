@@ -4,6 +4,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -29,4 +30,23 @@ func lockFile(f *os.File, timeout time.Duration, shared bool) error {
 			return ErrLocked
 		}
 	}
+}
+
+// keepOwner gives a file the owner, the group and the mode of another one, which
+// it is to replace.
+func keepOwner(from, to string) error {
+	fi, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	old, ok := fi.Sys().(*syscall.Stat_t)
+	if fi, err = os.Stat(to); err != nil || !ok {
+		return err
+	}
+	if now, ok := fi.Sys().(*syscall.Stat_t); ok && (now.Uid != old.Uid || now.Gid != old.Gid) {
+		if err := os.Chown(to, int(old.Uid), int(old.Gid)); err != nil {
+			return fmt.Errorf("%w: run it as the user that owns the store", err)
+		}
+	}
+	return os.Chmod(to, os.FileMode(old.Mode).Perm())
 }

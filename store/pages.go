@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"slices"
 )
 
 // bbolt trusts the pages of its file: a broken one makes it read wild memory or
@@ -63,7 +64,7 @@ type pageChecker struct {
 
 func (c *pageChecker) bad(page uint64, format string, args ...any) error {
 	e := &CorruptError{File: c.path, Part: "page", Offset: int64(page) * pageSize, Reason: fmt.Sprintf(format, args...)}
-	if len(c.where) > 0 {
+	if len(c.where) > 0 && slices.ContainsFunc(buckets, func(b []byte) bool { return bytes.Equal(b, c.where[0]) }) {
 		e.Part += " of " + string(c.where[0])
 	}
 	if len(c.where) > 1 && len(c.where[1]) == 8 {
@@ -365,6 +366,7 @@ func (c *pageChecker) freelist(id uint64) error {
 		if err := c.claim(ne.Uint64(b[8*i:]), 1); err != nil {
 			return err
 		}
+		c.used--
 	}
 	return nil
 }

@@ -158,6 +158,7 @@ var catalog = []Entry{
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of something is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed and nobody knows whether it reached the disk; retry with the same Nats-Msg-Id."),
 	entry(CodeInternal, "internal", "fila has a defect or met a state that it does not expect; its log says more."),
+	entry(CodeBackupFailed, "backup_failed", "The backup could not be written, for example because the disk has no room for it; the store is not affected."),
 	entry(CodeDraining, "draining", "fila is shutting down and takes nothing new; retry when it, or its successor, is back."),
 	entry(CodeStoreFailed, "store_failed", "The store does not work, for example because the disk is full or broken; nothing was taken."),
 }

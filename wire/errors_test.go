@@ -29,7 +29,7 @@ func everyError() []*Error {
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(time.Second), StoreFailed(0), FieldRepeated("x"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(time.Second), StoreFailed(0), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 
@@ -119,6 +119,7 @@ func TestErrCodesAreStable(t *testing.T) {
 13429 limit_reached
 10500 outcome_unknown
 11500 internal
+12500 backup_failed
 10503 draining
 11503 store_failed
 `, "\n"), got.String())

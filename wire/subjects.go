@@ -72,7 +72,7 @@ const (
 func VerbHasTail(verb string) bool {
 	switch verb {
 	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
-		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain:
+		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup:
 		return false
 	}
 	return true

@@ -66,7 +66,7 @@ func TestVerbHasTail(t *testing.T) {
 		VerbThrottleSet, VerbThrottleClear, VerbThrottleShow, VerbCircuitShow, VerbCircuitOpen, VerbCircuitClose, VerbCircuitReset,
 	}
 	bare := []string{
-		VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList, VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain,
+		VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList, VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
 	}
 	s := newTestSubjects(t, "fila")
 	for _, verb := range tail {

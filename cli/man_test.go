@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestManPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man1")
+	r := runCLI(t, "", "man", dir)
+	require.Equal(t, exitOK, r.code, r.err)
+	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	require.NoError(t, err)
+	require.Contains(t, r.out, plural(int64(len(pages)), "manual page")+" written to "+dir)
+	root := newRootCommand(&app{})
+	root.InitDefaultCompletionCmd()
+	all := commandTree(root)
+	require.Len(t, pages, len(all))
+	command := regexp.MustCompile(`^\.(TH|SH|TP|PP|EX|EE|B|BR)( |$)`)
+	for _, cmd := range all {
+		data, err := os.ReadFile(filepath.Join(dir, manName(cmd)+".1"))
+		require.NoError(t, err)
+		page := string(data)
+		require.Contains(t, page, ".SH NAME\n"+roff(manName(cmd))+` \- `)
+		for line := range strings.Lines(page) {
+			if strings.HasPrefix(line, ".") {
+				require.Regexp(t, command, strings.TrimSuffix(line, "\n"), "a line of text would be taken as a command")
+			}
+			require.NotContains(t, line, "'", "it would be a command at the beginning, and a quote elsewhere")
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "fila-publish.1"))
+	require.NoError(t, err)
+	require.Contains(t, string(data), `\fB\-H\fR, \fB\-\-header\fR \fIname=value\fR`)
+	require.Contains(t, string(data), ".SH SEE ALSO\n.BR fila (1)\n")
+
+	if groff, err := exec.LookPath("groff"); err == nil {
+		out, err := exec.Command(groff, append([]string{"-man", "-ww", "-z", "-Tutf8"}, pages...)...).CombinedOutput()
+		require.NoError(t, err)
+		require.Empty(t, string(out), "groff has nothing to complain about")
+	}
+
+	file := writeFile(t, "file", "")
+	require.Contains(t, runCLI(t, "", "man", file).err, "fila: "+file+": not a directory")
+}
+
+func TestRoff(t *testing.T) {
+	for in, want := range map[string]string{
+		"a-b": `a\-b`, `\n`: `\en`, ".x": `\&.x`, "'x'": `\(aqx\(aq`, "a.b": "a.b",
+	} {
+		require.Equal(t, want, roff(in))
+	}
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+)
+
+// publishSummary is what --json prints about many messages.
+type publishSummary struct {
+	Queue      string  `json:"queue"`
+	Sent       int64   `json:"sent"`
+	Confirmed  int64   `json:"confirmed"`
+	Duplicates int64   `json:"duplicates"`
+	ElapsedMs  int64   `json:"elapsed_ms"`
+	PerSecond  float64 `json:"per_second"`
+	Error      string  `json:"error,omitempty"`
+}
+
+func (p *pipeline) summary(failed error) error {
+	elapsed := time.Since(p.begin)
+	rate := float64(p.done()) / max(elapsed.Seconds(), 1e-6)
+	if p.app.json {
+		s := publishSummary{p.queue, p.sent, p.confirmed, p.duplicate, elapsed.Milliseconds(), math.Round(rate*10) / 10, ""}
+		if failed != nil {
+			s.Error = failed.Error()
+		}
+		return printJSON(p.out, s)
+	}
+	if p.f.quiet {
+		return nil
+	}
+	text := grouped(p.done()) + " message"
+	if p.done() != 1 {
+		text += "s"
+	}
+	text += " published to " + p.queue
+	if p.f.noConfirm {
+		text += ", not confirmed,"
+	}
+	text += fmt.Sprintf(" in %s (%s/s)", span(elapsed), short(rate))
+	if p.duplicate > 0 {
+		text += ", " + plural(p.duplicate, "duplicate") + " among them"
+	}
+	if left := p.sent - p.confirmed; left > 0 && !p.f.noConfirm {
+		text += fmt.Sprintf("; %s more were sent and refused, or not confirmed", grouped(left))
+	}
+	_, err := fmt.Fprintln(p.out, text)
+	return err
+}
+
+// progressBar shows how far it has come, on one line of a terminal. A nil one
+// shows nothing.
+type progressBar struct {
+	w     io.Writer
+	total int64 // 0: not known
+	last  time.Duration
+	drawn bool
+}
+
+// barEvery is how often the bar is drawn at most.
+const barEvery = 100 * time.Millisecond
+
+func (b *progressBar) draw(done int64, elapsed time.Duration) {
+	if b == nil || b.drawn && elapsed-b.last < barEvery && done != b.total {
+		return
+	}
+	b.last, b.drawn = elapsed, true
+	_, _ = fmt.Fprint(b.w, "\r"+b.text(done, elapsed)+eraseLine) // nobody to tell
+}
+
+func (b *progressBar) text(done int64, elapsed time.Duration) string {
+	rate := float64(done) / max(elapsed.Seconds(), 1e-3)
+	if b.total == 0 {
+		return fmt.Sprintf("%s published, %s/s", grouped(done), short(rate))
+	}
+	const width = 30
+	full := int(width * done / b.total)
+	text := "[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "] " + grouped(done) + " of " + grouped(b.total) + ", " + short(rate) + "/s"
+	if left := b.total - done; left > 0 && rate > 0 {
+		text += ", " + span(time.Duration(min(float64(left)/rate*1e9, math.MaxInt64/4))) + " left"
+	}
+	return text
+}
+
+// end takes the bar away.
+func (b *progressBar) end() {
+	if b != nil && b.drawn {
+		_, _ = fmt.Fprint(b.w, "\r"+eraseLine)
+	}
+}

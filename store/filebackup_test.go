@@ -1,0 +1,210 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+// gateWriter lets a backup wait in the middle.
+type gateWriter struct {
+	io.Writer
+	begun chan struct{} // closed with the first write
+	open  chan struct{}
+	n     int
+}
+
+func (w *gateWriter) Write(b []byte) (int, error) {
+	if w.n++; w.n == 1 {
+		close(w.begun)
+		<-w.open
+	}
+	return w.Writer.Write(b)
+}
+
+func seqs(c *storetest.Content) []uint64 {
+	var out []uint64
+	for _, m := range c.Messages {
+		out = append(out, m.Seq)
+	}
+	return out
+}
+
+// TestBackupWhileCommitting holds a backup in the middle. Commits go on, and the
+// backup has what was there when it began.
+func TestBackupWhileCommitting(t *testing.T) {
+	gate := &gateWriter{begun: make(chan struct{}), open: make(chan struct{})}
+	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
+		gate.Writer = w
+		return gate
+	}))
+	golden(t, s)
+	before := dumpOf(t, s)
+	file := filepath.Join(t.TempDir(), "backup.db")
+	type outcome struct {
+		n   int64
+		err error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		n, err := s.BackupTo(context.Background(), file)
+		done <- outcome{n, err}
+	}()
+	<-gate.begun
+	for seq := uint64(100); seq < 400; seq++ { // turns every page over
+		b := store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: seq}, Payload: storetest.Payload(1, seq)}}}
+		if seq > 110 {
+			b.Finish = []store.Ref{{Queue: 1, Seq: seq - 5}}
+		}
+		require.NoError(t, storetest.Do(s, &b))
+	}
+	require.NoFileExists(t, file, "half a backup has no name")
+	close(gate.open)
+	got := <-done
+	require.NoError(t, got.err)
+	require.NoError(t, s.Close())
+
+	fi, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, fi.Size(), got.n)
+	if runtime.GOOS != "windows" {
+		require.Equal(t, os.FileMode(0o600), fi.Mode().Perm())
+	}
+	require.NoFileExists(t, file+".part")
+	sum, found := check(t, file)
+	require.Empty(t, found)
+	require.False(t, sum.TornMeta)
+	require.Equal(t, before, dump(t, file))
+	require.Greater(t, len(seqs(dump(t, s.Path()))), 3, "the store went on")
+
+	_, err = s.BackupTo(t.Context(), file+"2")
+	require.ErrorIs(t, err, store.ErrClosed)
+}
+
+func dumpOf(t *testing.T, s store.Store) *storetest.Content {
+	c, err := storetest.Dump(s)
+	require.NoError(t, err)
+	return c.Normalise()
+}
+
+// failingWriter takes n bytes and then fails.
+type failingWriter struct {
+	io.Writer
+	n int
+}
+
+var errDiskFull = errors.New("no space left on device")
+
+func (w *failingWriter) Write(b []byte) (int, error) {
+	if len(b) > w.n {
+		n, _ := w.Writer.Write(b[:w.n])
+		w.n = 0
+		return n, errDiskFull
+	}
+	w.n -= len(b)
+	return w.Writer.Write(b)
+}
+
+// TestBackupFails lets the disk fill up at every page: nothing is left of the
+// backup, and the store is as good as before.
+func TestBackupFails(t *testing.T) {
+	room := 0
+	o := store.Options{NoSync: true}.Small().Dense().WithWriter(func(w io.Writer) io.Writer { return &failingWriter{w, room} })
+	s := open(t, t.TempDir(), o)
+	golden(t, s)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "backup.db")
+	for ; ; room += 3000 {
+		_, err := s.BackupTo(t.Context(), file)
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, errDiskFull)
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	require.Positive(t, room)
+	// What a killed process left is in nobody's way, and what has the name is not touched.
+	require.NoError(t, os.WriteFile(file+"2.part", []byte("half"), 0o600))
+	_, err := s.BackupTo(t.Context(), file+"2")
+	require.NoError(t, err)
+	require.NoFileExists(t, file+"2.part")
+	_, err = s.BackupTo(t.Context(), file)
+	require.ErrorIs(t, err, os.ErrExist)
+	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 1}}}))
+	require.NoError(t, s.Close())
+	_, found := check(t, file)
+	require.Empty(t, found)
+	require.Len(t, dump(t, file).Messages, 3)
+}
+
+// TestBackupStops with its context, and does not hold up a close.
+func TestBackupStops(t *testing.T) {
+	var gate *gateWriter
+	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
+		gate.Writer = w
+		return gate
+	}))
+	golden(t, s)
+	dir := t.TempDir()
+	for name, stop := range map[string]func(cancel func()){
+		"context": func(cancel func()) { cancel(); close(gate.open) },
+		"close": func(func()) {
+			closed := make(chan error, 1)
+			go func() { closed <- s.Close() }()
+			for len(closed) == 0 && !s.Leaving() {
+				time.Sleep(time.Millisecond)
+			}
+			close(gate.open)
+			require.NoError(t, <-closed)
+		},
+	} {
+		gate = &gateWriter{begun: make(chan struct{}), open: make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.BackupTo(ctx, filepath.Join(dir, name))
+			done <- err
+		}()
+		<-gate.begun
+		stop(cancel)
+		cancel()
+		require.Error(t, <-done, name)
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+		if name == "close" {
+			s = open(t, filepath.Dir(s.Path()), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
+				gate.Writer = w
+				return gate
+			}))
+		}
+	}
+	require.NoError(t, s.Close())
+}
+
+func TestFileBackup(t *testing.T) {
+	s := open(t, t.TempDir(), store.Options{NoSync: true})
+	golden(t, s)
+	require.NoError(t, s.Close())
+	f, err := store.OpenFile(s.Path(), store.Options{})
+	require.NoError(t, err)
+	to := filepath.Join(t.TempDir(), "b.db")
+	n, err := f.BackupTo(t.Context(), to)
+	require.NoError(t, errors.Join(err, f.Close()))
+	require.Positive(t, n)
+	require.Equal(t, dump(t, s.Path()), dump(t, to))
+	require.Equal(t, "fila-20260102T150405.678Z.db",
+		store.BackupName(time.Date(2026, 1, 2, 16, 4, 5, 678_900_000, time.FixedZone("CET", 3600))))
+}

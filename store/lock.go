@@ -1,0 +1,47 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"time"
+)
+
+// openLocked opens a file and locks it. While it waited for the lock, the
+// process that had it may have put another file in its place, as a compaction
+// does; then that other file is the one to open.
+func openLocked(name string, flag int, mode os.FileMode, timeout time.Duration, shared bool) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(name, flag, mode)
+		if err != nil {
+			return nil, err
+		}
+		same := false
+		if err = lockFile(f, timeout, shared); err == nil {
+			same, err = hasName(f, name)
+		}
+		if err == nil && same {
+			return f, nil
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// hasName says whether the file is the one that has the name.
+func hasName(f *os.File, name string) (bool, error) {
+	open, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Stat(name)
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(open, named), nil
+}
+
+// openReading opens a file for reading beside other readers.
+func openReading(path string, o Options) (*os.File, error) {
+	return openLocked(path, os.O_RDONLY, 0, o.Timeout, true)
+}

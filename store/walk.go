@@ -1,0 +1,129 @@
+package store
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+)
+
+// walker goes through the segments of a file in the order of their ids.
+type walker struct {
+	s     *Bolt
+	tx    *bbolt.Tx
+	in    *interner
+	key   []byte // of the segment before the next one
+	lost  bool   // the cursor itself failed: there is no next one
+	st    State
+	stKey []byte
+}
+
+// segmentView is a segment whose frames are sound. Its items are not checked
+// yet.
+type segmentView struct {
+	id             uint64
+	index, records block
+	done           []uint64 // nil: none is finished
+}
+
+func (v *segmentView) finished(i int) bool { return v.done != nil && v.done[i/64]>>(i%64)&1 != 0 }
+
+// next opens the next segment; nil is the end. After an error it goes on with
+// the one behind.
+func (w *walker) next() (*segmentView, error) {
+	w.lost = true
+	segments := w.tx.Bucket(bucketSegments)
+	c := segments.Cursor()
+	var k []byte
+	if w.key == nil {
+		k, _ = c.First()
+	} else if k, _ = c.Seek(w.key); string(k) == string(w.key) {
+		k, _ = c.Next()
+	}
+	if k == nil {
+		return nil, nil
+	}
+	w.lost, w.key = false, append(w.key[:0], k...)
+	return w.s.viewSegment(k, segments.Bucket(k), w.tx.Bucket(bucketBitmaps).Get(k))
+}
+
+// viewSegment opens a segment, b being nil if it is no bucket.
+func (s *Bolt) viewSegment(k []byte, b *bbolt.Bucket, bits []byte) (*segmentView, error) {
+	if len(k) != 8 || b == nil {
+		return nil, s.metaError("segment "+hex.EncodeToString(k), errors.New("bad key"))
+	}
+	v := &segmentView{id: be.Uint64(k)}
+	bad := func(part string, off int64, err error) error {
+		return &CorruptError{File: s.path, Part: part, Segment: v.id, Offset: off, Reason: err.Error()}
+	}
+	var err error
+	if v.index, err = openBlock(b.Get(keyIndex), kindIndex, v.id); err != nil {
+		return nil, bad("index", 0, err)
+	}
+	if v.records, err = openBlock(b.Get(keyValue), kindSegment, v.id); err != nil {
+		return nil, bad("segment", 0, err)
+	}
+	if v.records.n != v.index.n {
+		return nil, bad("segment", 0, fmt.Errorf("has %d records, the index %d", v.records.n, v.index.n))
+	}
+	if bits != nil {
+		if v.done, err = decodeBitmap(k, bits, v.index.n); err != nil {
+			return nil, bad("bitmap", -1, err)
+		}
+	}
+	return v, nil
+}
+
+// entry reads everything of item i but headers and payload, and returns their
+// sizes.
+func (s *Bolt) entry(v *segmentView, i int, m *Message, in *interner) (headers, payload int, err error) {
+	raw, off, err := v.index.item(i)
+	if err == nil {
+		_, _, err = entryRef(raw)
+	}
+	if err == nil {
+		err = decodeEntry(raw, m, in)
+	}
+	if err != nil {
+		return 0, 0, &CorruptError{File: s.path, Part: "index", Segment: v.id, Offset: off, Reason: err.Error()}
+	}
+	return int(le.Uint32(raw[68:])), int(le.Uint32(raw[72:])), nil
+}
+
+// full reads item i with headers and payload.
+func (s *Bolt) full(v *segmentView, i int, m *Message, in *interner) error {
+	headers, payload, err := s.entry(v, i, m, in)
+	if err != nil {
+		return err
+	}
+	raw, off, err := v.records.item(i)
+	var ref Ref
+	if err == nil {
+		ref, m.Headers, m.Payload, err = decodeRecord(raw)
+	}
+	if err == nil && (ref != m.Ref || len(m.Headers) != headers || len(m.Payload) != payload) {
+		err = fmt.Errorf("is message %d of queue %d with %d and %d bytes, the index says message %d of queue %d with %d and %d",
+			ref.Seq, ref.Queue, len(m.Headers), len(m.Payload), m.Seq, m.Queue, headers, payload)
+	}
+	if err != nil {
+		return &CorruptError{File: s.path, Part: "segment", Segment: v.id, Offset: off, Reason: err.Error()}
+	}
+	return nil
+}
+
+// message reads item i with its state.
+func (w *walker) message(v *segmentView, i int, m *Message) (*State, error) {
+	if err := w.s.full(v, i, m, w.in); err != nil {
+		return nil, err
+	}
+	w.stKey = appendRefKey(w.stKey[:0], m.Ref)
+	value := w.tx.Bucket(bucketState).Get(w.stKey)
+	if value == nil {
+		return nil, nil
+	}
+	if err := decodeState(w.stKey, value, &w.st, w.in); err != nil {
+		return nil, w.s.metaError("state "+hex.EncodeToString(w.stKey), err)
+	}
+	return &w.st, nil
+}

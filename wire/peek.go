@@ -1,0 +1,144 @@
+package wire
+
+import (
+	"slices"
+	"unicode/utf8"
+)
+
+// VerbPeek is the admin verb that reads messages of the queue at the end of its
+// subject without leasing them.
+const VerbPeek = "peek"
+
+// Defaults and bounds of a [PeekRequest].
+const (
+	DefaultPeekLimit   = 10
+	MaxPeekLimit       = 1000
+	DefaultPeekPayload = 1 << 10
+	MaxPeekPayload     = 64 << 10
+)
+
+// PeekRequest asks for messages of a queue as they are, oldest first. Nothing
+// changes by it.
+type PeekRequest struct {
+	Key          string `json:"key,omitempty"`   // only those of this fairness key
+	Limit        int    `json:"limit"`           // 1 to 1000, default 10
+	After        uint64 `json:"after,omitempty"` // Next of the reply before; 0 is the beginning
+	PayloadBytes int    `json:"payload_bytes"`   // cut payloads, and headers, to so many: 0 to 65536, default 1024
+}
+
+// ParsePeek decodes and checks a [PeekRequest].
+func ParsePeek(body []byte) (PeekRequest, *Error) {
+	r := PeekRequest{Limit: DefaultPeekLimit, PayloadBytes: DefaultPeekPayload}
+	err := DecodeStrict(body, &r)
+	if err == nil && r.Key != "" {
+		err = checkGateKey("key", r.Key)
+	}
+	if err == nil {
+		err = inRange("limit", int64(r.Limit), 1, MaxPeekLimit)
+	}
+	if err == nil {
+		err = inRange("payload_bytes", int64(r.PayloadBytes), 0, MaxPeekPayload)
+	}
+	if err != nil {
+		return PeekRequest{}, err
+	}
+	return r, nil
+}
+
+// PeekReply answers a [PeekRequest]. There may be fewer messages than asked for
+// although there are more: go on as long as Next is not 0.
+type PeekReply struct {
+	Queue    string          `json:"queue"`
+	Messages []PeekedMessage `json:"messages"`
+	Next     uint64          `json:"next,omitempty"` // After of the next request; absent at the end
+}
+
+// PeekedMessage is a message as it is in its queue. Times are RFC 3339.
+type PeekedMessage struct {
+	ID         string `json:"id"`
+	Key        string `json:"key"`
+	State      string `json:"state"`   // pending, parked, delayed, leased or dead
+	Attempt    uint32 `json:"attempt"` // the next one, or the present one while it is leased
+	EnqueuedAt string `json:"enqueued_at"`
+	ReadyAt    string `json:"ready_at,omitempty"`   // when a delay ends
+	ExpiresAt  string `json:"expires_at,omitempty"` // end of its TTL
+	Consumer   string `json:"consumer,omitempty"`   // that has it
+	LeaseUntil string `json:"lease_until,omitempty"`
+	// BlockedBy is the gate or the pause that holds a parked, or a pending,
+	// message back.
+	BlockedBy *GateState `json:"blocked_by,omitempty"`
+	Dead      *DeadInfo  `json:"dead,omitempty"` // of a dead letter
+
+	Headers      map[string][]string `json:"headers"`
+	HeadersCut   bool                `json:"headers_cut,omitempty"` // there are more
+	PayloadBytes int                 `json:"payload_bytes"`         // of the whole payload
+	PayloadCut   bool                `json:"payload_cut,omitempty"` // what follows is only its beginning
+	// A payload is text if it is UTF-8.
+	Payload       *string `json:"payload,omitempty"`
+	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
+	Unreadable    string  `json:"unreadable,omitempty"` // why there are neither headers nor payload
+}
+
+// DeadInfo says how a message became a dead letter.
+type DeadInfo struct {
+	Reason      string `json:"reason"` // one of the Reason constants
+	Error       string `json:"error,omitempty"`
+	ErrorCode   string `json:"error_code,omitempty"`
+	SourceQueue string `json:"source_queue"`
+	At          string `json:"at"`
+	Attempts    uint32 `json:"attempts"`
+}
+
+// SetContent fills in headers and payload, each cut to limit bytes. It keeps
+// neither h nor payload.
+func (m *PeekedMessage) SetContent(h map[string][]string, payload []byte, limit int) {
+	m.setHeaders(h, limit)
+	m.PayloadBytes = len(payload)
+	if m.PayloadCut = len(payload) > limit; m.PayloadCut {
+		payload = payload[:limit]
+	}
+	whole := payload
+	if m.PayloadCut {
+		whole = payload[:wholeRunes(payload)]
+	}
+	if utf8.Valid(whole) {
+		text := string(whole)
+		m.Payload = &text
+		return
+	}
+	m.PayloadBase64 = slices.Clone(payload)
+}
+
+// wholeRunes is the length of b without a rune at its end that was cut.
+func wholeRunes(b []byte) int {
+	for n := len(b); n > 0 && n > len(b)-utf8.UTFMax; n-- {
+		if !utf8.RuneStart(b[n-1]) {
+			continue
+		}
+		if !utf8.FullRune(b[n-1:]) {
+			return n - 1
+		}
+		break
+	}
+	return len(b)
+}
+
+// setHeaders takes headers in the order of their names as long as they fit into
+// limit bytes.
+func (m *PeekedMessage) setHeaders(h map[string][]string, limit int) {
+	m.Headers = make(map[string][]string, len(h))
+	names := make([]string, 0, len(h))
+	for name := range h {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		for _, value := range h[name] {
+			if limit -= len(name) + len(value); limit < 0 {
+				m.HeadersCut = true
+				return
+			}
+			m.Headers[name] = append(m.Headers[name], value)
+		}
+	}
+}
