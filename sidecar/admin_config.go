@@ -162,5 +162,6 @@ func (c *core) configEvent(ch change) {
 func (l *loop) overrideWeight(key string, weight uint32) {
 	if f, ok := l.keys.override(key, weight); ok {
 		l.sched.SetWeight(f, l.keys.weight(f))
+		l.reweighLanes(f)
 	}
 }

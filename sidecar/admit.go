@@ -69,15 +69,19 @@ func (l *loop) admit(h drr.Handle, seq uint64, s *slot, now int64) (*pass, bool)
 		return nil, false
 	}
 	if s.lane == 0 {
-		if l.keyPaused(s.flow, now) == 0 {
+		if l.keyPaused(s.flow, now) == 0 && !l.lanes.hasBare(s.flow) {
 			return nil, true
 		}
 		s.lane = l.laneOf(s.flow, nil, "", now)
-		l.lanes.at(s.lane).ready++
+		ln := l.lanes.at(s.lane)
+		ln.ready++
+		if s.front {
+			ln.returned++
+		}
 	}
 	ln := l.lanes.at(s.lane)
 	called := ln.called && ln.calledSeq == seq
-	if ln.list.n > 0 && !called && (!s.front || ln.fronts > 0) {
+	if ln.list.n > 0 && !called && (!s.front || l.frontBefore(ln, seq) != 0) {
 		l.hold(h, seq, s, block{}, now) // behind older ones
 		return nil, false
 	}
@@ -113,6 +117,7 @@ func (l *loop) admitted(seq uint64, s *slot, now int64) {
 // try takes s through the gates of its lane, all or none.
 func (l *loop) try(ln *lane, s *slot, now int64) (*pass, block) {
 	if until := l.keyPaused(ln.flow, now); until != 0 {
+		l.cancelReservation(s.lane) // nothing is kept from others for a pause
 		return nil, block{site: l.pauseSite(ln.flow), kind: byPause, at: until}
 	}
 	// Who was called, or has been through before, is not behind those that wait.
@@ -125,6 +130,7 @@ func (l *loop) try(ln *lane, s *slot, now int64) (*pass, block) {
 	}
 	if ln.circuit != nil {
 		if n, at := ln.circuit.admits(now); n <= 0 {
+			l.cancelReservation(s.lane) // nor for a circuit
 			return nil, block{site: l.circuitSite(ln.circuit), kind: byCircuit, at: at}
 		}
 	}
@@ -138,7 +144,8 @@ func (l *loop) try(ln *lane, s *slot, now int64) (*pass, block) {
 		if p.circuit, ok = ln.circuit.allow(now); !ok {
 			l.tellWaits(ln.set.Undo(&p.ticket, now, l.wakes[:0]))
 			l.freePass(p)
-			return nil, block{site: l.circuitSite(ln.circuit), kind: byCircuit, at: math.MaxInt64}
+			_, at := ln.circuit.admits(now) // somebody else was faster
+			return nil, block{site: l.circuitSite(ln.circuit), kind: byCircuit, at: at}
 		}
 	}
 	return p, block{}
@@ -191,10 +198,12 @@ func (l *loop) hold(h drr.Handle, seq uint64, s *slot, b block, now int64) {
 			ln.frontEnd = s.ref
 		}
 	case s.front:
-		s.ref = l.links.insert(&ln.list, ln.frontEnd, seq)
-		ln.fronts++
-		ln.frontEnd = s.ref
-		first = s.ref == ln.list.head
+		after := l.frontBefore(ln, seq)
+		s.ref = l.links.insert(&ln.list, after, seq)
+		if ln.fronts++; after == ln.frontEnd {
+			ln.frontEnd = s.ref
+		}
+		first = after == 0
 	default:
 		s.ref = l.links.insert(&ln.list, ln.list.tail, seq)
 	}
@@ -208,9 +217,25 @@ func (l *loop) hold(h drr.Handle, seq uint64, s *slot, b block, now int64) {
 	if caller != 0 {
 		if st := l.sites.at(caller); caller == b.site {
 			st.budget, st.notBefore = 0, b.at
+		} else {
+			l.follow(caller, b.site)
 		}
 		l.tried(ln, now)
 	}
+}
+
+// frontBefore returns the link of the last front of a lane that comes before the
+// message seq, which nobody received; 0: none. There are no more fronts than
+// messages that were in flight, and one that was called.
+func (l *loop) frontBefore(ln *lane, seq uint64) uint32 {
+	if ln.fronts == 0 {
+		return 0
+	}
+	at := ln.frontEnd
+	for at != 0 && l.links.seq(at) > seq {
+		at = l.links.items[at].prev
+	}
+	return at
 }
 
 // stand puts a lane, which has a new first message in its list, into the line at
@@ -219,7 +244,10 @@ func (l *loop) stand(lane laneID, ln *lane, caller siteID, b block) {
 	weight, cost := l.keys.weight(ln.flow), int64(l.slots.get(l.links.seq(ln.list.head)).cost)
 	counted := int64(ln.list.n) - 1
 	switch {
-	case caller != 0 && (ln.site == caller || ln.site == 0):
+	case caller != 0 && ln.free && ln.site == 0:
+		l.sites.at(caller).line.Add(ln.flow, weight, uint32(lane), cost)
+		ln.site = caller
+	case caller != 0 && !ln.free && (ln.site == caller || ln.site == 0):
 		l.sites.at(caller).line.PutBack(ln.flow, weight, uint32(lane), cost) // it has not gone after all
 		ln.site = caller
 	case ln.site != 0:
@@ -234,9 +262,13 @@ func (l *loop) stand(lane laneID, ln *lane, caller siteID, b block) {
 		}
 		st := l.sites.at(b.site)
 		st.line.Add(ln.flow, weight, uint32(lane), cost)
+		st.stood(ln)
 		st.messages += counted
 		ln.site = b.site
 		l.lookLater(b.site)
+	}
+	if l.reserving == lane {
+		l.sites.at(ln.site).follows = 0 // what it has collected is waited for there
 	}
 	if ln.kind != b.kind {
 		l.parkedBy[ln.kind] -= counted
@@ -251,6 +283,9 @@ func (l *loop) park(seq uint64, s *slot, ln *lane) {
 	s.state = slotParked
 	s.ref = l.links.insert(&ln.list, ln.list.tail, seq)
 	l.countParked(ln, 1)
+	if l.ordered {
+		l.orderParked(s)
+	}
 }
 
 // unpark takes a parked message out of its lane.
@@ -273,6 +308,8 @@ func (l *loop) unpark(s *slot) {
 	}
 	l.cancelReservation(s.lane)
 	st := l.sites.at(ln.site)
+	st.notBefore = 0
+	l.lookLater(ln.site)
 	if ln.list.n > 0 {
 		st.line.SetCost(uint32(s.lane), int64(l.slots.get(l.links.seq(ln.list.head)).cost))
 		return
@@ -311,6 +348,9 @@ const reserveAfter = int64(1e9)
 
 // acquire takes s through the throttle keys of its lane.
 func (l *loop) acquire(ln *lane, s *slot, now int64, owner any) (throttle.Ticket, throttle.Block, bool) {
+	if ln.reserving != nil && ln.reserved != s.cost {
+		l.cancelReservation(s.lane) // an older message has come back
+	}
 	if ln.reserving == nil {
 		ticket, why, ok := ln.set.Acquire(now, int64(s.cost), owner)
 		starving := s.front && len(ln.set.Gates()) > 1 && ln.since != 0 && now-ln.since > reserveAfter
@@ -321,14 +361,33 @@ func (l *loop) acquire(ln *lane, s *slot, now int64, owner any) (throttle.Ticket
 		if !got {
 			return ticket, why, false
 		}
-		ln.reserving, l.reserving = r, s.lane
+		ln.reserving, ln.reserved, l.reserving = r, s.cost, s.lane
 	}
 	ticket, why, wakes := ln.reserving.Acquire(now, nil, l.wakes[:0])
 	l.tellWaits(wakes)
-	if ticket.Held() {
+	switch {
+	case ticket.Held():
 		ln.reserving, l.reserving = nil, 0
+	case why.Kind == throttle.ByPause:
+		l.cancelReservation(s.lane)
 	}
 	return ticket, why, ticket.Held()
+}
+
+// watchReservation gives back what is collected for a message that could not be
+// delivered: because fila delivers nothing now, or nobody has had credit for a
+// while. Consumers that are busy have none most of the time.
+func (l *loop) watchReservation(now int64) {
+	switch {
+	case l.reserving == 0 || l.consumers.ring != nil:
+		l.noCredit = 0
+	case l.noCredit == 0:
+		l.noCredit = now
+	}
+	if l.reserving != 0 && (!l.q.core.dispatching() || l.noCredit != 0 && now-l.noCredit >= reserveAfter) {
+		l.noCredit = 0
+		l.cancelReservation(l.reserving)
+	}
 }
 
 // cancelReservation gives back what the lane has collected.

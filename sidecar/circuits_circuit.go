@@ -86,6 +86,10 @@ func (ci *circuit) admits(now int64) (n, at int64) {
 func (ci *circuit) allow(now int64) (circuitPass, bool) {
 	ci.mu.Lock()
 	p, c := ci.mu.m.Allow(now)
+	if p == 0 { // as in admits
+		ci.mu.epoch++
+		ci.mu.quiet = false
+	}
 	if !c.Turned() {
 		ci.mu.Unlock()
 		return circuitPass{pass: p, held: p != 0}, p != 0

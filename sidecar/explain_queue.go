@@ -1,7 +1,9 @@
 package sidecar
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/wire"
@@ -29,10 +31,7 @@ func (s *Server) explainQueue(q *queue) (any, *wire.Error) {
 		if l.paused(l.q.core.clock.Now()) {
 			paused = l.pausedTo
 		}
-		for _, st := range l.sites.items[1:] {
-			if st.kind == siteFree || st.messages == 0 {
-				continue
-			}
+		for _, st := range l.largestSites() {
 			b := blockedAt{site: *st, messages: st.messages, flows: st.line.Len()}
 			if st.kind == sitePause {
 				b.key, b.kind = l.keys.name(st.flow), byPause
@@ -66,6 +65,22 @@ func (s *Server) explainQueue(q *queue) (any, *wire.Error) {
 		info.Reason = "Messages are being delivered."
 	}
 	return info, nil
+}
+
+// largestSites returns the sites with the most messages, explainGates of them.
+func (l *loop) largestSites() []*site {
+	var top []*site
+	for _, st := range l.sites.items[1:] {
+		if st.kind == siteFree || st.messages == 0 || len(top) == explainGates && st.messages <= top[len(top)-1].messages {
+			continue
+		}
+		if len(top) == explainGates {
+			top = top[:explainGates-1]
+		}
+		i, _ := slices.BinarySearchFunc(top, st, func(a, b *site) int { return cmp.Compare(b.messages, a.messages) })
+		top = slices.Insert(top, i, st)
+	}
+	return top
 }
 
 // blockedCounts asks the gates of sites how they stand, the largest first.

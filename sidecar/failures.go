@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/filaq/fila/wire"
 )
@@ -61,6 +62,10 @@ type failureTimes struct {
 // window (ns).
 func (t *failureTimes) note(now, limit, window int64) bool {
 	if int64(len(t.at)) < limit {
+		if t.next != 0 { // the limit was raised
+			t.at = append(slices.Clone(t.at[t.next:]), t.at[:t.next]...)
+			t.next = 0
+		}
 		t.at = append(t.at, now)
 		return false
 	}
@@ -111,7 +116,9 @@ func (l *loop) countFailure(s *slot, now int64) {
 	if settings.FailureHoldMs > 0 {
 		until = now + settings.FailureHoldMs*1e6
 	}
-	l.pauseKey(key, until)
+	if l.pausedKeys[key] < until { // an operator's pause may be longer
+		l.pauseKey(key, until)
+	}
 	l.q.core.hold(l.q, key, until)
 }
 

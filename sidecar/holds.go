@@ -9,7 +9,12 @@ import (
 
 // pauseUntil holds the whole queue until a time, math.MaxInt64 until it is
 // resumed; 0 resumes it.
-func (l *loop) pauseUntil(until int64) { l.pausedTo = until }
+func (l *loop) pauseUntil(until int64) {
+	l.pausedTo = until
+	if until != 0 {
+		l.cancelReservation(l.reserving) // nothing is kept from others for a pause
+	}
+}
 
 // paused reports whether the queue is paused, and ends a pause whose time is
 // over.
@@ -36,6 +41,9 @@ func (l *loop) pauseKey(key string, until int64) {
 		l.pausedKeys[key] = until
 	}
 	if f, ok := l.keys.ids[key]; ok {
+		if r := l.reserving; r != 0 && until != 0 && l.lanes.at(r).flow == f {
+			l.cancelReservation(r)
+		}
 		if id, ok := l.sites.byFlow[f]; ok {
 			l.sites.at(id).notBefore = 0
 			l.lookLater(id)
@@ -78,10 +86,16 @@ const (
 )
 
 // reweighLanes makes the flow's present weight count where its lanes wait, after
-// an enqueue that may have changed it.
+// a change that may have brought another one. Lanes that join a line later bring
+// the present weight with them.
 func (l *loop) reweighLanes(f drr.Flow) {
+	e, weight := &l.keys.entries[f], l.keys.weight(f)
+	if e.lined == uint32(weight) {
+		return
+	}
+	e.lined = uint32(weight)
 	if len(l.sites.byGate)+len(l.sites.byCircuit) > 0 {
-		l.reweigh(f, l.keys.weight(f))
+		l.reweigh(f, weight)
 	}
 }
 

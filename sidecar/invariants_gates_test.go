@@ -73,7 +73,7 @@ func checkLanes(t tester, l *loop) {
 
 // checkSites looks whether sites agree with lanes, and whether anything waits at
 // a gate that would admit it.
-func checkSites(t tester, l *loop, setBack bool) {
+func checkSites(t tester, l *loop, loose bool) {
 	t.Helper()
 	now := l.q.core.clock.Now()
 	called, messages, lanes := make(map[siteID]int32), make(map[siteID]int64), make(map[siteID]int)
@@ -99,7 +99,14 @@ func checkSites(t tester, l *loop, setBack bool) {
 		require.Equal(t, messages[id], st.messages, at)
 		require.Equal(t, lanes[id], st.line.Len(), at)
 		require.True(t, st.called > 0 || st.line.Len() > 0, "%s is not needed any more", at)
-		if st.called > 0 || st.line.Len() == 0 || st.notBefore > now || setBack {
+		if st.follows != 0 && !st.mixed {
+			other := l.sites.at(st.follows)
+			require.NotEqual(t, siteFree, other.kind, "%s follows a site that is not there", at)
+			require.Contains(t, other.followers, id, at)
+			require.True(t, other.line.Len() > 0 || other.called > 0, "%s waits for nothing", at)
+			continue
+		}
+		if st.called > 0 || st.line.Len() == 0 || st.notBefore > now || loose {
 			continue
 		}
 		if lane, _, _ := st.line.Peek(); l.lanes.at(laneID(lane)).called || l.lanes.at(laneID(lane)).returned > 0 {

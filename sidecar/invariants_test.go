@@ -17,9 +17,10 @@ func checkLoop(t tester, l *loop, moving, movingBytes int64) {
 	checkLoopAt(t, l, moving, movingBytes, false)
 }
 
-// checkLoopAt is checkLoop; setBack says that the clock shows an earlier time than
-// it did before, so that gates may be open whose timers are not due yet.
-func checkLoopAt(t tester, l *loop, moving, movingBytes int64, setBack bool) {
+// checkLoopAt is checkLoop; loose says that lanes may wait at a gate which would
+// admit one: the clock shows an earlier time than it did before, so that a timer is
+// late, or another queue has the turn and a message that costs more.
+func checkLoopAt(t tester, l *loop, moving, movingBytes int64, loose bool) {
 	t.Helper()
 	now := l.q.core.clock.Now()
 	name := l.q.name
@@ -80,7 +81,7 @@ func checkLoopAt(t tester, l *loop, moving, movingBytes int64, setBack bool) {
 	require.EqualValues(t, states[slotOrdered], l.orderWaiting, "%s: ordered", name)
 	checkKeys(t, &l.keys, refs)
 	checkLanes(t, l)
-	checkSites(t, l, setBack)
+	checkSites(t, l, loose)
 	checkOrders(t, l)
 	checkLeases(t, &l.leases)
 	checkConsumers(t, l, leasedBy)

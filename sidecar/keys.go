@@ -15,6 +15,7 @@ type keyTable struct {
 type keyEntry struct {
 	name   string
 	weight uint32 // of the latest enqueue, in thousandths
+	lined  uint32 // the weight by which its lanes wait at gates; 0: not said yet
 	refs   int32  // live messages
 }
 

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/throttle"
@@ -33,6 +34,7 @@ type lane struct {
 	ready    int32  // its messages in the scheduler
 	returned int32  // those of them that nobody received: older than what is parked
 
+	free       bool // the call has charged nothing in the line
 	called     bool // calledSeq is in the scheduler because site calledBy has opened
 	calledSeq  uint64
 	calledBy   siteID
@@ -40,9 +42,13 @@ type lane struct {
 	kind       blockKind
 	since      int64 // when the first of them was held back
 	reserving  *throttle.Reservation
+	reserved   uint32 // cost of the message that reserving is for
 	sisters    laneID // the next lane of the flow
 	sistersOld laneID // the one before
 }
+
+// bare reports whether the lane has no gates.
+func (ln *lane) bare() bool { return ln.set == nil && ln.circuit == nil }
 
 // laneTable finds lanes by what makes them: flow, throttle keys and circuit key.
 type laneTable struct {
@@ -50,7 +56,9 @@ type laneTable struct {
 	items []lane // items[0] is not used
 	free  []laneID
 	first map[drr.Flow]laneID // the lanes of a flow
+	bare  int                 // lanes without gates: of keys that are or were paused
 	name  []byte              // scratch
+	keys  []string            // scratch
 }
 
 func newLaneTable() laneTable {
@@ -59,8 +67,20 @@ func newLaneTable() laneTable {
 
 func (t *laneTable) at(id laneID) *lane { return &t.items[id] }
 
-// key writes what makes a lane into the scratch buffer.
+// hasBare reports whether messages without gates of a flow wait in a lane, because
+// their key was paused: others must not overtake them.
+func (t *laneTable) hasBare(flow drr.Flow) bool {
+	return t.bare > 0 && t.ids[string(t.key(flow, nil, ""))] != 0
+}
+
+// key writes what makes a lane into the scratch buffer. The order of the throttle
+// keys makes no difference, nor does a repetition.
 func (t *laneTable) key(flow drr.Flow, throttleKeys []string, circuitKey string) []byte {
+	if len(throttleKeys) > 1 {
+		t.keys = append(t.keys[:0], throttleKeys...)
+		slices.Sort(t.keys)
+		throttleKeys = slices.Compact(t.keys)
+	}
 	b := binary.LittleEndian.AppendUint32(t.name[:0], uint32(flow))
 	b = binary.AppendUvarint(b, uint64(len(circuitKey)))
 	b = append(b, circuitKey...)
@@ -109,6 +129,9 @@ func (l *loop) laneOf(flow drr.Flow, throttleKeys []string, circuitKey string, n
 		t.first[flow] = id
 		t.items[id] = ln
 		t.ids[ln.name] = id
+		if ln.bare() {
+			t.bare++
+		}
 	}
 	t.at(id).refs++
 	return id
@@ -126,6 +149,9 @@ func (l *loop) releaseLane(id laneID, now int64) {
 		return
 	}
 	delete(t.ids, ln.name)
+	if ln.bare() {
+		t.bare--
+	}
 	if ln.sistersOld != 0 {
 		t.at(ln.sistersOld).sisters = ln.sisters
 	} else if ln.sisters != 0 {
@@ -151,6 +177,7 @@ func (l *loop) reweigh(f drr.Flow, weight int64) {
 	for id := l.lanes.first[f]; id != 0; id = l.lanes.at(id).sisters {
 		if at := l.lanes.at(id).site; at != 0 {
 			l.sites.at(at).line.SetWeight(f, weight)
+			l.lookLater(at) // another lane may be the first now
 		}
 	}
 }

@@ -78,6 +78,7 @@ type loop struct {
 	wakes      []*throttle.Wait         // scratch
 	passes     []*pass                  // to be used again
 	reserving  laneID                   // the lane that has the Reservation of the process
+	noCredit   int64                    // since when nobody has credit, while there is a Reservation; 0: somebody has
 	parked     int64                    // messages
 	parkedBy   [blockKinds]int64        // messages, by what holds them back
 	pausedTo   int64                    // the queue delivers nothing until then; 0: it does
@@ -96,6 +97,7 @@ type loop struct {
 	young      int    // leased messages whose Add is in main
 	now        int64  // of this turn
 	fresh      freshWindow
+	trying     bool // messages try their gates: what opens now is looked at in the next turn
 }
 
 // Work of one kind done in one turn at most, so that a burst of one kind does
@@ -281,6 +283,9 @@ func (l *loop) sleep() time.Duration {
 	if l.pausedTo != 0 {
 		next = min(next, l.pausedTo)
 	}
+	if l.reserving != 0 && l.noCredit != 0 {
+		next = min(next, l.noCredit+reserveAfter)
+	}
 	now := l.q.core.clock.Now()
 	if l.main != nil {
 		if at := l.flushAt(now); at != 0 {
@@ -333,15 +338,15 @@ const serveRounds = 8
 func (l *loop) serve(now int64) (more bool) {
 	for range serveRounds {
 		more = l.lookAround(now)
+		l.trying = true
 		more = l.deliver(now) || more
+		l.trying = false
 		l.endTurns(now)
 		if len(l.looks) == 0 || more {
 			break
 		}
 	}
-	if l.reserving != 0 && l.consumers.ring == nil {
-		l.cancelReservation(l.reserving) // nobody could be given what it collects
-	}
+	l.watchReservation(now)
 	return more || len(l.looks) > 0
 }
 
@@ -352,7 +357,7 @@ const heldInARow = 64
 // deliver leases pending messages to consumers with credit. It reports whether
 // it stopped before it had to.
 func (l *loop) deliver(now int64) (more bool) {
-	if !l.q.core.dispatching() || l.paused(now) {
+	if l.paused(now) || !l.q.core.dispatching() {
 		return false
 	}
 	held := 0
@@ -463,6 +468,7 @@ func (l *loop) pend(seq uint64, s *slot) {
 // lane is held back and nothing of the lane is in the scheduler behind that.
 func (l *loop) pendNow(seq uint64, s *slot) {
 	s.front = false
+	l.reweighLanes(s.flow)
 	if s.lane != 0 {
 		ln := l.lanes.at(s.lane)
 		if ln.list.n > 0 && (ln.ready == 0 || ln.ready == 1 && ln.called) {
@@ -470,7 +476,6 @@ func (l *loop) pendNow(seq uint64, s *slot) {
 			return
 		}
 		ln.ready++
-		l.reweighLanes(s.flow)
 	}
 	s.state = slotPending
 	s.ref = uint32(l.sched.Push(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))

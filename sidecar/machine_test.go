@@ -88,7 +88,6 @@ func TestLoopMachine(t *testing.T) {
 	})
 }
 
-func (m *machine) submitted() int { return m.st.mu.submitted }
 func (m *machine) committed() int { return m.st.mu.committed }
 
 func (m *machine) anyQueue(rt *rapid.T) *queue {

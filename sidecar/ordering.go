@@ -14,6 +14,7 @@ type keyOrder struct {
 	waiting linkList
 	holder  uint64 // the message that holds the key
 	held    bool
+	also    []uint64 // in flight beside it since before the queue was ordered
 }
 
 // setOrdering makes a change of the queue's settings count.
@@ -30,6 +31,8 @@ func (l *loop) setOrdering(on, skip bool) {
 			if s.state == slotLeased || s.state == slotFailing {
 				if o := l.orderOf(s.flow); !o.held {
 					o.held, o.holder, s.holds = true, seq, true
+				} else {
+					o.also = append(o.also, seq)
 				}
 			}
 			return true
@@ -77,20 +80,23 @@ func (l *loop) queueUp(seq uint64, s *slot) {
 	l.letIn(s.flow, o)
 }
 
-// letIn lets the first message of a key that nobody holds into the scheduler.
+// letIn lets the first message of a key that nobody holds into the scheduler. One
+// that is parked at once, behind others of its lane, does not hold the key if the
+// next one may pass.
 func (l *loop) letIn(f drr.Flow, o *keyOrder) {
-	if o.held {
-		return
+	for !o.held {
+		if o.waiting.n == 0 {
+			delete(l.orders, f)
+			return
+		}
+		seq := l.links.seq(o.waiting.head)
+		s := l.slots.get(seq)
+		l.leaveOrder(s, o)
+		l.pendNow(seq, s)
+		if s.state != slotParked || !l.skipBlocked {
+			o.held, o.holder, s.holds = true, seq, true
+		}
 	}
-	if o.waiting.n == 0 {
-		delete(l.orders, f)
-		return
-	}
-	seq := l.links.seq(o.waiting.head)
-	s := l.slots.get(seq)
-	l.leaveOrder(s, o)
-	o.held, o.holder, s.holds = true, seq, true
-	l.pendNow(seq, s)
 }
 
 // leaveOrder takes a message out of those that wait for their predecessors.
@@ -106,10 +112,20 @@ func (l *loop) yield(s *slot) {
 		return
 	}
 	s.holds = false
-	if o := l.orders[s.flow]; o != nil {
-		o.held = false
-		l.letIn(s.flow, o)
+	o := l.orders[s.flow]
+	if o == nil {
+		return
 	}
+	o.held = false
+	for len(o.also) > 0 {
+		seq := o.also[0]
+		o.also = o.also[1:]
+		if other := l.slots.get(seq); other != nil && (other.state == slotLeased || other.state == slotFailing) {
+			o.held, o.holder, other.holds = true, seq, true
+			return
+		}
+	}
+	l.letIn(s.flow, o)
 }
 
 // inOrder decides whether message seq, which is next in the scheduler, may go as
@@ -127,6 +143,7 @@ func (l *loop) inOrder(h drr.Handle, seq uint64, s *slot) bool {
 			l.sched.Remove(h)
 			l.unready(seq, s)
 			l.queueUp(seq, s)
+			l.followLane(s.lane)
 			return false
 		}
 		// The holder has not gone yet and is the younger one: it steps back.
@@ -137,10 +154,26 @@ func (l *loop) inOrder(h drr.Handle, seq uint64, s *slot) bool {
 		younger := o.holder
 		o.holder = seq
 		l.queueUp(younger, holder)
+		l.followLane(holder.lane)
 		return true
 	}
 	o.held, o.holder, s.holds = true, seq, true
 	return true
+}
+
+// followLane puts what a lane has parked among those that wait for their
+// predecessors, since an older message of the lane has just gone there: it must
+// not be overtaken.
+func (l *loop) followLane(lane laneID) {
+	if lane == 0 {
+		return
+	}
+	for ln := l.lanes.at(lane); ln.list.n > 0; {
+		seq := l.links.seq(ln.list.head)
+		s := l.slots.get(seq)
+		l.unpark(s)
+		l.queueUp(seq, s)
+	}
 }
 
 // orderParked is told that a gate holds s back.

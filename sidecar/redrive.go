@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/filaq/fila/store"
@@ -24,7 +25,8 @@ type redriveItem struct {
 
 // redrive moves up to count messages (0: all that are there now) of a dead
 // letter queue back to its queue, oldest first. Leased and delayed ones are
-// skipped. It stops where the queue is full, and returns how many it moved.
+// skipped, and so are those of a fairness key that is full. It stops where the queue
+// is full, and returns how many it moved.
 func (s *Server) redrive(dlq *queue, count int64) (int64, *wire.Error) {
 	q := dlq.source
 	q.admin.Lock()
@@ -36,6 +38,7 @@ func (s *Server) redrive(dlq *queue, count int64) (int64, *wire.Error) {
 	last := dlq.seq.Load()
 	var cursor uint64
 	var moved int64
+	var refused *wire.Error // by the limit of a fairness key
 	for count == 0 || moved < count {
 		n := redriveChunk
 		if count > 0 {
@@ -48,8 +51,9 @@ func (s *Server) redrive(dlq *queue, count int64) (int64, *wire.Error) {
 		if len(items) == 0 {
 			break
 		}
-		done, full, err := s.moveBack(q, dlq, items)
+		done, full, keyFull, err := s.moveBack(q, dlq, items)
 		moved += int64(done)
+		refused = cmp.Or(refused, keyFull)
 		switch {
 		case err != nil:
 			return moved, err
@@ -58,6 +62,9 @@ func (s *Server) redrive(dlq *queue, count int64) (int64, *wire.Error) {
 		case full != nil:
 			return moved, nil
 		}
+	}
+	if moved == 0 {
+		return 0, refused
 	}
 	return moved, nil
 }
@@ -72,10 +79,15 @@ func (l *loop) pick(cursor, last uint64, n int) ([]redriveItem, uint64) {
 			return false
 		}
 		cursor = seq + 1
-		if s.state != slotPending {
+		switch s.state {
+		case slotPending:
+			l.unpend(s)
+			l.unready(seq, s)
+		case slotParked: // its key is paused
+			l.unpark(s)
+		default:
 			return true
 		}
-		l.unpend(s)
 		bytes += int64(s.size)
 		items = append(items, redriveItem{from: seq, arrival: arrival{size: s.size, msg: store.Message{
 			ID: s.id, EnqueuedAt: s.enqueuedAt, Cost: s.cost,
@@ -87,8 +99,9 @@ func (l *loop) pick(cursor, last uint64, n int) ([]redriveItem, uint64) {
 }
 
 // moveBack moves items to q in one transaction and puts back what cannot go. It
-// returns how many went, and why the rest did not fit, if it did not.
-func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, failed *wire.Error) {
+// returns how many went, why the rest did not fit into the queue, and which fairness
+// key was full, if that was so.
+func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, keyFull, failed *wire.Error) {
 	c := s.core
 	refs := make([]store.Ref, len(items))
 	read := make([]bool, len(items))
@@ -116,10 +129,13 @@ func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, f
 			continue
 		}
 		d := p.decide(q.name, it.headers, it.payload)
-		if it.arrival.counted, full = q.pendingLimit(&p.settings, d.FairnessKey); full != nil {
+		counted, refused := q.pendingLimit(&p.settings, d.FairnessKey)
+		if refused != nil { // other keys may have room
+			keyFull = refused
 			staying = append(staying, *it)
 			continue
 		}
+		it.arrival.counted = counted
 		m := &it.arrival.msg
 		m.Ref = store.Ref{Queue: q.id, Seq: q.nextSeq()}
 		m.Key, m.Weight, m.Cost = d.FairnessKey, d.Weight, d.Cost
@@ -153,7 +169,7 @@ func (s *Server) moveBack(q, dlq *queue, items []redriveItem) (done int, full, f
 		}
 	})
 	q.metrics.redriven.Add(float64(len(moving)))
-	return len(moving), full, failed
+	return len(moving), full, keyFull, failed
 }
 
 // redriven forgets the dead letters that went back and makes the others pending
@@ -165,7 +181,13 @@ func (l *loop) redriven(gone, staying []redriveItem) {
 	}
 	for i := len(staying) - 1; i >= 0; i-- {
 		s := l.slots.get(staying[i].from)
-		s.state = slotPending
+		s.state, s.front = slotPending, true
+		if s.lane != 0 {
+			ln := l.lanes.at(s.lane)
+			l.uncall(ln)
+			ln.ready++
+			ln.returned++
+		}
 		s.ref = uint32(l.sched.Return(s.flow, l.keys.weight(s.flow), staying[i].from, int64(s.cost)))
 	}
 }

@@ -33,13 +33,18 @@ type site struct {
 	kind    siteKind
 
 	line      drr.Line
-	called    int32 // called messages that have not tried yet
-	budget    int64 // how many more may be called before looking again
-	messages  int64 // parked here
-	at        int64 // when its timer is due; 0: no timer
-	notBefore int64 // looking earlier is in vain: the head costs more than the gate has
-	looking   bool  // in loop.looks
-	touched   bool  // in loop.touched
+	called    int32         // called messages that have not tried yet
+	budget    int64         // how many more may be called before looking again
+	messages  int64         // parked here
+	set       *throttle.Set // what its lanes pass, with circuit key via; unless mixed
+	via       *circuit
+	mixed     bool
+	follows   siteID   // its lanes wait for the gate of that site in truth
+	followers []siteID // the sites that follow this one
+	at        int64    // when its timer is due; 0: no timer
+	notBefore int64    // looking earlier is in vain: the head costs more than the gate has
+	looking   bool     // in loop.looks
+	touched   bool     // in loop.touched
 }
 
 type siteKind uint8
@@ -126,6 +131,7 @@ func (l *loop) closeSite(id siteID) {
 		delete(l.sites.byFlow, st.flow)
 	}
 	l.stopTimer(st)
+	l.lead(st)
 	// looks and touched may still name it.
 	*st = site{looking: st.looking, touched: st.touched}
 	l.sites.free = append(l.sites.free, id)
@@ -143,7 +149,7 @@ func (l *loop) leaveRound(st *site) {
 func (l *loop) tellWaits(wakes []*throttle.Wait) {
 	l.wakes = wakes[:0]
 	for _, w := range wakes {
-		if w.Owner == l.q {
+		if w.Owner == l.q && !l.trying {
 			l.onGate(w.Gate())
 		} else {
 			l.q.core.wakeOne(w)
@@ -208,7 +214,14 @@ func (l *loop) look(id siteID, now int64) {
 		l.leaveRound(st)
 		return
 	}
-	if st.notBefore > now {
+	if st.follows != 0 {
+		if !st.mixed {
+			l.leaveRound(st)
+			return
+		}
+		st.follows = 0
+	}
+	if st.notBefore > now && !l.rejoined(st, now) {
 		l.startTimer(id, st, st.notBefore)
 		return
 	}
@@ -217,7 +230,8 @@ func (l *loop) look(id siteID, now int64) {
 		l.startTimer(id, st, at)
 		return
 	}
-	st.budget = n
+	l.lead(st)
+	st.budget = min(n, deliverPerTurn)
 	l.call(id, now)
 	if st.called == 0 {
 		// The lane whose turn it is has something in the scheduler that must
@@ -229,6 +243,62 @@ func (l *loop) look(id siteID, now int64) {
 		st.touched = true
 		l.touched = append(l.touched, id)
 	}
+}
+
+// stood notes that a lane has joined the line of a site.
+func (st *site) stood(ln *lane) {
+	if st.line.Len() == 1 {
+		st.set, st.via, st.mixed = ln.set, ln.circuit, false
+	} else if st.set != ln.set || st.via != ln.circuit {
+		st.mixed = true
+	}
+}
+
+// follow has a site wait for another one, at whose gate one of its lanes was held
+// back after it had been called: the rest of them, if they all pass the same gates,
+// would come there one after the other and be held back as well.
+func (l *loop) follow(id, to siteID) {
+	st := l.sites.at(id)
+	other := l.sites.at(to)
+	if st.mixed || st.follows != 0 || st.line.Len() == 0 || other.kind == sitePause {
+		return // a pause concerns one flow
+	}
+	if r := l.reserving; r != 0 && l.lanes.at(r).site == id {
+		return // that lane holds what the others wait for
+	}
+	for next := to; next != 0; next = l.sites.at(next).follows {
+		if next == id {
+			return // nobody would lead
+		}
+	}
+	st.budget, st.follows = 0, to
+	other.followers = append(other.followers, id)
+}
+
+// lead has those that follow a site look for themselves: its gate has opened, or
+// nothing waits there any more.
+func (l *loop) lead(st *site) {
+	for _, id := range st.followers {
+		if f := l.sites.at(id); f.kind != siteFree && f.follows != 0 {
+			f.follows, f.notBefore = 0, 0
+			l.lookLater(id)
+		}
+	}
+	st.followers = st.followers[:0]
+}
+
+// rejoined lets the queue join the round of a gate at which its head has tried in
+// vain after the queue had left the round, since nobody would tell it otherwise. It
+// reports whether the head may go now.
+func (l *loop) rejoined(st *site, now int64) bool {
+	if st.kind != siteThrottle || st.joined {
+		return false
+	}
+	lane, _, _ := st.line.Peek()
+	head := l.slots.get(l.links.seq(l.lanes.at(laneID(lane)).list.head))
+	st.joined = true
+	st.notBefore = st.wait.Join(now, int64(head.cost))
+	return st.notBefore <= now
 }
 
 // admits says how many messages the gate of st admits now, or when to look again:
@@ -285,7 +355,7 @@ func (l *loop) call(id siteID, now int64) {
 		default:
 			st.line.Remove(ln.flow, uint32(lane))
 		}
-		ln.called, ln.calledSeq, ln.calledBy = true, seq, id
+		ln.called, ln.calledSeq, ln.calledBy, ln.free = true, seq, id, reserved
 		ln.ready++
 		st.called++
 		st.budget--

@@ -66,7 +66,7 @@ func (s *Server) startThrottles(snap store.Snapshot) error {
 	// just before the crash must not admit its limit again, and so admits nothing
 	// for a day; whoever knows better takes the limit away and sets it again.
 	t.start = throttle.Start{
-		Crashed:    !saved.found && (len(snap.Queues) > 0 || len(snap.Config) > 0),
+		Crashed:    !saved.found && hadLimits(snap.Config),
 		WindowHold: throttle.MaxWindow,
 	}
 	t.startAt = now
@@ -93,6 +93,18 @@ func (s *Server) saveStart() error {
 		return fmt.Errorf("the state of the gates: %w", err)
 	}
 	return nil
+}
+
+// hadLimits reports whether an earlier process has limited anything. Without limits
+// there is nothing that a crash could have made to be exceeded; so a store from
+// before there were any begins like a new one.
+func hadLimits(entries []store.Entry) bool {
+	for _, e := range entries {
+		if strings.HasPrefix(e.Key, kindThrottle+":") || strings.HasPrefix(e.Key, stateOverride) {
+			return true
+		}
+	}
+	return false
 }
 
 // stopThrottles keeps the state of the gates for the next start. The queues have

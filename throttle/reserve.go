@@ -46,7 +46,7 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block
 		}
 		return Ticket{}, block, wake
 	}
-	if block := r.collect(v, last, owner); block.Kind != Open {
+	if block := r.collect(v, last, owner, &wake); block.Kind != Open {
 		return Ticket{}, block, wake
 	}
 	for _, g := range s.gates {
@@ -77,13 +77,15 @@ func (r *Reservation) paused(last int64) (block Block) {
 
 // collect holds what can be held and says what keeps the message from going.
 // The gates are locked.
-func (r *Reservation) collect(v instant, last int64, owner any) (block Block) {
+func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (block Block) {
 	var longest uint64
 	for i, g := range r.set.gates {
 		var kind Kind
 		var wait uint64
 		if r.held&(1<<i) != 0 {
-			kind, wait = g.ready(v)
+			if kind, wait = g.ready(v); kind != Open {
+				*wake = r.giveBack(i, g, v, last, *wake)
+			}
 		} else if kind, wait = g.admit(v, last, r.cost); kind == Open {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever

@@ -12,8 +12,8 @@
 // Flags of `go test ./sidecar/e2e`:
 //
 //	-fila.bin PATH    use this binary instead of building one
-//	-fila.kills N     rounds of TestCrash and TestNATSRestartUnderLoad (default 3; the
-//	                  long run takes 50 and more)
+//	-fila.kills N     rounds of TestCrash, TestCrashWithGates and TestNATSRestartUnderLoad
+//	                  (default 3; the long run takes 50 and more)
 //	-fila.seed N      seed of their choices, as printed by an earlier run
 //
 // With -race the child is built with the race detector as well, and a report of

@@ -89,9 +89,9 @@ func TestTTL(t *testing.T) {
 	c := shared(t).client(t)
 	for _, ttl := range []string{"1", "1s"} {
 		queue := c.newQueue(nil)
+		start := time.Now()
 		sent := c.enqueue(queue, "stale", "Nats-TTL", ttl, "tenant", "acme")
 		keeps := c.enqueue(queue, "keeps", "Nats-TTL", "never")
-		start := time.Now()
 		dead := c.consume(queue+".dlq", 1).next()
 		require.Equal(t, sent.ID, dead.id())
 		require.Equal(t, "stale", string(dead.Data))

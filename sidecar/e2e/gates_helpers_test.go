@@ -1,0 +1,320 @@
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// defaultVisibility is the visibility timeout of a queue about which nothing is
+// said.
+const defaultVisibility = 30 * time.Second
+
+// flight is a delivery as the gates see it. Its times are fila's own, not those
+// at which anything arrived here, so that a slow machine cannot make a limit
+// look exceeded.
+type flight struct {
+	key, id string
+	attempt int
+	cost    float64
+	start   int64 // of the lease: Fila-Deadline minus the visibility timeout
+	end     int64 // before which fila cannot have known of its end: when the answer was sent, or the deadline
+	process int   // of fila that gave the lease
+}
+
+// flightOf reads a delivery that costs 1 and is not answered.
+func flightOf(t testing.TB, d delivery, visibility time.Duration) flight {
+	t.Helper()
+	deadline := d.timeHeader(t, "Fila-Deadline").UnixNano()
+	return flight{
+		key: d.key(), id: d.id(), attempt: d.attempt(t), cost: 1,
+		start: deadline - int64(visibility), end: deadline,
+	}
+}
+
+// flightsOf reads deliveries and puts them in the order of their leases.
+func flightsOf(t testing.TB, ds []delivery, visibility time.Duration) []flight {
+	t.Helper()
+	out := make([]flight, len(ds))
+	for i, d := range ds {
+		out[i] = flightOf(t, d, visibility)
+	}
+	sortFlights(out)
+	return out
+}
+
+func sortFlights(fs []flight) {
+	slices.SortStableFunc(fs, func(a, b flight) int { return cmp.Compare(a.start, b.start) })
+}
+
+// checkRate finds an interval in which more went than a token bucket admits:
+// max(burst, largest cost) + rate * t. The flights are in order. slack is what
+// may be more, for buckets that several queues or operators look at meanwhile:
+// each of them has its own idea of now.
+func checkRate(fs []flight, rate, burst, slack float64) error {
+	if len(fs) == 0 {
+		return nil
+	}
+	bound, first := burst, fs[0].start
+	for _, f := range fs {
+		bound = max(bound, f.cost)
+	}
+	least, sum := math.Inf(1), 0.0
+	for i, f := range fs {
+		flown := rate * float64(f.start-first) / 1e9
+		least = min(least, sum-flown)
+		sum += f.cost
+		if over := sum - flown - least - bound; over > slack+1e-6 {
+			return fmt.Errorf("flight %d of %d: %.3f more than max(burst, cost) %g + %g/s", i+1, len(fs), over, bound, rate)
+		}
+	}
+	return nil
+}
+
+// checkWindow finds a window with more than limit flights, which are in order.
+func checkWindow(fs []flight, limit int, window time.Duration) error {
+	for i := limit; i < len(fs); i++ {
+		if d := time.Duration(fs[i].start - fs[i-limit].start); d < window {
+			return fmt.Errorf("flight %d comes %v after the one %d before it: allowed are %d in %v", i+1, d, limit, limit, window)
+		}
+	}
+	return nil
+}
+
+// checkConcurrency finds a moment with more than limit flights, which are in
+// order.
+func checkConcurrency(fs []flight, limit int) error {
+	var open []flight
+	for i, f := range fs {
+		open = slices.DeleteFunc(open, func(o flight) bool { return o.end <= f.start })
+		if open = append(open, f); len(open) > limit {
+			return fmt.Errorf("flight %d of %d: %d at once, allowed are %d", i+1, len(fs), len(open), limit)
+		}
+	}
+	return nil
+}
+
+func TestCheckersOfGatesFindWhatIsTooMuch(t *testing.T) {
+	t.Parallel()
+	at := func(ms ...int64) (fs []flight) {
+		for _, m := range ms {
+			fs = append(fs, flight{cost: 1, start: m * 1e6, end: (m + 100) * 1e6})
+		}
+		return fs
+	}
+	require.NoError(t, checkRate(at(0, 0, 100, 200), 10, 2, 0))
+	require.Error(t, checkRate(at(0, 0, 99), 10, 2, 0))
+	require.NoError(t, checkRate(at(0, 0, 99), 10, 2, 0.5))
+	require.Error(t, checkRate(at(0, 500, 500, 500, 500), 2, 3, 0), "a full bucket holds no more than its burst")
+	require.NoError(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 1e9}}, 1, 2, 0))
+	require.Error(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 9e8}}, 1, 2, 0), "the debt is paid first")
+	require.NoError(t, checkWindow(at(0, 0, 500, 500, 1000), 4, time.Second))
+	require.Error(t, checkWindow(at(0, 0, 500, 500, 999), 4, time.Second))
+	require.NoError(t, checkConcurrency(at(0, 50, 100, 150), 2))
+	require.Error(t, checkConcurrency(at(0, 50, 99), 2))
+}
+
+// limits sets limits of a throttle key.
+func (c *client) limits(key string, limits m) throttleInfo {
+	c.t.Helper()
+	var info throttleInfo
+	c.call("fila.admin.throttle-set."+key, limits, &info)
+	return info
+}
+
+// throttleInfo is what throttle-show tells.
+type throttleInfo struct {
+	Key           string  `json:"key"`
+	Rate          string  `json:"rate"`
+	Burst         float64 `json:"burst"`
+	Concurrency   int64   `json:"concurrency"`
+	Limit         int64   `json:"limit"`
+	WindowMs      int64   `json:"window_ms"`
+	Source        string  `json:"source"`
+	OverrideUntil string  `json:"override_until"`
+	PausedUntil   string  `json:"paused_until"`
+	State         string  `json:"state"`
+	OpensAt       string  `json:"opens_at"`
+	Tokens        float64 `json:"tokens"`
+	InWindow      int64   `json:"in_window"`
+	InFlight      int64   `json:"in_flight"`
+	Waiting       int     `json:"waiting"`
+}
+
+func (c *client) throttle(key string) throttleInfo {
+	c.t.Helper()
+	var info throttleInfo
+	c.call("fila.admin.throttle-show."+key, nil, &info)
+	require.Equal(c.t, key, info.Key)
+	return info
+}
+
+// circuitInfo is what circuit-show tells.
+type circuitInfo struct {
+	Key                 string `json:"key"`
+	State               string `json:"state"`
+	ConsecutiveFailures int    `json:"consecutive_failures"`
+	OpenUntil           string `json:"open_until"`
+	Cause               string `json:"cause"`
+	Probes              int    `json:"probes"`
+	Threshold           int    `json:"threshold"`
+	CooldownMs          int64  `json:"cooldown_ms"`
+	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
+	HalfOpenSuccesses   int    `json:"half_open_successes"`
+	Waiting             int    `json:"waiting"`
+}
+
+func (c *client) circuit(key string) circuitInfo {
+	c.t.Helper()
+	var info circuitInfo
+	c.call("fila.admin.circuit-show."+key, nil, &info)
+	require.Equal(c.t, key, info.Key)
+	return info
+}
+
+// set sets keys of the runtime configuration, names and values in turn.
+func (c *client) set(pairs ...string) {
+	c.t.Helper()
+	for i := 0; i < len(pairs); i += 2 {
+		c.call("fila.admin.config-set."+pairs[i], m{"value": pairs[i+1]}, nil)
+	}
+}
+
+// gateState is a gate in an explanation.
+type gateState struct {
+	Kind     string `json:"kind"`
+	Gate     string `json:"gate"`
+	Open     bool   `json:"open"`
+	OpensAt  string `json:"opens_at"`
+	Limits   string `json:"limits"`
+	SetBy    string `json:"set_by"`
+	InUse    string `json:"in_use"`
+	Messages int64  `json:"messages"`
+	Flows    int    `json:"flows"`
+}
+
+// explained is what explain tells of a message, a key or a queue.
+type explained struct {
+	ID           string      `json:"id"`
+	State        string      `json:"state"`
+	Queue        string      `json:"queue"`
+	Key          string      `json:"key"`
+	Attempt      int         `json:"attempt"`
+	ReadyAt      string      `json:"ready_at"`
+	Consumer     string      `json:"consumer"`
+	LeaseUntil   string      `json:"lease_until"`
+	Reason       string      `json:"reason"`
+	Gates        []gateState `json:"gates"`
+	BlockedBy    *gateState  `json:"blocked_by"`
+	BlockedSince string      `json:"blocked_since"`
+	Ahead        int64       `json:"ahead"`
+	Estimate     string      `json:"estimate"`
+}
+
+// explain asks about a message.
+func (c *client) explain(id string) explained {
+	c.t.Helper()
+	var e explained
+	c.call("fila.admin.explain", m{"kind": "message", "id": id}, &e)
+	require.Equal(c.t, id, e.ID)
+	require.NotEmpty(c.t, e.Reason)
+	return e
+}
+
+// held is what explain tells of a queue or of one of its fairness keys.
+type held struct {
+	Pending   int64       `json:"pending"`
+	Parked    int64       `json:"parked"`
+	Delayed   int64       `json:"delayed"`
+	InFlight  int64       `json:"in_flight"`
+	Consumers int         `json:"consumers"`
+	Credit    int         `json:"credit"`
+	Weight    float64     `json:"weight"`
+	WeightBy  string      `json:"weight_by"`
+	Paused    string      `json:"paused"`
+	BlockedBy []gateState `json:"blocked_by"`
+	Reason    string      `json:"reason"`
+}
+
+func (c *client) explainQueue(queue string) held {
+	c.t.Helper()
+	var h held
+	c.call("fila.admin.explain", m{"kind": "queue", "queue": queue}, &h)
+	require.NotEmpty(c.t, h.Reason)
+	return h
+}
+
+func (c *client) explainKey(queue, key string) held {
+	c.t.Helper()
+	var h held
+	c.call("fila.admin.explain", m{"kind": "key", "queue": queue, "key": key}, &h)
+	require.NotEmpty(c.t, h.Reason)
+	return h
+}
+
+// gated builds n messages of a fairness key with payloads from 0 that wait at a
+// throttle key, none if gate is empty.
+func gated(queue, tenant, gate string, n int) []*nats.Msg {
+	msgs := make([]*nats.Msg, n)
+	for i := range msgs {
+		msgs[i] = message(queue, strconv.Itoa(i), "tenant", tenant)
+		if gate != "" {
+			msgs[i].Header.Set("gate", gate)
+		}
+	}
+	return msgs
+}
+
+// byHeaders are the settings of a queue whose headers say it all.
+func byHeaders(more m) m {
+	settings := m{
+		"fairness_header": "tenant", "weight_header": "weight",
+		"throttle_headers": []string{"gate", "gate2"}, "circuit_header": "dest",
+	}
+	for k, v := range more {
+		settings[k] = v
+	}
+	return settings
+}
+
+// timeOf parses a time of a reply.
+func timeOf(t testing.TB, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339Nano, text)
+	require.NoError(t, err)
+	return at
+}
+
+// parked waits until so many messages of a queue are parked: delivery goes on
+// until nothing more can go.
+func (c *client) parked(queue string, n int64) held {
+	c.t.Helper()
+	var h held
+	eventually(c.t, func() bool { h = c.explainQueue(queue); return h.Parked == n && h.Pending == 0 },
+		"%d messages of %s must be parked", n, queue)
+	return h
+}
+
+// natsMsg builds a message with headers, names and values in turn.
+func natsMsg(subject, payload string, headers ...string) *nats.Msg {
+	msg := nats.NewMsg(subject)
+	msg.Data = []byte(payload)
+	for i := 0; i < len(headers); i += 2 {
+		msg.Header.Add(headers[i], headers[i+1])
+	}
+	return msg
+}
+
+func atoi(t testing.TB, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
