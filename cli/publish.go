@@ -56,7 +56,8 @@ messages; a header of the line wins over one of the flags.
 Many messages are confirmed many at a time, and a line says in the end how many
 there were. The first that fila refuses ends the command; its number is the
 line's. Refusals for now (429, 503) are waited out, as long as fila asks for
-and for up to an hour, unless --no-retry. An interrupt stops sending and waits
+and for up to an hour, unless --no-retry. A single message is not tried again:
+the error says when it makes sense. An interrupt stops sending and waits
 for what is on its way.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json
@@ -78,7 +79,7 @@ for what is on its way.`,
 	flags.Var(&f.ttl, "ttl", "dead-letter it if it is not delivered within this time, at least 1s")
 	flags.StringVar(&f.dedupeID, "dedupe-id", "", "a second message with this `id` within the queue's window is not stored again; of many messages the number is appended: id-1, id-2")
 	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations; prints no id, and nobody hears of a refusal")
-	flags.BoolVar(&f.noRetry, "no-retry", false, "fail when fila takes no more for now, instead of waiting")
+	flags.BoolVar(&f.noRetry, "no-retry", false, "with many messages: fail when fila takes no more for now, instead of waiting")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print neither id nor summary nor progress")
 	return cmd
 }
@@ -160,10 +161,6 @@ func (a *app) publishOne(ctx context.Context, cmd *cobra.Command, s *session, f 
 		return s.flush(ctx)
 	}
 	receipt, err := s.Publish(ctx, queue, m.payload, m.options...)
-	if wait, busy := refusedForNow(err); busy && !f.noRetry {
-		complain(cmd.ErrOrStderr(), fmt.Sprintf("%s; trying again%s, an interrupt ends that", describeAny(err), wait))
-		receipt, err = s.Publish(ctx, queue, m.payload, append(m.options, client.RetryFor(publishRetry))...)
-	}
 	if err != nil {
 		return s.explainQueue(context.WithoutCancel(ctx), queue, err)
 	}
