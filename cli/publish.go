@@ -170,25 +170,10 @@ func (a *app) publishOne(ctx context.Context, cmd *cobra.Command, s *session, f 
 	return a.printReceipt(cmd, receipt)
 }
 
-// refusedForNow reports whether it makes sense to come again, and in words when.
-func refusedForNow(err error) (when string, busy bool) {
+// refusedForNow reports whether it makes sense to come again.
+func refusedForNow(err error) bool {
 	var refused *client.Error
-	if !errors.As(err, &refused) || refused.Code != 429 && refused.Code != 503 {
-		return "", false
-	}
-	if refused.RetryAfter > 0 {
-		when = " in " + span(refused.RetryAfter)
-	}
-	return when, true
-}
-
-// describeAny words an error without its numbers.
-func describeAny(err error) string {
-	var refused *client.Error
-	if errors.As(err, &refused) {
-		return refused.Description
-	}
-	return err.Error()
+	return errors.As(err, &refused) && (refused.Code == 429 || refused.Code == 503)
 }
 
 // input opens what the messages come from. With TEXT it is nil.

@@ -238,7 +238,7 @@ func (p *pipeline) start(ctx context.Context, m outgoing) error {
 		return err
 	}
 	_, err = future.Result()
-	if _, busy := refusedForNow(err); busy && !p.f.noRetry {
+	if refusedForNow(err) && !p.f.noRetry {
 		if p.waiting[0].future, err = p.c.PublishAsync(ctx, p.queue, m.payload, patient...); err != nil {
 			p.waiting = nil
 			return p.failure(m.n, err)

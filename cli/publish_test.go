@@ -161,7 +161,7 @@ func TestPublishStopsAtTheFirstRefusal(t *testing.T) {
 	require.Contains(t, summary.Error, "message 2")
 	require.EqualValues(t, 2, n.Load())
 
-	f = startFake(t)
+	startFake(t)
 	r = runCLI(t, "", "publish", "orders", "x", "--count", "10")
 	require.Equal(t, exitConnect, r.code, "it does not wait for a queue that may not exist")
 	require.Contains(t, r.err, "no fila listens")
