@@ -25,6 +25,7 @@ type ledger struct {
 
 	msgs    map[string]*booked // by id
 	all     []*booked
+	added   int
 	flights map[uint64]*flight // by lease
 	ever    map[uint64]*flight
 	gates   map[string]*gateBook
@@ -295,7 +296,8 @@ func (b *ledger) add(m *booked) {
 	slices.Sort(keys)
 	m.keys = slices.Compact(keys)
 	m.lane = strings.Join(append(m.keys, "|"+m.circuit), ",")
-	m.n = len(b.all)
+	b.added++
+	m.n = b.added
 	b.msgs[m.id] = m
 	b.all = append(b.all, m)
 }

@@ -6,6 +6,9 @@
 // file; store/storetest holds the suite that every implementation must pass and
 // an in-memory model of it.
 //
+// A store that nobody serves can be read with [OpenFile], checked with
+// [CheckFile], rewritten with [CompactFile], and made of batches with [Build].
+//
 // Changes come in as a [Batch] and are committed in groups: one goroutine takes
 // whatever waits, writes it in one transaction with one sync, and starts the
 // next round at once. A batch is atomic, batches take effect in the order of
@@ -16,8 +19,9 @@
 //   - A commit that fails is final. Nobody can say what reached the disk after a
 //     failed sync, so the store stops, [Store.Failed] is closed, and only a new
 //     Open shows the outcome.
-//   - The file never shrinks. Space is reused; expect up to about 2.6 times the
-//     live bytes when messages finish in random order.
+//   - The file never shrinks while it is served. Space is reused; expect up to
+//     about 2.6 times the live bytes when messages finish in random order.
+//     [CompactFile] makes it small again.
 //   - Reads hold a read transaction open while they call back. A slow callback
 //     keeps old pages alive and makes the file grow.
 //   - Everything here is kept in the units of the rest of fila: times are Unix
