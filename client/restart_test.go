@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// history counts what handlers saw and what was confirmed, by message id.
+// history counts what handlers saw, by payload, and what was confirmed, by message
+// id.
 type history struct {
 	sync.Mutex
 	handled, acked map[string]int
@@ -22,7 +23,7 @@ func newHistory() *history { return &history{handled: map[string]int{}, acked: m
 
 func (h *history) handle(ctx context.Context, m *Message) error {
 	h.Lock()
-	h.handled[m.ID]++
+	h.handled[string(m.Data)]++ // one that a kill took before it was confirmed gets another id
 	h.Unlock()
 	err := m.AckSync(ctx)
 	h.Lock()

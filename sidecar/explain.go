@@ -172,7 +172,7 @@ func (l *loop) explainDead(seq uint64, f *found) {
 		f.State = wire.StateDead
 	}
 	if d := l.dead[seq]; d != nil {
-		f.Reason = fmt.Sprintf("It was dead-lettered from %s at %s after %d attempts: %s.", d.SourceQueue, timestamp(d.At), d.Attempts, d.Reason)
+		f.Reason = fmt.Sprintf("It was dead-lettered from %s at %s after %s: %s.", d.SourceQueue, timestamp(d.At), plural(int64(d.Attempts), "attempt"), d.Reason)
 		if d.Error != "" {
 			f.Reason += " Last error: " + d.Error
 		}
@@ -266,7 +266,7 @@ func (s *Server) explainBlock(q *queue, f *found, now int64) {
 	case f.kind == byOrder:
 		f.Reason = fmt.Sprintf("Another message of key %q is being worked on, and the queue keeps the order of a key.", f.Key)
 	case !f.isHead:
-		f.Reason = fmt.Sprintf("%d messages of the same key and gates are in front of it; the first of them is held back by %s.", f.Ahead, what)
+		f.Reason = plural(f.Ahead, "message") + " of the same key and gates in front of it; the first of them is held back by " + what + "."
 	default:
 		f.Reason = "It is held back by " + what + "."
 	}
@@ -312,4 +312,12 @@ func (st *site) interval(cost, now int64) float64 {
 func sortBlocked(list []wire.BlockedCount) []wire.BlockedCount {
 	slices.SortStableFunc(list, func(a, b wire.BlockedCount) int { return int(b.Messages - a.Messages) })
 	return list[:min(len(list), explainGates)]
+}
+
+// plural counts things in words.
+func plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// readYAML decodes every document of the text.
+func readYAML(t *testing.T, text string) []any {
+	t.Helper()
+	var found []any
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var document any
+		err := decoder.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		require.NoError(t, err, text)
+		if document != nil {
+			found = append(found, document)
+		}
+	}
+}
+
+// at walks into maps by name and lists by number; nil if there is nothing.
+func at(value any, path ...any) any {
+	for _, step := range path {
+		switch step := step.(type) {
+		case string:
+			m, _ := value.(map[string]any)
+			value = m[step]
+		case int:
+			list, _ := value.([]any)
+			if step >= len(list) {
+				return nil
+			}
+			value = list[step]
+		}
+	}
+	return value
+}
+
+// What other tools say about deploy/, as far as they are there.
+func TestDeployCheck(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("there is no bash")
+	}
+	out, err := exec.Command("deploy/check").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	t.Logf("%s", out)
+}
+
+// A build of one commit is the same in every directory, static, and knows its
+// commit. The two share the build cache; `deploy/check build` compiles all twice.
+func TestReproducibleBuild(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds two clones")
+	}
+	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		t.Skip("this is no clone")
+	}
+	require.Contains(t, readText(t, "docs/deploy.md"), releaseBuild)
+	var sums [2][sha256.Size]byte
+	for i := range sums {
+		dir := filepath.Join(t.TempDir(), strings.Repeat("deeper/", i), "clone")
+		out, err := exec.Command("git", "clone", "-q", ".", dir).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		out, err = exec.Command("git", "-C", dir, "checkout", "-q", strings.TrimSpace(string(head))).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		build := exec.Command("sh", "-c", releaseBuild)
+		build.Dir = dir
+		out, err = build.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		binary := filepath.Join(dir, "fila")
+		sums[i] = sha256.Sum256([]byte(readText(t, binary)))
+
+		out, err = exec.Command(binary, "version", "--json").Output()
+		require.NoError(t, err)
+		var info struct {
+			Revision string
+			Modified bool
+		}
+		require.NoError(t, json.Unmarshal(out, &info))
+		require.Equal(t, strings.TrimSpace(string(head)), info.Revision)
+		require.False(t, info.Modified)
+		requireStatic(t, binary)
+	}
+	require.Equal(t, sums[0], sums[1])
+}
+
+const releaseBuild = "CGO_ENABLED=0 go build -trimpath -buildvcs=true -ldflags=-s -o fila ."
+
+func requireStatic(t *testing.T, binary string) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	file, err := elf.Open(binary)
+	require.NoError(t, err)
+	defer file.Close()
+	for _, p := range file.Progs {
+		require.NotEqual(t, elf.PT_INTERP, p.Type, "it is dynamically linked")
+	}
+	libraries, err := file.ImportedLibraries()
+	require.NoError(t, err)
+	require.Empty(t, libraries)
+}
+
+var goVersion = regexp.MustCompile(`(?m)^go (\d+\.\d+)`)
+
+func TestDockerfile(t *testing.T) {
+	stages := strings.Split("\n"+strings.ReplaceAll(readText(t, "deploy/Dockerfile"), "\\\n", ""), "\nFROM ")
+	require.Len(t, stages, 3)
+	build, image := stages[1], stages[2]
+	require.Contains(t, build, "golang:"+goVersion.FindStringSubmatch(readText(t, "go.mod"))[1]+"-", "go.mod wants another Go")
+	flags := strings.TrimSuffix(strings.TrimPrefix(releaseBuild, "CGO_ENABLED=0 "), " -o fila .")
+	require.Contains(t, build, "CGO_ENABLED=0 ")
+	require.Contains(t, build, flags, "another build than that of docs/deploy.md")
+
+	require.True(t, strings.HasPrefix(image, "scratch\n"))
+	require.Regexp(t, `(?m)^USER [1-9]\d*:[1-9]\d*$`, image)
+	require.NotRegexp(t, `(?m)^(RUN|SHELL|HEALTHCHECK) `, image, "the image has no shell")
+	for _, line := range []string{"VOLUME /data", `ENTRYPOINT ["/fila"]`, `CMD ["serve"]`} {
+		require.Contains(t, image, "\n"+line+"\n")
+	}
+
+	// What it sets, fila knows.
+	needBinaries(t)
+	s := newShell(t)
+	env := regexp.MustCompile(`(?m)^ENV (.+)$`).FindStringSubmatch(image)
+	require.NotNil(t, env)
+	require.Contains(t, env[1], "FILA_DATA_DIR=/data ")
+	out, code := s.run("export " + strings.ReplaceAll(env[1], "=/data ", "=./data ") + "; fila_serve")
+	require.Zero(t, code, out)
+	require.NotContains(t, s.log(), "WARN")
+
+	// A tracked file that is left out would make the version "modified".
+	ignored, err := exec.Command("git", "ls-files", "-ci", "-X", "deploy/Dockerfile.dockerignore").Output()
+	if err == nil {
+		require.Empty(t, string(ignored))
+	}
+}
+
+// The compose file as far as it goes without Docker: NATS with its nats.conf and
+// fila with its environment, then the health check.
+func TestCompose(t *testing.T) {
+	needBinaries(t)
+	compose := readYAML(t, readText(t, "deploy/compose/compose.yaml"))[0]
+	require.Equal(t, "deploy/Dockerfile", at(compose, "services", "fila", "build", "dockerfile"))
+	require.FileExists(t, filepath.Join("deploy/compose", at(compose, "services", "fila", "build", "context").(string), "deploy/Dockerfile"))
+	require.Equal(t, []any{"data:/data"}, at(compose, "services", "fila", "volumes"))
+	require.Contains(t, at(compose, "volumes"), "data")
+
+	passwords := map[string]string{}
+	for line := range strings.Lines(readText(t, "deploy/compose/env.example")) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		require.True(t, ok, line)
+		passwords[name] = value
+	}
+	expand := func(text string) string {
+		return regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`).ReplaceAllStringFunc(text, func(use string) string {
+			name := use[2:strings.Index(use, ":?")]
+			require.Contains(t, passwords, name)
+			return passwords[name]
+		})
+	}
+	for name, value := range at(compose, "services", "nats", "environment").(map[string]any) {
+		t.Setenv(name, expand(value.(string)))
+	}
+	options, err := server.ProcessConfigFile("deploy/compose/nats.conf")
+	require.NoError(t, err)
+	require.Len(t, options.Users, 4)
+	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	nats, err := server.NewServer(options)
+	require.NoError(t, err)
+	nats.Start()
+	t.Cleanup(nats.Shutdown)
+
+	s := newShell(t)
+	var export strings.Builder
+	for name, value := range at(compose, "services", "fila", "environment").(map[string]any) {
+		address := strings.ReplaceAll(expand(value.(string)), "nats://nats:4222", nats.ClientURL())
+		export.WriteString("export " + name + "='" + address + "'\n")
+	}
+	out, code := s.run(export.String() + "fila_serve")
+	require.Zero(t, code, out)
+	require.Contains(t, out, nats.ClientURL())
+
+	var health []string
+	for _, word := range at(compose, "services", "fila", "healthcheck", "test").([]any)[1:] {
+		health = append(health, strings.Replace(word.(string), "/fila", "fila", 1))
+	}
+	out, code = s.run(strings.Join(health, " "))
+	require.Zero(t, code, out)
+	_, code = s.run("stop_server; " + strings.Join(health, " "))
+	require.NotZero(t, code, "it is healthy without fila")
+}
+
+// The sample of the compose file is that of docs/security.md.
+func TestComposePermissions(t *testing.T) {
+	for _, b := range blocks("docs/security.md", readText(t, "docs/security.md")) {
+		if b.lang == "nats" {
+			_, conf, _ := strings.Cut(readText(t, "deploy/compose/nats.conf"), "\n")
+			require.Equal(t, b.text, conf)
+			return
+		}
+	}
+	require.Fail(t, "docs/security.md has no sample")
+}
+
+// What the unit starts, fila understands.
+func TestUnit(t *testing.T) {
+	needBinaries(t)
+	unit := readText(t, "deploy/systemd/fila.service")
+	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/(fila .+)$`).FindStringSubmatch(unit)
+	require.NotNil(t, start)
+	s := newShell(t)
+	out, code := s.run(start[1] + " --help")
+	require.Zero(t, code, out)
+	require.Contains(t, unit, "\nExecReload=/bin/kill -HUP $MAINPID\n")
+	require.Contains(t, unit, "\nStateDirectory=fila\n")
+	require.Contains(t, start[1], "--data-dir /var/lib/fila")
+}

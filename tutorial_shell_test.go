@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// prelude is what a page's shell knows before its first command. fila_serve
+// stands for `fila serve`: it takes free ports, runs in the background, prints
+// the line that says that it is ready, and takes the place of the one before.
+const prelude = `
+server=
+stop_server() {
+  [ -n "$server" ] || return 0
+  kill -TERM "$server" 2>/dev/null
+  wait "$server"
+  server=
+}
+fila_serve() {
+  stop_server
+  : >serve.log
+  FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
+  server=$!
+  until grep '^fila is ready' serve.log; do
+    kill -0 "$server" 2>/dev/null || { cat serve.log; return 1; }
+    sleep 0.05
+  done
+  export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
+}
+# Runs a command that does not end by itself until it has printed a line.
+first_line() {
+  : >first_line.out
+  "$@" >>first_line.out 2>&1 &
+  local pid=$!
+  until [ -s first_line.out ]; do
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.05
+  done
+  kill -INT "$pid" 2>/dev/null
+  wait "$pid"
+  local rc=$?
+  cat first_line.out
+  return $rc
+}
+# Where there is no jq its examples show what it would read.
+command -v jq >/dev/null || jq() { cat; }
+trap 'stop_server; kill $(jobs -p) 2>/dev/null' EXIT
+`
+
+// shell is a bash in a directory of its own that keeps its variables from one
+// command to the next.
+type shell struct {
+	t    *testing.T
+	dir  string
+	in   io.Writer
+	out  *bufio.Reader
+	runs int
+}
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(bash, "--norc", "--noprofile")
+	cmd.Dir = dir
+	cmd.Env = []string{"HOME=" + dir, "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "TMPDIR=" + dir}
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		require.NoError(t, in.Close())
+		_ = cmd.Wait() // its exit code is that of the last command
+	})
+	s := &shell{t: t, dir: dir, in: in, out: bufio.NewReader(out)}
+	_, code := s.run(prelude)
+	require.Zero(t, code)
+	return s
+}
+
+// run runs commands and returns what they print and their exit code.
+func (s *shell) run(commands string) (string, int) {
+	s.runs++
+	script := filepath.Join(s.dir, ".step")
+	require.NoError(s.t, os.WriteFile(script, []byte(commands+"\n"), 0o600))
+	mark := fmt.Sprintf("=== step %d ended: ", s.runs)
+	_, err := fmt.Fprintf(s.in, ". ./.step </dev/null 2>&1; printf '\\n%%s%%d\\n' '%s' $?\n", mark)
+	require.NoError(s.t, err)
+	var printed strings.Builder
+	for {
+		line, err := s.out.ReadString('\n')
+		require.NoError(s.t, err, "the shell ended after: %s\n%s", commands, printed.String())
+		if code, ok := strings.CutPrefix(line, mark); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(code))
+			require.NoError(s.t, err)
+			return strings.TrimSuffix(printed.String(), "\n"), n
+		}
+		printed.WriteString(line)
+	}
+}
+
+func (s *shell) write(name, text string) {
+	path := filepath.Join(s.dir, name)
+	require.NoError(s.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(s.t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// log is what the server has said last.
+func (s *shell) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "serve.log"))
+	return string(text[max(0, len(text)-4000):])
+}
+
+// blurs are what differs from run to run, in both what the page shows and what
+// was printed.
+var blurs = []struct {
+	what *regexp.Regexp
+	with string
+}{
+	{regexp.MustCompile(`\b[0-9a-f]{8}-(?:(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b|\.\.\.)`), "ID"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z`), "TIME"},
+	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "CLOCK"},
+	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
+	{regexp.MustCompile(`data_dir=\S+`), "data_dir=DIR"},
+	{regexp.MustCompile(`\b(?:\d+(?:\.\d+)?(?:ms|µs|us|ns|s|m|h))+\b`), "DURATION"},
+	{regexp.MustCompile(`[ \t]+`), " "},
+}
+
+func blur(line string) string {
+	for _, b := range blurs {
+		line = b.what.ReplaceAllString(line, b.with)
+	}
+	return strings.TrimSpace(line)
+}
+
+// requirePrinted compares what a page shows with what was printed. A line "..."
+// is any number of lines, "..." in a line any text.
+func requirePrinted(t *testing.T, want []string, got string) {
+	t.Helper()
+	var printed strings.Builder
+	for line := range strings.Lines(got) {
+		printed.WriteString(blur(line) + "\n")
+	}
+	var pattern strings.Builder
+	for _, line := range want {
+		if strings.TrimSpace(line) == "..." {
+			pattern.WriteString(`(?:.*\n)*`)
+			continue
+		}
+		parts := strings.Split(blur(line), "...")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		pattern.WriteString(strings.Join(parts, ".*") + "\n")
+	}
+	require.Regexp(t, `\A`+pattern.String()+`\n*\z`, printed.String(), "the page shows:\n%s\nit printed:\n%s", strings.Join(want, "\n"), got)
+}
+
+func TestRequirePrintedCanFail(t *testing.T) {
+	want := []string{"...", "acme  1  0  5.4s", `{"id":"01981c2e-..."}`}
+	pattern := func(got string) bool {
+		inner := &testing.T{}
+		done := make(chan bool)
+		go func() { // FailNow ends its goroutine
+			defer func() { done <- !inner.Failed() }()
+			requirePrinted(inner, want, got)
+		}()
+		return <-done
+	}
+	require.True(t, pattern("FLOW\nacme 1   0 12s\n{\"id\":\"01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80\"}\n"))
+	require.False(t, pattern("FLOW\nacme 2   0 12s\n{\"id\":\"01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80\"}\n"))
+	require.False(t, pattern("FLOW\nacme 1   0 12s\n"))
+	require.False(t, pattern("FLOW\nacme 1   0 12s\n{\"id\":\"01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80\"}\nmore\n"))
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// way says how a command of a page is run where that needs saying.
+type way struct {
+	page    string // empty: any
+	command string // the beginning of it
+	skip    string // why it is not run
+	before  string // shell commands before it
+	after   string // ... and after it
+	instead string // replaces the beginning of the command
+	fails   bool   // it is right that it fails
+}
+
+// ways: the first that fits counts.
+var ways = []way{
+	{command: "go run . serve", skip: "`.ci/run smoke` runs it"},
+	{command: "go test ", skip: "a test does not run all tests; `.ci/run test` does"},
+	{command: "go build", skip: "the test has built the binary"},
+	{command: "CGO_ENABLED=0 go build", skip: "TestReproducibleBuild runs it, twice, and compares"},
+	{command: "sha256sum fila", skip: "TestReproducibleBuild does"},
+	{command: "cp deploy/compose/env.example", skip: "TestCompose reads it"},
+	{command: "fila bench --quick", skip: "`.ci/run bench` runs it"},
+	{command: "fila bench", skip: "takes up to an hour; cli/bench_test.go checks its flags"},
+	{command: "fila demo --duration 10s", instead: "fila demo --duration 1s"},
+	{command: "fila demo", skip: "takes 20 seconds; cli/demo_test.go runs it"},
+	{command: "docker ", skip: "needs a Docker daemon; deploy/check does what goes without"},
+	{command: "helm ", skip: "needs helm; deploy/check runs it if it is there"},
+	{command: "kubectl ", skip: "needs a cluster"},
+	{command: "sudo ", skip: "changes the machine; deploy/check verifies the unit"},
+	{command: "pip ", page: "examples/README.md", skip: "needs PyPI; examples/check installs it"},
+	{command: "python ", page: "examples/README.md", skip: "needs nats-py; examples/check runs it"},
+	{command: "fila serve --nats-url", skip: "needs a NATS server of its own; sidecar/e2e starts one"},
+	{command: "export NATS_URL=", skip: "the port is another one here"},
+
+	// Pages with transcripts start fila in the foreground of another terminal.
+	{command: "FILA_LOG__LEVEL=debug fila serve", instead: "FILA_LOG__LEVEL=debug fila_serve"},
+	{command: "fila serve --config /etc/fila/config.toml", before: "mkdir -p etc/fila && : >etc/fila/config.toml", instead: "fila_serve --config etc/fila/config.toml"},
+	{command: "fila serve", instead: "fila_serve"},
+
+	// docs/cli.md: what its examples need to have a meaning.
+	{page: cliPage, command: "fila circuit close", before: "fila circuit open stripe"},
+	{page: cliPage, command: "fila circuit reset", before: "fila circuit open stripe"},
+	{page: cliPage, command: "fila circuit show", before: "fila circuit open stripe"},
+	{page: cliPage, command: "fila config delete", before: "fila config set feature:new-router on"},
+	{page: cliPage, command: "fila config get", before: "fila config set feature:new-router on"},
+	{page: cliPage, command: "fila consume orders.dlq --no-ack", before: deadLetter, instead: "first_line fila consume orders.dlq --no-ack"},
+	{page: cliPage, command: "fila consume orders.dlq --json", before: deadLetter + "; fila redrive orders.dlq; " + deadLetter},
+	{page: cliPage, command: "fila consume orders --count 10", before: "for i in 1 2 3 4 5 6 7 8 9 10; do fila publish orders $i; done"},
+	{page: cliPage, command: "fila consume orders --exec", skip: "calls a server on the Internet; the line above shows --exec"},
+	{page: cliPage, command: "fila consume orders", before: "fila publish orders hello", instead: "first_line fila consume orders"},
+	{page: cliPage, command: "fila consume mails --exec", before: "printf '#!/bin/sh\\ncat; echo\\n' >send.sh && chmod +x send.sh && fila publish mails hello", instead: "first_line fila consume mails --exec"},
+	{page: cliPage, command: "fila explain message", before: "id=$(fila publish orders hello -H tenant=acme)"},
+	{page: cliPage, command: "fila hook reset", before: hookFiles + "; fila queue update orders --on-enqueue orders.lua --on-failure retry.lua"},
+	{page: cliPage, command: "fila man man && man -l", skip: "needs man; the line above writes the pages"},
+	{page: cliPage, command: "fila publish orders --delay", before: "echo '{}' >order.json"},
+	{page: cliPage, command: "fila publish orders --file order.json --count 1000 --rate 50", before: "echo '{}' >order.json", instead: "fila publish orders --file order.json --count 20 --rate 50"},
+	{page: cliPage, command: "tail -F access.log", before: "echo one >access.log", instead: "tail -n 5 access.log"},
+	{page: cliPage, command: "fila queue create orders --fairness-header", before: "fila queue delete orders --force"},
+	{page: cliPage, command: "fila queue create orders --on-enqueue", before: hookFiles + "; fila queue delete orders --force"},
+	{page: cliPage, command: "fila queue delete orders --force", after: "fila queue create orders"},
+	{page: cliPage, command: "fila queue delete orders", before: "fila queue delete orders --force; fila queue create orders", after: "fila queue create orders"},
+	{page: cliPage, command: "fila redrive", before: deadLetter},
+	{page: cliPage, command: "fila resume circuit stripe", before: "fila pause circuit stripe"},
+	{page: cliPage, command: "fila resume key orders acme", before: "fila pause key orders acme"},
+	{page: cliPage, command: "fila resume queue orders", before: "fila pause queue orders"},
+	{page: cliPage, command: "fila resume throttle stripe", before: "fila pause throttle stripe"},
+	{page: cliPage, command: "fila store compact /var/lib/fila --keep", before: "rm -f var/lib/fila/before.db"},
+	{page: cliPage, command: "fila store export backup.db --all --to", before: "rm -f store.jsonl"},
+	{page: cliPage, command: "fila store import", before: "rm -rf var/lib/fila"},
+	{page: cliPage, command: "gunzip -c store.jsonl.gz", before: "rm -rf var/lib/fila; gzip -kf store.jsonl"},
+	{page: cliPage, command: "fila throttle set stripe --rate 20 --if-rate 10", before: "fila throttle clear stripe; fila throttle set stripe --rate 10"},
+	{page: cliPage, command: "fila throttle clear", before: "fila throttle set stripe --rate 10 && fila throttle set 'tenant:*' --rate 10"},
+	{page: cliPage, command: "fila throttle show", before: "fila throttle set stripe --rate 10"},
+	{page: cliPage, command: "fila top --once"},
+	{page: cliPage, command: "fila top", skip: "draws on a terminal until it is interrupted; cli/top_test.go draws it"},
+	{page: cliPage, command: "fila watch", before: "(while sleep 0.2; do fila queue create watched; " + deadLetter + "; fila queue delete watched; done) >/dev/null 2>&1 & provoke=$!", instead: "first_line fila watch", after: "kill $provoke"},
+
+	{page: "README.md", command: "fila queue list", before: untilDead},
+
+	{page: "docs/protocol.md", command: "nats sub ", instead: "nats sub >sub.out ", after: "until [ -e subscribed ]; do sleep 0.05; done"},
+	{page: "docs/protocol.md", command: "nats req 'fila.ack.0.<token>", before: "until [ -s token ]; do sleep 0.05; done"},
+	{page: "docs/protocol.md", command: "nats req fila.admin.queue-create", before: "fila queue delete orders --force"},
+}
+
+const (
+	cliPage    = "docs/cli.md"
+	deadLetter = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
+	untilDead  = "until fila queue inspect orders.dlq --json | grep -q '\"pending\": *[1-9]'; do sleep 0.05; done"
+	hookFiles  = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
+)
+
+// pageSetup is what the shell does before the first command of a page.
+var pageSetup = map[string][]string{
+	cliPage: {
+		// The examples of `fila store` work on a store that nobody uses.
+		"fila_serve --data-dir var/lib/fila; fila queue create orders && fila publish orders hello; stop_server; cp var/lib/fila/fila.db backup.db; mkdir -p mnt/backup",
+		": >config.toml; fila_serve", "fila queue create orders", "fila queue create mails", "fila queue create lines", "fila circuit open stripe", "fila throttle set stripe --rate 10",
+	},
+	"docs/protocol.md": {"fila_serve", "fila queue create orders"},
+	"docs/hooks.md":    {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
+}
+
+func wayOf(page, command string) way {
+	for _, w := range ways {
+		if (w.page == "" || w.page == page) && strings.HasPrefix(command, w.command) {
+			return w
+		}
+	}
+	return way{}
+}
+
+// rewrite returns what is run for a command: paths of the system become paths of
+// the page's directory, ids those of a message that exists.
+func (w way) rewrite(command string) string {
+	if w.instead != "" {
+		command = w.instead + strings.TrimPrefix(command, w.command)
+		if strings.Contains(w.instead, "fila_serve") {
+			command = strings.TrimSuffix(command, " &")
+		}
+	}
+	return strings.NewReplacer(
+		"01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80", `"$id"`,
+		"'fila.ack.0.<token>.orders'", `"fila.ack.0.$(cat token).orders"`,
+		"'fila.nack.0.<token>.orders'", `"fila.nack.0.$(cat token).orders"`,
+		" /var/lib/fila", " var/lib/fila",
+		" /mnt/backup", " mnt/backup",
+		" /usr/local/share", " usr/local/share",
+		"nats://nats:4222", `"$NATS_URL"`,
+		"nats://127.0.0.1:4222", `"$NATS_URL"`,
+	).Replace(command)
+}
+
+// A row that no command needs any more is wrong about the pages.
+func TestWaysAreNeeded(t *testing.T) {
+	used := map[string]bool{}
+	for name, text := range markdown(t) {
+		for _, b := range blocks(name, text) {
+			for _, s := range b.steps() {
+				used[wayOf(name, s.command).command] = true
+			}
+		}
+	}
+	for _, w := range ways {
+		require.True(t, used[w.command], "no command begins with %q", w.command)
+	}
+}
