@@ -182,7 +182,6 @@ func TestNoReservationOverPausesAndCircuits(t *testing.T) {
 
 // Messages without gates keep their order over a pause of their key, too.
 func TestAPauseKeepsTheOrderOfMessagesWithoutGates(t *testing.T) {
-	t.Skip("deliver (loop.go) leases messages without a lane although older ones of their flow are parked: it has to ask admit while l.lanes.bare > 0")
 	r := newRig(t, nil)
 	r.post(r.q, event{kind: evCall, call: func(l *loop) { l.pauseKey("a", byHand) }})
 	r.consume(r.q, "w", 1, 0)

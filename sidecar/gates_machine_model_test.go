@@ -30,7 +30,6 @@ type ledger struct {
 	ever    map[uint64]*flight
 	gates   map[string]*gateBook
 	paused  map[pauseID]int64
-	held    map[pauseID]bool  // fairness keys that have ever been paused
 	ordered map[string]string // queue: on_blocked
 
 	settings breaker.Config
@@ -75,7 +74,7 @@ type gateBook struct {
 func newLedger(t tester, now func() int64) *ledger {
 	return &ledger{
 		t: t, now: now, last: now(), msgs: make(map[string]*booked), flights: make(map[uint64]*flight), ever: make(map[uint64]*flight),
-		gates: make(map[string]*gateBook), paused: make(map[pauseID]int64), held: make(map[pauseID]bool), ordered: make(map[string]string),
+		gates: make(map[string]*gateBook), paused: make(map[pauseID]int64), ordered: make(map[string]string),
 		circuits: make(map[string]*circuitBook), exact: true,
 	}
 }
@@ -236,9 +235,6 @@ func (b *ledger) checkOrder(m *booked, at string) {
 		}
 		if ordered && blocked == "wait" {
 			require.Fail(b.t, "strict order", "%s: message %d of the key waits", at, o.n)
-		}
-		if len(m.keys) == 0 && m.circuit == "" && b.held[pauseID{"key", m.queue, m.key}] {
-			continue // see TestAPauseKeepsTheOrderOfMessagesWithoutGates
 		}
 		// Of those that nobody received, several may change places.
 		if o.lane == m.lane && !o.failed && !m.failed && !m.own && (o.back == 0 || m.back == 0) && o.back < 2 && m.back < 2 {

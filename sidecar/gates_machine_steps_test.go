@@ -224,7 +224,7 @@ func (m *gateMachine) setPause(id pauseID, until int64) {
 	set := func() {
 		delete(m.b.paused, id)
 		if until > m.now {
-			m.b.paused[id], m.b.held[id] = until, true
+			m.b.paused[id] = until
 		}
 	}
 	switch id.kind {

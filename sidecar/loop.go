@@ -374,7 +374,7 @@ func (l *loop) deliver(now int64) (more bool) {
 			continue
 		}
 		var p *pass
-		if s.lane != 0 || l.ordered || len(l.pausedKeys) > 0 {
+		if s.lane != 0 || l.ordered || len(l.pausedKeys) > 0 || l.lanes.bare > 0 {
 			var ok bool
 			if p, ok = l.admit(h, item.Value, s, now); !ok {
 				if held++; held == heldInARow {

@@ -133,8 +133,16 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 	if s.expiresAt != 0 {
 		r.ttls.push(s.expiresAt, m.Seq)
 	}
+	// What was never delayed is ready, also when the clock has been set back.
+	ready := func() {
+		if m.NotBefore > m.EnqueuedAt {
+			r.wait(m.Seq, s, q.core.clock.Now())
+		} else {
+			r.pend(m.Seq, s)
+		}
+	}
 	if st == nil {
-		r.wait(m.Seq, s, q.core.clock.Now())
+		ready()
 		return
 	}
 	s.stored = true
@@ -144,7 +152,7 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 		r.holdKey(m.Seq, s)
 		r.leased = append(r.leased, recoveredLease{m.Seq, st.Lease})
 	case st.Attempts == m.Attempts:
-		r.wait(m.Seq, s, q.core.clock.Now())
+		ready()
 	default:
 		if r.ordered && !r.skipBlocked {
 			r.holdKey(m.Seq, s) // it keeps its place while it waits for its retry
