@@ -195,7 +195,7 @@ func (m *gateMachine) onDisk(batches []*store.Batch) {
 
 func (m *gateMachine) held(q *queue, key string, until int64) {
 	id := pauseID{wire.PauseKey, q.name, key}
-	m.pauses[id], m.b.paused[id], m.b.held[id] = until, until, true
+	m.pauses[id], m.b.paused[id] = until, until
 }
 
 func (m *gateMachine) commitSome(n int) {
