@@ -179,6 +179,9 @@ func TestManyGatesStarveNobody(t *testing.T) {
 			}
 			if len(held) == 0 {
 				held = append(held, k.next())
+				if held[0].id() == id {
+					return
+				}
 			}
 			break
 		}
