@@ -16,6 +16,7 @@ type keyEntry struct {
 	name   string
 	weight uint32 // of the latest enqueue, in thousandths
 	lined  uint32 // the weight by which its lanes wait at gates; 0: not said yet
+	lane   laneID // the lane of the latest message, to find it without a look-up; 0: none
 	refs   int32  // live messages
 }
 

@@ -104,6 +104,11 @@ func (l *loop) acquireLane(flow drr.Flow, throttleKeys []string, circuitKey stri
 func (l *loop) laneOf(flow drr.Flow, throttleKeys []string, circuitKey string, now int64) laneID {
 	t := &l.lanes
 	name := t.key(flow, throttleKeys, circuitKey)
+	entry := &l.keys.entries[flow]
+	if id := entry.lane; id != 0 && t.at(id).name == string(name) {
+		t.at(id).refs++
+		return id
+	}
 	id, ok := t.ids[string(name)]
 	if !ok {
 		set, err := l.q.core.gates.Set(throttleKeys, now)
@@ -133,6 +138,7 @@ func (l *loop) laneOf(flow drr.Flow, throttleKeys []string, circuitKey string, n
 			t.bare++
 		}
 	}
+	entry.lane = id
 	t.at(id).refs++
 	return id
 }
@@ -149,6 +155,9 @@ func (l *loop) releaseLane(id laneID, now int64) {
 		return
 	}
 	delete(t.ids, ln.name)
+	if e := &l.keys.entries[ln.flow]; e.lane == id {
+		e.lane = 0
+	}
 	if ln.bare() {
 		t.bare--
 	}
