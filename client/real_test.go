@@ -124,7 +124,9 @@ func (p *proc) start() error {
 	if err := p.startReaper(); err != nil {
 		return err
 	}
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(5 * time.Millisecond) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < patience; <-tick.C {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ type CircuitDefaults struct {
 	CooldownMs        int64 `koanf:"cooldown_ms"`         // how long it stays open, from 1
 	HalfOpenMaxCalls  int64 `koanf:"half_open_max_calls"` // probes at a time afterwards, from 1
 	HalfOpenSuccesses int64 `koanf:"half_open_successes"` // of them that close it, from 1
-	MaxFailures       int64 `koanf:"max_failures"`        // within the window, in a row or not, that hold the key; 0: any number
+	MaxFailures       int64 `koanf:"max_failures"`        // allowed within the window, in a row or not; one more holds the key; 0: any number
 	FailureWindowMs   int64 `koanf:"failure_window_ms"`   // that window, from 1
 	FailureHoldMs     int64 `koanf:"failure_hold_ms"`     // how long the key is held; 0: until it is closed by hand
 }

@@ -116,9 +116,9 @@ type QueueSettings struct {
 	EnqueueRatePerKey  Rate  `json:"enqueue_rate_per_key" koanf:"enqueue_rate_per_key" toml:"enqueue_rate_per_key"`
 	EnqueueBurstPerKey int64 `json:"enqueue_burst_per_key" koanf:"enqueue_burst_per_key" toml:"enqueue_burst_per_key"`
 
-	// MaxFailuresPerKey is how many failures of one fairness key within
-	// FailureWindowMs hold the key for FailureHoldMs, or until it is resumed; 0
-	// is no limit.
+	// MaxFailuresPerKey is how many failures a fairness key may have within
+	// FailureWindowMs; one more holds it for FailureHoldMs, or until it is
+	// resumed. 0 is no limit.
 	MaxFailuresPerKey int64 `json:"max_failures_per_key" koanf:"max_failures_per_key" toml:"max_failures_per_key"`
 	FailureWindowMs   int64 `json:"failure_window_ms" koanf:"failure_window_ms" toml:"failure_window_ms"` // 0: a minute
 	FailureHoldMs     int64 `json:"failure_hold_ms" koanf:"failure_hold_ms" toml:"failure_hold_ms"`       // 0: until resumed

@@ -1,7 +1,7 @@
 // Producer publishes messages to a queue of fila with nats.go alone, and waits
 // for the confirmation of each.
 //
-//	go run ./examples/go/producer QUEUE [COUNT [TODO]]
+//	go run ./examples/go/producer QUEUE [COUNT [WHAT]]
 //
 // NATS_URL says where. It lives through restarts of fila and NATS: whatever is
 // not confirmed is published again with the same Nats-Msg-Id, so that it is
@@ -29,7 +29,7 @@ var todo = []string{"ack", "fail", "later", "busy", "slow", "hopeless"}
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) < 2 {
-		log.Fatal("usage: producer QUEUE [COUNT [TODO]]")
+		log.Fatal("usage: producer QUEUE [COUNT [WHAT]]")
 	}
 	count := len(todo)
 	if len(os.Args) > 2 {
