@@ -27,17 +27,6 @@ func (s *Scheduler) PushFront(f Flow, weight int64, value uint64, cost int64) Ha
 	return s.putFront(f, weight, value, clamp(cost, MaxCost), 0)
 }
 
-// PushBehind adds an item directly behind the pending item after, to the same
-// flow. It is ReturnBehind for an item that was dropped uncharged by Remove. It
-// panics if after names no pending item.
-func (s *Scheduler) PushBehind(after Handle, value uint64, cost int64) Handle {
-	id := s.items.find(itemID(after)).flow
-	it := s.items.alloc(value, uint32(clamp(cost, MaxCost)), id)
-	s.items.insertAfter(&s.flows.at(id).items, itemID(after), it)
-	s.pending++
-	return Handle(it)
-}
-
 // EndTurn ends the turn in progress, which is that of the flow whose item Peek or
 // Next returned last, so that the other flows go before it is looked at again.
 // Nothing happens between turns: when no item was looked at since the last turn

@@ -70,24 +70,17 @@ func (r *rig) pushFront() {
 	r.bound.put(it.Flow, w, it.Cost)
 }
 
-// behind adds an item behind another one, or returns one there.
+// behind returns an item to a place behind another one.
 func (r *rig) behind() {
 	if len(r.queued) == 0 {
 		return
 	}
 	q := r.queued[r.c.choose("after", len(r.queued))]
 	r.value++
-	it, back := modelItem{r.value, r.cost()}, int64(0)
-	var h Handle
-	if r.c.choose("give back", 2) == 0 {
-		h = r.s.PushBehind(q.h, it.value, it.cost)
-		r.bound.put(q.flow, r.m.flow(q.flow).weight, it.cost)
-	} else {
-		back = it.cost
-		h = r.s.ReturnBehind(q.h, it.value, it.cost)
-		r.bound.giveBack(q.flow, 0, it.cost)
-	}
-	r.m.insertBehind(q.value, it, back)
+	it := modelItem{r.value, r.cost()}
+	h := r.s.ReturnBehind(q.h, it.value, it.cost)
+	r.bound.giveBack(q.flow, 0, it.cost)
+	r.m.insertBehind(q.value, it, it.cost)
 	r.queued = append(r.queued, queuedItem{h, it.value, q.flow})
 }
 
@@ -248,7 +241,7 @@ func TestYieldingIsNoWayToSaveUp(t *testing.T) {
 	}
 }
 
-func TestPushFrontAndBehind(t *testing.T) {
+func TestPushFront(t *testing.T) {
 	s := New(1)
 	fill(s, 0, one, one, 3)
 	fill(s, 1, one, one, 3)
@@ -257,10 +250,9 @@ func TestPushFrontAndBehind(t *testing.T) {
 	require.Equal(t, Flow(0), take(t, s).Flow)
 	require.Equal(t, Flow(1), take(t, s).Flow)
 	before, _ := s.Flow(0)
-	h = s.PushFront(0, 9*one, v, one)
-	s.PushBehind(h, 77, one)
+	s.PushFront(0, 9*one, v, one)
 	after, _ := s.Flow(0)
-	require.Equal(t, before.Pending+2, after.Pending)
+	require.Equal(t, before.Pending+1, after.Pending)
 	require.Equal(t, before.Deficit, after.Deficit, "nothing is given back")
 	require.Equal(t, int64(one), after.Weight)
 	var values []uint64
@@ -269,8 +261,7 @@ func TestPushFrontAndBehind(t *testing.T) {
 			values = append(values, it.Value)
 		}
 	}
-	require.Equal(t, []uint64{0, 77, 2}, values)
-	require.Panics(t, func() { s.PushBehind(h, 1, one) })
+	require.Equal(t, []uint64{0, 2}, values)
 
 	// Into an idle flow, as Push.
 	fill(s, 1, one, one, 3)

@@ -31,8 +31,7 @@ func TestNothingIsAllocatedInSteadyState(t *testing.T) {
 			it, h, _ := s.Peek()
 			s.Remove(h)
 			s.EndTurn()
-			s.PushBehind(s.PushFront(it.Flow, one, it.Value, it.Cost), 0, it.Cost)
-			s.Next()
+			s.PushFront(it.Flow, one, it.Value, it.Cost)
 		},
 		"weights": func(s *Scheduler, i int) { s.SetWeight(Flow(i%1000), int64(1+i%7)*one/3) },
 	}
