@@ -206,7 +206,7 @@ func (s *Server) queueCreate(name string, body []byte) (any, *wire.Error) {
 	if wire.IsDLQ(name) {
 		return nil, wire.ReservedName(name)
 	}
-	settings, err := wire.DefaultQueueSettings(name).Patch(body)
+	settings, err := s.patch(wire.DefaultQueueSettings(name), body)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,22 @@ func (s *Server) queueUpdate(name string, body []byte) (any, *wire.Error) {
 			s.core.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", name)
 		}
 	}
-	return nilOnError(s.update(q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return old.Patch(body) }))
+	return nilOnError(s.update(q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return s.patch(old, body) }))
+}
+
+// patch changes settings as a request says. A retry policy must be one of the
+// configuration file, unless the queue has it already.
+func (s *Server) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, *wire.Error) {
+	settings, err := old.Patch(body)
+	if err != nil {
+		return settings, err
+	}
+	if name := settings.RetryPolicy; name != old.RetryPolicy && !s.core.rules.Load().hasPolicy(name) {
+		return old, wire.BadQueueSettings(&wire.SettingError{
+			Field: "retry_policy", Value: strconv.Quote(name), Allowed: "allowed is the name of a [[retry_policy]] of the configuration file",
+		})
+	}
+	return settings, nil
 }
 
 func nilOnError(settings wire.QueueSettings, err *wire.Error) (any, *wire.Error) {

@@ -82,14 +82,6 @@ func (cs *circuits) configure(defaults circuitSettings, perKey map[string]circui
 	}
 }
 
-// configured reports whether limits of its own are set for a key.
-func (cs *circuits) configured(key string) bool {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	_, ok := cs.mu.perKey[key]
-	return ok
-}
-
 // settings returns the limits of a key. Its caller holds mu.
 func (cs *circuits) settings(key string) circuitSettings {
 	if s, ok := cs.mu.perKey[key]; ok {

@@ -74,19 +74,15 @@ func TestDeclaringCircuits(t *testing.T) {
 	threshold := func(key string) int { return r.cs.use(key).info(0).Threshold }
 	require.Equal(t, 5, threshold("stripe"))
 	require.Equal(t, 20, threshold("other"))
-	require.True(t, r.cs.configured("stripe"))
-	require.False(t, r.cs.configured("other"))
 
 	entries = []wire.ConfigEntry{{Key: "circuit:stripe:threshold", Value: "6"}, {Key: "circuit:other:threshold", Value: "7"}}
 	r.cs.declare(CircuitDefaults{Threshold: 20}, tables)
 	require.Equal(t, 6, threshold("stripe"))
 	require.Equal(t, 7, threshold("other"))
-	require.True(t, r.cs.configured("other"))
 
 	entries = nil
 	r.cs.declare(CircuitDefaults{}, nil)
 	require.Equal(t, 10, threshold("stripe"))
-	require.False(t, r.cs.configured("stripe"))
 }
 
 // TestFailureWindow compares the ring with a list of all failures.

@@ -1,7 +1,7 @@
 package sidecar
 
-// failureWindow counts the failures of a circuit within a time, exactly: it
-// keeps the times of those that still count, limit of them at most, 8 bytes each.
+// failureWindow counts the failures of a circuit, or of a fairness key, within a
+// time, exactly: it keeps the times of those that still count, limit of them at most, 8 bytes each.
 // The zero value counts nothing.
 type failureWindow struct {
 	limit  int   // 0: none

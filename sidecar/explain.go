@@ -3,7 +3,6 @@ package sidecar
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -159,6 +158,9 @@ func (l *loop) explainParked(s *slot, f *found) {
 	ln := l.lanes.at(s.lane)
 	f.State, f.kind = wire.StateParked, ln.kind
 	f.at = *l.sites.at(ln.site)
+	if f.at.kind == sitePause {
+		f.at.at = l.pausedKeys[f.Key] // also when no timer ends it
+	}
 	if ln.since != 0 {
 		f.BlockedSince = timestamp(ln.since)
 	}
@@ -240,7 +242,7 @@ func (s *Server) finishExplanation(q *queue, f *found) {
 	case wire.StateDelayed:
 		f.Reason, f.Estimate = "It waits for its time, "+f.ReadyAt+".", f.ReadyAt
 	case wire.StateParked:
-		s.explainBlock(q, f, now)
+		s.explainBlock(f, now)
 	default:
 		f.Reason = pendingReason(f)
 	}
@@ -258,8 +260,8 @@ func pendingReason(f *found) string {
 }
 
 // explainBlock says which gate holds a parked message back.
-func (s *Server) explainBlock(q *queue, f *found, now int64) {
-	st := s.blockState(f, q, now)
+func (s *Server) explainBlock(f *found, now int64) {
+	st := s.siteState(&f.at, f.kind, "key:"+f.Key, now)
 	f.BlockedBy = &st
 	what := blockedText(&st)
 	switch {
@@ -270,16 +272,16 @@ func (s *Server) explainBlock(q *queue, f *found, now int64) {
 	default:
 		f.Reason = "It is held back by " + what + "."
 	}
-	f.Estimate = estimate(f, &st, now)
+	f.Estimate = estimate(f, now)
 }
 
 // estimate says when a parked message may go, if nothing changes: the time that
 // the gate needs for what is in front of it, at its flow's share.
-func estimate(f *found, st *wire.GateState, now int64) string {
-	if st.OpensAt == "" {
+func estimate(f *found, now int64) string {
+	at := max(f.at.opens(now), now)
+	if at == math.MaxInt64 {
 		return ""
 	}
-	at := parseTimestamp(st.OpensAt, now)
 	if f.Ahead > 0 && f.at.kind == siteThrottle {
 		perMessage := f.at.interval(int64(f.cost), now)
 		if perMessage == 0 || f.share == 0 || f.Ahead >= explainWalk {
@@ -306,12 +308,6 @@ func (st *site) interval(cost, now int64) float64 {
 		window = float64(i.Window) / float64(i.Limit)
 	}
 	return max(rate, window)
-}
-
-// sortBlocked orders counts by messages and keeps the largest.
-func sortBlocked(list []wire.BlockedCount) []wire.BlockedCount {
-	slices.SortStableFunc(list, func(a, b wire.BlockedCount) int { return int(b.Messages - a.Messages) })
-	return list[:min(len(list), explainGates)]
 }
 
 // plural counts things in words.

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -115,17 +116,9 @@ func thousandths(n int64) string {
 	return strconv.FormatFloat(float64(n)/thousand, 'f', -1, 64)
 }
 
-// blockState is the gate that holds a parked message back.
-func (s *Server) blockState(f *found, q *queue, now int64) wire.GateState {
-	st := s.siteState(&f.at, f.kind, f.Key, now)
-	if f.kind == byOrder {
-		st = wire.GateState{Kind: byOrder.String(), Gate: "key:" + f.Key, SetBy: "ordering of queue " + q.name}
-	}
-	return st
-}
-
-// siteState is the gate of a site; kind is what held the lane back there.
-func (s *Server) siteState(at *site, kind blockKind, key string, now int64) wire.GateState {
+// siteState is the gate of a site, where kind has held a lane back. A site that is
+// none, or a pause, is named by gate.
+func (s *Server) siteState(at *site, kind blockKind, gate string, now int64) wire.GateState {
 	switch at.kind {
 	case siteThrottle:
 		st := s.throttleState(at.gate, now)
@@ -136,9 +129,24 @@ func (s *Server) siteState(at *site, kind blockKind, key string, now int64) wire
 	case siteCircuit:
 		return explainCircuit(at.circuit, now)
 	case sitePause:
-		return *pausedGate("key:"+key, at.at)
+		return *pausedGate(gate, at.at)
 	}
-	return wire.GateState{Kind: kind.String()}
+	return wire.GateState{Kind: kind.String(), Gate: gate, SetBy: "ordering"}
+}
+
+// opens is when the gate of a site may admit a message, math.MaxInt64 if no time is
+// known.
+func (st *site) opens(now int64) int64 {
+	switch st.kind {
+	case siteThrottle:
+		return st.gate.Info(now).At
+	case siteCircuit:
+		_, at := st.circuit.admits(now)
+		return at
+	case sitePause:
+		return st.at
+	}
+	return math.MaxInt64
 }
 
 // blockedText names a gate for a sentence.
@@ -164,13 +172,4 @@ func blockedText(st *wire.GateState) string {
 		fmt.Fprintf(&b, "; it may open at %s", st.OpensAt)
 	}
 	return b.String()
-}
-
-// parseTimestamp reads back what timestamp wrote.
-func parseTimestamp(text string, otherwise int64) int64 {
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return otherwise
-	}
-	return t.UnixNano()
 }

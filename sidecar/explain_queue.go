@@ -13,7 +13,7 @@ import (
 type blockedAt struct {
 	site     site
 	kind     blockKind
-	key      string
+	gate     string // its name, if the site is none or a pause
 	messages int64
 	flows    int
 }
@@ -22,20 +22,22 @@ type blockedAt struct {
 func (s *Server) explainQueue(q *queue) (any, *wire.Error) {
 	info := wire.ExplainQueue{Queue: q.name, BlockedBy: []wire.BlockedCount{}}
 	var blocked []blockedAt
-	var paused, ordered int64
+	var paused int64
 	ok := q.call(func(l *loop) {
 		n := l.counts()
 		info.Pending, info.Parked, info.Delayed, info.InFlight = n.pending-n.parked, n.parked, n.delayed, n.inFlight
 		info.Consumers, info.Credit = n.consumers, l.credit()
-		ordered = l.orderWaiting
+		if l.orderWaiting > 0 {
+			blocked = append(blocked, blockedAt{kind: byOrder, gate: "queue:" + q.name, messages: l.orderWaiting, flows: len(l.orders)})
+		}
 		if l.paused(l.q.core.clock.Now()) {
 			paused = l.pausedTo
 		}
 		for _, st := range l.largestSites() {
 			b := blockedAt{site: *st, messages: st.messages, flows: st.line.Len()}
 			if st.kind == sitePause {
-				b.key, b.kind = l.keys.name(st.flow), byPause
-				b.site.at = l.pausedKeys[b.key]
+				b.gate, b.kind = "key:"+l.keys.name(st.flow), byPause
+				b.site.at = l.pausedKeys[l.keys.name(st.flow)]
 			}
 			blocked = append(blocked, b)
 		}
@@ -43,7 +45,7 @@ func (s *Server) explainQueue(q *queue) (any, *wire.Error) {
 	if !ok {
 		return nil, q.gone()
 	}
-	info.BlockedBy = s.blockedCounts(blocked, ordered, q.name)
+	info.BlockedBy = s.blockedCounts(blocked)
 	if paused != 0 {
 		info.Paused = timestampOrHand(paused)
 	}
@@ -84,26 +86,15 @@ func (l *loop) largestSites() []*site {
 }
 
 // blockedCounts asks the gates of sites how they stand, the largest first.
-func (s *Server) blockedCounts(blocked []blockedAt, ordered int64, queue string) []wire.BlockedCount {
+func (s *Server) blockedCounts(blocked []blockedAt) []wire.BlockedCount {
 	now := s.core.clock.Now()
+	slices.SortStableFunc(blocked, func(a, b blockedAt) int { return cmp.Compare(b.messages, a.messages) })
 	list := []wire.BlockedCount{}
-	for i := range blocked {
-		list = append(list, wire.BlockedCount{Messages: blocked[i].messages, Flows: i})
-	}
-	if ordered > 0 {
-		list = append(list, wire.BlockedCount{Messages: ordered, Flows: -1})
-	}
-	list = sortBlocked(list)
-	for i := range list {
-		c := &list[i]
-		if c.Flows < 0 {
-			c.GateState = wire.GateState{Kind: byOrder.String(), Gate: "queue:" + queue, SetBy: "ordering"}
-			c.Flows = 0
-			continue
-		}
-		b := &blocked[c.Flows]
-		c.Flows = b.flows
-		c.GateState = s.siteState(&b.site, b.kind, b.key, now)
+	for i := range blocked[:min(len(blocked), explainGates)] {
+		b := &blocked[i]
+		list = append(list, wire.BlockedCount{
+			GateState: s.siteState(&b.site, b.kind, b.gate, now), Messages: b.messages, Flows: b.flows,
+		})
 	}
 	return list
 }
@@ -141,7 +132,7 @@ func (s *Server) explainKey(q *queue, key string) (any, *wire.Error) {
 	if !ok {
 		return nil, q.gone()
 	}
-	info.BlockedBy = s.blockedCounts(blocked, 0, q.name)
+	info.BlockedBy = s.blockedCounts(blocked)
 	if paused != 0 {
 		info.Paused = timestampOrHand(paused)
 	}
@@ -188,9 +179,9 @@ func (l *loop) explainFlow(f drr.Flow, info *wire.ExplainKey) []blockedAt {
 		info.Parked += int64(ln.list.n)
 		b := bySite[ln.site]
 		if b == nil {
-			b = &blockedAt{site: *l.sites.at(ln.site), kind: ln.kind, key: l.keys.name(f), flows: 1}
+			b = &blockedAt{site: *l.sites.at(ln.site), kind: ln.kind, gate: "key:" + l.keys.name(f), flows: 1}
 			if b.site.kind == sitePause {
-				b.site.at = l.pausedKeys[b.key]
+				b.site.at = l.pausedKeys[l.keys.name(f)]
 			}
 			bySite[ln.site] = b
 		}

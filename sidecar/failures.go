@@ -2,7 +2,6 @@ package sidecar
 
 import (
 	"math/rand/v2"
-	"slices"
 
 	"github.com/filaq/fila/wire"
 )
@@ -22,13 +21,12 @@ func (l *loop) judge(s *slot, f *failure) ending {
 	return failed
 }
 
-// deadReason says why a message shall not be retried after so many attempts, or
-// is empty if it shall.
-func (v *verdict) deadReason(attempts uint32) string {
+// deadReason says why a message shall not be retried, or is empty if it shall.
+func (v *verdict) deadReason() string {
 	switch {
 	case v.severity == severityCritical:
 		return wire.ReasonCritical
-	case !v.retry, v.maxRetries > 0 && int64(attempts) > v.maxRetries:
+	case !v.retry:
 		return wire.ReasonRetryPolicy
 	}
 	return ""
@@ -51,33 +49,6 @@ func (l *loop) report(s *slot, f *failure) {
 	}})
 }
 
-// failureTimes are the last failures of a fairness key: a ring of as many as are
-// allowed within the window.
-type failureTimes struct {
-	at   []int64
-	next int
-}
-
-// note adds a failure and reports whether there were more than limit within
-// window (ns).
-func (t *failureTimes) note(now, limit, window int64) bool {
-	if int64(len(t.at)) < limit {
-		if t.next != 0 { // the limit was raised
-			t.at = append(slices.Clone(t.at[t.next:]), t.at[:t.next]...)
-			t.next = 0
-		}
-		t.at = append(t.at, now)
-		return false
-	}
-	if t.next >= len(t.at) {
-		t.next = 0
-	}
-	oldest := t.at[t.next]
-	t.at[t.next] = now
-	t.next++
-	return now-oldest < window
-}
-
 const (
 	// maxFailureKeys bounds for how many fairness keys failures are counted.
 	maxFailureKeys = 65_536
@@ -97,18 +68,16 @@ func (l *loop) countFailure(s *slot, now int64) {
 		window = defaultFailureWindowMs
 	}
 	key := l.keys.name(s.flow)
-	t := l.failures[key]
-	if t == nil {
+	w := l.failures[key]
+	if w == nil {
 		if l.failures == nil || len(l.failures) >= maxFailureKeys {
-			l.failures = make(map[string]*failureTimes)
+			l.failures = make(map[string]*failureWindow)
 		}
-		t = &failureTimes{}
-		l.failures[key] = t
+		w = &failureWindow{}
+		l.failures[key] = w
 	}
-	if int64(len(t.at)) > limit {
-		*t = failureTimes{} // the limit was lowered
-	}
-	if !t.note(now, limit, window*1e6) {
+	w.set(limit, window*1e6, now)
+	if !w.add(now) {
 		return
 	}
 	delete(l.failures, key)

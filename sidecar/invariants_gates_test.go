@@ -99,6 +99,12 @@ func checkSites(t tester, l *loop, loose bool) {
 		require.Equal(t, messages[id], st.messages, at)
 		require.Equal(t, lanes[id], st.line.Len(), at)
 		require.True(t, st.called > 0 || st.line.Len() > 0, "%s is not needed any more", at)
+		if !st.mixed {
+			for lane := range st.line.All() {
+				ln := l.lanes.at(laneID(lane))
+				require.True(t, ln.set == st.set && ln.circuit == st.via, "%s: lane %d passes other gates than the site thinks", at, lane)
+			}
+		}
 		if st.follows != 0 && !st.mixed {
 			other := l.sites.at(st.follows)
 			require.NotEqual(t, siteFree, other.kind, "%s follows a site that is not there", at)

@@ -2,11 +2,9 @@ package sidecar
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/filaq/fila/breaker"
-	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -205,56 +203,6 @@ func (l *loop) answer(replyTo string) {
 	}
 }
 
-// takeBack puts a delivery that nobody received back to where it was: the
-// attempt does not count.
-func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
-	le := l.unlease(s, unheard, now)
-	l.q.metrics.takenBack.Inc()
-	l.putBack(seq, s, le.id)
-	if s.expiresAt != 0 && s.expiresAt <= now {
-		// Its turn in ttls may have passed while the lease ran.
-		l.ttls.push(s.expiresAt, seq)
-	}
-	if s.stored {
-		l.storeState(seq, s, "")
-	}
-	return le
-}
-
-// putBack makes message seq, whose delivery under lease nobody received, pending
-// at its place: in front of its flow, but behind those that were delivered before
-// it and have come back before it.
-func (l *loop) putBack(seq uint64, s *slot, lease uint64) {
-	s.state, s.front = slotPending, true
-	if s.lane != 0 {
-		ln := l.lanes.at(s.lane)
-		l.uncall(ln)
-		ln.ready++
-		ln.returned++
-	}
-	before, ok := l.back[s.flow]
-	if p := l.slots.get(before.seq); ok && before.lease < lease && p != nil && p.state == slotPending && p.ref == before.ref {
-		s.ref = uint32(l.sched.ReturnBehind(drr.Handle(p.ref), seq, int64(s.cost)))
-	} else {
-		s.ref = uint32(l.sched.Return(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
-	}
-	l.back[s.flow] = takenBack{seq: seq, lease: lease, ref: s.ref}
-}
-
-// takenBack is the last message of a flow that was put back, and the handle that
-// it has in the scheduler.
-type takenBack struct {
-	seq, lease uint64
-	ref        uint32
-}
-
-// onUndelivered takes back a delivery that could not be published.
-func (l *loop) onUndelivered(t wire.Token, now int64) {
-	if s := l.leased(t); s != nil {
-		l.takeBack(t.Seq, s, now)
-	}
-}
-
 // onExpired ends the attempt of a message whose lease has run out.
 func (l *loop) onExpired(seq uint64, now int64) {
 	l.q.metrics.expired.Inc()
@@ -334,7 +282,7 @@ func (l *loop) settle(seq uint64, s *slot, f failure, d hooks.FailureDecision, n
 	case d.Decided && d.Action == hooks.DeadLetter:
 		cause.reason = wire.ReasonOnFailure
 	case byRules:
-		cause.reason = f.verdict.deadReason(s.attempts)
+		cause.reason = f.verdict.deadReason()
 	}
 	if cause.reason != "" {
 		l.deadLetter(seq, s, cause, now)
@@ -366,74 +314,4 @@ func (l *loop) storeState(seq uint64, s *slot, lastError string) {
 	b.State = append(b.State, store.State{
 		Ref: l.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt, LastError: lastError,
 	})
-}
-
-type deadLetterCause struct {
-	reason, err, code string
-	reply             string
-}
-
-// deadLetter moves message seq, which no place holds any more or a lease, to
-// the dead letter queue. The move is a batch of its own: if the record cannot
-// be read, it alone is refused, and the message comes back at the next start.
-func (l *loop) deadLetter(seq uint64, s *slot, cause deadLetterCause, now int64) {
-	dlq := l.q.dlq
-	a := &arrival{size: s.size, msg: store.Message{
-		Ref:        store.Ref{Queue: dlq.id, Seq: dlq.nextSeq()},
-		ID:         s.id,
-		EnqueuedAt: s.enqueuedAt,
-		Key:        l.keys.name(s.flow),
-		Weight:     uint32(l.keys.weight(s.flow)),
-		Cost:       s.cost,
-		Dead: &store.Dead{
-			Reason: cause.reason, Error: cause.err, ErrorCode: cause.code,
-			SourceQueue: l.q.name, At: now, Attempts: s.attempts,
-		},
-	}}
-	l.flush()
-	dlq.depth.Add(1)
-	dlq.bytes.Add(int64(s.size))
-	q, from := l.q, l.ref(seq)
-	q.core.store.Submit(&store.Batch{
-		Move: []store.Move{{From: from, To: a.msg}},
-		Done: func(err error) { q.deadLettered(from, a, cause, err) },
-	})
-	q.metrics.deadLettered.Inc()
-	if cause.reason == wire.ReasonExpired {
-		q.metrics.ttlExpired.Inc()
-	}
-	l.forget(seq, s, neutral, now)
-}
-
-// deadLettered runs when a move to the dead letter queue has been committed or
-// refused.
-func (q *queue) deadLettered(from store.Ref, a *arrival, cause deadLetterCause, err error) {
-	c := q.core
-	switch {
-	case err == nil:
-		q.dlq.tell(func(l *loop) { l.arrive(a, c.clock.Now()) })
-		if cause.reply != "" {
-			c.publish(cause.reply, nil)
-		}
-		c.event(wire.EventDeadLettered, q.name, wire.Event{Queue: q.name, Data: map[string]any{
-			"id": formatID(a.msg.ID), "reason": cause.reason, "error": cause.err, "attempts": a.msg.Dead.Attempts,
-		}})
-	case errors.Is(err, store.ErrNoQueue):
-		c.replyError(cause.reply, q.gone())
-	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotFound):
-		c.log.Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
-			"queue", q.name, "id", formatID(a.msg.ID), "seq", from.Seq, "error", err)
-		q.dlq.depth.Add(-1)
-		q.dlq.bytes.Add(-int64(a.size))
-		c.replyError(cause.reply, c.commitError(err))
-	default:
-		c.fail(err)
-		c.replyError(cause.reply, c.commitError(err))
-	}
-}
-
-// unpend takes the pending message seq out of the scheduler.
-func (l *loop) unpend(s *slot) {
-	l.sched.Remove(drr.Handle(s.ref))
-	s.state = slotMoving
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
@@ -15,8 +14,8 @@ import (
 //
 //  1. Every live message of the queue has exactly one slot, and its state says
 //     where else it is: a pending one is in drr, a parked one in the list of its
-//     lane, a leased one in leases, a delayed one in delays. depth and bytes count the slots and what the
-//     intake has accepted for them.
+//     lane, a leased one in leases, a delayed one in delays. depth and bytes
+//     count the slots and what the intake has accepted for them.
 //  2. A message is in at most one of these places. Whatever takes it out of one
 //     puts it into another, or removes the slot, in the same turn.
 //  3. What a turn changes goes to the store as batches in the order of the
@@ -72,18 +71,18 @@ type loop struct {
 	lanes      laneTable
 	links      links
 	sites      siteTable
-	siteTimers dueHeap                  // sites to look at, by time
-	looks      []siteID                 // sites to look at in this turn
-	touched    []siteID                 // sites that have called in this turn
-	wakes      []*throttle.Wait         // scratch
-	passes     []*pass                  // to be used again
-	reserving  laneID                   // the lane that has the Reservation of the process
-	noCredit   int64                    // since when nobody has credit, while there is a Reservation; 0: somebody has
-	parked     int64                    // messages
-	parkedBy   [blockKinds]int64        // messages, by what holds them back
-	pausedTo   int64                    // the queue delivers nothing until then; 0: it does
-	pausedKeys map[string]int64         // fairness keys, until when
-	failures   map[string]*failureTimes // of fairness keys, if they are limited
+	siteTimers dueHeap                   // sites to look at, by time
+	looks      []siteID                  // sites to look at in this turn
+	touched    []siteID                  // sites that have called in this turn
+	wakes      []*throttle.Wait          // scratch
+	passes     []*pass                   // to be used again
+	reserving  laneID                    // the lane that has the Reservation of the process
+	noCredit   int64                     // since when nobody has credit, while there is a Reservation; 0: somebody has
+	parked     int64                     // messages
+	parkedBy   [blockKinds]int64         // messages, by what holds them back
+	pausedTo   int64                     // the queue delivers nothing until then; 0: it does
+	pausedKeys map[string]int64          // fairness keys, until when
+	failures   map[string]*failureWindow // of fairness keys, if they are limited
 
 	perKey *keyCounts // messages by fairness key, if they are limited
 
@@ -328,239 +327,3 @@ func (l *loop) due(h *dueHeap, now int64, fn func(it dueItem, now int64)) (more 
 	}
 	return true
 }
-
-// serveRounds bounds how often gates that deliveries have brought back are looked
-// at in one turn.
-const serveRounds = 8
-
-// serve looks at gates that may have opened and delivers. It reports whether it
-// stopped before it had to.
-func (l *loop) serve(now int64) (more bool) {
-	for range serveRounds {
-		more = l.lookAround(now)
-		l.trying = true
-		more = l.deliver(now) || more
-		l.trying = false
-		l.endTurns(now)
-		if len(l.looks) == 0 || more {
-			break
-		}
-	}
-	l.watchReservation(now)
-	return more || len(l.looks) > 0
-}
-
-// heldInARow is how many messages of one flow may be found to be held back before
-// the other flows have a turn.
-const heldInARow = 64
-
-// deliver leases pending messages to consumers with credit. It reports whether
-// it stopped before it had to.
-func (l *loop) deliver(now int64) (more bool) {
-	if l.paused(now) || !l.q.core.dispatching() {
-		return false
-	}
-	held := 0
-	for range deliverPerTurn {
-		if l.sched.Len() == 0 || l.consumers.ring == nil {
-			return false
-		}
-		item, h, _ := l.sched.Peek()
-		s := l.slots.get(item.Value)
-		if s.expiresAt != 0 && s.expiresAt <= now {
-			l.sched.Remove(h)
-			l.unready(item.Value, s)
-			l.deadLetter(item.Value, s, deadLetterCause{reason: wire.ReasonExpired}, now)
-			continue
-		}
-		var p *pass
-		if s.lane != 0 || l.ordered || len(l.pausedKeys) > 0 || l.lanes.bare > 0 {
-			var ok bool
-			if p, ok = l.admit(h, item.Value, s, now); !ok {
-				if held++; held == heldInARow {
-					held = 0
-					l.sched.EndTurn()
-				}
-				continue
-			}
-			held = 0
-		}
-		l.sched.Next()
-		l.admitted(item.Value, s, now)
-		l.lease(item.Value, s, p, l.consumers.next(), now)
-	}
-	return true
-}
-
-// lease gives message seq to c and hands the delivery to the dispatcher.
-func (l *loop) lease(seq uint64, s *slot, p *pass, c *consumer, now int64) {
-	le := lease{
-		id:       l.q.core.nextLease(),
-		seq:      seq,
-		pass:     p,
-		deadline: now + l.q.visibility(),
-		consumer: c,
-		reg:      c.reg,
-	}
-	if len(l.back) > 0 {
-		clear(l.back)
-	}
-	i := l.leases.add(le)
-	l.leases.toStore(i, now)
-	s.state, s.ref = slotLeased, i
-	if s.unsent {
-		l.young++
-	}
-	c.inFlight++
-	if c.fetch {
-		if c.limit--; c.limit == 0 {
-			l.endFetch(c)
-		}
-	}
-	l.consumers.settle(c)
-	l.q.metrics.delivered.Inc()
-	l.q.metrics.deliveryLatency.Observe(float64(now-s.readyAt) / 1e9)
-	l.q.out.post(delivery{
-		subject:    c.subject,
-		seq:        seq,
-		lease:      le.id,
-		deadline:   le.deadline,
-		id:         s.id,
-		enqueuedAt: s.enqueuedAt,
-		attempt:    s.attempts + 1,
-		key:        l.keys.name(s.flow),
-		dead:       l.dead[seq],
-		fresh:      l.fresh.get(seq),
-	})
-}
-
-// ending is how the lease of a message ends, for its gates.
-type ending struct {
-	outcome breaker.Outcome
-	undo    bool // nobody received the delivery
-}
-
-// unlease ends the lease of s and gives back its credit and what it holds of
-// gates.
-func (l *loop) unlease(s *slot, e ending, now int64) lease {
-	le := l.leases.items[s.ref]
-	if s.unsent {
-		l.young--
-	}
-	l.returnPass(&le, s, now, e.outcome, e.undo)
-	l.leases.remove(s.ref)
-	le.consumer.inFlight--
-	l.consumers.settle(le.consumer)
-	return le
-}
-
-// pend lets message seq wait for its delivery, at the end of its flow or, with
-// strict order, at its place.
-func (l *loop) pend(seq uint64, s *slot) {
-	if l.ordered && !s.holds {
-		l.queueUp(seq, s)
-		return
-	}
-	l.pendNow(seq, s)
-}
-
-// pendNow makes message seq pending at the end of its flow, or parks it if its
-// lane is held back and nothing of the lane is in the scheduler behind that.
-func (l *loop) pendNow(seq uint64, s *slot) {
-	s.front = false
-	l.reweighLanes(s.flow)
-	if s.lane != 0 {
-		ln := l.lanes.at(s.lane)
-		if ln.list.n > 0 && (ln.ready == 0 || ln.ready == 1 && ln.called) {
-			l.park(seq, s, ln)
-			return
-		}
-		ln.ready++
-	}
-	s.state = slotPending
-	s.ref = uint32(l.sched.Push(s.flow, l.keys.weight(s.flow), seq, int64(s.cost)))
-}
-
-// wait makes message seq pending, at once or when s.readyAt has come.
-func (l *loop) wait(seq uint64, s *slot, now int64) {
-	if s.readyAt > now {
-		s.state = slotDelayed
-		l.delays.push(s.readyAt, seq)
-		l.orderDelayed(s)
-		return
-	}
-	l.pend(seq, s)
-}
-
-// forget removes what the loop knows of message seq, wherever it is.
-func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
-	state, flow, lane, ttl := s.state, s.flow, s.lane, s.expiresAt
-	switch state {
-	case slotLeased:
-		l.unlease(s, e, now)
-	case slotFailing:
-		l.failing--
-	}
-	l.yield(s)
-	if l.perKey != nil {
-		l.perKey.give(l.keys.name(flow))
-	}
-	l.q.depth.Add(-1)
-	l.q.bytes.Add(-int64(s.size))
-	l.slots.remove(seq)
-	l.fresh.drop(seq)
-	l.releaseLane(lane, now)
-	l.keys.release(flow)
-	delete(l.dead, seq)
-	if ttl != 0 {
-		l.ttls.dropped(l.ttlCounts)
-	}
-	if state == slotDelayed {
-		l.delays.dropped(l.delayCounts)
-	}
-}
-
-func (l *loop) ttlCounts(it dueItem) bool {
-	s := l.slots.get(it.seq)
-	return s != nil && s.expiresAt == it.at
-}
-
-func (l *loop) delayCounts(it dueItem) bool {
-	s := l.slots.get(it.seq)
-	return s != nil && s.state == slotDelayed && s.readyAt == it.at
-}
-
-func (l *loop) onDelayOver(it dueItem, _ int64) {
-	if l.delayCounts(it) {
-		l.pend(it.seq, l.slots.get(it.seq))
-	} else if l.delays.stale > 0 {
-		l.delays.stale--
-	}
-}
-
-// onTTL dead-letters a message whose time is over. A lease that runs then runs
-// on, and a hook that decides about a failure is waited for.
-func (l *loop) onTTL(it dueItem, now int64) {
-	if !l.ttlCounts(it) {
-		if l.ttls.stale > 0 {
-			l.ttls.stale--
-		}
-		return
-	}
-	s := l.slots.get(it.seq)
-	switch s.state {
-	case slotPending:
-		l.sched.Remove(drr.Handle(s.ref))
-		l.unready(it.seq, s)
-	case slotParked:
-		l.unpark(s)
-	case slotOrdered:
-		l.leaveOrder(s, l.orders[s.flow])
-	case slotDelayed:
-	default:
-		return
-	}
-	l.deadLetter(it.seq, s, deadLetterCause{reason: wire.ReasonExpired}, now)
-}
-
-func (l *loop) ref(seq uint64) store.Ref { return store.Ref{Queue: l.q.id, Seq: seq} }

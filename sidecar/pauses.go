@@ -266,11 +266,6 @@ func (s *Server) forgetPauses(queues ...string) {
 	s.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, anyPause, ids...)
 }
 
-// forgetCircuitPause ends the pause of a circuit that is closed by hand.
-func (s *Server) forgetCircuitPause(key, verb string) {
-	s.endPauses(byOperator, verb, anyPause, pauseID{wire.PauseCircuit, "", key})
-}
-
 func anyPause(pauseID, pause) bool { return true }
 
 func (s *Server) pauseEvent(typ, by string, i wire.PauseInfo) {

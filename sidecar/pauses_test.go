@@ -231,16 +231,10 @@ func TestForgetPauses(t *testing.T) {
 	}
 	r.s.forgetPauses("orders", "orders.dlq")
 	require.Len(t, r.pauses(), 2)
-	r.s.forgetCircuitPause("orders", wire.VerbCircuitClose)
-	r.s.forgetCircuitPause("orders", wire.VerbCircuitClose)
-	require.Len(t, r.pauses(), 1)
-	require.Len(t, r.stored(statePause), 1)
-	trail := r.trail()
-	require.Equal(t, "circuit-close pause:circuit:orders: until resumed -> none", trail[len(trail)-1])
 
 	r.pause(`{"kind":"queue","name":"orders"}`)
 	require.NoError(t, r.s.core.commit(&store.Batch{DeleteQueues: []store.QueueID{1}}))
 	r.restart(true, 0)
-	require.Len(t, r.pauses(), 1, "a queue of the same name would be paused")
-	require.Len(t, r.stored(statePause), 1)
+	require.Len(t, r.pauses(), 2, "a queue of the same name would be paused")
+	require.Len(t, r.stored(statePause), 2)
 }

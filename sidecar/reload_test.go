@@ -295,3 +295,31 @@ func TestFitting(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(data), 2000)
 }
+
+// TestRetryPolicyOfAQueueAtRunTime: a queue that is made or changed at run time
+// names a policy of the file, or none, or the one it has.
+func TestRetryPolicyOfAQueueAtRunTime(t *testing.T) {
+	dir := t.TempDir()
+	inBubble(t, func(t *testing.T) {
+		x, file := reloadable(t, dir, withRules)
+		_, err := x.s.queueCreate("mail", []byte(`{"retry_policy":"slow"}`))
+		require.Nil(t, err)
+		refused := func(_ any, err *wire.Error) {
+			t.Helper()
+			require.NotNil(t, err)
+			require.Contains(t, err.Error(), `retry_policy is "sloow": allowed is the name of a [[retry_policy]]`)
+		}
+		refused(x.s.queueCreate("other", []byte(`{"retry_policy":"sloow"}`)))
+		refused(x.s.queueUpdate("mail", []byte(`{"retry_policy":"sloow","max_depth":7}`)))
+		require.Equal(t, "slow", x.s.queues.get("mail").policy.Load().settings.RetryPolicy)
+
+		// The file drops it: the queue keeps the name, and may be changed otherwise.
+		file.RetryPolicies, file.ErrorRules, file.Queues[0].RetryPolicy = nil, file.ErrorRules[1:], ""
+		require.NoError(t, x.s.Reload())
+		_, err = x.s.queueUpdate("mail", []byte(`{"max_depth":7}`))
+		require.Nil(t, err)
+		_, err = x.s.queueUpdate("mail", []byte(`{"retry_policy":""}`))
+		require.Nil(t, err)
+		refused(x.s.queueUpdate("mail", []byte(`{"retry_policy":"sloow"}`)))
+	})
+}

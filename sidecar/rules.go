@@ -123,8 +123,11 @@ func (r *rules) match(queue, code, err string) *errorRule {
 
 // hasPolicy reports whether a queue may name the policy.
 func (r *rules) hasPolicy(name string) bool {
+	if name == "" || r == nil {
+		return name == ""
+	}
 	_, ok := r.policies[name]
-	return ok || name == ""
+	return ok
 }
 
 // delay returns how long to wait after the attempt with that number, in

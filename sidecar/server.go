@@ -171,7 +171,12 @@ func readCache(bytes int64) int64 {
 	return bytes
 }
 
-func (s *Server) onDisconnect() { s.core.offline.Store(true) }
+// onDisconnect also lets queues look: what they hold for deliveries that cannot go
+// out now is given back.
+func (s *Server) onDisconnect() {
+	s.core.offline.Store(true)
+	s.pokeAll()
+}
 
 func (s *Server) onReconnect() {
 	s.core.offline.Store(false)
