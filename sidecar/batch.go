@@ -14,8 +14,9 @@ type batch struct {
 	replies []reply
 	confirm []string // who waits for the enqueue of Add[i]; empty: nobody
 	dropped int      // of Add: finished before they were handed in
+	first   int      // all before Add[first] are dropped
 	waited  int      // of confirm: somebody waits
-	since   int64    // when it was begun
+	since   int64    // when it got its first change that is no Add; 0: it has none
 	bytes   int64    // of Add, counted as uncommitted
 }
 
@@ -42,63 +43,29 @@ type reply struct {
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// batch returns the batch of this turn.
-func (l *loop) batch() *batch {
+// open returns the batch of the changes that the store does not have yet.
+func (l *loop) open() *batch {
 	if l.main == nil {
-		b := batches.Get().(*batch)
-		b.q = l.q
-		b.since = l.now
-		b.Done = b.done
-		l.main = b
+		l.main = newBatch(l.q)
 	}
 	return l.main
 }
 
-// pacing says when changes are handed to the store. The zero value hands them in
-// at the end of each turn.
-type pacing struct {
-	// hold keeps the changes of a queue back while an earlier batch of it is being
-	// committed: what is enqueued and acked meanwhile is never written.
-	hold bool
-	// linger (ns) is how long changes wait when messages among them are with
-	// consumers, who may be done with them soon.
-	linger int64
-	// idle (ns) is how long changes wait that nobody waits for.
-	idle int64
+// batch is open for a change that has to be written, or to be waited for, even if
+// all messages that were added are finished before.
+func (l *loop) batch() *batch {
+	b := l.open()
+	if b.since == 0 {
+		b.since = l.now
+	}
+	return b
 }
 
-// defaultPacing is what a server does.
-var defaultPacing = pacing{hold: true, linger: 1e6, idle: 5e6}
-
-// holdAtMost is how many changes are held back.
-const holdAtMost = 8192
-
-// flushAt is when the changes so far are to be handed in; 0: when the batch that
-// is being committed is done.
-func (l *loop) flushAt(now int64) int64 {
-	b, p := l.main, &l.q.core.pacing
-	switch {
-	case len(b.Add)+len(b.Finish)+len(b.State) >= holdAtMost, b.bytes > maxBatchBytes/8:
-		return now
-	case p.hold && l.committing > 0:
-		return 0
-	case len(b.replies) > 0:
-		return now
-	case l.young > 0:
-		return b.since + p.linger
-	case b.waited == 0 && len(b.PutConsumers)+len(b.DeleteConsumers) == 0:
-		return b.since + p.idle
-	}
-	return now
-}
-
-// flushIfDue hands the changes so far to the store, if they need not wait.
-func (l *loop) flushIfDue(now int64) {
-	if l.main != nil {
-		if at := l.flushAt(now); at != 0 && at <= now {
-			l.flush()
-		}
-	}
+func newBatch(q *queue) *batch {
+	b := batches.Get().(*batch)
+	b.q = q
+	b.Done = b.done
+	return b
 }
 
 // flush hands the changes so far to the store.
@@ -123,7 +90,7 @@ func (l *loop) flush() {
 	l.q.core.store.Submit(&b.Batch)
 }
 
-// drop takes Add[i] of that size out; compact closes the gap.
+// drop takes Add[i] of that size out.
 func (b *batch) drop(i int, size int64) {
 	b.Add[i].ID = store.ID{}
 	b.Add[i].Headers, b.Add[i].Payload = nil, nil
@@ -132,8 +99,14 @@ func (b *batch) drop(i int, size int64) {
 		b.waited--
 	}
 	b.bytes -= size
-	b.dropped++
+	if b.dropped++; b.dropped >= compactFrom && 2*b.dropped >= len(b.Add) {
+		b.compact()
+	}
 }
+
+// compactFrom is from how many gaps on they are closed before the batch is handed
+// in.
+const compactFrom = 16
 
 // gone reports whether Add[i] was dropped. Ids of messages are never zero.
 func (b *batch) gone(i int) bool { return b.Add[i].ID == store.ID{} }
@@ -151,7 +124,7 @@ func (b *batch) compact() {
 	}
 	clear(b.Add[n:])
 	clear(b.confirm[n:])
-	b.Add, b.confirm, b.dropped = b.Add[:n], b.confirm[:n], 0
+	b.Add, b.confirm, b.dropped, b.first = b.Add[:n], b.confirm[:n], 0, 0
 }
 
 // empty reports whether nothing has to be written and nobody waits for it.

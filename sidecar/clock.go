@@ -26,4 +26,8 @@ func (c clock) Now() int64 {
 
 // timestamp writes t (Unix nanoseconds) as fila shows times to people and
 // clients: RFC 3339 in UTC with nanoseconds.
-func timestamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339Nano) }
+func timestamp(t int64) string { return string(appendTimestamp(nil, t)) }
+
+func appendTimestamp(b []byte, t int64) []byte {
+	return time.Unix(0, t).UTC().AppendFormat(b, time.RFC3339Nano)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -107,7 +108,20 @@ func (c *core) fail(err error) {
 	if errors.Is(err, store.ErrClosed) {
 		return
 	}
-	c.fatal(fmt.Errorf("the store failed, nothing more is confirmed or delivered: %w", err))
+	c.fatal(storeFailed(err))
+}
+
+// storeFailed is the last word on a store that failed: what it means, what broke,
+// and what to do.
+func storeFailed(err error) error {
+	remedy := "look at the disk and the kernel's log, then start fila again"
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		remedy = "make room on that disk, then start fila again"
+	case errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		remedy = "raise the quota or the limit on file sizes, then start fila again"
+	}
+	return fmt.Errorf("the store failed, nothing more is confirmed or delivered: %w (%s; docs/operations.md says more)", err, remedy)
 }
 
 // gone is the answer of a queue whose loop has ended.

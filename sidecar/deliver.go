@@ -96,7 +96,7 @@ func (l *loop) lease(seq uint64, s *slot, p *pass, c *consumer, now int64) {
 	l.consumers.settle(c)
 	l.q.metrics.delivered.Inc()
 	l.q.metrics.deliveryLatency.Observe(float64(now-s.readyAt) / 1e9)
-	l.q.out.post(delivery{
+	l.send(delivery{
 		subject:    c.subject,
 		seq:        seq,
 		lease:      le.id,

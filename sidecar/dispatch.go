@@ -3,6 +3,7 @@ package sidecar
 import (
 	"errors"
 	"strconv"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 
@@ -42,27 +43,35 @@ const readBatch = 128
 
 // dispatch is the goroutine that publishes a queue's deliveries in order.
 func (q *queue) dispatch() {
-	var work []delivery
-	d := dispatcher{q: q}
 	for range q.out.wake {
-		work = q.out.take(work)
-		for rest := work; len(rest) > 0; {
-			n := min(len(rest), readBatch)
-			d.send(rest[:n])
-			rest = rest[n:]
-		}
-		work = recycle(work)
+		q.dispatcher.all()
 		if q.out.ended() {
 			return
 		}
 	}
 }
 
+// dispatcher publishes a queue's deliveries in the order in which they were taken
+// from its mailbox out.
 type dispatcher struct {
 	q     *queue
+	mu    sync.Mutex // held from the taking to the end of publishing
+	spare []delivery
 	refs  []store.Ref
 	index []int // position in refs -> position in the deliveries
 	msgs  []*nats.Msg
+}
+
+func (d *dispatcher) all() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	work := d.q.out.take(d.spare)
+	for rest := work; len(rest) > 0; {
+		n := min(len(rest), readBatch)
+		d.send(rest[:n])
+		rest = rest[n:]
+	}
+	d.spare = recycle(work)
 }
 
 // send reads the payloads of work and publishes it. Payloads are copied out of
@@ -74,12 +83,7 @@ func (d *dispatcher) send(work []delivery) {
 		switch w := &work[i]; {
 		case w.kind != sendMessage:
 		case w.fresh != nil:
-			in := &w.fresh.msg
-			if h, err := wire.DecodeHeaders(in.Headers); err != nil {
-				d.q.core.log.Error("headers of a message cannot be decoded", "queue", d.q.name, "seq", w.seq, "error", err)
-			} else {
-				d.msgs[i] = d.q.message(w, h, in.Payload)
-			}
+			d.msgs[i] = d.q.message(w, w.fresh.headers, w.fresh.msg.Payload)
 		default:
 			d.refs = append(d.refs, store.Ref{Queue: d.q.id, Seq: w.seq})
 			d.index = append(d.index, i)
@@ -125,36 +129,56 @@ func (d *dispatcher) publish(work []delivery) {
 	clear(d.msgs)
 }
 
-// message makes a delivery of a stored message.
-func (q *queue) message(d *delivery, headers map[string][]string, payload []byte) *nats.Msg {
+// envelope is a delivery with the values of its headers, in one piece.
+type envelope struct {
+	nats.Msg
+	values [6]string
+}
+
+// message makes a delivery of a message. It adds to headers, which it keeps.
+func (q *queue) message(d *delivery, headers nats.Header, payload []byte) *nats.Msg {
 	c := q.core
-	h := nats.Header(headers)
-	if h == nil {
-		h = make(nats.Header, 6)
+	if headers == nil {
+		headers = make(nats.Header, 6)
 	}
-	h[wire.HeaderID] = []string{formatID(d.id)}
-	h[wire.HeaderQueue] = []string{q.name}
-	h[wire.HeaderKey] = []string{d.key}
-	h[wire.HeaderAttempt] = []string{strconv.FormatUint(uint64(d.attempt), 10)}
-	h[wire.HeaderEnqueuedAt] = []string{timestamp(d.enqueuedAt)}
-	h[wire.HeaderDeadline] = []string{timestamp(d.deadline)}
+	// All texts are parts of one string.
+	var room [320]byte
+	b := appendID(room[:0], d.id)
+	id := len(b)
+	b = strconv.AppendUint(b, uint64(d.attempt), 10)
+	attempt := len(b)
+	b = appendTimestamp(b, d.enqueuedAt)
+	enqueued := len(b)
+	b = appendTimestamp(b, d.deadline)
+	deadline := len(b)
+	var token [wire.TokenLen]byte
+	b = c.subjects.AppendAck(b, c.signer.Append(token[:0], q.name, d.token()), q.name)
+	text := string(b)
+	e := &envelope{
+		Msg:    nats.Msg{Subject: d.subject, Reply: text[deadline:], Header: headers, Data: payload},
+		values: [6]string{text[:id], q.name, d.key, text[id:attempt], text[attempt:enqueued], text[enqueued:deadline]},
+	}
+	for i, name := range [...]string{
+		wire.HeaderID, wire.HeaderQueue, wire.HeaderKey, wire.HeaderAttempt, wire.HeaderEnqueuedAt, wire.HeaderDeadline,
+	} {
+		headers[name] = e.values[i : i+1 : i+1]
+	}
 	if dead := d.dead; dead != nil {
-		h[wire.HeaderDeadReason] = []string{dead.Reason}
-		h[wire.HeaderDeadError] = []string{wire.HeaderValue(dead.Error)}
-		if dead.ErrorCode != "" {
-			h[wire.HeaderDeadErrorCode] = []string{wire.HeaderValue(dead.ErrorCode)}
-		}
-		h[wire.HeaderDeadAttempts] = []string{strconv.FormatUint(uint64(dead.Attempts), 10)}
-		h[wire.HeaderDeadAt] = []string{timestamp(dead.At)}
-		h[wire.HeaderSourceQueue] = []string{dead.SourceQueue}
+		addDead(headers, dead)
 	}
-	token := c.signer.Append(make([]byte, 0, 48), q.name, d.token())
-	return &nats.Msg{
-		Subject: d.subject,
-		Reply:   string(c.subjects.AppendAck(make([]byte, 0, 128), token, q.name)),
-		Header:  h,
-		Data:    payload,
+	return &e.Msg
+}
+
+// addDead adds why a message is a dead letter.
+func addDead(headers nats.Header, dead *store.Dead) {
+	headers[wire.HeaderDeadReason] = []string{dead.Reason}
+	headers[wire.HeaderDeadError] = []string{wire.HeaderValue(dead.Error)}
+	if dead.ErrorCode != "" {
+		headers[wire.HeaderDeadErrorCode] = []string{wire.HeaderValue(dead.ErrorCode)}
 	}
+	headers[wire.HeaderDeadAttempts] = []string{strconv.FormatUint(uint64(dead.Attempts), 10)}
+	headers[wire.HeaderDeadAt] = []string{timestamp(dead.At)}
+	headers[wire.HeaderSourceQueue] = []string{dead.SourceQueue}
 }
 
 func (d *delivery) token() wire.Token {

@@ -95,6 +95,7 @@ func newGateMachine(rt *rapid.T) *gateMachine {
 	})...)
 	if rapid.Bool().Draw(rt, "paced") {
 		m.paced = defaultPacing
+		m.paced.load = rapid.SampledFrom([]int{1, 16}).Draw(rt, "load")
 		m.core.pacing = m.paced
 	}
 	m.b = newLedger(rt, func() int64 { return m.now })

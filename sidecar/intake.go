@@ -17,7 +17,8 @@ import (
 // queue's depth and bytes and in the server's uncommitted bytes.
 type incoming struct {
 	msg         store.Message
-	size        int64 // headers and payload
+	headers     nats.Header // those of msg, for deliveries from memory: the dispatcher's
+	size        int64       // headers and payload
 	dedupeID    string
 	dedupeUntil int64
 	reply       string
@@ -64,7 +65,7 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 		in.seen.sweep(now)
 		if id, ok := in.seen.find(opts.DedupeID, now); ok {
 			q.metrics.duplicates.Inc()
-			if m.Reply != "" && !q.mail.post(event{kind: evDuplicate, id: id, reply: m.Reply}) {
+			if m.Reply != "" && !q.post(event{kind: evDuplicate, id: id, reply: m.Reply}) {
 				return q.gone()
 			}
 			return nil
@@ -99,6 +100,7 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 			Headers:      headers,
 			Payload:      m.Data,
 		},
+		headers: deliverable(m.Header),
 		size:    size,
 		reply:   m.Reply,
 		counted: counted,
@@ -115,7 +117,7 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 	c.uncommitted.Add(size)
 	// Counted first, looked at second; remove does it the other way round. So a
 	// deletion without force either sees this message or keeps it out.
-	if q.deleted.Load() || !q.mail.post(event{kind: evEnqueue, incoming: msg}) {
+	if q.deleted.Load() || !q.post(event{kind: evEnqueue, incoming: msg}) {
 		c.settleBytes(q, msg)
 		counted.giveBack(d.FairnessKey)
 		return q.gone()
@@ -209,6 +211,19 @@ func wireSize(m *nats.Msg) int64 {
 	}
 	return int64(n)
 }
+
+// deliverable takes out of h what a producer cannot set, see [wire.EncodeHeaders].
+func deliverable(h nats.Header) nats.Header {
+	for name := range h {
+		if name == "" || wire.Reserved(name) {
+			delete(h, name)
+		}
+	}
+	return h
+}
+
+// Ids of messages are no secrets: random bytes are drawn for many at once.
+func init() { uuid.EnableRandPool() }
 
 // newID returns a UUIDv7.
 func newID() store.ID {

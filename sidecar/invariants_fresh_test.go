@@ -23,15 +23,18 @@ func checkFresh(t tester, l *loop) {
 		return true
 	})
 	require.Equal(t, young, l.young, l.q.name)
-	waiting, waited := 0, 0
+	waiting, waited, dropped, bytes := 0, 0, 0, int64(0)
 	if b := l.main; b != nil {
 		last := uint64(0)
 		for i := range b.Add {
 			require.Greater(t, b.Add[i].Seq, last, l.q.name)
 			last = b.Add[i].Seq
 			if b.gone(i) {
+				dropped++
 				continue
 			}
+			require.GreaterOrEqual(t, i, b.first, l.q.name)
+			bytes += int64(l.slots.get(last).size)
 			waiting++
 			require.True(t, unsent[b.Add[i].Seq], fmt.Sprintf("%s, message %d: waits for the store", l.q.name, b.Add[i].Seq))
 			if b.confirm[i] != "" {
@@ -39,6 +42,8 @@ func checkFresh(t tester, l *loop) {
 			}
 		}
 		require.Equal(t, waited, b.waited, l.q.name)
+		require.Equal(t, dropped, b.dropped, l.q.name)
+		require.Equal(t, bytes, b.bytes, l.q.name)
 	}
 	require.Len(t, unsent, waiting, l.q.name)
 	for i, in := range l.fresh.items {

@@ -159,12 +159,19 @@ func (t *leaseTable) takeUnstored(now int64) (*lease, bool) {
 	return l, true
 }
 
-// storeLeases writes the leases that have been open for leaseWriteDelay.
+// storeLeases writes the leases that have been open for leaseWriteDelay. Those of
+// messages that the store does not have yet wait for them: it would have to be told
+// of both, for an ack that may be on its way.
 func (l *loop) storeLeases(now int64) {
 	for {
 		le, ok := l.leases.takeUnstored(now)
 		if !ok {
 			return
+		}
+		if s := l.slots.get(le.seq); s.unsent {
+			le.stored = false
+			l.leases.toStore(s.ref, now)
+			continue
 		}
 		l.storeLease(le)
 	}

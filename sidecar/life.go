@@ -28,10 +28,10 @@ func (l *loop) enqueue(in *incoming, now int64) {
 	s.flow = l.keys.acquire(m.Key, m.Weight)
 	s.lane = l.acquireLane(s.flow, m.ThrottleKeys, m.CircuitKey, m.EnqueuedAt)
 	l.countKey(m.Key, in.counted)
-	b := l.batch()
+	b := l.open()
 	if b.bytes > maxBatchBytes {
 		l.flush()
-		b = l.batch()
+		b = l.open()
 	}
 	b.Add = append(b.Add, *m)
 	b.confirm = append(b.confirm, in.reply)
@@ -127,6 +127,7 @@ func (l *loop) onAck(e *event, now int64) {
 	switch e.ack.Kind {
 	case wire.AckDone:
 		l.q.metrics.acked.Inc()
+		l.countAck(s, now)
 		l.complete(seq, s, e.reply, succeeded, now)
 	case wire.AckProgress:
 		l.leases.extend(s.ref, now+l.q.visibility(), now)
@@ -183,7 +184,7 @@ func (l *loop) complete(seq uint64, s *slot, replyTo string, e ending, now int64
 
 // reply answers at once, behind the deliveries so far.
 func (l *loop) reply(subject string, data []byte) {
-	l.q.out.post(delivery{kind: sendReply, subject: subject, data: data})
+	l.send(delivery{kind: sendReply, subject: subject, data: data})
 }
 
 // How leases end: acked, without anything said about the destination, failed, or

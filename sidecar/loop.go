@@ -47,7 +47,7 @@ import (
 // or confirmed, and the next start reads what is true.
 //
 // main is handed in when an earlier batch of the queue is done, at once if there is
-// none and somebody waits for it, or after a moment (pacing) if consumers are
+// none and somebody waits for it, or after a moment (pacing.go) if consumers are
 // working on messages of it.
 type loop struct {
 	q *queue
@@ -91,9 +91,13 @@ type loop struct {
 	orders       map[drr.Flow]*keyOrder
 	orderWaiting int64 // messages that wait for their predecessors
 
+	outgoing int  // deliveries of this turn
+	reads    bool // one of them has to be read from the store
+
 	main       *batch // changes that the store does not have yet
 	committing int    // batches that it has and that are not on disk
 	young      int    // leased messages whose Add is in main
+	ackTime    int64  // how long messages live (ns), see countAck
 	now        int64  // of this turn
 	fresh      freshWindow
 	trying     bool // messages try their gates: what opens now is looked at in the next turn
@@ -156,27 +160,6 @@ type event struct {
 	call     func(l *loop)
 }
 
-// run is the loop's goroutine.
-func (l *loop) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var events []event
-	stop := l.q.stop
-	for {
-		select {
-		case <-l.q.mail.wake:
-		case <-timer.C:
-		case <-stop:
-			l.finish()
-			return
-		}
-		events = l.q.mail.take(events)
-		l.turn(events)
-		events = recycle(events)
-		timer.Reset(l.sleep())
-	}
-}
-
 // finish handles what was posted before the end and writes every lease, so that
 // consumers which go on working can ack to the next process.
 func (l *loop) finish() {
@@ -187,6 +170,7 @@ func (l *loop) finish() {
 		}
 		l.turn(events)
 	}
+	l.flush()
 	l.storeLeases(math.MaxInt64 - leaseWriteDelay)
 	if l.q.deleted.Load() {
 		l.leaveGates(l.q.core.clock.Now())
@@ -262,9 +246,9 @@ func (l *loop) refuse(e event) {
 	}
 }
 
-// sleep is how long the loop may wait when nothing is posted.
-func (l *loop) sleep() time.Duration {
-	next := int64(math.MaxInt64)
+// next is when the loop must have a turn even if nothing is posted.
+func (l *loop) next(now int64) int64 {
+	next := now + int64(time.Hour)
 	if d, ok := l.leases.first(); ok {
 		next = min(next, d.deadline)
 	}
@@ -285,16 +269,12 @@ func (l *loop) sleep() time.Duration {
 	if l.reserving != 0 && l.noCredit != 0 {
 		next = min(next, l.noCredit+reserveAfter)
 	}
-	now := l.q.core.clock.Now()
 	if l.main != nil {
 		if at := l.flushAt(now); at != 0 {
 			next = min(next, at)
 		}
 	}
-	if next <= now {
-		return 0
-	}
-	return time.Duration(min(next-now, int64(time.Hour)))
+	return next
 }
 
 // expire ends leases, delays, TTLs and registrations whose time has come. It

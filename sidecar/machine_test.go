@@ -57,6 +57,7 @@ func TestLoopMachine(t *testing.T) {
 		})
 		if rapid.Bool().Draw(rt, "hold") {
 			m.paced = defaultPacing
+			m.paced.load = rapid.SampledFrom([]int{1, 16}).Draw(rt, "load")
 			m.core.pacing = m.paced
 		}
 		if hook {

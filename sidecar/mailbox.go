@@ -21,18 +21,23 @@ func newMailbox[T any]() *mailbox[T] {
 // post appends v and wakes the taker. It reports false, and does nothing, once
 // the mailbox is closed.
 func (m *mailbox[T]) post(v T) bool {
-	m.mu.Lock()
-	if m.mu.closed {
-		m.mu.Unlock()
-		return false
-	}
-	m.mu.items = append(m.mu.items, v)
-	first := len(m.mu.items) == 1
-	m.mu.Unlock()
+	first, ok := m.add(v)
 	if first {
 		m.poke()
 	}
-	return true
+	return ok
+}
+
+// add is post without waking the taker, which is the caller's business if v is the
+// first value of the mailbox.
+func (m *mailbox[T]) add(v T) (first, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed {
+		return false, false
+	}
+	m.mu.items = append(m.mu.items, v)
+	return len(m.mu.items) == 1, true
 }
 
 // poke wakes the taker without a value.
@@ -51,6 +56,18 @@ func (m *mailbox[T]) take(buf []T) []T {
 	m.mu.items = buf[:0]
 	m.mu.Unlock()
 	return items
+}
+
+// takeOnly takes what is there if it is n values.
+func (m *mailbox[T]) takeOnly(n int, buf []T) (items []T, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mu.items) != n {
+		return nil, false
+	}
+	items = m.mu.items
+	m.mu.items = buf[:0]
+	return items, true
 }
 
 // close refuses later posts; what has been posted can still be taken.

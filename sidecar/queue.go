@@ -33,9 +33,11 @@ type queue struct {
 	// open counts leases and undecided failures: what a shutdown waits for.
 	open atomic.Int64
 
-	mail     *mailbox[event]
-	out      *mailbox[delivery]
-	failures *mailbox[failureJob]
+	driver     *driver // nil until start
+	dispatcher dispatcher
+	mail       *mailbox[event]
+	out        *mailbox[delivery]
+	failures   *mailbox[failureJob]
 
 	stop     chan struct{} // closed: finish what is posted, then end
 	stopOnce sync.Once
@@ -70,6 +72,7 @@ func newQueue(c *core, rec store.QueueRecord, p *policy) *queue {
 		failures: newMailbox[failureJob](),
 		stop:     make(chan struct{}),
 	}
+	q.dispatcher.q = q
 	q.policy.Store(p)
 	q.intake = newIntake(q)
 	return q
@@ -77,8 +80,9 @@ func newQueue(c *core, rec store.QueueRecord, p *policy) *queue {
 
 // start runs the queue's goroutines on what recovery put into l.
 func (q *queue) start(l *loop) {
+	q.driver = newDriver(q, l)
 	q.stopped.Go(func() {
-		l.run()
+		q.driver.run()
 		// The loop was the only one to post to these.
 		q.out.close()
 		q.failures.close()

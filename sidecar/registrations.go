@@ -206,5 +206,5 @@ func (l *loop) endFetch(c *consumer) {
 
 // status ends a fetch with a status behind the deliveries sent so far.
 func (l *loop) status(c *consumer, status string) {
-	l.q.out.post(delivery{kind: sendStatus, subject: c.subject, status: status})
+	l.send(delivery{kind: sendStatus, subject: c.subject, status: status})
 }

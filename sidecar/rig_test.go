@@ -375,3 +375,9 @@ func (r *rig) deliveries() []sent {
 	ds, _ := r.take()
 	return ds
 }
+
+// sleep is how long a loop may wait when nothing is posted.
+func (l *loop) sleep() time.Duration {
+	now := l.q.core.clock.Now()
+	return time.Duration(max(l.next(now)-now, 0))
+}

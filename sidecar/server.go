@@ -212,6 +212,9 @@ func (s *Server) serve(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		if failed := s.core.store.Err(); failed != nil {
+			return storeFailed(failed) // whichever step of the start met it
+		}
 		return err
 	}
 	s.started.Store(true)
@@ -231,7 +234,7 @@ func (s *Server) serve(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case <-s.core.store.Failed():
-		return fmt.Errorf("the store failed, nothing more is confirmed or delivered: %w", s.core.store.Err())
+		return storeFailed(s.core.store.Err())
 	case err := <-s.failure:
 		return err
 	}
