@@ -48,6 +48,7 @@ var moduleImports = map[string][]string{
 	"github.com/nats-io/nats-server/v2":   {"sidecar", "bench"},
 	"github.com/yuin/gopher-lua":          {"hooks"},
 	"go.etcd.io/bbolt":                    {"store"},
+	"golang.org/x/sys":                    {"store"},
 	"github.com/google/uuid":              {"sidecar", "client", "bench"},
 	"github.com/prometheus/client_golang": {"sidecar"},
 	"github.com/prometheus/client_model":  {"sidecar"},

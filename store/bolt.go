@@ -188,8 +188,10 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 			if err != nil {
 				return nil, err
 			}
-			if err := pages.checkFile(f, o, flag&os.O_RDWR == 0); err != nil {
-				return nil, errors.Join(err, f.Close())
+			if why != forMaking {
+				if err := pages.checkFile(f, o); err != nil {
+					return nil, errors.Join(err, f.Close())
+				}
 			}
 			file = f
 			return f, nil
@@ -282,6 +284,9 @@ func (s *Bolt) Close() error {
 		s.closed.Store(true)
 		if err = s.guard("close", s.db.Close); err != nil {
 			err = fmt.Errorf("store: closing %s: %w", s.path, err)
+		}
+		if s.Err() != nil {
+			forgetCached(s.path)
 		}
 	})
 	return err

@@ -120,7 +120,7 @@ func (c *checker) open(path string, o Options) (*File, error) {
 		return nil, err
 	}
 	pages := &pageChecker{path: path, report: func(e *CorruptError) { c.report(e) }}
-	err = c.keep(pages.checkFile(file, o, true))
+	err = c.keep(pages.checkFile(file, o))
 	c.count(pages)
 	return nil, errors.Join(err, file.Close())
 }

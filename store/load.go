@@ -21,23 +21,10 @@ func (s *Bolt) note(part string, segment uint64, offset int64, reason error) *Co
 
 // load builds what the store keeps in memory.
 func (s *Bolt) load() error {
-	empty := false
-	err := s.db.View(func(tx *bbolt.Tx) error {
-		if k, _ := tx.Cursor().First(); k == nil {
-			empty = true
-			return nil
-		}
-		return s.checkFormat(tx)
-	})
-	if err != nil {
-		return err
-	}
-	if empty { // a crash came between bbolt's first pages and ours
-		if err := s.db.Update(initialise); err != nil {
+	return s.db.View(func(tx *bbolt.Tx) error {
+		if err := s.checkFormat(tx); err != nil {
 			return err
 		}
-	}
-	return s.db.View(func(tx *bbolt.Tx) error {
 		if err := s.loadMeta(tx); err != nil {
 			return err
 		}

@@ -84,17 +84,15 @@ func (c *pageChecker) aside(err error) error {
 }
 
 // checkFile checks the structure of a bbolt file and brings it into the page
-// cache. An empty file is fine unless it is only to be read: it becomes a store.
-func (c *pageChecker) checkFile(f *os.File, o Options, readOnly bool) error {
+// cache.
+func (c *pageChecker) checkFile(f *os.File, o Options) error {
 	fi, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	if fi.Size() == 0 {
-		if readOnly {
-			return fmt.Errorf("%w: it is empty", ErrNotStore)
-		}
-		return nil
+		// A new store gets its name when it is complete, so this was truncated.
+		return fmt.Errorf("%w: %s is empty; restore a backup, or remove it to begin with nothing", ErrNotStore, c.path)
 	}
 	c.f, c.size = f, fi.Size()
 	root, freelist, err := c.meta(o)

@@ -1,0 +1,409 @@
+package store_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+var flagSeeds = flag.Uint64("fila.seeds", 2, "histories of the power failure test")
+
+const (
+	faultPage   = 4096
+	faultSector = 512     // what a disk writes as a whole, or not at all
+	faultMeta   = 16 + 64 // bytes of a meta page that mean something
+
+	metaInUse = 16 + 40 // of a meta page: how many pages are in use
+	metaTx    = 16 + 48 // of a meta page: its transaction
+)
+
+// image is the file after a confirmed commit, and what must be in it.
+type image struct {
+	file    []byte
+	want    *storetest.Content
+	carried int64 // messages that compaction has written again, up to here
+}
+
+// outage is a state that a power failure can leave of the commit from one image
+// to the next.
+type outage struct {
+	name string
+	file []byte
+	want *storetest.Content
+	torn bool // one meta page is damaged
+}
+
+// pair is two images in a row.
+type pair struct {
+	t        *testing.T
+	rng      *rand.Rand
+	old, new image
+	pages    []int // data pages that the commit changed
+	meta     int   // the meta page that it wrote
+}
+
+// TestPowerFailure cuts the power in the middle of commits. A commit makes the
+// file larger if it must and syncs that, writes data pages and syncs them, and
+// then one meta page (TestOrderOfWrites in sidecar/e2e sees it do so). Until the
+// meta page is whole the file must be what it was before, whatever is in the
+// other pages; and fila goes on from there.
+func TestPowerFailure(t *testing.T) {
+	seeds, commits := *flagSeeds, 36
+	if testing.Short() {
+		seeds, commits = 1, 16
+	}
+	for name, opts := range map[string]store.Options{
+		"small": store.Options{}.Small(),
+		"dense": store.Options{}.Small().Dense(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range seeds {
+				powerFailures(t, opts, seed, commits)
+			}
+		})
+	}
+}
+
+func powerFailures(t *testing.T, opts store.Options, seed uint64, commits int) {
+	opts.Now = func() int64 { return 1e18 }
+	images := makeImages(t, opts, seed, commits)
+	f := &faultFile{t: t, path: filepath.Join(t.TempDir(), "fila.db"), opts: opts}
+	f.opts.NoSync = true // nothing is cut off here that was not cut off already
+	var states, grown, compacting, torn, noticed int
+	for i := range images[1:] {
+		p := newPair(t, images[i], images[i+1], rand.New(rand.NewPCG(seed, uint64(i))))
+		if p.new.carried > p.old.carried {
+			compacting++
+		}
+		if len(p.new.file) > len(p.old.file) {
+			grown++
+		}
+		for _, o := range p.outages() {
+			states++
+			if o.torn {
+				torn++
+			}
+			f.about = fmt.Sprintf("seed %d, commit %d, %s", seed, i, o.name)
+			f.survives(o)
+		}
+		f.about = fmt.Sprintf("seed %d, commit %d, cut or with a page lost", seed, i)
+		f.refusesCut(p)
+		noticed += f.lies(p)
+	}
+	t.Logf("seed %d: %d commits, %d of them compacting, %d growing the file; %d states, %d with a torn meta page; %d files of a disk that lies were noticed",
+		seed, len(images)-1, compacting, grown, states, torn, noticed)
+	require.Positive(t, compacting, "a commit with compaction must be among them")
+	require.Positive(t, grown, "a commit that makes the file larger must be among them")
+	require.Positive(t, torn)
+	require.Positive(t, noticed, "with whole data pages missing under a new meta page the checks must see it")
+}
+
+// makeImages commits a random history and keeps the file of every commit.
+func makeImages(t *testing.T, opts store.Options, seed uint64, commits int) []image {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 1<<32))
+	dir := t.TempDir()
+	s := open(t, dir, opts)
+	model, err := storetest.OpenModel(t.TempDir(), opts.Now)
+	require.NoError(t, err)
+	h := faultHistory{rng: rng}
+	var images []image
+	for range commits {
+		b, same := h.batch()
+		before := s.Stats().Commits
+		require.NoError(t, storetest.Do(s, b))
+		require.NoError(t, storetest.Do(model, same))
+		require.Equal(t, before+1, s.Stats().Commits, "one commit between two images")
+		file, err := os.ReadFile(s.Path())
+		require.NoError(t, err)
+		want, err := storetest.Dump(model)
+		require.NoError(t, err)
+		images = append(images, image{file: file, want: want.Normalise(), carried: s.Stats().CarriedTotal})
+	}
+	require.NoError(t, errors.Join(s.Close(), model.Close()))
+	return images
+}
+
+// faultHistory makes batches with something of everything.
+type faultHistory struct {
+	rng  *rand.Rand
+	seq  uint64
+	live []uint64
+	n    int
+}
+
+// batch returns the next one twice, as a store keeps its batch.
+func (h *faultHistory) batch() (one, two *store.Batch) {
+	var b store.Batch
+	if h.n++; h.n == 1 {
+		b.PutQueues = []store.QueueRecord{{ID: 1, Name: "q"}, {ID: 2, Name: "q.dlq"}}
+	}
+	for range 1 + h.rng.IntN(12) {
+		h.seq++
+		m := store.Message{Ref: store.Ref{Queue: 1, Seq: h.seq}, Key: "k", EnqueuedAt: 5, Payload: storetest.Payload(1, h.seq)}
+		if h.rng.IntN(6) == 0 {
+			m.Payload = bytes.Repeat(m.Payload, 200) // overflow pages
+		}
+		b.Add = append(b.Add, m)
+		h.live = append(h.live, h.seq)
+	}
+	for len(h.live) > 30 && h.rng.IntN(12) > 0 {
+		b.Finish = append(b.Finish, store.Ref{Queue: 1, Seq: h.take()})
+	}
+	if len(h.live) > 10 {
+		ref := store.Ref{Queue: 1, Seq: h.live[h.rng.IntN(len(h.live))]}
+		b.State = []store.State{{Ref: ref, Attempts: uint32(h.n), LastError: "no reason given"}}
+		if h.rng.IntN(4) == 0 {
+			seq := h.take()
+			b.Move = []store.Move{{From: store.Ref{Queue: 1, Seq: seq}, To: store.Message{Ref: store.Ref{Queue: 2, Seq: seq}, Key: "dead"}}}
+		}
+	}
+	b.Dedupe = []store.Dedupe{{Queue: 1, DedupeID: fmt.Sprint("d", h.n), Until: 2e18}}
+	if h.rng.IntN(3) == 0 {
+		b.PutConfig = []store.Entry{{Key: fmt.Sprint("k", h.rng.IntN(3)), Value: fmt.Sprint(h.n)}}
+	}
+	again := b
+	return &b, &again
+}
+
+func (h *faultHistory) take() uint64 {
+	i := h.rng.IntN(len(h.live))
+	seq := h.live[i]
+	h.live = slices.Delete(h.live, i, i+1)
+	return seq
+}
+
+func newPair(t *testing.T, a, b image, rng *rand.Rand) *pair {
+	t.Helper()
+	p := &pair{t: t, rng: rng, old: a, new: b, meta: -1}
+	require.GreaterOrEqual(t, len(b.file), len(a.file), "the file never shrinks")
+	for id := range len(b.file) / faultPage {
+		switch {
+		case bytes.Equal(page(a.file, id), page(b.file, id)):
+		case id >= 2:
+			p.pages = append(p.pages, id)
+		default:
+			require.Equal(t, -1, p.meta, "a commit writes one meta page")
+			p.meta = id
+		}
+	}
+	require.NotEqual(t, -1, p.meta)
+	require.NotEmpty(t, p.pages)
+	return p
+}
+
+// page returns a page of a file; beyond the end there are zeros.
+func page(file []byte, id int) []byte {
+	if (id+1)*faultPage > len(file) {
+		return make([]byte, faultPage)
+	}
+	return file[id*faultPage : (id+1)*faultPage]
+}
+
+// base is the old file with the size of the new one, which is synced before any
+// page is written.
+func (p *pair) base() []byte {
+	return append(slices.Clone(p.old.file), make([]byte, len(p.new.file)-len(p.old.file))...)
+}
+
+func (p *pair) whole() []byte {
+	file := p.base()
+	for _, id := range p.pages {
+		copy(file[id*faultPage:], page(p.new.file, id))
+	}
+	return file
+}
+
+func (p *pair) outages() []outage {
+	out := []outage{
+		{"all data pages, old meta page", p.whole(), p.old.want, false},
+		{"all of it", p.new.file, p.new.want, false},
+	}
+	if n := len(p.new.file) - len(p.old.file); n > 0 {
+		size := len(p.old.file) + 1 + p.rng.IntN(n)
+		out = append(out, outage{fmt.Sprintf("grown to %d bytes", size), p.base()[:size], p.old.want, false})
+	}
+	for range 4 {
+		out = append(out, p.someData())
+	}
+	for range 3 {
+		out = append(out, p.tornMeta())
+	}
+	return out
+}
+
+// someData writes some of the data pages, and of some of these only a part.
+func (p *pair) someData() outage {
+	file, share := p.base(), p.rng.IntN(4)
+	name := "data pages"
+	for _, id := range p.pages {
+		if p.rng.IntN(4) < share {
+			continue
+		}
+		at, sectors := id*faultPage, faultPage/faultSector
+		switch p.rng.IntN(3) {
+		case 0:
+			sectors = 1 + p.rng.IntN(sectors-1)
+			name += fmt.Sprintf(" %d (%d sectors)", id, sectors)
+		case 1: // disks write the sectors in any order
+			name += fmt.Sprintf(" %d (sectors", id)
+			for k := range sectors {
+				if p.rng.IntN(2) == 0 {
+					copy(file[at+k*faultSector:at+(k+1)*faultSector], p.new.file[at+k*faultSector:])
+					name += fmt.Sprint(" ", k)
+				}
+			}
+			name += ")"
+			continue
+		default:
+			name += fmt.Sprint(" ", id)
+		}
+		copy(file[at:at+sectors*faultSector], p.new.file[at:])
+	}
+	return outage{name, file, p.old.want, false}
+}
+
+// tornMeta writes all data pages and a part of the meta page. All that counts
+// there is within one sector, which is written whole or not; but not every disk
+// keeps that promise, and the checksum must do without it.
+func (p *pair) tornMeta() outage {
+	file, at := p.whole(), p.meta*faultPage
+	n := 1 + p.rng.IntN(faultMeta-1)
+	if p.rng.IntN(3) == 0 {
+		n = (1 + p.rng.IntN(faultPage/faultSector-1)) * faultSector
+	}
+	from := 0
+	if n < faultMeta && p.rng.IntN(2) == 0 {
+		from = p.rng.IntN(n)
+	}
+	copy(file[at+from:at+n], p.new.file[at+from:])
+	o := outage{fmt.Sprintf("all data pages, bytes %d to %d of meta page %d", from, n, p.meta), file, p.old.want, true}
+	switch got := file[at : at+faultMeta]; {
+	case bytes.Equal(got, p.new.file[at:at+faultMeta]):
+		o.want, o.torn = p.new.want, false
+	case bytes.Equal(got, p.old.file[at:at+faultMeta]):
+		o.torn = false
+	}
+	return o
+}
+
+// faultFile is where the states are tried out.
+type faultFile struct {
+	t     *testing.T
+	path  string
+	opts  store.Options
+	about string
+}
+
+func (f *faultFile) write(file []byte) {
+	require.NoError(f.t, os.WriteFile(f.path, file, 0o600))
+}
+
+// survives opens a state, looks at all of it, and goes on with it.
+func (f *faultFile) survives(o outage) {
+	f.t.Helper()
+	f.write(o.file)
+	defer f.keep(o.file)
+	f.checks(o.torn)
+	s, err := store.Open(f.path, f.opts)
+	require.NoError(f.t, err, f.about)
+	f.holds(s, o.want)
+	want := *o.want
+	q := store.QueueRecord{ID: want.NextQueue, Name: "after the failure"}
+	m := store.Message{Ref: store.Ref{Queue: q.ID, Seq: 1}, Payload: []byte(o.name)}
+	require.NoError(f.t, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{q}, Add: []store.Message{m}}), f.about)
+	require.NoError(f.t, s.Close(), f.about)
+
+	want.Queues = append(slices.Clone(want.Queues), q)
+	want.Messages = append(slices.Clone(want.Messages), storetest.Stored{Message: m})
+	want.NextQueue++
+	f.checks(false) // the commit has mended the meta page
+	s, err = store.Open(f.path, f.opts)
+	require.NoError(f.t, err, f.about)
+	f.holds(s, &want)
+	require.NoError(f.t, s.Close(), f.about)
+}
+
+func (f *faultFile) checks(torn bool) {
+	f.t.Helper()
+	sum, err := store.CheckFile(f.path, f.opts, func(e *store.CorruptError) {
+		f.t.Errorf("%s: %v", f.about, e)
+	})
+	require.NoError(f.t, err, f.about)
+	require.True(f.t, sum.Structure, f.about)
+	require.Zero(f.t, sum.Problems, f.about)
+	require.Equal(f.t, torn, sum.TornMeta, "%s: a torn meta page is noticed", f.about)
+}
+
+func (f *faultFile) holds(s *store.Bolt, want *storetest.Content) {
+	f.t.Helper()
+	got, err := storetest.Dump(s)
+	require.NoError(f.t, err, f.about)
+	require.Equal(f.t, want, got.Normalise(), f.about)
+}
+
+// refusesCut takes away the end of the new file, which no crash does: what is
+// left must not pass for a store with less in it.
+func (f *faultFile) refusesCut(p *pair) {
+	f.t.Helper()
+	meta := page(p.new.file, p.meta)
+	used := int(binary.NativeEndian.Uint64(meta[metaInUse:])) * faultPage
+	require.Greater(f.t, binary.NativeEndian.Uint64(meta[metaTx:]), binary.NativeEndian.Uint64(page(p.new.file, 1-p.meta)[metaTx:]))
+	for _, size := range []int{1 + p.rng.IntN(used-1), used - faultPage, used - 1} {
+		f.write(p.new.file[:size])
+		s, err := store.Open(f.path, f.opts)
+		if err == nil {
+			require.NoError(f.t, s.Close())
+		}
+		require.ErrorContains(f.t, err, f.path, "%s, cut to %d bytes of %d", f.about, size, used)
+		require.True(f.t, errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotStore), "%s, cut to %d: %v", f.about, size, err)
+	}
+	f.survives(outage{"the pages in use", p.new.file[:used], p.new.want, false})
+}
+
+// lies is the test of this test: a disk that confirms a sync and loses a page.
+// It returns how many such files were noticed, by an error as for any damage.
+// (Not all can be: an old page may fit where the new one is missing.)
+func (f *faultFile) lies(p *pair) (noticed int) {
+	f.t.Helper()
+	for range 2 {
+		lost := p.pages[p.rng.IntN(len(p.pages))]
+		file := slices.Clone(p.new.file)
+		copy(file[lost*faultPage:], page(p.base(), lost))
+		f.write(file)
+		found := 0
+		_, err := store.CheckFile(f.path, f.opts, func(*store.CorruptError) { found++ })
+		if err != nil { // the lost page was the root of the tree
+			require.ErrorIs(f.t, err, store.ErrNotStore, f.about)
+		}
+		if err != nil || found > 0 {
+			noticed++
+		}
+	}
+	return noticed
+}
+
+// keep saves a state that failed, since pages lie differently in every run.
+func (f *faultFile) keep(file []byte) {
+	if !f.t.Failed() {
+		return
+	}
+	dir, err := os.MkdirTemp("", "fila-faults-")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "fila.db"), file, 0o600)
+	}
+	f.t.Logf("%s\nthe file: %s/fila.db (%v)", f.about, dir, err)
+}
