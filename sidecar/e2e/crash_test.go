@@ -1,13 +1,20 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
 )
 
 // TestCrash kills fila with SIGKILL at random moments under load and proves the
@@ -41,8 +48,10 @@ func TestCrash(t *testing.T) {
 		k.check(c)
 		close(ph.ready)
 	}
+	var seen kills
 	kill := func() *phase {
 		p.Kill9(t)
+		seen.note(t, p, "orders", "mails.eu") // dead letters of the third are moved back
 		l.phase.Load().cancel()
 		return l.newPhase()
 	}
@@ -91,6 +100,66 @@ func TestCrash(t *testing.T) {
 	require.Empty(t, l.h.check(true).problems)
 	ph.cancel()
 	require.Zero(t, p.Stop(t))
+	t.Log(&seen)
+	if *flagKills >= 200 {
+		require.Positive(t, seen.starting, "no kill came before fila was ready")
+		require.Positive(t, seen.compacting, "no kill came while commits compacted")
+	}
+}
+
+// kills counts what the killed processes were at.
+type kills struct {
+	all        int
+	starting   int // not ready yet
+	compacted  int // messages lay where compaction had put them
+	compacting int // and the last commit with messages was one that did so
+}
+
+func (k *kills) String() string {
+	return fmt.Sprintf("%d kills: %d before fila was ready, %d on a file that compaction had worked on, %d of them right after a commit that compacted",
+		k.all, k.starting, k.compacted, k.compacting)
+}
+
+// note looks at what a kill has left. The messages of a queue come in the order
+// of their commits, unless compaction has taken an old one to a new place.
+func (k *kills) note(t testing.TB, p *proc, queues ...string) {
+	t.Helper()
+	k.all++
+	if !p.parseReady() {
+		k.starting++
+	}
+	f, err := store.OpenFile(p.file(), store.Options{})
+	if errors.Is(err, store.ErrNotStore) || errors.Is(err, fs.ErrNotExist) {
+		return // killed while it made the file
+	}
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	snap, err := f.Snapshot()
+	require.NoError(t, err)
+	newest := map[store.QueueID]int64{}
+	for _, q := range snap.Queues {
+		if slices.Contains(queues, q.Name) {
+			newest[q.ID] = 0
+		}
+	}
+	carried, last := 0, false
+	require.NoError(t, f.Messages(nil, func(m *store.Message, _ *store.State) error {
+		at, ok := newest[m.Queue]
+		if !ok {
+			return nil
+		}
+		if last = m.EnqueuedAt < at; last {
+			carried++
+		}
+		newest[m.Queue] = max(at, m.EnqueuedAt)
+		return nil
+	}))
+	if carried > 0 {
+		k.compacted++
+	}
+	if last {
+		k.compacting++
+	}
 }
 
 // awaitMoment waits for a random number of confirmations or a random time.
@@ -106,7 +175,9 @@ func awaitMoment(l *load, p *proc, rng *rand.Rand) {
 		_, events := l.h.counts()
 		return events >= want || p.hasExited() || l.t.Failed()
 	})
-	require.True(l.t, ok, "the load must make progress: %s", l.state(p))
+	if !ok {
+		require.Fail(l.t, "the load must make progress", l.state(p))
+	}
 }
 
 // state says how the load and the queues are.
@@ -159,4 +230,110 @@ func TestNATSRestartUnderLoad(t *testing.T) {
 	require.Positive(t, r.acked)
 	l.phase.Load().cancel()
 	require.Zero(t, p.Stop(t))
+}
+
+// TestDisconnectsUnderLoad cuts connections off a NATS server that stays: those
+// of fila and of its clients, at random. Consumers that register and never read
+// are among them, which the server cuts off as slow; what they were given is
+// given to others when their leases end.
+func TestDisconnectsUnderLoad(t *testing.T) {
+	t.Parallel()
+	seed := *flagSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-fila.seed=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	n := startNATS(t, func(o *server.Options) { o.MaxPending = 8 << 20 }) // more than the load has open
+	start := time.Now().UnixNano()
+	p := startFila(t, options{natsURL: n.URL})
+	c := dial(t, n.URL)
+	l := newLoad(t, n.URL, seed, "orders", "mails")
+	l.h.started(start)
+	l.setup(c)
+	close(l.phase.Load().ready)
+	l.start()
+	for round := range *flagKills {
+		slow := n.s.NumSlowConsumers()
+		deaf := registerDeaf(t, c, n, l.queues[round%len(l.queues)], fmt.Sprint("deaf", round))
+		awaitMoment(l, p, rng)
+		eventually(t, func() bool { return n.s.NumSlowConsumers() > slow }, "the server must cut off %s", deaf.LocalAddr())
+		cut := n.disconnect(t, func(name string) bool {
+			if name == "fila" {
+				return round%2 == 0
+			}
+			return rng.IntN(3) == 0
+		})
+		// Who waits for an answer on a connection that is gone waits for ever.
+		l.phase.Load().cancel()
+		ph := l.newPhase()
+		eventually(t, func() bool { return n.gone(t, cut) && p.readyz() == http.StatusOK && c.nc.IsConnected() })
+		close(ph.ready)
+		require.Empty(t, l.h.check(false).problems, "after round %d", round)
+		_ = deaf.Close()
+	}
+	awaitMoment(l, p, rng)
+	eventually(t, c.nc.IsConnected)
+	l.drain(c)
+	r := l.h.check(true)
+	t.Logf("%v; the server has cut off %d slow consumers", r, n.s.NumSlowConsumers())
+	require.Empty(t, r.problems)
+	require.Positive(t, r.acked)
+	l.phase.Load().cancel()
+	require.Zero(t, p.Stop(t))
+}
+
+// registerDeaf registers a consumer whose connection nobody reads from. It also
+// listens to everything, many times over, so that the server soon has more for it
+// than the connection takes.
+func registerDeaf(t testing.TB, c *client, n *natsServer, queue, name string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", n.s.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
+	text := fmt.Sprintf("CONNECT {\"verbose\":false,\"name\":%q}\r\nSUB fila.deliver.%s.%s 1\r\n", name, name, queue)
+	for sid := range 60 {
+		text += fmt.Sprintf("SUB > %d\r\n", sid+2)
+	}
+	_, err = conn.Write([]byte(text))
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		subs, err := n.s.Subsz(&server.SubszOptions{Subscriptions: true, Test: "fila.deliver." + name + "." + queue})
+		return err == nil && subs.Total >= 1
+	})
+	body := encode(t, m{"consumer": name, "max_in_flight": 100})
+	eventually(t, func() bool { // fila's subscriptions may not be back yet
+		reply, err := c.nc.Request("fila.consume."+queue, body, patience)
+		return err == nil && errorOf(t, reply) == nil
+	})
+	return conn
+}
+
+// disconnect cuts off the clients that which chooses by their names, and returns
+// the ids of their connections.
+func (n *natsServer) disconnect(t testing.TB, which func(name string) bool) (cut []uint64) {
+	t.Helper()
+	conns, err := n.s.Connz(&server.ConnzOptions{})
+	require.NoError(t, err)
+	for _, conn := range conns.Conns {
+		if which(conn.Name) && n.s.DisconnectClientByID(conn.Cid) == nil {
+			cut = append(cut, conn.Cid)
+		}
+	}
+	return cut
+}
+
+// gone says whether none of the connections is left and fila has one.
+func (n *natsServer) gone(t testing.TB, cut []uint64) bool {
+	t.Helper()
+	conns, err := n.s.Connz(&server.ConnzOptions{})
+	require.NoError(t, err)
+	fila := false
+	for _, conn := range conns.Conns {
+		if slices.Contains(cut, conn.Cid) {
+			return false
+		}
+		fila = fila || conn.Name == "fila"
+	}
+	return fila
 }

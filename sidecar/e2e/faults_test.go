@@ -1,0 +1,605 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+)
+
+// fault is a system call on the store's file that fails. strace counts calls by
+// thread, and a Go program changes threads as it likes, so that the n-th call is
+// a random moment not far away.
+type fault struct {
+	call string // strace's name of it
+	how  string // error=... or signal=...
+	when int    // the n-th call of a thread and no other; 0: all, from when the disk is broken on
+}
+
+// says is what fila's last words have to tell of a fault.
+func (f fault) says() string {
+	switch f.how {
+	case "error=EIO":
+		return "input/output error"
+	case "error=ENOSPC":
+		return "no space left on device"
+	case "error=EDQUOT":
+		return "disk quota exceeded"
+	}
+	return ""
+}
+
+func (f fault) String() string { return fmt.Sprintf("%s %s when=%d", f.call, f.how, f.when) }
+
+// file is the store of the process.
+func (p *proc) file() string { return filepath.Join(p.Dir, "fila.db") }
+
+// broken is the name under which the calls on the store's file fail: strace
+// looks at the name that an open file has now, so renaming the file is how to
+// break its disk at a chosen moment.
+func (p *proc) broken() string { return filepath.Join(p.Dir, "broken.db") }
+
+func (p *proc) breakDisk(t testing.TB) { require.NoError(t, os.Rename(p.file(), p.broken())) }
+
+// mendDisk is for a process that has ended. It may be repeated.
+func (p *proc) mendDisk(t testing.TB) {
+	t.Helper()
+	if err := os.Rename(p.broken(), p.file()); !errors.Is(err, os.ErrNotExist) {
+		require.NoError(t, err)
+	}
+}
+
+const storeCalls = "pwrite64,fdatasync,fsync,ftruncate"
+
+func (p *proc) trace() string { return filepath.Join(p.opts.dir, "trace") }
+
+// strace is the command that fila runs under, with -D as its child, so that it
+// ends as fila does, and the process is fila.
+func (p *proc) strace(path string, args ...string) []string {
+	return append([]string{
+		"strace", "-D", "-f", "-qq", "-e", "signal=none",
+		"-o", p.trace(), "-P", path, "-e", "trace=" + storeCalls,
+	}, args...)
+}
+
+func (p *proc) withFault(f fault) []string {
+	args := []string{"-e", "inject=" + f.call + ":" + f.how}
+	if !strings.HasPrefix(f.how, "signal") {
+		args = append(args, "--seccomp-bpf") // much faster, but it sends no signals
+	}
+	if f.when == 0 {
+		return p.strace(p.broken(), args...)
+	}
+	args[1] += ":when=" + strconv.Itoa(f.when)
+	return p.strace(p.file(), args...)
+}
+
+// startUnder starts fila as the last argument of another command, which must
+// become fila.
+func (p *proc) startUnder(wrap []string) error {
+	p.log.reset()
+	args := append(wrap, binary, "serve", "--config", p.config)
+	p.cmd = exec.Command(args[0], args[1:]...)
+	p.cmd.Env = append(cleanEnv(), p.opts.env...)
+	p.cmd.Dir = p.opts.dir
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.WaitDelay = patience
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start fila: %w", err)
+	}
+	children.add(p.cmd.Process.Pid)
+	exited := make(chan struct{})
+	p.exited = exited
+	go func(cmd *exec.Cmd) {
+		_ = cmd.Wait() // the state says how it went
+		children.remove(cmd.Process.Pid)
+		close(exited)
+	}(p.cmd)
+	return nil
+}
+
+// needStrace skips the test where there is no strace or it may not trace. In CI
+// strace must be there: .ci/run installs it.
+func needStrace(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("strace is a program for Linux")
+	}
+	if _, err := exec.LookPath("strace"); err != nil {
+		require.NotEqual(t, "true", os.Getenv("CI"), "strace is missing")
+		t.Skip("strace is missing: install it to let the disk fail under fila")
+	}
+	file := filepath.Join(t.TempDir(), "trace")
+	out, err := exec.Command("strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", file, "-e", "trace=execve", "true").CombinedOutput()
+	seen, _ := os.ReadFile(file)
+	if bytes.Contains(seen, []byte("execve")) {
+		return
+	}
+	text := strings.ToLower(string(out))
+	if strings.Contains(text, "ptrace") || strings.Contains(text, "not permitted") || strings.Contains(text, "denied") {
+		t.Skipf("this system does not let strace trace a process: %s", out)
+	}
+	require.Fail(t, "strace does not work", "%v: %s", err, out)
+}
+
+// newFaultProc makes a process that is not started yet.
+func newFaultProc(t *testing.T, opts options) *proc {
+	t.Helper()
+	if opts.dir == "" {
+		opts.dir = t.TempDir()
+	}
+	p, err := newProc(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		p.kill()
+		p.checkLog(t)
+	})
+	return p
+}
+
+// failed waits for the end that a fault must bring about, and judges it: fila
+// ends by itself and says what is broken; its file is sound.
+func (p *proc) failed(t testing.TB, about fmt.Stringer, says string) {
+	t.Helper()
+	code := p.WaitExit(t)
+	p.mendDisk(t)
+	if says == "" { // it was killed
+		status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		require.True(t, ok)
+		require.True(t, status.Signaled(), "%v: exit code %d\n%s", about, code, p.log)
+		require.Equal(t, syscall.SIGKILL, status.Signal())
+	} else {
+		require.Equal(t, 1, code, "%v: %s", about, p.log)
+		lines := p.log.lines()
+		last := lines[len(lines)-1]
+		for _, part := range []string{"fila: ", "store: a commit failed, its outcome is unknown until the store is reopened", p.file(), says} {
+			require.Contains(t, last, part, "%v", about)
+		}
+		if p.parseReady() { // otherwise it says what of the start has failed
+			require.Contains(t, last, "the store failed, nothing more is confirmed or delivered", "%v", about)
+		}
+	}
+	check := p.fila(t, "store", "check", p.Dir)
+	require.Zero(t, check.code, "%v: %s%s", about, check.out, check.err)
+}
+
+// TestDiskFails lets calls on the store's file fail under load, once or for
+// good, and proves over the whole history that nothing confirmed is lost; fila
+// starts again on what it left each time. See history.
+func TestDiskFails(t *testing.T) {
+	needStrace(t)
+	t.Parallel()
+	seed := *flagSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("-fila.seed=%d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	faults := []fault{
+		{"ftruncate", "error=ENOSPC", 1}, // the file grows only at first
+		{"fsync", "error=EIO", 1},        // of the new size
+		{"fdatasync", "error=EIO", 1},
+		{"pwrite64", "error=ENOSPC", 1},
+		{"fdatasync", "error=EIO", 2 + rng.IntN(20)},
+		{"pwrite64", "error=ENOSPC", 2 + rng.IntN(80)},
+		{"pwrite64", "error=EIO", 2 + rng.IntN(80)},
+		{"fdatasync", "error=EIO", 0},
+		{"pwrite64", "error=ENOSPC", 0},
+		{"fdatasync", "error=EDQUOT", 0},
+		{"fdatasync", "signal=SIGKILL", 2 + rng.IntN(20)},
+		{"pwrite64", "signal=SIGKILL", 2 + rng.IntN(80)},
+	}
+	if testing.Short() {
+		faults = faults[4:9]
+	}
+	p := newFaultProc(t, options{})
+	l := newLoad(t, fmt.Sprintf("nats://127.0.0.1:%d", p.port), seed, "orders", "mails.eu")
+	l.t = unknownAllowed{t}
+	begin := func(wrap []string) {
+		l.h.started(time.Now().UnixNano())
+		if wrap == nil {
+			require.NoError(t, p.start())
+			require.NoError(t, p.waitReady(), p.log)
+			return
+		}
+		require.NoError(t, p.startUnder(wrap))
+		if err := p.waitReady(); err != nil {
+			require.True(t, p.hasExited(), "%v\n%s", err, p.log)
+		}
+	}
+	end := func() {
+		l.phase.Load().cancel()
+		l.newPhase()
+	}
+	begin(nil)
+	c := p.client(t)
+	l.setup(c)
+	end()
+	require.Zero(t, p.Stop(t))
+	l.start()
+	for _, f := range faults {
+		begin(p.withFault(f))
+		close(l.phase.Load().ready)
+		if f.when == 0 {
+			awaitMoment(l, p, rng)
+			p.breakDisk(t)
+		}
+		p.failed(t, f, f.says())
+		end()
+		require.Empty(t, l.h.check(false).problems, "after %v", f)
+	}
+	p.fileLimit(t, begin, l)
+	end()
+	begin(nil)
+	eventually(t, c.nc.IsConnected)
+	close(l.phase.Load().ready)
+	awaitMoment(l, p, rng)
+	l.drain(c)
+	r := l.h.check(true)
+	t.Log(r)
+	require.Empty(t, r.problems)
+	require.Positive(t, r.acked)
+	l.phase.Load().cancel()
+	require.Zero(t, p.Stop(t))
+}
+
+// unknownAllowed is for a load on a disk that breaks: a consumer is told as a
+// producer is that the outcome of its registration is unknown, and registers
+// again.
+type unknownAllowed struct{ testing.TB }
+
+// Errorf implements testing.TB.
+func (t unknownAllowed) Errorf(format string, args ...any) {
+	t.Helper()
+	if text := fmt.Sprintf(format, args...); !strings.Contains(text, `"err_code":10500`) {
+		t.TB.Errorf("%s", text)
+	}
+}
+
+// fileLimit starts fila with a limit on the size of files that is in the middle
+// of a page of the store: the system writes what is below and refuses the rest,
+// without anything made up.
+func (p *proc) fileLimit(t testing.TB, begin func([]string), l *load) {
+	t.Helper()
+	info, err := os.Stat(p.file())
+	require.NoError(t, err)
+	kb := info.Size()/2/4096*4 + 1
+	begin([]string{"bash", "-c", fmt.Sprintf(`ulimit -f %d && exec "$@"`, kb), "bash"})
+	close(l.phase.Load().ready)
+	p.failed(t, fault{call: "ulimit -f"}, "file too large")
+}
+
+// TestNothingIsConfirmedByABrokenDisk breaks the disk of an idle fila: of all
+// that is asked for afterwards nothing is confirmed, whatever of it may be in
+// the file, and what was confirmed before is all there.
+func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
+	needStrace(t)
+	t.Parallel()
+	for _, f := range []fault{{call: "fdatasync", how: "error=EIO"}, {call: "pwrite64", how: "error=ENOSPC"}, {call: "pwrite64", how: "error=EIO"}} {
+		t.Run(f.call+" "+f.how, func(t *testing.T) {
+			t.Parallel()
+			n := startNATS(t, nil) // it outlives fila, and so do replies on their way
+			p := newFaultProc(t, options{natsURL: n.URL})
+			require.NoError(t, p.startUnder(p.withFault(f)))
+			require.NoError(t, p.waitReady(), p.log)
+			c := dial(t, n.URL)
+			c.createQueue("work", m{"visibility_timeout_ms": 3_600_000})
+			c.createQueue("backlog", nil)
+			confirmed := map[string]bool{}
+			for i := range 4 {
+				confirmed[c.enqueue("backlog", fmt.Sprint(i)).ID] = true
+				confirmed[c.enqueue("work", fmt.Sprint(i)).ID] = true
+			}
+			k := c.consume("work", 3)
+			leased := k.take(3)
+			for _, d := range leased {
+				c.accepted(d, "+WPI") // the lease is on disk, and nothing waits to be written
+			}
+			p.breakDisk(t)
+
+			inbox := nats.NewInbox()
+			replies := make(chan *nats.Msg, 64)
+			_, err := c.nc.ChanSubscribe(inbox, replies)
+			require.NoError(t, err)
+			for i := range 20 {
+				msg := message("backlog", fmt.Sprint("too late ", i))
+				msg.Reply = inbox
+				require.NoError(t, c.nc.PublishMsg(msg))
+			}
+			for i, answer := range []string{"+ACK", "-NAK", "+TERM no use"} {
+				require.NoError(t, c.nc.PublishMsg(&nats.Msg{Subject: leased[i].Reply, Reply: inbox, Data: []byte(answer)}))
+			}
+			p.failed(t, f, f.says())
+			c.flush() // the replies that came before the end are here
+			unknowns := 0
+			for len(replies) > 0 {
+				e := errorOf(t, <-replies)
+				require.NotNil(t, e, "a confirmation of what is not on disk")
+				require.Contains(t, []int{500, 503}, e.Code, "%v", e)
+				if e.ErrCode == 10500 {
+					unknowns++
+				}
+			}
+			require.Positive(t, unknowns, "producers are told that the outcome is unknown")
+
+			k.unsubscribe()
+			p.Restart(t)
+			seen := c.finishAll("backlog")
+			for i, d := range leased {
+				e := c.answer(d, "")
+				if e == nil {
+					seen[d.id()] = true
+				}
+				// Without a single page written nothing can have changed.
+				require.False(t, e != nil && f.call == "pwrite64", "answer %d: %v", i, e)
+			}
+			seen[leased[0].id()] = true // whether its ack is on disk is unknown
+			maps.Copy(seen, c.finishAll("work"))
+			maps.Copy(seen, c.finishAll("work.dlq"))
+			for id := range confirmed {
+				require.True(t, seen[id], "a confirmed message is lost")
+			}
+			require.Zero(t, p.Stop(t))
+		})
+	}
+}
+
+// finishAll consumes a queue until it is empty and returns the ids.
+func (c *client) finishAll(queue string) map[string]bool {
+	c.t.Helper()
+	k := c.consume(queue, 64)
+	seen := map[string]bool{}
+	eventually(c.t, func() bool {
+		for {
+			select {
+			case d := <-k.ch:
+				require.False(c.t, seen[d.id()], "%s was acked before", d.id())
+				seen[d.id()] = true
+				c.accepted(d, "")
+			default:
+				return c.depth(queue) == 0
+			}
+		}
+	}, "%s must become empty", queue)
+	return seen
+}
+
+// TestCrashInCompaction lets fila be killed, and its disk fail, within commits
+// all of which compact: it starts on a store that is mostly dead. What had been
+// finished stays finished, and the rest is all there.
+func TestCrashInCompaction(t *testing.T) {
+	needStrace(t)
+	t.Parallel()
+	ripe, live := ripeStore(t)
+	var compacting atomic.Int64
+	t.Cleanup(func() {
+		n := compacting.Load()
+		t.Logf("compaction had run in %d of them", n)
+		if n < 4 {
+			t.Error("too few of them came in compaction")
+		}
+	})
+	for _, f := range []fault{
+		{"pwrite64", "signal=SIGKILL", 1},
+		{"pwrite64", "signal=SIGKILL", 3},
+		{"pwrite64", "signal=SIGKILL", 9},
+		{"pwrite64", "signal=SIGKILL", 30},
+		{"fdatasync", "signal=SIGKILL", 1},
+		{"fdatasync", "signal=SIGKILL", 2},
+		{"fdatasync", "signal=SIGKILL", 5},
+		{"pwrite64", "error=ENOSPC", 4},
+		{"fdatasync", "error=EIO", 3},
+	} {
+		t.Run(f.String(), func(t *testing.T) {
+			t.Parallel()
+			p := newFaultProc(t, options{})
+			require.NoError(t, os.Mkdir(p.Dir, 0o700))
+			require.NoError(t, os.WriteFile(p.file(), ripe, 0o600))
+			require.NoError(t, p.startUnder(p.withFault(f)))
+			want, perhaps := maps.Clone(live), map[string]bool{}
+			if p.waitReady() == nil {
+				nc := p.client(t).nc
+				ctx, cancel := context.WithCancel(t.Context())
+				go func(exited chan struct{}) { <-exited; cancel() }(p.exited)
+				for i := 0; !p.hasExited(); i++ {
+					payload := fmt.Sprint("new ", i)
+					perhaps[payload] = true
+					reply, err := nc.RequestMsgWithContext(ctx, message("q", payload))
+					if err == nil && errorOf(t, reply) == nil {
+						want[payload] = true
+					}
+				}
+			}
+			p.failed(t, f, f.says())
+			if p.wroteALot(t) {
+				compacting.Add(1)
+			}
+
+			require.NoError(t, p.start())
+			require.NoError(t, p.waitReady(), p.log)
+			c := p.client(t)
+			k := c.consume("q", 64)
+			eventually(t, func() bool {
+				for {
+					select {
+					case d := <-k.ch:
+						body := string(d.Data)
+						require.True(t, want[body] || perhaps[body], "%.20q was finished before", body)
+						delete(want, body)
+						delete(perhaps, body)
+						require.NoError(t, d.Respond(nil))
+					default:
+						return c.depth("q") == 0
+					}
+				}
+			})
+			require.Empty(t, want, "confirmed messages are lost")
+			require.Zero(t, p.Stop(t))
+		})
+	}
+}
+
+// ripeStore makes a store whose messages are mostly finished, without the
+// compaction that would have come with it, and returns its bytes and the
+// payloads of the live messages.
+func ripeStore(t *testing.T) (file []byte, live map[string]bool) {
+	t.Helper()
+	p := startFila(t, options{})
+	c := p.client(t)
+	c.createQueue("q", nil)
+	const n = 3000
+	msgs := make([]*nats.Msg, n)
+	for i := range msgs {
+		msgs[i] = message("q", fmt.Sprint(i, " ", strings.Repeat("x", 3000)))
+	}
+	c.enqueueAll(msgs)
+	require.Zero(t, p.Stop(t))
+
+	s, err := store.Open(p.file(), store.Options{CompactRatio: 1e9, CompactMinBytes: 1 << 60})
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(1, 2))
+	live = map[string]bool{}
+	var refs []store.Ref
+	_, err = s.Recover(store.Visitor{Message: func(m *store.Message, _ int, _ *store.State) error {
+		refs = append(refs, m.Ref)
+		return nil
+	}})
+	require.NoError(t, err)
+	require.Len(t, refs, n)
+	var b store.Batch
+	require.NoError(t, s.Read(refs, func(i int, _, payload []byte) {
+		if rng.IntN(10) < 7 {
+			b.Finish = append(b.Finish, refs[i])
+		} else {
+			live[string(payload)] = true
+		}
+	}))
+	done := make(chan error, 1)
+	b.Done = func(err error) { done <- err }
+	s.Submit(&b)
+	require.NoError(t, <-done)
+	require.NoError(t, s.Close())
+	file, err = os.ReadFile(p.file())
+	require.NoError(t, err)
+	return file, live
+}
+
+// call is a system call on the store's file.
+type call struct {
+	name      string
+	size, off int64 // of a pwrite64
+}
+
+var callPattern = regexp.MustCompile(`^\d+ +(pwrite64|fdatasync|fsync|ftruncate)\((?:.*, (\d+), (\d+)\)|.*\)) += `)
+
+// calls are the calls that strace has seen, in order. strace splits a call in two
+// lines if another thread comes between.
+func (p *proc) calls(t testing.TB) []call {
+	t.Helper()
+	text, err := os.ReadFile(p.trace())
+	require.NoError(t, err)
+	var out []call
+	begun := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		thread, _, _ := strings.Cut(line, " ")
+		if head, ok := strings.CutSuffix(line, "<unfinished ...>"); ok {
+			begun[thread] = strings.TrimSpace(head)
+			continue
+		}
+		if _, tail, ok := strings.Cut(line, " resumed>"); ok {
+			line = begun[thread] + tail
+		}
+		found := callPattern.FindStringSubmatch(line)
+		if found == nil {
+			continue // the end of a process
+		}
+		one := call{name: found[1]}
+		if one.name == "pwrite64" {
+			one.size, err = strconv.ParseInt(found[2], 10, 64)
+			require.NoError(t, err)
+			one.off, err = strconv.ParseInt(found[3], 10, 64)
+			require.NoError(t, err)
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// wroteALot says whether any commit has written much more than the small message
+// that a client has sent at a time.
+func (p *proc) wroteALot(t testing.TB) bool {
+	return slices.ContainsFunc(p.calls(t), func(c call) bool { return c.size >= 64<<10 })
+}
+
+// TestOrderOfWrites looks at the calls of a fila under load: what a power
+// failure can leave follows from their order (TestPowerFailure in store).
+func TestOrderOfWrites(t *testing.T) {
+	needStrace(t)
+	t.Parallel()
+	p := newFaultProc(t, options{})
+	require.NoError(t, p.start())
+	require.NoError(t, p.waitReady(), p.log)
+	c := p.client(t)
+	c.createQueue("q", nil)
+	require.Zero(t, p.Stop(t))
+	require.NoError(t, p.startUnder(p.strace(p.file(), "--seccomp-bpf")))
+	require.NoError(t, p.waitReady(), p.log)
+	c = p.client(t)
+	k := c.consume("q", 32)
+	for i := range 20 {
+		msgs := make([]*nats.Msg, 50)
+		for j := range msgs {
+			msgs[j] = message("q", strings.Repeat("x", 1+i*j*20))
+		}
+		c.enqueueAll(msgs)
+		for _, d := range k.take(20) {
+			require.NoError(t, d.Respond(nil))
+		}
+	}
+	require.Zero(t, p.Stop(t))
+
+	var data, meta, grown bool // written and not synced yet
+	var commits, growths int
+	for i, c := range p.calls(t) {
+		switch {
+		case c.name == "ftruncate":
+			require.False(t, data || meta, "call %d: the file grows within the writes of a commit", i)
+			grown = true
+			growths++
+		case c.name == "pwrite64" && c.off >= 2*4096:
+			require.False(t, grown, "call %d: a data page before the new size is synced", i)
+			require.False(t, meta, "call %d: a data page before the meta page is synced", i)
+			data = true
+		case c.name == "pwrite64":
+			require.EqualValues(t, 4096, c.size)
+			require.False(t, data || grown, "call %d: a meta page before the data pages are synced", i)
+			meta = true
+			commits++
+		default:
+			data, meta, grown = false, false, false
+		}
+	}
+	require.False(t, data || meta || grown, "the end is synced")
+	require.Greater(t, commits, 20)
+	require.Positive(t, growths)
+}
