@@ -11,8 +11,10 @@ import (
 type workload struct {
 	name, about string
 	columns     []column
-	// ownServer: it stops and starts servers.
+	// ownServer: it stops servers, or looks at their processes and files.
 	ownServer bool
+	// onlyNamed workloads are not part of a run of all.
+	onlyNamed bool
 	// base says what column "ratio" of a lane relates to; nil is no such column.
 	base     func(l *lane) (caseName string, sys system)
 	baseText string
@@ -71,6 +73,7 @@ func (o *Options) selected() []*workload {
 		switch {
 		case len(o.Workloads) > 0 && !slices.Contains(o.Workloads, w.name):
 		case o.Target != nil && w.ownServer:
+		case len(o.Workloads) == 0 && w.onlyNamed:
 		default:
 			list = append(list, w)
 		}

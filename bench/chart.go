@@ -37,8 +37,12 @@ type chartBar struct {
 }
 
 // Chart writes the medians as bars, as an SVG picture: the rates, of latency the
-// percentiles of delivery, of memory and recovery what they are about.
+// percentiles of delivery, of memory and recovery what they are about. Of a soak
+// it draws the course of its figures over time.
 func (r *Report) Chart(out io.Writer) error {
+	if l := r.soakLane(); l != nil {
+		return r.timeline(l, out)
+	}
 	var panels []chartPanel
 	for i := range r.Workloads {
 		panels = append(panels, r.Workloads[i].panels()...)
@@ -48,8 +52,7 @@ func (r *Report) Chart(out io.Writer) error {
 		height += titleStep + barStep*len(p.bars)
 	}
 	c := &canvas{}
-	c.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
-		chartWidth, height, chartWidth, height)
+	c.begin(height)
 	c.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", chartWidth, height)
 	y := chartMargin + barHeight
 	c.text(chartMargin, y, "16", "#000000", r.chartTitle())
@@ -115,12 +118,22 @@ func (w *workload) charted() []column {
 // canvas collects the lines of the picture.
 type canvas struct{ b strings.Builder }
 
+func (c *canvas) begin(height int) {
+	c.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n",
+		chartWidth, height, chartWidth, height)
+}
+
 func (c *canvas) printf(format string, args ...any) { fmt.Fprintf(&c.b, format, args...) }
 
 func (c *canvas) text(x, y int, size, color, text string) {
-	c.printf(`<text x="%d" y="%d" font-size="%s" fill="%s">`, x, y, size, color)
+	c.element("text", fmt.Sprintf(` x="%d" y="%d" font-size="%s" fill="%s"`, x, y, size, color), text)
+}
+
+// element writes an element with a text inside.
+func (c *canvas) element(name, attributes, text string) {
+	c.printf("<%s%s>", name, attributes)
 	_ = xml.EscapeText(&c.b, []byte(text)) // a strings.Builder takes everything
-	c.printf("</text>\n")
+	c.printf("</%s>\n", name)
 }
 
 // bars draws bars from y on and returns where they end.

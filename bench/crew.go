@@ -26,6 +26,9 @@ type crew struct {
 	producers []*producer
 	stops     []func(context.Context) error // of consumers
 	delivered []*latencies
+	// past are the latencies of the intervals that have been reported.
+	past   intervalLatencies
+	ledger ledger // of a phase that follows its messages
 
 	// tokens holds one for each message that may still be published before
 	// another one must be finished.
@@ -50,10 +53,27 @@ func (l *latencies) record(ns int64) {
 	l.mu.Unlock()
 }
 
-func (l *latencies) addTo(h *histogram) {
+// moveTo empties l into h.
+func (l *latencies) moveTo(h *histogram) {
 	l.mu.Lock()
 	h.merge(&l.mu.histogram)
+	l.mu.reset()
 	l.mu.Unlock()
+}
+
+// intervalLatencies are those of all producers and consumers together.
+type intervalLatencies struct{ confirm, late, deliver histogram }
+
+func (i *intervalLatencies) merge(o *intervalLatencies) {
+	i.confirm.merge(&o.confirm)
+	i.late.merge(&o.late)
+	i.deliver.merge(&o.deliver)
+}
+
+func (i *intervalLatencies) into(s Sample, p *phase) {
+	i.confirm.into(s, p.figure("confirm"))
+	i.late.into(s, p.figure("late"))
+	i.deliver.into(s, p.figure("deliver"))
 }
 
 // gather connects everybody. Consumers may be delivered to when it returns.
@@ -153,18 +173,24 @@ func (c *crew) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (c *crew) latencies(p *phase, into Sample) {
-	var confirm, late, deliver histogram
+// cut returns the latencies since the last cut.
+func (c *crew) cut() *intervalLatencies {
+	var now intervalLatencies
 	for _, one := range c.producers {
-		one.confirm.addTo(&confirm)
-		one.late.addTo(&late)
+		one.confirm.moveTo(&now.confirm)
+		one.late.moveTo(&now.late)
 	}
 	for _, one := range c.delivered {
-		one.addTo(&deliver)
+		one.moveTo(&now.deliver)
 	}
-	confirm.into(into, p.figure("confirm"))
-	late.into(into, p.figure("late"))
-	deliver.into(into, p.figure("deliver"))
+	c.past.merge(&now)
+	return &now
+}
+
+// latencies adds those of the whole phase.
+func (c *crew) latencies(p *phase, into Sample) {
+	c.cut()
+	c.past.into(into, p)
 }
 
 // finished counts a message at the end of its life and lets another one in. On
@@ -215,11 +241,18 @@ func (a *acker) ack(to string) {
 		}
 		return
 	}
-	if err := a.nc.Publish(to, a.body); err != nil {
-		a.c.e.note("an ack was not sent", err)
-		return
+	if a.send(to, a.body) {
+		a.c.finished()
 	}
-	a.c.finished()
+}
+
+// send answers a delivery without an end to its message.
+func (a *acker) send(to string, body []byte) (sent bool) {
+	err := a.nc.Publish(to, body)
+	if err != nil {
+		a.c.e.note("an ack was not sent", err)
+	}
+	return err == nil
 }
 
 // handle returns what a consumer does with a message. Latencies are those of
@@ -233,12 +266,31 @@ func (c *crew) handle(a *acker, slow bool) handler {
 	}
 	l := &latencies{}
 	c.delivered = append(c.delivered, l)
+	if c.p.Follow {
+		return c.follow(a, l)
+	}
 	return func(data []byte, reply string) {
 		if len(data) >= minPayload {
-			if sent := int64(binary.LittleEndian.Uint64(data)); sent >= c.e.from.Load() {
-				l.record(c.e.now() - sent)
-			}
+			sent, _ := stampOf(data)
+			c.recordDelivery(l, sent)
 		}
 		a.ack(reply)
 	}
+}
+
+// recordDelivery leaves out what was sent before the measured part.
+func (c *crew) recordDelivery(l *latencies, sent int64) {
+	if sent >= c.e.from.Load() {
+		l.record(c.e.now() - sent)
+	}
+}
+
+// stamp writes the header of a payload: when it is sent, and which message it is.
+func stamp(data []byte, sent, number int64) {
+	binary.LittleEndian.PutUint64(data, uint64(sent))
+	binary.LittleEndian.PutUint64(data[8:], uint64(number))
+}
+
+func stampOf(data []byte) (sent, number int64) {
+	return int64(binary.LittleEndian.Uint64(data)), int64(binary.LittleEndian.Uint64(data[8:]))
 }

@@ -12,7 +12,9 @@
 // connections. What differs is in target.go: which subjects, and how a consumer
 // is set up.
 //
-// What is measured is in catalog.go, how in engine.go. A [Report] is the
+// What is measured is in catalog.go, how in engine.go. A soak (soak.go) is a
+// workload whose figures are reported interval by interval (sampler.go), and each
+// of whose messages is accounted for (ledger.go). A [Report] is the
 // result: a table with [Report.WriteTable], JSON as it is, a chart with
 // [Report.Chart].
 package bench

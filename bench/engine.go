@@ -39,6 +39,9 @@ type engine struct {
 	// earlier are left out of latencies.
 	from atomic.Int64
 
+	// point takes the figures of an interval.
+	point func(Sample)
+
 	notes struct {
 		sync.Mutex
 		list []string
@@ -47,7 +50,7 @@ type engine struct {
 }
 
 func newEngine(spec *loadSpec) *engine {
-	e := &engine{spec: spec, epoch: time.Now()}
+	e := &engine{spec: spec, epoch: time.Now(), point: func(Sample) {}}
 	e.notes.seen = map[string]bool{}
 	return e
 }
@@ -117,6 +120,11 @@ func (e *engine) run(ctx context.Context) (Sample, error) {
 	sample := Sample{}
 	for i := range e.spec.Phases {
 		p := &e.spec.Phases[i]
+		if p.Share > 0 {
+			if err := p.shareOf(&e.spec.Phases[i-1], sample); err != nil {
+				return nil, err
+			}
+		}
 		if err := e.phase(ctx, p, sample); err != nil {
 			return nil, fmt.Errorf("phase %s: %w", p.label(), err)
 		}
@@ -125,6 +133,16 @@ func (e *engine) run(ctx context.Context) (Sample, error) {
 		sample["refused"] = float64(n)
 	}
 	return sample, nil
+}
+
+// shareOf sets the rate by what the phase before has reached.
+func (p *phase) shareOf(before *phase, reached Sample) error {
+	p.Rate = p.Share * reached[before.figure("rate")]
+	if p.Rate < 1 {
+		return fmt.Errorf("phase %s reached less than a message a second", before.label())
+	}
+	reached[p.figure("target_rate")] = p.Rate
+	return nil
 }
 
 func (p *phase) label() string {
@@ -162,7 +180,9 @@ func (e *engine) phase(ctx context.Context, p *phase, into Sample) (err error) {
 		e.from.Store(e.now())
 		begin = e.count(true)
 	}
+	sampler := newSampler(crew, begin)
 	if err := e.watch(ctx, func(c counts) bool {
+		sampler.look(ctx, c.at)
 		return p.over(c.at.Sub(begin.at), c.done(p.Mode)-begin.done(p.Mode), e.spec.Payload)
 	}); err != nil {
 		return err
@@ -172,6 +192,11 @@ func (e *engine) phase(ctx context.Context, p *phase, into Sample) (err error) {
 	if err := e.settle(ctx, p, backlog.held() > 0, end, into); err != nil {
 		return err
 	}
+	if p.Follow {
+		if err := crew.account(ctx, e.refused.Load()-backlog.refused, into); err != nil {
+			return err
+		}
+	}
 	e.figures(p, begin, end, into)
 	crew.latencies(p, into)
 	return e.memory(ctx, p, into)
@@ -180,7 +205,7 @@ func (e *engine) phase(ctx context.Context, p *phase, into Sample) (err error) {
 // warmUp says when the warm-up is over, by its time and its messages; nil is
 // none.
 func (p *phase) warmUp(payload int) func(time.Duration, int64) bool {
-	if p.Mode == modeFill {
+	if p.Mode == modeFill || p.SampleMs > 0 {
 		return nil
 	}
 	short := *p
@@ -259,7 +284,7 @@ func (e *engine) figures(p *phase, begin, end counts, into Sample) {
 	into[p.figure("rate")] = n / seconds
 	into[p.figure("messages")] = n
 	into[p.figure("seconds")] = seconds
-	if begin.busy > 0 && begin.server.rss > 0 && begin.load.rss > 0 && seconds >= 20*leastCPU.Seconds() {
+	if begin.busy > 0 && begin.server.rss > 0 && begin.load.rss > 0 && seconds >= 10*leastCPU.Seconds() {
 		own := end.server.cpu - begin.server.cpu + end.load.cpu - begin.load.cpu
 		into[p.figure("others_cpus")] = max((end.busy-begin.busy-own).Seconds()/seconds, 0)
 	}

@@ -17,7 +17,7 @@ type Environment struct {
 	Go         string `json:"go"`
 	Platform   string `json:"platform"`
 	CPUs       int    `json:"cpus"`
-	GOGC       string `json:"gogc"` // of all processes, but for memory and recovery
+	GOGC       string `json:"gogc"` // of all processes, but for the servers of memory, recovery and soak
 	// SyncUs is the median time in microseconds to write 4 KiB and sync them, in
 	// the directory of the data.
 	SyncUs float64 `json:"sync_us,omitempty"`

@@ -61,6 +61,12 @@ func (h *histogram) merge(o *histogram) {
 	h.max = max(h.max, o.max)
 }
 
+// reset empties h and keeps its memory.
+func (h *histogram) reset() {
+	clear(h.counts)
+	h.total, h.max = 0, 0
+}
+
 // percentile returns the latency in nanoseconds that a share of q (0 to 1) of
 // all values does not exceed, to 0.4 %; NaN if there are none.
 func (h *histogram) percentile(q float64) float64 {

@@ -8,8 +8,11 @@ import (
 	"io"
 )
 
-// loadResult is what a load process answers, as JSON on its standard output.
+// loadResult is what a load process answers, as JSON on its standard output:
+// one for each interval as it ends, with a Point alone, and the result in the
+// end.
 type loadResult struct {
+	Point  Sample   `json:"point,omitempty"`
 	Sample Sample   `json:"sample,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 	Error  string   `json:"error,omitempty"`
@@ -25,11 +28,18 @@ func RunLoad(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := dec.Decode(&spec); err != nil {
 		return fmt.Errorf("the load's instructions: %w", err)
 	}
-	return json.NewEncoder(out).Encode(runLoad(ctx, &spec))
+	answers := json.NewEncoder(out)
+	e := newEngine(&spec)
+	e.point = func(s Sample) {
+		if err := answers.Encode(loadResult{Point: s}); err != nil {
+			e.note("an interval was not reported", err)
+		}
+	}
+	return answers.Encode(e.result(ctx))
 }
 
-func runLoad(ctx context.Context, spec *loadSpec) (result loadResult) {
-	e := newEngine(spec)
+// result is what the load comes to.
+func (e *engine) result(ctx context.Context) (result loadResult) {
 	sample, err := e.whole(ctx)
 	e.notes.Lock()
 	defer e.notes.Unlock()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +18,17 @@ import (
 
 func runSpec(t *testing.T, spec *loadSpec) loadResult {
 	t.Helper()
+	return runSpecWith(t, spec, func(Sample) { t.Error("an interval nobody asked for") })
+}
+
+func runSpecWith(t *testing.T, spec *loadSpec, point func(Sample)) loadResult {
+	t.Helper()
 	instructions, err := json.Marshal(spec)
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, RunLoad(t.Context(), bytes.NewReader(instructions), &out))
-	var result loadResult
-	require.NoError(t, json.Unmarshal(out.Bytes(), &result))
+	result, err := readAnswers(&out, point)
+	require.NoError(t, err)
 	return result
 }
 
@@ -114,7 +121,37 @@ func heldBy(t *testing.T, spec *loadSpec) int64 {
 	require.NoError(t, err)
 	held, err := target.held(t.Context())
 	require.NoError(t, err)
-	return held
+	return held.messages
+}
+
+// A load whose rate is a share of what was reached before, some of whose messages
+// fail once, and all of which are accounted for.
+func TestFollowedLifeOfJetStream(t *testing.T) {
+	url := startNode(t, sysJS)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "store"), make([]byte, 1<<20), 0o600))
+	spec := &loadSpec{System: sysJS, Access: Access{URL: url}, Queue: "q", Payload: 64, Keys: 3, DataDir: dir, Phases: []phase{
+		{Name: "max", Mode: modeLife, Producers: 2, Consumers: 2, Window: 32, Count: 300},
+		{Mode: modeLife, Producers: 2, Consumers: 2, Window: 32, DurationMs: 300, Share: 0.2, Follow: true, NackEvery: 10, SampleMs: 100},
+	}}
+	var points []Sample
+	result := runSpecWith(t, spec, func(p Sample) { points = append(points, p) })
+	require.Empty(t, result.Error)
+	require.Empty(t, result.Notes)
+	s := result.Sample
+	require.InEpsilon(t, 0.2*s["max_rate"], s["target_rate"], 1e-9)
+	require.Positive(t, s["nacked_messages"])
+	require.Zero(t, s["stray_deliveries"])
+	require.NotEmpty(t, points)
+	sum := 0.0
+	for _, p := range points {
+		sum += p["messages"]
+		require.EqualValues(t, 1, p["files_mb"])
+		require.Contains(t, p, "queue_messages")
+		require.Positive(t, p["seconds"])
+	}
+	require.LessOrEqual(t, sum, s["accounted_messages"])
+	require.Positive(t, points[0]["deliver_p99_us"])
 }
 
 func TestLoadSaysWhatWasWrong(t *testing.T) {
@@ -124,17 +161,21 @@ func TestLoadSaysWhatWasWrong(t *testing.T) {
 		change func(s *loadSpec)
 		want   string
 	}{
-		"no phases":     {func(s *loadSpec) { s.Phases = nil }, "no phases"},
-		"small payload": {func(s *loadSpec) { s.Payload = 3 }, "payload of 3 bytes"},
-		"mode":          {func(s *loadSpec) { s.Phases[0].Mode = "dance" }, `mode "dance"`},
-		"producers":     {func(s *loadSpec) { s.Phases[0].Producers = 0 }, "0 producers"},
-		"consumers":     {func(s *loadSpec) { s.Phases[0].Consumers = 0 }, "0 consumers"},
-		"window":        {func(s *loadSpec) { s.Phases[0].Producers = 9 }, "a window of 8 for 9 producers"},
-		"endless":       {func(s *loadSpec) { s.Phases[0].Count = 0 }, "it would not end"},
-		"system":        {func(s *loadSpec) { s.System = "abacus" }, `system "abacus"`},
-		"no server":     {func(s *loadSpec) { s.Access.URL = "nats://127.0.0.1:1" }, "connect to NATS"},
-		"no fila":       {func(s *loadSpec) { s.System, s.Queue = sysFila, "q" }, "no fila listens"},
-		"no jetstream":  {func(s *loadSpec) { s.System, s.Queue = sysJS, "q" }, "create the stream"},
+		"no phases":      {func(s *loadSpec) { s.Phases = nil }, "no phases"},
+		"small payload":  {func(s *loadSpec) { s.Payload = 3 }, "payload of 3 bytes"},
+		"mode":           {func(s *loadSpec) { s.Phases[0].Mode = "dance" }, `mode "dance"`},
+		"producers":      {func(s *loadSpec) { s.Phases[0].Producers = 0 }, "0 producers"},
+		"consumers":      {func(s *loadSpec) { s.Phases[0].Consumers = 0 }, "0 consumers"},
+		"window":         {func(s *loadSpec) { s.Phases[0].Producers = 9 }, "a window of 8 for 9 producers"},
+		"endless":        {func(s *loadSpec) { s.Phases[0].Count = 0 }, "it would not end"},
+		"nothing shared": {func(s *loadSpec) { s.Phases[0].Share = 0.5 }, "phase 1 has none before it"},
+		"fills are not":  {func(s *loadSpec) { s.Phases[0].Mode, s.Phases[0].Follow = modeFill, true }, "only whole lives"},
+		"named points":   {func(s *loadSpec) { s.Phases[0].SampleMs, s.Phases[0].Name = 1, "x" }, "no phase in their names"},
+		"unseen nacks":   {func(s *loadSpec) { s.Phases[0].NackEvery = 2 }, "must follow the messages"},
+		"system":         {func(s *loadSpec) { s.System = "abacus" }, `system "abacus"`},
+		"no server":      {func(s *loadSpec) { s.Access.URL = "nats://127.0.0.1:1" }, "connect to NATS"},
+		"no fila":        {func(s *loadSpec) { s.System, s.Queue = sysFila, "q" }, "no fila listens"},
+		"no jetstream":   {func(s *loadSpec) { s.System, s.Queue = sysJS, "q" }, "create the stream"},
 		"nobody answers": {func(s *loadSpec) {
 			s.System, s.Queue, s.Keep = sysFila, "q", true
 			s.Phases[0].Mode = modeEnqueue
@@ -158,7 +199,7 @@ func TestInterruptedLoadEnds(t *testing.T) {
 	spec := &loadSpec{System: sysHops, Access: Access{URL: url}, Payload: 64, Phases: []phase{
 		{Mode: modeLife, Producers: 1, Consumers: 1, Window: 8, DurationMs: 3_600_000},
 	}}
-	require.Contains(t, runLoad(ctx, spec).Error, "context canceled")
+	require.Contains(t, newEngine(spec).result(ctx).Error, "context canceled")
 }
 
 func TestNodeRefusesUnknownKinds(t *testing.T) {

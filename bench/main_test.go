@@ -30,6 +30,13 @@ func TestMain(m *testing.M) {
 		if err := json.NewEncoder(os.Stdout).Encode(loadResult{Sample: Sample{"rate": 5}, Notes: []string{"a note"}}); err != nil {
 			os.Exit(1)
 		}
+	case "sampled load":
+		answers := json.NewEncoder(os.Stdout)
+		for _, r := range []loadResult{{Point: Sample{"at_s": 1}}, {Point: Sample{"at_s": 2}}, {Sample: Sample{"rate": 5}}} {
+			if err := answers.Encode(r); err != nil {
+				os.Exit(1)
+			}
+		}
 	case "failed load":
 		if err := json.NewEncoder(os.Stdout).Encode(loadResult{Error: "no server", Notes: []string{"a note"}}); err != nil {
 			os.Exit(1)
@@ -63,16 +70,23 @@ func TestServerProcess(t *testing.T) {
 func TestLoadProcess(t *testing.T) {
 	r := runner{exe: os.Args[0]}
 	t.Setenv(childRole, "load")
-	result, err := r.load(t.Context(), &loadSpec{})
+	result, err := r.load(t.Context(), &loadSpec{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, Sample{"rate": 5}, result.Sample)
 
+	t.Setenv(childRole, "sampled load")
+	var points []Sample
+	result, err = r.load(t.Context(), &loadSpec{}, func(p Sample) { points = append(points, p) })
+	require.NoError(t, err)
+	require.Equal(t, []Sample{{"at_s": 1}, {"at_s": 2}}, points)
+	require.Equal(t, Sample{"rate": 5}, result.Sample)
+
 	t.Setenv(childRole, "failed load")
-	_, err = r.load(t.Context(), &loadSpec{})
+	_, err = r.load(t.Context(), &loadSpec{}, nil)
 	require.EqualError(t, err, "no server; a note")
 
 	t.Setenv(childRole, "broken")
-	_, err = r.load(t.Context(), &loadSpec{})
+	_, err = r.load(t.Context(), &loadSpec{}, nil)
 	require.ErrorContains(t, err, "the load process failed: exit status 3")
 }
 

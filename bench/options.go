@@ -19,11 +19,11 @@ const (
 
 // Options say what to run. The zero value of each field is its default.
 type Options struct {
-	Workloads []string // of [Workloads]; none is all
+	Workloads []string // of [Workloads]; none is all but soak
 	Systems   []string // of [Systems]; none is all
-	Rounds    int      // 5, or 1 if Quick; 1 to MaxRounds
-	// Each measurement lasts Duration (3 s) or Count messages. One of both may
-	// be given.
+	Rounds    int      // 5, or 1 if Quick; 1 to MaxRounds; a soak has 1
+	// Each measurement lasts Duration (3 s, a soak 30 min) or Count messages. One
+	// of both may be given.
 	Duration time.Duration
 	Count    int64
 	Backlog  int64 // messages (1,000,000, or 10,000 if Quick) of workloads with a backlog
@@ -56,14 +56,10 @@ func (o *Options) Complete() error {
 	if err := o.checkNames(); err != nil {
 		return err
 	}
-	preset := struct {
-		rounds         int
-		backlog, count int64
-		duration       time.Duration
-	}{rounds: 5, backlog: 1_000_000, duration: 3 * time.Second}
-	if o.Quick {
-		preset.rounds, preset.backlog, preset.count, preset.duration = 1, quickBacklog, quickCount, 0
+	if err := o.checkSoak(); err != nil {
+		return err
 	}
+	preset := o.preset()
 	if o.Duration == 0 && o.Count == 0 {
 		o.Duration, o.Count = preset.duration, preset.count
 	}
@@ -97,6 +93,27 @@ func (o *Options) Complete() error {
 	return nil
 }
 
+// preset is what goes for what is not given.
+type preset struct {
+	rounds         int
+	backlog, count int64
+	duration       time.Duration
+}
+
+func (o *Options) preset() preset {
+	p := preset{rounds: 5, backlog: 1_000_000, duration: 3 * time.Second}
+	if o.Quick {
+		p = preset{rounds: 1, backlog: quickBacklog, count: quickCount}
+	}
+	if o.soak() {
+		p.rounds, p.count, p.duration = 1, 0, soakDuration
+		if o.Quick {
+			p.duration = quickSoakDuration
+		}
+	}
+	return p
+}
+
 func (o *Options) checkNames() error {
 	known := make([]string, 0, len(workloads))
 	for i := range workloads {
@@ -123,7 +140,7 @@ func (o *Options) checkNames() error {
 	for _, name := range o.Workloads {
 		i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
 		if workloads[i].ownServer {
-			return fmt.Errorf("workload %q needs a server of its own, which it stops and starts again: it cannot run against a running one", name)
+			return fmt.Errorf("workload %q needs a server of its own, which it stops or looks into: it cannot run against a running one", name)
 		}
 	}
 	return nil

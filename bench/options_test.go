@@ -47,7 +47,7 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 // Every load that the catalogue makes can be run, has its own name, and can be
 // compared with what it is said to be compared with.
 func TestCatalog(t *testing.T) {
-	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &Access{}}} {
+	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &Access{}}, {Workloads: []string{"soak"}}} {
 		require.NoError(t, o.Complete())
 		for _, w := range o.selected() {
 			require.NotEmpty(t, w.about)
@@ -100,7 +100,7 @@ func TestChoiceOfLanes(t *testing.T) {
 	require.NoError(t, o.Complete())
 	require.Len(t, o.selected(), 2)
 	o = Options{Target: &Access{}}
-	require.Len(t, o.selected(), len(workloads)-2, "all but those that stop servers")
+	require.Len(t, o.selected(), len(workloads)-3, "all but those that stop servers or look into them")
 	require.Len(t, Workloads(), len(workloads))
 	require.Equal(t, "fila", Systems()[0])
 }

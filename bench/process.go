@@ -138,8 +138,9 @@ func environment(own []string, ownGC bool) []string {
 	return env
 }
 
-// load runs a load process to its end.
-func (r *runner) load(ctx context.Context, spec *loadSpec) (loadResult, error) {
+// load runs a load process to its end. point gets the figures of each interval
+// as it ends.
+func (r *runner) load(ctx context.Context, spec *loadSpec, point func(Sample)) (loadResult, error) {
 	var result loadResult
 	instructions, err := json.Marshal(spec)
 	if err != nil {
@@ -150,22 +151,46 @@ func (r *runner) load(ctx context.Context, spec *loadSpec) (loadResult, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	dieWithParent(cmd)
-	var out, problems bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(instructions), &out, &problems
+	var problems bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(instructions), &problems
 	cmd.Env = environment(os.Environ(), false)
-	if err := cmd.Run(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return result, err
+	}
+	if err := cmd.Start(); err != nil {
+		return result, fmt.Errorf("start the load process: %w", err)
+	}
+	result, unread := readAnswers(out, point)
+	_, _ = io.Copy(io.Discard, out) // it may have more to say before it ends
+	if err := cmd.Wait(); err != nil {
 		if ctx.Err() != nil {
 			return result, ctx.Err()
 		}
 		return result, fmt.Errorf("the load process failed: %w: %s", err, strings.TrimSpace(problems.String()))
 	}
-	if err := json.Unmarshal(out.Bytes(), &result); err != nil {
-		return result, fmt.Errorf("the load process printed no result: %w", err)
+	if unread != nil {
+		return result, fmt.Errorf("the load process printed no result: %w", unread)
 	}
 	if result.Error != "" {
 		return result, errors.New(strings.Join(append([]string{result.Error}, result.Notes...), "; "))
 	}
 	return result, nil
+}
+
+// readAnswers reads what a load process prints, up to its result.
+func readAnswers(in io.Reader, point func(Sample)) (loadResult, error) {
+	answers := json.NewDecoder(in)
+	for {
+		var result loadResult
+		if err := answers.Decode(&result); err != nil {
+			return loadResult{}, err
+		}
+		if result.Point == nil {
+			return result, nil
+		}
+		point(result.Point)
+	}
 }
 
 // lastLines keeps the last lines of what a process prints.

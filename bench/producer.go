@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -95,15 +94,19 @@ func (p *producer) run() {
 		if !ok {
 			return
 		}
+		number := n*int64(ph.Producers) + int64(p.index)
 		if e.spec.Keys > 0 {
-			m.Header[keyHeader][0] = strconv.FormatInt((n*int64(ph.Producers)+int64(p.index))%int64(e.spec.Keys), 10)
+			m.Header[keyHeader][0] = strconv.FormatInt(number%int64(e.spec.Keys), 10)
+		}
+		if ph.Follow {
+			p.c.ledger.open(number)
 		}
 		now := e.now()
 		if due > 0 && now >= e.from.Load() {
 			p.late.record(now - due)
 		}
 		p.sent[slot].Store(now)
-		binary.LittleEndian.PutUint64(m.Data, uint64(now))
+		stamp(m.Data, now, number)
 		m.Reply = p.replies[slot]
 		e.published.Add(1)
 		if err := p.nc.PublishMsg(m); err != nil {

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -26,13 +25,29 @@ type Settings struct {
 	Backlog    int64 `json:"backlog"`
 	Payload    int   `json:"payload"`
 	Quick      bool  `json:"quick,omitempty"`
+	Soak       bool  `json:"soak,omitempty"`
 	Running    bool  `json:"running,omitempty"` // against a running server
 }
 
 // judged reports whether the run is one that goals are about.
-func (s *Settings) judged() bool { return s.Rounds >= goalRounds && !s.Quick }
+func (s *Settings) judged() bool {
+	enough := s.Rounds >= goalRounds
+	if s.Soak {
+		enough = s.DurationMs >= soakDuration.Milliseconds()
+	}
+	return enough && !s.Quick
+}
 
-// goalRounds is how many rounds it takes to say that a goal is met or missed.
+// short says why a run is not judged.
+func (s *Settings) short() string {
+	if s.Soak {
+		return "A quick run or a soak of less than 30 minutes"
+	}
+	return "A quick run or fewer than 5 rounds"
+}
+
+// goalRounds is how many rounds it takes to say that a goal is met or missed. A
+// soak has one, of soakDuration or more.
 const goalRounds = 5
 
 // WorkloadReport is a group of measurements.
@@ -54,6 +69,8 @@ type LaneReport struct {
 	Base  string   `json:"base,omitempty"`
 	// Rounds are the figures of each round, null where it failed.
 	Rounds []Sample `json:"rounds"`
+	// Series are the figures of each interval of a soak; at_s is its end.
+	Series []Sample `json:"series,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 	Errors []string `json:"errors,omitempty"`
 }
@@ -91,17 +108,13 @@ func (w *WorkloadReport) lane(caseName string, sys system) *LaneReport {
 	return nil
 }
 
-// add takes a round of a lane. Figures that are no numbers are left out.
+// add takes a round of a lane.
 func (l *LaneReport) add(s Sample, notes []string, err error) {
 	if err != nil {
 		l.Errors = append(l.Errors, err.Error())
 		s = nil
 	}
-	for name, v := range s {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			delete(s, name)
-		}
-	}
+	s.dropUndefined()
 	l.Rounds = append(l.Rounds, s)
 	for _, note := range notes {
 		if !slices.Contains(l.Notes, note) {

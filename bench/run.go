@@ -31,7 +31,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	report := &Report{Started: time.Now().UTC().Truncate(time.Second), Environment: env, Settings: Settings{
 		Rounds: o.Rounds, DurationMs: o.Duration.Milliseconds(), Count: o.Count, Backlog: o.Backlog,
-		Payload: o.Payload, Quick: o.Quick, Running: o.Target != nil,
+		Payload: o.Payload, Quick: o.Quick, Soak: o.soak(), Running: o.Target != nil,
 	}}
 	for _, w := range o.selected() {
 		if lanes := o.lanesOf(w); len(lanes) > 0 {
@@ -83,9 +83,16 @@ func (b *bench) workload(ctx context.Context, p planned) WorkloadReport {
 				return report
 			}
 			at := (i + round) % len(p.lanes)
-			sample, notes, err := b.measure(ctx, p.w, p.lanes[at])
+			series := &report.Lanes[at].Series
+			sample, notes, err := b.measure(ctx, p.w, p.lanes[at], func(point Sample) {
+				*series = append(*series, point)
+				b.interval(p.w, point, len(*series))
+			})
 			if ctx.Err() != nil {
 				return report // an interrupted measurement is none
+			}
+			if err == nil {
+				sample = mergeSamples(sample, thirds(*series))
 			}
 			report.Lanes[at].add(sample, notes, err)
 			b.progress(p.w, &p.lanes[at], round, sample, err)
@@ -99,28 +106,42 @@ func (b *bench) progress(w *workload, l *lane, round int, s Sample, err error) {
 	if b.o.Progress == nil {
 		return
 	}
-	result := ""
+	result := someOf(w.columns, s, 3)
 	if err != nil {
 		result = "failed: " + err.Error()
-	} else {
-		var parts []string
-		for _, c := range w.columns {
-			if v, ok := s[c.metric]; ok && len(parts) < 3 {
-				parts = append(parts, c.title+" "+c.show(v))
-			}
-		}
-		result = strings.Join(parts, ", ")
 	}
 	_, _ = fmt.Fprintf(b.o.Progress, "[%d/%d] %s: %s: %s, round %d: %s\n", b.done, b.total, w.name, l.Case, l.sys, round+1, result)
 }
 
+// interval says now and then how a long measurement goes.
+func (b *bench) interval(w *workload, point Sample, n int) {
+	const someIntervals, someFigures = 6, 9
+	if b.o.Progress == nil || n%someIntervals != 0 {
+		return
+	}
+	at := time.Duration(point["at_s"] * float64(time.Second)).Round(time.Second)
+	_, _ = fmt.Fprintf(b.o.Progress, "%s: %s of %s: %s\n", w.name, at, b.o.Duration, someOf(steadyColumns, point, someFigures))
+}
+
+// someOf prints the first n figures that a sample has.
+func someOf(columns []column, s Sample, n int) string {
+	var parts []string
+	for _, c := range columns {
+		if v, ok := s[c.metric]; ok && len(parts) < n {
+			parts = append(parts, c.title+" "+c.show(v))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
 // measure is one measurement, with a server of its own if there is no target.
-func (b *bench) measure(ctx context.Context, w *workload, l lane) (sample Sample, notes []string, err error) {
+// point gets the figures of its intervals.
+func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(Sample)) (sample Sample, notes []string, err error) {
 	spec := l.spec
 	spec.Queue = "bench-" + strings.ToLower(rand.Text()[:10])
 	if b.o.Target != nil {
 		spec.Access, spec.Remove = *b.o.Target, true
-		result, err := b.runner.load(ctx, &spec)
+		result, err := b.runner.load(ctx, &spec, point)
 		return result.Sample, result.Notes, err
 	}
 	dir, err := os.MkdirTemp(b.runner.dir, "")
@@ -140,8 +161,8 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane) (sample Sample
 		}
 	}
 	spec.Access = Access{URL: srv.url}
-	spec.ServerPID = srv.cmd.Process.Pid
-	result, err := b.runner.load(ctx, &spec)
+	spec.ServerPID, spec.DataDir = srv.cmd.Process.Pid, dir
+	result, err := b.runner.load(ctx, &spec, point)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.tail)
 	}
@@ -185,8 +206,8 @@ func allThere(ctx context.Context, spec *loadSpec) error {
 	for _, p := range spec.Phases {
 		filled += p.Count
 	}
-	if held != filled {
-		return fmt.Errorf("of %d confirmed messages %d are there after the restart", filled, held)
+	if held.messages != filled {
+		return fmt.Errorf("of %d confirmed messages %d are there after the restart", filled, held.messages)
 	}
 	return nil
 }

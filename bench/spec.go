@@ -99,6 +99,8 @@ type loadSpec struct {
 	Remove bool `json:"remove,omitempty"`
 	// ServerPID is the process whose CPU and memory are measured; 0 is none.
 	ServerPID int `json:"server_pid,omitempty"`
+	// DataDir is the server's directory, whose size is sampled; "" is none.
+	DataDir string `json:"data_dir,omitempty"`
 
 	Payload  int                  `json:"payload"` // bytes
 	Keys     int                  `json:"keys"`    // fairness keys, used in turn; 0 sends no header
@@ -135,6 +137,16 @@ type phase struct {
 	AckConfirmed bool `json:"ack_confirmed,omitempty"`
 	// Rate is how many messages a second are published; 0 is as many as go.
 	Rate float64 `json:"rate,omitempty"`
+	// Share makes Rate that share of what the phase before has reached.
+	Share float64 `json:"share,omitempty"`
+	// Follow keeps account of every message, so that a loss and a message that
+	// came twice do not make up for each other.
+	Follow bool `json:"follow,omitempty"`
+	// NackEvery: of so many messages, one is nacked once. 0 is none.
+	NackEvery int64 `json:"nack_every,omitempty"`
+	// SampleMs is the length of the intervals whose figures are reported one by
+	// one; 0 is none. Such a phase has no warm-up, and no name.
+	SampleMs int64 `json:"sample_ms,omitempty"`
 	// Slow is how many further consumers wait 5 ms over each message.
 	Slow int `json:"slow,omitempty"`
 
@@ -151,7 +163,8 @@ type phase struct {
 	SettleMs int64 `json:"settle_ms,omitempty"`
 }
 
-// Sizes of the header of a payload, which holds the time of its publish.
+// Size of the header of a payload, which holds the time of its publish and the
+// message's number.
 const minPayload = 16
 
 // Warm-up: this part of the measured one, before it.
@@ -169,6 +182,9 @@ func (s *loadSpec) check() error {
 			return fmt.Errorf("phase %d: %w", i+1, err)
 		}
 	}
+	if s.Phases[0].Share != 0 {
+		return errors.New("phase 1 has none before it whose rate it could share")
+	}
 	return nil
 }
 
@@ -182,6 +198,12 @@ func (p *phase) check() error {
 		return fmt.Errorf("a window of %d for %d producers", p.Window, p.Producers)
 	case p.Mode == modeLife && p.Consumers < 1:
 		return fmt.Errorf("%d consumers: at least one is needed", p.Consumers)
+	case p.Follow && (p.Mode != modeLife || p.Slow > 0):
+		return errors.New("only whole lives without slow consumers can be followed")
+	case p.SampleMs != 0 && p.Name != "":
+		return errors.New("figures of intervals have no phase in their names")
+	case p.NackEvery != 0 && !p.Follow:
+		return errors.New("who nacks must follow the messages")
 	case p.Count <= 0 && (p.Mode == modeFill || p.DurationMs <= 0 && p.MaxBytes <= 0):
 		return errors.New("it would not end: neither a count nor a duration")
 	}

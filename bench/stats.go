@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"maps"
 	"math"
 	"slices"
 )
@@ -9,6 +10,12 @@ import (
 // unit: _us microseconds, _ms milliseconds, _s seconds, _mb MiB; names without
 // one are numbers of messages, or messages per second where they end in rate.
 type Sample map[string]float64
+
+// dropUndefined leaves out what is no number, such as the time per message of
+// no messages.
+func (s Sample) dropUndefined() {
+	maps.DeleteFunc(s, func(_ string, v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
+}
 
 // Summary is a figure over all rounds.
 type Summary struct {

@@ -31,8 +31,12 @@ func (r *Report) writeHead(b *strings.Builder) {
 	if s.Count == 0 {
 		each = strconv.FormatFloat(float64(s.DurationMs)/1e3, 'f', -1, 64) + " s"
 	}
-	fmt.Fprintf(b, "%s of %s for each figure, messages of %s bytes, backlogs of %s messages\n",
-		counted(int64(s.Rounds), "round"), each, thousands(float64(s.Payload)), thousands(float64(s.Backlog)))
+	if s.Soak {
+		fmt.Fprintf(b, "a soak of %s with messages of %s bytes; the server collects garbage as it does by default\n", each, thousands(float64(s.Payload)))
+	} else {
+		fmt.Fprintf(b, "%s of %s for each figure, messages of %s bytes, backlogs of %s messages\n",
+			counted(int64(s.Rounds), "round"), each, thousands(float64(s.Payload)), thousands(float64(s.Backlog)))
+	}
 	if e.SyncUs > 0 {
 		fmt.Fprintf(b, "writing and syncing 4 KiB takes %s\n", latency(e.SyncUs))
 	}
@@ -43,7 +47,7 @@ func (r *Report) writeHead(b *strings.Builder) {
 		fmt.Fprintf(b, "WARNING: other processes of this machine used %s of %s CPUs meanwhile (median): absolute figures are too low, take ratios only.\n", decimals(busy), trimmed(float64(e.CPUs)))
 	}
 	if !s.judged() {
-		b.WriteString("A quick run or fewer than 5 rounds: no figure of this is more than a hint.\n")
+		b.WriteString(s.short() + ": no figure of this is more than a hint.\n")
 	}
 }
 
@@ -73,6 +77,12 @@ func counted(n int64, one string) string {
 func (w *WorkloadReport) write(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s: %s\n", w.Name, w.About)
 	writeAligned(b, w.rows())
+	for _, l := range w.Lanes {
+		if rows := l.steadyRows(); len(rows) > 1 {
+			b.WriteByte('\n')
+			writeAligned(b, rows)
+		}
+	}
 	var notes []string
 	for _, l := range w.Lanes {
 		for _, text := range l.Errors {
@@ -150,7 +160,11 @@ func (r *Report) writeGoals(b *strings.Builder) {
 	if len(r.Goals) == 0 {
 		return
 	}
-	b.WriteString("\nRatios and goals (median of the rounds; for goals: 2 CPUs, 1 KB, at least 5 rounds)\n")
+	how := "median of the rounds; for goals: 2 CPUs, 1 KB, at least 5 rounds"
+	if r.Settings.Soak {
+		how = "of medians; for goals: 2 CPUs, 1 KB, at least 30 minutes"
+	}
+	fmt.Fprintf(b, "\nRatios and goals (%s)\n", how)
 	rows := [][]string{{"workload", "case", "what", "value", "goal", ""}}
 	for _, g := range r.Goals {
 		rows = append(rows, []string{g.Workload, g.Case, g.Text, spread(g.Value), g.goalText(), g.verdict()})

@@ -25,8 +25,8 @@ type target interface {
 	// setUp makes the queue; tearDown removes it with its messages.
 	setUp(ctx context.Context) error
 	tearDown(ctx context.Context) error
-	// held is how many messages the queue holds.
-	held(ctx context.Context) (int64, error)
+	// held is what the queue holds.
+	held(ctx context.Context) (content, error)
 	// subject is where to publish.
 	subject() string
 	// confirmed returns why a confirmation is none, or nil.
@@ -38,6 +38,12 @@ type target interface {
 	// refusal, or nil.
 	ack() []byte
 	refusedAck(m *nats.Msg) error
+}
+
+// content is what is in a queue.
+type content struct {
+	messages int64
+	bytes    int64 // of headers and payloads
 }
 
 // handler gets a message's payload and where to send its ack.
@@ -106,9 +112,9 @@ func (f *filaTarget) tearDown(ctx context.Context) error {
 	return err
 }
 
-func (f *filaTarget) held(ctx context.Context) (int64, error) {
+func (f *filaTarget) held(ctx context.Context) (content, error) {
 	info, err := f.client.QueueInspect(ctx, f.spec.Queue, 0)
-	return info.Pending + info.Delayed + info.InFlight, err
+	return content{info.Pending + info.Delayed + info.InFlight, info.Bytes}, err
 }
 
 func (f *filaTarget) subject() string { return f.subjects.Enqueue(f.spec.Queue) }
@@ -168,7 +174,7 @@ func (hopsTarget) setUp(context.Context) error    { return nil }
 func (hopsTarget) tearDown(context.Context) error { return nil }
 func (hopsTarget) ack() []byte                    { return nil }
 
-func (hopsTarget) held(context.Context) (int64, error) { return 0, nil }
+func (hopsTarget) held(context.Context) (content, error) { return content{}, nil }
 
 func (h hopsTarget) subject() string {
 	if h.confirmOnly {
@@ -231,14 +237,15 @@ func (j *jsTarget) tearDown(ctx context.Context) error {
 	return j.js.DeleteStream(ctx, j.spec.Queue)
 }
 
-func (j *jsTarget) held(ctx context.Context) (int64, error) {
+func (j *jsTarget) held(ctx context.Context) (content, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	stream, err := j.js.Stream(ctx, j.spec.Queue)
 	if err != nil {
-		return 0, err
+		return content{}, err
 	}
-	return int64(stream.CachedInfo().State.Msgs), nil
+	state := stream.CachedInfo().State
+	return content{int64(state.Msgs), int64(state.Bytes)}, nil
 }
 
 func (j *jsTarget) subject() string { return "jobs." + j.spec.Queue }

@@ -134,4 +134,10 @@ var workloads = []workload{
 		columns: recoveryColumns, lanes: recoveryLanes, ownServer: true,
 		goals: []goal{{text: "ms until ready", of: figure{sysFila, "recovery_ms"}, atMost: 5000}},
 	},
+	{
+		name:    soakName,
+		about:   "whole lives at 70 % of the maximum rate for 30 minutes, the last third against the first; runs only when named",
+		columns: soakColumns, lanes: soakLanes, ownServer: true, onlyNamed: true,
+		goals: soakGoals(),
+	},
 }

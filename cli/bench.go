@@ -46,9 +46,9 @@ of figures of the same round. The systems:
 The workloads:
 
 ` + workloadList() + `
-All of it takes about an hour with the defaults; --quick takes seconds and only
-shows that it works. Let nothing else run meanwhile. docs/benchmarks.md says how
-to read the figures.
+All but soak takes about an hour with the defaults; --quick takes seconds and
+only shows that it works. Let nothing else run meanwhile. docs/benchmarks.md says
+how to read the figures.
 
 With --url the load runs against a fila that is already running, in queues of
 its own that are deleted in the end. It needs the permissions of an operator.`,
@@ -56,15 +56,16 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
   fila bench --workload life --workload latency --rounds 5
   fila bench --workload life --system fila --system hops --duration 10s
   fila bench --json --chart bench.svg > bench.json
+  fila bench --workload soak --duration 30m --chart soak.svg
   fila bench --url nats://127.0.0.1:4222 --workload life --count 100000`,
 		Args: needArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.bench(cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.workloads, "workload", nil, "`name` of a workload; may be repeated (default all)")
+	flags.StringArrayVar(&f.workloads, "workload", nil, "`name` of a workload; may be repeated (default all but soak)")
 	flags.StringArrayVar(&f.systems, "system", nil, "`name` of a system; may be repeated (default all)")
-	flags.IntVar(&f.rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1)")
-	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s)")
+	flags.IntVar(&f.rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
+	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
 	flags.Int64Var(&f.count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
 	flags.Int64Var(&f.backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
 	flags.IntVar(&f.size, "size", 1024, "`bytes` of a message, where the workload says nothing else")

@@ -37,9 +37,11 @@ func TestBenchMistakes(t *testing.T) {
 		"--duration 0: allowed is more than 0":                   {"--duration", "0s"},
 		"both a duration (1s) and a count (5) are given":         {"--duration", "1s", "--count", "5"},
 		"size is 3: allowed is 16 to":                            {"--size", "3"},
-		"--url is empty":                                         {"--url", ""},
-		"--url and --server say the same":                        {"--url", "a", "--server", "b"},
-		`unexpected argument "life"`:                             {"life"},
+		"a soak is one long round: allowed is 1":                 {"--workload", "soak", "--rounds", "3"},
+		"workload soak takes the machine to itself":              {"--workload", "soak", "--workload", "life"},
+		"--url is empty":                  {"--url", ""},
+		"--url and --server say the same": {"--url", "a", "--server", "b"},
+		`unexpected argument "life"`:      {"life"},
 	} {
 		r := runCLI(t, "", append([]string{"bench"}, args...)...)
 		require.Equal(t, exitUsage, r.code, want)
@@ -66,6 +68,7 @@ func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
 	f.answer(f.subj.Admin(wire.VerbQueueList, ""), wire.QueueList{})
 	for want, args := range map[string][]string{
 		`workload "recovery" needs a server of its own`: {"--workload", "recovery"},
+		`workload "soak" needs a server of its own`:     {"--workload", "soak"},
 		`system "jetstream" cannot be measured on a`:    {"--system", "jetstream"},
 		"--dir is for servers that fila bench starts":   {"--dir", t.TempDir()},
 	} {
@@ -133,12 +136,46 @@ func TestBenchSmoke(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left, "the data is gone")
 
-	picture, err := os.Open(chart)
+	requireXML(t, chart)
+}
+
+func requireXML(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.Open(file)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, picture.Close()) }()
-	dec := xml.NewDecoder(picture)
+	defer func() { require.NoError(t, data.Close()) }()
+	dec := xml.NewDecoder(data)
 	for err == nil {
 		_, err = dec.Token()
 	}
 	require.True(t, errors.Is(err, io.EOF), err)
+}
+
+// A soak of a second: every message is accounted for, and the intervals are in
+// the report and in the chart.
+func TestBenchSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	isolate(t)
+	t.Setenv(actAsFila, "1")
+	chart := filepath.Join(t.TempDir(), "soak.svg")
+	r := runCLI(t, "", "bench", "--workload", "soak", "--quick", "--duration", "1s", "--json", "--dir", t.TempDir(), "--chart", chart)
+	require.Equal(t, exitOK, r.code, r.err)
+	require.Contains(t, r.err, "soak: ", "it says how it goes")
+
+	var report bench.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
+	require.True(t, report.Settings.Soak)
+	require.Len(t, report.Workloads, 1)
+	require.Len(t, report.Workloads[0].Lanes, 1)
+	soak := report.Workloads[0].Lanes[0]
+	require.Empty(t, soak.Errors)
+	require.Empty(t, soak.Notes)
+	require.NotEmpty(t, soak.Series)
+	require.Positive(t, soak.Figures["accounted_messages"].Median)
+	require.Positive(t, soak.Figures["nacked_messages"].Median)
+	require.Zero(t, soak.Figures["stray_deliveries"].Median)
+	require.Positive(t, soak.Series[0]["files_mb"])
+	requireXML(t, chart)
 }
