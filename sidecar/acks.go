@@ -38,7 +38,7 @@ func (s *Server) onReply(parse parseReply) nats.MsgHandler {
 			c.refuse(q, m.Reply, werr)
 			return
 		}
-		if !q.post(event{kind: evAck, token: t, ack: ack, reply: m.Reply}) {
+		if !q.post(event{kind: evAck, token: t, ack: ack, reply: m.Reply}, m.Sub) {
 			c.refuse(q, m.Reply, q.gone())
 		}
 	}

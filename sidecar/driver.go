@@ -4,13 +4,14 @@ import (
 	"math"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // driver gives a queue's loop its turns. The loop has a goroutine of its own, for
 // what time brings and for what comes while it is busy. But a message that finds it
 // idle is handled by whoever brings it, on the spot, and what that delivers goes out
-// on the spot, too: at light load two changes of goroutine cost more than all the
-// work.
+// on the spot, too: at light load, changes of goroutine cost more than the work.
 type driver struct {
 	q *queue
 
@@ -77,13 +78,24 @@ func (d *driver) turn(events []event) {
 	}
 }
 
-// post tells the loop something, and lets it handle that at once if it is idle.
-func (q *queue) post(e event) bool {
+// behind is from how many messages on a subscription leaves the turns to the loops:
+// the acks of all queues come by one.
+const behind = 256
+
+// post tells the loop what came by a subscription, whose goroutine makes the turn
+// if the loop is idle. It reports false once the loop has ended.
+func (q *queue) post(e event, by *nats.Subscription) bool {
 	first, ok := q.mail.add(e)
-	if ok && (q.driver == nil || !q.driver.try()) && first {
+	if !ok {
+		return false
+	}
+	if waiting, _, err := by.Pending(); err == nil && waiting < behind && q.driver.try() {
+		return true
+	}
+	if first {
 		q.mail.poke()
 	}
-	return ok
+	return true
 }
 
 // handOut publishes what the turn delivers, or has the dispatcher do it.

@@ -57,19 +57,20 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 }
 
 // TestTurnsOfManyPosters: events that find the loop busy are handled by whoever is
-// making the turn, or by the loop's goroutine. None is left behind.
+// making the turn, or by the loop's goroutine. None is left behind, and no two turns
+// are made at a time.
 func TestTurnsOfManyPosters(t *testing.T) {
 	x := startSite(t, t.TempDir(), nil)
 	x.must("fila.admin.queue-create.orders", `{}`, nil)
 	q := x.s.queues.get("orders")
 	const posters, each = 8, 2000
-	var handled int // turns are never made by two at a time
+	var handled int
 	var posting, waiting sync.WaitGroup
 	waiting.Add(posters * each)
 	for range posters {
 		posting.Go(func() {
 			for range each {
-				q.post(event{kind: evCall, call: func(*loop) { handled++; waiting.Done() }})
+				q.post(event{kind: evCall, call: func(*loop) { handled++; waiting.Done() }}, q.sub)
 			}
 		})
 	}
@@ -77,5 +78,5 @@ func TestTurnsOfManyPosters(t *testing.T) {
 	waiting.Wait()
 	require.Equal(t, posters*each, handled)
 	x.end()
-	require.False(t, q.post(event{kind: evAck, ack: wire.Ack{}}), "the loop has ended")
+	require.False(t, q.post(event{kind: evAck, ack: wire.Ack{}}, q.sub), "the loop has ended")
 }

@@ -65,7 +65,7 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 		in.seen.sweep(now)
 		if id, ok := in.seen.find(opts.DedupeID, now); ok {
 			q.metrics.duplicates.Inc()
-			if m.Reply != "" && !q.post(event{kind: evDuplicate, id: id, reply: m.Reply}) {
+			if m.Reply != "" && !q.post(event{kind: evDuplicate, id: id, reply: m.Reply}, m.Sub) {
 				return q.gone()
 			}
 			return nil
@@ -117,7 +117,7 @@ func (in *intake) accept(m *nats.Msg) *wire.Error {
 	c.uncommitted.Add(size)
 	// Counted first, looked at second; remove does it the other way round. So a
 	// deletion without force either sees this message or keeps it out.
-	if q.deleted.Load() || !q.post(event{kind: evEnqueue, incoming: msg}) {
+	if q.deleted.Load() || !q.post(event{kind: evEnqueue, incoming: msg}, m.Sub) {
 		c.settleBytes(q, msg)
 		counted.giveBack(d.FairnessKey)
 		return q.gone()

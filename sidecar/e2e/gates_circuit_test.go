@@ -204,10 +204,10 @@ func TestRetryAfterShutsForEverybody(t *testing.T) {
 	}
 	e = nextEvent(t, events)
 	require.Equal(t, "closed", e.Data["new"], "as it was before: %v", e.Data)
-	require.Equal(t, "closed", c.circuit(dest).State)
 
 	// The header says the same.
 	c.toDest(one, dest, 2)
+	require.Equal(t, "closed", c.circuit(dest).State)
 	msg := natsMsg(k.next().Reply, "-NAK", "Fila-Retry-After-Ms", "3600000")
 	require.Nil(t, c.answerMsg(msg))
 	changed(t, events, dest, "closed", "open", "retry_after")
