@@ -16,6 +16,7 @@ type batch struct {
 	dropped int      // of Add: finished before they were handed in
 	first   int      // all before Add[first] are dropped
 	waited  int      // of confirm: somebody waits
+	loaded  bool     // it has had pacing.load messages at a time
 	since   int64    // when it got its first change that is no Add; 0: it has none
 	bytes   int64    // of Add, counted as uncommitted
 }
@@ -99,7 +100,10 @@ func (b *batch) drop(i int, size int64) {
 		b.waited--
 	}
 	b.bytes -= size
-	if b.dropped++; b.dropped >= compactFrom && 2*b.dropped >= len(b.Add) {
+	if b.dropped++; b.dropped == len(b.Add) {
+		b.loaded = false
+	}
+	if b.dropped >= compactFrom && 2*b.dropped >= len(b.Add) {
 		b.compact()
 	}
 }
@@ -111,6 +115,7 @@ const compactFrom = 16
 // gone reports whether Add[i] was dropped. Ids of messages are never zero.
 func (b *batch) gone(i int) bool { return b.Add[i].ID == store.ID{} }
 
+// compact closes the gaps.
 func (b *batch) compact() {
 	if b.dropped == 0 {
 		return
@@ -122,9 +127,15 @@ func (b *batch) compact() {
 			n++
 		}
 	}
+	b.cut(n)
+	b.dropped, b.first = 0, 0
+}
+
+// cut keeps the first n messages.
+func (b *batch) cut(n int) {
 	clear(b.Add[n:])
 	clear(b.confirm[n:])
-	b.Add, b.confirm, b.dropped, b.first = b.Add[:n], b.confirm[:n], 0, 0
+	b.Add, b.confirm = b.Add[:n], b.confirm[:n]
 }
 
 // empty reports whether nothing has to be written and nobody waits for it.

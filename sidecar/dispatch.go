@@ -41,7 +41,8 @@ const (
 // readBatch is how many payloads are read in one transaction of the store.
 const readBatch = 128
 
-// dispatch is the goroutine that publishes a queue's deliveries in order.
+// dispatch is the goroutine that publishes those of a queue's deliveries that are
+// not published by whoever made the turn.
 func (q *queue) dispatch() {
 	for range q.out.wake {
 		q.dispatcher.all()
@@ -80,11 +81,7 @@ func (d *dispatcher) send(work []delivery) {
 	d.refs, d.index = d.refs[:0], d.index[:0]
 	d.msgs = append(d.msgs[:0], make([]*nats.Msg, len(work))...)
 	for i := range work {
-		switch w := &work[i]; {
-		case w.kind != sendMessage:
-		case w.fresh != nil:
-			d.msgs[i] = d.q.message(w, w.fresh.headers, w.fresh.msg.Payload)
-		default:
+		if w := &work[i]; w.kind == sendMessage && w.fresh == nil {
 			d.refs = append(d.refs, store.Ref{Queue: d.q.id, Seq: w.seq})
 			d.index = append(d.index, i)
 		}
@@ -118,6 +115,11 @@ func (d *dispatcher) publish(work []delivery) {
 		case sendStatus:
 			m = &nats.Msg{Subject: work[i].subject, Header: nats.Header{"Status": {work[i].status}}}
 		case sendMessage:
+			if in := work[i].fresh; in != nil {
+				// Not before: another delivery of it may be in front of this one,
+				// and they share its headers.
+				m = d.q.message(&work[i], in.headers, in.msg.Payload)
+			}
 		}
 		if m == nil {
 			continue

@@ -22,10 +22,13 @@ type driver struct {
 	spare []event
 }
 
-// publishAtOnce is how many deliveries of a turn are published by whoever made
-// the turn. More of them are left to the dispatcher, so that the loop goes on
-// meanwhile.
-const publishAtOnce = 16
+// How many deliveries of a turn, and bytes of messages, are published by whoever
+// made the turn. More are left to the dispatcher, so that the loop goes on meanwhile,
+// and that no queue waits for the connection on behalf of another one.
+const (
+	publishAtOnce      = 16
+	publishBytesAtOnce = 16 << 10 // half of what the NATS client buffers
+)
 
 func newDriver(q *queue, l *loop) *driver {
 	return &driver{q: q, loop: l, timer: time.NewTimer(time.Hour), armed: math.MaxInt64}
@@ -89,20 +92,27 @@ func (q *queue) post(e event, by *nats.Subscription) bool {
 	if !ok {
 		return false
 	}
-	if waiting, _, err := by.Pending(); err == nil && waiting < behind && q.driver.try() {
-		return true
+	if !first {
+		return true // whoever was first has seen to it
 	}
-	if first {
+	if waiting, _, err := by.Pending(); err != nil || waiting >= behind || !q.driver.try() {
 		q.mail.poke()
 	}
 	return true
 }
 
+// outgoing is what a turn delivers.
+type outgoing struct {
+	n     int
+	bytes int64 // of messages
+	reads bool  // one of them has to be read from the store
+}
+
 // handOut publishes what the turn delivers, or has the dispatcher do it.
 func (l *loop) handOut() {
-	n, reads := l.outgoing, l.reads
-	l.outgoing, l.reads = 0, false
-	if n > 0 && (n > publishAtOnce || reads || !l.q.publishNow(n)) {
+	o := l.outgoing
+	l.outgoing = outgoing{}
+	if o.n > 0 && (o.n > publishAtOnce || o.bytes > publishBytesAtOnce || o.reads || !l.q.publishNow(o.n)) {
 		l.q.out.poke()
 	}
 }
@@ -125,6 +135,13 @@ func (q *queue) publishNow(n int) bool {
 // send has a delivery go out behind those before it.
 func (l *loop) send(d delivery) {
 	l.q.out.add(d)
-	l.outgoing++
-	l.reads = l.reads || d.kind == sendMessage && d.fresh == nil
+	o := &l.outgoing
+	o.n++
+	switch {
+	case d.kind != sendMessage:
+	case d.fresh != nil:
+		o.bytes += d.fresh.size
+	default:
+		o.reads = true
+	}
 }

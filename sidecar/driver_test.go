@@ -80,3 +80,30 @@ func TestTurnsOfManyPosters(t *testing.T) {
 	x.end()
 	require.False(t, q.post(event{kind: evAck, ack: wire.Ack{}}, q.sub), "the loop has ended")
 }
+
+// TestTwoDeliveriesOfOneMessage that go out together, since the first one had to
+// wait: each has its own headers.
+func TestTwoDeliveriesOfOneMessage(t *testing.T) {
+	x := startSite(t, t.TempDir(), nil)
+	x.must("fila.admin.queue-create.orders", `{}`, nil)
+	q := x.s.queues.get("orders")
+	sub, err := x.nc.SubscribeSync("deliveries")
+	require.NoError(t, err)
+	require.NoError(t, x.nc.Flush())
+	in := &incoming{headers: nats.Header{"Own": {"1"}}}
+	var work []delivery
+	for attempt := range uint32(2) {
+		work = append(work, delivery{subject: "deliveries", fresh: in, attempt: attempt + 1, deadline: int64(attempt)})
+	}
+	q.dispatcher.mu.Lock()
+	q.dispatcher.send(work)
+	q.dispatcher.mu.Unlock()
+	for attempt := range 2 {
+		m, err := sub.NextMsg(time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, "1", m.Header.Get("Own"))
+		require.Equal(t, strconv.Itoa(attempt+1), m.Header.Get(wire.HeaderAttempt))
+		require.Equal(t, timestamp(int64(attempt)), m.Header.Get(wire.HeaderDeadline))
+	}
+	x.end()
+}

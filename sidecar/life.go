@@ -59,8 +59,7 @@ func (l *loop) committed(b *batch) {
 	b.release()
 }
 
-// unwritten takes message seq, which is finished, out of the batch of this turn, if
-// it is in there: then it never gets to the disk. What answers the producer is
+// unwritten takes message seq, which is finished, out of main, if it is in there: then it never gets to the disk. What answers the producer is
 // returned.
 func (l *loop) unwritten(seq uint64, s *slot) (confirm string, found bool) {
 	if !s.unsent {

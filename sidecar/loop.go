@@ -91,8 +91,7 @@ type loop struct {
 	orders       map[drr.Flow]*keyOrder
 	orderWaiting int64 // messages that wait for their predecessors
 
-	outgoing int  // deliveries of this turn
-	reads    bool // one of them has to be read from the store
+	outgoing outgoing // by this turn
 
 	main       *batch // changes that the store does not have yet
 	committing int    // batches that it has and that are not on disk

@@ -57,7 +57,10 @@ func (l *loop) flushAt(now int64) int64 {
 func (l *loop) linger() int64 {
 	b, p := l.main, &l.q.core.pacing
 	live := len(b.Add) - b.dropped
-	if live < p.load || 2*l.young < live || l.ackTime > p.lingerMost {
+	if live >= p.load {
+		b.loaded = true // until nothing is left: the last of many are as close to their acks
+	}
+	if !b.loaded || 2*l.young < live || l.ackTime > p.lingerMost {
 		return p.linger // what waits is few, not with consumers, or with slow ones
 	}
 	return max(p.linger, min(4*l.ackTime, p.lingerMost))
@@ -67,7 +70,7 @@ func (l *loop) linger() int64 {
 // in which a late one has a bounded part.
 func (l *loop) countAck(s *slot, now int64) {
 	const latest = 64
-	lived := min(now-s.readyAt, 2*l.q.core.pacing.lingerMost)
+	lived := min(max(now-s.readyAt, 0), 2*l.q.core.pacing.lingerMost) // the clock may have been set back
 	l.ackTime += (lived - l.ackTime) / latest
 }
 
@@ -79,36 +82,47 @@ func (l *loop) flushIfDue(now int64) {
 	if at := l.flushAt(now); at == 0 || at > now {
 		return
 	}
-	young := l.keepYoung(now)
+	rest, young := l.keepYoung(now)
 	l.flush()
-	if young == nil {
-		return
-	}
-	l.main = young
-	for i := range young.Add {
-		if s := l.slots.get(young.Add[i].Seq); s != nil && s.unsent && s.state == slotLeased {
-			l.young++
-		}
-	}
+	l.main, l.young = rest, young
 }
 
 // keepYoung takes the messages out of main whose acks may come soon, when something
 // else in it is due. States and dedupe ids must not come to be on disk before
 // their messages.
-func (l *loop) keepYoung(now int64) *batch {
+func (l *loop) keepYoung(now int64) (rest *batch, young int) {
 	b := l.main
 	if l.young == 0 || b.full() || len(b.State)+len(b.Dedupe) > 0 {
-		return nil
+		return nil, 0
 	}
 	since := now - l.linger()
-	n := len(b.Add)
-	for n > b.first && (b.gone(n-1) || b.Add[n-1].EnqueuedAt > since) {
-		n--
+	b.compact()
+	n := 0
+	for i := range b.Add {
+		m := &b.Add[i]
+		if s := l.slots.get(m.Seq); m.EnqueuedAt <= since || s == nil || s.state != slotLeased {
+			b.Add[n], b.confirm[n] = *m, b.confirm[i]
+			n++
+			continue
+		}
+		if rest == nil {
+			rest = newBatch(l.q)
+			rest.loaded = b.loaded
+		}
+		rest.Add = append(rest.Add, *m)
+		rest.confirm = append(rest.confirm, b.confirm[i])
+		rest.bytes += int64(len(m.Headers) + len(m.Payload))
+		if b.confirm[i] != "" {
+			rest.waited++
+		}
+		young++
 	}
-	if n == len(b.Add) {
-		return nil
+	if rest != nil {
+		b.cut(n)
+		b.bytes -= rest.bytes
+		b.waited -= rest.waited
 	}
-	return b.split(n)
+	return rest, young
 }
 
 // full reports whether a batch has enough to be handed in whatever else there is.
@@ -126,28 +140,4 @@ func (b *batch) oldest(now int64) int64 {
 		return now
 	}
 	return b.Add[b.first].EnqueuedAt
-}
-
-// split moves what is to be added from Add[n] on to a new batch.
-func (b *batch) split(n int) *batch {
-	rest := newBatch(b.q)
-	for i := n; i < len(b.Add); i++ {
-		if b.gone(i) {
-			b.dropped--
-			continue
-		}
-		m := &b.Add[i]
-		rest.Add = append(rest.Add, *m)
-		rest.confirm = append(rest.confirm, b.confirm[i])
-		rest.bytes += int64(len(m.Headers) + len(m.Payload))
-		if b.confirm[i] != "" {
-			rest.waited++
-		}
-	}
-	b.bytes -= rest.bytes
-	b.waited -= rest.waited
-	clear(b.Add[n:])
-	clear(b.confirm[n:])
-	b.Add, b.confirm = b.Add[:n], b.confirm[:n]
-	return rest
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -122,4 +123,52 @@ func TestYoungMessagesStayBehind(t *testing.T) {
 	r.commit()
 	messages, _ := r.stored()
 	require.Len(t, messages, 2, "late and the last one")
+}
+
+// TestWhatNobodyWorksOnIsNotKeptBack: a message without a consumer goes with the
+// first commit, also if it is younger than one whose ack may come.
+func TestWhatNobodyWorksOnIsNotKeptBack(t *testing.T) {
+	r := newRig(t, nil)
+	r.core.pacing = defaultPacing
+	r.consume(r.q, "w", 2, 0)
+	r.commit()
+	for range 3 {
+		r.enqueue("k", nil)
+		r.pass(400 * time.Microsecond)
+	}
+	require.Len(t, r.st.waiting(), 1)
+	add := r.st.waiting()[0].Add
+	require.Len(t, add, 2, "the first, which has lingered, and the third, which is with nobody")
+	require.Equal(t, add[0].Seq+2, add[1].Seq)
+	checkLoop(t, r.loop(r.q), 0, 0)
+}
+
+// TestTheLastOfManyLingerAsLong: acks do not make the rest of a batch due.
+func TestTheLastOfManyLingerAsLong(t *testing.T) {
+	r := paced(t)
+	l := r.loop(r.q)
+	l.ackTime = int64(5 * time.Millisecond)
+	for range defaultPacing.load {
+		r.enqueue("k", nil)
+	}
+	r.pass(2 * time.Millisecond)
+	for _, d := range r.deliveries() {
+		require.Empty(t, r.st.waiting())
+		r.ack(d, wire.Ack{Kind: wire.AckDone}, "")
+	}
+	require.Empty(t, r.st.waiting())
+	r.enqueue("k", nil)
+	r.pass(time.Millisecond)
+	require.Len(t, r.st.waiting(), 1, "the load is over")
+}
+
+// TestAcksAfterTheClockWasSetBack: messages of an earlier process may come from the
+// future.
+func TestAcksAfterTheClockWasSetBack(t *testing.T) {
+	r := paced(t)
+	r.enqueue("k", func(m *store.Message) { m.EnqueuedAt = r.now })
+	d := r.one()
+	r.loop(r.q).slots.get(d.seq).readyAt = r.now + int64(time.Hour)
+	r.ack(d, wire.Ack{Kind: wire.AckDone}, "")
+	require.GreaterOrEqual(t, r.loop(r.q).ackTime, int64(0))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // queue is the face of a queue that every goroutine may use. What decides about
-// its messages is in loop, which only the loop's own goroutine touches.
+// its messages is in loop, which only driver touches.
 type queue struct {
 	core *core
 	id   store.QueueID
@@ -83,7 +83,7 @@ func (q *queue) start(l *loop) {
 	q.driver = newDriver(q, l)
 	q.stopped.Go(func() {
 		q.driver.run()
-		// The loop was the only one to post to these.
+		// Only the loop has posted to these.
 		q.out.close()
 		q.failures.close()
 	})
