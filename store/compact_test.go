@@ -146,6 +146,29 @@ func TestCacheBudget(t *testing.T) {
 	require.NoError(t, s.Read([]Ref{{1, 5000}}, func(_ int, _, p []byte) { require.Len(t, p, 2*budget) }))
 }
 
+// TestCacheOfShortLives: segments that are gone before the budget is used up leave
+// nothing behind in the cache.
+func TestCacheOfShortLives(t *testing.T) {
+	s := openTest(t, Options{NoSync: true})
+	add := func(seq uint64) {
+		require.NoError(t, submit(s, &Batch{Add: []Message{{Ref: Ref{1, seq}, Payload: []byte{1}}}}))
+	}
+	add(1)
+	for seq := uint64(2); seq < 1000; seq++ {
+		add(seq)
+		require.NoError(t, submit(s, &Batch{Finish: []Ref{{1, seq}}}))
+		require.Less(t, len(s.cache.fifo), 200)
+	}
+	cached := 0
+	for _, g := range s.segs.segs {
+		if g != nil && g.data != nil {
+			cached++
+		}
+	}
+	require.Equal(t, cached, s.cache.segs)
+	require.NoError(t, s.Read([]Ref{{1, 1}}, func(_ int, _, p []byte) { require.Equal(t, []byte{1}, p) }))
+}
+
 // TestDedupeExpires deletes expired values a few at a time and never one that
 // has not expired.
 func TestDedupeExpires(t *testing.T) {

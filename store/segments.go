@@ -1,5 +1,7 @@
 package store
 
+import "slices"
+
 // recordWeight is what a record costs beyond its headers and payload: its entry
 // and its frames, about. Compaction reckons with it so that tiny messages count.
 const recordWeight = 128
@@ -149,7 +151,8 @@ func (t *segTable) unlink(h uint32) {
 // readCache remembers which segments have their bytes in memory, oldest first.
 type readCache struct {
 	budget, used int64
-	fifo         []cached
+	segs         int      // with their bytes in memory
+	fifo         []cached // these, and some that are gone
 }
 
 type cached struct {
@@ -163,18 +166,33 @@ func (c *readCache) put(t *segTable, h uint32, data []byte) {
 	}
 	t.segs[h].data = data
 	c.used += int64(len(data))
+	c.segs++
 	c.fifo = append(c.fifo, cached{h, t.segs[h].id})
 	for c.used > c.budget {
-		old := c.fifo[0]
-		c.fifo = c.fifo[1:]
-		if g := t.segs[old.h]; g != nil && g.id == old.id {
-			c.drop(g)
+		if old := c.fifo[0]; old.in(t) {
+			c.drop(t.segs[old.h])
 		}
+		c.fifo = c.fifo[1:]
+	}
+	const few = 64
+	if len(c.fifo) > 2*c.segs+few {
+		// Where segments do not live long nothing is ever pushed out.
+		c.fifo = slices.DeleteFunc(c.fifo, func(k cached) bool { return !k.in(t) })
 	}
 }
 
-// drop forgets the bytes of a segment; its place in the queue runs out by itself.
+// in reports whether the bytes that k stands for are still in memory.
+func (k cached) in(t *segTable) bool {
+	g := t.segs[k.h]
+	return g != nil && g.id == k.id && g.data != nil
+}
+
+// drop forgets the bytes of a segment, if it has any here.
 func (c *readCache) drop(g *segment) {
+	if g.data == nil {
+		return
+	}
 	c.used -= int64(len(g.data))
+	c.segs--
 	g.data = nil
 }
