@@ -43,7 +43,7 @@ func (l *loop) deliver(now int64) (more bool) {
 		}
 		item, h, _ := l.sched.Peek()
 		s := l.slots.get(item.Value)
-		if s.expiresAt != 0 && s.expiresAt <= now {
+		if l.slots.expired(item.Value, s, now) {
 			l.sched.Remove(h)
 			l.unready(item.Value, s)
 			l.deadLetter(item.Value, s, deadLetterCause{reason: wire.ReasonExpired}, now)

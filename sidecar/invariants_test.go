@@ -55,9 +55,10 @@ func checkLoopAt(t tester, l *loop, moving, movingBytes int64, loose bool) {
 		default:
 			require.Fail(t, "no such state", at)
 		}
-		if s.expiresAt != 0 && (s.state == slotPending || s.state == slotDelayed || s.state == slotParked || s.state == slotOrdered) {
-			require.Contains(t, l.ttls.items, dueItem{s.expiresAt, seq}, at)
-			require.Greater(t, s.expiresAt, now, at)
+		require.Equal(t, s.ttl, l.slots.ends[seq] != 0, at)
+		if s.ttl && (s.state == slotPending || s.state == slotDelayed || s.state == slotParked || s.state == slotOrdered) {
+			require.Contains(t, l.ttls.items, dueItem{l.slots.expiresAt(seq, s), seq}, at)
+			require.Greater(t, l.slots.expiresAt(seq, s), now, at)
 		}
 		if l.dead != nil {
 			require.NotNil(t, l.dead[seq], at)

@@ -22,7 +22,6 @@ func (l *loop) enqueue(in *incoming, now int64) {
 	s.id = m.ID
 	s.enqueuedAt = m.EnqueuedAt
 	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
-	s.expiresAt = m.ExpiresAt
 	s.size = uint32(in.size)
 	s.cost = m.Cost
 	s.flow = l.keys.acquire(m.Key, m.Weight)
@@ -44,8 +43,9 @@ func (l *loop) enqueue(in *incoming, now int64) {
 		b.Dedupe = append(b.Dedupe, store.Dedupe{Queue: l.q.id, DedupeID: in.dedupeID, ID: m.ID, Until: in.dedupeUntil})
 	}
 	l.fresh.put(m.Seq, in)
-	if s.expiresAt != 0 {
-		l.ttls.push(s.expiresAt, m.Seq)
+	if m.ExpiresAt != 0 {
+		l.slots.expire(m.Seq, s, m.ExpiresAt)
+		l.ttls.push(m.ExpiresAt, m.Seq)
 	}
 	l.wait(m.Seq, s, now)
 }
@@ -275,7 +275,7 @@ func (l *loop) settle(seq uint64, s *slot, f failure, d hooks.FailureDecision, n
 	}
 	switch {
 	case l.q.isDLQ():
-	case s.expiresAt != 0 && s.expiresAt <= now:
+	case l.slots.expired(seq, s, now):
 		cause.reason = wire.ReasonExpired
 	case l.exhausted(s.attempts, d.Decided):
 		cause.reason = wire.ReasonMaxDeliveries

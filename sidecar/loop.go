@@ -57,7 +57,7 @@ type loop struct {
 	sched     *drr.Scheduler
 	leases    leaseTable
 	delays    dueHeap // delayed messages, by readyAt
-	ttls      dueHeap // messages with a TTL, by expiresAt
+	ttls      dueHeap // messages with a TTL, by the end of it
 	consumers consumerSet
 	expiring  dueHeap              // consumers with an end, by reg
 	byReg     map[uint64]*consumer // those in expiring

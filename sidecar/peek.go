@@ -176,8 +176,8 @@ func (l *loop) peeked(seq uint64, s *slot, now int64) peeked {
 		ID: formatID(s.id), Key: l.keys.name(s.flow), State: wire.StatePending,
 		Attempt: s.attempts + 1, EnqueuedAt: timestamp(s.enqueuedAt),
 	}}
-	if s.expiresAt != 0 {
-		m.ExpiresAt = timestamp(s.expiresAt)
+	if s.ttl {
+		m.ExpiresAt = timestamp(l.slots.expiresAt(seq, s))
 	}
 	switch s.state {
 	case slotDelayed:

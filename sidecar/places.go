@@ -46,7 +46,7 @@ func (l *loop) wait(seq uint64, s *slot, now int64) {
 
 // forget removes what the loop knows of message seq, wherever it is.
 func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
-	state, flow, lane, ttl := s.state, s.flow, s.lane, s.expiresAt
+	state, flow, lane, ttl := s.state, s.flow, s.lane, s.ttl
 	switch state {
 	case slotLeased:
 		l.unlease(s, e, now)
@@ -64,7 +64,7 @@ func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
 	l.releaseLane(lane, now)
 	l.keys.release(flow)
 	delete(l.dead, seq)
-	if ttl != 0 {
+	if ttl {
 		l.ttls.dropped(l.ttlCounts)
 	}
 	if state == slotDelayed {
@@ -74,7 +74,7 @@ func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
 
 func (l *loop) ttlCounts(it dueItem) bool {
 	s := l.slots.get(it.seq)
-	return s != nil && s.expiresAt == it.at
+	return s != nil && s.ttl && l.slots.expiresAt(it.seq, s) == it.at
 }
 
 func (l *loop) delayCounts(it dueItem) bool {

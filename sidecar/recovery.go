@@ -114,7 +114,6 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 	s.id = m.ID
 	s.enqueuedAt = m.EnqueuedAt
 	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
-	s.expiresAt = m.ExpiresAt
 	s.size = uint32(size)
 	s.cost = m.Cost
 	s.attempts = m.Attempts
@@ -130,8 +129,9 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 	q.depth.Add(1)
 	q.bytes.Add(int64(size))
 	q.seq.Store(max(q.seq.Load(), m.Seq))
-	if s.expiresAt != 0 {
-		r.ttls.push(s.expiresAt, m.Seq)
+	if m.ExpiresAt != 0 {
+		r.slots.expire(m.Seq, s, m.ExpiresAt)
+		r.ttls.push(m.ExpiresAt, m.Seq)
 	}
 	// What was never delayed is ready, also when the clock has been set back.
 	ready := func() {

@@ -38,7 +38,6 @@ type slot struct {
 	id         store.ID
 	enqueuedAt int64
 	readyAt    int64 // when it became, or becomes, pending
-	expiresAt  int64 // 0: never
 	size       uint32
 	attempts   uint32 // ended ones
 	cost       uint32 // thousandths
@@ -50,6 +49,7 @@ type slot struct {
 	unsent     bool // its Add is in the changes that have not been handed to the store
 	front      bool // pending or parked: in front of what its lane has parked
 	holds      bool // it holds its fairness key, see keyOrder
+	ttl        bool // it has a TTL, see slotTable.expiresAt
 }
 
 const (
@@ -69,6 +69,7 @@ type slotTable struct {
 	base   uint64
 	live   int64
 	spare  *slotChunk
+	ends   map[uint64]int64 // of messages with a TTL; most have none
 }
 
 // add makes room for seq and returns its slot, zeroed.
@@ -116,11 +117,40 @@ func (t *slotTable) get(seq uint64) *slot {
 	return nil
 }
 
+// expire notes when message seq, which has a TTL, expires.
+func (t *slotTable) expire(seq uint64, s *slot, at int64) {
+	if t.ends == nil {
+		t.ends = make(map[uint64]int64)
+	}
+	s.ttl = true
+	t.ends[seq] = at
+}
+
+// expiresAt is when message seq expires; 0: never.
+func (t *slotTable) expiresAt(seq uint64, s *slot) int64 {
+	if !s.ttl {
+		return 0
+	}
+	return t.ends[seq]
+}
+
+// expired reports whether the TTL of message seq is over.
+func (t *slotTable) expired(seq uint64, s *slot, now int64) bool {
+	return s.ttl && t.ends[seq] <= now
+}
+
 // remove forgets seq, which must be there.
 func (t *slotTable) remove(seq uint64) {
 	i := seq>>chunkBits - t.base
 	c := t.chunks[i]
-	c.slots[seq&(chunkSize-1)] = slot{}
+	s := &c.slots[seq&(chunkSize-1)]
+	if s.ttl {
+		delete(t.ends, seq)
+		if len(t.ends) == 0 {
+			t.ends = nil // a map keeps the size that it once had
+		}
+	}
+	*s = slot{}
 	t.live--
 	if c.live--; c.live > 0 {
 		return

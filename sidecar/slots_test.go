@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -102,4 +103,9 @@ func TestSlotTableLetsChunksGo(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(table.chunks), 2, "a short backlog takes few chunks however long the queue lives")
 	require.EqualValues(t, 10, table.live)
+}
+
+// TestSlotSize: memory per pending message is what lets a backlog grow.
+func TestSlotSize(t *testing.T) {
+	require.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
 }

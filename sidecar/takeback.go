@@ -11,9 +11,9 @@ func (l *loop) takeBack(seq uint64, s *slot, now int64) lease {
 	le := l.unlease(s, unheard, now)
 	l.q.metrics.takenBack.Inc()
 	l.putBack(seq, s, le.id)
-	if s.expiresAt != 0 && s.expiresAt <= now {
+	if l.slots.expired(seq, s, now) {
 		// Its turn in ttls may have passed while the lease ran.
-		l.ttls.push(s.expiresAt, seq)
+		l.ttls.push(l.slots.expiresAt(seq, s), seq)
 	}
 	if s.stored {
 		l.storeState(seq, s, "")
