@@ -14,11 +14,12 @@ import (
 // heap and makes much garbage, so the usual rule (collect when it has doubled)
 // collects all the time: with four times as much room the same work takes less of
 // the processor. With a large backlog the same rule would waste memory by the
-// gigabyte, so the room is bounded.
+// gigabyte, and what is on its way at the moment of a collection would count five
+// times, so the room is bounded.
 const (
 	gcPercent    = 400      // of what is alive, at most
 	gcLeast      = 25       // and at least
-	gcRoom       = 96 << 20 // bytes
+	gcRoom       = 40 << 20 // bytes
 	memoryOfHost = 0.9      // of a container's limit: the limit of the Go runtime
 )
 

@@ -12,7 +12,7 @@ import (
 
 func TestGCPercent(t *testing.T) {
 	for alive, want := range map[uint64]int{
-		0: 400, 1 << 20: 400, 24 << 20: 400, 48 << 20: 200, 96 << 20: 100, 384 << 20: 25, 1 << 40: 25, math.MaxUint64: 25,
+		0: 400, 1 << 20: 400, 10 << 20: 400, 20 << 20: 200, 40 << 20: 100, 160 << 20: 25, 1 << 40: 25, math.MaxUint64: 25,
 	} {
 		require.Equal(t, want, gcPercentFor(alive), alive)
 	}
