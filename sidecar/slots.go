@@ -1,6 +1,9 @@
 package sidecar
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 )
@@ -52,66 +55,106 @@ type slot struct {
 	ttl        bool // it has a TTL, see slotTable.expiresAt
 }
 
+// Slots lie in chunks of 1 KiB, so that one that stays long holds few others, and
+// chunks in directories.
 const (
-	chunkBits = 9
+	chunkBits = 4
 	chunkSize = 1 << chunkBits
+	dirBits   = 10
+	dirChunks = 1 << dirBits
+	spanBits  = chunkBits + dirBits
+
+	spareChunks = 16
 )
 
-type slotChunk struct {
-	slots [chunkSize]slot
-	live  int
+type slotChunk [chunkSize]slot
+
+// slotDir is where the chunks of so many sequences are.
+type slotDir struct {
+	chunks [dirChunks]*slotChunk // nil: none live
+	live   [dirChunks]uint8      // messages of the chunk
+	n      int                   // chunks
 }
 
-// slotTable finds a slot by sequence: sequences are dense, so a chunk is an
-// index away, and a chunk whose last message is gone is freed.
+// slotTable finds a slot by sequence. What it takes is measured by the messages
+// that live, not by those between them; sequences are dense, as a rule.
 type slotTable struct {
-	chunks []*slotChunk // chunks[i] holds sequences of chunk base+i; nil: none live
-	base   uint64
+	dirs   map[uint64]*slotDir // by sequence>>spanBits; only the newest may be empty
+	newest uint64
+	last   *slotDir // the one that was looked for last
+	lastNo uint64
 	live   int64
-	spare  *slotChunk
+	spare  []*slotChunk
 	ends   map[uint64]int64 // of messages with a TTL; most have none
 }
 
 // add makes room for seq and returns its slot, zeroed.
 func (t *slotTable) add(seq uint64) *slot {
-	n := seq >> chunkBits
-	switch {
-	case len(t.chunks) == 0:
-		t.base = n
-	case n < t.base:
-		// A move into this queue reserved its sequence before later arrivals.
-		t.chunks = append(make([]*slotChunk, t.base-n), t.chunks...)
-		t.base = n
+	d := t.dir(seq >> spanBits)
+	if d == nil {
+		d = t.newDir(seq >> spanBits)
 	}
-	for n >= t.base+uint64(len(t.chunks)) {
-		t.chunks = append(t.chunks, nil)
-	}
-	c := t.chunks[n-t.base]
+	i := seq >> chunkBits & (dirChunks - 1)
+	c := d.chunks[i]
 	if c == nil {
-		if c = t.spare; c == nil {
+		if n := len(t.spare); n > 0 {
+			c, t.spare = t.spare[n-1], t.spare[:n-1]
+		} else {
 			c = new(slotChunk)
 		}
-		t.spare = nil
-		t.chunks[n-t.base] = c
+		d.chunks[i] = c
+		d.n++
 	}
-	c.live++
+	d.live[i]++
 	t.live++
-	s := &c.slots[seq&(chunkSize-1)]
+	s := &c[seq&(chunkSize-1)]
 	*s = slot{state: slotWriting}
 	return s
 }
 
+// dir returns directory no, or nil.
+func (t *slotTable) dir(no uint64) *slotDir {
+	if t.last != nil && t.lastNo == no {
+		return t.last
+	}
+	d := t.dirs[no]
+	if d != nil {
+		t.last, t.lastNo = d, no
+	}
+	return d
+}
+
+// newDir adds directory no, which is the newest one but for a late message.
+func (t *slotTable) newDir(no uint64) *slotDir {
+	if t.dirs == nil {
+		t.dirs = make(map[uint64]*slotDir)
+	}
+	var d *slotDir
+	if old := t.dirs[t.newest]; old != nil && old.n == 0 {
+		d = old
+		delete(t.dirs, t.newest)
+	} else {
+		d = new(slotDir)
+	}
+	if len(t.dirs) == 0 || no > t.newest {
+		t.newest = no
+	}
+	t.dirs[no] = d
+	t.last, t.lastNo = d, no
+	return d
+}
+
 // get returns the slot of seq, or nil when the queue has no such message.
 func (t *slotTable) get(seq uint64) *slot {
-	n := seq >> chunkBits
-	if n < t.base || n-t.base >= uint64(len(t.chunks)) {
+	d := t.dir(seq >> spanBits)
+	if d == nil {
 		return nil
 	}
-	c := t.chunks[n-t.base]
+	c := d.chunks[seq>>chunkBits&(dirChunks-1)]
 	if c == nil {
 		return nil
 	}
-	if s := &c.slots[seq&(chunkSize-1)]; s.state != slotFree {
+	if s := &c[seq&(chunkSize-1)]; s.state != slotFree {
 		return s
 	}
 	return nil
@@ -141,9 +184,10 @@ func (t *slotTable) expired(seq uint64, s *slot, now int64) bool {
 
 // remove forgets seq, which must be there.
 func (t *slotTable) remove(seq uint64) {
-	i := seq>>chunkBits - t.base
-	c := t.chunks[i]
-	s := &c.slots[seq&(chunkSize-1)]
+	no, i := seq>>spanBits, seq>>chunkBits&(dirChunks-1)
+	d := t.dir(no)
+	c := d.chunks[i]
+	s := &c[seq&(chunkSize-1)]
 	if s.ttl {
 		delete(t.ends, seq)
 		if len(t.ends) == 0 {
@@ -152,32 +196,36 @@ func (t *slotTable) remove(seq uint64) {
 	}
 	*s = slot{}
 	t.live--
-	if c.live--; c.live > 0 {
+	if d.live[i]--; d.live[i] > 0 {
 		return
 	}
-	t.chunks[i] = nil
-	t.spare = c
-	drop := 0
-	for drop < len(t.chunks) && t.chunks[drop] == nil {
-		drop++
+	d.chunks[i] = nil
+	if len(t.spare) < spareChunks {
+		t.spare = append(t.spare, c)
 	}
-	t.chunks = t.chunks[drop:]
-	t.base += uint64(drop)
+	if d.n--; d.n == 0 && no != t.newest {
+		delete(t.dirs, no)
+		t.last = nil
+	}
 }
 
 // from calls fn for every message with a sequence of at least seq, in order,
 // until fn returns false. fn must not add or remove.
 func (t *slotTable) from(seq uint64, fn func(seq uint64, s *slot) bool) {
-	first := seq >> chunkBits
-	for i, c := range t.chunks {
-		n := t.base + uint64(i)
-		if c == nil || n < first {
+	for _, no := range slices.Sorted(maps.Keys(t.dirs)) {
+		if no < seq>>spanBits {
 			continue
 		}
-		for j := range c.slots {
-			at := n<<chunkBits | uint64(j)
-			if c.slots[j].state != slotFree && at >= seq && !fn(at, &c.slots[j]) {
-				return
+		for i, c := range &t.dirs[no].chunks {
+			n := no<<dirBits | uint64(i)
+			if c == nil || n < seq>>chunkBits {
+				continue
+			}
+			for j := range c {
+				at := n<<chunkBits | uint64(j)
+				if c[j].state != slotFree && at >= seq && !fn(at, &c[j]) {
+					return
+				}
 			}
 		}
 	}

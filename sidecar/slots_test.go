@@ -16,7 +16,7 @@ func TestSlotTableModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var table slotTable
 		model := make(map[uint64]int64)
-		next := rapid.Uint64Range(1, 3*chunkSize).Draw(rt, "first")
+		next := rapid.SampledFrom([]uint64{1, chunkSize, 1<<spanBits - 1, 1 << 60}).Draw(rt, "first")
 		var reserved []uint64
 		add := func(seq uint64) {
 			s := table.add(seq)
@@ -26,13 +26,15 @@ func TestSlotTableModel(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"add": func(rt *rapid.T) {
-				for range rapid.IntRange(1, 2*chunkSize).Draw(rt, "n") {
+				for range rapid.IntRange(1, 20*chunkSize).Draw(rt, "n") {
 					add(next)
 					next++
 				}
 			},
 			"reserve": func(*rapid.T) { reserved = append(reserved, next); next++ },
-			"gap":     func(rt *rapid.T) { next += rapid.Uint64Range(0, 5*chunkSize).Draw(rt, "gap") },
+			"gap": func(rt *rapid.T) {
+				next += rapid.OneOf(rapid.Uint64Range(0, 5*chunkSize), rapid.Uint64Range(0, 3<<spanBits)).Draw(rt, "gap")
+			},
 			"late": func(*rapid.T) {
 				if len(reserved) > 0 {
 					add(reserved[0])
@@ -41,7 +43,7 @@ func TestSlotTableModel(t *testing.T) {
 			},
 			"remove": func(rt *rapid.T) {
 				live := slices.Sorted(maps.Keys(model))
-				for range min(len(live), rapid.IntRange(0, chunkSize).Draw(rt, "n")) {
+				for range min(len(live), rapid.IntRange(0, 10*chunkSize).Draw(rt, "n")) {
 					i := rapid.IntRange(0, len(live)-1).Draw(rt, "which")
 					table.remove(live[i])
 					delete(model, live[i])
@@ -59,8 +61,8 @@ func TestSlotTableModel(t *testing.T) {
 		for seq := range model {
 			table.remove(seq)
 		}
-		require.Empty(rt, table.chunks, "an empty table keeps no chunks but a spare")
-		require.Zero(rt, table.live)
+		checkSlots(rt, &table, nil, next)
+		require.LessOrEqual(rt, len(table.dirs), 1, "an empty table keeps one directory")
 	})
 }
 
@@ -77,7 +79,6 @@ func checkSlots(rt *rapid.T, table *slotTable, model map[uint64]int64, next uint
 	var oldest int64
 	if len(live) > 0 {
 		oldest = model[live[0]]
-		require.NotNil(rt, table.chunks[0], "a table begins with a chunk in use")
 		from := rapid.SampledFrom(live).Draw(rt, "from")
 		var rest []uint64
 		table.from(from, func(seq uint64, _ *slot) bool { rest = append(rest, seq); return len(rest) < 3 })
@@ -85,6 +86,26 @@ func checkSlots(rt *rapid.T, table *slotTable, model map[uint64]int64, next uint
 		require.Equal(rt, live[at:min(at+3, len(live))], rest)
 	}
 	require.Equal(rt, oldest, table.oldest())
+	chunks := make(map[uint64]int)
+	for seq := range model {
+		chunks[seq>>chunkBits]++
+	}
+	have := 0
+	for no, d := range table.dirs {
+		n := 0
+		for i, c := range d.chunks {
+			if c != nil {
+				n++
+			}
+			require.Equal(rt, chunks[no<<dirBits|uint64(i)], int(d.live[i]))
+			require.Equal(rt, d.live[i] > 0, c != nil)
+		}
+		require.Equal(rt, n, d.n)
+		require.True(rt, n > 0 || no == table.newest)
+		have += n
+	}
+	require.Equal(rt, len(chunks), have)
+	require.LessOrEqual(rt, len(table.spare), spareChunks)
 	for range 20 {
 		seq := rapid.Uint64Range(0, next+2*chunkSize).Draw(rt, "seq")
 		_, ok := model[seq]
@@ -92,20 +113,38 @@ func checkSlots(rt *rapid.T, table *slotTable, model map[uint64]int64, next uint
 	}
 }
 
+// TestSlotTableLetsChunksGo: what passes by leaves nothing behind, also when a few
+// stay for long.
 func TestSlotTableLetsChunksGo(t *testing.T) {
 	var table slotTable
-	const n = 100 * chunkSize
+	size := func() (dirs, chunks int) {
+		for _, d := range table.dirs {
+			chunks += d.n
+		}
+		return len(table.dirs), chunks
+	}
+	const n, every, stay = 10 << spanBits, 1000, (10<<spanBits - 1) / 1000
 	for seq := range uint64(n) {
 		table.add(seq + 1)
-		if seq >= 10 {
+		if seq >= 10 && seq%every != 0 {
 			table.remove(seq - 9)
 		}
 	}
-	require.LessOrEqual(t, len(table.chunks), 2, "a short backlog takes few chunks however long the queue lives")
+	dirs, chunks := size()
+	require.LessOrEqual(t, chunks, stay+2)
+	require.EqualValues(t, stay+10, table.live)
+	for seq := uint64(every); seq < n; seq += every {
+		table.remove(seq - 9)
+	}
+	require.LessOrEqual(t, dirs, 11)
+	dirs, chunks = size()
+	require.LessOrEqual(t, dirs, 2)
+	require.LessOrEqual(t, chunks, 2)
 	require.EqualValues(t, 10, table.live)
 }
 
 // TestSlotSize: memory per pending message is what lets a backlog grow.
 func TestSlotSize(t *testing.T) {
 	require.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
+	require.EqualValues(t, 1024, reflect.TypeFor[slotChunk]().Size(), "a size that the allocator has")
 }

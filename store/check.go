@@ -71,6 +71,9 @@ func (b *Batch) checkRecords() error {
 }
 
 func checkEntry(m *Message) error {
+	if m.Seq > MaxSeq {
+		return fmt.Errorf("%w: sequence number %d of queue %d, up to %d is allowed", ErrInvalid, m.Seq, m.Queue, uint64(MaxSeq))
+	}
 	if n := entrySize(m); n > MaxHeaderBytes {
 		return fmt.Errorf("%w: header of %d bytes, %d are allowed", ErrTooBig, n, MaxHeaderBytes)
 	}

@@ -169,11 +169,11 @@ func (s *Bolt) place(ref Ref, l loc) error {
 	if q == nil {
 		return fmt.Errorf("message %d of queue %d, which does not exist", ref.Seq, ref.Queue)
 	}
+	if ref.Seq > MaxSeq {
+		return fmt.Errorf("message %d of queue %d: no such number is given out", ref.Seq, ref.Queue)
+	}
 	if _, ok := q.index.get(ref.Seq); ok {
 		return fmt.Errorf("message %d of queue %d is there twice", ref.Seq, ref.Queue)
-	}
-	if !q.index.fits(ref.Seq) {
-		return fmt.Errorf("message %d of queue %d is far from the others", ref.Seq, ref.Queue)
 	}
 	q.index.put(ref.Seq, l)
 	s.count.bytes += int64(l.size)

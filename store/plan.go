@@ -230,9 +230,6 @@ func (s *Bolt) add(m *Message, headers, payload []byte) error {
 	if _, ok := q.index.get(m.Seq); ok {
 		return fmt.Errorf("%w: %d of queue %d", ErrDuplicate, m.Seq, m.Queue)
 	}
-	if !q.index.fits(m.Seq) {
-		return fmt.Errorf("%w: sequence number %d is far from those in queue %d", ErrInvalid, m.Seq, m.Queue)
-	}
 	p := &s.plan
 	size := len(headers) + len(payload)
 	q.index.put(m.Seq, loc{seg: pendingSeg, slot: uint32(len(p.adds)), size: uint32(size)})

@@ -118,7 +118,7 @@ type Entry struct {
 //   - [ErrTooBig]: a message above [MaxMessageBytes], a header above
 //     [MaxHeaderBytes], a batch above [MaxBatchBytes]
 //   - [ErrInvalid]: a queue id that was used before, an empty name, a sequence
-//     number out of all proportion
+//     number above [MaxSeq]
 //   - [*CorruptError]: the source of a Move cannot be read
 type Batch struct {
 	Add             []Message
@@ -145,6 +145,7 @@ const (
 	MaxMessageBytes = 128 << 20 // headers and payload of one message
 	MaxHeaderBytes  = 1 << 20   // everything else of one message, and one state
 	MaxBatchBytes   = 1 << 30   // headers and payloads of one batch
+	MaxSeq          = 1 << 62   // sequence number: what comes after it must not begin again at 0
 )
 
 // Snapshot is what a server needs before it looks at messages.
