@@ -84,7 +84,7 @@ func (g *Gates) Set(keys []string, now int64) (*Set, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.sweep(now)
+	g.sweep(now, sweepSteps)
 	s := g.mu.sets[string(name)]
 	if s == nil {
 		s = &Set{gates: make([]*Gate, len(sorted)), name: string(name)}
@@ -106,15 +106,17 @@ func (g *Gates) Close(s *Set, now int64) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	steps := sweepSteps
 	if s.refs--; s.refs == 0 {
 		delete(g.mu.sets, s.name)
 		for _, gate := range s.gates {
 			if gate.refs--; gate.refs == 0 {
 				g.rest(gate)
+				steps++
 			}
 		}
 	}
-	g.sweep(now)
+	g.sweep(now, steps)
 }
 
 // SetLimits gives a key limits of its own, which count at once; zero Limits take
@@ -284,12 +286,12 @@ func (g *Gates) unrest(gate *Gate) {
 	gate.idle = 0
 }
 
-// sweepSteps is how many gates without users Set and Close look at: more than
-// one, so that the list shrinks although each of them may add to it.
+// sweepSteps is how many gates without users Set and Close look at, beyond those
+// that they add: so the list shrinks.
 const sweepSteps = 2
 
-func (g *Gates) sweep(now int64) {
-	for range min(sweepSteps, len(g.mu.idle)) {
+func (g *Gates) sweep(now int64, steps int) {
+	for range min(steps, len(g.mu.idle)) {
 		g.look(now)
 	}
 }

@@ -88,6 +88,21 @@ func TestMemoryOfManyKeys(t *testing.T) {
 	require.Empty(t, g.mu.sets)
 }
 
+// The same with as many keys as a message can have, all of them its own.
+func TestMemoryOfManyKeysAMessage(t *testing.T) {
+	g := newGates()
+	for i := range int64(1000) {
+		keys := make([]string, MaxKeys)
+		for j := range keys {
+			keys[j] = fmt.Sprint(i, ".", j)
+		}
+		s, err := g.Set(keys, start+i)
+		require.NoError(t, err)
+		g.Close(s, start+i)
+		require.LessOrEqual(t, len(g.Keys()), MaxKeys)
+	}
+}
+
 func TestPrefixes(t *testing.T) {
 	g := newGates()
 	s := set(t, g, "tenant:a:x")
