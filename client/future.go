@@ -22,11 +22,10 @@ type PublishFuture struct {
 	until time.Time // no try after this
 
 	// The publisher's mutex guards the rest.
-	tries    int       // made so far
-	attempt  int       // changes whenever no reply is awaited any more
-	deadline time.Time // of the reply
-	ok       chan Receipt
-	failed   chan error
+	tries   int // made so far
+	attempt int // changes whenever no reply is awaited any more
+	ok      chan Receipt
+	failed  chan error
 }
 
 // Queue returns the queue that it was published to.

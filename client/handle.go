@@ -82,6 +82,9 @@ func (k *Consumer) call(h *hold) (err error) {
 		k.o.onError(fmt.Errorf("handler of %s: %w", h.m.ID, err))
 		if p == nil {
 			k.finish(h, err)
+			k.mu.Lock()
+			k.leaveAlone(h)
+			k.mu.Unlock()
 			k.workers.Go(k.run)
 		}
 	}()

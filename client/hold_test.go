@@ -109,9 +109,10 @@ func TestLostLeaseCancelsTheHandler(t *testing.T) {
 func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 	srv := startNATS(t)
 	f, c := startFake(t, srv), newClient(t, srv)
-	problems := make(chan error, 10)
-	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+	problems, ctxs := make(chan error, 10), make(chan context.Context, 1)
+	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
 		if m.ID == "1" {
+			ctxs <- ctx
 			runtime.Goexit()
 		}
 		return nil
@@ -123,6 +124,8 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 	require.Empty(t, next(t, f.acks).Data, "another worker took over")
 	var ended *PanicError
 	require.ErrorAs(t, <-problems, &ended)
+	ctx := <-ctxs
+	require.Eventually(t, func() bool { return ctx.Err() != nil }, 10*time.Second, time.Millisecond, "its context is let go")
 	require.NoError(t, stopWithin(t, k, 10*time.Second))
 }
 

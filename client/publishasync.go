@@ -50,13 +50,15 @@ func (c *Client) PublishAsyncComplete() <-chan struct{} {
 	p := c.async
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ch := make(chan struct{})
 	if len(p.mu.pending) == 0 {
+		ch := make(chan struct{})
 		close(ch)
-	} else {
-		p.mu.complete = append(p.mu.complete, ch)
+		return ch
 	}
-	return ch
+	if p.mu.complete == nil {
+		p.mu.complete = make(chan struct{})
+	}
+	return p.mu.complete
 }
 
 // publisher is the state of PublishAsync. It has a subscription for the replies
@@ -73,7 +75,7 @@ type publisher struct {
 		closed   bool
 		lastID   uint64
 		pending  map[uint64]*PublishFuture
-		complete []chan struct{}
+		complete chan struct{} // closed when nothing is pending; nil: nobody waits
 		// sent is in the order of its deadlines, since all have the same
 		// timeout. Entries of what is done or was sent again are skipped.
 		sent  []sending
@@ -81,11 +83,12 @@ type publisher struct {
 	}
 }
 
-// sending is a try that waits for its reply, as long as the attempt is the
-// message's.
+// sending is a try that waits for its reply, as long as the message is pending and
+// the attempt its own. It does not keep the message.
 type sending struct {
-	f       *PublishFuture
-	attempt int
+	id       uint64
+	attempt  int
+	deadline time.Time
 }
 
 func newPublisher(c *Client, window int, onErr func(*PublishFuture, error)) *publisher {
@@ -158,8 +161,7 @@ func (p *publisher) send(f *PublishFuture) error {
 	if p.c.timeout == 0 {
 		return nil
 	}
-	f.deadline = time.Now().Add(p.c.timeout)
-	p.mu.sent = append(p.mu.sent, sending{f, f.attempt})
+	p.mu.sent = append(p.mu.sent, sending{f.id, f.attempt, time.Now().Add(p.c.timeout)})
 	if len(p.mu.sent) == 1 {
 		p.arm()
 	}
@@ -169,7 +171,7 @@ func (p *publisher) send(f *PublishFuture) error {
 // arm sets the timer for the oldest message that waits. It runs under the
 // mutex.
 func (p *publisher) arm() {
-	wait := time.Until(p.mu.sent[0].f.deadline)
+	wait := time.Until(p.mu.sent[0].deadline)
 	if p.mu.timer == nil {
 		p.mu.timer = time.AfterFunc(wait, p.expire)
 	} else {
@@ -182,10 +184,9 @@ func (p *publisher) arm() {
 func (p *publisher) trim() {
 	for len(p.mu.sent) > 0 {
 		first := p.mu.sent[0]
-		if first.attempt == first.f.attempt {
+		if f := p.mu.pending[first.id]; f != nil && f.attempt == first.attempt {
 			return
 		}
-		p.mu.sent[0] = sending{}
 		p.mu.sent = p.mu.sent[1:]
 	}
 }
@@ -195,8 +196,8 @@ func (p *publisher) expire() {
 	p.mu.Lock()
 	var late []*PublishFuture
 	now := time.Now()
-	for p.trim(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].f.deadline); p.trim() {
-		f := p.mu.sent[0].f
+	for p.trim(); len(p.mu.sent) > 0 && !now.Before(p.mu.sent[0].deadline); p.trim() {
+		f := p.mu.pending[p.mu.sent[0].id]
 		f.attempt++ // no longer awaited, though a reply that comes still counts
 		late = append(late, f)
 	}
@@ -277,7 +278,7 @@ func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
 	close(f.done)
 	f.tell(f.ok, f.failed)
 	<-p.window
-	var complete []chan struct{}
+	var complete chan struct{}
 	if len(p.mu.pending) == 0 {
 		complete, p.mu.complete = p.mu.complete, nil
 	}
@@ -285,8 +286,8 @@ func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
 	if err != nil && p.onErr != nil {
 		p.onErr(f, err)
 	}
-	for _, ch := range complete {
-		close(ch)
+	if complete != nil {
+		close(complete)
 	}
 }
 
