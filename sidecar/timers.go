@@ -40,6 +40,9 @@ func (h *dueHeap) pop() {
 	h.items[0] = h.items[last]
 	h.items = h.items[:last]
 	h.down(0)
+	if cap(h.items) > 4096 && last < cap(h.items)/4 {
+		h.items = append(make([]dueItem, 0, 2*last), h.items...) // a crowd has passed
+	}
 }
 
 // dropped notes that one entry has become stale; keep tells, when it is time

@@ -171,6 +171,7 @@ const (
 // what the check has counted.
 func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error) {
 	var file *os.File
+	var refused error // by Options.Locked
 	pages := &pageChecker{path: path}
 	opt := bbolt.Options{
 		Timeout:        o.Timeout,
@@ -187,6 +188,9 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 			f, err := openLocked(name, flag, mode, o.Timeout, why == forReading)
 			if err != nil {
 				return nil, err
+			}
+			if refused = o.locked(why); refused != nil {
+				return nil, errors.Join(refused, f.Close())
 			}
 			if why != forMaking {
 				if err := pages.checkFile(f, o); err != nil {
@@ -219,14 +223,23 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 	}
 	var ce *CorruptError
 	switch {
+	case refused != nil:
+		return nil, nil, refused
 	case errors.As(err, &ce):
 		return nil, nil, ce
 	case errors.Is(err, ErrNotStore):
-		return nil, nil, fmt.Errorf("%w: %s", ErrNotStore, path)
+		return nil, nil, err
 	case errors.Is(err, ErrLocked), errors.Is(err, berrors.ErrTimeout):
 		return nil, nil, fmt.Errorf("%w: %s", ErrLocked, path)
 	}
 	return nil, nil, fmt.Errorf("store: cannot open %s: %w", path, err)
+}
+
+func (o *Options) locked(why openFor) error {
+	if why != forServing || o.Locked == nil {
+		return nil
+	}
+	return o.Locked()
 }
 
 // mapSizes are the sizes of address space to ask for. A write that outgrows the

@@ -91,6 +91,33 @@ func TestOpenLocked(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// TestOpenTellsWhenLocked: between the lock and the check of what is in the file.
+func TestOpenTellsWhenLocked(t *testing.T) {
+	dir := t.TempDir()
+	calls := 0
+	var no error
+	o := store.Options{Timeout: time.Millisecond, Locked: func() error { calls++; return no }}
+	s := open(t, dir, o)
+	require.Equal(t, 1, calls)
+	_, err := store.Open(s.Path(), o)
+	require.ErrorIs(t, err, store.ErrLocked)
+	require.Equal(t, 1, calls, "another one has it")
+	require.NoError(t, s.Close())
+
+	no = errors.New("no")
+	_, err = store.Open(s.Path(), o)
+	require.Equal(t, no, err)
+	require.Equal(t, 2, calls)
+	no = nil
+	require.NoError(t, open(t, dir, o).Close(), "it has let go of the file")
+
+	require.NoError(t, os.WriteFile(s.Path(), make([]byte, 100_000), 0o600))
+	_, err = store.Open(s.Path(), o)
+	require.ErrorIs(t, err, store.ErrNotStore)
+	require.ErrorContains(t, err, "no valid meta page")
+	require.Equal(t, 4, calls)
+}
+
 func TestOpenOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.db")
@@ -123,6 +150,8 @@ func TestOpenOtherFiles(t *testing.T) {
 	// store that was truncated must not become a new one.
 	write(nil)
 	refused(store.ErrNotStore)
+	_, err = store.Open(file, store.Options{})
+	require.ErrorContains(t, err, "restore a backup")
 	require.NoError(t, os.Remove(file))
 	edit(t, file, func(*bbolt.Tx) error { return nil })
 	refused(store.ErrNotStore)

@@ -35,6 +35,11 @@ type Options struct {
 	// Logger gets the few lines that the store has to say. Default: none.
 	Logger *slog.Logger
 
+	// Locked is called once the file is this process's, before it is read and
+	// checked, which takes long if it is large. An error ends Open, which returns it
+	// as it is. It may be called again if the file cannot be mapped at once.
+	Locked func() error
+
 	// OnCommit is called after each commit, before the Done calls of its
 	// batches and from the same goroutine.
 	OnCommit func(CommitStats)

@@ -83,6 +83,9 @@ func (c *pageChecker) aside(err error) error {
 	return nil
 }
 
+// large is the size of a file that takes seconds to read from a slow disk.
+const large = 256 << 20
+
 // checkFile checks the structure of a bbolt file and brings it into the page
 // cache.
 func (c *pageChecker) checkFile(f *os.File, o Options) error {
@@ -104,6 +107,9 @@ func (c *pageChecker) checkFile(f *os.File, o Options) error {
 			File: c.path, Part: "file", Offset: c.size,
 			Reason: fmt.Sprintf("cut short: %d bytes of %d", c.size, int64(c.pages)*pageSize),
 		}
+	}
+	if c.size >= large {
+		o.Logger.Info("store: reading and checking the file", "file", c.path, "bytes", c.size)
 	}
 	if err := readAhead(f, int64(c.pages)*pageSize); err != nil {
 		return fmt.Errorf("reading %s: %w", c.path, err)
@@ -146,9 +152,9 @@ func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
 	}
 	switch {
 	case valid == 0:
-		return 0, 0, fmt.Errorf("%w: no valid meta page", ErrNotStore)
+		return 0, 0, fmt.Errorf("%w: %s has no valid meta page", ErrNotStore, c.path)
 	case version != boltVersion || size != pageSize:
-		return 0, 0, fmt.Errorf("%w: bbolt version %d with pages of %d bytes", ErrNotStore, version, size)
+		return 0, 0, fmt.Errorf("%w: %s is of bbolt version %d with pages of %d bytes", ErrNotStore, c.path, version, size)
 	case c.pages > 1<<40:
 		return 0, 0, c.bad(0, "%d pages in use", c.pages)
 	}

@@ -62,9 +62,18 @@ type metaOp struct {
 	delConfig   string
 }
 
-const arenaKept = 4 << 20
+const (
+	arenaKept = 4 << 20
+	opsKept   = 1 << 16
+)
 
+// reset empties p for the next commit. What a huge one, the deletion of a large
+// queue say, has made room for is let go.
 func (p *plan) reset() {
+	if max(cap(p.adds), cap(p.states), cap(p.items)) > opsKept {
+		*p = plan{}
+		return
+	}
 	clear(p.adds)
 	clear(p.states)
 	clear(p.dedupe)
