@@ -125,7 +125,7 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	}
 	server, err := a.newServer(cfg.Config, log, readBuildInfo().Version)
 	if err != nil {
-		return err
+		return &exitError{exitUsage, err}
 	}
 	ctx, stop := stopOnSignals(cmd.Context(), log, server.Kill)
 	defer stop()

@@ -150,10 +150,10 @@ func TestServeMistakes(t *testing.T) {
 	}
 	require.NoError(t, os.Remove("config.toml"))
 	a := &app{newServer: func(sidecar.Config, *slog.Logger, string) (runner, error) {
-		return nil, errors.New("listen tcp 127.0.0.1:4222:\naddress in use")
+		return nil, errors.New("queue q, on_enqueue:\nunexpected symbol")
 	}}
 	r := runApp(t, t.Context(), a, "", "serve")
-	require.Equal(t, result{exitFailed, "", "fila: listen tcp 127.0.0.1:4222:; address in use\n"}, r)
+	require.Equal(t, result{exitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"}, r)
 }
 
 func TestVersion(t *testing.T) {

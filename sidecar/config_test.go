@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -15,6 +16,16 @@ import (
 func TestDefaultConfigIsValid(t *testing.T) {
 	c := Default()
 	require.NoError(t, c.Validate())
+}
+
+// TestNewChecksHooks: before anything is opened.
+func TestNewChecksHooks(t *testing.T) {
+	c := Default()
+	q := wire.DefaultQueueSettings("orders")
+	q.OnFailure = "function on_failure(msg"
+	c.Queues = append(c.Queues, q)
+	_, err := New(c, slog.New(slog.DiscardHandler), "1.0.0")
+	require.ErrorContains(t, err, "queue orders, on_failure: ")
 }
 
 // The values that the specification fixes.

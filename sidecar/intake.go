@@ -141,6 +141,8 @@ func (c *core) room(q *queue, p *policy, size int64) *wire.Error {
 	s := &p.settings
 	waiting := c.uncommitted.Load()
 	switch {
+	case c.store.Err() != nil:
+		return wire.StoreFailed(drainRetryAfter)
 	case waiting > 0 && waiting+size > c.cfg.Limits.MaxUncommittedBytes:
 		return wire.BacklogUncommitted(uncommittedRetryAfter)
 	case s.MaxDepth > 0 && q.depth.Load() >= s.MaxDepth:

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -101,6 +102,21 @@ func TestOneMessageAboveTheUncommittedLimit(t *testing.T) {
 	r.core.uncommitted.Store(1)
 	require.NotNil(t, r.core.room(r.q, p, 100))
 	require.Nil(t, r.core.room(r.q, p, 99))
+}
+
+// failedStore takes nothing any more.
+type failedStore struct{ store.Store }
+
+func (failedStore) Err() error { return store.ErrFailed }
+
+// TestNothingIsTakenAfterTheStoreFailed: who publishes until the process has ended
+// is told so, and not that the outcome is not known.
+func TestNothingIsTakenAfterTheStoreFailed(t *testing.T) {
+	r := newRig(t, nil)
+	p := r.q.policy.Load()
+	require.Nil(t, r.core.room(r.q, p, 1))
+	r.core.store = failedStore{r.core.store}
+	require.Equal(t, wire.CodeStoreFailed, r.core.room(r.q, p, 1).ErrCode)
 }
 
 func TestDedupeOverARestart(t *testing.T) {

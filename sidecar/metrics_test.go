@@ -11,6 +11,8 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 // gather returns the families of fila by name.
@@ -137,6 +139,20 @@ func TestMetricsDropQueue(t *testing.T) {
 	m.queue("orders").enqueued.Inc()
 	value, _ = sample(gather(t, m)["fila_enqueued_total"], "queue=orders")
 	require.Equal(t, 1., value, "a queue made anew counts from 0")
+}
+
+// A queue that is refused leaves no series, whatever its name.
+func TestMetricsOfARefusedQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, x *testSite) {
+		err := x.request("fila.admin.queue-create.orders",
+			`{"on_enqueue":"function on_enqueue(msg) return {} end","on_failure":"function on_failure(msg"}`, nil, nil)
+		require.NotNil(t, err)
+		require.Equal(t, wire.CodeHookLoad, err.ErrCode)
+		m := x.s.core.metrics
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		require.Empty(t, m.mu.queues)
+	})
 }
 
 func TestMetricsGauges(t *testing.T) {

@@ -174,6 +174,7 @@ func (s *Server) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.
 	}
 	p, werr := s.policy(settings, nil)
 	if werr != nil {
+		s.core.metrics.dropQueue(settings.Name) // one of its hooks may have got some
 		return settings, werr
 	}
 	rec, err := record(s.nextQueue, settings)

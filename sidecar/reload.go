@@ -145,17 +145,25 @@ func (s *Server) checkReload(next *Config) (*rules, error) {
 		if q != nil && q.policy.Load().settings.Equal(*settings) {
 			continue
 		}
-		for _, kind := range []hooks.Kind{hooks.OnEnqueue, hooks.OnFailure} {
-			text, _ := (&policy{settings: *settings}).script(kind)
-			if text == "" {
-				continue
-			}
-			if _, err := hooks.Compile(kind, settings.Name+"/"+string(kind), text, s.hookLimits(*settings)); err != nil {
-				return nil, fmt.Errorf("queue %s, %s: %w", settings.Name, kind, err)
-			}
+		if err := s.checkHooks(settings); err != nil {
+			return nil, err
 		}
 	}
 	return compileRules(next.RetryPolicies, next.ErrorRules)
+}
+
+// checkHooks finds what would keep the hooks of a queue from being loaded.
+func (s *Server) checkHooks(settings *wire.QueueSettings) error {
+	for _, kind := range []hooks.Kind{hooks.OnEnqueue, hooks.OnFailure} {
+		text, _ := (&policy{settings: *settings}).script(kind)
+		if text == "" {
+			continue
+		}
+		if _, err := hooks.Compile(kind, settings.Name+"/"+string(kind), text, s.hookLimits(*settings)); err != nil {
+			return fmt.Errorf("queue %s, %s: %w", settings.Name, kind, err)
+		}
+	}
+	return nil
 }
 
 // declareQueues brings the queues of tables about, as at a start, and returns

@@ -77,6 +77,11 @@ func New(cfg Config, log *slog.Logger, version string) (*Server, error) {
 			}
 		},
 	}
+	for i := range cfg.Queues {
+		if err := s.checkHooks(&cfg.Queues[i]); err != nil {
+			return nil, err
+		}
+	}
 	var seed [8]byte
 	if _, err := crand.Read(seed[:]); err != nil {
 		return nil, fmt.Errorf("random source: %w", err)
@@ -126,7 +131,13 @@ func (s *Server) open() (err error) {
 		return fmt.Errorf("data_dir: %w", err)
 	}
 	c := s.core
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
 	st, err := store.Open(s.cfg.StorePath(), store.Options{
+		Locked:         s.listen,
 		ReadCacheBytes: readCache(s.cfg.Store.ReadCacheBytes),
 		Logger:         c.log,
 		Now:            c.clock.Now,
@@ -142,23 +153,23 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	c.store = st
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	s.http = newHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, c.metrics, s.readiness, c.log)
-	if s.cfg.HTTP.Addr != "" {
-		if s.httpAddr, err = s.http.start(); err != nil {
-			return err
-		}
-	}
 	if s.cfg.NATS.URL == "" {
 		if s.embedded, err = startEmbedded(s.cfg.NATS.Embedded, c.log); err != nil {
 			return err
 		}
 	}
 	c.nc, err = connectNATS(s.cfg.NATS, s.embedded, c.log, s.onDisconnect, s.onReconnect)
+	return err
+}
+
+// listen starts the HTTP listener as soon as the data directory is ours: whoever
+// watches the process can reach it while a large file is read.
+func (s *Server) listen() (err error) {
+	if s.http != nil || s.cfg.HTTP.Addr == "" {
+		return nil
+	}
+	s.http = newHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.core.metrics, s.readiness, s.core.log)
+	s.httpAddr, err = s.http.start()
 	return err
 }
 

@@ -117,8 +117,10 @@ func (s *Server) close() {
 		}
 	}
 	// The last commit sends the last replies, so it comes before the flush.
-	if err := c.store.Close(); err != nil {
-		c.log.Error("close the store", "error", err)
+	if c.store != nil {
+		if err := c.store.Close(); err != nil {
+			c.log.Error("close the store", "error", err)
+		}
 	}
 	if c.nc != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
