@@ -164,6 +164,13 @@ func (im *importer) message(b []byte) error {
 	if err != nil {
 		return err
 	}
+	// A queue counts on from its highest number.
+	if m.Seq > store.MaxSeq/2 {
+		return fmt.Errorf("seq %d: allowed is up to %d", m.Seq, uint64(store.MaxSeq/2))
+	}
+	if m.ExpiresAt != 0 && wire.IsDLQ(l.Queue) {
+		return errors.New("expires_at: dead letters have none")
+	}
 	one := store.Batch{Add: []store.Message{m}}
 	if st != nil {
 		one.State = []store.State{*st}

@@ -137,7 +137,8 @@ func TestStoreImportRefuses(t *testing.T) {
 		{"bad settings", replaced(2, `"settings":{`, `"settings":{"name":1,`), "line 2: settings: "},
 		{"config twice", replaced(5, lines[4], lines[3]), "line 5: configuration key throttle:api:rate is there twice"},
 		{"message twice", replaced(7, `"seq":9`, `"seq":7`), "line 7: queue orders has a message with seq 7 already"},
-		{"far away", replaced(7, `"seq":9`, `"seq":9223372036854775807`), "line 7: "},
+		{"far away", replaced(7, `"seq":9`, `"seq":9223372036854775807`), "line 7: seq 9223372036854775807: allowed is up to 2305843009213693952"},
+		{"a dead letter that expires", replaced(8, `"seq":`, `"expires_at":"2026-01-02T03:04:05Z","seq":`), "line 8: expires_at: dead letters have none"},
 		{"no dead letter queue", strings.ReplaceAll(without(3), "orders.dlq\",\"seq\"", "orders\",\"seq\""), "queue orders: its dead letter queue does not exist"},
 	} {
 		dir := filepath.Join(t.TempDir(), "new")
@@ -198,6 +199,9 @@ func TestStoreRoundTrip(t *testing.T) {
 			Cost: rapid.Uint32().Draw(rt, "cost"), Key: str.Draw(rt, "key"), CircuitKey: str.Draw(rt, "circuit"),
 			ThrottleKeys: rapid.SliceOfN(str, 0, 3).Draw(rt, "throttle"), Attempts: rapid.Uint32().Draw(rt, "attempts"),
 			Headers: headers.Draw(rt, "headers"), Payload: []byte(str.Draw(rt, "payload")),
+		}
+		if ref.Queue == 2 {
+			m.ExpiresAt = 0 // dead letters do not expire
 		}
 		if rapid.Bool().Draw(rt, "dead") {
 			m.Dead = &store.Dead{

@@ -151,6 +151,33 @@ func TestPublishAsyncFails(t *testing.T) {
 }
 
 // A queue that is full at first, then there is no reply, then it is stored.
+// TestPublishAsyncMissingReply: one reply that does not come holds up nobody else,
+// and whoever waits for completion waits for it.
+func TestPublishAsyncMissingReply(t *testing.T) {
+	srv := startNATS(t)
+	f := startFake(t, srv)
+	c := newClient(t, srv, WithTimeout(100*time.Millisecond))
+	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { require.NoError(t, msg.Respond([]byte(`{"id":"1","queue":"orders"}`))) })
+	lost, err := c.PublishAsync(t.Context(), "silent", nil)
+	require.NoError(t, err)
+	one, two := c.PublishAsyncComplete(), c.PublishAsyncComplete()
+	for range 100 {
+		future, err := c.PublishAsync(t.Context(), "orders", nil)
+		require.NoError(t, err)
+		_, err = result(t, future)
+		require.NoError(t, err)
+	}
+	_, err = result(t, lost)
+	require.ErrorIs(t, err, ErrNoReply)
+	<-one
+	<-two
+	c.async.mu.Lock()
+	defer c.async.mu.Unlock()
+	require.Empty(t, c.async.mu.pending)
+	require.Empty(t, c.async.mu.sent)
+}
+
 func TestPublishRetries(t *testing.T) {
 	srv := startNATS(t)
 	f := startFake(t, srv)

@@ -16,7 +16,7 @@ type counts struct {
 	parkedBy                                      [blockKinds]int64
 }
 
-// counts reads the loop's figures. It costs the same whatever the backlog.
+// counts reads the loop's figures. Its cost hardly depends on the backlog.
 func (l *loop) counts() counts {
 	n := counts{
 		parked:    l.parked + l.orderWaiting,

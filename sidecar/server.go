@@ -168,9 +168,12 @@ func (s *Server) listen() (err error) {
 	if s.http != nil || s.cfg.HTTP.Addr == "" {
 		return nil
 	}
-	s.http = newHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.core.metrics, s.readiness, s.core.log)
-	s.httpAddr, err = s.http.start()
-	return err
+	h := newHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.core.metrics, s.readiness, s.core.log)
+	if s.httpAddr, err = h.start(); err != nil {
+		return err
+	}
+	s.http = h
+	return nil
 }
 
 // readCache translates "0: none" of the configuration for the store, where 0 is

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/filaq/fila/drr"
@@ -234,10 +235,24 @@ func (t *slotTable) from(seq uint64, fn func(seq uint64, s *slot) bool) {
 // oldest is the enqueue time of the message with the lowest sequence; 0 when
 // there is none.
 func (t *slotTable) oldest() int64 {
-	var at int64
-	t.from(0, func(_ uint64, s *slot) bool {
-		at = s.enqueuedAt
-		return false
-	})
-	return at
+	first := uint64(math.MaxUint64)
+	for no, d := range t.dirs {
+		if d.n > 0 {
+			first = min(first, no)
+		}
+	}
+	if first == math.MaxUint64 {
+		return 0
+	}
+	for _, c := range &t.dirs[first].chunks {
+		if c == nil {
+			continue
+		}
+		for i := range c {
+			if c[i].state != slotFree {
+				return c[i].enqueuedAt
+			}
+		}
+	}
+	return 0
 }

@@ -84,3 +84,21 @@ func TestDueHeapForgetsStaleEntries(t *testing.T) {
 	slices.SortFunc(order, compareDue)
 	require.Equal(t, order, found)
 }
+
+// TestDueHeapGivesRoomBack: a crowd of timers does not cost memory for ever.
+func TestDueHeapGivesRoomBack(t *testing.T) {
+	var h dueHeap
+	const n = 100_000
+	for i := range int64(n) {
+		h.push(i*7919%n, uint64(i))
+	}
+	for i := range int64(n) {
+		it, ok := h.next()
+		require.True(t, ok)
+		require.Equal(t, i, it.at)
+		h.pop()
+		require.LessOrEqual(t, cap(h.items), max(4096, 4*(len(h.items)+1)))
+	}
+	_, ok := h.next()
+	require.False(t, ok)
+}

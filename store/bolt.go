@@ -217,7 +217,7 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 		if file != nil {
 			_ = file.Close() // nothing but a panic left it open, and with it the lock
 		}
-		if !mapFailed(err) {
+		if refused != nil || !mapFailed(err) {
 			break
 		}
 	}

@@ -37,7 +37,7 @@ type Options struct {
 
 	// Locked is called once the file is this process's, before it is read and
 	// checked, which takes long if it is large. An error ends Open, which returns it
-	// as it is. It may be called again if the file cannot be mapped at once.
+	// as it is. It is called again if the file could not be mapped at once.
 	Locked func() error
 
 	// OnCommit is called after each commit, before the Done calls of its
