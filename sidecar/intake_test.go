@@ -193,3 +193,17 @@ func TestPolicyWithoutLua(t *testing.T) {
 		require.EqualValues(t, 1000, d.Weight)
 	}
 }
+
+// TestUpdatesHoldWhenTheyAreAnswered while the loop is late.
+func TestUpdatesHoldWhenTheyAreAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, x *testSite) {
+		x.must("fila.admin.queue-create.orders", "", nil)
+		x.enqueue("x", nil)
+		go x.s.queues.get("orders").tell(func(*loop) { time.Sleep(time.Second) })
+		synctest.Wait()
+		x.must("fila.admin.queue-update.orders", `{"max_pending_per_key":1}`, nil)
+		err := x.request("fila.enqueue.orders", "x", nil, nil)
+		require.NotNil(t, err)
+		require.Equal(t, wire.CodeKeyPending, err.ErrCode)
+	})
+}

@@ -248,7 +248,8 @@ func (s *Server) update(q *queue, patch func(wire.QueueSettings) (wire.QueueSett
 	}
 	q.policy.Store(p)
 	q.dlq.policy.Store(&policy{settings: dlqSettings(settings)})
-	q.tell(func(l *loop) {
+	// What the answer says is so: the intake asks for limits that the loop sets.
+	q.call(func(l *loop) {
 		l.sched.SetQuantum(settings.Quantum)
 		l.applyOrdering()
 		l.applyLimits()
