@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -108,12 +110,20 @@ func sendError(subject string, err error) error {
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w %s: %w", ErrNoFila, subject, err)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), brokeOff(err):
 		return fmt.Errorf("%w (%s): %w", ErrNoReply, subject, err)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return badRequest(wire.CodeMessageTooLarge, err)
 	}
 	return err
+}
+
+// brokeOff tells the error of a write to the connection, of which the server may
+// have got everything or nothing. The NATS library passes it on as it is, reports
+// it once, and connects again.
+func brokeOff(err error) bool {
+	var failed net.Error
+	return errors.As(err, &failed) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
 // call makes a request whose body and reply are JSON. A nil body is empty, a

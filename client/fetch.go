@@ -35,7 +35,7 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 		return nil, err
 	}
 	if err := c.nc.PublishRequest(c.subjects.Fetch(queue), inbox, body); err != nil {
-		return nil, err
+		return nil, sendError(c.subjects.Fetch(queue), err)
 	}
 	if c.timeout > 0 { // fila ends the fetch by itself; this is for one that went away
 		var cancel context.CancelFunc

@@ -36,7 +36,7 @@ func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte,
 	}
 	if err := p.begin(f); err != nil {
 		<-p.window
-		return nil, sendError(msg.Subject, err)
+		return nil, err
 	}
 	return f, nil
 }
@@ -134,7 +134,10 @@ func (p *publisher) begin(f *PublishFuture) error {
 	f.id = p.mu.lastID
 	f.msg.Reply = p.mu.inbox + strconv.FormatUint(f.id, 36)
 	if err := p.send(f); err != nil {
-		return err
+		f.tries++
+		if err = sendError(f.msg.Subject, err); !p.later(f, err, f.tries) {
+			return err
+		}
 	}
 	p.mu.pending[f.id] = f
 	return nil
@@ -236,18 +239,27 @@ func (p *publisher) reply(msg *nats.Msg) {
 
 // fail tries again later, or gives up.
 func (p *publisher) fail(f *PublishFuture, err error) {
-	if f.retry {
-		p.mu.Lock()
-		f.attempt++
-		tries := f.tries
-		p.mu.Unlock()
-		wait, again := retryAfter(err, tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
-		if again && !time.Now().Add(wait).After(f.until) {
-			time.AfterFunc(wait, func() { p.again(f) })
-			return
-		}
+	p.mu.Lock()
+	f.attempt++
+	tries := f.tries
+	p.mu.Unlock()
+	if !p.later(f, err, tries) {
+		p.resolve(f, Receipt{}, err)
 	}
-	p.resolve(f, Receipt{}, err)
+}
+
+// later has a message sent again after that many tries, the last of which failed
+// with err, if that makes sense and there is time left.
+func (p *publisher) later(f *PublishFuture, err error, tries int) bool {
+	if !f.retry {
+		return false
+	}
+	wait, again := retryAfter(err, tries, f.msg.Header.Get(wire.HeaderMsgID) != "")
+	if !again || time.Now().Add(wait).After(f.until) {
+		return false
+	}
+	time.AfterFunc(wait, func() { p.again(f) })
+	return true
 }
 
 func (p *publisher) again(f *PublishFuture) {

@@ -3,10 +3,13 @@ package client
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -150,7 +153,6 @@ func TestPublishAsyncFails(t *testing.T) {
 	require.Zero(t, c.PublishAsyncPending())
 }
 
-// A queue that is full at first, then there is no reply, then it is stored.
 // TestPublishAsyncMissingReply: one reply that does not come holds up nobody else,
 // and whoever waits for completion waits for it.
 func TestPublishAsyncMissingReply(t *testing.T) {
@@ -178,6 +180,8 @@ func TestPublishAsyncMissingReply(t *testing.T) {
 	require.Empty(t, c.async.mu.sent)
 }
 
+// TestPublishRetries with a queue that is full at first, then there is no reply,
+// then it is stored.
 func TestPublishRetries(t *testing.T) {
 	srv := startNATS(t)
 	f := startFake(t, srv)
@@ -226,6 +230,77 @@ func TestPublishRetries(t *testing.T) {
 		})
 	}
 	require.Zero(t, c.PublishAsyncPending())
+}
+
+// brittle is a server to which one write fails when it is told so.
+type brittle struct {
+	*server.Server
+	fail atomic.Bool
+}
+
+type brittleConn struct {
+	net.Conn
+	b *brittle
+}
+
+func (b *brittle) InProcessConn() (net.Conn, error) {
+	conn, err := b.Server.InProcessConn()
+	return &brittleConn{conn, b}, err
+}
+
+func (c *brittleConn) Write(data []byte) (int, error) {
+	if c.b.fail.CompareAndSwap(true, false) {
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.ECONNRESET}
+	}
+	return c.Conn.Write(data)
+}
+
+// TestPublishRetriesBrokenWrites: a publish that fills the buffer writes it, and
+// gets the error of a connection that has just been lost.
+func TestPublishRetriesBrokenWrites(t *testing.T) {
+	srv := startNATS(t)
+	f := startFake(t, srv)
+	b := &brittle{Server: srv}
+	nc, err := nats.Connect("", nats.InProcessServer(b))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	c, err := New(nc)
+	require.NoError(t, err)
+	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { f.reply(msg, wire.EnqueueReply{ID: "1", Queue: "orders"}) })
+	large := make([]byte, 64<<10)
+	_, err = c.Publish(t.Context(), "orders", large)
+	require.NoError(t, err)
+	future, err := c.PublishAsync(t.Context(), "orders", large)
+	require.NoError(t, err)
+	_, err = result(t, future) // now both ways have their subscriptions
+	require.NoError(t, err)
+	for name, publish := range map[string]func(opts ...PublishOption) (Receipt, error){
+		"async": func(opts ...PublishOption) (Receipt, error) {
+			future, err := c.PublishAsync(t.Context(), "orders", large, opts...)
+			if err != nil {
+				return Receipt{}, err
+			}
+			return result(t, future)
+		},
+		"sync": func(opts ...PublishOption) (Receipt, error) {
+			return c.Publish(t.Context(), "orders", large, opts...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, nc.Flush())
+			b.fail.Store(true)
+			_, err := publish(RetryFor(time.Minute), DedupeID("1"))
+			require.NoError(t, err)
+			require.False(t, b.fail.Load())
+
+			require.NoError(t, nc.Flush())
+			b.fail.Store(true)
+			_, err = publish(RetryFor(time.Minute))
+			require.ErrorIs(t, err, ErrNoReply, "without an id a second copy would be stored")
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.Zero(t, c.PublishAsyncPending())
+		})
+	}
 }
 
 func TestRetryAfter(t *testing.T) {

@@ -44,9 +44,9 @@ const (
 // that may be gone.
 //
 // onDisconnect is called when an established connection is lost, onReconnect when
-// it is back and for the first connection if it had to be waited for. Neither is
-// called for a close by the caller. Both run on the connection's callback
-// goroutine and must not block; nil is allowed.
+// it is back, with all subscriptions, and for the first connection if it had to be
+// waited for. Neither is called for a close by the caller. Both run on the
+// connection's callback goroutine and must not block; nil is allowed.
 func connectNATS(cfg NATSConfig, srv *server.Server, log *slog.Logger, onDisconnect, onReconnect func()) (*nats.Conn, error) {
 	log = log.With("component", "nats")
 	opts := watchOptions(cfg, log, onDisconnect, onReconnect)
@@ -91,6 +91,10 @@ func watchOptions(cfg NATSConfig, log *slog.Logger, onDisconnect, onReconnect fu
 	up := func(nc *nats.Conn, text string) {
 		quiet.reset()
 		log.Info(text, "url", nc.ConnectedUrlRedacted())
+		// The subscriptions went out with the connection. Before the server has
+		// taken them a request would find nobody, so it is not back yet.
+		for nc.IsConnected() && nc.FlushTimeout(natsDialTimeout) != nil {
+		}
 		if onReconnect != nil {
 			onReconnect()
 		}
