@@ -105,7 +105,6 @@ func (l *loop) lease(seq uint64, s *slot, p *pass, c *consumer, now int64) {
 		enqueuedAt: s.enqueuedAt,
 		attempt:    s.attempts + 1,
 		key:        l.keys.name(s.flow),
-		dead:       l.dead[seq],
 		fresh:      l.fresh.get(seq),
 	})
 }

@@ -27,7 +27,6 @@ type delivery struct {
 	id         store.ID
 	attempt    uint32
 	key        string
-	dead       *store.Dead
 }
 
 type deliveryKind uint8
@@ -99,6 +98,9 @@ func (d *dispatcher) send(work []delivery) {
 		}
 		d.msgs[at] = d.q.message(&work[at], h, append([]byte(nil), payload...))
 	})
+	if d.q.isDLQ() {
+		err = errors.Join(err, d.addDead())
+	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		d.q.core.log.Error("messages cannot be read; their leases will run out", "queue", d.q.name, "error", err)
 	}
@@ -165,10 +167,25 @@ func (q *queue) message(d *delivery, headers nats.Header, payload []byte) *nats.
 	} {
 		headers[name] = e.values[i : i+1 : i+1]
 	}
-	if dead := d.dead; dead != nil {
-		addDead(headers, dead)
-	}
 	return &e.Msg
+}
+
+// addDead adds to the deliveries of a dead letter queue why they are there. None
+// goes out without.
+func (d *dispatcher) addDead() error {
+	known := make([]bool, len(d.refs))
+	err := d.q.core.store.Dead(d.refs, func(i int, dead *store.Dead) {
+		known[i] = true
+		if m := d.msgs[d.index[i]]; m != nil && dead != nil {
+			addDead(m.Header, dead)
+		}
+	})
+	for i, at := range d.index {
+		if !known[i] {
+			d.msgs[at] = nil
+		}
+	}
+	return err
 }
 
 // addDead adds why a message is a dead letter.

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -45,6 +46,7 @@ func (s *Server) explainVerb(_ string, body []byte) (any, *wire.Error) {
 // outside of the loop.
 type found struct {
 	wire.ExplainMessage
+	seq     uint64
 	gates   gateList
 	kind    blockKind
 	at      site // what its lane waits at; kind siteFree: nowhere
@@ -113,7 +115,7 @@ func (q *queue) find(id store.ID) (*found, bool) {
 // explain says what the loop knows of message seq.
 func (l *loop) explain(seq uint64, s *slot) *found {
 	now := l.q.core.clock.Now()
-	f := &found{readyAt: s.readyAt, cost: s.cost, credit: l.credit()}
+	f := &found{seq: seq, readyAt: s.readyAt, cost: s.cost, credit: l.credit()}
 	f.ID, f.Queue, f.Key = formatID(s.id), l.q.name, l.keys.name(s.flow)
 	f.Attempt, f.EnqueuedAt = s.attempts+1, timestamp(s.enqueuedAt)
 	if l.paused(now) {
@@ -147,8 +149,8 @@ func (l *loop) explain(seq uint64, s *slot) *found {
 	default:
 		f.State, f.Reason = wire.StatePending, "It is on its way to another queue."
 	}
-	if l.q.isDLQ() {
-		l.explainDead(seq, f)
+	if l.q.isDLQ() && f.State != wire.StateLeased {
+		f.State = wire.StateDead
 	}
 	return f
 }
@@ -168,16 +170,19 @@ func (l *loop) explainParked(s *slot, f *found) {
 	f.share = l.shareAt(ln)
 }
 
-// explainDead adds why a message is in the dead letter queue.
-func (l *loop) explainDead(seq uint64, f *found) {
-	if f.State != wire.StateLeased {
-		f.State = wire.StateDead
-	}
-	if d := l.dead[seq]; d != nil {
+// explainDead adds why a message is in the dead letter queue, if it still is.
+func (s *Server) explainDead(q *queue, f *found) {
+	err := s.core.store.Dead([]store.Ref{{Queue: q.id, Seq: f.seq}}, func(_ int, d *store.Dead) {
+		if d == nil {
+			return
+		}
 		f.Reason = fmt.Sprintf("It was dead-lettered from %s at %s after %s: %s.", d.SourceQueue, timestamp(d.At), plural(int64(d.Attempts), "attempt"), d.Reason)
 		if d.Error != "" {
 			f.Reason += " Last error: " + d.Error
 		}
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		f.Reason = "Why it is a dead letter cannot be read: " + err.Error()
 	}
 }
 
@@ -233,6 +238,9 @@ func (l *loop) credit() int {
 func (s *Server) finishExplanation(q *queue, f *found) {
 	now := s.core.clock.Now()
 	f.Gates = s.gateStates(f.gates, now)
+	if q.isDLQ() {
+		s.explainDead(q, f)
+	}
 	if f.Reason != "" {
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/hooks"
@@ -132,9 +133,11 @@ func settledInDLQ(t *testing.T, r *rig, id store.ID, reason string, ack wire.Ack
 	require.Equal(t, id, d.id, "a dead letter keeps its id")
 	require.EqualValues(t, 1, d.attempt, "and begins to count anew")
 	require.Equal(t, "k", d.key)
-	require.Equal(t, &store.Dead{
-		Reason: reason, Error: ack.Error, ErrorCode: ack.ErrorCode, SourceQueue: "orders", At: r.now, Attempts: attempts,
-	}, d.dead)
+	require.NoError(t, r.st.Dead([]store.Ref{{Queue: r.dlq.id, Seq: d.seq}}, func(_ int, dead *store.Dead) {
+		require.Equal(t, &store.Dead{
+			Reason: reason, Error: ack.Error, ErrorCode: ack.ErrorCode, SourceQueue: "orders", At: r.now, Attempts: attempts,
+		}, dead)
+	}))
 	checkLoop(t, r.loop(r.q), 0, 0)
 	checkLoop(t, r.loop(r.dlq), 0, 0)
 	// A dead letter queue retries for ever, with the delay that a nack names,
@@ -149,4 +152,27 @@ func settledInDLQ(t *testing.T, r *rig, id store.ID, reason string, ack wire.Ack
 	require.Zero(t, r.dlq.depth.Load())
 	messages, _ := r.stored()
 	require.Empty(t, messages)
+}
+
+// TestDeadLettersSayWhy or are not delivered.
+func TestDeadLettersSayWhy(t *testing.T) {
+	r := newRig(t, nil)
+	id := store.ID{1}
+	r.st.Submit(&store.Batch{Add: []store.Message{
+		{Ref: store.Ref{Queue: r.dlq.id, Seq: 1}, ID: id, Dead: &store.Dead{Reason: "term", SourceQueue: "orders", Attempts: 3}},
+		{Ref: store.Ref{Queue: r.dlq.id, Seq: 2}, ID: id},
+	}})
+	r.commit()
+	d := dispatcher{q: r.dlq, msgs: make([]*nats.Msg, 5)}
+	for i, seq := range []uint64{1, 99, 2} {
+		d.refs, d.index = append(d.refs, store.Ref{Queue: r.dlq.id, Seq: seq}), append(d.index, i+1)
+		d.msgs[i+1] = nats.NewMsg("x")
+	}
+	d.msgs[4] = nats.NewMsg("a status")
+	require.ErrorIs(t, d.addDead(), store.ErrNotFound)
+	require.Equal(t, "term", d.msgs[1].Header.Get(wire.HeaderDeadReason))
+	require.Equal(t, "3", d.msgs[1].Header.Get(wire.HeaderDeadAttempts))
+	require.Nil(t, d.msgs[2])
+	require.Empty(t, d.msgs[3].Header, "an import may bring messages that died of nothing")
+	require.NotNil(t, d.msgs[4])
 }

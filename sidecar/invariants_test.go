@@ -60,9 +60,6 @@ func checkLoopAt(t tester, l *loop, moving, movingBytes int64, loose bool) {
 			require.Contains(t, l.ttls.items, dueItem{l.slots.expiresAt(seq, s), seq}, at)
 			require.Greater(t, l.slots.expiresAt(seq, s), now, at)
 		}
-		if l.dead != nil {
-			require.NotNil(t, l.dead[seq], at)
-		}
 		return true
 	})
 	var live int64
@@ -75,9 +72,6 @@ func checkLoopAt(t tester, l *loop, moving, movingBytes int64, loose bool) {
 	require.EqualValues(t, states[slotPending], l.sched.Len(), "%s: scheduler", name)
 	require.EqualValues(t, states[slotLeased], l.leases.live, "%s: leases", name)
 	require.EqualValues(t, states[slotFailing], l.failing, "%s: failing", name)
-	if l.dead != nil {
-		require.EqualValues(t, live, len(l.dead), "%s: dead", name)
-	}
 	require.EqualValues(t, states[slotParked], l.parked, "%s: parked", name)
 	require.EqualValues(t, states[slotOrdered], l.orderWaiting, "%s: ordered", name)
 	checkKeys(t, &l.keys, refs)

@@ -97,9 +97,6 @@ func (l *loop) arrive(a *arrival, now int64) {
 	s.flow = l.keys.acquire(a.msg.Key, a.msg.Weight)
 	s.lane = l.acquireLane(s.flow, a.msg.ThrottleKeys, a.msg.CircuitKey, now)
 	l.countKey(a.msg.Key, a.counted)
-	if l.dead != nil {
-		l.dead[a.msg.Seq] = a.msg.Dead
-	}
 	l.pend(a.msg.Seq, s)
 }
 

@@ -66,7 +66,6 @@ type loop struct {
 	absent    []absence              // restored consumers that nobody has heard of, in the order of until
 	graceEnds int64                  // when a restored consumer is one like any other
 	back      map[drr.Flow]takenBack // since the last delivery
-	dead      map[uint64]*store.Dead // of a dead letter queue's messages
 
 	lanes      laneTable
 	links      links
@@ -121,9 +120,6 @@ func newLoop(q *queue) *loop {
 		sites:     newSiteTable(),
 		orders:    make(map[drr.Flow]*keyOrder),
 		graceEnds: q.core.clock.Now() + restoreGrace,
-	}
-	if q.isDLQ() {
-		l.dead = make(map[uint64]*store.Dead)
 	}
 	l.applyOrdering()
 	l.applyLimits()

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 
@@ -97,7 +98,11 @@ func (p *peek) take(m *peeked) bool {
 		}
 		m.SetContent(h, payload, p.req.PayloadBytes)
 	}
-	err := p.s.core.store.Read([]store.Ref{{Queue: p.q.id, Seq: m.seq}}, read)
+	refs := []store.Ref{{Queue: p.q.id, Seq: m.seq}}
+	err := p.s.core.store.Read(refs, read)
+	if p.q.isDLQ() {
+		err = cmp.Or(err, p.s.core.store.Dead(refs, func(_ int, d *store.Dead) { m.Dead = deadInfo(d) }))
+	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return true // it was finished meanwhile, or is not on disk yet
@@ -117,6 +122,16 @@ func (p *peek) take(m *peeked) bool {
 	}
 	p.reply.Messages = append(p.reply.Messages, m.PeekedMessage)
 	return true
+}
+
+func deadInfo(d *store.Dead) *wire.DeadInfo {
+	if d == nil {
+		return nil
+	}
+	return &wire.DeadInfo{
+		Reason: d.Reason, Error: d.Error, ErrorCode: d.ErrorCode,
+		SourceQueue: d.SourceQueue, At: timestamp(d.At), Attempts: d.Attempts,
+	}
 }
 
 // gate asks what holds a message back how it stands.
@@ -198,14 +213,8 @@ func (l *loop) peeked(seq uint64, s *slot, now int64) peeked {
 			m.by = blockedBy{kind: byPause, until: l.pausedTo}
 		}
 	}
-	if d := l.dead[seq]; d != nil {
-		if s.state != slotLeased {
-			m.State = wire.StateDead
-		}
-		m.Dead = &wire.DeadInfo{
-			Reason: d.Reason, Error: d.Error, ErrorCode: d.ErrorCode,
-			SourceQueue: d.SourceQueue, At: timestamp(d.At), Attempts: d.Attempts,
-		}
+	if l.q.isDLQ() && s.state != slotLeased {
+		m.State = wire.StateDead
 	}
 	return m
 }

@@ -63,7 +63,6 @@ func (l *loop) forget(seq uint64, s *slot, e ending, now int64) {
 	l.fresh.drop(seq)
 	l.releaseLane(lane, now)
 	l.keys.release(flow)
-	delete(l.dead, seq)
 	if ttl {
 		l.ttls.dropped(l.ttlCounts)
 	}

@@ -119,13 +119,6 @@ func (r *recovering) message(m *store.Message, size int, st *store.State) {
 	s.attempts = m.Attempts
 	s.flow = r.keys.acquire(m.Key, m.Weight)
 	s.lane = r.acquireLane(s.flow, m.ThrottleKeys, m.CircuitKey, q.core.clock.Now())
-	if r.dead != nil {
-		dead := store.Dead{}
-		if m.Dead != nil {
-			dead = *m.Dead
-		}
-		r.dead[m.Seq] = &dead
-	}
 	q.depth.Add(1)
 	q.bytes.Add(int64(size))
 	q.seq.Store(max(q.seq.Load(), m.Seq))

@@ -155,6 +155,7 @@ func salvage(t *testing.T, file string, o store.Options) ([]storetest.Stored, er
 		if first == nil {
 			first = err
 		}
+		require.NoError(t, s.Dead([]store.Ref{m.Ref}, func(_ int, d *store.Dead) { require.Equal(t, m.Dead, d) }))
 	}
 	return out, first
 }
@@ -209,4 +210,36 @@ func TestBrokenPayload(t *testing.T) {
 	// It can be finished like any other.
 	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 3}}}))
 	require.ErrorIs(t, s.Read([]store.Ref{{Queue: 1, Seq: 3}}, nil), store.ErrNotFound)
+}
+
+// TestBrokenIndex breaks the header index of one message while the store is open.
+// Its neighbours and its payload can be read.
+func TestBrokenIndex(t *testing.T) {
+	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small())
+	defer func() { require.NoError(t, s.Close()) }()
+	_, err := s.Recover(store.Visitor{})
+	require.NoError(t, err)
+	b := store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}
+	var refs []store.Ref
+	for seq := range uint64(3) {
+		text := strings.Repeat(string(rune('a'+seq)), 300)
+		refs = append(refs, store.Ref{Queue: 1, Seq: seq + 1})
+		b.Add = append(b.Add, store.Message{Ref: refs[seq], Payload: []byte("x"), Dead: &store.Dead{Error: text}})
+	}
+	require.NoError(t, storetest.Do(s, &b))
+	image, err := os.ReadFile(s.Path())
+	require.NoError(t, err)
+	poke(t, s.Path(), bytes.Index(image, bytes.Repeat([]byte{'b'}, 300))+150, 'X') // of message 2
+
+	var got []int
+	err = s.Dead(refs, func(i int, d *store.Dead) {
+		require.Equal(t, b.Add[i].Dead, d)
+		got = append(got, i)
+	})
+	var ce *store.CorruptError
+	require.ErrorAs(t, err, &ce)
+	require.Equal(t, store.CorruptError{File: s.Path(), Part: "index", Segment: ce.Segment, Offset: ce.Offset, Reason: "checksum does not match"}, *ce)
+	require.Positive(t, ce.Offset)
+	require.Equal(t, []int{0, 2}, got)
+	require.NoError(t, s.Read(refs, func(_ int, _, p []byte) { require.Equal(t, "x", string(p)) }))
 }

@@ -216,6 +216,7 @@ func TestFileCutWhileOpen(t *testing.T) {
 	require.NoError(t, os.Truncate(s.Path(), 2*4096))
 	var ce *store.CorruptError
 	require.ErrorAs(t, s.Read([]store.Ref{{Queue: 1, Seq: 1}}, nil), &ce)
+	require.ErrorAs(t, s.Dead([]store.Ref{{Queue: 1, Seq: 1}}, nil), &ce)
 	require.Equal(t, s.Path(), ce.File)
 	_, err := s.Snapshot()
 	require.ErrorAs(t, err, &ce)

@@ -212,6 +212,11 @@ type Store interface {
 	// finished.
 	Read(refs []Ref, fn func(i int, headers, payload []byte)) error
 
+	// Dead calls fn in order with why every committed message of refs is a dead
+	// letter, nil for one that is none. All else is as with Read, but that d may
+	// be kept.
+	Dead(refs []Ref, fn func(i int, d *Dead)) error
+
 	// Stats returns sizes and counters; it is cheap.
 	Stats() Stats
 

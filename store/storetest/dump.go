@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 
 	"github.com/filaq/fila/store"
 )
@@ -64,6 +65,14 @@ func Dump(s store.Store) (*Content, error) {
 		c.Messages[i].Headers = bytes.Clone(headers)
 		c.Messages[i].Payload = bytes.Clone(payload)
 		sizes[i] -= len(headers) + len(payload)
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.Dead(refs, func(i int, d *store.Dead) {
+		if !reflect.DeepEqual(d, c.Messages[i].Dead) {
+			c.Messages[i].Dead = d // whoever compares will see
+		}
 	})
 	if err != nil {
 		return nil, err

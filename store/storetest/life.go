@@ -56,6 +56,7 @@ func testClose(e *env) {
 	require.ErrorIs(e, e.do(store.Batch{Add: []store.Message{message(1, 1000)}}), store.ErrClosed)
 	e.s.Submit(&store.Batch{})
 	require.ErrorIs(e, e.s.Read([]store.Ref{ref(1, 1)}, nil), store.ErrClosed)
+	require.ErrorIs(e, e.s.Dead([]store.Ref{ref(1, 1)}, nil), store.ErrClosed)
 	_, err := e.s.Snapshot()
 	require.ErrorIs(e, err, store.ErrClosed)
 	_, err = e.s.Recover(store.Visitor{})
@@ -87,6 +88,14 @@ func testConcurrentReaders(e *env) {
 					bad = bad || !bytes.Equal(payload, Payload(1, refs[i].Seq))
 					seen = seen || i == 1
 				})
+				if err == nil || errors.Is(err, store.ErrNotFound) {
+					seen = false
+					err = e.s.Dead(refs, func(i int, d *store.Dead) {
+						kept := refs[i].Seq%keep == 0
+						bad = bad || (d != nil) != kept || kept && uint64(d.Attempts) != refs[i].Seq
+						seen = seen || i == 1
+					})
+				}
 				if bad || !seen || (err != nil && !errors.Is(err, store.ErrNotFound)) {
 					errs <- errors.Join(errors.New("wrong bytes, or a live message was not found"), err)
 					return
@@ -96,6 +105,9 @@ func testConcurrentReaders(e *env) {
 	}
 	for seq := uint64(1); seq <= n; seq++ {
 		b := store.Batch{Add: []store.Message{message(1, seq)}}
+		if seq%keep == 0 {
+			b.Add[0].Dead = &store.Dead{Attempts: uint32(seq)}
+		}
 		if old := seq - 50; seq > 50 && old%keep != 0 {
 			b.Finish = []store.Ref{ref(1, old)}
 		}

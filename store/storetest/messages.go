@@ -84,6 +84,23 @@ func testRead(e *env) {
 	}
 }
 
+func testDead(e *env) {
+	e.queue(2)
+	one, two := message(2, 1), message(2, 2)
+	one.Dead = &store.Dead{Reason: "max_deliveries", Error: "boom", ErrorCode: "E1", SourceQueue: "a", At: 77, Attempts: 20}
+	two.Dead = &store.Dead{}
+	e.must(store.Batch{Add: []store.Message{one, two, message(1, 1)}})
+	e.must(store.Batch{Add: []store.Message{message(1, 2)}, Move: []store.Move{{From: ref(1, 1), To: store.Message{Ref: ref(2, 3), Dead: one.Dead}}}})
+	for range 2 {
+		require.NoError(e, e.s.Dead(nil, nil))
+		refs := []store.Ref{ref(2, 3), ref(1, 2), ref(1, 1), ref(2, 1), ref(9, 9), ref(2, 2)}
+		got := make(map[int]*store.Dead)
+		require.ErrorIs(e, e.s.Dead(refs, func(i int, d *store.Dead) { got[i] = d }), store.ErrNotFound)
+		require.Equal(e, map[int]*store.Dead{0: one.Dead, 1: nil, 3: one.Dead, 5: {}}, got)
+		e.reopen()
+	}
+}
+
 func testFinish(e *env) {
 	e.queue(1)
 	e.must(store.Batch{Add: []store.Message{message(1, 1), message(1, 2), message(1, 3)}})

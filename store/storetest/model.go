@@ -309,6 +309,24 @@ func (m *Model) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) 
 	return first
 }
 
+// Dead implements store.Store.
+func (m *Model) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return store.ErrClosed
+	}
+	var first error
+	for i, ref := range refs {
+		if a, ok := m.data.messages[ref]; ok {
+			fn(i, a.Dead)
+		} else if first == nil {
+			first = store.ErrNotFound
+		}
+	}
+	return first
+}
+
 // Stats implements store.Store.
 func (m *Model) Stats() store.Stats {
 	m.mu.Lock()

@@ -22,6 +22,7 @@ func Run(t *testing.T, open Opener) {
 		{"RoundTrip", testRoundTrip},
 		{"RecoveryOrder", testRecoveryOrder},
 		{"Read", testRead},
+		{"Dead", testDead},
 		{"Finish", testFinish},
 		{"State", testState},
 		{"OrderWithinBatch", testOrderWithinBatch},
