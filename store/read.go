@@ -25,8 +25,8 @@ type reading struct {
 	tx     *bbolt.Tx // opened for the first message that is not cached
 	segs   *bbolt.Bucket
 	lastID uint64
-	err    error  // the first
 	last   []byte // what is read of segment lastID
+	err    error  // the first
 }
 
 var readings = sync.Pool{New: func() any { return new(reading) }}
