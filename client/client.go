@@ -118,12 +118,13 @@ func sendError(subject string, err error) error {
 	return err
 }
 
-// brokeOff tells the error of a write to the connection, of which the server may
-// have got everything or nothing. The NATS library passes it on as it is, reports
-// it once, and connects again.
+// brokeOff tells that the connection was lost while a request was on its way, of
+// which the server may have got everything or nothing: while it waited for its
+// reply, or in a write, whose error the NATS library passes on as it is.
 func brokeOff(err error) bool {
 	var failed net.Error
-	return errors.As(err, &failed) || errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+	return errors.As(err, &failed) || errors.Is(err, nats.ErrDisconnected) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, io.EOF)
 }
 
 // call makes a request whose body and reply are JSON. A nil body is empty, a

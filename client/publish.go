@@ -55,8 +55,8 @@ func TTL(d time.Duration) PublishOption {
 // since the first try; then the last error is returned. It waits as long as a
 // refusal with 429 or 503 says (Retry-After), and for a moment that grows when
 // nobody listens. With a [DedupeID] it also tries again where the outcome is
-// not known: no reply within the client's timeout, or a refusal with 500.
-// Messages that are tried again are overtaken by later ones.
+// not known: no reply within the client's timeout, a connection that broke, or a
+// refusal with 500. Messages that are tried again are overtaken by later ones.
 func RetryFor(d time.Duration) PublishOption {
 	return func(o *publishOptions) { o.retryFor = d }
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"syscall"
@@ -300,6 +301,19 @@ func TestPublishRetriesBrokenWrites(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			require.Zero(t, c.PublishAsyncPending())
 		})
+	}
+}
+
+func TestLostConnectionsLeaveTheOutcomeOpen(t *testing.T) {
+	for _, err := range []error{
+		nats.ErrTimeout, nats.ErrDisconnected, context.DeadlineExceeded, io.EOF, io.ErrClosedPipe, net.ErrClosed,
+		&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE},
+	} {
+		require.ErrorIs(t, sendError("x", err), ErrNoReply)
+		require.ErrorIs(t, sendError("x", err), err)
+	}
+	for _, err := range []error{nats.ErrConnectionClosed, nats.ErrMaxPayload, nats.ErrReconnectBufExceeded, nats.ErrNoResponders, context.Canceled, ErrClosed} {
+		require.NotErrorIs(t, sendError("x", err), ErrNoReply)
 	}
 }
 

@@ -95,7 +95,8 @@ func watchOptions(cfg NATSConfig, log *slog.Logger, onDisconnect, onReconnect fu
 		// taken them a request would find nobody, so it is not back yet.
 		for nc.IsConnected() && nc.FlushTimeout(natsDialTimeout) != nil {
 		}
-		if onReconnect != nil {
+		// If it was lost meanwhile, its next return has a call of its own.
+		if onReconnect != nil && nc.IsConnected() {
 			onReconnect()
 		}
 	}

@@ -98,11 +98,11 @@ func (d *dispatcher) send(work []delivery) {
 		}
 		d.msgs[at] = d.q.message(&work[at], h, append([]byte(nil), payload...))
 	})
-	if d.q.isDLQ() {
-		err = errors.Join(err, d.addDead())
-	}
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		d.q.core.log.Error("messages cannot be read; their leases will run out", "queue", d.q.name, "error", err)
+	}
+	if d.q.isDLQ() {
+		d.addDead()
 	}
 	d.publish(work)
 }
@@ -170,22 +170,17 @@ func (q *queue) message(d *delivery, headers nats.Header, payload []byte) *nats.
 	return &e.Msg
 }
 
-// addDead adds to the deliveries of a dead letter queue why they are there. None
-// goes out without.
-func (d *dispatcher) addDead() error {
-	known := make([]bool, len(d.refs))
+// addDead adds to the deliveries of a dead letter queue why they are there. Where
+// that has gone bad, the message is worth more than its reason.
+func (d *dispatcher) addDead() {
 	err := d.q.core.store.Dead(d.refs, func(i int, dead *store.Dead) {
-		known[i] = true
 		if m := d.msgs[d.index[i]]; m != nil && dead != nil {
 			addDead(m.Header, dead)
 		}
 	})
-	for i, at := range d.index {
-		if !known[i] {
-			d.msgs[at] = nil
-		}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		d.q.core.log.Error("why messages are dead letters cannot be read; they go out without", "queue", d.q.name, "error", err)
 	}
-	return err
 }
 
 // addDead adds why a message is a dead letter.

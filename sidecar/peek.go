@@ -1,7 +1,6 @@
 package sidecar
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 
@@ -100,14 +99,17 @@ func (p *peek) take(m *peeked) bool {
 	}
 	refs := []store.Ref{{Queue: p.q.id, Seq: m.seq}}
 	err := p.s.core.store.Read(refs, read)
-	if p.q.isDLQ() {
-		err = cmp.Or(err, p.s.core.store.Dead(refs, func(_ int, d *store.Dead) { m.Dead = deadInfo(d) }))
-	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return true // it was finished meanwhile, or is not on disk yet
 	case err != nil:
 		m.Unreadable = err.Error()
+	}
+	if p.q.isDLQ() {
+		err := p.s.core.store.Dead(refs, func(_ int, d *store.Dead) { m.Dead = deadInfo(d) })
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			m.Dead = &wire.DeadInfo{Error: "cannot be read: " + err.Error()}
+		}
 	}
 	if m.by.kind != byNothing {
 		m.BlockedBy = p.gate(m.by)

@@ -26,7 +26,7 @@ type reading struct {
 	segs   *bbolt.Bucket
 	lastID uint64
 	last   []byte // what is read of segment lastID
-	err    error  // the first
+	err    error  // the first, of what is there if any
 }
 
 var readings = sync.Pool{New: func() any { return new(reading) }}
@@ -83,13 +83,14 @@ func (s *Bolt) reading(refs []Ref, index bool) (*reading, error) {
 	return r, nil
 }
 
-// failed notes that message i cannot be read. It reports whether others can.
+// failed notes that message i cannot be read, above all if it is there. It
+// reports whether others can.
 func (r *reading) failed(i int, err error) bool {
 	if errors.Is(err, ErrClosed) {
 		r.err = err
 		return false
 	}
-	if r.err == nil {
+	if r.err == nil || errors.Is(r.err, ErrNotFound) && !errors.Is(err, ErrNotFound) {
 		r.err = fmt.Errorf("message %d of queue %d: %w", r.refs[i].Seq, r.refs[i].Queue, err)
 	}
 	return true
