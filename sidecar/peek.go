@@ -108,7 +108,7 @@ func (p *peek) take(m *peeked) bool {
 	if p.q.isDLQ() {
 		err := p.s.core.store.Dead(refs, func(_ int, d *store.Dead) { m.Dead = deadInfo(d) })
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			m.Dead = &wire.DeadInfo{Error: "cannot be read: " + err.Error()}
+			m.Dead = &wire.DeadInfo{Reason: "unknown", Error: "it cannot be read: " + err.Error()}
 		}
 	}
 	if m.by.kind != byNothing {

@@ -81,7 +81,7 @@ type PeekedMessage struct {
 
 // DeadInfo says how a message became a dead letter.
 type DeadInfo struct {
-	Reason      string `json:"reason"` // one of the Reason constants
+	Reason      string `json:"reason"` // one of the Reason constants, or "unknown" if it cannot be read
 	Error       string `json:"error,omitempty"`
 	ErrorCode   string `json:"error_code,omitempty"`
 	SourceQueue string `json:"source_queue"`
