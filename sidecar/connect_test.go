@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -95,6 +96,78 @@ func TestConnectReconnects(t *testing.T) {
 	waitFor(t, got, "a message over the restored subscription")
 	require.NoError(t, nc.Flush())
 	require.Empty(t, got)
+}
+
+// TestReconnectBringsSubscriptions: the server has them when fila is told.
+func TestReconnectBringsSubscriptions(t *testing.T) {
+	checkLeaks(t)
+	const many = 20_000
+	srv := startTestServer(t, anyPort())
+	var nc *nats.Conn
+	up := make(chan int, 8)
+	nc, err := connectNATS(externalConfig(srv.ClientURL()), nil, slog.New(slog.DiscardHandler), nil, func() {
+		n := -1
+		id, _ := nc.GetClientID() // none has 0
+		if conns, err := srv.Connz(&server.ConnzOptions{CID: id}); err == nil && len(conns.Conns) == 1 {
+			n = int(conns.Conns[0].NumSubs)
+		}
+		up <- n
+	})
+	require.NoError(t, err)
+	defer nc.Close()
+	ch := make(chan *nats.Msg)
+	for i := range many {
+		_, err := nc.ChanSubscribe(strconv.Itoa(i), ch)
+		require.NoError(t, err)
+	}
+	require.NoError(t, nc.Flush())
+	require.NoError(t, nc.ForceReconnect())
+	require.Equal(t, many, <-up)
+}
+
+// TestReconnectThatDoesNotLast: a server that lets fila in and goes away again
+// before it has taken anything was not there.
+func TestReconnectThatDoesNotLast(t *testing.T) {
+	checkLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	end := make(chan struct{})
+	go func() { // a server that ends the first connection when it is told, and the second one at its second PING
+		defer close(served)
+		for pings := range 2 {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("INFO {\"max_payload\":1048576,\"headers\":true}\r\n"))
+			lines := bufio.NewScanner(conn)
+			for n := 0; lines.Scan(); {
+				if lines.Text() != "PING" {
+					continue
+				}
+				if n++; n > pings && pings > 0 {
+					_ = l.Close()
+					break
+				}
+				_, _ = conn.Write([]byte("PONG\r\n"))
+				if pings == 0 {
+					<-end
+					break
+				}
+			}
+			_ = conn.Close()
+		}
+	}()
+	down, up := make(chan struct{}, 8), make(chan struct{}, 8)
+	nc, err := connectNATS(externalConfig("nats://"+l.Addr().String()), nil, slog.New(slog.DiscardHandler), signalTo(down), signalTo(up))
+	require.NoError(t, err)
+	defer nc.Close()
+	close(end)
+	waitFor(t, down, "the first disconnect")
+	waitFor(t, down, "the second disconnect")
+	require.Empty(t, up)
+	waitFor(t, served, "the server")
 }
 
 func TestConnectWaitsForNATS(t *testing.T) {

@@ -154,6 +154,42 @@ func settledInDLQ(t *testing.T, r *rig, id store.ID, reason string, ack wire.Ack
 	require.Empty(t, messages)
 }
 
+// reasonsLost is a store whose header indexes have gone bad.
+type reasonsLost struct{ store.Store }
+
+func (reasonsLost) Dead([]store.Ref, func(int, *store.Dead)) error {
+	return &store.CorruptError{File: "fila.db", Part: "index", Segment: 7, Reason: "checksum does not match"}
+}
+
+// TestDeadLettersWithoutReason are delivered, shown and explained all the same.
+func TestDeadLettersWithoutReason(t *testing.T) {
+	r := newRig(t, nil)
+	ref := store.Ref{Queue: r.dlq.id, Seq: 1}
+	r.st.Submit(&store.Batch{Add: []store.Message{{Ref: ref, Payload: []byte("0123"), Dead: &store.Dead{Reason: "term"}}}})
+	r.commit()
+	log, text := newTestLog()
+	r.core.log, r.core.store = log, reasonsLost{r.core.store}
+
+	d := dispatcher{q: r.dlq, refs: []store.Ref{ref}, index: []int{0}, msgs: []*nats.Msg{nats.NewMsg("x")}}
+	d.addDead()
+	require.NotNil(t, d.msgs[0])
+	require.Contains(t, text.String(), "why messages are dead letters cannot be read; they go out without")
+
+	s := &Server{core: r.core}
+	p := peek{s: s, q: r.dlq, room: 1 << 20, req: wire.PeekRequest{PayloadBytes: 4}}
+	require.True(t, p.take(&peeked{seq: 1}))
+	m := p.reply.Messages[0]
+	require.Equal(t, "0123", *m.Payload)
+	require.Empty(t, m.Unreadable)
+	require.Equal(t, "unknown", m.Dead.Reason)
+	require.Contains(t, m.Dead.Error, "checksum does not match")
+
+	f := &found{seq: 1}
+	s.explainDead(r.dlq, f)
+	require.Contains(t, f.Reason, "Why it is a dead letter cannot be read: ")
+	require.Contains(t, f.Reason, "checksum does not match")
+}
+
 // TestDeadLettersSayWhy when they are delivered, as far as that can be read.
 func TestDeadLettersSayWhy(t *testing.T) {
 	r := newRig(t, nil)

@@ -86,3 +86,14 @@ func TestSeqIndexMemory(t *testing.T) {
 	require.EqualValues(t, dirChunks*9+8, reflect.TypeFor[seqDir]().Size())
 	require.EqualValues(t, 12<<chunkBits, reflect.TypeFor[seqChunk]().Size(), "a size that the allocator has")
 }
+
+// TestPlanLetsGo of the room of a huge commit, and keeps that of usual ones.
+func TestPlanLetsGo(t *testing.T) {
+	var p plan
+	p.adds = append(p.adds, make([]added, 100)...)
+	p.reset()
+	require.GreaterOrEqual(t, cap(p.adds), 100)
+	p.adds = append(p.adds, make([]added, opsKept+1)...)
+	p.reset()
+	require.Zero(t, cap(p.adds))
+}
