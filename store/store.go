@@ -208,9 +208,8 @@ type Store interface {
 	// fn must not block or call the store. A message that is missing
 	// ([ErrNotFound]) or cannot be read ([*CorruptError]) is skipped; the
 	// first such error, one that is not [ErrNotFound] before all, is returned
-	// after the others have been served. A
-	// message can be read from the moment its Done is called until it is
-	// finished.
+	// after the others have been served. A message can be read from the moment
+	// its Done is called until it is finished.
 	Read(refs []Ref, fn func(i int, headers, payload []byte)) error
 
 	// Dead calls fn in order with why every committed message of refs is a dead

@@ -293,24 +293,15 @@ func (m *Model) Submit(b *store.Batch) {
 
 // Read implements store.Store.
 func (m *Model) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return store.ErrClosed
-	}
-	var first error
-	for i, ref := range refs {
-		if a, ok := m.data.messages[ref]; ok {
-			fn(i, a.Headers, a.Payload)
-		} else if first == nil {
-			first = store.ErrNotFound
-		}
-	}
-	return first
+	return m.each(refs, func(i int, x store.Message) { fn(i, x.Headers, x.Payload) })
 }
 
 // Dead implements store.Store.
 func (m *Model) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
+	return m.each(refs, func(i int, x store.Message) { fn(i, x.Dead) })
+}
+
+func (m *Model) each(refs []store.Ref, fn func(i int, x store.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -318,8 +309,8 @@ func (m *Model) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
 	}
 	var first error
 	for i, ref := range refs {
-		if a, ok := m.data.messages[ref]; ok {
-			fn(i, a.Dead)
+		if x, ok := m.data.messages[ref]; ok {
+			fn(i, x)
 		} else if first == nil {
 			first = store.ErrNotFound
 		}
