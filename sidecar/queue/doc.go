@@ -1,0 +1,22 @@
+// Package queue is the machine at the heart of fila: one queue and its dead
+// letter queue, from the enqueue of a message to the end of it.
+//
+// A [Queue] is stepped by its owner with what came in and the time:
+//
+//	next := q.Step(now, inputs, &effects)
+//
+// and answers with [Effects], what has to happen: changes for the store,
+// deliveries and answers to publish, failures to be judged, others to be woken.
+// It does nothing itself. There is no clock, goroutine, lock, log, network or
+// random source in this package; time, ids and random numbers come in, so that
+// equal inputs give equal effects, and a test can drive a queue through a year in
+// a moment (package queuetest).
+//
+// A queue and its dead letters are two [Side]s of one machine: each has messages,
+// consumers, leases and pauses of its own, and what moves between them is one
+// batch of changes.
+//
+// Gates that several queues share (throttle keys, circuits) come in through
+// [Options]: they have locks of their own, and what they want to tell others
+// leaves with the effects.
+package queue

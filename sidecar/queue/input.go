@@ -1,0 +1,176 @@
+package queue
+
+import (
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// Side is one of the two queues of a machine.
+type Side uint8
+
+// The sides.
+const (
+	Main  Side = iota // the queue itself
+	Dead              // its dead letter queue
+	Sides             // the number of sides
+)
+
+// Kind says what an [Input] is.
+type Kind uint8
+
+// Kinds of inputs, with the fields that each has beside Side.
+const (
+	Enqueue       Kind = iota // Message: an accepted message, Main only
+	Duplicate                 // ID, Reply: a message whose dedupe id is known
+	Acked                     // Token, Ack, Reply: what came on a reply subject
+	Undelivered               // Token: a delivery that could not be published
+	Committed                 // Commit, Err: the outcome of a commit
+	Judged                    // Verdict: the answer to a Failure
+	GateOpened                // Gate: a throttle key may admit more
+	CircuitOpened             // Circuit: a circuit may admit more
+	Changed                   // Change: what operators, consumers and settings do
+)
+
+// Input is one thing that a machine is told.
+type Input struct {
+	Kind    Kind
+	Side    Side
+	Message *Message
+	ID      store.ID
+	Reply   string // where an answer is expected; empty: nowhere
+	Token   wire.Token
+	Ack     wire.Ack
+	Commit  *Commit
+	Err     error
+	Verdict *Verdict
+	Gate    *throttle.Gate
+	Circuit Circuit
+	Change  Change
+}
+
+// Message is a message that has been accepted, and is counted in the depth and
+// bytes of its queue and in the uncommitted bytes of its shard. It is the
+// machine's from then on, but for Headers, which are for whoever publishes it.
+type Message struct {
+	store.Message
+	HeaderMap   map[string][]string // its headers, for deliveries from memory
+	Size        int64               // of headers and payload, in bytes
+	DedupeID    string              // empty: none to be remembered
+	DedupeUntil int64               // Unix ns
+	Reply       string              // who waits for the confirmation; empty: nobody
+	Counted     KeyCounts           // where its fairness key was counted; nil: nowhere
+}
+
+// Failure is an ended attempt that has to be judged: by error rules and
+// on_failure. What it held of credit and throttle keys has been given back; its
+// circuit waits for the verdict.
+type Failure struct {
+	Side     Side
+	Seq      uint64
+	ID       store.ID
+	Attempts uint32   // ended ones, this one included
+	Key      string   // fairness key
+	Fresh    *Message // if it may not be on disk yet
+	Error    string
+	Code     string
+	HasDelay bool   // the nack named Delay
+	Delay    int64  // ns
+	Reply    string // who waits for the outcome; empty: nobody
+}
+
+// Verdict says what becomes of a failed attempt.
+type Verdict struct {
+	Failure
+	Outcome breaker.Outcome // for the circuit: Failure, or Neutral if the message itself is at fault
+	Reason  string          // one of wire.Reason...: it is a dead letter; empty: it is retried
+	Delay   int64           // ns until the retry
+	ByHook  bool            // on_failure has decided: the default of max_deliveries does not count
+}
+
+// Change is a rare input. The types that implement it are in this file.
+type Change interface{ apply(s *side) }
+
+// Register makes or renews the registration of a consumer. Answer is published to
+// Reply when it is on disk.
+type Register struct {
+	Consumer    string
+	Subject     string // where its deliveries go
+	MaxInFlight int
+	TTL         int64 // ns; 0: it does not end by itself
+	Reply       string
+	Answer      []byte
+}
+
+// Leave ends a registration. Its leases run on. Left or NotThere is published to
+// Reply.
+type Leave struct {
+	Consumer       string
+	Reply          string
+	Left, NotThere []byte
+}
+
+// Fetch asks for up to Batch messages to Inbox.
+type Fetch struct {
+	Inbox   string
+	Batch   int
+	Expires int64 // ns; 0: only what can be had at once
+}
+
+// PauseQueue holds the whole side until a time (Unix ns), [Forever] until it is
+// resumed; 0 resumes it.
+type PauseQueue struct{ Until int64 }
+
+// PauseKey holds a fairness key as PauseQueue does the side.
+type PauseKey struct {
+	Key   string
+	Until int64
+}
+
+// Weigh overrides the weight of a fairness key (thousandths), backlog included; 0
+// gives it back to the producers.
+type Weigh struct {
+	Key    string
+	Weight uint32
+}
+
+// Settings replace those of both sides.
+type Settings struct {
+	wire.QueueSettings
+	// Judge says that failures of Main are to be judged outside: there are rules, a
+	// retry policy or on_failure. Otherwise they are retried at once.
+	Judge bool
+	// PerKey counts the unfinished messages of Main by fairness key; nil: nobody
+	// wants to know. One that is new gets what is there added.
+	PerKey KeyCounts
+}
+
+// Dispatch lets deliveries go out, or keeps them back while nobody could hear the
+// acks or receive them. It concerns both sides.
+type Dispatch struct{ On bool }
+
+// Pick takes up to Max dead letters with sequences from From to Last out of the
+// schedule, the oldest first, to be redriven: they come in Effects.Picked, and
+// each must come back in a Redrive. Dead only.
+type Pick struct {
+	From, Last uint64
+	Max        int
+}
+
+// Redrive moves dead letters that were picked to Main, and lets those that stay
+// wait again, each at its place. The moves are one commit with that Ticket. Dead
+// only.
+type Redrive struct {
+	Go     []Redriven
+	Stay   []uint64
+	Ticket any // handed back in Commit.Ticket
+}
+
+// Redriven is a dead letter that goes back, with what on_enqueue decided anew.
+type Redriven struct {
+	From    uint64
+	Message store.Message // Ref is filled in by the machine
+	Size    int64
+	Counted KeyCounts
+}

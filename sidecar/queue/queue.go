@@ -1,0 +1,118 @@
+package queue
+
+import (
+	"math"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+)
+
+// Forever is the end of a pause that only a resume ends.
+const Forever = math.MaxInt64
+
+// Owner steps a machine. Gates, which several machines share, name it to those who
+// open them.
+type Owner interface {
+	// GateOpened and CircuitOpened have the machine told so by an input. They are
+	// called from any goroutine and never block.
+	GateOpened(g *throttle.Gate)
+	CircuitOpened(c Circuit)
+}
+
+// Circuits finds the circuits around destinations, by circuit key. Its methods may
+// be called from any goroutine.
+type Circuits interface {
+	// Use returns the circuit of a key. It must be given back with Drop.
+	Use(key string, now int64) Circuit
+	// Drop gives back a use, after all passes that came with it. It appends to
+	// pending the circuits that have something to announce.
+	Drop(c Circuit, now int64, pending []Circuit) []Circuit
+}
+
+// Circuit is the circuit breaker around one destination that consumers call. Its
+// methods may be called from any goroutine, do not block, and tell nobody: a result
+// that is called pending says that somebody has to call Announce, after the step.
+type Circuit interface {
+	// Key is the circuit key.
+	Key() string
+	// Admits says how many messages could go: math.MaxInt64 when closed. If it is 0,
+	// at is when to look again; math.MaxInt64 is when told (see Wait).
+	Admits(now int64) (n, at int64)
+	// Allow asks to deliver one message; 0 is no. A pass that is granted must be
+	// given to Done.
+	Allow(now int64) (pass breaker.Pass, pending bool)
+	// Done takes a pass back, with how the delivery ended.
+	Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
+	// RetryAfter shuts the circuit until a time, since the destination has asked for
+	// it.
+	RetryAfter(now, until int64) (pending bool)
+	// Wait notes that o has messages blocked here: o is told when the circuit may
+	// admit more other than by time, once until somebody has looked with Admits in
+	// vain. Leave ends that.
+	Wait(o Owner, now int64) (pending bool)
+	Leave(o Owner)
+	// Announce publishes, writes and wakes what the methods above have left. It is
+	// not called during a step.
+	Announce()
+}
+
+// KeyCounts counts the unfinished messages of each fairness key. It may be used by
+// any goroutine.
+type KeyCounts interface{ Add(key string, n int64) }
+
+// Options of a new machine.
+type Options struct {
+	Name       string               // of the queue; its dead letter queue is wire.DLQ of it
+	IDs        [Sides]store.QueueID // in the store
+	Settings   Settings
+	Gates      *throttle.Gates
+	Circuits   Circuits
+	Owner      Owner
+	FirstLease uint64 // leases are numbered from here on; random, so that no restart repeats one
+	Pacing     Pacing
+}
+
+// Queue is the machine. It is used by one goroutine at a time.
+type Queue struct{ todo }
+
+// New returns an empty machine that begins at time now.
+func New(o Options, now int64) *Queue { panic("todo") }
+
+// Step handles what came in, lets time pass until now, and adds to out what has to
+// happen. It returns when it must be called again even if nothing comes in; a time
+// that is not after now is at once.
+func (q *Queue) Step(now int64, in []Input, out *Effects) (next int64) { panic("todo") }
+
+// Finish is the last step: it hands in everything, leases included, so that
+// consumers which go on working can ack to the next process. A queue that has been
+// deleted gives back what it holds of gates.
+func (q *Queue) Finish(now int64, deleted bool, out *Effects) { panic("todo") }
+
+// Open counts leases and undecided failures of both sides: what a shutdown waits
+// for.
+func (q *Queue) Open() int { panic("todo") }
+
+// LastSeq is the last sequence that a side has given out.
+func (q *Queue) LastSeq(s Side) uint64 { panic("todo") }
+
+// Recovery fills a machine from the store, before its first step: messages in the
+// order of their queues and sequences, Done, then consumers.
+type Recovery struct{ todo }
+
+// Recover begins a recovery.
+func (q *Queue) Recover() *Recovery { panic("todo") }
+
+// Message takes a stored message; size is that of headers and payload.
+func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int64) { panic("todo") }
+
+// Done files leases and retries when all messages have come.
+func (r *Recovery) Done(now int64) { panic("todo") }
+
+// Consumer restores a registration, whose deliveries go to subject.
+func (r *Recovery) Consumer(rec store.ConsumerRecord, subject string) { panic("todo") }
+
+type (
+	todo    struct{}
+	pending struct{}
+)
