@@ -26,6 +26,8 @@
 // mind, Admits says how many calls would be granted and when to ask again, and
 // Save and Restore carry an opening over a restart.
 //
+// A FailureWindow counts failures within a time, whatever is between them.
+//
 // Caveats. Each Ticket that Allow granted must be given to Done exactly once
 // (Neutral if the call was never made): a probe that is never given back keeps
 // its place, and with HalfOpenMaxCalls 1 nothing else would be admitted until

@@ -1,0 +1,12 @@
+package wire
+
+import "time"
+
+// Timestamp writes t (Unix nanoseconds) as fila shows times to people and
+// clients: RFC 3339 in UTC with nanoseconds.
+func Timestamp(t int64) string { return string(AppendTimestamp(nil, t)) }
+
+// AppendTimestamp appends what Timestamp returns to b.
+func AppendTimestamp(b []byte, t int64) []byte {
+	return time.Unix(0, t).UTC().AppendFormat(b, time.RFC3339Nano)
+}
