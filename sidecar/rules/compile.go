@@ -1,0 +1,202 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// RetryPolicy is one [[retry_policy]]: when a failed message is tried again.
+type RetryPolicy struct {
+	Name           string  `koanf:"name"`
+	Retry          *bool   `koanf:"retry"`            // false: dead-letter after the first failure; nil is true
+	MaxRetries     int64   `koanf:"max_retries"`      // 0: as the queue's max_deliveries allows
+	InitialDelayMs int64   `koanf:"initial_delay_ms"` // before the first retry; 0: at once
+	MaxDelayMs     int64   `koanf:"max_delay_ms"`     // that no delay exceeds; 0: a year
+	Multiplier     float64 `koanf:"multiplier"`       // of each delay to the one before, 1 to 1000; 0 is 2
+	Jitter         float64 `koanf:"jitter"`           // fraction of the delay that chance adds or takes, 0 to 1
+}
+
+// DefaultRetryPolicy is a [[retry_policy]] that says nothing but its name.
+func DefaultRetryPolicy(name string) RetryPolicy {
+	return RetryPolicy{Name: name, InitialDelayMs: 1000, MaxDelayMs: 300_000, Multiplier: 2}
+}
+
+// ErrorRule is one [[error_rule]]: what to make of a failure whose error code
+// and text it fits. The first one that fits counts.
+type ErrorRule struct {
+	Name         string `koanf:"name"`
+	Queue        string `koanf:"queue"`         // only failures in this queue; empty: in any
+	Code         string `koanf:"code"`          // the error code, exactly; empty: any
+	Pattern      string `koanf:"pattern"`       // regular expression (RE2) found in the error text; empty: any text
+	Severity     string `koanf:"severity"`      // low, medium, high or critical; empty is medium
+	RetryPolicy  string `koanf:"retry_policy"`  // of these failures; empty: the queue's
+	Retry        *bool  `koanf:"retry"`         // false: dead-letter; nil: as the policy says
+	MessageFault bool   `koanf:"message_fault"` // does not count against the circuit
+}
+
+// Bounds of rules. What a failure costs is at most their product, since RE2
+// takes time in proportion to steps and text.
+const (
+	maxRules        = 1000
+	maxPatternBytes = 1 << 10
+	maxPatternSteps = 1000    // instructions of the compiled pattern
+	maxMatchedBytes = 1 << 10 // of the error text
+	maxRetries      = math.MaxInt32
+	maxMultiplier   = 1000
+)
+
+// Compile checks the tables and makes rules of them. Every error is one line
+// that names the key, the value and what is allowed.
+func Compile(policies []RetryPolicy, errs []ErrorRule) (*Rules, error) {
+	for _, list := range []struct {
+		key string
+		n   int
+	}{{"retry_policy", len(policies)}, {"error_rule", len(errs)}} {
+		if list.n > maxRules {
+			return nil, fmt.Errorf("%s: %d tables: allowed are at most %d", list.key, list.n, maxRules)
+		}
+	}
+	r := &Rules{policies: make(map[string]*policy, len(policies))}
+	for i, t := range policies {
+		if err := checkName("retry_policy", i, t.Name, r.policies[t.Name] != nil); err != nil {
+			return nil, err
+		}
+		p, err := t.compile()
+		if err != nil {
+			return nil, fmt.Errorf("retry_policy[%s].%w", t.Name, err)
+		}
+		r.policies[t.Name] = p
+	}
+	for i, t := range errs {
+		again := slices.ContainsFunc(r.errors, func(have rule) bool { return have.name == t.Name })
+		if err := checkName("error_rule", i, t.Name, again); err != nil {
+			return nil, err
+		}
+		compiled, err := t.compile(r)
+		if err != nil {
+			return nil, fmt.Errorf("error_rule[%s].%w", t.Name, err)
+		}
+		r.errors = append(r.errors, compiled)
+	}
+	return r, nil
+}
+
+func checkName(table string, i int, name string, again bool) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%s[%d].name is missing: every [[%s]] needs one", table, i, table)
+	case wire.CheckPolicyName(name) != nil:
+		return fmt.Errorf("%s[%d].name = %q: allowed are 1 to %d bytes of A-Za-z0-9_-", table, i, name, wire.MaxPolicyName)
+	case again:
+		return fmt.Errorf("%s %q is declared twice: one [[%s]] per name is allowed", table, name, table)
+	}
+	return nil
+}
+
+// compile checks the policy. Its errors begin with the key.
+func (t RetryPolicy) compile() (*policy, error) {
+	maxDelay := cmp.Or(t.MaxDelayMs, wire.MaxSettingMs)
+	multiplier := cmp.Or(t.Multiplier, 2)
+	for _, err := range []error{
+		within("max_retries", t.MaxRetries, 0, maxRetries),
+		within("max_delay_ms", t.MaxDelayMs, 0, wire.MaxSettingMs),
+		within("initial_delay_ms", t.InitialDelayMs, 0, wire.MaxSettingMs),
+		within("multiplier", multiplier, 1, maxMultiplier),
+		within("jitter", t.Jitter, 0, 1),
+	} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	if t.InitialDelayMs > maxDelay {
+		return nil, fmt.Errorf("initial_delay_ms = %d: allowed is at most max_delay_ms, which is %d", t.InitialDelayMs, maxDelay)
+	}
+	return &policy{
+		retry: t.Retry == nil || *t.Retry, maxRetries: t.MaxRetries,
+		initial: float64(t.InitialDelayMs) * 1e6, max: float64(maxDelay) * 1e6,
+		multiplier: multiplier, jitter: t.Jitter,
+	}, nil
+}
+
+// within refuses v outside of low to high, and no number.
+func within[T int64 | float64](key string, v, low, high T) error {
+	if v >= low && v <= high {
+		return nil
+	}
+	text := fmt.Sprint(v)
+	if f, ok := any(v).(float64); ok {
+		text = strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return fmt.Errorf("%s = %s: allowed is %v to %v", key, text, low, high)
+}
+
+// compile checks the rule against the policies of r. Its errors begin with the
+// key.
+func (t ErrorRule) compile(r *Rules) (rule, error) {
+	compiled := rule{
+		name: t.Name, queue: t.Queue, code: t.Code, severity: cmp.Or(t.Severity, Medium),
+		policy: r.policies[t.RetryPolicy], retry: t.Retry, messageFault: t.MessageFault,
+	}
+	switch {
+	case t.Queue != "" && (wire.CheckQueueName(t.Queue) != nil || wire.IsDLQ(t.Queue)):
+		return rule{}, fmt.Errorf("queue = %q: allowed is the name of a queue, not of a dead letter queue, or nothing for all", t.Queue)
+	case t.Code == "" && t.Pattern == "":
+		return rule{}, errors.New("code and pattern are both empty: at least one of them is needed")
+	case len(t.Code) > wire.MaxErrorCode:
+		return rule{}, fmt.Errorf("code has %d bytes: allowed are at most %d", len(t.Code), wire.MaxErrorCode)
+	case !r.HasPolicy(t.RetryPolicy):
+		return rule{}, fmt.Errorf("retry_policy = %q: %s", t.RetryPolicy, r.AllowedPolicies())
+	case compiled.severity == Critical && t.Retry != nil && *t.Retry:
+		return rule{}, errors.New("retry = true: allowed is false, since failures of severity critical are not retried")
+	case !slices.Contains(Severities, compiled.severity):
+		return rule{}, fmt.Errorf("severity = %q: allowed is %s", t.Severity, strings.Join(Severities, ", "))
+	}
+	var err error
+	compiled.pattern, err = compilePattern(t.Pattern)
+	return compiled, err
+}
+
+// compilePattern returns nil for the empty pattern. RE2 has no pattern that
+// takes more than linear time; repeat counts may still make one that takes many
+// steps for each byte.
+func compilePattern(text string) (*regexp.Regexp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > maxPatternBytes {
+		return nil, fmt.Errorf("pattern has %d bytes: allowed are at most %d", len(text), maxPatternBytes)
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, patternError(text, err)
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, patternError(text, err)
+	}
+	if n := len(program.Inst); n > maxPatternSteps {
+		return nil, fmt.Errorf("pattern = %q takes %d steps: allowed are at most %d; a repeat count such as {500} takes one for each", text, n, maxPatternSteps)
+	}
+	compiled, err := regexp.Compile(text)
+	if err != nil {
+		return nil, patternError(text, err)
+	}
+	return compiled, nil
+}
+
+func patternError(text string, err error) error {
+	why := ""
+	if bad := (*syntax.Error)(nil); errors.As(err, &bad) {
+		why = fmt.Sprintf("%s at %q: ", bad.Code, bad.Expr)
+	}
+	return fmt.Errorf("pattern = %q: %sallowed is a regular expression of RE2", text, why)
+}
