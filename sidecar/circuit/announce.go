@@ -1,0 +1,138 @@
+package circuit
+
+import (
+	"math"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/wire"
+)
+
+// Announce tells those who wait, publishes events and brings the record in the
+// store up to date, as far as what was done to the circuit since then asks for it.
+// It blocks no longer than Options.Event and Options.Submit do.
+func (c *Circuit) Announce() {
+	for _, o := range c.takeDue() {
+		o.CircuitOpened(c)
+	}
+	c.publish()
+	c.write()
+}
+
+// pending reports whether there is something to announce. Its caller holds mu.
+func (c *Circuit) pending() bool {
+	return c.mu.due || len(c.mu.news) > 0 || c.mu.save.dirty
+}
+
+// takeDue returns the waiters that are to be told, in the order in which they came.
+func (c *Circuit) takeDue() []queue.Owner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.due {
+		return nil
+	}
+	c.mu.due = false
+	var owners []queue.Owner
+	for i := range c.mu.waiters {
+		if w := &c.mu.waiters[i]; w.due {
+			w.due = false
+			owners = append(owners, w.owner)
+		}
+	}
+	return owners
+}
+
+// news is a transition to be made known or, if failures is set, why there was one.
+type news struct {
+	change   breaker.Change
+	cause    string
+	until    int64         // of an opening
+	failures int64         // that were too many
+	window   time.Duration // in which they occurred
+}
+
+// publish makes the news known, in their order: one goroutine at a time.
+func (c *Circuit) publish() {
+	for {
+		c.mu.Lock()
+		all := c.mu.news
+		if c.mu.saying || len(all) == 0 {
+			c.mu.Unlock()
+			return
+		}
+		c.mu.news, c.mu.saying = nil, true
+		c.mu.Unlock()
+		for i := range all {
+			c.r.publish(c.key, &all[i])
+		}
+		c.mu.Lock()
+		c.mu.saying = false
+		c.mu.Unlock()
+	}
+}
+
+func (r *Registry) publish(key string, n *news) {
+	if n.failures > 0 {
+		window, until := n.window.Milliseconds(), openUntil(n.until)
+		r.opt.Log.Warn("circuit held: too many failures", "circuit", key, "failures", n.failures,
+			"window_ms", window, "until", until)
+		r.opt.Event(wire.EventHeld, key, wire.Event{Key: key, Data: map[string]any{
+			"kind": wire.PauseCircuit, "cause": causeMaxFailures, "failures": n.failures,
+			"window_ms": window, "until": until,
+		}})
+		return
+	}
+	c := n.change
+	data := map[string]any{
+		"old": c.Old.String(), "new": c.New.String(), "consecutive_failures": c.ConsecutiveFailures,
+		"cause": n.cause, "at": wire.Timestamp(c.At),
+	}
+	if c.New == breaker.Open {
+		data["until"] = openUntil(n.until)
+	}
+	say := r.opt.Log.Info
+	switch {
+	case n.cause == causeRetryAfter || n.cause == causeTime || n.cause == causeUnused:
+		say = r.opt.Log.Debug // as often as a destination likes
+	case c.New == breaker.Open:
+		say = r.opt.Log.Warn
+	}
+	say("circuit "+c.New.String(), "circuit", key, "was", c.Old.String(), "cause", n.cause,
+		"consecutive_failures", c.ConsecutiveFailures)
+	r.opt.Event(wire.EventCircuitChanged, key, wire.Event{Key: key, Data: data})
+}
+
+// info describes the circuit at time now.
+func (c *Circuit) info(now int64) wire.CircuitInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := closedInfo(c.key, c.mu.m.Config())
+	at := c.mu.m.Info(now)
+	i.State, i.ConsecutiveFailures, i.Probes = at.State.String(), at.ConsecutiveFailures, at.Probes
+	if at.State != breaker.Closed {
+		i.Cause = c.mu.cause
+	}
+	if at.State == breaker.Open {
+		i.OpenUntil = openUntil(at.OpenUntil)
+	}
+	i.Waiting = len(c.mu.waiters)
+	return i
+}
+
+// closedInfo describes a closed circuit.
+func closedInfo(key string, c breaker.Config) wire.CircuitInfo {
+	return wire.CircuitInfo{
+		Key: key, State: breaker.Closed.String(),
+		Threshold: c.Threshold, CooldownMs: c.Cooldown.Milliseconds(),
+		HalfOpenMaxCalls: c.HalfOpenMaxCalls, HalfOpenSuccesses: c.HalfOpenSuccesses,
+	}
+}
+
+// openUntil writes when an opening ends as people and clients see it.
+func openUntil(t int64) string {
+	if t == math.MaxInt64 {
+		return "closed"
+	}
+	return wire.Timestamp(t)
+}

@@ -1,0 +1,180 @@
+package circuit
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/store"
+)
+
+// recordPrefix begins the configuration keys under which open circuits are stored;
+// the circuit key follows. No operator can name such a key.
+const recordPrefix = "\x00circuit/"
+
+// record is an open or half-open circuit on disk. Times are Unix nanoseconds. A
+// closed one has no record.
+type record struct {
+	Cause     string `json:"cause"`
+	HalfOpen  bool   `json:"half_open,omitempty"`
+	Failures  int    `json:"failures"`
+	OpenedAt  int64  `json:"opened_at"`
+	Since     int64  `json:"since"`
+	OpenUntil int64  `json:"open_until"` // math.MaxInt64: until it is closed by hand
+	Floor     int64  `json:"floor,omitempty"`
+	Cooling   bool   `json:"cooling,omitempty"`
+	// ThenClosed says that it is closed when its time is over, not half-open.
+	ThenClosed bool `json:"then_closed,omitempty"`
+}
+
+// saveState is what a circuit knows of its record. At most one write is under
+// way; what changes meanwhile is written after it, as it is then, so that no older
+// state ever follows a newer one and a flapping circuit does not flood the store.
+type saveState struct {
+	dirty  bool // the record is not what it should be
+	saving bool // a write is under way
+	stored bool // there is a record, or will be when the write has ended
+	err    error
+	after  []func(error) // called when what is dirty is on disk
+}
+
+// write brings the record up to date, if no write is under way: its end does it
+// then. It does not wait for the disk.
+func (c *Circuit) write() {
+	c.mu.Lock()
+	s := &c.mu.save
+	if !s.dirty || s.saving {
+		c.mu.Unlock()
+		return
+	}
+	s.dirty = false
+	after := s.after
+	s.after = nil
+	closed := c.mu.m.State() == breaker.Closed
+	if closed && !s.stored {
+		err := s.err
+		c.mu.Unlock()
+		call(after, err)
+		return
+	}
+	b := &store.Batch{Done: func(err error) { c.written(err, after) }}
+	if closed {
+		b.DeleteConfig = []string{recordPrefix + c.key}
+	} else {
+		b.PutConfig = []store.Entry{{Key: recordPrefix + c.key, Value: c.encode()}}
+	}
+	s.saving, s.stored = true, !closed
+	c.mu.Unlock()
+	c.r.opt.Submit(b)
+}
+
+// written runs on the store's notifier when a write has ended.
+func (c *Circuit) written(err error, after []func(error)) {
+	c.mu.Lock()
+	s := &c.mu.save
+	s.saving = false
+	if err != nil {
+		s.err = err
+	}
+	c.mu.Unlock()
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		c.r.opt.Log.Error("the state of a circuit could not be written", "circuit", c.key, "error", err)
+	}
+	call(after, err)
+	c.write()
+	c.r.revisit(c)
+}
+
+func call(after []func(error), err error) {
+	for _, f := range after {
+		f(err)
+	}
+}
+
+// flush calls then when the present state is on disk: at once if it is.
+func (c *Circuit) flush(then func(error)) {
+	c.mu.Lock()
+	s := &c.mu.save
+	if !s.dirty && !s.saving {
+		err := s.err
+		c.mu.Unlock()
+		then(err)
+		return
+	}
+	s.dirty = true
+	s.after = append(s.after, then)
+	c.mu.Unlock()
+	c.write()
+}
+
+// saved returns a channel that gets one value, when the present state is on disk.
+func (c *Circuit) saved() <-chan error {
+	done := make(chan error, 1)
+	c.flush(func(err error) { done <- err })
+	return done
+}
+
+// encode returns what is to be stored. Its caller holds mu.
+func (c *Circuit) encode() string {
+	s := c.mu.m.Save()
+	data, err := json.Marshal(record{
+		Cause: c.mu.cause, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
+		OpenedAt: s.OpenedAt, Since: s.Since, OpenUntil: s.OpenUntil, Floor: s.Floor,
+		Cooling: s.Cooling, ThenClosed: s.After == breaker.Closed,
+	})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return string(data)
+}
+
+// machine is what r says of one.
+func (r *record) machine() breaker.Saved {
+	s := breaker.Saved{
+		State: breaker.Open, Failures: r.Failures, OpenedAt: r.OpenedAt, Since: r.Since,
+		OpenUntil: r.OpenUntil, Floor: r.Floor, Cooling: r.Cooling, After: breaker.HalfOpen,
+	}
+	if r.HalfOpen {
+		s.State = breaker.HalfOpen
+	}
+	if r.ThenClosed {
+		s.After = breaker.Closed
+	}
+	return s
+}
+
+// Restore takes over what a process before has stored, before any circuit is in
+// use. It ignores other entries and writes nothing, since a recovery wants to be the
+// first to use the store.
+func (r *Registry) Restore(entries []store.Entry) {
+	now := r.opt.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range entries {
+		key, ok := strings.CutPrefix(e.Key, recordPrefix)
+		if !ok {
+			continue
+		}
+		var rec record
+		if err := json.Unmarshal([]byte(e.Value), &rec); err != nil {
+			r.opt.Log.Warn("the stored state of a circuit cannot be read; the circuit is closed", "circuit", key, "error", err)
+			continue
+		}
+		c := r.get(key, now)
+		c.restore(&rec, now)
+		r.place(c)
+	}
+}
+
+func (c *Circuit) restore(rec *record, now int64) {
+	s := rec.machine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.m.Restore(now, s)
+	c.mu.cause = rec.Cause
+	c.mu.save.stored = true
+	// If the clock was set back, the record is put right with the next change, or
+	// when the limits are set: every restart would begin the wait again.
+	c.mu.save.dirty = s.State == breaker.Open && c.mu.m.OpenUntil() != rec.OpenUntil
+}

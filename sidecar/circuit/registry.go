@@ -1,0 +1,322 @@
+package circuit
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Settings are the limits of one circuit.
+type Settings struct {
+	Breaker breaker.Config
+	// More than MaxFailures within FailureWindow open the circuit for FailureHold,
+	// or with 0 until it is closed by hand. 0 MaxFailures is no limit.
+	MaxFailures   int64
+	FailureWindow time.Duration
+	FailureHold   time.Duration
+}
+
+// Options of a [Registry].
+type Options struct {
+	Log    *slog.Logger
+	Now    func() int64
+	Event  func(typ, tail string, e wire.Event) // publishes e under the circuit key
+	Submit func(*store.Batch)                   // writes; store.Store.Submit
+	// MaxIdle is about how many circuits are kept that nobody uses and that could be
+	// closed; 0 is 10,000.
+	MaxIdle int
+}
+
+// Registry holds the circuits of a process. A circuit is kept as long as it is in
+// use, or configured, or open, or has failures in mind; of those that only have
+// failures in mind, or are open with their time over, and that no message names,
+// about Options.MaxIdle. Its methods may be called from any goroutine.
+//
+// mu comes before the mutexes of circuits. It is needed to find a circuit and to
+// give it back, not for each message that passes it.
+type Registry struct {
+	opt Options
+
+	mu struct {
+		sync.Mutex
+		defaults Settings
+		perKey   map[string]Settings
+		byKey    map[string]*Circuit
+		idle     []*Circuit // unused and not configured
+		hand     int        // the next of them to look at
+	}
+}
+
+// New returns an empty registry, whose limits are those of package breaker until
+// Configure is called.
+func New(o Options) *Registry {
+	o.MaxIdle = cmp.Or(o.MaxIdle, 10_000)
+	r := &Registry{opt: o}
+	r.mu.byKey = make(map[string]*Circuit)
+	return r
+}
+
+// Configure sets the limits: those of circuits in perKey, and of all others. They
+// act at once. The map is the registry's from then on.
+func (r *Registry) Configure(defaults Settings, perKey map[string]Settings) {
+	r.mu.Lock()
+	r.mu.defaults, r.mu.perKey = defaults, perKey
+	all := r.all()
+	settings := make([]Settings, len(all))
+	for i, c := range all {
+		settings[i] = r.settings(c.key)
+		r.place(c)
+	}
+	r.mu.Unlock()
+	now := r.opt.Now()
+	for i, c := range all {
+		c.set(settings[i], now)
+	}
+}
+
+// settings returns the limits of a key. Its caller holds mu.
+func (r *Registry) settings(key string) Settings {
+	if s, ok := r.mu.perKey[key]; ok {
+		return s
+	}
+	return r.mu.defaults
+}
+
+// all returns the circuits by key. Its caller holds mu.
+func (r *Registry) all() []*Circuit {
+	return slices.SortedFunc(maps.Values(r.mu.byKey), func(a, b *Circuit) int { return cmp.Compare(a.key, b.key) })
+}
+
+// Use returns the circuit of a key. It must be given back with Drop.
+func (r *Registry) Use(key string, now int64) queue.Circuit { return r.use(key, now) }
+
+func (r *Registry) use(key string, now int64) *Circuit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.get(key, now)
+	c.refs++
+	r.place(c)
+	return c
+}
+
+// lookup is use for a circuit that exists, and nil for others.
+func (r *Registry) lookup(key string) *Circuit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.mu.byKey[key]
+	if c != nil {
+		c.refs++
+		r.place(c)
+	}
+	return c
+}
+
+// Drop gives back a use, after all passes that came with it. What the circuit
+// knows stays as long as it may matter. It appends to pending the circuits that
+// have something to announce: also others, which nobody uses.
+func (r *Registry) Drop(dropped queue.Circuit, now int64, pending []queue.Circuit) []queue.Circuit {
+	c := dropped.(*Circuit)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.refs--; c.refs > 0 {
+		return pending
+	}
+	if r.sweep(c, now) {
+		pending = append(pending, c)
+	}
+	r.place(c)
+	for range sweepSteps {
+		if len(r.mu.idle) == 0 {
+			break
+		}
+		r.mu.hand %= len(r.mu.idle)
+		old := r.mu.idle[r.mu.hand]
+		r.mu.hand++
+		if r.sweep(old, now) {
+			pending = append(pending, old)
+		}
+	}
+	return pending
+}
+
+// sweepSteps is how many idle circuits are looked at when another one may become
+// idle: more than one, so that they do not pile up.
+const sweepSteps = 2
+
+// giveBack is Drop for those who announce at once.
+func (r *Registry) giveBack(c *Circuit) {
+	for _, c := range r.Drop(c, r.opt.Now(), nil) {
+		c.Announce()
+	}
+}
+
+// revisit looks at a circuit again after a write, before which it could not be
+// forgotten.
+func (r *Registry) revisit(c *Circuit) {
+	now := r.opt.Now()
+	r.mu.Lock()
+	pending := c.refs == 0 && r.sweep(c, now)
+	r.mu.Unlock()
+	if pending {
+		c.Announce()
+	}
+}
+
+// get returns the circuit of a key, which is made if need be. Its caller holds mu.
+func (r *Registry) get(key string, now int64) *Circuit {
+	c, ok := r.mu.byKey[key]
+	if !ok {
+		c = newCircuit(r, key, r.settings(key), now)
+		r.mu.byKey[key] = c
+	}
+	return c
+}
+
+// place puts a circuit among the idle ones, or takes it out. Its caller holds mu.
+func (r *Registry) place(c *Circuit) {
+	_, configured := r.mu.perKey[c.key]
+	known := r.mu.byKey[c.key] == c
+	idle := known && c.refs == 0 && !configured
+	switch {
+	case idle && c.idle < 0:
+		c.idle = len(r.mu.idle)
+		r.mu.idle = append(r.mu.idle, c)
+	case !idle && c.idle >= 0:
+		end := len(r.mu.idle) - 1
+		last := r.mu.idle[end]
+		r.mu.idle[c.idle], last.idle = last, c.idle
+		r.mu.idle[end] = nil
+		r.mu.idle = r.mu.idle[:end]
+		c.idle = -1
+	}
+}
+
+// sweep forgets an unused circuit if there is nothing to remember, or if there are
+// too many of them. It reports whether the circuit has something to announce. Its
+// caller holds mu.
+func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
+	if _, configured := r.mu.perKey[c.key]; configured || r.mu.byKey[c.key] != c {
+		return false // in the second case it has been forgotten already
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lapse(now)
+	if len(r.mu.idle) > r.opt.MaxIdle {
+		c.forgive(now)
+	}
+	pending = c.pending()
+	if !pending && c.forgettable(now) {
+		delete(r.mu.byKey, c.key)
+		r.place(c)
+	}
+	return pending
+}
+
+// Open opens a circuit by hand until the given time, math.MaxInt64 being until it
+// is closed, also one of which nothing is known yet. When the time is over, probes
+// decide. saved gets one value, when that is on disk.
+func (r *Registry) Open(key string, until int64) (i wire.CircuitInfo, saved <-chan error) {
+	now := r.opt.Now()
+	c := r.use(key, now)
+	defer r.giveBack(c)
+	c.open(now, until, breaker.HalfOpen)
+	return c.info(now), c.saved()
+}
+
+// Close closes a circuit now, whatever has opened it. A row of failures stays in
+// mind unless forget is set: the next one opens it again. saved is as in Open, and
+// nil if nothing is known of the circuit, which is closed then; ok is as in Info.
+func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-chan error, ok bool) {
+	c := r.lookup(key)
+	if c == nil {
+		i, ok = r.Info(key)
+		return i, nil, ok
+	}
+	defer r.giveBack(c)
+	now := r.opt.Now()
+	c.close(now, forget)
+	return c.info(now), c.saved(), true
+}
+
+// Pause opens a circuit by hand until the given time, math.MaxInt64 being until
+// Resume. One that was closed is closed again then.
+func (r *Registry) Pause(key string, until int64) {
+	now := r.opt.Now()
+	c := r.use(key, now)
+	defer r.giveBack(c)
+	c.open(now, until, breaker.Closed)
+}
+
+// Resume ends what Pause has begun, and any other opening by hand or by
+// MaxFailures.
+func (r *Registry) Resume(key string) {
+	if c := r.lookup(key); c != nil {
+		defer r.giveBack(c)
+		c.release(r.opt.Now())
+	}
+}
+
+// Info describes the circuit of a key. ok is false if nothing is known of it and
+// nothing is set for it.
+func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
+	r.mu.Lock()
+	c := r.mu.byKey[key]
+	s, configured := r.mu.perKey[key]
+	r.mu.Unlock()
+	switch {
+	case c != nil:
+		return c.info(r.opt.Now()), true
+	case configured:
+		return closedInfo(key, s.Breaker), true
+	}
+	return wire.CircuitInfo{}, false
+}
+
+// List describes the circuits whose key begins with prefix, live and configured
+// ones, in the order of their keys, and says how many there are in all.
+func (r *Registry) List(prefix string, offset, limit int) (infos []wire.CircuitInfo, total int) {
+	var keys []string
+	r.mu.Lock()
+	for key := range r.mu.byKey {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	for key := range r.mu.perKey {
+		if strings.HasPrefix(key, prefix) && r.mu.byKey[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	r.mu.Unlock()
+	slices.Sort(keys)
+	infos = []wire.CircuitInfo{}
+	for _, key := range wire.Page(keys, offset, limit) {
+		if i, ok := r.Info(key); ok {
+			infos = append(infos, i)
+		}
+	}
+	return infos, len(keys)
+}
+
+// Stop waits until everything is on disk, at the end, when nothing changes any more
+// and before the store is closed.
+func (r *Registry) Stop() {
+	r.mu.Lock()
+	all := r.all()
+	r.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Add(len(all))
+	for _, c := range all {
+		c.flush(func(error) { wg.Done() }) // what went wrong has been logged
+	}
+	wg.Wait()
+}
