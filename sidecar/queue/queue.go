@@ -2,10 +2,12 @@ package queue
 
 import (
 	"math"
+	"time"
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
 )
 
 // Forever is the end of a pause that only a resume ends.
@@ -74,45 +76,100 @@ type Options struct {
 }
 
 // Queue is the machine. It is used by one goroutine at a time.
-type Queue struct{ todo }
+type Queue struct {
+	owner       Owner
+	gates       *throttle.Gates
+	circuits    Circuits
+	settings    Settings
+	perKey      KeyCounts // of Main; nil: messages are not counted by key
+	dispatching bool
+	lease       uint64 // the last one given
+
+	sides   [Sides]side
+	journal journal
+
+	now int64    // of this step
+	out *Effects // of this step
+}
 
 // New returns an empty machine that begins at time now.
-func New(o Options, now int64) *Queue { panic("todo") }
+func New(o Options, now int64) *Queue {
+	m := &Queue{
+		owner: o.Owner, gates: o.Gates, circuits: o.Circuits, settings: o.Settings, lease: o.FirstLease,
+		journal: journal{pacing: o.Pacing}, now: now,
+	}
+	m.sides[Main].init(m, Main, o.IDs[Main], o.Name)
+	m.sides[Dead].init(m, Dead, o.IDs[Dead], wire.DLQ(o.Name))
+	return m
+}
 
 // Step handles what came in, lets time pass until now, and adds to out what has to
 // happen. It returns when it must be called again even if nothing comes in; a time
 // that is not after now is at once.
-func (q *Queue) Step(now int64, in []Input, out *Effects) (next int64) { panic("todo") }
+func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
+	m.now, m.out = now, out
+	for i := range in {
+		m.sides[in[i].Side].handle(&in[i])
+	}
+	next = now + int64(time.Hour)
+	for i := range m.sides {
+		if q := &m.sides[i]; !q.idle() {
+			q.pass(now)
+			next = min(next, q.next(now))
+		}
+	}
+	m.flushIfDue(now)
+	if at := m.flushAt(now); at != 0 {
+		next = min(next, at)
+	}
+	m.out = nil
+	return next
+}
 
 // Finish is the last step: it hands in everything, leases included, so that
 // consumers which go on working can ack to the next process. A queue that has been
 // deleted gives back what it holds of gates.
-func (q *Queue) Finish(now int64, deleted bool, out *Effects) { panic("todo") }
+func (m *Queue) Finish(now int64, deleted bool, out *Effects) {
+	m.now, m.out = now, out
+	m.flush()
+	for i := range m.sides {
+		q := &m.sides[i]
+		q.storeLeases(math.MaxInt64 - leaseWriteDelay)
+		if deleted {
+			q.leaveGates(now)
+		}
+		for _, c := range q.consumers.waiting() {
+			q.status(c, statusExpired)
+		}
+	}
+	m.flush()
+	m.out = nil
+}
 
 // Open counts leases and undecided failures of both sides: what a shutdown waits
 // for.
-func (q *Queue) Open() int { panic("todo") }
+func (m *Queue) Open() int {
+	n := 0
+	for i := range m.sides {
+		n += m.sides[i].leases.live + len(m.sides[i].failing)
+	}
+	return n
+}
 
 // LastSeq is the last sequence that a side has given out.
-func (q *Queue) LastSeq(s Side) uint64 { panic("todo") }
+func (m *Queue) LastSeq(s Side) uint64 { return m.sides[s].seq }
 
-// Recovery fills a machine from the store, before its first step: messages in the
-// order of their queues and sequences, Done, then consumers.
-type Recovery struct{ todo }
+// nextLease returns an id that no lease of this process had. Ids are never zero.
+func (m *Queue) nextLease() uint64 {
+	if m.lease++; m.lease == 0 {
+		m.lease++
+	}
+	return m.lease
+}
 
-// Recover begins a recovery.
-func (q *Queue) Recover() *Recovery { panic("todo") }
-
-// Message takes a stored message; size is that of headers and payload.
-func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int64) { panic("todo") }
-
-// Done files leases and retries when all messages have come.
-func (r *Recovery) Done(now int64) { panic("todo") }
-
-// Consumer restores a registration, whose deliveries go to subject.
-func (r *Recovery) Consumer(rec store.ConsumerRecord, subject string) { panic("todo") }
-
-type (
-	todo    struct{}
-	pending struct{}
-)
+// pending keeps a circuit that has something to announce.
+func (m *Queue) announce(c Circuit, pending bool) {
+	if pending {
+		m.out.Circuits = append(m.out.Circuits, c)
+	}
+}

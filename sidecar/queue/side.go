@@ -1,14 +1,245 @@
 package queue
 
-type side struct{}
+import (
+	"math"
 
-func (Register) apply(*side)   {}
-func (Leave) apply(*side)      {}
-func (Fetch) apply(*side)      {}
-func (PauseQueue) apply(*side) {}
-func (PauseKey) apply(*side)   {}
-func (Weigh) apply(*side)      {}
-func (Settings) apply(*side)   {}
-func (Dispatch) apply(*side)   {}
-func (Pick) apply(*side)       {}
-func (Redrive) apply(*side)    {}
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/store"
+)
+
+// side is one of the two queues of a machine: its messages, who holds them back and
+// who works on them.
+//
+// Invariants:
+//
+//  1. Every live message has exactly one slot, and the slot's state says where else
+//     it is: a pending one is in the schedule, a blocked one in the list of its
+//     subqueue, an ordered one in that of its key, a leased one in leases, a delayed
+//     one in delays.
+//  2. A message is in at most one of these places. Whatever takes it out of one puts
+//     it into another, or removes the slot, in the same step.
+type side struct {
+	m     *Queue
+	which Side
+	id    store.QueueID
+	name  string
+	seq   uint64 // the last sequence given out
+
+	backlog
+	gating    gating
+	order     order
+	pauses    pauses
+	consumers consumers
+	leases    leaseTable
+	failing   map[uint64]undecided      // messages whose last attempt is being judged, by sequence
+	failures  map[string]*failureWindow // of fairness keys, if they are limited
+	more      bool                      // the step left something to be done at once
+}
+
+// backlog is the messages of a side and the schedule that says which goes next.
+type backlog struct {
+	slots  slotTable
+	keys   keyTable
+	links  links // lists of messages outside of the schedule
+	sched  *drr.Scheduler
+	delays dueHeap                // delayed messages, by readyAt
+	ttls   dueHeap                // messages with a TTL, by the end of it
+	back   map[drr.Flow]takenBack // since the last delivery
+}
+
+// Work of one kind done in one step at most, so that a burst of one kind does not
+// hold up the others.
+const (
+	timersPerStep  = 1024
+	deliverPerStep = 1024
+)
+
+func (q *side) init(m *Queue, which Side, id store.QueueID, name string) {
+	*q = side{
+		m: m, which: which, id: id, name: name,
+		backlog: backlog{
+			keys: newKeyTable(), sched: drr.New(m.settings.Quantum), back: make(map[drr.Flow]takenBack),
+		},
+		gating:    newGating(),
+		consumers: newConsumers(m.now + restoreGrace),
+		order:     order{keys: make(map[drr.Flow]*keyOrder)},
+	}
+	q.applySettings()
+}
+
+// isDead tells the dead letter queue from the queue itself.
+func (q *side) isDead() bool { return q.which == Dead }
+
+func (q *side) nextSeq() uint64 {
+	q.seq++
+	return q.seq
+}
+
+func (q *side) ref(seq uint64) store.Ref { return store.Ref{Queue: q.id, Seq: seq} }
+
+func (q *side) tally() *Tally { return &q.m.out.Tally[q.which] }
+
+func (q *side) note(n Note) {
+	n.Side = q.which
+	q.m.out.Notes = append(q.m.out.Notes, n)
+}
+
+// visibility is the visibility timeout in nanoseconds.
+func (q *side) visibility() int64 { return q.m.settings.VisibilityTimeoutMs * int64(1e6) }
+
+// idle reports whether nothing can happen here without an input.
+func (q *side) idle() bool {
+	return q.slots.live == 0 && len(q.consumers.byName) == 0 && len(q.consumers.fetches) == 0 && q.pauses.until == 0 &&
+		len(q.gating.looks) == 0
+}
+
+// handle takes an input.
+func (q *side) handle(in *Input) {
+	now := q.m.now
+	switch in.Kind {
+	case Enqueue:
+		q.enqueue(in.Message, now)
+	case Duplicate:
+		q.m.journal.reply(now, Reply{Kind: ReplyDuplicate, Subject: in.Reply, ID: in.ID})
+	case Acked:
+		q.onAck(in, now)
+	case Undelivered:
+		q.onUndelivered(in.Token, now)
+	case Committed:
+		q.m.committed(in.Commit, in.Err)
+	case Judged:
+		q.onVerdict(in.Verdict, now)
+	case GateOpened:
+		q.onGate(in.Gate)
+	case CircuitOpened:
+		q.onCircuit(in.Circuit)
+	case Changed:
+		in.Change.apply(q)
+	}
+}
+
+// pass lets time go by: what has ended ends, and what can go goes.
+func (q *side) pass(now int64) {
+	q.tryAgain(now)
+	more := q.expire(now)
+	more = q.serve(now) || more
+	q.endNoWait(more)
+	q.storeLeases(now)
+	q.more = more
+}
+
+// next is when the side must be stepped even if nothing comes in.
+func (q *side) next(now int64) int64 {
+	if q.more {
+		return now
+	}
+	next := int64(math.MaxInt64)
+	if d, ok := q.leases.first(); ok {
+		next = min(next, d.deadline)
+	}
+	for _, h := range []*dueHeap{&q.delays, &q.ttls, &q.consumers.expiring, &q.gating.timers} {
+		if it, ok := h.next(); ok {
+			next = min(next, it.at)
+		}
+	}
+	if len(q.consumers.absent) > 0 {
+		next = min(next, q.consumers.absent[0].until)
+	}
+	if at, ok := q.leases.nextUnstored(); ok {
+		next = min(next, at)
+	}
+	if q.pauses.until != 0 {
+		next = min(next, q.pauses.until)
+	}
+	if q.gating.reserving != 0 && q.gating.noCredit != 0 {
+		next = min(next, q.gating.noCredit+reserveAfter)
+	}
+	return next
+}
+
+// expire ends leases, delays, TTLs and registrations whose time has come. It reports
+// whether some are left.
+func (q *side) expire(now int64) (more bool) {
+	n := 0
+	for ; n < timersPerStep; n++ {
+		le, ok := q.leases.first()
+		if !ok || le.deadline > now {
+			break
+		}
+		q.onExpired(le.seq, now)
+	}
+	more = n == timersPerStep
+	more = q.due(&q.delays, now, q.onDelayOver) || more
+	more = q.due(&q.ttls, now, q.onTTL) || more
+	more = q.due(&q.consumers.expiring, now, q.onConsumerEnd) || more
+	more = q.due(&q.gating.timers, now, q.onWaitTimer) || more
+	return more
+}
+
+func (q *side) due(h *dueHeap, now int64, fn func(it dueItem, now int64)) (more bool) {
+	for range timersPerStep {
+		it, ok := h.next()
+		if !ok || it.at > now {
+			return false
+		}
+		h.pop()
+		fn(it, now)
+	}
+	return true
+}
+
+// Values of the settings ordering and on_blocked.
+const (
+	orderingKey   = "key"
+	onBlockedSkip = "skip"
+)
+
+// applySettings makes the settings of the machine count.
+func (q *side) applySettings() {
+	s := &q.m.settings
+	q.sched.SetQuantum(s.Quantum)
+	q.setOrdering(s.Ordering == orderingKey && !q.isDead(), s.OnBlocked == onBlockedSkip)
+	if !q.isDead() {
+		q.countKeys(s.PerKey)
+	}
+}
+
+// countKeys begins or ends the counting of messages per fairness key. It counts what
+// is here; what is on its way was counted by whoever accepted it, or is when it
+// arrives.
+func (q *side) countKeys(counts KeyCounts) {
+	if counts == nil || counts == q.m.perKey {
+		q.m.perKey = counts
+		return
+	}
+	q.m.perKey = counts
+	for _, e := range q.keys.entries {
+		if e.refs > 0 {
+			counts.Add(e.name, int64(e.refs))
+		}
+	}
+}
+
+// countKey counts a message of that key in, unless it was counted already.
+func (q *side) countKey(key string, counted KeyCounts) {
+	if !q.isDead() && q.m.perKey != nil && q.m.perKey != counted {
+		q.m.perKey.Add(key, 1)
+	}
+}
+
+func (c Settings) apply(q *side) {
+	q.m.settings = c
+	for i := range q.m.sides {
+		q.m.sides[i].applySettings()
+	}
+}
+
+func (c Dispatch) apply(q *side) { q.m.dispatching = c.On }
+
+// Weigh overrides the weight of a flow, backlog included.
+func (c Weigh) apply(q *side) {
+	if f, ok := q.keys.override(c.Key, c.Weight); ok {
+		q.sched.SetWeight(f, q.keys.weight(f))
+		q.reweighSubs(f)
+	}
+}

@@ -161,32 +161,3 @@ type FlowView struct {
 	Pending         int64
 	Share           float64
 }
-
-// Moment reads the figures of a side. Its cost hardly depends on the backlog.
-func (q *Queue) Moment(s Side, now int64) Moment { panic("todo") }
-
-// Find looks for a message by its id among slots messages from the sequence from
-// on. next is where to go on, 0 at the end.
-func (q *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v *MessageView, next uint64) {
-	panic("todo")
-}
-
-// Peek returns up to limit messages, those of one fairness key unless it is empty,
-// from the sequence from on, looking at slots messages at most. next is where to go
-// on, 0 at the end. What is on its way out is left out, and so are Ahead, First,
-// Share, Throttles and Circuit.
-func (q *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int64) (found []MessageView, next uint64) {
-	panic("todo")
-}
-
-// State says what a side waits for; up to most places.
-func (q *Queue) State(s Side, most int, now int64) StateView { panic("todo") }
-
-// Key says how a fairness key stands.
-func (q *Queue) Key(s Side, key string, now int64) KeyView { panic("todo") }
-
-// Consumers lists registrations and fetches by name.
-func (q *Queue) Consumers(s Side) []ConsumerView { panic("todo") }
-
-// Flows returns the n flows with the most pending messages.
-func (q *Queue) Flows(s Side, n int) []FlowView { panic("todo") }

@@ -1,0 +1,409 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/filaq/fila/store"
+)
+
+// journal is the machine's way to the disk.
+//
+// Delivery does not wait for the commit. Apart from what slotState says, a message
+// of Main is in one of three conditions:
+//
+//	open        its Add is in the open commit, which the store does not have yet
+//	committing  the store has it, and has not said that it is on disk
+//	durable     it is on disk
+//
+// Until it is durable it is delivered from memory (uncommitted). What ends it:
+//
+//	open        it is withdrawn from the open commit: nothing of it is ever written,
+//	            and producer and consumer are answered at once. Only a dedupe id is
+//	            still written, and then the answers wait for that
+//	committing  a Finish in a later commit; the store writes neither if both come to
+//	            be in one group
+//	durable     a Finish
+//
+// Attempts, delays and leases are a State in a later batch than the Add, or in the
+// same. A move to the other side hands the open commit in first. What a step changes
+// goes to the store in the order of the changes, so the store's order is the
+// machine's. An answer leaves only with its commit, or when nothing of what it
+// answers has to be on disk. A commit that fails is final: nothing more is stepped.
+//
+// The open commit is handed in when an earlier one is done, at once if there is none
+// and somebody waits for it, or after a moment (see Pacing) if consumers are working
+// on messages of it.
+type journal struct {
+	pacing      Pacing
+	open        *Commit // changes that the store does not have yet; nil: none
+	committing  int     // commits that it has and that are not on disk
+	working     int     // leased messages whose Add is in the open commit
+	ackTime     int64   // how long messages live (ns), see countAck
+	uncommitted window
+	spare       []*Commit
+}
+
+// spareCommits is how many commits are kept to be used again.
+const spareCommits = 8
+
+// pending is what the machine keeps about a commit.
+type pending struct {
+	dropped int   // of Add: finished before they were handed in
+	first   int   // all before Add[first] are dropped
+	waited  int   // of Confirm: somebody waits
+	loaded  bool  // it has had Pacing.Load messages at a time
+	since   int64 // when it got its first change that is no Add; 0: it has none
+	dead    []arrival
+	redrive *Redrive
+}
+
+// arrival is a message that a move brings to the other side.
+type arrival struct {
+	from    uint64 // sequence on the side that it leaves
+	msg     store.Message
+	size    uint32
+	counted KeyCounts
+}
+
+// maxCommitBytes is where a commit takes no more messages, far below what a store
+// takes at once: one that is too large would be refused as a whole.
+const maxCommitBytes = 64 << 20
+
+// get returns the commit of the changes that the store does not have yet.
+func (j *journal) get() *Commit {
+	if j.open == nil {
+		j.open = j.fresh()
+	}
+	return j.open
+}
+
+// change is get for a change that has to be written, or to be waited for, even if
+// all messages that were added are finished before.
+func (j *journal) change(now int64) *Commit {
+	c := j.get()
+	if c.since == 0 {
+		c.since = now
+	}
+	return c
+}
+
+// reply answers with the open commit.
+func (j *journal) reply(now int64, r Reply) {
+	c := j.change(now)
+	c.Replies = append(c.Replies, r)
+}
+
+func (j *journal) fresh() *Commit {
+	if n := len(j.spare); n > 0 {
+		c := j.spare[n-1]
+		j.spare = j.spare[:n-1]
+		return c
+	}
+	return new(Commit)
+}
+
+// recycle takes a commit back that is done, without what it referred to.
+func (j *journal) recycle(c *Commit) {
+	const keep = 4096
+	if len(j.spare) == spareCommits || cap(c.Add) > keep || cap(c.Finish) > keep {
+		return
+	}
+	*c = Commit{
+		Batch: store.Batch{
+			Add:             emptied(c.Add, keep),
+			Finish:          c.Finish[:0],
+			State:           emptied(c.State, keep),
+			Dedupe:          emptied(c.Dedupe, keep),
+			PutConsumers:    emptied(c.PutConsumers, keep),
+			DeleteConsumers: emptied(c.DeleteConsumers, keep),
+		},
+		Replies: emptied(c.Replies, keep),
+		Confirm: emptied(c.Confirm, keep),
+	}
+	j.spare = append(j.spare, c)
+}
+
+// flush hands the changes so far to the store.
+func (m *Queue) flush() {
+	j := &m.journal
+	c := j.open
+	if c == nil {
+		return
+	}
+	j.open, j.working = nil, 0
+	c.compact()
+	if c.empty() {
+		j.recycle(c)
+		return
+	}
+	main := &m.sides[Main]
+	for i := range c.Add {
+		if s := main.slots.get(c.Add[i].Seq); s != nil {
+			s.open = false
+		}
+	}
+	m.submit(c)
+}
+
+func (m *Queue) submit(c *Commit) {
+	m.journal.committing++
+	m.out.Commits = append(m.out.Commits, c)
+}
+
+// committed is told the outcome of a commit. One that was refused has moved nothing;
+// all other errors end the owner.
+func (m *Queue) committed(c *Commit, err error) {
+	j := &m.journal
+	j.committing--
+	for i := range c.Add {
+		j.uncommitted.forget(c.Add[i].Seq)
+	}
+	switch {
+	case c.redrive != nil:
+		m.sides[Dead].redriven(c, err)
+	case len(c.dead) > 0:
+		m.sides[Main].deadLettered(c, err)
+	}
+	j.recycle(c)
+}
+
+// drop takes Add[i] of that size out.
+func (c *Commit) drop(i int, size int64) {
+	c.Add[i].ID = store.ID{}
+	c.Add[i].Headers, c.Add[i].Payload = nil, nil
+	if c.Confirm[i] != "" {
+		c.Confirm[i] = ""
+		c.waited--
+	}
+	c.Bytes -= size
+	if c.dropped++; c.dropped == len(c.Add) {
+		c.loaded = false
+	}
+	if c.dropped >= compactFrom && 2*c.dropped >= len(c.Add) {
+		c.compact()
+	}
+}
+
+// compactFrom is from how many gaps on they are closed before the commit is handed
+// in.
+const compactFrom = 16
+
+// gone reports whether Add[i] was dropped. Ids of messages are never zero.
+func (c *Commit) gone(i int) bool { return c.Add[i].ID == store.ID{} }
+
+// compact closes the gaps.
+func (c *Commit) compact() {
+	if c.dropped == 0 {
+		return
+	}
+	n := 0
+	for i := range c.Add {
+		if !c.gone(i) {
+			c.Add[n], c.Confirm[n] = c.Add[i], c.Confirm[i]
+			n++
+		}
+	}
+	c.cut(n)
+	c.dropped, c.first = 0, 0
+}
+
+// cut keeps the first n messages.
+func (c *Commit) cut(n int) {
+	clear(c.Add[n:])
+	clear(c.Confirm[n:])
+	c.Add, c.Confirm = c.Add[:n], c.Confirm[:n]
+}
+
+// empty reports whether nothing has to be written and nobody waits for it.
+func (c *Commit) empty() bool {
+	return len(c.Add)+len(c.Move)+len(c.Finish)+len(c.State)+len(c.Dedupe)+
+		len(c.PutConsumers)+len(c.DeleteConsumers)+len(c.Replies) == 0
+}
+
+// withdraw takes message seq, which is finished, out of the open commit, if it is
+// in there: then it never gets to the disk. It returns who waits for its
+// confirmation.
+func (q *side) withdraw(seq uint64, s *slot) (confirm string, found bool) {
+	if !s.open {
+		return "", false
+	}
+	j := &q.m.journal
+	c := j.open
+	i, _ := slices.BinarySearchFunc(c.Add, seq, func(m store.Message, seq uint64) int { return cmp.Compare(m.Seq, seq) })
+	s.open = false
+	if s.state == slotLeased {
+		j.working--
+	}
+	size := int64(s.size)
+	confirm = c.Confirm[i]
+	c.drop(i, size)
+	q.m.out.Written += size
+	return confirm, true
+}
+
+// holdAtMost is how many changes are held back.
+const holdAtMost = 8192
+
+// flushAt is when the changes so far are to be handed in; 0: when something else
+// happens.
+func (m *Queue) flushAt(now int64) int64 {
+	j := &m.journal
+	c, p := j.open, &j.pacing
+	if c == nil {
+		return 0
+	}
+	live := len(c.Add) - c.dropped
+	if live == 0 && c.since == 0 {
+		return 0
+	}
+	wait := p.Idle
+	switch {
+	case c.full():
+		return now
+	case p.Hold && j.committing > 0:
+		return 0
+	case len(c.Replies)+len(c.PutConsumers)+len(c.DeleteConsumers) > 0:
+		return now
+	case j.working > 0:
+		wait = j.linger()
+	case c.waited > 0:
+		return now
+	}
+	at := c.oldest(now) + wait
+	if c.since != 0 {
+		at = min(at, c.since+p.Idle)
+	}
+	return at
+}
+
+// linger is how long messages wait for their acks before they are written.
+func (j *journal) linger() int64 {
+	c, p := j.open, &j.pacing
+	live := len(c.Add) - c.dropped
+	if live >= p.Load {
+		c.loaded = true // until nothing is left: the last of many are as close to their acks
+	}
+	if !c.loaded || 2*j.working < live || j.ackTime > p.LingerMost {
+		return p.Linger // what waits is few, not with consumers, or with slow ones
+	}
+	return max(p.Linger, min(4*j.ackTime, p.LingerMost))
+}
+
+// countAck learns from an ack how long messages live: a moving average, to which
+// one message adds at most twice Pacing.LingerMost.
+func (j *journal) countAck(s *slot, now int64) {
+	const latest = 64
+	lived := min(max(now-s.readyAt, 0), 2*j.pacing.LingerMost) // the clock may have been set back
+	j.ackTime += (lived - j.ackTime) / latest
+}
+
+// flushIfDue hands the changes so far to the store, if they need not wait.
+func (m *Queue) flushIfDue(now int64) {
+	if at := m.flushAt(now); at == 0 || at > now {
+		return
+	}
+	rest, working := m.keepWorking(now)
+	m.flush()
+	m.journal.open, m.journal.working = rest, working
+}
+
+// keepWorking takes the messages out of the open commit whose acks may come soon,
+// when something else in it is due. States and dedupe ids must not come to be on
+// disk before their messages.
+func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
+	j, main := &m.journal, &m.sides[Main]
+	c := j.open
+	if j.working == 0 || c.full() || len(c.State)+len(c.Dedupe) > 0 {
+		return nil, 0
+	}
+	since := now - j.linger()
+	c.compact()
+	n := 0
+	for i := range c.Add {
+		msg := &c.Add[i]
+		if s := main.slots.get(msg.Seq); msg.EnqueuedAt <= since || s == nil || s.state != slotLeased {
+			c.Add[n], c.Confirm[n] = *msg, c.Confirm[i]
+			n++
+			continue
+		}
+		if rest == nil {
+			rest = j.fresh()
+			rest.loaded = c.loaded
+		}
+		rest.Add = append(rest.Add, *msg)
+		rest.Confirm = append(rest.Confirm, c.Confirm[i])
+		rest.Bytes += int64(len(msg.Headers) + len(msg.Payload))
+		if c.Confirm[i] != "" {
+			rest.waited++
+		}
+		working++
+	}
+	if rest != nil {
+		c.cut(n)
+		c.Bytes -= rest.Bytes
+		c.waited -= rest.waited
+	}
+	return rest, working
+}
+
+// full reports whether a commit has enough to be handed in whatever else there is.
+func (c *Commit) full() bool {
+	return len(c.Add)-c.dropped+len(c.Finish)+len(c.State) >= holdAtMost || c.Bytes > maxCommitBytes/8
+}
+
+// oldest is when the oldest message among those to be added came; now if there is
+// none.
+func (c *Commit) oldest(now int64) int64 {
+	for c.first < len(c.Add) && c.gone(c.first) {
+		c.first++
+	}
+	if c.first == len(c.Add) {
+		return now
+	}
+	return c.Add[c.first].EnqueuedAt
+}
+
+// window holds the messages that came in lately and are not known to be on disk, by
+// sequence: they are delivered from here, since the store cannot be asked for them.
+// Their sequences are close together, so it is a window over them.
+type window struct {
+	items []*Message // items[i] is that of sequence base+i; nil: none
+	base  uint64
+}
+
+func (w *window) put(seq uint64, m *Message) {
+	if len(w.items) == 0 {
+		w.base = seq
+	}
+	// A redrive takes sequences between those of enqueues.
+	for seq > w.base+uint64(len(w.items)) {
+		w.items = append(w.items, nil)
+	}
+	w.items = append(w.items, m)
+}
+
+// get returns the message of seq, or nil if it is on disk, or gone.
+func (w *window) get(seq uint64) *Message {
+	if i := seq - w.base; seq >= w.base && i < uint64(len(w.items)) {
+		return w.items[i]
+	}
+	return nil
+}
+
+// forget forgets seq, and the room in front of the oldest that is left.
+func (w *window) forget(seq uint64) {
+	if w.get(seq) == nil {
+		return
+	}
+	w.items[seq-w.base] = nil
+	n := 0
+	for n < len(w.items) && w.items[n] == nil {
+		n++
+	}
+	w.items = w.items[n:]
+	w.base += uint64(n)
+	if len(w.items) == 0 {
+		w.items = nil
+	}
+}

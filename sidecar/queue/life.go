@@ -1,0 +1,383 @@
+package queue
+
+import (
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// leaseExpired is the error of an attempt whose lease has run out.
+const leaseExpired = "lease expired"
+
+// enqueue takes a message that has been accepted. It may be delivered from now on;
+// its confirmation waits for the disk, or for its ack.
+func (q *side) enqueue(in *Message, now int64) {
+	j := &q.m.journal
+	m := &in.Message
+	m.Seq = q.nextSeq()
+	s := q.newSlot(m, in.Size, in.Counted, m.EnqueuedAt)
+	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
+	c := j.get()
+	if c.Bytes > maxCommitBytes {
+		q.m.flush()
+		c = j.get()
+	}
+	c.Add = append(c.Add, *m)
+	c.Confirm = append(c.Confirm, in.Reply)
+	if in.Reply != "" {
+		c.waited++
+	}
+	s.open = true
+	c.Bytes += in.Size
+	if in.DedupeID != "" {
+		c.Dedupe = append(c.Dedupe, store.Dedupe{Queue: q.id, DedupeID: in.DedupeID, ID: m.ID, Until: in.DedupeUntil})
+	}
+	j.uncommitted.put(m.Seq, in)
+	if m.ExpiresAt != 0 {
+		q.slots.expire(m.Seq, s, m.ExpiresAt)
+		q.ttls.push(m.ExpiresAt, m.Seq)
+	}
+	q.wait(m.Seq, s, now)
+}
+
+// newSlot makes the slot of message m, which is in no place yet.
+func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int64) *slot {
+	s := q.slots.add(m.Seq)
+	s.id = m.ID
+	s.enqueuedAt = m.EnqueuedAt
+	s.size = uint32(size)
+	s.cost = m.Cost
+	s.flow = q.keys.acquire(m.Key, m.Weight)
+	s.sub = q.acquireSub(s.flow, m.ThrottleKeys, m.CircuitKey, now)
+	q.countKey(m.Key, counted)
+	return s
+}
+
+// arrive takes a message whose move to this side is on disk. It has been counted in
+// depth and bytes.
+func (q *side) arrive(a *arrival, now int64) {
+	s := q.newSlot(&a.msg, int64(a.size), a.counted, now)
+	s.readyAt = now
+	q.pend(a.msg.Seq, s)
+}
+
+// leased returns the slot that a token speaks for, or nil when it names no current
+// lease.
+func (q *side) leased(t wire.Token) *slot {
+	s := q.slots.get(t.Seq)
+	if s == nil || s.state != slotLeased || s.attempts+1 != t.Attempt || q.leases.items[s.ref].id != t.Lease {
+		return nil
+	}
+	return s
+}
+
+// onAck handles what came on a reply subject.
+func (q *side) onAck(in *Input, now int64) {
+	s := q.leased(in.Token)
+	if s == nil {
+		if in.Ack.Kind != wire.AckNoResponders {
+			q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Side: q.which, Reply: in.Reply, Err: wire.LeaseLost()})
+		}
+		return
+	}
+	seq := in.Token.Seq
+	switch in.Ack.Kind {
+	case wire.AckDone:
+		q.tally().Acked++
+		q.m.journal.countAck(s, now)
+		q.complete(seq, s, in.Reply, succeeded, now)
+	case wire.AckProgress:
+		q.leases.extend(s.ref, now+q.visibility(), now)
+		if in.Reply != "" {
+			q.storeLease(&q.leases.items[s.ref])
+			q.answer(in.Reply)
+		}
+	case wire.AckNack:
+		q.tally().Nacked++
+		q.fail(seq, s, Failure{
+			Error: in.Ack.Error, Code: in.Ack.ErrorCode, Reply: in.Reply,
+			HasDelay: in.Ack.HasDelay, Delay: int64(in.Ack.Delay),
+		}, int64(in.Ack.RetryAfter), now)
+	case wire.AckTerm:
+		if q.isDead() {
+			q.complete(seq, s, in.Reply, neutral, now)
+			return
+		}
+		s.attempts++
+		q.deadLetter(seq, s, cause{reason: wire.ReasonTerm, err: in.Ack.Error, code: in.Ack.ErrorCode, reply: in.Reply}, now)
+	case wire.AckNoResponders:
+		le := q.takeBack(seq, s, now)
+		if c := le.consumer; c.reg == le.reg {
+			q.unreachable(c, now)
+		}
+	}
+}
+
+// complete finishes message seq for good.
+func (q *side) complete(seq uint64, s *slot, replyTo string, e ending, now int64) {
+	var in *Message
+	if s.open {
+		in = q.uncommitted(seq)
+	}
+	confirm, withdrawn := q.withdraw(seq, s)
+	switch {
+	case withdrawn && in.DedupeID == "":
+		// Nothing of it can come back, so nobody has to wait for the disk.
+		if confirm != "" {
+			q.publish(Reply{Kind: ReplyEnqueued, Subject: confirm, ID: s.id})
+		}
+		if replyTo != "" {
+			q.publish(Reply{Kind: ReplyDone, Subject: replyTo})
+		}
+	case withdrawn:
+		// Its dedupe id must be known.
+		q.m.journal.reply(now, Reply{Kind: ReplyEnqueued, Subject: confirm, ID: s.id})
+		q.answer(replyTo)
+	default:
+		c := q.m.journal.change(now)
+		c.Finish = append(c.Finish, q.ref(seq))
+		q.answer(replyTo)
+	}
+	q.forget(seq, s, e, now)
+}
+
+// publish answers at once, behind the deliveries so far.
+func (q *side) publish(r Reply) {
+	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverReply, Side: q.which, Reply: r})
+}
+
+// How leases end: acked, without anything said about the destination, or without
+// having reached anybody.
+var (
+	succeeded = ending{outcome: breaker.Success}
+	neutral   = ending{outcome: breaker.Neutral}
+	unheard   = ending{outcome: breaker.Neutral, undo: true}
+)
+
+// answer confirms to replyTo when the changes of this step are on disk.
+func (q *side) answer(replyTo string) {
+	if replyTo != "" {
+		q.m.journal.reply(q.m.now, Reply{Kind: ReplyDone, Subject: replyTo})
+	}
+}
+
+// onExpired ends the attempt of a message whose lease has run out.
+func (q *side) onExpired(seq uint64, now int64) {
+	q.tally().Expired++
+	q.fail(seq, q.slots.get(seq), Failure{Error: leaseExpired}, 0, now)
+}
+
+// undecided is what the verdict about a failed attempt is waited for with.
+type undecided struct {
+	attempts uint32
+	pass     breaker.Pass // of the circuit of its subqueue; 0: none
+}
+
+// fail ends the attempt of the leased message seq. retryAfter (ns) is for how long
+// the destination wants to be left alone. What the delivery held is given back at
+// once; only the circuit waits for the verdict, if there is to be one.
+func (q *side) fail(seq uint64, s *slot, f Failure, retryAfter, now int64) {
+	s.attempts++
+	judged := !q.isDead() && q.m.settings.Judge
+	e := ending{outcome: breaker.Failure, later: judged}
+	if q.isDead() {
+		e = neutral
+	}
+	_, pass := q.unlease(s, e, now)
+	q.retryAfter(s, retryAfter, now)
+	q.countFailure(s, now)
+	f.Side, f.Seq, f.ID, f.Attempts, f.Key = q.which, seq, s.id, s.attempts, q.keys.name(s.flow)
+	if !judged {
+		q.tally().Failed++
+		s.state = slotMoving
+		v := Verdict{Failure: f}
+		if f.HasDelay {
+			v.Delay = f.Delay
+		}
+		q.conclude(s, &v, now)
+		return
+	}
+	f.Fresh = q.uncommitted(seq)
+	s.state = slotFailing
+	if q.failing == nil {
+		q.failing = make(map[uint64]undecided)
+	}
+	q.failing[seq] = undecided{attempts: s.attempts, pass: pass}
+	q.m.out.Judge = append(q.m.out.Judge, f)
+}
+
+// onVerdict carries out what has been decided about a failure.
+func (q *side) onVerdict(v *Verdict, now int64) {
+	u, ok := q.failing[v.Seq]
+	if !ok || u.attempts != v.Attempts {
+		q.answer(v.Reply)
+		return
+	}
+	delete(q.failing, v.Seq)
+	s := q.slots.get(v.Seq)
+	q.returnPass(s, u.pass, v.Outcome, now)
+	s.state = slotMoving
+	q.conclude(s, v, now)
+}
+
+// conclude retries or dead-letters a message whose attempt has failed, and which is
+// in no place.
+func (q *side) conclude(s *slot, v *Verdict, now int64) {
+	reason := ""
+	switch {
+	case q.isDead():
+	case q.slots.expired(v.Seq, s, now):
+		reason = wire.ReasonExpired
+	case q.exhausted(s.attempts, v.ByHook):
+		reason = wire.ReasonMaxDeliveries
+	default:
+		reason = v.Reason
+	}
+	if reason != "" {
+		q.deadLetter(v.Seq, s, cause{reason: reason, err: v.Error, code: v.Code, reply: v.Reply}, now)
+		return
+	}
+	s.readyAt = now + v.Delay
+	q.storeState(v.Seq, s, v.Error)
+	q.answer(v.Reply)
+	q.wait(v.Seq, s, now)
+}
+
+// exhausted reports whether a message has used up its deliveries.
+func (q *side) exhausted(attempts uint32, byHook bool) bool {
+	limit := q.m.settings.DeliveryLimit(byHook)
+	return limit > 0 && int64(attempts) >= limit
+}
+
+// storeState writes the state of a message that is not leased.
+func (q *side) storeState(seq uint64, s *slot, lastError string) {
+	s.stored = true
+	c := q.m.journal.change(q.m.now)
+	c.State = append(c.State, store.State{
+		Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt, LastError: lastError,
+	})
+}
+
+// pend lets message seq wait for its delivery, at the end of its flow or, with
+// strict order, at its place.
+func (q *side) pend(seq uint64, s *slot) {
+	if q.order.on && !s.owns {
+		q.queueUp(seq, s)
+		return
+	}
+	q.pendNow(seq, s)
+}
+
+// pendNow puts message seq into the schedule, at the end of its flow, or to the
+// blocked ones if its subqueue is blocked and nothing of it is in the schedule behind
+// that.
+func (q *side) pendNow(seq uint64, s *slot) {
+	s.head = false
+	q.reweighSubs(s.flow)
+	if s.sub != 0 {
+		sub := q.gating.subs.at(s.sub)
+		if sub.list.n > 0 && (sub.ready == 0 || sub.ready == 1 && sub.probe.at != 0) {
+			q.blockBehind(seq, s, sub)
+			return
+		}
+		sub.ready++
+	}
+	s.state = slotPending
+	s.ref = uint32(q.sched.Push(s.flow, q.keys.weight(s.flow), seq, int64(s.cost)))
+}
+
+// wait makes message seq pending, at once or when s.readyAt has come.
+func (q *side) wait(seq uint64, s *slot, now int64) {
+	if s.readyAt > now {
+		s.state = slotDelayed
+		q.delays.push(s.readyAt, seq)
+		q.orderDelayed(s)
+		return
+	}
+	q.pend(seq, s)
+}
+
+// uncommitted returns message seq if it may not be on disk yet, or else nil.
+func (q *side) uncommitted(seq uint64) *Message {
+	if q.isDead() {
+		return nil
+	}
+	return q.m.journal.uncommitted.get(seq)
+}
+
+// forget removes what is known of message seq, wherever it is.
+func (q *side) forget(seq uint64, s *slot, e ending, now int64) {
+	state, flow, sub, ttl := s.state, s.flow, s.sub, s.ttl
+	if state == slotLeased {
+		q.unlease(s, e, now)
+	}
+	q.yield(s)
+	t := q.tally()
+	t.Messages--
+	t.Bytes -= int64(s.size)
+	q.slots.remove(seq)
+	if !q.isDead() {
+		if q.m.perKey != nil {
+			q.m.perKey.Add(q.keys.name(flow), -1)
+		}
+		q.m.journal.uncommitted.forget(seq)
+	}
+	q.releaseSub(sub, now)
+	q.keys.release(flow)
+	if ttl {
+		q.ttls.dropped(q.ttlCounts)
+	}
+	if state == slotDelayed {
+		q.delays.dropped(q.delayCounts)
+	}
+}
+
+func (q *side) ttlCounts(it dueItem) bool {
+	s := q.slots.get(it.seq)
+	return s != nil && s.ttl && q.slots.expiresAt(it.seq, s) == it.at
+}
+
+func (q *side) delayCounts(it dueItem) bool {
+	s := q.slots.get(it.seq)
+	return s != nil && s.state == slotDelayed && s.readyAt == it.at
+}
+
+func (q *side) onDelayOver(it dueItem, _ int64) {
+	if q.delayCounts(it) {
+		q.pend(it.seq, q.slots.get(it.seq))
+	} else if q.delays.stale > 0 {
+		q.delays.stale--
+	}
+}
+
+// onTTL dead-letters a message whose time is over. A lease that runs then runs
+// on, and a hook that decides about a failure is waited for.
+func (q *side) onTTL(it dueItem, now int64) {
+	if !q.ttlCounts(it) {
+		if q.ttls.stale > 0 {
+			q.ttls.stale--
+		}
+		return
+	}
+	s := q.slots.get(it.seq)
+	switch s.state {
+	case slotPending:
+		q.unschedule(it.seq, s)
+	case slotBlocked:
+		q.unblock(s)
+	case slotOrdered:
+		q.leaveOrder(s, q.order.keys[s.flow])
+	case slotDelayed:
+	default:
+		return
+	}
+	q.deadLetter(it.seq, s, cause{reason: wire.ReasonExpired}, now)
+}
+
+// unschedule takes the pending message seq out of the schedule.
+func (q *side) unschedule(seq uint64, s *slot) {
+	q.sched.Remove(drr.Handle(s.ref))
+	s.state = slotMoving
+	q.unready(seq, s)
+}

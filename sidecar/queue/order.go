@@ -1,0 +1,201 @@
+package queue
+
+import (
+	"slices"
+
+	"github.com/filaq/fila/drr"
+)
+
+// order is strict order per key (ordering = "key"): the messages of a fairness key
+// wait in the order of their sequences and are let into the schedule one at a time.
+// The one that is let in owns its key until it is finished, through its delivery,
+// its failures and the delays of its retries, so nothing of the key passes it.
+//
+// With on_blocked = "skip" a message gives its key up while it waits for a gate or
+// for a retry; when it can go on it takes its place again, in front of what has not
+// been delivered by then. Never are two of a key in flight.
+type order struct {
+	on, skip bool
+	keys     map[drr.Flow]*keyOrder
+	waiting  int64 // messages that wait for their predecessors
+}
+
+// keyOrder is a fairness key with something to put in order.
+type keyOrder struct {
+	waiting linkList
+	owner   uint64 // the message that owns the key
+	owned   bool
+	also    []uint64 // in flight beside it since before the queue was ordered
+}
+
+// setOrdering makes a change of the queue's settings count.
+func (q *side) setOrdering(on, skip bool) {
+	q.order.skip = skip
+	if q.order.on == on {
+		return
+	}
+	q.order.on = on
+	if on {
+		// What is leased or judged owns its key; what is pending is
+		// put in order when its turn comes.
+		q.slots.from(0, func(seq uint64, s *slot) bool {
+			if s.state == slotLeased || s.state == slotFailing {
+				if o := q.orderOf(s.flow); !o.owned {
+					o.owned, o.owner, s.owns = true, seq, true
+				} else {
+					o.also = append(o.also, seq)
+				}
+			}
+			return true
+		})
+		return
+	}
+	var free []uint64
+	for _, o := range q.order.keys {
+		for o.waiting.head != 0 {
+			free = append(free, q.links.seq(o.waiting.head))
+			q.links.remove(&o.waiting, o.waiting.head)
+		}
+	}
+	slices.Sort(free) // not in the order of a map
+	clear(q.order.keys)
+	q.order.waiting = 0
+	q.slots.from(0, func(_ uint64, s *slot) bool {
+		s.owns = false
+		return true
+	})
+	for _, seq := range free {
+		q.pendNow(seq, q.slots.get(seq))
+	}
+}
+
+func (q *side) orderOf(f drr.Flow) *keyOrder {
+	o := q.order.keys[f]
+	if o == nil {
+		o = &keyOrder{}
+		q.order.keys[f] = o
+	}
+	return o
+}
+
+// queueUp puts message seq, which could be delivered as far as it is concerned,
+// to its place among those of its key.
+func (q *side) queueUp(seq uint64, s *slot) {
+	o := q.orderOf(s.flow)
+	after := o.waiting.tail
+	for after != 0 && q.links.seq(after) > seq {
+		after = q.links.items[after].prev
+	}
+	s.state = slotOrdered
+	s.ref = q.links.insert(&o.waiting, after, seq)
+	q.order.waiting++
+	q.letIn(s.flow, o)
+}
+
+// letIn lets the first message of a key that nobody owns into the schedule. One
+// that is blocked at once, behind others of its subqueue, does not own the key if the
+// next one may pass.
+func (q *side) letIn(f drr.Flow, o *keyOrder) {
+	for !o.owned {
+		if o.waiting.n == 0 {
+			delete(q.order.keys, f)
+			return
+		}
+		seq := q.links.seq(o.waiting.head)
+		s := q.slots.get(seq)
+		q.leaveOrder(s, o)
+		q.pendNow(seq, s)
+		if s.state != slotBlocked || !q.order.skip {
+			o.owned, o.owner, s.owns = true, seq, true
+		}
+	}
+}
+
+// leaveOrder takes a message out of those that wait for their predecessors.
+func (q *side) leaveOrder(s *slot, o *keyOrder) {
+	q.links.remove(&o.waiting, s.ref)
+	q.order.waiting--
+	s.state = slotMoving
+}
+
+// yield ends the ownership of s of its key.
+func (q *side) yield(s *slot) {
+	if !s.owns {
+		return
+	}
+	s.owns = false
+	o := q.order.keys[s.flow]
+	if o == nil {
+		return
+	}
+	o.owned = false
+	for len(o.also) > 0 {
+		seq := o.also[0]
+		o.also = o.also[1:]
+		if other := q.slots.get(seq); other != nil && (other.state == slotLeased || other.state == slotFailing) {
+			o.owned, o.owner, other.owns = true, seq, true
+			return
+		}
+	}
+	q.letIn(s.flow, o)
+}
+
+// inOrder decides whether message seq, which is next in the schedule, may go as
+// far as the order of its key is concerned; otherwise it takes it out. One that
+// does not own its key is probing a gate, or has been pending since before
+// the queue was ordered.
+func (q *side) inOrder(seq uint64, s *slot) bool {
+	if s.owns {
+		return true
+	}
+	o := q.orderOf(s.flow)
+	if o.owned {
+		owner := q.slots.get(o.owner)
+		if owner.state != slotPending || o.owner < seq {
+			q.unschedule(seq, s)
+			q.queueUp(seq, s)
+			q.followSub(s.sub)
+			return false
+		}
+		// The owner has not gone yet and is the younger one: it steps back.
+		q.unschedule(o.owner, owner)
+		owner.owns, o.owned = false, false
+		o.owned, s.owns = true, true
+		younger := o.owner
+		o.owner = seq
+		q.queueUp(younger, owner)
+		q.followSub(owner.sub)
+		return true
+	}
+	o.owned, o.owner, s.owns = true, seq, true
+	return true
+}
+
+// followSub puts what a subqueue has blocked among those that wait for their
+// predecessors, since an older message of it has just gone there: it must
+// not be overtaken.
+func (q *side) followSub(id subID) {
+	if id == 0 {
+		return
+	}
+	for sub := q.gating.subs.at(id); sub.list.n > 0; {
+		seq := q.links.seq(sub.list.head)
+		s := q.slots.get(seq)
+		q.unblock(s)
+		q.queueUp(seq, s)
+	}
+}
+
+// orderBlocked is told that a gate owns s back.
+func (q *side) orderBlocked(s *slot) {
+	if q.order.skip {
+		q.yield(s)
+	}
+}
+
+// orderDelayed is told that message s waits for its retry.
+func (q *side) orderDelayed(s *slot) {
+	if q.order.skip {
+		q.yield(s)
+	}
+}

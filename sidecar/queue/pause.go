@@ -1,0 +1,80 @@
+package queue
+
+import "github.com/filaq/fila/drr"
+
+// pauses say what operators and safety limits hold of a side.
+type pauses struct {
+	until int64            // it delivers nothing until then; 0: it does
+	keys  map[string]int64 // fairness keys, until when
+}
+
+func (p PauseQueue) apply(q *side) {
+	q.pauses.until = p.Until
+	if p.Until != 0 {
+		q.cancelReservation(q.gating.reserving) // nothing is kept from others for a pause
+	}
+}
+
+// paused reports whether the queue is paused, and ends a pause whose time is
+// over.
+func (q *side) paused(now int64) bool {
+	if q.pauses.until == 0 {
+		return false
+	}
+	if q.pauses.until <= now {
+		q.pauses.until = 0
+		return false
+	}
+	return true
+}
+
+func (p PauseKey) apply(q *side) { q.pauseKey(p.Key, p.Until) }
+
+// pauseKey holds a fairness key until a time; 0 resumes it. It acts on the
+// backlog of the key at once.
+func (q *side) pauseKey(key string, until int64) {
+	if until == 0 {
+		delete(q.pauses.keys, key)
+	} else {
+		if q.pauses.keys == nil {
+			q.pauses.keys = make(map[string]int64)
+		}
+		q.pauses.keys[key] = until
+	}
+	if f, ok := q.keys.ids[key]; ok {
+		if r := q.gating.reserving; r != 0 && until != 0 && q.gating.subs.at(r).flow == f {
+			q.cancelReservation(r)
+		}
+		if id, ok := q.gating.waits.byFlow[f]; ok {
+			q.gating.waits.at(id).notBefore = 0
+			q.lookLater(id)
+		}
+	}
+}
+
+// keyPaused returns until when a flow is held, or 0.
+func (q *side) keyPaused(f drr.Flow, now int64) int64 {
+	if len(q.pauses.keys) == 0 {
+		return 0
+	}
+	until := q.pauses.keys[q.keys.name(f)]
+	if until == 0 || until > now {
+		return until
+	}
+	delete(q.pauses.keys, q.keys.name(f))
+	return 0
+}
+
+// reweighSubs makes the flow's present weight count where its subqueues wait, after
+// a change that may have brought another one. Subqueues that join a line later
+// bring the present weight with them.
+func (q *side) reweighSubs(f drr.Flow) {
+	e, weight := &q.keys.entries[f], q.keys.weight(f)
+	if e.lined == uint32(weight) {
+		return
+	}
+	e.lined = uint32(weight)
+	if len(q.gating.waits.byGate)+len(q.gating.waits.byCircuit) > 0 {
+		q.reweigh(f, weight)
+	}
+}

@@ -1,0 +1,151 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/filaq/fila/store"
+)
+
+// Recovery fills a machine from the store, before its first step: messages in the
+// order of their queues and sequences, Done, then consumers.
+type Recovery struct {
+	m       *Queue
+	effects Effects // of no interest: whoever recovers counts what comes
+	sides   [Sides]recovered
+}
+
+// recovered is what can be put in its place only when all messages have come.
+type recovered struct {
+	retried []uint64 // messages with ended attempts, which wait behind the others
+	leased  []recoveredLease
+}
+
+type recoveredLease struct {
+	seq uint64
+	store.Lease
+}
+
+// Recover begins a recovery.
+func (m *Queue) Recover() *Recovery {
+	r := &Recovery{m: m}
+	m.out = &r.effects
+	return r
+}
+
+func (r *Recovery) side(id store.QueueID) *side {
+	if id == r.m.sides[Dead].id {
+		return &r.m.sides[Dead]
+	}
+	return &r.m.sides[Main]
+}
+
+// Message takes a stored message; size is that of headers and payload.
+func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int64) {
+	q := r.side(m.Queue)
+	rest := &r.sides[q.which]
+	s := q.newSlot(m, int64(size), r.m.perKey, now)
+	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
+	s.attempts = m.Attempts
+	q.seq = max(q.seq, m.Seq)
+	if m.ExpiresAt != 0 {
+		q.slots.expire(m.Seq, s, m.ExpiresAt)
+		q.ttls.push(m.ExpiresAt, m.Seq)
+	}
+	// What was never delayed is ready, also when the clock has been set back.
+	ready := func() {
+		if m.NotBefore > m.EnqueuedAt {
+			q.wait(m.Seq, s, now)
+		} else {
+			q.pend(m.Seq, s)
+		}
+	}
+	if st == nil {
+		ready()
+		return
+	}
+	s.stored = true
+	s.attempts, s.readyAt = st.Attempts, st.ReadyAt
+	switch {
+	case st.Lease.ID != 0:
+		q.recoverOwner(m.Seq, s)
+		rest.leased = append(rest.leased, recoveredLease{m.Seq, st.Lease})
+	case st.Attempts == m.Attempts:
+		ready()
+	default:
+		if q.order.on && !q.order.skip {
+			q.recoverOwner(m.Seq, s) // it keeps its place while it waits for its retry
+		}
+		rest.retried = append(rest.retried, m.Seq)
+	}
+}
+
+// recoverOwner lets a message that was delivered before the restart own its fairness
+// key. There is one of a key at most, unless the queue was not ordered then.
+func (q *side) recoverOwner(seq uint64, s *slot) {
+	if !q.order.on {
+		return
+	}
+	o := q.orderOf(s.flow)
+	younger, had := o.owner, o.owned
+	if had && q.slots.get(younger).state != slotPending {
+		return
+	}
+	o.owned, o.owner, s.owns = true, seq, true
+	if had {
+		y := q.slots.get(younger)
+		q.unschedule(younger, y)
+		y.owns = false
+		q.queueUp(younger, y)
+	}
+}
+
+// Done files leases in the order of their deadlines, and retries behind the other
+// messages.
+func (r *Recovery) Done(now int64) {
+	for i := range r.sides {
+		q, rest := &r.m.sides[i], &r.sides[i]
+		slices.SortFunc(rest.leased, func(a, b recoveredLease) int { return cmp.Compare(a.Deadline, b.Deadline) })
+		for _, le := range rest.leased {
+			q.recoverLease(le)
+		}
+		slices.SortFunc(rest.retried, func(a, b uint64) int {
+			return cmp.Or(cmp.Compare(q.slots.get(a).readyAt, q.slots.get(b).readyAt), cmp.Compare(a, b))
+		})
+		for _, seq := range rest.retried {
+			q.wait(seq, q.slots.get(seq), now)
+		}
+	}
+	if counts := r.m.perKey; counts != nil {
+		r.m.perKey = nil
+		r.m.sides[Main].countKeys(counts)
+	}
+}
+
+func (q *side) recoverLease(r recoveredLease) {
+	s := q.slots.get(r.seq)
+	c := q.consumers.named(r.Consumer)
+	c.inFlight++
+	s.state = slotLeased
+	le := lease{id: r.ID, seq: r.seq, deadline: r.Deadline, consumer: c, stored: true}
+	if s.sub != 0 {
+		le.permit = q.gating.newPermit()
+		le.permit.ticket = q.gating.subs.at(s.sub).set.Adopt()
+	}
+	s.ref = q.leases.add(le)
+}
+
+// Consumer restores a registration, whose deliveries go to subject.
+func (r *Recovery) Consumer(rec store.ConsumerRecord, subject string) {
+	q := r.side(rec.Queue)
+	c := q.consumers.named(rec.Name)
+	c.gone, c.restored = false, true
+	c.reg = rec.Reg
+	c.limit = int(rec.MaxInFlight)
+	c.subject = subject
+	q.consumers.regs = max(q.consumers.regs, rec.Reg)
+	if rec.ExpiresAt != 0 {
+		q.endAt(c, rec.ExpiresAt)
+	}
+	q.consumers.update(c)
+}
