@@ -1,0 +1,66 @@
+package telemetry
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/filaq/fila/sidecar/queue"
+)
+
+// Gauges is the state of one queue at the moment of a scrape.
+type Gauges struct {
+	Queue string
+	Depth int64 // all messages: pending, delayed and in flight
+	Bytes int64 // payloads and headers of all messages
+	queue.Moment
+}
+
+// gaugeSpecs lists the gauges per queue.
+var gaugeSpecs = []struct {
+	desc  *prometheus.Desc
+	value func(*Gauges) float64
+}{
+	{desc("depth", "Messages in the queue: pending, delayed and in flight."), func(g *Gauges) float64 { return float64(g.Depth) }},
+	{desc("pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
+	{desc("delayed", "Messages waiting for their time."), func(g *Gauges) float64 { return float64(g.Delayed) }},
+	{desc("in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
+	{desc("bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
+	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
+	{desc("consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
+	{desc("flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
+}
+
+// parkedDesc is the gauge of what gates hold back, by the kind of gate.
+var parkedDesc = desc("parked",
+	"Messages that a gate holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("fila_queue_"+name, help, append([]string{labelQueue}, labels...), nil)
+}
+
+// gaugeCollector reads the gauges when it is asked, so that nothing is counted
+// twice and a scrape sees one moment of each queue.
+type gaugeCollector struct{ m *Metrics }
+
+func (c gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, spec := range gaugeSpecs {
+		ch <- spec.desc
+	}
+	ch <- parkedDesc
+}
+
+func (c gaugeCollector) Collect(ch chan<- prometheus.Metric) {
+	c.m.mu.Lock()
+	read := c.m.mu.gauges
+	c.m.mu.Unlock()
+	if read == nil {
+		return
+	}
+	for _, g := range read() {
+		for _, spec := range gaugeSpecs {
+			ch <- prometheus.MustNewConstMetric(spec.desc, prometheus.GaugeValue, spec.value(&g), g.Queue)
+		}
+		for kind := queue.ByNothing + 1; kind < queue.BlockKinds; kind++ {
+			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(g.BlockedBy[kind]), g.Queue, kind.String())
+		}
+	}
+}

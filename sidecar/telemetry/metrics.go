@@ -1,0 +1,173 @@
+package telemetry
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics is everything under /metrics: counters and a histogram per queue,
+// histograms of the store, gauges, and the collectors of the Go runtime and the
+// process.
+type Metrics struct {
+	registry *prometheus.Registry
+	counters map[string]*prometheus.CounterVec // by name; written by New only
+	latency  *prometheus.HistogramVec
+
+	commitDuration prometheus.Histogram
+	commitBatch    prometheus.Histogram
+
+	mu struct {
+		sync.Mutex
+		queues map[string]*Queue
+		gauges func() []Gauges
+		sync   func()
+	}
+}
+
+const (
+	labelQueue     = "queue"
+	labelHook      = "hook"
+	labelCode      = "code"
+	labelSeverity  = "severity"
+	labelBlockedBy = "blocked_by"
+
+	nameRefused  = "fila_refused_total"
+	nameFailures = "fila_failures_total"
+)
+
+// counterSpecs lists the counters, those with the queue as their only label in the
+// order of [counter]; docs/metrics.md repeats the help texts.
+var counterSpecs = []struct{ name, help, label string }{
+	{"fila_enqueued_total", "Messages accepted.", ""},
+	{"fila_duplicates_total", "Enqueues answered with the id of an earlier message with the same Nats-Msg-Id.", ""},
+	{"fila_delivered_total", "Deliveries published to consumers.", ""},
+	{"fila_acked_total", "Messages finished by an ack.", ""},
+	{"fila_nacked_total", "Attempts ended by a nack.", ""},
+	{"fila_expired_total", "Attempts ended by the end of their lease.", ""},
+	{"fila_ttl_expired_total", "Messages dead-lettered because their TTL had passed.", ""},
+	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue that they left.", ""},
+	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue that they returned to.", ""},
+	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", ""},
+	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", ""},
+	{nameRefused, "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", labelCode},
+	{nameFailures, "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", labelSeverity},
+	{hookNames[0], "Runs of a Lua hook, failed ones included.", labelHook},
+	{hookNames[1], "Runs of a Lua hook that failed; their messages went on with the defaults.", labelHook},
+	{hookNames[2], "Messages that went on with the defaults because the hook's circuit was open.", labelHook},
+}
+
+// latencyBuckets reach from a delivery at once to a backlog of an hour.
+var latencyBuckets = []float64{
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600,
+}
+
+// New returns metrics in which nothing has been counted.
+func New() *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), counters: make(map[string]*prometheus.CounterVec, len(counterSpecs))}
+	m.mu.queues = make(map[string]*Queue)
+	for _, spec := range counterSpecs {
+		labels := []string{labelQueue}
+		if spec.label != "" {
+			labels = append(labels, spec.label)
+		}
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: spec.name, Help: spec.help}, labels)
+		m.counters[spec.name] = vec
+		m.registry.MustRegister(vec)
+	}
+	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "fila_delivery_latency_seconds",
+		Help:    "Time from a message's enqueue, or from the moment it became due, to its delivery.",
+		Buckets: latencyBuckets,
+	}, []string{labelQueue})
+	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "fila_commit_duration_seconds",
+		Help:    "Time of one group commit of the store, fsync included.",
+		Buckets: prometheus.ExponentialBuckets(.0001, 2, 16), // 100 us to 3.3 s
+	})
+	m.commitBatch = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "fila_commit_batch_size",
+		Help:    "Batches of changes that shared one group commit.",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
+	})
+	m.registry.MustRegister(
+		m.latency, m.commitDuration, m.commitBatch, gaugeCollector{m},
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// Handler serves the registry, after bringing up to date what is counted
+// elsewhere.
+func (m *Metrics) Handler() http.Handler {
+	h := promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.mu.Lock()
+		sync := m.mu.sync
+		m.mu.Unlock()
+		if sync != nil {
+			sync()
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// SetSync names a function that is called before each scrape, from any
+// goroutine, to bring counters up to date.
+func (m *Metrics) SetSync(update func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.sync = update
+}
+
+// SetGauges names the function that reads the gauges of all queues. It is called
+// at each scrape, from any goroutine, and must return soon.
+func (m *Metrics) SetGauges(read func() []Gauges) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.gauges = read
+}
+
+// Queue returns the counters of a queue, the same ones for every call until Drop.
+// It takes a lock: call it once per queue and keep the result.
+func (m *Metrics) Queue(name string) *Queue {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	q, ok := m.mu.queues[name]
+	if !ok {
+		q = newQueue(m, name)
+		m.mu.queues[name] = q
+	}
+	return q
+}
+
+// Drop removes a deleted queue. Whoever still holds its [Queue] counts into the
+// void.
+func (m *Metrics) Drop(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.mu.queues, name)
+	for _, vec := range m.counters {
+		vec.DeletePartialMatch(prometheus.Labels{labelQueue: name})
+	}
+	m.latency.DeletePartialMatch(prometheus.Labels{labelQueue: name})
+}
+
+// Refused counts a refusal that belongs to no queue that exists. The name that
+// was asked for is not a label: whoever invents names must not fill the registry.
+func (m *Metrics) Refused(errCode int) {
+	m.counters[nameRefused].WithLabelValues("", strconv.Itoa(errCode)).Inc()
+}
+
+// Commit counts a group commit of the store: how long it took, fsync included,
+// and how many batches shared it.
+func (m *Metrics) Commit(took time.Duration, batches int) {
+	m.commitDuration.Observe(took.Seconds())
+	m.commitBatch.Observe(float64(batches))
+}

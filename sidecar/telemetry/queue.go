@@ -1,0 +1,145 @@
+package telemetry
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/filaq/fila/sidecar/queue"
+)
+
+// counter is a counter that has no label but the queue: an index into
+// counterSpecs and into Queue.counters.
+type counter int
+
+const (
+	enqueued counter = iota
+	duplicates
+	delivered
+	acked
+	nacked
+	expired
+	ttlExpired
+	deadLettered
+	redriven
+	takenBack
+	hookWarnings
+	queueCounters // the number of them
+)
+
+// severities are those of failures, as package rules gives them.
+var severities = []string{"low", defaultSeverity, "high", "critical"}
+
+const defaultSeverity = "medium"
+
+// Queue holds the counters of one queue.
+type Queue struct {
+	name     string
+	counters [queueCounters]prometheus.Counter
+	failures map[string]prometheus.Counter // by severity; written by newQueue only
+	latency  prometheus.Observer
+	refused  *prometheus.CounterVec
+	hooks    map[string]*Hook // by kind; written by newQueue only
+}
+
+func newQueue(m *Metrics, name string) *Queue {
+	q := &Queue{
+		name:     name,
+		failures: make(map[string]prometheus.Counter),
+		latency:  m.latency.WithLabelValues(name),
+		refused:  m.counters[nameRefused],
+		hooks:    make(map[string]*Hook),
+	}
+	for i := range q.counters {
+		q.counters[i] = m.counters[counterSpecs[i].name].WithLabelValues(name)
+	}
+	for _, severity := range severities {
+		q.failures[severity] = m.counters[nameFailures].WithLabelValues(name, severity)
+	}
+	for _, kind := range []string{"on_enqueue", "on_failure"} {
+		h := &Hook{warnings: q.counters[hookWarnings]}
+		for i, metric := range hookNames {
+			h.counters[i] = m.counters[metric].WithLabelValues(name, kind)
+		}
+		q.hooks[kind] = h
+	}
+	return q
+}
+
+// Add counts what a step of the queue has done.
+func (q *Queue) Add(t queue.Tally) {
+	for i, n := range [queueCounters]int64{
+		delivered: t.Delivered, acked: t.Acked, nacked: t.Nacked, expired: t.Expired,
+		ttlExpired: t.TTLExpired, deadLettered: t.DeadLettered, redriven: t.Redriven, takenBack: t.TakenBack,
+	} {
+		if n != 0 {
+			q.counters[i].Add(float64(n))
+		}
+	}
+	if t.Failed != 0 {
+		q.failures[defaultSeverity].Add(float64(t.Failed))
+	}
+}
+
+// Enqueued counts a message that was accepted.
+func (q *Queue) Enqueued() { q.counters[enqueued].Inc() }
+
+// Duplicate counts an enqueue that was answered with the id of an earlier message.
+func (q *Queue) Duplicate() { q.counters[duplicates].Inc() }
+
+// Latency counts a delivery by the time since the message's enqueue, or since it
+// became due.
+func (q *Queue) Latency(seconds float64) { q.latency.Observe(seconds) }
+
+// Failure counts a failed attempt by the severity that a rule gave it; "" is
+// medium.
+func (q *Queue) Failure(severity string) {
+	if severity == "" {
+		severity = defaultSeverity
+	}
+	q.failures[severity].Inc()
+}
+
+// Refused counts a refusal of this queue by its err_code. Refusals are rare
+// enough for the look-up.
+func (q *Queue) Refused(errCode int) {
+	q.refused.WithLabelValues(q.name, strconv.Itoa(errCode)).Inc()
+}
+
+// Snapshot returns what has been counted of messages, without the prefix and
+// suffix of the metrics' names.
+func (q *Queue) Snapshot() map[string]int64 {
+	values := make(map[string]int64, hookWarnings)
+	for i, c := range q.counters[:hookWarnings] {
+		var m dto.Metric
+		if err := c.Write(&m); err == nil {
+			name := strings.TrimSuffix(strings.TrimPrefix(counterSpecs[i].name, "fila_"), "_total")
+			values[name] = int64(m.GetCounter().GetValue())
+		}
+	}
+	return values
+}
+
+// Hook returns the counters of one of the queue's hooks, on_enqueue or
+// on_failure.
+func (q *Queue) Hook(kind string) *Hook { return q.hooks[kind] }
+
+// hookNames are the metrics of hooks, in the order of Hook.counters.
+var hookNames = [...]string{"fila_hook_runs_total", "fila_hook_failures_total", "fila_hook_bypassed_total"}
+
+// Hook holds the counters of one hook of one queue.
+type Hook struct {
+	counters [len(hookNames)]prometheus.Counter
+	warnings prometheus.Counter // of all hooks of the queue
+}
+
+// Add counts runs of the hook, failed ones included; failures among them;
+// messages that met its open circuit; and fields of results that it corrected.
+func (h *Hook) Add(runs, failures, bypassed, warnings int64) {
+	for i, n := range [...]int64{runs, failures, bypassed} {
+		h.counters[i].Add(float64(n))
+	}
+	h.warnings.Add(float64(warnings))
+}
