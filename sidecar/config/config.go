@@ -1,0 +1,130 @@
+package config
+
+import (
+	"path/filepath"
+
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/wire"
+)
+
+// Config is everything that `fila serve` can be told. The koanf tags are the
+// keys of config.toml; docs/configuration.md explains each. Times ending in Ms
+// are milliseconds, sizes are bytes.
+type Config struct {
+	DataDir        string       `koanf:"data_dir"`         // directory of the store; created if missing
+	DrainTimeoutMs int64        `koanf:"drain_timeout_ms"` // how long a shutdown waits for leases to settle
+	Log            LogConfig    `koanf:"log"`
+	NATS           NATSConfig   `koanf:"nats"`
+	HTTP           HTTPConfig   `koanf:"http"`
+	Lua            LuaConfig    `koanf:"lua"`
+	Store          StoreConfig  `koanf:"store"`
+	Limits         LimitsConfig `koanf:"limits"`
+
+	// Queues are declared in the file and win over stored settings at every
+	// start. Script files are resolved by then: settings carry text only.
+	Queues []wire.QueueSettings `koanf:"queue"`
+
+	// The rules: what can be changed while fila runs, by a reload.
+	Throttles       []ThrottleTable     `koanf:"throttle"`
+	Circuits        []CircuitTable      `koanf:"circuit"`
+	CircuitDefaults CircuitDefaults     `koanf:"circuit_defaults"`
+	RetryPolicies   []rules.RetryPolicy `koanf:"retry_policy"`
+	ErrorRules      []rules.ErrorRule   `koanf:"error_rule"`
+
+	// Reload reads the configuration again from where this one came from. Nil:
+	// there is nothing to read. It may be called from any goroutine.
+	Reload func() (Config, error) `koanf:"-"`
+}
+
+// LogConfig says what is logged and how.
+type LogConfig struct {
+	Level  string `koanf:"level"`  // debug, info, warn or error
+	Format string `koanf:"format"` // text or json
+}
+
+// NATSConfig says how to reach NATS. With an empty URL fila embeds a server.
+type NATSConfig struct {
+	URL      string `koanf:"url"` // one or several, separated by commas
+	Creds    string `koanf:"creds"`
+	NKey     string `koanf:"nkey"` // file with the seed
+	User     string `koanf:"user"`
+	Password string `koanf:"password"`
+	Token    string `koanf:"token"`
+	// Context names a context of the nats CLI, from which Load has filled the
+	// other fields.
+	Context       string         `koanf:"context"`
+	SubjectPrefix string         `koanf:"subject_prefix"`
+	Name          string         `koanf:"name"` // connection name, as the server lists it
+	TLS           TLSConfig      `koanf:"tls"`
+	Embedded      EmbeddedConfig `koanf:"embedded"`
+}
+
+// TLSConfig names PEM files. Cert and Key go together.
+type TLSConfig struct {
+	CA   string `koanf:"ca"`
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+// EmbeddedConfig is the NATS server that fila runs itself when NATSConfig.URL
+// is empty. Without user and token anybody who reaches the port is let in.
+type EmbeddedConfig struct {
+	Host       string `koanf:"host"`
+	Port       int    `koanf:"port"`        // -1 takes any free port
+	MaxPayload int64  `koanf:"max_payload"` // largest message, payload and headers
+	User       string `koanf:"user"`
+	Password   string `koanf:"password"`
+	Token      string `koanf:"token"`
+}
+
+// HTTPConfig is the listener of health checks and metrics.
+type HTTPConfig struct {
+	Addr  string `koanf:"addr"`  // host:port; empty is off
+	Pprof bool   `koanf:"pprof"` // serve /debug/pprof
+}
+
+// LuaConfig holds the limits of hooks of queues that set none themselves.
+type LuaConfig struct {
+	DefaultTimeoutMs         int64 `koanf:"default_timeout_ms"`
+	DefaultMemoryLimitBytes  int64 `koanf:"default_memory_limit_bytes"`
+	CircuitBreakerThreshold  int64 `koanf:"circuit_breaker_threshold"`
+	CircuitBreakerCooldownMs int64 `koanf:"circuit_breaker_cooldown_ms"`
+}
+
+// StoreConfig tunes the store.
+type StoreConfig struct {
+	ReadCacheBytes int64 `koanf:"read_cache_bytes"` // payloads kept in memory to be delivered without a read
+}
+
+// LimitsConfig bounds what fila holds in memory.
+type LimitsConfig struct {
+	MaxUncommittedBytes int64 `koanf:"max_uncommitted_bytes"` // enqueues waiting for the disk; beyond it 429
+}
+
+// Default returns the configuration of a start without file, environment and
+// flags. config.toml in the repository shows the same values.
+func Default() Config {
+	return Config{
+		DataDir:        "data",
+		DrainTimeoutMs: 10_000,
+		Log:            LogConfig{Level: "info", Format: "text"},
+		NATS: NATSConfig{
+			SubjectPrefix: "fila",
+			Name:          "fila",
+			Embedded:      EmbeddedConfig{Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20},
+		},
+		HTTP: HTTPConfig{Addr: "127.0.0.1:8222"},
+		Lua: LuaConfig{
+			DefaultTimeoutMs:         10,
+			DefaultMemoryLimitBytes:  1 << 20,
+			CircuitBreakerThreshold:  3,
+			CircuitBreakerCooldownMs: 10_000,
+		},
+		Store:           StoreConfig{ReadCacheBytes: 64 << 20},
+		Limits:          LimitsConfig{MaxUncommittedBytes: 256 << 20},
+		CircuitDefaults: CircuitDefaults{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
+	}
+}
+
+// StorePath returns the path of the store's file.
+func (c *Config) StorePath() string { return filepath.Join(c.DataDir, "fila.db") }

@@ -1,0 +1,158 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// ThrottleTable is one [[throttle]]: the limits of a throttle key or, if Key
+// ends in '*', of every key that begins with what stands before it, each of them
+// by itself. A field that is zero is not set.
+type ThrottleTable struct {
+	Key         string    `koanf:"key"`
+	Rate        wire.Rate `koanf:"rate"`        // messages of cost 1 per second
+	Burst       float64   `koanf:"burst"`       // cost that may go at once, 1 to 1e9 in steps of 0.001; needs a rate
+	Concurrency int64     `koanf:"concurrency"` // messages in flight at once
+	Limit       int64     `koanf:"limit"`       // messages in any window; needs a window
+	WindowMs    int64     `koanf:"window_ms"`
+}
+
+// Limits returns what the table limits, as a gate takes it. Its errors begin with
+// the key of the table, or a space.
+func (t *ThrottleTable) Limits() (throttle.Limits, error) {
+	l := throttle.Limits{
+		Burst: int64(math.Round(t.Burst * throttle.One)), Concurrency: t.Concurrency,
+		Limit: t.Limit, Window: t.WindowMs * int64(time.Millisecond),
+	}
+	for _, err := range []error{
+		within(".concurrency", t.Concurrency, 0, throttle.MaxConcurrency),
+		within(".limit", t.Limit, 0, throttle.MaxLimit),
+		within(".window_ms", t.WindowMs, 0, wire.MaxSettingMs),
+	} {
+		if err != nil {
+			return l, err
+		}
+	}
+	const maxBurst = throttle.MaxBurst / throttle.One
+	if t.Burst != 0 && !(t.Burst >= 1 && t.Burst <= maxBurst) {
+		return l, fmt.Errorf(".burst = %s: allowed is 1 to %d", number(t.Burst), int64(maxBurst))
+	}
+	if float64(l.Burst)/throttle.One != t.Burst {
+		return l, fmt.Errorf(".burst = %s: allowed are at most three digits after the point", number(t.Burst))
+	}
+	if t.Rate != "" {
+		if err := t.Rate.Check(); err != nil {
+			return l, fmt.Errorf(".rate = %q: %w", string(t.Rate), err)
+		}
+		var err error
+		if l.Rate, err = throttle.ParseRate(string(t.Rate)); err != nil {
+			return l, fmt.Errorf(".rate = %q: %w", string(t.Rate), err)
+		}
+	}
+	switch {
+	case t.Burst != 0 && t.Rate == "":
+		return l, errors.New(".burst is set without rate: they go together")
+	case (t.Limit == 0) != (t.WindowMs == 0):
+		return l, fmt.Errorf(".limit = %d, window_ms = %d: they go together", t.Limit, t.WindowMs)
+	case t.Rate == "" && t.Limit == 0 && t.Concurrency == 0:
+		return l, errors.New(" limits nothing: set at least one of rate, concurrency, and limit with window_ms")
+	}
+	return l, nil
+}
+
+// CircuitDefaults are the limits of circuits about which no [[circuit]] says
+// otherwise.
+type CircuitDefaults struct {
+	Threshold         int64 `koanf:"threshold"`           // failures in a row that open it, from 1
+	CooldownMs        int64 `koanf:"cooldown_ms"`         // how long it stays open, from 1
+	HalfOpenMaxCalls  int64 `koanf:"half_open_max_calls"` // probes at a time afterwards, from 1
+	HalfOpenSuccesses int64 `koanf:"half_open_successes"` // of them that close it, from 1
+	MaxFailures       int64 `koanf:"max_failures"`        // allowed within the window, in a row or not; one more holds the key; 0: any number
+	FailureWindowMs   int64 `koanf:"failure_window_ms"`   // that window, from 1
+	FailureHoldMs     int64 `koanf:"failure_hold_ms"`     // how long the key is held; 0: until it is closed by hand
+}
+
+// Table returns the defaults as a [[circuit]] without a key.
+func (d CircuitDefaults) Table() CircuitTable {
+	return CircuitTable{
+		Threshold: d.Threshold, CooldownMs: d.CooldownMs,
+		HalfOpenMaxCalls: d.HalfOpenMaxCalls, HalfOpenSuccesses: d.HalfOpenSuccesses,
+		MaxFailures: d.MaxFailures, FailureWindowMs: d.FailureWindowMs, FailureHoldMs: d.FailureHoldMs,
+	}
+}
+
+// CircuitTable is one [[circuit]]: the limits of one circuit key. A field that
+// is zero has the value of [circuit_defaults].
+type CircuitTable struct {
+	Key               string `koanf:"key"`
+	Threshold         int64  `koanf:"threshold"`
+	CooldownMs        int64  `koanf:"cooldown_ms"`
+	HalfOpenMaxCalls  int64  `koanf:"half_open_max_calls"`
+	HalfOpenSuccesses int64  `koanf:"half_open_successes"`
+	MaxFailures       int64  `koanf:"max_failures"`
+	FailureWindowMs   int64  `koanf:"failure_window_ms"`
+	FailureHoldMs     int64  `koanf:"failure_hold_ms"`
+}
+
+// MaxCircuitCount bounds the numbers of failures and probes of a circuit.
+const MaxCircuitCount = wire.MaxFailures
+
+// Field finds the limit by its key, nil if there is none of that name.
+func (t *CircuitTable) Field(key string) *int64 {
+	switch key {
+	case "threshold":
+		return &t.Threshold
+	case "cooldown_ms":
+		return &t.CooldownMs
+	case "half_open_max_calls":
+		return &t.HalfOpenMaxCalls
+	case "half_open_successes":
+		return &t.HalfOpenSuccesses
+	case "max_failures":
+		return &t.MaxFailures
+	case "failure_window_ms":
+		return &t.FailureWindowMs
+	case "failure_hold_ms":
+		return &t.FailureHoldMs
+	}
+	return nil
+}
+
+// Or returns t with what it leaves out from base.
+func (t CircuitTable) Or(base CircuitTable) CircuitTable {
+	return CircuitTable{
+		Key:               t.Key,
+		Threshold:         cmp.Or(t.Threshold, base.Threshold),
+		CooldownMs:        cmp.Or(t.CooldownMs, base.CooldownMs),
+		HalfOpenMaxCalls:  cmp.Or(t.HalfOpenMaxCalls, base.HalfOpenMaxCalls),
+		HalfOpenSuccesses: cmp.Or(t.HalfOpenSuccesses, base.HalfOpenSuccesses),
+		MaxFailures:       cmp.Or(t.MaxFailures, base.MaxFailures),
+		FailureWindowMs:   cmp.Or(t.FailureWindowMs, base.FailureWindowMs),
+		FailureHoldMs:     cmp.Or(t.FailureHoldMs, base.FailureHoldMs),
+	}
+}
+
+// check returns errors that begin with the key. low is the least value of
+// settings that cannot be off: 0 where that means the default.
+func (t *CircuitTable) check(low int64) error {
+	for _, err := range []error{
+		within("threshold", t.Threshold, low, MaxCircuitCount),
+		within("cooldown_ms", t.CooldownMs, low, wire.MaxSettingMs),
+		within("half_open_max_calls", t.HalfOpenMaxCalls, low, MaxCircuitCount),
+		within("half_open_successes", t.HalfOpenSuccesses, low, MaxCircuitCount),
+		within("max_failures", t.MaxFailures, 0, MaxCircuitCount),
+		within("failure_window_ms", t.FailureWindowMs, low, wire.MaxSettingMs),
+		within("failure_hold_ms", t.FailureHoldMs, 0, wire.MaxSettingMs),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/wire"
+)
+
+// Bounds of the tables.
+const (
+	maxGateKey    = 256     // bytes, as in what a hook may return
+	maxGateTables = 100_000 // of one kind
+)
+
+// Validate returns the first value that cannot work, as one line that names
+// the key, the value and what is allowed. Secrets are not printed.
+func (c *Config) Validate() error {
+	for _, check := range []func() error{
+		c.checkValues, c.NATS.check, c.checkQueues, c.checkThrottles, c.checkCircuits, c.checkRules,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkValues() error {
+	for _, err := range []error{
+		required("data_dir", c.DataDir, "a directory"),
+		within("drain_timeout_ms", c.DrainTimeoutMs, 0, 3_600_000),
+		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
+		oneOf("log.format", c.Log.Format, "text", "json"),
+		address("http.addr", c.HTTP.Addr),
+		within("lua.default_timeout_ms", c.Lua.DefaultTimeoutMs, 1, wire.MaxLuaTimeoutMs),
+		within("lua.default_memory_limit_bytes", c.Lua.DefaultMemoryLimitBytes, wire.MinLuaMemoryBytes, wire.MaxLuaMemoryBytes),
+		within("lua.circuit_breaker_threshold", c.Lua.CircuitBreakerThreshold, 1, 1_000_000),
+		within("lua.circuit_breaker_cooldown_ms", c.Lua.CircuitBreakerCooldownMs, 1, wire.MaxSettingMs),
+		within("store.read_cache_bytes", c.Store.ReadCacheBytes, 0, 1<<40),
+		within("limits.max_uncommitted_bytes", c.Limits.MaxUncommittedBytes, 1<<20, 1<<40),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *NATSConfig) check() error {
+	if err := n.checkURL(); err != nil {
+		return err
+	}
+	if err := n.checkLogin(); err != nil {
+		return err
+	}
+	if _, err := wire.NewSubjects(n.SubjectPrefix); err != nil {
+		return fmt.Errorf("nats.subject_prefix = %q: %w", n.SubjectPrefix, err)
+	}
+	if n.URL != "" {
+		return nil
+	}
+	return n.Embedded.check()
+}
+
+func (n *NATSConfig) checkURL() error {
+	if n.URL == "" {
+		return nil
+	}
+	const allowed = "allowed is nats://host:port (or tls, ws, wss), several separated by commas"
+	for one := range strings.SplitSeq(n.URL, ",") {
+		one = strings.TrimSpace(one)
+		if !strings.Contains(one, "://") {
+			one = "nats://" + one
+		}
+		u, err := url.Parse(one)
+		if err != nil { // its text would show a password in the URL
+			return fmt.Errorf("nats.url cannot be read: %s", allowed)
+		}
+		if u.Hostname() == "" || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) {
+			return fmt.Errorf("nats.url = %q: %s", u.Redacted(), allowed)
+		}
+	}
+	return nil
+}
+
+func (n *NATSConfig) checkLogin() error {
+	var logins []string
+	for _, login := range []struct{ key, value string }{
+		{"nats.creds", n.Creds}, {"nats.nkey", n.NKey}, {"nats.user", n.User}, {"nats.token", n.Token},
+	} {
+		if login.value != "" {
+			logins = append(logins, login.key)
+		}
+	}
+	switch {
+	case len(logins) > 1:
+		return fmt.Errorf("%s are both set: one way to log in is allowed", strings.Join(logins, " and "))
+	case n.Password != "" && n.User == "":
+		return errors.New("nats.password is set without nats.user: they go together")
+	case (n.TLS.Cert == "") != (n.TLS.Key == ""):
+		return fmt.Errorf("nats.tls.cert = %q, nats.tls.key = %q: they go together", n.TLS.Cert, n.TLS.Key)
+	case n.URL == "" && n.Context == "" && (len(logins) > 0 || n.TLS != TLSConfig{}):
+		key := "nats.tls"
+		if len(logins) > 0 {
+			key = logins[0]
+		}
+		return fmt.Errorf("%s is set without nats.url: it is for an external NATS server; nats.embedded.user and token guard the embedded one", key)
+	}
+	return nil
+}
+
+func (e *EmbeddedConfig) check() error {
+	if err := required("nats.embedded.host", e.Host, "an address to listen on"); err != nil {
+		return err
+	}
+	if e.Port != -1 && (e.Port < 1 || e.Port > 65_535) {
+		return fmt.Errorf("nats.embedded.port = %d: allowed is 1 to 65535, or -1 for any free port", e.Port)
+	}
+	// Deliveries need 8 KiB for headers, so less than that leaves no message.
+	if err := within("nats.embedded.max_payload", e.MaxPayload, 16<<10, 64<<20); err != nil {
+		return err
+	}
+	switch {
+	case e.Token != "" && e.User != "":
+		return errors.New("nats.embedded.user and nats.embedded.token are both set: one way to log in is allowed")
+	case (e.User == "") != (e.Password == ""):
+		return errors.New("nats.embedded.user and nats.embedded.password go together")
+	}
+	return nil
+}
+
+func (c *Config) checkQueues() error {
+	seen := make(map[string]bool, len(c.Queues))
+	for i := range c.Queues {
+		q := &c.Queues[i]
+		if err := checkKey("queue", "name", i, q.Name, seen); err != nil {
+			return err
+		}
+		if err := q.Validate(); err != nil {
+			return fmt.Errorf("queue %q: %w", q.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkThrottles() error {
+	if err := checkCount("throttle", len(c.Throttles)); err != nil {
+		return err
+	}
+	seen := make(map[string]bool, len(c.Throttles))
+	for i := range c.Throttles {
+		t := &c.Throttles[i]
+		if err := checkGateKey("throttle", i, t.Key, seen); err != nil {
+			return err
+		}
+		if star := strings.IndexByte(t.Key, '*'); star >= 0 && star != len(t.Key)-1 {
+			return fmt.Errorf("throttle[%d].key = %q: allowed is one '*', at the end", i, t.Key)
+		}
+		if _, err := t.Limits(); err != nil {
+			return fmt.Errorf("throttle[%s]%w", t.Key, err)
+		}
+	}
+	return nil
+}
+
+func (c *Config) checkCircuits() error {
+	d := c.CircuitDefaults.Table()
+	if err := d.check(1); err != nil {
+		return fmt.Errorf("circuit_defaults.%w", err)
+	}
+	if err := checkCount("circuit", len(c.Circuits)); err != nil {
+		return err
+	}
+	seen := make(map[string]bool, len(c.Circuits))
+	for i := range c.Circuits {
+		t := &c.Circuits[i]
+		if err := checkGateKey("circuit", i, t.Key, seen); err != nil {
+			return err
+		}
+		if strings.Contains(t.Key, "*") {
+			return fmt.Errorf("circuit[%d].key = %q: allowed is a whole key; there are no prefixes of circuits", i, t.Key)
+		}
+		if err := t.check(0); err != nil {
+			return fmt.Errorf("circuit[%s].%w", t.Key, err)
+		}
+	}
+	return nil
+}
+
+// checkRules compiles them and checks the policies that queues name.
+func (c *Config) checkRules() error {
+	r, err := rules.Compile(c.RetryPolicies, c.ErrorRules)
+	if err != nil {
+		return err
+	}
+	for i := range c.Queues {
+		if q := &c.Queues[i]; !r.HasPolicy(q.RetryPolicy) {
+			return fmt.Errorf("queue[%s].retry_policy = %q: %s", q.Name, q.RetryPolicy, r.AllowedPolicies())
+		}
+	}
+	return nil
+}
+
+func checkCount(table string, n int) error {
+	if n > maxGateTables {
+		return fmt.Errorf("%s: %d tables: allowed are at most %d", table, n, maxGateTables)
+	}
+	return nil
+}
+
+// checkGateKey is checkKey for throttle and circuit keys.
+func checkGateKey(table string, i int, key string, seen map[string]bool) error {
+	switch {
+	case len(key) > maxGateKey:
+		return fmt.Errorf("%s[%d].key has %d bytes: allowed are at most %d", table, i, len(key), maxGateKey)
+	case !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
+		return fmt.Errorf("%s[%d].key = %q: allowed is text without control characters", table, i, key)
+	}
+	return checkKey(table, "key", i, key, seen)
+}
+
+// checkKey wants a key of table number i that is not in seen, and adds it.
+func checkKey(table, field string, i int, key string, seen map[string]bool) error {
+	if key == "" {
+		return fmt.Errorf("%s[%d].%s is missing: every [[%s]] needs one", table, i, field, table)
+	}
+	if seen[key] {
+		return fmt.Errorf("%s %q is declared twice: one [[%s]] per %s is allowed", table, key, table, field)
+	}
+	seen[key] = true
+	return nil
+}
+
+func within(key string, v, low, high int64) error {
+	if v < low || v > high {
+		return fmt.Errorf("%s = %d: allowed is %d to %d", key, v, low, high)
+	}
+	return nil
+}
+
+func oneOf(key, v string, allowed ...string) error {
+	if !slices.Contains(allowed, v) {
+		return fmt.Errorf("%s = %q: allowed is %s", key, v, strings.Join(allowed, ", "))
+	}
+	return nil
+}
+
+func required(key, v, what string) error {
+	if v == "" {
+		return fmt.Errorf("%s = \"\": allowed is %s", key, what)
+	}
+	return nil
+}
+
+func address(key, v string) error {
+	if v == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(v)
+	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 0 || n > 65_535 {
+		return fmt.Errorf("%s = %q: allowed is host:port (port 0 takes any free one), or empty for off", key, v)
+	}
+	return nil
+}
+
+// number writes v as it stands in a file.
+func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
