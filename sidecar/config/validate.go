@@ -173,23 +173,21 @@ func (c *Config) checkThrottles() error {
 }
 
 func (c *Config) checkCircuits() error {
-	d := c.CircuitDefaults.Table()
-	if err := d.check(1); err != nil {
+	if err := c.CircuitDefaults.check(1); err != nil {
 		return fmt.Errorf("circuit_defaults.%w", err)
 	}
 	if err := checkCount("circuit", len(c.Circuits)); err != nil {
 		return err
 	}
 	seen := make(map[string]bool, len(c.Circuits))
-	for i := range c.Circuits {
-		t := &c.Circuits[i]
+	for i, t := range c.Circuits {
 		if err := checkGateKey("circuit", i, t.Key, seen); err != nil {
 			return err
 		}
 		if strings.Contains(t.Key, "*") {
 			return fmt.Errorf("circuit[%d].key = %q: allowed is a whole key; there are no prefixes of circuits", i, t.Key)
 		}
-		if err := t.check(0); err != nil {
+		if err := t.Limits().check(0); err != nil {
 			return fmt.Errorf("circuit[%s].%w", t.Key, err)
 		}
 	}

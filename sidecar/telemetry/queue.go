@@ -8,6 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
 )
 
 // counter is a counter that has no label but the queue: an index into
@@ -28,11 +29,6 @@ const (
 	hookWarnings
 	queueCounters // the number of them
 )
-
-// severities are those of failures, as package rules gives them.
-var severities = []string{"low", defaultSeverity, "high", "critical"}
-
-const defaultSeverity = "medium"
 
 // Queue holds the counters of one queue.
 type Queue struct {
@@ -55,7 +51,7 @@ func newQueue(m *Metrics, name string) *Queue {
 	for i := range q.counters {
 		q.counters[i] = m.counters[counterSpecs[i].name].WithLabelValues(name)
 	}
-	for _, severity := range severities {
+	for _, severity := range rules.Severities {
 		q.failures[severity] = m.counters[nameFailures].WithLabelValues(name, severity)
 	}
 	for _, kind := range []string{"on_enqueue", "on_failure"} {
@@ -79,7 +75,7 @@ func (q *Queue) Add(t queue.Tally) {
 		}
 	}
 	if t.Failed != 0 {
-		q.failures[defaultSeverity].Add(float64(t.Failed))
+		q.failures[rules.Medium].Add(float64(t.Failed))
 	}
 }
 
@@ -97,7 +93,7 @@ func (q *Queue) Latency(seconds float64) { q.latency.Observe(seconds) }
 // medium.
 func (q *Queue) Failure(severity string) {
 	if severity == "" {
-		severity = defaultSeverity
+		severity = rules.Medium
 	}
 	q.failures[severity].Inc()
 }
