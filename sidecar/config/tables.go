@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -74,23 +75,13 @@ type CircuitDefaults struct {
 	FailureHoldMs     int64 `koanf:"failure_hold_ms"`     // how long the key is held; 0: until it is closed by hand
 }
 
-// check returns errors that begin with the key. low is the least value of
-// settings that cannot be off: 0 where that means the default.
-func (d CircuitDefaults) check(low int64) error {
-	for _, err := range []error{
-		within("threshold", d.Threshold, low, wire.MaxFailures),
-		within("cooldown_ms", d.CooldownMs, low, wire.MaxSettingMs),
-		within("half_open_max_calls", d.HalfOpenMaxCalls, low, wire.MaxFailures),
-		within("half_open_successes", d.HalfOpenSuccesses, low, wire.MaxFailures),
-		within("max_failures", d.MaxFailures, 0, wire.MaxFailures),
-		within("failure_window_ms", d.FailureWindowMs, low, wire.MaxSettingMs),
-		within("failure_hold_ms", d.FailureHoldMs, 0, wire.MaxSettingMs),
-	} {
-		if err != nil {
-			return err
-		}
+// Table returns the defaults as a [[circuit]] without a key.
+func (d CircuitDefaults) Table() CircuitTable {
+	return CircuitTable{
+		Threshold: d.Threshold, CooldownMs: d.CooldownMs,
+		HalfOpenMaxCalls: d.HalfOpenMaxCalls, HalfOpenSuccesses: d.HalfOpenSuccesses,
+		MaxFailures: d.MaxFailures, FailureWindowMs: d.FailureWindowMs, FailureHoldMs: d.FailureHoldMs,
 	}
-	return nil
 }
 
 // CircuitTable is one [[circuit]]: the limits of one circuit key. A field that
@@ -106,11 +97,59 @@ type CircuitTable struct {
 	FailureHoldMs     int64  `koanf:"failure_hold_ms"`
 }
 
-// Limits returns what the table says; zero is the default.
-func (t CircuitTable) Limits() CircuitDefaults {
-	return CircuitDefaults{
-		Threshold: t.Threshold, CooldownMs: t.CooldownMs,
-		HalfOpenMaxCalls: t.HalfOpenMaxCalls, HalfOpenSuccesses: t.HalfOpenSuccesses,
-		MaxFailures: t.MaxFailures, FailureWindowMs: t.FailureWindowMs, FailureHoldMs: t.FailureHoldMs,
+// MaxCircuitCount bounds the numbers of failures and probes of a circuit.
+const MaxCircuitCount = wire.MaxFailures
+
+// Field finds the limit by its key, nil if there is none of that name.
+func (t *CircuitTable) Field(key string) *int64 {
+	switch key {
+	case "threshold":
+		return &t.Threshold
+	case "cooldown_ms":
+		return &t.CooldownMs
+	case "half_open_max_calls":
+		return &t.HalfOpenMaxCalls
+	case "half_open_successes":
+		return &t.HalfOpenSuccesses
+	case "max_failures":
+		return &t.MaxFailures
+	case "failure_window_ms":
+		return &t.FailureWindowMs
+	case "failure_hold_ms":
+		return &t.FailureHoldMs
 	}
+	return nil
+}
+
+// Or returns t with what it leaves out from base.
+func (t CircuitTable) Or(base CircuitTable) CircuitTable {
+	return CircuitTable{
+		Key:               t.Key,
+		Threshold:         cmp.Or(t.Threshold, base.Threshold),
+		CooldownMs:        cmp.Or(t.CooldownMs, base.CooldownMs),
+		HalfOpenMaxCalls:  cmp.Or(t.HalfOpenMaxCalls, base.HalfOpenMaxCalls),
+		HalfOpenSuccesses: cmp.Or(t.HalfOpenSuccesses, base.HalfOpenSuccesses),
+		MaxFailures:       cmp.Or(t.MaxFailures, base.MaxFailures),
+		FailureWindowMs:   cmp.Or(t.FailureWindowMs, base.FailureWindowMs),
+		FailureHoldMs:     cmp.Or(t.FailureHoldMs, base.FailureHoldMs),
+	}
+}
+
+// check returns errors that begin with the key. low is the least value of
+// settings that cannot be off: 0 where that means the default.
+func (t *CircuitTable) check(low int64) error {
+	for _, err := range []error{
+		within("threshold", t.Threshold, low, MaxCircuitCount),
+		within("cooldown_ms", t.CooldownMs, low, wire.MaxSettingMs),
+		within("half_open_max_calls", t.HalfOpenMaxCalls, low, MaxCircuitCount),
+		within("half_open_successes", t.HalfOpenSuccesses, low, MaxCircuitCount),
+		within("max_failures", t.MaxFailures, 0, MaxCircuitCount),
+		within("failure_window_ms", t.FailureWindowMs, low, wire.MaxSettingMs),
+		within("failure_hold_ms", t.FailureHoldMs, 0, wire.MaxSettingMs),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -173,7 +173,8 @@ func (c *Config) checkThrottles() error {
 }
 
 func (c *Config) checkCircuits() error {
-	if err := c.CircuitDefaults.check(1); err != nil {
+	d := c.CircuitDefaults.Table()
+	if err := d.check(1); err != nil {
 		return fmt.Errorf("circuit_defaults.%w", err)
 	}
 	if err := checkCount("circuit", len(c.Circuits)); err != nil {
@@ -187,7 +188,7 @@ func (c *Config) checkCircuits() error {
 		if strings.Contains(t.Key, "*") {
 			return fmt.Errorf("circuit[%d].key = %q: allowed is a whole key; there are no prefixes of circuits", i, t.Key)
 		}
-		if err := t.Limits().check(0); err != nil {
+		if err := t.check(0); err != nil {
 			return fmt.Errorf("circuit[%s].%w", t.Key, err)
 		}
 	}
