@@ -1,0 +1,121 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Who makes changes, as the audit log and events name them, beside the verbs
+// themselves.
+const (
+	byFile          = "file"
+	byOperator      = "operator"
+	byMaxFailures   = "max_failures"
+	byOverrideEnded = "override-ended"
+	byPauseEnded    = "pause-ended"
+	byTime          = "time"
+)
+
+const (
+	maxAudit      = 10_000 // entries that the audit log keeps
+	maxAuditValue = 1024   // bytes of a value that it shows
+)
+
+// audit is the log of what operators, the configuration file and time have
+// changed: the newest maxAudit entries, in memory and kept. The zero value is an
+// empty log. Its methods may be called from any goroutine.
+type audit struct {
+	mu struct {
+		sync.Mutex
+		entries []wire.ConfigLogEntry // oldest first
+		last    uint64                // the latest sequence given out
+	}
+}
+
+// restore takes the log out of what is kept, which is in the order of its keys.
+func (a *audit) restore(kept []store.Entry, log *slog.Logger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range kept {
+		digits, ok := strings.CutPrefix(e.Key, stateLog)
+		if !ok {
+			continue
+		}
+		var entry wire.ConfigLogEntry
+		seq, err := strconv.ParseUint(digits, 10, 64)
+		if err == nil {
+			err = json.Unmarshal([]byte(e.Value), &entry)
+		}
+		if err != nil {
+			log.Error("an entry of the audit log cannot be read", "entry", digits, "error", err)
+			continue
+		}
+		entry.Seq = seq
+		a.mu.entries = append(a.mu.entries, entry)
+		a.mu.last = max(a.mu.last, seq)
+	}
+}
+
+func auditKey(seq uint64) string { return fmt.Sprintf("%s%020d", stateLog, seq) }
+
+// record adds entries for changes made by `by` at time now to the log and to kept,
+// which makes the changes, and takes what the log is too long by out of both.
+func (a *audit) record(kept *Changes, now int64, by string, changes ...change) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range changes {
+		a.mu.last++
+		a.mu.entries = append(a.mu.entries, wire.ConfigLogEntry{
+			Seq: a.mu.last, Time: wire.Timestamp(now), Key: c.key, Old: auditValue(c.old), New: auditValue(c.new), By: by,
+		})
+	}
+	excess := max(0, len(a.mu.entries)-maxAudit)
+	before := len(a.mu.entries) - len(changes)
+	for _, e := range a.mu.entries[max(before, excess):] {
+		kept.putJSON(auditKey(e.Seq), e)
+	}
+	for _, e := range a.mu.entries[:min(before, excess)] {
+		kept.Delete = append(kept.Delete, auditKey(e.Seq))
+	}
+	clear(a.mu.entries[:excess])
+	a.mu.entries = a.mu.entries[excess:]
+}
+
+// auditValue cuts long values.
+func auditValue(v *string) *string {
+	if v == nil || len(*v) <= maxAuditValue {
+		return v
+	}
+	end := maxAuditValue
+	for end > maxAuditValue-utf8.UTFMax && !utf8.RuneStart((*v)[end]) {
+		end--
+	}
+	s := fmt.Sprintf("%s... (%d bytes)", (*v)[:end], len(*v))
+	return &s
+}
+
+// ConfigLog lists the audit log, newest first.
+func (c *Control) ConfigLog(req wire.ConfigLogRequest) wire.ConfigLog {
+	a := &c.audit
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := wire.ConfigLog{Entries: []wire.ConfigLogEntry{}}
+	for i := len(a.mu.entries) - 1; i >= 0; i-- {
+		if !strings.HasPrefix(a.mu.entries[i].Key, req.Prefix) {
+			continue
+		}
+		if list.Total >= req.Offset && len(list.Entries) < req.Limit {
+			list.Entries = append(list.Entries, a.mu.entries[i])
+		}
+		list.Total++
+	}
+	return list
+}

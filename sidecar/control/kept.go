@@ -1,0 +1,85 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// What fila itself has to remember, beside messages and what operators set, is kept
+// under keys that no operator can name:
+//
+//	\x00circuit/<key>                an open circuit (package circuit)
+//	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
+//	\x00gates/<8 digits>             a part of that: JSON []throttle.State
+//	\x00log/<20 digits>              an entry of the audit log
+//	\x00override/<key>               limits of a throttle key for a time
+//	\x00pause/<kind>/<queue>/<name>  a pause; the queue is that of a fairness key
+const (
+	statePrefix   = "\x00"
+	stateGates    = statePrefix + "gates"
+	stateLog      = statePrefix + "log/"
+	stateOverride = statePrefix + "override/"
+	statePause    = statePrefix + "pause/"
+)
+
+// isState reports whether an entry is fila's own.
+func isState(key string) bool { return strings.HasPrefix(key, statePrefix) }
+
+// KV keeps entries by key. What is written later wins.
+type KV interface {
+	// Write makes changes durable, all of them or none, after those of earlier calls.
+	// It does not block: the channel gets the outcome, once.
+	Write(changes Changes) <-chan error
+}
+
+// Changes of what is kept: entries to put, keys to delete.
+type Changes struct {
+	Put    []store.Entry
+	Delete []string
+}
+
+func (ch *Changes) put(key, value string) {
+	ch.Put = append(ch.Put, store.Entry{Key: key, Value: value})
+}
+
+// putJSON puts a value that can be encoded.
+func (ch *Changes) putJSON(key string, value any) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic("control: " + key[1:] + ": " + err.Error())
+	}
+	ch.put(key, string(text))
+}
+
+// StoreKV keeps entries among the configuration of a store.
+type StoreKV func(*store.Batch)
+
+// Write implements [KV]. No changes are not written.
+func (submit StoreKV) Write(changes Changes) <-chan error {
+	done := make(chan error, 1)
+	if len(changes.Put)+len(changes.Delete) == 0 {
+		done <- nil
+		return done
+	}
+	submit(&store.Batch{PutConfig: changes.Put, DeleteConfig: changes.Delete, Done: func(err error) { done <- err }})
+	return done
+}
+
+// drainRetryAfter is when to ask again while fila stops.
+const drainRetryAfter = 5 * time.Second
+
+// outcome turns the error of a write into an answer.
+func outcome(err error) *wire.Error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrClosed):
+		return wire.Draining(drainRetryAfter)
+	}
+	return wire.OutcomeUnknown()
+}
