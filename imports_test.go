@@ -6,7 +6,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -23,19 +25,37 @@ const modulePath = "github.com/filaq/fila"
 // that is not a key may not exist: who adds one decides here where it belongs.
 // .golangci.yml says the same for editors; this test is what holds.
 var ownImports = map[string][]string{
-	".":               {"cli"},
-	"cli":             {"sidecar", "client", "hooks", "store", "bench", "wire"},
-	"bench":           {"client", "sidecar", "wire"},
-	"sidecar":         {"hooks", "drr", "throttle", "breaker", "store", "wire"},
-	"sidecar/e2e":     {},
-	"hooks":           {"breaker"},
-	"client":          {"wire"},
-	"store":           {},
-	"store/storetest": {"store"},
-	"drr":             {},
-	"throttle":        {},
-	"breaker":         {},
-	"wire":            {},
+	".":           {"cli"},
+	"cli":         {"sidecar", "client", "hooks", "store", "bench", "wire"},
+	"bench":       {"client", "sidecar", "wire"},
+	"sidecar/e2e": {},
+
+	// The rooms of the sidecar, from the top down (docs/architecture.md).
+	"sidecar": {
+		"sidecar/admin", "sidecar/natsio", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/queue",
+		"sidecar/config", "sidecar/rules", "sidecar/telemetry", "hooks", "store", "throttle", "wire",
+	},
+	"sidecar/admin": {
+		"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/rules",
+		"sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire",
+	},
+	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "hooks", "wire"},
+	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "store", "throttle", "wire"},
+	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
+	"sidecar/circuit":         {"sidecar/queue", "breaker", "store", "wire"},
+	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
+	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
+	"sidecar/rules":           {"wire"},
+	"sidecar/queue":           {"breaker", "drr", "store", "throttle", "wire"},
+	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "breaker", "store", "store/storetest", "throttle", "wire"},
+	"hooks":                   {"breaker"},
+	"client":                  {"wire"},
+	"store":                   {},
+	"store/storetest":         {"store"},
+	"drr":                     {},
+	"throttle":                {},
+	"breaker":                 {},
+	"wire":                    {},
 
 	"examples/go/consumer": {},
 	"examples/go/producer": {},
@@ -44,26 +64,35 @@ var ownImports = map[string][]string{
 // moduleImports says where each module from outside may be used. Test files are
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
-	"github.com/nats-io/nats.go":          {"sidecar", "client", "bench", "cli", "examples/go/consumer", "examples/go/producer"},
-	"github.com/nats-io/nats-server/v2":   {"sidecar", "bench"},
+	"github.com/nats-io/nats.go": {
+		"sidecar", "sidecar/admin", "sidecar/natsio", "sidecar/shard", "client", "bench", "cli",
+		"examples/go/consumer", "examples/go/producer",
+	},
+	"github.com/nats-io/nats-server/v2":   {"sidecar", "sidecar/natsio", "bench"},
 	"github.com/yuin/gopher-lua":          {"hooks"},
 	"go.etcd.io/bbolt":                    {"store"},
 	"golang.org/x/sys":                    {"store"},
-	"github.com/google/uuid":              {"sidecar", "client", "bench"},
-	"github.com/prometheus/client_golang": {"sidecar"},
-	"github.com/prometheus/client_model":  {"sidecar"},
+	"github.com/google/uuid":              {"sidecar/admin", "sidecar/shard", "client", "bench"},
+	"github.com/prometheus/client_golang": {"sidecar/telemetry"},
+	"github.com/prometheus/client_model":  {"sidecar/telemetry"},
 	"github.com/spf13/cobra":              {"cli"},
-	"github.com/spf13/pflag":              {"cli"},
-	"github.com/knadh/koanf":              {"cli"},
-	"github.com/pelletier/go-toml/v2":     {"cli"},
-	"github.com/go-viper/mapstructure/v2": {"cli"},
-	"github.com/stretchr/testify":         {"store/storetest"}, // a suite of tests for others to run
+	"github.com/spf13/pflag":              {"cli", "sidecar/config"},
+	"github.com/knadh/koanf":              {"sidecar/config"},
+	"github.com/pelletier/go-toml/v2":     {"sidecar/config"},
+	"github.com/go-viper/mapstructure/v2": {"sidecar/config"},
+	"github.com/stretchr/testify":         {"store/storetest", "sidecar/queue/queuetest"}, // suites of tests for others to run
 	"go.uber.org/goleak":                  {"store/storetest"},
 }
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "throttle", "breaker", "wire"}
+var purePackages = []string{"drr", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/queue"}
+
+// machinePackages are pure, and have no lock, channel or chance of their own
+// either: equal inputs give equal effects.
+var machinePackages = []string{"drr", "sidecar/queue"}
+
+var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 
 // pureForbids are the packages whose use is a log, a clock of one's own or I/O.
 // time itself is needed for its types; its clock and timers are looked for.
@@ -153,6 +182,29 @@ func checkFile(dir, file string, src []byte) (broken []string) {
 	if pure {
 		broken = append(broken, checkPure(file, parsed)...)
 	}
+	if slices.Contains(machinePackages, dir) {
+		broken = append(broken, checkMachine(file, parsed)...)
+	}
+	return broken
+}
+
+// checkMachine finds what would let a machine depend on more than its inputs.
+func checkMachine(file string, parsed *ast.File) (broken []string) {
+	for _, spec := range parsed.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		for _, forbidden := range machineForbids {
+			if imported == forbidden || strings.HasPrefix(imported, forbidden+"/") {
+				broken = append(broken, fmt.Sprintf("%s: imports %s: a machine has no lock and no chance of its own", file, imported))
+			}
+		}
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch n.(type) {
+		case *ast.ChanType, *ast.SendStmt, *ast.SelectStmt:
+			broken = append(broken, file+": a machine has no channel")
+		}
+		return true
+	})
 	return broken
 }
 
@@ -237,6 +289,15 @@ func TestImportRulesCatch(t *testing.T) {
 		"now in pure":      {"breaker", "import \"time\"\nvar _ = time.Now()", "time is an argument"},
 		"renamed time":     {"drr", "import clock \"time\"\nvar _ = clock.Since", "time is an argument"},
 		"goroutine":        {"drr", "func f() { go f() }", "starts no goroutine"},
+		"lock in machine":  {"sidecar/queue", `import "sync"`, "no lock"},
+		"atomic":           {"sidecar/queue", `import "sync/atomic"`, "no lock"},
+		"chance":           {"sidecar/queue", `import "math/rand/v2"`, "no chance"},
+		"channel":          {"sidecar/queue", "var c chan int", "no channel"},
+		"nats in queue":    {"sidecar/queue", `import "github.com/nats-io/nats.go"`, "only"},
+		"clock in queue":   {"sidecar/queue", "import \"time\"\nvar _ = time.Now()", "time is an argument"},
+		"log in queue":     {"sidecar/queue", `import "log/slog"`, "logs nothing"},
+		"queue to shard":   {"sidecar/queue", `import "github.com/filaq/fila/sidecar/shard"`, "may import"},
+		"control to shard": {"sidecar/control", `import "github.com/filaq/fila/sidecar/shard"`, "may import"},
 		"unknown package":  {"queue", "", "not in the table"},
 		"broken file":      {"drr", "func", "expected"},
 	} {
@@ -255,5 +316,60 @@ func TestImportRulesCatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Empty(t, checkFile(tc.dir, "x.go", []byte("package x\n"+tc.src)))
 		})
+	}
+}
+
+// TestTheHouse draws the rooms of the product from what the go command knows of
+// their imports, the top first, and finds circles and arrows that go up.
+func TestTheHouse(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", ".").Output()
+	require.NoError(t, err)
+	imports := make(map[string][]string)
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		room, ok := strings.CutPrefix(fields[0], modulePath+"/")
+		if !ok {
+			continue // not ours, or main
+		}
+		imports[room] = nil
+		for _, path := range fields[1:] {
+			if below, ok := strings.CutPrefix(path, modulePath+"/"); ok {
+				imports[room] = append(imports[room], below)
+			}
+		}
+	}
+	require.Greater(t, len(imports), 15, "the rooms are not found")
+	// A room stands one storey above the highest that it imports.
+	storeys := make(map[string]int)
+	var storey func(room string, path []string) int
+	storey = func(room string, path []string) int {
+		require.NotContains(t, path, room, "a circle of imports: %v", append(path, room))
+		if n, ok := storeys[room]; ok {
+			return n
+		}
+		n := 0
+		for _, below := range imports[room] {
+			n = max(n, storey(below, append(path, room))+1)
+		}
+		storeys[room] = n
+		return n
+	}
+	top := 0
+	for room := range imports {
+		top = max(top, storey(room, nil))
+	}
+	for n := top; n >= 0; n-- {
+		for _, room := range slices.Sorted(maps.Keys(imports)) {
+			if storeys[room] == n {
+				t.Logf("%2d  %-24s -> %s", n, room, strings.Join(imports[room], " "))
+			}
+		}
+	}
+	for _, arrow := range [][2]string{
+		{"sidecar", "sidecar/admin"}, {"sidecar/admin", "sidecar/control"}, {"sidecar/control", "sidecar/circuit"},
+		{"sidecar/control", "sidecar/config"}, {"sidecar/natsio", "sidecar/shard"}, {"sidecar/shard", "sidecar/queue"},
+		{"sidecar/circuit", "sidecar/queue"}, {"cli", "sidecar"},
+	} {
+		require.Greater(t, storeys[arrow[0]], storeys[arrow[1]], "%s stands above %s", arrow[0], arrow[1])
 	}
 }

@@ -3,6 +3,7 @@ package queue
 import (
 	"math"
 
+	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 )
@@ -31,9 +32,9 @@ type side struct {
 	pauses    pauses
 	consumers consumers
 	leases    leaseTable
-	failing   map[uint64]undecided      // messages whose last attempt is being judged, by sequence
-	failures  map[string]*failureWindow // of fairness keys, if they are limited
-	more      bool                      // the step left something to be done at once
+	failing   map[uint64]undecided              // messages whose last attempt is being judged, by sequence
+	failures  map[string]*breaker.FailureWindow // of fairness keys, if they are limited
+	more      bool                              // the step left something to be done at once
 }
 
 // backlog is the messages of a side and the schedule that says which goes next.

@@ -1,0 +1,460 @@
+package queue
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// T is what *testing.T and *rapid.T have in common.
+type T interface {
+	require.TestingT
+	Helper()
+}
+
+// Bounds of the work of one step.
+const (
+	DeliverPerStep = deliverPerStep
+	TimersPerStep  = timersPerStep
+	MaxCommitBytes = maxCommitBytes
+	PickBytes      = pickBytes
+	LeaseExpired   = leaseExpired
+	RestoreGrace   = restoreGrace
+	AwayFor        = awayFor
+)
+
+// Leased reports whether a token names a lease in force.
+func Leased(m *Queue, s Side, t wire.Token) bool { return m.sides[s].leased(t) != nil }
+
+// Reserving reports whether a message of Main collects its gates.
+func Reserving(m *Queue) bool { return m.sides[Main].gating.reserving != 0 }
+
+// Subqueues is how many there are of Main.
+func Subqueues(m *Queue) int { return len(m.sides[Main].gating.subs.ids) }
+
+// Scheduled is how many messages are in the schedule.
+func Scheduled(m *Queue, s Side) int64 { return int64(m.sides[s].sched.Len()) }
+
+// Expiring is how many entries the heap of ends of consumers has.
+func Expiring(m *Queue, s Side) int { return len(m.sides[s].consumers.expiring.items) }
+
+// KeptUncommitted is how many messages are kept since they may not be on disk.
+func KeptUncommitted(m *Queue) int { return len(m.journal.uncommitted.items) }
+
+// AckTime is how long messages live, as far as is known (ns).
+func AckTime(m *Queue) *int64 { return &m.journal.ackTime }
+
+// SetAttempts sets how many attempts of a message have ended.
+func SetAttempts(m *Queue, seq uint64, n uint32) { m.sides[Main].slots.get(seq).attempts = n }
+
+// SetSize sets the size of a message.
+func SetSize(m *Queue, s Side, seq uint64, n uint32) { m.sides[s].slots.get(seq).size = n }
+
+// SetReadyAt sets when a message became ready.
+func SetReadyAt(m *Queue, seq uint64, at int64) { m.sides[Main].slots.get(seq).readyAt = at }
+
+// Check looks whether everything that a machine keeps agrees. loose says that
+// subqueues may wait at a gate which would admit one: the clock shows an earlier time
+// than it did before, so that a timer is late, or another machine has the turn and a
+// message that costs more.
+func Check(t T, m *Queue, now int64, loose bool) {
+	t.Helper()
+	for i := range m.sides {
+		checkSide(t, &m.sides[i], now, loose)
+	}
+	checkJournal(t, m)
+}
+
+// CheckEmpty looks whether nothing is left of what there was.
+func CheckEmpty(t T, m *Queue) {
+	t.Helper()
+	for i := range m.sides {
+		q := &m.sides[i]
+		name := q.name
+		require.Zero(t, q.slots.live, name)
+		require.LessOrEqual(t, len(q.slots.dirs), 1, "%s: directories", name)
+		require.Empty(t, q.slots.ends, "%s: TTLs", name)
+		require.Empty(t, q.keys.ids, name)
+		require.Empty(t, q.delays.items, name)
+		require.Empty(t, q.ttls.items, name)
+		require.Empty(t, q.gating.subs.ids, name)
+		require.Empty(t, q.gating.subs.first, name)
+		require.Len(t, q.gating.subs.free, len(q.gating.subs.items)-1, name)
+		require.Empty(t, q.gating.waits.byGate, name)
+		require.Empty(t, q.gating.waits.byCircuit, name)
+		require.Empty(t, q.gating.waits.byFlow, name)
+		require.Len(t, q.gating.waits.free, len(q.gating.waits.items)-1, name)
+		require.Zero(t, q.gating.reserving, name)
+		require.Empty(t, q.gating.timers.items, name)
+		require.Empty(t, q.order.keys, name)
+		free := 0
+		for i := q.links.free; i != 0; i = q.links.items[i].next {
+			free++
+		}
+		require.Equal(t, max(0, len(q.links.items)-1), free, "%s: links", name)
+	}
+}
+
+func checkSide(t T, q *side, now int64, loose bool) {
+	t.Helper()
+	name := q.name
+	states := make(map[slotState]int64)
+	refs := make(map[uint32]int32)
+	leasedBy := make(map[*consumer]int)
+	q.slots.from(0, func(seq uint64, s *slot) bool {
+		at := fmt.Sprintf("%s, message %d, state %d", name, seq, s.state)
+		states[s.state]++
+		refs[uint32(s.flow)]++
+		switch s.state {
+		case slotLeased:
+			le := q.leases.items[s.ref]
+			require.Equal(t, seq, le.seq, at)
+			require.NotZero(t, le.id, at)
+			leasedBy[le.consumer]++
+			if le.deadline < now {
+				require.Fail(t, "a lease has run out", at)
+			}
+		case slotDelayed:
+			require.Contains(t, q.delays.items, dueItem{s.readyAt, seq}, at)
+			require.Greater(t, s.readyAt, now, at)
+		case slotBlocked:
+			require.Equal(t, seq, q.links.seq(s.ref), at)
+			require.NotZero(t, s.sub, at)
+		case slotOrdered:
+			require.Equal(t, seq, q.links.seq(s.ref), at)
+			require.NotNil(t, q.order.keys[s.flow], at)
+		case slotFailing:
+			require.Equal(t, s.attempts, q.failing[seq].attempts, at)
+		case slotPending, slotMoving:
+		default:
+			require.Fail(t, "no such state", at)
+		}
+		require.Equal(t, s.ttl, q.slots.ends[seq] != 0, at)
+		if s.ttl && (s.state == slotPending || s.state == slotDelayed || s.state == slotBlocked || s.state == slotOrdered) {
+			require.Contains(t, q.ttls.items, dueItem{q.slots.expiresAt(seq, s), seq}, at)
+			require.Greater(t, q.slots.expiresAt(seq, s), now, at)
+		}
+		return true
+	})
+	var live int64
+	for _, n := range states {
+		live += n
+	}
+	require.Equal(t, live, q.slots.live, name)
+	require.EqualValues(t, states[slotPending], q.sched.Len(), "%s: schedule", name)
+	require.EqualValues(t, states[slotLeased], q.leases.live, "%s: leases", name)
+	require.Len(t, q.failing, int(states[slotFailing]), "%s: failing", name)
+	require.EqualValues(t, states[slotBlocked], q.gating.blocked, "%s: blocked", name)
+	require.EqualValues(t, states[slotOrdered], q.order.waiting, "%s: ordered", name)
+	checkKeys(t, &q.keys, refs)
+	checkSubs(t, q)
+	checkWaits(t, q, now, loose)
+	checkOrder(t, q)
+	checkLeases(t, &q.leases)
+	checkConsumers(t, q, leasedBy)
+	for _, h := range []*dueHeap{&q.delays, &q.ttls, &q.consumers.expiring, &q.gating.timers} {
+		checkHeap(t, h)
+	}
+	if q.m.dispatching && q.pauses.until == 0 {
+		idle := q.sched.Len() == 0 || q.consumers.ring == nil
+		require.True(t, idle, "%s: messages wait although there is credit", name)
+	}
+	require.Empty(t, q.consumers.noWait, name)
+}
+
+// checkJournal looks whether slots, the open commit and the messages kept for
+// delivery before they are on disk agree.
+func checkJournal(t T, m *Queue) {
+	t.Helper()
+	q, j := &m.sides[Main], &m.journal
+	open, working := make(map[uint64]bool), 0
+	q.slots.from(0, func(seq uint64, s *slot) bool {
+		if !s.open {
+			return true
+		}
+		open[seq] = true
+		require.NotNil(t, j.uncommitted.get(seq), "%s, message %d: not on disk, and not in memory", q.name, seq)
+		if s.state == slotLeased {
+			working++
+		}
+		return true
+	})
+	require.Equal(t, working, j.working, q.name)
+	waiting, waited, dropped, bytes := 0, 0, 0, int64(0)
+	if c := j.open; c != nil {
+		if !j.pacing.Hold {
+			require.Fail(t, "the commit of a step was not handed in", q.name)
+		}
+		last := uint64(0)
+		for i := range c.Add {
+			require.Greater(t, c.Add[i].Seq, last, q.name)
+			last = c.Add[i].Seq
+			if c.gone(i) {
+				dropped++
+				continue
+			}
+			require.GreaterOrEqual(t, i, c.first, q.name)
+			bytes += int64(q.slots.get(last).size)
+			waiting++
+			require.True(t, open[c.Add[i].Seq], "%s, message %d: waits for the store", q.name, c.Add[i].Seq)
+			if c.Confirm[i] != "" {
+				waited++
+			}
+		}
+		require.Equal(t, waited, c.waited, q.name)
+		require.Equal(t, dropped, c.dropped, q.name)
+		require.Equal(t, bytes, c.Bytes, q.name)
+	}
+	require.Len(t, open, waiting, q.name)
+	for i, in := range j.uncommitted.items {
+		if in != nil {
+			require.NotNil(t, q.slots.get(j.uncommitted.base+uint64(i)), "%s: kept for nothing", q.name)
+		}
+	}
+}
+
+// checkSubs looks whether subqueues and slots agree.
+func checkSubs(t T, q *side) {
+	t.Helper()
+	type figures struct{ refs, ready, blocked, redelivered int32 }
+	want := make(map[subID]figures)
+	q.slots.from(0, func(seq uint64, s *slot) bool {
+		f := want[s.sub]
+		f.refs++
+		switch s.state {
+		case slotPending:
+			f.ready++
+			if s.head && !q.gating.subs.at(s.sub).probing(seq) {
+				f.redelivered++
+			}
+		case slotBlocked:
+			f.blocked++
+		}
+		want[s.sub] = f
+		return true
+	})
+	used := 0
+	blockedBy := [BlockKinds]int64{}
+	for i := 1; i < len(q.gating.subs.items); i++ {
+		id, sub := subID(i), &q.gating.subs.items[i]
+		at := fmt.Sprintf("%s, subqueue %d", q.name, id)
+		if sub.refs == 0 {
+			require.Contains(t, q.gating.subs.free, id, at)
+			continue
+		}
+		used++
+		require.Equal(t, want[id], figures{sub.refs, sub.ready, sub.list.n, sub.redelivered}, at)
+		require.Equal(t, id, q.gating.subs.ids[sub.name], at)
+		require.Equal(t, sub.list.n > 0, sub.wait != 0, at)
+		n, heads := int32(0), int32(0)
+		for link := sub.list.head; link != 0; link = q.links.items[link].next {
+			s := q.slots.get(q.links.seq(link))
+			require.Equal(t, slotBlocked, s.state, at)
+			require.Equal(t, n < sub.heads, s.head, "%s: the heads come first", at)
+			if s.head {
+				heads++
+				if heads == sub.heads {
+					require.Equal(t, sub.headEnd, link, at)
+				}
+			}
+			n++
+		}
+		require.Equal(t, n, sub.list.n, at)
+		require.Equal(t, heads, sub.heads, at)
+		if sub.probe.at != 0 {
+			s := q.slots.get(sub.probe.seq)
+			require.NotNil(t, s, at)
+			require.Equal(t, slotPending, s.state, at)
+		}
+		if sub.wait != 0 {
+			require.True(t, q.gating.waits.at(sub.wait).line.Has(uint32(id)), "%s: not in the line where it waits", at)
+			blockedBy[sub.kind] += int64(sub.list.n)
+		}
+	}
+	require.Len(t, q.gating.subs.ids, used, q.name)
+	require.Equal(t, blockedBy, q.gating.blockedBy, q.name)
+}
+
+// checkWaits looks whether wait lists agree with subqueues, and whether anything waits
+// at a gate that would admit it.
+func checkWaits(t T, q *side, now int64, loose bool) {
+	t.Helper()
+	probing, messages, subs := make(map[waitID]int32), make(map[waitID]int64), make(map[waitID]int)
+	for i := range q.gating.subs.items {
+		sub := &q.gating.subs.items[i]
+		if sub.probe.at != 0 {
+			probing[sub.probe.at]++
+		}
+		if sub.wait != 0 {
+			messages[sub.wait] += int64(sub.list.n)
+			subs[sub.wait]++
+		}
+	}
+	require.Empty(t, q.gating.looks, q.name)
+	require.Empty(t, q.gating.touched, q.name)
+	for i, wl := range q.gating.waits.items {
+		if wl == nil || wl.kind == waitFree {
+			continue
+		}
+		id := waitID(i)
+		at := fmt.Sprintf("%s, wait list %d", q.name, id)
+		require.Equal(t, probing[id], wl.probing, at)
+		require.Equal(t, messages[id], wl.messages, at)
+		require.Equal(t, subs[id], wl.line.Len(), at)
+		require.True(t, wl.probing > 0 || wl.line.Len() > 0, "%s is not needed any more", at)
+		if !wl.chain.mixed {
+			for n := range wl.line.All() {
+				sub := q.gating.subs.at(subID(n))
+				require.True(t, sub.set == wl.chain.set && sub.circuit == wl.chain.via, "%s: subqueue %d passes other gates than it thinks", at, n)
+			}
+		}
+		if wl.chain.follows != 0 && !wl.chain.mixed {
+			other := q.gating.waits.at(wl.chain.follows)
+			require.NotEqual(t, waitFree, other.kind, "%s follows one that is not there", at)
+			require.Contains(t, other.chain.followers, id, at)
+			require.True(t, other.line.Len() > 0 || other.probing > 0, "%s waits for nothing", at)
+			continue
+		}
+		if wl.probing > 0 || wl.line.Len() == 0 || wl.notBefore > now || loose {
+			continue
+		}
+		if n, _, _ := wl.line.Peek(); q.gating.subs.at(subID(n)).probe.at != 0 || q.gating.subs.at(subID(n)).redelivered > 0 {
+			continue // it has something in the schedule that tries first
+		}
+		switch wl.kind {
+		case waitThrottle:
+			require.NotEqual(t, throttle.Open, wl.gate.Info(now).Kind, "%s: subqueues wait although the gate is open", at)
+		case waitPause:
+			require.NotZero(t, q.keyPaused(wl.flow, now), "%s: subqueues wait although the key is not paused", at)
+		}
+		if wl.at != 0 {
+			require.Greater(t, wl.at, now, at)
+			require.Less(t, wl.at, int64(math.MaxInt64), at)
+		}
+	}
+}
+
+// checkOrder looks whether keys in strict order are owned by one message each, and
+// whether none is in flight beside it.
+func checkOrder(t T, q *side) {
+	t.Helper()
+	if !q.order.on {
+		require.Empty(t, q.order.keys, q.name)
+		return
+	}
+	also := make(map[uint64]bool) // in flight since before the queue was ordered
+	for f, o := range q.order.keys {
+		require.True(t, o.owned, "key %q waits for nothing", q.keys.name(f))
+		last := uint64(0)
+		for i := o.waiting.head; i != 0; i = q.links.items[i].next {
+			require.Greater(t, q.links.seq(i), last, "key %q is out of order", q.keys.name(f))
+			last = q.links.seq(i)
+		}
+		for _, seq := range o.also {
+			also[seq] = true
+		}
+	}
+	flying := make(map[uint32]int)
+	q.slots.from(0, func(seq uint64, s *slot) bool {
+		at := fmt.Sprintf("%s, message %d", q.name, seq)
+		o := q.order.keys[s.flow]
+		if s.owns {
+			require.NotNil(t, o, at)
+			require.True(t, o.owned && o.owner == seq, at)
+		}
+		if (s.state == slotLeased || s.state == slotFailing) && !also[seq] {
+			flying[uint32(s.flow)]++
+			require.Equal(t, 1, flying[uint32(s.flow)], "%s: two messages of a key in flight", at)
+		}
+		return true
+	})
+}
+
+func checkKeys(t T, k *keyTable, refs map[uint32]int32) {
+	t.Helper()
+	used := 0
+	for f, e := range k.entries {
+		require.Equal(t, refs[uint32(f)], e.refs, "references of key %q", e.name)
+		if e.refs > 0 {
+			used++
+			require.EqualValues(t, f, k.ids[e.name])
+		} else {
+			require.Contains(t, k.free, drr.Flow(f))
+		}
+	}
+	require.Len(t, k.ids, used)
+	require.Len(t, k.free, len(k.entries)-used)
+}
+
+func checkLeases(t T, lt *leaseTable) {
+	t.Helper()
+	n, last, prev := 0, int64(0), uint32(0)
+	for i := lt.head; i != 0; i = lt.items[i-1].next {
+		le := lt.items[i-1]
+		require.GreaterOrEqual(t, le.deadline, last, "leases in the order of their deadlines")
+		require.Equal(t, prev, le.prev)
+		last, prev = le.deadline, i
+		n++
+		if !le.stored {
+			require.True(t, slices.ContainsFunc(lt.unstored[lt.unstoredHead:], func(u unstoredLease) bool {
+				return u.index == i-1 && u.id == le.id
+			}), "a lease that is not stored is not to be stored either")
+		}
+	}
+	require.Equal(t, prev, lt.tail)
+	require.Equal(t, lt.live, n)
+	require.Len(t, lt.free, len(lt.items)-n)
+}
+
+func checkConsumers(t T, q *side, leasedBy map[*consumer]int) {
+	t.Helper()
+	ring := make(map[*consumer]bool)
+	for c := q.consumers.ring; c != nil && !ring[c]; c = c.next {
+		ring[c] = true
+		require.Same(t, c, c.next.prev)
+	}
+	ends := 0
+	known := make(map[*consumer]bool)
+	check := func(c *consumer) {
+		known[c] = true
+		require.Equal(t, leasedBy[c], c.inFlight, "in flight at %s", c.name)
+		require.Equal(t, c.credit() > 0, ring[c], "consumer %s in the ring, credit %d", c.name, c.credit())
+		if !c.gone && c.expiresAt != 0 {
+			ends++
+			require.Same(t, c, q.consumers.byReg[c.reg])
+			require.Contains(t, q.consumers.expiring.items, dueItem{c.expiresAt, c.reg})
+		}
+	}
+	for name, c := range q.consumers.byName {
+		require.Equal(t, name, c.name)
+		require.False(t, c.gone && c.inFlight == 0, "%s is gone and remembered for nothing", name)
+		check(c)
+	}
+	for c := range q.consumers.fetches {
+		require.False(t, c.gone)
+		check(c)
+	}
+	require.Len(t, q.consumers.byReg, ends, "ends of consumers")
+	for c := range leasedBy {
+		if !known[c] {
+			require.True(t, c.fetch && c.gone, "%s has leases and is not known", c.name)
+			require.Equal(t, leasedBy[c], c.inFlight)
+		}
+	}
+	for c := range ring {
+		require.True(t, known[c], "%s in the ring is not known", c.name)
+	}
+}
+
+func checkHeap(t T, h *dueHeap) {
+	t.Helper()
+	for i := 1; i < len(h.items); i++ {
+		require.False(t, h.items[i].before(h.items[(i-1)/2]), "heap order at %d", i)
+	}
+}

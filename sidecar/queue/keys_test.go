@@ -1,0 +1,65 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/filaq/fila/drr"
+)
+
+func TestKeyTableModel(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		table := newKeyTable()
+		type live struct {
+			key  string
+			flow drr.Flow
+		}
+		var held []live
+		weights, overrides := make(map[string]int64), make(map[string]int64)
+		key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
+		rt.Repeat(map[string]func(*rapid.T){
+			"acquire": func(rt *rapid.T) {
+				k, w := key.Draw(rt, "key"), rapid.Uint32Range(1, 9).Draw(rt, "weight")
+				held = append(held, live{k, table.acquire(k, w)})
+				weights[k] = int64(w)
+			},
+			"release": func(rt *rapid.T) {
+				if len(held) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(held)-1).Draw(rt, "which")
+				table.release(held[i].flow)
+				held = append(held[:i], held[i+1:]...)
+			},
+			"override": func(rt *rapid.T) {
+				k, w := key.Draw(rt, "key"), rapid.Uint32Range(0, 9).Draw(rt, "weight")
+				_, has := table.override(k, w)
+				found := false
+				for _, h := range held {
+					found = found || h.key == k
+				}
+				require.Equal(rt, found, has)
+				overrides[k] = int64(w)
+			},
+			"": func(rt *rapid.T) {
+				flows := make(map[string]drr.Flow)
+				for _, h := range held {
+					require.Equal(rt, h.key, table.name(h.flow))
+					want := weights[h.key]
+					if o := overrides[h.key]; o > 0 {
+						want = o
+					}
+					require.Equal(rt, want, table.weight(h.flow), "the latest weight, or the override")
+					if f, ok := flows[h.key]; ok {
+						require.Equal(rt, f, h.flow, "one flow per key")
+					}
+					flows[h.key] = h.flow
+				}
+				require.Len(rt, table.ids, len(flows), "keys without messages are forgotten")
+				require.LessOrEqual(rt, len(table.entries), 5, "flows are used again")
+			},
+		})
+	})
+}
