@@ -20,9 +20,11 @@ func (c *Circuit) Announce() {
 	c.write()
 }
 
-// pending reports whether there is something to announce. Its caller holds mu.
+// pending reports whether there is something to announce: what comes while
+// somebody publishes, or a write is under way, is done by him and at its end. Its
+// caller holds mu.
 func (c *Circuit) pending() bool {
-	return c.mu.due || len(c.mu.news) > 0 || c.mu.save.dirty
+	return c.mu.due || len(c.mu.news) > 0 && !c.mu.saying || c.mu.save.dirty && !c.mu.save.saving
 }
 
 // takeDue returns the waiters that are to be told, in the order in which they came.

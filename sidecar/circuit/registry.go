@@ -134,7 +134,7 @@ func (r *Registry) Drop(dropped queue.Circuit, now int64, pending []queue.Circui
 		pending = append(pending, c)
 	}
 	r.place(c)
-	for range sweepSteps {
+	for range min(sweepSteps, len(r.mu.idle)) {
 		if len(r.mu.idle) == 0 {
 			break
 		}

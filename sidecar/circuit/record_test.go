@@ -1,0 +1,295 @@
+package circuit
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/store"
+)
+
+func TestCircuitsSurviveARestart(t *testing.T) {
+	type step = func(r *rig, c *Circuit)
+	fail := func(r *rig, c *Circuit) { r.fail(c, 10) }
+	now := func(r *rig) int64 { return r.now.Load() }
+	for name, tc := range map[string]struct {
+		before step
+		down   time.Duration
+		n      int64
+		in     time.Duration // -1: until told
+		state  string
+		cause  string
+	}{
+		"closed":              {func(r *rig, c *Circuit) { r.fail(c, 9) }, 0, all, 0, "closed", ""},
+		"open":                {fail, time.Minute, 0, 4 * time.Minute, "open", "failures"},
+		"open, time over":     {fail, time.Hour, 3, 0, "half-open", "failures"},
+		"the clock went back": {fail, -time.Hour, 0, 5 * time.Minute, "open", "failures"},
+		"half-open": {func(r *rig, c *Circuit) {
+			r.fail(c, 10)
+			r.pass(5 * time.Minute)
+			r.allow(c)
+		}, 0, 3, 0, "half-open", "failures"},
+		"half-open, the clock went back": {func(r *rig, c *Circuit) {
+			c.open(now(r), now(r)+3600*second, breaker.HalfOpen)
+			c.release(now(r))
+		}, -time.Minute, 3, 0, "half-open", "by hand"},
+		"closed again": {func(r *rig, c *Circuit) {
+			r.fail(c, 10)
+			r.pass(5 * time.Minute)
+			r.succeed(c)
+		}, 0, all, 0, "closed", ""},
+		"by hand, for good": {func(r *rig, c *Circuit) {
+			c.open(now(r), math.MaxInt64, breaker.HalfOpen)
+		}, 1000 * time.Hour, 0, -1, "open", "by hand"},
+		"by hand, for a time": {func(r *rig, c *Circuit) {
+			c.open(now(r), now(r)+60*second, breaker.HalfOpen)
+		}, time.Minute, 3, 0, "half-open", "by hand"},
+		"paused": {func(r *rig, _ *Circuit) {
+			r.reg.Pause("stripe", now(r)+60*second)
+		}, time.Minute, all, 0, "closed", ""},
+		"retry after": {func(r *rig, c *Circuit) {
+			r.retryAfter(c, now(r)+60*second)
+		}, 59 * time.Second, 0, time.Second, "open", "retry_after"},
+		"retry after, time over": {func(r *rig, c *Circuit) {
+			r.retryAfter(c, now(r)+60*second)
+		}, time.Minute, all, 0, "closed", ""},
+		"retry after made it longer": {func(r *rig, c *Circuit) {
+			r.fail(c, 10)
+			r.retryAfter(c, now(r)+600*second)
+		}, time.Minute, 0, 9 * time.Minute, "open", "failures"},
+		"a longer cooldown": {func(r *rig, c *Circuit) {
+			r.fail(c, 10)
+			s := standard
+			s.Breaker.Cooldown = time.Hour
+			r.reg.Configure(s, nil)
+		}, time.Minute, 0, 59 * time.Minute, "open", "failures"},
+		"held": {func(r *rig, c *Circuit) {
+			s := standard
+			s.MaxFailures = 4
+			r.reg.Configure(s, nil)
+			r.fail(c, 5)
+		}, time.Hour, 0, -1, "open", "max_failures"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			tc.before(r, r.use("stripe"))
+			r.disk.commitAll()
+			r.pass(tc.down)
+			r.restart()
+			r.disk.auto = true
+			c := r.use("stripe")
+			i := c.info(r.now.Load())
+			require.Equal(t, tc.state, i.State)
+			require.Equal(t, tc.cause, i.Cause)
+			r.admits(c, tc.n, tc.in)
+			if tc.n != 0 {
+				r.succeed(c)
+				r.admits(c, all, 0)
+				r.reg.giveBack(c)
+				require.Empty(t, r.disk.stored())
+				require.Empty(t, r.reg.mu.byKey, "nothing is left of it")
+			}
+		})
+	}
+}
+
+func TestRestoreLeavesWhatItCannotRead(t *testing.T) {
+	r := newRig(t)
+	r.reg.Restore([]store.Entry{
+		{Key: "circuit:stripe:threshold", Value: "5"},
+		{Key: "\x00circuitous", Value: "x"},
+		{Key: recordPrefix + "broken", Value: "{"},
+		{Key: recordPrefix + "", Value: `{"open_until":9223372036854775807}`},
+	})
+	require.Len(t, r.reg.mu.byKey, 1)
+	require.Zero(t, r.disk.mu.writes)
+	r.admits(r.use(""), 0, -1)
+	r.admits(r.use("broken"), all, 0)
+}
+
+func TestCircuitWritesAreCoalesced(t *testing.T) {
+	r := newRig(t)
+	c := r.use("stripe")
+	now := r.now.Load()
+	c.open(now, now+second, breaker.HalfOpen)
+	for i := range int64(1000) {
+		c.open(now, now+i*second, breaker.HalfOpen)
+		c.close(now, true)
+		r.retryAfter(c, now+(5000-i)*second)
+	}
+	require.Len(t, r.disk.mu.waiting, 1, "a write is under way")
+	require.Equal(t, 1, r.disk.commit())
+	require.Contains(t, r.disk.stored()[0].Value, itoa(now+second))
+	require.Equal(t, 1, r.disk.commit(), "and one with the latest state")
+	require.Contains(t, r.disk.stored()[0].Value, itoa(now+4001*second))
+	require.Zero(t, r.disk.commit())
+
+	r.retryAfter(c, now+9000*second)
+	c.close(now, true)
+	r.disk.commitAll()
+	require.Empty(t, r.disk.stored())
+	writes := r.disk.mu.writes
+	r.fail(c, 9)
+	r.succeed(c)
+	c.close(now, true)
+	require.Zero(t, r.disk.commit(), "nothing that matters after a restart")
+	require.Equal(t, writes, r.disk.mu.writes)
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func TestCircuitSync(t *testing.T) {
+	r := newRig(t)
+	c := r.use("stripe")
+	require.NoError(t, <-c.saved(), "there is nothing to write")
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	var order []string
+	c.flush(func(err error) { order = append(order, "first"); require.NoError(t, err) })
+	c.close(r.now.Load(), true)
+	c.flush(func(err error) { order = append(order, "second"); require.NoError(t, err) })
+	require.Empty(t, order)
+	r.disk.commit()
+	require.Empty(t, order, "the write under way may be of before")
+	r.disk.commit()
+	require.Equal(t, []string{"first", "second"}, order)
+	require.Empty(t, r.disk.stored())
+
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	stopped := make(chan struct{})
+	go func() { r.reg.Stop(); close(stopped) }()
+	for open := true; open; {
+		select {
+		case <-stopped:
+			open = false
+		default:
+			r.disk.commit()
+		}
+	}
+	require.Len(t, r.disk.stored(), 1)
+
+	r.disk.mu.err = errors.New("disk on fire")
+	r.disk.auto = true
+	c.close(r.now.Load(), true)
+	require.ErrorIs(t, <-c.saved(), r.disk.mu.err)
+}
+
+func TestForgettingCircuits(t *testing.T) {
+	r := newRig(t)
+	r.disk.auto = true
+	live := func() int { return len(r.reg.mu.byKey) }
+	use := func(key string, do func(c *Circuit)) {
+		c := r.use(key)
+		do(c)
+		r.reg.giveBack(c)
+	}
+	use("fine", func(c *Circuit) { r.succeed(c) })
+	require.Zero(t, live())
+
+	use("failed", func(c *Circuit) { r.fail(c, 9) })
+	use("failed", func(c *Circuit) { r.fail(c, 1) })
+	require.Equal(t, "closed -> open: failures", r.news(), "few messages can open it too")
+	require.Len(t, r.disk.stored(), 1)
+	r.pass(5 * time.Minute)
+	use("failed", r.succeed)
+	require.Zero(t, live())
+	require.Empty(t, r.disk.stored())
+
+	use("asked", func(c *Circuit) { r.retryAfter(c, r.now.Load()+second) })
+	require.Equal(t, 1, live())
+	r.pass(time.Second)
+	use("another", func(*Circuit) {})
+	require.Zero(t, live(), "its time is over")
+	require.Empty(t, r.disk.stored())
+
+	limits := standard
+	limits.MaxFailures = 3
+	r.reg.Configure(limits, nil)
+	use("window", func(c *Circuit) { r.fail(c, 1); r.succeed(c) })
+	require.Equal(t, 1, live(), "the failure still counts")
+	r.pass(time.Minute)
+	use("another", func(*Circuit) {})
+	require.Zero(t, live())
+
+	r.reg.Configure(limits, map[string]Settings{"set": limits})
+	use("set", func(*Circuit) {})
+	require.Equal(t, 1, live())
+	r.reg.Configure(limits, nil)
+	use("another", func(*Circuit) {})
+	require.Zero(t, live(), "not configured any more")
+
+	a, b := r.use("twice"), r.use("twice")
+	require.Same(t, a, b)
+	r.reg.giveBack(a)
+	require.Equal(t, 1, live())
+	r.reg.giveBack(b)
+	require.Zero(t, live())
+	c := r.use("twice")
+	require.NotSame(t, a, c)
+	r.reg.revisit(a)
+	require.Same(t, c, r.use("twice"), "the one before has no say in it")
+}
+
+func TestUnusedCircuitsAreBounded(t *testing.T) {
+	r := newRig(t)
+	r.disk.auto = true
+	r.reg.opt.MaxIdle = 10
+	used := r.use("used")
+	r.fail(used, 1)
+	for i := range 100 {
+		c := r.use("failed " + itoa(int64(i)))
+		r.fail(c, 1)
+		r.reg.giveBack(c)
+		c = r.use("open " + itoa(int64(i)))
+		r.fail(c, 10)
+		r.reg.giveBack(c)
+	}
+	require.LessOrEqual(t, len(r.reg.mu.byKey), 100+10+1+2, "what is shut must stay")
+	require.Len(t, r.disk.stored(), 100)
+	r.news()
+	r.pass(5 * time.Minute)
+	for i := range 100 {
+		c := r.use("failed " + itoa(int64(i)))
+		r.fail(c, 1)
+		r.reg.giveBack(c)
+	}
+	require.LessOrEqual(t, len(r.reg.mu.byKey), 10+1+2)
+	require.Contains(t, r.news(), "open -> closed: unused")
+	require.LessOrEqual(t, len(r.disk.stored()), 10)
+	require.Equal(t, 1, used.info(r.now.Load()).ConsecutiveFailures)
+}
+
+func TestListingCircuits(t *testing.T) {
+	r := newRig(t)
+	limits := standard
+	limits.Breaker.Threshold = 7
+	r.reg.Configure(standard, map[string]Settings{"b": limits, "pay:x": limits})
+	for _, key := range []string{"c", "pay:y", "a", "b"} {
+		r.use(key)
+	}
+	r.fail(r.use("b"), 7)
+	list := func(prefix string, offset, limit int) (keys []string, total int) {
+		infos, total := r.reg.List(prefix, offset, limit)
+		require.NotNil(t, infos)
+		for _, i := range infos {
+			keys = append(keys, i.Key+" "+i.State)
+		}
+		return keys, total
+	}
+	keys, total := list("", 0, 100)
+	require.Equal(t, []string{"a closed", "b open", "c closed", "pay:x closed", "pay:y closed"}, keys)
+	require.Equal(t, 5, total)
+	keys, total = list("", 1, 2)
+	require.Equal(t, []string{"b open", "c closed"}, keys)
+	require.Equal(t, 5, total)
+	keys, total = list("pay:", 1, 2)
+	require.Equal(t, []string{"pay:y closed"}, keys)
+	require.Equal(t, 2, total)
+	keys, total = list("z", 0, 2)
+	require.Empty(t, keys)
+	require.Zero(t, total)
+}
