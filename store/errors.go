@@ -22,6 +22,9 @@ var (
 	// ErrFailed is returned for every batch from the failed commit on. The
 	// outcome of that commit is unknown until the store is opened again.
 	ErrFailed = errors.New("store: a commit failed, its outcome is unknown until the store is reopened")
+	// ErrFenced is returned for every batch once another owner has taken the store
+	// over.
+	ErrFenced = errors.New("store: another owner has taken the store over")
 	// ErrLocked is returned by Open when another process has the file.
 	ErrLocked = errors.New("store: file is in use by another process")
 	// ErrVersion is returned by Open for a file of another format version; see

@@ -105,6 +105,9 @@ func (r *Rules) match(queue, code, err string) *rule {
 	return nil
 }
 
+// HasErrorRules reports whether any error rule may fit a failure.
+func (r *Rules) HasErrorRules() bool { return r != nil && len(r.errors) > 0 }
+
 // HasPolicy reports whether a queue may name the policy; "" is none, which it
 // may.
 func (r *Rules) HasPolicy(name string) bool {

@@ -1,0 +1,153 @@
+package shard
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// rates limit how fast producers may send to a queue, all of them and for one fairness
+// key. They belong to the goroutine of the intake.
+type rates struct {
+	gates   *throttle.Gates // keys: allProducers, and perKey + fairness key
+	applied wire.QueueSettings
+	keys    [2]string // scratch
+}
+
+const (
+	allProducers = "all"
+	perKeyPrefix = "key:"
+)
+
+// admit takes a message of that fairness key, or says which rate is exceeded.
+func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *wire.Error {
+	if s.EnqueueRate == "" && s.EnqueueRatePerKey == "" {
+		a.gates = nil
+		return nil
+	}
+	a.apply(q, s, now)
+	keys := a.keys[:0]
+	if s.EnqueueRate != "" {
+		keys = append(keys, allProducers)
+	}
+	if s.EnqueueRatePerKey != "" {
+		keys = append(keys, perKeyPrefix+key)
+	}
+	set, err := a.gates.Set(keys, now)
+	if err != nil {
+		return wire.Internal(err.Error())
+	}
+	defer a.gates.Close(set, now)
+	ticket, block, ok := set.Acquire(now, throttle.One, nil)
+	if ok {
+		set.Release(&ticket, now, nil)
+		return nil
+	}
+	which := ""
+	if block.Gate.Key() != allProducers {
+		which = key
+	}
+	return wire.EnqueueRate(q.name, which, rateLimit(block.Gate.Info(now)), time.Duration(max(block.At-now, 1)))
+}
+
+// apply makes the limits of the settings count, keeping what has been used.
+func (a *rates) apply(q *Queue, s *wire.QueueSettings, now int64) {
+	if a.gates == nil {
+		a.gates, a.applied = throttle.New(throttle.Start{}, now), wire.QueueSettings{}
+	}
+	old := &a.applied
+	if old.EnqueueRate == s.EnqueueRate && old.EnqueueBurst == s.EnqueueBurst &&
+		old.EnqueueRatePerKey == s.EnqueueRatePerKey && old.EnqueueBurstPerKey == s.EnqueueBurstPerKey {
+		return
+	}
+	a.applied = *s
+	_, err := a.gates.SetLimits(allProducers, enqueueLimits(s.EnqueueRate, s.EnqueueBurst), now, nil)
+	if err == nil {
+		_, err = a.gates.SetPrefix(perKeyPrefix, enqueueLimits(s.EnqueueRatePerKey, s.EnqueueBurstPerKey), now, nil)
+	}
+	if err != nil {
+		q.shard.Log.Error("an enqueue limit cannot be set", "queue", q.name, "error", err)
+	}
+}
+
+// enqueueLimits are the limits of validated settings.
+func enqueueLimits(rate wire.Rate, burst int64) throttle.Limits {
+	r, err := throttle.ParseRate(string(rate))
+	if rate == "" || err != nil {
+		return throttle.Limits{}
+	}
+	return throttle.Limits{Rate: r, Burst: burst * throttle.One}
+}
+
+// rateLimit says in whole messages what is left of a rate.
+func rateLimit(i throttle.Info) wire.RateLimit {
+	missing := float64(i.Limits.Burst - i.Tokens)
+	full := missing * float64(i.Limits.Rate.Per) / float64(i.Limits.Rate.Cost)
+	return wire.RateLimit{
+		Limit:     i.Limits.Burst / throttle.One,
+		Remaining: max(i.Tokens/throttle.One, 0),
+		Reset:     time.Duration(min(full, math.MaxInt64/2)),
+	}
+}
+
+// keyCounts counts the unfinished messages of each fairness key of a queue that
+// limits them. The intake takes places, the machine gives them back.
+type keyCounts struct {
+	mu struct {
+		sync.Mutex
+		n map[string]int64
+	}
+}
+
+func newKeyCounts() *keyCounts {
+	k := &keyCounts{}
+	k.mu.n = make(map[string]int64)
+	return k
+}
+
+// take counts one more message of key, unless there are limit of them.
+func (k *keyCounts) take(key string, limit int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n := k.mu.n[key]
+	if n >= limit {
+		return false
+	}
+	k.mu.n[key] = n + 1
+	return true
+}
+
+// Add counts n more messages of key, or fewer.
+func (k *keyCounts) Add(key string, n int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n += k.mu.n[key]; n > 0 {
+		k.mu.n[key] = n
+	} else {
+		delete(k.mu.n, key)
+	}
+}
+
+// countPending counts a message of that key in, or refuses it. It returns where it was
+// counted; nil: nowhere.
+func (q *Queue) countPending(s *wire.QueueSettings, key string) (queue.KeyCounts, *wire.Error) {
+	counts := q.perKey.Load()
+	if counts == nil || s.MaxPendingPerKey <= 0 {
+		return nil, nil
+	}
+	if !counts.take(key, s.MaxPendingPerKey) {
+		return nil, wire.KeyPending(q.name, key, s.MaxPendingPerKey, fullRetryAfter)
+	}
+	return counts, nil
+}
+
+// uncountKey gives a place back that was taken for a message which is refused.
+func uncountKey(counts queue.KeyCounts, key string) {
+	if counts != nil {
+		counts.Add(key, -1)
+	}
+}

@@ -1,0 +1,62 @@
+package shard
+
+import "github.com/filaq/fila/store"
+
+// dedupe remembers the dedupe ids of a queue until their window has passed.
+type dedupe struct {
+	ids   map[string]dedupeEntry
+	queue []dedupeDue // in the order of adding, which is nearly that of expiry
+	head  int
+}
+
+type dedupeEntry struct {
+	id    store.ID
+	until int64
+}
+
+type dedupeDue struct {
+	key   string
+	until int64
+}
+
+func newDedupe() dedupe { return dedupe{ids: make(map[string]dedupeEntry)} }
+
+// find returns the message that came with key within the window.
+func (d *dedupe) find(key string, now int64) (store.ID, bool) {
+	e, ok := d.ids[key]
+	return e.id, ok && e.until > now
+}
+
+// add remembers key until then.
+func (d *dedupe) add(key string, id store.ID, until int64) {
+	d.ids[key] = dedupeEntry{id, until}
+	d.queue = append(d.queue, dedupeDue{key, until})
+}
+
+// sweep forgets ids that have expired, a bounded number per call.
+func (d *dedupe) sweep(now int64) {
+	d.trim()
+	for range 4 {
+		if d.head == len(d.queue) {
+			d.queue, d.head = d.queue[:0], 0
+			return
+		}
+		due := d.queue[d.head]
+		if due.until > now {
+			return
+		}
+		d.queue[d.head] = dedupeDue{}
+		d.head++
+		if e := d.ids[due.key]; e.until <= now {
+			delete(d.ids, due.key)
+		}
+	}
+}
+
+// trim gives the room of forgotten ids back.
+func (d *dedupe) trim() {
+	if d.head > 4096 && d.head > len(d.queue)/2 {
+		d.queue = append(d.queue[:0], d.queue[d.head:]...)
+		d.head = 0
+	}
+}

@@ -1,0 +1,244 @@
+package shard
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// dispatcher publishes the deliveries of a machine in order.
+type dispatcher struct {
+	r    *runner
+	mail *mailbox[queue.Delivery] // what its goroutine publishes
+
+	mu    sync.Mutex // held from the taking to the end of publishing; guards what follows
+	spare []queue.Delivery
+	refs  []store.Ref
+	index []int // position in refs -> position in the deliveries
+	msgs  []*nats.Msg
+}
+
+// How many deliveries of a turn, and bytes of messages, are published by whoever
+// made the turn. More are left to the dispatcher's goroutine, so that the machine goes
+// on meanwhile, and that no queue waits for the connection on behalf of another one.
+const (
+	publishAtOnce      = 16
+	publishBytesAtOnce = 16 << 10 // half of what the NATS client buffers
+)
+
+// readBatch is how many payloads are read in one transaction of the store.
+const readBatch = 128
+
+// publish has the deliveries of a step at time now go out behind those before them. It
+// is called by whoever made the turn.
+func (d *dispatcher) publish(work []queue.Delivery, now int64) {
+	if len(work) == 0 {
+		return
+	}
+	var bytes int64
+	reads := false
+	for i := range work {
+		w := &work[i]
+		if w.Kind != queue.DeliverMessage {
+			continue
+		}
+		d.r.sides[w.Side].metrics.Latency(float64(now-w.ReadyAt) / 1e9)
+		if w.Fresh != nil {
+			bytes += w.Fresh.Size
+		} else {
+			reads = true
+		}
+	}
+	if len(work) > publishAtOnce || bytes > publishBytesAtOnce || reads || !d.publishNow(work) {
+		d.mail.post(work...)
+	}
+}
+
+// publishNow publishes deliveries that are all in memory, unless there are others in
+// front of them.
+func (d *dispatcher) publishNow(work []queue.Delivery) bool {
+	if !d.mu.TryLock() {
+		return false
+	}
+	defer d.mu.Unlock()
+	if !d.mail.empty() {
+		return false
+	}
+	d.send(work)
+	return true
+}
+
+// run publishes what is left to it.
+func (d *dispatcher) run() {
+	for range d.mail.wake {
+		d.all()
+		if d.mail.ended() {
+			return
+		}
+	}
+}
+
+func (d *dispatcher) all() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	work := d.mail.take(d.spare)
+	for rest := work; len(rest) > 0; {
+		n := min(len(rest), readBatch)
+		d.send(rest[:n])
+		rest = rest[n:]
+	}
+	d.spare = recycle(work)
+}
+
+// send reads the payloads of work and publishes it. Payloads are copied out of
+// the read transaction, so that a slow connection does not keep it open.
+func (d *dispatcher) send(work []queue.Delivery) {
+	d.refs, d.index = d.refs[:0], d.index[:0]
+	d.msgs = append(d.msgs[:0], make([]*nats.Msg, len(work))...)
+	dead := false
+	for i := range work {
+		if w := &work[i]; w.Kind == queue.DeliverMessage && w.Fresh == nil {
+			d.refs = append(d.refs, store.Ref{Queue: d.r.sides[w.Side].id, Seq: w.Token.Seq})
+			d.index = append(d.index, i)
+			dead = dead || w.Side == queue.Dead
+		}
+	}
+	if len(d.refs) > 0 {
+		d.read(work)
+	}
+	if dead {
+		d.addDead(work)
+	}
+	for i, m := range d.msgs {
+		d.publishOne(&work[i], m)
+	}
+	clear(d.msgs)
+}
+
+// read makes the messages of work that have to be read.
+func (d *dispatcher) read(work []queue.Delivery) {
+	s := d.r.shard
+	err := s.Store.Read(d.refs, func(i int, headers, payload []byte) {
+		w := &work[d.index[i]]
+		h, err := wire.DecodeHeaders(headers)
+		if err != nil {
+			s.Log.Error("headers of a message cannot be decoded", "queue", d.r.sides[w.Side].name, "seq", w.Token.Seq, "error", err)
+			return
+		}
+		d.msgs[d.index[i]] = d.message(w, h, append([]byte(nil), payload...))
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		s.Log.Error("messages cannot be read; their leases will run out", "queue", d.r.sides[queue.Main].name, "error", err)
+	}
+}
+
+// publishOne publishes a delivery; m is its message, if it had to be read.
+func (d *dispatcher) publishOne(w *queue.Delivery, m *nats.Msg) {
+	s := d.r.shard
+	switch w.Kind {
+	case queue.DeliverReply:
+		d.r.answer(&w.Reply)
+		return
+	case queue.DeliverStatus:
+		m = &nats.Msg{Subject: w.Subject, Header: nats.Header{"Status": {w.Status}}}
+	case queue.DeliverMessage:
+		if w.Fresh != nil {
+			// Not before: another delivery of it may be in front of this one, and they
+			// share its headers.
+			m = d.message(w, w.Fresh.HeaderMap, w.Fresh.Payload)
+		}
+	}
+	if m == nil {
+		return
+	}
+	if err := s.Conn.PublishMsg(m); err != nil && w.Kind == queue.DeliverMessage {
+		d.undeliverable(w, err)
+	}
+}
+
+// envelope is a delivery with the values of its headers, in one piece.
+type envelope struct {
+	nats.Msg
+	values [6]string
+}
+
+// message makes a delivery of a message. It adds to headers, which it keeps.
+func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
+	s, name := d.r.shard, d.r.sides[w.Side].name
+	if headers == nil {
+		headers = make(nats.Header, 6)
+	}
+	// All texts are parts of one string.
+	var room [320]byte
+	b := appendID(room[:0], w.ID)
+	id := len(b)
+	b = strconv.AppendUint(b, uint64(w.Token.Attempt), 10)
+	attempt := len(b)
+	b = wire.AppendTimestamp(b, w.EnqueuedAt)
+	enqueued := len(b)
+	b = wire.AppendTimestamp(b, w.Deadline)
+	deadline := len(b)
+	var token [wire.TokenLen]byte
+	b = s.Subjects.AppendAck(b, s.Signer.Append(token[:0], name, w.Token), name)
+	text := string(b)
+	e := &envelope{
+		Msg:    nats.Msg{Subject: w.Subject, Reply: text[deadline:], Header: headers, Data: payload},
+		values: [6]string{text[:id], name, w.Key, text[id:attempt], text[attempt:enqueued], text[enqueued:deadline]},
+	}
+	for i, header := range [...]string{
+		wire.HeaderID, wire.HeaderQueue, wire.HeaderKey, wire.HeaderAttempt, wire.HeaderEnqueuedAt, wire.HeaderDeadline,
+	} {
+		headers[header] = e.values[i : i+1 : i+1]
+	}
+	return &e.Msg
+}
+
+// addDead adds to dead letters why they are some. Where that has gone bad, the message
+// is worth more than its reason.
+func (d *dispatcher) addDead(work []queue.Delivery) {
+	n := 0
+	for i, at := range d.index {
+		if work[at].Side == queue.Dead {
+			d.refs[n], d.index[n] = d.refs[i], at
+			n++
+		}
+	}
+	s := d.r.shard
+	err := s.Store.Dead(d.refs[:n], func(i int, dead *store.Dead) {
+		if m := d.msgs[d.index[i]]; m != nil && dead != nil {
+			addDead(m.Header, dead)
+		}
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		s.Log.Error("why messages are dead letters cannot be read; they go out without", "queue", d.r.sides[queue.Dead].name, "error", err)
+	}
+}
+
+// addDead adds why a message is a dead letter.
+func addDead(headers nats.Header, dead *store.Dead) {
+	headers[wire.HeaderDeadReason] = []string{dead.Reason}
+	headers[wire.HeaderDeadError] = []string{wire.HeaderValue(dead.Error)}
+	if dead.ErrorCode != "" {
+		headers[wire.HeaderDeadErrorCode] = []string{wire.HeaderValue(dead.ErrorCode)}
+	}
+	headers[wire.HeaderDeadAttempts] = []string{strconv.FormatUint(uint64(dead.Attempts), 10)}
+	headers[wire.HeaderDeadAt] = []string{wire.Timestamp(dead.At)}
+	headers[wire.HeaderSourceQueue] = []string{dead.SourceQueue}
+}
+
+// undeliverable gives a delivery that could not be published back to the machine.
+func (d *dispatcher) undeliverable(w *queue.Delivery, err error) {
+	if errors.Is(err, nats.ErrMaxPayload) {
+		// The server has lowered its limit since the enqueue: the lease runs
+		// out, and max_deliveries will put the message aside.
+		d.r.shard.Log.Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Side].name, "id", formatID(w.ID))
+		return
+	}
+	d.r.mail.post(queue.Input{Kind: queue.Undelivered, Side: w.Side, Token: w.Token})
+}

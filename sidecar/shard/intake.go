@@ -1,0 +1,216 @@
+package shard
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// intake is what the goroutine that takes a queue's messages in knows of it. Recovery
+// fills seen before.
+type intake struct {
+	seen  dedupe
+	rates rates
+}
+
+// accept decides about one message and hands it to the machine.
+func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
+	s := q.shard
+	now := s.Now()
+	opts, werr := wire.ParseEnqueueHeaders(m.Header, now)
+	if werr != nil {
+		return werr
+	}
+	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; wireSize(m) > limit {
+		return wire.MessageTooLarge(wireSize(m), limit)
+	}
+	if opts.DedupeID != "" {
+		in.seen.sweep(now)
+		if id, ok := in.seen.find(opts.DedupeID, now); ok {
+			q.metrics.Duplicate()
+			if m.Reply != "" && !q.run.post(queue.Input{Kind: queue.Duplicate, ID: id, Reply: m.Reply}, m.Sub) {
+				return q.Gone()
+			}
+			return nil
+		}
+	}
+	headers := wire.EncodeHeaders(nil, m.Header)
+	size := int64(len(headers) + len(m.Data))
+	p := q.policy.Load()
+	if werr := q.room(p, 0, 0, size); werr != nil {
+		return werr
+	}
+	d := p.decide(q.name, m.Header, len(m.Data))
+	counted, werr := q.countPending(&p.settings, d.FairnessKey)
+	if werr != nil {
+		return werr
+	}
+	if werr := in.rates.admit(q, &p.settings, d.FairnessKey, now); werr != nil {
+		uncountKey(counted, d.FairnessKey)
+		return werr
+	}
+	msg := &queue.Message{
+		Message: store.Message{
+			Ref:          store.Ref{Queue: q.id},
+			ID:           newID(),
+			EnqueuedAt:   now,
+			NotBefore:    opts.NotBefore,
+			Weight:       d.Weight,
+			Cost:         d.Cost,
+			Key:          d.FairnessKey,
+			ThrottleKeys: d.ThrottleKeys,
+			CircuitKey:   d.CircuitKey,
+			Headers:      headers,
+			Payload:      m.Data,
+		},
+		HeaderMap: deliverable(m.Header),
+		Size:      size,
+		Reply:     m.Reply,
+		Counted:   counted,
+	}
+	if opts.TTL > 0 {
+		msg.ExpiresAt = now + int64(opts.TTL)
+	}
+	if window := p.settings.DedupeWindowMs * 1e6; opts.DedupeID != "" && window > 0 {
+		msg.DedupeID, msg.DedupeUntil = opts.DedupeID, now+window
+	}
+	id, until := msg.ID, msg.DedupeUntil // msg is the machine's once it is posted
+	q.depth.Add(1)
+	q.bytes.Add(size)
+	s.uncommitted.Add(size)
+	// Counted first, looked at second; Delete does it the other way round. So a
+	// deletion without force either sees this message or keeps it out.
+	if q.deleted.Load() || !q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) {
+		q.uncount(msg)
+		uncountKey(counted, d.FairnessKey)
+		return q.Gone()
+	}
+	q.metrics.Enqueued()
+	if until != 0 {
+		in.seen.add(opts.DedupeID, id, until)
+	}
+	return nil
+}
+
+// uncount takes a message that will not be stored out of the accounts.
+func (q *Queue) uncount(m *queue.Message) {
+	q.shard.uncommitted.Add(-m.Size)
+	q.depth.Add(-1)
+	q.bytes.Add(-m.Size)
+}
+
+// room refuses a message that would exceed a limit. messages and bytes are about to
+// come and not counted yet.
+func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
+	s, limits := q.shard, &p.settings
+	waiting := s.uncommitted.Load()
+	switch {
+	case s.failure.Load() != nil || s.Store.Err() != nil:
+		return wire.StoreFailed(drainRetryAfter)
+	case waiting > 0 && waiting+size > s.MaxUncommittedBytes:
+		return wire.BacklogUncommitted(uncommittedRetryAfter)
+	case limits.MaxDepth > 0 && q.depth.Load()+messages >= limits.MaxDepth:
+		return wire.BacklogMessages(q.name, limits.MaxDepth, fullRetryAfter)
+	case limits.MaxBytes > 0 && q.bytes.Load()+bytes+size > limits.MaxBytes:
+		return wire.BacklogBytes(q.name, limits.MaxBytes, fullRetryAfter)
+	}
+	return nil
+}
+
+// decide gives a message its fairness key, weight and gates: by on_enqueue, or
+// by the headers that the settings name.
+func (p *policy) decide(queue string, headers map[string][]string, size int) hooks.EnqueueDecision {
+	if p.onEnqueue != nil {
+		return p.onEnqueue.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
+	}
+	d := hooks.DefaultEnqueueDecision()
+	s := &p.settings
+	if key, ok := keyIn(headers, s.FairnessHeader); ok {
+		d.FairnessKey = key
+	}
+	if weight, ok := parseWeight(first(headers, s.WeightHeader)); ok {
+		d.Weight = weight
+	}
+	for _, name := range s.ThrottleHeaders {
+		if key, ok := keyIn(headers, name); ok && !slices.Contains(d.ThrottleKeys, key) {
+			d.ThrottleKeys = append(d.ThrottleKeys, key)
+		}
+	}
+	if key, ok := keyIn(headers, s.CircuitHeader); ok {
+		d.CircuitKey = key
+	}
+	return d
+}
+
+// parseWeight reads a weight from 1 to 1,000,000 and returns it in thousandths.
+func parseWeight(s string) (uint32, bool) {
+	const thousand = 1000
+	if s == "" {
+		return 0, false
+	}
+	w, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(w >= 1 && w <= hooks.MaxThousandths/thousand) {
+		return 0, false
+	}
+	return uint32(w*thousand + 0.5), true
+}
+
+// keyIn returns the key that a header gives, if it is one.
+func keyIn(headers map[string][]string, name string) (string, bool) {
+	key := first(headers, name)
+	return key, key != "" && len(key) <= hooks.MaxKeyBytes
+}
+
+// first is the first value of a header, empty if there is none or no name.
+func first(headers map[string][]string, name string) string {
+	if name == "" {
+		return ""
+	}
+	if v := headers[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// wireSize is what NATS counts of a message against max_payload.
+func wireSize(m *nats.Msg) int64 {
+	n := len(m.Data)
+	if len(m.Header) > 0 {
+		n += len("NATS/1.0\r\n\r\n")
+		for k, vs := range m.Header {
+			for _, v := range vs {
+				n += len(k) + len(": \r\n") + len(v)
+			}
+		}
+	}
+	return int64(n)
+}
+
+// deliverable takes out of h what a producer cannot set, see [wire.EncodeHeaders].
+func deliverable(h nats.Header) nats.Header {
+	for name := range h {
+		if name == "" || wire.Reserved(name) {
+			delete(h, name)
+		}
+	}
+	return h
+}
+
+// Ids of messages are no secrets: random bytes are drawn for many at once.
+func init() { uuid.EnableRandPool() }
+
+// newID returns a UUIDv7.
+func newID() store.ID {
+	id, err := uuid.NewV7()
+	if err != nil {
+		panic(err) // the system's random source is gone: nothing can be trusted
+	}
+	return store.ID(id)
+}

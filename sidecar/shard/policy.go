@@ -1,0 +1,224 @@
+package shard
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/wire"
+)
+
+// HookDefaults are the limits of hooks of queues that name none of their own.
+type HookDefaults struct {
+	Limits  hooks.Limits
+	Breaker breaker.Config
+}
+
+// Check finds what would keep the hooks of a queue from being loaded.
+func (d HookDefaults) Check(settings wire.QueueSettings) error {
+	for _, kind := range hookKinds {
+		if _, err := d.compile(kind, settings); err != nil {
+			return fmt.Errorf("queue %s, %s: %w", settings.Name, kind, err)
+		}
+	}
+	return nil
+}
+
+// compile compiles a hook; nil: there is none.
+func (d HookDefaults) compile(kind hooks.Kind, settings wire.QueueSettings) (*hooks.Script, error) {
+	text := hookText(kind, &settings)
+	if text == "" {
+		return nil, nil
+	}
+	return hooks.Compile(kind, settings.Name+"/"+string(kind), text, d.limits(settings))
+}
+
+// limits are the queue's own, or the defaults.
+func (d HookDefaults) limits(q wire.QueueSettings) hooks.Limits {
+	return hooks.Limits{
+		Timeout:     cmp.Or(time.Duration(q.LuaTimeoutMs)*time.Millisecond, d.Limits.Timeout),
+		MemoryBytes: cmp.Or(q.LuaMemoryLimitBytes, d.Limits.MemoryBytes),
+	}
+}
+
+func (d HookDefaults) breaker(q wire.QueueSettings) breaker.Config {
+	b := d.Breaker
+	b.HalfOpenMaxCalls = 1
+	b.Threshold = cmp.Or(int(q.LuaCircuitBreakerThreshold), b.Threshold)
+	b.Cooldown = cmp.Or(time.Duration(q.LuaCircuitBreakerCooldownMs)*time.Millisecond, b.Cooldown)
+	return b
+}
+
+var hookKinds = [...]hooks.Kind{hooks.OnEnqueue, hooks.OnFailure}
+
+func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
+	if kind == hooks.OnEnqueue {
+		return s.OnEnqueue
+	}
+	return s.OnFailure
+}
+
+// policy is a queue's settings with what is made of them. It is replaced as a
+// whole.
+type policy struct {
+	settings  wire.QueueSettings
+	onEnqueue *guard
+	onFailure *guard
+	broken    []wire.HookInfo // hooks of the store that do not load
+}
+
+// newPolicy compiles the settings of a queue. Hooks whose script and limits are
+// those of old are taken over with their circuits; old may be nil.
+func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *wire.Error) {
+	p := &policy{settings: settings}
+	for _, kind := range hookKinds {
+		if err := s.loadHook(p, kind, old); err != nil {
+			return nil, wire.HookLoad(settings.Name, string(kind), err)
+		}
+	}
+	return p, nil
+}
+
+// recoveredPolicy is the policy of a queue from the store. A script that does
+// not load any more, after an upgrade say, must not take the queue's messages
+// away: they go on with the safe defaults, and the log and inspect say why.
+func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
+	p := &policy{settings: settings}
+	for _, kind := range hookKinds {
+		if err := s.loadHook(p, kind, nil); err != nil {
+			s.Log.Error("a stored hook does not load; messages go on with the safe defaults until it is replaced",
+				"queue", settings.Name, "hook", string(kind), "error", err)
+			p.broken = append(p.broken, wire.HookInfo{Hook: string(kind), State: "not loaded", LastError: err.Error()})
+		}
+	}
+	return p
+}
+
+// guards returns the hooks that are loaded, nil for those that are not.
+func (p *policy) guards() map[hooks.Kind]*guard {
+	return map[hooks.Kind]*guard{hooks.OnEnqueue: p.onEnqueue, hooks.OnFailure: p.onFailure}
+}
+
+func (p *policy) guard(kind hooks.Kind) **guard {
+	if kind == hooks.OnEnqueue {
+		return &p.onEnqueue
+	}
+	return &p.onFailure
+}
+
+// loadHook gives p its hook of a kind.
+func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
+	settings := p.settings
+	if old != nil && hookText(kind, &settings) == hookText(kind, &old.settings) && sameHookLimits(&settings, &old.settings) {
+		if had := *old.guard(kind); had != nil {
+			*p.guard(kind) = had
+			return nil
+		}
+	}
+	script, err := s.Hooks.compile(kind, settings)
+	if script == nil || err != nil {
+		return err
+	}
+	*p.guard(kind) = &guard{
+		metrics: s.Metrics.Queue(settings.Name).Hook(string(kind)),
+		hook: hooks.NewGuard(hooks.GuardOptions{
+			Kind: kind, Queue: settings.Name, Script: script, Limits: s.Hooks.limits(settings), Breaker: s.Hooks.breaker(settings),
+			Get: s.Control.Get, Logger: s.Log, Now: s.Now, OnChange: s.hookCircuitChanged,
+		}),
+	}
+	return nil
+}
+
+func sameHookLimits(a, b *wire.QueueSettings) bool {
+	return a.LuaTimeoutMs == b.LuaTimeoutMs && a.LuaMemoryLimitBytes == b.LuaMemoryLimitBytes &&
+		a.LuaCircuitBreakerThreshold == b.LuaCircuitBreakerThreshold &&
+		a.LuaCircuitBreakerCooldownMs == b.LuaCircuitBreakerCooldownMs
+}
+
+func (s *Shard) hookCircuitChanged(ch hooks.CircuitChange) {
+	s.Event(wire.EventHookCircuitChanged, ch.Queue, wire.Event{Queue: ch.Queue, Data: map[string]any{
+		"hook": ch.Hook, "old": ch.Old, "new": ch.New,
+		"consecutive_failures": ch.ConsecutiveFailures, "at": wire.Timestamp(ch.At),
+	}})
+}
+
+// closeReplaced closes the hooks of p that next does not have; next may be nil.
+func (p *policy) closeReplaced(next *policy) {
+	for _, kind := range hookKinds {
+		if had := *p.guard(kind); had != nil && (next == nil || *next.guard(kind) != had) {
+			had.close()
+		}
+	}
+}
+
+// hooks describes the hooks of a policy.
+func (p *policy) hooks() []wire.HookInfo {
+	list := []wire.HookInfo{}
+	for _, kind := range hookKinds {
+		if g := *p.guard(kind); g != nil {
+			s := g.hook.Stats()
+			list = append(list, wire.HookInfo{
+				Hook: s.Hook, State: s.State, Runs: s.Runs, Failures: s.Failures, Bypassed: s.Bypassed,
+				Warnings: s.Warnings, ConsecutiveFailures: s.ConsecutiveFailures, LastError: s.LastError,
+			})
+		}
+	}
+	return append(list, p.broken...)
+}
+
+// guard lets several goroutines share a hook, one at a time, and keeps its
+// metrics.
+type guard struct {
+	mu   sync.Mutex // held during a run
+	hook *hooks.Guard
+
+	metrics *telemetry.Hook
+	counted struct {
+		sync.Mutex
+		hooks.GuardStats // what metrics have of the hook's own figures
+	}
+}
+
+func (g *guard) enqueue(in *hooks.EnqueueInput) hooks.EnqueueDecision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hook.OnEnqueue(in)
+}
+
+func (g *guard) failure(in *hooks.FailureInput) hooks.FailureDecision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hook.OnFailure(in)
+}
+
+// count brings the metrics up to what the hook itself has counted. It is called
+// before a scrape, not after each run.
+func (g *guard) count() {
+	now, c := g.hook.Stats(), &g.counted
+	c.Lock()
+	defer c.Unlock()
+	g.metrics.Add(now.Runs-c.Runs, now.Failures-c.Failures, now.Bypassed-c.Bypassed, now.Warnings-c.Warnings)
+	c.GuardStats = now
+}
+
+func (g *guard) close() {
+	g.count()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hook.Close()
+}
+
+// CountHooks brings the metrics of all hooks up to date.
+func (s *Shard) CountHooks() {
+	for _, q := range s.queues.main() {
+		for _, g := range q.policy.Load().guards() {
+			if g != nil {
+				g.count()
+			}
+		}
+	}
+}

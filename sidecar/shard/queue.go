@@ -1,0 +1,141 @@
+package shard
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Queue is the face of one side of a machine: of a queue, or of its dead letter
+// queue. Its methods may be called from any goroutine, except Accept.
+type Queue struct {
+	shard  *Shard
+	run    *runner // shared by both sides
+	side   queue.Side
+	id     store.QueueID
+	name   string
+	dlq    *Queue // nil in a dead letter queue
+	source *Queue // nil in all others
+
+	policy  atomic.Pointer[policy]
+	metrics *telemetry.Queue
+	depth   atomic.Int64              // messages accepted and not finished
+	bytes   atomic.Int64              // their headers and payloads
+	perKey  atomic.Pointer[keyCounts] // unfinished messages by fairness key; nil: not limited
+
+	// admin serialises what operators do to this queue and its dead letters: update,
+	// delete and redrive.
+	admin   sync.Mutex
+	deleted atomic.Bool
+
+	intake intake
+}
+
+// Name is the name of the queue.
+func (q *Queue) Name() string { return q.name }
+
+// ID is the id of the queue in the store.
+func (q *Queue) ID() store.QueueID { return q.id }
+
+// IsDLQ tells a dead letter queue from others.
+func (q *Queue) IsDLQ() bool { return q.source != nil }
+
+// DLQ is the dead letter queue of this one; nil if it is one.
+func (q *Queue) DLQ() *Queue { return q.dlq }
+
+// Source is the queue that this dead letter queue belongs to; nil if it is none.
+func (q *Queue) Source() *Queue { return q.source }
+
+// Settings are those of the queue.
+func (q *Queue) Settings() wire.QueueSettings { return q.policy.Load().settings }
+
+// Depth counts the messages that have been accepted and are not finished.
+func (q *Queue) Depth() int64 { return q.depth.Load() }
+
+// Bytes is the sum of the headers and payloads of these messages.
+func (q *Queue) Bytes() int64 { return q.bytes.Load() }
+
+// Metrics are the counters of the queue.
+func (q *Queue) Metrics() *telemetry.Queue { return q.metrics }
+
+// Gone is the answer of a queue that has ended.
+func (q *Queue) Gone() *wire.Error {
+	if q.deleted.Load() {
+		return wire.QueueNotFound(q.name)
+	}
+	return wire.Draining(drainRetryAfter)
+}
+
+// View lets fn look at the machine between two steps. fn changes nothing and keeps
+// nothing of it. View reports false when the queue has ended.
+func (q *Queue) View(fn func(m *queue.Queue, side queue.Side, now int64)) bool {
+	return q.run.view(func(m *queue.Queue) { fn(m, q.side, q.shard.Now()) })
+}
+
+// Tell has a change take effect some time, in the order of the calls. It never
+// blocks, and reports false when the queue has ended.
+func (q *Queue) Tell(c queue.Change) bool { return q.run.mail.post(q.changed(c)) }
+
+// Do has a change take effect, after all that came before it. It reports false when
+// the queue has ended.
+func (q *Queue) Do(c queue.Change) bool {
+	_, ok := q.run.do(q.changed(c))
+	return ok
+}
+
+func (q *Queue) changed(c queue.Change) queue.Input {
+	return queue.Input{Kind: queue.Changed, Side: q.side, Change: c}
+}
+
+// Accept takes a message that a producer has sent, or says why it does not. reply
+// subjects have been checked. It is called by one goroutine at a time, that of the
+// subscription m.Sub.
+func (q *Queue) Accept(m *nats.Msg) *wire.Error {
+	if q.IsDLQ() {
+		return wire.NotForDLQ("enqueue", q.name)
+	}
+	return q.intake.accept(q, m)
+}
+
+// Ack takes what came on a reply subject, by a subscription, for a delivery with that
+// token. Refusals that the queue itself makes go to reply.
+func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subscription) *wire.Error {
+	if !q.run.post(queue.Input{Kind: queue.Acked, Side: q.side, Token: token, Ack: ack, Reply: reply}, by) {
+		return q.Gone()
+	}
+	return nil
+}
+
+// Refuse counts what a client sent and fila does not take, and answers it. Who asked
+// for no answer is told by an event.
+func (q *Queue) Refuse(reply string, e *wire.Error) {
+	q.metrics.Refused(e.ErrCode)
+	if reply == "" || q.shard.Subjects.Owns(reply) {
+		q.shard.refusals.event(q.shard, q.name, e)
+		return
+	}
+	q.shard.replyError(reply, e)
+}
+
+// Hooks describes the hooks of the queue, on_enqueue first, and then those that do
+// not load.
+func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().hooks() }
+
+// ResetHooks closes the circuit of a hook, or of both if hook is empty. It reports
+// whether there is such a hook.
+func (q *Queue) ResetHooks(hook string) bool {
+	found := false
+	for kind, g := range q.policy.Load().guards() {
+		if g != nil && (hook == "" || hook == string(kind)) {
+			g.hook.Reset()
+			found = true
+		}
+	}
+	return found
+}

@@ -1,0 +1,264 @@
+package shard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// dlqSettings are what a dead letter queue has of its queue's settings: the
+// visibility timeout. It has no hooks and no limits.
+func dlqSettings(q wire.QueueSettings) wire.QueueSettings {
+	d := wire.DefaultQueueSettings(wire.DLQ(q.Name))
+	d.VisibilityTimeoutMs = q.VisibilityTimeoutMs
+	d.MaxDeliveries = new(int64)
+	d.DedupeWindowMs = 0
+	return d
+}
+
+// records are what the store keeps of a queue and its dead letter queue.
+func records(ids [queue.Sides]store.QueueID, settings wire.QueueSettings) ([]store.QueueRecord, error) {
+	recs := make([]store.QueueRecord, queue.Sides)
+	for side, of := range [...]wire.QueueSettings{settings, dlqSettings(settings)} {
+		data, err := json.Marshal(of)
+		if err != nil {
+			return nil, fmt.Errorf("encode settings of queue %s: %w", of.Name, err)
+		}
+		recs[side] = store.QueueRecord{ID: ids[side], Name: of.Name, Settings: data}
+	}
+	return recs, nil
+}
+
+// newQueue makes a queue with its dead letter queue and their machine.
+func (s *Shard) newQueue(ids [queue.Sides]store.QueueID, p *policy) *Queue {
+	name := p.settings.Name
+	q := &Queue{shard: s, side: queue.Main, id: ids[queue.Main], name: name, metrics: s.Metrics.Queue(name)}
+	dead := wire.DLQ(name)
+	q.dlq = &Queue{shard: s, side: queue.Dead, id: ids[queue.Dead], name: dead, metrics: s.Metrics.Queue(dead), source: q}
+	q.policy.Store(p)
+	q.dlq.policy.Store(&policy{settings: dlqSettings(p.settings)})
+	q.intake.seen = newDedupe()
+	r := newRunner(s)
+	q.run, q.dlq.run = r, r
+	r.sides = [queue.Sides]*Queue{q, q.dlq}
+	r.rules = s.Control.Rules()
+	settings := r.settings()
+	r.machine = queue.New(queue.Options{
+		Name: name, IDs: ids, Settings: settings, Gates: s.Control.Gates(), Circuits: s.Circuits, Owner: r,
+		FirstLease: firstLease(), Pacing: s.Pacing,
+	}, s.Now())
+	r.publishKeyCounts(&settings)
+	return q
+}
+
+// Create makes a queue with its dead letter queue, and returns when it can be
+// published to. A queue that exists with the same settings is fine.
+func (s *Shard) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	if s.draining.Load() {
+		return settings, wire.Draining(drainRetryAfter)
+	}
+	if q := s.queues.get(settings.Name); q != nil {
+		if have := q.Settings(); have.Equal(settings) {
+			return have, nil
+		}
+		return settings, wire.QueueExists(settings.Name)
+	}
+	p, werr := s.newPolicy(settings, nil)
+	if werr != nil {
+		s.Metrics.Drop(settings.Name) // one of its hooks may have got some
+		return settings, werr
+	}
+	ids := [queue.Sides]store.QueueID{s.nextQueue, s.nextQueue + 1}
+	recs, err := records(ids, settings)
+	if err != nil {
+		return settings, wire.Internal(err.Error())
+	}
+	s.nextQueue += 2
+	if err := s.commit(&store.Batch{PutQueues: recs}); err != nil {
+		return settings, commitError(err)
+	}
+	q := s.newQueue(ids, p)
+	s.tellKept(q)
+	s.tellKept(q.dlq)
+	s.queues.update(func(m map[string]*Queue) { m[q.name], m[q.dlq.name] = q, q.dlq })
+	// What was set before the queue could be found.
+	s.tellWeights(q)
+	s.tellWeights(q.dlq)
+	s.dispatch.Lock()
+	s.tellDispatch(q)
+	s.dispatch.Unlock()
+	q.run.start()
+	for _, q := range q.run.sides {
+		if err := s.Front.Attach(q); err != nil {
+			s.Log.Error("a new queue cannot be subscribed to; a restart will try again", "queue", q.name, "error", err)
+			return settings, wire.Internal(err.Error())
+		}
+	}
+	if err := s.Front.Flush(); err != nil {
+		return settings, wire.Internal(err.Error())
+	}
+	s.Event(wire.EventQueueCreated, q.name, wire.Event{Queue: q.name})
+	s.Log.Info("queue created", "queue", q.name)
+	return settings, nil
+}
+
+// Update changes the settings of a queue that is no dead letter queue. patch makes the
+// new ones of the old. What the answer says is so.
+func (s *Shard) Update(q *Queue, patch func(wire.QueueSettings) (wire.QueueSettings, *wire.Error)) (wire.QueueSettings, *wire.Error) {
+	q.admin.Lock()
+	defer q.admin.Unlock()
+	if q.deleted.Load() {
+		return wire.QueueSettings{}, wire.QueueNotFound(q.name)
+	}
+	old := q.policy.Load()
+	settings, werr := patch(old.settings)
+	if werr != nil {
+		return old.settings, werr
+	}
+	if settings.Equal(old.settings) && len(old.broken) == 0 {
+		return settings, nil
+	}
+	p, werr := s.newPolicy(settings, old)
+	if werr != nil {
+		return old.settings, werr
+	}
+	recs, err := records([queue.Sides]store.QueueID{q.id, q.dlq.id}, settings)
+	if err != nil {
+		return old.settings, wire.Internal(err.Error())
+	}
+	if err := s.commit(&store.Batch{PutQueues: recs}); err != nil {
+		return old.settings, commitError(err)
+	}
+	q.policy.Store(p)
+	q.dlq.policy.Store(&policy{settings: dlqSettings(settings)})
+	q.run.renewSettings()
+	old.closeReplaced(p)
+	s.Event(wire.EventQueueUpdated, q.name, wire.Event{Queue: q.name})
+	s.Log.Info("queue updated", "queue", q.name)
+	return settings, nil
+}
+
+// detachTimeout bounds the wait for what was on its way to a queue that is deleted.
+const detachTimeout = 10 * time.Second
+
+// Delete deletes a queue that is no dead letter queue, its dead letter queue and, if
+// force is set, their messages. It returns how many these were.
+func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	q.admin.Lock()
+	defer q.admin.Unlock()
+	if q.deleted.Load() {
+		return 0, wire.QueueNotFound(q.name)
+	}
+	held := func() int64 { return q.depth.Load() + q.dlq.depth.Load() }
+	if n := held(); n > 0 && !force {
+		return 0, wire.QueueNotEmpty(q.name, n)
+	}
+	// From here on the intake answers with 404; what had been accepted before is
+	// counted.
+	q.deleted.Store(true)
+	if n := held(); n > 0 && !force {
+		q.deleted.Store(false)
+		return 0, wire.QueueNotEmpty(q.name, n)
+	}
+	q.dlq.deleted.Store(true)
+	s.queues.update(func(m map[string]*Queue) { delete(m, q.name); delete(m, q.dlq.name) })
+	select {
+	case <-s.Front.Detach(q, q.dlq):
+	case <-time.After(detachTimeout):
+	case <-s.Killed:
+	}
+	q.run.end()
+	deleted := held()
+	if err := s.commit(&store.Batch{DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
+		return 0, commitError(err)
+	}
+	s.Control.ForgetPauses(q.name, q.dlq.name)
+	q.policy.Load().closeReplaced(nil)
+	s.Metrics.Drop(q.name)
+	s.Metrics.Drop(q.dlq.name)
+	s.Event(wire.EventQueueDeleted, q.name, wire.Event{Queue: q.name, Data: map[string]any{"messages": deleted}})
+	s.Log.Info("queue deleted", "queue", q.name, "messages", deleted)
+	return deleted, nil
+}
+
+// commit hands b to the store and waits for the disk.
+func (s *Shard) commit(b *store.Batch) error {
+	done := make(chan error, 1)
+	b.Done = func(err error) { done <- err }
+	s.Store.Submit(b)
+	return <-done
+}
+
+// Check says what would keep Declare from doing what it is told, as far as that can be
+// known.
+func (s *Shard) Check(settings wire.QueueSettings) error {
+	q := s.queues.get(settings.Name)
+	switch {
+	case q == nil && s.Offline():
+		return fmt.Errorf("queue %s cannot be created while NATS is not connected", settings.Name)
+	case q != nil && q.Settings().Equal(settings):
+		return nil
+	}
+	return s.Hooks.Check(settings)
+}
+
+// Declare makes a queue, or gives the one that there is these settings. It returns
+// those that it had, nil if it is new.
+func (s *Shard) Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, werr *wire.Error) {
+	if err := ctx.Err(); err != nil {
+		return nil, wire.Internal(err.Error())
+	}
+	q := s.queues.get(settings.Name)
+	if q == nil {
+		_, werr = s.Create(settings)
+		return nil, werr
+	}
+	_, werr = s.Update(q, func(now wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+		had = &now
+		return settings, nil
+	})
+	return had, werr
+}
+
+// Settings returns those of all queues that are no dead letter queues, by name.
+func (s *Shard) Settings() []wire.QueueSettings {
+	var all []wire.QueueSettings
+	for _, q := range s.queues.main() {
+		all = append(all, q.Settings())
+	}
+	return all
+}
+
+// Exists reports whether there is a queue, or a dead letter queue, of that name.
+func (s *Shard) Exists(name string) bool { return s.queues.get(name) != nil }
+
+// PauseQueue holds a queue until a time (Unix ns), [queue.Forever] until it is resumed;
+// 0 resumes it. As PauseKey and Weigh, it never blocks and ignores queues that do not
+// exist.
+func (s *Shard) PauseQueue(name string, until int64) { s.tell(name, queue.PauseQueue{Until: until}) }
+
+// PauseKey holds a fairness key of a queue as PauseQueue does the queue.
+func (s *Shard) PauseKey(name, key string, until int64) {
+	s.tell(name, queue.PauseKey{Key: key, Until: until})
+}
+
+// Weigh overrides the weight of a fairness key (thousandths); 0 gives it back to the
+// producers.
+func (s *Shard) Weigh(name, key string, weight uint32) {
+	s.tell(name, queue.Weigh{Key: key, Weight: weight})
+}
+
+func (s *Shard) tell(name string, c queue.Change) {
+	if q := s.queues.get(name); q != nil {
+		q.Tell(c)
+	}
+}

@@ -1,0 +1,304 @@
+package shard
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/throttle"
+)
+
+// runner steps a machine and has happen what comes of it. It has a goroutine of its
+// own, for what time brings and for what comes while it is busy. But what finds it
+// idle is handled by whoever brings it, on the spot, and what that delivers goes out
+// on the spot, too: at light load, changes of goroutine cost more than the work.
+type runner struct {
+	shard      *Shard
+	sides      [queue.Sides]*Queue
+	mail       *mailbox[queue.Input]
+	dispatcher dispatcher
+	judge      judge
+
+	mu      sync.Mutex // held during a turn; guards what follows
+	machine *queue.Queue
+	effects queue.Effects
+	spare   []queue.Input
+	timer   *time.Timer
+	armed   int64        // when timer is due
+	rules   *rules.Rules // that settings were made for
+	renew   bool         // the settings have changed
+	ended   bool
+
+	stop     chan struct{} // closed: finish what is posted, then end
+	stopOnce sync.Once
+	stopped  sync.WaitGroup // all goroutines
+}
+
+func newRunner(s *Shard) *runner {
+	r := &runner{
+		shard: s,
+		mail:  newMailbox[queue.Input](),
+		timer: time.NewTimer(time.Hour),
+		armed: math.MaxInt64,
+		stop:  make(chan struct{}),
+	}
+	r.timer.Stop()
+	r.dispatcher = dispatcher{r: r, mail: newMailbox[queue.Delivery]()}
+	r.judge.r = r
+	return r
+}
+
+// start runs the goroutines. The first turn is made at once.
+func (r *runner) start() {
+	r.mail.poke()
+	r.stopped.Go(r.run)
+	r.stopped.Go(r.dispatcher.run)
+}
+
+// end lets the machine handle what has been posted and waits until all goroutines are
+// done.
+func (r *runner) end() {
+	r.stopOnce.Do(func() { close(r.stop) })
+	r.stopped.Wait()
+}
+
+// stopping reports whether the runner has been told to end.
+func (r *runner) stopping() bool {
+	select {
+	case <-r.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *runner) run() {
+	defer r.timer.Stop()
+	for {
+		select {
+		case <-r.mail.wake:
+		case <-r.timer.C:
+		case <-r.stop:
+			r.finish()
+			return
+		}
+		r.mu.Lock()
+		r.armed = math.MaxInt64
+		r.turn(r.mail.take(r.spare))
+		r.mu.Unlock()
+	}
+}
+
+// finish makes the last turns and refuses what comes too late.
+func (r *runner) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for in := r.mail.take(r.spare); len(in) > 0; in = r.mail.take(r.spare) {
+		r.turn(in)
+	}
+	now := r.shard.Now()
+	r.machine.Finish(now, r.sides[queue.Main].deleted.Load(), &r.effects)
+	r.carryOut(now)
+	r.ended = true
+	r.mail.close()
+	for _, in := range r.mail.take(nil) {
+		r.refuse(&in)
+	}
+	r.dispatcher.mail.close() // nobody else posts to it
+}
+
+// refuse answers an input that came after the end.
+func (r *runner) refuse(in *queue.Input) {
+	q := r.sides[in.Side]
+	reply := in.Reply
+	switch in.Kind {
+	case queue.Enqueue:
+		q.uncount(in.Message)
+		reply = in.Message.Reply
+	case queue.Judged:
+		reply = in.Verdict.Reply
+	case queue.Changed:
+		switch c := in.Change.(type) {
+		case queue.Register:
+			reply = c.Reply
+		case queue.Leave:
+			reply = c.Reply
+		case queue.Fetch:
+			reply = c.Inbox
+		}
+	}
+	r.shard.replyError(reply, q.Gone())
+}
+
+// view calls fn between two turns.
+func (r *runner) view(fn func(m *queue.Queue)) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		fn(r.machine)
+	}
+	return !r.ended
+}
+
+// do makes a turn for an input and all that were posted before. It returns what was
+// picked, if the input is a Pick.
+func (r *runner) do(in queue.Input) (picked *queue.Picked, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return nil, false
+	}
+	return r.turn(append(r.mail.take(r.spare), in)), true
+}
+
+// renewSettings has the machine work by the policy of its queue, and returns when it
+// does.
+func (r *runner) renewSettings() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		r.renew = true
+		r.turn(r.mail.take(r.spare))
+	}
+}
+
+// settings are those of the machine.
+func (r *runner) settings() queue.Settings {
+	q := r.sides[queue.Main]
+	p := q.policy.Load()
+	s := queue.Settings{
+		QueueSettings: p.settings,
+		Judge:         p.onFailure != nil || p.settings.RetryPolicy != "" || r.rules.HasErrorRules(),
+	}
+	if p.settings.MaxPendingPerKey > 0 {
+		counts := q.perKey.Load()
+		if counts == nil {
+			counts = newKeyCounts()
+		}
+		s.PerKey = counts
+	}
+	return s
+}
+
+// publishKeyCounts lets the intake count by fairness key what the machine counts so.
+func (r *runner) publishKeyCounts(s *queue.Settings) {
+	counts, _ := s.PerKey.(*keyCounts)
+	r.sides[queue.Main].perKey.Store(counts)
+}
+
+// try makes a turn for what has been posted, unless one is being made.
+func (r *runner) try() bool {
+	if !r.mu.TryLock() {
+		return false
+	}
+	if in := r.mail.take(r.spare); len(in) > 0 {
+		r.turn(in)
+	} else {
+		r.spare = in
+	}
+	r.mu.Unlock()
+	return true
+}
+
+// turn steps the machine and has its effects happen. mu is held.
+func (r *runner) turn(in []queue.Input) *queue.Picked {
+	if now := r.shard.Control.Rules(); now != r.rules || r.renew {
+		r.rules, r.renew = now, false
+		s := r.settings()
+		in = slices.Insert(in, 0, queue.Input{Kind: queue.Changed, Change: s})
+		defer r.publishKeyCounts(&s)
+	}
+	now := r.shard.Now()
+	next := r.machine.Step(now, in, &r.effects)
+	r.spare = recycle(in)
+	picked := r.effects.Picked
+	r.carryOut(now)
+	if next < r.armed {
+		// A later time is left alone: the turn that comes too early is rarer
+		// than a new time for every message.
+		r.armed = next
+		r.timer.Reset(time.Duration(max(next-r.shard.Now(), 0)))
+	}
+	return picked
+}
+
+// carryOut has the effects of a step at time now happen. Figures come first, so that
+// whoever gets an answer finds them right.
+func (r *runner) carryOut(now int64) {
+	s, fx := r.shard, &r.effects
+	if fx.Written != 0 {
+		s.uncommitted.Add(-fx.Written)
+	}
+	for side := range fx.Tally {
+		r.sides[side].count(&fx.Tally[side])
+	}
+	for _, c := range fx.Commits {
+		c.Done = func(err error) { r.committed(c, err) }
+		s.Store.Submit(&c.Batch)
+	}
+	r.dispatcher.publish(fx.Publish, now)
+	r.judge.post(fx.Judge)
+	for _, w := range fx.Wake {
+		w.Owner.(queue.Owner).GateOpened(w.Gate())
+	}
+	for _, c := range fx.Circuits {
+		c.Announce()
+	}
+	for i := range fx.Refuse {
+		refusal := &fx.Refuse[i]
+		r.sides[refusal.Side].Refuse(refusal.Reply, refusal.Err)
+	}
+	for i := range fx.Notes {
+		r.note(&fx.Notes[i])
+	}
+	fx.Reset()
+}
+
+// count adds up what a step has done.
+func (q *Queue) count(t *queue.Tally) {
+	if *t == (queue.Tally{}) {
+		return
+	}
+	if t.Messages != 0 {
+		q.depth.Add(t.Messages)
+	}
+	if t.Bytes != 0 {
+		q.bytes.Add(t.Bytes)
+	}
+	q.metrics.Add(*t)
+}
+
+// GateOpened has the machine look at a gate.
+func (r *runner) GateOpened(g *throttle.Gate) {
+	r.mail.post(queue.Input{Kind: queue.GateOpened, Gate: g})
+}
+
+// CircuitOpened has the machine look at a circuit.
+func (r *runner) CircuitOpened(c queue.Circuit) {
+	r.mail.post(queue.Input{Kind: queue.CircuitOpened, Circuit: c})
+}
+
+// behind is from how many messages on a subscription leaves the turns to the runners:
+// the acks of all queues come by one.
+const behind = 256
+
+// post tells the machine what came by a subscription, whose goroutine makes the turn
+// if the runner is idle. It reports false once the runner has ended.
+func (r *runner) post(in queue.Input, by *nats.Subscription) bool {
+	first, ok := r.mail.add(in)
+	if !ok {
+		return false
+	}
+	if !first {
+		return true // whoever was first has seen to it
+	}
+	if waiting, _, err := by.Pending(); err != nil || waiting >= behind || !r.try() {
+		r.mail.poke()
+	}
+	return true
+}
