@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+const (
+	// backupDir is where backups go, in the data directory.
+	backupDir = "backups"
+	// backupRetryAfter is when one who came during a backup should ask again.
+	backupRetryAfter = 10 * time.Second
+	// drainRetryAfter is when one who came while fila stops should ask again.
+	drainRetryAfter = 5 * time.Second
+)
+
+// backups writes copies of the store while it is in use, one at a time.
+type backups struct {
+	log  *slog.Logger
+	dir  string   // the data directory
+	from copyable // nil: this store cannot be copied
+	free func(dir string) (bytes uint64, known bool)
+	now  func() time.Time
+	busy sync.Mutex
+}
+
+// copyable is a store that can be copied while it is in use.
+type copyable interface {
+	BackupTo(ctx context.Context, path string) (int64, error)
+	Stats() store.Stats
+}
+
+func newBackups(log *slog.Logger, dir string, st store.Store) *backups {
+	from, _ := st.(copyable)
+	return &backups{log: log, dir: dir, from: from, free: freeBytes, now: time.Now}
+}
+
+// verb writes a backup and answers when it is on disk.
+func (b *backups) verb(struct{}) (reply wire.StoreBackupReply, werr *wire.Error) {
+	if !b.busy.TryLock() {
+		return reply, wire.LimitReached("backups at the same time", 1, backupRetryAfter)
+	}
+	defer b.busy.Unlock()
+	begin := time.Now()
+	path, n, err := b.write()
+	if err != nil {
+		b.log.Error("backup failed", "error", err)
+		if errors.Is(err, store.ErrClosed) {
+			return reply, wire.Draining(drainRetryAfter)
+		}
+		return reply, wire.BackupFailed(err.Error())
+	}
+	took := time.Since(begin)
+	b.log.Info("backup written", "file", path, "bytes", n, "took", took.Round(time.Millisecond))
+	return wire.StoreBackupReply{Path: path, Bytes: n, DurationMs: took.Milliseconds()}, nil
+}
+
+func (b *backups) write() (path string, n int64, err error) {
+	if b.from == nil {
+		return "", 0, errors.New("this store cannot be copied")
+	}
+	dir, err := filepath.Abs(filepath.Join(b.dir, backupDir))
+	if err != nil {
+		return "", 0, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", 0, err
+	}
+	if err := clean(dir); err != nil {
+		return "", 0, err
+	}
+	if err := b.room(dir); err != nil {
+		return "", 0, err
+	}
+	path = filepath.Join(dir, store.BackupName(b.now()))
+	n, err = b.from.BackupTo(context.Background(), path) // closing the store ends it
+	return path, n, err
+}
+
+// clean removes what a killed process has left. Nobody else writes here: who has
+// the store has the directory.
+func clean(dir string) error {
+	left, err := filepath.Glob(filepath.Join(dir, "fila-*.db.part"))
+	for _, file := range left {
+		err = errors.Join(err, os.Remove(file))
+	}
+	return err
+}
+
+// room refuses a backup that could fill the disk: commits would fail with it,
+// and a failed commit stops fila. The file grows while it is copied, too.
+func (b *backups) room(dir string) error {
+	size := uint64(b.from.Stats().FileBytes)
+	need := size + size/8 + 64<<20
+	if free, known := b.free(dir); known && free < need {
+		return fmt.Errorf("%s has %d MiB free, and a copy of %d MiB should leave room to go on: needed are %d MiB",
+			dir, free>>20, size>>20, need>>20)
+	}
+	return nil
+}

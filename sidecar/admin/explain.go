@@ -1,0 +1,296 @@
+package admin
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+const (
+	// explainSlots is how many slots of a queue are read at a time, so that the
+	// queue goes on in between.
+	explainSlots = 16_384
+	// explainWalk is how many messages a queue counts in front of another one.
+	explainWalk = 100_000
+	// explainGates is how many gates an explanation of a queue or key names.
+	explainGates = 20
+)
+
+// explain answers why something waits.
+func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
+	if req.Kind == "message" {
+		return a.explainMessage(req)
+	}
+	q, err := a.queue(req.Queue)
+	if err != nil {
+		return nil, err
+	}
+	if req.Kind == "key" {
+		var v queue.KeyView
+		if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.Key(side, req.Key, now) }) {
+			return nil, q.Gone()
+		}
+		return a.gates.key(q.Name(), req.Key, &v), nil
+	}
+	var v queue.StateView
+	if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.State(side, explainGates, now) }) {
+		return nil, q.Gone()
+	}
+	return a.gates.queue(q.Name(), &v), nil
+}
+
+// explainMessage looks for a message in a queue and its dead letter queue, or in
+// all queues.
+func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
+	queues := a.shard.Queues()
+	if req.Queue != "" {
+		q, err := a.queue(req.Queue)
+		if err != nil {
+			return nil, err
+		}
+		if queues = []*shard.Queue{q}; q.DLQ() != nil {
+			queues = append(queues, q.DLQ())
+		}
+	}
+	id, err := uuid.Parse(req.ID)
+	if err != nil {
+		return nil, wire.BadField("id", req.ID, "a message id is a UUID, as in the reply to an enqueue and in Fila-Id")
+	}
+	for _, q := range queues {
+		if v := find(q, store.ID(id)); v != nil {
+			dead := ""
+			if q.IsDLQ() {
+				dead = a.whyDead(store.Ref{Queue: q.ID(), Seq: v.Seq})
+			}
+			return a.gates.message(q.Name(), v, dead), nil
+		}
+	}
+	return wire.ExplainMessage{
+		ID: req.ID, State: wire.StateUnknown,
+		Reason: "No queue has this message: it was acked, or expired and was removed, or never confirmed.",
+	}, nil
+}
+
+// find looks for a message by its id, in pieces; nil: q does not have it.
+func find(q *shard.Queue, id store.ID) *queue.MessageView {
+	var v *queue.MessageView
+	var from uint64
+	for {
+		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) { v, from = m.Find(side, id, from, explainSlots, now) })
+		if !ok || v != nil || from == 0 {
+			return v
+		}
+	}
+}
+
+// whyDead says why a message is in a dead letter queue, empty if it is no more.
+func (a *Admin) whyDead(ref store.Ref) (reason string) {
+	err := a.store.Dead([]store.Ref{ref}, func(_ int, d *store.Dead) {
+		if d == nil {
+			return
+		}
+		reason = fmt.Sprintf("It was dead-lettered from %s at %s after %s: %s.", d.SourceQueue, wire.Timestamp(d.At), plural(int64(d.Attempts), "attempt"), d.Reason)
+		if d.Error != "" {
+			reason += " Last error: " + d.Error
+		}
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return "Why it is a dead letter cannot be read: " + err.Error()
+	}
+	return reason
+}
+
+var messageStates = map[queue.MessageState]string{
+	queue.StateDelayed: wire.StateDelayed,
+	queue.StatePending: wire.StatePending,
+	queue.StateBlocked: wire.StateParked,
+	queue.StateOrdered: wire.StateParked,
+	queue.StateLeased:  wire.StateLeased,
+	queue.StateFailing: wire.StatePending,
+	queue.StateMoving:  wire.StatePending,
+}
+
+// stateText is the state of a message of a queue.
+func stateText(name string, v *queue.MessageView) string {
+	if wire.IsDLQ(name) && v.State != queue.StateLeased {
+		return wire.StateDead
+	}
+	return messageStates[v.State]
+}
+
+// message explains a message of a queue. dead says why it is a dead letter, empty
+// for others.
+func (g *gates) message(name string, v *queue.MessageView, dead string) wire.ExplainMessage {
+	e := wire.ExplainMessage{
+		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: v.Key,
+		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Ahead: v.Ahead,
+	}
+	switch v.State {
+	case queue.StateDelayed:
+		e.ReadyAt = wire.Timestamp(v.ReadyAt)
+	case queue.StateLeased:
+		e.Consumer, e.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
+	default:
+		if v.BlockedSince != 0 {
+			e.BlockedSince = wire.Timestamp(v.BlockedSince)
+		}
+	}
+	switch {
+	case dead != "":
+		e.Reason = dead
+	case v.State == queue.StateFailing:
+		e.Reason = "on_failure is deciding about its last attempt."
+	case v.State == queue.StateMoving:
+		e.Reason = "It is on its way to another queue."
+	case v.State == queue.StateLeased:
+		e.Reason = fmt.Sprintf("Consumer %s works on it until %s.", e.Consumer, e.LeaseUntil)
+	default:
+		g.waiting(&e, v)
+	}
+	return e
+}
+
+// waiting says what a message waits for that nobody works on.
+func (g *gates) waiting(e *wire.ExplainMessage, v *queue.MessageView) {
+	switch {
+	case e.State == wire.StateDelayed:
+		e.Reason, e.Estimate = "It waits for its time, "+e.ReadyAt+".", e.ReadyAt
+	case e.State == wire.StateParked:
+		g.blocked(e, v)
+	case v.Credit == 0:
+		e.Reason = "It waits for a consumer: none is registered with room for another message."
+	default:
+		e.Reason = "It is ready and goes when the turn of its key comes."
+	}
+	if v.QueuePaused != 0 {
+		e.Reason = "Queue " + e.Queue + " is paused" + untilText(v.QueuePaused) + ". " + e.Reason
+		st := pauseState("queue:"+e.Queue, v.QueuePaused)
+		e.BlockedBy = &st
+	}
+}
+
+// blocked says which gate holds a message back.
+func (g *gates) blocked(e *wire.ExplainMessage, v *queue.MessageView) {
+	st := g.state(v.At, v.BlockedBy, "key:"+v.Key)
+	e.BlockedBy = &st
+	switch {
+	case v.BlockedBy == queue.ByOrder:
+		e.Reason = fmt.Sprintf("Another message of key %q is being worked on, and the queue keeps the order of a key.", v.Key)
+	case !v.First:
+		e.Reason = plural(v.Ahead, "message") + " of the same key and gates in front of it; the first of them is held back by " + gateText(&st) + "."
+	default:
+		e.Reason = "It is held back by " + gateText(&st) + "."
+	}
+	e.Estimate = estimate(v, g.now())
+}
+
+// estimate says when a blocked message may go, if nothing changes: the time that
+// the gate needs for what is in front of it, at its flow's share.
+func estimate(v *queue.MessageView, now int64) string {
+	at := max(opens(v.At, now), now)
+	if at == math.MaxInt64 {
+		return ""
+	}
+	if v.Ahead > 0 && v.At.Throttle != nil {
+		perMessage := interval(v.At.Throttle, int64(v.Cost), now)
+		if perMessage == 0 || v.Share == 0 || v.Ahead >= explainWalk {
+			return ""
+		}
+		wait := float64(v.Ahead) * perMessage / v.Share
+		if wait > math.MaxInt64/4 {
+			return ""
+		}
+		at += int64(wait)
+	}
+	return wire.Timestamp(at)
+}
+
+// queue says what a queue waits for.
+func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
+	e := wire.ExplainQueue{
+		Queue: name, Pending: v.Pending - v.Moment.Blocked, Parked: v.Moment.Blocked, Delayed: v.Delayed, InFlight: v.InFlight,
+		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts("queue:"+name, v.Blocked),
+	}
+	switch {
+	case v.Paused != 0:
+		e.Reason = "The queue is paused" + untilText(v.Paused) + "."
+	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0:
+		e.Reason = "The queue is empty."
+	case e.Pending > 0 && e.Consumers == 0:
+		e.Reason = fmt.Sprintf("%d messages are ready, but no consumer is registered.", e.Pending)
+	case e.Pending > 0 && e.Credit == 0:
+		e.Reason = fmt.Sprintf("%d messages are ready and wait for the consumers, which have %d in flight and no room for more.", e.Pending, e.InFlight)
+	case e.Parked > 0 && len(e.BlockedBy) > 0:
+		top := &e.BlockedBy[0]
+		e.Reason = fmt.Sprintf("%d messages are held back by gates, %d of them by %s.", e.Parked, top.Messages, gateText(&top.GateState))
+	case e.Delayed > 0 && e.InFlight == 0:
+		e.Reason = fmt.Sprintf("%d messages wait for their time.", e.Delayed)
+	default:
+		e.Reason = "Messages are being delivered."
+	}
+	return e
+}
+
+// key says how a fairness key of a queue stands.
+func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
+	e := wire.ExplainKey{
+		Queue: name, Key: key, Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
+		Weight: float64(v.Weight) / thousand, WeightBy: "producer", Deficit: float64(v.Deficit) / thousand, Share: v.Share,
+		Paused: pausedText(v.Paused), BlockedBy: g.counts("key:"+key, v.At),
+	}
+	if v.Overridden {
+		e.WeightBy = "config"
+	}
+	switch {
+	case v.QueuePaused != 0:
+		e.Reason = "The queue is paused" + untilText(v.QueuePaused) + "."
+	case v.Paused != 0:
+		e.Reason = fmt.Sprintf("Key %q is paused%s.", key, untilText(v.Paused))
+	case !v.Known:
+		e.Reason = fmt.Sprintf("Key %q has no messages in queue %s.", key, name)
+	case e.Pending > 0 && v.Credit == 0:
+		e.Reason = fmt.Sprintf("%d messages are ready and wait for a consumer with room.", e.Pending)
+	case e.Pending > 0:
+		e.Reason = fmt.Sprintf("%d messages are ready; the key gets %.0f %% of the deliveries.", e.Pending, 100*e.Share)
+	case len(e.BlockedBy) > 0:
+		top := &e.BlockedBy[0]
+		e.Reason = fmt.Sprintf("%d messages are held back by %s.", top.Messages, gateText(&top.GateState))
+	case e.InFlight > 0:
+		e.Reason = fmt.Sprintf("%d messages are with consumers.", e.InFlight)
+	default:
+		e.Reason = fmt.Sprintf("%d messages wait for their time.", e.Delayed)
+	}
+	return e
+}
+
+// counts asks the gates of places how they stand, the one that holds most first. A
+// place that is none is named by gate, or by its key if it has one.
+func (g *gates) counts(gate string, blocked []queue.BlockedView) []wire.BlockedCount {
+	slices.SortStableFunc(blocked, func(a, b queue.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
+	list := []wire.BlockedCount{}
+	for _, b := range blocked[:min(len(blocked), explainGates)] {
+		name := gate
+		if b.Key != "" {
+			name = "key:" + b.Key
+		}
+		list = append(list, wire.BlockedCount{GateState: g.state(b.At, b.By, name), Messages: b.Messages, Flows: b.Flows})
+	}
+	return list
+}
+
+// plural counts things in words.
+func plural(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

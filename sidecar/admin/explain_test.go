@@ -1,0 +1,469 @@
+package admin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// now is the time of every test here.
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
+
+const second = int64(time.Second)
+
+// at is the time that many seconds after now, as text.
+func at(seconds int64) string { return wire.Timestamp(now + seconds*second) }
+
+// circuitOf is a circuit that admits n messages, or looks again at a time.
+type circuitOf struct {
+	queue.Circuit
+	key   string
+	n, at int64
+}
+
+func (c circuitOf) Key() string                { return c.key }
+func (c circuitOf) Admits(int64) (n, at int64) { return c.n, c.at }
+
+// explained is a place where things are explained at the time now.
+type explained struct {
+	gates
+	t        *testing.T
+	registry *throttle.Gates
+	circuits map[string]wire.CircuitInfo
+}
+
+func newExplained(t *testing.T) *explained {
+	x := &explained{t: t, registry: throttle.New(throttle.Start{}, now), circuits: make(map[string]wire.CircuitInfo)}
+	x.now = func() int64 { return now }
+	x.limits = func(key string) (throttle.Limits, string) {
+		l := x.registry.Limits(key)
+		if l == (throttle.Limits{}) {
+			return l, ""
+		}
+		return l, "config"
+	}
+	x.circuit = func(key string) (wire.CircuitInfo, bool) {
+		i, ok := x.circuits[key]
+		return i, ok
+	}
+	return x
+}
+
+// throttle makes the gate of a throttle key, of which so many messages of cost 1
+// have gone.
+func (x *explained) throttle(key string, l throttle.Limits, used int) *throttle.Gate {
+	x.t.Helper()
+	_, err := x.registry.SetLimits(key, l, now, nil)
+	require.NoError(x.t, err)
+	set, err := x.registry.Set([]string{key}, now)
+	require.NoError(x.t, err)
+	for range used {
+		_, _, ok := set.Acquire(now, throttle.One, nil)
+		require.True(x.t, ok)
+	}
+	g, ok := x.registry.Find(key)
+	require.True(x.t, ok)
+	return g
+}
+
+// id is the id of every message here.
+var id = store.ID{0x01, 0x98, 15: 1}
+
+const idText = "01980000-0000-0000-0000-000000000001"
+
+// TestExplainMessage puts what a queue knows of a message into words.
+func TestExplainMessage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		queue string // orders unless set
+		view  func(x *explained) queue.MessageView
+		dead  string
+		want  wire.ExplainMessage // without ID, Queue, Key, Attempt and EnqueuedAt
+	}{
+		"no consumer has room": {
+			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StatePending} },
+			want: wire.ExplainMessage{
+				State: "pending", Reason: "It waits for a consumer: none is registered with room for another message.",
+			},
+		},
+		"ready": {
+			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StatePending, Credit: 1} },
+			want: wire.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
+		},
+		"delayed": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, Credit: 1}
+			},
+			want: wire.ExplainMessage{
+				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It waits for its time, " + at(60) + ".",
+			},
+		},
+		"leased": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, QueuePaused: queue.Forever}
+			},
+			want: wire.ExplainMessage{
+				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "Consumer w works on it until " + at(30) + ".",
+			},
+		},
+		"failing": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateFailing, QueuePaused: queue.Forever}
+			},
+			want: wire.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
+		},
+		"moving": {
+			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StateMoving} },
+			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way to another queue."},
+		},
+		"behind its predecessors": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, Ahead: 2}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Ahead: 2, BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering"},
+				Reason: `Another message of key "acme" is being worked on, and the queue keeps the order of a key.`,
+			},
+		},
+		"first at a rate": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}, First: true, Cost: 1000,
+					BlockedSince: now - second, Throttles: []*throttle.Gate{g},
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", BlockedSince: at(-1), Estimate: at(10),
+				Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
+				Reason: "It is held back by throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
+			},
+		},
+		"third at a rate, with half of its deliveries": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}, Ahead: 2, Cost: 1000, Share: 0.5,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), BlockedBy: &rateGate,
+				Reason: "2 messages of the same key and gates in front of it; the first of them is held back by " +
+					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
+			},
+		},
+		"so far behind that nobody counts": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}, Ahead: explainWalk, Cost: 1000, Share: 1,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Ahead: explainWalk, BlockedBy: &rateGate,
+				Reason: "100000 messages of the same key and gates in front of it; the first of them is held back by " +
+					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
+			},
+		},
+		"second at a window": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Limit: 2, Window: 60 * second}, 2)
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByWindow, At: queue.Place{Throttle: g}, Ahead: 1, Cost: 1000, Share: 1,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Ahead: 1, Estimate: at(60 + 30),
+				BlockedBy: &wire.GateState{
+					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in 1m0s", SetBy: "config",
+					InUse: "2 in the window, 2 in flight",
+				},
+				Reason: "1 message of the same key and gates in front of it; the first of them is held back by " +
+					"throttle:stripe (window), 2 in 1m0s [config]; it may open at " + at(60) + ".",
+			},
+		},
+		"at a concurrency": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
+				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g}, First: true}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), 1 in flight [config].",
+				BlockedBy: &wire.GateState{
+					Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "config", InUse: "1 in flight",
+				},
+			},
+		},
+		"at an open gate, since others come first": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 0)
+				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByTurn, At: queue.Place{Throttle: g}, First: true}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Estimate: at(0),
+				Reason: "It is held back by throttle:stripe, where others have waited for longer, 1 in flight [config].",
+				BlockedBy: &wire.GateState{
+					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "config", InUse: "0 in flight",
+				},
+			},
+		},
+		"at a gate that another message collects": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 0)
+				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByReserved, At: queue.Place{Throttle: g}, First: true}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Estimate: at(0),
+				Reason: "It is held back by throttle:stripe, which another message is collecting, 1 in flight [config].",
+				BlockedBy: &wire.GateState{
+					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "config", InUse: "0 in flight",
+				},
+			},
+		},
+		"at an open circuit": {
+			view: func(x *explained) queue.MessageView {
+				x.circuits["api"] = wire.CircuitInfo{State: "open", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}
+				c := circuitOf{key: "api", at: now + 300*second}
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByCircuit, At: queue.Place{Circuit: c}, First: true, Circuit: c,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Estimate: at(300), Gates: []wire.GateState{circuitGate}, BlockedBy: &circuitGate,
+				Reason: "It is held back by circuit:api (circuit), opens after 5 failures in a row for 5m0s [failures]; it may open at " + at(300) + ".",
+			},
+		},
+		"at a circuit that only a hand closes": {
+			view: func(x *explained) queue.MessageView {
+				x.circuits["api"] = wire.CircuitInfo{State: "open", Cause: "by hand", Threshold: 5, CooldownMs: 1500}
+				c := circuitOf{key: "api", at: queue.Forever}
+				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByCircuit, At: queue.Place{Circuit: c}, First: true}
+			},
+			want: wire.ExplainMessage{
+				State:  "parked",
+				Reason: "It is held back by circuit:api (circuit), opens after 5 failures in a row for 1.5s [by hand].",
+				BlockedBy: &wire.GateState{
+					Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "by hand", InUse: "open",
+				},
+			},
+		},
+		"its key is paused": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByPause, At: queue.Place{Paused: true, Until: now + 60*second},
+					First: true, KeyPaused: now + 60*second,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)},
+				Reason: "It is held back by a pause of key:acme; it may open at " + at(60) + ".",
+			},
+		},
+		"its key is paused until it is resumed": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever},
+					First: true, KeyPaused: queue.Forever,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
+				Reason: "It is held back by a pause of key:acme.",
+			},
+		},
+		"the queue is paused": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StatePending, Credit: 1, QueuePaused: queue.Forever}
+			},
+			want: wire.ExplainMessage{
+				State: "pending", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"},
+				Reason: "Queue orders is paused until it is resumed. It is ready and goes when the turn of its key comes.",
+			},
+		},
+		"the queue is paused, and a gate is shut": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g}, First: true, QueuePaused: now + second,
+				}
+			},
+			want: wire.ExplainMessage{
+				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
+				Reason: "Queue orders is paused until " + at(1) + ". It is held back by throttle:stripe (concurrency), 1 in flight [config].",
+			},
+		},
+		"dead": {
+			queue: "orders.dlq",
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StatePending, QueuePaused: queue.Forever}
+			},
+			dead: "It was dead-lettered.",
+			want: wire.ExplainMessage{State: "dead", Reason: "It was dead-lettered."},
+		},
+		"dead, and the reason is gone": {
+			queue: "orders.dlq",
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateDelayed, ReadyAt: now + second}
+			},
+			want: wire.ExplainMessage{
+				State: "dead", ReadyAt: at(1), Reason: "It waits for a consumer: none is registered with room for another message.",
+			},
+		},
+		"dead, with a consumer": {
+			queue: "orders.dlq",
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + second}
+			},
+			dead: "It was dead-lettered.",
+			want: wire.ExplainMessage{State: "leased", Consumer: "w", LeaseUntil: at(1), Reason: "It was dead-lettered."},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newExplained(t)
+			v := tc.view(x)
+			v.ID, v.Key, v.Attempt, v.EnqueuedAt = id, "acme", 3, now-10*second
+			want := tc.want
+			want.ID, want.Key, want.Attempt, want.EnqueuedAt, want.Queue = idText, "acme", 3, at(-10), "orders"
+			if tc.queue != "" {
+				want.Queue = tc.queue
+			}
+			require.Equal(t, want, x.message(want.Queue, &v, tc.dead))
+		})
+	}
+}
+
+var rateGate = wire.GateState{
+	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 1/10 per second, burst 2", SetBy: "config",
+	InUse: "0 tokens, 2 in flight",
+}
+
+var circuitGate = wire.GateState{
+	Kind: "circuit", Gate: "circuit:api", OpensAt: at(300), Limits: "opens after 5 failures in a row for 5m0s", SetBy: "failures",
+	InUse: "open, 7 failures in a row",
+}
+
+// TestExplainAllGates of a message, open ones as well.
+func TestExplainAllGates(t *testing.T) {
+	x := newExplained(t)
+	free := x.throttle("free", throttle.Limits{}, 0)
+	full := x.throttle("full", throttle.Limits{
+		Rate: throttle.PerSecond(1500), Burst: 10_500, Limit: 100, Window: 60 * second, Concurrency: 1,
+	}, 1)
+	x.circuits["api"] = wire.CircuitInfo{State: "closed", Threshold: 5, CooldownMs: 1000}
+	v := queue.MessageView{Throttles: []*throttle.Gate{free, full}, Circuit: circuitOf{key: "api", n: queue.Forever}}
+	require.Equal(t, []wire.GateState{
+		{Kind: "open", Gate: "throttle:free", Open: true, Limits: "none", InUse: "0 in flight"},
+		{
+			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.500 per second, burst 10.5; 100 in 1m0s; 1 in flight", SetBy: "config",
+			InUse: "9.5 tokens, 1 in the window, 1 in flight",
+		},
+		{Kind: "circuit", Gate: "circuit:api", Open: true, Limits: "opens after 5 failures in a row for 1s", InUse: "closed"},
+	}, x.all(&v))
+}
+
+// TestExplainQueue puts what a queue waits for into words.
+func TestExplainQueue(t *testing.T) {
+	busy := queue.Moment{Pending: 10, Blocked: 4, Delayed: 3, InFlight: 2, Consumers: 1}
+	for name, tc := range map[string]struct {
+		view   queue.StateView
+		paused string
+		reason string
+	}{
+		"paused":     {queue.StateView{Moment: busy, Paused: now + second}, at(1), "The queue is paused until " + at(1) + "."},
+		"by a hand":  {queue.StateView{Paused: queue.Forever}, "until resumed", "The queue is paused until it is resumed."},
+		"empty":      {queue.StateView{Moment: queue.Moment{Consumers: 1}}, "", "The queue is empty."},
+		"unconsumed": {queue.StateView{Moment: queue.Moment{Pending: 6}}, "", "6 messages are ready, but no consumer is registered."},
+		"no credit": {
+			queue.StateView{Moment: busy},
+			"",
+			"6 messages are ready and wait for the consumers, which have 2 in flight and no room for more.",
+		},
+		"blocked": {
+			queue.StateView{Moment: busy, Credit: 1, Blocked: []queue.BlockedView{
+				{By: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever}, Key: "acme", Messages: 1, Flows: 1},
+				{By: queue.ByOrder, Messages: 3, Flows: 2},
+			}},
+			"",
+			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering].",
+		},
+		"delayed":   {queue.StateView{Moment: queue.Moment{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
+		"delivered": {queue.StateView{Moment: queue.Moment{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newExplained(t).queue("orders", &tc.view)
+			m := tc.view.Moment
+			require.Equal(t, wire.ExplainQueue{
+				Queue: "orders", Pending: m.Pending - m.Blocked, Parked: m.Blocked, Delayed: m.Delayed, InFlight: m.InFlight,
+				Consumers: m.Consumers, Credit: tc.view.Credit, Paused: tc.paused, BlockedBy: e.BlockedBy, Reason: tc.reason,
+			}, e)
+			require.Len(t, e.BlockedBy, len(tc.view.Blocked))
+			require.NotNil(t, e.BlockedBy, "a list in JSON")
+		})
+	}
+}
+
+// TestExplainBlockedCounts names the gates that hold most, the largest first.
+func TestExplainBlockedCounts(t *testing.T) {
+	x := newExplained(t)
+	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
+	require.Equal(t, []wire.BlockedCount{
+		{
+			GateState: wire.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "config", InUse: "1 in flight"},
+			Messages:  7, Flows: 2,
+		},
+		{GateState: wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
+		{GateState: wire.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering"}, Messages: 3, Flows: 3},
+	}, x.counts("queue:orders", []queue.BlockedView{
+		{By: queue.ByPause, At: queue.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
+		{By: queue.ByInFlight, At: queue.Place{Throttle: g}, Messages: 7, Flows: 2},
+		{By: queue.ByOrder, Messages: 3, Flows: 3},
+	}))
+	require.Len(t, x.counts("", make([]queue.BlockedView, explainGates+1)), explainGates)
+}
+
+// TestExplainKey puts how a fairness key stands into words.
+func TestExplainKey(t *testing.T) {
+	for name, tc := range map[string]struct {
+		view   queue.KeyView
+		reason string
+	}{
+		"in a paused queue": {queue.KeyView{Known: true, Pending: 1, QueuePaused: now + second}, "The queue is paused until " + at(1) + "."},
+		"paused":            {queue.KeyView{Paused: queue.Forever}, `Key "acme" is paused until it is resumed.`},
+		"unknown":           {queue.KeyView{Overridden: true}, `Key "acme" has no messages in queue orders.`},
+		"no credit":         {queue.KeyView{Known: true, Pending: 2}, "2 messages are ready and wait for a consumer with room."},
+		"ready": {
+			queue.KeyView{Known: true, Pending: 2, Credit: 1, Share: 0.255, Weight: 2500, Deficit: 500},
+			"2 messages are ready; the key gets 26 % of the deliveries.",
+		},
+		"blocked": {
+			queue.KeyView{Known: true, Blocked: 3, At: []queue.BlockedView{{By: queue.ByOrder, Messages: 3, Flows: 1}}},
+			"3 messages are held back by key:acme (order) [ordering].",
+		},
+		"with consumers": {queue.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
+		"delayed":        {queue.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := tc.view
+			e := newExplained(t).key("orders", "acme", &v)
+			want := wire.ExplainKey{
+				Queue: "orders", Key: "acme", Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
+				Weight: float64(v.Weight) / 1000, WeightBy: "producer", Deficit: float64(v.Deficit) / 1000, Share: v.Share,
+				BlockedBy: e.BlockedBy, Reason: tc.reason,
+			}
+			if v.Overridden {
+				want.WeightBy = "config"
+			}
+			if v.Paused != 0 {
+				want.Paused = "until resumed"
+			}
+			require.Equal(t, want, e)
+			require.Len(t, e.BlockedBy, len(v.At))
+			require.NotNil(t, e.BlockedBy, "a list in JSON")
+		})
+	}
+}

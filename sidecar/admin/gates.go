@@ -1,0 +1,209 @@
+package admin
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// thousand is one in weights, costs and limits, which are kept in thousandths.
+const thousand = 1000
+
+// gates says in words how gates stand.
+type gates struct {
+	now func() int64 // Unix ns
+	// limits returns the limits of a throttle key and who has set them; empty:
+	// nobody.
+	limits func(key string) (l throttle.Limits, setBy string)
+	// circuit describes the circuit of a key. It reports false if there is none.
+	circuit func(key string) (wire.CircuitInfo, bool)
+}
+
+// all are the gates of a message.
+func (g *gates) all(v *queue.MessageView) []wire.GateState {
+	var states []wire.GateState
+	for _, t := range v.Throttles {
+		states = append(states, g.throttleState(t))
+	}
+	if v.Circuit != nil {
+		states = append(states, g.circuitState(v.Circuit))
+	}
+	return states
+}
+
+func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
+	now := g.now()
+	i := t.Info(now)
+	limits, setBy := g.limits(i.Key)
+	return wire.GateState{
+		Kind: queue.BlockOf(i.Kind).String(), Gate: "throttle:" + i.Key, Open: i.Kind == throttle.Open,
+		OpensAt: opensAt(i.At, now), Limits: limitsText(limits), SetBy: setBy, InUse: useText(&i),
+	}
+}
+
+func (g *gates) circuitState(c queue.Circuit) wire.GateState {
+	now := g.now()
+	n, at := c.Admits(now)
+	st := wire.GateState{Kind: queue.ByCircuit.String(), Gate: "circuit:" + c.Key(), Open: n > 0}
+	if n <= 0 {
+		st.OpensAt = opensAt(at, now)
+	}
+	i, ok := g.circuit(c.Key())
+	if !ok {
+		return st // its last message has gone meanwhile
+	}
+	st.Limits = fmt.Sprintf("opens after %d failures in a row for %s", i.Threshold, time.Duration(i.CooldownMs)*time.Millisecond)
+	st.InUse, st.SetBy = i.State, i.Cause
+	if i.ConsecutiveFailures > 0 {
+		st.InUse += fmt.Sprintf(", %d failures in a row", i.ConsecutiveFailures)
+	}
+	return st
+}
+
+func pauseState(gate string, until int64) wire.GateState {
+	return wire.GateState{Kind: queue.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
+}
+
+// state is the gate of a place, where by holds messages back. A place that is none,
+// or a pause, is named by gate.
+func (g *gates) state(at queue.Place, by queue.BlockKind, gate string) wire.GateState {
+	switch {
+	case at.Throttle != nil:
+		st := g.throttleState(at.Throttle)
+		if st.Open {
+			st.Kind = by.String() // it has opened since, or others come first
+		}
+		return st
+	case at.Circuit != nil:
+		return g.circuitState(at.Circuit)
+	case at.Paused:
+		return pauseState(gate, at.Until)
+	}
+	return wire.GateState{Kind: by.String(), Gate: gate, SetBy: "ordering"}
+}
+
+// opens is when the gate of a place may admit a message, math.MaxInt64 if no time
+// is known.
+func opens(at queue.Place, now int64) int64 {
+	switch {
+	case at.Throttle != nil:
+		return at.Throttle.Info(now).At
+	case at.Circuit != nil:
+		_, t := at.Circuit.Admits(now)
+		return t
+	case at.Paused:
+		return at.Until
+	}
+	return math.MaxInt64
+}
+
+// interval is how many nanoseconds a throttle key needs for a message of that cost
+// in the long run, 0 if that is not known.
+func interval(t *throttle.Gate, cost, now int64) float64 {
+	l := t.Info(now).Limits
+	var rate, window float64
+	if l.Rate.Cost > 0 {
+		rate = float64(cost) * float64(l.Rate.Per) / float64(l.Rate.Cost)
+	}
+	if l.Limit > 0 {
+		window = float64(l.Window) / float64(l.Limit)
+	}
+	return max(rate, window)
+}
+
+// gateText names a gate for a sentence.
+func gateText(st *wire.GateState) string {
+	var b strings.Builder
+	switch st.Kind {
+	case queue.ByPause.String():
+		fmt.Fprintf(&b, "a pause of %s", st.Gate)
+	case queue.ByTurn.String():
+		fmt.Fprintf(&b, "%s, where others have waited for longer", st.Gate)
+	case queue.ByReserved.String():
+		fmt.Fprintf(&b, "%s, which another message is collecting", st.Gate)
+	default:
+		fmt.Fprintf(&b, "%s (%s)", st.Gate, st.Kind)
+	}
+	if st.Limits != "" && st.Limits != "none" {
+		fmt.Fprintf(&b, ", %s", st.Limits)
+	}
+	if st.SetBy != "" {
+		fmt.Fprintf(&b, " [%s]", st.SetBy)
+	}
+	if st.OpensAt != "" {
+		fmt.Fprintf(&b, "; it may open at %s", st.OpensAt)
+	}
+	return b.String()
+}
+
+// limitsText puts limits into words.
+func limitsText(l throttle.Limits) string {
+	var parts []string
+	if l.Rate != (throttle.Rate{}) {
+		text := "rate " + l.Rate.String() + " per second"
+		if l.Burst > 0 {
+			text += ", burst " + thousandths(l.Burst)
+		}
+		parts = append(parts, text)
+	}
+	if l.Limit > 0 {
+		parts = append(parts, fmt.Sprintf("%d in %s", l.Limit, time.Duration(l.Window)))
+	}
+	if l.Concurrency > 0 {
+		parts = append(parts, fmt.Sprintf("%d in flight", l.Concurrency))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// useText says how much of its limits a gate has used.
+func useText(i *throttle.Info) string {
+	var parts []string
+	if i.Limits.Rate != (throttle.Rate{}) {
+		parts = append(parts, thousandths(i.Tokens)+" tokens")
+	}
+	if i.Limits.Limit > 0 {
+		parts = append(parts, fmt.Sprintf("%d in the window", i.InWindow))
+	}
+	parts = append(parts, fmt.Sprintf("%d in flight", i.InFlight))
+	return strings.Join(parts, ", ")
+}
+
+func thousandths(n int64) string {
+	return strconv.FormatFloat(float64(n)/thousand, 'f', -1, 64)
+}
+
+// opensAt is a time as text, empty if it is over or only a hand brings it.
+func opensAt(at, now int64) string {
+	if at <= now || at == queue.Forever {
+		return ""
+	}
+	return wire.Timestamp(at)
+}
+
+// untilText is the end of a pause, to follow "is paused".
+func untilText(until int64) string {
+	if until == queue.Forever {
+		return " until it is resumed"
+	}
+	return " until " + wire.Timestamp(until)
+}
+
+// pausedText is the end of a pause as replies have it, empty if there is none.
+func pausedText(until int64) string {
+	switch until {
+	case 0:
+		return ""
+	case queue.Forever:
+		return "until resumed"
+	}
+	return wire.Timestamp(until)
+}

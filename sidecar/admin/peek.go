@@ -1,0 +1,178 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// peekPieces is how many pieces of explainSlots slots one request may look
+// through: about a million messages. Whoever wants more asks again.
+const peekPieces = 64
+
+// peek shows messages as they are. It asks the queue in pieces, and reads the
+// payloads outside of it, so that the queue goes on in between; nothing that it
+// does changes anything.
+func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (any, *wire.Error) {
+	p := peeking{
+		Admin: a, queue: q.Name(), id: q.ID(), req: req, room: int(a.shard.Conn.MaxPayload()) / 2,
+		reply: wire.PeekReply{Queue: q.Name(), Messages: []wire.PeekedMessage{}, Next: req.After},
+	}
+	for range peekPieces {
+		var found []queue.MessageView
+		var next uint64
+		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			found, next = m.Peek(side, p.reply.Next, req.Key, req.Limit-len(p.reply.Messages), explainSlots, now)
+		})
+		if !ok {
+			return nil, q.Gone()
+		}
+		if more := p.take(found, next); !more {
+			break
+		}
+	}
+	return p.reply, nil
+}
+
+// peeking is one request on its way.
+type peeking struct {
+	*Admin
+	queue string
+	id    store.QueueID
+	req   wire.PeekRequest
+	reply wire.PeekReply
+	room  int // bytes of the reply that are left
+	asked map[blockedBy]*wire.GateState
+}
+
+// blockedBy is what holds a message back. Messages with the same one need to ask
+// it only once.
+type blockedBy struct {
+	by   queue.BlockKind
+	at   queue.Place
+	gate string // its name, if at is none or a pause
+}
+
+// take adds the messages of a piece to the reply. It reports whether to look at
+// more, from next on.
+func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
+	for i := range found {
+		if !p.add(&found[i]) {
+			p.reply.Next = found[i].Seq
+			return false
+		}
+	}
+	p.reply.Next = next
+	return next != 0 && len(p.reply.Messages) < p.req.Limit
+}
+
+// add completes a message and adds it to the reply, unless it is gone. It reports
+// false if there is no room for it.
+func (p *peeking) add(v *queue.MessageView) bool {
+	m := wire.PeekedMessage{
+		ID: uuid.UUID(v.ID).String(), Key: v.Key, State: stateText(p.queue, v),
+		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+	}
+	if v.ExpiresAt != 0 {
+		m.ExpiresAt = wire.Timestamp(v.ExpiresAt)
+	}
+	switch v.State {
+	case queue.StateDelayed:
+		m.ReadyAt = wire.Timestamp(v.ReadyAt)
+	case queue.StateLeased:
+		m.Consumer, m.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
+	default:
+	}
+	if !p.read(v.Seq, &m) {
+		return true
+	}
+	m.BlockedBy = p.blockedBy(v)
+	data, err := json.Marshal(m)
+	if err != nil {
+		p.log.Error("a message cannot be shown", "queue", p.queue, "id", m.ID, "error", err)
+		return true
+	}
+	if p.room -= len(data); p.room < 0 && len(p.reply.Messages) > 0 {
+		return false
+	}
+	p.reply.Messages = append(p.reply.Messages, m)
+	return true
+}
+
+// read fills in what the store has of a message. It reports false if the message is
+// not on disk: it was finished meanwhile, or is not there yet.
+func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
+	refs := []store.Ref{{Queue: p.id, Seq: seq}}
+	err := p.store.Read(refs, func(_ int, headers, payload []byte) {
+		h, err := wire.DecodeHeaders(headers)
+		if err != nil {
+			m.Unreadable = err.Error()
+		}
+		m.SetContent(h, payload, p.req.PayloadBytes)
+	})
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return false
+	case err != nil:
+		m.Unreadable = err.Error()
+	}
+	if !wire.IsDLQ(p.queue) {
+		return true
+	}
+	err = p.store.Dead(refs, func(_ int, d *store.Dead) {
+		if d != nil {
+			m.Dead = &wire.DeadInfo{
+				Reason: d.Reason, Error: d.Error, ErrorCode: d.ErrorCode,
+				SourceQueue: d.SourceQueue, At: wire.Timestamp(d.At), Attempts: d.Attempts,
+			}
+		}
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		m.Dead = &wire.DeadInfo{Reason: "unknown", Error: "it cannot be read: " + err.Error()}
+	}
+	return true
+}
+
+// blockedBy asks what holds a message back how it stands; nil: nothing does. A
+// pause holds also what is ready.
+func (p *peeking) blockedBy(v *queue.MessageView) *wire.GateState {
+	by := blockedBy{gate: "key:" + v.Key}
+	switch v.State {
+	case queue.StatePending, queue.StateBlocked:
+		if v.State == queue.StateBlocked {
+			by.by, by.at = v.BlockedBy, v.At
+		}
+		if v.KeyPaused != 0 {
+			by.by, by.at = queue.ByPause, queue.Place{Paused: true, Until: v.KeyPaused}
+		}
+		if v.QueuePaused != 0 {
+			by.by, by.at, by.gate = queue.ByPause, queue.Place{Paused: true, Until: v.QueuePaused}, "queue:"+p.queue
+		}
+	case queue.StateOrdered:
+		return &wire.GateState{Kind: queue.ByOrder.String(), Gate: by.gate, SetBy: "ordering of queue " + p.queue}
+	default:
+		return nil
+	}
+	if by.by == queue.ByNothing {
+		return nil
+	}
+	if by.at.Throttle != nil || by.at.Circuit != nil {
+		by.gate = "" // they have names, and hold many keys
+	}
+	st := p.asked[by]
+	if st == nil {
+		now := p.gates.state(by.at, by.by, by.gate)
+		st = &now
+		if p.asked == nil {
+			p.asked = make(map[blockedBy]*wire.GateState)
+		}
+		p.asked[by] = st
+	}
+	return st
+}

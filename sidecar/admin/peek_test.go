@@ -1,0 +1,256 @@
+package admin
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// peekedStore is a store with one queue and its dead letters, ids 1 and 2, in which
+// each message is on disk.
+func peekedStore(t *testing.T, messages ...store.Message) store.Store {
+	t.Helper()
+	st, err := storetest.OpenModel(t.Name(), func() int64 { return now })
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	done := make(chan error, 1)
+	st.Submit(&store.Batch{
+		PutQueues: []store.QueueRecord{{ID: 1, Name: "orders"}, {ID: 2, Name: "orders.dlq"}}, Add: messages,
+		Done: func(err error) { done <- err },
+	})
+	require.NoError(t, <-done)
+	return st
+}
+
+// newPeeking is a request about a queue of peekedStore.
+func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained) {
+	x := newExplained(t)
+	p := &peeking{
+		Admin: &Admin{log: slog.New(slog.DiscardHandler), store: st, gates: x.gates},
+		queue: name, id: 1, room: 1 << 20, req: wire.PeekRequest{Limit: 10, PayloadBytes: 4},
+	}
+	if wire.IsDLQ(name) {
+		p.id = 2
+	}
+	return p, x
+}
+
+// TestPeekShowsEveryState as the queue knows it, with what holds a message back.
+func TestPeekShowsEveryState(t *testing.T) {
+	paused := wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
+	for name, tc := range map[string]struct {
+		queue string // orders unless set
+		view  func(x *explained) queue.MessageView
+		want  wire.PeekedMessage // without what all of them have
+	}{
+		"pending": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StatePending, ExpiresAt: now + 3600*second}
+			},
+			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600)},
+		},
+		"delayed": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, QueuePaused: queue.Forever}
+			},
+			want: wire.PeekedMessage{State: "delayed", ReadyAt: at(60)},
+		},
+		"leased": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, KeyPaused: queue.Forever}
+			},
+			want: wire.PeekedMessage{State: "leased", Consumer: "w", LeaseUntil: at(30)},
+		},
+		"failing": {
+			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StateFailing} },
+			want: wire.PeekedMessage{State: "pending"},
+		},
+		"at a throttle": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
+				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}}
+			},
+			want: wire.PeekedMessage{State: "parked", BlockedBy: &rateGate},
+		},
+		"at a circuit": {
+			view: func(x *explained) queue.MessageView {
+				x.circuits["api"] = wire.CircuitInfo{State: "open", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}
+				c := circuitOf{key: "api", at: now + 300*second}
+				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByCircuit, At: queue.Place{Circuit: c}}
+			},
+			want: wire.PeekedMessage{State: "parked", BlockedBy: &circuitGate},
+		},
+		"of a paused key": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByPause, At: queue.Place{Paused: true, Until: now + 60*second}, KeyPaused: now + 60*second,
+				}
+			},
+			want: wire.PeekedMessage{State: "parked", BlockedBy: &paused},
+		},
+		"ready, but its key has been paused": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StatePending, KeyPaused: now + 60*second}
+			},
+			want: wire.PeekedMessage{State: "pending", BlockedBy: &paused},
+		},
+		"ready, and the first in the order of its key": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StatePending, BlockedBy: queue.ByOrder}
+			},
+			want: wire.PeekedMessage{State: "pending"},
+		},
+		"in a paused queue": {
+			view: func(x *explained) queue.MessageView {
+				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
+				return queue.MessageView{
+					State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g},
+					KeyPaused: queue.Forever, QueuePaused: queue.Forever,
+				}
+			},
+			want: wire.PeekedMessage{State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"}},
+		},
+		"behind its predecessors": {
+			view: func(*explained) queue.MessageView {
+				return queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, QueuePaused: queue.Forever}
+			},
+			want: wire.PeekedMessage{
+				State: "parked", BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
+			},
+		},
+		"dead": {
+			queue: "orders.dlq",
+			view:  func(*explained) queue.MessageView { return queue.MessageView{State: queue.StatePending} },
+			want: wire.PeekedMessage{State: "dead", Dead: &wire.DeadInfo{
+				Reason: "max_deliveries", Error: "no money", ErrorCode: "402", SourceQueue: "orders", At: at(-1), Attempts: 1,
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, x := newPeeking(t, "orders", nil)
+			m := store.Message{
+				Ref: store.Ref{Queue: 1, Seq: 7}, ID: id, Payload: []byte("hello"),
+				Headers: wire.EncodeHeaders(nil, map[string][]string{"X": {"1", "2"}}),
+			}
+			if tc.queue != "" {
+				p.queue, p.id, m.Queue = tc.queue, 2, 2
+				m.Dead = &store.Dead{
+					Reason: "max_deliveries", Error: "no money", ErrorCode: "402", SourceQueue: "orders", At: now - second, Attempts: 1,
+				}
+			}
+			p.store = peekedStore(t, m)
+			v := tc.view(x)
+			v.Seq, v.ID, v.Key, v.Attempt, v.EnqueuedAt = 7, id, "acme", 2, now-10*second
+			require.False(t, p.take([]queue.MessageView{v}, 0))
+			want, start := tc.want, "hell"
+			want.ID, want.Key, want.Attempt, want.EnqueuedAt = idText, "acme", 2, at(-10)
+			want.Headers, want.Payload, want.PayloadBytes, want.PayloadCut = map[string][]string{"X": {"1", "2"}}, &start, 5, true
+			require.Equal(t, []wire.PeekedMessage{want}, p.reply.Messages)
+		})
+	}
+}
+
+// TestPeekReadsWhatIsThere: what is not on disk, yet or any more, is left out; what
+// cannot be read is shown as that.
+func TestPeekReadsWhatIsThere(t *testing.T) {
+	ref := store.Ref{Queue: 1, Seq: 1}
+	p, _ := newPeeking(t, "orders", peekedStore(t, store.Message{Ref: ref, ID: id, Headers: []byte{0}, Payload: []byte("0123456789")}))
+	require.False(t, p.take([]queue.MessageView{{Seq: 2}}, 0))
+	require.Empty(t, p.reply.Messages)
+	require.True(t, p.take([]queue.MessageView{{Seq: 1, ID: id}}, 2))
+	require.EqualValues(t, 2, p.reply.Next)
+	require.Equal(t, idText, p.reply.Messages[0].ID)
+	require.Contains(t, p.reply.Messages[0].Unreadable, "malformed stored headers")
+	require.Equal(t, "0123", *p.reply.Messages[0].Payload)
+}
+
+// reasonsLost is a store whose header indexes have gone bad.
+type reasonsLost struct{ store.Store }
+
+func (reasonsLost) Dead([]store.Ref, func(int, *store.Dead)) error {
+	return &store.CorruptError{File: "fila.db", Part: "index", Segment: 7, Reason: "checksum does not match"}
+}
+
+// TestDeadLettersWithoutReason are shown and explained all the same.
+func TestDeadLettersWithoutReason(t *testing.T) {
+	ref := store.Ref{Queue: 2, Seq: 1}
+	st := peekedStore(t, store.Message{Ref: ref, Payload: []byte("0123"), Dead: &store.Dead{Reason: "term"}})
+	p, _ := newPeeking(t, "orders.dlq", reasonsLost{st})
+	require.False(t, p.take([]queue.MessageView{{Seq: 1}}, 0))
+	m := p.reply.Messages[0]
+	require.Equal(t, "0123", *m.Payload)
+	require.Empty(t, m.Unreadable)
+	require.Equal(t, "unknown", m.Dead.Reason)
+	require.Contains(t, m.Dead.Error, "checksum does not match")
+
+	reason := p.whyDead(ref)
+	require.Contains(t, reason, "Why it is a dead letter cannot be read: ")
+	require.Contains(t, reason, "checksum does not match")
+}
+
+// TestWhyDead says where a dead letter comes from.
+func TestWhyDead(t *testing.T) {
+	dead := func(seq uint64, d *store.Dead) store.Message {
+		return store.Message{Ref: store.Ref{Queue: 2, Seq: seq}, Dead: d}
+	}
+	a := &Admin{store: peekedStore(t,
+		dead(1, &store.Dead{Reason: "term", SourceQueue: "orders", At: now, Attempts: 1}),
+		dead(2, &store.Dead{Reason: "expired", Error: "no money", SourceQueue: "orders", At: now, Attempts: 3}),
+		dead(3, nil),
+	)}
+	for seq, want := range map[uint64]string{
+		1: "It was dead-lettered from orders at " + at(0) + " after 1 attempt: term.",
+		2: "It was dead-lettered from orders at " + at(0) + " after 3 attempts: expired. Last error: no money",
+		3: "",
+		4: "", // gone meanwhile
+	} {
+		require.Equal(t, want, a.whyDead(store.Ref{Queue: 2, Seq: seq}), seq)
+	}
+}
+
+// TestPeekFitsIntoAReply: what does not comes with the next one, but one message
+// always does.
+func TestPeekFitsIntoAReply(t *testing.T) {
+	const n = 4
+	var messages []store.Message
+	var found []queue.MessageView
+	for seq := range uint64(n) {
+		messages = append(messages, store.Message{Ref: store.Ref{Queue: 1, Seq: seq + 1}, Payload: make([]byte, 100)})
+		found = append(found, queue.MessageView{Seq: seq + 1})
+	}
+	st := peekedStore(t, messages...)
+	for room, want := range map[int]int{1 << 20: 4, 1: 1, 1800: 2} {
+		p, _ := newPeeking(t, "orders", st)
+		p.room, p.req.PayloadBytes = room, 100
+		require.False(t, p.take(found, 0))
+		require.Len(t, p.reply.Messages, want, room)
+		require.EqualValues(t, (want+1)%(n+1), p.reply.Next, room)
+	}
+	p, _ := newPeeking(t, "orders", st)
+	p.req.Limit = n
+	require.False(t, p.take(found, 9), "as many as were asked for")
+	require.EqualValues(t, 9, p.reply.Next)
+}
+
+// TestPeekAsksAGateOnce for all messages that it holds.
+func TestPeekAsksAGateOnce(t *testing.T) {
+	p, x := newPeeking(t, "orders", nil)
+	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
+	held := func(key string) *queue.MessageView {
+		return &queue.MessageView{Key: key, State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g}}
+	}
+	require.Same(t, p.blockedBy(held("a")), p.blockedBy(held("b")))
+	paused := func(key string) *queue.MessageView {
+		return &queue.MessageView{Key: key, State: queue.StatePending, KeyPaused: queue.Forever}
+	}
+	require.Equal(t, "key:a", p.blockedBy(paused("a")).Gate)
+	require.Equal(t, "key:b", p.blockedBy(paused("b")).Gate)
+	require.Nil(t, p.blockedBy(&queue.MessageView{State: queue.StatePending}))
+}

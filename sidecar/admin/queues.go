@@ -1,0 +1,135 @@
+package admin
+
+import (
+	"strconv"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/wire"
+)
+
+func (a *Admin) queueCreate(name string, body []byte) (any, *wire.Error) {
+	if err := wire.CheckQueueName(name); err != nil {
+		return nil, wire.BadQueueName(err)
+	}
+	if wire.IsDLQ(name) {
+		return nil, wire.ReservedName(name)
+	}
+	settings, err := a.patch(wire.DefaultQueueSettings(name), body)
+	if err != nil {
+		return nil, err
+	}
+	return a.shard.Create(settings)
+}
+
+func (a *Admin) queueUpdate(q *shard.Queue, body []byte) (wire.QueueSettings, *wire.Error) {
+	if a.control.InFile(q.Name()) {
+		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
+	}
+	return a.shard.Update(q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) })
+}
+
+// patch changes settings as a request says. A retry policy must be one of the
+// configuration file, unless the queue has it already.
+func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, *wire.Error) {
+	settings, err := old.Patch(body)
+	if err != nil {
+		return settings, err
+	}
+	if name := settings.RetryPolicy; name != old.RetryPolicy && !a.control.Rules().HasPolicy(name) {
+		return old, wire.BadQueueSettings(&wire.SettingError{
+			Field: "retry_policy", Value: strconv.Quote(name), Allowed: "allowed is the name of a [[retry_policy]] of the configuration file",
+		})
+	}
+	return settings, nil
+}
+
+func (a *Admin) queueDelete(q *shard.Queue, req wire.QueueDeleteRequest) (wire.QueueDeleteReply, *wire.Error) {
+	n, err := a.shard.Delete(q, req.Force)
+	return wire.QueueDeleteReply{Deleted: n}, err
+}
+
+func (a *Admin) redrive(dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
+	n, err := a.shard.Redrive(dlq, req.Count)
+	if err == nil && n > 0 {
+		name := dlq.Source().Name()
+		a.shard.Event(wire.EventRedriven, name, wire.Event{Queue: name, Data: map[string]any{"redriven": n}})
+	}
+	return wire.RedriveReply{Redriven: n}, err
+}
+
+func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookResetReply, *wire.Error) {
+	if !q.ResetHooks(req.Hook) {
+		return wire.HookResetReply{}, wire.HookNotFound(q.Name(), req.Hook)
+	}
+	return wire.HookResetReply{Queue: q.Name(), Hooks: q.Hooks()}, nil
+}
+
+func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
+	all := a.shard.Queues()
+	list := wire.QueueList{Total: len(all), Queues: []wire.QueueSummary{}}
+	for _, q := range wire.Page(all, req.Offset, req.Limit) {
+		var n queue.Moment
+		if q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.Moment(side, now) }) {
+			list.Queues = append(list.Queues, summary(q, &n))
+		}
+	}
+	return list
+}
+
+// Gauges reads all queues for a scrape of the metrics.
+func (a *Admin) Gauges() []telemetry.Gauges {
+	var all []telemetry.Gauges
+	for _, q := range a.shard.Queues() {
+		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes()}
+		if q.View(func(m *queue.Queue, side queue.Side, now int64) { g.Moment = m.Moment(side, now) }) {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// summary is a queue in one line.
+func summary(q *shard.Queue, n *queue.Moment) wire.QueueSummary {
+	s := wire.QueueSummary{
+		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight,
+		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
+	}
+	if dlq := q.DLQ(); dlq != nil {
+		s.DLQ = dlq.Name()
+	}
+	return s
+}
+
+// queueInspect is everything about a queue, with its top flows.
+func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire.QueueInfo, *wire.Error) {
+	settings := q.Settings()
+	info := wire.QueueInfo{
+		Settings: settings, Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
+		ConsumerList: []wire.ConsumerInfo{}, TopFlows: []wire.FlowInfo{},
+	}
+	var n queue.Moment
+	var consumers []queue.ConsumerView
+	var flows []queue.FlowView
+	ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		n, consumers, flows = m.Moment(side, now), m.Consumers(side), m.Flows(side, req.Flows)
+	})
+	if !ok {
+		return info, q.Gone()
+	}
+	info.QueueSummary, info.Flows = summary(q, &n), n.Flows
+	for _, c := range consumers {
+		i := wire.ConsumerInfo{Name: c.Name, MaxInFlight: c.MaxInFlight, InFlight: c.InFlight, Credit: c.Credit, Fetch: c.Fetch}
+		if c.ExpiresAt != 0 {
+			i.ExpiresAt = wire.Timestamp(c.ExpiresAt)
+		}
+		info.ConsumerList = append(info.ConsumerList, i)
+	}
+	for _, f := range flows {
+		info.TopFlows = append(info.TopFlows, wire.FlowInfo{
+			Key: f.Key, Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Pending: f.Pending, Share: f.Share,
+		})
+	}
+	return info, nil
+}

@@ -1,0 +1,179 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/wire"
+)
+
+// Tail is what the subject of a verb ends in.
+type Tail uint8
+
+// The tails.
+const (
+	NoTail      Tail = iota
+	NewQueue         // the name of a queue that need not exist
+	AnyQueue         // a queue or a dead letter queue
+	Ordinary         // a queue that is no dead letter queue
+	DeadLetters      // a dead letter queue
+	Key              // of the runtime configuration, or of a gate, whose key the body may have instead
+)
+
+// String is the tail as docs/protocol.md writes it, after the verb.
+func (t Tail) String() string {
+	return [...]string{NewQueue: ".<queue>", AnyQueue: ".<queue>", Ordinary: ".<queue>", DeadLetters: ".<queue>.dlq", Key: ".<key>"}[t]
+}
+
+// Verb is a verb of the admin protocol.
+type Verb struct {
+	Name string
+	Tail Tail
+	do   func(tail string, body []byte) (any, *wire.Error)
+}
+
+// Verbs is the table of all verbs.
+func (a *Admin) Verbs() []Verb {
+	c := a.control
+	return []Verb{
+		{wire.VerbQueueCreate, NewQueue, a.queueCreate},
+		queueVerb(a, wire.VerbQueueUpdate, Ordinary, undecoded, a.queueUpdate),
+		queueVerb(a, wire.VerbQueueDelete, Ordinary, wire.ParseQueueDelete, a.queueDelete),
+		queueVerb(a, wire.VerbQueueInspect, AnyQueue, wire.ParseQueueInspect, a.queueInspect),
+		bareVerb(wire.VerbQueueList, wire.ParseList, sure(a.queueList)),
+		queueVerb(a, wire.VerbRedrive, DeadLetters, wire.ParseRedrive, a.redrive),
+		queueVerb(a, wire.VerbHookReset, Ordinary, wire.ParseHookReset, a.hookReset),
+		queueVerb(a, wire.VerbPeek, AnyQueue, wire.ParsePeek, a.peek),
+		bareVerb(wire.VerbExplain, wire.ParseExplain, a.explain),
+
+		{wire.VerbConfigSet, Key, a.configSet},
+		{wire.VerbConfigGet, Key, configVerb(c.ConfigGet)},
+		{wire.VerbConfigDelete, Key, configVerb(c.ConfigDelete)},
+		bareVerb(wire.VerbConfigList, wire.ParseConfigList, sure(c.ConfigList)),
+		bareVerb(wire.VerbConfigLog, wire.ParseConfigLog, sure(c.ConfigLog)),
+
+		gateVerb(wire.VerbThrottleSet, wire.ParseThrottleSet, c.ThrottleSet),
+		gateVerb(wire.VerbThrottleClear, wire.ParseThrottleKey, c.ThrottleClear),
+		gateVerb(wire.VerbThrottleShow, wire.ParseThrottleKey, c.ThrottleShow),
+		bareVerb(wire.VerbThrottleList, wire.ParseGateList, sure(c.ThrottleList)),
+		gateVerb(wire.VerbCircuitShow, wire.ParseCircuitKey, c.CircuitShow),
+		gateVerb(wire.VerbCircuitOpen, wire.ParseCircuitOpen, c.CircuitOpen),
+		gateVerb(wire.VerbCircuitClose, wire.ParseCircuitKey, c.CircuitClose),
+		gateVerb(wire.VerbCircuitReset, wire.ParseCircuitKey, c.CircuitReset),
+		bareVerb(wire.VerbCircuitList, wire.ParseGateList, sure(c.CircuitList)),
+		bareVerb(wire.VerbPause, wire.ParsePause, c.Pause),
+		bareVerb(wire.VerbResume, wire.ParseResume, c.Resume),
+		bareVerb(wire.VerbPauseList, wire.ParsePauseList, sure(c.PauseList)),
+
+		bareVerb(wire.VerbReload, nothing, a.reload),
+		bareVerb(wire.VerbStoreBackup, nothing, a.backups.verb),
+	}
+}
+
+// Do carries out a request with the tail of its subject. It returns the reply, JSON.
+func (v *Verb) Do(tail string, body []byte) ([]byte, *wire.Error) {
+	reply, werr := v.do(tail, body)
+	if werr != nil {
+		return nil, werr
+	}
+	data, err := json.Marshal(reply)
+	if err != nil {
+		return nil, wire.Internal(err.Error())
+	}
+	return data, nil
+}
+
+// bareVerb makes a verb without a tail.
+func bareVerb[Req, Reply any](name string, parse func([]byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
+	return Verb{name, NoTail, func(_ string, body []byte) (any, *wire.Error) {
+		req, err := parse(body)
+		if err != nil {
+			return nil, err
+		}
+		return do(req)
+	}}
+}
+
+// gateVerb makes a verb about a throttle key or circuit key.
+func gateVerb[Req, Reply any](name string, parse func(string, []byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
+	return Verb{name, Key, func(tail string, body []byte) (any, *wire.Error) {
+		req, err := parse(tail, body)
+		if err != nil {
+			return nil, err
+		}
+		return do(req)
+	}}
+}
+
+// queueVerb makes a verb about a queue of a kind.
+func queueVerb[Req, Reply any](a *Admin, name string, kind Tail,
+	parse func([]byte) (Req, *wire.Error), do func(*shard.Queue, Req) (Reply, *wire.Error),
+) Verb {
+	return Verb{name, kind, func(tail string, body []byte) (any, *wire.Error) {
+		req, err := parse(body)
+		if err != nil {
+			return nil, err
+		}
+		q, err := a.queue(tail)
+		switch {
+		case err != nil:
+			return nil, err
+		case kind == Ordinary && q.IsDLQ():
+			return nil, wire.NotForDLQ(name, tail)
+		case kind == DeadLetters && !q.IsDLQ():
+			return nil, wire.OnlyForDLQ(name, tail)
+		}
+		return do(q, req)
+	}}
+}
+
+// configVerb does something about a key of the runtime configuration.
+func configVerb(do func(key string) (wire.ConfigEntry, *wire.Error)) func(string, []byte) (any, *wire.Error) {
+	return func(key string, body []byte) (any, *wire.Error) {
+		if err := wire.ParseEmpty(body); err != nil {
+			return nil, err
+		}
+		if err := wire.CheckConfigKey(key); err != nil {
+			return nil, wire.BadConfigKey(err)
+		}
+		return do(key)
+	}
+}
+
+// sure is for what is never refused.
+func sure[Req, Reply any](do func(Req) Reply) func(Req) (Reply, *wire.Error) {
+	return func(req Req) (Reply, *wire.Error) { return do(req), nil }
+}
+
+// nothing decodes a request without fields.
+func nothing(body []byte) (struct{}, *wire.Error) { return struct{}{}, wire.ParseEmpty(body) }
+
+// undecoded leaves a request to what it is for.
+func undecoded(body []byte) ([]byte, *wire.Error) { return body, nil }
+
+// queue finds the queue that a request names.
+func (a *Admin) queue(name string) (*shard.Queue, *wire.Error) {
+	if err := wire.CheckQueueName(name); err != nil {
+		return nil, wire.BadQueueName(err)
+	}
+	if q := a.shard.Queue(name); q != nil {
+		return q, nil
+	}
+	return nil, wire.QueueNotFound(name)
+}
+
+func (a *Admin) configSet(key string, body []byte) (any, *wire.Error) {
+	if err := wire.CheckConfigKey(key); err != nil {
+		return nil, wire.BadConfigKey(err)
+	}
+	req, err := wire.ParseConfigSet(key, body)
+	if err != nil {
+		return nil, err
+	}
+	return a.control.ConfigSet(key, req)
+}
+
+func (a *Admin) reload(struct{}) (wire.ReloadReply, *wire.Error) {
+	return a.control.Reload(context.Background())
+}

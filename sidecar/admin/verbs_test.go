@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// verbTable is the table, for those who look and do not ask.
+func verbTable() []Verb { return new(Admin).Verbs() }
+
+// TestVerbsAreThoseOfThePackageWire, each of them once, with a tail or without.
+func TestVerbsAreThoseOfThePackageWire(t *testing.T) {
+	var names []string
+	for _, v := range verbTable() {
+		names = append(names, v.Name)
+		require.Equal(t, wire.VerbHasTail(v.Name), v.Tail != NoTail, v.Name)
+	}
+	var constants []string
+	for _, name := range wireVerbs(t) {
+		constants = append(constants, name)
+	}
+	require.ElementsMatch(t, constants, names)
+}
+
+// TestVerbsAreDocumented in docs/protocol.md: exactly these, with their tails.
+func TestVerbsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/protocol.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "\n## Admin\n")
+	require.True(t, found)
+	section, _, found = strings.Cut(section, "\n## ")
+	require.True(t, found)
+	var documented []string
+	subject := regexp.MustCompile("`(?:fila\\.admin\\.)?([a-z-]+(?:\\.<[a-z]+>(?:\\.dlq)?)?)`")
+	for line := range strings.Lines(section) {
+		if cell, ok := strings.CutPrefix(line, "| `fila.admin."); ok {
+			cell, _, _ = strings.Cut("`fila.admin."+cell, " | ")
+			for _, m := range subject.FindAllStringSubmatch(cell, -1) {
+				documented = append(documented, m[1])
+			}
+		}
+	}
+	var table []string
+	for _, v := range verbTable() {
+		table = append(table, v.Name+v.Tail.String())
+	}
+	require.ElementsMatch(t, table, documented)
+}
+
+// TestVerbsAreUsedByTheClient: who has the command line can do all of it.
+func TestVerbsAreUsedByTheClient(t *testing.T) {
+	constants := wireVerbs(t)
+	used := make(map[string]bool)
+	for _, file := range sources(t, "../../client", "../../cli") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "wire" && constants[s.Sel.Name] != "" {
+					used[constants[s.Sel.Name]] = true
+				}
+			}
+			return true
+		})
+	}
+	for _, v := range verbTable() {
+		require.True(t, used[v.Name], "neither client nor cli uses %s", v.Name)
+	}
+}
+
+// wireVerbs are the constants of package wire that name verbs, with their values.
+func wireVerbs(t *testing.T) map[string]string {
+	verbs := make(map[string]string)
+	for _, file := range sources(t, "../../wire") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(spec.Names[0].Name, "Verb") {
+				return true
+			}
+			value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			require.NoError(t, err)
+			verbs[spec.Names[0].Name] = value
+			return true
+		})
+	}
+	require.NotEmpty(t, verbs)
+	return verbs
+}
+
+// sources parses the Go files of directories, tests left out.
+func sources(t *testing.T, dirs ...string) []*ast.File {
+	var files []*ast.File
+	for _, dir := range dirs {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		require.NoError(t, err)
+		require.NotEmpty(t, paths, dir)
+		for _, path := range slices.DeleteFunc(paths, func(p string) bool { return strings.HasSuffix(p, "_test.go") }) {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			require.NoError(t, err)
+			files = append(files, file)
+		}
+	}
+	return files
+}
