@@ -1,0 +1,241 @@
+package telemetry
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
+)
+
+// gather returns the families of fila by name.
+func gather(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
+	t.Helper()
+	families, err := m.registry.Gather()
+	require.NoError(t, err)
+	found := map[string]*dto.MetricFamily{}
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), "fila_") {
+			found[f.GetName()] = f
+		}
+	}
+	return found
+}
+
+// sample returns the value of the sample with exactly these labels, given as
+// name=value in the order of their names, and whether there is one.
+func sample(f *dto.MetricFamily, labels ...string) (float64, bool) {
+	for _, s := range f.GetMetric() {
+		var got []string
+		for _, l := range s.GetLabel() {
+			got = append(got, l.GetName()+"="+l.GetValue())
+		}
+		if slices.Equal(got, labels) {
+			switch {
+			case s.Counter != nil:
+				return s.Counter.GetValue(), true
+			case s.Gauge != nil:
+				return s.Gauge.GetValue(), true
+			default:
+				return float64(s.Histogram.GetSampleCount()), true
+			}
+		}
+	}
+	return 0, false
+}
+
+func fullMetrics() *Metrics {
+	m := New()
+	q := m.Queue("orders")
+	q.Refused(10429)
+	m.SetGauges(func() []Gauges {
+		return []Gauges{{
+			Queue: "orders", Depth: 1, Bytes: 5,
+			Moment: queue.Moment{
+				Pending: 2, Delayed: 3, InFlight: 4, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
+				BlockedBy: [queue.BlockKinds]int64{queue.ByNothing: 99, queue.ByRate: 9, queue.ByOrder: 10},
+			},
+		}}
+	})
+	return m
+}
+
+// docs/metrics.md and the registry name the same metrics.
+func TestMetricsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	documented := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(fila_[a-z_]+)` \\|.*\\| ([^|]+) \\|$").FindAllStringSubmatch(string(text), -1) {
+		documented[row[1]] = row[2]
+	}
+	registered := map[string]string{}
+	for name, f := range gather(t, fullMetrics()) {
+		registered[name] = f.GetHelp()
+	}
+	require.Equal(t, slices.Sorted(maps.Keys(registered)), slices.Sorted(maps.Keys(documented)))
+	require.Equal(t, registered, documented, "the meaning in the document is the help text")
+}
+
+func TestMetricsCount(t *testing.T) {
+	m := New()
+	q := m.Queue("orders")
+	require.Same(t, q, m.Queue("orders"))
+
+	q.Add(queue.Tally{Delivered: 2, Nacked: 0, Failed: 1})
+	q.Add(queue.Tally{Delivered: 3, Messages: 7, Bytes: 8})
+	q.Enqueued()
+	q.Latency(.01)
+	q.Hook("on_enqueue").Add(3, 2, 0, 1)
+	q.Hook("on_failure").Add(0, 0, 4, 5)
+	q.Refused(10413)
+	q.Failure("")
+	q.Failure(rules.Critical)
+	m.Queue("other").Add(queue.Tally{Delivered: 1})
+	m.Refused(10404)
+	m.Commit(3*time.Millisecond, 3)
+
+	got := gather(t, m)
+	for _, want := range []struct {
+		name   string
+		labels []string
+		value  float64
+	}{
+		{"fila_delivered_total", []string{"queue=orders"}, 5},
+		{"fila_delivered_total", []string{"queue=other"}, 1},
+		{"fila_acked_total", []string{"queue=orders"}, 0},
+		{"fila_delivery_latency_seconds", []string{"queue=orders"}, 1},
+		{"fila_hook_runs_total", []string{"hook=on_enqueue", "queue=orders"}, 3},
+		{"fila_hook_failures_total", []string{"hook=on_enqueue", "queue=orders"}, 2},
+		{"fila_hook_bypassed_total", []string{"hook=on_enqueue", "queue=orders"}, 0},
+		{"fila_hook_runs_total", []string{"hook=on_failure", "queue=orders"}, 0},
+		{"fila_hook_bypassed_total", []string{"hook=on_failure", "queue=orders"}, 4},
+		{"fila_hook_warnings_total", []string{"queue=orders"}, 6},
+		{"fila_failures_total", []string{"queue=orders", "severity=medium"}, 2},
+		{"fila_failures_total", []string{"queue=orders", "severity=critical"}, 1},
+		{"fila_failures_total", []string{"queue=orders", "severity=low"}, 0},
+		{"fila_refused_total", []string{"code=10413", "queue=orders"}, 1},
+		{"fila_refused_total", []string{"code=10404", "queue="}, 1},
+		{"fila_commit_batch_size", nil, 1},
+		{"fila_commit_duration_seconds", nil, 1},
+	} {
+		value, ok := sample(got[want.name], want.labels...)
+		require.True(t, ok, "%s %v is missing", want.name, want.labels)
+		require.Equal(t, want.value, value, "%s %v", want.name, want.labels)
+	}
+}
+
+// Each figure of a tally has its counter, and so has each of the intake.
+func TestSnapshot(t *testing.T) {
+	m := New()
+	q := m.Queue("orders")
+	q.Add(queue.Tally{
+		Delivered: 3, Acked: 4, Nacked: 5, Expired: 6, TTLExpired: 7, DeadLettered: 8, Redriven: 9, TakenBack: 10, Failed: 11,
+	})
+	q.Enqueued()
+	q.Duplicate()
+	q.Duplicate()
+	want := map[string]int64{
+		"enqueued": 1, "duplicates": 2, "delivered": 3, "acked": 4, "nacked": 5, "expired": 6,
+		"ttl_expired": 7, "dead_lettered": 8, "redriven": 9, "taken_back": 10,
+	}
+	require.Equal(t, want, q.Snapshot())
+	got := gather(t, m)
+	for name, n := range want {
+		value, _ := sample(got["fila_"+name+"_total"], "queue=orders")
+		require.EqualValues(t, n, value, name)
+	}
+}
+
+func TestMetricsDrop(t *testing.T) {
+	m := New()
+	q := m.Queue("orders")
+	q.Refused(10429)
+	m.Queue("other")
+	m.Drop("orders")
+	q.Enqueued() // a handle that somebody still holds
+	for name, f := range gather(t, m) {
+		for _, s := range f.GetMetric() {
+			for _, l := range s.GetLabel() {
+				require.NotEqual(t, "orders", l.GetValue(), name)
+			}
+		}
+	}
+	value, ok := sample(gather(t, m)["fila_enqueued_total"], "queue=other")
+	require.True(t, ok)
+	require.Zero(t, value)
+
+	m.Queue("orders").Enqueued()
+	value, _ = sample(gather(t, m)["fila_enqueued_total"], "queue=orders")
+	require.Equal(t, 1., value, "a queue made anew counts from 0")
+}
+
+func TestMetricsGauges(t *testing.T) {
+	m := New()
+	require.NotContains(t, gather(t, m), "fila_queue_depth", "nothing to read yet")
+	m = fullMetrics()
+	got := gather(t, m)
+	for name, want := range map[string]float64{
+		"fila_queue_depth": 1, "fila_queue_pending": 2, "fila_queue_delayed": 3, "fila_queue_in_flight": 4,
+		"fila_queue_bytes": 5, "fila_queue_oldest_age_seconds": 6.5, "fila_queue_consumers": 7, "fila_queue_flows": 8,
+	} {
+		value, ok := sample(got[name], "queue=orders")
+		require.True(t, ok, name)
+		require.Equal(t, want, value, name)
+	}
+	parked := got["fila_queue_parked"]
+	require.Len(t, parked.GetMetric(), int(queue.BlockKinds)-1, "nothing is held back by nothing")
+	for kind, want := range map[string]float64{"rate": 9, "order": 10, "circuit": 0} {
+		value, ok := sample(parked, "blocked_by="+kind, "queue=orders")
+		require.True(t, ok, kind)
+		require.Equal(t, want, value, kind)
+	}
+}
+
+// Queues come and go while they are counted and scraped.
+func TestMetricsConcurrent(t *testing.T) {
+	m := fullMetrics()
+	var wg sync.WaitGroup
+	for _, name := range []string{"a", "b", "c"} {
+		wg.Go(func() {
+			for range 200 {
+				q := m.Queue(name)
+				q.Add(queue.Tally{Delivered: 1})
+				q.Refused(10400)
+				m.Drop(name)
+			}
+		})
+	}
+	for range 20 {
+		_, err := m.registry.Gather()
+		require.NoError(t, err)
+	}
+	wg.Wait()
+	require.NotContains(t, gather(t, m)["fila_delivered_total"].String(), `"a"`)
+}
+
+// A step that delivers and acks costs an addition for each.
+func TestAddAllocatesNothing(t *testing.T) {
+	q := New().Queue("orders")
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		q.Add(queue.Tally{Delivered: 1, Acked: 1, Messages: -1})
+		q.Latency(.003)
+	}))
+}
+
+func BenchmarkDelivery(b *testing.B) {
+	q := New().Queue("orders")
+	b.ReportAllocs()
+	for b.Loop() {
+		q.Add(queue.Tally{Delivered: 1})
+		q.Latency(.003)
+	}
+}
