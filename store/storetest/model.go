@@ -44,6 +44,14 @@ type modelData struct {
 	commits   int64
 }
 
+func newModelData(created int64) *modelData {
+	return &modelData{
+		queues: map[store.QueueID]store.QueueRecord{}, consumers: map[string]store.ConsumerRecord{},
+		config: map[string]string{}, messages: map[store.Ref]store.Message{}, states: map[store.Ref]store.State{},
+		dedupes: map[string]store.Dedupe{}, next: 1, created: created,
+	}
+}
+
 func (d *modelData) clone() *modelData {
 	c := *d
 	c.queues, c.consumers, c.config = maps.Clone(d.queues), maps.Clone(d.consumers), maps.Clone(d.config)
@@ -58,15 +66,12 @@ func OpenModel(dir string, now func() int64) (*Model, error) {
 	if now == nil {
 		now = func() int64 { return time.Now().UnixNano() }
 	}
-	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
+	fresh := newModelData(now())
+	fresh.secret = make([]byte, 32)
+	if _, err := rand.Read(fresh.secret); err != nil {
 		return nil, err
 	}
-	v, _ := disks.LoadOrStore(dir, &modelData{
-		queues: map[store.QueueID]store.QueueRecord{}, consumers: map[string]store.ConsumerRecord{},
-		config: map[string]string{}, messages: map[store.Ref]store.Message{}, states: map[store.Ref]store.State{},
-		dedupes: map[string]store.Dedupe{}, next: 1, secret: secret, created: now(),
-	})
+	v, _ := disks.LoadOrStore(dir, fresh)
 	d := v.(*modelData)
 	if d.open {
 		return nil, fmt.Errorf("%w: %s", store.ErrLocked, dir)

@@ -1,0 +1,213 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/queuetest"
+	"github.com/filaq/fila/wire"
+)
+
+// paced returns a rig whose queue has a consumer and an empty commit.
+func paced(t *testing.T, credit int) *rig {
+	f := queuetest.NewFleet(t)
+	f.Pacing = queue.DefaultPacing
+	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")})
+	r.Consume(queue.Main, "w", credit, 0)
+	r.Commit()
+	r.Answers = nil
+	return r
+}
+
+// What is acked in time is never written, however long the commit is open, and a
+// straggler is written when it is due.
+func TestMessagesLingerByTheirOwnAge(t *testing.T) {
+	r := paced(t, 1000)
+	for range 100 {
+		r.Enqueue("k", nil)
+		r.Pass(500 * time.Microsecond)
+		r.Ack(r.One(), done, "")
+	}
+	require.Empty(t, r.Disk.Waiting())
+	require.Equal(t, time.Hour, r.Next(), "nothing is left to be written")
+	r.Enqueue("k", nil)
+	r.Pass(time.Millisecond)
+	require.Len(t, r.Disk.Waiting(), 1)
+	require.Len(t, r.Disk.Waiting()[0].Add, 1)
+}
+
+// Many messages wait longer than few, if their acks come soon enough.
+func TestLingerUnderLoad(t *testing.T) {
+	load := queue.DefaultPacing.Load
+	for _, c := range []struct {
+		name   string
+		acks   time.Duration // of the messages before
+		n      int
+		linger time.Duration
+	}{
+		{"few", 2 * time.Millisecond, load - 1, time.Millisecond},
+		{"many", 2 * time.Millisecond, load, 8 * time.Millisecond},
+		{"acked at once", 0, load, time.Millisecond},
+		{"acked late", 15 * time.Millisecond, load, 20 * time.Millisecond},
+		{"acked too late", 30 * time.Millisecond, load, time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := paced(t, 1000)
+			for range 1000 {
+				r.Enqueue("k", nil)
+				d := r.One()
+				r.Pass(c.acks)
+				r.Ack(d, done, "")
+			}
+			r.Commit()
+			r.Pass(time.Second)
+			r.Commit()
+			for range c.n {
+				r.Enqueue("k", nil)
+			}
+			r.Pass(c.linger * 9 / 10)
+			require.Empty(t, r.Disk.Waiting())
+			r.Pass(c.linger * 2 / 10)
+			require.Len(t, r.Disk.Waiting(), 1)
+			require.Len(t, r.Disk.Waiting()[0].Add, c.n)
+		})
+	}
+}
+
+// The confirmation of what nobody is working on waits no longer than the disk needs.
+func TestPendingMessagesDoNotLinger(t *testing.T) {
+	load := queue.DefaultPacing.Load
+	r := paced(t, load)
+	*queue.AckTime(r.M) = int64(5 * time.Millisecond)
+	for range 3 * load {
+		r.Enqueue("k", nil)
+	}
+	r.Pass(time.Millisecond)
+	require.NotEmpty(t, r.Disk.Waiting())
+}
+
+// When something else has to be written, messages whose acks may come soon are kept
+// back.
+func TestMessagesInWorkStayBehind(t *testing.T) {
+	r := paced(t, 1000)
+	enqueue := func() delivery {
+		r.Enqueue("k", nil)
+		return r.One()
+	}
+	old := enqueue()
+	r.Pass(time.Millisecond)
+	r.Commit()
+	late := enqueue()
+	r.Pass(time.Millisecond / 2)
+	gone, young, last := enqueue(), enqueue(), enqueue()
+	r.Ack(gone, done, "")
+	r.Ack(old, done, "")
+	r.Pass(time.Millisecond / 2)
+	require.Len(t, r.Disk.Waiting(), 1, "late has lingered, and the ack goes with it")
+	require.Len(t, r.Disk.Waiting()[0].Add, 1)
+	require.Equal(t, late.Token.Seq, r.Disk.Waiting()[0].Add[0].Seq)
+	require.Len(t, r.Disk.Waiting()[0].Finish, 1)
+	check(r)
+
+	r.Ack(young, done, "")
+	require.Equal(t, 1, r.CommitN(1))
+	r.Run()
+	require.Empty(t, r.Disk.Waiting())
+	r.Pass(time.Millisecond / 2)
+	require.Len(t, r.Disk.Waiting(), 1)
+	require.Len(t, r.Disk.Waiting()[0].Add, 1)
+	require.Equal(t, last.Token.Seq, r.Disk.Waiting()[0].Add[0].Seq)
+	check(r)
+	r.Commit()
+	messages, _, _ := r.Disk.Stored()
+	require.Len(t, messages, 2, "late and the last one")
+	require.Zero(t, r.Uncommitted)
+}
+
+// A message without a consumer goes with the first commit, also if it is younger than
+// one whose ack may come.
+func TestWhatNobodyWorksOnIsNotKeptBack(t *testing.T) {
+	r := paced(t, 2)
+	for range 3 {
+		r.Enqueue("k", nil)
+		r.Pass(400 * time.Microsecond)
+	}
+	require.Len(t, r.Disk.Waiting(), 1)
+	add := r.Disk.Waiting()[0].Add
+	require.Len(t, add, 2, "the first, which has lingered, and the third, which is with nobody")
+	require.Equal(t, add[0].Seq+2, add[1].Seq)
+	check(r)
+}
+
+// Acks do not make the rest of a commit due.
+func TestTheLastOfManyLingerAsLong(t *testing.T) {
+	r := paced(t, 1000)
+	*queue.AckTime(r.M) = int64(5 * time.Millisecond)
+	for range queue.DefaultPacing.Load {
+		r.Enqueue("k", nil)
+	}
+	r.Pass(2 * time.Millisecond)
+	for _, d := range r.Deliveries() {
+		require.Empty(t, r.Disk.Waiting())
+		r.Ack(d, done, "")
+	}
+	require.Empty(t, r.Disk.Waiting())
+	r.Enqueue("k", nil)
+	r.Pass(time.Millisecond)
+	require.Len(t, r.Disk.Waiting(), 1, "the load is over")
+}
+
+// Messages of an earlier process may come from the future.
+func TestAcksAfterTheClockWasSetBack(t *testing.T) {
+	r := paced(t, 1000)
+	r.Enqueue("k", nil)
+	d := r.One()
+	queue.SetReadyAt(r.M, d.Token.Seq, r.Now+int64(time.Hour))
+	r.Ack(d, done, "")
+	require.GreaterOrEqual(t, *queue.AckTime(r.M), int64(0))
+}
+
+// Changes wait while an earlier commit is under way. A message that is acked meanwhile
+// leaves nothing on disk, unless its dedupe id must be known.
+func TestWhatIsAckedBeforeItIsWrittenNeverIs(t *testing.T) {
+	for _, dedupe := range []string{"", "id-1"} {
+		r := paced(t, 10)
+		r.Enqueue("first", nil)
+		r.Pass(time.Millisecond) // handed in: it is with a consumer, and has lingered
+		first := r.One()
+		require.Len(t, r.Disk.Waiting(), 1)
+
+		m := r.Message("k", nil)
+		m.DedupeID, m.DedupeUntil = dedupe, r.Now+10e9
+		r.Accept(m)
+		r.Run()
+		second := r.One()
+		r.Ack(second, done, "ack")
+		check(r)
+		require.EqualValues(t, 10, r.Uncommitted, "that of the first one")
+		if dedupe == "" {
+			require.Equal(t, []string{"reply", "ack"}, subjects(r), "nobody has to wait for the disk")
+		} else {
+			require.Empty(t, r.Answers)
+		}
+		r.Ack(first, done, "")
+		r.CommitAll()
+		for _, b := range r.Disk.Waiting() {
+			for i := range b.Add {
+				require.NotEqual(t, m.ID, b.Add[i].ID)
+			}
+		}
+		r.Run()
+		r.Pass(time.Second)
+		r.Commit()
+		if dedupe != "" {
+			require.Equal(t, []string{"reply", "reply", "ack"}, subjects(r))
+		}
+		messages, _, dedupes := r.Disk.Stored()
+		require.Empty(t, messages)
+		require.Equal(t, len(dedupe) > 0, dedupes == 1)
+	}
+}

@@ -1,0 +1,157 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/queuetest"
+	"github.com/filaq/fila/store"
+)
+
+func pauseKey(r *rig, key string, until int64) {
+	r.T.Helper()
+	r.Do(queue.Main, queue.PauseKey{Key: key, Until: until})
+}
+
+func TestPauses(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	pauseKey(r, "a", queue.Forever)
+	held := []store.ID{r.Gated("a"), r.Gated("a"), r.Gated("a", "k")}
+	require.Empty(t, r.Deliveries())
+	r.Gated("b")
+	require.Len(t, r.Deliveries(), 1)
+	pauseKey(r, "a", 0)
+	require.ElementsMatch(t, held, queuetest.IDs(r.Deliveries()))
+	pauseKey(r, "a", r.Now+1e9)
+	r.Gated("a")
+	require.Empty(t, r.Deliveries())
+	check(r)
+	r.Pass(time.Second)
+	require.Len(t, r.Deliveries(), 1)
+
+	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 2e9})
+	r.Gated("b")
+	r.Pass(time.Second)
+	require.Empty(t, r.Deliveries())
+	r.Pass(time.Second)
+	require.Len(t, r.Deliveries(), 1)
+	check(r)
+}
+
+// Both sides are paused each by itself.
+func TestPausesOfDeadLetters(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Consume(queue.Dead, "d", 100, 0)
+	r.Do(queue.Dead, queue.PauseQueue{Until: queue.Forever})
+	r.Gated("a")
+	kill(r, r.One())
+	require.Empty(t, r.Deliveries())
+	r.Gated("a")
+	require.Equal(t, queue.Main, r.One().Side)
+	r.Do(queue.Dead, queue.PauseQueue{})
+	require.Equal(t, queue.Dead, r.One().Side)
+}
+
+func TestASafetyPauseDoesNotEndAnOperatorsPauseSooner(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) {
+		s.MaxFailuresPerKey, s.FailureWindowMs, s.FailureHoldMs = 1, 60_000, 1000
+	})
+	r.Consume(queue.Main, "w", 100, 0)
+	for range 3 {
+		r.Gated("a")
+	}
+	ds := r.Deliveries()
+	pauseKey(r, "a", queue.Forever)
+	for _, d := range ds {
+		r.Ack(d, nack, "")
+	}
+	r.Commit()
+	r.Pass(2 * time.Second)
+	require.Empty(t, r.Deliveries(), "the operator's pause has no end")
+}
+
+// Too many failures pause a key, and that is told.
+func TestASafetyPause(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.MaxFailuresPerKey, s.FailureHoldMs = 1, 1000 })
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("a")
+	r.Gated("b")
+	for range 2 {
+		for _, d := range r.Deliveries() {
+			if d.Key == "a" {
+				r.Ack(d, nack, "")
+			}
+		}
+	}
+	require.Equal(t, queue.Note{Kind: queue.NoteHeld, Key: "a", Until: r.Now + 1e9}, r.Notes[len(r.Notes)-1])
+	require.Empty(t, r.Deliveries())
+	r.Gated("b")
+	require.Equal(t, "b", r.One().Key)
+	r.Pass(time.Second)
+	require.Equal(t, "a", r.One().Key)
+}
+
+// A message without gates that nobody received and whose key is paused is counted by
+// the subqueue that it gets then.
+func TestWhatNobodyReceivedOfAPausedKey(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	want := []store.ID{r.Gated("a"), r.Gated("a")}
+	ds := r.Deliveries()
+	pauseKey(r, "a", queue.Forever)
+	for _, d := range ds {
+		r.Ack(d, nobody, "")
+	}
+	r.Consume(queue.Main, "w", 100, 0)
+	require.Empty(t, r.Deliveries())
+	check(r)
+	pauseKey(r, "a", 0)
+	require.Equal(t, want, queuetest.IDs(r.Deliveries()))
+	check(r)
+}
+
+func TestATakenBackMessageOfAKeyThatIsPausedLater(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("a")
+	d := r.One()
+	r.Ack(d, nobody, "")
+	pauseKey(r, "a", queue.Forever)
+	r.Consume(queue.Main, "w", 100, 0)
+	require.Empty(t, r.Deliveries())
+	check(r)
+}
+
+// Messages without gates keep their order over a pause of their key, too.
+func TestAPauseKeepsTheOrderOfMessagesWithoutGates(t *testing.T) {
+	r := newRig(t, nil)
+	pauseKey(r, "a", queue.Forever)
+	r.Consume(queue.Main, "w", 1, 0)
+	want := []store.ID{r.Gated("a"), r.Gated("a"), r.Gated("a")}
+	require.Empty(t, r.Deliveries())
+	pauseKey(r, "a", 0)
+	want = append(want, r.Gated("a"), r.Gated("a"))
+	require.Equal(t, want[:1], queuetest.IDs(r.Deliveries()))
+	r.Consume(queue.Main, "w", 10, 0)
+	require.Equal(t, want[1:], queuetest.IDs(r.Deliveries()))
+	check(r)
+}
+
+// The end of a pause does not make a machine spin that must not deliver.
+func TestAPauseThatEndsWhileNothingGoesOut(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	r.Enqueue("k", nil)
+	r.One()
+	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 1e9})
+	r.Do(queue.Main, queue.Dispatch{})
+	r.Pass(time.Second)
+	require.Positive(t, r.Next())
+	r.Pass(time.Second)
+	require.Positive(t, r.Next())
+}

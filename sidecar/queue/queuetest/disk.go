@@ -1,0 +1,115 @@
+package queuetest
+
+import (
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+// Disk is a store in memory that commits only when it is told to, so that a test
+// sees every state between a change and its being on disk.
+type Disk struct {
+	*storetest.Model
+	// Refuse says which batches are refused; nil: none.
+	Refuse func(b *store.Batch) error
+
+	Committed int              // batches
+	Live      map[store.ID]int // copies of a message that are on disk: one, or none
+	waiting   []submitted
+	ids       map[store.Ref]store.ID
+}
+
+// submitted is a batch that waits for the disk.
+type submitted struct {
+	rig    *Rig // whose commit it is; nil: it is no machine's
+	commit *queue.Commit
+	batch  *store.Batch
+}
+
+func newDisk(now func() int64) *Disk {
+	return &Disk{Model: storetest.NewModel(now), Live: make(map[store.ID]int), ids: make(map[store.Ref]store.ID)}
+}
+
+// Submit hands in a batch that is no machine's.
+func (d *Disk) Submit(b *store.Batch) { d.waiting = append(d.waiting, submitted{batch: b}) }
+
+// Waiting returns the batches that wait for the disk.
+func (d *Disk) Waiting() []*store.Batch {
+	all := make([]*store.Batch, len(d.waiting))
+	for i := range d.waiting {
+		all[i] = d.waiting[i].batch
+	}
+	return all
+}
+
+// write applies the next batch, without telling anybody.
+func (d *Disk) write() (submitted, error) {
+	s := d.waiting[0]
+	d.waiting = d.waiting[1:]
+	if d.Refuse != nil {
+		if err := d.Refuse(s.batch); err != nil {
+			return s, err
+		}
+	}
+	err := d.Apply(s.batch)
+	if err == nil {
+		d.note(s.batch)
+	}
+	d.Committed++
+	return s, err
+}
+
+// note keeps what is on disk by id.
+func (d *Disk) note(b *store.Batch) {
+	add := func(m *store.Message) {
+		d.ids[m.Ref] = m.ID
+		d.Live[m.ID]++
+	}
+	finish := func(ref store.Ref) {
+		id, ok := d.ids[ref]
+		if !ok {
+			return
+		}
+		delete(d.ids, ref)
+		if d.Live[id]--; d.Live[id] == 0 {
+			delete(d.Live, id)
+		}
+	}
+	for i := range b.Add {
+		add(&b.Add[i])
+	}
+	for i := range b.Move {
+		add(&b.Move[i].To)
+		finish(b.Move[i].From)
+	}
+	for _, ref := range b.Finish {
+		finish(ref)
+	}
+	for _, id := range b.DeleteQueues {
+		for ref := range d.ids {
+			if ref.Queue == id {
+				finish(ref)
+			}
+		}
+	}
+}
+
+// Stored returns what a recovery would find: messages, their states, and how many
+// dedupe ids.
+func (d *Disk) Stored() (messages map[store.Ref]store.Message, states map[store.Ref]store.State, dedupes int) {
+	messages, states = make(map[store.Ref]store.Message), make(map[store.Ref]store.State)
+	_, err := d.Recover(store.Visitor{
+		Message: func(m *store.Message, _ int, st *store.State) error {
+			messages[m.Ref] = *m
+			if st != nil {
+				states[m.Ref] = *st
+			}
+			return nil
+		},
+		Dedupe: func(store.Dedupe) error { dedupes++; return nil },
+	})
+	if err != nil {
+		panic(err) // a model in memory does not fail
+	}
+	return messages, states, dedupes
+}

@@ -1,0 +1,339 @@
+package queuetest
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// Rig is one machine of a fleet with what it has been told and has said.
+type Rig struct {
+	*Fleet
+	Name     string
+	IDs      [queue.Sides]store.QueueID
+	Settings queue.Settings
+	M        *queue.Queue
+
+	Sent    []queue.Delivery // messages and statuses, since they were taken
+	Answers []Answer
+	Judge   []queue.Failure // failures that nobody has judged yet
+	Notes   []queue.Note
+	Picked  *queue.Picked // the last
+
+	Tally       [queue.Sides]queue.Tally // all steps together
+	Depth       [queue.Sides]int64       // as the owner counts it
+	Bytes       [queue.Sides]int64
+	Uncommitted int64 // bytes that wait for the disk
+
+	inputs []queue.Input
+	wakeAt int64 // of Fleet.mono
+}
+
+// Answer is what somebody got who waited at Subject.
+type Answer struct {
+	Subject string
+	queue.Reply
+	Err *wire.Error // a refusal
+}
+
+// NewRig returns the only machine of a fleet, whose queue is called orders.
+func NewRig(t T, change func(*queue.Settings)) *Rig {
+	t.Helper()
+	s := queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")}
+	if change != nil {
+		change(&s)
+	}
+	f := NewFleet(t)
+	f.Create(s)
+	f.Run()
+	return f.Rigs[0]
+}
+
+// start makes an empty machine.
+func (r *Rig) start() {
+	r.leases += 1 << 32
+	r.M = queue.New(queue.Options{
+		Name: r.Name, IDs: r.IDs, Settings: r.Settings, Gates: r.Gates, Circuits: r.Circuits, Owner: r,
+		FirstLease: r.leases, Pacing: r.Pacing,
+	}, r.Now)
+	r.inputs, r.Judge, r.Picked = nil, nil, nil
+	r.Depth, r.Bytes, r.Uncommitted = [queue.Sides]int64{}, [queue.Sides]int64{}, 0
+	r.wakeAt = r.mono
+	r.Post(queue.Input{Kind: queue.Changed, Change: queue.Dispatch{On: true}})
+}
+
+// GateOpened implements queue.Owner.
+func (r *Rig) GateOpened(g *throttle.Gate) { r.Post(queue.Input{Kind: queue.GateOpened, Gate: g}) }
+
+// CircuitOpened implements queue.Owner.
+func (r *Rig) CircuitOpened(c queue.Circuit) {
+	r.Post(queue.Input{Kind: queue.CircuitOpened, Circuit: c})
+}
+
+// Post has the next step handle an input.
+func (r *Rig) Post(in queue.Input) { r.inputs = append(r.inputs, in) }
+
+// Tell posts a change.
+func (r *Rig) Tell(s queue.Side, c queue.Change) {
+	r.Post(queue.Input{Kind: queue.Changed, Side: s, Change: c})
+}
+
+// Do tells a change and makes the steps that follow.
+func (r *Rig) Do(s queue.Side, c queue.Change) {
+	r.T.Helper()
+	r.Tell(s, c)
+	r.Run()
+}
+
+// Step makes one step.
+func (r *Rig) Step() {
+	in := r.inputs
+	r.inputs = nil
+	r.Steps++
+	r.Before(r)
+	r.out.Reset()
+	next := r.M.Step(r.Now, in, &r.out)
+	r.wakeAt = r.mono
+	if next > r.Now {
+		r.wakeAt += next - r.Now // what the owner's timer is set to
+	}
+	r.carryOut()
+}
+
+// Finish makes the last step.
+func (r *Rig) Finish(deleted bool) {
+	r.T.Helper()
+	for len(r.inputs) > 0 {
+		r.Step()
+	}
+	r.Before(r)
+	r.out.Reset()
+	r.M.Finish(r.Now, deleted, &r.out)
+	r.carryOut()
+	r.wakeAt = queue.Forever
+}
+
+// carryOut does what a step has left to do.
+func (r *Rig) carryOut() {
+	out := &r.out
+	r.After(r, out)
+	for _, c := range out.Commits {
+		r.Disk.waiting = append(r.Disk.waiting, submitted{rig: r, commit: c, batch: &c.Batch})
+	}
+	for i := range out.Tally {
+		add(&r.Tally[i], &out.Tally[i])
+		r.Depth[i] += out.Tally[i].Messages
+		r.Bytes[i] += out.Tally[i].Bytes
+	}
+	r.Uncommitted -= out.Written
+	for i := range out.Publish {
+		if d := &out.Publish[i]; d.Kind == queue.DeliverReply {
+			r.answer(d.Reply)
+		} else {
+			r.Sent = append(r.Sent, *d)
+		}
+	}
+	r.Judge = append(r.Judge, out.Judge...)
+	r.Notes = append(r.Notes, out.Notes...)
+	for _, no := range out.Refuse {
+		r.Answers = append(r.Answers, Answer{Subject: no.Reply, Err: no.Err})
+	}
+	if out.Picked != nil {
+		r.Picked = out.Picked
+	}
+	wake(out.Wake)
+	for _, c := range out.Circuits {
+		c.Announce()
+	}
+}
+
+func add(sum, t *queue.Tally) {
+	sum.Delivered += t.Delivered
+	sum.Acked += t.Acked
+	sum.Nacked += t.Nacked
+	sum.Expired += t.Expired
+	sum.TTLExpired += t.TTLExpired
+	sum.DeadLettered += t.DeadLettered
+	sum.Redriven += t.Redriven
+	sum.TakenBack += t.TakenBack
+	sum.Failed += t.Failed
+	sum.Messages += t.Messages
+	sum.Bytes += t.Bytes
+}
+
+func (r *Rig) answer(reply queue.Reply) {
+	if reply.Subject != "" {
+		r.Answers = append(r.Answers, Answer{Subject: reply.Subject, Reply: reply})
+	}
+}
+
+// done does what an owner does when a commit is done.
+func (r *Rig) done(c *queue.Commit, err error) {
+	r.Fleet.Done(r, c, err)
+	r.Uncommitted -= c.Bytes
+	if err == nil {
+		for i, subject := range c.Confirm {
+			r.answer(queue.Reply{Kind: queue.ReplyEnqueued, Subject: subject, ID: c.Add[i].ID})
+		}
+		for _, reply := range c.Replies {
+			r.answer(reply)
+		}
+		r.Notes = append(r.Notes, c.Notes...)
+	} else {
+		for _, reply := range c.Replies {
+			if reply.Subject != "" {
+				r.Answers = append(r.Answers, Answer{Subject: reply.Subject, Err: wire.OutcomeUnknown()})
+			}
+		}
+	}
+	r.Post(queue.Input{Kind: queue.Committed, Commit: c, Err: err})
+}
+
+// Message is one as the intake makes it: of 10 bytes, weight 1 and cost 1.
+func (r *Rig) Message(key string, change func(*store.Message)) *queue.Message {
+	m := &queue.Message{Size: 10, Reply: "reply", Message: store.Message{
+		Ref: store.Ref{Queue: r.IDs[queue.Main]}, ID: r.NewID(), EnqueuedAt: r.Now,
+		Weight: 1000, Cost: 1000, Key: key, Payload: []byte("0123456789"),
+	}}
+	if change != nil {
+		change(&m.Message)
+	}
+	return m
+}
+
+// Accept posts a message and counts it, as the intake does.
+func (r *Rig) Accept(m *queue.Message) {
+	r.Depth[queue.Main]++
+	r.Bytes[queue.Main] += m.Size
+	r.Uncommitted += m.Size
+	r.Post(queue.Input{Kind: queue.Enqueue, Message: m})
+}
+
+// Enqueue accepts a message and makes the steps that follow.
+func (r *Rig) Enqueue(key string, change func(*store.Message)) store.ID {
+	r.T.Helper()
+	m := r.Message(key, change)
+	id := m.ID
+	r.Accept(m)
+	r.Run()
+	return id
+}
+
+// Gated enqueues a message with throttle keys and commits it.
+func (r *Rig) Gated(key string, throttleKeys ...string) store.ID {
+	r.T.Helper()
+	id := r.Enqueue(key, func(m *store.Message) { m.ThrottleKeys = throttleKeys })
+	r.Commit()
+	return id
+}
+
+// Consume registers a consumer.
+func (r *Rig) Consume(s queue.Side, name string, credit int, ttl time.Duration) {
+	r.T.Helper()
+	r.Do(s, queue.Register{
+		Consumer: name, Subject: "deliver." + name, MaxInFlight: credit, TTL: int64(ttl), Reply: "reply", Answer: []byte("{}"),
+	})
+}
+
+// Leave ends a registration.
+func (r *Rig) Leave(s queue.Side, name string) {
+	r.T.Helper()
+	r.Do(s, queue.Leave{Consumer: name})
+}
+
+// Fetch asks for messages once.
+func (r *Rig) Fetch(s queue.Side, inbox string, batch int, expires time.Duration) {
+	r.T.Helper()
+	r.Do(s, queue.Fetch{Inbox: inbox, Batch: batch, Expires: int64(expires)})
+}
+
+// Ack answers a delivery.
+func (r *Rig) Ack(d queue.Delivery, a wire.Ack, reply string) {
+	r.T.Helper()
+	r.Post(queue.Input{Kind: queue.Acked, Side: d.Side, Token: d.Token, Ack: a, Reply: reply})
+	r.Run()
+}
+
+// Finished acks deliveries and commits that.
+func (r *Rig) Finished(ds ...queue.Delivery) {
+	r.T.Helper()
+	for _, d := range ds {
+		r.Ack(d, wire.Ack{Kind: wire.AckDone}, "")
+	}
+	r.Commit()
+}
+
+// LimitNow gives a throttle key limits and makes the steps that follow.
+func (r *Rig) LimitNow(key string, l throttle.Limits) {
+	r.T.Helper()
+	r.Limit(key, l)
+	r.Run()
+}
+
+// Take returns the deliveries since the last call, and the statuses of fetches.
+func (r *Rig) Take() (ds []queue.Delivery, statuses map[string]string) {
+	statuses = make(map[string]string)
+	for _, d := range r.Sent {
+		if d.Kind == queue.DeliverStatus {
+			statuses[d.Subject] = d.Status
+		} else {
+			ds = append(ds, d)
+		}
+	}
+	r.Sent = nil
+	return ds, statuses
+}
+
+// Deliveries is Take without the statuses.
+func (r *Rig) Deliveries() []queue.Delivery {
+	ds, _ := r.Take()
+	return ds
+}
+
+// One returns the only delivery since the last Take.
+func (r *Rig) One() queue.Delivery {
+	r.T.Helper()
+	ds := r.Deliveries()
+	require.Len(r.T, ds, 1)
+	return ds[0]
+}
+
+// Find looks for a message in a whole side.
+func (r *Rig) Find(s queue.Side, id store.ID) *queue.MessageView {
+	from := uint64(0)
+	for {
+		v, next := r.M.Find(s, id, from, 1000, r.Now)
+		if v != nil || next == 0 {
+			return v
+		}
+		from = next
+	}
+}
+
+// Peek lists the messages of a side, by sequence.
+func (r *Rig) Peek(s queue.Side) []queue.MessageView {
+	var all []queue.MessageView
+	from := uint64(0)
+	for {
+		found, next := r.M.Peek(s, from, "", 100, 100, r.Now)
+		all = append(all, found...)
+		if next == 0 {
+			return all
+		}
+		from = next
+	}
+}
+
+// IDs returns the ids of deliveries.
+func IDs(ds []queue.Delivery) []store.ID {
+	var all []store.ID
+	for _, d := range ds {
+		all = append(all, d.ID)
+	}
+	return all
+}

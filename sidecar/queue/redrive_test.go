@@ -1,0 +1,199 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+)
+
+// A pick takes the oldest first and no more than fits into one transaction.
+func TestPickTakesTheOldestFirst(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 20, 0)
+	for range 5 {
+		r.Enqueue("k", nil)
+	}
+	r.Commit()
+	kill(r, r.Deliveries()...)
+	r.Fetch(queue.Dead, "_INBOX.x", 1, 0) // leases the first
+	first := pick(r, 0, 4, 2)
+	require.Equal(t, []uint64{2, 3}, seqs(first.Letters))
+	rest := pick(r, first.Next, 4, 100)
+	require.Equal(t, []uint64{4}, seqs(rest.Letters), "what came after the beginning is left")
+	stay(r, append(first.Letters, rest.Letters...))
+	check(r)
+
+	queue.SetSize(r.M, queue.Dead, 2, queue.PickBytes)
+	r.Bytes[queue.Dead] += queue.PickBytes - 10
+	large := pick(r, 0, 5, 100)
+	require.Equal(t, []uint64{2}, seqs(large.Letters), "a pick ends where it gets large")
+	stay(r, large.Letters)
+	check(r)
+}
+
+// Letters that stay wait again where they were.
+func TestLettersThatStayKeepTheirPlaces(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 20, 0)
+	var want []store.ID
+	for range 5 {
+		want = append(want, r.Gated("k"))
+	}
+	kill(r, r.Deliveries()...)
+	letters := pick(r, 0, 3, 100).Letters
+	require.Len(t, letters, 3)
+	require.EqualValues(t, 2, r.M.Moment(queue.Dead, r.Now).Pending)
+	stay(r, letters)
+	r.Consume(queue.Dead, "d", 20, 0)
+	var got []store.ID
+	for _, d := range r.Deliveries() {
+		got = append(got, d.ID)
+	}
+	require.Equal(t, want, got)
+}
+
+// A redrive is one commit; what goes is not on either side meanwhile, and is counted
+// on both.
+func TestRedriveMovesLettersBack(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 20, 0)
+	id := r.Gated("k")
+	r.Gated("k")
+	kill(r, r.Deliveries()...)
+	letters := pick(r, 0, 99, 1).Letters
+	require.Equal(t, id, letters[0].Message.ID)
+	c := queue.Redrive{Ticket: "ticket", Go: []queue.Redriven{{From: letters[0].Seq, Message: letters[0].Message, Size: letters[0].Size}}}
+	c.Go[0].Message.Key = "new"
+	var told any
+	r.Done = func(_ *rig, c *queue.Commit, _ error) { told = c.Ticket }
+	r.Do(queue.Dead, c)
+	require.Empty(t, r.Deliveries())
+	require.Equal(t, [queue.Sides]int64{1, 2}, r.Depth)
+	check(r)
+	r.Commit()
+	require.Equal(t, "ticket", told)
+	require.Equal(t, [queue.Sides]int64{1, 1}, r.Depth)
+	require.EqualValues(t, 1, r.Tally[queue.Main].Redriven)
+	d := r.One()
+	require.Equal(t, id, d.ID)
+	require.Equal(t, "new", d.Key)
+	require.EqualValues(t, 1, d.Token.Attempt)
+	require.Nil(t, d.Fresh)
+	messages, _, _ := r.Disk.Stored()
+	require.Len(t, messages, 2)
+	check(r)
+}
+
+// A redrive that is refused leaves everything as it was.
+func TestARefusedRedriveMovesNothing(t *testing.T) {
+	counts := newCounter()
+	r := newRig(t, func(s *queue.Settings) { s.PerKey = counts })
+	r.Consume(queue.Main, "w", 20, 0)
+	for range 3 {
+		r.Gated("k")
+	}
+	kill(r, r.Deliveries()...)
+	letters := pick(r, 0, 99, 99).Letters
+	require.Len(t, letters, 3)
+	c := queue.Redrive{}
+	for _, l := range letters {
+		counts.Add(l.Message.Key, 1)
+		c.Go = append(c.Go, queue.Redriven{From: l.Seq, Message: l.Message, Size: l.Size, Counted: counts})
+	}
+	r.Disk.Refuse = func(b *store.Batch) error {
+		if len(b.Move) > 0 {
+			return store.ErrNotFound
+		}
+		return nil
+	}
+	r.Do(queue.Dead, c)
+	r.Commit()
+	require.Equal(t, [queue.Sides]int64{0, 3}, r.Depth)
+	require.Empty(t, counts.n)
+	require.Zero(t, r.Tally[queue.Main].Redriven)
+	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Pending)
+	check(r)
+	r.Disk.Refuse = nil
+	redrive(r, pick(r, 0, 99, 99).Letters)
+	r.Commit()
+	require.Len(t, r.Deliveries(), 3)
+	check(r)
+}
+
+func TestRedriveOfAKeyThatWasPaused(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	for range 3 {
+		r.Gated("a")
+	}
+	kill(r, r.Deliveries()...)
+	r.Do(queue.Dead, queue.PauseKey{Key: "a", Until: queue.Forever})
+	r.Consume(queue.Dead, "d", 100, 0)
+	require.Empty(t, r.Deliveries())
+	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Blocked)
+	r.Leave(queue.Dead, "d")
+	r.Do(queue.Dead, queue.PauseKey{Key: "a"})
+	letters := pick(r, 0, 99, 100).Letters
+	require.Len(t, letters, 3)
+	redrive(r, letters)
+	r.Commit()
+	require.Len(t, r.Deliveries(), 3)
+	r.Consume(queue.Dead, "d", 100, 0)
+	require.Empty(t, r.Deliveries())
+	check(r)
+}
+
+// A dead letter that the store cannot move is told of, and comes back at the next
+// start.
+func TestAMessageThatCannotBeDeadLettered(t *testing.T) {
+	for name, refused := range map[string]error{"corrupt": store.ErrCorrupt, "missing": store.ErrNotFound} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.Consume(queue.Main, "w", 20, 0)
+			id := r.Gated("k")
+			d := r.One()
+			r.Disk.Refuse = func(b *store.Batch) error {
+				if len(b.Move) > 0 {
+					return refused
+				}
+				return nil
+			}
+			r.Ack(d, term, "reply")
+			r.Answers = nil
+			require.Equal(t, [queue.Sides]int64{0, 1}, r.Depth)
+			r.Commit()
+			require.Equal(t, [queue.Sides]int64{}, r.Depth)
+			require.NotNil(t, r.Answers[0].Err)
+			require.Equal(t, queue.Note{
+				Kind: queue.NoteStuck, ID: id, Seq: d.Token.Seq, Err: refused,
+			}, r.Notes[len(r.Notes)-1])
+			check(r)
+			r.Disk.Refuse = nil
+			r.Restart(true, time.Second)
+			r.Run()
+			require.Equal(t, id, r.One().ID)
+		})
+	}
+}
+
+// Dead letters have a note each, which goes out when they are on disk.
+func TestDeadLettersAreToldOf(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 20, 0)
+	id := r.Gated("k")
+	r.Ack(r.One(), term, "reply")
+	for _, n := range r.Notes {
+		require.NotEqual(t, queue.NoteDeadLettered, n.Kind)
+	}
+	r.Commit()
+	n := r.Notes[len(r.Notes)-1]
+	require.Equal(t, queue.NoteDeadLettered, n.Kind)
+	require.Equal(t, id, n.ID)
+	require.Equal(t, "term", n.Dead.Reason)
+	require.EqualValues(t, 1, n.Dead.Attempts)
+	require.Equal(t, "orders", n.Dead.SourceQueue)
+}

@@ -1,0 +1,146 @@
+package queue_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// leaseOf returns the delivery under which a message of a side is leased now.
+func leaseOf(ds []delivery, seq uint64) delivery {
+	for _, d := range ds {
+		if d.Token.Seq == seq {
+			return d
+		}
+	}
+	return delivery{}
+}
+
+// Nothing is kept from others for a message that waits for the end of a pause, or for
+// a circuit.
+func TestNoReservationOverPausesAndCircuits(t *testing.T) {
+	shuts := map[string]func(r *rig){
+		"key":   func(r *rig) { r.Do(queue.Main, queue.PauseKey{Key: "big", Until: queue.Forever}) },
+		"queue": func(r *rig) { r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever}) },
+		"circuit": func(r *rig) { // it is seen when the gate opens
+			r.PauseCircuit("c", queue.Forever)
+			r.LimitNow("x", throttle.Limits{Concurrency: 5})
+		},
+	}
+	for name, shut := range shuts {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.LimitNow("x", throttle.Limits{Concurrency: 1})
+			r.LimitNow("y", throttle.Limits{Concurrency: 1})
+			r.Consume(queue.Main, "w", 100, 0)
+			r.Gated("other", "x")
+			r.Gated("other", "y")
+			ds := r.Deliveries()
+			require.Len(t, ds, 2)
+			r.Enqueue("big", func(m *store.Message) { m.ThrottleKeys, m.CircuitKey = []string{"x", "y"}, "c" })
+			r.Commit()
+			r.Pass(2 * time.Second)
+			r.Ack(leaseOf(ds, 2), done, "")
+			if !queue.Reserving(r.M) { // it looks again at the gate that it waits at
+				r.Gated("other", "x")
+				r.Ack(leaseOf(ds, 1), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "")
+			}
+			require.True(t, queue.Reserving(r.M), "it collects its gates")
+			shut(r)
+			r.Pass(time.Second)
+			require.Zero(t, r.Held("y"), "kept from others")
+		})
+	}
+}
+
+func TestAReservationIsNotHeldByWhatCannotGo(t *testing.T) {
+	for name, shut := range map[string]func(r *rig){
+		"queue paused": func(r *rig) { r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever}) },
+		"key paused":   func(r *rig) { r.Do(queue.Main, queue.PauseKey{Key: "both", Until: queue.Forever}) },
+		"circuit open": func(r *rig) { r.PauseCircuit("c", queue.Forever); r.Run() },
+		"gate paused":  func(r *rig) { r.PauseThrottle("y", throttle.Never); r.Run() },
+		"offline":      func(r *rig) { r.Do(queue.Main, queue.Dispatch{}) },
+		"no credit":    func(r *rig) { r.Leave(queue.Main, "w") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.LimitNow("x", throttle.Limits{Concurrency: 1})
+			r.LimitNow("y", throttle.Limits{Concurrency: 1})
+			r.Consume(queue.Main, "w", 100, 0)
+			r.Gated("hx", "x")
+			r.Gated("hy", "y")
+			ds := r.Deliveries()
+			require.Len(t, ds, 2)
+			x, y := leaseOf(ds, 1), leaseOf(ds, 2)
+			r.Enqueue("both", func(m *store.Message) { m.ThrottleKeys, m.CircuitKey = []string{"x", "y"}, "c" })
+			r.Commit()
+			r.Pass(2 * time.Second) // it has waited for long enough
+			r.Gated("hx", "x")
+			r.Finished(y) // "both" tries, and reserves y
+			r.Pass(0)
+			require.True(t, queue.Reserving(r.M), "the scenario: it has a reservation")
+			require.NotZero(t, r.Held("x")+r.Held("y"))
+			shut(r)
+			r.Finished(x)
+			for range 5 {
+				r.Pass(time.Second)
+			}
+			require.Zero(t, r.Held("x")+r.Held("y"), "gates are kept from everybody else by a message that cannot go")
+			require.False(t, queue.Reserving(r.M))
+		})
+	}
+}
+
+// A limit is lowered below what a reservation and others have.
+func TestALimitLoweredUnderAReservation(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.LimitNow("y", throttle.Limits{Concurrency: 2})
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("hx", "x")
+	x := r.One()
+	r.Gated("hy", "y")
+	y1 := r.One()
+	r.Gated("hy", "y")
+	y2 := r.One()
+	r.Gated("both", "x", "y")
+	r.Pass(2 * time.Second)
+	r.Finished(y1) // both reserves y
+	require.True(t, queue.Reserving(r.M))
+	r.LimitNow("y", throttle.Limits{Concurrency: 1})
+	r.Finished(x)
+	require.Empty(t, r.Deliveries(), "y2 is in flight")
+	r.Finished(y2)
+	r.Pass(5 * time.Second)
+	require.Len(t, r.Deliveries(), 1, "both gates are open")
+}
+
+// A message with several gates that open in turn is not starved by those with one.
+func TestAReservationEndsStarving(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.LimitNow("y", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 100, 0)
+	for range 40 {
+		r.Gated("x", "x")
+		r.Gated("y", "y")
+	}
+	both := r.Gated("both", "x", "y")
+	ds := r.Deliveries()
+	for i := 0; ; i++ {
+		require.Less(t, i, 40, "it never goes")
+		r.Pass(100 * time.Millisecond)
+		r.Finished(ds[0]) // x and y are never free at the same time
+		ds = append(ds[1:], r.Deliveries()...)
+		if len(ds) > 0 && ds[len(ds)-1].ID == both {
+			break
+		}
+		check(r)
+	}
+}

@@ -1,0 +1,125 @@
+package queue_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/queuetest"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// TestMain fails when a test leaves a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type (
+	rig      = queuetest.Rig
+	delivery = queue.Delivery
+)
+
+func newRig(t queuetest.T, change func(*queue.Settings)) *rig { return queuetest.NewRig(t, change) }
+
+// Answers of consumers, and of the server for them.
+var (
+	done   = wire.Ack{Kind: wire.AckDone}
+	nack   = wire.Ack{Kind: wire.AckNack}
+	term   = wire.Ack{Kind: wire.AckTerm}
+	nobody = wire.Ack{Kind: wire.AckNoResponders}
+)
+
+// check looks whether all that is known of messages agrees.
+func check(r *rig) {
+	r.T.Helper()
+	queue.Check(r.T, r.M, r.Now, false)
+	for s := range queue.Sides {
+		moving := int64(0)
+		for _, b := range r.Disk.Waiting() {
+			for i := range b.Move {
+				if b.Move[i].To.Queue == r.IDs[s] {
+					moving++
+				}
+			}
+		}
+		require.Equal(r.T, r.Depth[s], live(r, s)+moving, "depth")
+	}
+}
+
+// live is how many messages a side has.
+func live(r *rig, s queue.Side) int64 {
+	m := r.M.Moment(s, r.Now)
+	return m.Pending + m.Delayed + m.InFlight
+}
+
+// current reports whether the lease of a delivery is in force.
+func current(r *rig, d delivery) bool { return queue.Leased(r.M, d.Side, d.Token) }
+
+func perSecond(n int64) throttle.Limits {
+	return throttle.Limits{Rate: throttle.PerSecond(n * throttle.One), Burst: throttle.One}
+}
+
+// subjects are who was answered since the last call.
+func subjects(r *rig) []string {
+	var all []string
+	for _, a := range r.Answers {
+		all = append(all, a.Subject)
+	}
+	r.Answers = nil
+	return all
+}
+
+// registered is how many registrations a side has.
+func registered(r *rig, s queue.Side) int {
+	n := 0
+	for _, c := range r.M.Consumers(s) {
+		if !c.Fetch {
+			n++
+		}
+	}
+	return n
+}
+
+// kill makes dead letters of deliveries.
+func kill(r *rig, ds ...delivery) {
+	r.T.Helper()
+	for _, d := range ds {
+		r.Ack(d, term, "")
+	}
+	r.Commit()
+}
+
+// pick takes dead letters out of the schedule.
+func pick(r *rig, from, last uint64, n int) *queue.Picked {
+	r.T.Helper()
+	r.Do(queue.Dead, queue.Pick{From: from, Last: last, Max: n})
+	return r.Picked
+}
+
+// stay puts picked letters back.
+func stay(r *rig, letters []queue.Letter) {
+	r.T.Helper()
+	r.Do(queue.Dead, queue.Redrive{Stay: seqs(letters)})
+}
+
+func seqs(letters []queue.Letter) []uint64 {
+	var all []uint64
+	for _, l := range letters {
+		all = append(all, l.Seq)
+	}
+	return all
+}
+
+// redrive moves picked letters back, with the key that they had and without gates.
+func redrive(r *rig, letters []queue.Letter) {
+	r.T.Helper()
+	c := queue.Redrive{}
+	for _, l := range letters {
+		c.Go = append(c.Go, queue.Redriven{From: l.Seq, Message: l.Message, Size: l.Size})
+	}
+	r.Do(queue.Dead, c)
+}
+
+func ref(r *rig, s queue.Side, seq uint64) store.Ref { return store.Ref{Queue: r.IDs[s], Seq: seq} }

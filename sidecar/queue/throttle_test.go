@@ -1,0 +1,396 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/queue/queuetest"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+func TestARateHoldsOnlyItsOwnMessagesBack(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("slow", perSecond(1))
+	r.Consume(queue.Main, "w", 100, 0)
+	var want []store.ID
+	for range 4 {
+		want = append(want, r.Gated("a", "slow"))
+	}
+	free := []store.ID{r.Gated("a"), r.Gated("b", "unlimited"), r.Gated("a")}
+	check(r)
+	require.ElementsMatch(t, append(free, want[0]), queuetest.IDs(r.Deliveries()), "the others do not wait, in the same flow or elsewhere")
+	for i := 1; i < 4; i++ {
+		r.Pass(999 * time.Millisecond)
+		require.Empty(t, r.Deliveries())
+		r.Pass(time.Millisecond)
+		require.Equal(t, []store.ID{want[i]}, queuetest.IDs(r.Deliveries()))
+		check(r)
+	}
+	v := r.M.State(queue.Main, 10, r.Now)
+	require.Empty(t, v.Blocked, "nothing waits any more")
+	require.Zero(t, v.Moment.Blocked)
+}
+
+func TestFlowsShareAGateByWeight(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("vendor", throttle.Limits{Rate: throttle.PerSecond(10 * throttle.One), Burst: throttle.One})
+	r.Consume(queue.Main, "w", 1000, 0)
+	for range 400 {
+		for key, weight := range map[string]uint32{"gold": 3000, "silver": 1000} {
+			r.Enqueue(key, func(m *store.Message) { m.Weight, m.ThrottleKeys = weight, []string{"vendor"} })
+		}
+	}
+	r.Commit()
+	r.Finished(r.Deliveries()...)
+	got := make(map[string]int)
+	for range 400 {
+		r.Pass(100 * time.Millisecond)
+		d := r.One()
+		got[d.Key]++
+		r.Finished(d)
+		require.InDelta(t, 3*got["silver"], got["gold"], 4.0)
+	}
+	require.Equal(t, 400, got["gold"]+got["silver"])
+	check(r)
+}
+
+func TestAWeightThatChangesActsOnWhatIsBlocked(t *testing.T) {
+	for _, how := range []string{"enqueue", "override"} {
+		t.Run(how, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.LimitNow("vendor", throttle.Limits{Rate: throttle.PerSecond(10 * throttle.One), Burst: throttle.One})
+			r.Consume(queue.Main, "w", 1000, 0)
+			for range 400 {
+				r.Enqueue("gold", func(m *store.Message) { m.ThrottleKeys = []string{"vendor"} })
+				r.Enqueue("silver", func(m *store.Message) { m.ThrottleKeys = []string{"vendor"} })
+			}
+			r.Commit()
+			r.Finished(r.Deliveries()...)
+			switch how {
+			case "enqueue":
+				r.Enqueue("gold", func(m *store.Message) { m.Weight, m.ThrottleKeys = 3000, []string{"vendor"} })
+				r.Commit()
+			case "override":
+				r.Do(queue.Main, queue.Weigh{Key: "gold", Weight: 3000})
+			}
+			got := make(map[string]int)
+			for range 200 {
+				r.Pass(100 * time.Millisecond)
+				for _, d := range r.Deliveries() {
+					got[d.Key]++
+					r.Finished(d)
+				}
+			}
+			require.InDelta(t, 3*got["silver"], got["gold"], 8, "%v", got)
+		})
+	}
+}
+
+func TestConcurrencyIsGivenBackHoweverALeaseEnds(t *testing.T) {
+	ends := map[string]func(r *rig, d delivery){
+		"ack":           func(r *rig, d delivery) { r.Finished(d) },
+		"nack":          func(r *rig, d delivery) { r.Ack(d, wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "") },
+		"term":          func(r *rig, d delivery) { r.Ack(d, term, "") },
+		"expiry":        func(r *rig, _ delivery) { r.Pass(31 * time.Second) },
+		"no responders": func(r *rig, d delivery) { r.Ack(d, nobody, ""); r.Consume(queue.Main, "w", 100, 0) },
+		"not published": func(r *rig, d delivery) {
+			r.Post(queue.Input{Kind: queue.Undelivered, Token: d.Token})
+			r.Run()
+		},
+	}
+	for name, end := range ends {
+		for _, judge := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, judge), func(t *testing.T) {
+				r := newRig(t, func(s *queue.Settings) { s.Judge = judge })
+				r.LimitNow("db", throttle.Limits{Concurrency: 1})
+				r.Consume(queue.Main, "w", 100, 0)
+				r.Gated("a", "db")
+				r.Gated("b", "db")
+				first := r.One()
+				require.Empty(t, r.Deliveries())
+				end(r, first)
+				r.Commit()
+				require.Len(t, r.Deliveries(), 1)
+				require.EqualValues(t, 1, r.InFlight("db"))
+				check(r)
+			})
+		}
+	}
+}
+
+func TestAMessageWithSeveralGatesTakesAllOrNone(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.LimitNow("y", perSecond(1))
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("a", "y")      // takes the token
+	r.Gated("a", "x", "y") // waits for y, and takes no place at x
+	require.Len(t, r.Deliveries(), 1)
+	r.Gated("b", "x")
+	b := r.One()
+	r.Pass(time.Second)
+	require.Empty(t, r.Deliveries(), "x is taken now")
+	r.Gated("c", "y")
+	require.Len(t, r.Deliveries(), 1, "the token of y is not held by a message that waits for x")
+	r.Finished(b)
+	r.Pass(time.Second)
+	require.Len(t, r.Deliveries(), 1)
+	check(r)
+}
+
+func TestLimitsThatChangeActOnTheBacklog(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: int64(time.Hour)}, Burst: 1000})
+	r.Consume(queue.Main, "w", 100, 0)
+	for range 10 {
+		r.Gated("a", "k")
+	}
+	require.Len(t, r.Deliveries(), 1)
+	r.LimitNow("k", throttle.Limits{Concurrency: 5})
+	require.Len(t, r.Deliveries(), 4, "one is in flight already")
+	r.LimitNow("k", throttle.Limits{})
+	require.Len(t, r.Deliveries(), 5)
+	check(r)
+}
+
+func TestOrderInASubqueueIsKept(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Concurrency: 3})
+	r.Consume(queue.Main, "w", 100, 0)
+	var want, got []store.ID
+	for range 20 {
+		want = append(want, r.Gated("a", "k"))
+	}
+	for len(got) < len(want) {
+		ds := r.Deliveries()
+		require.NotEmpty(t, ds)
+		got = append(got, queuetest.IDs(ds)...)
+		r.Finished(ds...)
+		check(r)
+	}
+	require.Equal(t, want, got)
+}
+
+func TestWhatNobodyReceivedKeepsItsPlaceInItsSubqueue(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Concurrency: 3})
+	r.Consume(queue.Main, "w", 100, 0)
+	var want []store.ID
+	for range 6 {
+		want = append(want, r.Gated("a", "k"))
+	}
+	ds := r.Deliveries()
+	require.Equal(t, want[:3], queuetest.IDs(ds))
+	r.LimitNow("k", throttle.Limits{Concurrency: 1})
+	for _, d := range ds {
+		r.Ack(d, nobody, "")
+		check(r)
+	}
+	r.Consume(queue.Main, "w", 100, 0)
+	var got []store.ID
+	for range 6 {
+		d := r.One()
+		got = append(got, d.ID)
+		check(r)
+		r.Finished(d)
+	}
+	require.Equal(t, want, got)
+}
+
+// A message that nobody received goes before a younger one that its gate was probed
+// with in vain.
+func TestWhatNobodyReceivedGoesBeforeAProbe(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Rate: throttle.PerSecond(500), Burst: 3000})
+	r.Consume(queue.Main, "w1", 1, 0)
+	r.Consume(queue.Main, "w2", 1, 0)
+	for range 2 {
+		r.Enqueue("a", func(m *store.Message) { m.ThrottleKeys, m.Cost = []string{"k"}, 2000 })
+	}
+	d := r.One()
+	check(r)
+	r.Ack(d, nobody, "")
+	require.Equal(t, d.ID, r.One().ID)
+	check(r)
+}
+
+// The order in which a hook names the gates makes no difference.
+func TestTheOrderOfThrottleKeysMakesNoSubqueue(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("x", perSecond(1))
+	r.Consume(queue.Main, "w", 100, 0)
+	want := []store.ID{r.Gated("a", "x", "y"), r.Gated("a", "y", "x"), r.Gated("a", "x", "y", "x"), r.Gated("a", "y", "x")}
+	require.Equal(t, 1, queue.Subqueues(r.M))
+	var got []store.ID
+	for range want {
+		got = append(got, queuetest.IDs(r.Deliveries())...)
+		r.Pass(time.Second)
+	}
+	require.Equal(t, want, got)
+}
+
+func TestBlockedMessagesExpire(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("a", "k")
+	d := r.One()
+	for i := range 3 {
+		r.Enqueue("a", func(m *store.Message) {
+			m.ThrottleKeys = []string{"k"}
+			m.ExpiresAt = r.Now + int64(i+1)*1e9
+		})
+	}
+	last := r.Gated("a", "k")
+	for range 3 {
+		r.Pass(time.Second)
+		r.Commit()
+		check(r)
+	}
+	require.EqualValues(t, 3, r.Tally[queue.Main].TTLExpired)
+	r.Finished(d)
+	require.Equal(t, []store.ID{last}, queuetest.IDs(r.Deliveries()))
+}
+
+func TestAnExpensiveHeadThatExpiresMakesWay(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Rate: throttle.PerSecond(throttle.One), Burst: 100 * throttle.One})
+	r.Consume(queue.Main, "w", 1000, 0)
+	for range 100 {
+		r.Gated("fill", "k")
+	}
+	r.Finished(r.Deliveries()...)
+	r.Enqueue("a", func(m *store.Message) { // a hundred tokens, but gives up after 10 s
+		m.ThrottleKeys, m.Cost, m.ExpiresAt = []string{"k"}, 100_000, r.Now+10e9
+	})
+	r.Commit()
+	r.Gated("a", "k") // the same subqueue
+	r.Pass(2 * time.Second)
+	require.Empty(t, r.Deliveries())
+	r.Pass(8 * time.Second) // the first one expires; ten tokens are there
+	r.Commit()
+	require.Len(t, r.Deliveries(), 1, "the gate is open and nothing is in front")
+	check(r)
+}
+
+// When a gate opens for good, a step probes it with a bounded number of subqueues,
+// not with all that wait.
+func TestAGateThatOpensForManyFlows(t *testing.T) {
+	const n = 20 * queue.DeliverPerStep
+	r := newRig(t, nil)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 100, 0)
+	for i := range n {
+		r.Accept(r.Message(fmt.Sprint("f", i), func(m *store.Message) { m.ThrottleKeys = []string{"x"} }))
+	}
+	r.Run()
+	require.EqualValues(t, n-1, r.M.Moment(queue.Main, r.Now).Blocked)
+	r.Limit("x", throttle.Limits{})
+	r.Step()
+	m := r.M.Moment(queue.Main, r.Now)
+	require.EqualValues(t, 100, m.InFlight)
+	require.GreaterOrEqual(t, m.Blocked, int64(n-3*queue.DeliverPerStep))
+	r.Run()
+	check(r)
+}
+
+func TestGatesOverARestart(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 2, 0)
+	r.LimitNow("db", throttle.Limits{Concurrency: 2})
+	for range 4 {
+		r.Gated("a", "db")
+	}
+	first := r.Deliveries()
+	require.Len(t, first, 2)
+	r.Restart(false, 0)
+	r.Run()
+	require.EqualValues(t, 2, r.InFlight("db"), "what is leased is in flight")
+	require.Empty(t, r.Deliveries())
+	r.Finished(first[0])
+	require.Len(t, r.Deliveries(), 1)
+	require.EqualValues(t, 2, r.InFlight("db"))
+	check(r)
+}
+
+// A deleted queue gives back what it holds of gates, also for what is being judged.
+func TestADeletedQueueHoldsNothing(t *testing.T) {
+	f := queuetest.NewFleet(t)
+	f.Breaker(breakerConfig(1, time.Second))
+	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("a"), Judge: true})
+	other := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("b")})
+	r.Limit("x", throttle.Limits{Concurrency: 2})
+	put := func(r *rig) {
+		r.Enqueue("k", func(m *store.Message) { m.ThrottleKeys, m.CircuitKey = []string{"x"}, "c" })
+		r.Commit()
+	}
+	r.Consume(queue.Main, "w", 10, 0)
+	other.Consume(queue.Main, "w", 10, 0)
+	for range 3 {
+		put(r)
+	}
+	r.Ack(r.Deliveries()[0], nack, "")
+	require.Len(t, r.Judge, 1)
+	put(other)
+	require.Empty(t, other.Deliveries(), "the third of the first queue has the place")
+	f.Delete(r)
+	f.Commit()
+	require.Len(t, other.Deliveries(), 1)
+	require.EqualValues(t, 1, f.InFlight("x"))
+	i, _ := f.Circuits.Info("c")
+	require.Zero(t, i.ConsecutiveFailures, "nobody has said that it failed")
+	messages, _, _ := f.Disk.Stored()
+	require.Len(t, messages, 1)
+}
+
+// A message that has tried in vain after its machine left the round, for want of
+// consumers, is told when the gate opens.
+func TestALateTryIsNotForgotten(t *testing.T) {
+	f := queuetest.NewFleet(t, wire.DefaultQueueSettings("a"), wire.DefaultQueueSettings("b"))
+	f.Limit("k", throttle.Limits{Concurrency: 1})
+	a, b := f.Rigs[0], f.Rigs[1]
+	a.Consume(queue.Main, "w", 2, 0)
+	a.Gated("key", "k")
+	first := a.One()
+	a.Gated("key", "k")
+	a.Leave(queue.Main, "w")
+	a.Ack(first, done, "") // the gate is probed with the second one, and nobody is there for it
+	b.Consume(queue.Main, "w", 1, 0)
+	b.Gated("key", "k")
+	second := b.One()
+	a.Consume(queue.Main, "w", 1, 0) // now it tries, and the place is taken
+	require.Empty(t, a.Deliveries())
+	check(a)
+	check(b)
+	b.Ack(second, done, "")
+	f.Commit()
+	a.One()
+	check(a)
+	check(b)
+}
+
+// A probe that had no credit when its gate opened, so that the machine left the round,
+// and then found the gate shut again.
+func TestAProbeThatIsBlockedAfterTheMachineLeftTheRound(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("k", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 2, 0)
+	r.Gated("a", "k")
+	first := r.One()
+	last := r.Gated("b", "k") // blocked
+	r.Gated("free")
+	busy := r.One()                                  // no credit any more
+	r.LimitNow("k", throttle.Limits{Concurrency: 2}) // a probe that cannot go: the machine leaves the round
+	r.LimitNow("k", throttle.Limits{Concurrency: 1})
+	r.Finished(busy) // it tries, and is blocked
+	require.Empty(t, r.Deliveries())
+	r.Finished(first)
+	r.Pass(5 * time.Second)
+	require.Equal(t, []store.ID{last}, queuetest.IDs(r.Deliveries()), "the gate is open")
+}
