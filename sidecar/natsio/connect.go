@@ -1,0 +1,316 @@
+package natsio
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/config"
+)
+
+const (
+	// A dead connection is noticed after at most three of these: two pings may
+	// go unanswered.
+	natsPingInterval = 20 * time.Second
+	natsDialTimeout  = 5 * time.Second
+
+	// Waits between rounds over all servers double from the first to the second.
+	natsReconnectFirst = 50 * time.Millisecond
+	natsReconnectMax   = 2 * time.Second
+
+	// A server that stays away is reported this often.
+	natsReportEvery = 30 * time.Second
+)
+
+// Connect connects fila to NATS: to srv inside the process when it is not
+// nil, otherwise to cfg.URL. The connection reconnects for ever.
+//
+// An external server may be down: then the connection is returned all the same,
+// not yet connected (IsConnected is false, MaxPayload 0), and the log says what
+// it waits for. Subscriptions made meanwhile are sent when it connects. What
+// waiting cannot mend is an error: a refused login, a certificate that does not
+// verify, a file that cannot be read.
+//
+// While there is no connection, publishing fails at once and nothing is
+// buffered: a delivery sent late would arrive after its lease, at a consumer
+// that may be gone.
+//
+// onDisconnect is called when an established connection is lost, onReconnect when
+// it is back, with all subscriptions, and for the first connection if it had to be
+// waited for. Neither is called for a close by the caller. Both run on the
+// connection's callback goroutine and must not block; nil is allowed.
+func Connect(cfg config.NATSConfig, srv *server.Server, log *slog.Logger, onDisconnect, onReconnect func()) (*nats.Conn, error) {
+	log = log.With("component", "nats")
+	opts := watchOptions(cfg, log, onDisconnect, onReconnect)
+	if srv != nil {
+		opts = append(opts, nats.InProcessServer(srv))
+		opts = append(opts, embeddedLogin(cfg.Embedded)...)
+		nc, err := nats.Connect("", opts...)
+		if err != nil {
+			return nil, fmt.Errorf("connect to the embedded NATS server: %w", err)
+		}
+		return nc, nil
+	}
+
+	login, err := loginOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, login...)
+	shown := redactURLs(cfg.URL)
+	// The first attempt is made without RetryOnFailedConnect, which would turn
+	// a wrong password into endless waiting.
+	nc, err := nats.Connect(cfg.URL, opts...)
+	if err == nil {
+		log.Info("connected", "url", nc.ConnectedUrlRedacted())
+		return nc, nil
+	}
+	if isConfigurationError(err) {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
+	}
+	log.Warn("NATS does not answer; waiting for it", "url", shown, "error", err)
+	nc, err = nats.Connect(cfg.URL, append(opts, nats.RetryOnFailedConnect(true))...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS at %s: %w", shown, err)
+	}
+	return nc, nil
+}
+
+// WaitConnected waits for the first connection.
+func WaitConnected(ctx context.Context, nc *nats.Conn) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for !nc.IsConnected() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// closeTimeout bounds the last flush, which has no reason to wait.
+const closeTimeout = 5 * time.Second
+
+// Disconnect sends what has been published and closes the connection.
+func Disconnect(nc *nats.Conn, log *slog.Logger) {
+	if nc.Status() == nats.CONNECTED {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if err := nc.FlushWithContext(ctx); err != nil {
+			log.Debug("last flush", "error", err)
+		}
+	}
+	nc.Close()
+}
+
+// watchOptions are what every connection of fila has in common: its name, how
+// it reconnects, and who is told.
+func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onReconnect func()) []nats.Option {
+	quiet := &reportLimiter{}
+	up := func(nc *nats.Conn, text string) {
+		quiet.reset()
+		log.Info(text, "url", nc.ConnectedUrlRedacted())
+		// The subscriptions went out with the connection. Before the server has
+		// taken them a request would find nobody, so it is not back yet.
+		for nc.IsConnected() && nc.FlushTimeout(natsDialTimeout) != nil {
+		}
+		// If it was lost meanwhile, its next return has a call of its own.
+		if onReconnect != nil && nc.IsConnected() {
+			onReconnect()
+		}
+	}
+	return []nats.Option{
+		nats.Name(cfg.Name),
+		nats.Timeout(natsDialTimeout),
+		nats.PingInterval(natsPingInterval),
+		nats.MaxReconnects(-1),
+		nats.CustomReconnectDelay(reconnectDelay),
+		// A server that is being reconfigured refuses logins for a while.
+		nats.IgnoreAuthErrorAbort(),
+		nats.ReconnectBufSize(-1),
+		nats.ReconnectOnFlusherError(),
+		nats.ConnectHandler(func(nc *nats.Conn) {
+			// It is called for a plain Connect as well: there the caller knows.
+			if nc.Opts.RetryOnFailedConnect {
+				up(nc, "connected")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { up(nc, "reconnected") }),
+		nats.NoCallbacksAfterClientClose(),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			log.Warn("disconnected; nothing is delivered until NATS is back", "error", err)
+			if onDisconnect != nil {
+				onDisconnect()
+			}
+		}),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			if quiet.allow(time.Now(), err.Error()) {
+				log.Warn("still no connection to NATS; trying on", "error", err)
+			}
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { logAsyncError(log, sub, err) }),
+		nats.LameDuckModeHandler(func(*nats.Conn) { log.Warn("the NATS server is about to shut down") }),
+		// Not for a close by fila: the server refused the protocol itself, which
+		// ends a connection for good.
+		nats.ClosedHandler(func(nc *nats.Conn) {
+			log.Error("NATS closed the connection for good; restart fila", "error", nc.LastError())
+		}),
+	}
+}
+
+func embeddedLogin(cfg config.EmbeddedConfig) []nats.Option {
+	switch {
+	case cfg.User != "":
+		return []nats.Option{nats.UserInfo(cfg.User, cfg.Password)}
+	case cfg.Token != "":
+		return []nats.Option{nats.Token(cfg.Token)}
+	}
+	return nil
+}
+
+// loginOptions turns credentials and TLS files into options. Files are read
+// now, so that a wrong path stops the start even while NATS is down.
+func loginOptions(cfg config.NATSConfig) ([]nats.Option, error) {
+	var opts []nats.Option
+	switch {
+	case cfg.Creds != "":
+		if err := readable("nats.creds", cfg.Creds); err != nil {
+			return nil, err
+		}
+		opts = append(opts, nats.UserCredentials(cfg.Creds))
+	case cfg.NKey != "":
+		opt, err := nats.NkeyOptionFromSeed(cfg.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("nats.nkey = %q: allowed is a file with the seed of a user nkey: %w", cfg.NKey, err)
+		}
+		opts = append(opts, opt)
+	case cfg.User != "":
+		opts = append(opts, nats.UserInfo(cfg.User, cfg.Password))
+	case cfg.Token != "":
+		opts = append(opts, nats.Token(cfg.Token))
+	}
+	if cfg.TLS.CA != "" {
+		if err := readable("nats.tls.ca", cfg.TLS.CA); err != nil {
+			return nil, err
+		}
+		opts = append(opts, nats.RootCAs(cfg.TLS.CA))
+	}
+	if cfg.TLS.Cert != "" {
+		if _, err := tls.LoadX509KeyPair(cfg.TLS.Cert, cfg.TLS.Key); err != nil {
+			return nil, fmt.Errorf("nats.tls.cert = %q, nats.tls.key = %q: allowed are two PEM files that belong together: %w", cfg.TLS.Cert, cfg.TLS.Key, err)
+		}
+		opts = append(opts, nats.ClientCert(cfg.TLS.Cert, cfg.TLS.Key))
+	}
+	return opts, nil
+}
+
+func readable(key, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s = %q: allowed is a file that can be read: %w", key, path, errors.Unwrap(err))
+	}
+	return f.Close()
+}
+
+// isConfigurationError tells what only an operator can mend from what time may.
+func isConfigurationError(err error) bool {
+	for _, fatal := range []error{
+		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+		nats.ErrNkeysNotSupported, nats.ErrSecureConnRequired, nats.ErrSecureConnWanted,
+		nats.ErrMixingWebsocketSchemes, nats.ErrMultipleTLSConfigs,
+	} {
+		if errors.Is(err, fatal) {
+			return true
+		}
+	}
+	var cert *tls.CertificateVerificationError
+	return errors.As(err, &cert)
+}
+
+// reconnectDelay is the wait before round n (from 1) over all servers. The
+// jitter keeps a fleet from returning in one moment.
+func reconnectDelay(round int) time.Duration {
+	wait := natsReconnectMax
+	if round < 7 {
+		wait = min(wait, natsReconnectFirst<<(round-1))
+	}
+	return wait + rand.N(wait/4)
+}
+
+func logAsyncError(log *slog.Logger, sub *nats.Subscription, err error) {
+	var attrs []any
+	if sub != nil {
+		attrs = append(attrs, "subject", sub.Subject)
+	}
+	attrs = append(attrs, "error", err)
+	switch {
+	case errors.Is(err, nats.ErrSlowConsumer):
+		if sub != nil {
+			if dropped, bad := sub.Dropped(); bad == nil {
+				attrs = append(attrs, "dropped", dropped)
+			}
+		}
+		log.Error("the NATS client dropped messages that came faster than fila took them", attrs...)
+	case errors.Is(err, nats.ErrPermissionViolation):
+		log.Error("NATS refuses fila's user a subject that it needs", attrs...)
+	default:
+		log.Warn("NATS reports an error", attrs...)
+	}
+}
+
+// redactURLs hides the passwords of a list of URLs.
+func redactURLs(list string) string {
+	var shown []string
+	for one := range strings.SplitSeq(list, ",") {
+		one = strings.TrimSpace(one)
+		if !strings.Contains(one, "://") {
+			one = "nats://" + one
+		}
+		u, err := url.Parse(one)
+		if err != nil {
+			shown = append(shown, "(unreadable URL)")
+			continue
+		}
+		shown = append(shown, u.Redacted())
+	}
+	return strings.Join(shown, ",")
+}
+
+// reportLimiter lets a text through when it differs from the last one or when
+// natsReportEvery has passed since.
+type reportLimiter struct {
+	mu struct {
+		sync.Mutex
+		text string
+		at   time.Time
+	}
+}
+
+func (r *reportLimiter) allow(now time.Time, text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if text == r.mu.text && now.Sub(r.mu.at) < natsReportEvery {
+		return false
+	}
+	r.mu.text, r.mu.at = text, now
+	return true
+}
+
+func (r *reportLimiter) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.text, r.mu.at = "", time.Time{}
+}

@@ -1,0 +1,209 @@
+package natsio
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/wire"
+)
+
+// Verb is an admin verb. Do carries out a request with the tail of its subject, and
+// returns the reply.
+type Verb struct {
+	Name string
+	Do   func(tail string, body []byte) ([]byte, *wire.Error)
+}
+
+// drainRetryAfter is when clients of a process that stops may ask the next one.
+const drainRetryAfter = 5 * time.Second
+
+// ServeRequests registers the micro service, whose endpoints are the verbs, and
+// consume and fetch of the queues of s.
+func (f *Front) ServeRequests(s *shard.Shard, version string, verbs []Verb) error {
+	service, err := micro.AddService(f.Conn, micro.Config{
+		Name: wire.ServiceName, Version: serviceVersion(version),
+		Description: "fair scheduling, rate limits and durable queues for NATS",
+		Metadata:    map[string]string{"subject_prefix": f.Subjects.Prefix()},
+	})
+	if err != nil {
+		return fmt.Errorf("NATS micro service: %w", err)
+	}
+	f.service = service
+	verbs = slices.SortedFunc(slices.Values(verbs), func(a, b Verb) int { return cmp.Compare(a.Name, b.Name) })
+	for _, v := range verbs {
+		if err := f.serve(v.Name, f.Subjects.AdminWildcard(v.Name), f.verb(s, v)); err != nil {
+			return err
+		}
+	}
+	if err := f.serve(wire.KindConsume, f.Subjects.ConsumeWildcard(), f.queueRequest(s, wire.KindConsume, f.consume)); err != nil {
+		return err
+	}
+	return f.serve(wire.KindFetch, f.Subjects.FetchWildcard(), f.queueRequest(s, wire.KindFetch, f.fetch))
+}
+
+// serve adds an endpoint. Requests whose reply would go to fila itself do not reach
+// its handler.
+func (f *Front) serve(name, subject string, handle func(micro.Request)) error {
+	handler := micro.HandlerFunc(func(req micro.Request) {
+		if reply := req.Reply(); reply != "" && f.Subjects.Owns(reply) {
+			f.refuse("", wire.BadReplySubject(reply, ownReplyText))
+			return
+		}
+		handle(req)
+	})
+	err := f.service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointPendingLimits(-1, -1))
+	if err != nil {
+		return fmt.Errorf("endpoint %s: %w", name, err)
+	}
+	return nil
+}
+
+// StopRequests ends what ServeRequests has begun, if it has.
+func (f *Front) StopRequests() {
+	if f.service == nil {
+		return
+	}
+	if err := f.service.Stop(); err != nil {
+		f.Log.Debug("micro service", "error", err)
+	}
+}
+
+var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+
+// serviceVersion is version as the micro service wants it: a semantic version
+// without a leading v. A build that has none is 0.0.0.
+func serviceVersion(version string) string {
+	if v := strings.TrimPrefix(version, "v"); semantic.MatchString(v) {
+		return v
+	}
+	return "0.0.0"
+}
+
+// verb handles the requests of an admin verb.
+func (f *Front) verb(s *shard.Shard, v Verb) func(micro.Request) {
+	return func(req micro.Request) {
+		_, tail, ok := f.Subjects.ParseAdmin(req.Subject())
+		if !ok {
+			f.respondError(req, wire.BadSubject(req.Subject()))
+			return
+		}
+		if s.Draining() {
+			f.respondError(req, wire.Draining(drainRetryAfter))
+			return
+		}
+		reply, err := v.Do(tail, req.Data())
+		if err != nil {
+			f.respondError(req, err)
+			return
+		}
+		f.respond(req, reply)
+	}
+}
+
+// queueRequest handles requests whose subject names a queue and which the queue
+// answers.
+func (f *Front) queueRequest(s *shard.Shard, kind string, do func(q *shard.Queue, req micro.Request) *wire.Error) func(micro.Request) {
+	return func(req micro.Request) {
+		name, ok := f.Subjects.ParseTail(kind, req.Subject())
+		if !ok {
+			f.respondError(req, wire.BadSubject(req.Subject()))
+			return
+		}
+		q := s.Queue(name)
+		switch {
+		case s.Draining():
+			f.respondError(req, wire.Draining(drainRetryAfter))
+		case q == nil:
+			f.respondError(req, wire.QueueNotFound(name))
+		default:
+			if err := do(q, req); err != nil {
+				q.Metrics().Refused(err.ErrCode)
+				f.respondError(req, err)
+			}
+		}
+	}
+}
+
+func (f *Front) respond(req micro.Request, data []byte) {
+	if req.Reply() == "" {
+		return
+	}
+	if err := req.Respond(data); err != nil {
+		f.Log.Debug("reply", "subject", req.Subject(), "error", err)
+	}
+}
+
+func (f *Front) respondError(req micro.Request, e *wire.Error) {
+	if req.Reply() == "" {
+		return
+	}
+	headers := micro.Headers(e.Headers())
+	if err := req.Error(strconv.Itoa(e.Code), e.Description, e.Body(), micro.WithHeaders(headers)); err != nil {
+		f.Log.Debug("reply", "subject", req.Subject(), "error", err)
+	}
+}
+
+// consume registers or ends a consumer.
+func (f *Front) consume(q *shard.Queue, req micro.Request) *wire.Error {
+	r, err := wire.ParseConsume(req.Data())
+	if err != nil {
+		return err
+	}
+	subject := f.Subjects.Deliver(r.Consumer, q.Name())
+	encode := func(left bool) []byte {
+		data, err := json.Marshal(wire.ConsumeReply{
+			Deliver: subject, MaxInFlight: r.MaxInFlight, VisibilityTimeoutMs: q.Settings().VisibilityTimeoutMs, Left: left,
+		})
+		if err != nil {
+			f.Log.Error("encode reply", "error", err)
+		}
+		return data
+	}
+	var change queue.Change = queue.Register{
+		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()),
+		Reply: req.Reply(), Answer: encode(false),
+	}
+	if r.Leave {
+		change = queue.Leave{Consumer: r.Consumer, Reply: req.Reply(), Left: encode(true), NotThere: encode(false)}
+	}
+	return tell(q, change)
+}
+
+// fetch hands a request for messages to the queue.
+func (f *Front) fetch(q *shard.Queue, req micro.Request) *wire.Error {
+	r, err := wire.ParseFetch(req.Data())
+	if err != nil {
+		return err
+	}
+	if !isInbox(req.Reply()) {
+		return wire.BadReplySubject(req.Reply(), "a fetch needs a reply subject under "+nats.InboxPrefix)
+	}
+	return tell(q, queue.Fetch{Inbox: req.Reply(), Batch: r.Batch, Expires: int64(r.Expires())})
+}
+
+func tell(q *shard.Queue, change queue.Change) *wire.Error {
+	if !q.Tell(change) {
+		return q.Gone()
+	}
+	return nil
+}
+
+// isInbox reports whether a subject can be published to and lies under _INBOX.
+func isInbox(subject string) bool {
+	rest, ok := strings.CutPrefix(subject, nats.InboxPrefix)
+	if !ok || strings.ContainsAny(rest, " \t\r\n*>") {
+		return false
+	}
+	return !slices.Contains(strings.Split(rest, "."), "")
+}
