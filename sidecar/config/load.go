@@ -241,7 +241,7 @@ func readScripts(q *wire.QueueSettings, dir string) error {
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(dir, path)
 		}
-		text, err := readScript(path)
+		text, err := ReadScript(path)
 		if err != nil {
 			return fmt.Errorf("%s_file = %q: %w", hook.key, *hook.file, err)
 		}
@@ -250,7 +250,8 @@ func readScripts(q *wire.QueueSettings, dir string) error {
 	return nil
 }
 
-func readScript(path string) (string, error) {
+// ReadScript reads the file of a hook script.
+func ReadScript(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, pathCause(err))
