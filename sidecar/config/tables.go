@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -119,20 +118,6 @@ func (t *CircuitTable) Field(key string) *int64 {
 		return &t.FailureHoldMs
 	}
 	return nil
-}
-
-// Or returns t with what it leaves out from base.
-func (t CircuitTable) Or(base CircuitTable) CircuitTable {
-	return CircuitTable{
-		Key:               t.Key,
-		Threshold:         cmp.Or(t.Threshold, base.Threshold),
-		CooldownMs:        cmp.Or(t.CooldownMs, base.CooldownMs),
-		HalfOpenMaxCalls:  cmp.Or(t.HalfOpenMaxCalls, base.HalfOpenMaxCalls),
-		HalfOpenSuccesses: cmp.Or(t.HalfOpenSuccesses, base.HalfOpenSuccesses),
-		MaxFailures:       cmp.Or(t.MaxFailures, base.MaxFailures),
-		FailureWindowMs:   cmp.Or(t.FailureWindowMs, base.FailureWindowMs),
-		FailureHoldMs:     cmp.Or(t.FailureHoldMs, base.FailureHoldMs),
-	}
 }
 
 // check returns errors that begin with the key. low is the least value of

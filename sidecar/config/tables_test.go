@@ -53,11 +53,12 @@ func TestCircuitTableFields(t *testing.T) {
 		*table.Field(key) = 7
 		require.Equal(t, []Change{{Table: "circuit", Field: key, Old: int64(0), New: int64(7)}}, circuitChanges(CircuitTable{}, table))
 
-		base := Default().CircuitDefaults.Table()
-		want := base
-		*want.Field(key) = 7
-		require.Equal(t, want, table.Or(base), key)
+		c := Default()
+		table = c.CircuitDefaults.Table()
+		*table.Field(key) = -1
+		c.Circuits = []CircuitTable{table}
+		c.Circuits[0].Key = "k"
+		require.ErrorContains(t, c.Validate(), "circuit[k]."+key+" = -1: allowed is 0 to ")
 	}
 	require.Nil(t, new(CircuitTable).Field("key"))
-	require.Equal(t, "k", CircuitTable{Key: "k"}.Or(CircuitTable{Key: "base"}).Key)
 }
