@@ -26,12 +26,13 @@ type Admin struct {
 	store   store.Store // of shard
 	gates   gates
 	backups *backups
+	piece   int // slots of a queue that are read at a time, so that it goes on in between
 }
 
 // New returns an Admin. The queues need not be there yet.
 func New(o Options) *Admin {
 	return &Admin{
-		log: o.Log, shard: o.Shard, control: o.Control, store: o.Shard.Store,
+		log: o.Log, shard: o.Shard, control: o.Control, store: o.Shard.Store, piece: 16_384,
 		gates:   gates{now: o.Shard.Now, limits: o.Control.LimitsOf, circuit: o.Circuits.Info},
 		backups: newBackups(o.Log, o.DataDir, o.Shard.Store),
 	}

@@ -16,9 +16,6 @@ import (
 )
 
 const (
-	// explainSlots is how many slots of a queue are read at a time, so that the
-	// queue goes on in between.
-	explainSlots = 16_384
 	// explainWalk is how many messages a queue counts in front of another one.
 	explainWalk = 100_000
 	// explainGates is how many gates an explanation of a queue or key names.
@@ -66,7 +63,7 @@ func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
 		return nil, wire.BadField("id", req.ID, "a message id is a UUID, as in the reply to an enqueue and in Fila-Id")
 	}
 	for _, q := range queues {
-		if v := find(q, store.ID(id)); v != nil {
+		if v := a.find(q, store.ID(id)); v != nil {
 			dead := ""
 			if q.IsDLQ() {
 				dead = a.whyDead(store.Ref{Queue: q.ID(), Seq: v.Seq})
@@ -81,11 +78,11 @@ func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
 }
 
 // find looks for a message by its id, in pieces; nil: q does not have it.
-func find(q *shard.Queue, id store.ID) *queue.MessageView {
+func (a *Admin) find(q *shard.Queue, id store.ID) *queue.MessageView {
 	var v *queue.MessageView
 	var from uint64
 	for {
-		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) { v, from = m.Find(side, id, from, explainSlots, now) })
+		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) { v, from = m.Find(side, id, from, a.piece, now) })
 		if !ok || v != nil || from == 0 {
 			return v
 		}

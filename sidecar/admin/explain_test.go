@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -466,4 +467,51 @@ func TestExplainKey(t *testing.T) {
 			require.NotNil(t, e.BlockedBy, "a list in JSON")
 		})
 	}
+}
+
+func (h *house) explain(body string) (e wire.ExplainMessage) {
+	h.t.Helper()
+	h.must(wire.VerbExplain, "", body, &e)
+	return e
+}
+
+// TestExplainFindsMessages in all queues and in pieces, dead letters among them.
+func TestExplainFindsMessages(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.piece = 3
+		h.must(wire.VerbQueueCreate, "orders", `{"circuit_header":"dest"}`, nil)
+		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
+		h.consume("orders", 1)
+		dead := h.enqueue("orders", "dies", nil)
+		h.ack(h.one(), "+TERM no use")
+		h.consume("orders", 0)
+		for range 10 {
+			h.enqueue("orders", "x", nil)
+		}
+		h.must(wire.VerbCircuitOpen, "api", ``, nil)
+		last := h.enqueue("orders", "last", nats.Header{"dest": {"api"}})
+
+		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
+		require.Equal(t, "orders pending", e.Queue+" "+e.State)
+		require.Equal(t, []wire.GateState{{
+			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row for 5m0s", InUse: "open", SetBy: "by hand",
+		}}, e.Gates)
+		require.Equal(t, e, h.explain(`{"kind":"message","id":"`+last+`","queue":"orders"}`))
+		e = h.explain(`{"kind":"message","id":"` + last + `","queue":"accounts"}`)
+		require.Equal(t, wire.ExplainMessage{
+			ID: last, State: "unknown", Reason: "No queue has this message: it was acked, or expired and was removed, or never confirmed.",
+		}, e)
+		for _, body := range []string{`{"kind":"message","id":"` + dead + `"}`, `{"kind":"message","id":"` + dead + `","queue":"orders"}`} {
+			e = h.explain(body)
+			require.Equal(t, "orders.dlq dead", e.Queue+" "+e.State)
+			require.Regexp(t, `^It was dead-lettered from orders at .* after 1 attempt: term\. Last error: no use$`, e.Reason)
+		}
+
+		var k wire.ExplainKey
+		h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
+		require.Equal(t, "11 messages are ready and wait for a consumer with room.", k.Reason)
+		var q wire.ExplainQueue
+		h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
+		require.Equal(t, "11 messages are ready, but no consumer is registered.", q.Reason)
+	})
 }

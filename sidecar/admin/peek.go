@@ -12,8 +12,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// peekPieces is how many pieces of explainSlots slots one request may look
-// through: about a million messages. Whoever wants more asks again.
+// peekPieces is how many pieces one request may look through: about a million
+// messages. Whoever wants more asks again.
 const peekPieces = 64
 
 // peek shows messages as they are. It asks the queue in pieces, and reads the
@@ -28,7 +28,7 @@ func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (any, *wire.Error) {
 		var found []queue.MessageView
 		var next uint64
 		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			found, next = m.Peek(side, p.reply.Next, req.Key, req.Limit-len(p.reply.Messages), explainSlots, now)
+			found, next = m.Peek(side, p.reply.Next, req.Key, req.Limit-len(p.reply.Messages), a.piece, now)
 		})
 		if !ok {
 			return nil, q.Gone()

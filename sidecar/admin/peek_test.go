@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -253,4 +256,169 @@ func TestPeekAsksAGateOnce(t *testing.T) {
 	require.Equal(t, "key:a", p.blockedBy(paused("a")).Gate)
 	require.Equal(t, "key:b", p.blockedBy(paused("b")).Gate)
 	require.Nil(t, p.blockedBy(&queue.MessageView{State: queue.StatePending}))
+}
+
+func (h *house) peek(name, body string) wire.PeekReply {
+	h.t.Helper()
+	var reply wire.PeekReply
+	h.must(wire.VerbPeek, name, body, &reply)
+	require.Equal(h.t, name, reply.Queue)
+	return reply
+}
+
+// summary is what queue-inspect says in one line.
+func (h *house) summary(name string) wire.QueueSummary {
+	h.t.Helper()
+	var info wire.QueueInfo
+	h.must(wire.VerbQueueInspect, name, ``, &info)
+	info.OldestAgeMs = 0 // time goes on
+	return info.QueueSummary
+}
+
+// TestPeekChangesNothing: what it shows stays where it is.
+func TestPeekChangesNothing(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"max_deliveries":1}`, nil)
+		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
+		require.Empty(t, h.peek("orders", "").Messages)
+
+		h.enqueue("orders", "dies", nats.Header{"tenant": {"d"}})
+		h.consume("orders", 2)
+		h.ack(h.one(), `-NAK {"error":"no money","code":"402"}`)
+		taken := h.enqueue("orders", "taken", nats.Header{"tenant": {"a"}, "api": {"stripe"}})
+		require.Equal(t, "taken", string(h.one().Data))
+		held := h.enqueue("orders", "held", nats.Header{"tenant": {"a"}, "api": {"stripe"}, "X": {"1", "2"}})
+		later := h.enqueue("orders", "later", nats.Header{"tenant": {"b"}, "Fila-Delay": {"1h"}, "Nats-TTL": {"2h"}})
+		h.consume("orders", 0)
+		ready := h.enqueue("orders", "\xff\x00", nats.Header{"tenant": {"b"}})
+
+		before := h.summary("orders")
+		reply := h.peek("orders", "")
+		require.Zero(t, reply.Next)
+		states := map[string]string{}
+		for _, m := range reply.Messages {
+			states[m.ID] = m.State
+		}
+		require.Equal(t, map[string]string{taken: "leased", held: "parked", later: "delayed", ready: "pending"}, states)
+		require.Equal(t, "throttle:stripe rate", heldBy(reply, held))
+		m := reply.Messages[len(reply.Messages)-1]
+		require.Equal(t, ready, m.ID, "the order of arrival")
+		require.Nil(t, m.Payload)
+		require.Equal(t, "\xff\x00", string(m.PayloadBase64))
+		for _, m := range reply.Messages {
+			if m.ID == held {
+				require.Equal(t, map[string][]string{"tenant": {"a"}, "api": {"stripe"}, "X": {"1", "2"}}, m.Headers)
+			}
+		}
+		dead := h.peek("orders.dlq", "").Messages
+		require.Len(t, dead, 1)
+		require.Equal(t, "dead dies max_deliveries no money", strings.Join(
+			[]string{dead[0].State, *dead[0].Payload, dead[0].Dead.Reason, dead[0].Dead.Error}, " "))
+
+		require.Equal(t, held, h.peek("orders", `{"key":"a","limit":1,"after":3}`).Messages[0].ID)
+		require.Empty(t, h.peek("orders", `{"key":"nobody"}`).Messages)
+		require.Equal(t, before, h.summary("orders"), "peeking counts nothing and takes nothing")
+
+		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"b"}`, nil)
+		require.Equal(t, "key:b paused", heldBy(h.peek("orders", `{"key":"b"}`), ready))
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders","for_ms":60000}`, nil)
+		require.Equal(t, "queue:orders paused", heldBy(h.peek("orders", ""), ready))
+		require.Equal(t, "queue:orders paused", heldBy(h.peek("orders", ""), held))
+	})
+}
+
+// heldBy is the gate of a message in a reply.
+func heldBy(reply wire.PeekReply, id string) string {
+	for _, m := range reply.Messages {
+		if m.ID == id && m.BlockedBy != nil {
+			return m.BlockedBy.Gate + " " + m.BlockedBy.Kind
+		}
+	}
+	return ""
+}
+
+// TestPeekInTheOrderOfAKey names the order as what holds a message back.
+func TestPeekInTheOrderOfAKey(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"ordering":"key"}`, nil)
+		h.consume("orders", 10)
+		h.enqueue("orders", "1", nil)
+		m := h.one()
+		second := h.enqueue("orders", "2", nil)
+		require.Equal(t, "key:default order", heldBy(h.peek("orders", ""), second))
+		h.ack(m, "")
+		h.ack(h.one(), "")
+		require.Empty(t, h.peek("orders", "").Messages)
+	})
+}
+
+// TestPeekPages finds every message once, whatever a reply and a look at the queue
+// have room for.
+func TestPeekPages(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		var want []string
+		for i := range 25 {
+			want = append(want, h.enqueue("orders", fmt.Sprintf("message %d", i), nil))
+		}
+		pages := func(body string) (ids []string, requests int) {
+			var next uint64
+			for {
+				reply := h.peek("orders", fmt.Sprintf(body, next))
+				requests++
+				for _, m := range reply.Messages {
+					ids = append(ids, m.ID)
+				}
+				if next = reply.Next; next == 0 {
+					return ids, requests
+				}
+			}
+		}
+		for body, requests := range map[string]int{`{"limit":10,"after":%d}`: 3, `{"limit":25,"after":%d}`: 1} {
+			got, n := pages(body)
+			require.Equal(t, want, got)
+			require.Equal(t, requests, n)
+		}
+		m := h.peek("orders", `{"limit":1,"payload_bytes":4}`).Messages[0]
+		require.Equal(t, "mess", *m.Payload)
+		require.True(t, m.PayloadCut)
+		require.Equal(t, 9, m.PayloadBytes)
+
+		// A key with few messages is looked for in pieces, as far as one request goes.
+		rare := h.enqueue("orders", "rare", nats.Header{"tenant": {"rare"}})
+		want = append(want, rare)
+		h.piece = 3
+		require.Equal(t, rare, h.peek("orders", `{"key":"rare"}`).Messages[0].ID)
+		got, n := pages(`{"limit":1000,"after":%d}`)
+		require.Equal(t, want, got)
+		require.Equal(t, 1, n)
+		h.piece = 16_384
+
+		// A reply that would not fit into a message of NATS comes in parts.
+		big := strings.Repeat("\x01", 60_000)
+		for range 20 {
+			want = append(want, h.enqueue("orders", big, nil))
+		}
+		got, n = pages(`{"limit":1000,"payload_bytes":65536,"after":%d}`)
+		require.Equal(t, want, got)
+		require.Greater(t, n, 10)
+	})
+}
+
+// TestPeekGoesOnlySoFar in one request, and says where to go on.
+func TestPeekGoesOnlySoFar(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		for range peekPieces {
+			h.enqueue("orders", "x", nil)
+		}
+		rare := h.enqueue("orders", "rare", nats.Header{"tenant": {"rare"}})
+		h.piece = 1
+		reply := h.peek("orders", `{"key":"rare"}`)
+		require.Empty(t, reply.Messages)
+		require.NotZero(t, reply.Next)
+		reply = h.peek("orders", fmt.Sprintf(`{"key":"rare","after":%d}`, reply.Next))
+		require.Equal(t, rare, reply.Messages[0].ID)
+		require.Zero(t, reply.Next)
+	})
 }

@@ -72,7 +72,7 @@ func (a *Admin) Verbs() []Verb {
 }
 
 // Do carries out a request with the tail of its subject. It returns the reply, JSON.
-func (v *Verb) Do(tail string, body []byte) ([]byte, *wire.Error) {
+func (v Verb) Do(tail string, body []byte) ([]byte, *wire.Error) {
 	reply, werr := v.do(tail, body)
 	if werr != nil {
 		return nil, werr

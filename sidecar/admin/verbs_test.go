@@ -112,3 +112,81 @@ func sources(t *testing.T, dirs ...string) []*ast.File {
 	}
 	return files
 }
+
+// TestVerbsRefuse what they cannot do, before anything has changed.
+func TestVerbsRefuse(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
+		for _, tc := range []struct {
+			verb, tail, body string
+			code             int
+		}{
+			{wire.VerbQueueCreate, "a$b", ``, wire.CodeBadQueueName},
+			{wire.VerbQueueCreate, "orders.dlq", ``, wire.CodeReservedName},
+			{wire.VerbQueueCreate, "new", `{`, wire.CodeBadJSON},
+			{wire.VerbQueueCreate, "new", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings},
+			{wire.VerbQueueCreate, "new", `{"on_enqueue":"function"}`, wire.CodeHookLoad},
+			{wire.VerbQueueCreate, "orders", `{"quantum":7}`, wire.CodeQueueExists},
+			{wire.VerbQueueUpdate, "orders", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings},
+			{wire.VerbQueueUpdate, "orders", `{"max_depth":-1}`, wire.CodeBadQueueSettings},
+			{wire.VerbQueueUpdate, "orders", `{"nothing":1}`, wire.CodeUnknownField},
+
+			{wire.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, wire.CodeHookNotFound},
+			{wire.VerbPeek, "orders", `{"limit":0}`, wire.CodeBadField},
+			{wire.VerbExplain, "", `{"kind":"message","id":"x"}`, wire.CodeBadField},
+			{wire.VerbExplain, "", `{"kind":"message","id":"x","queue":"new"}`, wire.CodeQueueNotFound},
+			{wire.VerbExplain, "", `{"kind":"key","key":"a","queue":"new"}`, wire.CodeQueueNotFound},
+			{wire.VerbExplain, "", `{"kind":"queue","queue":"a$b"}`, wire.CodeBadQueueName},
+			{wire.VerbConfigSet, "a b", `{"value":"1"}`, wire.CodeBadConfigKey},
+			{wire.VerbConfigSet, "a", ``, wire.CodeBadField},
+			{wire.VerbConfigGet, "a b", ``, wire.CodeBadConfigKey},
+			{wire.VerbConfigGet, "a", ``, wire.CodeConfigKeyNotFound},
+			{wire.VerbConfigDelete, "a", `{"value":"1"}`, wire.CodeUnknownField},
+			{wire.VerbThrottleSet, "stripe", `{"rate":"x"}`, wire.CodeBadThrottle},
+			{wire.VerbThrottleShow, "_", `{"key":"two words"}`, wire.CodeThrottleNotFound},
+			{wire.VerbCircuitShow, "api", ``, wire.CodeCircuitNotFound},
+			{wire.VerbPause, "", `{"kind":"queue","name":"new"}`, wire.CodeQueueNotFound},
+			{wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, wire.CodePauseNotFound},
+			{wire.VerbReload, "", ``, wire.CodeReloadFailed},
+			{wire.VerbStoreBackup, "", `{"path":"/etc/passwd"}`, wire.CodeUnknownField},
+			{wire.VerbStoreBackup, "", ``, wire.CodeBackupFailed}, // this store cannot be copied
+		} {
+			werr := h.ask(tc.verb, tc.tail, tc.body, nil)
+			require.NotNil(t, werr, tc)
+			require.Equal(t, tc.code, werr.ErrCode, "%v: %v", tc, werr)
+		}
+		require.Len(t, h.shard.Queues(), 2)
+	})
+}
+
+// TestVerbsKnowTheirQueues: each refuses bad names, queues that are not there and
+// those of the other kind.
+func TestVerbsKnowTheirQueues(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		refused := func(v Verb, tail string) int {
+			if werr := h.ask(v.Name, tail, ``, nil); werr != nil {
+				return werr.ErrCode
+			}
+			return 0
+		}
+		looked := 0
+		for _, v := range h.verbs {
+			switch v.Tail {
+			case AnyQueue, Ordinary, DeadLetters:
+			default:
+				continue
+			}
+			looked++
+			require.Equal(t, wire.CodeBadQueueName, refused(v, "a$b"), v.Name)
+			require.Equal(t, wire.CodeQueueNotFound, refused(v, "nosuch"), v.Name)
+			if v.Tail == Ordinary {
+				require.Equal(t, wire.CodeNotForDLQ, refused(v, "orders.dlq"), v.Name)
+			}
+			if v.Tail == DeadLetters {
+				require.Equal(t, wire.CodeOnlyForDLQ, refused(v, "orders"), v.Name)
+			}
+		}
+		require.Equal(t, 6, looked)
+	})
+}

@@ -1,0 +1,211 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/wire"
+)
+
+// house is an Admin with all that it works on, without NATS: what is published is
+// kept. It lives in a synctest bubble.
+type house struct {
+	*Admin
+	t     *testing.T
+	verbs map[string]Verb
+
+	mu        sync.Mutex // guards what follows
+	published []*nats.Msg
+	replies   map[string][]byte
+	events    []wire.Event
+}
+
+// Publish implements shard.Conn.
+func (h *house) Publish(subject string, data []byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.replies[subject] = data
+	return nil
+}
+
+// PublishMsg implements shard.Conn.
+func (h *house) PublishMsg(m *nats.Msg) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.published = append(h.published, m)
+	return nil
+}
+
+// MaxPayload implements shard.Conn.
+func (h *house) MaxPayload() int64 { return 1 << 20 }
+
+// event is what the rooms publish events with.
+func (h *house) event(typ, _ string, e wire.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.Type = typ
+	h.events = append(h.events, e)
+}
+
+// replied takes the reply to a subject.
+func (h *house) replied(subject string) []byte {
+	h.t.Helper()
+	time.Sleep(time.Second) // what is written waits for others that may come
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	data, ok := h.replies[subject]
+	require.True(h.t, ok, "no reply")
+	delete(h.replies, subject)
+	return data
+}
+
+// openDoors lets everything in at once.
+type openDoors struct{}
+
+func (openDoors) Attach(*shard.Queue) error { return nil }
+func (openDoors) Flush() error              { return nil }
+func (openDoors) Detach(...*shard.Queue) <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// inHouse runs fn with an Admin whose queues work.
+func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h *house)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, verbs: make(map[string]Verb), replies: make(map[string][]byte)}
+		cfg := config.Default()
+		if change != nil {
+			change(&cfg)
+		}
+		log, clock, event := slog.New(slog.DiscardHandler), shard.NewClock(), h.event
+		st, err := storetest.OpenModel(t.Name(), clock)
+		require.NoError(t, err)
+		snap, err := st.Snapshot()
+		require.NoError(t, err)
+		signer, err := wire.NewSigner(snap.Secret)
+		require.NoError(t, err)
+		subjects, err := wire.NewSubjects("fila")
+		require.NoError(t, err)
+		circuits := circuit.New(circuit.Options{Log: log, Now: clock, Event: event, Submit: st.Submit})
+		var queues struct{ *shard.Shard }
+		ctl := control.New(control.Options{
+			Log: log, Now: clock, KV: control.StoreKV(st.Submit), Event: event, Queues: &queues, Circuits: circuits, MaxPayload: h.MaxPayload,
+		}, snap)
+		queues.Shard = shard.New(shard.Options{
+			Log: log, Now: clock, Store: st, Conn: h, Front: openDoors{}, Control: ctl, Circuits: circuits, Metrics: telemetry.New(),
+			Subjects: subjects, Signer: signer, Event: event, MaxUncommittedBytes: math.MaxInt64, Pacing: queue.DefaultPacing,
+			Hooks: shard.HookDefaults{
+				Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Hour},
+			},
+		})
+		require.NoError(t, queues.Recover(snap))
+		require.NoError(t, ctl.Save())
+		require.NoError(t, ctl.Start(cfg))
+		queues.Start()
+		queues.Serve()
+		require.NoError(t, ctl.DeclareQueues(context.Background()))
+		h.Admin = New(Options{Log: log, Shard: queues.Shard, Control: ctl, Circuits: circuits, DataDir: t.TempDir()})
+		for _, v := range h.Admin.Verbs() {
+			h.verbs[v.Name] = v
+		}
+		defer func() {
+			queues.Drain()
+			queues.End()
+			ctl.Stop()
+			circuits.Stop()
+			require.NoError(t, st.Close())
+		}()
+		fn(t, h)
+	})
+}
+
+// newLog returns a log and its text.
+func newLog() (*slog.Logger, *bytes.Buffer) {
+	var text bytes.Buffer
+	return slog.New(slog.NewTextHandler(&text, nil)), &text
+}
+
+// ask carries out a verb.
+func (h *house) ask(verb, tail, body string, into any) *wire.Error {
+	h.t.Helper()
+	v, ok := h.verbs[verb]
+	require.True(h.t, ok, verb)
+	data, werr := v.Do(tail, []byte(body))
+	synctest.Wait()
+	if werr == nil && into != nil {
+		require.NoError(h.t, json.Unmarshal(data, into))
+	}
+	return werr
+}
+
+func (h *house) must(verb, tail, body string, into any) {
+	h.t.Helper()
+	require.Nil(h.t, h.ask(verb, tail, body, into), "%s %s", verb, tail)
+}
+
+// enqueue has a message accepted and returns its id.
+func (h *house) enqueue(name, payload string, headers nats.Header) string {
+	h.t.Helper()
+	m := &nats.Msg{Subject: "fila.enqueue." + name, Reply: "confirm", Header: headers, Data: []byte(payload), Sub: &nats.Subscription{}}
+	require.Nil(h.t, h.shard.Queue(name).Accept(m))
+	var reply wire.EnqueueReply
+	require.NoError(h.t, json.Unmarshal(h.replied("confirm"), &reply))
+	return reply.ID
+}
+
+// consume registers a consumer, or with no credit takes it away.
+func (h *house) consume(name string, credit int) {
+	h.t.Helper()
+	var c queue.Change = queue.Leave{Consumer: "w"}
+	if credit > 0 {
+		c = queue.Register{Consumer: "w", Subject: "deliver", MaxInFlight: credit}
+	}
+	require.True(h.t, h.shard.Queue(name).Do(c))
+	time.Sleep(time.Second)
+}
+
+// one returns the only message that was delivered since the last call.
+func (h *house) one() *nats.Msg {
+	h.t.Helper()
+	synctest.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Len(h.t, h.published, 1)
+	m := h.published[0]
+	h.published = nil
+	return m
+}
+
+// ack answers a delivery.
+func (h *house) ack(m *nats.Msg, payload string) {
+	h.t.Helper()
+	text, name, ok := h.shard.Subjects.ParseToken(m.Reply)
+	require.True(h.t, ok)
+	token, err := h.shard.Signer.Parse(text, name)
+	require.NoError(h.t, err)
+	ack, werr := wire.ParseAck([]byte(payload), nil)
+	require.Nil(h.t, werr)
+	require.Nil(h.t, h.shard.Queue(name).Ack(token, ack, "acked", &nats.Subscription{}))
+	h.replied("acked")
+}

@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/wire"
+)
+
+// TestQueueVerbs make, change, list and delete queues.
+func TestQueueVerbs(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		var made, again, changed wire.QueueSettings
+		h.must(wire.VerbQueueCreate, "orders", `{"quantum":3}`, &made)
+		want := wire.DefaultQueueSettings("orders")
+		want.Quantum = 3
+		require.Equal(t, want, made)
+		h.must(wire.VerbQueueCreate, "orders", `{"quantum":3}`, &again)
+		require.Equal(t, want, again)
+		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, &changed)
+		want.MaxDepth = 5
+		require.Equal(t, want, changed)
+
+		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
+		var list wire.QueueList
+		h.must(wire.VerbQueueList, "", `{"offset":1,"limit":2}`, &list)
+		require.Equal(t, wire.QueueList{
+			Total: 4, Queues: []wire.QueueSummary{{Name: "accounts.dlq"}, {Name: "orders", DLQ: "orders.dlq"}},
+		}, list)
+		h.must(wire.VerbQueueList, "", `{"offset":4}`, &list)
+		require.Equal(t, 4, list.Total)
+		require.NotNil(t, list.Queues, "a list in JSON")
+
+		h.enqueue("orders", "x", nil)
+		require.Equal(t, wire.CodeQueueNotEmpty, h.ask(wire.VerbQueueDelete, "orders", ``, nil).ErrCode)
+		var deleted wire.QueueDeleteReply
+		h.must(wire.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
+		require.EqualValues(t, 1, deleted.Deleted)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbQueueDelete, "orders", ``, nil).ErrCode)
+	})
+}
+
+// TestQueueInspect says all of a queue: counts, consumers, the flows with most
+// pending, settings, hooks and counters.
+func TestQueueInspect(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","on_enqueue":
+			"function on_enqueue(msg) return { fairness_key = msg.headers['tenant'], weight = 3 } end"}`, nil)
+		for _, tenant := range []string{"a", "b", "b", "b", "c", "c"} {
+			h.enqueue("orders", "0123456789", nats.Header{"tenant": {tenant}})
+		}
+		h.consume("orders", 1)
+		h.one()
+		var info wire.QueueInfo
+		h.must(wire.VerbQueueInspect, "orders", `{"flows":1}`, &info)
+		require.Positive(t, info.OldestAgeMs)
+		require.Equal(t, wire.QueueSummary{
+			Name: "orders", DLQ: "orders.dlq", Pending: 5, InFlight: 1, Consumers: 1, Bytes: info.Bytes, OldestAgeMs: info.OldestAgeMs,
+		}, info.QueueSummary)
+		require.GreaterOrEqual(t, info.Bytes, int64(60))
+		require.Equal(t, []wire.ConsumerInfo{{Name: "w", MaxInFlight: 1, InFlight: 1}}, info.ConsumerList)
+		require.Equal(t, 2, info.Flows)
+		require.Len(t, info.TopFlows, 1)
+		require.Equal(t, "b", info.TopFlows[0].Key)
+		require.EqualValues(t, 3, info.TopFlows[0].Pending)
+		require.InDelta(t, 3, info.TopFlows[0].Weight, 0)
+		require.InDelta(t, 0.5, info.TopFlows[0].Share, 0)
+		require.Equal(t, "tenant", info.Settings.FairnessHeader)
+		require.Equal(t, info.Settings.Quantum, info.Quantum)
+		require.Len(t, info.Hooks, 1)
+		require.EqualValues(t, 6, info.Hooks[0].Runs)
+		require.EqualValues(t, 6, info.Counters["enqueued"])
+		require.EqualValues(t, 1, info.Counters["delivered"])
+
+		var dead wire.QueueInfo
+		h.must(wire.VerbQueueInspect, "orders.dlq", ``, &dead)
+		require.Equal(t, wire.QueueSummary{Name: "orders.dlq"}, dead.QueueSummary)
+		require.NotNil(t, dead.ConsumerList, "a list in JSON")
+		require.NotNil(t, dead.TopFlows, "a list in JSON")
+
+		gauges := h.Gauges()
+		require.Equal(t, []telemetry.Gauges{
+			{Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment}, {Queue: "orders.dlq", Moment: queue.Moment{}},
+		}, gauges)
+		require.EqualValues(t, 5, gauges[0].Pending)
+	})
+}
+
+// TestRedriveVerb says how many dead letters went back, also by an event.
+func TestRedriveVerb(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		var reply wire.RedriveReply
+		h.must(wire.VerbRedrive, "orders.dlq", ``, &reply)
+		require.Zero(t, reply.Redriven)
+		require.Empty(t, h.told(wire.EventRedriven))
+		h.enqueue("orders", "x", nil)
+		h.consume("orders", 1)
+		h.ack(h.one(), "+TERM")
+		h.consume("orders", 0)
+		h.must(wire.VerbRedrive, "orders.dlq", `{"count":5}`, &reply)
+		require.EqualValues(t, 1, reply.Redriven)
+		require.EqualValues(t, 1, h.summary("orders").Pending)
+		require.Equal(t, []wire.Event{
+			{Type: wire.EventRedriven, Queue: "orders", Data: map[string]any{"redriven": int64(1)}},
+		}, h.told(wire.EventRedriven))
+	})
+}
+
+// told are the events of a type so far.
+func (h *house) told(typ string) []wire.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var events []wire.Event
+	for _, e := range h.events {
+		if e.Type == typ {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// TestHookResetVerb closes the circuits of hooks.
+func TestHookResetVerb(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('no') end"}`, nil)
+		for range 3 {
+			h.enqueue("orders", "x", nil)
+		}
+		var info wire.QueueInfo
+		h.must(wire.VerbQueueInspect, "orders", ``, &info)
+		require.Equal(t, "open", info.Hooks[0].State)
+		var reply wire.HookResetReply
+		h.must(wire.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, &reply)
+		require.Equal(t, "orders", reply.Queue)
+		require.Len(t, reply.Hooks, 1)
+		require.Equal(t, "closed", reply.Hooks[0].State)
+		require.EqualValues(t, 3, reply.Hooks[0].Failures)
+	})
+}
+
+// TestQueueOfTheFile can be changed, and a warning says that it will not last.
+func TestQueueOfTheFile(t *testing.T) {
+	declare := func(c *config.Config) { c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")} }
+	inHouse(t, declare, func(t *testing.T, h *house) {
+		log, text := newLog()
+		h.log = log
+		h.must(wire.VerbQueueCreate, "accounts", ``, nil)
+		h.must(wire.VerbQueueUpdate, "accounts", `{"quantum":7}`, nil)
+		require.Empty(t, text.String())
+		h.must(wire.VerbQueueUpdate, "orders", `{"quantum":7}`, nil)
+		require.Contains(t, text.String(), "a queue of the configuration file is changed at run time")
+	})
+}
