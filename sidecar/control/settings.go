@@ -69,6 +69,11 @@ func ofCircuit(name, unit string, low, high int64, zero string) setting[config.C
 	return s
 }
 
+// find returns the setting of a name that is known.
+func find[T any](settings []setting[T], name string) *setting[T] {
+	return &settings[slices.IndexFunc(settings, func(s setting[T]) bool { return s.name == name })]
+}
+
 // number is a setting that is kept as a whole number; 0 is not set.
 func number[T any](name, allowed string, parse func(string) (int64, bool), format func(int64) string, at func(*T) *int64) setting[T] {
 	return setting[T]{
@@ -155,6 +160,13 @@ type meaning struct {
 	name, allowed string
 	// canonical is the one text of those that mean the same.
 	canonical func(text string) (string, bool)
+}
+
+// same reports whether two texts mean the same.
+func (m *meaning) same(a, b string) bool {
+	first, ok := m.canonical(a)
+	second, alsoOK := m.canonical(b)
+	return a == b || ok && alsoOK && first == second
 }
 
 // meanings are the settings of a kind, by name.

@@ -40,7 +40,7 @@ func newValues(kept []store.Entry, log *slog.Logger) *values {
 			continue
 		}
 		v.put(e.Key, &e.Value)
-		if kind, _, _ := strings.Cut(e.Key, ":"); kind != kindWeight && checkMeaning(e.Key, e.Value) != nil {
+		if checkMeaning(e.Key, e.Value) != nil {
 			log.Warn("a setting of the runtime configuration has no effect: fila does not know it, or not its value",
 				"key", e.Key, "value", e.Value)
 		}
@@ -139,11 +139,7 @@ func (v *values) put(key string, text *string) {
 		return
 	}
 	l := v.mu.limits[name]
-	for i := range throttleSettings {
-		if s := &throttleSettings[i]; s.name == m.name {
-			s.read(&l, value)
-		}
-	}
+	find(throttleSettings, m.name).read(&l, value)
 	if l == (throttle.Limits{}) {
 		delete(v.mu.limits, name)
 	} else {

@@ -1,0 +1,102 @@
+package control
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// configureCircuits gives the circuits the limits in force: the runtime
+// configuration over [circuit_defaults]. The [[circuit]] tables are in the runtime
+// configuration.
+func (c *Control) configureCircuits() {
+	c.acting.Lock()
+	defer c.acting.Unlock()
+	base := c.applied.Load().config.CircuitDefaults.Table()
+	tables := make(map[string]config.CircuitTable)
+	for _, e := range c.values.list(kindCircuit + ":") {
+		_, key, m := splitSetting(e.Key)
+		if m == nil {
+			continue
+		}
+		table, ok := tables[key]
+		if !ok {
+			table = base
+		}
+		if find(circuitSettings, m.name).read(&table, e.Value) {
+			tables[key] = table
+		}
+	}
+	perKey := make(map[string]circuit.Settings, len(tables))
+	for key, table := range tables {
+		perKey[key] = circuitLimits(&table)
+	}
+	c.opt.Circuits.Configure(circuitLimits(&base), perKey)
+}
+
+func circuitLimits(t *config.CircuitTable) circuit.Settings {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	return circuit.Settings{
+		Breaker: breaker.Config{
+			Threshold: int(t.Threshold), Cooldown: ms(t.CooldownMs),
+			HalfOpenMaxCalls: int(t.HalfOpenMaxCalls), HalfOpenSuccesses: int(t.HalfOpenSuccesses),
+		},
+		MaxFailures: t.MaxFailures, FailureWindow: ms(t.FailureWindowMs), FailureHold: ms(t.FailureHoldMs),
+	}
+}
+
+// CircuitShow describes a circuit.
+func (c *Control) CircuitShow(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	info, ok := c.opt.Circuits.Info(req.Key)
+	if !ok {
+		return info, wire.CircuitNotFound(req.Key)
+	}
+	return info, nil
+}
+
+// CircuitList lists circuits.
+func (c *Control) CircuitList(req wire.GateListRequest) wire.CircuitList {
+	var list wire.CircuitList
+	list.Circuits, list.Total = c.opt.Circuits.List(req.Prefix, req.Offset, req.Limit)
+	return list
+}
+
+// CircuitOpen shuts a circuit, also one of which nothing is known yet. When its time
+// is over, probes decide.
+func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *wire.Error) {
+	until := int64(math.MaxInt64)
+	if req.ForMs > 0 {
+		until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
+	}
+	info, saved := c.opt.Circuits.Open(req.Key, until)
+	return info, outcome(<-saved)
+}
+
+// CircuitClose makes a circuit closed now. If its destination still fails, the next
+// failure opens it again; CircuitReset also forgets those before.
+func (c *Control) CircuitClose(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	return c.closeCircuit(wire.VerbCircuitClose, req.Key, false)
+}
+
+// CircuitReset is CircuitClose that forgets failures.
+func (c *Control) CircuitReset(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	return c.closeCircuit(wire.VerbCircuitReset, req.Key, true)
+}
+
+func (c *Control) closeCircuit(verb, key string, forget bool) (wire.CircuitInfo, *wire.Error) {
+	info, saved, ok := c.opt.Circuits.Close(key, forget)
+	if !ok {
+		return info, wire.CircuitNotFound(key)
+	}
+	if saved == nil { // one that is only configured is closed and has failed nothing so far
+		return info, nil
+	}
+	// A pause would shut it again at the next start.
+	_, forgotten := c.endPauses(byOperator, verb, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
+	return info, outcome(errors.Join(<-saved, <-forgotten))
+}

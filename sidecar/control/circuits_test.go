@@ -1,0 +1,169 @@
+package control
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// fail has deliveries to a circuit fail.
+func (r *rig) fail(key string, n int) {
+	r.t.Helper()
+	c := r.circuits.Use(key, now())
+	for range n {
+		pass, _ := c.Allow(now())
+		require.NotZero(r.t, pass)
+		c.Done(pass, now(), breaker.Failure)
+	}
+	c.Announce()
+	r.circuits.Drop(c, now(), nil)
+}
+
+func (r *rig) open1(tail, body string) wire.CircuitInfo {
+	r.t.Helper()
+	req, err := wire.ParseCircuitOpen(tail, []byte(body))
+	require.Nil(r.t, err)
+	info, err := r.c.CircuitOpen(req)
+	require.Nil(r.t, err)
+	return info
+}
+
+func TestCircuitVerbs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		done := func(info wire.CircuitInfo, err *wire.Error) wire.CircuitInfo {
+			t.Helper()
+			require.Nil(t, err)
+			return info
+		}
+		key := func(key string) wire.CircuitKeyRequest { return wire.CircuitKeyRequest{Key: key} }
+		minute := in(time.Minute)
+
+		i := r.open1("stripe", "")
+		require.Equal(t, wire.CircuitInfo{
+			Key: "stripe", State: "open", OpenUntil: "closed", Cause: "by hand",
+			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1,
+		}, i)
+		require.Equal(t, i, r.circuit("stripe"))
+		require.Len(t, r.stored("\x00circuit/"), 1)
+		i = r.open1("_", `{"key":"stripe","for_ms":60000}`)
+		require.Equal(t, minute, i.OpenUntil)
+		r.pass(time.Minute)
+		require.Equal(t, "half-open", r.circuit("stripe").State)
+		require.Equal(t, "closed", done(r.c.CircuitClose(key("stripe"))).State)
+		require.Empty(t, r.stored("\x00circuit/"))
+
+		r.fail("a b", 10)
+		i = r.circuit("a b")
+		require.Equal(t, "open failures", i.State+" "+i.Cause)
+		i = done(r.c.CircuitClose(key("a b")))
+		require.Equal(t, wire.CircuitInfo{
+			Key: "a b", State: "closed", ConsecutiveFailures: 9,
+			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1,
+		}, i)
+		require.Zero(t, done(r.c.CircuitReset(key("a b"))).ConsecutiveFailures)
+
+		r.put("circuit:set:threshold", "7")
+		for _, do := range []func(wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitShow, r.c.CircuitClose, r.c.CircuitReset} {
+			require.Equal(t, 7, done(do(key("set"))).Threshold, "it need not be in use")
+			_, err := do(key("nobody"))
+			refused(t, wire.CodeCircuitNotFound, err)
+		}
+		list := r.c.CircuitList(wire.GateListRequest{Prefix: "s", Limit: 1})
+		require.Equal(t, "set", list.Circuits[0].Key)
+		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(wire.GateListRequest{Prefix: "x", Limit: 10})))
+	})
+}
+
+// A change by hand is answered when it is on disk.
+func TestCircuitVerbsAndTheDisk(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.open1("before", "")
+		require.NoError(t, r.st.Close())
+		_, err := r.c.CircuitOpen(wire.CircuitOpenRequest{Key: "x"})
+		refused(t, wire.CodeDraining, err)
+		_, err = r.c.CircuitClose(wire.CircuitKeyRequest{Key: "before"})
+		refused(t, wire.CodeDraining, err)
+	})
+	refused(t, wire.CodeOutcomeUnknown, outcome(errors.Join(nil, errDisk)))
+}
+
+func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
+	for verb, end := range map[string]func(*Control, wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error){
+		wire.VerbCircuitClose: (*Control).CircuitClose,
+		wire.VerbCircuitReset: (*Control).CircuitReset,
+	} {
+		t.Run(verb, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.create("orders")
+				r.pause(`{"kind":"circuit","name":"stripe"}`)
+				info, err := end(r.c, wire.CircuitKeyRequest{Key: "stripe"})
+				require.Nil(t, err)
+				require.Equal(t, "closed", info.State)
+				require.Empty(t, r.pauses())
+				require.Equal(t, verb+" pause:circuit:stripe: until resumed -> none", r.trail()[1])
+				r.restart(true, 0)
+				_, ok := r.circuits.Info("stripe")
+				require.False(t, ok, "nor does a restart bring it back")
+			})
+		})
+	}
+}
+
+// A pause whose circuit was not written in time is there again: the pause counts.
+func TestPausedCircuitAfterACrash(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		r.pause(`{"kind":"circuit","name":"stripe","for_ms":60000}`)
+		b := StoreKV(r.st.Submit)
+		require.NoError(t, <-b.Write(Changes{Delete: []string{"\x00circuit/stripe"}}))
+		r.restart(true, time.Second)
+		require.Equal(t, "open", r.circuit("stripe").State)
+		r.pass(time.Minute)
+		require.Equal(t, "closed", r.circuit("stripe").State)
+		require.Empty(t, r.pauses())
+	})
+}
+
+// The runtime configuration wins over [circuit_defaults], limit by limit.
+func TestCircuitLimits(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		std := circuit.Settings{
+			Breaker:       breaker.Config{Threshold: 10, Cooldown: 5 * time.Minute, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1},
+			FailureWindow: time.Minute,
+		}
+		table := config.Default().CircuitDefaults.Table()
+		require.Equal(t, std, circuitLimits(&table))
+		require.Equal(t, circuit.Settings{
+			Breaker:     breaker.Config{Threshold: 1, Cooldown: 2 * time.Millisecond, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4},
+			MaxFailures: 5, FailureWindow: 6 * time.Millisecond, FailureHold: 7 * time.Millisecond,
+		}, circuitLimits(&config.CircuitTable{
+			Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
+		}))
+
+		r.cfg.CircuitDefaults.Threshold, r.cfg.CircuitDefaults.MaxFailures = 20, 2
+		r.cfg.Circuits = []config.CircuitTable{{Key: "stripe", CooldownMs: 1000, HalfOpenMaxCalls: 2}}
+		r.restart(false, 0)
+		r.put("circuit:stripe:half_open_successes", "2")
+		r.put("circuit:a:b:threshold", "8")
+		r.put("circuit:free:max_failures", "0")
+		i := r.circuit("stripe")
+		require.Equal(t, []int64{20, 1000, 2, 2}, []int64{int64(i.Threshold), i.CooldownMs, int64(i.HalfOpenMaxCalls), int64(i.HalfOpenSuccesses)})
+		require.Equal(t, 8, r.circuit("a:b").Threshold)
+		r.fail("other", 2)
+		require.Equal(t, "closed", r.circuit("other").State)
+		r.fail("other", 1)
+		require.Equal(t, "max_failures", r.circuit("other").Cause, "of the defaults")
+		r.fail("free", 19)
+		require.Equal(t, "closed", r.circuit("free").State, "0 is any number")
+		r.delete("circuit:a:b:threshold")
+		_, ok := r.circuits.Info("a:b")
+		require.False(t, ok)
+	})
+}

@@ -1,0 +1,140 @@
+package control
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/filaq/fila/wire"
+)
+
+// ConfigSet sets a key of the runtime configuration.
+func (c *Control) ConfigSet(key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
+	if err := checkKey(key); err != nil {
+		return wire.ConfigSetReply{}, err
+	}
+	if err := checkMeaning(key, req.Value); err != nil {
+		return wire.ConfigSetReply{}, err
+	}
+	previous, err := c.changeValue(wire.VerbConfigSet, key, &req.Value, func(now *string) *wire.Error {
+		if req.IfValue != nil && (now == nil || *now != *req.IfValue) {
+			return wire.ConfigMismatch(key, now)
+		}
+		return nil
+	})
+	if err != nil {
+		return wire.ConfigSetReply{}, err
+	}
+	return wire.ConfigSetReply{Key: key, Value: req.Value, Previous: previous}, nil
+}
+
+// ConfigGet returns a key of the runtime configuration.
+func (c *Control) ConfigGet(key string) (wire.ConfigEntry, *wire.Error) {
+	if err := checkKey(key); err != nil {
+		return wire.ConfigEntry{}, err
+	}
+	text, ok := c.values.Get(key)
+	if !ok {
+		return wire.ConfigEntry{}, wire.ConfigKeyNotFound(key)
+	}
+	return wire.ConfigEntry{Key: key, Value: text}, nil
+}
+
+// ConfigDelete deletes a key of the runtime configuration and returns what it was.
+func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
+	if err := checkKey(key); err != nil {
+		return wire.ConfigEntry{}, err
+	}
+	previous, err := c.changeValue(wire.VerbConfigDelete, key, nil, func(now *string) *wire.Error {
+		if now == nil {
+			return wire.ConfigKeyNotFound(key)
+		}
+		return nil
+	})
+	if err != nil {
+		return wire.ConfigEntry{}, err
+	}
+	return wire.ConfigEntry{Key: key, Value: *previous}, nil
+}
+
+// ConfigList lists the runtime configuration.
+func (c *Control) ConfigList(req wire.ConfigListRequest) wire.ConfigList {
+	entries := c.values.list(req.Prefix)
+	return wire.ConfigList{Total: len(entries), Entries: wire.Page(entries, req.Offset, req.Limit)}
+}
+
+func checkKey(key string) *wire.Error {
+	if err := wire.CheckConfigKey(key); err != nil {
+		return wire.BadConfigKey(err)
+	}
+	return nil
+}
+
+// changeValue sets a key of the runtime configuration, or deletes it if value is
+// nil, when check agrees with the present value, which it returns.
+func (c *Control) changeValue(by, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
+	ch := change{key: key, new: value}
+	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		if text, ok := c.values.Get(key); ok {
+			ch.old = &text
+		}
+		return map[string]*string{key: value}, check(ch.old)
+	}, c.writeAs(by))
+	if err != nil {
+		return nil, err
+	}
+	if kind, name, _ := splitSetting(key); kind == kindThrottle {
+		c.warnDeclared(name)
+	}
+	c.act([]change{ch})
+	return ch.old, nil
+}
+
+// writeAs hands on changes of the runtime configuration, with their entries in the
+// audit log.
+func (c *Control) writeAs(by string) func(Changes, []change) <-chan error {
+	return func(kept Changes, changes []change) <-chan error {
+		c.audit.record(&kept, c.opt.Now(), by, changes...)
+		return c.opt.KV.Write(kept)
+	}
+}
+
+// act makes changes of the runtime configuration count, and tells of them. Hooks see
+// them by themselves. Each makes what is in force now count: two changes may come
+// here in another order than they were made.
+func (c *Control) act(changes []change) {
+	throttles := make(map[string]bool)
+	circuits := false
+	for _, ch := range changes {
+		if queue, key, ok := splitWeight(ch.key); ok {
+			c.weigh(ch.key, queue, key)
+		}
+		switch kind, name, _ := splitSetting(ch.key); kind {
+		case kindThrottle:
+			throttles[name] = true
+		case kindCircuit:
+			circuits = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(throttles)) {
+		c.refreshThrottle(key)
+	}
+	if circuits {
+		c.configureCircuits()
+	}
+	for _, ch := range changes {
+		c.changeEvent(ch)
+	}
+}
+
+// weigh tells a queue the weight of a fairness key that is in force.
+func (c *Control) weigh(setting, queue, key string) {
+	c.acting.Lock()
+	defer c.acting.Unlock()
+	text, _ := c.values.Get(setting)
+	weight, _ := parseWeight(text)
+	c.opt.Queues.Weigh(queue, key, weight)
+}
+
+func (c *Control) changeEvent(ch change) {
+	c.opt.Event(wire.EventConfigChanged, ch.key, wire.Event{Key: ch.key, Data: map[string]any{"value": ch.new, "previous": ch.old}})
+}

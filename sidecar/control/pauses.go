@@ -1,0 +1,326 @@
+package control
+
+import (
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// pauses are what operators and safety limits hold: queues, fairness keys, throttles
+// and circuits. A pause counts at once; it is on disk when whoever asked for it has
+// the answer.
+//
+// Each change is made in memory, handed on to be kept and told to what is paused
+// under mu: so all of them agree about the order.
+type pauses struct {
+	mu struct {
+		sync.Mutex
+		all map[pauseID]pause
+	}
+}
+
+// pauseID names what is paused. The queue is that of a fairness key.
+type pauseID struct{ kind, queue, name string }
+
+// pause says since when, until when and by whom.
+type pause struct {
+	Since int64  `json:"since"` // Unix ns
+	Until int64  `json:"until"` // Unix ns; math.MaxInt64: until it is resumed
+	By    string `json:"by"`    // operator or max_failures
+}
+
+// state is the key under which a pause is kept.
+func (id pauseID) state() string { return statePause + id.kind + "/" + id.queue + "/" + id.name }
+
+// parsePause is the opposite of state. Queues have no slash in their names.
+func parsePause(state string) (pauseID, bool) {
+	rest, ok := strings.CutPrefix(state, statePause)
+	parts := strings.SplitN(rest, "/", 3)
+	if !ok || len(parts) != 3 {
+		return pauseID{}, false
+	}
+	return pauseID{parts[0], parts[1], parts[2]}, true
+}
+
+// concerns reports whether a pause holds one of the queues, or a key of it.
+func (id pauseID) concerns(queue string) bool {
+	return id.kind == wire.PauseQueue && id.name == queue || id.kind == wire.PauseKey && id.queue == queue
+}
+
+// audited is the key in the audit log: pause:<kind>:<name>, or
+// pause:key:<queue>:<name>.
+func (id pauseID) audited() string {
+	if id.queue != "" {
+		return "pause:" + id.kind + ":" + id.queue + ":" + id.name
+	}
+	return "pause:" + id.kind + ":" + id.name
+}
+
+// audited is the value in the audit log.
+func (p pause) audited() *string {
+	s := "until resumed"
+	if p.Until != math.MaxInt64 {
+		s = "until " + wire.Timestamp(p.Until)
+	}
+	return &s
+}
+
+func (p pause) info(id pauseID) wire.PauseInfo {
+	i := wire.PauseInfo{Kind: id.kind, Queue: id.queue, Name: id.name, Since: wire.Timestamp(p.Since), By: p.By}
+	if p.Until != math.MaxInt64 {
+		i.Until = wire.Timestamp(p.Until)
+	}
+	return i
+}
+
+// restorePauses takes over the pauses that are kept. Those whose time is over, or
+// whose queue is gone, are deleted when the process has started.
+func (c *Control) restorePauses(kept store.Snapshot, now int64) {
+	queues := make(map[string]bool)
+	for _, q := range kept.Queues {
+		queues[q.Name] = true
+	}
+	ps := &c.pauses
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.mu.all = make(map[pauseID]pause)
+	for _, e := range kept.Config {
+		id, ok := parsePause(e.Key)
+		if !ok {
+			continue
+		}
+		var p pause
+		if err := json.Unmarshal([]byte(e.Value), &p); err != nil {
+			c.opt.Log.Error("a stored pause cannot be read and is ignored", "pause", id.audited(), "error", err)
+			continue
+		}
+		gone := id.kind == wire.PauseQueue && !queues[id.name] || id.kind == wire.PauseKey && !queues[id.queue]
+		if p.Until <= now || gone {
+			c.opening.Delete = append(c.opening.Delete, e.Key)
+			c.audit.record(&c.opening, now, byPauseEnded, change{id.audited(), p.audited(), nil})
+			continue
+		}
+		ps.mu.all[id] = p
+	}
+}
+
+// pausedUntil is when a pause ends: 0 if there is none, math.MaxInt64 if it only
+// ends by hand.
+func (c *Control) pausedUntil(id pauseID) int64 {
+	c.pauses.mu.Lock()
+	defer c.pauses.mu.Unlock()
+	return c.pauses.mu.all[id].Until
+}
+
+// pausedThrottles returns the throttle keys that are paused, in no order.
+func (c *Control) pausedThrottles() (keys []string) {
+	c.pauses.mu.Lock()
+	defer c.pauses.mu.Unlock()
+	for id := range c.pauses.mu.all {
+		if id.kind == wire.PauseThrottle {
+			keys = append(keys, id.name)
+		}
+	}
+	return keys
+}
+
+// Pauses returns until when a queue and its fairness keys are paused: Unix ns;
+// math.MaxInt64 until they are resumed; 0: the queue is not. Whoever makes a queue
+// asks before Queues.Exists is true of it.
+func (c *Control) Pauses(queue string) (until int64, keys map[string]int64) {
+	c.pauses.mu.Lock()
+	defer c.pauses.mu.Unlock()
+	keys = make(map[string]int64)
+	for id, p := range c.pauses.mu.all {
+		switch {
+		case !id.concerns(queue):
+		case id.kind == wire.PauseQueue:
+			until = p.Until
+		default:
+			keys[id.name] = p.Until
+		}
+	}
+	return until, keys
+}
+
+// setPause begins a pause or gives one another end. The channel says when it is on
+// disk. It never blocks.
+func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-chan error) {
+	ps, now := &c.pauses, c.opt.Now()
+	ps.mu.Lock()
+	had, again := ps.mu.all[id]
+	if again && by == byMaxFailures && had.Until >= until {
+		ps.mu.Unlock()
+		return had, nil // what an operator has paused for longer stays so
+	}
+	p, ch := pause{Since: now, Until: until, By: by}, change{key: id.audited()}
+	if again {
+		p.Since, ch.old = had.Since, had.audited()
+	}
+	ch.new = p.audited()
+	ps.mu.all[id] = p
+	var kept Changes
+	kept.putJSON(id.state(), p)
+	c.audit.record(&kept, now, verb, ch)
+	done := c.opt.KV.Write(kept)
+	c.schedule.set(id.state(), until)
+	c.hold(id, until)
+	ps.mu.Unlock()
+	typ := wire.EventPaused
+	if by == byMaxFailures {
+		typ = wire.EventHeld
+	}
+	c.pauseEvent(typ, by, p.info(id))
+	return p, done
+}
+
+// endPauses ends those of the pauses that end by a time, by verb; by is for events.
+// It returns those that it ended, and never blocks.
+func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
+	ps, now := &c.pauses, c.opt.Now()
+	ps.mu.Lock()
+	var kept Changes
+	var ended []wire.PauseInfo
+	for _, id := range ids {
+		p, ok := ps.mu.all[id]
+		if !ok || p.Until > end {
+			continue
+		}
+		delete(ps.mu.all, id)
+		kept.Delete = append(kept.Delete, id.state())
+		c.audit.record(&kept, now, verb, change{id.audited(), p.audited(), nil})
+		c.schedule.set(id.state(), 0)
+		if by != byTime || id.kind != wire.PauseCircuit {
+			// A circuit sees for itself that its time is over; it may have been opened
+			// for longer by other means.
+			c.hold(id, 0)
+		}
+		ended = append(ended, p.info(id))
+	}
+	done := c.opt.KV.Write(kept)
+	ps.mu.Unlock()
+	for _, i := range ended {
+		c.pauseEvent(wire.EventResumed, by, i)
+	}
+	return ended, done
+}
+
+// hold tells what is paused until when it is: 0 is not (any more). It needs mu, so
+// that what is told last is the newest.
+func (c *Control) hold(id pauseID, until int64) {
+	switch id.kind {
+	case wire.PauseQueue:
+		c.opt.Queues.PauseQueue(id.name, until)
+	case wire.PauseKey:
+		c.opt.Queues.PauseKey(id.queue, id.name, until)
+	case wire.PauseThrottle:
+		tell(c.throttles.gates.Pause(id.name, until, c.opt.Now(), nil))
+	case wire.PauseCircuit:
+		if until == 0 {
+			c.opt.Circuits.Resume(id.name)
+		} else {
+			c.opt.Circuits.Pause(id.name, until)
+		}
+	}
+}
+
+// HoldKey pauses a fairness key that has failed too often, until a time (Unix ns)
+// or, with math.MaxInt64, until it is resumed. It never blocks.
+func (c *Control) HoldKey(queue, key string, until int64) {
+	c.setPause(pauseID{wire.PauseKey, queue, key}, until, byMaxFailures, byMaxFailures)
+}
+
+// ForgetPauses ends the pauses of queues that are deleted, and of their keys.
+func (c *Control) ForgetPauses(queues ...string) {
+	var ids []pauseID
+	c.pauses.mu.Lock()
+	for id := range c.pauses.mu.all {
+		if slices.ContainsFunc(queues, id.concerns) {
+			ids = append(ids, id)
+		}
+	}
+	c.pauses.mu.Unlock()
+	slices.SortFunc(ids, comparePauses)
+	c.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, math.MaxInt64, ids...)
+}
+
+func comparePauses(a, b pauseID) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.queue, b.queue), cmp.Compare(a.name, b.name))
+}
+
+func (c *Control) pauseEvent(typ, by string, i wire.PauseInfo) {
+	e := wire.Event{Queue: i.Queue, Key: i.Name, Data: map[string]any{"kind": i.Kind, "by": by}}
+	if i.Kind == wire.PauseQueue {
+		e.Queue, e.Key = i.Name, ""
+	}
+	if typ != wire.EventResumed && i.Until != "" {
+		e.Data["until"] = i.Until
+	}
+	c.opt.Event(typ, i.Name, e)
+}
+
+// checkPaused refuses what cannot be paused.
+func (c *Control) checkPaused(req *wire.PauseRequest) *wire.Error {
+	queue := req.Queue
+	switch req.Kind {
+	case wire.PauseThrottle:
+		if _, ok := isPrefix(req.Name); ok {
+			return wire.BadField("name", req.Name, "allowed is a whole throttle key, not a prefix")
+		}
+		return nil
+	case wire.PauseCircuit:
+		return nil
+	case wire.PauseQueue:
+		queue = req.Name
+	}
+	if !c.opt.Queues.Exists(queue) {
+		return wire.QueueNotFound(queue)
+	}
+	return nil
+}
+
+// Pause begins a pause or gives one another end.
+func (c *Control) Pause(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
+	if err := c.checkPaused(&req); err != nil {
+		return wire.PauseInfo{}, err
+	}
+	until, err := req.End(c.opt.Now())
+	if err != nil {
+		return wire.PauseInfo{}, err
+	}
+	id := pauseID{req.Kind, req.Queue, req.Name}
+	p, done := c.setPause(id, until, byOperator, wire.VerbPause)
+	return p.info(id), outcome(<-done)
+}
+
+// Resume ends a pause.
+func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
+	ended, done := c.endPauses(byOperator, wire.VerbResume, math.MaxInt64, pauseID{req.Kind, req.Queue, req.Name})
+	if len(ended) == 0 {
+		return wire.PauseInfo{}, wire.PauseNotFound(req.Kind, req.Queue, req.Name)
+	}
+	return ended[0], outcome(<-done)
+}
+
+// PauseList lists pauses.
+func (c *Control) PauseList(req wire.ListRequest) wire.PauseList {
+	ps := &c.pauses
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ids := make([]pauseID, 0, len(ps.mu.all))
+	for id := range ps.mu.all {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, comparePauses)
+	list := wire.PauseList{Total: len(ids), Pauses: []wire.PauseInfo{}}
+	for _, id := range wire.Page(ids, req.Offset, req.Limit) {
+		list.Pauses = append(list.Pauses, ps.mu.all[id].info(id))
+	}
+	return list
+}

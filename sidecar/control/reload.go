@@ -1,0 +1,245 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/wire"
+)
+
+// applied is a configuration in force. It never changes.
+type applied struct {
+	config    config.Config
+	rules     *rules.Rules
+	throttles map[string]bool // keys of [[throttle]]
+}
+
+// Plan is a configuration that can be applied.
+type Plan struct {
+	next   applied
+	values map[string]*string // of the runtime configuration, as the tables say
+}
+
+// Plan finds whatever would keep a configuration from being applied. It changes
+// nothing.
+func (c *Control) Plan(next config.Config) (*Plan, error) {
+	if err := next.Validate(); err != nil {
+		return nil, err
+	}
+	for i := range next.Queues {
+		if err := c.opt.Queues.Check(next.Queues[i]); err != nil {
+			return nil, err
+		}
+	}
+	return newPlan(next)
+}
+
+// newPlan is Plan for a configuration whose values and queues are checked.
+func newPlan(next config.Config) (*Plan, error) {
+	compiled, err := rules.Compile(next.RetryPolicies, next.ErrorRules)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{next: applied{next, compiled, make(map[string]bool)}, values: make(map[string]*string)}
+	for i := range next.Throttles {
+		t := &next.Throttles[i]
+		limits, err := t.Limits()
+		if err != nil {
+			return nil, fmt.Errorf("throttle[%s]%w", t.Key, err)
+		}
+		p.next.throttles[t.Key] = true
+		declare(p.values, kindThrottle, t.Key, throttleSettings, &limits)
+	}
+	for i := range next.Circuits {
+		declare(p.values, kindCircuit, next.Circuits[i].Key, circuitSettings, &next.Circuits[i])
+	}
+	return p, nil
+}
+
+// declare adds what a table says, and that it does not say the rest.
+func declare[T any](values map[string]*string, kind, key string, settings []setting[T], table *T) {
+	for _, s := range settings {
+		values[settingKey(kind, key, s.name)] = orNil(s.show(table))
+	}
+}
+
+// putInForce makes the settings of a plan count, all or none of them, and returns
+// what that changes of the runtime configuration.
+func (c *Control) putInForce(p *Plan) ([]config.Change, *wire.Error) {
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		next := make(map[string]*string, len(p.values))
+		for key, value := range p.values {
+			_, _, m := splitSetting(key)
+			if now, ok := c.values.Get(key); !ok || value == nil || !m.same(now, *value) {
+				next[key] = value // 10 for 10.0 is no change
+			}
+		}
+		return next, nil
+	}, c.writeAs(byFile))
+	if err != nil {
+		return nil, err
+	}
+	c.applied.Store(&p.next)
+	c.configureCircuits()
+	c.act(changes)
+	var typed []config.Change
+	for _, ch := range changes {
+		kind, key, m := splitSetting(ch.key)
+		t := config.Change{Table: kind, Name: key, Field: m.name}
+		if ch.old != nil {
+			t.Old = *ch.old
+		}
+		if ch.new != nil {
+			t.New = *ch.new
+		}
+		typed = append(typed, t)
+	}
+	slices.SortStableFunc(typed, func(a, b config.Change) int { return cmp.Compare(b.Table, a.Table) }) // throttles first
+	return typed, nil
+}
+
+// Start puts a configuration that is valid in force, before the queues start.
+func (c *Control) Start(cfg config.Config) error {
+	p, err := newPlan(cfg)
+	if err != nil {
+		return err
+	}
+	c.running = cfg
+	changes, werr := c.putInForce(p)
+	if werr != nil {
+		return werr
+	}
+	for _, ch := range changes {
+		if ch.Old == nil {
+			c.opt.Log.Info("set by the configuration file", "change", ch.String())
+		} else {
+			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.String())
+		}
+	}
+	for _, line := range c.lostPolicies() {
+		c.opt.Log.Warn(line)
+	}
+	return nil
+}
+
+// DeclareQueues brings the queues of the configuration about that Start was given.
+func (c *Control) DeclareQueues(ctx context.Context) error {
+	for _, settings := range c.running.Queues {
+		had, err := c.opt.Queues.Declare(ctx, settings)
+		if err != nil {
+			return err
+		}
+		if had != nil && !had.Equal(settings) {
+			c.opt.Log.Warn("the settings in the configuration file win over those that were changed at run time", "queue", settings.Name)
+		}
+	}
+	return nil
+}
+
+// Apply puts a plan in force and says what has changed, a line for each. Its
+// settings are one write, before which nothing has changed; the queues come after
+// it, one by one.
+func (c *Control) Apply(ctx context.Context, p *Plan) ([]string, *wire.Error) {
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	return c.applyPlan(ctx, p)
+}
+
+func (c *Control) applyPlan(ctx context.Context, p *Plan) ([]string, *wire.Error) {
+	old := c.applied.Load()
+	changes, err := c.putInForce(p)
+	if err != nil {
+		return nil, err
+	}
+	inFile := slices.DeleteFunc(config.Diff(&old.config, &p.next.config), func(ch config.Change) bool {
+		return ch.Table == kindCircuit && ch.New != nil // changes say what a table has changed
+	})
+	lines := config.Lines(inFile)
+	for _, ch := range changes {
+		lines = append(lines, ch.String())
+	}
+	for _, settings := range p.next.config.Queues {
+		had, err := c.opt.Queues.Declare(ctx, settings)
+		switch {
+		case err != nil: // the store has failed, or NATS has gone meanwhile
+			c.opt.Log.Error("a reload was interrupted; reload again", "error", err, "changed", lines)
+			return nil, err
+		case had == nil:
+			lines = append(lines, config.Change{Table: "queue", Name: settings.Name, New: settings}.String())
+		default:
+			lines = append(lines, config.Lines(config.QueueChanges(*had, settings))...)
+		}
+	}
+	return lines, nil
+}
+
+// Reload reads the configuration file again, plans and applies it, and tells what
+// has changed: in the log, by an event and in the reply.
+func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	read := c.running.Reload
+	if read == nil {
+		return wire.ReloadReply{}, wire.ReloadFailed(errors.New("fila was started without a configuration file"))
+	}
+	next, err := read()
+	if err != nil {
+		return wire.ReloadReply{}, wire.ReloadFailed(err)
+	}
+	p, err := c.Plan(next)
+	if err != nil {
+		return wire.ReloadReply{}, wire.ReloadFailed(err)
+	}
+	changes, werr := c.applyPlan(ctx, p)
+	if werr != nil {
+		return wire.ReloadReply{}, werr
+	}
+	for _, line := range changes {
+		c.opt.Log.Info("reloaded", "change", line)
+	}
+	var warnings []string
+	for _, key := range config.RestartKeys(&c.running, &next) {
+		warnings = append(warnings, key+": differs, but needs a restart; not applied")
+	}
+	warnings = append(warnings, c.lostPolicies()...)
+	for _, line := range warnings {
+		c.opt.Log.Warn(line)
+	}
+	c.opt.Log.Info("configuration file reloaded", "changes", len(changes))
+	changes = append(changes, warnings...)
+	room := c.opt.MaxPayload() / 2
+	c.opt.Event(wire.EventRulesReloaded, "", wire.Event{Data: map[string]any{"changes": fitting(changes, min(room, 8<<10))}})
+	return wire.ReloadReply{Changes: fitting(changes, room)}, nil
+}
+
+// lostPolicies names the queues whose retry_policy does not exist, in sentences.
+func (c *Control) lostPolicies() []string {
+	var lines []string
+	for _, q := range c.opt.Queues.Settings() {
+		if !c.Rules().HasPolicy(q.RetryPolicy) {
+			lines = append(lines, fmt.Sprintf("queue %s: its retry_policy %s is not in the configuration file; what no error rule fits is retried at once", q.Name, q.RetryPolicy))
+		}
+	}
+	return lines
+}
+
+// fitting returns as many lines as fit into so many bytes of JSON, and says how many
+// are left out.
+func fitting(lines []string, room int64) []string {
+	fit := make([]string, 0, len(lines))
+	room -= 100 // for the last line
+	for i, line := range lines {
+		text, err := json.Marshal(line)
+		if room -= int64(len(text)) + 1; room < 0 || err != nil {
+			return append(fit, fmt.Sprintf("... and %d more, see the log", len(lines)-i))
+		}
+		fit = append(fit, line)
+	}
+	return fit
+}

@@ -1,0 +1,441 @@
+package control
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// rig is a Control on a store in memory, with queues that note what they are told,
+// in a bubble of time that begins with the year 2000.
+type rig struct {
+	t        *testing.T
+	disk     string
+	log      *logText
+	cfg      config.Config // that the next start is given
+	st       store.Store
+	kv       *keeper
+	queues   *noted
+	circuits *circuit.Registry
+	events   *published
+	c        *Control
+}
+
+// bubble runs fn on a new rig.
+func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		r := &rig{
+			t: t, disk: t.Name(), log: &logText{}, cfg: config.Default(), events: &published{},
+			queues: &noted{settings: map[string]wire.QueueSettings{}},
+		}
+		r.open()
+		defer func() { r.close() }()
+		fn(t, r)
+	})
+}
+
+func now() int64 { return time.Now().UnixNano() }
+
+// in is the time d from now, as fila writes it.
+func in(d time.Duration) string { return wire.Timestamp(now() + int64(d)) }
+
+// open starts a process.
+func (r *rig) open() {
+	r.t.Helper()
+	model, err := storetest.OpenModel(r.disk, now)
+	require.NoError(r.t, err)
+	r.st, r.kv = model, &keeper{KV: StoreKV(model.Submit)}
+	snap, err := r.st.Snapshot()
+	require.NoError(r.t, err)
+	log := slog.New(slog.NewTextHandler(r.log, nil))
+	r.queues.forget()
+	r.circuits = circuit.New(circuit.Options{Log: log, Now: now, Event: r.events.event, Submit: r.st.Submit})
+	r.circuits.Restore(snap.Config)
+	r.c = New(Options{
+		Log: log, Now: now, KV: r.kv, Event: r.events.event, Queues: r.queues, Circuits: r.circuits,
+		MaxPayload: func() int64 { return 1 << 20 },
+	}, snap)
+	require.NoError(r.t, r.c.Save())
+	require.NoError(r.t, r.c.Start(r.cfg))
+}
+
+// close ends the process at once.
+func (r *rig) close() {
+	r.c.schedule.stop()
+	r.circuits.Stop()
+	require.NoError(r.t, r.st.Close())
+}
+
+// restart ends the process, in order or by a crash, and starts the next one down
+// later.
+func (r *rig) restart(crash bool, down time.Duration) {
+	r.t.Helper()
+	if !crash {
+		r.c.Stop()
+	}
+	r.close()
+	time.Sleep(down)
+	r.open()
+}
+
+// pass lets time go by.
+func (r *rig) pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// create makes a queue, also for the next process.
+func (r *rig) create(name string) {
+	r.t.Helper()
+	_, err := r.queues.Declare(context.Background(), wire.DefaultQueueSettings(name))
+	require.Nil(r.t, err)
+	r.commit(&store.Batch{PutQueues: []store.QueueRecord{{ID: store.QueueID(len(r.queues.settings)), Name: name, Settings: []byte("{}")}}})
+}
+
+func (r *rig) commit(b *store.Batch) {
+	r.t.Helper()
+	done := make(chan error, 1)
+	b.Done = func(err error) { done <- err }
+	r.st.Submit(b)
+	require.NoError(r.t, <-done)
+}
+
+// stored is the entries of the store whose key starts with prefix.
+func (r *rig) stored(prefix string) map[string]string {
+	r.t.Helper()
+	r.commit(&store.Batch{}) // what was submitted before
+	snap, err := r.st.Snapshot()
+	require.NoError(r.t, err)
+	found := make(map[string]string)
+	for _, e := range snap.Config {
+		if strings.HasPrefix(e.Key, prefix) {
+			found[e.Key] = e.Value
+		}
+	}
+	return found
+}
+
+// trail is the audit log, oldest first: "by key: old -> new".
+func (r *rig) trail() []string {
+	r.t.Helper()
+	list := r.c.ConfigLog(wire.ConfigLogRequest{Limit: maxAudit})
+	require.Len(r.t, list.Entries, list.Total)
+	lines := make([]string, list.Total)
+	for i, e := range list.Entries {
+		require.NotEmpty(r.t, e.Time)
+		lines[list.Total-1-i] = fmt.Sprintf("%s %s: %s -> %s", e.By, e.Key, orNone(e.Old), orNone(e.New))
+	}
+	return lines
+}
+
+func orNone(text *string) string {
+	if text == nil {
+		return "none"
+	}
+	return *text
+}
+
+// limits are those that count for a key.
+func (r *rig) limits(key string) throttle.Limits { return r.c.Gates().Limits(key) }
+
+// admits is how many messages of cost 1 a key lets through now. They stay in flight.
+func (r *rig) admits(key string) int {
+	r.t.Helper()
+	set, err := r.c.Gates().Set([]string{key}, now())
+	require.NoError(r.t, err)
+	for n := 0; ; n++ {
+		if _, _, ok := set.Acquire(now(), throttle.One, nil); !ok || n > 10_000 {
+			return n
+		}
+	}
+}
+
+func perSecond(n int64) throttle.Rate { return throttle.PerSecond(n * throttle.One) }
+
+// Requests as they come, decoded by package wire.
+
+func (r *rig) trySet(tail, body string) (wire.ThrottleInfo, *wire.Error) {
+	req, err := wire.ParseThrottleSet(tail, []byte(body))
+	if err != nil {
+		return wire.ThrottleInfo{}, err
+	}
+	return r.c.ThrottleSet(req)
+}
+
+func (r *rig) set(tail, body string) wire.ThrottleInfo {
+	r.t.Helper()
+	info, err := r.trySet(tail, body)
+	require.Nil(r.t, err, body)
+	return info
+}
+
+func (r *rig) show(key string) wire.ThrottleInfo {
+	r.t.Helper()
+	info, err := r.c.ThrottleShow(wire.ThrottleKeyRequest{Key: key})
+	require.Nil(r.t, err, key)
+	return info
+}
+
+func (r *rig) tryClear(key string) (wire.ThrottleInfo, *wire.Error) {
+	return r.c.ThrottleClear(wire.ThrottleKeyRequest{Key: key})
+}
+
+func (r *rig) clear(key string) wire.ThrottleInfo {
+	r.t.Helper()
+	info, err := r.tryClear(key)
+	require.Nil(r.t, err)
+	return info
+}
+
+func (r *rig) put(key, value string) {
+	r.t.Helper()
+	_, err := r.c.ConfigSet(key, wire.ConfigSetRequest{Value: value})
+	require.Nil(r.t, err, key)
+}
+
+func (r *rig) delete(key string) {
+	r.t.Helper()
+	_, err := r.c.ConfigDelete(key)
+	require.Nil(r.t, err, key)
+}
+
+func (r *rig) tryPause(body string) (wire.PauseInfo, *wire.Error) {
+	req, err := wire.ParsePause([]byte(body))
+	if err != nil {
+		return wire.PauseInfo{}, err
+	}
+	return r.c.Pause(req)
+}
+
+func (r *rig) pause(body string) wire.PauseInfo {
+	r.t.Helper()
+	info, err := r.tryPause(body)
+	require.Nil(r.t, err, body)
+	return info
+}
+
+func (r *rig) tryResume(body string) (wire.PauseInfo, *wire.Error) {
+	req, err := wire.ParseResume([]byte(body))
+	if err != nil {
+		return wire.PauseInfo{}, err
+	}
+	return r.c.Resume(req)
+}
+
+func (r *rig) resume(body string) wire.PauseInfo {
+	r.t.Helper()
+	info, err := r.tryResume(body)
+	require.Nil(r.t, err, body)
+	return info
+}
+
+func (r *rig) pauses() []wire.PauseInfo {
+	r.t.Helper()
+	list := r.c.PauseList(wire.ListRequest{Limit: 100})
+	require.Equal(r.t, list.Total, len(list.Pauses))
+	return list.Pauses
+}
+
+func (r *rig) circuit(key string) wire.CircuitInfo {
+	r.t.Helper()
+	info, err := r.c.CircuitShow(wire.CircuitKeyRequest{Key: key})
+	require.Nil(r.t, err)
+	return info
+}
+
+// refused checks that an error is of a code.
+func refused(t *testing.T, code int, err *wire.Error, about ...any) {
+	t.Helper()
+	require.NotNil(t, err, about...)
+	require.Equal(t, code, err.ErrCode, about...)
+}
+
+// keeper is a KV that may fail, and counts.
+type keeper struct {
+	KV
+	mu     sync.Mutex
+	failed error
+	writes []Changes
+}
+
+func (k *keeper) Write(ch Changes) <-chan error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writes = append(k.writes, ch)
+	if k.failed != nil {
+		done := make(chan error, 1)
+		done <- k.failed
+		return done
+	}
+	return k.KV.Write(ch)
+}
+
+func (k *keeper) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.failed, k.writes = err, nil
+}
+
+// noted are queues that note what they are told.
+type noted struct {
+	mu       sync.Mutex
+	settings map[string]wire.QueueSettings // they outlive a process
+	paused   map[string]int64
+	keys     map[string]int64 // by "queue/key"
+	weights  map[string]uint32
+	woken    []string // gates that have opened
+	check    func(wire.QueueSettings) error
+	refuse   *wire.Error // what Declare says
+}
+
+// forget is what a new process knows of what it was told.
+func (q *noted) forget() {
+	q.paused, q.keys, q.weights = map[string]int64{}, map[string]int64{}, map[string]uint32{}
+}
+
+func (q *noted) Exists(queue string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, ok := q.settings[queue]
+	return ok
+}
+
+func (q *noted) PauseQueue(queue string, until int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	note(q.paused, queue, until)
+}
+
+func (q *noted) PauseKey(queue, key string, until int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	note(q.keys, queue+"/"+key, until)
+}
+
+func (q *noted) Weigh(queue, key string, weight uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	note(q.weights, queue+"/"+key, weight)
+}
+
+func note[T comparable](in map[string]T, key string, value T) {
+	var none T
+	if in[key] = value; value == none {
+		delete(in, key)
+	}
+}
+
+func (q *noted) Check(settings wire.QueueSettings) error {
+	if q.check != nil {
+		return q.check(settings)
+	}
+	return nil
+}
+
+func (q *noted) Declare(_ context.Context, settings wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.refuse != nil {
+		return nil, q.refuse
+	}
+	had, ok := q.settings[settings.Name]
+	q.settings[settings.Name] = settings
+	if !ok {
+		return nil, nil
+	}
+	return &had, nil
+}
+
+func (q *noted) Settings() []wire.QueueSettings {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.SortedFunc(maps.Values(q.settings), func(a, b wire.QueueSettings) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// GateOpened makes them somebody who waits for gates.
+func (q *noted) GateOpened(g *throttle.Gate) { q.woken = append(q.woken, g.Key()) }
+
+// tellAll is what a start does with the pauses of queues.
+func (q *noted) tellAll(c *Control) {
+	for name := range q.settings {
+		until, keys := c.Pauses(name)
+		q.PauseQueue(name, until)
+		for key, until := range keys {
+			q.PauseKey(name, key, until)
+		}
+	}
+}
+
+// published are the events that were published.
+type published struct {
+	mu     sync.Mutex
+	events []wire.Event
+}
+
+func (n *published) event(typ, tail string, e wire.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e.Type = typ
+	if of := cmp.Or(e.Key, e.Queue); of != tail {
+		panic(typ + " about " + of + " under " + tail)
+	}
+	n.events = append(n.events, e)
+}
+
+// take returns the events that have come since, about circuits only if asked for.
+func (n *published) take() []wire.Event {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	events := n.events
+	n.events = nil
+	return slices.DeleteFunc(events, func(e wire.Event) bool { return e.Type == wire.EventCircuitChanged })
+}
+
+// logText is what is logged.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count returns how often part was logged.
+func (l *logText) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}
+
+func toJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	require.NoError(t, err)
+	return string(data)
+}
+
+var errDisk = errors.New("disk on fire")

@@ -1,0 +1,461 @@
+package control
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// throttles decides what the limits of a throttle key are. From above:
+//
+//   - an override (throttle-set with for_ms), limit by limit, over
+//   - the runtime configuration throttle:<key>:<limit>, over
+//   - if nothing of that limits anything: the same of the longest prefix, a key that
+//     ends in '*'.
+//
+// What it decides is in gates. After every change the limits are worked out afresh
+// from what is set, under mu.
+type throttles struct {
+	gates   *throttle.Gates
+	start   throttle.Start // how the gates began
+	startAt int64
+
+	mu struct {
+		sync.Mutex
+		overrides map[string]*override
+		prefixes  map[string]bool // with limits in force; without their '*'
+	}
+}
+
+// isPrefix reports whether a throttle key stands for all that begin alike.
+func isPrefix(key string) (prefix string, ok bool) { return strings.CutSuffix(key, "*") }
+
+// overrideKey is how the audit log and events name an override.
+func overrideKey(key string) string { return settingKey(kindThrottle, key, "override") }
+
+// startThrottles makes the gates with their limits, and puts back what the last
+// process has left: their state and overrides.
+func (c *Control) startThrottles(kept []store.Entry, now int64) {
+	t := &c.throttles
+	saved, err := readGates(kept)
+	if err != nil {
+		c.opt.Log.Error("the state of the gates is lost; they begin as after a crash", "error", err)
+	}
+	c.opening.Delete = append(c.opening.Delete, saved.keys...)
+	// Limits hold over a crash, whatever it takes: what was used before it is not
+	// known, so all of it counts as used. A window of a day that began to fill just
+	// before the crash must not admit its limit again, and so admits nothing for a
+	// day; whoever knows better takes the limit away and sets it again.
+	t.start = throttle.Start{Crashed: !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
+	t.startAt = now
+	t.gates = throttle.New(t.start, now)
+	if t.start.Crashed {
+		c.opt.Log.Warn("fila was not stopped in order: so that no limit is exceeded, token buckets begin empty and windows full")
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.mu.prefixes = make(map[string]bool)
+	c.restoreOverrides(kept, now)
+	for _, key := range slices.Concat(c.values.throttles(), slices.Collect(maps.Keys(t.mu.overrides))) {
+		c.apply(key)
+	}
+	t.gates.Restore(saved.states, now)
+}
+
+// hadLimits reports whether an earlier process has limited anything. Without limits
+// there is nothing that a crash could have made to be exceeded; so a store from
+// before there were any begins like a new one.
+func hadLimits(kept []store.Entry) bool {
+	return slices.ContainsFunc(kept, func(e store.Entry) bool {
+		return strings.HasPrefix(e.Key, kindThrottle+":") || strings.HasPrefix(e.Key, stateOverride)
+	})
+}
+
+// stopThrottles keeps the state of the gates for the next start.
+func (c *Control) stopThrottles() {
+	now := c.opt.Now()
+	if err := saveGates(c.opt.KV, c.throttles.gates.Snapshot(now), now); err != nil {
+		c.opt.Log.Error("the state of the gates is not kept; they begin as after a crash", "error", err)
+	}
+}
+
+// restoreOverrides takes over the overrides that are kept. Those that have ended
+// while nobody was there are deleted when the process has started. It needs mu.
+func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
+	c.throttles.mu.overrides = make(map[string]*override)
+	for _, e := range kept {
+		key, ok := strings.CutPrefix(e.Key, stateOverride)
+		if !ok {
+			continue
+		}
+		o, err := readOverride(e.Value)
+		if err != nil {
+			c.opt.Log.Error("a stored override cannot be read and is ignored", "throttle", key, "error", err)
+			continue
+		}
+		if o.until <= now {
+			c.opening.Delete = append(c.opening.Delete, e.Key)
+			c.audit.record(&c.opening, now, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
+			continue
+		}
+		c.throttles.mu.overrides[key] = o
+	}
+}
+
+// limitsSet is what is set for a throttle key or prefix.
+type limitsSet struct {
+	key      string
+	lasting  throttle.Limits // by the runtime configuration
+	override *override       // nil: there is none
+	inForce  throttle.Limits // both; some of it may have no effect
+}
+
+// set returns what is set for key itself. It needs mu.
+func (c *Control) set(key string) limitsSet {
+	lasting, o := c.values.limits(key), c.throttles.mu.overrides[key]
+	return limitsSet{key, lasting, o, o.over(lasting)}
+}
+
+// limiting returns what limits key: what is set for itself or, unless that limits
+// anything, for the longest prefix. It needs mu.
+func (c *Control) limiting(key string) limitsSet {
+	own := c.set(key)
+	if complete(own.inForce) != (throttle.Limits{}) {
+		return own
+	}
+	longest, found := "", false
+	for prefix := range c.throttles.mu.prefixes {
+		if strings.HasPrefix(key, prefix) && (!found || len(prefix) > len(longest)) {
+			longest, found = prefix, true
+		}
+	}
+	if !found {
+		return own
+	}
+	return c.set(longest + "*")
+}
+
+// apply makes what is set for key its limits, with mu held, and returns whom to
+// wake.
+func (c *Control) apply(key string) []*throttle.Wait {
+	t, now := &c.throttles, c.opt.Now()
+	limits := complete(c.set(key).inForce)
+	var wake []*throttle.Wait
+	var err error
+	if prefix, ok := isPrefix(key); ok {
+		if limits != (throttle.Limits{}) {
+			t.mu.prefixes[prefix] = true
+		} else {
+			delete(t.mu.prefixes, prefix)
+		}
+		wake, err = t.gates.SetPrefix(prefix, limits, now, nil)
+	} else {
+		wake, err = t.gates.SetLimits(key, limits, now, nil)
+	}
+	if err != nil { // every value was checked when it was set
+		c.opt.Log.Error("limits are not applied", "throttle", key, "error", err)
+	}
+	return wake
+}
+
+// refreshThrottle makes what is set for key its limits, at once.
+func (c *Control) refreshThrottle(key string) {
+	c.throttles.mu.Lock()
+	wake := c.apply(key)
+	c.throttles.mu.Unlock()
+	tell(wake)
+}
+
+// tell tells those who wait for gates that it is their turn.
+func tell(waits []*throttle.Wait) {
+	for _, w := range waits {
+		w.Owner.(interface{ GateOpened(g *throttle.Gate) }).GateOpened(w.Gate())
+	}
+}
+
+// setOverride sets limits for a time, instead of an earlier override. If compares
+// with what is in force.
+func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Error {
+	t, now := &c.throttles, c.opt.Now()
+	o.until = now + req.ForMs*int64(time.Millisecond)
+	t.mu.Lock()
+	old := c.set(req.Key)
+	if err := expect(req, old.inForce); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
+	var kept Changes
+	kept.putJSON(stateOverride+req.Key, o.record())
+	c.audit.record(&kept, now, wire.VerbThrottleSet, ch)
+	t.mu.overrides[req.Key] = o
+	done := c.opt.KV.Write(kept)
+	wake := c.apply(req.Key)
+	c.schedule.set(stateOverride+req.Key, o.until)
+	t.mu.Unlock()
+	tell(wake)
+	if err := outcome(<-done); err != nil {
+		return err
+	}
+	c.changeEvent(ch)
+	return nil
+}
+
+// dropOverride ends the override of a key, in memory and, with kept, on disk. ok is
+// false if it has none. It needs mu.
+func (c *Control) dropOverride(key string, kept *Changes) (ended change, ok bool) {
+	o := c.throttles.mu.overrides[key]
+	if o == nil {
+		return change{}, false
+	}
+	delete(c.throttles.mu.overrides, key)
+	c.schedule.set(stateOverride+key, 0)
+	kept.Delete = append(kept.Delete, stateOverride+key)
+	return change{overrideKey(key), o.audited(), nil}, true
+}
+
+// endOverride ends an override whose time is over.
+func (c *Control) endOverride(key string, now int64) {
+	t := &c.throttles
+	t.mu.Lock()
+	if o := t.mu.overrides[key]; o == nil || o.until > now {
+		t.mu.Unlock()
+		return
+	}
+	var kept Changes
+	ch, _ := c.dropOverride(key, &kept)
+	c.audit.record(&kept, now, byOverrideEnded, ch)
+	c.opt.KV.Write(kept)
+	wake := c.apply(key)
+	t.mu.Unlock()
+	tell(wake)
+	c.changeEvent(ch)
+}
+
+// LimitsOf returns the limits of a throttle key and who has set them, for
+// explanations: "config", "override until <time>", "prefix <prefix>*", or empty if
+// there are none.
+func (c *Control) LimitsOf(key string) (limits throttle.Limits, setBy string) {
+	c.throttles.mu.Lock()
+	defer c.throttles.mu.Unlock()
+	s := c.limiting(key)
+	if limits = complete(s.inForce); limits == (throttle.Limits{}) {
+		return limits, ""
+	}
+	var by []string
+	if s.key != key {
+		by = append(by, "prefix "+s.key)
+	}
+	if s.override != nil {
+		by = append(by, "override until "+wire.Timestamp(s.override.until))
+	}
+	return limits, cmp.Or(strings.Join(by, ", "), "config")
+}
+
+// expect compares what a request expects with what is set.
+func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
+	if req.If == nil {
+		return nil
+	}
+	texts := limitTexts(*req.If)
+	want, err := parseLimits(texts)
+	if err != nil {
+		return err
+	}
+	for _, s := range throttleSettings {
+		if _, ok := texts[s.name]; ok && s.show(&want) != s.show(&now) {
+			return wire.ThrottleMismatch(req.Key, s.name, s.show(&now))
+		}
+	}
+	return nil
+}
+
+// warnDeclared says that the configuration file will undo a change.
+func (c *Control) warnDeclared(key string) {
+	if c.applied.Load().throttles[key] {
+		c.opt.Log.Warn("a throttle of the configuration file is changed at run time; the file wins at the next start or reload", "throttle", key)
+	}
+}
+
+// ThrottleSet changes limits of a throttle key for good, or by an override for a
+// time: all of them as one change, or none.
+func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
+	texts := limitTexts(req.ThrottleLimits)
+	for _, name := range req.Unset {
+		texts[name] = ""
+	}
+	limits, err := parseLimits(texts)
+	if err == nil && req.ForMs > 0 {
+		err = c.setOverride(req, &override{limits: limits, names: slices.Collect(maps.Keys(texts))})
+	} else if err == nil {
+		err = c.setLimits(req, texts)
+	}
+	if err != nil {
+		return wire.ThrottleInfo{}, err
+	}
+	info, _ := c.throttleInfo(req.Key)
+	return info, nil
+}
+
+// setLimits changes what the runtime configuration says. If compares with that.
+func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string) *wire.Error {
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		next := make(map[string]*string)
+		for name, text := range texts {
+			next[settingKey(kindThrottle, req.Key, name)] = orNil(text)
+		}
+		return next, expect(req, c.values.limits(req.Key))
+	}, c.writeAs(wire.VerbThrottleSet))
+	if err != nil {
+		return err
+	}
+	c.warnDeclared(req.Key)
+	c.act(changes)
+	return nil
+}
+
+// orNil is the value of a key whose text is empty if it is not set.
+func orNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// ThrottleClear removes everything that is set for a throttle key itself.
+func (c *Control) ThrottleClear(req wire.ThrottleKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+	var ended []change
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		next := make(map[string]*string)
+		for _, s := range throttleSettings {
+			next[settingKey(kindThrottle, req.Key, s.name)] = nil
+		}
+		return next, nil
+	}, func(kept Changes, changes []change) <-chan error {
+		c.throttles.mu.Lock()
+		defer c.throttles.mu.Unlock()
+		if ch, ok := c.dropOverride(req.Key, &kept); ok {
+			ended = append(ended, ch)
+		}
+		return c.writeAs(wire.VerbThrottleClear)(kept, slices.Concat(changes, ended))
+	})
+	if err != nil {
+		return wire.ThrottleInfo{}, err
+	}
+	if len(changes)+len(ended) == 0 {
+		return wire.ThrottleInfo{}, wire.ThrottleNotFound(req.Key)
+	}
+	c.warnDeclared(req.Key)
+	c.act(changes)
+	c.refreshThrottle(req.Key)
+	for _, ch := range ended {
+		c.changeEvent(ch)
+	}
+	info, _ := c.throttleInfo(req.Key)
+	return info, nil
+}
+
+// ThrottleShow describes a throttle key.
+func (c *Control) ThrottleShow(req wire.ThrottleKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+	info, ok := c.throttleInfo(req.Key)
+	if !ok {
+		return info, wire.ThrottleNotFound(req.Key)
+	}
+	return info, nil
+}
+
+// ThrottleList lists the keys for which anything is set, and those that have a gate
+// at this moment.
+func (c *Control) ThrottleList(req wire.GateListRequest) wire.ThrottleList {
+	t := &c.throttles
+	t.mu.Lock()
+	keys := slices.Collect(maps.Keys(t.mu.overrides))
+	t.mu.Unlock()
+	t.gates.Sweep(c.opt.Now())
+	keys = slices.Concat(keys, c.values.throttles(), c.pausedThrottles(), t.gates.Keys())
+	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, req.Prefix) })
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	list := wire.ThrottleList{Total: len(keys), Throttles: []wire.ThrottleInfo{}}
+	for _, key := range wire.Page(keys, req.Offset, req.Limit) {
+		info, _ := c.throttleInfo(key)
+		list.Throttles = append(list.Throttles, info)
+	}
+	return list
+}
+
+// throttleInfo describes a throttle key. It reports false if nothing is set for it,
+// no prefix limits it and it has no gate.
+func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
+	info, known := c.throttleSource(key)
+	if _, ok := isPrefix(key); ok {
+		return info, known
+	}
+	gates, now := c.throttles.gates, c.opt.Now()
+	gate, ok := gates.Find(key)
+	if ok && !known {
+		gates.Sweep(now) // it may be a gate that nobody needs any more
+		gate, ok = gates.Find(key)
+	}
+	known = known || ok
+	state := c.throttles.unused(key, now)
+	if ok {
+		state = gate.Info(now)
+	}
+	info.State = state.Kind.String()
+	info.Tokens = float64(state.Tokens) / throttle.One
+	info.InWindow, info.InFlight, info.Waiting = state.InWindow, state.InFlight, state.Waiting
+	if state.Kind != throttle.Open && state.At != throttle.Never {
+		info.OpensAt = wire.Timestamp(state.At)
+	}
+	if until := c.pausedUntil(pauseID{kind: wire.PauseThrottle, name: key}); until != 0 {
+		known = true
+		info.State, info.PausedUntil, info.OpensAt = "paused", "resumed", ""
+		if until != throttle.Never {
+			info.PausedUntil = wire.Timestamp(until)
+			info.OpensAt = info.PausedUntil
+		}
+	}
+	return info, known
+}
+
+// throttleSource fills in the limits of a key and where they come from.
+func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool) {
+	c.throttles.mu.Lock()
+	defer c.throttles.mu.Unlock()
+	own := c.set(key)
+	from := own
+	if _, ok := isPrefix(key); !ok {
+		from = c.limiting(key)
+	}
+	info = wire.ThrottleInfo{Key: key, Source: "none", State: throttle.Open.String(), ThrottleLimits: wireLimits(from.inForce)}
+	if own.lasting != (throttle.Limits{}) {
+		info.Source = "config"
+	}
+	if own.override != nil {
+		info.Source, info.OverrideUntil = "override", wire.Timestamp(own.override.until)
+	}
+	if from.key != key {
+		info.Source = "prefix " + from.key
+	}
+	return info, info.Source != "none"
+}
+
+// unused is what the gate of a key would be like if there were one.
+func (t *throttles) unused(key string, now int64) throttle.Info {
+	gates := throttle.New(t.start, t.startAt)
+	if _, err := gates.SetLimits(key, t.gates.Limits(key), now, nil); err != nil {
+		return throttle.Info{}
+	}
+	if gate, ok := gates.Find(key); ok {
+		return gate.Info(now)
+	}
+	return throttle.Info{}
+}

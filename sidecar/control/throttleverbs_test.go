@@ -1,0 +1,303 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// throttle-set changes limits all at once or not at all.
+func TestThrottleSet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		info := r.set("stripe", `{"rate":10,"burst":20,"concurrency":5}`)
+		require.Equal(t, "config", info.Source)
+		require.Equal(t, wire.Rate("10"), *info.Rate)
+		require.EqualValues(t, 20, *info.Burst)
+		require.EqualValues(t, 5, *info.Concurrency)
+		require.Nil(t, info.Limit)
+		require.EqualValues(t, 20, info.Tokens)
+		require.Equal(t, "open", info.State)
+		require.Equal(t, map[string]string{
+			"throttle:stripe:rate": "10", "throttle:stripe:burst": "20", "throttle:stripe:concurrency": "5",
+		}, r.stored("throttle:"))
+		v, ok := r.c.Get("throttle:stripe:rate")
+		require.True(t, ok && v == "10", "hooks see it")
+
+		r.set("stripe", `{"rate":"20","unset":["concurrency","limit"]}`)
+		require.Equal(t, throttle.Limits{Rate: perSecond(20), Burst: 20_000}, r.limits("stripe"))
+		require.Equal(t, []string{
+			"throttle-set throttle:stripe:burst: none -> 20",
+			"throttle-set throttle:stripe:concurrency: none -> 5",
+			"throttle-set throttle:stripe:rate: none -> 10",
+			"throttle-set throttle:stripe:concurrency: 5 -> none",
+			"throttle-set throttle:stripe:rate: 10 -> 20",
+		}, r.trail())
+
+		// A key that cannot be in a subject comes in the body.
+		r.set("_", `{"key":"a key","limit":3,"window_ms":1000}`)
+		require.EqualValues(t, 3, r.limits("a key").Limit)
+
+		before := r.stored("")
+		for body, code := range map[string]int{
+			``:                                  wire.CodeBadThrottle,
+			`{}`:                                wire.CodeBadThrottle,
+			`{"rate":"0"}`:                      wire.CodeBadThrottle,
+			`{"rate":"1e3"}`:                    wire.CodeBadThrottle,
+			`{"rate":true}`:                     wire.CodeBadJSON,
+			`{"burst":0.5}`:                     wire.CodeBadThrottle,
+			`{"burst":1.0005}`:                  wire.CodeBadThrottle,
+			`{"burst":2,"limit":-1}`:            wire.CodeBadThrottle,
+			`{"limit":0}`:                       wire.CodeBadThrottle,
+			`{"window_ms":31536000001}`:         wire.CodeBadThrottle,
+			`{"concurrency":1.5}`:               wire.CodeBadJSON,
+			`{"unset":["speed"]}`:               wire.CodeBadThrottle,
+			`{"rate":1,"unset":["rate"]}`:       wire.CodeBadThrottle,
+			`{"rate":1,"for_ms":-1}`:            wire.CodeBadField,
+			`{"rate":1,"for_ms":3153600000000}`: wire.CodeBadField,
+			`{"rate":1,"speed":1}`:              wire.CodeUnknownField,
+			`{"rate":1,"if":{"limit":-1}}`:      wire.CodeBadThrottle,
+			`{"rate":1,"if":{"burst":1.0005}}`:  wire.CodeBadThrottle,
+		} {
+			_, err := r.trySet("stripe", body)
+			refused(t, code, err, body)
+		}
+		require.Equal(t, before, r.stored(""), "what is refused changes nothing")
+	})
+}
+
+// Conditions compare by meaning, and with nothing.
+func TestThrottleCompareAndSet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set("k", `{"rate":"0.5","burst":2,"limit":9,"window_ms":1000}`)
+		for _, no := range []string{
+			`{"rate":"0.6"}`, `{"rate":""}`, `{"burst":2.5}`, `{"limit":8}`, `{"window_ms":0}`, `{"concurrency":1}`,
+			`{"rate":"0.5","limit":8}`,
+		} {
+			_, err := r.trySet("k", `{"rate":7,"concurrency":7,"if":`+no+`}`)
+			refused(t, wire.CodeThrottleMismatch, err, no)
+			require.Equal(t, 409, err.Code)
+		}
+		_, err := r.trySet("k", `{"rate":7,"if":{"rate":"0.6"}}`)
+		require.Contains(t, err.Description, "0.5", "it says what is set")
+		require.Equal(t, throttle.Rate{Cost: 1000, Per: 2e9}, r.limits("k").Rate)
+		r.set("k", `{"rate":7,"if":{"rate":"1/2","burst":2.0,"concurrency":0,"limit":9}}`)
+		require.Equal(t, perSecond(7), r.limits("k").Rate)
+
+		// An override compares with what is in force, a lasting change with what lasts.
+		r.set("k", `{"rate":8,"for_ms":1000,"if":{"rate":7}}`)
+		_, err = r.trySet("k", `{"rate":9,"for_ms":1000,"if":{"rate":7}}`)
+		refused(t, wire.CodeThrottleMismatch, err)
+		r.set("k", `{"rate":9,"if":{"rate":7}}`)
+		require.Equal(t, perSecond(8), r.limits("k").Rate)
+		r.pass(time.Second)
+		require.Equal(t, perSecond(9), r.limits("k").Rate)
+	})
+}
+
+// An override counts at once and is answered when it is on disk; a lasting change
+// counts when it is.
+func TestThrottleSetAndTheDisk(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set("k", `{"rate":10}`)
+		r.kv.fail(errDisk)
+		_, err := r.trySet("k", `{"rate":5}`)
+		refused(t, wire.CodeOutcomeUnknown, err)
+		_, err = r.tryClear("k")
+		refused(t, wire.CodeOutcomeUnknown, err)
+		require.Equal(t, perSecond(10), r.limits("k").Rate)
+		_, err = r.trySet("k", `{"rate":5,"for_ms":1000}`)
+		refused(t, wire.CodeOutcomeUnknown, err)
+		require.Equal(t, perSecond(5), r.limits("k").Rate)
+		r.kv.fail(store.ErrClosed)
+		_, err = r.trySet("k", `{"rate":5}`)
+		refused(t, wire.CodeDraining, err)
+		r.kv.fail(nil)
+	})
+}
+
+// An override ends by itself, also after a restart and when its end passes while
+// nobody is there.
+func TestOverride(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		r.set("k", `{"rate":10,"concurrency":3}`)
+		info := r.set("k", `{"rate":1,"limit":5,"window_ms":1000,"unset":["concurrency"],"for_ms":60000}`)
+		require.Equal(t, "override", info.Source)
+		require.Equal(t, in(time.Minute), info.OverrideUntil)
+		overridden := throttle.Limits{Rate: perSecond(1), Limit: 5, Window: int64(time.Second)}
+		require.Equal(t, overridden, r.limits("k"))
+		require.Equal(t, "10", r.stored("throttle:k:rate")["throttle:k:rate"], "what lasts is not touched")
+		limits, by := r.c.LimitsOf("k")
+		require.Equal(t, overridden, limits)
+		require.Equal(t, "override until "+info.OverrideUntil, by)
+		require.JSONEq(t, `{"set":{"rate":"1","limit":"5","window_ms":"1000"},"unset":["concurrency"],"until":`+
+			toJSON(t, now()+int64(time.Minute))+`}`, r.stored(stateOverride)[stateOverride+"k"])
+
+		r.restart(false, 30*time.Second)
+		require.Equal(t, overridden, r.limits("k"))
+		require.Equal(t, info.OverrideUntil, r.show("k").OverrideUntil)
+		r.pass(30*time.Second - 1)
+		require.Equal(t, overridden, r.limits("k"))
+		r.pass(1)
+		require.Equal(t, throttle.Limits{Rate: perSecond(10), Concurrency: 3}, r.limits("k"))
+		require.Empty(t, r.stored(stateOverride))
+		require.Equal(t, "config", r.show("k").Source)
+		_, by = r.c.LimitsOf("k")
+		require.Equal(t, "config", by)
+
+		r.set("k", `{"rate":2,"for_ms":60000}`)
+		r.restart(true, time.Hour)
+		require.Equal(t, perSecond(10), r.limits("k").Rate)
+		require.Empty(t, r.stored(stateOverride))
+		trail := r.trail()
+		require.Equal(t, "override-ended throttle:k:override: rate 2, until "+in(time.Minute-time.Hour)+" -> none", trail[len(trail)-1])
+		require.Contains(t, trail, "throttle-set throttle:k:override: none -> rate 1, limit 5, window_ms 1000, without concurrency, until "+info.OverrideUntil)
+
+		var keys []string
+		for _, e := range r.events.take() {
+			require.Equal(t, wire.EventConfigChanged, e.Type)
+			keys = append(keys, e.Key)
+		}
+		require.Equal(t, []string{
+			"throttle:k:concurrency", "throttle:k:rate", "throttle:k:override", "throttle:k:override", "throttle:k:override",
+		}, keys)
+	})
+}
+
+// A second override replaces the first one as a whole.
+func TestSecondOverride(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set("k", `{"rate":10}`)
+		r.set("k", `{"concurrency":1,"for_ms":1000}`)
+		r.set("k", `{"rate":5,"for_ms":5000}`)
+		require.Equal(t, throttle.Limits{Rate: perSecond(5)}, r.limits("k"))
+		r.pass(time.Second)
+		require.Equal(t, throttle.Limits{Rate: perSecond(5)}, r.limits("k"), "the end of the first one is not that of the second")
+		r.set("k", `{"rate":6,"for_ms":31536000000}`)
+		r.pass(4 * time.Second)
+		require.Equal(t, perSecond(6), r.limits("k").Rate)
+		r.pass(365 * 24 * time.Hour)
+		require.Equal(t, perSecond(10), r.limits("k").Rate)
+	})
+}
+
+// The override of a prefix holds for all of its keys.
+func TestOverrideOfAPrefix(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set("t:*", `{"rate":10}`)
+		info := r.set("t:*", `{"rate":1,"for_ms":1000}`)
+		require.Equal(t, "override", info.Source)
+		require.Equal(t, perSecond(1), r.limits("t:a").Rate)
+		_, by := r.c.LimitsOf("t:a")
+		require.Equal(t, "prefix t:*, override until "+info.OverrideUntil, by)
+		require.Equal(t, "prefix t:*", r.show("t:a").Source)
+		require.Equal(t, wire.Rate("1"), *r.show("t:a").Rate)
+		r.set("t:b", `{"concurrency":2,"for_ms":2000}`)
+		require.Equal(t, throttle.Limits{Concurrency: 2}, r.limits("t:b"), "the limits of a key hide those of the prefix")
+		r.pass(time.Second)
+		require.Equal(t, perSecond(10), r.limits("t:a").Rate)
+		r.pass(time.Second)
+		require.Equal(t, perSecond(10), r.limits("t:b").Rate)
+		_, by = r.c.LimitsOf("t:b")
+		require.Equal(t, "prefix t:*", by)
+		r.clear("t:*")
+		require.Zero(t, r.limits("t:b"))
+		_, by = r.c.LimitsOf("t:b")
+		require.Empty(t, by)
+	})
+}
+
+func TestThrottleClear(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set("k", `{"rate":10,"concurrency":3}`)
+		r.set("k", `{"rate":1,"for_ms":60000}`)
+		info := r.clear("k")
+		require.Equal(t, "none", info.Source)
+		require.Zero(t, r.limits("k"))
+		require.Empty(t, r.stored("throttle:"))
+		require.Empty(t, r.stored(stateOverride))
+		r.pass(time.Hour)
+		require.Len(t, r.trail(), 6, "the override does not end again")
+		require.Equal(t, "throttle-clear throttle:k:override: rate 1, until "+in(time.Minute-time.Hour)+" -> none", r.trail()[5])
+
+		_, err := r.tryClear("k")
+		refused(t, wire.CodeThrottleNotFound, err)
+		r.set("o", `{"rate":1,"for_ms":60000}`)
+		r.clear("o")
+		require.Zero(t, r.limits("o"), "an override alone")
+	})
+}
+
+func TestThrottleShowAndList(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		missing := func(key string) {
+			t.Helper()
+			_, err := r.c.ThrottleShow(wire.ThrottleKeyRequest{Key: key})
+			refused(t, wire.CodeThrottleNotFound, err)
+		}
+		list := func(prefix string, offset, limit int) (keys []string, total int) {
+			list := r.c.ThrottleList(wire.GateListRequest{Prefix: prefix, Offset: offset, Limit: limit})
+			require.NotNil(t, list.Throttles, "an empty list is [] in JSON")
+			for _, i := range list.Throttles {
+				keys = append(keys, i.Key+" "+i.Source+" "+i.State)
+			}
+			return keys, list.Total
+		}
+		missing("k")
+		_, total := list("", 0, 100)
+		require.Zero(t, total)
+
+		r.set("a", `{"rate":2}`)
+		require.Equal(t, 2, r.admits("a"))
+		info := r.show("a")
+		require.Equal(t, "rate", info.State)
+		require.Equal(t, in(time.Second/2), info.OpensAt)
+		require.Zero(t, info.Tokens)
+		require.EqualValues(t, 2, info.InFlight)
+		r.pass(time.Second / 4)
+		require.InDelta(t, 0.5, r.show("a").Tokens, 0)
+
+		r.set("b", `{"concurrency":1}`)
+		require.Equal(t, 1, r.admits("b"))
+		require.Equal(t, "concurrency", r.show("b").State)
+		require.Empty(t, r.show("b").OpensAt)
+		r.set("c", `{"limit":1,"window_ms":1000}`)
+		require.Equal(t, 1, r.admits("c"))
+		require.EqualValues(t, 1, r.show("c").InWindow)
+		require.Equal(t, "window", r.show("c").State)
+
+		r.set("p:*", `{"rate":"0.5","burst":3}`)
+		require.EqualValues(t, 3, r.show("p:new").Tokens, "as a gate would be that is not there yet")
+		require.Equal(t, "prefix p:*", r.show("p:new").Source)
+		require.Equal(t, wire.Rate("0.5"), *r.show("p:new").Rate)
+		missing("x*")
+		r.set("o", `{"rate":1,"for_ms":1000}`)
+		r.set("incomplete", `{"burst":4}`)
+		info = r.show("incomplete")
+		require.EqualValues(t, 4, *info.Burst)
+		require.Equal(t, "config", info.Source)
+		require.Positive(t, r.admits("used"))
+		r.pause(`{"kind":"throttle","name":"paused"}`)
+		require.Equal(t, "paused", r.show("paused").State)
+		require.Equal(t, "resumed", r.show("paused").PausedUntil)
+
+		all := []string{
+			"a config rate", "b config concurrency", "c config window", "incomplete config open", "o override open",
+			"p:* config open", "paused none paused", "used none open",
+		}
+		got, total := list("", 0, 100)
+		require.Equal(t, all, got)
+		require.Equal(t, len(all), total)
+		got, total = list("", 2, 3)
+		require.Equal(t, all[2:5], got)
+		require.Equal(t, len(all), total)
+		got, total = list("p", 0, 100)
+		require.Equal(t, all[5:7], got)
+		require.Equal(t, 2, total)
+	})
+}

@@ -1,0 +1,171 @@
+package control
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+func valuesOf(pairs ...string) *values {
+	var kept []store.Entry
+	for i := 0; i < len(pairs); i += 2 {
+		kept = append(kept, store.Entry{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return newValues(kept, slog.New(slog.DiscardHandler))
+}
+
+func TestValuesAreOnDisk(t *testing.T) {
+	v := valuesOf("a", "1", "\x00gates", "{}")
+	_, ok := v.Get("\x00gates")
+	require.False(t, ok, "fila's own entries are not the operators'")
+	var saved []Changes
+	save := func(kept Changes, _ []change) <-chan error {
+		saved = append(saved, kept)
+		return StoreKV(nil).Write(Changes{})
+	}
+	to := func(value *string) func() (map[string]*string, *wire.Error) {
+		return func() (map[string]*string, *wire.Error) { return map[string]*string{"a": value}, nil }
+	}
+	two := "2"
+	changes, err := v.edit(to(&two), save)
+	require.Nil(t, err)
+	require.Equal(t, "1", *changes[0].old)
+	require.Len(t, saved, 1)
+
+	_, err = v.edit(func() (map[string]*string, *wire.Error) { return nil, wire.ConfigMismatch("a", nil) }, save)
+	require.NotNil(t, err)
+	require.Len(t, saved, 1, "what is refused is not written")
+	_, err = v.edit(to(nil), func(Changes, []change) <-chan error {
+		done := make(chan error, 1)
+		done <- errors.New("disk")
+		return done
+	})
+	refused(t, wire.CodeOutcomeUnknown, err)
+	text, ok := v.Get("a")
+	require.True(t, ok && text == "2", "what is not on disk does not count")
+
+	changes, err = v.edit(to(nil), save)
+	require.Nil(t, err)
+	require.Equal(t, "2", *changes[0].old)
+	_, ok = v.Get("a")
+	require.False(t, ok)
+	require.Equal(t, []string{"a"}, saved[1].Delete)
+}
+
+// An edit makes several changes as one, and leaves out what is so already.
+func TestEditOfValues(t *testing.T) {
+	v := valuesOf("a", "1", "b", "2", "c", "3")
+	one, four := "1", "4"
+	var saved Changes
+	changes, err := v.edit(func() (map[string]*string, *wire.Error) {
+		return map[string]*string{"a": &one, "b": &four, "c": nil, "d": &four, "e": nil}, nil
+	}, func(kept Changes, changes []change) <-chan error {
+		saved = kept
+		require.Len(t, changes, 3)
+		text, _ := v.Get("b")
+		require.Equal(t, "2", text, "not before it is on disk")
+		return StoreKV(nil).Write(Changes{})
+	})
+	require.Nil(t, err)
+	require.Equal(t, []store.Entry{{Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, saved.Put)
+	require.Equal(t, []string{"c"}, saved.Delete)
+	two, three := "2", "3"
+	require.Equal(t, []change{{"b", &two, &four}, {"c", &three, nil}, {"d", nil, &four}}, changes)
+	require.Equal(t, []wire.ConfigEntry{{Key: "a", Value: "1"}, {Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, v.list(""))
+}
+
+func TestWeightsOfAQueue(t *testing.T) {
+	v := valuesOf("weight:orders:acme", "2.5", "weight:orders:a:b", "7", "weight:orders2:acme", "9", "weight:orders:bad", "x", "weight", "1")
+	require.Equal(t, map[string]uint32{"acme": 2500, "a:b": 7000}, v.weights("orders"))
+	require.Empty(t, v.weights("other"))
+}
+
+func TestConfigVerbs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		set := func(key, value string, ifValue *string) (wire.ConfigSetReply, *wire.Error) {
+			return r.c.ConfigSet(key, wire.ConfigSetRequest{Value: value, IfValue: ifValue})
+		}
+		one, two := "1", "2"
+		_, err := set("k", "1", &one)
+		refused(t, wire.CodeConfigMismatch, err)
+		reply, err := set("k", "1", nil)
+		require.Nil(t, err)
+		require.Equal(t, wire.ConfigSetReply{Key: "k", Value: "1"}, reply)
+		_, err = set("k", "3", &two)
+		refused(t, wire.CodeConfigMismatch, err)
+		reply, err = set("k", "2", &one)
+		require.Nil(t, err)
+		require.Equal(t, wire.ConfigSetReply{Key: "k", Value: "2", Previous: &one}, reply)
+		entry, err := r.c.ConfigGet("k")
+		require.Nil(t, err)
+		require.Equal(t, wire.ConfigEntry{Key: "k", Value: "2"}, entry)
+		require.Equal(t, map[string]string{"k": "2"}, r.stored("k"))
+		entry, err = r.c.ConfigDelete("k")
+		require.Nil(t, err)
+		require.Equal(t, wire.ConfigEntry{Key: "k", Value: "2"}, entry)
+		_, err = r.c.ConfigGet("k")
+		refused(t, wire.CodeConfigKeyNotFound, err)
+		_, err = r.c.ConfigDelete("k")
+		refused(t, wire.CodeConfigKeyNotFound, err)
+
+		for _, bad := range []string{"", "a b", "\x00gates", "a..b"} {
+			_, err := set(bad, "1", nil)
+			refused(t, wire.CodeBadConfigKey, err, bad)
+			_, err = r.c.ConfigGet(bad)
+			refused(t, wire.CodeBadConfigKey, err, bad)
+			_, err = r.c.ConfigDelete(bad)
+			refused(t, wire.CodeBadConfigKey, err, bad)
+		}
+		var told []string
+		for _, e := range r.events.take() {
+			require.Equal(t, wire.EventConfigChanged, e.Type)
+			told = append(told, orNone(e.Data["previous"].(*string))+" -> "+orNone(e.Data["value"].(*string)))
+		}
+		require.Equal(t, []string{"none -> 1", "1 -> 2", "2 -> none"}, told)
+
+		// Queues are told of weights, and ask for those that were there before them.
+		r.put("weight:orders:acme", "2.5")
+		require.Equal(t, map[string]uint32{"orders/acme": 2500}, r.queues.weights)
+		require.Equal(t, map[string]uint32{"acme": 2500}, r.c.Weights("orders"))
+		r.delete("weight:orders:acme")
+		require.Empty(t, r.queues.weights)
+	})
+}
+
+func TestConfigList(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for _, k := range strings.Fields("b:2 a b:1 b:3 c") {
+			r.put(k, "v"+k)
+		}
+		for _, tc := range []struct {
+			prefix        string
+			offset, limit int
+			want          string
+			total         int
+		}{
+			{"", 0, 100, "a b:1 b:2 b:3 c", 5},
+			{"b:", 0, 100, "b:1 b:2 b:3", 3},
+			{"b:", 1, 1, "b:2", 3},
+			{"b:", 2, 9, "b:3", 3},
+			{"b:", 3, 9, "", 3},
+			{"b:", 1000, 9, "", 3},
+			{"x", 0, 9, "", 0},
+		} {
+			list := r.c.ConfigList(wire.ConfigListRequest{Prefix: tc.prefix, Offset: tc.offset, Limit: tc.limit})
+			var keys []string
+			for _, e := range list.Entries {
+				require.Equal(t, "v"+e.Key, e.Value)
+				keys = append(keys, e.Key)
+			}
+			require.Equal(t, tc.want, strings.Join(keys, " "))
+			require.Equal(t, tc.total, list.Total)
+			require.NotNil(t, list.Entries, "an empty list is [] in JSON")
+		}
+	})
+}
