@@ -9,8 +9,8 @@ const none = ^flowID(0)
 type flow struct {
 	label   uint64 // place in the ring, see ring.go
 	deficit int64  // thousandths, see rounds.go
-	items   queue
 	weight  uint32 // thousandths
+	head    uint32 // cost of what goes first, thousandths; 0: the flow is idle
 	base    uint32 // low bits of a round, see rounds.go
 	wait    uint32 // turns
 	before  flowID // in the ring
@@ -49,7 +49,7 @@ func (l *flowSlab) at(id flowID) *flow {
 }
 
 // get returns the record of a flow, or nil if there is none; an idle flow may
-// have one, with no items.
+// have one, with no head.
 func (l *flowSlab) get(id flowID) *flow {
 	c := int(id >> flowChunkBits)
 	if c >= len(l.chunks) || l.chunks[c] == nil {
@@ -78,8 +78,8 @@ func (l *flowSlab) take(id flowID) *flow {
 	return fl
 }
 
-// release gives back the record of a flow that has become idle. Its items are
-// gone, so a chunk of idle flows can be used for other numbers as it is.
+// release gives back the record of a flow that has become idle. It has no head, so a
+// chunk of idle flows can be used for other numbers as it is.
 func (l *flowSlab) release(id flowID) {
 	c := int(id >> flowChunkBits)
 	l.active[c]--
@@ -120,4 +120,28 @@ func (s *Scheduler) unlink(l *list, fl *flow) {
 	} else {
 		s.flows.at(fl.next).prev = fl.prev
 	}
+}
+
+// trim gives back two spares at most, one more than came in: what a large
+// backlog leaves behind shrinks with it, a bit at a time.
+func trim[T any](spares []*T, keep int) []*T {
+	for range 2 {
+		if n := len(spares); n > keep {
+			spares[n-1] = nil
+			spares = spares[:n-1]
+		}
+	}
+	return spares
+}
+
+// fromSpares takes a spare chunk, or makes one.
+func fromSpares[T any](spares *[]*T) *T {
+	n := len(*spares)
+	if n == 0 {
+		return new(T)
+	}
+	c := (*spares)[n-1]
+	(*spares)[n-1] = nil
+	*spares = (*spares)[:n-1]
+	return c
 }

@@ -35,14 +35,14 @@ package drr
 //  I3  s.now and s.next are sorted because flows enter s.next only at the
 //      place where the round is, which moves forward. A flow that must go to
 //      any other place goes to the heap or the wheel.
-//  I4  The deficit of a waiting flow is >= 0, and below the cost of an item that
-//      it has or had since it joined, but for what Return gave back. That of
+//  I4  The deficit of a waiting flow is >= 0, and below the cost of a head that
+//      it has or had since it joined, but for what was refunded. That of
 //      the current flow does not contain its turn, which is added when it is
 //      looked at: it is what it brought minus what it sent, and may be
 //      negative. A change of weight thus corrects the turn in progress, and no
 //      sequence of changes yields more than the largest of the turns. EndTurn
 //      leaves the turn out for good.
-//  I5  A flow with nothing pending is in no structure.
+//  I5  An idle flow is in no structure.
 //  I6  Rounds are compared by difference only; differences stay below 2^31
 //      (wait <= MaxCost), so the 32 bits of flow.base suffice and the count
 //      may wrap.
@@ -62,7 +62,7 @@ func (s *Scheduler) turn(fl *flow) int64 { return int64(fl.weight) * s.quantum }
 
 // turns returns how many turns fl needs until its head can go: 1..MaxCost.
 func (s *Scheduler) turns(fl *flow) uint32 {
-	missing, turn := int64(s.items.at(fl.items.head).cost)-fl.deficit, s.turn(fl)
+	missing, turn := int64(fl.head)-fl.deficit, s.turn(fl)
 	if missing <= turn {
 		return 1
 	}
@@ -88,8 +88,8 @@ func (s *Scheduler) visited(fl *flow) bool {
 	return s.ring.seen != none && fl.label <= s.flows.at(s.ring.seen).label
 }
 
-// join puts a flow that has just got its first item into the ring, behind all
-// that wait: it counts as visited in this round.
+// join puts a flow that has just become active into the ring, behind all that
+// wait: it counts as visited in this round.
 func (s *Scheduler) join(id flowID, fl *flow) {
 	s.active++
 	s.insertAfterSeen(id, fl)
@@ -97,9 +97,10 @@ func (s *Scheduler) join(id flowID, fl *flow) {
 	s.await(id, fl)
 }
 
-// leave takes a flow with nothing pending out of everything.
+// leave takes a flow that becomes idle out of everything.
 func (s *Scheduler) leave(id flowID, fl *flow) {
 	s.active--
+	fl.head = 0
 	if id == s.current {
 		s.current = none
 	} else {
@@ -109,8 +110,7 @@ func (s *Scheduler) leave(id flowID, fl *flow) {
 	s.flows.release(id)
 }
 
-// beginTurn makes the next flow that is due the current one. There is one,
-// since something is pending.
+// beginTurn makes the next flow that is due the current one. There is one.
 func (s *Scheduler) beginTurn() {
 	if s.now.empty() && s.due == none {
 		s.nextRound()
@@ -127,7 +127,7 @@ func (s *Scheduler) beginTurn() {
 }
 
 // reach begins and ends turns until the current flow can send its head, and
-// returns it. Something is pending.
+// returns it. There is an active flow.
 func (s *Scheduler) reach() (flowID, *flow) {
 	for {
 		if s.current == none {
@@ -136,7 +136,7 @@ func (s *Scheduler) reach() (flowID, *flow) {
 		id := s.current
 		fl := s.flows.at(id)
 		left := fl.deficit + s.turn(fl)
-		if left >= int64(s.items.at(fl.items.head).cost) {
+		if left >= int64(fl.head) {
 			return id, fl
 		}
 		s.endTurn(id, fl, left)

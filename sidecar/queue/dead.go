@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"math"
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -79,14 +80,10 @@ func (c Pick) apply(q *side) {
 			return false
 		}
 		p.Next = seq + 1
-		switch s.state {
-		case slotPending:
-			q.unschedule(seq, s)
-		case slotBlocked: // its key is paused
-			q.unblock(s)
-		default:
+		if s.state != slotWaiting {
 			return true
 		}
+		q.unlist(s)
 		bytes += int64(s.size)
 		p.Letters = append(p.Letters, Letter{Seq: seq, Size: int64(s.size), Message: store.Message{
 			ID: s.id, EnqueuedAt: s.enqueuedAt, Cost: s.cost,
@@ -145,12 +142,13 @@ func (q *side) redriven(c *Commit, err error) {
 	}
 }
 
-// putBackPicked makes letters that were picked pending again, each at its place;
-// seqs go up.
+// pickedStamp is where letters that were picked go back to: in front of all, in the
+// order of their sequences.
+const pickedStamp = math.MinInt64 / 2
+
+// putBackPicked makes letters that were picked wait again, each at its place.
 func (q *side) putBackPicked(seqs []uint64) {
-	for i := len(seqs) - 1; i >= 0; i-- {
-		s := q.slots.get(seqs[i])
-		q.atHead(s)
-		s.ref = uint32(q.sched.Return(s.flow, q.keys.weight(s.flow), seqs[i], int64(s.cost)))
+	for _, seq := range seqs {
+		q.enter(seq, q.slots.get(seq), pickedStamp+int64(seq))
 	}
 }

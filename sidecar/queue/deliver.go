@@ -1,8 +1,9 @@
 package queue
 
 import (
+	"math"
+
 	"github.com/filaq/fila/breaker"
-	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/wire"
 )
 
@@ -27,8 +28,8 @@ func (q *side) serve(now int64) (more bool) {
 	return more || len(q.gating.looks) > 0
 }
 
-// heldInARow is how many messages of one flow may be found to be held back before
-// the other flows have a turn.
+// heldInARow is how many subqueues of one flow may be found to be blocked before the
+// other flows have a turn.
 const heldInARow = 64
 
 // deliver leases pending messages to consumers with credit. It reports whether
@@ -39,20 +40,20 @@ func (q *side) deliver(now int64) (more bool) {
 	}
 	held := 0
 	for range deliverPerStep {
-		if q.sched.Len() == 0 || q.consumers.ring == nil {
+		f, ok := q.sched.Peek()
+		if !ok || q.consumers.ring == nil {
 			return false
 		}
-		item, _, _ := q.sched.Peek()
-		s := q.slots.get(item.Value)
-		if q.slots.expired(item.Value, s, now) {
-			q.unschedule(item.Value, s)
-			q.deadLetter(item.Value, s, cause{reason: wire.ReasonExpired}, now)
+		id, seq := q.firstOf(f)
+		s := q.slots.get(seq)
+		if q.slots.expired(seq, s, now) {
+			q.unlist(s)
+			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
 			continue
 		}
 		var p *permit
-		if s.sub != 0 || q.order.on || len(q.pauses.keys) > 0 || q.gating.subs.bare > 0 {
-			var ok bool
-			if p, ok = q.admit(item.Value, s, now); !ok {
+		if id != 0 || q.order.on || len(q.pauses.keys) > 0 {
+			if p, ok = q.admit(id, seq, s, now); !ok {
 				if held++; held == heldInARow {
 					held = 0
 					q.sched.EndTurn()
@@ -61,9 +62,8 @@ func (q *side) deliver(now int64) (more bool) {
 			}
 			held = 0
 		}
-		q.sched.Next()
-		q.admitted(item.Value, s, now)
-		q.lease(item.Value, s, p, q.consumers.next(), now)
+		q.take(f, id, s, now)
+		q.lease(seq, s, p, q.consumers.next(), now)
 	}
 	return true
 }
@@ -77,9 +77,6 @@ func (q *side) lease(seq uint64, s *slot, p *permit, c *consumer, now int64) {
 		deadline: now + q.visibility(),
 		consumer: c,
 		reg:      c.reg,
-	}
-	if len(q.back) > 0 {
-		clear(q.back)
 	}
 	i := q.leases.add(le)
 	q.leases.toStore(i, now)
@@ -145,37 +142,12 @@ func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
 	return le
 }
 
-// putBack makes message seq, whose delivery under lease nobody received, pending
-// at its place: in front of its flow, but behind those that were delivered before
-// it and have come back before it.
+// putBack lets message seq, whose delivery under lease nobody received, wait again at
+// its place: in front of its flow, among those that have come back in the order in
+// which they were delivered.
 func (q *side) putBack(seq uint64, s *slot, lease uint64) {
-	q.atHead(s)
-	before, ok := q.back[s.flow]
-	if p := q.slots.get(before.seq); ok && before.lease < lease && p != nil && p.state == slotPending && p.ref == before.ref {
-		s.ref = uint32(q.sched.ReturnBehind(drr.Handle(p.ref), seq, int64(s.cost)))
-	} else {
-		s.ref = uint32(q.sched.Return(s.flow, q.keys.weight(s.flow), seq, int64(s.cost)))
-	}
-	q.back[s.flow] = takenBack{seq: seq, lease: lease, ref: s.ref}
-}
-
-// atHead has message s, which is about to join the schedule, stand in front of what
-// its subqueue has blocked.
-func (q *side) atHead(s *slot) {
-	s.state, s.head = slotPending, true
-	if s.sub != 0 {
-		sub := q.gating.subs.at(s.sub)
-		q.dropProbe(sub)
-		sub.ready++
-		sub.redelivered++
-	}
-}
-
-// takenBack is the last message of a flow that was put back, and the handle that
-// it has in the scheduler.
-type takenBack struct {
-	seq, lease uint64
-	ref        uint32
+	q.enter(seq, s, math.MinInt64+int64(lease-q.m.firstLease))
+	q.sched.Refund(s.flow, int64(s.cost))
 }
 
 // onUndelivered takes back a delivery that could not be published.

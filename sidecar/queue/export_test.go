@@ -39,7 +39,7 @@ func Reserving(m *Queue) bool { return m.sides[Main].gating.reserving != 0 }
 func Subqueues(m *Queue) int { return len(m.sides[Main].gating.subs.ids) }
 
 // Scheduled is how many messages are in the schedule.
-func Scheduled(m *Queue, s Side) int64 { return int64(m.sides[s].sched.Len()) }
+func Scheduled(m *Queue, s Side) int64 { return m.sides[s].listed - m.sides[s].gating.blocked }
 
 // Expiring is how many entries the heap of ends of consumers has.
 func Expiring(m *Queue, s Side) int { return len(m.sides[s].consumers.expiring.items) }
@@ -93,11 +93,14 @@ func CheckEmpty(t T, m *Queue) {
 		require.Zero(t, q.gating.reserving, name)
 		require.Empty(t, q.gating.timers.items, name)
 		require.Empty(t, q.order.keys, name)
-		free := 0
-		for i := q.links.free; i != 0; i = q.links.items[i].next {
-			free++
+		used := -1 // link 0
+		for _, st := range q.links.states {
+			used += int(st.used)
 		}
-		require.Equal(t, max(0, len(q.links.items)-1), free, "%s: links", name)
+		require.Zero(t, used, "%s: links", name)
+		require.Zero(t, q.listed, name)
+		require.Zero(t, q.sched.Active(), name)
+		require.Len(t, q.keys.freeHeaps, len(q.keys.heaps)-1, name)
 	}
 }
 
@@ -123,20 +126,19 @@ func checkSide(t T, q *side, now int64, loose bool) {
 		case slotDelayed:
 			require.Contains(t, q.delays.items, dueItem{s.readyAt, seq}, at)
 			require.Greater(t, s.readyAt, now, at)
-		case slotBlocked:
+		case slotWaiting:
 			require.Equal(t, seq, q.links.seq(s.ref), at)
-			require.NotZero(t, s.sub, at)
 		case slotOrdered:
 			require.Equal(t, seq, q.links.seq(s.ref), at)
 			require.NotNil(t, q.order.keys[s.flow], at)
 		case slotFailing:
 			require.Equal(t, s.attempts, q.failing[seq].attempts, at)
-		case slotPending, slotMoving:
+		case slotMoving:
 		default:
 			require.Fail(t, "no such state", at)
 		}
 		require.Equal(t, s.ttl, q.slots.ends[seq] != 0, at)
-		if s.ttl && (s.state == slotPending || s.state == slotDelayed || s.state == slotBlocked || s.state == slotOrdered) {
+		if s.ttl && (s.state == slotWaiting || s.state == slotDelayed || s.state == slotOrdered) {
 			require.Contains(t, q.ttls.items, dueItem{q.slots.expiresAt(seq, s), seq}, at)
 			require.Greater(t, q.slots.expiresAt(seq, s), now, at)
 		}
@@ -147,10 +149,9 @@ func checkSide(t T, q *side, now int64, loose bool) {
 		live += n
 	}
 	require.Equal(t, live, q.slots.live, name)
-	require.EqualValues(t, states[slotPending], q.sched.Len(), "%s: schedule", name)
+	require.EqualValues(t, states[slotWaiting], q.listed, "%s: listed", name)
 	require.EqualValues(t, states[slotLeased], q.leases.live, "%s: leases", name)
 	require.Len(t, q.failing, int(states[slotFailing]), "%s: failing", name)
-	require.EqualValues(t, states[slotBlocked], q.gating.blocked, "%s: blocked", name)
 	require.EqualValues(t, states[slotOrdered], q.order.waiting, "%s: ordered", name)
 	checkKeys(t, &q.keys, refs)
 	checkSubs(t, q)
@@ -162,7 +163,7 @@ func checkSide(t T, q *side, now int64, loose bool) {
 		checkHeap(t, h)
 	}
 	if q.m.dispatching && q.pauses.until == 0 {
-		idle := q.sched.Len() == 0 || q.consumers.ring == nil
+		idle := q.sched.Active() == 0 || q.consumers.ring == nil
 		require.True(t, idle, "%s: messages wait although there is credit", name)
 	}
 	require.Empty(t, q.consumers.noWait, name)
@@ -219,66 +220,102 @@ func checkJournal(t T, m *Queue) {
 	}
 }
 
-// checkSubs looks whether subqueues and slots agree.
+// checkSubs looks whether subqueues, flows and slots agree.
 func checkSubs(t T, q *side) {
 	t.Helper()
-	type figures struct{ refs, ready, blocked, redelivered int32 }
-	want := make(map[subID]figures)
-	q.slots.from(0, func(seq uint64, s *slot) bool {
-		f := want[s.sub]
-		f.refs++
-		switch s.state {
-		case slotPending:
-			f.ready++
-			if s.head && !q.gating.subs.at(s.sub).probing(seq) {
-				f.redelivered++
+	refs, waiting := make(map[subID]int32), make(map[subID]int32)
+	plain := make(map[drr.Flow]int32)
+	q.slots.from(0, func(_ uint64, s *slot) bool {
+		refs[s.sub]++
+		if s.state == slotWaiting {
+			if id := q.subOf(s); id != 0 {
+				waiting[id]++
+			} else {
+				plain[s.flow]++
 			}
-		case slotBlocked:
-			f.blocked++
 		}
-		want[s.sub] = f
 		return true
 	})
-	used := 0
+	checkList := func(l *list, n int32, at string) {
+		last, found, prev := int64(math.MinInt64), int32(0), uint32(0)
+		for i := l.head; i != 0; i = q.links.at(i).next {
+			it := q.links.at(i)
+			require.LessOrEqual(t, last, it.stamp, "%s: out of order", at)
+			require.Equal(t, prev, it.prev, at)
+			require.Equal(t, i, q.slots.get(it.seq).ref, at)
+			last, prev = it.stamp, i
+			found++
+		}
+		require.Equal(t, prev, l.tail, at)
+		require.Equal(t, found, l.n, at)
+		require.Equal(t, n, l.n, at)
+	}
+	used, named := 0, 0
+	var blocked int64
 	blockedBy := [BlockKinds]int64{}
+	heaps := make(map[drr.Flow][]subID)
 	for i := 1; i < len(q.gating.subs.items); i++ {
 		id, sub := subID(i), &q.gating.subs.items[i]
 		at := fmt.Sprintf("%s, subqueue %d", q.name, id)
-		if sub.refs == 0 {
+		bare := sub.refs == 0 && q.keys.entries[sub.flow].bare == id
+		if sub.refs == 0 && !bare {
 			require.Contains(t, q.gating.subs.free, id, at)
 			continue
 		}
 		used++
-		require.Equal(t, want[id], figures{sub.refs, sub.ready, sub.list.n, sub.redelivered}, at)
-		require.Equal(t, id, q.gating.subs.ids[sub.name], at)
-		require.Equal(t, sub.list.n > 0, sub.wait != 0, at)
-		n, heads := int32(0), int32(0)
-		for link := sub.list.head; link != 0; link = q.links.items[link].next {
-			s := q.slots.get(q.links.seq(link))
-			require.Equal(t, slotBlocked, s.state, at)
-			require.Equal(t, n < sub.heads, s.head, "%s: the heads come first", at)
-			if s.head {
-				heads++
-				if heads == sub.heads {
-					require.Equal(t, sub.headEnd, link, at)
-				}
-			}
-			n++
+		if bare {
+			require.Positive(t, sub.list.n, at)
+		} else {
+			named++
+			require.Equal(t, refs[id], sub.refs, at)
+			require.Equal(t, id, q.gating.subs.ids[sub.name], at)
 		}
-		require.Equal(t, n, sub.list.n, at)
-		require.Equal(t, heads, sub.heads, at)
-		if sub.probe.at != 0 {
-			s := q.slots.get(sub.probe.seq)
-			require.NotNil(t, s, at)
-			require.Equal(t, slotPending, s.state, at)
+		checkList(&sub.list, waiting[id], at)
+		require.Equal(t, sub.eligible(), sub.pos != 0, at)
+		if sub.pos != 0 {
+			heaps[sub.flow] = append(heaps[sub.flow], id)
 		}
+		want := int32(0)
 		if sub.wait != 0 {
+			want = sub.list.n
+			if sub.eligible() {
+				want--
+			}
+			require.Positive(t, want, "%s waits with nothing", at)
 			require.True(t, q.gating.waits.at(sub.wait).line.Has(uint32(id)), "%s: not in the line where it waits", at)
-			blockedBy[sub.kind] += int64(sub.list.n)
+		}
+		require.Equal(t, want, sub.counted, at)
+		blocked += int64(want)
+		blockedBy[sub.kind] += int64(want)
+		if sub.probe.at != 0 {
+			require.Positive(t, sub.list.n, at)
 		}
 	}
-	require.Len(t, q.gating.subs.ids, used, q.name)
+	require.Equal(t, len(q.gating.subs.items)-1, used+len(q.gating.subs.free), q.name)
+	require.Len(t, q.gating.subs.ids, named, q.name)
+	require.Equal(t, blocked, q.gating.blocked, q.name)
 	require.Equal(t, blockedBy, q.gating.blockedBy, q.name)
+	for _, f := range q.keys.ids {
+		e := &q.keys.entries[f]
+		at := fmt.Sprintf("%s, key %s", q.name, e.name)
+		checkList(&e.plain, plain[f], at)
+		require.Equal(t, e.ready != 0, len(heaps[f]) > 0, at)
+		if e.ready != 0 {
+			h := q.keys.heaps[e.ready]
+			require.ElementsMatch(t, heaps[f], h, at)
+			for i, id := range h {
+				require.EqualValues(t, i+1, q.gating.subs.at(id).pos, at)
+				require.False(t, q.before(id, h[(i-1)/2]), "%s: not a heap", at)
+			}
+		}
+		cost := q.headCost(f)
+		require.Equal(t, cost != 0, e.active, at)
+		info, ok := q.sched.Flow(f)
+		require.Equal(t, e.active, ok, at)
+		if ok {
+			require.Equal(t, q.keys.weight(f), info.Weight, at)
+		}
+	}
 }
 
 // checkWaits looks whether wait lists agree with subqueues, and whether anything waits
@@ -292,7 +329,7 @@ func checkWaits(t T, q *side, now int64, loose bool) {
 			probing[sub.probe.at]++
 		}
 		if sub.wait != 0 {
-			messages[sub.wait] += int64(sub.list.n)
+			messages[sub.wait] += int64(sub.counted)
 			subs[sub.wait]++
 		}
 	}
@@ -324,7 +361,7 @@ func checkWaits(t T, q *side, now int64, loose bool) {
 		if wl.probing > 0 || wl.line.Len() == 0 || wl.notBefore > now || loose {
 			continue
 		}
-		if n, _, _ := wl.line.Peek(); q.gating.subs.at(subID(n)).probe.at != 0 || q.gating.subs.at(subID(n)).redelivered > 0 {
+		if n, _, _ := wl.line.Peek(); q.gating.subs.at(subID(n)).eligible() {
 			continue // it has something in the schedule that tries first
 		}
 		switch wl.kind {
@@ -352,7 +389,7 @@ func checkOrder(t T, q *side) {
 	for f, o := range q.order.keys {
 		require.True(t, o.owned, "key %q waits for nothing", q.keys.name(f))
 		last := uint64(0)
-		for i := o.waiting.head; i != 0; i = q.links.items[i].next {
+		for i := o.waiting.head; i != 0; i = q.links.at(i).next {
 			require.Greater(t, q.links.seq(i), last, "key %q is out of order", q.keys.name(f))
 			last = q.links.seq(i)
 		}

@@ -10,18 +10,25 @@ type keyTable struct {
 	entries   []keyEntry
 	free      []drr.Flow
 	overrides map[string]uint32 // weights set at run time, by key, in thousandths
+
+	heaps     [][]subID // of eligible subqueues, by keyEntry.ready; heaps[0] is not used
+	freeHeaps []uint32
 }
 
 type keyEntry struct {
 	name   string
 	weight uint32 // of the latest enqueue, in thousandths
-	lined  uint32 // the weight by which its subqueues wait at gates; 0: not said yet
-	sub    subID  // the subqueue of the latest message, to find it without a look-up; 0: none
+	known  uint32 // the weight that the schedule and wait lists know; 0: none yet
 	refs   int32  // live messages
+	plain  list   // messages without gates that wait
+	sub    subID  // the subqueue of the latest message, to find it without a look-up; 0: none
+	bare   subID  // the subqueue that plain has become while the key was paused; 0: none
+	ready  uint32 // the heap of eligible subqueues; 0: there are none
+	active bool   // in the schedule
 }
 
 func newKeyTable() keyTable {
-	return keyTable{ids: make(map[string]drr.Flow), overrides: make(map[string]uint32)}
+	return keyTable{ids: make(map[string]drr.Flow), overrides: make(map[string]uint32), heaps: make([][]subID, 1)}
 }
 
 // acquire counts one more live message of key, whose weight is now weight.
@@ -77,4 +84,29 @@ func (t *keyTable) override(key string, weight uint32) (drr.Flow, bool) {
 	}
 	f, ok := t.ids[key]
 	return f, ok
+}
+
+// heap returns the heap of a flow, which is made if need be.
+func (t *keyTable) heap(f drr.Flow) *[]subID {
+	e := &t.entries[f]
+	if e.ready == 0 {
+		if n := len(t.freeHeaps); n > 0 {
+			e.ready, t.freeHeaps = t.freeHeaps[n-1], t.freeHeaps[:n-1]
+		} else {
+			e.ready = uint32(len(t.heaps))
+			t.heaps = append(t.heaps, nil)
+		}
+	}
+	return &t.heaps[e.ready]
+}
+
+// dropHeap gives the heap of a flow back, which is empty.
+func (t *keyTable) dropHeap(f drr.Flow) {
+	const keep = 64
+	e := &t.entries[f]
+	if cap(t.heaps[e.ready]) > keep {
+		t.heaps[e.ready] = nil
+	}
+	t.freeHeaps = append(t.freeHeaps, e.ready)
+	e.ready = 0
 }

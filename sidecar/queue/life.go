@@ -2,7 +2,6 @@ package queue
 
 import (
 	"github.com/filaq/fila/breaker"
-	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -269,22 +268,11 @@ func (q *side) pend(seq uint64, s *slot) {
 	q.pendNow(seq, s)
 }
 
-// pendNow puts message seq into the schedule, at the end of its flow, or to the
-// blocked ones if its subqueue is blocked and nothing of it is in the schedule behind
-// that.
+// pendNow lets message seq wait at the end of its flow.
 func (q *side) pendNow(seq uint64, s *slot) {
-	s.head = false
-	q.reweighSubs(s.flow)
-	if s.sub != 0 {
-		sub := q.gating.subs.at(s.sub)
-		if sub.list.n > 0 && (sub.ready == 0 || sub.ready == 1 && sub.probe.at != 0) {
-			q.blockBehind(seq, s, sub)
-			return
-		}
-		sub.ready++
-	}
-	s.state = slotPending
-	s.ref = uint32(q.sched.Push(s.flow, q.keys.weight(s.flow), seq, int64(s.cost)))
+	q.reweigh(s.flow)
+	q.stamp++
+	q.enter(seq, s, q.stamp)
 }
 
 // wait makes message seq pending, at once or when s.readyAt has come.
@@ -362,10 +350,8 @@ func (q *side) onTTL(it dueItem, now int64) {
 	}
 	s := q.slots.get(it.seq)
 	switch s.state {
-	case slotPending:
-		q.unschedule(it.seq, s)
-	case slotBlocked:
-		q.unblock(s)
+	case slotWaiting:
+		q.unlist(s)
 	case slotOrdered:
 		q.leaveOrder(s, q.order.keys[s.flow])
 	case slotDelayed:
@@ -373,11 +359,4 @@ func (q *side) onTTL(it dueItem, now int64) {
 		return
 	}
 	q.deadLetter(it.seq, s, cause{reason: wire.ReasonExpired}, now)
-}
-
-// unschedule takes the pending message seq out of the schedule.
-func (q *side) unschedule(seq uint64, s *slot) {
-	q.sched.Remove(drr.Handle(s.ref))
-	s.state = slotMoving
-	q.unready(seq, s)
 }

@@ -1,67 +1,192 @@
 package queue
 
-// links holds the lists of messages that wait outside of the schedule, by
-// subqueue or by fairness key. It has no pointers. Index 0 ends a list.
-type links struct {
-	items []linkItem
-	free  uint32 // the first free one, through next
-}
-
-type linkItem struct {
+// link is a message in a list: of those of its key without gates, of its subqueue,
+// or of those that wait for their predecessors. 24 bytes, no pointers.
+type link struct {
 	seq        uint64
+	stamp      int64 // place among the messages of its flow, see side.stamp
 	prev, next uint32
 }
 
-type linkList struct {
+// list is a list of messages. Link 0 ends it.
+type list struct {
 	head, tail uint32
 	n          int32
 }
 
-// insert puts seq behind the link after (0: at the front) and returns its link.
-func (x *links) insert(l *linkList, after uint32, seq uint64) uint32 {
-	if len(x.items) == 0 {
-		x.items = make([]linkItem, 1)
-	}
-	i := x.free
-	if i != 0 {
-		x.free = x.items[i].next
-	} else {
-		i = uint32(len(x.items))
-		x.items = append(x.items, linkItem{})
-	}
-	next := l.head
-	if after != 0 {
-		next = x.items[after].next
-		x.items[after].next = i
-	} else {
-		l.head = i
-	}
-	if next != 0 {
-		x.items[next].prev = i
-	} else {
-		l.tail = i
-	}
-	x.items[i] = linkItem{seq: seq, prev: after, next: next}
-	l.n++
-	return i
+const (
+	linkChunkBits = 8
+	linkChunkSize = 1 << linkChunkBits
+	linkChunkMask = linkChunkSize - 1
+
+	// spareLinkChunks is how many unused chunks are kept at least.
+	spareLinkChunks = 16
+)
+
+type linkChunk [linkChunkSize]link
+
+// linkState says what is free in a chunk. Chunks with room stand in a list.
+type linkState struct {
+	free  uint32 // first slot that was used and is free again
+	used  uint16
+	fresh uint16 // slots from here on were never used
+	prev  uint32 // chunk numbers + 1, 0 ends the list
+	next  uint32
 }
 
-// remove takes link i out of l.
-func (x *links) remove(l *linkList, i uint32) {
-	it := x.items[i]
+// links gives out links. It grows by a chunk at a time, so that nothing is ever
+// copied but the table of chunks. A chunk that falls empty becomes a spare, and is
+// given back when there are more spares than half of the chunks in use.
+type links struct {
+	chunks []*linkChunk
+	states []linkState
+	room   uint32   // first chunk with room, + 1
+	holes  []uint32 // numbers without a chunk
+	spares []*linkChunk
+}
+
+// newLinks takes slot 0 away, so that no link is called 0.
+func newLinks() links {
+	var x links
+	x.addChunk()
+	x.states[0].used, x.states[0].fresh = 1, 1
+	return x
+}
+
+func (x *links) at(id uint32) *link { return &x.chunks[id>>linkChunkBits][id&linkChunkMask] }
+
+func (x *links) seq(id uint32) uint64 { return x.at(id).seq }
+
+// insert puts seq at the place of its stamp into l, behind those with the same one,
+// and returns its link. It looks for the place from the end.
+func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
+	after := l.tail
+	for after != 0 && x.at(after).stamp > stamp {
+		after = x.at(after).prev
+	}
+	id := x.alloc()
+	it := x.at(id)
+	it.seq, it.stamp, it.prev = seq, stamp, after
+	if after != 0 {
+		a := x.at(after)
+		it.next, a.next = a.next, id
+	} else {
+		it.next, l.head = l.head, id
+	}
+	if it.next != 0 {
+		x.at(it.next).prev = id
+	} else {
+		l.tail = id
+	}
+	l.n++
+	return id
+}
+
+// remove takes link id out of l.
+func (x *links) remove(l *list, id uint32) {
+	it := x.at(id)
 	if it.prev != 0 {
-		x.items[it.prev].next = it.next
+		x.at(it.prev).next = it.next
 	} else {
 		l.head = it.next
 	}
 	if it.next != 0 {
-		x.items[it.next].prev = it.prev
+		x.at(it.next).prev = it.prev
 	} else {
 		l.tail = it.prev
 	}
-	x.items[i] = linkItem{next: x.free}
-	x.free = i
 	l.n--
+	x.release(id)
 }
 
-func (x *links) seq(i uint32) uint64 { return x.items[i].seq }
+func (x *links) alloc() uint32 {
+	if x.room == 0 {
+		x.addChunk()
+	}
+	c := x.room - 1
+	st := &x.states[c]
+	id := st.free
+	if id != 0 {
+		st.free = x.at(id).next
+	} else {
+		id = c<<linkChunkBits | uint32(st.fresh)
+		st.fresh++
+	}
+	st.used++
+	if st.used == linkChunkSize {
+		x.closeRoom(c)
+	}
+	return id
+}
+
+func (x *links) release(id uint32) {
+	c := id >> linkChunkBits
+	st := &x.states[c]
+	x.at(id).next = st.free
+	st.free = id
+	if st.used == linkChunkSize {
+		x.openRoom(c)
+	}
+	st.used--
+	if st.used > 0 {
+		return
+	}
+	x.closeRoom(c)
+	x.spares = append(x.spares, x.chunks[c])
+	x.chunks[c] = nil
+	x.holes = append(x.holes, c)
+	x.trim()
+}
+
+// trim gives back two spares at most, one more than came in: what a large backlog
+// leaves behind shrinks with it, a bit at a time.
+func (x *links) trim() {
+	keep := max(spareLinkChunks, (len(x.chunks)-len(x.holes))/2)
+	for range 2 {
+		if n := len(x.spares); n > keep {
+			x.spares[n-1] = nil
+			x.spares = x.spares[:n-1]
+		}
+	}
+}
+
+func (x *links) addChunk() {
+	var c uint32
+	if n := len(x.holes); n > 0 {
+		c = x.holes[n-1]
+		x.holes = x.holes[:n-1]
+	} else {
+		c = uint32(len(x.chunks))
+		x.chunks = append(x.chunks, nil)
+		x.states = append(x.states, linkState{})
+	}
+	if n := len(x.spares); n > 0 {
+		x.chunks[c], x.spares[n-1] = x.spares[n-1], nil
+		x.spares = x.spares[:n-1]
+	} else {
+		x.chunks[c] = new(linkChunk)
+	}
+	x.states[c] = linkState{}
+	x.openRoom(c)
+}
+
+func (x *links) openRoom(c uint32) {
+	st := &x.states[c]
+	st.prev, st.next = 0, x.room
+	if x.room != 0 {
+		x.states[x.room-1].prev = c + 1
+	}
+	x.room = c + 1
+}
+
+func (x *links) closeRoom(c uint32) {
+	st := &x.states[c]
+	if st.prev == 0 {
+		x.room = st.next
+	} else {
+		x.states[st.prev-1].next = st.next
+	}
+	if st.next != 0 {
+		x.states[st.next-1].prev = st.prev
+	}
+}

@@ -22,7 +22,7 @@ type order struct {
 
 // keyOrder is a fairness key with something to put in order.
 type keyOrder struct {
-	waiting linkList
+	waiting list
 	owner   uint64 // the message that owns the key
 	owned   bool
 	also    []uint64 // in flight beside it since before the queue was ordered
@@ -82,12 +82,8 @@ func (q *side) orderOf(f drr.Flow) *keyOrder {
 // to its place among those of its key.
 func (q *side) queueUp(seq uint64, s *slot) {
 	o := q.orderOf(s.flow)
-	after := o.waiting.tail
-	for after != 0 && q.links.seq(after) > seq {
-		after = q.links.items[after].prev
-	}
 	s.state = slotOrdered
-	s.ref = q.links.insert(&o.waiting, after, seq)
+	s.ref = q.links.insert(&o.waiting, seq, int64(seq))
 	q.order.waiting++
 	q.letIn(s.flow, o)
 }
@@ -105,7 +101,7 @@ func (q *side) letIn(f drr.Flow, o *keyOrder) {
 		s := q.slots.get(seq)
 		q.leaveOrder(s, o)
 		q.pendNow(seq, s)
-		if s.state != slotBlocked || !q.order.skip {
+		if !q.order.skip || !q.isBlocked(s) {
 			o.owned, o.owner, s.owns = true, seq, true
 		}
 	}
@@ -151,29 +147,29 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 	o := q.orderOf(s.flow)
 	if o.owned {
 		owner := q.slots.get(o.owner)
-		if owner.state != slotPending || o.owner < seq {
-			q.unschedule(seq, s)
+		if owner.state != slotWaiting || q.isBlocked(owner) || o.owner < seq {
+			q.unlist(s)
 			q.queueUp(seq, s)
-			q.followSub(s.sub)
+			q.followSub(q.subOf(s))
 			return false
 		}
 		// The owner has not gone yet and is the younger one: it steps back.
-		q.unschedule(o.owner, owner)
+		q.unlist(owner)
 		owner.owns, o.owned = false, false
 		o.owned, s.owns = true, true
 		younger := o.owner
 		o.owner = seq
 		q.queueUp(younger, owner)
-		q.followSub(owner.sub)
+		q.followSub(q.subOf(owner))
 		return true
 	}
 	o.owned, o.owner, s.owns = true, seq, true
 	return true
 }
 
-// followSub puts what a subqueue has blocked among those that wait for their
-// predecessors, since an older message of it has just gone there: it must
-// not be overtaken.
+// followSub puts what waits in a subqueue among those that wait for their
+// predecessors, since an older message of it has just gone there: it must not be
+// overtaken.
 func (q *side) followSub(id subID) {
 	if id == 0 {
 		return
@@ -181,15 +177,24 @@ func (q *side) followSub(id subID) {
 	for sub := q.gating.subs.at(id); sub.list.n > 0; {
 		seq := q.links.seq(sub.list.head)
 		s := q.slots.get(seq)
-		q.unblock(s)
+		q.unlist(s)
 		q.queueUp(seq, s)
 	}
 }
 
-// orderBlocked is told that a gate owns s back.
+// orderBlocked is told that a gate holds s back.
 func (q *side) orderBlocked(s *slot) {
 	if q.order.skip {
 		q.yield(s)
+	}
+}
+
+// orderSubBlocked is told that a gate holds a subqueue of a flow back.
+func (q *side) orderSubBlocked(id subID, f drr.Flow) {
+	if o := q.order.keys[f]; o != nil && o.owned {
+		if s := q.slots.get(o.owner); q.subOf(s) == id && q.isBlocked(s) {
+			q.orderBlocked(s)
+		}
 	}
 }
 

@@ -64,17 +64,3 @@ func (q *side) keyPaused(f drr.Flow, now int64) int64 {
 	delete(q.pauses.keys, q.keys.name(f))
 	return 0
 }
-
-// reweighSubs makes the flow's present weight count where its subqueues wait, after
-// a change that may have brought another one. Subqueues that join a line later
-// bring the present weight with them.
-func (q *side) reweighSubs(f drr.Flow) {
-	e, weight := &q.keys.entries[f], q.keys.weight(f)
-	if e.lined == uint32(weight) {
-		return
-	}
-	e.lined = uint32(weight)
-	if len(q.gating.waits.byGate)+len(q.gating.waits.byCircuit) > 0 {
-		q.reweigh(f, weight)
-	}
-}

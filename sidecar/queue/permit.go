@@ -21,65 +21,41 @@ type obstacle struct {
 	at   int64 // when to try again, as far as is known
 }
 
-// admit lets message seq, which is next in the schedule, go through its gates, or
-// takes it out of the schedule to wait for them.
-func (q *side) admit(seq uint64, s *slot, now int64) (*permit, bool) {
+// admit lets message seq, which is next in the schedule, go through its gates, or has
+// its subqueue wait for them.
+func (q *side) admit(id subID, seq uint64, s *slot, now int64) (*permit, bool) {
 	if q.order.on && !q.inOrder(seq, s) {
 		return nil, false
 	}
-	if s.sub == 0 {
-		if q.keyPaused(s.flow, now) == 0 && !q.gating.subs.hasBare(s.flow) {
+	if id == 0 {
+		if q.keyPaused(s.flow, now) == 0 {
 			return nil, true
 		}
-		s.sub = q.subOf(s.flow, nil, "", now)
-		sub := q.gating.subs.at(s.sub)
-		sub.ready++
-		if s.head {
-			sub.redelivered++
-		}
+		id = q.bareSub(s.flow)
 	}
-	sub := q.gating.subs.at(s.sub)
-	if sub.list.n > 0 && !sub.probing(seq) && (!s.head || q.headBefore(sub, seq) != 0) {
-		q.block(seq, s, obstacle{}, now) // behind older ones
-		return nil, false
-	}
-	p, b := q.try(sub, s, now)
-	if p == nil {
-		q.block(seq, s, b, now)
+	p, why := q.try(id, s, now)
+	if why.wait != 0 {
+		q.block(id, why, now)
 		return nil, false
 	}
 	return p, true
 }
 
-// admitted is told that message seq has been taken from the schedule for good.
-func (q *side) admitted(seq uint64, s *slot, now int64) {
-	if s.sub == 0 {
-		s.head = false
-		return
-	}
-	sub := q.gating.subs.at(s.sub)
-	sub.ready--
-	sub.since = 0
-	if sub.list.n > 0 {
-		sub.since = now
-	}
-	if sub.probing(seq) {
-		q.probed(sub, now)
-	} else {
-		q.notRedelivered(sub, s)
-	}
-	s.head = false
-}
-
-// try takes s through the gates of its subqueue, all or none.
-func (q *side) try(sub *subqueue, s *slot, now int64) (*permit, obstacle) {
+// try takes s, the first message of a subqueue, through its gates, all or none. One
+// without gates gets no permit.
+func (q *side) try(id subID, s *slot, now int64) (*permit, obstacle) {
+	sub := q.gating.subs.at(id)
 	if until := q.keyPaused(sub.flow, now); until != 0 {
-		q.cancelReservation(s.sub) // nothing is kept from others for a pause
+		q.cancelReservation(id) // nothing is kept from others for a pause
 		return nil, obstacle{wait: q.atPause(sub.flow), kind: ByPause, at: until}
 	}
-	// A probe, or who has been through before, is not behind those that wait.
+	if sub.bare() {
+		return nil, obstacle{}
+	}
+	// A probe, or what was redelivered, is not behind those that wait.
+	first := sub.probe.at != 0 || q.links.at(s.ref).stamp < 0
 	var owner any
-	if !s.head {
+	if !first {
 		owner = q.m.owner
 		if b := q.crowded(sub); b.wait != 0 {
 			return nil, b
@@ -87,11 +63,11 @@ func (q *side) try(sub *subqueue, s *slot, now int64) (*permit, obstacle) {
 	}
 	if sub.circuit != nil {
 		if n, at := sub.circuit.Admits(now); n <= 0 {
-			q.cancelReservation(s.sub) // nor for a circuit
+			q.cancelReservation(id) // nor for a circuit
 			return nil, obstacle{wait: q.atCircuit(sub.circuit), kind: ByCircuit, at: at}
 		}
 	}
-	ticket, why, ok := q.acquire(sub, s, now, owner)
+	ticket, why, ok := q.acquire(id, s, first, now, owner)
 	if !ok {
 		return nil, obstacle{wait: q.atThrottle(why.Gate), kind: BlockOf(why.Kind), at: why.At}
 	}
@@ -181,13 +157,14 @@ func (q *side) returnPass(s *slot, pass breaker.Pass, o breaker.Outcome, now int
 const reserveAfter = int64(1e9)
 
 // acquire takes s through the throttle keys of its subqueue.
-func (q *side) acquire(sub *subqueue, s *slot, now int64, owner any) (throttle.Ticket, throttle.Block, bool) {
+func (q *side) acquire(id subID, s *slot, first bool, now int64, owner any) (throttle.Ticket, throttle.Block, bool) {
+	sub := q.gating.subs.at(id)
 	if sub.reserve.held != nil && sub.reserve.cost != s.cost {
-		q.cancelReservation(s.sub) // an older message has come back
+		q.cancelReservation(id) // an older message has come back
 	}
 	if sub.reserve.held == nil {
 		ticket, why, ok := sub.set.Acquire(now, int64(s.cost), owner)
-		starving := s.head && len(sub.set.Gates()) > 1 && sub.since != 0 && now-sub.since > reserveAfter
+		starving := first && len(sub.set.Gates()) > 1 && sub.since != 0 && now-sub.since > reserveAfter
 		if ok || !starving || q.gating.reserving != 0 || why.Kind == throttle.ByPause {
 			return ticket, why, ok
 		}
@@ -195,7 +172,7 @@ func (q *side) acquire(sub *subqueue, s *slot, now int64, owner any) (throttle.T
 		if !got {
 			return ticket, why, false
 		}
-		sub.reserve.held, sub.reserve.cost, q.gating.reserving = r, s.cost, s.sub
+		sub.reserve.held, sub.reserve.cost, q.gating.reserving = r, s.cost, id
 	}
 	ticket, why, wakes := sub.reserve.held.Acquire(now, nil, q.gating.wakes[:0])
 	q.tellWaits(wakes)
@@ -203,7 +180,7 @@ func (q *side) acquire(sub *subqueue, s *slot, now int64, owner any) (throttle.T
 	case ticket.Held():
 		sub.reserve.held, q.gating.reserving = nil, 0
 	case why.Kind == throttle.ByPause:
-		q.cancelReservation(s.sub)
+		q.cancelReservation(id)
 	}
 	return ticket, why, ticket.Held()
 }

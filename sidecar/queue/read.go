@@ -26,7 +26,7 @@ func (m *Queue) Moment(s Side, now int64) Moment {
 		Flows:     q.sched.Active(),
 		BlockedBy: q.gating.blockedBy,
 	}
-	n.Pending = int64(q.sched.Len()) + n.Blocked
+	n.Pending = q.listed - q.gating.blocked + n.Blocked
 	n.BlockedBy[ByOrder] += q.order.waiting
 	// What is neither pending nor leased waits: for its time, or for a verdict.
 	n.Delayed = max(q.slots.live-n.Pending-n.InFlight, 0)
@@ -99,14 +99,17 @@ func (q *side) view(seq uint64, s *slot, now int64) MessageView {
 	switch s.state {
 	case slotDelayed:
 		v.State = StateDelayed
-	case slotPending:
-		v.State = StatePending
-		if q.order.on && !s.owns && q.order.keys[s.flow] != nil {
-			v.BlockedBy = ByOrder
+	case slotWaiting:
+		switch {
+		case q.isBlocked(s):
+			sub := q.gating.subs.at(q.subOf(s))
+			v.State, v.BlockedBy, v.At, v.BlockedSince = StateBlocked, sub.kind, q.gate(sub.wait), sub.since
+		default:
+			v.State = StatePending
+			if q.order.on && !s.owns && q.order.keys[s.flow] != nil {
+				v.BlockedBy = ByOrder
+			}
 		}
-	case slotBlocked:
-		sub := q.gating.subs.at(s.sub)
-		v.State, v.BlockedBy, v.At, v.BlockedSince = StateBlocked, sub.kind, q.place(sub.wait), sub.since
 	case slotOrdered:
 		v.State, v.BlockedBy = StateOrdered, ByOrder
 	case slotLeased:
@@ -126,17 +129,17 @@ func (q *side) viewGates(s *slot, v *MessageView) {
 	if s.sub != 0 {
 		sub := q.gating.subs.at(s.sub)
 		v.Throttles, v.Circuit = sub.set.Gates(), sub.circuit
-		if s.state == slotBlocked {
-			v.Share = q.shareAt(sub)
-		}
 	}
-	if s.state == slotBlocked || s.state == slotOrdered {
+	if v.State == StateBlocked {
+		v.Share = q.shareAt(q.gating.subs.at(q.subOf(s)))
+	}
+	if v.State == StateBlocked || v.State == StateOrdered {
 		v.Ahead, v.First = q.ahead(s.ref)
 	}
 }
 
-// place describes the gate of a wait list.
-func (q *side) place(id waitID) Place {
+// gate describes the gate of a wait list.
+func (q *side) gate(id waitID) Place {
 	wl := q.gating.waits.at(id)
 	p := Place{Throttle: wl.gate, Circuit: wl.circuit}
 	if wl.kind == waitPause {
@@ -147,7 +150,7 @@ func (q *side) place(id waitID) Place {
 
 // ahead counts the messages in front of a link, as far as is reasonable.
 func (q *side) ahead(i uint32) (n int64, first bool) {
-	for i = q.links.items[i].prev; i != 0 && n < readWalk; i = q.links.items[i].prev {
+	for i = q.links.at(i).prev; i != 0 && n < readWalk; i = q.links.at(i).prev {
 		n++
 	}
 	return n, n == 0
@@ -204,7 +207,7 @@ func (m *Queue) State(s Side, most int, now int64) StateView {
 			len(v.Blocked) == most && wl.messages <= v.Blocked[most-1].Messages {
 			continue
 		}
-		b := BlockedView{At: q.place(waitID(id)), Messages: wl.messages, Flows: wl.line.Len()}
+		b := BlockedView{At: q.gate(waitID(id)), Messages: wl.messages, Flows: wl.line.Len()}
 		if wl.kind == waitPause {
 			b.Key, b.By = q.keys.name(wl.flow), ByPause
 		}
@@ -238,8 +241,9 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 		return v
 	}
 	v.Known, v.Weight = true, q.keys.weight(f)
+	v.Pending = q.unblocked(f)
 	if in, ok := q.sched.Flow(f); ok {
-		v.Pending, v.Deficit = in.Pending, in.Deficit
+		v.Deficit = in.Deficit
 		var all int64
 		for _, other := range q.sched.All() {
 			all += other.Weight
@@ -249,16 +253,16 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 	at := make(map[waitID]*BlockedView)
 	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
 		sub := q.gating.subs.at(id)
-		if sub.list.n == 0 {
+		if sub.counted == 0 {
 			continue
 		}
-		v.Blocked += int64(sub.list.n)
+		v.Blocked += int64(sub.counted)
 		b := at[sub.wait]
 		if b == nil {
-			b = &BlockedView{At: q.place(sub.wait), By: sub.kind, Key: key, Flows: 1}
+			b = &BlockedView{At: q.gate(sub.wait), By: sub.kind, Key: key, Flows: 1}
 			at[sub.wait] = b
 		}
-		b.Messages += int64(sub.list.n)
+		b.Messages += int64(sub.counted)
 	}
 	for _, id := range slices.Sorted(maps.Keys(at)) {
 		v.At = append(v.At, *at[id])
@@ -273,6 +277,16 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 	}
 	v.Delayed = max(int64(q.keys.entries[f].refs)-v.Pending-v.Blocked-v.InFlight, 0)
 	return v
+}
+
+// unblocked counts the messages of a flow that wait and that no gate holds back.
+func (q *side) unblocked(f drr.Flow) int64 {
+	n := int64(q.keys.entries[f].plain.n)
+	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
+		sub := q.gating.subs.at(id)
+		n += int64(sub.list.n - sub.counted)
+	}
+	return n
 }
 
 // Consumers lists registrations and fetches by name.
@@ -304,11 +318,12 @@ func (m *Queue) Flows(s Side, n int) []FlowView {
 	var weights int64
 	for f, info := range q.sched.All() {
 		weights += info.Weight
+		r := rankedFlow{f, q.unblocked(f), info}
 		switch {
 		case len(top) < n:
-			heap.Push(&top, rankedFlow{f, info})
-		case n > 0 && top[0].info.Pending < info.Pending:
-			top[0] = rankedFlow{f, info}
+			heap.Push(&top, r)
+		case n > 0 && top[0].pending < r.pending:
+			top[0] = r
 			heap.Fix(&top, 0)
 		}
 	}
@@ -317,22 +332,23 @@ func (m *Queue) Flows(s Side, n int) []FlowView {
 		r := heap.Pop(&top).(rankedFlow)
 		list[i] = FlowView{
 			Key: q.keys.name(r.flow), Weight: r.info.Weight, Deficit: r.info.Deficit,
-			Pending: r.info.Pending, Share: float64(r.info.Weight) / float64(weights),
+			Pending: r.pending, Share: float64(r.info.Weight) / float64(weights),
 		}
 	}
 	return list
 }
 
 type rankedFlow struct {
-	flow drr.Flow
-	info drr.Info
+	flow    drr.Flow
+	pending int64
+	info    drr.Info
 }
 
 // flowHeap has the flow with the fewest pending messages on top.
 type flowHeap []rankedFlow
 
 func (h flowHeap) Len() int           { return len(h) }
-func (h flowHeap) Less(i, j int) bool { return h[i].info.Pending < h[j].info.Pending }
+func (h flowHeap) Less(i, j int) bool { return h[i].pending < h[j].pending }
 func (h flowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *flowHeap) Push(v any)        { *h = append(*h, v.(rankedFlow)) }
 func (h *flowHeap) Pop() any {

@@ -88,13 +88,13 @@ func (q *side) recoverOwner(seq uint64, s *slot) {
 	}
 	o := q.orderOf(s.flow)
 	younger, had := o.owner, o.owned
-	if had && q.slots.get(younger).state != slotPending {
+	if had && q.slots.get(younger).state != slotWaiting {
 		return
 	}
 	o.owned, o.owner, s.owns = true, seq, true
 	if had {
 		y := q.slots.get(younger)
-		q.unschedule(younger, y)
+		q.unlist(y)
 		y.owns = false
 		q.queueUp(younger, y)
 	}

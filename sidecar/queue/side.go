@@ -14,9 +14,8 @@ import (
 // Invariants:
 //
 //  1. Every live message has exactly one slot, and the slot's state says where else
-//     it is: a pending one is in the schedule, a blocked one in the list of its
-//     subqueue, an ordered one in that of its key, a leased one in leases, a delayed
-//     one in delays.
+//     it is: a waiting one is in the list of its subqueue or of its key, an ordered
+//     one among those of its key, a leased one in leases, a delayed one in delays.
 //  2. A message is in at most one of these places. Whatever takes it out of one puts
 //     it into another, or removes the slot, in the same step.
 type side struct {
@@ -41,11 +40,12 @@ type side struct {
 type backlog struct {
 	slots  slotTable
 	keys   keyTable
-	links  links // lists of messages outside of the schedule
-	sched  *drr.Scheduler
-	delays dueHeap                // delayed messages, by readyAt
-	ttls   dueHeap                // messages with a TTL, by the end of it
-	back   map[drr.Flow]takenBack // since the last delivery
+	links  links          // lists of messages that wait
+	listed int64          // messages in lists of keys and subqueues
+	stamp  int64          // the last one given; what is redelivered gets one below 0
+	sched  *drr.Scheduler // of the flows that can send something
+	delays dueHeap        // delayed messages, by readyAt
+	ttls   dueHeap        // messages with a TTL, by the end of it
 }
 
 // Work of one kind done in one step at most, so that a burst of one kind does not
@@ -59,8 +59,7 @@ func (q *side) init(m *Queue, which Side, id store.QueueID, name string) {
 	*q = side{
 		m: m, which: which, id: id, name: name,
 		backlog: backlog{
-			keys: newKeyTable(), sched: drr.New(m.settings.Quantum), back: make(map[drr.Flow]takenBack),
-		},
+			keys: newKeyTable(), links: newLinks(), sched: drr.New(m.settings.Quantum)},
 		gating:    newGating(),
 		consumers: newConsumers(m.now + restoreGrace),
 		order:     order{keys: make(map[drr.Flow]*keyOrder)},
@@ -240,7 +239,6 @@ func (c Dispatch) apply(q *side) { q.m.dispatching = c.On }
 // Weigh overrides the weight of a flow, backlog included.
 func (c Weigh) apply(q *side) {
 	if f, ok := q.keys.override(c.Key, c.Weight); ok {
-		q.sched.SetWeight(f, q.keys.weight(f))
-		q.reweighSubs(f)
+		q.reweigh(f)
 	}
 }

@@ -13,22 +13,22 @@ import (
 //
 //	new     -> ready | delayed
 //	delayed -> ready                       its time has come
-//	ready: pending | blocked | ordered     its subqueue is blocked; its key is taken
-//	ordered -> pending | blocked           its predecessors are done
-//	pending -> blocked -> pending          a gate is shut; it is probed
-//	pending -> leased                      delivered
-//	leased  -> pending                     taken back: nobody received it
+//	ready: waiting | ordered               or its key is taken
+//	ordered -> waiting                     its predecessors are done
+//	waiting -> leased                      delivered
+//	leased  -> waiting                     taken back: nobody received it
 //	leased  -> failing | ready | delayed   nack or expiry, to be judged or not
 //	failing -> ready | delayed             the verdict is there
 //	any     -> moving                      on its way to the other side, or gone
-//	pending -> moving -> pending           a redrive that had to stop
+//	waiting -> moving -> waiting           a redrive that had to stop
+//
+// A waiting message is blocked or not as its subqueue is.
 type slotState uint8
 
 const (
 	slotFree slotState = iota
 	slotDelayed
-	slotPending
-	slotBlocked
+	slotWaiting
 	slotOrdered
 	slotLeased
 	slotFailing
@@ -46,11 +46,10 @@ type slot struct {
 	cost       uint32 // thousandths
 	flow       drr.Flow
 	sub        subID
-	ref        uint32 // pending: the drr.Handle; blocked, ordered: its link; leased: index of the lease
+	ref        uint32 // waiting, ordered: its link; leased: index of the lease
 	state      slotState
 	stored     bool // the store has a State of it that differs from "fresh"
 	open       bool // its Add is in the open commit
-	head       bool // pending or blocked: in front of what its subqueue has blocked
 	owns       bool // it owns its fairness key, see keyOrder
 	ttl        bool // it has a TTL, see slotTable.expiresAt
 }

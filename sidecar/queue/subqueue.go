@@ -11,43 +11,42 @@ import (
 // subID names a subqueue of a side; 0 is none, for messages without gates.
 type subID uint32
 
-// subqueue is the messages of one flow that pass the same gates. They go in the
-// order in which they came: only the first may try the gates, so when it is blocked
-// all of them are, and they take no part in scheduling until a gate is probed with
-// the first one (waitList).
+// subqueue is the messages of one flow that pass the same gates, in their order.
+// Only the first may try the gates, so when it is blocked all of them are. A
+// subqueue takes part in the schedule as a whole, by its first message; messages
+// never move.
 //
-// A pending message of a subqueue is in the schedule, as long as nothing was
-// blocked, or in the list of blocked ones. What stands in the schedule behind a
-// message that is blocked joins the list when its turn comes. Messages that probed a
-// gate in vain, and those that were redelivered, are older than the rest of the
-// list: they are its heads.
+// It is eligible (its first message may be what its flow sends next) unless it is
+// blocked. A blocked one waits for a gate in a wait list, and is eligible all the
+// same while its first message is a probe of that gate, or has just been
+// redelivered.
+//
+// The messages of a flow without gates are a list of their own (keyEntry.plain).
+// When their key is paused they become a subqueue without gates, until none is left.
 type subqueue struct {
 	name    string // its key in subTable.ids
 	flow    drr.Flow
 	set     *throttle.Set // throttle keys; nil: none
 	circuit Circuit       // nil: none
 	refs    int32         // live messages
+	list    list          // those that wait, blocked or not
+	pos     int32         // place in the heap of its flow, + 1; 0: it is not eligible
 
-	list        linkList // the blocked ones
-	heads       int32
-	headEnd     uint32 // link of the last of the heads
-	ready       int32  // its messages in the schedule
-	redelivered int32  // those of them that nobody received: older than what is blocked
-	probe       probe
-
-	wait    waitID    // where its blocked messages wait; 0: there are none
-	kind    BlockKind // of what blocks the first of them
-	since   int64     // when the first of them was blocked
+	wait    waitID    // where it is blocked; 0: it is not
+	kind    BlockKind // of what blocks it
+	counted int32     // messages that count as blocked
+	since   int64     // when its first message was blocked; 0: it was not
+	probe   probe
+	retry   bool // its first message was redelivered, and has not been blocked since
 	reserve reserve
 
 	sisters    subID // the next subqueue of the flow
 	sistersOld subID // the one before
 }
 
-// probe is the message of a subqueue that is in the schedule to try a gate which may
+// probe is the first message of a blocked subqueue when it may try a gate that may
 // have opened.
 type probe struct {
-	seq       uint64
 	at        waitID // the gate; 0: nothing is probed
 	uncharged bool   // it has been charged nothing in the line
 }
@@ -58,11 +57,13 @@ type reserve struct {
 	cost uint32                // of the message that it is for
 }
 
-// probing reports whether message seq is the probe of the subqueue.
-func (sub *subqueue) probing(seq uint64) bool { return sub.probe.at != 0 && sub.probe.seq == seq }
-
 // bare reports whether the subqueue has no gates.
 func (sub *subqueue) bare() bool { return sub.set == nil && sub.circuit == nil }
+
+// eligible reports whether the first message may go, or try its gates.
+func (sub *subqueue) eligible() bool {
+	return sub.list.n > 0 && (sub.wait == 0 || sub.probe.at != 0 || sub.retry)
+}
 
 // subTable finds subqueues by what makes them: flow, throttle keys and circuit key.
 type subTable struct {
@@ -70,7 +71,6 @@ type subTable struct {
 	items []subqueue // items[0] is not used
 	free  []subID
 	first map[drr.Flow]subID // the subqueues of a flow
-	bare  int                // subqueues without gates: of keys that are or were paused
 	name  []byte             // scratch
 	keys  []string           // scratch
 }
@@ -81,14 +81,8 @@ func newSubTable() subTable {
 
 func (t *subTable) at(id subID) *subqueue { return &t.items[id] }
 
-// hasBare reports whether messages without gates of a flow wait in a subqueue,
-// because their key was paused: others must not overtake them.
-func (t *subTable) hasBare(flow drr.Flow) bool {
-	return t.bare > 0 && t.ids[string(t.key(flow, nil, ""))] != 0
-}
-
-// key writes what makes a subqueue into the scratch buffer. The order of the throttle
-// keys makes no difference, nor does a repetition.
+// key writes what makes a subqueue into the scratch buffer. The order of the
+// throttle keys makes no difference, nor does a repetition.
 func (t *subTable) key(flow drr.Flow, throttleKeys []string, circuitKey string) []byte {
 	if len(throttleKeys) > 1 {
 		t.keys = append(t.keys[:0], throttleKeys...)
@@ -106,16 +100,12 @@ func (t *subTable) key(flow drr.Flow, throttleKeys []string, circuitKey string) 
 	return b
 }
 
-// acquireSub counts one more message of the subqueue with these gates, which is
-// made if need be. Without gates there is none.
+// acquireSub counts one more message of the subqueue with these gates, which is made
+// if need be. Without gates there is none.
 func (q *side) acquireSub(flow drr.Flow, throttleKeys []string, circuitKey string, now int64) subID {
 	if len(throttleKeys) == 0 && circuitKey == "" {
 		return 0
 	}
-	return q.subOf(flow, throttleKeys, circuitKey, now)
-}
-
-func (q *side) subOf(flow drr.Flow, throttleKeys []string, circuitKey string, now int64) subID {
 	t := &q.gating.subs
 	name := t.key(flow, throttleKeys, circuitKey)
 	entry := &q.keys.entries[flow]
@@ -135,25 +125,30 @@ func (q *side) subOf(flow drr.Flow, throttleKeys []string, circuitKey string, no
 		if circuitKey != "" {
 			sub.circuit = q.m.circuits.Use(circuitKey, now)
 		}
-		if n := len(t.free); n > 0 {
-			id, t.free = t.free[n-1], t.free[:n-1]
-		} else {
-			id = subID(len(t.items))
-			t.items = append(t.items, subqueue{})
-		}
-		if next := t.first[flow]; next != 0 {
-			sub.sisters = next
-			t.at(next).sistersOld = id
-		}
-		t.first[flow] = id
-		t.items[id] = sub
-		t.ids[sub.name] = id
-		if sub.bare() {
-			t.bare++
-		}
+		id = t.add(sub)
 	}
 	entry.sub = id
 	t.at(id).refs++
+	return id
+}
+
+// add gives a subqueue an id.
+func (t *subTable) add(sub subqueue) (id subID) {
+	if n := len(t.free); n > 0 {
+		id, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		id = subID(len(t.items))
+		t.items = append(t.items, subqueue{})
+	}
+	if next := t.first[sub.flow]; next != 0 {
+		sub.sisters = next
+		t.at(next).sistersOld = id
+	}
+	t.first[sub.flow] = id
+	t.items[id] = sub
+	if sub.name != "" {
+		t.ids[sub.name] = id
+	}
 	return id
 }
 
@@ -163,27 +158,12 @@ func (q *side) releaseSub(id subID, now int64) {
 	if id == 0 {
 		return
 	}
-	t := &q.gating.subs
-	sub := t.at(id)
+	sub := q.gating.subs.at(id)
 	if sub.refs--; sub.refs > 0 {
 		return
 	}
-	delete(t.ids, sub.name)
 	if e := &q.keys.entries[sub.flow]; e.sub == id {
 		e.sub = 0
-	}
-	if sub.bare() {
-		t.bare--
-	}
-	if sub.sistersOld != 0 {
-		t.at(sub.sistersOld).sisters = sub.sisters
-	} else if sub.sisters != 0 {
-		t.first[sub.flow] = sub.sisters
-	} else {
-		delete(t.first, sub.flow)
-	}
-	if sub.sisters != 0 {
-		t.at(sub.sisters).sistersOld = sub.sistersOld
 	}
 	if sub.set != nil {
 		q.m.gates.Close(sub.set, now)
@@ -191,12 +171,37 @@ func (q *side) releaseSub(id subID, now int64) {
 	if sub.circuit != nil {
 		q.m.out.Circuits = q.m.circuits.Drop(sub.circuit, now, q.m.out.Circuits)
 	}
+	q.gating.subs.remove(id)
+}
+
+// remove forgets a subqueue.
+func (t *subTable) remove(id subID) {
+	sub := t.at(id)
+	delete(t.ids, sub.name)
+	switch {
+	case sub.sistersOld != 0:
+		t.at(sub.sistersOld).sisters = sub.sisters
+	case sub.sisters != 0:
+		t.first[sub.flow] = sub.sisters
+	default:
+		delete(t.first, sub.flow)
+	}
+	if sub.sisters != 0 {
+		t.at(sub.sisters).sistersOld = sub.sistersOld
+	}
 	*sub = subqueue{}
 	t.free = append(t.free, id)
 }
 
-// reweigh makes a new weight of a flow count where its subqueues wait.
-func (q *side) reweigh(f drr.Flow, weight int64) {
+// reweigh makes the flow's present weight count in the schedule and where its
+// subqueues wait, after a change that may have brought another one.
+func (q *side) reweigh(f drr.Flow) {
+	e, weight := &q.keys.entries[f], q.keys.weight(f)
+	if e.known == uint32(weight) {
+		return
+	}
+	e.known = uint32(weight)
+	q.sched.SetWeight(f, weight)
 	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
 		if at := q.gating.subs.at(id).wait; at != 0 {
 			q.gating.waits.at(at).line.SetWeight(f, weight)
@@ -205,49 +210,244 @@ func (q *side) reweigh(f drr.Flow, weight int64) {
 	}
 }
 
-// block takes message seq out of the schedule to wait with its subqueue: at the wait
-// list of why or, without one, where its subqueue waits already.
-func (q *side) block(seq uint64, s *slot, why obstacle, now int64) {
-	id := s.sub
-	sub := q.gating.subs.at(id)
-	q.sched.Remove(drr.Handle(s.ref))
-	sub.ready--
-	s.state = slotBlocked
-	gate := waitID(0)
-	if sub.probing(seq) {
-		gate = sub.probe.at
-	} else {
-		q.notRedelivered(sub, s)
+// bareSub makes the messages of a flow without gates a subqueue.
+func (q *side) bareSub(f drr.Flow) subID {
+	e := &q.keys.entries[f]
+	id := q.gating.subs.add(subqueue{flow: f, list: e.plain})
+	e.plain, e.bare = list{}, id
+	q.place(id)
+	return id
+}
+
+// subOf returns the subqueue whose list message s is or would be in; 0: the plain
+// messages of its key.
+func (q *side) subOf(s *slot) subID {
+	if s.sub != 0 {
+		return s.sub
 	}
+	return q.keys.entries[s.flow].bare
+}
+
+// isBlocked reports whether a gate holds message s, which waits, back.
+func (q *side) isBlocked(s *slot) bool {
+	id := q.subOf(s)
+	if id == 0 || s.state != slotWaiting {
+		return false
+	}
+	sub := q.gating.subs.at(id)
+	return sub.wait != 0 && !(sub.eligible() && s.ref == sub.list.head)
+}
+
+// enter puts message seq into the list where it waits, at the place of stamp.
+func (q *side) enter(seq uint64, s *slot, stamp int64) {
+	s.state = slotWaiting
+	q.listed++
+	id := q.subOf(s)
+	if id == 0 {
+		e := &q.keys.entries[s.flow]
+		s.ref = q.links.insert(&e.plain, seq, stamp)
+		if e.plain.head == s.ref {
+			q.flowChanged(s.flow)
+		}
+		return
+	}
+	sub := q.gating.subs.at(id)
+	s.ref = q.links.insert(&sub.list, seq, stamp)
+	first := sub.list.head == s.ref
+	if first && sub.probe.at != 0 {
+		q.dropProbe(id, sub, q.links.at(s.ref).next)
+	}
+	sub.retry = sub.retry || first && sub.wait != 0 && stamp < 0
+	q.place(id)
+	if first {
+		q.flowChanged(s.flow)
+	}
+	if q.order.on && q.isBlocked(s) {
+		q.orderBlocked(s)
+	}
+}
+
+// unlist takes message seq out of the list where it waits, uncharged.
+func (q *side) unlist(s *slot) {
+	s.state = slotMoving
+	q.listed--
+	id := q.subOf(s)
+	if id == 0 {
+		e := &q.keys.entries[s.flow]
+		first := e.plain.head == s.ref
+		q.links.remove(&e.plain, s.ref)
+		if first {
+			q.flowChanged(s.flow)
+		}
+		return
+	}
+	sub := q.gating.subs.at(id)
+	if sub.list.head == s.ref {
+		q.cancelReservation(id)
+		if sub.probe.at != 0 {
+			q.dropProbe(id, sub, s.ref)
+		}
+		sub.retry = false
+		if sub.wait != 0 {
+			q.gating.waits.at(sub.wait).notBefore = 0
+			q.lookLater(sub.wait)
+		}
+	}
+	q.links.remove(&sub.list, s.ref)
+	q.place(id)
+	q.flowChanged(s.flow)
+}
+
+// take takes message seq, the first that flow f may send and what the schedule has
+// named, out for delivery. id is its subqueue.
+func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
+	q.listed--
+	e := &q.keys.entries[f]
+	gate := waitID(0)
+	if id == 0 {
+		q.links.remove(&e.plain, s.ref)
+	} else {
+		sub := q.gating.subs.at(id)
+		gate = sub.probe.at
+		if sub.retry {
+			q.lookLater(sub.wait)
+		}
+		sub.probe, sub.retry, sub.since = probe{}, false, 0
+		q.links.remove(&sub.list, s.ref)
+		if sub.list.n > 0 {
+			sub.retry = sub.wait != 0 && q.links.at(sub.list.head).stamp < 0
+			if sub.wait != 0 {
+				sub.since = now
+			}
+		}
+		q.place(id)
+	}
+	cost := q.headCost(f)
+	q.sched.Take(cost)
+	e.active = cost != 0
+	if gate != 0 {
+		q.probed(gate)
+	}
+}
+
+// place puts a subqueue, of which something has changed, into the heap of its flow
+// or out of it, and counts and costs what of it is blocked. One without gates and
+// messages is gone afterwards. The schedule is told by flowChanged.
+func (q *side) place(id subID) {
+	sub := q.gating.subs.at(id)
+	eligible := sub.eligible()
+	switch {
+	case eligible && sub.pos == 0:
+		q.heapAdd(id, sub)
+	case eligible:
+		q.heapFix(sub)
+	case sub.pos != 0:
+		q.heapRemove(sub)
+	}
+	blocked := int32(0)
+	if sub.wait != 0 {
+		blocked = sub.list.n
+		if eligible {
+			blocked--
+		}
+		wl := q.gating.waits.at(sub.wait)
+		if blocked == 0 {
+			wl.line.Remove(sub.flow, uint32(id))
+			q.count(sub, -sub.counted)
+			q.lookLater(sub.wait)
+			sub.wait, sub.retry = 0, false
+		} else {
+			wl.line.SetCost(uint32(id), q.costOf(q.firstBlocked(sub)))
+		}
+	}
+	q.count(sub, blocked-sub.counted)
+	if sub.list.n == 0 && sub.name == "" && sub.refs == 0 {
+		q.keys.entries[sub.flow].bare = 0
+		q.gating.subs.remove(id)
+	}
+}
+
+// firstBlocked is the link of the first message of a blocked subqueue that is in
+// line.
+func (q *side) firstBlocked(sub *subqueue) uint32 {
+	if sub.eligible() {
+		return q.links.at(sub.list.head).next
+	}
+	return sub.list.head
+}
+
+// count keeps the figures of what is blocked.
+func (q *side) count(sub *subqueue, n int32) {
+	if n == 0 {
+		return
+	}
+	sub.counted += n
+	q.gating.blocked += int64(n)
+	q.gating.blockedBy[sub.kind] += int64(n)
+	q.gating.waits.at(sub.wait).messages += int64(n)
+}
+
+func (q *side) costOf(link uint32) int64 { return int64(q.slots.get(q.links.seq(link)).cost) }
+
+// firstOf returns the first message that a flow may send, and its subqueue. There is
+// one.
+func (q *side) firstOf(f drr.Flow) (subID, uint64) {
+	e := &q.keys.entries[f]
+	if e.ready == 0 {
+		return 0, q.links.seq(e.plain.head)
+	}
+	id := q.keys.heaps[e.ready][0]
+	first := q.links.at(q.gating.subs.at(id).list.head)
+	if e.plain.n > 0 {
+		if plain := q.links.at(e.plain.head); plain.stamp < first.stamp {
+			return 0, plain.seq
+		}
+	}
+	return id, first.seq
+}
+
+// headCost is what the first message that a flow may send costs, 0 if there is none.
+func (q *side) headCost(f drr.Flow) int64 {
+	e := &q.keys.entries[f]
+	if e.plain.n == 0 && e.ready == 0 {
+		return 0
+	}
+	_, seq := q.firstOf(f)
+	return int64(q.slots.get(seq).cost)
+}
+
+// flowChanged tells the schedule what a flow sends next.
+func (q *side) flowChanged(f drr.Flow) {
+	e := &q.keys.entries[f]
+	cost := q.headCost(f)
+	switch {
+	case cost != 0 && e.active:
+		q.sched.SetHead(f, cost)
+	case cost != 0:
+		q.sched.Join(f, q.keys.weight(f), cost)
+	case e.active:
+		q.sched.Leave(f)
+	}
+	e.active = cost != 0
+}
+
+// block has a subqueue, whose first message has tried its gates in vain, wait at
+// why.
+func (q *side) block(id subID, why obstacle, now int64) {
+	sub := q.gating.subs.at(id)
+	gate, uncharged := sub.probe.at, sub.probe.uncharged
+	if sub.retry {
+		q.lookLater(sub.wait)
+	}
+	sub.probe, sub.retry = probe{}, false
 	if sub.since == 0 {
 		sub.since = now
 	}
-	if why.wait == 0 {
-		why.wait, why.kind = sub.wait, sub.kind
-	}
-	first := gate != 0 || sub.list.n == 0
-	switch {
-	case gate != 0:
-		s.ref = q.links.insert(&sub.list, 0, seq)
-		if sub.heads++; sub.heads == 1 {
-			sub.headEnd = s.ref
-		}
-	case s.head:
-		after := q.headBefore(sub, seq)
-		s.ref = q.links.insert(&sub.list, after, seq)
-		if sub.heads++; after == sub.headEnd {
-			sub.headEnd = s.ref
-		}
-		first = after == 0
-	default:
-		s.ref = q.links.insert(&sub.list, sub.list.tail, seq)
-	}
-	if first {
-		q.stand(id, sub, gate, why)
-	}
-	q.countBlocked(sub, 1)
+	q.stand(id, sub, gate, uncharged, why)
+	q.place(id)
+	q.flowChanged(sub.flow)
 	if q.order.on {
-		q.orderBlocked(s)
+		q.orderSubBlocked(id, sub.flow)
 	}
 	if gate != 0 {
 		if wl := q.gating.waits.at(gate); gate == why.wait {
@@ -255,54 +455,36 @@ func (q *side) block(seq uint64, s *slot, why obstacle, now int64) {
 		} else {
 			q.follow(gate, why.wait)
 		}
-		q.probed(sub, now)
+		q.probed(gate)
 	}
 }
 
-// headBefore returns the link of the last head of a subqueue that comes before the
-// message seq, which nobody received; 0: none. There are no more heads than messages
-// that were in flight, and a probe.
-func (q *side) headBefore(sub *subqueue, seq uint64) uint32 {
-	if sub.heads == 0 {
-		return 0
-	}
-	at := sub.headEnd
-	for at != 0 && q.links.seq(at) > seq {
-		at = q.links.items[at].prev
-	}
-	return at
-}
-
-// stand puts a subqueue, which has a new first message in its list, into the line of
-// the wait list of why. gate is the one that this message has probed; 0: none.
-func (q *side) stand(id subID, sub *subqueue, gate waitID, why obstacle) {
-	weight, cost := q.keys.weight(sub.flow), int64(q.slots.get(q.links.seq(sub.list.head)).cost)
-	counted := int64(sub.list.n) - 1
-	switch {
-	case gate != 0 && sub.probe.uncharged && sub.wait == 0:
+// stand puts a subqueue into the line of the wait list of why. gate is the one that
+// its first message has probed; 0: none.
+func (q *side) stand(id subID, sub *subqueue, gate waitID, uncharged bool, why obstacle) {
+	weight, cost := q.keys.weight(sub.flow), q.costOf(sub.list.head)
+	if gate != 0 {
 		wl := q.gating.waits.at(gate)
-		wl.line.Add(sub.flow, weight, uint32(id), cost)
-		wl.stood(sub)
-		sub.wait = gate
-	case gate != 0 && !sub.probe.uncharged && (sub.wait == gate || sub.wait == 0):
-		wl := q.gating.waits.at(gate)
-		wl.line.PutBack(sub.flow, weight, uint32(id), cost) // it has not gone after all
-		wl.stood(sub)
-		sub.wait = gate
-	case sub.wait != 0:
-		q.gating.waits.at(sub.wait).line.SetCost(uint32(id), cost)
+		switch {
+		case uncharged && sub.wait == 0:
+			wl.line.Add(sub.flow, weight, uint32(id), cost)
+			wl.stood(sub)
+			sub.wait = gate
+		case !uncharged && (sub.wait == gate || sub.wait == 0):
+			wl.line.PutBack(sub.flow, weight, uint32(id), cost) // it has not gone after all
+			wl.stood(sub)
+			sub.wait = gate
+		}
 	}
 	if sub.wait != why.wait {
+		q.count(sub, -sub.counted)
 		if sub.wait != 0 {
-			old := q.gating.waits.at(sub.wait)
-			old.line.Remove(sub.flow, uint32(id))
-			old.messages -= counted
+			q.gating.waits.at(sub.wait).line.Remove(sub.flow, uint32(id))
 			q.lookLater(sub.wait)
 		}
 		wl := q.gating.waits.at(why.wait)
 		wl.line.Add(sub.flow, weight, uint32(id), cost)
 		wl.stood(sub)
-		wl.messages += counted
 		sub.wait = why.wait
 		q.lookLater(why.wait)
 	}
@@ -310,73 +492,78 @@ func (q *side) stand(id subID, sub *subqueue, gate waitID, why obstacle) {
 		q.gating.waits.at(sub.wait).chain.follows = 0 // what it has collected is waited for there
 	}
 	if sub.kind != why.kind {
-		q.gating.blockedBy[sub.kind] -= counted
-		q.gating.blockedBy[why.kind] += counted
+		q.count(sub, -sub.counted)
 		sub.kind = why.kind
 	}
 }
 
-// blockBehind appends a message that becomes pending to the list of its subqueue,
-// which is blocked.
-func (q *side) blockBehind(seq uint64, s *slot, sub *subqueue) {
-	s.state = slotBlocked
-	s.ref = q.links.insert(&sub.list, sub.list.tail, seq)
-	q.countBlocked(sub, 1)
-	if q.order.on {
-		q.orderBlocked(s)
+// The eligible subqueues of a flow are a binary heap by the stamp of their first
+// message.
+
+func (q *side) before(a, b subID) bool {
+	return q.links.at(q.gating.subs.at(a).list.head).stamp < q.links.at(q.gating.subs.at(b).list.head).stamp
+}
+
+func (q *side) heapAdd(id subID, sub *subqueue) {
+	h := q.keys.heap(sub.flow)
+	*h = append(*h, id)
+	q.heapUp(*h, len(*h)-1)
+}
+
+func (q *side) heapFix(sub *subqueue) {
+	h := *q.keys.heap(sub.flow)
+	q.heapDown(h, q.heapUp(h, int(sub.pos-1)))
+}
+
+func (q *side) heapRemove(sub *subqueue) {
+	h := q.keys.heap(sub.flow)
+	i, last := int(sub.pos-1), len(*h)-1
+	sub.pos = 0
+	moved := (*h)[last]
+	*h = (*h)[:last]
+	switch {
+	case last == 0:
+		q.keys.dropHeap(sub.flow)
+	case i != last:
+		q.heapSet(*h, i, moved)
+		q.heapDown(*h, q.heapUp(*h, i))
 	}
 }
 
-// unblock takes a blocked message out of its subqueue.
-func (q *side) unblock(s *slot) {
-	sub := q.gating.subs.at(s.sub)
-	i := s.ref
-	first := i == sub.list.head
-	if s.head {
-		sub.heads--
-		if i == sub.headEnd {
-			sub.headEnd = q.links.items[i].prev
+func (q *side) heapSet(h []subID, i int, id subID) {
+	h[i] = id
+	q.gating.subs.at(id).pos = int32(i + 1)
+}
+
+func (q *side) heapUp(h []subID, i int) int {
+	id := h[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !q.before(id, h[parent]) {
+			break
 		}
-		s.head = false
+		q.heapSet(h, i, h[parent])
+		i = parent
 	}
-	q.links.remove(&sub.list, i)
-	q.countBlocked(sub, -1)
-	s.state = slotMoving
-	if !first {
-		return
-	}
-	q.cancelReservation(s.sub)
-	wl := q.gating.waits.at(sub.wait)
-	wl.notBefore = 0
-	q.lookLater(sub.wait)
-	if sub.list.n > 0 {
-		wl.line.SetCost(uint32(s.sub), int64(q.slots.get(q.links.seq(sub.list.head)).cost))
-		return
-	}
-	wl.line.Remove(sub.flow, uint32(s.sub))
-	q.lookLater(sub.wait)
-	sub.wait = 0
+	q.heapSet(h, i, id)
+	return i
 }
 
-// unready takes a pending message out of the accounts of its subqueue; the schedule
-// has let it go.
-func (q *side) unready(seq uint64, s *slot) {
-	if s.sub == 0 {
-		return
+func (q *side) heapDown(h []subID, i int) {
+	id := h[i]
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if r := child + 1; r < len(h) && q.before(h[r], h[child]) {
+			child = r
+		}
+		if !q.before(h[child], id) {
+			break
+		}
+		q.heapSet(h, i, h[child])
+		i = child
 	}
-	sub := q.gating.subs.at(s.sub)
-	sub.ready--
-	if sub.probing(seq) {
-		q.cancelReservation(s.sub)
-		q.dropProbe(sub)
-	}
-	q.notRedelivered(sub, s)
-	s.head = false
-}
-
-// countBlocked keeps the figures of what is blocked.
-func (q *side) countBlocked(sub *subqueue, n int64) {
-	q.gating.blocked += n
-	q.gating.blockedBy[sub.kind] += n
-	q.gating.waits.at(sub.wait).messages += n
+	q.heapSet(h, i, id)
 }

@@ -249,7 +249,7 @@ func (q *side) look(id waitID, now int64) {
 	}
 	q.lead(wl)
 	wl.budget = min(n, deliverPerStep)
-	q.probe(id, now)
+	q.probe(id)
 	if wl.probing == 0 {
 		// The subqueue whose turn it is has something in the schedule that must try
 		// first; that brings us back.
@@ -270,9 +270,9 @@ func (q *side) rejoined(wl *waitList, now int64) bool {
 		return false
 	}
 	first, _, _ := wl.line.Peek()
-	head := q.slots.get(q.links.seq(q.gating.subs.at(subID(first)).list.head))
+	cost := q.costOf(q.firstBlocked(q.gating.subs.at(subID(first))))
 	wl.joined = true
-	wl.notBefore = wl.round.Join(now, int64(head.cost))
+	wl.notBefore = wl.round.Join(now, cost)
 	return wl.notBefore <= now
 }
 
@@ -328,10 +328,9 @@ func (q *side) onWaitTimer(it dueItem, _ int64) {
 	q.lookLater(waitID(it.seq))
 }
 
-// probe puts the first blocked message of up to wl.budget subqueues into the
-// schedule, in the order of the line. A subqueue whose probe has not tried yet is
-// waited for.
-func (q *side) probe(id waitID, now int64) {
+// probe makes up to wl.budget subqueues eligible, in the order of the line. A
+// subqueue whose earlier probe has not tried yet is waited for.
+func (q *side) probe(id waitID) {
 	wl := q.gating.waits.at(id)
 	for wl.budget > 0 {
 		first, reserved := q.gating.reserving, true
@@ -343,16 +342,12 @@ func (q *side) probe(id waitID, now int64) {
 			first, reserved = subID(n), false
 		}
 		sub := q.gating.subs.at(first)
-		if sub.probe.at != 0 || sub.redelivered > 0 {
+		if sub.eligible() {
 			return
 		}
-		seq := q.popBlocked(sub)
-		s := q.slots.get(seq)
-		cost, more := int64(0), sub.list.n > 0
+		cost, more := int64(0), sub.list.n > 1
 		if more {
-			cost = int64(q.slots.get(q.links.seq(sub.list.head)).cost)
-		} else {
-			sub.wait = 0
+			cost = q.costOf(q.links.at(sub.list.head).next)
 		}
 		switch {
 		case !reserved:
@@ -362,61 +357,37 @@ func (q *side) probe(id waitID, now int64) {
 		default:
 			wl.line.Remove(sub.flow, uint32(first))
 		}
-		sub.probe = probe{seq: seq, at: id, uncharged: reserved}
-		sub.ready++
+		if !more {
+			q.count(sub, -sub.counted)
+			sub.wait = 0
+		}
+		sub.probe = probe{at: id, uncharged: reserved}
 		wl.probing++
 		wl.budget--
-		s.state, s.head = slotPending, true
-		s.ref = uint32(q.sched.PushFront(s.flow, q.keys.weight(s.flow), seq, int64(s.cost)))
+		q.place(first)
+		q.flowChanged(sub.flow)
 	}
 }
 
-// popBlocked takes the first blocked message of a subqueue out of its list.
-func (q *side) popBlocked(sub *subqueue) uint64 {
-	i := sub.list.head
-	seq := q.links.seq(i)
-	q.links.remove(&sub.list, i)
-	if sub.heads > 0 {
-		if sub.heads--; sub.heads == 0 {
-			sub.headEnd = 0
-		}
-	}
-	q.countBlocked(sub, -1)
-	return seq
-}
-
-// notRedelivered notes that message s leaves the schedule, if it was one of those
-// that stand in front of what their subqueue has blocked.
-func (q *side) notRedelivered(sub *subqueue, s *slot) {
-	if !s.head {
-		return
-	}
-	if sub.redelivered--; sub.redelivered == 0 && sub.wait != 0 {
-		q.lookLater(sub.wait)
-	}
-}
-
-// dropProbe lets the probe of a subqueue stand where it is as one that was
-// redelivered, since older ones have come back.
-func (q *side) dropProbe(sub *subqueue) {
-	id := sub.probe.at
-	if id == 0 {
-		return
-	}
+// dropProbe ends the probe of a subqueue before it has tried: its message, that of
+// link, is not the first any more, or goes.
+func (q *side) dropProbe(id subID, sub *subqueue, link uint32) {
+	at, uncharged := sub.probe.at, sub.probe.uncharged
 	sub.probe = probe{}
-	sub.redelivered++
-	q.gating.waits.at(id).probing--
-	q.lookLater(id)
+	wl := q.gating.waits.at(at)
+	wl.probing--
+	q.lookLater(at)
+	if sub.wait == at && !uncharged {
+		wl.line.PutBack(sub.flow, q.keys.weight(sub.flow), uint32(id), q.costOf(link))
+	}
 }
 
-// probed notes that the probe of a subqueue has gone, or is blocked again.
-func (q *side) probed(sub *subqueue, now int64) {
-	id := sub.probe.at
-	sub.probe.at = 0
+// probed notes that a probe of a gate has gone, or is blocked again.
+func (q *side) probed(id waitID) {
 	wl := q.gating.waits.at(id)
 	wl.probing--
 	if wl.budget > 0 && wl.line.Len() > 0 {
-		q.probe(id, now)
+		q.probe(id)
 	}
 	if wl.probing == 0 && !wl.touched {
 		q.lookLater(id)
