@@ -1,19 +1,14 @@
-// Package sidecar is fila at work: the NATS front and the life of a queue.
+// Package sidecar is a fila node: it builds the rooms below it and wires them.
 //
-// A [Server] opens the store, embeds or connects to NATS, recovers every queue
-// and serves until its context ends. Inside, a message passes these stations,
-// each with a goroutine of its own, and each leg goes one way:
+//	config     what the node was told
+//	control    what can change while it runs, and who is told
+//	circuit    circuits around destinations
+//	shard      a store and the queues in it
+//	queue      the machine of one queue
+//	natsio     the NATS side: connection, embedded server, subscriptions, events
+//	admin      the verbs of operators
+//	telemetry  metrics and health
 //
-//	intake    NATS callback of the queue's enqueue subject: decode, refuse or
-//	          accept, run on_enqueue, post to the queue loop
-//	loop      owns the queue's flows, leases, timers and consumers; decides what
-//	          goes next and hands batches of changes to the store
-//	store     group commit; its callbacks answer producers and tell the loop
-//	dispatch  reads payloads and publishes deliveries
-//	acks      NATS callback of the reply subjects: checks the token, posts to
-//	          the loop
-//	failer    runs on_failure off the loop and posts the decision back
-//
-// Nothing in a loop is locked and nothing in a loop waits for the disk or the
-// network. Mailboxes never block the poster; only the intake refuses work.
+// A [Server] opens the store, embeds or connects to NATS, recovers every queue and
+// serves until its context ends. docs/architecture.md has the map.
 package sidecar

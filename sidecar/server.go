@@ -2,8 +2,6 @@ package sidecar
 
 import (
 	"context"
-	crand "crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,43 +14,69 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/admin"
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/natsio"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
+// closeTimeout bounds the end of the HTTP listener, which has no reason to wait.
+const closeTimeout = 5 * time.Second
+
 // Server is one sidecar. Make it with [New] and run it once.
 type Server struct {
-	cfg     Config
-	version string
-	core    *core
-	queues  registry
+	cfg      config.Config
+	version  string
+	log      *slog.Logger
+	now      func() int64
+	subjects wire.Subjects
+	metrics  *telemetry.Metrics
 
-	admin     sync.Mutex // creating and deleting queues; guards nextQueue
-	nextQueue store.QueueID
-
-	reloading reloading
-	throttles throttles
-	pauses    pauses
-
-	embedded *server.Server
-	service  micro.Service
-	replies  []*nats.Subscription // ack and nack subjects
-	http     *httpServer
+	doors doors // what reaches outside
+	rooms rooms
+	link  struct {
+		sync.Mutex      // also for rooms.shard until start is over
+		offline    bool // disconnected from NATS
+	}
 
 	ready    chan struct{}
 	started  atomic.Bool
+	draining atomic.Bool
 	killed   chan struct{}
 	killOnce sync.Once
-	failure  chan error
-	httpAddr string
 	announce io.Writer
 }
 
-// New checks cfg and prepares a server; it opens nothing yet. version is what
-// the NATS micro service reports, a semantic version.
-func New(cfg Config, log *slog.Logger, version string) (*Server, error) {
+// doors are what a node opens and closes, in this order; nil: not open.
+type doors struct {
+	store    *store.Bolt
+	http     *telemetry.HTTP
+	httpAddr string
+	embedded *server.Server
+	nc       *nats.Conn
+}
+
+// rooms are what a node is made of, from the start on.
+type rooms struct {
+	circuits *circuit.Registry
+	control  *control.Control
+	shard    *shard.Shard
+	front    *natsio.Front
+	admin    *admin.Admin
+}
+
+// New checks cfg and prepares a server; it opens nothing yet. version is what the
+// NATS micro service reports, a semantic version.
+func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -60,34 +84,29 @@ func New(cfg Config, log *slog.Logger, version string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats.subject_prefix: %w", err)
 	}
-	s := &Server{
-		cfg:      cfg,
-		version:  version,
-		ready:    make(chan struct{}),
-		killed:   make(chan struct{}),
-		failure:  make(chan error, 1),
-		announce: os.Stderr,
-	}
-	s.core = &core{
-		cfg: cfg, log: log, clock: newClock(), subjects: subjects, metrics: newMetrics(), refusals: &refusals{}, pacing: defaultPacing,
-		fatal: func(err error) {
-			select {
-			case s.failure <- err:
-			default: // the first cause is the one that counts
-			}
-		},
-	}
+	defaults := hookDefaults(&cfg.Lua)
 	for i := range cfg.Queues {
-		if err := s.checkHooks(&cfg.Queues[i]); err != nil {
+		if err := defaults.Check(cfg.Queues[i]); err != nil {
 			return nil, err
 		}
 	}
-	var seed [8]byte
-	if _, err := crand.Read(seed[:]); err != nil {
-		return nil, fmt.Errorf("random source: %w", err)
+	return &Server{
+		cfg: cfg, version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
+		ready: make(chan struct{}), killed: make(chan struct{}), announce: os.Stderr,
+	}, nil
+}
+
+func hookDefaults(lua *config.LuaConfig) shard.HookDefaults {
+	return shard.HookDefaults{
+		Limits: hooks.Limits{
+			Timeout: time.Duration(lua.DefaultTimeoutMs) * time.Millisecond, MemoryBytes: lua.DefaultMemoryLimitBytes,
+		},
+		Breaker: breaker.Config{
+			Threshold:        int(lua.CircuitBreakerThreshold),
+			Cooldown:         time.Duration(lua.CircuitBreakerCooldownMs) * time.Millisecond,
+			HalfOpenMaxCalls: 1,
+		},
 	}
-	s.core.leaseIDs.Store(binary.LittleEndian.Uint64(seed[:]))
-	return s, nil
 }
 
 // Ready is closed when every queue can be published to and consumed from.
@@ -96,55 +115,66 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // ClientURL is the URL at which clients reach NATS. It is known once Ready is
 // closed.
 func (s *Server) ClientURL() string {
-	if s.embedded != nil {
-		return s.embedded.ClientURL()
+	if s.doors.embedded != nil {
+		return s.doors.embedded.ClientURL()
 	}
-	return s.core.nc.ConnectedUrlRedacted()
+	return s.doors.nc.ConnectedUrlRedacted()
 }
 
 // HTTPAddr is the bound address of the HTTP listener, empty if it is off. It is
 // known once Ready is closed.
-func (s *Server) HTTPAddr() string { return s.httpAddr }
+func (s *Server) HTTPAddr() string { return s.doors.httpAddr }
 
-// Kill makes a shutdown stop waiting: for leases, for messages on their way.
-// What is confirmed stays on disk all the same.
+// Kill makes a shutdown stop waiting: for leases, for messages on their way. What is
+// confirmed stays on disk all the same.
 func (s *Server) Kill() { s.killOnce.Do(func() { close(s.killed) }) }
 
-// Run serves until ctx ends, and then shuts down in order: it stops taking,
-// lets leases settle for up to drain_timeout, writes the rest and closes. It
-// returns nil after that, or the error that kept it from starting or going on.
+// Reload reads the configuration file again and puts it in force: all of it, or
+// nothing if anything is wrong. What has changed is in the log. The error is one
+// line.
+func (s *Server) Reload() error {
+	switch {
+	case s.draining.Load():
+		return errors.New("fila is stopping")
+	case !s.started.Load():
+		return errors.New("fila is still starting")
+	}
+	if _, werr := s.rooms.control.Reload(context.Background()); werr != nil {
+		return werr
+	}
+	return nil
+}
+
+// Run serves until ctx ends, and then shuts down in order: it stops taking, lets
+// leases settle for up to drain_timeout, writes the rest and closes. It returns nil
+// after that, or the error that kept it from starting or going on.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.open(); err != nil {
 		return err
 	}
 	err := s.serve(ctx)
-	if stopErr := s.stop(err == nil); err == nil {
-		err = stopErr
-	}
+	s.stop(err == nil)
 	return err
 }
 
-// open takes the data directory and the listeners. It leaves nothing open when
-// it fails.
+// open takes the data directory and the listeners. It leaves nothing open when it
+// fails.
 func (s *Server) open() (err error) {
 	if err := os.MkdirAll(s.cfg.DataDir, 0o750); err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
-	c := s.core
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	st, err := store.Open(s.cfg.StorePath(), store.Options{
+	d := &s.doors
+	d.store, err = store.Open(s.cfg.StorePath(), store.Options{
 		Locked:         s.listen,
 		ReadCacheBytes: readCache(s.cfg.Store.ReadCacheBytes),
-		Logger:         c.log,
-		Now:            c.clock.Now,
-		OnCommit: func(cs store.CommitStats) {
-			c.metrics.commitDuration.Observe(cs.Duration.Seconds())
-			c.metrics.commitBatch.Observe(float64(cs.Batches))
-		},
+		Logger:         s.log,
+		Now:            s.now,
+		OnCommit:       func(c store.CommitStats) { s.metrics.Commit(c.Duration, c.Batches) },
 	})
 	if errors.Is(err, store.ErrLocked) {
 		return fmt.Errorf("data_dir %s is in use by another fila process: stop that one, or give this one a data_dir of its own", s.cfg.DataDir)
@@ -152,32 +182,32 @@ func (s *Server) open() (err error) {
 	if err != nil {
 		return err
 	}
-	c.store = st
 	if s.cfg.NATS.URL == "" {
-		if s.embedded, err = startEmbedded(s.cfg.NATS.Embedded, c.log); err != nil {
+		if d.embedded, err = natsio.StartEmbedded(s.cfg.NATS.Embedded, s.log); err != nil {
 			return err
 		}
 	}
-	c.nc, err = connectNATS(s.cfg.NATS, s.embedded, c.log, s.onDisconnect, s.onReconnect)
+	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.log, func() { s.setOffline(true) }, func() { s.setOffline(false) })
 	return err
 }
 
 // listen starts the HTTP listener as soon as the data directory is ours: whoever
 // watches the process can reach it while a large file is read.
 func (s *Server) listen() (err error) {
-	if s.http != nil || s.cfg.HTTP.Addr == "" {
+	d := &s.doors
+	if d.http != nil || s.cfg.HTTP.Addr == "" {
 		return nil
 	}
-	h := newHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.core.metrics, s.readiness, s.core.log)
-	if s.httpAddr, err = h.start(); err != nil {
+	h := telemetry.NewHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.metrics, s.readiness, s.log)
+	if d.httpAddr, err = h.Start(); err != nil {
 		return err
 	}
-	s.http = h
+	d.http = h
 	return nil
 }
 
-// readCache translates "0: none" of the configuration for the store, where 0 is
-// the default.
+// readCache translates "0: none" of the configuration for the store, where 0 is the
+// default.
 func readCache(bytes int64) int64 {
 	if bytes == 0 {
 		return -1
@@ -185,36 +215,16 @@ func readCache(bytes int64) int64 {
 	return bytes
 }
 
-// onDisconnect also lets queues look: what they hold for deliveries that cannot go
-// out now is given back.
-func (s *Server) onDisconnect() {
-	s.core.offline.Store(true)
-	s.pokeAll()
-}
-
-func (s *Server) onReconnect() {
-	s.core.offline.Store(false)
-	s.pokeAll()
-}
-
-// pokeAll lets every queue look again at what it may deliver.
-func (s *Server) pokeAll() {
-	for _, q := range s.queues.all() {
-		q.mail.poke()
-	}
-}
-
 // readiness says why the server is not ready, or nil.
 func (s *Server) readiness() error {
-	c := s.core
 	switch {
-	case c.draining.Load():
+	case s.draining.Load():
 		return errors.New("draining")
 	case !s.started.Load():
 		return errors.New("starting")
-	case c.store.Err() != nil:
-		return c.store.Err()
-	case c.offline.Load():
+	case s.doors.store.Err() != nil:
+		return s.doors.store.Err()
+	case s.rooms.shard.Offline():
 		return errors.New("not connected to NATS")
 	}
 	return nil
@@ -226,14 +236,24 @@ func (s *Server) serve(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if failed := s.core.store.Err(); failed != nil {
-			return storeFailed(failed) // whichever step of the start met it
+		if sh := s.rooms.shard; sh != nil && sh.Err() != nil {
+			return sh.Err() // whichever step of the start met it
 		}
 		return err
 	}
 	s.started.Store(true)
 	close(s.ready)
-	http := s.httpAddr
+	s.sayReady()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.rooms.shard.Failed(): // the only one: nothing is left to be served
+		return s.rooms.shard.Err()
+	}
+}
+
+func (s *Server) sayReady() {
+	http := s.doors.httpAddr
 	if http == "" {
 		http = "off"
 	}
@@ -242,149 +262,175 @@ func (s *Server) serve(ctx context.Context) error {
 		dir = s.cfg.DataDir
 	}
 	if _, err := fmt.Fprintf(s.announce, "fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir); err != nil {
-		s.core.log.Debug("announce", "error", err)
-	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-s.core.store.Failed():
-		return storeFailed(s.core.store.Err())
-	case err := <-s.failure:
-		return err
+		s.log.Debug("announce", "error", err)
 	}
 }
 
-func (s *Server) start(ctx context.Context) error {
-	c := s.core
-	snap, err := c.store.Snapshot()
+// build makes the rooms of what the last process has left.
+func (s *Server) build(snap store.Snapshot) error {
+	signer, err := wire.NewSigner(snap.Secret)
 	if err != nil {
 		return err
 	}
-	if c.signer, err = wire.NewSigner(snap.Secret); err != nil {
-		return err
-	}
-	s.nextQueue = snap.NextQueueID
-	c.config = newRuntimeConfig(snap.Config)
-	c.circuits = newCircuits(c)
-	c.circuits.restore(snap.Config, c.clock.Now())
-	if err := s.startThrottles(snap); err != nil {
-		return err
-	}
-	c.hold = func(q *queue, key string, until int64) { s.holdKey(q, key, until) }
-	loops, err := s.recover(snap)
-	if err != nil {
-		return err
-	}
-	s.queues.update(func(m map[string]*queue) {
-		for _, r := range loops {
-			m[r.q.name] = r.q
-		}
+	d, r := &s.doors, &s.rooms
+	event := natsio.Events(d.nc, s.subjects, s.now, s.log)
+	r.circuits = circuit.New(circuit.Options{Log: s.log, Now: s.now, Event: event, Submit: d.store.Submit})
+	r.circuits.Restore(snap.Config)
+	// Control and shard need each other; neither is asked before both are there.
+	var queues struct{ *shard.Shard }
+	r.control = control.New(control.Options{
+		Log: s.log, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
+		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
+	}, snap)
+	r.front = natsio.New(natsio.Options{Log: s.log, Conn: d.nc, Subjects: s.subjects, Signer: signer, Metrics: s.metrics})
+	queues.Shard = shard.New(shard.Options{
+		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
+		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
+		MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Hooks: hookDefaults(&s.cfg.Lua),
+		Pacing: queue.DefaultPacing, Killed: s.killed,
 	})
-	if err := s.saveStart(); err != nil {
+	s.link.Lock()
+	r.shard = queues.Shard
+	r.shard.SetOffline(s.link.offline)
+	s.link.Unlock()
+	r.admin = admin.New(admin.Options{Log: s.log, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})
+	return nil
+}
+
+// setOffline also lets queues look: what they hold for deliveries that cannot go out
+// now is given back.
+func (s *Server) setOffline(offline bool) {
+	s.link.Lock()
+	defer s.link.Unlock()
+	s.link.offline = offline
+	if s.rooms.shard != nil {
+		s.rooms.shard.SetOffline(offline)
+	}
+}
+
+// start brings everything about, from the store to the first subscription. Nothing is
+// taken before all that is stored is known, and nothing is delivered before fila
+// hears the acks.
+func (s *Server) start(ctx context.Context) error {
+	snap, err := s.doors.store.Snapshot()
+	if err != nil {
 		return err
 	}
-	if err := s.startRules(); err != nil {
+	if err := s.build(snap); err != nil {
 		return err
 	}
-	c.metrics.setDepth(s.gauges)
-	c.metrics.setSync(s.countHooks)
-	for _, r := range loops {
-		r.q.start(r.loop)
+	r := &s.rooms
+	if err := r.shard.Recover(snap); err != nil {
+		return err
 	}
+	// Both write, and a store wants to be recovered first.
+	if err := r.control.Save(); err != nil {
+		return err
+	}
+	if err := r.control.Start(s.cfg); err != nil {
+		return err
+	}
+	s.metrics.SetGauges(r.admin.Gauges)
+	s.metrics.SetSync(r.shard.CountHooks)
+	r.shard.Start()
 	if err := s.connected(ctx); err != nil {
 		return err
 	}
-	// Acks before deliveries: the server must know the reply subjects when the
-	// first message goes out.
-	if err := s.subscribeReplies(); err != nil {
+	if err := r.front.ServeAcks(r.shard); err != nil {
 		return err
 	}
-	if err := s.flush(); err != nil {
+	if err := r.front.Flush(); err != nil { // the server must know the reply subjects when the first message goes out
 		return err
 	}
-	c.serving.Store(true)
-	s.pokeAll()
-	for _, q := range s.queues.all() {
-		if err := s.subscribe(q); err != nil {
+	r.shard.Serve()
+	for _, q := range r.shard.Queues() {
+		if err := r.front.Attach(q); err != nil {
 			return err
 		}
 	}
-	if err := s.declare(); err != nil {
+	if err := r.control.DeclareQueues(ctx); err != nil {
 		return err
 	}
-	if err := s.serveAdmin(); err != nil {
+	verbs := r.admin.Verbs()
+	serve := make([]natsio.Verb, len(verbs))
+	for i, v := range verbs {
+		serve[i] = natsio.Verb{Name: v.Name, Do: v.Do}
+	}
+	if err := r.front.ServeRequests(r.shard, s.version, serve); err != nil {
 		return err
 	}
-	return s.flush()
+	return r.front.Flush()
 }
 
-// connected waits for the first connection to an external NATS.
+// connected waits for the first connection to NATS.
 func (s *Server) connected(ctx context.Context) error {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !s.core.nc.IsConnected() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.killed:
-			return errors.New("stopped")
-		}
-	}
-	return nil
-}
-
-// flushTimeout bounds the wait for the server to have taken subscriptions.
-const flushTimeout = 10 * time.Second
-
-// flush waits until the NATS server has taken what was sent to it.
-func (s *Server) flush() error {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := s.core.nc.FlushWithContext(ctx); err != nil {
-		return fmt.Errorf("flush to NATS: %w", err)
-	}
-	return nil
-}
-
-// subscribe starts the intake of a queue. Dead letter queues take nothing, but
-// answer producers who try.
-func (s *Server) subscribe(q *queue) error {
-	handler := q.intake.onMessage
-	if q.isDLQ() {
-		handler = func(m *nats.Msg) { s.core.refuse(q, m.Reply, wire.NotForDLQ("enqueue", q.name)) }
-	}
-	sub, err := s.core.nc.Subscribe(s.core.subjects.Enqueue(q.name), handler)
-	if err != nil {
-		return fmt.Errorf("subscribe to enqueues of %s: %w", q.name, err)
-	}
-	q.sub = sub
-	return unlimited(sub)
-}
-
-func (s *Server) subscribeReplies() error {
-	c := s.core
-	for subject, parse := range map[string]parseReply{
-		c.subjects.AckWildcard():  wire.ParseAck,
-		c.subjects.NackWildcard(): wire.ParseNack,
-	} {
-		sub, err := c.nc.Subscribe(subject, s.onReply(parse))
-		if err != nil {
-			return fmt.Errorf("subscribe to %s: %w", subject, err)
+	go func() {
+		select {
+		case <-s.killed:
+			cancel()
+		case <-ctx.Done():
 		}
-		if err := unlimited(sub); err != nil {
-			return err
-		}
-		s.replies = append(s.replies, sub)
-	}
-	return nil
+	}()
+	return natsio.WaitConnected(ctx, s.doors.nc)
 }
 
-// unlimited lifts the client library's limits: beyond them it drops messages
-// silently. What is too much is refused by the intake, with an answer.
-func unlimited(sub *nats.Subscription) error {
-	if err := sub.SetPendingLimits(-1, -1); err != nil {
-		return fmt.Errorf("pending limits of %s: %w", sub.Subject, err)
+// stop takes the node down: stop taking, let leases settle if it is asked to be
+// graceful, write the rest, close.
+func (s *Server) stop(graceful bool) {
+	s.draining.Store(true)
+	r := &s.rooms
+	if r.shard != nil {
+		s.drain(graceful)
+		r.front.StopAcks()
+		r.shard.End()
+		r.circuits.Stop()
+		r.control.Stop()
+		r.front.StopRequests()
 	}
-	return nil
+	s.close()
+	s.log.Info("stopped")
+}
+
+// drain takes no new messages any more and, if it is asked to be graceful, waits for
+// those that are on their way and with consumers.
+func (s *Server) drain(graceful bool) {
+	r := &s.rooms
+	r.shard.Drain()
+	if !graceful {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
+	defer cancel()
+	s.log.Info("stopping: no new messages, waiting for leases", "drain_timeout_ms", s.cfg.DrainTimeoutMs)
+	select {
+	case <-r.front.Detach(r.shard.Queues()...):
+	case <-ctx.Done():
+	case <-s.killed:
+	}
+	r.shard.Settle(ctx)
+}
+
+// close ends what open has opened, as far as it is open.
+func (s *Server) close() {
+	d := &s.doors
+	// The last commit sends the last replies, so it comes before the flush.
+	if d.store != nil {
+		if err := d.store.Close(); err != nil {
+			s.log.Error("close the store", "error", err)
+		}
+	}
+	if d.nc != nil {
+		natsio.Disconnect(d.nc, s.log)
+	}
+	if d.embedded != nil {
+		d.embedded.Shutdown()
+		d.embedded.WaitForShutdown()
+	}
+	if d.http != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		d.http.Stop(ctx)
+	}
 }
