@@ -32,7 +32,7 @@ type crew struct {
 	ledger    ledger                        // of a phase that follows its messages
 
 	// tokens holds one for each message that may still be published before
-	// another one must be finished.
+	// another one must be finished; nil where nobody consumes.
 	tokens chan struct{}
 
 	stop     chan struct{} // closed: producers stop
@@ -166,7 +166,7 @@ func (c *crew) finished() {
 func (c *crew) letIn() {
 	select {
 	case c.tokens <- struct{}{}:
-	default:
+	default: // no tokens, or all are there
 	}
 }
 

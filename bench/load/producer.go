@@ -1,6 +1,7 @@
 package load
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
@@ -61,9 +62,7 @@ func (p *producer) answered(m *nats.Msg, prefix int) {
 	if err := e.target.Refused(m); err != nil {
 		e.note("a message was refused", err)
 		e.refused.Add(1)
-		if p.c.tokens != nil {
-			p.c.letIn()
-		}
+		p.c.letIn()
 	} else {
 		if sent >= e.from.Load() {
 			p.confirm.Record(e.now() - sent)
@@ -80,17 +79,8 @@ func (p *producer) answered(m *nats.Msg, prefix int) {
 // run publishes until the crew stops, or all that is to be published.
 func (p *producer) run() {
 	e, ph := p.c.e, p.c.p
-	limit := int64(-1)
-	if ph.Mode == ModeFill {
-		limit = ph.Count / int64(ph.Producers)
-		if int64(p.index) < ph.Count%int64(ph.Producers) {
-			limit++
-		}
-	}
-	m := p.message()
-	start := e.now()
-	for n := int64(0); n != limit; n++ {
-		number := n*int64(ph.Producers) + int64(p.index)
+	m, start := p.message(), e.now()
+	for number := int64(p.index); ph.Mode != ModeFill || number < ph.Count; number += int64(ph.Producers) {
 		due := ph.due(start, number)
 		if !p.wait(due) {
 			return
@@ -125,13 +115,9 @@ func (p *producer) run() {
 // copies it.
 func (p *producer) message() *nats.Msg {
 	s := p.c.e.spec
-	m := &nats.Msg{Subject: p.c.e.target.Subject(), Data: make([]byte, s.Payload)}
-	for i := range m.Data {
-		m.Data[i] = 'a' + byte(i%26)
-	}
-	if s.Keys > 0 || s.Gates > 0 {
-		m.Header = nats.Header{}
-	}
+	m := nats.NewMsg(p.c.e.target.Subject())
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	m.Data = bytes.Repeat([]byte(letters), s.Payload/len(letters)+1)[:s.Payload]
 	if s.Keys > 0 {
 		m.Header[KeyHeader] = []string{""}
 	}
