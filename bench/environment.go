@@ -7,28 +7,14 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	"github.com/filaq/fila/bench/measure"
+	"github.com/filaq/fila/bench/report"
+	"github.com/filaq/fila/bench/system"
 )
 
-// Environment says on what a report was made.
-type Environment struct {
-	Fila       string `json:"fila"`        // version
-	NATSServer string `json:"nats_server"` // version of the server in this program, which all systems run
-	Go         string `json:"go"`
-	Platform   string `json:"platform"`
-	CPUs       int    `json:"cpus"`
-	GOGC       string `json:"gogc"` // of all processes, but for the servers of memory, recovery and soak
-	// SyncUs is the median time in microseconds to write 4 KiB and sync them, in
-	// the directory of the data.
-	SyncUs float64 `json:"sync_us,omitempty"`
-	// InMemory: the data is on a file system in memory, where syncs cost nothing
-	// and durable systems look faster than they are.
-	InMemory bool `json:"in_memory,omitempty"`
-}
-
-func describe(version, dir string) (Environment, error) {
-	env := Environment{
-		Fila: version, NATSServer: server.VERSION, Go: runtime.Version(),
+func describe(version, dir string) (report.Environment, error) {
+	env := report.Environment{
+		Fila: version, NATSServer: system.ServerVersion, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), GOGC: os.Getenv("GOGC"),
 	}
 	if env.GOGC == "" {
@@ -64,5 +50,5 @@ func syncTime(dir string) (us float64, err error) {
 		}
 		times = append(times, float64(time.Since(begin).Nanoseconds())/1e3)
 	}
-	return median(times), nil
+	return measure.Median(times), nil
 }

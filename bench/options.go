@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/report"
+	"github.com/filaq/fila/bench/system"
 )
 
 // Bounds of [Options].
@@ -20,7 +24,7 @@ const (
 // Options say what to run. The zero value of each field is its default.
 type Options struct {
 	Workloads []string // of [Workloads]; none is all but soak
-	Systems   []string // of [Systems]; none is all
+	Systems   []string // of [system.Names]; none is all
 	Rounds    int      // 5, or 1 if Quick; 1 to MaxRounds; a soak has 1
 	// Each measurement lasts Duration (3 s, a soak 30 min) or Count messages. One
 	// of both may be given.
@@ -30,22 +34,13 @@ type Options struct {
 	Payload  int   // bytes (1024) of messages where the workload does not vary it
 	Quick    bool  // few measurements of few messages, to see that all works
 	// Target is a running server; nil starts servers.
-	Target *Access
+	Target *system.Access
 	Dir    string // where to keep data meanwhile; "" is the system's directory for temporary files
 
 	Executable string    // the fila program, for child processes
 	Version    string    // of it, for the report
 	Progress   io.Writer // gets a line per measurement; nil is silent
 }
-
-// Quick measurements.
-const (
-	quickCount   = 1000
-	quickBacklog = 10_000
-)
-
-// Systems returns the names of what can be measured.
-func Systems() []string { return slices.Clone(systemNames) }
 
 // Complete checks o and puts in the defaults. The error names the option, its
 // value and what is allowed.
@@ -61,24 +56,18 @@ func (o *Options) Complete() error {
 	}
 	preset := o.preset()
 	if o.Duration == 0 && o.Count == 0 {
-		o.Duration, o.Count = preset.duration, preset.count
+		o.Duration, o.Count = preset.Duration, preset.Count
 	}
-	if o.Rounds == 0 {
-		o.Rounds = preset.rounds
-	}
-	if o.Backlog == 0 {
-		o.Backlog = preset.backlog
-	}
-	if o.Payload == 0 {
-		o.Payload = 1024
-	}
+	setDefault(&o.Rounds, preset.Rounds)
+	setDefault(&o.Backlog, preset.Backlog)
+	setDefault(&o.Payload, 1024)
 	for _, c := range []struct {
 		name          string
 		value, lo, hi int64
 	}{
 		{"rounds", int64(o.Rounds), 1, MaxRounds},
 		{"backlog", o.Backlog, 10, MaxBacklog},
-		{"size", int64(o.Payload), minPayload, MaxPayload},
+		{"size", int64(o.Payload), load.MinPayload, MaxPayload},
 	} {
 		if c.value < c.lo || c.value > c.hi {
 			return fmt.Errorf("%s is %d: allowed is %d to %d", c.name, c.value, c.lo, c.hi)
@@ -93,22 +82,23 @@ func (o *Options) Complete() error {
 	return nil
 }
 
-// preset is what goes for what is not given.
-type preset struct {
-	rounds         int
-	backlog, count int64
-	duration       time.Duration
+func setDefault[T comparable](value *T, preset T) {
+	var zero T
+	if *value == zero {
+		*value = preset
+	}
 }
 
-func (o *Options) preset() preset {
-	p := preset{rounds: 5, backlog: 1_000_000, duration: 3 * time.Second}
+// preset is what goes for what is not given.
+func (o *Options) preset() Options {
+	p := Options{Rounds: 5, Backlog: 1_000_000, Duration: 3 * time.Second}
 	if o.Quick {
-		p = preset{rounds: 1, backlog: quickBacklog, count: quickCount}
+		p = Options{Rounds: 1, Backlog: 10_000, Count: 1000}
 	}
 	if o.soak() {
-		p.rounds, p.count, p.duration = 1, 0, soakDuration
+		p.Rounds, p.Count, p.Duration = 1, 0, report.SoakDuration
 		if o.Quick {
-			p.duration = quickSoakDuration
+			p.Duration = quickSoakDuration
 		}
 	}
 	return p
@@ -117,12 +107,12 @@ func (o *Options) preset() preset {
 func (o *Options) checkNames() error {
 	known := make([]string, 0, len(workloads))
 	for i := range workloads {
-		known = append(known, workloads[i].name)
+		known = append(known, workloads[i].Name)
 	}
 	for _, list := range []struct {
 		what         string
 		given, known []string
-	}{{"workload", o.Workloads, known}, {"system", o.Systems, systemNames}} {
+	}{{"workload", o.Workloads, known}, {"system", o.Systems, system.Names()}} {
 		for _, name := range list.given {
 			if !slices.Contains(list.known, name) {
 				return fmt.Errorf("%s %q is not known: allowed is %s", list.what, name, strings.Join(list.known, ", "))
@@ -133,13 +123,12 @@ func (o *Options) checkNames() error {
 		return nil
 	}
 	for _, name := range o.Systems {
-		if !system(name).isFila() {
-			return fmt.Errorf("system %q cannot be measured on a running fila: allowed is %s, %s", name, sysFila, sysFIFO)
+		if !system.Name(name).IsFila() {
+			return fmt.Errorf("system %q cannot be measured on a running fila: allowed is %s, %s", name, system.Fila, system.FIFO)
 		}
 	}
-	for _, name := range o.Workloads {
-		i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
-		if workloads[i].ownServer {
+	for i, name := range known {
+		if workloads[i].ownServer && slices.Contains(o.Workloads, name) {
 			return fmt.Errorf("workload %q needs a server of its own, which it stops or looks into: it cannot run against a running one", name)
 		}
 	}
@@ -147,9 +136,6 @@ func (o *Options) checkNames() error {
 }
 
 // wants reports whether a system is to be measured.
-func (o *Options) wants(s system) bool {
-	if o.Target != nil && !s.isFila() {
-		return false
-	}
-	return len(o.Systems) == 0 || slices.Contains(o.Systems, string(s))
+func (o *Options) wants(s system.Name) bool {
+	return (o.Target == nil || s.IsFila()) && (len(o.Systems) == 0 || slices.Contains(o.Systems, string(s)))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/bench/system"
 )
 
 func TestCompletePutsInDefaults(t *testing.T) {
@@ -37,8 +39,8 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 		"both a duration (1s) and a count (5)":       {Duration: time.Second, Count: 5},
 		`workload "lief" is not known: allowed is e`: {Workloads: []string{"life", "lief"}},
 		`system "kafka" is not known: allowed is f`:  {Systems: []string{"kafka"}},
-		`system "hops" cannot be measured on a run`:  {Systems: []string{"hops"}, Target: &Access{}},
-		`workload "memory" needs a server of its o`:  {Workloads: []string{"memory"}, Target: &Access{}},
+		`system "hops" cannot be measured on a run`:  {Systems: []string{"hops"}, Target: &system.Access{}},
+		`workload "memory" needs a server of its o`:  {Workloads: []string{"memory"}, Target: &system.Access{}},
 	} {
 		require.ErrorContains(t, o.Complete(), want)
 	}
@@ -47,37 +49,34 @@ func TestCompleteNamesWhatIsWrong(t *testing.T) {
 // Every load that the catalogue makes can be run, has its own name, and can be
 // compared with what it is said to be compared with.
 func TestCatalog(t *testing.T) {
-	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &Access{}}, {Workloads: []string{"soak"}}} {
+	for _, o := range []Options{{}, {Quick: true}, {Count: 7, Backlog: 100}, {Target: &system.Access{}}, {Workloads: []string{"soak"}}} {
 		require.NoError(t, o.Complete())
 		for _, w := range o.selected() {
-			require.NotEmpty(t, w.about)
-			require.NotEmpty(t, w.columns)
-			require.NotEmpty(t, w.charted())
+			require.NotEmpty(t, w.About)
+			require.NotEmpty(t, w.Columns)
 			seen := map[string]bool{}
 			lanes := o.lanesOf(w)
 			for i := range lanes {
 				l := &lanes[i]
-				name := w.name + " / " + l.Case + " / " + string(l.sys)
+				name := w.Name + " / " + l.Case + " / " + string(l.spec.System)
 				require.False(t, seen[name], name)
 				seen[name] = true
-				require.NoError(t, l.spec.check(), name)
-				require.Equal(t, l.sys, l.spec.System, name)
+				require.NoError(t, l.spec.Check(), name)
 				require.LessOrEqual(t, l.spec.Gates, 16, name)
-				settings := l.spec.Settings
+				settings := l.spec.Queue.Settings
 				settings.Name = "q"
 				require.NoError(t, settings.Validate(), name)
 			}
-			if w.base == nil || o.Quick || o.Target != nil {
+			if w.Base.Text == "" || o.Quick || o.Target != nil {
 				continue
 			}
 			for i := range lanes {
-				caseName, sys := w.base(&lanes[i])
-				require.True(t, seen[w.name+" / "+caseName+" / "+string(sys)], "%s: %s", w.name, lanes[i].Case)
+				caseName, sys := w.Base.Of(lanes[i].Case, lanes[i].spec.System)
+				require.True(t, seen[w.Name+" / "+caseName+" / "+string(sys)], "%s: %s", w.Name, lanes[i].Case)
 			}
-			for _, g := range w.goals {
-				require.True(t, slices.ContainsFunc(lanes, func(l lane) bool {
-					return l.sys == g.of.sys && (g.fits == nil || g.fits(l.Case))
-				}), "no case of %s fits the goal %s", w.name, g.text)
+			for _, g := range w.Goals {
+				require.True(t, slices.ContainsFunc(lanes, func(l lane) bool { return g.FitsCase(l.Case, l.spec.System) }),
+					"no case of %s fits the goal %s", w.Name, g.Text)
 			}
 		}
 	}
@@ -86,12 +85,12 @@ func TestCatalog(t *testing.T) {
 func TestChoiceOfLanes(t *testing.T) {
 	count := func(o Options, name string) int {
 		require.NoError(t, o.Complete())
-		i := slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })
+		i := slices.IndexFunc(workloads, func(w workload) bool { return w.Name == name })
 		return len(o.lanesOf(&workloads[i]))
 	}
 	require.Equal(t, 24, count(Options{}, "life"))
 	require.Equal(t, 8, count(Options{Systems: []string{"fila", "hops"}}, "life"))
-	require.Equal(t, 8, count(Options{Target: &Access{}}, "life"), "fila and fila-fifo")
+	require.Equal(t, 8, count(Options{Target: &system.Access{}}, "life"), "fila and fila-fifo")
 	require.Equal(t, 6, count(Options{Quick: true}, "life"))
 	require.Zero(t, count(Options{Quick: true}, "keys-backlog"))
 	require.Equal(t, 6, count(Options{Quick: true, Workloads: []string{"keys-backlog"}}, "keys-backlog"), "who names it gets it")
@@ -99,8 +98,8 @@ func TestChoiceOfLanes(t *testing.T) {
 	o := Options{Workloads: []string{"recovery", "life"}}
 	require.NoError(t, o.Complete())
 	require.Len(t, o.selected(), 2)
-	o = Options{Target: &Access{}}
+	o = Options{Target: &system.Access{}}
 	require.Len(t, o.selected(), len(workloads)-3, "all but those that stop servers or look into them")
 	require.Len(t, Workloads(), len(workloads))
-	require.Equal(t, "fila", Systems()[0])
+	require.Equal(t, "fila", system.Names()[0])
 }

@@ -8,14 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/measure"
+	"github.com/filaq/fila/bench/system"
 )
 
 // readyWithin is how long a server process may take to get ready.
@@ -26,26 +28,80 @@ const readyWithin = 5 * time.Minute
 // memory leave it to each server.
 const GarbagePercent = "400"
 
+// tailLines is how many of the last lines of a process are kept.
+const tailLines = 5
+
 // runner starts the processes of a run.
 type runner struct {
 	exe string // this program
 	dir string // for data
 }
 
-// child is a server process.
+// child is a process of a run.
 type child struct {
 	cmd   *exec.Cmd
-	url   string
-	took  time.Duration // from the start until it was ready
-	tail  *lastLines
-	ended chan struct{} // closed when nothing more is printed
+	ended chan struct{} // closed when it has ended and nothing more is printed
+	// What it printed to people in the end, and how it ended; read after ended.
+	tail []string
+	err  error
+}
+
+// said is the last lines that a process printed which has ended.
+func (c *child) said() string {
+	if len(c.tail) == 0 {
+		return "it printed nothing"
+	}
+	return strings.Join(c.tail, "; ")
+}
+
+// start starts a process. line gets what it prints, line by line, and says
+// whether a line was for it; the others are for people.
+func (r *runner) start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*child, error) {
+	cmd.Env = environment(os.Environ(), ownGC)
+	dieWithParent(cmd)
+	read, write := io.Pipe()
+	cmd.Stdout, cmd.Stderr = write, write
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		c.err = cmd.Wait()
+		_ = write.Close()
+	}()
+	go func() {
+		defer close(c.ended)
+		for lines := bufio.NewReader(read); ; {
+			text, err := lines.ReadBytes('\n')
+			if text = bytes.TrimSpace(text); len(text) > 0 && !line(text) {
+				c.tail = append(c.tail[max(len(c.tail)-tailLines+1, 0):], string(text))
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return c, nil
+}
+
+// kill ends the process as a crash would, and returns when it is gone.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // it may have ended by itself
+	<-c.ended
+}
+
+// server is a server process that is ready.
+type server struct {
+	*child
+	url  string
+	took time.Duration // from the start until it was ready
 }
 
 // server starts the server of a system with its data in dir, which may hold
 // those of an earlier one.
-func (r *runner) server(ctx context.Context, sys system, dir string, ownGC bool) (*child, error) {
+func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
 	args := []string{"bench", "node", string(sys), dir}
-	if sys.isFila() {
+	if sys.IsFila() {
 		// A file of its own keeps those of the machine out.
 		file := filepath.Join(dir, "bench.toml")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -57,61 +113,31 @@ func (r *runner) server(ctx context.Context, sys system, dir string, ownGC bool)
 		}
 	}
 	cmd := exec.CommandContext(ctx, r.exe, args...)
-	cmd.Env = environment(os.Environ(), ownGC)
 	cmd.Dir = dir
-	c := &child{cmd: cmd, tail: &lastLines{}, ended: make(chan struct{})}
-	if err := c.start(string(sys)); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-func (c *child) start(name string) error {
-	dieWithParent(c.cmd)
-	read, write := io.Pipe()
-	c.cmd.Stdout, c.cmd.Stderr = write, write
-	begin := time.Now()
-	if err := c.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
-	}
 	ready := make(chan string, 1)
-	go func() {
-		defer close(c.ended)
-		lines := bufio.NewScanner(read)
-		for lines.Scan() {
-			if url, ok := readyURL(lines.Text()); ok {
-				select {
-				case ready <- url:
-				default:
-				}
-				continue
+	begin := time.Now()
+	c, err := r.start(cmd, ownGC, func(line []byte) bool {
+		url, ok := readyURL(string(line))
+		if ok {
+			select {
+			case ready <- url:
+			default: // it has said so before
 			}
-			c.tail.add(lines.Text())
 		}
-		_, _ = io.Copy(io.Discard, read) // after a line that is too long
-	}()
-	go func() {
-		_ = c.cmd.Wait() // how it ended is in its state
-		_ = write.Close()
-	}()
-	timer := time.NewTimer(readyWithin)
-	defer timer.Stop()
-	select {
-	case c.url = <-ready:
-		c.took = time.Since(begin)
-		return nil
-	case <-c.ended:
-		return fmt.Errorf("the %s server ended (%s): %s", name, c.cmd.ProcessState, c.tail)
-	case <-timer.C:
-		c.kill()
-		return fmt.Errorf("the %s server is not ready after %s: %s", name, readyWithin, c.tail)
+		return ok
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", sys, err)
 	}
-}
-
-// kill ends the process as a crash would, and returns when it is gone.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill() // it may have ended by itself
-	<-c.ended
+	select {
+	case url := <-ready:
+		return &server{c, url, time.Since(begin)}, nil
+	case <-c.ended:
+		return nil, fmt.Errorf("the %s server ended (%s): %s", sys, cmd.ProcessState, c.said())
+	case <-time.After(readyWithin):
+		c.kill()
+		return nil, fmt.Errorf("the %s server is not ready after %s: %s", sys, readyWithin, c.said())
+	}
 }
 
 // readyURL finds the NATS URL in the line that a server prints when it is ready.
@@ -140,91 +166,42 @@ func environment(own []string, ownGC bool) []string {
 
 // load runs a load process to its end. point gets the figures of each interval
 // as it ends.
-func (r *runner) load(ctx context.Context, spec *loadSpec, point func(Sample)) (loadResult, error) {
-	var result loadResult
+func (r *runner) load(ctx context.Context, spec *load.Spec, point func(measure.Sample)) (load.Result, error) {
 	instructions, err := json.Marshal(spec)
 	if err != nil {
-		return result, err
+		return load.Result{}, err
 	}
-	// An interrupted load gets the time to delete its queue.
 	cmd := exec.CommandContext(ctx, r.exe, "bench", "load")
+	cmd.Stdin = bytes.NewReader(instructions)
+	// An interrupted load gets the time to delete its queue.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
-	dieWithParent(cmd)
-	var problems bytes.Buffer
-	cmd.Stdin, cmd.Stderr = bytes.NewReader(instructions), &problems
-	cmd.Env = environment(os.Environ(), false)
-	out, err := cmd.StdoutPipe()
+	var last *load.Result
+	c, err := r.start(cmd, false, func(line []byte) bool {
+		var answer load.Result
+		if json.Unmarshal(line, &answer) != nil {
+			return false
+		}
+		if answer.Point != nil {
+			point(answer.Point)
+		} else {
+			last = &answer
+		}
+		return true
+	})
 	if err != nil {
-		return result, err
+		return load.Result{}, fmt.Errorf("start the load process: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return result, fmt.Errorf("start the load process: %w", err)
+	<-c.ended
+	switch {
+	case c.err != nil && ctx.Err() != nil:
+		return load.Result{}, ctx.Err()
+	case c.err != nil:
+		return load.Result{}, fmt.Errorf("the load process failed: %w: %s", c.err, c.said())
+	case last == nil:
+		return load.Result{}, fmt.Errorf("the load process printed no result: %s", c.said())
+	case last.Error != "":
+		return *last, errors.New(strings.Join(append([]string{last.Error}, last.Notes...), "; "))
 	}
-	result, unread := readAnswers(out, point)
-	_, _ = io.Copy(io.Discard, out) // it may have more to say before it ends
-	if err := cmd.Wait(); err != nil {
-		if ctx.Err() != nil {
-			return result, ctx.Err()
-		}
-		return result, fmt.Errorf("the load process failed: %w: %s", err, strings.TrimSpace(problems.String()))
-	}
-	if unread != nil {
-		return result, fmt.Errorf("the load process printed no result: %w", unread)
-	}
-	if result.Error != "" {
-		return result, errors.New(strings.Join(append([]string{result.Error}, result.Notes...), "; "))
-	}
-	return result, nil
-}
-
-// readAnswers reads what a load process prints, up to its result.
-func readAnswers(in io.Reader, point func(Sample)) (loadResult, error) {
-	answers := json.NewDecoder(in)
-	for {
-		var result loadResult
-		if err := answers.Decode(&result); err != nil {
-			return loadResult{}, err
-		}
-		if result.Point == nil {
-			return result, nil
-		}
-		point(result.Point)
-	}
-}
-
-// lastLines keeps the last lines of what a process prints.
-type lastLines struct {
-	mu struct {
-		sync.Mutex
-		lines []string
-	}
-}
-
-func (l *lastLines) add(line string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.mu.lines = append(l.mu.lines, line)
-	if n := len(l.mu.lines); n > 5 {
-		l.mu.lines = slices.Delete(l.mu.lines, 0, n-5)
-	}
-}
-
-// String returns them as one line.
-func (l *lastLines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.mu.lines) == 0 {
-		return "it printed nothing"
-	}
-	return strings.Join(l.mu.lines, "; ")
-}
-
-// mergeSamples puts the figures of several steps of one measurement together.
-func mergeSamples(into Sample, more Sample) Sample {
-	if into == nil {
-		into = Sample{}
-	}
-	maps.Copy(into, more)
-	return into
+	return *last, nil
 }

@@ -5,15 +5,20 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
+
+	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/measure"
+	"github.com/filaq/fila/bench/report"
 )
 
 // Run runs what o says and returns the report. Measurements that fail are in
 // the report; an error means that there is none. When ctx ends, the report has
 // what was measured until then.
-func Run(ctx context.Context, o Options) (*Report, error) {
+func Run(ctx context.Context, o Options) (*report.Report, error) {
 	if err := o.Complete(); err != nil {
 		return nil, err
 	}
@@ -29,187 +34,141 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{Started: time.Now().UTC().Truncate(time.Second), Environment: env, Settings: Settings{
+	result := &report.Report{Started: time.Now().UTC().Truncate(time.Second), Environment: env, Settings: report.Settings{
 		Rounds: o.Rounds, DurationMs: o.Duration.Milliseconds(), Count: o.Count, Backlog: o.Backlog,
 		Payload: o.Payload, Quick: o.Quick, Soak: o.soak(), Running: o.Target != nil,
 	}}
+	var plan [][]lane
 	for _, w := range o.selected() {
-		if lanes := o.lanesOf(w); len(lanes) > 0 {
-			r.plan = append(r.plan, planned{w, lanes})
-			r.total += len(lanes) * o.Rounds
-		}
+		plan = append(plan, o.lanesOf(w))
+		r.total += len(plan[len(plan)-1]) * o.Rounds
 	}
 	if r.total == 0 {
 		return nil, errors.New("nothing is left to measure: no chosen workload has a measurement for the chosen systems")
 	}
 	begin := time.Now()
-	for _, p := range r.plan {
-		report.Workloads = append(report.Workloads, r.workload(ctx, p))
-		if ctx.Err() != nil {
-			report.Interrupted = true
-			break
+	for i, w := range o.selected() {
+		if len(plan[i]) > 0 && !result.Interrupted {
+			result.Workloads = append(result.Workloads, r.workload(ctx, w, plan[i]))
+			result.Interrupted = ctx.Err() != nil
 		}
 	}
-	report.Seconds = time.Since(begin).Seconds()
-	report.conclude()
-	return report, nil
+	result.Seconds = time.Since(begin).Seconds()
+	result.Conclude()
+	return result, nil
 }
 
 // bench is a run.
 type bench struct {
 	o      *Options
 	runner runner
-	plan   []planned
 
 	total, done int // measurements
-}
-
-type planned struct {
-	w     *workload
-	lanes []lane
 }
 
 // workload runs all rounds of a workload. In each round every lane has its turn;
 // the first one is another one each time, so that none is always the one after
 // the same other.
-func (b *bench) workload(ctx context.Context, p planned) WorkloadReport {
-	report := WorkloadReport{Name: p.w.name, About: p.w.about, of: p.w, Lanes: make([]LaneReport, len(p.lanes))}
-	for i, l := range p.lanes {
-		report.Lanes[i].Case, report.Lanes[i].System = l.Case, string(l.sys)
+func (b *bench) workload(ctx context.Context, w *workload, lanes []lane) report.Group {
+	group := report.NewGroup(&w.Workload)
+	for _, l := range lanes {
+		group.Lanes = append(group.Lanes, report.Lane{Case: l.Case, System: string(l.spec.System)})
 	}
 	for round := range b.o.Rounds {
-		for i := range p.lanes {
+		for i := range lanes {
 			if ctx.Err() != nil {
-				return report
+				return group
 			}
-			at := (i + round) % len(p.lanes)
-			series := &report.Lanes[at].Series
-			sample, notes, err := b.measure(ctx, p.w, p.lanes[at], func(point Sample) {
-				*series = append(*series, point)
-				b.interval(p.w, point, len(*series))
+			at := (i + round) % len(lanes)
+			of := &group.Lanes[at]
+			sample, notes, err := b.measure(ctx, w, lanes[at], func(point measure.Sample) {
+				of.Series = append(of.Series, point)
+				b.interval(w, point, len(of.Series))
 			})
 			if ctx.Err() != nil {
-				return report // an interrupted measurement is none
+				return group // an interrupted measurement is none
 			}
+			line := "failed: "
 			if err == nil {
-				sample = mergeSamples(sample, thirds(*series))
+				maps.Copy(sample, report.Thirds(of.Series))
+				line = report.Line(w.Columns, sample, 3)
+			} else {
+				line += err.Error()
 			}
-			report.Lanes[at].add(sample, notes, err)
-			b.progress(p.w, &p.lanes[at], round, sample, err)
+			of.Add(sample, notes, err)
+			b.done++
+			b.progress("[%d/%d] %s: %s: %s, round %d: %s\n", b.done, b.total, w.Name, of.Case, of.System, round+1, line)
 		}
 	}
-	return report
+	return group
 }
 
-func (b *bench) progress(w *workload, l *lane, round int, s Sample, err error) {
-	b.done++
-	if b.o.Progress == nil {
-		return
+func (b *bench) progress(format string, args ...any) {
+	if b.o.Progress != nil {
+		_, _ = fmt.Fprintf(b.o.Progress, format, args...)
 	}
-	result := someOf(w.columns, s, 3)
-	if err != nil {
-		result = "failed: " + err.Error()
-	}
-	_, _ = fmt.Fprintf(b.o.Progress, "[%d/%d] %s: %s: %s, round %d: %s\n", b.done, b.total, w.name, l.Case, l.sys, round+1, result)
 }
 
 // interval says now and then how a long measurement goes.
-func (b *bench) interval(w *workload, point Sample, n int) {
+func (b *bench) interval(w *workload, point measure.Sample, n int) {
 	const someIntervals, someFigures = 6, 9
-	if b.o.Progress == nil || n%someIntervals != 0 {
-		return
+	if n%someIntervals == 0 {
+		at := time.Duration(point["at_s"] * float64(time.Second)).Round(time.Second)
+		b.progress("%s: %s of %s: %s\n", w.Name, at, b.o.Duration, report.Line(report.SteadyColumns, point, someFigures))
 	}
-	at := time.Duration(point["at_s"] * float64(time.Second)).Round(time.Second)
-	_, _ = fmt.Fprintf(b.o.Progress, "%s: %s of %s: %s\n", w.name, at, b.o.Duration, someOf(steadyColumns, point, someFigures))
-}
-
-// someOf prints the first n figures that a sample has.
-func someOf(columns []column, s Sample, n int) string {
-	var parts []string
-	for _, c := range columns {
-		if v, ok := s[c.metric]; ok && len(parts) < n {
-			parts = append(parts, c.title+" "+c.show(v))
-		}
-	}
-	return strings.Join(parts, ", ")
 }
 
 // measure is one measurement, with a server of its own if there is no target.
 // point gets the figures of its intervals.
-func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(Sample)) (sample Sample, notes []string, err error) {
+func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(measure.Sample)) (sample measure.Sample, notes []string, err error) {
 	spec := l.spec
-	spec.Queue = "bench-" + strings.ToLower(rand.Text()[:10])
+	spec.Queue.Name = "bench-" + strings.ToLower(rand.Text()[:10])
 	if b.o.Target != nil {
 		spec.Access, spec.Remove = *b.o.Target, true
 		result, err := b.runner.load(ctx, &spec, point)
 		return result.Sample, result.Notes, err
 	}
-	dir, err := os.MkdirTemp(b.runner.dir, "")
-	if err != nil {
+	if spec.DataDir, err = os.MkdirTemp(b.runner.dir, ""); err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	srv, err := b.runner.server(ctx, l.sys, dir, l.ownGC)
+	defer func() { err = errors.Join(err, os.RemoveAll(spec.DataDir)) }()
+	sample = measure.Sample{}
+	begin := func(figure, memory string) (*server, error) {
+		srv, err := b.runner.server(ctx, spec.System, spec.DataDir, l.ownGC)
+		if err != nil {
+			return nil, err
+		}
+		spec.Access.URL, spec.ServerPID = srv.url, srv.cmd.Process.Pid
+		sample[figure] = float64(srv.took.Microseconds()) / 1e3
+		if u, err := measure.ReadUsage(spec.ServerPID); err == nil && w.ownServer { // without it the column stays empty
+			u.MemoryInto(sample, memory)
+		}
+		return srv, nil
+	}
+	srv, err := begin("start_ms", "idle_")
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { srv.kill() }()
-	sample = Sample{"start_ms": float64(srv.took.Microseconds()) / 1e3}
-	if w.ownServer {
-		if u, err := readUsage(srv.cmd.Process.Pid); err == nil { // without it the column stays empty
-			u.memoryInto(sample, "idle_")
-		}
-	}
-	spec.Access = Access{URL: srv.url}
-	spec.ServerPID, spec.DataDir = srv.cmd.Process.Pid, dir
 	result, err := b.runner.load(ctx, &spec, point)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.tail)
+		srv.kill()
+		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.said())
 	}
-	sample = mergeSamples(sample, result.Sample)
+	maps.Copy(sample, result.Sample)
 	perMessage(sample, spec.Payload)
 	if l.restart {
 		srv.kill()
-		again, err := b.runner.server(ctx, l.sys, dir, l.ownGC)
+		again, err := begin("recovery_ms", "recovered_")
 		if err != nil {
 			return nil, result.Notes, fmt.Errorf("restart: %w", err)
 		}
 		srv = again
-		spec.Access.URL = srv.url
-		if err := allThere(ctx, &spec); err != nil {
+		if err := load.AllThere(ctx, &spec); err != nil {
 			return nil, result.Notes, err
-		}
-		sample["recovery_ms"] = float64(srv.took.Microseconds()) / 1e3
-		if u, err := readUsage(srv.cmd.Process.Pid); err == nil {
-			u.memoryInto(sample, "recovered_")
 		}
 	}
 	return sample, result.Notes, nil
-}
-
-// allThere checks that a queue holds all that was put into it.
-func allThere(ctx context.Context, spec *loadSpec) error {
-	nc, err := spec.Access.connect("check")
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	target, err := newTarget(spec, nc)
-	if err != nil {
-		return err
-	}
-	held, err := target.held(ctx)
-	if err != nil {
-		return fmt.Errorf("count messages after the restart: %w", err)
-	}
-	var filled int64
-	for _, p := range spec.Phases {
-		filled += p.Count
-	}
-	if held.messages != filled {
-		return fmt.Errorf("of %d confirmed messages %d are there after the restart", filled, held.messages)
-	}
-	return nil
 }
 
 // cacheBytes is more than servers keep of payloads in memory by default.
@@ -219,7 +178,7 @@ const cacheBytes = 64 << 20
 // between two backlogs, mapped files left out. What is there with any backlog,
 // such as caches, does not count; a smaller backlog that does not fill them
 // tells nothing.
-func perMessage(s Sample, payload int) {
+func perMessage(s measure.Sample, payload int) {
 	small, okSmall := s["tenth_server_anon_mb"]
 	large, okLarge := s["full_server_anon_mb"]
 	n := s["full_messages"]

@@ -1,143 +1,131 @@
 package bench
 
-import "strings"
+import (
+	"slices"
 
-// goal is a ratio (or a figure) that the project has set itself, for every case
-// of a workload that it fits.
-type goal struct {
-	text string
-	fits func(caseName string) bool // nil fits all
-	of   figure
-	// to is what the figure is divided by, in the same case unless toCase names
-	// another; without a metric the figure itself counts.
-	to     figure
-	toCase string
-	// One of both is set, or none: then it is only shown.
-	atLeast, atMost float64
-	// subtract shows the difference instead of the ratio.
-	subtract bool
+	"github.com/filaq/fila/bench/report"
+	"github.com/filaq/fila/bench/system"
+)
+
+// workload is a group of measurements that belong together.
+type workload struct {
+	report.Workload
+	lanes func(o *Options) []lane
+	// ownServer: it stops servers, or looks at their processes and files.
+	ownServer bool
+	// onlyNamed workloads are not part of a run of all.
+	onlyNamed bool
 }
 
-// figure names a figure of a system.
-type figure struct {
-	sys    system
-	metric string
-}
-
-func ending(suffix string) func(string) bool {
-	return func(name string) bool { return strings.HasSuffix(name, suffix) }
-}
-
-func starting(prefix string) func(string) bool {
-	return func(name string) bool { return strings.HasPrefix(name, prefix) }
-}
-
-// lifeGoals are those of whole lives.
-func lifeGoals() []goal {
-	rate := func(sys system) figure { return figure{sys, "rate"} }
-	return []goal{
-		{text: "fila / hops", fits: ending("1,024 in flight"), of: rate(sysFila), to: rate(sysHops), atLeast: 0.8},
-		{text: "fila / hops", fits: ending(" 256 in flight"), of: rate(sysFila), to: rate(sysHops), atLeast: 0.65},
-		{text: "fila / hops-wire", of: rate(sysFila), to: rate(sysHopsWire)},
-		{text: "fila / jetstream", of: rate(sysFila), to: rate(sysJS), atLeast: 2},
-		{text: "fila / jetstream-sync", of: rate(sysFila), to: rate(sysJSSynced), atLeast: 25},
+// Workloads returns all workloads, in the order in which they run.
+func Workloads() []report.Workload {
+	var all []report.Workload
+	for i := range workloads {
+		all = append(all, workloads[i].Workload)
 	}
+	return all
 }
+
+// selected returns the workloads to run.
+func (o *Options) selected() []*workload {
+	var list []*workload
+	for i := range workloads {
+		w := &workloads[i]
+		named := slices.Contains(o.Workloads, w.Name)
+		if (named || len(o.Workloads) == 0 && !w.onlyNamed) && (o.Target == nil || !w.ownServer) {
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+// What workloads have in common.
+var (
+	lifeGoals = []report.Goal{
+		{Text: "fila / hops", Metric: "rate", To: system.Hops, Fits: "1,024 in flight", AtLeast: 0.8},
+		{Text: "fila / hops", Metric: "rate", To: system.Hops, Fits: " 256 in flight", AtLeast: 0.65},
+		{Text: "fila / hops-wire", Metric: "rate", To: system.HopsWire},
+		{Text: "fila / jetstream", Metric: "rate", To: system.JetStream, AtLeast: 2},
+		{Text: "fila / jetstream-sync", Metric: "rate", To: system.JetStreamSync, AtLeast: 25},
+	}
+	keyGoals = []report.Goal{
+		{Text: "1,000,000 keys / 10 keys", Metric: "rate", To: system.Fila, ToCase: "10", Fits: "1,000,000", AtLeast: 0.7},
+	}
+
+	shortColumns = report.Columns(report.RateColumn, report.DeliverColumns, report.CostColumns)
+	lifeColumns  = report.Columns(report.RateColumn, report.ConfirmColumns, report.DeliverColumns, report.CostColumns)
+
+	ofHops    = report.Base{Text: "hops", System: system.Hops}
+	ofTenKeys = report.Base{Text: "10 keys", Case: "10", System: system.Fila}
+)
 
 // workloads is everything that can be run, in this order.
 var workloads = []workload{
-	{
-		name:    "enqueue",
-		about:   "confirmed enqueue of 64 B, 1 KB and 64 KB, nobody consumes",
-		columns: join(rateColumn, confirmColumns, costColumns), lanes: enqueueLanes,
-		base: sameCase(sysHops), baseText: "hops",
-	},
-	{
-		name:    "life",
-		about:   "publish, confirmation, delivery, ack: 1 and 8 producers and consumers, 256 and 1,024 in flight",
-		columns: join(rateColumn, confirmColumns, deliverColumns, costColumns), lanes: lifeLanes(allSystems, false),
-		base: sameCase(sysHops), baseText: "hops", goals: lifeGoals(),
-	},
-	{
-		name:    "life-confirmed",
-		about:   "the same with confirmed acks: five legs per message",
-		columns: join(rateColumn, confirmColumns, deliverColumns, costColumns), lanes: lifeLanes(withoutFIFO, true),
-		base: sameCase(sysHops), baseText: "hops", goals: lifeGoals(),
-	},
-	{
-		name:    "latency",
-		about:   "latencies at 200 and 5,000 messages a second",
-		columns: join(rateColumn, confirmColumns, deliverColumns, costColumns), lanes: latencyLanes,
-		base: sameCase(sysHops), baseText: "hops",
-		goals: []goal{
-			{text: "publish to delivery p50, fila / hops", of: figure{sysFila, "deliver_p50_us"}, to: figure{sysHops, "deliver_p50_us"}, atMost: 1.15},
-			{text: "publish to delivery p99, fila / hops", of: figure{sysFila, "deliver_p99_us"}, to: figure{sysHops, "deliver_p99_us"}, atMost: 1.5},
-			{text: "confirmation p50 in µs, fila - hops (at most two commits)", of: figure{sysFila, "confirm_p50_us"}, to: figure{sysHops, "confirm_p50_us"}, subtract: true},
+	{lanes: enqueueLanes, Workload: report.Workload{
+		Name: "enqueue", About: "confirmed enqueue of 64 B, 1 KB and 64 KB, nobody consumes",
+		Columns: report.Columns(report.RateColumn, report.ConfirmColumns, report.CostColumns), Base: ofHops,
+	}},
+	{lanes: func(o *Options) []lane { return lifeLanes(o, allSystems, false) }, Workload: report.Workload{
+		Name: "life", About: "publish, confirmation, delivery, ack: 1 and 8 producers and consumers, 256 and 1,024 in flight",
+		Columns: lifeColumns, Base: ofHops, Goals: lifeGoals,
+	}},
+	{lanes: func(o *Options) []lane { return lifeLanes(o, withoutFIFO, true) }, Workload: report.Workload{
+		Name: "life-confirmed", About: "the same with confirmed acks: five legs per message",
+		Columns: lifeColumns, Base: ofHops, Goals: lifeGoals,
+	}},
+	{lanes: latencyLanes, Workload: report.Workload{
+		Name: "latency", About: "latencies at 200 and 5,000 messages a second",
+		Columns: lifeColumns, Charted: report.LatencyChart, Base: ofHops,
+		Goals: []report.Goal{
+			{Text: "publish to delivery p50, fila / hops", Metric: "deliver_p50_us", To: system.Hops, AtMost: 1.15},
+			{Text: "publish to delivery p99, fila / hops", Metric: "deliver_p99_us", To: system.Hops, AtMost: 1.5},
+			{Text: "confirmation p50 in µs, fila - hops (at most two commits)", Metric: "confirm_p50_us", To: system.Hops, Subtract: true},
 		},
-	},
-	{
-		name:    "keys",
-		about:   "10 to 1,000,000 fairness keys in turn, 1,024 messages in flight; fila-fifo has one line for all",
-		columns: join(rateColumn, deliverColumns, costColumns), lanes: keyLanes(false),
-		base: func(*lane) (string, system) { return "10", sysFila }, baseText: "10 keys",
-		goals: []goal{{text: "1,000,000 keys / 10 keys", fits: starting("1,000,000"), of: figure{sysFila, "rate"}, to: figure{sysFila, "rate"}, toCase: "10", atLeast: 0.7}},
-	},
-	{
-		name:    "keys-backlog",
-		about:   "the same on top of a backlog with as many keys",
-		columns: join(rateColumn, fillColumn, costColumns), lanes: keyLanes(true),
-		base: func(*lane) (string, system) { return "10", sysFila }, baseText: "10 keys",
-		goals: []goal{{text: "1,000,000 keys / 10 keys", fits: starting("1,000,000"), of: figure{sysFila, "rate"}, to: figure{sysFila, "rate"}, toCase: "10", atLeast: 0.7}},
-	},
-	{
-		name:    "hook",
-		about:   "a typical on_enqueue, and the same by fairness_header",
-		columns: join(rateColumn, confirmColumns, deliverColumns, costColumns), lanes: hookLanes,
-		base: firstCase("off"), baseText: "off",
-	},
-	{
-		name:    "throttle",
-		about:   "0, 1 and 3 throttle keys per message, with limits out of reach",
-		columns: join(rateColumn, confirmColumns, deliverColumns, costColumns), lanes: throttleLanes,
-		base: firstCase("0 keys"), baseText: "0 keys",
-	},
-	{
-		name:    "consumers",
-		about:   "1 to 1,000 consumers that share a credit of 1,024",
-		columns: join(rateColumn, deliverColumns, costColumns), lanes: consumerLanes,
-		base: firstCase("1"), baseText: "1 consumer",
-	},
-	{
-		name:    "slow",
-		about:   "8 consumers, without and with one more that takes 5 ms per message",
-		columns: join(rateColumn, deliverColumns, costColumns), lanes: slowLanes,
-		base: firstCase("8 fast"), baseText: "without",
-	},
-	{
-		name:    "backlog",
-		about:   "whole lives in an empty queue, then on top of a backlog, then draining it",
-		columns: backlogColumns, lanes: backlogLanes,
-		goals: []goal{{text: "with the backlog / without", of: figure{sysFila, "backlog_rate"}, to: figure{sysFila, "empty_rate"}, atLeast: 0.8}},
-	},
-	{
-		name:    "memory",
-		about:   "memory of the server: idle, with a tenth of the backlog, with all of it",
-		columns: memoryColumns, lanes: memoryLanes, ownServer: true,
-		goals: []goal{
-			{text: "idle, MiB", of: figure{sysFila, "idle_rss_mb"}, atMost: 60},
-			{text: "bytes per pending message", of: figure{sysFila, "per_message_bytes"}, atMost: 120},
+	}},
+	{lanes: func(o *Options) []lane { return keyLanes(o, false) }, Workload: report.Workload{
+		Name: "keys", About: "10 to 1,000,000 fairness keys in turn, 1,024 messages in flight; fila-fifo has one line for all",
+		Columns: shortColumns, Base: ofTenKeys, Goals: keyGoals,
+	}},
+	{lanes: func(o *Options) []lane { return keyLanes(o, true) }, Workload: report.Workload{
+		Name: "keys-backlog", About: "the same on top of a backlog with as many keys",
+		Columns: report.Columns(report.RateColumn, report.FillColumn, report.CostColumns), Base: ofTenKeys, Goals: keyGoals,
+	}},
+	{lanes: hookLanes, Workload: report.Workload{
+		Name: "hook", About: "a typical on_enqueue, and the same by fairness_header",
+		Columns: lifeColumns, Base: report.Base{Text: "off", Case: "off"},
+	}},
+	{lanes: throttleLanes, Workload: report.Workload{
+		Name: "throttle", About: "0, 1 and 3 throttle keys per message, with limits out of reach",
+		Columns: lifeColumns, Base: report.Base{Text: "0 keys", Case: "0 keys"},
+	}},
+	{lanes: consumerLanes, Workload: report.Workload{
+		Name: "consumers", About: "1 to 1,000 consumers that share a credit of 1,024",
+		Columns: shortColumns, Base: report.Base{Text: "1 consumer", Case: "1"},
+	}},
+	{lanes: slowLanes, Workload: report.Workload{
+		Name: "slow", About: "8 consumers, without and with one more that takes 5 ms per message",
+		Columns: shortColumns, Base: report.Base{Text: "without", Case: "8 fast"},
+	}},
+	{lanes: backlogLanes, Workload: report.Workload{
+		Name: "backlog", About: "whole lives in an empty queue, then on top of a backlog, then draining it",
+		Columns: report.BacklogColumns, Charted: report.BacklogColumns[:4],
+		Goals: []report.Goal{{Text: "with the backlog / without", Metric: "backlog_rate", To: system.Fila, ToMetric: "empty_rate", AtLeast: 0.8}},
+	}},
+	{lanes: memoryLanes, ownServer: true, Workload: report.Workload{
+		Name: "memory", About: "memory of the server: idle, with a tenth of the backlog, with all of it",
+		Columns: report.MemoryColumns, Charted: report.MemoryColumns[:4],
+		Goals: []report.Goal{
+			{Text: "idle, MiB", Metric: "idle_rss_mb", AtMost: 60},
+			{Text: "bytes per pending message", Metric: "per_message_bytes", AtMost: 120},
 		},
-	},
-	{
-		name:    "recovery",
-		about:   "from the start of the server until it is ready, after it was killed with a backlog",
-		columns: recoveryColumns, lanes: recoveryLanes, ownServer: true,
-		goals: []goal{{text: "ms until ready", of: figure{sysFila, "recovery_ms"}, atMost: 5000}},
-	},
-	{
-		name:    soakName,
-		about:   "whole lives at 70 % of the maximum rate for 30 minutes, the last third against the first; runs only when named",
-		columns: soakColumns, lanes: soakLanes, ownServer: true, onlyNamed: true,
-		goals: soakGoals(),
-	},
+	}},
+	{lanes: recoveryLanes, ownServer: true, Workload: report.Workload{
+		Name: "recovery", About: "from the start of the server until it is ready, after it was killed with a backlog",
+		Columns: report.RecoveryColumns, Charted: report.RecoveryColumns[1:2],
+		Goals: []report.Goal{{Text: "ms until ready", Metric: "recovery_ms", AtMost: 5000}},
+	}},
+	{lanes: soakLanes, ownServer: true, onlyNamed: true, Workload: report.Workload{
+		Name: soakName, About: "whole lives at 70 % of the maximum rate for 30 minutes, the last third against the first; runs only when named",
+		Columns: report.SoakColumns, Goals: report.SoakGoals(),
+	}},
 }

@@ -360,6 +360,9 @@ func TestMachineModel(t *testing.T) {
 				require.Equal(t, m.state, real.State())
 				i := real.Info(now)
 				require.Equal(t, m.row, i.ConsecutiveFailures)
+				if m.state == HalfOpen {
+					require.Equal(t, m.underWay, i.Probes)
+				}
 				copied, at := real, *m
 				n, _ := copied.Admits(now)
 				switch at.rebase(now); {

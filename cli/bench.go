@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/bench"
+	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/system"
 )
 
 // benchFlags are the flags of fila bench.
@@ -166,7 +168,7 @@ func (a *app) benchOptions(cmd *cobra.Command, f *benchFlags) (bench.Options, er
 }
 
 // benchTarget is the running fila, after it has answered once.
-func (a *app) benchTarget() (*bench.Access, error) {
+func (a *app) benchTarget() (*system.Access, error) {
 	where, err := a.conn.settle()
 	if err != nil {
 		return nil, err
@@ -179,7 +181,7 @@ func (a *app) benchTarget() (*bench.Access, error) {
 	if _, err := s.QueueListPage(context.Background(), 0, 1); err != nil {
 		return nil, s.explain(err)
 	}
-	return &bench.Access{
+	return &system.Access{
 		URL: where.URL, Creds: where.Creds, NKey: where.NKey, User: where.User, Password: where.Password, Token: where.Token,
 		CA: where.CA, Cert: where.Cert, Key: where.Key, InboxPrefix: where.InboxPrefix, TLSFirst: where.TLSFirst, Prefix: a.conn.prefix,
 	}, nil
@@ -193,7 +195,7 @@ func newBenchNodeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return bench.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
+			return system.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
 		},
 	}
 }
@@ -206,7 +208,7 @@ func newBenchLoadCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return bench.RunLoad(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+			return load.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

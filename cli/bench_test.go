@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/bench"
+	"github.com/filaq/fila/bench/report"
+	"github.com/filaq/fila/bench/system"
 	"github.com/filaq/fila/wire"
 )
 
@@ -84,7 +86,7 @@ func TestBenchHelpNamesEveryWorkloadAndSystem(t *testing.T) {
 	for _, w := range bench.Workloads() {
 		require.Contains(t, r.out, "  "+w.Name+" ")
 	}
-	for _, name := range bench.Systems() {
+	for _, name := range system.Names() {
 		require.Contains(t, r.out, "  "+name+" ")
 	}
 	require.NotContains(t, r.out, "node")
@@ -111,7 +113,7 @@ func TestBenchSmoke(t *testing.T) {
 	r := runCLI(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart)
 	require.Equal(t, exitOK, r.code, r.err)
 
-	var report bench.Report
+	var report report.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
 	require.Zero(t, report.Failures())
 	require.True(t, report.Settings.Quick)
@@ -164,7 +166,7 @@ func TestBenchSoak(t *testing.T) {
 	require.Equal(t, exitOK, r.code, r.err)
 	require.Contains(t, r.err, "soak: ", "it says how it goes")
 
-	var report bench.Report
+	var report report.Report
 	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
 	require.True(t, report.Settings.Soak)
 	require.Len(t, report.Workloads, 1)

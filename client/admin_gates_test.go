@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -19,103 +18,47 @@ func TestAdminGates(t *testing.T) {
 	stripe := ThrottleInfo{Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate}, Source: "config", State: "open"}
 	circuit := CircuitInfo{Key: "stripe", State: "open", Cause: "by hand"}
 	pause := PauseInfo{Kind: PauseKey, Queue: "orders", Name: "acme", By: "operator"}
-	for _, tc := range []struct {
-		name    string
-		subject string
-		body    string
-		reply   any
-		call    func(ctx context.Context) (any, error)
-	}{
-		{
-			"throttle set", "fila.admin.throttle-set.stripe",
-			`{"rate":"0.5","concurrency":5,"unset":["burst"],"for_ms":600000,"if":{"rate":"10"}}`, stripe,
-			func(ctx context.Context) (any, error) {
-				return c.ThrottleSet(ctx, ThrottleChange{
-					Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate, Concurrency: &slots},
-					Unset: []string{"burst"}, ForMs: 600_000, If: &ThrottleLimits{Rate: &old},
-				})
-			},
-		},
-		{
-			"throttle set of a key that no subject has", "fila.admin.throttle-set._", `{"key":"vendor.*","rate":"0.5"}`, stripe,
-			func(ctx context.Context) (any, error) {
-				return c.ThrottleSet(ctx, ThrottleChange{Key: "vendor.*", ThrottleLimits: ThrottleLimits{Rate: &rate}})
-			},
-		},
-		{
-			"throttle clear", "fila.admin.throttle-clear.tenant:*", `{}`, stripe,
-			func(ctx context.Context) (any, error) { return c.ThrottleClear(ctx, "tenant:*") },
-		},
-		{
-			"throttle show", "fila.admin.throttle-show._", `{"key":"two words"}`, stripe,
-			func(ctx context.Context) (any, error) { return c.ThrottleShow(ctx, "two words") },
-		},
-		{
-			"circuit show", "fila.admin.circuit-show.stripe", `{}`, circuit,
-			func(ctx context.Context) (any, error) { return c.CircuitShow(ctx, "stripe") },
-		},
-		{
-			"circuit open", "fila.admin.circuit-open.stripe", `{"for_ms":300000}`, circuit,
-			func(ctx context.Context) (any, error) { return c.CircuitOpen(ctx, "stripe", 300_000) },
-		},
-		{
-			"circuit close", "fila.admin.circuit-close._", `{"key":"_"}`, circuit,
-			func(ctx context.Context) (any, error) { return c.CircuitClose(ctx, "_") },
-		},
-		{
-			"circuit reset", "fila.admin.circuit-reset.stripe", `{}`, circuit,
-			func(ctx context.Context) (any, error) { return c.CircuitReset(ctx, "stripe") },
-		},
-		{
-			"pause", "fila.admin.pause", `{"kind":"key","queue":"orders","name":"acme","until":"2030-01-02T15:04:05Z"}`, pause,
-			func(ctx context.Context) (any, error) {
-				return c.Pause(ctx, PauseRequest{Kind: PauseKey, Queue: "orders", Name: "acme", Until: "2030-01-02T15:04:05Z"})
-			},
-		},
-		{
-			"resume", "fila.admin.resume", `{"kind":"queue","name":"orders"}`, pause,
-			func(ctx context.Context) (any, error) {
-				return c.Resume(ctx, PauseRequest{Kind: PauseQueue, Name: "orders"})
-			},
-		},
-		{
-			"reload", "fila.admin.reload", "",
-			ReloadReply{Changes: []string{"error_rule slow is new"}},
-			func(ctx context.Context) (any, error) { return c.Reload(ctx) },
-		},
-		{
-			"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`,
-			ExplainedMessage{ID: "x", State: "parked"},
-			func(ctx context.Context) (any, error) { return c.ExplainMessage(ctx, "", "x") },
-		},
-		{
-			"explain key", "fila.admin.explain", `{"kind":"key","queue":"orders","key":"two words"}`,
-			ExplainedKey{Queue: "orders"},
-			func(ctx context.Context) (any, error) { return c.ExplainKey(ctx, "orders", "two words") },
-		},
-		{
-			"explain queue", "fila.admin.explain", `{"kind":"queue","queue":"orders"}`,
-			ExplainedQueue{Queue: "orders", Credit: 4},
-			func(ctx context.Context) (any, error) { return c.ExplainQueue(ctx, "orders") },
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := make(chan *nats.Msg, 1)
-			sub, err := f.nc.Subscribe(tc.subject, func(msg *nats.Msg) {
-				got <- msg
-				f.reply(msg, tc.reply)
+	testRequests(t, f, []adminRequest{
+		{"throttle set", "fila.admin.throttle-set.stripe", `{"rate":"0.5","concurrency":5,"unset":["burst"],"for_ms":600000,"if":{"rate":"10"}}`, stripe, func() (any, error) {
+			return c.ThrottleSet(t.Context(), ThrottleChange{
+				Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate, Concurrency: &slots},
+				Unset: []string{"burst"}, ForMs: 600_000, If: &ThrottleLimits{Rate: &old},
 			})
-			require.NoError(t, err)
-			require.NoError(t, f.nc.Flush())
-			reply, err := tc.call(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, tc.reply, reply)
-			if data := next(t, got).Data; tc.body != "" {
-				require.JSONEq(t, tc.body, string(data))
-			}
-			require.NoError(t, sub.Unsubscribe())
-		})
-	}
+		}},
+		{"throttle set of a key that no subject has", "fila.admin.throttle-set._", `{"key":"vendor.*","rate":"0.5"}`, stripe, func() (any, error) {
+			return c.ThrottleSet(t.Context(), ThrottleChange{Key: "vendor.*", ThrottleLimits: ThrottleLimits{Rate: &rate}})
+		}},
+		{"throttle clear", "fila.admin.throttle-clear.tenant:*", `{}`, stripe, func() (any, error) {
+			return c.ThrottleClear(t.Context(), "tenant:*")
+		}},
+		{"throttle show", "fila.admin.throttle-show._", `{"key":"two words"}`, stripe, func() (any, error) {
+			return c.ThrottleShow(t.Context(), "two words")
+		}},
+		{"circuit show", "fila.admin.circuit-show.stripe", `{}`, circuit, func() (any, error) { return c.CircuitShow(t.Context(), "stripe") }},
+		{"circuit open", "fila.admin.circuit-open.stripe", `{"for_ms":300000}`, circuit, func() (any, error) {
+			return c.CircuitOpen(t.Context(), "stripe", 300_000)
+		}},
+		{"circuit close", "fila.admin.circuit-close._", `{"key":"_"}`, circuit, func() (any, error) { return c.CircuitClose(t.Context(), "_") }},
+		{"circuit reset", "fila.admin.circuit-reset.stripe", `{}`, circuit, func() (any, error) { return c.CircuitReset(t.Context(), "stripe") }},
+		{"pause", "fila.admin.pause", `{"kind":"key","queue":"orders","name":"acme","until":"2030-01-02T15:04:05Z"}`, pause, func() (any, error) {
+			return c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Queue: "orders", Name: "acme", Until: "2030-01-02T15:04:05Z"})
+		}},
+		{"resume", "fila.admin.resume", `{"kind":"queue","name":"orders"}`, pause, func() (any, error) {
+			return c.Resume(t.Context(), PauseRequest{Kind: PauseQueue, Name: "orders"})
+		}},
+		{"reload", "fila.admin.reload", "", ReloadReply{Changes: []string{"error_rule slow is new"}}, func() (any, error) {
+			return c.Reload(t.Context())
+		}},
+		{"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`, ExplainedMessage{ID: "x", State: "parked"}, func() (any, error) {
+			return c.ExplainMessage(t.Context(), "", "x")
+		}},
+		{"explain key", "fila.admin.explain", `{"kind":"key","queue":"orders","key":"two words"}`, ExplainedKey{Queue: "orders"}, func() (any, error) {
+			return c.ExplainKey(t.Context(), "orders", "two words")
+		}},
+		{"explain queue", "fila.admin.explain", `{"kind":"queue","queue":"orders"}`, ExplainedQueue{Queue: "orders", Credit: 4}, func() (any, error) {
+			return c.ExplainQueue(t.Context(), "orders")
+		}},
+	})
 }
 
 // A key that JSON would change on its way must not reach another gate.

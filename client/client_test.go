@@ -84,86 +84,45 @@ func TestAdmin(t *testing.T) {
 	previous := "4"
 	value := "5"
 	settings := DefaultQueueSettings("orders")
-	for _, tc := range []struct {
-		name    string
-		subject string
-		body    string // "" is not compared
-		reply   any
-		call    func(ctx context.Context) (any, error)
-	}{
-		{
-			"create", "fila.admin.queue-create.orders", "", settings,
-			func(ctx context.Context) (any, error) { return c.QueueCreate(ctx, settings) },
-		},
-		{
-			"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, settings,
-			func(ctx context.Context) (any, error) {
-				return c.QueueUpdate(ctx, "orders", QueueChanges{"max_depth": 5, "on_failure": ""})
-			},
-		},
-		{
-			"update nothing", "fila.admin.queue-update.orders", `{}`, settings,
-			func(ctx context.Context) (any, error) { return c.QueueUpdate(ctx, "orders", nil) },
-		},
-		{
-			"delete", "fila.admin.queue-delete.orders", `{"force":true}`,
-			QueueDeleteReply{Deleted: 7},
-			func(ctx context.Context) (any, error) { return c.QueueDelete(ctx, "orders", true) },
-		},
-		{
-			"list page", "fila.admin.queue-list", `{"offset":3,"limit":2}`,
-			QueueList{Total: 9, Queues: []QueueSummary{{Name: "a"}}},
-			func(ctx context.Context) (any, error) { return c.QueueListPage(ctx, 3, 2) },
-		},
-		{
-			"inspect", "fila.admin.queue-inspect.orders", `{"flows":0}`,
-			QueueInfo{Flows: 3},
-			func(ctx context.Context) (any, error) { return c.QueueInspect(ctx, "orders", 0) },
-		},
-		{
-			"config set", "fila.admin.config-set.throttle:a:rate", `{"value":"5","if_value":"4"}`,
-			ConfigSetReply{Key: "throttle:a:rate", Value: "5", Previous: &previous},
-			func(ctx context.Context) (any, error) { return c.ConfigSet(ctx, "throttle:a:rate", value, &previous) },
-		},
-		{
-			"config get", "fila.admin.config-get.a", "",
-			ConfigEntry{Key: "a", Value: "1"},
-			func(ctx context.Context) (any, error) { return c.ConfigGet(ctx, "a") },
-		},
-		{
-			"config delete", "fila.admin.config-delete.a", "",
-			ConfigEntry{Key: "a", Value: "1"},
-			func(ctx context.Context) (any, error) { return c.ConfigDelete(ctx, "a") },
-		},
-		{
-			"redrive", "fila.admin.redrive.orders.dlq", `{"count":10}`,
-			RedriveReply{Redriven: 4},
-			func(ctx context.Context) (any, error) { return c.Redrive(ctx, "orders.dlq", 10) },
-		},
-		{
-			"hook reset", "fila.admin.hook-reset.orders", `{"hook":"on_failure"}`,
-			HookResetReply{Queue: "orders"},
-			func(ctx context.Context) (any, error) { return c.HookReset(ctx, "orders", "on_failure") },
-		},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			got := make(chan *nats.Msg, 1)
-			sub, err := f.nc.Subscribe(tc.subject, func(msg *nats.Msg) {
-				got <- msg
-				f.reply(msg, tc.reply)
-			})
-			require.NoError(t, err)
-			require.NoError(t, f.nc.Flush())
-			reply, err := tc.call(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, tc.reply, reply)
-			if tc.body != "" {
-				require.JSONEq(t, tc.body, string(next(t, got).Data))
-			}
-			require.NoError(t, sub.Unsubscribe())
-		})
-	}
-	_, err := c.ConfigGet(t.Context(), "no spaces")
+	created, err := json.Marshal(settings)
+	require.NoError(t, err)
+	testRequests(t, f, []adminRequest{
+		{"create", "fila.admin.queue-create.orders", string(created), settings, func() (any, error) { return c.QueueCreate(t.Context(), settings) }},
+		{"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, settings, func() (any, error) {
+			return c.QueueUpdate(t.Context(), "orders", QueueChanges{"max_depth": 5, "on_failure": ""})
+		}},
+		{"update nothing", "fila.admin.queue-update.orders", `{}`, settings, func() (any, error) {
+			return c.QueueUpdate(t.Context(), "orders", nil)
+		}},
+		{"delete", "fila.admin.queue-delete.orders", `{"force":true}`, QueueDeleteReply{Deleted: 7}, func() (any, error) {
+			return c.QueueDelete(t.Context(), "orders", true)
+		}},
+		{"list page", "fila.admin.queue-list", `{"offset":3,"limit":2}`, QueueList{Total: 9, Queues: []QueueSummary{{Name: "a"}}}, func() (any, error) {
+			return c.QueueListPage(t.Context(), 3, 2)
+		}},
+		{"inspect", "fila.admin.queue-inspect.orders", `{"flows":0}`, QueueInfo{Flows: 3}, func() (any, error) {
+			return c.QueueInspect(t.Context(), "orders", 0)
+		}},
+		{"config set", "fila.admin.config-set.throttle:a:rate", `{"value":"5","if_value":"4"}`, ConfigSetReply{Key: "throttle:a:rate", Value: "5", Previous: &previous}, func() (any, error) {
+			return c.ConfigSet(t.Context(), "throttle:a:rate", value, &previous)
+		}},
+		{"config get", "fila.admin.config-get.a", "", ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
+			return c.ConfigGet(t.Context(), "a")
+		}},
+		{"config delete", "fila.admin.config-delete.a", "", ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
+			return c.ConfigDelete(t.Context(), "a")
+		}},
+		{"redrive", "fila.admin.redrive.orders.dlq", `{"count":10}`, RedriveReply{Redriven: 4}, func() (any, error) {
+			return c.Redrive(t.Context(), "orders.dlq", 10)
+		}},
+		{"store backup", "fila.admin.store-backup", "", StoreBackupReply{Path: "/data/backups/x.db", Bytes: 5, DurationMs: 6}, func() (any, error) {
+			return c.StoreBackup(t.Context())
+		}},
+		{"hook reset", "fila.admin.hook-reset.orders", `{"hook":"on_failure"}`, HookResetReply{Queue: "orders"}, func() (any, error) {
+			return c.HookReset(t.Context(), "orders", "on_failure")
+		}},
+	})
+	_, err = c.ConfigGet(t.Context(), "no spaces")
 	var refused *Error
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, wire.CodeBadConfigKey, refused.ErrCode)

@@ -80,15 +80,12 @@ func startFake(t *testing.T, srv *server.Server) *fakeFila {
 }
 
 func (f *fakeFila) startAcks() {
-	var err error
-	f.ackSub, err = f.nc.Subscribe(f.subjects.AckWildcard(), func(msg *nats.Msg) {
+	f.ackSub = f.handle(f.subjects.AckWildcard(), func(msg *nats.Msg) {
 		f.acks <- msg
 		if msg.Reply != "" && !f.refused(msg) {
 			require.NoError(f.t, msg.Respond(nil))
 		}
 	})
-	require.NoError(f.t, err)
-	require.NoError(f.t, f.nc.Flush())
 }
 
 // stopAcks makes acks find nobody.
@@ -97,10 +94,11 @@ func (f *fakeFila) stopAcks() {
 	require.NoError(f.t, f.nc.Flush())
 }
 
-func (f *fakeFila) handle(subject string, fn nats.MsgHandler) {
-	_, err := f.nc.Subscribe(subject, fn)
+func (f *fakeFila) handle(subject string, fn nats.MsgHandler) *nats.Subscription {
+	sub, err := f.nc.Subscribe(subject, fn)
 	require.NoError(f.t, err)
 	require.NoError(f.t, f.nc.Flush())
+	return sub
 }
 
 func (f *fakeFila) refuseWith(e *wire.Error) {
@@ -167,4 +165,34 @@ func newClient(t *testing.T, srv *server.Server, opts ...Option) *Client {
 	c, err := New(connect(t, srv), opts...)
 	require.NoError(t, err)
 	return c
+}
+
+// adminRequest is a call that makes a request of one subject and body (JSON, or
+// nothing) and returns the reply.
+type adminRequest struct {
+	name, subject, body string
+	reply               any
+	call                func() (any, error)
+}
+
+func testRequests(t *testing.T, f *fakeFila, requests []adminRequest) {
+	t.Helper()
+	for _, r := range requests {
+		t.Run(r.name, func(t *testing.T) {
+			got := make(chan *nats.Msg, 1)
+			sub := f.handle(r.subject, func(msg *nats.Msg) {
+				got <- msg
+				f.reply(msg, r.reply)
+			})
+			reply, err := r.call()
+			require.NoError(t, err)
+			require.Equal(t, r.reply, reply)
+			if data := next(t, got).Data; r.body == "" {
+				require.Empty(t, data)
+			} else {
+				require.JSONEq(t, r.body, string(data))
+			}
+			require.NoError(t, sub.Unsubscribe())
+		})
+	}
 }

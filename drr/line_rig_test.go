@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 // lineRig runs one history through a Line, the model and the bound checker.
@@ -268,19 +267,13 @@ func checkLine(t require.TestingT, l *Line) {
 	}
 }
 
-func TestLineAgainstModelAndBound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		newLineRig(t, &rapidChooser{t, rapid.IntRange(1, 300).Draw(t, "steps")}).run()
-	})
-}
+func runLine(t require.TestingT, c chooser) { newLineRig(t, c).run() }
+
+func TestLineAgainstModelAndBound(t *testing.T) { history(runLine).check(t) }
 
 func FuzzLine(f *testing.F) {
-	f.Add([]byte("\x03\x01\x00\x00\x01" + "\x00\x00\x00\x00\x01\x01\x00\x04\x00\x04\x01\x0b\x00\x05\x00"))
-	f.Add([]byte("\x0b\x04\x02\x01\x00 flows that wait for one gate share what it admits by weight"))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		if len(in) > 2048 {
-			t.Skip("long histories find nothing more and are slow")
-		}
-		newLineRig(t, &byteChooser{in}).run()
-	})
+	history(runLine).fuzz(
+		f, "\x03\x01\x00\x00\x01"+"\x00\x00\x00\x00\x01\x01\x00\x04\x00\x04\x01\x0b\x00\x05\x00",
+		"\x0b\x04\x02\x01\x00 flows that wait for one gate share what it admits by weight",
+	)
 }

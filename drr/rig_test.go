@@ -221,12 +221,6 @@ func (c *rapidChooser) choose(what string, n int) int { return rapid.IntRange(0,
 
 func (c *rapidChooser) more() bool { c.left--; return c.left >= 0 }
 
-func TestSchedulerAgainstModelAndBound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		newRig(t, &rapidChooser{t, rapid.IntRange(1, 300).Draw(t, "steps")}).run()
-	})
-}
-
 type byteChooser struct{ in []byte }
 
 func (c *byteChooser) choose(_ string, n int) int {
@@ -240,13 +234,32 @@ func (c *byteChooser) choose(_ string, n int) int {
 
 func (c *byteChooser) more() bool { return len(c.in) > 0 }
 
-func FuzzScheduler(f *testing.F) {
-	f.Add([]byte("\x00\x03\x02\x00" + "\x00\x00\x00\x03\xff\x00\x01\x00\x00\x05\x05\x0b\x00\x05\x05"))
-	f.Add([]byte("\x03\x07\x03\x05 every flow sends what it can, and waits for the rest of it"))
+// history runs one, of whatever the chooser chooses.
+type history func(require.TestingT, chooser)
+
+func (run history) check(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { run(t, &rapidChooser{t, rapid.IntRange(1, 300).Draw(t, "steps")}) })
+}
+
+func (run history) fuzz(f *testing.F, seeds ...string) {
+	for _, seed := range seeds {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 2048 {
 			t.Skip("long histories find nothing more and are slow")
 		}
-		newRig(t, &byteChooser{in}).run()
+		run(t, &byteChooser{in})
 	})
+}
+
+func runScheduler(t require.TestingT, c chooser) { newRig(t, c).run() }
+
+func TestSchedulerAgainstModelAndBound(t *testing.T) { history(runScheduler).check(t) }
+
+func FuzzScheduler(f *testing.F) {
+	history(runScheduler).fuzz(
+		f, "\x00\x03\x02\x00"+"\x00\x00\x00\x03\xff\x00\x01\x00\x00\x05\x05\x0b\x00\x05\x05",
+		"\x03\x07\x03\x05 every flow sends what it can, and waits for the rest of it",
+	)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,10 +14,11 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-// variety makes a store whose tree has branches, overflow pages, inline buckets,
-// bitmaps, states and dedupe ids.
-func variety(t *testing.T, dir string, o store.Options) {
+// variety makes a store, closed and in a directory of its own, whose tree has
+// branches, overflow pages, inline buckets, bitmaps, states and dedupe ids.
+func variety(t *testing.T, o store.Options) (dir, file string) {
 	t.Helper()
+	dir = t.TempDir()
 	s := open(t, dir, o)
 	golden(t, s)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -42,6 +42,7 @@ func variety(t *testing.T, dir string, o store.Options) {
 		require.NoError(t, storetest.Do(s, &b))
 	}
 	require.NoError(t, s.Close())
+	return dir, s.Path()
 }
 
 // TestFlippedBytes flips single bytes all over a file. Whatever comes of it is
@@ -49,10 +50,8 @@ func variety(t *testing.T, dir string, o store.Options) {
 // a broken record is right. (bbolt lays pages out differently each time, so the
 // offset of a failure means something only with the file of that run.)
 func TestFlippedBytes(t *testing.T) {
-	dir := t.TempDir()
 	o := store.Options{NoSync: true}.Small().Dense()
-	variety(t, dir, o)
-	file := filepath.Join(dir, "fila.db")
+	dir, file := variety(t, o)
 	s := open(t, dir, o)
 	want, err := storetest.Dump(s)
 	require.NoError(t, err)

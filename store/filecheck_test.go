@@ -39,9 +39,7 @@ func dump(t require.TestingT, file string) *storetest.Content {
 }
 
 func TestCheckFileSound(t *testing.T) {
-	dir := t.TempDir()
-	variety(t, dir, store.Options{NoSync: true}.Small().Dense())
-	file := filepath.Join(dir, "fila.db")
+	_, file := variety(t, store.Options{NoSync: true}.Small().Dense())
 	before, err := os.ReadFile(file)
 	require.NoError(t, err)
 	sum, found := check(t, file)
@@ -229,9 +227,7 @@ func TestCheckFileTally(t *testing.T) {
 
 // TestCheckFilePages breaks several pages; all are found in one run.
 func TestCheckFilePages(t *testing.T) {
-	dir := t.TempDir()
-	variety(t, dir, store.Options{NoSync: true}.Small().Dense())
-	file := filepath.Join(dir, "fila.db")
+	_, file := variety(t, store.Options{NoSync: true}.Small().Dense())
 	image, err := os.ReadFile(file)
 	require.NoError(t, err)
 	// All leaves but the one with the names of the buckets.
@@ -257,10 +253,8 @@ func TestCheckFilePages(t *testing.T) {
 // TestCheckFileFlips flips bytes all over a file. If the check finds nothing,
 // the file opens and everything in it is right.
 func TestCheckFileFlips(t *testing.T) {
-	dir := t.TempDir()
 	o := store.Options{NoSync: true}.Small().Dense()
-	variety(t, dir, o)
-	file := filepath.Join(dir, "fila.db")
+	_, file := variety(t, o)
 	want := dump(t, file)
 	image, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -39,9 +39,7 @@ func names(t require.TestingT, dir string) []string {
 }
 
 func TestCompactFile(t *testing.T) {
-	dir := t.TempDir()
-	variety(t, dir, store.Options{NoSync: true}.Small())
-	file := filepath.Join(dir, "fila.db")
+	dir, file := variety(t, store.Options{NoSync: true}.Small())
 	require.NoError(t, os.Chmod(file, 0o640))
 	want, before := dump(t, file), snapshot(t, file)
 	fi, err := os.Stat(file)
@@ -278,9 +276,7 @@ func TestBuild(t *testing.T) {
 // TestFileMessages visits everything in the order of the file, and beside what
 // is broken.
 func TestFileMessages(t *testing.T) {
-	dir := t.TempDir()
-	variety(t, dir, store.Options{NoSync: true}.Small())
-	file := filepath.Join(dir, "fila.db")
+	_, file := variety(t, store.Options{NoSync: true}.Small())
 	want := dump(t, file)
 	read := func(broken func(*store.CorruptError)) (*storetest.Content, error) {
 		f, err := store.OpenFile(file, store.Options{})

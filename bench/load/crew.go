@@ -1,0 +1,259 @@
+package load
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/bench/measure"
+	"github.com/filaq/fila/bench/system"
+)
+
+// maxConsumerConns is over how many connections consumers are spread.
+const maxConsumerConns = 16
+
+// slowWork is what a slow consumer does with a message.
+const slowWork = 5 * time.Millisecond
+
+// crew is the producers and consumers of a phase.
+type crew struct {
+	e *engine
+	p *Phase
+
+	conns     []*nats.Conn
+	producers []*producer
+	stops     []func(context.Context) error // of consumers
+	timings   map[string]*timing            // by what they are the latencies of
+	ledger    ledger                        // of a phase that follows its messages
+
+	// tokens holds one for each message that may still be published before
+	// another one must be finished; nil where nobody consumes.
+	tokens chan struct{}
+
+	stop     chan struct{} // closed: producers stop
+	stopOnce sync.Once
+	working  sync.WaitGroup
+}
+
+// timing is latencies of one kind: those of each connection since the last cut,
+// so that connections do not wait for each other, and all those before.
+type timing struct {
+	fresh []*measure.Latencies
+	past  measure.Latencies
+}
+
+func newCrew(e *engine, p *Phase) *crew {
+	return &crew{e: e, p: p, timings: map[string]*timing{}, stop: make(chan struct{})}
+}
+
+// newLatencies returns where one connection records its latencies of a kind.
+func (c *crew) newLatencies(kind string) *measure.Latencies {
+	if c.timings[kind] == nil {
+		c.timings[kind] = &timing{}
+	}
+	l := &measure.Latencies{}
+	c.timings[kind].fresh = append(c.timings[kind].fresh, l)
+	return l
+}
+
+// cut adds the latencies since the last cut to a sample.
+func (c *crew) cut(into measure.Sample) {
+	for kind, t := range c.timings {
+		var now measure.Latencies
+		for _, one := range t.fresh {
+			one.MoveTo(&now)
+		}
+		now.Into(into, c.p.figure(kind))
+		now.MoveTo(&t.past)
+	}
+}
+
+// latencies adds those of the whole phase.
+func (c *crew) latencies(into measure.Sample) {
+	c.cut(measure.Sample{})
+	for kind, t := range c.timings {
+		t.past.Into(into, c.p.figure(kind))
+	}
+}
+
+// gather connects everybody. Consumers may be delivered to when it returns.
+func (c *crew) gather(ctx context.Context) error {
+	for i := range c.p.Producers {
+		p, err := c.newProducer(ctx, i)
+		if err != nil {
+			return err
+		}
+		c.producers = append(c.producers, p)
+	}
+	if c.p.Mode != ModeLife {
+		return nil
+	}
+	c.tokens = make(chan struct{}, c.p.Window)
+	for range c.p.Window {
+		c.tokens <- struct{}{}
+	}
+	var ackers []*acker
+	all := c.p.Consumers + c.p.Slow
+	for i := range all {
+		slow := i >= c.p.Consumers
+		if slow || i < maxConsumerConns {
+			a, err := c.newAcker()
+			if err != nil {
+				return err
+			}
+			ackers = append(ackers, a)
+		}
+		a := ackers[len(ackers)-1]
+		if !slow {
+			a = ackers[i%maxConsumerConns]
+		}
+		stop, err := c.e.target.Consume(ctx, a.nc, fmt.Sprintf("w%d", i), share(c.p.Window, all, i), a.handler(slow))
+		if err != nil {
+			return err
+		}
+		c.stops = append(c.stops, stop)
+	}
+	return nil
+}
+
+func (c *crew) connect(name string) (*nats.Conn, error) {
+	nc, err := c.e.spec.Access.Connect(name)
+	if err != nil {
+		return nil, err
+	}
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.e.note("NATS", err) })
+	c.conns = append(c.conns, nc)
+	return nc, nil
+}
+
+func (c *crew) start() {
+	for _, p := range c.producers {
+		c.working.Go(p.run)
+	}
+}
+
+// halt ends publishing; confirmations and deliveries go on.
+func (c *crew) halt() {
+	c.stopOnce.Do(func() { close(c.stop) })
+	c.working.Wait()
+}
+
+// end sends everybody home.
+func (c *crew) end(ctx context.Context) error {
+	c.halt()
+	var errs []error
+	for _, stop := range c.stops {
+		errs = append(errs, stop(ctx))
+	}
+	for _, nc := range c.conns {
+		nc.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// finished counts a message at the end of its life and lets another one in. On
+// top of a backlog more are finished than were let in.
+func (c *crew) finished() {
+	c.e.finished.Add(1)
+	c.letIn()
+}
+
+func (c *crew) letIn() {
+	select {
+	case c.tokens <- struct{}{}:
+	default: // no tokens, or all are there
+	}
+}
+
+// acker is the consumers of one connection.
+type acker struct {
+	c         *crew
+	nc        *nats.Conn
+	inbox     string // for answers; empty sends plain acks
+	body      []byte
+	delivered *measure.Latencies
+}
+
+func (c *crew) newAcker() (*acker, error) {
+	nc, err := c.connect("consumer")
+	if err != nil {
+		return nil, err
+	}
+	a := &acker{c: c, nc: nc, body: c.e.target.Ack(), delivered: c.newLatencies("deliver")}
+	if !c.p.AckConfirmed {
+		return a, nil
+	}
+	a.inbox = nc.NewInbox()
+	_, err = system.Subscribe(nc, a.inbox, "", func(m *nats.Msg) {
+		if err := c.e.target.Refused(m); err != nil {
+			c.e.note("an ack was refused", err)
+			return
+		}
+		c.finished()
+	})
+	return a, err
+}
+
+// ack ends a message's life, at once or when the ack is confirmed.
+func (a *acker) ack(to string) {
+	if a.answer(to, a.inbox, a.body) && a.inbox == "" {
+		a.c.finished()
+	}
+}
+
+// answer answers a delivery.
+func (a *acker) answer(to, reply string, body []byte) (sent bool) {
+	var err error
+	if reply == "" {
+		err = a.nc.Publish(to, body)
+	} else {
+		err = a.nc.PublishRequest(to, reply, body)
+	}
+	if err != nil {
+		a.c.e.note("an ack was not sent", err)
+	}
+	return err == nil
+}
+
+// handler returns what a consumer does with a message. Latencies are those of
+// consumers that are not slow.
+func (a *acker) handler(slow bool) system.Handler {
+	switch {
+	case slow:
+		return func(_ []byte, reply string) {
+			time.Sleep(slowWork)
+			a.ack(reply)
+		}
+	case a.c.p.Follow:
+		return a.follow
+	}
+	return func(data []byte, reply string) {
+		if len(data) >= MinPayload {
+			sent, _ := stampOf(data)
+			a.record(sent)
+		}
+		a.ack(reply)
+	}
+}
+
+// record leaves out what was sent before the measured part.
+func (a *acker) record(sent int64) {
+	if sent >= a.c.e.from.Load() {
+		a.delivered.Record(a.c.e.now() - sent)
+	}
+}
+
+// stamp writes the header of a payload: when it is sent, and which message it is.
+func stamp(data []byte, sent, number int64) {
+	binary.LittleEndian.PutUint64(data, uint64(sent))
+	binary.LittleEndian.PutUint64(data[8:], uint64(number))
+}
+
+func stampOf(data []byte) (sent, number int64) {
+	return int64(binary.LittleEndian.Uint64(data)), int64(binary.LittleEndian.Uint64(data[8:]))
+}

@@ -1,0 +1,23 @@
+package bench
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent lets the kernel end a child whose parent was killed.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
+
+// memoryFS reports whether a directory lies in memory, where syncs cost
+// nothing.
+func memoryFS(dir string) bool {
+	const tmpfs, ramfs = 0x01021994, 0x858458f6
+	var fs syscall.Statfs_t
+	if syscall.Statfs(dir, &fs) != nil {
+		return false
+	}
+	kind := uint32(fs.Type)
+	return kind == tmpfs || kind == ramfs
+}

@@ -1,0 +1,179 @@
+package report
+
+import (
+	"slices"
+	"time"
+
+	"github.com/filaq/fila/bench/measure"
+	"github.com/filaq/fila/bench/system"
+)
+
+// Report is the result of a run. It is its JSON, too.
+type Report struct {
+	Started     time.Time    `json:"started"`
+	Seconds     float64      `json:"seconds"`
+	Environment Environment  `json:"environment"`
+	Settings    Settings     `json:"settings"`
+	Workloads   []Group      `json:"workloads"`
+	Goals       []GoalReport `json:"goals"`
+	// Interrupted: what follows was not measured.
+	Interrupted bool `json:"interrupted,omitempty"`
+}
+
+// Environment says on what a report was made.
+type Environment struct {
+	Fila       string `json:"fila"`        // version
+	NATSServer string `json:"nats_server"` // version of the server in this program, which all systems run
+	Go         string `json:"go"`
+	Platform   string `json:"platform"`
+	CPUs       int    `json:"cpus"`
+	GOGC       string `json:"gogc"` // of all processes, but for the servers of memory, recovery and soak
+	// SyncUs is the median time in microseconds to write 4 KiB and sync them, in
+	// the directory of the data.
+	SyncUs float64 `json:"sync_us,omitempty"`
+	// InMemory: the data is on a file system in memory, where syncs cost nothing
+	// and durable systems look faster than they are.
+	InMemory bool `json:"in_memory,omitempty"`
+}
+
+// Settings are the options that a report was made with.
+type Settings struct {
+	Rounds     int   `json:"rounds"`
+	DurationMs int64 `json:"duration_ms,omitempty"`
+	Count      int64 `json:"count,omitempty"`
+	Backlog    int64 `json:"backlog"`
+	Payload    int   `json:"payload"`
+	Quick      bool  `json:"quick,omitempty"`
+	Soak       bool  `json:"soak,omitempty"`
+	Running    bool  `json:"running,omitempty"` // against a running server
+}
+
+// goalRounds is how many rounds it takes to say that a goal is met or missed. A
+// soak has one, of SoakDuration or more.
+const goalRounds = 5
+
+// judged reports whether the run is one that goals are about.
+func (s *Settings) judged() bool {
+	enough := s.Rounds >= goalRounds
+	if s.Soak {
+		enough = s.DurationMs >= SoakDuration.Milliseconds()
+	}
+	return enough && !s.Quick
+}
+
+// Group is the measurements of a workload.
+type Group struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+	Lanes []Lane `json:"lanes"`
+
+	of *Workload // nil in a report that was read from JSON
+}
+
+// NewGroup returns a group without lanes.
+func NewGroup(w *Workload) Group { return Group{Name: w.Name, About: w.About, of: w} }
+
+// Lane is one measurement over all rounds.
+type Lane struct {
+	Case    string                     `json:"case"`
+	System  string                     `json:"system"`
+	Figures map[string]measure.Summary `json:"figures"`
+	// Ratio of the rate to that of the lane Base, of the same rounds.
+	Ratio *measure.Summary `json:"ratio,omitempty"`
+	Base  string           `json:"base,omitempty"`
+	// Rounds are the figures of each round, null where it failed.
+	Rounds []measure.Sample `json:"rounds"`
+	// Series are the figures of each interval of a soak; at_s is its end.
+	Series []measure.Sample `json:"series,omitempty"`
+	Notes  []string         `json:"notes,omitempty"`
+	Errors []string         `json:"errors,omitempty"`
+}
+
+// GoalReport is a ratio or a figure that matters, with the goal if there is one.
+// Met is null where there is none, and after too few rounds.
+type GoalReport struct {
+	Workload string          `json:"workload"`
+	Case     string          `json:"case"`
+	Text     string          `json:"text"`
+	Value    measure.Summary `json:"value"`
+	AtLeast  float64         `json:"at_least,omitempty"`
+	AtMost   float64         `json:"at_most,omitempty"`
+	Met      *bool           `json:"met,omitempty"`
+}
+
+// lanes returns those of all workloads.
+func (r *Report) lanes() []Lane {
+	var all []Lane
+	for _, w := range r.Workloads {
+		all = append(all, w.Lanes...)
+	}
+	return all
+}
+
+// Failures returns how many measurements failed.
+func (r *Report) Failures() int {
+	n := 0
+	for _, l := range r.lanes() {
+		n += len(l.Errors)
+	}
+	return n
+}
+
+// lane returns a lane, nil if it was not measured.
+func (w *Group) lane(caseName string, sys system.Name) *Lane {
+	for i := range w.Lanes {
+		if l := &w.Lanes[i]; l.Case == caseName && l.System == string(sys) {
+			return l
+		}
+	}
+	return nil
+}
+
+// Add takes a round, whose sample does not count if there is an error.
+func (l *Lane) Add(s measure.Sample, notes []string, err error) {
+	if err != nil {
+		l.Errors = append(l.Errors, err.Error())
+		s = nil
+	}
+	s.DropUndefined()
+	l.Rounds = append(l.Rounds, s)
+	for _, note := range notes {
+		if !slices.Contains(l.Notes, note) {
+			l.Notes = append(l.Notes, note)
+		}
+	}
+}
+
+// Conclude computes the medians, ratios and goals from the rounds.
+func (r *Report) Conclude() {
+	r.Goals = []GoalReport{}
+	for i := range r.Workloads {
+		w := &r.Workloads[i]
+		for j := range w.Lanes {
+			w.Lanes[j].Figures = measure.SummarizeAll(w.Lanes[j].Rounds)
+		}
+		if w.of == nil {
+			continue
+		}
+		w.ratios()
+		for _, g := range w.of.Goals {
+			r.Goals = append(r.Goals, g.check(w, r.Settings.judged())...)
+		}
+	}
+}
+
+func (w *Group) ratios() {
+	if w.of.Base.Text == "" {
+		return
+	}
+	for j := range w.Lanes {
+		l := &w.Lanes[j]
+		base := w.lane(w.of.Base.Of(l.Case, system.Name(l.System)))
+		if base == nil || base == l {
+			continue
+		}
+		if s, ok := measure.PairUp(l.Rounds, base.Rounds, "rate", "rate", measure.Ratio); ok {
+			l.Ratio, l.Base = &s, base.Case+" / "+base.System
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Access says where a server is and how to log in. It travels to load processes
+// on their standard input, never on a command line.
+type Access struct {
+	URL         string `json:"url"`
+	Creds       string `json:"creds,omitempty"` // file
+	NKey        string `json:"nkey,omitempty"`  // file with the seed
+	User        string `json:"user,omitempty"`
+	Password    string `json:"password,omitempty"`
+	Token       string `json:"token,omitempty"`
+	CA          string `json:"ca,omitempty"` // PEM files
+	Cert        string `json:"cert,omitempty"`
+	Key         string `json:"key,omitempty"`
+	InboxPrefix string `json:"inbox_prefix,omitempty"`
+	TLSFirst    bool   `json:"tls_first,omitempty"`
+	Prefix      string `json:"prefix,omitempty"` // of fila's subjects
+}
+
+// Connect opens a connection that is not repaired: a measurement that loses its
+// server has failed.
+func (a *Access) Connect(name string) (*nats.Conn, error) {
+	opts := []nats.Option{nats.Name("fila bench " + name), nats.NoReconnect(), nats.Timeout(10 * time.Second)}
+	given := func(value string, option func(string) nats.Option) {
+		if value != "" {
+			opts = append(opts, option(value))
+		}
+	}
+	given(a.Creds, func(file string) nats.Option { return nats.UserCredentials(file) })
+	given(a.User, func(user string) nats.Option { return nats.UserInfo(user, a.Password) })
+	given(a.Token, nats.Token)
+	given(a.CA, func(file string) nats.Option { return nats.RootCAs(file) })
+	given(a.Cert, func(file string) nats.Option { return nats.ClientCert(file, a.Key) })
+	given(a.InboxPrefix, nats.CustomInboxPrefix)
+	if a.NKey != "" {
+		seed, err := nats.NkeyOptionFromSeed(a.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("nkey %s: %w", a.NKey, err)
+		}
+		opts = append(opts, seed)
+	}
+	if a.TLSFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	nc, err := nats.Connect(a.URL, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return nc, nil
+}
+
+// Subscribe subscribes without a limit of what may wait for handle. An empty
+// group gets all messages.
+func Subscribe(nc *nats.Conn, subject, group string, handle nats.MsgHandler) (*nats.Subscription, error) {
+	sub, err := nc.QueueSubscribe(subject, group, handle)
+	if err != nil {
+		return nil, err
+	}
+	return sub, sub.SetPendingLimits(-1, -1)
+}
+
+// requestTimeout bounds each request of the set-up.
+const requestTimeout = 30 * time.Second
+
+// Flush waits until the server has taken what was sent on the connection.
+func Flush(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return nc.FlushWithContext(ctx)
+}

@@ -1,0 +1,130 @@
+package system
+
+import (
+	"context"
+	"maps"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+// Subjects of the bare hops. The middle sends on what it gets and answers what
+// asks for an answer.
+const (
+	hopsEnqueue = "hops.enqueue"
+	hopsConfirm = "hops.confirm" // not sent on
+	hopsDeliver = "hops.deliver"
+	hopsAck     = "hops.ack.0"
+)
+
+// hops is the middle as a target.
+type hops struct{ queue *Queue }
+
+func (hops) SetUp(context.Context) error           { return nil }
+func (hops) TearDown(context.Context) error        { return nil }
+func (hops) Held(context.Context) (Content, error) { return Content{}, nil }
+func (hops) Ack() []byte                           { return nil }
+
+func (h hops) Subject() string {
+	if h.queue.Unread {
+		return hopsConfirm
+	}
+	return hopsEnqueue
+}
+
+func (hops) Refused(m *nats.Msg) error {
+	if unanswered(m) {
+		return nats.ErrNoResponders
+	}
+	return nil
+}
+
+func (hops) Consume(ctx context.Context, nc *nats.Conn, _ string, _ int, handle Handler) (func(context.Context) error, error) {
+	sub, err := Subscribe(nc, hopsDeliver, "consumers", func(m *nats.Msg) { handle(m.Data, m.Reply) })
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) error { return sub.Unsubscribe() }, Flush(ctx, nc)
+}
+
+// startMiddle does what fila cannot leave out, and no more: it confirms, sends
+// on, and confirms acks, over the same kind of connection to a server in the
+// same process. With likeFila, what it sends on looks like a delivery of fila.
+func startMiddle(srv *server.Server, likeFila bool) (*nats.Conn, error) {
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.Name("middle"))
+	if err != nil {
+		return nil, err
+	}
+	confirmation := []byte(`{"id":"00000000-0000-7000-8000-000000000000","queue":"bench"}`) // as long as fila's
+	answer := func(m *nats.Msg, body []byte) {
+		if m.Reply != "" {
+			_ = nc.Publish(m.Reply, body) // fails only when the process ends
+		}
+	}
+	sendOn := func(m *nats.Msg) {
+		_ = nc.PublishMsg(&nats.Msg{Subject: hopsDeliver, Reply: hopsAck, Header: m.Header, Data: m.Data})
+	}
+	if likeFila {
+		sendOn = (&imitation{nc: nc, header: deliveryHeaders()}).sendOn
+	}
+	for subject, work := range map[string]nats.MsgHandler{
+		hopsEnqueue: func(m *nats.Msg) {
+			answer(m, confirmation)
+			sendOn(m)
+		},
+		hopsConfirm:    func(m *nats.Msg) { answer(m, confirmation) },
+		hopsAck:        func(m *nats.Msg) { answer(m, nil) },
+		hopsAck + ".>": func(m *nats.Msg) { answer(m, nil) },
+	} {
+		if _, err = Subscribe(nc, subject, "", work); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return nc, nil
+}
+
+// imitation sends messages on with what fila's protocol adds to a delivery, and
+// none of the work behind it: headers of the same length, and an ack subject of
+// its own for each message.
+type imitation struct {
+	nc     *nats.Conn
+	header nats.Header // used again and again; the client library copies it
+	n      uint64
+}
+
+// deliveryHeaders are as long as those of fila.
+func deliveryHeaders() nats.Header {
+	const at = "2026-01-02T03:04:05.678901234Z"
+	return nats.Header{
+		wire.HeaderID: {"00000000-0000-7000-8000-000000000000"}, wire.HeaderQueue: {"bench-0123456789"}, wire.HeaderKey: {"1"},
+		wire.HeaderAttempt: {"1"}, wire.HeaderEnqueuedAt: {at}, wire.HeaderDeadline: {at},
+	}
+}
+
+// sendOn runs on one goroutine.
+func (i *imitation) sendOn(m *nats.Msg) {
+	i.n++
+	maps.Copy(i.header, m.Header)
+	_ = i.nc.PublishMsg(&nats.Msg{Subject: hopsDeliver, Reply: i.ackSubject(), Header: i.header, Data: m.Data})
+}
+
+// ackSubject is one that was not used before. A token has 43 characters.
+func (i *imitation) ackSubject() string {
+	const head, tail = hopsAck + ".", ".bench-0123456789"
+	subject := []byte(head + "0000000000000000000000000000000000000000000" + tail)
+	at := len(subject) - len(tail)
+	for n := i.n; n > 0; n /= 10 {
+		at--
+		subject[at] = byte('0' + n%10)
+	}
+	return string(subject)
+}

@@ -1,0 +1,88 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// nodeMaxPending is what fila's embedded server allows.
+const nodeMaxPending = 256 << 20
+
+// ServerVersion is that of the NATS server in this program, which all systems run.
+const ServerVersion = server.VERSION
+
+// Node is a server to compare with.
+type Node struct {
+	server *server.Server
+	middle *nats.Conn // nil: JetStream
+}
+
+// RunNode is a server process: any system but fila. It listens on a free port of
+// 127.0.0.1, keeps its files in dir, says on out that it is ready, and runs until
+// ctx ends.
+func RunNode(ctx context.Context, kind, dir string, out io.Writer) error {
+	n, err := StartNode(Name(kind), dir)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if _, err := fmt.Fprintf(out, "node is ready: nats=%s\n", n.URL()); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// StartNode starts what [RunNode] runs.
+func StartNode(name Name, dir string) (*Node, error) {
+	opts := &server.Options{
+		ServerName: "fila-bench", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true,
+		MaxPending: nodeMaxPending,
+	}
+	switch {
+	case name.isHops():
+		opts.NoSublistCache = true // as fila's; JetStream gains nothing from it
+	case name.isJetStream():
+		opts.JetStream, opts.StoreDir, opts.SyncAlways = true, dir, name == JetStreamSync
+		opts.JetStreamMaxStore = 1 << 40 // the disk is the limit
+	default:
+		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, list(Names()[2:]))
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, err
+	}
+	srv.Start()
+	n := &Node{server: srv}
+	switch {
+	case !srv.ReadyForConnections(time.Minute):
+		err = errors.New("the NATS server does not get ready")
+	case opts.JetStream && !srv.JetStreamEnabled():
+		err = fmt.Errorf("JetStream does not start in %s", dir)
+	case name.isHops():
+		n.middle, err = startMiddle(srv, name == HopsWire)
+	}
+	if err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// URL is where it listens.
+func (n *Node) URL() string { return n.server.ClientURL() }
+
+// Close returns when nothing of it runs any more.
+func (n *Node) Close() {
+	if n.middle != nil {
+		n.middle.Close()
+	}
+	n.server.Shutdown()
+	n.server.WaitForShutdown()
+}
