@@ -56,6 +56,8 @@ var moduleImports = map[string][]string{
 	"github.com/spf13/pflag":              {"cli"},
 	"github.com/knadh/koanf":              {"cli"},
 	"github.com/pelletier/go-toml/v2":     {"cli"},
+	"github.com/mattn/go-runewidth":       {"cli"},
+	"golang.org/x/term":                   {"cli"},
 	"github.com/go-viper/mapstructure/v2": {"cli"},
 	"github.com/stretchr/testify":         {"store/storetest"}, // a suite of tests for others to run
 	"go.uber.org/goleak":                  {"store/storetest"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 )
@@ -38,24 +37,27 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, texts)
 }
 
-// print writes the table.
+// print writes the table: columns as wide as their widest cell, two apart.
 func (t *table) print(w io.Writer) error {
-	var text strings.Builder
-	tw := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var widths []int
 	for _, row := range t.rows {
-		if _, err := fmt.Fprintln(tw, strings.Join(row, "\t")); err != nil {
-			return err
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], columns.StringWidth(cell))
 		}
 	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
-			return err
+	var text strings.Builder
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(pad(cell, widths[i]+2))
 		}
+		text.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	return nil
+	_, err := io.WriteString(w, text.String())
+	return err
 }
 
 // clean makes foreign text safe for a terminal line: fairness keys and error

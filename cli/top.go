@@ -142,7 +142,7 @@ func (v *topView) show(out io.Writer, f topFrame, live bool) error {
 	case v.app.json:
 		return printJSONLine(out, f)
 	case live:
-		width, height := terminalSize()
+		width, height := terminalSize(out)
 		return draw(out, v.lines(f, width), height)
 	}
 	lines := v.lines(f, 100)

@@ -1,29 +1,19 @@
 package cli
 
 import (
-	"bytes"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/mattn/go-runewidth"
+	"golang.org/x/term"
 )
 
-// isTerminal reports whether somebody looks at w. Character devices are
-// terminals here, except the null device.
+// isTerminal reports whether somebody looks at w.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull)
-	return err != nil || !os.SameFile(info, null)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // style colours text, or leaves it as it is. The zero value leaves it.
@@ -57,19 +47,13 @@ const (
 	eraseRest = "\x1b[J"
 )
 
-// terminalSize returns columns and lines: those of COLUMNS and LINES, or else
-// what stty knows, or else 80 by 24.
-func terminalSize() (width, height int) {
+// terminalSize returns columns and lines of the terminal that w is: those of
+// COLUMNS and LINES, or else what the terminal says, or else 80 by 24.
+func terminalSize(w io.Writer) (width, height int) {
 	width, height = 80, 24
-	if tty, err := os.Open("/dev/tty"); err == nil {
-		defer func() { _ = tty.Close() }()
-		stty := exec.Command("stty", "size")
-		stty.Stdin = tty
-		if out, err := stty.Output(); err == nil {
-			var h, w int
-			if _, err := fmt.Sscan(string(bytes.TrimSpace(out)), &h, &w); err == nil && h > 0 && w > 0 {
-				width, height = w, h
-			}
+	if file, ok := w.(*os.File); ok {
+		if columns, lines, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 && lines > 0 {
+			width, height = columns, lines
 		}
 	}
 	for _, given := range []struct {
@@ -102,18 +86,20 @@ func draw(w io.Writer, lines []string, height int) error {
 	return err
 }
 
-// fit cuts plain text to width columns; what was cut ends in a tilde. It counts
-// a rune as a column.
+// columns measures text. Characters whose width depends on the locale count as
+// narrow, as terminals draw them unless they are told otherwise.
+var columns = &runewidth.Condition{StrictEmojiNeutral: true}
+
+// fit cuts plain text to width columns; what was cut ends in a tilde.
 func fit(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
 	if width <= 0 {
 		return ""
 	}
-	runes := []rune(text)
-	return string(runes[:width-1]) + "~"
+	return columns.Truncate(text, width, "~")
 }
+
+// pad fills plain text with spaces up to width columns.
+func pad(text string, width int) string { return columns.FillRight(text, width) }
 
 // short prints a count in five columns at most: 1234, 12.3k, 4.5M.
 func short(n float64) string {

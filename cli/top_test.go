@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -58,7 +57,7 @@ func TestTopFrame(t *testing.T) {
 	}, v.lines(f, 80))
 	for width := range 200 {
 		for _, line := range v.lines(f, width) {
-			require.LessOrEqual(t, utf8.RuneCountInString(line), max(width, 73), width)
+			require.LessOrEqual(t, columns.StringWidth(line), max(width, 73), width)
 		}
 	}
 	f = frameAt(2).frame(nil)
@@ -157,13 +156,43 @@ func TestTerminals(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, isTerminal(null))
 	require.False(t, styleFor(null).on)
-	require.NoError(t, null.Close())
+	defer null.Close()
 	t.Setenv("COLUMNS", "101")
 	t.Setenv("LINES", "33")
-	width, height := terminalSize()
+	width, height := terminalSize(&bytes.Buffer{})
 	require.Equal(t, []int{101, 33}, []int{width, height})
+	t.Setenv("COLUMNS", "")
+	t.Setenv("LINES", "no number")
+	width, height = terminalSize(null)
+	require.Equal(t, []int{80, 24}, []int{width, height}, "no terminal")
 	require.Equal(t, "x", style{}.red("x"))
 	require.Equal(t, "\x1b[31mx\x1b[0m", style{true}.red("x"))
+}
+
+// Columns stand below each other whatever the width of what is in them.
+func TestTableOfWideText(t *testing.T) {
+	table := newTable("QUEUE", "PENDING", "SIZE")
+	table.row("orders", 1, "5 B")
+	table.row("注文", 22, "")
+	table.row("🚀 rocket", 3, "7 B")
+	table.row("한국어 ключ é", 4, "8 B")
+	var out strings.Builder
+	require.NoError(t, table.print(&out))
+	require.Equal(t, strings.Join([]string{
+		"QUEUE          PENDING  SIZE",
+		"orders         1        5 B",
+		"注文           22",
+		"🚀 rocket      3        7 B",
+		"한국어 ключ é  4        8 B",
+		"",
+	}, "\n"), out.String())
+
+	q := topQueue{Name: "注文🚀", Ready: 7}
+	for _, name := range []int{12, 8, 6, 5} {
+		line := topTestView().queueLines(&q, name)[0]
+		before, _, _ := strings.Cut(line, "7")
+		require.Equal(t, name+len(" READY"), columns.StringWidth(before), "the ready ones stand in their column: %q", line)
+	}
 }
 
 func TestNumbersForPeople(t *testing.T) {
@@ -180,5 +209,14 @@ func TestNumbersForPeople(t *testing.T) {
 	for ms, want := range map[int64]string{0: "-", 99: "99ms", 100: "0.1s", 59_999: "60.0s", 61_000: "1m1s", 3_600_000: "1h", 400 * 3_600_000: "16d16h"} {
 		require.Equal(t, want, coarse(ms))
 	}
-	require.Equal(t, []string{"", "~", "ab~", "日本"}, []string{fit("abcd", 0), fit("abcd", 1), fit("abcd", 3), fit("日本", 2)})
+	for _, tc := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"abcd", 0, ""}, {"abcd", 1, "~"}, {"abcd", 3, "ab~"}, {"abcd", 4, "abcd"},
+		{"日本語", 6, "日本語"}, {"日本語", 5, "日本~"}, {"日本語", 4, "日~"}, {"日本", 2, "~"}, {"🚀🚀", 3, "🚀~"},
+	} {
+		require.Equal(t, tc.want, fit(tc.text, tc.width), tc)
+	}
 }

@@ -83,7 +83,7 @@ func (v *topView) lines(f topFrame, width int) []string {
 	title := fmt.Sprintf("fila at %s  %s UTC  %s", f.Server, at.Format(time.TimeOnly), plural(int64(f.Total), "queue"))
 	lines := []string{
 		v.paint.bold(fit(clean(title), v.width)),
-		v.paint.bold(fit(fmt.Sprintf("%-*s %s", name, "QUEUE", header), v.width)),
+		v.paint.bold(fit(pad("QUEUE", name)+" "+header, v.width)),
 	}
 	if len(f.Queues) == 0 {
 		return append(lines, "(nothing to see; --all shows idle queues, too)")
@@ -108,7 +108,7 @@ func (v *topView) queueLines(q *topQueue, name int) []string {
 	if q.Failed > 0 {
 		cells[7] = v.paint.red(cells[7])
 	}
-	title := fmt.Sprintf("%-*s", name, fit(clean(q.Name), name))
+	title := pad(fit(clean(q.Name), name), name)
 	lines := []string{v.paint.bold(title) + " " + strings.Join(cells, " ")}
 	detail := func(label, text string) {
 		lines = append(lines, v.paint.dim(fit("  "+label+clean(text), v.width)))

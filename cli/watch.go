@@ -161,7 +161,7 @@ func (w *watcher) line(e wire.Event) string {
 	if t, err := time.Parse(time.RFC3339Nano, e.Time); err == nil {
 		at = t.UTC().Format("2006-01-02T15:04:05.000Z")
 	}
-	typ := fmt.Sprintf("%-20s", clean(e.Type))
+	typ := pad(clean(e.Type), 20)
 	switch e.Type {
 	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld:
 		typ = w.paint.red(typ)
