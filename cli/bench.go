@@ -64,6 +64,8 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.workloads, "workload", nil, "`name` of a workload; may be repeated (default all but soak)")
 	flags.StringArrayVar(&f.systems, "system", nil, "`name` of a system; may be repeated (default all)")
+	allow(cmd, "workload", workloadNames()...)
+	allow(cmd, "system", bench.Systems()...)
 	flags.IntVar(&f.rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
 	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
 	flags.Int64Var(&f.count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
@@ -75,6 +77,14 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
 	cmd.AddCommand(newBenchNodeCommand(), newBenchLoadCommand())
 	return cmd
+}
+
+func workloadNames() []string {
+	var names []string
+	for _, w := range bench.Workloads() {
+		names = append(names, w.Name)
+	}
+	return names
 }
 
 func workloadList() string {

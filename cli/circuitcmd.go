@@ -38,7 +38,8 @@ func newCircuitListCommand(a *app) *cobra.Command {
 		Short:   "List circuits",
 		Example: `  fila circuit list
   fila circuit list vendor: --json`,
-		Args: needArgs("[KEY-PREFIX]"),
+		Args:              needArgs("[KEY-PREFIX]"),
+		ValidArgsFunction: a.complete(circuitKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				infos, err := s.CircuitList(ctx, strings.Join(args, ""))
@@ -90,11 +91,12 @@ over, or until it is closed by hand. What is in flight goes on.`,
 // afterwards.
 func (a *app) circuitCommand(name, short, long string, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:     name + " KEY",
-		Short:   short,
-		Long:    long,
-		Example: "  fila circuit " + name + " stripe",
-		Args:    needArgs("KEY"),
+		Use:               name + " KEY",
+		Short:             short,
+		Long:              long,
+		Example:           "  fila circuit " + name + " stripe",
+		Args:              needArgs("KEY"),
+		ValidArgsFunction: a.complete(circuitKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				info, err := call(s.Client, ctx, args[0])

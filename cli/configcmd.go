@@ -30,7 +30,8 @@ func newConfigSetCommand(a *app) *cobra.Command {
 		Example: `  fila config set feature:new-router on
   fila config set feature:new-router off --if-value on
   fila config set offset -- -5`,
-		Args: needArgs("KEY", "VALUE"),
+		Args:              needArgs("KEY", "VALUE"),
+		ValidArgsFunction: a.complete(configKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var condition *string
 			if cmd.Flags().Changed("if-value") {
@@ -59,10 +60,11 @@ func newConfigSetCommand(a *app) *cobra.Command {
 
 func newConfigGetCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "get KEY",
-		Short:   "Print the value of a key",
-		Example: `  fila config get feature:new-router`,
-		Args:    needArgs("KEY"),
+		Use:               "get KEY",
+		Short:             "Print the value of a key",
+		Example:           `  fila config get feature:new-router`,
+		Args:              needArgs("KEY"),
+		ValidArgsFunction: a.complete(configKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				entry, err := s.ConfigGet(ctx, args[0])
@@ -86,7 +88,8 @@ func newConfigListCommand(a *app) *cobra.Command {
 		Short:   "List keys with their values",
 		Example: `  fila config list
   fila config list throttle:`,
-		Args: needArgs("[KEY-PREFIX]"),
+		Args:              needArgs("[KEY-PREFIX]"),
+		ValidArgsFunction: a.complete(configKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			prefix := ""
 			if len(args) > 0 {
@@ -112,11 +115,12 @@ func newConfigListCommand(a *app) *cobra.Command {
 
 func newConfigDeleteCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "delete KEY",
-		Aliases: []string{"rm"},
-		Short:   "Delete a key",
-		Example: `  fila config delete feature:new-router`,
-		Args:    needArgs("KEY"),
+		Use:               "delete KEY",
+		Aliases:           []string{"rm"},
+		Short:             "Delete a key",
+		Example:           `  fila config delete feature:new-router`,
+		Args:              needArgs("KEY"),
+		ValidArgsFunction: a.complete(configKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				entry, err := s.ConfigDelete(ctx, args[0])

@@ -20,7 +20,8 @@ func newConfigLogCommand(a *app) *cobra.Command {
 newest first, with the old and the new value. fila keeps the newest 10,000.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
-		Args: needArgs("[KEY-PREFIX]"),
+		Args:              needArgs("[KEY-PREFIX]"),
+		ValidArgsFunction: a.complete(configKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 0 {
 				return usageError("--limit %d: allowed is 0 (all) and more", limit)

@@ -60,10 +60,11 @@ acked and deleted, or never was here; the exit code is 4 then.`,
 
 func newExplainKeyCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "key QUEUE KEY",
-		Short:   "Say how a fairness key of a queue stands",
-		Example: `  fila explain key orders acme`,
-		Args:    needArgs("QUEUE", "KEY"),
+		Use:               "key QUEUE KEY",
+		Short:             "Say how a fairness key of a queue stands",
+		Example:           `  fila explain key orders acme`,
+		Args:              needArgs("QUEUE", "KEY"),
+		ValidArgsFunction: a.complete(queueNames, fairnessKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				k, err := s.ExplainKey(ctx, args[0], args[1])
@@ -81,10 +82,11 @@ func newExplainKeyCommand(a *app) *cobra.Command {
 
 func newExplainQueueCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:     "queue QUEUE",
-		Short:   "Say what a queue waits for",
-		Example: `  fila explain queue orders`,
-		Args:    needArgs("QUEUE"),
+		Use:               "queue QUEUE",
+		Short:             "Say what a queue waits for",
+		Example:           `  fila explain queue orders`,
+		Args:              needArgs("QUEUE"),
+		ValidArgsFunction: a.complete(queueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				q, err := s.ExplainQueue(ctx, args[0])

@@ -54,7 +54,8 @@ func newHookCheckCommand() *cobra.Command {
 		Long: `Check loads each script as the server would: it compiles it within the load
 limits, runs its top level once, and lists the hooks it defines and what
 deserves a look. It exits with 2 if a script is refused.`,
-		Args: cobra.MinimumNArgs(1),
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bad := 0
 			for _, file := range args {
@@ -150,7 +151,8 @@ that the script returned, and what the run took.
 
 Exit status: 0 the hook decided, 1 it failed, 2 the script was refused, 3 the
 time or memory limit stopped it.`,
-		Args: cobra.ExactArgs(1),
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
@@ -168,6 +170,7 @@ time or memory limit stopped it.`,
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.hook, "hook", "", "on_enqueue or on_failure (default: the one that the script defines, on_enqueue if both)")
+	allow(c, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
 	fl.StringArrayVar(&f.headers, "headers", nil, "a header as name=value; may be repeated")
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
 	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")

@@ -15,13 +15,14 @@ import (
 // pausable is a kind of thing that can be paused, as a subcommand.
 type pausable struct {
 	kind, use, what, where, name string
+	names                        lookup // of what can be paused
 }
 
 var pausables = []pausable{
-	{client.PauseQueue, "queue QUEUE", "a queue", "", "orders"},
-	{client.PauseKey, "key QUEUE KEY", "a fairness key of a queue", "", "orders acme"},
-	{client.PauseThrottle, "throttle KEY", "a throttle key", " in all queues", "stripe"},
-	{client.PauseCircuit, "circuit KEY", "a circuit key", " in all queues", "stripe"},
+	{client.PauseQueue, "queue QUEUE", "a queue", "", "orders", queueNames},
+	{client.PauseKey, "key QUEUE KEY", "a fairness key of a queue", "", "orders acme", fairnessKeys},
+	{client.PauseThrottle, "throttle KEY", "a throttle key", " in all queues", "stripe", throttleKeys},
+	{client.PauseCircuit, "circuit KEY", "a circuit key", " in all queues", "stripe", circuitKeys},
 }
 
 func newPauseCommand(a *app) *cobra.Command {
@@ -77,8 +78,17 @@ func (p pausable) args(queue *string) cobra.PositionalArgs {
 	}
 }
 
-func (p pausable) command(queue *string) *cobra.Command {
+func (p pausable) command(a *app, queue *string, names lookup) *cobra.Command {
 	cmd := &cobra.Command{Use: p.use, Args: p.args(queue)}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if p.kind != client.PauseKey {
+			return a.complete(names)(cmd, args, prefix)
+		}
+		if *queue != "" && len(args) == 0 {
+			args = []string{*queue}
+		}
+		return a.complete(queueNames, names)(cmd, args, prefix)
+	}
 	if p.kind == client.PauseKey {
 		cmd.Flags().StringVar(queue, "queue", "", "the `queue` of the key, instead of the first argument")
 	}
@@ -88,7 +98,7 @@ func (p pausable) command(queue *string) *cobra.Command {
 func newPauseOneCommand(a *app, p pausable) *cobra.Command {
 	var queue, until string
 	var forMs msValue
-	cmd := p.command(&queue)
+	cmd := p.command(a, &queue, p.names)
 	cmd.Short = "Hold " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila pause %[1]s %[2]s --for 10m\n  fila pause %[1]s %[2]s --until 07:00", p.kind, p.name)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -147,7 +157,7 @@ func target(r client.PauseRequest) string {
 
 func newResumeOneCommand(a *app, p pausable) *cobra.Command {
 	var queue string
-	cmd := p.command(&queue)
+	cmd := p.command(a, &queue, p.paused)
 	cmd.Short = "Let " + p.what + " go on" + p.where
 	cmd.Example = fmt.Sprintf("  fila resume %s %s", p.kind, p.name)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -169,6 +179,18 @@ func newResumeOneCommand(a *app, p pausable) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// paused are the names of the kind that are paused now.
+func (p pausable) paused(ctx context.Context, s *session, args []string, _ string) ([]string, error) {
+	pauses, err := s.Pauses(ctx)
+	var names []string
+	for _, one := range pauses {
+		if one.Kind == p.kind && (p.kind != client.PauseKey || one.Queue == args[0]) {
+			names = append(names, one.Name)
+		}
+	}
+	return names, err
 }
 
 func newPauseListCommand(a *app) *cobra.Command {

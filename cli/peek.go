@@ -43,7 +43,8 @@ up to --payload-bytes. What is not text is printed as base64.`,
   fila peek orders --key acme --limit 100
   fila peek orders.dlq -v
   fila peek orders --json | jq -r '.messages[].id'`,
-		Args: needArgs("QUEUE"),
+		Args:              needArgs("QUEUE"),
+		ValidArgsFunction: a.complete(queueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 1 {
 				return usageError("--limit %d: allowed is 1 and more", f.limit)
@@ -65,6 +66,7 @@ up to --payload-bytes. What is not text is printed as base64.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.key, "key", "", "only messages of this fairness `key`")
+	completeFlag(cmd, "key", a.completeKeys)
 	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most so many")
 	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads, and headers, to so many bytes each; up to 65536")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")

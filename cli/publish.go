@@ -64,8 +64,9 @@ for what is on its way.`,
   fila publish orders --file order.json --count 1000 --rate 50
   tail -F access.log | fila publish lines --lines
   fila consume orders.dlq --json --timeout 1s | fila publish orders --jsonl`,
-		Args: needArgs("QUEUE", "[TEXT]"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.publish(cmd, &f, args[0], args[1:]) },
+		Args:              needArgs("QUEUE", "[TEXT]"),
+		ValidArgsFunction: a.complete(queueNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.publish(cmd, &f, args[0], args[1:]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", "", "read the payload, or the lines, from this `file`")

@@ -77,6 +77,8 @@ func (q *queueFlags) add(cmd *cobra.Command) {
 	fs.Var(&q.luaCooldown, "lua-circuit-breaker-cooldown", "how long a failing hook is bypassed; 0 is the default of fila")
 	setting("lua-circuit-breaker-cooldown", "lua_circuit_breaker_cooldown_ms", ms(&q.luaCooldown))
 	q.addGates(fs)
+	allow(cmd, "ordering", "key")
+	allow(cmd, "on-blocked", "wait", "skip")
 }
 
 // throttleHeaders lets --throttle-header "" remove them all.
@@ -164,7 +166,8 @@ func newQueueUpdateCommand(a *app) *cobra.Command {
 config.toml declares gets its settings from there again at the next start.`,
 		Example: `  fila queue update orders --max-deliveries 5
   fila queue update orders --on-failure ""`,
-		Args: needArgs("QUEUE"),
+		Args:              needArgs("QUEUE"),
+		ValidArgsFunction: a.complete(queueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			changes, err := q.changes(cmd.Flags())
 			if err != nil {
@@ -196,7 +199,8 @@ func newQueueDeleteCommand(a *app) *cobra.Command {
 it is a conflict (exit code 5), unless --force deletes them, too.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
-		Args: needArgs("QUEUE"),
+		Args:              needArgs("QUEUE"),
+		ValidArgsFunction: a.complete(queueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				reply, err := s.QueueDelete(ctx, args[0], force)

@@ -54,7 +54,8 @@ func newQueueInspectCommand(a *app) *cobra.Command {
 		Short:   "Show a queue with its consumers, flows and hooks",
 		Example: `  fila queue inspect orders
   fila queue inspect orders --flows 100 --json`,
-		Args: needArgs("QUEUE"),
+		Args:              needArgs("QUEUE"),
+		ValidArgsFunction: a.complete(queueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				info, err := s.QueueInspect(ctx, args[0], flows)

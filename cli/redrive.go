@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/hooks"
 )
 
 func newRedriveCommand(a *app) *cobra.Command {
@@ -17,7 +19,8 @@ through on_enqueue again, keep their id and start with attempt 1. Messages that
 a consumer of the dead letter queue holds are skipped.`,
 		Example: `  fila redrive orders.dlq
   fila redrive orders.dlq --count 10`,
-		Args: needArgs("QUEUE.dlq"),
+		Args:              needArgs("QUEUE.dlq"),
+		ValidArgsFunction: a.complete(deadLetterQueues),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if count < 0 {
 				return usageError("--count %d: allowed is 0 (all) and more", count)
@@ -49,7 +52,8 @@ circuit opens after it has failed several times in a row; messages then go on
 with safe defaults until the cooldown is over.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
-		Args: needArgs("QUEUE"),
+		Args:              needArgs("QUEUE"),
+		ValidArgsFunction: a.complete(queueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				reply, err := s.HookReset(ctx, args[0], hook)
@@ -68,5 +72,6 @@ with safe defaults until the cooldown is over.`,
 		},
 	}
 	cmd.Flags().StringVar(&hook, "hook", "", "only this `hook`, on_enqueue or on_failure (default both)")
+	allow(cmd, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
 	return cmd
 }

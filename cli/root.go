@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 
 func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut io.Writer) int {
 	root := newRootCommand(a)
+	if len(args) > 0 && slices.Contains([]string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
+		a.completeFlags(root)
+	}
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -79,8 +83,11 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
 
 	hook := newHookCommand()
 	hook.AddCommand(newHookResetCommand(a))
+	serve := newServeCommand(a)
+	allow(serve, "log-level", "debug", "info", "warn", "error")
+	allow(serve, "log-format", "text", "json")
 	root.AddCommand(
-		newServeCommand(a),
+		serve,
 		newQueueCommand(a),
 		newConfigCommand(a),
 		newPublishCommand(a),
@@ -102,6 +109,7 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
 		newManCommand(),
 		newVersionCommand(a),
 	)
+	completeFlag(root, "context", completeContexts)
 	return root
 }
 

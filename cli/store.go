@@ -79,7 +79,8 @@ old or the whole new file is there. The disk needs room for both. A store with
 anything broken is refused.`,
 		Example: `  fila store compact /var/lib/fila
   fila store compact /var/lib/fila --keep /var/lib/fila/before.db`,
-		Args: needArgs("PATH"),
+		Args:              needArgs("PATH"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := storeFile(args[0])
 			r, err := store.CompactFile(file, keep, a.storeOptions())

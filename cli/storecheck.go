@@ -57,7 +57,8 @@ where. PATH is a data directory, its fila.db, or a backup, that no fila has
 open. Nothing is changed. The exit code is 1 if anything is wrong.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
-		Args: needArgs("PATH"),
+		Args:              needArgs("PATH"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.checkStore(cmd.OutOrStdout(), storeFile(args[0]))
 		},
@@ -217,7 +218,8 @@ fila.db, or a backup, that no fila has open; of a running one "fila queue list"
 and its metrics tell.`,
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
-		Args: needArgs("PATH"),
+		Args:              needArgs("PATH"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := storeFile(args[0])
 			f, err := store.OpenFile(file, a.storeOptions())

@@ -34,7 +34,8 @@ ends with exit code 1; without it the first one ends the export.`,
 		Example: `  fila store export /var/lib/fila > store.jsonl
   fila store export backup.db --all --to store.jsonl
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
-		Args: needArgs("PATH"),
+		Args:              needArgs("PATH"),
+		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e := &exporter{all: all, skip: skip, errOut: cmd.ErrOrStderr(), opts: a.storeOptions()}
 			return e.run(storeFile(args[0]), to, cmd.OutOrStdout())

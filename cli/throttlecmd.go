@@ -155,7 +155,8 @@ config.toml names gets its limits from there again at the next start.`,
   fila throttle set 'tenant:*' --limit 1000 --window 1m
   fila throttle set stripe --rate 20 --if-rate 10
   fila throttle set stripe --unset burst,concurrency`,
-		Args: needArgs("KEY"),
+		Args:              needArgs("KEY"),
+		ValidArgsFunction: a.complete(throttleKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			change, err := f.change(cmd.Flags(), args[0])
 			if err != nil {
@@ -171,6 +172,7 @@ config.toml names gets its limits from there again at the next start.`,
 		},
 	}
 	f.add(cmd.Flags())
+	allow(cmd, "unset", "rate", "burst", "concurrency", "limit", "window")
 	return cmd
 }
 
@@ -183,7 +185,8 @@ func newThrottleClearCommand(a *app) *cobra.Command {
 goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
 		Example: `  fila throttle clear stripe
   fila throttle clear 'tenant:*'`,
-		Args: needArgs("KEY"),
+		Args:              needArgs("KEY"),
+		ValidArgsFunction: a.complete(throttleKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				info, err := s.ThrottleClear(ctx, args[0])
@@ -203,7 +206,8 @@ func newThrottleShowCommand(a *app) *cobra.Command {
 		Short:   "Show the limits of a throttle key and how it stands",
 		Example: `  fila throttle show stripe
   fila throttle show stripe --json`,
-		Args: needArgs("KEY"),
+		Args:              needArgs("KEY"),
+		ValidArgsFunction: a.complete(throttleKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				info, err := s.ThrottleShow(ctx, args[0])
@@ -223,7 +227,8 @@ func newThrottleListCommand(a *app) *cobra.Command {
 		Short:   "List throttle keys with their limits and how they stand",
 		Example: `  fila throttle list
   fila throttle list tenant:`,
-		Args: needArgs("[KEY-PREFIX]"),
+		Args:              needArgs("[KEY-PREFIX]"),
+		ValidArgsFunction: a.complete(throttleKeys),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.online(cmd, func(ctx context.Context, s *session) error {
 				infos, err := s.ThrottleList(ctx, strings.Join(args, ""))

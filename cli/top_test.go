@@ -214,8 +214,15 @@ func TestNumbersForPeople(t *testing.T) {
 		width int
 		want  string
 	}{
-		{"abcd", 0, ""}, {"abcd", 1, "~"}, {"abcd", 3, "ab~"}, {"abcd", 4, "abcd"},
-		{"日本語", 6, "日本語"}, {"日本語", 5, "日本~"}, {"日本語", 4, "日~"}, {"日本", 2, "~"}, {"🚀🚀", 3, "🚀~"},
+		{"abcd", 0, ""},
+		{"abcd", 1, "~"},
+		{"abcd", 3, "ab~"},
+		{"abcd", 4, "abcd"},
+		{"日本語", 6, "日本語"},
+		{"日本語", 5, "日本~"},
+		{"日本語", 4, "日~"},
+		{"日本", 2, "~"},
+		{"🚀🚀", 3, "🚀~"},
 	} {
 		require.Equal(t, tc.want, fit(tc.text, tc.width), tc)
 	}

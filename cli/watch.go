@@ -62,6 +62,7 @@ The types: ` + wrapList(eventTypes, 76) + `.`,
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.types, "type", nil, "only events of this `type`; may be repeated, or several with commas")
+	allow(cmd, "type", eventTypes...)
 	flags.StringVar(&f.queue, "queue", "", "only events of this `queue`")
 	flags.IntVar(&f.count, "count", 0, "end after so many events; 0 is no end")
 	return cmd
