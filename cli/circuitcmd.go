@@ -151,3 +151,7 @@ func plural2(n int, one, more string) string {
 	}
 	return fmt.Sprintf("%d %s", n, more)
 }
+
+var circuitKeys = namesOf(func(s *session, ctx context.Context, prefix string) ([]client.CircuitInfo, error) {
+	return s.CircuitList(ctx, prefix)
+}, func(one client.CircuitInfo) string { return one.Key })

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/client"
-	"github.com/filaq/fila/wire"
 )
 
 // completeWait is how long the completion of a word waits for fila.
@@ -80,27 +77,10 @@ func namesOf[T any](list func(s *session, ctx context.Context, prefix string) ([
 	}
 }
 
-var (
-	queueNames = namesOf(func(s *session, ctx context.Context, _ string) ([]client.QueueSummary, error) {
-		return s.QueueList(ctx)
-	},
-		func(q client.QueueSummary) string { return q.Name })
-	throttleKeys = namesOf(func(s *session, ctx context.Context, prefix string) ([]client.ThrottleInfo, error) {
-		return s.ThrottleList(ctx, prefix)
-	}, func(t client.ThrottleInfo) string { return t.Key })
-	circuitKeys = namesOf(func(s *session, ctx context.Context, prefix string) ([]client.CircuitInfo, error) {
-		return s.CircuitList(ctx, prefix)
-	}, func(c client.CircuitInfo) string { return c.Key })
-	configKeys = namesOf(func(s *session, ctx context.Context, prefix string) ([]client.ConfigEntry, error) {
-		return s.ConfigList(ctx, prefix)
-	}, func(e client.ConfigEntry) string { return e.Key })
-)
-
-// deadLetterQueues are the queues that can be redriven.
-func deadLetterQueues(ctx context.Context, s *session, args []string, prefix string) ([]string, error) {
-	names, err := queueNames(ctx, s, args, prefix)
-	return slices.DeleteFunc(names, func(name string) bool { return !wire.IsDLQ(name) }), err
-}
+var queueNames = namesOf(func(s *session, ctx context.Context, _ string) ([]client.QueueSummary, error) {
+	return s.QueueList(ctx)
+},
+	func(q client.QueueSummary) string { return q.Name })
 
 // fairnessKeys are those of the queue that is the first argument, as many as
 // fila tells.
@@ -175,17 +155,9 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 }
 
 // completeContexts completes the names of contexts of the nats CLI.
-func completeContexts(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	dir, err := natsConfigDir()
-	if err != nil {
+func (a *app) completeContexts(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if a.conn.contexts == nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	entries, _ := os.ReadDir(filepath.Join(dir, "context")) // without it there are none
-	var names []string
-	for _, entry := range entries {
-		if name, ok := strings.CutSuffix(entry.Name(), ".json"); ok {
-			names = append(names, name)
-		}
-	}
-	return choose(names, prefix), cobra.ShellCompDirectiveNoFileComp
+	return choose(a.conn.contexts.Names(), prefix), cobra.ShellCompDirectiveNoFileComp
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
@@ -142,7 +143,7 @@ func TestCompletionWithoutFila(t *testing.T) {
 	}
 
 	silent := startFake(t)
-	silent.handle("fila.admin.queue-list", func(*natsMsg) any { return nil })
+	silent.handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
 	begin := time.Now()
 	words, _ = completions(t, "queue", "inspect", "")
 	require.Empty(t, words)

@@ -136,3 +136,7 @@ func newConfigDeleteCommand(a *app) *cobra.Command {
 		},
 	}
 }
+
+var configKeys = namesOf(func(s *session, ctx context.Context, prefix string) ([]client.ConfigEntry, error) {
+	return s.ConfigList(ctx, prefix)
+}, func(one client.ConfigEntry) string { return one.Key })

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 )
 
 const defaultServer = "nats://127.0.0.1:4222"
@@ -28,6 +29,7 @@ type connection struct {
 	inboxPrefix, prefix          string
 	timeout                      msValue
 	flags                        *pflag.FlagSet
+	contexts                     contexts // nil: there are none
 }
 
 // variables gives the environment variable that stands in for a flag.
@@ -54,16 +56,34 @@ func (c *connection) addFlags(fs *pflag.FlagSet) {
 	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for a reply [NATS_TIMEOUT]")
 }
 
+// login is what a connection to NATS needs, after contexts, variables and flags.
+type login struct {
+	URL                   string
+	Creds, NKey           string // paths of files
+	User, Password, Token string
+	CA, Cert, Key         string // paths of PEM files
+	InboxPrefix           string
+	TLSFirst              bool
+}
+
+// contexts are named ways to connect. Read returns an error if there is no
+// context of the name; Selected returns "" if none is.
+type contexts interface {
+	Selected() (name string, err error)
+	Read(name string) (login, error)
+	Names() []string
+}
+
 // settled is where to connect and how, after flags, variables and contexts.
 type settled struct {
-	natsContext
+	login
 	timeout time.Duration
 }
 
 // settle merges context < environment < flags. The way to log in is one thing:
 // if flags or variables name one, the context's is dropped.
 func (c *connection) settle() (*settled, error) {
-	own := natsContext{InboxPrefix: c.inboxPrefix}
+	own := login{InboxPrefix: c.inboxPrefix}
 	name, timeout := "", c.timeout
 	for _, value := range []struct {
 		flag, given string
@@ -93,28 +113,28 @@ func (c *connection) settle() (*settled, error) {
 	if own.User != "" && own.Password == "" { // as the nats CLI reads it
 		own.User, own.Token = "", cmp.Or(own.Token, own.User)
 	}
-	base, err := contextFor(name)
+	base, err := c.contextFor(name)
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	return &settled{natsContext: overlay(*base, own), timeout: timeout.duration()}, nil
+	return &settled{login: overlay(base, own), timeout: timeout.duration()}, nil
 }
 
 // contextFor reads the context that was named, or else the selected one.
-func contextFor(name string) (*natsContext, error) {
+func (c *connection) contextFor(name string) (login, error) {
+	if c.contexts == nil {
+		return login{}, nil
+	}
 	if name == "" {
 		var err error
-		if name, err = selectedNATSContext(); err != nil {
-			return nil, err
-		}
-		if name == "" {
-			return &natsContext{}, nil
+		if name, err = c.contexts.Selected(); err != nil || name == "" {
+			return login{}, err
 		}
 	}
-	return readNATSContext(name)
+	return c.contexts.Read(name)
 }
 
-func overlay(base, own natsContext) natsContext {
+func overlay(base, own login) login {
 	base.URL = cmp.Or(own.URL, base.URL, defaultServer)
 	base.InboxPrefix = cmp.Or(own.InboxPrefix, base.InboxPrefix)
 	if own.Creds != "" || own.NKey != "" || own.User != "" || own.Token != "" {
@@ -296,4 +316,20 @@ func redactURLs(list string) string {
 		}
 	}
 	return strings.Join(parts, ",")
+}
+
+// hint adds to a refusal with this number what to do about it.
+func hint(err error, errCode int, text string) error {
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.ErrCode != errCode {
+		return err
+	}
+	with := *refused
+	with.Description += ": " + text
+	return &with
+}
+
+// hintQueue says what to do about a queue that does not exist.
+func hintQueue(err error) error {
+	return hint(err, wire.CodeQueueNotFound, "`fila queue list` shows those that there are")
 }

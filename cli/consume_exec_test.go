@@ -94,7 +94,7 @@ func TestConsumeExecFinishesWhatRuns(t *testing.T) {
 	done := make(chan int)
 	command := fmt.Sprintf("echo began; while [ ! -e %s ]; do sleep 0.01; done; echo ended", gate)
 	go func() {
-		done <- run(ctx, &app{}, []string{"consume", "orders", "--exec", command, "--concurrency", "2"}, strings.NewReader(""), &out, &errOut)
+		done <- runRaw(ctx, []string{"consume", "orders", "--exec", command, "--concurrency", "2"}, strings.NewReader(""), &out, &errOut)
 	}()
 	wait := func(done func() bool) { require.Eventually(t, done, 20*time.Second, 5*time.Millisecond) }
 	wait(func() bool { return strings.Count(out.String(), "began") == 2 })
@@ -121,7 +121,7 @@ func TestConsumeExecStoppedAtOnce(t *testing.T) {
 	var out, errOut lockedBuffer
 	done := make(chan int)
 	go func() {
-		done <- run(ctx, &app{}, []string{"consume", "orders", "--exec", "echo began; sleep 600"}, strings.NewReader(""), &out, &errOut)
+		done <- runRaw(ctx, []string{"consume", "orders", "--exec", "echo began; sleep 600"}, strings.NewReader(""), &out, &errOut)
 	}()
 	wait := func(done func() bool) { require.Eventually(t, done, 20*time.Second, 5*time.Millisecond) }
 	wait(func() bool { return out.String() == "began\n" })

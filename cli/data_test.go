@@ -11,16 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
-)
-
-type (
-	natsMsg       = nats.Msg
-	serverOptions = server.Options
 )
 
 func TestPublish(t *testing.T) {
@@ -209,7 +203,7 @@ func TestConsumeStopsGracefully(t *testing.T) {
 	defer cancel()
 	var out, errOut lockedBuffer
 	done := make(chan int)
-	go func() { done <- run(ctx, &app{}, []string{"consume", "orders"}, strings.NewReader(""), &out, &errOut) }()
+	go func() { done <- runRaw(ctx, []string{"consume", "orders"}, strings.NewReader(""), &out, &errOut) }()
 	require.Eventually(t, func() bool { return out.String() == "message 1\n" }, 10*time.Second, time.Millisecond)
 	cancel()
 	require.Equal(t, exitOK, <-done)
@@ -237,7 +231,7 @@ func TestConsumeDoesNotAckWhatItCannotPrint(t *testing.T) {
 	f := startFake(t)
 	q := startQueue(f, 1)
 	var errOut lockedBuffer
-	code := run(t.Context(), &app{}, []string{"consume", "orders"}, strings.NewReader(""), brokenWriter{}, &errOut)
+	code := runRaw(t.Context(), []string{"consume", "orders"}, strings.NewReader(""), brokenWriter{}, &errOut)
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errOut.String(), "file already closed")
 	q.mu.Lock()

@@ -28,6 +28,7 @@ const (
 	demoWorkers = 3
 	demoEach    = 4 // messages that a worker handles at once
 	demoCall    = 5 * time.Millisecond
+	demoGrace   = 5 * time.Second // for fila's last replies
 )
 
 // demoHook is the on_enqueue hook of a queue of the demo.
@@ -87,7 +88,7 @@ func (a *app) demo(cmd *cobra.Command, duration time.Duration) (err error) {
 			err = gone
 		}
 	}()
-	server, err := startDemo(ctx, dir, newLogger(sidecar.LogConfig{Level: "error", Format: "text"}, cmd.ErrOrStderr()))
+	server, err := startDemo(ctx, dir, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -124,9 +125,10 @@ type demoServer struct {
 }
 
 // startDemo starts a sidecar that ends with ctx or with end.
-func startDemo(ctx context.Context, dir string, log *slog.Logger) (*demoServer, error) {
+func startDemo(ctx context.Context, dir string, errOut io.Writer) (*demoServer, error) {
 	cfg := sidecar.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = dir, "", -1, 0
+	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelError}))
 	server, err := sidecar.New(cfg, log, readBuildInfo().Version)
 	if err != nil {
 		return nil, err

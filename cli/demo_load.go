@@ -55,7 +55,7 @@ func (l *demoLoad) run(ctx context.Context, length time.Duration, show *demoScre
 	var workers []*client.Consumer
 	defer func() {
 		for _, w := range workers {
-			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoGrace)
 			if err := w.Stop(stopCtx); err != nil {
 				l.fail(err)
 			}

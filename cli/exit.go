@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 )
 
 // Exit codes of the fila command. The hook commands have their own meaning of
@@ -48,4 +49,17 @@ func exitCode(err error) int {
 		return coded.ExitCode()
 	}
 	return exitFailed
+}
+
+// errInterrupted is returned when a signal ended the work before it was done.
+var errInterrupted = errors.New("interrupted")
+
+// pathReason strips operation and path from a file error: the caller names the
+// path already.
+func pathReason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }

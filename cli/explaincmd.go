@@ -102,10 +102,6 @@ func newExplainQueueCommand(a *app) *cobra.Command {
 	}
 }
 
-func hintQueue(err error) error {
-	return hint(err, wire.CodeQueueNotFound, "`fila queue list` shows those that there are")
-}
-
 func (a *app) printExplainedMessage(w io.Writer, m client.ExplainedMessage) error {
 	t := newTable("message", clean(m.ID))
 	t.row("queue", orDash(m.Queue))

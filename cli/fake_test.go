@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +31,7 @@ func runCLI(t *testing.T, in string, args ...string) result {
 func runApp(t *testing.T, ctx context.Context, a *app, in string, args ...string) result {
 	t.Helper()
 	var out, errOut lockedBuffer
-	code := run(ctx, a, args, strings.NewReader(in), &out, &errOut)
+	code := run(ctx, a, newRootCommand(a), args, strings.NewReader(in), &out, &errOut)
 	return result{code, out.String(), errOut.String()}
 }
 
@@ -148,4 +149,21 @@ func guests(denied string) []*server.User {
 	return []*server.User{{Username: "guest", Password: "guest", Permissions: &server.Permissions{
 		Subscribe: &server.SubjectPermission{Deny: []string{denied}},
 	}}}
+}
+
+// runAt runs a command whose clock stands at 12:00 on the 2nd of January 2026,
+// UTC.
+func runAt(t *testing.T, args ...string) result {
+	t.Helper()
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	return runApp(t, t.Context(), &app{clock: func() time.Time { return noon }}, "", args...)
+}
+
+// text joins the lines of an expected output.
+func text(lines ...string) string { return strings.Join(lines, "\n") + "\n" }
+
+// runRaw runs a command with streams of its own.
+func runRaw(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	a := &app{}
+	return run(ctx, a, newRootCommand(a), args, in, out, errOut)
 }

@@ -23,10 +23,14 @@ const (
 	exitHookLimit = 3 // the time or memory limit stopped it
 )
 
-// newHookCommand returns `fila hook` with the subcommands that need no server.
-func newHookCommand() *cobra.Command {
+// hookCommands returns fila hook.
+func hookCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{newHookCommand(a)}
+}
+
+func newHookCommand(a *app) *cobra.Command {
 	c := group(&cobra.Command{Use: "hook", Short: "Check, try and look after the Lua hooks of queues"})
-	c.AddCommand(newHookCheckCommand(), newHookRunCommand())
+	c.AddCommand(newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(a))
 	return c
 }
 

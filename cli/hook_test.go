@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -23,9 +22,8 @@ func hookCommand(t *testing.T, scripts map[string]string, args ...string) (code 
 			args[i] = filepath.Join(dir, a)
 		}
 	}
-	var o, e bytes.Buffer
-	code = Main(append([]string{"hook"}, args...), strings.NewReader(""), &o, &e)
-	return code, o.String(), e.String()
+	r := runCLI(t, "", append([]string{"hook"}, args...)...)
+	return r.code, r.out, r.err
 }
 
 const fairHook = `function on_enqueue(msg)

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func newManCommand() *cobra.Command {
+func newManCommand(*app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages into a directory",
@@ -22,13 +22,13 @@ does not exist: fila.1, fila-publish.1 and so on. They say what --help says.`,
 		ValidArgsFunction: completeDirs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("%s: %w", args[0], pathCause(err))
+				return fmt.Errorf("%s: %w", args[0], pathReason(err))
 			}
 			pages := 0
 			for _, c := range commandTree(cmd.Root()) {
 				path := filepath.Join(args[0], manName(c)+".1")
 				if err := os.WriteFile(path, []byte(manPage(c, readBuildInfo().Version)), 0o644); err != nil {
-					return fmt.Errorf("%s: %w", path, pathCause(err))
+					return fmt.Errorf("%s: %w", path, pathReason(err))
 				}
 				pages++
 			}

@@ -108,7 +108,7 @@ func newPauseOneCommand(a *app, p pausable) *cobra.Command {
 			if cmd.Flags().Changed("for") {
 				return usageError("--until and --for: only one is allowed")
 			}
-			t, err := parseUntil(until, a.clock())
+			t, err := parseUntil(until, a.now())
 			if err != nil {
 				return err
 			}

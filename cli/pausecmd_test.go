@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
@@ -13,7 +14,7 @@ import (
 
 func TestPauseAndResume(t *testing.T) {
 	f := startFake(t)
-	f.handle("fila.admin.pause", func(msg *natsMsg) any {
+	f.handle("fila.admin.pause", func(msg *nats.Msg) any {
 		r, err := wire.ParsePause(msg.Data)
 		if err != nil {
 			return err
@@ -24,7 +25,7 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		return wire.PauseInfo{Kind: r.Kind, Queue: r.Queue, Name: r.Name, Since: "2026-01-02T12:00:00Z", Until: until, By: "operator"}
 	})
-	f.handle("fila.admin.resume", func(msg *natsMsg) any {
+	f.handle("fila.admin.resume", func(msg *nats.Msg) any {
 		r, err := wire.ParseResume(msg.Data)
 		if err != nil {
 			return err

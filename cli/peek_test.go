@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
@@ -57,7 +58,7 @@ func TestPeekPages(t *testing.T) {
 		7: {Next: 9},
 		9: {Messages: peekedMessages()[2:4], Next: 12},
 	}
-	f.handle("fila.admin.peek.orders", func(msg *natsMsg) any {
+	f.handle("fila.admin.peek.orders", func(msg *nats.Msg) any {
 		req, bad := wire.ParsePeek(msg.Data)
 		require.Nil(t, bad)
 		require.Equal(t, "acme", req.Key)

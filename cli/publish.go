@@ -16,6 +16,11 @@ import (
 	"github.com/filaq/fila/client"
 )
 
+// messageCommands returns the commands that move messages, or look at them.
+func messageCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{newPublishCommand(a), newConsumeCommand(a), newPeekCommand(a), newRedriveCommand(a)}
+}
+
 // publishRetry is for how long a message is tried again that fila refuses for
 // now.
 const publishRetry = time.Hour
@@ -185,7 +190,7 @@ func (f *publishFlags) input(in io.Reader, text []string) (io.Reader, func(), er
 	case f.file != "" && f.file != "-":
 		file, err := os.Open(f.file)
 		if err != nil {
-			return nil, nil, usageError("--file %s: %w", f.file, pathCause(err))
+			return nil, nil, usageError("--file %s: %w", f.file, pathReason(err))
 		}
 		return file, func() { _ = file.Close() }, nil
 	case len(text) == 0 && f.file == "" && !f.lines && !f.jsonl && stdinIsTerminal(in):
@@ -200,7 +205,7 @@ func readPayload(in io.Reader, text []string) ([]byte, error) {
 	}
 	payload, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the payload: %w", pathCause(err))
+		return nil, fmt.Errorf("read the payload: %w", pathReason(err))
 	}
 	if len(payload) > maxPayload {
 		return nil, usageError("the payload has more than %s: no NATS server takes that", size(maxPayload))

@@ -150,7 +150,7 @@ func readLines(in io.Reader) func() ([]byte, int64, error) {
 			case errors.Is(err, io.EOF):
 				return nil, 0, io.EOF
 			}
-			return nil, 0, fmt.Errorf("read line %d: %w", n+1, pathCause(err))
+			return nil, 0, fmt.Errorf("read line %d: %w", n+1, pathReason(err))
 		}
 	}
 }

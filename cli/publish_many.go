@@ -77,8 +77,6 @@ func (p *pipeline) run(ctx context.Context, restoreSignals func(), next source) 
 	return failed
 }
 
-var errInterrupted = errors.New("interrupted")
-
 func (p *pipeline) sendAll(ctx context.Context, next source) error {
 	ended := make(chan struct{})
 	defer close(ended)

@@ -187,7 +187,7 @@ func TestPublishInterrupted(t *testing.T) {
 		in, feed := io.Pipe()
 		var out, errOut lockedBuffer
 		done := make(chan int)
-		go func() { done <- run(ctx, &app{}, append([]string{"publish", "orders"}, args...), in, &out, &errOut) }()
+		go func() { done <- runRaw(ctx, append([]string{"publish", "orders"}, args...), in, &out, &errOut) }()
 		if args[0] == "--lines" {
 			_, err := feed.Write([]byte("one\n"))
 			require.NoError(t, err)

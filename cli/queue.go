@@ -5,13 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/client"
 )
+
+// queueCommands returns fila queue.
+func queueCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{newQueueCommand(a)}
+}
 
 func newQueueCommand(a *app) *cobra.Command {
 	cmd := group(&cobra.Command{Use: "queue", Aliases: []string{"queues", "q"}, Short: "Create, change, show and delete queues"})
@@ -33,12 +37,12 @@ type queueFlags struct {
 	keys                                        map[string]string              // flag name -> key of config.toml
 }
 
-func (q *queueFlags) add(cmd *cobra.Command) {
+func (q *queueFlags) add(a *app, cmd *cobra.Command) {
 	fs := cmd.Flags()
 	defaults := client.DefaultQueueSettings("")
 	q.values, q.keys = map[string]func() (any, error){}, map[string]string{}
 	script := func(p *string) func() (any, error) {
-		return func() (any, error) { return scriptArgument(cmd.InOrStdin(), *p) }
+		return func() (any, error) { return a.scriptArgument(cmd.InOrStdin(), *p) }
 	}
 	ms := func(p *msValue) func() (any, error) { return func() (any, error) { return int64(*p), nil } }
 	number := func(p *int64) func() (any, error) { return func() (any, error) { return *p, nil } }
@@ -108,15 +112,19 @@ func (q *queueFlags) changes(fs *pflag.FlagSet) (client.QueueChanges, error) {
 	return changes, nil
 }
 
-func scriptArgument(in io.Reader, path string) (string, error) {
+// maxScript bounds what is read as a script from standard input; the limit on
+// scripts themselves is lower and is the hook compiler's to enforce.
+const maxScript = 1 << 20
+
+func (a *app) scriptArgument(in io.Reader, path string) (string, error) {
 	switch path {
 	case "":
 		return "", nil
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(in, maxScriptFile))
+		text, err := io.ReadAll(io.LimitReader(in, maxScript))
 		return string(text), err
 	}
-	return readScript(path)
+	return a.readScript(path)
 }
 
 func newQueueCreateCommand(a *app) *cobra.Command {
@@ -153,7 +161,7 @@ fine; with others it is a conflict (exit code 5).`,
 			})
 		},
 	}
-	q.add(cmd)
+	q.add(a, cmd)
 	return cmd
 }
 
@@ -185,7 +193,7 @@ config.toml declares gets its settings from there again at the next start.`,
 			})
 		},
 	}
-	q.add(cmd)
+	q.add(a, cmd)
 	return cmd
 }
 
@@ -217,15 +225,4 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete messages, too")
 	return cmd
-}
-
-// stdinIsTerminal reports whether in is a terminal, or anything else that is a
-// character device and so has no data for us.
-func stdinIsTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err != nil || info.Mode()&os.ModeCharDevice != 0
 }

@@ -188,9 +188,9 @@ func enqueueRate(rate client.Rate, burst int64) string {
 	case rate == "":
 		return ""
 	case burst == 0:
-		return perSecond(rate)
+		return perSecond(string(rate))
 	}
-	return fmt.Sprintf("%s, burst %d", perSecond(rate), burst)
+	return fmt.Sprintf("%s, burst %d", perSecond(string(rate)), burst)
 }
 
 func failureLimit(s client.QueueSettings) string {
@@ -207,9 +207,6 @@ func lines(script string) string {
 	}
 	return plural(int64(strings.Count(strings.TrimRight(script, "\n"), "\n")+1), "line") + " of Lua"
 }
-
-// number prints a weight or deficit without needless digits.
-func number(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 func (a *app) printSettings(w io.Writer, done string, s client.QueueSettings) error {
 	if a.json {

@@ -12,6 +12,11 @@ import (
 	"github.com/filaq/fila/store"
 )
 
+// storeCommands returns fila store.
+func storeCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{newStoreCommand(a)}
+}
+
 func newStoreCommand(a *app) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:   "store",
@@ -36,7 +41,7 @@ func storeFile(path string) string {
 
 // storeOptions are those of every command on files.
 func (a *app) storeOptions() store.Options {
-	return store.Options{Now: func() int64 { return a.clock().UnixNano() }}
+	return store.Options{Now: func() int64 { return a.now().UnixNano() }}
 }
 
 // storeError words what is in the way of working on a file.

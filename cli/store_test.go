@@ -65,7 +65,7 @@ func aStore(t *testing.T, dir string) string {
 	})
 }
 
-func storeApp() *app { return &app{now: func() time.Time { return storeTime }} }
+func storeApp() *app { return &app{clock: func() time.Time { return storeTime }} }
 
 func TestStoreCheck(t *testing.T) {
 	dir := t.TempDir()

@@ -234,7 +234,7 @@ and its metrics tell.`,
 			if a.json {
 				return printJSON(cmd.OutOrStdout(), r)
 			}
-			return r.print(cmd.OutOrStdout(), a.clock())
+			return r.print(cmd.OutOrStdout(), a.now())
 		},
 	}
 }

@@ -44,7 +44,7 @@ are delivered again when their leases end.`,
 			if from != "" && from != "-" {
 				f, err := os.Open(from)
 				if err != nil {
-					return fmt.Errorf("--from %s: %w", from, pathCause(err))
+					return fmt.Errorf("--from %s: %w", from, pathReason(err))
 				}
 				defer f.Close() //nolint:errcheck // it was only read
 				in = f
@@ -105,7 +105,7 @@ func importStore(dir string, in io.Reader, o store.Options) (importReport, error
 	err := os.Mkdir(dir, 0o750)
 	made := err == nil
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return im.report, fmt.Errorf("%s: %w", dir, pathCause(err))
+		return im.report, fmt.Errorf("%s: %w", dir, pathReason(err))
 	}
 	err = im.run(in)
 	if err == nil {

@@ -14,6 +14,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// gateCommands returns the commands about what lets messages pass.
+func gateCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{newThrottleCommand(a), newCircuitCommand(a), newPauseCommand(a), newResumeCommand(a), newExplainCommand(a)}
+}
+
 func newThrottleCommand(a *app) *cobra.Command {
 	cmd := group(&cobra.Command{
 		Use:     "throttle",
@@ -305,3 +310,37 @@ func (a *app) printThrottle(w io.Writer, i client.ThrottleInfo) error {
 	t.row("queues waiting", i.Waiting)
 	return t.print(w)
 }
+
+// words are the limits of a throttle key as people say them.
+func words(l client.ThrottleLimits) string {
+	var parts []string
+	if l.Rate != nil {
+		parts = append(parts, "rate "+perSecond(string(*l.Rate)))
+	}
+	if l.Burst != nil {
+		burst := "burst " + number(*l.Burst)
+		if l.Rate == nil {
+			burst += " (no effect without a rate)"
+		}
+		parts = append(parts, burst)
+	}
+	if l.Concurrency != nil {
+		parts = append(parts, fmt.Sprintf("concurrency %d", *l.Concurrency))
+	}
+	switch {
+	case l.Limit != nil && l.WindowMs != nil:
+		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, formatMs(*l.WindowMs)))
+	case l.Limit != nil:
+		parts = append(parts, fmt.Sprintf("limit %d (no effect without a window)", *l.Limit))
+	case l.WindowMs != nil:
+		parts = append(parts, "window "+formatMs(*l.WindowMs)+" (no effect without a limit)")
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+var throttleKeys = namesOf(func(s *session, ctx context.Context, prefix string) ([]client.ThrottleInfo, error) {
+	return s.ThrottleList(ctx, prefix)
+}, func(one client.ThrottleInfo) string { return one.Key })

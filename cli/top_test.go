@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
@@ -40,7 +39,7 @@ func frameAt(n int64) *sample {
 }
 
 func topTestView() *topView {
-	return &topView{app: &app{now: func() time.Time { return time.Date(2026, 1, 2, 12, 0, 2, 0, time.UTC) }}}
+	return &topView{app: &app{clock: func() time.Time { return time.Date(2026, 1, 2, 12, 0, 2, 0, time.UTC) }}}
 }
 
 func TestTopFrame(t *testing.T) {
@@ -82,7 +81,7 @@ func scripted(f *fakeFila) {
 	f.answer("fila.admin.queue-inspect.gone", wire.QueueNotFound("gone"))
 	f.answer("fila.admin.queue-inspect.dead.dlq", client.QueueInfo{QueueSummary: wire.QueueSummary{Name: "dead.dlq", Pending: 1}})
 	f.answer("fila.admin.queue-inspect.orders.dlq", client.QueueInfo{QueueSummary: wire.QueueSummary{Name: "orders.dlq"}})
-	f.handle("fila.admin.queue-inspect.orders", func(*natsMsg) any {
+	f.handle("fila.admin.queue-inspect.orders", func(*nats.Msg) any {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -121,7 +120,7 @@ func TestTopGoesOn(t *testing.T) {
 	var out, errOut lockedBuffer
 	done := make(chan int)
 	go func() {
-		done <- run(ctx, &app{}, []string{"top", "-i", "50ms"}, strings.NewReader(""), &out, &errOut)
+		done <- runRaw(ctx, []string{"top", "-i", "50ms"}, strings.NewReader(""), &out, &errOut)
 	}()
 	require.Eventually(t, func() bool { return strings.Count(out.String(), "\norders ") == 3 }, 20*time.Second, time.Millisecond)
 	cancel()
@@ -137,56 +136,7 @@ func TestTopMistakes(t *testing.T) {
 	require.Equal(t, exitUsage, runCLI(t, "", "top", "--interval", "10ms").code)
 }
 
-func TestDraw(t *testing.T) {
-	var out bytes.Buffer
-	require.NoError(t, draw(&out, []string{"a", "b", "c"}, 24))
-	require.Equal(t, "\x1b[Ha\x1b[K\r\nb\x1b[K\r\nc\x1b[K\x1b[J", out.String())
-	out.Reset()
-	require.NoError(t, draw(&out, []string{"a", "b", "c"}, 2))
-	require.Equal(t, "\x1b[Ha\x1b[K\x1b[J", out.String(), "the last line stays free, so that nothing scrolls")
-}
-
-func TestTerminals(t *testing.T) {
-	require.False(t, isTerminal(&bytes.Buffer{}))
-	file, err := os.Create(writeFile(t, "f", ""))
-	require.NoError(t, err)
-	require.False(t, isTerminal(file))
-	require.NoError(t, file.Close())
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	require.False(t, isTerminal(null))
-	require.False(t, styleFor(null).on)
-	defer null.Close()
-	t.Setenv("COLUMNS", "101")
-	t.Setenv("LINES", "33")
-	width, height := terminalSize(&bytes.Buffer{})
-	require.Equal(t, []int{101, 33}, []int{width, height})
-	t.Setenv("COLUMNS", "")
-	t.Setenv("LINES", "no number")
-	width, height = terminalSize(null)
-	require.Equal(t, []int{80, 24}, []int{width, height}, "no terminal")
-	require.Equal(t, "x", style{}.red("x"))
-	require.Equal(t, "\x1b[31mx\x1b[0m", style{true}.red("x"))
-}
-
-// Columns stand below each other whatever the width of what is in them.
-func TestTableOfWideText(t *testing.T) {
-	table := newTable("QUEUE", "PENDING", "SIZE")
-	table.row("orders", 1, "5 B")
-	table.row("注文", 22, "")
-	table.row("🚀 rocket", 3, "7 B")
-	table.row("한국어 ключ é", 4, "8 B")
-	var out strings.Builder
-	require.NoError(t, table.print(&out))
-	require.Equal(t, strings.Join([]string{
-		"QUEUE          PENDING  SIZE",
-		"orders         1        5 B",
-		"注文           22",
-		"🚀 rocket      3        7 B",
-		"한국어 ключ é  4        8 B",
-		"",
-	}, "\n"), out.String())
-
+func TestTopOfWideNames(t *testing.T) {
 	q := topQueue{Name: "注文🚀", Ready: 7}
 	for _, name := range []int{12, 8, 6, 5} {
 		line := topTestView().queueLines(&q, name)[0]
@@ -195,35 +145,8 @@ func TestTableOfWideText(t *testing.T) {
 	}
 }
 
-func TestNumbersForPeople(t *testing.T) {
-	for n, want := range map[float64]string{
-		-1: "-", 0: "0", 0.04: "0.0", 1.5: "1.5", 9.96: "10", 9999: "9999", 10_000: "10.0k", 99_949: "99.9k", 123_456: "123k", 999_499: "999k",
-		1e6: "1.0M", 5e12: "5.0T", 1e30: "lots",
-	} {
-		require.Equal(t, want, short(n), n)
-		require.LessOrEqual(t, len(short(n)), 5)
-	}
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1000: "-1,000", -999: "-999", 1234567: "1,234,567"} {
-		require.Equal(t, want, grouped(n))
-	}
+func TestCoarse(t *testing.T) {
 	for ms, want := range map[int64]string{0: "-", 99: "99ms", 100: "0.1s", 59_999: "60.0s", 61_000: "1m1s", 3_600_000: "1h", 400 * 3_600_000: "16d16h"} {
 		require.Equal(t, want, coarse(ms))
-	}
-	for _, tc := range []struct {
-		text  string
-		width int
-		want  string
-	}{
-		{"abcd", 0, ""},
-		{"abcd", 1, "~"},
-		{"abcd", 3, "ab~"},
-		{"abcd", 4, "abcd"},
-		{"日本語", 6, "日本語"},
-		{"日本語", 5, "日本~"},
-		{"日本語", 4, "日~"},
-		{"日本", 2, "~"},
-		{"🚀🚀", 3, "🚀~"},
-	} {
-		require.Equal(t, tc.want, fit(tc.text, tc.width), tc)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
@@ -14,7 +15,7 @@ import (
 
 func TestEventSentences(t *testing.T) {
 	noon := func() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
-	w := watcher{app: &app{now: noon}}
+	w := watcher{app: &app{clock: noon}}
 	seen := map[string]bool{}
 	for _, tc := range []struct{ event, want string }{
 		{`{"type":"queue-created","queue":"orders"}`, "queue orders was created"},
@@ -123,7 +124,7 @@ func TestWatch(t *testing.T) {
 
 func TestWatchSaysWhenItMayNot(t *testing.T) {
 	isolate(t)
-	srv := startNATS(t, func(o *serverOptions) {
+	srv := startNATS(t, func(o *server.Options) {
 		o.Users = guests("fila.event.>")
 	})
 	t.Setenv("NATS_URL", srv.ClientURL())

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
-	"unicode"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // printJSON writes one indented JSON value and a newline.
@@ -60,57 +60,17 @@ func (t *table) print(w io.Writer) error {
 	return err
 }
 
-// clean makes foreign text safe for a terminal line: fairness keys and error
-// texts may hold anything.
-func clean(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, s)
+// columns measures text. Characters whose width depends on the locale count as
+// narrow, as terminals draw them unless they are told otherwise.
+var columns = &runewidth.Condition{StrictEmojiNeutral: true}
+
+// fit cuts plain text to width columns; what was cut ends in a tilde.
+func fit(text string, width int) string {
+	if width <= 0 {
+		return ""
+	}
+	return columns.Truncate(text, width, "~")
 }
 
-// age prints milliseconds as people say how old something is.
-func age(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d <= 0:
-		return "-"
-	case d < time.Second:
-		return d.String()
-	case d < time.Minute:
-		return d.Truncate(100 * time.Millisecond).String()
-	case d < 48*time.Hour:
-		return d.Truncate(time.Second).String()
-	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
-}
-
-// size prints bytes with a binary unit.
-func size(n int64) string {
-	const units = "KMGTPE"
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, unit := float64(n), -1
-	for v >= 1024 && unit < len(units)-1 {
-		v /= 1024
-		unit++
-	}
-	return fmt.Sprintf("%.1f %ciB", v, units[unit])
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func plural(n int64, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
+// pad fills plain text with spaces up to width columns.
+func pad(text string, width int) string { return columns.FillRight(text, width) }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mattn/go-runewidth"
 	"golang.org/x/term"
 )
 
@@ -86,48 +85,13 @@ func draw(w io.Writer, lines []string, height int) error {
 	return err
 }
 
-// columns measures text. Characters whose width depends on the locale count as
-// narrow, as terminals draw them unless they are told otherwise.
-var columns = &runewidth.Condition{StrictEmojiNeutral: true}
-
-// fit cuts plain text to width columns; what was cut ends in a tilde.
-func fit(text string, width int) string {
-	if width <= 0 {
-		return ""
+// stdinIsTerminal reports whether in is a terminal, or anything else that is a
+// character device and so has no data for us.
+func stdinIsTerminal(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	if !ok {
+		return false
 	}
-	return columns.Truncate(text, width, "~")
-}
-
-// pad fills plain text with spaces up to width columns.
-func pad(text string, width int) string { return columns.FillRight(text, width) }
-
-// short prints a count in five columns at most: 1234, 12.3k, 4.5M.
-func short(n float64) string {
-	switch {
-	case n < 0:
-		return "-"
-	case n < 9.95 && n != float64(int64(n)):
-		return strconv.FormatFloat(n, 'f', 1, 64)
-	case n < 9999.5:
-		return strconv.FormatFloat(n, 'f', 0, 64)
-	}
-	for _, unit := range "kMGTP" {
-		n /= 1000
-		if n < 99.95 {
-			return strconv.FormatFloat(n, 'f', 1, 64) + string(unit)
-		}
-		if n < 999.5 {
-			return strconv.FormatFloat(n, 'f', 0, 64) + string(unit)
-		}
-	}
-	return "lots"
-}
-
-// grouped prints a count with commas between thousands.
-func grouped(n int64) string {
-	text := strconv.FormatInt(n, 10)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
+	info, err := file.Stat()
+	return err != nil || info.Mode()&os.ModeCharDevice != 0
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar"
 	"github.com/filaq/fila/wire"
 )
 
@@ -21,7 +20,7 @@ func startReal(t *testing.T) {
 	}
 	isolate(t)
 	var log lockedBuffer
-	server, err := startDemo(t.Context(), t.TempDir(), newLogger(sidecar.LogConfig{Level: "error"}, &log))
+	server, err := startDemo(t.Context(), t.TempDir(), &log)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, server.end())
