@@ -24,7 +24,16 @@ const modulePath = "github.com/filaq/fila"
 // .golangci.yml says the same for editors; this test is what holds.
 var ownImports = map[string][]string{
 	".":               {"cli"},
-	"cli":             {"sidecar", "client", "hooks", "store", "bench", "wire"},
+	"cli":             {"sidecar", "wire", "cli/command", "cli/terminal", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd"},
+	"cli/queuecmd":    {"client", "cli/command", "cli/terminal"},
+	"cli/messagecmd":  {"client", "wire", "cli/command", "cli/terminal"},
+	"cli/gatecmd":     {"client", "wire", "cli/command", "cli/terminal"},
+	"cli/hookcmd":     {"hooks", "cli/command", "cli/terminal"},
+	"cli/storecmd":    {"client", "sidecar", "store", "wire", "cli/command", "cli/terminal"},
+	"cli/opscmd":      {"bench", "client", "sidecar", "wire", "cli/command", "cli/terminal"},
+	"cli/command":     {"client", "wire", "cli/terminal"},
+	"cli/terminal":    {},
+	"cli/clitest":     {"wire", "cli/command"},
 	"bench":           {"client", "sidecar", "wire"},
 	"sidecar":         {"hooks", "drr", "throttle", "breaker", "store", "wire"},
 	"sidecar/e2e":     {},
@@ -44,22 +53,22 @@ var ownImports = map[string][]string{
 // moduleImports says where each module from outside may be used. Test files are
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
-	"github.com/nats-io/nats.go":          {"sidecar", "client", "bench", "cli", "examples/go/consumer", "examples/go/producer"},
-	"github.com/nats-io/nats-server/v2":   {"sidecar", "bench"},
+	"github.com/nats-io/nats.go":          {"sidecar", "client", "bench", "cli/command", "cli/messagecmd", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer"},
+	"github.com/nats-io/nats-server/v2":   {"sidecar", "bench", "cli/clitest"},
 	"github.com/yuin/gopher-lua":          {"hooks"},
 	"go.etcd.io/bbolt":                    {"store"},
 	"golang.org/x/sys":                    {"store"},
 	"github.com/google/uuid":              {"sidecar", "client", "bench"},
 	"github.com/prometheus/client_golang": {"sidecar"},
 	"github.com/prometheus/client_model":  {"sidecar"},
-	"github.com/spf13/cobra":              {"cli"},
-	"github.com/spf13/pflag":              {"cli"},
+	"github.com/spf13/cobra":              {"cli", "cli/command", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd", "cli/clitest"},
+	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/queuecmd", "cli/gatecmd", "cli/opscmd"},
 	"github.com/knadh/koanf":              {"cli"},
 	"github.com/pelletier/go-toml/v2":     {"cli"},
-	"github.com/mattn/go-runewidth":       {"cli"},
-	"golang.org/x/term":                   {"cli"},
+	"github.com/mattn/go-runewidth":       {"cli/terminal"},
+	"golang.org/x/term":                   {"cli/terminal"},
 	"github.com/go-viper/mapstructure/v2": {"cli"},
-	"github.com/stretchr/testify":         {"store/storetest"}, // a suite of tests for others to run
+	"github.com/stretchr/testify":         {"store/storetest", "cli/clitest"}, // for the tests of others
 	"go.uber.org/goleak":                  {"store/storetest"},
 }
 
@@ -225,11 +234,11 @@ func TestImportRulesCatch(t *testing.T) {
 		"sibling":          {"store", `import "github.com/filaq/fila/drr"`, "store may import []"},
 		"upwards":          {"hooks", `import "github.com/filaq/fila/sidecar"`, "hooks may import [breaker]"},
 		"main":             {".", `import "github.com/filaq/fila/sidecar"`, "may import [cli]"},
-		"nats in hooks":    {"hooks", `import "github.com/nats-io/nats.go"`, "only [sidecar client bench cli examples/go/consumer examples/go/producer]"},
-		"nats micro":       {"store", `import "github.com/nats-io/nats.go/micro"`, "only [sidecar client bench cli examples/go/consumer examples/go/producer]"},
+		"nats in hooks":    {"hooks", `import "github.com/nats-io/nats.go"`, "only [sidecar client bench cli/command cli/messagecmd cli/opscmd cli/clitest examples/go/consumer examples/go/producer]"},
+		"nats micro":       {"store", `import "github.com/nats-io/nats.go/micro"`, "only [sidecar client bench cli/command cli/messagecmd cli/opscmd cli/clitest examples/go/consumer examples/go/producer]"},
 		"lua in sidecar":   {"sidecar", `import "github.com/yuin/gopher-lua/parse"`, "only [hooks]"},
 		"bbolt in sidecar": {"sidecar", `import bolt "go.etcd.io/bbolt"`, "only [store]"},
-		"testify in code":  {"sidecar", `import "github.com/stretchr/testify/require"`, "only [store/storetest]"},
+		"testify in code":  {"sidecar", `import "github.com/stretchr/testify/require"`, "only [store/storetest cli/clitest]"},
 		"unknown module":   {"sidecar", `import "github.com/pkg/errors"`, "not in the table"},
 		"module in pure":   {"wire", `import "github.com/google/uuid"`, "only [sidecar client bench]"},
 		"unsafe":           {"hooks", `import "unsafe"`, "no unsafe"},

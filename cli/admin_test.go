@@ -12,19 +12,21 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
 )
 
 func TestPlainOutputs(t *testing.T) {
-	f := startFake(t)
+	f := clitest.StartFake(t)
 	was := "4"
-	f.answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
-	f.answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2})
-	f.answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
-	f.answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
-	f.answer("fila.admin.config-delete.a", wire.ConfigEntry{Key: "a", Value: "5"})
-	f.answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "a", Value: "5"}}})
-	f.answer("fila.admin.hook-reset.orders", wire.HookResetReply{Queue: "orders", Hooks: []wire.HookInfo{{Hook: "on_failure", State: "closed"}}})
+	f.Answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
+	f.Answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2})
+	f.Answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
+	f.Answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
+	f.Answer("fila.admin.config-delete.a", wire.ConfigEntry{Key: "a", Value: "5"})
+	f.Answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "a", Value: "5"}}})
+	f.Answer("fila.admin.hook-reset.orders", wire.HookResetReply{Queue: "orders", Hooks: []wire.HookInfo{{Hook: "on_failure", State: "closed"}}})
 	for _, tc := range []struct {
 		args, out, body string
 	}{
@@ -39,22 +41,22 @@ func TestPlainOutputs(t *testing.T) {
 		{"hook reset orders --hook on_failure", "HOOK        CIRCUIT\non_failure  closed\n", `{"hook":"on_failure"}`},
 	} {
 		r := runCLI(t, "", strings.Fields(tc.args)...)
-		require.Equal(t, result{exitOK, tc.out, ""}, r, tc.args)
-		if body := f.next().Data; tc.body != "" {
+		require.Equal(t, result{command.ExitOK, tc.out, ""}, r, tc.args)
+		if body := f.Next().Data; tc.body != "" {
 			require.JSONEq(t, tc.body, string(body))
 		}
 		r = runCLI(t, "", append(strings.Fields("--json"), strings.Fields(tc.args)...)...)
-		require.Equal(t, exitOK, r.code, r.err)
+		require.Equal(t, command.ExitOK, r.code, r.err)
 		require.True(t, json.Valid([]byte(r.out)), tc.args)
-		f.next()
+		f.Next()
 	}
 }
 
 func TestExitCodes(t *testing.T) {
-	f := startFake(t)
-	for code, want := range map[int]int{400: exitUsage, 404: exitNotFound, 409: exitConflict, 413: exitUsage, 429: exitRefused, 500: exitFailed, 503: exitRefused} {
+	f := clitest.StartFake(t)
+	for code, want := range map[int]int{400: command.ExitUsage, 404: command.ExitNotFound, 409: command.ExitConflict, 413: command.ExitUsage, 429: command.ExitRefused, 500: command.ExitFailed, 503: command.ExitRefused} {
 		subject := "fila.admin.queue-delete.q" + strings.Repeat("x", code-399)
-		f.answer(subject, &wire.Error{Code: code, ErrCode: 10_000 + code, Description: "because", RetryAfter: time.Second})
+		f.Answer(subject, &wire.Error{Code: code, ErrCode: 10_000 + code, Description: "because", RetryAfter: time.Second})
 		r := runCLI(t, "", "queue", "delete", strings.TrimPrefix(subject, "fila.admin.queue-delete."))
 		require.Equal(t, want, r.code)
 		require.Contains(t, r.err, "fila: because (try again in 1s) [err_code 10")
@@ -63,18 +65,18 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
-	f := startFake(t)
+	f := clitest.StartFake(t)
 	url := os.Getenv("NATS_URL")
 	r := runCLI(t, "", "queue", "list")
-	require.Equal(t, result{exitConnect, "", "fila: no fila listens at " + url + ` under the prefix "fila": is ` + "`fila serve` running and connected to this NATS server?\n"}, r)
+	require.Equal(t, result{command.ExitConnect, "", "fila: no fila listens at " + url + ` under the prefix "fila": is ` + "`fila serve` running and connected to this NATS server?\n"}, r)
 
-	f.handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
+	f.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
 	r = runCLI(t, "", "queue", "list", "--timeout", "20ms")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.err, "no reply in time")
 
 	r = runCLI(t, "", "queue", "list", "--server", "nats://me:secret@127.0.0.1:1")
-	require.Equal(t, exitConnect, r.code)
+	require.Equal(t, command.ExitConnect, r.code)
 	require.Equal(t, "fila: no NATS server answers at nats://me:xxxxx@127.0.0.1:1: start one with `fila serve`, or name another with --server, --context or NATS_URL\n", r.err)
 }
 
@@ -108,19 +110,19 @@ func TestUsageErrors(t *testing.T) {
 		"queue list --tlscert a":                       "--tlscert and --tlskey go together",
 	} {
 		r := runCLI(t, "", strings.Fields(args)...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", args, r.err)
+		require.Equal(t, command.ExitUsage, r.code, "%s: %s", args, r.err)
 		require.Contains(t, r.err, want)
 		require.True(t, strings.HasPrefix(r.err, "fila: "))
 		require.Equal(t, 1, strings.Count(r.err, "\n"), "one line: %s", r.err)
 		require.Empty(t, r.out)
 	}
-	require.Equal(t, exitOK, runCLI(t, "", "queue").code)
-	require.Equal(t, exitOK, runCLI(t, "", "--help").code)
+	require.Equal(t, command.ExitOK, runCLI(t, "", "queue").code)
+	require.Equal(t, command.ExitOK, runCLI(t, "", "--help").code)
 }
 
 func TestContexts(t *testing.T) {
 	home := isolate(t)
-	srv := startNATS(t, nil)
+	srv := clitest.StartNATS(t, nil)
 	write := func(name, text string) {
 		path := filepath.Join(home, "nats", name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -134,19 +136,19 @@ func TestContexts(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	t.Setenv("CREDS_DIR", "/creds")
 
-	settle := func(args ...string) (*settled, error) {
+	settle := func(args ...string) (*command.Settled, error) {
 		a := &app{}
 		cmd := newRootCommand(a)
 		require.NoError(t, cmd.ParseFlags(args))
-		return a.conn.settle()
+		return a.Conn.Settle()
 	}
-	must := func(args ...string) login {
+	must := func(args ...string) command.Login {
 		s, err := settle(args...)
 		require.NoError(t, err)
-		return s.login
+		return s.Login
 	}
-	require.Equal(t, login{URL: defaultServer}, must())
-	a := login{URL: "nats://a:1", User: "u", Password: "p", CA: "/home/me/ca.pem", InboxPrefix: "_INBOX.u"}
+	require.Equal(t, command.Login{URL: command.DefaultServer}, must())
+	a := command.Login{URL: "nats://a:1", User: "u", Password: "p", CA: "/home/me/ca.pem", InboxPrefix: "_INBOX.u"}
 	require.Equal(t, a, must("--context", "a"))
 	require.Equal(t, a, must("--context", filepath.Join(home, "nats", "context", "a.json")))
 	require.Equal(t, "/creds/b.creds", must("--context", "b").Creds)
@@ -160,7 +162,7 @@ func TestContexts(t *testing.T) {
 	t.Setenv("NATS_CONTEXT", "")
 
 	own := must("--token", "t", "--server", "nats://own:1")
-	require.Equal(t, login{URL: "nats://own:1", Token: "t", CA: a.CA, InboxPrefix: a.InboxPrefix}, own, "a login replaces the context's")
+	require.Equal(t, command.Login{URL: "nats://own:1", Token: "t", CA: a.CA, InboxPrefix: a.InboxPrefix}, own, "a login replaces the context's")
 	require.Equal(t, "solo", must("--user", "solo").Token, "a user without password is a token")
 	t.Setenv("NATS_URL", "nats://env:1")
 	require.Equal(t, "nats://env:1", must().URL)
@@ -178,7 +180,7 @@ func TestContexts(t *testing.T) {
 	t.Setenv("NATS_TIMEOUT", "2s")
 	s, err := settle()
 	require.NoError(t, err)
-	require.Equal(t, 2*time.Second, s.timeout)
+	require.Equal(t, 2*time.Second, s.Timeout)
 	_ = srv
 
 	// fila serve takes a context only by name, and what it sets itself wins.
@@ -197,10 +199,10 @@ func TestContexts(t *testing.T) {
 
 func TestLogin(t *testing.T) {
 	isolate(t)
-	srv := startNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
+	srv := clitest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	args := []string{"queue", "list", "--server", srv.ClientURL()}
 	r := runCLI(t, "", args...)
-	require.Equal(t, exitConnect, r.code)
+	require.Equal(t, command.ExitConnect, r.code)
 	require.Contains(t, r.err, "Authorization Violation")
 	r = runCLI(t, "", append(args, "--user", "me", "--password", "secret")...)
 	require.Contains(t, r.err, "no fila listens", "logged in")

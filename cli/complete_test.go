@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
 )
 
@@ -18,7 +20,7 @@ import (
 func completions(t *testing.T, line ...string) (words []string, directive string) {
 	t.Helper()
 	r := runCLI(t, "", append([]string{"__complete"}, line...)...)
-	require.Equal(t, exitOK, r.code, r.err)
+	require.Equal(t, command.ExitOK, r.code, r.err)
 	require.Equal(t, 1, strings.Count(r.err, "\n"), "nothing is said but what cobra does: %s", r.err)
 	words = strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
 	return words[:len(words)-1], words[len(words)-1]
@@ -31,13 +33,13 @@ const (
 )
 
 func TestCompletionAsksFila(t *testing.T) {
-	f := startFake(t)
-	f.answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "orders"}, {Name: "orders.dlq"}, {Name: "mail"}}})
-	f.answer("fila.admin.queue-inspect.orders", wire.QueueInfo{TopFlows: []wire.FlowInfo{{Key: "acme"}, {Key: "two words"}, {Key: "two\nlines"}}})
-	f.answer("fila.admin.throttle-list", wire.ThrottleList{Total: 2, Throttles: []wire.ThrottleInfo{{Key: "stripe"}, {Key: "tenant:*"}}})
-	f.answer("fila.admin.circuit-list", wire.CircuitList{Total: 1, Circuits: []wire.CircuitInfo{{Key: "paypal"}}})
-	f.answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "feature:x"}}})
-	f.answer("fila.admin.pause-list", wire.PauseList{Total: 3, Pauses: []wire.PauseInfo{
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "orders"}, {Name: "orders.dlq"}, {Name: "mail"}}})
+	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{TopFlows: []wire.FlowInfo{{Key: "acme"}, {Key: "two words"}, {Key: "two\nlines"}}})
+	f.Answer("fila.admin.throttle-list", wire.ThrottleList{Total: 2, Throttles: []wire.ThrottleInfo{{Key: "stripe"}, {Key: "tenant:*"}}})
+	f.Answer("fila.admin.circuit-list", wire.CircuitList{Total: 1, Circuits: []wire.CircuitInfo{{Key: "paypal"}}})
+	f.Answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "feature:x"}}})
+	f.Answer("fila.admin.pause-list", wire.PauseList{Total: 3, Pauses: []wire.PauseInfo{
 		{Kind: "queue", Name: "mail"}, {Kind: "key", Queue: "orders", Name: "held"}, {Kind: "key", Queue: "mail", Name: "other"}, {Kind: "throttle", Name: "slow"},
 	}})
 	for line, want := range map[string]string{
@@ -131,10 +133,10 @@ func TestCompletionOfFiles(t *testing.T) {
 
 // Where nobody answers there is nothing, soon, and not a word.
 func TestCompletionWithoutFila(t *testing.T) {
-	f := startFake(t)
+	f := clitest.StartFake(t)
 	words, _ := completions(t, "queue", "inspect", "")
 	require.Empty(t, words, "no fila")
-	f.answer("fila.admin.queue-list", wire.QueueNotFound("orders"))
+	f.Answer("fila.admin.queue-list", wire.QueueNotFound("orders"))
 	words, _ = completions(t, "queue", "inspect", "")
 	require.Empty(t, words, "a refusal")
 	for _, args := range [][]string{{"--server", "nats://127.0.0.1:1"}, {"--token", "a", "--creds", "b"}, {"--context", "nosuch"}} {
@@ -142,8 +144,8 @@ func TestCompletionWithoutFila(t *testing.T) {
 		require.Empty(t, words, args)
 	}
 
-	silent := startFake(t)
-	silent.handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
+	silent := clitest.StartFake(t)
+	silent.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
 	begin := time.Now()
 	words, _ = completions(t, "queue", "inspect", "")
 	require.Empty(t, words)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/filaq/fila/cli/command"
 )
 
 // natsContexts are the contexts of the nats CLI on this machine.
@@ -14,12 +16,12 @@ type natsContexts struct{}
 func (natsContexts) Selected() (string, error) { return selectedNATSContext() }
 
 // Read reads a context by name, or by the path of its file.
-func (natsContexts) Read(name string) (login, error) {
+func (natsContexts) Read(name string) (command.Login, error) {
 	c, err := readNATSContext(name)
 	if err != nil {
-		return login{}, err
+		return command.Login{}, err
 	}
-	return login{
+	return command.Login{
 		URL: c.URL, Creds: c.Creds, NKey: c.NKey, User: c.User, Password: c.Password, Token: c.Token,
 		CA: c.CA, Cert: c.Cert, Key: c.Key, InboxPrefix: c.InboxPrefix, TLSFirst: c.TLSFirst,
 	}, nil

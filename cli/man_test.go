@@ -11,12 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/command"
 )
 
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	r := runCLI(t, "", "man", dir)
-	require.Equal(t, exitOK, r.code, r.err)
+	require.Equal(t, command.ExitOK, r.code, r.err)
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	require.NoError(t, err)
 	require.Contains(t, r.out, fmt.Sprintf("%d manual pages written to %s", len(pages), dir))
@@ -35,7 +37,7 @@ func TestManPages(t *testing.T) {
 	}
 	walk(root)
 	require.Len(t, pages, len(all))
-	command := regexp.MustCompile(`^\.(TH|SH|TP|PP|EX|EE|B|BR)( |$)`)
+	request := regexp.MustCompile(`^\.(TH|SH|TP|PP|EX|EE|B|BR)( |$)`)
 	for _, name := range all {
 		data, err := os.ReadFile(filepath.Join(dir, name+".1"))
 		require.NoError(t, err)
@@ -43,7 +45,7 @@ func TestManPages(t *testing.T) {
 		require.Contains(t, page, ".SH NAME\n"+strings.ReplaceAll(name, "-", `\-`)+` \- `)
 		for line := range strings.Lines(page) {
 			if strings.HasPrefix(line, ".") {
-				require.Regexp(t, command, strings.TrimSuffix(line, "\n"), "a line of text would be taken as a command")
+				require.Regexp(t, request, strings.TrimSuffix(line, "\n"), "a line of text would be taken as a command")
 			}
 			require.NotContains(t, line, "'", "it would be a command at the beginning, and a quote elsewhere")
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -9,6 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/sidecar"
 	"github.com/filaq/fila/wire"
 )
 
@@ -19,20 +23,27 @@ func startReal(t *testing.T) {
 		t.Skip("runs a server")
 	}
 	isolate(t)
-	var log lockedBuffer
-	server, err := startDemo(t.Context(), t.TempDir(), &log)
+	var log clitest.Buffer
+	cfg := sidecar.Default()
+	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = t.TempDir(), "", -1, 0
+	server, err := sidecar.New(cfg, newLogger(sidecar.LogConfig{Level: "error"}, &log), "test")
 	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx) }()
 	t.Cleanup(func() {
-		require.NoError(t, server.end())
+		stop()
+		require.NoError(t, <-ended)
 		require.Empty(t, log.String())
 	})
-	t.Setenv("NATS_URL", server.url)
+	<-server.Ready()
+	t.Setenv("NATS_URL", server.ClientURL())
 }
 
 func must(t *testing.T, in string, args ...string) string {
 	t.Helper()
 	r := runCLI(t, in, args...)
-	require.Equal(t, exitOK, r.code, "%s: %s", args, r.err)
+	require.Equal(t, command.ExitOK, r.code, "%s: %s", args, r.err)
 	return r.out
 }
 
@@ -98,8 +109,8 @@ func TestPublishWaitsForARealQueue(t *testing.T) {
 	out := must(t, "", "consume", "orders", "--count", "30")
 	require.Equal(t, 30, strings.Count(out, "x\n"))
 	r := <-done
-	require.Equal(t, exitOK, r.code, r.err)
+	require.Equal(t, command.ExitOK, r.code, r.err)
 	r = runCLI(t, "", "publish", "orders", "x", "--count", "30", "--no-retry")
-	require.Equal(t, exitRefused, r.code)
+	require.Equal(t, command.ExitRefused, r.code)
 	require.Contains(t, r.err, "max_depth is 5")
 }

@@ -3,25 +3,48 @@ package cli
 import (
 	"context"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/gatecmd"
+	"github.com/filaq/fila/cli/hookcmd"
+	"github.com/filaq/fila/cli/messagecmd"
+	"github.com/filaq/fila/cli/opscmd"
+	"github.com/filaq/fila/cli/queuecmd"
+	"github.com/filaq/fila/cli/storecmd"
 )
+
+// app is one invocation of the program.
+type app struct {
+	command.Env
+	json      bool // Env.JSON, as serve.go calls it
+	newServer serverFactory
+}
 
 // Main runs the fila command with the arguments after its name and returns the
 // exit code. It prints a problem as one line on errOut.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
-	a := &app{newServer: newSidecar}
-	return run(context.Background(), a, newRootCommand(a), args, in, out, errOut)
+	return run(context.Background(), &app{newServer: newSidecar}, args, in, out, errOut)
+}
+
+func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut io.Writer) int {
+	return command.Run(ctx, &a.Env, newRootCommand(a), args, in, out, errOut)
 }
 
 func newRootCommand(a *app) *cobra.Command {
-	a.readScript, a.conn.contexts = readScript, natsContexts{}
+	a.ReadScript, a.Conn.Contexts = readScript, natsContexts{}
 	serve := newServeCommand(a)
-	allow(serve, "log-level", "debug", "info", "warn", "error")
-	allow(serve, "log-format", "text", "json")
-	root := a.root(slices.Concat([]*cobra.Command{serve},
-		queueCommands(a), messageCommands(a), gateCommands(a), hookCommands(a), storeCommands(a), opsCommands(a))...)
+	command.Allow(serve, "log-level", "debug", "info", "warn", "error")
+	command.Allow(serve, "log-format", "text", "json")
+	serve.PreRun = func(*cobra.Command, []string) { a.json = a.JSON }
+	commands := []*cobra.Command{serve}
+	for _, group := range []func(*command.Env) []*cobra.Command{
+		queuecmd.Commands, messagecmd.Commands, gatecmd.Commands, hookcmd.Commands, storecmd.Commands, opscmd.Commands,
+	} {
+		commands = append(commands, group(&a.Env)...)
+	}
+	root := a.Root(commands...)
 	root.Short = "A scheduling sidecar for NATS: fair, weighted, durable queues"
 	root.Long = `fila decides which message of a queue goes next: fairly between tenants, by
 weight, within rate limits, and only to a consumer that can work on it now.

@@ -1,0 +1,348 @@
+package gatecmd
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+// Commands returns the commands about what lets messages pass.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{newThrottleCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env)}
+}
+
+func newThrottleCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:     "throttle",
+		Aliases: []string{"throttles"},
+		Short:   "Limit rate and concurrency by throttle key",
+		Long: `A throttle key is what on_enqueue or a throttle header gives a message: the
+tenant, the vendor, the workflow. A message waits until all its keys admit it,
+and nothing else waits with it. A key has up to three limits: a rate with its
+burst, a number of messages in flight at once, and a number in any window of
+time. Changes act at once, on what waits already, too.
+
+A key that ends in * is a prefix: each key that begins so and has no limits of
+its own gets them, each on its own.`,
+	})
+	cmd.AddCommand(newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
+	return cmd
+}
+
+// throttleFlags are the flags of fila throttle set.
+type throttleFlags struct {
+	rate                                                  string
+	burst                                                 float64
+	concurrency, limit                                    int64
+	window, forMs                                         terminal.Millis
+	unset                                                 []string
+	ifRate, ifBurst, ifConcurrency, ifLimit, ifWindowText string
+}
+
+func (f *throttleFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.rate, "rate", "", "messages per second, `n` such as 10, 0.5 or 1/3")
+	fs.Float64Var(&f.burst, "burst", 0, "how many may go at once when none has gone for a while (default the larger of 1 and the rate)")
+	fs.Int64Var(&f.concurrency, "concurrency", 0, "how many may be in flight at once")
+	fs.Int64Var(&f.limit, "limit", 0, "how many may go in any window")
+	fs.Var(&f.window, "window", "the window of --limit")
+	fs.StringSliceVar(&f.unset, "unset", nil, "take this `limit` away: rate, burst, concurrency, limit, window; may be repeated")
+	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
+	const only = "set it only if the present %s is this `value`, or none; otherwise exit code 5"
+	fs.StringVar(&f.ifRate, "if-rate", "", fmt.Sprintf(only, "rate"))
+	fs.StringVar(&f.ifBurst, "if-burst", "", fmt.Sprintf(only, "burst"))
+	fs.StringVar(&f.ifConcurrency, "if-concurrency", "", fmt.Sprintf(only, "concurrency"))
+	fs.StringVar(&f.ifLimit, "if-limit", "", fmt.Sprintf(only, "limit"))
+	fs.StringVar(&f.ifWindowText, "if-window", "", fmt.Sprintf(only, "window"))
+}
+
+// change returns the request that the flags ask for.
+func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
+	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs)}
+	if fs.Changed("rate") {
+		change.Rate = new(client.Rate(f.rate))
+	}
+	if fs.Changed("burst") {
+		change.Burst = &f.burst
+	}
+	if fs.Changed("concurrency") {
+		change.Concurrency = &f.concurrency
+	}
+	if fs.Changed("limit") {
+		change.Limit = &f.limit
+	}
+	if fs.Changed("window") {
+		change.WindowMs = new(int64(f.window))
+	}
+	for _, name := range f.unset {
+		if name == "window" {
+			name = "window_ms"
+		}
+		change.Unset = append(change.Unset, name)
+	}
+	expected, err := f.expected(fs)
+	if err != nil {
+		return change, err
+	}
+	change.If = expected
+	if len(change.Names())+len(change.Unset) == 0 {
+		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window and --unset")
+	}
+	if bad := change.Validate(); bad != nil {
+		return change, command.UsageError("%s", bad.Description)
+	}
+	return change, nil
+}
+
+// expected returns what the --if flags ask for, nil if there are none.
+func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, error) {
+	var l client.ThrottleLimits
+	whole := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+	number := func(into **int64, parse func(string) (int64, error)) func(string) error {
+		return func(s string) error {
+			n, err := parse(s)
+			*into = &n
+			return err
+		}
+	}
+	for _, flag := range []struct {
+		name, value string
+		none        string
+		set         func(string) error
+	}{
+		{"if-rate", f.ifRate, "", func(s string) error {
+			l.Rate = new(client.Rate(s))
+			return nil
+		}},
+		{"if-burst", f.ifBurst, "0", func(s string) error {
+			n, err := strconv.ParseFloat(s, 64)
+			l.Burst = &n
+			return err
+		}},
+		{"if-concurrency", f.ifConcurrency, "0", number(&l.Concurrency, whole)},
+		{"if-limit", f.ifLimit, "0", number(&l.Limit, whole)},
+		{"if-window", f.ifWindowText, "0", number(&l.WindowMs, terminal.ParseMs)},
+	} {
+		if !fs.Changed(flag.name) {
+			continue
+		}
+		value := flag.value
+		if value == "none" {
+			value = flag.none
+		}
+		if err := flag.set(value); err != nil {
+			return nil, command.UsageError("--%s %q: allowed is a value of the limit, or none", flag.name, flag.value)
+		}
+	}
+	if len(l.Names()) == 0 {
+		return nil, nil
+	}
+	return &l, nil
+}
+
+func newThrottleSetCommand(env *command.Env) *cobra.Command {
+	var f throttleFlags
+	cmd := &cobra.Command{
+		Use:   "set KEY",
+		Short: "Set limits of a throttle key",
+		Long: `Set the limits whose flags are given; the others stay. With --for it is an
+override: it ends by itself, and what was set before holds again. A key that
+config.toml names gets its limits from there again at the next start.`,
+		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
+  fila throttle set stripe --rate 2 --for 10m
+  fila throttle set 'tenant:*' --limit 1000 --window 1m
+  fila throttle set stripe --rate 20 --if-rate 10
+  fila throttle set stripe --unset burst,concurrency`,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			change, err := f.change(cmd.Flags(), args[0])
+			if err != nil {
+				return err
+			}
+			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
+				info, err := s.ThrottleSet(ctx, change)
+				if err != nil {
+					return command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
+				}
+				return printThrottle(env, cmd.OutOrStdout(), info)
+			})
+		},
+	}
+	f.add(cmd.Flags())
+	command.Allow(cmd, "unset", "rate", "burst", "concurrency", "limit", "window")
+	return cmd
+}
+
+func newThrottleClearCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "clear KEY",
+		Aliases: []string{"delete", "rm"},
+		Short:   "Take all limits of a throttle key away",
+		Long: `Take all limits of a throttle key away, an override, too. What waits for it
+goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
+		Example: `  fila throttle clear stripe
+  fila throttle clear 'tenant:*'`,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
+				info, err := s.ThrottleClear(ctx, args[0])
+				if err != nil {
+					return command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
+				}
+				return printThrottle(env, cmd.OutOrStdout(), info)
+			})
+		},
+	}
+}
+
+func newThrottleShowCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show KEY",
+		Aliases: []string{"get"},
+		Short:   "Show the limits of a throttle key and how it stands",
+		Example: `  fila throttle show stripe
+  fila throttle show stripe --json`,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
+				info, err := s.ThrottleShow(ctx, args[0])
+				if err != nil {
+					return command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
+				}
+				return printThrottle(env, cmd.OutOrStdout(), info)
+			})
+		},
+	}
+}
+
+func newThrottleListCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [KEY-PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List throttle keys with their limits and how they stand",
+		Example: `  fila throttle list
+  fila throttle list tenant:`,
+		Args:              command.Args("[KEY-PREFIX]"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
+				infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
+				if err != nil {
+					return err
+				}
+				if env.JSON {
+					return terminal.PrintJSON(cmd.OutOrStdout(), client.ThrottleList{Total: len(infos), Throttles: infos})
+				}
+				if len(infos) == 0 {
+					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no throttle keys; limit one with `fila throttle set KEY --rate 10`")
+					return err
+				}
+				t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
+				for _, i := range infos {
+					if isPrefix(i.Key) {
+						t.Row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
+						continue
+					}
+					tokens := "-"
+					if i.Rate != nil {
+						tokens = terminal.Number(i.Tokens)
+					}
+					t.Row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+				}
+				return t.Print(cmd.OutOrStdout())
+			})
+		},
+	}
+}
+
+// isPrefix reports whether a throttle key stands for all that begin alike. It
+// has no gate of its own.
+func isPrefix(key string) bool { return strings.HasSuffix(key, "*") }
+
+// gateNow says whether a throttle admits messages, and what holds them if not.
+func gateNow(i client.ThrottleInfo) string {
+	if i.State == "open" || i.State == "" {
+		return "passes"
+	}
+	return "blocks: " + i.State
+}
+
+func printThrottle(env *command.Env, w io.Writer, i client.ThrottleInfo) error {
+	if env.JSON {
+		return terminal.PrintJSON(w, i)
+	}
+	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
+	t.Row("limits", words(i.ThrottleLimits))
+	t.Row("set by", terminal.OrDash(i.Source))
+	if i.OverrideUntil != "" {
+		t.Row("override ends", env.When(i.OverrideUntil))
+	}
+	if i.PausedUntil == "resumed" {
+		t.Row("paused", "until `fila resume throttle "+i.Key+"`")
+	} else if i.PausedUntil != "" {
+		t.Row("paused until", env.When(i.PausedUntil))
+	}
+	if isPrefix(i.Key) {
+		return t.Print(w)
+	}
+	now := gateNow(i)
+	if i.OpensAt != "" {
+		now += ", opens " + env.When(i.OpensAt)
+	}
+	t.Row("now", now)
+	if i.Rate != nil {
+		t.Row("tokens", terminal.Number(i.Tokens))
+	}
+	if i.Limit != nil && i.WindowMs != nil {
+		t.Row("in the window", fmt.Sprintf("%d of %d", i.InWindow, *i.Limit))
+	}
+	t.Row("in flight", i.InFlight)
+	t.Row("queues waiting", i.Waiting)
+	return t.Print(w)
+}
+
+// words are the limits of a throttle key as people say them.
+func words(l client.ThrottleLimits) string {
+	var parts []string
+	if l.Rate != nil {
+		parts = append(parts, "rate "+terminal.PerSecond(string(*l.Rate)))
+	}
+	if l.Burst != nil {
+		burst := "burst " + terminal.Number(*l.Burst)
+		if l.Rate == nil {
+			burst += " (no effect without a rate)"
+		}
+		parts = append(parts, burst)
+	}
+	if l.Concurrency != nil {
+		parts = append(parts, fmt.Sprintf("concurrency %d", *l.Concurrency))
+	}
+	switch {
+	case l.Limit != nil && l.WindowMs != nil:
+		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, terminal.FormatMs(*l.WindowMs)))
+	case l.Limit != nil:
+		parts = append(parts, fmt.Sprintf("limit %d (no effect without a window)", *l.Limit))
+	case l.WindowMs != nil:
+		parts = append(parts, "window "+terminal.FormatMs(*l.WindowMs)+" (no effect without a limit)")
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+var throttleKeys = command.NamesOf(func(s *command.Session, ctx context.Context, prefix string) ([]client.ThrottleInfo, error) {
+	return s.ThrottleList(ctx, prefix)
+}, func(one client.ThrottleInfo) string { return one.Key })
