@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/terminal"
@@ -102,14 +106,43 @@ func Args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Online runs fn with a connection to fila and a context for requests.
-func (env *Env) Online(cmd *cobra.Command, fn func(ctx context.Context, s *Session) error) error {
-	s, err := env.Conn.Open()
+// Ask returns what runs a command that asks fila once and shows the reply.
+func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []string) (T, error), show func(reply T, args []string) string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := env.Conn.Open()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		reply, err := ask(cmd.Context(), s, args)
+		if err != nil {
+			return s.Explain(err)
+		}
+		return env.Show(cmd, reply, func() string { return show(reply, args) })
+	}
+}
+
+// Show writes a result: as JSON with --json, otherwise as text.
+func (env *Env) Show(cmd *cobra.Command, result any, text func() string) error {
+	if env.JSON {
+		return terminal.PrintJSON(cmd.OutOrStdout(), result)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text())
+	return err
+}
+
+// Stay runs fn with a connection that is made again whenever it is lost, and a
+// context that ends with the first signal to end. After restore a signal ends the
+// process.
+func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore func(), s *Session) error, options ...nats.Option) error {
+	ctx, restore := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer restore()
+	s, err := env.Conn.Open(append(options, nats.MaxReconnects(-1))...)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return s.Explain(fn(cmd.Context(), s))
+	return fn(ctx, restore, s)
 }
 
 // Complain writes a problem as one line. Where standard error is broken, nobody

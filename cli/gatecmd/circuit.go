@@ -3,7 +3,6 @@ package gatecmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,21 +41,13 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
   fila circuit list vendor: --json`,
 		Args:              command.Args("[KEY-PREFIX]"),
 		ValidArgsFunction: env.Complete(circuitKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				infos, err := s.CircuitList(ctx, strings.Join(args, ""))
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), client.CircuitList{Total: len(infos), Circuits: infos})
-				}
-				if len(infos) == 0 {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
-					return err
-				}
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitList, error) {
+			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
+			return client.CircuitList{Total: len(infos), Circuits: infos}, err
+		},
+			func(list client.CircuitList, _ []string) string {
 				t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "PROBES", "QUEUES WAITING")
-				for _, c := range infos {
+				for _, c := range list.Circuits {
 					until := env.Soon(c.OpenUntil)
 					if c.OpenUntil == "closed" {
 						until = "closed by hand"
@@ -64,9 +55,8 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 					t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
 						fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), c.Probes, c.Waiting)
 				}
-				return t.Print(cmd.OutOrStdout())
-			})
-		},
+				return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
+			}),
 	}
 }
 
@@ -89,7 +79,7 @@ over, or until it is closed by hand. What is in flight goes on.`,
 	return cmd
 }
 
-// circuitCommand makes a command about one circuit that prints how it stands
+// circuitCommand makes a command about one circuit that shows how it stands
 // afterwards.
 func circuitCommand(env *command.Env, name, short, long string, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
 	return &cobra.Command{
@@ -99,22 +89,15 @@ func circuitCommand(env *command.Env, name, short, long string, call func(c *cli
 		Example:           "  fila circuit " + name + " stripe",
 		Args:              command.Args("KEY"),
 		ValidArgsFunction: env.Complete(circuitKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				info, err := call(s.Client, ctx, args[0])
-				if err != nil {
-					return command.Hint(err, wire.CodeCircuitNotFound, "`fila circuit list` shows those that are known")
-				}
-				return printCircuit(env, cmd.OutOrStdout(), info)
-			})
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitInfo, error) {
+			info, err := call(s.Client, ctx, args[0])
+			return info, command.Hint(err, wire.CodeCircuitNotFound, "`fila circuit list` shows those that are known")
 		},
+			func(c client.CircuitInfo, _ []string) string { return showCircuit(env, c) }),
 	}
 }
 
-func printCircuit(env *command.Env, w io.Writer, c client.CircuitInfo) error {
-	if env.JSON {
-		return terminal.PrintJSON(w, c)
-	}
+func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	t := terminal.NewTable("circuit", terminal.Clean(c.Key))
 	t.Row("state", circuitState(c.State))
 	switch {
@@ -123,14 +106,12 @@ func printCircuit(env *command.Env, w io.Writer, c client.CircuitInfo) error {
 	case c.OpenUntil != "":
 		t.Row("until", env.When(c.OpenUntil))
 	}
-	if c.Cause != "" {
-		t.Row("cause", c.Cause)
-	}
+	t.Fact("cause", c.Cause)
 	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
 	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("queues waiting", c.Waiting)
-	return t.Print(w)
+	return t.String()
 }
 
 // circuitState says what a state means: who has not heard of circuit breakers

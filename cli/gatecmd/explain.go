@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,21 +38,18 @@ acked and deleted, or never was here; the exit code is 4 then.`,
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
 		Args: command.Args("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
+			var unknown error
+			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
 				m, err := s.ExplainMessage(ctx, queue, args[0])
-				if err != nil {
-					return command.HintQueue(err)
+				if m.State == wire.StateUnknown {
+					unknown = command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason)))
 				}
-				if env.JSON {
-					err = terminal.PrintJSON(cmd.OutOrStdout(), m)
-				} else if m.State != wire.StateUnknown {
-					err = printExplainedMessage(env, cmd.OutOrStdout(), m)
-				}
-				if err == nil && m.State == wire.StateUnknown {
-					return command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason)))
-				}
+				return m, command.HintQueue(err)
+			}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) })(cmd, args)
+			if err != nil {
 				return err
-			})
+			}
+			return unknown
 		},
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "look only in this `queue`")
@@ -67,18 +63,11 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 		Example:           `  fila explain key orders acme`,
 		Args:              command.Args("QUEUE", "KEY"),
 		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				k, err := s.ExplainKey(ctx, args[0], args[1])
-				if err != nil {
-					return command.HintQueue(err)
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), k)
-				}
-				return printExplainedKey(env, cmd.OutOrStdout(), k)
-			})
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
+			k, err := s.ExplainKey(ctx, args[0], args[1])
+			return k, command.HintQueue(err)
 		},
+			func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
 	}
 }
 
@@ -89,27 +78,21 @@ func newExplainQueueCommand(env *command.Env) *cobra.Command {
 		Example:           `  fila explain queue orders`,
 		Args:              command.Args("QUEUE"),
 		ValidArgsFunction: env.Complete(command.QueueNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				q, err := s.ExplainQueue(ctx, args[0])
-				if err != nil {
-					return command.HintQueue(err)
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), q)
-				}
-				return printExplainedQueue(env, cmd.OutOrStdout(), q)
-			})
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
+			q, err := s.ExplainQueue(ctx, args[0])
+			return q, command.HintQueue(err)
 		},
+			func(q client.ExplainedQueue, _ []string) string { return showQueue(env, q) }),
 	}
 }
 
-func printExplainedMessage(env *command.Env, w io.Writer, m client.ExplainedMessage) error {
+func showMessage(env *command.Env, m client.ExplainedMessage) string {
+	if m.State == wire.StateUnknown {
+		return "" // the error says it
+	}
 	t := terminal.NewTable("message", terminal.Clean(m.ID))
 	t.Row("queue", terminal.OrDash(m.Queue))
-	if m.Key != "" {
-		t.Row("fairness key", m.Key)
-	}
+	t.Fact("fairness key", m.Key)
 	t.Row("state", m.State)
 	if m.Attempt != 0 {
 		t.Row("attempt", m.Attempt)
@@ -121,9 +104,7 @@ func printExplainedMessage(env *command.Env, w io.Writer, m client.ExplainedMess
 	}
 	times("enqueued", m.EnqueuedAt)
 	times("delayed until", m.ReadyAt)
-	if m.Consumer != "" {
-		t.Row("consumer", m.Consumer)
-	}
+	t.Fact("consumer", m.Consumer)
 	times("leased until", m.LeaseUntil)
 	if m.BlockedBy != nil {
 		t.Row("blocked by", gateName(*m.BlockedBy))
@@ -139,16 +120,22 @@ func printExplainedMessage(env *command.Env, w io.Writer, m client.ExplainedMess
 	for _, g := range m.Gates {
 		gates.Row(g.Gate, gateVerdict(g), env.Soon(g.OpensAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
 	}
-	return explanation(w, env.Stamps(m.Reason), t, gates)
+	return explanation(env, m.Reason, t, gates)
 }
 
-func printExplainedKey(env *command.Env, w io.Writer, k client.ExplainedKey) error {
-	t := terminal.NewTable("key", terminal.Clean(k.Key))
-	t.Row("queue", k.Queue)
-	t.Row("ready", k.Pending)
-	t.Row("parked", k.Parked)
-	t.Row("delayed", k.Delayed)
-	t.Row("in flight", k.InFlight)
+// backlog is a table whose first rows say what there is of a key or a queue.
+func backlog(kind, name, queue string, ready, parked, delayed, inFlight any) *terminal.Table {
+	t := terminal.NewTable(kind, terminal.Clean(name))
+	t.Fact("queue", queue)
+	t.Row("ready", ready)
+	t.Row("parked", parked)
+	t.Row("delayed", delayed)
+	t.Row("in flight", inFlight)
+	return t
+}
+
+func showKey(env *command.Env, k client.ExplainedKey) string {
+	t := backlog("key", k.Key, k.Queue, k.Pending, k.Parked, k.Delayed, k.InFlight)
 	weight := terminal.Number(k.Weight)
 	if k.WeightBy != "" {
 		weight += " (set by " + k.WeightBy + ")"
@@ -157,18 +144,14 @@ func printExplainedKey(env *command.Env, w io.Writer, k client.ExplainedKey) err
 	t.Row("share", fmt.Sprintf("%.1f%% of the weights of the active flows", k.Share*100))
 	t.Row("deficit", terminal.Number(k.Deficit))
 	pausedRow(env, t, k.Paused, "fila resume key "+k.Queue+" "+k.Key)
-	return explanation(w, env.Stamps(k.Reason), t, blockedTable(env, k.BlockedBy))
+	return explanation(env, k.Reason, t, blockedTable(env, k.BlockedBy))
 }
 
-func printExplainedQueue(env *command.Env, w io.Writer, q client.ExplainedQueue) error {
-	t := terminal.NewTable("queue", terminal.Clean(q.Queue))
-	t.Row("ready", q.Pending)
-	t.Row("parked", q.Parked)
-	t.Row("delayed", q.Delayed)
-	t.Row("in flight", q.InFlight)
+func showQueue(env *command.Env, q client.ExplainedQueue) string {
+	t := backlog("queue", q.Queue, "", q.Pending, q.Parked, q.Delayed, q.InFlight)
 	t.Row("consumers", fmt.Sprintf("%d, which take %s more now", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
 	pausedRow(env, t, q.Paused, "fila resume queue "+q.Queue)
-	return explanation(w, env.Stamps(q.Reason), t, blockedTable(env, q.BlockedBy))
+	return explanation(env, q.Reason, t, blockedTable(env, q.BlockedBy))
 }
 
 func pausedRow(env *command.Env, t *terminal.Table, paused, resume string) {
@@ -209,19 +192,7 @@ func gateName(g client.GateState) string {
 	return g.Gate + " (" + g.Kind + "; " + g.Limits + ")"
 }
 
-// explanation prints the sentence first, then facts, then gates.
-func explanation(w io.Writer, reason string, facts, gates *terminal.Table) error {
-	if _, err := fmt.Fprintf(w, "%s\n\n", terminal.Clean(reason)); err != nil {
-		return err
-	}
-	if err := facts.Print(w); err != nil {
-		return err
-	}
-	if gates.Empty() {
-		return nil
-	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	return gates.Print(w)
+// explanation is the sentence first, then facts, then gates.
+func explanation(env *command.Env, reason string, facts, gates *terminal.Table) string {
+	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(reason))), facts.String(), gates.Or(""))
 }

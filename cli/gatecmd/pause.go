@@ -3,7 +3,6 @@ package gatecmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,8 +102,9 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 	cmd := p.command(env, &queue, p.names)
 	cmd.Short = "Hold " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila pause %[1]s %[2]s --for 10m\n  fila pause %[1]s %[2]s --until 07:00", p.kind, p.name)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		request := p.request(args, queue)
+	var request client.PauseRequest
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		request = p.request(args, queue)
 		request.ForMs = int64(forMs)
 		if until != "" {
 			if cmd.Flags().Changed("for") {
@@ -118,29 +118,21 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 		} else if cmd.Flags().Changed("for") && forMs == 0 {
 			return command.UsageError("--for 0s: leave it out for a pause that only `fila resume` ends")
 		}
-		return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-			info, err := s.Pause(ctx, request)
-			if err != nil {
-				return command.Hint(err, wire.CodeQueueNotFound, "`fila queue list` shows those that there are")
-			}
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), info)
-			}
-			return printPaused(env, cmd.OutOrStdout(), request, info)
-		})
+		return nil
 	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseInfo, error) {
+		info, err := s.Pause(ctx, request)
+		return info, command.HintQueue(err)
+	}, func(info client.PauseInfo, _ []string) string {
+		until := "until `" + resumeCommand(request) + "`"
+		if info.Until != "" {
+			until = "until " + env.When(info.Until)
+		}
+		return fmt.Sprintf("%s paused %s\n", terminal.Clean(target(request)), terminal.Clean(until))
+	})
 	cmd.Flags().StringVar(&until, "until", "", "when it ends: an RFC 3339 `time`, or local time as 2030-01-02 07:00 or 07:00")
 	cmd.Flags().Var(&forMs, "for", "how long (default until it is resumed)")
 	return cmd
-}
-
-func printPaused(env *command.Env, w io.Writer, r client.PauseRequest, info client.PauseInfo) error {
-	until := "until `" + resumeCommand(r) + "`"
-	if info.Until != "" {
-		until = "until " + env.When(info.Until)
-	}
-	_, err := fmt.Fprintf(w, "%s paused %s\n", terminal.Clean(target(r)), terminal.Clean(until))
-	return err
 }
 
 func resumeCommand(r client.PauseRequest) string {
@@ -162,24 +154,16 @@ func newResumeOneCommand(env *command.Env, p pausable) *cobra.Command {
 	cmd := p.command(env, &queue, p.paused)
 	cmd.Short = "Let " + p.what + " go on" + p.where
 	cmd.Example = fmt.Sprintf("  fila resume %s %s", p.kind, p.name)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		request := p.request(args, queue)
-		return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-			info, err := s.Resume(ctx, request)
-			if err != nil {
-				return command.Hint(err, wire.CodePauseNotFound, "`fila pause list` shows what is")
-			}
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), info)
-			}
-			since := ""
-			if info.Since != "" {
-				since = " (paused " + env.Soon(info.Since) + ")"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s resumed%s\n", terminal.Clean(target(request)), terminal.Clean(since))
-			return err
-		})
-	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.PauseInfo, error) {
+		info, err := s.Resume(ctx, p.request(args, queue))
+		return info, command.Hint(err, wire.CodePauseNotFound, "`fila pause list` shows what is")
+	}, func(info client.PauseInfo, args []string) string {
+		since := ""
+		if info.Since != "" {
+			since = " (paused " + env.Soon(info.Since) + ")"
+		}
+		return fmt.Sprintf("%s resumed%s\n", terminal.Clean(target(p.request(args, queue))), terminal.Clean(since))
+	})
 	return cmd
 }
 
@@ -203,30 +187,21 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 		Example: `  fila pause list
   fila pause list --json`,
 		Args: command.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				pauses, err := s.Pauses(ctx)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), client.PauseList{Total: len(pauses), Pauses: pauses})
-				}
-				if len(pauses) == 0 {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "nothing is paused")
-					return err
-				}
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseList, error) {
+			pauses, err := s.Pauses(ctx)
+			return client.PauseList{Total: len(pauses), Pauses: pauses}, err
+		},
+			func(list client.PauseList, _ []string) string {
 				t := terminal.NewTable("KIND", "NAME", "QUEUE", "SINCE", "UNTIL", "BY")
-				for _, p := range pauses {
+				for _, p := range list.Pauses {
 					until := "resumed"
 					if p.Until != "" {
 						until = env.When(p.Until)
 					}
 					t.Row(p.Kind, p.Name, terminal.OrDash(p.Queue), env.When(p.Since), until, p.By)
 				}
-				return t.Print(cmd.OutOrStdout())
-			})
-		},
+				return t.Or("nothing is paused")
+			}),
 	}
 }
 

@@ -3,7 +3,6 @@ package gatecmd
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -39,14 +38,17 @@ its own gets them, each on its own.`,
 	return cmd
 }
 
+// limits are the names of what can be limited.
+var limits = []string{"rate", "burst", "concurrency", "limit", "window"}
+
 // throttleFlags are the flags of fila throttle set.
 type throttleFlags struct {
-	rate                                                  string
-	burst                                                 float64
-	concurrency, limit                                    int64
-	window, forMs                                         terminal.Millis
-	unset                                                 []string
-	ifRate, ifBurst, ifConcurrency, ifLimit, ifWindowText string
+	rate               string
+	burst              float64
+	concurrency, limit int64
+	window, forMs      terminal.Millis
+	unset              []string
+	expect             map[string]*string // of the --if flags, by limit
 }
 
 func (f *throttleFlags) add(fs *pflag.FlagSet) {
@@ -58,11 +60,10 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&f.unset, "unset", nil, "take this `limit` away: rate, burst, concurrency, limit, window; may be repeated")
 	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
 	const only = "set it only if the present %s is this `value`, or none; otherwise exit code 5"
-	fs.StringVar(&f.ifRate, "if-rate", "", fmt.Sprintf(only, "rate"))
-	fs.StringVar(&f.ifBurst, "if-burst", "", fmt.Sprintf(only, "burst"))
-	fs.StringVar(&f.ifConcurrency, "if-concurrency", "", fmt.Sprintf(only, "concurrency"))
-	fs.StringVar(&f.ifLimit, "if-limit", "", fmt.Sprintf(only, "limit"))
-	fs.StringVar(&f.ifWindowText, "if-window", "", fmt.Sprintf(only, "window"))
+	f.expect = map[string]*string{}
+	for _, limit := range limits {
+		f.expect[limit] = fs.String("if-"+limit, "", fmt.Sprintf(only, limit))
+	}
 }
 
 // change returns the request that the flags ask for.
@@ -107,40 +108,31 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleCh
 func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, error) {
 	var l client.ThrottleLimits
 	whole := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
-	number := func(into **int64, parse func(string) (int64, error)) func(string) error {
-		return func(s string) error {
-			n, err := parse(s)
-			*into = &n
-			return err
-		}
-	}
-	for _, flag := range []struct {
-		name, value string
-		none        string
-		set         func(string) error
+	number := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+	for _, limit := range []struct {
+		name string
+		none string // how the protocol says that there is none
+		set  func(text string) error
 	}{
-		{"if-rate", f.ifRate, "", func(s string) error {
-			l.Rate = new(client.Rate(s))
+		{"rate", "", func(text string) error {
+			l.Rate = new(client.Rate(text))
 			return nil
 		}},
-		{"if-burst", f.ifBurst, "0", func(s string) error {
-			n, err := strconv.ParseFloat(s, 64)
-			l.Burst = &n
-			return err
-		}},
-		{"if-concurrency", f.ifConcurrency, "0", number(&l.Concurrency, whole)},
-		{"if-limit", f.ifLimit, "0", number(&l.Limit, whole)},
-		{"if-window", f.ifWindowText, "0", number(&l.WindowMs, terminal.ParseMs)},
+		{"burst", "0", parseInto(&l.Burst, number)},
+		{"concurrency", "0", parseInto(&l.Concurrency, whole)},
+		{"limit", "0", parseInto(&l.Limit, whole)},
+		{"window", "0", parseInto(&l.WindowMs, terminal.ParseMs)},
 	} {
-		if !fs.Changed(flag.name) {
+		if !fs.Changed("if-" + limit.name) {
 			continue
 		}
-		value := flag.value
-		if value == "none" {
-			value = flag.none
+		given := *f.expect[limit.name]
+		text := given
+		if text == "none" {
+			text = limit.none
 		}
-		if err := flag.set(value); err != nil {
-			return nil, command.UsageError("--%s %q: allowed is a value of the limit, or none", flag.name, flag.value)
+		if err := limit.set(text); err != nil {
+			return nil, command.UsageError("--if-%s %q: allowed is a value of the limit, or none", limit.name, given)
 		}
 	}
 	if len(l.Names()) == 0 {
@@ -149,8 +141,18 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, err
 	return &l, nil
 }
 
+func parseInto[T any](into **T, parse func(string) (T, error)) func(string) error {
+	return func(text string) error {
+		value, err := parse(text)
+		*into = &value
+		return err
+	}
+}
+
 func newThrottleSetCommand(env *command.Env) *cobra.Command {
 	var f throttleFlags
+	var change client.ThrottleChange
+	show := func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }
 	cmd := &cobra.Command{
 		Use:   "set KEY",
 		Short: "Set limits of a throttle key",
@@ -164,67 +166,52 @@ config.toml names gets its limits from there again at the next start.`,
   fila throttle set stripe --unset burst,concurrency`,
 		Args:              command.Args("KEY"),
 		ValidArgsFunction: env.Complete(throttleKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			change, err := f.change(cmd.Flags(), args[0])
-			if err != nil {
-				return err
-			}
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				info, err := s.ThrottleSet(ctx, change)
-				if err != nil {
-					return command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
-				}
-				return printThrottle(env, cmd.OutOrStdout(), info)
-			})
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
+			info, err := s.ThrottleSet(ctx, change)
+			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
 		},
+			show),
 	}
 	f.add(cmd.Flags())
-	command.Allow(cmd, "unset", "rate", "burst", "concurrency", "limit", "window")
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
+		change, err = f.change(cmd.Flags(), args[0])
+		return err
+	}
+	command.Allow(cmd, "unset", limits...)
 	return cmd
 }
 
-func newThrottleClearCommand(env *command.Env) *cobra.Command {
+// throttleCommand makes a command about one throttle key that shows how it stands
+// afterwards.
+func throttleCommand(env *command.Env, name, short, long string, aliases []string, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:     "clear KEY",
-		Aliases: []string{"delete", "rm"},
-		Short:   "Take all limits of a throttle key away",
-		Long: `Take all limits of a throttle key away, an override, too. What waits for it
-goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
-		Example: `  fila throttle clear stripe
-  fila throttle clear 'tenant:*'`,
+		Use:               name + " KEY",
+		Aliases:           aliases,
+		Short:             short,
+		Long:              long,
 		Args:              command.Args("KEY"),
 		ValidArgsFunction: env.Complete(throttleKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				info, err := s.ThrottleClear(ctx, args[0])
-				if err != nil {
-					return command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
-				}
-				return printThrottle(env, cmd.OutOrStdout(), info)
-			})
-		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
+			info, err := call(s.Client, ctx, args[0])
+			return info, command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
+		}, func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }),
 	}
 }
 
+func newThrottleClearCommand(env *command.Env) *cobra.Command {
+	cmd := throttleCommand(env, "clear", "Take all limits of a throttle key away", `Take all limits of a throttle key away, an override, too. What waits for it
+goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
+		[]string{"delete", "rm"}, (*client.Client).ThrottleClear)
+	cmd.Example = `  fila throttle clear stripe
+  fila throttle clear 'tenant:*'`
+	return cmd
+}
+
 func newThrottleShowCommand(env *command.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show KEY",
-		Aliases: []string{"get"},
-		Short:   "Show the limits of a throttle key and how it stands",
-		Example: `  fila throttle show stripe
-  fila throttle show stripe --json`,
-		Args:              command.Args("KEY"),
-		ValidArgsFunction: env.Complete(throttleKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				info, err := s.ThrottleShow(ctx, args[0])
-				if err != nil {
-					return command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
-				}
-				return printThrottle(env, cmd.OutOrStdout(), info)
-			})
-		},
-	}
+	cmd := throttleCommand(env, "show", "Show the limits of a throttle key and how it stands", "", []string{"get"}, (*client.Client).ThrottleShow)
+	cmd.Example = `  fila throttle show stripe
+  fila throttle show stripe --json`
+	return cmd
 }
 
 func newThrottleListCommand(env *command.Env) *cobra.Command {
@@ -236,21 +223,13 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
   fila throttle list tenant:`,
 		Args:              command.Args("[KEY-PREFIX]"),
 		ValidArgsFunction: env.Complete(throttleKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), client.ThrottleList{Total: len(infos), Throttles: infos})
-				}
-				if len(infos) == 0 {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no throttle keys; limit one with `fila throttle set KEY --rate 10`")
-					return err
-				}
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {
+			infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
+			return client.ThrottleList{Total: len(infos), Throttles: infos}, err
+		},
+			func(list client.ThrottleList, _ []string) string {
 				t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
-				for _, i := range infos {
+				for _, i := range list.Throttles {
 					if isPrefix(i.Key) {
 						t.Row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
 						continue
@@ -261,9 +240,8 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 					}
 					t.Row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
 				}
-				return t.Print(cmd.OutOrStdout())
-			})
-		},
+				return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
+			}),
 	}
 }
 
@@ -279,10 +257,7 @@ func gateNow(i client.ThrottleInfo) string {
 	return "blocks: " + i.State
 }
 
-func printThrottle(env *command.Env, w io.Writer, i client.ThrottleInfo) error {
-	if env.JSON {
-		return terminal.PrintJSON(w, i)
-	}
+func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
 	t.Row("limits", words(i.ThrottleLimits))
 	t.Row("set by", terminal.OrDash(i.Source))
@@ -295,7 +270,7 @@ func printThrottle(env *command.Env, w io.Writer, i client.ThrottleInfo) error {
 		t.Row("paused until", env.When(i.PausedUntil))
 	}
 	if isPrefix(i.Key) {
-		return t.Print(w)
+		return t.String()
 	}
 	now := gateNow(i)
 	if i.OpensAt != "" {
@@ -310,7 +285,7 @@ func printThrottle(env *command.Env, w io.Writer, i client.ThrottleInfo) error {
 	}
 	t.Row("in flight", i.InFlight)
 	t.Row("queues waiting", i.Waiting)
-	return t.Print(w)
+	return t.String()
 }
 
 // words are the limits of a throttle key as people say them.

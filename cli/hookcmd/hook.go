@@ -279,5 +279,6 @@ func printHookRun(w io.Writer, o *hookOutcome, asJSON bool) error {
 	row("instructions", o.Instructions)
 	row("allocated_bytes", o.AllocatedBytes)
 	row("elapsed_us", o.ElapsedUs)
-	return t.Print(w)
+	_, err := io.WriteString(w, t.String())
+	return err
 }

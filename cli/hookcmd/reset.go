@@ -7,6 +7,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/hooks"
 )
 
@@ -22,22 +23,16 @@ with safe defaults until the cooldown is over.`,
   fila hook reset orders --hook on_failure`,
 		Args:              command.Args("QUEUE"),
 		ValidArgsFunction: env.Complete(command.QueueNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				reply, err := s.HookReset(ctx, args[0], hook)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), reply)
-				}
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {
+			return s.HookReset(ctx, args[0], hook)
+		},
+			func(reply client.HookResetReply, _ []string) string {
 				t := terminal.NewTable("HOOK", "CIRCUIT")
 				for _, h := range reply.Hooks {
 					t.Row(h.Hook, h.State)
 				}
-				return t.Print(cmd.OutOrStdout())
-			})
-		},
+				return t.String()
+			}),
 	}
 	cmd.Flags().StringVar(&hook, "hook", "", "only this `hook`, on_enqueue or on_failure (default both)")
 	command.Allow(cmd, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))

@@ -2,8 +2,6 @@ package messagecmd
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -53,14 +51,7 @@ func (c *consumption) head(m *client.Message) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  key %s, attempt %d, enqueued %s\n",
 		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(m.Key), m.Attempt, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
-	for _, name := range slices.Sorted(maps.Keys(m.Header)) {
-		if slices.Contains(saidAlready, name) {
-			continue
-		}
-		for _, value := range m.Header[name] {
-			fmt.Fprintf(&b, "%s %s\n", c.paint.Dim(terminal.Clean(name)+":"), terminal.Clean(value))
-		}
-	}
+	writeHeaders(&b, c.paint, m.Header, saidAlready...)
 	b.WriteString("\n")
 	return b.String()
 }

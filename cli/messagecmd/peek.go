@@ -3,16 +3,12 @@ package messagecmd
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 	"unicode"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
@@ -47,25 +43,22 @@ up to --payload-bytes. What is not text is printed as base64.`,
   fila peek orders --json | jq -r '.messages[].id'`,
 		Args:              command.Args("QUEUE"),
 		ValidArgsFunction: env.Complete(command.QueueNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if f.limit < 1 {
 				return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
 			}
 			if f.bytes < 0 || f.bytes > wire.MaxPeekPayload {
 				return command.UsageError("--payload-bytes %d: allowed are 0 to %d", f.bytes, wire.MaxPeekPayload)
 			}
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				reply, err := peek(s, ctx, args[0], f)
-				if err != nil {
-					return command.HintQueue(err)
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), reply)
-				}
-				return printPeeked(env, cmd.OutOrStdout(), reply, f)
-			})
+			return nil
 		},
 	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (wire.PeekReply, error) {
+		reply, err := peek(ctx, s, args[0], f)
+		return reply, command.HintQueue(err)
+	}, func(reply wire.PeekReply, _ []string) string {
+		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, f)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.key, "key", "", "only messages of this fairness `key`")
 	command.CompleteFlag(cmd, "key", env.CompleteKeys)
@@ -76,13 +69,12 @@ up to --payload-bytes. What is not text is printed as base64.`,
 }
 
 // peek asks page by page until it has enough.
-func peek(s *command.Session, ctx context.Context, queue string, f peekFlags) (wire.PeekReply, error) {
+func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (wire.PeekReply, error) {
 	all := wire.PeekReply{Queue: queue, Messages: []wire.PeekedMessage{}}
 	for {
-		page := wire.PeekReply{}
-		err := ask(s, ctx, wire.VerbPeek, queue, wire.PeekRequest{
+		page, err := s.Peek(ctx, queue, client.PeekRequest{
 			Key: f.key, Limit: min(f.limit-len(all.Messages), wire.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
-		}, &page)
+		})
 		if err != nil {
 			return all, err
 		}
@@ -93,61 +85,31 @@ func peek(s *command.Session, ctx context.Context, queue string, f peekFlags) (w
 	}
 }
 
-// ask makes an admin request about a queue.
-func ask(s *command.Session, ctx context.Context, verb, queue string, body, into any) error {
-	if err := wire.CheckQueueName(queue); err != nil {
-		return command.UsageError("%w", err)
-	}
-	subjects, err := wire.NewSubjects(s.Prefix())
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-	defer cancel()
-	reply, err := s.Conn().RequestMsgWithContext(ctx, &nats.Msg{Subject: subjects.Admin(verb, queue), Data: data})
-	switch {
-	case err == nil:
-	case errors.Is(err, nats.ErrNoResponders):
-		return client.ErrNoFila
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w: %w", client.ErrNoReply, err)
-	default:
-		return err
-	}
-	if refused := wire.ParseError(reply.Header, reply.Data); refused != nil {
-		return refused
-	}
-	return json.Unmarshal(reply.Data, into)
-}
-
-func printPeeked(env *command.Env, w io.Writer, reply wire.PeekReply, f peekFlags) error {
+func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f peekFlags) string {
 	if len(reply.Messages) == 0 {
 		what := "queue " + reply.Queue + " has no messages"
 		if f.key != "" {
 			what += " of key " + terminal.Clean(f.key)
 		}
-		_, err := fmt.Fprintln(w, what)
-		return err
+		return what + "\n"
 	}
-	var err error
+	var parts []string
 	if f.verbose {
-		err = printPeekedLong(env, w, reply.Messages)
+		for i := range reply.Messages {
+			parts = append(parts, longPeeked(env, paint, &reply.Messages[i]))
+		}
 	} else {
 		t := terminal.NewTable("ID", "KEY", "STATE", "ATTEMPT", "AGE", "WAITS FOR", "PAYLOAD")
 		for i := range reply.Messages {
 			m := &reply.Messages[i]
 			t.Row(m.ID, m.Key, m.State, m.Attempt, env.Soon(m.EnqueuedAt), terminal.OrDash(waitsFor(env, m)), terminal.Fit(payloadLine(m), 60))
 		}
-		err = t.Print(w)
+		parts = append(parts, t.String())
 	}
-	if err == nil && reply.Next != 0 {
-		_, err = fmt.Fprintf(w, "\nthere are more: fila peek %s --limit %d\n", reply.Queue, 10*f.limit)
+	if reply.Next != 0 {
+		parts = append(parts, fmt.Sprintf("there are more: fila peek %s --limit %d\n", reply.Queue, 10*f.limit))
 	}
-	return err
+	return terminal.Sections(parts...)
 }
 
 // waitsFor says what a message waits for, in a few words.
@@ -208,41 +170,39 @@ func printable(text string) bool {
 	return true
 }
 
-func printPeekedLong(env *command.Env, w io.Writer, messages []wire.PeekedMessage) error {
-	paint := terminal.StyleFor(w)
-	for i := range messages {
-		m := &messages[i]
-		var b strings.Builder
-		if i > 0 {
-			b.WriteString("\n")
+func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) string {
+	var b strings.Builder
+	facts := []string{m.State, "key " + terminal.Clean(m.Key), fmt.Sprintf("attempt %d", m.Attempt), "enqueued " + env.When(m.EnqueuedAt)}
+	if waits := waitsFor(env, m); waits != "" {
+		facts = append(facts, "waits for "+terminal.Clean(waits))
+	}
+	if m.ExpiresAt != "" {
+		facts = append(facts, "expires "+env.Soon(m.ExpiresAt))
+	}
+	fmt.Fprintf(&b, "%s  %s\n", paint.Bold(terminal.Clean(m.ID)), strings.Join(facts, ", "))
+	writeHeaders(&b, paint, m.Headers)
+	if m.HeadersCut {
+		b.WriteString("(more headers)\n")
+	}
+	text := payloadLine(m)
+	if m.Payload != nil && printable(*m.Payload) && m.Unreadable == "" {
+		text = strings.ReplaceAll(*m.Payload, "\r", "")
+	}
+	fmt.Fprintf(&b, "\n%s\n", text)
+	if m.PayloadCut {
+		fmt.Fprintf(&b, "(the first %d of %d bytes)\n", len(payloadBytes(m)), m.PayloadBytes)
+	}
+	return b.String()
+}
+
+// writeHeaders writes a line for each value of the headers but those left out.
+func writeHeaders(b *strings.Builder, paint terminal.Style, headers map[string][]string, without ...string) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if slices.Contains(without, name) {
+			continue
 		}
-		facts := []string{m.State, "key " + terminal.Clean(m.Key), fmt.Sprintf("attempt %d", m.Attempt), "enqueued " + env.When(m.EnqueuedAt)}
-		if waits := waitsFor(env, m); waits != "" {
-			facts = append(facts, "waits for "+terminal.Clean(waits))
-		}
-		if m.ExpiresAt != "" {
-			facts = append(facts, "expires "+env.Soon(m.ExpiresAt))
-		}
-		fmt.Fprintf(&b, "%s  %s\n", paint.Bold(terminal.Clean(m.ID)), strings.Join(facts, ", "))
-		for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-			for _, value := range m.Headers[name] {
-				fmt.Fprintf(&b, "%s %s\n", paint.Dim(terminal.Clean(name)+":"), terminal.Clean(value))
-			}
-		}
-		if m.HeadersCut {
-			b.WriteString("(more headers)\n")
-		}
-		text := payloadLine(m)
-		if m.Payload != nil && printable(*m.Payload) && m.Unreadable == "" {
-			text = strings.ReplaceAll(*m.Payload, "\r", "")
-		}
-		fmt.Fprintf(&b, "\n%s\n", text)
-		if m.PayloadCut {
-			fmt.Fprintf(&b, "(the first %d of %d bytes)\n", len(payloadBytes(m)), m.PayloadBytes)
-		}
-		if _, err := io.WriteString(w, b.String()); err != nil {
-			return err
+		for _, value := range headers[name] {
+			fmt.Fprintf(b, "%s %s\n", paint.Dim(terminal.Clean(name)+":"), terminal.Clean(value))
 		}
 	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
 )
 
@@ -24,22 +25,18 @@ a consumer of the dead letter queue holds are skipped.`,
   fila redrive orders.dlq --count 10`,
 		Args:              command.Args("QUEUE.dlq"),
 		ValidArgsFunction: env.Complete(deadLetterQueues),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if count < 0 {
 				return command.UsageError("--count %d: allowed is 0 (all) and more", count)
 			}
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				reply, err := s.Redrive(ctx, args[0], count)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), reply)
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), args[0])
-				return err
-			})
+			return nil
 		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
+			return s.Redrive(ctx, args[0], count)
+		},
+			func(reply client.RedriveReply, args []string) string {
+				return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), args[0])
+			}),
 	}
 	cmd.Flags().Int64Var(&count, "count", 0, "move at most so many; 0 is all")
 	return cmd

@@ -3,6 +3,8 @@ package opscmd
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,28 +36,20 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
   fila config set offset -- -5`,
 		Args:              command.Args("KEY", "VALUE"),
 		ValidArgsFunction: env.Complete(configKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			var condition *string
-			if cmd.Flags().Changed("if-value") {
-				condition = &ifValue
-			}
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				reply, err := s.ConfigSet(ctx, args[0], args[1], condition)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), reply)
-				}
-				was := "new"
-				if reply.Previous != nil {
-					was = "was " + terminal.Clean(*reply.Previous)
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s = %s (%s)\n", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was)
-				return err
-			})
-		},
 	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigSetReply, error) {
+		var condition *string
+		if cmd.Flags().Changed("if-value") {
+			condition = &ifValue
+		}
+		return s.ConfigSet(ctx, args[0], args[1], condition)
+	}, func(reply client.ConfigSetReply, _ []string) string {
+		was := "new"
+		if reply.Previous != nil {
+			was = "was " + terminal.Clean(*reply.Previous)
+		}
+		return fmt.Sprintf("%s = %s (%s)\n", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was)
+	})
 	cmd.Flags().StringVar(&ifValue, "if-value", "", "set it only if this is the present `value`; otherwise exit code 5")
 	return cmd
 }
@@ -67,19 +61,9 @@ func newConfigGetCommand(env *command.Env) *cobra.Command {
 		Example:           `  fila config get feature:new-router`,
 		Args:              command.Args("KEY"),
 		ValidArgsFunction: env.Complete(configKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				entry, err := s.ConfigGet(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), entry)
-				}
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), entry.Value)
-				return err
-			})
-		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
+			return s.ConfigGet(ctx, args[0])
+		}, func(entry client.ConfigEntry, _ []string) string { return entry.Value + "\n" }),
 	}
 }
 
@@ -92,26 +76,16 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
   fila config list throttle:`,
 		Args:              command.Args("[KEY-PREFIX]"),
 		ValidArgsFunction: env.Complete(configKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigList, error) {
+			entries, err := s.ConfigList(ctx, strings.Join(args, ""))
+			return client.ConfigList{Total: len(entries), Entries: entries}, err
+		}, func(list client.ConfigList, _ []string) string {
+			t := terminal.NewTable("KEY", "VALUE")
+			for _, entry := range list.Entries {
+				t.Row(entry.Key, entry.Value)
 			}
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				entries, err := s.ConfigList(ctx, prefix)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), client.ConfigList{Total: len(entries), Entries: entries})
-				}
-				t := terminal.NewTable("KEY", "VALUE")
-				for _, entry := range entries {
-					t.Row(entry.Key, entry.Value)
-				}
-				return t.Print(cmd.OutOrStdout())
-			})
-		},
+			return t.String()
+		}),
 	}
 }
 
@@ -123,22 +97,59 @@ func newConfigDeleteCommand(env *command.Env) *cobra.Command {
 		Example:           `  fila config delete feature:new-router`,
 		Args:              command.Args("KEY"),
 		ValidArgsFunction: env.Complete(configKeys),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				entry, err := s.ConfigDelete(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), entry)
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
-				return err
-			})
-		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
+			return s.ConfigDelete(ctx, args[0])
+		}, func(entry client.ConfigEntry, _ []string) string {
+			return fmt.Sprintf("%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
+		}),
 	}
 }
 
 var configKeys = command.NamesOf(func(s *command.Session, ctx context.Context, prefix string) ([]client.ConfigEntry, error) {
 	return s.ConfigList(ctx, prefix)
 }, func(one client.ConfigEntry) string { return one.Key })
+
+func newConfigLogCommand(env *command.Env) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "log [KEY-PREFIX]",
+		Short: "Show who changed what, newest first",
+		Long: `Show the changes of the runtime configuration, of throttles and of pauses,
+newest first, with the old and the new value. fila keeps the newest 10,000.`,
+		Example: `  fila config log
+  fila config log throttle:stripe --limit 0`,
+		Args:              command.Args("[KEY-PREFIX]"),
+		ValidArgsFunction: env.Complete(configKeys),
+		PreRunE: func(*cobra.Command, []string) error {
+			if limit < 0 {
+				return command.UsageError("--limit %d: allowed is 0 (all) and more", limit)
+			}
+			return nil
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigLog, error) {
+			entries, err := s.ConfigLog(ctx, strings.Join(args, ""), limit)
+			return client.ConfigLog{Total: len(entries), Entries: entries}, err
+		},
+			func(log client.ConfigLog, _ []string) string {
+				t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
+				for _, e := range log.Entries {
+					t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), e.By)
+				}
+				return t.Or("no changes")
+			}),
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most so many; 0 is all")
+	return cmd
+}
+
+// change prints a value of the audit log; what does not exist is a dash, so
+// that the empty value must be something else.
+func change(value *string) string {
+	switch {
+	case value == nil:
+		return "-"
+	case *value == "" || *value == "-":
+		return strconv.Quote(*value)
+	}
+	return *value
+}

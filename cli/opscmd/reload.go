@@ -2,12 +2,13 @@ package opscmd
 
 import (
 	"context"
-	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/wire"
 )
 
@@ -21,26 +22,19 @@ does. What needs a restart stays as it is, and is named.`,
 		Example: `  fila reload
   fila reload --json`,
 		Args: command.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				reply, err := s.Reload(ctx)
-				if err != nil {
-					return command.Hint(err, wire.CodeReloadFailed, "correct the file and reload again; until then what was loaded before holds")
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), reply)
-				}
-				if len(reply.Changes) == 0 {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "reloaded, nothing has changed")
-					return err
-				}
-				for _, change := range reply.Changes {
-					if _, err := fmt.Fprintln(cmd.OutOrStdout(), terminal.Clean(change)); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ReloadReply, error) {
+			reply, err := s.Reload(ctx)
+			return reply, command.Hint(err, wire.CodeReloadFailed, "correct the file and reload again; until then what was loaded before holds")
 		},
+			func(reply client.ReloadReply, _ []string) string {
+				if len(reply.Changes) == 0 {
+					return "reloaded, nothing has changed\n"
+				}
+				var b strings.Builder
+				for _, change := range reply.Changes {
+					b.WriteString(terminal.Clean(change) + "\n")
+				}
+				return b.String()
+			}),
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
-	"github.com/filaq/fila/cli/terminal"
 )
 
 // Commands returns the commands of those who run fila, or try it.
@@ -21,18 +20,16 @@ func newVersionCommand(env *command.Env) *cobra.Command {
 		Args:  command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info := command.ReadBuildInfo()
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), info)
-			}
-			line := "fila " + info.Version
-			if info.Revision != "" {
-				line += " " + info.Revision
-			}
-			if info.Modified {
-				line += " (modified)"
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s %s %s\n", line, info.Go, info.Platform)
-			return err
+			return env.Show(cmd, info, func() string {
+				line := "fila " + info.Version
+				if info.Revision != "" {
+					line += " " + info.Revision
+				}
+				if info.Modified {
+					line += " (modified)"
+				}
+				return fmt.Sprintf("%s %s %s\n", line, info.Go, info.Platform)
+			})
 		},
 	}
 }

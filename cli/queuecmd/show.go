@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,26 +24,17 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 		Example: `  fila queue list
   fila queue list --json`,
 		Args: command.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				queues, err := s.QueueList(ctx)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), client.QueueList{Total: len(queues), Queues: queues})
-				}
-				if len(queues) == 0 {
-					_, err := fmt.Fprintln(cmd.OutOrStdout(), "no queues; make one with `fila queue create NAME`")
-					return err
-				}
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
+			queues, err := s.QueueList(ctx)
+			return client.QueueList{Total: len(queues), Queues: queues}, err
+		},
+			func(list client.QueueList, _ []string) string {
 				t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
-				for _, q := range queues {
+				for _, q := range list.Queues {
 					t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
 				}
-				return t.Print(cmd.OutOrStdout())
-			})
-		},
+				return t.Or("no queues; make one with `fila queue create NAME`")
+			}),
 	}
 }
 
@@ -58,24 +48,16 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
   fila queue inspect orders --flows 100 --json`,
 		Args:              command.Args("QUEUE"),
 		ValidArgsFunction: env.Complete(command.QueueNames),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.Online(cmd, func(ctx context.Context, s *command.Session) error {
-				info, err := s.QueueInspect(ctx, args[0], flows)
-				if err != nil {
-					return err
-				}
-				if env.JSON {
-					return terminal.PrintJSON(cmd.OutOrStdout(), info)
-				}
-				return printQueue(cmd.OutOrStdout(), info)
-			})
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueInfo, error) {
+			return s.QueueInspect(ctx, args[0], flows)
 		},
+			showQueue),
 	}
 	cmd.Flags().IntVar(&flows, "flows", 20, "how many flows to show, those with the most pending messages, up to 1000")
 	return cmd
 }
 
-func printQueue(w io.Writer, info client.QueueInfo) error {
+func showQueue(info client.QueueInfo, _ []string) string {
 	facts := terminal.NewTable("queue", info.Name)
 	facts.Row("pending", info.Pending)
 	if info.Parked > 0 {
@@ -88,13 +70,8 @@ func printQueue(w io.Writer, info client.QueueInfo) error {
 	facts.Row("quantum", info.Quantum)
 	facts.Row("flows", info.Flows)
 	facts.Row("consumers", info.Consumers)
-	if info.DLQ != "" {
-		facts.Row("dead letters", info.DLQ)
-	}
+	facts.Fact("dead letters", info.DLQ)
 	settingRows(facts, info.Settings)
-	if err := facts.Print(w); err != nil {
-		return err
-	}
 
 	consumers := terminal.NewTable("CONSUMER", "IN FLIGHT", "CREDIT", "MAX", "EXPIRES")
 	for _, c := range info.ConsumerList {
@@ -116,54 +93,44 @@ func printQueue(w io.Writer, info client.QueueInfo) error {
 	for _, name := range slices.Sorted(maps.Keys(info.Counters)) {
 		counters.Row(name, info.Counters[name])
 	}
-	for _, t := range []*terminal.Table{consumers, flows, hooks, counters} {
-		if t.Empty() {
-			continue
-		}
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-		if err := t.Print(w); err != nil {
-			return err
-		}
-	}
-	return nil
+	return terminal.Sections(facts.String(), consumers.Or(""), flows.Or(""), hooks.Or(""), counters.Or(""))
 }
 
-// settingRows shows the settings that are not said elsewhere.
+// settingRows shows the settings that are not said elsewhere; those that are 0
+// or empty are not shown.
 func settingRows(t *terminal.Table, s client.QueueSettings) {
 	t.Row("visibility timeout", terminal.FormatMs(s.VisibilityTimeoutMs))
 	t.Row("max deliveries", maxDeliveries(s))
 	t.Row("dedupe window", terminal.FormatMs(s.DedupeWindowMs))
-	limit := func(name string, n int64, text string) {
-		if n != 0 {
-			t.Row(name, text)
-		}
-	}
-	limit("max depth", s.MaxDepth, strconv.FormatInt(s.MaxDepth, 10))
-	limit("max size", s.MaxBytes, terminal.Size(s.MaxBytes))
-	limit("hook timeout", s.LuaTimeoutMs, terminal.FormatMs(s.LuaTimeoutMs))
-	limit("hook memory", s.LuaMemoryLimitBytes, terminal.Size(s.LuaMemoryLimitBytes))
-	limit("hook circuit threshold", s.LuaCircuitBreakerThreshold, strconv.FormatInt(s.LuaCircuitBreakerThreshold, 10))
-	limit("hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, terminal.FormatMs(s.LuaCircuitBreakerCooldownMs))
-	limit("max pending per key", s.MaxPendingPerKey, strconv.FormatInt(s.MaxPendingPerKey, 10))
-	limit("max failures per key", s.MaxFailuresPerKey, failureLimit(s))
-	for _, header := range []struct{ name, value string }{
-		{"fairness header", s.FairnessHeader},
-		{"weight header", s.WeightHeader},
-		{"throttle headers", strings.Join(s.ThrottleHeaders, ", ")},
-		{"circuit header", s.CircuitHeader},
-		{"retry policy", s.RetryPolicy},
-		{"ordering", ordering(s)},
-		{"enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst)},
-		{"enqueue rate per key", enqueueRate(s.EnqueueRatePerKey, s.EnqueueBurstPerKey)},
-		{"on_enqueue", lines(s.OnEnqueue)},
-		{"on_failure", lines(s.OnFailure)},
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
+	for _, limit := range []struct {
+		name  string
+		value int64
+		text  func(int64) string
+	}{
+		{"max depth", s.MaxDepth, count},
+		{"max size", s.MaxBytes, terminal.Size},
+		{"hook timeout", s.LuaTimeoutMs, terminal.FormatMs},
+		{"hook memory", s.LuaMemoryLimitBytes, terminal.Size},
+		{"hook circuit threshold", s.LuaCircuitBreakerThreshold, count},
+		{"hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, terminal.FormatMs},
+		{"max pending per key", s.MaxPendingPerKey, count},
+		{"max failures per key", s.MaxFailuresPerKey, func(int64) string { return failureLimit(s) }},
 	} {
-		if header.value != "" {
-			t.Row(header.name, header.value)
+		if limit.value != 0 {
+			t.Row(limit.name, limit.text(limit.value))
 		}
 	}
+	t.Fact("fairness header", s.FairnessHeader)
+	t.Fact("weight header", s.WeightHeader)
+	t.Fact("throttle headers", strings.Join(s.ThrottleHeaders, ", "))
+	t.Fact("circuit header", s.CircuitHeader)
+	t.Fact("retry policy", s.RetryPolicy)
+	t.Fact("ordering", ordering(s))
+	t.Fact("enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst))
+	t.Fact("enqueue rate per key", enqueueRate(s.EnqueueRatePerKey, s.EnqueueBurstPerKey))
+	t.Fact("on_enqueue", lines(s.OnEnqueue))
+	t.Fact("on_failure", lines(s.OnFailure))
 }
 
 func maxDeliveries(s client.QueueSettings) string {
@@ -210,12 +177,10 @@ func lines(script string) string {
 	return terminal.Plural(int64(strings.Count(strings.TrimRight(script, "\n"), "\n")+1), "line") + " of Lua"
 }
 
-func printSettings(env *command.Env, w io.Writer, done string, s client.QueueSettings) error {
-	if env.JSON {
-		return terminal.PrintJSON(w, s)
-	}
+// showSettings shows what has become of a queue that was made or changed.
+func showSettings(s client.QueueSettings, done string) string {
 	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(s.Name), "?")+" "+done)
 	t.Row("quantum", s.Quantum)
 	settingRows(t, s)
-	return t.Print(w)
+	return t.String()
 }

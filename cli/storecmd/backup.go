@@ -35,24 +35,18 @@ mode is 0600. --timeout is an hour here if it is not given.`,
   fila store backup --server nats://nats:4222 --json
   fila store backup --data-dir /var/lib/fila --to /mnt/backup/fila.db`,
 		Args: command.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if (dir == "") != (to == "") {
 				return command.UsageError("--data-dir and --to go together; without both the running fila writes the backup")
 			}
-			reply, err := client.StoreBackupReply{}, error(nil)
 			if dir == "" {
-				reply, err = backupOnline(env, cmd)
-			} else {
-				reply, err = backupOffline(cmd.Context(), storeFile(dir), to)
+				return backupOnline(env, cmd, args)
 			}
+			reply, err := backupOffline(cmd.Context(), storeFile(dir), to)
 			if err != nil {
 				return err
 			}
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), reply)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s\n", reply.Path, terminal.Size(reply.Bytes), time.Duration(reply.DurationMs)*time.Millisecond)
-			return err
+			return env.Show(cmd, reply, func() string { return showBackup(reply, nil) })
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "data `directory` of a fila that does not run")
@@ -60,23 +54,24 @@ mode is 0600. --timeout is an hour here if it is not given.`,
 	return cmd
 }
 
-func backupOnline(env *command.Env, cmd *cobra.Command) (reply client.StoreBackupReply, err error) {
-	err = env.Online(cmd, func(ctx context.Context, s *command.Session) error {
+func showBackup(r client.StoreBackupReply, _ []string) string {
+	return fmt.Sprintf("%s: %s in %s\n", r.Path, terminal.Size(r.Bytes), time.Duration(r.DurationMs)*time.Millisecond)
+}
+
+func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
+	err := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.StoreBackupReply, error) {
 		wait := backupWait
-		if env.Conn.Flags.Changed("timeout") || os.Getenv(command.Variables["timeout"]) != "" {
+		if cmd.Flags().Changed("timeout") || os.Getenv(command.Variables["timeout"]) != "" {
 			wait = s.Timeout
 		}
 		ctx, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		var err error
-		reply, err = s.StoreBackup(ctx)
-		return err
-	})
-	var coded *command.ExitError
-	if errors.As(err, &coded) && coded.Code == command.ExitConnect {
-		err = command.Exit(command.ExitConnect, fmt.Errorf("%w; if it does not run, give --data-dir and --to", coded.Err))
+		return s.StoreBackup(ctx)
+	}, showBackup)(cmd, args)
+	if command.ExitCode(err) == command.ExitConnect {
+		err = command.Exit(command.ExitConnect, fmt.Errorf("%w; if it does not run, give --data-dir and --to", err))
 	}
-	return reply, err
+	return err
 }
 
 func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, err error) {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,12 +60,13 @@ open. Nothing is changed. The exit code is 1 if anything is wrong.`,
 		Args:              command.Args("PATH"),
 		ValidArgsFunction: command.Files,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkStore(env, cmd.OutOrStdout(), storeFile(args[0]))
+			return checkStore(env, cmd, storeFile(args[0]))
 		},
 	}
 }
 
-func checkStore(env *command.Env, out io.Writer, file string) error {
+func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
+	out := cmd.OutOrStdout()
 	r := checkReport{File: file, Problems: []problem{}}
 	var writeErr error
 	found := func(p problem) {
@@ -98,10 +97,8 @@ func checkStore(env *command.Env, out io.Writer, file string) error {
 	r.FileBytes, r.Pages, r.PagesUsed, r.Queues = sum.FileBytes, sum.Pages, sum.UsedPages, len(sum.Queues)
 	r.Segments, r.Records, r.Finished, r.Messages, r.Bytes = sum.Segments, sum.Records, sum.Finished, sum.Messages, sum.Bytes
 	r.States, r.DedupeIDs, r.Consumers, r.Config = sum.States, sum.DedupeIDs, sum.Consumers, sum.Config
-	if env.JSON {
-		writeErr = terminal.PrintJSON(out, r)
-	} else if writeErr == nil {
-		writeErr = r.print(out)
+	if writeErr == nil {
+		writeErr = env.Show(cmd, r, r.text)
 	}
 	if writeErr != nil {
 		return writeErr
@@ -123,21 +120,19 @@ func (p problem) String() string {
 	return s + ": " + p.Reason
 }
 
-func (r *checkReport) print(out io.Writer) error {
+func (r *checkReport) text() string {
 	if !r.Structure {
-		_, err := fmt.Fprintln(out, "the pages of the file are broken, so what is in them was not looked at")
-		return err
+		return "the pages of the file are broken, so what is in them was not looked at\n"
 	}
-	lines := []string{fmt.Sprintf("%s: %s, %s in %s, %s, %s, %s", r.File, terminal.Plural(int64(r.Queues), "queue"), terminal.Plural(r.Messages, "message"),
-		terminal.Plural(r.Segments, "segment"), terminal.Plural(r.States, "state"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Size(r.FileBytes))}
+	text := fmt.Sprintf("%s: %s, %s in %s, %s, %s, %s\n", r.File, terminal.Plural(int64(r.Queues), "queue"), terminal.Plural(r.Messages, "message"),
+		terminal.Plural(r.Segments, "segment"), terminal.Plural(r.States, "state"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Size(r.FileBytes))
 	if r.TornMeta {
-		lines = append(lines, "one of the two meta pages is damaged, as after a commit that was cut off; the next commit mends it")
+		text += "one of the two meta pages is damaged, as after a commit that was cut off; the next commit mends it\n"
 	}
 	if r.OK {
-		lines = append(lines, "nothing is wrong")
+		text += "nothing is wrong\n"
 	}
-	_, err := fmt.Fprintln(out, strings.Join(lines, "\n"))
-	return err
+	return text
 }
 
 // queueProblems finds what the store itself knows nothing of, but a start
@@ -233,10 +228,7 @@ and its metrics tell.`,
 				return storeError(file, err)
 			}
 			r := newStoreReport(file, st)
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), r)
-			}
-			return r.print(cmd.OutOrStdout(), env.Now())
+			return env.Show(cmd, r, func() string { return r.text(env.Now()) })
 		},
 	}
 }
@@ -262,32 +254,26 @@ func newStoreReport(file string, st store.FileStats) storeReport {
 	return r
 }
 
-func (r *storeReport) print(out io.Writer, now time.Time) error {
-	t := &terminal.Table{}
-	t.Row("file", r.File)
-	t.Row("size", fmt.Sprintf("%s, %d of %d pages free", terminal.Size(r.FileBytes), r.PagesFree, r.Pages))
-	t.Row("created", r.CreatedAt.Format(time.RFC3339))
-	t.Row("commits", r.Commits)
-	t.Row("segments", r.Segments)
-	t.Row("messages", fmt.Sprintf("%d with %s", r.Messages, terminal.Size(r.Bytes)))
-	t.Row("finished, not yet compacted", fmt.Sprintf("%d with %s", r.StoredMessages-r.Messages, terminal.Size(r.StoredBytes-r.Bytes)))
-	t.Row("states", r.States)
-	t.Row("dedupe ids", r.DedupeIDs)
-	t.Row("consumers", r.Consumers)
-	t.Row("configuration entries", r.Config)
-	if err := t.Print(out); err != nil || len(r.Queues) == 0 {
-		return err
-	}
-	if _, err := fmt.Fprintln(out); err != nil {
-		return err
-	}
-	t = terminal.NewTable("QUEUE", "MESSAGES", "SIZE", "LEASED", "DELAYED", "RETRIED", "DEDUPE IDS", "CONSUMERS", "OLDEST")
+func (r *storeReport) text(now time.Time) string {
+	facts := &terminal.Table{}
+	facts.Row("file", r.File)
+	facts.Row("size", fmt.Sprintf("%s, %d of %d pages free", terminal.Size(r.FileBytes), r.PagesFree, r.Pages))
+	facts.Row("created", r.CreatedAt.Format(time.RFC3339))
+	facts.Row("commits", r.Commits)
+	facts.Row("segments", r.Segments)
+	facts.Row("messages", fmt.Sprintf("%d with %s", r.Messages, terminal.Size(r.Bytes)))
+	facts.Row("finished, not yet compacted", fmt.Sprintf("%d with %s", r.StoredMessages-r.Messages, terminal.Size(r.StoredBytes-r.Bytes)))
+	facts.Row("states", r.States)
+	facts.Row("dedupe ids", r.DedupeIDs)
+	facts.Row("consumers", r.Consumers)
+	facts.Row("configuration entries", r.Config)
+	queues := terminal.NewTable("QUEUE", "MESSAGES", "SIZE", "LEASED", "DELAYED", "RETRIED", "DEDUPE IDS", "CONSUMERS", "OLDEST")
 	for _, q := range r.Queues {
 		oldest := "-"
 		if q.Oldest != nil {
 			oldest = terminal.Age(now.Sub(*q.Oldest).Milliseconds())
 		}
-		t.Row(q.Name, q.Messages, terminal.Size(q.Bytes), q.Leased, q.Delayed, q.Retried, q.DedupeIDs, q.Consumers, oldest)
+		queues.Row(q.Name, q.Messages, terminal.Size(q.Bytes), q.Leased, q.Delayed, q.Retried, q.DedupeIDs, q.Consumers, oldest)
 	}
-	return t.Print(out)
+	return terminal.Sections(facts.String(), queues.Or(""))
 }

@@ -57,12 +57,10 @@ are delivered again when their leases end.`,
 			if err != nil {
 				return err
 			}
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), r)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, %s, %s, %s, %s\n", r.File, terminal.Plural(r.Queues, "queue"),
-				terminal.Plural(r.Messages, "message"), terminal.Plural(r.Consumers, "consumer"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Plural(r.Config, "configuration key"))
-			return err
+			return env.Show(cmd, r, func() string {
+				return fmt.Sprintf("%s: %s, %s, %s, %s, %s\n", r.File, terminal.Plural(r.Queues, "queue"), terminal.Plural(r.Messages, "message"),
+					terminal.Plural(r.Consumers, "consumer"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Plural(r.Config, "configuration key"))
+			})
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the export; - or nothing is standard input (`file`)")

@@ -94,12 +94,10 @@ anything broken is refused.`,
 			if err != nil {
 				return storeError(file, err)
 			}
-			if env.JSON {
-				return terminal.PrintJSON(cmd.OutOrStdout(), compactReport{file, r.Before, r.After, r.Messages, r.Dropped})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s before, %s now; %s kept, %d finished ones dropped\n",
-				file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), r.Dropped)
-			return err
+			return env.Show(cmd, compactReport{file, r.Before, r.After, r.Messages, r.Dropped}, func() string {
+				return fmt.Sprintf("%s: %s before, %s now; %s kept, %d finished ones dropped\n",
+					file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), r.Dropped)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&keep, "keep", "", "keep the old file as `file`, on the same file system")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/mattn/go-runewidth"
@@ -39,11 +40,15 @@ func (t *Table) Row(cells ...any) {
 	t.rows = append(t.rows, texts)
 }
 
-// Empty reports whether the table has no rows below its header.
-func (t *Table) Empty() bool { return len(t.rows) <= 1 }
+// Fact adds a row of a name and a text, unless the text is empty.
+func (t *Table) Fact(name, text string) {
+	if text != "" {
+		t.Row(name, text)
+	}
+}
 
-// Print writes the table: columns as wide as their widest cell, two apart.
-func (t *Table) Print(w io.Writer) error {
+// String returns the table: columns as wide as their widest cell, two apart.
+func (t *Table) String() string {
 	var widths []int
 	for _, row := range t.rows {
 		for i, cell := range row {
@@ -61,8 +66,29 @@ func (t *Table) Print(w io.Writer) error {
 		}
 		text.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
+	return text.String()
+}
+
+// Or returns the table, or a line of text if it has no rows below its header.
+func (t *Table) Or(none string) string {
+	if len(t.rows) > 1 {
+		return t.String()
+	}
+	return Line(none)
+}
+
+// Line returns text as a line, and no text as nothing.
+func Line(text string) string {
+	if text == "" {
+		return ""
+	}
+	return text + "\n"
+}
+
+// Sections joins parts of an output with empty lines between them. Empty parts
+// are left out.
+func Sections(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "\n")
 }
 
 // columns measures text. Characters whose width depends on the locale count as
