@@ -135,7 +135,7 @@ func (env *Env) Show(cmd *cobra.Command, result any, text func() string) error {
 // context that ends with the first signal to end. After restore a signal ends the
 // process.
 func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore func(), s *Session) error, options ...nats.Option) error {
-	ctx, restore := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, restore := UntilSignal(cmd)
 	defer restore()
 	s, err := env.Conn.Open(append(options, nats.MaxReconnects(-1))...)
 	if err != nil {
@@ -143,6 +143,12 @@ func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore fu
 	}
 	defer s.Close()
 	return fn(ctx, restore, s)
+}
+
+// UntilSignal returns a context that ends with the first signal to end. After
+// restore a signal ends the process.
+func UntilSignal(cmd *cobra.Command) (ctx context.Context, restore func()) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }
 
 // Complain writes a problem as one line. Where standard error is broken, nobody

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
@@ -66,15 +65,10 @@ second interrupt ends the commands, too, and their messages come again.`,
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			s, err := env.Conn.Open(nats.MaxReconnects(-1))
-			if err != nil {
-				return err
-			}
-			defer s.Close()
-			c := newConsumption(env, cmd, f)
-			return s.ExplainFor(cmd.Context(), args[0], c.consume(ctx, stop, s, args[0]))
+			return env.Stay(cmd, func(ctx context.Context, restore func(), s *command.Session) error {
+				c := newConsumption(env, cmd, f)
+				return s.ExplainFor(cmd.Context(), args[0], c.consume(ctx, restore, s, args[0]))
+			})
 		},
 	}
 	flags := cmd.Flags()

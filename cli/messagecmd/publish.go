@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
@@ -140,24 +137,19 @@ func publish(env *command.Env, cmd *cobra.Command, f *publishFlags, queue string
 		}
 		next = common.times(f.count, f.count > 1)
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s, err := env.Conn.Open(nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if !many {
-		return publishOne(env, ctx, cmd, s, f, queue, next)
-	}
-	p, err := newPipeline(env, cmd, s, f, queue)
-	if err != nil {
-		return err
-	}
-	return p.run(ctx, stop, next)
+	return env.Stay(cmd, func(ctx context.Context, restore func(), s *command.Session) error {
+		if !many {
+			return publishOne(ctx, env, cmd, s, f, queue, next)
+		}
+		p, err := newPipeline(env, cmd, s, f, queue)
+		if err != nil {
+			return err
+		}
+		return p.run(ctx, restore, next)
+	})
 }
 
-func publishOne(env *command.Env, ctx context.Context, cmd *cobra.Command, s *command.Session, f *publishFlags, queue string, next source) error {
+func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session, f *publishFlags, queue string, next source) error {
 	m, err := next()
 	if err != nil {
 		return err
@@ -175,7 +167,10 @@ func publishOne(env *command.Env, ctx context.Context, cmd *cobra.Command, s *co
 	if f.quiet {
 		return nil
 	}
-	return printReceipt(env, cmd, receipt)
+	if receipt.Duplicate && !env.JSON {
+		command.Complain(cmd.ErrOrStderr(), "a duplicate; the id is that of the first message")
+	}
+	return env.Show(cmd, receipt, func() string { return receipt.ID + "\n" })
 }
 
 // refusedForNow reports whether it makes sense to come again.
@@ -213,15 +208,4 @@ func readPayload(in io.Reader, text []string) ([]byte, error) {
 		return nil, command.UsageError("the payload has more than %s: no NATS server takes that", terminal.Size(maxPayload))
 	}
 	return payload, nil
-}
-
-func printReceipt(env *command.Env, cmd *cobra.Command, receipt client.Receipt) error {
-	if env.JSON {
-		return terminal.PrintJSON(cmd.OutOrStdout(), receipt)
-	}
-	if receipt.Duplicate {
-		command.Complain(cmd.ErrOrStderr(), "a duplicate; the id is that of the first message")
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), receipt.ID)
-	return err
 }

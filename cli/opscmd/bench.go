@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -102,7 +100,7 @@ func runBench(env *command.Env, cmd *cobra.Command, f *benchFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := command.UntilSignal(cmd)
 	defer stop()
 	report, err := bench.Run(ctx, options)
 	if err != nil {
@@ -199,26 +197,26 @@ func benchTarget(env *command.Env) (*bench.Access, error) {
 
 // newBenchNodeCommand is a server to compare with, as a process of its own.
 func newBenchNodeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "node KIND DIR", Hidden: true, Args: command.Args("KIND", "DIR"),
-		Short: "A server to compare with (started by fila bench)",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return bench.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
-		},
-	}
+	return benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return bench.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
+	})
 }
 
 // newBenchLoadCommand is producers and consumers, as a process of its own.
 func newBenchLoadCommand() *cobra.Command {
+	return benchProcess("load", "Producers and consumers", func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		return bench.RunLoad(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+	})
+}
+
+func benchProcess(use, short string, run func(ctx context.Context, cmd *cobra.Command, args []string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: "load", Hidden: true, Args: command.Args(),
-		Short: "Producers and consumers (started by fila bench)",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		Use: use, Hidden: true, Args: command.Args(strings.Fields(use)[1:]...),
+		Short: short + " (started by fila bench)",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := command.UntilSignal(cmd)
 			defer stop()
-			return bench.RunLoad(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+			return run(ctx, cmd, args)
 		},
 	}
 }

@@ -7,9 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -79,7 +77,7 @@ of it. Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRa
 }
 
 func demo(env *command.Env, cmd *cobra.Command, duration time.Duration) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := command.UntilSignal(cmd)
 	defer stop()
 	dir, err := os.MkdirTemp("", "fila-demo-")
 	if err != nil {
@@ -250,26 +248,6 @@ func (s *demoScreen) result(r demoReport) error {
 	if s.env.JSON {
 		return terminal.PrintJSON(s.out, r)
 	}
-	_, err := fmt.Fprintln(s.out, wrap(r.Result, 78))
+	_, err := fmt.Fprintln(s.out, terminal.Wrap(r.Result, 0, 78))
 	return err
-}
-
-// wrap breaks text at spaces into lines of at most width columns.
-func wrap(text string, width int) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		switch {
-		case column == 0:
-		case column+1+len(word) > width:
-			b.WriteString("\n")
-			column = 0
-		default:
-			b.WriteString(" ")
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	return b.String()
 }

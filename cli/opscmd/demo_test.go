@@ -64,7 +64,7 @@ func TestDemoWords(t *testing.T) {
 		}
 	}
 	require.Contains(t, r.words(), "they waited - (p99 -), and 0 of 0")
-	for line := range strings.SplitSeq(wrap(demoOutcome().words(), 78), "\n") {
+	for line := range strings.SplitSeq(terminal.Wrap(demoOutcome().words(), 0, 78), "\n") {
 		require.LessOrEqual(t, len(line), 78)
 	}
 }

@@ -5,14 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
@@ -57,7 +53,10 @@ the other.`,
 			if f.interval < 50 {
 				return command.UsageError("--interval %s: allowed is 50ms and more", f.interval.String())
 			}
-			return top(env, cmd, f)
+			return env.Stay(cmd, func(ctx context.Context, _ func(), s *command.Session) error {
+				v := &topView{env: env, flags: f, s: s, paint: terminal.StyleFor(cmd.OutOrStdout())}
+				return s.Explain(v.run(ctx, cmd.OutOrStdout()))
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -66,33 +65,6 @@ the other.`,
 	flags.BoolVar(&f.all, "all", false, "show idle queues, too")
 	flags.StringVar(&f.queue, "queue", "", "only this `queue` and its dead letter queue")
 	return cmd
-}
-
-func top(env *command.Env, cmd *cobra.Command, f topFlags) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s, err := env.Conn.Open(nats.MaxReconnects(-1))
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	out := cmd.OutOrStdout()
-	live := terminal.IsTerminal(out) && !f.once && !env.JSON
-	v := &topView{env: env, flags: f, s: s, paint: terminal.StyleFor(out)}
-	if v.before, err = takeSample(s, ctx, f); err != nil { // before the screen is taken
-		return s.Explain(err)
-	}
-	if live {
-		if _, err := io.WriteString(out, terminal.EnterView); err != nil {
-			return err
-		}
-		defer func() { _, _ = io.WriteString(out, terminal.LeaveView) }() // nobody to tell
-	}
-	err = v.run(ctx, out, live)
-	if ctx.Err() != nil && !f.once {
-		return nil
-	}
-	return s.Explain(err)
 }
 
 // topView is what fila top keeps between frames.
@@ -106,21 +78,37 @@ type topView struct {
 	width  int // of the frame that is drawn
 }
 
-func (v *topView) run(ctx context.Context, out io.Writer, live bool) error {
-	ticker := time.NewTicker(v.flags.interval.Duration())
-	defer ticker.Stop()
+func (v *topView) run(ctx context.Context, out io.Writer) (err error) {
+	live := terminal.IsTerminal(out) && !v.flags.once && !v.env.JSON
+	if v.before, err = takeSample(ctx, v.s, v.flags); err != nil { // before the screen is taken
+		return err
+	}
 	if live {
+		if _, err := io.WriteString(out, terminal.EnterView); err != nil {
+			return err
+		}
+		defer func() { _, _ = io.WriteString(out, terminal.LeaveView) }() // nobody to tell
 		if err := v.show(out, v.before.frame(nil), live); err != nil {
 			return err
 		}
 	}
+	if err = v.follow(ctx, out, live); ctx.Err() != nil && !v.flags.once {
+		return nil
+	}
+	return err
+}
+
+// follow shows a frame after every interval.
+func (v *topView) follow(ctx context.Context, out io.Writer, live bool) error {
+	ticker := time.NewTicker(v.flags.interval.Duration())
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		now, err := takeSample(v.s, ctx, v.flags)
+		now, err := takeSample(ctx, v.s, v.flags)
 		if err != nil {
 			if !live || ctx.Err() != nil {
 				return err
@@ -164,9 +152,9 @@ type sample struct {
 	blocked map[string][]client.BlockedCount
 }
 
-func takeSample(s *command.Session, ctx context.Context, f topFlags) (*sample, error) {
+func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, error) {
 	now := &sample{at: time.Now(), server: s.Server, blocked: map[string][]client.BlockedCount{}}
-	names, err := topNames(s, ctx, now, f)
+	names, err := topNames(ctx, s, now, f)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +179,7 @@ func takeSample(s *command.Session, ctx context.Context, f topFlags) (*sample, e
 }
 
 // topNames are the queues to look at.
-func topNames(s *command.Session, ctx context.Context, now *sample, f topFlags) ([]string, error) {
+func topNames(ctx context.Context, s *command.Session, now *sample, f topFlags) ([]string, error) {
 	if f.queue != "" {
 		now.total = 1
 		info, err := s.QueueInspect(ctx, f.queue, 0)

@@ -1,15 +1,13 @@
 package opscmd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -45,7 +43,7 @@ dead-lettered, circuits that open and close, pauses, changes of the
 configuration. With --json each is the JSON object as fila has published it.
 Events are news, not records: what happens while nobody watches is not told.
 
-The types: ` + wrapList(eventTypes, 76) + `.`,
+The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "), 76) + `.`,
 		Example: `  fila watch
   fila watch --type dead-lettered,circuit-changed
   fila watch --queue orders --json`,
@@ -59,7 +57,10 @@ The types: ` + wrapList(eventTypes, 76) + `.`,
 			if f.count < 0 {
 				return command.UsageError("--count %d: allowed is 0 (no end) and more", f.count)
 			}
-			return watch(env, cmd, f)
+			return env.Stay(cmd, func(ctx context.Context, _ func(), s *command.Session) error {
+				w := watcher{env: env, flags: f, out: cmd.OutOrStdout(), paint: terminal.StyleFor(cmd.OutOrStdout())}
+				return w.watch(ctx, s, cmd.ErrOrStderr())
+			}, nats.PermissionErrOnSubscribe(true))
 		},
 	}
 	flags := cmd.Flags()
@@ -70,36 +71,7 @@ The types: ` + wrapList(eventTypes, 76) + `.`,
 	return cmd
 }
 
-// wrapList joins names with commas on lines of at most width columns; the first
-// has some text already.
-func wrapList(names []string, width int) string {
-	var b strings.Builder
-	column := 11
-	for i, name := range names {
-		if i > 0 {
-			b.WriteString(",")
-			if column += len(name) + 2; column > width {
-				b.WriteString("\n")
-				column = len(name)
-			} else {
-				b.WriteString(" ")
-			}
-		} else {
-			column += len(name)
-		}
-		b.WriteString(name)
-	}
-	return b.String()
-}
-
-func watch(env *command.Env, cmd *cobra.Command, f watchFlags) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s, err := env.Conn.Open(nats.MaxReconnects(-1), nats.PermissionErrOnSubscribe(true))
-	if err != nil {
-		return err
-	}
-	defer s.Close()
+func (w *watcher) watch(ctx context.Context, s *command.Session, errOut io.Writer) error {
 	subjects, err := wire.NewSubjects(s.Prefix())
 	if err != nil {
 		return err
@@ -111,7 +83,6 @@ func watch(env *command.Env, cmd *cobra.Command, f watchFlags) error {
 	if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
-	w := watcher{env: env, flags: f, out: cmd.OutOrStdout(), paint: terminal.StyleFor(cmd.OutOrStdout())}
 	missed := 0
 	for {
 		msg, err := sub.NextMsgWithContext(ctx)
@@ -124,7 +95,7 @@ func watch(env *command.Env, cmd *cobra.Command, f watchFlags) error {
 			return fmt.Errorf("subscribe to events: %w", err)
 		}
 		if dropped, err := sub.Dropped(); err == nil && dropped > missed {
-			command.Complain(cmd.ErrOrStderr(), fmt.Sprintf("%s missed: they came faster than they could be printed", terminal.Plural(int64(dropped-missed), "event")))
+			command.Complain(errOut, fmt.Sprintf("%s missed: they came faster than they could be printed", terminal.Plural(int64(dropped-missed), "event")))
 			missed = dropped
 		}
 		if more, err := w.print(msg.Data); err != nil || !more {

@@ -94,3 +94,24 @@ func PerSecond(rate string) string {
 	}
 	return rate + "/s"
 }
+
+// Wrap breaks text at spaces into lines of at most width columns, of which the
+// first has some taken already.
+func Wrap(text string, taken, width int) string {
+	var b strings.Builder
+	column := taken
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+Width(word) > width:
+			b.WriteString("\n")
+			column = 0
+		default:
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(word)
+		column += Width(word)
+	}
+	return b.String()
+}
