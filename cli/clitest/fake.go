@@ -53,6 +53,45 @@ func (p Program) RunEnv(t *testing.T, ctx context.Context, env *command.Env, in 
 	return Result{code, out.String(), errOut.String()}
 }
 
+// Mistakes runs command lines that are wrong, and requires that each is refused
+// on one line that has its text, with nothing on standard output.
+func (p Program) Mistakes(t *testing.T, lines map[string]string) {
+	t.Helper()
+	for line, want := range lines {
+		r := p.RunAt(t, strings.Fields(line)...)
+		require.Equal(t, command.ExitUsage, r.Code, "%s: %s", line, r.Err)
+		require.Contains(t, r.Err, want, line)
+		require.True(t, strings.HasPrefix(r.Err, "fila: "), r.Err)
+		require.Equal(t, 1, strings.Count(r.Err, "\n"), "one line: %s", r.Err)
+		require.Empty(t, r.Out, line)
+	}
+}
+
+// Running is a command line that runs.
+type Running struct {
+	Out, Err Buffer
+	Stop     context.CancelFunc // as the first signal does
+	Code     chan int           // has the exit code at the end
+}
+
+// Start starts a command line that goes on until it is stopped.
+func (p Program) Start(t *testing.T, in io.Reader, args ...string) *Running {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	r := &Running{Stop: stop, Code: make(chan int, 1)}
+	go func() { r.Code <- p.Exec(ctx, args, in, &r.Out, &r.Err) }()
+	return r
+}
+
+// JSON is the result of a command line that succeeded, as JSON.
+func JSON[T any](t *testing.T, r Result) (v T) {
+	t.Helper()
+	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	require.NoError(t, json.Unmarshal([]byte(r.Out), &v), r.Out)
+	return v
+}
+
 // Exec runs a command line with streams of its own.
 func (p Program) Exec(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	env := &command.Env{}

@@ -1,7 +1,6 @@
 package gatecmd
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -71,9 +70,7 @@ func TestCircuitCommands(t *testing.T) {
 		if tc.out != nil {
 			require.Equal(t, clitest.Lines(tc.out...), r.Out, tc.args)
 		}
-		r = program.RunAt(t, append(strings.Fields(tc.args), "--json")...)
-		var got wire.CircuitInfo
-		require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
+		got := clitest.JSON[wire.CircuitInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
 		require.Equal(t, "stripe", got.Key)
 		f.Next()
 	}
@@ -95,10 +92,7 @@ func TestCircuitList(t *testing.T) {
 		"stripe   open       in 5m           failures  10 of 10           0       2",
 		"sms      half-open  -               -         0 of 5             1       0",
 	), ""), r)
-	r = program.RunAt(t, "circuit", "list", "--json")
-	var got wire.CircuitList
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, list, got)
+	require.Equal(t, list, clitest.JSON[wire.CircuitList](t, program.RunAt(t, "circuit", "list", "--json")))
 
 	empty := clitest.StartFake(t)
 	empty.Answer("fila.admin.circuit-list", wire.CircuitList{})

@@ -1,7 +1,6 @@
 package gatecmd
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -55,10 +54,7 @@ func TestPauseAndResume(t *testing.T) {
 		r := program.RunAt(t, strings.Fields(tc.args)...)
 		require.Equal(t, clitest.Ended(command.ExitOK, tc.out, ""), r, tc.args)
 		require.JSONEq(t, tc.body, string(f.Next().Data), tc.args)
-		r = program.RunAt(t, append(strings.Fields(tc.args), "--json")...)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
-		var info wire.PauseInfo
-		require.NoError(t, json.Unmarshal([]byte(r.Out), &info))
+		clitest.JSON[wire.PauseInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
 		f.Next()
 	}
 
@@ -75,7 +71,7 @@ func TestPauseAndResume(t *testing.T) {
 func TestPauseUsage(t *testing.T) {
 	clitest.Isolate(t)
 	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
-	for args, want := range map[string]string{
+	program.Mistakes(t, map[string]string{
 		"pause tenant acme":                             `unknown command "tenant" for "fila pause"`,
 		"pause queue":                                   "QUEUE is missing",
 		"pause key orders":                              "KEY is missing",
@@ -91,11 +87,7 @@ func TestPauseUsage(t *testing.T) {
 		"pause queue a --until 2026-01-02T25:00:00Z":    `--until "2026-01-02T25:00:00Z"`,
 		"pause queue a --until 25:00":                   `--until "25:00"`,
 		"pause throttle stripe --queue orders --for 5m": "unknown flag: --queue",
-	} {
-		r := program.RunAt(t, strings.Fields(args)...)
-		require.Equal(t, command.ExitUsage, r.Code, "%s: %s", args, r.Err)
-		require.Contains(t, r.Err, want)
-	}
+	})
 }
 
 func TestParseUntil(t *testing.T) {
@@ -128,10 +120,7 @@ func TestPauseList(t *testing.T) {
 		"key    acme  orders  2026-01-02T11:59:00Z (1m ago)   2026-01-02T12:01:00Z (in 1m)  max_failures",
 		"queue  mail  -       2026-01-01T12:00:00Z (24h ago)  resumed                       operator",
 	), ""), r)
-	r = program.RunAt(t, "pause", "list", "--json")
-	var got wire.PauseList
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, list, got)
+	require.Equal(t, list, clitest.JSON[wire.PauseList](t, program.RunAt(t, "pause", "list", "--json")))
 
 	empty := clitest.StartFake(t)
 	empty.Answer("fila.admin.pause-list", wire.PauseList{})

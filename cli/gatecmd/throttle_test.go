@@ -1,7 +1,6 @@
 package gatecmd
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -67,7 +66,7 @@ func TestThrottleSet(t *testing.T) {
 func TestThrottleUsage(t *testing.T) {
 	clitest.Isolate(t)
 	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
-	for args, want := range map[string]string{
+	program.Mistakes(t, map[string]string{
 		"throttle set":                           "KEY is missing",
 		"throttle set k":                         "nothing to set: give at least one of --rate, --burst",
 		"throttle set k --for 5m":                "nothing to set",
@@ -82,12 +81,7 @@ func TestThrottleUsage(t *testing.T) {
 		"throttle set k --rate 1 --if-limit 1.5": `--if-limit "1.5"`,
 		"throttle show a b":                      `unexpected argument "b"`,
 		"throttle lst":                           "(did you mean set or list?)",
-	} {
-		r := program.Run(t, "", strings.Fields(args)...)
-		require.Equal(t, command.ExitUsage, r.Code, "%s: %s", args, r.Err)
-		require.Contains(t, r.Err, want)
-		require.Equal(t, 1, strings.Count(r.Err, "\n"), "one line: %s", r.Err)
-	}
+	})
 }
 
 func TestThrottleShowAndClear(t *testing.T) {
@@ -112,10 +106,7 @@ func TestThrottleShowAndClear(t *testing.T) {
 	require.JSONEq(t, `{"key":"two words"}`, string(f.Next().Data))
 	require.Contains(t, r.Out, "paused          until `fila resume throttle stripe`\n")
 	require.Contains(t, r.Out, "now             blocks: paused\n")
-	r = program.RunAt(t, "throttle", "show", "two words", "--json")
-	var got wire.ThrottleInfo
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, paused, got)
+	require.Equal(t, paused, clitest.JSON[wire.ThrottleInfo](t, program.RunAt(t, "throttle", "show", "two words", "--json")))
 
 	rate := wire.Rate("10")
 	f.Answer("fila.admin.throttle-show.tenant:*", wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "config"})
@@ -149,10 +140,7 @@ func TestThrottleList(t *testing.T) {
 		"stripe    rate 0.5/s, burst 20, concurrency 5, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
 		"tenant:*  rate 10/s                                           config    -             -        -       -          -",
 	), ""), r)
-	r = program.RunAt(t, "throttle", "list", "--json")
-	var got wire.ThrottleList
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, list, got)
+	require.Equal(t, list, clitest.JSON[wire.ThrottleList](t, program.RunAt(t, "throttle", "list", "--json")))
 
 	empty := clitest.StartFake(t)
 	empty.Answer("fila.admin.throttle-list", wire.ThrottleList{})

@@ -3,7 +3,6 @@
 package messagecmd
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -90,23 +89,15 @@ func TestConsumeExecFinishesWhatRuns(t *testing.T) {
 	q := startQueue(f, 5)
 	dir := t.TempDir()
 	gate := filepath.Join(dir, "gate")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out, errOut clitest.Buffer
-	done := make(chan int)
-	shell := fmt.Sprintf("echo began; while [ ! -e %s ]; do sleep 0.01; done; echo ended", gate)
-	go func() {
-		done <- program.Exec(ctx, []string{"consume", "orders", "--exec", shell, "--concurrency", "2"}, strings.NewReader(""), &out, &errOut)
-	}()
+	r := program.Start(t, nil, "consume", "orders", "--concurrency", "2",
+		"--exec", fmt.Sprintf("echo began; while [ ! -e %s ]; do sleep 0.01; done; echo ended", gate))
 	wait := func(done func() bool) { require.Eventually(t, done, 20*time.Second, 5*time.Millisecond) }
-	wait(func() bool { return strings.Count(out.String(), "began") == 2 })
-	cancel()
-	wait(func() bool {
-		return strings.Contains(errOut.String(), "waiting for 2 commands; an interrupt ends them")
-	})
+	wait(func() bool { return strings.Count(r.Out.String(), "began") == 2 })
+	r.Stop()
+	wait(func() bool { return strings.Contains(r.Err.String(), "waiting for 2 commands; an interrupt ends them") })
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	require.Equal(t, command.ExitOK, <-done, errOut.String())
-	require.Equal(t, 2, strings.Count(out.String(), "ended"))
+	require.Equal(t, command.ExitOK, <-r.Code, r.Err.String())
+	require.Equal(t, 2, strings.Count(r.Out.String(), "ended"))
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	require.Len(t, q.acked, 2)
@@ -118,20 +109,14 @@ func TestConsumeExecFinishesWhatRuns(t *testing.T) {
 func TestConsumeExecStoppedAtOnce(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out, errOut clitest.Buffer
-	done := make(chan int)
-	go func() {
-		done <- program.Exec(ctx, []string{"consume", "orders", "--exec", "echo began; sleep 600"}, strings.NewReader(""), &out, &errOut)
-	}()
+	r := program.Start(t, nil, "consume", "orders", "--exec", "echo began; sleep 600")
 	wait := func(done func() bool) { require.Eventually(t, done, 20*time.Second, 5*time.Millisecond) }
-	wait(func() bool { return out.String() == "began\n" })
-	cancel()
-	wait(func() bool { return strings.Contains(errOut.String(), "waiting for 1 command;") })
+	wait(func() bool { return r.Out.String() == "began\n" })
+	r.Stop()
+	wait(func() bool { return strings.Contains(r.Err.String(), "waiting for 1 command;") })
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
-	require.Equal(t, command.ExitFailed, <-done)
-	require.Contains(t, errOut.String(), "their messages come again")
+	require.Equal(t, command.ExitFailed, <-r.Code)
+	require.Contains(t, r.Err.String(), "their messages come again")
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	require.Empty(t, q.acked)
@@ -172,7 +157,7 @@ func TestConsumeJSONIsReadBack(t *testing.T) {
 
 func TestConsumeMistakes(t *testing.T) {
 	clitest.Isolate(t)
-	for args, want := range map[string]string{
+	program.Mistakes(t, map[string]string{
 		"consume q --count -1":                          "--count -1",
 		"consume q --exec=":                             "--exec is empty",
 		"consume q --concurrency 2":                     "--concurrency is for --exec",
@@ -180,9 +165,5 @@ func TestConsumeMistakes(t *testing.T) {
 		"consume q --exec true --no-ack":                "the command decides",
 		"consume q --exec true -v":                      "the command decides",
 		"consume q --exec true --max-in-flight nothing": "invalid argument",
-	} {
-		r := program.Run(t, "", strings.Fields(args)...)
-		require.Equal(t, command.ExitUsage, r.Code, args)
-		require.Contains(t, r.Err, want, args)
-	}
+	})
 }

@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -201,15 +200,11 @@ func TestConsumeNoAck(t *testing.T) {
 func TestConsumeStopsGracefully(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out, errOut clitest.Buffer
-	done := make(chan int)
-	go func() { done <- program.Exec(ctx, []string{"consume", "orders"}, strings.NewReader(""), &out, &errOut) }()
-	require.Eventually(t, func() bool { return out.String() == "message 1\n" }, 10*time.Second, time.Millisecond)
-	cancel()
-	require.Equal(t, command.ExitOK, <-done)
-	require.Empty(t, errOut.String())
+	r := program.Start(t, nil, "consume", "orders")
+	require.Eventually(t, func() bool { return r.Out.String() == "message 1\n" }, 10*time.Second, time.Millisecond)
+	r.Stop()
+	require.Equal(t, command.ExitOK, <-r.Code)
+	require.Empty(t, r.Err.String())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	require.Len(t, q.acked, 1)

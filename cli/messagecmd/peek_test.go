@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -68,13 +67,10 @@ func TestPeekPages(t *testing.T) {
 		reply.Messages = append([]wire.PeekedMessage{}, reply.Messages[:min(len(reply.Messages), req.Limit)]...)
 		return reply
 	})
-	r := program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3", "--json")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
-	var reply wire.PeekReply
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &reply))
+	reply := clitest.JSON[wire.PeekReply](t, program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3", "--json"))
 	require.Len(t, reply.Messages, 3)
 	require.EqualValues(t, 12, reply.Next)
-	r = program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3")
+	r := program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3")
 	require.Contains(t, r.Out, "\nthere are more: fila peek orders --limit 30\n")
 }
 

@@ -1,7 +1,6 @@
 package messagecmd
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -52,9 +51,7 @@ func TestPublishCount(t *testing.T) {
 	require.Len(t, ids, 900)
 	require.True(t, ids["d-1"] && ids["d-900"])
 
-	r = program.Run(t, "", "publish", "orders", "x", "--count", "2", "--json")
-	var summary publishSummary
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &summary))
+	summary := clitest.JSON[publishSummary](t, program.Run(t, "", "publish", "orders", "x", "--count", "2", "--json"))
 	require.Equal(t, []any{"orders", int64(2), int64(2)}, []any{summary.Queue, summary.Sent, summary.Confirmed})
 	r = program.Run(t, "", "publish", "orders", "x", "--count", "2", "-q")
 	require.Equal(t, clitest.Ended(command.ExitOK, "", ""), r)
@@ -186,27 +183,24 @@ func TestPublishInterrupted(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)
 	for _, args := range [][]string{{"--lines"}, {"--count", "5", "--rate", "0.0001", "x"}} {
-		ctx, cancel := context.WithCancel(t.Context())
 		in, feed := io.Pipe()
-		var out, errOut clitest.Buffer
-		done := make(chan int)
-		go func() { done <- program.Exec(ctx, append([]string{"publish", "orders"}, args...), in, &out, &errOut) }()
+		r := program.Start(t, in, append([]string{"publish", "orders"}, args...)...)
 		if args[0] == "--lines" {
 			_, err := feed.Write([]byte("one\n"))
 			require.NoError(t, err)
 		}
 		f.Next()
-		cancel()
-		require.Equal(t, command.ExitFailed, <-done)
-		require.Equal(t, "fila: interrupted\n", errOut.String())
-		require.Contains(t, out.String(), "1 message published to orders")
+		r.Stop()
+		require.Equal(t, command.ExitFailed, <-r.Code)
+		require.Equal(t, "fila: interrupted\n", r.Err.String())
+		require.Contains(t, r.Out.String(), "1 message published to orders")
 		require.NoError(t, feed.Close())
 	}
 }
 
 func TestPublishMistakes(t *testing.T) {
 	clitest.Isolate(t)
-	for args, want := range map[string]string{
+	program.Mistakes(t, map[string]string{
 		"publish q --lines --jsonl":        "one of them is allowed",
 		"publish q --lines --count 2":      "--count repeats one message",
 		"publish q x --count 0":            "--count 0: allowed is 1 and more",
@@ -220,11 +214,7 @@ func TestPublishMistakes(t *testing.T) {
 		"publish q x -H a":                 "name=value",
 		"publish q x --dedupe-id=":         "--dedupe-id is empty",
 		"publish q --lines --file no/such": "no such file or directory",
-	} {
-		r := program.Run(t, "", strings.Fields(args)...)
-		require.Equal(t, command.ExitUsage, r.Code, args)
-		require.Contains(t, r.Err, want, args)
-	}
+	})
 }
 
 func TestProgressBar(t *testing.T) {

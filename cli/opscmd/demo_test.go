@@ -3,7 +3,6 @@ package opscmd
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,10 +105,7 @@ func TestDemo(t *testing.T) {
 	clitest.Isolate(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	r := program.Run(t, "", "demo", "--duration", "1200ms", "--json")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
-	var report demoReport
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	report := clitest.JSON[demoReport](t, program.Run(t, "", "demo", "--duration", "1200ms", "--json"))
 	require.Len(t, report.Runs, 2)
 	for i, name := range []string{"fifo", "fair"} {
 		run := report.Runs[i]
@@ -127,7 +123,7 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, report.Result, "one line of Lua")
 	require.Empty(t, leftBehind(t, dir))
 
-	r = program.Run(t, "", "demo", "--duration", "400ms")
+	r := program.Run(t, "", "demo", "--duration", "400ms")
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
 	require.Equal(t, 2, strings.Count(r.Out, "TENANT "), "without a terminal each table comes once")
 	require.NotContains(t, r.Out, "\x1b")

@@ -26,9 +26,7 @@ func TestConfigLog(t *testing.T) {
 		"12   2026-01-02T11:59:00Z (1m ago)  throttle:stripe:rate  10   -    override-ended",
 		`11   2026-01-02T11:00:00Z (1h ago)  feature               ""   a?b  config-set`,
 	), ""), r)
-	r = program.RunAt(t, "config", "log", "--json")
-	var got wire.ConfigLog
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
+	got := clitest.JSON[wire.ConfigLog](t, program.RunAt(t, "config", "log", "--json"))
 	require.Equal(t, log.Entries, got.Entries)
 	r = program.RunAt(t, "config", "log", "--limit", "-1")
 	require.Equal(t, command.ExitUsage, r.Code)

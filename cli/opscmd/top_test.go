@@ -1,8 +1,6 @@
 package opscmd
 
 import (
-	"context"
-	"encoding/json"
 	"strings"
 	"sync"
 	"testing"
@@ -96,10 +94,7 @@ func scripted(f *clitest.Fake) {
 func TestTopOnce(t *testing.T) {
 	f := clitest.StartFake(t)
 	scripted(f)
-	r := program.Run(t, "", "top", "--once", "--interval", "50ms", "--json")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
-	var frame topFrame
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &frame))
+	frame := clitest.JSON[topFrame](t, program.Run(t, "", "top", "--once", "--interval", "50ms", "--json"))
 	require.Len(t, frame.Queues, 2, "neither the empty dead letter queue nor the deleted queue")
 	require.Equal(t, 4, frame.Total)
 	q := frame.Queues[0]
@@ -109,7 +104,7 @@ func TestTopOnce(t *testing.T) {
 	require.Equal(t, "throttle:stripe", q.ParkedBy[0].Gate)
 	require.Equal(t, "dead.dlq", frame.Queues[1].Name)
 
-	r = program.Run(t, "", "top", "--once", "--interval", "50ms", "--queue", "orders")
+	r := program.Run(t, "", "top", "--once", "--interval", "50ms", "--queue", "orders")
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
 	require.NotContains(t, r.Out, "\x1b", "no terminal")
 	require.Contains(t, r.Out, "\norders ")
@@ -119,16 +114,11 @@ func TestTopOnce(t *testing.T) {
 func TestTopGoesOn(t *testing.T) {
 	f := clitest.StartFake(t)
 	scripted(f)
-	ctx, cancel := context.WithCancel(t.Context())
-	var out, errOut clitest.Buffer
-	done := make(chan int)
-	go func() {
-		done <- program.Exec(ctx, []string{"top", "-i", "50ms"}, strings.NewReader(""), &out, &errOut)
-	}()
-	require.Eventually(t, func() bool { return strings.Count(out.String(), "\norders ") == 3 }, 20*time.Second, time.Millisecond)
-	cancel()
-	require.Equal(t, command.ExitOK, <-done)
-	require.Empty(t, errOut.String())
+	r := program.Start(t, nil, "top", "-i", "50ms")
+	require.Eventually(t, func() bool { return strings.Count(r.Out.String(), "\norders ") == 3 }, 20*time.Second, time.Millisecond)
+	r.Stop()
+	require.Equal(t, command.ExitOK, <-r.Code)
+	require.Empty(t, r.Err.String())
 }
 
 func TestTopMistakes(t *testing.T) {

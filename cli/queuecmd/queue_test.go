@@ -80,10 +80,7 @@ func TestQueueList(t *testing.T) {
 		"orders.dlq  0        0       0        0          0          0 B      -",
 		"",
 	}, "\n"), ""), r)
-	r = program.Run(t, "", "--json", "queue", "list")
-	var got wire.QueueList
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, list, got)
+	require.Equal(t, list, clitest.JSON[wire.QueueList](t, program.Run(t, "", "--json", "queue", "list")))
 }
 
 func TestQueueInspect(t *testing.T) {
@@ -125,8 +122,5 @@ func TestQueueInspect(t *testing.T) {
 	}
 	info.Settings, info.Parked = wire.DefaultQueueSettings("orders"), 0
 
-	r = program.Run(t, "", "queue", "inspect", "orders", "--json")
-	var got wire.QueueInfo
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, info, got)
+	require.Equal(t, info, clitest.JSON[wire.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
 }

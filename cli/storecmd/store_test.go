@@ -75,9 +75,7 @@ func TestStoreCheck(t *testing.T) {
 	r := program.Run(t, "", "store", "check", dir)
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
 	require.Regexp(t, `fila.db: 2 queues, 3 messages in 1 segment, 1 state, 1 dedupe id, \S+ KiB\nnothing is wrong\n$`, r.Out)
-	r = program.Run(t, "", "store", "check", file, "--json")
-	var report checkReport
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	report := clitest.JSON[checkReport](t, program.Run(t, "", "store", "check", file, "--json"))
 	require.True(t, report.OK)
 	require.True(t, report.Structure)
 	require.EqualValues(t, 3, report.Messages)
@@ -170,9 +168,7 @@ func TestStoreStats(t *testing.T) {
 	require.Contains(t, r.Out, "orders      2         33 B  1       0        1        1           1          1m30s\n")
 	require.Contains(t, r.Out, "orders.dlq  1         0 B   0       0        0        0           0          -\n")
 
-	r = program.RunEnv(t, t.Context(), storeApp(), "", "store", "stats", dir, "--json")
-	var report storeReport
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	report := clitest.JSON[storeReport](t, program.RunEnv(t, t.Context(), storeApp(), "", "store", "stats", dir, "--json"))
 	require.EqualValues(t, report.Pages, report.PagesFree+report.PagesUsed)
 	require.Positive(t, report.PagesFree)
 	require.Len(t, report.Queues, 2)
@@ -194,9 +190,7 @@ func TestStoreCompact(t *testing.T) {
 	r = program.RunEnv(t, t.Context(), storeApp(), "", "store", "compact", dir, "--keep", filepath.Join(dir, "no", "old.db"))
 	require.Equal(t, command.ExitFailed, r.Code)
 	require.Contains(t, r.Err, "no such file or directory")
-	r = program.RunEnv(t, t.Context(), storeApp(), "", "store", "compact", dir, "--json")
-	var report compactReport
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	report := clitest.JSON[compactReport](t, program.RunEnv(t, t.Context(), storeApp(), "", "store", "compact", dir, "--json"))
 	require.EqualValues(t, 3, report.Messages)
 	require.LessOrEqual(t, report.After, report.Before)
 	require.Equal(t, before, program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir, "--all"))
