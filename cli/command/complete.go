@@ -65,10 +65,10 @@ func choose(names []string, prefix string) []string {
 	return slices.Compact(names)
 }
 
-// NamesOf is the lookup of a list.
-func NamesOf[T any](list func(s *Session, ctx context.Context, prefix string) ([]T, error), name func(T) string) Lookup {
+// NamesOf is the lookup of a list that the client gets.
+func NamesOf[T any](list func(c *client.Client, ctx context.Context, prefix string) ([]T, error), name func(T) string) Lookup {
 	return func(ctx context.Context, s *Session, _ []string, prefix string) ([]string, error) {
-		all, err := list(s, ctx, prefix)
+		all, err := list(s.Client, ctx, prefix)
 		names := make([]string, len(all))
 		for i := range all {
 			names[i] = name(all[i])
@@ -78,10 +78,9 @@ func NamesOf[T any](list func(s *Session, ctx context.Context, prefix string) ([
 }
 
 // QueueNames are the queues, dead letter queues included.
-var QueueNames = NamesOf(func(s *Session, ctx context.Context, _ string) ([]client.QueueSummary, error) {
-	return s.QueueList(ctx)
-},
-	func(q client.QueueSummary) string { return q.Name })
+var QueueNames = NamesOf(func(c *client.Client, ctx context.Context, _ string) ([]client.QueueSummary, error) {
+	return c.QueueList(ctx)
+}, func(q client.QueueSummary) string { return q.Name })
 
 // FairnessKeys are those of the queue that is the first argument, as many as
 // fila tells.
@@ -103,7 +102,7 @@ func (env *Env) CompleteKeys(cmd *cobra.Command, args []string, prefix string) (
 	return env.Complete(nil, FairnessKeys)(cmd, args[:1], prefix)
 }
 
-// completeFiles and completeDirs let the shell complete names of files.
+// Files and Dirs let the shell complete names of files.
 var (
 	Files = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	Dirs  = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)

@@ -135,6 +135,4 @@ func plural2(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-var circuitKeys = command.NamesOf(func(s *command.Session, ctx context.Context, prefix string) ([]client.CircuitInfo, error) {
-	return s.CircuitList(ctx, prefix)
-}, func(one client.CircuitInfo) string { return one.Key })
+var circuitKeys = command.NamesOf((*client.Client).CircuitList, func(one client.CircuitInfo) string { return one.Key })

@@ -68,22 +68,13 @@ func (f *throttleFlags) add(fs *pflag.FlagSet) {
 
 // change returns the request that the flags ask for.
 func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
-	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs)}
-	if fs.Changed("rate") {
-		change.Rate = new(client.Rate(f.rate))
-	}
-	if fs.Changed("burst") {
-		change.Burst = &f.burst
-	}
-	if fs.Changed("concurrency") {
-		change.Concurrency = &f.concurrency
-	}
-	if fs.Changed("limit") {
-		change.Limit = &f.limit
-	}
-	if fs.Changed("window") {
-		change.WindowMs = new(int64(f.window))
-	}
+	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs), ThrottleLimits: client.ThrottleLimits{
+		Rate:        given(fs, "rate", client.Rate(f.rate)),
+		Burst:       given(fs, "burst", f.burst),
+		Concurrency: given(fs, "concurrency", f.concurrency),
+		Limit:       given(fs, "limit", f.limit),
+		WindowMs:    given(fs, "window", int64(f.window)),
+	}}
 	for _, name := range f.unset {
 		if name == "window" {
 			name = "window_ms"
@@ -102,6 +93,14 @@ func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleCh
 		return change, command.UsageError("%s", bad.Description)
 	}
 	return change, nil
+}
+
+// given returns the value of a flag, nil if it was not given.
+func given[T any](fs *pflag.FlagSet, flag string, value T) *T {
+	if !fs.Changed(flag) {
+		return nil
+	}
+	return &value
 }
 
 // expected returns what the --if flags ask for, nil if there are none.
@@ -318,6 +317,4 @@ func words(l client.ThrottleLimits) string {
 	return strings.Join(parts, ", ")
 }
 
-var throttleKeys = command.NamesOf(func(s *command.Session, ctx context.Context, prefix string) ([]client.ThrottleInfo, error) {
-	return s.ThrottleList(ctx, prefix)
-}, func(one client.ThrottleInfo) string { return one.Key })
+var throttleKeys = command.NamesOf((*client.Client).ThrottleList, func(one client.ThrottleInfo) string { return one.Key })

@@ -105,9 +105,7 @@ func newConfigDeleteCommand(env *command.Env) *cobra.Command {
 	}
 }
 
-var configKeys = command.NamesOf(func(s *command.Session, ctx context.Context, prefix string) ([]client.ConfigEntry, error) {
-	return s.ConfigList(ctx, prefix)
-}, func(one client.ConfigEntry) string { return one.Key })
+var configKeys = command.NamesOf((*client.Client).ConfigList, func(one client.ConfigEntry) string { return one.Key })
 
 func newConfigLogCommand(env *command.Env) *cobra.Command {
 	var limit int

@@ -19,43 +19,45 @@ func (e *placedError) Error() string { return fmt.Sprintf("line %d: %v", e.line,
 
 func (e *placedError) Unwrap() error { return e.err }
 
-func decodeLine[T any](b []byte) (line T, err error) {
-	if werr := wire.DecodeStrict(b, &line); werr != nil {
-		err = errors.New(werr.Description)
+// decoded gives a line to take as what it should be.
+func decoded[T any](b []byte, take func(line T) error) error {
+	var line T
+	if refused := wire.DecodeStrict(b, &line); refused != nil {
+		return errors.New(refused.Description)
 	}
-	return line, err
+	return take(line)
 }
 
 func (im *importer) takeAs(kind string, b []byte) error {
 	switch kind {
 	case lineHeader:
-		return im.header(b)
+		return decoded(b, im.header)
 	case lineQueue:
-		return im.queue(b)
+		return decoded(b, im.queue)
 	case lineConfig:
-		return im.config(b)
+		return decoded(b, im.config)
 	case lineConsumer:
-		return im.consumer(b)
+		return decoded(b, im.consumer)
 	case lineMessage:
-		return im.message(b)
+		return decoded(b, im.message)
 	case lineDedupe:
-		return im.dedupe(b)
+		return decoded(b, im.dedupe)
 	case lineEnd:
-		l, err := decodeLine[endLine](b)
-		if err == nil && l.Lines != im.line-1 {
-			err = fmt.Errorf("%d lines should come before it: the export is not whole", l.Lines)
-		}
-		im.ended = err == nil
-		return err
+		return decoded(b, im.end)
 	}
 	return fmt.Errorf("type %q: allowed are header, queue, config, consumer, message, dedupe and end", terminal.Clean(kind))
 }
 
-func (im *importer) header(b []byte) error {
-	l, err := decodeLine[headerLine](b)
+func (im *importer) end(l endLine) error {
+	if l.Lines != im.line-1 {
+		return fmt.Errorf("%d lines should come before it: the export is not whole", l.Lines)
+	}
+	im.ended = true
+	return nil
+}
+
+func (im *importer) header(l headerLine) (err error) {
 	switch {
-	case err != nil:
-		return err
 	case im.b != nil:
 		return errors.New("a second header")
 	case l.Format != exportFormat || l.Version != exportVersion:
@@ -69,24 +71,18 @@ func (im *importer) header(b []byte) error {
 	return nil
 }
 
-func (im *importer) queue(b []byte) error {
-	l, err := decodeLine[queueLine](b)
-	if err == nil {
-		err = wire.CheckQueueName(l.Name)
+func (im *importer) queue(l queueLine) error {
+	if err := wire.CheckQueueName(l.Name); err != nil {
+		return err
 	}
-	if err == nil && im.queues[l.Name] != 0 {
-		err = fmt.Errorf("queue %s is there twice", l.Name)
+	if im.queues[l.Name] != 0 {
+		return fmt.Errorf("queue %s is there twice", l.Name)
 	}
-	if err == nil {
-		if err = readSettings(l.Settings); err != nil {
-			err = fmt.Errorf("settings: %w", err)
-		}
+	if err := readSettings(l.Settings); err != nil {
+		return fmt.Errorf("settings: %w", err)
 	}
 	rec := store.QueueRecord{ID: store.QueueID(len(im.records) + 1), Name: l.Name, Settings: l.Settings}
-	if err == nil {
-		err = (&store.Batch{PutQueues: []store.QueueRecord{rec}}).Check()
-	}
-	if err != nil {
+	if err := (&store.Batch{PutQueues: []store.QueueRecord{rec}}).Check(); err != nil {
 		return err
 	}
 	im.queues[l.Name] = rec.ID
@@ -113,16 +109,12 @@ func (im *importer) once(what string) error {
 	return nil
 }
 
-func (im *importer) config(b []byte) error {
-	l, err := decodeLine[configLine](b)
-	if err == nil {
-		err = im.once("configuration key " + string(l.Key))
+func (im *importer) config(l configLine) error {
+	if err := im.once("configuration key " + string(l.Key)); err != nil {
+		return err
 	}
 	entry := store.Entry{Key: string(l.Key), Value: string(l.Value)}
-	if err == nil {
-		err = (&store.Batch{PutConfig: []store.Entry{entry}}).Check()
-	}
-	if err != nil {
+	if err := (&store.Batch{PutConfig: []store.Entry{entry}}).Check(); err != nil {
 		return err
 	}
 	im.batch.PutConfig = append(im.batch.PutConfig, entry)
@@ -130,15 +122,11 @@ func (im *importer) config(b []byte) error {
 	return im.more(len(entry.Value))
 }
 
-func (im *importer) consumer(b []byte) error {
-	l, err := decodeLine[consumerLine](b)
-	if err == nil {
-		err = wire.CheckConsumerName(l.Name)
+func (im *importer) consumer(l consumerLine) error {
+	if err := wire.CheckConsumerName(l.Name); err != nil {
+		return err
 	}
-	var q store.QueueID
-	if err == nil {
-		q, err = im.known(l.Queue)
-	}
+	q, err := im.known(l.Queue)
 	if err == nil {
 		err = im.once("consumer " + l.Name + " of queue " + l.Queue)
 	}
@@ -152,12 +140,8 @@ func (im *importer) consumer(b []byte) error {
 	return im.more(0)
 }
 
-func (im *importer) message(b []byte) error {
-	l, err := decodeLine[messageLine](b)
-	var q store.QueueID
-	if err == nil {
-		q, err = im.known(l.Queue)
-	}
+func (im *importer) message(l messageLine) error {
+	q, err := im.known(l.Queue)
 	if err != nil {
 		return err
 	}
@@ -186,17 +170,13 @@ func (im *importer) message(b []byte) error {
 	return im.more(len(m.Headers) + len(m.Payload))
 }
 
-func (im *importer) dedupe(b []byte) error {
-	l, err := decodeLine[dedupeLine](b)
-	var q store.QueueID
-	if err == nil {
-		q, err = im.known(l.Queue)
+func (im *importer) dedupe(l dedupeLine) error {
+	q, err := im.known(l.Queue)
+	if err != nil {
+		return err
 	}
 	d := store.Dedupe{Queue: q, DedupeID: string(l.DedupeID), ID: store.ID(l.ID), Until: int64(l.Until)}
-	if err == nil {
-		err = (&store.Batch{Dedupe: []store.Dedupe{d}}).Check()
-	}
-	if err != nil {
+	if err := (&store.Batch{Dedupe: []store.Dedupe{d}}).Check(); err != nil {
 		return err
 	}
 	im.batch.Dedupe = append(im.batch.Dedupe, d)
