@@ -84,11 +84,17 @@ func (p Program) Start(t *testing.T, in io.Reader, args ...string) *Running {
 	return r
 }
 
-// JSON is the result of a command line that succeeded, as JSON.
-func JSON[T any](t *testing.T, r Result) (v T) {
+// OK requires that a command line succeeded.
+func OK(t *testing.T, r Result) Result {
 	t.Helper()
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &v), r.Out)
+	return r
+}
+
+// JSON is the output of a command line that succeeded, decoded.
+func JSON[T any](t *testing.T, r Result) (v T) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(OK(t, r).Out), &v), r.Out)
 	return v
 }
 

@@ -64,8 +64,7 @@ func TestCircuitCommands(t *testing.T) {
 		}},
 		{"circuit reset stripe", `{}`, nil},
 	} {
-		r := program.RunAt(t, strings.Fields(tc.args)...)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		r := clitest.OK(t, program.RunAt(t, strings.Fields(tc.args)...))
 		require.JSONEq(t, tc.body, string(f.Next().Data), tc.args)
 		if tc.out != nil {
 			require.Equal(t, clitest.Lines(tc.out...), r.Out, tc.args)

@@ -41,8 +41,7 @@ func TestThrottleSet(t *testing.T) {
 		{"stripe --unset burst,window --unset limit", `{"unset":["burst","window_ms","limit"]}`},
 		{"vendor.* --burst 1.5", `{"key":"vendor.*","burst":1.5}`},
 	} {
-		r := program.RunAt(t, append([]string{"throttle", "set"}, strings.Fields(tc.args)...)...)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		r := clitest.OK(t, program.RunAt(t, append([]string{"throttle", "set"}, strings.Fields(tc.args)...)...))
 		require.JSONEq(t, tc.want, string(f.Next().Data))
 		require.Equal(t, clitest.Lines(
 			"throttle        stripe",
@@ -101,8 +100,7 @@ func TestThrottleShowAndClear(t *testing.T) {
 	paused := stripe()
 	paused.State, paused.OpensAt, paused.PausedUntil, paused.OverrideUntil = "paused", "", "resumed", ""
 	f.Answer("fila.admin.throttle-show._", paused)
-	r = program.RunAt(t, "throttle", "show", "two words")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r = clitest.OK(t, program.RunAt(t, "throttle", "show", "two words"))
 	require.JSONEq(t, `{"key":"two words"}`, string(f.Next().Data))
 	require.Contains(t, r.Out, "paused          until `fila resume throttle stripe`\n")
 	require.Contains(t, r.Out, "now             blocks: paused\n")

@@ -73,12 +73,12 @@ deserves a look. It exits with 2 if a script is refused.`,
 				if !r.OK {
 					bad++
 				}
-				if err := printHookCheck(cmd.OutOrStdout(), r, asJSON); err != nil {
+				if err := show(cmd.OutOrStdout(), &r, asJSON); err != nil {
 					return err
 				}
 			}
 			if bad > 0 {
-				return &command.ExitError{Code: exitHookLoad, Err: fmt.Errorf("%d of %d scripts refused", bad, len(args))}
+				return command.Exit(exitHookLoad, fmt.Errorf("%d of %d scripts refused", bad, len(args)))
 			}
 			return nil
 		},
@@ -105,31 +105,32 @@ func checkHook(file, text string) hookCheck {
 	return r
 }
 
-func printHookCheck(w io.Writer, r hookCheck, asJSON bool) error {
-	if asJSON {
-		return terminal.PrintJSONLine(w, r)
-	}
+func (r *hookCheck) String() string {
 	if !r.OK {
-		_, err := fmt.Fprintf(w, "%s: refused\n  %s\n", r.File, strings.ReplaceAll(r.Error, "\n", "\n  "))
-		return err
+		return fmt.Sprintf("%s: refused\n  %s\n", r.File, strings.ReplaceAll(r.Error, "\n", "\n  "))
 	}
 	names := make([]string, len(r.Hooks))
 	for i, k := range r.Hooks {
 		names[i] = string(k)
 	}
-	if _, err := fmt.Fprintf(w, "%s: ok, defines %s\n", r.File, strings.Join(names, " and ")); err != nil {
-		return err
-	}
-	for _, x := range r.Warnings {
+	text := fmt.Sprintf("%s: ok, defines %s\n", r.File, strings.Join(names, " and "))
+	for _, w := range r.Warnings {
 		place := r.File
-		if x.Line > 0 {
-			place = fmt.Sprintf("%s:%d", r.File, x.Line)
+		if w.Line > 0 {
+			place = fmt.Sprintf("%s:%d", r.File, w.Line)
 		}
-		if _, err := fmt.Fprintf(w, "  warning: %s: %s\n", place, x.Message); err != nil {
-			return err
-		}
+		text += fmt.Sprintf("  warning: %s: %s\n", place, w.Message)
 	}
-	return nil
+	return text
+}
+
+// show writes what a script came to: JSON on one line, or text.
+func show(w io.Writer, result fmt.Stringer, asJSON bool) error {
+	if asJSON {
+		return terminal.PrintJSONLine(w, result)
+	}
+	_, err := io.WriteString(w, result.String())
+	return err
 }
 
 // hookRunFlags are the flags of `fila hook run`.
@@ -168,7 +169,7 @@ time or memory limit stopped it.`,
 			if err != nil {
 				return err
 			}
-			if err := printHookRun(cmd.OutOrStdout(), o, f.json); err != nil {
+			if err := show(cmd.OutOrStdout(), o, f.json); err != nil {
 				return err
 			}
 			return o.exit()
@@ -252,33 +253,25 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 	return worst, nil
 }
 
-func printHookRun(w io.Writer, o *hookOutcome, asJSON bool) error {
-	if asJSON {
-		return terminal.PrintJSONLine(w, o)
-	}
+func (o *hookOutcome) String() string {
 	t := terminal.NewTable("outcome", o.Outcome)
-	row := func(name string, v any) { t.Row(name, v) }
 	for _, k := range []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "action", "delay_ms"} {
 		if v, ok := o.Decision[k]; ok {
 			if list, isList := v.([]string); isList {
 				v = strings.Join(list, ", ")
 			}
-			row(k, v)
+			t.Row(k, v)
 		}
 	}
 	if o.Warnings > 0 {
-		row("warnings", fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings))
+		t.Row("warnings", fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings))
 	}
 	if o.Decision["returned"] != nil {
-		b, err := json.Marshal(o.Decision["returned"])
-		if err != nil {
-			return err
-		}
-		row("returned", string(b))
+		returned, _ := json.Marshal(o.Decision["returned"]) // hooks has made JSON of it, infinite numbers included
+		t.Row("returned", string(returned))
 	}
-	row("instructions", o.Instructions)
-	row("allocated_bytes", o.AllocatedBytes)
-	row("elapsed_us", o.ElapsedUs)
-	_, err := io.WriteString(w, t.String())
-	return err
+	t.Row("instructions", o.Instructions)
+	t.Row("allocated_bytes", o.AllocatedBytes)
+	t.Row("elapsed_us", o.ElapsedUs)
+	return t.String()
 }

@@ -85,7 +85,7 @@ func (o *hookOutcome) exit() error {
 	case "timeout", "memory":
 		code = exitHookLimit
 	}
-	return &command.ExitError{Code: code, Err: errors.New(o.text)}
+	return command.Exit(code, errors.New(o.text))
 }
 
 // logTo prints what a script logs.

@@ -23,9 +23,8 @@ func TestConsumeExec(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 20)
 	q.headers = map[string][]string{"tenant": {"acme"}, "X-Two.b": {"1", "2\x00"}, "x_two_B": {"3"}}
-	r := program.Run(t, "", "consume", "orders", "--count", "5", "--concurrency", "2",
-		"--exec", `echo "$(cat) $FILA_HEADER_TENANT $FILA_HEADER_X_TWO_B $FILA_HEADER_FILA_ID $FILA_HEADER_FILA_ATTEMPT"`)
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "consume", "orders", "--count", "5", "--concurrency", "2",
+		"--exec", `echo "$(cat) $FILA_HEADER_TENANT $FILA_HEADER_X_TWO_B $FILA_HEADER_FILA_ID $FILA_HEADER_FILA_ATTEMPT"`))
 	var want []string
 	for i := range 5 {
 		want = append(want, fmt.Sprintf("message %d acme 1, 2, 3 id-%d 1", i+1, i+1))
@@ -47,8 +46,7 @@ func TestConsumeExecNacks(t *testing.T) {
 	} {
 		f := clitest.StartFake(t)
 		q := startQueue(f, 1)
-		r := program.Run(t, "", "consume", "orders", "--count", "1", "--exec", shell)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		clitest.OK(t, program.Run(t, "", "consume", "orders", "--count", "1", "--exec", shell))
 		q.mu.Lock()
 		require.Empty(t, q.acked)
 		require.Len(t, q.nacked, 1)
@@ -72,8 +70,7 @@ func TestConsumeExecOfADaemon(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)
 	pid := filepath.Join(t.TempDir(), "pid")
-	r := program.Run(t, "", "consume", "orders", "--count", "1", "--exec", "sleep 600 & echo $! > "+pid)
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	clitest.OK(t, program.Run(t, "", "consume", "orders", "--count", "1", "--exec", "sleep 600 & echo $! > "+pid))
 	require.Len(t, q.acked, 1)
 	var child int
 	data, err := os.ReadFile(pid)
@@ -143,8 +140,7 @@ func TestConsumeJSONIsReadBack(t *testing.T) {
 	for range 3 {
 		f.Next()
 	}
-	r = program.Run(t, r.Out, "publish", "orders", "--jsonl")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r = clitest.OK(t, program.Run(t, r.Out, "publish", "orders", "--jsonl"))
 	for msg := f.Next(); ; msg = f.Next() {
 		if msg.Subject == "fila.enqueue.orders" {
 			require.Equal(t, "message 1", string(msg.Data))

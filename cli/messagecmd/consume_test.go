@@ -32,12 +32,10 @@ func TestPublish(t *testing.T) {
 	require.Nil(t, bad)
 
 	for _, args := range [][]string{{"publish", "orders"}, {"publish", "orders", "-"}} {
-		r = program.Run(t, "from\nstdin\n", args...)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		r = clitest.OK(t, program.Run(t, "from\nstdin\n", args...))
 		require.Equal(t, "from\nstdin\n", string(f.Next().Data))
 	}
-	r = program.Run(t, "ignored", "publish", "orders", "")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r = clitest.OK(t, program.Run(t, "ignored", "publish", "orders", ""))
 	require.Empty(t, f.Next().Data)
 
 	r = program.Run(t, "", "publish", "orders", "x", "--json")
@@ -140,9 +138,8 @@ func TestConsumeTakesExactlyCount(t *testing.T) {
 	for _, tc := range []struct{ count, maxInFlight int }{{1, 64}, {5, 64}, {5, 1}, {10, 3}, {10, 10}} {
 		f := clitest.StartFake(t)
 		q := startQueue(f, 20)
-		r := program.Run(t, "", "consume", "orders", "--consumer", "w1",
-			"--count", fmt.Sprint(tc.count), "--max-in-flight", fmt.Sprint(tc.maxInFlight))
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		r := clitest.OK(t, program.Run(t, "", "consume", "orders", "--consumer", "w1",
+			"--count", fmt.Sprint(tc.count), "--max-in-flight", fmt.Sprint(tc.maxInFlight)))
 		var want strings.Builder
 		for i := range tc.count {
 			fmt.Fprintf(&want, "message %d\n", i+1)
@@ -161,8 +158,7 @@ func TestConsumeTakesExactlyCount(t *testing.T) {
 func TestConsumeJSON(t *testing.T) {
 	f := clitest.StartFake(t)
 	startQueue(f, 1)
-	r := program.Run(t, "", "consume", "orders", "--count", "1", "--json")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "consume", "orders", "--count", "1", "--json"))
 	var got map[string]any
 	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
 	require.Equal(t, 1, strings.Count(r.Out, "\n"))

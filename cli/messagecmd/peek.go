@@ -43,12 +43,14 @@ up to --payload-bytes. What is not text is printed as base64.`,
   fila peek orders --json | jq -r '.messages[].id'`,
 		Args:              command.Args("QUEUE"),
 		ValidArgsFunction: env.Complete(command.QueueNames),
-		PreRunE: func(*cobra.Command, []string) error {
-			if f.limit < 1 {
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			switch err := wire.CheckQueueName(args[0]); {
+			case f.limit < 1:
 				return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
-			}
-			if f.bytes < 0 || f.bytes > wire.MaxPeekPayload {
+			case f.bytes < 0 || f.bytes > wire.MaxPeekPayload:
 				return command.UsageError("--payload-bytes %d: allowed are 0 to %d", f.bytes, wire.MaxPeekPayload)
+			case err != nil:
+				return command.UsageError("%w", err)
 			}
 			return nil
 		},

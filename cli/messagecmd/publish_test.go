@@ -37,8 +37,7 @@ const summaryLine = `^%s published to orders in \S+ \(\S+/s\)%s\n$`
 func TestPublishCount(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)
-	r := program.Run(t, "", "publish", "orders", "x", "--count", "900", "--window", "10", "--dedupe-id", "d", "-H", "a=b", "--rate", "1e9")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "publish", "orders", "x", "--count", "900", "--window", "10", "--dedupe-id", "d", "-H", "a=b", "--rate", "1e9"))
 	require.Empty(t, r.Err)
 	require.Regexp(t, fmt.Sprintf(summaryLine, "900 messages", ""), r.Out)
 	ids := map[string]bool{}
@@ -66,8 +65,7 @@ func TestPublishLines(t *testing.T) {
 		if len(args) != 2 {
 			in = "a\n\n" + strings.Repeat("b", 100_000) + "\nno end"
 		}
-		r := program.Run(t, in, append([]string{"publish", "orders", "--lines"}, args...)...)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		r := clitest.OK(t, program.Run(t, in, append([]string{"publish", "orders", "--lines"}, args...)...))
 		require.Regexp(t, fmt.Sprintf(summaryLine, "4 messages", ""), r.Out)
 		var got []string
 		for range 4 {
@@ -128,8 +126,7 @@ func TestPublishWaitsWhereFilaTakesNoMore(t *testing.T) {
 		}
 		return nil
 	})
-	r := program.Run(t, "", "publish", "orders", "x", "--count", "10")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "publish", "orders", "x", "--count", "10"))
 	require.Regexp(t, fmt.Sprintf(summaryLine, "10 messages", ""), r.Out)
 	require.EqualValues(t, 15, n.Load(), "each refused one was sent again")
 
@@ -170,8 +167,7 @@ func TestPublishStopsAtTheFirstRefusal(t *testing.T) {
 func TestPublishManyUnconfirmed(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)
-	r := program.Run(t, "", "publish", "orders", "x", "--count", "5", "--no-confirm")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "publish", "orders", "x", "--count", "5", "--no-confirm"))
 	require.Regexp(t, fmt.Sprintf(`^%s published to orders, not confirmed, in `, "5 messages"), r.Out)
 	for range 5 {
 		require.Empty(t, f.Next().Reply)

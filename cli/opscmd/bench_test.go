@@ -114,8 +114,7 @@ func TestBenchSmoke(t *testing.T) {
 	t.Setenv(actAsFila, "1")
 	dir := t.TempDir()
 	chart := filepath.Join(t.TempDir(), "chart.svg")
-	r := program.Run(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart)
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart))
 
 	var report bench.Report
 	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
@@ -166,8 +165,7 @@ func TestBenchSoak(t *testing.T) {
 	clitest.Isolate(t)
 	t.Setenv(actAsFila, "1")
 	chart := filepath.Join(t.TempDir(), "soak.svg")
-	r := program.Run(t, "", "bench", "--workload", "soak", "--quick", "--duration", "1s", "--json", "--dir", t.TempDir(), "--chart", chart)
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "bench", "--workload", "soak", "--quick", "--duration", "1s", "--json", "--dir", t.TempDir(), "--chart", chart))
 	require.Contains(t, r.Err, "soak: ", "it says how it goes")
 
 	var report bench.Report

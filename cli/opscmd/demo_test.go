@@ -123,8 +123,7 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, report.Result, "one line of Lua")
 	require.Empty(t, leftBehind(t, dir))
 
-	r := program.Run(t, "", "demo", "--duration", "400ms")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "demo", "--duration", "400ms"))
 	require.Equal(t, 2, strings.Count(r.Out, "TENANT "), "without a terminal each table comes once")
 	require.NotContains(t, r.Out, "\x1b")
 

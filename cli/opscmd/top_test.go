@@ -104,8 +104,7 @@ func TestTopOnce(t *testing.T) {
 	require.Equal(t, "throttle:stripe", q.ParkedBy[0].Gate)
 	require.Equal(t, "dead.dlq", frame.Queues[1].Name)
 
-	r := program.Run(t, "", "top", "--once", "--interval", "50ms", "--queue", "orders")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "top", "--once", "--interval", "50ms", "--queue", "orders"))
 	require.NotContains(t, r.Out, "\x1b", "no terminal")
 	require.Contains(t, r.Out, "\norders ")
 	require.Contains(t, r.Out, "\norders.dlq ")

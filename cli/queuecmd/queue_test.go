@@ -38,8 +38,7 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 	}, got)
 	require.Equal(t, "queue               orders created\nquantum             1\nvisibility timeout  30s\nmax deliveries      20 (default)\ndedupe window       2m\n", r.Out)
 
-	r = program.Run(t, "", "queue", "create", "orders")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r = clitest.OK(t, program.Run(t, "", "queue", "create", "orders"))
 	got = wire.QueueSettings{}
 	require.NoError(t, json.Unmarshal(f.Next().Data, &got))
 	require.Equal(t, wire.DefaultQueueSettings("orders"), got)
@@ -58,8 +57,7 @@ func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
 		{[]string{"--enqueue-rate", "", "--ordering", "", "--failure-hold", "0"}, `{"enqueue_rate":"","ordering":"","failure_hold_ms":0}`},
 		{[]string{"--visibility-timeout", "1500", "--quantum", "2"}, `{"visibility_timeout_ms":1500,"quantum":2}`},
 	} {
-		r := program.Run(t, "", append([]string{"queue", "update", "orders"}, tc.args...)...)
-		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		clitest.OK(t, program.Run(t, "", append([]string{"queue", "update", "orders"}, tc.args...)...))
 		require.JSONEq(t, tc.want, string(f.Next().Data))
 	}
 	r := program.Run(t, "", "queue", "update", "orders")
@@ -94,8 +92,7 @@ func TestQueueInspect(t *testing.T) {
 		Counters:     map[string]int64{"enqueued": 10, "acked": 6},
 	}
 	f.Answer("fila.admin.queue-inspect.orders", info)
-	r := program.Run(t, "", "queue", "inspect", "orders", "--flows", "5")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r := clitest.OK(t, program.Run(t, "", "queue", "inspect", "orders", "--flows", "5"))
 	require.JSONEq(t, `{"flows":5}`, string(f.Next().Data))
 	require.Contains(t, r.Out, "pending             3\n")
 	require.Contains(t, r.Out, "w1        1          63      64   -\n")
@@ -111,8 +108,7 @@ func TestQueueInspect(t *testing.T) {
 	info.Settings.EnqueueRate, info.Settings.EnqueueBurst, info.Settings.EnqueueRatePerKey = "0.5", 7, "1/3"
 	info.Settings.MaxPendingPerKey, info.Settings.MaxFailuresPerKey, info.Settings.FailureHoldMs = 9, 5, 600_000
 	f.Answer("fila.admin.queue-inspect.strict", info)
-	r = program.Run(t, "", "queue", "inspect", "strict")
-	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	r = clitest.OK(t, program.Run(t, "", "queue", "inspect", "strict"))
 	for _, line := range []string{
 		"of them parked        2, wait for a gate (`fila explain queue orders`)", "max pending per key   9",
 		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retry policy          slow",
