@@ -84,17 +84,19 @@ func (p *pipeline) sendAll(ctx context.Context, next source) error {
 	defer close(ended)
 	messages := ahead(next, ended)
 	for {
-		m, err := p.next(ctx, messages)
+		m, err := wait(ctx, p, messages)
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil
 		case err != nil:
 			return err
+		case errors.Is(m.err, io.EOF):
+			return nil
+		case m.err != nil:
+			return m.err
 		}
 		if err := p.pace(ctx); err != nil {
 			return err
 		}
-		if err := p.send(ctx, m); err != nil {
+		if err := p.send(ctx, m.outgoing); err != nil {
 			return err
 		}
 	}
@@ -126,20 +128,19 @@ func ahead(next source, ended <-chan struct{}) <-chan input {
 	return messages
 }
 
-// next waits for a message. What is confirmed meanwhile is noticed.
-func (p *pipeline) next(ctx context.Context, messages <-chan input) (outgoing, error) {
+// wait waits for what comes from ready. What is confirmed meanwhile is noticed.
+func wait[T any](ctx context.Context, p *pipeline, ready <-chan T) (v T, err error) {
 	for {
 		if ctx.Err() != nil {
-			return outgoing{}, command.ErrInterrupted
+			return v, command.ErrInterrupted
 		}
 		select {
-		case in := <-messages:
-			return in.outgoing, in.err
+		case v = <-ready:
+			return v, nil
 		case <-ctx.Done():
-			return outgoing{}, command.ErrInterrupted
 		case <-p.oldest():
 			if err := p.settle(); err != nil {
-				return outgoing{}, err
+				return v, err
 			}
 		}
 	}
@@ -162,18 +163,8 @@ func (p *pipeline) pace(ctx context.Context) error {
 	due := min(float64(p.sent)/p.f.rate*float64(time.Second), math.MaxInt64/4)
 	timer := time.NewTimer(time.Until(p.begin.Add(time.Duration(due))))
 	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return command.ErrInterrupted
-		case <-p.oldest():
-			if err := p.settle(); err != nil {
-				return err
-			}
-		}
-	}
+	_, err := wait(ctx, p, timer.C)
+	return err
 }
 
 // send sends a message when the window has room.
