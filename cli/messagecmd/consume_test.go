@@ -32,10 +32,10 @@ func TestPublish(t *testing.T) {
 	require.Nil(t, bad)
 
 	for _, args := range [][]string{{"publish", "orders"}, {"publish", "orders", "-"}} {
-		r = clitest.OK(t, program.Run(t, "from\nstdin\n", args...))
+		clitest.OK(t, program.Run(t, "from\nstdin\n", args...))
 		require.Equal(t, "from\nstdin\n", string(f.Next().Data))
 	}
-	r = clitest.OK(t, program.Run(t, "ignored", "publish", "orders", ""))
+	clitest.OK(t, program.Run(t, "ignored", "publish", "orders", ""))
 	require.Empty(t, f.Next().Data)
 
 	r = program.Run(t, "", "publish", "orders", "x", "--json")
