@@ -8,140 +8,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
 )
 
-func TestQueueCreateSendsSettings(t *testing.T) {
-	f := startFake(t)
-	f.answer("fila.admin.queue-create.orders", wire.DefaultQueueSettings("orders"))
-	script := writeFile(t, "orders.lua", "function on_enqueue(msg) return {} end")
-	r := runCLI(t, "function on_failure(msg) end", "queue", "create", "orders",
-		"--on-enqueue", script, "--on-failure", "-", "--visibility-timeout", "1m", "--max-deliveries", "0", "--max-depth", "5",
-		"--max-bytes", "6", "--dedupe-window", "30000", "--quantum", "7", "--fairness-header", "tenant", "--weight-header", "w",
-		"--throttle-header", "a,b", "--throttle-header", "c", "--lua-timeout", "5", "--lua-memory-limit", "2048",
-		"--lua-circuit-breaker-threshold", "4", "--lua-circuit-breaker-cooldown", "1s",
-		"--circuit-header", "vendor", "--retry-policy", "slow", "--ordering", "key", "--on-blocked", "skip", "--max-pending-per-key", "8",
-		"--enqueue-rate", "0.5", "--enqueue-burst", "9", "--enqueue-rate-per-key", "1/3", "--enqueue-burst-per-key", "10",
-		"--max-failures-per-key", "11", "--failure-window", "5m", "--failure-hold", "1h")
-	require.Equal(t, exitOK, r.code, r.err)
-	var got wire.QueueSettings
-	require.NoError(t, json.Unmarshal(f.next().Data, &got))
-	require.Equal(t, wire.QueueSettings{
-		Name: "orders", OnEnqueue: "function on_enqueue(msg) return {} end", OnFailure: "function on_failure(msg) end",
-		VisibilityTimeoutMs: 60_000, MaxDeliveries: new(int64), MaxDepth: 5, MaxBytes: 6, DedupeWindowMs: 30_000, Quantum: 7,
-		FairnessHeader: "tenant", WeightHeader: "w", ThrottleHeaders: []string{"a,b", "c"},
-		LuaTimeoutMs: 5, LuaMemoryLimitBytes: 2048, LuaCircuitBreakerThreshold: 4, LuaCircuitBreakerCooldownMs: 1000,
-		CircuitHeader: "vendor", RetryPolicy: "slow", Ordering: "key", OnBlocked: "skip", MaxPendingPerKey: 8,
-		EnqueueRate: "0.5", EnqueueBurst: 9, EnqueueRatePerKey: "1/3", EnqueueBurstPerKey: 10,
-		MaxFailuresPerKey: 11, FailureWindowMs: 300_000, FailureHoldMs: 3_600_000,
-	}, got)
-	require.Equal(t, "queue               orders created\nquantum             1\nvisibility timeout  30s\nmax deliveries      20 (default)\ndedupe window       2m\n", r.out)
-
-	r = runCLI(t, "", "queue", "create", "orders")
-	require.Equal(t, exitOK, r.code, r.err)
-	got = wire.QueueSettings{}
-	require.NoError(t, json.Unmarshal(f.next().Data, &got))
-	require.Equal(t, wire.DefaultQueueSettings("orders"), got)
-}
-
-func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
-	f := startFake(t)
-	f.answer("fila.admin.queue-update.orders", wire.DefaultQueueSettings("orders"))
-	for _, tc := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--max-depth", "0"}, `{"max_depth":0}`},
-		{[]string{"--on-failure", ""}, `{"on_failure":""}`},
-		{[]string{"--throttle-header", ""}, `{"throttle_headers":[]}`},
-		{[]string{"--enqueue-rate", "", "--ordering", "", "--failure-hold", "0"}, `{"enqueue_rate":"","ordering":"","failure_hold_ms":0}`},
-		{[]string{"--visibility-timeout", "1500", "--quantum", "2"}, `{"visibility_timeout_ms":1500,"quantum":2}`},
-	} {
-		r := runCLI(t, "", append([]string{"queue", "update", "orders"}, tc.args...)...)
-		require.Equal(t, exitOK, r.code, r.err)
-		require.JSONEq(t, tc.want, string(f.next().Data))
-	}
-	r := runCLI(t, "", "queue", "update", "orders")
-	require.Equal(t, result{exitUsage, "", "fila: nothing to change: give the flag of at least one setting\n"}, r)
-}
-
-func TestQueueList(t *testing.T) {
-	f := startFake(t)
-	list := wire.QueueList{Total: 2, Queues: []wire.QueueSummary{
-		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_500, DLQ: "orders.dlq"},
-		{Name: "orders.dlq"},
-	}}
-	f.answer("fila.admin.queue-list", list)
-	r := runCLI(t, "", "queue", "list")
-	require.Equal(t, result{exitOK, strings.Join([]string{
-		"QUEUE       PENDING  PARKED  DELAYED  IN FLIGHT  CONSUMERS  SIZE     OLDEST",
-		"orders      1234     34      5        7          2          1.0 MiB  1m30s",
-		"orders.dlq  0        0       0        0          0          0 B      -",
-		"",
-	}, "\n"), ""}, r)
-	r = runCLI(t, "", "--json", "queue", "list")
-	var got wire.QueueList
-	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
-	require.Equal(t, list, got)
-}
-
-func TestQueueInspect(t *testing.T) {
-	f := startFake(t)
-	info := wire.QueueInfo{
-		QueueSummary: wire.QueueSummary{Name: "orders", Pending: 3, InFlight: 1, Consumers: 2, DLQ: "orders.dlq"},
-		Settings:     wire.DefaultQueueSettings("orders"), Quantum: 1, Flows: 2,
-		ConsumerList: []wire.ConsumerInfo{{Name: "w1", MaxInFlight: 64, InFlight: 1, Credit: 63}, {Fetch: true, MaxInFlight: 5, Credit: 5}},
-		TopFlows:     []wire.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Pending: 2, Share: 0.75}},
-		Hooks:        []wire.HookInfo{{Hook: "on_enqueue", State: "open", Runs: 10, Failures: 3, ConsecutiveFailures: 3, LastError: "a\nb"}},
-		Counters:     map[string]int64{"enqueued": 10, "acked": 6},
-	}
-	f.answer("fila.admin.queue-inspect.orders", info)
-	r := runCLI(t, "", "queue", "inspect", "orders", "--flows", "5")
-	require.Equal(t, exitOK, r.code, r.err)
-	require.JSONEq(t, `{"flows":5}`, string(f.next().Data))
-	require.Contains(t, r.out, "pending             3\n")
-	require.Contains(t, r.out, "w1        1          63      64   -\n")
-	require.Contains(t, r.out, "(fetch)   0          5       5    -\n")
-	require.Contains(t, r.out, "acme?[31m  3       0.5      2        75.0%\n", "foreign text does not reach the terminal raw")
-	require.Contains(t, r.out, "on_enqueue  open     10    3         3         0         0         a?b\n")
-	require.Contains(t, r.out, "acked     6\nenqueued  10\n")
-
-	require.NotContains(t, r.out, "parked", "none is")
-
-	info.Parked = 2
-	info.Settings.CircuitHeader, info.Settings.RetryPolicy, info.Settings.Ordering = "vendor", "slow", "key"
-	info.Settings.EnqueueRate, info.Settings.EnqueueBurst, info.Settings.EnqueueRatePerKey = "0.5", 7, "1/3"
-	info.Settings.MaxPendingPerKey, info.Settings.MaxFailuresPerKey, info.Settings.FailureHoldMs = 9, 5, 600_000
-	f.answer("fila.admin.queue-inspect.strict", info)
-	r = runCLI(t, "", "queue", "inspect", "strict")
-	require.Equal(t, exitOK, r.code, r.err)
-	for _, line := range []string{
-		"of them parked        2, wait for a gate (`fila explain queue orders`)", "max pending per key   9",
-		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retry policy          slow",
-		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, burst 7", "enqueue rate per key  1/3 per second",
-	} {
-		require.Contains(t, r.out, line+"\n")
-	}
-	info.Settings, info.Parked = wire.DefaultQueueSettings("orders"), 0
-
-	r = runCLI(t, "", "queue", "inspect", "orders", "--json")
-	var got wire.QueueInfo
-	require.NoError(t, json.Unmarshal([]byte(r.out), &got))
-	require.Equal(t, info, got)
-}
-
 func TestPlainOutputs(t *testing.T) {
-	f := startFake(t)
+	f := clitest.StartFake(t)
 	was := "4"
-	f.answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
-	f.answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2})
-	f.answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
-	f.answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
-	f.answer("fila.admin.config-delete.a", wire.ConfigEntry{Key: "a", Value: "5"})
-	f.answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "a", Value: "5"}}})
-	f.answer("fila.admin.hook-reset.orders", wire.HookResetReply{Queue: "orders", Hooks: []wire.HookInfo{{Hook: "on_failure", State: "closed"}}})
+	f.Answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
+	f.Answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2})
+	f.Answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
+	f.Answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
+	f.Answer("fila.admin.config-delete.a", wire.ConfigEntry{Key: "a", Value: "5"})
+	f.Answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "a", Value: "5"}}})
+	f.Answer("fila.admin.hook-reset.orders", wire.HookResetReply{Queue: "orders", Hooks: []wire.HookInfo{{Hook: "on_failure", State: "closed"}}})
 	for _, tc := range []struct {
 		args, out, body string
 	}{
@@ -156,22 +41,22 @@ func TestPlainOutputs(t *testing.T) {
 		{"hook reset orders --hook on_failure", "HOOK        CIRCUIT\non_failure  closed\n", `{"hook":"on_failure"}`},
 	} {
 		r := runCLI(t, "", strings.Fields(tc.args)...)
-		require.Equal(t, result{exitOK, tc.out, ""}, r, tc.args)
-		if body := f.next().Data; tc.body != "" {
+		require.Equal(t, result{command.ExitOK, tc.out, ""}, r, tc.args)
+		if body := f.Next().Data; tc.body != "" {
 			require.JSONEq(t, tc.body, string(body))
 		}
 		r = runCLI(t, "", append(strings.Fields("--json"), strings.Fields(tc.args)...)...)
-		require.Equal(t, exitOK, r.code, r.err)
+		require.Equal(t, command.ExitOK, r.code, r.err)
 		require.True(t, json.Valid([]byte(r.out)), tc.args)
-		f.next()
+		f.Next()
 	}
 }
 
 func TestExitCodes(t *testing.T) {
-	f := startFake(t)
-	for code, want := range map[int]int{400: exitUsage, 404: exitNotFound, 409: exitConflict, 413: exitUsage, 429: exitRefused, 500: exitFailed, 503: exitRefused} {
+	f := clitest.StartFake(t)
+	for code, want := range map[int]int{400: command.ExitUsage, 404: command.ExitNotFound, 409: command.ExitConflict, 413: command.ExitUsage, 429: command.ExitRefused, 500: command.ExitFailed, 503: command.ExitRefused} {
 		subject := "fila.admin.queue-delete.q" + strings.Repeat("x", code-399)
-		f.answer(subject, &wire.Error{Code: code, ErrCode: 10_000 + code, Description: "because", RetryAfter: time.Second})
+		f.Answer(subject, &wire.Error{Code: code, ErrCode: 10_000 + code, Description: "because", RetryAfter: time.Second})
 		r := runCLI(t, "", "queue", "delete", strings.TrimPrefix(subject, "fila.admin.queue-delete."))
 		require.Equal(t, want, r.code)
 		require.Contains(t, r.err, "fila: because (try again in 1s) [err_code 10")
@@ -180,18 +65,18 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
-	f := startFake(t)
+	f := clitest.StartFake(t)
 	url := os.Getenv("NATS_URL")
 	r := runCLI(t, "", "queue", "list")
-	require.Equal(t, result{exitConnect, "", "fila: no fila listens at " + url + ` under the prefix "fila": is ` + "`fila serve` running and connected to this NATS server?\n"}, r)
+	require.Equal(t, result{command.ExitConnect, "", "fila: no fila listens at " + url + ` under the prefix "fila": is ` + "`fila serve` running and connected to this NATS server?\n"}, r)
 
-	f.handle("fila.admin.queue-list", func(*natsMsg) any { return nil })
+	f.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
 	r = runCLI(t, "", "queue", "list", "--timeout", "20ms")
-	require.Equal(t, exitFailed, r.code)
+	require.Equal(t, command.ExitFailed, r.code)
 	require.Contains(t, r.err, "no reply in time")
 
 	r = runCLI(t, "", "queue", "list", "--server", "nats://me:secret@127.0.0.1:1")
-	require.Equal(t, exitConnect, r.code)
+	require.Equal(t, command.ExitConnect, r.code)
 	require.Equal(t, "fila: no NATS server answers at nats://me:xxxxx@127.0.0.1:1: start one with `fila serve`, or name another with --server, --context or NATS_URL\n", r.err)
 }
 
@@ -225,19 +110,19 @@ func TestUsageErrors(t *testing.T) {
 		"queue list --tlscert a":                       "--tlscert and --tlskey go together",
 	} {
 		r := runCLI(t, "", strings.Fields(args)...)
-		require.Equal(t, exitUsage, r.code, "%s: %s", args, r.err)
+		require.Equal(t, command.ExitUsage, r.code, "%s: %s", args, r.err)
 		require.Contains(t, r.err, want)
 		require.True(t, strings.HasPrefix(r.err, "fila: "))
 		require.Equal(t, 1, strings.Count(r.err, "\n"), "one line: %s", r.err)
 		require.Empty(t, r.out)
 	}
-	require.Equal(t, exitOK, runCLI(t, "", "queue").code)
-	require.Equal(t, exitOK, runCLI(t, "", "--help").code)
+	require.Equal(t, command.ExitOK, runCLI(t, "", "queue").code)
+	require.Equal(t, command.ExitOK, runCLI(t, "", "--help").code)
 }
 
 func TestContexts(t *testing.T) {
 	home := isolate(t)
-	srv := startNATS(t, nil)
+	srv := clitest.StartNATS(t, nil)
 	write := func(name, text string) {
 		path := filepath.Join(home, "nats", name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
@@ -251,19 +136,19 @@ func TestContexts(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	t.Setenv("CREDS_DIR", "/creds")
 
-	settle := func(args ...string) (*settled, error) {
+	settle := func(args ...string) (*command.Settled, error) {
 		a := &app{}
 		cmd := newRootCommand(a)
 		require.NoError(t, cmd.ParseFlags(args))
-		return a.conn.settle()
+		return a.Conn.Settle()
 	}
-	must := func(args ...string) natsContext {
+	must := func(args ...string) command.Login {
 		s, err := settle(args...)
 		require.NoError(t, err)
-		return s.natsContext
+		return s.Login
 	}
-	require.Equal(t, natsContext{URL: defaultServer}, must())
-	a := natsContext{URL: "nats://a:1", User: "u", Password: "p", CA: "/home/me/ca.pem", InboxPrefix: "_INBOX.u"}
+	require.Equal(t, command.Login{URL: command.DefaultServer}, must())
+	a := command.Login{URL: "nats://a:1", User: "u", Password: "p", CA: "/home/me/ca.pem", InboxPrefix: "_INBOX.u"}
 	require.Equal(t, a, must("--context", "a"))
 	require.Equal(t, a, must("--context", filepath.Join(home, "nats", "context", "a.json")))
 	require.Equal(t, "/creds/b.creds", must("--context", "b").Creds)
@@ -277,7 +162,7 @@ func TestContexts(t *testing.T) {
 	t.Setenv("NATS_CONTEXT", "")
 
 	own := must("--token", "t", "--server", "nats://own:1")
-	require.Equal(t, natsContext{URL: "nats://own:1", Token: "t", CA: a.CA, InboxPrefix: a.InboxPrefix}, own, "a login replaces the context's")
+	require.Equal(t, command.Login{URL: "nats://own:1", Token: "t", CA: a.CA, InboxPrefix: a.InboxPrefix}, own, "a login replaces the context's")
 	require.Equal(t, "solo", must("--user", "solo").Token, "a user without password is a token")
 	t.Setenv("NATS_URL", "nats://env:1")
 	require.Equal(t, "nats://env:1", must().URL)
@@ -295,29 +180,16 @@ func TestContexts(t *testing.T) {
 	t.Setenv("NATS_TIMEOUT", "2s")
 	s, err := settle()
 	require.NoError(t, err)
-	require.Equal(t, 2*time.Second, s.timeout)
+	require.Equal(t, 2*time.Second, s.Timeout)
 	_ = srv
-
-	// fila serve takes a context only by name, and what it sets itself wins.
-	loaded, err := loadConfig(configSources{environ: []string{"FILA_NATS__CONTEXT=a", "FILA_NATS__TOKEN=t"}})
-	require.NoError(t, err)
-	require.Equal(t, "nats://a:1", loaded.NATS.URL)
-	require.Equal(t, "t", loaded.NATS.Token)
-	require.Empty(t, loaded.NATS.User)
-	require.Equal(t, "/home/me/ca.pem", loaded.NATS.TLS.CA)
-	loaded, err = loadConfig(configSources{})
-	require.NoError(t, err)
-	require.Empty(t, loaded.NATS.URL)
-	_, err = loadConfig(configSources{environ: []string{"FILA_NATS__CONTEXT=first"}})
-	require.ErrorContains(t, err, "tls_first")
 }
 
 func TestLogin(t *testing.T) {
 	isolate(t)
-	srv := startNATS(t, func(o *serverOptions) { o.Username, o.Password = "me", "secret" })
+	srv := clitest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	args := []string{"queue", "list", "--server", srv.ClientURL()}
 	r := runCLI(t, "", args...)
-	require.Equal(t, exitConnect, r.code)
+	require.Equal(t, command.ExitConnect, r.code)
 	require.Contains(t, r.err, "Authorization Violation")
 	r = runCLI(t, "", append(args, "--user", "me", "--password", "secret")...)
 	require.Contains(t, r.err, "no fila listens", "logged in")

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/command"
 )
 
 var update = flag.Bool("update", false, "write docs/cli.md anew")
@@ -37,7 +39,7 @@ func TestReference(t *testing.T) {
 func TestExitCodesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile(referencePath)
 	require.NoError(t, err)
-	for _, code := range []int{exitOK, exitFailed, exitUsage, exitNotFound, exitConflict, exitRefused, exitConnect} {
+	for _, code := range []int{command.ExitOK, command.ExitFailed, command.ExitUsage, command.ExitNotFound, command.ExitConflict, command.ExitRefused, command.ExitConnect} {
 		require.Contains(t, string(data), fmt.Sprintf("| %d | ", code))
 	}
 }

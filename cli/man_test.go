@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,29 +9,43 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/command"
 )
 
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
 	r := runCLI(t, "", "man", dir)
-	require.Equal(t, exitOK, r.code, r.err)
+	require.Equal(t, command.ExitOK, r.code, r.err)
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	require.NoError(t, err)
-	require.Contains(t, r.out, plural(int64(len(pages)), "manual page")+" written to "+dir)
+	require.Contains(t, r.out, fmt.Sprintf("%d manual pages written to %s", len(pages), dir))
 	root := newRootCommand(&app{})
 	root.InitDefaultCompletionCmd()
-	all := commandTree(root)
+	var all []string
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Hidden || cmd.Name() == "help" {
+			return
+		}
+		all = append(all, strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
 	require.Len(t, pages, len(all))
-	command := regexp.MustCompile(`^\.(TH|SH|TP|PP|EX|EE|B|BR)( |$)`)
-	for _, cmd := range all {
-		data, err := os.ReadFile(filepath.Join(dir, manName(cmd)+".1"))
+	request := regexp.MustCompile(`^\.(TH|SH|TP|PP|EX|EE|B|BR)( |$)`)
+	for _, name := range all {
+		data, err := os.ReadFile(filepath.Join(dir, name+".1"))
 		require.NoError(t, err)
 		page := string(data)
-		require.Contains(t, page, ".SH NAME\n"+roff(manName(cmd))+` \- `)
+		require.Contains(t, page, ".SH NAME\n"+strings.ReplaceAll(name, "-", `\-`)+` \- `)
 		for line := range strings.Lines(page) {
 			if strings.HasPrefix(line, ".") {
-				require.Regexp(t, command, strings.TrimSuffix(line, "\n"), "a line of text would be taken as a command")
+				require.Regexp(t, request, strings.TrimSuffix(line, "\n"), "a line of text would be taken as a command")
 			}
 			require.NotContains(t, line, "'", "it would be a command at the beginning, and a quote elsewhere")
 		}
@@ -46,14 +61,7 @@ func TestManPages(t *testing.T) {
 		require.Empty(t, string(out), "groff has nothing to complain about")
 	}
 
-	file := writeFile(t, "file", "")
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.Contains(t, runCLI(t, "", "man", file).err, "fila: "+file+": not a directory")
-}
-
-func TestRoff(t *testing.T) {
-	for in, want := range map[string]string{
-		"a-b": `a\-b`, `\n`: `\en`, ".x": `\&.x`, "'x'": `\(aqx\(aq`, "a.b": "a.b",
-	} {
-		require.Equal(t, want, roff(in))
-	}
 }

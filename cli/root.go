@@ -2,22 +2,24 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/gatecmd"
+	"github.com/filaq/fila/cli/hookcmd"
+	"github.com/filaq/fila/cli/messagecmd"
+	"github.com/filaq/fila/cli/opscmd"
+	"github.com/filaq/fila/cli/queuecmd"
+	"github.com/filaq/fila/cli/storecmd"
+	"github.com/filaq/fila/sidecar/config"
 )
 
-// app is what the commands of one invocation share.
+// app is one invocation of the program.
 type app struct {
-	conn    connection
-	json    bool
-	started bool             // a command began to run: later errors are not about usage
-	now     func() time.Time // nil: the clock
-
-	newServer serverFactory // of fila serve; tests put their own
+	command.Env
+	newServer serverFactory
 }
 
 // Main runs the fila command with the arguments after its name and returns the
@@ -27,36 +29,29 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 }
 
 func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut io.Writer) int {
-	root := newRootCommand(a)
-	root.SetArgs(args)
-	root.SetIn(in)
-	root.SetOut(out)
-	root.SetErr(errOut)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return exitOK
-	}
-	code := exitCode(err)
-	text := err.Error()
-	if !a.started && code == exitFailed {
-		code = exitUsage
-		text += fmt.Sprintf(" (see `%s --help`)", cmd.CommandPath())
-	}
-	complain(errOut, text)
-	return code
+	return command.Run(ctx, &a.Env, newRootCommand(a), args, in, out, errOut)
 }
 
 func newRootCommand(a *app) *cobra.Command {
-	root := &cobra.Command{
-		Use:   "fila",
-		Short: "A scheduling sidecar for NATS: fair, weighted, durable queues",
-		Long: `fila decides which message of a queue goes next: fairly between tenants, by
+	a.ReadScript, a.Conn.Contexts = config.ReadScript, natsContexts{}
+	serve := newServeCommand(a)
+	command.Allow(serve, "log-level", "debug", "info", "warn", "error")
+	command.Allow(serve, "log-format", "text", "json")
+	commands := []*cobra.Command{serve}
+	for _, group := range []func(*command.Env) []*cobra.Command{
+		queuecmd.Commands, messagecmd.Commands, gatecmd.Commands, hookcmd.Commands, storecmd.Commands, opscmd.Commands,
+	} {
+		commands = append(commands, group(&a.Env)...)
+	}
+	root := a.Root(commands...)
+	root.Short = "A scheduling sidecar for NATS: fair, weighted, durable queues"
+	root.Long = `fila decides which message of a queue goes next: fairly between tenants, by
 weight, within rate limits, and only to a consumer that can work on it now.
 
 Start one with "fila serve". All other commands talk to a running fila over
 NATS and find it like the nats CLI does: --server, --context, NATS_URL, or the
-selected context, and nats://127.0.0.1:4222 otherwise.`,
-		Example: `  fila demo
+selected context, and nats://127.0.0.1:4222 otherwise.`
+	root.Example = `  fila demo
   fila serve
   fila queue create orders --fairness-header tenant
   fila publish orders '{"id":1}' -H tenant=acme
@@ -64,101 +59,6 @@ selected context, and nats://127.0.0.1:4222 otherwise.`,
   fila queue inspect orders
   fila top
   fila throttle set stripe --rate 10
-  fila explain queue orders`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			a.started = true
-		},
-	}
-	group(root)
-	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
-	flags := root.PersistentFlags()
-	a.conn.addFlags(flags)
-	flags.BoolVar(&a.json, "json", false, "print JSON")
-
-	hook := newHookCommand()
-	hook.AddCommand(newHookResetCommand(a))
-	root.AddCommand(
-		newServeCommand(a),
-		newQueueCommand(a),
-		newConfigCommand(a),
-		newPublishCommand(a),
-		newConsumeCommand(a),
-		newPeekCommand(a),
-		newTopCommand(a),
-		newWatchCommand(a),
-		newDemoCommand(a),
-		newRedriveCommand(a),
-		newThrottleCommand(a),
-		newCircuitCommand(a),
-		newPauseCommand(a),
-		newResumeCommand(a),
-		newExplainCommand(a),
-		newReloadCommand(a),
-		newStoreCommand(a),
-		newBenchCommand(a),
-		hook,
-		newManCommand(),
-		newVersionCommand(a),
-	)
+  fila explain queue orders`
 	return root
-}
-
-// group makes a command that only has subcommands refuse anything else. cobra
-// would show the help and report success.
-func group(cmd *cobra.Command) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		hint := ""
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(near, " or "))
-		}
-		return usageError("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
-	}
-	cmd.Args = cobra.ArbitraryArgs
-	cmd.SuggestionsMinimumDistance = 2
-	return cmd
-}
-
-// needArgs checks the number of arguments by their names; those in brackets
-// may be left out.
-func needArgs(names ...string) cobra.PositionalArgs {
-	required := 0
-	for _, name := range names {
-		if !strings.HasPrefix(name, "[") {
-			required++
-		}
-	}
-	return func(_ *cobra.Command, args []string) error {
-		switch {
-		case len(args) < required:
-			return fmt.Errorf("%s is missing", names[len(args)])
-		case len(args) > len(names):
-			return fmt.Errorf("unexpected argument %q", args[len(names)])
-		}
-		return nil
-	}
-}
-
-// online runs fn with a connection to fila and a context for requests.
-func (a *app) online(cmd *cobra.Command, fn func(ctx context.Context, s *session) error) error {
-	s, err := a.conn.open()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return s.explain(fn(cmd.Context(), s))
-}
-
-// complain writes a problem as one line. Where standard error is broken, nobody
-// can be told.
-func complain(w io.Writer, text string) {
-	_, _ = fmt.Fprintf(w, "fila: %s\n", oneLine(text))
-}
-
-func oneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }

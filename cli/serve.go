@@ -9,8 +9,12 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/sidecar"
+	"github.com/filaq/fila/sidecar/config"
 )
 
 // runner is the part of sidecar.Server that serve needs.
@@ -20,11 +24,14 @@ type runner interface {
 	Reload() error                 // reads the rules of the file again; changes nothing if it fails
 }
 
-type serverFactory func(cfg sidecar.Config, log *slog.Logger, version string) (runner, error)
+type serverFactory func(cfg config.Config, log *slog.Logger, version string) (runner, error)
 
-func newSidecar(cfg sidecar.Config, log *slog.Logger, version string) (runner, error) {
+func newSidecar(cfg config.Config, log *slog.Logger, version string) (runner, error) {
 	return sidecar.New(cfg, log, version)
 }
+
+// defaultConfigFiles are tried in this order when --config is not given.
+var defaultConfigFiles = []string{"config.toml", "/etc/fila/config.toml"}
 
 // serveKeys says which configuration key a flag of fila serve sets. The flags
 // that other commands use to find NATS mean the same here.
@@ -70,11 +77,11 @@ NATS_* variables and the selected context of the nats CLI are not looked at.`,
   fila serve --config /etc/fila/config.toml
   fila serve --nats-url nats://nats:4222 --data-dir /var/lib/fila
   FILA_LOG__LEVEL=debug fila serve --port -1`,
-		Args: needArgs(),
+		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, path) },
 	}
-	defaults := sidecar.Default()
-	drain := msValue(defaults.DrainTimeoutMs)
+	defaults := config.Default()
+	drain := terminal.Millis(defaults.DrainTimeoutMs)
 	flags := cmd.Flags()
 	flags.StringVar(&path, "config", "", "configuration `file`; it must exist")
 	flags.String("data-dir", defaults.DataDir, "`directory` of the store")
@@ -94,43 +101,56 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	flags := cmd.Flags()
 	for _, name := range []string{"timeout", "inbox-prefix"} {
 		if flags.Changed(name) {
-			return usageError("--%s is for commands that talk to a running fila, not for serve", name)
+			return command.UsageError("--%s is for commands that talk to a running fila, not for serve", name)
 		}
 	}
 	if flags.Changed("server") && flags.Changed("nats-url") {
-		return usageError("--server and --nats-url say the same: one of them is allowed")
+		return command.UsageError("--server and --nats-url say the same: one of them is allowed")
 	}
 	if flags.Changed("config") && path == "" {
-		return usageError("--config is empty: name a file")
+		return command.UsageError("--config is empty: name a file")
 	}
 	// From here on, since a SIGHUP that nobody waits for would end the process.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	sources := configSources{
-		path: path, search: defaultConfigFiles, environ: os.Environ(), flags: flags, keys: serveKeys, json: a.json,
-	}
-	cfg, err := loadConfig(sources)
+	cfg, err := config.Load(config.Sources{
+		File: path, Search: defaultConfigFiles, Environ: os.Environ(), Flags: serveSettings(flags, a.JSON),
+	})
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return command.Exit(command.ExitUsage, err)
 	}
-	cfg.Reload = sources.reload(cfg.file)
 	defer tuneMemory(os.Getenv)()
 	log := newLogger(cfg.Log, cmd.ErrOrStderr())
-	for _, warning := range cfg.warnings {
+	for _, warning := range cfg.Warnings {
 		log.Warn(warning)
 	}
-	if cfg.file != "" {
-		log.Info("configuration read", "file", cfg.file)
+	if cfg.File != "" {
+		log.Info("configuration read", "file", cfg.File)
 	}
-	server, err := a.newServer(cfg.Config, log, readBuildInfo().Version)
+	server, err := a.newServer(cfg.Config, log, command.ReadBuildInfo().Version)
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return command.Exit(command.ExitUsage, err)
 	}
 	ctx, stop := stopOnSignals(cmd.Context(), log, server.Kill)
 	defer stop()
 	defer reloadOnSignals(hangups, log, server.Reload)()
 	return server.Run(ctx)
+}
+
+// serveSettings are what the flags that were given set. --json makes the log JSON
+// unless --log-format says otherwise.
+func serveSettings(flags *pflag.FlagSet, json bool) []config.Setting {
+	var given []config.Setting
+	if json {
+		given = append(given, config.Setting{Name: "--json", Key: "log.format", Text: "json"})
+	}
+	flags.Visit(func(f *pflag.Flag) {
+		if key, ok := serveKeys[f.Name]; ok {
+			given = append(given, config.Setting{Name: "--" + f.Name, Key: key, Text: f.Value.String()})
+		}
+	})
+	return given
 }
 
 // reloadOnSignals calls reload for every signal until the function that it
@@ -190,7 +210,7 @@ func stopOnSignals(parent context.Context, log *slog.Logger, kill func()) (conte
 	}
 }
 
-func newLogger(cfg sidecar.LogConfig, w io.Writer) *slog.Logger {
+func newLogger(cfg config.LogConfig, w io.Writer) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
 		level = slog.LevelInfo // Validate has refused it already

@@ -9,14 +9,16 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/sidecar"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/sidecar/config"
 )
 
 // fakeServer records how it was started and ends as fila serve asks it to.
 type fakeServer struct {
-	cfg     sidecar.Config
+	cfg     config.Config
 	version string
 	err     error
 	running chan struct{}
@@ -49,9 +51,49 @@ func (s *fakeServer) Reload() error {
 
 func (s *fakeServer) factory() serverFactory {
 	s.running, s.killed = make(chan struct{}), make(chan struct{})
-	return func(cfg sidecar.Config, _ *slog.Logger, version string) (runner, error) {
+	return func(cfg config.Config, _ *slog.Logger, version string) (runner, error) {
 		s.cfg, s.version = cfg, version
 		return s, nil
+	}
+}
+
+func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
+	t.Helper()
+	cmd, rest, err := newRootCommand(&app{}).Find(append([]string{"serve"}, args...))
+	require.NoError(t, err)
+	require.NoError(t, cmd.ParseFlags(rest))
+	return cmd.Flags()
+}
+
+func TestEveryServeFlagSetsItsKey(t *testing.T) {
+	values := map[string]string{"drain-timeout": "1234", "port": "4333", "max-payload": "20000", "pprof": "true"}
+	for flag, key := range serveKeys {
+		value, ok := values[flag]
+		if !ok {
+			value = "x"
+		}
+		given := serveSettings(serveFlags(t, "--"+flag, value), false)
+		require.Len(t, given, 1, flag)
+		require.Equal(t, "--"+flag, given[0].Name)
+		loaded, err := config.Load(config.Sources{Flags: given})
+		if err != nil { // "x" is no log level and so on: the message names the key or its table
+			require.NotContains(t, err.Error(), "there is no key", flag)
+			require.Contains(t, err.Error(), key[:min(len(key), 8)], flag)
+			continue
+		}
+		require.NotEqual(t, config.Default(), loaded.Config, flag)
+	}
+	require.Empty(t, serveSettings(serveFlags(t), false), "a flag that was not given changes nothing")
+}
+
+// --json is about the log, too, which --log-format is more exact about.
+func TestServeLogFormat(t *testing.T) {
+	for want, args := range map[string][]string{"text": {"--log-format", "text"}, "json": nil} {
+		loaded, err := config.Load(config.Sources{
+			Environ: []string{"FILA_LOG__FORMAT=text"}, Flags: serveSettings(serveFlags(t, args...), true),
+		})
+		require.NoError(t, err)
+		require.Equal(t, want, loaded.Log.Format)
 	}
 }
 
@@ -75,9 +117,9 @@ func TestServe(t *testing.T) {
 	}()
 	r := runApp(t, ctx, a, "", "serve", "--port", "-1", "--host", "0.0.0.0", "--http", "", "--data-dir", "d", "--prefix", "p", "--json")
 	require.Equal(t, exitOK, r.code, r.err)
-	want := sidecar.Default()
+	want := config.Default()
 	want.NATS.Embedded.Port, want.NATS.Embedded.Host, want.HTTP.Addr, want.DataDir = -1, "0.0.0.0", "", "d"
-	want.NATS.SubjectPrefix, want.Log = "p", sidecar.LogConfig{Level: "warn", Format: "json"}
+	want.NATS.SubjectPrefix, want.Log = "p", config.LogConfig{Level: "warn", Format: "json"}
 	require.Equal(t, want, s.cfg)
 	require.NotEmpty(t, s.version)
 	require.Contains(t, r.err, `"msg":"environment variable FILA_NOSUCH is not a setting of fila; it is ignored"`)
@@ -145,15 +187,15 @@ func TestServeMistakes(t *testing.T) {
 		"serve --drain-timeout soon extra": `fila: invalid argument "soon" for "--drain-timeout" flag: "soon": allowed is a duration`,
 	} {
 		r := runCLI(t, "", strings.Fields(args)...)
-		require.Equal(t, exitUsage, r.code, args)
+		require.Equal(t, command.ExitUsage, r.code, args)
 		require.True(t, strings.HasPrefix(r.err, want), "%s: %s", args, r.err)
 	}
 	require.NoError(t, os.Remove("config.toml"))
-	a := &app{newServer: func(sidecar.Config, *slog.Logger, string) (runner, error) {
+	a := &app{newServer: func(config.Config, *slog.Logger, string) (runner, error) {
 		return nil, errors.New("queue q, on_enqueue:\nunexpected symbol")
 	}}
 	r := runApp(t, t.Context(), a, "", "serve")
-	require.Equal(t, result{exitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"}, r)
+	require.Equal(t, result{command.ExitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"}, r)
 }
 
 func TestVersion(t *testing.T) {

@@ -78,6 +78,16 @@ func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (Que
 	return info, err
 }
 
+// Peek shows messages of a queue without leasing them, a page at a time.
+func (c *Client) Peek(ctx context.Context, queue string, what PeekRequest) (PeekReply, error) {
+	var reply PeekReply
+	if err := checkQueue(queue); err != nil {
+		return reply, err
+	}
+	err := c.call(ctx, c.subjects.Admin(wire.VerbPeek, queue), what, &reply)
+	return reply, err
+}
+
 // ConfigSet sets a key of the runtime configuration. If ifValue is not nil, it
 // must be the present value; otherwise it is a conflict (409).
 func (c *Client) ConfigSet(ctx context.Context, key, value string, ifValue *string) (ConfigSetReply, error) {

@@ -29,6 +29,11 @@ type (
 	ConfigList = wire.ConfigList
 	// ConfigSetReply tells the previous value, too.
 	ConfigSetReply = wire.ConfigSetReply
+	// PeekRequest says which messages to show, from where, and how much of each.
+	PeekRequest = wire.PeekRequest
+	// PeekReply is a page of messages. Next is where the next one begins, 0 if
+	// there is none.
+	PeekReply = wire.PeekReply
 	// QueueDeleteReply tells how many messages went with the queue.
 	QueueDeleteReply = wire.QueueDeleteReply
 	// RedriveReply tells how many messages were moved.

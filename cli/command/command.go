@@ -1,0 +1,158 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/terminal"
+)
+
+// Env is what the commands of one invocation share.
+type Env struct {
+	Conn    Connection
+	JSON    bool
+	started bool // a command began to run: later errors are not about usage
+	terminal.Clock
+
+	ReadScript func(path string) (string, error)
+}
+
+// Root returns the command fila with commands below it, and the flags that all of
+// them have.
+func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
+	root := Group(&cobra.Command{
+		Use:              "fila",
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		PersistentPreRun: func(*cobra.Command, []string) { env.started = true },
+	})
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	flags := root.PersistentFlags()
+	env.Conn.addFlags(flags)
+	flags.BoolVar(&env.JSON, "json", false, "print JSON")
+	CompleteFlag(root, "context", env.completeContexts)
+	root.AddCommand(commands...)
+	return root
+}
+
+// Run runs a root command with the arguments after its name and returns the exit
+// code. It prints a problem as one line on errOut.
+func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
+	if len(args) > 0 && slices.Contains([]string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
+		env.completeFlags(root)
+	}
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	code := ExitCode(err)
+	text := err.Error()
+	if !env.started && code == ExitFailed {
+		code = ExitUsage
+		text += fmt.Sprintf(" (see `%s --help`)", cmd.CommandPath())
+	}
+	Complain(errOut, text)
+	return code
+}
+
+// Group makes a command that only has subcommands refuse anything else. cobra
+// would show the help and report success.
+func Group(cmd *cobra.Command) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		hint := ""
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(near, " or "))
+		}
+		return UsageError("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.SuggestionsMinimumDistance = 2
+	return cmd
+}
+
+// Args checks the number of arguments by their names; those in brackets
+// may be left out.
+func Args(names ...string) cobra.PositionalArgs {
+	required := 0
+	for _, name := range names {
+		if !strings.HasPrefix(name, "[") {
+			required++
+		}
+	}
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < required:
+			return fmt.Errorf("%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return fmt.Errorf("unexpected argument %q", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// Ask returns what runs a command that asks fila once and shows the reply.
+func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []string) (T, error), show func(reply T, args []string) string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := env.Conn.Open()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		reply, err := ask(cmd.Context(), s, args)
+		if err != nil {
+			return s.Explain(err)
+		}
+		return env.Show(cmd, reply, func() string { return show(reply, args) })
+	}
+}
+
+// Show writes a result: as JSON with --json, otherwise as text.
+func (env *Env) Show(cmd *cobra.Command, result any, text func() string) error {
+	if env.JSON {
+		return terminal.PrintJSON(cmd.OutOrStdout(), result)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text())
+	return err
+}
+
+// Stay runs fn with a connection that is made again whenever it is lost, and a
+// context that ends with the first signal to end. After restore a signal ends the
+// process.
+func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore func(), s *Session) error, options ...nats.Option) error {
+	ctx, restore := UntilSignal(cmd)
+	defer restore()
+	s, err := env.Conn.Open(append(options, nats.MaxReconnects(-1))...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return fn(ctx, restore, s)
+}
+
+// UntilSignal returns a context that ends with the first signal to end. After
+// restore a signal ends the process.
+func UntilSignal(cmd *cobra.Command) (ctx context.Context, restore func()) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+}
+
+// Complain writes a problem as one line. Where standard error is broken, nobody
+// can be told.
+func Complain(w io.Writer, text string) {
+	_, _ = fmt.Fprintf(w, "fila: %s\n", terminal.OneLine(text))
+}

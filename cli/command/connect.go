@@ -1,0 +1,338 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/pflag"
+
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+// DefaultServer is where fila serve listens by default.
+const DefaultServer = "nats://127.0.0.1:4222"
+
+// Connection holds the flags that say where NATS is. They have the names and
+// variables of the nats CLI.
+type Connection struct {
+	Server, context, creds, nkey string
+	user, password, token        string
+	tlsCA, tlsCert, tlsKey       string
+	inboxPrefix, Prefix          string
+	timeout                      terminal.Millis
+	Flags                        *pflag.FlagSet
+	Contexts                     contexts // nil: there are none
+}
+
+// Variables gives the environment variable that stands in for a flag.
+var Variables = map[string]string{
+	"server": "NATS_URL", "context": "NATS_CONTEXT", "creds": "NATS_CREDS", "nkey": "NATS_NKEY",
+	"user": "NATS_USER", "password": "NATS_PASSWORD", "token": "NATS_TOKEN",
+	"tlsca": "NATS_CA", "tlscert": "NATS_CERT", "tlskey": "NATS_KEY", "timeout": "NATS_TIMEOUT",
+}
+
+func (c *Connection) addFlags(fs *pflag.FlagSet) {
+	c.timeout, c.Flags = 5000, fs
+	fs.StringVarP(&c.Server, "server", "s", "", "NATS `url`, several separated by commas [NATS_URL] (default "+DefaultServer+")")
+	fs.StringVar(&c.context, "context", "", "`name` of a context of the nats CLI [NATS_CONTEXT] (default the selected one)")
+	fs.StringVar(&c.creds, "creds", "", "credentials `file` [NATS_CREDS]")
+	fs.StringVar(&c.nkey, "nkey", "", "`file` with the seed of a NATS key [NATS_NKEY]")
+	fs.StringVar(&c.user, "user", "", "user `name`; without a password it is a token [NATS_USER]")
+	fs.StringVar(&c.password, "password", "", "the user's `password` [NATS_PASSWORD]")
+	fs.StringVar(&c.token, "token", "", "NATS `token` [NATS_TOKEN]")
+	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM `file` with the certificate authorities to trust [NATS_CA]")
+	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM `file` with the client certificate [NATS_CERT]")
+	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM `file` with the key of the client certificate [NATS_KEY]")
+	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
+	fs.StringVar(&c.Prefix, "prefix", client.DefaultPrefix, "subject `prefix` of fila")
+	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for a reply [NATS_TIMEOUT]")
+}
+
+// Login is what a connection to NATS needs, after contexts, variables and flags.
+type Login struct {
+	URL                   string
+	Creds, NKey           string // paths of files
+	User, Password, Token string
+	CA, Cert, Key         string // paths of PEM files
+	InboxPrefix           string
+	TLSFirst              bool
+}
+
+// contexts are named ways to connect. Read returns an error if there is no
+// context of the name; Selected returns "" if none is.
+type contexts interface {
+	Selected() (name string, err error)
+	Read(name string) (Login, error)
+	Names() []string
+}
+
+// Settled is where to connect and how, after flags, variables and contexts.
+type Settled struct {
+	Login
+	Timeout time.Duration
+}
+
+// Settle merges context < environment < flags. The way to log in is one thing:
+// if flags or variables name one, the context's is dropped.
+func (c *Connection) Settle() (*Settled, error) {
+	own := Login{InboxPrefix: c.inboxPrefix}
+	name, timeout := "", c.timeout
+	for _, value := range []struct {
+		flag, given string
+		into        *string
+	}{
+		{"server", c.Server, &own.URL},
+		{"context", c.context, &name},
+		{"creds", c.creds, &own.Creds},
+		{"nkey", c.nkey, &own.NKey},
+		{"user", c.user, &own.User},
+		{"password", c.password, &own.Password},
+		{"token", c.token, &own.Token},
+		{"tlsca", c.tlsCA, &own.CA},
+		{"tlscert", c.tlsCert, &own.Cert},
+		{"tlskey", c.tlsKey, &own.Key},
+	} {
+		*value.into = cmp.Or(value.given, os.Getenv(Variables[value.flag]))
+	}
+	if text := os.Getenv("NATS_TIMEOUT"); text != "" && !c.Flags.Changed("timeout") {
+		if err := timeout.Set(text); err != nil {
+			return nil, UsageError("NATS_TIMEOUT = %w", err)
+		}
+	}
+	if timeout <= 0 {
+		return nil, UsageError("--timeout 0s: allowed is 1ms and more")
+	}
+	if own.User != "" && own.Password == "" { // as the nats CLI reads it
+		own.User, own.Token = "", cmp.Or(own.Token, own.User)
+	}
+	base, err := c.contextFor(name)
+	if err != nil {
+		return nil, Exit(ExitUsage, err)
+	}
+	return &Settled{Login: overlay(base, own), Timeout: timeout.Duration()}, nil
+}
+
+// contextFor reads the context that was named, or else the selected one.
+func (c *Connection) contextFor(name string) (Login, error) {
+	if c.Contexts == nil {
+		return Login{}, nil
+	}
+	if name == "" {
+		var err error
+		if name, err = c.Contexts.Selected(); err != nil || name == "" {
+			return Login{}, err
+		}
+	}
+	return c.Contexts.Read(name)
+}
+
+func overlay(base, own Login) Login {
+	base.URL = cmp.Or(own.URL, base.URL, DefaultServer)
+	base.InboxPrefix = cmp.Or(own.InboxPrefix, base.InboxPrefix)
+	if own.Creds != "" || own.NKey != "" || own.User != "" || own.Token != "" {
+		base.Creds, base.NKey = own.Creds, own.NKey
+		base.User, base.Password, base.Token = own.User, own.Password, own.Token
+	}
+	if own.Cert != "" || own.Key != "" {
+		base.Cert, base.Key = own.Cert, own.Key
+	}
+	base.CA = cmp.Or(own.CA, base.CA)
+	return base
+}
+
+// options turns the settings into options of nats.go.
+func (s *Settled) options() ([]nats.Option, error) {
+	opts := []nats.Option{nats.Name("fila cli"), nats.Timeout(s.Timeout)}
+	var logins []nats.Option
+	if s.Creds != "" {
+		logins = append(logins, nats.UserCredentials(s.Creds))
+	}
+	if s.NKey != "" {
+		nkey, err := nats.NkeyOptionFromSeed(s.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("nkey %s: %w", s.NKey, err)
+		}
+		logins = append(logins, nkey)
+	}
+	if s.User != "" {
+		logins = append(logins, nats.UserInfo(s.User, s.Password))
+	}
+	if s.Token != "" {
+		logins = append(logins, nats.Token(s.Token))
+	}
+	if len(logins) > 1 {
+		return nil, errors.New("more than one way to log in is given: use one of creds, nkey, user and token")
+	}
+	opts = append(opts, logins...)
+	if (s.Cert == "") != (s.Key == "") {
+		return nil, errors.New("--tlscert and --tlskey go together")
+	}
+	if s.Cert != "" {
+		opts = append(opts, nats.ClientCert(s.Cert, s.Key))
+	}
+	if s.CA != "" {
+		opts = append(opts, nats.RootCAs(s.CA))
+	}
+	if s.TLSFirst {
+		opts = append(opts, nats.TLSHandshakeFirst())
+	}
+	if s.InboxPrefix != "" {
+		opts = append(opts, nats.CustomInboxPrefix(s.InboxPrefix))
+	}
+	return opts, nil
+}
+
+// Session is an open connection to a fila.
+type Session struct {
+	*client.Client
+	Server  string // for messages, without passwords
+	Timeout time.Duration
+
+	refused struct { // what the server refused on the side, usually a permission
+		sync.Mutex
+		err error
+	}
+}
+
+// Open connects. The error says what to do when nobody is there.
+func (c *Connection) Open(more ...nats.Option) (*Session, error) {
+	where, err := c.Settle()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := where.options()
+	if err != nil {
+		return nil, Exit(ExitUsage, err)
+	}
+	s := &Session{Server: redactURLs(where.URL), Timeout: where.Timeout}
+	opts = append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		s.refused.Lock()
+		s.refused.err = err
+		s.refused.Unlock()
+	}))
+	nc, err := nats.Connect(where.URL, append(opts, more...)...)
+	if err != nil {
+		if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) {
+			return nil, Exit(ExitConnect, fmt.Errorf(
+				"no NATS server answers at %s: start one with `fila serve`, or name another with --server, --context or NATS_URL", s.Server))
+		}
+		return nil, Exit(ExitConnect, fmt.Errorf("connect to NATS at %s: %w", s.Server, err))
+	}
+	if s.Client, err = client.New(nc, client.WithPrefix(c.Prefix), client.WithTimeout(where.Timeout)); err != nil {
+		nc.Close()
+		return nil, UsageError("--prefix: %w", err)
+	}
+	return s, nil
+}
+
+// Close closes the connection.
+func (s *Session) Close() { s.Conn().Close() }
+
+// Flush waits until the server has everything that was sent.
+func (s *Session) Flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
+	return s.Conn().FlushWithContext(ctx)
+}
+
+// Explain gives an error of the client the exit code of its kind, and adds
+// what the user can do about it.
+func (s *Session) Explain(err error) error {
+	var refused *client.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return Exit(codeOf(refused.Code), describe(refused))
+	case errors.Is(err, client.ErrNoFila):
+		return Exit(ExitConnect, fmt.Errorf(
+			"no fila listens at %s under the prefix %q: is `fila serve` running and connected to this NATS server?", s.Server, s.Prefix()))
+	case errors.Is(err, client.ErrNoReply):
+		s.refused.Lock()
+		defer s.refused.Unlock()
+		if s.refused.err != nil {
+			return fmt.Errorf("%w; NATS said: %w", err, s.refused.err)
+		}
+	}
+	return err
+}
+
+// ExplainFor is explain for requests on a subject that exists per queue: if
+// nobody listens there, the queue may be what is missing.
+func (s *Session) ExplainFor(ctx context.Context, queue string, err error) error {
+	if errors.Is(err, client.ErrNoFila) {
+		if _, inspectErr := s.QueueInspect(ctx, queue, 0); inspectErr != nil {
+			err = inspectErr
+		}
+	}
+	return s.Explain(err)
+}
+
+func codeOf(code int) int {
+	switch code {
+	case 400, 413:
+		return ExitUsage
+	case 404:
+		return ExitNotFound
+	case 409:
+		return ExitConflict
+	case 429, 503:
+		return ExitRefused
+	}
+	return ExitFailed
+}
+
+// describe words a refusal for people, with its number for the docs.
+func describe(e *client.Error) error {
+	text := e.Description
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf(" (try again in %s)", e.RetryAfter)
+	}
+	if e.ErrCode != 0 {
+		text += fmt.Sprintf(" [err_code %d]", e.ErrCode)
+	}
+	return errors.New(text)
+}
+
+func redactURLs(list string) string {
+	parts := strings.Split(list, ",")
+	for i, one := range parts {
+		one = strings.TrimSpace(one)
+		parts[i] = one
+		if strings.Contains(one, "@") {
+			u, err := url.Parse(one)
+			if err != nil {
+				parts[i] = "(not shown)"
+				continue
+			}
+			parts[i] = u.Redacted()
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// Hint adds to a refusal with this number what to do about it.
+func Hint(err error, errCode int, text string) error {
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.ErrCode != errCode {
+		return err
+	}
+	with := *refused
+	with.Description += ": " + text
+	return &with
+}
+
+// HintQueue says what to do about a queue that does not exist.
+func HintQueue(err error) error {
+	return Hint(err, wire.CodeQueueNotFound, "`fila queue list` shows those that there are")
+}

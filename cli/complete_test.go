@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+// completions returns what may follow a command line, whose last word is cut
+// off where it ends.
+func completions(t *testing.T, line ...string) (words []string, directive string) {
+	t.Helper()
+	r := runCLI(t, "", append([]string{"__complete"}, line...)...)
+	require.Equal(t, command.ExitOK, r.code, r.err)
+	require.Equal(t, 1, strings.Count(r.err, "\n"), "nothing is said but what cobra does: %s", r.err)
+	words = strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
+	return words[:len(words)-1], words[len(words)-1]
+}
+
+const (
+	onlyThese = ":4"
+	files     = ":0"
+	dirs      = ":16"
+)
+
+func TestCompletionAsksFila(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "orders"}, {Name: "orders.dlq"}, {Name: "mail"}}})
+	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{TopFlows: []wire.FlowInfo{{Key: "acme"}, {Key: "two words"}, {Key: "two\nlines"}}})
+	f.Answer("fila.admin.throttle-list", wire.ThrottleList{Total: 2, Throttles: []wire.ThrottleInfo{{Key: "stripe"}, {Key: "tenant:*"}}})
+	f.Answer("fila.admin.circuit-list", wire.CircuitList{Total: 1, Circuits: []wire.CircuitInfo{{Key: "paypal"}}})
+	f.Answer("fila.admin.config-list", wire.ConfigList{Total: 1, Entries: []wire.ConfigEntry{{Key: "feature:x"}}})
+	f.Answer("fila.admin.pause-list", wire.PauseList{Total: 3, Pauses: []wire.PauseInfo{
+		{Kind: "queue", Name: "mail"}, {Kind: "key", Queue: "orders", Name: "held"}, {Kind: "key", Queue: "mail", Name: "other"}, {Kind: "throttle", Name: "slow"},
+	}})
+	for line, want := range map[string]string{
+		"queue inspect |":                 "mail orders orders.dlq",
+		"queue update o|":                 "orders orders.dlq",
+		"queue delete x|":                 "",
+		"queue create |":                  "",
+		"queue inspect orders |":          "",
+		"consume |":                       "mail orders orders.dlq",
+		"publish ma|":                     "mail",
+		"publish mail |":                  "",
+		"peek |":                          "mail orders orders.dlq",
+		"peek orders --key |":             "acme,two words",
+		"peek --key |":                    "",
+		"redrive |":                       "orders.dlq",
+		"hook reset |":                    "mail orders orders.dlq",
+		"explain key |":                   "mail orders orders.dlq",
+		"explain key orders a|":           "acme",
+		"explain queue m|":                "mail",
+		"explain message x --queue m|":    "mail",
+		"top --queue m|":                  "mail",
+		"watch --queue m|":                "mail",
+		"throttle set |":                  "stripe tenant:*",
+		"throttle show t|":                "tenant:*",
+		"throttle clear |":                "stripe tenant:*",
+		"throttle list s|":                "stripe",
+		"circuit open |":                  "paypal",
+		"circuit list |":                  "paypal",
+		"config get |":                    "feature:x",
+		"config set |":                    "feature:x",
+		"config set feature:x |":          "",
+		"config log |":                    "feature:x",
+		"pause queue |":                   "mail orders orders.dlq",
+		"pause key orders |":              "acme,two words",
+		"pause key --queue orders |":      "acme,two words",
+		"pause throttle |":                "stripe tenant:*",
+		"pause circuit |":                 "paypal",
+		"resume queue |":                  "mail",
+		"resume key orders |":             "held",
+		"resume key --queue mail |":       "other",
+		"resume throttle |":               "slow",
+		"resume circuit |":                "",
+		"queue create a --ordering |":     "key",
+		"queue update a --on-blocked |":   "skip wait",
+		"throttle set k --unset bu|":      "burst",
+		"throttle set k --unset limit,c|": "limit,concurrency",
+		"watch --type paused,re|":         "paused,redriven paused,refused paused,resumed",
+		"hook run f --hook |":             "on_enqueue on_failure",
+		"hook reset q --hook on_f|":       "on_failure",
+		"bench --workload life|":          "life life-confirmed",
+		"bench --system hop|":             "hops hops-wire",
+		"serve --log-level |":             "debug error info warn",
+		"serve --log-format |":            "json text",
+	} {
+		words := strings.Fields(strings.TrimSuffix(line, "|"))
+		if strings.HasSuffix(line, " |") {
+			words = append(words, "")
+		}
+		got, directive := completions(t, words...)
+		separator := " "
+		if strings.Contains(want, "two words") {
+			separator = ","
+		}
+		require.Equal(t, want, strings.Join(got, separator), line)
+		require.Equal(t, onlyThese, directive, line)
+	}
+}
+
+func TestCompletionOfFiles(t *testing.T) {
+	home := isolate(t)
+	for _, line := range []string{"hook check", "hook run", "store check", "store export", "publish q --file", "queue create a --on-enqueue", "serve --config", "--creds", "bench --chart", "store import d --from"} {
+		words, directive := completions(t, append(strings.Fields(line), "")...)
+		require.Empty(t, words, line)
+		require.Equal(t, files, directive, line)
+	}
+	for _, line := range []string{"man", "store import", "store backup --data-dir", "serve --data-dir", "bench --dir"} {
+		_, directive := completions(t, append(strings.Fields(line), "")...)
+		require.Equal(t, dirs, directive, line)
+	}
+
+	words, _ := completions(t, "queue", "list", "--context", "")
+	require.Empty(t, words, "no context is no failure")
+	require.NoError(t, os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700))
+	for _, name := range []string{"prod.json", "dev.json", "dev.json.bak"} {
+		require.NoError(t, os.WriteFile(filepath.Join(home, "nats", "context", name), nil, 0o600))
+	}
+	words, directive := completions(t, "queue", "list", "--context", "")
+	require.Equal(t, []string{"dev", "prod"}, words)
+	require.Equal(t, onlyThese, directive)
+}
+
+// Where nobody answers there is nothing, soon, and not a word.
+func TestCompletionWithoutFila(t *testing.T) {
+	f := clitest.StartFake(t)
+	words, _ := completions(t, "queue", "inspect", "")
+	require.Empty(t, words, "no fila")
+	f.Answer("fila.admin.queue-list", wire.QueueNotFound("orders"))
+	words, _ = completions(t, "queue", "inspect", "")
+	require.Empty(t, words, "a refusal")
+	for _, args := range [][]string{{"--server", "nats://127.0.0.1:1"}, {"--token", "a", "--creds", "b"}, {"--context", "nosuch"}} {
+		words, _ = completions(t, append(args, "queue", "inspect", "")...)
+		require.Empty(t, words, args)
+	}
+
+	silent := clitest.StartFake(t)
+	silent.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
+	begin := time.Now()
+	words, _ = completions(t, "queue", "inspect", "")
+	require.Empty(t, words)
+	require.Less(t, time.Since(begin), 4*time.Second, "less than --timeout")
+}

@@ -1,0 +1,138 @@
+package gatecmd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newCircuitCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:     "circuit",
+		Aliases: []string{"circuits"},
+		Short:   "Show and switch the circuits around destinations",
+		Long: `A circuit key is what on_enqueue or the circuit header gives a message: the
+destination that its consumer will call. When a destination fails too often in
+a row its circuit opens: its messages stay in their queues, undelivered and
+without counting attempts, until the cooldown is over. Then a few probes go, and
+their success closes it. A destination's own "retry after" opens it as well.`,
+	})
+	cmd.AddCommand(newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
+		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go. If the destination still fails, it opens
+again.`, (*client.Client).CircuitClose),
+		circuitCommand(env, "reset", "Close a circuit and forget its failures", `Close a circuit now and forget its failures and any time that the destination
+asked for.`, (*client.Client).CircuitReset))
+	return cmd
+}
+
+func newCircuitListCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [KEY-PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List circuits",
+		Example: `  fila circuit list
+  fila circuit list vendor: --json`,
+		Args:              command.Args("[KEY-PREFIX]"),
+		ValidArgsFunction: env.Complete(circuitKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitList, error) {
+			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
+			return client.CircuitList{Total: len(infos), Circuits: infos}, err
+		},
+			func(list client.CircuitList, _ []string) string {
+				t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "PROBES", "QUEUES WAITING")
+				for _, c := range list.Circuits {
+					until := env.Soon(c.OpenUntil)
+					if c.OpenUntil == "closed" {
+						until = "closed by hand"
+					}
+					t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
+						fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), c.Probes, c.Waiting)
+				}
+				return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
+			}),
+	}
+}
+
+func newCircuitShowCommand(env *command.Env) *cobra.Command {
+	cmd := circuitCommand(env, "show", "Show a circuit", "", (*client.Client).CircuitShow)
+	cmd.Aliases = []string{"get"}
+	return cmd
+}
+
+func newCircuitOpenCommand(env *command.Env) *cobra.Command {
+	var forMs terminal.Millis
+	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: none of its messages is delivered until its time is
+over, or until it is closed by hand. What is in flight goes on.`,
+		func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
+			return c.CircuitOpen(ctx, key, int64(forMs))
+		})
+	cmd.Example = `  fila circuit open stripe --for 5m
+  fila circuit open stripe`
+	cmd.Flags().Var(&forMs, "for", "how long; 0 is until it is closed by hand")
+	return cmd
+}
+
+// circuitCommand makes a command about one circuit that shows how it stands
+// afterwards.
+func circuitCommand(env *command.Env, name, short, long string, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:               name + " KEY",
+		Short:             short,
+		Long:              long,
+		Example:           "  fila circuit " + name + " stripe",
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(circuitKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitInfo, error) {
+			info, err := call(s.Client, ctx, args[0])
+			return info, command.Hint(err, wire.CodeCircuitNotFound, "`fila circuit list` shows those that are known")
+		},
+			func(c client.CircuitInfo, _ []string) string { return showCircuit(env, c) }),
+	}
+}
+
+func showCircuit(env *command.Env, c client.CircuitInfo) string {
+	t := terminal.NewTable("circuit", terminal.Clean(c.Key))
+	t.Row("state", circuitState(c.State))
+	switch {
+	case c.OpenUntil == "closed":
+		t.Row("until", "`fila circuit close "+c.Key+"`")
+	case c.OpenUntil != "":
+		t.Row("until", env.When(c.OpenUntil))
+	}
+	t.Fact("cause", c.Cause)
+	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
+	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
+	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
+	t.Row("queues waiting", c.Waiting)
+	return t.String()
+}
+
+// circuitState says what a state means: who has not heard of circuit breakers
+// takes an open one for one that lets messages through.
+func circuitState(state string) string {
+	switch state {
+	case "closed":
+		return "closed: messages go"
+	case "open":
+		return "open: its messages wait"
+	case "half-open":
+		return "half-open: probes go, the others wait"
+	}
+	return terminal.OrDash(state)
+}
+
+func plural2(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+var circuitKeys = command.NamesOf((*client.Client).CircuitList, func(one client.CircuitInfo) string { return one.Key })

@@ -1,0 +1,99 @@
+package gatecmd
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func openCircuit() wire.CircuitInfo {
+	return wire.CircuitInfo{
+		Key: "stripe", State: "open", ConsecutiveFailures: 10, OpenUntil: "2026-01-02T12:05:00Z", Cause: "failures",
+		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Waiting: 2,
+	}
+}
+
+func TestCircuitCommands(t *testing.T) {
+	f := clitest.StartFake(t)
+	byHand := openCircuit()
+	byHand.OpenUntil, byHand.Cause, byHand.HalfOpenSuccesses = "closed", "by hand", 2
+	closed := openCircuit()
+	closed.State, closed.OpenUntil, closed.Cause, closed.ConsecutiveFailures = "closed", "", "", 0
+	f.Answer("fila.admin.circuit-show.stripe", openCircuit())
+	f.Answer("fila.admin.circuit-open.stripe", byHand)
+	f.Answer("fila.admin.circuit-open._", byHand)
+	f.Answer("fila.admin.circuit-close.stripe", closed)
+	f.Answer("fila.admin.circuit-reset.stripe", closed)
+	for _, tc := range []struct {
+		args, body string
+		out        []string
+	}{
+		{"circuit show stripe", `{}`, []string{
+			"circuit            stripe",
+			"state              open: its messages wait",
+			"until              2026-01-02T12:05:00Z (in 5m)",
+			"cause              failures",
+			"failures in a row  10, opens at 10",
+			"cooldown           5m",
+			"probes             0 under way, at most 3 at once, 1 success to close",
+			"queues waiting     2",
+		}},
+		{"circuit open stripe --for 5m", `{"for_ms":300000}`, []string{
+			"circuit            stripe",
+			"state              open: its messages wait",
+			"until              `fila circuit close stripe`",
+			"cause              by hand",
+			"failures in a row  10, opens at 10",
+			"cooldown           5m",
+			"probes             0 under way, at most 3 at once, 2 successes to close",
+			"queues waiting     2",
+		}},
+		{"circuit open a..b", `{"key":"a..b"}`, nil},
+		{"circuit close stripe", `{}`, []string{
+			"circuit            stripe",
+			"state              closed: messages go",
+			"failures in a row  0, opens at 10",
+			"cooldown           5m",
+			"probes             0 under way, at most 3 at once, 1 success to close",
+			"queues waiting     2",
+		}},
+		{"circuit reset stripe", `{}`, nil},
+	} {
+		r := clitest.OK(t, program.RunAt(t, strings.Fields(tc.args)...))
+		require.JSONEq(t, tc.body, string(f.Next().Data), tc.args)
+		if tc.out != nil {
+			require.Equal(t, clitest.Lines(tc.out...), r.Out, tc.args)
+		}
+		got := clitest.JSON[wire.CircuitInfo](t, program.RunAt(t, append(strings.Fields(tc.args), "--json")...))
+		require.Equal(t, "stripe", got.Key)
+		f.Next()
+	}
+	f.Answer("fila.admin.circuit-show.gone", wire.CircuitNotFound("gone"))
+	r := program.RunAt(t, "circuit", "show", "gone")
+	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such circuit \"gone\": `fila circuit list` shows those that are known [err_code 15404]\n"), r)
+}
+
+func TestCircuitList(t *testing.T) {
+	f := clitest.StartFake(t)
+	byHand := openCircuit()
+	byHand.Key, byHand.OpenUntil, byHand.Cause = "mail", "closed", "by hand"
+	list := wire.CircuitList{Total: 3, Circuits: []wire.CircuitInfo{byHand, openCircuit(), {Key: "sms", State: "half-open", Probes: 1, Threshold: 5}}}
+	f.Answer("fila.admin.circuit-list", list)
+	r := program.RunAt(t, "circuit", "list")
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"CIRCUIT  STATE      UNTIL           CAUSE     FAILURES IN A ROW  PROBES  QUEUES WAITING",
+		"mail     open       closed by hand  by hand   10 of 10           0       2",
+		"stripe   open       in 5m           failures  10 of 10           0       2",
+		"sms      half-open  -               -         0 of 5             1       0",
+	), ""), r)
+	require.Equal(t, list, clitest.JSON[wire.CircuitList](t, program.RunAt(t, "circuit", "list", "--json")))
+
+	empty := clitest.StartFake(t)
+	empty.Answer("fila.admin.circuit-list", wire.CircuitList{})
+	require.Contains(t, program.RunAt(t, "circuit", "ls").Out, "no circuits; messages get one by circuit_key")
+}

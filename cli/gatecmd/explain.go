@@ -1,0 +1,198 @@
+package gatecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newExplainCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:   "explain",
+		Short: "Say why a message, a fairness key or a queue waits",
+		Long: `Say where a message is and what it waits for, how a fairness key of a queue
+stands, or what a queue waits for: first in one sentence, then gate by gate,
+with who set each limit and when it opens. Asking changes nothing.`,
+	})
+	cmd.AddCommand(newExplainMessageCommand(env), newExplainKeyCommand(env), newExplainQueueCommand(env))
+	return cmd
+}
+
+func newExplainMessageCommand(env *command.Env) *cobra.Command {
+	var queue string
+	cmd := &cobra.Command{
+		Use:     "message ID",
+		Aliases: []string{"msg"},
+		Short:   "Say where a message is and what it waits for",
+		Long: `Say where a message is and what it waits for. A message that is not found was
+acked and deleted, or never was here; the exit code is 4 then.`,
+		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
+  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
+		Args: command.Args("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var unknown error
+			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
+				m, err := s.ExplainMessage(ctx, queue, args[0])
+				if m.State == wire.StateUnknown {
+					unknown = command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason)))
+				}
+				return m, command.HintQueue(err)
+			}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) })(cmd, args)
+			if err != nil {
+				return err
+			}
+			return unknown
+		},
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "look only in this `queue`")
+	return cmd
+}
+
+func newExplainKeyCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "key QUEUE KEY",
+		Short:             "Say how a fairness key of a queue stands",
+		Example:           `  fila explain key orders acme`,
+		Args:              command.Args("QUEUE", "KEY"),
+		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
+			k, err := s.ExplainKey(ctx, args[0], args[1])
+			return k, command.HintQueue(err)
+		},
+			func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
+	}
+}
+
+func newExplainQueueCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "queue QUEUE",
+		Short:             "Say what a queue waits for",
+		Example:           `  fila explain queue orders`,
+		Args:              command.Args("QUEUE"),
+		ValidArgsFunction: env.Complete(command.QueueNames),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
+			q, err := s.ExplainQueue(ctx, args[0])
+			return q, command.HintQueue(err)
+		},
+			func(q client.ExplainedQueue, _ []string) string { return showQueue(env, q) }),
+	}
+}
+
+func showMessage(env *command.Env, m client.ExplainedMessage) string {
+	if m.State == wire.StateUnknown {
+		return "" // the error says it
+	}
+	t := terminal.NewTable("message", terminal.Clean(m.ID))
+	t.Row("queue", terminal.OrDash(m.Queue))
+	t.Fact("fairness key", m.Key)
+	t.Row("state", m.State)
+	if m.Attempt != 0 {
+		t.Row("attempt", m.Attempt)
+	}
+	times := func(name, stamp string) {
+		if stamp != "" {
+			t.Row(name, env.When(stamp))
+		}
+	}
+	times("enqueued", m.EnqueuedAt)
+	times("delayed until", m.ReadyAt)
+	t.Fact("consumer", m.Consumer)
+	times("leased until", m.LeaseUntil)
+	if m.BlockedBy != nil {
+		t.Row("blocked by", gateName(*m.BlockedBy))
+	}
+	times("blocked since", m.BlockedSince)
+	if m.State == wire.StatePending || m.State == wire.StateParked {
+		t.Row("before it", terminal.Plural(m.Ahead, "message"))
+	}
+	if m.Estimate != "" {
+		t.Row("may go", env.When(m.Estimate)+", if nothing changes")
+	}
+	gates := terminal.NewTable("GATE", "NOW", "OPENS", "LIMITS", "IN USE", "SET BY")
+	for _, g := range m.Gates {
+		gates.Row(g.Gate, gateVerdict(g), env.Soon(g.OpensAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
+	}
+	return explanation(env, m.Reason, t, gates)
+}
+
+// backlog is a table whose first rows say what there is of a key or a queue.
+func backlog(kind, name, queue string, ready, parked, delayed, inFlight any) *terminal.Table {
+	t := terminal.NewTable(kind, terminal.Clean(name))
+	t.Fact("queue", queue)
+	t.Row("ready", ready)
+	t.Row("parked", parked)
+	t.Row("delayed", delayed)
+	t.Row("in flight", inFlight)
+	return t
+}
+
+func showKey(env *command.Env, k client.ExplainedKey) string {
+	t := backlog("key", k.Key, k.Queue, k.Pending, k.Parked, k.Delayed, k.InFlight)
+	weight := terminal.Number(k.Weight)
+	if k.WeightBy != "" {
+		weight += " (set by " + k.WeightBy + ")"
+	}
+	t.Row("weight", weight)
+	t.Row("share", fmt.Sprintf("%.1f%% of the weights of the active flows", k.Share*100))
+	t.Row("deficit", terminal.Number(k.Deficit))
+	pausedRow(env, t, k.Paused, "fila resume key "+k.Queue+" "+k.Key)
+	return explanation(env, k.Reason, t, blockedTable(env, k.BlockedBy))
+}
+
+func showQueue(env *command.Env, q client.ExplainedQueue) string {
+	t := backlog("queue", q.Queue, "", q.Pending, q.Parked, q.Delayed, q.InFlight)
+	t.Row("consumers", fmt.Sprintf("%d, which take %s more now", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
+	pausedRow(env, t, q.Paused, "fila resume queue "+q.Queue)
+	return explanation(env, q.Reason, t, blockedTable(env, q.BlockedBy))
+}
+
+func pausedRow(env *command.Env, t *terminal.Table, paused, resume string) {
+	if paused == "" {
+		return
+	}
+	if _, err := time.Parse(time.RFC3339, paused); err != nil {
+		t.Row("paused", "until `"+resume+"`")
+		return
+	}
+	t.Row("paused until", env.When(paused))
+}
+
+func blockedTable(env *command.Env, gates []client.BlockedCount) *terminal.Table {
+	t := terminal.NewTable("GATE", "HOLDS", "FLOWS", "NOW", "OPENS", "LIMITS", "IN USE", "SET BY")
+	for _, g := range gates {
+		t.Row(g.Gate, g.Messages, g.Flows, gateVerdict(g.GateState), env.Soon(g.OpensAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
+	}
+	return t
+}
+
+// gateVerdict says what a gate does. "open" would be misunderstood: an open
+// circuit is a shut gate.
+func gateVerdict(g client.GateState) string {
+	switch {
+	case g.Open:
+		return "passes"
+	case g.Kind == "" || g.Kind == "open":
+		return "blocks"
+	}
+	return "blocks: " + g.Kind
+}
+
+func gateName(g client.GateState) string {
+	if g.Limits == "" {
+		return g.Gate + " (" + g.Kind + ")"
+	}
+	return g.Gate + " (" + g.Kind + "; " + g.Limits + ")"
+}
+
+// explanation is the sentence first, then facts, then gates.
+func explanation(env *command.Env, reason string, facts, gates *terminal.Table) string {
+	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(reason))), facts.String(), gates.Or(""))
+}

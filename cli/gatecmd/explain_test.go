@@ -1,0 +1,144 @@
+package gatecmd
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+const messageID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
+
+func TestExplainMessage(t *testing.T) {
+	f := clitest.StartFake(t)
+	rate := wire.GateState{
+		Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z", Limits: "rate 0.5/s, burst 1",
+		SetBy: "override until 2026-01-02T12:10:00.184427931Z", InUse: "0.2 tokens",
+	}
+	m := wire.ExplainMessage{
+		ID: messageID, State: wire.StateParked, Queue: "orders", Key: "acme", Attempt: 2,
+		EnqueuedAt: "2026-01-02T11:30:00Z", Reason: "It waits for throttle key stripe: 0.2 of the 1 token that it takes are there.",
+		Gates:     []wire.GateState{rate, {Kind: "open", Gate: "circuit:stripe", Open: true, Limits: "threshold 10", SetBy: "default"}},
+		BlockedBy: &rate, BlockedSince: "2026-01-02T11:58:30Z", Ahead: 1, Estimate: "2026-01-02T12:00:03.5Z",
+	}
+	f.Answer("fila.admin.explain", m)
+	r := program.RunAt(t, "explain", "message", messageID)
+	require.JSONEq(t, `{"kind":"message","id":"`+messageID+`"}`, string(f.Next().Data))
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"It waits for throttle key stripe: 0.2 of the 1 token that it takes are there.",
+		"",
+		"message        "+messageID,
+		"queue          orders",
+		"fairness key   acme",
+		"state          parked",
+		"attempt        2",
+		"enqueued       2026-01-02T11:30:00Z (30m ago)",
+		"blocked by     throttle:stripe (rate; rate 0.5/s, burst 1)",
+		"blocked since  2026-01-02T11:58:30Z (1m30s ago)",
+		"before it      1 message",
+		"may go         2026-01-02T12:00:03Z (in 3.5s), if nothing changes",
+		"",
+		"GATE             NOW           OPENS    LIMITS               IN USE      SET BY",
+		"throttle:stripe  blocks: rate  in 1.5s  rate 0.5/s, burst 1  0.2 tokens  override until 2026-01-02T12:10:00Z (in 10m)",
+		"circuit:stripe   passes        -        threshold 10         -           default",
+	), ""), r)
+
+	r = program.RunAt(t, "explain", "message", messageID, "--queue", "orders", "--json")
+	require.JSONEq(t, `{"kind":"message","queue":"orders","id":"`+messageID+`"}`, string(f.Next().Data))
+	var got wire.ExplainMessage
+	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
+	require.Equal(t, m, got)
+}
+
+func TestExplainMessageStates(t *testing.T) {
+	for _, tc := range []struct {
+		m    wire.ExplainMessage
+		code int
+		out  string
+		err  string
+	}{
+		{
+			wire.ExplainMessage{
+				ID: "x", State: wire.StateLeased, Queue: "orders", Attempt: 1, Consumer: "worker-1",
+				LeaseUntil: "2026-01-02T12:00:30Z", Reason: "worker-1 has it.",
+			},
+			command.ExitOK,
+			clitest.Lines("worker-1 has it.", "", "message       x", "queue         orders", "state         leased", "attempt       1",
+				"consumer      worker-1", "leased until  2026-01-02T12:00:30Z (in 30s)"), "",
+		},
+		{
+			wire.ExplainMessage{ID: "x", State: wire.StateDelayed, Queue: "q", ReadyAt: "2026-01-02T12:01:00Z", Reason: "It is delayed\x1b[2J."},
+			command.ExitOK,
+			clitest.Lines("It is delayed?[2J.", "", "message        x", "queue          q", "state          delayed", "delayed until  2026-01-02T12:01:00Z (in 1m)"), "",
+		},
+		{
+			wire.ExplainMessage{ID: "x", State: wire.StateUnknown, Reason: "No queue has a message x."},
+			command.ExitNotFound,
+			"", "fila: No queue has a message x.\n",
+		},
+	} {
+		f := clitest.StartFake(t)
+		f.Answer("fila.admin.explain", tc.m)
+		require.Equal(t, clitest.Ended(tc.code, tc.out, tc.err), program.RunAt(t, "explain", "message", "x"))
+		r := program.RunAt(t, "explain", "message", "x", "--json")
+		require.Equal(t, tc.code, r.Code)
+		require.True(t, json.Valid([]byte(r.Out)), "JSON in any case")
+	}
+}
+
+func TestExplainKeyAndQueue(t *testing.T) {
+	f := clitest.StartFake(t)
+	blocked := []wire.BlockedCount{{
+		GateState: wire.GateState{Kind: "circuit", Gate: "circuit:stripe", OpensAt: "2026-01-02T12:05:00Z", Limits: "threshold 10", SetBy: "default", InUse: "open"},
+		Messages:  1200, Flows: 3,
+	}}
+	f.Answer("fila.admin.explain", wire.ExplainKey{
+		Queue: "orders", Key: "acme", Pending: 1, Parked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "config", Deficit: 0.5, Share: 0.25,
+		Paused: "until resumed", BlockedBy: blocked, Reason: "It is paused.",
+	})
+	r := program.RunAt(t, "explain", "key", "orders", "acme")
+	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"It is paused.",
+		"",
+		"key        acme",
+		"queue      orders",
+		"ready      1",
+		"parked     1200",
+		"delayed    3",
+		"in flight  2",
+		"weight     2.5 (set by config)",
+		"share      25.0% of the weights of the active flows",
+		"deficit    0.5",
+		"paused     until `fila resume key orders acme`",
+		"",
+		"GATE            HOLDS  FLOWS  NOW              OPENS  LIMITS        IN USE  SET BY",
+		"circuit:stripe  1200   3      blocks: circuit  in 5m  threshold 10  open    default",
+	), ""), r)
+
+	f = clitest.StartFake(t)
+	f.Answer("fila.admin.explain", wire.ExplainQueue{
+		Queue: "orders", Pending: 5, Parked: 1200, Consumers: 2, Credit: 1, Paused: "2026-01-02T12:10:00Z", Reason: "The queue is paused until 2026-01-02T12:10:00.2Z.",
+	})
+	r = program.RunAt(t, "explain", "queue", "orders")
+	require.JSONEq(t, `{"kind":"queue","queue":"orders"}`, string(f.Next().Data))
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"The queue is paused until 2026-01-02T12:10:00Z (in 10m).",
+		"",
+		"queue         orders",
+		"ready         5",
+		"parked        1200",
+		"delayed       0",
+		"in flight     0",
+		"consumers     2, which take 1 message more now",
+		"paused until  2026-01-02T12:10:00Z (in 10m)",
+	), ""), r)
+	f = clitest.StartFake(t)
+	f.Answer("fila.admin.explain", wire.QueueNotFound("nosuch"))
+	r = program.RunAt(t, "explain", "queue", "nosuch")
+	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such queue \"nosuch\": `fila queue list` shows those that there are [err_code 10404]\n"), r)
+}

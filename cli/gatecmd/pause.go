@@ -1,0 +1,234 @@
+package gatecmd
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+// pausable is a kind of thing that can be paused, as a subcommand.
+type pausable struct {
+	kind, use, what, where, name string
+	names                        command.Lookup // of what can be paused
+}
+
+var pausables = []pausable{
+	{client.PauseQueue, "queue QUEUE", "a queue", "", "orders", command.QueueNames},
+	{client.PauseKey, "key QUEUE KEY", "a fairness key of a queue", "", "orders acme", command.FairnessKeys},
+	{client.PauseThrottle, "throttle KEY", "a throttle key", " in all queues", "stripe", throttleKeys},
+	{client.PauseCircuit, "circuit KEY", "a circuit key", " in all queues", "stripe", circuitKeys},
+}
+
+func newPauseCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:   "pause",
+		Short: "Hold a queue, a fairness key, a throttle key or a circuit",
+		Long: `Hold a queue, a fairness key of a queue, a throttle key or a circuit: nothing
+of it is delivered until the pause ends. Producers go on, and so does what is in
+flight. A pause survives a restart. Pausing again replaces the time.`,
+	})
+	for _, p := range pausables {
+		cmd.AddCommand(newPauseOneCommand(env, p))
+	}
+	cmd.AddCommand(newPauseListCommand(env))
+	return cmd
+}
+
+func newResumeCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:   "resume",
+		Short: "End a pause",
+		Long: `End a pause now, also one that a limit on failures has set. "fila pause list"
+shows what is paused.`,
+	})
+	for _, p := range pausables {
+		cmd.AddCommand(newResumeOneCommand(env, p))
+	}
+	return cmd
+}
+
+// request names what to pause. The queue of a key is its first argument or
+// --queue.
+func (p pausable) request(args []string, queue string) client.PauseRequest {
+	r := client.PauseRequest{Kind: p.kind, Name: args[len(args)-1]}
+	if p.kind == client.PauseKey {
+		r.Queue = queue
+		if len(args) == 2 {
+			r.Queue = args[0]
+		}
+	}
+	return r
+}
+
+func (p pausable) args(queue *string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case p.kind == client.PauseQueue:
+			return command.Args("QUEUE")(cmd, args)
+		case p.kind == client.PauseKey && *queue == "":
+			return command.Args("QUEUE", "KEY")(cmd, args)
+		}
+		return command.Args("KEY")(cmd, args)
+	}
+}
+
+func (p pausable) command(env *command.Env, queue *string, names command.Lookup) *cobra.Command {
+	cmd := &cobra.Command{Use: p.use, Args: p.args(queue)}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if p.kind != client.PauseKey {
+			return env.Complete(names)(cmd, args, prefix)
+		}
+		if *queue != "" && len(args) == 0 {
+			args = []string{*queue}
+		}
+		return env.Complete(command.QueueNames, names)(cmd, args, prefix)
+	}
+	if p.kind == client.PauseKey {
+		cmd.Flags().StringVar(queue, "queue", "", "the `queue` of the key, instead of the first argument")
+	}
+	return cmd
+}
+
+func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
+	var queue, until string
+	var forMs terminal.Millis
+	cmd := p.command(env, &queue, p.names)
+	cmd.Short = "Hold " + p.what + p.where
+	cmd.Example = fmt.Sprintf("  fila pause %[1]s %[2]s --for 10m\n  fila pause %[1]s %[2]s --until 07:00", p.kind, p.name)
+	var request client.PauseRequest
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		request = p.request(args, queue)
+		request.ForMs = int64(forMs)
+		if until != "" {
+			if cmd.Flags().Changed("for") {
+				return command.UsageError("--until and --for: only one is allowed")
+			}
+			t, err := parseUntil(until, env.Now())
+			if err != nil {
+				return err
+			}
+			request.Until = t.UTC().Format(time.RFC3339Nano)
+		} else if cmd.Flags().Changed("for") && forMs == 0 {
+			return command.UsageError("--for 0s: leave it out for a pause that only `fila resume` ends")
+		}
+		return nil
+	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseInfo, error) {
+		info, err := s.Pause(ctx, request)
+		return info, command.HintQueue(err)
+	}, func(info client.PauseInfo, _ []string) string {
+		until := "until `" + resumeCommand(request) + "`"
+		if info.Until != "" {
+			until = "until " + env.When(info.Until)
+		}
+		return fmt.Sprintf("%s paused %s\n", terminal.Clean(target(request)), terminal.Clean(until))
+	})
+	cmd.Flags().StringVar(&until, "until", "", "when it ends: an RFC 3339 `time`, or local time as 2030-01-02 07:00 or 07:00")
+	cmd.Flags().Var(&forMs, "for", "how long (default until it is resumed)")
+	return cmd
+}
+
+func resumeCommand(r client.PauseRequest) string {
+	if r.Kind == client.PauseKey {
+		return fmt.Sprintf("fila resume key %s %s", r.Queue, r.Name)
+	}
+	return fmt.Sprintf("fila resume %s %s", r.Kind, r.Name)
+}
+
+func target(r client.PauseRequest) string {
+	if r.Kind == client.PauseKey {
+		return fmt.Sprintf("key %s of queue %s", r.Name, r.Queue)
+	}
+	return r.Kind + " " + r.Name
+}
+
+func newResumeOneCommand(env *command.Env, p pausable) *cobra.Command {
+	var queue string
+	cmd := p.command(env, &queue, p.paused)
+	cmd.Short = "Let " + p.what + " go on" + p.where
+	cmd.Example = fmt.Sprintf("  fila resume %s %s", p.kind, p.name)
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.PauseInfo, error) {
+		info, err := s.Resume(ctx, p.request(args, queue))
+		return info, command.Hint(err, wire.CodePauseNotFound, "`fila pause list` shows what is")
+	}, func(info client.PauseInfo, args []string) string {
+		since := ""
+		if info.Since != "" {
+			since = " (paused " + env.Soon(info.Since) + ")"
+		}
+		return fmt.Sprintf("%s resumed%s\n", terminal.Clean(target(p.request(args, queue))), terminal.Clean(since))
+	})
+	return cmd
+}
+
+// paused are the names of the kind that are paused now.
+func (p pausable) paused(ctx context.Context, s *command.Session, args []string, _ string) ([]string, error) {
+	pauses, err := s.Pauses(ctx)
+	var names []string
+	for _, one := range pauses {
+		if one.Kind == p.kind && (p.kind != client.PauseKey || one.Queue == args[0]) {
+			names = append(names, one.Name)
+		}
+	}
+	return names, err
+}
+
+func newPauseListCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List what is paused",
+		Example: `  fila pause list
+  fila pause list --json`,
+		Args: command.Args(),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseList, error) {
+			pauses, err := s.Pauses(ctx)
+			return client.PauseList{Total: len(pauses), Pauses: pauses}, err
+		},
+			func(list client.PauseList, _ []string) string {
+				t := terminal.NewTable("KIND", "NAME", "QUEUE", "SINCE", "UNTIL", "BY")
+				for _, p := range list.Pauses {
+					until := "resumed"
+					if p.Until != "" {
+						until = env.When(p.Until)
+					}
+					t.Row(p.Kind, p.Name, terminal.OrDash(p.Queue), env.When(p.Since), until, p.By)
+				}
+				return t.Or("nothing is paused")
+			}),
+	}
+}
+
+// parseUntil reads a time to come: RFC 3339, or local time with or without its
+// date. Without the date it is the next such time.
+func parseUntil(s string, now time.Time) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, s)
+	for _, layout := range []string{"2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02T15:04:05"} {
+		if err == nil {
+			break
+		}
+		t, err = time.ParseInLocation(layout, s, now.Location())
+	}
+	if err != nil {
+		var clock time.Time
+		if clock, err = time.ParseInLocation("15:04", s, now.Location()); err == nil {
+			t = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
+			if !t.After(now) {
+				t = t.AddDate(0, 0, 1)
+			}
+		}
+	}
+	if err != nil {
+		return t, command.UsageError("--until %q: allowed is an RFC 3339 time such as 2030-01-02T15:04:05Z, or local time such as 2030-01-02 07:00 or 07:00", s)
+	}
+	if !t.After(now) {
+		return t, command.UsageError("--until %q: this time is over", s)
+	}
+	return t, nil
+}

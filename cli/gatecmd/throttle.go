@@ -1,0 +1,320 @@
+package gatecmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+// Commands returns the commands about what lets messages pass.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{newThrottleCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env)}
+}
+
+func newThrottleCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:     "throttle",
+		Aliases: []string{"throttles"},
+		Short:   "Limit rate and concurrency by throttle key",
+		Long: `A throttle key is what on_enqueue or a throttle header gives a message: the
+tenant, the vendor, the workflow. A message waits until all its keys admit it,
+and nothing else waits with it. A key has up to three limits: a rate with its
+burst, a number of messages in flight at once, and a number in any window of
+time. Changes act at once, on what waits already, too.
+
+A key that ends in * is a prefix: each key that begins so and has no limits of
+its own gets them, each on its own.`,
+	})
+	cmd.AddCommand(newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
+	return cmd
+}
+
+// limits are the names of what can be limited.
+var limits = []string{"rate", "burst", "concurrency", "limit", "window"}
+
+// throttleFlags are the flags of fila throttle set.
+type throttleFlags struct {
+	rate               string
+	burst              float64
+	concurrency, limit int64
+	window, forMs      terminal.Millis
+	unset              []string
+	expect             map[string]*string // of the --if flags, by limit
+}
+
+func (f *throttleFlags) add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.rate, "rate", "", "messages per second, `n` such as 10, 0.5 or 1/3")
+	fs.Float64Var(&f.burst, "burst", 0, "how many may go at once when none has gone for a while (default the larger of 1 and the rate)")
+	fs.Int64Var(&f.concurrency, "concurrency", 0, "how many may be in flight at once")
+	fs.Int64Var(&f.limit, "limit", 0, "how many may go in any window")
+	fs.Var(&f.window, "window", "the window of --limit")
+	fs.StringSliceVar(&f.unset, "unset", nil, "take this `limit` away: rate, burst, concurrency, limit, window; may be repeated")
+	fs.Var(&f.forMs, "for", "an override that ends by itself; 0 is a lasting change")
+	const only = "set it only if the present %s is this `value`, or none; otherwise exit code 5"
+	f.expect = map[string]*string{}
+	for _, limit := range limits {
+		f.expect[limit] = fs.String("if-"+limit, "", fmt.Sprintf(only, limit))
+	}
+}
+
+// change returns the request that the flags ask for.
+func (f *throttleFlags) change(fs *pflag.FlagSet, key string) (client.ThrottleChange, error) {
+	change := client.ThrottleChange{Key: key, ForMs: int64(f.forMs), ThrottleLimits: client.ThrottleLimits{
+		Rate:        given(fs, "rate", client.Rate(f.rate)),
+		Burst:       given(fs, "burst", f.burst),
+		Concurrency: given(fs, "concurrency", f.concurrency),
+		Limit:       given(fs, "limit", f.limit),
+		WindowMs:    given(fs, "window", int64(f.window)),
+	}}
+	for _, name := range f.unset {
+		if name == "window" {
+			name = "window_ms"
+		}
+		change.Unset = append(change.Unset, name)
+	}
+	expected, err := f.expected(fs)
+	if err != nil {
+		return change, err
+	}
+	change.If = expected
+	if len(change.Names())+len(change.Unset) == 0 {
+		return change, command.UsageError("nothing to set: give at least one of --rate, --burst, --concurrency, --limit, --window and --unset")
+	}
+	if bad := change.Validate(); bad != nil {
+		return change, command.UsageError("%s", bad.Description)
+	}
+	return change, nil
+}
+
+// given returns the value of a flag, nil if it was not given.
+func given[T any](fs *pflag.FlagSet, flag string, value T) *T {
+	if !fs.Changed(flag) {
+		return nil
+	}
+	return &value
+}
+
+// expected returns what the --if flags ask for, nil if there are none.
+func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, error) {
+	var l client.ThrottleLimits
+	whole := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+	number := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+	for _, limit := range []struct {
+		name string
+		none string // how the protocol says that there is none
+		set  func(text string) error
+	}{
+		{"rate", "", func(text string) error {
+			l.Rate = new(client.Rate(text))
+			return nil
+		}},
+		{"burst", "0", parseInto(&l.Burst, number)},
+		{"concurrency", "0", parseInto(&l.Concurrency, whole)},
+		{"limit", "0", parseInto(&l.Limit, whole)},
+		{"window", "0", parseInto(&l.WindowMs, terminal.ParseMs)},
+	} {
+		if !fs.Changed("if-" + limit.name) {
+			continue
+		}
+		given := *f.expect[limit.name]
+		text := given
+		if text == "none" {
+			text = limit.none
+		}
+		if err := limit.set(text); err != nil {
+			return nil, command.UsageError("--if-%s %q: allowed is a value of the limit, or none", limit.name, given)
+		}
+	}
+	if len(l.Names()) == 0 {
+		return nil, nil
+	}
+	return &l, nil
+}
+
+func parseInto[T any](into **T, parse func(string) (T, error)) func(string) error {
+	return func(text string) error {
+		value, err := parse(text)
+		*into = &value
+		return err
+	}
+}
+
+func newThrottleSetCommand(env *command.Env) *cobra.Command {
+	var f throttleFlags
+	var change client.ThrottleChange
+	show := func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }
+	cmd := &cobra.Command{
+		Use:   "set KEY",
+		Short: "Set limits of a throttle key",
+		Long: `Set the limits whose flags are given; the others stay. With --for it is an
+override: it ends by itself, and what was set before holds again. A key that
+config.toml names gets its limits from there again at the next start.`,
+		Example: `  fila throttle set stripe --rate 10 --burst 20 --concurrency 5
+  fila throttle set stripe --rate 2 --for 10m
+  fila throttle set 'tenant:*' --limit 1000 --window 1m
+  fila throttle set stripe --rate 20 --if-rate 10
+  fila throttle set stripe --unset burst,concurrency`,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
+			info, err := s.ThrottleSet(ctx, change)
+			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
+		},
+			show),
+	}
+	f.add(cmd.Flags())
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
+		change, err = f.change(cmd.Flags(), args[0])
+		return err
+	}
+	command.Allow(cmd, "unset", limits...)
+	return cmd
+}
+
+// throttleCommand makes a command about one throttle key that shows how it stands
+// afterwards.
+func throttleCommand(env *command.Env, name, short, long string, aliases []string, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:               name + " KEY",
+		Aliases:           aliases,
+		Short:             short,
+		Long:              long,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
+			info, err := call(s.Client, ctx, args[0])
+			return info, command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
+		}, func(i client.ThrottleInfo, _ []string) string { return showThrottle(env, i) }),
+	}
+}
+
+func newThrottleClearCommand(env *command.Env) *cobra.Command {
+	cmd := throttleCommand(env, "clear", "Take all limits of a throttle key away", `Take all limits of a throttle key away, an override, too. What waits for it
+goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
+		[]string{"delete", "rm"}, (*client.Client).ThrottleClear)
+	cmd.Example = `  fila throttle clear stripe
+  fila throttle clear 'tenant:*'`
+	return cmd
+}
+
+func newThrottleShowCommand(env *command.Env) *cobra.Command {
+	cmd := throttleCommand(env, "show", "Show the limits of a throttle key and how it stands", "", []string{"get"}, (*client.Client).ThrottleShow)
+	cmd.Example = `  fila throttle show stripe
+  fila throttle show stripe --json`
+	return cmd
+}
+
+func newThrottleListCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [KEY-PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List throttle keys with their limits and how they stand",
+		Example: `  fila throttle list
+  fila throttle list tenant:`,
+		Args:              command.Args("[KEY-PREFIX]"),
+		ValidArgsFunction: env.Complete(throttleKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {
+			infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
+			return client.ThrottleList{Total: len(infos), Throttles: infos}, err
+		},
+			func(list client.ThrottleList, _ []string) string {
+				t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
+				for _, i := range list.Throttles {
+					if isPrefix(i.Key) {
+						t.Row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
+						continue
+					}
+					tokens := "-"
+					if i.Rate != nil {
+						tokens = terminal.Number(i.Tokens)
+					}
+					t.Row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+				}
+				return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
+			}),
+	}
+}
+
+// isPrefix reports whether a throttle key stands for all that begin alike. It
+// has no gate of its own.
+func isPrefix(key string) bool { return strings.HasSuffix(key, "*") }
+
+// gateNow says whether a throttle admits messages, and what holds them if not.
+func gateNow(i client.ThrottleInfo) string {
+	if i.State == "open" || i.State == "" {
+		return "passes"
+	}
+	return "blocks: " + i.State
+}
+
+func showThrottle(env *command.Env, i client.ThrottleInfo) string {
+	t := terminal.NewTable("throttle", terminal.Clean(i.Key))
+	t.Row("limits", words(i.ThrottleLimits))
+	t.Row("set by", terminal.OrDash(i.Source))
+	if i.OverrideUntil != "" {
+		t.Row("override ends", env.When(i.OverrideUntil))
+	}
+	if i.PausedUntil == "resumed" {
+		t.Row("paused", "until `fila resume throttle "+i.Key+"`")
+	} else if i.PausedUntil != "" {
+		t.Row("paused until", env.When(i.PausedUntil))
+	}
+	if isPrefix(i.Key) {
+		return t.String()
+	}
+	now := gateNow(i)
+	if i.OpensAt != "" {
+		now += ", opens " + env.When(i.OpensAt)
+	}
+	t.Row("now", now)
+	if i.Rate != nil {
+		t.Row("tokens", terminal.Number(i.Tokens))
+	}
+	if i.Limit != nil && i.WindowMs != nil {
+		t.Row("in the window", fmt.Sprintf("%d of %d", i.InWindow, *i.Limit))
+	}
+	t.Row("in flight", i.InFlight)
+	t.Row("queues waiting", i.Waiting)
+	return t.String()
+}
+
+// words are the limits of a throttle key as people say them.
+func words(l client.ThrottleLimits) string {
+	var parts []string
+	if l.Rate != nil {
+		parts = append(parts, "rate "+terminal.PerSecond(string(*l.Rate)))
+	}
+	if l.Burst != nil {
+		burst := "burst " + terminal.Number(*l.Burst)
+		if l.Rate == nil {
+			burst += " (no effect without a rate)"
+		}
+		parts = append(parts, burst)
+	}
+	if l.Concurrency != nil {
+		parts = append(parts, fmt.Sprintf("concurrency %d", *l.Concurrency))
+	}
+	switch {
+	case l.Limit != nil && l.WindowMs != nil:
+		parts = append(parts, fmt.Sprintf("%d in any %s", *l.Limit, terminal.FormatMs(*l.WindowMs)))
+	case l.Limit != nil:
+		parts = append(parts, fmt.Sprintf("limit %d (no effect without a window)", *l.Limit))
+	case l.WindowMs != nil:
+		parts = append(parts, "window "+terminal.FormatMs(*l.WindowMs)+" (no effect without a limit)")
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+var throttleKeys = command.NamesOf((*client.Client).ThrottleList, func(one client.ThrottleInfo) string { return one.Key })

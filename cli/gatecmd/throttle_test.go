@@ -1,0 +1,161 @@
+package gatecmd
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func stripe() wire.ThrottleInfo {
+	rate, burst, slots, limit, window := wire.Rate("0.5"), 20.0, int64(5), int64(100), int64(60_000)
+	return wire.ThrottleInfo{
+		Key:            "stripe",
+		ThrottleLimits: wire.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &slots, Limit: &limit, WindowMs: &window},
+		Source:         "override", OverrideUntil: "2026-01-02T12:10:00Z",
+		State: "rate", OpensAt: "2026-01-02T12:00:01.5Z", Tokens: 0.25, InWindow: 40, InFlight: 3, Waiting: 2,
+	}
+}
+
+func TestThrottleSet(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.throttle-set.stripe", stripe())
+	f.Answer("fila.admin.throttle-set._", stripe())
+	for _, tc := range []struct {
+		args, want string
+	}{
+		{"stripe --rate 10", `{"rate":"10"}`},
+		{
+			"stripe --rate 0.5 --burst 20 --concurrency 5 --limit 100 --window 1m --for 10m",
+			`{"rate":"0.5","burst":20,"concurrency":5,"limit":100,"window_ms":60000,"for_ms":600000}`,
+		},
+		{"stripe --rate 1/3 --if-rate 10 --if-window 30s", `{"rate":"1/3","if":{"rate":"10","window_ms":30000}}`},
+		{
+			"stripe --rate 5 --if-rate none --if-burst none --if-concurrency none --if-limit none --if-window none",
+			`{"rate":"5","if":{"rate":"","burst":0,"concurrency":0,"limit":0,"window_ms":0}}`,
+		},
+		{"stripe --unset burst,window --unset limit", `{"unset":["burst","window_ms","limit"]}`},
+		{"vendor.* --burst 1.5", `{"key":"vendor.*","burst":1.5}`},
+	} {
+		r := clitest.OK(t, program.RunAt(t, append([]string{"throttle", "set"}, strings.Fields(tc.args)...)...))
+		require.JSONEq(t, tc.want, string(f.Next().Data))
+		require.Equal(t, clitest.Lines(
+			"throttle        stripe",
+			"limits          rate 0.5/s, burst 20, concurrency 5, 100 in any 1m",
+			"set by          override",
+			"override ends   2026-01-02T12:10:00Z (in 10m)",
+			"now             blocks: rate, opens 2026-01-02T12:00:01Z (in 1.5s)",
+			"tokens          0.25",
+			"in the window   40 of 100",
+			"in flight       3",
+			"queues waiting  2",
+		), r.Out)
+	}
+	f.Answer("fila.admin.throttle-set.other", wire.ThrottleMismatch("other", "rate", "10"))
+	r := program.RunAt(t, "throttle", "set", "other", "--rate", "1", "--if-rate", "2")
+	require.Equal(t, command.ExitConflict, r.Code)
+	require.Equal(t, `fila: rate of throttle key "other" is "10", which is not what if expects: see what is set with `+
+		"`fila throttle show other` [err_code 14409]\n", r.Err)
+}
+
+func TestThrottleUsage(t *testing.T) {
+	clitest.Isolate(t)
+	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
+	program.Mistakes(t, map[string]string{
+		"throttle set":                           "KEY is missing",
+		"throttle set k":                         "nothing to set: give at least one of --rate, --burst",
+		"throttle set k --for 5m":                "nothing to set",
+		"throttle set k --rate fast":             `rate is "fast": allowed is a number per second such as 10 or 0.5`,
+		"throttle set k --rate=":                 `rate is "": allowed is a number per second`,
+		"throttle set k --burst 0":               "burst is 0: allowed are 1 to 1000000000",
+		"throttle set k --concurrency 0":         "concurrency is 0: allowed are 1 to",
+		"throttle set k --limit 5 --window 0":    "window_ms is 0: allowed are 1 to",
+		"throttle set k --window soon":           "allowed is a duration such as 30s",
+		"throttle set k --rate 1 --if-burst x":   `--if-burst "x": allowed is a value of the limit, or none`,
+		"throttle set k --rate 1 --if-window x":  `--if-window "x"`,
+		"throttle set k --rate 1 --if-limit 1.5": `--if-limit "1.5"`,
+		"throttle show a b":                      `unexpected argument "b"`,
+		"throttle lst":                           "(did you mean set or list?)",
+	})
+}
+
+func TestThrottleShowAndClear(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.throttle-clear.stripe", wire.ThrottleInfo{Key: "stripe", Source: "none", State: "open"})
+	r := program.RunAt(t, "throttle", "clear", "stripe")
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"throttle        stripe",
+		"limits          none",
+		"set by          none",
+		"now             passes",
+		"in flight       0",
+		"queues waiting  0",
+	), ""), r)
+	require.JSONEq(t, `{}`, string(f.Next().Data))
+
+	paused := stripe()
+	paused.State, paused.OpensAt, paused.PausedUntil, paused.OverrideUntil = "paused", "", "resumed", ""
+	f.Answer("fila.admin.throttle-show._", paused)
+	r = clitest.OK(t, program.RunAt(t, "throttle", "show", "two words"))
+	require.JSONEq(t, `{"key":"two words"}`, string(f.Next().Data))
+	require.Contains(t, r.Out, "paused          until `fila resume throttle stripe`\n")
+	require.Contains(t, r.Out, "now             blocks: paused\n")
+	require.Equal(t, paused, clitest.JSON[wire.ThrottleInfo](t, program.RunAt(t, "throttle", "show", "two words", "--json")))
+
+	rate := wire.Rate("10")
+	f.Answer("fila.admin.throttle-show.tenant:*", wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "config"})
+	r = program.RunAt(t, "throttle", "show", "tenant:*")
+	require.Equal(t, clitest.Lines("throttle  tenant:*", "limits    rate 10/s", "set by    config"), r.Out, "a prefix has no gate")
+
+	r = program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1))
+	require.Equal(t, command.ExitUsage, r.Code)
+	require.Contains(t, r.Err, "allowed are 1 to 256 bytes of UTF-8")
+
+	f.Answer("fila.admin.throttle-show.gone", wire.ThrottleNotFound("gone"))
+	r = program.RunAt(t, "throttle", "show", "gone")
+	require.Equal(t, command.ExitNotFound, r.Code)
+	require.Contains(t, r.Err, "`fila throttle list` shows those that are known [err_code 14404]")
+}
+
+func TestThrottleList(t *testing.T) {
+	f := clitest.StartFake(t)
+	ten := wire.Rate("10")
+	list := wire.ThrottleList{Total: 3, Throttles: []wire.ThrottleInfo{
+		{Key: "a\x1b[31m", Source: "none", State: "open", InFlight: 1},
+		stripe(),
+		{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &ten}, Source: "config", State: "open"},
+	}}
+	f.Answer("fila.admin.throttle-list", list)
+	r := program.RunAt(t, "throttle", "list", "s")
+	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"KEY       LIMITS                                              SET BY    NOW           OPENS    TOKENS  IN FLIGHT  QUEUES WAITING",
+		"a?[31m    none                                                none      passes        -        -       1          0",
+		"stripe    rate 0.5/s, burst 20, concurrency 5, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
+		"tenant:*  rate 10/s                                           config    -             -        -       -          -",
+	), ""), r)
+	require.Equal(t, list, clitest.JSON[wire.ThrottleList](t, program.RunAt(t, "throttle", "list", "--json")))
+
+	empty := clitest.StartFake(t)
+	empty.Answer("fila.admin.throttle-list", wire.ThrottleList{})
+	r = program.RunAt(t, "throttle", "list")
+	require.Equal(t, clitest.Ended(command.ExitOK, "no throttle keys; limit one with `fila throttle set KEY --rate 10`\n", ""), r)
+}
+
+func TestLimitsInWords(t *testing.T) {
+	rate, burst, n := wire.Rate("1/3"), 1.5, int64(1500)
+	for want, l := range map[string]wire.ThrottleLimits{
+		"none":                                 {},
+		"rate 1/3 per second":                  {Rate: &rate},
+		"burst 1.5 (no effect without a rate)": {Burst: &burst},
+		"limit 1500 (no effect without a window)": {Limit: &n},
+		"window 1.5s (no effect without a limit)": {WindowMs: &n},
+		"concurrency 1500, 1500 in any 1.5s":      {Concurrency: &n, Limit: &n, WindowMs: &n},
+	} {
+		require.Equal(t, want, words(l))
+	}
+}

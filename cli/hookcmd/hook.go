@@ -1,0 +1,277 @@
+package hookcmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/hooks"
+)
+
+// Exit codes of `fila hook check` and `fila hook run`.
+const (
+	exitHookError = 1 // the script raised an error or returned no table
+	exitHookLoad  = 2 // the script is refused
+	exitHookLimit = 3 // the time or memory limit stopped it
+)
+
+// Commands returns fila hook.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{newHookCommand(env)}
+}
+
+func newHookCommand(env *command.Env) *cobra.Command {
+	c := command.Group(&cobra.Command{Use: "hook", Short: "Check, try and look after the Lua hooks of queues"})
+	c.AddCommand(newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(env))
+	return c
+}
+
+// hookCheck is what `fila hook check --json` prints for each file.
+type hookCheck struct {
+	File     string        `json:"file"`
+	OK       bool          `json:"ok"`
+	Hooks    []hooks.Kind  `json:"hooks"`
+	Warnings []hookWarning `json:"warnings"`
+	Error    string        `json:"error,omitempty"`
+	Line     int           `json:"line,omitempty"`
+	Column   int           `json:"column,omitempty"`
+}
+
+type hookWarning struct {
+	Line    int    `json:"line,omitempty"`
+	Message string `json:"message"`
+}
+
+func newHookCheckCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Load scripts and say which hooks they define",
+		Long: `Check loads each script as the server would: it compiles it within the load
+limits, runs its top level once, and lists the hooks it defines and what
+deserves a look. It exits with 2 if a script is refused.`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: command.Files,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			bad := 0
+			for _, file := range args {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					return fmt.Errorf("cannot read the script: %w", err)
+				}
+				r := checkHook(file, string(text))
+				if !r.OK {
+					bad++
+				}
+				if err := show(cmd.OutOrStdout(), &r, asJSON); err != nil {
+					return err
+				}
+			}
+			if bad > 0 {
+				return command.Exit(exitHookLoad, fmt.Errorf("%d of %d scripts refused", bad, len(args)))
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
+	return c
+}
+
+func checkHook(file, text string) hookCheck {
+	r := hookCheck{File: file, Hooks: []hooks.Kind{}, Warnings: []hookWarning{}}
+	s, err := hooks.Compile("", filepath.Base(file), text, hooks.Limits{})
+	if err != nil {
+		r.Error = err.Error()
+		var le *hooks.LoadError
+		if errors.As(err, &le) {
+			r.Line, r.Column = le.Line, le.Column
+		}
+		return r
+	}
+	r.OK, r.Hooks = true, s.Defines()
+	for _, w := range s.Warnings() {
+		r.Warnings = append(r.Warnings, hookWarning(w))
+	}
+	return r
+}
+
+func (r *hookCheck) String() string {
+	if !r.OK {
+		return fmt.Sprintf("%s: refused\n  %s\n", r.File, strings.ReplaceAll(r.Error, "\n", "\n  "))
+	}
+	names := make([]string, len(r.Hooks))
+	for i, k := range r.Hooks {
+		names[i] = string(k)
+	}
+	text := fmt.Sprintf("%s: ok, defines %s\n", r.File, strings.Join(names, " and "))
+	for _, w := range r.Warnings {
+		place := r.File
+		if w.Line > 0 {
+			place = fmt.Sprintf("%s:%d", r.File, w.Line)
+		}
+		text += fmt.Sprintf("  warning: %s: %s\n", place, w.Message)
+	}
+	return text
+}
+
+// show writes what a script came to: JSON on one line, or text.
+func show(w io.Writer, result fmt.Stringer, asJSON bool) error {
+	if asJSON {
+		return terminal.PrintJSONLine(w, result)
+	}
+	_, err := io.WriteString(w, result.String())
+	return err
+}
+
+// hookRunFlags are the flags of `fila hook run`.
+type hookRunFlags struct {
+	hook            string
+	headers, config []string
+	payloadSize     int
+	attempts        uint32
+	errText, code   string
+	id, queue       string
+	repeat          int
+	timeout         time.Duration
+	memory          int64
+	json            bool
+}
+
+func newHookRunCommand() *cobra.Command {
+	var f hookRunFlags
+	c := &cobra.Command{
+		Use:   "run FILE",
+		Short: "Run a hook on a made-up message and print its decision",
+		Long: `Run loads a script and runs one of its hooks in the same sandbox and within
+the same limits as the server. It prints the decision after defaults, the table
+that the script returned, and what the run took.
+
+Exit status: 0 the hook decided, 1 it failed, 2 the script was refused, 3 the
+time or memory limit stopped it.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: command.Files,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return fmt.Errorf("cannot read the script: %w", err)
+			}
+			o, err := runHook(filepath.Base(args[0]), string(text), f, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if err := show(cmd.OutOrStdout(), o, f.json); err != nil {
+				return err
+			}
+			return o.exit()
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.hook, "hook", "", "on_enqueue or on_failure (default: the one that the script defines, on_enqueue if both)")
+	command.Allow(c, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
+	fl.StringArrayVar(&f.headers, "headers", nil, "a header as name=value; may be repeated")
+	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
+	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")
+	fl.Uint32Var(&f.attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
+	fl.StringVar(&f.errText, "error", "", "msg.error")
+	fl.StringVar(&f.code, "error-code", "", "msg.error_code")
+	fl.StringVar(&f.id, "id", "m1", "msg.id")
+	fl.StringVar(&f.queue, "queue", "orders", "msg.queue")
+	fl.IntVar(&f.repeat, "repeat", 1, "run it so often in one VM and report the worst run")
+	fl.DurationVar(&f.timeout, "lua-timeout", hooks.DefaultTimeout, "time limit of a run")
+	fl.Int64Var(&f.memory, "lua-memory", hooks.DefaultMemoryBytes, "allocation limit of a run in bytes")
+	fl.BoolVar(&f.json, "json", false, "print one JSON object")
+	return c
+}
+
+// pairs splits name=value at the first =; the value may hold anything.
+func pairs(flag string, list []string) (map[string]string, error) {
+	m := make(map[string]string, len(list))
+	for _, s := range list {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" {
+			return nil, command.UsageError("--%s %q: want name=value", flag, s)
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, error) {
+	headers, err := pairs("headers", f.headers)
+	if err != nil {
+		return nil, err
+	}
+	config, err := pairs("config", f.config)
+	if err != nil {
+		return nil, err
+	}
+	kind := hooks.Kind(f.hook)
+	if !slices.Contains([]hooks.Kind{"", hooks.OnEnqueue, hooks.OnFailure}, kind) {
+		return nil, command.UsageError("--hook %q: want on_enqueue or on_failure", f.hook)
+	}
+	limits := hooks.Limits{Timeout: f.timeout, MemoryBytes: f.memory}
+	script, err := hooks.Compile(kind, name, text, limits)
+	if err != nil {
+		return loadOutcome(err), nil
+	}
+	if kind == "" {
+		kind = script.Defines()[0]
+	}
+	r := hooks.NewRunner(hooks.RunnerOptions{
+		Kind: kind, Script: script, Limits: limits,
+		Get: func(key string) (string, bool) { v, ok := config[key]; return v, ok },
+		Log: logTo(log),
+	})
+	multi := make(map[string][]string, len(headers))
+	for k, v := range headers {
+		multi[k] = []string{v}
+	}
+	var worst *hookOutcome
+	for range max(f.repeat, 1) {
+		var o *hookOutcome
+		if kind == hooks.OnEnqueue {
+			o = enqueueOutcome(r.OnEnqueue(&hooks.EnqueueInput{Headers: multi, PayloadSize: f.payloadSize, Queue: f.queue}))
+		} else {
+			o = failureOutcome(r.OnFailure(&hooks.FailureInput{
+				Headers: multi, ID: f.id, Queue: f.queue, Attempts: f.attempts, Error: f.errText, ErrorCode: f.code,
+			}))
+		}
+		if worst == nil || o.worse(worst) {
+			worst = o
+		}
+	}
+	return worst, nil
+}
+
+func (o *hookOutcome) String() string {
+	t := terminal.NewTable("outcome", o.Outcome)
+	for _, k := range []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "action", "delay_ms"} {
+		if v, ok := o.Decision[k]; ok {
+			if list, isList := v.([]string); isList {
+				v = strings.Join(list, ", ")
+			}
+			t.Row(k, v)
+		}
+	}
+	if o.Warnings > 0 {
+		t.Row("warnings", fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings))
+	}
+	if o.Decision["returned"] != nil {
+		returned, _ := json.Marshal(o.Decision["returned"]) // hooks has made JSON of it, infinite numbers included
+		t.Row("returned", string(returned))
+	}
+	t.Row("instructions", o.Instructions)
+	t.Row("allocated_bytes", o.AllocatedBytes)
+	t.Row("elapsed_us", o.ElapsedUs)
+	return t.String()
+}

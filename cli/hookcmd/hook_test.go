@@ -1,0 +1,155 @@
+package hookcmd
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/command"
+)
+
+// hookCommand runs `fila hook ...` on scripts in a directory of their own.
+func hookCommand(t *testing.T, scripts map[string]string, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range scripts {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	for i, a := range args {
+		if _, ok := scripts[a]; ok {
+			args[i] = filepath.Join(dir, a)
+		}
+	}
+	r := program.Run(t, "", append([]string{"hook"}, args...)...)
+	return r.Code, r.Out, r.Err
+}
+
+const fairHook = `function on_enqueue(msg)
+  return { fairness_key = msg.headers["tenant"], weight = 2.5, throttle_keys = { "q:" .. msg.queue, fila.get("k") }, size = msg.payload_size }
+end`
+
+const retryHook = `function on_failure(msg)
+  if msg.attempts > 2 then return { action = "dlq" } end
+  return { action = "retry", delay_ms = 1500, why = msg.error .. "/" .. msg.error_code .. "/" .. msg.id }
+end`
+
+func TestHookRunJSON(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script  string
+		args    []string
+		code    int
+		outcome string
+		line    float64
+		want    map[string]any
+	}{
+		"decides": {fairHook, []string{"--hook", "on_enqueue", "--headers", "tenant=a,b=c", "--headers", "x=1", "--payload-size", "7", "--config", "k=v=w"}, 0, "ok", 0, map[string]any{
+			"fairness_key": "a,b=c", "weight": 2.5, "cost": 1.0, "circuit_key": "", "throttle_keys": []any{"q:orders", "v=w"},
+			"returned": map[string]any{"fairness_key": "a,b=c", "weight": 2.5, "throttle_keys": []any{"q:orders", "v=w"}, "size": 7.0},
+		}},
+		"defaults": {`function on_enqueue() return {} end`, nil, 0, "ok", 0, map[string]any{
+			"fairness_key": "default", "weight": 1.0, "cost": 1.0, "circuit_key": "", "throttle_keys": []any{}, "returned": map[string]any{},
+		}},
+		"retries": {retryHook, []string{"--error", "503", "--error-code", "up", "--repeat", "5"}, 0, "ok", 0, map[string]any{
+			"action": "retry", "delay_ms": 1500.0, "returned": map[string]any{"action": "retry", "delay_ms": 1500.0, "why": "503/up/m1"},
+		}},
+		"gives up": {retryHook, []string{"--hook", "on_failure", "--attempts", "3"}, 0, "ok", 0, map[string]any{
+			"action": "dlq", "delay_ms": 0.0, "returned": map[string]any{"action": "dlq"},
+		}},
+		"fails": {"function on_enqueue(msg)\n  error('no')\nend", nil, 1, "error", 2, map[string]any{
+			"fairness_key": "default", "weight": 1.0, "cost": 1.0, "circuit_key": "", "throttle_keys": []any{}, "returned": nil,
+		}},
+		"no table":         {`function on_enqueue(msg) return 1 end`, nil, 1, "error", 0, nil},
+		"loops":            {"function on_enqueue(msg)\n\n  while true do end\nend", nil, 3, "timeout", 3, nil},
+		"allocates":        {"function on_enqueue(msg)\n  local s = 'x' while true do s = s .. s end\nend", nil, 3, "memory", 2, nil},
+		"a smaller limit":  {"function on_enqueue(msg) local t = {} for i = 1, 100 do t[i] = {} end return t end", []string{"--lua-memory", "5000"}, 3, "memory", 1, nil},
+		"does not compile": {"function on_enqueue(msg)\n  return {{\nend", nil, 2, "load", 3, nil},
+		"wrong hook":       {fairHook, []string{"--hook", "on_failure"}, 2, "load", 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			timeout := "1m" // a busy machine may stop the test for longer than the default
+			if tc.outcome == "timeout" {
+				timeout = "10ms"
+			}
+			code, out, errOut := hookCommand(t, map[string]string{"s.lua": tc.script}, append([]string{"run", "s.lua", "--json", "--lua-timeout", timeout}, tc.args...)...)
+			require.Equal(t, tc.code, code, errOut)
+			var got map[string]any
+			require.NoError(t, json.Unmarshal([]byte(out), &got), out)
+			require.Equal(t, tc.outcome, got["outcome"])
+			require.Equal(t, tc.line, got["line"])
+			if tc.want != nil {
+				require.Equal(t, tc.want, got["decision"])
+			}
+			require.Equal(t, tc.code != 0, got["error"] != "")
+			require.Equal(t, tc.code != 0, errOut != "")
+			if tc.outcome == "ok" {
+				require.Positive(t, got["instructions"])
+			}
+			for _, field := range []string{"allocated_bytes", "elapsed_us"} {
+				require.Contains(t, got, field)
+			}
+		})
+	}
+}
+
+func TestHookRunTable(t *testing.T) {
+	code, out, _ := hookCommand(t, map[string]string{"s.lua": fairHook}, "run", "s.lua", "--headers", "tenant=acme")
+	require.Zero(t, code)
+	for _, line := range []string{"outcome          ok", "fairness_key     acme", "weight           2.5", "throttle_keys    q:orders", `returned         {"fairness_key":"acme"`} {
+		require.Contains(t, out, line)
+	}
+	code, _, errOut := hookCommand(t, map[string]string{"s.lua": "function on_enqueue(msg)\n  local x = msg.nothing.at_all\nend"}, "run", "s.lua")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, "s.lua:2:3: attempt to index")
+	require.Contains(t, errOut, "local x = msg.nothing.at_all")
+}
+
+func TestHookRunMistakes(t *testing.T) {
+	scripts := map[string]string{"s.lua": fairHook}
+	for _, args := range [][]string{
+		{"run", "s.lua", "--hook", "on_delete"},
+		{"run", "s.lua", "--headers", "tenant"},
+		{"run", "s.lua", "--config", "=v"},
+		{"run", "s.lua", "--payload-size", "x"},
+		{"run"},
+		{"run", "s.lua", "s.lua"},
+		{"check"},
+	} {
+		code, out, errOut := hookCommand(t, scripts, args...)
+		require.Equal(t, command.ExitUsage, code, "%v: %s", args, errOut)
+		require.Empty(t, out)
+		require.NotEmpty(t, errOut)
+	}
+	code, _, errOut := hookCommand(t, scripts, "run", "gone.lua")
+	require.Equal(t, 1, code)
+	require.Contains(t, errOut, "cannot read the script")
+}
+
+func TestHookCheck(t *testing.T) {
+	scripts := map[string]string{
+		"good.lua":   fairHook + "\n" + retryHook,
+		"global.lua": "function on_enqueue(msg)\n  n = 1\n  return {}\nend",
+		"bad.lua":    "function on_enqueue(msg)\n  return { a = 1 | 2 }\nend",
+	}
+	code, out, _ := hookCommand(t, scripts, "check", "good.lua", "global.lua")
+	require.Zero(t, code)
+	require.Contains(t, out, "good.lua: ok, defines on_enqueue and on_failure\n")
+	require.Contains(t, out, "global.lua:2: a function assigns to the global 'n'")
+
+	code, out, errOut := hookCommand(t, scripts, "check", "good.lua", "bad.lua", "--json")
+	require.Equal(t, 2, code)
+	require.Contains(t, errOut, "1 of 2 scripts refused")
+	dec := json.NewDecoder(strings.NewReader(out))
+	var good, bad hookCheck
+	require.NoError(t, dec.Decode(&good))
+	require.NoError(t, dec.Decode(&bad))
+	require.True(t, good.OK)
+	require.Len(t, good.Hooks, 2)
+	require.False(t, bad.OK)
+	require.Equal(t, 2, bad.Line)
+	require.Equal(t, 18, bad.Column)
+	require.Contains(t, bad.Error, "use bit32.bor(a, b)")
+}

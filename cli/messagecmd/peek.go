@@ -1,0 +1,210 @@
+package messagecmd
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+type peekFlags struct {
+	key     string
+	limit   int
+	verbose bool
+	bytes   int
+}
+
+func newPeekCommand(env *command.Env) *cobra.Command {
+	var f peekFlags
+	cmd := &cobra.Command{
+		Use:   "peek QUEUE",
+		Short: "Show messages of a queue without taking them",
+		Long: `Show messages of a queue, dead letters included, without leasing them: nothing
+changes, no attempt is counted, and nobody waits. The oldest come first, which
+need not be the order in which they will be delivered. Each is shown with its
+state: pending, parked (and by which gate), delayed (and until when), leased
+(and to whom) or dead (and why).
+
+A payload is cut to fit the line; with -v headers and payloads are printed, too,
+up to --payload-bytes. What is not text is printed as base64.`,
+		Example: `  fila peek orders
+  fila peek orders --key acme --limit 100
+  fila peek orders.dlq -v
+  fila peek orders --json | jq -r '.messages[].id'`,
+		Args:              command.Args("QUEUE"),
+		ValidArgsFunction: env.Complete(command.QueueNames),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			switch err := wire.CheckQueueName(args[0]); {
+			case f.limit < 1:
+				return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
+			case f.bytes < 0 || f.bytes > wire.MaxPeekPayload:
+				return command.UsageError("--payload-bytes %d: allowed are 0 to %d", f.bytes, wire.MaxPeekPayload)
+			case err != nil:
+				return command.UsageError("%w", err)
+			}
+			return nil
+		},
+	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (wire.PeekReply, error) {
+		reply, err := peek(ctx, s, args[0], f)
+		return reply, command.HintQueue(err)
+	}, func(reply wire.PeekReply, _ []string) string {
+		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, f)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.key, "key", "", "only messages of this fairness `key`")
+	command.CompleteFlag(cmd, "key", env.CompleteKeys)
+	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most so many")
+	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads, and headers, to so many bytes each; up to 65536")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
+	return cmd
+}
+
+// peek asks page by page until it has enough.
+func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (wire.PeekReply, error) {
+	all := wire.PeekReply{Queue: queue, Messages: []wire.PeekedMessage{}}
+	for {
+		page, err := s.Peek(ctx, queue, client.PeekRequest{
+			Key: f.key, Limit: min(f.limit-len(all.Messages), wire.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
+		})
+		if err != nil {
+			return all, err
+		}
+		all.Messages = append(all.Messages, page.Messages...)
+		if all.Next = page.Next; all.Next == 0 || len(all.Messages) >= f.limit {
+			return all, nil
+		}
+	}
+}
+
+func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f peekFlags) string {
+	if len(reply.Messages) == 0 {
+		what := "queue " + reply.Queue + " has no messages"
+		if f.key != "" {
+			what += " of key " + terminal.Clean(f.key)
+		}
+		return what + "\n"
+	}
+	var parts []string
+	if f.verbose {
+		for i := range reply.Messages {
+			parts = append(parts, longPeeked(env, paint, &reply.Messages[i]))
+		}
+	} else {
+		t := terminal.NewTable("ID", "KEY", "STATE", "ATTEMPT", "AGE", "WAITS FOR", "PAYLOAD")
+		for i := range reply.Messages {
+			m := &reply.Messages[i]
+			t.Row(m.ID, m.Key, m.State, m.Attempt, env.Soon(m.EnqueuedAt), terminal.OrDash(waitsFor(env, m)), terminal.Fit(payloadLine(m), 60))
+		}
+		parts = append(parts, t.String())
+	}
+	if reply.Next != 0 {
+		parts = append(parts, fmt.Sprintf("there are more: fila peek %s --limit %d\n", reply.Queue, 10*f.limit))
+	}
+	return terminal.Sections(parts...)
+}
+
+// waitsFor says what a message waits for, in a few words.
+func waitsFor(env *command.Env, m *wire.PeekedMessage) string {
+	switch {
+	case m.State == wire.StateLeased:
+		return "consumer " + m.Consumer + ", lease ends " + env.Soon(m.LeaseUntil)
+	case m.BlockedBy != nil:
+		text := m.BlockedBy.Gate + " (" + m.BlockedBy.Kind + ")"
+		if m.BlockedBy.OpensAt != "" {
+			text += ", opens " + env.Soon(m.BlockedBy.OpensAt)
+		}
+		return text
+	case m.State == wire.StateDelayed:
+		return "its time, " + env.Soon(m.ReadyAt)
+	case m.Dead != nil:
+		return "a redrive: " + deadText(m.Dead)
+	}
+	return ""
+}
+
+func deadText(d *wire.DeadInfo) string {
+	text := d.Reason
+	if d.ErrorCode != "" {
+		text += " [" + d.ErrorCode + "]"
+	}
+	if d.Error != "" {
+		text += ": " + d.Error
+	}
+	return text
+}
+
+// payloadLine is the payload on one line.
+func payloadLine(m *wire.PeekedMessage) string {
+	switch {
+	case m.Unreadable != "":
+		return "(unreadable: " + m.Unreadable + ")"
+	case m.Payload != nil && printable(*m.Payload):
+		return strings.Join(strings.Fields(*m.Payload), " ")
+	}
+	return "base64:" + base64.StdEncoding.EncodeToString(payloadBytes(m))
+}
+
+func payloadBytes(m *wire.PeekedMessage) []byte {
+	if m.Payload != nil {
+		return []byte(*m.Payload)
+	}
+	return m.PayloadBase64
+}
+
+// printable reports whether text can go to a terminal, over several lines.
+func printable(text string) bool {
+	for _, r := range text {
+		if !unicode.IsPrint(r) && r != '\n' && r != '\t' && r != '\r' {
+			return false
+		}
+	}
+	return true
+}
+
+func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) string {
+	var b strings.Builder
+	facts := []string{m.State, "key " + terminal.Clean(m.Key), fmt.Sprintf("attempt %d", m.Attempt), "enqueued " + env.When(m.EnqueuedAt)}
+	if waits := waitsFor(env, m); waits != "" {
+		facts = append(facts, "waits for "+terminal.Clean(waits))
+	}
+	if m.ExpiresAt != "" {
+		facts = append(facts, "expires "+env.Soon(m.ExpiresAt))
+	}
+	fmt.Fprintf(&b, "%s  %s\n", paint.Bold(terminal.Clean(m.ID)), strings.Join(facts, ", "))
+	writeHeaders(&b, paint, m.Headers)
+	if m.HeadersCut {
+		b.WriteString("(more headers)\n")
+	}
+	text := payloadLine(m)
+	if m.Payload != nil && printable(*m.Payload) && m.Unreadable == "" {
+		text = strings.ReplaceAll(*m.Payload, "\r", "")
+	}
+	fmt.Fprintf(&b, "\n%s\n", text)
+	if m.PayloadCut {
+		fmt.Fprintf(&b, "(the first %d of %d bytes)\n", len(payloadBytes(m)), m.PayloadBytes)
+	}
+	return b.String()
+}
+
+// writeHeaders writes a line for each value of the headers but those left out.
+func writeHeaders(b *strings.Builder, paint terminal.Style, headers map[string][]string, without ...string) {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		if slices.Contains(without, name) {
+			continue
+		}
+		for _, value := range headers[name] {
+			fmt.Fprintf(b, "%s %s\n", paint.Dim(terminal.Clean(name)+":"), terminal.Clean(value))
+		}
+	}
+}

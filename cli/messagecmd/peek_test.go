@@ -1,0 +1,89 @@
+package messagecmd
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func peekedMessages() []wire.PeekedMessage {
+	text, lines, gate := `{"id": 1}`, strings.Repeat("long ", 20), "half\x1b[2J"
+	return []wire.PeekedMessage{
+		{ID: "1", Key: "acme", State: "pending", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
+		{
+			ID: "2", Key: "a\x1bb", State: "parked", Attempt: 2, EnqueuedAt: "2026-01-02T11:59:30Z", PayloadBytes: 100, Payload: &lines,
+			BlockedBy: &wire.GateState{Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z"},
+			Headers:   map[string][]string{"tenant": {"acme"}, "a": {"1", "2"}}, HeadersCut: true, PayloadCut: true,
+		},
+		{ID: "3", Key: "k", State: "delayed", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", ReadyAt: "2026-01-02T12:10:00Z", ExpiresAt: "2026-01-02T13:00:00Z", PayloadBase64: []byte("\xff\x00")},
+		{ID: "4", Key: "k", State: "leased", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", Consumer: "w", LeaseUntil: "2026-01-02T12:00:20Z", Payload: &gate},
+		{ID: "5", Key: "k", State: "dead", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:59Z", Unreadable: "broken", Dead: &wire.DeadInfo{Reason: "max_deliveries", Error: "no money", ErrorCode: "402"}},
+	}
+}
+
+func TestPeek(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.peek.orders", wire.PeekReply{Queue: "orders", Messages: peekedMessages()})
+	r := program.RunAt(t, "peek", "orders")
+	require.JSONEq(t, `{"limit":10,"payload_bytes":1024}`, string(f.Next().Data))
+	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+		"ID  KEY   STATE    ATTEMPT  AGE      WAITS FOR                                  PAYLOAD",
+		`1   acme  pending  1        1m ago   -                                          {"id": 1}`,
+		"2   a?b   parked   2        30s ago  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
+		"3   k     delayed  1        1s ago   its time, in 10m                           base64:/wA=",
+		"4   k     leased   1        1s ago   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
+		"5   k     dead     1        1s ago   a redrive: max_deliveries [402]: no money  (unreadable: broken)",
+	), ""), r)
+
+	r = program.RunAt(t, "peek", "orders", "-v")
+	require.Equal(t, clitest.Lines(
+		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago)", "", `{"id": 1}`, "",
+		"2  parked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), opens in 1.5s",
+		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)", "",
+		"3  delayed, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for its time, in 10m, expires in 1h", "", "base64:/wA=", "",
+		"4  leased, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for consumer w, lease ends in 20s", "", "base64:aGFsZhtbMko=", "",
+		"5  dead, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for a redrive: max_deliveries [402]: no money", "", "(unreadable: broken)",
+	), r.Out)
+}
+
+func TestPeekPages(t *testing.T) {
+	f := clitest.StartFake(t)
+	after := map[uint64]wire.PeekReply{
+		0: {Messages: peekedMessages()[:2], Next: 7},
+		7: {Next: 9},
+		9: {Messages: peekedMessages()[2:4], Next: 12},
+	}
+	f.Handle("fila.admin.peek.orders", func(msg *nats.Msg) any {
+		req, bad := wire.ParsePeek(msg.Data)
+		require.Nil(t, bad)
+		require.Equal(t, "acme", req.Key)
+		reply := after[req.After]
+		reply.Messages = append([]wire.PeekedMessage{}, reply.Messages[:min(len(reply.Messages), req.Limit)]...)
+		return reply
+	})
+	reply := clitest.JSON[wire.PeekReply](t, program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3", "--json"))
+	require.Len(t, reply.Messages, 3)
+	require.EqualValues(t, 12, reply.Next)
+	r := program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3")
+	require.Contains(t, r.Out, "\nthere are more: fila peek orders --limit 30\n")
+}
+
+func TestPeekMistakes(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.peek.orders", wire.PeekReply{Messages: []wire.PeekedMessage{}})
+	require.Equal(t, "queue orders has no messages of key a?\n", program.Run(t, "", "peek", "orders", "--key", "a\x1b").Out)
+	f.Answer("fila.admin.peek.gone", wire.QueueNotFound("gone"))
+	r := program.Run(t, "", "peek", "gone")
+	require.Equal(t, command.ExitNotFound, r.Code)
+	require.Contains(t, r.Err, "`fila queue list` shows those that there are")
+	require.Equal(t, command.ExitConnect, program.Run(t, "", "peek", "nobody").Code)
+	for _, args := range [][]string{{"peek", "a b"}, {"peek", "q", "--limit", "0"}, {"peek", "q", "--payload-bytes", "65537"}} {
+		require.Equal(t, command.ExitUsage, program.Run(t, "", args...).Code, args)
+	}
+}

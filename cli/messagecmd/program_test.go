@@ -1,0 +1,5 @@
+package messagecmd
+
+import "github.com/filaq/fila/cli/clitest"
+
+var program = clitest.Program(Commands)

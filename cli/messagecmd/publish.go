@@ -1,0 +1,211 @@
+package messagecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+)
+
+// Commands returns the commands that move messages, or look at them.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{newPublishCommand(env), newConsumeCommand(env), newPeekCommand(env), newRedriveCommand(env)}
+}
+
+// publishRetry is for how long a message is tried again that fila refuses for
+// now.
+const publishRetry = time.Hour
+
+type publishFlags struct {
+	file         string
+	lines, jsonl bool
+	count        int64
+	rate         float64
+	window       int
+	headers      []string
+	delay, ttl   terminal.Millis
+	dedupeID     string
+	noConfirm    bool
+	noRetry      bool
+	quiet        bool
+}
+
+func newPublishCommand(env *command.Env) *cobra.Command {
+	var f publishFlags
+	cmd := &cobra.Command{
+		Use:     "publish QUEUE [TEXT]",
+		Aliases: []string{"pub"},
+		Short:   "Publish one message or many",
+		Long: `Publish a message, and print its id when it is safely stored. The payload is
+TEXT, or the file of --file, or else all of standard input (TEXT - says so).
+
+Many messages: --count repeats the one; --lines makes one of every line of the
+file or of standard input; --jsonl reads a JSON object from every line:
+
+  {"payload":"text","headers":{"tenant":"acme"}}
+
+A payload that is not a string is sent as JSON; payload_base64 holds bytes.
+dedupe_id, delay and ttl work as the flags do. What fila consume --json prints
+can be read back: its other fields are not looked at. Flags are for all
+messages; a header of the line wins over one of the flags.
+
+Many messages are confirmed many at a time, and a line says in the end how many
+there were. The first that fila refuses ends the command; its number is the
+line's. Refusals for now (429, 503) are waited out, as long as fila asks for
+and for up to an hour, unless --no-retry. A single message is not tried again:
+the error says when it makes sense. An interrupt stops sending and waits
+for what is on its way.`,
+		Example: `  fila publish orders '{"id":1}' -H tenant=acme
+  fila publish orders --delay 10m --dedupe-id order-1 < order.json
+  fila publish orders --file order.json --count 1000 --rate 50
+  tail -F access.log | fila publish lines --lines
+  fila consume orders.dlq --json --timeout 1s | fila publish orders --jsonl`,
+		Args:              command.Args("QUEUE", "[TEXT]"),
+		ValidArgsFunction: env.Complete(command.QueueNames),
+		RunE:              func(cmd *cobra.Command, args []string) error { return publish(env, cmd, &f, args[0], args[1:]) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.file, "file", "f", "", "read the payload, or the lines, from this `file`")
+	flags.BoolVar(&f.lines, "lines", false, "publish every line as a message")
+	flags.BoolVar(&f.jsonl, "jsonl", false, "publish the message that every line describes in JSON")
+	flags.Int64Var(&f.count, "count", 1, "publish the message so many times")
+	flags.Float64Var(&f.rate, "rate", 0, "at most so many messages a second; 0 is as fast as it goes")
+	flags.IntVar(&f.window, "window", 1000, "at most so many messages may wait for their confirmation")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header as `name=value`; may be repeated")
+	flags.Var(&f.delay, "delay", "hold the message back for so long")
+	flags.Var(&f.ttl, "ttl", "dead-letter it if it is not delivered within this time, at least 1s")
+	flags.StringVar(&f.dedupeID, "dedupe-id", "", "a second message with this `id` within the queue's window is not stored again; of many messages the number is appended: id-1, id-2")
+	flags.BoolVar(&f.noConfirm, "no-confirm", false, "do not wait for confirmations; prints no id, and nobody hears of a refusal")
+	flags.BoolVar(&f.noRetry, "no-retry", false, "with many messages: fail when fila takes no more for now, instead of waiting")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print neither id nor summary nor progress")
+	return cmd
+}
+
+// check refuses flags that contradict each other.
+func (f *publishFlags) check(cmd *cobra.Command, text []string) error {
+	flags := cmd.Flags()
+	switch {
+	case f.lines && f.jsonl:
+		return command.UsageError("--lines and --jsonl: one of them is allowed")
+	case (f.lines || f.jsonl) && flags.Changed("count"):
+		return command.UsageError("--count repeats one message: not with --lines or --jsonl")
+	case f.count < 1:
+		return command.UsageError("--count %d: allowed is 1 and more", f.count)
+	case !(f.rate >= 0 && f.rate <= 1e9) || flags.Changed("rate") && f.rate == 0:
+		return command.UsageError("--rate %v: allowed is more than 0, up to 1000000000", f.rate)
+	case f.window < 1 || f.window > 65_536:
+		return command.UsageError("--window %d: allowed are 1 to 65536", f.window)
+	case flags.Changed("file") && len(text) > 0:
+		return command.UsageError("TEXT and --file: one of them is allowed")
+	case (f.lines || f.jsonl) && len(text) > 0 && text[0] != "-":
+		return command.UsageError("TEXT with --lines or --jsonl: the messages come from --file or standard input")
+	}
+	return nil
+}
+
+func publish(env *command.Env, cmd *cobra.Command, f *publishFlags, queue string, text []string) error {
+	if err := f.check(cmd, text); err != nil {
+		return err
+	}
+	common, err := f.message(cmd)
+	if err != nil {
+		return err
+	}
+	in, closeInput, err := f.input(cmd.InOrStdin(), text)
+	if err != nil {
+		return err
+	}
+	defer closeInput()
+	many := f.lines || f.jsonl || f.count > 1
+	var next source
+	switch {
+	case f.lines:
+		next = common.perLine(in)
+	case f.jsonl:
+		next = common.perJSON(in)
+	default:
+		if common.payload, err = readPayload(in, text); err != nil {
+			return err
+		}
+		next = common.times(f.count, f.count > 1)
+	}
+	return env.Stay(cmd, func(ctx context.Context, restore func(), s *command.Session) error {
+		if !many {
+			return publishOne(ctx, env, cmd, s, f, queue, next)
+		}
+		p, err := newPipeline(env, cmd, s, f, queue)
+		if err != nil {
+			return err
+		}
+		return p.run(ctx, restore, next)
+	})
+}
+
+func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session, f *publishFlags, queue string, next source) error {
+	m, err := next()
+	if err != nil {
+		return err
+	}
+	if f.noConfirm {
+		if err := s.Send(queue, m.payload, m.options...); err != nil {
+			return s.Explain(err)
+		}
+		return s.Flush(ctx)
+	}
+	receipt, err := s.Publish(ctx, queue, m.payload, m.options...)
+	if err != nil {
+		return s.ExplainFor(context.WithoutCancel(ctx), queue, err)
+	}
+	if f.quiet {
+		return nil
+	}
+	if receipt.Duplicate && !env.JSON {
+		command.Complain(cmd.ErrOrStderr(), "a duplicate; the id is that of the first message")
+	}
+	return env.Show(cmd, receipt, func() string { return receipt.ID + "\n" })
+}
+
+// refusedForNow reports whether it makes sense to come again.
+func refusedForNow(err error) bool {
+	var refused *client.Error
+	return errors.As(err, &refused) && (refused.Code == 429 || refused.Code == 503)
+}
+
+// input opens what the messages come from. With TEXT it is nil.
+func (f *publishFlags) input(in io.Reader, text []string) (io.Reader, func(), error) {
+	switch {
+	case len(text) > 0 && text[0] != "-":
+		return nil, func() {}, nil
+	case f.file != "" && f.file != "-":
+		file, err := os.Open(f.file)
+		if err != nil {
+			return nil, nil, command.UsageError("--file %s: %w", f.file, command.PathReason(err))
+		}
+		return file, func() { _ = file.Close() }, nil
+	case len(text) == 0 && f.file == "" && !f.lines && !f.jsonl && terminal.IsTerminalInput(in):
+		return nil, nil, command.UsageError(`TEXT is missing: give it as an argument ("" for an empty one), as --file or on standard input`)
+	}
+	return in, func() {}, nil
+}
+
+func readPayload(in io.Reader, text []string) ([]byte, error) {
+	if in == nil {
+		return []byte(text[0]), nil
+	}
+	payload, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the payload: %w", command.PathReason(err))
+	}
+	if len(payload) > maxPayload {
+		return nil, command.UsageError("the payload has more than %s: no NATS server takes that", terminal.Size(maxPayload))
+	}
+	return payload, nil
+}

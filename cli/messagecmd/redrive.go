@@ -1,0 +1,49 @@
+package messagecmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newRedriveCommand(env *command.Env) *cobra.Command {
+	var count int64
+	cmd := &cobra.Command{
+		Use:   "redrive QUEUE.dlq",
+		Short: "Move dead letters back to their queue",
+		Long: `Move messages of a dead letter queue back to their queue, oldest first. They go
+through on_enqueue again, keep their id and start with attempt 1. Messages that
+a consumer of the dead letter queue holds are skipped.`,
+		Example: `  fila redrive orders.dlq
+  fila redrive orders.dlq --count 10`,
+		Args:              command.Args("QUEUE.dlq"),
+		ValidArgsFunction: env.Complete(deadLetterQueues),
+		PreRunE: func(*cobra.Command, []string) error {
+			if count < 0 {
+				return command.UsageError("--count %d: allowed is 0 (all) and more", count)
+			}
+			return nil
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
+			return s.Redrive(ctx, args[0], count)
+		},
+			func(reply client.RedriveReply, args []string) string {
+				return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), args[0])
+			}),
+	}
+	cmd.Flags().Int64Var(&count, "count", 0, "move at most so many; 0 is all")
+	return cmd
+}
+
+// deadLetterQueues are the queues that can be redriven.
+func deadLetterQueues(ctx context.Context, s *command.Session, args []string, prefix string) ([]string, error) {
+	names, err := command.QueueNames(ctx, s, args, prefix)
+	return slices.DeleteFunc(names, func(name string) bool { return !wire.IsDLQ(name) }), err
+}

@@ -1,0 +1,224 @@
+package opscmd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/bench"
+	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/system"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+)
+
+// benchFlags are the flags of fila bench.
+type benchFlags struct {
+	workloads, systems []string
+	rounds, size       int
+	count, backlog     int64
+	duration           terminal.Millis
+	quick              bool
+	url, dir, chart    string
+}
+
+func newBenchCommand(env *command.Env) *cobra.Command {
+	var f benchFlags
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure fila side by side with JetStream and bare NATS",
+		Long: `Measure fila side by side with JetStream and bare NATS, on this machine.
+
+It starts all that it needs itself, as processes of their own on free ports,
+with their data in a temporary directory, and leaves nothing behind. In each
+round every system has its turn; figures are medians of the rounds, ratios are
+of figures of the same round. The systems:
+
+  fila            fila serve, fair order by a header
+  fila-fifo       fila serve, all messages in one line
+  hops            the same messages over NATS with nothing done in between
+  hops-wire       the same, delivered with headers and ack subjects like fila's
+  jetstream       a WorkQueue stream in files, synced every two minutes
+  jetstream-sync  the same, synced before each confirmation, as fila does
+
+The workloads:
+
+` + workloadList() + `
+All but soak takes about an hour with the defaults; --quick takes seconds and
+only shows that it works. Let nothing else run meanwhile. docs/benchmarks.md says
+how to read the figures.
+
+With --url the load runs against a fila that is already running, in queues of
+its own that are deleted in the end. It needs the permissions of an operator.`,
+		Example: `  fila bench --quick
+  fila bench --workload life --workload latency --rounds 5
+  fila bench --workload life --system fila --system hops --duration 10s
+  fila bench --json --chart bench.svg > bench.json
+  fila bench --workload soak --duration 30m --chart soak.svg
+  fila bench --url nats://127.0.0.1:4222 --workload life --count 100000`,
+		Args: command.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.workloads, "workload", nil, "`name` of a workload; may be repeated (default all but soak)")
+	flags.StringArrayVar(&f.systems, "system", nil, "`name` of a system; may be repeated (default all)")
+	command.Allow(cmd, "workload", workloadNames()...)
+	command.Allow(cmd, "system", system.Names()...)
+	flags.IntVar(&f.rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
+	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
+	flags.Int64Var(&f.count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
+	flags.Int64Var(&f.backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
+	flags.IntVar(&f.size, "size", 1024, "`bytes` of a message, where the workload says nothing else")
+	flags.BoolVar(&f.quick, "quick", false, "few measurements of few messages, to see that all works")
+	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
+	flags.StringVar(&f.dir, "dir", "", "`directory` for the data of the servers; it should be on the disk of production (default the one for temporary files)")
+	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
+	cmd.AddCommand(newBenchNodeCommand(), newBenchLoadCommand())
+	return cmd
+}
+
+func workloadNames() []string {
+	var names []string
+	for _, w := range bench.Workloads() {
+		names = append(names, w.Name)
+	}
+	return names
+}
+
+func workloadList() string {
+	var b strings.Builder
+	for _, w := range bench.Workloads() {
+		fmt.Fprintf(&b, "  %-15s %s\n", w.Name, w.About)
+	}
+	return b.String()
+}
+
+func runBench(env *command.Env, cmd *cobra.Command, f *benchFlags) error {
+	options, err := benchOptions(env, cmd, f)
+	if err != nil {
+		return err
+	}
+	ctx, stop := command.UntilSignal(cmd)
+	defer stop()
+	report, err := bench.Run(ctx, options)
+	if err != nil {
+		return err
+	}
+	if f.chart != "" {
+		var picture bytes.Buffer
+		if err := report.Chart(&picture); err != nil {
+			return err
+		}
+		if err := os.WriteFile(f.chart, picture.Bytes(), 0o644); err != nil {
+			return fmt.Errorf("--chart: %w", err)
+		}
+	}
+	if env.JSON {
+		err = terminal.PrintJSON(cmd.OutOrStdout(), report)
+	} else {
+		err = report.WriteTable(cmd.OutOrStdout())
+	}
+	switch failures := report.Failures(); {
+	case err != nil:
+		return err
+	case report.Interrupted:
+		return fmt.Errorf("interrupted: the report is not complete")
+	case failures > 0:
+		return fmt.Errorf("%s failed; the report says why", terminal.Plural(int64(failures), "measurement"))
+	}
+	return nil
+}
+
+func benchOptions(env *command.Env, cmd *cobra.Command, f *benchFlags) (bench.Options, error) {
+	flags := cmd.Flags()
+	o := bench.Options{
+		Workloads: f.workloads, Systems: f.systems, Rounds: f.rounds, Duration: f.duration.Duration(), Count: f.count,
+		Backlog: f.backlog, Payload: f.size, Quick: f.quick, Dir: f.dir,
+		Version: command.ReadBuildInfo().Version, Progress: cmd.ErrOrStderr(),
+	}
+	// 0 is the default inside, but nobody means that who writes it.
+	for name, zero := range map[string]bool{
+		"rounds": f.rounds == 0, "duration": f.duration == 0, "count": f.count == 0, "backlog": f.backlog == 0, "size": f.size == 0,
+	} {
+		if zero && flags.Changed(name) {
+			return o, command.UsageError("--%s 0: allowed is more than 0", name)
+		}
+	}
+	if flags.Changed("url") && f.url == "" {
+		return o, command.UsageError("--url is empty: name a NATS server, or leave it out to start servers")
+	}
+	if flags.Changed("url") && flags.Changed("server") {
+		return o, command.UsageError("--url and --server say the same: one of them is allowed")
+	}
+	if flags.Changed("url") || flags.Changed("server") || flags.Changed("context") {
+		if f.url != "" {
+			env.Conn.Server = f.url
+		}
+		target, err := benchTarget(env)
+		if err != nil {
+			return o, err
+		}
+		o.Target = target
+	}
+	if o.Target != nil && f.dir != "" {
+		return o, command.UsageError("--dir is for servers that fila bench starts, not for --url")
+	}
+	if err := o.Complete(); err != nil {
+		return o, command.UsageError("%w", err)
+	}
+	var err error
+	if o.Executable, err = os.Executable(); err != nil {
+		return o, fmt.Errorf("find this program to start it again: %w", err)
+	}
+	return o, nil
+}
+
+// benchTarget is the running fila, after it has answered once.
+func benchTarget(env *command.Env) (*system.Access, error) {
+	where, err := env.Conn.Settle()
+	if err != nil {
+		return nil, err
+	}
+	s, err := env.Conn.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if _, err := s.QueueListPage(context.Background(), 0, 1); err != nil {
+		return nil, s.Explain(err)
+	}
+	return &system.Access{
+		URL: where.URL, Creds: where.Creds, NKey: where.NKey, User: where.User, Password: where.Password, Token: where.Token,
+		CA: where.CA, Cert: where.Cert, Key: where.Key, InboxPrefix: where.InboxPrefix, TLSFirst: where.TLSFirst, Prefix: env.Conn.Prefix,
+	}, nil
+}
+
+// newBenchNodeCommand is a server to compare with, as a process of its own.
+func newBenchNodeCommand() *cobra.Command {
+	return benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+		return system.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
+	})
+}
+
+// newBenchLoadCommand is producers and consumers, as a process of its own.
+func newBenchLoadCommand() *cobra.Command {
+	return benchProcess("load", "Producers and consumers", func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+		return load.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+	})
+}
+
+func benchProcess(use, short string, run func(ctx context.Context, cmd *cobra.Command, args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Hidden: true, Args: command.Args(strings.Fields(use)[1:]...),
+		Short: short + " (started by fila bench)",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := command.UntilSignal(cmd)
+			defer stop()
+			return run(ctx, cmd, args)
+		},
+	}
+}

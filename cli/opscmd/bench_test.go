@@ -1,0 +1,187 @@
+package opscmd_test
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/bench"
+	"github.com/filaq/fila/bench/report"
+	"github.com/filaq/fila/bench/system"
+	"github.com/filaq/fila/cli"
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/opscmd"
+	"github.com/filaq/fila/wire"
+)
+
+// actAsFila makes the test binary behave as fila, for the processes that fila
+// bench starts.
+const actAsFila = "TEST_ACT_AS_FILA"
+
+var program = clitest.Program(opscmd.Commands)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(actAsFila) != "" {
+		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func TestBenchMistakes(t *testing.T) {
+	clitest.Isolate(t)
+	for want, args := range map[string][]string{
+		`workload "lief" is not known: allowed is enqueue, life`: {"--workload", "lief"},
+		`system "kafka" is not known: allowed is fila, fila-f`:   {"--system", "kafka"},
+		"--rounds 0: allowed is more than 0":                     {"--rounds", "0"},
+		"--count 0: allowed is more than 0":                      {"--count", "0"},
+		"--duration 0: allowed is more than 0":                   {"--duration", "0s"},
+		"both a duration (1s) and a count (5) are given":         {"--duration", "1s", "--count", "5"},
+		"size is 3: allowed is 16 to":                            {"--size", "3"},
+		"a soak is one long round: allowed is 1":                 {"--workload", "soak", "--rounds", "3"},
+		"workload soak takes the machine to itself":              {"--workload", "soak", "--workload", "life"},
+		"--url is empty":                  {"--url", ""},
+		"--url and --server say the same": {"--url", "a", "--server", "b"},
+		`unexpected argument "life"`:      {"life"},
+	} {
+		r := program.Run(t, "", append([]string{"bench"}, args...)...)
+		require.Equal(t, command.ExitUsage, r.Code, want)
+		require.Contains(t, r.Err, want)
+		require.Equal(t, 1, strings.Count(r.Err, "\n"), "one line")
+		require.Empty(t, r.Out)
+	}
+}
+
+func TestBenchOfARunningFilaThatIsNotThere(t *testing.T) {
+	clitest.Isolate(t)
+	r := program.Run(t, "", "bench", "--url", "nats://127.0.0.1:1")
+	require.Equal(t, command.ExitConnect, r.Code)
+	require.Contains(t, r.Err, "no NATS server answers at nats://127.0.0.1:1")
+
+	url := clitest.StartNATS(t, nil).ClientURL()
+	r = program.Run(t, "", "bench", "--url", url)
+	require.Equal(t, command.ExitConnect, r.Code)
+	require.Contains(t, r.Err, "no fila listens")
+}
+
+func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer(f.Subjects.Admin(wire.VerbQueueList, ""), wire.QueueList{})
+	for want, args := range map[string][]string{
+		`workload "recovery" needs a server of its own`: {"--workload", "recovery"},
+		`workload "soak" needs a server of its own`:     {"--workload", "soak"},
+		`system "jetstream" cannot be measured on a`:    {"--system", "jetstream"},
+		"--dir is for servers that fila bench starts":   {"--dir", t.TempDir()},
+	} {
+		r := program.Run(t, "", append([]string{"bench", "--url", f.NC.ConnectedUrl()}, args...)...)
+		require.Equal(t, command.ExitUsage, r.Code, want)
+		require.Contains(t, r.Err, want)
+	}
+}
+
+func TestBenchHelpNamesEveryWorkloadAndSystem(t *testing.T) {
+	r := program.Run(t, "", "bench", "--help")
+	require.Equal(t, command.ExitOK, r.Code)
+	for _, w := range bench.Workloads() {
+		require.Contains(t, r.Out, "  "+w.Name+" ")
+	}
+	for _, name := range system.Names() {
+		require.Contains(t, r.Out, "  "+name+" ")
+	}
+	require.NotContains(t, r.Out, "node")
+}
+
+func TestBenchInternalCommands(t *testing.T) {
+	r := program.Run(t, "", "bench", "node", "abacus", t.TempDir())
+	require.Contains(t, r.Err, `node "abacus" is not known`)
+	r = program.Run(t, "{", "bench", "load")
+	require.Equal(t, command.ExitFailed, r.Code)
+	require.Contains(t, r.Err, "the load's instructions")
+}
+
+// A run of everything with a handful of messages: all processes start, all
+// systems work, and nothing is left behind.
+func TestBenchSmoke(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+	clitest.Isolate(t)
+	t.Setenv(actAsFila, "1")
+	dir := t.TempDir()
+	chart := filepath.Join(t.TempDir(), "chart.svg")
+	r := clitest.OK(t, program.Run(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart))
+
+	var report report.Report
+	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	require.Zero(t, report.Failures())
+	require.True(t, report.Settings.Quick)
+	measured := map[string]bool{}
+	for _, w := range report.Workloads {
+		require.NotEmpty(t, w.Lanes, w.Name)
+		for _, l := range w.Lanes {
+			measured[w.Name], measured[l.System] = true, true
+			require.Len(t, l.Rounds, 1, w.Name)
+			require.NotEmpty(t, l.Figures, w.Name)
+			require.Empty(t, l.Notes, w.Name)
+		}
+	}
+	for _, name := range []string{
+		"enqueue", "life", "life-confirmed", "latency", "keys", "hook", "throttle", "consumers", "slow", "backlog", "memory", "recovery",
+		"fila", "fila-fifo", "hops", "hops-wire", "jetstream", "jetstream-sync",
+	} {
+		require.True(t, measured[name], name)
+	}
+	require.NotEmpty(t, report.Goals)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left, "the data is gone")
+
+	requireXML(t, chart)
+}
+
+func requireXML(t *testing.T, file string) {
+	t.Helper()
+	data, err := os.Open(file)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, data.Close()) }()
+	dec := xml.NewDecoder(data)
+	for err == nil {
+		_, err = dec.Token()
+	}
+	require.True(t, errors.Is(err, io.EOF), err)
+}
+
+// A soak of a second: every message is accounted for, and the intervals are in
+// the report and in the chart.
+func TestBenchSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts processes")
+	}
+	clitest.Isolate(t)
+	t.Setenv(actAsFila, "1")
+	chart := filepath.Join(t.TempDir(), "soak.svg")
+	r := clitest.OK(t, program.Run(t, "", "bench", "--workload", "soak", "--quick", "--duration", "1s", "--json", "--dir", t.TempDir(), "--chart", chart))
+	require.Contains(t, r.Err, "soak: ", "it says how it goes")
+
+	var report report.Report
+	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	require.True(t, report.Settings.Soak)
+	require.Len(t, report.Workloads, 1)
+	require.Len(t, report.Workloads[0].Lanes, 1)
+	soak := report.Workloads[0].Lanes[0]
+	require.Empty(t, soak.Errors)
+	require.Empty(t, soak.Notes)
+	require.NotEmpty(t, soak.Series)
+	require.Positive(t, soak.Figures["accounted_messages"].Median)
+	require.Positive(t, soak.Figures["nacked_messages"].Median)
+	require.Zero(t, soak.Figures["stray_deliveries"].Median)
+	require.Positive(t, soak.Series[0]["files_mb"])
+	requireXML(t, chart)
+}

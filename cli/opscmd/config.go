@@ -1,0 +1,153 @@
+package opscmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+)
+
+func newConfigCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:   "config",
+		Short: "Read and change the runtime configuration",
+		Long: `The runtime configuration is a persisted map of strings. Hooks read it with
+fila.get(key); a change acts at once. What fila serve is started with is another
+thing: see docs/configuration.md.`,
+	})
+	cmd.AddCommand(newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
+		newConfigDeleteCommand(env), newConfigLogCommand(env))
+	return cmd
+}
+
+func newConfigSetCommand(env *command.Env) *cobra.Command {
+	var ifValue string
+	cmd := &cobra.Command{
+		Use:   "set KEY VALUE",
+		Short: "Set a key",
+		Example: `  fila config set feature:new-router on
+  fila config set feature:new-router off --if-value on
+  fila config set offset -- -5`,
+		Args:              command.Args("KEY", "VALUE"),
+		ValidArgsFunction: env.Complete(configKeys),
+	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigSetReply, error) {
+		var condition *string
+		if cmd.Flags().Changed("if-value") {
+			condition = &ifValue
+		}
+		return s.ConfigSet(ctx, args[0], args[1], condition)
+	}, func(reply client.ConfigSetReply, _ []string) string {
+		was := "new"
+		if reply.Previous != nil {
+			was = "was " + terminal.Clean(*reply.Previous)
+		}
+		return fmt.Sprintf("%s = %s (%s)\n", terminal.Clean(reply.Key), terminal.Clean(reply.Value), was)
+	})
+	cmd.Flags().StringVar(&ifValue, "if-value", "", "set it only if this is the present `value`; otherwise exit code 5")
+	return cmd
+}
+
+func newConfigGetCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "get KEY",
+		Short:             "Print the value of a key",
+		Example:           `  fila config get feature:new-router`,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(configKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
+			return s.ConfigGet(ctx, args[0])
+		}, func(entry client.ConfigEntry, _ []string) string { return entry.Value + "\n" }),
+	}
+}
+
+func newConfigListCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [KEY-PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List keys with their values",
+		Example: `  fila config list
+  fila config list throttle:`,
+		Args:              command.Args("[KEY-PREFIX]"),
+		ValidArgsFunction: env.Complete(configKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigList, error) {
+			entries, err := s.ConfigList(ctx, strings.Join(args, ""))
+			return client.ConfigList{Total: len(entries), Entries: entries}, err
+		}, func(list client.ConfigList, _ []string) string {
+			t := terminal.NewTable("KEY", "VALUE")
+			for _, entry := range list.Entries {
+				t.Row(entry.Key, entry.Value)
+			}
+			return t.String()
+		}),
+	}
+}
+
+func newConfigDeleteCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "delete KEY",
+		Aliases:           []string{"rm"},
+		Short:             "Delete a key",
+		Example:           `  fila config delete feature:new-router`,
+		Args:              command.Args("KEY"),
+		ValidArgsFunction: env.Complete(configKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
+			return s.ConfigDelete(ctx, args[0])
+		}, func(entry client.ConfigEntry, _ []string) string {
+			return fmt.Sprintf("%s deleted (was %s)\n", terminal.Clean(entry.Key), terminal.Clean(entry.Value))
+		}),
+	}
+}
+
+var configKeys = command.NamesOf((*client.Client).ConfigList, func(one client.ConfigEntry) string { return one.Key })
+
+func newConfigLogCommand(env *command.Env) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "log [KEY-PREFIX]",
+		Short: "Show who changed what, newest first",
+		Long: `Show the changes of the runtime configuration, of throttles and of pauses,
+newest first, with the old and the new value. fila keeps the newest 10,000.`,
+		Example: `  fila config log
+  fila config log throttle:stripe --limit 0`,
+		Args:              command.Args("[KEY-PREFIX]"),
+		ValidArgsFunction: env.Complete(configKeys),
+		PreRunE: func(*cobra.Command, []string) error {
+			if limit < 0 {
+				return command.UsageError("--limit %d: allowed is 0 (all) and more", limit)
+			}
+			return nil
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigLog, error) {
+			entries, err := s.ConfigLog(ctx, strings.Join(args, ""), limit)
+			return client.ConfigLog{Total: len(entries), Entries: entries}, err
+		},
+			func(log client.ConfigLog, _ []string) string {
+				t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
+				for _, e := range log.Entries {
+					t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), e.By)
+				}
+				return t.Or("no changes")
+			}),
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most so many; 0 is all")
+	return cmd
+}
+
+// change prints a value of the audit log; what does not exist is a dash, so
+// that the empty value must be something else.
+func change(value *string) string {
+	switch {
+	case value == nil:
+		return "-"
+	case *value == "" || *value == "-":
+		return strconv.Quote(*value)
+	}
+	return *value
+}

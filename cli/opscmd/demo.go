@@ -1,0 +1,254 @@
+package opscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar"
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// What the demo is about: a provider that takes so many calls a second, and
+// tenants who together want about twice as much of it.
+const (
+	demoRate    = 200 // calls a second that the provider takes
+	demoQuiet   = 4   // messages a second of a quiet tenant
+	demoNoisy   = 100 * demoQuiet
+	demoWorkers = 3
+	demoEach    = 4 // messages that a worker handles at once
+	demoCall    = 5 * time.Millisecond
+	demoGrace   = 5 * time.Second // for fila's last replies
+)
+
+// demoHook is the on_enqueue hook of a queue of the demo.
+func demoHook(fairnessKey string) string {
+	return `function on_enqueue(msg)
+  return { fairness_key = ` + fairnessKey + `, throttle_keys = { "provider" } }
+end`
+}
+
+// demoRun is one half of the demo.
+type demoRun struct {
+	queue string // also its name in the output
+	title string
+	hook  string
+}
+
+var demoRuns = []demoRun{
+	{"fifo", "One line for all (every message has the same fairness key)", demoHook(`"all"`)},
+	{"fair", "Fair between tenants (fairness_key = msg.headers.tenant)", demoHook(`msg.headers["tenant"]`)},
+}
+
+func newDemoCommand(env *command.Env) *cobra.Command {
+	duration := terminal.Millis(20_000)
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See what fila is for, in 20 seconds",
+		Long: fmt.Sprintf(`Start a fila of its own, on a free port of 127.0.0.1 and in a temporary
+directory, and let a noisy tenant send 100 times as much as each of three quiet
+ones: together about twice as much as the provider takes that %d workers call,
+%d calls a second, which a throttle of fila keeps. First all tenants stand in
+one line, then each has its fair share: one line of Lua makes the difference. A
+table shows how long each tenant's messages wait, and a paragraph what has come
+of it. Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate),
+		Example: `  fila demo
+  fila demo --duration 10s --json`,
+		Args: command.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if duration < 200 || duration > 3_600_000 {
+				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())
+			}
+			return demo(env, cmd, duration.Duration())
+		},
+	}
+	cmd.Flags().Var(&duration, "duration", "how long it takes in all")
+	return cmd
+}
+
+func demo(env *command.Env, cmd *cobra.Command, duration time.Duration) (err error) {
+	ctx, stop := command.UntilSignal(cmd)
+	defer stop()
+	dir, err := os.MkdirTemp("", "fila-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if gone := os.RemoveAll(dir); err == nil {
+			err = gone
+		}
+	}()
+	server, err := startDemo(ctx, dir, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if ended := server.end(); err == nil {
+			err = ended
+		}
+	}()
+
+	show := newDemoScreen(env, cmd.OutOrStdout())
+	show.intro(server.url)
+	report := demoReport{Provider: demoRate}
+	for _, run := range demoRuns {
+		done, err := server.play(ctx, run, duration/time.Duration(len(demoRuns)), show)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return command.ErrInterrupted
+		}
+		report.Runs = append(report.Runs, done)
+	}
+	report.Result = report.words()
+	return show.result(report)
+}
+
+// demoServer is the sidecar of a demo with a connection to it.
+type demoServer struct {
+	url   string
+	nc    *nats.Conn
+	c     *client.Client
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// startDemo starts a sidecar that ends with ctx or with end.
+func startDemo(ctx context.Context, dir string, errOut io.Writer) (*demoServer, error) {
+	cfg := config.Default()
+	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = dir, "", -1, 0
+	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelError}))
+	server, err := sidecar.New(cfg, log, command.ReadBuildInfo().Version)
+	if err != nil {
+		return nil, err
+	}
+	// What runs against it is stopped first, so it must not end by itself.
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	d := &demoServer{stop: cancel, ended: make(chan error, 1)}
+	go func() { d.ended <- server.Run(runCtx) }()
+	select {
+	case <-server.Ready():
+	case err := <-d.ended:
+		cancel()
+		return nil, fmt.Errorf("start fila: %w", err)
+	}
+	d.url = server.ClientURL()
+	if d.nc, err = nats.Connect(d.url, nats.Name("fila demo")); err == nil {
+		d.c, err = client.New(d.nc)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.end())
+	}
+	return d, nil
+}
+
+// end stops the sidecar and waits until it has let go of its directory.
+func (d *demoServer) end() error {
+	if d.nc != nil {
+		d.nc.Close()
+	}
+	d.stop()
+	return <-d.ended
+}
+
+// play makes the queue of a run, has it used for so long, and deletes it with
+// what waits there still.
+func (d *demoServer) play(ctx context.Context, run demoRun, length time.Duration, show *demoScreen) (demoResult, error) {
+	settings := client.DefaultQueueSettings(run.queue)
+	settings.OnEnqueue = run.hook
+	if _, err := d.c.QueueCreate(ctx, settings); err != nil {
+		return demoResult{}, stopped(ctx, err)
+	}
+	rate, burst := client.Rate(fmt.Sprint(demoRate)), float64(demoRate/20)
+	limit := client.ThrottleChange{Key: "provider", ThrottleLimits: client.ThrottleLimits{Rate: &rate, Burst: &burst}}
+	if _, err := d.c.ThrottleSet(ctx, limit); err != nil {
+		return demoResult{}, stopped(ctx, err)
+	}
+	load := newDemoLoad(d.c, run)
+	if err := load.run(ctx, length, show); err != nil {
+		return demoResult{}, stopped(ctx, err)
+	}
+	_, err := d.c.QueueDelete(context.WithoutCancel(ctx), run.queue, true)
+	return load.result(), err
+}
+
+// stopped is what an interrupt has made of an error.
+func stopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return command.ErrInterrupted
+	}
+	return err
+}
+
+// demoScreen shows how a demo goes on: live on a terminal, otherwise the result
+// of each run, and with --json everything at the end.
+type demoScreen struct {
+	env   *command.Env
+	out   io.Writer
+	paint terminal.Style
+	live  bool
+	drawn int // lines of the table on the screen
+}
+
+func newDemoScreen(env *command.Env, out io.Writer) *demoScreen {
+	return &demoScreen{env: env, out: out, paint: terminal.StyleFor(out), live: terminal.IsTerminal(out) && !env.JSON}
+}
+
+// write ignores errors: what cannot be shown does not change what happens.
+func (s *demoScreen) write(text string) {
+	if !s.env.JSON {
+		_, _ = io.WriteString(s.out, text)
+	}
+}
+
+func (s *demoScreen) intro(url string) {
+	s.write(fmt.Sprintf(`A noisy tenant sends %d messages a second, three quiet ones %d each.
+%d workers call a provider that takes %d calls a second.
+Look inside meanwhile: fila top -s %s
+
+`, demoNoisy, demoQuiet, demoWorkers, demoRate, url))
+}
+
+// update draws the table of a run over the one before.
+func (s *demoScreen) update(r demoResult, last bool) {
+	if !s.live && !last {
+		return
+	}
+	lines := r.lines(s.paint)
+	var b strings.Builder
+	if s.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
+	}
+	for _, line := range lines {
+		b.WriteString(line)
+		if s.live {
+			b.WriteString(terminal.EraseLine)
+		}
+		b.WriteString("\n")
+	}
+	s.drawn = len(lines)
+	if last {
+		s.drawn = 0
+	}
+	s.write(b.String())
+}
+
+func (s *demoScreen) result(r demoReport) error {
+	if s.env.JSON {
+		return terminal.PrintJSON(s.out, r)
+	}
+	_, err := fmt.Fprintln(s.out, terminal.Wrap(r.Result, 0, 78))
+	return err
+}

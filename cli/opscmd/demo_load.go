@@ -1,0 +1,210 @@
+package opscmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/client"
+)
+
+// demoTenants in the order of the table, with how many messages they send a
+// second.
+var demoTenants = []struct {
+	name string
+	rate int
+}{{"noisy", demoNoisy}, {"quiet-1", demoQuiet}, {"quiet-2", demoQuiet}, {"quiet-3", demoQuiet}}
+
+// demoLoad is the tenants, the workers and the provider of a run.
+type demoLoad struct {
+	c     *client.Client
+	spec  demoRun
+	begin time.Time
+
+	mu struct {
+		sync.Mutex
+		elapsed time.Duration // set at the end
+		tenants map[string]*demoTenant
+		calls   int
+		refused int // by the provider
+		tokens  float64
+		last    time.Time // when tokens was counted
+		err     error
+	}
+}
+
+type demoTenant struct {
+	sent  int
+	waits []time.Duration // of what has been handled
+}
+
+func newDemoLoad(c *client.Client, spec demoRun) *demoLoad {
+	l := &demoLoad{c: c, spec: spec}
+	l.mu.tenants = map[string]*demoTenant{}
+	for _, t := range demoTenants {
+		l.mu.tenants[t.name] = &demoTenant{}
+	}
+	return l
+}
+
+// run has tenants send and workers work until the time is over or ctx ends.
+func (l *demoLoad) run(ctx context.Context, length time.Duration, show *demoScreen) error {
+	var workers []*client.Consumer
+	defer func() {
+		for _, w := range workers {
+			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoGrace)
+			if err := w.Stop(stopCtx); err != nil {
+				l.fail(err)
+			}
+			cancel()
+		}
+	}()
+	for i := range demoWorkers {
+		w, err := l.c.Consume(ctx, l.spec.queue, l.work, client.ConsumerName(fmt.Sprintf("worker-%d", i+1)),
+			client.MaxInFlight(demoEach), client.Concurrency(demoEach))
+		if err != nil {
+			return err
+		}
+		workers = append(workers, w)
+	}
+	l.begin = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	var tenants sync.WaitGroup
+	for _, t := range demoTenants {
+		tenants.Go(func() { l.send(ctx, t.name, t.rate) })
+	}
+	ticker := time.NewTicker(250 * time.Millisecond)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+			show.update(l.result(), false)
+		}
+	}
+	l.mu.Lock()
+	l.mu.elapsed = time.Since(l.begin)
+	l.mu.Unlock()
+	tenants.Wait()
+	show.update(l.result(), true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.err
+}
+
+func (l *demoLoad) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.err == nil {
+		l.mu.err = err
+	}
+}
+
+// send publishes as many messages as are due at each moment: where the machine
+// is slow, they come in bursts, but not fewer.
+func (l *demoLoad) send(ctx context.Context, tenant string, rate int) {
+	for n := 0; ; n++ {
+		due := l.begin.Add(time.Duration(n) * time.Second / time.Duration(rate))
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		if _, err := l.c.PublishAsync(ctx, l.spec.queue, []byte(tenant), client.Header("tenant", tenant)); err != nil {
+			if ctx.Err() == nil {
+				l.fail(err)
+			}
+			return
+		}
+		l.mu.Lock()
+		l.mu.tenants[tenant].sent++
+		l.mu.Unlock()
+	}
+}
+
+var errProviderBusy = errors.New("the provider is busy")
+
+// work calls the provider for a message.
+func (l *demoLoad) work(ctx context.Context, m *client.Message) error {
+	if !l.call(m) {
+		return errProviderBusy // fila tries it again
+	}
+	select {
+	case <-time.After(demoCall):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// call is the provider: it takes demoRate calls a second, and somewhat more for
+// a moment, since calls that left evenly need not arrive so.
+func (l *demoLoad) call(m *client.Message) bool {
+	const burst = demoRate / 4
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mu.last.IsZero() {
+		l.mu.tokens = burst
+	} else {
+		l.mu.tokens = min(burst, l.mu.tokens+now.Sub(l.mu.last).Seconds()*demoRate)
+	}
+	l.mu.last = now
+	if l.mu.elapsed != 0 {
+		return true // the time is over: what comes now does not count
+	}
+	if l.mu.tokens < 1 {
+		l.mu.refused++
+		return false
+	}
+	l.mu.tokens--
+	l.mu.calls++
+	if t := l.mu.tenants[string(m.Data)]; t != nil {
+		t.waits = append(t.waits, max(now.Sub(m.EnqueuedAt), 0))
+	}
+	return true
+}
+
+// result is how it stands.
+func (l *demoLoad) result() demoResult {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	elapsed := l.mu.elapsed
+	if elapsed == 0 {
+		elapsed = time.Since(l.begin)
+	}
+	r := demoResult{
+		Name: l.spec.queue, title: l.spec.title, Seconds: elapsed.Seconds(), Calls: l.mu.calls, Refused: l.mu.refused,
+		Tenants: []demoFigures{},
+	}
+	for _, t := range demoTenants {
+		tenant := l.mu.tenants[t.name]
+		waits := slices.Clone(tenant.waits)
+		slices.Sort(waits)
+		f := demoFigures{
+			Tenant: t.name, Sent: tenant.sent, Done: len(waits), Waiting: max(tenant.sent-len(waits), 0),
+			WaitP50Ms: quantile(waits, 0.5), WaitP99Ms: quantile(waits, 0.99),
+		}
+		if l.mu.calls > 0 {
+			f.Share = float64(f.Done) / float64(l.mu.calls)
+		}
+		r.Tenants = append(r.Tenants, f)
+	}
+	return r
+}
+
+// quantile returns the smallest of the sorted values, in milliseconds, that is
+// not below the part q of them; 0 if there are none.
+func quantile(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	i := int(q*float64(len(sorted)) + 0.999999)
+	d := sorted[min(max(i-1, 0), len(sorted)-1)]
+	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+}

@@ -1,0 +1,292 @@
+package opscmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/wire"
+)
+
+// eventTypes are the events that fila publishes.
+var eventTypes = []string{
+	wire.EventQueueCreated, wire.EventQueueUpdated, wire.EventQueueDeleted, wire.EventConfigChanged, wire.EventRefused,
+	wire.EventDeadLettered, wire.EventRedriven, wire.EventCircuitChanged, wire.EventHookCircuitChanged,
+	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventPaused, wire.EventResumed, wire.EventHeld,
+	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
+}
+
+type watchFlags struct {
+	types []string
+	queue string
+	count int
+}
+
+func newWatchCommand(env *command.Env) *cobra.Command {
+	var f watchFlags
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "Print events as they happen",
+		Long: `Print what happens in fila, one line for each event, until an interrupt: queues
+made and deleted, consumers that join and get lost, messages refused and
+dead-lettered, circuits that open and close, pauses, changes of the
+configuration. With --json each is the JSON object as fila has published it.
+Events are news, not records: what happens while nobody watches is not told.
+
+The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "), 76) + `.`,
+		Example: `  fila watch
+  fila watch --type dead-lettered,circuit-changed
+  fila watch --queue orders --json`,
+		Args: command.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, typ := range f.types {
+				if !slices.Contains(eventTypes, typ) {
+					return command.UsageError("--type %q: allowed are %s", typ, strings.Join(eventTypes, ", "))
+				}
+			}
+			if f.count < 0 {
+				return command.UsageError("--count %d: allowed is 0 (no end) and more", f.count)
+			}
+			return env.Stay(cmd, func(ctx context.Context, _ func(), s *command.Session) error {
+				w := watcher{env: env, flags: f, out: cmd.OutOrStdout(), paint: terminal.StyleFor(cmd.OutOrStdout())}
+				return w.watch(ctx, s, cmd.ErrOrStderr())
+			}, nats.PermissionErrOnSubscribe(true))
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.types, "type", nil, "only events of this `type`; may be repeated, or several with commas")
+	command.Allow(cmd, "type", eventTypes...)
+	flags.StringVar(&f.queue, "queue", "", "only events of this `queue`")
+	flags.IntVar(&f.count, "count", 0, "end after so many events; 0 is no end")
+	return cmd
+}
+
+func (w *watcher) watch(ctx context.Context, s *command.Session, errOut io.Writer) error {
+	subjects, err := wire.NewSubjects(s.Prefix())
+	if err != nil {
+		return err
+	}
+	sub, err := s.Conn().SubscribeSync(subjects.EventWildcard())
+	if err != nil {
+		return err
+	}
+	if err := s.Flush(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	missed := 0
+	for {
+		msg, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrSlowConsumer):
+			continue
+		case err != nil:
+			return fmt.Errorf("subscribe to events: %w", err)
+		}
+		if dropped, err := sub.Dropped(); err == nil && dropped > missed {
+			command.Complain(errOut, fmt.Sprintf("%s missed: they came faster than they could be printed", terminal.Plural(int64(dropped-missed), "event")))
+			missed = dropped
+		}
+		if more, err := w.print(msg.Data); err != nil || !more {
+			return err
+		}
+	}
+}
+
+type watcher struct {
+	env     *command.Env
+	flags   watchFlags
+	out     io.Writer
+	paint   terminal.Style
+	printed int
+}
+
+// print prints an event if it is asked for, and reports whether more are.
+func (w *watcher) print(data []byte) (more bool, err error) {
+	var e wire.Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return true, nil // not fila's: anybody may publish there
+	}
+	if len(w.flags.types) > 0 && !slices.Contains(w.flags.types, e.Type) || w.flags.queue != "" && e.Queue != w.flags.queue {
+		return true, nil
+	}
+	if w.env.JSON {
+		err = terminal.PrintJSONLine(w.out, e)
+	} else {
+		_, err = fmt.Fprintln(w.out, w.line(e))
+	}
+	w.printed++
+	return w.flags.count == 0 || w.printed < w.flags.count, err
+}
+
+func (w *watcher) line(e wire.Event) string {
+	at := e.Time
+	if t, err := time.Parse(time.RFC3339Nano, e.Time); err == nil {
+		at = t.UTC().Format("2006-01-02T15:04:05.000Z")
+	}
+	typ := terminal.Pad(terminal.Clean(e.Type), 20)
+	switch e.Type {
+	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld:
+		typ = w.paint.Red(typ)
+	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused:
+		typ = w.paint.Yellow(typ)
+	default:
+		typ = w.paint.Green(typ)
+	}
+	return w.paint.Dim(terminal.Clean(at)) + "  " + typ + "  " + terminal.Clean(sentence(w.env, e))
+}
+
+// sentence puts an event into words.
+func sentence(env *command.Env, e wire.Event) string {
+	d := eventData(e.Data)
+	switch e.Type {
+	case wire.EventQueueCreated:
+		return "queue " + e.Queue + " was created"
+	case wire.EventQueueUpdated:
+		return "queue " + e.Queue + " has other settings"
+	case wire.EventQueueDeleted:
+		return "queue " + e.Queue + " was deleted, with messages: " + d.text("messages")
+	case wire.EventConfigChanged:
+		return configSentence(e.Key, d)
+	case wire.EventRefused:
+		text := "a message without reply subject was refused"
+		if e.Queue != "" {
+			text += " by queue " + e.Queue
+		}
+		text += ": " + d.text("description") + " [err_code " + d.text("err_code") + "]"
+		if n := d.text("not_reported"); n != "" {
+			text += "; before it " + n + " more that were not told"
+		}
+		return text
+	case wire.EventDeadLettered:
+		return fmt.Sprintf("message %s of queue %s is dead (%s) after attempts: %s%s",
+			d.text("id"), e.Queue, d.text("reason"), d.text("attempts"), d.after("; last error: ", "error"))
+	case wire.EventRedriven:
+		return "back from " + e.Queue + wire.DLQSuffix + " to " + e.Queue + ", messages: " + d.text("redriven")
+	case wire.EventCircuitChanged, wire.EventHookCircuitChanged:
+		return circuitSentence(env, e, d)
+	case wire.EventConsumerJoined:
+		return fmt.Sprintf("consumer %s joined queue %s, up to %s in flight", d.text("consumer"), e.Queue, d.text("max_in_flight"))
+	case wire.EventConsumerLost:
+		return fmt.Sprintf("consumer %s of queue %s is lost (%s), in flight: %s", d.text("consumer"), e.Queue, d.text("reason"), d.text("in_flight"))
+	case wire.EventPaused, wire.EventResumed, wire.EventHeld:
+		return pauseSentence(env, e, d)
+	case wire.EventFailureCritical, wire.EventFailureHigh:
+		return fmt.Sprintf("message %s of key %s in queue %s failed, attempt %s: %s%s (rule %s)",
+			d.text("id"), e.Key, e.Queue, d.text("attempts"), d.after("[", "error_code")+closing(d.text("error_code")), d.text("error"), d.text("rule"))
+	case wire.EventRulesReloaded:
+		changes, _ := e.Data["changes"].([]any)
+		return fmt.Sprintf("the configuration file was read again, changes: %d", len(changes)) + d.after(": ", "changes")
+	}
+	known := []string{e.Queue, e.Key, compactJSON(e.Data)}
+	return strings.Join(slices.DeleteFunc(known, func(text string) bool { return text == "" }), " ")
+}
+
+func configSentence(key string, d eventData) string {
+	switch value, was := d.text("value"), d.text("previous"); {
+	case d["value"] == nil:
+		return key + " was deleted; it was " + was
+	case d["previous"] == nil:
+		return key + " is " + value
+	default:
+		return key + " is " + value + "; it was " + was
+	}
+}
+
+func circuitSentence(env *command.Env, e wire.Event, d eventData) string {
+	what := "circuit " + e.Key
+	if e.Type == wire.EventHookCircuitChanged {
+		what = "the circuit of " + d.text("hook") + " of queue " + e.Queue
+	}
+	text := what + " is " + d.text("new") + "; it was " + d.text("old")
+	if cause := d.text("cause"); cause != "" {
+		text += " (" + cause + ")"
+	}
+	if n := d.text("consecutive_failures"); n != "" && n != "0" {
+		text += ", failures in a row: " + n
+	}
+	return text + untilText(env, d.text("until"))
+}
+
+func pauseSentence(env *command.Env, e wire.Event, d eventData) string {
+	what := d.text("kind") + " " + e.Key
+	switch {
+	case e.Key == "" && e.Queue != "":
+		what = "queue " + e.Queue
+	case e.Queue != "":
+		what += " of queue " + e.Queue
+	}
+	switch e.Type {
+	case wire.EventResumed:
+		return what + " goes on (" + d.text("by") + ")"
+	case wire.EventHeld:
+		if n := d.text("failures"); n != "" {
+			return what + " is held after so many failures: " + n + untilText(env, d.text("until"))
+		}
+		return what + " is held after too many failures" + untilText(env, d.text("until"))
+	}
+	return what + " is paused (" + d.text("by") + ")" + untilText(env, d.text("until"))
+}
+
+func untilText(env *command.Env, until string) string {
+	if until == "" {
+		return ""
+	}
+	return ", until " + env.When(until)
+}
+
+func closing(code string) string {
+	if code == "" {
+		return ""
+	}
+	return "] "
+}
+
+// eventData reads the data of an event, of which anything may be missing.
+type eventData map[string]any
+
+func (d eventData) text(name string) string {
+	switch v := d[name].(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []any:
+		texts := make([]string, len(v))
+		for i := range v {
+			texts[i] = fmt.Sprint(v[i])
+		}
+		return strings.Join(texts, "; ")
+	case float64:
+		return terminal.Number(v)
+	default:
+		return compactJSON(v)
+	}
+}
+
+// after is a text with lead before it, or nothing.
+func (d eventData) after(lead, name string) string {
+	if text := d.text(name); text != "" {
+		return lead + text
+	}
+	return ""
+}
+
+func compactJSON(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil || string(data) == "null" {
+		return ""
+	}
+	return string(data)
+}

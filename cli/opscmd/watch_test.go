@@ -1,0 +1,144 @@
+package opscmd
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func TestEventSentences(t *testing.T) {
+	noon := func() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
+	w := watcher{env: &command.Env{Clock: noon}}
+	seen := map[string]bool{}
+	for _, tc := range []struct{ event, want string }{
+		{`{"type":"queue-created","queue":"orders"}`, "queue orders was created"},
+		{`{"type":"queue-updated","queue":"orders"}`, "queue orders has other settings"},
+		{`{"type":"queue-deleted","queue":"orders","data":{"messages":7}}`, "queue orders was deleted, with messages: 7"},
+		{`{"type":"config-changed","key":"a","data":{"value":"1","previous":null}}`, "a is 1"},
+		{`{"type":"config-changed","key":"a","data":{"value":"2","previous":"1"}}`, "a is 2; it was 1"},
+		{`{"type":"config-changed","key":"a","data":{"value":null,"previous":"2"}}`, "a was deleted; it was 2"},
+		{
+			`{"type":"refused","queue":"orders","data":{"code":429,"err_code":10429,"description":"full","not_reported":3}}`,
+			"a message without reply subject was refused by queue orders: full [err_code 10429]; before it 3 more that were not told",
+		},
+		{
+			`{"type":"dead-lettered","queue":"orders","data":{"id":"x","reason":"max_deliveries","error":"no\u001b[2J money","attempts":5}}`,
+			"message x of queue orders is dead (max_deliveries) after attempts: 5; last error: no?[2J money",
+		},
+		{`{"type":"redriven","queue":"orders","data":{"redriven":2}}`, "back from orders.dlq to orders, messages: 2"},
+		{
+			`{"type":"circuit-changed","key":"stripe","data":{"old":"closed","new":"open","cause":"failures","consecutive_failures":10,"until":"2026-01-02T12:05:00Z"}}`,
+			"circuit stripe is open; it was closed (failures), failures in a row: 10, until 2026-01-02T12:05:00Z (in 5m)",
+		},
+		{
+			`{"type":"hook-circuit-changed","queue":"orders","data":{"hook":"on_enqueue","old":"open","new":"closed","consecutive_failures":0}}`,
+			"the circuit of on_enqueue of queue orders is closed; it was open",
+		},
+		{`{"type":"consumer-joined","queue":"orders","data":{"consumer":"w","max_in_flight":64}}`, "consumer w joined queue orders, up to 64 in flight"},
+		{
+			`{"type":"consumer-lost","queue":"orders","data":{"consumer":"w","reason":"no responders","in_flight":2}}`,
+			"consumer w of queue orders is lost (no responders), in flight: 2",
+		},
+		{`{"type":"paused","queue":"orders","data":{"kind":"queue","by":"operator"}}`, "queue orders is paused (operator)"},
+		{
+			`{"type":"paused","queue":"orders","key":"acme","data":{"kind":"key","by":"operator","until":"2026-01-02T13:00:00Z"}}`,
+			"key acme of queue orders is paused (operator), until 2026-01-02T13:00:00Z (in 1h)",
+		},
+		{`{"type":"resumed","key":"stripe","data":{"kind":"throttle","by":"time"}}`, "throttle stripe goes on (time)"},
+		{`{"type":"held","key":"stripe","data":{"kind":"circuit","failures":3,"until":"closed"}}`, "circuit stripe is held after so many failures: 3, until closed"},
+		{`{"type":"held","queue":"orders","key":"acme","data":{"kind":"key","by":"max_failures"}}`, "key acme of queue orders is held after too many failures"},
+		{
+			`{"type":"failure-critical","queue":"orders","key":"acme","data":{"id":"x","error":"boom","error_code":"E1","rule":"r","attempts":2}}`,
+			"message x of key acme in queue orders failed, attempt 2: [E1] boom (rule r)",
+		},
+		{
+			`{"type":"failure-high","queue":"orders","key":"acme","data":{"id":"x","error":"boom","rule":"r","attempts":1}}`,
+			"message x of key acme in queue orders failed, attempt 1: boom (rule r)",
+		},
+		{`{"type":"rules-reloaded","data":{"changes":["a","b"]}}`, "the configuration file was read again, changes: 2: a; b"},
+		{`{"type":"something-new","queue":"orders","data":{"a":1}}`, `orders {"a":1}`},
+		{`{"type":"config-changed"}`, " was deleted; it was "},
+	} {
+		var e wire.Event
+		require.NoError(t, json.Unmarshal([]byte(tc.event), &e))
+		seen[e.Type] = true
+		e.Time = "2026-01-02T12:00:00.123456789Z"
+		require.Equal(t, "2026-01-02T12:00:00.123Z  "+(e.Type + strings.Repeat(" ", 20))[:20]+"  "+tc.want, w.line(e))
+	}
+	for _, typ := range eventTypes {
+		require.True(t, seen[typ], "%s has its sentence", typ)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	f := clitest.StartFake(t)
+	events := []string{
+		`{"type":"queue-created","time":"2026-01-02T12:00:00Z","queue":"other"}`,
+		`no event`,
+		`{"type":"queue-created","time":"2026-01-02T12:00:00Z","queue":"orders"}`,
+		`{"type":"paused","time":"2026-01-02T12:00:00Z","queue":"orders","data":{"kind":"queue","by":"operator"}}`,
+	}
+	for _, tc := range []struct{ args, want string }{
+		{"--count 1", "2026-01-02T12:00:00.000Z  queue-created         queue other was created\n"},
+		{"--count 1 --queue orders", "2026-01-02T12:00:00.000Z  queue-created         queue orders was created\n"},
+		{"--count 1 --type paused,resumed", "2026-01-02T12:00:00.000Z  paused                queue orders is paused (operator)\n"},
+		{"--count 2 --queue orders --json", events[2] + "\n" + events[3] + "\n"},
+	} {
+		done := make(chan clitest.Result)
+		go func() { done <- program.Run(t, "", append([]string{"watch"}, strings.Fields(tc.args)...)...) }()
+		var r clitest.Result
+		require.Eventually(t, func() bool { // there is no telling when it listens
+			for _, e := range events {
+				require.NoError(t, f.NC.Publish("fila.event.x.y", []byte(e)))
+			}
+			require.NoError(t, f.NC.Flush())
+			select {
+			case r = <-done:
+				return true
+			default:
+				return false
+			}
+		}, 20*time.Second, 10*time.Millisecond, tc.args)
+		require.Equal(t, command.ExitOK, r.Code, r.Err)
+		if !strings.Contains(tc.args, "json") {
+			require.Equal(t, tc.want, r.Out)
+		} else {
+			require.Equal(t, 2, strings.Count(r.Out, "\n"))
+			require.True(t, json.Valid([]byte(strings.SplitN(r.Out, "\n", 2)[0])))
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Equal(t, command.ExitOK, program.RunEnv(t, ctx, &command.Env{}, "", "watch").Code)
+	for _, args := range []string{"--type nosuch", "--count -1", "extra"} {
+		require.Equal(t, command.ExitUsage, program.Run(t, "", append([]string{"watch"}, strings.Fields(args)...)...).Code)
+	}
+}
+
+func TestWatchSaysWhenItMayNot(t *testing.T) {
+	clitest.Isolate(t)
+	srv := clitest.StartNATS(t, func(o *server.Options) {
+		o.Users = guests("fila.event.>")
+	})
+	t.Setenv("NATS_URL", srv.ClientURL())
+	r := program.Run(t, "", "watch", "--user", "guest", "--password", "guest")
+	require.Equal(t, command.ExitFailed, r.Code)
+	require.Contains(t, strings.ToLower(r.Err), "permissions violation")
+}
+
+// guests is one user, guest with the password guest, who may not subscribe to a
+// subject.
+func guests(denied string) []*server.User {
+	return []*server.User{{Username: "guest", Password: "guest", Permissions: &server.Permissions{
+		Subscribe: &server.SubjectPermission{Deny: []string{denied}},
+	}}}
+}

@@ -1,0 +1,122 @@
+package queuecmd
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func TestQueueCreateSendsSettings(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-create.orders", wire.DefaultQueueSettings("orders"))
+	script := clitest.WriteFile(t, "orders.lua", "function on_enqueue(msg) return {} end")
+	r := program.Run(t, "function on_failure(msg) end", "queue", "create", "orders",
+		"--on-enqueue", script, "--on-failure", "-", "--visibility-timeout", "1m", "--max-deliveries", "0", "--max-depth", "5",
+		"--max-bytes", "6", "--dedupe-window", "30000", "--quantum", "7", "--fairness-header", "tenant", "--weight-header", "w",
+		"--throttle-header", "a,b", "--throttle-header", "c", "--lua-timeout", "5", "--lua-memory-limit", "2048",
+		"--lua-circuit-breaker-threshold", "4", "--lua-circuit-breaker-cooldown", "1s",
+		"--circuit-header", "vendor", "--retry-policy", "slow", "--ordering", "key", "--on-blocked", "skip", "--max-pending-per-key", "8",
+		"--enqueue-rate", "0.5", "--enqueue-burst", "9", "--enqueue-rate-per-key", "1/3", "--enqueue-burst-per-key", "10",
+		"--max-failures-per-key", "11", "--failure-window", "5m", "--failure-hold", "1h")
+	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	var got wire.QueueSettings
+	require.NoError(t, json.Unmarshal(f.Next().Data, &got))
+	require.Equal(t, wire.QueueSettings{
+		Name: "orders", OnEnqueue: "function on_enqueue(msg) return {} end", OnFailure: "function on_failure(msg) end",
+		VisibilityTimeoutMs: 60_000, MaxDeliveries: new(int64), MaxDepth: 5, MaxBytes: 6, DedupeWindowMs: 30_000, Quantum: 7,
+		FairnessHeader: "tenant", WeightHeader: "w", ThrottleHeaders: []string{"a,b", "c"},
+		LuaTimeoutMs: 5, LuaMemoryLimitBytes: 2048, LuaCircuitBreakerThreshold: 4, LuaCircuitBreakerCooldownMs: 1000,
+		CircuitHeader: "vendor", RetryPolicy: "slow", Ordering: "key", OnBlocked: "skip", MaxPendingPerKey: 8,
+		EnqueueRate: "0.5", EnqueueBurst: 9, EnqueueRatePerKey: "1/3", EnqueueBurstPerKey: 10,
+		MaxFailuresPerKey: 11, FailureWindowMs: 300_000, FailureHoldMs: 3_600_000,
+	}, got)
+	require.Equal(t, "queue               orders created\nquantum             1\nvisibility timeout  30s\nmax deliveries      20 (default)\ndedupe window       2m\n", r.Out)
+
+	r = clitest.OK(t, program.Run(t, "", "queue", "create", "orders"))
+	got = wire.QueueSettings{}
+	require.NoError(t, json.Unmarshal(f.Next().Data, &got))
+	require.Equal(t, wire.DefaultQueueSettings("orders"), got)
+}
+
+func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-update.orders", wire.DefaultQueueSettings("orders"))
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--max-depth", "0"}, `{"max_depth":0}`},
+		{[]string{"--on-failure", ""}, `{"on_failure":""}`},
+		{[]string{"--throttle-header", ""}, `{"throttle_headers":[]}`},
+		{[]string{"--enqueue-rate", "", "--ordering", "", "--failure-hold", "0"}, `{"enqueue_rate":"","ordering":"","failure_hold_ms":0}`},
+		{[]string{"--visibility-timeout", "1500", "--quantum", "2"}, `{"visibility_timeout_ms":1500,"quantum":2}`},
+	} {
+		clitest.OK(t, program.Run(t, "", append([]string{"queue", "update", "orders"}, tc.args...)...))
+		require.JSONEq(t, tc.want, string(f.Next().Data))
+	}
+	r := program.Run(t, "", "queue", "update", "orders")
+	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: nothing to change: give the flag of at least one setting\n"), r)
+}
+
+func TestQueueList(t *testing.T) {
+	f := clitest.StartFake(t)
+	list := wire.QueueList{Total: 2, Queues: []wire.QueueSummary{
+		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_500, DLQ: "orders.dlq"},
+		{Name: "orders.dlq"},
+	}}
+	f.Answer("fila.admin.queue-list", list)
+	r := program.Run(t, "", "queue", "list")
+	require.Equal(t, clitest.Ended(command.ExitOK, strings.Join([]string{
+		"QUEUE       PENDING  PARKED  DELAYED  IN FLIGHT  CONSUMERS  SIZE     OLDEST",
+		"orders      1234     34      5        7          2          1.0 MiB  1m30s",
+		"orders.dlq  0        0       0        0          0          0 B      -",
+		"",
+	}, "\n"), ""), r)
+	require.Equal(t, list, clitest.JSON[wire.QueueList](t, program.Run(t, "", "--json", "queue", "list")))
+}
+
+func TestQueueInspect(t *testing.T) {
+	f := clitest.StartFake(t)
+	info := wire.QueueInfo{
+		QueueSummary: wire.QueueSummary{Name: "orders", Pending: 3, InFlight: 1, Consumers: 2, DLQ: "orders.dlq"},
+		Settings:     wire.DefaultQueueSettings("orders"), Quantum: 1, Flows: 2,
+		ConsumerList: []wire.ConsumerInfo{{Name: "w1", MaxInFlight: 64, InFlight: 1, Credit: 63}, {Fetch: true, MaxInFlight: 5, Credit: 5}},
+		TopFlows:     []wire.FlowInfo{{Key: "acme\x1b[31m", Weight: 3, Deficit: 0.5, Pending: 2, Share: 0.75}},
+		Hooks:        []wire.HookInfo{{Hook: "on_enqueue", State: "open", Runs: 10, Failures: 3, ConsecutiveFailures: 3, LastError: "a\nb"}},
+		Counters:     map[string]int64{"enqueued": 10, "acked": 6},
+	}
+	f.Answer("fila.admin.queue-inspect.orders", info)
+	r := clitest.OK(t, program.Run(t, "", "queue", "inspect", "orders", "--flows", "5"))
+	require.JSONEq(t, `{"flows":5}`, string(f.Next().Data))
+	require.Contains(t, r.Out, "pending             3\n")
+	require.Contains(t, r.Out, "w1        1          63      64   -\n")
+	require.Contains(t, r.Out, "(fetch)   0          5       5    -\n")
+	require.Contains(t, r.Out, "acme?[31m  3       0.5      2        75.0%\n", "foreign text does not reach the terminal raw")
+	require.Contains(t, r.Out, "on_enqueue  open     10    3         3         0         0         a?b\n")
+	require.Contains(t, r.Out, "acked     6\nenqueued  10\n")
+
+	require.NotContains(t, r.Out, "parked", "none is")
+
+	info.Parked = 2
+	info.Settings.CircuitHeader, info.Settings.RetryPolicy, info.Settings.Ordering = "vendor", "slow", "key"
+	info.Settings.EnqueueRate, info.Settings.EnqueueBurst, info.Settings.EnqueueRatePerKey = "0.5", 7, "1/3"
+	info.Settings.MaxPendingPerKey, info.Settings.MaxFailuresPerKey, info.Settings.FailureHoldMs = 9, 5, 600_000
+	f.Answer("fila.admin.queue-inspect.strict", info)
+	r = clitest.OK(t, program.Run(t, "", "queue", "inspect", "strict"))
+	for _, line := range []string{
+		"of them parked        2, wait for a gate (`fila explain queue orders`)", "max pending per key   9",
+		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retry policy          slow",
+		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, burst 7", "enqueue rate per key  1/3 per second",
+	} {
+		require.Contains(t, r.Out, line+"\n")
+	}
+	info.Settings, info.Parked = wire.DefaultQueueSettings("orders"), 0
+
+	require.Equal(t, info, clitest.JSON[wire.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
+}

@@ -1,0 +1,99 @@
+package storecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/store"
+)
+
+// backupWait is how long a backup may take where --timeout says nothing.
+const backupWait = time.Hour
+
+func newStoreBackupCommand(env *command.Env) *cobra.Command {
+	var dir, to string
+	cmd := &cobra.Command{
+		Use:   "backup",
+		Short: "Copy the store, also while fila runs",
+		Long: `Copy the store. Without flags the running fila writes the copy, as of one moment,
+into the directory backups of its data directory, and goes on meanwhile; the
+path is printed when the copy is on disk. With --data-dir and --to the files of
+a fila that does not run are copied.
+
+A backup is a whole store: put it into an empty data directory as fila.db and
+start fila there. It holds the messages and the key of the ack tokens, so its
+mode is 0600. --timeout is an hour here if it is not given.`,
+		Example: `  fila store backup
+  fila store backup --server nats://nats:4222 --json
+  fila store backup --data-dir /var/lib/fila --to /mnt/backup/fila.db`,
+		Args: command.Args(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (dir == "") != (to == "") {
+				return command.UsageError("--data-dir and --to go together; without both the running fila writes the backup")
+			}
+			if dir == "" {
+				return backupOnline(env, cmd, args)
+			}
+			reply, err := backupOffline(cmd.Context(), storeFile(dir), to)
+			if err != nil {
+				return err
+			}
+			return env.Show(cmd, reply, func() string { return showBackup(reply, nil) })
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data-dir", "", "data `directory` of a fila that does not run")
+	cmd.Flags().StringVar(&to, "to", "", "the new `file`; it must not be there yet")
+	return cmd
+}
+
+func showBackup(r client.StoreBackupReply, _ []string) string {
+	return fmt.Sprintf("%s: %s in %s\n", r.Path, terminal.Size(r.Bytes), time.Duration(r.DurationMs)*time.Millisecond)
+}
+
+func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
+	err := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.StoreBackupReply, error) {
+		wait := backupWait
+		if cmd.Flags().Changed("timeout") || os.Getenv(command.Variables["timeout"]) != "" {
+			wait = s.Timeout
+		}
+		ctx, cancel := context.WithTimeout(ctx, wait)
+		defer cancel()
+		return s.StoreBackup(ctx)
+	}, showBackup)(cmd, args)
+	if command.ExitCode(err) == command.ExitConnect {
+		err = command.Exit(command.ExitConnect, fmt.Errorf("%w; if it does not run, give --data-dir and --to", err))
+	}
+	return err
+}
+
+func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, err error) {
+	begin := time.Now()
+	f, err := store.OpenFile(file, store.Options{})
+	if errors.Is(err, store.ErrLocked) {
+		return reply, command.Exit(command.ExitRefused, fmt.Errorf("%s is in use by a fila process: leave out --data-dir and --to, and that fila writes the backup", file))
+	}
+	if err != nil {
+		return reply, storeError(file, err)
+	}
+	n, err := f.BackupTo(ctx, to)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return reply, backupError(err)
+	}
+	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, nil
+}
+
+// backupError gives a target that is there its own code.
+func backupError(err error) error {
+	if errors.Is(err, os.ErrExist) {
+		return command.Exit(command.ExitConflict, err)
+	}
+	return err
+}

@@ -1,0 +1,279 @@
+package storecmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// problemsListed bounds what a JSON report holds in memory.
+const problemsListed = 10_000
+
+// checkReport is the JSON of fila store check. Sizes are bytes.
+type checkReport struct {
+	File          string    `json:"file"`
+	OK            bool      `json:"ok"`
+	Problems      []problem `json:"problems"` // the first of them
+	ProblemsTotal int64     `json:"problems_total"`
+	Structure     bool      `json:"structure_ok"` // false: nothing in the pages could be looked at
+	TornMeta      bool      `json:"torn_meta"`
+	FileBytes     int64     `json:"file_bytes"`
+	Pages         int64     `json:"pages"`
+	PagesUsed     int64     `json:"pages_used"`
+	Queues        int       `json:"queues"`
+	Segments      int64     `json:"segments"`
+	Records       int64     `json:"records"`
+	Finished      int64     `json:"finished"`
+	Messages      int64     `json:"messages"`
+	Bytes         int64     `json:"bytes"`
+	States        int64     `json:"states"`
+	DedupeIDs     int64     `json:"dedupe_ids"`
+	Consumers     int64     `json:"consumers"`
+	Config        int64     `json:"config_entries"`
+}
+
+// problem is something that is wrong in a store, and where.
+type problem struct {
+	Part    string `json:"part"`
+	Segment uint64 `json:"segment,omitempty"`
+	Offset  *int64 `json:"offset,omitempty"` // within the segment, or, of a page, the file
+	Reason  string `json:"reason"`
+}
+
+func newStoreCheckCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check PATH",
+		Short: "Read everything in a store and say what is wrong",
+		Long: `Read everything in a store, payloads included, and print all that is wrong and
+where. PATH is a data directory, its fila.db, or a backup, that no fila has
+open. Nothing is changed. The exit code is 1 if anything is wrong.`,
+		Example: `  fila store check /var/lib/fila
+  fila store check backup.db --json`,
+		Args:              command.Args("PATH"),
+		ValidArgsFunction: command.Files,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return checkStore(env, cmd, storeFile(args[0]))
+		},
+	}
+}
+
+func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
+	out := cmd.OutOrStdout()
+	r := checkReport{File: file, Problems: []problem{}}
+	var writeErr error
+	found := func(p problem) {
+		r.ProblemsTotal++
+		switch {
+		case !env.JSON:
+			if _, err := fmt.Fprintln(out, terminal.Clean(p.String())); writeErr == nil {
+				writeErr = err
+			}
+		case len(r.Problems) < problemsListed:
+			r.Problems = append(r.Problems, p)
+		}
+	}
+	sum, err := store.CheckFile(file, store.Options{}, func(e *store.CorruptError) {
+		p := problem{Part: e.Part, Segment: e.Segment, Reason: e.Reason}
+		if e.Offset >= 0 {
+			p.Offset = &e.Offset
+		}
+		found(p)
+	})
+	if err != nil {
+		return storeError(file, err)
+	}
+	for _, p := range queueProblems(sum.Queues) {
+		found(p)
+	}
+	r.OK, r.Structure, r.TornMeta = r.ProblemsTotal == 0, sum.Structure, sum.TornMeta
+	r.FileBytes, r.Pages, r.PagesUsed, r.Queues = sum.FileBytes, sum.Pages, sum.UsedPages, len(sum.Queues)
+	r.Segments, r.Records, r.Finished, r.Messages, r.Bytes = sum.Segments, sum.Records, sum.Finished, sum.Messages, sum.Bytes
+	r.States, r.DedupeIDs, r.Consumers, r.Config = sum.States, sum.DedupeIDs, sum.Consumers, sum.Config
+	if writeErr == nil {
+		writeErr = env.Show(cmd, r, r.text)
+	}
+	if writeErr != nil {
+		return writeErr
+	}
+	if !r.OK {
+		return fmt.Errorf("%s found in %s; docs/operations.md says what to do", terminal.Plural(r.ProblemsTotal, "problem"), file)
+	}
+	return nil
+}
+
+func (p problem) String() string {
+	s := p.Part
+	if p.Segment != 0 {
+		s += fmt.Sprintf(" of segment %d", p.Segment)
+	}
+	if p.Offset != nil {
+		s += fmt.Sprintf(" at offset %d", *p.Offset)
+	}
+	return s + ": " + p.Reason
+}
+
+func (r *checkReport) text() string {
+	if !r.Structure {
+		return "the pages of the file are broken, so what is in them was not looked at\n"
+	}
+	text := fmt.Sprintf("%s: %s, %s in %s, %s, %s, %s\n", r.File, terminal.Plural(int64(r.Queues), "queue"), terminal.Plural(r.Messages, "message"),
+		terminal.Plural(r.Segments, "segment"), terminal.Plural(r.States, "state"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Size(r.FileBytes))
+	if r.TornMeta {
+		text += "one of the two meta pages is damaged, as after a commit that was cut off; the next commit mends it\n"
+	}
+	if r.OK {
+		text += "nothing is wrong\n"
+	}
+	return text
+}
+
+// queueProblems finds what the store itself knows nothing of, but a start
+// refuses: settings that cannot be read, and queues without their dead letter
+// queues.
+func queueProblems(queues []store.QueueRecord) []problem {
+	var all []problem
+	add := func(name, format string, args ...any) {
+		all = append(all, problem{Part: "queue " + name, Reason: fmt.Sprintf(format, args...)})
+	}
+	names := make(map[string]bool, len(queues))
+	for _, q := range queues {
+		names[q.Name] = true
+		if err := wire.CheckQueueName(q.Name); err != nil {
+			add(q.Name, "%v", err)
+		}
+		if err := readSettings(q.Settings); err != nil {
+			add(q.Name, "its settings cannot be read: %v", err)
+		}
+	}
+	for _, q := range queues {
+		switch {
+		case wire.IsDLQ(q.Name) && !names[wire.Source(q.Name)]:
+			add(q.Name, "is a dead letter queue, but its queue %s does not exist", wire.Source(q.Name))
+		case !wire.IsDLQ(q.Name) && !names[wire.DLQ(q.Name)]:
+			add(q.Name, "its dead letter queue does not exist")
+		}
+	}
+	return all
+}
+
+func readSettings(data []byte) error {
+	var settings wire.QueueSettings
+	if len(data) == 0 {
+		return errors.New("there are none")
+	}
+	return json.Unmarshal(data, &settings)
+}
+
+// storeReport is the JSON of fila store stats. Sizes are bytes.
+type storeReport struct {
+	File           string        `json:"file"`
+	FileBytes      int64         `json:"file_bytes"`
+	PageBytes      int64         `json:"page_bytes"`
+	Pages          int64         `json:"pages"`
+	PagesUsed      int64         `json:"pages_used"`
+	PagesFree      int64         `json:"pages_free"`
+	CreatedAt      time.Time     `json:"created_at"`
+	Commits        int64         `json:"commits"`
+	Segments       int64         `json:"segments"`
+	Messages       int64         `json:"messages"`
+	Bytes          int64         `json:"bytes"`
+	StoredMessages int64         `json:"stored_messages"` // finished ones included
+	StoredBytes    int64         `json:"stored_bytes"`
+	States         int64         `json:"states"`
+	DedupeIDs      int64         `json:"dedupe_ids"`
+	Consumers      int64         `json:"consumers"`
+	Config         int64         `json:"config_entries"`
+	Queues         []queueReport `json:"queues"`
+}
+
+type queueReport struct {
+	Name      string     `json:"name"`
+	Messages  int64      `json:"messages"`
+	Bytes     int64      `json:"bytes"`
+	Leased    int64      `json:"leased"`
+	Delayed   int64      `json:"delayed"`
+	Retried   int64      `json:"retried"`
+	DedupeIDs int64      `json:"dedupe_ids"`
+	Consumers int64      `json:"consumers"`
+	Oldest    *time.Time `json:"oldest,omitempty"`
+}
+
+func newStoreStatsCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stats PATH",
+		Short: "Show how large a store is, and what is in it",
+		Long: `Show how large a store is, and what is in it. PATH is a data directory, its
+fila.db, or a backup, that no fila has open; of a running one "fila queue list"
+and its metrics tell.`,
+		Example: `  fila store stats /var/lib/fila
+  fila store stats backup.db --json`,
+		Args:              command.Args("PATH"),
+		ValidArgsFunction: command.Files,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := storeFile(args[0])
+			f, err := store.OpenFile(file, storeOptions(env))
+			if err != nil {
+				return storeError(file, err)
+			}
+			st, err := f.Stats()
+			if err = errors.Join(err, f.Close()); err != nil {
+				return storeError(file, err)
+			}
+			r := newStoreReport(file, st)
+			return env.Show(cmd, r, func() string { return r.text(env.Now()) })
+		},
+	}
+}
+
+func newStoreReport(file string, st store.FileStats) storeReport {
+	r := storeReport{
+		File: file, FileBytes: st.FileBytes, PageBytes: st.PageBytes, Pages: st.Pages, PagesUsed: st.UsedPages,
+		PagesFree: st.Pages - st.UsedPages, CreatedAt: time.Unix(0, st.CreatedAt).UTC(), Commits: st.Commits,
+		Segments: st.Segments, Messages: st.Messages, Bytes: st.Bytes, StoredMessages: st.StoredMessages, StoredBytes: st.StoredBytes,
+		States: st.States, DedupeIDs: st.DedupeIDs, Consumers: st.Consumers, Config: st.Config, Queues: []queueReport{},
+	}
+	for _, q := range st.Queues {
+		one := queueReport{
+			Name: q.Name, Messages: q.Messages, Bytes: q.Bytes, Leased: q.Leased, Delayed: q.Delayed, Retried: q.Retried,
+			DedupeIDs: q.DedupeIDs, Consumers: q.Consumers,
+		}
+		if q.Messages > 0 {
+			at := time.Unix(0, q.OldestAt).UTC()
+			one.Oldest = &at
+		}
+		r.Queues = append(r.Queues, one)
+	}
+	return r
+}
+
+func (r *storeReport) text(now time.Time) string {
+	facts := &terminal.Table{}
+	facts.Row("file", r.File)
+	facts.Row("size", fmt.Sprintf("%s, %d of %d pages free", terminal.Size(r.FileBytes), r.PagesFree, r.Pages))
+	facts.Row("created", r.CreatedAt.Format(time.RFC3339))
+	facts.Row("commits", r.Commits)
+	facts.Row("segments", r.Segments)
+	facts.Row("messages", fmt.Sprintf("%d with %s", r.Messages, terminal.Size(r.Bytes)))
+	facts.Row("finished, not yet compacted", fmt.Sprintf("%d with %s", r.StoredMessages-r.Messages, terminal.Size(r.StoredBytes-r.Bytes)))
+	facts.Row("states", r.States)
+	facts.Row("dedupe ids", r.DedupeIDs)
+	facts.Row("consumers", r.Consumers)
+	facts.Row("configuration entries", r.Config)
+	queues := terminal.NewTable("QUEUE", "MESSAGES", "SIZE", "LEASED", "DELAYED", "RETRIED", "DEDUPE IDS", "CONSUMERS", "OLDEST")
+	for _, q := range r.Queues {
+		oldest := "-"
+		if q.Oldest != nil {
+			oldest = terminal.Age(now.Sub(*q.Oldest).Milliseconds())
+		}
+		queues.Row(q.Name, q.Messages, terminal.Size(q.Bytes), q.Leased, q.Delayed, q.Retried, q.DedupeIDs, q.Consumers, oldest)
+	}
+	return terminal.Sections(facts.String(), queues.Or(""))
+}

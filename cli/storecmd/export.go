@@ -1,0 +1,172 @@
+package storecmd
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/store"
+)
+
+func newStoreExportCommand(env *command.Env) *cobra.Command {
+	var to string
+	var all, skip bool
+	cmd := &cobra.Command{
+		Use:   "export PATH",
+		Short: "Print a store as JSON lines",
+		Long: `Print a store as JSON lines, for "fila store import" and for other programs:
+queues, runtime configuration, consumers, messages with headers and payload,
+attempts, leases and reasons of dead letters, and dedupe ids. PATH is a data
+directory, its fila.db, or a backup, that no fila has open.
+
+--all adds what fila remembers for itself (pauses, overrides, open circuits, the
+audit log) and the key of the ack tokens: with it, deliveries that are out with
+consumers can be acked to the imported store. Guard such an export like a key.
+
+--skip-broken leaves out what cannot be read, names each on standard error, and
+ends with exit code 1; without it the first one ends the export.`,
+		Example: `  fila store export /var/lib/fila > store.jsonl
+  fila store export backup.db --all --to store.jsonl
+  fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
+		Args:              command.Args("PATH"),
+		ValidArgsFunction: command.Files,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e := &exporter{all: all, skip: skip, errOut: cmd.ErrOrStderr(), opts: storeOptions(env)}
+			return e.run(storeFile(args[0]), to, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "write to a new `file`, which must not be there yet, and sync it (default standard output)")
+	cmd.Flags().BoolVar(&all, "all", false, "with fila's own state and the key of the ack tokens")
+	cmd.Flags().BoolVar(&skip, "skip-broken", false, "leave out what cannot be read")
+	return cmd
+}
+
+// exporter writes the lines of one store.
+type exporter struct {
+	all, skip bool
+	errOut    io.Writer
+	opts      store.Options
+
+	out     *bufio.Writer
+	enc     *json.Encoder
+	lines   int64
+	skipped int64
+	names   map[store.QueueID]string
+}
+
+func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
+	f, err := store.OpenFile(file, e.opts)
+	if err != nil {
+		return storeError(file, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	out := stdout
+	if to != "" {
+		target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return backupError(err)
+		}
+		out = target
+		err = e.write(f, out)
+		if err == nil {
+			err = target.Sync()
+		}
+		if err = errors.Join(err, target.Close()); err != nil {
+			return storeError(file, errors.Join(err, os.Remove(to)))
+		}
+	} else if err := e.write(f, out); err != nil {
+		return storeError(file, err)
+	}
+	if e.skipped > 0 {
+		return fmt.Errorf("%s could not be read and left out of the export", terminal.Plural(e.skipped, "record"))
+	}
+	return nil
+}
+
+func (e *exporter) write(f *store.File, out io.Writer) error {
+	e.out = bufio.NewWriterSize(out, 1<<20)
+	e.enc = json.NewEncoder(e.out)
+	e.enc.SetEscapeHTML(false)
+	snap, err := f.Snapshot()
+	if err != nil {
+		return err
+	}
+	if err := e.head(&snap); err != nil {
+		return err
+	}
+	var broken func(*store.CorruptError)
+	if e.skip {
+		broken = func(ce *store.CorruptError) {
+			e.skipped++
+			command.Complain(e.errOut, "left out: "+terminal.Clean(ce.Error()))
+		}
+	}
+	err = f.Messages(broken, func(m *store.Message, st *store.State) error {
+		name, ok := e.names[m.Queue]
+		if !ok {
+			return fmt.Errorf("message %d is of queue %d, which does not exist", m.Seq, m.Queue)
+		}
+		return e.line(newMessageLine(name, m, st))
+	})
+	if err != nil {
+		return err
+	}
+	err = f.Dedupes(broken, func(d store.Dedupe) error {
+		return e.line(dedupeLine{lineDedupe, e.names[d.Queue], rawText(d.DedupeID), id(d.ID), stamp(d.Until)})
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.line(endLine{lineEnd, e.lines}); err != nil {
+		return err
+	}
+	return e.out.Flush()
+}
+
+func (e *exporter) line(v any) error {
+	e.lines++
+	return e.enc.Encode(v)
+}
+
+// head writes everything but messages and dedupe ids.
+func (e *exporter) head(snap *store.Snapshot) error {
+	head := headerLine{Type: lineHeader, Format: exportFormat, Version: exportVersion}
+	if e.all {
+		head.Secret = snap.Secret
+	}
+	if err := e.line(head); err != nil {
+		return err
+	}
+	e.names = make(map[store.QueueID]string, len(snap.Queues))
+	for _, q := range snap.Queues {
+		e.names[q.ID] = q.Name
+		if err := readSettings(q.Settings); err != nil {
+			return fmt.Errorf("the settings of queue %s cannot be read: %w", q.Name, err)
+		}
+		if err := e.line(queueLine{lineQueue, q.Name, q.Settings}); err != nil {
+			return err
+		}
+	}
+	for _, c := range snap.Config {
+		if strings.HasPrefix(c.Key, "\x00") && !e.all {
+			continue
+		}
+		if err := e.line(configLine{lineConfig, rawText(c.Key), rawText(c.Value)}); err != nil {
+			return err
+		}
+	}
+	for _, c := range snap.Consumers {
+		if err := e.line(consumerLine{lineConsumer, e.names[c.Queue], c.Name, c.MaxInFlight, stamp(c.ExpiresAt), c.Reg}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+package storecmd
+
+import "github.com/filaq/fila/cli/clitest"
+
+var program = clitest.Program(Commands)

@@ -1,0 +1,114 @@
+package storecmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/store"
+)
+
+// Commands returns fila store.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{newStoreCommand(env)}
+}
+
+func newStoreCommand(env *command.Env) *cobra.Command {
+	cmd := command.Group(&cobra.Command{
+		Use:   "store",
+		Short: "Check, measure, compact, back up, export and import a store",
+		Long: `Check, measure, compact, back up, export and import a store. All but a backup
+work on the files of a fila that does not run.`,
+	})
+	cmd.AddCommand(newStoreCheckCommand(env), newStoreStatsCommand(env), newStoreCompactCommand(env),
+		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))
+	return cmd
+}
+
+// storeFile returns the file that an argument names: itself, or the one in the
+// data directory.
+func storeFile(path string) string {
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		cfg := config.Config{DataDir: path}
+		return cfg.StorePath()
+	}
+	return path
+}
+
+// storeOptions are those of every command on files.
+func storeOptions(env *command.Env) store.Options {
+	return store.Options{Now: func() int64 { return env.Now().UnixNano() }}
+}
+
+// storeError words what is in the way of working on a file.
+func storeError(file string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrLocked):
+		return command.Exit(command.ExitRefused, fmt.Errorf("%s is in use by a fila process or another fila store command: stop it first", file))
+	case errors.Is(err, fs.ErrNotExist) && !isThere(file):
+		return command.Exit(command.ExitNotFound, fmt.Errorf("there is no store at %s: name a data directory or its fila.db", file))
+	case errors.Is(err, store.ErrNotStore):
+		return command.Exit(command.ExitUsage, err)
+	case errors.Is(err, store.ErrCorrupt):
+		return fmt.Errorf("%w (fila store check %s shows all that is broken)", err, file)
+	case errors.Is(err, fs.ErrExist):
+		return command.Exit(command.ExitConflict, err)
+	}
+	return err
+}
+
+func isThere(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}
+
+func newStoreCompactCommand(env *command.Env) *cobra.Command {
+	var keep string
+	cmd := &cobra.Command{
+		Use:   "compact PATH",
+		Short: "Write the store anew, as small as it can be",
+		Long: `Write the store anew, as small as it can be, and put the new file in the place of
+the old one. PATH is a data directory or a fila.db that no fila has open. A
+running fila reuses the space of finished messages by itself; this is for a file
+that a large backlog has left behind.
+
+The new file is written beside the old one, synced, read again and compared
+before it takes its place in one rename. Whenever this is interrupted, the whole
+old or the whole new file is there. The disk needs room for both. A store with
+anything broken is refused.`,
+		Example: `  fila store compact /var/lib/fila
+  fila store compact /var/lib/fila --keep /var/lib/fila/before.db`,
+		Args:              command.Args("PATH"),
+		ValidArgsFunction: command.Files,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := storeFile(args[0])
+			r, err := store.CompactFile(file, keep, storeOptions(env))
+			if err != nil {
+				return storeError(file, err)
+			}
+			return env.Show(cmd, compactReport{file, r.Before, r.After, r.Messages, r.Dropped}, func() string {
+				return fmt.Sprintf("%s: %s before, %s now; %s kept, %d finished ones dropped\n",
+					file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), r.Dropped)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&keep, "keep", "", "keep the old file as `file`, on the same file system")
+	return cmd
+}
+
+// compactReport is the JSON of fila store compact. Sizes are bytes.
+type compactReport struct {
+	File     string `json:"file"`
+	Before   int64  `json:"before"`
+	After    int64  `json:"after"`
+	Messages int64  `json:"messages"`
+	Dropped  int64  `json:"dropped"`
+}

@@ -1,0 +1,90 @@
+package terminal
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// Clock says what time it is; nil is the real one, and tests put their own. Its
+// methods print times with their distance from now.
+type Clock func() time.Time
+
+// Now returns the present time.
+func (c Clock) Now() time.Time {
+	if c != nil {
+		return c()
+	}
+	return time.Now()
+}
+
+// When prints a time of a reply with its distance from now, as people ask for
+// both. What is not a time is printed as it is.
+func (c Clock) When(stamp string) string {
+	t, err := time.Parse(time.RFC3339, stamp)
+	if err != nil {
+		return OrDash(stamp)
+	}
+	return t.UTC().Format(time.RFC3339) + " (" + c.distance(t) + ")"
+}
+
+var stampInText = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// Stamps prints the times in a sentence of fila as when does.
+func (c Clock) Stamps(sentence string) string {
+	return stampInText.ReplaceAllStringFunc(sentence, c.When)
+}
+
+// Soon prints only the distance of a time, for tables.
+func (c Clock) Soon(stamp string) string {
+	t, err := time.Parse(time.RFC3339, stamp)
+	if err != nil {
+		return OrDash(stamp)
+	}
+	return c.distance(t)
+}
+
+func (c Clock) distance(t time.Time) string {
+	switch d := t.Sub(c.Now()); {
+	case d >= time.Millisecond:
+		return "in " + Span(d)
+	case d <= -time.Millisecond:
+		return Span(-d) + " ago"
+	}
+	return "now"
+}
+
+// Span prints a positive duration in the two units that matter.
+func Span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Truncate(time.Millisecond).String()
+	case d < time.Minute:
+		return FormatMs(d.Round(100 * time.Millisecond).Milliseconds())
+	case d < time.Hour:
+		return FormatMs(d.Round(time.Second).Milliseconds())
+	case d < 48*time.Hour:
+		d = d.Round(time.Minute)
+		if m := d % time.Hour / time.Minute; m > 0 {
+			return fmt.Sprintf("%dh%dm", d/time.Hour, m)
+		}
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+// Age prints milliseconds as people say how old something is.
+func Age(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d <= 0:
+		return "-"
+	case d < time.Second:
+		return d.String()
+	case d < time.Minute:
+		return d.Truncate(100 * time.Millisecond).String()
+	case d < 48*time.Hour:
+		return d.Truncate(time.Second).String()
+	}
+	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
