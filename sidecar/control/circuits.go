@@ -18,23 +18,20 @@ func (c *Control) configureCircuits() {
 	c.acting.Lock()
 	defer c.acting.Unlock()
 	base := c.applied.Load().config.CircuitDefaults.Table()
-	tables := make(map[string]config.CircuitTable)
+	tables := make(map[string]limits)
 	for _, e := range c.values.list(kindCircuit + ":") {
-		_, key, m := splitSetting(e.Key)
-		if m == nil {
-			continue
-		}
-		table, ok := tables[key]
+		key, s := splitSetting(e.Key)
+		l, ok := tables[key]
 		if !ok {
-			table = base
+			l.CircuitTable = base
 		}
-		if find(circuitSettings, m.name).read(&table, e.Value) {
-			tables[key] = table
+		if s != nil && e.Value != "" && s.read(&l, e.Value) {
+			tables[key] = l
 		}
 	}
 	perKey := make(map[string]circuit.Settings, len(tables))
-	for key, table := range tables {
-		perKey[key] = circuitLimits(&table)
+	for key, l := range tables {
+		perKey[key] = circuitLimits(&l.CircuitTable)
 	}
 	c.opt.Circuits.Configure(circuitLimits(&base), perKey)
 }

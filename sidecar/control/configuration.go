@@ -82,7 +82,7 @@ func (c *Control) changeValue(by, key string, value *string, check func(now *str
 	if err != nil {
 		return nil, err
 	}
-	if kind, name, _ := splitSetting(key); kind == kindThrottle {
+	if name, s := splitSetting(key); s != nil && s.kind == kindThrottle {
 		c.warnDeclared(name)
 	}
 	c.act([]change{ch})
@@ -108,10 +108,11 @@ func (c *Control) act(changes []change) {
 		if queue, key, ok := splitWeight(ch.key); ok {
 			c.weigh(ch.key, queue, key)
 		}
-		switch kind, name, _ := splitSetting(ch.key); kind {
-		case kindThrottle:
+		switch name, s := splitSetting(ch.key); {
+		case s == nil:
+		case s.kind == kindThrottle:
 			throttles[name] = true
-		case kindCircuit:
+		default:
 			circuits = true
 		}
 	}

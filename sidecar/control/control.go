@@ -89,7 +89,7 @@ func (c *Control) Save() error {
 	c.schedule.begin()
 	c.throttles.mu.Lock()
 	for key, o := range c.throttles.mu.overrides {
-		c.schedule.set(stateOverride+key, o.until)
+		c.schedule.set(stateOverride+key, o.Until)
 	}
 	c.throttles.mu.Unlock()
 	c.pauses.mu.Lock()
@@ -107,7 +107,10 @@ func (c *Control) Save() error {
 // store has not.
 func (c *Control) Stop() {
 	c.schedule.stop()
-	c.stopThrottles()
+	now := c.opt.Now()
+	if err := saveGates(c.opt.KV, c.throttles.gates.Snapshot(now), now); err != nil {
+		c.opt.Log.Error("the state of the gates is not kept; they begin as after a crash", "error", err)
+	}
 }
 
 // endDue ends the override or pause that is kept under a key.

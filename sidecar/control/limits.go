@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -35,32 +36,31 @@ func limitTexts(l wire.ThrottleLimits) map[string]string {
 }
 
 // parseLimits reads texts by name, and refuses those that are no limits.
-func parseLimits(texts map[string]string) (l throttle.Limits, err *wire.Error) {
-	for _, s := range throttleSettings {
+func parseLimits(texts map[string]string) (throttle.Limits, *wire.Error) {
+	var l limits
+	for s := range settingsOf(kindThrottle) {
 		if text, ok := texts[s.name]; ok && !s.read(&l, text) {
-			return l, wire.BadThrottle(fmt.Sprintf("%s is %q: allowed is %s", s.name, text, s.allowed))
+			return l.Limits, wire.BadThrottle(fmt.Sprintf("%s is %q: allowed is %s", s.name, text, s.allowed))
 		}
 	}
-	return l, nil
+	return l.Limits, nil
 }
 
 // wireLimits returns limits as replies have them.
 func wireLimits(l throttle.Limits) wire.ThrottleLimits {
-	var reply wire.ThrottleLimits
-	if l.Rate != (throttle.Rate{}) {
-		rate := wire.Rate(rateText(l.Rate))
-		reply.Rate = &rate
+	return wire.ThrottleLimits{
+		Rate: orNil(wire.Rate(rateText(l.Rate))), Burst: orNil(float64(l.Burst) / throttle.One),
+		Concurrency: orNil(l.Concurrency), Limit: orNil(l.Limit), WindowMs: orNil(l.Window / int64(time.Millisecond)),
 	}
-	if l.Burst != 0 {
-		burst := float64(l.Burst) / throttle.One
-		reply.Burst = &burst
+}
+
+// orNil is a value that is not set if it is zero.
+func orNil[T comparable](value T) *T {
+	var none T
+	if value == none {
+		return nil
 	}
-	for into, n := range map[**int64]int64{&reply.Concurrency: l.Concurrency, &reply.Limit: l.Limit, &reply.WindowMs: l.Window / 1e6} {
-		if n != 0 {
-			*into = &n
-		}
-	}
-	return reply
+	return &value
 }
 
 // complete are limits without those that have no effect: a burst without a rate, a
@@ -77,55 +77,37 @@ func complete(l throttle.Limits) throttle.Limits {
 
 // override are limits of a throttle key for a time, on top of those that are set.
 type override struct {
-	limits throttle.Limits
-	names  []string // of limits that it sets or, where they are zero, takes away
-	until  int64    // Unix ns
-}
-
-// over returns limits with the override on top of them.
-func (o *override) over(l throttle.Limits) throttle.Limits {
-	if o == nil {
-		return l
-	}
-	for _, s := range throttleSettings {
-		if slices.Contains(o.names, s.name) {
-			s.take(&l, &o.limits)
-		}
-	}
-	return l
-}
-
-// overrideRecord is an override as it is kept.
-type overrideRecord struct {
 	Set   map[string]string `json:"set,omitempty"`
 	Unset []string          `json:"unset,omitempty"`
-	Until int64             `json:"until"`
-}
+	Until int64             `json:"until"` // Unix ns
 
-func (o *override) record() overrideRecord {
-	r := overrideRecord{Set: make(map[string]string), Until: o.until}
-	for _, s := range throttleSettings {
-		if text := s.show(&o.limits); text != "" {
-			r.Set[s.name] = text
-		} else if slices.Contains(o.names, s.name) {
-			r.Unset = append(r.Unset, s.name)
-		}
-	}
-	return r
+	limits throttle.Limits // what Set says
 }
 
 func readOverride(text string) (*override, error) {
-	var r overrideRecord
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
+	o := &override{}
+	if err := json.Unmarshal([]byte(text), o); err != nil {
 		return nil, err
 	}
-	o := &override{names: r.Unset, until: r.Until}
-	for _, s := range throttleSettings {
-		if text := r.Set[s.name]; text != "" && s.read(&o.limits, text) {
-			o.names = append(o.names, s.name)
-		}
+	var werr *wire.Error
+	if o.limits, werr = parseLimits(o.Set); werr != nil {
+		return nil, werr
 	}
 	return o, nil
+}
+
+// over returns limits with the override on top of them.
+func (o *override) over(under throttle.Limits) throttle.Limits {
+	if o == nil {
+		return under
+	}
+	l, mine := limits{Limits: under}, limits{Limits: o.limits}
+	for s := range settingsOf(kindThrottle) {
+		if _, ok := o.Set[s.name]; ok || slices.Contains(o.Unset, s.name) {
+			s.take(&l, &mine)
+		}
+	}
+	return l.Limits
 }
 
 // audited is an override in the audit log, "rate 10, without burst, until ..."; nil
@@ -135,16 +117,14 @@ func (o *override) audited() *string {
 		return nil
 	}
 	var parts []string
-	r := o.record()
-	for _, s := range throttleSettings {
-		if text, ok := r.Set[s.name]; ok {
+	for s := range settingsOf(kindThrottle) {
+		if text, ok := o.Set[s.name]; ok {
 			parts = append(parts, s.name+" "+text)
 		}
 	}
-	if len(r.Unset) > 0 {
-		slices.Sort(r.Unset)
-		parts = append(parts, "without "+strings.Join(r.Unset, ", "))
+	if len(o.Unset) > 0 {
+		parts = append(parts, "without "+strings.Join(slices.Sorted(slices.Values(o.Unset)), ", "))
 	}
-	text := strings.Join(append(parts, "until "+wire.Timestamp(o.until)), ", ")
+	text := strings.Join(append(parts, "until "+wire.Timestamp(o.Until)), ", ")
 	return &text
 }

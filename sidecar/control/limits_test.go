@@ -48,10 +48,11 @@ func TestCompleteLimits(t *testing.T) {
 // An override is read as it was kept, and says what it does.
 func TestOverridesAreKept(t *testing.T) {
 	o := &override{
-		limits: throttle.Limits{Rate: perSecond(2), Limit: 3}, names: []string{"rate", "limit", "window_ms", "burst"}, until: 1_700_000_000_000_000_000,
+		Set: map[string]string{"rate": "2", "limit": "3"}, Unset: []string{"window_ms", "burst"}, Until: 1_700_000_000_000_000_000,
+		limits: throttle.Limits{Rate: perSecond(2), Limit: 3},
 	}
-	text := toJSON(t, o.record())
-	require.JSONEq(t, `{"set":{"rate":"2","limit":"3"},"unset":["burst","window_ms"],"until":1700000000000000000}`, text)
+	text := toJSON(t, o)
+	require.JSONEq(t, `{"set":{"rate":"2","limit":"3"},"unset":["window_ms","burst"],"until":1700000000000000000}`, text)
 	require.Equal(t, "rate 2, limit 3, without burst, window_ms, until 2023-11-14T22:13:20Z", *o.audited())
 	require.Nil(t, (*override)(nil).audited())
 	again, err := readOverride(text)
@@ -61,8 +62,10 @@ func TestOverridesAreKept(t *testing.T) {
 	require.Equal(t, over, o.over(under))
 	require.Equal(t, over, again.over(under))
 	require.Equal(t, under, (*override)(nil).over(under))
-	_, err = readOverride("?")
-	require.Error(t, err)
+	for _, bad := range []string{"?", `{"set":{"rate":"x"}}`} {
+		_, err = readOverride(bad)
+		require.Error(t, err)
+	}
 }
 
 // The table takes what wire lets through, and refuses what it refuses, but for

@@ -49,23 +49,23 @@ func newPlan(next config.Config) (*Plan, error) {
 	p := &Plan{next: applied{next, compiled, make(map[string]bool)}, values: make(map[string]*string)}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
-		limits, err := t.Limits()
+		l, err := t.Limits()
 		if err != nil {
 			return nil, fmt.Errorf("throttle[%s]%w", t.Key, err)
 		}
 		p.next.throttles[t.Key] = true
-		declare(p.values, kindThrottle, t.Key, throttleSettings, &limits)
+		p.declare(kindThrottle, t.Key, limits{Limits: l})
 	}
-	for i := range next.Circuits {
-		declare(p.values, kindCircuit, next.Circuits[i].Key, circuitSettings, &next.Circuits[i])
+	for _, t := range next.Circuits {
+		p.declare(kindCircuit, t.Key, limits{CircuitTable: t})
 	}
 	return p, nil
 }
 
 // declare adds what a table says, and that it does not say the rest.
-func declare[T any](values map[string]*string, kind, key string, settings []setting[T], table *T) {
-	for _, s := range settings {
-		values[settingKey(kind, key, s.name)] = orNil(s.show(table))
+func (p *Plan) declare(kind, key string, table limits) {
+	for s := range settingsOf(kind) {
+		p.values[s.key(key)] = orNil(s.show(&table))
 	}
 }
 
@@ -75,8 +75,8 @@ func (c *Control) putInForce(p *Plan) ([]config.Change, *wire.Error) {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string, len(p.values))
 		for key, value := range p.values {
-			_, _, m := splitSetting(key)
-			if now, ok := c.values.Get(key); !ok || value == nil || !m.same(now, *value) {
+			_, s := splitSetting(key)
+			if now, ok := c.values.Get(key); !ok || value == nil || !s.same(now, *value) {
 				next[key] = value // 10 for 10.0 is no change
 			}
 		}
@@ -90,8 +90,8 @@ func (c *Control) putInForce(p *Plan) ([]config.Change, *wire.Error) {
 	c.act(changes)
 	var typed []config.Change
 	for _, ch := range changes {
-		kind, key, m := splitSetting(ch.key)
-		t := config.Change{Table: kind, Name: key, Field: m.name}
+		key, s := splitSetting(ch.key)
+		t := config.Change{Table: s.kind, Name: key, Field: s.name}
 		if ch.old != nil {
 			t.Old = *ch.old
 		}

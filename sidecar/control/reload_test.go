@@ -296,27 +296,25 @@ func TestTheFileWins(t *testing.T) {
 	little.Throttles = []config.ThrottleTable{{Key: "k", Concurrency: 1}}
 	little.Circuits = []config.CircuitTable{{Key: "k"}}
 	bubble(t, func(t *testing.T, r *rig) {
-		for kind, list := range meanings {
-			for _, m := range list {
-				for way, restart := range map[string]bool{"start": true, "reload": false} {
-					mine, other := settingKey(kind, "k", m.name), settingKey(kind, "other", m.name)
-					for name, file := range map[string]config.Config{"all": all, "little": little} {
-						r.started(&file)
-						said, isSaid := r.c.Get(mine)
-						r.put(mine, "9")
-						r.put(other, "9")
-						if restart {
-							r.restart(false, 0)
-						} else {
-							r.reloaded()
-						}
-						value, ok := r.c.Get(mine)
-						require.Equal(t, isSaid, ok, "%s %s %s", mine, way, name)
-						require.Equal(t, said, value, "%s %s %s", mine, way, name)
-						require.Equal(t, name == "all" || m.name == "concurrency", ok, "%s %s %s", mine, way, name)
-						value, _ = r.c.Get(other)
-						require.Equal(t, "9", value)
+		for _, s := range settings {
+			for way, restart := range map[string]bool{"start": true, "reload": false} {
+				for name, file := range map[string]config.Config{"all": all, "little": little} {
+					about := s.key("k") + " " + way + " " + name
+					r.started(&file)
+					said, isSaid := r.c.Get(s.key("k"))
+					require.Equal(t, name == "all" || s.name == "concurrency", isSaid, about)
+					r.put(s.key("k"), "9")
+					r.put(s.key("other"), "9")
+					if restart {
+						r.restart(false, 0)
+					} else {
+						r.reloaded()
 					}
+					value, ok := r.c.Get(s.key("k"))
+					require.Equal(t, isSaid, ok, about)
+					require.Equal(t, said, value, about)
+					value, _ = r.c.Get(s.key("other"))
+					require.Equal(t, "9", value)
 				}
 			}
 		}

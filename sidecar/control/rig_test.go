@@ -76,6 +76,7 @@ func (r *rig) open() {
 		Log: log, Now: now, KV: r.kv, Event: r.events.event, Queues: r.queues, Circuits: r.circuits,
 		MaxPayload: func() int64 { return 1 << 20 },
 	}, snap)
+	require.Empty(r.t, r.kv.writes, "the store wants to be recovered first")
 	require.NoError(r.t, r.c.Save())
 	require.NoError(r.t, r.c.Start(r.cfg))
 }
@@ -271,11 +272,12 @@ func refused(t *testing.T, code int, err *wire.Error, about ...any) {
 	require.Equal(t, code, err.ErrCode, about...)
 }
 
-// keeper is a KV that may fail, and counts.
+// keeper is a KV that may be slow or fail, and counts.
 type keeper struct {
 	KV
 	mu     sync.Mutex
 	failed error
+	slow   chan struct{} // unless nil, writes wait for it to be closed
 	writes []Changes
 }
 
@@ -286,6 +288,11 @@ func (k *keeper) Write(ch Changes) <-chan error {
 	if k.failed != nil {
 		done := make(chan error, 1)
 		done <- k.failed
+		return done
+	}
+	if slow := k.slow; slow != nil {
+		done := make(chan error, 1)
+		go func() { <-slow; done <- <-k.KV.Write(ch) }()
 		return done
 	}
 	return k.KV.Write(ch)
@@ -301,17 +308,26 @@ func (k *keeper) fail(err error) {
 type noted struct {
 	mu       sync.Mutex
 	settings map[string]wire.QueueSettings // they outlive a process
-	paused   map[string]int64
-	keys     map[string]int64 // by "queue/key"
-	weights  map[string]uint32
+	news     news
 	woken    []string // gates that have opened
 	check    func(wire.QueueSettings) error
 	refuse   *wire.Error // what Declare says
 }
 
+// news are what queues were told.
+type news struct {
+	queues  map[string]int64  // until when they are paused
+	keys    map[string]int64  // by "queue/key"
+	weights map[string]uint32 // by "queue/key"
+}
+
 // forget is what a new process knows of what it was told.
-func (q *noted) forget() {
-	q.paused, q.keys, q.weights = map[string]int64{}, map[string]int64{}, map[string]uint32{}
+func (q *noted) forget() { q.news = news{map[string]int64{}, map[string]int64{}, map[string]uint32{}} }
+
+func (q *noted) told() news {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return news{maps.Clone(q.news.queues), maps.Clone(q.news.keys), maps.Clone(q.news.weights)}
 }
 
 func (q *noted) Exists(queue string) bool {
@@ -324,19 +340,19 @@ func (q *noted) Exists(queue string) bool {
 func (q *noted) PauseQueue(queue string, until int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	note(q.paused, queue, until)
+	note(q.news.queues, queue, until)
 }
 
 func (q *noted) PauseKey(queue, key string, until int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	note(q.keys, queue+"/"+key, until)
+	note(q.news.keys, queue+"/"+key, until)
 }
 
 func (q *noted) Weigh(queue, key string, weight uint32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	note(q.weights, queue+"/"+key, weight)
+	note(q.news.weights, queue+"/"+key, weight)
 }
 
 func note[T comparable](in map[string]T, key string, value T) {

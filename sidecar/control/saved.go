@@ -2,7 +2,6 @@ package control
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -61,34 +60,32 @@ func readGates(kept []store.Entry) (savedGates, error) {
 // others count.
 func saveGates(kv KV, states []throttle.State, now int64) error {
 	var kept Changes
-	var failed error
-	parts := 0
-	var part []byte
+	var part []json.RawMessage
+	parts, size := 0, 0
 	closePart := func() {
-		if len(part) == 0 {
-			return
-		}
-		kept.put(gatePart(parts), string(append(part, ']')))
-		part = nil
-		if parts++; parts%gatePartsPerWrite == 0 {
-			failed = errors.Join(failed, <-kv.Write(kept))
-			kept = Changes{}
-		}
+		kept.putJSON(gatePart(parts), part)
+		part, size = nil, 0
+		parts++
 	}
 	for i := range states {
 		state, err := json.Marshal(&states[i])
 		if err != nil {
 			return fmt.Errorf("encode the state of gate %s: %w", states[i].Key, err)
 		}
-		if len(part)+len(state) > gatePartBytes {
+		if size > 0 && size+len(state) > gatePartBytes {
 			closePart()
 		}
-		part = append(part, "[,"[min(len(part), 1)])
-		part = append(part, state...)
+		if len(kept.Put) == gatePartsPerWrite {
+			if err := <-kv.Write(kept); err != nil {
+				return err
+			}
+			kept = Changes{}
+		}
+		part = append(part, state)
+		size += len(state)
 	}
-	closePart()
-	if failed != nil {
-		return failed
+	if size > 0 {
+		closePart()
 	}
 	kept.putJSON(stateGates, savedGates{At: now, Parts: parts})
 	return <-kv.Write(kept)

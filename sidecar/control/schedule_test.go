@@ -43,13 +43,16 @@ func TestSchedule(t *testing.T) {
 		for i := range 1000 { // what is replaced is forgotten
 			sc.set("k", after(time.Hour+time.Duration(i)))
 		}
+		sc.mu.Lock()
 		require.Len(t, sc.mu.timers, 6)
+		sc.mu.Unlock()
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		require.Equal(t, []string{"past 0s", "first 1s", "moved 2s", "again 1m0s", "k 1h0m0.000000999s", "once more 1h1m0s"}, ended)
 		sc.stop()
 		sc.set("late", now())
 		time.Sleep(366 * 24 * time.Hour)
+		synctest.Wait()
 		require.Len(t, ended, 6)
 		sc.stop()
 	})

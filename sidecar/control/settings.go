@@ -1,8 +1,8 @@
 package control
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,40 +20,42 @@ const (
 	kindWeight   = "weight"   // weight:<queue>:<fairness key>
 )
 
-// setting is what can be set of a T, under a name that is the last part of keys of
-// the runtime configuration, a field of tables and of requests.
-type setting[T any] struct {
-	name    string
-	allowed string // what its values are, in words
-	// read makes what a text says count; the empty text is that it is not set. It
-	// reports false, and changes nothing, for any other text that is no value.
-	read func(into *T, text string) bool
-	show func(from *T) string // as read takes it; "" if it is not set
-	take func(into, from *T)
+// limits are what the settings of a throttle or circuit key say; what is zero is not
+// set.
+type limits struct {
+	throttle.Limits
+	config.CircuitTable
 }
 
-// throttleSettings are what limits a throttle key, in the order of refusals and
-// lists.
-var throttleSettings = []setting[throttle.Limits]{
+// setting is the last part of keys of the runtime configuration, a field of tables
+// and of requests.
+type setting struct {
+	kind, name string
+	allowed    string // what its values are, in words
+	// read makes what a text says count; the empty text is that it is not set. It
+	// reports false, and changes nothing, for any other text that is no value.
+	read func(into *limits, text string) bool
+	show func(from *limits) string // as read takes it; "" if it is not set
+	take func(into, from *limits)
+}
+
+// settings are all of them, those of a kind in the order of refusals and lists.
+var settings = []setting{
 	{
-		name: "rate",
+		kind: kindThrottle, name: "rate",
 		allowed: fmt.Sprintf("a number of messages per second such as 10 or 0.5, or a fraction such as 1/3, from 1/31536000 to %d",
 			throttle.MaxRate),
 		read: readRate,
-		show: func(l *throttle.Limits) string { return rateText(l.Rate) },
-		take: func(into, from *throttle.Limits) { into.Rate = from.Rate },
+		show: func(l *limits) string { return rateText(l.Rate) },
+		take: func(into, from *limits) { into.Rate = from.Rate },
 	},
-	number("burst", fmt.Sprintf("a number of messages from 1 to %d, with up to three digits after the point", throttle.MaxBurst/throttle.One),
+	number(kindThrottle, "burst", fmt.Sprintf("a number of messages from 1 to %d, with up to three digits after the point", throttle.MaxBurst/throttle.One),
 		func(text string) (int64, bool) { return parseThousandths(text, throttle.One, throttle.MaxBurst) },
 		func(n int64) string { return strconv.FormatFloat(float64(n)/throttle.One, 'f', -1, 64) },
-		func(l *throttle.Limits) *int64 { return &l.Burst }),
-	whole("concurrency", "messages", 1, throttle.MaxConcurrency, 1, func(l *throttle.Limits) *int64 { return &l.Concurrency }),
-	whole("limit", "messages", 1, throttle.MaxLimit, 1, func(l *throttle.Limits) *int64 { return &l.Limit }),
-	whole("window_ms", "milliseconds", 1, wire.MaxSettingMs, int64(time.Millisecond), func(l *throttle.Limits) *int64 { return &l.Window }),
-}
-
-// circuitSettings are the limits of a circuit.
-var circuitSettings = []setting[config.CircuitTable]{
+		func(l *limits) *int64 { return &l.Burst }),
+	whole(kindThrottle, "concurrency", "messages", 1, throttle.MaxConcurrency, 1, func(l *limits) *int64 { return &l.Concurrency }),
+	whole(kindThrottle, "limit", "messages", 1, throttle.MaxLimit, 1, func(l *limits) *int64 { return &l.Limit }),
+	whole(kindThrottle, "window_ms", "milliseconds", 1, wire.MaxSettingMs, int64(time.Millisecond), func(l *limits) *int64 { return &l.Window }),
 	ofCircuit("threshold", "failures", 1, config.MaxCircuitCount, ""),
 	ofCircuit("cooldown_ms", "milliseconds", 1, wire.MaxSettingMs, ""),
 	ofCircuit("half_open_max_calls", "messages", 1, config.MaxCircuitCount, ""),
@@ -63,41 +65,15 @@ var circuitSettings = []setting[config.CircuitTable]{
 	ofCircuit("failure_hold_ms", "milliseconds", 0, wire.MaxSettingMs, "; 0 is until it is closed by hand"),
 }
 
-func ofCircuit(name, unit string, low, high int64, zero string) setting[config.CircuitTable] {
-	s := whole(name, unit, low, high, 1, func(t *config.CircuitTable) *int64 { return t.Field(name) })
+func ofCircuit(name, unit string, low, high int64, zero string) setting {
+	s := whole(kindCircuit, name, unit, low, high, 1, func(l *limits) *int64 { return l.Field(name) })
 	s.allowed += zero
 	return s
 }
 
-// find returns the setting of a name that is known.
-func find[T any](settings []setting[T], name string) *setting[T] {
-	return &settings[slices.IndexFunc(settings, func(s setting[T]) bool { return s.name == name })]
-}
-
-// number is a setting that is kept as a whole number; 0 is not set.
-func number[T any](name, allowed string, parse func(string) (int64, bool), format func(int64) string, at func(*T) *int64) setting[T] {
-	return setting[T]{
-		name: name, allowed: allowed,
-		read: func(into *T, text string) bool {
-			n, ok := parse(text)
-			if ok || text == "" {
-				*at(into) = n
-			}
-			return ok || text == ""
-		},
-		show: func(from *T) string {
-			if n := *at(from); n != 0 {
-				return format(n)
-			}
-			return ""
-		},
-		take: func(into, from *T) { *at(into) = *at(from) },
-	}
-}
-
 // whole is a number from low to high that is kept in so many parts of its unit.
-func whole[T any](name, unit string, low, high, parts int64, at func(*T) *int64) setting[T] {
-	return number(name, fmt.Sprintf("a whole number of %s from %d to %d", unit, low, high),
+func whole(kind, name, unit string, low, high, parts int64, at func(*limits) *int64) setting {
+	return number(kind, name, fmt.Sprintf("a whole number of %s from %d to %d", unit, low, high),
 		func(text string) (int64, bool) {
 			n, ok := parseWhole(text, low, high)
 			return n * parts, ok
@@ -105,7 +81,56 @@ func whole[T any](name, unit string, low, high, parts int64, at func(*T) *int64)
 		func(n int64) string { return strconv.FormatInt(n/parts, 10) }, at)
 }
 
-func readRate(l *throttle.Limits, text string) bool {
+// number is a setting that is kept as a whole number.
+func number(kind, name, allowed string, parse func(string) (int64, bool), format func(int64) string, at func(*limits) *int64) setting {
+	return setting{
+		kind: kind, name: name, allowed: allowed,
+		read: func(into *limits, text string) bool {
+			n, ok := parse(text)
+			if ok || text == "" {
+				*at(into) = n
+			}
+			return ok || text == ""
+		},
+		show: func(from *limits) string {
+			if n := *at(from); n != 0 {
+				return format(n)
+			}
+			return ""
+		},
+		take: func(into, from *limits) { *at(into) = *at(from) },
+	}
+}
+
+// settingsOf iterates over the settings of a kind of key.
+func settingsOf(kind string) iter.Seq[*setting] {
+	return func(yield func(*setting) bool) {
+		for i := range settings {
+			if settings[i].kind == kind && !yield(&settings[i]) {
+				return
+			}
+		}
+	}
+}
+
+// key is the key of a setting in the runtime configuration.
+func (s *setting) key(of string) string { return s.kind + ":" + of + ":" + s.name }
+
+// canonical is the one text of those that mean the same.
+func (s *setting) canonical(text string) (string, bool) {
+	var l limits
+	ok := text != "" && s.read(&l, text)
+	return s.show(&l), ok
+}
+
+// same reports whether two texts mean the same.
+func (s *setting) same(a, b string) bool {
+	first, ok := s.canonical(a)
+	second, alsoOK := s.canonical(b)
+	return a == b || ok && alsoOK && first == second
+}
+
+func readRate(l *limits, text string) bool {
 	if text == "" {
 		l.Rate = throttle.Rate{}
 		return true
@@ -155,52 +180,18 @@ func parseWhole(s string, low, high int64) (int64, bool) {
 	return int64(n), true
 }
 
-// meaning is what checks of texts need of a setting.
-type meaning struct {
-	name, allowed string
-	// canonical is the one text of those that mean the same.
-	canonical func(text string) (string, bool)
-}
-
-// same reports whether two texts mean the same.
-func (m *meaning) same(a, b string) bool {
-	first, ok := m.canonical(a)
-	second, alsoOK := m.canonical(b)
-	return a == b || ok && alsoOK && first == second
-}
-
-// meanings are the settings of a kind, by name.
-var meanings = map[string][]meaning{kindThrottle: meaningsOf(throttleSettings), kindCircuit: meaningsOf(circuitSettings)}
-
-func meaningsOf[T any](settings []setting[T]) []meaning {
-	var list []meaning
-	for _, s := range settings {
-		list = append(list, meaning{s.name, s.allowed, func(text string) (string, bool) {
-			var v T
-			ok := text != "" && s.read(&v, text)
-			return s.show(&v), ok
-		}})
-	}
-	slices.SortFunc(list, func(a, b meaning) int { return cmp.Compare(a.name, b.name) })
-	return list
-}
-
-// settingKey is the key of a setting in the runtime configuration.
-func settingKey(kind, key, name string) string { return kind + ":" + key + ":" + name }
-
 // splitSetting takes `throttle:<key>:<setting>` and `circuit:<key>:<setting>` apart.
-// Keys may have colons, settings have none. m is nil for other keys.
-func splitSetting(text string) (kind, key string, m *meaning) {
+// Keys may have colons, settings have none. s is nil for other keys.
+func splitSetting(text string) (key string, s *setting) {
 	kind, rest, _ := strings.Cut(text, ":")
-	cut := strings.LastIndexByte(rest, ':')
-	if cut <= 0 {
-		return "", "", nil
+	if cut := strings.LastIndexByte(rest, ':'); cut > 0 {
+		for s := range settingsOf(kind) {
+			if s.name == rest[cut+1:] {
+				return rest[:cut], s
+			}
+		}
 	}
-	i := slices.IndexFunc(meanings[kind], func(m meaning) bool { return m.name == rest[cut+1:] })
-	if i < 0 {
-		return "", "", nil
-	}
-	return kind, rest[:cut], &meanings[kind][i]
+	return "", nil
 }
 
 // splitWeight takes `weight:<queue>:<fairness key>` apart. Queue names have no
@@ -233,17 +224,18 @@ func checkMeaning(key, value string) *wire.Error {
 			return wire.BadConfigValue(key, value, "allowed is a number from 1 to 1000000")
 		}
 	case kindThrottle, kindCircuit:
-		_, name, m := splitSetting(key)
-		if m == nil || len(name) > wire.MaxKeyBytes {
+		name, s := splitSetting(key)
+		if s == nil || len(name) > wire.MaxKeyBytes {
 			var names []string
-			for _, m := range meanings[kind] {
-				names = append(names, m.name)
+			for s := range settingsOf(kind) {
+				names = append(names, s.name)
 			}
+			slices.Sort(names)
 			return wire.BadConfigValue(key, value, fmt.Sprintf("the key must be %s:<key of up to %d bytes>:<one of %s>",
 				kind, wire.MaxKeyBytes, strings.Join(names, ", ")))
 		}
-		if _, ok := m.canonical(value); !ok {
-			return wire.BadConfigValue(key, value, "allowed is "+m.allowed)
+		if _, ok := s.canonical(value); !ok {
+			return wire.BadConfigValue(key, value, "allowed is "+s.allowed)
 		}
 	}
 	return nil

@@ -82,25 +82,14 @@ func TestMeaningsOfKeys(t *testing.T) {
 
 // What the table of settings shows is what it reads, and what is not set is nothing.
 func TestSettingsReadWhatTheyShow(t *testing.T) {
-	full := throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 8, Window: int64(1500 * time.Millisecond)}
-	checkSettings(t, throttleSettings, full, map[string]string{
-		"rate": "1/3", "burst": "2.125", "concurrency": "7", "limit": "8", "window_ms": "1500",
-	})
-	table := config.CircuitTable{
-		Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
+	full := limits{
+		throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 8, Window: int64(1500 * time.Millisecond)},
+		config.CircuitTable{Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7},
 	}
-	checkSettings(t, circuitSettings, table, map[string]string{
-		"threshold": "1", "cooldown_ms": "2", "half_open_max_calls": "3", "half_open_successes": "4",
-		"max_failures": "5", "failure_window_ms": "6", "failure_hold_ms": "7",
-	})
-}
-
-func checkSettings[T any](t *testing.T, settings []setting[T], full T, want map[string]string) {
-	t.Helper()
-	var none, read, taken T
+	var none, read, taken limits
 	got := make(map[string]string)
 	for _, s := range settings {
-		got[s.name] = s.show(&full)
+		got[s.kind+" "+s.name] = s.show(&full)
 		require.Empty(t, s.show(&none), s.name)
 		require.True(t, s.read(&read, s.show(&full)), s.name)
 		s.take(&taken, &full)
@@ -110,8 +99,15 @@ func checkSettings[T any](t *testing.T, settings []setting[T], full T, want map[
 		gone := full
 		require.True(t, s.read(&gone, ""))
 		require.Empty(t, s.show(&gone), s.name)
+		key, same := splitSetting(s.key("a:b"))
+		require.Equal(t, "a:b", key)
+		require.Equal(t, s.name, same.name)
 	}
-	require.Equal(t, want, got)
+	require.Equal(t, map[string]string{
+		"throttle rate": "1/3", "throttle burst": "2.125", "throttle concurrency": "7", "throttle limit": "8", "throttle window_ms": "1500",
+		"circuit threshold": "1", "circuit cooldown_ms": "2", "circuit half_open_max_calls": "3", "circuit half_open_successes": "4",
+		"circuit max_failures": "5", "circuit failure_window_ms": "6", "circuit failure_hold_ms": "7",
+	}, got)
 	require.Equal(t, full, read)
 	require.Equal(t, full, taken)
 }
@@ -146,8 +142,8 @@ func TestParseThousandths(t *testing.T) {
 
 func TestSameMeaning(t *testing.T) {
 	same := func(key, a, b string) bool {
-		_, _, m := splitSetting(key)
-		return m.same(a, b)
+		_, s := splitSetting(key)
+		return s.same(a, b)
 	}
 	for _, x := range [][3]string{
 		{"throttle:k:rate", "0.5", "1/2"},

@@ -38,7 +38,7 @@ type throttles struct {
 func isPrefix(key string) (prefix string, ok bool) { return strings.CutSuffix(key, "*") }
 
 // overrideKey is how the audit log and events name an override.
-func overrideKey(key string) string { return settingKey(kindThrottle, key, "override") }
+func overrideKey(key string) string { return kindThrottle + ":" + key + ":override" }
 
 // startThrottles makes the gates with their limits, and puts back what the last
 // process has left: their state and overrides.
@@ -78,14 +78,6 @@ func hadLimits(kept []store.Entry) bool {
 	})
 }
 
-// stopThrottles keeps the state of the gates for the next start.
-func (c *Control) stopThrottles() {
-	now := c.opt.Now()
-	if err := saveGates(c.opt.KV, c.throttles.gates.Snapshot(now), now); err != nil {
-		c.opt.Log.Error("the state of the gates is not kept; they begin as after a crash", "error", err)
-	}
-}
-
 // restoreOverrides takes over the overrides that are kept. Those that have ended
 // while nobody was there are deleted when the process has started. It needs mu.
 func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
@@ -100,7 +92,7 @@ func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 			c.opt.Log.Error("a stored override cannot be read and is ignored", "throttle", key, "error", err)
 			continue
 		}
-		if o.until <= now {
+		if o.Until <= now {
 			c.opening.Delete = append(c.opening.Delete, e.Key)
 			c.audit.record(&c.opening, now, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
 			continue
@@ -184,7 +176,7 @@ func tell(waits []*throttle.Wait) {
 // with what is in force.
 func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Error {
 	t, now := &c.throttles, c.opt.Now()
-	o.until = now + req.ForMs*int64(time.Millisecond)
+	o.Until = now + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
 	old := c.set(req.Key)
 	if err := expect(req, old.inForce); err != nil {
@@ -193,12 +185,12 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	}
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
 	var kept Changes
-	kept.putJSON(stateOverride+req.Key, o.record())
+	kept.putJSON(stateOverride+req.Key, o)
 	c.audit.record(&kept, now, wire.VerbThrottleSet, ch)
 	t.mu.overrides[req.Key] = o
 	done := c.opt.KV.Write(kept)
 	wake := c.apply(req.Key)
-	c.schedule.set(stateOverride+req.Key, o.until)
+	c.schedule.set(stateOverride+req.Key, o.Until)
 	t.mu.Unlock()
 	tell(wake)
 	if err := outcome(<-done); err != nil {
@@ -225,7 +217,7 @@ func (c *Control) dropOverride(key string, kept *Changes) (ended change, ok bool
 func (c *Control) endOverride(key string, now int64) {
 	t := &c.throttles
 	t.mu.Lock()
-	if o := t.mu.overrides[key]; o == nil || o.until > now {
+	if o := t.mu.overrides[key]; o == nil || o.Until > now {
 		t.mu.Unlock()
 		return
 	}
@@ -254,7 +246,7 @@ func (c *Control) LimitsOf(key string) (limits throttle.Limits, setBy string) {
 		by = append(by, "prefix "+s.key)
 	}
 	if s.override != nil {
-		by = append(by, "override until "+wire.Timestamp(s.override.until))
+		by = append(by, "override until "+wire.Timestamp(s.override.Until))
 	}
 	return limits, cmp.Or(strings.Join(by, ", "), "config")
 }
@@ -265,13 +257,14 @@ func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 		return nil
 	}
 	texts := limitTexts(*req.If)
-	want, err := parseLimits(texts)
+	expected, err := parseLimits(texts)
 	if err != nil {
 		return err
 	}
-	for _, s := range throttleSettings {
-		if _, ok := texts[s.name]; ok && s.show(&want) != s.show(&now) {
-			return wire.ThrottleMismatch(req.Key, s.name, s.show(&now))
+	want, have := limits{Limits: expected}, limits{Limits: now}
+	for s := range settingsOf(kindThrottle) {
+		if _, ok := texts[s.name]; ok && s.show(&want) != s.show(&have) {
+			return wire.ThrottleMismatch(req.Key, s.name, s.show(&have))
 		}
 	}
 	return nil
@@ -288,12 +281,9 @@ func (c *Control) warnDeclared(key string) {
 // time: all of them as one change, or none.
 func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
-	for _, name := range req.Unset {
-		texts[name] = ""
-	}
 	limits, err := parseLimits(texts)
 	if err == nil && req.ForMs > 0 {
-		err = c.setOverride(req, &override{limits: limits, names: slices.Collect(maps.Keys(texts))})
+		err = c.setOverride(req, &override{Set: texts, Unset: req.Unset, limits: limits})
 	} else if err == nil {
 		err = c.setLimits(req, texts)
 	}
@@ -308,8 +298,10 @@ func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *
 func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string) *wire.Error {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
-		for name, text := range texts {
-			next[settingKey(kindThrottle, req.Key, name)] = orNil(text)
+		for s := range settingsOf(kindThrottle) {
+			if text, ok := texts[s.name]; ok || slices.Contains(req.Unset, s.name) {
+				next[s.key(req.Key)] = orNil(text)
+			}
 		}
 		return next, expect(req, c.values.limits(req.Key))
 	}, c.writeAs(wire.VerbThrottleSet))
@@ -321,21 +313,13 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 	return nil
 }
 
-// orNil is the value of a key whose text is empty if it is not set.
-func orNil(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 // ThrottleClear removes everything that is set for a throttle key itself.
 func (c *Control) ThrottleClear(req wire.ThrottleKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	var ended []change
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
-		for _, s := range throttleSettings {
-			next[settingKey(kindThrottle, req.Key, s.name)] = nil
+		for s := range settingsOf(kindThrottle) {
+			next[s.key(req.Key)] = nil
 		}
 		return next, nil
 	}, func(kept Changes, changes []change) <-chan error {
@@ -440,7 +424,7 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 		info.Source = "config"
 	}
 	if own.override != nil {
-		info.Source, info.OverrideUntil = "override", wire.Timestamp(own.override.until)
+		info.Source, info.OverrideUntil = "override", wire.Timestamp(own.override.Until)
 	}
 	if from.key != key {
 		info.Source = "prefix " + from.key

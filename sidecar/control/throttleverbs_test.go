@@ -2,10 +2,12 @@ package control
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -99,9 +101,64 @@ func TestThrottleCompareAndSet(t *testing.T) {
 	})
 }
 
-// An override counts at once and is answered when it is on disk; a lasting change
-// counts when it is.
-func TestThrottleSetAndTheDisk(t *testing.T) {
+// Overrides and pauses count at once and are answered when they are on disk; lasting
+// changes count when they are on disk.
+func TestOrderOfMemoryAndDisk(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		r.set("k", `{"rate":10}`)
+		for name, tc := range map[string]struct {
+			change func() *wire.Error
+			before func() bool // it is on disk
+			after  func() bool
+		}{
+			"override": {
+				func() *wire.Error { _, err := r.trySet("k", `{"rate":5,"for_ms":60000}`); return err },
+				func() bool { return r.limits("k").Rate == perSecond(5) }, func() bool { return r.limits("k").Rate == perSecond(5) },
+			},
+			"pause": {
+				func() *wire.Error { _, err := r.tryPause(`{"kind":"queue","name":"orders"}`); return err },
+				func() bool { return len(r.queues.told().queues) == 1 }, func() bool { return len(r.queues.told().queues) == 1 },
+			},
+			"limits": {
+				func() *wire.Error { _, err := r.trySet("l", `{"rate":6}`); return err },
+				func() bool { return r.limits("l") == throttle.Limits{} }, func() bool { return r.limits("l").Rate == perSecond(6) },
+			},
+			"value": {
+				func() *wire.Error { _, err := r.c.ConfigSet("v", wire.ConfigSetRequest{Value: "1"}); return err },
+				func() bool { _, ok := r.c.Get("v"); return !ok }, func() bool { _, ok := r.c.Get("v"); return ok },
+			},
+			"reload": {
+				func() *wire.Error {
+					cfg := config.Default()
+					cfg.Throttles = []config.ThrottleTable{{Key: "file", Concurrency: 2}}
+					p, err := r.c.Plan(cfg)
+					require.NoError(t, err)
+					_, werr := r.c.Apply(t.Context(), p)
+					return werr
+				},
+				func() bool { return r.limits("file") == throttle.Limits{} }, func() bool { return r.limits("file").Concurrency == 2 },
+			},
+		} {
+			r.kv.slow = make(chan struct{})
+			answered := false
+			var err *wire.Error
+			go func() { err = tc.change(); answered = true }()
+			synctest.Wait()
+			require.False(t, answered, name)
+			require.True(t, tc.before(), name)
+			close(r.kv.slow)
+			synctest.Wait()
+			require.True(t, answered, name)
+			require.Nil(t, err, name)
+			require.True(t, tc.after(), name)
+		}
+		r.kv.slow = nil
+	})
+}
+
+// A disk that fails: what lasts does not count, what counts at once is not confirmed.
+func TestThrottleSetWhenTheDiskFails(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.set("k", `{"rate":10}`)
 		r.kv.fail(errDisk)

@@ -20,7 +20,7 @@ type values struct {
 	mu struct {
 		sync.RWMutex
 		texts  map[string]string
-		limits map[string]throttle.Limits // of throttle keys and prefixes, from their texts
+		limits map[string]throttle.Limits // of throttle keys and prefixes: what their texts say
 	}
 }
 
@@ -134,16 +134,15 @@ func (v *values) put(key string, text *string) {
 	} else {
 		delete(v.mu.texts, key)
 	}
-	kind, name, m := splitSetting(key)
-	if kind != kindThrottle {
+	name, s := splitSetting(key)
+	if s == nil || s.kind != kindThrottle {
 		return
 	}
-	l := v.mu.limits[name]
-	find(throttleSettings, m.name).read(&l, value)
-	if l == (throttle.Limits{}) {
+	l := limits{Limits: v.mu.limits[name]}
+	s.read(&l, value)
+	v.mu.limits[name] = l.Limits
+	if l == (limits{}) {
 		delete(v.mu.limits, name)
-	} else {
-		v.mu.limits[name] = l
 	}
 }
 
