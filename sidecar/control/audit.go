@@ -68,7 +68,7 @@ func auditKey(seq uint64) string { return fmt.Sprintf("%s%020d", stateLog, seq) 
 
 // record adds entries for changes made by `by` at time now to the log and to kept,
 // which makes the changes, and takes what the log is too long by out of both.
-func (a *audit) record(kept *Changes, now int64, by string, changes ...change) {
+func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range changes {

@@ -65,7 +65,7 @@ func TestConfigLogIsBounded(t *testing.T) {
 		for i := range changes {
 			changes[i].key = "k"
 		}
-		var kept Changes
+		var kept Batch
 		c.audit.record(&kept, 1_700_000_000_000_000_000, byFile, changes...)
 		require.NoError(t, (&store.Batch{PutConfig: kept.Put, DeleteConfig: kept.Delete}).Check())
 		for _, e := range kept.Put {

@@ -122,7 +122,7 @@ func TestPausedCircuitAfterACrash(t *testing.T) {
 		r.create("orders")
 		r.pause(`{"kind":"circuit","name":"stripe","for_ms":60000}`)
 		b := StoreKV(r.st.Submit)
-		require.NoError(t, <-b.Write(Changes{Delete: []string{"\x00circuit/stripe"}}))
+		require.NoError(t, <-b.Write(Batch{Delete: []string{"\x00circuit/stripe"}}))
 		r.restart(true, time.Second)
 		require.Equal(t, "open", r.circuit("stripe").State)
 		r.pass(time.Minute)

@@ -91,8 +91,8 @@ func (c *Control) changeValue(by, key string, value *string, check func(now *str
 
 // writeAs hands on changes of the runtime configuration, with their entries in the
 // audit log.
-func (c *Control) writeAs(by string) func(Changes, []change) <-chan error {
-	return func(kept Changes, changes []change) <-chan error {
+func (c *Control) writeAs(by string) func(Batch, []change) <-chan error {
+	return func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), by, changes...)
 		return c.opt.KV.Write(kept)
 	}

@@ -56,7 +56,7 @@ type Control struct {
 	pauses    pauses
 	audit     audit
 	schedule  schedule // of overrides and pauses
-	opening   Changes  // what New has found to be over, for Save
+	opening   Batch    // what New has found to be over, for Save
 
 	running  config.Config           // that Start was given: its other keys are in force until the end
 	applied  atomic.Pointer[applied] // by Start and reloads
@@ -85,7 +85,7 @@ func (c *Control) Save() error {
 	if err := <-c.opt.KV.Write(c.opening); err != nil {
 		return fmt.Errorf("the state of the gates: %w", err)
 	}
-	c.opening = Changes{}
+	c.opening = Batch{}
 	c.schedule.begin()
 	c.throttles.mu.Lock()
 	for key, o := range c.throttles.mu.overrides {
@@ -97,7 +97,7 @@ func (c *Control) Save() error {
 	for id, p := range c.pauses.mu.all {
 		c.schedule.set(id.state(), p.Until)
 		if id.kind == wire.PauseThrottle || id.kind == wire.PauseCircuit { // queues ask for theirs
-			c.hold(id, p.Until)
+			c.tellPaused(id, p.Until)
 		}
 	}
 	return nil

@@ -34,39 +34,40 @@ func isState(key string) bool { return strings.HasPrefix(key, statePrefix) }
 type KV interface {
 	// Write makes changes durable, all of them or none, after those of earlier calls.
 	// It does not block: the channel gets the outcome, once.
-	Write(changes Changes) <-chan error
+	// Without changes there is nothing to do.
+	Write(b Batch) <-chan error
 }
 
-// Changes of what is kept: entries to put, keys to delete.
-type Changes struct {
+// Batch is changes of what is kept: entries to put, keys to delete.
+type Batch struct {
 	Put    []store.Entry
 	Delete []string
 }
 
-func (ch *Changes) put(key, value string) {
-	ch.Put = append(ch.Put, store.Entry{Key: key, Value: value})
+func (b *Batch) put(key, value string) {
+	b.Put = append(b.Put, store.Entry{Key: key, Value: value})
 }
 
 // putJSON puts a value that can be encoded.
-func (ch *Changes) putJSON(key string, value any) {
+func (b *Batch) putJSON(key string, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {
 		panic("control: " + key[1:] + ": " + err.Error())
 	}
-	ch.put(key, string(text))
+	b.put(key, string(text))
 }
 
 // StoreKV keeps entries among the configuration of a store.
 type StoreKV func(*store.Batch)
 
-// Write implements [KV]. No changes are not written.
-func (submit StoreKV) Write(changes Changes) <-chan error {
+// Write implements [KV].
+func (submit StoreKV) Write(b Batch) <-chan error {
 	done := make(chan error, 1)
-	if len(changes.Put)+len(changes.Delete) == 0 {
+	if len(b.Put)+len(b.Delete) == 0 {
 		done <- nil
 		return done
 	}
-	submit(&store.Batch{PutConfig: changes.Put, DeleteConfig: changes.Delete, Done: func(err error) { done <- err }})
+	submit(&store.Batch{PutConfig: b.Put, DeleteConfig: b.Delete, Done: func(err error) { done <- err }})
 	return done
 }
 

@@ -165,12 +165,12 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 	}
 	ch.new = p.audited()
 	ps.mu.all[id] = p
-	var kept Changes
+	var kept Batch
 	kept.putJSON(id.state(), p)
 	c.audit.record(&kept, now, verb, ch)
 	done := c.opt.KV.Write(kept)
 	c.schedule.set(id.state(), until)
-	c.hold(id, until)
+	c.tellPaused(id, until)
 	ps.mu.Unlock()
 	typ := wire.EventPaused
 	if by == byMaxFailures {
@@ -185,7 +185,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
 	ps, now := &c.pauses, c.opt.Now()
 	ps.mu.Lock()
-	var kept Changes
+	var kept Batch
 	var ended []wire.PauseInfo
 	for _, id := range ids {
 		p, ok := ps.mu.all[id]
@@ -199,7 +199,7 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 		if by != byTime || id.kind != wire.PauseCircuit {
 			// A circuit sees for itself that its time is over; it may have been opened
 			// for longer by other means.
-			c.hold(id, 0)
+			c.tellPaused(id, 0)
 		}
 		ended = append(ended, p.info(id))
 	}
@@ -211,9 +211,9 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 	return ended, done
 }
 
-// hold tells what is paused until when it is: 0 is not (any more). It needs mu, so
+// tellPaused tells what is paused until when it is: 0 is not (any more). It needs mu, so
 // that what is told last is the newest.
-func (c *Control) hold(id pauseID, until int64) {
+func (c *Control) tellPaused(id pauseID, until int64) {
 	switch id.kind {
 	case wire.PauseQueue:
 		c.opt.Queues.PauseQueue(id.name, until)

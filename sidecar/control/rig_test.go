@@ -278,13 +278,13 @@ type keeper struct {
 	mu     sync.Mutex
 	failed error
 	slow   chan struct{} // unless nil, writes wait for it to be closed
-	writes []Changes
+	writes []Batch
 }
 
-func (k *keeper) Write(ch Changes) <-chan error {
+func (k *keeper) Write(b Batch) <-chan error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.writes = append(k.writes, ch)
+	k.writes = append(k.writes, b)
 	if k.failed != nil {
 		done := make(chan error, 1)
 		done <- k.failed
@@ -292,10 +292,10 @@ func (k *keeper) Write(ch Changes) <-chan error {
 	}
 	if slow := k.slow; slow != nil {
 		done := make(chan error, 1)
-		go func() { <-slow; done <- <-k.KV.Write(ch) }()
+		go func() { <-slow; done <- <-k.KV.Write(b) }()
 		return done
 	}
-	return k.KV.Write(ch)
+	return k.KV.Write(b)
 }
 
 func (k *keeper) fail(err error) {

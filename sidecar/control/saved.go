@@ -59,7 +59,7 @@ func readGates(kept []store.Entry) (savedGates, error) {
 // saveGates keeps the states of gates in several writes, the last of which makes the
 // others count.
 func saveGates(kv KV, states []throttle.State, now int64) error {
-	var kept Changes
+	var kept Batch
 	var part []json.RawMessage
 	parts, size := 0, 0
 	closePart := func() {
@@ -79,7 +79,7 @@ func saveGates(kv KV, states []throttle.State, now int64) error {
 			if err := <-kv.Write(kept); err != nil {
 				return err
 			}
-			kept = Changes{}
+			kept = Batch{}
 		}
 		part = append(part, state)
 		size += len(state)

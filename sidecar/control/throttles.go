@@ -64,7 +64,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	t.mu.prefixes = make(map[string]bool)
 	c.restoreOverrides(kept, now)
 	for _, key := range slices.Concat(c.values.throttles(), slices.Collect(maps.Keys(t.mu.overrides))) {
-		c.apply(key)
+		c.applyLimits(key)
 	}
 	t.gates.Restore(saved.states, now)
 }
@@ -101,24 +101,24 @@ func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 	}
 }
 
-// limitsSet is what is set for a throttle key or prefix.
-type limitsSet struct {
+// ownLimits is what is set for a throttle key or prefix.
+type ownLimits struct {
 	key      string
 	lasting  throttle.Limits // by the runtime configuration
 	override *override       // nil: there is none
 	inForce  throttle.Limits // both; some of it may have no effect
 }
 
-// set returns what is set for key itself. It needs mu.
-func (c *Control) set(key string) limitsSet {
+// own returns what is set for key itself. It needs mu.
+func (c *Control) own(key string) ownLimits {
 	lasting, o := c.values.limits(key), c.throttles.mu.overrides[key]
-	return limitsSet{key, lasting, o, o.over(lasting)}
+	return ownLimits{key, lasting, o, o.over(lasting)}
 }
 
 // limiting returns what limits key: what is set for itself or, unless that limits
 // anything, for the longest prefix. It needs mu.
-func (c *Control) limiting(key string) limitsSet {
-	own := c.set(key)
+func (c *Control) limiting(key string) ownLimits {
+	own := c.own(key)
 	if complete(own.inForce) != (throttle.Limits{}) {
 		return own
 	}
@@ -131,25 +131,25 @@ func (c *Control) limiting(key string) limitsSet {
 	if !found {
 		return own
 	}
-	return c.set(longest + "*")
+	return c.own(longest + "*")
 }
 
-// apply makes what is set for key its limits, with mu held, and returns whom to
+// applyLimits makes what is set for key its limits, with mu held, and returns whom to
 // wake.
-func (c *Control) apply(key string) []*throttle.Wait {
+func (c *Control) applyLimits(key string) []*throttle.Wait {
 	t, now := &c.throttles, c.opt.Now()
-	limits := complete(c.set(key).inForce)
+	l := complete(c.own(key).inForce)
 	var wake []*throttle.Wait
 	var err error
 	if prefix, ok := isPrefix(key); ok {
-		if limits != (throttle.Limits{}) {
+		if l != (throttle.Limits{}) {
 			t.mu.prefixes[prefix] = true
 		} else {
 			delete(t.mu.prefixes, prefix)
 		}
-		wake, err = t.gates.SetPrefix(prefix, limits, now, nil)
+		wake, err = t.gates.SetPrefix(prefix, l, now, nil)
 	} else {
-		wake, err = t.gates.SetLimits(key, limits, now, nil)
+		wake, err = t.gates.SetLimits(key, l, now, nil)
 	}
 	if err != nil { // every value was checked when it was set
 		c.opt.Log.Error("limits are not applied", "throttle", key, "error", err)
@@ -160,7 +160,7 @@ func (c *Control) apply(key string) []*throttle.Wait {
 // refreshThrottle makes what is set for key its limits, at once.
 func (c *Control) refreshThrottle(key string) {
 	c.throttles.mu.Lock()
-	wake := c.apply(key)
+	wake := c.applyLimits(key)
 	c.throttles.mu.Unlock()
 	tell(wake)
 }
@@ -178,18 +178,18 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	t, now := &c.throttles, c.opt.Now()
 	o.Until = now + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
-	old := c.set(req.Key)
+	old := c.own(req.Key)
 	if err := expect(req, old.inForce); err != nil {
 		t.mu.Unlock()
 		return err
 	}
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
-	var kept Changes
+	var kept Batch
 	kept.putJSON(stateOverride+req.Key, o)
 	c.audit.record(&kept, now, wire.VerbThrottleSet, ch)
 	t.mu.overrides[req.Key] = o
 	done := c.opt.KV.Write(kept)
-	wake := c.apply(req.Key)
+	wake := c.applyLimits(req.Key)
 	c.schedule.set(stateOverride+req.Key, o.Until)
 	t.mu.Unlock()
 	tell(wake)
@@ -202,7 +202,7 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 
 // dropOverride ends the override of a key, in memory and, with kept, on disk. ok is
 // false if it has none. It needs mu.
-func (c *Control) dropOverride(key string, kept *Changes) (ended change, ok bool) {
+func (c *Control) dropOverride(key string, kept *Batch) (ended change, ok bool) {
 	o := c.throttles.mu.overrides[key]
 	if o == nil {
 		return change{}, false
@@ -221,11 +221,11 @@ func (c *Control) endOverride(key string, now int64) {
 		t.mu.Unlock()
 		return
 	}
-	var kept Changes
+	var kept Batch
 	ch, _ := c.dropOverride(key, &kept)
 	c.audit.record(&kept, now, byOverrideEnded, ch)
 	c.opt.KV.Write(kept)
-	wake := c.apply(key)
+	wake := c.applyLimits(key)
 	t.mu.Unlock()
 	tell(wake)
 	c.changeEvent(ch)
@@ -281,9 +281,9 @@ func (c *Control) warnDeclared(key string) {
 // time: all of them as one change, or none.
 func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
-	limits, err := parseLimits(texts)
+	parsed, err := parseLimits(texts)
 	if err == nil && req.ForMs > 0 {
-		err = c.setOverride(req, &override{Set: texts, Unset: req.Unset, limits: limits})
+		err = c.setOverride(req, &override{Set: texts, Unset: req.Unset, limits: parsed})
 	} else if err == nil {
 		err = c.setLimits(req, texts)
 	}
@@ -322,7 +322,7 @@ func (c *Control) ThrottleClear(req wire.ThrottleKeyRequest) (wire.ThrottleInfo,
 			next[s.key(req.Key)] = nil
 		}
 		return next, nil
-	}, func(kept Changes, changes []change) <-chan error {
+	}, func(kept Batch, changes []change) <-chan error {
 		c.throttles.mu.Lock()
 		defer c.throttles.mu.Unlock()
 		if ch, ok := c.dropOverride(req.Key, &kept); ok {
@@ -414,7 +414,7 @@ func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
 func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool) {
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
-	own := c.set(key)
+	own := c.own(key)
 	from := own
 	if _, ok := isPrefix(key); !ok {
 		from = c.limiting(key)

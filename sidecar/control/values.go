@@ -90,7 +90,7 @@ func (v *values) list(prefix string) []wire.ConfigEntry {
 // the order of the keys, with the entries for it, to hand them on; it is called even
 // if that is nothing. edit returns the same when it is in force.
 func (v *values) edit(
-	decide func() (map[string]*string, *wire.Error), write func(Changes, []change) <-chan error,
+	decide func() (map[string]*string, *wire.Error), write func(Batch, []change) <-chan error,
 ) ([]change, *wire.Error) {
 	v.editing.Lock()
 	defer v.editing.Unlock()
@@ -98,7 +98,7 @@ func (v *values) edit(
 	if werr != nil {
 		return nil, werr
 	}
-	var kept Changes
+	var kept Batch
 	var changes []change
 	for _, key := range slices.Sorted(maps.Keys(next)) {
 		ch := change{key: key, new: next[key]}

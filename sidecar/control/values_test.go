@@ -24,10 +24,10 @@ func TestValuesAreOnDisk(t *testing.T) {
 	v := valuesOf("a", "1", "\x00gates", "{}")
 	_, ok := v.Get("\x00gates")
 	require.False(t, ok, "fila's own entries are not the operators'")
-	var saved []Changes
-	save := func(kept Changes, _ []change) <-chan error {
+	var saved []Batch
+	save := func(kept Batch, _ []change) <-chan error {
 		saved = append(saved, kept)
-		return StoreKV(nil).Write(Changes{})
+		return StoreKV(nil).Write(Batch{})
 	}
 	to := func(value *string) func() (map[string]*string, *wire.Error) {
 		return func() (map[string]*string, *wire.Error) { return map[string]*string{"a": value}, nil }
@@ -41,7 +41,7 @@ func TestValuesAreOnDisk(t *testing.T) {
 	_, err = v.edit(func() (map[string]*string, *wire.Error) { return nil, wire.ConfigMismatch("a", nil) }, save)
 	require.NotNil(t, err)
 	require.Len(t, saved, 1, "what is refused is not written")
-	_, err = v.edit(to(nil), func(Changes, []change) <-chan error {
+	_, err = v.edit(to(nil), func(Batch, []change) <-chan error {
 		done := make(chan error, 1)
 		done <- errors.New("disk")
 		return done
@@ -62,15 +62,15 @@ func TestValuesAreOnDisk(t *testing.T) {
 func TestEditOfValues(t *testing.T) {
 	v := valuesOf("a", "1", "b", "2", "c", "3")
 	one, four := "1", "4"
-	var saved Changes
+	var saved Batch
 	changes, err := v.edit(func() (map[string]*string, *wire.Error) {
 		return map[string]*string{"a": &one, "b": &four, "c": nil, "d": &four, "e": nil}, nil
-	}, func(kept Changes, changes []change) <-chan error {
+	}, func(kept Batch, changes []change) <-chan error {
 		saved = kept
 		require.Len(t, changes, 3)
 		text, _ := v.Get("b")
 		require.Equal(t, "2", text, "not before it is on disk")
-		return StoreKV(nil).Write(Changes{})
+		return StoreKV(nil).Write(Batch{})
 	})
 	require.Nil(t, err)
 	require.Equal(t, []store.Entry{{Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, saved.Put)
