@@ -68,6 +68,11 @@ func TestCircuitVerbs(t *testing.T) {
 			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1,
 		}, i)
 		require.Zero(t, done(r.c.CircuitReset(key("a b"))).ConsecutiveFailures)
+		c := r.circuits.Use("a b", now())
+		c.RetryAfter(now(), now()+int64(time.Minute))
+		require.Equal(t, "open", r.circuit("a b").State)
+		require.Equal(t, "closed", done(r.c.CircuitReset(key("a b"))).State)
+		r.circuits.Drop(c, now(), nil)
 
 		r.put("circuit:set:threshold", "7")
 		for _, do := range []func(wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitShow, r.c.CircuitClose, r.c.CircuitReset} {
