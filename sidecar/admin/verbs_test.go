@@ -63,7 +63,7 @@ func TestVerbsAreDocumented(t *testing.T) {
 func TestVerbsAreUsedByTheClient(t *testing.T) {
 	constants := wireVerbs(t)
 	used := make(map[string]bool)
-	for _, file := range sources(t, "../../client", "../../cli") {
+	for _, file := range sources(t, "../../client", "../../cli", "../../cli/*") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok {
 				if x, ok := s.X.(*ast.Ident); ok && x.Name == "wire" && constants[s.Sel.Name] != "" {
