@@ -44,9 +44,10 @@ type rig struct {
 // bubble runs fn on a new rig.
 func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 	t.Helper()
+	disk := t.TempDir() // a name that no other test has
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
-			t: t, disk: t.Name(), log: &logText{}, cfg: config.Default(), events: &published{},
+			t: t, disk: disk, log: &logText{}, cfg: config.Default(), events: &published{},
 			queues: &noted{settings: map[string]wire.QueueSettings{}},
 		}
 		r.open()
