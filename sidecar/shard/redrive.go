@@ -122,13 +122,16 @@ func (b *redrive) choose(letters []queue.Letter) {
 func (b *redrive) move() *wire.Error {
 	done := make(chan error, 1)
 	b.Ticket = done
-	if _, ok := b.dlq.run.do(b.dlq.changed(b.Redrive)); !ok {
+	r := b.dlq.run
+	if _, ok := r.do(b.dlq.changed(b.Redrive)); !ok {
 		return b.dlq.Gone()
 	}
 	if len(b.Go) == 0 {
 		return nil
 	}
-	if err := <-done; err != nil {
+	err := <-done
+	r.do() // what the answer says is so
+	if err != nil {
 		return commitError(err)
 	}
 	return nil

@@ -145,15 +145,15 @@ func (r *runner) view(fn func(m *queue.Queue)) bool {
 	return !r.ended
 }
 
-// do makes a turn for an input and all that were posted before. It returns what was
-// picked, if the input is a Pick.
-func (r *runner) do(in queue.Input) (picked *queue.Picked, ok bool) {
+// do makes a turn for all that was posted, and for in. It returns what was picked, if
+// there is a Pick.
+func (r *runner) do(in ...queue.Input) (picked *queue.Picked, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
 		return nil, false
 	}
-	return r.turn(append(r.mail.take(r.spare), in)), true
+	return r.turn(append(r.mail.take(r.spare), in...)), true
 }
 
 // renewSettings has the machine work by the policy of its queue, and returns when it

@@ -199,7 +199,8 @@ func (s *Shard) tellDispatch(queues ...*Queue) {
 }
 
 // Failed is closed when a commit has failed: memory and disk may disagree, and only
-// opening the store again tells what is true. Whoever waits for an answer has got it.
+// opening the store again tells what is true. Nothing more is taken, confirmed or
+// delivered; who still waits for an answer gets it from End.
 func (s *Shard) Failed() <-chan struct{} { return s.failed }
 
 // Err says what the failure means, what broke and what to do; nil: none.

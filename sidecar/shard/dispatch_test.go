@@ -1,0 +1,189 @@
+package shard
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// TestTwoDeliveriesOfOneMessage that go out together, since the first one had to
+// wait: each has its own headers.
+func TestTwoDeliveriesOfOneMessage(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		m := &queue.Message{HeaderMap: nats.Header{"Own": {"1"}}}
+		var work []queue.Delivery
+		for attempt := range uint32(2) {
+			work = append(work, queue.Delivery{
+				Subject: "w", Fresh: m, Token: wire.Token{Attempt: attempt + 1}, Deadline: int64(attempt),
+			})
+		}
+		q.run.dispatcher.send(work)
+		for attempt, m := range r.conn.take("w") {
+			require.Equal(t, "1", m.Header.Get("Own"))
+			require.Equal(t, strconv.Itoa(attempt+1), m.Header.Get(wire.HeaderAttempt))
+			require.Equal(t, wire.Timestamp(int64(attempt)), m.Header.Get(wire.HeaderDeadline))
+		}
+	})
+}
+
+// TestUndeliverable: what cannot be published is given back at once and keeps its
+// attempt; only what the server finds too large stays leased.
+func TestUndeliverable(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err   error
+		again bool
+	}{"connection": {nats.ErrConnectionClosed, true}, "too large": {nats.ErrMaxPayload, false}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				r.consume(q, "w", 1)
+				refusals := 1
+				r.conn.refuse(func(m *nats.Msg) error {
+					if m.Subject == "w" && refusals > 0 {
+						refusals--
+						return tc.err
+					}
+					return nil
+				})
+				require.Nil(t, r.enqueue("one", "", nil))
+				if !tc.again {
+					r.none("w")
+					require.Contains(t, r.log.String(), "a message is larger than the server now accepts")
+					time.Sleep(31 * time.Second)
+				}
+				m := r.one("w")
+				require.Equal(t, map[bool]string{true: "1", false: "2"}[tc.again], m.Header.Get(wire.HeaderAttempt))
+			})
+		})
+	}
+}
+
+// TestStatusesOfFetches.
+func TestStatusesOfFetches(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		require.True(t, q.Tell(queue.Fetch{Inbox: "inbox", Batch: 1}))
+		require.Equal(t, "404", r.one("inbox").Header.Get("Status"))
+		require.True(t, q.Tell(queue.Fetch{Inbox: "inbox", Batch: 2, Expires: int64(time.Second)}))
+		require.Nil(t, r.enqueue("one", "", nil))
+		require.Equal(t, "one", string(r.one("inbox").Data))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "408", r.one("inbox").Header.Get("Status"))
+	})
+}
+
+// TestDeadLettersSayWhy when they are delivered, as far as that can be read.
+func TestDeadLettersSayWhy(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consume(q, "w", 1)
+		require.Nil(t, r.enqueue("one", "", nat("Own", "1")))
+		m := r.one("w")
+		at := r.Now()
+		r.ack(m, wire.Ack{Kind: wire.AckTerm, Error: "bad", ErrorCode: "E7"}, "")
+		r.consume(q.DLQ(), "operator", 1)
+		dead := r.one("operator")
+		require.Equal(t, "one", string(dead.Data))
+		for header, want := range map[string]string{
+			"Own": "1", wire.HeaderID: m.Header.Get(wire.HeaderID), wire.HeaderQueue: "orders.dlq", wire.HeaderAttempt: "1",
+			wire.HeaderDeadReason: wire.ReasonTerm, wire.HeaderDeadError: "bad", wire.HeaderDeadErrorCode: "E7",
+			wire.HeaderDeadAttempts: "1", wire.HeaderDeadAt: wire.Timestamp(at), wire.HeaderSourceQueue: "orders",
+		} {
+			require.Equal(t, want, dead.Header.Get(header), header)
+		}
+		r.ack(dead, term, "operator's ack")
+		time.Sleep(time.Second)
+		require.Empty(t, r.one("operator's ack").Data)
+		require.Zero(t, q.DLQ().Depth())
+	})
+}
+
+// badStore is a store that has gone bad in places.
+type badStore struct {
+	*heldStore
+	read, dead error
+}
+
+func (s *badStore) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
+	if err := s.heldStore.Read(refs, fn); s.read == nil {
+		return err
+	}
+	return s.read
+}
+
+func (s *badStore) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
+	if s.dead != nil {
+		return s.dead
+	}
+	return s.heldStore.Dead(refs, fn)
+}
+
+var errCorrupt = &store.CorruptError{File: "fila.db", Part: "index", Segment: 7, Reason: "checksum does not match"}
+
+// TestDeadLettersWithoutReason are delivered all the same, and so are those of a batch
+// in which others cannot be read.
+func TestDeadLettersWithoutReason(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		bad := &badStore{heldStore: r.store, dead: errCorrupt, read: errCorrupt}
+		r.Store = bad
+		ref := store.Ref{Queue: q.DLQ().ID(), Seq: 1}
+		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{{
+			Ref: ref, Payload: []byte("0123"), Headers: []byte{0xff}, Dead: &store.Dead{Reason: "term"},
+		}, {
+			Ref: store.Ref{Queue: ref.Queue, Seq: 2}, Payload: []byte("4567"), Dead: &store.Dead{Reason: "term"},
+		}}}))
+		var work []queue.Delivery
+		for seq := range uint64(3) {
+			work = append(work, queue.Delivery{Side: queue.Dead, Subject: "w", Token: wire.Token{Seq: seq + 1}})
+		}
+		q.run.dispatcher.send(work)
+		m := r.one("w")
+		require.Equal(t, "4567", string(m.Data))
+		require.Empty(t, m.Header.Get(wire.HeaderDeadReason))
+		for _, text := range []string{
+			"headers of a message cannot be decoded", "messages cannot be read; their leases will run out",
+			"why messages are dead letters cannot be read; they go out without",
+		} {
+			require.Contains(t, r.log.String(), text)
+		}
+	})
+}
+
+// TestReasonsAreReadForDeadLettersAlone: both sides may have deliveries in one batch.
+func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		dead := &store.Dead{Reason: "term", SourceQueue: "orders", Attempts: 3}
+		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{
+			{Ref: store.Ref{Queue: q.ID(), Seq: 1}},
+			{Ref: store.Ref{Queue: q.DLQ().ID(), Seq: 1}, Dead: dead},
+			{Ref: store.Ref{Queue: q.DLQ().ID(), Seq: 2}},
+		}}))
+		q.run.dispatcher.send([]queue.Delivery{
+			{Subject: "main", Token: wire.Token{Seq: 1}},
+			{Kind: queue.DeliverStatus, Subject: "status", Status: "408"},
+			{Side: queue.Dead, Subject: "gone", Token: wire.Token{Seq: 99}},
+			{Side: queue.Dead, Subject: "dead", Token: wire.Token{Seq: 1}},
+			{Side: queue.Dead, Subject: "unknown", Token: wire.Token{Seq: 2}},
+			{Kind: queue.DeliverReply, Reply: queue.Reply{Kind: queue.ReplyDuplicate, Subject: "producer"}},
+		})
+		synctest.Wait()
+		require.Equal(t, "3", r.one("dead").Header.Get(wire.HeaderDeadAttempts))
+		for _, subject := range []string{"main", "unknown", "status"} {
+			require.Empty(t, r.one(subject).Header.Get(wire.HeaderDeadReason), subject)
+		}
+		r.none("gone")
+		require.Contains(t, string(r.one("producer").Data), `"duplicate":true`)
+		require.NotContains(t, r.log.String(), "level=ERROR")
+	})
+}

@@ -1,0 +1,239 @@
+package shard
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// TestIntakeRefuses everything that cannot be taken, with the right code, and
+// then nothing of it is left in the accounts.
+func TestIntakeRefuses(t *testing.T) {
+	big := strings.Repeat("x", 200)
+	for name, tc := range map[string]struct {
+		change  func(*wire.QueueSettings)
+		fill    int // messages of 100 bytes taken before
+		body    string
+		headers nats.Header
+		before  func(r *rig)
+		code    int
+		retry   time.Duration
+	}{
+		"max_depth":             {change: func(s *wire.QueueSettings) { s.MaxDepth = 2 }, fill: 2, code: 429, retry: fullRetryAfter},
+		"max_bytes":             {change: func(s *wire.QueueSettings) { s.MaxBytes = 300 }, fill: 2, body: big, code: 429, retry: fullRetryAfter},
+		"max_pending_per_key":   {change: func(s *wire.QueueSettings) { s.MaxPendingPerKey = 2 }, fill: 2, code: 429, retry: fullRetryAfter},
+		"enqueue_rate":          {change: func(s *wire.QueueSettings) { s.EnqueueRate, s.EnqueueBurst = "1", 2 }, fill: 2, code: 429, retry: time.Second},
+		"enqueue_rate_per_key":  {change: func(s *wire.QueueSettings) { s.EnqueueRatePerKey, s.EnqueueBurstPerKey = "1", 2 }, fill: 2, code: 429, retry: time.Second},
+		"uncommitted":           {before: func(r *rig) { r.uncommitted.Store(256 << 20) }, body: "x", code: 429, retry: uncommittedRetryAfter},
+		"too large":             {body: strings.Repeat("x", 1<<20-wire.HeaderRoom+1), code: 413},
+		"headers too large":     {headers: nat("A", strings.Repeat("x", 1<<20-wire.HeaderRoom)), code: 413},
+		"delay and not before":  {headers: nats.Header{wire.HeaderDelay: {"1s"}, wire.HeaderNotBefore: {"2030-01-01T00:00:00Z"}}, code: 400},
+		"bad delay":             {headers: nat(wire.HeaderDelay, "soon"), code: 400},
+		"negative delay":        {headers: nat(wire.HeaderDelay, "-1s"), code: 400},
+		"bad TTL":               {headers: nat(wire.HeaderTTL, "x"), code: 400},
+		"empty message id":      {headers: nat(wire.HeaderMsgID, ""), code: 400},
+		"a queue being deleted": {before: func(r *rig) { r.Queue("orders").deleted.Store(true) }, code: 404},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(tc.change)
+				for range tc.fill {
+					require.Nil(t, r.enqueue(strings.Repeat("x", 100), "", nil))
+				}
+				synctest.Wait()
+				if tc.before != nil {
+					tc.before(r)
+				}
+				depth, bytes, held := q.Depth(), q.Bytes(), r.uncommitted.Load()
+				counts := q.perKey.Load()
+				for range 2 {
+					werr := r.enqueue(tc.body, "producer", tc.headers)
+					require.NotNil(t, werr)
+					require.Equal(t, tc.code, werr.Code, werr.Description)
+					require.Equal(t, tc.retry, werr.RetryAfter)
+				}
+				require.Equal(t, depth, q.Depth())
+				require.Equal(t, bytes, q.Bytes())
+				require.Equal(t, held, r.uncommitted.Load())
+				if counts != nil {
+					require.EqualValues(t, tc.fill, counts.mu.n["default"])
+				}
+				r.none("producer")
+				require.EqualValues(t, tc.fill, q.Metrics().Snapshot()["enqueued"])
+			})
+		})
+	}
+}
+
+// TestDeadLetterQueuesTakeNothing from producers.
+func TestDeadLetterQueuesTakeNothing(t *testing.T) {
+	bubble(t, func(r *rig) {
+		werr := r.create(nil).DLQ().Accept(&nats.Msg{Data: []byte("x")})
+		require.Equal(t, wire.NotForDLQ("enqueue", "orders.dlq"), werr)
+	})
+}
+
+// TestRefusalsAreToldAndCounted: by an answer, or by an event where none is wanted, of
+// which there are not too many.
+func TestRefusalsAreToldAndCounted(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		e := wire.BadTTL("x")
+		q.Refuse("producer", e)
+		require.Equal(t, e.ErrCode, r.refused("producer").ErrCode)
+		require.Empty(t, r.news(wire.EventRefused))
+		q.Refuse("fila.enqueue.orders", e) // fila does not publish to itself
+		r.none("fila.enqueue.orders")
+		for range 2 * refusalsPerSecond {
+			q.Refuse("", e)
+		}
+		told := r.news(wire.EventRefused)
+		require.Len(t, told, refusalsPerSecond)
+		require.Equal(t, "orders", told[0].Queue)
+		require.Equal(t, map[string]any{"code": e.Code, "err_code": e.ErrCode, "description": e.Description}, told[0].Data)
+		time.Sleep(time.Second)
+		q.Refuse("", e)
+		told = r.news(wire.EventRefused)
+		require.Len(t, told, 1)
+		require.EqualValues(t, refusalsPerSecond+1, told[0].Data["not_reported"])
+		require.Contains(t, scrape(t, r), `fila_refused_total{code="`+strconv.Itoa(e.ErrCode)+`",queue="orders"} `+strconv.Itoa(2*refusalsPerSecond+3))
+	})
+}
+
+// TestAckOfAnEndedLeaseIsRefused by the machine, and counted.
+func TestAckOfAnEndedLeaseIsRefused(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consume(q, "w", 1)
+		require.Nil(t, r.enqueue("one", "", nil))
+		m := r.one("w")
+		r.ack(m, done, "")
+		r.ack(m, done, "again")
+		require.Equal(t, wire.CodeLeaseLost, r.refused("again").ErrCode)
+		r.ack(m, done, "")
+		require.Len(t, r.news(wire.EventRefused), 1)
+	})
+}
+
+// TestLargestMessage: what is just not too large comes through with all that a
+// delivery adds to it.
+func TestLargestMessage(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consume(q, "w", 1)
+		require.Nil(t, r.enqueue(strings.Repeat("x", int(r.conn.max)-wire.HeaderRoom), "", nil))
+		m := r.one("w")
+		require.Len(t, m.Data, int(r.conn.max)-wire.HeaderRoom)
+		require.LessOrEqual(t, wireSize(m), r.conn.max)
+	})
+}
+
+// TestOneMessageAboveTheUncommittedLimit is taken when nothing else waits:
+// otherwise it could never be.
+func TestOneMessageAboveTheUncommittedLimit(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.MaxUncommittedBytes = 100
+		p := q.policy.Load()
+		require.Nil(t, q.room(p, 0, 0, 101))
+		r.uncommitted.Store(1)
+		require.NotNil(t, q.room(p, 0, 0, 100))
+		require.Nil(t, q.room(p, 0, 0, 99))
+	})
+}
+
+// TestNothingIsTakenAfterTheStoreFailed: who publishes until the process has ended
+// is told so, and not that the outcome is not known.
+func TestNothingIsTakenAfterTheStoreFailed(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		p := q.policy.Load()
+		require.Nil(t, q.room(p, 0, 0, 1))
+		r.store.fail(store.ErrFailed)
+		require.Equal(t, wire.CodeStoreFailed, q.room(p, 0, 0, 1).ErrCode)
+	})
+}
+
+func TestDedupeOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newDisk())
+		q := r.create(func(s *wire.QueueSettings) { s.DedupeWindowMs = 60_000 })
+		h := func() nats.Header { return nat(wire.HeaderMsgID, "a") }
+		require.Nil(t, r.enqueue("one", "producer", h()))
+		id := r.id("producer")
+		r.consume(q, "w", 1)
+		r.ack(r.one("w"), done, "")
+		require.Nil(t, r.enqueue("two", "producer", h()))
+		m := r.one("producer")
+		require.JSONEq(t, `{"id":"`+id+`","queue":"orders","duplicate":true}`, string(m.Data), "also when the first is finished")
+		require.EqualValues(t, 1, q.Metrics().Snapshot()["duplicates"])
+		require.Nil(t, r.enqueue("three", "", h()))
+		time.Sleep(30 * time.Second)
+		r = r.restart()
+		require.Nil(t, r.enqueue("two", "producer", h()))
+		require.JSONEq(t, `{"id":"`+id+`","queue":"orders","duplicate":true}`, string(r.one("producer").Data))
+		require.Zero(t, r.Queue("orders").Bytes())
+		time.Sleep(31 * time.Second)
+		require.Nil(t, r.enqueue("four", "producer", h()))
+		time.Sleep(time.Second) // longer than it waits for its ack
+		require.NotEqual(t, id, r.id("producer"), "the window has passed")
+		r.end()
+	})
+}
+
+// TestRefusedEnqueueLeavesNoDedupeID: whoever was refused may try again with the
+// same id.
+func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		q.deleted.Store(true) // a deletion that will not happen
+		require.Equal(t, 404, r.enqueue("one", "producer", nat(wire.HeaderMsgID, "a")).Code)
+		q.deleted.Store(false)
+		require.Nil(t, r.enqueue("one", "producer", nat(wire.HeaderMsgID, "a")))
+		require.NotContains(t, string(r.one("producer").Data), "duplicate")
+		require.EqualValues(t, 1, q.Depth())
+	})
+}
+
+// TestReservedHeadersAreTakenOut before anybody else sees them.
+func TestReservedHeadersAreTakenOut(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		require.Nil(t, r.enqueue("one", "", nats.Header{wire.HeaderDeadReason: {"mine"}, "Own": {"1"}}))
+		r.consume(q, "w", 1)
+		m := r.one("w")
+		require.Equal(t, "1", m.Header.Get("Own"))
+		require.NotContains(t, m.Header, wire.HeaderDeadReason)
+	})
+}
+
+// TestPolicyWithoutLua reads key, weight and gates from headers.
+func TestPolicyWithoutLua(t *testing.T) {
+	p := &policy{settings: wire.QueueSettings{
+		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to",
+	}}
+	d := p.decide("orders", map[string][]string{
+		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 257)}, "to": {"stripe"},
+	}, 0)
+	require.Equal(t, "acme", d.FairnessKey)
+	require.EqualValues(t, 2500, d.Weight)
+	require.EqualValues(t, 1000, d.Cost)
+	require.Equal(t, []string{"x"}, d.ThrottleKeys, "once, and no longer than allowed")
+	require.Equal(t, "stripe", d.CircuitKey)
+	for _, h := range []map[string][]string{
+		nil, {"tenant": {""}, "weight": {"0"}}, {"tenant": {strings.Repeat("k", 257)}, "weight": {"x"}, "to": {strings.Repeat("k", 257)}},
+	} {
+		d = p.decide("orders", h, 0)
+		require.Equal(t, "default", d.FairnessKey)
+		require.EqualValues(t, 1000, d.Weight)
+		require.Empty(t, d.CircuitKey)
+	}
+}

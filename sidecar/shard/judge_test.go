@@ -1,0 +1,324 @@
+package shard
+
+import (
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// verdictRules has a rule for each of the codes that tests use.
+func verdictRules(r *rig) {
+	no := false
+	r.setRules(
+		[]rules.RetryPolicy{{Name: "later", InitialDelayMs: 2000}, {Name: "never", Retry: &no}},
+		[]rules.ErrorRule{
+			{Name: "critical", Code: "C", Severity: rules.Critical},
+			{Name: "high", Code: "H", Severity: rules.High, RetryPolicy: "later"},
+			{Name: "low", Code: "L", Severity: rules.Low, MessageFault: true},
+			{Name: "never", Code: "N", RetryPolicy: "never"},
+		})
+}
+
+// TestVerdicts: the delay of the nack counts first, then on_failure, then the rules,
+// then the queue's retry policy, then a retry at once. What the rules say about the
+// circuit and the severity counts in any case.
+func TestVerdicts(t *testing.T) {
+	const (
+		retry = `function on_failure(msg) return { action = "retry", delay_ms = 3000 } end`
+		dead  = `function on_failure(msg) return { action = "dlq" } end`
+		fails = `function on_failure(msg) error("no") end`
+	)
+	for name, tc := range map[string]struct {
+		hook, policy, code string
+		delay              time.Duration // that the nack names; -1: none
+		want               queue.Verdict
+		severity           string
+		event              string
+	}{
+		"nothing":                           {delay: -1},
+		"the nack's delay":                  {delay: time.Second, want: queue.Verdict{Delay: 1e9}},
+		"the nack's delay of zero":          {delay: 0, policy: "later"},
+		"before the hook":                   {hook: dead, delay: time.Second, want: queue.Verdict{Delay: 1e9}},
+		"before the rules":                  {code: "C", delay: time.Second, want: queue.Verdict{Delay: 1e9}, severity: rules.Critical},
+		"and yet no fault of the circuit":   {code: "L", delay: 0, want: queue.Verdict{Outcome: breaker.Neutral}, severity: rules.Low},
+		"the hook retries":                  {hook: retry, delay: -1, want: queue.Verdict{Delay: 3e9, ByHook: true}},
+		"the hook gives up":                 {hook: dead, delay: -1, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
+		"the hook before the rules":         {hook: retry, code: "C", delay: -1, want: queue.Verdict{Delay: 3e9, ByHook: true}, severity: rules.Critical},
+		"a broken hook":                     {hook: fails, delay: -1},
+		"a broken hook leaves it to a rule": {hook: fails, code: "C", delay: -1, want: queue.Verdict{Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
+		"a critical rule":                   {code: "C", delay: -1, want: queue.Verdict{Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
+		"a rule with a policy":              {code: "H", delay: -1, want: queue.Verdict{Delay: 2e9}, severity: rules.High, event: wire.EventFailureHigh},
+		"a rule that never retries":         {code: "N", delay: -1, want: queue.Verdict{Reason: wire.ReasonRetryPolicy}},
+		"a mild rule":                       {code: "L", delay: -1, want: queue.Verdict{Outcome: breaker.Neutral}, severity: rules.Low},
+		"the queue's policy":                {policy: "later", delay: -1, want: queue.Verdict{Delay: 2e9}},
+		"the queue's policy never retries":  {policy: "never", delay: -1, want: queue.Verdict{Reason: wire.ReasonRetryPolicy}},
+		"a policy that is gone":             {policy: "gone", delay: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				verdictRules(r)
+				q := r.create(func(s *wire.QueueSettings) { s.OnFailure, s.RetryPolicy = tc.hook, tc.policy })
+				f := queue.Failure{
+					Seq: 1, ID: store.ID{1}, Attempts: 1, Key: "k", Error: "boom", Code: tc.code, Reply: "reply",
+					HasDelay: tc.delay >= 0, Delay: int64(max(tc.delay, 0)), Fresh: &queue.Message{},
+				}
+				got := q.run.judge.judge(&f)
+				tc.want.Failure = f
+				if tc.want.Outcome != breaker.Neutral {
+					tc.want.Outcome = breaker.Failure
+				}
+				require.Equal(t, &tc.want, got)
+				severity := tc.severity
+				if severity == "" {
+					severity = rules.Medium
+				}
+				require.Contains(t, scrape(t, r), `fila_failures_total{queue="orders",severity="`+severity+`"} 1`)
+				told := append(r.news(wire.EventFailureCritical), r.news(wire.EventFailureHigh)...)
+				if tc.event == "" {
+					require.Empty(t, told)
+					return
+				}
+				require.Len(t, told, 1)
+				require.Equal(t, wire.Event{Type: tc.event, Queue: "orders", Key: "k", Data: map[string]any{
+					"id": formatID(f.ID), "error": "boom", "error_code": tc.code, "rule": ruleOf(tc.code), "attempts": uint32(1),
+				}}, told[0])
+			})
+		})
+	}
+}
+
+// ruleOf is the rule of verdictRules that has a code.
+func ruleOf(code string) string {
+	return map[string]string{"C": "critical", "H": "high", "L": "low", "N": "never"}[code]
+}
+
+// TestFailuresAreJudged off the turn: credit is given back at once, the circuit hears
+// the verdict, and the nack is answered when the outcome is on disk.
+func TestFailuresAreJudged(t *testing.T) {
+	bubble(t, func(r *rig) {
+		verdictRules(r)
+		q := r.create(func(s *wire.QueueSettings) { s.CircuitHeader = "to" })
+		r.consume(q, "w", 1)
+		for _, tc := range []struct {
+			code string
+			want breaker.Outcome
+			dead int64
+		}{{"H", breaker.Failure, 0}, {"L", breaker.Neutral, 0}, {"C", breaker.Failure, 1}} {
+			require.Nil(t, r.enqueue(tc.code, "", nat("to", "stripe")))
+			m := r.one("w")
+			require.Equal(t, tc.code, string(m.Data))
+			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: tc.code}, "nack")
+			require.Equal(t, []breaker.Outcome{tc.want}, r.circuit.ended(), tc.code)
+			require.EqualValues(t, tc.dead, q.DLQ().Depth())
+			time.Sleep(2 * time.Second)
+			require.Empty(t, r.one("nack").Data)
+			if tc.dead == 0 {
+				r.ack(r.one("w"), done, "")
+				require.Equal(t, []breaker.Outcome{breaker.Success}, r.circuit.ended())
+			}
+		}
+	})
+}
+
+// TestJudgingFollowsTheRules: failures are judged as soon as there is anything to judge
+// them by, and no longer than that.
+func TestJudgingFollowsTheRules(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consume(q, "w", 1)
+		fail := func(code string) {
+			t.Helper()
+			require.Nil(t, r.enqueue(code, "", nil))
+			r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack, ErrorCode: code}, "")
+		}
+		judges := func(want bool) {
+			t.Helper()
+			q.run.mu.Lock()
+			defer q.run.mu.Unlock()
+			require.Equal(t, want, q.run.settings().Judge)
+		}
+		judges(false)
+		fail("C")
+		r.ack(r.one("w"), done, "")
+		require.Zero(t, q.DLQ().Depth())
+		verdictRules(r)
+		fail("C")
+		require.EqualValues(t, 1, q.DLQ().Depth())
+		judges(true)
+		r.setRules(nil, nil)
+		fail("C")
+		require.EqualValues(t, 1, q.DLQ().Depth())
+		r.ack(r.one("w"), done, "")
+		judges(false)
+		require.Contains(t, scrape(t, r), `fila_failures_total{queue="orders",severity="medium"} 2`)
+		require.Contains(t, scrape(t, r), `fila_failures_total{queue="orders",severity="critical"} 1`)
+		for _, change := range []func(*wire.QueueSettings){
+			func(s *wire.QueueSettings) { s.RetryPolicy = "later" },
+			func(s *wire.QueueSettings) { s.RetryPolicy, s.OnFailure = "", "function on_failure(msg) end" },
+		} {
+			r.update(q, change)
+			judges(true)
+		}
+	})
+}
+
+// update changes the settings of a queue.
+func (r *rig) update(q *Queue, change func(*wire.QueueSettings)) {
+	r.t.Helper()
+	_, werr := r.Update(q, func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+		change(&s)
+		return s, nil
+	})
+	require.Nil(r.t, werr)
+}
+
+// TestOnFailureGetsTheHeaders of a message that is in memory, and of one that is on
+// disk.
+func TestOnFailureGetsTheHeaders(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.OnFailure = `function on_failure(msg)
+				fila.log("info", msg.id .. " " .. msg.queue .. " " .. msg.attempts .. " " .. msg.error .. " " .. msg.headers["Own"])
+				return { action = "dlq" }
+			end`
+		})
+		r.consume(q, "w", 1)
+		for i, wait := range []time.Duration{0, time.Second} {
+			require.Nil(t, r.enqueue("x", "", nats.Header{"Own": {"value-" + strconv.Itoa(i)}}))
+			m := r.one("w")
+			time.Sleep(wait)
+			r.ack(m, nack, "")
+			require.Contains(t, r.log.String(), m.Header.Get(wire.HeaderID)+" orders 1 boom value-"+strconv.Itoa(i))
+			require.EqualValues(t, i+1, q.DLQ().Depth())
+		}
+		require.NotContains(t, r.log.String(), "level=ERROR")
+	})
+}
+
+// TestHeadersThatCannotBeRead are none for on_failure, and the log says why.
+func TestHeadersThatCannotBeRead(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
+		in := q.run.judge.input(&queue.Failure{Fresh: &queue.Message{Message: store.Message{Headers: []byte{0xff}}}})
+		require.Empty(t, in.Headers)
+		require.Contains(t, r.log.String(), "headers of a message cannot be decoded")
+		in = q.run.judge.input(&queue.Failure{Seq: 99})
+		require.Empty(t, in.Headers)
+		require.NotContains(t, r.log.String(), "headers for on_failure cannot be read")
+		r.Store = &badStore{heldStore: r.store, read: errCorrupt}
+		q.run.judge.input(&queue.Failure{Seq: 99})
+		require.Contains(t, r.log.String(), "headers for on_failure cannot be read")
+	})
+}
+
+// TestFailuresWithoutAVerdictAtTheEnd: nobody would carry it out. The attempt ends at
+// the next start, when its lease runs out.
+func TestFailuresWithoutAVerdictAtTheEnd(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
+		q.run.end()
+		q.run.judge.post([]queue.Failure{{Reply: "nack"}})
+		require.Equal(t, wire.CodeDraining, r.refused("nack").ErrCode)
+	})
+}
+
+// TestASlowHookHoldsUpNobodyElse: not the turns of its own queue either.
+func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
+		r.consume(q, "w", 2)
+		q.policy.Load().onFailure.mu.Lock() // a run that takes its time
+		require.Nil(t, r.enqueue("one", "", nil))
+		m := r.one("w")
+		q.run.judge.mu.Lock()
+		q.run.judge.mu.running = true // nobody judges
+		q.run.judge.mu.Unlock()
+		r.ack(m, nack, "nack")
+		require.Nil(t, r.enqueue("two", "", nil))
+		two := r.one("w")
+		require.Equal(t, "two", string(two.Data))
+		r.ack(two, done, "")
+		r.none("nack")
+		open := 0
+		q.View(func(m *queue.Queue, _ queue.Side, _ int64) { open = m.Open() })
+		require.Equal(t, 1, open, "the shutdown waits for it")
+		q.policy.Load().onFailure.mu.Unlock()
+		q.run.stopped.Go(q.run.judge.run)
+		require.Equal(t, "one", string(r.one("w").Data))
+		synctest.Wait()
+		require.Equal(t, int64(1), q.policy.Load().onFailure.hook.Stats().Runs)
+	})
+}
+
+// TestHooks are described, reset and counted.
+func TestHooks(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.control.values = map[string]string{"tenant": "acme"}
+		q := r.create(func(s *wire.QueueSettings) {
+			s.OnEnqueue = `function on_enqueue(msg)
+				if msg.payload_size == 0 then error("empty") end
+				return { fairness_key = fila.get("tenant"), weight = "heavy" }
+			end`
+			s.OnFailure = "function on_failure(msg) end"
+			s.LuaCircuitBreakerThreshold = 2
+		})
+		require.Nil(t, r.enqueue("x", "", nil))
+		r.consume(q, "w", 10)
+		require.Equal(t, "acme", r.one("w").Header.Get(wire.HeaderKey))
+		for range 3 {
+			require.Nil(t, r.enqueue("", "", nil))
+			require.Equal(t, "default", r.one("w").Header.Get(wire.HeaderKey))
+		}
+		list := q.Hooks()
+		require.Len(t, list, 2)
+		require.Equal(t, wire.HookInfo{
+			Hook: wire.HookOnEnqueue, State: "open", Runs: 3, Failures: 2, Bypassed: 1, Warnings: 1, ConsecutiveFailures: 2, LastError: list[0].LastError,
+		}, list[0])
+		require.Contains(t, list[0].LastError, "empty")
+		require.Equal(t, wire.HookOnFailure, list[1].Hook)
+		told := r.news(wire.EventHookCircuitChanged)
+		require.Len(t, told, 1)
+		require.Equal(t, "open", told[0].Data["new"])
+
+		r.CountHooks()
+		r.CountHooks()
+		metrics := scrape(t, r)
+		for _, line := range []string{
+			`fila_hook_runs_total{hook="on_enqueue",queue="orders"} 3`, `fila_hook_failures_total{hook="on_enqueue",queue="orders"} 2`,
+			`fila_hook_bypassed_total{hook="on_enqueue",queue="orders"} 1`, `fila_hook_warnings_total{queue="orders"} 1`,
+		} {
+			require.Contains(t, metrics, line)
+		}
+
+		require.False(t, q.DLQ().ResetHooks(""))
+		require.True(t, q.ResetHooks(wire.HookOnFailure))
+		require.Equal(t, "open", q.Hooks()[0].State)
+		require.True(t, q.ResetHooks(""))
+		require.Equal(t, "closed", q.Hooks()[0].State)
+	})
+}
+
+// TestHookLimits are the queue's, or else the defaults; a hook is probed by one message
+// at a time.
+func TestHookLimits(t *testing.T) {
+	d := HookDefaults{
+		Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Minute},
+	}
+	require.Equal(t, d.Limits, d.limits(wire.QueueSettings{}))
+	require.Equal(t, hooks.Limits{Timeout: 5 * time.Millisecond, MemoryBytes: 2048},
+		d.limits(wire.QueueSettings{LuaTimeoutMs: 5, LuaMemoryLimitBytes: 2048}))
+	require.Equal(t, breaker.Config{Threshold: 3, Cooldown: time.Minute, HalfOpenMaxCalls: 1}, d.breaker(wire.QueueSettings{}))
+	require.Equal(t, breaker.Config{Threshold: 7, Cooldown: time.Millisecond, HalfOpenMaxCalls: 1},
+		d.breaker(wire.QueueSettings{LuaCircuitBreakerThreshold: 7, LuaCircuitBreakerCooldownMs: 1}))
+}

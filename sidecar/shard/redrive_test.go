@@ -1,0 +1,195 @@
+package shard
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// msg is a message as the front hands it in.
+func msg(body string) *nats.Msg { return &nats.Msg{Data: []byte(body), Header: nats.Header{}} }
+
+// bury makes n dead letters, which have the bodies 0 to n-1 and these headers.
+func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
+	r.t.Helper()
+	r.consume(q, "undertaker", n)
+	for i := range n {
+		require.Nil(r.t, r.enqueue(fmt.Sprint(i), "", headers(i)))
+		r.ack(r.one("undertaker"), term, "")
+	}
+	require.True(r.t, q.Do(queue.Leave{Consumer: "undertaker"}))
+	time.Sleep(time.Second)
+	require.EqualValues(r.t, n, q.DLQ().Depth())
+}
+
+func plain(int) nats.Header { return nats.Header{} }
+
+func byTenant(i int) nats.Header { return nat("tenant", []string{"a", "b"}[i%2]) }
+
+func TestRedrive(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.WeightHeader = "weight" })
+		const n = redriveChunk + 10
+		r.bury(q, n, func(int) nats.Header { return nat("weight", "5") })
+		moved, werr := r.Redrive(q.DLQ(), 3)
+		require.Nil(t, werr)
+		require.EqualValues(t, 3, moved)
+		require.EqualValues(t, 3, q.Depth())
+		moved, werr = r.Redrive(q.DLQ(), 0)
+		require.Nil(t, werr)
+		require.EqualValues(t, n-3, moved)
+		require.EqualValues(t, n, q.Depth())
+		require.Zero(t, q.DLQ().Depth())
+		require.Zero(t, q.DLQ().Bytes())
+		require.EqualValues(t, n, q.Metrics().Snapshot()["redriven"])
+		moved, werr = r.Redrive(q.DLQ(), 0)
+		require.Nil(t, werr)
+		require.Zero(t, moved)
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			require.EqualValues(t, 5000, m.Key(side, "default", now).Weight, "as the headers say")
+		})
+		r.consume(q, "w", n)
+		time.Sleep(time.Second)
+		all := r.conn.take("w")
+		require.Len(t, all, n)
+		for i, m := range all {
+			require.Equal(t, fmt.Sprint(i), string(m.Data))
+			require.Empty(t, m.Header.Get(wire.HeaderDeadReason))
+			require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+		}
+	})
+}
+
+// TestRedriveStopsWhereTheQueueIsFull, and what does not fit stays where it was.
+func TestRedriveStopsWhereTheQueueIsFull(t *testing.T) {
+	for name, limit := range map[string]func(*wire.QueueSettings){
+		"depth": func(s *wire.QueueSettings) { s.MaxDepth = 2 },
+		"bytes": func(s *wire.QueueSettings) { s.MaxBytes = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				r.bury(q, 5, plain)
+				q.bytes.Add(-q.Bytes())
+				r.update(q, limit)
+				moved, werr := r.Redrive(q.DLQ(), 0)
+				require.Nil(t, werr)
+				require.EqualValues(t, 2, moved)
+				moved, werr = r.Redrive(q.DLQ(), 0)
+				require.Zero(t, moved)
+				require.Equal(t, 429, werr.Code)
+				require.EqualValues(t, 3, q.DLQ().Depth())
+				r.consume(q.DLQ(), "operator", 10)
+				var order string
+				time.Sleep(time.Second)
+				for _, m := range r.conn.take("operator") {
+					order += string(m.Data)
+				}
+				require.Equal(t, "234", order)
+			})
+		})
+	}
+}
+
+// TestRedriveSkipsKeysThatAreFull: others go.
+func TestRedriveSkipsKeysThatAreFull(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxPendingPerKey = "tenant", 2 })
+		r.bury(q, 6, byTenant)
+		require.Nil(t, r.enqueue("x", "", nat("tenant", "a")))
+		moved, werr := r.Redrive(q.DLQ(), 0)
+		require.Nil(t, werr)
+		require.EqualValues(t, 3, moved, "one of a, two of b")
+		require.Equal(t, map[string]int64{"a": 2, "b": 2}, q.perKey.Load().mu.n)
+		moved, werr = r.Redrive(q.DLQ(), 0)
+		require.Zero(t, moved)
+		require.Equal(t, wire.CodeKeyPending, werr.ErrCode)
+		require.EqualValues(t, 3, q.DLQ().Depth())
+		require.Equal(t, map[string]int64{"a": 2, "b": 2}, q.perKey.Load().mu.n)
+	})
+}
+
+// TestRedriveOfWhatCannotBeMoved: it stays, can be delivered, and is told.
+func TestRedriveOfWhatCannotBeMoved(t *testing.T) {
+	for name, err := range map[string]error{"corrupt": errCorrupt, "gone": store.ErrNotFound} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(func(s *wire.QueueSettings) { s.MaxPendingPerKey = 10 })
+				r.bury(q, 3, plain)
+				r.store.refuse(func(b *store.Batch) error {
+					if len(b.Move) > 0 {
+						return err
+					}
+					return nil
+				})
+				moved, werr := r.Redrive(q.DLQ(), 0)
+				require.Zero(t, moved)
+				require.Equal(t, wire.OutcomeUnknown(), werr)
+				synctest.Wait()
+				require.NoError(t, r.Err())
+				require.Zero(t, q.Depth())
+				require.EqualValues(t, 3, q.DLQ().Depth())
+				require.Empty(t, q.perKey.Load().mu.n)
+				r.consume(q.DLQ(), "operator", 1)
+				require.Equal(t, "0", string(r.one("operator").Data))
+				r.store.refuse(nil)
+				moved, werr = r.Redrive(q.DLQ(), 0)
+				require.Nil(t, werr)
+				require.EqualValues(t, 2, moved, "the leased one is skipped")
+			})
+		})
+	}
+}
+
+// TestRedriveOfWhatCannotBeRead: it stays.
+func TestRedriveOfWhatCannotBeRead(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 3, plain)
+		bad := &unreadable{heldStore: r.store, seq: 2}
+		r.Store = bad
+		moved, werr := r.Redrive(q.DLQ(), 0)
+		require.EqualValues(t, 2, moved)
+		require.Equal(t, wire.CodeInternal, werr.ErrCode)
+		require.Contains(t, r.log.String(), "dead letters cannot be read")
+		require.EqualValues(t, 1, q.DLQ().Depth())
+		r.Store = r.store
+		moved, werr = r.Redrive(q.DLQ(), 0)
+		require.Nil(t, werr)
+		require.EqualValues(t, 1, moved)
+	})
+}
+
+// unreadable is a store in which one message cannot be read.
+type unreadable struct {
+	*heldStore
+	seq uint64
+}
+
+func (s *unreadable) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
+	_ = s.heldStore.Read(refs, func(i int, headers, payload []byte) {
+		if refs[i].Seq != s.seq {
+			fn(i, headers, payload)
+		}
+	})
+	return errCorrupt
+}
+
+// TestRedriveAtTheEnd is answered.
+func TestRedriveAtTheEnd(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 1, plain)
+		q.run.end()
+		_, werr := r.Redrive(q.DLQ(), 0)
+		require.Equal(t, wire.CodeDraining, werr.ErrCode)
+	})
+}

@@ -1,0 +1,407 @@
+package shard
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// TestAnswersWaitForTheDisk: a message is delivered at once, and confirmed when it is
+// on disk.
+func TestAnswersWaitForTheDisk(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.store.hold()
+		require.Nil(t, r.enqueue("one", "producer", nat("tenant", "a")))
+		r.none("producer")
+		require.EqualValues(t, len("one")+len(wire.EncodeHeaders(nil, nat("tenant", "a"))), r.uncommitted.Load())
+		r.consume(q, "w", 1)
+		m := r.one("w")
+		require.Equal(t, "one", string(m.Data))
+		require.Equal(t, "a", m.Header.Get("tenant"))
+		require.Equal(t, "orders", m.Header.Get(wire.HeaderQueue))
+		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+		r.ack(m, done, "consumer")
+		r.none("consumer")
+		require.Zero(t, q.Depth())
+		require.Zero(t, q.Bytes())
+		r.store.release()
+		require.Equal(t, m.Header.Get(wire.HeaderID), r.id("producer"))
+		require.Empty(t, r.one("consumer").Data)
+		require.Zero(t, r.uncommitted.Load())
+		require.Equal(t, map[string]int64{"enqueued": 1, "delivered": 1, "acked": 1}, counted(q))
+	})
+}
+
+// nat makes a header.
+func nat(name, value string) nats.Header { return nats.Header{name: {value}} }
+
+// counted returns the counters of a queue that are not zero.
+func counted(q *Queue) map[string]int64 {
+	all := q.Metrics().Snapshot()
+	for name, n := range all {
+		if n == 0 {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// TestWhatIsAckedAtOnceIsNeverWritten, and both are answered all the same.
+func TestWhatIsAckedAtOnceIsNeverWritten(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.consume(q, "w", 1)
+		time.Sleep(time.Second)
+		before := r.store.submitted()
+		require.Nil(t, r.enqueue("one", "producer", nil))
+		m := r.one("w")
+		r.ack(m, done, "consumer")
+		require.Equal(t, m.Header.Get(wire.HeaderID), r.id("producer"))
+		require.Empty(t, r.one("consumer").Data)
+		time.Sleep(time.Second)
+		require.Equal(t, before, r.store.submitted())
+		require.Zero(t, r.uncommitted.Load())
+	})
+}
+
+// TestDeliveriesKeepTheirOrder: whoever publishes a delivery, the callback that
+// brought its message, the runner or the dispatcher, nothing of a key overtakes what
+// came before it. The consumer's credit is small at times, so that messages get to
+// disk and are read from there, and large at others.
+func TestDeliveriesKeepTheirOrder(t *testing.T) {
+	r := newRig(t, newDisk())
+	q, by := r.create(nil), subscription(t)
+	const n = 5000
+	acks := newMailbox[*nats.Msg]()
+	finished := make(chan string, 1)
+	next := 0
+	r.conn.refuse(func(m *nats.Msg) error {
+		if m.Subject != "w" {
+			return nil
+		}
+		if got := string(m.Data); got != strconv.Itoa(next) {
+			finished <- got + " instead of " + strconv.Itoa(next)
+		}
+		if next++; next == n {
+			finished <- ""
+		}
+		acks.post(m)
+		return nil
+	})
+	var acking sync.WaitGroup
+	acking.Go(func() {
+		for range acks.wake {
+			for _, m := range acks.take(nil) {
+				text, name, _ := r.Subjects.ParseToken(m.Reply)
+				token, err := r.Signer.Parse(text, name)
+				if err != nil || q.Ack(token, done, "", by) != nil {
+					finished <- "an ack was refused"
+				}
+			}
+			if acks.ended() {
+				return
+			}
+		}
+	})
+	for i := range n {
+		if i%250 == 0 {
+			q.Do(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: []int{3, 50, 1000}[i/250%3]})
+		}
+		require.Nil(t, q.Accept(&nats.Msg{Data: []byte(strconv.Itoa(i)), Sub: by}))
+	}
+	select {
+	case text := <-finished:
+		require.Empty(t, text)
+	case <-time.After(time.Minute):
+		require.FailNow(t, "deliveries stopped")
+	}
+	acks.close()
+	acking.Wait()
+	r.end()
+}
+
+// TestTurnsOfManyPosters: inputs that find the runner busy are handled by whoever is
+// making the turn, or by the runner's goroutine. None is left behind, and no two turns
+// are made at a time.
+func TestTurnsOfManyPosters(t *testing.T) {
+	r := newRig(t, newDisk())
+	q, by := r.create(nil), subscription(t)
+	const posters, each = 8, 2000
+	var posting sync.WaitGroup
+	for range posters {
+		posting.Go(func() {
+			for range each {
+				q.run.post(queue.Input{Kind: queue.Enqueue, Message: &queue.Message{Message: store.Message{Key: "k", ID: newID()}}}, by)
+			}
+		})
+	}
+	posting.Wait()
+	require.Eventually(t, func() bool {
+		last := uint64(0)
+		q.View(func(m *queue.Queue, side queue.Side, _ int64) { last = m.LastSeq(side) })
+		return last == posters*each
+	}, time.Minute, time.Millisecond)
+	r.end()
+	require.False(t, q.run.post(queue.Input{Kind: queue.Acked}, by), "the runner has ended")
+	require.False(t, q.Tell(queue.PauseQueue{}))
+	require.False(t, q.Do(queue.PauseQueue{}))
+	require.False(t, q.View(nil))
+}
+
+// TestManyDeliveriesGoOutInOrder: those of one turn that are too many, too large or not
+// in memory are left to the dispatcher, and what comes next waits behind them.
+func TestManyDeliveriesGoOutInOrder(t *testing.T) {
+	for name, tc := range map[string]struct {
+		n, size int
+		commit  bool
+	}{
+		"few": {n: publishAtOnce, size: 10}, "many": {n: publishAtOnce + 1, size: 10},
+		"large": {n: 2, size: publishBytesAtOnce}, "read": {n: 2, size: 10, commit: true}, "a batch and more": {n: readBatch + 3, size: 10, commit: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				if !tc.commit {
+					r.store.hold()
+				}
+				for i := range tc.n {
+					require.Nil(t, r.enqueue(strconv.Itoa(i)+strings.Repeat("x", tc.size), "", nil))
+				}
+				time.Sleep(time.Second) // on disk, or held
+				r.consume(q, "w", 1000)
+				require.Nil(t, r.enqueue("last", "", nil))
+				synctest.Wait()
+				all := r.conn.take("w")
+				require.Len(t, all, tc.n+1)
+				for i := range tc.n {
+					require.Equal(t, strconv.Itoa(i)+strings.Repeat("x", tc.size), string(all[i].Data))
+				}
+				require.Equal(t, "last", string(all[tc.n].Data))
+			})
+		})
+	}
+}
+
+// TestRefusedCommits: who waits for what was refused alone is told, and the shard goes
+// on.
+func TestRefusedCommits(t *testing.T) {
+	moves := func(b *store.Batch) bool { return len(b.Move) > 0 }
+	for name, tc := range map[string]struct {
+		err  error
+		code int
+		log  bool
+	}{
+		"corrupt":   {&store.CorruptError{File: "fila.db", Part: "segment"}, wire.CodeOutcomeUnknown, true},
+		"not found": {store.ErrNotFound, wire.CodeOutcomeUnknown, true},
+		"no queue":  {store.ErrNoQueue, wire.CodeDraining, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				r.consume(q, "w", 1)
+				require.Nil(t, r.enqueue("one", "", nil))
+				time.Sleep(time.Second)
+				r.store.refuse(func(b *store.Batch) error {
+					if moves(b) {
+						return tc.err
+					}
+					return nil
+				})
+				r.ack(r.one("w"), term, "consumer")
+				require.Equal(t, tc.code, r.refused("consumer").ErrCode)
+				require.Equal(t, tc.log, strings.Contains(r.log.String(), "a message cannot be dead-lettered; it stays in the store, undelivered until the next start"))
+				require.Empty(t, r.news(wire.EventDeadLettered))
+				require.Zero(t, q.DLQ().Depth())
+				require.Zero(t, q.DLQ().Bytes())
+				require.NoError(t, r.Err())
+				r.store.refuse(nil)
+				require.Nil(t, r.enqueue("two", "producer", nil))
+				require.Equal(t, "two", string(r.one("w").Data))
+			})
+		})
+	}
+}
+
+// TestAFailedCommitEndsTheShard: everybody who waits is told that the outcome is not
+// known, nothing more is taken, confirmed or delivered, and the node is told.
+func TestAFailedCommitEndsTheShard(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err    error
+		remedy string
+	}{
+		"failed": {store.ErrFailed, "look at the disk"}, "fenced": {store.ErrFenced, "its new owner goes on"}, "invalid": {store.ErrInvalid, "look at the disk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				r.store.hold()
+				require.Nil(t, r.enqueue("one", "producer", nil))
+				r.none("producer")
+				r.consume(q, "w", 1)
+				m := r.one("w")
+				r.ack(m, done, "consumer")
+				r.store.refuse(func(*store.Batch) error { return tc.err })
+				r.store.release()
+				require.Equal(t, wire.CodeOutcomeUnknown, r.refused("producer").ErrCode)
+				<-r.Failed()
+				require.ErrorIs(t, r.Err(), tc.err)
+				require.ErrorContains(t, r.Err(), "the store failed, nothing more is confirmed or delivered: ")
+				require.ErrorContains(t, r.Err(), tc.remedy)
+				require.Equal(t, wire.CodeStoreFailed, r.enqueue("two", "", nil).ErrCode)
+				r.none("w")
+				r.End()
+				require.Equal(t, wire.CodeOutcomeUnknown, r.refused("consumer").ErrCode)
+				require.Zero(t, r.uncommitted.Load())
+			})
+		})
+	}
+}
+
+// TestAStoreThatFailsOnItsOwn, by what somebody else has written, ends the shard as
+// well.
+func TestAStoreThatFailsOnItsOwn(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(nil)
+		require.NoError(t, r.Err())
+		r.store.fail(errors.New("disk on fire"))
+		require.ErrorContains(t, r.Err(), "disk on fire")
+		require.Equal(t, wire.CodeStoreFailed, r.enqueue("x", "", nil).ErrCode)
+		<-r.Failed()
+	})
+}
+
+// TestCommitsAfterTheCloseAreNoFailure: fila is stopping.
+func TestCommitsAfterTheCloseAreNoFailure(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(nil)
+		r.store.refuse(func(*store.Batch) error { return store.ErrClosed })
+		require.Nil(t, r.enqueue("one", "producer", nil))
+		require.Equal(t, wire.CodeDraining, r.refused("producer").ErrCode)
+		require.NoError(t, r.Err())
+	})
+}
+
+// TestInputsAfterTheEnd are answered.
+func TestInputsAfterTheEnd(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		q.run.mu.Lock() // nothing is handled before the end
+		require.Nil(t, r.enqueue("early", "early", nil))
+		var ended sync.WaitGroup
+		ended.Go(q.run.end)
+		q.run.mu.Unlock()
+		ended.Wait()
+		require.NotEmpty(t, r.id("early"), "what had come is taken")
+		m := &queue.Message{Size: 7, Reply: "m"}
+		q.depth.Add(1)
+		q.bytes.Add(7)
+		r.uncommitted.Add(7)
+		for _, in := range []queue.Input{
+			{Kind: queue.Enqueue, Message: m},
+			{Kind: queue.Duplicate, Reply: "duplicate"},
+			{Kind: queue.Acked, Reply: "ack"},
+			{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: queue.Failure{Reply: "verdict"}}},
+			{Kind: queue.Changed, Change: queue.Register{Reply: "register"}},
+			{Kind: queue.Changed, Change: queue.Leave{Reply: "leave"}},
+			{Kind: queue.Changed, Change: queue.Fetch{Inbox: "fetch"}},
+			{Kind: queue.Changed, Change: queue.PauseQueue{}},
+			{Kind: queue.Committed},
+		} {
+			q.run.refuse(&in)
+		}
+		for _, subject := range []string{"m", "duplicate", "ack", "verdict", "register", "leave", "fetch"} {
+			require.Equal(t, wire.CodeDraining, r.refused(subject).ErrCode, subject)
+		}
+		require.EqualValues(t, 1, q.Depth(), "that of early")
+		require.Equal(t, wire.CodeDraining, r.enqueue("late", "", nil).ErrCode)
+		require.EqualValues(t, 1, q.Depth())
+		require.Zero(t, r.uncommitted.Load())
+	})
+}
+
+// TestNewsOfTheMachine become events, log lines and pauses that are kept.
+func TestNewsOfTheMachine(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.FairnessHeader = "tenant"
+			s.MaxFailuresPerKey, s.FailureHoldMs = 1, 60_000
+		})
+		r.consume(q, "w", 1)
+		joined := r.news(wire.EventConsumerJoined)
+		require.Len(t, joined, 1)
+		require.Equal(t, map[string]any{"consumer": "w", "max_in_flight": 1}, joined[0].Data)
+
+		require.Nil(t, r.enqueue("one", "", nat("tenant", "a")))
+		r.ack(r.one("w"), nack, "")
+		m := r.one("w")
+		r.ack(m, term, "consumer")
+		require.Empty(t, r.one("consumer").Data)
+		dead := r.news(wire.EventDeadLettered)
+		require.Len(t, dead, 1)
+		require.Equal(t, "orders", dead[0].Queue)
+		require.Equal(t, map[string]any{
+			"id": m.Header.Get(wire.HeaderID), "reason": wire.ReasonTerm, "error": "bad", "attempts": uint32(2),
+		}, dead[0].Data)
+		require.EqualValues(t, 1, q.DLQ().Depth())
+
+		require.Nil(t, r.enqueue("two", "", nat("tenant", "a")))
+		r.ack(r.one("w"), nack, "")
+		until := wire.Timestamp(r.Now() + 60e9)
+		require.Equal(t, []string{"orders/a/" + until}, r.control.mu.held)
+		r.none("w")
+
+		require.True(t, q.Tell(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: 1, TTL: 1e9}))
+		time.Sleep(2 * time.Second)
+		lost := r.news(wire.EventConsumerLost)
+		require.Len(t, lost, 1)
+		require.Equal(t, "w", lost[0].Data["consumer"])
+		require.Contains(t, r.log.String(), "consumer lost")
+	})
+}
+
+// TestCircuitsAreAnnouncedAfterTheStep.
+func TestCircuitsAreAnnouncedAfterTheStep(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.CircuitHeader = "to" })
+		r.consume(q, "w", 1)
+		require.Nil(t, r.enqueue("one", "", nat("to", "stripe")))
+		r.ack(r.one("w"), done, "")
+		require.Equal(t, []breaker.Outcome{breaker.Success}, r.circuit.ended())
+		require.Equal(t, 1, r.circuit.mu.announced)
+	})
+}
+
+// TestOthersAreWokenWhenAGateOpens: queues with a throttle key in common go on when one
+// of them gives it back.
+func TestOthersAreWokenWhenAGateOpens(t *testing.T) {
+	bubble(t, func(r *rig) {
+		_, err := r.control.gates.SetLimits("stripe", limits(1), r.Now(), nil)
+		require.NoError(t, err)
+		for _, name := range []string{"orders", "mails"} {
+			s := wire.DefaultQueueSettings(name)
+			s.ThrottleHeaders = []string{"to"}
+			_, werr := r.Create(s)
+			require.Nil(t, werr)
+			r.consume(r.Queue(name), name, 10)
+			require.Nil(t, r.Queue(name).Accept(&nats.Msg{Data: []byte("x"), Header: nat("to", "stripe")}))
+			synctest.Wait()
+		}
+		m := r.one("orders")
+		r.none("mails")
+		r.ack(m, done, "")
+		r.one("mails")
+	})
+}
