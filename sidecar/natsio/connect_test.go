@@ -1,0 +1,405 @@
+package natsio
+
+import (
+	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// patienceForTests only turns a hang into a failure.
+const patienceForTests = 30 * time.Second
+
+func waitFor(t *testing.T, ch <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(patienceForTests):
+		require.Fail(t, "waited in vain for "+what)
+	}
+}
+
+func signalTo(ch chan struct{}) func() { return func() { ch <- struct{}{} } }
+
+func externalConfig(url string) config.NATSConfig {
+	cfg := config.Default().NATS
+	cfg.URL = url
+	return cfg
+}
+
+// samePort is the configuration of a server that takes the place of srv.
+func samePort(t *testing.T, srv *server.Server) config.EmbeddedConfig {
+	t.Helper()
+	u, err := url.Parse(srv.ClientURL())
+	require.NoError(t, err)
+	cfg := anyPort()
+	cfg.Port, err = strconv.Atoi(u.Port())
+	require.NoError(t, err)
+	return cfg
+}
+
+func TestConnectInProcess(t *testing.T) {
+	checkLeaks(t)
+	cfg := config.Default().NATS
+	cfg.Embedded = anyPort()
+	srv := startTestServer(t, cfg.Embedded)
+	never := func() { t.Error("a callback was called") }
+	nc, err := Connect(cfg, srv, slog.New(slog.DiscardHandler), never, never)
+	require.NoError(t, err)
+	require.True(t, nc.IsConnected())
+	conns, err := srv.Connz(&server.ConnzOptions{})
+	require.NoError(t, err)
+	require.Len(t, conns.Conns, 1)
+	require.Equal(t, "fila", conns.Conns[0].Name)
+	nc.Close()
+}
+
+func TestConnectReconnects(t *testing.T) {
+	checkLeaks(t)
+	first := startTestServer(t, anyPort())
+	down, up := make(chan struct{}, 8), make(chan struct{}, 8)
+	nc, err := Connect(externalConfig(first.ClientURL()), nil, slog.New(slog.DiscardHandler), signalTo(down), signalTo(up))
+	require.NoError(t, err)
+	defer nc.Close()
+	require.Empty(t, up, "the first connection was not waited for")
+	got := make(chan struct{}, 8)
+	_, err = nc.Subscribe("a", func(*nats.Msg) { got <- struct{}{} })
+	require.NoError(t, err)
+
+	stopTestServer(first)
+	waitFor(t, down, "the disconnect")
+	require.ErrorIs(t, nc.Publish("a", []byte("stale")), nats.ErrReconnectBufExceeded,
+		"nothing is buffered while there is no connection")
+
+	startTestServer(t, samePort(t, first))
+	waitFor(t, up, "the reconnect")
+	require.NoError(t, nc.Publish("a", []byte("fresh")))
+	waitFor(t, got, "a message over the restored subscription")
+	require.NoError(t, nc.Flush())
+	require.Empty(t, got)
+}
+
+// TestReconnectBringsSubscriptions: the server has them when fila is told.
+func TestReconnectBringsSubscriptions(t *testing.T) {
+	checkLeaks(t)
+	const many = 20_000
+	srv := startTestServer(t, anyPort())
+	var nc *nats.Conn
+	up := make(chan int, 8)
+	nc, err := Connect(externalConfig(srv.ClientURL()), nil, slog.New(slog.DiscardHandler), nil, func() {
+		n := -1
+		id, _ := nc.GetClientID() // none has 0
+		if conns, err := srv.Connz(&server.ConnzOptions{CID: id}); err == nil && len(conns.Conns) == 1 {
+			n = int(conns.Conns[0].NumSubs)
+		}
+		up <- n
+	})
+	require.NoError(t, err)
+	defer nc.Close()
+	ch := make(chan *nats.Msg)
+	for i := range many {
+		_, err := nc.ChanSubscribe(strconv.Itoa(i), ch)
+		require.NoError(t, err)
+	}
+	require.NoError(t, nc.Flush())
+	require.NoError(t, nc.ForceReconnect())
+	require.Equal(t, many, <-up)
+}
+
+// TestReconnectThatDoesNotLast: a server that lets fila in and goes away again
+// before it has taken anything was not there.
+func TestReconnectThatDoesNotLast(t *testing.T) {
+	checkLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	end := make(chan struct{})
+	go func() { // a server that ends the first connection when it is told, and the second one at its second PING
+		defer close(served)
+		for pings := range 2 {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("INFO {\"max_payload\":1048576,\"headers\":true}\r\n"))
+			lines := bufio.NewScanner(conn)
+			for n := 0; lines.Scan(); {
+				if lines.Text() != "PING" {
+					continue
+				}
+				if n++; n > pings && pings > 0 {
+					_ = l.Close()
+					break
+				}
+				_, _ = conn.Write([]byte("PONG\r\n"))
+				if pings == 0 {
+					<-end
+					break
+				}
+			}
+			_ = conn.Close()
+		}
+	}()
+	down, up := make(chan struct{}, 8), make(chan struct{}, 8)
+	nc, err := Connect(externalConfig("nats://"+l.Addr().String()), nil, slog.New(slog.DiscardHandler), signalTo(down), signalTo(up))
+	require.NoError(t, err)
+	defer nc.Close()
+	close(end)
+	waitFor(t, down, "the first disconnect")
+	waitFor(t, down, "the second disconnect")
+	require.Empty(t, up)
+	waitFor(t, served, "the server")
+}
+
+func TestConnectWaitsForNATS(t *testing.T) {
+	checkLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // find a free port
+	require.NoError(t, err)
+	cfg := anyPort()
+	cfg.Port = l.Addr().(*net.TCPAddr).Port
+	require.NoError(t, l.Close())
+
+	log, text := newTestLog()
+	up := make(chan struct{}, 8)
+	nc, err := Connect(externalConfig("nats://ann:secret@"+l.Addr().String()), nil, log, nil, signalTo(up))
+	require.NoError(t, err)
+	defer nc.Close()
+	require.False(t, nc.IsConnected())
+	require.ErrorIs(t, nc.Publish("a", nil), nats.ErrReconnectBufExceeded)
+	require.Contains(t, text.String(), "waiting for it")
+	sub, err := nc.SubscribeSync("a")
+	require.NoError(t, err)
+
+	startTestServer(t, cfg)
+	waitFor(t, up, "the first connection")
+	require.NoError(t, nc.Publish("a", nil))
+	_, err = sub.NextMsg(patienceForTests)
+	require.NoError(t, err, "a subscription made while waiting")
+	require.NotContains(t, text.String(), "secret")
+}
+
+// A wrong password will not become right by waiting.
+func TestConnectRefused(t *testing.T) {
+	checkLeaks(t)
+	cfg := anyPort()
+	cfg.Token = "right"
+	srv := startTestServer(t, cfg)
+	external := externalConfig(srv.ClientURL())
+	external.Token = "wrong"
+	_, err := Connect(external, nil, slog.New(slog.DiscardHandler), nil, nil)
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	require.ErrorContains(t, err, srv.ClientURL())
+	require.NotContains(t, err.Error(), "wrong")
+
+	external.Token = "right"
+	nc, err := Connect(external, nil, slog.New(slog.DiscardHandler), nil, nil)
+	require.NoError(t, err)
+	nc.Close()
+}
+
+// A server that refuses the login for a while, as during a change of its users,
+// does not end the connection.
+func TestConnectOutlivesRefusals(t *testing.T) {
+	checkLeaks(t)
+	cfg := anyPort()
+	cfg.Token = "right"
+	srv := startTestServer(t, cfg)
+	external := externalConfig(srv.ClientURL())
+	external.Token = "right"
+	log, text := newTestLog()
+	up := make(chan struct{}, 8)
+	nc, err := Connect(external, nil, log, nil, signalTo(up))
+	require.NoError(t, err)
+	defer nc.Close()
+
+	stopTestServer(srv)
+	other := samePort(t, srv)
+	other.Token = "other"
+	refusing := startTestServer(t, other)
+	require.Eventually(t, func() bool { return nc.Stats().Reconnects >= 4 }, patienceForTests, 10*time.Millisecond,
+		"more refusals than nats.go puts up with by default")
+	stopTestServer(refusing)
+	other.Token = "right"
+	startTestServer(t, other)
+	waitFor(t, up, "the reconnect")
+	require.Contains(t, text.String(), "authorization violation")
+}
+
+func TestConnectLogins(t *testing.T) {
+	checkLeaks(t)
+	dir := t.TempDir()
+	user, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	seed, err := user.Seed()
+	require.NoError(t, err)
+	pub, err := user.PublicKey()
+	require.NoError(t, err)
+	seedFile := filepath.Join(dir, "user.nk")
+	require.NoError(t, os.WriteFile(seedFile, seed, 0o600))
+
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
+		Nkeys: []*server.NkeyUser{{Nkey: pub}},
+		Users: []*server.User{{Username: "ann", Password: "secret", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"forbidden"}},
+		}}},
+	})
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { stopTestServer(srv) })
+
+	for name, login := range map[string]func(*config.NATSConfig){
+		"nkey":            func(c *config.NATSConfig) { c.NKey = seedFile },
+		"user":            func(c *config.NATSConfig) { c.User, c.Password = "ann", "secret" },
+		"user in the URL": func(c *config.NATSConfig) { c.URL = "nats://ann:secret@" + srv.Addr().String() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := externalConfig(srv.ClientURL())
+			login(&cfg)
+			log, text := newTestLog()
+			nc, err := Connect(cfg, nil, log, nil, nil)
+			require.NoError(t, err)
+			defer nc.Close()
+			require.NotContains(t, text.String(), "secret")
+			if name != "user" {
+				return
+			}
+			require.NoError(t, nc.Publish("forbidden", nil))
+			require.NoError(t, nc.Flush())
+			require.Eventually(t, func() bool {
+				return strings.Contains(text.String(), "NATS refuses fila's user") && strings.Contains(text.String(), "forbidden")
+			}, patienceForTests, time.Millisecond)
+		})
+	}
+}
+
+func TestConnectBadFiles(t *testing.T) {
+	checkLeaks(t)
+	junk := filepath.Join(t.TempDir(), "junk")
+	require.NoError(t, os.WriteFile(junk, []byte("junk"), 0o600))
+	missing := junk + ".missing"
+	for name, tc := range map[string]struct {
+		set  func(*config.NATSConfig)
+		want string
+	}{
+		"creds": {func(c *config.NATSConfig) { c.Creds = missing }, "nats.creds = "},
+		"nkey":  {func(c *config.NATSConfig) { c.NKey = junk }, "nats.nkey = "},
+		"ca":    {func(c *config.NATSConfig) { c.TLS.CA = missing }, "nats.tls.ca = "},
+		"cert":  {func(c *config.NATSConfig) { c.TLS.Cert, c.TLS.Key = junk, junk }, "nats.tls.cert = "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := externalConfig("nats://127.0.0.1:1") // nobody is asked
+			tc.set(&cfg)
+			_, err := Connect(cfg, nil, slog.New(slog.DiscardHandler), nil, nil)
+			require.ErrorContains(t, err, tc.want)
+			require.ErrorContains(t, err, junk)
+		})
+	}
+}
+
+func TestConnectTLS(t *testing.T) {
+	checkLeaks(t)
+	dir := t.TempDir()
+	certFile, keyFile := writeCertificate(t, dir)
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(pair.Leaf)
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, TLSVerify: true,
+		TLSConfig: &tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+		},
+	})
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { stopTestServer(srv) })
+
+	cfg := externalConfig("tls://" + srv.Addr().String())
+	_, err = Connect(cfg, nil, slog.New(slog.DiscardHandler), nil, nil)
+	require.ErrorContains(t, err, "certificate", "an authority that nobody knows")
+
+	cfg.TLS = config.TLSConfig{CA: certFile, Cert: certFile, Key: keyFile}
+	nc, err := Connect(cfg, nil, slog.New(slog.DiscardHandler), nil, nil)
+	require.NoError(t, err)
+	_, err = nc.TLSConnectionState()
+	require.NoError(t, err)
+	nc.Close()
+}
+
+// writeCertificate makes a certificate that signs itself and serves both ends.
+func writeCertificate(t *testing.T, dir string) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	write := func(name, kind string, bytes []byte) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", cert), write("key.pem", "PRIVATE KEY", private)
+}
+
+func TestReconnectDelay(t *testing.T) {
+	last := time.Duration(0)
+	for round := 1; round < 100; round++ {
+		lowest := min(natsReconnectFirst<<min(round-1, 10), natsReconnectMax)
+		require.GreaterOrEqual(t, lowest, last)
+		got := reconnectDelay(round)
+		require.GreaterOrEqual(t, got, lowest, "round %d", round)
+		require.Less(t, got, lowest+natsReconnectMax/4, "round %d", round)
+		last = lowest
+	}
+	require.Equal(t, natsReconnectMax, last)
+}
+
+func TestReportLimiter(t *testing.T) {
+	var r reportLimiter
+	at := time.Unix(1_000, 0)
+	require.True(t, r.allow(at, "refused"))
+	require.False(t, r.allow(at.Add(natsReportEvery-1), "refused"))
+	require.True(t, r.allow(at.Add(time.Second), "timeout"), "another reason")
+	require.False(t, r.allow(at.Add(natsReportEvery), "timeout"))
+	require.True(t, r.allow(at.Add(natsReportEvery+time.Second), "timeout"))
+	r.reset()
+	require.True(t, r.allow(at.Add(natsReportEvery+time.Second), "timeout"), "a new outage")
+}
+
+func TestRedactURLs(t *testing.T) {
+	require.Equal(t, "nats://ann:xxxxx@a:4222,tls://b:4222,nats://c",
+		redactURLs("nats://ann:secret@a:4222, tls://b:4222,c"))
+	require.NotContains(t, redactURLs("nats://ann:sec%ret@a"), "sec%ret")
+}

@@ -1,0 +1,181 @@
+package natsio
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// checkLeaks fails the test when its goroutines outlive its other clean-ups. It
+// is called first, so that it runs last. Goroutines that run already are not
+// this test's.
+func checkLeaks(t *testing.T) {
+	t.Helper()
+	others := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, others) })
+}
+
+// logText is a log that a test can read.
+type logText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func newTestLog() (*slog.Logger, *logText) {
+	text := &logText{}
+	return slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelDebug})), text
+}
+
+func anyPort() config.EmbeddedConfig {
+	cfg := config.Default().NATS.Embedded
+	cfg.Port = -1
+	return cfg
+}
+
+func startTestServer(t *testing.T, cfg config.EmbeddedConfig) *server.Server {
+	t.Helper()
+	srv, err := StartEmbedded(cfg, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	t.Cleanup(func() { stopTestServer(srv) })
+	return srv
+}
+
+func stopTestServer(srv *server.Server) {
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+func TestEmbeddedServer(t *testing.T) {
+	checkLeaks(t)
+	cfg := anyPort()
+	cfg.MaxPayload = 32 << 10
+	srv := startTestServer(t, cfg)
+
+	nc, err := nats.Connect(srv.ClientURL())
+	require.NoError(t, err)
+	defer nc.Close()
+	require.EqualValues(t, 32<<10, nc.MaxPayload())
+	require.False(t, srv.JetStreamEnabled())
+
+	sub, err := nc.SubscribeSync("a")
+	require.NoError(t, err)
+	require.NoError(t, nc.Publish("a", []byte("hello")))
+	msg, err := sub.NextMsg(patienceForTests)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(msg.Data))
+}
+
+func TestEmbeddedServerTakenPort(t *testing.T) {
+	checkLeaks(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	cfg := anyPort()
+	cfg.Port = l.Addr().(*net.TCPAddr).Port
+
+	log, text := newTestLog()
+	_, err = StartEmbedded(cfg, log)
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+	require.EqualError(t, err, "the embedded NATS server cannot listen on 127.0.0.1:"+strconv.Itoa(cfg.Port)+
+		": another process has this port; set nats.embedded.port (-1 takes any free port), or nats.url to use a NATS server that runs already")
+	require.NotContains(t, text.String(), "level=ERROR", "an error is returned or logged, not both")
+}
+
+func TestEmbeddedServerForeignAddress(t *testing.T) {
+	checkLeaks(t)
+	cfg := anyPort()
+	cfg.Host = "192.0.2.1" // TEST-NET-1: no machine has it
+	_, err := StartEmbedded(cfg, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+	require.ErrorContains(t, err, "192.0.2.1:0: cannot assign requested address;")
+}
+
+func TestEmbeddedServerLogin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set   func(*config.EmbeddedConfig)
+		login nats.Option
+	}{
+		"user":  {func(c *config.EmbeddedConfig) { c.User, c.Password = "ann", "secret" }, nats.UserInfo("ann", "secret")},
+		"token": {func(c *config.EmbeddedConfig) { c.Token = "secret" }, nats.Token("secret")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			cfg := config.Default().NATS
+			cfg.Embedded = anyPort()
+			tc.set(&cfg.Embedded)
+			srv := startTestServer(t, cfg.Embedded)
+
+			_, err := nats.Connect(srv.ClientURL())
+			require.ErrorIs(t, err, nats.ErrAuthorization)
+			nc, err := nats.Connect(srv.ClientURL(), tc.login)
+			require.NoError(t, err)
+			nc.Close()
+
+			own, err := Connect(cfg, srv, slog.New(slog.DiscardHandler), nil, nil)
+			require.NoError(t, err, "fila's own connection logs in, too")
+			own.Close()
+		})
+	}
+}
+
+// The whole of fila runs in a synctest bubble when the server does not listen.
+func TestEmbeddedServerInBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := config.Default().NATS
+		cfg.Embedded.Port = 0
+		srv, err := StartEmbedded(cfg.Embedded, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		defer stopTestServer(srv)
+		require.Nil(t, srv.Addr())
+		nc, err := Connect(cfg, srv, slog.New(slog.DiscardHandler), nil, nil)
+		require.NoError(t, err)
+		defer nc.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), patienceForTests)
+		defer cancel()
+		require.NoError(t, nc.FlushWithContext(ctx))
+	})
+}
+
+func TestEmbeddedServerLog(t *testing.T) {
+	log, text := newTestLog()
+	bridge := &natsLog{log: log}
+	bridge.Noticef("notice %d", 1)
+	bridge.Warnf("warning %d", 2)
+	bridge.Errorf("error %d", 3)
+	bridge.Debugf("debug")
+	bridge.Tracef("trace")
+	bridge.Fatalf("first %d", 4)
+	bridge.Fatalf("second")
+	require.Equal(t, "first 4", bridge.fatal())
+	got := text.String()
+	require.Contains(t, got, `level=DEBUG msg="notice 1"`)
+	require.Contains(t, got, `level=WARN msg="warning 2"`)
+	require.Contains(t, got, `level=ERROR msg="error 3"`)
+	require.NotContains(t, got, "msg=debug")
+	require.NotContains(t, got, "msg=trace")
+}

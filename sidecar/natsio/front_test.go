@@ -1,0 +1,402 @@
+package natsio
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+func TestALifeOverNATS(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		q := r.create("orders")
+		deliveries := r.listen("fila.deliver.w.orders")
+		var registered wire.ConsumeReply
+		r.must("fila.consume.orders", `{"consumer":"w","max_in_flight":3}`, &registered)
+		require.Equal(t, wire.ConsumeReply{Deliver: "fila.deliver.w.orders", MaxInFlight: 3, VisibilityTimeoutMs: 30_000}, registered)
+
+		var confirmed wire.EnqueueReply
+		r.must("fila.enqueue.orders", "hello", &confirmed)
+		m := r.next(deliveries)
+		require.Equal(t, "hello", string(m.Data))
+		require.Equal(t, confirmed.ID, m.Header.Get(wire.HeaderID))
+		require.Nil(t, r.request(m.Reply, "-NAK", nil))
+		again := r.next(deliveries)
+		require.Equal(t, "2", again.Header.Get(wire.HeaderAttempt))
+		require.Equal(t, 409, r.request(m.Reply, "+ACK", nil).Code)
+		nack := strings.Replace(again.Reply, ".ack.", ".nack.", 1)
+		require.Equal(t, 400, r.ask(&nats.Msg{Subject: nack, Header: nats.Header{wire.HeaderRetryAfterMs: {"soon"}}}, nil).Code)
+		require.Nil(t, r.request(nack, "boom", nil))
+		m = r.next(deliveries)
+		require.Equal(t, "3", m.Header.Get(wire.HeaderAttempt))
+		begin := time.Now()
+		require.Nil(t, r.request(m.Reply, "-NAK 1s", nil))
+		m = r.next(deliveries)
+		require.Equal(t, time.Second, time.Since(begin))
+		require.Nil(t, r.request(m.Reply, "", nil))
+		synctest.Wait()
+		require.Zero(t, q.Depth())
+
+		var left wire.ConsumeReply
+		r.must("fila.consume.orders", `{"consumer":"w","leave":true}`, &left)
+		require.True(t, left.Left)
+		left = wire.ConsumeReply{}
+		r.must("fila.consume.orders", `{"consumer":"w","leave":true}`, &left)
+		require.False(t, left.Left)
+		r.must("fila.enqueue.orders", "stays", nil)
+		r.none(deliveries)
+	})
+}
+
+func TestRegistrationsHaveATTL(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		lost := r.listen("fila.event.consumer-lost.>")
+		r.must("fila.consume.orders", `{"consumer":"w","ttl_ms":5000}`, nil)
+		begin := time.Now()
+		r.next(lost)
+		require.Equal(t, 5*time.Second, time.Since(begin).Round(time.Millisecond))
+	})
+}
+
+func TestFetchOverNATS(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		inbox := nats.NewInbox()
+		got := r.listen(inbox)
+		fetch := func(body string) {
+			require.NoError(t, r.client.PublishRequest("fila.fetch.orders", inbox, []byte(body)))
+		}
+		fetch(``)
+		require.Equal(t, "404", r.next(got).Header.Get("Status"))
+		fetch(`{"batch":2,"expires_ms":5000}`)
+		time.Sleep(time.Second)
+		r.must("fila.enqueue.orders", "one", nil)
+		m := r.next(got)
+		require.Equal(t, "one", string(m.Data))
+		require.Nil(t, r.request(m.Reply, "+ACK", nil))
+		time.Sleep(3 * time.Second)
+		r.none(got)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "408", r.next(got).Header.Get("Status"))
+	})
+}
+
+func TestNoRespondersGivesTheMessageToAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		r.must("fila.consume.orders", `{"consumer":"nobody"}`, nil)
+		r.must("fila.enqueue.orders", "hello", nil)
+		synctest.Wait()
+		begin := time.Now()
+		deliveries := r.listen("fila.deliver.w.orders")
+		r.must("fila.consume.orders", `{"consumer":"w"}`, nil)
+		m := r.next(deliveries)
+		require.Zero(t, time.Since(begin), "no lease is waited for")
+		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+		require.Nil(t, r.request(m.Reply, "", nil))
+	})
+}
+
+func TestWhatIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		inbox := nats.NewInbox()
+		deliveries := r.listen(inbox)
+		r.must("fila.enqueue.orders", "x", nil)
+		require.NoError(t, r.client.PublishRequest("fila.fetch.orders", inbox, nil))
+		ack := r.next(deliveries).Reply
+		for _, tc := range []struct {
+			code          int
+			subject, body string
+		}{
+			{400, "fila.enqueue.orders.dlq", "x"},
+			{404, strings.TrimSuffix(ack, "orders") + "none", ""}, // no queue of that name
+			{400, strings.TrimSuffix(ack, "orders") + "orders.dlq", ""},
+			{400, "fila.ack.0.x.orders", ""}, // not a token
+			{400, ack, "-WHAT"},
+			{404, "fila.consume.none", `{"consumer":"w"}`},
+			{404, "fila.fetch.none", ``},
+			{400, "fila.consume.orders", `{`},
+			{400, "fila.fetch.orders", `{`},
+			{404, "fila.admin.queue-inspect.none", ""},
+		} {
+			werr := r.request(tc.subject, tc.body, nil)
+			require.NotNil(t, werr, tc.subject)
+			require.Equal(t, tc.code, werr.Code, "%s %s: %v", tc.subject, tc.body, werr)
+		}
+		require.Nil(t, r.request(ack, "", nil), "the lease has not suffered")
+
+		scrape := httptest.NewRecorder()
+		r.front.Metrics.Handler().ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+		refused := map[string]int{}
+		for line := range strings.Lines(scrape.Body.String()) {
+			if rest, ok := strings.CutPrefix(line, "fila_refused_total{"); ok {
+				_, name, _ := strings.Cut(rest, `queue="`)
+				name, _, _ = strings.Cut(name, `"`)
+				refused[name]++
+			}
+		}
+		require.Positive(t, refused["orders"])
+		require.Positive(t, refused["orders.dlq"])
+		require.Positive(t, refused[""], "of no queue that exists")
+		require.Zero(t, refused["none"])
+	})
+}
+
+// TestErrorsLookLikeThoseOfMicro: header and body, on every kind of subject.
+func TestErrorsLookLikeThoseOfMicro(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		for _, subject := range []string{
+			"fila.admin.queue-inspect.none", "fila.consume.orders", "fila.fetch.none", "fila.enqueue.orders.dlq", "fila.ack.0.x.orders",
+			"fila.ack.0.x.none",
+		} {
+			inbox := nats.NewInbox()
+			answers := r.listen(inbox)
+			require.NoError(t, r.client.PublishRequest(subject, inbox, nil))
+			m := r.next(answers)
+			werr := wire.ParseError(m.Header, m.Data)
+			require.NotNil(t, werr, subject)
+			require.Equal(t, werr.Description, m.Header.Get("Nats-Service-Error"))
+			require.NotEmpty(t, m.Header.Get("Nats-Service-Error-Code"))
+			require.Equal(t, string(werr.Body()), string(m.Data))
+		}
+	})
+}
+
+// TestReplySubjectsUnderThePrefix: fila does not publish to itself on anybody's
+// behalf.
+func TestReplySubjectsUnderThePrefix(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		q := r.create("orders")
+		r.must("fila.enqueue.orders", "leased", nil)
+		inbox := nats.NewInbox()
+		deliveries, refused := r.listen(inbox), r.listen("fila.event.refused.>")
+		require.NoError(t, r.client.PublishRequest("fila.fetch.orders", inbox, nil))
+		ack := r.next(deliveries).Reply
+		for _, reply := range []string{"fila.enqueue.orders", "fila.admin.queue-inspect.orders", "fila", ack} {
+			seen := r.listen(reply)
+			for _, subject := range []string{
+				"fila.enqueue.orders", "fila.enqueue.orders.dlq", "fila.consume.orders", "fila.fetch.orders",
+				"fila.admin.queue-list", "fila.ack.0.x.orders", "fila.ack.0.x.none", ack,
+			} {
+				body := ""
+				if subject == "fila.consume.orders" {
+					body = `{"consumer":"w"}`
+				}
+				if subject != reply {
+					require.NoError(t, r.client.PublishRequest(subject, reply, []byte(body)))
+				}
+			}
+			r.none(seen)
+			require.EqualValues(t, 1, q.Depth(), reply)
+		}
+		require.NotEmpty(t, refused)
+		require.Contains(t, string(r.next(refused).Data), "reply subject")
+		require.Nil(t, r.request(ack, "", nil), "the message is still leased")
+
+		require.NoError(t, r.client.PublishRequest("fila.fetch.orders", "elsewhere", nil))
+		require.NoError(t, r.client.Publish("fila.fetch.orders", nil))
+		r.must("fila.enqueue.orders", "stays", nil)
+		synctest.Wait()
+		require.EqualValues(t, 1, q.Depth(), "nobody fetches")
+	})
+}
+
+func TestIsInbox(t *testing.T) {
+	for subject, want := range map[string]bool{
+		"": false, "_INBOX": false, "_INBOX.": false, "_INBOX.a": true, "_INBOX.a.b": true, "_INBOX.a..b": false, "_INBOX.a.": false,
+		"_INBOX.*": false, "_INBOX.a.>": false, "_INBOX.a b": false, "elsewhere": false, "x_INBOX.a": false,
+	} {
+		require.Equal(t, want, isInbox(subject), "%q", subject)
+	}
+}
+
+func TestMicroService(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var info struct {
+			Name, Version string
+			Metadata      map[string]string
+			Endpoints     []struct{ Name, Subject string }
+		}
+		r.must("$SRV.INFO.fila", "", &info)
+		require.Equal(t, "fila", info.Name)
+		require.Equal(t, "1.2.3", info.Version)
+		require.Equal(t, "fila", info.Metadata["subject_prefix"])
+		var names []string
+		for _, e := range info.Endpoints {
+			names = append(names, e.Name+" "+e.Subject)
+		}
+		require.Equal(t, []string{
+			"queue-inspect " + r.front.Subjects.AdminWildcard("queue-inspect"),
+			"queue-list " + r.front.Subjects.AdminWildcard("queue-list"),
+			"consume " + r.front.Subjects.ConsumeWildcard(), "fetch " + r.front.Subjects.FetchWildcard(),
+		}, names)
+	})
+}
+
+func TestVerbs(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var list wire.QueueList
+		r.must("fila.admin.queue-list", "", &list)
+		require.Equal(t, 7, list.Total)
+		var body map[string]string
+		r.must("fila.admin.queue-inspect.a.b", `{"x":"y"}`, &body)
+		require.Equal(t, map[string]string{"x": "y"}, body)
+		require.Equal(t, wire.QueueNotFound("none").Description, r.refused(404, "fila.admin.queue-inspect.none", "").Description)
+		require.NoError(t, r.client.Publish("fila.admin.queue-inspect.quiet", []byte("{}"))) // nobody waits
+		synctest.Wait()
+		require.Equal(t, []string{"a.b", "none", "quiet"}, r.tails)
+	})
+}
+
+func TestNothingIsBegunWhileDraining(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		r.shard.Drain()
+		for _, subject := range []string{"fila.admin.queue-list", "fila.consume.orders", "fila.fetch.orders", "fila.fetch.none"} {
+			werr := r.refused(503, subject, `{"consumer":"w"}`)
+			require.Equal(t, wire.Draining(drainRetryAfter), werr)
+		}
+	})
+}
+
+func TestServiceVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"1.2.3": "1.2.3", "v1.2.3": "1.2.3", "v1.2.3-rc.1+linux": "1.2.3-rc.1+linux", "dev": "0.0.0", "": "0.0.0", "1.2": "0.0.0",
+	} {
+		require.Equal(t, want, serviceVersion(version), "%q", version)
+	}
+}
+
+// TestForceDeleteAnswersEverybody: enqueues that have reached fila when a queue
+// goes are confirmed or refused, never dropped.
+func TestForceDeleteAnswersEverybody(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		const n = 2000
+		q := r.create("orders")
+		inbox := nats.NewInbox()
+		answers := r.listen(inbox)
+		for range n {
+			require.NoError(t, r.client.PublishRequest("fila.enqueue.orders", inbox, []byte("x")))
+		}
+		r.flush()
+		_, werr := r.shard.Delete(q, true)
+		require.Nil(t, werr)
+		for range n {
+			m := r.next(answers)
+			if werr := wire.ParseError(m.Header, m.Data); werr != nil {
+				require.Equal(t, 404, werr.Code)
+			}
+		}
+		inbox = nats.NewInbox()
+		answers = r.listen(inbox)
+		require.NoError(t, r.client.PublishRequest("fila.enqueue.orders", inbox, []byte("x")))
+		require.Equal(t, "503", r.next(answers).Header.Get("Status"), "nobody listens")
+	})
+}
+
+func TestDetachKnowsWhatIsAttached(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		q := r.create("orders")
+		<-r.front.Detach()
+		<-r.front.Detach(q)
+		<-r.front.Detach(q, q.DLQ())
+		<-r.front.Detach(q, q.DLQ())
+		require.Empty(t, r.front.mu.enqueues)
+		require.NoError(t, r.front.Attach(q))
+		require.NoError(t, r.front.Flush())
+		r.must("fila.enqueue.orders", "x", nil)
+	})
+}
+
+func TestAFrontWithoutAConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		q := r.create("orders")
+		conn := r.front.Conn
+		closed, err := nats.Connect("", nats.InProcessServer(r.srv))
+		require.NoError(t, err)
+		closed.Close()
+		r.front.Conn = closed
+		require.EqualError(t, r.front.Attach(q), "subscribe to enqueues of orders: "+nats.ErrConnectionClosed.Error())
+		require.ErrorIs(t, r.front.ServeAcks(r.shard), nats.ErrConnectionClosed)
+		require.ErrorIs(t, r.front.Flush(), nats.ErrConnectionClosed)
+		r.front.refuse("inbox", wire.QueueNotFound("x"))
+		require.Contains(t, r.log.String(), "an error reply could not be published")
+		r.front.Conn = conn
+
+		// One that was never begun has nothing to stop.
+		unused := New(r.front.Options)
+		unused.StopAcks()
+		unused.StopRequests()
+	})
+}
+
+func TestEvents(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		events := r.listen("fila.event.>")
+		publish := Events(r.front.Conn, r.front.Subjects, func() int64 { return 1_700_000_000_000_000_001 }, r.front.Log)
+		publish(wire.EventQueueCreated, "orders", wire.Event{Queue: "orders", Data: map[string]any{"n": 1}})
+		publish(wire.EventHeld, "a key", wire.Event{Key: "a key"})
+		m := r.next(events)
+		require.Equal(t, r.front.Subjects.Event(wire.EventQueueCreated, "orders"), m.Subject)
+		var e wire.Event
+		require.NoError(t, json.Unmarshal(m.Data, &e))
+		require.Equal(t, wire.Event{
+			Type: wire.EventQueueCreated, Time: "2023-11-14T22:13:20.000000001Z", Queue: "orders", Data: map[string]any{"n": 1.0},
+		}, e)
+		require.Equal(t, r.front.Subjects.Event(wire.EventHeld, "a key"), r.next(events).Subject)
+
+		publish(wire.EventQueueCreated, "orders", wire.Event{Data: map[string]any{"n": func() {}}})
+		require.Contains(t, r.log.String(), "an event cannot be encoded")
+		closed, err := nats.Connect("", nats.InProcessServer(r.srv))
+		require.NoError(t, err)
+		closed.Close()
+		Events(closed, r.front.Subjects, time.Now().UnixNano, r.front.Log)(wire.EventQueueCreated, "orders", wire.Event{})
+		require.Contains(t, r.log.String(), "an event could not be published")
+		r.none(events)
+	})
+}
+
+func TestWaitingForTheFirstConnection(t *testing.T) {
+	checkLeaks(t)
+	free := startTestServer(t, anyPort())
+	cfg := samePort(t, free)
+	url := free.ClientURL()
+	stopTestServer(free)
+	nc, err := Connect(externalConfig(url), nil, slog.New(slog.DiscardHandler), nil, nil)
+	require.NoError(t, err)
+	log, text := newTestLog()
+	defer Disconnect(nc, log)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, WaitConnected(ended, nc), context.Canceled)
+	startTestServer(t, cfg)
+	require.NoError(t, WaitConnected(t.Context(), nc))
+	require.True(t, nc.IsConnected())
+	require.Empty(t, text.String())
+}
+
+func TestDisconnectSendsWhatWasPublished(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		got := r.listen("last")
+		r.flush()
+		nc, err := Connect(config.Default().NATS, r.srv, slog.New(slog.DiscardHandler), nil, nil)
+		require.NoError(t, err)
+		require.NoError(t, nc.Publish("last", nil))
+		Disconnect(nc, r.front.Log)
+		require.True(t, nc.IsClosed())
+		r.next(got)
+	})
+}

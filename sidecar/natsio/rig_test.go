@@ -1,0 +1,217 @@
+package natsio
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// rig is a front with a shard behind it, whose store is in memory, and an embedded
+// server, which does not listen. It runs inside a synctest bubble.
+type rig struct {
+	t      *testing.T
+	srv    *server.Server
+	front  *Front
+	shard  *shard.Shard
+	client *nats.Conn
+	log    *logText
+
+	mu    sync.Mutex
+	tails []string // that the verb echo was called with
+}
+
+// bubble runs fn on a rig that serves everything. nats.go keeps the timers of
+// Subscription.Drain in a pool for the whole process, and a timer of one bubble
+// breaks the next one: two collections empty a pool.
+func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	defer runtime.GC()
+	defer runtime.GC()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		t.Cleanup(r.end)
+		fn(t, r)
+	})
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t}
+	var log *slog.Logger
+	log, r.log = newTestLog()
+	cfg := config.Default().NATS
+	cfg.Embedded.Port = 0
+	var err error
+	r.srv, err = StartEmbedded(cfg.Embedded, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	conn, err := Connect(cfg, r.srv, log, nil, nil)
+	require.NoError(t, err)
+	now := shard.NewClock()
+	st, err := storetest.OpenModel(t.TempDir(), now) // the name of one that nobody had
+	require.NoError(t, err)
+	subjects, err := wire.NewSubjects("fila")
+	require.NoError(t, err)
+	signer, err := wire.NewSigner(make([]byte, 32))
+	require.NoError(t, err)
+	metrics := telemetry.New()
+	events := Events(conn, subjects, now, log)
+	r.front = New(Options{Log: log, Conn: conn, Subjects: subjects, Signer: signer, Metrics: metrics})
+	r.shard = shard.New(shard.Options{
+		Log: log, Now: now, Store: st, Conn: conn, Front: r.front, Metrics: metrics, Subjects: subjects, Signer: signer,
+		Control:  plainControl{throttle.New(throttle.Start{}, now())},
+		Circuits: circuit.New(circuit.Options{Log: log, Now: now, Event: events, Submit: st.Submit}),
+		Event:    events, MaxUncommittedBytes: 256 << 20, Pacing: queue.DefaultPacing,
+	})
+	snap, err := st.Snapshot()
+	require.NoError(t, err)
+	require.NoError(t, r.shard.Recover(snap))
+	r.shard.Start()
+	require.NoError(t, r.front.ServeAcks(r.shard))
+	require.NoError(t, r.front.Flush())
+	r.shard.Serve()
+	require.NoError(t, r.front.ServeRequests(r.shard, "v1.2.3", []Verb{
+		{"queue-list", func(string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil }},
+		{"queue-inspect", r.echo},
+	}))
+	require.NoError(t, r.front.Flush())
+	r.client, err = nats.Connect("", nats.InProcessServer(r.srv))
+	require.NoError(t, err)
+	return r
+}
+
+// echo is an admin verb.
+func (r *rig) echo(tail string, body []byte) ([]byte, *wire.Error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tails = append(r.tails, tail)
+	if len(body) == 0 {
+		return nil, wire.QueueNotFound(tail)
+	}
+	return body, nil
+}
+
+// end shuts down in order.
+func (r *rig) end() {
+	r.t.Helper()
+	r.shard.Drain()
+	<-r.front.Detach(r.shard.Queues()...)
+	r.front.StopAcks()
+	r.shard.End()
+	r.front.StopRequests()
+	require.NoError(r.t, r.shard.Store.Close())
+	Disconnect(r.front.Conn, slog.New(slog.DiscardHandler))
+	r.client.Close()
+	stopTestServer(r.srv)
+}
+
+// create makes a queue.
+func (r *rig) create(name string) *shard.Queue {
+	r.t.Helper()
+	_, werr := r.shard.Create(wire.DefaultQueueSettings(name))
+	require.Nil(r.t, werr)
+	return r.shard.Queue(name)
+}
+
+// request asks and decodes the answer, which may be an error.
+func (r *rig) request(subject, body string, into any) *wire.Error {
+	r.t.Helper()
+	return r.ask(&nats.Msg{Subject: subject, Data: []byte(body)}, into)
+}
+
+func (r *rig) ask(m *nats.Msg, into any) *wire.Error {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	reply, err := r.client.RequestMsgWithContext(ctx, m)
+	require.NoError(r.t, err, m.Subject)
+	if werr := wire.ParseError(reply.Header, reply.Data); werr != nil {
+		return werr
+	}
+	if into != nil {
+		require.NoError(r.t, json.Unmarshal(reply.Data, into), m.Subject)
+	}
+	return nil
+}
+
+func (r *rig) must(subject, body string, into any) {
+	r.t.Helper()
+	require.Nil(r.t, r.request(subject, body, into), subject)
+}
+
+// refused checks that a request gets an error of that code.
+func (r *rig) refused(code int, subject, body string) *wire.Error {
+	r.t.Helper()
+	werr := r.request(subject, body, nil)
+	require.NotNil(r.t, werr, subject)
+	require.Equal(r.t, code, werr.Code, "%s: %v", subject, werr)
+	return werr
+}
+
+// listen collects what comes on a subject.
+func (r *rig) listen(subject string) <-chan *nats.Msg {
+	r.t.Helper()
+	ch := make(chan *nats.Msg, 10_000)
+	_, err := r.client.Subscribe(subject, func(m *nats.Msg) { ch <- m })
+	require.NoError(r.t, err)
+	r.flush()
+	return ch
+}
+
+// flush waits until the server has taken what the client has sent.
+func (r *rig) flush() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(r.t, r.client.FlushWithContext(ctx))
+}
+
+// next waits for the next message.
+func (r *rig) next(ch <-chan *nats.Msg) *nats.Msg {
+	r.t.Helper()
+	select {
+	case m := <-ch:
+		return m
+	case <-time.After(time.Hour):
+		require.FailNow(r.t, "nothing came within an hour")
+		return nil
+	}
+}
+
+// none checks that nothing comes until now.
+func (r *rig) none(ch <-chan *nats.Msg) {
+	r.t.Helper()
+	synctest.Wait()
+	require.Empty(r.t, ch)
+}
+
+// plainControl has no rules, values or pauses.
+type plainControl struct{ gates *throttle.Gates }
+
+func (c plainControl) Gates() *throttle.Gates                { return c.gates }
+func (plainControl) Get(string) (string, bool)               { return "", false }
+func (plainControl) Rules() *rules.Rules                     { return nil }
+func (plainControl) Weights(string) map[string]uint32        { return nil }
+func (plainControl) Pauses(string) (int64, map[string]int64) { return 0, nil }
+func (plainControl) HoldKey(string, string, int64)           {}
+func (plainControl) ForgetPauses(...string)                  {}
