@@ -40,8 +40,11 @@ func (q *side) deliver(now int64) (more bool) {
 	}
 	held := 0
 	for range deliverPerStep {
+		if q.consumers.ring == nil {
+			return false
+		}
 		f, ok := q.sched.Peek()
-		if !ok || q.consumers.ring == nil {
+		if !ok {
 			return false
 		}
 		id, seq := q.firstOf(f)

@@ -310,8 +310,8 @@ func (m *Queue) Consumers(s Side) []ConsumerView {
 	return list
 }
 
-// Flows returns the n flows with the most pending messages. It looks at every active
-// flow once and keeps n of them in a heap.
+// Flows returns the n flows with the most pending messages, of equal ones those with
+// the most weight. It looks at every active flow once and keeps n of them in a heap.
 func (m *Queue) Flows(s Side, n int) []FlowView {
 	q := &m.sides[s]
 	top := flowHeap{}
@@ -322,7 +322,7 @@ func (m *Queue) Flows(s Side, n int) []FlowView {
 		switch {
 		case len(top) < n:
 			heap.Push(&top, r)
-		case n > 0 && top[0].pending < r.pending:
+		case n > 0 && top[0].below(r):
 			top[0] = r
 			heap.Fix(&top, 0)
 		}
@@ -344,11 +344,15 @@ type rankedFlow struct {
 	info    drr.Info
 }
 
-// flowHeap has the flow with the fewest pending messages on top.
+func (r rankedFlow) below(o rankedFlow) bool {
+	return cmp.Or(cmp.Compare(r.pending, o.pending), cmp.Compare(r.info.Weight, o.info.Weight), cmp.Compare(o.flow, r.flow)) < 0
+}
+
+// flowHeap has the flow on top that is below all others.
 type flowHeap []rankedFlow
 
 func (h flowHeap) Len() int           { return len(h) }
-func (h flowHeap) Less(i, j int) bool { return h[i].pending < h[j].pending }
+func (h flowHeap) Less(i, j int) bool { return h[i].below(h[j]) }
 func (h flowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *flowHeap) Push(v any)        { *h = append(*h, v.(rankedFlow)) }
 func (h *flowHeap) Pop() any {
