@@ -8,9 +8,28 @@ import (
 
 var benchFlows = []int{10, 1000, 100_000, 1_000_000}
 
+// BenchmarkTake serves flows that have always something to send: the scheduler alone,
+// without a list of items.
+func BenchmarkTake(b *testing.B) {
+	for _, n := range benchFlows {
+		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {
+			s := New(1)
+			for _, f := range rand.Perm(n) {
+				s.Join(Flow(f), one, one)
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				s.Peek()
+				s.Take(one)
+			}
+		})
+	}
+}
+
 // benchSteady takes an item and pushes one to the same flow: the set of flows
 // stays.
-func benchSteady(b *testing.B, s *Scheduler, weight, cost int64) {
+func benchSteady(b *testing.B, s *items, weight, cost int64) {
 	b.Helper()
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -23,7 +42,7 @@ func benchSteady(b *testing.B, s *Scheduler, weight, cost int64) {
 func BenchmarkUniform(b *testing.B) {
 	for _, n := range benchFlows {
 		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {
-			s := New(1)
+			s := newItems(1)
 			for _, f := range rand.Perm(n) {
 				fill(s, Flow(f), one, one, 2)
 			}
@@ -37,7 +56,7 @@ func BenchmarkUniform(b *testing.B) {
 func BenchmarkSkewed(b *testing.B) {
 	for _, n := range benchFlows {
 		b.Run(fmt.Sprintf("flows=%d", n), func(b *testing.B) {
-			s := New(1)
+			s := newItems(1)
 			perm := rand.Perm(n)
 			zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.1, 10, uint64(n-1))
 			draws := make([]Flow, 1<<20)
@@ -62,7 +81,7 @@ func BenchmarkDear(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		for _, k := range []int64{1, 10, 1000, 100_000, 1_000_000_000} {
 			b.Run(fmt.Sprintf("flows=%d/k=%d", n, k), func(b *testing.B) {
-				s := New(1)
+				s := newItems(1)
 				for f := range Flow(n) {
 					fill(s, f, 1, k, 2)
 				}
@@ -78,7 +97,7 @@ func BenchmarkDearMixed(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		for _, k := range []int64{10, 1000, 1_000_000} {
 			b.Run(fmt.Sprintf("flows=%d/k<=%d", n, k), func(b *testing.B) {
-				s := New(1)
+				s := newItems(1)
 				costs := make([]int64, 4096)
 				for i := range costs {
 					costs[i] = 1 + rand.Int64N(k)
@@ -105,7 +124,7 @@ func BenchmarkJoinInOnePlace(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; i < b.N; i += burst {
 		b.StopTimer()
-		s := New(1)
+		s := newItems(1)
 		fill(s, burst, one, one, 9)
 		fill(s, burst+1, one, one, 9)
 		s.Next()
@@ -121,7 +140,7 @@ func BenchmarkJoinInOnePlace(b *testing.B) {
 // BenchmarkHeldBack takes what is due out, uncharged, and puts it back.
 func BenchmarkHeldBack(b *testing.B) {
 	const n = 100_000
-	s := New(1)
+	s := newItems(1)
 	for f := range Flow(n) {
 		fill(s, f, one, one, 2)
 	}
@@ -137,7 +156,7 @@ func BenchmarkHeldBack(b *testing.B) {
 
 func BenchmarkSetWeightOfFiledFlow(b *testing.B) {
 	const n = 100_000
-	s := New(1)
+	s := newItems(1)
 	for f := range Flow(n) {
 		fill(s, f, one, 500*one, 1)
 	}
@@ -148,12 +167,12 @@ func BenchmarkSetWeightOfFiledFlow(b *testing.B) {
 	}
 }
 
-// BenchmarkFill adds flows and items to an empty scheduler: memory included.
-func BenchmarkFill(b *testing.B) {
+// BenchmarkJoin makes flows active in an empty scheduler: memory included.
+func BenchmarkJoin(b *testing.B) {
 	b.ReportAllocs()
 	s := New(1)
 	for i := range b.N {
-		s.Push(Flow(i>>2), one, 0, one)
+		s.Join(Flow(i), one, one)
 	}
 }
 

@@ -3,15 +3,15 @@ package drr
 import "iter"
 
 // Flow names a flow: a small number given out by the caller. Numbers should be
-// dense (memory is reserved up to the largest one in chunks) and may be given
-// to another key as soon as the flow is idle.
+// dense (memory is reserved up to the largest one in chunks) and may be given to
+// another key as soon as the flow is idle. The largest uint32 is not one.
 type Flow uint32
 
 // Info describes an active flow.
 type Info struct {
 	Weight  int64 // thousandths
 	Deficit int64 // thousandths of cost that the flow may spend now, or has saved up while it waits
-	Turns   int64 // turns until its next item goes; 0 while the flow is in its turn
+	Turns   int64 // turns until it is served; 0 while it is in its turn
 }
 
 // The ranges of the arguments. Values outside are clamped.
@@ -21,8 +21,9 @@ const (
 	MaxQuantum = 1_000_000
 )
 
-// Scheduler says which of many flows is served next, in weighted fair order. Make
-// one with New. It is not safe for concurrent use.
+// Scheduler says which of many flows is served next, in weighted fair order. A flow
+// is active while it has something to send, and idle otherwise. Make one with New. It
+// is not safe for concurrent use.
 type Scheduler struct {
 	quantum int64
 	active  int
@@ -53,21 +54,25 @@ func New(quantum int64) *Scheduler {
 	return s
 }
 
-// Join makes an idle flow active: it has something pending, and what goes first costs
-// cost (thousandths). It joins the ring behind all that wait.
+// Join makes an idle flow active: it has something to send, and what goes first
+// costs cost. The flow stands in the ring behind all that wait, with nothing saved
+// up. It panics if the flow is active.
 func (s *Scheduler) Join(f Flow, weight, cost int64) {
 	id := flowID(f)
+	if fl := s.flows.get(id); fl != nil && fl.head > 0 {
+		panic("drr: the flow is active already")
+	}
 	fl := s.flows.take(id)
-	fl.weight = uint32(clamp(weight, MaxWeight))
-	fl.head = uint32(clamp(cost, MaxCost))
+	fl.weight = clamp(weight, MaxWeight)
+	fl.head = clamp(cost, MaxCost)
 	s.join(id, fl)
 }
 
 // SetHead says that what an active flow sends next costs cost now: something else
-// has come to be first. Nothing is charged.
+// has come to be first. Nothing is charged. It panics if the flow is idle.
 func (s *Scheduler) SetHead(f Flow, cost int64) {
-	id, head := flowID(f), uint32(clamp(cost, MaxCost))
-	fl := s.flows.at(id)
+	id, head := flowID(f), clamp(cost, MaxCost)
+	fl := s.flows.find(id)
 	switch {
 	case fl.head == head:
 	case id == s.current:
@@ -79,9 +84,9 @@ func (s *Scheduler) SetHead(f Flow, cost int64) {
 	}
 }
 
-// Leave makes an active flow idle without charging it: nothing in it can go. Its
-// deficit is gone.
-func (s *Scheduler) Leave(f Flow) { s.leave(flowID(f), s.flows.at(flowID(f))) }
+// Leave makes an active flow idle without charging it: nothing of it can go. What it
+// has saved up is lost. It panics if the flow is idle.
+func (s *Scheduler) Leave(f Flow) { s.leave(flowID(f), s.flows.find(flowID(f))) }
 
 // Peek returns the flow that is served next, and reports false if all are idle. It
 // may end a turn and begin others. If nothing else is called in between, it returns
@@ -94,50 +99,58 @@ func (s *Scheduler) Peek() (Flow, bool) {
 	return Flow(id), true
 }
 
-// Take serves the flow that Peek has returned: it is charged for what goes. What
-// goes next costs cost; 0: nothing can, and the flow is idle.
-func (s *Scheduler) Take(cost int64) {
+// Take serves the flow that Peek has returned: it is charged for what goes, which
+// costs what Join, SetHead or the Take before it said. What goes after it costs next;
+// 0: nothing does, and the flow becomes idle. In between there may be calls about
+// other flows. It panics if no flow is in its turn.
+func (s *Scheduler) Take(next int64) {
+	if s.current == none {
+		panic("drr: Take without Peek")
+	}
 	id := s.current
 	fl := s.flows.at(id)
-	fl.deficit -= int64(fl.head)
-	if cost == 0 {
+	fl.deficit -= fl.head
+	if next == 0 {
 		s.leave(id, fl)
 		return
 	}
-	fl.head = uint32(clamp(cost, MaxCost))
+	fl.head = clamp(next, MaxCost)
 }
 
-// Refund gives an active flow a cost back that it was charged for something that has
-// come back unused. While the flow is in its turn this undoes Take (what it sent
+// Refund gives a flow a cost back that it was charged for something that has come
+// back unused. While the flow is in its turn this undoes Take (what it was charged
 // beyond a turn that SetWeight or SetQuantum cut short comes first, and is no
 // credit); a flow that waits may spend it in its next turn, which is longer by what
-// was given back.
+// was given back. An idle flow saves nothing up: nothing happens. One that becomes
+// active by what has come back is refunded after Join.
 //
 // Until what came back has gone out again, the bound of the package comment counts
 // it as served.
 func (s *Scheduler) Refund(f Flow, cost int64) {
 	id := flowID(f)
-	fl := s.flows.at(id)
-	if id == s.current {
+	fl := s.flows.get(id)
+	switch {
+	case fl == nil || fl.head == 0:
+	case id == s.current:
 		fl.deficit = saturate(fl.deficit, clamp(cost, MaxCost))
-		return
+	default:
+		s.settle(fl)
+		fl.deficit = saturate(fl.deficit, clamp(cost, MaxCost))
+		s.refile(id, fl)
 	}
-	s.settle(fl)
-	fl.deficit = saturate(fl.deficit, clamp(cost, MaxCost))
-	s.refile(id, fl)
 }
 
 // SetWeight sets the weight of a flow; what it has saved up so far stays. An idle
 // flow has no weight: nothing happens.
 func (s *Scheduler) SetWeight(f Flow, weight int64) {
-	id, w := flowID(f), uint32(clamp(weight, MaxWeight))
+	id, w := flowID(f), clamp(weight, MaxWeight)
 	fl := s.flows.get(id)
 	if fl != nil && fl.head > 0 && fl.weight != w {
 		s.reweigh(id, fl, w)
 	}
 }
 
-func (s *Scheduler) reweigh(id flowID, fl *flow, w uint32) {
+func (s *Scheduler) reweigh(id flowID, fl *flow, w int64) {
 	if id == s.current {
 		fl.weight = w
 		return
@@ -197,7 +210,7 @@ func (s *Scheduler) All() iter.Seq2[Flow, Info] {
 }
 
 func (s *Scheduler) info(id flowID, fl *flow) Info {
-	in := Info{Weight: int64(fl.weight)}
+	in := Info{Weight: fl.weight}
 	if id == s.current {
 		in.Deficit = max(0, fl.deficit+s.turn(fl))
 		return in

@@ -3,15 +3,15 @@ package drr
 // EndTurn ends the turn in progress, which is that of the flow that Peek returned
 // last, so that the other flows go before it is looked at again.
 // Nothing happens between turns: when Peek was not called since the last turn ended, or
-// when the flow is idle.
+// when the flow has become idle.
 //
 // A flow that yields like this loses the turn. It keeps what it had saved up
 // before the turn began, and what Refund has given back since, less everything
-// that it has sent in the turn, and never less than 0. So yielding is no way to
+// that it was charged in the turn, and never less than 0. So yielding is no way to
 // save up: the flow gets no more than if it had used every turn, and the bound
-// of the package comment holds against every flow that does not yield. If the
-// head does not fit into the turn any more, the turn is over anyway, and what is
-// left is kept as always.
+// of the package comment holds against every flow that does not yield. If what it
+// sends next does not fit into the turn any more, the turn is over anyway, and what
+// is left is kept as always.
 func (s *Scheduler) EndTurn() {
 	if s.current == none {
 		return
@@ -19,7 +19,7 @@ func (s *Scheduler) EndTurn() {
 	id := s.current
 	fl := s.flows.at(id)
 	left := fl.deficit
-	if most := left + s.turn(fl); most < int64(fl.head) {
+	if most := left + s.turn(fl); most < fl.head {
 		left = most
 	}
 	s.endTurn(id, fl, left)

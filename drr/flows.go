@@ -9,8 +9,8 @@ const none = ^flowID(0)
 type flow struct {
 	label   uint64 // place in the ring, see ring.go
 	deficit int64  // thousandths, see rounds.go
-	weight  uint32 // thousandths
-	head    uint32 // cost of what goes first, thousandths; 0: the flow is idle
+	weight  int64  // thousandths
+	head    int64  // cost of what goes first, thousandths; 0: the flow is idle
 	base    uint32 // low bits of a round, see rounds.go
 	wait    uint32 // turns
 	before  flowID // in the ring
@@ -48,14 +48,23 @@ func (l *flowSlab) at(id flowID) *flow {
 	return &l.chunks[id>>flowChunkBits][id&flowChunkMask]
 }
 
-// get returns the record of a flow, or nil if there is none; an idle flow may
-// have one, with no head.
+// get returns the record of a flow, or nil if there is none. An idle flow may have
+// one, without a head.
 func (l *flowSlab) get(id flowID) *flow {
 	c := int(id >> flowChunkBits)
 	if c >= len(l.chunks) || l.chunks[c] == nil {
 		return nil
 	}
 	return &l.chunks[c][id&flowChunkMask]
+}
+
+// find returns the record of an active flow, as which the caller names it.
+func (l *flowSlab) find(id flowID) *flow {
+	fl := l.get(id)
+	if fl == nil || fl.head == 0 {
+		panic("drr: the flow is idle")
+	}
+	return fl
 }
 
 // take returns a fresh record for an idle flow.
@@ -78,8 +87,8 @@ func (l *flowSlab) take(id flowID) *flow {
 	return fl
 }
 
-// release gives back the record of a flow that has become idle. It has no head, so a
-// chunk of idle flows can be used for other numbers as it is.
+// release gives back the record of a flow that has become idle. The record has no
+// head, so a chunk of idle flows can be used for other numbers as it is.
 func (l *flowSlab) release(id flowID) {
 	c := int(id >> flowChunkBits)
 	l.active[c]--

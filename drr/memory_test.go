@@ -9,35 +9,35 @@ import (
 )
 
 func TestNothingIsAllocatedInSteadyState(t *testing.T) {
-	cases := map[string]func(s *Scheduler, i int){
-		"standing backlog": func(s *Scheduler, i int) {
+	cases := map[string]func(s *items, i int){
+		"standing backlog": func(s *items, i int) {
 			it, _ := s.Next()
 			s.Push(it.Flow, one, 0, one)
 		},
-		"flows come and go": func(s *Scheduler, i int) {
+		"flows come and go": func(s *items, i int) {
 			s.Push(Flow(1000+i%5000), one, 0, one)
 			s.Next()
 		},
-		"dear items": func(s *Scheduler, i int) {
+		"dear items": func(s *items, i int) {
 			it, _ := s.Next()
 			s.Push(it.Flow, one, 0, int64(1+i%100)*100*one)
 		},
-		"returned": func(s *Scheduler, i int) {
+		"returned": func(s *items, i int) {
 			it, _ := s.Next()
 			s.Return(it.Flow, one, it.Value, it.Cost)
 		},
-		"removed": func(s *Scheduler, i int) { s.Remove(s.Push(Flow(i%2000), one, 0, one)) },
-		"held back": func(s *Scheduler, i int) {
+		"removed": func(s *items, i int) { s.Remove(s.Push(Flow(i%2000), one, 0, one)) },
+		"held back": func(s *items, i int) {
 			it, h, _ := s.Peek()
 			s.Remove(h)
 			s.EndTurn()
 			s.PushFront(it.Flow, one, it.Value, it.Cost)
 		},
-		"weights": func(s *Scheduler, i int) { s.SetWeight(Flow(i%1000), int64(1+i%7)*one/3) },
+		"weights": func(s *items, i int) { s.SetWeight(Flow(i%1000), int64(1+i%7)*one/3) },
 	}
 	for name, op := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := New(1)
+			s := newItems(1)
 			for f := range Flow(1000) {
 				fill(s, f, one, one, 3)
 			}
@@ -58,7 +58,6 @@ func TestNothingIsAllocatedInSteadyState(t *testing.T) {
 
 func TestRecordsAreSmall(t *testing.T) {
 	require.Equal(t, uintptr(64), unsafe.Sizeof(flow{}), "a flow is one cache line")
-	require.Equal(t, uintptr(24), unsafe.Sizeof(item{}))
 	require.Equal(t, uintptr(72), unsafe.Sizeof(Line{}))
 	require.Equal(t, uintptr(48), unsafe.Sizeof(lineFlow{}))
 	require.Equal(t, uintptr(20), unsafe.Sizeof(lineLane{}))
@@ -95,68 +94,37 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-func TestMemoryPerFlowAndItemAndWhatRemains(t *testing.T) {
-	const flows, each = 100_000, 10
+func TestMemoryPerFlowAndWhatRemains(t *testing.T) {
+	const flows = 100_000
 	base := heapInUse()
 	s := New(1)
 	for f := range Flow(flows) {
-		s.Push(f, one, 0, one)
+		s.Join(f, one, one)
 	}
-	first := heapInUse()
-	for f := range Flow(flows) {
-		fill(s, f, one, one, each)
-	}
-	second := heapInUse()
-	perItem := float64(second-first) / (flows * each)
-	perFlow := float64(first-base)/flows - perItem
-	t.Logf("%.1f B/flow, %.1f B/item", perFlow, perItem)
-	require.Less(t, perFlow, 70.0)
-	require.Less(t, perItem, 26.0)
+	full := heapInUse() - base
+	t.Logf("%.1f B/flow", float64(full)/flows)
+	require.Less(t, float64(full)/flows, 66.0)
 
-	for s.Len() > 0 {
-		s.Next()
+	for s.Active() > 0 {
+		s.Peek()
+		s.Take(0)
 	}
 	checkInvariants(t, s)
-	require.LessOrEqual(t, len(s.items.spares), spareItemChunks)
 	require.LessOrEqual(t, len(s.flows.spares), spareFlowChunks)
 	remains := heapInUse() - base
-	t.Logf("%d KB remain of %d KB", remains>>10, (second-base)>>10)
-	require.Less(t, remains, (second-base)/20)
+	t.Logf("%d KB remain of %d KB", remains>>10, full>>10)
+	require.Less(t, remains, full/20)
 
 	for f := range Flow(flows) {
-		s.Push(f, one, uint64(f), one)
+		s.Join(f, one, one)
 	}
-	checkInvariants(t, s)
 	for f := range Flow(flows) {
-		require.Equal(t, uint64(f), take(t, s).Value)
+		got, ok := s.Peek()
+		require.True(t, ok)
+		require.Equal(t, f, got)
+		s.Take(0)
 	}
 	runtime.KeepAlive(s)
-}
-
-// A chunk of items that is pinned by one of them leaves the others usable.
-func TestScatteredItemsAreUsedAgain(t *testing.T) {
-	s := New(1)
-	var pinned []Handle
-	for i := range 100 * itemChunkSize {
-		h := s.Push(0, one, uint64(i), one)
-		if i%itemChunkSize == 7 {
-			pinned = append(pinned, h)
-		}
-	}
-	for it, i := s.flows.at(0).items.head, 0; it != 0; i++ {
-		next := s.items.at(it).next
-		if i%itemChunkSize != 7 {
-			require.Equal(t, uint64(i), s.Remove(Handle(it)))
-		}
-		it = next
-	}
-	require.Equal(t, len(pinned), s.Len())
-	fill(s, 1, one, one, 90*itemChunkSize)
-	require.LessOrEqual(t, len(s.items.chunks), 102)
-	for i, h := range pinned {
-		require.Equal(t, uint64(i*itemChunkSize+7), s.Remove(h))
-	}
-	checkInvariants(t, s)
 }
 
 func TestMemoryOfLines(t *testing.T) {

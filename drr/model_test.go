@@ -167,7 +167,7 @@ func (m *model) len() int {
 }
 
 func (m *model) info(f *modelFlow) Info {
-	in := Info{Weight: f.weight, Deficit: f.deficit, Pending: int64(len(f.items))}
+	in := Info{Weight: f.weight, Deficit: f.deficit}
 	turn := f.weight * m.quantum
 	if f == m.turn {
 		in.Deficit = max(0, in.Deficit+turn)

@@ -20,7 +20,7 @@ type chooser interface {
 type rig struct {
 	t      require.TestingT
 	c      chooser
-	s      *Scheduler
+	s      *items
 	m      *model
 	bound  *boundChecker
 	flows  int // numbers in use
@@ -43,7 +43,7 @@ var startRounds = []uint64{0, 1<<12 - 7, 1<<18 - 100, 1<<32 - 50, 1<<36 - 20, ma
 func newRig(t require.TestingT, c chooser) *rig {
 	quantum := []int64{1, 1, 2, 7}[c.choose("quantum", 4)]
 	r := &rig{
-		t: t, c: c, s: New(quantum), m: &model{quantum: quantum},
+		t: t, c: c, s: newItems(quantum), m: &model{quantum: quantum},
 		bound: newBoundChecker(t, quantum),
 		flows: 1 + c.choose("flows", 8),
 		dear:  []int64{1000, 3000, 30_000, 2_000_000}[c.choose("dear", 4)],
@@ -190,7 +190,7 @@ func (r *rig) setQuantum() {
 }
 
 func (r *rig) compare() {
-	checkInvariants(r.t, r.s)
+	r.s.check(r.t)
 	require.Equal(r.t, r.m.len(), r.s.Len())
 	require.Equal(r.t, len(r.m.ring), r.s.Active())
 	i := 0
@@ -201,6 +201,7 @@ func (r *rig) compare() {
 		single, ok := r.s.Flow(f)
 		require.True(r.t, ok)
 		require.Equal(r.t, info, single)
+		require.Equal(r.t, len(want.items), r.s.pending(f))
 		i++
 	}
 	require.Equal(r.t, i, r.s.Active())

@@ -12,7 +12,8 @@ package drr
 // turns. So a waiting flow is only touched in the round in which it will send:
 //
 //	base     the round of its last visit
-//	wait     how many turns it needs until its head goes, >= 1
+//	head     the cost of what it sends next
+//	wait     how many turns it needs until that goes, >= 1
 //	deficit  what it had saved up at the end of the visit of round base
 //
 // and everything between is arithmetic. base+wait is the round in which it is
@@ -30,19 +31,19 @@ package drr
 //      visited in it and its deficit covers its head with this turn; otherwise
 //      it is due later. Nobody is due earlier.
 //  I2  wait is the least number, at least 1, with
-//      deficit + wait*weight*quantum >= cost of the head.
+//      deficit + wait*weight*quantum >= head.
 //      So whoever begins a turn can send its head.
 //  I3  s.now and s.next are sorted because flows enter s.next only at the
 //      place where the round is, which moves forward. A flow that must go to
 //      any other place goes to the heap or the wheel.
-//  I4  The deficit of a waiting flow is >= 0, and below the cost of a head that
-//      it has or had since it joined, but for what was refunded. That of
+//  I4  The deficit of a waiting flow is >= 0, and below a head that it has or
+//      has had since it joined, but for what was refunded. That of
 //      the current flow does not contain its turn, which is added when it is
 //      looked at: it is what it brought minus what it sent, and may be
 //      negative. A change of weight thus corrects the turn in progress, and no
 //      sequence of changes yields more than the largest of the turns. EndTurn
 //      leaves the turn out for good.
-//  I5  An idle flow is in no structure.
+//  I5  An idle flow is in no structure and has no head; an active one has.
 //  I6  Rounds are compared by difference only; differences stay below 2^31
 //      (wait <= MaxCost), so the 32 bits of flow.base suffice and the count
 //      may wrap.
@@ -58,11 +59,11 @@ const (
 )
 
 // turn is what a turn adds to the deficit of fl: at most 1e15.
-func (s *Scheduler) turn(fl *flow) int64 { return int64(fl.weight) * s.quantum }
+func (s *Scheduler) turn(fl *flow) int64 { return fl.weight * s.quantum }
 
 // turns returns how many turns fl needs until its head can go: 1..MaxCost.
 func (s *Scheduler) turns(fl *flow) uint32 {
-	missing, turn := int64(fl.head)-fl.deficit, s.turn(fl)
+	missing, turn := fl.head-fl.deficit, s.turn(fl)
 	if missing <= turn {
 		return 1
 	}
@@ -136,7 +137,7 @@ func (s *Scheduler) reach() (flowID, *flow) {
 		id := s.current
 		fl := s.flows.at(id)
 		left := fl.deficit + s.turn(fl)
-		if left >= int64(fl.head) {
+		if left >= fl.head {
 			return id, fl
 		}
 		s.endTurn(id, fl, left)

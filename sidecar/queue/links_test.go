@@ -1,0 +1,168 @@
+package queue
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// checkLinks walks lists and holds the slab against them.
+func checkLinks(t *testing.T, x *links, lists ...*list) {
+	t.Helper()
+	n := 1 // link 0 is none
+	for _, l := range lists {
+		prev, inList := uint32(0), int32(0)
+		for id := l.head; id != 0; id = x.at(id).next {
+			require.Equal(t, prev, x.at(id).prev)
+			if prev != 0 {
+				require.LessOrEqual(t, x.at(prev).stamp, x.at(id).stamp)
+			}
+			prev = id
+			inList++
+		}
+		require.Equal(t, prev, l.tail)
+		require.Equal(t, l.n, inList)
+		n += int(inList)
+	}
+	used, room := 0, 0
+	for c, st := range x.states {
+		if x.chunks[c] != nil {
+			used += int(st.used)
+			if st.used < linkChunkSize {
+				room++
+			}
+		}
+	}
+	require.Equal(t, n, used)
+	for c := x.room; c != 0; c = x.states[c-1].next {
+		room--
+	}
+	require.Zero(t, room, "list of the chunks with room")
+}
+
+// drainLinks takes the first n of a list out and returns their sequences.
+func drainLinks(x *links, l *list, n int) (seqs []uint64) {
+	for range n {
+		seqs = append(seqs, x.seq(l.head))
+		x.remove(l, l.head)
+	}
+	return seqs
+}
+
+func TestLinksAreInOrderOfTheirStamps(t *testing.T) {
+	x, l := newLinks(), list{}
+	for seq, stamp := range []int64{10, 20, 20, -5, 15, 20, -5, 30, -9} {
+		id := x.insert(&l, uint64(seq), stamp)
+		require.NotZero(t, id)
+		require.Equal(t, uint64(seq), x.seq(id))
+		checkLinks(t, &x, &l)
+	}
+	x.remove(&l, l.tail)
+	checkLinks(t, &x, &l)
+	require.Equal(t, []uint64{8, 3, 6, 0, 4, 1, 2, 5}, drainLinks(&x, &l, 8))
+	require.Equal(t, list{}, l)
+	checkLinks(t, &x, &l)
+}
+
+func TestMemoryOfLinksAndWhatRemains(t *testing.T) {
+	require.Equal(t, uintptr(24), unsafe.Sizeof(link{}))
+	heapInUse := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	const n = 1_000_000
+	base := heapInUse()
+	x, l := newLinks(), list{}
+	for seq := range uint64(n) {
+		x.insert(&l, seq, int64(seq))
+	}
+	full := heapInUse() - base
+	t.Logf("%.1f B/link", float64(full)/n)
+	require.Less(t, float64(full)/n, 26.0)
+
+	for l.n > 0 {
+		x.remove(&l, l.head)
+	}
+	checkLinks(t, &x, &l)
+	require.LessOrEqual(t, len(x.spares), spareLinkChunks)
+	remains := heapInUse() - base
+	t.Logf("%d KB remain of %d KB", remains>>10, full>>10)
+	require.Less(t, remains, full/20)
+	runtime.KeepAlive(&x)
+}
+
+func TestLinksAllocateNothingInSteadyState(t *testing.T) {
+	x := newLinks()
+	lists := make([]list, 100)
+	for seq := range uint64(3000) {
+		x.insert(&lists[seq%100], seq, int64(seq))
+	}
+	stamp := int64(3000)
+	step := func() {
+		for i := range 1000 {
+			l := &lists[i%100]
+			stamp++
+			x.insert(l, uint64(stamp), stamp)
+			x.remove(l, l.head)
+		}
+	}
+	for range 100 {
+		step()
+	}
+	require.Zero(t, testing.AllocsPerRun(100, step))
+}
+
+// A chunk of links that is pinned by one of them leaves the others usable.
+func TestScatteredLinksAreUsedAgain(t *testing.T) {
+	x, l, other := newLinks(), list{}, list{}
+	for i := range 100 * linkChunkSize {
+		x.insert(&l, uint64(i), int64(i))
+	}
+	for i, id := 0, l.head; id != 0; i++ {
+		next := x.at(id).next
+		if i%linkChunkSize != 7 {
+			x.remove(&l, id)
+		}
+		id = next
+	}
+	require.EqualValues(t, 100, l.n)
+	for i := range 90 * linkChunkSize {
+		x.insert(&other, uint64(i), int64(i))
+	}
+	require.LessOrEqual(t, len(x.chunks), 102)
+	checkLinks(t, &x, &l, &other)
+	for i, seq := range drainLinks(&x, &l, 100) {
+		require.Equal(t, uint64(i*linkChunkSize+7), seq)
+	}
+	checkLinks(t, &x, &l, &other)
+}
+
+func TestRandomLinks(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	x := newLinks()
+	lists := make([]*list, 5)
+	for i := range lists {
+		lists[i] = &list{}
+	}
+	var ids [5][]uint32
+	for step := range 20_000 {
+		i := rnd.IntN(5)
+		if n := len(ids[i]); n > 0 && rnd.IntN(4000) < step/10+n {
+			j := rnd.IntN(n)
+			x.remove(lists[i], ids[i][j])
+			ids[i][j] = ids[i][n-1]
+			ids[i] = ids[i][:n-1]
+		} else {
+			ids[i] = append(ids[i], x.insert(lists[i], uint64(step), rnd.Int64N(1000)))
+		}
+		if step%1000 == 0 {
+			checkLinks(t, &x, lists...)
+		}
+	}
+	checkLinks(t, &x, lists...)
+}
