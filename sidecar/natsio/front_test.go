@@ -202,8 +202,13 @@ func TestReplySubjectsUnderThePrefix(t *testing.T) {
 			r.none(seen)
 			require.EqualValues(t, 1, q.Depth(), reply)
 		}
-		require.NotEmpty(t, refused)
-		require.Contains(t, string(r.next(refused).Data), "reply subject")
+		told := 0
+		for len(refused) > 0 {
+			if strings.Contains(string(r.next(refused).Data), "reply subject") {
+				told++
+			}
+		}
+		require.Positive(t, told, "there is an event where there can be no answer")
 		require.Nil(t, r.request(ack, "", nil), "the message is still leased")
 
 		require.NoError(t, r.client.PublishRequest("fila.fetch.orders", "elsewhere", nil))
