@@ -165,10 +165,15 @@ func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*
 		i, _ := slices.BinarySearchFunc(g.mu.prefixes, len(prefix), func(p prefixLimits, n int) int { return n - len(p.prefix) })
 		g.mu.prefixes = slices.Insert(g.mu.prefixes, i, prefixLimits{prefix, l})
 	}
+	var keys []string
 	for key, gate := range g.mu.gates {
 		if !gate.declared && strings.HasPrefix(key, prefix) {
-			wake = gate.change(g.prefixLimits(key), now, wake)
+			keys = append(keys, key)
 		}
+	}
+	slices.Sort(keys) // who is woken first does not depend on a map
+	for _, key := range keys {
+		wake = g.mu.gates[key].change(g.prefixLimits(key), now, wake)
 	}
 	return wake, nil
 }

@@ -134,7 +134,7 @@ func (q *side) unlease(s *slot, e ending, now int64) (le lease, pass breaker.Pas
 func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
 	le, _ := q.unlease(s, unheard, now)
 	q.tally().TakenBack++
-	q.putBack(seq, s, le.id)
+	q.putBack(seq, s, le.order)
 	if q.slots.expired(seq, s, now) {
 		// Its turn in ttls may have passed while the lease ran.
 		q.ttls.push(q.slots.expiresAt(seq, s), seq)
@@ -145,11 +145,11 @@ func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
 	return le
 }
 
-// putBack lets message seq, whose delivery under lease nobody received, wait again at
-// its place: in front of its flow, among those that have come back in the order in
+// putBack lets message seq, whose delivery of that order nobody received, wait again
+// at its place: in front of its flow, among those that have come back in the order in
 // which they were delivered.
-func (q *side) putBack(seq uint64, s *slot, lease uint64) {
-	q.enter(seq, s, math.MinInt64+int64(lease-q.m.firstLease))
+func (q *side) putBack(seq uint64, s *slot, order int64) {
+	q.enter(seq, s, math.MinInt64+order)
 	q.sched.Refund(s.flow, int64(s.cost))
 }
 

@@ -81,8 +81,6 @@ func CheckEmpty(t T, m *Queue) {
 		require.LessOrEqual(t, len(q.slots.dirs), 1, "%s: directories", name)
 		require.Empty(t, q.slots.ends, "%s: TTLs", name)
 		require.Empty(t, q.keys.ids, name)
-		require.Empty(t, q.delays.items, name)
-		require.Empty(t, q.ttls.items, name)
 		require.Empty(t, q.gating.subs.ids, name)
 		require.Empty(t, q.gating.subs.first, name)
 		require.Len(t, q.gating.subs.free, len(q.gating.subs.items)-1, name)
@@ -91,7 +89,6 @@ func CheckEmpty(t T, m *Queue) {
 		require.Empty(t, q.gating.waits.byFlow, name)
 		require.Len(t, q.gating.waits.free, len(q.gating.waits.items)-1, name)
 		require.Zero(t, q.gating.reserving, name)
-		require.Empty(t, q.gating.timers.items, name)
 		require.Empty(t, q.order.keys, name)
 		used := -1 // link 0
 		for _, st := range q.links.states {

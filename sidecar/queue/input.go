@@ -152,7 +152,7 @@ type Dispatch struct{ On bool }
 
 // Pick takes up to Max dead letters with sequences from From to Last out of the
 // schedule, the oldest first, to be redriven: they come in Effects.Picked, and
-// each must come back in a Redrive. Dead only.
+// each must come back in a Redrive before the next Pick. Dead only.
 type Pick struct {
 	From, Last uint64
 	Max        int

@@ -11,6 +11,7 @@ type lease struct {
 	reg      uint64 // registration of the consumer that the delivery was sent under
 	prev     uint32 // order of deadlines; index+1, 0: none
 	next     uint32
+	order    int64   // of the delivery, among all of this process
 	stored   bool    // the store has it
 	permit   *permit // what it holds of its gates; nil: nothing
 }
@@ -24,6 +25,7 @@ type leaseTable struct {
 	head  uint32 // index+1
 	tail  uint32
 	live  int
+	given int64 // leases so far, see lease.order
 
 	// unstored lists leases in the order in which they were given, for writing
 	// those that are still open after leaseWriteDelay.
@@ -43,6 +45,8 @@ const leaseWriteDelay = 10_000_000
 
 // add files l and returns its index.
 func (t *leaseTable) add(l lease) uint32 {
+	t.given++
+	l.order = t.given
 	var i uint32
 	if n := len(t.free); n > 0 {
 		i, t.free = t.free[n-1], t.free[:n-1]

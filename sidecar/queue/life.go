@@ -48,6 +48,7 @@ func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int6
 	s.size = uint32(size)
 	s.cost = m.Cost
 	s.flow = q.keys.acquire(m.Key, m.Weight)
+	q.reweigh(s.flow)
 	s.sub = q.acquireSub(s.flow, m.ThrottleKeys, m.CircuitKey, now)
 	q.countKey(m.Key, counted)
 	return s
@@ -261,7 +262,7 @@ func (q *side) storeState(seq uint64, s *slot, lastError string) {
 // pend lets message seq wait for its delivery, at the end of its flow or, with
 // strict order, at its place.
 func (q *side) pend(seq uint64, s *slot) {
-	if q.order.on && !s.owns {
+	if q.order.on && !q.mayOwn(s) {
 		q.queueUp(seq, s)
 		return
 	}
@@ -270,7 +271,6 @@ func (q *side) pend(seq uint64, s *slot) {
 
 // pendNow lets message seq wait at the end of its flow.
 func (q *side) pendNow(seq uint64, s *slot) {
-	q.reweigh(s.flow)
 	q.stamp++
 	q.enter(seq, s, q.stamp)
 }

@@ -58,9 +58,13 @@ func (x *links) at(id uint32) *link { return &x.chunks[id>>linkChunkBits][id&lin
 func (x *links) seq(id uint32) uint64 { return x.at(id).seq }
 
 // insert puts seq at the place of its stamp into l, behind those with the same one,
-// and returns its link. It looks for the place from the end.
+// and returns its link. It looks for the place from the end or, if the stamp is below
+// 0, from the head: there are no more of these than were in flight at once.
 func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
 	after := l.tail
+	if stamp < 0 {
+		after = x.lastUpTo(l, stamp)
+	}
 	for after != 0 && x.at(after).stamp > stamp {
 		after = x.at(after).prev
 	}
@@ -80,6 +84,14 @@ func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
 	}
 	l.n++
 	return id
+}
+
+// lastUpTo is the last link, from the head, up to a stamp; 0: there is none.
+func (x *links) lastUpTo(l *list, stamp int64) (last uint32) {
+	for id := l.head; id != 0 && x.at(id).stamp <= stamp; id = x.at(id).next {
+		last = id
+	}
+	return last
 }
 
 // remove takes link id out of l.

@@ -128,12 +128,34 @@ func (q *side) yield(s *slot) {
 	for len(o.also) > 0 {
 		seq := o.also[0]
 		o.also = o.also[1:]
-		if other := q.slots.get(seq); other != nil && (other.state == slotLeased || other.state == slotFailing) {
-			o.owned, o.owner, other.owns = true, seq, true
+		if q.inFlight(seq) {
+			o.owned, o.owner, q.slots.get(seq).owns = true, seq, true
 			return
 		}
 	}
 	q.letIn(s.flow, o)
+}
+
+// mayOwn reports whether s owns its key and no other is in flight beside it. One
+// that is hands the key over to those, which were delivered before the queue was
+// ordered.
+func (q *side) mayOwn(s *slot) bool {
+	if !s.owns {
+		return false
+	}
+	o := q.order.keys[s.flow]
+	o.also = slices.DeleteFunc(o.also, func(seq uint64) bool { return !q.inFlight(seq) })
+	if len(o.also) == 0 {
+		return true
+	}
+	q.yield(s)
+	return false
+}
+
+// inFlight reports whether message seq is with a consumer, or being judged.
+func (q *side) inFlight(seq uint64) bool {
+	s := q.slots.get(seq)
+	return s != nil && (s.state == slotLeased || s.state == slotFailing)
 }
 
 // inOrder decides whether message seq, which is next in the schedule, may go as
@@ -150,7 +172,7 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 		if owner.state != slotWaiting || q.isBlocked(owner) || o.owner < seq {
 			q.unlist(s)
 			q.queueUp(seq, s)
-			q.followSub(q.subOf(s))
+			q.followSub(q.subOf(s), seq)
 			return false
 		}
 		// The owner has not gone yet and is the younger one: it steps back.
@@ -160,25 +182,30 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 		younger := o.owner
 		o.owner = seq
 		q.queueUp(younger, owner)
-		q.followSub(q.subOf(owner))
+		q.followSub(q.subOf(owner), younger)
 		return true
 	}
 	o.owned, o.owner, s.owns = true, seq, true
 	return true
 }
 
-// followSub puts what waits in a subqueue among those that wait for their
-// predecessors, since an older message of it has just gone there: it must not be
-// overtaken.
-func (q *side) followSub(id subID) {
+// followSub puts what waits in a subqueue and is younger than message seq among those
+// that wait for their predecessors, since that message has just gone there: it must
+// not be overtaken.
+func (q *side) followSub(id subID, seq uint64) {
 	if id == 0 {
 		return
 	}
-	for sub := q.gating.subs.at(id); sub.list.n > 0; {
-		seq := q.links.seq(sub.list.head)
-		s := q.slots.get(seq)
+	var younger []uint64
+	for link := q.gating.subs.at(id).list.head; link != 0; link = q.links.at(link).next {
+		if n := q.links.seq(link); n > seq {
+			younger = append(younger, n)
+		}
+	}
+	for _, n := range younger {
+		s := q.slots.get(n)
 		q.unlist(s)
-		q.queueUp(seq, s)
+		q.queueUp(n, s)
 	}
 }
 

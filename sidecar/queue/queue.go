@@ -84,7 +84,6 @@ type Queue struct {
 	perKey      KeyCounts // of Main; nil: messages are not counted by key
 	dispatching bool
 	lease       uint64 // the last one given
-	firstLease  uint64
 
 	sides   [Sides]side
 	journal journal
@@ -96,7 +95,7 @@ type Queue struct {
 // New returns an empty machine that begins at time now.
 func New(o Options, now int64) *Queue {
 	m := &Queue{
-		owner: o.Owner, gates: o.Gates, circuits: o.Circuits, settings: o.Settings, lease: o.FirstLease, firstLease: o.FirstLease,
+		owner: o.Owner, gates: o.Gates, circuits: o.Circuits, settings: o.Settings, lease: o.FirstLease,
 		journal: journal{pacing: o.Pacing}, now: now,
 	}
 	m.sides[Main].init(m, Main, o.IDs[Main], o.Name)

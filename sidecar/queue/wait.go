@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/throttle"
@@ -478,8 +480,8 @@ func (q *side) leaveGates(now int64) {
 		le := &q.leases.items[i-1]
 		q.returnPermit(le, q.slots.get(le.seq), neutral, now)
 	}
-	for seq, u := range q.failing { // passes of circuits: in any order
-		q.returnPass(q.slots.get(seq), u.pass, neutral.outcome, now)
+	for _, seq := range slices.Sorted(maps.Keys(q.failing)) {
+		q.returnPass(q.slots.get(seq), q.failing[seq].pass, neutral.outcome, now)
 	}
 	for id := 1; id < len(q.gating.waits.items); id++ {
 		if wl := q.gating.waits.items[id]; wl.kind != waitFree {
