@@ -107,26 +107,6 @@ func TestDeadLettersSayWhy(t *testing.T) {
 	})
 }
 
-// badStore is a store that has gone bad in places.
-type badStore struct {
-	*heldStore
-	read, dead error
-}
-
-func (s *badStore) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
-	if err := s.heldStore.Read(refs, fn); s.read == nil {
-		return err
-	}
-	return s.read
-}
-
-func (s *badStore) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
-	if s.dead != nil {
-		return s.dead
-	}
-	return s.heldStore.Dead(refs, fn)
-}
-
 var errCorrupt = &store.CorruptError{File: "fila.db", Part: "index", Segment: 7, Reason: "checksum does not match"}
 
 // TestDeadLettersWithoutReason are delivered all the same, and so are those of a batch
@@ -134,8 +114,7 @@ var errCorrupt = &store.CorruptError{File: "fila.db", Part: "index", Segment: 7,
 func TestDeadLettersWithoutReason(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		bad := &badStore{heldStore: r.store, dead: errCorrupt, read: errCorrupt}
-		r.Store = bad
+		r.store.spoil(badPlaces{dead: errCorrupt, read: errCorrupt})
 		ref := store.Ref{Queue: q.DLQ().ID(), Seq: 1}
 		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{{
 			Ref: ref, Payload: []byte("0123"), Headers: []byte{0xff}, Dead: &store.Dead{Reason: "term"},

@@ -216,7 +216,7 @@ func TestHeadersThatCannotBeRead(t *testing.T) {
 		in = q.run.judge.input(&queue.Failure{Seq: 99})
 		require.Empty(t, in.Headers)
 		require.NotContains(t, r.log.String(), "headers for on_failure cannot be read")
-		r.Store = &badStore{heldStore: r.store, read: errCorrupt}
+		r.store.spoil(badPlaces{read: errCorrupt})
 		q.run.judge.input(&queue.Failure{Seq: 99})
 		require.Contains(t, r.log.String(), "headers for on_failure cannot be read")
 	})
@@ -313,7 +313,7 @@ func TestHooks(t *testing.T) {
 // at a time.
 func TestHookLimits(t *testing.T) {
 	d := HookDefaults{
-		Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Minute},
+		Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Minute, HalfOpenMaxCalls: 1},
 	}
 	require.Equal(t, d.Limits, d.limits(wire.QueueSettings{}))
 	require.Equal(t, hooks.Limits{Timeout: 5 * time.Millisecond, MemoryBytes: 2048},

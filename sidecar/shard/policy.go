@@ -47,7 +47,6 @@ func (d HookDefaults) limits(q wire.QueueSettings) hooks.Limits {
 
 func (d HookDefaults) breaker(q wire.QueueSettings) breaker.Config {
 	b := d.Breaker
-	b.HalfOpenMaxCalls = 1
 	b.Threshold = cmp.Or(int(q.LuaCircuitBreakerThreshold), b.Threshold)
 	b.Cooldown = cmp.Or(time.Duration(q.LuaCircuitBreakerCooldownMs)*time.Millisecond, b.Cooldown)
 	return b
@@ -98,11 +97,7 @@ func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
 	return p
 }
 
-// guards returns the hooks that are loaded, nil for those that are not.
-func (p *policy) guards() map[hooks.Kind]*guard {
-	return map[hooks.Kind]*guard{hooks.OnEnqueue: p.onEnqueue, hooks.OnFailure: p.onFailure}
-}
-
+// guard is where the hook of a kind is; nil in there: it is not loaded.
 func (p *policy) guard(kind hooks.Kind) **guard {
 	if kind == hooks.OnEnqueue {
 		return &p.onEnqueue
@@ -215,8 +210,9 @@ func (g *guard) close() {
 // CountHooks brings the metrics of all hooks up to date.
 func (s *Shard) CountHooks() {
 	for _, q := range s.queues.main() {
-		for _, g := range q.policy.Load().guards() {
-			if g != nil {
+		p := q.policy.Load()
+		for _, kind := range hookKinds {
+			if g := *p.guard(kind); g != nil {
 				g.count()
 			}
 		}

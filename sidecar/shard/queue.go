@@ -131,8 +131,9 @@ func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().hooks() }
 // whether there is such a hook.
 func (q *Queue) ResetHooks(hook string) bool {
 	found := false
-	for kind, g := range q.policy.Load().guards() {
-		if g != nil && (hook == "" || hook == string(kind)) {
+	p := q.policy.Load()
+	for _, kind := range hookKinds {
+		if g := *p.guard(kind); g != nil && (hook == "" || hook == string(kind)) {
 			g.hook.Reset()
 			found = true
 		}

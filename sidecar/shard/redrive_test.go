@@ -154,33 +154,17 @@ func TestRedriveOfWhatCannotBeRead(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.bury(q, 3, plain)
-		bad := &unreadable{heldStore: r.store, seq: 2}
-		r.Store = bad
+		r.store.spoil(badPlaces{seq: 2, read: errCorrupt})
 		moved, werr := r.Redrive(q.DLQ(), 0)
 		require.EqualValues(t, 2, moved)
 		require.Equal(t, wire.CodeInternal, werr.ErrCode)
 		require.Contains(t, r.log.String(), "dead letters cannot be read")
 		require.EqualValues(t, 1, q.DLQ().Depth())
-		r.Store = r.store
+		r.store.spoil(badPlaces{})
 		moved, werr = r.Redrive(q.DLQ(), 0)
 		require.Nil(t, werr)
 		require.EqualValues(t, 1, moved)
 	})
-}
-
-// unreadable is a store in which one message cannot be read.
-type unreadable struct {
-	*heldStore
-	seq uint64
-}
-
-func (s *unreadable) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
-	_ = s.heldStore.Read(refs, func(i int, headers, payload []byte) {
-		if refs[i].Seq != s.seq {
-			fn(i, headers, payload)
-		}
-	})
-	return errCorrupt
 }
 
 // TestRedriveAtTheEnd is answered.

@@ -253,7 +253,47 @@ type heldStore struct {
 		submitted int
 		refuse    func(*store.Batch) error // says which batches are refused; nil: none
 		err       error
+		bad       badPlaces
 	}
+}
+
+// badPlaces say where a store has gone bad.
+type badPlaces struct {
+	seq        uint64 // of a message that cannot be read
+	read, dead error  // of Read and Dead
+}
+
+// spoil makes the store bad in places.
+func (s *heldStore) spoil(bad badPlaces) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.bad = bad
+}
+
+func (s *heldStore) spoiled() badPlaces {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.bad
+}
+
+func (s *heldStore) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
+	bad := s.spoiled()
+	err := s.Store.Read(refs, func(i int, headers, payload []byte) {
+		if refs[i].Seq != bad.seq {
+			fn(i, headers, payload)
+		}
+	})
+	if bad.read != nil {
+		return bad.read
+	}
+	return err
+}
+
+func (s *heldStore) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
+	if bad := s.spoiled(); bad.dead != nil {
+		return bad.dead
+	}
+	return s.Store.Dead(refs, fn)
 }
 
 // hold keeps batches back until release.
