@@ -47,7 +47,8 @@ func (q *side) deliver(now int64) (more bool) {
 		if !ok {
 			return false
 		}
-		id, seq := q.firstOf(f)
+		id, link := q.firstOf(f)
+		seq := q.links.seq(link)
 		s := q.slots.get(seq)
 		if q.slots.expired(seq, s, now) {
 			q.unlist(s)

@@ -3,6 +3,7 @@ package queue
 import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -47,6 +48,9 @@ func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int6
 	s.enqueuedAt = m.EnqueuedAt
 	s.size = uint32(size)
 	s.cost = m.Cost
+	if s.cost != throttle.One {
+		q.costly++
+	}
 	s.flow = q.keys.acquire(m.Key, m.Weight)
 	q.reweigh(s.flow)
 	s.sub = q.acquireSub(s.flow, m.ThrottleKeys, m.CircuitKey, now)
@@ -189,7 +193,9 @@ func (q *side) fail(seq uint64, s *slot, f Failure, retryAfter, now int64) {
 	q.countFailure(s, now)
 	f.Side, f.Seq, f.ID, f.Attempts, f.Key = q.which, seq, s.id, s.attempts, q.keys.name(s.flow)
 	if !judged {
-		q.tally().Failed++
+		if !q.isDead() {
+			q.tally().Failed++
+		}
 		s.state = slotMoving
 		v := Verdict{Failure: f}
 		if f.HasDelay {
@@ -304,6 +310,9 @@ func (q *side) forget(seq uint64, s *slot, e ending, now int64) {
 	t := q.tally()
 	t.Messages--
 	t.Bytes -= int64(s.size)
+	if s.cost != throttle.One {
+		q.costly--
+	}
 	q.slots.remove(seq)
 	if !q.isDead() {
 		if q.m.perKey != nil {

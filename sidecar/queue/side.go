@@ -42,6 +42,7 @@ type backlog struct {
 	keys   keyTable
 	links  links          // lists of messages that wait
 	listed int64          // messages in lists of keys and subqueues
+	costly int64          // messages that do not cost 1
 	stamp  int64          // the last one given; what is redelivered gets one below 0
 	sched  *drr.Scheduler // of the flows that can send something
 	delays dueHeap        // delayed messages, by readyAt

@@ -253,14 +253,20 @@ func (q *side) enter(seq uint64, s *slot, stamp int64) {
 	}
 	sub := q.gating.subs.at(id)
 	s.ref = q.links.insert(&sub.list, seq, stamp)
-	first := sub.list.head == s.ref
-	if first && sub.probe.at != 0 {
-		q.dropProbe(id, sub, q.links.at(s.ref).next)
-	}
-	sub.retry = sub.retry || first && sub.wait != 0 && stamp < 0
-	q.place(id)
-	if first {
+	switch {
+	case sub.list.head == s.ref:
+		if sub.probe.at != 0 {
+			q.dropProbe(id, sub, q.links.at(s.ref).next)
+		}
+		sub.retry = sub.retry || sub.wait != 0 && stamp < 0
+		q.place(id)
+		q.recost(id)
 		q.flowChanged(s.flow)
+	case sub.wait != 0:
+		q.count(sub, 1)
+		if q.firstBlocked(sub) == s.ref {
+			q.recost(id)
+		}
 	}
 	if q.order.on && q.isBlocked(s) {
 		q.orderBlocked(s)
@@ -295,6 +301,7 @@ func (q *side) unlist(s *slot) {
 	}
 	q.links.remove(&sub.list, s.ref)
 	q.place(id)
+	q.recost(id)
 	q.flowChanged(s.flow)
 }
 
@@ -331,8 +338,8 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 }
 
 // place puts a subqueue, of which something has changed, into the heap of its flow
-// or out of it, and counts and costs what of it is blocked. One without gates and
-// messages is gone afterwards. The schedule is told by flowChanged.
+// or out of it, and counts what of it is blocked. One without gates and messages is
+// gone afterwards. The schedule is told by flowChanged, the line by recost.
 func (q *side) place(id subID) {
 	sub := q.gating.subs.at(id)
 	eligible := sub.eligible()
@@ -350,20 +357,25 @@ func (q *side) place(id subID) {
 		if eligible {
 			blocked--
 		}
-		wl := q.gating.waits.at(sub.wait)
 		if blocked == 0 {
-			wl.line.Remove(sub.flow, uint32(id))
+			q.gating.waits.at(sub.wait).line.Remove(sub.flow, uint32(id))
 			q.count(sub, -sub.counted)
 			q.lookLater(sub.wait)
 			sub.wait, sub.retry = 0, false
-		} else {
-			wl.line.SetCost(uint32(id), q.costOf(q.firstBlocked(sub)))
 		}
 	}
 	q.count(sub, blocked-sub.counted)
 	if sub.list.n == 0 && sub.name == "" && sub.refs == 0 {
 		q.keys.entries[sub.flow].bare = 0
 		q.gating.subs.remove(id)
+	}
+}
+
+// recost tells the line where a subqueue is blocked what its first blocked message
+// costs, which may be another one now.
+func (q *side) recost(id subID) {
+	if sub := q.gating.subs.at(id); sub.wait != 0 {
+		q.gating.waits.at(sub.wait).line.SetCost(uint32(id), q.costOf(q.firstBlocked(sub)))
 	}
 }
 
@@ -387,33 +399,36 @@ func (q *side) count(sub *subqueue, n int32) {
 	q.gating.waits.at(sub.wait).messages += int64(n)
 }
 
-func (q *side) costOf(link uint32) int64 { return int64(q.slots.get(q.links.seq(link)).cost) }
+// costOf is what the message of a link costs. Where all cost the same nobody looks.
+func (q *side) costOf(link uint32) int64 {
+	if q.costly == 0 {
+		return throttle.One
+	}
+	return int64(q.slots.get(q.links.seq(link)).cost)
+}
 
-// firstOf returns the first message that a flow may send, and its subqueue. There is
-// one.
-func (q *side) firstOf(f drr.Flow) (subID, uint64) {
+// firstOf returns the link of the first message that a flow may send, and its
+// subqueue; 0: there is none.
+func (q *side) firstOf(f drr.Flow) (subID, uint32) {
 	e := &q.keys.entries[f]
 	if e.ready == 0 {
-		return 0, q.links.seq(e.plain.head)
+		return 0, e.plain.head
 	}
 	id := q.keys.heaps[e.ready][0]
-	first := q.links.at(q.gating.subs.at(id).list.head)
-	if e.plain.n > 0 {
-		if plain := q.links.at(e.plain.head); plain.stamp < first.stamp {
-			return 0, plain.seq
-		}
+	head := q.gating.subs.at(id).list.head
+	if e.plain.n > 0 && q.links.at(e.plain.head).stamp < q.links.at(head).stamp {
+		return 0, e.plain.head
 	}
-	return id, first.seq
+	return id, head
 }
 
 // headCost is what the first message that a flow may send costs, 0 if there is none.
 func (q *side) headCost(f drr.Flow) int64 {
-	e := &q.keys.entries[f]
-	if e.plain.n == 0 && e.ready == 0 {
+	_, link := q.firstOf(f)
+	if link == 0 {
 		return 0
 	}
-	_, seq := q.firstOf(f)
-	return int64(q.slots.get(seq).cost)
+	return q.costOf(link)
 }
 
 // flowChanged tells the schedule what a flow sends next.
@@ -474,7 +489,11 @@ func (q *side) stand(id subID, sub *subqueue, gate waitID, uncharged bool, why o
 			wl.line.PutBack(sub.flow, weight, uint32(id), cost) // it has not gone after all
 			wl.stood(sub)
 			sub.wait = gate
+		default:
+			q.gating.waits.at(sub.wait).line.SetCost(uint32(id), cost)
 		}
+	} else if sub.wait != 0 {
+		q.gating.waits.at(sub.wait).line.SetCost(uint32(id), cost)
 	}
 	if sub.wait != why.wait {
 		q.count(sub, -sub.counted)
