@@ -17,6 +17,7 @@ type Disk struct {
 	Live      map[store.ID]int // copies of a message that are on disk: one, or none
 	waiting   []submitted
 	ids       map[store.Ref]store.ID
+	dedupes   map[string]bool
 }
 
 // submitted is a batch that waits for the disk.
@@ -27,7 +28,10 @@ type submitted struct {
 }
 
 func newDisk(now func() int64) *Disk {
-	return &Disk{Model: storetest.NewModel(now), Live: make(map[store.ID]int), ids: make(map[store.Ref]store.ID)}
+	return &Disk{
+		Model: storetest.NewModel(now), Live: make(map[store.ID]int),
+		ids: make(map[store.Ref]store.ID), dedupes: make(map[string]bool),
+	}
 }
 
 // Submit hands in a batch that is no machine's.
@@ -84,6 +88,9 @@ func (d *Disk) note(b *store.Batch) {
 	}
 	for _, ref := range b.Finish {
 		finish(ref)
+	}
+	for i := range b.Dedupe {
+		d.dedupes[b.Dedupe[i].DedupeID] = true
 	}
 	for _, id := range b.DeleteQueues {
 		for ref := range d.ids {

@@ -39,10 +39,11 @@ type Fleet struct {
 	Steps    int
 
 	// Before and After are called around each step, Done when a batch is on disk or
-	// refused, and before its machine is told.
-	Before func(r *Rig)
-	After  func(r *Rig, out *queue.Effects)
-	Done   func(r *Rig, c *queue.Commit, err error)
+	// refused, and before its machine is told, Answered with each answer.
+	Before   func(r *Rig)
+	After    func(r *Rig, out *queue.Effects)
+	Done     func(r *Rig, c *queue.Commit, err error)
+	Answered func(r *Rig, a Answer)
 
 	mono   int64 // time that has really gone by
 	limits map[string]throttle.Limits
@@ -59,6 +60,7 @@ func NewFleet(t T, settings ...wire.QueueSettings) *Fleet {
 	f := &Fleet{
 		T: t, Now: Start, limits: make(map[string]throttle.Limits), leases: 1 << 40,
 		Before: func(*Rig) {}, After: func(*Rig, *queue.Effects) {}, Done: func(*Rig, *queue.Commit, error) {},
+		Answered: func(r *Rig, a Answer) { r.Answers = append(r.Answers, a) },
 	}
 	f.Disk = newDisk(func() int64 { return f.Now })
 	f.Gates = throttle.New(throttle.Start{}, f.Now)

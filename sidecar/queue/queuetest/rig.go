@@ -141,7 +141,7 @@ func (r *Rig) carryOut() {
 	r.Judge = append(r.Judge, out.Judge...)
 	r.Notes = append(r.Notes, out.Notes...)
 	for _, no := range out.Refuse {
-		r.Answers = append(r.Answers, Answer{Subject: no.Reply, Err: no.Err})
+		r.Answered(r, Answer{Subject: no.Reply, Err: no.Err})
 	}
 	if out.Picked != nil {
 		r.Picked = out.Picked
@@ -168,7 +168,7 @@ func add(sum, t *queue.Tally) {
 
 func (r *Rig) answer(reply queue.Reply) {
 	if reply.Subject != "" {
-		r.Answers = append(r.Answers, Answer{Subject: reply.Subject, Reply: reply})
+		r.Answered(r, Answer{Subject: reply.Subject, Reply: reply})
 	}
 }
 
@@ -187,7 +187,7 @@ func (r *Rig) done(c *queue.Commit, err error) {
 	} else {
 		for _, reply := range c.Replies {
 			if reply.Subject != "" {
-				r.Answers = append(r.Answers, Answer{Subject: reply.Subject, Err: wire.OutcomeUnknown()})
+				r.Answered(r, Answer{Subject: reply.Subject, Err: wire.OutcomeUnknown()})
 			}
 		}
 	}

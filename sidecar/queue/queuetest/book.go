@@ -1,0 +1,590 @@
+package queuetest
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// place is where a message is, as the book knows it.
+type place uint8
+
+const (
+	posted  place = iota // on its way into its machine
+	waiting              // ready, or until its time
+	leased               // with a consumer
+	judged               // its last attempt is being judged
+	moving               // to the other side, in a commit that is not done
+	picked               // for a redrive
+	stuck                // it could not be moved: it is on disk only
+	gone                 // finished, or lost
+)
+
+// message is what the book knows of a message.
+type message struct {
+	id       store.ID
+	node     *node
+	side     queue.Side
+	place    place
+	key      string
+	keys     []string // throttle keys
+	circuit  string
+	lane     string // what it waits with: key and gates
+	size     int64
+	weight   uint32
+	cost     int64
+	dedupe   bool
+	counted  *keyCount // where the intake has counted its key
+	enqueued int64
+
+	n       int    // order of arrival on its side
+	seq     uint64 // of its side
+	expires int64  // 0: never
+	ready   int64  // until when it is delayed; 0: it is ready, for good
+
+	attempts uint32
+	own      bool // it has a delay of its own, or came back by a redrive
+	failed   bool // an attempt has failed
+	back     int  // how often nobody received it
+	exempt   bool // from strict order: it is older than that
+
+	flight    *flight
+	pass      int    // of its circuit, while it is judged
+	submitted bool   // the store has its Add
+	confirmed bool   // its producer knows that it is safe
+	finished  bool   // a consumer knows that it is finished
+	least     uint32 // ended attempts that a consumer knows to be on disk
+}
+
+func (m *message) String() string {
+	return fmt.Sprintf("message %d of %s (sequence %d), key %q, gates %v, circuit %q, cost %d, attempt %d",
+		m.n, m.node.sideName(m.side), m.seq, m.key, m.keys, m.circuit, m.cost, m.attempts+1)
+}
+
+// here reports whether the machine has it, and not on its way out.
+func (m *message) here() bool { return m.place == waiting || m.place == leased || m.place == judged }
+
+// isReady reports whether it could be delivered as far as its time is concerned.
+func (m *message) isReady() bool { return m.place == waiting && m.ready == 0 }
+
+// flight is a lease.
+type flight struct {
+	m        *message
+	lease    uint64
+	attempt  uint32
+	deadline int64
+	known    int64 // deadline that the consumer knows to be on disk; 0: none
+	consumer string
+	reg      int // registration that it was delivered under
+	went     *passage
+	pass     int // of the circuit; 0: none
+}
+
+// client is a consumer or a fetch.
+type client struct {
+	name     string
+	fetch    bool
+	limit    int // max_in_flight, or what is left of a fetch
+	expires  int64
+	reg      int
+	restored bool
+	away     int64 // until when it is left alone; 0: it is not
+	noWait   bool
+}
+
+// ask is somebody who waits for an answer.
+type ask struct {
+	kind    askKind
+	node    *node
+	m       *message
+	f       *flight
+	value   int64  // what has to be on disk: attempts, deadline
+	refused bool   // it has to be refused
+	data    string // the answer
+}
+
+type askKind uint8
+
+const (
+	askEnqueue askKind = iota
+	askDuplicate
+	askFinish // an ack after which the message never comes back
+	askFail   // a nack
+	askProgress
+	askMove // a term of a message that becomes a dead letter
+	askData
+)
+
+// node is a machine of a simulation with its book.
+type node struct {
+	*Rig
+	s           *Sim
+	settings    queue.Settings
+	dispatching bool
+	sides       [queue.Sides]*sideBook
+	failures    map[string]*failureBook
+	grace       int64    // until when restored consumers get time
+	pre         []func() // what the inputs of the next step do to the book
+	want        expectation
+	picks       [][]queue.Letter // picked, and not yet decided about
+	picking     bool             // a pick is on its way
+	finishing   bool             // the next step is the last one
+}
+
+// sideBook is what the book knows of a side beside its messages.
+type sideBook struct {
+	seq       uint64
+	paused    int64
+	keys      map[string]int64 // paused ones
+	overrides map[string]uint32
+	clients   map[string]*client
+	fair      fairBook
+}
+
+// expectation is what a step has to say.
+type expectation struct {
+	tally   [queue.Sides]queue.Tally
+	judge   map[store.ID]queue.Failure
+	dead    map[store.ID]string
+	notes   []string
+	held    []string
+	refused []string
+	letters []uint64
+	pick    bool
+}
+
+// failureBook counts the failures of a key.
+type failureBook struct {
+	limit, window int64
+	times         []int64
+}
+
+// keyCount counts messages by fairness key.
+type keyCount struct{ n map[string]int64 }
+
+func newKeyCount() *keyCount { return &keyCount{make(map[string]int64)} }
+
+// Add implements queue.KeyCounts.
+func (k *keyCount) Add(key string, n int64) {
+	if k.n[key] += n; k.n[key] == 0 {
+		delete(k.n, key)
+	}
+}
+
+func newSideBook() *sideBook {
+	return &sideBook{keys: make(map[string]int64), overrides: make(map[string]uint32), clients: make(map[string]*client)}
+}
+
+func (n *node) sideName(s queue.Side) string {
+	if s == queue.Dead {
+		return wire.DLQ(n.Name)
+	}
+	return n.Name
+}
+
+func (n *node) visibility() int64 { return n.settings.VisibilityTimeoutMs * 1e6 }
+
+func (n *node) ordered() bool { return n.settings.Ordering == wire.OrderingKey }
+
+// later has fn change the book when the machine makes its next step.
+func (n *node) later(fn func()) { n.pre = append(n.pre, fn) }
+
+// tell posts a change with what it does to the book.
+func (n *node) tell(s queue.Side, c queue.Change, fn func()) {
+	n.Tell(s, c)
+	n.later(fn)
+}
+
+func (n *node) tally(s queue.Side) *queue.Tally { return &n.want.tally[s] }
+
+// expect begins a step.
+func (n *node) expect() {
+	n.want = expectation{judge: make(map[store.ID]queue.Failure), dead: make(map[store.ID]string)}
+	pre := n.pre
+	n.pre = nil
+	for _, fn := range pre {
+		fn()
+	}
+	n.expire()
+}
+
+// expire ends what has an end.
+func (n *node) expire() {
+	now := n.Now
+	for _, side := range n.sides {
+		for _, c := range side.clients {
+			if c.away != 0 && c.away <= now {
+				c.away = 0
+			}
+		}
+	}
+	for s := range queue.Sides {
+		var over []*flight
+		for _, m := range n.s.all {
+			if m.node == n && m.side == s && m.place == leased && m.flight.deadline <= now {
+				over = append(over, m.flight)
+			}
+		}
+		slices.SortFunc(over, func(a, b *flight) int {
+			return cmp.Or(cmp.Compare(a.deadline, b.deadline), cmp.Compare(a.lease, b.lease))
+		})
+		for _, f := range over {
+			n.tally(s).Expired++
+			n.fail(f, queue.Failure{Error: "lease expired"}, 0)
+		}
+		for _, m := range n.s.all {
+			if m.node == n && m.side == s && m.place == waiting && m.expires != 0 && m.expires <= now {
+				n.bury(m, wire.ReasonExpired)
+			}
+		}
+		side := n.sides[s]
+		for _, c := range sortedClients(side.clients) {
+			if c.expires == 0 || c.expires > now {
+				continue
+			}
+			if c.fetch {
+				continue // ends with a status
+			}
+			n.lose(s, c, "registration not renewed")
+		}
+	}
+}
+
+func sortedClients(clients map[string]*client) []*client {
+	all := make([]*client, 0, len(clients))
+	for _, c := range clients {
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b *client) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+func (n *node) inFlight(s queue.Side, consumer string) int {
+	k := 0
+	for _, m := range n.s.all {
+		if m.node == n && m.side == s && m.place == leased && m.flight.consumer == consumer {
+			k++
+		}
+	}
+	return k
+}
+
+// credit is how many more messages a client may have.
+func (n *node) credit(s queue.Side, c *client) int {
+	switch {
+	case c.away != 0:
+		return 0
+	case c.fetch:
+		return c.limit
+	}
+	return max(0, c.limit-n.inFlight(s, c.name))
+}
+
+func (n *node) lose(s queue.Side, c *client, why string) {
+	delete(n.sides[s].clients, c.name)
+	n.want.notes = append(n.want.notes, fmt.Sprint("lost ", s, " ", c.name, " ", why, " ", n.inFlight(s, c.name)))
+}
+
+// current returns the flight that a token speaks for, or nil.
+func (n *node) current(s queue.Side, t wire.Token) *flight {
+	f := n.s.flights[t.Lease]
+	if f == nil || f.m.node != n || f.m.side != s || f.m.seq != t.Seq || f.attempt != t.Attempt || f.m.place != leased || f.m.flight != f {
+		return nil
+	}
+	return f
+}
+
+// land ends a flight: what it holds of throttle keys and credit is given back.
+func (n *node) land(f *flight, undo bool) {
+	m := f.m
+	m.flight = nil
+	for _, k := range m.keys {
+		n.s.gate(k).inFlight--
+	}
+	if undo && f.went != nil {
+		f.went.undone = true
+	}
+}
+
+func (n *node) circuitDone(m *message, pass int, o breaker.Outcome) {
+	if pass != 0 {
+		n.s.circuit(m.circuit).done(n.Now, pass, o)
+	}
+}
+
+// complete finishes a message for good.
+func (n *node) complete(f *flight, o breaker.Outcome) {
+	m := f.m
+	n.land(f, false)
+	n.circuitDone(m, f.pass, o)
+	n.drop(m)
+}
+
+// drop takes a message out of the accounts of its side.
+func (n *node) drop(m *message) {
+	t := n.tally(m.side)
+	t.Messages--
+	t.Bytes -= m.size
+	m.place = gone
+}
+
+// takeBack puts a message back that nobody received.
+func (n *node) takeBack(f *flight) {
+	m := f.m
+	n.land(f, true)
+	n.circuitDone(m, f.pass, breaker.Neutral)
+	m.place = waiting
+	m.back++
+	m.own = m.own || f.went == nil // of an earlier process: it goes to the head of what was recovered
+	n.sides[m.side].fair.putBack(m.key, m.cost)
+	n.tally(m.side).TakenBack++
+}
+
+// fail ends an attempt.
+func (n *node) fail(f *flight, why queue.Failure, retryAfter int64) {
+	m, now := f.m, n.Now
+	m.attempts++
+	judge := m.side == queue.Main && n.settings.Judge
+	n.land(f, false)
+	if judge {
+		m.pass = f.pass
+	} else if m.side == queue.Main {
+		n.circuitDone(m, f.pass, breaker.Failure)
+	}
+	if m.circuit != "" && retryAfter > 0 {
+		n.s.circuit(m.circuit).retryAfter(now, now+retryAfter)
+	}
+	if m.side == queue.Main {
+		n.countFailure(m.key)
+	}
+	if judge {
+		m.place = judged
+		why.Side, why.Seq, why.ID, why.Attempts, why.Key = m.side, m.seq, m.id, m.attempts, m.key
+		n.want.judge[m.id] = why
+		return
+	}
+	if m.side == queue.Main { // dead letters have no severity
+		n.tally(m.side).Failed++
+	}
+	delay := int64(0)
+	if why.HasDelay {
+		delay = why.Delay
+	}
+	n.conclude(m, "", delay, false)
+}
+
+// conclude retries or buries a message whose attempt has failed.
+func (n *node) conclude(m *message, reason string, delay int64, byHook bool) {
+	m.failed = true
+	if m.side == queue.Main {
+		limit := n.settings.DeliveryLimit(byHook)
+		switch {
+		case m.expires != 0 && m.expires <= n.Now:
+			reason = wire.ReasonExpired
+		case limit > 0 && int64(m.attempts) >= limit:
+			reason = wire.ReasonMaxDeliveries
+		}
+		if reason != "" {
+			n.bury(m, reason)
+			return
+		}
+	}
+	m.place, m.ready = waiting, 0
+	if delay > 0 {
+		m.ready = n.Now + delay
+	}
+}
+
+// bury makes a dead letter of a message of Main.
+func (n *node) bury(m *message, reason string) {
+	n.drop(m)
+	m.place = moving
+	n.want.dead[m.id] = reason
+	n.sides[queue.Main].fair.reset(m.key)
+	t := n.tally(queue.Main)
+	t.DeadLettered++
+	if reason == wire.ReasonExpired {
+		t.TTLExpired++
+	}
+	d := n.tally(queue.Dead)
+	d.Messages++
+	d.Bytes += m.size
+}
+
+// countFailure expects a pause of a key that has failed too often.
+func (n *node) countFailure(key string) {
+	s := &n.settings
+	limit, window := s.MaxFailuresPerKey, s.FailureWindowMs*1e6
+	if limit <= 0 {
+		return
+	}
+	if window == 0 {
+		window = 60e9
+	}
+	b := n.failures[key]
+	if b == nil {
+		b = &failureBook{}
+		n.failures[key] = b
+	}
+	b.times = slices.DeleteFunc(b.times, func(at int64) bool { return at <= n.Now-window })
+	if b.limit != limit || b.window != window {
+		b.limit, b.window = limit, window
+		b.times = b.times[max(0, len(b.times)-int(limit)):]
+	}
+	if int64(len(b.times)) < limit {
+		b.times = append(b.times, n.Now)
+		return
+	}
+	delete(n.failures, key)
+	n.want.held = append(n.want.held, key)
+}
+
+// arrive puts a message to a side. It has no gates on Dead.
+func (n *node) arrive(m *message, s queue.Side, seq uint64) {
+	n.s.arrivals++
+	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
+	m.setLane()
+	if n.sides[s].overrides[m.key] == 0 {
+		n.sides[s].fair.weigh(m.key, int64(m.weight))
+	}
+}
+
+func (m *message) setLane() {
+	m.lane = m.key + "|" + strings.Join(m.keys, ",") + "|" + m.circuit
+}
+
+// deliver holds a delivery to what has been promised, and books it.
+func (n *node) deliver(d *queue.Delivery) {
+	t, now := n.T, n.Now
+	m := n.s.byID[d.ID]
+	if m == nil {
+		require.Fail(t, "an unknown message", "%x", d.ID)
+		return
+	}
+	fail := func(what string, args ...any) {
+		require.Fail(t, what, "%s, at %d: %v", m, now-Start, args)
+	}
+	side := n.sides[d.Side]
+	switch {
+	case m.node != n || m.side != d.Side:
+		fail("delivered on another side")
+	case m.place == leased:
+		fail("leased twice")
+	case m.place != waiting:
+		fail("delivered from nowhere", m.place)
+	case m.ready > now:
+		fail("delivered before its time", m.ready-now)
+	case m.expires != 0 && m.expires <= now:
+		fail("delivered after its time")
+	case !n.dispatching || side.paused > now:
+		fail("delivered although the queue is held")
+	case side.keys[m.key] > now:
+		fail("delivered although its key is paused")
+	case d.Token.Seq != m.seq || d.Token.Attempt != m.attempts+1 || d.Key != m.key || d.EnqueuedAt != m.enqueued:
+		fail("another message than it was", d.Token, d.Key)
+	case d.Deadline != now+n.visibility():
+		fail("another deadline", d.Deadline-now)
+	case n.s.flights[d.Token.Lease] != nil || d.Token.Lease == 0:
+		fail("a lease was given twice")
+	case d.Fresh == nil && n.Disk.ids[store.Ref{Queue: n.IDs[d.Side], Seq: m.seq}] != m.id:
+		fail("neither on disk nor in memory")
+	case d.Fresh != nil && d.Fresh.ID != m.id:
+		fail("the content of another message")
+	}
+	c := side.clients[strings.TrimPrefix(d.Subject, "deliver.")]
+	if c == nil || n.credit(d.Side, c) <= 0 {
+		fail("delivered to somebody without credit", d.Subject)
+		return
+	}
+	n.checkOrder(m, fail)
+	n.checkFair(m)
+
+	f := &flight{
+		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, deadline: d.Deadline, consumer: c.name, reg: c.reg,
+		went: &passage{at: n.s.clock.at, cost: m.cost},
+	}
+	for _, k := range m.keys {
+		if n.s.gate(k).paused > n.s.clock.last {
+			fail("delivered although a throttle key is paused", k)
+		}
+		n.s.gate(k).pass(t, m.String()+" at "+k, f.went)
+	}
+	if m.circuit != "" {
+		ok := false
+		if f.pass, ok = n.s.circuit(m.circuit).allow(now); !ok && n.s.exact {
+			fail("delivered although the circuit is shut")
+		}
+	}
+	m.place, m.flight = leased, f
+	n.s.flights[f.lease] = f
+	n.tally(d.Side).Delivered++
+	if c.fetch {
+		if c.limit--; c.limit == 0 {
+			delete(side.clients, c.name)
+		}
+	}
+}
+
+// checkOrder holds m, which is delivered, to the order of its lane and of its key.
+func (n *node) checkOrder(m *message, fail func(string, ...any)) {
+	strict := n.ordered() && m.side == queue.Main
+	for _, o := range n.s.all {
+		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.here() {
+			continue
+		}
+		if strict && o.place != waiting {
+			fail("another message of the key is in flight", o)
+		}
+		if o.place != waiting || o.own || o.expires != 0 && o.expires <= n.Now {
+			continue
+		}
+		if strict && n.settings.OnBlocked != wire.OnBlockedSkip && o.seq < m.seq && !o.exempt {
+			fail("an older message of the key waits", o)
+		}
+		// Of those that nobody received, several may change places.
+		if o.n < m.n && o.ready == 0 && o.lane == m.lane && !o.failed && !m.failed && !m.own &&
+			(o.back == 0 || m.back == 0) && o.back < 2 && m.back < 2 && !o.exempt {
+			fail("an older message of the same gates waits", o)
+		}
+	}
+}
+
+// checkFair holds m, which is delivered, to the bound of deficit round robin.
+func (n *node) checkFair(m *message) {
+	f := &n.sides[m.side].fair
+	if n.ordered() && m.side == queue.Main {
+		f.resetAll()
+		return
+	}
+	if plainKey(m.key) < 0 {
+		return
+	}
+	n.countPlain(m.side)
+	f.deliver(n.T, m.String(), m.key, m.cost, n.settings.Quantum, n.s.largest)
+}
+
+// countPlain tells the book of fairness what waits.
+func (n *node) countPlain(s queue.Side) {
+	var ready, all [len(plainKeys)]int
+	for _, m := range n.s.all {
+		i := plainKey(m.key)
+		if i < 0 || m.node != n || m.side != s || !m.here() {
+			continue
+		}
+		all[i]++
+		if m.isReady() {
+			ready[i]++
+		}
+	}
+	for i := range plainKeys {
+		n.sides[s].fair.backlog(i, ready[i], all[i])
+	}
+}

@@ -1,0 +1,596 @@
+package queuetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// after holds what a step has said to the book.
+func (s *Sim) after(r *Rig, out *queue.Effects) {
+	n := s.byRig[r]
+	if s.Trace != nil {
+		s.Trace(r, out)
+	}
+	n.tellsNotes(out)
+	for _, c := range out.Commits {
+		n.tellsCommit(c)
+	}
+	for _, reason := range n.want.dead {
+		require.Fail(s.T, "a message should have become a dead letter", reason)
+	}
+	for i := range out.Publish {
+		switch d := &out.Publish[i]; d.Kind {
+		case queue.DeliverMessage:
+			n.deliver(d)
+			s.open = append(s.open, *d)
+		case queue.DeliverStatus:
+			n.tellsStatus(d)
+		case queue.DeliverReply:
+		}
+	}
+	for i := range out.Judge {
+		f := out.Judge[i]
+		want, ok := n.want.judge[f.ID]
+		f.Fresh = nil
+		if !ok || want != f {
+			require.Equal(s.T, want, f, "a failure to be judged")
+		}
+		delete(n.want.judge, f.ID)
+	}
+	require.Empty(s.T, n.want.judge, "failures that are not judged")
+	if n.want.tally != out.Tally {
+		require.Equal(s.T, n.want.tally, out.Tally, "tally")
+	}
+	n.tellsRefusals(out)
+	n.tellsPicked(out)
+	for side, book := range n.sides {
+		if book.seq != n.M.LastSeq(queue.Side(side)) {
+			require.Equal(s.T, book.seq, n.M.LastSeq(queue.Side(side)), "sequence of %s", n.sideName(queue.Side(side)))
+		}
+	}
+	if len(out.Publish) > 4*1024 || len(out.Commits) > 4*1024 {
+		require.Fail(s.T, "a step without bounds", "%d deliveries, %d commits", len(out.Publish), len(out.Commits))
+	}
+	s.all = slices.DeleteFunc(s.all, func(m *message) bool { return m.place == gone })
+}
+
+func (n *node) tellsNotes(out *queue.Effects) {
+	var notes, held []string
+	for _, note := range out.Notes {
+		switch note.Kind {
+		case queue.NoteJoined:
+			notes = append(notes, fmt.Sprint("joined ", note.Side, " ", note.Consumer, " ", note.MaxInFlight))
+		case queue.NoteLost:
+			notes = append(notes, fmt.Sprint("lost ", note.Side, " ", note.Consumer, " ", note.Reason, " ", note.InFlight))
+		case queue.NoteStuck:
+			notes = append(notes, fmt.Sprintf("stuck %x", note.ID))
+		case queue.NoteHeld:
+			held = append(held, note.Key)
+			if n.sides[queue.Main].keys[note.Key] < note.Until {
+				n.holdKey(queue.Main, note.Key, note.Until)
+			}
+			want := int64(queue.Forever)
+			if ms := n.settings.FailureHoldMs; ms > 0 {
+				want = n.Now + ms*1e6
+			}
+			require.Equal(n.T, want, note.Until)
+		default:
+			require.Fail(n.T, "a note too early, or one of its own", "%+v", note)
+		}
+	}
+	slices.Sort(notes)
+	slices.Sort(n.want.notes)
+	if !slices.Equal(n.want.notes, notes) {
+		require.Equal(n.T, n.want.notes, notes, "notes")
+	}
+	slices.Sort(held)
+	slices.Sort(n.want.held)
+	if n.s.exact && !slices.Equal(n.want.held, held) {
+		require.Equal(n.T, n.want.held, held, "keys that have failed too often")
+	}
+}
+
+// tellsCommit looks at what is to be written.
+func (n *node) tellsCommit(c *queue.Commit) {
+	require.Len(n.T, c.Confirm, len(c.Add))
+	bytes := int64(0)
+	for i := range c.Add {
+		m := n.s.byID[c.Add[i].ID]
+		require.NotNil(n.T, m, "an unknown message is written")
+		require.False(n.T, m.submitted, "%s: written twice", m)
+		require.Equal(n.T, m.seq, c.Add[i].Seq)
+		m.submitted = true
+		bytes += m.size
+	}
+	require.Equal(n.T, bytes, c.Bytes)
+	for i := range c.Move {
+		mv := &c.Move[i]
+		m := n.s.byID[mv.To.ID]
+		require.NotNil(n.T, m, "an unknown message is moved")
+		if mv.To.Dead == nil {
+			require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Dead], Seq: m.seq}, mv.From)
+			require.Same(n.T, n, c.Ticket)
+			continue
+		}
+		reason, ok := n.want.dead[m.id]
+		require.True(n.T, ok, "%s becomes a dead letter: %s", m, mv.To.Dead.Reason)
+		delete(n.want.dead, m.id)
+		require.Equal(n.T, reason, mv.To.Dead.Reason, "%s", m)
+		require.Equal(n.T, m.attempts, mv.To.Dead.Attempts)
+		require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Main], Seq: m.seq}, mv.From)
+		require.Equal(n.T, m.key, mv.To.Key)
+		n.sides[queue.Dead].seq++
+		require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Dead], Seq: n.sides[queue.Dead].seq}, mv.To.Ref)
+	}
+}
+
+func (n *node) tellsStatus(d *queue.Delivery) {
+	side := n.sides[d.Side]
+	c := side.clients[d.Subject]
+	if c == nil || !c.fetch {
+		require.Fail(n.T, "a status for nobody", d.Subject)
+		return
+	}
+	switch {
+	case d.Status == "404" && c.noWait:
+	case d.Status == "408" && !c.noWait && c.expires <= n.Now:
+	case d.Status == "408" && n.finishing:
+	default:
+		require.Fail(n.T, "another status", "%s: %s", d.Subject, d.Status)
+	}
+	delete(side.clients, c.name)
+}
+
+func (n *node) tellsRefusals(out *queue.Effects) {
+	var refused []string
+	for _, r := range out.Refuse {
+		require.Equal(n.T, wire.LeaseLost(), r.Err)
+		refused = append(refused, r.Reply)
+	}
+	if !slices.Equal(n.want.refused, refused) {
+		require.Equal(n.T, n.want.refused, refused, "refusals")
+	}
+}
+
+func (n *node) tellsPicked(out *queue.Effects) {
+	require.Equal(n.T, n.want.pick, out.Picked != nil)
+	if out.Picked == nil {
+		return
+	}
+	var letters []uint64
+	for _, l := range out.Picked.Letters {
+		letters = append(letters, l.Seq)
+		m := n.s.byID[l.Message.ID]
+		require.Equal(n.T, m.seq, l.Seq)
+		require.Equal(n.T, m.size, l.Size)
+		require.Equal(n.T, m.key, l.Message.Key)
+	}
+	require.Equal(n.T, n.want.letters, letters, "dead letters that were picked")
+	if len(letters) > 0 {
+		n.picks = append(n.picks, out.Picked.Letters)
+	}
+}
+
+// done is told the outcome of a commit.
+func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
+	n := s.byRig[r]
+	if !slices.Contains(s.nodes, n) {
+		return // its queue has been deleted
+	}
+	if err != nil && len(c.Move) == 0 {
+		require.NoError(s.T, err)
+	}
+	for i := range c.Move {
+		mv := c.Move[i]
+		m := s.byID[mv.To.ID]
+		n.later(func() {
+			switch {
+			case mv.To.Dead != nil && err == nil:
+				m.attempts, m.ready, m.expires, m.back = 0, 0, 0, 0
+				m.keys, m.circuit, m.weight = nil, "", mv.To.Weight
+				m.own, m.failed, m.exempt, m.least = false, false, false, 0
+				n.arrive(m, queue.Dead, mv.To.Seq)
+			case mv.To.Dead != nil:
+				t := n.tally(queue.Dead)
+				t.Messages--
+				t.Bytes -= m.size
+				m.place = stuck
+				n.want.notes = append(n.want.notes, fmt.Sprintf("stuck %x", m.id))
+			case err == nil:
+				n.tally(queue.Main).Redriven++
+				n.drop(m)
+				m.attempts, m.ready, m.back = 0, 0, 0
+				m.key, m.keys, m.weight = mv.To.Key, slices.Clone(mv.To.ThrottleKeys), mv.To.Weight
+				m.own, m.failed, m.exempt, m.least = true, false, false, 0
+				n.arrive(m, queue.Main, mv.To.Seq)
+			default:
+				t := n.tally(queue.Main)
+				t.Messages--
+				t.Bytes -= m.size
+				m.place = waiting
+				m.back++
+				n.sides[queue.Dead].fair.putBack(m.key, m.cost)
+			}
+		})
+	}
+	if len(c.Move) == 0 {
+		n.later(func() {})
+	}
+	s.tellsLater(n, c)
+}
+
+// tellsLater looks at the notes that go out with a commit.
+func (s *Sim) tellsLater(n *node, c *queue.Commit) {
+	var dead []store.ID
+	for i := range c.Move {
+		if c.Move[i].To.Dead != nil {
+			dead = append(dead, c.Move[i].To.ID)
+		}
+	}
+	var told []store.ID
+	for _, note := range c.Notes {
+		require.Equal(s.T, queue.NoteDeadLettered, note.Kind)
+		told = append(told, note.ID)
+	}
+	require.Equal(s.T, dead, told, "dead letters of %s are told of", n.Name)
+}
+
+// answered holds an answer to what it says.
+func (s *Sim) answered(r *Rig, a Answer) {
+	if a.Subject == "" || !slices.Contains(s.nodes, s.byRig[r]) {
+		return
+	}
+	q := s.asks[a.Subject]
+	if q == nil {
+		require.Fail(s.T, "an answer that nobody waits for, or the second one", "%+v", a)
+		return
+	}
+	delete(s.asks, a.Subject)
+	if q.refused || a.Err != nil {
+		unknown := a.Err != nil && a.Err.ErrCode == wire.OutcomeUnknown().ErrCode
+		require.True(s.T, q.refused == (a.Err != nil) || unknown && q.m != nil, "%+v", a)
+		return
+	}
+	switch q.kind {
+	case askEnqueue, askDuplicate:
+		want := queue.Reply{Kind: queue.ReplyEnqueued, Subject: a.Subject, ID: q.m.id}
+		if q.kind == askDuplicate {
+			want.Kind = queue.ReplyDuplicate
+		}
+		require.Equal(s.T, want, a.Reply)
+		q.m.confirmed = true
+		s.checkSafe(q.m)
+		if q.m.dedupe {
+			require.True(s.T, s.Disk.dedupes[fmt.Sprintf("dedupe-%x", q.m.id)], "%s: confirmed, and its dedupe id is not on disk", q.m)
+		}
+	case askFinish:
+		require.Equal(s.T, queue.ReplyDone, a.Kind)
+		q.m.finished = true
+		s.checkSafe(q.m)
+	case askFail:
+		require.Equal(s.T, queue.ReplyDone, a.Kind)
+		if q.m.side == queue.Main || q.m.place != moving {
+			q.m.least = max(q.m.least, min(uint32(q.value), q.m.attempts))
+		}
+	case askProgress:
+		require.Equal(s.T, queue.ReplyDone, a.Kind)
+		q.f.known = max(q.f.known, q.value)
+	case askMove:
+		require.Equal(s.T, queue.ReplyDone, a.Kind)
+		require.Equal(s.T, 1, s.Disk.Live[q.m.id])
+	case askData:
+		require.Equal(s.T, q.data, string(a.Data))
+	}
+}
+
+// checkSafe holds a message to what has been confirmed about it: an enqueue is on disk,
+// or finished; a finished one is not on disk.
+func (s *Sim) checkSafe(m *message) {
+	switch live := s.Disk.Live[m.id]; {
+	case live > 1:
+		require.Fail(s.T, "it is on disk twice", "%s", m)
+	case m.finished && live > 0:
+		require.Fail(s.T, "it is finished, which was confirmed, and still on disk", "%s", m)
+	case m.confirmed && m.place != gone && live == 0:
+		require.Fail(s.T, "its enqueue is confirmed, and it is neither on disk nor finished", "%s", m)
+	}
+}
+
+// check looks at everything at rest.
+func (s *Sim) check() {
+	for _, m := range s.all {
+		s.checkSafe(m)
+	}
+	for _, n := range s.nodes {
+		require.Greater(s.T, n.wakeAt, n.mono, "%s: it would be stepped for ever", n.Name)
+		for side := range queue.Sides {
+			n.checkViews(side)
+		}
+		n.checkAccounts()
+		s.Inspect(n.M, !s.exact || !s.plain && len(s.nodes) > 1)
+	}
+	s.checkGates()
+	s.checkStuck()
+}
+
+// checkViews compares what a machine shows with the book.
+func (n *node) checkViews(side queue.Side) {
+	t, now, book := n.T, n.Now, n.sides[side]
+	byID := make(map[store.ID]*queue.MessageView)
+	views := n.Peek(side)
+	for i := range views {
+		byID[views[i].ID] = &views[i]
+	}
+	var ready, live, flying, judging int64
+	byKey := make(map[string]int64)
+	for _, m := range n.s.all {
+		if m.node != n || m.side != side || m.place == posted || m.place == stuck || m.place == moving && side == queue.Main {
+			continue
+		}
+		byKey[m.key]++
+		live++
+		if !m.here() {
+			require.Nil(t, byID[m.id], "%s: shown although it is on its way", m)
+			continue
+		}
+		v := byID[m.id]
+		if v == nil {
+			require.Fail(t, "it is not shown", "%s", m)
+			return
+		}
+		delete(byID, m.id)
+		ok := v.Seq == m.seq && v.Key == m.key && v.Attempt == m.attempts+1 && int64(v.Cost) == m.cost && v.ExpiresAt == m.expires
+		switch m.place {
+		case leased:
+			flying++
+			ok = ok && v.State == queue.StateLeased && v.Consumer == m.flight.consumer && v.LeaseUntil == m.flight.deadline && v.LeaseUntil > now
+		case judged:
+			judging++
+			ok = ok && v.State == queue.StateFailing
+		case waiting:
+			if m.ready == 0 {
+				ready++
+				ok = ok && (v.State == queue.StatePending || v.State == queue.StateBlocked || v.State == queue.StateOrdered)
+			} else {
+				ok = ok && v.State == queue.StateDelayed && v.ReadyAt == m.ready
+			}
+			ok = ok && (m.expires == 0 || m.expires > now)
+		default:
+		}
+		if !ok {
+			require.Fail(t, "it is shown as another", "%s, place %d, ready in %d: %+v", m, m.place, m.ready-now, *v)
+		}
+	}
+	for _, v := range byID {
+		require.Fail(t, "a message that is not there is shown", "%s: %+v", n.sideName(side), *v)
+	}
+	m := n.M.Moment(side, now)
+	want := queue.Moment{
+		Pending: ready, Delayed: live - ready - flying, InFlight: flying, Consumers: len(book.clients),
+		Blocked: m.Blocked, OldestAge: m.OldestAge, Flows: m.Flows, BlockedBy: m.BlockedBy,
+	}
+	if want != m {
+		require.Equal(t, want, m, n.sideName(side))
+	}
+	sum := int64(0)
+	for _, k := range m.BlockedBy {
+		sum += k
+	}
+	require.Equal(t, m.Blocked, sum, "blocked by anything")
+	n.checkConsumers(side)
+	n.checkKeys(side, byKey, &m)
+}
+
+func (n *node) checkConsumers(side queue.Side) {
+	credit := 0
+	want := []queue.ConsumerView{}
+	for _, c := range sortedClients(n.sides[side].clients) {
+		k := n.credit(side, c)
+		credit += k
+		want = append(want, queue.ConsumerView{
+			Name: c.name, MaxInFlight: c.limit, InFlight: n.inFlight(side, c.name), Credit: k, Fetch: c.fetch, ExpiresAt: c.expires,
+		})
+		if c.noWait || c.expires != 0 && c.expires <= n.Now {
+			require.Fail(n.T, "it should have ended", "%+v", *c)
+		}
+	}
+	require.Equal(n.T, want, n.M.Consumers(side), n.sideName(side))
+	v := n.M.State(side, 5, n.Now)
+	require.Equal(n.T, credit, v.Credit, "credit of %s", n.sideName(side))
+	if n.s.exact {
+		paused := n.sides[side].paused
+		if paused <= n.Now {
+			paused = 0
+		}
+		require.Equal(n.T, paused, v.Paused)
+	}
+}
+
+func (n *node) checkKeys(side queue.Side, byKey map[string]int64, m *queue.Moment) {
+	var blocked, pending int64
+	for _, key := range []string{"a", "b", "c", plainKeys[0], plainKeys[1], plainKeys[2]} {
+		v := n.M.Key(side, key, n.Now)
+		require.Equal(n.T, byKey[key] > 0, v.Known, "key %s", key)
+		require.Equal(n.T, byKey[key], v.Pending+v.Blocked+v.InFlight+v.Delayed, "key %s", key)
+		blocked += v.Blocked
+		pending += v.Pending
+	}
+	require.Equal(n.T, m.Blocked, blocked)
+	require.Equal(n.T, m.Pending, blocked+pending)
+	for _, f := range n.M.Flows(side, 100) {
+		pending -= f.Pending
+	}
+	require.Zero(n.T, pending, "flows of %s: %+v", n.sideName(side), n.M.Flows(side, 100))
+}
+
+// checkAccounts compares what the owner counts with the book.
+func (n *node) checkAccounts() {
+	t := n.T
+	var depth, bytes [queue.Sides]int64
+	var uncommitted int64
+	open := 0
+	perKey := newKeyCount()
+	counts, counting := n.settings.PerKey.(*keyCount)
+	for _, m := range n.s.all {
+		if m.node != n || m.place == stuck {
+			continue
+		}
+		side := m.side
+		if m.place == moving && side == queue.Main {
+			side = queue.Dead // counted there
+		}
+		depth[side]++
+		bytes[side] += m.size
+		if m.place == moving && m.side == queue.Dead {
+			depth[queue.Main]++ // counted on both
+			bytes[queue.Main] += m.size
+		}
+		if m.place == posted || m.side == queue.Main && !m.submitted {
+			uncommitted += m.size
+		}
+		if m.place == leased || m.place == judged {
+			open++
+		}
+		switch {
+		case !counting:
+		case m.side == queue.Main && m.here(), m.counted == counts && (m.place == posted || m.place == moving && m.side == queue.Dead):
+			perKey.Add(n.keyOf(m), 1)
+		}
+	}
+	for _, b := range n.Disk.waiting {
+		if b.rig == n.Rig {
+			uncommitted += b.commit.Bytes
+		}
+	}
+	require.Equal(t, depth, n.Depth, "messages of %s", n.Name)
+	require.Equal(t, bytes, n.Bytes, "bytes of %s", n.Name)
+	require.Equal(t, uncommitted, n.Uncommitted, "uncommitted bytes of %s", n.Name)
+	require.Equal(t, open, n.M.Open(), "open of %s", n.Name)
+	if counting {
+		require.Equal(t, perKey.n, counts.n, "messages by key of %s", n.Name)
+	}
+}
+
+// keyOf is the key under which m is counted on Main.
+func (n *node) keyOf(m *message) string {
+	if m.place == moving && m.side == queue.Dead {
+		for _, b := range n.Disk.waiting {
+			for i := range b.batch.Move {
+				if mv := &b.batch.Move[i]; mv.To.ID == m.id {
+					return mv.To.Key
+				}
+			}
+		}
+	}
+	return m.key
+}
+
+// checkGates compares gates and circuits with the book: what is in flight is what is
+// leased.
+func (s *Sim) checkGates() {
+	for i := range throttleKeys {
+		key := throttleKey(i)
+		info := s.Fleet.gate(key)
+		if info.Held > 0 {
+			info.InFlight--
+		}
+		require.Equal(s.T, s.gate(key).inFlight, info.InFlight, "in flight at %s", key)
+	}
+	if !s.exact {
+		return
+	}
+	for key, c := range s.circuits {
+		i, ok := s.Circuits.Info(key)
+		if !ok {
+			i.State = "closed"
+		}
+		require.Equal(s.T, c.shown(s.Now), fmt.Sprint(i.State, " with ", i.Probes, " probes"), "circuit %s", key)
+	}
+}
+
+// checkStuck looks whether a message waits although nothing holds it back. The gates
+// are asked whether they would admit the most expensive message that waits at them:
+// it may be the one whose turn it is.
+func (s *Sim) checkStuck() {
+	if !s.exact {
+		return
+	}
+	for _, m := range s.all {
+		n := m.node
+		if !m.isReady() || !n.dispatching {
+			continue
+		}
+		book, credit := n.sides[m.side], 0
+		for _, c := range book.clients {
+			credit += n.credit(m.side, c)
+		}
+		if credit == 0 || book.paused > s.Now || book.keys[m.key] > s.Now || !n.inTurn(m) {
+			continue
+		}
+		if m.circuit != "" && !s.circuit(m.circuit).admits(s.Now) {
+			continue
+		}
+		if !s.admits(m) {
+			continue
+		}
+		require.Fail(s.T, "a message waits although nothing holds it back", "%s\n%s%s", m, s.gateText(m), n.short())
+	}
+}
+
+// short is the beginning of dump.
+func (n *node) short() string {
+	text := n.dump()
+	return text[:min(len(text), 3000)]
+}
+
+// gateText is how the throttle keys of m stand.
+func (s *Sim) gateText(m *message) (text string) {
+	for _, k := range m.keys {
+		text += fmt.Sprintf("%+v\n", s.Fleet.gate(k))
+	}
+	return text + fmt.Sprintf("at %d, the next step is in %s\n", s.Now-Start, s.Next())
+}
+
+// admits reports whether all throttle keys of m would let it go, and everything else
+// that waits for them.
+func (s *Sim) admits(m *message) bool {
+	cost := max(m.cost, throttle.One) // gates are looked at when they admit a cost of 1
+	for _, o := range s.all {
+		if o.place == waiting && slices.ContainsFunc(o.keys, func(k string) bool { return slices.Contains(m.keys, k) }) {
+			cost = max(cost, o.cost)
+		}
+	}
+	set, err := s.Gates.Set(m.keys, s.Now)
+	require.NoError(s.T, err)
+	defer s.Gates.Close(set, s.Now)
+	_, ok := set.Check(s.Now, cost, nil)
+	return ok
+}
+
+// inTurn reports whether the order of its key lets m go.
+func (n *node) inTurn(m *message) bool {
+	if !n.ordered() || m.side == queue.Dead {
+		return true
+	}
+	for _, o := range n.s.all {
+		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.here() {
+			continue
+		}
+		switch {
+		case o.place != waiting:
+			return false
+		case n.settings.OnBlocked != wire.OnBlockedSkip && (o.seq < m.seq || o.failed || o.exempt || m.exempt):
+			return false // it may own the key
+		case o.seq < m.seq && o.lane == m.lane, o.exempt: // XXX bug 8
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,133 @@
+package queuetest
+
+import (
+	"github.com/stretchr/testify/require"
+)
+
+// plainKeys are the fairness keys whose messages have no gates: their flows stay
+// eligible as long as they have messages.
+var plainKeys = [3]string{"p", "q", "r"}
+
+// fairBook holds the deliveries of a side to the bound of deficit round robin: for two
+// flows that stay backlogged over an interval with unchanged weights,
+//
+//	|S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j
+//
+// with S the cost served and C the largest cost. It keeps the smallest and the largest
+// value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
+// intervals at once.
+type fairBook struct {
+	flows [len(plainKeys)]fairFlow
+	pairs [len(plainKeys)][len(plainKeys)]fairPair
+}
+
+type fairFlow struct {
+	weight  int64 // 0: not known
+	served  int64
+	backlog bool  // it had one when it was looked at last
+	spoilt  bool  // its key has been paused: it takes its turns at the pause, until it is empty
+	back    int64 // cost of what was put back: it may be served in addition, until it is empty
+}
+
+type fairPair struct {
+	begun     bool
+	lo, hi    int64
+	delivered int // of both, since begun
+}
+
+func plainKey(key string) int {
+	for i, k := range plainKeys {
+		if k == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// reset begins new intervals for a flow, of a plain key or not.
+func (f *fairBook) reset(key string) {
+	i := plainKey(key)
+	if i < 0 {
+		return
+	}
+	for j := range f.pairs {
+		f.pairs[i][j], f.pairs[j][i] = fairPair{}, fairPair{}
+	}
+}
+
+func (f *fairBook) resetAll() {
+	for _, key := range plainKeys {
+		f.reset(key)
+	}
+}
+
+// weigh notes the weight of a flow.
+func (f *fairBook) weigh(key string, weight int64) {
+	if i := plainKey(key); i >= 0 && f.flows[i].weight != weight {
+		f.flows[i].weight = weight
+		f.reset(key)
+	}
+}
+
+// spoil takes a flow out until it is empty.
+func (f *fairBook) spoil(key string) {
+	if i := plainKey(key); i >= 0 {
+		f.flows[i].spoilt = true
+		f.reset(key)
+	}
+}
+
+// putBack notes that something of a flow was put back.
+func (f *fairBook) putBack(key string, cost int64) {
+	if i := plainKey(key); i >= 0 {
+		f.flows[i].back += cost
+		f.reset(key)
+	}
+}
+
+// backlog says how many messages of a plain flow could be delivered, and how many it
+// has at all.
+func (f *fairBook) backlog(i, ready, all int) {
+	fl := &f.flows[i]
+	if all == 0 {
+		fl.spoilt, fl.back = false, 0
+	}
+	if fl.backlog = ready > 0 && !fl.spoilt; !fl.backlog {
+		f.reset(plainKeys[i])
+	}
+}
+
+// deliver books a delivery of a flow that had a backlog with it.
+func (f *fairBook) deliver(t T, what, key string, cost, quantum, largest int64) {
+	k := plainKey(key)
+	f.flows[k].served += cost
+	for i := range f.flows {
+		for j := i + 1; j < len(f.flows); j++ {
+			x, y, p := &f.flows[i], &f.flows[j], &f.pairs[i][j]
+			if !x.backlog || !y.backlog {
+				continue
+			}
+			d := x.served*y.weight - y.served*x.weight
+			if !p.begun {
+				// The interval begins before this delivery.
+				*p = fairPair{begun: true}
+				before := d
+				if i == k {
+					before -= cost * y.weight
+				}
+				if j == k {
+					before += cost * x.weight
+				}
+				p.lo, p.hi = before, before
+			}
+			p.lo, p.hi = min(p.lo, d), max(p.hi, d)
+			if i == k || j == k {
+				p.delivered++
+			}
+			if p.hi-p.lo > quantum*x.weight*y.weight+(largest+x.back)*y.weight+(largest+y.back)*x.weight {
+				require.Fail(t, "deficit round robin", "%s: keys %s and %s of weights %d and %d, quantum %d: %d apart after %d deliveries",
+					what, plainKeys[i], plainKeys[j], x.weight, y.weight, quantum, p.hi-p.lo, p.delivered)
+			}
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package queuetest
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/throttle"
+)
+
+// gateBook is a throttle key as the documentation tells it: it keeps every delivery,
+// and holds each new one to the limits by looking at all that went before. It knows
+// nothing of how package throttle does it.
+type gateBook struct {
+	limits          throttle.Limits
+	bucket, entries []*passage
+	inFlight        int64
+	paused          int64 // until when; 0: it is not
+}
+
+// passage is a delivery that has gone through a throttle key.
+type passage struct {
+	at, cost int64
+	undone   bool // nobody received it
+}
+
+// limit changes limits. What has been used stays used as far as it was counted.
+func (g *gateBook) limit(l throttle.Limits) {
+	old := g.limits
+	if l.Rate != old.Rate || burstOf(l) != burstOf(old) {
+		g.bucket = nil
+	}
+	if old.Limit == 0 || l.Window > old.Window {
+		g.entries = nil
+	}
+	g.limits = l
+}
+
+// burstOf is the larger of 1 and what the rate brings in a second, if none is set.
+func burstOf(l throttle.Limits) int64 {
+	if l.Burst != 0 || l.Rate.Per == 0 {
+		return l.Burst
+	}
+	n := new(big.Int).Mul(big.NewInt(l.Rate.Cost), big.NewInt(1e9))
+	return max(1000, n.Div(n, big.NewInt(l.Rate.Per)).Int64())
+}
+
+// crash is what a crash does: a bucket begins empty, whatever debt a message had left
+// it in that cost more than the burst.
+func (g *gateBook) crash() {
+	for _, p := range g.bucket {
+		if p.cost > burstOf(g.limits) {
+			g.bucket = nil
+			return
+		}
+	}
+}
+
+// pass books a delivery and holds it to the limits.
+func (g *gateBook) pass(t T, what string, p *passage) {
+	g.inFlight++
+	if c := g.limits.Concurrency; c != 0 && g.inFlight > c {
+		require.Fail(t, "concurrency", "%s: %d in flight", what, g.inFlight)
+	}
+	g.bucket, g.entries = append(g.bucket, p), append(g.entries, p)
+	if g.limits.Rate.Per != 0 {
+		g.checkRate(t, what, p)
+	}
+	if g.limits.Limit != 0 {
+		n := int64(0)
+		for _, e := range g.entries {
+			if !e.undone && p.at-e.at < g.limits.Window {
+				n++
+			}
+		}
+		if n > g.limits.Limit {
+			require.Fail(t, "window", "%s: %d in the window", what, n)
+		}
+	}
+}
+
+// checkRate holds all intervals that end with p to max(burst, largest cost) + rate * t.
+func (g *gateBook) checkRate(t T, what string, p *passage) {
+	r := g.limits.Rate
+	var sum, largest int64
+	for i := len(g.bucket) - 1; i >= 0; i-- {
+		e := g.bucket[i]
+		if e.undone {
+			continue
+		}
+		sum, largest = sum+e.cost, max(largest, e.cost)
+		most := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.Cost), big.NewInt(p.at-e.at)), big.NewInt(r.Per))
+		most.Add(most, new(big.Rat).SetInt64(max(burstOf(g.limits), largest)))
+		if new(big.Rat).SetInt64(sum).Cmp(most) > 0 {
+			require.Fail(t, "rate", "%s: cost %d in %d ns, %s are allowed", what, sum, p.at-e.at, most.FloatString(3))
+		}
+	}
+}
+
+// circuitBook is a circuit as the documentation tells it.
+type circuitBook struct {
+	cfg       breaker.Config
+	state     breaker.State
+	gen       int // of the state: deliveries of an earlier one do not count
+	failures  int // in a row
+	until     int64
+	thenClose bool
+	byHand    bool
+	probes    int
+	successes int
+}
+
+func (c *circuitBook) turn(s breaker.State) {
+	c.state, c.probes, c.successes = s, 0, 0
+	c.gen++
+}
+
+// over ends an opening whose time is over.
+func (c *circuitBook) over(now int64) {
+	if c.state != breaker.Open || now < c.until {
+		return
+	}
+	if c.turn(breaker.HalfOpen); c.thenClose {
+		c.state = breaker.Closed
+	}
+}
+
+// lapse ends an opening that ends closed: the other kind needs a delivery.
+func (c *circuitBook) lapse(now int64) {
+	if c.thenClose {
+		c.over(now)
+	}
+}
+
+func (c *circuitBook) allow(now int64) (pass int, ok bool) {
+	c.over(now)
+	switch c.state {
+	case breaker.Open:
+		return 0, false
+	case breaker.HalfOpen:
+		if c.probes >= c.cfg.HalfOpenMaxCalls {
+			return 0, false
+		}
+		c.probes++
+	case breaker.Closed:
+	}
+	return c.gen, true
+}
+
+// admits reports whether allow would.
+func (c *circuitBook) admits(now int64) bool {
+	look := *c
+	_, ok := look.allow(now)
+	return ok
+}
+
+func (c *circuitBook) done(now int64, pass int, o breaker.Outcome) {
+	if pass != c.gen {
+		return
+	}
+	probe := c.state == breaker.HalfOpen
+	if probe {
+		c.probes--
+	}
+	switch o {
+	case breaker.Success:
+		if !probe {
+			c.failures = 0
+		} else if c.successes++; c.successes >= c.cfg.HalfOpenSuccesses {
+			c.failures = 0
+			c.turn(breaker.Closed)
+		}
+	case breaker.Failure:
+		if c.failures++; probe || c.failures >= c.cfg.Threshold {
+			c.until, c.thenClose, c.byHand = now+int64(c.cfg.Cooldown), false, false
+			c.turn(breaker.Open)
+		}
+	case breaker.Neutral:
+	}
+}
+
+// retryAfter shuts it as its destination asks for.
+func (c *circuitBook) retryAfter(now, until int64) {
+	if c.lapse(now); until <= now {
+		return
+	}
+	if c.state == breaker.Open {
+		c.until = max(c.until, until)
+		return
+	}
+	c.thenClose = c.state == breaker.Closed
+	c.until, c.byHand = until, false
+	c.turn(breaker.Open)
+}
+
+// open shuts it by hand until a time.
+func (c *circuitBook) open(now, until int64) {
+	c.lapse(now)
+	if c.state != breaker.Open {
+		c.thenClose = c.state == breaker.Closed
+		c.turn(breaker.Open)
+	}
+	c.until, c.byHand = until, true
+}
+
+// release ends an opening by hand.
+func (c *circuitBook) release(now int64) {
+	if c.lapse(now); c.state == breaker.Open && c.byHand {
+		c.until = math.MinInt64
+		c.over(now)
+	}
+}
+
+// restart is what an orderly stop leaves of it.
+func (c *circuitBook) restart(now int64) {
+	switch c.state {
+	case breaker.Closed:
+		c.failures = 0
+	case breaker.HalfOpen:
+		c.until, c.thenClose = now, false
+		c.state = breaker.Open
+	case breaker.Open:
+	}
+	c.gen++
+	c.probes, c.successes = 0, 0
+}
+
+// shown is the state that others see.
+func (c *circuitBook) shown(now int64) string {
+	look := *c
+	look.over(now)
+	return fmt.Sprint(look.state, " with ", look.probes, " probes")
+}

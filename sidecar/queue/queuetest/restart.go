@@ -1,0 +1,412 @@
+package queuetest
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// restart ends the process, in order or by a crash, and starts the next one. A crash
+// may come when a part of what was submitted is on disk and nobody has been told.
+func (s *Sim) restart() {
+	down := pick(s, []int64{0, 1e6, 1e9, 20e9})
+	if s.back && s.chance(3) {
+		down = -down
+		s.exact = false
+	}
+	s.stopAndStart(s.chance(2), down)
+}
+
+func (s *Sim) stopAndStart(crash bool, down int64) {
+	s.Run()
+	if crash {
+		for range s.rnd.IntN(len(s.Disk.waiting) + 1) {
+			s.Disk.write() //nolint:errcheck // nobody is there to be told
+		}
+		for _, g := range s.gates {
+			g.crash()
+		}
+	}
+	for _, n := range s.nodes {
+		n.finishing = true
+		if n.settings.PerKey != nil {
+			n.Rig.Settings.PerKey = newKeyCount()
+		}
+	}
+	s.Restart(crash, time.Duration(down))
+	s.clock.at += max(0, s.Now-s.clock.last)
+	s.clock.last = s.Now
+	s.showTime()
+	if !crash {
+		for subject, a := range s.asks {
+			if a.kind != askFail || a.m == nil || a.m.place != judged {
+				require.Fail(s.T, "nobody was answered before the end", "%s: %+v", subject, *a)
+			}
+		}
+	}
+	clear(s.asks)
+	for _, n := range s.nodes {
+		n.reopen()
+	}
+	s.readDisk(crash)
+	s.readCircuits(crash)
+	s.holdAgain()
+	s.Run()
+}
+
+func (s *Sim) count(p place) (n int) {
+	for _, m := range s.all {
+		if m.place == p {
+			n++
+		}
+	}
+	return n
+}
+
+// reopen begins the book of a machine anew.
+func (n *node) reopen() {
+	n.finishing, n.dispatching, n.picking, n.picks = false, false, false, nil
+	n.pre = nil
+	n.later(func() { n.dispatching = true })
+	n.settings = n.Rig.Settings
+	n.failures = make(map[string]*failureBook)
+	n.grace = n.Now + 60e9
+	for _, side := range n.sides {
+		side.seq = 0
+		side.fair = fairBook{}
+		clear(side.clients)
+	}
+}
+
+// readDisk makes the book what the disk says, and holds that to what was confirmed.
+func (s *Sim) readDisk(crash bool) {
+	messages, states, _ := s.Disk.Stored()
+	found := make(map[store.ID]bool)
+	was := make(map[*message]*flight)
+	for _, m := range s.all {
+		was[m], m.flight = m.flight, nil
+	}
+	for _, g := range s.gates {
+		g.inFlight = 0
+	}
+	owner := make(map[store.QueueID]*node)
+	for _, n := range s.nodes {
+		owner[n.IDs[queue.Main]], owner[n.IDs[queue.Dead]] = n, n
+	}
+	refs := slices.SortedFunc(maps.Keys(messages), func(a, b store.Ref) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Seq, b.Seq))
+	})
+	var all []*message
+	for _, ref := range refs {
+		msg, state := messages[ref], states[ref]
+		m := s.byID[msg.ID]
+		require.NotNil(s.T, m, "an unknown message on disk")
+		require.False(s.T, found[msg.ID], "%s: it is on disk twice", m)
+		found[msg.ID] = true
+		require.True(s.T, crash || m.place != gone, "%s: it is finished and comes back after an orderly stop", m)
+		n := owner[ref.Queue]
+		require.Same(s.T, m.node, n)
+		side := queue.Main
+		if ref.Queue == n.IDs[queue.Dead] {
+			side = queue.Dead
+		}
+		if side == m.side {
+			require.GreaterOrEqual(s.T, state.Attempts, m.least, "%s: a confirmed nack is lost", m)
+		} else {
+			m.least = 0
+		}
+		if f := was[m]; f != nil && f.known != 0 {
+			require.Equal(s.T, f.lease, state.Lease.ID, "%s: a confirmed extension is lost", m)
+			require.GreaterOrEqual(s.T, state.Lease.Deadline, f.known, "%s: a confirmed extension is lost", m)
+		}
+		n.recovered(m, side, &msg, &state)
+		require.True(s.T, crash || was[m] == nil || m.flight == was[m], "%s: an orderly stop keeps what is leased", m)
+		all = append(all, m)
+	}
+	for _, m := range s.all {
+		if !found[m.id] {
+			require.True(s.T, m.place == gone || crash && !m.confirmed, "%s: it is lost, and was confirmed %v", m, m.confirmed)
+			m.place = gone
+		}
+	}
+	s.all = all
+	snap, err := s.Disk.Snapshot()
+	require.NoError(s.T, err)
+	for _, rec := range snap.Consumers {
+		s.arrivals++
+		n := owner[rec.Queue]
+		side := slices.Index(n.IDs[:], rec.Queue)
+		n.sides[side].clients[rec.Name] = &client{
+			name: rec.Name, limit: int(rec.MaxInFlight), expires: rec.ExpiresAt, reg: s.arrivals, restored: true,
+		}
+	}
+}
+
+// recovered puts a message where the disk says that it is.
+func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state *store.State) {
+	s := n.s
+	m.key, m.keys, m.circuit, m.weight = msg.Key, slices.Clone(msg.ThrottleKeys), msg.CircuitKey, msg.Weight
+	slices.Sort(m.keys)
+	m.attempts, m.expires, m.submitted, m.pass, m.back = state.Attempts, msg.ExpiresAt, true, 0, 0
+	m.failed = m.attempts > 0
+	n.sides[side].seq = max(n.sides[side].seq, msg.Seq)
+	n.arrive(m, side, msg.Seq)
+	m.ready = 0
+	switch {
+	case state.Lease.ID != 0:
+		f := s.flights[state.Lease.ID]
+		require.NotNil(s.T, f, "%s: a lease that nobody was given", m)
+		require.Same(s.T, m, f.m)
+		require.Equal(s.T, f.attempt, m.attempts+1)
+		f.deadline, f.went, f.pass, f.reg = state.Lease.Deadline, nil, 0, 0
+		m.place, m.flight = leased, f
+		for _, k := range m.keys {
+			s.gate(k).inFlight++
+		}
+	case m.attempts > 0:
+		if state.ReadyAt > n.Now {
+			m.ready = state.ReadyAt
+		}
+	case msg.NotBefore > msg.EnqueuedAt && msg.NotBefore > n.Now:
+		m.ready, m.own = msg.NotBefore, true
+	}
+}
+
+// circuitRecord is what is stored of a circuit.
+type circuitRecord struct {
+	Cause      string `json:"cause"`
+	HalfOpen   bool   `json:"half_open"`
+	Failures   int    `json:"failures"`
+	OpenUntil  int64  `json:"open_until"`
+	ThenClosed bool   `json:"then_closed"`
+}
+
+// readCircuits makes the books of circuits what a restart leaves of them.
+func (s *Sim) readCircuits(crash bool) {
+	for _, c := range s.circuits {
+		c.restart(s.Now)
+		if crash {
+			*c = circuitBook{cfg: c.cfg, gen: c.gen}
+		}
+	}
+	if !crash {
+		return
+	}
+	snap, err := s.Disk.Snapshot()
+	require.NoError(s.T, err)
+	for _, e := range snap.Config {
+		key, ok := strings.CutPrefix(e.Key, "\x00circuit/")
+		if !ok {
+			continue
+		}
+		var rec circuitRecord
+		require.NoError(s.T, json.Unmarshal([]byte(e.Value), &rec))
+		c := s.circuit(key)
+		c.state, c.failures, c.until, c.thenClose, c.byHand = breaker.Open, rec.Failures, rec.OpenUntil, rec.ThenClosed, rec.Cause == "by hand"
+		if rec.HalfOpen {
+			c.until, c.thenClose = s.Now, false
+		}
+	}
+}
+
+// holdAgain brings back what operators hold.
+func (s *Sim) holdAgain() {
+	for _, key := range slices.Sorted(maps.Keys(s.gates)) {
+		if until := s.gates[key].paused; until > s.Now {
+			s.PauseThrottle(key, until)
+		} else {
+			s.gates[key].paused = 0
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.pauses)) {
+		if until := s.pauses[key]; until > s.Now {
+			s.pauseCircuit(key, until)
+		} else {
+			delete(s.pauses, key)
+		}
+	}
+	for _, n := range s.nodes {
+		for side := range queue.Sides {
+			book := n.sides[side]
+			if until := book.paused; until > s.Now {
+				s.pauseQueue(n, side, until)
+			}
+			book.paused = 0
+			keys := book.keys
+			book.keys = make(map[string]int64)
+			for _, key := range slices.Sorted(maps.Keys(keys)) {
+				if keys[key] > s.Now {
+					s.pauseKey(n, side, key, keys[key])
+				}
+			}
+			for _, key := range slices.Sorted(maps.Keys(book.overrides)) {
+				weight := book.overrides[key]
+				n.tell(side, queue.Weigh{Key: key, Weight: weight}, func() { n.weighed(side, key, weight) })
+			}
+		}
+	}
+}
+
+// Drain lets everything that can open open and everything end, by its timers alone:
+// then nothing is left anywhere.
+func (s *Sim) Drain() {
+	s.T.Helper()
+	s.Disk.Refuse = nil
+	s.Commit()
+	if s.count(stuck) > 0 {
+		s.stopAndStart(false, 0)
+	}
+	s.vanished = make(map[string]bool)
+	for i := range throttleKeys {
+		s.setLimit(throttleKey(i), throttle.Limits{
+			Rate: throttle.PerSecond(20_000), Burst: 2000, Limit: 4, Window: 2e8, Concurrency: 2,
+		})
+	}
+	for _, n := range s.nodes {
+		n.tell(queue.Main, queue.Dispatch{On: true}, func() { n.dispatching = true })
+		for side := range queue.Sides {
+			s.register(n, side, "last", 50, 0)
+		}
+		for _, letters := range n.picks {
+			s.decide(n, letters, func() bool { return false })
+		}
+		n.picks = nil
+	}
+	s.resumeAll()
+	s.Commit()
+	most, rounds := 200+20*len(s.all), 0
+	for len(s.all) > 0 {
+		for s.endAll() {
+			s.Commit()
+			s.check()
+		}
+		if len(s.all) == 0 {
+			break
+		}
+		s.resumeAll()
+		s.Commit()
+		if len(s.open) > 0 {
+			continue
+		}
+		if !s.toNextTimer() {
+			require.Fail(s.T, "messages are left, and nobody waits for anything", "%s", s.left())
+		}
+		s.Commit()
+		s.check()
+		rounds++
+		require.LessOrEqual(s.T, rounds, most, "somebody polls: %s", s.left())
+	}
+	for _, n := range s.nodes {
+		for side := range queue.Sides {
+			for _, c := range sortedClients(n.sides[side].clients) {
+				if c.fetch {
+					continue
+				}
+				n.tell(side, queue.Leave{Consumer: c.name}, func() { delete(n.sides[side].clients, c.name) })
+			}
+		}
+	}
+	s.Commit()
+	for range 3 {
+		s.goOn(int64(24 * time.Hour))
+		s.Commit()
+	}
+	s.empty()
+}
+
+// resumeAll ends all pauses.
+func (s *Sim) resumeAll() {
+	for _, key := range slices.Sorted(maps.Keys(s.gates)) {
+		s.pauseThrottle(key, 0)
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.circuits)) {
+		s.pauseCircuit(key, 0)
+	}
+	for _, n := range s.nodes {
+		for side := range queue.Sides {
+			s.pauseQueue(n, side, 0)
+			for _, key := range slices.Sorted(maps.Keys(n.sides[side].keys)) {
+				s.pauseKey(n, side, key, 0)
+			}
+		}
+	}
+}
+
+// endAll acks what is open and judges what has failed, and reports whether there was
+// anything.
+func (s *Sim) endAll() bool {
+	open := s.open
+	s.open = nil
+	for i := range open {
+		s.say(&open[i], wire.Ack{Kind: wire.AckDone})
+	}
+	more := len(open) > 0
+	for _, n := range s.nodes {
+		for len(n.Judge) > 0 {
+			s.judge(n, 0, queue.Verdict{})
+			more = true
+		}
+	}
+	s.Run()
+	return more
+}
+
+func (s *Sim) left() string {
+	var b strings.Builder
+	for _, m := range s.all {
+		b.WriteString(m.String() + "\n")
+	}
+	for _, n := range s.nodes {
+		b.WriteString(n.short())
+	}
+	return b.String()
+}
+
+// empty looks whether anything is left of what there was.
+func (s *Sim) empty() {
+	s.check()
+	require.Empty(s.T, s.asks, "somebody was not answered")
+	for _, n := range s.nodes {
+		require.Equal(s.T, [queue.Sides]int64{}, n.Depth)
+		require.Equal(s.T, [queue.Sides]int64{}, n.Bytes)
+		require.Zero(s.T, n.Uncommitted)
+		for side := range queue.Sides {
+			m := n.M.Moment(side, s.Now)
+			require.Equal(s.T, queue.Moment{}, m, n.sideName(side))
+		}
+	}
+	messages, states, _ := s.Disk.Stored()
+	require.Empty(s.T, messages)
+	require.Empty(s.T, states)
+	var configured []string
+	for i := range throttleKeys {
+		if key := throttleKey(i); s.gate(key).limits != (throttle.Limits{}) {
+			configured = append(configured, key)
+		}
+	}
+	s.Gates.Sweep(s.Now)
+	s.Gates.Sweep(s.Now)
+	require.Equal(s.T, configured, s.Gates.Keys())
+	for _, key := range configured {
+		i := s.Fleet.gate(key)
+		require.Zero(s.T, i.InFlight+i.Held+int64(i.Waiting), key)
+	}
+	infos, _ := s.Circuits.List("", 0, 100)
+	for _, i := range infos {
+		require.Zero(s.T, i.Waiting+i.Probes, i.Key)
+	}
+	for _, m := range s.byID {
+		require.Equal(s.T, gone, m.place, "%s", m)
+	}
+}

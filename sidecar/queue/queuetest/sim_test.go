@@ -1,0 +1,89 @@
+package queuetest
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/filaq/fila/sidecar/queue"
+)
+
+var (
+	oneSeed = flag.Uint64("seed", 0, "play the simulation of this seed alone")
+	simTime = flag.Duration("sim.time", 0, "play simulations of fresh seeds for so long")
+)
+
+const simSteps = 300
+
+// TestMain fails when a test leaves a goroutine behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestSim plays simulations of a few seeds. With -seed it plays one, with -sim.time
+// fresh ones.
+func TestSim(t *testing.T) {
+	switch {
+	case *oneSeed != 0:
+		play(t, *oneSeed)
+	case *simTime > 0:
+		first := uint64(time.Now().UnixNano())
+		n, steps := uint64(0), 0
+		for end := time.Now().Add(*simTime); time.Now().Before(end) && !t.Failed(); n++ {
+			steps += play(t, first+n)
+		}
+		t.Logf("%d seeds from %d, %d steps of machines", n, first, steps)
+	default:
+		for seed := uint64(1); seed <= 200 && !t.Failed(); seed++ {
+			play(t, seed)
+		}
+	}
+}
+
+// play plays the simulation of a seed.
+func play(t *testing.T, seed uint64) (steps int) {
+	t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("to play it again: go test ./sidecar/queue/queuetest -run Sim -seed %d", seed)
+			}
+		}()
+		s := NewSim(t, seed)
+		debugTrace(s)
+		s.Play(simSteps)
+		s.Drain()
+		steps = s.Steps
+	})
+	return steps
+}
+
+// TestEqualInputsGiveEqualEffects plays a long history twice: all steps are at the same
+// times, and say the same, byte for byte.
+func TestEqualInputsGiveEqualEffects(t *testing.T) {
+	for seed := uint64(1); seed <= 5; seed++ {
+		var histories [2]bytes.Buffer
+		for i := range histories {
+			s, b := NewSim(t, seed), &histories[i]
+			s.Trace = func(r *Rig, out *queue.Effects) {
+				fmt.Fprintf(b, "%s steps at %d\n", r.Name, s.Now)
+				WriteEffects(b, out)
+			}
+			s.Play(4 * simSteps)
+			s.Drain()
+			for _, a := range s.nodes {
+				fmt.Fprintln(b, a.Tally)
+			}
+		}
+		require.Greater(t, histories[0].Len(), 100_000)
+		one, other := histories[0].Bytes(), histories[1].Bytes()
+		for i := range min(len(one), len(other)) {
+			if one[i] != other[i] {
+				require.Equal(t, string(one[max(0, i-500):i+500]), string(other[max(0, i-500):min(i+500, len(other))]), "seed %d", seed)
+			}
+		}
+		require.Len(t, other, len(one))
+	}
+}
