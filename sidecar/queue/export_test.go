@@ -384,7 +384,11 @@ func checkOrder(t T, q *side) {
 	}
 	also := make(map[uint64]bool) // in flight since before the queue was ordered
 	for f, o := range q.order.keys {
-		require.True(t, o.owned, "key %q waits for nothing", q.keys.name(f))
+		at := fmt.Sprintf("%s, key %q", q.name, q.keys.name(f))
+		require.True(t, o.owned, "%s waits for nothing", at)
+		owner := q.slots.get(o.owner)
+		require.True(t, owner != nil && owner.owns && owner.flow == f, "%s: %d is no owner", at, o.owner)
+		require.NotEqual(t, slotOrdered, owner.state, "%s: its owner %d waits for it", at, o.owner)
 		last := uint64(0)
 		for i := o.waiting.head; i != 0; i = q.links.at(i).next {
 			require.Greater(t, q.links.seq(i), last, "key %q is out of order", q.keys.name(f))

@@ -214,7 +214,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				t := n.tally(queue.Main)
 				t.Messages--
 				t.Bytes -= m.size
-				m.place = waiting
+				m.place, m.own = waiting, true
 				m.back++
 				n.sides[queue.Dead].fair.putBack(m.key, m.cost)
 			}
@@ -586,7 +586,7 @@ func (n *node) inTurn(m *message) bool {
 		switch {
 		case o.place != waiting:
 			return false
-		case n.settings.OnBlocked != wire.OnBlockedSkip && (o.seq < m.seq || o.failed || o.exempt || m.exempt):
+		case n.settings.OnBlocked != wire.OnBlockedSkip && (o.seq < m.seq || o.failed || o.exempt || m.exempt || m.own):
 			return false // it may own the key
 		case o.seq < m.seq && o.lane == m.lane, o.exempt: // XXX bug 8
 			return false

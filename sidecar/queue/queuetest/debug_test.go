@@ -22,7 +22,7 @@ func debugTrace(s *Sim) {
 			fmt.Printf("    paused %d keys %v\n", n.sides[side].paused, n.sides[side].keys)
 		}
 		for _, m := range s.all {
-			fmt.Printf("   has %v place %d ready %d weight %d exempt %v own %v failed %v\n", m, m.place, m.ready, m.weight, m.exempt, m.own, m.failed)
+			fmt.Printf("   has %v place %d ready %d weight %d exempt %v own %v failed %v back %d\n", m, m.place, m.ready, m.weight, m.exempt, m.own, m.failed, m.back)
 		}
 		for _, c := range out.Commits {
 			fmt.Printf("   commit add %d finish %d state %d\n", len(c.Add), len(c.Finish), len(c.State))

@@ -160,6 +160,7 @@ func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state 
 	slices.Sort(m.keys)
 	m.attempts, m.expires, m.submitted, m.pass, m.back = state.Attempts, msg.ExpiresAt, true, 0, 0
 	m.failed = m.attempts > 0
+	m.exempt = m.exempt || m.place == stuck // others have gone meanwhile
 	n.sides[side].seq = max(n.sides[side].seq, msg.Seq)
 	n.arrive(m, side, msg.Seq)
 	m.ready = 0

@@ -891,7 +891,7 @@ func (s *Sim) decide(n *node, letters []queue.Letter, may func() bool) {
 	}
 	n.tell(queue.Dead, c, func() {
 		for _, m := range staying {
-			m.place = waiting
+			m.place, m.own = waiting, true // at the head, also of older ones that were not picked
 			m.back++
 			n.sides[queue.Dead].fair.putBack(m.key, m.cost)
 		}

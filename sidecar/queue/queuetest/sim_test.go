@@ -30,7 +30,7 @@ func TestSim(t *testing.T) {
 	case *oneSeed != 0:
 		play(t, *oneSeed)
 	case *simTime > 0:
-		first := uint64(time.Now().UnixNano())
+		first := uint64(time.Now().UnixMilli()) % 1e9 * 1000
 		n, steps := uint64(0), 0
 		for end := time.Now().Add(*simTime); time.Now().Before(end) && !t.Failed(); n++ {
 			steps += play(t, first+n)
