@@ -30,8 +30,12 @@ type keyOrder struct {
 
 // setOrdering makes a change of the queue's settings count.
 func (q *side) setOrdering(on, skip bool) {
+	begin := skip && !q.order.skip
 	q.order.skip = skip
 	if q.order.on == on {
+		if on && begin {
+			q.yieldIdle()
+		}
 		return
 	}
 	q.order.on = on
@@ -66,6 +70,20 @@ func (q *side) setOrdering(on, skip bool) {
 	})
 	for _, seq := range free {
 		q.pendNow(seq, q.slots.get(seq))
+	}
+}
+
+// yieldIdle has messages that wait for a gate or for their retry give up their keys.
+func (q *side) yieldIdle() {
+	var idle []uint64
+	for _, o := range q.order.keys {
+		if s := q.slots.get(o.owner); o.owned && (s.state == slotDelayed || q.isBlocked(s)) {
+			idle = append(idle, o.owner)
+		}
+	}
+	slices.Sort(idle) // not in the order of a map
+	for _, seq := range idle {
+		q.yield(q.slots.get(seq))
 	}
 }
 
@@ -169,7 +187,7 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 	o := q.orderOf(s.flow)
 	if o.owned {
 		owner := q.slots.get(o.owner)
-		if owner.state != slotWaiting || q.isBlocked(owner) || o.owner < seq {
+		if owner.state != slotWaiting || o.owner < seq {
 			q.unlist(s)
 			q.queueUp(seq, s)
 			q.followSub(q.subOf(s), seq)
