@@ -150,7 +150,7 @@ func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
 // at its place: in front of its flow, among those that have come back in the order in
 // which they were delivered.
 func (q *side) putBack(seq uint64, s *slot, order int64) {
-	if q.order.on && !q.mayOwn(s) {
+	if q.order.on && !q.mayOwn(seq, s) {
 		q.queueUp(seq, s)
 	} else {
 		q.enter(seq, s, math.MinInt64+order)

@@ -268,7 +268,7 @@ func (q *side) storeState(seq uint64, s *slot, lastError string) {
 // pend lets message seq wait for its delivery, at the end of its flow or, with
 // strict order, at its place.
 func (q *side) pend(seq uint64, s *slot) {
-	if q.order.on && !q.mayOwn(s) {
+	if q.order.on && !q.mayOwn(seq, s) {
 		q.queueUp(seq, s)
 		return
 	}

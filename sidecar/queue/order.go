@@ -154,16 +154,16 @@ func (q *side) yield(s *slot) {
 	q.letIn(s.flow, o)
 }
 
-// mayOwn reports whether s owns its key and no other is in flight beside it. One
-// that is hands the key over to those, which were delivered before the queue was
-// ordered.
-func (q *side) mayOwn(s *slot) bool {
+// mayOwn reports whether message seq owns its key and may be delivered again: no
+// other of the key is in flight beside it, and none that is older waits. Otherwise it
+// hands the key over; such others are from before the queue was ordered.
+func (q *side) mayOwn(seq uint64, s *slot) bool {
 	if !s.owns {
 		return false
 	}
 	o := q.order.keys[s.flow]
 	o.also = slices.DeleteFunc(o.also, func(seq uint64) bool { return !q.inFlight(seq) })
-	if len(o.also) == 0 {
+	if len(o.also) == 0 && (o.waiting.n == 0 || q.links.seq(o.waiting.head) > seq) {
 		return true
 	}
 	q.yield(s)
