@@ -1,0 +1,64 @@
+package sidecar
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// BenchmarkLife is the whole life of a message of 1 KB in one process: enqueue
+// with confirmation, commit with fsync, delivery, ack, commit. One producer with
+// 1,024 unconfirmed enqueues at most, one consumer with a credit of 1,024, NATS
+// embedded and reached without a socket.
+func BenchmarkLife(b *testing.B) {
+	const window = 1024
+	x := startSite(b, b.TempDir(), nil)
+	defer x.end()
+	x.must("fila.admin.queue-create.orders", ``, nil)
+	done := make(chan struct{})
+	acked := 0
+	_, err := x.nc.Subscribe("fila.deliver.w.orders", func(m *nats.Msg) {
+		if m.Respond(nil) == nil {
+			acked++
+		}
+		if acked == b.N {
+			close(done)
+		}
+	})
+	require.NoError(b, err)
+	x.must("fila.consume.orders", fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, window), nil)
+	producer, err := nats.Connect("", nats.InProcessServer(x.s.doors.embedded))
+	require.NoError(b, err)
+	defer producer.Close()
+	free := make(chan struct{}, window)
+	inbox := nats.NewInbox()
+	refused := 0
+	_, err = producer.Subscribe(inbox, func(m *nats.Msg) {
+		if wire.ParseError(m.Header, m.Data) != nil {
+			refused++
+		}
+		<-free
+	})
+	require.NoError(b, err)
+	payload := make([]byte, 1024)
+	b.SetBytes(1024)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		free <- struct{}{}
+		if err := producer.PublishRequest("fila.enqueue.orders", inbox, payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+	<-done
+	for range window {
+		free <- struct{}{} // the last confirmation has come
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+	require.Zero(b, refused)
+}

@@ -1,0 +1,47 @@
+package sidecar
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// TestAStoreThatFailsEndsTheNode: who waits for the disk is told that the outcome is
+// not known, nothing is confirmed any more, and Run returns what broke and what to do.
+func TestAStoreThatFailsEndsTheNode(t *testing.T) {
+	x := startSite(t, t.TempDir(), func(c *config.Config) { c.NATS.Embedded.Port = anyPort })
+	x.must("fila.admin.queue-create.orders", ``, nil)
+	x.enqueue("kept", nil)
+	ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
+	m := next(t, ch)
+	require.NoError(t, x.s.readiness())
+	// Somebody cuts the file: what is mapped is gone when it is read next.
+	require.NoError(t, os.Truncate(x.s.cfg.StorePath(), 2*4096))
+	answers, err := x.nc.SubscribeSync(nats.NewInbox())
+	require.NoError(t, err)
+	require.NoError(t, x.nc.PublishRequest("fila.enqueue.orders", answers.Subject, []byte("lost")))
+	require.NoError(t, x.nc.PublishRequest(m.Reply, answers.Subject, nil))
+	for range 2 {
+		m, err := answers.NextMsg(time.Minute)
+		require.NoError(t, err)
+		werr := wire.ParseError(m.Header, m.Data)
+		require.NotNil(t, werr, "%s", m.Data)
+		require.Contains(t, []int{wire.CodeOutcomeUnknown, wire.CodeStoreFailed, wire.CodeDraining}, werr.ErrCode)
+	}
+	select {
+	case <-x.ended:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "it goes on without a store")
+	}
+	require.ErrorIs(t, x.err, store.ErrFailed)
+	require.ErrorContains(t, x.err, "the store failed, nothing more is confirmed or delivered: ")
+	require.ErrorContains(t, x.err, x.s.cfg.StorePath())
+	require.ErrorContains(t, x.err, "(look at the disk and the kernel's log, then start fila again; docs/operations.md says more)")
+}

@@ -1,0 +1,213 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+const typicalHook = `function on_enqueue(msg)
+  return { fairness_key = msg.headers["tenant"], weight = msg.headers["plan"] == "gold" and 3 or 1, cost = 1 }
+end`
+
+// BenchmarkHookThroughput runs whole lives of messages through a queue with a
+// typical on_enqueue and through one without, in turns of 20,000, and reports
+// what is left of the throughput with the hook (ratio of medians).
+func BenchmarkHookThroughput(b *testing.B) {
+	const turn, rounds = 20_000, 5
+	x := startSite(b, b.TempDir(), nil)
+	defer x.end()
+	plain := newLifeLine(b, x, "plain", map[string]any{"fairness_header": "tenant"})
+	hooked := newLifeLine(b, x, "hooked", map[string]any{"on_enqueue": typicalHook})
+	plain.run(turn) // warm-up
+	hooked.run(turn)
+	b.ResetTimer()
+	for range b.N {
+		var off, on []time.Duration
+		for range rounds {
+			off = append(off, plain.run(turn))
+			on = append(on, hooked.run(turn))
+		}
+		b.ReportMetric(median(off).Seconds()/median(on).Seconds(), "ratio")
+		b.ReportMetric(turn/median(off).Seconds(), "msgs/s-off")
+		b.ReportMetric(turn/median(on).Seconds(), "msgs/s-on")
+	}
+}
+
+func jsonOf(b *testing.B, v any) string {
+	data, err := json.Marshal(v)
+	require.NoError(b, err)
+	return string(data)
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// lifeLine is a producer and a consumer of one queue.
+type lifeLine struct {
+	b        *testing.B
+	producer *nats.Conn
+	queue    string
+	inbox    string
+	free     chan struct{}
+	acked    chan struct{}
+}
+
+func newLifeLine(b *testing.B, x *testSite, queue string, settings map[string]any) *lifeLine {
+	const window = 1024
+	x.must("fila.admin.queue-create."+queue, jsonOf(b, settings), nil)
+	l := &lifeLine{b: b, queue: queue, free: make(chan struct{}, window), acked: make(chan struct{}, 2*window)}
+	_, err := x.nc.Subscribe("fila.deliver.w."+queue, func(m *nats.Msg) {
+		if m.Respond(nil) == nil {
+			l.acked <- struct{}{}
+		}
+	})
+	require.NoError(b, err)
+	x.must("fila.consume."+queue, fmt.Sprintf(`{"consumer":"w","max_in_flight":%d}`, window), nil)
+	l.producer, err = nats.Connect("", nats.InProcessServer(x.s.doors.embedded))
+	require.NoError(b, err)
+	b.Cleanup(l.producer.Close)
+	l.inbox = nats.NewInbox()
+	_, err = l.producer.Subscribe(l.inbox, func(*nats.Msg) { <-l.free })
+	require.NoError(b, err)
+	return l
+}
+
+// run sends n messages of 1 KB and returns when all are acked.
+func (l *lifeLine) run(n int) time.Duration {
+	start := time.Now()
+	var received sync.WaitGroup
+	received.Go(func() {
+		for range n {
+			<-l.acked
+		}
+	})
+	payload := make([]byte, 1024)
+	tenants := [10]nats.Header{}
+	for i := range tenants {
+		tenants[i] = nats.Header{"tenant": {fmt.Sprint("tenant-", i)}, "plan": {"silver"}}
+	}
+	for i := range n {
+		l.free <- struct{}{}
+		m := &nats.Msg{Subject: "fila.enqueue." + l.queue, Reply: l.inbox, Header: tenants[i%len(tenants)], Data: payload}
+		if err := l.producer.PublishMsg(m); err != nil {
+			l.b.Fatal(err)
+		}
+	}
+	received.Wait()
+	return time.Since(start)
+}
+
+// BenchmarkAmongHostileHooks measures the delivery latency of a healthy queue
+// with a hook (500 messages a second) beside 100 other queues, which all get 5
+// messages a second: first queues with the same hook, then queues whose hooks are
+// the hostile scripts of the corpus. It reports both p99 and their ratio.
+func BenchmarkAmongHostileHooks(b *testing.B) {
+	const samples = 3000
+	x := startSite(b, b.TempDir(), nil)
+	defer x.end()
+	x.must("fila.admin.queue-create.healthy", jsonOf(b, map[string]any{"on_enqueue": typicalHook}), nil)
+	delivered := make(chan time.Time, 16)
+	_, err := x.nc.Subscribe("fila.deliver.w.healthy", func(m *nats.Msg) {
+		delivered <- time.Now()
+		if err := m.Respond(nil); err != nil {
+			b.Error(err)
+		}
+	})
+	require.NoError(b, err)
+	x.must("fila.consume.healthy", `{"consumer":"w"}`, nil)
+	producer, err := nats.Connect("", nats.InProcessServer(x.s.doors.embedded))
+	require.NoError(b, err)
+	defer producer.Close()
+	friendly := make([]string, 100)
+	for i := range friendly {
+		friendly[i] = fmt.Sprintf("friendly-%d", i)
+		x.must("fila.admin.queue-create."+friendly[i], jsonOf(b, map[string]any{"on_enqueue": typicalHook}), nil)
+	}
+	hostile := hostileQueues(b, x, len(friendly))
+
+	measure := func(others []string) time.Duration {
+		stop := make(chan struct{})
+		var load sync.WaitGroup
+		load.Go(func() {
+			// 5 a second to each queue, spread evenly over the time.
+			tick := time.NewTicker(time.Second / time.Duration(5*len(others)))
+			defer tick.Stop()
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+					if err := x.nc.Publish("fila.enqueue."+others[i%len(others)], []byte("x")); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			}
+		})
+		all := make([]time.Duration, 0, samples)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for range samples {
+			<-tick.C
+			start := time.Now()
+			require.NoError(b, producer.Publish("fila.enqueue.healthy", make([]byte, 1024)))
+			all = append(all, (<-delivered).Sub(start))
+		}
+		close(stop)
+		load.Wait()
+		slices.Sort(all)
+		return all[samples*99/100]
+	}
+	b.ResetTimer()
+	for range b.N {
+		var among, beside []time.Duration
+		for range 3 {
+			beside = append(beside, measure(friendly))
+			among = append(among, measure(hostile))
+			for _, q := range hostile { // the next round meets closed circuits again
+				x.must("fila.admin.hook-reset."+q, ``, nil)
+			}
+		}
+		b.ReportMetric(float64(median(beside).Microseconds()), "p99-friendly-µs")
+		b.ReportMetric(float64(median(among).Microseconds()), "p99-hostile-µs")
+		b.ReportMetric(median(among).Seconds()/median(beside).Seconds(), "ratio")
+	}
+}
+
+// hostileQueues makes n queues whose on_enqueue is a hostile script that loads,
+// starting the corpus again when it is used up.
+func hostileQueues(b *testing.B, x *testSite, n int) []string {
+	files, err := filepath.Glob("../hooks/testdata/hostile/*.lua")
+	require.NoError(b, err)
+	var scripts []string
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(b, err)
+		if strings.Contains(string(text), "function on_enqueue") && !strings.Contains(string(text), "--@hook 1") {
+			scripts = append(scripts, string(text))
+		}
+	}
+	require.NotEmpty(b, scripts)
+	var queues []string
+	for i := 0; len(queues) < n; i++ {
+		require.Less(b, i, 10*n, "too few hostile scripts load")
+		name := fmt.Sprintf("hostile-%d", i)
+		settings := jsonOf(b, map[string]any{"on_enqueue": scripts[i%len(scripts)]})
+		if x.request("fila.admin.queue-create."+name, settings, nil, nil) == nil {
+			queues = append(queues, name)
+		}
+	}
+	return queues
+}

@@ -1,0 +1,238 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// fileSite is a site that was started with a configuration file.
+type fileSite struct {
+	*testSite
+	path, head string
+}
+
+// startWithFile starts a site with a file of these rules and queues.
+func startWithFile(t *testing.T, text string) *fileSite {
+	t.Helper()
+	dir := t.TempDir()
+	x := &fileSite{path: filepath.Join(dir, "config.toml")}
+	x.head = fmt.Sprintf("data_dir = %q\nhttp.addr = \"\"\nnats.embedded.port = %d\n", filepath.Join(dir, "data"), anyPort)
+	require.NoError(t, os.WriteFile(x.path, []byte(x.head+text), 0o600))
+	loaded, err := config.Load(config.Sources{File: x.path})
+	require.NoError(t, err)
+	x.testSite = startSite(t, loaded.DataDir, func(c *config.Config) { *c = loaded.Config })
+	return x
+}
+
+// rewrite changes what follows the head of the file.
+func (x *fileSite) rewrite(text string) {
+	x.t.Helper()
+	require.NoError(x.t, os.WriteFile(x.path, []byte(x.head+text), 0o600))
+}
+
+const (
+	rulesBefore = `
+[[throttle]]
+key = "tenant:*"
+rate = 10
+[[circuit]]
+key = "stripe"
+threshold = 3
+[[retry_policy]]
+name = "slow"
+initial_delay_ms = 100
+[[queue]]
+name = "orders"
+retry_policy = "slow"
+`
+	rulesAfter = `
+[[throttle]]
+key = "tenant:*"
+rate = 20
+[[circuit]]
+key = "stripe"
+threshold = 5
+[[retry_policy]]
+name = "slow"
+retry = false
+[[queue]]
+name = "orders"
+retry_policy = "slow"
+visibility_timeout_ms = 60000
+[[queue]]
+name = "mail"
+`
+)
+
+// TestReload of a real file: all of it is in force when Reload returns, whichever
+// room it is about.
+func TestReload(t *testing.T) {
+	x := startWithFile(t, rulesBefore)
+	defer x.end()
+	events, err := x.nc.SubscribeSync("fila.event.rules-reloaded.>")
+	require.NoError(t, err)
+	x.flush()
+	deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
+	dead, _ := x.consumer("w", "orders.dlq", `{"consumer":"w"}`)
+	fail := func() *nats.Msg {
+		t.Helper()
+		id := x.enqueue("x", nil)
+		m := next(t, deliveries)
+		require.Equal(t, id, m.Header.Get(wire.HeaderID))
+		require.Nil(t, x.ack(m, "-NAK"))
+		return m
+	}
+	require.NoError(t, x.s.Reload())
+	require.Empty(t, changesOf(t, events), "the same file")
+	id := fail().Header.Get(wire.HeaderID)
+	again := next(t, deliveries)
+	require.Equal(t, id, again.Header.Get(wire.HeaderID), "it is retried")
+	require.Nil(t, x.ack(again, ""))
+
+	x.rewrite(rulesAfter)
+	require.NoError(t, x.s.Reload())
+	require.Equal(t, []any{
+		"retry_policy slow: retry unset -> false, initial_delay_ms 100 -> 1000",
+		"throttle tenant:*: rate 10 -> 20",
+		"circuit stripe: threshold 3 -> 5",
+		"queue orders: visibility_timeout_ms 30000 -> 60000",
+		"queue mail: added",
+	}, changesOf(t, events))
+	var throttle wire.ThrottleInfo
+	x.must("fila.admin.throttle-show.tenant:a", "", &throttle)
+	require.Equal(t, wire.Rate("20"), *throttle.Rate)
+	var circuit wire.CircuitInfo
+	x.must("fila.admin.circuit-show.stripe", "", &circuit)
+	require.Equal(t, 5, circuit.Threshold)
+	id = fail().Header.Get(wire.HeaderID)
+	m := next(t, dead)
+	require.Equal(t, id, m.Header.Get(wire.HeaderID))
+	require.Equal(t, wire.ReasonRetryPolicy, m.Header.Get(wire.HeaderDeadReason))
+	require.Nil(t, x.ack(m, "+TERM"))
+	id = x.enqueue("x", nil)
+	m = next(t, deliveries)
+	require.Equal(t, id, m.Header.Get(wire.HeaderID))
+	deadline, err := time.Parse(time.RFC3339Nano, m.Header.Get(wire.HeaderDeadline))
+	require.NoError(t, err)
+	require.Greater(t, time.Until(deadline), 31*time.Second)
+	require.Nil(t, x.ack(m, ""))
+	x.must("fila.enqueue.mail", "x", nil)
+
+	var reply wire.ReloadReply
+	x.must("fila.admin.reload", "", &reply)
+	require.Equal(t, wire.ReloadReply{Changes: []string{}}, reply, "the same file again")
+	require.Equal(t, 400, x.request("fila.admin.reload", `{"force":true}`, nil, nil).Code)
+}
+
+// next waits for a message.
+func next(t *testing.T, ch <-chan *nats.Msg) *nats.Msg {
+	t.Helper()
+	select {
+	case m := <-ch:
+		return m
+	case <-time.After(time.Minute):
+		require.FailNow(t, "nothing has come")
+		return nil
+	}
+}
+
+// changesOf returns what the next event says has changed.
+func changesOf(t *testing.T, events *nats.Subscription) []any {
+	t.Helper()
+	m, err := events.NextMsg(time.Minute)
+	require.NoError(t, err)
+	var e wire.Event
+	require.NoError(t, json.Unmarshal(m.Data, &e))
+	return e.Data["changes"].([]any)
+}
+
+// TestReloadIsRefused in one line, and then nothing has changed.
+func TestReloadIsRefused(t *testing.T) {
+	x := startWithFile(t, rulesBefore)
+	defer x.end()
+	x.must("fila.admin.config-set.circuit:stripe:threshold", `{"value":"7"}`, nil)
+	type state struct {
+		config wire.ConfigList
+		queues wire.QueueList
+		orders wire.QueueInfo
+	}
+	now := func() (s state) {
+		x.must("fila.admin.config-list", "", &s.config)
+		x.must("fila.admin.queue-list", "", &s.queues)
+		x.must("fila.admin.queue-inspect.orders", "", &s.orders)
+		return s
+	}
+	before := now()
+	for name, tc := range map[string]struct {
+		text, want string
+		offline    bool
+	}{
+		"a key for a restart":     {text: rulesAfter + "[log]\nlevel = \"loud\"", want: `log.level = "loud": allowed is `},
+		"a script":                {text: rulesAfter + "on_enqueue = \"return 1\"", want: "queue mail, on_enqueue: "},
+		"a queue without NATS":    {text: rulesAfter, want: "queue mail cannot be created while NATS is not connected", offline: true},
+		"a file that is not TOML": {text: "[[queue", want: x.path},
+	} {
+		x.rewrite(tc.text)
+		x.s.setOffline(tc.offline)
+		err := x.s.Reload()
+		x.s.setOffline(false)
+		require.ErrorContains(t, err, tc.want, name)
+		require.NotContains(t, err.Error(), "\n", name)
+		var werr *wire.Error
+		require.ErrorAs(t, err, &werr)
+		require.Equal(t, wire.CodeReloadFailed, werr.ErrCode, name)
+		require.Equal(t, before, now(), name)
+	}
+	require.NoError(t, os.Remove(x.path))
+	require.ErrorContains(t, x.s.Reload(), "nothing was reloaded: "+x.path+": file does not exist")
+}
+
+// TestReloadOfNothing: there may be no file, and fila may not be there yet or any more.
+func TestReloadOfNothing(t *testing.T) {
+	s, err := New(config.Default(), slog.New(slog.DiscardHandler), "")
+	require.NoError(t, err)
+	require.EqualError(t, s.Reload(), "fila is still starting")
+
+	x := startSite(t, t.TempDir(), nil)
+	require.ErrorContains(t, x.s.Reload(), "fila was started without a configuration file")
+	x.end()
+	require.EqualError(t, x.s.Reload(), "fila is stopping")
+}
+
+// TestRetryPolicyOfAQueueAtRunTime: a queue that is made or changed at run time
+// names a policy of the file, or none, or the one it has.
+func TestRetryPolicyOfAQueueAtRunTime(t *testing.T) {
+	x := startWithFile(t, rulesBefore)
+	defer x.end()
+	x.must("fila.admin.queue-create.mail", `{"retry_policy":"slow"}`, nil)
+	refused := func(subject, body string) {
+		t.Helper()
+		werr := x.request(subject, body, nil, nil)
+		require.NotNil(t, werr)
+		require.Contains(t, werr.Error(), `retry_policy is "sloow": allowed is the name of a [[retry_policy]]`)
+	}
+	refused("fila.admin.queue-create.other", `{"retry_policy":"sloow"}`)
+	refused("fila.admin.queue-update.mail", `{"retry_policy":"sloow","max_depth":7}`)
+	var info wire.QueueInfo
+	x.must("fila.admin.queue-inspect.mail", "", &info)
+	require.Equal(t, "slow", info.Settings.RetryPolicy)
+	require.Zero(t, info.Settings.MaxDepth)
+
+	// The file drops it: the queue keeps the name, and may be changed otherwise.
+	x.rewrite("[[queue]]\nname = \"orders\"")
+	require.NoError(t, x.s.Reload())
+	x.must("fila.admin.queue-update.mail", `{"max_depth":7}`, nil)
+	x.must("fila.admin.queue-update.mail", `{"retry_policy":""}`, nil)
+	refused("fila.admin.queue-update.mail", `{"retry_policy":"sloow"}`)
+}

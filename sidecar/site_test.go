@@ -1,0 +1,180 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// testSite is a whole server with the real store and its embedded NATS, which does
+// not listen, and a client in the same process. It runs inside a synctest
+// bubble, where hours pass in milliseconds and a goroutine that is left behind
+// fails the test.
+type testSite struct {
+	t     testing.TB
+	dir   string
+	s     *Server
+	nc    *nats.Conn
+	stop  context.CancelFunc
+	ended chan struct{} // closed when Run has returned err
+	err   error
+}
+
+// anyPort is the port of an embedded server that listens.
+const anyPort = -1
+
+func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite {
+	t.Helper()
+	cfg := config.Default()
+	cfg.DataDir = dir
+	cfg.HTTP.Addr = ""
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+	require.NoError(t, err)
+	if cfg.NATS.Embedded.Port != anyPort {
+		s.cfg.NATS.Embedded.Port = 0 // it does not listen
+	}
+	s.announce = io.Discard
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &testSite{t: t, dir: dir, s: s, stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(x.ended)
+		x.err = s.Run(ctx)
+	}()
+	t.Cleanup(func() { // of a test that fails
+		s.Kill()
+		cancel()
+		<-x.ended
+		if x.nc != nil {
+			x.nc.Close()
+		}
+	})
+	select {
+	case <-s.Ready():
+	case <-x.ended:
+		require.FailNow(t, "the server did not start", x.err)
+	}
+	x.nc, err = nats.Connect("", nats.InProcessServer(s.doors.embedded))
+	require.NoError(t, err)
+	return x
+}
+
+// end shuts down in order and returns how long that took.
+func (x *testSite) end() time.Duration {
+	x.t.Helper()
+	begin := time.Now()
+	x.stop()
+	<-x.ended
+	require.NoError(x.t, x.err)
+	took := time.Since(begin)
+	x.nc.Close()
+	return took
+}
+
+// inBubble runs fn in a synctest bubble. nats.go keeps the timers of
+// Subscription.Drain in a pool for the whole process, and a timer of one bubble
+// breaks the next one: two collections empty a pool.
+func inBubble(t *testing.T, fn func(t *testing.T)) {
+	t.Helper()
+	runtime.GC()
+	runtime.GC()
+	defer runtime.GC()
+	defer runtime.GC()
+	synctest.Test(t, fn)
+}
+
+// bubble runs fn on a site in a synctest bubble.
+func bubble(t *testing.T, fn func(t *testing.T, x *testSite)) {
+	t.Helper()
+	dir := t.TempDir()
+	inBubble(t, func(t *testing.T) {
+		x := startSite(t, dir, nil)
+		fn(t, x)
+		x.end()
+	})
+}
+
+// request asks and decodes the answer, which may be an error.
+func (x *testSite) request(subject, body string, headers nats.Header, into any) *wire.Error {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	m, err := x.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Data: []byte(body), Header: headers})
+	require.NoError(x.t, err, subject)
+	if werr := wire.ParseError(m.Header, m.Data); werr != nil {
+		return werr
+	}
+	if into != nil {
+		require.NoError(x.t, json.Unmarshal(m.Data, into), subject)
+	}
+	return nil
+}
+
+func (x *testSite) must(subject, body string, into any) {
+	x.t.Helper()
+	require.Nil(x.t, x.request(subject, body, nil, into), subject)
+}
+
+// flush waits until NATS has what was published.
+func (x *testSite) flush() {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(x.t, x.nc.FlushWithContext(ctx))
+}
+
+// enqueue publishes with confirmation and returns the id.
+func (x *testSite) enqueue(body string, headers nats.Header) string {
+	x.t.Helper()
+	var r wire.EnqueueReply
+	require.Nil(x.t, x.request("fila.enqueue.orders", body, headers, &r))
+	return r.ID
+}
+
+// consumer subscribes and registers; deliveries come to the returned channel.
+func (x *testSite) consumer(name, queue, body string) (<-chan *nats.Msg, *nats.Subscription) {
+	x.t.Helper()
+	ch := make(chan *nats.Msg, 1000)
+	sub, err := x.nc.Subscribe("fila.deliver."+name+"."+queue, func(m *nats.Msg) { ch <- m })
+	require.NoError(x.t, err)
+	x.must("fila.consume."+queue, body, nil)
+	return ch, sub
+}
+
+// ack answers a delivery and waits for the confirmation.
+func (x *testSite) ack(m *nats.Msg, payload string) *wire.Error {
+	x.t.Helper()
+	return x.request(m.Reply, payload, nil, nil)
+}
+
+// none checks that nothing comes until now.
+func (x *testSite) none(ch <-chan *nats.Msg) {
+	x.t.Helper()
+	synctest.Wait()
+	select {
+	case m := <-ch:
+		require.Fail(x.t, "a delivery too early", "%v", m.Header)
+	default:
+	}
+}
+
+// depth is how many messages a queue holds.
+func (x *testSite) depth(queue string) wire.QueueSummary {
+	x.t.Helper()
+	var info wire.QueueInfo
+	x.must("fila.admin.queue-inspect."+queue, "", &info)
+	return info.QueueSummary
+}

@@ -1,0 +1,96 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// TestNewChecksHooks: before anything is opened.
+func TestNewChecksHooks(t *testing.T) {
+	c := config.Default()
+	q := wire.DefaultQueueSettings("orders")
+	q.OnFailure = "function on_failure(msg"
+	c.Queues = append(c.Queues, q)
+	_, err := New(c, slog.New(slog.DiscardHandler), "1.0.0")
+	require.ErrorContains(t, err, "queue orders, on_failure: ")
+}
+
+// TestHTTPWhileTheFileIsRead: a large file takes long, and whoever watches the
+// process must not take it for dead.
+func TestHTTPWhileTheFileIsRead(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	cfg := config.Default()
+	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), "127.0.0.1:0"
+	cfg.NATS.Embedded.Port = taken.Addr().(*net.TCPAddr).Port
+	st, err := store.Open(cfg.StorePath(), store.Options{})
+	require.NoError(t, err)
+	require.NoError(t, st.Close())
+	// With one meta page damaged, the log says so while the file is checked.
+	f, err := os.OpenFile(cfg.StorePath(), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = f.WriteAt(make([]byte, 100), 4096) // the older one
+	require.NoError(t, errors.Join(err, f.Close()))
+
+	var s *Server
+	codes := make(map[string]int)
+	s, err = New(cfg, slog.New(hookedLog{slog.DiscardHandler, func(r slog.Record) {
+		if strings.Contains(r.Message, "meta page") {
+			for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+				codes[path] = httpStatus(t, "http://"+s.HTTPAddr()+path)
+			}
+		}
+	}}), "0.0.0")
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Run(t.Context()), syscall.EADDRINUSE)
+	require.Equal(t, map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 200}, codes)
+	_, err = net.Dial("tcp", s.HTTPAddr())
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "the listener is gone")
+}
+
+// httpStatus fetches one page on a connection of its own.
+func httpStatus(t *testing.T, url string) int {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode
+}
+
+// hookedLog lets fn see each record.
+type hookedLog struct {
+	slog.Handler
+	fn func(slog.Record)
+}
+
+func (h hookedLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h hookedLog) Handle(_ context.Context, r slog.Record) error {
+	h.fn(r)
+	return nil
+}
+
+func (h hookedLog) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h hookedLog) WithGroup(string) slog.Handler { return h }
