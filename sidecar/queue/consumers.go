@@ -48,7 +48,7 @@ type consumers struct {
 	expiring  dueHeap              // those with an end, by reg
 	byReg     map[uint64]*consumer // those in expiring
 	noWait    []*consumer          // fetches to be ended in this step
-	absent    []absence            // restored consumers that nobody has heard of, in the order of until
+	absent    []absence            // restored consumers that nobody has heard of
 	graceEnds int64                // when a restored consumer is one like any other
 }
 
@@ -251,14 +251,16 @@ func (q *side) unreachable(c *consumer, now int64) {
 
 // tryAgain gives the consumers whose absence is over another chance.
 func (q *side) tryAgain(now int64) {
-	n := 0
-	for ; n < len(q.consumers.absent) && q.consumers.absent[n].until <= now; n++ {
-		if a := q.consumers.absent[n]; a.c.reg == a.reg && a.c.away {
+	q.consumers.absent = slices.DeleteFunc(q.consumers.absent, func(a absence) bool {
+		if a.until > now {
+			return false
+		}
+		if a.c.reg == a.reg && a.c.away {
 			a.c.away = false
 			q.consumers.update(a.c)
 		}
-	}
-	q.consumers.absent = slices.Delete(q.consumers.absent, 0, n)
+		return true
+	})
 }
 
 // onConsumerEnd ends a registration that was not renewed, or a fetch whose time

@@ -97,13 +97,17 @@ func (q *side) orderOf(f drr.Flow) *keyOrder {
 }
 
 // queueUp puts message seq, which could be delivered as far as it is concerned,
-// to its place among those of its key.
+// to its place among those of its key. If it owns the key it hands it over.
 func (q *side) queueUp(seq uint64, s *slot) {
 	o := q.orderOf(s.flow)
 	s.state = slotOrdered
 	s.ref = q.links.insert(&o.waiting, seq, int64(seq))
 	q.order.waiting++
-	q.letIn(s.flow, o)
+	if s.owns {
+		q.yield(s)
+	} else {
+		q.letIn(s.flow, o)
+	}
 }
 
 // letIn lets the first message of a key that nobody owns into the schedule. One
@@ -155,19 +159,15 @@ func (q *side) yield(s *slot) {
 }
 
 // mayOwn reports whether message seq owns its key and may be delivered again: no
-// other of the key is in flight beside it, and none that is older waits. Otherwise it
-// hands the key over; such others are from before the queue was ordered.
+// other of the key is in flight beside it, and none that is older waits. Such others
+// are from before the queue was ordered.
 func (q *side) mayOwn(seq uint64, s *slot) bool {
 	if !s.owns {
 		return false
 	}
 	o := q.order.keys[s.flow]
 	o.also = slices.DeleteFunc(o.also, func(seq uint64) bool { return !q.inFlight(seq) })
-	if len(o.also) == 0 && (o.waiting.n == 0 || q.links.seq(o.waiting.head) > seq) {
-		return true
-	}
-	q.yield(s)
-	return false
+	return len(o.also) == 0 && (o.waiting.n == 0 || q.links.seq(o.waiting.head) > seq)
 }
 
 // inFlight reports whether message seq is with a consumer, or being judged.

@@ -143,8 +143,8 @@ func (q *side) next(now int64) int64 {
 			next = min(next, it.at)
 		}
 	}
-	if len(q.consumers.absent) > 0 {
-		next = min(next, q.consumers.absent[0].until)
+	for _, a := range q.consumers.absent {
+		next = min(next, a.until)
 	}
 	if at, ok := q.leases.nextUnstored(); ok {
 		next = min(next, at)
