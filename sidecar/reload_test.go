@@ -179,7 +179,8 @@ func TestReloadIsRefused(t *testing.T) {
 		offline    bool
 	}{
 		"a key for a restart":     {text: rulesAfter + "[log]\nlevel = \"loud\"", want: `log.level = "loud": allowed is `},
-		"a script":                {text: rulesAfter + "on_enqueue = \"return 1\"", want: "queue mail, on_enqueue: "},
+		"a script":                {text: rulesBefore + "on_failure = \"function on_failure(msg\"", want: "queue orders, on_failure: "},
+		"a script of a new queue": {text: rulesAfter + "on_enqueue = \"return 1\"", want: "queue mail, on_enqueue: "},
 		"a queue without NATS":    {text: rulesAfter, want: "queue mail cannot be created while NATS is not connected", offline: true},
 		"a file that is not TOML": {text: "[[queue", want: x.path},
 	} {

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -52,6 +53,7 @@ func TestDocumentedPermissions(t *testing.T) {
 	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
 	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 	require.NoError(t, err)
+	s.announce = io.Discard
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
