@@ -60,22 +60,3 @@ func TestUpdatesHoldWhenTheyAreAnswered(t *testing.T) {
 		require.Equal(t, wire.CodeKeyPending, werr.ErrCode)
 	})
 }
-
-func TestRedrivePassesAKeyThatIsFull(t *testing.T) {
-	bubble(t, func(t *testing.T, x *testSite) {
-		x.must("fila.admin.queue-create.orders", `{"fairness_header":"tenant","max_pending_per_key":1}`, nil)
-		ch, _ := x.consumer("w", "orders", `{"consumer":"w","max_in_flight":10}`)
-		for _, tenant := range []string{"full", "free"} {
-			x.enqueue("x", nats.Header{"tenant": {tenant}})
-			require.Nil(t, x.ack(<-ch, "+TERM"))
-		}
-		x.enqueue("x", nats.Header{"tenant": {"full"}})
-		<-ch
-		var reply wire.RedriveReply
-		x.must("fila.admin.redrive.orders.dlq", `{}`, &reply)
-		require.EqualValues(t, 1, reply.Redriven)
-		m := <-ch
-		require.Equal(t, "free", m.Header.Get("tenant"))
-		require.EqualValues(t, 1, x.depth("orders.dlq").Pending, "the other one stays")
-	})
-}

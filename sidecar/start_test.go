@@ -30,6 +30,42 @@ func TestNewChecksHooks(t *testing.T) {
 	require.ErrorContains(t, err, "queue orders, on_failure: ")
 }
 
+// TestAStartThatFails leaves nothing open, whichever step it was.
+func TestAStartThatFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(t *testing.T, st *store.Bolt)
+		want   string
+	}{
+		"in use": {nil, "is in use by another fila process: stop that one, or give this one a data_dir of its own"},
+		"settings that cannot be read": {func(t *testing.T, st *store.Bolt) {
+			done := make(chan error, 1)
+			st.Submit(&store.Batch{
+				PutQueues: []store.QueueRecord{{ID: 1, Name: "orders", Settings: []byte("{")}, {ID: 2, Name: "orders.dlq"}},
+				Done:      func(err error) { done <- err },
+			})
+			require.NoError(t, <-done)
+			require.NoError(t, st.Close())
+		}, "settings of queue orders in the store: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = t.TempDir(), "127.0.0.1:0", anyPort
+			st, err := store.Open(cfg.StorePath(), store.Options{})
+			require.NoError(t, err)
+			if tc.before != nil {
+				tc.before(t, st)
+			}
+			s, err := New(cfg, slog.New(slog.DiscardHandler), "0.0.0")
+			require.NoError(t, err)
+			require.ErrorContains(t, s.Run(t.Context()), tc.want)
+			require.NoError(t, st.Close())
+			st, err = store.Open(cfg.StorePath(), store.Options{})
+			require.NoError(t, err)
+			require.NoError(t, st.Close())
+		})
+	}
+}
+
 // TestHTTPWhileTheFileIsRead: a large file takes long, and whoever watches the
 // process must not take it for dead.
 func TestHTTPWhileTheFileIsRead(t *testing.T) {
