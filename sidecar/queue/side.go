@@ -60,7 +60,8 @@ func (q *side) init(m *Queue, which Side, id store.QueueID, name string) {
 	*q = side{
 		m: m, which: which, id: id, name: name,
 		backlog: backlog{
-			keys: newKeyTable(), links: newLinks(), sched: drr.New(m.settings.Quantum)},
+			keys: newKeyTable(), links: newLinks(), sched: drr.New(m.settings.Quantum),
+		},
 		gating:    newGating(),
 		consumers: newConsumers(m.now + restoreGrace),
 		order:     order{keys: make(map[drr.Flow]*keyOrder)},
