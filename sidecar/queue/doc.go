@@ -16,6 +16,16 @@
 // consumers, leases and pauses of its own, and what moves between them is one
 // batch of changes.
 //
+// Inside, a side is a few tables and what moves messages between them:
+//
+//	slots, keys, links, leases, timers   where messages, fairness keys, lists, leases and times are
+//	life, deliver, dead, failures        what happens to a message
+//	subqueue, wait, permit               gates: who has to pass which, who waits where, what is held
+//	order, pause, consumers              strict order per key, pauses, who may be given messages
+//	journal                              what goes to the disk, and when
+//	read, view                           what others may know
+//	recovery                             from the store into the tables
+//
 // Gates that several queues share (throttle keys, circuits) come in through
 // [Options]: they have locks of their own, and what they want to tell others
 // leaves with the effects.

@@ -37,10 +37,11 @@ type waitID uint32
 // one line, which shares what the gate admits by weight (drr.Line).
 //
 // A wait list is looked at when time or somebody else may have opened its gate,
-// never otherwise. Then as many subqueues as the gate admits probe it: the first
-// blocked message of each goes to the head of its flow in the schedule, and tries
-// the gates when its turn comes there. So the schedule decides between the probes
-// and everybody else.
+// never otherwise. Then as many subqueues as the gate admits probe it: each is
+// eligible with its first message alone, which tries the gates when the turn of its
+// flow comes. So the schedule decides between the probes and everybody else. Permits
+// are taken at delivery: one taken with the probe would let deliveries bunch beyond
+// the limit.
 //
 // At a throttle key machines are served in turn (throttle.Wait). A machine joins the
 // round when a subqueue waits here, and its turn ends when its probes have tried. If
