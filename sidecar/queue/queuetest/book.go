@@ -81,7 +81,8 @@ type flight struct {
 	lease    uint64
 	attempt  uint32
 	deadline int64
-	known    int64 // deadline that the consumer knows to be on disk; 0: none
+	extended []int64 // all deadlines that extensions have given it
+	known    int     // how many of them its consumer knows of: that one, or a later one, is on disk
 	consumer string
 	reg      int // registration that it was delivered under
 	went     *passage
@@ -143,8 +144,9 @@ type node struct {
 type sideBook struct {
 	seq       uint64
 	paused    int64
-	keys      map[string]int64 // paused ones
-	overrides map[string]uint32
+	keys      map[string]int64  // paused ones
+	overrides map[string]uint32 // weights that operators have set
+	latest    map[string]uint32 // weights of the latest arrivals
 	clients   map[string]*client
 	fair      fairBook
 }
@@ -180,7 +182,7 @@ func (k *keyCount) Add(key string, n int64) {
 }
 
 func newSideBook() *sideBook {
-	return &sideBook{keys: make(map[string]int64), overrides: make(map[string]uint32), clients: make(map[string]*client)}
+	return &sideBook{keys: make(map[string]int64), overrides: make(map[string]uint32), latest: make(map[string]uint32), clients: make(map[string]*client)}
 }
 
 func (n *node) sideName(s queue.Side) string {
@@ -444,7 +446,14 @@ func (n *node) countFailure(key string) {
 		return
 	}
 	delete(n.failures, key)
-	n.want.held = append(n.want.held, key)
+	until := int64(queue.Forever)
+	if s.FailureHoldMs > 0 {
+		until = n.Now + s.FailureHoldMs*1e6
+	}
+	n.want.held = append(n.want.held, fmt.Sprint(key, " until ", until))
+	if n.s.exact && n.sides[queue.Main].keys[key] < until {
+		n.holdKey(queue.Main, key, until)
+	}
 }
 
 // arrive puts a message to a side. It has no gates on Dead.
@@ -452,6 +461,10 @@ func (n *node) arrive(m *message, s queue.Side, seq uint64) {
 	n.s.arrivals++
 	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
 	m.setLane()
+	if n.sides[s].keys[m.key] != 0 {
+		n.sides[s].fair.spoil(m.key)
+	}
+	n.sides[s].latest[m.key] = m.weight
 	if n.sides[s].overrides[m.key] == 0 {
 		n.sides[s].fair.weigh(m.key, int64(m.weight))
 	}
@@ -540,13 +553,13 @@ func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.here() {
 			continue
 		}
-		if strict && o.place != waiting && !o.exempt { // XXX bug 9
+		if strict && o.place != waiting {
 			fail("another message of the key is in flight", o)
 		}
 		if o.place != waiting || o.own || o.expires != 0 && o.expires <= n.Now {
 			continue
 		}
-		if strict && n.settings.OnBlocked != wire.OnBlockedSkip && o.seq < m.seq && !o.exempt {
+		if strict && n.settings.OnBlocked != wire.OnBlockedSkip && o.seq < m.seq && !o.exempt && (o.ready == 0 || n.s.exact) {
 			fail("an older message of the key waits", o)
 		}
 		// Of those that nobody received, several may change places.

@@ -72,15 +72,10 @@ func (n *node) tellsNotes(out *queue.Effects) {
 		case queue.NoteStuck:
 			notes = append(notes, fmt.Sprintf("stuck %x", note.ID))
 		case queue.NoteHeld:
-			held = append(held, note.Key)
-			if n.sides[queue.Main].keys[note.Key] < note.Until {
+			held = append(held, fmt.Sprint(note.Key, " until ", note.Until))
+			if !n.s.exact && n.sides[queue.Main].keys[note.Key] < note.Until {
 				n.holdKey(queue.Main, note.Key, note.Until)
 			}
-			want := int64(queue.Forever)
-			if ms := n.settings.FailureHoldMs; ms > 0 {
-				want = n.Now + ms*1e6
-			}
-			require.Equal(n.T, want, note.Until)
 		default:
 			require.Fail(n.T, "a note too early, or one of its own", "%+v", note)
 		}
@@ -281,7 +276,7 @@ func (s *Sim) answered(r *Rig, a Answer) {
 		}
 	case askProgress:
 		require.Equal(s.T, queue.ReplyDone, a.Kind)
-		q.f.known = max(q.f.known, q.value)
+		q.f.known = max(q.f.known, int(q.value))
 	case askMove:
 		require.Equal(s.T, queue.ReplyDone, a.Kind)
 		require.Equal(s.T, 1, s.Disk.Live[q.m.id])
@@ -389,17 +384,21 @@ func (n *node) checkViews(side queue.Side) {
 }
 
 func (n *node) checkConsumers(side queue.Side) {
-	credit := 0
+	credit, away := 0, false
 	want := []queue.ConsumerView{}
 	for _, c := range sortedClients(n.sides[side].clients) {
 		k := n.credit(side, c)
 		credit += k
+		away = away || c.restored
 		want = append(want, queue.ConsumerView{
 			Name: c.name, MaxInFlight: c.limit, InFlight: n.inFlight(side, c.name), Credit: k, Fetch: c.fetch, ExpiresAt: c.expires,
 		})
 		if c.noWait || c.expires != 0 && c.expires <= n.Now {
 			require.Fail(n.T, "it should have ended", "%+v", *c)
 		}
+	}
+	if !n.s.exact && away {
+		return // it may be left alone for longer
 	}
 	require.Equal(n.T, want, n.M.Consumers(side), n.sideName(side))
 	v := n.M.State(side, 5, n.Now)
@@ -588,7 +587,7 @@ func (n *node) inTurn(m *message) bool {
 			return false
 		case n.settings.OnBlocked != wire.OnBlockedSkip && (o.seq < m.seq || o.failed || o.exempt || m.exempt || m.own):
 			return false // it may own the key
-		case o.seq < m.seq && o.lane == m.lane, o.exempt: // XXX bug 8
+		case o.seq < m.seq && o.lane == m.lane:
 			return false
 		}
 	}

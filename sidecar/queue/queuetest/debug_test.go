@@ -17,6 +17,16 @@ func debugTrace(s *Sim) {
 	}
 	s.Trace = func(r *Rig, out *queue.Effects) {
 		n := s.byRig[r]
+		for side := range queue.Sides {
+			for _, key := range plainKeys {
+				v := r.M.Key(side, key, s.Now)
+				fmt.Printf("   side %d key %s weight %d deficit %d pending %d book %+v\n", side, key, v.Weight, v.Deficit, v.Pending, n.sides[side].fair.flows[plainKey(key)])
+			}
+		}
+		for key, c := range s.circuits {
+			i, _ := s.Circuits.Info(key)
+			fmt.Printf("   circuit %s book %+v real %+v\n", key, *c, i)
+		}
 		fmt.Printf("step %d %s at %d settings %s\n", s.Steps, r.Name, s.Now-Start, n.settings.Ordering+n.settings.OnBlocked)
 		for side := range n.sides {
 			fmt.Printf("    paused %d keys %v\n", n.sides[side].paused, n.sides[side].keys)

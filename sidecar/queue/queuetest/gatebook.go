@@ -214,20 +214,6 @@ func (c *circuitBook) release(now int64) {
 	}
 }
 
-// restart is what an orderly stop leaves of it.
-func (c *circuitBook) restart(now int64) {
-	switch c.state {
-	case breaker.Closed:
-		c.failures = 0
-	case breaker.HalfOpen:
-		c.until, c.thenClose = now, false
-		c.state = breaker.Open
-	case breaker.Open:
-	}
-	c.gen++
-	c.probes, c.successes = 0, 0
-}
-
 // shown is the state that others see.
 func (c *circuitBook) shown(now int64) string {
 	look := *c

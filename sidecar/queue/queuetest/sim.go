@@ -463,7 +463,8 @@ func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string
 		n.complete(f, breaker.Success)
 	case wire.AckProgress:
 		f.deadline = n.Now + n.visibility()
-		q.kind, q.value = askProgress, f.deadline
+		f.extended = append(f.extended, f.deadline)
+		q.kind, q.value = askProgress, int64(len(f.extended))
 	case wire.AckNack:
 		n.tally(side).Nacked++
 		q.kind, q.value = askFail, int64(m.attempts)+1
@@ -796,19 +797,12 @@ func (n *node) weighed(side queue.Side, key string, weight uint32) {
 		return
 	}
 	delete(book.overrides, key)
-	latest := 0
-	for _, m := range n.s.all {
-		if m.node == n && m.side == side && m.key == key && m.n > latest && m.place != posted {
-			latest = m.n
-			book.fair.weigh(key, int64(m.weight))
-		}
-	}
-	book.fair.reset(key)
+	book.fair.weigh(key, int64(book.latest[key]))
 }
 
 func (s *Sim) changeSettings() {
 	n := s.anyNode()
-	set := n.settings
+	set := n.Rig.Settings
 	s.drawSettings(&set)
 	n.Rig.Settings = set
 	n.tell(queue.Main, set, func() {
