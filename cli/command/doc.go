@@ -3,7 +3,7 @@
 //
 // A group of commands is a package with one function, Commands, that takes the
 // Env and returns the group's commands; [Env.Root] puts them below fila and [Run]
-// runs a command line. A command asks fila within [Env.Online], which connects as
+// runs a command line. A command asks fila within [Ask], which connects as
 // flags, environment and contexts of the nats CLI say ([Connection]) and words
 // refusals ([Session.Explain]). An error that is not plain failure carries its
 // exit code ([Exit], [UsageError]).

@@ -151,6 +151,7 @@ func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
 // which they were delivered.
 func (q *side) putBack(seq uint64, s *slot, order int64) {
 	if q.order.on && !q.mayOwn(seq, s) {
+		q.followSub(q.subOf(s), seq)
 		q.queueUp(seq, s)
 	} else {
 		q.enter(seq, s, math.MinInt64+order)

@@ -167,7 +167,7 @@ func (m *Queue) nextLease() uint64 {
 	return m.lease
 }
 
-// pending keeps a circuit that has something to announce.
+// announce keeps a circuit that has something to announce, for after the step.
 func (m *Queue) announce(c Circuit, pending bool) {
 	if pending {
 		m.out.Circuits = append(m.out.Circuits, c)

@@ -234,9 +234,10 @@ func (r *runner) carryOut(now int64) {
 	if fx.Written != 0 {
 		s.uncommitted.Add(-fx.Written)
 	}
-	for side := range fx.Tally {
-		r.sides[side].count(&fx.Tally[side])
-	}
+	// A message that is dead-lettered counts twice for a moment rather than not at all:
+	// whoever deletes a queue without force looks at both depths.
+	r.sides[queue.Dead].count(&fx.Tally[queue.Dead])
+	r.sides[queue.Main].count(&fx.Tally[queue.Main])
 	for _, c := range fx.Commits {
 		c.Done = func(err error) { r.committed(c, err) }
 		s.Store.Submit(&c.Batch)
