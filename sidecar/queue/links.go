@@ -11,6 +11,7 @@ type link struct {
 // list is a list of messages. Link 0 ends it.
 type list struct {
 	head, tail uint32
+	back       uint32 // latest one that was inserted below stamp 0
 	n          int32
 }
 
@@ -59,7 +60,8 @@ func (x *links) seq(id uint32) uint64 { return x.at(id).seq }
 
 // insert puts seq at the place of its stamp into l, behind those with the same one,
 // and returns its link. It looks for the place from the end or, if the stamp is below
-// 0, from the head: there are no more of these than were in flight at once.
+// 0, from the latest of these: what comes back comes in order for the most part. What
+// does not is looked for from the head, past no more than were in flight at once.
 func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
 	after := l.tail
 	if stamp < 0 {
@@ -69,6 +71,9 @@ func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
 		after = x.at(after).prev
 	}
 	id := x.alloc()
+	if stamp < 0 {
+		l.back = id
+	}
 	it := x.at(id)
 	it.seq, it.stamp, it.prev = seq, stamp, after
 	if after != 0 {
@@ -86,9 +91,13 @@ func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
 	return id
 }
 
-// lastUpTo is the last link, from the head, up to a stamp; 0: there is none.
+// lastUpTo is the last link up to a stamp; 0: there is none.
 func (x *links) lastUpTo(l *list, stamp int64) (last uint32) {
-	for id := l.head; id != 0 && x.at(id).stamp <= stamp; id = x.at(id).next {
+	from := l.head
+	if l.back != 0 && x.at(l.back).stamp <= stamp {
+		from = l.back
+	}
+	for id := from; id != 0 && x.at(id).stamp <= stamp; id = x.at(id).next {
 		last = id
 	}
 	return last
@@ -106,6 +115,9 @@ func (x *links) remove(l *list, id uint32) {
 		x.at(it.next).prev = it.prev
 	} else {
 		l.tail = it.prev
+	}
+	if l.back == id {
+		l.back = it.prev
 	}
 	l.n--
 	x.release(id)

@@ -67,6 +67,34 @@ func TestLinksAreInOrderOfTheirStamps(t *testing.T) {
 	checkLinks(t, &x, &l)
 }
 
+// What comes back in order finds its place at once, however much has come back before.
+func TestLinksThatComeBackInOrderAreNotWalkedOver(t *testing.T) {
+	x, l := newLinks(), list{}
+	for seq := range uint64(100) {
+		x.insert(&l, seq, int64(seq))
+	}
+	for seq := range uint64(1000) {
+		require.Equal(t, l.back, x.lastUpTo(&l, int64(seq)-1000))
+		require.Equal(t, x.insert(&l, 100+seq, int64(seq)-1000), l.back)
+	}
+	checkLinks(t, &x, &l)
+	for range 500 { // half of them are picked and come back
+		x.remove(&l, l.head)
+	}
+	for seq := range uint64(500) {
+		x.insert(&l, 100+seq, int64(seq)-1000)
+		require.Equal(t, 100+seq, x.seq(l.back))
+	}
+	checkLinks(t, &x, &l)
+	x.insert(&l, 1, -5000)
+	require.Equal(t, l.head, l.back)
+	require.EqualValues(t, 1, drainLinks(&x, &l, 1)[0])
+	require.Zero(t, l.back)
+	x.insert(&l, 2000, -1)
+	require.Equal(t, uint64(1099), x.seq(x.at(l.back).prev))
+	checkLinks(t, &x, &l)
+}
+
 func TestMemoryOfLinksAndWhatRemains(t *testing.T) {
 	require.Equal(t, uintptr(24), unsafe.Sizeof(link{}))
 	heapInUse := func() int64 {
@@ -158,7 +186,7 @@ func TestRandomLinks(t *testing.T) {
 			ids[i][j] = ids[i][n-1]
 			ids[i] = ids[i][:n-1]
 		} else {
-			ids[i] = append(ids[i], x.insert(lists[i], uint64(step), rnd.Int64N(1000)))
+			ids[i] = append(ids[i], x.insert(lists[i], uint64(step), rnd.Int64N(1000)-500))
 		}
 		if step%1000 == 0 {
 			checkLinks(t, &x, lists...)
