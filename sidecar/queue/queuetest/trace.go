@@ -1,15 +1,15 @@
 package queuetest
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 
 	"github.com/filaq/fila/sidecar/queue"
 )
 
 // WriteEffects writes everything that a step has said, in one form for one meaning:
 // equal effects are written byte for byte the same, whatever addresses they have.
-func WriteEffects(w io.Writer, out *queue.Effects) {
+func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 	for _, c := range out.Commits {
 		fmt.Fprintf(w, "commit bytes=%d confirm=%q ticket=%v\n", c.Bytes, c.Confirm, c.Ticket != nil)
 		for i := range c.Add {
@@ -63,7 +63,7 @@ func WriteEffects(w io.Writer, out *queue.Effects) {
 	}
 }
 
-func writeNote(w io.Writer, n *queue.Note) {
+func writeNote(w *bytes.Buffer, n *queue.Note) {
 	note := *n
 	note.Dead = nil
 	fmt.Fprintf(w, "note %+v\n", note)
