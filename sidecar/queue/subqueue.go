@@ -328,6 +328,9 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 			}
 		}
 		q.place(id)
+		if sub.retry {
+			q.recost(id) // the first of the blocked ones is another one
+		}
 	}
 	cost := q.headCost(f)
 	q.sched.Take(cost)
