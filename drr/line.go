@@ -108,6 +108,19 @@ func (l *Line) Has(lane uint32) bool {
 	return ok
 }
 
+// Cost returns the cost of the first message of a lane, in thousandths; 0: the lane does
+// not wait.
+func (l *Line) Cost(lane uint32) int64 {
+	switch at, first, ok := l.locate(lane); {
+	case !ok:
+		return 0
+	case first:
+		return int64(l.flows[at].cost)
+	default:
+		return int64(l.lanes[at].cost)
+	}
+}
+
 // Add lets a lane wait behind the other lanes of flow f; cost is that of its first
 // message. The weight counts at once for the flow. It panics if the lane waits
 // already.

@@ -280,6 +280,7 @@ func checkSubs(t T, q *side) {
 			}
 			require.Positive(t, want, "%s waits with nothing", at)
 			require.True(t, q.gating.waits.at(sub.wait).line.Has(uint32(id)), "%s: not in the line where it waits", at)
+			require.Equal(t, max(1, min(q.costOf(q.firstBlocked(sub)), drr.MaxCost)), q.gating.waits.at(sub.wait).line.Cost(uint32(id)), "%s: its cost in the line", at)
 		}
 		require.Equal(t, want, sub.counted, at)
 		blocked += int64(want)
