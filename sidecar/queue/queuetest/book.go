@@ -499,7 +499,7 @@ func (n *node) deliver(d *queue.Delivery) {
 		fail("delivered after its time")
 	case !n.dispatching || side.paused > now:
 		fail("delivered although the queue is held")
-	case side.keys[m.key] > now:
+	case side.keys[m.key] > now && n.s.exact:
 		fail("delivered although its key is paused")
 	case d.Token.Seq != m.seq || d.Token.Attempt != m.attempts+1 || d.Key != m.key || d.EnqueuedAt != m.enqueued:
 		fail("another message than it was", d.Token, d.Key)

@@ -160,7 +160,8 @@ func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state 
 	slices.Sort(m.keys)
 	m.attempts, m.expires, m.submitted, m.pass, m.back = state.Attempts, msg.ExpiresAt, true, 0, 0
 	m.failed = m.attempts > 0
-	if m.place == stuck { // others of its key have gone meanwhile
+	if m.place == stuck || m.place == gone { // others of its key have gone meanwhile, or settings have changed
+		m.exempt = true
 		for _, o := range s.all {
 			o.exempt = o.exempt || o.node == n && o.key == m.key
 		}
