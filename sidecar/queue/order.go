@@ -25,7 +25,7 @@ type keyOrder struct {
 	waiting list
 	owner   uint64 // the message that owns the key
 	owned   bool
-	also    []uint64 // in flight beside it since before the queue was ordered
+	also    []uint64 // in flight beside it, since before the queue was ordered or after a crash
 }
 
 // setOrdering makes a change of the queue's settings count.
@@ -100,6 +100,7 @@ func (q *side) orderOf(f drr.Flow) *keyOrder {
 // to its place among those of its key. If it owns the key it hands it over.
 func (q *side) queueUp(seq uint64, s *slot) {
 	o := q.orderOf(s.flow)
+	o.also = slices.DeleteFunc(o.also, func(other uint64) bool { return other == seq })
 	s.state = slotOrdered
 	s.ref = q.links.insert(&o.waiting, seq, int64(seq))
 	q.order.waiting++
@@ -147,15 +148,29 @@ func (q *side) yield(s *slot) {
 		return
 	}
 	o.owned = false
-	for len(o.also) > 0 {
-		seq := o.also[0]
-		o.also = o.also[1:]
-		if q.inFlight(seq) {
-			o.owned, o.owner, q.slots.get(seq).owns = true, seq, true
-			return
-		}
+	if i := q.heir(o); i >= 0 {
+		o.owned, o.owner = true, o.also[i]
+		o.also = slices.Delete(o.also, i, i+1)
+		q.slots.get(o.owner).owns = true
+		return
 	}
 	q.letIn(s.flow, o)
+}
+
+// heir returns which of the messages beside the owner of a key owns it next: one in
+// flight, or the first that waits for its retry and keeps its place so; -1: none.
+func (q *side) heir(o *keyOrder) int {
+	o.also = slices.DeleteFunc(o.also, func(seq uint64) bool {
+		s := q.slots.get(seq)
+		return s == nil || s.state != slotDelayed && !q.inFlight(seq)
+	})
+	if i := slices.IndexFunc(o.also, q.inFlight); i >= 0 || q.order.skip || len(o.also) == 0 {
+		return i
+	}
+	if o.waiting.n > 0 && q.links.seq(o.waiting.head) < o.also[0] {
+		return -1
+	}
+	return 0
 }
 
 // mayOwn reports whether message seq owns its key and may be delivered again: no
@@ -166,8 +181,7 @@ func (q *side) mayOwn(seq uint64, s *slot) bool {
 		return false
 	}
 	o := q.order.keys[s.flow]
-	o.also = slices.DeleteFunc(o.also, func(seq uint64) bool { return !q.inFlight(seq) })
-	return len(o.also) == 0 && (o.waiting.n == 0 || q.links.seq(o.waiting.head) > seq)
+	return !slices.ContainsFunc(o.also, q.inFlight) && (o.waiting.n == 0 || q.links.seq(o.waiting.head) > seq)
 }
 
 // inFlight reports whether message seq is with a consumer, or being judged.

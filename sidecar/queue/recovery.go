@@ -68,30 +68,29 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	s.attempts, s.readyAt = st.Attempts, st.ReadyAt
 	switch {
 	case st.Lease.ID != 0:
-		q.recoverOwner(m.Seq, s, true)
+		q.recoverOwner(m.Seq, s)
 		rest.leased = append(rest.leased, recoveredLease{m.Seq, st.Lease})
 	case st.Attempts == m.Attempts:
 		ready()
 	default:
 		if q.order.on && !q.order.skip {
-			q.recoverOwner(m.Seq, s, false) // it keeps its place while it waits for its retry
+			q.recoverOwner(m.Seq, s) // it keeps its place while it waits for its retry
 		}
 		rest.retried = append(rest.retried, m.Seq)
 	}
 }
 
 // recoverOwner lets a message that was delivered before the restart own its fairness
-// key. There is one of a key at most, unless the queue was not ordered then.
-func (q *side) recoverOwner(seq uint64, s *slot, leased bool) {
+// key. There is one of a key at most, unless the queue was not ordered then, or the end
+// of one was not on disk.
+func (q *side) recoverOwner(seq uint64, s *slot) {
 	if !q.order.on {
 		return
 	}
 	o := q.orderOf(s.flow)
 	younger, had := o.owner, o.owned
 	if had && q.slots.get(younger).state != slotWaiting {
-		if leased {
-			o.also = append(o.also, seq)
-		}
+		o.also = append(o.also, seq)
 		return
 	}
 	o.owned, o.owner, s.owns = true, seq, true
