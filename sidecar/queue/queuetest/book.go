@@ -573,7 +573,7 @@ func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 // checkFair holds m, which is delivered, to the bound of deficit round robin.
 func (n *node) checkFair(m *message) {
 	f := &n.sides[m.side].fair
-	if n.ordered() && m.side == queue.Main {
+	if n.ordered() && m.side == queue.Main || !n.s.exact { // a key may still be paused
 		f.resetAll()
 		return
 	}

@@ -1,0 +1,144 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// What is shown of messages that wait at a gate: where, since when, behind how many,
+// and with which share of it.
+func TestViewsOfBlockedMessages(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("db", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 10, 0)
+	r.Gated("holder", "db")
+	put := func(key string, weight uint32) store.ID {
+		return r.Enqueue(key, func(m *store.Message) {
+			m.Weight, m.ThrottleKeys, m.CircuitKey = weight, []string{"db", "other"}, "c"
+		})
+	}
+	var ids []store.ID
+	for range 3 {
+		ids = append(ids, put("gold", 3000))
+	}
+	put("silver", 1000)
+	r.Pass(time.Second)
+	v := r.Find(queue.Main, ids[2])
+	require.Equal(t, queue.StateBlocked, v.State)
+	require.Equal(t, queue.ByInFlight, v.BlockedBy)
+	require.Equal(t, "db", v.At.Throttle.Key())
+	require.Equal(t, r.Now-1e9, v.BlockedSince)
+	require.EqualValues(t, 2, v.Ahead)
+	require.False(t, v.First)
+	require.Equal(t, 0.75, v.Share)
+	require.Len(t, v.Throttles, 2)
+	require.Equal(t, "c", v.Circuit.Key())
+	require.Equal(t, 9, v.Credit)
+	require.True(t, r.Find(queue.Main, ids[0]).First)
+
+	k := r.M.Key(queue.Main, "gold", r.Now)
+	require.EqualValues(t, 3, k.Blocked)
+	require.Zero(t, k.Pending)
+	require.EqualValues(t, 3000, k.Weight)
+	require.Len(t, k.At, 1)
+	require.EqualValues(t, 3, k.At[0].Messages)
+	s := r.M.State(queue.Main, 5, r.Now)
+	require.Len(t, s.Blocked, 1)
+	require.EqualValues(t, 4, s.Blocked[0].Messages)
+	require.Equal(t, 2, s.Blocked[0].Flows)
+	require.EqualValues(t, 3, s.BlockedBy[queue.ByInFlight])
+	require.EqualValues(t, 1, s.BlockedBy[queue.ByTurn], "it goes behind the others")
+	require.Empty(t, r.M.Flows(queue.Main, 5))
+	require.Equal(t, "holder", r.Peek(queue.Main)[0].Key)
+	require.Equal(t, "w", r.Peek(queue.Main)[0].Consumer)
+	require.Nil(t, r.Find(queue.Main, store.ID{9}))
+}
+
+// Views of pauses say until when.
+func TestViewsOfPauses(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	pauseKey(r, "a", r.Now+1e9)
+	id := r.Gated("a")
+	v := r.Find(queue.Main, id)
+	require.Equal(t, queue.ByPause, v.BlockedBy)
+	require.True(t, v.At.Paused)
+	require.Equal(t, r.Now+1e9, v.At.Until)
+	require.Equal(t, r.Now+1e9, v.KeyPaused)
+	require.Equal(t, r.Now+1e9, r.M.Key(queue.Main, "a", r.Now).Paused)
+	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
+	require.EqualValues(t, queue.Forever, r.Find(queue.Main, id).QueuePaused)
+	require.EqualValues(t, queue.Forever, r.M.Key(queue.Main, "a", r.Now).QueuePaused)
+	require.EqualValues(t, queue.Forever, r.M.State(queue.Main, 5, r.Now).Paused)
+	require.Equal(t, "a", r.M.State(queue.Main, 5, r.Now).Blocked[0].Key)
+}
+
+// Messages are listed and found in pieces, those of one key if that is asked for.
+func TestPeekGoesOnWhereItStopped(t *testing.T) {
+	r := newRig(t, ordered(wire.OnBlockedWait))
+	var ids []store.ID
+	for i := range 50 {
+		ids = append(ids, r.Enqueue(fmt.Sprint("k", i%5), func(m *store.Message) {
+			if i >= 45 {
+				m.NotBefore = r.Now + 1e9
+			}
+		}))
+	}
+	var found []store.ID
+	pieces := 0
+	for from := uint64(0); pieces == 0 || from != 0; pieces++ {
+		var views []queue.MessageView
+		views, from = r.M.Peek(queue.Main, from, "k3", 2, 7, r.Now)
+		for _, v := range views {
+			require.Equal(t, "k3", v.Key)
+			found = append(found, v.ID)
+		}
+	}
+	require.Greater(t, pieces, 5)
+	var want []store.ID
+	for i := 3; i < 50; i += 5 {
+		want = append(want, ids[i])
+	}
+	require.Equal(t, want, found)
+	views, next := r.M.Peek(queue.Main, 0, "nobody", 2, 7, r.Now)
+	require.Empty(t, views)
+	require.Zero(t, next)
+	v, next := r.M.Find(queue.Main, ids[30], 0, 10, r.Now)
+	require.Nil(t, v)
+	require.NotZero(t, next)
+	require.Equal(t, queue.StateOrdered, r.Find(queue.Main, ids[30]).State)
+	require.Equal(t, queue.ByOrder, r.Find(queue.Main, ids[30]).BlockedBy)
+	require.Equal(t, queue.StateDelayed, r.Find(queue.Main, ids[49]).State)
+	require.EqualValues(t, 5, r.M.Moment(queue.Main, r.Now).Delayed)
+}
+
+// The flows with the most pending messages come first, with their share.
+func TestTopFlows(t *testing.T) {
+	r := newRig(t, nil)
+	for i, key := range []string{"a", "b", "c", "d"} {
+		for range i + 1 {
+			r.Enqueue(key, func(m *store.Message) { m.Weight = uint32(1000 * (i + 1)) })
+		}
+	}
+	require.Equal(t, []queue.FlowView{
+		{Key: "d", Weight: 4000, Pending: 4, Share: 0.4}, {Key: "c", Weight: 3000, Pending: 3, Share: 0.3},
+	}, r.M.Flows(queue.Main, 2))
+	require.Empty(t, r.M.Flows(queue.Main, 0))
+	require.Equal(t, 4, r.M.Moment(queue.Main, r.Now).Flows)
+	require.Zero(t, r.M.Moment(queue.Main, r.Now).OldestAge)
+	r.Pass(time.Second)
+	require.EqualValues(t, 1e9, r.M.Moment(queue.Main, r.Now).OldestAge)
+	r.Do(queue.Main, queue.Weigh{Key: "a", Weight: 9000})
+	k := r.M.Key(queue.Main, "a", r.Now)
+	require.True(t, k.Known && k.Overridden)
+	require.EqualValues(t, 9000, k.Weight)
+	require.False(t, r.M.Key(queue.Main, "z", r.Now).Known)
+}
