@@ -86,7 +86,7 @@ func TestBackupsOneAtATime(t *testing.T) {
 
 // TestBackupOfAStoreThatCannotBeCopied is refused.
 func TestBackupOfAStoreThatCannotBeCopied(t *testing.T) {
-	model, err := storetest.OpenModel(t.Name(), func() int64 { return now })
+	model, err := storetest.OpenModel(t.TempDir(), func() int64 { return now })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, model.Close()) })
 	_, werr := newBackups(slog.New(slog.DiscardHandler), t.TempDir(), model).verb(struct{}{})

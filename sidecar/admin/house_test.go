@@ -99,7 +99,7 @@ func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h 
 			change(&cfg)
 		}
 		log, clock, event := slog.New(slog.DiscardHandler), shard.NewClock(), h.event
-		st, err := storetest.OpenModel(t.Name(), clock)
+		st, err := storetest.OpenModel(t.TempDir(), clock)
 		require.NoError(t, err)
 		snap, err := st.Snapshot()
 		require.NoError(t, err)

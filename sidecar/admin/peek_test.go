@@ -20,7 +20,7 @@ import (
 // each message is on disk.
 func peekedStore(t *testing.T, messages ...store.Message) store.Store {
 	t.Helper()
-	st, err := storetest.OpenModel(t.Name(), func() int64 { return now })
+	st, err := storetest.OpenModel(t.TempDir(), func() int64 { return now })
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	done := make(chan error, 1)
