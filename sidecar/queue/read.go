@@ -195,7 +195,7 @@ func (q *side) credit() int {
 	return n
 }
 
-// State says what a side waits for; up to most places.
+// State says what a side waits for; up to most places, at least 1.
 func (m *Queue) State(s Side, most int, now int64) StateView {
 	q := &m.sides[s]
 	v := StateView{Moment: m.Moment(s, now), Credit: q.credit()}
