@@ -186,7 +186,8 @@ type Info struct {
 	Limits Limits // the burst is filled in
 	// Tokens in the bucket in thousandths, rounded down; negative: debt.
 	Tokens int64
-	// InWindow is how many messages count in the window.
+	// InWindow is how many messages count in the window. After a crash, while
+	// nobody knows, it is the limit.
 	InWindow int64
 	// InFlight is how many messages are in flight, limit or not.
 	InFlight int64
@@ -219,6 +220,9 @@ func (g *Gate) Info(now int64) Info {
 	}
 	if w := g.mu.window; w != nil {
 		i.InWindow = w.total
+		if w.total >= MaxLimit {
+			i.InWindow = w.limit
+		}
 	}
 	return i
 }

@@ -150,6 +150,11 @@ func TestStartAfterCrash(t *testing.T) {
 	limit(t, g, "later", Limits{Rate: PerSecond(One), Burst: 9 * One}, now)
 	require.Equal(t, int64(3*One), set(t, g, "later").Gates()[0].Info(now).Tokens, "since the start")
 
+	require.Equal(t, int64(2), set(t, g, "short").Gates()[0].Info(now).InWindow)
+	limit(t, g, "short", Limits{Limit: 100, Window: 10 * sec}, now)
+	require.Equal(t, int64(10), opens("short", now), "an earlier limit may have been higher than that of the crash")
+	require.Zero(t, opens("short", start+10*sec))
+
 	strict := New(Start{Crashed: true, WindowHold: MaxWindow}, start)
 	limit(t, strict, "long", Limits{Limit: 2, Window: 1000 * sec}, start)
 	block, ok := set(t, strict, "long").Check(start, One, nil)

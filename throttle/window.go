@@ -173,7 +173,9 @@ func (w *window) compact() {
 func (w *window) empty() bool { return w.n == 0 }
 
 // fill makes an empty window full until hold nanoseconds after v, or until a
-// window after v if that is sooner.
+// window after v if that is sooner. Nobody knows how many entries there were: an
+// earlier limit may have admitted more than the present one. So it stays full
+// whatever the limit becomes.
 func (w *window) fill(v instant, hold uint64) {
 	if hold == 0 {
 		return
@@ -181,6 +183,6 @@ func (w *window) fill(v instant, hold uint64) {
 	if hold < w.width {
 		v -= instant(w.width - hold)
 	}
-	w.push(span{last: v, n: w.limit})
-	w.total, w.closed = w.limit, true
+	w.push(span{last: v, n: MaxLimit})
+	w.total, w.closed = MaxLimit, true
 }
