@@ -105,10 +105,11 @@ func TestEnqueueRateComesBack(t *testing.T) {
 	require.Positive(t, refused)
 	var fs []flight
 	for _, d := range c.consume(queue, 30).drain(30) {
-		fs = append(fs, flight{cost: 1, start: d.timeHeader(t, "Fila-Enqueued-At").UnixNano()})
+		at := d.timeHeader(t, "Fila-Enqueued-At").UnixNano()
+		fs = append(fs, flight{cost: 1, start: at, seen: at})
 	}
 	sortFlights(fs)
-	require.NoError(t, checkRate(fs, 100, 1, 0))
+	require.NoError(t, checkRate(fs, 100, 1))
 }
 
 // TestAdmissionOverARestart: what is there counts.

@@ -274,7 +274,7 @@ func TestCrashWithGates(t *testing.T) {
 		require.Zero(t, admin.throttle(queue).InFlight, queue)
 	}
 	t.Logf("%d confirmed, %d + %d + %d leases", confirmed, len(l.leases("rate")), len(l.leases("window")), len(l.leases("places")))
-	require.NoError(t, checkRate(l.leases("rate"), rate, burst, 0.001))
+	require.NoError(t, checkRate(l.leases("rate"), rate, burst))
 	require.NoError(t, checkWindow(l.leases("window"), limit, window-time.Millisecond))
 	require.NoError(t, checkConcurrency(l.leases("places"), places))
 	require.Zero(t, p.Stop(t))

@@ -17,14 +17,16 @@ import (
 // said.
 const defaultVisibility = 30 * time.Second
 
-// flight is a delivery as the gates see it. Its times are fila's own, not those
-// at which anything arrived here, so that a slow machine cannot make a limit
-// look exceeded.
+// flight is a delivery as the gates see it. A step reads the clock once, and may
+// stand still before it asks a gate, whose clock other queues move on meanwhile.
+// So a gate has admitted it somewhere between its start and its arrival: a slow
+// machine cannot make a limit look exceeded.
 type flight struct {
 	key, id string
 	attempt int
 	cost    float64
 	start   int64 // of the lease: Fila-Deadline minus the visibility timeout
+	seen    int64 // when it arrived here
 	end     int64 // before which fila cannot have known of its end: when the answer was sent, or the deadline
 	process int   // of fila that gave the lease
 }
@@ -35,7 +37,7 @@ func flightOf(t testing.TB, d delivery, visibility time.Duration) flight {
 	deadline := d.timeHeader(t, "Fila-Deadline").UnixNano()
 	return flight{
 		key: d.key(), id: d.id(), attempt: d.attempt(t), cost: 1,
-		start: deadline - int64(visibility), end: deadline,
+		start: deadline - int64(visibility), seen: d.at.UnixNano(), end: deadline,
 	}
 }
 
@@ -55,10 +57,8 @@ func sortFlights(fs []flight) {
 }
 
 // checkRate finds an interval in which more went than a token bucket admits:
-// max(burst, largest cost) + rate * t. The flights are in order. slack is what
-// may be more, for buckets that several queues or operators look at meanwhile:
-// each of them has its own idea of now.
-func checkRate(fs []flight, rate, burst, slack float64) error {
+// max(burst, largest cost) + rate * t. The flights are in order.
+func checkRate(fs []flight, rate, burst float64) error {
 	if len(fs) == 0 {
 		return nil
 	}
@@ -67,11 +67,11 @@ func checkRate(fs []flight, rate, burst, slack float64) error {
 		bound = max(bound, f.cost)
 	}
 	least, sum := math.Inf(1), 0.0
+	flown := func(until int64) float64 { return rate * float64(until-first) / 1e9 }
 	for i, f := range fs {
-		flown := rate * float64(f.start-first) / 1e9
-		least = min(least, sum-flown)
+		least = min(least, sum-flown(f.start))
 		sum += f.cost
-		if over := sum - flown - least - bound; over > slack+1e-6 {
+		if over := sum - flown(f.seen) - least - bound; over > 1e-6 {
 			return fmt.Errorf("flight %d of %d: %.3f more than max(burst, cost) %g + %g/s", i+1, len(fs), over, bound, rate)
 		}
 	}
@@ -81,19 +81,19 @@ func checkRate(fs []flight, rate, burst, slack float64) error {
 // checkWindow finds a window with more than limit flights, which are in order.
 func checkWindow(fs []flight, limit int, window time.Duration) error {
 	for i := limit; i < len(fs); i++ {
-		if d := time.Duration(fs[i].start - fs[i-limit].start); d < window {
+		if d := time.Duration(fs[i].seen - fs[i-limit].start); d < window {
 			return fmt.Errorf("flight %d comes %v after the one %d before it: allowed are %d in %v", i+1, d, limit, limit, window)
 		}
 	}
 	return nil
 }
 
-// checkConcurrency finds a moment with more than limit flights, which are in
-// order.
+// checkConcurrency finds a moment with more than limit flights.
 func checkConcurrency(fs []flight, limit int) error {
 	var open []flight
+	fs = slices.SortedFunc(slices.Values(fs), func(a, b flight) int { return cmp.Compare(a.seen, b.seen) })
 	for i, f := range fs {
-		open = slices.DeleteFunc(open, func(o flight) bool { return o.end <= f.start })
+		open = slices.DeleteFunc(open, func(o flight) bool { return o.end <= f.seen })
 		if open = append(open, f); len(open) > limit {
 			return fmt.Errorf("flight %d of %d: %d at once, allowed are %d", i+1, len(fs), len(open), limit)
 		}
@@ -105,16 +105,20 @@ func TestCheckersOfGatesFindWhatIsTooMuch(t *testing.T) {
 	t.Parallel()
 	at := func(ms ...int64) (fs []flight) {
 		for _, m := range ms {
-			fs = append(fs, flight{cost: 1, start: m * 1e6, end: (m + 100) * 1e6})
+			fs = append(fs, flight{cost: 1, start: m * 1e6, seen: m * 1e6, end: (m + 100) * 1e6})
 		}
 		return fs
 	}
-	require.NoError(t, checkRate(at(0, 0, 100, 200), 10, 2, 0))
-	require.Error(t, checkRate(at(0, 0, 99), 10, 2, 0))
-	require.NoError(t, checkRate(at(0, 0, 99), 10, 2, 0.5))
-	require.Error(t, checkRate(at(0, 500, 500, 500, 500), 2, 3, 0), "a full bucket holds no more than its burst")
-	require.NoError(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 1e9}}, 1, 2, 0))
-	require.Error(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 9e8}}, 1, 2, 0), "the debt is paid first")
+	require.NoError(t, checkRate(at(0, 0, 100, 200), 10, 2))
+	require.Error(t, checkRate(at(0, 0, 99), 10, 2))
+	late := at(0, 0, 99)
+	late[2].seen++
+	require.Error(t, checkRate(late, 10, 2))
+	late[2].seen = 100 * 1e6
+	require.NoError(t, checkRate(late, 10, 2), "the gate may have been asked later")
+	require.Error(t, checkRate(at(0, 500, 500, 500, 500), 2, 3), "a full bucket holds no more than its burst")
+	require.NoError(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 1e9, seen: 1e9}}, 1, 2))
+	require.Error(t, checkRate([]flight{{cost: 5}, {cost: 1, start: 9e8, seen: 9e8}}, 1, 2), "the debt is paid first")
 	require.NoError(t, checkWindow(at(0, 0, 500, 500, 1000), 4, time.Second))
 	require.Error(t, checkWindow(at(0, 0, 500, 500, 999), 4, time.Second))
 	require.NoError(t, checkConcurrency(at(0, 50, 100, 150), 2))

@@ -24,7 +24,7 @@ func TestRateBoundsEveryInterval(t *testing.T) {
 	c.enqueueAll(gated(queue, "a", gate, 35))
 	c.enqueueAll(gated(queue, "b", gate, 10))
 	w.await(45)
-	require.NoError(t, checkRate(w.all(), 40, 5, 0))
+	require.NoError(t, checkRate(w.all(), 40, 5))
 	c.waitDepth(queue, 0)
 }
 
@@ -82,7 +82,7 @@ func TestFractionRates(t *testing.T) {
 			c.limits(gate, m{"rate": tt.rate, "burst": 1})
 			c.enqueueAll(gated(queue, "a", gate, tt.n))
 			fs := flightsOf(t, c.consume(queue, 10).drain(tt.n), defaultVisibility)
-			require.NoError(t, checkRate(fs, tt.per, 1, 0))
+			require.NoError(t, checkRate(fs, tt.per, 1))
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestCostsAreTakenFromTheBucket(t *testing.T) {
 		require.Equal(t, strconv.Itoa(i), string(d.Data), "one lane, in order")
 		fs[i].cost = costs[i]
 	}
-	require.NoError(t, checkRate(fs, 100, 10, 0))
+	require.NoError(t, checkRate(fs, 100, 10))
 	require.EqualValues(t, n, c.throttle(gate).InWindow)
 }
 
@@ -156,7 +156,7 @@ func TestCostAboveTheBurst(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, fs[1].start-fs[0].start, int64(200e6), "it waits until the bucket is full")
 	require.GreaterOrEqual(t, fs[2].start-fs[1].start, int64(600e6), "the debt of 2 is paid first, then one more")
-	require.NoError(t, checkRate(fs, 5, 2, 0))
+	require.NoError(t, checkRate(fs, 5, 2))
 
 	c.limits(gate, m{"rate": seldom, "burst": 2})
 	c.call("fila.admin.throttle-clear."+gate, nil, nil)
