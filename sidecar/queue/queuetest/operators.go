@@ -1,0 +1,320 @@
+package queuetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+func (s *Sim) create() {
+	set := queue.Settings{QueueSettings: wire.DefaultQueueSettings(fmt.Sprint("q", s.Fleet.queues))}
+	s.drawSettings(&set)
+	n := &node{s: s, settings: set, failures: make(map[string]*failureBook), grace: s.Now + 60e9}
+	for i := range n.sides {
+		n.sides[i] = newSideBook()
+	}
+	n.later(func() { n.dispatching = true })
+	n.Rig = s.Create(set)
+	s.nodes = append(s.nodes, n)
+	s.byRig[n.Rig] = n
+	s.register(n, queue.Main, "w1", 1+s.rnd.IntN(4), 0)
+}
+
+// drawSettings draws what may change of a queue's settings.
+func (s *Sim) drawSettings(q *queue.Settings) {
+	q.VisibilityTimeoutMs = pick(s, []int64{700, 5000, 60_000})
+	q.Quantum = 1 + s.rnd.Int64N(3)
+	q.MaxDeliveries = nil
+	if n := s.rnd.Int64N(8) - 3; n >= 0 {
+		q.MaxDeliveries = &n
+	}
+	q.Ordering, q.OnBlocked = "", ""
+	switch s.rnd.IntN(6) {
+	case 0:
+		q.Ordering, q.OnBlocked = wire.OrderingKey, wire.OnBlockedWait
+	case 1:
+		q.Ordering, q.OnBlocked = wire.OrderingKey, wire.OnBlockedSkip
+	}
+	q.MaxFailuresPerKey, q.FailureHoldMs, q.FailureWindowMs = 0, 0, 0
+	if s.chance(4) {
+		q.MaxFailuresPerKey, q.FailureHoldMs, q.FailureWindowMs = 1+s.rnd.Int64N(3), s.rnd.Int64N(2000), pick(s, []int64{0, 1000})
+	}
+	q.Judge, q.OnFailure = s.chance(2), ""
+	if q.Judge && s.chance(2) {
+		q.OnFailure = "function on_failure(msg) end" // the simulation decides itself
+	}
+	switch s.rnd.IntN(3) {
+	case 0:
+		q.PerKey = nil
+	case 1:
+		q.PerKey = newKeyCount()
+	}
+}
+
+// drawLimits draws limits such that a simulation runs into them.
+func (s *Sim) drawLimits() (l throttle.Limits) {
+	kinds := s.rnd.IntN(8)
+	if kinds&1 != 0 {
+		l.Rate = pick(s, []throttle.Rate{
+			throttle.PerSecond(500), throttle.PerSecond(2000), throttle.PerSecond(10_000), {Cost: 1000, Per: 3e9}, {Cost: 7000, Per: 999_999_937},
+		})
+		l.Burst = pick(s, []int64{0, 500, 1000, 3000})
+	}
+	if kinds&2 != 0 {
+		l.Limit, l.Window = 1+s.rnd.Int64N(4), pick(s, []int64{1e8, 1e9, 5e9})
+	}
+	if kinds&4 != 0 {
+		l.Concurrency = 1 + s.rnd.Int64N(3)
+	}
+	return l
+}
+
+func (s *Sim) setLimit(key string, l throttle.Limits) {
+	s.gate(key).limit(l)
+	s.Limit(key, l)
+}
+
+func (s *Sim) changeLimit() {
+	key := throttleKey(s.rnd.IntN(throttleKeys))
+	l := s.drawLimits()
+	if s.chance(3) { // what is kept goes on
+		old := s.gate(key).limits
+		l.Rate, l.Burst = old.Rate, old.Burst
+	}
+	s.setLimit(key, l)
+}
+
+// pause holds something for a while, or until it is resumed.
+func (s *Sim) pause() {
+	until := int64(queue.Forever)
+	if !s.chance(4) {
+		until = s.Now + pick(s, []int64{1, 500e6, 3e9})
+	}
+	s.hold(until)
+}
+
+func (s *Sim) resume() { s.hold(0) }
+
+func (s *Sim) hold(until int64) {
+	switch s.rnd.IntN(6) {
+	case 0:
+		s.pauseQueue(s.anyNode(), s.anySide(), until)
+	case 1, 2:
+		s.pauseKey(s.anyNode(), s.anySide(), pick(s, []string{"a", "b", "c", plainKeys[0]}), until)
+	case 3, 4:
+		s.pauseThrottle(throttleKey(s.rnd.IntN(throttleKeys)), until)
+	default:
+		s.pauseCircuit(pick(s, []string{"c0", "c1"}), until)
+	}
+}
+
+func (s *Sim) pauseQueue(n *node, side queue.Side, until int64) {
+	n.tell(side, queue.PauseQueue{Until: until}, func() { n.sides[side].paused = until })
+}
+
+func (s *Sim) pauseKey(n *node, side queue.Side, key string, until int64) {
+	n.tell(side, queue.PauseKey{Key: key, Until: until}, func() { n.holdKey(side, key, until) })
+}
+
+func (s *Sim) pauseThrottle(key string, until int64) {
+	s.gate(key).paused = until
+	if until <= s.clock.last {
+		s.gate(key).paused = 0
+	}
+	s.PauseThrottle(key, until)
+}
+
+func (s *Sim) pauseCircuit(key string, until int64) {
+	if c := s.circuit(key); until == 0 {
+		delete(s.pauses, key)
+		c.release(s.Now)
+	} else {
+		s.pauses[key] = until
+		c.open(s.Now, until)
+	}
+	s.PauseCircuit(key, until)
+}
+
+func (s *Sim) weigh() {
+	n, side, key := s.anyNode(), s.anySide(), pick(s, []string{"a", plainKeys[0], plainKeys[1]})
+	weight := pick(s, []uint32{0, 1000, 5000})
+	n.tell(side, queue.Weigh{Key: key, Weight: weight}, func() { n.weighed(side, key, weight) })
+}
+
+func (s *Sim) changeSettings() {
+	n := s.anyNode()
+	set := n.Rig.Settings
+	s.drawSettings(&set)
+	n.Rig.Settings = set
+	n.tell(queue.Main, set, func() {
+		if n.settings.Ordering != set.Ordering || n.settings.OnBlocked != set.OnBlocked {
+			for _, m := range s.all {
+				m.exempt = m.exempt || m.node == n
+			}
+		}
+		if n.settings.Quantum != set.Quantum {
+			n.sides[queue.Main].fair.resetAll()
+			n.sides[queue.Dead].fair.resetAll()
+		}
+		n.settings = set
+	})
+}
+
+// switchDispatch is a connection that is lost, or found again.
+func (s *Sim) switchDispatch() {
+	n, on := s.anyNode(), !s.chance(3)
+	n.tell(queue.Main, queue.Dispatch{On: on}, func() { n.dispatching = on })
+}
+
+// redrive goes one step on with a redrive: pick, move or put back.
+func (s *Sim) redrive() {
+	n := s.anyNode()
+	if len(n.picks) == 0 || s.chance(3) {
+		if n.picking {
+			return // one pick at a time has an answer
+		}
+		n.picking = true
+		p := queue.Pick{From: s.rnd.Uint64N(3), Last: n.M.LastSeq(queue.Dead), Max: 1 + s.rnd.IntN(3)}
+		n.tell(queue.Dead, p, func() { n.picked(p) })
+		return
+	}
+	letters := n.picks[0]
+	n.picks = n.picks[1:]
+	s.decide(n, letters, func() bool { return !s.chance(4) })
+}
+
+// decide lets letters go back to their queue that may, and the others stay.
+func (s *Sim) decide(n *node, letters []queue.Letter, may func() bool) {
+	c := queue.Redrive{Ticket: n}
+	var going, staying []*message
+	for _, l := range letters {
+		m := s.byID[l.Message.ID]
+		if !may() {
+			c.Stay = append(c.Stay, l.Seq)
+			staying = append(staying, m)
+			continue
+		}
+		g := queue.Redriven{From: l.Seq, Message: l.Message, Size: l.Size}
+		to := message{key: pick(s, []string{m.key, "a"})}
+		if plainKey(to.key) < 0 && s.chance(2) {
+			to.keys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
+		}
+		g.Message.Key, g.Message.ThrottleKeys = to.key, slices.Clone(to.keys)
+		if counts, ok := n.settings.PerKey.(*keyCount); ok {
+			counts.Add(to.key, 1)
+			g.Counted, m.counted = counts, counts
+		}
+		c.Go = append(c.Go, g)
+		going = append(going, m)
+	}
+	n.tell(queue.Dead, c, func() {
+		for _, m := range staying {
+			m.place, m.own = waiting, true // at the head, also of older ones that were not picked
+			m.back++
+			n.sides[queue.Dead].fair.putBack(m.key, m.cost)
+		}
+		for i, m := range going {
+			m.place = moving
+			n.sides[queue.Main].seq++
+			c.Go[i].Message.Ref = store.Ref{Queue: n.IDs[queue.Main], Seq: n.sides[queue.Main].seq}
+			t := n.tally(queue.Main)
+			t.Messages++
+			t.Bytes += m.size
+		}
+	})
+}
+
+// refuseMoves has the disk refuse what is moved, since it cannot be read, or take it
+// again.
+func (s *Sim) refuseMoves() {
+	if s.Disk.Refuse != nil || !s.chance(3) {
+		s.Disk.Refuse = nil
+		return
+	}
+	s.Disk.Refuse = func(b *store.Batch) error {
+		if len(b.Move) > 0 {
+			return &store.CorruptError{File: "fila.db", Part: "segment", Reason: "checksum does not match"}
+		}
+		return nil
+	}
+}
+
+// replaceQueue deletes a queue and makes another one.
+func (s *Sim) replaceQueue() {
+	if !s.chance(3) {
+		return
+	}
+	n := s.anyNode()
+	n.finishing = true
+	s.Delete(n.Rig)
+	for _, m := range s.all {
+		if m.node == n {
+			for _, k := range m.keys {
+				if m.place == leased {
+					s.gate(k).inFlight--
+				}
+			}
+			switch {
+			case m.place == leased:
+				n.circuitDone(m, m.flight.pass, breaker.Neutral)
+			case m.place == judged:
+				n.circuitDone(m, m.pass, breaker.Neutral)
+			}
+			m.place = gone
+		}
+	}
+	s.nodes = slices.DeleteFunc(s.nodes, func(o *node) bool { return o == n })
+	s.forgetAsks(n)
+	s.create()
+	s.Run()
+}
+
+func (s *Sim) forgetAsks(n *node) {
+	for subject, a := range s.asks {
+		if a.node == n {
+			delete(s.asks, subject)
+		}
+	}
+}
+
+func (n *node) holdKey(side queue.Side, key string, until int64) {
+	if until == 0 {
+		delete(n.sides[side].keys, key)
+		return
+	}
+	n.sides[side].keys[key] = until
+	n.sides[side].fair.spoil(key)
+}
+
+func (n *node) weighed(side queue.Side, key string, weight uint32) {
+	book := n.sides[side]
+	if weight != 0 {
+		book.overrides[key] = weight
+		book.fair.weigh(key, int64(weight))
+		return
+	}
+	delete(book.overrides, key)
+	book.fair.weigh(key, int64(book.latest[key]))
+}
+
+// picked expects the oldest dead letters that wait.
+func (n *node) picked(p queue.Pick) {
+	var found []*message
+	for _, m := range n.s.all {
+		if m.node == n && m.side == queue.Dead && m.isReady() && m.seq >= p.From && m.seq <= p.Last {
+			found = append(found, m)
+		}
+	}
+	slices.SortFunc(found, func(a, b *message) int { return int(a.seq) - int(b.seq) })
+	n.picking, n.want.pick = false, true
+	for _, m := range found[:min(p.Max, len(found))] {
+		m.place = picked
+		n.sides[queue.Dead].fair.reset(m.key)
+		n.want.letters = append(n.want.letters, m.seq)
+	}
+}

@@ -1,0 +1,87 @@
+package queuetest
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+)
+
+func (s *Sim) enqueue() {
+	n := s.anyNode()
+	keys := []string{"a", "b", "c", plainKeys[0], plainKeys[1], plainKeys[2]}
+	proto := message{node: n, key: pick(s, keys), cost: 1000, weight: pick(s, []uint32{1000, 1000, 2500, 500})}
+	if plainKey(proto.key) < 0 {
+		for _, i := range s.rnd.Perm(throttleKeys)[:s.rnd.IntN(4)] {
+			proto.keys = append(proto.keys, throttleKey(i))
+		}
+		if s.chance(4) {
+			proto.circuit = pick(s, []string{"c0", "c1"})
+		}
+	}
+	if !s.plain {
+		proto.cost = pick(s, []int64{1, 500, 1000, 2000, 5000})
+		s.largest = max(s.largest, proto.cost)
+	}
+	for range 1 + s.rnd.IntN(4) {
+		m := proto
+		m.id, m.enqueued, m.size = s.NewID(), s.Now, int64(s.rnd.IntN(30))
+		in := &queue.Message{Size: m.size, Message: store.Message{
+			Ref: store.Ref{Queue: n.IDs[queue.Main]}, ID: m.id, EnqueuedAt: s.Now, Weight: m.weight, Cost: uint32(m.cost),
+			Key: m.key, ThrottleKeys: slices.Clone(m.keys), CircuitKey: m.circuit, Payload: make([]byte, m.size),
+		}}
+		if s.chance(5) {
+			in.NotBefore = s.Now + s.rnd.Int64N(2e9)
+			if in.NotBefore > s.Now {
+				m.ready, m.own = in.NotBefore, true
+			}
+		}
+		if s.chance(5) && !s.back {
+			in.ExpiresAt = s.Now + 1 + s.rnd.Int64N(4e9)
+			m.expires = in.ExpiresAt
+		}
+		if s.chance(5) {
+			in.DedupeID, in.DedupeUntil, m.dedupe = fmt.Sprintf("dedupe-%x", m.id), s.Now+1e12, true
+		}
+		if counts, ok := n.settings.PerKey.(*keyCount); ok && s.chance(2) {
+			counts.Add(m.key, 1)
+			in.Counted, m.counted = counts, counts
+		}
+		slices.Sort(m.keys)
+		s.accept(&m, in)
+	}
+}
+
+func (s *Sim) accept(m *message, in *queue.Message) {
+	s.byID[m.id] = m
+	s.all = append(s.all, m)
+	if !s.chance(8) {
+		in.Reply = s.ask(ask{kind: askEnqueue, node: m.node, m: m})
+	}
+	m.node.Accept(in)
+	m.node.later(func() {
+		m.node.sides[queue.Main].seq++
+		if m.ready <= s.Now {
+			m.ready = 0
+		}
+		m.node.arrive(m, queue.Main, m.node.sides[queue.Main].seq)
+		if m.expires != 0 && m.expires <= s.Now {
+			m.own = true // it goes at once
+		}
+	})
+}
+
+// duplicate is a message whose dedupe id is known.
+func (s *Sim) duplicate() {
+	if len(s.all) == 0 {
+		return
+	}
+	m := pick(s, s.all)
+	if !m.dedupe || m.place == stuck {
+		return
+	}
+	reply := s.ask(ask{kind: askDuplicate, node: m.node, m: m})
+	m.node.Post(queue.Input{Kind: queue.Duplicate, ID: m.id, Reply: reply})
+	m.node.later(func() {})
+}
