@@ -20,10 +20,7 @@ import (
 // done, so the file may grow by as much as is written in that time. BackupTo
 // stops when ctx ends, and with [ErrClosed] when the store is closed.
 func (s *Bolt) BackupTo(ctx context.Context, path string) (int64, error) {
-	if s.closed.Load() {
-		return 0, ErrClosed
-	}
-	if err := s.Err(); err != nil {
+	if err := s.usable(); err != nil {
 		return 0, err
 	}
 	return s.backupTo(ctx, path)

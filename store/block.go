@@ -112,6 +112,29 @@ func (bl block) item(i int) (b []byte, offset int64, err error) {
 	return bl.b[from:to:to], from, nil
 }
 
+// itemAs decodes item i of a block and returns where it begins.
+func itemAs[T any](bl block, i int, decode func(b []byte) (T, error)) (v T, offset int64, err error) {
+	b, offset, err := bl.item(i)
+	if err == nil {
+		v, err = decode(b)
+	}
+	return v, offset, err
+}
+
+// verify checks the length of an item and its checksum, which comes first.
+func verify(b []byte, atLeast int) error {
+	if len(b) < atLeast {
+		return errShort
+	}
+	if checksum(b[4:]) != le.Uint32(b) {
+		return errChecksum
+	}
+	return nil
+}
+
+// itemRef is the message that a verified record or entry is about.
+func itemRef(b []byte) Ref { return Ref{Queue: QueueID(le.Uint32(b[4:])), Seq: le.Uint64(b[8:])} }
+
 // A sealed value is a checksum over its key and the rest.
 //
 //	0  u32  CRC32-C of the key, then of bytes 4..
@@ -194,10 +217,12 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-func sizeString(s string) int {
+func sizeString(s string) int { return sizeUvarint(len(s)) + len(s) }
+
+func sizeUvarint(v int) int {
 	n := 1
-	for v := len(s); v >= 0x80; v >>= 7 {
+	for ; v >= 0x80; v >>= 7 {
 		n++
 	}
-	return n + len(s)
+	return n
 }

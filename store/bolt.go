@@ -86,8 +86,7 @@ type Bolt struct {
 	plan        plan
 	nextQueue   QueueID
 	dedupeFirst int64 // nothing in the dedupe log expires before
-	corrupt     []*CorruptError
-	corruptN    int64
+	loaded      RecoveryStats // what loading could not read
 
 	closed  atomic.Bool
 	failed  chan struct{}

@@ -29,20 +29,22 @@ func appendRecord(dst []byte, ref Ref, headers, payload []byte) []byte {
 	return dst
 }
 
-func decodeRecord(b []byte) (ref Ref, headers, payload []byte, err error) {
-	if len(b) < recordHeader {
-		return ref, nil, nil, errShort
+// record is a record taken apart.
+type record struct {
+	ref              Ref
+	headers, payload []byte
+}
+
+func decodeRecord(b []byte) (record, error) {
+	if err := verify(b, recordHeader); err != nil {
+		return record{}, err
 	}
-	if checksum(b[4:]) != le.Uint32(b) {
-		return ref, nil, nil, errChecksum
-	}
-	ref = Ref{Queue: QueueID(le.Uint32(b[4:])), Seq: le.Uint64(b[8:])}
 	h, p := uint64(le.Uint32(b[16:])), uint64(le.Uint32(b[20:]))
 	if h+p != uint64(len(b)-recordHeader) {
-		return ref, nil, nil, errors.New("lengths do not add up")
+		return record{}, errors.New("lengths do not add up")
 	}
 	rest := b[recordHeader:]
-	return ref, rest[:h:h], rest[h:], nil
+	return record{ref: itemRef(b), headers: rest[:h:h], payload: rest[h:]}, nil
 }
 
 // An entry is an item of a header index: everything of one message but its
@@ -74,20 +76,12 @@ const (
 )
 
 func entrySize(m *Message) int {
-	n := entryFixed + sizeString(m.Key) + uvarintSize(len(m.ThrottleKeys)) + sizeString(m.CircuitKey)
+	n := entryFixed + sizeString(m.Key) + sizeUvarint(len(m.ThrottleKeys)) + sizeString(m.CircuitKey)
 	for _, k := range m.ThrottleKeys {
 		n += sizeString(k)
 	}
 	if d := m.Dead; d != nil {
 		n += sizeString(d.Reason) + sizeString(d.Error) + sizeString(d.ErrorCode) + sizeString(d.SourceQueue) + 12
-	}
-	return n
-}
-
-func uvarintSize(v int) int {
-	n := 1
-	for ; v >= 0x80; v >>= 7 {
-		n++
 	}
 	return n
 }
@@ -129,16 +123,20 @@ func appendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	return dst
 }
 
-// entryRef checks an entry and returns what the location index needs of it.
-func entryRef(b []byte) (ref Ref, size uint32, err error) {
-	if len(b) < entryFixed {
-		return ref, 0, errShort
+// entryHead is what the location index needs of an entry.
+type entryHead struct {
+	ref              Ref
+	headers, payload uint32 // sizes
+}
+
+func (h entryHead) size() uint32 { return h.headers + h.payload }
+
+// openEntry checks an entry.
+func openEntry(b []byte) (entryHead, error) {
+	if err := verify(b, entryFixed); err != nil {
+		return entryHead{}, err
 	}
-	if checksum(b[4:]) != le.Uint32(b) {
-		return ref, 0, errChecksum
-	}
-	ref = Ref{Queue: QueueID(le.Uint32(b[4:])), Seq: le.Uint64(b[8:])}
-	return ref, le.Uint32(b[68:]) + le.Uint32(b[72:]), nil
+	return entryHead{ref: itemRef(b), headers: le.Uint32(b[68:]), payload: le.Uint32(b[72:])}, nil
 }
 
 // decodeEntry reads an entry whose checksum has been checked. Strings come from
@@ -148,7 +146,7 @@ func decodeEntry(b []byte, m *Message, in *interner) error {
 		return errShort
 	}
 	*m = Message{
-		Ref:        Ref{Queue: QueueID(le.Uint32(b[4:])), Seq: le.Uint64(b[8:])},
+		Ref:        itemRef(b),
 		ID:         ID(b[16:32]),
 		EnqueuedAt: int64(le.Uint64(b[32:])),
 		NotBefore:  int64(le.Uint64(b[40:])),
@@ -172,6 +170,18 @@ func decodeEntry(b []byte, m *Message, in *interner) error {
 		}
 	}
 	return r.done()
+}
+
+// entry reads item i of a header index as a whole.
+func (bl block) entry(i int, m *Message, in *interner) (head entryHead, offset int64, err error) {
+	b, offset, err := bl.item(i)
+	if err == nil {
+		head, err = openEntry(b)
+	}
+	if err == nil {
+		err = decodeEntry(b, m, in)
+	}
+	return head, offset, err
 }
 
 // interner makes equal strings share memory. It stops taking new ones when it is

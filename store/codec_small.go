@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 )
@@ -56,6 +57,13 @@ func decodeState(key, value []byte, st *State, in *interner) error {
 	st.Lease.Consumer = in.str(r.bytes())
 	st.LastError = in.str(r.bytes())
 	return r.done()
+}
+
+func (s *Bolt) decodeState(key, value []byte, st *State, in *interner) error {
+	if err := decodeState(key, value, st, in); err != nil {
+		return s.metaError("state "+hex.EncodeToString(key), err)
+	}
+	return nil
 }
 
 // A bitmap says which records of a segment are finished. Its value is sealed
@@ -117,6 +125,15 @@ func decodeDedupeKey(b []byte) (step int64, stamp uint64, err error) {
 	return int64(be.Uint64(b)), be.Uint64(b[8:]), nil
 }
 
+// openDedupes opens a value of the log.
+func openDedupes(k, v []byte) (step int64, items block, err error) {
+	step, stamp, err := decodeDedupeKey(k)
+	if err == nil {
+		items, err = openBlock(v, kindDedupe, stamp)
+	}
+	return step, items, err
+}
+
 // dedupeStepOf is the key time of an expiry. Times before 1970 are long expired.
 func dedupeStepOf(until int64) int64 {
 	if until > (1<<63-1)-dedupeStep {
@@ -137,11 +154,8 @@ func appendDedupe(dst []byte, d *Dedupe) []byte {
 }
 
 func decodeDedupe(b []byte) (Dedupe, error) {
-	if len(b) < dedupeFixed {
-		return Dedupe{}, errShort
-	}
-	if checksum(b[4:]) != le.Uint32(b) {
-		return Dedupe{}, errChecksum
+	if err := verify(b, dedupeFixed); err != nil {
+		return Dedupe{}, err
 	}
 	return Dedupe{
 		Queue: QueueID(le.Uint32(b[4:])), Until: int64(le.Uint64(b[8:])),
@@ -227,4 +241,16 @@ func decodeTally(key, value []byte) (tally, error) {
 	r := reader{b: b}
 	t := tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()}
 	return t, r.done()
+}
+
+// differs is nil if want was found.
+func (t tally) differs(want tally) error {
+	if t == want {
+		return nil
+	}
+	return fmt.Errorf("found %s where the last commit counted %s", t, want)
+}
+
+func (t tally) String() string {
+	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d dedupe values", t.segments, t.records, t.finished, t.states, t.dedupes)
 }

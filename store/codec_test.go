@@ -21,10 +21,10 @@ func TestEntryCodec(t *testing.T) {
 	m := fullMessage()
 	b := appendEntry([]byte("before"), &m, 10, 20)[6:]
 	require.Len(t, b, entrySize(&m))
-	ref, size, err := entryRef(b)
+	head, err := openEntry(b)
 	require.NoError(t, err)
-	require.Equal(t, m.Ref, ref)
-	require.Equal(t, uint32(30), size)
+	require.Equal(t, entryHead{ref: m.Ref, headers: 10, payload: 20}, head)
+	require.Equal(t, uint32(30), head.size())
 	var got Message
 	in := newInterner()
 	require.NoError(t, decodeEntry(b, &got, in))
@@ -33,9 +33,9 @@ func TestEntryCodec(t *testing.T) {
 	for i := range b {
 		c := bytes.Clone(b)
 		c[i] ^= 1 << (i % 8)
-		_, _, err := entryRef(c)
+		_, err := openEntry(c)
 		require.Error(t, err, i)
-		_, _, err = entryRef(b[:i])
+		_, err = openEntry(b[:i])
 		require.Error(t, err, i)
 	}
 	// Messages of one flow share their strings, and decoding allocates nothing then.
@@ -130,8 +130,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add(appendRecord(nil, Ref{1, 2}, []byte("h"), []byte("payload")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzed(b, func(b []byte) {
-			if ref, h, p, err := decodeRecord(b); err == nil {
-				require.Equal(t, b, appendRecord(nil, ref, h, p))
+			if r, err := decodeRecord(b); err == nil {
+				require.Equal(t, b, appendRecord(nil, r.ref, r.headers, r.payload))
 			}
 		})
 	})
@@ -143,14 +143,14 @@ func FuzzEntry(f *testing.F) {
 	f.Add(appendEntry(nil, &Message{}, 0, 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fuzzed(b, func(b []byte) {
-			ref, _, err := entryRef(b)
+			head, err := openEntry(b)
 			if err != nil {
 				return
 			}
 			var m Message
 			if decodeEntry(b, &m, newInterner()) == nil {
-				require.Equal(t, ref, m.Ref)
-				require.Equal(t, b, appendEntry(nil, &m, int(le.Uint32(b[68:])), int(le.Uint32(b[72:]))))
+				require.Equal(t, head.ref, m.Ref)
+				require.Equal(t, b, appendEntry(nil, &m, int(head.headers), int(head.payload)))
 			}
 		})
 	})
@@ -252,7 +252,7 @@ func BenchmarkEntry(b *testing.B) {
 		var got Message
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _, _ = entryRef(buf)
+			_, _ = openEntry(buf)
 			_ = decodeEntry(buf, &got, in)
 		}
 	})
@@ -272,7 +272,7 @@ func BenchmarkRecord(b *testing.B) {
 		b.SetBytes(1000)
 		b.ReportAllocs()
 		for b.Loop() {
-			_, _, _, _ = decodeRecord(buf)
+			_, _ = decodeRecord(buf)
 		}
 	})
 }

@@ -78,13 +78,10 @@ func (s *Bolt) carry(tx *bbolt.Tx, h uint32) int64 {
 }
 
 func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
-	bad := func(part string, off int64, err error) error {
-		return &CorruptError{File: s.path, Part: part, Segment: g.id, Offset: off, Reason: err.Error()}
-	}
 	b := segmentBucket(tx, g.id)
 	index, err := openBlock(b.Get(keyIndex), kindIndex, g.id)
 	if err != nil {
-		return bad("index", 0, err)
+		return s.corrupt("index", g.id, 0, err)
 	}
 	value := g.data
 	if value == nil {
@@ -95,38 +92,39 @@ func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
 		err = errors.New("wrong number of records")
 	}
 	if err != nil {
-		return bad("segment", 0, err)
+		return s.corrupt("segment", g.id, 0, err)
 	}
 	for i := range g.n {
 		if g.isDone(i) {
 			continue
 		}
 		entry, off, err := index.item(i)
-		var ref Ref
+		var head entryHead
 		if err == nil {
-			ref, _, err = entryRef(entry)
+			head, err = openEntry(entry)
 		}
 		if err != nil {
-			return bad("index", off, err)
+			return s.corrupt("index", g.id, off, err)
 		}
-		record, off, err := records.item(i)
+		ref := head.ref
+		raw, off, err := records.item(i)
 		if err == nil {
-			var in Ref
-			if in, _, _, err = decodeRecord(record); err == nil && in != ref {
+			var in record
+			if in, err = decodeRecord(raw); err == nil && in.ref != ref {
 				err = errors.New("is another message than the index says")
 			}
 		}
 		if err != nil {
-			return bad("segment", off, err)
+			return s.corrupt("segment", g.id, off, err)
 		}
 		q := s.queue(ref.Queue)
 		if q == nil {
-			return bad("index", off, errors.New("its queue does not exist"))
+			return s.corrupt("index", g.id, off, errors.New("its queue does not exist"))
 		}
 		if l, ok := q.index.get(ref.Seq); !ok || l.seg != h || l.slotNo() != i {
-			return bad("index", off, errors.New("its message is somewhere else"))
+			return s.corrupt("index", g.id, off, errors.New("its message is somewhere else"))
 		}
-		s.plan.carried = append(s.plan.carried, carried{ref: ref, entry: entry, record: record})
+		s.plan.carried = append(s.plan.carried, carried{ref: ref, entry: entry, record: raw})
 	}
 	return nil
 }

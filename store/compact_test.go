@@ -112,12 +112,15 @@ func TestReadAfterCompaction(t *testing.T) {
 	for seq := uint64(3); seq < 30; seq++ {
 		add(seq)
 	}
-	_, payload, err := r.record(0)
-	require.NoError(t, err)
+	var payload []byte
+	decode := func(value []byte, p place, ref Ref) (err error) {
+		_, payload, err = s.decode(value, p.id, p.l.slotNo(), ref)
+		return err
+	}
+	require.NoError(t, r.message(0, decode))
 	require.Equal(t, []byte{1}, payload)
 	require.NotEqual(t, old, r.places[0].id, "compaction has not moved it")
-	_, _, err = r.record(1)
-	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorIs(t, r.message(1, decode), ErrNotFound)
 }
 
 // TestCacheBudget keeps the cache within its budget and in use.

@@ -72,3 +72,24 @@ func (e *CorruptError) Error() string {
 
 // Unwrap makes errors.Is(err, ErrCorrupt) hold.
 func (e *CorruptError) Unwrap() error { return ErrCorrupt }
+
+// corrupt says in which place of the file err was found; nil stays nil.
+func (s *Bolt) corrupt(part string, segment uint64, offset int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &CorruptError{File: s.path, Part: part, Segment: segment, Offset: offset, Reason: err.Error()}
+}
+
+// metaError is like corrupt, for what lies outside of the segments.
+func (s *Bolt) metaError(part string, err error) error { return s.corrupt(part, 0, -1, err) }
+
+const corruptListed = 100
+
+// note lists a [*CorruptError], if there is room, and counts it.
+func (rs *RecoveryStats) note(err error) {
+	var ce *CorruptError
+	if rs.CorruptN++; errors.As(err, &ce) && len(rs.Corrupt) < corruptListed {
+		rs.Corrupt = append(rs.Corrupt, ce)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.etcd.io/bbolt"
 )
@@ -78,7 +77,7 @@ type checker struct {
 	lost  bool // some messages could not be read: what refers to them is not at fault
 }
 
-// report counts and tells. err is a CorruptError.
+// report counts and tells. err is a CorruptError or nil.
 func (c *checker) report(err error) {
 	var ce *CorruptError
 	if errors.As(err, &ce) {
@@ -129,6 +128,17 @@ func (c *checker) count(p *pageChecker) {
 	c.sum.FileBytes, c.sum.Pages, c.sum.UsedPages, c.sum.TornMeta = p.size, int64(p.pages), int64(p.used), p.torn
 }
 
+// each goes through a bucket and reports the errors of fn under what and the
+// key.
+func (c *checker) each(bucket []byte, what string, fn func(k, v []byte) error) error {
+	return c.tx.Bucket(bucket).ForEach(func(k, v []byte) error {
+		if err := fn(k, v); err != nil {
+			c.report(c.s.metaError(what+" "+hex.EncodeToString(k), err))
+		}
+		return nil
+	})
+}
+
 // meta checks what is there once, and the queues.
 func (c *checker) meta() error {
 	bucket := c.tx.Bucket(bucketMeta)
@@ -148,7 +158,7 @@ func (c *checker) meta() error {
 		}
 	}
 	names := make(map[string]QueueID)
-	return c.tx.Bucket(bucketQueues).ForEach(func(k, v []byte) error {
+	return c.each(bucketQueues, "queue", func(k, v []byte) error {
 		q, err := decodeQueue(k, v)
 		other, twice := names[q.Name]
 		switch {
@@ -160,16 +170,12 @@ func (c *checker) meta() error {
 		case twice:
 			err = fmt.Errorf("has the name %q of queue %d", q.Name, other)
 		}
-		if err != nil {
-			c.report(c.s.metaError("queue "+hex.EncodeToString(k), err))
-		}
 		if q.ID != 0 {
 			names[q.Name] = q.ID
-			q.Settings = slices.Clone(q.Settings)
 			c.sum.Queues = append(c.sum.Queues, q)
 			c.s.queues[q.ID] = &queue{id: q.ID}
 		}
-		return nil
+		return err
 	})
 }
 
@@ -197,16 +203,12 @@ func (c *checker) segments() error {
 				size := len(m.Headers) + len(m.Payload)
 				c.sum.Messages++
 				c.sum.Bytes += int64(size)
-				if perr := c.s.place(m.Ref, loc{seg: 1, slot: uint32(i), size: uint32(size)}); perr != nil {
-					_, off, _ := v.index.item(i)
-					err = &CorruptError{File: c.s.path, Part: "index", Segment: v.id, Offset: off, Reason: perr.Error()}
-				}
+				_, off, _ := v.index.item(i)
+				err = c.s.corrupt("index", v.id, off, c.s.place(m.Ref, loc{seg: 1, slot: uint32(i), size: uint32(size)}))
 			} else {
 				c.lost = true
 			}
-			if err != nil {
-				c.report(err)
-			}
+			c.report(err)
 		}
 	}
 }
@@ -214,9 +216,9 @@ func (c *checker) segments() error {
 // bitmaps looks for those without a segment; the others have been read.
 func (c *checker) bitmaps() error {
 	segments := c.tx.Bucket(bucketSegments)
-	return c.tx.Bucket(bucketBitmaps).ForEach(func(k, _ []byte) error {
+	return c.each(bucketBitmaps, "bitmap", func(k, _ []byte) error {
 		if segments.Bucket(k) == nil {
-			c.report(c.s.metaError("bitmap "+hex.EncodeToString(k), errors.New("belongs to no segment")))
+			return errors.New("belongs to no segment")
 		}
 		return nil
 	})
@@ -225,16 +227,13 @@ func (c *checker) bitmaps() error {
 func (c *checker) states() error {
 	in := newInterner()
 	var st State
-	return c.tx.Bucket(bucketState).ForEach(func(k, v []byte) error {
+	return c.each(bucketState, "state", func(k, v []byte) error {
 		c.sum.States++
 		err := decodeState(k, v, &st, in)
 		if err == nil && !c.lost {
 			err = c.live(st.Ref)
 		}
-		if err != nil {
-			c.report(c.s.metaError("state "+hex.EncodeToString(k), err))
-		}
-		return nil
+		return err
 	})
 }
 
@@ -252,55 +251,37 @@ func (c *checker) live(ref Ref) error {
 // dedupe checks the log of dedupe ids. Those of deleted queues stay in it until
 // they expire.
 func (c *checker) dedupe() error {
-	return c.tx.Bucket(bucketDedupe).ForEach(func(k, v []byte) error {
+	return c.each(bucketDedupe, "dedupe", func(k, v []byte) error {
+		step, items, err := openDedupes(k, v)
 		part := "dedupe " + hex.EncodeToString(k)
-		step, stamp, err := decodeDedupeKey(k)
-		var items block
-		if err == nil {
-			items, err = openBlock(v, kindDedupe, stamp)
-		}
-		if err != nil {
-			c.report(c.s.metaError(part, err))
-			return nil
-		}
 		for i := range items.n {
 			c.sum.DedupeIDs++
-			raw, off, err := items.item(i)
-			var d Dedupe
-			if err == nil {
-				d, err = decodeDedupe(raw)
-			}
+			d, off, err := itemAs(items, i, decodeDedupe)
 			if err == nil && dedupeStepOf(d.Until) != step {
 				err = errors.New("expires at another time than its key says")
 			}
-			if err != nil {
-				c.report(&CorruptError{File: c.s.path, Part: part, Offset: off, Reason: err.Error()})
-			}
+			c.report(c.s.corrupt(part, 0, off, err))
 		}
-		return nil
+		return err
 	})
 }
 
 func (c *checker) consumers() error {
-	return c.tx.Bucket(bucketConsumers).ForEach(func(k, v []byte) error {
+	return c.each(bucketConsumers, "consumer", func(k, v []byte) error {
 		c.sum.Consumers++
 		r, err := decodeConsumer(k, v)
 		if err == nil && c.s.queues[r.Queue] == nil {
 			err = fmt.Errorf("of queue %d, which does not exist", r.Queue)
 		}
-		if err != nil {
-			c.report(c.s.metaError("consumer "+hex.EncodeToString(k), err))
-		}
-		return nil
+		return err
 	})
 }
 
 func (c *checker) config() error {
 	return c.tx.Bucket(bucketConfig).ForEach(func(k, v []byte) error {
 		c.sum.Config++
-		if _, err := unseal(k, v); err != nil {
-			c.report(c.s.metaError(fmt.Sprintf("config %q", k), err))
-		}
+		_, err := unseal(k, v)
+		c.report(c.s.metaError(fmt.Sprintf("config %q", k), err))
 		return nil
 	})
 }
@@ -316,12 +297,5 @@ func (c *checker) tally() error {
 		segments: uint64(c.sum.Segments), records: uint64(c.sum.Records), finished: uint64(c.sum.Finished),
 		states: uint64(c.sum.States), dedupes: uint64(c.tx.Bucket(bucketDedupe).Stats().KeyN), commits: want.commits,
 	}
-	if got != want {
-		c.report(c.s.metaError("tally", fmt.Errorf("found %s where the last commit counted %s", got, want)))
-	}
-	return nil
-}
-
-func (t tally) String() string {
-	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d dedupe values", t.segments, t.records, t.finished, t.states, t.dedupes)
+	return c.s.metaError("tally", got.differs(want))
 }

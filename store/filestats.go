@@ -1,7 +1,7 @@
 package store
 
 import (
-	"encoding/hex"
+	"errors"
 
 	"go.etcd.io/bbolt"
 )
@@ -83,10 +83,8 @@ func (f *File) Stats() (FileStats, error) {
 
 func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*QueueStats) error {
 	w := &walker{s: f.s, tx: tx, in: newInterner()}
-	states := tx.Bucket(bucketState)
 	now := f.s.o.Now()
 	var m Message
-	var state State
 	for {
 		v, err := w.next()
 		if v == nil || err != nil {
@@ -94,11 +92,11 @@ func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*Qu
 		}
 		st.Segments++
 		for i := range v.index.n {
-			headers, payload, err := f.s.entry(v, i, &m, w.in)
+			head, err := f.s.entry(v, i, &m, w.in)
 			if err != nil {
 				return err
 			}
-			size := int64(headers + payload)
+			size := int64(head.size())
 			st.StoredMessages++
 			st.StoredBytes += size
 			if v.finished(i) {
@@ -106,14 +104,14 @@ func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*Qu
 			}
 			q := queues[m.Queue]
 			if q == nil {
-				return &CorruptError{File: f.s.path, Part: "index", Segment: v.id, Offset: -1, Reason: "message of a queue that does not exist"}
+				return f.s.corrupt("index", v.id, -1, errors.New("message of a queue that does not exist"))
 			}
 			ready := m.NotBefore
-			w.stKey = appendRefKey(w.stKey[:0], m.Ref)
-			if b := states.Get(w.stKey); b != nil {
-				if err := decodeState(w.stKey, b, &state, w.in); err != nil {
-					return f.s.metaError("state "+hex.EncodeToString(w.stKey), err)
-				}
+			state, err := w.state(m.Ref)
+			if err != nil {
+				return err
+			}
+			if state != nil {
 				ready = state.ReadyAt
 				if state.Lease.ID != 0 {
 					q.Leased++

@@ -1,23 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
 
 	"go.etcd.io/bbolt"
 )
-
-const corruptListed = 100
-
-// note keeps a record that cannot be read for Recover.
-func (s *Bolt) note(part string, segment uint64, offset int64, reason error) *CorruptError {
-	e := &CorruptError{File: s.path, Part: part, Segment: segment, Offset: offset, Reason: reason.Error()}
-	if s.corruptN++; len(s.corrupt) < corruptListed {
-		s.corrupt = append(s.corrupt, e)
-	}
-	return e
-}
 
 // load builds what the store keeps in memory.
 func (s *Bolt) load() error {
@@ -39,13 +29,12 @@ func (s *Bolt) checkFormat(tx *bbolt.Tx) error {
 	if meta == nil {
 		return fmt.Errorf("%w: %s is a bbolt file without our meta data", ErrNotStore, s.path)
 	}
-	raw := meta.Get(keyFormat)
-	if raw == nil {
+	if meta.Get(keyFormat) == nil {
 		return fmt.Errorf("%w: %s is a bbolt file without a format version", ErrNotStore, s.path)
 	}
-	v, err := unseal(keyFormat, raw)
-	if err != nil || len(v) != 4 {
-		return s.metaError("format", errChecksum)
+	v, err := s.metaValue(meta, keyFormat, 4)
+	if err != nil {
+		return err
 	}
 	if found := le.Uint32(v); found != Version {
 		return &VersionError{File: s.path, Found: found, Want: Version}
@@ -58,27 +47,37 @@ func (s *Bolt) checkFormat(tx *bbolt.Tx) error {
 	return nil
 }
 
-func (s *Bolt) metaError(part string, reason error) error {
-	return &CorruptError{File: s.path, Part: part, Offset: -1, Reason: reason.Error()}
+// metaValue returns a value of the meta bucket that is size bytes long.
+func (s *Bolt) metaValue(meta *bbolt.Bucket, key []byte, size int) ([]byte, error) {
+	v, err := unseal(key, meta.Get(key))
+	if err != nil || len(v) != size {
+		return nil, s.metaError(string(key), errChecksum)
+	}
+	return v, nil
 }
 
 func (s *Bolt) loadMeta(tx *bbolt.Tx) error {
-	meta := tx.Bucket(bucketMeta)
-	v, err := unseal(keyNextQueue, meta.Get(keyNextQueue))
-	if err != nil || len(v) != 4 {
-		return s.metaError("next_queue", errChecksum)
+	v, err := s.metaValue(tx.Bucket(bucketMeta), keyNextQueue, 4)
+	if err != nil {
+		return err
 	}
 	s.nextQueue = QueueID(le.Uint32(v))
-	return tx.Bucket(bucketQueues).ForEach(func(k, v []byte) error {
-		q, err := decodeQueue(k, v)
-		if err != nil {
-			return s.metaError("queue "+hex.EncodeToString(k), err)
-		}
+	return s.eachQueue(tx, func(q QueueRecord) error {
 		if q.ID >= s.nextQueue {
 			return s.metaError("queue "+q.Name, fmt.Errorf("id %d, the next one to come is %d", q.ID, s.nextQueue))
 		}
 		s.queues[q.ID] = &queue{id: q.ID}
 		return nil
+	})
+}
+
+func (s *Bolt) eachQueue(tx *bbolt.Tx, fn func(q QueueRecord) error) error {
+	return tx.Bucket(bucketQueues).ForEach(func(k, v []byte) error {
+		q, err := decodeQueue(k, v)
+		if err != nil {
+			return s.metaError("queue "+hex.EncodeToString(k), err)
+		}
+		return fn(q)
 	})
 }
 
@@ -114,52 +113,44 @@ func (s *Bolt) loadSegments(tx *bbolt.Tx) error {
 // cannot be read is noted and makes the segment damaged.
 func (s *Bolt) loadSegment(k []byte, b *bbolt.Bucket, bits []byte) {
 	g := &segment{id: be.Uint64(k)}
-	h := s.segs.add(g)
+	h := s.segs.add(g) // it is counted once it has been read
+	damaged := func(part string, offset int64, err error) {
+		s.loaded.note(s.corrupt(part, g.id, offset, err))
+		g.damaged = true
+	}
 	index, err := openBlock(b.Get(keyIndex), kindIndex, g.id)
 	if err == nil && b.Get(keyValue) == nil {
 		err = errors.New("has no records")
 	}
 	if err != nil {
-		s.note("index", g.id, 0, err)
-		g.damaged = true
+		damaged("index", 0, err)
 		return
 	}
 	g.done = make([]uint64, (index.n+63)/64)
 	if bits != nil {
 		if g.done, err = decodeBitmap(k, bits, index.n); err != nil {
-			s.note("bitmap", g.id, -1, err)
-			g.damaged = true
+			damaged("bitmap", -1, err)
 			return
 		}
 	}
 	g.hasBitmap = bits != nil
-	for i := range index.n {
-		g.n++
-		s.segs.records++
-		raw, off, err := index.item(i)
-		var ref Ref
-		var size uint32
-		if err == nil {
-			ref, size, err = entryRef(raw)
-		}
+	g.n = index.n
+	for i := range g.n {
+		head, off, err := itemAs(index, i, openEntry)
 		if err == nil && !g.isDone(i) {
-			err = s.place(ref, loc{seg: h, slot: uint32(i), size: size})
+			err = s.place(head.ref, loc{seg: h, slot: uint32(i), size: head.size()})
 		}
 		if err != nil {
-			s.note("index", g.id, off, err)
-			g.damaged = true
+			damaged("index", off, err)
 		}
-		w := int64(size) + recordWeight
+		w := int64(head.size()) + recordWeight
 		g.weight += w
-		s.segs.weight += w
-		if g.isDone(i) {
-			s.segs.finished++
-			continue
+		if !g.isDone(i) {
+			g.live++
+			g.liveWeight += w
 		}
-		g.live++
-		g.liveWeight += w
-		s.segs.liveWeight += w
 	}
+	s.segs.count(g, 1)
 	s.segs.reclass(h)
 }
 
@@ -192,12 +183,12 @@ func (s *Bolt) loadStates(tx *bbolt.Tx) error {
 			} else if l, ok := q.index.get(ref.Seq); ok {
 				l.slot |= stateBit
 				q.index.put(ref.Seq, l)
-			} else if s.corruptN == 0 { // its message may be one that cannot be read
+			} else if s.loaded.CorruptN == 0 { // its message may be one that cannot be read
 				err = errors.New("its message does not exist")
 			}
 		}
 		if err != nil {
-			s.note("state "+hex.EncodeToString(k), 0, -1, err)
+			s.loaded.note(s.metaError("state "+hex.EncodeToString(k), err))
 		}
 		return nil
 	})
@@ -218,14 +209,11 @@ func (s *Bolt) compareTally(tx *bbolt.Tx) error {
 	}
 	got := s.tally()
 	got.commits = want.commits
-	if s.corruptN > 0 { // known to be incomplete
+	if s.loaded.CorruptN > 0 { // known to be incomplete
 		got.records, got.finished = want.records, want.finished
 	}
-	if got != want {
-		return s.metaError("tally", fmt.Errorf("found %s where the last commit counted %s", got, want))
-	}
 	s.count.commits = int64(want.commits)
-	return nil
+	return s.metaError("tally", got.differs(want))
 }
 
 func (s *Bolt) tally() tally {
@@ -249,26 +237,22 @@ func (s *Bolt) Snapshot() (Snapshot, error) {
 
 func (s *Bolt) snapshot(tx *bbolt.Tx, out *Snapshot) error {
 	meta := tx.Bucket(bucketMeta)
-	secret, err := unseal(keySecret, meta.Get(keySecret))
-	if err != nil || len(secret) != 32 {
-		return s.metaError("secret", errChecksum)
+	secret, err := s.metaValue(meta, keySecret, 32)
+	if err != nil {
+		return err
 	}
-	created, err := unseal(keyCreated, meta.Get(keyCreated))
-	if err != nil || len(created) != 8 {
-		return s.metaError("created", errChecksum)
+	created, err := s.metaValue(meta, keyCreated, 8)
+	if err != nil {
+		return err
 	}
-	next, err := unseal(keyNextQueue, meta.Get(keyNextQueue))
-	if err != nil || len(next) != 4 {
-		return s.metaError("next_queue", errChecksum)
+	next, err := s.metaValue(meta, keyNextQueue, 4)
+	if err != nil {
+		return err
 	}
-	out.Secret = append([]byte(nil), secret...)
+	out.Secret = bytes.Clone(secret)
 	out.CreatedAt = int64(le.Uint64(created))
 	out.NextQueueID = QueueID(le.Uint32(next))
-	err = tx.Bucket(bucketQueues).ForEach(func(k, v []byte) error {
-		q, err := decodeQueue(k, v)
-		if err != nil {
-			return s.metaError("queue "+hex.EncodeToString(k), err)
-		}
+	err = s.eachQueue(tx, func(q QueueRecord) error {
 		out.Queues = append(out.Queues, q)
 		return nil
 	})

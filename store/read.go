@@ -33,34 +33,37 @@ var readings = sync.Pool{New: func() any { return new(reading) }}
 
 // Read implements [Store].
 func (s *Bolt) Read(refs []Ref, fn func(i int, headers, payload []byte)) error {
-	r, err := s.reading(refs, false)
-	if err != nil {
+	var headers, payload []byte
+	return s.read(refs, false, func(value []byte, p place, ref Ref) (err error) {
+		headers, payload, err = s.decode(value, p.id, p.l.slotNo(), ref)
 		return err
-	}
-	defer r.release()
-	for i := range refs {
-		headers, payload, err := r.record(i)
-		if err == nil {
-			fn(i, headers, payload)
-		} else if !r.failed(i, err) {
-			break
-		}
-	}
-	return r.err
+	}, func(i int) { fn(i, headers, payload) })
 }
 
 // Dead implements [Store].
 func (s *Bolt) Dead(refs []Ref, fn func(i int, d *Dead)) error {
-	r, err := s.reading(refs, true)
-	if err != nil {
+	var m Message
+	in := newInterner()
+	return s.read(refs, true, func(index []byte, p place, ref Ref) error {
+		return s.decodeIndexed(index, p.id, p.l.slotNo(), ref, &m, in)
+	}, func(i int) { fn(i, m.Dead) })
+}
+
+// read decodes what is stored of the messages of refs, of which the header index
+// or the record, and calls fn after each that could be decoded.
+func (s *Bolt) read(refs []Ref, index bool, decode decoder, fn func(i int)) error {
+	if err := s.usable(); err != nil {
 		return err
 	}
+	r := readings.Get().(*reading)
 	defer r.release()
-	in := newInterner()
+	r.s, r.refs, r.index = s, refs, index
+	s.mu.RLock()
+	r.locate(0)
+	s.mu.RUnlock()
 	for i := range refs {
-		m, err := r.entry(i, in)
-		if err == nil {
-			fn(i, m.Dead)
+		if err := r.message(i, decode); err == nil {
+			fn(i)
 		} else if !r.failed(i, err) {
 			break
 		}
@@ -68,19 +71,12 @@ func (s *Bolt) Dead(refs []Ref, fn func(i int, d *Dead)) error {
 	return r.err
 }
 
-func (s *Bolt) reading(refs []Ref, index bool) (*reading, error) {
+// usable is nil while the store is neither closed nor failed.
+func (s *Bolt) usable() error {
 	if s.closed.Load() {
-		return nil, ErrClosed
+		return ErrClosed
 	}
-	if err := s.Err(); err != nil {
-		return nil, err
-	}
-	r := readings.Get().(*reading)
-	r.s, r.refs, r.index = s, refs, index
-	s.mu.RLock()
-	r.locate(0)
-	s.mu.RUnlock()
-	return r, nil
+	return s.Err()
 }
 
 // failed notes that message i cannot be read, above all if it is there. It
@@ -132,40 +128,26 @@ func (r *reading) locate(from int) {
 	}
 }
 
-// record returns headers and payload of message i.
-func (r *reading) record(i int) (headers, payload []byte, err error) {
+// decoder takes message ref out of the value, or the header index, of its
+// segment.
+type decoder func(value []byte, p place, ref Ref) error
+
+// message decodes message i.
+func (r *reading) message(i int, decode decoder) error {
 	p := r.places[i]
 	if !p.ok {
-		return nil, nil, ErrNotFound
+		return ErrNotFound
 	}
 	if p.data != nil {
-		return r.s.decode(p.data, p.id, p.l.slotNo(), r.refs[i])
+		return decode(p.data, p, r.refs[i])
 	}
-	err = r.s.guard("read", func() error {
+	return r.s.guard("read", func() error {
 		value, err := r.stored(i)
-		if err == nil {
-			p := r.places[i]
-			headers, payload, err = r.s.decode(value, p.id, p.l.slotNo(), r.refs[i])
+		if err != nil {
+			return err
 		}
-		return err
+		return decode(value, r.places[i], r.refs[i])
 	})
-	return headers, payload, err
-}
-
-// entry returns message i as its header index knows it.
-func (r *reading) entry(i int, in *interner) (m Message, err error) {
-	if !r.places[i].ok {
-		return m, ErrNotFound
-	}
-	err = r.s.guard("read", func() error {
-		index, err := r.stored(i)
-		if err == nil {
-			p := r.places[i]
-			m, err = r.s.decodeIndexed(index, p.id, p.l.slotNo(), r.refs[i], in)
-		}
-		return err
-	})
-	return m, err
 }
 
 // stored returns what is read of the segment in which message i is, and updates
@@ -188,7 +170,7 @@ func (r *reading) stored(i int) ([]byte, error) {
 		return p.data, nil
 	}
 	if value, err = r.value(p.id); err == nil && value == nil {
-		err = &CorruptError{File: r.s.path, Part: "segment", Segment: p.id, Offset: -1, Reason: "is missing"}
+		err = r.s.corrupt("segment", p.id, -1, errors.New("is missing"))
 	}
 	return value, err
 }
@@ -244,43 +226,43 @@ func (r *reading) again(i int) error {
 // decode takes one record out of a segment's value and checks that it is the
 // right one.
 func (s *Bolt) decode(value []byte, id uint64, slot int, want Ref) (headers, payload []byte, err error) {
-	raw, off, err := itemOf(value, kindSegment, id, slot)
+	var r record
+	var off int64
+	b, err := openBlockAt(value, kindSegment, id, slot)
 	if err == nil {
-		var ref Ref
-		if ref, headers, payload, err = decodeRecord(raw); err == nil && ref != want {
-			err = fmt.Errorf("holds message %d of queue %d", ref.Seq, ref.Queue)
-		}
+		r, off, err = itemAs(b, slot, decodeRecord)
 	}
-	if err != nil {
-		return nil, nil, &CorruptError{File: s.path, Part: "segment", Segment: id, Offset: off, Reason: err.Error()}
+	if err == nil {
+		err = isAbout(r.ref, want)
 	}
-	return headers, payload, nil
+	return r.headers, r.payload, s.corrupt("segment", id, off, err)
 }
 
 // decodeIndexed does the same with a segment's header index.
-func (s *Bolt) decodeIndexed(index []byte, id uint64, slot int, want Ref, in *interner) (m Message, err error) {
-	raw, off, err := itemOf(index, kindIndex, id, slot)
+func (s *Bolt) decodeIndexed(index []byte, id uint64, slot int, want Ref, m *Message, in *interner) error {
+	var off int64
+	b, err := openBlockAt(index, kindIndex, id, slot)
 	if err == nil {
-		if _, _, err = entryRef(raw); err == nil {
-			if err = decodeEntry(raw, &m, in); err == nil && m.Ref != want {
-				err = fmt.Errorf("holds message %d of queue %d", m.Seq, m.Queue)
-			}
-		}
+		_, off, err = b.entry(slot, m, in)
 	}
-	if err != nil {
-		return Message{}, &CorruptError{File: s.path, Part: "index", Segment: id, Offset: off, Reason: err.Error()}
+	if err == nil {
+		err = isAbout(m.Ref, want)
 	}
-	return m, nil
+	return s.corrupt("index", id, off, err)
 }
 
-// itemOf returns item i of a block and where it begins.
-func itemOf(b []byte, kind byte, id uint64, i int) (raw []byte, off int64, err error) {
+// openBlockAt opens a block that must have an item i.
+func openBlockAt(b []byte, kind byte, id uint64, i int) (block, error) {
 	bl, err := openBlock(b, kind, id)
-	if err != nil {
-		return nil, 0, err
+	if err == nil && i >= bl.n {
+		err = fmt.Errorf("has %d records, not %d", bl.n, i+1)
 	}
-	if i >= bl.n {
-		return nil, 0, fmt.Errorf("has %d records, not %d", bl.n, i+1)
+	return bl, err
+}
+
+func isAbout(found, want Ref) error {
+	if found == want {
+		return nil
 	}
-	return bl.item(i)
+	return fmt.Errorf("holds message %d of queue %d", found.Seq, found.Queue)
 }

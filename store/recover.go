@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"time"
 
@@ -25,8 +26,8 @@ func (s *Bolt) Recover(v Visitor) (RecoveryStats, error) {
 
 	start := time.Now()
 	r := recovery{s: s, v: v, in: newInterner(), now: s.o.Now()}
-	r.stats.Corrupt = slices.Clone(s.corrupt)
-	r.stats.CorruptN = s.corruptN
+	r.stats.Corrupt = slices.Clone(s.loaded.Corrupt)
+	r.stats.CorruptN = s.loaded.CorruptN
 	r.stats.Segments = s.segs.n
 	tx, err := s.db.Begin(false)
 	if err != nil {
@@ -65,14 +66,6 @@ type recovery struct {
 	nextProgress int64
 }
 
-func (r *recovery) corrupt(part string, segment uint64, offset int64, reason error) {
-	if r.stats.CorruptN++; len(r.stats.Corrupt) < corruptListed {
-		r.stats.Corrupt = append(r.stats.Corrupt, &CorruptError{
-			File: r.s.path, Part: part, Segment: segment, Offset: offset, Reason: reason.Error(),
-		})
-	}
-}
-
 // messages visits the messages queue by queue in the order of the location
 // index, and the states beside them, which lie in the same order on disk.
 func (r *recovery) messages() error {
@@ -101,10 +94,7 @@ func (r *recovery) messages() error {
 				err = r.s.guard("recovery", func() (err error) { have, err = r.state(ref, &st); return err })
 			}
 			if err != nil {
-				r.stats.CorruptN++
-				if ce, ok := err.(*CorruptError); ok && len(r.stats.Corrupt) < corruptListed { //nolint:errorlint // made above
-					r.stats.Corrupt = append(r.stats.Corrupt, ce)
-				}
+				r.stats.note(err)
 				continue
 			}
 			r.stats.Messages++
@@ -130,12 +120,9 @@ func (r *recovery) message(ref Ref, l loc, m *Message) error {
 	g := r.s.segs.segs[l.seg]
 	index := r.indexes[l.seg]
 	if index.b == nil {
-		var key [8]byte
-		be.PutUint64(key[:], g.id)
-		b := r.tx.Bucket(bucketSegments).Bucket(key[:])
 		var err error
-		if index, err = openBlock(b.Get(keyIndex), kindIndex, g.id); err != nil {
-			return &CorruptError{File: r.s.path, Part: "index", Segment: g.id, Offset: 0, Reason: err.Error()}
+		if index, err = openBlock(segmentBucket(r.tx, g.id).Get(keyIndex), kindIndex, g.id); err != nil {
+			return r.s.corrupt("index", g.id, 0, err)
 		}
 		r.indexes[l.seg] = index
 	}
@@ -146,10 +133,7 @@ func (r *recovery) message(ref Ref, l loc, m *Message) error {
 	if err == nil && m.Ref != ref {
 		err = errChecksum
 	}
-	if err != nil {
-		return &CorruptError{File: r.s.path, Part: "index", Segment: g.id, Offset: off, Reason: err.Error()}
-	}
-	return nil
+	return r.s.corrupt("index", g.id, off, err)
 }
 
 // state goes on to the state of ref, which is on disk.
@@ -163,10 +147,10 @@ func (r *recovery) state(ref Ref, st *State) (*State, error) {
 		r.stateK, r.stateV = r.states.Next()
 	}
 	if !bytes.Equal(r.stateK, r.wantK) {
-		return nil, &CorruptError{File: r.s.path, Part: "state " + hex.EncodeToString(r.wantK), Offset: -1, Reason: "is missing"}
+		return nil, r.s.metaError("state "+hex.EncodeToString(r.wantK), errors.New("is missing"))
 	}
-	if err := decodeState(r.stateK, r.stateV, st, r.in); err != nil {
-		return nil, &CorruptError{File: r.s.path, Part: "state " + hex.EncodeToString(r.wantK), Offset: -1, Reason: err.Error()}
+	if err := r.s.decodeState(r.stateK, r.stateV, st, r.in); err != nil {
+		return nil, err
 	}
 	r.stats.States++
 	return st, nil
@@ -206,7 +190,7 @@ func (r *recovery) dedupes() error {
 
 // nextDedupes reads the next value of the log and appends what counts of it.
 func (r *recovery) nextDedupes(dst []Dedupe, first bool) (out []Dedupe, more bool, err error) {
-	k, v := []byte(nil), []byte(nil)
+	var k, v []byte
 	if first {
 		k, v = r.log.Seek(appendDedupeKey(nil, max(r.now, 0), 0))
 	} else {
@@ -216,23 +200,15 @@ func (r *recovery) nextDedupes(dst []Dedupe, first bool) (out []Dedupe, more boo
 		return dst, false, nil
 	}
 	part := "dedupe " + hex.EncodeToString(k)
-	_, stamp, err := decodeDedupeKey(k)
-	var items block
-	if err == nil {
-		items, err = openBlock(v, kindDedupe, stamp)
-	}
+	_, items, err := openDedupes(k, v)
 	if err != nil {
-		r.corrupt(part, 0, 0, err)
+		r.stats.note(r.s.corrupt(part, 0, 0, err))
 		return dst, true, nil
 	}
 	for i := range items.n {
-		raw, off, err := items.item(i)
-		var d Dedupe
-		if err == nil {
-			d, err = decodeDedupe(raw)
-		}
+		d, off, err := itemAs(items, i, decodeDedupe)
 		if err != nil {
-			r.corrupt(part, 0, off, err)
+			r.stats.note(r.s.corrupt(part, 0, off, err))
 			continue
 		}
 		if d.Until > r.now && r.s.queues[d.Queue] != nil {

@@ -78,10 +78,7 @@ func (t *segTable) add(g *segment) uint32 {
 		t.segs = append(t.segs, g)
 	}
 	t.n++
-	t.records += int64(g.n)
-	t.finished += int64(g.n - g.live)
-	t.weight += g.weight
-	t.liveWeight += g.liveWeight
+	t.count(g, 1)
 	t.nextID = max(t.nextID, g.id+1)
 	g.class = classNone
 	t.reclass(h)
@@ -91,13 +88,18 @@ func (t *segTable) add(g *segment) uint32 {
 func (t *segTable) remove(h uint32) {
 	g := t.segs[h]
 	t.n--
-	t.records -= int64(g.n)
-	t.finished -= int64(g.n - g.live)
-	t.weight -= g.weight
-	t.liveWeight -= g.liveWeight
+	t.count(g, -1)
 	t.unlink(h)
 	t.segs[h] = nil
 	t.free = append(t.free, h)
+}
+
+// count adds the records of g to the sums, or with sign -1 takes them out.
+func (t *segTable) count(g *segment, sign int64) {
+	t.records += sign * int64(g.n)
+	t.finished += sign * int64(g.n-g.live)
+	t.weight += sign * g.weight
+	t.liveWeight += sign * g.liveWeight
 }
 
 // finish marks a record as finished.

@@ -54,62 +54,43 @@ func (s *Bolt) viewSegment(k []byte, b *bbolt.Bucket, bits []byte) (*segmentView
 		return nil, s.metaError("segment "+hex.EncodeToString(k), errors.New("bad key"))
 	}
 	v := &segmentView{id: be.Uint64(k)}
-	bad := func(part string, off int64, err error) error {
-		return &CorruptError{File: s.path, Part: part, Segment: v.id, Offset: off, Reason: err.Error()}
-	}
 	var err error
 	if v.index, err = openBlock(b.Get(keyIndex), kindIndex, v.id); err != nil {
-		return nil, bad("index", 0, err)
+		return nil, s.corrupt("index", v.id, 0, err)
 	}
 	if v.records, err = openBlock(b.Get(keyValue), kindSegment, v.id); err != nil {
-		return nil, bad("segment", 0, err)
+		return nil, s.corrupt("segment", v.id, 0, err)
 	}
 	if v.records.n != v.index.n {
-		return nil, bad("segment", 0, fmt.Errorf("has %d records, the index %d", v.records.n, v.index.n))
+		return nil, s.corrupt("segment", v.id, 0, fmt.Errorf("has %d records, the index %d", v.records.n, v.index.n))
 	}
 	if bits != nil {
 		if v.done, err = decodeBitmap(k, bits, v.index.n); err != nil {
-			return nil, bad("bitmap", -1, err)
+			return nil, s.corrupt("bitmap", v.id, -1, err)
 		}
 	}
 	return v, nil
 }
 
-// entry reads everything of item i but headers and payload, and returns their
-// sizes.
-func (s *Bolt) entry(v *segmentView, i int, m *Message, in *interner) (headers, payload int, err error) {
-	raw, off, err := v.index.item(i)
-	if err == nil {
-		_, _, err = entryRef(raw)
-	}
-	if err == nil {
-		err = decodeEntry(raw, m, in)
-	}
-	if err != nil {
-		return 0, 0, &CorruptError{File: s.path, Part: "index", Segment: v.id, Offset: off, Reason: err.Error()}
-	}
-	return int(le.Uint32(raw[68:])), int(le.Uint32(raw[72:])), nil
+// entry reads everything of item i but headers and payload.
+func (s *Bolt) entry(v *segmentView, i int, m *Message, in *interner) (entryHead, error) {
+	head, off, err := v.index.entry(i, m, in)
+	return head, s.corrupt("index", v.id, off, err)
 }
 
 // full reads item i with headers and payload.
 func (s *Bolt) full(v *segmentView, i int, m *Message, in *interner) error {
-	headers, payload, err := s.entry(v, i, m, in)
+	head, err := s.entry(v, i, m, in)
 	if err != nil {
 		return err
 	}
-	raw, off, err := v.records.item(i)
-	var ref Ref
-	if err == nil {
-		ref, m.Headers, m.Payload, err = decodeRecord(raw)
-	}
-	if err == nil && (ref != m.Ref || len(m.Headers) != headers || len(m.Payload) != payload) {
+	r, off, err := itemAs(v.records, i, decodeRecord)
+	m.Headers, m.Payload = r.headers, r.payload
+	if got := (entryHead{r.ref, uint32(len(r.headers)), uint32(len(r.payload))}); err == nil && got != head {
 		err = fmt.Errorf("is message %d of queue %d with %d and %d bytes, the index says message %d of queue %d with %d and %d",
-			ref.Seq, ref.Queue, len(m.Headers), len(m.Payload), m.Seq, m.Queue, headers, payload)
+			got.ref.Seq, got.ref.Queue, got.headers, got.payload, m.Seq, m.Queue, head.headers, head.payload)
 	}
-	if err != nil {
-		return &CorruptError{File: s.path, Part: "segment", Segment: v.id, Offset: off, Reason: err.Error()}
-	}
-	return nil
+	return s.corrupt("segment", v.id, off, err)
 }
 
 // message reads item i with its state.
@@ -117,13 +98,15 @@ func (w *walker) message(v *segmentView, i int, m *Message) (*State, error) {
 	if err := w.s.full(v, i, m, w.in); err != nil {
 		return nil, err
 	}
-	w.stKey = appendRefKey(w.stKey[:0], m.Ref)
+	return w.state(m.Ref)
+}
+
+// state reads the state of a message, nil if it has none.
+func (w *walker) state(ref Ref) (*State, error) {
+	w.stKey = appendRefKey(w.stKey[:0], ref)
 	value := w.tx.Bucket(bucketState).Get(w.stKey)
 	if value == nil {
 		return nil, nil
 	}
-	if err := decodeState(w.stKey, value, &w.st, w.in); err != nil {
-		return nil, w.s.metaError("state "+hex.EncodeToString(w.stKey), err)
-	}
-	return &w.st, nil
+	return &w.st, w.s.decodeState(w.stKey, value, &w.st, w.in)
 }
