@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
+	"syscall"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -85,7 +85,7 @@ type Bolt struct {
 	// Owned by the committer.
 	plan        plan
 	nextQueue   QueueID
-	dedupeFirst int64 // nothing in the dedupe log expires before
+	dedupeFirst int64         // nothing in the dedupe log expires before
 	loaded      RecoveryStats // what loading could not read
 
 	closed  atomic.Bool
@@ -150,7 +150,8 @@ func serve(s *Bolt) (*Bolt, error) {
 		return nil, err
 	}
 	s.box.init()
-	s.notify.init(s.o.OnCommit)
+	s.notify.init()
+	s.notify.onCommit = s.o.OnCommit
 	s.done.Go(s.commitLoop)
 	s.done.Go(s.notify.run)
 	return s, nil
@@ -188,8 +189,10 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 			if err != nil {
 				return nil, err
 			}
-			if refused = o.locked(why); refused != nil {
-				return nil, errors.Join(refused, f.Close())
+			if why == forServing && o.Locked != nil {
+				if refused = o.Locked(); refused != nil {
+					return nil, errors.Join(refused, f.Close())
+				}
 			}
 			if why != forMaking {
 				if err := pages.checkFile(f, o); err != nil {
@@ -216,8 +219,8 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 		if file != nil {
 			_ = file.Close() // nothing but a panic left it open, and with it the lock
 		}
-		if refused != nil || !mapFailed(err) {
-			break
+		if refused != nil || !errors.Is(err, syscall.ENOMEM) {
+			break // a smaller mapping would not help
 		}
 	}
 	var ce *CorruptError
@@ -232,13 +235,6 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 		return nil, nil, fmt.Errorf("%w: %s", ErrLocked, path)
 	}
 	return nil, nil, fmt.Errorf("store: cannot open %s: %w", path, err)
-}
-
-func (o *Options) locked(why openFor) error {
-	if why != forServing || o.Locked == nil {
-		return nil
-	}
-	return o.Locked()
 }
 
 // mapSizes are the sizes of address space to ask for. A write that outgrows the
@@ -294,14 +290,19 @@ func (s *Bolt) Close() error {
 		s.box.close()
 		s.done.Wait()
 		s.closed.Store(true)
-		if err = s.guard("close", s.db.Close); err != nil {
-			err = fmt.Errorf("store: closing %s: %w", s.path, err)
-		}
+		err = s.closeFile()
 		if s.Err() != nil {
 			forgetCached(s.path)
 		}
 	})
 	return err
+}
+
+func (s *Bolt) closeFile() error {
+	if err := s.guard("close", s.db.Close); err != nil {
+		return fmt.Errorf("store: closing %s: %w", s.path, err)
+	}
+	return nil
 }
 
 // Stats implements [Store].
@@ -322,15 +323,12 @@ func (s *Bolt) Stats() Stats {
 		st.IndexBytes += q.index.memory()
 	}
 	s.mu.RUnlock()
-	st.Waiting = s.box.waiting()
+	st.Waiting = s.box.count.Load()
 	if fi, err := os.Stat(s.path); err == nil {
 		st.FileBytes = fi.Size()
 	}
 	return st
 }
-
-// nowNano is used for the time of creation only.
-func nowNano() int64 { return time.Now().UnixNano() }
 
 // Path returns the name of the file.
 func (s *Bolt) Path() string { return s.path }

@@ -165,6 +165,8 @@ func decodeDedupe(b []byte) (Dedupe, error) {
 
 // A queue is a sealed value under its id (u32 big endian): name, string, and
 // settings to the end.
+func queueKey(id QueueID) []byte { return be.AppendUint32(nil, uint32(id)) }
+
 func appendQueue(dst []byte, q *QueueRecord) []byte {
 	return append(appendString(dst, q.Name), q.Settings...)
 }
@@ -190,6 +192,8 @@ func decodeQueue(key, value []byte) (QueueRecord, error) {
 //	 0  u32  most in flight
 //	 4  i64  expires at
 //	12  u64  reg
+func consumerKey(c *ConsumerRecord) []byte { return append(queueKey(c.Queue), c.Name...) }
+
 func appendConsumer(dst []byte, c *ConsumerRecord) []byte {
 	dst = le.AppendUint32(dst, c.MaxInFlight)
 	dst = le.AppendUint64(dst, uint64(c.ExpiresAt))

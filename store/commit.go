@@ -6,59 +6,60 @@ import (
 	"time"
 )
 
-// mailbox is where Submit leaves batches: it never blocks.
-type mailbox struct {
+// inbox hands things on from many goroutines to one. put never blocks.
+type inbox[T any] struct {
 	mu     sync.Mutex
-	queue  []*Batch
+	some   sync.Cond // on mu: there are items, or it is closed
+	items  []T
 	closed bool
-
-	wake  chan struct{} // holds one token when there is something to see
-	count atomic.Int64  // batches put and not yet done
-
-	rest []*Batch // owned by the committer: taken, not yet committed
 }
 
-func (m *mailbox) init() { m.wake = make(chan struct{}, 1) }
+func (q *inbox[T]) init() { q.some.L = &q.mu }
 
-func (m *mailbox) signal() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// put says false when the mailbox is closed.
-func (m *mailbox) put(b *Batch) bool {
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
+// put says false when the inbox is closed.
+func (q *inbox[T]) put(x T) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
 		return false
 	}
-	m.queue = append(m.queue, b)
-	m.count.Add(1)
-	first := len(m.queue) == 1
-	m.mu.Unlock()
-	if first {
-		m.signal()
-	}
+	q.items = append(q.items, x)
+	q.some.Signal()
 	return true
+}
+
+// takeAll waits for items and returns all of them; none at all means that the
+// inbox is closed and empty.
+func (q *inbox[T]) takeAll() []T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.items) == 0 && !q.closed {
+		q.some.Wait()
+	}
+	items := q.items
+	q.items = nil
+	return items
+}
+
+func (q *inbox[T]) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.some.Signal()
+}
+
+// mailbox is where Submit leaves batches.
+type mailbox struct {
+	inbox[*Batch]
+	count atomic.Int64 // batches put and not yet done
+	rest  []*Batch     // owned by the committer: taken, not yet committed
 }
 
 // take waits for batches and returns as many as fit into limit bytes, one at
 // least; none at all means that the mailbox is closed and empty.
 func (m *mailbox) take(limit int64) []*Batch {
-	for len(m.rest) == 0 {
-		m.mu.Lock()
-		m.rest, m.queue = m.queue, nil
-		closed := m.closed
-		m.mu.Unlock()
-		if len(m.rest) > 0 {
-			break
-		}
-		if closed {
-			return nil
-		}
-		<-m.wake
+	if len(m.rest) == 0 {
+		m.rest = m.takeAll()
 	}
 	var size int64
 	n := 0
@@ -73,15 +74,6 @@ func (m *mailbox) take(limit int64) []*Batch {
 	m.rest = m.rest[n:]
 	return out
 }
-
-func (m *mailbox) close() {
-	m.mu.Lock()
-	m.closed = true
-	m.mu.Unlock()
-	m.signal()
-}
-
-func (m *mailbox) waiting() int64 { return m.count.Load() }
 
 func batchBytes(b *Batch) int64 {
 	var n int64
@@ -100,46 +92,13 @@ type outcome struct {
 
 // notifier calls Done, so that the committer can go on meanwhile.
 type notifier struct {
-	mu       sync.Mutex
-	queue    []outcome
-	closed   bool
-	wake     chan struct{}
+	inbox[outcome]
 	onCommit func(CommitStats)
 }
 
-func (n *notifier) init(onCommit func(CommitStats)) {
-	n.wake = make(chan struct{}, 1)
-	n.onCommit = onCommit
-}
-
-func (n *notifier) post(o outcome) {
-	n.mu.Lock()
-	n.queue = append(n.queue, o)
-	n.mu.Unlock()
-	n.signal()
-}
-
-func (n *notifier) signal() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (n *notifier) close() {
-	n.mu.Lock()
-	n.closed = true
-	n.mu.Unlock()
-	n.signal()
-}
-
 func (n *notifier) run() {
-	for {
-		n.mu.Lock()
-		queue, closed := n.queue, n.closed
-		n.queue = nil
-		n.mu.Unlock()
-		for _, o := range queue {
+	for outcomes := n.takeAll(); len(outcomes) > 0; outcomes = n.takeAll() {
+		for _, o := range outcomes {
 			if n.onCommit != nil {
 				n.onCommit(o.stats)
 			}
@@ -149,19 +108,17 @@ func (n *notifier) run() {
 				}
 			}
 		}
-		if len(queue) > 0 {
-			continue
-		}
-		if closed {
-			return
-		}
-		<-n.wake
 	}
 }
 
 // Submit implements [Store].
 func (s *Bolt) Submit(b *Batch) {
-	if !s.box.put(b) && b.Done != nil {
+	s.box.count.Add(1)
+	if s.box.put(b) {
+		return
+	}
+	s.box.count.Add(-1)
+	if b.Done != nil {
 		go b.Done(ErrClosed)
 	}
 }
@@ -172,7 +129,7 @@ func (s *Bolt) commitLoop() {
 	defer s.notify.close()
 	for {
 		batches := s.box.take(s.o.MaxCommitBytes)
-		if batches == nil {
+		if len(batches) == 0 {
 			return
 		}
 		s.commit(batches)
@@ -201,5 +158,5 @@ func (s *Bolt) commit(batches []*Batch) {
 	}
 	p.reset()
 	s.box.count.Add(-int64(len(batches)))
-	s.notify.post(o)
+	s.notify.put(o)
 }

@@ -227,6 +227,6 @@ func TestCommitBytes(t *testing.T) {
 	require.Len(t, m.take(100), 1)
 	require.Len(t, m.take(100), 1)
 	m.close()
-	require.Nil(t, m.take(100))
+	require.Empty(t, m.take(100))
 	require.False(t, m.put(big(1)))
 }

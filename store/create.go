@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"go.etcd.io/bbolt"
 )
@@ -77,7 +78,7 @@ func initialise(tx *bbolt.Tx) error {
 	return errors.Join(
 		putSealed(meta, keyFormat, le.AppendUint32(nil, Version)),
 		putSealed(meta, keySecret, secret),
-		putSealed(meta, keyCreated, le.AppendUint64(nil, uint64(nowNano()))),
+		putSealed(meta, keyCreated, le.AppendUint64(nil, uint64(time.Now().UnixNano()))),
 		putSealed(meta, keyNextQueue, le.AppendUint32(nil, 1)),
 		putSealed(meta, keyTally, appendTally(nil, tally{})),
 	)
@@ -103,6 +104,3 @@ func syncDir(dir string) error {
 	}
 	return errors.Join(err, d.Close())
 }
-
-// mapFailed says whether a smaller mapping may succeed.
-func mapFailed(err error) bool { return errors.Is(err, syscall.ENOMEM) }

@@ -56,7 +56,7 @@ func PutState(tx *bbolt.Tx, st *State) error {
 }
 
 func PutQueue(tx *bbolt.Tx, q *QueueRecord) error {
-	return putSealed(tx.Bucket(bucketQueues), be.AppendUint32(nil, uint32(q.ID)), appendQueue(nil, q))
+	return putSealed(tx.Bucket(bucketQueues), queueKey(q.ID), appendQueue(nil, q))
 }
 
 func PutConsumer(tx *bbolt.Tx, c *ConsumerRecord) error {

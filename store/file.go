@@ -47,12 +47,7 @@ func openFile(path string, o Options, why openFor) (*File, error) {
 }
 
 // Close lets go of the file.
-func (f *File) Close() error {
-	if err := f.s.guard("close", f.s.db.Close); err != nil {
-		return fmt.Errorf("store: closing %s: %w", f.s.path, err)
-	}
-	return nil
-}
+func (f *File) Close() error { return f.s.closeFile() }
 
 // Path returns the name of the file.
 func (f *File) Path() string { return f.s.path }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
 	"time"
@@ -72,41 +73,24 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	if o.ReadCacheBytes == 0 {
-		o.ReadCacheBytes = defaultReadCache
-	}
+	o.ReadCacheBytes = cmp.Or(o.ReadCacheBytes, defaultReadCache)
 	if o.MaxCommitBytes <= 0 {
 		o.MaxCommitBytes = defaultCommitBytes
 	}
-	if o.CompactRatio == 0 {
-		o.CompactRatio = defaultRatio
-	}
-	o.CompactRatio = max(o.CompactRatio, 1.1)
-	if o.CompactMinBytes == 0 {
-		o.CompactMinBytes = defaultCompactMin
-	}
+	o.CompactRatio = max(cmp.Or(o.CompactRatio, defaultRatio), 1.1)
+	o.CompactMinBytes = cmp.Or(o.CompactMinBytes, defaultCompactMin)
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
 	if o.Now == nil {
 		o.Now = func() int64 { return time.Now().UnixNano() }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	t := &o.tune
-	if t.segmentRecords == 0 {
-		t.segmentRecords = 8192
-	}
-	if t.segmentBytes == 0 {
-		t.segmentBytes = 8 << 20
-	}
-	if t.mergeFanIn == 0 {
-		t.mergeFanIn = 16
-	}
-	if t.carryBytes == 0 {
-		t.carryBytes = 256 << 10
-	}
+	t.segmentRecords = cmp.Or(t.segmentRecords, 8192)
+	t.segmentBytes = cmp.Or(t.segmentBytes, 8<<20)
+	t.mergeFanIn = cmp.Or(t.mergeFanIn, 16)
+	t.carryBytes = cmp.Or(t.carryBytes, 256<<10)
 	return o
 }
 

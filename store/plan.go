@@ -52,14 +52,10 @@ type stateOp struct {
 }
 
 // metaOp is one change to queues, consumers or configuration; they are applied
-// in order.
+// in order. It puts a value or, with none, deletes a key, or all that begin so.
 type metaOp struct {
-	putQueue    *QueueRecord
-	deleteQueue QueueID
-	putConsumer *ConsumerRecord
-	delConsumer *ConsumerRecord
-	putConfig   *Entry
-	delConfig   string
+	bucket, key, value []byte
+	all                bool
 }
 
 const (
@@ -97,6 +93,11 @@ func (p *plan) empty() bool {
 	return p.alive == 0 && len(p.dirty) == 0 && p.durable == 0 && len(p.dedupe) == 0 && len(p.meta) == 0
 }
 
+// put plans a sealed value.
+func (p *plan) put(bucket, key, value []byte) {
+	p.meta = append(p.meta, metaOp{bucket: bucket, key: key, value: seal(nil, key, value)})
+}
+
 // queue returns the queue or nil.
 func (s *Bolt) queue(id QueueID) *queue {
 	if q := s.plan.last; q != nil && q.id == id {
@@ -123,8 +124,9 @@ func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 	// Nothing below can fail.
 	p := &s.plan
 	for i := range b.PutQueues {
-		p.meta = append(p.meta, metaOp{putQueue: &b.PutQueues[i]})
-		s.nextQueue = max(s.nextQueue, b.PutQueues[i].ID+1)
+		q := &b.PutQueues[i]
+		p.put(bucketQueues, queueKey(q.ID), appendQueue(nil, q))
+		s.nextQueue = max(s.nextQueue, q.ID+1)
 	}
 	for i := range b.Move {
 		s.finish(b.Move[i].From)
@@ -139,17 +141,18 @@ func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 		p.dedupe = append(p.dedupe, &b.Dedupe[i])
 	}
 	for i := range b.PutConsumers {
-		p.meta = append(p.meta, metaOp{putConsumer: &b.PutConsumers[i]})
+		c := &b.PutConsumers[i]
+		p.put(bucketConsumers, consumerKey(c), appendConsumer(nil, c))
 	}
 	for i := range b.DeleteConsumers {
-		p.meta = append(p.meta, metaOp{delConsumer: &b.DeleteConsumers[i]})
+		p.meta = append(p.meta, metaOp{bucket: bucketConsumers, key: consumerKey(&b.DeleteConsumers[i])})
 	}
-	for i := range b.PutConfig {
-		p.meta = append(p.meta, metaOp{putConfig: &b.PutConfig[i]})
+	for _, e := range b.PutConfig {
+		p.put(bucketConfig, []byte(e.Key), []byte(e.Value))
 	}
 	for _, k := range b.DeleteConfig {
 		if k != "" {
-			p.meta = append(p.meta, metaOp{delConfig: k})
+			p.meta = append(p.meta, metaOp{bucket: bucketConfig, key: []byte(k)})
 		}
 	}
 	for _, id := range b.DeleteQueues {
@@ -319,5 +322,6 @@ func (s *Bolt) deleteQueue(id QueueID) {
 	}
 	delete(s.queues, id)
 	s.plan.last = nil
-	s.plan.meta = append(s.plan.meta, metaOp{deleteQueue: id})
+	s.plan.meta = append(s.plan.meta,
+		metaOp{bucket: bucketConsumers, key: queueKey(id), all: true}, metaOp{bucket: bucketQueues, key: queueKey(id)})
 }

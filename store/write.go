@@ -265,22 +265,16 @@ func (s *Bolt) writeMeta(tx *bbolt.Tx) error {
 	if len(s.plan.meta) == 0 {
 		return nil
 	}
-	queues, consumers, config := tx.Bucket(bucketQueues), tx.Bucket(bucketConsumers), tx.Bucket(bucketConfig)
 	for _, op := range s.plan.meta {
+		bucket := tx.Bucket(op.bucket)
 		var err error
 		switch {
-		case op.putQueue != nil:
-			err = putSealed(queues, be.AppendUint32(nil, uint32(op.putQueue.ID)), appendQueue(nil, op.putQueue))
-		case op.deleteQueue != 0:
-			err = deleteQueue(queues, consumers, op.deleteQueue)
-		case op.putConsumer != nil:
-			err = putSealed(consumers, consumerKey(op.putConsumer), appendConsumer(nil, op.putConsumer))
-		case op.delConsumer != nil:
-			err = consumers.Delete(consumerKey(op.delConsumer))
-		case op.putConfig != nil:
-			err = putSealed(config, []byte(op.putConfig.Key), []byte(op.putConfig.Value))
+		case op.value != nil:
+			err = bucket.Put(op.key, op.value)
+		case op.all:
+			err = deletePrefix(bucket, op.key)
 		default:
-			err = config.Delete([]byte(op.delConfig))
+			err = bucket.Delete(op.key)
 		}
 		if err != nil {
 			return err
@@ -289,23 +283,18 @@ func (s *Bolt) writeMeta(tx *bbolt.Tx) error {
 	return putSealed(tx.Bucket(bucketMeta), keyNextQueue, le.AppendUint32(nil, uint32(s.nextQueue)))
 }
 
-func consumerKey(c *ConsumerRecord) []byte {
-	return append(be.AppendUint32(nil, uint32(c.Queue)), c.Name...)
-}
-
-func deleteQueue(queues, consumers *bbolt.Bucket, id QueueID) error {
-	prefix := be.AppendUint32(nil, uint32(id))
+func deletePrefix(bucket *bbolt.Bucket, prefix []byte) error {
 	var keys [][]byte
-	c := consumers.Cursor()
+	c := bucket.Cursor()
 	for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 		keys = append(keys, k)
 	}
 	for _, k := range keys {
-		if err := consumers.Delete(k); err != nil {
+		if err := bucket.Delete(k); err != nil {
 			return err
 		}
 	}
-	return queues.Delete(prefix)
+	return nil
 }
 
 // apply makes memory agree with the file after a commit.
