@@ -329,6 +329,3 @@ func (s *Bolt) Stats() Stats {
 	}
 	return st
 }
-
-// Path returns the name of the file.
-func (s *Bolt) Path() string { return s.path }

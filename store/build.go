@@ -20,9 +20,21 @@ type Builder struct {
 	path, tmp string
 	o         Options
 	s         *Bolt
-	messages  int64
-	bytes     int64
-	states    int64
+	added     contents
+}
+
+// contents sums up what a store holds, or is to hold.
+type contents struct {
+	messages, bytes, states int64
+}
+
+// differ is nil if c is as wanted.
+func (c contents) differ(want contents) error {
+	if c == want {
+		return nil
+	}
+	return fmt.Errorf("%w: %d messages of %d, %d bytes of %d, %d states of %d",
+		errDiffers, c.messages, want.messages, c.bytes, want.bytes, c.states, want.states)
 }
 
 // Build begins a new store at path, where nothing must be: otherwise the error
@@ -98,10 +110,10 @@ func (b *Builder) Add(batch *Batch) error {
 		return err
 	}
 	for i := range batch.Add {
-		b.bytes += int64(len(batch.Add[i].Headers) + len(batch.Add[i].Payload))
+		b.added.bytes += int64(len(batch.Add[i].Headers) + len(batch.Add[i].Payload))
 	}
-	b.messages += int64(len(batch.Add))
-	b.states += int64(len(batch.State))
+	b.added.messages += int64(len(batch.Add))
+	b.added.states += int64(len(batch.State))
 	return nil
 }
 
@@ -162,9 +174,8 @@ func (b *Builder) seal() error {
 	if err == nil && first != nil {
 		err = first
 	}
-	if err == nil && (sum.Messages != b.messages || sum.Bytes != b.bytes || sum.States != b.states) {
-		err = fmt.Errorf("%w: %d messages of %d, %d bytes of %d, %d states of %d",
-			errDiffers, sum.Messages, b.messages, sum.Bytes, b.bytes, sum.States, b.states)
+	if err == nil {
+		err = contents{sum.Messages, sum.Bytes, sum.States}.differ(b.added)
 	}
 	if err != nil {
 		return err

@@ -151,12 +151,8 @@ func (s *Bolt) commit(batches []*Batch) {
 			o.errs[i] = err
 		}
 	}
-	p := &s.plan
-	o.stats = CommitStats{
-		Duration: time.Since(start), Batches: len(batches), Messages: p.alive,
-		Carried: len(p.carried), Finished: p.finished, Bytes: p.bytes, Err: err,
-	}
-	p.reset()
+	o.stats = CommitStats{Duration: time.Since(start), Batches: len(batches)}
+	s.plan.reset()
 	s.box.count.Add(-int64(len(batches)))
 	s.notify.put(o)
 }

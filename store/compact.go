@@ -78,16 +78,11 @@ func (s *Bolt) carry(tx *bbolt.Tx, h uint32) int64 {
 }
 
 func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
-	b := segmentBucket(tx, g.id)
-	index, err := openBlock(b.Get(keyIndex), kindIndex, g.id)
+	index, err := openBlock(segmentBucket(tx, g.id).Get(keyIndex), kindIndex, g.id)
 	if err != nil {
 		return s.corrupt("index", g.id, 0, err)
 	}
-	value := g.data
-	if value == nil {
-		value = b.Get(keyValue)
-	}
-	records, err := openBlock(value, kindSegment, g.id)
+	records, err := openBlock(g.value(tx), kindSegment, g.id)
 	if err == nil && (records.n != g.n || index.n != g.n) {
 		err = errors.New("wrong number of records")
 	}
@@ -117,11 +112,11 @@ func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
 		if err != nil {
 			return s.corrupt("segment", g.id, off, err)
 		}
-		q := s.queue(ref.Queue)
+		q, l, ok := s.find(ref)
 		if q == nil {
 			return s.corrupt("index", g.id, off, errors.New("its queue does not exist"))
 		}
-		if l, ok := q.index.get(ref.Seq); !ok || l.seg != h || l.slotNo() != i {
+		if !ok || l.seg != h || l.slotNo() != i {
 			return s.corrupt("index", g.id, off, errors.New("its message is somewhere else"))
 		}
 		s.plan.carried = append(s.plan.carried, carried{ref: ref, entry: entry, record: raw})

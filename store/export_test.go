@@ -20,6 +20,9 @@ func (o Options) Dense() Options {
 	return o
 }
 
+// Path returns the name of the file.
+func (s *Bolt) Path() string { return s.path }
+
 // Freeze runs fn while nothing is committed.
 func (s *Bolt) Freeze(fn func()) {
 	s.gate.RLock()

@@ -49,9 +49,6 @@ func openFile(path string, o Options, why openFor) (*File, error) {
 // Close lets go of the file.
 func (f *File) Close() error { return f.s.closeFile() }
 
-// Path returns the name of the file.
-func (f *File) Path() string { return f.s.path }
-
 // Snapshot is like [Store.Snapshot].
 func (f *File) Snapshot() (Snapshot, error) { return f.s.Snapshot() }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 
 	"go.etcd.io/bbolt"
 )
@@ -114,7 +115,7 @@ func (c *checker) open(path string, o Options) (*File, error) {
 	}
 	// Once more, without stopping at the first fault.
 	o = o.withDefaults()
-	file, err := openReading(path, o)
+	file, err := openLocked(path, os.O_RDONLY, 0, o.Timeout, true)
 	if err != nil {
 		return nil, err
 	}

@@ -40,8 +40,3 @@ func hasName(f *os.File, name string) (bool, error) {
 	}
 	return os.SameFile(open, named), nil
 }
-
-// openReading opens a file for reading beside other readers.
-func openReading(path string, o Options) (*os.File, error) {
-	return openLocked(path, os.O_RDONLY, 0, o.Timeout, true)
-}

@@ -98,11 +98,6 @@ func (o Options) withDefaults() Options {
 type CommitStats struct {
 	Duration time.Duration // from the first look at the batches to the sync
 	Batches  int           // refused ones included
-	Messages int           // written as new
-	Carried  int           // written again by compaction
-	Finished int
-	Bytes    int64 // headers and payloads written as new
-	Err      error
 }
 
 // Stats is a picture of the store.

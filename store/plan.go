@@ -15,15 +15,14 @@ import (
 //
 // A message that is added and finished within one commit is never written.
 type plan struct {
-	adds     []added
-	alive    int // of adds
-	bytes    int64
-	finished int
-	dirty    []uint32 // segments whose bitmap changes
-	states   []stateOp
-	durable  int // of states: for messages that are on disk
-	dedupe   []*Dedupe
-	meta     []metaOp
+	adds    []added
+	alive   int // of adds
+	bytes   int64
+	dirty   []uint32 // segments whose bitmap changes
+	states  []stateOp
+	durable int // of states: for messages that are on disk
+	dedupe  []*Dedupe
+	meta    []metaOp
 
 	victims []uint32 // segments that compaction takes
 	carried []carried
@@ -108,6 +107,14 @@ func (s *Bolt) queue(id QueueID) *queue {
 		s.plan.last = q
 	}
 	return q
+}
+
+// find returns where a live message lies.
+func (s *Bolt) find(ref Ref) (q *queue, l loc, ok bool) {
+	if q = s.queue(ref.Queue); q != nil {
+		l, ok = q.index.get(ref.Seq)
+	}
+	return q, l, ok
 }
 
 // planBatch adds a batch to the plan or refuses it.
@@ -253,21 +260,14 @@ func (s *Bolt) add(m *Message, headers, payload []byte) error {
 
 // finish takes a message out; one that is not there is finished already.
 func (s *Bolt) finish(ref Ref) {
-	q := s.queue(ref.Queue)
-	if q == nil {
-		return
+	if q, l, ok := s.find(ref); ok {
+		q.index.del(ref.Seq)
+		s.finishAt(ref, l)
 	}
-	l, ok := q.index.get(ref.Seq)
-	if !ok {
-		return
-	}
-	q.index.del(ref.Seq)
-	s.finishAt(ref, l)
 }
 
 func (s *Bolt) finishAt(ref Ref, l loc) {
 	p := &s.plan
-	p.finished++
 	if l.slot&stateBit != 0 {
 		s.planState(stateOp{ref: ref, pending: l.seg == pendingSeg})
 		s.count.states--
@@ -287,11 +287,7 @@ func (s *Bolt) finishAt(ref Ref, l loc) {
 }
 
 func (s *Bolt) setState(st *State) {
-	q := s.queue(st.Queue)
-	if q == nil {
-		return
-	}
-	l, ok := q.index.get(st.Seq)
+	q, l, ok := s.find(st.Ref)
 	if !ok {
 		return
 	}

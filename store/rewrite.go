@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -97,19 +98,15 @@ func (f *File) rewrite(r *Rewritten) (b *Builder, err error) {
 		err = b.addSnapshot(&snap)
 	}
 	if err == nil {
-		err = b.addMessages(f)
+		err = b.addContents(f)
 	}
 	if err == nil {
-		err = b.addDedupes(f)
+		err = b.added.differ(contents{stats.Messages, stats.Bytes, stats.States})
 	}
 	if err != nil {
 		return b, err
 	}
-	if b.messages != stats.Messages || b.bytes != stats.Bytes || b.states != stats.States {
-		return b, fmt.Errorf("%w: %d messages of %d, %d bytes of %d, %d states of %d",
-			errDiffers, b.messages, stats.Messages, b.bytes, stats.Bytes, b.states, stats.States)
-	}
-	r.Messages = b.messages
+	r.Messages = b.added.messages
 	return b, b.seal()
 }
 
@@ -124,56 +121,45 @@ func (b *Builder) addSnapshot(snap *Snapshot) error {
 	return b.Add(batch)
 }
 
-// addMessages adds the messages of f, some at a time.
-func (b *Builder) addMessages(f *File) error {
+// addContents adds the messages and the dedupe ids of f, some at a time.
+func (b *Builder) addContents(f *File) error {
 	batch, size := &Batch{}, 0
 	flush := func() error {
-		if len(batch.Add) == 0 {
-			return nil
-		}
 		err := b.Add(batch)
-		batch, size = &Batch{Add: batch.Add[:0], State: batch.State[:0]}, 0
+		batch, size = &Batch{Add: batch.Add[:0], State: batch.State[:0], Dedupe: batch.Dedupe[:0]}, 0
 		return err
 	}
-	err := f.Messages(nil, func(m *Message, st *State) error {
-		if len(batch.Add) >= rewriteRecords || size > rewriteBytes {
-			if err := flush(); err != nil {
-				return err
-			}
-			if err := b.step("added"); err != nil {
-				return err
-			}
+	flushFull := func() error {
+		if len(batch.Add)+len(batch.Dedupe) < rewriteRecords && size <= rewriteBytes {
+			return nil
 		}
+		if err := flush(); err != nil {
+			return err
+		}
+		return b.step("added")
+	}
+	err := f.Messages(nil, func(m *Message, st *State) error {
 		// Headers and payload are good until the call returns, so they are copied.
 		c := *m
-		c.Headers = append([]byte(nil), m.Headers...)
-		c.Payload = append([]byte(nil), m.Payload...)
+		c.Headers, c.Payload = bytes.Clone(m.Headers), bytes.Clone(m.Payload)
 		batch.Add = append(batch.Add, c)
 		if st != nil {
 			batch.State = append(batch.State, *st)
 		}
 		size += len(m.Headers) + len(m.Payload)
-		return nil
+		return flushFull()
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = flush()
 	}
-	return flush()
-}
-
-func (b *Builder) addDedupes(f *File) error {
-	batch := &Batch{}
-	err := f.Dedupes(nil, func(d Dedupe) error {
-		batch.Dedupe = append(batch.Dedupe, d)
-		if len(batch.Dedupe) < rewriteRecords {
-			return nil
-		}
-		err := b.Add(batch)
-		batch = &Batch{}
-		return err
-	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = f.Dedupes(nil, func(d Dedupe) error {
+			batch.Dedupe = append(batch.Dedupe, d)
+			return flushFull()
+		})
 	}
-	return b.Add(batch)
+	if err == nil {
+		err = flush()
+	}
+	return err
 }

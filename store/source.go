@@ -18,20 +18,10 @@ func (s *Bolt) sources(tx *bbolt.Tx, b *Batch) []source {
 	for i := range b.Move {
 		src, ref := &out[i], b.Move[i].From
 		src.err = ErrNotFound
-		q := s.queue(ref.Queue)
-		if q == nil {
-			continue
+		if _, l, ok := s.find(ref); ok && l.seg != pendingSeg {
+			g := s.segs.segs[l.seg]
+			src.headers, src.payload, src.err = s.decode(g.value(tx), g.id, l.slotNo(), ref)
 		}
-		l, ok := q.index.get(ref.Seq)
-		if !ok || l.seg == pendingSeg {
-			continue
-		}
-		g := s.segs.segs[l.seg]
-		value := g.data
-		if value == nil {
-			value = segmentBucket(tx, g.id).Get(keyValue)
-		}
-		src.headers, src.payload, src.err = s.decode(value, g.id, l.slotNo(), ref)
 	}
 	return out
 }
@@ -39,13 +29,19 @@ func (s *Bolt) sources(tx *bbolt.Tx, b *Batch) []source {
 // pendingSource is for a message that the running commit adds; for any other one
 // it returns the error that is known already.
 func (s *Bolt) pendingSource(ref Ref, err error) source {
-	if q := s.queue(ref.Queue); q != nil {
-		if l, ok := q.index.get(ref.Seq); ok && l.seg == pendingSeg {
-			a := &s.plan.adds[l.slotNo()]
-			return source{headers: a.headers, payload: a.payload}
-		}
+	if _, l, ok := s.find(ref); ok && l.seg == pendingSeg {
+		a := &s.plan.adds[l.slotNo()]
+		return source{headers: a.headers, payload: a.payload}
 	}
 	return source{err: err}
+}
+
+// value returns the records of a segment that exists.
+func (g *segment) value(tx *bbolt.Tx) []byte {
+	if g.data != nil {
+		return g.data
+	}
+	return segmentBucket(tx, g.id).Get(keyValue)
 }
 
 // segmentBucket returns the bucket of a segment that exists.
