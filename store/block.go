@@ -160,6 +160,12 @@ type reader struct {
 	err error
 }
 
+// unsealed begins to take a sealed value apart.
+func unsealed(key, b []byte) reader {
+	v, err := unseal(key, b)
+	return reader{b: v, err: err}
+}
+
 func (r *reader) take(n int) []byte {
 	if r.err != nil || n < 0 || n > len(r.b) {
 		if r.err == nil {

@@ -46,11 +46,7 @@ func decodeState(key, value []byte, st *State, in *interner) error {
 	if err != nil {
 		return err
 	}
-	b, err := unseal(key, value)
-	if err != nil {
-		return err
-	}
-	r := reader{b: b}
+	r := unsealed(key, value)
 	*st = State{Ref: ref, Attempts: r.u32(), ReadyAt: r.i64()}
 	st.Lease.ID = r.u64()
 	st.Lease.Deadline = r.i64()
@@ -175,15 +171,9 @@ func decodeQueue(key, value []byte) (QueueRecord, error) {
 	if len(key) != 4 {
 		return QueueRecord{}, errors.New("bad key")
 	}
-	b, err := unseal(key, value)
-	if err != nil {
-		return QueueRecord{}, err
-	}
-	r := reader{b: b}
+	r := unsealed(key, value)
 	q := QueueRecord{ID: QueueID(be.Uint32(key)), Name: string(r.bytes())}
-	if len(r.b) > 0 {
-		q.Settings = append([]byte(nil), r.b...)
-	}
+	q.Settings = append(q.Settings, r.b...)
 	return q, r.err
 }
 
@@ -204,11 +194,7 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 	if len(key) < 5 {
 		return ConsumerRecord{}, errors.New("bad key")
 	}
-	b, err := unseal(key, value)
-	if err != nil {
-		return ConsumerRecord{}, err
-	}
-	r := reader{b: b}
+	r := unsealed(key, value)
 	c := ConsumerRecord{
 		Queue: QueueID(be.Uint32(key)), Name: string(key[4:]),
 		MaxInFlight: r.u32(), ExpiresAt: r.i64(), Reg: r.u64(),
@@ -238,11 +224,7 @@ func appendTally(dst []byte, t tally) []byte {
 }
 
 func decodeTally(key, value []byte) (tally, error) {
-	b, err := unseal(key, value)
-	if err != nil {
-		return tally{}, err
-	}
-	r := reader{b: b}
+	r := unsealed(key, value)
 	t := tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()}
 	return t, r.done()
 }

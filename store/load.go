@@ -62,7 +62,7 @@ func (s *Bolt) loadMeta(tx *bbolt.Tx) error {
 		return err
 	}
 	s.nextQueue = QueueID(le.Uint32(v))
-	return s.eachQueue(tx, func(q QueueRecord) error {
+	return each(s, tx.Bucket(bucketQueues), "queue", decodeQueue, func(q QueueRecord) error {
 		if q.ID >= s.nextQueue {
 			return s.metaError("queue "+q.Name, fmt.Errorf("id %d, the next one to come is %d", q.ID, s.nextQueue))
 		}
@@ -71,13 +71,14 @@ func (s *Bolt) loadMeta(tx *bbolt.Tx) error {
 	})
 }
 
-func (s *Bolt) eachQueue(tx *bbolt.Tx, fn func(q QueueRecord) error) error {
-	return tx.Bucket(bucketQueues).ForEach(func(k, v []byte) error {
-		q, err := decodeQueue(k, v)
+// each calls fn for every record of a bucket until one cannot be read.
+func each[T any](s *Bolt, b *bbolt.Bucket, what string, decode func(k, v []byte) (T, error), fn func(T) error) error {
+	return b.ForEach(func(k, v []byte) error {
+		r, err := decode(k, v)
 		if err != nil {
-			return s.metaError("queue "+hex.EncodeToString(k), err)
+			return s.metaError(what+" "+hex.EncodeToString(k), err)
 		}
-		return fn(q)
+		return fn(r)
 	})
 }
 
@@ -252,18 +253,14 @@ func (s *Bolt) snapshot(tx *bbolt.Tx, out *Snapshot) error {
 	out.Secret = bytes.Clone(secret)
 	out.CreatedAt = int64(le.Uint64(created))
 	out.NextQueueID = QueueID(le.Uint32(next))
-	err = s.eachQueue(tx, func(q QueueRecord) error {
+	err = each(s, tx.Bucket(bucketQueues), "queue", decodeQueue, func(q QueueRecord) error {
 		out.Queues = append(out.Queues, q)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = tx.Bucket(bucketConsumers).ForEach(func(k, v []byte) error {
-		c, err := decodeConsumer(k, v)
-		if err != nil {
-			return s.metaError("consumer "+hex.EncodeToString(k), err)
-		}
+	err = each(s, tx.Bucket(bucketConsumers), "consumer", decodeConsumer, func(c ConsumerRecord) error {
 		out.Consumers = append(out.Consumers, c)
 		return nil
 	})

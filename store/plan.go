@@ -69,22 +69,21 @@ func (p *plan) reset() {
 		*p = plan{}
 		return
 	}
-	clear(p.adds)
-	clear(p.states)
-	clear(p.dedupe)
-	clear(p.meta)
-	clear(p.carried)
-	clear(p.items)
-	clear(p.segments)
 	arena := p.arena[:0]
 	if cap(arena) > arenaKept {
 		arena = nil
 	}
 	*p = plan{
-		adds: p.adds[:0], dirty: p.dirty[:0], states: p.states[:0], dedupe: p.dedupe[:0],
-		meta: p.meta[:0], victims: p.victims[:0], carried: p.carried[:0], items: p.items[:0],
-		segments: p.segments[:0], gone: p.gone[:0], arena: arena,
+		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), dedupe: emptied(p.dedupe),
+		meta: emptied(p.meta), victims: p.victims[:0], carried: emptied(p.carried), items: emptied(p.items),
+		segments: emptied(p.segments), gone: p.gone[:0], arena: arena,
 	}
+}
+
+// emptied keeps the room of s, and nothing that its elements refer to.
+func emptied[T any](s []T) []T {
+	clear(s)
+	return s[:0]
 }
 
 // empty says that there is nothing to write.
