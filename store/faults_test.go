@@ -129,9 +129,7 @@ func makeImages(t *testing.T, opts store.Options, seed uint64, commits int) []im
 		require.Equal(t, before+1, s.Stats().Commits, "one commit between two images")
 		file, err := os.ReadFile(s.Path())
 		require.NoError(t, err)
-		want, err := storetest.Dump(model)
-		require.NoError(t, err)
-		images = append(images, image{file: file, want: want.Normalise(), carried: s.Stats().CarriedTotal})
+		images = append(images, image{file: file, want: dumpOf(t, model), carried: s.Stats().CarriedTotal})
 	}
 	require.NoError(t, errors.Join(s.Close(), model.Close()))
 	return images
@@ -350,9 +348,7 @@ func (f *faultFile) checks(torn bool) {
 
 func (f *faultFile) holds(s *store.Bolt, want *storetest.Content) {
 	f.t.Helper()
-	got, err := storetest.Dump(s)
-	require.NoError(f.t, err, f.about)
-	require.Equal(f.t, want, got.Normalise(), f.about)
+	require.Equal(f.t, want, dumpOf(f.t, s), f.about)
 }
 
 // refusesCut takes away the end of the new file, which no crash does: what is

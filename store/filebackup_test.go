@@ -32,6 +32,17 @@ func (w *gateWriter) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
+// gated returns a store whose backups wait at a gate.
+func gated(t *testing.T) (*store.Bolt, *gateWriter) {
+	gate := &gateWriter{begun: make(chan struct{}), open: make(chan struct{})}
+	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
+		gate.Writer = w
+		return gate
+	}))
+	golden(t, s)
+	return s, gate
+}
+
 func seqs(c *storetest.Content) []uint64 {
 	var out []uint64
 	for _, m := range c.Messages {
@@ -43,22 +54,15 @@ func seqs(c *storetest.Content) []uint64 {
 // TestBackupWhileCommitting holds a backup in the middle. Commits go on, and the
 // backup has what was there when it began.
 func TestBackupWhileCommitting(t *testing.T) {
-	gate := &gateWriter{begun: make(chan struct{}), open: make(chan struct{})}
-	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
-		gate.Writer = w
-		return gate
-	}))
-	golden(t, s)
+	s, gate := gated(t)
 	before := dumpOf(t, s)
 	file := filepath.Join(t.TempDir(), "backup.db")
-	type outcome struct {
-		n   int64
-		err error
-	}
-	done := make(chan outcome, 1)
+	done := make(chan error, 1)
+	var size int64
 	go func() {
-		n, err := s.BackupTo(context.Background(), file)
-		done <- outcome{n, err}
+		var err error
+		size, err = s.BackupTo(context.Background(), file)
+		done <- err
 	}()
 	<-gate.begun
 	for seq := uint64(100); seq < 400; seq++ { // turns every page over
@@ -70,13 +74,12 @@ func TestBackupWhileCommitting(t *testing.T) {
 	}
 	require.NoFileExists(t, file, "half a backup has no name")
 	close(gate.open)
-	got := <-done
-	require.NoError(t, got.err)
+	require.NoError(t, <-done)
 	require.NoError(t, s.Close())
 
 	fi, err := os.Stat(file)
 	require.NoError(t, err)
-	require.Equal(t, fi.Size(), got.n)
+	require.Equal(t, fi.Size(), size)
 	if runtime.GOOS != "windows" {
 		require.Equal(t, os.FileMode(0o600), fi.Mode().Perm())
 	}
@@ -89,12 +92,6 @@ func TestBackupWhileCommitting(t *testing.T) {
 
 	_, err = s.BackupTo(t.Context(), file+"2")
 	require.ErrorIs(t, err, store.ErrClosed)
-}
-
-func dumpOf(t *testing.T, s store.Store) *storetest.Content {
-	c, err := storetest.Dump(s)
-	require.NoError(t, err)
-	return c.Normalise()
 }
 
 // failingWriter takes n bytes and then fails.
@@ -130,9 +127,7 @@ func TestBackupFails(t *testing.T) {
 			break
 		}
 		require.ErrorIs(t, err, errDiskFull)
-		left, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, left)
+		require.Empty(t, names(t, dir))
 	}
 	require.Positive(t, room)
 	// What a killed process left is in nobody's way, and what has the name is not touched.
@@ -151,16 +146,9 @@ func TestBackupFails(t *testing.T) {
 
 // TestBackupStops with its context, and does not hold up a close.
 func TestBackupStops(t *testing.T) {
-	var gate *gateWriter
-	s := open(t, t.TempDir(), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
-		gate.Writer = w
-		return gate
-	}))
-	golden(t, s)
-	dir := t.TempDir()
-	for name, stop := range map[string]func(cancel func()){
-		"context": func(cancel func()) { cancel(); close(gate.open) },
-		"close": func(func()) {
+	for name, stop := range map[string]func(s *store.Bolt, gate *gateWriter, cancel func()){
+		"context": func(_ *store.Bolt, gate *gateWriter, cancel func()) { cancel(); close(gate.open) },
+		"close": func(s *store.Bolt, gate *gateWriter, _ func()) {
 			closed := make(chan error, 1)
 			go func() { closed <- s.Close() }()
 			for len(closed) == 0 && !s.Leaving() {
@@ -170,7 +158,8 @@ func TestBackupStops(t *testing.T) {
 			require.NoError(t, <-closed)
 		},
 	} {
-		gate = &gateWriter{begun: make(chan struct{}), open: make(chan struct{})}
+		s, gate := gated(t)
+		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -178,33 +167,23 @@ func TestBackupStops(t *testing.T) {
 			done <- err
 		}()
 		<-gate.begun
-		stop(cancel)
+		stop(s, gate, cancel)
 		cancel()
 		require.Error(t, <-done, name)
-		left, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, left)
-		if name == "close" {
-			s = open(t, filepath.Dir(s.Path()), store.Options{NoSync: true}.Small().WithWriter(func(w io.Writer) io.Writer {
-				gate.Writer = w
-				return gate
-			}))
-		}
+		require.Empty(t, names(t, dir))
+		require.NoError(t, s.Close())
 	}
-	require.NoError(t, s.Close())
 }
 
 func TestFileBackup(t *testing.T) {
-	s := open(t, t.TempDir(), store.Options{NoSync: true})
-	golden(t, s)
-	require.NoError(t, s.Close())
-	f, err := store.OpenFile(s.Path(), store.Options{})
+	file := goldenFile(t, store.Options{NoSync: true})
+	f, err := store.OpenFile(file, store.Options{})
 	require.NoError(t, err)
 	to := filepath.Join(t.TempDir(), "b.db")
 	n, err := f.BackupTo(t.Context(), to)
 	require.NoError(t, errors.Join(err, f.Close()))
 	require.Positive(t, n)
-	require.Equal(t, dump(t, s.Path()), dump(t, to))
+	require.Equal(t, dump(t, file), dump(t, to))
 	require.Equal(t, "fila-20260102T150405.678Z.db",
 		store.BackupName(time.Date(2026, 1, 2, 16, 4, 5, 678_900_000, time.FixedZone("CET", 3600))))
 }

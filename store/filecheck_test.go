@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,8 +35,14 @@ func check(t require.TestingT, file string) (store.Checked, []string) {
 func dump(t require.TestingT, file string) *storetest.Content {
 	s, err := store.Open(file, store.Options{NoSync: true})
 	require.NoError(t, err)
+	c := dumpOf(t, s)
+	require.NoError(t, s.Close())
+	return c
+}
+
+func dumpOf(t require.TestingT, s store.Store) *storetest.Content {
 	c, err := storetest.Dump(s)
-	require.NoError(t, errors.Join(err, s.Close()))
+	require.NoError(t, err)
 	return c.Normalise()
 }
 
@@ -110,16 +118,13 @@ func TestFileIsShared(t *testing.T) {
 // TestCheckFileFindsAll breaks one thing after the other; what was broken before
 // is still found then.
 func TestCheckFileFindsAll(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, store.Options{NoSync: true}.Small())
-	file := s.Path()
-	golden(t, s)
+	var more []store.Batch
 	for seq := uint64(10); seq < 16; seq++ {
-		require.NoError(t, storetest.Do(s, &store.Batch{Add: []store.Message{
+		more = append(more, store.Batch{Add: []store.Message{
 			{Ref: store.Ref{Queue: 1, Seq: seq}, Payload: bytes.Repeat([]byte{byte(seq)}, 700)},
-		}}))
+		}})
 	}
-	require.NoError(t, s.Close())
+	file := goldenFile(t, store.Options{NoSync: true}.Small(), more...)
 	_, found := check(t, file)
 	require.Empty(t, found)
 	wants := []string{}
@@ -153,11 +158,10 @@ func TestCheckFileFindsAll(t *testing.T) {
 			return copySegment(tx, 13, func(index, value []byte) { value[len(value)-1] ^= 1 })
 		}},
 		{`segment of segment 904 at offset 0: cut short`, func(tx *bbolt.Tx) error {
-			segments := tx.Bucket([]byte("segments"))
 			if err := copySegment(tx, 14, nil); err != nil {
 				return err
 			}
-			b := segments.Bucket(binary.BigEndian.AppendUint64(nil, 904))
+			b := tx.Bucket([]byte("segments")).Bucket(binary.BigEndian.AppendUint64(nil, 904))
 			return b.Put([]byte("v"), []byte{1})
 		}},
 	} {
@@ -169,14 +173,8 @@ func TestCheckFileFindsAll(t *testing.T) {
 			if want == wants[0] && len(wants) >= 9 {
 				continue // with lost messages, a state may belong to one of them
 			}
-			require.Condition(t, func() bool {
-				for _, f := range found {
-					if bytes.Contains([]byte(f), []byte(want)) {
-						return true
-					}
-				}
-				return false
-			}, "%q is not in %q", want, found)
+			in := func(problem string) bool { return strings.Contains(problem, want) }
+			require.True(t, slices.ContainsFunc(found, in), "%q is not in %q", want, found)
 		}
 	}
 }
@@ -211,16 +209,13 @@ func copySegment(tx *bbolt.Tx, seq uint64, fn func(index, value []byte)) error {
 
 // TestCheckFileTally notices a segment that has gone without a trace.
 func TestCheckFileTally(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, store.Options{NoSync: true})
-	golden(t, s)
-	require.NoError(t, s.Close())
-	edit(t, s.Path(), func(tx *bbolt.Tx) error {
+	file := goldenFile(t, store.Options{NoSync: true})
+	edit(t, file, func(tx *bbolt.Tx) error {
 		c := tx.Bucket([]byte("dedupe")).Cursor()
 		c.First()
 		return c.Delete()
 	})
-	_, found := check(t, s.Path())
+	_, found := check(t, file)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0], "is corrupt: tally: found 2 segments, ")
 }

@@ -244,11 +244,7 @@ func (m *machine) crash(rt *rapid.T) {
 }
 
 func (m *machine) compare(rt *rapid.T) {
-	want, err := storetest.Dump(m.model)
-	require.NoError(rt, err)
-	got, err := storetest.Dump(m.real)
-	require.NoError(rt, err)
-	require.Equal(rt, want.Normalise(), got.Normalise())
+	require.Equal(rt, dumpOf(rt, m.model), dumpOf(rt, m.real))
 	st := m.real.Stats()
 	require.Equal(rt, m.model.Stats().LiveBytes, st.LiveBytes)
 	require.Equal(rt, m.model.Stats().States, st.States)

@@ -24,6 +24,21 @@ type Stored struct {
 	State *store.State
 }
 
+// Keep copies what is good during a call only, headers and payload too.
+func Keep(m *store.Message, st *store.State) Stored {
+	x := Stored{Message: *m}
+	x.Headers, x.Payload = bytes.Clone(m.Headers), bytes.Clone(m.Payload)
+	if m.Dead != nil {
+		d := *m.Dead
+		x.Dead = &d
+	}
+	if st != nil {
+		y := *st
+		x.State = &y
+	}
+	return x
+}
+
 // Dump reads everything from a store that has just been opened. The dedupe ids
 // are told apart by queue and id.
 func Dump(s store.Store) (*Content, error) {
@@ -39,16 +54,7 @@ func Dump(s store.Store) (*Content, error) {
 	var sizes []int
 	_, err = s.Recover(store.Visitor{
 		Message: func(m *store.Message, size int, st *store.State) error {
-			x := Stored{Message: *m}
-			if m.Dead != nil {
-				d := *m.Dead
-				x.Dead = &d
-			}
-			if st != nil {
-				y := *st
-				x.State = &y
-			}
-			c.Messages = append(c.Messages, x)
+			c.Messages = append(c.Messages, Keep(m, st))
 			refs = append(refs, m.Ref)
 			sizes = append(sizes, size)
 			return nil
@@ -90,20 +96,17 @@ func Dump(s store.Store) (*Content, error) {
 func (c *Content) Normalise() *Content {
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		if len(m.Headers) == 0 {
-			m.Headers = nil
-		}
-		if len(m.Payload) == 0 {
-			m.Payload = nil
-		}
-		if len(m.ThrottleKeys) == 0 {
-			m.ThrottleKeys = nil
-		}
+		m.Headers, m.Payload, m.ThrottleKeys = orNil(m.Headers), orNil(m.Payload), orNil(m.ThrottleKeys)
 	}
 	for i := range c.Queues {
-		if len(c.Queues[i].Settings) == 0 {
-			c.Queues[i].Settings = nil
-		}
+		c.Queues[i].Settings = orNil(c.Queues[i].Settings)
 	}
 	return c
+}
+
+func orNil[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
 }

@@ -83,6 +83,20 @@ func OpenModel(dir string, now func() int64) (*Model, error) {
 	return m, nil
 }
 
+// NewModel returns an empty model for tests that commit by themselves: it has no
+// goroutine, batches go to Apply instead of Submit, and it is not closed.
+func NewModel(now func() int64) *Model {
+	return &Model{now: now, data: newModelData(now())}
+}
+
+// Apply commits a batch and returns its outcome. Done is not called.
+func (m *Model) Apply(b *store.Batch) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.data.commits++
+	return m.apply(b)
+}
+
 func (m *Model) run() {
 	defer close(m.finished)
 	for {
