@@ -87,20 +87,13 @@ func benchCommit(b *testing.B, backlog, size int) {
 	b.ResetTimer()
 	for done := 0; done < b.N; done += size {
 		batch := l.batch(size)
-		if backlog > 0 || len(live) > 0 {
-			for range size {
-				i := 0
-				if backlog > 0 {
-					i = rng.IntN(len(live))
-				}
-				batch.Finish = append(batch.Finish, live[i])
-				if backlog > 0 {
-					live[i] = live[len(live)-1]
-					live = live[:len(live)-1]
-				} else {
-					live = live[1:]
-				}
+		for range min(size, len(live)) {
+			if backlog > 0 {
+				i := rng.IntN(len(live))
+				live[0], live[i] = live[i], live[0]
 			}
+			batch.Finish = append(batch.Finish, live[0])
+			live = live[1:]
 		}
 		for i := range batch.Add {
 			live = append(live, batch.Add[i].Ref)

@@ -62,17 +62,7 @@ func build(path, tmp string, secret []byte, created int64, o Options) (*Builder,
 		return nil, err
 	}
 	b := &Builder{path: path, tmp: tmp, o: o, s: newBolt(tmp, o, db)}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		err := initialise(tx)
-		if secret != nil {
-			err = errors.Join(err, putSealed(tx.Bucket(bucketMeta), keySecret, secret))
-		}
-		if created != 0 {
-			err = errors.Join(err, putSealed(tx.Bucket(bucketMeta), keyCreated, le.AppendUint64(nil, uint64(created))))
-		}
-		return err
-	})
-	if err != nil {
+	if err := db.Update(func(tx *bbolt.Tx) error { return initialise(tx, secret, created) }); err != nil {
 		return nil, errors.Join(err, db.Close(), os.Remove(tmp))
 	}
 	if _, err := serve(b.s); err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -37,7 +38,7 @@ func create(path string, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(db.Update(initialise), db.Close()); err != nil {
+	if err := errors.Join(db.Update(func(tx *bbolt.Tx) error { return initialise(tx, nil, 0) }), db.Close()); err != nil {
 		return err
 	}
 	if err := publish(tmp, path); err != nil {
@@ -63,22 +64,23 @@ func publish(tmp, path string) error {
 	return os.Rename(tmp, path) // no links on this file system
 }
 
-// initialise writes what an empty store consists of.
-func initialise(tx *bbolt.Tx) error {
+// initialise writes what an empty store consists of. With a nil secret it gets one
+// of its own, and with created 0 it is made now.
+func initialise(tx *bbolt.Tx, secret []byte, created int64) error {
 	for _, name := range buckets {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 			return err
 		}
 	}
-	secret := make([]byte, 32)
-	if _, err := rand.Read(secret); err != nil {
-		return err
+	if secret == nil {
+		secret = make([]byte, 32)
+		rand.Read(secret) // it never fails
 	}
 	meta := tx.Bucket(bucketMeta)
 	return errors.Join(
 		putSealed(meta, keyFormat, le.AppendUint32(nil, Version)),
 		putSealed(meta, keySecret, secret),
-		putSealed(meta, keyCreated, le.AppendUint64(nil, uint64(time.Now().UnixNano()))),
+		putSealed(meta, keyCreated, le.AppendUint64(nil, uint64(cmp.Or(created, time.Now().UnixNano())))),
 		putSealed(meta, keyNextQueue, le.AppendUint32(nil, 1)),
 		putSealed(meta, keyTally, appendTally(nil, tally{})),
 	)

@@ -82,18 +82,12 @@ func (f *File) Messages(broken func(*CorruptError), fn func(m *Message, st *Stat
 	var m Message
 	for {
 		var v *segmentView
-		err := f.s.guard("read", func() (err error) { v, err = w.next(); return err })
-		if err != nil {
-			if err := tell(err); err != nil {
-				return err
-			}
-			if v == nil && w.lost {
-				return nil
-			}
-			continue
+		err := tell(f.s.guard("read", func() (err error) { v, err = w.next(); return err }))
+		if err != nil || w.ended {
+			return err
 		}
-		if v == nil {
-			return nil
+		if v == nil { // it is broken
+			continue
 		}
 		for i := range v.index.n {
 			if v.finished(i) {
@@ -102,10 +96,11 @@ func (f *File) Messages(broken func(*CorruptError), fn func(m *Message, st *Stat
 			var st *State
 			err := f.s.guard("read", func() (err error) { st, err = w.message(v, i, &m); return err })
 			if err == nil {
-				if err := fn(&m, st); err != nil {
-					return err
-				}
-			} else if err := tell(err); err != nil {
+				err = fn(&m, st)
+			} else {
+				err = tell(err)
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -64,23 +64,15 @@ type tuning struct {
 	writer func(io.Writer) io.Writer // put before the file of a backup
 }
 
-const (
-	defaultReadCache   = 64 << 20
-	defaultCommitBytes = 64 << 20
-	defaultRatio       = 2.0
-	defaultCompactMin  = 4 << 20
-	defaultTimeout     = 250 * time.Millisecond
-)
-
 func (o Options) withDefaults() Options {
-	o.ReadCacheBytes = cmp.Or(o.ReadCacheBytes, defaultReadCache)
+	o.ReadCacheBytes = cmp.Or(o.ReadCacheBytes, 64<<20)
 	if o.MaxCommitBytes <= 0 {
-		o.MaxCommitBytes = defaultCommitBytes
+		o.MaxCommitBytes = 64 << 20
 	}
-	o.CompactRatio = max(cmp.Or(o.CompactRatio, defaultRatio), 1.1)
-	o.CompactMinBytes = cmp.Or(o.CompactMinBytes, defaultCompactMin)
+	o.CompactRatio = max(cmp.Or(o.CompactRatio, 2), 1.1)
+	o.CompactMinBytes = cmp.Or(o.CompactMinBytes, 4<<20)
 	if o.Timeout <= 0 {
-		o.Timeout = defaultTimeout
+		o.Timeout = 250 * time.Millisecond
 	}
 	if o.Now == nil {
 		o.Now = func() int64 { return time.Now().UnixNano() }

@@ -14,7 +14,7 @@ type walker struct {
 	tx    *bbolt.Tx
 	in    *interner
 	key   []byte // of the segment before the next one
-	lost  bool   // the cursor itself failed: there is no next one
+	ended bool   // there is no next one, or the cursor itself failed
 	st    State
 	stKey []byte
 }
@@ -32,19 +32,17 @@ func (v *segmentView) finished(i int) bool { return v.done != nil && v.done[i/64
 // next opens the next segment; nil is the end. After an error it goes on with
 // the one behind.
 func (w *walker) next() (*segmentView, error) {
-	w.lost = true
+	w.ended = true
 	segments := w.tx.Bucket(bucketSegments)
 	c := segments.Cursor()
-	var k []byte
-	if w.key == nil {
-		k, _ = c.First()
-	} else if k, _ = c.Seek(w.key); string(k) == string(w.key) {
+	k, _ := c.Seek(w.key)
+	if w.key != nil && string(k) == string(w.key) {
 		k, _ = c.Next()
 	}
 	if k == nil {
 		return nil, nil
 	}
-	w.lost, w.key = false, append(w.key[:0], k...)
+	w.ended, w.key = false, append(w.key[:0], k...)
 	return w.s.viewSegment(k, segments.Bucket(k), w.tx.Bucket(bucketBitmaps).Get(k))
 }
 

@@ -68,9 +68,7 @@ func OpenModel(dir string, now func() int64) (*Model, error) {
 	}
 	fresh := newModelData(now())
 	fresh.secret = make([]byte, 32)
-	if _, err := rand.Read(fresh.secret); err != nil {
-		return nil, err
-	}
+	rand.Read(fresh.secret) // it never fails
 	v, _ := disks.LoadOrStore(dir, fresh)
 	d := v.(*modelData)
 	if d.open {
