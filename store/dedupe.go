@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"slices"
 
@@ -57,7 +56,7 @@ func (s *Bolt) appendDedupes(bucket *bbolt.Bucket, stamp uint64, now int64) (put
 		}
 		// A file that was rewritten by a tool counts its transactions anew.
 		key := appendDedupeKey(nil, step, stamp)
-		for k, _ := bucket.Cursor().Seek(key); bytes.Equal(k, key); k, _ = bucket.Cursor().Seek(key) {
+		for bucket.Get(key) != nil {
 			stamp++
 			key = appendDedupeKey(key[:0], step, stamp)
 		}

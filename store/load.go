@@ -18,7 +18,8 @@ func (s *Bolt) load() error {
 		if err := s.loadMeta(tx); err != nil {
 			return err
 		}
-		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.loadDedupe(tx), s.compareTally(tx))
+		s.count.dedupes = int64(tx.Bucket(bucketDedupe).Stats().KeyN)
+		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.compareTally(tx))
 	})
 }
 
@@ -100,11 +101,7 @@ func (s *Bolt) loadSegments(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	have := 0
-	if err := bitmaps.ForEach(func(k, v []byte) error { have++; return nil }); err != nil {
-		return err
-	}
-	if have != used {
+	if have := bitmaps.Stats().KeyN; have != used {
 		return s.metaError("bitmap", fmt.Errorf("%d of them belong to no segment", have-used))
 	}
 	return nil
@@ -191,13 +188,6 @@ func (s *Bolt) loadStates(tx *bbolt.Tx) error {
 		if err != nil {
 			s.loaded.note(s.metaError("state "+hex.EncodeToString(k), err))
 		}
-		return nil
-	})
-}
-
-func (s *Bolt) loadDedupe(tx *bbolt.Tx) error {
-	return tx.Bucket(bucketDedupe).ForEach(func(k, v []byte) error {
-		s.count.dedupes++
 		return nil
 	})
 }

@@ -46,7 +46,7 @@ func CompactFile(path, keep string, o Options) (Rewritten, error) {
 		}
 	}
 	// Windows replaces no file that is open.
-	if early := runtime.GOOS == "windows"; err == nil && early {
+	if err == nil && runtime.GOOS == "windows" {
 		err = old.Close()
 	}
 	if err == nil {
@@ -63,14 +63,14 @@ func CompactFile(path, keep string, o Options) (Rewritten, error) {
 		}
 		return r, errors.Join(fmt.Errorf("store: compaction of %s: %w", path, err), old.Close())
 	}
-	dirs := []error{syncDir(filepath.Dir(path))}
+	err = syncDir(filepath.Dir(path))
 	if keep != "" {
-		dirs = append(dirs, syncDir(filepath.Dir(keep)))
+		err = errors.Join(err, syncDir(filepath.Dir(keep)))
 	}
 	if fi, err := os.Stat(path); err == nil {
 		r.After = fi.Size()
 	}
-	return r, errors.Join(errors.Join(dirs...), old.Close())
+	return r, errors.Join(err, old.Close())
 }
 
 // rewrite makes the new file and seals it.
