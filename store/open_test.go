@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"os"
@@ -110,50 +111,46 @@ func TestOpenTellsWhenLocked(t *testing.T) {
 	require.NoError(t, os.WriteFile(s.Path(), make([]byte, 100_000), 0o600))
 	_, err = store.Open(s.Path(), o)
 	require.ErrorIs(t, err, store.ErrNotStore)
-	require.ErrorContains(t, err, "no valid meta page")
 	require.Equal(t, 4, calls)
 }
 
-func TestOpenOtherFiles(t *testing.T) {
+// TestOtherFiles: what is no store is refused, by who would serve it and by who
+// would only look. A store that was truncated must not become a new one.
+func TestOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.db")
-	write := func(b []byte) { require.NoError(t, os.WriteFile(file, b, 0o600)) }
-	refused := func(want error) {
-		t.Helper()
-		_, err := store.Open(file, store.Options{})
-		require.ErrorIs(t, err, want)
-		require.ErrorContains(t, err, file)
+	changed := func(fn func(tx *bbolt.Tx) error) []byte {
+		edit(t, file, fn)
+		b, err := os.ReadFile(file)
+		require.NoError(t, errors.Join(err, os.Remove(file)))
+		return b
 	}
-	write([]byte("hello"))
-	refused(store.ErrNotStore)
-	write(make([]byte, 100_000))
-	refused(store.ErrNotStore)
-
-	// A bbolt file of somebody else.
-	require.NoError(t, os.Remove(file))
-	edit(t, file, func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucket([]byte("theirs"))
-		return err
-	})
-	refused(store.ErrNotStore)
+	for _, c := range []struct {
+		content []byte
+		text    string
+	}{
+		{[]byte("hello"), "no valid meta page"},
+		{bytes.Repeat([]byte("no"), 9000), "no valid meta page"},
+		{make([]byte, 100_000), "no valid meta page"},
+		{nil, "restore a backup"},
+		{changed(func(*bbolt.Tx) error { return nil }), ""},
+		{changed(func(tx *bbolt.Tx) error { _, err := tx.CreateBucket([]byte("theirs")); return err }), "without our meta data"},
+	} {
+		require.NoError(t, os.WriteFile(file, c.content, 0o600))
+		_, err := store.Open(file, store.Options{})
+		_, cerr := store.CheckFile(file, store.Options{}, func(*store.CorruptError) { require.Fail(t, "called") })
+		for _, err := range []error{err, cerr} {
+			require.ErrorIs(t, err, store.ErrNotStore)
+			require.ErrorContains(t, err, file)
+			require.ErrorContains(t, err, c.text)
+		}
+	}
+	require.Equal(t, []string{"x.db"}, names(t, dir), "left over from creation")
 
 	_, err := store.Open(filepath.Join(dir, "none", "x.db"), store.Options{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = store.Open(dir, store.Options{})
 	require.Error(t, err)
-
-	// A crash at creation leaves neither an empty file nor one without buckets: a
-	// store that was truncated must not become a new one.
-	write(nil)
-	refused(store.ErrNotStore)
-	_, err = store.Open(file, store.Options{})
-	require.ErrorContains(t, err, "restore a backup")
-	require.NoError(t, os.Remove(file))
-	edit(t, file, func(*bbolt.Tx) error { return nil })
-	refused(store.ErrNotStore)
-	names, err := filepath.Glob(filepath.Join(dir, "*new*"))
-	require.NoError(t, err)
-	require.Empty(t, names, "left over from creation")
 }
 
 // edit changes a file through bbolt, with bbolt's own defaults.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -69,20 +70,17 @@ type recovery struct {
 // messages visits the messages queue by queue in the order of the location
 // index, and the states beside them, which lie in the same order on disk.
 func (r *recovery) messages() error {
-	ids := make([]QueueID, 0, len(r.s.queues))
 	var total int64
-	for id, q := range r.s.queues {
-		ids = append(ids, id)
+	for _, q := range r.s.queues {
 		total += q.index.live
 	}
-	slices.Sort(ids)
 	r.indexes = make([]block, len(r.s.segs.segs))
 	if err := r.cursors(); err != nil {
 		return err
 	}
 	var m Message
 	var st State
-	for _, id := range ids {
+	for _, id := range slices.Sorted(maps.Keys(r.s.queues)) {
 		for seq, l := range r.s.queues[id].index.all() {
 			if l.seg == pendingSeg {
 				continue
