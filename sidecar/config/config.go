@@ -27,7 +27,7 @@ type Config struct {
 	// The rules: what can be changed while fila runs, by a reload.
 	Throttles       []ThrottleTable     `koanf:"throttle"`
 	Circuits        []CircuitTable      `koanf:"circuit"`
-	CircuitDefaults CircuitDefaults     `koanf:"circuit_defaults"`
+	CircuitDefaults CircuitLimits       `koanf:"circuit_defaults"` // of circuits about which no [[circuit]] says otherwise
 	RetryPolicies   []rules.RetryPolicy `koanf:"retry_policy"`
 	ErrorRules      []rules.ErrorRule   `koanf:"error_rule"`
 
@@ -122,7 +122,7 @@ func Default() Config {
 		},
 		Store:           StoreConfig{ReadCacheBytes: 64 << 20},
 		Limits:          LimitsConfig{MaxUncommittedBytes: 256 << 20},
-		CircuitDefaults: CircuitDefaults{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
+		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}
 }
 

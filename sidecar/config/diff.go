@@ -75,10 +75,10 @@ func Lines(changes []Change) []string {
 
 // Diff says how two configurations differ, as far as the file alone decides.
 // Limits of throttles and circuits and settings of queues are compared with what
-// is in force when they are declared; here are the tables that are gone.
+// is in force when they are declared; of them, here are the tables that are gone.
 func Diff(old, next *Config) []Change {
 	changes := fieldChanges("circuit_defaults", "", "", reflect.ValueOf(old.CircuitDefaults), reflect.ValueOf(next.CircuitDefaults))
-	changes = append(changes, tableChanges("circuit", fileOnly(old.Circuits), fileOnly(next.Circuits), CircuitTable.name)...)
+	changes = append(changes, gone("circuit", old.Circuits, next.Circuits, CircuitTable.name)...)
 	changes = append(changes, tableChanges("retry_policy", old.RetryPolicies, next.RetryPolicies, policyName)...)
 	changes = append(changes, tableChanges("error_rule", old.ErrorRules, next.ErrorRules, ruleName)...)
 	before, after := commonOrder(old.ErrorRules, next.ErrorRules), commonOrder(next.ErrorRules, old.ErrorRules)
@@ -99,17 +99,6 @@ func (t CircuitTable) name() string         { return t.Key }
 func policyName(p rules.RetryPolicy) string { return p.Name }
 func ruleName(r rules.ErrorRule) string     { return r.Name }
 func queueName(q wire.QueueSettings) string { return q.Name }
-
-// fileOnly leaves of circuits what the runtime configuration does not hold.
-func fileOnly(tables []CircuitTable) []CircuitTable {
-	var kept []CircuitTable
-	for _, t := range tables {
-		kept = append(kept, CircuitTable{
-			Key: t.Key, MaxFailures: t.MaxFailures, FailureWindowMs: t.FailureWindowMs, FailureHoldMs: t.FailureHoldMs,
-		})
-	}
-	return kept
-}
 
 // tableChanges compares tables by name, in the order of next, then those that are
 // gone.
@@ -163,7 +152,7 @@ func commonOrder(tables, others []rules.ErrorRule) []string {
 func RestartKeys(running, next *Config) []string {
 	a, b := *running, *next
 	for _, c := range []*Config{&a, &b} {
-		c.CircuitDefaults = CircuitDefaults{}
+		c.CircuitDefaults = CircuitLimits{}
 		c.Queues, c.Throttles, c.Circuits, c.RetryPolicies, c.ErrorRules = nil, nil, nil, nil, nil
 	}
 	var keys []string

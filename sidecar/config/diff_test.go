@@ -1,7 +1,6 @@
 package config
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 
@@ -40,6 +39,18 @@ func TestDiff(t *testing.T) {
 			c.ErrorRules[0].Pattern = "a\nb"
 		}, []string{"error_rule timeouts: pattern changed"}},
 		"what only a start applies": {func(c *Config) { c.DataDir = "x" }, nil},
+		"what is declared": {func(c *Config) {
+			c.Throttles[0].Rate, c.Circuits[0].Threshold, c.Circuits[0].MaxFailures, c.Queues[0].Quantum = "20", 5, 60, 7
+			c.Circuits = append(c.Circuits, CircuitTable{Key: "paypal"})
+		}, nil},
+		"everything is gone": {func(c *Config) { *c = Default() }, []string{
+			"circuit stripe: not in the file any more; what it has set in the runtime configuration stays",
+			"retry_policy slow: removed",
+			"error_rule timeouts: removed",
+			"error_rule fire: removed",
+			"throttle tenant:*: not in the file any more; what it has set stays",
+			"queue orders: not in the file any more; what it has set stays",
+		}},
 	} {
 		next := base()
 		tc.change(next)
@@ -59,49 +70,6 @@ func TestRestartKeys(t *testing.T) {
 	require.Len(t, b.Throttles, 1)
 }
 
-// Everything in one reload: what the lines of the log and of the reply say, in
-// order.
-func TestDiffOfEverything(t *testing.T) {
-	old := Default()
-	withRules(&old)
-	next := Default()
-	next.CircuitDefaults.Threshold = 20
-	next.Circuits = []CircuitTable{{Key: "stripe", Threshold: 5, MaxFailures: 60}, {Key: "paypal", CooldownMs: 1000}}
-	next.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 200, Jitter: 0.25}}
-	next.ErrorRules = []rules.ErrorRule{{Name: "fire", Code: "fire", Severity: "high"}, {Name: "input", Pattern: "bad input", Retry: new(false)}}
-	changes := Diff(&old, &next)
-	require.Equal(t, []string{
-		"circuit_defaults: threshold 10 -> 20",
-		"circuit stripe: max_failures 50 -> 60",
-		"circuit paypal: added",
-		"retry_policy slow: initial_delay_ms 100 -> 200, jitter 0 -> 0.25",
-		"error_rule fire: severity critical -> high",
-		"error_rule input: added",
-		"error_rule timeouts: removed",
-		"throttle tenant:*: not in the file any more; what it has set stays",
-		"queue orders: not in the file any more; what it has set stays",
-	}, Lines(changes))
-	require.Equal(t, Change{Table: "circuit_defaults", Field: "threshold", Old: int64(10), New: int64(20)}, changes[0])
-	require.Equal(t, Change{Table: "circuit", Name: "paypal", New: CircuitTable{Key: "paypal"}}, changes[2])
-	require.Equal(t, Change{Table: "error_rule", Name: "timeouts", Old: old.ErrorRules[0]}, changes[7])
-
-	next.Circuits = nil
-	require.Contains(t, Lines(Diff(&old, &next)), "circuit stripe: not in the file any more; what it has set in the runtime configuration stays")
-}
-
-// Limits of the runtime configuration are texts, and may not be set.
-func TestChangeOfALimit(t *testing.T) {
-	for want, c := range map[string]Change{
-		"throttle tenant:*: rate 10 -> 20":         {Table: "throttle", Name: "tenant:*", Field: "rate", Old: "10", New: "20"},
-		"circuit paypal: cooldown_ms none -> 1000": {Table: "circuit", Name: "paypal", Field: "cooldown_ms", New: "1000"},
-		"throttle a.b: concurrency 3 -> none":      {Table: "throttle", Name: "a.b", Field: "concurrency", Old: "3"},
-		"queue mail: added":                        {Table: "queue", Name: "mail", New: wire.DefaultQueueSettings("mail")},
-	} {
-		require.Equal(t, want, c.String())
-		require.Equal(t, []string{want}, Lines([]Change{c}))
-	}
-}
-
 func TestQueueChanges(t *testing.T) {
 	old := wire.DefaultQueueSettings("orders")
 	require.Empty(t, QueueChanges(old, wire.DefaultQueueSettings("orders")))
@@ -110,8 +78,4 @@ func TestQueueChanges(t *testing.T) {
 	require.Equal(t, []string{
 		"queue orders: on_enqueue changed, visibility_timeout_ms 30000 -> 60000, max_deliveries unset -> 3",
 	}, Lines(QueueChanges(old, next)))
-}
-
-func circuitChanges(old, next CircuitTable) []Change {
-	return fieldChanges("circuit", next.Key, "", reflect.ValueOf(old), reflect.ValueOf(next))
 }

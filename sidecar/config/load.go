@@ -159,18 +159,16 @@ func merge(k *koanf.Koanf, s Setting) error {
 	return k.Set(s.Key, value)
 }
 
-// decode lays the merged keys over the defaults that c has. Queues and retry
-// policies have defaults of their own, by name.
-func (c *Config) decode(merged map[string]any, path string) (err error) {
-	take := func(key string) []any {
-		tables, _ := merged[key].([]any)
-		delete(merged, key)
-		return tables
-	}
-	if c.Queues, err = decodeTables(take("queue"), wire.DefaultQueueSettings); err != nil {
+// decode lays the merged keys over the defaults that c has, without weak
+// conversions.
+func (c *Config) decode(merged map[string]any, path string) error {
+	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		Result: c, TagName: "koanf", Squash: true, ErrorUnused: true, DecodeHook: decodeHook,
+	})
+	if err != nil {
 		return err
 	}
-	if c.RetryPolicies, err = decodeTables(take("retry_policy"), rules.DefaultRetryPolicy); err != nil {
+	if err := decoder.Decode(merged); err != nil {
 		return err
 	}
 	for i := range c.Queues {
@@ -178,38 +176,21 @@ func (c *Config) decode(merged map[string]any, path string) (err error) {
 			return fmt.Errorf("queue %q in %s: %w", c.Queues[i].Name, path, err)
 		}
 	}
-	return decode(merged, c)
+	return nil
 }
 
-// decodeTables lays each table over the defaults of its name.
-func decodeTables[T any](tables []any, defaults func(name string) T) ([]T, error) {
-	var decoded []T
-	for _, one := range tables {
-		table := one.(map[string]any) // loadFile has checked it
-		name, _ := table["name"].(string)
-		value := defaults(name)
-		if err := decode(table, &value); err != nil {
-			return nil, err
-		}
-		decoded = append(decoded, value)
-	}
-	return decoded, nil
-}
-
-// decode fills the struct from a table, without weak conversions.
-func decode(table map[string]any, into any) error {
-	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: into, TagName: "koanf", ErrorUnused: true, DecodeHook: decodeRate,
-	})
-	if err != nil {
-		return err
-	}
-	return decoder.Decode(table)
-}
-
-// decodeRate makes the text of a rate of a number.
-func decodeRate(_, to reflect.Type, value any) (any, error) {
-	if to == reflect.TypeFor[wire.Rate]() {
+// decodeHook gives queues and retry policies the defaults of their names, over
+// which their tables are laid then, and makes the text of a rate of a number.
+func decodeHook(from, to reflect.Value) (any, error) {
+	value := from.Interface()
+	table, _ := value.(map[string]any)
+	name, _ := table["name"].(string)
+	switch into := to.Addr().Interface().(type) {
+	case *wire.QueueSettings:
+		*into = wire.DefaultQueueSettings(name)
+	case *rules.RetryPolicy:
+		*into = rules.DefaultRetryPolicy(name)
+	case *wire.Rate:
 		if text, ok := rateText(value); ok {
 			return text, nil
 		}

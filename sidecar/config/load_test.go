@@ -245,7 +245,7 @@ enqueue_rate_per_key = "1/3"
 	defaults := Default().CircuitDefaults
 	defaults.Threshold, defaults.CooldownMs = 5, 300_000
 	require.Equal(t, defaults, loaded.CircuitDefaults)
-	require.Equal(t, []CircuitTable{{Key: "stripe", HalfOpenMaxCalls: 1}}, loaded.Circuits)
+	require.Equal(t, []CircuitTable{{Key: "stripe", CircuitLimits: CircuitLimits{HalfOpenMaxCalls: 1}}}, loaded.Circuits)
 	require.Equal(t, []rules.RetryPolicy{
 		{Name: "none", Retry: new(false), InitialDelayMs: 1000, MaxDelayMs: 300_000, Multiplier: 2},
 		{Name: "slow", MaxDelayMs: 300_000, Multiplier: 3, Jitter: 1},

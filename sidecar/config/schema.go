@@ -34,8 +34,8 @@ func schemaOf(t reflect.Type) *schema {
 	case reflect.Slice:
 		s.elem = schemaOf(t.Elem())
 	case reflect.Struct:
-		s.fields = make(map[string]*schema, t.NumField())
-		for field := range t.Fields() {
+		s.fields = make(map[string]*schema)
+		for _, field := range reflect.VisibleFields(t) { // those of CircuitLimits among them
 			if tag := field.Tag.Get("koanf"); tag != "" && tag != "-" {
 				s.fields[tag] = schemaOf(field.Type)
 			}

@@ -62,9 +62,15 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 	return l, nil
 }
 
-// CircuitDefaults are the limits of circuits about which no [[circuit]] says
-// otherwise.
-type CircuitDefaults struct {
+// CircuitTable is one [[circuit]]: the limits of one circuit key. A limit that is
+// zero has the value of [circuit_defaults].
+type CircuitTable struct {
+	Key string `koanf:"key"`
+	CircuitLimits
+}
+
+// CircuitLimits are the limits of a circuit.
+type CircuitLimits struct {
 	Threshold         int64 `koanf:"threshold"`           // failures in a row that open it, from 1
 	CooldownMs        int64 `koanf:"cooldown_ms"`         // how long it stays open, from 1
 	HalfOpenMaxCalls  int64 `koanf:"half_open_max_calls"` // probes at a time afterwards, from 1
@@ -74,65 +80,32 @@ type CircuitDefaults struct {
 	FailureHoldMs     int64 `koanf:"failure_hold_ms"`     // how long the key is held; 0: until it is closed by hand
 }
 
-// Table returns the defaults as a [[circuit]] without a key.
-func (d CircuitDefaults) Table() CircuitTable {
-	return CircuitTable{
-		Threshold: d.Threshold, CooldownMs: d.CooldownMs,
-		HalfOpenMaxCalls: d.HalfOpenMaxCalls, HalfOpenSuccesses: d.HalfOpenSuccesses,
-		MaxFailures: d.MaxFailures, FailureWindowMs: d.FailureWindowMs, FailureHoldMs: d.FailureHoldMs,
-	}
+// CircuitLimit is what values one of the CircuitLimits may have.
+type CircuitLimit struct {
+	Key, Unit string
+	Low, High int64
+	Zero      string // what 0 means, in words; empty: nothing
+	Of        func(*CircuitLimits) *int64
 }
 
-// CircuitTable is one [[circuit]]: the limits of one circuit key. A field that
-// is zero has the value of [circuit_defaults].
-type CircuitTable struct {
-	Key               string `koanf:"key"`
-	Threshold         int64  `koanf:"threshold"`
-	CooldownMs        int64  `koanf:"cooldown_ms"`
-	HalfOpenMaxCalls  int64  `koanf:"half_open_max_calls"`
-	HalfOpenSuccesses int64  `koanf:"half_open_successes"`
-	MaxFailures       int64  `koanf:"max_failures"`
-	FailureWindowMs   int64  `koanf:"failure_window_ms"`
-	FailureHoldMs     int64  `koanf:"failure_hold_ms"`
-}
+const maxCircuitCount = wire.MaxFailures // failures and probes of a circuit
 
-// MaxCircuitCount bounds the numbers of failures and probes of a circuit.
-const MaxCircuitCount = wire.MaxFailures
-
-// Field finds the limit by its key, nil if there is none of that name.
-func (t *CircuitTable) Field(key string) *int64 {
-	switch key {
-	case "threshold":
-		return &t.Threshold
-	case "cooldown_ms":
-		return &t.CooldownMs
-	case "half_open_max_calls":
-		return &t.HalfOpenMaxCalls
-	case "half_open_successes":
-		return &t.HalfOpenSuccesses
-	case "max_failures":
-		return &t.MaxFailures
-	case "failure_window_ms":
-		return &t.FailureWindowMs
-	case "failure_hold_ms":
-		return &t.FailureHoldMs
-	}
-	return nil
+// EachCircuitLimit are all of them, in the order of refusals.
+var EachCircuitLimit = []CircuitLimit{
+	{"threshold", "failures", 1, maxCircuitCount, "", func(l *CircuitLimits) *int64 { return &l.Threshold }},
+	{"cooldown_ms", "milliseconds", 1, wire.MaxSettingMs, "", func(l *CircuitLimits) *int64 { return &l.CooldownMs }},
+	{"half_open_max_calls", "messages", 1, maxCircuitCount, "", func(l *CircuitLimits) *int64 { return &l.HalfOpenMaxCalls }},
+	{"half_open_successes", "messages", 1, maxCircuitCount, "", func(l *CircuitLimits) *int64 { return &l.HalfOpenSuccesses }},
+	{"max_failures", "failures", 0, maxCircuitCount, "any number", func(l *CircuitLimits) *int64 { return &l.MaxFailures }},
+	{"failure_window_ms", "milliseconds", 1, wire.MaxSettingMs, "", func(l *CircuitLimits) *int64 { return &l.FailureWindowMs }},
+	{"failure_hold_ms", "milliseconds", 0, wire.MaxSettingMs, "until it is closed by hand", func(l *CircuitLimits) *int64 { return &l.FailureHoldMs }},
 }
 
 // check returns errors that begin with the key. low is the least value of
-// settings that cannot be off: 0 where that means the default.
-func (t *CircuitTable) check(low int64) error {
-	for _, err := range []error{
-		within("threshold", t.Threshold, low, MaxCircuitCount),
-		within("cooldown_ms", t.CooldownMs, low, wire.MaxSettingMs),
-		within("half_open_max_calls", t.HalfOpenMaxCalls, low, MaxCircuitCount),
-		within("half_open_successes", t.HalfOpenSuccesses, low, MaxCircuitCount),
-		within("max_failures", t.MaxFailures, 0, MaxCircuitCount),
-		within("failure_window_ms", t.FailureWindowMs, low, wire.MaxSettingMs),
-		within("failure_hold_ms", t.FailureHoldMs, 0, wire.MaxSettingMs),
-	} {
-		if err != nil {
+// limits that cannot be off: 0 where that means the default.
+func (l *CircuitLimits) check(low int64) error {
+	for _, limit := range EachCircuitLimit {
+		if err := within(limit.Key, *limit.Of(l), min(low, limit.Low), limit.High); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strconv"
 	"testing"
 
@@ -45,20 +46,18 @@ func TestThrottleTablesAreLimits(t *testing.T) {
 }
 
 // A [[circuit]] and [circuit_defaults] have the same limits, each under its key.
-func TestCircuitTableFields(t *testing.T) {
-	for _, key := range []string{
-		"threshold", "cooldown_ms", "half_open_max_calls", "half_open_successes", "max_failures", "failure_window_ms", "failure_hold_ms",
-	} {
-		var table CircuitTable
-		*table.Field(key) = 7
-		require.Equal(t, []Change{{Table: "circuit", Field: key, Old: int64(0), New: int64(7)}}, circuitChanges(CircuitTable{}, table))
+func TestCircuitLimits(t *testing.T) {
+	require.Equal(t, reflect.TypeFor[CircuitLimits]().NumField(), len(EachCircuitLimit))
+	for _, limit := range EachCircuitLimit {
+		var limits CircuitLimits
+		*limit.Of(&limits) = 7
+		require.Equal(t, []Change{{Table: "circuit_defaults", Field: limit.Key, Old: int64(0), New: int64(7)}},
+			fieldChanges("circuit_defaults", "", "", reflect.ValueOf(CircuitLimits{}), reflect.ValueOf(limits)))
 
 		c := Default()
-		table = c.CircuitDefaults.Table()
-		*table.Field(key) = -1
-		c.Circuits = []CircuitTable{table}
-		c.Circuits[0].Key = "k"
-		require.ErrorContains(t, c.Validate(), "circuit[k]."+key+" = -1: allowed is 0 to ")
+		limits = c.CircuitDefaults
+		*limit.Of(&limits) = -1
+		c.Circuits = []CircuitTable{{"k", limits}}
+		require.ErrorContains(t, c.Validate(), "circuit[k]."+limit.Key+" = -1: allowed is 0 to ")
 	}
-	require.Nil(t, new(CircuitTable).Field("key"))
 }

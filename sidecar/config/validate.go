@@ -173,8 +173,7 @@ func (c *Config) checkThrottles() error {
 }
 
 func (c *Config) checkCircuits() error {
-	d := c.CircuitDefaults.Table()
-	if err := d.check(1); err != nil {
+	if err := c.CircuitDefaults.check(1); err != nil {
 		return fmt.Errorf("circuit_defaults.%w", err)
 	}
 	if err := checkCount("circuit", len(c.Circuits)); err != nil {

@@ -146,12 +146,12 @@ func TestConfigValidateTables(t *testing.T) {
 		"concurrency":          {throttles(ThrottleTable{Key: "a", Concurrency: -1}), "throttle[a].concurrency = -1: allowed is 0 to 1000000000"},
 		"nothing to limit":     {throttles(ThrottleTable{Key: "a"}), "throttle[a] limits nothing: set at least one of rate, concurrency, and limit with window_ms"},
 		"too many throttles":   {throttles(make([]ThrottleTable, maxGateTables+1)...), "throttle: 100001 tables: allowed are at most 100000"},
-		"circuits":             {circuits(CircuitTable{Key: "a"}, CircuitTable{Key: "b", Threshold: 1, FailureHoldMs: 1}), ""},
+		"circuits":             {circuits(CircuitTable{Key: "a"}, CircuitTable{Key: "b", CircuitLimits: CircuitLimits{Threshold: 1, FailureHoldMs: 1}}), ""},
 		"circuit without key":  {circuits(CircuitTable{}), "circuit[0].key is missing: every [[circuit]] needs one"},
 		"circuit twice":        {circuits(CircuitTable{Key: "a"}, CircuitTable{Key: "a"}), `circuit "a" is declared twice: one [[circuit]] per key is allowed`},
 		"prefix of circuits":   {circuits(CircuitTable{Key: "a*"}), `circuit[0].key = "a*": allowed is a whole key; there are no prefixes of circuits`},
-		"circuit threshold":    {circuits(CircuitTable{Key: "a", Threshold: -1}), "circuit[a].threshold = -1: allowed is 0 to 1000000"},
-		"circuit hold":         {circuits(CircuitTable{Key: "a", FailureHoldMs: wire.MaxSettingMs + 1}), "circuit[a].failure_hold_ms = 31536000001: allowed is 0 to"},
+		"circuit threshold":    {circuits(CircuitTable{Key: "a", CircuitLimits: CircuitLimits{Threshold: -1}}), "circuit[a].threshold = -1: allowed is 0 to 1000000"},
+		"circuit hold":         {circuits(CircuitTable{Key: "a", CircuitLimits: CircuitLimits{FailureHoldMs: wire.MaxSettingMs + 1}}), "circuit[a].failure_hold_ms = 31536000001: allowed is 0 to"},
 		"too many circuits":    {circuits(make([]CircuitTable, maxGateTables+1)...), "circuit: 100001 tables: allowed are at most 100000"},
 		"default threshold":    {func(c *Config) { c.CircuitDefaults.Threshold = 0 }, "circuit_defaults.threshold = 0: allowed is 1 to 1000000"},
 		"default window":       {func(c *Config) { c.CircuitDefaults.FailureWindowMs = 0 }, "circuit_defaults.failure_window_ms = 0: allowed is 1 to"},
@@ -177,7 +177,7 @@ func TestConfigValidateTables(t *testing.T) {
 
 // The values that the specification fixes.
 func TestDefaultCircuitsHoldTheSpecification(t *testing.T) {
-	require.Equal(t, CircuitDefaults{
+	require.Equal(t, CircuitLimits{
 		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000,
 	}, Default().CircuitDefaults)
 }
@@ -185,7 +185,7 @@ func TestDefaultCircuitsHoldTheSpecification(t *testing.T) {
 // withRules declares one table of each kind.
 func withRules(c *Config) {
 	c.Throttles = []ThrottleTable{{Key: "tenant:*", Rate: "10"}}
-	c.Circuits = []CircuitTable{{Key: "stripe", Threshold: 3, MaxFailures: 50}}
+	c.Circuits = []CircuitTable{{Key: "stripe", CircuitLimits: CircuitLimits{Threshold: 3, MaxFailures: 50}}}
 	c.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 100}}
 	c.ErrorRules = []rules.ErrorRule{{Name: "timeouts", Code: "timeout", RetryPolicy: "slow"}, {Name: "fire", Code: "fire", Severity: "critical"}}
 	q := wire.DefaultQueueSettings("orders")

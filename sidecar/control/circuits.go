@@ -17,33 +17,22 @@ import (
 func (c *Control) configureCircuits() {
 	c.acting.Lock()
 	defer c.acting.Unlock()
-	base := c.applied.Load().config.CircuitDefaults.Table()
-	tables := make(map[string]limits)
-	for _, e := range c.values.list(kindCircuit + ":") {
-		key, s := splitSetting(e.Key)
-		l, ok := tables[key]
-		if !ok {
-			l.CircuitTable = base
-		}
-		if s != nil && e.Value != "" && s.read(&l, e.Value) {
-			tables[key] = l
-		}
+	base := limits{CircuitLimits: c.applied.Load().config.CircuitDefaults}
+	perKey := make(map[string]circuit.Settings)
+	for key, l := range c.values.limits(kindCircuit, base) {
+		perKey[key] = circuitSettings(&l.CircuitLimits)
 	}
-	perKey := make(map[string]circuit.Settings, len(tables))
-	for key, l := range tables {
-		perKey[key] = circuitLimits(&l.CircuitTable)
-	}
-	c.opt.Circuits.Configure(circuitLimits(&base), perKey)
+	c.opt.Circuits.Configure(circuitSettings(&base.CircuitLimits), perKey)
 }
 
-func circuitLimits(t *config.CircuitTable) circuit.Settings {
+func circuitSettings(l *config.CircuitLimits) circuit.Settings {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return circuit.Settings{
 		Breaker: breaker.Config{
-			Threshold: int(t.Threshold), Cooldown: ms(t.CooldownMs),
-			HalfOpenMaxCalls: int(t.HalfOpenMaxCalls), HalfOpenSuccesses: int(t.HalfOpenSuccesses),
+			Threshold: int(l.Threshold), Cooldown: ms(l.CooldownMs),
+			HalfOpenMaxCalls: int(l.HalfOpenMaxCalls), HalfOpenSuccesses: int(l.HalfOpenSuccesses),
 		},
-		MaxFailures: t.MaxFailures, FailureWindow: ms(t.FailureWindowMs), FailureHold: ms(t.FailureHoldMs),
+		MaxFailures: l.MaxFailures, FailureWindow: ms(l.FailureWindowMs), FailureHold: ms(l.FailureHoldMs),
 	}
 }
 

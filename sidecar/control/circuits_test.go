@@ -143,17 +143,17 @@ func TestCircuitLimits(t *testing.T) {
 			Breaker:       breaker.Config{Threshold: 10, Cooldown: 5 * time.Minute, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1},
 			FailureWindow: time.Minute,
 		}
-		table := config.Default().CircuitDefaults.Table()
-		require.Equal(t, std, circuitLimits(&table))
+		defaults := config.Default().CircuitDefaults
+		require.Equal(t, std, circuitSettings(&defaults))
 		require.Equal(t, circuit.Settings{
 			Breaker:     breaker.Config{Threshold: 1, Cooldown: 2 * time.Millisecond, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4},
 			MaxFailures: 5, FailureWindow: 6 * time.Millisecond, FailureHold: 7 * time.Millisecond,
-		}, circuitLimits(&config.CircuitTable{
+		}, circuitSettings(&config.CircuitLimits{
 			Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
 		}))
 
 		r.cfg.CircuitDefaults.Threshold, r.cfg.CircuitDefaults.MaxFailures = 20, 2
-		r.cfg.Circuits = []config.CircuitTable{{Key: "stripe", CooldownMs: 1000, HalfOpenMaxCalls: 2}}
+		r.cfg.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{CooldownMs: 1000, HalfOpenMaxCalls: 2}}}
 		r.restart(false, 0)
 		r.put("circuit:stripe:half_open_successes", "2")
 		r.put("circuit:a:b:threshold", "8")

@@ -7,11 +7,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ConfigSet sets a key of the runtime configuration.
+// ConfigSet sets a key of the runtime configuration, one that [wire.CheckConfigKey] takes, as all of these do.
 func (c *Control) ConfigSet(key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
-	if err := checkKey(key); err != nil {
-		return wire.ConfigSetReply{}, err
-	}
 	if err := checkMeaning(key, req.Value); err != nil {
 		return wire.ConfigSetReply{}, err
 	}
@@ -29,9 +26,6 @@ func (c *Control) ConfigSet(key string, req wire.ConfigSetRequest) (wire.ConfigS
 
 // ConfigGet returns a key of the runtime configuration.
 func (c *Control) ConfigGet(key string) (wire.ConfigEntry, *wire.Error) {
-	if err := checkKey(key); err != nil {
-		return wire.ConfigEntry{}, err
-	}
 	text, ok := c.values.Get(key)
 	if !ok {
 		return wire.ConfigEntry{}, wire.ConfigKeyNotFound(key)
@@ -41,9 +35,6 @@ func (c *Control) ConfigGet(key string) (wire.ConfigEntry, *wire.Error) {
 
 // ConfigDelete deletes a key of the runtime configuration and returns what it was.
 func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
-	if err := checkKey(key); err != nil {
-		return wire.ConfigEntry{}, err
-	}
 	previous, err := c.changeValue(wire.VerbConfigDelete, key, nil, func(now *string) *wire.Error {
 		if now == nil {
 			return wire.ConfigKeyNotFound(key)
@@ -60,13 +51,6 @@ func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
 func (c *Control) ConfigList(req wire.ConfigListRequest) wire.ConfigList {
 	entries := c.values.list(req.Prefix)
 	return wire.ConfigList{Total: len(entries), Entries: wire.Page(entries, req.Offset, req.Limit)}
-}
-
-func checkKey(key string) *wire.Error {
-	if err := wire.CheckConfigKey(key); err != nil {
-		return wire.BadConfigKey(err)
-	}
-	return nil
 }
 
 // changeValue sets a key of the runtime configuration, or deletes it if value is

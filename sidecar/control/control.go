@@ -133,7 +133,16 @@ func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 
 // Weights returns the weight overrides of a queue by fairness key, in thousandths.
 // Whoever makes a queue asks again when Queues.Weigh finds it.
-func (c *Control) Weights(queue string) map[string]uint32 { return c.values.weights(queue) }
+func (c *Control) Weights(queue string) map[string]uint32 {
+	found := make(map[string]uint32)
+	for _, e := range c.values.list(kindWeight + ":" + queue + ":") {
+		_, key, ok := splitWeight(e.Key)
+		if weight, valid := parseWeight(e.Value); ok && valid {
+			found[key] = weight
+		}
+	}
+	return found
+}
 
 // InFile reports whether the configuration file declares a queue: the file wins at
 // the next start or reload.

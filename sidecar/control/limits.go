@@ -35,15 +35,14 @@ func limitTexts(l wire.ThrottleLimits) map[string]string {
 	return texts
 }
 
-// parseLimits reads texts by name, and refuses those that are no limits.
-func parseLimits(texts map[string]string) (throttle.Limits, *wire.Error) {
-	var l limits
+// checkLimits refuses texts by name that are no limits.
+func checkLimits(texts map[string]string) *wire.Error {
 	for s := range settingsOf(kindThrottle) {
-		if text, ok := texts[s.name]; ok && !s.read(&l, text) {
-			return l.Limits, wire.BadThrottle(fmt.Sprintf("%s is %q: allowed is %s", s.name, text, s.allowed))
+		if text, ok := texts[s.name]; ok && !s.read(&limits{}, text) {
+			return wire.BadThrottle(fmt.Sprintf("%s is %q: allowed is %s", s.name, text, s.allowed))
 		}
 	}
-	return l.Limits, nil
+	return nil
 }
 
 // wireLimits returns limits as replies have them.
@@ -80,8 +79,6 @@ type override struct {
 	Set   map[string]string `json:"set,omitempty"`
 	Unset []string          `json:"unset,omitempty"`
 	Until int64             `json:"until"` // Unix ns
-
-	limits throttle.Limits // what Set says
 }
 
 func readOverride(text string) (*override, error) {
@@ -89,9 +86,8 @@ func readOverride(text string) (*override, error) {
 	if err := json.Unmarshal([]byte(text), o); err != nil {
 		return nil, err
 	}
-	var werr *wire.Error
-	if o.limits, werr = parseLimits(o.Set); werr != nil {
-		return nil, werr
+	if err := checkLimits(o.Set); err != nil {
+		return nil, err
 	}
 	return o, nil
 }
@@ -101,10 +97,10 @@ func (o *override) over(under throttle.Limits) throttle.Limits {
 	if o == nil {
 		return under
 	}
-	l, mine := limits{Limits: under}, limits{Limits: o.limits}
+	l := limits{Limits: under}
 	for s := range settingsOf(kindThrottle) {
-		if _, ok := o.Set[s.name]; ok || slices.Contains(o.Unset, s.name) {
-			s.take(&l, &mine)
+		if text, ok := o.Set[s.name]; ok || slices.Contains(o.Unset, s.name) {
+			s.read(&l, text)
 		}
 	}
 	return l.Limits

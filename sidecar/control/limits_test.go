@@ -15,8 +15,8 @@ func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	full := wire.ThrottleLimits{Rate: &rate, Burst: &burst, Concurrency: &n, Limit: &n, WindowMs: &window}
 	texts := limitTexts(full)
 	require.Equal(t, map[string]string{"rate": "1/3", "burst": "2.125", "concurrency": "7", "limit": "7", "window_ms": "1500"}, texts)
-	limits, err := parseLimits(texts)
-	require.Nil(t, err)
+	require.Nil(t, checkLimits(texts))
+	limits := (&override{Set: texts}).over(throttle.Limits{})
 	require.Equal(t, throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 3e9}, Burst: 2125, Concurrency: 7, Limit: 7, Window: 1_500_000_000}, limits)
 	require.NoError(t, limits.Validate())
 	require.Equal(t, full, wireLimits(limits))
@@ -24,14 +24,13 @@ func TestLimitsOfRequestsAndReplies(t *testing.T) {
 	none, zero, noBurst := wire.Rate(""), int64(0), 0.0
 	texts = limitTexts(wire.ThrottleLimits{Rate: &none, Burst: &noBurst, Concurrency: &zero, Limit: &zero, WindowMs: &zero})
 	require.Equal(t, map[string]string{"rate": "", "burst": "", "concurrency": "", "limit": "", "window_ms": ""}, texts)
-	limits, err = parseLimits(texts)
-	require.Nil(t, err)
-	require.Zero(t, limits)
+	require.Nil(t, checkLimits(texts))
+	require.Zero(t, (&override{Set: texts}).over(limits))
 	require.Empty(t, limitTexts(wire.ThrottleLimits{}))
 	require.Equal(t, wire.ThrottleLimits{}, wireLimits(throttle.Limits{}))
 	large := 1e9
 	require.Equal(t, "1000000000", limitTexts(wire.ThrottleLimits{Burst: &large})["burst"])
-	_, err = parseLimits(map[string]string{"burst": "1.0005"})
+	err := checkLimits(map[string]string{"burst": "1.0005"})
 	refused(t, wire.CodeBadThrottle, err)
 	require.Equal(t, `burst is "1.0005": allowed is a number of messages from 1 to 1000000000, with up to three digits after the point`, err.Description)
 }
@@ -47,10 +46,7 @@ func TestCompleteLimits(t *testing.T) {
 
 // An override is read as it was kept, and says what it does.
 func TestOverridesAreKept(t *testing.T) {
-	o := &override{
-		Set: map[string]string{"rate": "2", "limit": "3"}, Unset: []string{"window_ms", "burst"}, Until: 1_700_000_000_000_000_000,
-		limits: throttle.Limits{Rate: perSecond(2), Limit: 3},
-	}
+	o := &override{Set: map[string]string{"rate": "2", "limit": "3"}, Unset: []string{"window_ms", "burst"}, Until: 1_700_000_000_000_000_000}
 	text := toJSON(t, o)
 	require.JSONEq(t, `{"set":{"rate":"2","limit":"3"},"unset":["window_ms","burst"],"until":1700000000000000000}`, text)
 	require.Equal(t, "rate 2, limit 3, without burst, window_ms, until 2023-11-14T22:13:20Z", *o.audited())
@@ -79,8 +75,7 @@ func TestLimitsAgreeWithTheWire(t *testing.T) {
 	}
 	for _, n := range []int64{-1, 1, 1000, wire.MaxGateValue, wire.MaxGateValue + 1, wire.MaxSettingMs, wire.MaxSettingMs + 1} {
 		for _, l := range []wire.ThrottleLimits{{Concurrency: &n}, {Limit: &n}, {WindowMs: &n}} {
-			_, err := parseLimits(limitTexts(l))
-			require.Equal(t, l.Validate() == nil, err == nil, "%+v %d", l, n)
+			require.Equal(t, l.Validate() == nil, checkLimits(limitTexts(l)) == nil, "%+v %d", l, n)
 		}
 	}
 }

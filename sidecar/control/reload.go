@@ -15,9 +15,8 @@ import (
 
 // applied is a configuration in force. It never changes.
 type applied struct {
-	config    config.Config
-	rules     *rules.Rules
-	throttles map[string]bool // keys of [[throttle]]
+	config config.Config
+	rules  *rules.Rules
 }
 
 // Plan is a configuration that can be applied.
@@ -46,18 +45,17 @@ func newPlan(next config.Config) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{next: applied{next, compiled, make(map[string]bool)}, values: make(map[string]*string)}
+	p := &Plan{next: applied{next, compiled}, values: make(map[string]*string)}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
 		l, err := t.Limits()
 		if err != nil {
 			return nil, fmt.Errorf("throttle[%s]%w", t.Key, err)
 		}
-		p.next.throttles[t.Key] = true
 		p.declare(kindThrottle, t.Key, limits{Limits: l})
 	}
 	for _, t := range next.Circuits {
-		p.declare(kindCircuit, t.Key, limits{CircuitTable: t})
+		p.declare(kindCircuit, t.Key, limits{CircuitLimits: t.CircuitLimits})
 	}
 	return p, nil
 }
@@ -157,10 +155,7 @@ func (c *Control) applyPlan(ctx context.Context, p *Plan) ([]string, *wire.Error
 	if err != nil {
 		return nil, err
 	}
-	inFile := slices.DeleteFunc(config.Diff(&old.config, &p.next.config), func(ch config.Change) bool {
-		return ch.Table == kindCircuit && ch.New != nil // changes say what a table has changed
-	})
-	lines := config.Lines(inFile)
+	lines := config.Lines(config.Diff(&old.config, &p.next.config))
 	for _, ch := range changes {
 		lines = append(lines, ch.String())
 	}

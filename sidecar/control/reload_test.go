@@ -19,7 +19,7 @@ import (
 func withRules() config.Config {
 	c := config.Default()
 	c.Throttles = []config.ThrottleTable{{Key: "tenant:*", Rate: "10"}}
-	c.Circuits = []config.CircuitTable{{Key: "stripe", Threshold: 3, MaxFailures: 50}}
+	c.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 3, MaxFailures: 50}}}
 	c.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 100}}
 	c.ErrorRules = []rules.ErrorRule{{Name: "timeouts", Code: "timeout", RetryPolicy: "slow"}, {Name: "fire", Code: "fire", Severity: "critical"}}
 	q := wire.DefaultQueueSettings("orders")
@@ -58,7 +58,7 @@ func TestReload(t *testing.T) {
 
 		// Everything changes.
 		file.Throttles = []config.ThrottleTable{{Key: "tenant:*", Rate: "20"}}
-		file.Circuits = []config.CircuitTable{{Key: "stripe", Threshold: 5, MaxFailures: 60}, {Key: "paypal", CooldownMs: 1000}}
+		file.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 5, MaxFailures: 60}}, {Key: "paypal", CircuitLimits: config.CircuitLimits{CooldownMs: 1000}}}
 		file.CircuitDefaults.Threshold = 20
 		file.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 200, Jitter: 0.25}}
 		file.ErrorRules = []rules.ErrorRule{{Name: "fire", Code: "fire", Severity: "high"}, {Name: "input", Pattern: "bad input", Retry: new(false)}}
@@ -144,7 +144,7 @@ func (r *rig) state() state {
 // everything changes something of everything in a file.
 func everything(file *config.Config) {
 	file.Throttles = []config.ThrottleTable{{Key: "tenant:*", Rate: "99"}, {Key: "new", Concurrency: 9}}
-	file.Circuits = []config.CircuitTable{{Key: "stripe", Threshold: 99}, {Key: "new", Threshold: 9}}
+	file.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 99}}, {Key: "new", CircuitLimits: config.CircuitLimits{Threshold: 9}}}
 	file.CircuitDefaults.CooldownMs = 99
 	file.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 99}}
 	file.ErrorRules = []rules.ErrorRule{{Name: "timeouts", Code: "timeout", RetryPolicy: "slow"}}
@@ -289,9 +289,9 @@ func TestReloadOfNothing(t *testing.T) {
 func TestTheFileWins(t *testing.T) {
 	all := config.Default()
 	all.Throttles = []config.ThrottleTable{{Key: "k", Rate: "1", Burst: 2, Concurrency: 3, Limit: 4, WindowMs: 5}}
-	all.Circuits = []config.CircuitTable{{
-		Key: "k", Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
-	}}
+	all.Circuits = []config.CircuitTable{{Key: "k", CircuitLimits: config.CircuitLimits{
+		Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4, MaxFailures: 5, FailureWindowMs: 6, FailureHoldMs: 7,
+	}}}
 	little := config.Default()
 	little.Throttles = []config.ThrottleTable{{Key: "k", Concurrency: 1}}
 	little.Circuits = []config.CircuitTable{{Key: "k"}}

@@ -24,7 +24,7 @@ const (
 // set.
 type limits struct {
 	throttle.Limits
-	config.CircuitTable
+	config.CircuitLimits
 }
 
 // setting is the last part of keys of the runtime configuration, a field of tables
@@ -36,18 +36,16 @@ type setting struct {
 	// reports false, and changes nothing, for any other text that is no value.
 	read func(into *limits, text string) bool
 	show func(from *limits) string // as read takes it; "" if it is not set
-	take func(into, from *limits)
 }
 
 // settings are all of them, those of a kind in the order of refusals and lists.
-var settings = []setting{
+var settings = append([]setting{
 	{
 		kind: kindThrottle, name: "rate",
 		allowed: fmt.Sprintf("a number of messages per second such as 10 or 0.5, or a fraction such as 1/3, from 1/31536000 to %d",
 			throttle.MaxRate),
 		read: readRate,
 		show: func(l *limits) string { return rateText(l.Rate) },
-		take: func(into, from *limits) { into.Rate = from.Rate },
 	},
 	number(kindThrottle, "burst", fmt.Sprintf("a number of messages from 1 to %d, with up to three digits after the point", throttle.MaxBurst/throttle.One),
 		func(text string) (int64, bool) { return parseThousandths(text, throttle.One, throttle.MaxBurst) },
@@ -56,19 +54,17 @@ var settings = []setting{
 	whole(kindThrottle, "concurrency", "messages", 1, throttle.MaxConcurrency, 1, func(l *limits) *int64 { return &l.Concurrency }),
 	whole(kindThrottle, "limit", "messages", 1, throttle.MaxLimit, 1, func(l *limits) *int64 { return &l.Limit }),
 	whole(kindThrottle, "window_ms", "milliseconds", 1, wire.MaxSettingMs, int64(time.Millisecond), func(l *limits) *int64 { return &l.Window }),
-	ofCircuit("threshold", "failures", 1, config.MaxCircuitCount, ""),
-	ofCircuit("cooldown_ms", "milliseconds", 1, wire.MaxSettingMs, ""),
-	ofCircuit("half_open_max_calls", "messages", 1, config.MaxCircuitCount, ""),
-	ofCircuit("half_open_successes", "messages", 1, config.MaxCircuitCount, ""),
-	ofCircuit("max_failures", "failures", 0, config.MaxCircuitCount, "; 0 is any number"),
-	ofCircuit("failure_window_ms", "milliseconds", 1, wire.MaxSettingMs, ""),
-	ofCircuit("failure_hold_ms", "milliseconds", 0, wire.MaxSettingMs, "; 0 is until it is closed by hand"),
-}
+}, ofCircuits()...)
 
-func ofCircuit(name, unit string, low, high int64, zero string) setting {
-	s := whole(kindCircuit, name, unit, low, high, 1, func(l *limits) *int64 { return l.Field(name) })
-	s.allowed += zero
-	return s
+func ofCircuits() (settings []setting) {
+	for _, limit := range config.EachCircuitLimit {
+		s := whole(kindCircuit, limit.Key, limit.Unit, limit.Low, limit.High, 1, func(l *limits) *int64 { return limit.Of(&l.CircuitLimits) })
+		if limit.Zero != "" {
+			s.allowed += "; 0 is " + limit.Zero
+		}
+		settings = append(settings, s)
+	}
+	return settings
 }
 
 // whole is a number from low to high that is kept in so many parts of its unit.
@@ -98,7 +94,6 @@ func number(kind, name, allowed string, parse func(string) (int64, bool), format
 			}
 			return ""
 		},
-		take: func(into, from *limits) { *at(into) = *at(from) },
 	}
 }
 

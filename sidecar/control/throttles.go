@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -63,7 +64,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	defer t.mu.Unlock()
 	t.mu.prefixes = make(map[string]bool)
 	c.restoreOverrides(kept, now)
-	for _, key := range slices.Concat(c.values.throttles(), slices.Collect(maps.Keys(t.mu.overrides))) {
+	for _, key := range slices.Concat(slices.Collect(maps.Keys(c.values.limits(kindThrottle, limits{}))), slices.Collect(maps.Keys(t.mu.overrides))) {
 		c.applyLimits(key)
 	}
 	t.gates.Restore(saved.states, now)
@@ -111,7 +112,7 @@ type ownLimits struct {
 
 // own returns what is set for key itself. It needs mu.
 func (c *Control) own(key string) ownLimits {
-	lasting, o := c.values.limits(key), c.throttles.mu.overrides[key]
+	lasting, o := c.values.throttle(key), c.throttles.mu.overrides[key]
 	return ownLimits{key, lasting, o, o.over(lasting)}
 }
 
@@ -257,14 +258,14 @@ func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 		return nil
 	}
 	texts := limitTexts(*req.If)
-	expected, err := parseLimits(texts)
-	if err != nil {
+	if err := checkLimits(texts); err != nil {
 		return err
 	}
-	want, have := limits{Limits: expected}, limits{Limits: now}
 	for s := range settingsOf(kindThrottle) {
-		if _, ok := texts[s.name]; ok && s.show(&want) != s.show(&have) {
-			return wire.ThrottleMismatch(req.Key, s.name, s.show(&have))
+		text, ok := texts[s.name]
+		want, _ := s.canonical(text)
+		if have := s.show(&limits{Limits: now}); ok && have != want {
+			return wire.ThrottleMismatch(req.Key, s.name, have)
 		}
 	}
 	return nil
@@ -272,7 +273,7 @@ func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 
 // warnDeclared says that the configuration file will undo a change.
 func (c *Control) warnDeclared(key string) {
-	if c.applied.Load().throttles[key] {
+	if slices.ContainsFunc(c.applied.Load().config.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) {
 		c.opt.Log.Warn("a throttle of the configuration file is changed at run time; the file wins at the next start or reload", "throttle", key)
 	}
 }
@@ -281,9 +282,9 @@ func (c *Control) warnDeclared(key string) {
 // time: all of them as one change, or none.
 func (c *Control) ThrottleSet(req wire.ThrottleSetRequest) (wire.ThrottleInfo, *wire.Error) {
 	texts := limitTexts(req.ThrottleLimits)
-	parsed, err := parseLimits(texts)
+	err := checkLimits(texts)
 	if err == nil && req.ForMs > 0 {
-		err = c.setOverride(req, &override{Set: texts, Unset: req.Unset, limits: parsed})
+		err = c.setOverride(req, &override{Set: texts, Unset: req.Unset})
 	} else if err == nil {
 		err = c.setLimits(req, texts)
 	}
@@ -303,7 +304,7 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 				next[s.key(req.Key)] = orNil(text)
 			}
 		}
-		return next, expect(req, c.values.limits(req.Key))
+		return next, expect(req, c.values.throttle(req.Key))
 	}, c.writeAs(wire.VerbThrottleSet))
 	if err != nil {
 		return err
@@ -363,7 +364,7 @@ func (c *Control) ThrottleList(req wire.GateListRequest) wire.ThrottleList {
 	keys := slices.Collect(maps.Keys(t.mu.overrides))
 	t.mu.Unlock()
 	t.gates.Sweep(c.opt.Now())
-	keys = slices.Concat(keys, c.values.throttles(), c.pausedThrottles(), t.gates.Keys())
+	keys = slices.Concat(keys, slices.Collect(maps.Keys(c.values.limits(kindThrottle, limits{}))), c.pausedThrottles(), t.gates.Keys())
 	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, req.Prefix) })
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

@@ -19,8 +19,7 @@ type values struct {
 
 	mu struct {
 		sync.RWMutex
-		texts  map[string]string
-		limits map[string]throttle.Limits // of throttle keys and prefixes: what their texts say
+		texts map[string]string
 	}
 }
 
@@ -34,12 +33,11 @@ type change struct {
 func newValues(kept []store.Entry, log *slog.Logger) *values {
 	v := &values{}
 	v.mu.texts = make(map[string]string, len(kept))
-	v.mu.limits = make(map[string]throttle.Limits)
 	for _, e := range kept {
 		if isState(e.Key) {
 			continue
 		}
-		v.put(e.Key, &e.Value)
+		v.mu.texts[e.Key] = e.Value
 		if checkMeaning(e.Key, e.Value) != nil {
 			log.Warn("a setting of the runtime configuration has no effect: fila does not know it, or not its value",
 				"key", e.Key, "value", e.Value)
@@ -56,18 +54,37 @@ func (v *values) Get(key string) (string, bool) {
 	return text, ok
 }
 
-// limits are what is set for a throttle key or prefix.
-func (v *values) limits(key string) throttle.Limits {
+// limits returns what the settings of a kind set, on top of base, for the keys for
+// which they set anything.
+func (v *values) limits(kind string, base limits) map[string]limits {
+	found := make(map[string]limits)
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.mu.limits[key]
+	for text, value := range v.mu.texts {
+		key, s := splitSetting(text)
+		if s == nil || s.kind != kind || value == "" {
+			continue
+		}
+		l, ok := found[key]
+		if !ok {
+			l = base
+		}
+		if s.read(&l, value) {
+			found[key] = l
+		}
+	}
+	return found
 }
 
-// throttles returns the throttle keys and prefixes that have limits, in no order.
-func (v *values) throttles() []string {
+// throttle returns what is set for a throttle key or prefix.
+func (v *values) throttle(key string) throttle.Limits {
+	var l limits
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return slices.Collect(maps.Keys(v.mu.limits))
+	for s := range settingsOf(kindThrottle) {
+		s.read(&l, v.mu.texts[s.key(key)])
+	}
+	return l.Limits
 }
 
 // list returns the entries whose key starts with prefix, in the order of their
@@ -121,39 +138,11 @@ func (v *values) edit(
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, ch := range changes {
-		v.put(ch.key, ch.new)
-	}
-	return changes, nil
-}
-
-// put needs mu.
-func (v *values) put(key string, text *string) {
-	value := ""
-	if text != nil {
-		v.mu.texts[key], value = *text, *text
-	} else {
-		delete(v.mu.texts, key)
-	}
-	name, s := splitSetting(key)
-	if s == nil || s.kind != kindThrottle {
-		return
-	}
-	l := limits{Limits: v.mu.limits[name]}
-	s.read(&l, value)
-	v.mu.limits[name] = l.Limits
-	if l == (limits{}) {
-		delete(v.mu.limits, name)
-	}
-}
-
-// weights returns the weight overrides of a queue by fairness key, in thousandths.
-func (v *values) weights(queue string) map[string]uint32 {
-	found := make(map[string]uint32)
-	for _, e := range v.list(kindWeight + ":" + queue + ":") {
-		_, key, ok := splitWeight(e.Key)
-		if weight, valid := parseWeight(e.Value); ok && valid {
-			found[key] = weight
+		if ch.new != nil {
+			v.mu.texts[ch.key] = *ch.new
+		} else {
+			delete(v.mu.texts, ch.key)
 		}
 	}
-	return found
+	return changes, nil
 }
