@@ -36,7 +36,7 @@ type saveState struct {
 	saving bool // a write is under way
 	stored bool // there is a record, or will be when the write has ended
 	err    error
-	after  []func(error) // called when what is dirty is on disk
+	after  []chan error // each gets a value when what is dirty is on disk
 }
 
 // write brings the record up to date, if no write is under way: its end does it
@@ -55,7 +55,7 @@ func (c *Circuit) write() {
 	if closed && !s.stored {
 		err := s.err
 		c.mu.Unlock()
-		call(after, err)
+		answer(after, err)
 		return
 	}
 	b := &store.Batch{Done: func(err error) { c.written(err, after) }}
@@ -70,7 +70,7 @@ func (c *Circuit) write() {
 }
 
 // written runs on the store's notifier when a write has ended.
-func (c *Circuit) written(err error, after []func(error)) {
+func (c *Circuit) written(err error, after []chan error) {
 	c.mu.Lock()
 	s := &c.mu.save
 	s.saving = false
@@ -81,37 +81,31 @@ func (c *Circuit) written(err error, after []func(error)) {
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		c.r.opt.Log.Error("the state of a circuit could not be written", "circuit", c.key, "error", err)
 	}
-	call(after, err)
+	answer(after, err)
 	c.write()
 	c.r.revisit(c)
 }
 
-func call(after []func(error), err error) {
-	for _, f := range after {
-		f(err)
+func answer(after []chan error, err error) {
+	for _, done := range after {
+		done <- err
 	}
-}
-
-// flush calls then when the present state is on disk: at once if it is.
-func (c *Circuit) flush(then func(error)) {
-	c.mu.Lock()
-	s := &c.mu.save
-	if !s.dirty && !s.saving {
-		err := s.err
-		c.mu.Unlock()
-		then(err)
-		return
-	}
-	s.dirty = true
-	s.after = append(s.after, then)
-	c.mu.Unlock()
-	c.write()
 }
 
 // saved returns a channel that gets one value, when the present state is on disk.
 func (c *Circuit) saved() <-chan error {
 	done := make(chan error, 1)
-	c.flush(func(err error) { done <- err })
+	c.mu.Lock()
+	s := &c.mu.save
+	if !s.dirty && !s.saving {
+		done <- s.err
+		c.mu.Unlock()
+		return done
+	}
+	s.dirty = true
+	s.after = append(s.after, done)
+	c.mu.Unlock()
+	c.write()
 	return done
 }
 

@@ -284,20 +284,12 @@ func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 // List describes the circuits whose key begins with prefix, live and configured
 // ones, in the order of their keys, and says how many there are in all.
 func (r *Registry) List(prefix string, offset, limit int) (infos []wire.CircuitInfo, total int) {
-	var keys []string
 	r.mu.Lock()
-	for key := range r.mu.byKey {
-		if strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
-		}
-	}
-	for key := range r.mu.perKey {
-		if strings.HasPrefix(key, prefix) && r.mu.byKey[key] == nil {
-			keys = append(keys, key)
-		}
-	}
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(r.mu.byKey)), maps.Keys(r.mu.perKey))
 	r.mu.Unlock()
+	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
 	slices.Sort(keys)
+	keys = slices.Compact(keys)
 	infos = []wire.CircuitInfo{}
 	for _, key := range wire.Page(keys, offset, limit) {
 		if i, ok := r.Info(key); ok {
@@ -313,10 +305,11 @@ func (r *Registry) Stop() {
 	r.mu.Lock()
 	all := r.all()
 	r.mu.Unlock()
-	var wg sync.WaitGroup
-	wg.Add(len(all))
+	var saved []<-chan error
 	for _, c := range all {
-		c.flush(func(error) { wg.Done() }) // what went wrong has been logged
+		saved = append(saved, c.saved())
 	}
-	wg.Wait()
+	for _, done := range saved {
+		<-done // what went wrong has been logged
+	}
 }
