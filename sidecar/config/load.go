@@ -66,7 +66,7 @@ func Load(from Sources) (*Loaded, error) {
 	}
 
 	loaded := &Loaded{Config: Default(), File: path, Warnings: warnings}
-	if err := loaded.decode(k.Raw(), path); err != nil {
+	if err := loaded.decode(k, path); err != nil {
 		return nil, err
 	}
 	if err := loaded.NATS.applyContext(); err != nil {
@@ -161,14 +161,9 @@ func merge(k *koanf.Koanf, s Setting) error {
 
 // decode lays the merged keys over the defaults that c has, without weak
 // conversions.
-func (c *Config) decode(merged map[string]any, path string) error {
-	decoder, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		Result: c, TagName: "koanf", Squash: true, ErrorUnused: true, DecodeHook: decodeHook,
-	})
-	if err != nil {
-		return err
-	}
-	if err := decoder.Decode(merged); err != nil {
+func (c *Config) decode(merged *koanf.Koanf, path string) error {
+	strict := koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{Squash: true, ErrorUnused: true, DecodeHook: decodeHook}}
+	if err := merged.UnmarshalWithConf("", c, strict); err != nil {
 		return err
 	}
 	for i := range c.Queues {
