@@ -13,9 +13,9 @@
 //     (settings.go is the table of them) and weights.
 //   - The tables of the configuration file are written into the runtime
 //     configuration at every start and reload, where they win; what a table does not
-//     say is taken away, and keys without a table stay. A reload is a [Plan], which
-//     finds whatever is wrong, and an Apply of it, whose settings are one write: on
-//     disk all of them, or nothing has changed.
+//     say is taken away, and keys without a table stay. A reload makes a plan, which
+//     finds whatever is wrong, and applies it; its settings are one write: on disk
+//     all of them, or nothing has changed.
 //   - An override of limits and a pause count at once, and are answered when they are
 //     on disk.
 //   - What the file, operators and time have set is worked out afresh from what is

@@ -19,15 +19,15 @@ type applied struct {
 	rules  *rules.Rules
 }
 
-// Plan is a configuration that can be applied.
-type Plan struct {
+// plan is a configuration that can be applied.
+type plan struct {
 	next   applied
 	values map[string]*string // of the runtime configuration, as the tables say
 }
 
-// Plan finds whatever would keep a configuration from being applied. It changes
+// plan finds whatever would keep a configuration from being applied. It changes
 // nothing.
-func (c *Control) Plan(next config.Config) (*Plan, error) {
+func (c *Control) plan(next config.Config) (*plan, error) {
 	if err := next.Validate(); err != nil {
 		return nil, err
 	}
@@ -39,13 +39,13 @@ func (c *Control) Plan(next config.Config) (*Plan, error) {
 	return newPlan(next)
 }
 
-// newPlan is Plan for a configuration whose values and queues are checked.
-func newPlan(next config.Config) (*Plan, error) {
+// newPlan is Control.plan for a configuration whose values and queues are checked.
+func newPlan(next config.Config) (*plan, error) {
 	compiled, err := rules.Compile(next.RetryPolicies, next.ErrorRules)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{next: applied{next, compiled}, values: make(map[string]*string)}
+	p := &plan{next: applied{next, compiled}, values: make(map[string]*string)}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
 		l, err := t.Limits()
@@ -61,7 +61,7 @@ func newPlan(next config.Config) (*Plan, error) {
 }
 
 // declare adds what a table says, and that it does not say the rest.
-func (p *Plan) declare(kind, key string, table limits) {
+func (p *plan) declare(kind, key string, table limits) {
 	for s := range settingsOf(kind) {
 		p.values[s.key(key)] = orNil(s.show(&table))
 	}
@@ -69,7 +69,7 @@ func (p *Plan) declare(kind, key string, table limits) {
 
 // putInForce makes the settings of a plan count, all or none of them, and returns
 // what that changes of the runtime configuration.
-func (c *Control) putInForce(p *Plan) ([]config.Change, *wire.Error) {
+func (c *Control) putInForce(p *plan) ([]config.Change, *wire.Error) {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string, len(p.values))
 		for key, value := range p.values {
@@ -140,16 +140,10 @@ func (c *Control) DeclareQueues(ctx context.Context) error {
 	return nil
 }
 
-// Apply puts a plan in force and says what has changed, a line for each. Its
+// apply puts a plan in force and says what has changed, a line for each. Its
 // settings are one write, before which nothing has changed; the queues come after
-// it, one by one.
-func (c *Control) Apply(ctx context.Context, p *Plan) ([]string, *wire.Error) {
-	c.applying.Lock()
-	defer c.applying.Unlock()
-	return c.applyPlan(ctx, p)
-}
-
-func (c *Control) applyPlan(ctx context.Context, p *Plan) ([]string, *wire.Error) {
+// it, one by one. It needs applying.
+func (c *Control) apply(ctx context.Context, p *plan) ([]string, *wire.Error) {
 	old := c.applied.Load()
 	changes, err := c.putInForce(p)
 	if err != nil {
@@ -187,11 +181,11 @@ func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
 	if err != nil {
 		return wire.ReloadReply{}, wire.ReloadFailed(err)
 	}
-	p, err := c.Plan(next)
+	p, err := c.plan(next)
 	if err != nil {
 		return wire.ReloadReply{}, wire.ReloadFailed(err)
 	}
-	changes, werr := c.applyPlan(ctx, p)
+	changes, werr := c.apply(ctx, p)
 	if werr != nil {
 		return wire.ReloadReply{}, werr
 	}

@@ -182,7 +182,7 @@ func TestReloadAllOrNothing(t *testing.T) {
 			file = good
 			everything(&file)
 			tc.change()
-			_, err := r.c.Plan(file)
+			_, err := r.c.plan(file)
 			require.ErrorContains(t, err, tc.want, name)
 			require.NotContains(t, err.Error(), "\n", name)
 			_, werr := r.c.Reload(t.Context())
@@ -203,19 +203,19 @@ func TestApplyIsOneWrite(t *testing.T) {
 		r.started(&file)
 		before := r.state()
 		everything(&file)
-		p, err := r.c.Plan(file)
+		p, err := r.c.plan(file)
 		require.NoError(t, err)
 		require.Equal(t, before, r.state(), "a plan changes nothing")
 
 		r.kv.fail(errDisk)
-		_, werr := r.c.Apply(t.Context(), p)
+		_, werr := r.c.apply(t.Context(), p)
 		refused(t, wire.CodeOutcomeUnknown, werr)
 		require.Len(t, r.kv.writes, 1)
 		require.Equal(t, before, r.state())
 		require.Empty(t, r.events.take())
 
 		r.kv.fail(nil)
-		lines, werr := r.c.Apply(t.Context(), p)
+		lines, werr := r.c.apply(t.Context(), p)
 		require.Nil(t, werr)
 		require.Len(t, r.kv.writes, 1, "throttles, circuits and the audit log at once")
 		require.Equal(t, []string{
@@ -243,11 +243,11 @@ func TestApplyWinsOverWhatCameMeanwhile(t *testing.T) {
 		file := withRules()
 		r.started(&file)
 		everything(&file)
-		p, err := r.c.Plan(file)
+		p, err := r.c.plan(file)
 		require.NoError(t, err)
 		r.put("circuit:stripe:threshold", "77")
 		r.put("throttle:new:rate", "1")
-		lines, werr := r.c.Apply(t.Context(), p)
+		lines, werr := r.c.apply(t.Context(), p)
 		require.Nil(t, werr)
 		require.Contains(t, lines, "circuit stripe: threshold 77 -> 99")
 		require.Contains(t, lines, "throttle new: rate 1 -> none")
@@ -331,9 +331,9 @@ func TestDeclaredThrottles(t *testing.T) {
 		file := config.Default()
 		apply := func() []string {
 			t.Helper()
-			p, err := r.c.Plan(file)
+			p, err := r.c.plan(file)
 			require.NoError(t, err)
-			lines, werr := r.c.Apply(t.Context(), p)
+			lines, werr := r.c.apply(t.Context(), p)
 			require.Nil(t, werr)
 			return lines
 		}
@@ -364,7 +364,7 @@ func TestDeclaredThrottles(t *testing.T) {
 		before := r.stored("")
 		for _, bad := range []config.ThrottleTable{{Key: "z", Rate: "x"}, {Key: "z", Rate: "1", Burst: 1.0005}, {Key: "z", Limit: -1}} {
 			file.Throttles = []config.ThrottleTable{{Key: "y", Rate: "1"}, bad}
-			_, err := r.c.Plan(file)
+			_, err := r.c.plan(file)
 			require.ErrorContains(t, err, "throttle[z].")
 			require.ErrorContains(t, r.c.Start(file), "throttle[z].")
 		}

@@ -196,9 +196,11 @@ func TestChangesAtOnce(t *testing.T) {
 					case 2:
 						cfg := config.Default()
 						cfg.Throttles = []config.ThrottleTable{{Key: key, Rate: wire.Rate(rate)}}
-						p, err := r.c.Plan(cfg)
+						p, err := r.c.plan(cfg)
 						require.NoError(t, err)
-						_, werr := r.c.Apply(t.Context(), p)
+						r.c.applying.Lock()
+						_, werr := r.c.apply(t.Context(), p)
+						r.c.applying.Unlock()
 						require.Nil(t, werr)
 					case 3:
 						_, _ = r.tryClear(key)

@@ -132,9 +132,9 @@ func TestOrderOfMemoryAndDisk(t *testing.T) {
 				func() *wire.Error {
 					cfg := config.Default()
 					cfg.Throttles = []config.ThrottleTable{{Key: "file", Concurrency: 2}}
-					p, err := r.c.Plan(cfg)
+					p, err := r.c.plan(cfg)
 					require.NoError(t, err)
-					_, werr := r.c.Apply(t.Context(), p)
+					_, werr := r.c.apply(t.Context(), p)
 					return werr
 				},
 				func() bool { return r.limits("file") == throttle.Limits{} }, func() bool { return r.limits("file").Concurrency == 2 },
