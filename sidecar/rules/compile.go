@@ -65,19 +65,19 @@ func Compile(policies []RetryPolicy, errs []ErrorRule) (*Rules, error) {
 			return nil, fmt.Errorf("%s: %d tables: allowed are at most %d", list.key, list.n, maxRules)
 		}
 	}
-	r := &Rules{policies: make(map[string]*policy, len(policies))}
+	r := &Rules{policies: make(map[string]*RetryPolicy, len(policies))}
 	for i, t := range policies {
 		if err := checkName("retry_policy", i, t.Name, r.policies[t.Name] != nil); err != nil {
 			return nil, err
 		}
-		p, err := t.compile()
-		if err != nil {
+		t.MaxDelayMs, t.Multiplier = cmp.Or(t.MaxDelayMs, wire.MaxSettingMs), cmp.Or(t.Multiplier, 2)
+		if err := t.check(); err != nil {
 			return nil, fmt.Errorf("retry_policy[%s].%w", t.Name, err)
 		}
-		r.policies[t.Name] = p
+		r.policies[t.Name] = &t
 	}
 	for i, t := range errs {
-		again := slices.ContainsFunc(r.errors, func(have rule) bool { return have.name == t.Name })
+		again := slices.ContainsFunc(r.errors, func(have rule) bool { return have.Name == t.Name })
 		if err := checkName("error_rule", i, t.Name, again); err != nil {
 			return nil, err
 		}
@@ -102,29 +102,24 @@ func checkName(table string, i int, name string, again bool) error {
 	return nil
 }
 
-// compile checks the policy. Its errors begin with the key.
-func (t RetryPolicy) compile() (*policy, error) {
-	maxDelay := cmp.Or(t.MaxDelayMs, wire.MaxSettingMs)
-	multiplier := cmp.Or(t.Multiplier, 2)
+// check refuses a policy whose defaults are filled in. Its errors begin with the
+// key.
+func (t *RetryPolicy) check() error {
 	for _, err := range []error{
 		within("max_retries", t.MaxRetries, 0, maxRetries),
 		within("max_delay_ms", t.MaxDelayMs, 0, wire.MaxSettingMs),
 		within("initial_delay_ms", t.InitialDelayMs, 0, wire.MaxSettingMs),
-		within("multiplier", multiplier, 1, maxMultiplier),
+		within("multiplier", t.Multiplier, 1, maxMultiplier),
 		within("jitter", t.Jitter, 0, 1),
 	} {
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if t.InitialDelayMs > maxDelay {
-		return nil, fmt.Errorf("initial_delay_ms = %d: allowed is at most max_delay_ms, which is %d", t.InitialDelayMs, maxDelay)
+	if t.InitialDelayMs > t.MaxDelayMs {
+		return fmt.Errorf("initial_delay_ms = %d: allowed is at most max_delay_ms, which is %d", t.InitialDelayMs, t.MaxDelayMs)
 	}
-	return &policy{
-		retry: t.Retry == nil || *t.Retry, maxRetries: t.MaxRetries,
-		initial: float64(t.InitialDelayMs) * 1e6, max: float64(maxDelay) * 1e6,
-		multiplier: multiplier, jitter: t.Jitter,
-	}, nil
+	return nil
 }
 
 // within refuses v outside of low to high, and no number.
@@ -142,10 +137,8 @@ func within[T int64 | float64](key string, v, low, high T) error {
 // compile checks the rule against the policies of r. Its errors begin with the
 // key.
 func (t ErrorRule) compile(r *Rules) (rule, error) {
-	compiled := rule{
-		name: t.Name, queue: t.Queue, code: t.Code, severity: cmp.Or(t.Severity, Medium),
-		policy: r.policies[t.RetryPolicy], retry: t.Retry, messageFault: t.MessageFault,
-	}
+	compiled := rule{ErrorRule: t, policy: r.policies[t.RetryPolicy]}
+	compiled.Severity = cmp.Or(t.Severity, Medium)
 	switch {
 	case t.Queue != "" && (wire.CheckQueueName(t.Queue) != nil || wire.IsDLQ(t.Queue)):
 		return rule{}, fmt.Errorf("queue = %q: allowed is the name of a queue, not of a dead letter queue, or nothing for all", t.Queue)
@@ -155,9 +148,9 @@ func (t ErrorRule) compile(r *Rules) (rule, error) {
 		return rule{}, fmt.Errorf("code has %d bytes: allowed are at most %d", len(t.Code), wire.MaxErrorCode)
 	case !r.HasPolicy(t.RetryPolicy):
 		return rule{}, fmt.Errorf("retry_policy = %q: %s", t.RetryPolicy, r.AllowedPolicies())
-	case compiled.severity == Critical && t.Retry != nil && *t.Retry:
+	case compiled.Severity == Critical && t.Retry != nil && *t.Retry:
 		return rule{}, errors.New("retry = true: allowed is false, since failures of severity critical are not retried")
-	case !slices.Contains(Severities, compiled.severity):
+	case !slices.Contains(Severities, compiled.Severity):
 		return rule{}, fmt.Errorf("severity = %q: allowed is %s", t.Severity, strings.Join(Severities, ", "))
 	}
 	var err error

@@ -21,26 +21,14 @@ var Severities = []string{Low, Medium, High, Critical}
 
 // Rules say what to make of failures. The nil Rules say nothing.
 type Rules struct {
-	policies map[string]*policy
-	errors   []rule // in the order of the file
-}
-
-type policy struct {
-	retry      bool
-	maxRetries int64   // 0: none of its own
-	initial    float64 // ns
-	max        float64 // ns, at least initial
-	multiplier float64 // from 1
-	jitter     float64 // 0 to 1
+	policies map[string]*RetryPolicy // their defaults filled in
+	errors   []rule                  // in the order of the file
 }
 
 type rule struct {
-	name, queue, code string
-	pattern           *regexp.Regexp // nil: any text
-	severity          string
-	policy            *policy // nil: the queue's
-	retry             *bool   // nil: as the policy says
-	messageFault      bool
+	ErrorRule                // its severity filled in
+	pattern   *regexp.Regexp // nil: any text
+	policy    *RetryPolicy   // nil: the queue's
 }
 
 // Verdict is what the rules make of a failure.
@@ -68,18 +56,18 @@ func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func
 	p := r.policies[policy]
 	rule := r.match(queue, code, err)
 	if rule != nil {
-		v.Rule, v.Severity, v.MessageFault, v.Decided = rule.name, rule.severity, rule.messageFault, true
+		v.Rule, v.Severity, v.MessageFault, v.Decided = rule.Name, rule.Severity, rule.MessageFault, true
 		if rule.policy != nil {
 			p = rule.policy
 		}
 	}
 	if p != nil {
 		v.Decided = true
-		v.Retry, v.MaxRetries = p.retry, p.maxRetries
+		v.Retry, v.MaxRetries = p.Retry == nil || *p.Retry, p.MaxRetries
 		v.Delay = p.delay(attempts, rnd)
 	}
-	if rule != nil && rule.retry != nil {
-		v.Retry = *rule.retry
+	if rule != nil && rule.Retry != nil {
+		v.Retry = *rule.Retry
 	}
 	if v.Severity == Critical || v.MaxRetries > 0 && int64(attempts) > v.MaxRetries {
 		v.Retry = false
@@ -95,7 +83,7 @@ func (r *Rules) match(queue, code, err string) *rule {
 	err = err[:min(len(err), maxMatchedBytes)]
 	for i := range r.errors {
 		rule := &r.errors[i]
-		if rule.queue != "" && rule.queue != queue || rule.code != "" && rule.code != code {
+		if rule.Queue != "" && rule.Queue != queue || rule.Code != "" && rule.Code != code {
 			continue
 		}
 		if rule.pattern == nil || rule.pattern.MatchString(err) {
@@ -133,17 +121,18 @@ func (r *Rules) AllowedPolicies() string {
 
 // delay returns how long to wait after the attempt with that number, in
 // nanoseconds: the initial delay times multiplier for every earlier attempt, at
-// most max. Chance spreads it over all that jitter allows up to max, so that
-// delays at the maximum are spread as well.
-func (p *policy) delay(attempts uint32, rnd func() float64) int64 {
-	if p.initial == 0 {
+// most the maximum. Chance spreads it over all that jitter allows up to there, so
+// that delays at the maximum are spread as well.
+func (p *RetryPolicy) delay(attempts uint32, rnd func() float64) int64 {
+	if p.InitialDelayMs == 0 {
 		return 0
 	}
-	// Pow may be +Inf, but not NaN: multiplier is at least 1.
-	d := min(p.max, p.initial*math.Pow(p.multiplier, float64(max(attempts, 1)-1)))
-	if p.jitter > 0 {
-		low, high := d*(1-p.jitter), min(p.max, d*(1+p.jitter))
+	first, most := float64(p.InitialDelayMs)*1e6, float64(p.MaxDelayMs)*1e6
+	// Pow may be +Inf, but not NaN: the multiplier is at least 1.
+	d := min(most, first*math.Pow(p.Multiplier, float64(max(attempts, 1)-1)))
+	if p.Jitter > 0 {
+		low, high := d*(1-p.Jitter), min(most, d*(1+p.Jitter))
 		d = low + rnd()*(high-low)
 	}
-	return int64(min(d, p.max))
+	return int64(min(d, most))
 }
