@@ -12,86 +12,43 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Change is one difference between two configurations, or between what the file
-// says and what is in force: of a field or, if Field is empty, of a whole table.
-type Change struct {
-	Table string // circuit_defaults, throttle, circuit, retry_policy, error_rule or queue
-	Name  string // of the table: its name or key; empty for circuit_defaults and for the order of error rules
-	Field string // the key of the field; empty: the table as a whole
-	// Old and New are the values of the field, or the tables. Nil: there was none,
-	// or there is none any more.
-	Old, New any
-}
-
-// String returns the change as people read it: "error_rule timeouts: severity
-// medium -> high".
-func (c Change) String() string { return c.subject() + ": " + c.what() }
-
-// subject is the table that has changed.
-func (c Change) subject() string {
-	if c.Name == "" {
-		return c.Table
+// Line is how one table of the configuration differs, as people read it:
+// "error_rule timeouts: severity medium -> high". name is its name or key, empty for
+// circuit_defaults and for the order of error rules.
+func Line(table, name string, what ...string) string {
+	if name != "" {
+		table += " " + name
 	}
-	return c.Table + " " + c.Name
+	return table + ": " + strings.Join(what, ", ")
 }
 
-// what is the difference, without the table.
-func (c Change) what() string {
-	switch {
-	case c.Field != "":
-		before, short := shown(reflect.ValueOf(c.Old))
-		after, alsoShort := shown(reflect.ValueOf(c.New))
-		if !short || !alsoShort {
-			return c.Field + " changed"
-		}
-		return c.Field + " " + before + " -> " + after
-	case c.Old == nil:
-		return "added"
-	case c.New == nil:
-		switch c.Table {
-		case "throttle", "queue":
-			return "not in the file any more; what it has set stays"
-		case "circuit":
-			return "not in the file any more; what it has set in the runtime configuration stays"
-		}
-		return "removed"
+// Diff says how two configurations differ, as far as the file alone decides, one
+// line for each table. Limits of throttles and circuits and settings of queues are
+// compared with what is in force when they are declared; of them, here are the
+// tables that are gone.
+func Diff(old, next *Config) []string {
+	const stays = "not in the file any more; what it has set stays"
+	const circuitStays = "not in the file any more; what it has set in the runtime configuration stays"
+	lines := slices.Concat(
+		tableLine("circuit_defaults", "", old.CircuitDefaults, next.CircuitDefaults),
+		goneLines("circuit", circuitStays, old.Circuits, next.Circuits, CircuitTable.name),
+		tableLines("retry_policy", old.RetryPolicies, next.RetryPolicies, policyName),
+		tableLines("error_rule", old.ErrorRules, next.ErrorRules, ruleName))
+	if !slices.Equal(commonOrder(old.ErrorRules, next.ErrorRules), commonOrder(next.ErrorRules, old.ErrorRules)) {
+		lines = append(lines, Line("error_rule", "", "the order has changed, the first that fits counts"))
 	}
-	return "the order has changed, the first that fits counts"
+	return slices.Concat(lines,
+		goneLines("throttle", stays, old.Throttles, next.Throttles, ThrottleTable.name),
+		goneLines("queue", stays, old.Queues, next.Queues, queueName))
 }
 
-// Lines returns changes as people read them, one line for each table: changes in a
-// row of fields of one table share it.
-func Lines(changes []Change) []string {
-	var lines []string
-	for i, c := range changes {
-		if i > 0 && c.Field != "" && changes[i-1].Field != "" && c.subject() == changes[i-1].subject() {
-			lines[len(lines)-1] += ", " + c.what()
-			continue
-		}
-		lines = append(lines, c.String())
+// QueueDiff says in a line how the settings of a queue differ from those that it
+// had; nil: it is new.
+func QueueDiff(had *wire.QueueSettings, next wire.QueueSettings) []string {
+	if had == nil {
+		return []string{Line("queue", next.Name, "added")}
 	}
-	return lines
-}
-
-// Diff says how two configurations differ, as far as the file alone decides.
-// Limits of throttles and circuits and settings of queues are compared with what
-// is in force when they are declared; of them, here are the tables that are gone.
-func Diff(old, next *Config) []Change {
-	changes := fieldChanges("circuit_defaults", "", "", reflect.ValueOf(old.CircuitDefaults), reflect.ValueOf(next.CircuitDefaults))
-	changes = append(changes, gone("circuit", old.Circuits, next.Circuits, CircuitTable.name)...)
-	changes = append(changes, tableChanges("retry_policy", old.RetryPolicies, next.RetryPolicies, policyName)...)
-	changes = append(changes, tableChanges("error_rule", old.ErrorRules, next.ErrorRules, ruleName)...)
-	before, after := commonOrder(old.ErrorRules, next.ErrorRules), commonOrder(next.ErrorRules, old.ErrorRules)
-	if !slices.Equal(before, after) {
-		changes = append(changes, Change{Table: "error_rule", Old: before, New: after})
-	}
-	changes = append(changes, gone("throttle", old.Throttles, next.Throttles, ThrottleTable.name)...)
-	return append(changes, gone("queue", old.Queues, next.Queues, queueName)...)
-}
-
-// QueueChanges says how the settings of a queue differ from those that it has.
-func QueueChanges(old, next wire.QueueSettings) []Change {
-	return fieldChanges("queue", next.Name, "", reflect.ValueOf(old), reflect.ValueOf(next))
+	return tableLine("queue", next.Name, *had, next)
 }
 
 func (t ThrottleTable) name() string        { return t.Key }
@@ -100,49 +57,54 @@ func policyName(p rules.RetryPolicy) string { return p.Name }
 func ruleName(r rules.ErrorRule) string     { return r.Name }
 func queueName(q wire.QueueSettings) string { return q.Name }
 
-// tableChanges compares tables by name, in the order of next, then those that are
+// tableLines compares tables by name, in the order of next, then those that are
 // gone.
-func tableChanges[T any](kind string, old, next []T, name func(T) string) []Change {
-	had := make(map[string]T, len(old))
-	for _, t := range old {
-		had[name(t)] = t
-	}
-	var changes []Change
+func tableLines[T any](kind string, old, next []T, name func(T) string) []string {
+	var lines []string
 	for _, t := range next {
-		if before, ok := had[name(t)]; ok {
-			changes = append(changes, fieldChanges(kind, name(t), "", reflect.ValueOf(before), reflect.ValueOf(t))...)
+		if i := slices.IndexFunc(old, func(o T) bool { return name(o) == name(t) }); i >= 0 {
+			lines = append(lines, tableLine(kind, name(t), old[i], t)...)
 		} else {
-			changes = append(changes, Change{Table: kind, Name: name(t), New: t})
+			lines = append(lines, Line(kind, name(t), "added"))
 		}
 	}
-	return append(changes, gone(kind, old, next, name)...)
+	return append(lines, goneLines(kind, "removed", old, next, name)...)
 }
 
-// gone names the tables that next does not have.
-func gone[T any](kind string, old, next []T, name func(T) string) []Change {
+// tableLine compares two tables, and says nothing if they are the same.
+func tableLine[T any](kind, name string, old, next T) []string {
+	var what []string
+	for _, d := range differences("", reflect.ValueOf(old), reflect.ValueOf(next)) {
+		what = append(what, FieldChange(d.key, d.old, d.next))
+	}
+	if what == nil {
+		return nil
+	}
+	return []string{Line(kind, name, what...)}
+}
+
+// goneLines says what it means that next does not have a table any more.
+func goneLines[T any](kind, what string, old, next []T, name func(T) string) []string {
 	has := make(map[string]bool, len(next))
 	for _, t := range next {
 		has[name(t)] = true
 	}
-	var changes []Change
+	var lines []string
 	for _, t := range old {
 		if !has[name(t)] {
-			changes = append(changes, Change{Table: kind, Name: name(t), Old: t})
+			lines = append(lines, Line(kind, name(t), what))
 		}
 	}
-	return changes
+	return lines
 }
 
-// commonOrder returns the names of those tables that others have, too, in order.
-func commonOrder(tables, others []rules.ErrorRule) []string {
+// commonOrder returns the names of those rules that others have, too, in order.
+func commonOrder(all, others []rules.ErrorRule) []string {
 	var names []string
-	lacking := gone("", tables, others, ruleName)
-	for _, r := range tables {
-		if len(lacking) > 0 && lacking[0].Name == r.Name {
-			lacking = lacking[1:]
-			continue
+	for _, r := range all {
+		if slices.ContainsFunc(others, func(o rules.ErrorRule) bool { return o.Name == r.Name }) {
+			names = append(names, r.Name)
 		}
-		names = append(names, r.Name)
 	}
 	return names
 }
@@ -156,16 +118,22 @@ func RestartKeys(running, next *Config) []string {
 		c.Queues, c.Throttles, c.Circuits, c.RetryPolicies, c.ErrorRules = nil, nil, nil, nil, nil
 	}
 	var keys []string
-	for _, change := range fieldChanges("", "", "", reflect.ValueOf(a), reflect.ValueOf(b)) {
-		keys = append(keys, change.Field)
+	for _, d := range differences("", reflect.ValueOf(a), reflect.ValueOf(b)) {
+		keys = append(keys, d.key)
 	}
 	return keys
 }
 
-// fieldChanges compares two structs of the configuration by their keys, which
-// begin with prefix.
-func fieldChanges(table, name, prefix string, old, next reflect.Value) []Change {
-	var changes []Change
+// difference is a field, by its key, of two structs of the configuration.
+type difference struct {
+	key       string
+	old, next any
+}
+
+// differences compares two structs of the configuration by their keys, which begin
+// with prefix.
+func differences(prefix string, old, next reflect.Value) []difference {
+	var all []difference
 	for field := range old.Type().Fields() {
 		key := field.Tag.Get("koanf")
 		if key == "" || key == "-" {
@@ -174,13 +142,24 @@ func fieldChanges(table, name, prefix string, old, next reflect.Value) []Change 
 		a, b := old.FieldByIndex(field.Index), next.FieldByIndex(field.Index)
 		switch {
 		case a.Kind() == reflect.Struct:
-			changes = append(changes, fieldChanges(table, name, prefix+key+".", a, b)...)
+			all = append(all, differences(prefix+key+".", a, b)...)
 		case a.Kind() == reflect.Slice && a.Len() == 0 && b.Len() == 0:
 		case !reflect.DeepEqual(a.Interface(), b.Interface()):
-			changes = append(changes, Change{Table: table, Name: name, Field: prefix + key, Old: a.Interface(), New: b.Interface()})
+			all = append(all, difference{prefix + key, a.Interface(), b.Interface()})
 		}
 	}
-	return changes
+	return all
+}
+
+// FieldChange says how the field of a key differs: "severity medium -> high". nil is
+// no value at all.
+func FieldChange(key string, old, next any) string {
+	before, short := shown(reflect.ValueOf(old))
+	after, alsoShort := shown(reflect.ValueOf(next))
+	if !short || !alsoShort {
+		return key + " changed"
+	}
+	return key + " " + before + " -> " + after
 }
 
 // shown writes a value for people. It reports false for texts that are scripts

@@ -54,7 +54,7 @@ func TestDiff(t *testing.T) {
 	} {
 		next := base()
 		tc.change(next)
-		require.Equal(t, tc.want, Lines(Diff(base(), next)), name)
+		require.Equal(t, tc.want, Diff(base(), next), name)
 	}
 }
 
@@ -70,12 +70,12 @@ func TestRestartKeys(t *testing.T) {
 	require.Len(t, b.Throttles, 1)
 }
 
-func TestQueueChanges(t *testing.T) {
+func TestQueueDiff(t *testing.T) {
 	old := wire.DefaultQueueSettings("orders")
-	require.Empty(t, QueueChanges(old, wire.DefaultQueueSettings("orders")))
+	require.Empty(t, QueueDiff(&old, wire.DefaultQueueSettings("orders")))
 	next := old
 	next.VisibilityTimeoutMs, next.OnEnqueue, next.MaxDeliveries = 60_000, "function on_enqueue(msg)\nend", new(int64(3))
 	require.Equal(t, []string{
 		"queue orders: on_enqueue changed, visibility_timeout_ms 30000 -> 60000, max_deliveries unset -> 3",
-	}, Lines(QueueChanges(old, next)))
+	}, QueueDiff(&old, next))
 }

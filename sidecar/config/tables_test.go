@@ -51,8 +51,8 @@ func TestCircuitLimits(t *testing.T) {
 	for _, limit := range EachCircuitLimit {
 		var limits CircuitLimits
 		*limit.Of(&limits) = 7
-		require.Equal(t, []Change{{Table: "circuit_defaults", Field: limit.Key, Old: int64(0), New: int64(7)}},
-			fieldChanges("circuit_defaults", "", "", reflect.ValueOf(CircuitLimits{}), reflect.ValueOf(limits)))
+		require.Equal(t, []string{"circuit_defaults: " + limit.Key + " 0 -> 7"},
+			tableLine("circuit_defaults", "", CircuitLimits{}, limits))
 
 		c := Default()
 		limits = c.CircuitDefaults

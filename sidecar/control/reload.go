@@ -69,7 +69,7 @@ func (p *plan) declare(kind, key string, table limits) {
 
 // putInForce makes the settings of a plan count, all or none of them, and returns
 // what that changes of the runtime configuration.
-func (c *Control) putInForce(p *plan) ([]config.Change, *wire.Error) {
+func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string, len(p.values))
 		for key, value := range p.values {
@@ -86,20 +86,26 @@ func (c *Control) putInForce(p *plan) ([]config.Change, *wire.Error) {
 	c.applied.Store(&p.next)
 	c.configureCircuits()
 	c.act(changes)
-	var typed []config.Change
-	for _, ch := range changes {
-		key, s := splitSetting(ch.key)
-		t := config.Change{Table: s.kind, Name: key, Field: s.name}
-		if ch.old != nil {
-			t.Old = *ch.old
-		}
-		if ch.new != nil {
-			t.New = *ch.new
-		}
-		typed = append(typed, t)
+	throttlesFirst := func(a, b change) int {
+		_, of := splitSetting(a.key)
+		_, than := splitSetting(b.key)
+		return cmp.Compare(than.kind, of.kind)
 	}
-	slices.SortStableFunc(typed, func(a, b config.Change) int { return cmp.Compare(b.Table, a.Table) }) // throttles first
-	return typed, nil
+	slices.SortStableFunc(changes, throttlesFirst)
+	return changes, nil
+}
+
+// line is a change of a setting as people read it.
+func (ch change) line() string {
+	key, s := splitSetting(ch.key)
+	var old, next any
+	if ch.old != nil {
+		old = *ch.old
+	}
+	if ch.new != nil {
+		next = *ch.new
+	}
+	return config.Line(s.kind, key, config.FieldChange(s.name, old, next))
 }
 
 // Start puts a configuration that is valid in force, before the queues start.
@@ -114,10 +120,10 @@ func (c *Control) Start(cfg config.Config) error {
 		return werr
 	}
 	for _, ch := range changes {
-		if ch.Old == nil {
-			c.opt.Log.Info("set by the configuration file", "change", ch.String())
+		if ch.old == nil {
+			c.opt.Log.Info("set by the configuration file", "change", ch.line())
 		} else {
-			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.String())
+			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.line())
 		}
 	}
 	for _, line := range c.lostPolicies() {
@@ -149,21 +155,17 @@ func (c *Control) apply(ctx context.Context, p *plan) ([]string, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
-	lines := config.Lines(config.Diff(&old.config, &p.next.config))
+	lines := config.Diff(&old.config, &p.next.config)
 	for _, ch := range changes {
-		lines = append(lines, ch.String())
+		lines = append(lines, ch.line())
 	}
 	for _, settings := range p.next.config.Queues {
 		had, err := c.opt.Queues.Declare(ctx, settings)
-		switch {
-		case err != nil: // the store has failed, or NATS has gone meanwhile
+		if err != nil { // the store has failed, or NATS has gone meanwhile
 			c.opt.Log.Error("a reload was interrupted; reload again", "error", err, "changed", lines)
 			return nil, err
-		case had == nil:
-			lines = append(lines, config.Change{Table: "queue", Name: settings.Name, New: settings}.String())
-		default:
-			lines = append(lines, config.Lines(config.QueueChanges(*had, settings))...)
 		}
+		lines = append(lines, config.QueueDiff(had, settings)...)
 	}
 	return lines, nil
 }
