@@ -113,6 +113,23 @@ func (c *Control) Stop() {
 	}
 }
 
+// begin keeps an override or pause under a key from now on, in the log as a change by
+// `by`, and has it end at a time.
+func (c *Control) begin(state string, value any, until int64, by string, ch change) <-chan error {
+	var kept Batch
+	kept.putJSON(state, value)
+	c.audit.record(&kept, c.opt.Now(), by, ch)
+	c.schedule.set(state, until)
+	return c.opt.KV.Write(kept)
+}
+
+// end adds to kept that what begin has kept under a key has ended.
+func (c *Control) end(kept *Batch, state, by string, ch change) {
+	kept.Delete = append(kept.Delete, state)
+	c.audit.record(kept, c.opt.Now(), by, ch)
+	c.schedule.set(state, 0)
+}
+
 // endDue ends the override or pause that is kept under a key.
 func (c *Control) endDue(state string, now int64) {
 	if key, ok := strings.CutPrefix(state, stateOverride); ok {

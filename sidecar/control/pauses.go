@@ -102,8 +102,7 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 		}
 		gone := id.kind == wire.PauseQueue && !queues[id.name] || id.kind == wire.PauseKey && !queues[id.queue]
 		if p.Until <= now || gone {
-			c.opening.Delete = append(c.opening.Delete, e.Key)
-			c.audit.record(&c.opening, now, byPauseEnded, change{id.audited(), p.audited(), nil})
+			c.end(&c.opening, e.Key, byPauseEnded, change{id.audited(), p.audited(), nil})
 			continue
 		}
 		ps.mu.all[id] = p
@@ -165,11 +164,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 	}
 	ch.new = p.audited()
 	ps.mu.all[id] = p
-	var kept Batch
-	kept.putJSON(id.state(), p)
-	c.audit.record(&kept, now, verb, ch)
-	done := c.opt.KV.Write(kept)
-	c.schedule.set(id.state(), until)
+	done := c.begin(id.state(), p, until, verb, ch)
 	c.tellPaused(id, until)
 	ps.mu.Unlock()
 	typ := wire.EventPaused
@@ -183,7 +178,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 // endPauses ends those of the pauses that end by a time, by verb; by is for events.
 // It returns those that it ended, and never blocks.
 func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.PauseInfo, <-chan error) {
-	ps, now := &c.pauses, c.opt.Now()
+	ps := &c.pauses
 	ps.mu.Lock()
 	var kept Batch
 	var ended []wire.PauseInfo
@@ -193,9 +188,7 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 			continue
 		}
 		delete(ps.mu.all, id)
-		kept.Delete = append(kept.Delete, id.state())
-		c.audit.record(&kept, now, verb, change{id.audited(), p.audited(), nil})
-		c.schedule.set(id.state(), 0)
+		c.end(&kept, id.state(), verb, change{id.audited(), p.audited(), nil})
 		if by != byTime || id.kind != wire.PauseCircuit {
 			// A circuit sees for itself that its time is over; it may have been opened
 			// for longer by other means.

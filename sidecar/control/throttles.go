@@ -94,8 +94,7 @@ func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 			continue
 		}
 		if o.Until <= now {
-			c.opening.Delete = append(c.opening.Delete, e.Key)
-			c.audit.record(&c.opening, now, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
+			c.end(&c.opening, e.Key, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
 			continue
 		}
 		c.throttles.mu.overrides[key] = o
@@ -176,8 +175,8 @@ func tell(waits []*throttle.Wait) {
 // setOverride sets limits for a time, instead of an earlier override. If compares
 // with what is in force.
 func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Error {
-	t, now := &c.throttles, c.opt.Now()
-	o.Until = now + req.ForMs*int64(time.Millisecond)
+	t := &c.throttles
+	o.Until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
 	old := c.own(req.Key)
 	if err := expect(req, old.inForce); err != nil {
@@ -185,13 +184,9 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 		return err
 	}
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
-	var kept Batch
-	kept.putJSON(stateOverride+req.Key, o)
-	c.audit.record(&kept, now, wire.VerbThrottleSet, ch)
 	t.mu.overrides[req.Key] = o
-	done := c.opt.KV.Write(kept)
+	done := c.begin(stateOverride+req.Key, o, o.Until, wire.VerbThrottleSet, ch)
 	wake := c.applyLimits(req.Key)
-	c.schedule.set(stateOverride+req.Key, o.Until)
 	t.mu.Unlock()
 	tell(wake)
 	if err := outcome(<-done); err != nil {
@@ -203,15 +198,15 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 
 // dropOverride ends the override of a key, in memory and, with kept, on disk. ok is
 // false if it has none. It needs mu.
-func (c *Control) dropOverride(key string, kept *Batch) (ended change, ok bool) {
+func (c *Control) dropOverride(key, by string, kept *Batch) (ended change, ok bool) {
 	o := c.throttles.mu.overrides[key]
 	if o == nil {
 		return change{}, false
 	}
 	delete(c.throttles.mu.overrides, key)
-	c.schedule.set(stateOverride+key, 0)
-	kept.Delete = append(kept.Delete, stateOverride+key)
-	return change{overrideKey(key), o.audited(), nil}, true
+	ended = change{overrideKey(key), o.audited(), nil}
+	c.end(kept, stateOverride+key, by, ended)
+	return ended, true
 }
 
 // endOverride ends an override whose time is over.
@@ -223,8 +218,7 @@ func (c *Control) endOverride(key string, now int64) {
 		return
 	}
 	var kept Batch
-	ch, _ := c.dropOverride(key, &kept)
-	c.audit.record(&kept, now, byOverrideEnded, ch)
+	ch, _ := c.dropOverride(key, byOverrideEnded, &kept)
 	c.opt.KV.Write(kept)
 	wake := c.applyLimits(key)
 	t.mu.Unlock()
@@ -324,12 +318,13 @@ func (c *Control) ThrottleClear(req wire.ThrottleKeyRequest) (wire.ThrottleInfo,
 		}
 		return next, nil
 	}, func(kept Batch, changes []change) <-chan error {
+		c.audit.record(&kept, c.opt.Now(), wire.VerbThrottleClear, changes...)
 		c.throttles.mu.Lock()
 		defer c.throttles.mu.Unlock()
-		if ch, ok := c.dropOverride(req.Key, &kept); ok {
+		if ch, ok := c.dropOverride(req.Key, wire.VerbThrottleClear, &kept); ok {
 			ended = append(ended, ch)
 		}
-		return c.writeAs(wire.VerbThrottleClear)(kept, slices.Concat(changes, ended))
+		return c.opt.KV.Write(kept)
 	})
 	if err != nil {
 		return wire.ThrottleInfo{}, err
