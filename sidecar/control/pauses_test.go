@@ -86,29 +86,18 @@ func TestPausesOfAllKinds(t *testing.T) {
 func TestPauseRefusals(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
-		for body, code := range map[string]int{
-			``:                               wire.CodeBadField,
-			`{"kind":"planet","name":"x"}`:   wire.CodeBadField,
-			`{"kind":"queue","name":"none"}`: wire.CodeQueueNotFound,
-			`{"kind":"key","queue":"none","name":"x"}`:                                wire.CodeQueueNotFound,
-			`{"kind":"key","name":"x"}`:                                               wire.CodeBadField,
-			`{"kind":"throttle","name":"x*"}`:                                         wire.CodeBadField,
-			`{"kind":"throttle","name":""}`:                                           wire.CodeBadField,
-			`{"kind":"circuit","name":"x","queue":"orders"}`:                          wire.CodeBadField,
-			`{"kind":"circuit","name":"x","for_ms":-1}`:                               wire.CodeBadField,
-			`{"kind":"circuit","name":"x","until":"tomorrow"}`:                        wire.CodeBadField,
-			`{"kind":"circuit","name":"x","until":"2000-01-01T00:00:00Z"}`:            wire.CodeBadField,
-			`{"kind":"circuit","name":"x","until":"2001-02-01T00:00:00Z"}`:            wire.CodeBadField,
-			`{"kind":"circuit","name":"x","until":"2000-02-01T00:00:00Z","for_ms":1}`: wire.CodeBadField,
-			`{"kind":"circuit","name":"x","colour":"red"}`:                            wire.CodeUnknownField,
+		for body, code := range map[string]int{ // what package wire lets through
+			`{"kind":"queue","name":"none"}`:                               wire.CodeQueueNotFound,
+			`{"kind":"key","queue":"none","name":"x"}`:                     wire.CodeQueueNotFound,
+			`{"kind":"throttle","name":"x*"}`:                              wire.CodeBadField,
+			`{"kind":"circuit","name":"x","until":"2000-01-01T00:00:00Z"}`: wire.CodeBadField,
+			`{"kind":"circuit","name":"x","until":"2001-02-01T00:00:00Z"}`: wire.CodeBadField,
 		} {
 			_, err := r.tryPause(body)
 			refused(t, code, err, body)
 		}
 		require.Empty(t, r.pauses())
 		require.Empty(t, r.trail())
-		_, err := r.tryResume(`{"kind":"queue","name":"orders","for_ms":5}`)
-		refused(t, wire.CodeBadField, err)
 	})
 }
 

@@ -31,7 +31,7 @@ import (
 type rig struct {
 	t        *testing.T
 	disk     string
-	log      *logText
+	log      logText
 	cfg      config.Config // that the next start is given
 	st       store.Store
 	kv       *keeper
@@ -47,7 +47,7 @@ func bubble(t *testing.T, fn func(t *testing.T, r *rig)) {
 	disk := t.TempDir() // a name that no other test has
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
-			t: t, disk: disk, log: &logText{}, cfg: config.Default(), events: &published{},
+			t: t, disk: disk, cfg: config.Default(), events: &published{},
 			queues: &noted{settings: map[string]wire.QueueSettings{}},
 		}
 		r.open()
@@ -69,7 +69,7 @@ func (r *rig) open() {
 	r.st, r.kv = model, &keeper{KV: StoreKV(model.Submit)}
 	snap, err := r.st.Snapshot()
 	require.NoError(r.t, err)
-	log := slog.New(slog.NewTextHandler(r.log, nil))
+	log := slog.New(slog.NewTextHandler(&r.log, nil))
 	r.queues.forget()
 	r.circuits = circuit.New(circuit.Options{Log: log, Now: now, Event: r.events.event, Submit: r.st.Submit})
 	r.circuits.Restore(snap.Config)
@@ -429,24 +429,12 @@ func (n *published) take() []wire.Event {
 	return slices.DeleteFunc(events, func(e wire.Event) bool { return e.Type == wire.EventCircuitChanged })
 }
 
-// logText is what is logged.
-type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+// logText is what is logged, by a handler that has a lock. It is read when nothing is
+// going on.
+type logText struct{ bytes.Buffer }
 
 // count returns how often part was logged.
-func (l *logText) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), part)
-}
+func (l *logText) count(part string) int { return strings.Count(l.String(), part) }
 
 func toJSON(t *testing.T, v any) string {
 	t.Helper()

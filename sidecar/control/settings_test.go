@@ -28,7 +28,10 @@ func TestMeaningsOfKeys(t *testing.T) {
 		},
 		"throttle:stripe:burst": {
 			[]string{"1", "2.5", "2.125", "1000000000"},
-			[]string{"", "0", "0.999", "1.0005", "-1", "1e3", "abc", "NaN", "Inf", "1000000000.001"},
+			[]string{
+				"", "0", "0.999", "1.0005", "-1", "1e3", "abc", "NaN", "Inf", "1000000000.001",
+				".", "1.", ".5", "+1", "1 ", "0.000", "1.-1", "99999999999999999999", "0x1",
+			},
 		},
 		"throttle:stripe:concurrency":        {gates, append(noGates, zero...)},
 		"throttle:stripe:limit":              {gates, append(noGates, zero...)},
@@ -131,10 +134,6 @@ func TestParseThousandths(t *testing.T) {
 		n, ok := parseThousandths(s, 1, throttle.MaxBurst)
 		require.True(t, ok, s)
 		require.Equal(t, want, n, s)
-	}
-	for _, s := range []string{"", ".", "1.", ".5", "1.0001", "-1", "+1", "1e3", "1 ", "0", "0.000", "1.-1", "1000000000.001", "99999999999999999999", "NaN", "0x1"} {
-		_, ok := parseThousandths(s, 1, throttle.MaxBurst)
-		require.False(t, ok, s)
 	}
 }
 

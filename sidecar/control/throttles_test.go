@@ -42,13 +42,8 @@ func TestConfigKeysAreLimits(t *testing.T) {
 		want.Rate, want.Burst = throttle.Rate{}, 0
 		require.Equal(t, want, r.limits("a:b"))
 
-		for key, value := range map[string]string{
-			"throttle:a:rate": "1e3", "throttle:a:burst": "1.0005", "throttle:a:concurrency": "0", "throttle::rate": "1",
-			"throttle:a:limit": "1000000001", "throttle:a:window_ms": "31536000001", "throttle:a:speed": "1",
-		} {
-			_, err := r.c.ConfigSet(key, wire.ConfigSetRequest{Value: value})
-			refused(t, wire.CodeBadConfigValue, err, key)
-		}
+		_, err := r.c.ConfigSet("throttle:a:rate", wire.ConfigSetRequest{Value: "1e3"}) // see TestMeaningsOfKeys
+		refused(t, wire.CodeBadConfigValue, err)
 		require.Zero(t, r.limits("a"))
 	})
 }

@@ -45,28 +45,11 @@ func TestThrottleSet(t *testing.T) {
 		require.EqualValues(t, 3, r.limits("a key").Limit)
 
 		before := r.stored("")
-		for body, code := range map[string]int{
-			``:                                  wire.CodeBadThrottle,
-			`{}`:                                wire.CodeBadThrottle,
-			`{"rate":"0"}`:                      wire.CodeBadThrottle,
-			`{"rate":"1e3"}`:                    wire.CodeBadThrottle,
-			`{"rate":true}`:                     wire.CodeBadJSON,
-			`{"burst":0.5}`:                     wire.CodeBadThrottle,
-			`{"burst":1.0005}`:                  wire.CodeBadThrottle,
-			`{"burst":2,"limit":-1}`:            wire.CodeBadThrottle,
-			`{"limit":0}`:                       wire.CodeBadThrottle,
-			`{"window_ms":31536000001}`:         wire.CodeBadThrottle,
-			`{"concurrency":1.5}`:               wire.CodeBadJSON,
-			`{"unset":["speed"]}`:               wire.CodeBadThrottle,
-			`{"rate":1,"unset":["rate"]}`:       wire.CodeBadThrottle,
-			`{"rate":1,"for_ms":-1}`:            wire.CodeBadField,
-			`{"rate":1,"for_ms":3153600000000}`: wire.CodeBadField,
-			`{"rate":1,"speed":1}`:              wire.CodeUnknownField,
-			`{"rate":1,"if":{"limit":-1}}`:      wire.CodeBadThrottle,
-			`{"rate":1,"if":{"burst":1.0005}}`:  wire.CodeBadThrottle,
+		for _, body := range []string{ // what package wire lets through
+			`{"burst":1.0005}`, `{"rate":5,"burst":1.0005,"for_ms":1}`, `{"rate":1,"if":{"burst":1.0005}}`,
 		} {
 			_, err := r.trySet("stripe", body)
-			refused(t, code, err, body)
+			refused(t, wire.CodeBadThrottle, err, body)
 		}
 		require.Equal(t, before, r.stored(""), "what is refused changes nothing")
 	})
