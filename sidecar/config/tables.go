@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -29,14 +30,12 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 		Burst: int64(math.Round(t.Burst * throttle.One)), Concurrency: t.Concurrency,
 		Limit: t.Limit, Window: t.WindowMs * int64(time.Millisecond),
 	}
-	for _, err := range []error{
+	if err := cmp.Or(
 		within(".concurrency", t.Concurrency, 0, throttle.MaxConcurrency),
 		within(".limit", t.Limit, 0, throttle.MaxLimit),
 		within(".window_ms", t.WindowMs, 0, wire.MaxSettingMs),
-	} {
-		if err != nil {
-			return l, err
-		}
+	); err != nil {
+		return l, err
 	}
 	const maxBurst = throttle.MaxBurst / throttle.One
 	if t.Burst != 0 && !(t.Burst >= 1 && t.Burst <= maxBurst) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -24,18 +25,11 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	for _, check := range []func() error{
-		c.checkValues, c.NATS.check, c.checkQueues, c.checkThrottles, c.checkCircuits, c.checkRules,
-	} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
 }
 
 func (c *Config) checkValues() error {
-	for _, err := range []error{
+	return cmp.Or(
 		required("data_dir", c.DataDir, "a directory"),
 		within("drain_timeout_ms", c.DrainTimeoutMs, 0, 3_600_000),
 		oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error"),
@@ -47,12 +41,7 @@ func (c *Config) checkValues() error {
 		within("lua.circuit_breaker_cooldown_ms", c.Lua.CircuitBreakerCooldownMs, 1, wire.MaxSettingMs),
 		within("store.read_cache_bytes", c.Store.ReadCacheBytes, 0, 1<<40),
 		within("limits.max_uncommitted_bytes", c.Limits.MaxUncommittedBytes, 1<<20, 1<<40),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	)
 }
 
 func (n *NATSConfig) check() error {

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -117,31 +118,28 @@ func (c *Control) pausedUntil(id pauseID) int64 {
 	return c.pauses.mu.all[id].Until
 }
 
-// pausedThrottles returns the throttle keys that are paused, in no order.
-func (c *Control) pausedThrottles() (keys []string) {
+// pausesOf returns the pauses that are asked for.
+func (c *Control) pausesOf(wanted func(pauseID) bool) map[pauseID]pause {
 	c.pauses.mu.Lock()
 	defer c.pauses.mu.Unlock()
-	for id := range c.pauses.mu.all {
-		if id.kind == wire.PauseThrottle {
-			keys = append(keys, id.name)
+	found := make(map[pauseID]pause)
+	for id, p := range c.pauses.mu.all {
+		if wanted(id) {
+			found[id] = p
 		}
 	}
-	return keys
+	return found
 }
 
 // Pauses returns until when a queue and its fairness keys are paused: Unix ns;
 // math.MaxInt64 until they are resumed; 0: the queue is not. Whoever makes a queue
 // asks before Queues.Exists is true of it.
 func (c *Control) Pauses(queue string) (until int64, keys map[string]int64) {
-	c.pauses.mu.Lock()
-	defer c.pauses.mu.Unlock()
 	keys = make(map[string]int64)
-	for id, p := range c.pauses.mu.all {
-		switch {
-		case !id.concerns(queue):
-		case id.kind == wire.PauseQueue:
+	for id, p := range c.pausesOf(func(id pauseID) bool { return id.concerns(queue) }) {
+		if id.kind == wire.PauseQueue {
 			until = p.Until
-		default:
+		} else {
 			keys[id.name] = p.Until
 		}
 	}
@@ -231,15 +229,8 @@ func (c *Control) HoldKey(queue, key string, until int64) {
 
 // ForgetPauses ends the pauses of queues that are deleted, and of their keys.
 func (c *Control) ForgetPauses(queues ...string) {
-	var ids []pauseID
-	c.pauses.mu.Lock()
-	for id := range c.pauses.mu.all {
-		if slices.ContainsFunc(queues, id.concerns) {
-			ids = append(ids, id)
-		}
-	}
-	c.pauses.mu.Unlock()
-	slices.SortFunc(ids, comparePauses)
+	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
+	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
 	c.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, math.MaxInt64, ids...)
 }
 
@@ -303,17 +294,11 @@ func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 
 // PauseList lists pauses.
 func (c *Control) PauseList(req wire.ListRequest) wire.PauseList {
-	ps := &c.pauses
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	ids := make([]pauseID, 0, len(ps.mu.all))
-	for id := range ps.mu.all {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, comparePauses)
+	all := c.pausesOf(func(pauseID) bool { return true })
+	ids := slices.SortedFunc(maps.Keys(all), comparePauses)
 	list := wire.PauseList{Total: len(ids), Pauses: []wire.PauseInfo{}}
 	for _, id := range wire.Page(ids, req.Offset, req.Limit) {
-		list.Pauses = append(list.Pauses, ps.mu.all[id].info(id))
+		list.Pauses = append(list.Pauses, all[id].info(id))
 	}
 	return list
 }

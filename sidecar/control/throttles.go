@@ -358,8 +358,11 @@ func (c *Control) ThrottleList(req wire.GateListRequest) wire.ThrottleList {
 	t.mu.Lock()
 	keys := slices.Collect(maps.Keys(t.mu.overrides))
 	t.mu.Unlock()
+	for id := range c.pausesOf(func(id pauseID) bool { return id.kind == wire.PauseThrottle }) {
+		keys = append(keys, id.name)
+	}
 	t.gates.Sweep(c.opt.Now())
-	keys = slices.Concat(keys, slices.Collect(maps.Keys(c.values.limits(kindThrottle, limits{}))), c.pausedThrottles(), t.gates.Keys())
+	keys = slices.Concat(keys, slices.Collect(maps.Keys(c.values.limits(kindThrottle, limits{}))), t.gates.Keys())
 	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, req.Prefix) })
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

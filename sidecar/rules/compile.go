@@ -105,16 +105,14 @@ func checkName(table string, i int, name string, again bool) error {
 // check refuses a policy whose defaults are filled in. Its errors begin with the
 // key.
 func (t *RetryPolicy) check() error {
-	for _, err := range []error{
+	if err := cmp.Or(
 		within("max_retries", t.MaxRetries, 0, maxRetries),
 		within("max_delay_ms", t.MaxDelayMs, 0, wire.MaxSettingMs),
 		within("initial_delay_ms", t.InitialDelayMs, 0, wire.MaxSettingMs),
 		within("multiplier", t.Multiplier, 1, maxMultiplier),
 		within("jitter", t.Jitter, 0, 1),
-	} {
-		if err != nil {
-			return err
-		}
+	); err != nil {
+		return err
 	}
 	if t.InitialDelayMs > t.MaxDelayMs {
 		return fmt.Errorf("initial_delay_ms = %d: allowed is at most max_delay_ms, which is %d", t.InitialDelayMs, t.MaxDelayMs)
