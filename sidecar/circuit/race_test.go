@@ -22,7 +22,7 @@ func TestCircuitsTogether(t *testing.T) {
 	limits.Breaker = breaker.Config{Threshold: 3, Cooldown: 5, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 2}
 	limits.MaxFailures, limits.FailureWindow, limits.FailureHold = 20, 100, 10
 	r.reg.Configure(limits, nil)
-	r.reg.opt.MaxIdle = 1
+	r.reg.maxIdle = 1
 	keys := []string{"a", "b", "c", "d"}
 	states := map[string]string{"a": "closed", "b": "closed", "c": "closed", "d": "closed"}
 	var mu sync.Mutex

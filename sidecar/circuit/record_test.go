@@ -238,7 +238,7 @@ func TestForgettingCircuits(t *testing.T) {
 func TestUnusedCircuitsAreBounded(t *testing.T) {
 	r := newRig(t)
 	r.disk.auto = true
-	r.reg.opt.MaxIdle = 10
+	r.reg.maxIdle = 10
 	used := r.use("used")
 	r.fail(used, 1)
 	for i := range 100 {

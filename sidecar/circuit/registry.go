@@ -31,20 +31,22 @@ type Options struct {
 	Now    func() int64
 	Event  func(typ, tail string, e wire.Event) // publishes e under the circuit key
 	Submit func(*store.Batch)                   // writes; store.Store.Submit
-	// MaxIdle is about how many circuits are kept that nobody uses and that could be
-	// closed; 0 is 10,000.
-	MaxIdle int
 }
+
+// maxIdle is about how many circuits are kept that nobody uses and that could be
+// closed.
+const maxIdle = 10_000
 
 // Registry holds the circuits of a process. A circuit is kept as long as it is in
 // use, or configured, or open, or has failures in mind; of those that only have
 // failures in mind, or are open with their time over, and that no message names,
-// about Options.MaxIdle. Its methods may be called from any goroutine.
+// about maxIdle. Its methods may be called from any goroutine.
 //
 // mu comes before the mutexes of circuits. It is needed to find a circuit and to
 // give it back, not for each message that passes it.
 type Registry struct {
-	opt Options
+	opt     Options
+	maxIdle int // a test has fewer
 
 	mu struct {
 		sync.Mutex
@@ -59,8 +61,7 @@ type Registry struct {
 // New returns an empty registry, whose limits are those of package breaker until
 // Configure is called.
 func New(o Options) *Registry {
-	o.MaxIdle = cmp.Or(o.MaxIdle, 10_000)
-	r := &Registry{opt: o}
+	r := &Registry{opt: o, maxIdle: maxIdle}
 	r.mu.byKey = make(map[string]*Circuit)
 	return r
 }
@@ -210,7 +211,7 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lapse(now)
-	if len(r.mu.idle) > r.opt.MaxIdle {
+	if len(r.mu.idle) > r.maxIdle {
 		c.forgive(now)
 	}
 	pending = c.pending()
