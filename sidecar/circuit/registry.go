@@ -311,6 +311,6 @@ func (r *Registry) Stop() {
 		saved = append(saved, c.saved())
 	}
 	for _, done := range saved {
-		<-done // what went wrong has been logged
+		_ = <-done // what went wrong has been logged
 	}
 }

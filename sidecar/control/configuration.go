@@ -7,7 +7,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// ConfigSet sets a key of the runtime configuration, one that [wire.CheckConfigKey] takes, as all of these do.
+// ConfigSet sets a key of the runtime configuration. Like ConfigGet and ConfigDelete
+// it takes what has passed [wire.CheckConfigKey].
 func (c *Control) ConfigSet(key string, req wire.ConfigSetRequest) (wire.ConfigSetReply, *wire.Error) {
 	if err := checkMeaning(key, req.Value); err != nil {
 		return wire.ConfigSetReply{}, err

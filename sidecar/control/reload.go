@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/rules"
@@ -86,12 +87,8 @@ func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 	c.applied.Store(&p.next)
 	c.configureCircuits()
 	c.act(changes)
-	throttlesFirst := func(a, b change) int {
-		_, of := splitSetting(a.key)
-		_, than := splitSetting(b.key)
-		return cmp.Compare(than.kind, of.kind)
-	}
-	slices.SortStableFunc(changes, throttlesFirst)
+	kind := func(ch change) string { kind, _, _ := strings.Cut(ch.key, ":"); return kind }
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(kind(b), kind(a)) }) // throttles first
 	return changes, nil
 }
 

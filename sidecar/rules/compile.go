@@ -104,18 +104,18 @@ func checkName(table string, i int, name string, again bool) error {
 
 // check refuses a policy whose defaults are filled in. Its errors begin with the
 // key.
-func (t *RetryPolicy) check() error {
+func (p *RetryPolicy) check() error {
 	if err := cmp.Or(
-		within("max_retries", t.MaxRetries, 0, maxRetries),
-		within("max_delay_ms", t.MaxDelayMs, 0, wire.MaxSettingMs),
-		within("initial_delay_ms", t.InitialDelayMs, 0, wire.MaxSettingMs),
-		within("multiplier", t.Multiplier, 1, maxMultiplier),
-		within("jitter", t.Jitter, 0, 1),
+		within("max_retries", p.MaxRetries, 0, maxRetries),
+		within("max_delay_ms", p.MaxDelayMs, 0, wire.MaxSettingMs),
+		within("initial_delay_ms", p.InitialDelayMs, 0, wire.MaxSettingMs),
+		within("multiplier", p.Multiplier, 1, maxMultiplier),
+		within("jitter", p.Jitter, 0, 1),
 	); err != nil {
 		return err
 	}
-	if t.InitialDelayMs > t.MaxDelayMs {
-		return fmt.Errorf("initial_delay_ms = %d: allowed is at most max_delay_ms, which is %d", t.InitialDelayMs, t.MaxDelayMs)
+	if p.InitialDelayMs > p.MaxDelayMs {
+		return fmt.Errorf("initial_delay_ms = %d: allowed is at most max_delay_ms, which is %d", p.InitialDelayMs, p.MaxDelayMs)
 	}
 	return nil
 }
