@@ -311,6 +311,6 @@ func (r *Registry) Stop() {
 		saved = append(saved, c.saved())
 	}
 	for _, done := range saved {
-		_ = <-done // what went wrong has been logged
+		<-done //nolint:errcheck // what went wrong has been logged
 	}
 }
