@@ -26,8 +26,7 @@ func TestPausesOfAllKinds(t *testing.T) {
 		r.pause(`{"kind":"circuit","name":"paypal"}`)
 		check := func() {
 			t.Helper()
-			require.Equal(t, map[string]int64{"orders": math.MaxInt64}, r.queues.told().queues)
-			require.Equal(t, map[string]int64{"orders/a/b": minute}, r.queues.told().keys)
+			require.Equal(t, map[string]int64{"orders": math.MaxInt64, "orders/a/b": minute}, r.queues.told())
 			require.Equal(t, 0, r.admits("stripe"))
 			require.Equal(t, "open", r.circuit("paypal").State)
 			all := r.pauses()
@@ -52,7 +51,7 @@ func TestPausesOfAllKinds(t *testing.T) {
 		}
 
 		r.pass(time.Minute)
-		require.Empty(t, r.queues.told().keys)
+		require.Equal(t, map[string]int64{"orders": math.MaxInt64}, r.queues.told())
 		require.Len(t, r.pauses(), 3)
 		r.restart(true, time.Hour)
 		r.queues.tellAll(r.c)
@@ -65,7 +64,7 @@ func TestPausesOfAllKinds(t *testing.T) {
 			_, err := r.tryResume(body)
 			refused(t, wire.CodePauseNotFound, err)
 		}
-		require.Empty(t, r.queues.told().queues)
+		require.Empty(t, r.queues.told())
 		_, known := r.circuits.Info("paypal")
 		require.False(t, known, "it is closed, and nobody uses it")
 		require.Empty(t, r.pauses())
@@ -108,10 +107,10 @@ func TestPausesAndTheDisk(t *testing.T) {
 		r.kv.fail(errDisk)
 		_, err := r.tryPause(`{"kind":"queue","name":"orders"}`)
 		refused(t, wire.CodeOutcomeUnknown, err)
-		require.Len(t, r.queues.told().queues, 1)
+		require.Len(t, r.queues.told(), 1)
 		_, err = r.tryResume(`{"kind":"queue","name":"orders"}`)
 		refused(t, wire.CodeOutcomeUnknown, err)
-		require.Empty(t, r.queues.told().queues)
+		require.Empty(t, r.queues.told())
 		r.kv.fail(nil)
 	})
 }
@@ -126,9 +125,9 @@ func TestPauseAgain(t *testing.T) {
 		second := r.pause(`{"kind":"queue","name":"orders","for_ms":1000}`)
 		require.Equal(t, first.Since, second.Since)
 		r.pass(time.Second / 2)
-		require.Equal(t, begin+int64(1500*time.Millisecond), r.queues.told().queues["orders"])
+		require.Equal(t, begin+int64(1500*time.Millisecond), r.queues.told()["orders"])
 		r.pass(time.Second / 2)
-		require.Empty(t, r.queues.told().queues)
+		require.Empty(t, r.queues.told())
 		events := r.events.take()
 		require.Len(t, events, 3)
 		for i, want := range []string{wire.EventPaused, wire.EventPaused, wire.EventResumed} {
@@ -172,7 +171,7 @@ func TestPausesAtOnce(t *testing.T) {
 			for key, until := range keys {
 				want["orders/"+key] = until
 			}
-			require.Equal(t, want, r.queues.told().keys)
+			require.Equal(t, want, r.queues.told())
 			require.Len(t, r.stored(statePause), len(want))
 		}
 		check()
@@ -187,7 +186,7 @@ func TestHoldKey(t *testing.T) {
 		r.create("orders")
 		minute := now() + int64(time.Minute)
 		r.c.HoldKey("orders", "k", minute)
-		require.Equal(t, map[string]int64{"orders/k": minute}, r.queues.told().keys)
+		require.Equal(t, map[string]int64{"orders/k": minute}, r.queues.told())
 		require.Equal(t, wire.PauseInfo{
 			Kind: "key", Queue: "orders", Name: "k", Since: in(0), Until: in(time.Minute), By: "max_failures",
 		}, r.pauses()[0])
@@ -206,7 +205,7 @@ func TestHoldKey(t *testing.T) {
 		require.Len(t, r.pauses(), 2, "until it is resumed")
 		require.Equal(t, "max_failures pause:key:orders:k: until "+wire.Timestamp(minute)+" -> until resumed", r.trail()[2])
 		r.resume(`{"kind":"key","queue":"orders","name":"k"}`)
-		require.Equal(t, map[string]int64{"orders/op": math.MaxInt64}, r.queues.told().keys)
+		require.Equal(t, map[string]int64{"orders/op": math.MaxInt64}, r.queues.told())
 	})
 }
 

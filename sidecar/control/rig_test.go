@@ -70,7 +70,7 @@ func (r *rig) open() {
 	snap, err := r.st.Snapshot()
 	require.NoError(r.t, err)
 	log := slog.New(slog.NewTextHandler(&r.log, nil))
-	r.queues.forget()
+	r.queues.news = map[string]int64{}
 	r.circuits = circuit.New(circuit.Options{Log: log, Now: now, Event: r.events.event, Submit: r.st.Submit})
 	r.circuits.Restore(snap.Config)
 	r.c = New(Options{
@@ -309,26 +309,32 @@ func (k *keeper) fail(err error) {
 type noted struct {
 	mu       sync.Mutex
 	settings map[string]wire.QueueSettings // they outlive a process
-	news     news
-	woken    []string // gates that have opened
+	news     map[string]int64              // what this process was told: "queue", "queue/key", "weight queue/key"
+	woken    []string                      // gates that have opened
 	check    func(wire.QueueSettings) error
 	refuse   *wire.Error // what Declare says
 }
 
-// news are what queues were told.
-type news struct {
-	queues  map[string]int64  // until when they are paused
-	keys    map[string]int64  // by "queue/key"
-	weights map[string]uint32 // by "queue/key"
-}
-
-// forget is what a new process knows of what it was told.
-func (q *noted) forget() { q.news = news{map[string]int64{}, map[string]int64{}, map[string]uint32{}} }
-
-func (q *noted) told() news {
+// note notes what a queue is told: until when it, or a key of it, is paused, and
+// weights. 0 ends it.
+func (q *noted) note(about string, value int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return news{maps.Clone(q.news.queues), maps.Clone(q.news.keys), maps.Clone(q.news.weights)}
+	if q.news[about] = value; value == 0 {
+		delete(q.news, about)
+	}
+}
+
+func (q *noted) told() map[string]int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return maps.Clone(q.news)
+}
+
+func (q *noted) PauseQueue(queue string, until int64)    { q.note(queue, until) }
+func (q *noted) PauseKey(queue, key string, until int64) { q.note(queue+"/"+key, until) }
+func (q *noted) Weigh(queue, key string, weight uint32) {
+	q.note("weight "+queue+"/"+key, int64(weight))
 }
 
 func (q *noted) Exists(queue string) bool {
@@ -336,31 +342,6 @@ func (q *noted) Exists(queue string) bool {
 	defer q.mu.Unlock()
 	_, ok := q.settings[queue]
 	return ok
-}
-
-func (q *noted) PauseQueue(queue string, until int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	note(q.news.queues, queue, until)
-}
-
-func (q *noted) PauseKey(queue, key string, until int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	note(q.news.keys, queue+"/"+key, until)
-}
-
-func (q *noted) Weigh(queue, key string, weight uint32) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	note(q.news.weights, queue+"/"+key, weight)
-}
-
-func note[T comparable](in map[string]T, key string, value T) {
-	var none T
-	if in[key] = value; value == none {
-		delete(in, key)
-	}
 }
 
 func (q *noted) Check(settings wire.QueueSettings) error {

@@ -170,7 +170,7 @@ func TestChangesToldInAnotherOrder(t *testing.T) {
 		require.Equal(t, perSecond(3), r.limits("k").Rate)
 		require.Equal(t, perSecond(3), r.limits("pk").Rate)
 		require.Equal(t, 3, r.circuit("c").Threshold)
-		require.Equal(t, map[string]uint32{"orders/k": 3000}, r.queues.told().weights)
+		require.Equal(t, map[string]int64{"weight orders/k": 3000}, r.queues.told())
 	})
 }
 

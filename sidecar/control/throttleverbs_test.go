@@ -101,7 +101,7 @@ func TestOrderOfMemoryAndDisk(t *testing.T) {
 			},
 			"pause": {
 				func() *wire.Error { _, err := r.tryPause(`{"kind":"queue","name":"orders"}`); return err },
-				func() bool { return len(r.queues.told().queues) == 1 }, func() bool { return len(r.queues.told().queues) == 1 },
+				func() bool { return len(r.queues.told()) == 1 }, func() bool { return len(r.queues.told()) == 1 },
 			},
 			"limits": {
 				func() *wire.Error { _, err := r.trySet("l", `{"rate":6}`); return err },

@@ -122,10 +122,10 @@ func TestConfigVerbs(t *testing.T) {
 
 		// Queues are told of weights, and ask for those that were there before them.
 		r.put("weight:orders:acme", "2.5")
-		require.Equal(t, map[string]uint32{"orders/acme": 2500}, r.queues.told().weights)
+		require.Equal(t, map[string]int64{"weight orders/acme": 2500}, r.queues.told())
 		require.Equal(t, map[string]uint32{"acme": 2500}, r.c.Weights("orders"))
 		r.delete("weight:orders:acme")
-		require.Empty(t, r.queues.told().weights)
+		require.Empty(t, r.queues.told())
 	})
 }
 
