@@ -29,7 +29,7 @@ func everyError() []*Error {
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(time.Second), StoreFailed(0), FieldRepeated("x"), BackupFailed("why\nnot"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 
@@ -137,7 +137,7 @@ func TestErrorReply(t *testing.T) {
 	require.Equal(t, `queue "orders" is full: max_depth is 10 messages (429, err_code 10429)`, e.Error())
 
 	require.Equal(t, header{HeaderServiceError: {LeaseLost().Description}, HeaderServiceErrorCode: {"409"}}, header(LeaseLost().Headers()))
-	require.Zero(t, Draining(-time.Second).RetryAfter)
+	require.Zero(t, LimitReached("queues", 10, -time.Second).RetryAfter)
 }
 
 func TestRateLimitHeaders(t *testing.T) {

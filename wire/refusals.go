@@ -271,12 +271,15 @@ func OutcomeUnknown() *Error {
 // Internal answers when nothing else fits.
 func Internal(detail string) *Error { return newError(CodeInternal, "internal error: %s", detail) }
 
+// restartTime is when the next process may be asked.
+const restartTime = 5 * time.Second
+
 // Draining refuses everything new during shutdown.
-func Draining(retryAfter time.Duration) *Error {
-	return newError(CodeDraining, "fila is shutting down").retry(retryAfter)
+func Draining() *Error {
+	return newError(CodeDraining, "fila is shutting down").retry(restartTime)
 }
 
 // StoreFailed refuses what would have to be stored.
-func StoreFailed(retryAfter time.Duration) *Error {
-	return newError(CodeStoreFailed, "the store has failed").retry(retryAfter)
+func StoreFailed() *Error {
+	return newError(CodeStoreFailed, "the store has failed").retry(restartTime)
 }

@@ -19,8 +19,6 @@ const (
 	backupDir = "backups"
 	// backupRetryAfter is when one who came during a backup should ask again.
 	backupRetryAfter = 10 * time.Second
-	// drainRetryAfter is when one who came while fila stops should ask again.
-	drainRetryAfter = 5 * time.Second
 )
 
 // backups writes copies of the store while it is in use, one at a time.
@@ -55,7 +53,7 @@ func (b *backups) verb(struct{}) (reply wire.StoreBackupReply, werr *wire.Error)
 	if err != nil {
 		b.log.Error("backup failed", "error", err)
 		if errors.Is(err, store.ErrClosed) {
-			return reply, wire.Draining(drainRetryAfter)
+			return reply, wire.Draining()
 		}
 		return reply, wire.BackupFailed(err.Error())
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -71,16 +70,13 @@ func (submit StoreKV) Write(b Batch) <-chan error {
 	return done
 }
 
-// drainRetryAfter is when to ask again while fila stops.
-const drainRetryAfter = 5 * time.Second
-
 // outcome turns the error of a write into an answer.
 func outcome(err error) *wire.Error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrClosed):
-		return wire.Draining(drainRetryAfter)
+		return wire.Draining()
 	}
 	return wire.OutcomeUnknown()
 }

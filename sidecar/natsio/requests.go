@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
@@ -24,9 +23,6 @@ type Verb struct {
 	Name string
 	Do   func(tail string, body []byte) ([]byte, *wire.Error)
 }
-
-// drainRetryAfter is when clients of a process that stops may ask the next one.
-const drainRetryAfter = 5 * time.Second
 
 // ServeRequests registers the micro service, whose endpoints are the verbs, and
 // consume and fetch of the queues of s.
@@ -99,7 +95,7 @@ func (f *Front) verb(s *shard.Shard, v Verb) func(micro.Request) {
 			return
 		}
 		if s.Draining() {
-			f.respondError(req, wire.Draining(drainRetryAfter))
+			f.respondError(req, wire.Draining())
 			return
 		}
 		reply, err := v.Do(tail, req.Data())
@@ -123,7 +119,7 @@ func (f *Front) queueRequest(s *shard.Shard, kind string, do func(q *shard.Queue
 		q := s.Queue(name)
 		switch {
 		case s.Draining():
-			f.respondError(req, wire.Draining(drainRetryAfter))
+			f.respondError(req, wire.Draining())
 		case q == nil:
 			f.respondError(req, wire.QueueNotFound(name))
 		default:

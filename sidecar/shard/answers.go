@@ -17,7 +17,6 @@ import (
 const (
 	fullRetryAfter        = time.Second
 	uncommittedRetryAfter = 100 * time.Millisecond
-	drainRetryAfter       = 5 * time.Second
 )
 
 // publish sends data and logs what cannot be sent: whoever waits for it will
@@ -139,7 +138,7 @@ func (r *runner) refuseCommit(c *queue.Commit, err error) (final bool) {
 // commitError is the answer to those whose change may or may not be on disk.
 func commitError(err error) *wire.Error {
 	if errors.Is(err, store.ErrClosed) {
-		return wire.Draining(drainRetryAfter)
+		return wire.Draining()
 	}
 	return wire.OutcomeUnknown()
 }

@@ -113,7 +113,7 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 	waiting := s.uncommitted.Load()
 	switch {
 	case s.failure.Load() != nil || s.Store.Err() != nil:
-		return wire.StoreFailed(drainRetryAfter)
+		return wire.StoreFailed()
 	case waiting > 0 && waiting+size > s.MaxUncommittedBytes:
 		return wire.BacklogUncommitted(uncommittedRetryAfter)
 	case limits.MaxDepth > 0 && q.depth.Load()+messages >= limits.MaxDepth:

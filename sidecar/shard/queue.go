@@ -69,7 +69,7 @@ func (q *Queue) Gone() *wire.Error {
 	if q.deleted.Load() {
 		return wire.QueueNotFound(q.name)
 	}
-	return wire.Draining(drainRetryAfter)
+	return wire.Draining()
 }
 
 // View lets fn look at the machine between two steps. fn changes nothing and keeps

@@ -62,7 +62,7 @@ func (s *Shard) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 	s.admin.Lock()
 	defer s.admin.Unlock()
 	if s.draining.Load() {
-		return settings, wire.Draining(drainRetryAfter)
+		return settings, wire.Draining()
 	}
 	if q := s.queues.get(settings.Name); q != nil {
 		if have := q.Settings(); have.Equal(settings) {
