@@ -79,7 +79,7 @@ type CircuitLimits struct {
 	FailureHoldMs     int64 `koanf:"failure_hold_ms"`     // how long the key is held; 0: until it is closed by hand
 }
 
-// CircuitLimit is what values one of the CircuitLimits may have.
+// CircuitLimit is one of the [CircuitLimits]: its key, and what it may be.
 type CircuitLimit struct {
 	Key, Unit string
 	Low, High int64
@@ -89,7 +89,7 @@ type CircuitLimit struct {
 
 const maxCircuitCount = wire.MaxFailures // failures and probes of a circuit
 
-// EachCircuitLimit are all of them, in the order of refusals.
+// EachCircuitLimit lists them, in the order of refusals.
 var EachCircuitLimit = []CircuitLimit{
 	{"threshold", "failures", 1, maxCircuitCount, "", func(l *CircuitLimits) *int64 { return &l.Threshold }},
 	{"cooldown_ms", "milliseconds", 1, wire.MaxSettingMs, "", func(l *CircuitLimits) *int64 { return &l.CooldownMs }},

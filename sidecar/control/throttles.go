@@ -64,7 +64,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	defer t.mu.Unlock()
 	t.mu.prefixes = make(map[string]bool)
 	c.restoreOverrides(kept, now)
-	for _, key := range slices.Concat(slices.Collect(maps.Keys(c.values.limits(kindThrottle, limits{}))), slices.Collect(maps.Keys(t.mu.overrides))) {
+	for _, key := range slices.Concat(c.values.throttles(), slices.Collect(maps.Keys(t.mu.overrides))) {
 		c.applyLimits(key)
 	}
 	t.gates.Restore(saved.states, now)
@@ -362,7 +362,7 @@ func (c *Control) ThrottleList(req wire.GateListRequest) wire.ThrottleList {
 		keys = append(keys, id.name)
 	}
 	t.gates.Sweep(c.opt.Now())
-	keys = slices.Concat(keys, slices.Collect(maps.Keys(c.values.limits(kindThrottle, limits{}))), t.gates.Keys())
+	keys = slices.Concat(keys, c.values.throttles(), t.gates.Keys())
 	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, req.Prefix) })
 	slices.Sort(keys)
 	keys = slices.Compact(keys)

@@ -76,6 +76,11 @@ func (v *values) limits(kind string, base limits) map[string]limits {
 	return found
 }
 
+// throttles returns the throttle keys and prefixes that have limits, in no order.
+func (v *values) throttles() []string {
+	return slices.Collect(maps.Keys(v.limits(kindThrottle, limits{})))
+}
+
 // throttle returns what is set for a throttle key or prefix.
 func (v *values) throttle(key string) throttle.Limits {
 	var l limits
