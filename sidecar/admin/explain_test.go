@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -78,106 +79,117 @@ var id = store.ID{0x01, 0x98, 15: 1}
 
 const idText = "01980000-0000-0000-0000-000000000001"
 
+// place is where a message is blocked.
+type place func(x *explained, v *queue.MessageView)
+
+// atThrottle is a throttle key of which so many messages have gone.
+func atThrottle(by queue.BlockKind, l throttle.Limits, used int) place {
+	return func(x *explained, v *queue.MessageView) {
+		v.State, v.BlockedBy, v.At = queue.StateBlocked, by, queue.Place{Throttle: x.throttle("stripe", l, used)}
+	}
+}
+
+// atRate is a throttle key that lets the next message through in 10 seconds.
+func atRate(x *explained, v *queue.MessageView) {
+	atThrottle(queue.ByRate, throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)(x, v)
+	v.Throttles = []*throttle.Gate{v.At.Throttle}
+}
+
+// atCircuit is a circuit that looks again at a time.
+func atCircuit(i wire.CircuitInfo, at int64) place {
+	return func(x *explained, v *queue.MessageView) {
+		x.circuits["api"] = i
+		c := circuitOf{key: "api", at: at}
+		v.State, v.BlockedBy, v.At, v.Circuit = queue.StateBlocked, queue.ByCircuit, queue.Place{Circuit: c}, c
+	}
+}
+
+// atFailures is a circuit that failures have opened for 5 minutes.
+var atFailures = atCircuit(
+	wire.CircuitInfo{State: "open", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}, now+300*second)
+
+// atPause is a pause of the message's key.
+func atPause(until int64) place {
+	return func(_ *explained, v *queue.MessageView) {
+		v.State, v.BlockedBy, v.At, v.KeyPaused = queue.StateBlocked, queue.ByPause, queue.Place{Paused: true, Until: until}, until
+	}
+}
+
 // TestExplainMessage puts what a queue knows of a message into words.
 func TestExplainMessage(t *testing.T) {
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
-		view  func(x *explained) queue.MessageView
+		view  queue.MessageView
+		at    place // nil: as view says
 		dead  string
 		want  wire.ExplainMessage // without ID, Queue, Key, Attempt and EnqueuedAt
 	}{
 		"no consumer has room": {
-			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StatePending} },
+			view: queue.MessageView{State: queue.StatePending},
 			want: wire.ExplainMessage{
 				State: "pending", Reason: "It waits for a consumer: none is registered with room for another message.",
 			},
 		},
 		"ready": {
-			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StatePending, Credit: 1} },
+			view: queue.MessageView{State: queue.StatePending, Credit: 1},
 			want: wire.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
 		},
 		"delayed": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, Credit: 1}
-			},
+			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, Credit: 1},
 			want: wire.ExplainMessage{
 				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It waits for its time, " + at(60) + ".",
 			},
 		},
 		"leased": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, QueuePaused: queue.Forever}
-			},
+			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, QueuePaused: queue.Forever},
 			want: wire.ExplainMessage{
 				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "Consumer w works on it until " + at(30) + ".",
 			},
 		},
 		"failing": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateFailing, QueuePaused: queue.Forever}
-			},
+			view: queue.MessageView{State: queue.StateFailing, QueuePaused: queue.Forever},
 			want: wire.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
 		},
 		"moving": {
-			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StateMoving} },
+			view: queue.MessageView{State: queue.StateMoving},
 			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way to another queue."},
 		},
 		"behind its predecessors": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, Ahead: 2}
-			},
+			view: queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, Ahead: 2},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 2, BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering"},
 				Reason: `Another message of key "acme" is being worked on, and the queue keeps the order of a key.`,
 			},
 		},
 		"first at a rate": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}, First: true, Cost: 1000,
-					BlockedSince: now - second, Throttles: []*throttle.Gate{g},
-				}
-			},
+			at:   atRate,
+			view: queue.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
 			want: wire.ExplainMessage{
-				State: "parked", BlockedSince: at(-1), Estimate: at(10),
-				Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
+				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "It is held back by throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
 			},
 		},
 		"third at a rate, with half of its deliveries": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}, Ahead: 2, Cost: 1000, Share: 0.5,
-				}
-			},
+			at:   atRate,
+			view: queue.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
 			want: wire.ExplainMessage{
-				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), BlockedBy: &rateGate,
+				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "2 messages of the same key and gates in front of it; the first of them is held back by " +
 					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
 			},
 		},
 		"so far behind that nobody counts": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}, Ahead: explainWalk, Cost: 1000, Share: 1,
-				}
-			},
+			at:   atRate,
+			view: queue.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
 			want: wire.ExplainMessage{
-				State: "parked", Ahead: explainWalk, BlockedBy: &rateGate,
+				State: "parked", Ahead: explainWalk, Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "100000 messages of the same key and gates in front of it; the first of them is held back by " +
 					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
 			},
 		},
 		"second at a window": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Limit: 2, Window: 60 * second}, 2)
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByWindow, At: queue.Place{Throttle: g}, Ahead: 1, Cost: 1000, Share: 1,
-				}
-			},
+			at:   atThrottle(queue.ByWindow, throttle.Limits{Limit: 2, Window: 60 * second}, 2),
+			view: queue.MessageView{Ahead: 1, Cost: 1000, Share: 1},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 1, Estimate: at(60 + 30),
 				BlockedBy: &wire.GateState{
@@ -189,10 +201,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at a concurrency": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
-				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g}, First: true}
-			},
+			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), 1 in flight [config].",
 				BlockedBy: &wire.GateState{
@@ -201,10 +211,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at an open gate, since others come first": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 0)
-				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByTurn, At: queue.Place{Throttle: g}, First: true}
-			},
+			at:   atThrottle(queue.ByTurn, throttle.Limits{Concurrency: 1}, 0),
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
 				Reason: "It is held back by throttle:stripe, where others have waited for longer, 1 in flight [config].",
@@ -214,10 +222,8 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at a gate that another message collects": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 0)
-				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByReserved, At: queue.Place{Throttle: g}, First: true}
-			},
+			at:   atThrottle(queue.ByReserved, throttle.Limits{Concurrency: 1}, 0),
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
 				Reason: "It is held back by throttle:stripe, which another message is collecting, 1 in flight [config].",
@@ -227,112 +233,78 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"at an open circuit": {
-			view: func(x *explained) queue.MessageView {
-				x.circuits["api"] = wire.CircuitInfo{State: "open", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}
-				c := circuitOf{key: "api", at: now + 300*second}
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByCircuit, At: queue.Place{Circuit: c}, First: true, Circuit: c,
-				}
-			},
+			at:   atFailures,
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(300), Gates: []wire.GateState{circuitGate}, BlockedBy: &circuitGate,
 				Reason: "It is held back by circuit:api (circuit), opens after 5 failures in a row for 5m0s [failures]; it may open at " + at(300) + ".",
 			},
 		},
 		"at a circuit that only a hand closes": {
-			view: func(x *explained) queue.MessageView {
-				x.circuits["api"] = wire.CircuitInfo{State: "open", Cause: "by hand", Threshold: 5, CooldownMs: 1500}
-				c := circuitOf{key: "api", at: queue.Forever}
-				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByCircuit, At: queue.Place{Circuit: c}, First: true}
-			},
+			at:   atCircuit(wire.CircuitInfo{State: "open", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
-				State:  "parked",
+				State: "parked", Gates: []wire.GateState{handGate}, BlockedBy: &handGate,
 				Reason: "It is held back by circuit:api (circuit), opens after 5 failures in a row for 1.5s [by hand].",
-				BlockedBy: &wire.GateState{
-					Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "by hand", InUse: "open",
-				},
 			},
 		},
 		"its key is paused": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByPause, At: queue.Place{Paused: true, Until: now + 60*second},
-					First: true, KeyPaused: now + 60*second,
-				}
-			},
+			at:   atPause(now + 60*second),
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)},
 				Reason: "It is held back by a pause of key:acme; it may open at " + at(60) + ".",
 			},
 		},
 		"its key is paused until it is resumed": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever},
-					First: true, KeyPaused: queue.Forever,
-				}
-			},
+			at:   atPause(queue.Forever),
+			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
 				Reason: "It is held back by a pause of key:acme.",
 			},
 		},
 		"the queue is paused": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StatePending, Credit: 1, QueuePaused: queue.Forever}
-			},
+			view: queue.MessageView{State: queue.StatePending, Credit: 1, QueuePaused: queue.Forever},
 			want: wire.ExplainMessage{
 				State: "pending", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"},
 				Reason: "Queue orders is paused until it is resumed. It is ready and goes when the turn of its key comes.",
 			},
 		},
 		"the queue is paused, and a gate is shut": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g}, First: true, QueuePaused: now + second,
-				}
-			},
+			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
+			view: queue.MessageView{First: true, QueuePaused: now + second},
 			want: wire.ExplainMessage{
 				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
 				Reason: "Queue orders is paused until " + at(1) + ". It is held back by throttle:stripe (concurrency), 1 in flight [config].",
 			},
 		},
 		"dead": {
-			queue: "orders.dlq",
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StatePending, QueuePaused: queue.Forever}
-			},
-			dead: "It was dead-lettered.",
+			queue: "orders.dlq", dead: "It was dead-lettered.",
+			view: queue.MessageView{State: queue.StatePending, QueuePaused: queue.Forever},
 			want: wire.ExplainMessage{State: "dead", Reason: "It was dead-lettered."},
 		},
 		"dead, and the reason is gone": {
 			queue: "orders.dlq",
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateDelayed, ReadyAt: now + second}
-			},
+			view:  queue.MessageView{State: queue.StateDelayed, ReadyAt: now + second},
 			want: wire.ExplainMessage{
 				State: "dead", ReadyAt: at(1), Reason: "It waits for a consumer: none is registered with room for another message.",
 			},
 		},
 		"dead, with a consumer": {
-			queue: "orders.dlq",
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + second}
-			},
-			dead: "It was dead-lettered.",
+			queue: "orders.dlq", dead: "It was dead-lettered.",
+			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + second},
 			want: wire.ExplainMessage{State: "leased", Consumer: "w", LeaseUntil: at(1), Reason: "It was dead-lettered."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := newExplained(t)
-			v := tc.view(x)
+			x, v := newExplained(t), tc.view
+			if tc.at != nil {
+				tc.at(x, &v)
+			}
 			v.ID, v.Key, v.Attempt, v.EnqueuedAt = id, "acme", 3, now-10*second
 			want := tc.want
-			want.ID, want.Key, want.Attempt, want.EnqueuedAt, want.Queue = idText, "acme", 3, at(-10), "orders"
-			if tc.queue != "" {
-				want.Queue = tc.queue
-			}
+			want.ID, want.Key, want.Attempt, want.EnqueuedAt, want.Queue = idText, "acme", 3, at(-10), cmp.Or(tc.queue, "orders")
 			require.Equal(t, want, x.message(want.Queue, &v, tc.dead))
 		})
 	}
@@ -346,6 +318,10 @@ var rateGate = wire.GateState{
 var circuitGate = wire.GateState{
 	Kind: "circuit", Gate: "circuit:api", OpensAt: at(300), Limits: "opens after 5 failures in a row for 5m0s", SetBy: "failures",
 	InUse: "open, 7 failures in a row",
+}
+
+var handGate = wire.GateState{
+	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "by hand", InUse: "open",
 }
 
 // TestExplainAllGates of a message, open ones as well.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -50,106 +51,75 @@ func TestPeekShowsEveryState(t *testing.T) {
 	paused := wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(60)}
 	for name, tc := range map[string]struct {
 		queue string // orders unless set
-		view  func(x *explained) queue.MessageView
+		view  queue.MessageView
+		at    place              // nil: as view says
 		want  wire.PeekedMessage // without what all of them have
 	}{
 		"pending": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StatePending, ExpiresAt: now + 3600*second}
-			},
+			view: queue.MessageView{State: queue.StatePending, ExpiresAt: now + 3600*second},
 			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600)},
 		},
 		"delayed": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, QueuePaused: queue.Forever}
-			},
+			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, QueuePaused: queue.Forever},
 			want: wire.PeekedMessage{State: "delayed", ReadyAt: at(60)},
 		},
 		"leased": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, KeyPaused: queue.Forever}
-			},
+			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, KeyPaused: queue.Forever},
 			want: wire.PeekedMessage{State: "leased", Consumer: "w", LeaseUntil: at(30)},
 		},
 		"failing": {
-			view: func(*explained) queue.MessageView { return queue.MessageView{State: queue.StateFailing} },
+			view: queue.MessageView{State: queue.StateFailing},
 			want: wire.PeekedMessage{State: "pending"},
 		},
-		"at a throttle": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 10 * second}, Burst: 2000}, 2)
-				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByRate, At: queue.Place{Throttle: g}}
-			},
-			want: wire.PeekedMessage{State: "parked", BlockedBy: &rateGate},
-		},
-		"at a circuit": {
-			view: func(x *explained) queue.MessageView {
-				x.circuits["api"] = wire.CircuitInfo{State: "open", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}
-				c := circuitOf{key: "api", at: now + 300*second}
-				return queue.MessageView{State: queue.StateBlocked, BlockedBy: queue.ByCircuit, At: queue.Place{Circuit: c}}
-			},
-			want: wire.PeekedMessage{State: "parked", BlockedBy: &circuitGate},
-		},
+		"at a throttle": {at: atRate, want: wire.PeekedMessage{State: "parked", BlockedBy: &rateGate}},
+		"at a circuit":  {at: atFailures, want: wire.PeekedMessage{State: "parked", BlockedBy: &circuitGate}},
 		"of a paused key": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByPause, At: queue.Place{Paused: true, Until: now + 60*second}, KeyPaused: now + 60*second,
-				}
-			},
+			at:   atPause(now + 60*second),
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &paused},
 		},
 		"ready, but its key has been paused": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StatePending, KeyPaused: now + 60*second}
-			},
+			view: queue.MessageView{State: queue.StatePending, KeyPaused: now + 60*second},
 			want: wire.PeekedMessage{State: "pending", BlockedBy: &paused},
 		},
 		"ready, and the first in the order of its key": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StatePending, BlockedBy: queue.ByOrder}
-			},
+			view: queue.MessageView{State: queue.StatePending, BlockedBy: queue.ByOrder},
 			want: wire.PeekedMessage{State: "pending"},
 		},
 		"in a paused queue": {
-			view: func(x *explained) queue.MessageView {
-				g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
-				return queue.MessageView{
-					State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g},
-					KeyPaused: queue.Forever, QueuePaused: queue.Forever,
-				}
-			},
+			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
+			view: queue.MessageView{KeyPaused: queue.Forever, QueuePaused: queue.Forever},
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"}},
 		},
 		"behind its predecessors": {
-			view: func(*explained) queue.MessageView {
-				return queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, QueuePaused: queue.Forever}
-			},
+			view: queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, QueuePaused: queue.Forever},
 			want: wire.PeekedMessage{
 				State: "parked", BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 			},
 		},
 		"dead": {
 			queue: "orders.dlq",
-			view:  func(*explained) queue.MessageView { return queue.MessageView{State: queue.StatePending} },
+			view:  queue.MessageView{State: queue.StatePending},
 			want: wire.PeekedMessage{State: "dead", Dead: &wire.DeadInfo{
 				Reason: "max_deliveries", Error: "no money", ErrorCode: "402", SourceQueue: "orders", At: at(-1), Attempts: 1,
 			}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, x := newPeeking(t, "orders", nil)
 			m := store.Message{
 				Ref: store.Ref{Queue: 1, Seq: 7}, ID: id, Payload: []byte("hello"),
 				Headers: wire.EncodeHeaders(nil, map[string][]string{"X": {"1", "2"}}),
 			}
 			if tc.queue != "" {
-				p.queue, p.id, m.Queue = tc.queue, 2, 2
+				m.Queue = 2
 				m.Dead = &store.Dead{
 					Reason: "max_deliveries", Error: "no money", ErrorCode: "402", SourceQueue: "orders", At: now - second, Attempts: 1,
 				}
 			}
-			p.store = peekedStore(t, m)
-			v := tc.view(x)
+			p, x := newPeeking(t, cmp.Or(tc.queue, "orders"), peekedStore(t, m))
+			v := tc.view
+			if tc.at != nil {
+				tc.at(x, &v)
+			}
 			v.Seq, v.ID, v.Key, v.Attempt, v.EnqueuedAt = 7, id, "acme", 2, now-10*second
 			require.False(t, p.take([]queue.MessageView{v}, 0))
 			want, start := tc.want, "hell"
