@@ -22,12 +22,6 @@ func TestStoreBackupVerb(t *testing.T) {
 		x.must("fila.admin.store-backup", ``, &r)
 		x.enqueue("too late", nil)
 		require.Equal(t, filepath.Join(dir, "backups"), filepath.Dir(r.Path))
-		fi, err := os.Stat(r.Path)
-		require.NoError(t, err)
-		require.Equal(t, fi.Size(), r.Bytes)
-		require.Equal(t, os.FileMode(0o600), fi.Mode().Perm())
-
-		require.Equal(t, wire.CodeUnknownField, x.request("fila.admin.store-backup", `{"path":"/etc/passwd"}`, nil, nil).ErrCode)
 		x.end()
 		data, err := os.ReadFile(r.Path)
 		require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
 )
@@ -155,5 +156,36 @@ func TestQueueOfTheFile(t *testing.T) {
 		require.Empty(t, text.String())
 		h.must(wire.VerbQueueUpdate, "orders", `{"quantum":7}`, nil)
 		require.Contains(t, text.String(), "a queue of the configuration file is changed at run time")
+	})
+}
+
+// TestRetryPolicyOfAQueue: a queue names a policy of the file, or none, or the one that
+// it has.
+func TestRetryPolicyOfAQueue(t *testing.T) {
+	file := config.Default()
+	file.RetryPolicies = []rules.RetryPolicy{{Name: "slow", InitialDelayMs: 100}}
+	reread := func(c *config.Config) {
+		*c = file
+		c.Reload = func() (config.Config, error) { return config.Default(), nil }
+	}
+	inHouse(t, reread, func(t *testing.T, h *house) {
+		refused := func(verb, name, body string) {
+			t.Helper()
+			werr := h.ask(verb, name, body, nil)
+			require.NotNil(t, werr)
+			require.Contains(t, werr.Error(), `retry_policy is "sloow": allowed is the name of a [[retry_policy]]`)
+		}
+		h.must(wire.VerbQueueCreate, "mail", `{"retry_policy":"slow"}`, nil)
+		refused(wire.VerbQueueCreate, "other", `{"retry_policy":"sloow"}`)
+		refused(wire.VerbQueueUpdate, "mail", `{"retry_policy":"sloow","max_depth":7}`)
+		now := h.shard.Queue("mail").Settings()
+		require.Equal(t, "slow", now.RetryPolicy)
+		require.Zero(t, now.MaxDepth)
+
+		// The file drops it: the queue keeps the name, and may be changed otherwise.
+		h.must(wire.VerbReload, "", ``, nil)
+		h.must(wire.VerbQueueUpdate, "mail", `{"max_depth":7}`, nil)
+		h.must(wire.VerbQueueUpdate, "mail", `{"retry_policy":""}`, nil)
+		refused(wire.VerbQueueUpdate, "mail", `{"retry_policy":"sloow"}`)
 	})
 }

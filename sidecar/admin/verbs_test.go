@@ -113,49 +113,79 @@ func sources(t *testing.T, dirs ...string) []*ast.File {
 	return files
 }
 
-// TestVerbsRefuse what they cannot do, before anything has changed.
+// TestVerbsRefuse what they cannot do and what they cannot read, in which they are
+// strict, before anything has changed.
 func TestVerbsRefuse(t *testing.T) {
 	inHouse(t, nil, func(t *testing.T, h *house) {
 		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
+		h.must(wire.VerbThrottleSet, "k", `{"rate":1}`, nil)
+		state := func() (all [6]any) {
+			for i, verb := range []string{
+				wire.VerbQueueList, wire.VerbConfigList, wire.VerbConfigLog, wire.VerbThrottleList, wire.VerbCircuitList, wire.VerbPauseList,
+			} {
+				h.must(verb, "", ``, &all[i])
+			}
+			return all
+		}
+		before := state()
 		for _, tc := range []struct {
 			verb, tail, body string
 			code             int
+			names            string // what the description must name
 		}{
-			{wire.VerbQueueCreate, "a$b", ``, wire.CodeBadQueueName},
-			{wire.VerbQueueCreate, "orders.dlq", ``, wire.CodeReservedName},
-			{wire.VerbQueueCreate, "new", `{`, wire.CodeBadJSON},
-			{wire.VerbQueueCreate, "new", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings},
-			{wire.VerbQueueCreate, "new", `{"on_enqueue":"function"}`, wire.CodeHookLoad},
-			{wire.VerbQueueCreate, "orders", `{"quantum":7}`, wire.CodeQueueExists},
-			{wire.VerbQueueUpdate, "orders", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings},
-			{wire.VerbQueueUpdate, "orders", `{"max_depth":-1}`, wire.CodeBadQueueSettings},
-			{wire.VerbQueueUpdate, "orders", `{"nothing":1}`, wire.CodeUnknownField},
+			{wire.VerbQueueCreate, "a$b", ``, wire.CodeBadQueueName, ""},
+			{wire.VerbQueueCreate, "orders.dlq", ``, wire.CodeReservedName, ""},
+			{wire.VerbQueueCreate, "new", `{`, wire.CodeBadJSON, ""},
+			{wire.VerbQueueCreate, "new", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings, ""},
+			{wire.VerbQueueCreate, "new", `{"on_enqueue":"function"}`, wire.CodeHookLoad, ""},
+			{wire.VerbQueueCreate, "orders", `{"quantum":7}`, wire.CodeQueueExists, ""},
+			{wire.VerbQueueUpdate, "orders", `{"retry_policy":"none"}`, wire.CodeBadQueueSettings, ""},
+			{wire.VerbQueueUpdate, "orders", `{"max_depth":-1}`, wire.CodeBadQueueSettings, ""},
+			{wire.VerbQueueUpdate, "orders", `{"nothing":1}`, wire.CodeUnknownField, ""},
 
-			{wire.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, wire.CodeHookNotFound},
-			{wire.VerbPeek, "orders", `{"limit":0}`, wire.CodeBadField},
-			{wire.VerbExplain, "", `{"kind":"message","id":"x"}`, wire.CodeBadField},
-			{wire.VerbExplain, "", `{"kind":"message","id":"x","queue":"new"}`, wire.CodeQueueNotFound},
-			{wire.VerbExplain, "", `{"kind":"key","key":"a","queue":"new"}`, wire.CodeQueueNotFound},
-			{wire.VerbExplain, "", `{"kind":"queue","queue":"a$b"}`, wire.CodeBadQueueName},
-			{wire.VerbConfigSet, "a b", `{"value":"1"}`, wire.CodeBadConfigKey},
-			{wire.VerbConfigSet, "a", ``, wire.CodeBadField},
-			{wire.VerbConfigGet, "a b", ``, wire.CodeBadConfigKey},
-			{wire.VerbConfigGet, "a", ``, wire.CodeConfigKeyNotFound},
-			{wire.VerbConfigDelete, "a", `{"value":"1"}`, wire.CodeUnknownField},
-			{wire.VerbThrottleSet, "stripe", `{"rate":"x"}`, wire.CodeBadThrottle},
-			{wire.VerbThrottleShow, "_", `{"key":"two words"}`, wire.CodeThrottleNotFound},
-			{wire.VerbCircuitShow, "api", ``, wire.CodeCircuitNotFound},
-			{wire.VerbPause, "", `{"kind":"queue","name":"new"}`, wire.CodeQueueNotFound},
-			{wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, wire.CodePauseNotFound},
-			{wire.VerbReload, "", ``, wire.CodeReloadFailed},
-			{wire.VerbStoreBackup, "", `{"path":"/etc/passwd"}`, wire.CodeUnknownField},
-			{wire.VerbStoreBackup, "", ``, wire.CodeBackupFailed}, // this store cannot be copied
+			{wire.VerbHookReset, "orders", `{"hook":"on_enqueue"}`, wire.CodeHookNotFound, ""},
+			{wire.VerbPeek, "orders", `{"limit":0}`, wire.CodeBadField, ""},
+			{wire.VerbExplain, "", `{"kind":"message","id":"x"}`, wire.CodeBadField, ""},
+			{wire.VerbExplain, "", `{"kind":"message","id":"x","queue":"new"}`, wire.CodeQueueNotFound, ""},
+			{wire.VerbExplain, "", `{"kind":"key","key":"a","queue":"new"}`, wire.CodeQueueNotFound, ""},
+			{wire.VerbExplain, "", `{"kind":"queue","queue":"a$b"}`, wire.CodeBadQueueName, ""},
+			{wire.VerbConfigSet, "a b", `{"value":"1"}`, wire.CodeBadConfigKey, ""},
+			{wire.VerbConfigSet, "a", ``, wire.CodeBadField, ""},
+			{wire.VerbConfigGet, "a b", ``, wire.CodeBadConfigKey, ""},
+			{wire.VerbConfigGet, "a", ``, wire.CodeConfigKeyNotFound, ""},
+			{wire.VerbConfigDelete, "a", `{"value":"1"}`, wire.CodeUnknownField, ""},
+			{wire.VerbThrottleSet, "stripe", `{"rate":"x"}`, wire.CodeBadThrottle, ""},
+			{wire.VerbThrottleShow, "_", `{"key":"two words"}`, wire.CodeThrottleNotFound, ""},
+			{wire.VerbConfigLog, "", `{"limit":0}`, wire.CodeBadField, "limit"},
+			{wire.VerbConfigLog, "", `{"limit":1001}`, wire.CodeBadField, "limit"},
+			{wire.VerbConfigLog, "", `{"offset":-1}`, wire.CodeBadField, "offset"},
+			{wire.VerbConfigLog, "", `{"before":1}`, wire.CodeUnknownField, "before"},
+			{wire.VerbConfigLog, "", `[]`, wire.CodeBadJSON, "JSON"},
+			{wire.VerbThrottleShow, "k", `{"x":1}`, wire.CodeUnknownField, "x"},
+			{wire.VerbThrottleClear, "k", `{"x":1}`, wire.CodeUnknownField, "x"},
+			{wire.VerbThrottleClear, "_", ``, wire.CodeBadField, "key"},
+			{wire.VerbThrottleList, "", `{"limit":0}`, wire.CodeBadField, "limit"},
+			{wire.VerbCircuitShow, "_", ``, wire.CodeBadField, "key"},
+			{wire.VerbCircuitShow, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
+			{wire.VerbCircuitClose, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
+			{wire.VerbCircuitClose, "x", `{"key":"y"}`, wire.CodeBadField, "key"},
+			{wire.VerbCircuitReset, "nobody", ``, wire.CodeCircuitNotFound, "nobody"},
+			{wire.VerbCircuitOpen, "x", `{"for_ms":-1}`, wire.CodeBadField, "for_ms"},
+			{wire.VerbCircuitOpen, "x", `{"for":1}`, wire.CodeUnknownField, "for"},
+			{wire.VerbCircuitList, "", `{"limit":0}`, wire.CodeBadField, "limit"},
+			{wire.VerbReload, "", `{"force":true}`, wire.CodeUnknownField, "force"},
+			{wire.VerbPause, "", `{"kind":"queue","name":"new"}`, wire.CodeQueueNotFound, ""},
+			{wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, wire.CodePauseNotFound, ""},
+			{wire.VerbReload, "", ``, wire.CodeReloadFailed, ""},
+			{wire.VerbStoreBackup, "", `{"path":"/etc/passwd"}`, wire.CodeUnknownField, ""},
+			{wire.VerbStoreBackup, "", ``, wire.CodeBackupFailed, ""}, // this store cannot be copied
 		} {
 			werr := h.ask(tc.verb, tc.tail, tc.body, nil)
 			require.NotNil(t, werr, tc)
 			require.Equal(t, tc.code, werr.ErrCode, "%v: %v", tc, werr)
+			require.Contains(t, werr.Description, tc.names, tc)
 		}
-		require.Len(t, h.shard.Queues(), 2)
+		require.Equal(t, before, state())
 	})
 }
 

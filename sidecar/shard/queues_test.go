@@ -46,7 +46,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, wire.QueueExists("orders"), werr)
 
 		bad := wire.DefaultQueueSettings("mails")
-		bad.OnFailure = "function"
+		bad.OnEnqueue, bad.OnFailure = "function on_enqueue(msg) end", "function" // the first one gets counters
 		_, werr = r.Create(bad)
 		require.Equal(t, wire.CodeHookLoad, werr.ErrCode)
 		require.NotContains(t, scrape(t, r), `queue="mails"`)
@@ -118,7 +118,7 @@ func TestWhatIsKeptReachesTheQueue(t *testing.T) {
 	})
 }
 
-// TestUpdatesHoldWhenTheyAreAnswered, also while the runner is late.
+// TestUpdatesHoldWhenTheyAreAnswered, whatever the runner does meanwhile.
 func TestUpdatesHoldWhenTheyAreAnswered(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -213,7 +213,8 @@ func TestDelete(t *testing.T) {
 		require.NotNil(t, r.Queue("orders"))
 
 		require.True(t, q.Tell(queue.Fetch{Inbox: "inbox", Batch: 2, Expires: 60e9}))
-		require.Equal(t, "one", string(r.one("inbox").Data))
+		leased := r.one("inbox")
+		require.Equal(t, "one", string(leased.Data))
 		r.front.arriving = make(chan struct{}) // a message is on its way for too long
 		start := time.Now()
 		n, werr := r.Delete(q, true)
@@ -243,6 +244,8 @@ func TestDelete(t *testing.T) {
 		again := r.create(nil)
 		require.Greater(t, again.ID(), q.DLQ().ID(), "ids are not used again")
 		require.Zero(t, again.Depth())
+		r.ack(leased, done, "old token")
+		require.Equal(t, wire.CodeLeaseLost, r.refused("old token").ErrCode, "it is not the lease of anything")
 		r.store.refuse(func(*store.Batch) error { return store.ErrTooBig })
 		_, werr = r.Delete(again, false)
 		require.Equal(t, wire.OutcomeUnknown(), werr)

@@ -38,7 +38,7 @@ func TestRedrive(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.WeightHeader = "weight" })
 		const n = redriveChunk + 10
-		r.bury(q, n, func(int) nats.Header { return nat("weight", "5") })
+		r.bury(q, n, func(int) nats.Header { return nats.Header{"weight": {"5"}, wire.HeaderTTL: {"1h"}} })
 		moved, werr := r.Redrive(q.DLQ(), 3)
 		require.Nil(t, werr)
 		require.EqualValues(t, 3, moved)
@@ -56,10 +56,11 @@ func TestRedrive(t *testing.T) {
 		q.View(func(m *queue.Queue, side queue.Side, now int64) {
 			require.EqualValues(t, 5000, m.Key(side, "default", now).Weight, "as the headers say")
 		})
+		time.Sleep(2 * time.Hour)
 		r.consume(q, "w", n)
 		time.Sleep(time.Second)
 		all := r.conn.take("w")
-		require.Len(t, all, n)
+		require.Len(t, all, n, "a redrive drops the TTL")
 		for i, m := range all {
 			require.Equal(t, fmt.Sprint(i), string(m.Data))
 			require.Empty(t, m.Header.Get(wire.HeaderDeadReason))
