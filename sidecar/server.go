@@ -51,8 +51,8 @@ type Server struct {
 	ready    chan struct{}
 	started  atomic.Bool
 	draining atomic.Bool
-	killed   chan struct{}
-	killOnce sync.Once
+	killed   context.Context // ended by kill
+	kill     context.CancelFunc
 	announce io.Writer
 }
 
@@ -90,10 +90,12 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 			return nil, err
 		}
 	}
-	return &Server{
+	s := &Server{
 		cfg: cfg, version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
-		ready: make(chan struct{}), killed: make(chan struct{}), announce: os.Stderr,
-	}, nil
+		ready: make(chan struct{}), announce: os.Stderr,
+	}
+	s.killed, s.kill = context.WithCancel(context.Background())
+	return s, nil
 }
 
 func hookDefaults(lua *config.LuaConfig) shard.HookDefaults {
@@ -127,7 +129,7 @@ func (s *Server) HTTPAddr() string { return s.doors.httpAddr }
 
 // Kill makes a shutdown stop waiting: for leases, for messages on their way. What is
 // confirmed stays on disk all the same.
-func (s *Server) Kill() { s.killOnce.Do(func() { close(s.killed) }) }
+func (s *Server) Kill() { s.kill() }
 
 // Reload reads the configuration file again and puts it in force: all of it, or
 // nothing if anything is wrong. What has changed is in the log. The error is one
@@ -287,7 +289,7 @@ func (s *Server) build(snap store.Snapshot) error {
 		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
 		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
 		MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Hooks: hookDefaults(&s.cfg.Lua),
-		Pacing: queue.DefaultPacing, Killed: s.killed,
+		Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
 	})
 	s.link.Lock()
 	r.shard = queues.Shard
@@ -351,12 +353,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.control.DeclareQueues(ctx); err != nil {
 		return err
 	}
-	verbs := r.admin.Verbs()
-	serve := make([]natsio.Verb, len(verbs))
-	for i, v := range verbs {
-		serve[i] = natsio.Verb{Name: v.Name, Do: v.Do}
+	verbs := make(map[string]natsio.Verb)
+	for _, v := range r.admin.Verbs() {
+		verbs[v.Name] = v.Do
 	}
-	if err := r.front.ServeRequests(r.shard, s.version, serve); err != nil {
+	if err := r.front.ServeRequests(r.shard, s.version, verbs); err != nil {
 		return err
 	}
 	return r.front.Flush()
@@ -366,13 +367,7 @@ func (s *Server) start(ctx context.Context) error {
 func (s *Server) connected(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-s.killed:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(s.killed, cancel)()
 	return natsio.WaitConnected(ctx, s.doors.nc)
 }
 
@@ -407,7 +402,7 @@ func (s *Server) drain(graceful bool) {
 	select {
 	case <-r.front.Detach(r.shard.Queues()...):
 	case <-ctx.Done():
-	case <-s.killed:
+	case <-s.killed.Done():
 	}
 	r.shard.Settle(ctx)
 }

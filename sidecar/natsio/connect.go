@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -227,17 +228,13 @@ func readable(key, path string) error {
 
 // isConfigurationError tells what only an operator can mend from what time may.
 func isConfigurationError(err error) bool {
-	for _, fatal := range []error{
+	fatal := []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
 		nats.ErrNkeysNotSupported, nats.ErrSecureConnRequired, nats.ErrSecureConnWanted,
 		nats.ErrMixingWebsocketSchemes, nats.ErrMultipleTLSConfigs,
-	} {
-		if errors.Is(err, fatal) {
-			return true
-		}
 	}
 	var cert *tls.CertificateVerificationError
-	return errors.As(err, &cert)
+	return errors.As(err, &cert) || slices.ContainsFunc(fatal, func(f error) bool { return errors.Is(err, f) })
 }
 
 // reconnectDelay is the wait before round n (from 1) over all servers. The

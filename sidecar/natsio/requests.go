@@ -1,9 +1,9 @@
 package natsio
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,16 +17,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Verb is an admin verb. Do carries out a request with the tail of its subject, and
+// Verb carries out a request of an admin verb with the tail of its subject, and
 // returns the reply.
-type Verb struct {
-	Name string
-	Do   func(tail string, body []byte) ([]byte, *wire.Error)
-}
+type Verb func(tail string, body []byte) ([]byte, *wire.Error)
 
-// ServeRequests registers the micro service, whose endpoints are the verbs, and
+// ServeRequests registers the micro service, whose endpoints are the verbs by name, and
 // consume and fetch of the queues of s.
-func (f *Front) ServeRequests(s *shard.Shard, version string, verbs []Verb) error {
+func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
 		Description: "fair scheduling, rate limits and durable queues for NATS",
@@ -36,9 +33,8 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs []Verb) erro
 		return fmt.Errorf("NATS micro service: %w", err)
 	}
 	f.service = service
-	verbs = slices.SortedFunc(slices.Values(verbs), func(a, b Verb) int { return cmp.Compare(a.Name, b.Name) })
-	for _, v := range verbs {
-		if err := f.serve(v.Name, f.Subjects.AdminWildcard(v.Name), f.verb(s, v)); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(verbs)) {
+		if err := f.serve(name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
 			return err
 		}
 	}
@@ -87,7 +83,7 @@ func serviceVersion(version string) string {
 }
 
 // verb handles the requests of an admin verb.
-func (f *Front) verb(s *shard.Shard, v Verb) func(micro.Request) {
+func (f *Front) verb(s *shard.Shard, do Verb) func(micro.Request) {
 	return func(req micro.Request) {
 		_, tail, ok := f.Subjects.ParseAdmin(req.Subject())
 		if !ok {
@@ -98,7 +94,7 @@ func (f *Front) verb(s *shard.Shard, v Verb) func(micro.Request) {
 			f.respondError(req, wire.Draining())
 			return
 		}
-		reply, err := v.Do(tail, req.Data())
+		reply, err := do(tail, req.Data())
 		if err != nil {
 			f.respondError(req, err)
 			return

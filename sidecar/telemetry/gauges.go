@@ -39,22 +39,16 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // gaugeCollector reads the gauges when it is asked, so that nothing is counted
 // twice and a scrape sees one moment of each queue.
-type gaugeCollector struct{ m *Metrics }
+type gaugeCollector func() []Gauges
 
-func (c gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
+func (gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, spec := range gaugeSpecs {
 		ch <- spec.desc
 	}
 	ch <- parkedDesc
 }
 
-func (c gaugeCollector) Collect(ch chan<- prometheus.Metric) {
-	c.m.mu.Lock()
-	read := c.m.mu.gauges
-	c.m.mu.Unlock()
-	if read == nil {
-		return
-	}
+func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, g := range read() {
 		for _, spec := range gaugeSpecs {
 			ch <- prometheus.MustNewConstMetric(spec.desc, prometheus.GaugeValue, spec.value(&g), g.Queue)

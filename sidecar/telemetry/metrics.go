@@ -25,7 +25,6 @@ type Metrics struct {
 	mu struct {
 		sync.Mutex
 		queues map[string]*Queue
-		gauges func() []Gauges
 		sync   func()
 	}
 }
@@ -96,7 +95,7 @@ func New() *Metrics {
 		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
 	})
 	m.registry.MustRegister(
-		m.latency, m.commitDuration, m.commitBatch, gaugeCollector{m},
+		m.latency, m.commitDuration, m.commitBatch,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -126,13 +125,9 @@ func (m *Metrics) SetSync(update func()) {
 	m.mu.sync = update
 }
 
-// SetGauges names the function that reads the gauges of all queues. It is called
-// at each scrape, from any goroutine, and must return soon.
-func (m *Metrics) SetGauges(read func() []Gauges) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.gauges = read
-}
+// SetGauges names, once, the function that reads the gauges of all queues. It is
+// called at each scrape, from any goroutine, and must return soon.
+func (m *Metrics) SetGauges(read func() []Gauges) { m.registry.MustRegister(gaugeCollector(read)) }
 
 // Queue returns the counters of a queue, the same ones for every call until Drop.
 // It takes a lock: call it once per queue and keep the result.
