@@ -127,8 +127,8 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 // decide gives a message its fairness key, weight and gates: by on_enqueue, or
 // by the headers that the settings name.
 func (p *policy) decide(queue string, headers map[string][]string, size int) hooks.EnqueueDecision {
-	if p.onEnqueue != nil {
-		return p.onEnqueue.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
+	if g := p.hooks[hooks.OnEnqueue]; g != nil {
+		return g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
 	}
 	d := hooks.DefaultEnqueueDecision()
 	s := &p.settings

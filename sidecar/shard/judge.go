@@ -55,7 +55,7 @@ func (j *judge) run() {
 			f := &work[i]
 			// Once it has ended nobody would carry a verdict out: then the attempt ends
 			// at the next start, when the lease runs out.
-			if j.r.stopping() || !j.r.mail.post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: j.judge(f)}) {
+			if j.r.stopping.Err() != nil || !j.r.mail.post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: j.judge(f)}) {
 				j.r.shard.replyError(f.Reply, j.r.sides[f.Side].Gone())
 			}
 		}
@@ -79,8 +79,8 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 		return v
 	}
 	var hook hooks.FailureDecision
-	if p.onFailure != nil {
-		hook = p.onFailure.failure(j.input(f))
+	if g := p.hooks[hooks.OnFailure]; g != nil {
+		hook = g.failure(j.input(f))
 	}
 	switch {
 	case hook.Decided:

@@ -238,7 +238,7 @@ func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
 		r.consume(q, "w", 2)
-		q.policy.Load().onFailure.mu.Lock() // a run that takes its time
+		q.policy.Load().hooks[hooks.OnFailure].mu.Lock() // a run that takes its time
 		require.Nil(t, r.enqueue("one", "", nil))
 		m := r.one("w")
 		q.run.judge.mu.Lock()
@@ -253,11 +253,11 @@ func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
 		open := 0
 		q.View(func(m *queue.Queue, _ queue.Side, _ int64) { open = m.Open() })
 		require.Equal(t, 1, open, "the shutdown waits for it")
-		q.policy.Load().onFailure.mu.Unlock()
+		q.policy.Load().hooks[hooks.OnFailure].mu.Unlock()
 		q.run.stopped.Go(q.run.judge.run)
 		require.Equal(t, "one", string(r.one("w").Data))
 		synctest.Wait()
-		require.Equal(t, int64(1), q.policy.Load().onFailure.hook.Stats().Runs)
+		require.Equal(t, int64(1), q.policy.Load().hooks[hooks.OnFailure].hook.Stats().Runs)
 	})
 }
 

@@ -64,16 +64,15 @@ func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
 // policy is a queue's settings with what is made of them. It is replaced as a
 // whole.
 type policy struct {
-	settings  wire.QueueSettings
-	onEnqueue *guard
-	onFailure *guard
-	broken    []wire.HookInfo // hooks of the store that do not load
+	settings wire.QueueSettings
+	hooks    map[hooks.Kind]*guard
+	broken   []wire.HookInfo // hooks of the store that do not load
 }
 
 // newPolicy compiles the settings of a queue. Hooks whose script and limits are
 // those of old are taken over with their circuits; old may be nil.
 func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *wire.Error) {
-	p := &policy{settings: settings}
+	p := &policy{settings: settings, hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, old); err != nil {
 			return nil, wire.HookLoad(settings.Name, string(kind), err)
@@ -86,7 +85,7 @@ func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *w
 // not load any more, after an upgrade say, must not take the queue's messages
 // away: they go on with the safe defaults, and the log and inspect say why.
 func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
-	p := &policy{settings: settings}
+	p := &policy{settings: settings, hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, nil); err != nil {
 			s.Log.Error("a stored hook does not load; messages go on with the safe defaults until it is replaced",
@@ -97,20 +96,12 @@ func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
 	return p
 }
 
-// guard is where the hook of a kind is; nil in there: it is not loaded.
-func (p *policy) guard(kind hooks.Kind) **guard {
-	if kind == hooks.OnEnqueue {
-		return &p.onEnqueue
-	}
-	return &p.onFailure
-}
-
 // loadHook gives p its hook of a kind.
 func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 	settings := p.settings
 	if old != nil && hookText(kind, &settings) == hookText(kind, &old.settings) && sameHookLimits(&settings, &old.settings) {
-		if had := *old.guard(kind); had != nil {
-			*p.guard(kind) = had
+		if had := old.hooks[kind]; had != nil {
+			p.hooks[kind] = had
 			return nil
 		}
 	}
@@ -118,7 +109,7 @@ func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 	if script == nil || err != nil {
 		return err
 	}
-	*p.guard(kind) = &guard{
+	p.hooks[kind] = &guard{
 		metrics: s.Metrics.Queue(settings.Name).Hook(string(kind)),
 		hook: hooks.NewGuard(hooks.GuardOptions{
 			Kind: kind, Queue: settings.Name, Script: script, Limits: s.Hooks.limits(settings), Breaker: s.Hooks.breaker(settings),
@@ -143,18 +134,18 @@ func (s *Shard) hookCircuitChanged(ch hooks.CircuitChange) {
 
 // closeReplaced closes the hooks of p that next does not have; next may be nil.
 func (p *policy) closeReplaced(next *policy) {
-	for _, kind := range hookKinds {
-		if had := *p.guard(kind); had != nil && (next == nil || *next.guard(kind) != had) {
+	for kind, had := range p.hooks {
+		if next == nil || next.hooks[kind] != had {
 			had.close()
 		}
 	}
 }
 
-// hooks describes the hooks of a policy.
-func (p *policy) hooks() []wire.HookInfo {
+// describe describes the hooks of a policy.
+func (p *policy) describe() []wire.HookInfo {
 	list := []wire.HookInfo{}
 	for _, kind := range hookKinds {
-		if g := *p.guard(kind); g != nil {
+		if g := p.hooks[kind]; g != nil {
 			s := g.hook.Stats()
 			list = append(list, wire.HookInfo{
 				Hook: s.Hook, State: s.State, Runs: s.Runs, Failures: s.Failures, Bypassed: s.Bypassed,
@@ -210,11 +201,8 @@ func (g *guard) close() {
 // CountHooks brings the metrics of all hooks up to date.
 func (s *Shard) CountHooks() {
 	for _, q := range s.queues.main() {
-		p := q.policy.Load()
-		for _, kind := range hookKinds {
-			if g := *p.guard(kind); g != nil {
-				g.count()
-			}
+		for _, g := range q.policy.Load().hooks {
+			g.count()
 		}
 	}
 }

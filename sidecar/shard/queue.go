@@ -125,7 +125,7 @@ func (q *Queue) Refuse(reply string, e *wire.Error) {
 
 // Hooks describes the hooks of the queue, on_enqueue first, and then those that do
 // not load.
-func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().hooks() }
+func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().describe() }
 
 // ResetHooks closes the circuit of a hook, or of both if hook is empty. It reports
 // whether there is such a hook.
@@ -133,7 +133,7 @@ func (q *Queue) ResetHooks(hook string) bool {
 	found := false
 	p := q.policy.Load()
 	for _, kind := range hookKinds {
-		if g := *p.guard(kind); g != nil && (hook == "" || hook == string(kind)) {
+		if g := p.hooks[kind]; g != nil && (hook == "" || hook == string(kind)) {
 			g.hook.Reset()
 			found = true
 		}

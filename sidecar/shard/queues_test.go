@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -150,12 +151,12 @@ func TestUpdate(t *testing.T) {
 		old := q.policy.Load()
 		r.update(q, func(s *wire.QueueSettings) { s.OnFailure, s.VisibilityTimeoutMs = "", 1000 })
 		p := q.policy.Load()
-		require.Same(t, old.onEnqueue, p.onEnqueue, "with its circuit")
-		require.Nil(t, p.onFailure)
+		require.Same(t, old.hooks[hooks.OnEnqueue], p.hooks[hooks.OnEnqueue], "with its circuit")
+		require.Nil(t, p.hooks[hooks.OnFailure])
 		require.EqualValues(t, 1000, q.DLQ().Settings().VisibilityTimeoutMs)
 		require.Len(t, r.news(wire.EventQueueUpdated), 1)
 		r.update(q, func(s *wire.QueueSettings) { s.LuaTimeoutMs = 5 })
-		require.NotSame(t, old.onEnqueue, q.policy.Load().onEnqueue)
+		require.NotSame(t, old.hooks[hooks.OnEnqueue], q.policy.Load().hooks[hooks.OnEnqueue])
 		require.Equal(t, []wire.HookInfo{{Hook: wire.HookOnEnqueue, State: "closed"}}, q.Hooks())
 		require.Len(t, r.news(wire.EventQueueUpdated), 1)
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/throttle"
@@ -34,8 +36,8 @@ type runner struct {
 	renew   bool         // the settings have changed
 	ended   bool
 
-	stop     chan struct{} // closed: finish what is posted, then end
-	stopOnce sync.Once
+	stopping context.Context // ended by stop: finish what is posted, then end
+	stop     context.CancelFunc
 	stopped  sync.WaitGroup // all goroutines
 }
 
@@ -45,8 +47,8 @@ func newRunner(s *Shard) *runner {
 		mail:  newMailbox[queue.Input](),
 		timer: time.NewTimer(time.Hour),
 		armed: math.MaxInt64,
-		stop:  make(chan struct{}),
 	}
+	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.timer.Stop()
 	r.dispatcher = dispatcher{r: r, mail: newMailbox[queue.Delivery]()}
 	r.judge.r = r
@@ -63,18 +65,8 @@ func (r *runner) start() {
 // end lets the machine handle what has been posted and waits until all goroutines are
 // done.
 func (r *runner) end() {
-	r.stopOnce.Do(func() { close(r.stop) })
+	r.stop()
 	r.stopped.Wait()
-}
-
-// stopping reports whether the runner has been told to end.
-func (r *runner) stopping() bool {
-	select {
-	case <-r.stop:
-		return true
-	default:
-		return false
-	}
 }
 
 func (r *runner) run() {
@@ -83,7 +75,7 @@ func (r *runner) run() {
 		select {
 		case <-r.mail.wake:
 		case <-r.timer.C:
-		case <-r.stop:
+		case <-r.stopping.Done():
 			r.finish()
 			return
 		}
@@ -173,7 +165,7 @@ func (r *runner) settings() queue.Settings {
 	p := q.policy.Load()
 	s := queue.Settings{
 		QueueSettings: p.settings,
-		Judge:         p.onFailure != nil || p.settings.RetryPolicy != "" || r.rules.HasErrorRules(),
+		Judge:         p.hooks[hooks.OnFailure] != nil || p.settings.RetryPolicy != "" || r.rules.HasErrorRules(),
 	}
 	if p.settings.MaxPendingPerKey > 0 {
 		counts := q.perKey.Load()

@@ -104,14 +104,17 @@ type Shard struct {
 	}
 
 	failure atomic.Pointer[error]
-	failed  chan struct{} // closed when failure is set
-	ended   chan struct{} // closed by End
-	endOnce sync.Once
+	failed  chan struct{}   // closed when failure is set
+	ended   context.Context // ended by end
+	end     context.CancelFunc
 }
 
 // New returns a shard without queues; see [Shard.Recover].
 func New(o Options) *Shard {
-	return &Shard{Options: o, failed: make(chan struct{}), ended: make(chan struct{})}
+	s := &Shard{Options: o, failed: make(chan struct{})}
+	s.ended, s.end = context.WithCancel(context.Background())
+	s.queues.byName.Store(&map[string]*Queue{})
+	return s
 }
 
 // Start lets the queues work. Nothing is delivered before [Shard.Serve].
@@ -120,7 +123,7 @@ func (s *Shard) Start() {
 		select {
 		case <-s.Store.Failed():
 			s.fail(s.Store.Err())
-		case <-s.ended:
+		case <-s.ended.Done():
 		}
 	}()
 	for _, q := range s.queues.main() {
@@ -267,7 +270,7 @@ func (s *Shard) Settle(ctx context.Context) {
 // End lets the queues handle what has come and hands everything to the store, leases
 // included. It returns when all goroutines of the shard are done.
 func (s *Shard) End() {
-	s.endOnce.Do(func() { close(s.ended) })
+	s.end()
 	var ended sync.WaitGroup
 	for _, q := range s.queues.main() {
 		ended.Go(q.run.end)
@@ -279,23 +282,14 @@ func (s *Shard) End() {
 // new map.
 type registry struct {
 	change sync.Mutex
-	byName atomic.Pointer[map[string]*Queue]
+	byName atomic.Pointer[map[string]*Queue] // never nil
 }
 
-func (r *registry) get(name string) *Queue {
-	if m := r.byName.Load(); m != nil {
-		return (*m)[name]
-	}
-	return nil
-}
+func (r *registry) get(name string) *Queue { return (*r.byName.Load())[name] }
 
 // all returns the queues by name.
 func (r *registry) all() []*Queue {
-	m := r.byName.Load()
-	if m == nil {
-		return nil
-	}
-	return slices.SortedFunc(maps.Values(*m), func(a, b *Queue) int { return cmp.Compare(a.name, b.name) })
+	return slices.SortedFunc(maps.Values(*r.byName.Load()), func(a, b *Queue) int { return cmp.Compare(a.name, b.name) })
 }
 
 // main returns the queues that are no dead letter queues, by name.
@@ -304,10 +298,7 @@ func (r *registry) main() []*Queue { return slices.DeleteFunc(r.all(), (*Queue).
 func (r *registry) update(fn func(m map[string]*Queue)) {
 	r.change.Lock()
 	defer r.change.Unlock()
-	m := make(map[string]*Queue)
-	if old := r.byName.Load(); old != nil {
-		maps.Copy(m, *old)
-	}
+	m := maps.Clone(*r.byName.Load())
 	fn(m)
 	r.byName.Store(&m)
 }
