@@ -284,7 +284,7 @@ func (s *Server) build(snap store.Snapshot) error {
 		Log: s.log, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
 		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
 	}, snap)
-	r.front = natsio.New(natsio.Options{Log: s.log, Conn: d.nc, Subjects: s.subjects, Signer: signer, Metrics: s.metrics})
+	r.front = natsio.New(natsio.Options{Log: s.log, Conn: d.nc, Subjects: s.subjects, Signer: signer})
 	queues.Shard = shard.New(shard.Options{
 		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
 		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/filaq/fila/sidecar/shard"
-	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
 )
 
@@ -21,7 +20,6 @@ type Options struct {
 	Conn     *nats.Conn
 	Subjects wire.Subjects
 	Signer   *wire.Signer
-	Metrics  *telemetry.Metrics // counts refusals that belong to no queue
 }
 
 // Front holds fila's subscriptions. Its exported methods may be called from any
@@ -158,12 +156,12 @@ func (f *Front) StopAcks() {
 func (f *Front) ack(s *shard.Shard, parse parseAck, m *nats.Msg) {
 	token, name, ok := f.Subjects.ParseToken(m.Subject)
 	if !ok {
-		f.refuse(m.Reply, wire.BadSubject(m.Subject))
+		s.Refuse(m.Reply, wire.BadSubject(m.Subject))
 		return
 	}
 	q := s.Queue(name)
 	if q == nil {
-		f.refuse(m.Reply, wire.QueueNotFound(name))
+		s.Refuse(m.Reply, wire.QueueNotFound(name))
 		return
 	}
 	t, err := f.Signer.Parse(token, name)
@@ -181,16 +179,5 @@ func (f *Front) ack(s *shard.Shard, parse parseAck, m *nats.Msg) {
 	}
 	if werr != nil {
 		q.Refuse(m.Reply, werr)
-	}
-}
-
-// refuse refuses what belongs to no queue that exists.
-func (f *Front) refuse(reply string, e *wire.Error) {
-	f.Metrics.Refused(e.ErrCode)
-	if reply == "" || f.Subjects.Owns(reply) {
-		return
-	}
-	if err := f.Conn.PublishMsg(&nats.Msg{Subject: reply, Header: e.Headers(), Data: e.Body()}); err != nil {
-		f.Log.Debug("an error reply could not be published", "subject", reply, "error", err)
 	}
 }

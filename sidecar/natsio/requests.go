@@ -34,22 +34,22 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]V
 	}
 	f.service = service
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
-		if err := f.serve(name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
+		if err := f.serve(s, name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
 			return err
 		}
 	}
-	if err := f.serve(wire.KindConsume, f.Subjects.ConsumeWildcard(), f.queueRequest(s, wire.KindConsume, f.consume)); err != nil {
+	if err := f.serve(s, wire.KindConsume, f.Subjects.ConsumeWildcard(), f.queueRequest(s, wire.KindConsume, f.consume)); err != nil {
 		return err
 	}
-	return f.serve(wire.KindFetch, f.Subjects.FetchWildcard(), f.queueRequest(s, wire.KindFetch, f.fetch))
+	return f.serve(s, wire.KindFetch, f.Subjects.FetchWildcard(), f.queueRequest(s, wire.KindFetch, f.fetch))
 }
 
 // serve adds an endpoint. Requests whose reply would go to fila itself do not reach
 // its handler.
-func (f *Front) serve(name, subject string, handle func(micro.Request)) error {
+func (f *Front) serve(s *shard.Shard, name, subject string, handle func(micro.Request)) error {
 	handler := micro.HandlerFunc(func(req micro.Request) {
 		if reply := req.Reply(); reply != "" && f.Subjects.Owns(reply) {
-			f.refuse("", wire.BadReplySubject(reply, ownReplyText))
+			s.Refuse("", wire.BadReplySubject(reply, ownReplyText))
 			return
 		}
 		handle(req)

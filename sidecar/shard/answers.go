@@ -42,6 +42,13 @@ func (s *Shard) replyError(subject string, e *wire.Error) {
 	}
 }
 
+// Refuse counts what a client sent, which belongs to no queue that exists, and answers
+// it.
+func (s *Shard) Refuse(reply string, e *wire.Error) {
+	s.Metrics.Refused(e.ErrCode)
+	s.replyError(reply, e)
+}
+
 // answer publishes a reply. Replies that name a queue are for producers.
 func (r *runner) answer(a *queue.Reply) {
 	data := a.Data

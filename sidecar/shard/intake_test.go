@@ -108,6 +108,15 @@ func TestRefusalsAreToldAndCounted(t *testing.T) {
 	})
 }
 
+// TestAnswersThatCannotBePublished are logged.
+func TestAnswersThatCannotBePublished(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.conn.refuse(func(*nats.Msg) error { return nats.ErrConnectionClosed })
+		r.Refuse("inbox", wire.QueueNotFound("x"))
+		require.Contains(t, r.log.String(), "an error reply could not be published")
+	})
+}
+
 // TestAckOfAnEndedLeaseIsRefused by the machine, and counted.
 func TestAckOfAnEndedLeaseIsRefused(t *testing.T) {
 	bubble(t, func(r *rig) {
