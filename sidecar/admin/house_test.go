@@ -181,7 +181,7 @@ func (h *house) consume(name string, credit int) {
 	if credit > 0 {
 		c = queue.Register{Consumer: "w", Subject: "deliver", MaxInFlight: credit}
 	}
-	require.True(h.t, h.shard.Queue(name).Do(c))
+	require.True(h.t, h.shard.Queue(name).Tell(c))
 	time.Sleep(time.Second)
 }
 

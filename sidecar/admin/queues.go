@@ -70,8 +70,7 @@ func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
 	all := a.shard.Queues()
 	list := wire.QueueList{Total: len(all), Queues: []wire.QueueSummary{}}
 	for _, q := range wire.Page(all, req.Offset, req.Limit) {
-		var n queue.Moment
-		if q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.Moment(side, now) }) {
+		if n, ok := moment(q); ok {
 			list.Queues = append(list.Queues, summary(q, &n))
 		}
 	}
@@ -82,12 +81,17 @@ func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
 func (a *Admin) Gauges() []telemetry.Gauges {
 	var all []telemetry.Gauges
 	for _, q := range a.shard.Queues() {
-		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes()}
-		if q.View(func(m *queue.Queue, side queue.Side, now int64) { g.Moment = m.Moment(side, now) }) {
-			all = append(all, g)
+		if n, ok := moment(q); ok {
+			all = append(all, telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Moment: n})
 		}
 	}
 	return all
+}
+
+// moment is how a queue stands; it reports false when the queue has ended.
+func moment(q *shard.Queue) (n queue.Moment, ok bool) {
+	ok = q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.Moment(side, now) })
+	return n, ok
 }
 
 // summary is a queue in one line.

@@ -21,11 +21,6 @@ const (
 	Key              // of the runtime configuration, or of a gate, whose key the body may have instead
 )
 
-// String is the tail as docs/protocol.md writes it, after the verb.
-func (t Tail) String() string {
-	return [...]string{NewQueue: ".<queue>", AnyQueue: ".<queue>", Ordinary: ".<queue>", DeadLetters: ".<queue>.dlq", Key: ".<key>"}[t]
-}
-
 // Verb is a verb of the admin protocol.
 type Verb struct {
 	Name string

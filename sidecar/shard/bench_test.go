@@ -33,7 +33,7 @@ func BenchmarkTurns(b *testing.B) {
 	r.start()
 	r.Serve()
 	q, by := r.create(nil), subscription(b)
-	require.True(b, q.Do(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: 1}))
+	require.True(b, q.Tell(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: 1}))
 	payload := make([]byte, 1024)
 	b.ReportAllocs()
 	for b.Loop() {

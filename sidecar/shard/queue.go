@@ -82,13 +82,6 @@ func (q *Queue) View(fn func(m *queue.Queue, side queue.Side, now int64)) bool {
 // blocks, and reports false when the queue has ended.
 func (q *Queue) Tell(c queue.Change) bool { return q.run.mail.post(q.changed(c)) }
 
-// Do has a change take effect, after all that came before it. It reports false when
-// the queue has ended.
-func (q *Queue) Do(c queue.Change) bool {
-	_, ok := q.run.do(q.changed(c))
-	return ok
-}
-
 func (q *Queue) changed(c queue.Change) queue.Input {
 	return queue.Input{Kind: queue.Changed, Side: q.side, Change: c}
 }

@@ -25,7 +25,7 @@ func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
 		require.Nil(r.t, r.enqueue(fmt.Sprint(i), "", headers(i)))
 		r.ack(r.one("undertaker"), term, "")
 	}
-	require.True(r.t, q.Do(queue.Leave{Consumer: "undertaker"}))
+	require.True(r.t, q.Tell(queue.Leave{Consumer: "undertaker"}))
 	time.Sleep(time.Second)
 	require.EqualValues(r.t, n, q.DLQ().Depth())
 }

@@ -118,7 +118,7 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 	})
 	for i := range n {
 		if i%250 == 0 {
-			q.Do(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: []int{3, 50, 1000}[i/250%3]})
+			q.Tell(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: []int{3, 50, 1000}[i/250%3]})
 		}
 		require.Nil(t, q.Accept(&nats.Msg{Data: []byte(strconv.Itoa(i)), Sub: by}))
 	}
@@ -157,7 +157,6 @@ func TestTurnsOfManyPosters(t *testing.T) {
 	r.end()
 	require.False(t, q.run.post(queue.Input{Kind: queue.Acked}, by), "the runner has ended")
 	require.False(t, q.Tell(queue.PauseQueue{}))
-	require.False(t, q.Do(queue.PauseQueue{}))
 	require.False(t, q.View(nil))
 }
 
