@@ -48,6 +48,29 @@ func externalConfig(url string) config.NATSConfig {
 	return cfg
 }
 
+// quietly is a log that nobody reads.
+func quietly() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// connect connects to an external server, until the test ends.
+func connect(t *testing.T, cfg config.NATSConfig, log *slog.Logger, onDisconnect, onReconnect func()) *nats.Conn {
+	t.Helper()
+	nc, err := Connect(cfg, nil, log, onDisconnect, onReconnect)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// startServer starts a server that is not ours on a free port.
+func startServer(t *testing.T, opts *server.Options) *server.Server {
+	t.Helper()
+	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", -1, true, true
+	srv, err := server.NewServer(opts)
+	require.NoError(t, err)
+	srv.Start()
+	t.Cleanup(func() { stopTestServer(srv) })
+	return srv
+}
+
 // samePort is the configuration of a server that takes the place of srv.
 func samePort(t *testing.T, srv *server.Server) config.EmbeddedConfig {
 	t.Helper()
@@ -65,7 +88,7 @@ func TestConnectInProcess(t *testing.T) {
 	cfg.Embedded = anyPort()
 	srv := startTestServer(t, cfg.Embedded)
 	never := func() { t.Error("a callback was called") }
-	nc, err := Connect(cfg, srv, slog.New(slog.DiscardHandler), never, never)
+	nc, err := Connect(cfg, srv, quietly(), never, never)
 	require.NoError(t, err)
 	require.True(t, nc.IsConnected())
 	conns, err := srv.Connz(&server.ConnzOptions{})
@@ -79,12 +102,10 @@ func TestConnectReconnects(t *testing.T) {
 	checkLeaks(t)
 	first := startTestServer(t, anyPort())
 	down, up := make(chan struct{}, 8), make(chan struct{}, 8)
-	nc, err := Connect(externalConfig(first.ClientURL()), nil, slog.New(slog.DiscardHandler), signalTo(down), signalTo(up))
-	require.NoError(t, err)
-	defer nc.Close()
+	nc := connect(t, externalConfig(first.ClientURL()), quietly(), signalTo(down), signalTo(up))
 	require.Empty(t, up, "the first connection was not waited for")
 	got := make(chan struct{}, 8)
-	_, err = nc.Subscribe("a", func(*nats.Msg) { got <- struct{}{} })
+	_, err := nc.Subscribe("a", func(*nats.Msg) { got <- struct{}{} })
 	require.NoError(t, err)
 
 	stopTestServer(first)
@@ -107,7 +128,7 @@ func TestReconnectBringsSubscriptions(t *testing.T) {
 	srv := startTestServer(t, anyPort())
 	var nc *nats.Conn
 	up := make(chan int, 8)
-	nc, err := Connect(externalConfig(srv.ClientURL()), nil, slog.New(slog.DiscardHandler), nil, func() {
+	nc, err := Connect(externalConfig(srv.ClientURL()), nil, quietly(), nil, func() {
 		n := -1
 		id, _ := nc.GetClientID() // none has 0
 		if conns, err := srv.Connz(&server.ConnzOptions{CID: id}); err == nil && len(conns.Conns) == 1 {
@@ -162,9 +183,7 @@ func TestReconnectThatDoesNotLast(t *testing.T) {
 		}
 	}()
 	down, up := make(chan struct{}, 8), make(chan struct{}, 8)
-	nc, err := Connect(externalConfig("nats://"+l.Addr().String()), nil, slog.New(slog.DiscardHandler), signalTo(down), signalTo(up))
-	require.NoError(t, err)
-	defer nc.Close()
+	connect(t, externalConfig("nats://"+l.Addr().String()), quietly(), signalTo(down), signalTo(up))
 	close(end)
 	waitFor(t, down, "the first disconnect")
 	waitFor(t, down, "the second disconnect")
@@ -182,9 +201,7 @@ func TestConnectWaitsForNATS(t *testing.T) {
 
 	log, text := newTestLog()
 	up := make(chan struct{}, 8)
-	nc, err := Connect(externalConfig("nats://ann:secret@"+l.Addr().String()), nil, log, nil, signalTo(up))
-	require.NoError(t, err)
-	defer nc.Close()
+	nc := connect(t, externalConfig("nats://ann:secret@"+l.Addr().String()), log, nil, signalTo(up))
 	require.False(t, nc.IsConnected())
 	require.ErrorIs(t, nc.Publish("a", nil), nats.ErrReconnectBufExceeded)
 	require.Contains(t, text.String(), "waiting for it")
@@ -207,15 +224,13 @@ func TestConnectRefused(t *testing.T) {
 	srv := startTestServer(t, cfg)
 	external := externalConfig(srv.ClientURL())
 	external.Token = "wrong"
-	_, err := Connect(external, nil, slog.New(slog.DiscardHandler), nil, nil)
+	_, err := Connect(external, nil, quietly(), nil, nil)
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 	require.ErrorContains(t, err, srv.ClientURL())
 	require.NotContains(t, err.Error(), "wrong")
 
 	external.Token = "right"
-	nc, err := Connect(external, nil, slog.New(slog.DiscardHandler), nil, nil)
-	require.NoError(t, err)
-	nc.Close()
+	connect(t, external, quietly(), nil, nil)
 }
 
 // A server that refuses the login for a while, as during a change of its users,
@@ -229,9 +244,7 @@ func TestConnectOutlivesRefusals(t *testing.T) {
 	external.Token = "right"
 	log, text := newTestLog()
 	up := make(chan struct{}, 8)
-	nc, err := Connect(external, nil, log, nil, signalTo(up))
-	require.NoError(t, err)
-	defer nc.Close()
+	nc := connect(t, external, log, nil, signalTo(up))
 
 	stopTestServer(srv)
 	other := samePort(t, srv)
@@ -258,16 +271,12 @@ func TestConnectLogins(t *testing.T) {
 	seedFile := filepath.Join(dir, "user.nk")
 	require.NoError(t, os.WriteFile(seedFile, seed, 0o600))
 
-	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
+	srv := startServer(t, &server.Options{
 		Nkeys: []*server.NkeyUser{{Nkey: pub}},
 		Users: []*server.User{{Username: "ann", Password: "secret", Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Deny: []string{"forbidden"}},
 		}}},
 	})
-	require.NoError(t, err)
-	srv.Start()
-	t.Cleanup(func() { stopTestServer(srv) })
 
 	for name, login := range map[string]func(*config.NATSConfig){
 		"nkey":            func(c *config.NATSConfig) { c.NKey = seedFile },
@@ -278,9 +287,7 @@ func TestConnectLogins(t *testing.T) {
 			cfg := externalConfig(srv.ClientURL())
 			login(&cfg)
 			log, text := newTestLog()
-			nc, err := Connect(cfg, nil, log, nil, nil)
-			require.NoError(t, err)
-			defer nc.Close()
+			nc := connect(t, cfg, log, nil, nil)
 			require.NotContains(t, text.String(), "secret")
 			if name != "user" {
 				return
@@ -311,7 +318,7 @@ func TestConnectBadFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := externalConfig("nats://127.0.0.1:1") // nobody is asked
 			tc.set(&cfg)
-			_, err := Connect(cfg, nil, slog.New(slog.DiscardHandler), nil, nil)
+			_, err := Connect(cfg, nil, quietly(), nil, nil)
 			require.ErrorContains(t, err, tc.want)
 			require.ErrorContains(t, err, junk)
 		})
@@ -326,27 +333,21 @@ func TestConnectTLS(t *testing.T) {
 	require.NoError(t, err)
 	pool := x509.NewCertPool()
 	pool.AddCert(pair.Leaf)
-	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, TLSVerify: true,
+	srv := startServer(t, &server.Options{
+		TLSVerify: true,
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{pair}, ClientCAs: pool,
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
 		},
 	})
-	require.NoError(t, err)
-	srv.Start()
-	t.Cleanup(func() { stopTestServer(srv) })
 
 	cfg := externalConfig("tls://" + srv.Addr().String())
-	_, err = Connect(cfg, nil, slog.New(slog.DiscardHandler), nil, nil)
+	_, err = Connect(cfg, nil, quietly(), nil, nil)
 	require.ErrorContains(t, err, "certificate", "an authority that nobody knows")
 
 	cfg.TLS = config.TLSConfig{CA: certFile, Cert: certFile, Key: keyFile}
-	nc, err := Connect(cfg, nil, slog.New(slog.DiscardHandler), nil, nil)
+	_, err = connect(t, cfg, quietly(), nil, nil).TLSConnectionState()
 	require.NoError(t, err)
-	_, err = nc.TLSConnectionState()
-	require.NoError(t, err)
-	nc.Close()
 }
 
 // writeCertificate makes a certificate that signs itself and serves both ends.

@@ -2,14 +2,12 @@ package natsio
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"net"
 	"strconv"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -59,7 +57,7 @@ func anyPort() config.EmbeddedConfig {
 
 func startTestServer(t *testing.T, cfg config.EmbeddedConfig) *server.Server {
 	t.Helper()
-	srv, err := StartEmbedded(cfg, slog.New(slog.DiscardHandler))
+	srv, err := StartEmbedded(cfg, quietly())
 	require.NoError(t, err)
 	t.Cleanup(func() { stopTestServer(srv) })
 	return srv
@@ -110,7 +108,7 @@ func TestEmbeddedServerForeignAddress(t *testing.T) {
 	checkLeaks(t)
 	cfg := anyPort()
 	cfg.Host = "192.0.2.1" // TEST-NET-1: no machine has it
-	_, err := StartEmbedded(cfg, slog.New(slog.DiscardHandler))
+	_, err := StartEmbedded(cfg, quietly())
 	require.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	require.ErrorContains(t, err, "192.0.2.1:0: cannot assign requested address;")
 }
@@ -136,29 +134,11 @@ func TestEmbeddedServerLogin(t *testing.T) {
 			require.NoError(t, err)
 			nc.Close()
 
-			own, err := Connect(cfg, srv, slog.New(slog.DiscardHandler), nil, nil)
+			own, err := Connect(cfg, srv, quietly(), nil, nil)
 			require.NoError(t, err, "fila's own connection logs in, too")
 			own.Close()
 		})
 	}
-}
-
-// The whole of fila runs in a synctest bubble when the server does not listen.
-func TestEmbeddedServerInBubble(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := config.Default().NATS
-		cfg.Embedded.Port = 0
-		srv, err := StartEmbedded(cfg.Embedded, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
-		defer stopTestServer(srv)
-		require.Nil(t, srv.Addr())
-		nc, err := Connect(cfg, srv, slog.New(slog.DiscardHandler), nil, nil)
-		require.NoError(t, err)
-		defer nc.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), patienceForTests)
-		defer cancel()
-		require.NoError(t, nc.FlushWithContext(ctx))
-	})
 }
 
 func TestEmbeddedServerLog(t *testing.T) {

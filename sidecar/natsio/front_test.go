@@ -3,7 +3,6 @@ package natsio
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -151,27 +150,6 @@ func TestWhatIsRefused(t *testing.T) {
 		require.Positive(t, refused["orders.dlq"])
 		require.Positive(t, refused[""], "of no queue that exists")
 		require.Zero(t, refused["none"])
-	})
-}
-
-// TestErrorsLookLikeThoseOfMicro: header and body, on every kind of subject.
-func TestErrorsLookLikeThoseOfMicro(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		r.create("orders")
-		for _, subject := range []string{
-			"fila.admin.queue-inspect.none", "fila.consume.orders", "fila.fetch.none", "fila.enqueue.orders.dlq", "fila.ack.0.x.orders",
-			"fila.ack.0.x.none",
-		} {
-			inbox := nats.NewInbox()
-			answers := r.listen(inbox)
-			require.NoError(t, r.client.PublishRequest(subject, inbox, nil))
-			m := r.next(answers)
-			werr := wire.ParseError(m.Header, m.Data)
-			require.NotNil(t, werr, subject)
-			require.Equal(t, werr.Description, m.Header.Get("Nats-Service-Error"))
-			require.NotEmpty(t, m.Header.Get("Nats-Service-Error-Code"))
-			require.Equal(t, string(werr.Body()), string(m.Data))
-		}
 	})
 }
 
@@ -378,7 +356,7 @@ func TestWaitingForTheFirstConnection(t *testing.T) {
 	cfg := samePort(t, free)
 	url := free.ClientURL()
 	stopTestServer(free)
-	nc, err := Connect(externalConfig(url), nil, slog.New(slog.DiscardHandler), nil, nil)
+	nc, err := Connect(externalConfig(url), nil, quietly(), nil, nil)
 	require.NoError(t, err)
 	log, text := newTestLog()
 	defer Disconnect(nc, log)
@@ -395,7 +373,7 @@ func TestDisconnectSendsWhatWasPublished(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		got := r.listen("last")
 		r.flush()
-		nc, err := Connect(config.Default().NATS, r.srv, slog.New(slog.DiscardHandler), nil, nil)
+		nc, err := Connect(config.Default().NATS, r.srv, quietly(), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, nc.Publish("last", nil))
 		Disconnect(nc, r.front.Log)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/circuit"
@@ -63,8 +64,9 @@ func newRig(t *testing.T) *rig {
 	cfg := config.Default().NATS
 	cfg.Embedded.Port = 0
 	var err error
-	r.srv, err = StartEmbedded(cfg.Embedded, slog.New(slog.DiscardHandler))
+	r.srv, err = StartEmbedded(cfg.Embedded, quietly())
 	require.NoError(t, err)
+	require.Nil(t, r.srv.Addr(), "it does not listen")
 	conn, err := Connect(cfg, r.srv, log, nil, nil)
 	require.NoError(t, err)
 	now := shard.NewClock()
@@ -120,7 +122,7 @@ func (r *rig) end() {
 	r.shard.End()
 	r.front.StopRequests()
 	require.NoError(r.t, r.shard.Store.Close())
-	Disconnect(r.front.Conn, slog.New(slog.DiscardHandler))
+	Disconnect(r.front.Conn, quietly())
 	r.client.Close()
 	stopTestServer(r.srv)
 }
@@ -146,6 +148,10 @@ func (r *rig) ask(m *nats.Msg, into any) *wire.Error {
 	reply, err := r.client.RequestMsgWithContext(ctx, m)
 	require.NoError(r.t, err, m.Subject)
 	if werr := wire.ParseError(reply.Header, reply.Data); werr != nil {
+		// It looks like one of micro, whoever has refused it.
+		require.Equal(r.t, werr.Description, reply.Header.Get(micro.ErrorHeader))
+		require.NotEmpty(r.t, reply.Header.Get(micro.ErrorCodeHeader))
+		require.Equal(r.t, string(werr.Body()), string(reply.Data))
 		return werr
 	}
 	if into != nil {
