@@ -1,9 +1,6 @@
 package sidecar
 
 import (
-	"context"
-	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,23 +44,10 @@ func TestDocumentedPermissions(t *testing.T) {
 	defer ns.Shutdown()
 	require.True(t, ns.ReadyForConnections(10*time.Second))
 
-	cfg := config.Default()
-	cfg.DataDir = t.TempDir()
-	cfg.HTTP.Addr = ""
-	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
-	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
-	require.NoError(t, err)
-	s.announce = io.Discard
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() { cancel(); require.NoError(t, <-ended) }()
-	select {
-	case <-s.Ready():
-	case err := <-ended:
-		ended <- err
-		require.NoError(t, err)
-	}
+	x := startSite(t, t.TempDir(), func(c *config.Config) {
+		c.NATS.URL, c.NATS.User, c.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
+	})
+	defer x.end()
 
 	refused := make(chan string, 16)
 	connect := func(user string) *nats.Conn {

@@ -18,14 +18,15 @@ import (
 )
 
 // testSite is a whole server with the real store and its embedded NATS, which does
-// not listen, and a client in the same process. It runs inside a synctest
+// not listen, and a client in the same process; where NATS is another one there is
+// no client. It runs inside a synctest
 // bubble, where hours pass in milliseconds and a goroutine that is left behind
 // fails the test.
 type testSite struct {
 	t     testing.TB
 	dir   string
 	s     *Server
-	nc    *nats.Conn
+	nc    *nats.Conn // may be nil
 	stop  context.CancelFunc
 	ended chan struct{} // closed when Run has returned err
 	err   error
@@ -58,17 +59,17 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 		s.Kill()
 		cancel()
 		<-x.ended
-		if x.nc != nil {
-			x.nc.Close()
-		}
+		x.nc.Close()
 	})
 	select {
 	case <-s.Ready():
 	case <-x.ended:
 		require.FailNow(t, "the server did not start", x.err)
 	}
-	x.nc, err = nats.Connect("", nats.InProcessServer(s.doors.embedded))
-	require.NoError(t, err)
+	if s.doors.embedded != nil {
+		x.nc, err = nats.Connect("", nats.InProcessServer(s.doors.embedded))
+		require.NoError(t, err)
+	}
 	return x
 }
 

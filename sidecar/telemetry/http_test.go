@@ -34,9 +34,9 @@ func httpGet(t *testing.T, method, url string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-func startTestHTTP(t *testing.T, profiles bool, ready func() error) string {
+func startTestHTTP(t *testing.T, profiles bool, m *Metrics, ready func() error) string {
 	t.Helper()
-	h := NewHTTP("127.0.0.1:0", profiles, New(), ready, slog.New(slog.DiscardHandler))
+	h := NewHTTP("127.0.0.1:0", profiles, m, ready, slog.New(slog.DiscardHandler))
 	addr, err := h.Start()
 	require.NoError(t, err)
 	t.Cleanup(func() { h.Stop(context.WithoutCancel(t.Context())) })
@@ -45,7 +45,7 @@ func startTestHTTP(t *testing.T, profiles bool, ready func() error) string {
 
 func TestHTTPHealth(t *testing.T) {
 	reason := errors.New("the store is recovering: 3 of 10")
-	base := startTestHTTP(t, false, func() error { return reason })
+	base := startTestHTTP(t, false, New(), func() error { return reason })
 
 	status, body := httpGet(t, "GET", base+"/healthz")
 	require.Equal(t, http.StatusOK, status)
@@ -69,7 +69,7 @@ func TestHTTPHealth(t *testing.T) {
 }
 
 func TestHTTPMetrics(t *testing.T) {
-	base := startTestHTTP(t, false, func() error { return nil })
+	base := startTestHTTP(t, false, New(), func() error { return nil })
 	status, body := httpGet(t, "GET", base+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	for _, name := range []string{"fila_commit_duration_seconds_count", "go_goroutines", "process_open_fds"} {
@@ -78,8 +78,8 @@ func TestHTTPMetrics(t *testing.T) {
 }
 
 func TestHTTPProfiles(t *testing.T) {
-	off := startTestHTTP(t, false, func() error { return nil })
-	on := startTestHTTP(t, true, func() error { return nil })
+	off := startTestHTTP(t, false, New(), func() error { return nil })
+	on := startTestHTTP(t, true, New(), func() error { return nil })
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 		status, _ := httpGet(t, "GET", off+path)
 		require.Equal(t, http.StatusNotFound, status, path)
@@ -137,12 +137,9 @@ func TestHTTPStop(t *testing.T) {
 func TestHTTPSync(t *testing.T) {
 	m := New()
 	m.SetSync(func() { m.Queue("orders").Hook("on_enqueue").Add(2, 0, 0, 0) })
-	h := NewHTTP("127.0.0.1:0", false, m, func() error { return nil }, slog.New(slog.DiscardHandler))
-	addr, err := h.Start()
-	require.NoError(t, err)
-	t.Cleanup(func() { h.Stop(context.WithoutCancel(t.Context())) })
+	base := startTestHTTP(t, false, m, func() error { return nil })
 	for _, want := range []string{"2", "4"} {
-		_, body := httpGet(t, "GET", "http://"+addr+"/metrics")
+		_, body := httpGet(t, "GET", base+"/metrics")
 		require.Contains(t, body, `fila_hook_runs_total{hook="on_enqueue",queue="orders"} `+want+"\n")
 	}
 }
