@@ -30,6 +30,14 @@ func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
 	require.EqualValues(r.t, n, q.DLQ().Depth())
 }
 
+// redrive moves up to count dead letters of q and checks how many went.
+func (r *rig) redrive(q *Queue, count, want int64) *wire.Error {
+	r.t.Helper()
+	moved, werr := r.Redrive(q.DLQ(), count)
+	require.Equal(r.t, want, moved)
+	return werr
+}
+
 func plain(int) nats.Header { return nats.Header{} }
 
 func byTenant(i int) nats.Header { return nat("tenant", []string{"a", "b"}[i%2]) }
@@ -39,20 +47,14 @@ func TestRedrive(t *testing.T) {
 		q := r.create(func(s *wire.QueueSettings) { s.WeightHeader = "weight" })
 		const n = redriveChunk + 10
 		r.bury(q, n, func(int) nats.Header { return nats.Header{"weight": {"5"}, wire.HeaderTTL: {"1h"}} })
-		moved, werr := r.Redrive(q.DLQ(), 3)
-		require.Nil(t, werr)
-		require.EqualValues(t, 3, moved)
+		require.Nil(t, r.redrive(q, 3, 3))
 		require.EqualValues(t, 3, q.Depth())
-		moved, werr = r.Redrive(q.DLQ(), 0)
-		require.Nil(t, werr)
-		require.EqualValues(t, n-3, moved)
+		require.Nil(t, r.redrive(q, 0, n-3))
 		require.EqualValues(t, n, q.Depth())
 		require.Zero(t, q.DLQ().Depth())
 		require.Zero(t, q.DLQ().Bytes())
 		require.EqualValues(t, n, q.Metrics().Snapshot()["redriven"])
-		moved, werr = r.Redrive(q.DLQ(), 0)
-		require.Nil(t, werr)
-		require.Zero(t, moved)
+		require.Nil(t, r.redrive(q, 0, 0))
 		q.View(func(m *queue.Queue, side queue.Side, now int64) {
 			require.EqualValues(t, 5000, m.Key(side, "default", now).Weight, "as the headers say")
 		})
@@ -81,12 +83,8 @@ func TestRedriveStopsWhereTheQueueIsFull(t *testing.T) {
 				r.bury(q, 5, plain)
 				q.bytes.Add(-q.Bytes())
 				r.update(q, limit)
-				moved, werr := r.Redrive(q.DLQ(), 0)
-				require.Nil(t, werr)
-				require.EqualValues(t, 2, moved)
-				moved, werr = r.Redrive(q.DLQ(), 0)
-				require.Zero(t, moved)
-				require.Equal(t, 429, werr.Code)
+				require.Nil(t, r.redrive(q, 0, 2))
+				require.Equal(t, 429, r.redrive(q, 0, 0).Code)
 				require.EqualValues(t, 3, q.DLQ().Depth())
 				r.consume(q.DLQ(), "operator", 10)
 				var order string
@@ -106,13 +104,9 @@ func TestRedriveSkipsKeysThatAreFull(t *testing.T) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxPendingPerKey = "tenant", 2 })
 		r.bury(q, 6, byTenant)
 		require.Nil(t, r.enqueue("x", "", nat("tenant", "a")))
-		moved, werr := r.Redrive(q.DLQ(), 0)
-		require.Nil(t, werr)
-		require.EqualValues(t, 3, moved, "one of a, two of b")
+		require.Nil(t, r.redrive(q, 0, 3), "one of a, two of b")
 		require.Equal(t, map[string]int64{"a": 2, "b": 2}, q.perKey.Load().mu.n)
-		moved, werr = r.Redrive(q.DLQ(), 0)
-		require.Zero(t, moved)
-		require.Equal(t, wire.CodeKeyPending, werr.ErrCode)
+		require.Equal(t, wire.CodeKeyPending, r.redrive(q, 0, 0).ErrCode)
 		require.EqualValues(t, 3, q.DLQ().Depth())
 		require.Equal(t, map[string]int64{"a": 2, "b": 2}, q.perKey.Load().mu.n)
 	})
@@ -131,9 +125,7 @@ func TestRedriveOfWhatCannotBeMoved(t *testing.T) {
 					}
 					return nil
 				})
-				moved, werr := r.Redrive(q.DLQ(), 0)
-				require.Zero(t, moved)
-				require.Equal(t, wire.OutcomeUnknown(), werr)
+				require.Equal(t, wire.OutcomeUnknown(), r.redrive(q, 0, 0))
 				synctest.Wait()
 				require.NoError(t, r.Err())
 				require.Zero(t, q.Depth())
@@ -142,9 +134,7 @@ func TestRedriveOfWhatCannotBeMoved(t *testing.T) {
 				r.consume(q.DLQ(), "operator", 1)
 				require.Equal(t, "0", string(r.one("operator").Data))
 				r.store.refuse(nil)
-				moved, werr = r.Redrive(q.DLQ(), 0)
-				require.Nil(t, werr)
-				require.EqualValues(t, 2, moved, "the leased one is skipped")
+				require.Nil(t, r.redrive(q, 0, 2), "the leased one is skipped")
 			})
 		})
 	}
@@ -156,15 +146,11 @@ func TestRedriveOfWhatCannotBeRead(t *testing.T) {
 		q := r.create(nil)
 		r.bury(q, 3, plain)
 		r.store.spoil(badPlaces{seq: 2, read: errCorrupt})
-		moved, werr := r.Redrive(q.DLQ(), 0)
-		require.EqualValues(t, 2, moved)
-		require.Equal(t, wire.CodeInternal, werr.ErrCode)
+		require.Equal(t, wire.CodeInternal, r.redrive(q, 0, 2).ErrCode)
 		require.Contains(t, r.log.String(), "dead letters cannot be read")
 		require.EqualValues(t, 1, q.DLQ().Depth())
 		r.store.spoil(badPlaces{})
-		moved, werr = r.Redrive(q.DLQ(), 0)
-		require.Nil(t, werr)
-		require.EqualValues(t, 1, moved)
+		require.Nil(t, r.redrive(q, 0, 1))
 	})
 }
 
@@ -174,7 +160,6 @@ func TestRedriveAtTheEnd(t *testing.T) {
 		q := r.create(nil)
 		r.bury(q, 1, plain)
 		q.run.end()
-		_, werr := r.Redrive(q.DLQ(), 0)
-		require.Equal(t, wire.CodeDraining, werr.ErrCode)
+		require.Equal(t, wire.CodeDraining, r.redrive(q, 0, 0).ErrCode)
 	})
 }
