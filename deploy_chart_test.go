@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -152,10 +153,4 @@ func environment(t *testing.T, container any) map[string]string {
 	return env
 }
 
-func keys(m map[string]any) []string {
-	var names []string
-	for name := range maps.Keys(m) {
-		names = append(names, name)
-	}
-	return names
-}
+func keys(m map[string]any) []string { return slices.Collect(maps.Keys(m)) }

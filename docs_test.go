@@ -16,10 +16,8 @@ import (
 // docs/errors.md has one row per error number, with the texts of the catalogue
 // in its order.
 func TestErrorsDocumented(t *testing.T) {
-	text, err := os.ReadFile("docs/errors.md")
-	require.NoError(t, err)
 	var documented []wire.Entry
-	for _, row := range regexp.MustCompile("(?m)^\\| ([0-9]+) \\| ([0-9]+) \\| `([a-z_]+)` \\| (.+) \\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| ([0-9]+) \\| ([0-9]+) \\| `([a-z_]+)` \\| (.+) \\|$").FindAllStringSubmatch(readText(t, "docs/errors.md"), -1) {
 		errCode, err := strconv.Atoi(row[1])
 		require.NoError(t, err)
 		code, err := strconv.Atoi(row[2])
