@@ -67,20 +67,6 @@ func TestUndeliverable(t *testing.T) {
 	}
 }
 
-// TestStatusesOfFetches.
-func TestStatusesOfFetches(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		require.True(t, q.Tell(queue.Fetch{Inbox: "inbox", Batch: 1}))
-		require.Equal(t, "404", r.one("inbox").Header.Get("Status"))
-		require.True(t, q.Tell(queue.Fetch{Inbox: "inbox", Batch: 2, Expires: int64(time.Second)}))
-		require.Nil(t, r.enqueue("one", "", nil))
-		require.Equal(t, "one", string(r.one("inbox").Data))
-		time.Sleep(2 * time.Second)
-		require.Equal(t, "408", r.one("inbox").Header.Get("Status"))
-	})
-}
-
 // TestDeadLettersSayWhy when they are delivered, as far as that can be read.
 func TestDeadLettersSayWhy(t *testing.T) {
 	bubble(t, func(r *rig) {

@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -117,21 +116,6 @@ func TestAnswersThatCannotBePublished(t *testing.T) {
 	})
 }
 
-// TestAckOfAnEndedLeaseIsRefused by the machine, and counted.
-func TestAckOfAnEndedLeaseIsRefused(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		r.consume(q, "w", 1)
-		require.Nil(t, r.enqueue("one", "", nil))
-		m := r.one("w")
-		r.ack(m, done, "")
-		r.ack(m, done, "again")
-		require.Equal(t, wire.CodeLeaseLost, r.refused("again").ErrCode)
-		r.ack(m, done, "")
-		require.Len(t, r.news(wire.EventRefused), 1)
-	})
-}
-
 // TestLargestMessage: what is just not too large comes through with all that a
 // delivery adds to it.
 func TestLargestMessage(t *testing.T) {
@@ -156,18 +140,6 @@ func TestOneMessageAboveTheUncommittedLimit(t *testing.T) {
 		r.uncommitted.Store(1)
 		require.NotNil(t, q.room(p, 0, 0, 100))
 		require.Nil(t, q.room(p, 0, 0, 99))
-	})
-}
-
-// TestNothingIsTakenAfterTheStoreFailed: who publishes until the process has ended
-// is told so, and not that the outcome is not known.
-func TestNothingIsTakenAfterTheStoreFailed(t *testing.T) {
-	bubble(t, func(r *rig) {
-		q := r.create(nil)
-		p := q.policy.Load()
-		require.Nil(t, q.room(p, 0, 0, 1))
-		r.store.fail(store.ErrFailed)
-		require.Equal(t, wire.CodeStoreFailed, q.room(p, 0, 0, 1).ErrCode)
 	})
 }
 
