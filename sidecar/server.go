@@ -341,9 +341,6 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.front.ServeAcks(r.shard); err != nil {
 		return err
 	}
-	if err := r.front.Flush(); err != nil { // the server must know the reply subjects when the first message goes out
-		return err
-	}
 	r.shard.Serve()
 	for _, q := range r.shard.Queues() {
 		if err := r.front.Attach(q); err != nil {
@@ -357,10 +354,7 @@ func (s *Server) start(ctx context.Context) error {
 	for _, v := range r.admin.Verbs() {
 		verbs[v.Name] = v.Do
 	}
-	if err := r.front.ServeRequests(r.shard, s.version, verbs); err != nil {
-		return err
-	}
-	return r.front.Flush()
+	return r.front.ServeRequests(r.shard, s.version, verbs)
 }
 
 // connected waits for the first connection to NATS.

@@ -56,7 +56,7 @@ func Connect(cfg config.NATSConfig, srv *server.Server, log *slog.Logger, onDisc
 	opts := watchOptions(cfg, log, onDisconnect, onReconnect)
 	if srv != nil {
 		opts = append(opts, nats.InProcessServer(srv))
-		opts = append(opts, embeddedLogin(cfg.Embedded)...)
+		opts = append(opts, password(cfg.Embedded.User, cfg.Embedded.Password, cfg.Embedded.Token)...)
 		nc, err := nats.Connect("", opts...)
 		if err != nil {
 			return nil, fmt.Errorf("connect to the embedded NATS server: %w", err)
@@ -172,12 +172,13 @@ func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onRecon
 	}
 }
 
-func embeddedLogin(cfg config.EmbeddedConfig) []nats.Option {
+// password is a login with a user or with a token, if there is one.
+func password(user, secret, token string) []nats.Option {
 	switch {
-	case cfg.User != "":
-		return []nats.Option{nats.UserInfo(cfg.User, cfg.Password)}
-	case cfg.Token != "":
-		return []nats.Option{nats.Token(cfg.Token)}
+	case user != "":
+		return []nats.Option{nats.UserInfo(user, secret)}
+	case token != "":
+		return []nats.Option{nats.Token(token)}
 	}
 	return nil
 }
@@ -198,10 +199,8 @@ func loginOptions(cfg config.NATSConfig) ([]nats.Option, error) {
 			return nil, fmt.Errorf("nats.nkey = %q: allowed is a file with the seed of a user nkey: %w", cfg.NKey, err)
 		}
 		opts = append(opts, opt)
-	case cfg.User != "":
-		opts = append(opts, nats.UserInfo(cfg.User, cfg.Password))
-	case cfg.Token != "":
-		opts = append(opts, nats.Token(cfg.Token))
+	default:
+		opts = password(cfg.User, cfg.Password, cfg.Token)
 	}
 	if cfg.TLS.CA != "" {
 		if err := readable("nats.tls.ca", cfg.TLS.CA); err != nil {

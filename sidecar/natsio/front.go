@@ -124,8 +124,8 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 type parseAck func(payload []byte, headers map[string][]string) (wire.Ack, *wire.Error)
 
 // ServeAcks subscribes to acks and nacks of all queues of s. Nothing may be delivered
-// before: the server must know the reply subjects when the first message goes out (see
-// Flush).
+// before it returns: the server must know the reply subjects when the first message
+// goes out.
 func (f *Front) ServeAcks(s *shard.Shard) error {
 	for _, kind := range []struct {
 		subject string
@@ -140,7 +140,7 @@ func (f *Front) ServeAcks(s *shard.Shard) error {
 		}
 		f.acks = append(f.acks, sub)
 	}
-	return nil
+	return f.Flush()
 }
 
 // StopAcks ends what ServeAcks has begun, if it has.

@@ -22,7 +22,7 @@ import (
 type Verb func(tail string, body []byte) ([]byte, *wire.Error)
 
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
-// consume and fetch of the queues of s.
+// consume and fetch of the queues of s. When it returns they can be reached.
 func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
@@ -41,7 +41,10 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]V
 	if err := f.serve(s, wire.KindConsume, f.Subjects.ConsumeWildcard(), f.queueRequest(s, wire.KindConsume, f.consume)); err != nil {
 		return err
 	}
-	return f.serve(s, wire.KindFetch, f.Subjects.FetchWildcard(), f.queueRequest(s, wire.KindFetch, f.fetch))
+	if err := f.serve(s, wire.KindFetch, f.Subjects.FetchWildcard(), f.queueRequest(s, wire.KindFetch, f.fetch)); err != nil {
+		return err
+	}
+	return f.Flush()
 }
 
 // serve adds an endpoint. Requests whose reply would go to fila itself do not reach

@@ -90,13 +90,11 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, r.shard.Recover(snap))
 	r.shard.Start()
 	require.NoError(t, r.front.ServeAcks(r.shard))
-	require.NoError(t, r.front.Flush())
 	r.shard.Serve()
 	require.NoError(t, r.front.ServeRequests(r.shard, "v1.2.3", map[string]Verb{
 		"queue-list":    func(string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil },
 		"queue-inspect": r.echo,
 	}))
-	require.NoError(t, r.front.Flush())
 	r.client, err = nats.Connect("", nats.InProcessServer(r.srv))
 	require.NoError(t, err)
 	return r

@@ -107,16 +107,13 @@ func deadReason(v *rules.Verdict) string {
 	return ""
 }
 
-// report publishes the failures that somebody should look at, when the rules have
-// decided about them.
+// failureEvents are about the failures that somebody should look at, by severity.
+var failureEvents = map[string]string{rules.Critical: wire.EventFailureCritical, rules.High: wire.EventFailureHigh}
+
+// report publishes such failures when the rules have decided about them.
 func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
-	typ := ""
-	switch v.Severity {
-	case rules.Critical:
-		typ = wire.EventFailureCritical
-	case rules.High:
-		typ = wire.EventFailureHigh
-	default:
+	typ, told := failureEvents[v.Severity]
+	if !told {
 		return
 	}
 	name := j.r.sides[f.Side].name
