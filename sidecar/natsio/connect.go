@@ -11,7 +11,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -286,27 +285,18 @@ func redactURLs(list string) string {
 }
 
 // reportLimiter lets a text through when it differs from the last one or when
-// natsReportEvery has passed since.
+// natsReportEvery has passed since. It belongs to the connection's callback goroutine.
 type reportLimiter struct {
-	mu struct {
-		sync.Mutex
-		text string
-		at   time.Time
-	}
+	text string
+	at   time.Time
 }
 
 func (r *reportLimiter) allow(now time.Time, text string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if text == r.mu.text && now.Sub(r.mu.at) < natsReportEvery {
+	if text == r.text && now.Sub(r.at) < natsReportEvery {
 		return false
 	}
-	r.mu.text, r.mu.at = text, now
+	r.text, r.at = text, now
 	return true
 }
 
-func (r *reportLimiter) reset() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.text, r.mu.at = "", time.Time{}
-}
+func (r *reportLimiter) reset() { *r = reportLimiter{} }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -17,16 +18,16 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// verdictRules has a rule for each of the codes that tests use.
+// verdictRules has a rule for each of the codes that tests use, of the same name.
 func verdictRules(r *rig) {
 	no := false
 	r.setRules(
 		[]rules.RetryPolicy{{Name: "later", InitialDelayMs: 2000}, {Name: "never", Retry: &no}},
 		[]rules.ErrorRule{
-			{Name: "critical", Code: "C", Severity: rules.Critical},
-			{Name: "high", Code: "H", Severity: rules.High, RetryPolicy: "later"},
-			{Name: "low", Code: "L", Severity: rules.Low, MessageFault: true},
-			{Name: "never", Code: "N", RetryPolicy: "never"},
+			{Name: "C", Code: "C", Severity: rules.Critical},
+			{Name: "H", Code: "H", Severity: rules.High, RetryPolicy: "later"},
+			{Name: "L", Code: "L", Severity: rules.Low, MessageFault: true},
+			{Name: "N", Code: "N", RetryPolicy: "never"},
 		})
 }
 
@@ -79,10 +80,7 @@ func TestVerdicts(t *testing.T) {
 					tc.want.Outcome = breaker.Failure
 				}
 				require.Equal(t, &tc.want, got)
-				severity := tc.severity
-				if severity == "" {
-					severity = rules.Medium
-				}
+				severity := cmp.Or(tc.severity, rules.Medium)
 				require.Contains(t, scrape(t, r), `fila_failures_total{queue="orders",severity="`+severity+`"} 1`)
 				told := append(r.news(wire.EventFailureCritical), r.news(wire.EventFailureHigh)...)
 				if tc.event == "" {
@@ -91,16 +89,11 @@ func TestVerdicts(t *testing.T) {
 				}
 				require.Len(t, told, 1)
 				require.Equal(t, wire.Event{Type: tc.event, Queue: "orders", Key: "k", Data: map[string]any{
-					"id": formatID(f.ID), "error": "boom", "error_code": tc.code, "rule": ruleOf(tc.code), "attempts": uint32(1),
+					"id": formatID(f.ID), "error": "boom", "error_code": tc.code, "rule": tc.code, "attempts": uint32(1),
 				}}, told[0])
 			})
 		})
 	}
-}
-
-// ruleOf is the rule of verdictRules that has a code.
-func ruleOf(code string) string {
-	return map[string]string{"C": "critical", "H": "high", "L": "low", "N": "never"}[code]
 }
 
 // TestFailuresAreJudged off the turn: credit is given back at once, the circuit hears

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/hooks"
@@ -236,7 +237,7 @@ func TestDelete(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, snap.Queues)
 
-		require.Equal(t, wire.QueueNotFound("orders"), q.intake.accept(q, msg("late")))
+		require.Equal(t, wire.QueueNotFound("orders"), q.Accept(&nats.Msg{Data: []byte("late")}))
 		_, werr = r.Delete(q, true)
 		require.Equal(t, wire.QueueNotFound("orders"), werr)
 		_, werr = r.Redrive(q.DLQ(), 0)

@@ -14,9 +14,6 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// msg is a message as the front hands it in.
-func msg(body string) *nats.Msg { return &nats.Msg{Data: []byte(body), Header: nats.Header{}} }
-
 // bury makes n dead letters, which have the bodies 0 to n-1 and these headers.
 func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
 	r.t.Helper()
