@@ -8,11 +8,8 @@ import (
 // Pass is the right to make one call. The zero Pass is none.
 type Pass uint64
 
-// Machine is the state machine of a [Breaker] without its mutex, for callers
-// that have one of their own: it is not safe for concurrent use. Besides, it can
-// be opened in ways that end in closed, and saved and restored.
-//
-// Make it with [NewMachine].
+// Machine is a circuit breaker. It is not safe for concurrent use: its callers
+// have a mutex of their own. Make it with [NewMachine].
 type Machine struct {
 	cfg       Config
 	state     State

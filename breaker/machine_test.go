@@ -9,15 +9,70 @@ import (
 	"pgregory.net/rapid"
 )
 
-// opened returns a Machine that three failures at time now have opened.
+const sec = int64(time.Second)
+
+// fail is a call that fails.
+func fail(t require.TestingT, m *Machine, now int64) Change {
+	p, _ := m.Allow(now)
+	require.NotZero(t, p)
+	c, counted := m.Done(now, p, Failure)
+	require.True(t, counted)
+	return c
+}
+
+// opened returns a Machine that its failures at time now have opened.
 func opened(t require.TestingT, now int64, c Config) *Machine {
 	m := NewMachine(c)
 	for range m.Config().Threshold {
-		p, _ := m.Allow(now)
-		m.Done(now, p, Failure)
+		fail(t, &m, now)
 	}
 	require.Equal(t, Open, m.State())
 	return &m
+}
+
+// TestDefaults is a whole round with the limits that an empty Config means.
+func TestDefaults(t *testing.T) {
+	m := NewMachine(Config{})
+	require.Equal(t, Config{DefaultThreshold, DefaultCooldown, DefaultHalfOpenMaxCalls, DefaultHalfOpenSuccesses}, m.Config())
+	for range 2 {
+		require.False(t, fail(t, &m, sec).Turned())
+	}
+	require.Equal(t, Change{Closed, Open, 3, 2 * sec}, fail(t, &m, 2*sec))
+	require.Equal(t, 12*sec, m.OpenUntil())
+	p, _ := m.Allow(12*sec - 1)
+	require.Zero(t, p)
+	p, c := m.Allow(12 * sec)
+	require.Equal(t, Change{Open, HalfOpen, 3, 12 * sec}, c)
+	second, _ := m.Allow(12 * sec)
+	require.Zero(t, second, "one probe at a time")
+	c, _ = m.Done(13*sec, p, Success)
+	require.Equal(t, Change{HalfOpen, Closed, 0, 13 * sec}, c)
+}
+
+func TestAPassGivenBackTwice(t *testing.T) {
+	m := opened(t, 0, Config{Threshold: 1, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 5})
+	p, _ := m.Allow(10 * sec)
+	m.Done(10*sec, p, Neutral)
+	_, counted := m.Done(10*sec, p, Neutral)
+	require.False(t, counted)
+	n, _ := m.Admits(10 * sec)
+	require.EqualValues(t, 2, n, "at most two probes")
+}
+
+func TestTheClockJumpsBack(t *testing.T) {
+	m := opened(t, 1000*sec, Config{})
+	p, _ := m.Allow(5 * sec) // 995 s back
+	require.Zero(t, p)
+	require.Equal(t, 15*sec, m.OpenUntil(), "a jump costs one cooldown, not 995 s")
+
+	p, _ = opened(t, math.MinInt64, Config{}).Allow(math.MaxInt64)
+	require.NotZero(t, p)
+	require.EqualValues(t, math.MaxInt64, opened(t, math.MaxInt64, Config{}).OpenUntil())
+}
+
+func TestStateNames(t *testing.T) {
+	require.Equal(t, []string{"closed", "open", "half-open", "unknown"},
+		[]string{Closed.String(), Open.String(), HalfOpen.String(), State(9).String()})
 }
 
 func TestRetryAfter(t *testing.T) {
@@ -243,8 +298,7 @@ func TestAdmits(t *testing.T) {
 	check(50*sec, 0, 150*sec) // the clock has been set back
 }
 
-// TestMachineModel drives a Machine and the model through random histories with
-// everything that a Breaker does not do.
+// TestMachineModel drives a Machine and the model through random histories.
 func TestMachineModel(t *testing.T) {
 	type ticket struct {
 		p     Pass

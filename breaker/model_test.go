@@ -1,10 +1,8 @@
 package breaker
 
 import (
-	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -115,70 +113,6 @@ func (m *model) retryAfter(now, wait int64) {
 func (m *model) turn(s State) {
 	m.state, m.underWay, m.successes = s, 0, 0
 	m.phase++
-}
-
-// TestBreakerIsItsMachine drives a Breaker and a Machine, which the model is for,
-// through the same random history.
-func TestBreakerIsItsMachine(t *testing.T) {
-	type ticket struct {
-		t Ticket
-		p Pass
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		cfg := drawConfig(t)
-		b, m := New(cfg), NewMachine(cfg)
-		now := int64(1_000_000)
-		var tickets []ticket
-		same := func(c Change, changed bool, want Change) {
-			require.Equal(t, want, c)
-			require.Equal(t, want.Turned(), changed)
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"allow": func(t *rapid.T) {
-				tk, ok := b.Allow(now)
-				p, want := m.Allow(now)
-				require.Equal(t, p != 0, ok)
-				c, turned := tk.Change()
-				same(c, turned, want)
-				if ok {
-					tickets = append(tickets, ticket{tk, p})
-				}
-			},
-			"done": func(t *rapid.T) {
-				if len(tickets) == 0 {
-					t.Skip()
-				}
-				i := rapid.IntRange(0, len(tickets)-1).Draw(t, "ticket")
-				o := Outcome(rapid.IntRange(0, 2).Draw(t, "outcome"))
-				tk := tickets[i]
-				tickets = append(tickets[:i], tickets[i+1:]...)
-				want, _ := m.Done(now, tk.p, o)
-				c, changed := b.Done(now, tk.t, o)
-				same(c, changed, want)
-			},
-			"clock": func(t *rapid.T) { now = max(0, now+rapid.Int64Range(-200, 300).Draw(t, "by")) },
-			"open": func(t *rapid.T) {
-				until := now + rapid.Int64Range(0, 100).Draw(t, "for")
-				c, changed := b.Open(now, until)
-				same(c, changed, m.Open(now, until, HalfOpen))
-			},
-			"reset": func(t *rapid.T) {
-				c, changed := b.Reset(now)
-				same(c, changed, m.Reset(now))
-			},
-			"config": func(t *rapid.T) {
-				cfg := drawConfig(t)
-				b.SetConfig(cfg)
-				m.SetConfig(cfg)
-			},
-			"": func(t *rapid.T) {
-				require.Equal(t, m.Info(now), b.Info(now))
-				look := m // Admits may note that the clock was set back
-				n, _ := look.Admits(now)
-				require.Equal(t, n > 0, b.Ready(now))
-			},
-		})
-	})
 }
 
 func drawConfig(t *rapid.T) Config {

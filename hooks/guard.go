@@ -3,7 +3,6 @@ package hooks
 import (
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/breaker"
@@ -60,15 +59,12 @@ type GuardStats struct {
 type Guard struct {
 	o     GuardOptions
 	vm    *vm
-	br    *breaker.Breaker
 	fails rateLimit // owned by the running goroutine
-
-	runs, bypassed, warnings              atomic.Int64
-	errors, timeouts, memory, types, gone atomic.Int64
 
 	mu struct {
 		sync.Mutex
-		lastError string
+		circuit breaker.Machine
+		stats   GuardStats // what the circuit does not know
 	}
 }
 
@@ -81,10 +77,11 @@ func NewGuard(o GuardOptions) *Guard {
 	if o.Now == nil {
 		o.Now = func() int64 { return time.Now().UnixNano() }
 	}
-	g := &Guard{o: o, br: breaker.New(o.Breaker), fails: rateLimit{burst: 1, every: time.Second}}
-	log := o.Logger.With("queue", o.Queue, "hook", string(o.Kind))
-	g.o.Logger = log
-	g.vm = newVM(o.Script, o.Kind, o.Limits, env{get: o.Get, log: scriptLog(log, o.Now)})
+	o.Logger = o.Logger.With("queue", o.Queue, "hook", string(o.Kind))
+	g := &Guard{o: o, fails: rateLimit{burst: 1, every: time.Second}}
+	g.mu.circuit = breaker.NewMachine(o.Breaker)
+	g.mu.stats.Hook = string(o.Kind)
+	g.vm = newVM(o.Script, o.Kind, o.Limits, env{get: o.Get, log: scriptLog(o.Logger, o.Now)})
 	return g
 }
 
@@ -92,87 +89,92 @@ func NewGuard(o GuardOptions) *Guard {
 // fails or its circuit is open. It never panics and never takes much longer
 // than three times the time limit.
 func (g *Guard) OnEnqueue(in *EnqueueInput) EnqueueDecision {
-	t, ok := g.allow()
-	if !ok {
+	p := g.allow()
+	if p == 0 {
 		return DefaultEnqueueDecision()
 	}
 	var w warner
 	d, err := g.vm.enqueue(in, &w)
-	g.done(t, err, w)
+	g.done(p, err, w)
 	return d
 }
 
 // OnFailure runs the hook on a failed attempt, or returns the safe defaults
 // with Decided false.
 func (g *Guard) OnFailure(in *FailureInput) FailureDecision {
-	t, ok := g.allow()
-	if !ok {
+	p := g.allow()
+	if p == 0 {
 		return FailureDecision{}
 	}
 	var w warner
 	d, err := g.vm.failure(in, &w)
-	g.done(t, err, w)
+	g.done(p, err, w)
 	return d
 }
 
-func (g *Guard) allow() (breaker.Ticket, bool) {
-	t, ok := g.br.Allow(g.o.Now())
-	if !ok {
-		g.bypassed.Add(1)
-		return t, false
+func (g *Guard) allow() breaker.Pass {
+	now := g.o.Now()
+	g.mu.Lock()
+	p, c := g.mu.circuit.Allow(now)
+	if p == 0 {
+		g.mu.stats.Bypassed++
+	} else {
+		g.mu.stats.Runs++
 	}
-	if c, turned := t.Change(); turned {
-		g.changed(c)
-	}
-	g.runs.Add(1)
-	return t, true
+	g.mu.Unlock()
+	g.changed(c)
+	return p
 }
 
-func (g *Guard) done(t breaker.Ticket, err *RunError, w warner) {
-	if w.n > 0 {
-		g.warnings.Add(w.n)
-	}
-	now, outcome := int64(0), breaker.Success // a success looks at no clock
+func (g *Guard) done(p breaker.Pass, err *RunError, w warner) {
+	now, outcome, text := int64(0), breaker.Success, "" // a success looks at no clock
 	if err != nil {
-		now, outcome = g.o.Now(), breaker.Failure
-		g.failed(now, err)
+		now, outcome, text = g.o.Now(), breaker.Failure, err.Error()
 	}
-	if c, changed := g.br.Done(now, t, outcome); changed {
-		if err == nil {
+	g.mu.Lock()
+	g.mu.stats.Warnings += w.n
+	if err != nil {
+		g.mu.stats.failed(err.Cause)
+		g.mu.stats.LastError = text
+	}
+	c, _ := g.mu.circuit.Done(now, p, outcome)
+	g.mu.Unlock()
+	if err == nil {
+		if c.Turned() {
 			c.At = g.o.Now()
 		}
-		g.changed(c)
-	}
-}
-
-func (g *Guard) failed(now int64, err *RunError) {
-	switch err.Cause {
-	case CauseTimeout:
-		g.timeouts.Add(1)
-	case CauseMemory:
-		g.memory.Add(1)
-	case CauseType:
-		g.types.Add(1)
-	case CauseMissing:
-		g.gone.Add(1)
-	default:
-		g.errors.Add(1)
-	}
-	text := err.Error()
-	g.mu.Lock()
-	g.mu.lastError = text
-	g.mu.Unlock()
-	if n, ok := g.fails.allow(now); ok {
+	} else if n, ok := g.fails.allow(now); ok {
 		g.o.Logger.Warn("hook failed, the message goes on with the safe defaults",
 			"cause", string(err.Cause), "line", err.Line, "error", err.Message, "source", err.Source, "suppressed", n)
 	}
+	g.changed(c)
 }
 
+func (s *GuardStats) failed(c Cause) {
+	s.Failures++
+	switch c {
+	case CauseTimeout:
+		s.Timeouts++
+	case CauseMemory:
+		s.Memory++
+	case CauseType:
+		s.Types++
+	case CauseMissing:
+		s.Gone++
+	default:
+		s.Errors++
+	}
+}
+
+// changed tells of a transition, if there was one.
 func (g *Guard) changed(c breaker.Change) {
+	if !c.Turned() {
+		return
+	}
 	switch c.New {
 	case breaker.Open:
 		g.o.Logger.Warn("hook circuit opened, the hook is bypassed until a probe succeeds",
-			"consecutive_failures", c.ConsecutiveFailures, "last_error", g.lastError())
+			"consecutive_failures", c.ConsecutiveFailures, "last_error", g.Stats().LastError)
 	case breaker.Closed:
 		g.o.Logger.Info("hook circuit closed")
 	}
@@ -184,35 +186,31 @@ func (g *Guard) changed(c breaker.Change) {
 	}
 }
 
-func (g *Guard) lastError() string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.mu.lastError
-}
-
 // Stats returns the figures at this moment.
 func (g *Guard) Stats() GuardStats {
-	i := g.br.Info(g.o.Now())
-	s := GuardStats{
-		Hook: string(g.o.Kind), State: i.State.String(), Runs: g.runs.Load(),
-		Errors: g.errors.Load(), Timeouts: g.timeouts.Load(), Memory: g.memory.Load(),
-		Types: g.types.Load(), Gone: g.gone.Load(),
-		Bypassed: g.bypassed.Load(), Warnings: g.warnings.Load(),
-		ConsecutiveFailures: i.ConsecutiveFailures, LastError: g.lastError(),
-	}
-	s.Failures = s.Errors + s.Timeouts + s.Memory + s.Types + s.Gone
+	now := g.o.Now()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i, s := g.mu.circuit.Info(now), g.mu.stats
+	s.State, s.ConsecutiveFailures = i.State.String(), i.ConsecutiveFailures
 	return s
 }
 
 // Reset closes the circuit by hand and forgets its failures.
 func (g *Guard) Reset() {
-	if c, changed := g.br.Reset(g.o.Now()); changed {
-		g.changed(c)
-	}
+	now := g.o.Now()
+	g.mu.Lock()
+	c := g.mu.circuit.Reset(now)
+	g.mu.Unlock()
+	g.changed(c)
 }
 
 // SetBreaker changes the limits of the circuit; its state stays.
-func (g *Guard) SetBreaker(c breaker.Config) { g.br.SetConfig(c) }
+func (g *Guard) SetBreaker(c breaker.Config) {
+	g.mu.Lock()
+	g.mu.circuit.SetConfig(c)
+	g.mu.Unlock()
+}
 
 // Close drops the sandbox. Runs after Close make a new one.
 func (g *Guard) Close() { g.vm.drop() }
