@@ -8,16 +8,56 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
+// push returns values from a builtin.
+func push(L *lua.LState, vs ...lua.LValue) int {
+	for _, v := range vs {
+		L.Push(v)
+	}
+	return len(vs)
+}
+
+// ask calls a function of the script and returns its first result.
+func ask(L *lua.LState, fn lua.LValue, args ...lua.LValue) lua.LValue {
+	L.Push(fn)
+	L.Call(push(L, args...), 1)
+	return pop(L)
+}
+
+func pop(L *lua.LState) lua.LValue {
+	v := L.Get(-1)
+	L.Pop(1)
+	return v
+}
+
 // argStr is the string or number at argument i as a string.
 func argStr(L *lua.LState, i int) string {
-	switch v := L.Get(i).(type) {
-	case lua.LString:
-		return string(v)
-	case lua.LNumber:
-		return fmtNum(v)
+	s, ok := asText(L.Get(i))
+	if !ok {
+		L.TypeError(i, lua.LTString)
 	}
-	L.TypeError(i, lua.LTString)
-	return ""
+	return s
+}
+
+// asText is a string or number as a string.
+func asText(v lua.LValue) (s string, ok bool) {
+	switch v := v.(type) {
+	case lua.LString:
+		return string(v), true
+	case lua.LNumber:
+		return fmtNum(v), true
+	}
+	return "", false
+}
+
+// textSize is what asText gives, or more, in bytes.
+func textSize(v lua.LValue) (n int, ok bool) {
+	switch v := v.(type) {
+	case lua.LString:
+		return len(v), true
+	case lua.LNumber:
+		return 24, true
+	}
+	return 0, false
 }
 
 func optStr(L *lua.LState, i int, def string) string {

@@ -52,9 +52,7 @@ func basePCall(L *lua.LState) int {
 		return L.GetTop()
 	}
 	obj := x.caught(err)
-	L.Push(lua.LFalse)
-	L.Push(obj)
-	return 2
+	return push(L, lua.LFalse, obj)
 }
 
 // baseXPCall runs the handler after unwinding, so that a handler that fails
@@ -71,18 +69,13 @@ func baseXPCall(L *lua.LState) int {
 		return L.GetTop()
 	}
 	obj := x.caught(err)
-	L.Push(fnProtect)
-	L.Push(h)
-	L.Push(obj)
+	push(L, fnProtect, h, obj)
 	if err := x.pcall(2, 1); err != nil {
 		obj = x.caught(err)
 	} else {
-		obj = L.Get(-1)
-		L.Pop(1)
+		obj = pop(L)
 	}
-	L.Push(lua.LFalse)
-	L.Push(obj)
-	return 2
+	return push(L, lua.LFalse, obj)
 }
 
 // protect runs its first argument with a Panic function that spares PCall the
@@ -106,8 +99,7 @@ func baseGetMetatable(L *lua.LState) int {
 			mt = p
 		}
 	}
-	L.Push(mt)
-	return 1
+	return push(L, mt)
 }
 
 // baseSetMetatable works on tables only: the metatable of strings is out of
@@ -131,20 +123,15 @@ func baseNext(L *lua.LState) int {
 	t := L.CheckTable(1)
 	ctx(L).burnHeld() // deleted keys and holes are skipped one by one
 	k, v := t.Next(L.Get(2))
-	L.Push(k)
 	if k == lua.LNil {
-		return 1
+		return push(L, k)
 	}
-	L.Push(v)
-	return 2
+	return push(L, k, v)
 }
 
 func basePairs(L *lua.LState) int {
 	t := L.CheckTable(1)
-	L.Push(fnNext)
-	L.Push(t)
-	L.Push(lua.LNil)
-	return 3
+	return push(L, fnNext, t, lua.LNil)
 }
 
 func ipairsNext(L *lua.LState) int {
@@ -154,22 +141,16 @@ func ipairsNext(L *lua.LState) int {
 	if v == nil || v == lua.LNil {
 		return 0
 	}
-	L.Push(lua.LNumber(i))
-	L.Push(v)
-	return 2
+	return push(L, lua.LNumber(i), v)
 }
 
 func baseIpairs(L *lua.LState) int {
 	t := L.CheckTable(1)
-	L.Push(fnIpairs)
-	L.Push(t)
-	L.Push(lua.LNumber(0))
-	return 3
+	return push(L, fnIpairs, t, lua.LNumber(0))
 }
 
 func baseRawEqual(L *lua.LState) int {
-	L.Push(lua.LBool(L.RawEqual(L.CheckAny(1), L.CheckAny(2))))
-	return 1
+	return push(L, lua.LBool(L.RawEqual(L.CheckAny(1), L.CheckAny(2))))
 }
 
 func baseRawGet(L *lua.LState) int {
@@ -177,17 +158,14 @@ func baseRawGet(L *lua.LState) int {
 	if v == nil {
 		v = lua.LNil
 	}
-	L.Push(v)
-	return 1
+	return push(L, v)
 }
 
 func baseRawLen(L *lua.LState) int {
 	if t, ok := L.Get(1).(*lua.LTable); ok {
-		L.Push(lua.LNumber(ctx(L).tlen(t)))
-	} else {
-		L.Push(lua.LNumber(len(argStr(L, 1))))
+		return push(L, lua.LNumber(ctx(L).tlen(t)))
 	}
-	return 1
+	return push(L, lua.LNumber(len(argStr(L, 1))))
 }
 
 func baseRawSet(L *lua.LState) int {
@@ -200,8 +178,7 @@ func baseRawSet(L *lua.LState) int {
 func baseSelect(L *lua.LState) int {
 	n := L.GetTop() - 1
 	if s, ok := L.Get(1).(lua.LString); ok && s == "#" {
-		L.Push(lua.LNumber(n))
-		return 1
+		return push(L, lua.LNumber(n))
 	}
 	i := argInt(L, 1)
 	if i < 0 {
@@ -220,11 +197,9 @@ func baseToNumber(L *lua.LState) int {
 	v := L.CheckAny(1)
 	if L.Get(2) == lua.LNil {
 		if n, ok := toNum(v); ok {
-			L.Push(n)
-		} else {
-			L.Push(lua.LNil)
+			return push(L, n)
 		}
-		return 1
+		return push(L, lua.LNil)
 	}
 	base := argInt(L, 2)
 	if base < 2 || base > 36 {
@@ -236,23 +211,19 @@ func baseToNumber(L *lua.LState) int {
 	}
 	n, err := strconv.ParseInt(strings.ToLower(strings.Trim(s, " \t\n\r")), base, 64)
 	if err != nil {
-		L.Push(lua.LNil)
-	} else {
-		L.Push(lua.LNumber(n))
+		return push(L, lua.LNil)
 	}
-	return 1
+	return push(L, lua.LNumber(n))
 }
 
 func baseToString(L *lua.LState) int {
 	v := L.CheckAny(1)
 	if _, ok := v.(lua.LString); ok {
-		L.Push(v)
-		return 1
+		return push(L, v)
 	}
 	s := tostr(L, v)
 	ctx(L).need(len(s) + 32)
-	L.Push(lua.LString(s))
-	return 1
+	return push(L, lua.LString(s))
 }
 
 var typeNames = func() (a [9]lua.LValue) {
@@ -263,8 +234,7 @@ var typeNames = func() (a [9]lua.LValue) {
 }()
 
 func baseType(L *lua.LState) int {
-	L.Push(typeNames[L.CheckAny(1).Type()])
-	return 1
+	return push(L, typeNames[L.CheckAny(1).Type()])
 }
 
 // joinArgs renders all arguments as print does, cut after 1 KiB.
@@ -294,41 +264,22 @@ func basePrint(L *lua.LState) int {
 // the whole process.
 func baseCollectGarbage(L *lua.LState) int {
 	if s, ok := L.Get(1).(lua.LString); ok && s == "count" {
-		L.Push(lua.LNumber(float64(ctx(L).used) / 1024))
-	} else {
-		L.Push(lua.LNumber(0))
+		return push(L, lua.LNumber(float64(ctx(L).used) / 1024))
 	}
-	return 1
+	return push(L, lua.LNumber(0))
 }
 
 // tostr is tostring with __tostring. Tables and functions have no address in it.
 func tostr(L *lua.LState, v lua.LValue) string {
-	switch v := v.(type) {
-	case lua.LString:
-		return string(v)
-	case lua.LNumber:
-		return fmtNum(v)
-	case *lua.LTable:
-		mt, ok := v.Metatable.(*lua.LTable)
+	if s, ok := asText(v); ok {
+		return s
+	}
+	if fn := metaField(v, "__tostring"); fn != lua.LNil {
+		s, ok := asText(ask(L, fn, v))
 		if !ok {
-			break
+			L.RaiseError("'__tostring' must return a string")
 		}
-		fn := mt.RawGetString("__tostring")
-		if fn == lua.LNil {
-			break
-		}
-		L.Push(fn)
-		L.Push(v)
-		L.Call(1, 1)
-		r := L.Get(-1)
-		L.Pop(1)
-		switch r := r.(type) {
-		case lua.LString:
-			return string(r)
-		case lua.LNumber:
-			return fmtNum(r)
-		}
-		L.RaiseError("'__tostring' must return a string")
+		return s
 	}
 	switch v.Type() {
 	case lua.LTTable, lua.LTFunction, lua.LTUserData, lua.LTThread:

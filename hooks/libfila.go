@@ -21,12 +21,10 @@ func filaGet(L *lua.LState) int {
 		if v, ok := x.env.get(key); ok {
 			x.need(32) // the text belongs to the configuration
 			x.saw(len(v))
-			L.Push(lua.LString(v))
-			return 1
+			return push(L, lua.LString(v))
 		}
 	}
-	L.Push(lua.LNil)
-	return 1
+	return push(L, lua.LNil)
 }
 
 // filaBackoff is fila.backoff(attempts, base_ms, max_ms):
@@ -40,8 +38,7 @@ func filaBackoff(L *lua.LState) int {
 	if n != n {
 		n = 0
 	}
-	L.Push(lua.LNumber(math.Min(base*math.Pow(2, n), most)))
-	return 1
+	return push(L, lua.LNumber(math.Min(base*math.Pow(2, n), most)))
 }
 
 // filaHash is fila.hash(str, n): a bucket from 0 to n-1, the same for the same
@@ -56,8 +53,7 @@ func filaHash(L *lua.LState) int {
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211
 	}
-	L.Push(lua.LNumber(h % uint64(n)))
-	return 1
+	return push(L, lua.LNumber(h % uint64(n)))
 }
 
 func filaLog(L *lua.LState) int {
@@ -67,13 +63,11 @@ func filaLog(L *lua.LState) int {
 
 // osTime is os.time() without arguments: whole seconds since 1970.
 func osTime(L *lua.LState) int {
-	L.Push(lua.LNumber(time.Now().Unix()))
-	return 1
+	return push(L, lua.LNumber(time.Now().Unix()))
 }
 
 // osClock is os.clock(): running time of this run in seconds.
 func osClock(L *lua.LState) int {
 	x := ctx(L)
-	L.Push(lua.LNumber(float64(x.clock()-max(x.start, 0)) / 1e9))
-	return 1
+	return push(L, lua.LNumber(float64(x.clock()-max(x.start, 0)) / 1e9))
 }

@@ -17,19 +17,15 @@ func find(L *lua.LState, positions bool) int {
 	x := ctx(L)
 	init := max(relPos(optInt(L, 3, 1), len(s)), 1)
 	if init > len(s)+1 {
-		L.Push(lua.LNil)
-		return 1
+		return push(L, lua.LNil)
 	}
 	if positions && (lua.LVAsBool(L.Get(4)) || !strings.ContainsAny(p, "^$*+?.([%-")) {
 		x.burn((len(s) + len(p)) >> 4)
 		i := strings.Index(s[init-1:], p)
 		if i < 0 {
-			L.Push(lua.LNil)
-			return 1
+			return push(L, lua.LNil)
 		}
-		L.Push(lua.LNumber(init + i))
-		L.Push(lua.LNumber(init + i + len(p) - 1))
-		return 2
+		return push(L, lua.LNumber(init + i), lua.LNumber(init + i + len(p) - 1))
 	}
 	pat, anchor := anchored(p)
 	m := matcher{L: L, x: x, src: s, pat: pat}
@@ -38,9 +34,7 @@ func find(L *lua.LState, positions bool) int {
 		m.reset()
 		if e := m.match(i, 0); e >= 0 {
 			if positions {
-				L.Push(lua.LNumber(i + 1))
-				L.Push(lua.LNumber(e))
-				return m.push(i, e, false) + 2
+				return push(L, lua.LNumber(i+1), lua.LNumber(e)) + m.push(i, e, false)
 			}
 			return m.push(i, e, true)
 		}
@@ -49,8 +43,7 @@ func find(L *lua.LState, positions bool) int {
 			break
 		}
 	}
-	L.Push(lua.LNil)
-	return 1
+	return push(L, lua.LNil)
 }
 
 // strGmatch returns an iterator, which has a state of its own: using one that
@@ -74,8 +67,7 @@ func strGmatch(L *lua.LState) int {
 			}
 			m.tick()
 		}
-		L.Push(lua.LNil)
-		return 1
+		return push(L, lua.LNil)
 	}})
 	return 1
 }
@@ -124,14 +116,11 @@ func strGsub(L *lua.LState) int {
 	}
 	if n == 0 {
 		x.need(32)
-		L.Push(lua.LString(s))
-	} else {
-		g.buf = append(g.buf, s[min(pos, len(s)):]...)
-		x.needStr(len(g.buf))
-		L.Push(lua.LString(g.buf))
+		return push(L, lua.LString(s), lua.LNumber(0))
 	}
-	L.Push(lua.LNumber(n))
-	return 2
+	g.buf = append(g.buf, s[min(pos, len(s)):]...)
+	x.needStr(len(g.buf))
+	return push(L, lua.LString(g.buf), lua.LNumber(n))
 }
 
 // charge accounts for the buffer, which append grows by doubling.
@@ -155,10 +144,8 @@ func (g *gsub) add(s, e int) {
 	case *lua.LFunction:
 		g.x.burn(4)
 		g.L.Push(r)
-		k := g.push(s, e, true)
-		g.L.Call(k, 1)
-		v = g.L.Get(-1)
-		g.L.Pop(1)
+		g.L.Call(g.push(s, e, true), 1)
+		v = pop(g.L)
 	default:
 		g.expand(s, e)
 		return

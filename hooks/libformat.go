@@ -96,8 +96,7 @@ func strFormat(L *lua.LState) int {
 		}
 	}
 	x.needStr(len(buf))
-	L.Push(lua.LString(buf))
-	return 1
+	return push(L, lua.LString(buf))
 }
 
 func formatOne(L *lua.LState, x *exec, buf []byte, d directive, arg int) []byte {

@@ -9,15 +9,13 @@ import (
 
 func math1(f func(float64) float64) lua.LGFunction {
 	return func(L *lua.LState) int {
-		L.Push(lua.LNumber(f(argNum(L, 1))))
-		return 1
+		return push(L, lua.LNumber(f(argNum(L, 1))))
 	}
 }
 
 func math2(f func(a, b float64) float64) lua.LGFunction {
 	return func(L *lua.LState) int {
-		L.Push(lua.LNumber(f(argNum(L, 1), argNum(L, 2))))
-		return 1
+		return push(L, lua.LNumber(f(argNum(L, 1), argNum(L, 2))))
 	}
 }
 
@@ -30,15 +28,13 @@ func mathFold(pick func(a, b float64) bool) lua.LGFunction {
 			}
 		}
 		ctx(L).burn(L.GetTop() >> 2)
-		L.Push(lua.LNumber(r))
-		return 1
+		return push(L, lua.LNumber(r))
 	}
 }
 
 func mathRandom(L *lua.LState) int {
 	if L.GetTop() == 0 {
-		L.Push(lua.LNumber(rand.Float64()))
-		return 1
+		return push(L, lua.LNumber(rand.Float64()))
 	}
 	lo, hi := 1, argInt(L, 1)
 	if L.GetTop() >= 2 {
@@ -47,46 +43,37 @@ func mathRandom(L *lua.LState) int {
 	if lo > hi {
 		L.ArgError(1, "interval is empty")
 	}
-	L.Push(lua.LNumber(lo + rand.IntN(hi-lo+1)))
-	return 1
+	return push(L, lua.LNumber(lo + rand.IntN(hi-lo+1)))
 }
 
 func mathModf(L *lua.LState) int {
 	i, f := math.Modf(argNum(L, 1))
-	L.Push(lua.LNumber(i))
-	L.Push(lua.LNumber(f))
-	return 2
+	return push(L, lua.LNumber(i), lua.LNumber(f))
 }
 
 func mathFrexp(L *lua.LState) int {
 	f, e := math.Frexp(argNum(L, 1))
-	L.Push(lua.LNumber(f))
-	L.Push(lua.LNumber(e))
-	return 2
+	return push(L, lua.LNumber(f), lua.LNumber(e))
 }
 
 func isInt(f float64) bool { return f == math.Trunc(f) && math.Abs(f) <= 1<<53 }
 
 func mathToInteger(L *lua.LState) int {
 	if n, ok := toNum(L.Get(1)); ok && isInt(float64(n)) {
-		L.Push(n)
-	} else {
-		L.Push(lua.LNil)
+		return push(L, n)
 	}
-	return 1
+	return push(L, lua.LNil)
 }
 
 func mathType(L *lua.LState) int {
 	n, ok := L.CheckAny(1).(lua.LNumber)
 	switch {
 	case !ok:
-		L.Push(lua.LNil)
+		return push(L, lua.LNil)
 	case isInt(float64(n)):
-		L.Push(lua.LString("integer"))
-	default:
-		L.Push(lua.LString("float"))
+		return push(L, lua.LString("integer"))
 	}
-	return 1
+	return push(L, lua.LString("float"))
 }
 
 func mathLog(L *lua.LState) int {
@@ -94,8 +81,7 @@ func mathLog(L *lua.LState) int {
 	if L.Get(2) != lua.LNil {
 		v /= math.Log(argNum(L, 2))
 	}
-	L.Push(lua.LNumber(v))
-	return 1
+	return push(L, lua.LNumber(v))
 }
 
 func bits(start uint32, f func(a, b uint32) uint32) lua.LGFunction {
@@ -105,8 +91,7 @@ func bits(start uint32, f func(a, b uint32) uint32) lua.LGFunction {
 			r = f(r, uint32(int64(argInt(L, i))))
 		}
 		ctx(L).burn(L.GetTop() >> 2)
-		L.Push(lua.LNumber(r))
-		return 1
+		return push(L, lua.LNumber(r))
 	}
 }
 
@@ -122,8 +107,7 @@ func shift(left bool) lua.LGFunction {
 		default:
 			v >>= n
 		}
-		L.Push(lua.LNumber(v))
-		return 1
+		return push(L, lua.LNumber(v))
 	}
 }
 
@@ -134,6 +118,5 @@ func fnIntDiv(L *lua.LState) int {
 	if !ok1 || !ok2 {
 		L.RaiseError("cannot perform // between %s and %s", typeOf(L.Get(1)), typeOf(L.Get(2)))
 	}
-	L.Push(lua.LNumber(math.Floor(float64(a) / float64(b))))
-	return 1
+	return push(L, lua.LNumber(math.Floor(float64(a) / float64(b))))
 }

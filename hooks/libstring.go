@@ -12,14 +12,11 @@ func fnConcat(L *lua.LState) int {
 	x := ctx(L)
 	n, total := L.GetTop(), 0
 	for i := 1; i <= n; i++ {
-		switch v := L.Get(i).(type) {
-		case lua.LString:
-			total += len(v)
-		case lua.LNumber:
-			total += 24
-		default:
+		size, ok := textSize(L.Get(i))
+		if !ok {
 			return concatMeta(L, x, n)
 		}
+		total += size
 	}
 	x.needStr(total)
 	if total > 1024 {
@@ -28,15 +25,10 @@ func fnConcat(L *lua.LState) int {
 	var b strings.Builder
 	b.Grow(total)
 	for i := 1; i <= n; i++ {
-		switch v := L.Get(i).(type) {
-		case lua.LString:
-			b.WriteString(string(v))
-		case lua.LNumber:
-			b.WriteString(fmtNum(v))
-		}
+		s, _ := asText(L.Get(i))
+		b.WriteString(s)
 	}
-	L.Push(lua.LString(b.String()))
-	return 1
+	return push(L, lua.LString(b.String()))
 }
 
 // concatMeta joins n values from the right, pair by pair, with __concat.
@@ -58,17 +50,12 @@ func concatMeta(L *lua.LState, x *exec, n int) int {
 		if _, ok := h.(*lua.LFunction); !ok {
 			L.RaiseError("attempt to concatenate a %s value with a %s value", typeOf(left), typeOf(acc))
 		}
-		L.Push(h)
-		L.Push(left)
-		L.Push(acc)
-		L.Call(2, 1)
-		acc = L.Get(-1)
-		L.Pop(1)
+		acc = ask(L, h, left, acc)
 	}
-	L.Push(acc)
-	return 1
+	return push(L, acc)
 }
 
+// metaField is a field of the metatable of a table, nil if there is none.
 func metaField(v lua.LValue, event string) lua.LValue {
 	if t, ok := v.(*lua.LTable); ok {
 		if mt, ok := t.Metatable.(*lua.LTable); ok {
@@ -89,8 +76,7 @@ func (x *exec) sub(s string, i, j int) lua.LValue {
 }
 
 func strLen(L *lua.LState) int {
-	L.Push(lua.LNumber(len(argStr(L, 1))))
-	return 1
+	return push(L, lua.LNumber(len(argStr(L, 1))))
 }
 
 func strSub(L *lua.LState) int {
@@ -98,11 +84,9 @@ func strSub(L *lua.LState) int {
 	i, j := relPos(argInt(L, 2), len(s)), relPos(optInt(L, 3, -1), len(s))
 	i, j = max(i, 1), min(j, len(s))
 	if i > j {
-		L.Push(lua.LString(""))
-		return 1
+		return push(L, lua.LString(""))
 	}
-	L.Push(ctx(L).sub(s, i-1, j))
-	return 1
+	return push(L, ctx(L).sub(s, i-1, j))
 }
 
 func strLower(L *lua.LState) int { return mapBytes(L, 'A', 'Z') }
@@ -128,12 +112,10 @@ func mapBytes(L *lua.LState, lo, hi byte) int {
 			}
 			b.WriteByte(c)
 		}
-		L.Push(lua.LString(b.String()))
-		return 1
+		return push(L, lua.LString(b.String()))
 	}
 	x.need(32)
-	L.Push(lua.LString(s))
-	return 1
+	return push(L, lua.LString(s))
 }
 
 func strReverse(L *lua.LState) int {
@@ -146,8 +128,7 @@ func strReverse(L *lua.LState) int {
 	for i := len(s) - 1; i >= 0; i-- {
 		b.WriteByte(s[i])
 	}
-	L.Push(lua.LString(b.String()))
-	return 1
+	return push(L, lua.LString(b.String()))
 }
 
 func strRep(L *lua.LState) int {
@@ -155,8 +136,7 @@ func strRep(L *lua.LState) int {
 	x := ctx(L)
 	unit := len(s) + len(sep)
 	if n <= 0 || unit == 0 {
-		L.Push(lua.LString(""))
-		return 1
+		return push(L, lua.LString(""))
 	}
 	if n > x.maxStr/unit+1 {
 		n = x.maxStr/unit + 2 // needStr stops it, and n*unit cannot overflow
@@ -172,8 +152,7 @@ func strRep(L *lua.LState) int {
 		}
 		b.WriteString(s)
 	}
-	L.Push(lua.LString(b.String()))
-	return 1
+	return push(L, lua.LString(b.String()))
 }
 
 func strByte(L *lua.LState) int {
@@ -204,8 +183,7 @@ func strChar(L *lua.LState) int {
 		}
 		b[i] = byte(c)
 	}
-	L.Push(lua.LString(b))
-	return 1
+	return push(L, lua.LString(b))
 }
 
 func utf8Char(L *lua.LState) int {
@@ -221,8 +199,7 @@ func utf8Char(L *lua.LState) int {
 		}
 		b = utf8.AppendRune(b, rune(c))
 	}
-	L.Push(lua.LString(b))
-	return 1
+	return push(L, lua.LString(b))
 }
 
 func utf8Len(L *lua.LState) int {
@@ -232,14 +209,11 @@ func utf8Len(L *lua.LState) int {
 	for i := 0; i < len(s); n++ {
 		r, w := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && w <= 1 {
-			L.Push(lua.LNil)
-			L.Push(lua.LNumber(i + 1))
-			return 2
+			return push(L, lua.LNil, lua.LNumber(i + 1))
 		}
 		i += w
 	}
-	L.Push(lua.LNumber(n))
-	return 1
+	return push(L, lua.LNumber(n))
 }
 
 func utf8Codepoint(L *lua.LState) int {

@@ -40,15 +40,21 @@ func tabRemove(L *lua.LState) int {
 	n := x.tlen(t)
 	pos := optInt(L, 2, n)
 	if n == 0 && (pos == 0 || pos == 1) || pos == n+1 {
-		L.Push(lua.LNil)
-		return 1
+		return push(L, lua.LNil)
 	}
 	if pos < 1 || pos > n {
 		L.ArgError(2, "position out of bounds")
 	}
 	x.burn((n - pos) >> 5)
-	L.Push(t.Remove(pos))
-	return 1
+	return push(L, t.Remove(pos))
+}
+
+// lastIndex is the index at argument i, by default that of the last item of t.
+func lastIndex(L *lua.LState, i int, t *lua.LTable) int {
+	if L.Get(i) == lua.LNil {
+		return ctx(L).tlen(t)
+	}
+	return argInt(L, i)
 }
 
 func tabConcat(L *lua.LState) int {
@@ -56,26 +62,18 @@ func tabConcat(L *lua.LState) int {
 	x := ctx(L)
 	sep := optStr(L, 2, "")
 	i := optInt(L, 3, 1)
-	j := 0
-	if L.Get(4) == lua.LNil {
-		j = x.tlen(t)
-	} else {
-		j = argInt(L, 4)
-	}
+	j := lastIndex(L, 4, t)
 	if i > j {
-		L.Push(lua.LString(""))
-		return 1
+		return push(L, lua.LString(""))
 	}
 	total := 0
 	for k := i; k <= j; k++ { // stops at the first hole, so it is bounded by the table
-		switch v := t.RawGetInt(k).(type) {
-		case lua.LString:
-			total += len(v)
-		case lua.LNumber:
-			total += 24
-		default:
+		v := t.RawGetInt(k)
+		size, ok := textSize(v)
+		if !ok {
 			L.RaiseError("invalid value (%s) at index %d in table for 'concat'", typeOf(v), k)
 		}
+		total += size
 		if k < j {
 			total += len(sep)
 		}
@@ -94,15 +92,10 @@ func tabConcat(L *lua.LState) int {
 		if k > i {
 			b.WriteString(sep)
 		}
-		switch v := t.RawGetInt(k).(type) {
-		case lua.LString:
-			b.WriteString(string(v))
-		case lua.LNumber:
-			b.WriteString(fmtNum(v))
-		}
+		s, _ := asText(t.RawGetInt(k))
+		b.WriteString(s)
 	}
-	L.Push(lua.LString(b.String()))
-	return 1
+	return push(L, lua.LString(b.String()))
 }
 
 func typeOf(v lua.LValue) string {
@@ -129,13 +122,7 @@ func (s *sorter) Less(i, j int) bool {
 		}
 		return s.L.LessThan(s.a[i], s.a[j])
 	}
-	s.L.Push(s.fn)
-	s.L.Push(s.a[i])
-	s.L.Push(s.a[j])
-	s.L.Call(2, 1)
-	r := lua.LVAsBool(s.L.Get(-1))
-	s.L.Pop(1)
-	return r
+	return lua.LVAsBool(ask(s.L, s.fn, s.a[i], s.a[j]))
 }
 
 // tabSort sorts a copy: a comparator that changes the table cannot hurt.
@@ -168,22 +155,17 @@ func tabSort(L *lua.LState) int {
 func tabUnpack(L *lua.LState) int {
 	t := L.CheckTable(1)
 	i := optInt(L, 2, 1)
-	j := 0
-	if L.Get(3) == lua.LNil {
-		j = ctx(L).tlen(t)
-	} else {
-		j = argInt(L, 3)
-	}
+	j := lastIndex(L, 3, t)
 	if i > j {
 		return 0
 	}
 	pushRoom(L, j-i+1, "unpack")
 	for k := i; k <= j; k++ {
-		if v := t.RawGetInt(k); v != nil {
-			L.Push(v)
-		} else {
-			L.Push(lua.LNil)
+		v := t.RawGetInt(k)
+		if v == nil {
+			v = lua.LNil
 		}
+		L.Push(v)
 	}
 	return j - i + 1
 }
@@ -198,11 +180,9 @@ func tabPack(L *lua.LState) int {
 		t.RawSetInt(i, L.Get(i))
 	}
 	t.RawSetString("n", lua.LNumber(n))
-	L.Push(t)
-	return 1
+	return push(L, t)
 }
 
 func tabLen(L *lua.LState) int {
-	L.Push(lua.LNumber(ctx(L).tlen(L.CheckTable(1))))
-	return 1
+	return push(L, lua.LNumber(ctx(L).tlen(L.CheckTable(1))))
 }

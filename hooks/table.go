@@ -63,10 +63,7 @@ func (x *exec) set(o lua.LValue, k, v lua.LValue) {
 			return
 		case *lua.LFunction:
 			L.Push(h)
-			L.Push(t)
-			L.Push(k)
-			L.Push(v)
-			L.Call(3, 0)
+			L.Call(push(L, t, k, v), 0)
 			return
 		default:
 			o = h
@@ -92,6 +89,7 @@ func (x *exec) rawSet(t *lua.LTable, k, v lua.LValue) {
 			x.needKey(t)
 		}
 		t.RawSetString(string(key), v)
+		return
 	case lua.LNumber:
 		if i := int(key); lua.LNumber(i) == key && i > 0 && i < maxArrayIndex {
 			x.needElem(t, i)
@@ -101,18 +99,13 @@ func (x *exec) rawSet(t *lua.LTable, k, v lua.LValue) {
 		if key != key {
 			x.L.RaiseError("table index is NaN")
 		}
-		if v != lua.LNil && t.RawGetH(key) == lua.LNil {
-			x.needKey(t)
-		}
-		t.RawSetH(key, v)
 	case *lua.LNilType:
 		x.L.RaiseError("table index is nil")
-	default:
-		if v != lua.LNil && t.RawGetH(k) == lua.LNil {
-			x.needKey(t)
-		}
-		t.RawSetH(k, v)
 	}
+	if v != lua.LNil && t.RawGetH(k) == lua.LNil {
+		x.needKey(t)
+	}
+	t.RawSetH(k, v)
 }
 
 // needKey charges for a new key of the hash part of t.
@@ -186,26 +179,24 @@ func fnSetKeys(L *lua.LState) int {
 
 // fnCharge charges the constructors and function expressions of a statement.
 func fnCharge(L *lua.LState) int {
-	x := ctx(L)
-	if u, ok := L.Get(2).(lua.LNumber); ok {
+	ctx(L).charge(L.Get(1), L.Get(2))
+	return 0
+}
+
+// charge accounts for bytes, and for units unless they are nil.
+func (x *exec) charge(bytes, units lua.LValue) {
+	if u, ok := units.(lua.LNumber); ok {
 		x.burn(int(u))
 	}
-	if n, ok := L.Get(1).(lua.LNumber); ok {
+	if n, ok := bytes.(lua.LNumber); ok {
 		x.need(int(n))
 	}
-	return 0
 }
 
 // fnCharged passes its first value on and charges it: an expression that may
 // not be reached, or is evaluated by a loop.
 func fnCharged(L *lua.LState) int {
-	x := ctx(L)
-	if u, ok := L.Get(3).(lua.LNumber); ok {
-		x.burn(int(u))
-	}
-	if n, ok := L.Get(2).(lua.LNumber); ok {
-		x.need(int(n))
-	}
+	ctx(L).charge(L.Get(2), L.Get(3))
 	L.SetTop(1)
 	return 1
 }
@@ -228,8 +219,7 @@ func fnBox(L *lua.LState) int {
 	x.need(costTable + 16)
 	t := L.CreateTable(1, 0)
 	t.RawSetInt(1, L.Get(1))
-	L.Push(t)
-	return 1
+	return push(L, t)
 }
 
 // fnMark0 is called before a function assigns to a local of the top level.
