@@ -173,28 +173,20 @@ func (c *checker) expr(f *function, e ast.Expr) int {
 		c.constant(f, e.Value)
 	case *ast.IdentExpr:
 		c.name(f, e.Value)
-	case *ast.AttrGetExpr:
-		return max(c.expr(f, e.Object), 1+c.expr(f, e.Key))
 	case *ast.TableExpr:
 		return c.table(f, e)
 	case *ast.FuncCallExpr:
 		return c.call(f, e)
 	case *ast.LogicalOpExpr:
 		return max(c.expr(f, e.Lhs), c.expr(f, e.Rhs)) + 1
-	case *ast.RelationalOpExpr:
-		return max(c.expr(f, e.Lhs), 1+c.expr(f, e.Rhs))
-	case *ast.StringConcatOpExpr:
-		return max(c.expr(f, e.Lhs), 1+c.expr(f, e.Rhs))
-	case *ast.ArithmeticOpExpr:
-		return max(c.expr(f, e.Lhs), 1+c.expr(f, e.Rhs))
-	case *ast.UnaryMinusOpExpr:
-		return c.expr(f, e.Expr)
-	case *ast.UnaryNotOpExpr:
-		return c.expr(f, e.Expr)
-	case *ast.UnaryLenOpExpr:
-		return c.expr(f, e.Expr)
 	case *ast.FunctionExpr:
 		c.function(f, e, 0)
+	default:
+		most := 0
+		for i, o := range operands(e) { // each above those before it
+			most = max(most, i+c.expr(f, *o))
+		}
+		return max(most, 1)
 	}
 	return 1
 }

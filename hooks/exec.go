@@ -21,6 +21,8 @@ import (
 //  3. Once killed is set nothing of the script runs any more: Done panics
 //     again at every instruction, caught re-raises, and the vm drops the state.
 type exec struct {
+	context.Context // of which only Done matters: a killed run stops by panic
+
 	n        int // units left until the next look at the clock
 	interval int // units between looks
 	killed   *RunError
@@ -63,17 +65,6 @@ const (
 	outlives guardKind = iota + 1 // writing to it makes the run dirty
 	readOnly                      // a library table
 )
-
-// Deadline, Err and Value make exec a context.Context; only Done matters.
-func (x *exec) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-// Err is nil: a killed run stops by panic.
-func (x *exec) Err() error { return nil }
-
-// Value knows nothing.
-func (x *exec) Value(any) any { return nil }
-
-var _ context.Context = (*exec)(nil)
 
 // Done is called before each instruction. It returns nil, which is the
 // cheapest way through the select of the main loop, or panics.

@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"slices"
+	"strings"
 
 	lua "github.com/yuin/gopher-lua"
 )
@@ -96,12 +97,7 @@ func (m *input) fillHeaders(x *exec, h map[string][]string) {
 		}
 	}
 	// sorted, so that pairs has one order whatever map order Go chose
-	slices.SortFunc(m.names, func(a, b headerValue) int {
-		if a.name < b.name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(m.names, func(a, b headerValue) int { return strings.Compare(a.name, b.name) })
 	m.headers = x.L.CreateTable(0, len(m.names))
 	for _, e := range m.names {
 		m.headers.RawSetString(e.name, lua.LString(e.value))

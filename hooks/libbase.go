@@ -264,7 +264,7 @@ func basePrint(L *lua.LState) int {
 // the whole process.
 func baseCollectGarbage(L *lua.LState) int {
 	if s, ok := L.Get(1).(lua.LString); ok && s == "count" {
-		return push(L, lua.LNumber(float64(ctx(L).used) / 1024))
+		return push(L, lua.LNumber(float64(ctx(L).used)/1024))
 	}
 	return push(L, lua.LNumber(0))
 }

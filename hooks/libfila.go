@@ -53,7 +53,7 @@ func filaHash(L *lua.LState) int {
 	for i := range len(s) {
 		h = (h ^ uint64(s[i])) * 1099511628211
 	}
-	return push(L, lua.LNumber(h % uint64(n)))
+	return push(L, lua.LNumber(h%uint64(n)))
 }
 
 func filaLog(L *lua.LState) int {
@@ -69,5 +69,5 @@ func osTime(L *lua.LState) int {
 // osClock is os.clock(): running time of this run in seconds.
 func osClock(L *lua.LState) int {
 	x := ctx(L)
-	return push(L, lua.LNumber(float64(x.clock()-max(x.start, 0)) / 1e9))
+	return push(L, lua.LNumber(float64(x.clock()-max(x.start, 0))/1e9))
 }

@@ -25,7 +25,7 @@ func find(L *lua.LState, positions bool) int {
 		if i < 0 {
 			return push(L, lua.LNil)
 		}
-		return push(L, lua.LNumber(init + i), lua.LNumber(init + i + len(p) - 1))
+		return push(L, lua.LNumber(init+i), lua.LNumber(init+i+len(p)-1))
 	}
 	pat, anchor := anchored(p)
 	m := matcher{L: L, x: x, src: s, pat: pat}

@@ -43,8 +43,11 @@ func mathRandom(L *lua.LState) int {
 	if lo > hi {
 		L.ArgError(1, "interval is empty")
 	}
-	return push(L, lua.LNumber(lo + rand.IntN(hi-lo+1)))
+	return push(L, lua.LNumber(lo+rand.IntN(hi-lo+1)))
 }
+
+// mathRandomSeed does nothing: the generator is shared.
+func mathRandomSeed(*lua.LState) int { return 0 }
 
 func mathModf(L *lua.LState) int {
 	i, f := math.Modf(argNum(L, 1))
@@ -95,6 +98,10 @@ func bits(start uint32, f func(a, b uint32) uint32) lua.LGFunction {
 	}
 }
 
+func bitNot(L *lua.LState) int {
+	return push(L, lua.LNumber(^uint32(int64(argInt(L, 1))))) //nolint:gosec // modulo 2^32 is meant
+}
+
 func shift(left bool) lua.LGFunction {
 	return func(L *lua.LState) int {
 		v, n := uint32(int64(argInt(L, 1))), argInt(L, 2)
@@ -118,5 +125,5 @@ func fnIntDiv(L *lua.LState) int {
 	if !ok1 || !ok2 {
 		L.RaiseError("cannot perform // between %s and %s", typeOf(L.Get(1)), typeOf(L.Get(2)))
 	}
-	return push(L, lua.LNumber(math.Floor(float64(a) / float64(b))))
+	return push(L, lua.LNumber(math.Floor(float64(a)/float64(b))))
 }

@@ -209,7 +209,7 @@ func utf8Len(L *lua.LState) int {
 	for i := 0; i < len(s); n++ {
 		r, w := utf8.DecodeRuneInString(s[i:])
 		if r == utf8.RuneError && w <= 1 {
-			return push(L, lua.LNil, lua.LNumber(i + 1))
+			return push(L, lua.LNil, lua.LNumber(i+1))
 		}
 		i += w
 	}

@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"math"
+	"slices"
 
 	lua "github.com/yuin/gopher-lua"
 )
@@ -46,12 +47,7 @@ func (p *plainer) value(v lua.LValue, depth int) any {
 		}
 		return string(v)
 	case *lua.LTable:
-		for _, t := range p.path {
-			if t == v {
-				return nil
-			}
-		}
-		if depth >= maxPlainDepth {
+		if depth >= maxPlainDepth || slices.Contains(p.path, v) {
 			return nil
 		}
 		p.path = append(p.path, v)

@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/yuin/gopher-lua/ast"
@@ -89,12 +90,9 @@ func resolve(chunk []ast.Stmt) *resolver {
 }
 
 func (r *resolver) warn(line int, msg string) {
-	for _, w := range r.warnings {
-		if w.Message == msg {
-			return
-		}
+	if !slices.ContainsFunc(r.warnings, func(w Warning) bool { return w.Message == msg }) {
+		r.warnings = append(r.warnings, Warning{line, msg})
 	}
-	r.warnings = append(r.warnings, Warning{line, msg})
 }
 
 func (r *resolver) level() int { return len(r.frames) - 1 }
@@ -185,20 +183,55 @@ func plainFunction(def *ast.FuncDefStmt) ast.Stmt {
 	target := def.Name.Func
 	if target == nil {
 		def.Func.ParList.Names = append([]string{"self"}, def.Func.ParList.Names...)
-		key := &ast.StringExpr{Value: def.Name.Method}
-		target = &ast.AttrGetExpr{Object: def.Name.Receiver, Key: key}
-		at(key, def)
-		at(target, def)
+		key := at(&ast.StringExpr{Value: def.Name.Method}, def)
+		target = at(&ast.AttrGetExpr{Object: def.Name.Receiver, Key: key}, def)
 	}
-	a := &ast.AssignStmt{Lhs: []ast.Expr{target}, Rhs: []ast.Expr{def.Func}}
-	at(a, def)
-	return a
+	return at(&ast.AssignStmt{Lhs: []ast.Expr{target}, Rhs: []ast.Expr{def.Func}}, def)
 }
 
-// at gives n the place of m.
-func at(n, m ast.PositionHolder) {
+// operands are the places of the expressions of which e is made, in the order of
+// their evaluation. A function has none.
+func operands(e ast.Expr) []*ast.Expr {
+	switch e := e.(type) {
+	case *ast.AttrGetExpr:
+		return []*ast.Expr{&e.Object, &e.Key}
+	case *ast.FuncCallExpr:
+		callee := &e.Func
+		if e.Func == nil {
+			callee = &e.Receiver
+		}
+		return append([]*ast.Expr{callee}, pointers(e.Args)...)
+	case *ast.LogicalOpExpr:
+		return []*ast.Expr{&e.Lhs, &e.Rhs}
+	case *ast.RelationalOpExpr:
+		return []*ast.Expr{&e.Lhs, &e.Rhs}
+	case *ast.StringConcatOpExpr:
+		return []*ast.Expr{&e.Lhs, &e.Rhs}
+	case *ast.ArithmeticOpExpr:
+		return []*ast.Expr{&e.Lhs, &e.Rhs}
+	case *ast.UnaryMinusOpExpr:
+		return []*ast.Expr{&e.Expr}
+	case *ast.UnaryNotOpExpr:
+		return []*ast.Expr{&e.Expr}
+	case *ast.UnaryLenOpExpr:
+		return []*ast.Expr{&e.Expr}
+	}
+	return nil
+}
+
+func pointers[T any](list []T) []*T {
+	out := make([]*T, len(list))
+	for i := range list {
+		out[i] = &list[i]
+	}
+	return out
+}
+
+// at gives n the place of m and returns n.
+func at[N ast.PositionHolder](n N, m ast.PositionHolder) N {
 	n.SetLine(m.Line())
 	n.SetLastLine(m.LastLine())
+	return n
 }
 
 func (r *resolver) stmt(st ast.Stmt) {
@@ -276,9 +309,6 @@ func (r *resolver) expr(e ast.Expr) {
 		}
 	case *ast.IdentExpr:
 		r.ident(e, false)
-	case *ast.AttrGetExpr:
-		r.expr(e.Object)
-		r.expr(e.Key)
 	case *ast.TableExpr:
 		for _, f := range e.Fields {
 			if f.Key != nil {
@@ -286,27 +316,6 @@ func (r *resolver) expr(e ast.Expr) {
 			}
 			r.expr(f.Value)
 		}
-	case *ast.FuncCallExpr:
-		if e.Func != nil {
-			r.expr(e.Func)
-		} else {
-			r.expr(e.Receiver)
-		}
-		r.exprs(e.Args)
-	case *ast.LogicalOpExpr:
-		r.exprs([]ast.Expr{e.Lhs, e.Rhs})
-	case *ast.RelationalOpExpr:
-		r.exprs([]ast.Expr{e.Lhs, e.Rhs})
-	case *ast.StringConcatOpExpr:
-		r.exprs([]ast.Expr{e.Lhs, e.Rhs})
-	case *ast.ArithmeticOpExpr:
-		r.exprs([]ast.Expr{e.Lhs, e.Rhs})
-	case *ast.UnaryMinusOpExpr:
-		r.expr(e.Expr)
-	case *ast.UnaryNotOpExpr:
-		r.expr(e.Expr)
-	case *ast.UnaryLenOpExpr:
-		r.expr(e.Expr)
 	case *ast.FunctionExpr:
 		f := &frame{}
 		r.frames = append(r.frames, f)
@@ -318,5 +327,9 @@ func (r *resolver) expr(e ast.Expr) {
 		r.pop()
 		r.frames = r.frames[:len(r.frames)-1]
 		r.captures[e] = len(f.captures)
+	default:
+		for _, o := range operands(e) {
+			r.expr(*o)
+		}
 	}
 }

@@ -37,14 +37,11 @@ func rewrite(chunk []ast.Stmt, r *resolver) []ast.Stmt {
 
 // helper makes a call of a helper. It gives one value wherever it stands.
 func helper(name string, pos ast.PositionHolder, args ...ast.Expr) *ast.FuncCallExpr {
-	f := &ast.StringExpr{Value: helperPrefix + name}
-	at(f, pos)
 	if n := len(args); n > 0 {
 		single(args[n-1])
 	}
-	c := &ast.FuncCallExpr{Func: f, Args: args, AdjustRet: true}
-	at(c, pos)
-	return c
+	f := at(&ast.StringExpr{Value: helperPrefix + name}, pos)
+	return at(&ast.FuncCallExpr{Func: f, Args: args, AdjustRet: true}, pos)
 }
 
 // single makes a call or ... give one value.
@@ -58,15 +55,11 @@ func single(e ast.Expr) {
 }
 
 func number(n int, pos ast.PositionHolder) ast.Expr {
-	e := &ast.NumberExpr{Value: strconv.Itoa(n)}
-	at(e, pos)
-	return e
+	return at(&ast.NumberExpr{Value: strconv.Itoa(n)}, pos)
 }
 
 func call(e *ast.FuncCallExpr) ast.Stmt {
-	st := &ast.FuncCallStmt{Expr: e}
-	at(st, e)
-	return st
+	return at(&ast.FuncCallStmt{Expr: e}, e)
 }
 
 func (c cost) args(pos ast.PositionHolder) []ast.Expr {
@@ -142,31 +135,14 @@ func (w *rewriter) expr(e ast.Expr, maybe bool) ast.Expr {
 		if ref, ok := w.r.refs[e]; ok && ref.v.boxed {
 			return boxed(e)
 		}
-	case *ast.AttrGetExpr:
-		e.Object, e.Key = w.expr(e.Object, maybe), w.expr(e.Key, maybe)
 	case *ast.TableExpr:
 		return w.table(e, maybe)
-	case *ast.FuncCallExpr:
-		if e.Func != nil {
-			e.Func = w.expr(e.Func, maybe)
-		} else {
-			e.Receiver = w.expr(e.Receiver, maybe)
-		}
-		w.exprs(e.Args, maybe)
 	case *ast.LogicalOpExpr:
 		e.Lhs, e.Rhs = w.expr(e.Lhs, maybe), w.expr(e.Rhs, true)
-	case *ast.RelationalOpExpr:
-		e.Lhs, e.Rhs = w.expr(e.Lhs, maybe), w.expr(e.Rhs, maybe)
 	case *ast.StringConcatOpExpr:
 		return w.concat(e, maybe)
 	case *ast.ArithmeticOpExpr:
 		return w.arithmetic(e, maybe)
-	case *ast.UnaryMinusOpExpr:
-		e.Expr = w.expr(e.Expr, maybe)
-	case *ast.UnaryNotOpExpr:
-		e.Expr = w.expr(e.Expr, maybe)
-	case *ast.UnaryLenOpExpr:
-		e.Expr = w.expr(e.Expr, maybe)
 	case *ast.FunctionExpr:
 		captures := w.r.captures[e]
 		outer := w.cost
@@ -177,6 +153,10 @@ func (w *rewriter) expr(e ast.Expr, maybe bool) ast.Expr {
 			c.units = 4 * captures
 		}
 		return w.charge(e, c, maybe)
+	default:
+		for _, o := range operands(e) {
+			*o = w.expr(*o, maybe)
+		}
 	}
 	return e
 }

@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/yuin/gopher-lua/ast"
@@ -12,28 +13,22 @@ func (w *rewriter) assign(st *ast.AssignStmt) []ast.Stmt {
 	if len(st.Lhs) == 1 && len(st.Rhs) == 1 {
 		return w.store(st, st.Lhs[0], st.Rhs[0])
 	}
-	simple := true
+	var marks []ast.Stmt
+	spread := slices.ContainsFunc(st.Rhs, isCall) // see oneValue
 	for _, l := range st.Lhs {
-		id, ok := l.(*ast.IdentExpr)
-		if ok {
-			var ref reference
-			ref, ok = w.r.refs[id]
-			ok = ok && !ref.v.boxed
+		id, _ := l.(*ast.IdentExpr)
+		ref, local := w.r.refs[id]
+		if spread || !local || ref.v.boxed {
+			return []ast.Stmt{w.spreadOut(st)}
 		}
-		simple = simple && ok
+		marks = append(marks, w.mark(id, st)...)
 	}
-	for _, e := range st.Rhs { // see oneValue
-		_, isCall := e.(*ast.FuncCallExpr)
-		simple = simple && !isCall
-	}
-	if simple {
-		var out []ast.Stmt
-		for _, l := range st.Lhs {
-			out = append(out, w.mark(l.(*ast.IdentExpr), st)...)
-		}
-		return append(out, st)
-	}
-	return []ast.Stmt{w.spreadOut(st)}
+	return append(marks, st)
+}
+
+func isCall(e ast.Expr) bool {
+	_, ok := e.(*ast.FuncCallExpr)
+	return ok
 }
 
 // spreadOut makes a block of an assignment with several targets: all operands
@@ -42,11 +37,10 @@ func (w *rewriter) spreadOut(st *ast.AssignStmt) ast.Stmt {
 	n := 0
 	temp := func() (string, *ast.IdentExpr) {
 		n++
-		id := &ast.IdentExpr{Value: "\x00t" + strconv.Itoa(n)}
-		at(id, st)
+		id := at(&ast.IdentExpr{Value: "\x00t" + strconv.Itoa(n)}, st)
 		return id.Value, id
 	}
-	before := &ast.LocalAssignStmt{}
+	before := at(&ast.LocalAssignStmt{}, st)
 	targets := make([]ast.Expr, len(st.Lhs))
 	for i, l := range st.Lhs {
 		targets[i] = l
@@ -58,29 +52,23 @@ func (w *rewriter) spreadOut(st *ast.AssignStmt) ast.Stmt {
 			single(ke)
 			before.Names = append(before.Names, o, k)
 			before.Exprs = append(before.Exprs, oe, ke)
-			t := &ast.AttrGetExpr{Object: object, Key: key}
-			at(t, get)
-			targets[i] = t
+			targets[i] = at(&ast.AttrGetExpr{Object: object, Key: key}, get)
 		}
 	}
-	values := &ast.LocalAssignStmt{Exprs: st.Rhs}
+	values := at(&ast.LocalAssignStmt{Exprs: st.Rhs}, st)
 	ids := make([]ast.Expr, len(st.Lhs))
 	for i := range st.Lhs {
 		name, id := temp()
 		values.Names = append(values.Names, name)
 		ids[i] = id
 	}
-	at(before, st)
-	at(values, st)
-	block := &ast.DoBlockStmt{}
-	at(block, st)
+	block := at(&ast.DoBlockStmt{}, st)
 	if len(before.Names) > 0 {
 		block.Stmts = append(block.Stmts, before)
 	}
 	block.Stmts = append(block.Stmts, values)
 	for i := len(targets) - 1; i >= 0; i-- {
-		one := &ast.AssignStmt{}
-		at(one, st)
+		one := at(&ast.AssignStmt{}, st)
 		block.Stmts = append(block.Stmts, w.store(one, targets[i], ids[i])...)
 	}
 	return block
@@ -100,8 +88,7 @@ func (w *rewriter) store(st *ast.AssignStmt, target, value ast.Expr) []ast.Stmt 
 			return []ast.Stmt{call(helper("set", st, t, number(1, st), value))}
 		}
 		if !ok {
-			name := &ast.StringExpr{Value: t.Value}
-			at(name, st)
+			name := at(&ast.StringExpr{Value: t.Value}, st)
 			return []ast.Stmt{call(helper("setglobal", st, name, value))}
 		}
 		oneValue(value)

@@ -20,33 +20,19 @@ func (w *rewriter) boxes(pos ast.PositionHolder, names ...*string) []ast.Stmt {
 	var out []ast.Stmt
 	for _, name := range names {
 		if v := w.r.decls[name]; v != nil && v.boxed {
-			id := &ast.IdentExpr{Value: *name}
-			at(id, pos)
-			out = append(out, w.box(pos, *name, id))
+			out = append(out, w.box(pos, *name, at(&ast.IdentExpr{Value: *name}, pos)))
 		}
 	}
 	return out
 }
 
 func (w *rewriter) box(pos ast.PositionHolder, name string, value ast.Expr) ast.Stmt {
-	st := &ast.LocalAssignStmt{Names: []string{name}, Exprs: []ast.Expr{helper("box", pos, value)}}
-	at(st, pos)
-	return st
+	return at(&ast.LocalAssignStmt{Names: []string{name}, Exprs: []ast.Expr{helper("box", pos, value)}}, pos)
 }
 
 // boxed reads a boxed local.
 func boxed(e *ast.IdentExpr) ast.Expr {
-	get := &ast.AttrGetExpr{Object: e, Key: number(1, e)}
-	at(get, e)
-	return get
-}
-
-func pointers(names []string) []*string {
-	out := make([]*string, len(names))
-	for i := range names {
-		out[i] = &names[i]
-	}
-	return out
+	return at(&ast.AttrGetExpr{Object: e, Key: number(1, e)}, e)
 }
 
 // local rewrites a declaration.
@@ -54,10 +40,7 @@ func (w *rewriter) local(st *ast.LocalAssignStmt) []ast.Stmt {
 	w.exprs(st.Exprs, false)
 	if v := w.r.decls[&st.Names[0]]; v != nil && v.boxed && len(st.Names) == 1 && len(st.Exprs) == 1 {
 		if _, ok := st.Exprs[0].(*ast.FunctionExpr); ok { // it sees itself: the box comes first
-			none := &ast.NilExpr{}
-			id := &ast.IdentExpr{Value: st.Names[0]}
-			at(none, st)
-			at(id, st)
+			none, id := at(&ast.NilExpr{}, st), at(&ast.IdentExpr{Value: st.Names[0]}, st)
 			return []ast.Stmt{w.box(st, st.Names[0], none), call(helper("set", st, id, number(1, st), st.Exprs[0]))}
 		}
 	}

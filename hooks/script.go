@@ -3,6 +3,7 @@ package hooks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,13 +67,8 @@ func Compile(kind Kind, name, text string, l Limits) (*Script, error) {
 	if v.x.volatile {
 		s.warnings = append(s.warnings, Warning{Message: "the top level calls fila.get: it runs again for each message (about 15 us); call it in the function"})
 	}
-	if kind == "" && len(s.defines) > 0 {
+	if kind == "" && len(s.defines) > 0 || slices.Contains(s.defines, kind) {
 		return s, nil
-	}
-	for _, k := range s.defines {
-		if k == kind {
-			return s, nil
-		}
 	}
 	want := "function " + string(kind) + "(msg)"
 	if kind == "" {

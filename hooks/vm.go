@@ -1,6 +1,8 @@
 package hooks
 
 import (
+	"cmp"
+	"context"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -31,6 +33,7 @@ var startOfClock = time.Now()
 
 func newVM(s *Script, kind Kind, l Limits, e env) *vm {
 	v := &vm{script: s, kind: kind}
+	v.x.Context = context.Background()
 	v.x.lim = l.withDefaults()
 	v.x.maxStr = int(max(v.x.lim.MemoryBytes/16, min(v.x.lim.MemoryBytes/4, 16<<10)))
 	v.x.env = e
@@ -133,12 +136,8 @@ func (v *vm) call(fn, arg lua.LValue) (result lua.LValue, re *RunError) {
 	defer v.x.leaveSlow()
 	defer func() {
 		if r := recover(); r != nil { // even PCall let it out
-			re = v.x.killed
-			if re == nil {
-				re = &RunError{Cause: CauseMemory, Message: stackOverflow}
-			}
+			re = v.placed(cmp.Or(v.x.killed, &RunError{Cause: CauseMemory, Message: stackOverflow}))
 			v.drop()
-			v.place(re)
 		}
 	}()
 	L, n := v.L, 0
@@ -165,8 +164,7 @@ func (v *vm) call(fn, arg lua.LValue) (result lua.LValue, re *RunError) {
 		L.SetTop(0)
 		v.fn = nil
 	}
-	v.place(re)
-	return nil, re
+	return nil, v.placed(re)
 }
 
 // maxMessage bounds the text of an error that a script raised.
@@ -207,10 +205,11 @@ func (v *vm) scriptError(o lua.LValue) *RunError {
 	return re
 }
 
-// place adds the name and the line of the script to an error.
-func (v *vm) place(re *RunError) {
+// placed adds the name and the line of the script to an error.
+func (v *vm) placed(re *RunError) *RunError {
 	re.Name = v.script.name
 	re.Source, re.Column = sourceLine(v.script.text, re.Line)
+	return re
 }
 
 // hook runs the hook on what fill put into the message table, which is given
@@ -224,9 +223,7 @@ func (v *vm) hook(fill func() *lua.LTable, read func(*lua.LTable)) *RunError {
 	fn, ok := v.fn.(*lua.LFunction)
 	if !ok {
 		v.fn = nil
-		re := &RunError{Cause: CauseMissing, Message: "the script does not define function " + string(v.kind) + "(msg)"}
-		v.place(re)
-		return re
+		return v.placed(&RunError{Cause: CauseMissing, Message: "the script does not define function " + string(v.kind) + "(msg)"})
 	}
 	x := &v.x
 	x.begin()
@@ -245,9 +242,7 @@ func (v *vm) hook(fill func() *lua.LTable, read func(*lua.LTable)) *RunError {
 		v.fn = nil
 	}
 	if !ok {
-		re := &RunError{Cause: CauseType, Message: string(v.kind) + " must return a table, it returned " + article(r.Type().String())}
-		v.place(re)
-		return re
+		return v.placed(&RunError{Cause: CauseType, Message: string(v.kind) + " must return a table, it returned " + article(r.Type().String())})
 	}
 	return nil
 }
