@@ -28,19 +28,17 @@ type Config struct {
 
 // withDefaults fills in what c leaves out.
 func (c Config) withDefaults() Config {
-	if c.Threshold <= 0 {
-		c.Threshold = DefaultThreshold
-	}
-	if c.Cooldown <= 0 {
-		c.Cooldown = DefaultCooldown
-	}
-	if c.HalfOpenMaxCalls <= 0 {
-		c.HalfOpenMaxCalls = DefaultHalfOpenMaxCalls
-	}
-	if c.HalfOpenSuccesses <= 0 {
-		c.HalfOpenSuccesses = DefaultHalfOpenSuccesses
-	}
+	setDefault(&c.Threshold, DefaultThreshold)
+	setDefault(&c.Cooldown, DefaultCooldown)
+	setDefault(&c.HalfOpenMaxCalls, DefaultHalfOpenMaxCalls)
+	setDefault(&c.HalfOpenSuccesses, DefaultHalfOpenSuccesses)
 	return c
+}
+
+func setDefault[T int | time.Duration](limit *T, value T) {
+	if *limit <= 0 {
+		*limit = value
+	}
 }
 
 // State is what a Machine does with calls.

@@ -61,13 +61,17 @@ func benchInputs() []*EnqueueInput {
 	return ins
 }
 
+func newBenchGuard(b *testing.B, text string) *Guard {
+	script, err := Compile(OnEnqueue, "s", text, Limits{})
+	require.NoError(b, err)
+	return NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
+}
+
 // BenchmarkTypicalHook gives both figures of one run and their ratio: the
 // sandboxed hook behind its Guard, and plain gopher-lua. They alternate in
 // slices of 200 runs, so that both see the same machine.
 func BenchmarkTypicalHook(b *testing.B) {
-	script, err := Compile(OnEnqueue, "typical", typicalHook, Limits{})
-	require.NoError(b, err)
-	guard := NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
+	guard := newBenchGuard(b, typicalHook)
 	plain := newPlainHook(b, typicalHook)
 	ins := benchInputs()
 	require.Equal(b, plain.run(b, ins[1]), guard.OnEnqueue(ins[1]))
@@ -93,10 +97,10 @@ func BenchmarkTypicalHook(b *testing.B) {
 	b.ReportMetric(float64(guardTime)/float64(plainTime), "ratio")
 }
 
-func BenchmarkSandboxed(b *testing.B) {
-	script, err := Compile(OnEnqueue, "typical", typicalHook, Limits{})
-	require.NoError(b, err)
-	guard := NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
+func BenchmarkSandboxed(b *testing.B) { benchGuard(b, typicalHook) }
+
+func benchGuard(b *testing.B, text string) {
+	guard := newBenchGuard(b, text)
 	ins := benchInputs()
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
@@ -116,13 +120,6 @@ func BenchmarkPlain(b *testing.B) {
 // BenchmarkDirty is a hook that writes to shared state in each run, and so
 // gets fresh globals for each.
 func BenchmarkDirty(b *testing.B) {
-	script, err := Compile(OnEnqueue, "dirty", `n = 0
-function on_enqueue(msg) n = n + 1 return { fairness_key = msg.headers.tenant } end`, Limits{})
-	require.NoError(b, err)
-	guard := NewGuard(GuardOptions{Kind: OnEnqueue, Queue: "orders", Script: script})
-	ins := benchInputs()
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		guard.OnEnqueue(ins[i%len(ins)])
-	}
+	benchGuard(b, `n = 0
+function on_enqueue(msg) n = n + 1 return { fairness_key = msg.headers.tenant } end`)
 }

@@ -25,17 +25,20 @@ func enqueueDecision(t *lua.LTable, w *warner) EnqueueDecision {
 }
 
 func keyField(t *lua.LTable, name, def string, w *warner) string {
-	switch v := t.RawGetString(name).(type) {
-	case *lua.LNilType:
-	case lua.LString:
-		if len(v) > 0 && len(v) <= MaxKeyBytes {
-			return string(v)
-		}
-		w.add()
-	default:
+	v := t.RawGetString(name)
+	if s, ok := key(v); ok {
+		return s
+	}
+	if v != lua.LNil {
 		w.add()
 	}
 	return def
+}
+
+// key is a string that may be a key.
+func key(v lua.LValue) (s string, ok bool) {
+	k, ok := v.(lua.LString)
+	return string(k), ok && len(k) > 0 && len(k) <= MaxKeyBytes
 }
 
 // thousandths converts a number of at least low to thousandths. Numbers beyond
@@ -82,8 +85,8 @@ func throttleKeys(v lua.LValue, w *warner) []string {
 	}
 	keys := make([]string, 0, n)
 	for i := 1; i <= n; i++ {
-		if s, ok := t.RawGetInt(i).(lua.LString); ok && len(s) > 0 && len(s) <= MaxKeyBytes {
-			keys = append(keys, string(s))
+		if s, ok := key(t.RawGetInt(i)); ok {
+			keys = append(keys, s)
 		} else {
 			bad = true
 		}

@@ -97,9 +97,7 @@ func TestSnippetsOfTheDocumentation(t *testing.T) {
 		t.Run("line "+strconv.Itoa(s.line), func(t *testing.T) {
 			require.NotEmpty(t, s.want, "a snippet says what it decides")
 			kind := Kind(s.hook)
-			script, err := Compile(kind, "hooks.md", s.text, patient)
-			require.NoError(t, err)
-			r := NewRunner(RunnerOptions{Kind: kind, Script: script, Limits: patient, Get: func(k string) (string, bool) { v, ok := s.config[k]; return v, ok }})
+			r := newRunner(t, kind, s.text, RunnerOptions{Get: func(k string) (string, bool) { v, ok := s.config[k]; return v, ok }})
 			headers := map[string][]string{}
 			for k, v := range s.headers {
 				headers[k] = []string{v}

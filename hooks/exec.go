@@ -162,11 +162,16 @@ func (x *exec) need(n int) {
 
 // needStr charges a string of n bytes and bounds its length.
 func (x *exec) needStr(n int) {
+	x.boundStr(n)
+	x.need(n + 32)
+	x.saw(n)
+}
+
+// boundStr stops a run that is about to make a string of n bytes, if it may not.
+func (x *exec) boundStr(n int) {
 	if n > x.maxStr {
 		x.kill(CauseMemory, "memory limit exceeded: a string may have "+strconv.Itoa(x.maxStr)+" bytes")
 	}
-	x.need(n + 32)
-	x.saw(n)
 }
 
 // saw notes a string of n bytes, which makes single instructions slow.

@@ -12,9 +12,7 @@ import (
 func TestGoodCorpus(t *testing.T) {
 	for _, c := range readCorpus(t, "good") {
 		t.Run(c.name, func(t *testing.T) {
-			script, err := Compile(c.kind, c.name, c.text, patient)
-			require.NoError(t, err)
-			r := NewRunner(RunnerOptions{Kind: c.kind, Script: script, Limits: patient})
+			r := newRunner(t, c.kind, c.text, RunnerOptions{})
 			for range 3 {
 				var res Result
 				if c.kind == OnFailure {

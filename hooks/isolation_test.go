@@ -140,9 +140,7 @@ func TestCleanRunsKeepTheirState(t *testing.T) {
 		`local w = { a = 1 } local function f(t) t.x = 1 return t end function on_enqueue(m) local t = f({}) t[1] = w.a local n = 0 ;("abc"):gsub(".", function() n = n + 1 end) return t end`,
 		`local function counter() local n = 0 return function() n = n + 1 return n end end function on_enqueue(m) local c = counter() c() return { weight = c() } end`,
 	} {
-		script, err := Compile(OnEnqueue, "clean", text, patient)
-		require.NoError(t, err)
-		r := NewRunner(RunnerOptions{Kind: OnEnqueue, Script: script, Limits: patient})
+		r := newRunner(t, OnEnqueue, text, RunnerOptions{})
 		in := isolationMessages()[0]
 		r.OnEnqueue(in)
 		globals, msg := r.vm.x.globals, r.vm.in.msg

@@ -43,39 +43,40 @@ func baseError(L *lua.LState) int {
 
 func basePCall(L *lua.LState) int {
 	L.CheckAny(1)
+	if failure := attempt(L); failure != nil {
+		return push(L, lua.LFalse, failure)
+	}
+	return L.GetTop()
+}
+
+// attempt calls the first value of the stack with the others. In their place it
+// leaves true and the results, or it returns the error.
+func attempt(L *lua.LState) (failure lua.LValue) {
 	x := ctx(L)
 	x.burn(16 + L.GetTop())
 	L.Insert(fnProtect, 1)
-	err := x.pcall(L.GetTop()-1, lua.MultRet)
-	if err == nil {
-		L.Insert(lua.LTrue, 1)
-		return L.GetTop()
+	if err := x.pcall(L.GetTop()-1, lua.MultRet); err != nil {
+		return x.caught(err)
 	}
-	obj := x.caught(err)
-	return push(L, lua.LFalse, obj)
+	L.Insert(lua.LTrue, 1)
+	return nil
 }
 
 // baseXPCall runs the handler after unwinding, so that a handler that fails
 // cannot recurse.
 func baseXPCall(L *lua.LState) int {
 	h := L.CheckFunction(2)
-	x := ctx(L)
 	L.Remove(2)
-	x.burn(16 + L.GetTop())
-	L.Insert(fnProtect, 1)
-	err := x.pcall(L.GetTop()-1, lua.MultRet)
-	if err == nil {
-		L.Insert(lua.LTrue, 1)
+	failure := attempt(L)
+	if failure == nil {
 		return L.GetTop()
 	}
-	obj := x.caught(err)
-	push(L, fnProtect, h, obj)
+	x := ctx(L)
+	push(L, fnProtect, h, failure)
 	if err := x.pcall(2, 1); err != nil {
-		obj = x.caught(err)
-	} else {
-		obj = pop(L)
+		return push(L, lua.LFalse, x.caught(err))
 	}
-	return push(L, lua.LFalse, obj)
+	return push(L, lua.LFalse, pop(L))
 }
 
 // protect runs its first argument with a Panic function that spares PCall the

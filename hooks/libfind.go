@@ -126,9 +126,7 @@ func strGsub(L *lua.LState) int {
 // charge accounts for the buffer, which append grows by doubling.
 func (g *gsub) charge() {
 	if n := len(g.buf) - g.charged; n > 512 {
-		if len(g.buf) > g.x.maxStr {
-			g.x.needStr(len(g.buf))
-		}
+		g.x.boundStr(len(g.buf))
 		g.x.need(2 * n)
 		g.charged = len(g.buf)
 	}
@@ -152,9 +150,7 @@ func (g *gsub) add(s, e int) {
 	}
 	switch r := v.(type) {
 	case lua.LString:
-		if len(g.buf)+len(r) > g.x.maxStr {
-			g.x.needStr(len(g.buf) + len(r))
-		}
+		g.x.boundStr(len(g.buf) + len(r))
 		g.buf = append(g.buf, r...)
 	case lua.LNumber:
 		g.buf = append(g.buf, fmtNum(r)...)

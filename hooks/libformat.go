@@ -91,9 +91,7 @@ func strFormat(L *lua.LState) int {
 			x.needStr(n)
 			charged = len(buf)
 		}
-		if len(buf) > x.maxStr {
-			x.needStr(len(buf))
-		}
+		x.boundStr(len(buf))
 	}
 	x.needStr(len(buf))
 	return push(L, lua.LString(buf))
@@ -122,9 +120,7 @@ func formatOne(L *lua.LState, x *exec, buf []byte, d directive, arg int) []byte 
 		return fmt.Appendf(buf, d.spec(d.verb-'a'+'x'), argNum(L, arg))
 	case 's':
 		s := tostr(L, L.Get(arg))
-		if len(s) > x.maxStr {
-			x.needStr(len(s))
-		}
+		x.boundStr(len(s))
 		x.burn(len(s) >> 6)
 		if d.prec >= 0 && d.prec < len(s) {
 			s = s[:d.prec]

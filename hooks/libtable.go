@@ -77,9 +77,7 @@ func tabConcat(L *lua.LState) int {
 		if k < j {
 			total += len(sep)
 		}
-		if total > x.maxStr {
-			x.needStr(total)
-		}
+		x.boundStr(total)
 		if k&63 == 0 {
 			x.burn(32)
 		}

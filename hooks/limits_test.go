@@ -8,11 +8,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// newRunner returns a Runner of a script, with patient limits unless o has others.
+func newRunner(t testing.TB, kind Kind, text string, o RunnerOptions) *Runner {
+	t.Helper()
+	if o.Limits == (Limits{}) {
+		o.Limits = patient
+	}
+	script, err := Compile(kind, "s", text, o.Limits)
+	require.NoError(t, err)
+	o.Kind, o.Script = kind, script
+	return NewRunner(o)
+}
+
 func newTestVM(t testing.TB, text string, l Limits) *vm {
 	t.Helper()
-	script, err := Compile(OnEnqueue, "s", text, l)
-	require.NoError(t, err)
-	return newVM(script, OnEnqueue, l, env{})
+	return newRunner(t, OnEnqueue, text, RunnerOptions{Limits: l.withDefaults()}).vm
 }
 
 const loopHook = `function on_enqueue(m) local n = 0 for i = 1, m.payload_size do n = n + i end return {} end`
@@ -20,12 +30,10 @@ const loopHook = `function on_enqueue(m) local n = 0 for i = 1, m.payload_size d
 // TestStepLimitIsExact: a run that takes n steps passes with a limit of n, and
 // not with n-1.
 func TestStepLimitIsExact(t *testing.T) {
-	script, err := Compile(OnEnqueue, "s", loopHook, patient)
-	require.NoError(t, err)
 	for _, size := range []int{0, 1, 10, 63, 64, 65, 1000} {
 		in := &EnqueueInput{PayloadSize: size}
 		run := func(steps int64) Result {
-			r := NewRunner(RunnerOptions{Kind: OnEnqueue, Script: script, Limits: Limits{Steps: steps, Timeout: time.Hour}})
+			r := newRunner(t, OnEnqueue, loopHook, RunnerOptions{Limits: Limits{Steps: steps, Timeout: time.Hour}})
 			r.OnEnqueue(&EnqueueInput{}) // load
 			return r.OnEnqueue(in)
 		}
@@ -76,10 +84,8 @@ func TestClockGaps(t *testing.T) {
 
 func TestMemoryLimitIsExact(t *testing.T) {
 	text := `function on_enqueue(m) local t for i = 1, m.payload_size do t = {} end return { fairness_key = "ok" } end`
-	script, err := Compile(OnEnqueue, "s", text, patient)
-	require.NoError(t, err)
 	run := func(n int, memory int64) Result {
-		r := NewRunner(RunnerOptions{Kind: OnEnqueue, Script: script, Limits: Limits{Timeout: time.Minute, MemoryBytes: memory}})
+		r := newRunner(t, OnEnqueue, text, RunnerOptions{Limits: Limits{Timeout: time.Minute, MemoryBytes: memory}})
 		return r.OnEnqueue(&EnqueueInput{PayloadSize: n})
 	}
 	used := run(100, 1<<20).Allocated

@@ -89,9 +89,7 @@ func TestSlowPlacesAreGivenBack(t *testing.T) {
 // TestQuickRunsDoNotWait holds every slow place and runs a quick hook.
 func TestQuickRunsDoNotWait(t *testing.T) {
 	fillSlow(t)
-	script, err := Compile(OnEnqueue, "quick", `function on_enqueue(msg) return { fairness_key = "a" } end`, Limits{Steps: 10_000})
-	require.NoError(t, err)
-	r := NewRunner(RunnerOptions{Kind: OnEnqueue, Script: script, Limits: Limits{Steps: 10_000}})
+	r := newRunner(t, OnEnqueue, `function on_enqueue(msg) return { fairness_key = "a" } end`, RunnerOptions{Limits: Limits{Steps: 10_000}})
 	result := r.OnEnqueue(&EnqueueInput{})
 	require.Nil(t, result.Err)
 	require.Equal(t, "a", result.Enqueue.FairnessKey)

@@ -41,16 +41,16 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Timeout <= 0 {
-		l.Timeout = DefaultTimeout
-	}
-	if l.MemoryBytes <= 0 {
-		l.MemoryBytes = DefaultMemoryBytes
-	}
-	if l.Steps <= 0 {
-		l.Steps = max(100*int64(l.Timeout), 1_000_000)
-	}
+	setDefault(&l.Timeout, DefaultTimeout)
+	setDefault(&l.MemoryBytes, DefaultMemoryBytes)
+	setDefault(&l.Steps, max(100*int64(l.Timeout), 1_000_000))
 	return l
+}
+
+func setDefault[T ~int64](limit *T, value T) {
+	if *limit <= 0 {
+		*limit = value
+	}
 }
 
 // Defaults of a decision, for fields that a script leaves out and for a hook
