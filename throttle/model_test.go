@@ -191,10 +191,8 @@ func TestBlockTimeIsExact(t *testing.T) {
 			if block.At > math.MaxInt64-farAhead || block.At-now > farAhead {
 				return
 			}
-			_, ok = s.Check(block.At-1, cost, nil)
-			require.False(t, ok, "%+v", block)
-			_, ok = s.Check(block.At, cost, nil)
-			require.True(t, ok, "%+v", block)
+			require.False(t, open(s, block.At-1, cost), "%+v", block)
+			require.True(t, open(s, block.At, cost), "%+v", block)
 			now = block.At
 		}
 	})

@@ -24,13 +24,11 @@ func TestPause(t *testing.T) {
 	info := k.Info(start + 2*sec)
 	require.Equal(t, [4]int64{1, One, start + 5*sec, start + 5*sec}, [4]int64{info.InFlight, info.Tokens, info.PausedUntil, info.At})
 	require.Equal(t, "paused", info.Kind.String())
-	_, _, ok = free.Acquire(start, One, nil)
-	require.True(t, ok, "another key")
+	require.True(t, goes(free, start, One, nil), "another key")
 	s.Release(&before, start+2*sec, nil)
 	require.Zero(t, k.Info(start+2*sec).InFlight, "what is in flight is not touched")
 
-	_, _, ok = s.Acquire(start+5*sec, One, nil)
-	require.True(t, ok, "it ends by itself")
+	require.True(t, goes(s, start+5*sec, One, nil), "it ends by itself")
 	require.Zero(t, k.Info(start+5*sec).PausedUntil)
 
 	// The later of two calls counts; a later obstacle is named instead.
@@ -85,23 +83,18 @@ func TestPauseAndTurns(t *testing.T) {
 	require.Equal(t, start+5*sec, a.Join(start, One))
 	require.Equal(t, int64(Never), b.Join(start, One))
 	require.Empty(t, g.Pause("k", start+9*sec, start, nil), "it looks too early, which is no harm")
-	n, at := a.Turn(start + 5*sec)
-	require.Equal(t, [2]int64{0, start + 9*sec}, [2]int64{n, at})
+	require.Equal(t, [2]int64{0, start + 9*sec}, turn(a, start+5*sec))
 	require.Equal(t, []*Wait{a}, g.Pause("k", start+6*sec, start+5*sec, nil))
 	require.Empty(t, g.Pause("k", 0, start+5*sec, nil), "it was told, and has not looked yet")
-	n, at = a.Turn(start + 5*sec)
-	require.Equal(t, [2]int64{MaxConcurrency / 2, start + 5*sec}, [2]int64{n, at})
+	require.Equal(t, [2]int64{MaxConcurrency / 2, start + 5*sec}, turn(a, start+5*sec))
 	require.Empty(t, g.Pause("k", 0, start+5*sec, nil), "it is not paused")
 
 	require.Empty(t, g.Pause("k", Never, start+6*sec, nil))
-	n, at = a.Turn(start + 6*sec)
-	require.Equal(t, [2]int64{0, Never}, [2]int64{n, at})
+	require.Equal(t, [2]int64{0, Never}, turn(a, start+6*sec))
 	require.Equal(t, []*Wait{b}, a.Leave(nil))
-	n, at = b.Turn(start + 6*sec)
-	require.Equal(t, [2]int64{0, Never}, [2]int64{n, at})
+	require.Equal(t, [2]int64{0, Never}, turn(b, start+6*sec))
 	require.Equal(t, []*Wait{b}, g.Pause("k", 0, start+7*sec, nil))
-	_, _, ok := s.Acquire(start+7*sec, One, "b")
-	require.True(t, ok)
+	require.True(t, goes(s, start+7*sec, One, "b"))
 }
 
 // What opens a paused gate otherwise wakes nobody as long as only a resume helps.
@@ -118,17 +111,14 @@ func TestNobodyIsWokenByAReleaseAtAPausedGate(t *testing.T) {
 	extra := s.Adopt()
 	require.Empty(t, s.Undo(&extra, start, nil))
 	require.Equal(t, []*Wait{w}, g.Pause("k", start, start, nil))
-	n, _ := w.Turn(start)
-	require.Equal(t, int64(1), n)
+	require.Equal(t, int64(1), turn(w, start)[0])
 
 	// A pause that ends by itself has a time that the head must hear of.
 	first, _, _ = s.Acquire(start, One, 1)
-	n, at := w.Turn(start)
-	require.Equal(t, [2]int64{0, Never}, [2]int64{n, at})
+	require.Equal(t, [2]int64{0, Never}, turn(w, start))
 	g.Pause("k", start+3*sec, start, nil)
 	require.Equal(t, []*Wait{w}, s.Release(&first, start+sec, nil))
-	n, at = w.Turn(start + sec)
-	require.Equal(t, [2]int64{0, start + 3*sec}, [2]int64{n, at})
+	require.Equal(t, [2]int64{0, start + 3*sec}, turn(w, start+sec))
 }
 
 // The end of a pause is a time of the clock, also when that is set back; but a
@@ -141,18 +131,13 @@ func TestPauseAndTheClock(t *testing.T) {
 	now := start - 1000*sec
 	block, _ := s.Check(now, One, nil)
 	require.Equal(t, Block{Gate: k, Kind: ByPause, At: start + 100*sec}, block)
-	_, ok := s.Check(start+100*sec-1, One, nil)
-	require.False(t, ok)
-	_, ok = s.Check(start+MaxWindow, One, nil)
-	require.True(t, ok)
-	_, ok = s.Check(start, One, nil)
-	require.True(t, ok)
+	require.False(t, open(s, start+100*sec-1, One))
+	require.True(t, open(s, start+MaxWindow, One))
+	require.True(t, open(s, start, One))
 	// A caller that is late does not make it longer.
 	g.Pause("k", start+sec, start, nil)
-	_, ok = s.Check(start+sec, One, nil)
-	require.True(t, ok)
-	_, ok = s.Check(start, One, nil)
-	require.True(t, ok)
+	require.True(t, open(s, start+sec, One))
+	require.True(t, open(s, start, One))
 }
 
 // A reservation keeps nothing from others while it waits for the end of a pause.

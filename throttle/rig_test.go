@@ -190,3 +190,21 @@ func safeAdd(now, d int64) int64 {
 	}
 	return now + d
 }
+
+// turn is what a queue is told that asks for its turn: how many, and when again.
+func turn(w *Wait, now int64) [2]int64 {
+	n, at := w.Turn(now)
+	return [2]int64{n, at}
+}
+
+// goes tells whether a message goes, for good.
+func goes(s *Set, now, cost int64, owner any) bool {
+	_, _, ok := s.Acquire(now, cost, owner)
+	return ok
+}
+
+// open tells whether a message might go that nobody sends.
+func open(s *Set, now, cost int64) bool {
+	_, ok := s.Check(now, cost, nil)
+	return ok
+}
