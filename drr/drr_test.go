@@ -32,6 +32,7 @@ func TestEmpty(t *testing.T) {
 	_, ok = s.Flow(7)
 	require.False(t, ok)
 	s.SetWeight(7, one)
+	s.EndTurn()
 	s.SetQuantum(3)
 	require.Equal(t, int64(3), s.Quantum())
 	require.Zero(t, s.Len()+s.Active())
@@ -51,115 +52,6 @@ func TestWeights3To1Give75To25(t *testing.T) {
 		if (i+1)%4 == 0 {
 			require.Equal(t, [2]int{(i + 1) / 4 * 3, (i + 1) / 4}, got)
 		}
-	}
-}
-
-func TestFiveWeightsShareExactly(t *testing.T) {
-	s := newItems(1)
-	for f := range 5 {
-		fill(s, Flow(f), int64(f+1)*one, one, 2000)
-	}
-	var got [5]int
-	for range 4995 { // 333 rounds of 15
-		got[take(t, s).Flow]++
-	}
-	require.Equal(t, [5]int{333, 666, 999, 1332, 1665}, got)
-}
-
-func TestFractionsOfAWeight(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, 250, one, 100)   // an item every four rounds
-	fill(s, 1, 1500, one, 1000) // three every two rounds
-	fill(s, 2, one, 400, 1000)  // five every two rounds
-	var got [3]int
-	for range 100 * 11 / 2 { // (1 + 6 + 10) per four rounds
-		got[take(t, s).Flow]++
-	}
-	require.InDelta(t, 550./17, got[0], 1)
-	require.InDelta(t, 550.*6/17, got[1], 2)
-	require.InDelta(t, 550.*10/17, got[2], 3)
-}
-
-func TestReturnUndoesNextWithinATurn(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, 3*one, one, 9)
-	fill(s, 1, 3*one, one, 9)
-	a, b := take(t, s), take(t, s)
-	before, _ := s.Flow(0)
-	require.Equal(t, Info{Weight: 3 * one, Deficit: one}, before)
-	s.Return(b.Flow, 1, b.Value, b.Cost)
-	s.Return(a.Flow, 1, a.Value, a.Cost)
-	after, _ := s.Flow(0)
-	require.Equal(t, Info{Weight: 3 * one, Deficit: 3 * one}, after)
-	for _, want := range []Flow{0, 0, 0, 1, 1, 1, 0} {
-		require.Equal(t, want, take(t, s).Flow)
-	}
-}
-
-func TestReturnToAFlowThatLeft(t *testing.T) {
-	s := newItems(1)
-	fill(s, 1, one, one, 3)
-	fill(s, 0, one, one, 1)
-	require.Equal(t, Flow(1), take(t, s).Flow)
-	it := take(t, s)
-	require.Equal(t, Flow(0), it.Flow)
-	require.Equal(t, 1, s.Active())
-	s.Return(0, 2*one, it.Value, it.Cost)
-	in, ok := s.Flow(0)
-	require.True(t, ok)
-	require.Equal(t, Info{Weight: 2 * one, Deficit: one, Turns: 1}, in)
-	require.Equal(t, Flow(1), take(t, s).Flow, "it stands behind those that wait")
-	require.Equal(t, Flow(0), take(t, s).Flow)
-}
-
-func TestReturnToAFiledFlowBringsItForward(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, one, one, 1)
-	fill(s, 0, one, 1000*one, 1)
-	fill(s, 1, one, one, 100)
-	it := take(t, s)
-	require.Equal(t, Flow(1), take(t, s).Flow)
-	in, _ := s.Flow(0)
-	require.Equal(t, int64(1000), in.Turns)
-	s.Return(it.Flow, 1, it.Value, it.Cost)
-	require.Equal(t, it, take(t, s))
-}
-
-// What a flow sent beyond a turn that was cut short is forgiven at the end of
-// the turn. Getting it back in the same turn undoes it and is no credit.
-func TestReturnInATurnThatWasCutShort(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, 5*one, one, 20)
-	fill(s, 1, one, one, 20)
-	var taken []Item
-	for range 4 {
-		taken = append(taken, take(t, s))
-	}
-	s.SetWeight(0, one)
-	for i, deficit := range []int64{0, 0, 0, one} {
-		it := taken[3-i]
-		s.Return(it.Flow, one, it.Value, it.Cost)
-		in, _ := s.Flow(0)
-		require.Equal(t, deficit, in.Deficit, "after %d returns", i+1)
-	}
-	for _, want := range []Flow{0, 1, 0, 1} {
-		require.Equal(t, want, take(t, s).Flow)
-	}
-}
-
-// However the weight of a flow changes in its turn, the turn gets no longer
-// than the largest weight makes it.
-func TestChangingWeightsDoNotProlongATurn(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, one, one, 100)
-	fill(s, 1, one, one, 100)
-	for round := range 10 {
-		for range 5 {
-			require.Equal(t, Flow(0), take(t, s).Flow, "round %d", round)
-			s.Push(0, 1, 0, one)
-			s.Push(0, 5*one, 0, one)
-		}
-		require.Equal(t, Flow(1), take(t, s).Flow, "round %d", round)
 	}
 }
 

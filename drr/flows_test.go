@@ -118,17 +118,6 @@ func TestSetHead(t *testing.T) {
 	}
 }
 
-func TestSetHeadThereAndBackChangesNothing(t *testing.T) {
-	inEachPlace(t, func(t *testing.T, s *Scheduler, before Info, head int64) {
-		s.SetHead(0, MaxCost)
-		checkInvariants(t, s)
-		s.SetHead(0, 1)
-		checkInvariants(t, s)
-		s.SetHead(0, head)
-		requireServed(t, s, before.Weight, before.Deficit, head)
-	})
-}
-
 func TestRefund(t *testing.T) {
 	for _, cost := range []int64{1, one, 2 * one, 68 * one, 300 * one} {
 		t.Run(fmt.Sprintf("cost=%d", cost), func(t *testing.T) {
@@ -138,18 +127,6 @@ func TestRefund(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestRefundUndoesTake(t *testing.T) {
-	inEachPlace(t, func(t *testing.T, s *Scheduler, _ Info, head int64) {
-		for serve(t, s, one) != 0 {
-		}
-		s.SetHead(0, head) // it has come back
-		s.Refund(0, head)
-		f, _ := s.Peek()
-		require.Equal(t, Flow(0), f)
-		checkInvariants(t, s)
-	})
 }
 
 // What comes back may be held back at once, behind others of its flow: then the flow
@@ -170,40 +147,6 @@ func TestRefundOfAnIdleFlowDoesNothing(t *testing.T) {
 	s.Join(0, one, one)
 	in, _ := s.Flow(0)
 	require.Equal(t, Info{Weight: one, Turns: 1}, in)
-}
-
-func TestLeaveAndJoin(t *testing.T) {
-	inEachPlace(t, func(t *testing.T, s *Scheduler, _ Info, _ int64) {
-		s.Leave(0)
-		checkInvariants(t, s)
-		_, ok := s.Flow(0)
-		require.False(t, ok)
-		require.Equal(t, 1, s.Active())
-		s.SetWeight(0, one)
-		for range 3 {
-			require.Equal(t, Flow(1), serve(t, s, one))
-		}
-		s.Peek()
-		s.Join(0, 2*one, 3*one)
-		requireServed(t, s, 2*one, 0, 3*one) // nothing was saved up
-	})
-}
-
-func TestTakeOfTheLastMakesTheFlowIdle(t *testing.T) {
-	inEachPlace(t, func(t *testing.T, s *Scheduler, before Info, _ int64) {
-		for range before.Turns {
-			require.Equal(t, Flow(1), serve(t, s, one))
-		}
-		require.Equal(t, Flow(0), serve(t, s, 0))
-		checkInvariants(t, s)
-		for range 3 {
-			require.Equal(t, Flow(1), serve(t, s, one))
-		}
-		s.Leave(1)
-		_, ok := s.Peek()
-		require.False(t, ok)
-		checkInvariants(t, s)
-	})
 }
 
 // Others may join, leave and change between Peek and Take.

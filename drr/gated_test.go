@@ -91,71 +91,6 @@ func (r *rig) endTurn() {
 	}
 }
 
-func TestPeekIsWhatNextTakes(t *testing.T) {
-	s := newItems(1)
-	_, h, ok := s.Peek()
-	require.False(t, ok)
-	require.Zero(t, h)
-	s.EndTurn()
-	fill(s, 1, one, one, 2)
-	fill(s, 2, one, 5*one, 2)
-	for s.Len() > 0 {
-		it, _, _ := s.Peek()
-		again, h, ok := s.Peek()
-		require.True(t, ok)
-		require.NotZero(t, h)
-		require.Equal(t, it, again)
-		require.Equal(t, it, take(t, s))
-	}
-	s.check(t)
-}
-
-// A flow whose heads are held back, thousands of them, loses none of its turn,
-// and goes on with the first item that is not.
-func TestRemovingWhatPeekShowsIsNotCharged(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, 3*one, one, 5000)
-	fill(s, 1, one, one, 10)
-	require.Equal(t, uint64(0), take(t, s).Value)
-	for v := range uint64(4000) {
-		it, h, _ := s.Peek()
-		require.Equal(t, Item{Flow: 0, Value: v + 1, Cost: one}, it)
-		s.Remove(h)
-	}
-	in, _ := s.Flow(0)
-	require.Equal(t, Info{Weight: 3 * one, Deficit: 2 * one}, in)
-	require.Equal(t, 999, s.pending(0))
-	for _, want := range []Flow{0, 0, 1, 0} {
-		require.Equal(t, want, take(t, s).Flow)
-	}
-	s.check(t)
-}
-
-func TestEndTurnLetsTheOthersGo(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, 3*one, one, 20)
-	fill(s, 1, one, one, 20)
-	fill(s, 2, one, one, 20)
-	var got []Flow
-	for range 8 {
-		it := take(t, s)
-		if got = append(got, it.Flow); it.Flow == 0 {
-			s.EndTurn()
-		}
-	}
-	require.Equal(t, []Flow{0, 1, 2, 0, 1, 2, 0, 1}, got)
-	in, _ := s.Flow(0)
-	require.Zero(t, in.Deficit, "nothing of the turns was saved up")
-	s.EndTurn() // the turn of flow 1, whose next item does not fit any more
-	s.EndTurn() // no turn
-	require.Equal(t, Flow(2), take(t, s).Flow)
-	for range 3 {
-		require.Equal(t, Flow(0), take(t, s).Flow)
-	}
-	require.Equal(t, Flow(1), take(t, s).Flow)
-	s.check(t)
-}
-
 // What a flow keeps when it yields.
 func TestEndTurnKeepsWhatWasSavedBefore(t *testing.T) {
 	// Flow 0 has saved up 4.5 when its turn begins, and a turn adds 1.5.
@@ -240,35 +175,4 @@ func TestYieldingIsNoWayToSaveUp(t *testing.T) {
 		require.Equal(t, Flow(0), take(t, s).Flow)
 		require.Equal(t, Flow(1), take(t, s).Flow)
 	}
-}
-
-func TestPushFront(t *testing.T) {
-	s := newItems(1)
-	fill(s, 0, one, one, 3)
-	fill(s, 1, one, one, 3)
-	_, h, _ := s.Peek()
-	v := s.Remove(h)
-	require.Equal(t, Flow(0), take(t, s).Flow)
-	require.Equal(t, Flow(1), take(t, s).Flow)
-	before, _ := s.Flow(0)
-	s.PushFront(0, 9*one, v, one)
-	after, _ := s.Flow(0)
-	require.Equal(t, before.Deficit, after.Deficit, "nothing is given back")
-	require.Equal(t, int64(one), after.Weight)
-	var values []uint64
-	for s.Len() > 0 {
-		if it := take(t, s); it.Flow == 0 {
-			values = append(values, it.Value)
-		}
-	}
-	require.Equal(t, []uint64{0, 2}, values)
-
-	// Into an idle flow, as Push.
-	fill(s, 1, one, one, 3)
-	s.PushFront(0, 2*one, 5, one)
-	in, _ := s.Flow(0)
-	require.Equal(t, Info{Weight: 2 * one, Turns: 1}, in)
-	require.Equal(t, Flow(1), take(t, s).Flow)
-	require.Equal(t, Flow(0), take(t, s).Flow)
-	s.check(t)
 }

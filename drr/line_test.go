@@ -52,51 +52,6 @@ func TestLineShares3To1(t *testing.T) {
 	}
 }
 
-func TestLineSharesCost(t *testing.T) {
-	var l Line
-	costs := []int64{one, 7 * one, 250, 3333}
-	for f := range Flow(len(costs)) {
-		l.Add(f, int64(f+1)*one, uint32(f), costs[f])
-	}
-	sum := make([]int64, len(costs))
-	for range 100_000 {
-		_, f, _ := l.Peek()
-		sum[f] += costs[f]
-		l.Take(costs[f], true)
-	}
-	for f := range costs {
-		require.InEpsilon(t, sum[0]*int64(f+1), sum[f], 0.001, "flow %d", f)
-	}
-}
-
-func TestLanesOfAFlowTakeTurns(t *testing.T) {
-	for _, others := range []int{0, 30} { // without and with an index
-		var l Line
-		for n := range others {
-			l.Add(Flow(n+1), one, uint32(100+n), MaxCost)
-		}
-		l.Add(0, one, 1, one)
-		l.Add(0, one, 2, one)
-		l.Add(0, one, 3, one)
-		var got []uint32
-		for range 4 {
-			lane, _ := turn(t, &l, one)
-			got = append(got, lane)
-		}
-		l.Add(0, one, 4, one)
-		lane, _, _ := l.Peek()
-		got = append(got, lane)
-		l.Take(0, false) // 2 leaves
-		require.True(t, l.Remove(0, 4))
-		for range 3 {
-			lane, _ := turn(t, &l, one)
-			got = append(got, lane)
-		}
-		require.Equal(t, []uint32{1, 2, 3, 1, 2, 3, 1, 3}, got)
-		checkLine(t, &l)
-	}
-}
-
 // Who comes with one message at a time, and leaves whenever it has been served,
 // gets its share by weight and no more, however many do so.
 func TestLeavingAndComingBackGainsNothing(t *testing.T) {
@@ -138,57 +93,6 @@ func TestLeavingAndComingBackGainsNothing(t *testing.T) {
 				require.InDelta(t, want, n, 2+float64(weight)/float64(tc.stay), "flow %d", f)
 			}
 		})
-	}
-}
-
-// A flow that joins does not wait for what the others got before.
-func TestJoiningAnOldLine(t *testing.T) {
-	var l Line
-	for f := range Flow(10) {
-		l.Add(f, one, uint32(f), one)
-	}
-	for range 100_000 {
-		turn(t, &l, one)
-	}
-	l.Add(77, one, 77, one)
-	var got []Flow
-	for range 11 {
-		_, f := turn(t, &l, one)
-		got = append(got, f)
-	}
-	require.Contains(t, got, Flow(77))
-}
-
-func TestPutBackUndoesTake(t *testing.T) {
-	for _, more := range []bool{true, false} {
-		for _, lanes := range []uint32{1, 3} {
-			var l, same Line
-			for _, x := range []*Line{&l, &same} {
-				for lane := range lanes {
-					x.Add(0, 3*one, lane, one)
-				}
-				x.Add(1, one, 11, one)
-				x.Add(2, 333, 12, one)
-			}
-			rnd := rand.New(rand.NewPCG(1, 2))
-			for range 1000 {
-				if rnd.IntN(3) == 0 {
-					lane, f, _ := l.Peek()
-					weight := map[Flow]int64{0: 3 * one, 1: one, 2: 333}[f]
-					l.Take(5*one, more)
-					l.PutBack(f, weight, lane, one)
-					again, _, _ := l.Peek()
-					require.Equal(t, lane, again)
-				}
-				lane, f := turn(t, &l, one)
-				wantLane, want := turn(t, &same, one)
-				require.Equal(t, want, f)
-				if more {
-					require.Equal(t, wantLane, lane)
-				}
-				checkLine(t, &l)
-			}
-		}
 	}
 }
 
