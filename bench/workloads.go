@@ -52,8 +52,8 @@ var (
 		{Text: "1,000,000 keys / 10 keys", Metric: "rate", To: system.Fila, ToCase: "10", Fits: "1,000,000", AtLeast: 0.7},
 	}
 
-	shortColumns = report.Columns(report.RateColumn, report.DeliverColumns, report.CostColumns)
-	lifeColumns  = report.Columns(report.RateColumn, report.ConfirmColumns, report.DeliverColumns, report.CostColumns)
+	shortColumns = slices.Concat(report.RateColumn, report.DeliverColumns, report.CostColumns)
+	lifeColumns  = slices.Concat(report.RateColumn, report.ConfirmColumns, report.DeliverColumns, report.CostColumns)
 
 	ofHops    = report.Base{Text: "hops", System: system.Hops}
 	ofTenKeys = report.Base{Text: "10 keys", Case: "10", System: system.Fila}
@@ -63,7 +63,7 @@ var (
 var workloads = []workload{
 	{lanes: enqueueLanes, Workload: report.Workload{
 		Name: "enqueue", About: "confirmed enqueue of 64 B, 1 KB and 64 KB, nobody consumes",
-		Columns: report.Columns(report.RateColumn, report.ConfirmColumns, report.CostColumns), Base: ofHops,
+		Columns: slices.Concat(report.RateColumn, report.ConfirmColumns, report.CostColumns), Base: ofHops,
 	}},
 	{lanes: func(o *Options) []lane { return lifeLanes(o, allSystems, false) }, Workload: report.Workload{
 		Name: "life", About: "publish, confirmation, delivery, ack: 1 and 8 producers and consumers, 256 and 1,024 in flight",
@@ -88,7 +88,7 @@ var workloads = []workload{
 	}},
 	{lanes: func(o *Options) []lane { return keyLanes(o, true) }, Workload: report.Workload{
 		Name: "keys-backlog", About: "the same on top of a backlog with as many keys",
-		Columns: report.Columns(report.RateColumn, report.FillColumn, report.CostColumns), Base: ofTenKeys, Goals: keyGoals,
+		Columns: slices.Concat(report.RateColumn, report.FillColumn, report.CostColumns), Base: ofTenKeys, Goals: keyGoals,
 	}},
 	{lanes: hookLanes, Workload: report.Workload{
 		Name: "hook", About: "a typical on_enqueue, and the same by fairness_header",

@@ -11,10 +11,7 @@ import (
 // CircuitChange is one transition of a hook's circuit.
 type CircuitChange struct {
 	Queue, Hook string
-	// Old and New are "closed", "open" or "half-open".
-	Old, New            string
-	ConsecutiveFailures int
-	At                  int64 // Unix nanoseconds
+	breaker.Change
 }
 
 // GuardOptions says what a Guard runs and with what. Kind and Script are
@@ -179,10 +176,7 @@ func (g *Guard) changed(c breaker.Change) {
 		g.o.Logger.Info("hook circuit closed")
 	}
 	if g.o.OnChange != nil {
-		g.o.OnChange(CircuitChange{
-			Queue: g.o.Queue, Hook: string(g.o.Kind), Old: c.Old.String(), New: c.New.String(),
-			ConsecutiveFailures: c.ConsecutiveFailures, At: c.At,
-		})
+		g.o.OnChange(CircuitChange{g.o.Queue, string(g.o.Kind), c})
 	}
 }
 

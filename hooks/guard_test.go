@@ -60,7 +60,7 @@ func TestCircuitOfAHook(t *testing.T) {
 	for range 3 {
 		require.Equal(t, def, g.OnEnqueue(tenant("bad")))
 	}
-	require.Equal(t, []CircuitChange{{"orders", "on_enqueue", "closed", "open", 3, 1}}, g.changes)
+	require.Equal(t, []CircuitChange{{"orders", "on_enqueue", breaker.Change{Old: breaker.Closed, New: breaker.Open, ConsecutiveFailures: 3, At: 1}}}, g.changes)
 	for range 100 {
 		require.Equal(t, def, g.OnEnqueue(tenant("good")), "bypassed")
 	}
@@ -87,7 +87,7 @@ func TestCircuitOfAHook(t *testing.T) {
 	require.Equal(t, "good", g.OnEnqueue(tenant("good")).FairnessKey)
 	var states []string
 	for _, c := range g.changes {
-		states = append(states, c.Old+">"+c.New)
+		states = append(states, c.Old.String()+">"+c.New.String())
 	}
 	require.Equal(t, []string{"closed>open", "open>half-open", "half-open>open", "open>half-open", "half-open>closed"}, states)
 	require.Equal(t, g.now, g.changes[4].At)

@@ -137,15 +137,11 @@ func formatOne(L *lua.LState, x *exec, buf []byte, d directive, arg int) []byte 
 }
 
 func pad(buf []byte, s string, d directive) []byte {
-	left := strings.Contains(d.flags, "-")
-	for n := d.width - len(s); n > 0 && !left; n-- {
-		buf = append(buf, ' ')
+	spaces := strings.Repeat(" ", max(d.width-len(s), 0))
+	if strings.Contains(d.flags, "-") {
+		return append(append(buf, s...), spaces...)
 	}
-	buf = append(buf, s...)
-	for n := d.width - len(s); n > 0 && left; n-- {
-		buf = append(buf, ' ')
-	}
-	return buf
+	return append(append(buf, spaces...), s...)
 }
 
 func quote(buf []byte, s string) []byte {

@@ -97,25 +97,25 @@ func mapBytes(L *lua.LState, lo, hi byte) int {
 	s := argStr(L, 1)
 	x := ctx(L)
 	x.burn(len(s) >> 4)
-	for i := range len(s) {
-		if c := s[i]; c < lo || c > hi {
-			continue
-		}
-		x.needStr(len(s))
-		var b strings.Builder
-		b.Grow(len(s))
-		b.WriteString(s[:i])
-		for ; i < len(s); i++ {
-			c := s[i]
-			if c >= lo && c <= hi {
-				c ^= 0x20
-			}
-			b.WriteByte(c)
-		}
-		return push(L, lua.LString(b.String()))
+	i := 0
+	for i < len(s) && !inRange(s[i], lo, hi) {
+		i++
 	}
-	x.need(32)
-	return push(L, lua.LString(s))
+	if i == len(s) {
+		x.need(32)
+		return push(L, lua.LString(s))
+	}
+	x.needStr(len(s))
+	var b strings.Builder
+	b.Grow(len(s))
+	b.WriteString(s[:i])
+	for _, c := range []byte(s[i:]) {
+		if inRange(c, lo, hi) {
+			c ^= 0x20
+		}
+		b.WriteByte(c)
+	}
+	return push(L, lua.LString(b.String()))
 }
 
 func strReverse(L *lua.LState) int {

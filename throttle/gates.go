@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -203,12 +204,7 @@ func (g *Gates) Find(key string) (*Gate, bool) {
 func (g *Gates) Keys() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	keys := make([]string, 0, len(g.mu.gates))
-	for k := range g.mu.gates {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+	return slices.Sorted(maps.Keys(g.mu.gates))
 }
 
 // Sweep forgets every gate that nobody needs. Set and Close do it bit by bit;

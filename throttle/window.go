@@ -1,5 +1,7 @@
 package throttle
 
+import "sort"
+
 // exactLimit is the largest limit for which a window keeps every entry by
 // itself, and the number of parts of a window above it.
 const exactLimit = 1024
@@ -108,24 +110,16 @@ func (w *window) remove(t instant) {
 	if !t.after(w.changed) || w.dropped && !t.after(w.gone) {
 		return
 	}
-	lo, hi := 0, w.n
-	for lo < hi { // the first span that does not end before t
-		mid := (lo + hi) / 2
-		if t.after(w.at(mid).last) {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	if lo == w.n {
+	place := sort.Search(w.n, func(i int) bool { return !t.after(w.at(i).last) }) // the first span that does not end before t
+	if place == w.n {
 		return
 	}
 	w.total--
-	s := w.at(lo)
+	s := w.at(place)
 	if s.n--; s.n > 0 {
 		return
 	}
-	for i := lo; i < w.n-1; i++ {
+	for i := place; i < w.n-1; i++ {
 		*w.at(i) = *w.at(i + 1)
 	}
 	w.n--

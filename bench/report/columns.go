@@ -2,7 +2,6 @@ package report
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -72,9 +71,6 @@ var (
 		{"confirmation, p50", "confirm_p50_us", latency},
 	}
 )
-
-// Columns puts groups together.
-func Columns(groups ...[]Column) []Column { return slices.Concat(groups...) }
 
 // Line prints the first n of the columns that a sample has.
 func Line(columns []Column, s measure.Sample, n int) string {

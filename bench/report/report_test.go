@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 // sampleReport has three rounds of two systems and a failure.
 func sampleReport() *Report {
 	w := &Workload{
-		Name: "life", About: "whole lives", Columns: Columns(RateColumn, DeliverColumns, CostColumns),
+		Name: "life", About: "whole lives", Columns: slices.Concat(RateColumn, DeliverColumns, CostColumns),
 		Base: Base{Text: "hops", System: system.Hops},
 		Goals: []Goal{
 			{Text: "fila / hops", Metric: "rate", To: system.Hops, AtLeast: 0.8},

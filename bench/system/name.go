@@ -1,7 +1,5 @@
 package system
 
-import "strings"
-
 // Name is that of a system.
 type Name string
 
@@ -26,5 +24,3 @@ func (n Name) IsFila() bool { return n == Fila || n == FIFO }
 func (n Name) isHops() bool { return n == Hops || n == HopsWire }
 
 func (n Name) isJetStream() bool { return n == JetStream || n == JetStreamSync }
-
-func list(names []string) string { return strings.Join(names, ", ") }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -52,7 +53,7 @@ func StartNode(name Name, dir string) (*Node, error) {
 		opts.JetStream, opts.StoreDir, opts.SyncAlways = true, dir, name == JetStreamSync
 		opts.JetStreamMaxStore = 1 << 40 // the disk is the limit
 	default:
-		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, list(Names()[2:]))
+		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, strings.Join(Names()[2:], ", "))
 	}
 	srv, err := server.NewServer(opts)
 	if err != nil {

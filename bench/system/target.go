@@ -3,6 +3,7 @@ package system
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -69,7 +70,7 @@ func NewTarget(name Name, q *Queue, nc *nats.Conn, prefix string) (Target, error
 		js, err := jetstream.New(nc)
 		return &stream{q, js}, err
 	}
-	return nil, fmt.Errorf("system %q is not known: allowed is one of %s", name, list(Names()))
+	return nil, fmt.Errorf("system %q is not known: allowed is one of %s", name, strings.Join(Names(), ", "))
 }
 
 // unanswered reports whether the server said that nobody listens.

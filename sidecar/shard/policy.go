@@ -127,7 +127,7 @@ func sameHookLimits(a, b *wire.QueueSettings) bool {
 
 func (s *Shard) hookCircuitChanged(ch hooks.CircuitChange) {
 	s.Event(wire.EventHookCircuitChanged, ch.Queue, wire.Event{Queue: ch.Queue, Data: map[string]any{
-		"hook": ch.Hook, "old": ch.Old, "new": ch.New,
+		"hook": ch.Hook, "old": ch.Old.String(), "new": ch.New.String(),
 		"consecutive_failures": ch.ConsecutiveFailures, "at": wire.Timestamp(ch.At),
 	}})
 }
