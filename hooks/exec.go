@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strconv"
@@ -272,15 +273,12 @@ func (x *exec) touch(t *lua.LTable) {
 	if t == x.lastSafe {
 		return
 	}
-	switch x.guard[t] {
+	switch cmp.Or(x.guard[t], x.lib[t]) {
 	case readOnly:
 		x.L.RaiseError("attempt to change a library table: they are read-only")
 	case outlives:
 		x.dirty = true
 	default:
-		if x.lib[t] == readOnly {
-			x.L.RaiseError("attempt to change a library table: they are read-only")
-		}
 		x.lastSafe = t
 	}
 }

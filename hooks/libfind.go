@@ -9,9 +9,6 @@ import (
 func strFind(L *lua.LState) int  { return find(L, true) }
 func strMatch(L *lua.LState) int { return find(L, false) }
 
-// anchored cuts a leading ^ off.
-func anchored(p string) (pat string, anchor bool) { return strings.CutPrefix(p, "^") }
-
 func find(L *lua.LState, positions bool) int {
 	s, p := argStr(L, 1), argStr(L, 2)
 	x := ctx(L)
@@ -27,7 +24,7 @@ func find(L *lua.LState, positions bool) int {
 		}
 		return push(L, lua.LNumber(init+i), lua.LNumber(init+i+len(p)-1))
 	}
-	pat, anchor := anchored(p)
+	pat, anchor := strings.CutPrefix(p, "^")
 	m := matcher{L: L, x: x, src: s, pat: pat}
 	x.need(640) // the matcher
 	for i := init - 1; i <= len(s); i++ {
@@ -84,7 +81,7 @@ type gsub struct {
 func strGsub(L *lua.LState) int {
 	s, p := argStr(L, 1), argStr(L, 2)
 	x := ctx(L)
-	pat, anchor := anchored(p)
+	pat, anchor := strings.CutPrefix(p, "^")
 	x.need(700) // the matcher
 	g := &gsub{matcher: matcher{L: L, x: x, src: s, pat: pat}, repl: L.Get(3)}
 	switch g.repl.(type) {
