@@ -123,7 +123,7 @@ func (c *Client) configEntry(ctx context.Context, verb, key string) (ConfigEntry
 func (c *Client) ConfigList(ctx context.Context, prefix string) ([]ConfigEntry, error) {
 	return pages(func(offset int) ([]ConfigEntry, int, error) {
 		var page ConfigList
-		body := wire.ConfigListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
+		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
 		err := c.call(ctx, c.subjects.Admin(wire.VerbConfigList, ""), body, &page)
 		return page.Entries, page.Total, err
 	})

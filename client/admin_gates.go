@@ -40,7 +40,7 @@ func (c *Client) throttle(ctx context.Context, verb, key string) (ThrottleInfo, 
 	if err != nil {
 		return info, err
 	}
-	err = c.call(ctx, subject, wire.ThrottleKeyRequest{Key: bodyKey}, &info)
+	err = c.call(ctx, subject, wire.GateKeyRequest{Key: bodyKey}, &info)
 	return info, err
 }
 
@@ -49,7 +49,7 @@ func (c *Client) throttle(ctx context.Context, verb, key string) (ThrottleInfo, 
 func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]ThrottleInfo, error) {
 	return pages(func(offset int) ([]ThrottleInfo, int, error) {
 		var page ThrottleList
-		body := wire.GateListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
+		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
 		err := c.call(ctx, c.subjects.Admin(wire.VerbThrottleList, ""), body, &page)
 		return page.Throttles, page.Total, err
 	})
@@ -91,7 +91,7 @@ func (c *Client) circuit(ctx context.Context, verb, key string, forMs int64) (Ci
 func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo, error) {
 	return pages(func(offset int) ([]CircuitInfo, int, error) {
 		var page CircuitList
-		body := wire.GateListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
+		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
 		err := c.call(ctx, c.subjects.Admin(wire.VerbCircuitList, ""), body, &page)
 		return page.Circuits, page.Total, err
 	})
@@ -142,7 +142,7 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 	entries := []ConfigLogEntry{}
 	for offset := 0; ; offset += size {
 		var page ConfigLog
-		body := wire.ConfigLogRequest{Prefix: prefix, Offset: offset, Limit: size}
+		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: size}
 		if err := c.call(ctx, c.subjects.Admin(wire.VerbConfigLog, ""), body, &page); err != nil {
 			return nil, err
 		}

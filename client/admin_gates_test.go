@@ -87,7 +87,7 @@ func TestGateLists(t *testing.T) {
 	seen := make(chan *nats.Msg, 10)
 	f.handle("fila.admin.throttle-list", func(msg *nats.Msg) {
 		seen <- msg
-		var request wire.GateListRequest
+		var request wire.KeyListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
 		all := []ThrottleInfo{{Key: "a"}, {Key: "b"}, {Key: "c"}}
 		f.reply(msg, ThrottleList{Total: 3, Throttles: all[request.Offset:min(request.Offset+2, 3)]})
@@ -117,7 +117,7 @@ func TestConfigLogPages(t *testing.T) {
 	f, c := startFake(t, srv), newClient(t, srv)
 	newest := 2500
 	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
-		var request wire.ConfigLogRequest
+		var request wire.KeyListRequest
 		require.NoError(t, json.Unmarshal(msg.Data, &request))
 		require.Equal(t, "throttle:", request.Prefix)
 		log := ConfigLog{Total: newest}

@@ -105,7 +105,7 @@ type ConfigEntry struct {
 	Value string `json:"value"`
 }
 
-// ConfigList answers a [ConfigListRequest].
+// ConfigList answers config-list.
 type ConfigList struct {
 	Total   int           `json:"total"` // of all pages
 	Entries []ConfigEntry `json:"entries"`

@@ -28,6 +28,19 @@ func DecodeStrict(body []byte, into any) *Error {
 	return err
 }
 
+// parse decodes a request into r, which has the defaults, and has it checked, or
+// completed. A refused request is the zero one.
+func parse[R any](body []byte, r R, check func(*R) *Error) (R, *Error) {
+	err := DecodeStrict(body, &r)
+	if err == nil {
+		err = check(&r)
+	}
+	if err != nil {
+		return *new(R), err
+	}
+	return r, nil
+}
+
 // decodeStrict also returns the names of the fields that the body has.
 func decodeStrict(body []byte, into any) ([]string, *Error) {
 	body = bytes.TrimSpace(body)

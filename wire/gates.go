@@ -26,8 +26,9 @@ type ThrottleSetRequest struct {
 	If *ThrottleLimits `json:"if,omitempty"`
 }
 
-// ThrottleKeyRequest names a throttle key: throttle-show and throttle-clear.
-type ThrottleKeyRequest struct {
+// GateKeyRequest names a throttle key or a circuit: throttle-show,
+// throttle-clear, circuit-show, circuit-close, circuit-reset.
+type GateKeyRequest struct {
 	Key string `json:"key,omitempty"` // if it is not the subject's tail
 }
 
@@ -49,22 +50,10 @@ type ThrottleInfo struct {
 	Waiting  int     `json:"waiting"` // queues with messages parked here
 }
 
-// GateListRequest pages through throttles or circuits by key.
-type GateListRequest struct {
-	Prefix string `json:"prefix,omitempty"`
-	Offset int    `json:"offset,omitempty"` // from 0
-	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
-}
-
 // ThrottleList answers throttle-list.
 type ThrottleList struct {
 	Total     int            `json:"total"`
 	Throttles []ThrottleInfo `json:"throttles"`
-}
-
-// CircuitKeyRequest names a circuit: circuit-show, circuit-close, circuit-reset.
-type CircuitKeyRequest struct {
-	Key string `json:"key,omitempty"` // if it is not the subject's tail
 }
 
 // CircuitOpenRequest opens a circuit by hand.
@@ -127,13 +116,6 @@ type PauseInfo struct {
 type PauseList struct {
 	Total  int         `json:"total"`
 	Pauses []PauseInfo `json:"pauses"`
-}
-
-// ConfigLogRequest pages through the audit log, newest first.
-type ConfigLogRequest struct {
-	Prefix string `json:"prefix,omitempty"` // of the key
-	Offset int    `json:"offset,omitempty"`
-	Limit  int    `json:"limit,omitempty"` // 1 to 1000, default 100
 }
 
 // ConfigLogEntry is one change in the audit log.

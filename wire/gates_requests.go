@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -24,18 +25,19 @@ func KeyTail(key string) (tail, bodyKey string) {
 	return tail, ""
 }
 
-// resolveKey is the opposite of [KeyTail].
-func resolveKey(tail, bodyKey string) (string, *Error) {
-	key := tail
-	if tail == KeyInBody || tail == "" {
-		if bodyKey == "" {
-			return "", BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
+// resolveKey is the opposite of [KeyTail]: it completes the key of a body.
+func resolveKey(tail string, key *string) *Error {
+	switch {
+	case tail == KeyInBody || tail == "":
+		if *key == "" {
+			return BadField("key", "", "name it at the end of the subject, or as key in the body if the subject ends in _")
 		}
-		key = bodyKey
-	} else if bodyKey != "" && bodyKey != tail {
-		return "", BadField("key", quote(bodyKey), "the subject names "+quote(tail))
+	case *key != "" && *key != tail:
+		return BadField("key", quote(*key), "the subject names "+quote(tail))
+	default:
+		*key = tail
 	}
-	return key, checkGateKey("key", key)
+	return checkGateKey("key", *key)
 }
 
 func checkGateKey(field, key string) *Error {
@@ -53,18 +55,9 @@ func checkGateKey(field, key string) *Error {
 // throttle key in any case. What does not depend on what is set already is
 // checked, so a burst without a rate passes.
 func ParseThrottleSet(tail string, body []byte) (ThrottleSetRequest, *Error) {
-	var r ThrottleSetRequest
-	err := DecodeStrict(body, &r)
-	if err == nil {
-		r.Key, err = resolveKey(tail, r.Key)
-	}
-	if err == nil {
-		err = r.check()
-	}
-	if err != nil {
-		return ThrottleSetRequest{}, err
-	}
-	return r, nil
+	return parse(body, ThrottleSetRequest{}, func(r *ThrottleSetRequest) *Error {
+		return cmp.Or(resolveKey(tail, &r.Key), r.check())
+	})
 }
 
 // limitNames are the fields of [ThrottleLimits], in their order.
@@ -139,64 +132,25 @@ func (l ThrottleLimits) check(none bool) *Error {
 	return nil
 }
 
-// ParseThrottleKey decodes and checks a [ThrottleKeyRequest]. Key is set in any
-// case.
-func ParseThrottleKey(tail string, body []byte) (ThrottleKeyRequest, *Error) {
-	var r ThrottleKeyRequest
-	err := DecodeStrict(body, &r)
-	if err == nil {
-		r.Key, err = resolveKey(tail, r.Key)
-	}
-	if err != nil {
-		return ThrottleKeyRequest{}, err
-	}
-	return r, nil
-}
-
-// ParseGateList decodes and checks a [GateListRequest].
-func ParseGateList(body []byte) (GateListRequest, *Error) {
-	r := GateListRequest{Limit: DefaultListLimit}
-	if err := DecodeStrict(body, &r); err != nil {
-		return GateListRequest{}, err
-	}
-	return r, checkPage(r.Offset, r.Limit)
-}
-
-// ParseCircuitKey decodes and checks a [CircuitKeyRequest]. Key is set in any
-// case.
-func ParseCircuitKey(tail string, body []byte) (CircuitKeyRequest, *Error) {
-	r, err := ParseThrottleKey(tail, body)
-	return CircuitKeyRequest(r), err
+// ParseGateKey decodes and checks a [GateKeyRequest]. Key is set in any case.
+func ParseGateKey(tail string, body []byte) (GateKeyRequest, *Error) {
+	return parse(body, GateKeyRequest{}, func(r *GateKeyRequest) *Error {
+		return resolveKey(tail, &r.Key)
+	})
 }
 
 // ParseCircuitOpen decodes and checks a [CircuitOpenRequest]. Key is set in any
 // case.
 func ParseCircuitOpen(tail string, body []byte) (CircuitOpenRequest, *Error) {
-	var r CircuitOpenRequest
-	err := DecodeStrict(body, &r)
-	if err == nil {
-		r.Key, err = resolveKey(tail, r.Key)
-	}
-	if err == nil {
-		err = inRange("for_ms", r.ForMs, 0, MaxSettingMs)
-	}
-	if err != nil {
-		return CircuitOpenRequest{}, err
-	}
-	return r, nil
+	return parse(body, CircuitOpenRequest{}, func(r *CircuitOpenRequest) *Error {
+		return cmp.Or(resolveKey(tail, &r.Key), inRange("for_ms", r.ForMs, 0, MaxSettingMs))
+	})
 }
 
 // ParsePause decodes and checks a [PauseRequest]. Whether its time is still to
 // come is for [PauseRequest.End] to say.
 func ParsePause(body []byte) (PauseRequest, *Error) {
-	var r PauseRequest
-	if err := DecodeStrict(body, &r); err != nil {
-		return PauseRequest{}, err
-	}
-	if err := r.check(); err != nil {
-		return PauseRequest{}, err
-	}
-	return r, nil
+	return parse(body, PauseRequest{}, (*PauseRequest).check)
 }
 
 // ParseResume decodes and checks a [PauseRequest] sent to resume, which has no
@@ -277,18 +231,6 @@ func parseUntil(s string) (int64, bool) {
 	return t.UnixNano(), true
 }
 
-// ParsePauseList decodes and checks the [ListRequest] of pause-list.
-func ParsePauseList(body []byte) (ListRequest, *Error) { return ParseList(body) }
-
-// ParseConfigLog decodes and checks a [ConfigLogRequest].
-func ParseConfigLog(body []byte) (ConfigLogRequest, *Error) {
-	r := ConfigLogRequest{Limit: DefaultListLimit}
-	if err := DecodeStrict(body, &r); err != nil {
-		return ConfigLogRequest{}, err
-	}
-	return r, checkPage(r.Offset, r.Limit)
-}
-
 // What an explanation is about.
 const (
 	ExplainKindMessage = "message"
@@ -298,14 +240,7 @@ const (
 
 // ParseExplain decodes and checks an [ExplainRequest].
 func ParseExplain(body []byte) (ExplainRequest, *Error) {
-	var r ExplainRequest
-	if err := DecodeStrict(body, &r); err != nil {
-		return ExplainRequest{}, err
-	}
-	if err := r.check(); err != nil {
-		return ExplainRequest{}, err
-	}
-	return r, nil
+	return parse(body, ExplainRequest{}, (*ExplainRequest).check)
 }
 
 func (r ExplainRequest) check() *Error {

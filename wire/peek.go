@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"unicode/utf8"
 )
@@ -28,21 +30,17 @@ type PeekRequest struct {
 
 // ParsePeek decodes and checks a [PeekRequest].
 func ParsePeek(body []byte) (PeekRequest, *Error) {
-	r := PeekRequest{Limit: DefaultPeekLimit, PayloadBytes: DefaultPeekPayload}
-	err := DecodeStrict(body, &r)
-	if err == nil && r.Key != "" {
-		err = checkGateKey("key", r.Key)
-	}
-	if err == nil {
-		err = inRange("limit", int64(r.Limit), 1, MaxPeekLimit)
-	}
-	if err == nil {
-		err = inRange("payload_bytes", int64(r.PayloadBytes), 0, MaxPeekPayload)
-	}
-	if err != nil {
-		return PeekRequest{}, err
-	}
-	return r, nil
+	return parse(body, PeekRequest{Limit: DefaultPeekLimit, PayloadBytes: DefaultPeekPayload}, func(r *PeekRequest) *Error {
+		if r.Key != "" {
+			if err := checkGateKey("key", r.Key); err != nil {
+				return err
+			}
+		}
+		return cmp.Or(
+			inRange("limit", r.Limit, 1, MaxPeekLimit),
+			inRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload),
+		)
+	})
 }
 
 // PeekReply answers a [PeekRequest]. There may be fewer messages than asked for
@@ -127,12 +125,7 @@ func wholeRunes(b []byte) int {
 // limit bytes.
 func (m *PeekedMessage) setHeaders(h map[string][]string, limit int) {
 	m.Headers = make(map[string][]string, len(h))
-	names := make([]string, 0, len(h))
-	for name := range h {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(h)) {
 		for _, value := range h[name] {
 			if limit -= len(name) + len(value); limit < 0 {
 				m.HeadersCut = true

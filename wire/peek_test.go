@@ -8,33 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestParsePeek(t *testing.T) {
-	for body, want := range map[string]PeekRequest{
-		"":   {Limit: 10, PayloadBytes: 1024},
-		"{}": {Limit: 10, PayloadBytes: 1024},
-		`{"key":"a b","limit":1000,"after":7,"payload_bytes":0}`: {Key: "a b", Limit: 1000, After: 7},
-	} {
-		got, err := ParsePeek([]byte(body))
-		require.Nil(t, err, body)
-		require.Equal(t, want, got, body)
-	}
-	for body, text := range map[string]string{
-		`{"limit":0}`:             "limit is 0: allowed are 1 to 1000",
-		`{"limit":1001}`:          "limit is 1001",
-		`{"payload_bytes":-1}`:    "payload_bytes is -1: allowed are 0 to 65536",
-		`{"payload_bytes":65537}`: "payload_bytes is 65537",
-		`{"after":-1}`:            "after",
-		`{"queue":"q"}`:           `unknown field "queue"`,
-		`{"key":"` + strings.Repeat("k", MaxKeyBytes+1) + `"}`: "1 to 256 bytes",
-	} {
-		_, err := ParsePeek([]byte(body))
-		require.NotNil(t, err, body)
-		require.Equal(t, 400, err.Code, body)
-		require.Contains(t, err.Description, text, body)
-	}
-	require.True(t, VerbHasTail(VerbPeek))
-}
-
 func TestPeekedContent(t *testing.T) {
 	for _, tc := range []struct {
 		payload string

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -30,20 +32,15 @@ type ConsumeRequest struct {
 
 // ParseConsume decodes and checks a [ConsumeRequest].
 func ParseConsume(body []byte) (ConsumeRequest, *Error) {
-	r := ConsumeRequest{MaxInFlight: DefaultMaxInFlight}
-	if err := DecodeStrict(body, &r); err != nil {
-		return ConsumeRequest{}, err
-	}
-	if err := CheckConsumerName(r.Consumer); err != nil {
-		return ConsumeRequest{}, BadConsumerName(err)
-	}
-	if err := inRange("max_in_flight", int64(r.MaxInFlight), 1, MaxInFlightLimit); err != nil {
-		return ConsumeRequest{}, err
-	}
-	if err := inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs); err != nil {
-		return ConsumeRequest{}, err
-	}
-	return r, nil
+	return parse(body, ConsumeRequest{MaxInFlight: DefaultMaxInFlight}, func(r *ConsumeRequest) *Error {
+		if err := CheckConsumerName(r.Consumer); err != nil {
+			return BadConsumerName(err)
+		}
+		return cmp.Or(
+			inRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
+			inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
+		)
+	})
 }
 
 // TTL is the registration's life without renewal, 0 for ever.
@@ -57,17 +54,12 @@ type FetchRequest struct {
 
 // ParseFetch decodes and checks a [FetchRequest].
 func ParseFetch(body []byte) (FetchRequest, *Error) {
-	r := FetchRequest{Batch: 1}
-	if err := DecodeStrict(body, &r); err != nil {
-		return FetchRequest{}, err
-	}
-	if err := inRange("batch", int64(r.Batch), 1, MaxBatch); err != nil {
-		return FetchRequest{}, err
-	}
-	if err := inRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs); err != nil {
-		return FetchRequest{}, err
-	}
-	return r, nil
+	return parse(body, FetchRequest{Batch: 1}, func(r *FetchRequest) *Error {
+		return cmp.Or(
+			inRange("batch", r.Batch, 1, MaxBatch),
+			inRange("expires_ms", r.ExpiresMs, 0, MaxExpiresMs),
+		)
+	})
 }
 
 // Expires is how long the fetch waits, 0 not at all.
@@ -85,7 +77,8 @@ func ParseQueueDelete(body []byte) (QueueDeleteRequest, *Error) {
 	return r, err
 }
 
-// ListRequest pages through the queues, in the order of their names.
+// ListRequest pages through the queues, in the order of their names, or through
+// the pauses.
 type ListRequest struct {
 	Offset int `json:"offset,omitempty"` // from 0
 	Limit  int `json:"limit,omitempty"`  // 1 to 1000, default 100
@@ -93,11 +86,25 @@ type ListRequest struct {
 
 // ParseList decodes and checks a [ListRequest].
 func ParseList(body []byte) (ListRequest, *Error) {
-	r := ListRequest{Limit: DefaultListLimit}
-	if err := DecodeStrict(body, &r); err != nil {
-		return ListRequest{}, err
-	}
-	return r, checkPage(r.Offset, r.Limit)
+	return parse(body, ListRequest{Limit: DefaultListLimit}, func(r *ListRequest) *Error {
+		return checkPage(r.Offset, r.Limit)
+	})
+}
+
+// KeyListRequest pages through what has a key that starts with Prefix: the
+// runtime configuration, throttles and circuits by key, and the audit log, newest
+// first.
+type KeyListRequest struct {
+	Prefix string `json:"prefix,omitempty"`
+	Offset int    `json:"offset,omitempty"` // from 0
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
+}
+
+// ParseKeyList decodes and checks a [KeyListRequest].
+func ParseKeyList(body []byte) (KeyListRequest, *Error) {
+	return parse(body, KeyListRequest{Limit: DefaultListLimit}, func(r *KeyListRequest) *Error {
+		return checkPage(r.Offset, r.Limit)
+	})
 }
 
 // QueueInspectRequest asks for a [QueueInfo].
@@ -107,11 +114,9 @@ type QueueInspectRequest struct {
 
 // ParseQueueInspect decodes and checks a [QueueInspectRequest].
 func ParseQueueInspect(body []byte) (QueueInspectRequest, *Error) {
-	r := QueueInspectRequest{Flows: DefaultInspectFlows}
-	if err := DecodeStrict(body, &r); err != nil {
-		return QueueInspectRequest{}, err
-	}
-	return r, inRange("flows", int64(r.Flows), 0, MaxInspectFlows)
+	return parse(body, QueueInspectRequest{Flows: DefaultInspectFlows}, func(r *QueueInspectRequest) *Error {
+		return inRange("flows", r.Flows, 0, MaxInspectFlows)
+	})
 }
 
 // ConfigSetRequest sets a key of the runtime configuration.
@@ -137,22 +142,6 @@ func ParseConfigSet(key string, body []byte) (ConfigSetRequest, *Error) {
 	return r, nil
 }
 
-// ConfigListRequest pages through the keys that start with Prefix, in order.
-type ConfigListRequest struct {
-	Prefix string `json:"prefix,omitempty"`
-	Offset int    `json:"offset,omitempty"` // from 0
-	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
-}
-
-// ParseConfigList decodes and checks a [ConfigListRequest].
-func ParseConfigList(body []byte) (ConfigListRequest, *Error) {
-	r := ConfigListRequest{Limit: DefaultListLimit}
-	if err := DecodeStrict(body, &r); err != nil {
-		return ConfigListRequest{}, err
-	}
-	return r, checkPage(r.Offset, r.Limit)
-}
-
 // RedriveRequest moves messages of a dead letter queue back, oldest first.
 type RedriveRequest struct {
 	Count int64 `json:"count,omitempty"` // 0: all
@@ -160,14 +149,12 @@ type RedriveRequest struct {
 
 // ParseRedrive decodes and checks a [RedriveRequest].
 func ParseRedrive(body []byte) (RedriveRequest, *Error) {
-	var r RedriveRequest
-	if err := DecodeStrict(body, &r); err != nil {
-		return RedriveRequest{}, err
-	}
-	if r.Count < 0 {
-		return RedriveRequest{}, BadField("count", strconv.FormatInt(r.Count, 10), "allowed are 0 (all) and more")
-	}
-	return r, nil
+	return parse(body, RedriveRequest{}, func(r *RedriveRequest) *Error {
+		if r.Count < 0 {
+			return BadField("count", strconv.FormatInt(r.Count, 10), "allowed are 0 (all) and more")
+		}
+		return nil
+	})
 }
 
 // Names of hooks in requests, replies and events.
@@ -183,14 +170,12 @@ type HookResetRequest struct {
 
 // ParseHookReset decodes and checks a [HookResetRequest].
 func ParseHookReset(body []byte) (HookResetRequest, *Error) {
-	var r HookResetRequest
-	if err := DecodeStrict(body, &r); err != nil {
-		return HookResetRequest{}, err
-	}
-	if r.Hook != "" && r.Hook != HookOnEnqueue && r.Hook != HookOnFailure {
-		return HookResetRequest{}, BadField("hook", quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
-	}
-	return r, nil
+	return parse(body, HookResetRequest{}, func(r *HookResetRequest) *Error {
+		if r.Hook != "" && r.Hook != HookOnEnqueue && r.Hook != HookOnFailure {
+			return BadField("hook", quote(r.Hook), "allowed are on_enqueue, on_failure and nothing, which is both")
+		}
+		return nil
+	})
 }
 
 // ParseEmpty checks the body of a request that has no fields: config-get and
@@ -204,13 +189,12 @@ func checkPage(offset, limit int) *Error {
 	if offset < 0 {
 		return BadField("offset", strconv.Itoa(offset), "allowed are 0 and more")
 	}
-	return inRange("limit", int64(limit), 1, MaxListLimit)
+	return inRange("limit", limit, 1, MaxListLimit)
 }
 
-func inRange(name string, value, lo, hi int64) *Error {
+func inRange[T int | int64](name string, value, lo, hi T) *Error {
 	if value >= lo && value <= hi {
 		return nil
 	}
-	return BadField(name, strconv.FormatInt(value, 10),
-		"allowed are "+strconv.FormatInt(lo, 10)+" to "+strconv.FormatInt(hi, 10))
+	return BadField(name, fmt.Sprint(value), fmt.Sprintf("allowed are %d to %d", lo, hi))
 }

@@ -8,76 +8,101 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func untyped[R any](parse func([]byte) (R, *Error)) func([]byte) (any, *Error) {
+	return func(body []byte) (any, *Error) { return parse(body) }
+}
+
+// about gives a parser the tail of the subject.
+func about[R any](tail string, parse func(string, []byte) (R, *Error)) func([]byte) (any, *Error) {
+	return func(body []byte) (any, *Error) { return parse(tail, body) }
+}
+
+// parsers are those of all requests but queue-create and queue-update, see
+// TestPatch.
+var parsers = map[string]func(body []byte) (any, *Error){
+	"consume":              untyped(ParseConsume),
+	"fetch":                untyped(ParseFetch),
+	"delete":               untyped(ParseQueueDelete),
+	"list":                 untyped(ParseList),
+	"key-list":             untyped(ParseKeyList),
+	"inspect":              untyped(ParseQueueInspect),
+	"config-set":           about("k", ParseConfigSet),
+	"redrive":              untyped(ParseRedrive),
+	"hook-reset":           untyped(ParseHookReset),
+	"peek":                 untyped(ParsePeek),
+	"throttle-set":         about("k", ParseThrottleSet),
+	"gate-key":             about("k", ParseGateKey),
+	"gate-key in the body": about("_", ParseGateKey),
+	"circuit-open":         about("k", ParseCircuitOpen),
+	"pause":                untyped(ParsePause),
+	"resume":               untyped(ParseResume),
+	"explain":              untyped(ParseExplain),
+	"empty":                func(body []byte) (any, *Error) { return struct{}{}, ParseEmpty(body) },
+}
+
+// requireRefused checks a refusal of what a client sent.
+func requireRefused(t testing.TB, err *Error, code int, text, sent string) {
+	t.Helper()
+	require.NotNil(t, err, "%.80q", sent)
+	require.Equal(t, code, err.ErrCode, "%.80q: %v", sent, err)
+	require.Equal(t, 400, err.Code)
+	require.Contains(t, err.Description, text, "%.80q", sent)
+}
+
 func TestParseRequests(t *testing.T) {
-	consume, err := ParseConsume([]byte(`{"consumer":"worker-1"}`))
-	require.Nil(t, err)
-	require.Equal(t, ConsumeRequest{Consumer: "worker-1", MaxInFlight: 64}, consume)
-	consume, err = ParseConsume([]byte(`{"consumer":"w","max_in_flight":65536,"ttl_ms":1500,"leave":true}`))
-	require.Nil(t, err)
-	require.Equal(t, ConsumeRequest{Consumer: "w", MaxInFlight: 65536, TTLMs: 1500, Leave: true}, consume)
-	require.Equal(t, 1500*time.Millisecond, consume.TTL())
-
-	fetch, err := ParseFetch(nil)
-	require.Nil(t, err)
-	require.Equal(t, FetchRequest{Batch: 1}, fetch)
-	fetch, err = ParseFetch([]byte(`{"batch":10,"expires_ms":5000}`))
-	require.Nil(t, err)
-	require.Equal(t, 5*time.Second, fetch.Expires())
-	require.Equal(t, 10, fetch.Batch)
-
-	del, err := ParseQueueDelete([]byte(`{"force":true}`))
-	require.Nil(t, err)
-	require.True(t, del.Force)
-
-	list, err := ParseList(nil)
-	require.Nil(t, err)
-	require.Equal(t, ListRequest{Limit: 100}, list)
-
-	inspect, err := ParseQueueInspect(nil)
-	require.Nil(t, err)
-	require.Equal(t, 20, inspect.Flows)
-	inspect, err = ParseQueueInspect([]byte(`{"flows":0}`))
-	require.Nil(t, err)
-	require.Zero(t, inspect.Flows)
-
-	set, err := ParseConfigSet("k", []byte(`{"value":""}`))
-	require.Nil(t, err)
-	require.Equal(t, ConfigSetRequest{}, set)
-
-	configs, err := ParseConfigList([]byte(`{"prefix":"throttle:","offset":5,"limit":1000}`))
-	require.Nil(t, err)
-	require.Equal(t, ConfigListRequest{Prefix: "throttle:", Offset: 5, Limit: 1000}, configs)
-
-	redrive, err := ParseRedrive(nil)
-	require.Nil(t, err)
-	require.Zero(t, redrive.Count)
-
-	reset, err := ParseHookReset([]byte(`{"hook":"on_failure"}`))
-	require.Nil(t, err)
-	require.Equal(t, HookOnFailure, reset.Hook)
+	for _, tc := range []struct {
+		parser, body string
+		want         any
+	}{
+		{"consume", `{"consumer":"worker-1"}`, ConsumeRequest{Consumer: "worker-1", MaxInFlight: 64}},
+		{
+			"consume", `{"consumer":"w","max_in_flight":65536,"ttl_ms":1500,"leave":true}`,
+			ConsumeRequest{Consumer: "w", MaxInFlight: 65536, TTLMs: 1500, Leave: true},
+		},
+		{"fetch", ``, FetchRequest{Batch: 1}},
+		{"fetch", `{"batch":10,"expires_ms":5000}`, FetchRequest{Batch: 10, ExpiresMs: 5000}},
+		{"delete", `{"force":true}`, QueueDeleteRequest{Force: true}},
+		{"list", ``, ListRequest{Limit: 100}},
+		{"key-list", ``, KeyListRequest{Limit: 100}},
+		{"key-list", `{"prefix":"tenant:","offset":1}`, KeyListRequest{Prefix: "tenant:", Offset: 1, Limit: 100}},
+		{"key-list", `{"prefix":"throttle:","offset":5,"limit":1000}`, KeyListRequest{Prefix: "throttle:", Offset: 5, Limit: 1000}},
+		{"inspect", ``, QueueInspectRequest{Flows: 20}},
+		{"inspect", `{"flows":0}`, QueueInspectRequest{}},
+		{"config-set", `{"value":""}`, ConfigSetRequest{}},
+		{"redrive", ``, RedriveRequest{}},
+		{"hook-reset", `{"hook":"on_failure"}`, HookResetRequest{Hook: HookOnFailure}},
+		{"peek", ``, PeekRequest{Limit: 10, PayloadBytes: 1024}},
+		{"peek", `{}`, PeekRequest{Limit: 10, PayloadBytes: 1024}},
+		{"peek", `{"key":"a b","limit":1000,"after":7,"payload_bytes":0}`, PeekRequest{Key: "a b", Limit: 1000, After: 7}},
+		{"throttle-set", `{"unset":["burst","rate"],"limit":1}`, ThrottleSetRequest{
+			Key: "k", ThrottleLimits: ThrottleLimits{Limit: new(int64(1))}, Unset: []string{"burst", "rate"},
+		}},
+		{"gate-key", ``, GateKeyRequest{Key: "k"}},
+		{"gate-key in the body", `{"key":"a b"}`, GateKeyRequest{Key: "a b"}},
+		{"circuit-open", `{"for_ms":5000}`, CircuitOpenRequest{Key: "k", ForMs: 5000}},
+		{"explain", `{"kind":"message","id":"x"}`, ExplainRequest{Kind: "message", ID: "x"}},
+		{"explain", `{"kind":"message","id":"x","queue":"q.dlq"}`, ExplainRequest{Kind: "message", ID: "x", Queue: "q.dlq"}},
+		{"explain", `{"kind":"key","queue":"q","key":"a b"}`, ExplainRequest{Kind: "key", Queue: "q", Key: "a b"}},
+		{"explain", `{"kind":"queue","queue":"q"}`, ExplainRequest{Kind: "queue", Queue: "q"}},
+		{"empty", ``, struct{}{}},
+		{"empty", `{}`, struct{}{}},
+	} {
+		got, err := parsers[tc.parser]([]byte(tc.body))
+		require.Nil(t, err, "%s %s", tc.parser, tc.body)
+		require.Equal(t, tc.want, got, "%s %s", tc.parser, tc.body)
+	}
+	require.Equal(t, 1500*time.Millisecond, ConsumeRequest{TTLMs: 1500}.TTL())
+	require.Equal(t, 5*time.Second, FetchRequest{ExpiresMs: 5000}.Expires())
 }
 
 func TestParseRequestsRefused(t *testing.T) {
-	parsers := map[string]func([]byte) *Error{
-		"consume":    func(b []byte) *Error { _, err := ParseConsume(b); return err },
-		"fetch":      func(b []byte) *Error { _, err := ParseFetch(b); return err },
-		"delete":     func(b []byte) *Error { _, err := ParseQueueDelete(b); return err },
-		"list":       func(b []byte) *Error { _, err := ParseList(b); return err },
-		"inspect":    func(b []byte) *Error { _, err := ParseQueueInspect(b); return err },
-		"set":        func(b []byte) *Error { _, err := ParseConfigSet("k", b); return err },
-		"configs":    func(b []byte) *Error { _, err := ParseConfigList(b); return err },
-		"redrive":    func(b []byte) *Error { _, err := ParseRedrive(b); return err },
-		"hook-reset": func(b []byte) *Error { _, err := ParseHookReset(b); return err },
-		"empty":      ParseEmpty,
-	}
 	for name, parse := range parsers {
-		err := parse([]byte(`{"unheard_of":1}`))
-		require.NotNil(t, err, name)
-		require.Equal(t, CodeUnknownField, err.ErrCode, name)
-		err = parse([]byte("[]"))
-		require.NotNil(t, err, name)
-		require.Equal(t, CodeBadJSON, err.ErrCode, name)
+		_, err := parse([]byte(`{"unheard_of":1}`))
+		requireRefused(t, err, CodeUnknownField, "", name)
+		_, err = parse([]byte("[]"))
+		requireRefused(t, err, CodeBadJSON, "", name)
 	}
+	long := strings.Repeat("k", MaxKeyBytes+1)
 	for _, tc := range []struct {
 		parser, body string
 		code         int
@@ -97,20 +122,82 @@ func TestParseRequestsRefused(t *testing.T) {
 		{"list", `{"offset":-1}`, CodeBadField, "offset is -1"},
 		{"list", `{"limit":0}`, CodeBadField, "limit is 0: allowed are 1 to 1000"},
 		{"list", `{"limit":1001}`, CodeBadField, "limit is 1001"},
-		{"configs", `{"offset":-1}`, CodeBadField, "offset is -1"},
-		{"configs", `{"limit":-1}`, CodeBadField, "limit is -1"},
+		{"key-list", `{"offset":-1}`, CodeBadField, "offset is -1"},
+		{"key-list", `{"limit":-1}`, CodeBadField, "limit is -1"},
 		{"inspect", `{"flows":-1}`, CodeBadField, "flows is -1"},
 		{"inspect", `{"flows":1001}`, CodeBadField, "allowed are 0 to 1000"},
-		{"set", "", CodeBadField, "value is missing"},
-		{"set", `{"if_value":"x"}`, CodeBadField, "value is missing"},
-		{"set", `{"value":10}`, CodeBadJSON, "value: a string is expected"},
-		{"set", `{"value":"` + strings.Repeat("x", MaxConfigValue+1) + `"}`, CodeBadConfigValue, "at most 65536 bytes"},
+		{"config-set", "", CodeBadField, "value is missing"},
+		{"config-set", `{"if_value":"x"}`, CodeBadField, "value is missing"},
+		{"config-set", `{"value":10}`, CodeBadJSON, "value: a string is expected"},
+		{"config-set", `{"value":"` + strings.Repeat("x", MaxConfigValue+1) + `"}`, CodeBadConfigValue, "at most 65536 bytes"},
 		{"redrive", `{"count":-1}`, CodeBadField, "count is -1"},
 		{"hook-reset", `{"hook":"on_dequeue"}`, CodeBadField, "on_dequeue"},
+		{"peek", `{"limit":0}`, CodeBadField, "limit is 0: allowed are 1 to 1000"},
+		{"peek", `{"limit":1001}`, CodeBadField, "limit is 1001"},
+		{"peek", `{"payload_bytes":-1}`, CodeBadField, "payload_bytes is -1: allowed are 0 to 65536"},
+		{"peek", `{"payload_bytes":65537}`, CodeBadField, "payload_bytes is 65537"},
+		{"peek", `{"after":-1}`, CodeBadJSON, "after"},
+		{"peek", `{"queue":"q"}`, CodeUnknownField, `unknown field "queue"`},
+		{"peek", `{"key":"` + long + `"}`, CodeBadField, "1 to 256 bytes"},
+		{"throttle-set", ``, CodeBadThrottle, "nothing to set"},
+		{"throttle-set", `{"if":{"rate":"5"},"for_ms":1}`, CodeBadThrottle, "nothing to set"},
+		{"throttle-set", `{"rate":null}`, CodeBadThrottle, "nothing to set"},
+		{"throttle-set", `{"rate":"fast"}`, CodeBadThrottle, `rate is "fast": allowed is a number per second`},
+		{"throttle-set", `{"rate":0}`, CodeBadThrottle, `rate is "0"`},
+		{"throttle-set", `{"rate":""}`, CodeBadThrottle, `rate is ""`},
+		{"throttle-set", `{"burst":0}`, CodeBadThrottle, "burst is 0: allowed are 1 to 1000000000"},
+		{"throttle-set", `{"burst":0.5}`, CodeBadThrottle, "burst is 0.5"},
+		{"throttle-set", `{"burst":1e10}`, CodeBadThrottle, "burst is 1e+10"},
+		{"throttle-set", `{"concurrency":0}`, CodeBadThrottle, "concurrency is 0: allowed are 1 to 1000000000"},
+		{"throttle-set", `{"concurrency":1000000001}`, CodeBadThrottle, "concurrency is 1000000001"},
+		{"throttle-set", `{"limit":-1}`, CodeBadThrottle, "limit is -1"},
+		{"throttle-set", `{"window_ms":0}`, CodeBadThrottle, "window_ms is 0: allowed are 1 to 31536000000"},
+		{"throttle-set", `{"window_ms":31536000001}`, CodeBadThrottle, "window_ms is 31536000001"},
+		{"throttle-set", `{"unset":["speed"]}`, CodeBadThrottle, `unset names "speed"`},
+		{"throttle-set", `{"unset":["rate","rate"]}`, CodeBadThrottle, "twice"},
+		{"throttle-set", `{"rate":1,"unset":["rate"]}`, CodeBadThrottle, "rate is given and in unset"},
+		{"throttle-set", `{"rate":1,"if":{"limit":-1}}`, CodeBadThrottle, "limit is -1"},
+		{"throttle-set", `{"rate":1,"if":{"rate":"x"}}`, CodeBadThrottle, `rate is "x"`},
+		{"throttle-set", `{"rate":1,"if":{"speed":1}}`, CodeBadJSON, "speed"},
+		{"throttle-set", `{"rate":1,"for_ms":-1}`, CodeBadField, "for_ms is -1"},
+		{"throttle-set", `{"rate":1,"for_ms":31536000001}`, CodeBadField, "for_ms is 31536000001"},
+		{"throttle-set", `{"rate":1,"key":"other"}`, CodeBadField, `the subject names "k"`},
+		{"throttle-set", `{"limit":1.5}`, CodeBadJSON, "limit: a whole number"},
+		{"throttle-set", `{"speed":1}`, CodeUnknownField, "allowed are key, rate, burst, concurrency, limit, window_ms, unset, for_ms, if"},
+		{"gate-key", `{"key":"other"}`, CodeBadField, `the subject names "k"`},
+		{"gate-key in the body", ``, CodeBadField, "key is missing"},
+		{"circuit-open", `{"for_ms":-1}`, CodeBadField, "for_ms is -1"},
+		{"circuit-open", `{"key":"x"}`, CodeBadField, "the subject names"},
+		{"key-list", `{"limit":0}`, CodeBadField, "limit is 0"},
+		{"key-list", `{"limit":1001}`, CodeBadField, "limit is 1001"},
+		{"pause", ``, CodeBadField, `kind is ""`},
+		{"pause", `{"kind":"tenant","name":"a"}`, CodeBadField, "allowed are queue, key, throttle and circuit"},
+		{"pause", `{"kind":"queue"}`, CodeBadField, "allowed is the name of a queue"},
+		{"pause", `{"kind":"queue","name":"a b"}`, CodeBadField, `name is "a b"`},
+		{"pause", `{"kind":"queue","name":"a","queue":"a"}`, CodeBadField, "only a fairness key has one"},
+		{"pause", `{"kind":"throttle","name":""}`, CodeBadField, "name is missing"},
+		{"pause", `{"kind":"circuit","name":"` + long + `"}`, CodeBadField, "1 to 256 bytes"},
+		{"pause", `{"kind":"key","name":"a"}`, CodeBadField, "a fairness key needs the name of its queue"},
+		{"pause", `{"kind":"queue","name":"a","for_ms":-1}`, CodeBadField, "for_ms is -1"},
+		{"pause", `{"kind":"queue","name":"a","until":"tomorrow"}`, CodeBadField, `until is "tomorrow": allowed is a future time as RFC 3339`},
+		{"pause", `{"kind":"queue","name":"a","until":"9999-01-01T00:00:00Z"}`, CodeBadField, "within 365 days"},
+		{"pause", `{"kind":"queue","name":"a","until":"2030-01-01T00:00:00Z","for_ms":1}`, CodeBadField, "not together with for_ms"},
+		{"resume", `{"kind":"queue","name":"a","until":"2030-01-01T00:00:00Z"}`, CodeBadField, "only a pause has a time"},
+		{"resume", `{"kind":"queue","name":"a","for_ms":1}`, CodeBadField, "only a pause has a time"},
+		{"resume", `{"kind":"queue"}`, CodeBadField, "name"},
+		{"explain", ``, CodeBadField, `kind is "": allowed are message, key and queue`},
+		{"explain", `{"kind":"message"}`, CodeBadField, "id is missing"},
+		{"explain", `{"kind":"message","id":"x","key":"y"}`, CodeBadField, "a message is named by its id"},
+		{"explain", `{"kind":"message","id":"x","queue":"a b"}`, CodeBadQueueName, `"a b"`},
+		{"explain", `{"kind":"key","queue":"q"}`, CodeBadField, "key is missing"},
+		{"explain", `{"kind":"key","key":"k"}`, CodeBadQueueName, `""`},
+		{"explain", `{"kind":"key","queue":"q","key":"k","id":"x"}`, CodeBadField, "ask for kind message"},
+		{"explain", `{"kind":"queue"}`, CodeBadQueueName, `""`},
+		{"explain", `{"kind":"queue","queue":"q","key":"k"}`, CodeBadField, "ask for kind key"},
+		{"empty", `{"a":1}`, CodeUnknownField, "no fields are allowed"},
 	} {
-		err := parsers[tc.parser]([]byte(tc.body))
-		require.NotNil(t, err, "%s %s", tc.parser, tc.body)
-		require.Equal(t, tc.code, err.ErrCode, "%s %.80s: %v", tc.parser, tc.body, err)
-		require.Contains(t, err.Description, tc.text)
+		got, err := parsers[tc.parser]([]byte(tc.body))
+		requireRefused(t, err, tc.code, tc.text, tc.parser+" "+tc.body)
+		require.Zero(t, got)
 	}
 }

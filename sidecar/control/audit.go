@@ -103,7 +103,7 @@ func auditValue(v *string) *string {
 }
 
 // ConfigLog lists the audit log, newest first.
-func (c *Control) ConfigLog(req wire.ConfigLogRequest) wire.ConfigLog {
+func (c *Control) ConfigLog(req wire.KeyListRequest) wire.ConfigLog {
 	a := &c.audit
 	a.mu.Lock()
 	defer a.mu.Unlock()

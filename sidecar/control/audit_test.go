@@ -27,16 +27,16 @@ func TestConfigLog(t *testing.T) {
 		r.restart(true, 0)
 		r.put("other", "")
 		for _, tc := range []struct {
-			req   wire.ConfigLogRequest
+			req   wire.KeyListRequest
 			seqs  []uint64
 			total int
 		}{
-			{wire.ConfigLogRequest{Limit: 100}, []uint64{7, 6, 5, 4, 3, 2, 1}, 7},
-			{wire.ConfigLogRequest{Prefix: "limit:0", Limit: 100}, []uint64{6, 5, 3, 1}, 4},
-			{wire.ConfigLogRequest{Prefix: "limit", Offset: 1, Limit: 2}, []uint64{5, 4}, 6},
-			{wire.ConfigLogRequest{Offset: 6, Limit: 100}, []uint64{1}, 7},
-			{wire.ConfigLogRequest{Offset: 7, Limit: 100}, nil, 7},
-			{wire.ConfigLogRequest{Prefix: "none", Limit: 100}, nil, 0},
+			{wire.KeyListRequest{Limit: 100}, []uint64{7, 6, 5, 4, 3, 2, 1}, 7},
+			{wire.KeyListRequest{Prefix: "limit:0", Limit: 100}, []uint64{6, 5, 3, 1}, 4},
+			{wire.KeyListRequest{Prefix: "limit", Offset: 1, Limit: 2}, []uint64{5, 4}, 6},
+			{wire.KeyListRequest{Offset: 6, Limit: 100}, []uint64{1}, 7},
+			{wire.KeyListRequest{Offset: 7, Limit: 100}, nil, 7},
+			{wire.KeyListRequest{Prefix: "none", Limit: 100}, nil, 0},
 		} {
 			list := r.c.ConfigLog(tc.req)
 			var seqs []uint64
@@ -51,7 +51,7 @@ func TestConfigLog(t *testing.T) {
 		require.Equal(t, []wire.ConfigLogEntry{
 			{Seq: 7, Time: in(0), Key: "other", New: &none, By: "config-set"},
 			{Seq: 6, Time: in(0), Key: "limit:0", Old: &four, By: "config-delete"},
-		}, r.c.ConfigLog(wire.ConfigLogRequest{Limit: 2}).Entries)
+		}, r.c.ConfigLog(wire.KeyListRequest{Limit: 2}).Entries)
 	})
 }
 
@@ -78,7 +78,7 @@ func TestConfigLogIsBounded(t *testing.T) {
 	}
 	check := func(newest uint64) {
 		t.Helper()
-		list := c.ConfigLog(wire.ConfigLogRequest{Limit: maxAudit + 1})
+		list := c.ConfigLog(wire.KeyListRequest{Limit: maxAudit + 1})
 		require.Equal(t, maxAudit, list.Total)
 		require.Equal(t, newest, list.Entries[0].Seq)
 		require.Equal(t, newest-maxAudit+1, list.Entries[maxAudit-1].Seq)

@@ -37,7 +37,7 @@ func circuitSettings(l *config.CircuitLimits) circuit.Settings {
 }
 
 // CircuitShow describes a circuit.
-func (c *Control) CircuitShow(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	info, ok := c.opt.Circuits.Info(req.Key)
 	if !ok {
 		return info, wire.CircuitNotFound(req.Key)
@@ -46,7 +46,7 @@ func (c *Control) CircuitShow(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wi
 }
 
 // CircuitList lists circuits.
-func (c *Control) CircuitList(req wire.GateListRequest) wire.CircuitList {
+func (c *Control) CircuitList(req wire.KeyListRequest) wire.CircuitList {
 	var list wire.CircuitList
 	list.Circuits, list.Total = c.opt.Circuits.List(req.Prefix, req.Offset, req.Limit)
 	return list
@@ -65,12 +65,12 @@ func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *w
 
 // CircuitClose makes a circuit closed now. If its destination still fails, the next
 // failure opens it again; CircuitReset also forgets those before.
-func (c *Control) CircuitClose(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitClose(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	return c.closeCircuit(wire.VerbCircuitClose, req.Key, false)
 }
 
 // CircuitReset is CircuitClose that forgets failures.
-func (c *Control) CircuitReset(req wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error) {
+func (c *Control) CircuitReset(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	return c.closeCircuit(wire.VerbCircuitReset, req.Key, true)
 }
 

@@ -42,7 +42,7 @@ func TestCircuitVerbs(t *testing.T) {
 			require.Nil(t, err)
 			return info
 		}
-		key := func(key string) wire.CircuitKeyRequest { return wire.CircuitKeyRequest{Key: key} }
+		key := func(key string) wire.GateKeyRequest { return wire.GateKeyRequest{Key: key} }
 		minute := in(time.Minute)
 
 		i := r.open1("stripe", "")
@@ -75,14 +75,14 @@ func TestCircuitVerbs(t *testing.T) {
 		r.circuits.Drop(c, now(), nil)
 
 		r.put("circuit:set:threshold", "7")
-		for _, do := range []func(wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitShow, r.c.CircuitClose, r.c.CircuitReset} {
+		for _, do := range []func(wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){r.c.CircuitShow, r.c.CircuitClose, r.c.CircuitReset} {
 			require.Equal(t, 7, done(do(key("set"))).Threshold, "it need not be in use")
 			_, err := do(key("nobody"))
 			refused(t, wire.CodeCircuitNotFound, err)
 		}
-		list := r.c.CircuitList(wire.GateListRequest{Prefix: "s", Limit: 1})
+		list := r.c.CircuitList(wire.KeyListRequest{Prefix: "s", Limit: 1})
 		require.Equal(t, "set", list.Circuits[0].Key)
-		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(wire.GateListRequest{Prefix: "x", Limit: 10})))
+		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(wire.KeyListRequest{Prefix: "x", Limit: 10})))
 	})
 }
 
@@ -93,14 +93,14 @@ func TestCircuitVerbsAndTheDisk(t *testing.T) {
 		require.NoError(t, r.st.Close())
 		_, err := r.c.CircuitOpen(wire.CircuitOpenRequest{Key: "x"})
 		refused(t, wire.CodeDraining, err)
-		_, err = r.c.CircuitClose(wire.CircuitKeyRequest{Key: "before"})
+		_, err = r.c.CircuitClose(wire.GateKeyRequest{Key: "before"})
 		refused(t, wire.CodeDraining, err)
 	})
 	refused(t, wire.CodeOutcomeUnknown, outcome(errors.Join(nil, errDisk)))
 }
 
 func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
-	for verb, end := range map[string]func(*Control, wire.CircuitKeyRequest) (wire.CircuitInfo, *wire.Error){
+	for verb, end := range map[string]func(*Control, wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error){
 		wire.VerbCircuitClose: (*Control).CircuitClose,
 		wire.VerbCircuitReset: (*Control).CircuitReset,
 	} {
@@ -108,7 +108,7 @@ func TestClosingAPausedCircuitEndsThePause(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.create("orders")
 				r.pause(`{"kind":"circuit","name":"stripe"}`)
-				info, err := end(r.c, wire.CircuitKeyRequest{Key: "stripe"})
+				info, err := end(r.c, wire.GateKeyRequest{Key: "stripe"})
 				require.Nil(t, err)
 				require.Equal(t, "closed", info.State)
 				require.Empty(t, r.pauses())

@@ -49,7 +49,7 @@ func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
 }
 
 // ConfigList lists the runtime configuration.
-func (c *Control) ConfigList(req wire.ConfigListRequest) wire.ConfigList {
+func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
 	entries := c.values.list(req.Prefix)
 	return wire.ConfigList{Total: len(entries), Entries: wire.Page(entries, req.Offset, req.Limit)}
 }

@@ -141,7 +141,7 @@ func (r *rig) stored(prefix string) map[string]string {
 // trail is the audit log, oldest first: "by key: old -> new".
 func (r *rig) trail() []string {
 	r.t.Helper()
-	list := r.c.ConfigLog(wire.ConfigLogRequest{Limit: maxAudit})
+	list := r.c.ConfigLog(wire.KeyListRequest{Limit: maxAudit})
 	require.Len(r.t, list.Entries, list.Total)
 	lines := make([]string, list.Total)
 	for i, e := range list.Entries {
@@ -194,13 +194,13 @@ func (r *rig) set(tail, body string) wire.ThrottleInfo {
 
 func (r *rig) show(key string) wire.ThrottleInfo {
 	r.t.Helper()
-	info, err := r.c.ThrottleShow(wire.ThrottleKeyRequest{Key: key})
+	info, err := r.c.ThrottleShow(wire.GateKeyRequest{Key: key})
 	require.Nil(r.t, err, key)
 	return info
 }
 
 func (r *rig) tryClear(key string) (wire.ThrottleInfo, *wire.Error) {
-	return r.c.ThrottleClear(wire.ThrottleKeyRequest{Key: key})
+	return r.c.ThrottleClear(wire.GateKeyRequest{Key: key})
 }
 
 func (r *rig) clear(key string) wire.ThrottleInfo {
@@ -261,7 +261,7 @@ func (r *rig) pauses() []wire.PauseInfo {
 
 func (r *rig) circuit(key string) wire.CircuitInfo {
 	r.t.Helper()
-	info, err := r.c.CircuitShow(wire.CircuitKeyRequest{Key: key})
+	info, err := r.c.CircuitShow(wire.GateKeyRequest{Key: key})
 	require.Nil(r.t, err)
 	return info
 }

@@ -309,7 +309,7 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 }
 
 // ThrottleClear removes everything that is set for a throttle key itself.
-func (c *Control) ThrottleClear(req wire.ThrottleKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	var ended []change
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
@@ -343,7 +343,7 @@ func (c *Control) ThrottleClear(req wire.ThrottleKeyRequest) (wire.ThrottleInfo,
 }
 
 // ThrottleShow describes a throttle key.
-func (c *Control) ThrottleShow(req wire.ThrottleKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+func (c *Control) ThrottleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	info, ok := c.throttleInfo(req.Key)
 	if !ok {
 		return info, wire.ThrottleNotFound(req.Key)
@@ -353,7 +353,7 @@ func (c *Control) ThrottleShow(req wire.ThrottleKeyRequest) (wire.ThrottleInfo, 
 
 // ThrottleList lists the keys for which anything is set, and those that have a gate
 // at this moment.
-func (c *Control) ThrottleList(req wire.GateListRequest) wire.ThrottleList {
+func (c *Control) ThrottleList(req wire.KeyListRequest) wire.ThrottleList {
 	t := &c.throttles
 	t.mu.Lock()
 	keys := slices.Collect(maps.Keys(t.mu.overrides))

@@ -246,7 +246,7 @@ func TestOldValuesHaveNoEffect(t *testing.T) {
 		require.Equal(t, 1, r.log.count("a stored override cannot be read"))
 		require.Equal(t, 1, r.log.count("a stored pause cannot be read"))
 		require.Equal(t, 1, r.log.count("an entry of the audit log cannot be read"))
-		list := r.c.ConfigList(wire.ConfigListRequest{Limit: 100})
+		list := r.c.ConfigList(wire.KeyListRequest{Limit: 100})
 		require.Equal(t, 7, list.Total, "fila's own entries are not shown")
 		for _, e := range list.Entries {
 			require.False(t, isState(e.Key))

@@ -277,11 +277,11 @@ func TestThrottleShowAndList(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		missing := func(key string) {
 			t.Helper()
-			_, err := r.c.ThrottleShow(wire.ThrottleKeyRequest{Key: key})
+			_, err := r.c.ThrottleShow(wire.GateKeyRequest{Key: key})
 			refused(t, wire.CodeThrottleNotFound, err)
 		}
 		list := func(prefix string, offset, limit int) (keys []string, total int) {
-			list := r.c.ThrottleList(wire.GateListRequest{Prefix: prefix, Offset: offset, Limit: limit})
+			list := r.c.ThrottleList(wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit})
 			require.NotNil(t, list.Throttles, "an empty list is [] in JSON")
 			for _, i := range list.Throttles {
 				keys = append(keys, i.Key+" "+i.Source+" "+i.State)

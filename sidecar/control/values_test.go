@@ -148,7 +148,7 @@ func TestConfigList(t *testing.T) {
 			{"b:", 1000, 9, "", 3},
 			{"x", 0, 9, "", 0},
 		} {
-			list := r.c.ConfigList(wire.ConfigListRequest{Prefix: tc.prefix, Offset: tc.offset, Limit: tc.limit})
+			list := r.c.ConfigList(wire.KeyListRequest{Prefix: tc.prefix, Offset: tc.offset, Limit: tc.limit})
 			var keys []string
 			for _, e := range list.Entries {
 				require.Equal(t, "v"+e.Key, e.Value)
