@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"maps"
 
 	"github.com/filaq/fila/wire"
 )
@@ -15,47 +14,27 @@ type QueueChanges map[string]any
 // settings. When it returns, the queue can be published to. Creating it again
 // with the same settings changes nothing; with others it is a conflict (409).
 func (c *Client) QueueCreate(ctx context.Context, settings QueueSettings) (QueueSettings, error) {
-	var full QueueSettings
-	if err := checkQueue(settings.Name); err != nil {
-		return full, err
-	}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbQueueCreate, settings.Name), settings, &full)
-	return full, err
+	return aboutQueue[QueueSettings](ctx, c, wire.VerbQueueCreate, settings.Name, settings)
 }
 
 // QueueUpdate changes settings of a queue and returns the full settings.
 func (c *Client) QueueUpdate(ctx context.Context, queue string, changes QueueChanges) (QueueSettings, error) {
-	var full QueueSettings
-	if err := checkQueue(queue); err != nil {
-		return full, err
+	if changes == nil {
+		changes = QueueChanges{}
 	}
-	body := maps.Clone(changes)
-	if body == nil {
-		body = QueueChanges{}
-	}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbQueueUpdate, queue), body, &full)
-	return full, err
+	return aboutQueue[QueueSettings](ctx, c, wire.VerbQueueUpdate, queue, changes)
 }
 
 // QueueDelete deletes a queue and its dead letter queue. Without force it is a
 // conflict (409) if there are messages in them.
 func (c *Client) QueueDelete(ctx context.Context, queue string, force bool) (QueueDeleteReply, error) {
-	var reply QueueDeleteReply
-	if err := checkQueue(queue); err != nil {
-		return reply, err
-	}
-	body := wire.QueueDeleteRequest{Force: force}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbQueueDelete, queue), body, &reply)
-	return reply, err
+	return aboutQueue[QueueDeleteReply](ctx, c, wire.VerbQueueDelete, queue, wire.QueueDeleteRequest{Force: force})
 }
 
 // QueueListPage returns up to limit queues from offset on, in the order of
 // their names. A limit of 0 is the server's default.
 func (c *Client) QueueListPage(ctx context.Context, offset, limit int) (QueueList, error) {
-	var page QueueList
-	body := wire.ListRequest{Offset: offset, Limit: limit}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbQueueList, ""), body, &page)
-	return page, err
+	return admin[QueueList](ctx, c, wire.VerbQueueList, "", wire.ListRequest{Offset: offset, Limit: limit})
 }
 
 // QueueList returns all queues, page by page.
@@ -69,62 +48,35 @@ func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
 // QueueInspect describes a queue with its consumers, hooks and up to flows of
 // the flows with the most pending messages (0 to 1000).
 func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (QueueInfo, error) {
-	var info QueueInfo
-	if err := checkQueue(queue); err != nil {
-		return info, err
-	}
-	body := wire.QueueInspectRequest{Flows: flows}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbQueueInspect, queue), body, &info)
-	return info, err
+	return aboutQueue[QueueInfo](ctx, c, wire.VerbQueueInspect, queue, wire.QueueInspectRequest{Flows: flows})
 }
 
 // Peek shows messages of a queue without leasing them, a page at a time.
 func (c *Client) Peek(ctx context.Context, queue string, what PeekRequest) (PeekReply, error) {
-	var reply PeekReply
-	if err := checkQueue(queue); err != nil {
-		return reply, err
-	}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbPeek, queue), what, &reply)
-	return reply, err
+	return aboutQueue[PeekReply](ctx, c, wire.VerbPeek, queue, what)
 }
 
 // ConfigSet sets a key of the runtime configuration. If ifValue is not nil, it
 // must be the present value; otherwise it is a conflict (409).
 func (c *Client) ConfigSet(ctx context.Context, key, value string, ifValue *string) (ConfigSetReply, error) {
-	var reply ConfigSetReply
-	if err := checkKey(key); err != nil {
-		return reply, err
-	}
 	body := wire.ConfigSetRequest{Value: value, IfValue: ifValue}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbConfigSet, key), body, &reply)
-	return reply, err
+	return aboutConfig[ConfigSetReply](ctx, c, wire.VerbConfigSet, key, body)
 }
 
 // ConfigGet returns a key of the runtime configuration.
 func (c *Client) ConfigGet(ctx context.Context, key string) (ConfigEntry, error) {
-	return c.configEntry(ctx, wire.VerbConfigGet, key)
+	return aboutConfig[ConfigEntry](ctx, c, wire.VerbConfigGet, key, nil)
 }
 
 // ConfigDelete deletes a key and returns what it was.
 func (c *Client) ConfigDelete(ctx context.Context, key string) (ConfigEntry, error) {
-	return c.configEntry(ctx, wire.VerbConfigDelete, key)
-}
-
-func (c *Client) configEntry(ctx context.Context, verb, key string) (ConfigEntry, error) {
-	var entry ConfigEntry
-	if err := checkKey(key); err != nil {
-		return entry, err
-	}
-	err := c.call(ctx, c.subjects.Admin(verb, key), nil, &entry)
-	return entry, err
+	return aboutConfig[ConfigEntry](ctx, c, wire.VerbConfigDelete, key, nil)
 }
 
 // ConfigList returns all keys that start with prefix, in order.
 func (c *Client) ConfigList(ctx context.Context, prefix string) ([]ConfigEntry, error) {
 	return pages(func(offset int) ([]ConfigEntry, int, error) {
-		var page ConfigList
-		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
-		err := c.call(ctx, c.subjects.Admin(wire.VerbConfigList, ""), body, &page)
+		page, err := keyList[ConfigList](ctx, c, wire.VerbConfigList, prefix, offset)
 		return page.Entries, page.Total, err
 	})
 }
@@ -132,23 +84,46 @@ func (c *Client) ConfigList(ctx context.Context, prefix string) ([]ConfigEntry, 
 // Redrive moves up to count messages (0: all) of a dead letter queue back to
 // its queue, oldest first. It returns how many; leased ones are skipped.
 func (c *Client) Redrive(ctx context.Context, dlq string, count int64) (RedriveReply, error) {
-	var reply RedriveReply
-	if err := checkQueue(dlq); err != nil {
-		return reply, err
-	}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbRedrive, dlq), wire.RedriveRequest{Count: count}, &reply)
-	return reply, err
+	return aboutQueue[RedriveReply](ctx, c, wire.VerbRedrive, dlq, wire.RedriveRequest{Count: count})
 }
 
 // HookReset closes the circuit of a queue's hook, on_enqueue or on_failure, or
 // of both if hook is empty.
 func (c *Client) HookReset(ctx context.Context, queue, hook string) (HookResetReply, error) {
-	var reply HookResetReply
+	return aboutQueue[HookResetReply](ctx, c, wire.VerbHookReset, queue, wire.HookResetRequest{Hook: hook})
+}
+
+// StoreBackup makes fila write a copy of its store into the directory backups of
+// its data directory, and returns when it is on disk. fila goes on meanwhile. It
+// takes as long as the disk needs for the whole file: give ctx a deadline that
+// allows for it, as otherwise the client's timeout counts.
+func (c *Client) StoreBackup(ctx context.Context) (StoreBackupReply, error) {
+	return admin[StoreBackupReply](ctx, c, wire.VerbStoreBackup, "", nil)
+}
+
+// admin makes the request of a verb. The tail has been checked.
+func admin[R any](ctx context.Context, c *Client, verb, tail string, body any) (reply R, err error) {
+	err = c.call(ctx, c.subjects.Admin(verb, tail), body, &reply)
+	return reply, err
+}
+
+func aboutQueue[R any](ctx context.Context, c *Client, verb, queue string, body any) (reply R, err error) {
 	if err := checkQueue(queue); err != nil {
 		return reply, err
 	}
-	err := c.call(ctx, c.subjects.Admin(wire.VerbHookReset, queue), wire.HookResetRequest{Hook: hook}, &reply)
-	return reply, err
+	return admin[R](ctx, c, verb, queue, body)
+}
+
+func aboutConfig[R any](ctx context.Context, c *Client, verb, key string, body any) (reply R, err error) {
+	if err := wire.CheckConfigKey(key); err != nil {
+		return reply, badRequest(wire.CodeBadConfigKey, err)
+	}
+	return admin[R](ctx, c, verb, key, body)
+}
+
+// keyList returns the page of a list that begins at offset.
+func keyList[R any](ctx context.Context, c *Client, verb, prefix string, offset int) (R, error) {
+	return admin[R](ctx, c, verb, "", wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit})
 }
 
 // pages collects what next returns until there is no more. A list that changes

@@ -13,86 +13,64 @@ import (
 // override that ends by itself. If change.If does not match it is a conflict
 // (409).
 func (c *Client) ThrottleSet(ctx context.Context, change ThrottleChange) (ThrottleInfo, error) {
-	var info ThrottleInfo
-	subject, bodyKey, err := c.keySubject(wire.VerbThrottleSet, change.Key)
-	if err != nil {
-		return info, err
+	if err := checkGateKey(change.Key); err != nil {
+		return ThrottleInfo{}, err
 	}
-	change.Key = bodyKey
-	err = c.call(ctx, subject, change, &info)
-	return info, err
+	var tail string
+	tail, change.Key = wire.KeyTail(change.Key)
+	return admin[ThrottleInfo](ctx, c, wire.VerbThrottleSet, tail, change)
 }
 
 // ThrottleClear takes all limits of a throttle key away, an override included,
 // and returns how the key stands then. What waits for it goes.
 func (c *Client) ThrottleClear(ctx context.Context, key string) (ThrottleInfo, error) {
-	return c.throttle(ctx, wire.VerbThrottleClear, key)
+	return aboutGate[ThrottleInfo](ctx, c, wire.VerbThrottleClear, key)
 }
 
 // ThrottleShow returns the limits of a throttle key and how its gate stands.
 func (c *Client) ThrottleShow(ctx context.Context, key string) (ThrottleInfo, error) {
-	return c.throttle(ctx, wire.VerbThrottleShow, key)
-}
-
-func (c *Client) throttle(ctx context.Context, verb, key string) (ThrottleInfo, error) {
-	var info ThrottleInfo
-	subject, bodyKey, err := c.keySubject(verb, key)
-	if err != nil {
-		return info, err
-	}
-	err = c.call(ctx, subject, wire.GateKeyRequest{Key: bodyKey}, &info)
-	return info, err
+	return aboutGate[ThrottleInfo](ctx, c, wire.VerbThrottleShow, key)
 }
 
 // ThrottleList returns the throttle keys that start with prefix, in order:
 // those with limits, and those that messages name.
 func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]ThrottleInfo, error) {
 	return pages(func(offset int) ([]ThrottleInfo, int, error) {
-		var page ThrottleList
-		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
-		err := c.call(ctx, c.subjects.Admin(wire.VerbThrottleList, ""), body, &page)
+		page, err := keyList[ThrottleList](ctx, c, wire.VerbThrottleList, prefix, offset)
 		return page.Throttles, page.Total, err
 	})
 }
 
 // CircuitShow returns how the circuit of a circuit key stands.
 func (c *Client) CircuitShow(ctx context.Context, key string) (CircuitInfo, error) {
-	return c.circuit(ctx, wire.VerbCircuitShow, key, 0)
+	return aboutGate[CircuitInfo](ctx, c, wire.VerbCircuitShow, key)
 }
 
 // CircuitOpen opens a circuit by hand for forMs milliseconds, or until it is
 // closed by hand if forMs is 0. Its messages stay where they are.
 func (c *Client) CircuitOpen(ctx context.Context, key string, forMs int64) (CircuitInfo, error) {
-	return c.circuit(ctx, wire.VerbCircuitOpen, key, forMs)
+	if err := checkGateKey(key); err != nil {
+		return CircuitInfo{}, err
+	}
+	tail, bodyKey := wire.KeyTail(key)
+	return admin[CircuitInfo](ctx, c, wire.VerbCircuitOpen, tail, wire.CircuitOpenRequest{Key: bodyKey, ForMs: forMs})
 }
 
 // CircuitClose closes a circuit now.
 func (c *Client) CircuitClose(ctx context.Context, key string) (CircuitInfo, error) {
-	return c.circuit(ctx, wire.VerbCircuitClose, key, 0)
+	return aboutGate[CircuitInfo](ctx, c, wire.VerbCircuitClose, key)
 }
 
 // CircuitReset closes a circuit now and forgets its failures and any time that
 // the destination asked for.
 func (c *Client) CircuitReset(ctx context.Context, key string) (CircuitInfo, error) {
-	return c.circuit(ctx, wire.VerbCircuitReset, key, 0)
-}
-
-func (c *Client) circuit(ctx context.Context, verb, key string, forMs int64) (CircuitInfo, error) {
-	var info CircuitInfo
-	subject, bodyKey, err := c.keySubject(verb, key)
-	if err != nil {
-		return info, err
-	}
-	err = c.call(ctx, subject, wire.CircuitOpenRequest{Key: bodyKey, ForMs: forMs}, &info)
-	return info, err
+	return aboutGate[CircuitInfo](ctx, c, wire.VerbCircuitReset, key)
 }
 
 // CircuitList returns the circuits whose keys start with prefix, in order.
 func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo, error) {
 	return pages(func(offset int) ([]CircuitInfo, int, error) {
-		var page CircuitList
-		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit}
-		err := c.call(ctx, c.subjects.Admin(wire.VerbCircuitList, ""), body, &page)
+		page, err := keyList[CircuitList](ctx, c, wire.VerbCircuitList, prefix, offset)
 		return page.Circuits, page.Total, err
 	})
 }
@@ -112,22 +90,18 @@ func (c *Client) Resume(ctx context.Context, what PauseRequest) (PauseInfo, erro
 }
 
 func (c *Client) pause(ctx context.Context, verb string, what PauseRequest) (PauseInfo, error) {
-	var info PauseInfo
 	if what.Kind != wire.PauseQueue {
 		if err := checkGateKey(what.Name); err != nil {
-			return info, err
+			return PauseInfo{}, err
 		}
 	}
-	err := c.call(ctx, c.subjects.Admin(verb, ""), what, &info)
-	return info, err
+	return admin[PauseInfo](ctx, c, verb, "", what)
 }
 
 // Pauses returns the pauses in force.
 func (c *Client) Pauses(ctx context.Context) ([]PauseInfo, error) {
 	return pages(func(offset int) ([]PauseInfo, int, error) {
-		var page PauseList
-		body := wire.ListRequest{Offset: offset, Limit: wire.MaxListLimit}
-		err := c.call(ctx, c.subjects.Admin(wire.VerbPauseList, ""), body, &page)
+		page, err := admin[PauseList](ctx, c, wire.VerbPauseList, "", wire.ListRequest{Offset: offset, Limit: wire.MaxListLimit})
 		return page.Pauses, page.Total, err
 	})
 }
@@ -141,9 +115,9 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 	}
 	entries := []ConfigLogEntry{}
 	for offset := 0; ; offset += size {
-		var page ConfigLog
 		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: size}
-		if err := c.call(ctx, c.subjects.Admin(wire.VerbConfigLog, ""), body, &page); err != nil {
+		page, err := admin[ConfigLog](ctx, c, wire.VerbConfigLog, "", body)
+		if err != nil {
 			return nil, err
 		}
 		for _, entry := range page.Entries {
@@ -165,56 +139,44 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 // while it runs: the rules about failures, throttles, circuits and queues. It is
 // all or nothing. It returns what has changed.
 func (c *Client) Reload(ctx context.Context) (ReloadReply, error) {
-	var reply ReloadReply
-	err := c.call(ctx, c.subjects.Admin(wire.VerbReload, ""), nil, &reply)
-	return reply, err
+	return admin[ReloadReply](ctx, c, wire.VerbReload, "", nil)
 }
 
 // ExplainMessage says where a message is, which gates it has and what it waits
 // for. It is looked for in all queues if queue is empty; one that is not found
 // has the state "unknown". It changes nothing.
 func (c *Client) ExplainMessage(ctx context.Context, queue, id string) (ExplainedMessage, error) {
-	var reply ExplainedMessage
-	err := c.explain(ctx, wire.ExplainRequest{Kind: wire.ExplainKindMessage, Queue: queue, ID: id}, &reply)
-	return reply, err
+	what := wire.ExplainRequest{Kind: wire.ExplainKindMessage, Queue: queue, ID: id}
+	return admin[ExplainedMessage](ctx, c, wire.VerbExplain, "", what)
 }
 
 // ExplainKey says how a fairness key of a queue stands and what holds its
 // messages back.
 func (c *Client) ExplainKey(ctx context.Context, queue, key string) (ExplainedKey, error) {
-	var reply ExplainedKey
 	if err := checkGateKey(key); err != nil {
-		return reply, err
+		return ExplainedKey{}, err
 	}
-	err := c.explain(ctx, wire.ExplainRequest{Kind: wire.ExplainKindKey, Queue: queue, Key: key}, &reply)
-	return reply, err
+	what := wire.ExplainRequest{Kind: wire.ExplainKindKey, Queue: queue, Key: key}
+	return admin[ExplainedKey](ctx, c, wire.VerbExplain, "", what)
 }
 
 // ExplainQueue says what a queue waits for.
 func (c *Client) ExplainQueue(ctx context.Context, queue string) (ExplainedQueue, error) {
-	var reply ExplainedQueue
-	err := c.explain(ctx, wire.ExplainRequest{Kind: wire.ExplainKindQueue, Queue: queue}, &reply)
-	return reply, err
+	what := wire.ExplainRequest{Kind: wire.ExplainKindQueue, Queue: queue}
+	return admin[ExplainedQueue](ctx, c, wire.VerbExplain, "", what)
 }
 
-func (c *Client) explain(ctx context.Context, what wire.ExplainRequest, into any) error {
-	return c.call(ctx, c.subjects.Admin(wire.VerbExplain, ""), what, into)
-}
-
-// keySubject returns the subject of a verb for a key, and the key if it cannot
-// stand in the subject and goes into the body.
-func (c *Client) keySubject(verb, key string) (subject, bodyKey string, err error) {
+// aboutGate makes a request that only names a throttle key or circuit key. One that
+// cannot stand in the subject goes into the body.
+func aboutGate[R any](ctx context.Context, c *Client, verb, key string) (reply R, err error) {
 	if err := checkGateKey(key); err != nil {
-		return "", "", err
+		return reply, err
 	}
 	tail, bodyKey := wire.KeyTail(key)
-	return c.subjects.Admin(verb, tail), bodyKey, nil
+	return admin[R](ctx, c, verb, tail, wire.GateKeyRequest{Key: bodyKey})
 }
 
 // checkGateKey refuses what JSON would change on its way.
 func checkGateKey(key string) error {
-	if err := wire.CheckKey(key); err != nil {
-		return badRequest(wire.CodeBadField, err)
-	}
-	return nil
+	return badRequest(wire.CodeBadField, wire.CheckKey(key))
 }

@@ -151,8 +151,11 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 	return nil
 }
 
-// badRequest is a refusal that need not travel.
+// badRequest is a refusal that need not travel, or nil if err is.
 func badRequest(errCode int, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &Error{Code: errCode % 1000, ErrCode: errCode, Description: err.Error()}
 }
 
@@ -166,15 +169,5 @@ func inRange(name string, value, lo, hi int64, unit string) error {
 }
 
 func checkQueue(name string) error {
-	if err := wire.CheckQueueName(name); err != nil {
-		return badRequest(wire.CodeBadQueueName, err)
-	}
-	return nil
-}
-
-func checkKey(key string) error {
-	if err := wire.CheckConfigKey(key); err != nil {
-		return badRequest(wire.CodeBadConfigKey, err)
-	}
-	return nil
+	return badRequest(wire.CodeBadQueueName, wire.CheckQueueName(name))
 }

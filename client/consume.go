@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -154,19 +155,13 @@ func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opt
 }
 
 func (o *consumeOptions) check(queue string) error {
-	if err := checkQueue(queue); err != nil {
-		return err
-	}
-	if err := wire.CheckConsumerName(o.name); err != nil {
-		return badRequest(wire.CodeBadConsumerName, err)
-	}
-	if err := inRange("max in flight", int64(o.maxInFlight), 1, wire.MaxInFlightLimit, ""); err != nil {
-		return err
-	}
-	if err := inRange("concurrency", int64(o.concurrency), 1, wire.MaxInFlightLimit, ""); err != nil {
-		return err
-	}
-	return inRange("registration TTL", o.ttl.Milliseconds(), 100, wire.MaxRegistrationMs, " ms")
+	return cmp.Or(
+		checkQueue(queue),
+		badRequest(wire.CodeBadConsumerName, wire.CheckConsumerName(o.name)),
+		inRange("max in flight", int64(o.maxInFlight), 1, wire.MaxInFlightLimit, ""),
+		inRange("concurrency", int64(o.concurrency), 1, wire.MaxInFlightLimit, ""),
+		inRange("registration TTL", o.ttl.Milliseconds(), 100, wire.MaxRegistrationMs, " ms"),
+	)
 }
 
 // start subscribes before it registers, and flushes in between: otherwise the

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,7 +19,11 @@ import (
 // are returned as well: they are leased to the caller. Nobody extends the leases
 // of fetched messages but [Message.Extend].
 func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires time.Duration) ([]*Message, error) {
-	if err := checkFetch(queue, batch, expires); err != nil {
+	if err := cmp.Or(
+		checkQueue(queue),
+		inRange("batch", int64(batch), 1, wire.MaxBatch, ""),
+		inRange("expires", expires.Milliseconds(), 0, wire.MaxExpiresMs, " ms"),
+	); err != nil {
 		return nil, err
 	}
 	body, err := json.Marshal(wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds()})
@@ -55,16 +60,6 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 		messages = append(messages, m)
 	}
 	return messages, nil
-}
-
-func checkFetch(queue string, batch int, expires time.Duration) error {
-	if err := checkQueue(queue); err != nil {
-		return err
-	}
-	if err := inRange("batch", int64(batch), 1, wire.MaxBatch, ""); err != nil {
-		return err
-	}
-	return inRange("expires", expires.Milliseconds(), 0, wire.MaxExpiresMs, " ms")
 }
 
 // fetched returns the message, or nil at the end of the fetch and, if it was not

@@ -83,8 +83,8 @@ func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts
 		if err == nil || ctx.Err() != nil {
 			return receipt, err
 		}
-		wait, again := retryAfter(err, try, msg.Header.Get(wire.HeaderMsgID) != "")
-		if !again || time.Now().Add(wait).After(until) || !sleep(ctx, wait) {
+		pause, again := retryAfter(err, try, msg.Header.Get(wire.HeaderMsgID) != "")
+		if !again || time.Now().Add(pause).After(until) || !wait(ctx, time.After(pause)) {
 			return receipt, err
 		}
 	}
@@ -168,16 +168,4 @@ func retryAfter(err error, try int, safe bool) (time.Duration, bool) {
 func backoff(try int) time.Duration {
 	d := min(retryFirst<<min(try-1, 10), retryMost)
 	return d/2 + rand.N(d/2)
-}
-
-// sleep returns false if the context ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -311,10 +313,7 @@ func (p *publisher) close() {
 	if p.mu.timer != nil {
 		p.mu.timer.Stop()
 	}
-	left := make([]*PublishFuture, 0, len(p.mu.pending))
-	for _, f := range p.mu.pending {
-		left = append(left, f)
-	}
+	left := slices.Collect(maps.Values(p.mu.pending))
 	p.mu.Unlock()
 	for _, f := range left {
 		p.resolve(f, Receipt{}, ErrClosed)

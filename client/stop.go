@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/filaq/fila/wire"
 )
@@ -70,8 +72,8 @@ func (k *Consumer) stop(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// wait returns false if ctx ends before ch is closed.
-func wait(ctx context.Context, ch <-chan struct{}) bool {
+// wait returns false if ctx ends before ch is closed or brings something.
+func wait[T any](ctx context.Context, ch <-chan T) bool {
 	select {
 	case <-ch:
 		return true
@@ -111,10 +113,7 @@ func (k *Consumer) giveBackAll() {
 // handlers that go on to the handlers.
 func (k *Consumer) forget() {
 	k.mu.Lock()
-	held := make([]*hold, 0, len(k.mu.held))
-	for _, h := range k.mu.held {
-		held = append(held, h)
-	}
+	held := slices.Collect(maps.Values(k.mu.held))
 	k.mu.Unlock()
 	for _, h := range held {
 		k.release(h, ErrNoReply)

@@ -38,6 +38,8 @@ type (
 	QueueDeleteReply = wire.QueueDeleteReply
 	// RedriveReply tells how many messages were moved.
 	RedriveReply = wire.RedriveReply
+	// StoreBackupReply says where a backup of the store is.
+	StoreBackupReply = wire.StoreBackupReply
 	// HookResetReply shows the hooks after their circuits were closed.
 	HookResetReply = wire.HookResetReply
 	// RateLimit is how an enqueue limit stands that refused a message.
