@@ -12,8 +12,7 @@ import (
 )
 
 func TestAdminGates(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	rate, old, slots := Rate("0.5"), Rate("10"), int64(5)
 	stripe := ThrottleInfo{Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate}, Source: "config", State: "open"}
 	circuit := CircuitInfo{Key: "stripe", State: "open", Cause: "by hand"}
@@ -63,8 +62,7 @@ func TestAdminGates(t *testing.T) {
 
 // A key that JSON would change on its way must not reach another gate.
 func TestGateKeysAreChecked(t *testing.T) {
-	srv := startNATS(t)
-	c := newClient(t, srv)
+	_, c := setup(t)
 	for _, key := range []string{"", "a\xff", strings.Repeat("k", wire.MaxKeyBytes+1)} {
 		for name, call := range map[string]func() error{
 			"set":     func() error { _, err := c.ThrottleSet(t.Context(), ThrottleChange{Key: key}); return err },
@@ -73,8 +71,7 @@ func TestGateKeysAreChecked(t *testing.T) {
 			"pause":   func() error { _, err := c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Name: key}); return err },
 			"explain": func() error { _, err := c.ExplainKey(t.Context(), "q", key); return err },
 		} {
-			var refused *Error
-			require.ErrorAs(t, call(), &refused, name)
+			refused := requireRefused(t, call(), 400, name)
 			require.Equal(t, wire.CodeBadField, refused.ErrCode)
 			require.Contains(t, refused.Description, "allowed are 1 to 256 bytes of UTF-8")
 		}
@@ -82,8 +79,7 @@ func TestGateKeysAreChecked(t *testing.T) {
 }
 
 func TestGateLists(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	seen := make(chan *nats.Msg, 10)
 	f.handle("fila.admin.throttle-list", func(msg *nats.Msg) {
 		seen <- msg
@@ -113,8 +109,7 @@ func TestGateLists(t *testing.T) {
 // Entries that are written while the log is read push the others to later
 // places; none comes twice.
 func TestConfigLogPages(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	newest := 2500
 	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
 		var request wire.KeyListRequest

@@ -18,8 +18,7 @@ func TestNewRefusesAPrefix(t *testing.T) {
 }
 
 func TestPublish(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	got := make(chan *nats.Msg, 1)
 	f.handle("fila.enqueue.orders", func(msg *nats.Msg) {
 		got <- msg
@@ -47,18 +46,11 @@ func TestPublish(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv, WithTimeout(50*time.Millisecond))
-	f.handle("fila.enqueue.full", func(msg *nats.Msg) {
-		f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: 1500 * time.Millisecond})
-	})
-	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
-	f.handle("fila.enqueue.odd", func(msg *nats.Msg) { require.NoError(t, msg.Respond([]byte("OK"))) })
+	f, c := setup(t, WithTimeout(50*time.Millisecond))
+	f.failingQueues()
 
 	_, err := c.Publish(t.Context(), "full", nil)
-	var refused *Error
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 429, refused.Code)
+	refused := requireRefused(t, err, 429)
 	require.Equal(t, wire.CodeBacklogMessages, refused.ErrCode)
 	require.Equal(t, 1500*time.Millisecond, refused.RetryAfter)
 
@@ -69,8 +61,7 @@ func TestRefusals(t *testing.T) {
 	_, err = c.Publish(t.Context(), "odd", nil)
 	require.ErrorContains(t, err, "not what fila sends")
 	_, err = c.Publish(t.Context(), "bad name", nil)
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, wire.CodeBadQueueName, refused.ErrCode)
+	require.Equal(t, wire.CodeBadQueueName, requireRefused(t, err, 400).ErrCode)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -79,10 +70,8 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestAdmin(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	previous := "4"
-	value := "5"
 	settings := DefaultQueueSettings("orders")
 	created, err := json.Marshal(settings)
 	require.NoError(t, err)
@@ -104,7 +93,7 @@ func TestAdmin(t *testing.T) {
 			return c.QueueInspect(t.Context(), "orders", 0)
 		}},
 		{"config set", "fila.admin.config-set.throttle:a:rate", `{"value":"5","if_value":"4"}`, ConfigSetReply{Key: "throttle:a:rate", Value: "5", Previous: &previous}, func() (any, error) {
-			return c.ConfigSet(t.Context(), "throttle:a:rate", value, &previous)
+			return c.ConfigSet(t.Context(), "throttle:a:rate", "5", &previous)
 		}},
 		{"config get", "fila.admin.config-get.a", "", ConfigEntry{Key: "a", Value: "1"}, func() (any, error) {
 			return c.ConfigGet(t.Context(), "a")
@@ -123,14 +112,14 @@ func TestAdmin(t *testing.T) {
 		}},
 	})
 	_, err = c.ConfigGet(t.Context(), "no spaces")
-	var refused *Error
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, wire.CodeBadConfigKey, refused.ErrCode)
+	require.Equal(t, wire.CodeBadConfigKey, requireRefused(t, err, 400).ErrCode)
+	f.handle("fila.admin.store-backup", func(msg *nats.Msg) { f.reply(msg, wire.BackupFailed("no room")) })
+	_, err = c.StoreBackup(t.Context())
+	require.Equal(t, wire.CodeBackupFailed, requireRefused(t, err, 500).ErrCode)
 }
 
 func TestListsReadAllPages(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	all := []string{"a", "b", "c", "d", "e"}
 	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
 		var request wire.ListRequest
@@ -155,8 +144,7 @@ func TestListsReadAllPages(t *testing.T) {
 }
 
 func TestFetch(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv, WithTimeout(100*time.Millisecond))
+	f, c := setup(t, WithTimeout(100*time.Millisecond))
 	var script func(request wire.FetchRequest, reply string)
 	f.handle(f.subjects.FetchWildcard(), func(msg *nats.Msg) {
 		request, bad := wire.ParseFetch(msg.Data)
@@ -201,9 +189,7 @@ func TestFetch(t *testing.T) {
 		f.reply(&nats.Msg{Reply: reply}, &wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
 	}
 	_, err = c.Fetch(t.Context(), "orders", 5, 0)
-	var refused *Error
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 404, refused.Code)
+	requireRefused(t, err, 404)
 
 	script = func(_ wire.FetchRequest, reply string) {
 		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "1", 1)))
@@ -212,14 +198,14 @@ func TestFetch(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoReply)
 	require.Len(t, messages, 1, "what came is not lost")
 
-	other := newClient(t, srv, WithPrefix("other"))
+	other, err := New(c.nc, WithPrefix("other"))
+	require.NoError(t, err)
 	_, err = other.Fetch(t.Context(), "orders", 1, 0)
 	require.ErrorIs(t, err, ErrNoFila)
 }
 
 func TestAckPayloads(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	all := NackOptions{Error: "boom", Code: "E1", Delay: time.Second, RetryAfter: 1500 * time.Microsecond}
 	for want, settle := range map[string]func(m *Message) error{
 		"":           func(m *Message) error { return m.Ack() },

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
@@ -29,6 +28,22 @@ func (k *Consumer) heldCount() int {
 
 func noWork(context.Context, *Message) error { return nil }
 
+// consume registers the consumer w1 of orders. The channel has what goes wrong
+// behind the scenes.
+func consume(t *testing.T, c *Client, handler Handler, opts ...ConsumeOption) (*Consumer, <-chan error) {
+	t.Helper()
+	problems := make(chan error, 100)
+	onError := func(err error) {
+		select {
+		case problems <- err:
+		default:
+		}
+	}
+	k, err := c.Consume(t.Context(), "orders", handler, append(opts, ConsumerName("w1"), OnError(onError))...)
+	require.NoError(t, err)
+	return k, problems
+}
+
 func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -37,10 +52,8 @@ func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
 }
 
 func TestConsume(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
-	problems := make(chan error, 10)
-	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
+	f, c := setup(t)
+	k, problems := consume(t, c, func(ctx context.Context, m *Message) error {
 		switch m.ID {
 		case "bad":
 			return errors.New("no good")
@@ -52,8 +65,7 @@ func TestConsume(t *testing.T) {
 			return err
 		}
 		return nil
-	}, ConsumerName("w1"), MaxInFlight(5), OnError(func(err error) { problems <- err }))
-	require.NoError(t, err)
+	}, MaxInFlight(5))
 	require.Equal(t, "w1", k.Name())
 	require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 5, TTLMs: 30_000}, f.nextRequest())
 
@@ -73,61 +85,47 @@ func TestConsume(t *testing.T) {
 	require.Contains(t, string(panicked.Stack), "TestConsume")
 	require.Eventually(t, func() bool { return k.heldCount() == 0 }, 10*time.Second, time.Millisecond)
 
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 	require.Equal(t, wire.ConsumeRequest{Consumer: "w1", Leave: true}, f.nextRequest())
-	require.NoError(t, stopWithin(t, k, 10*time.Second), "again")
+	require.NoError(t, stopWithin(t, k, patience), "again")
 	require.Empty(t, f.requests)
 	require.Zero(t, c.nc.NumSubscriptions()-1, "only the inbox of requests is left")
 }
 
 func TestConsumeGeneratesNames(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	for range 2 {
 		k, err := c.Consume(t.Context(), "orders", noWork)
 		require.NoError(t, err)
 		require.NoError(t, wire.CheckConsumerName(k.Name()))
 		require.Equal(t, k.Name(), f.nextRequest().Consumer)
-		require.NoError(t, stopWithin(t, k, 10*time.Second))
+		require.NoError(t, stopWithin(t, k, patience))
 		f.nextRequest()
 	}
 }
 
 func TestConsumeRefusedLeavesNothing(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	f.refuseWith(&wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no queue"})
 	_, err := c.Consume(t.Context(), "orders", noWork)
-	var refused *Error
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 404, refused.Code)
+	requireRefused(t, err, 404)
 
 	for _, opt := range []ConsumeOption{
 		ConsumerName("a.b"), MaxInFlight(0), MaxInFlight(65_537), Concurrency(0), RegistrationTTL(time.Millisecond),
 	} {
 		_, err := c.Consume(t.Context(), "orders", noWork, opt)
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, 400, refused.Code)
+		requireRefused(t, err, 400)
 	}
 	_, err = c.Consume(t.Context(), "bad name", noWork)
-	require.ErrorAs(t, err, &refused)
+	requireRefused(t, err, 400)
 	_, err = c.Consume(t.Context(), "orders", nil)
 	require.ErrorContains(t, err, "without a handler")
 	require.LessOrEqual(t, c.nc.NumSubscriptions(), 1, "only the inbox of requests is left")
 }
 
 func TestConsumerRenews(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
-	problems := make(chan error, 100)
-	k, err := c.Consume(t.Context(), "orders", noWork, ConsumerName("w1"), RegistrationTTL(300*time.Millisecond),
-		OnError(func(err error) {
-			select {
-			case problems <- err:
-			default:
-			}
-		}))
-	require.NoError(t, err)
+	f, c := setup(t)
+	k, problems := consume(t, c, noWork, RegistrationTTL(300*time.Millisecond))
 	for range 3 {
 		require.Equal(t, wire.ConsumeRequest{Consumer: "w1", MaxInFlight: 64, TTLMs: 300}, f.nextRequest())
 	}
@@ -145,38 +143,29 @@ func TestConsumerRenews(t *testing.T) {
 	for !f.nextRequest().Leave {
 		continue
 	}
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 	require.Empty(t, f.requests, "nothing after the leave")
 }
 
 func TestConsumerRegistersAfterReconnect(t *testing.T) {
-	srv := startNATS(t)
-	f := startFake(t, srv)
-	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.ReconnectWait(time.Millisecond))
-	require.NoError(t, err)
-	defer nc.Close()
-	c, err := New(nc)
-	require.NoError(t, err)
-	k, err := c.Consume(t.Context(), "orders", noWork, ConsumerName("w1"), RegistrationTTL(time.Hour))
-	require.NoError(t, err)
+	f, c := setup(t)
+	k, _ := consume(t, c, noWork, RegistrationTTL(time.Hour))
 	f.nextRequest()
-	require.NoError(t, nc.ForceReconnect())
+	require.NoError(t, c.nc.ForceReconnect())
 	require.Equal(t, "w1", f.nextRequest().Consumer)
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 }
 
 func TestConsumerExtendsLeases(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	f.visibility.Store(60)
 	release := make(chan struct{})
 	held := make(chan *Message, 2)
-	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+	k, _ := consume(t, c, func(_ context.Context, m *Message) error {
 		<-release
 		held <- m
 		return nil
-	}, ConsumerName("w1"), ManualAck())
-	require.NoError(t, err)
+	}, ManualAck())
 	f.deliver("w1", "1")
 	f.deliver("w1", "2") // waits behind the first
 	seen := map[string]int{}
@@ -191,19 +180,17 @@ func TestConsumerExtendsLeases(t *testing.T) {
 		require.ErrorIs(t, m.Ack(), ErrSettled)
 	}
 	require.Zero(t, k.heldCount())
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 }
 
 func TestStopFinishesWhatCame(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	started, release := make(chan string, 10), make(chan struct{})
-	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+	k, _ := consume(t, c, func(_ context.Context, m *Message) error {
 		started <- m.ID
 		<-release
 		return nil
-	}, ConsumerName("w1"))
-	require.NoError(t, err)
+	})
 	f.nextRequest()
 	for _, id := range []string{"1", "2", "3"} {
 		f.deliver("w1", id)
@@ -225,15 +212,13 @@ func TestStopFinishesWhatCame(t *testing.T) {
 }
 
 func TestStopGivesUp(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	started := make(chan struct{})
-	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, _ *Message) error {
+	k, _ := consume(t, c, func(ctx context.Context, _ *Message) error {
 		close(started)
 		<-ctx.Done()
 		return ctx.Err()
-	}, ConsumerName("w1"), Shared())
-	require.NoError(t, err)
+	}, Shared())
 	f.nextRequest()
 	f.deliver("w1", "1")
 	f.deliver("w1", "2")

@@ -29,9 +29,9 @@ func startNATS(t *testing.T) *server.Server {
 	return srv
 }
 
-func connect(t *testing.T, srv *server.Server) *nats.Conn {
+func connect(t *testing.T, srv nats.InProcessConnProvider) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.ReconnectWait(time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc
@@ -101,6 +101,15 @@ func (f *fakeFila) handle(subject string, fn nats.MsgHandler) *nats.Subscription
 	return sub
 }
 
+// failingQueues are queues that do not take anything.
+func (f *fakeFila) failingQueues() {
+	f.handle("fila.enqueue.full", func(msg *nats.Msg) {
+		f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: 1500 * time.Millisecond})
+	})
+	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
+	f.handle("fila.enqueue.odd", func(msg *nats.Msg) { require.NoError(f.t, msg.Respond([]byte("OK"))) })
+}
+
 func (f *fakeFila) refuseWith(e *wire.Error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,11 +169,27 @@ func next(t *testing.T, from <-chan *nats.Msg) *nats.Msg {
 	}
 }
 
-func newClient(t *testing.T, srv *server.Server, opts ...Option) *Client {
+func newClient(t *testing.T, srv nats.InProcessConnProvider, opts ...Option) *Client {
 	t.Helper()
 	c, err := New(connect(t, srv), opts...)
 	require.NoError(t, err)
 	return c
+}
+
+// setup returns a fila of a NATS server and a client of it.
+func setup(t *testing.T, opts ...Option) (*fakeFila, *Client) {
+	t.Helper()
+	srv := startNATS(t)
+	return startFake(t, srv), newClient(t, srv, opts...)
+}
+
+// requireRefused returns the refusal, which is of the class code.
+func requireRefused(t *testing.T, err error, code int, msg ...any) *Error {
+	t.Helper()
+	var refused *Error
+	require.ErrorAs(t, err, &refused, msg...)
+	require.Equal(t, code, refused.Code, msg...)
+	return refused
 }
 
 // adminRequest is a call that makes a request of one subject and body (JSON, or

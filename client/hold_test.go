@@ -15,15 +15,12 @@ import (
 
 // Acks go out again until fila has answered: it was away, then out of order.
 func TestAcksAreRepeated(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
-	problems := make(chan error, 10)
+	f, c := setup(t)
 	handled := make(chan struct{})
-	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error {
+	k, problems := consume(t, c, func(context.Context, *Message) error {
 		<-handled
 		return nil
-	}, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
-	require.NoError(t, err)
+	})
 	f.deliver("w1", "1")
 	require.Eventually(t, func() bool { return k.heldCount() == 1 }, 10*time.Second, time.Millisecond)
 	f.stopAcks()
@@ -35,7 +32,7 @@ func TestAcksAreRepeated(t *testing.T) {
 	require.Empty(t, next(t, f.acks).Data)
 	require.Equal(t, 1, k.heldCount())
 	f.refuseWith(nil)
-	require.NoError(t, stopWithin(t, k, 10*time.Second), "Stop waits for it")
+	require.NoError(t, stopWithin(t, k, patience), "Stop waits for it")
 	require.Zero(t, k.heldCount())
 	require.Empty(t, problems)
 }
@@ -50,29 +47,24 @@ func (k *Consumer) sentTimes() (n int) {
 }
 
 func TestRefusedAckIsReported(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
-	problems := make(chan error, 10)
-	k, err := c.Consume(t.Context(), "orders", noWork, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
-	require.NoError(t, err)
+	f, c := setup(t)
+	k, problems := consume(t, c, noWork)
 	f.refuseWith(&wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"})
 	f.deliver("w1", "1")
 	require.ErrorIs(t, <-problems, ErrLeaseLost)
 	require.Zero(t, k.heldCount())
 	f.refuseWith(nil)
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 }
 
 // A handler whose lease is lost is told, and its ack is not sent; messages that
 // wait with a lost lease are not handled at all.
 func TestLostLeaseCancelsTheHandler(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	f.visibility.Store(30)
-	problems := make(chan error, 10)
 	causes := make(chan error, 10)
 	bothLost := make(chan struct{})
-	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
+	k, problems := consume(t, c, func(ctx context.Context, m *Message) error {
 		if m.ID == "3" {
 			return nil
 		}
@@ -81,8 +73,7 @@ func TestLostLeaseCancelsTheHandler(t *testing.T) {
 		<-bothLost
 		require.ErrorIs(t, m.AckSync(ctx), ErrLeaseLost)
 		return ctx.Err()
-	}, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
-	require.NoError(t, err)
+	})
 	f.deliver("w1", "1")
 	f.deliver("w1", "2")
 	require.Equal(t, "+WPI", string(next(t, f.acks).Data))
@@ -102,22 +93,20 @@ func TestLostLeaseCancelsTheHandler(t *testing.T) {
 			break
 		}
 	}
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 	require.Empty(t, causes, "the second one was not begun")
 }
 
 func TestHandlerThatEndsItsGoroutine(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
-	problems, ctxs := make(chan error, 10), make(chan context.Context, 1)
-	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, m *Message) error {
+	f, c := setup(t)
+	ctxs := make(chan context.Context, 1)
+	k, problems := consume(t, c, func(ctx context.Context, m *Message) error {
 		if m.ID == "1" {
 			ctxs <- ctx
 			runtime.Goexit()
 		}
 		return nil
-	}, ConsumerName("w1"), OnError(func(err error) { problems <- err }))
-	require.NoError(t, err)
+	})
 	f.deliver("w1", "1")
 	f.deliver("w1", "2")
 	require.Equal(t, `-NAK {"error":"the handler ended its goroutine"}`, string(next(t, f.acks).Data))
@@ -126,46 +115,37 @@ func TestHandlerThatEndsItsGoroutine(t *testing.T) {
 	require.ErrorAs(t, <-problems, &ended)
 	ctx := <-ctxs
 	require.Eventually(t, func() bool { return ctx.Err() != nil }, 10*time.Second, time.Millisecond, "its context is let go")
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 }
 
 func TestConsumerOnAClosedConnection(t *testing.T) {
-	srv := startNATS(t)
-	f := startFake(t, srv)
-	nc, err := nats.Connect("", nats.InProcessServer(srv))
-	require.NoError(t, err)
-	c, err := New(nc)
-	require.NoError(t, err)
-	problems := make(chan error, 100)
-	k, err := c.Consume(t.Context(), "orders", func(ctx context.Context, _ *Message) error {
-		nc.Close()
+	f, c := setup(t)
+	k, problems := consume(t, c, func(ctx context.Context, _ *Message) error {
+		c.nc.Close()
 		return nil
-	}, ConsumerName("w1"), RegistrationTTL(100*time.Millisecond), OnError(func(err error) { problems <- err }))
-	require.NoError(t, err)
+	}, RegistrationTTL(100*time.Millisecond))
 	f.deliver("w1", "1")
 	for range 2 { // the ack and the renewal
 		require.ErrorIs(t, <-problems, nats.ErrConnectionClosed)
 	}
-	require.ErrorIs(t, stopWithin(t, k, 10*time.Second), nats.ErrConnectionClosed)
+	require.ErrorIs(t, stopWithin(t, k, patience), nats.ErrConnectionClosed)
 	require.Empty(t, problems, "once each")
 }
 
 // After Stop, a message that is still held can be settled, without a Consumer
 // that sees to it.
 func TestSettleAfterStop(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	held := make(chan *Message, 3)
-	k, err := c.Consume(t.Context(), "orders", func(_ context.Context, m *Message) error {
+	k, _ := consume(t, c, func(_ context.Context, m *Message) error {
 		held <- m
 		return nil
-	}, ConsumerName("w1"), ManualAck())
-	require.NoError(t, err)
+	}, ManualAck())
 	for _, id := range []string{"1", "2", "3"} {
 		f.deliver("w1", id)
 	}
 	first, second, third := <-held, <-held, <-held
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 	require.NoError(t, first.AckSync(t.Context()))
 	require.NoError(t, second.Nack(NackOptions{Error: "late"}))
 	f.refuseWith(&wire.Error{Code: 503, ErrCode: wire.CodeDraining, Description: "draining"})
@@ -179,15 +159,13 @@ func TestSettleAfterStop(t *testing.T) {
 
 // More than the first max in flight may come, and all leases are extended.
 func TestRaisedMaxInFlight(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	f.visibility.Store(90)
 	release := make(chan struct{})
-	k, err := c.Consume(t.Context(), "orders", func(context.Context, *Message) error {
+	k, _ := consume(t, c, func(context.Context, *Message) error {
 		<-release
 		return errors.New("again")
-	}, ConsumerName("w1"), MaxInFlight(1))
-	require.NoError(t, err)
+	}, MaxInFlight(1))
 	require.NoError(t, k.SetMaxInFlight(t.Context(), 20))
 	ids := []string{"a", "b", "c", "d", "e", "f"}
 	for _, id := range ids {
@@ -200,5 +178,5 @@ func TestRaisedMaxInFlight(t *testing.T) {
 		extended[msg.Subject] = true
 	}
 	close(release)
-	require.NoError(t, stopWithin(t, k, 10*time.Second))
+	require.NoError(t, stopWithin(t, k, patience))
 }

@@ -41,8 +41,7 @@ func result(t *testing.T, f *PublishFuture) (Receipt, error) {
 }
 
 func TestPublishAsync(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv)
+	f, c := setup(t)
 	require.True(t, isClosed(c.PublishAsyncComplete()), "nothing is on its way")
 	got := make(chan *nats.Msg, 100)
 	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { got <- msg })
@@ -77,8 +76,7 @@ func TestPublishAsync(t *testing.T) {
 }
 
 func TestPublishAsyncWindow(t *testing.T) {
-	srv := startNATS(t)
-	f, c := startFake(t, srv), newClient(t, srv, WithMaxPending(2))
+	f, c := setup(t, WithMaxPending(2))
 	got := make(chan *nats.Msg, 100)
 	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { got <- msg })
 	publish := func(ctx context.Context, opts ...PublishOption) error {
@@ -107,21 +105,12 @@ func TestPublishAsyncWindow(t *testing.T) {
 }
 
 func TestPublishAsyncFails(t *testing.T) {
-	srv := startNATS(t)
 	var told atomic.Int64
-	f := startFake(t, srv)
-	c := newClient(t, srv, WithTimeout(50*time.Millisecond), WithPublishErrHandler(func(*PublishFuture, error) { told.Add(1) }))
-	f.handle("fila.enqueue.full", func(msg *nats.Msg) {
-		f.reply(msg, &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: "full", RetryAfter: time.Minute})
-	})
-	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
-	f.handle("fila.enqueue.odd", func(msg *nats.Msg) { require.NoError(t, msg.Respond([]byte("OK"))) })
+	f, c := setup(t, WithTimeout(50*time.Millisecond), WithPublishErrHandler(func(*PublishFuture, error) { told.Add(1) }))
+	f.failingQueues()
 	for queue, check := range map[string]func(err error){
 		"full": func(err error) {
-			var refused *Error
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, 429, refused.Code)
-			require.Equal(t, time.Minute, refused.RetryAfter)
+			require.Equal(t, 1500*time.Millisecond, requireRefused(t, err, 429).RetryAfter)
 		},
 		"nobody": func(err error) { require.ErrorIs(t, err, ErrNoFila) },
 		"silent": func(err error) { require.ErrorIs(t, err, ErrNoReply) },
@@ -136,12 +125,10 @@ func TestPublishAsyncFails(t *testing.T) {
 	<-c.PublishAsyncComplete()
 	require.Eventually(t, func() bool { return told.Load() == 4 }, 10*time.Second, time.Millisecond)
 
-	var refused *Error
 	_, err := c.PublishAsync(t.Context(), "bad name", nil)
-	require.ErrorAs(t, err, &refused)
+	requireRefused(t, err, 400)
 	_, err = c.PublishAsync(t.Context(), "silent", make([]byte, 2<<20))
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 413, refused.Code)
+	requireRefused(t, err, 413)
 	require.Zero(t, c.PublishAsyncPending())
 
 	future, err := c.PublishAsync(t.Context(), "silent", nil)
@@ -157,9 +144,7 @@ func TestPublishAsyncFails(t *testing.T) {
 // TestPublishAsyncMissingReply: one reply that does not come holds up nobody else,
 // and whoever waits for completion waits for it.
 func TestPublishAsyncMissingReply(t *testing.T) {
-	srv := startNATS(t)
-	f := startFake(t, srv)
-	c := newClient(t, srv, WithTimeout(100*time.Millisecond))
+	f, c := setup(t, WithTimeout(100*time.Millisecond))
 	f.handle("fila.enqueue.silent", func(*nats.Msg) {})
 	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { require.NoError(t, msg.Respond([]byte(`{"id":"1","queue":"orders"}`))) })
 	lost, err := c.PublishAsync(t.Context(), "silent", nil)
@@ -181,12 +166,26 @@ func TestPublishAsyncMissingReply(t *testing.T) {
 	require.Empty(t, c.async.mu.sent)
 }
 
+// bothWays are the ways to publish to orders.
+func bothWays(t *testing.T, c *Client, payload []byte) map[string]func(...PublishOption) (Receipt, error) {
+	return map[string]func(...PublishOption) (Receipt, error){
+		"async": func(opts ...PublishOption) (Receipt, error) {
+			future, err := c.PublishAsync(t.Context(), "orders", payload, opts...)
+			if err != nil {
+				return Receipt{}, err
+			}
+			return result(t, future)
+		},
+		"sync": func(opts ...PublishOption) (Receipt, error) {
+			return c.Publish(t.Context(), "orders", payload, opts...)
+		},
+	}
+}
+
 // TestPublishRetries with a queue that is full at first, then there is no reply,
 // then it is stored.
 func TestPublishRetries(t *testing.T) {
-	srv := startNATS(t)
-	f := startFake(t, srv)
-	c := newClient(t, srv, WithTimeout(20*time.Millisecond))
+	f, c := setup(t, WithTimeout(20*time.Millisecond))
 	var tries atomic.Int64
 	f.handle("fila.enqueue.orders", func(msg *nats.Msg) {
 		switch tries.Add(1) {
@@ -199,16 +198,7 @@ func TestPublishRetries(t *testing.T) {
 			f.confirm(msg)
 		}
 	})
-	for name, publish := range map[string]func(opts ...PublishOption) (Receipt, error){
-		"async": func(opts ...PublishOption) (Receipt, error) {
-			future, err := c.PublishAsync(t.Context(), "orders", []byte("1"), opts...)
-			require.NoError(t, err)
-			return result(t, future)
-		},
-		"sync": func(opts ...PublishOption) (Receipt, error) {
-			return c.Publish(t.Context(), "orders", []byte("1"), opts...)
-		},
-	} {
+	for name, publish := range bothWays(t, c, []byte("1")) {
 		t.Run(name, func(t *testing.T) {
 			tries.Store(0)
 			receipt, err := publish(RetryFor(time.Minute), DedupeID("1"))
@@ -218,15 +208,12 @@ func TestPublishRetries(t *testing.T) {
 
 			tries.Store(0)
 			_, err = publish(RetryFor(time.Minute))
-			var refused *Error
-			require.ErrorAs(t, err, &refused, "without an id a second copy would be stored")
-			require.Equal(t, 500, refused.Code)
+			requireRefused(t, err, 500, "without an id a second copy would be stored")
 			require.EqualValues(t, 2, tries.Load())
 
 			tries.Store(0)
 			_, err = publish(RetryFor(time.Millisecond), DedupeID("1"))
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, 429, refused.Code, "the last error, since the next try would be too late")
+			requireRefused(t, err, 429, "the last error, since the next try would be too late")
 			require.EqualValues(t, 1, tries.Load())
 		})
 	}
@@ -262,39 +249,20 @@ func TestPublishRetriesBrokenWrites(t *testing.T) {
 	srv := startNATS(t)
 	f := startFake(t, srv)
 	b := &brittle{Server: srv}
-	nc, err := nats.Connect("", nats.InProcessServer(b))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	c, err := New(nc)
-	require.NoError(t, err)
+	c := newClient(t, b)
 	f.handle("fila.enqueue.orders", func(msg *nats.Msg) { f.reply(msg, wire.EnqueueReply{ID: "1", Queue: "orders"}) })
 	large := make([]byte, 64<<10)
-	_, err = c.Publish(t.Context(), "orders", large)
-	require.NoError(t, err)
-	future, err := c.PublishAsync(t.Context(), "orders", large)
-	require.NoError(t, err)
-	_, err = result(t, future) // now both ways have their subscriptions
-	require.NoError(t, err)
-	for name, publish := range map[string]func(opts ...PublishOption) (Receipt, error){
-		"async": func(opts ...PublishOption) (Receipt, error) {
-			future, err := c.PublishAsync(t.Context(), "orders", large, opts...)
-			if err != nil {
-				return Receipt{}, err
-			}
-			return result(t, future)
-		},
-		"sync": func(opts ...PublishOption) (Receipt, error) {
-			return c.Publish(t.Context(), "orders", large, opts...)
-		},
-	} {
+	for name, publish := range bothWays(t, c, large) {
 		t.Run(name, func(t *testing.T) {
-			require.NoError(t, nc.Flush())
+			_, err := publish()
+			require.NoError(t, err, "now it has its subscription")
+			require.NoError(t, c.nc.Flush())
 			b.fail.Store(true)
-			_, err := publish(RetryFor(time.Minute), DedupeID("1"))
+			_, err = publish(RetryFor(time.Minute), DedupeID("1"))
 			require.NoError(t, err)
 			require.False(t, b.fail.Load())
 
-			require.NoError(t, nc.Flush())
+			require.NoError(t, c.nc.Flush())
 			b.fail.Store(true)
 			_, err = publish(RetryFor(time.Minute))
 			require.ErrorIs(t, err, ErrNoReply, "without an id a second copy would be stored")

@@ -164,10 +164,7 @@ func TestFullQueue(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := c.Publish(t.Context(), "orders", nil)
-	var refused *Error
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 429, refused.Code)
-	require.Positive(t, refused.RetryAfter)
+	require.Positive(t, requireRefused(t, err, 429).RetryAfter)
 
 	future, err := c.PublishAsync(t.Context(), "orders", nil, RetryFor(patience))
 	require.NoError(t, err)
@@ -193,9 +190,7 @@ func TestFullQueue(t *testing.T) {
 	_, err = c.Fetch(ctx, "orders", 1, time.Minute)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = c.Fetch(t.Context(), "nobody", 1, 0)
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 404, refused.Code)
+	requireRefused(t, err, 404)
 	_, err = c.Fetch(t.Context(), "orders", 0, 0)
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, 400, refused.Code)
+	requireRefused(t, err, 400)
 }
