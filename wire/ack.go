@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
@@ -21,19 +22,11 @@ const (
 
 // String returns "ack", "nack", "progress", "term" or "no-responders".
 func (k AckKind) String() string {
-	switch k {
-	case AckDone:
-		return "ack"
-	case AckNack:
-		return "nack"
-	case AckProgress:
-		return "progress"
-	case AckTerm:
-		return "term"
-	case AckNoResponders:
-		return "no-responders"
+	names := [...]string{AckDone: "ack", AckNack: "nack", AckProgress: "progress", AckTerm: "term", AckNoResponders: "no-responders"}
+	if k < AckDone || k > AckNoResponders {
+		return "AckKind(" + strconv.Itoa(int(k)) + ")"
 	}
-	return "AckKind(" + strconv.Itoa(int(k)) + ")"
+	return names[k]
 }
 
 const (
@@ -153,18 +146,10 @@ func cutVerb(payload []byte, verb string) (string, bool) {
 
 // nakBody is the JSON object after -NAK.
 type nakBody struct {
-	Delay        *nakDelay `json:"delay"`
-	Error        string    `json:"error"`
-	Code         string    `json:"code"`
-	RetryAfterMs *int64    `json:"retry_after_ms"`
-}
-
-// nakDelay is the raw JSON of a delay, which has two forms.
-type nakDelay string
-
-func (d *nakDelay) UnmarshalJSON(b []byte) error {
-	*d = nakDelay(b)
-	return nil
+	Delay        *json.RawMessage `json:"delay"` // text or number
+	Error        string           `json:"error"`
+	Code         string           `json:"code"`
+	RetryAfterMs *int64           `json:"retry_after_ms"`
 }
 
 // parseNak reads what follows -NAK, and whether it has a retry_after_ms.

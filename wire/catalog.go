@@ -86,17 +86,6 @@ type Entry struct {
 // Catalog returns all errors that fila sends, grouped by subject.
 func Catalog() []Entry { return slices.Clone(catalog) }
 
-// ErrName returns the short name of an error number, or "unknown". Its values
-// are few and fixed, which makes it a good metrics label.
-func ErrName(errCode int) string {
-	for i := range catalog {
-		if catalog[i].ErrCode == errCode {
-			return catalog[i].Name
-		}
-	}
-	return "unknown"
-}
-
 func entry(errCode int, name, meaning string) Entry {
 	return Entry{ErrCode: errCode, Code: errCode % 1000, Name: name, Meaning: meaning}
 }

@@ -6,7 +6,7 @@
 //   - [Subjects] builds and takes apart every subject under the prefix.
 //   - [CheckQueueName] and its like decide which names are legal.
 //   - [ParseEnqueueHeaders], [ParseAck] and [ParseNack] read what clients send.
-//   - [EncodeHeaders] and [VisitHeaders] are the stored form of a message's
+//   - [EncodeHeaders] and [DecodeHeaders] are the stored form of a message's
 //     headers.
 //   - [Signer] makes and checks the tokens of deliveries.
 //   - [Error] is a refusal, with a code from the [Catalog].

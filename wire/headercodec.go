@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -50,8 +51,8 @@ func DecodeHeaders(b []byte) (map[string][]string, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	n := 0
-	if err := VisitHeaders(b, func(_, _ []byte) bool { n++; return true }); err != nil {
+	n, err := countHeaders(b)
+	if err != nil {
 		return nil, err
 	}
 	// One copy of the bytes and one array of values carry all the strings.
@@ -60,69 +61,46 @@ func DecodeHeaders(b []byte) (map[string][]string, error) {
 	h := make(map[string][]string, n)
 	at := 0
 	for i := range values {
-		var k string
-		k, at = sliceAt(text, at)
-		values[i], at = sliceAt(text, at)
-		if have := h[k]; have == nil {
-			h[k] = values[i : i+1 : i+1]
-		} else {
-			// Equal keys are neighbours, so their values are, too.
-			first := i - len(have)
-			h[k] = values[first : i+1 : i+1]
-		}
+		from, to, _ := fieldAt(b, at)
+		k := text[from:to]
+		from, at, _ = fieldAt(b, to)
+		values[i] = text[from:at]
+		// Equal keys are neighbours, so their values are, too.
+		first := i - len(h[k])
+		h[k] = values[first : i+1 : i+1]
 	}
 	return h, nil
 }
 
-// VisitHeaders calls fn for each name and value of b in order, until fn
-// returns false. The slices point into b. An error wraps [ErrBadHeaders] and
-// comes after fn has seen the headers before the fault.
-func VisitHeaders(b []byte, fn func(k, v []byte) bool) error {
+// countHeaders returns the number of values in b. An error wraps [ErrBadHeaders].
+func countHeaders(b []byte) (n int, err error) {
 	var last []byte
-	for at := 0; at < len(b); {
-		k, next, ok := bytesAt(b, at)
-		if !ok || len(k) == 0 {
-			return fmt.Errorf("%w: name at byte %d", ErrBadHeaders, at)
+	for at := 0; at < len(b); n++ {
+		from, to, ok := fieldAt(b, at)
+		if !ok || from == to {
+			return 0, fmt.Errorf("%w: name at byte %d", ErrBadHeaders, at)
 		}
-		if string(k) < string(last) {
-			return fmt.Errorf("%w: name out of order at byte %d", ErrBadHeaders, at)
+		name := b[from:to]
+		if bytes.Compare(name, last) < 0 {
+			return 0, fmt.Errorf("%w: name out of order at byte %d", ErrBadHeaders, at)
 		}
-		v, end, ok := bytesAt(b, next)
-		if !ok {
-			return fmt.Errorf("%w: value at byte %d", ErrBadHeaders, next)
+		last = name
+		if _, at, ok = fieldAt(b, to); !ok {
+			return 0, fmt.Errorf("%w: value at byte %d", ErrBadHeaders, to)
 		}
-		if !fn(k, v) {
-			return nil
-		}
-		last, at = k, end
 	}
-	return nil
+	return n, nil
 }
 
-// bytesAt reads one length and that many bytes.
-func bytesAt(b []byte, at int) (s []byte, next int, ok bool) {
+// fieldAt finds what follows the length at a byte of b.
+func fieldAt(b []byte, at int) (from, to int, ok bool) {
 	n, w := binary.Uvarint(b[at:])
 	if w <= 0 || w > 1 && b[at+w-1] == 0 {
-		return nil, 0, false // cut off, too long, or not the shortest form
+		return 0, 0, false // cut off, too long, or not the shortest form
 	}
-	at += w
-	if n > uint64(len(b)-at) {
-		return nil, 0, false
+	from = at + w
+	if n > uint64(len(b)-from) {
+		return 0, 0, false
 	}
-	next = at + int(n)
-	return b[at:next:next], next, true
-}
-
-// sliceAt is bytesAt on bytes that have been checked.
-func sliceAt(s string, at int) (string, int) {
-	var n, shift int
-	for {
-		c := s[at]
-		at++
-		n |= int(c&0x7f) << shift
-		if c < 0x80 {
-			return s[at : at+n], at + n
-		}
-		shift += 7
-	}
+	return from, from + int(n), true
 }

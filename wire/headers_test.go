@@ -97,24 +97,6 @@ func TestDecodeHeadersRefused(t *testing.T) {
 	}
 }
 
-func TestVisitHeaders(t *testing.T) {
-	b := EncodeHeaders(nil, header{"b": {"2", "3"}, "a": {"1"}})
-	var got []string
-	require.NoError(t, VisitHeaders(b, func(k, v []byte) bool {
-		got = append(got, string(k)+"="+string(v))
-		return true
-	}))
-	require.Equal(t, []string{"a=1", "b=2", "b=3"}, got)
-
-	got = nil
-	require.NoError(t, VisitHeaders(append(b, 0), func(k, _ []byte) bool {
-		got = append(got, string(k))
-		return len(got) < 2
-	}), "stops before the fault")
-	require.Equal(t, []string{"a", "b"}, got)
-	require.ErrorIs(t, VisitHeaders(append(b, 0), func(_, _ []byte) bool { return true }), ErrBadHeaders)
-}
-
 func FuzzDecodeHeaders(f *testing.F) {
 	f.Add(EncodeHeaders(nil, header{"tenant": {"acme"}, "a": {"", "2"}}), "k", "v1", "v2")
 	f.Add([]byte{1, 'a', 0x80, 0}, "Fila-X", "", "")
@@ -150,8 +132,6 @@ var benchHeaders = header{"tenant": {"acme"}, "traceparent": {"00-0af7651916cd43
 func TestEncodeHeadersAllocs(t *testing.T) {
 	buf := make([]byte, 0, 512)
 	require.Zero(t, testing.AllocsPerRun(100, func() { buf = EncodeHeaders(buf[:0], benchHeaders) }))
-	n := 0
-	require.Zero(t, testing.AllocsPerRun(100, func() { _ = VisitHeaders(buf, func(k, _ []byte) bool { n += len(k); return true }) }))
 }
 
 func BenchmarkEncodeHeaders(b *testing.B) {
@@ -169,14 +149,5 @@ func BenchmarkDecodeHeaders(b *testing.B) {
 		if _, err := DecodeHeaders(buf); err != nil {
 			b.Fatal(err)
 		}
-	}
-}
-
-func BenchmarkVisitHeaders(b *testing.B) {
-	buf := EncodeHeaders(nil, benchHeaders)
-	n := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		_ = VisitHeaders(buf, func(k, _ []byte) bool { n += len(k); return true })
 	}
 }

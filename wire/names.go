@@ -147,15 +147,6 @@ func legalTail(s string) bool {
 	return true
 }
 
-func isASCII(s string) bool {
-	for i := range len(s) {
-		if s[i] >= utf8.RuneSelf {
-			return false
-		}
-	}
-	return true
-}
-
 // maxQuoted is how many bytes of a client's text an error description shows.
 const maxQuoted = 80
 

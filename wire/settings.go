@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,9 +57,8 @@ type QueueSettings struct {
 	OnEnqueue string `json:"on_enqueue" koanf:"on_enqueue" toml:"on_enqueue"`
 	OnFailure string `json:"on_failure" koanf:"on_failure" toml:"on_failure"`
 	// OnEnqueueFile and OnFailureFile name files instead. Only a configuration
-	// file and the command line may use them, and replace them by the texts
-	// with [QueueSettings.ResolveFiles]; the sidecar opens no file that
-	// somebody names over NATS.
+	// file may use them, whose reader replaces them by the texts; the sidecar opens
+	// no file that somebody names over NATS.
 	OnEnqueueFile string `json:"on_enqueue_file,omitempty" koanf:"on_enqueue_file" toml:"on_enqueue_file,omitempty"`
 	OnFailureFile string `json:"on_failure_file,omitempty" koanf:"on_failure_file" toml:"on_failure_file,omitempty"`
 
@@ -191,32 +189,4 @@ func (q QueueSettings) Patch(body []byte) (QueueSettings, *Error) {
 		return QueueSettings{}, BadQueueSettings(err)
 	}
 	return p, nil
-}
-
-// ResolveFiles returns q with the texts of the files that on_enqueue_file and
-// on_failure_file name, as read returns them, in place of the names. To give
-// both a text and a file is an error.
-func (q QueueSettings) ResolveFiles(read func(path string) ([]byte, error)) (QueueSettings, error) {
-	q = q.Clone()
-	for _, h := range []struct {
-		field string
-		text  *string
-		path  *string
-	}{
-		{"on_enqueue", &q.OnEnqueue, &q.OnEnqueueFile},
-		{"on_failure", &q.OnFailure, &q.OnFailureFile},
-	} {
-		if *h.path == "" {
-			continue
-		}
-		if *h.text != "" {
-			return QueueSettings{}, &SettingError{h.field + "_file", quote(*h.path), "not together with " + h.field}
-		}
-		b, err := read(*h.path)
-		if err != nil {
-			return QueueSettings{}, fmt.Errorf("%s_file: %w", h.field, err)
-		}
-		*h.text, *h.path = string(b), ""
-	}
-	return q, nil
 }

@@ -64,64 +64,45 @@ func (q QueueSettings) Validate() error {
 }
 
 func (q QueueSettings) checkNames() error {
-	if CheckQueueName(q.Name) != nil {
-		return &SettingError{"name", quote(q.Name), "allowed are 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts"}
-	}
-	if IsDLQ(q.Name) {
-		return &SettingError{"name", quote(q.Name), "names that end in .dlq are reserved for dead letter queues"}
-	}
-	if q.OnEnqueueFile != "" {
-		return &SettingError{"on_enqueue_file", quote(q.OnEnqueueFile), "only a configuration file or the command line may name a file; send the text as on_enqueue"}
-	}
-	if q.OnFailureFile != "" {
-		return &SettingError{"on_failure_file", quote(q.OnFailureFile), "only a configuration file or the command line may name a file; send the text as on_failure"}
-	}
-	if err := checkHeaderSetting("fairness_header", q.FairnessHeader); err != nil {
-		return err
-	}
-	if err := checkHeaderSetting("weight_header", q.WeightHeader); err != nil {
-		return err
-	}
-	if err := checkHeaderSetting("circuit_header", q.CircuitHeader); err != nil {
-		return err
-	}
-	if q.RetryPolicy != "" && CheckPolicyName(q.RetryPolicy) != nil {
-		return &SettingError{"retry_policy", quote(q.RetryPolicy), "allowed are 1 to 64 bytes of A-Za-z0-9_-"}
-	}
-	if err := q.checkOrdering(); err != nil {
-		return err
+	const noFile = "only a configuration file or the command line may name a file; send the text as "
+	for _, c := range []struct {
+		field, value string
+		ok           bool
+		allowed      string
+	}{
+		{"name", q.Name, CheckQueueName(q.Name) == nil, "allowed are 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts"},
+		{"name", q.Name, !IsDLQ(q.Name), "names that end in .dlq are reserved for dead letter queues"},
+		{"on_enqueue_file", q.OnEnqueueFile, q.OnEnqueueFile == "", noFile + "on_enqueue"},
+		{"on_failure_file", q.OnFailureFile, q.OnFailureFile == "", noFile + "on_failure"},
+		{"fairness_header", q.FairnessHeader, legalHeaderSetting(q.FairnessHeader), headerSettings},
+		{"weight_header", q.WeightHeader, legalHeaderSetting(q.WeightHeader), headerSettings},
+		{"circuit_header", q.CircuitHeader, legalHeaderSetting(q.CircuitHeader), headerSettings},
+		{"retry_policy", q.RetryPolicy, q.RetryPolicy == "" || CheckPolicyName(q.RetryPolicy) == nil, "allowed are 1 to 64 bytes of A-Za-z0-9_-"},
+		{
+			"ordering", q.Ordering, q.Ordering == "" || q.Ordering == OrderingKey,
+			`allowed are "" (fair order) and "key" (one message of a fairness key at a time)`,
+		},
+		{"on_blocked", q.OnBlocked, slices.Contains([]string{"", OnBlockedWait, OnBlockedSkip}, q.OnBlocked), `allowed are "wait" and "skip"`},
+		{"on_blocked", q.OnBlocked, q.OnBlocked == "" || q.Ordering != "", `it goes with ordering "key"`},
+	} {
+		if !c.ok {
+			return &SettingError{c.field, quote(c.value), c.allowed}
+		}
 	}
 	if n := len(q.ThrottleHeaders); n > MaxThrottleHeaders {
 		return &SettingError{"throttle_headers", strconv.Itoa(n) + " names", fmt.Sprintf("allowed are at most %d", MaxThrottleHeaders)}
 	}
 	for i, name := range q.ThrottleHeaders {
-		if name == "" {
+		switch {
+		case name == "":
 			return &SettingError{"throttle_headers", `""`, "a header's name must not be empty"}
-		}
-		if err := checkHeaderSetting("throttle_headers", name); err != nil {
-			return err
-		}
-		if slices.ContainsFunc(q.ThrottleHeaders[:i], func(o string) bool { return strings.EqualFold(o, name) }) {
+		case !legalHeaderSetting(name):
+			return &SettingError{"throttle_headers", quote(name), headerSettings}
+		case slices.ContainsFunc(q.ThrottleHeaders[:i], func(o string) bool { return strings.EqualFold(o, name) }):
 			return &SettingError{"throttle_headers", quote(name), "each header may be named once"}
 		}
 	}
 	return nil
-}
-
-func (q QueueSettings) checkOrdering() error {
-	if q.Ordering != "" && q.Ordering != OrderingKey {
-		return &SettingError{"ordering", quote(q.Ordering), `allowed are "" (fair order) and "key" (one message of a fairness key at a time)`}
-	}
-	switch q.OnBlocked {
-	case "":
-		return nil
-	case OnBlockedWait, OnBlockedSkip:
-		if q.Ordering == "" {
-			return &SettingError{"on_blocked", quote(q.OnBlocked), `it goes with ordering "key"`}
-		}
-		return nil
-	}
-	return &SettingError{"on_blocked", quote(q.OnBlocked), `allowed are "wait" and "skip"`}
 }
 
 func (q QueueSettings) checkEnqueueRates() error {
@@ -146,11 +127,10 @@ func (q QueueSettings) checkEnqueueRates() error {
 	return nil
 }
 
-// checkHeaderSetting allows the empty name, which means none. Reserved headers
+const headerSettings = "allowed is a header's name that does not start with Fila- or Nats-"
+
+// legalHeaderSetting allows the empty name, which means none. Reserved headers
 // are not kept with the message, so a redrive would not find them.
-func checkHeaderSetting(field, name string) error {
-	if name == "" || legalHeaderName(name) && !Reserved(name) {
-		return nil
-	}
-	return &SettingError{field, quote(name), "allowed is a header's name that does not start with Fila- or Nats-"}
+func legalHeaderSetting(name string) bool {
+	return name == "" || legalHeaderName(name) && !Reserved(name)
 }

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -235,30 +234,4 @@ func TestQueueSettingsEveryField(t *testing.T) {
 		require.False(t, q.Equal(DefaultQueueSettings("q")), f.Name)
 		require.True(t, q.Equal(q.Clone()), f.Name)
 	}
-}
-
-func TestResolveFiles(t *testing.T) {
-	files := map[string]string{"e.lua": "function on_enqueue(msg) end", "f.lua": "function on_failure(msg) end"}
-	read := func(path string) ([]byte, error) {
-		if text, ok := files[path]; ok {
-			return []byte(text), nil
-		}
-		return nil, errors.New("open " + path + ": no such file")
-	}
-	q := DefaultQueueSettings("q")
-	q.OnEnqueueFile, q.OnFailureFile = "e.lua", "f.lua"
-	got, err := q.ResolveFiles(read)
-	require.NoError(t, err)
-	require.NoError(t, got.Validate())
-	require.Equal(t, files["e.lua"], got.OnEnqueue)
-	require.Equal(t, files["f.lua"], got.OnFailure)
-	require.Equal(t, "e.lua", q.OnEnqueueFile, "a copy")
-
-	q.OnEnqueue = "x"
-	_, err = q.ResolveFiles(read)
-	require.ErrorContains(t, err, `on_enqueue_file is "e.lua": not together with on_enqueue`)
-	q = DefaultQueueSettings("q")
-	q.OnFailureFile = "gone.lua"
-	_, err = q.ResolveFiles(read)
-	require.EqualError(t, err, "on_failure_file: open gone.lua: no such file")
 }

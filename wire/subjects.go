@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // DefaultPrefix is the subject prefix used when none is configured.
@@ -93,7 +94,7 @@ type Subjects struct {
 func NewSubjects(prefix string) (Subjects, error) {
 	const allowed = "allowed are 1 to 64 bytes of printable ASCII without spaces, '*' and '>', " +
 		"with dots between non-empty parts, not starting with '$' or '_INBOX'"
-	ok := len(prefix) <= MaxPrefixLen && legalTail(prefix) && isASCII(prefix) && !strings.Contains(prefix, "*") && prefix[0] != '$' &&
+	ok := len(prefix) <= MaxPrefixLen && legalTail(prefix) && !strings.ContainsFunc(prefix, notASCII) && !strings.Contains(prefix, "*") && prefix[0] != '$' &&
 		prefix != "_INBOX" && !strings.HasPrefix(prefix, "_INBOX.")
 	if !ok {
 		return Subjects{}, fmt.Errorf("subject prefix %s: %s", quote(prefix), allowed)
@@ -177,9 +178,6 @@ func (s Subjects) NackWildcard() string {
 	return s.prefix + "." + kindNack + "." + Shard + ".>"
 }
 
-// EnqueueWildcard returns the subject that covers the enqueues of all queues.
-func (s Subjects) EnqueueWildcard() string { return s.prefix + "." + KindEnqueue + ".>" }
-
 // ConsumeWildcard returns the subscription for registrations with any queue.
 func (s Subjects) ConsumeWildcard() string { return s.prefix + "." + KindConsume + ".>" }
 
@@ -201,15 +199,9 @@ func (s Subjects) AdminWildcard(verb string) string {
 // ParseToken takes the token and the queue out of an ack or nack subject of
 // this shard. Neither is checked further: the [Signer] decides about the pair.
 func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
-	rest, ok := s.under(subject)
+	tail, ok := s.ParseTail(kindAck+"."+Shard, subject)
 	if !ok {
-		return "", "", false
-	}
-	tail, ok := strings.CutPrefix(rest, kindAck+"."+Shard+".")
-	if !ok {
-		if tail, ok = strings.CutPrefix(rest, kindNack+"."+Shard+"."); !ok {
-			return "", "", false
-		}
+		tail, _ = s.ParseTail(kindNack+"."+Shard, subject)
 	}
 	token, queue, ok = strings.Cut(tail, ".")
 	if !ok || token == "" || queue == "" {
@@ -221,11 +213,11 @@ func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
 // ParseTail returns what follows the kind ([KindEnqueue], [KindConsume],
 // [KindFetch]) in subject, that is the queue name, unchecked.
 func (s Subjects) ParseTail(kind, subject string) (tail string, ok bool) {
-	rest, ok := s.under(subject)
-	if !ok {
+	rest, ok := strings.CutPrefix(subject, s.prefix)
+	if !ok || rest == "" || rest[0] != '.' {
 		return "", false
 	}
-	rest, ok = strings.CutPrefix(rest, kind)
+	rest, ok = strings.CutPrefix(rest[1:], kind)
 	if !ok || len(rest) < 2 || rest[0] != '.' {
 		return "", false
 	}
@@ -246,11 +238,4 @@ func (s Subjects) ParseAdmin(subject string) (verb, tail string, ok bool) {
 	return verb, tail, true
 }
 
-// under returns the part of subject after the prefix and its dot.
-func (s Subjects) under(subject string) (string, bool) {
-	rest, ok := strings.CutPrefix(subject, s.prefix)
-	if !ok || rest == "" || rest[0] != '.' {
-		return "", false
-	}
-	return rest[1:], true
-}
+func notASCII(r rune) bool { return r > unicode.MaxASCII }

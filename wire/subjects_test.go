@@ -45,7 +45,6 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.event.config-changed._":       s.Event(EventConfigChanged, "a key"),
 		"fila.ack.0.>":                      s.AckWildcard(),
 		"fila.nack.0.>":                     s.NackWildcard(),
-		"fila.enqueue.>":                    s.EnqueueWildcard(),
 		"fila.consume.>":                    s.ConsumeWildcard(),
 		"fila.fetch.>":                      s.FetchWildcard(),
 		"fila.event.>":                      s.EventWildcard(),
