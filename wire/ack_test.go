@@ -292,25 +292,3 @@ func FuzzParseAck(f *testing.F) {
 		}
 	})
 }
-
-func TestParseAckAllocs(t *testing.T) {
-	ack := []byte("+ACK")
-	status := header{HeaderStatus: {"503"}}
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseAck(nil, nil) }))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseAck(ack, nil) }))
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseAck(nil, status) }))
-}
-
-func BenchmarkParseAck(b *testing.B) {
-	for name, payload := range map[string]string{"empty": "", "ack": "+ACK", "nak": "-NAK", "nak-delay": `-NAK {"delay": 1000000000}`} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			p := []byte(payload)
-			for b.Loop() {
-				if _, err := ParseAck(p, nil); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -173,13 +173,3 @@ func FuzzDecodeStrict(f *testing.F) {
 		require.Equal(t, in, body)
 	})
 }
-
-func BenchmarkDecodeStrict(b *testing.B) {
-	body := []byte(`{"batch":10,"expires_ms":5000}`)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := ParseFetch(body); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

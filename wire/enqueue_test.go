@@ -133,23 +133,3 @@ func FuzzParseEnqueueHeaders(f *testing.F) {
 		require.True(t, o.NotBefore == 0 || o.NotBefore > now && o.NotBefore-now <= int64(MaxDelay), o.NotBefore)
 	})
 }
-
-func TestParseEnqueueHeadersAllocs(t *testing.T) {
-	h := header{HeaderMsgID: {"a"}, HeaderDelay: {"1s"}, HeaderTTL: {"60"}, "tenant": {"x"}}
-	now := testNow.UnixNano()
-	// One for the error of the duration that "60" is not.
-	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { _, _ = ParseEnqueueHeaders(h, now) }), 3.0)
-	delete(h, HeaderTTL)
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = ParseEnqueueHeaders(h, now) }))
-}
-
-func BenchmarkParseEnqueueHeaders(b *testing.B) {
-	h := header{HeaderMsgID: {"a"}, "tenant": {"acme"}, "traceparent": {"00-x-y-01"}}
-	now := testNow.UnixNano()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := ParseEnqueueHeaders(h, now); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -221,11 +221,3 @@ func TestDescriptionsAreTame(t *testing.T) {
 		require.Equal(t, 1, reflect.ValueOf(e.Headers()[HeaderServiceError]).Len())
 	}
 }
-
-func BenchmarkErrorReply(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		e := BacklogMessages("orders", 10, time.Second)
-		_, _ = e.Headers(), e.Body()
-	}
-}

@@ -126,28 +126,3 @@ func FuzzDecodeHeaders(f *testing.F) {
 		}
 	})
 }
-
-var benchHeaders = header{"tenant": {"acme"}, "traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}, "Content-Type": {"application/json"}, "Nats-Msg-Id": {"x"}}
-
-func TestEncodeHeadersAllocs(t *testing.T) {
-	buf := make([]byte, 0, 512)
-	require.Zero(t, testing.AllocsPerRun(100, func() { buf = EncodeHeaders(buf[:0], benchHeaders) }))
-}
-
-func BenchmarkEncodeHeaders(b *testing.B) {
-	buf := make([]byte, 0, 512)
-	b.ReportAllocs()
-	for b.Loop() {
-		buf = EncodeHeaders(buf[:0], benchHeaders)
-	}
-}
-
-func BenchmarkDecodeHeaders(b *testing.B) {
-	buf := EncodeHeaders(nil, benchHeaders)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := DecodeHeaders(buf); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
