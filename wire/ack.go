@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -116,14 +117,14 @@ func parseStatus(payload []byte, h map[string][]string) (Ack, bool, *Error) {
 	if len(h) == 0 {
 		return Ack{}, false, nil
 	}
-	status, ok, err := find(h, HeaderStatus)
+	status, err := find(h, HeaderStatus)
 	switch {
 	case err != nil:
 		return Ack{}, false, err
-	case !ok:
+	case !status.set:
 		return Ack{}, false, nil
-	case status != StatusNoResponders:
-		return Ack{}, false, BadAckStatus("Status " + quote(status) + " is not understood on an ack")
+	case status.value != StatusNoResponders:
+		return Ack{}, false, BadAckStatus("Status " + quote(status.value) + " is not understood on an ack")
 	case len(payload) > 0:
 		return Ack{}, false, BadAckStatus("Status 503 says that nobody received the delivery, but there is a payload")
 	}
@@ -234,33 +235,27 @@ func fillFromHeaders(a Ack, hasRetryAfter bool, h map[string][]string) (Ack, *Er
 	if len(h) == 0 {
 		return a, nil
 	}
-	text, _, err := find(h, HeaderError)
-	if err != nil {
+	text, err1 := find(h, HeaderError)
+	code, err2 := find(h, HeaderErrorCode)
+	after, err3 := find(h, HeaderRetryAfterMs)
+	if err := cmp.Or(err1, err2, err3); err != nil {
 		return Ack{}, err
 	}
-	code, _, err := find(h, HeaderErrorCode)
-	if err != nil {
-		return Ack{}, err
-	}
-	after, ok, err := find(h, HeaderRetryAfterMs)
-	if err != nil {
-		return Ack{}, err
-	}
-	if ok {
-		n, perr := strconv.ParseInt(strings.TrimSpace(after), 10, 64)
+	if after.set {
+		n, err := strconv.ParseInt(strings.TrimSpace(after.value), 10, 64)
 		d, legal := millis(n)
-		if perr != nil || !legal {
-			return Ack{}, BadAckHeader(HeaderRetryAfterMs, after, millisAllowed)
+		if err != nil || !legal {
+			return Ack{}, BadAckHeader(HeaderRetryAfterMs, after.value, millisAllowed)
 		}
 		if !hasRetryAfter {
 			a.RetryAfter = d
 		}
 	}
 	if a.Error == "" {
-		a.Error = clean(text, MaxErrorText)
+		a.Error = clean(text.value, MaxErrorText)
 	}
 	if a.ErrorCode == "" {
-		a.ErrorCode = clean(code, MaxErrorCode)
+		a.ErrorCode = clean(code.value, MaxErrorCode)
 	}
 	return a, nil
 }

@@ -273,9 +273,9 @@ func FuzzParseAck(f *testing.F) {
 				require.NotContains(t, err.Description, "\n")
 				continue
 			}
-			_, status, _ := find(h, HeaderStatus)
-			require.Equal(t, status, a.Kind == AckNoResponders)
-			require.True(t, !status || len(payload) == 0)
+			status, _ := find(h, HeaderStatus)
+			require.Equal(t, status.set, a.Kind == AckNoResponders)
+			require.True(t, !status.set || len(payload) == 0)
 			require.True(t, a.Delay >= 0 && a.Delay <= MaxNackDelay, a.Delay)
 			require.True(t, a.HasDelay || a.Delay == 0)
 			require.True(t, a.RetryAfter >= 0 && a.RetryAfter <= MaxNackDelay, a.RetryAfter)

@@ -40,47 +40,24 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 	if err != nil {
 		return EnqueueOptions{}, err
 	}
-	if f.delay.set && f.notBefore.set {
-		return EnqueueOptions{}, DelayAndNotBefore()
+	o.DedupeID = f.msgID.value
+	switch {
+	case f.delay.set && f.notBefore.set:
+		err = DelayAndNotBefore()
+	case f.msgID.set && (o.DedupeID == "" || len(o.DedupeID) > MaxDedupeID):
+		err = BadMsgID(len(o.DedupeID))
+	case f.delay.set:
+		o.NotBefore, err = parseDelay(f.delay.value, now)
+	case f.notBefore.set:
+		o.NotBefore, err = parseNotBefore(f.notBefore.value, now)
 	}
-	if f.msgID.set {
-		if f.msgID.value == "" || len(f.msgID.value) > MaxDedupeID {
-			return EnqueueOptions{}, BadMsgID(len(f.msgID.value))
-		}
-		o.DedupeID = f.msgID.value
+	if err == nil && f.ttl.set {
+		o.TTL, err = parseTTL(f.ttl.value)
 	}
-	if f.delay.set {
-		if o.NotBefore, err = parseDelay(f.delay.value, now); err != nil {
-			return EnqueueOptions{}, err
-		}
-	}
-	if f.notBefore.set {
-		if o.NotBefore, err = parseNotBefore(f.notBefore.value, now); err != nil {
-			return EnqueueOptions{}, err
-		}
-	}
-	if f.ttl.set {
-		if o.TTL, err = parseTTL(f.ttl.value); err != nil {
-			return EnqueueOptions{}, err
-		}
+	if err != nil {
+		return EnqueueOptions{}, err
 	}
 	return o, nil
-}
-
-// field is the value of a header that may come once.
-type field struct {
-	value string
-	set   bool
-}
-
-func (f *field) add(name string, values []string) *Error {
-	for _, v := range values {
-		if f.set && f.value != v {
-			return HeaderRepeated(name)
-		}
-		f.value, f.set = v, true
-	}
-	return nil
 }
 
 type enqueueFields struct {

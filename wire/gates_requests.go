@@ -37,18 +37,18 @@ func resolveKey(tail string, key *string) *Error {
 	default:
 		*key = tail
 	}
-	return checkGateKey("key", *key)
+	if CheckKey(*key) != nil {
+		return badGateKey("key", *key)
+	}
+	return nil
 }
 
-func checkGateKey(field, key string) *Error {
+func badGateKey(field, key string) *Error {
 	value := ""
 	if key != "" {
 		value = quote(key)
 	}
-	if CheckKey(key) != nil {
-		return BadField(field, value, "allowed are 1 to 256 bytes of UTF-8")
-	}
-	return nil
+	return BadField(field, value, "allowed are 1 to 256 bytes of UTF-8")
 }
 
 // ParseThrottleSet decodes and checks a [ThrottleSetRequest]. Key is set to the
@@ -169,34 +169,26 @@ func ParseResume(body []byte) (PauseRequest, *Error) {
 }
 
 func (r PauseRequest) check() *Error {
-	switch r.Kind {
-	case PauseQueue:
-		if CheckQueueName(r.Name) != nil {
-			return BadField("name", quote(r.Name), "allowed is the name of a queue")
-		}
-	case PauseKey, PauseThrottle, PauseCircuit:
-		if err := checkGateKey("name", r.Name); err != nil {
-			return err
-		}
-	default:
+	switch {
+	case !slices.Contains([]string{PauseQueue, PauseKey, PauseThrottle, PauseCircuit}, r.Kind):
 		return BadField("kind", quote(r.Kind), "allowed are queue, key, throttle and circuit")
-	}
-	if r.Kind == PauseKey && CheckQueueName(r.Queue) != nil {
+	case r.Kind == PauseQueue && CheckQueueName(r.Name) != nil:
+		return BadField("name", quote(r.Name), "allowed is the name of a queue")
+	case r.Kind != PauseQueue && CheckKey(r.Name) != nil:
+		return badGateKey("name", r.Name)
+	case r.Kind == PauseKey && CheckQueueName(r.Queue) != nil:
 		return BadField("queue", quote(r.Queue), "a fairness key needs the name of its queue")
-	}
-	if r.Kind != PauseKey && r.Queue != "" {
+	case r.Kind != PauseKey && r.Queue != "":
 		return BadField("queue", quote(r.Queue), "only a fairness key has one; the name of what to pause is name")
 	}
-	if err := inRange("for_ms", r.ForMs, 0, MaxSettingMs); err != nil {
+	if err := inRange("for_ms", r.ForMs, 0, MaxSettingMs); err != nil || r.Until == "" {
 		return err
 	}
-	if r.Until != "" && r.ForMs != 0 {
+	if r.ForMs != 0 {
 		return BadField("until", quote(r.Until), "not together with for_ms")
 	}
-	if r.Until != "" {
-		if _, ok := parseUntil(r.Until); !ok {
-			return badUntil(r.Until)
-		}
+	if _, ok := parseUntil(r.Until); !ok {
+		return badUntil(r.Until)
 	}
 	return nil
 }
@@ -244,29 +236,21 @@ func ParseExplain(body []byte) (ExplainRequest, *Error) {
 }
 
 func (r ExplainRequest) check() *Error {
-	switch r.Kind {
-	case ExplainKindMessage:
-		if r.ID == "" {
-			return BadField("id", "", "the id of the message is expected")
-		}
-		if r.Key != "" {
-			return BadField("key", quote(r.Key), "a message is named by its id")
-		}
-	case ExplainKindKey:
-		if err := checkGateKey("key", r.Key); err != nil {
-			return err
-		}
-	case ExplainKindQueue:
-		if r.Key != "" {
-			return BadField("key", quote(r.Key), "ask for kind key to have a fairness key explained")
-		}
-	default:
+	message := r.Kind == ExplainKindMessage
+	switch {
+	case !slices.Contains([]string{ExplainKindMessage, ExplainKindKey, ExplainKindQueue}, r.Kind):
 		return BadField("kind", quote(r.Kind), "allowed are message, key and queue")
-	}
-	if r.Kind != ExplainKindMessage && r.ID != "" {
+	case message && r.ID == "":
+		return BadField("id", "", "the id of the message is expected")
+	case message && r.Key != "":
+		return BadField("key", quote(r.Key), "a message is named by its id")
+	case r.Kind == ExplainKindKey && CheckKey(r.Key) != nil:
+		return badGateKey("key", r.Key)
+	case r.Kind == ExplainKindQueue && r.Key != "":
+		return BadField("key", quote(r.Key), "ask for kind key to have a fairness key explained")
+	case !message && r.ID != "":
 		return BadField("id", quote(r.ID), "ask for kind message to have a message explained")
-	}
-	if r.Kind == ExplainKindMessage && r.Queue == "" {
+	case message && r.Queue == "":
 		return nil // it is looked for everywhere
 	}
 	if err := CheckQueueName(r.Queue); err != nil {

@@ -110,22 +110,32 @@ func legalHeaderName(name string) bool {
 	return true
 }
 
-// find returns the one value of a header whose name is given in any case, and
-// whether it is there at all. The same value may come several times; different
-// values are refused.
-func find(h map[string][]string, name string) (string, bool, *Error) {
-	var value string
-	var found bool
+// field is the value of a header that may come once.
+type field struct {
+	value string
+	set   bool
+}
+
+func (f *field) add(name string, values []string) *Error {
+	for _, v := range values {
+		if f.set && f.value != v {
+			return HeaderRepeated(name)
+		}
+		f.value, f.set = v, true
+	}
+	return nil
+}
+
+// find returns a header whose name is given in any case. The same value may come
+// several times; different values are refused.
+func find(h map[string][]string, name string) (f field, err *Error) {
 	for k, values := range h {
 		if len(k) != len(name) || !strings.EqualFold(k, name) {
 			continue
 		}
-		for _, v := range values {
-			if found && v != value {
-				return "", false, HeaderRepeated(name)
-			}
-			value, found = v, true
+		if err := f.add(name, values); err != nil {
+			return field{}, err
 		}
 	}
-	return value, found, nil
+	return f, nil
 }

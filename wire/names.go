@@ -43,11 +43,7 @@ func CheckQueueName(name string) error {
 // CheckConsumerName returns nil if name may name a consumer: 1 to 64 bytes of
 // A-Za-z0-9_-.
 func CheckConsumerName(name string) error {
-	if name == "" || len(name) > MaxConsumerName || !nameChars(name) {
-		return fmt.Errorf("consumer name %s: allowed are 1 to %d bytes of A-Za-z0-9_-",
-			quote(name), MaxConsumerName)
-	}
-	return nil
+	return checkName("consumer name", name, MaxConsumerName)
 }
 
 // CheckKey returns nil if key may be named in a request as a fairness, throttle
@@ -62,8 +58,12 @@ func CheckKey(key string) error {
 // CheckPolicyName returns nil if name may name a retry policy or an error rule:
 // 1 to 64 bytes of A-Za-z0-9_-.
 func CheckPolicyName(name string) error {
-	if name == "" || len(name) > MaxPolicyName || !nameChars(name) {
-		return fmt.Errorf("name %s: allowed are 1 to %d bytes of A-Za-z0-9_-", quote(name), MaxPolicyName)
+	return checkName("name", name, MaxPolicyName)
+}
+
+func checkName(what, name string, limit int) error {
+	if name == "" || len(name) > limit || !nameChars(name) {
+		return fmt.Errorf("%s %s: allowed are 1 to %d bytes of A-Za-z0-9_-", what, quote(name), limit)
 	}
 	return nil
 }

@@ -23,30 +23,37 @@ func TestCheckQueueName(t *testing.T) {
 	}
 }
 
-func TestCheckConsumerName(t *testing.T) {
-	for _, ok := range []string{"w", "worker-1", "A_b", strings.Repeat("c", MaxConsumerName)} {
-		require.NoError(t, CheckConsumerName(ok), ok)
-	}
-	for _, bad := range []string{"", "a.b", ".", "a b", "*", ">", "é", "a\n", strings.Repeat("c", MaxConsumerName+1)} {
-		require.ErrorContains(t, CheckConsumerName(bad), "allowed are 1 to 64 bytes of A-Za-z0-9_-", "%q", bad)
-	}
-}
-
-func TestCheckPolicyName(t *testing.T) {
-	for _, ok := range []string{"slow", "Vendor_429-b", strings.Repeat("p", MaxPolicyName)} {
-		require.NoError(t, CheckPolicyName(ok), ok)
-	}
-	for _, bad := range []string{"", "a.b", "a b", "é", strings.Repeat("p", MaxPolicyName+1)} {
-		require.ErrorContains(t, CheckPolicyName(bad), "allowed are 1 to 64 bytes of A-Za-z0-9_-", "%q", bad)
-	}
-}
-
-func TestCheckKey(t *testing.T) {
-	for _, ok := range []string{"k", "two words", "*", "a\nb", strings.Repeat("k", MaxKeyBytes)} {
-		require.NoError(t, CheckKey(ok), "%q", ok)
-	}
-	for _, bad := range []string{"", "a\xff", strings.Repeat("k", MaxKeyBytes+1)} {
-		require.ErrorContains(t, CheckKey(bad), "allowed are 1 to 256 bytes of UTF-8", "%q", bad)
+func TestCheckNames(t *testing.T) {
+	for name, tc := range map[string]struct {
+		check   func(string) error
+		ok, bad []string
+		allowed string
+	}{
+		"consumer": {
+			CheckConsumerName,
+			[]string{"w", "worker-1", "A_b", strings.Repeat("c", MaxConsumerName)},
+			[]string{"", "a.b", ".", "a b", "*", ">", "é", "a\n", strings.Repeat("c", MaxConsumerName+1)},
+			"allowed are 1 to 64 bytes of A-Za-z0-9_-",
+		},
+		"policy": {
+			CheckPolicyName,
+			[]string{"slow", "Vendor_429-b", strings.Repeat("p", MaxPolicyName)},
+			[]string{"", "a.b", "a b", "é", strings.Repeat("p", MaxPolicyName+1)},
+			"allowed are 1 to 64 bytes of A-Za-z0-9_-",
+		},
+		"key": {
+			CheckKey,
+			[]string{"k", "two words", "*", "a\nb", strings.Repeat("k", MaxKeyBytes)},
+			[]string{"", "a\xff", strings.Repeat("k", MaxKeyBytes+1)},
+			"allowed are 1 to 256 bytes of UTF-8",
+		},
+	} {
+		for _, ok := range tc.ok {
+			require.NoError(t, tc.check(ok), "%s %q", name, ok)
+		}
+		for _, bad := range tc.bad {
+			require.ErrorContains(t, tc.check(bad), tc.allowed, "%s %q", name, bad)
+		}
 	}
 }
 
