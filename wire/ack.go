@@ -251,12 +251,8 @@ func fillFromHeaders(a Ack, hasRetryAfter bool, h map[string][]string) (Ack, *Er
 			a.RetryAfter = d
 		}
 	}
-	if a.Error == "" {
-		a.Error = clean(text.value, MaxErrorText)
-	}
-	if a.ErrorCode == "" {
-		a.ErrorCode = clean(code.value, MaxErrorCode)
-	}
+	a.Error = cmp.Or(a.Error, clean(text.value, MaxErrorText))
+	a.ErrorCode = cmp.Or(a.ErrorCode, clean(code.value, MaxErrorCode))
 	return a, nil
 }
 

@@ -29,7 +29,7 @@ func TestParseAck(t *testing.T) {
 
 		{"", header{HeaderStatus: {"503"}}, Ack{Kind: AckNoResponders}},
 		{"", header{"status": {"503"}}, Ack{Kind: AckNoResponders}},
-		{"", header{HeaderStatus: {"503", "503"}, HeaderDescription: {"No Responders"}}, Ack{Kind: AckNoResponders}},
+		{"", header{HeaderStatus: {"503", "503"}, "Description": {"No Responders"}}, Ack{Kind: AckNoResponders}},
 
 		{"-NAK", nil, nack},
 		{"-NAK ", nil, nack},

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -108,26 +109,25 @@ func ParseError(h map[string][]string, body []byte) *Error {
 	if code == "" {
 		return nil
 	}
-	e := &Error{}
 	var b errorBody
-	if json.Unmarshal(body, &b) == nil {
-		e.Code, e.ErrCode, e.Description = b.Error.Code, b.Error.ErrCode, b.Error.Description
+	if json.Unmarshal(body, &b) != nil {
+		b = errorBody{}
 	}
-	if n, err := strconv.Atoi(code); err == nil {
-		e.Code = n
+	class, err := strconv.Atoi(code)
+	if err != nil {
+		class = b.Error.Code
 	}
-	if e.Code == 0 {
-		e.Code = 500 // the code is not a number: it is an error nevertheless
-	}
-	if e.Description == "" {
-		e.Description = first(h, HeaderServiceError)
+	e := &Error{
+		Code:        cmp.Or(class, 500), // whatever it is, it is an error
+		ErrCode:     b.Error.ErrCode,
+		Description: cmp.Or(b.Error.Description, first(h, HeaderServiceError)),
+		RateLimit:   parseRateLimit(h),
 	}
 	if n, err := strconv.ParseInt(first(h, HeaderRetryAfterMs), 10, 64); err == nil {
 		e.RetryAfter, _ = millis(n)
 	} else if n, err := strconv.ParseInt(first(h, HeaderRetryAfter), 10, 32); err == nil && n > 0 {
 		e.RetryAfter = time.Duration(n) * time.Second
 	}
-	e.RateLimit = parseRateLimit(h)
 	return e
 }
 

@@ -24,11 +24,10 @@ const (
 
 // Headers understood on an enqueue.
 const (
-	HeaderMsgID       = "Nats-Msg-Id"     // deduplication id within the queue's window
-	HeaderDelay       = "Fila-Delay"      // Go duration
-	HeaderNotBefore   = "Fila-Not-Before" // RFC 3339
-	HeaderTTL         = "Nats-TTL"        // seconds, Go duration or "never"
-	HeaderTraceparent = "traceparent"     // W3C trace context, passed on
+	HeaderMsgID     = "Nats-Msg-Id"     // deduplication id within the queue's window
+	HeaderDelay     = "Fila-Delay"      // Go duration
+	HeaderNotBefore = "Fila-Not-Before" // RFC 3339
+	HeaderTTL       = "Nats-TTL"        // seconds, Go duration or "never"
 )
 
 // Headers understood on a nack.
@@ -48,7 +47,6 @@ const (
 // Headers of NATS itself and of error replies.
 const (
 	HeaderStatus           = "Status"
-	HeaderDescription      = "Description"
 	HeaderServiceError     = "Nats-Service-Error"
 	HeaderServiceErrorCode = "Nats-Service-Error-Code"
 	HeaderRetryAfter       = "Retry-After" // whole seconds, rounded up

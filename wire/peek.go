@@ -90,11 +90,9 @@ type DeadInfo struct {
 func (m *PeekedMessage) SetContent(h map[string][]string, payload []byte, limit int) {
 	m.setHeaders(h, limit)
 	m.PayloadBytes = len(payload)
+	whole := payload
 	if m.PayloadCut = len(payload) > limit; m.PayloadCut {
 		payload = payload[:limit]
-	}
-	whole := payload
-	if m.PayloadCut {
 		whole = payload[:wholeRunes(payload)]
 	}
 	if utf8.Valid(whole) {
