@@ -71,7 +71,7 @@ func TestGateKeysAreChecked(t *testing.T) {
 			"pause":   func() error { _, err := c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Name: key}); return err },
 			"explain": func() error { _, err := c.ExplainKey(t.Context(), "q", key); return err },
 		} {
-			refused := requireRefused(t, call(), 400, name)
+			refused := refusal(t, call(), name)
 			require.Equal(t, wire.CodeBadField, refused.ErrCode)
 			require.Contains(t, refused.Description, "allowed are 1 to 256 bytes of UTF-8")
 		}

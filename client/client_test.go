@@ -50,7 +50,8 @@ func TestRefusals(t *testing.T) {
 	f.failingQueues()
 
 	_, err := c.Publish(t.Context(), "full", nil)
-	refused := requireRefused(t, err, 429)
+	refused := refusal(t, err)
+	require.Equal(t, 429, refused.Code)
 	require.Equal(t, wire.CodeBacklogMessages, refused.ErrCode)
 	require.Equal(t, 1500*time.Millisecond, refused.RetryAfter)
 
@@ -61,7 +62,7 @@ func TestRefusals(t *testing.T) {
 	_, err = c.Publish(t.Context(), "odd", nil)
 	require.ErrorContains(t, err, "not what fila sends")
 	_, err = c.Publish(t.Context(), "bad name", nil)
-	require.Equal(t, wire.CodeBadQueueName, requireRefused(t, err, 400).ErrCode)
+	require.Equal(t, wire.CodeBadQueueName, refusal(t, err).ErrCode)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -112,10 +113,10 @@ func TestAdmin(t *testing.T) {
 		}},
 	})
 	_, err = c.ConfigGet(t.Context(), "no spaces")
-	require.Equal(t, wire.CodeBadConfigKey, requireRefused(t, err, 400).ErrCode)
+	require.Equal(t, wire.CodeBadConfigKey, refusal(t, err).ErrCode)
 	f.handle("fila.admin.store-backup", func(msg *nats.Msg) { f.reply(msg, wire.BackupFailed("no room")) })
 	_, err = c.StoreBackup(t.Context())
-	require.Equal(t, wire.CodeBackupFailed, requireRefused(t, err, 500).ErrCode)
+	require.Equal(t, wire.CodeBackupFailed, refusal(t, err).ErrCode)
 }
 
 func TestListsReadAllPages(t *testing.T) {

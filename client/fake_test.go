@@ -183,13 +183,17 @@ func setup(t *testing.T, opts ...Option) (*fakeFila, *Client) {
 	return startFake(t, srv), newClient(t, srv, opts...)
 }
 
-// requireRefused returns the refusal, which is of the class code.
-func requireRefused(t *testing.T, err error, code int, msg ...any) *Error {
+// refusal returns what err has to be.
+func refusal(t *testing.T, err error, msg ...any) *Error {
 	t.Helper()
 	var refused *Error
 	require.ErrorAs(t, err, &refused, msg...)
-	require.Equal(t, code, refused.Code, msg...)
 	return refused
+}
+
+func requireRefused(t *testing.T, err error, code int, msg ...any) {
+	t.Helper()
+	require.Equal(t, code, refusal(t, err, msg...).Code, msg...)
 }
 
 // adminRequest is a call that makes a request of one subject and body (JSON, or

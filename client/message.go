@@ -86,10 +86,7 @@ func (o NackOptions) payload() []byte {
 	if len(body) == 0 {
 		return []byte("-NAK")
 	}
-	data, err := json.Marshal(body)
-	if err != nil { // strings and integers always marshal
-		return []byte("-NAK")
-	}
+	data, _ := json.Marshal(body) // strings and integers always marshal
 	return append([]byte("-NAK "), data...)
 }
 

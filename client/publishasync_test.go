@@ -110,7 +110,8 @@ func TestPublishAsyncFails(t *testing.T) {
 	f.failingQueues()
 	for queue, check := range map[string]func(err error){
 		"full": func(err error) {
-			require.Equal(t, 1500*time.Millisecond, requireRefused(t, err, 429).RetryAfter)
+			requireRefused(t, err, 429)
+			require.Equal(t, 1500*time.Millisecond, refusal(t, err).RetryAfter)
 		},
 		"nobody": func(err error) { require.ErrorIs(t, err, ErrNoFila) },
 		"silent": func(err error) { require.ErrorIs(t, err, ErrNoReply) },

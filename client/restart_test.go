@@ -164,7 +164,8 @@ func TestFullQueue(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err := c.Publish(t.Context(), "orders", nil)
-	require.Positive(t, requireRefused(t, err, 429).RetryAfter)
+	requireRefused(t, err, 429)
+	require.Positive(t, refusal(t, err).RetryAfter)
 
 	future, err := c.PublishAsync(t.Context(), "orders", nil, RetryFor(patience))
 	require.NoError(t, err)
