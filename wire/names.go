@@ -116,14 +116,9 @@ func nameParts(name string) bool {
 }
 
 func nameChars(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
-		if !ok {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-'
+	})
 }
 
 // legalTail reports whether s is one or more literal subject tokens. It is
@@ -139,12 +134,9 @@ func legalTail(s string) bool {
 			return false
 		}
 	}
-	for _, r := range s {
-		if r == ' ' || r == '>' || !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return r == ' ' || r == '>' || !unicode.IsPrint(r)
+	})
 }
 
 // maxQuoted is how many bytes of a client's text an error description shows.

@@ -27,18 +27,11 @@ var errRate = errors.New("allowed is a number per second such as 10 or 0.5, or a
 // UnmarshalJSON takes a string or a number. What it says is for [Rate.Check] to
 // judge.
 func (r *Rate) UnmarshalJSON(data []byte) error {
-	switch s := string(data); {
-	case s == "null":
-		return nil
-	case s[0] == '"':
-		var text string
-		if err := json.Unmarshal(data, &text); err != nil {
-			return err
-		}
-		*r = Rate(text)
-		return nil
-	case s[0] == '-' || s[0] >= '0' && s[0] <= '9':
-		*r = Rate(s)
+	switch c := data[0]; {
+	case c == '"', c == 'n': // null changes nothing
+		return json.Unmarshal(data, (*string)(r))
+	case c == '-', c >= '0' && c <= '9':
+		*r = Rate(data)
 		return nil
 	}
 	kind := map[byte]string{'{': "object", '[': "array"}[data[0]]
