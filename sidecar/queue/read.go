@@ -195,12 +195,16 @@ func (q *side) credit() int {
 	return n
 }
 
-// State says what a side waits for; up to most places, at least 1.
+// State says what a side waits for, and names up to most places, the largest; none if
+// most is below 1.
 func (m *Queue) State(s Side, most int, now int64) StateView {
 	q := &m.sides[s]
 	v := StateView{Moment: m.Moment(s, now), Credit: q.credit()}
 	if q.pauses.until > now {
 		v.Paused = q.pauses.until
+	}
+	if most < 1 {
+		return v
 	}
 	for id, wl := range q.gating.waits.items {
 		if id == 0 || wl.kind == waitFree || wl.messages == 0 ||

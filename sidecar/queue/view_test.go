@@ -56,6 +56,11 @@ func TestViewsOfBlockedMessages(t *testing.T) {
 	require.Equal(t, 2, s.Blocked[0].Flows)
 	require.EqualValues(t, 3, s.BlockedBy[queue.ByInFlight])
 	require.EqualValues(t, 1, s.BlockedBy[queue.ByTurn], "it goes behind the others")
+	for _, none := range []int{0, -1} {
+		few := r.M.State(queue.Main, none, r.Now)
+		require.Empty(t, few.Blocked)
+		require.Equal(t, s.Moment, few.Moment)
+	}
 	require.Empty(t, r.M.Flows(queue.Main, 5))
 	require.Equal(t, "holder", r.Peek(queue.Main)[0].Key)
 	require.Equal(t, "w", r.Peek(queue.Main)[0].Consumer)

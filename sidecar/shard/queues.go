@@ -158,14 +158,13 @@ func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
 	if q.deleted.Load() {
 		return 0, wire.QueueNotFound(q.name)
 	}
-	held := func() int64 { return q.depth.Load() + q.dlq.depth.Load() }
-	if n := held(); n > 0 && !force {
+	if n := q.held(); n > 0 && !force {
 		return 0, wire.QueueNotEmpty(q.name, n)
 	}
 	// From here on the intake answers with 404; what had been accepted before is
 	// counted.
 	q.deleted.Store(true)
-	if n := held(); n > 0 && !force {
+	if n := q.held(); n > 0 && !force {
 		q.deleted.Store(false)
 		return 0, wire.QueueNotEmpty(q.name, n)
 	}
@@ -177,7 +176,7 @@ func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
 	case <-s.Killed:
 	}
 	q.run.end()
-	deleted := held()
+	deleted := q.held()
 	if err := s.commit(&store.Batch{DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)
 	}
@@ -189,6 +188,10 @@ func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
 	s.Log.Info("queue deleted", "queue", q.name, "messages", deleted)
 	return deleted, nil
 }
+
+// held counts the messages of a queue and its dead letters. One that moves between them
+// meanwhile is counted, see carryOut.
+func (q *Queue) held() int64 { return q.depth.Load() + q.dlq.depth.Load() }
 
 // commit hands b to the store and waits for the disk.
 func (s *Shard) commit(b *store.Batch) error {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,51 @@ func counted(q *Queue) map[string]int64 {
 		}
 	}
 	return all
+}
+
+// TestADyingMessageIsAlwaysCounted: no moment exists in which a message that moves to
+// the dead letters is counted on neither side, so that a deletion without force, which
+// looks at one depth after the other, would find nothing. The moment would be short, so
+// somebody looks all the time while a message dies and is redriven.
+func TestADyingMessageIsAlwaysCounted(t *testing.T) {
+	r := newRig(t, newDisk())
+	defer r.end()
+	q := r.create(nil)
+	step := func(side queue.Side, messages int64) { q.run.effects.Tally[side].Messages += messages }
+	var looks, missed atomic.Int64
+	ended := make(chan struct{})
+	var looking sync.WaitGroup
+	q.run.mu.Lock()
+	step(queue.Main, 1)
+	q.run.carryOut(r.Now())
+	looking.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			looks.Add(1)
+			if q.held() == 0 {
+				missed.Add(1)
+			}
+		}
+	})
+	for deaths := 0; (deaths < 100_000 || looks.Load() < 1_000_000) && missed.Load() == 0; deaths++ {
+		step(queue.Main, -1)
+		step(queue.Dead, 1)
+		q.run.carryOut(r.Now())
+		step(queue.Main, 1) // a redrive begins
+		q.run.carryOut(r.Now())
+		step(queue.Dead, -1)
+		q.run.carryOut(r.Now())
+	}
+	close(ended)
+	looking.Wait()
+	step(queue.Main, -1)
+	q.run.carryOut(r.Now())
+	q.run.mu.Unlock()
+	require.Zero(t, missed.Load(), "the message was counted nowhere")
 }
 
 // TestWhatIsAckedAtOnceIsNeverWritten, and both are answered all the same.
