@@ -60,7 +60,8 @@ var ownImports = map[string][]string{
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},
-	"sidecar/queue":           {"breaker", "drr", "store", "throttle", "wire"},
+	"sidecar/queue":           {"sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
+	"sidecar/queue/container": {},
 	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":             {},
 
@@ -109,11 +110,11 @@ var moduleImports = map[string][]string{
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/queue"}
+var purePackages = []string{"drr", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/queue", "sidecar/queue/container"}
 
 // machinePackages are pure, and have no lock, channel or chance of their own
 // either: equal inputs give equal effects.
-var machinePackages = []string{"drr", "sidecar/queue"}
+var machinePackages = []string{"drr", "sidecar/queue", "sidecar/queue/container"}
 
 var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 

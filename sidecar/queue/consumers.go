@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/store"
 )
 
@@ -45,7 +46,7 @@ type consumers struct {
 	fetches   map[*consumer]struct{}
 	ring      *consumer            // the next to be served
 	regs      uint64               // the last registration
-	expiring  dueHeap              // those with an end, by reg
+	expiring  container.Timers     // those with an end, by reg
 	byReg     map[uint64]*consumer // those in expiring
 	noWait    []*consumer          // fetches to be ended in this step
 	absent    []absence            // restored consumers that nobody has heard of
@@ -58,6 +59,8 @@ func newConsumers(graceEnds int64) consumers {
 		byReg: make(map[uint64]*consumer), graceEnds: graceEnds,
 	}
 }
+
+func (s *consumers) endCounts(it container.Timer) bool { return s.byReg[it.ID] != nil }
 
 // waiting returns the fetches in the order in which they came.
 func (s *consumers) waiting() []*consumer {
@@ -183,7 +186,7 @@ func (q *side) answerWith(replyTo string, data []byte) {
 func (q *side) endAt(c *consumer, at int64) {
 	c.expiresAt = at
 	q.consumers.byReg[c.reg] = c
-	q.consumers.expiring.push(at, c.reg)
+	q.consumers.expiring.Add(at, c.reg)
 }
 
 // unend forgets the end of c's registration, or of its fetch, if it has one.
@@ -192,7 +195,7 @@ func (q *side) unend(c *consumer) {
 		return
 	}
 	delete(q.consumers.byReg, c.reg)
-	q.consumers.expiring.dropped(func(it dueItem) bool { return q.consumers.byReg[it.seq] != nil })
+	q.consumers.expiring.Dropped()
 }
 
 // end takes c out of service: it gets nothing more.
@@ -265,15 +268,9 @@ func (q *side) tryAgain(now int64) {
 
 // onConsumerEnd ends a registration that was not renewed, or a fetch whose time
 // is over.
-func (q *side) onConsumerEnd(it dueItem, _ int64) {
-	c := q.consumers.byReg[it.seq]
-	if c == nil {
-		if q.consumers.expiring.stale > 0 {
-			q.consumers.expiring.stale--
-		}
-		return
-	}
-	delete(q.consumers.byReg, it.seq)
+func (q *side) onConsumerEnd(reg uint64, _ int64) {
+	c := q.consumers.byReg[reg]
+	delete(q.consumers.byReg, reg)
 	if c.fetch {
 		q.status(c, statusExpired)
 		q.endFetch(c)

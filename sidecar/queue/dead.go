@@ -75,13 +75,13 @@ const pickBytes = 16 << 20
 func (c Pick) apply(q *side) {
 	p := &Picked{Next: c.From}
 	var bytes int64
-	q.slots.from(c.From, func(seq uint64, s *slot) bool {
+	for seq, s := range q.slots.From(c.From) {
 		if len(p.Letters) == c.Max || bytes >= pickBytes || seq > c.Last {
-			return false
+			break
 		}
 		p.Next = seq + 1
 		if s.state != slotWaiting {
-			return true
+			continue
 		}
 		q.unlist(s)
 		bytes += int64(s.size)
@@ -89,8 +89,7 @@ func (c Pick) apply(q *side) {
 			ID: s.id, EnqueuedAt: s.enqueuedAt, Cost: s.cost,
 			Key: q.keys.name(s.flow), Weight: uint32(q.keys.weight(s.flow)),
 		}})
-		return true
-	})
+	}
 	q.m.out.Picked = p
 }
 
@@ -137,7 +136,7 @@ func (q *side) redriven(c *Commit, err error) {
 	t.Redriven += int64(len(letters))
 	for i := range letters {
 		g := &letters[i]
-		q.forget(g.From, q.slots.get(g.From), neutral, q.m.now)
+		q.forget(g.From, q.slots.Get(g.From), neutral, q.m.now)
 		to.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
 	}
 }
@@ -149,6 +148,6 @@ const pickedStamp = math.MinInt64 / 2
 // putBackPicked makes letters that were picked wait again, each at its place.
 func (q *side) putBackPicked(seqs []uint64) {
 	for _, seq := range seqs {
-		q.enter(seq, q.slots.get(seq), pickedStamp+int64(seq))
+		q.enter(seq, q.slots.Get(seq), pickedStamp+int64(seq))
 	}
 }

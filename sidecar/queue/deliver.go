@@ -48,9 +48,9 @@ func (q *side) deliver(now int64) (more bool) {
 			return false
 		}
 		id, link := q.firstOf(f)
-		seq := q.links.seq(link)
-		s := q.slots.get(seq)
-		if q.slots.expired(seq, s, now) {
+		seq := q.links.Seq(link)
+		s := q.slots.Get(seq)
+		if q.expired(seq, s, now) {
 			q.unlist(s)
 			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
 			continue
@@ -136,9 +136,9 @@ func (q *side) takeBack(seq uint64, s *slot, now int64) lease {
 	le, _ := q.unlease(s, unheard, now)
 	q.tally().TakenBack++
 	q.putBack(seq, s, le.order)
-	if q.slots.expired(seq, s, now) {
+	if q.expired(seq, s, now) {
 		// Its turn in ttls may have passed while the lease ran.
-		q.ttls.push(q.slots.expiresAt(seq, s), seq)
+		q.ttls.Add(q.expiresAt(seq, s), seq)
 	}
 	if s.stored {
 		q.storeState(seq, s, "")

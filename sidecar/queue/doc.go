@@ -16,9 +16,9 @@
 // consumers, leases and pauses of its own, and what moves between them is one
 // batch of changes.
 //
-// Inside, a side is a few tables and what moves messages between them:
+// Inside, a side is a few tables (package container) and what moves messages between them:
 //
-//	slots, keys, links, leases, timers   where messages, fairness keys, lists, leases and times are
+//	backlog, leases                      where messages, fairness keys, lists, delays and leases are
 //	life, deliver, dead, failures        what happens to a message
 //	subqueue, wait, permit               gates: who has to pass which, who waits where, what is held
 //	order, pause, consumers              strict order per key, pauses, who may be given messages

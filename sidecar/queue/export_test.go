@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
@@ -38,11 +39,8 @@ func Reserving(m *Queue) bool { return m.sides[Main].gating.reserving != 0 }
 // Subqueues is how many there are of Main.
 func Subqueues(m *Queue) int { return len(m.sides[Main].gating.subs.ids) }
 
-// Scheduled is how many messages are in the schedule.
-func Scheduled(m *Queue, s Side) int64 { return m.sides[s].listed - m.sides[s].gating.blocked }
-
 // Expiring is how many entries the heap of ends of consumers has.
-func Expiring(m *Queue, s Side) int { return len(m.sides[s].consumers.expiring.items) }
+func Expiring(m *Queue, s Side) int { return len(slices.Collect(m.sides[s].consumers.expiring.All())) }
 
 // KeptUncommitted is how many messages are kept since they may not be on disk.
 func KeptUncommitted(m *Queue) int { return len(m.journal.uncommitted.items) }
@@ -51,13 +49,13 @@ func KeptUncommitted(m *Queue) int { return len(m.journal.uncommitted.items) }
 func AckTime(m *Queue) *int64 { return &m.journal.ackTime }
 
 // SetAttempts sets how many attempts of a message have ended.
-func SetAttempts(m *Queue, seq uint64, n uint32) { m.sides[Main].slots.get(seq).attempts = n }
+func SetAttempts(m *Queue, seq uint64, n uint32) { m.sides[Main].slots.Get(seq).attempts = n }
 
 // SetSize sets the size of a message.
-func SetSize(m *Queue, s Side, seq uint64, n uint32) { m.sides[s].slots.get(seq).size = n }
+func SetSize(m *Queue, s Side, seq uint64, n uint32) { m.sides[s].slots.Get(seq).size = n }
 
 // SetReadyAt sets when a message became ready.
-func SetReadyAt(m *Queue, seq uint64, at int64) { m.sides[Main].slots.get(seq).readyAt = at }
+func SetReadyAt(m *Queue, seq uint64, at int64) { m.sides[Main].slots.Get(seq).readyAt = at }
 
 // Check looks whether everything that a machine keeps agrees. loose says that
 // subqueues may wait at a gate which would admit one: the clock shows an earlier time
@@ -77,9 +75,8 @@ func CheckEmpty(t T, m *Queue) {
 	for i := range m.sides {
 		q := &m.sides[i]
 		name := q.name
-		require.Zero(t, q.slots.live, name)
-		require.LessOrEqual(t, len(q.slots.dirs), 1, "%s: directories", name)
-		require.Empty(t, q.slots.ends, "%s: TTLs", name)
+		require.Zero(t, q.slots.Len(), name)
+		require.Empty(t, q.ends, "%s: TTLs", name)
 		require.Empty(t, q.keys.ids, name)
 		require.Empty(t, q.gating.subs.ids, name)
 		require.Empty(t, q.gating.subs.first, name)
@@ -90,12 +87,7 @@ func CheckEmpty(t T, m *Queue) {
 		require.Len(t, q.gating.waits.free, len(q.gating.waits.items)-1, name)
 		require.Zero(t, q.gating.reserving, name)
 		require.Empty(t, q.order.keys, name)
-		used := -1 // link 0
-		for _, st := range q.links.states {
-			used += int(st.used)
-		}
-		require.Zero(t, used, "%s: links", name)
-		require.Zero(t, q.listed, name)
+		require.Zero(t, q.links.Len(), "%s: links", name)
 		require.Zero(t, q.sched.Active(), name)
 		require.Len(t, q.keys.freeHeaps, len(q.keys.heaps)-1, name)
 	}
@@ -107,7 +99,7 @@ func checkSide(t T, q *side, now int64, loose bool) {
 	states := make(map[slotState]int64)
 	refs := make(map[uint32]int32)
 	leasedBy := make(map[*consumer]int)
-	q.slots.from(0, func(seq uint64, s *slot) bool {
+	for seq, s := range q.slots.From(0) {
 		at := fmt.Sprintf("%s, message %d, state %d", name, seq, s.state)
 		states[s.state]++
 		refs[uint32(s.flow)]++
@@ -121,12 +113,12 @@ func checkSide(t T, q *side, now int64, loose bool) {
 				require.Fail(t, "a lease has run out", at)
 			}
 		case slotDelayed:
-			require.Contains(t, q.delays.items, dueItem{s.readyAt, seq}, at)
+			requireTimer(t, &q.delays, s.readyAt, seq, at)
 			require.Greater(t, s.readyAt, now, at)
 		case slotWaiting:
-			require.Equal(t, seq, q.links.seq(s.ref), at)
+			require.Equal(t, seq, q.links.Seq(s.ref), at)
 		case slotOrdered:
-			require.Equal(t, seq, q.links.seq(s.ref), at)
+			require.Equal(t, seq, q.links.Seq(s.ref), at)
 			require.NotNil(t, q.order.keys[s.flow], at)
 		case slotFailing:
 			require.Equal(t, s.attempts, q.failing[seq].attempts, at)
@@ -134,19 +126,18 @@ func checkSide(t T, q *side, now int64, loose bool) {
 		default:
 			require.Fail(t, "no such state", at)
 		}
-		require.Equal(t, s.ttl, q.slots.ends[seq] != 0, at)
+		require.Equal(t, s.ttl, q.ends[seq] != 0, at)
 		if s.ttl && (s.state == slotWaiting || s.state == slotDelayed || s.state == slotOrdered) {
-			require.Contains(t, q.ttls.items, dueItem{q.slots.expiresAt(seq, s), seq}, at)
-			require.Greater(t, q.slots.expiresAt(seq, s), now, at)
+			requireTimer(t, &q.ttls, q.expiresAt(seq, s), seq, at)
+			require.Greater(t, q.expiresAt(seq, s), now, at)
 		}
-		return true
-	})
+	}
 	var live int64
 	for _, n := range states {
 		live += n
 	}
-	require.Equal(t, live, q.slots.live, name)
-	require.EqualValues(t, states[slotWaiting], q.listed, "%s: listed", name)
+	require.Equal(t, live, q.slots.Len(), name)
+	require.Equal(t, states[slotWaiting]+states[slotOrdered], q.links.Len(), "%s: links", name)
 	require.EqualValues(t, states[slotLeased], q.leases.live, "%s: leases", name)
 	require.Len(t, q.failing, int(states[slotFailing]), "%s: failing", name)
 	require.EqualValues(t, states[slotOrdered], q.order.waiting, "%s: ordered", name)
@@ -156,9 +147,6 @@ func checkSide(t T, q *side, now int64, loose bool) {
 	checkOrder(t, q)
 	checkLeases(t, &q.leases)
 	checkConsumers(t, q, leasedBy)
-	for _, h := range []*dueHeap{&q.delays, &q.ttls, &q.consumers.expiring, &q.gating.timers} {
-		checkHeap(t, h)
-	}
 	if q.m.dispatching && q.pauses.until == 0 {
 		idle := q.sched.Active() == 0 || q.consumers.ring == nil
 		require.True(t, idle, "%s: messages wait although there is credit", name)
@@ -172,17 +160,16 @@ func checkJournal(t T, m *Queue) {
 	t.Helper()
 	q, j := &m.sides[Main], &m.journal
 	open, working := make(map[uint64]bool), 0
-	q.slots.from(0, func(seq uint64, s *slot) bool {
+	for seq, s := range q.slots.From(0) {
 		if !s.open {
-			return true
+			continue
 		}
 		open[seq] = true
 		require.NotNil(t, j.uncommitted.get(seq), "%s, message %d: not on disk, and not in memory", q.name, seq)
 		if s.state == slotLeased {
 			working++
 		}
-		return true
-	})
+	}
 	require.Equal(t, working, j.working, q.name)
 	waiting, waited, dropped, bytes := 0, 0, 0, int64(0)
 	if c := j.open; c != nil {
@@ -198,7 +185,7 @@ func checkJournal(t T, m *Queue) {
 				continue
 			}
 			require.GreaterOrEqual(t, i, c.first, q.name)
-			bytes += int64(q.slots.get(last).size)
+			bytes += int64(q.slots.Get(last).size)
 			waiting++
 			require.True(t, open[c.Add[i].Seq], "%s, message %d: waits for the store", q.name, c.Add[i].Seq)
 			if c.Confirm[i] != "" {
@@ -212,7 +199,7 @@ func checkJournal(t T, m *Queue) {
 	require.Len(t, open, waiting, q.name)
 	for i, in := range j.uncommitted.items {
 		if in != nil {
-			require.NotNil(t, q.slots.get(j.uncommitted.base+uint64(i)), "%s: kept for nothing", q.name)
+			require.NotNil(t, q.slots.Get(j.uncommitted.base+uint64(i)), "%s: kept for nothing", q.name)
 		}
 	}
 }
@@ -222,7 +209,7 @@ func checkSubs(t T, q *side) {
 	t.Helper()
 	refs, waiting := make(map[subID]int32), make(map[subID]int32)
 	plain := make(map[drr.Flow]int32)
-	q.slots.from(0, func(_ uint64, s *slot) bool {
+	for _, s := range q.slots.From(0) {
 		refs[s.sub]++
 		if s.state == slotWaiting {
 			if id := q.subOf(s); id != 0 {
@@ -231,21 +218,18 @@ func checkSubs(t T, q *side) {
 				plain[s.flow]++
 			}
 		}
-		return true
-	})
-	checkList := func(l *list, n int32, at string) {
+	}
+	checkList := func(l *container.List, n int32, at string) {
 		last, found, prev := int64(math.MinInt64), int32(0), uint32(0)
-		for i := l.head; i != 0; i = q.links.at(i).next {
-			it := q.links.at(i)
-			require.LessOrEqual(t, last, it.stamp, "%s: out of order", at)
-			require.Equal(t, prev, it.prev, at)
-			require.Equal(t, i, q.slots.get(it.seq).ref, at)
-			last, prev = it.stamp, i
+		for i := l.Head(); i != 0; i = q.links.Next(i) {
+			require.LessOrEqual(t, last, q.links.Stamp(i), "%s: out of order", at)
+			require.Equal(t, prev, q.links.Prev(i), at)
+			require.Equal(t, i, q.slots.Get(q.links.Seq(i)).ref, at)
+			last, prev = q.links.Stamp(i), i
 			found++
 		}
-		require.Equal(t, prev, l.tail, at)
-		require.Equal(t, found, l.n, at)
-		require.Equal(t, n, l.n, at)
+		require.Equal(t, found, l.Len(), at)
+		require.Equal(t, n, l.Len(), at)
 	}
 	used, named := 0, 0
 	var blocked int64
@@ -261,7 +245,7 @@ func checkSubs(t T, q *side) {
 		}
 		used++
 		if bare {
-			require.Positive(t, sub.list.n, at)
+			require.Positive(t, sub.list.Len(), at)
 		} else {
 			named++
 			require.Equal(t, refs[id], sub.refs, at)
@@ -274,7 +258,7 @@ func checkSubs(t T, q *side) {
 		}
 		want := int32(0)
 		if sub.wait != 0 {
-			want = sub.list.n
+			want = sub.list.Len()
 			if sub.eligible() {
 				want--
 			}
@@ -286,7 +270,7 @@ func checkSubs(t T, q *side) {
 		blocked += int64(want)
 		blockedBy[sub.kind] += int64(want)
 		if sub.probe.at != 0 {
-			require.Positive(t, sub.list.n, at)
+			require.Positive(t, sub.list.Len(), at)
 		}
 	}
 	require.Equal(t, len(q.gating.subs.items)-1, used+len(q.gating.subs.free), q.name)
@@ -387,20 +371,20 @@ func checkOrder(t T, q *side) {
 	for f, o := range q.order.keys {
 		at := fmt.Sprintf("%s, key %q", q.name, q.keys.name(f))
 		require.True(t, o.owned, "%s waits for nothing", at)
-		owner := q.slots.get(o.owner)
+		owner := q.slots.Get(o.owner)
 		require.True(t, owner != nil && owner.owns && owner.flow == f, "%s: %d is no owner", at, o.owner)
 		require.NotEqual(t, slotOrdered, owner.state, "%s: its owner %d waits for it", at, o.owner)
 		last := uint64(0)
-		for i := o.waiting.head; i != 0; i = q.links.at(i).next {
-			require.Greater(t, q.links.seq(i), last, "key %q is out of order", q.keys.name(f))
-			last = q.links.seq(i)
+		for i := o.waiting.Head(); i != 0; i = q.links.Next(i) {
+			require.Greater(t, q.links.Seq(i), last, "key %q is out of order", q.keys.name(f))
+			last = q.links.Seq(i)
 		}
 		for _, seq := range o.also {
 			also[seq] = true
 		}
 	}
 	flying := make(map[uint32]int)
-	q.slots.from(0, func(seq uint64, s *slot) bool {
+	for seq, s := range q.slots.From(0) {
 		at := fmt.Sprintf("%s, message %d", q.name, seq)
 		o := q.order.keys[s.flow]
 		if s.owns {
@@ -411,8 +395,7 @@ func checkOrder(t T, q *side) {
 			flying[uint32(s.flow)]++
 			require.Equal(t, 1, flying[uint32(s.flow)], "%s: two messages of a key in flight", at)
 		}
-		return true
-	})
+	}
 }
 
 func checkKeys(t T, k *keyTable, refs map[uint32]int32) {
@@ -467,7 +450,7 @@ func checkConsumers(t T, q *side, leasedBy map[*consumer]int) {
 		if !c.gone && c.expiresAt != 0 {
 			ends++
 			require.Same(t, c, q.consumers.byReg[c.reg])
-			require.Contains(t, q.consumers.expiring.items, dueItem{c.expiresAt, c.reg})
+			requireTimer(t, &q.consumers.expiring, c.expiresAt, c.reg, "consumer "+c.name)
 		}
 	}
 	for name, c := range q.consumers.byName {
@@ -491,9 +474,12 @@ func checkConsumers(t T, q *side, leasedBy map[*consumer]int) {
 	}
 }
 
-func checkHeap(t T, h *dueHeap) {
+func requireTimer(t T, timers *container.Timers, at int64, id uint64, what string) {
 	t.Helper()
-	for i := 1; i < len(h.items); i++ {
-		require.False(t, h.items[i].before(h.items[(i-1)/2]), "heap order at %d", i)
+	for it := range timers.All() {
+		if it == (container.Timer{At: at, ID: id}) {
+			return
+		}
 	}
+	require.Fail(t, "no timer is set", what)
 }

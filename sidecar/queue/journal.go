@@ -139,7 +139,7 @@ func (m *Queue) flush() {
 	}
 	main := &m.sides[Main]
 	for i := range c.Add {
-		if s := main.slots.get(c.Add[i].Seq); s != nil {
+		if s := main.slots.Get(c.Add[i].Seq); s != nil {
 			s.open = false
 		}
 	}
@@ -322,7 +322,7 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 	n := 0
 	for i := range c.Add {
 		msg := &c.Add[i]
-		if s := main.slots.get(msg.Seq); msg.EnqueuedAt <= since || s == nil || s.state != slotLeased {
+		if s := main.slots.Get(msg.Seq); msg.EnqueuedAt <= since || s == nil || s.state != slotLeased {
 			c.Add[n], c.Confirm[n] = *msg, c.Confirm[i]
 			n++
 			continue

@@ -172,7 +172,7 @@ func (q *side) storeLeases(now int64) {
 		if !ok {
 			return
 		}
-		if s := q.slots.get(le.seq); s.open {
+		if s := q.slots.Get(le.seq); s.open {
 			le.stored = false
 			q.leases.toStore(s.ref, now)
 			continue
@@ -183,7 +183,7 @@ func (q *side) storeLeases(now int64) {
 
 func (q *side) storeLease(le *lease) {
 	le.stored = true
-	s := q.slots.get(le.seq)
+	s := q.slots.Get(le.seq)
 	s.stored = true
 	c := q.m.journal.change(q.m.now)
 	c.State = append(c.State, store.State{

@@ -35,15 +35,14 @@ func (q *side) enqueue(in *Message, now int64) {
 	}
 	j.uncommitted.put(m.Seq, in)
 	if m.ExpiresAt != 0 {
-		q.slots.expire(m.Seq, s, m.ExpiresAt)
-		q.ttls.push(m.ExpiresAt, m.Seq)
+		q.setTTL(m.Seq, s, m.ExpiresAt)
 	}
 	q.wait(m.Seq, s, now)
 }
 
 // newSlot makes the slot of message m, which is in no place yet.
 func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int64) *slot {
-	s := q.slots.add(m.Seq)
+	s := q.slots.Add(m.Seq)
 	s.id = m.ID
 	s.enqueuedAt = m.EnqueuedAt
 	s.size = uint32(size)
@@ -69,7 +68,7 @@ func (q *side) arrive(a *arrival, now int64) {
 // leased returns the slot that a token speaks for, or nil when it names no current
 // lease.
 func (q *side) leased(t wire.Token) *slot {
-	s := q.slots.get(t.Seq)
+	s := q.slots.Get(t.Seq)
 	if s == nil || s.state != slotLeased || s.attempts+1 != t.Attempt || q.leases.items[s.ref].id != t.Lease {
 		return nil
 	}
@@ -169,7 +168,7 @@ func (q *side) answer(replyTo string) {
 // onExpired ends the attempt of a message whose lease has run out.
 func (q *side) onExpired(seq uint64, now int64) {
 	q.tally().Expired++
-	q.fail(seq, q.slots.get(seq), Failure{Error: leaseExpired}, 0, now)
+	q.fail(seq, q.slots.Get(seq), Failure{Error: leaseExpired}, 0, now)
 }
 
 // undecided is what the verdict about a failed attempt is waited for with.
@@ -221,7 +220,7 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 		return
 	}
 	delete(q.failing, v.Seq)
-	s := q.slots.get(v.Seq)
+	s := q.slots.Get(v.Seq)
 	q.returnPass(s, u.pass, v.Outcome, now)
 	s.state = slotMoving
 	q.conclude(s, v, now)
@@ -233,7 +232,7 @@ func (q *side) conclude(s *slot, v *Verdict, now int64) {
 	reason := ""
 	switch {
 	case q.isDead():
-	case q.slots.expired(v.Seq, s, now):
+	case q.expired(v.Seq, s, now):
 		reason = wire.ReasonExpired
 	case q.exhausted(s.attempts, v.ByHook):
 		reason = wire.ReasonMaxDeliveries
@@ -285,7 +284,7 @@ func (q *side) pendNow(seq uint64, s *slot) {
 func (q *side) wait(seq uint64, s *slot, now int64) {
 	if s.readyAt > now {
 		s.state = slotDelayed
-		q.delays.push(s.readyAt, seq)
+		q.delays.Add(s.readyAt, seq)
 		q.orderDelayed(s)
 		return
 	}
@@ -313,7 +312,10 @@ func (q *side) forget(seq uint64, s *slot, e ending, now int64) {
 	if s.cost != throttle.One {
 		q.costly--
 	}
-	q.slots.remove(seq)
+	q.slots.Remove(seq)
+	if ttl {
+		q.endTTL(seq)
+	}
 	if !q.isDead() {
 		if q.m.perKey != nil {
 			q.m.perKey.Add(q.keys.name(flow), -1)
@@ -322,42 +324,17 @@ func (q *side) forget(seq uint64, s *slot, e ending, now int64) {
 	}
 	q.releaseSub(sub, now)
 	q.keys.release(flow)
-	if ttl {
-		q.ttls.dropped(q.ttlCounts)
-	}
 	if state == slotDelayed {
-		q.delays.dropped(q.delayCounts)
+		q.delays.Dropped()
 	}
 }
 
-func (q *side) ttlCounts(it dueItem) bool {
-	s := q.slots.get(it.seq)
-	return s != nil && s.ttl && q.slots.expiresAt(it.seq, s) == it.at
-}
-
-func (q *side) delayCounts(it dueItem) bool {
-	s := q.slots.get(it.seq)
-	return s != nil && s.state == slotDelayed && s.readyAt == it.at
-}
-
-func (q *side) onDelayOver(it dueItem, _ int64) {
-	if q.delayCounts(it) {
-		q.pend(it.seq, q.slots.get(it.seq))
-	} else if q.delays.stale > 0 {
-		q.delays.stale--
-	}
-}
+func (q *side) onDelayOver(seq uint64, _ int64) { q.pend(seq, q.slots.Get(seq)) }
 
 // onTTL dead-letters a message whose time is over. A lease that runs then runs
 // on, and a hook that decides about a failure is waited for.
-func (q *side) onTTL(it dueItem, now int64) {
-	if !q.ttlCounts(it) {
-		if q.ttls.stale > 0 {
-			q.ttls.stale--
-		}
-		return
-	}
-	s := q.slots.get(it.seq)
+func (q *side) onTTL(seq uint64, now int64) {
+	s := q.slots.Get(seq)
 	switch s.state {
 	case slotWaiting:
 		q.unlist(s)
@@ -367,5 +344,5 @@ func (q *side) onTTL(it dueItem, now int64) {
 	default:
 		return
 	}
-	q.deadLetter(it.seq, s, cause{reason: wire.ReasonExpired}, now)
+	q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/container"
 )
 
 // order is strict order per key (ordering = "key"): the messages of a fairness key
@@ -22,7 +23,7 @@ type order struct {
 
 // keyOrder is a fairness key with something to put in order.
 type keyOrder struct {
-	waiting list
+	waiting container.List
 	owner   uint64 // the message that owns the key
 	owned   bool
 	also    []uint64 // in flight beside it, since before the queue was ordered or after a crash
@@ -42,7 +43,7 @@ func (q *side) setOrdering(on, skip bool) {
 	if on {
 		// What is leased or judged owns its key; what is pending is
 		// put in order when its turn comes.
-		q.slots.from(0, func(seq uint64, s *slot) bool {
+		for seq, s := range q.slots.From(0) {
 			if s.state == slotLeased || s.state == slotFailing {
 				if o := q.orderOf(s.flow); !o.owned {
 					o.owned, o.owner, s.owns = true, seq, true
@@ -50,26 +51,24 @@ func (q *side) setOrdering(on, skip bool) {
 					o.also = append(o.also, seq)
 				}
 			}
-			return true
-		})
+		}
 		return
 	}
 	var free []uint64
 	for _, o := range q.order.keys {
-		for o.waiting.head != 0 {
-			free = append(free, q.links.seq(o.waiting.head))
-			q.links.remove(&o.waiting, o.waiting.head)
+		for o.waiting.Head() != 0 {
+			free = append(free, q.links.Seq(o.waiting.Head()))
+			q.links.Remove(&o.waiting, o.waiting.Head())
 		}
 	}
 	slices.Sort(free) // not in the order of a map
 	clear(q.order.keys)
 	q.order.waiting = 0
-	q.slots.from(0, func(_ uint64, s *slot) bool {
+	for _, s := range q.slots.From(0) {
 		s.owns = false
-		return true
-	})
+	}
 	for _, seq := range free {
-		q.pendNow(seq, q.slots.get(seq))
+		q.pendNow(seq, q.slots.Get(seq))
 	}
 }
 
@@ -77,13 +76,13 @@ func (q *side) setOrdering(on, skip bool) {
 func (q *side) yieldIdle() {
 	var idle []uint64
 	for _, o := range q.order.keys {
-		if s := q.slots.get(o.owner); o.owned && (s.state == slotDelayed || q.isBlocked(s)) {
+		if s := q.slots.Get(o.owner); o.owned && (s.state == slotDelayed || q.isBlocked(s)) {
 			idle = append(idle, o.owner)
 		}
 	}
 	slices.Sort(idle) // not in the order of a map
 	for _, seq := range idle {
-		q.yield(q.slots.get(seq))
+		q.yield(q.slots.Get(seq))
 	}
 }
 
@@ -102,7 +101,7 @@ func (q *side) queueUp(seq uint64, s *slot) {
 	o := q.orderOf(s.flow)
 	o.also = slices.DeleteFunc(o.also, func(other uint64) bool { return other == seq })
 	s.state = slotOrdered
-	s.ref = q.links.insert(&o.waiting, seq, int64(seq))
+	s.ref = q.links.Insert(&o.waiting, seq, int64(seq))
 	q.order.waiting++
 	if s.owns {
 		q.yield(s)
@@ -116,12 +115,12 @@ func (q *side) queueUp(seq uint64, s *slot) {
 // next one may pass.
 func (q *side) letIn(f drr.Flow, o *keyOrder) {
 	for !o.owned {
-		if o.waiting.n == 0 {
+		if o.waiting.Len() == 0 {
 			delete(q.order.keys, f)
 			return
 		}
-		seq := q.links.seq(o.waiting.head)
-		s := q.slots.get(seq)
+		seq := q.links.Seq(o.waiting.Head())
+		s := q.slots.Get(seq)
 		q.leaveOrder(s, o)
 		q.pendNow(seq, s)
 		if !q.order.skip || !q.isBlocked(s) {
@@ -132,7 +131,7 @@ func (q *side) letIn(f drr.Flow, o *keyOrder) {
 
 // leaveOrder takes a message out of those that wait for their predecessors.
 func (q *side) leaveOrder(s *slot, o *keyOrder) {
-	q.links.remove(&o.waiting, s.ref)
+	q.links.Remove(&o.waiting, s.ref)
 	q.order.waiting--
 	s.state = slotMoving
 }
@@ -151,7 +150,7 @@ func (q *side) yield(s *slot) {
 	if i := q.heir(o); i >= 0 {
 		o.owned, o.owner = true, o.also[i]
 		o.also = slices.Delete(o.also, i, i+1)
-		q.slots.get(o.owner).owns = true
+		q.slots.Get(o.owner).owns = true
 		return
 	}
 	q.letIn(s.flow, o)
@@ -161,13 +160,13 @@ func (q *side) yield(s *slot) {
 // flight, or the first that waits for its retry and keeps its place so; -1: none.
 func (q *side) heir(o *keyOrder) int {
 	o.also = slices.DeleteFunc(o.also, func(seq uint64) bool {
-		s := q.slots.get(seq)
+		s := q.slots.Get(seq)
 		return s == nil || s.state != slotDelayed && !q.inFlight(seq)
 	})
 	if i := slices.IndexFunc(o.also, q.inFlight); i >= 0 || q.order.skip || len(o.also) == 0 {
 		return i
 	}
-	if o.waiting.n > 0 && q.links.seq(o.waiting.head) < o.also[0] {
+	if o.waiting.Len() > 0 && q.links.Seq(o.waiting.Head()) < o.also[0] {
 		return -1
 	}
 	return 0
@@ -181,12 +180,12 @@ func (q *side) mayOwn(seq uint64, s *slot) bool {
 		return false
 	}
 	o := q.order.keys[s.flow]
-	return !slices.ContainsFunc(o.also, q.inFlight) && (o.waiting.n == 0 || q.links.seq(o.waiting.head) > seq)
+	return !slices.ContainsFunc(o.also, q.inFlight) && (o.waiting.Len() == 0 || q.links.Seq(o.waiting.Head()) > seq)
 }
 
 // inFlight reports whether message seq is with a consumer, or being judged.
 func (q *side) inFlight(seq uint64) bool {
-	s := q.slots.get(seq)
+	s := q.slots.Get(seq)
 	return s != nil && (s.state == slotLeased || s.state == slotFailing)
 }
 
@@ -200,7 +199,7 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 	}
 	o := q.orderOf(s.flow)
 	if o.owned {
-		owner := q.slots.get(o.owner)
+		owner := q.slots.Get(o.owner)
 		if owner.state != slotWaiting || o.owner < seq {
 			q.unlist(s)
 			q.queueUp(seq, s)
@@ -229,13 +228,13 @@ func (q *side) followSub(id subID, seq uint64) {
 		return
 	}
 	var younger []uint64
-	for link := q.gating.subs.at(id).list.head; link != 0; link = q.links.at(link).next {
-		if n := q.links.seq(link); n > seq {
+	for link := q.gating.subs.at(id).list.Head(); link != 0; link = q.links.Next(link) {
+		if n := q.links.Seq(link); n > seq {
 			younger = append(younger, n)
 		}
 	}
 	for _, n := range younger {
-		s := q.slots.get(n)
+		s := q.slots.Get(n)
 		q.unlist(s)
 		q.queueUp(n, s)
 	}
@@ -251,7 +250,7 @@ func (q *side) orderBlocked(s *slot) {
 // orderSubBlocked is told that a gate holds a subqueue of a flow back.
 func (q *side) orderSubBlocked(id subID, f drr.Flow) {
 	if o := q.order.keys[f]; o != nil && o.owned {
-		if s := q.slots.get(o.owner); q.subOf(s) == id && q.isBlocked(s) {
+		if s := q.slots.Get(o.owner); q.subOf(s) == id && q.isBlocked(s) {
 			q.orderBlocked(s)
 		}
 	}

@@ -53,7 +53,7 @@ func (q *side) try(id subID, s *slot, now int64) (*permit, obstacle) {
 		return nil, obstacle{}
 	}
 	// A probe, or what was redelivered, is not behind those that wait.
-	first := sub.probe.at != 0 || q.links.at(s.ref).stamp < 0
+	first := sub.probe.at != 0 || q.links.Stamp(s.ref) < 0
 	var owner any
 	if !first {
 		owner = q.m.owner

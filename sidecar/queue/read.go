@@ -20,18 +20,19 @@ const (
 func (m *Queue) Moment(s Side, now int64) Moment {
 	q := &m.sides[s]
 	n := Moment{
+		Pending:   q.links.Len(),
 		Blocked:   q.gating.blocked + q.order.waiting,
 		InFlight:  int64(q.leases.live),
 		Consumers: q.consumers.registered() + len(q.consumers.fetches),
 		Flows:     q.sched.Active(),
 		BlockedBy: q.gating.blockedBy,
 	}
-	n.Pending = q.listed - q.gating.blocked + n.Blocked
 	n.BlockedBy[ByOrder] += q.order.waiting
 	// What is neither pending nor leased waits: for its time, or for a verdict.
-	n.Delayed = max(q.slots.live-n.Pending-n.InFlight, 0)
-	if at := q.slots.oldest(); at != 0 {
-		n.OldestAge = max(now-at, 0)
+	n.Delayed = max(q.slots.Len()-n.Pending-n.InFlight, 0)
+	for _, oldest := range q.slots.From(0) {
+		n.OldestAge = max(now-oldest.enqueuedAt, 0)
+		break
 	}
 	return n
 }
@@ -40,20 +41,17 @@ func (m *Queue) Moment(s Side, now int64) Moment {
 // on. next is where to go on, 0 at the end.
 func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v *MessageView, next uint64) {
 	q, n := &m.sides[s], 0
-	q.slots.from(from, func(seq uint64, s *slot) bool {
+	for seq, s := range q.slots.From(from) {
 		if n++; n > slots {
-			next = seq
-			return false
+			return nil, seq
 		}
-		if s.id != id {
-			return true
+		if s.id == id {
+			found := q.view(seq, s, now)
+			q.viewGates(s, &found)
+			return &found, 0
 		}
-		found := q.view(seq, s, now)
-		q.viewGates(s, &found)
-		v = &found
-		return false
-	})
-	return v, next
+	}
+	return nil, 0
 }
 
 // Peek returns up to limit messages, those of one fairness key unless it is empty,
@@ -70,17 +68,15 @@ func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int6
 		}
 	}
 	n := 0
-	q.slots.from(from, func(seq uint64, s *slot) bool {
+	for seq, s := range q.slots.From(from) {
 		if n++; n > slots || len(found) == limit {
-			next = seq
-			return false
+			return found, seq
 		}
 		if s.state != slotMoving && (key == "" || s.flow == only) {
 			found = append(found, q.view(seq, s, now))
 		}
-		return true
-	})
-	return found, next
+	}
+	return found, 0
 }
 
 // view says what is known of message seq at a cost that does not depend on what
@@ -88,7 +84,7 @@ func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int6
 func (q *side) view(seq uint64, s *slot, now int64) MessageView {
 	v := MessageView{
 		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost,
-		EnqueuedAt: s.enqueuedAt, ReadyAt: s.readyAt, ExpiresAt: q.slots.expiresAt(seq, s),
+		EnqueuedAt: s.enqueuedAt, ReadyAt: s.readyAt, ExpiresAt: q.expiresAt(seq, s),
 	}
 	if q.pauses.until > now {
 		v.QueuePaused = q.pauses.until
@@ -150,7 +146,7 @@ func (q *side) gate(id waitID) Place {
 
 // ahead counts the messages in front of a link, as far as is reasonable.
 func (q *side) ahead(i uint32) (n int64, first bool) {
-	for i = q.links.at(i).prev; i != 0 && n < readWalk; i = q.links.at(i).prev {
+	for i = q.links.Prev(i); i != 0 && n < readWalk; i = q.links.Prev(i) {
 		n++
 	}
 	return n, n == 0
@@ -272,10 +268,10 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 		v.At = append(v.At, *at[id])
 	}
 	if o := q.order.keys[f]; o != nil {
-		v.Blocked += int64(o.waiting.n)
+		v.Blocked += int64(o.waiting.Len())
 	}
 	for i := q.leases.head; i != 0; i = q.leases.items[i-1].next {
-		if q.slots.get(q.leases.items[i-1].seq).flow == f {
+		if q.slots.Get(q.leases.items[i-1].seq).flow == f {
 			v.InFlight++
 		}
 	}
@@ -285,10 +281,10 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 
 // unblocked counts the messages of a flow that wait and that no gate holds back.
 func (q *side) unblocked(f drr.Flow) int64 {
-	n := int64(q.keys.entries[f].plain.n)
+	n := int64(q.keys.entries[f].plain.Len())
 	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
 		sub := q.gating.subs.at(id)
-		n += int64(sub.list.n - sub.counted)
+		n += int64(sub.list.Len() - sub.counted)
 	}
 	return n
 }

@@ -49,8 +49,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	s.attempts = m.Attempts
 	q.seq = max(q.seq, m.Seq)
 	if m.ExpiresAt != 0 {
-		q.slots.expire(m.Seq, s, m.ExpiresAt)
-		q.ttls.push(m.ExpiresAt, m.Seq)
+		q.setTTL(m.Seq, s, m.ExpiresAt)
 	}
 	// What was never delayed is ready, also when the clock has been set back.
 	ready := func() {
@@ -89,13 +88,13 @@ func (q *side) recoverOwner(seq uint64, s *slot) {
 	}
 	o := q.orderOf(s.flow)
 	younger, had := o.owner, o.owned
-	if had && q.slots.get(younger).state != slotWaiting {
+	if had && q.slots.Get(younger).state != slotWaiting {
 		o.also = append(o.also, seq)
 		return
 	}
 	o.owned, o.owner, s.owns = true, seq, true
 	if had {
-		y := q.slots.get(younger)
+		y := q.slots.Get(younger)
 		q.unlist(y)
 		y.owns = false
 		q.queueUp(younger, y)
@@ -112,10 +111,10 @@ func (r *Recovery) Done(now int64) {
 			q.recoverLease(le)
 		}
 		slices.SortFunc(rest.retried, func(a, b uint64) int {
-			return cmp.Or(cmp.Compare(q.slots.get(a).readyAt, q.slots.get(b).readyAt), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(q.slots.Get(a).readyAt, q.slots.Get(b).readyAt), cmp.Compare(a, b))
 		})
 		for _, seq := range rest.retried {
-			q.wait(seq, q.slots.get(seq), now)
+			q.wait(seq, q.slots.Get(seq), now)
 		}
 	}
 	if counts := r.m.perKey; counts != nil {
@@ -125,7 +124,7 @@ func (r *Recovery) Done(now int64) {
 }
 
 func (q *side) recoverLease(r recoveredLease) {
-	s := q.slots.get(r.seq)
+	s := q.slots.Get(r.seq)
 	c := q.consumers.named(r.Consumer)
 	c.inFlight++
 	s.state = slotLeased

@@ -152,7 +152,7 @@ func TestTakenBackIsNotLeasedAfterACrash(t *testing.T) {
 	r.Ack(d, nobody, "")
 	r.Commit()
 	restart(r, true)
-	require.EqualValues(t, 1, queue.Scheduled(r.M, queue.Main))
+	require.EqualValues(t, 1, r.M.Moment(queue.Main, r.Now).Pending-r.M.Moment(queue.Main, r.Now).Blocked)
 	require.False(t, current(r, d))
 	check(r)
 }

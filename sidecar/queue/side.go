@@ -5,6 +5,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/store"
 )
 
@@ -36,19 +37,6 @@ type side struct {
 	more      bool                              // the step left something to be done at once
 }
 
-// backlog is the messages of a side and the schedule that says which goes next.
-type backlog struct {
-	slots  slotTable
-	keys   keyTable
-	links  links          // lists of messages that wait
-	listed int64          // messages in lists of keys and subqueues
-	costly int64          // messages that do not cost 1
-	stamp  int64          // the last one given; what is redelivered gets one below 0
-	sched  *drr.Scheduler // of the flows that can send something
-	delays dueHeap        // delayed messages, by readyAt
-	ttls   dueHeap        // messages with a TTL, by the end of it
-}
-
 // Work of one kind done in one step at most, so that a burst of one kind does not
 // hold up the others.
 const (
@@ -60,12 +48,16 @@ func (q *side) init(m *Queue, which Side, id store.QueueID, name string) {
 	*q = side{
 		m: m, which: which, id: id, name: name,
 		backlog: backlog{
-			keys: newKeyTable(), links: newLinks(), sched: drr.New(m.settings.Quantum),
+			keys: newKeyTable(), ends: make(map[uint64]int64), sched: drr.New(m.settings.Quantum),
 		},
 		gating:    newGating(),
 		consumers: newConsumers(m.now + restoreGrace),
 		order:     order{keys: make(map[drr.Flow]*keyOrder)},
 	}
+	q.delays = container.NewTimers(q.delayCounts)
+	q.ttls = container.NewTimers(q.ttlCounts)
+	q.consumers.expiring = container.NewTimers(q.consumers.endCounts)
+	q.gating.timers = container.NewTimers(q.timerCounts)
 	q.applySettings()
 }
 
@@ -91,7 +83,7 @@ func (q *side) visibility() int64 { return q.m.settings.VisibilityTimeoutMs * in
 
 // idle reports whether nothing can happen here without an input.
 func (q *side) idle() bool {
-	return q.slots.live == 0 && len(q.consumers.byName) == 0 && len(q.consumers.fetches) == 0 && q.pauses.until == 0 &&
+	return q.slots.Len() == 0 && len(q.consumers.byName) == 0 && len(q.consumers.fetches) == 0 && q.pauses.until == 0 &&
 		len(q.gating.looks) == 0
 }
 
@@ -139,9 +131,9 @@ func (q *side) next(now int64) int64 {
 	if d, ok := q.leases.first(); ok {
 		next = min(next, d.deadline)
 	}
-	for _, h := range []*dueHeap{&q.delays, &q.ttls, &q.consumers.expiring, &q.gating.timers} {
-		if it, ok := h.next(); ok {
-			next = min(next, it.at)
+	for _, h := range []*container.Timers{&q.delays, &q.ttls, &q.consumers.expiring, &q.gating.timers} {
+		if it, ok := h.Next(); ok {
+			next = min(next, it.At)
 		}
 	}
 	for _, a := range q.consumers.absent {
@@ -178,14 +170,15 @@ func (q *side) expire(now int64) (more bool) {
 	return more
 }
 
-func (q *side) due(h *dueHeap, now int64, fn func(it dueItem, now int64)) (more bool) {
+func (q *side) due(h *container.Timers, now int64, fn func(id uint64, now int64)) (more bool) {
 	for range timersPerStep {
-		it, ok := h.next()
-		if !ok || it.at > now {
+		it, ok := h.Next()
+		if !ok || it.At > now {
 			return false
 		}
-		h.pop()
-		fn(it, now)
+		if h.Pop() {
+			fn(it.ID, now)
+		}
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -26,11 +27,11 @@ type subID uint32
 type subqueue struct {
 	name    string // its key in subTable.ids
 	flow    drr.Flow
-	set     *throttle.Set // throttle keys; nil: none
-	circuit Circuit       // nil: none
-	refs    int32         // live messages
-	list    list          // those that wait, blocked or not
-	pos     int32         // place in the heap of its flow, + 1; 0: it is not eligible
+	set     *throttle.Set  // throttle keys; nil: none
+	circuit Circuit        // nil: none
+	refs    int32          // live messages
+	list    container.List // those that wait, blocked or not
+	pos     int32          // place in the heap of its flow, + 1; 0: it is not eligible
 
 	wait    waitID    // where it is blocked; 0: it is not
 	kind    BlockKind // of what blocks it
@@ -62,7 +63,7 @@ func (sub *subqueue) bare() bool { return sub.set == nil && sub.circuit == nil }
 
 // eligible reports whether the first message may go, or try its gates.
 func (sub *subqueue) eligible() bool {
-	return sub.list.n > 0 && (sub.wait == 0 || sub.probe.at != 0 || sub.retry)
+	return sub.list.Len() > 0 && (sub.wait == 0 || sub.probe.at != 0 || sub.retry)
 }
 
 // subTable finds subqueues by what makes them: flow, throttle keys and circuit key.
@@ -214,7 +215,7 @@ func (q *side) reweigh(f drr.Flow) {
 func (q *side) bareSub(f drr.Flow) subID {
 	e := &q.keys.entries[f]
 	id := q.gating.subs.add(subqueue{flow: f, list: e.plain})
-	e.plain, e.bare = list{}, id
+	e.plain, e.bare = container.List{}, id
 	q.place(id)
 	return id
 }
@@ -235,28 +236,27 @@ func (q *side) isBlocked(s *slot) bool {
 		return false
 	}
 	sub := q.gating.subs.at(id)
-	return sub.wait != 0 && !(sub.eligible() && s.ref == sub.list.head)
+	return sub.wait != 0 && !(sub.eligible() && s.ref == sub.list.Head())
 }
 
 // enter puts message seq into the list where it waits, at the place of stamp.
 func (q *side) enter(seq uint64, s *slot, stamp int64) {
 	s.state = slotWaiting
-	q.listed++
 	id := q.subOf(s)
 	if id == 0 {
 		e := &q.keys.entries[s.flow]
-		s.ref = q.links.insert(&e.plain, seq, stamp)
-		if e.plain.head == s.ref {
+		s.ref = q.links.Insert(&e.plain, seq, stamp)
+		if e.plain.Head() == s.ref {
 			q.flowChanged(s.flow)
 		}
 		return
 	}
 	sub := q.gating.subs.at(id)
-	s.ref = q.links.insert(&sub.list, seq, stamp)
+	s.ref = q.links.Insert(&sub.list, seq, stamp)
 	switch {
-	case sub.list.head == s.ref:
+	case sub.list.Head() == s.ref:
 		if sub.probe.at != 0 {
-			q.dropProbe(id, sub, q.links.at(s.ref).next)
+			q.dropProbe(id, sub, q.links.Next(s.ref))
 		}
 		sub.retry = sub.retry || sub.wait != 0 && stamp < 0
 		q.place(id)
@@ -276,19 +276,18 @@ func (q *side) enter(seq uint64, s *slot, stamp int64) {
 // unlist takes message seq out of the list where it waits, uncharged.
 func (q *side) unlist(s *slot) {
 	s.state = slotMoving
-	q.listed--
 	id := q.subOf(s)
 	if id == 0 {
 		e := &q.keys.entries[s.flow]
-		first := e.plain.head == s.ref
-		q.links.remove(&e.plain, s.ref)
+		first := e.plain.Head() == s.ref
+		q.links.Remove(&e.plain, s.ref)
 		if first {
 			q.flowChanged(s.flow)
 		}
 		return
 	}
 	sub := q.gating.subs.at(id)
-	if sub.list.head == s.ref {
+	if sub.list.Head() == s.ref {
 		q.cancelReservation(id)
 		if sub.probe.at != 0 {
 			q.dropProbe(id, sub, s.ref)
@@ -299,7 +298,7 @@ func (q *side) unlist(s *slot) {
 			q.lookLater(sub.wait)
 		}
 	}
-	q.links.remove(&sub.list, s.ref)
+	q.links.Remove(&sub.list, s.ref)
 	q.place(id)
 	q.recost(id)
 	q.flowChanged(s.flow)
@@ -308,11 +307,10 @@ func (q *side) unlist(s *slot) {
 // take takes message seq, the first that flow f may send and what the schedule has
 // named, out for delivery. id is its subqueue.
 func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
-	q.listed--
 	e := &q.keys.entries[f]
 	gate := waitID(0)
 	if id == 0 {
-		q.links.remove(&e.plain, s.ref)
+		q.links.Remove(&e.plain, s.ref)
 	} else {
 		sub := q.gating.subs.at(id)
 		gate = sub.probe.at
@@ -320,9 +318,9 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 			q.lookLater(sub.wait)
 		}
 		sub.probe, sub.retry, sub.since = probe{}, false, 0
-		q.links.remove(&sub.list, s.ref)
-		if sub.list.n > 0 {
-			sub.retry = sub.wait != 0 && q.links.at(sub.list.head).stamp < 0
+		q.links.Remove(&sub.list, s.ref)
+		if sub.list.Len() > 0 {
+			sub.retry = sub.wait != 0 && q.links.Stamp(sub.list.Head()) < 0
 			if sub.wait != 0 {
 				sub.since = now
 			}
@@ -356,7 +354,7 @@ func (q *side) place(id subID) {
 	}
 	blocked := int32(0)
 	if sub.wait != 0 {
-		blocked = sub.list.n
+		blocked = sub.list.Len()
 		if eligible {
 			blocked--
 		}
@@ -368,7 +366,7 @@ func (q *side) place(id subID) {
 		}
 	}
 	q.count(sub, blocked-sub.counted)
-	if sub.list.n == 0 && sub.name == "" && sub.refs == 0 {
+	if sub.list.Len() == 0 && sub.name == "" && sub.refs == 0 {
 		q.keys.entries[sub.flow].bare = 0
 		q.gating.subs.remove(id)
 	}
@@ -386,9 +384,9 @@ func (q *side) recost(id subID) {
 // line.
 func (q *side) firstBlocked(sub *subqueue) uint32 {
 	if sub.eligible() {
-		return q.links.at(sub.list.head).next
+		return q.links.Next(sub.list.Head())
 	}
-	return sub.list.head
+	return sub.list.Head()
 }
 
 // count keeps the figures of what is blocked.
@@ -407,7 +405,7 @@ func (q *side) costOf(link uint32) int64 {
 	if q.costly == 0 {
 		return throttle.One
 	}
-	return int64(q.slots.get(q.links.seq(link)).cost)
+	return int64(q.slots.Get(q.links.Seq(link)).cost)
 }
 
 // firstOf returns the link of the first message that a flow may send, and its
@@ -415,12 +413,12 @@ func (q *side) costOf(link uint32) int64 {
 func (q *side) firstOf(f drr.Flow) (subID, uint32) {
 	e := &q.keys.entries[f]
 	if e.ready == 0 {
-		return 0, e.plain.head
+		return 0, e.plain.Head()
 	}
 	id := q.keys.heaps[e.ready][0]
-	head := q.gating.subs.at(id).list.head
-	if e.plain.n > 0 && q.links.at(e.plain.head).stamp < q.links.at(head).stamp {
-		return 0, e.plain.head
+	head := q.gating.subs.at(id).list.Head()
+	if e.plain.Len() > 0 && q.links.Stamp(e.plain.Head()) < q.links.Stamp(head) {
+		return 0, e.plain.Head()
 	}
 	return id, head
 }
@@ -480,7 +478,7 @@ func (q *side) block(id subID, why obstacle, now int64) {
 // stand puts a subqueue into the line of the wait list of why. gate is the one that
 // its first message has probed; 0: none.
 func (q *side) stand(id subID, sub *subqueue, gate waitID, uncharged bool, why obstacle) {
-	weight, cost := q.keys.weight(sub.flow), q.costOf(sub.list.head)
+	weight, cost := q.keys.weight(sub.flow), q.costOf(sub.list.Head())
 	if gate != 0 {
 		wl := q.gating.waits.at(gate)
 		switch {
@@ -523,7 +521,7 @@ func (q *side) stand(id subID, sub *subqueue, gate waitID, uncharged bool, why o
 // message.
 
 func (q *side) before(a, b subID) bool {
-	return q.links.at(q.gating.subs.at(a).list.head).stamp < q.links.at(q.gating.subs.at(b).list.head).stamp
+	return q.links.Stamp(q.gating.subs.at(a).list.Head()) < q.links.Stamp(q.gating.subs.at(b).list.Head())
 }
 
 func (q *side) heapAdd(id subID, sub *subqueue) {

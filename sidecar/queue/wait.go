@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -15,7 +16,7 @@ type gating struct {
 	subs  subTable
 	waits waitTable
 
-	timers    dueHeap          // wait lists to look at, by time
+	timers    container.Timers // wait lists to look at, by time
 	looks     []waitID         // wait lists to look at in this step
 	touched   []waitID         // wait lists that probe in this step
 	trying    bool             // messages try their gates: what opens now is looked at in the next step
@@ -307,28 +308,24 @@ func (q *side) startTimer(id waitID, wl *waitList, at int64) {
 	q.stopTimer(wl)
 	if at != math.MaxInt64 {
 		wl.at = at
-		q.gating.timers.push(at, uint64(id))
+		q.gating.timers.Add(at, uint64(id))
 	}
 }
 
 func (q *side) stopTimer(wl *waitList) {
 	if wl.at != 0 {
 		wl.at = 0
-		q.gating.timers.dropped(q.timerCounts)
+		q.gating.timers.Dropped()
 	}
 }
 
-func (q *side) timerCounts(it dueItem) bool { return q.gating.waits.at(waitID(it.seq)).at == it.at }
+func (q *side) timerCounts(it container.Timer) bool {
+	return q.gating.waits.at(waitID(it.ID)).at == it.At
+}
 
-func (q *side) onWaitTimer(it dueItem, _ int64) {
-	if !q.timerCounts(it) {
-		if q.gating.timers.stale > 0 {
-			q.gating.timers.stale--
-		}
-		return
-	}
-	q.gating.waits.at(waitID(it.seq)).at = 0
-	q.lookLater(waitID(it.seq))
+func (q *side) onWaitTimer(id uint64, _ int64) {
+	q.gating.waits.at(waitID(id)).at = 0
+	q.lookLater(waitID(id))
 }
 
 // probe makes up to wl.budget subqueues eligible, in the order of the line. A
@@ -348,9 +345,9 @@ func (q *side) probe(id waitID) {
 		if sub.eligible() {
 			return
 		}
-		cost, more := int64(0), sub.list.n > 1
+		cost, more := int64(0), sub.list.Len() > 1
 		if more {
-			cost = q.costOf(q.links.at(sub.list.head).next)
+			cost = q.costOf(q.links.Next(sub.list.Head()))
 		}
 		switch {
 		case !reserved:
@@ -479,10 +476,10 @@ func (q *side) leaveGates(now int64) {
 	q.cancelReservation(q.gating.reserving)
 	for i := q.leases.head; i != 0; i = q.leases.items[i-1].next {
 		le := &q.leases.items[i-1]
-		q.returnPermit(le, q.slots.get(le.seq), neutral, now)
+		q.returnPermit(le, q.slots.Get(le.seq), neutral, now)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(q.failing)) {
-		q.returnPass(q.slots.get(seq), q.failing[seq].pass, neutral.outcome, now)
+		q.returnPass(q.slots.Get(seq), q.failing[seq].pass, neutral.outcome, now)
 	}
 	for id := 1; id < len(q.gating.waits.items); id++ {
 		if wl := q.gating.waits.items[id]; wl.kind != waitFree {

@@ -1,8 +1,8 @@
-package queue
+package container
 
 import (
 	"maps"
-	"math"
+	"math/bits"
 	"reflect"
 	"slices"
 	"testing"
@@ -11,22 +11,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSlotTableModel holds the table against a map. Sequences come nearly in
+// TestTableModel holds the table against a map. Sequences come nearly in
 // order, some late, with gaps of whole chunks, and go in any order.
-func TestSlotTableModel(t *testing.T) {
+func TestTableModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		var table slotTable
+		var table Table[int64]
 		model := make(map[uint64]int64)
 		next := rapid.SampledFrom([]uint64{1, chunkSize, 1<<spanBits - 1, 1 << 60}).Draw(rt, "first")
 		var reserved []uint64
 		add := func(seq uint64) {
-			s := table.add(seq)
-			require.Equal(rt, slot{state: slotMoving}, *s, "a new slot is in no place")
-			s.enqueuedAt = int64(seq) + 1
-			model[seq] = s.enqueuedAt
-			if seq%3 == 0 {
-				table.expire(seq, s, int64(seq)+7)
-			}
+			v := table.Add(seq)
+			require.Zero(rt, *v, "a new value is as if nothing had been there")
+			*v = int64(seq) + 1
+			model[seq] = *v
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"add": func(rt *rapid.T) {
@@ -49,57 +46,47 @@ func TestSlotTableModel(t *testing.T) {
 				live := slices.Sorted(maps.Keys(model))
 				for range min(len(live), rapid.IntRange(0, 10*chunkSize).Draw(rt, "n")) {
 					i := rapid.IntRange(0, len(live)-1).Draw(rt, "which")
-					table.remove(live[i])
+					table.Remove(live[i])
 					delete(model, live[i])
 					live = slices.Delete(live, i, i+1)
 				}
 			},
 			"removeOldest": func(rt *rapid.T) {
 				for _, seq := range slices.Sorted(maps.Keys(model))[:len(model)/2] {
-					table.remove(seq)
+					table.Remove(seq)
 					delete(model, seq)
 				}
 			},
-			"": func(rt *rapid.T) { checkSlots(rt, &table, model, next) },
+			"": func(rt *rapid.T) { checkTable(rt, &table, model, next) },
 		})
 		for seq := range model {
-			table.remove(seq)
+			table.Remove(seq)
 		}
-		checkSlots(rt, &table, nil, next)
+		checkTable(rt, &table, nil, next)
 		require.LessOrEqual(rt, len(table.dirs), 1, "an empty table keeps one directory")
 	})
 }
 
-func checkSlots(rt *rapid.T, table *slotTable, model map[uint64]int64, next uint64) {
-	require.EqualValues(rt, len(model), table.live)
+func checkTable(rt *rapid.T, table *Table[int64], model map[uint64]int64, next uint64) {
+	require.EqualValues(rt, len(model), table.Len())
 	live := slices.Sorted(maps.Keys(model))
 	var found []uint64
-	ttls := 0
-	table.from(0, func(seq uint64, s *slot) bool {
-		require.Equal(rt, model[seq], s.enqueuedAt)
-		var end int64
-		if seq%3 == 0 {
-			end = int64(seq) + 7
-			ttls++
-		}
-		require.Equal(rt, end, table.expiresAt(seq, s))
-		require.Equal(rt, end != 0, table.expired(seq, s, math.MaxInt64))
-		require.False(rt, table.expired(seq, s, end-1))
+	for seq, v := range table.From(0) {
+		require.Equal(rt, model[seq], *v)
 		found = append(found, seq)
-		return true
-	})
+	}
 	require.Equal(rt, live, found)
-	require.Len(rt, table.ends, ttls)
-	var oldest int64
 	if len(live) > 0 {
-		oldest = model[live[0]]
 		from := rapid.SampledFrom(live).Draw(rt, "from")
 		var rest []uint64
-		table.from(from, func(seq uint64, _ *slot) bool { rest = append(rest, seq); return len(rest) < 3 })
+		for seq := range table.From(from) {
+			if rest = append(rest, seq); len(rest) == 3 {
+				break
+			}
+		}
 		at, _ := slices.BinarySearch(live, from)
 		require.Equal(rt, live[at:min(at+3, len(live))], rest)
 	}
-	require.Equal(rt, oldest, table.oldest())
 	chunks := make(map[uint64]int)
 	for seq := range model {
 		chunks[seq>>chunkBits]++
@@ -111,8 +98,8 @@ func checkSlots(rt *rapid.T, table *slotTable, model map[uint64]int64, next uint
 			if c != nil {
 				n++
 			}
-			require.Equal(rt, chunks[no<<dirBits|uint64(i)], int(d.live[i]))
-			require.Equal(rt, d.live[i] > 0, c != nil)
+			require.Equal(rt, chunks[no<<dirBits|uint64(i)], bits.OnesCount16(d.used[i]))
+			require.Equal(rt, d.used[i] != 0, c != nil)
 		}
 		require.Equal(rt, n, d.n)
 		require.True(rt, n > 0 || no == table.newest)
@@ -123,14 +110,14 @@ func checkSlots(rt *rapid.T, table *slotTable, model map[uint64]int64, next uint
 	for range 20 {
 		seq := rapid.Uint64Range(0, next+2*chunkSize).Draw(rt, "seq")
 		_, ok := model[seq]
-		require.Equal(rt, ok, table.get(seq) != nil)
+		require.Equal(rt, ok, table.Get(seq) != nil)
 	}
 }
 
-// TestSlotTableLetsChunksGo: what passes by leaves nothing behind, also when a few
+// TestTableLetsChunksGo: what passes by leaves nothing behind, also when a few
 // stay for long.
-func TestSlotTableLetsChunksGo(t *testing.T) {
-	var table slotTable
+func TestTableLetsChunksGo(t *testing.T) {
+	var table Table[int64]
 	size := func() (dirs, chunks int) {
 		for _, d := range table.dirs {
 			chunks += d.n
@@ -139,26 +126,26 @@ func TestSlotTableLetsChunksGo(t *testing.T) {
 	}
 	const n, every, stay = 10 << spanBits, 1000, (10<<spanBits - 1) / 1000
 	for seq := range uint64(n) {
-		table.add(seq + 1)
+		table.Add(seq + 1)
 		if seq >= 10 && seq%every != 0 {
-			table.remove(seq - 9)
+			table.Remove(seq - 9)
 		}
 	}
 	_, chunks := size()
 	require.LessOrEqual(t, chunks, stay+2)
-	require.EqualValues(t, stay+10, table.live)
+	require.EqualValues(t, stay+10, table.Len())
 	for seq := uint64(every); seq < n; seq += every {
-		table.remove(seq - 9)
+		table.Remove(seq - 9)
 	}
 	var dirs int
 	dirs, chunks = size()
 	require.LessOrEqual(t, dirs, 2)
 	require.LessOrEqual(t, chunks, 2)
-	require.EqualValues(t, 10, table.live)
+	require.EqualValues(t, 10, table.Len())
 }
 
-// TestSlotSize: memory per pending message is what lets a backlog grow.
-func TestSlotSize(t *testing.T) {
-	require.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
-	require.EqualValues(t, 1024, reflect.TypeFor[slotChunk]().Size(), "a size that the allocator has")
+// TestChunkSize: with values of 64 bytes, as slots of messages are, a chunk has a size
+// that the allocator has.
+func TestChunkSize(t *testing.T) {
+	require.EqualValues(t, 1024, reflect.TypeFor[[chunkSize][64]byte]().Size())
 }

@@ -1,19 +1,25 @@
-package queue
+package container
 
-// link is a message in a list: of those of its key without gates, of its subqueue,
-// or of those that wait for their predecessors. 24 bytes, no pointers.
+// link is an item of a list: 24 bytes, no pointers.
 type link struct {
 	seq        uint64
-	stamp      int64 // place among the messages of its flow, see side.stamp
+	stamp      int64
 	prev, next uint32
 }
 
-// list is a list of messages. Link 0 ends it.
-type list struct {
-	head, tail uint32
+// List is a list of sequences in the order of their stamps, of those that one [Lists]
+// holds. The zero value is an empty list.
+type List struct {
+	head, tail uint32 // 0 ends a list
 	back       uint32 // latest one that was inserted below stamp 0
 	n          int32
 }
+
+// Head is the first link of the list; 0: it is empty.
+func (l *List) Head() uint32 { return l.head }
+
+// Len is the number of links in the list.
+func (l *List) Len() int32 { return l.n }
 
 const (
 	linkChunkBits = 8
@@ -35,34 +41,41 @@ type linkState struct {
 	next  uint32
 }
 
-// links gives out links. It grows by a chunk at a time, so that nothing is ever
-// copied but the table of chunks. A chunk that falls empty becomes a spare, and is
-// given back when there are more spares than half of the chunks in use.
-type links struct {
+// Lists holds the links of many lists. It grows by a chunk at a time, so that nothing is
+// ever copied but the table of chunks. A chunk that falls empty becomes a spare, and is
+// given back when there are more spares than half of the chunks in use. The zero value
+// is without lists.
+type Lists struct {
 	chunks []*linkChunk
 	states []linkState
 	room   uint32   // first chunk with room, + 1
 	holes  []uint32 // numbers without a chunk
 	spares []*linkChunk
+	n      int64
 }
 
-// newLinks takes slot 0 away, so that no link is called 0.
-func newLinks() links {
-	var x links
-	x.addChunk()
-	x.states[0].used, x.states[0].fresh = 1, 1
-	return x
-}
+// Len is the number of links in all lists.
+func (x *Lists) Len() int64 { return x.n }
 
-func (x *links) at(id uint32) *link { return &x.chunks[id>>linkChunkBits][id&linkChunkMask] }
+func (x *Lists) at(id uint32) *link { return &x.chunks[id>>linkChunkBits][id&linkChunkMask] }
 
-func (x *links) seq(id uint32) uint64 { return x.at(id).seq }
+// Seq is the sequence of a link.
+func (x *Lists) Seq(id uint32) uint64 { return x.at(id).seq }
 
-// insert puts seq at the place of its stamp into l, behind those with the same one,
+// Stamp is the stamp of a link.
+func (x *Lists) Stamp(id uint32) int64 { return x.at(id).stamp }
+
+// Next is the link behind another one; 0: there is none.
+func (x *Lists) Next(id uint32) uint32 { return x.at(id).next }
+
+// Prev is the link in front of another one; 0: there is none.
+func (x *Lists) Prev(id uint32) uint32 { return x.at(id).prev }
+
+// Insert puts seq at the place of its stamp into l, behind those with the same one,
 // and returns its link. It looks for the place from the end or, if the stamp is below
 // 0, from the latest of these: what comes back comes in order for the most part. What
 // does not is looked for from the head, past no more than were in flight at once.
-func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
+func (x *Lists) Insert(l *List, seq uint64, stamp int64) uint32 {
 	after := l.tail
 	if stamp < 0 {
 		after = x.lastUpTo(l, stamp)
@@ -88,11 +101,12 @@ func (x *links) insert(l *list, seq uint64, stamp int64) uint32 {
 		l.tail = id
 	}
 	l.n++
+	x.n++
 	return id
 }
 
 // lastUpTo is the last link up to a stamp; 0: there is none.
-func (x *links) lastUpTo(l *list, stamp int64) (last uint32) {
+func (x *Lists) lastUpTo(l *List, stamp int64) (last uint32) {
 	from := l.head
 	if l.back != 0 && x.at(l.back).stamp <= stamp {
 		from = l.back
@@ -103,8 +117,8 @@ func (x *links) lastUpTo(l *list, stamp int64) (last uint32) {
 	return last
 }
 
-// remove takes link id out of l.
-func (x *links) remove(l *list, id uint32) {
+// Remove takes link id out of l.
+func (x *Lists) Remove(l *List, id uint32) {
 	it := x.at(id)
 	if it.prev != 0 {
 		x.at(it.prev).next = it.next
@@ -120,10 +134,11 @@ func (x *links) remove(l *list, id uint32) {
 		l.back = it.prev
 	}
 	l.n--
+	x.n--
 	x.release(id)
 }
 
-func (x *links) alloc() uint32 {
+func (x *Lists) alloc() uint32 {
 	if x.room == 0 {
 		x.addChunk()
 	}
@@ -143,7 +158,7 @@ func (x *links) alloc() uint32 {
 	return id
 }
 
-func (x *links) release(id uint32) {
+func (x *Lists) release(id uint32) {
 	c := id >> linkChunkBits
 	st := &x.states[c]
 	x.at(id).next = st.free
@@ -164,7 +179,7 @@ func (x *links) release(id uint32) {
 
 // trim gives back two spares at most, one more than came in: what a large backlog
 // leaves behind shrinks with it, a bit at a time.
-func (x *links) trim() {
+func (x *Lists) trim() {
 	keep := max(spareLinkChunks, (len(x.chunks)-len(x.holes))/2)
 	for range 2 {
 		if n := len(x.spares); n > keep {
@@ -174,7 +189,7 @@ func (x *links) trim() {
 	}
 }
 
-func (x *links) addChunk() {
+func (x *Lists) addChunk() {
 	var c uint32
 	if n := len(x.holes); n > 0 {
 		c = x.holes[n-1]
@@ -191,10 +206,13 @@ func (x *links) addChunk() {
 		x.chunks[c] = new(linkChunk)
 	}
 	x.states[c] = linkState{}
+	if c == 0 { // it is never given back
+		x.states[c].used, x.states[c].fresh = 1, 1 // no link is called 0
+	}
 	x.openRoom(c)
 }
 
-func (x *links) openRoom(c uint32) {
+func (x *Lists) openRoom(c uint32) {
 	st := &x.states[c]
 	st.prev, st.next = 0, x.room
 	if x.room != 0 {
@@ -203,7 +221,7 @@ func (x *links) openRoom(c uint32) {
 	x.room = c + 1
 }
 
-func (x *links) closeRoom(c uint32) {
+func (x *Lists) closeRoom(c uint32) {
 	st := &x.states[c]
 	if st.prev == 0 {
 		x.room = st.next

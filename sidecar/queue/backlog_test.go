@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,11 @@ import (
 
 	"github.com/filaq/fila/drr"
 )
+
+// TestSlotSize: memory per pending message is what lets a backlog grow.
+func TestSlotSize(t *testing.T) {
+	require.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
+}
 
 func TestKeyTableModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

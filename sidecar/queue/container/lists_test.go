@@ -1,4 +1,4 @@
-package queue
+package container
 
 import (
 	"math/rand/v2"
@@ -10,7 +10,7 @@ import (
 )
 
 // checkLinks walks lists and holds the slab against them.
-func checkLinks(t *testing.T, x *links, lists ...*list) {
+func checkLinks(t *testing.T, x *Lists, lists ...*List) {
 	t.Helper()
 	n := 1 // link 0 is none
 	for _, l := range lists {
@@ -37,6 +37,7 @@ func checkLinks(t *testing.T, x *links, lists ...*list) {
 		}
 	}
 	require.Equal(t, n, used)
+	require.EqualValues(t, n-1, x.Len())
 	for c := x.room; c != 0; c = x.states[c-1].next {
 		room--
 	}
@@ -44,54 +45,54 @@ func checkLinks(t *testing.T, x *links, lists ...*list) {
 }
 
 // drainLinks takes the first n of a list out and returns their sequences.
-func drainLinks(x *links, l *list, n int) (seqs []uint64) {
+func drainLinks(x *Lists, l *List, n int) (seqs []uint64) {
 	for range n {
-		seqs = append(seqs, x.seq(l.head))
-		x.remove(l, l.head)
+		seqs = append(seqs, x.Seq(l.head))
+		x.Remove(l, l.head)
 	}
 	return seqs
 }
 
 func TestLinksAreInOrderOfTheirStamps(t *testing.T) {
-	x, l := newLinks(), list{}
+	x, l := Lists{}, List{}
 	for seq, stamp := range []int64{10, 20, 20, -5, 15, 20, -5, 30, -9} {
-		id := x.insert(&l, uint64(seq), stamp)
+		id := x.Insert(&l, uint64(seq), stamp)
 		require.NotZero(t, id)
-		require.Equal(t, uint64(seq), x.seq(id))
+		require.Equal(t, uint64(seq), x.Seq(id))
 		checkLinks(t, &x, &l)
 	}
-	x.remove(&l, l.tail)
+	x.Remove(&l, l.tail)
 	checkLinks(t, &x, &l)
 	require.Equal(t, []uint64{8, 3, 6, 0, 4, 1, 2, 5}, drainLinks(&x, &l, 8))
-	require.Equal(t, list{}, l)
+	require.Equal(t, List{}, l)
 	checkLinks(t, &x, &l)
 }
 
 // What comes back in order finds its place at once, however much has come back before.
 func TestLinksThatComeBackInOrderAreNotWalkedOver(t *testing.T) {
-	x, l := newLinks(), list{}
+	x, l := Lists{}, List{}
 	for seq := range uint64(100) {
-		x.insert(&l, seq, int64(seq))
+		x.Insert(&l, seq, int64(seq))
 	}
 	for seq := range uint64(1000) {
 		require.Equal(t, l.back, x.lastUpTo(&l, int64(seq)-1000))
-		require.Equal(t, x.insert(&l, 100+seq, int64(seq)-1000), l.back)
+		require.Equal(t, x.Insert(&l, 100+seq, int64(seq)-1000), l.back)
 	}
 	checkLinks(t, &x, &l)
 	for range 500 { // half of them are picked and come back
-		x.remove(&l, l.head)
+		x.Remove(&l, l.head)
 	}
 	for seq := range uint64(500) {
-		x.insert(&l, 100+seq, int64(seq)-1000)
-		require.Equal(t, 100+seq, x.seq(l.back))
+		x.Insert(&l, 100+seq, int64(seq)-1000)
+		require.Equal(t, 100+seq, x.Seq(l.back))
 	}
 	checkLinks(t, &x, &l)
-	x.insert(&l, 1, -5000)
+	x.Insert(&l, 1, -5000)
 	require.Equal(t, l.head, l.back)
 	require.EqualValues(t, 1, drainLinks(&x, &l, 1)[0])
 	require.Zero(t, l.back)
-	x.insert(&l, 2000, -1)
-	require.Equal(t, uint64(1099), x.seq(x.at(l.back).prev))
+	x.Insert(&l, 2000, -1)
+	require.Equal(t, uint64(1099), x.Seq(x.at(l.back).prev))
 	checkLinks(t, &x, &l)
 }
 
@@ -105,16 +106,16 @@ func TestMemoryOfLinksAndWhatRemains(t *testing.T) {
 	}
 	const n = 1_000_000
 	base := heapInUse()
-	x, l := newLinks(), list{}
+	x, l := Lists{}, List{}
 	for seq := range uint64(n) {
-		x.insert(&l, seq, int64(seq))
+		x.Insert(&l, seq, int64(seq))
 	}
 	full := heapInUse() - base
 	t.Logf("%.1f B/link", float64(full)/n)
 	require.Less(t, float64(full)/n, 26.0)
 
 	for l.n > 0 {
-		x.remove(&l, l.head)
+		x.Remove(&l, l.head)
 	}
 	checkLinks(t, &x, &l)
 	require.LessOrEqual(t, len(x.spares), spareLinkChunks)
@@ -125,18 +126,18 @@ func TestMemoryOfLinksAndWhatRemains(t *testing.T) {
 }
 
 func TestLinksAllocateNothingInSteadyState(t *testing.T) {
-	x := newLinks()
-	lists := make([]list, 100)
+	x := Lists{}
+	lists := make([]List, 100)
 	for seq := range uint64(3000) {
-		x.insert(&lists[seq%100], seq, int64(seq))
+		x.Insert(&lists[seq%100], seq, int64(seq))
 	}
 	stamp := int64(3000)
 	step := func() {
 		for i := range 1000 {
 			l := &lists[i%100]
 			stamp++
-			x.insert(l, uint64(stamp), stamp)
-			x.remove(l, l.head)
+			x.Insert(l, uint64(stamp), stamp)
+			x.Remove(l, l.head)
 		}
 	}
 	for range 100 {
@@ -147,20 +148,20 @@ func TestLinksAllocateNothingInSteadyState(t *testing.T) {
 
 // A chunk of links that is pinned by one of them leaves the others usable.
 func TestScatteredLinksAreUsedAgain(t *testing.T) {
-	x, l, other := newLinks(), list{}, list{}
+	x, l, other := Lists{}, List{}, List{}
 	for i := range 100 * linkChunkSize {
-		x.insert(&l, uint64(i), int64(i))
+		x.Insert(&l, uint64(i), int64(i))
 	}
 	for i, id := 0, l.head; id != 0; i++ {
 		next := x.at(id).next
 		if i%linkChunkSize != 7 {
-			x.remove(&l, id)
+			x.Remove(&l, id)
 		}
 		id = next
 	}
 	require.EqualValues(t, 100, l.n)
 	for i := range 90 * linkChunkSize {
-		x.insert(&other, uint64(i), int64(i))
+		x.Insert(&other, uint64(i), int64(i))
 	}
 	require.LessOrEqual(t, len(x.chunks), 102)
 	checkLinks(t, &x, &l, &other)
@@ -172,21 +173,21 @@ func TestScatteredLinksAreUsedAgain(t *testing.T) {
 
 func TestRandomLinks(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	x := newLinks()
-	lists := make([]*list, 5)
+	x := Lists{}
+	lists := make([]*List, 5)
 	for i := range lists {
-		lists[i] = &list{}
+		lists[i] = &List{}
 	}
 	var ids [5][]uint32
 	for step := range 20_000 {
 		i := rnd.IntN(5)
 		if n := len(ids[i]); n > 0 && rnd.IntN(4000) < step/10+n {
 			j := rnd.IntN(n)
-			x.remove(lists[i], ids[i][j])
+			x.Remove(lists[i], ids[i][j])
 			ids[i][j] = ids[i][n-1]
 			ids[i] = ids[i][:n-1]
 		} else {
-			ids[i] = append(ids[i], x.insert(lists[i], uint64(step), rnd.Int64N(1000)-500))
+			ids[i] = append(ids[i], x.Insert(lists[i], uint64(step), rnd.Int64N(1000)-500))
 		}
 		if step%1000 == 0 {
 			checkLinks(t, &x, lists...)
