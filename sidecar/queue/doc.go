@@ -16,14 +16,15 @@
 // consumers, leases and pauses of its own, and what moves between them is one
 // batch of changes.
 //
-// Inside, a side is a few tables (package container) and what moves messages between them:
+// Inside, a side is a few tables (package container) and what moves messages
+// between them:
 //
 //	backlog, leases                      where messages, fairness keys, lists, delays and leases are
-//	life, deliver, dead, failures        what happens to a message
+//	life, deliver, dead                  what happens to a message
 //	subqueue, wait, permit               gates: who has to pass which, who waits where, what is held
-//	order, pause, consumers              strict order per key, pauses, who may be given messages
+//	order, pause, consumers              strict order per key, pauses (automatic ones, too), who may be given messages
 //	journal                              what goes to the disk, and when
-//	read, view                           what others may know
+//	view                                 what others may know
 //	recovery                             from the store into the tables
 //
 // Gates that several queues share (throttle keys, circuits) come in through

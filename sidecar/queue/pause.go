@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/filaq/fila/drr"
+import (
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/drr"
+)
 
 // pauses say what operators and safety limits hold of a side.
 type pauses struct {
@@ -63,4 +66,46 @@ func (q *side) keyPaused(f drr.Flow, now int64) int64 {
 	}
 	delete(q.pauses.keys, q.keys.name(f))
 	return 0
+}
+
+const (
+	// maxFailureKeys bounds for how many fairness keys failures are counted.
+	maxFailureKeys = 65_536
+
+	defaultFailureWindowMs = 60_000
+)
+
+// countFailure pauses a fairness key that has failed too often.
+func (q *side) countFailure(s *slot, now int64) {
+	settings := &q.m.settings
+	limit := settings.MaxFailuresPerKey
+	if limit <= 0 || q.isDead() {
+		return
+	}
+	span := settings.FailureWindowMs
+	if span == 0 {
+		span = defaultFailureWindowMs
+	}
+	key := q.keys.name(s.flow)
+	w := q.failures[key]
+	if w == nil {
+		if q.failures == nil || len(q.failures) >= maxFailureKeys {
+			q.failures = make(map[string]*breaker.FailureWindow)
+		}
+		w = &breaker.FailureWindow{}
+		q.failures[key] = w
+	}
+	w.Set(limit, span*1e6, now)
+	if !w.Add(now) {
+		return
+	}
+	delete(q.failures, key)
+	until := int64(Forever)
+	if settings.FailureHoldMs > 0 {
+		until = now + settings.FailureHoldMs*1e6
+	}
+	if q.pauses.keys[key] < until { // an operator's pause may be longer
+		q.pauseKey(key, until)
+	}
+	q.note(Note{Kind: NoteHeld, Key: key, Until: until})
 }

@@ -152,6 +152,17 @@ func (q *side) returnPass(s *slot, pass breaker.Pass, o breaker.Outcome, now int
 	}
 }
 
+// retryAfter shuts the circuit of a message for everybody, as its destination has
+// asked for.
+func (q *side) retryAfter(s *slot, d, now int64) {
+	if d <= 0 || s.sub == 0 {
+		return
+	}
+	if c := q.gating.subs.at(s.sub).circuit; c != nil {
+		q.m.announce(c, c.RetryAfter(now, now+d))
+	}
+}
+
 // reserveAfter is how long (ns) a subqueue with several throttle keys waits before it
 // may collect its gates one by one, so that those with fewer do not starve it.
 const reserveAfter = int64(1e9)

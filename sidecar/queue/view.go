@@ -1,6 +1,12 @@
 package queue
 
 import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"slices"
+
+	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
@@ -160,4 +166,356 @@ type FlowView struct {
 	Weight, Deficit int64 // thousandths
 	Pending         int64
 	Share           float64
+}
+
+// Reading must not hold a queue up: walks over lists go only so far.
+const (
+	readWalk  = 100_000
+	readLines = readWalk / 10
+)
+
+// Moment reads the figures of a side. Its cost hardly depends on the backlog.
+func (m *Queue) Moment(s Side, now int64) Moment {
+	q := &m.sides[s]
+	n := Moment{
+		Pending:   q.links.Len(),
+		Blocked:   q.gating.blocked + q.order.waiting,
+		InFlight:  int64(q.leases.live),
+		Consumers: q.consumers.registered() + len(q.consumers.fetches),
+		Flows:     q.sched.Active(),
+		BlockedBy: q.gating.blockedBy,
+	}
+	n.BlockedBy[ByOrder] += q.order.waiting
+	// What is neither pending nor leased waits: for its time, or for a verdict.
+	n.Delayed = max(q.slots.Len()-n.Pending-n.InFlight, 0)
+	for _, oldest := range q.slots.From(0) {
+		n.OldestAge = max(now-oldest.enqueuedAt, 0)
+		break
+	}
+	return n
+}
+
+// Find looks for a message by its id among slots messages from the sequence from
+// on. next is where to go on, 0 at the end.
+func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v *MessageView, next uint64) {
+	q, n := &m.sides[s], 0
+	for seq, s := range q.slots.From(from) {
+		if n++; n > slots {
+			return nil, seq
+		}
+		if s.id == id {
+			found := q.view(seq, s, now)
+			q.viewGates(s, &found)
+			return &found, 0
+		}
+	}
+	return nil, 0
+}
+
+// Peek returns up to limit messages, those of one fairness key unless it is empty,
+// from the sequence from on, looking at slots messages at most. next is where to go
+// on, 0 at the end. What is on its way out is left out, and so are Ahead, First,
+// Share, Throttles, Circuit and Credit.
+func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int64) (found []MessageView, next uint64) {
+	q := &m.sides[s]
+	var only drr.Flow
+	if key != "" {
+		var ok bool
+		if only, ok = q.keys.ids[key]; !ok {
+			return nil, 0
+		}
+	}
+	n := 0
+	for seq, s := range q.slots.From(from) {
+		if n++; n > slots || len(found) == limit {
+			return found, seq
+		}
+		if s.state != slotMoving && (key == "" || s.flow == only) {
+			found = append(found, q.view(seq, s, now))
+		}
+	}
+	return found, 0
+}
+
+// view says what is known of message seq at a cost that does not depend on what
+// waits in front of it.
+func (q *side) view(seq uint64, s *slot, now int64) MessageView {
+	v := MessageView{
+		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost,
+		EnqueuedAt: s.enqueuedAt, ReadyAt: s.readyAt, ExpiresAt: q.expiresAt(seq, s),
+	}
+	if q.pauses.until > now {
+		v.QueuePaused = q.pauses.until
+	}
+	if until := q.pauses.keys[v.Key]; until > now {
+		v.KeyPaused = until
+	}
+	switch s.state {
+	case slotDelayed:
+		v.State = StateDelayed
+	case slotWaiting:
+		switch {
+		case q.isBlocked(s):
+			sub := q.gating.subs.at(q.subOf(s))
+			v.State, v.BlockedBy, v.At, v.BlockedSince = StateBlocked, sub.kind, q.gate(sub.wait), sub.since
+		default:
+			v.State = StatePending
+			if q.order.on && !s.owns && q.order.keys[s.flow] != nil {
+				v.BlockedBy = ByOrder
+			}
+		}
+	case slotOrdered:
+		v.State, v.BlockedBy = StateOrdered, ByOrder
+	case slotLeased:
+		le := &q.leases.items[s.ref]
+		v.State, v.Consumer, v.LeaseUntil = StateLeased, le.consumer.name, le.deadline
+	case slotFailing:
+		v.State = StateFailing
+	default:
+		v.State = StateMoving
+	}
+	return v
+}
+
+// viewGates adds what view leaves out.
+func (q *side) viewGates(s *slot, v *MessageView) {
+	v.Credit = q.credit()
+	if s.sub != 0 {
+		sub := q.gating.subs.at(s.sub)
+		v.Throttles, v.Circuit = sub.set.Gates(), sub.circuit
+	}
+	if v.State == StateBlocked {
+		v.Share = q.shareAt(q.gating.subs.at(q.subOf(s)))
+	}
+	if v.State == StateBlocked || v.State == StateOrdered {
+		v.Ahead, v.First = q.ahead(s.ref)
+	}
+}
+
+// gate describes the gate of a wait list.
+func (q *side) gate(id waitID) Place {
+	wl := q.gating.waits.at(id)
+	p := Place{Throttle: wl.gate, Circuit: wl.circuit}
+	if wl.kind == waitPause {
+		p.Paused, p.Until = true, q.pauses.keys[q.keys.name(wl.flow)]
+	}
+	return p
+}
+
+// ahead counts the messages in front of a link, as far as is reasonable.
+func (q *side) ahead(i uint32) (n int64, first bool) {
+	for i = q.links.Prev(i); i != 0 && n < readWalk; i = q.links.Prev(i) {
+		n++
+	}
+	return n, n == 0
+}
+
+// shareAt is the part of a gate that the flow of a subqueue gets among the flows
+// that wait there with it, or 0 if there are too many to look at.
+func (q *side) shareAt(sub *subqueue) float64 {
+	line := &q.gating.waits.at(sub.wait).line
+	if line.Len() > readLines {
+		return 0
+	}
+	var mine, all int64
+	seen := make(map[drr.Flow]bool)
+	for id := range line.All() {
+		f := q.gating.subs.at(subID(id)).flow
+		if seen[f] {
+			continue
+		}
+		seen[f] = true
+		w := q.keys.weight(f)
+		all += w
+		if f == sub.flow {
+			mine = w
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return float64(mine) / float64(all)
+}
+
+// credit is how many more messages the consumers take.
+func (q *side) credit() int {
+	n := 0
+	for _, c := range q.consumers.byName {
+		n += max(c.credit(), 0)
+	}
+	for c := range q.consumers.fetches {
+		n += max(c.credit(), 0)
+	}
+	return n
+}
+
+// State says what a side waits for, and names up to most places, the largest; none if
+// most is below 1.
+func (m *Queue) State(s Side, most int, now int64) StateView {
+	q := &m.sides[s]
+	v := StateView{Moment: m.Moment(s, now), Credit: q.credit()}
+	if q.pauses.until > now {
+		v.Paused = q.pauses.until
+	}
+	if most < 1 {
+		return v
+	}
+	for id, wl := range q.gating.waits.items {
+		if id == 0 || wl.kind == waitFree || wl.messages == 0 ||
+			len(v.Blocked) == most && wl.messages <= v.Blocked[most-1].Messages {
+			continue
+		}
+		b := BlockedView{At: q.gate(waitID(id)), Messages: wl.messages, Flows: wl.line.Len()}
+		if wl.kind == waitPause {
+			b.Key, b.By = q.keys.name(wl.flow), ByPause
+		}
+		v.Blocked = addLargest(v.Blocked, b, most)
+	}
+	if q.order.waiting > 0 {
+		v.Blocked = addLargest(v.Blocked, BlockedView{By: ByOrder, Messages: q.order.waiting, Flows: len(q.order.keys)}, most)
+	}
+	return v
+}
+
+// addLargest adds b to those with the most messages, which are sorted.
+func addLargest(top []BlockedView, b BlockedView, most int) []BlockedView {
+	if len(top) == most {
+		top = top[:most-1]
+	}
+	i, _ := slices.BinarySearchFunc(top, b, func(a, b BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
+	return slices.Insert(top, i, b)
+}
+
+// Key says how a fairness key stands.
+func (m *Queue) Key(s Side, key string, now int64) KeyView {
+	q := &m.sides[s]
+	v := KeyView{Paused: q.pauses.keys[key], Credit: q.credit()}
+	if q.pauses.until > now {
+		v.QueuePaused = q.pauses.until
+	}
+	_, v.Overridden = q.keys.overrides[key]
+	f, ok := q.keys.ids[key]
+	if !ok {
+		return v
+	}
+	v.Known, v.Weight = true, q.keys.weight(f)
+	v.Pending = q.unblocked(f)
+	if in, ok := q.sched.Flow(f); ok {
+		v.Deficit = in.Deficit
+		var all int64
+		for _, other := range q.sched.All() {
+			all += other.Weight
+		}
+		v.Share = float64(in.Weight) / float64(all)
+	}
+	at := make(map[waitID]*BlockedView)
+	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
+		sub := q.gating.subs.at(id)
+		if sub.counted == 0 {
+			continue
+		}
+		v.Blocked += int64(sub.counted)
+		b := at[sub.wait]
+		if b == nil {
+			b = &BlockedView{At: q.gate(sub.wait), By: sub.kind, Key: key, Flows: 1}
+			at[sub.wait] = b
+		}
+		b.Messages += int64(sub.counted)
+	}
+	for _, id := range slices.Sorted(maps.Keys(at)) {
+		v.At = append(v.At, *at[id])
+	}
+	if o := q.order.keys[f]; o != nil {
+		v.Blocked += int64(o.waiting.Len())
+	}
+	for i := q.leases.head; i != 0; i = q.leases.items[i-1].next {
+		if q.slots.Get(q.leases.items[i-1].seq).flow == f {
+			v.InFlight++
+		}
+	}
+	v.Delayed = max(int64(q.keys.entries[f].refs)-v.Pending-v.Blocked-v.InFlight, 0)
+	return v
+}
+
+// unblocked counts the messages of a flow that wait and that no gate holds back.
+func (q *side) unblocked(f drr.Flow) int64 {
+	n := int64(q.keys.entries[f].plain.Len())
+	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
+		sub := q.gating.subs.at(id)
+		n += int64(sub.list.Len() - sub.counted)
+	}
+	return n
+}
+
+// Consumers lists registrations and fetches by name.
+func (m *Queue) Consumers(s Side) []ConsumerView {
+	q := &m.sides[s]
+	list := []ConsumerView{}
+	add := func(c *consumer) {
+		list = append(list, ConsumerView{
+			Name: c.name, MaxInFlight: c.limit, InFlight: c.inFlight, Credit: max(c.credit(), 0), Fetch: c.fetch, ExpiresAt: c.expiresAt,
+		})
+	}
+	for _, c := range q.consumers.byName {
+		if !c.gone {
+			add(c)
+		}
+	}
+	for _, c := range q.consumers.waiting() {
+		add(c)
+	}
+	slices.SortStableFunc(list, func(a, b ConsumerView) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Flows returns the n flows with the most pending messages, of equal ones those with
+// the most weight. It looks at every active flow once and keeps n of them in a heap.
+func (m *Queue) Flows(s Side, n int) []FlowView {
+	q := &m.sides[s]
+	top := flowHeap{}
+	var weights int64
+	for f, info := range q.sched.All() {
+		weights += info.Weight
+		r := rankedFlow{f, q.unblocked(f), info}
+		switch {
+		case len(top) < n:
+			heap.Push(&top, r)
+		case n > 0 && top[0].below(r):
+			top[0] = r
+			heap.Fix(&top, 0)
+		}
+	}
+	list := make([]FlowView, len(top))
+	for i := len(top) - 1; i >= 0; i-- {
+		r := heap.Pop(&top).(rankedFlow)
+		list[i] = FlowView{
+			Key: q.keys.name(r.flow), Weight: r.info.Weight, Deficit: r.info.Deficit,
+			Pending: r.pending, Share: float64(r.info.Weight) / float64(weights),
+		}
+	}
+	return list
+}
+
+type rankedFlow struct {
+	flow    drr.Flow
+	pending int64
+	info    drr.Info
+}
+
+func (r rankedFlow) below(o rankedFlow) bool {
+	return cmp.Or(cmp.Compare(r.pending, o.pending), cmp.Compare(r.info.Weight, o.info.Weight), cmp.Compare(o.flow, r.flow)) < 0
+}
+
+// flowHeap has the flow on top that is below all others.
+type flowHeap []rankedFlow
+
+func (h flowHeap) Len() int           { return len(h) }
+func (h flowHeap) Less(i, j int) bool { return h[i].below(h[j]) }
+func (h flowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *flowHeap) Push(v any)        { *h = append(*h, v.(rankedFlow)) }
+func (h *flowHeap) Pop() any {
+	last := len(*h) - 1
+	v := (*h)[last]
+	*h = (*h)[:last]
+	return v
 }
