@@ -370,7 +370,7 @@ func checkOrder(t T, q *side) {
 	also := make(map[uint64]bool) // in flight since before the queue was ordered
 	for f, o := range q.order.keys {
 		at := fmt.Sprintf("%s, key %q", q.name, q.keys.name(f))
-		require.True(t, o.owned, "%s waits for nothing", at)
+		require.NotZero(t, o.owner, "%s waits for nothing", at)
 		owner := q.slots.Get(o.owner)
 		require.True(t, owner != nil && owner.owns && owner.flow == f, "%s: %d is no owner", at, o.owner)
 		require.NotEqual(t, slotOrdered, owner.state, "%s: its owner %d waits for it", at, o.owner)
@@ -389,7 +389,7 @@ func checkOrder(t T, q *side) {
 		o := q.order.keys[s.flow]
 		if s.owns {
 			require.NotNil(t, o, at)
-			require.True(t, o.owned && o.owner == seq, at)
+			require.Equal(t, seq, o.owner, at)
 		}
 		if (s.state == slotLeased || s.state == slotFailing) && !also[seq] {
 			flying[uint32(s.flow)]++

@@ -24,8 +24,7 @@ type order struct {
 // keyOrder is a fairness key with something to put in order.
 type keyOrder struct {
 	waiting container.List
-	owner   uint64 // the message that owns the key
-	owned   bool
+	owner   uint64 // the message that owns the key; 0: none
 	also    []uint64 // in flight beside it, since before the queue was ordered or after a crash
 }
 
@@ -45,8 +44,8 @@ func (q *side) setOrdering(on, skip bool) {
 		// put in order when its turn comes.
 		for seq, s := range q.slots.From(0) {
 			if s.state == slotLeased || s.state == slotFailing {
-				if o := q.orderOf(s.flow); !o.owned {
-					o.owned, o.owner, s.owns = true, seq, true
+				if o := q.orderOf(s.flow); o.owner == 0 {
+					o.give(seq, s)
 				} else {
 					o.also = append(o.also, seq)
 				}
@@ -76,7 +75,7 @@ func (q *side) setOrdering(on, skip bool) {
 func (q *side) yieldIdle() {
 	var idle []uint64
 	for _, o := range q.order.keys {
-		if s := q.slots.Get(o.owner); o.owned && (s.state == slotDelayed || q.isBlocked(s)) {
+		if s := q.slots.Get(o.owner); s != nil && (s.state == slotDelayed || q.isBlocked(s)) {
 			idle = append(idle, o.owner)
 		}
 	}
@@ -94,6 +93,9 @@ func (q *side) orderOf(f drr.Flow) *keyOrder {
 	}
 	return o
 }
+
+// give makes message seq the owner of its key.
+func (o *keyOrder) give(seq uint64, s *slot) { o.owner, s.owns = seq, true }
 
 // queueUp puts message seq, which could be delivered as far as it is concerned,
 // to its place among those of its key. If it owns the key it hands it over.
@@ -114,7 +116,7 @@ func (q *side) queueUp(seq uint64, s *slot) {
 // that is blocked at once, behind others of its subqueue, does not own the key if the
 // next one may pass.
 func (q *side) letIn(f drr.Flow, o *keyOrder) {
-	for !o.owned {
+	for o.owner == 0 {
 		if o.waiting.Len() == 0 {
 			delete(q.order.keys, f)
 			return
@@ -124,7 +126,7 @@ func (q *side) letIn(f drr.Flow, o *keyOrder) {
 		q.leaveOrder(s, o)
 		q.pendNow(seq, s)
 		if !q.order.skip || !q.isBlocked(s) {
-			o.owned, o.owner, s.owns = true, seq, true
+			o.give(seq, s)
 		}
 	}
 }
@@ -146,11 +148,10 @@ func (q *side) yield(s *slot) {
 	if o == nil {
 		return
 	}
-	o.owned = false
+	o.owner = 0
 	if i := q.heir(o); i >= 0 {
-		o.owned, o.owner = true, o.also[i]
+		o.give(o.also[i], q.slots.Get(o.also[i]))
 		o.also = slices.Delete(o.also, i, i+1)
-		q.slots.Get(o.owner).owns = true
 		return
 	}
 	q.letIn(s.flow, o)
@@ -198,7 +199,7 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 		return true
 	}
 	o := q.orderOf(s.flow)
-	if o.owned {
+	if o.owner != 0 {
 		owner := q.slots.Get(o.owner)
 		if owner.state != slotWaiting || o.owner < seq {
 			q.unlist(s)
@@ -208,15 +209,14 @@ func (q *side) inOrder(seq uint64, s *slot) bool {
 		}
 		// The owner has not gone yet and is the younger one: it steps back.
 		q.unlist(owner)
-		owner.owns, o.owned = false, false
-		o.owned, s.owns = true, true
 		younger := o.owner
-		o.owner = seq
+		owner.owns = false
+		o.give(seq, s)
 		q.queueUp(younger, owner)
 		q.followSub(q.subOf(owner), younger)
 		return true
 	}
-	o.owned, o.owner, s.owns = true, seq, true
+	o.give(seq, s)
 	return true
 }
 
@@ -249,7 +249,7 @@ func (q *side) orderBlocked(s *slot) {
 
 // orderSubBlocked is told that a gate holds a subqueue of a flow back.
 func (q *side) orderSubBlocked(id subID, f drr.Flow) {
-	if o := q.order.keys[f]; o != nil && o.owned {
+	if o := q.order.keys[f]; o != nil && o.owner != 0 {
 		if s := q.slots.Get(o.owner); q.subOf(s) == id && q.isBlocked(s) {
 			q.orderBlocked(s)
 		}

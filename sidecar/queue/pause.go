@@ -48,10 +48,7 @@ func (q *side) pauseKey(key string, until int64) {
 		if r := q.gating.reserving; r != 0 && until != 0 && q.gating.subs.at(r).flow == f {
 			q.cancelReservation(r)
 		}
-		if id, ok := q.gating.waits.byFlow[f]; ok {
-			q.gating.waits.at(id).notBefore = 0
-			q.lookLater(id)
-		}
+		q.lookAnew(q.gating.waits.byFlow[f])
 	}
 }
 

@@ -87,13 +87,13 @@ func (q *side) recoverOwner(seq uint64, s *slot) {
 		return
 	}
 	o := q.orderOf(s.flow)
-	younger, had := o.owner, o.owned
-	if had && q.slots.Get(younger).state != slotWaiting {
+	younger := o.owner
+	if younger != 0 && q.slots.Get(younger).state != slotWaiting {
 		o.also = append(o.also, seq)
 		return
 	}
-	o.owned, o.owner, s.owns = true, seq, true
-	if had {
+	o.give(seq, s)
+	if younger != 0 {
 		y := q.slots.Get(younger)
 		q.unlist(y)
 		y.owns = false

@@ -293,10 +293,7 @@ func (q *side) unlist(s *slot) {
 			q.dropProbe(id, sub, s.ref)
 		}
 		sub.retry = false
-		if sub.wait != 0 {
-			q.gating.waits.at(sub.wait).notBefore = 0
-			q.lookLater(sub.wait)
-		}
+		q.lookAnew(sub.wait)
 	}
 	q.links.Remove(&sub.list, s.ref)
 	q.place(id)

@@ -179,18 +179,12 @@ func (q *side) tellWaits(wakes []*throttle.Wait) {
 
 // onGate is told that a throttle key may admit more.
 func (q *side) onGate(g *throttle.Gate) {
-	if id, ok := q.gating.waits.byGate[g]; ok {
-		q.gating.waits.at(id).notBefore = 0
-		q.lookLater(id)
-	}
+	q.lookAnew(q.gating.waits.byGate[g])
 }
 
 // onCircuit is told that a circuit may admit more.
 func (q *side) onCircuit(ci Circuit) {
-	if id, ok := q.gating.waits.byCircuit[ci]; ok {
-		q.gating.waits.at(id).notBefore = 0
-		q.lookLater(id)
-	}
+	q.lookAnew(q.gating.waits.byCircuit[ci])
 }
 
 // lookLater has a wait list looked at in this step.
@@ -198,6 +192,15 @@ func (q *side) lookLater(id waitID) {
 	if wl := q.gating.waits.at(id); !wl.looking {
 		wl.looking = true
 		q.gating.looks = append(q.gating.looks, id)
+	}
+}
+
+// lookAnew has a wait list, if there is one, looked at in this step whatever was known
+// of when its gate opens.
+func (q *side) lookAnew(id waitID) {
+	if id != 0 {
+		q.gating.waits.at(id).notBefore = 0
+		q.lookLater(id)
 	}
 }
 
@@ -463,8 +466,8 @@ func (q *side) follow(id, to waitID) {
 func (q *side) lead(wl *waitList) {
 	for _, id := range wl.chain.followers {
 		if f := q.gating.waits.at(id); f.kind != waitFree && f.chain.follows != 0 {
-			f.chain.follows, f.notBefore = 0, 0
-			q.lookLater(id)
+			f.chain.follows = 0
+			q.lookAnew(id)
 		}
 	}
 	wl.chain.followers = wl.chain.followers[:0]
