@@ -24,7 +24,7 @@ type order struct {
 // keyOrder is a fairness key with something to put in order.
 type keyOrder struct {
 	waiting container.List
-	owner   uint64 // the message that owns the key; 0: none
+	owner   uint64   // the message that owns the key; 0: none
 	also    []uint64 // in flight beside it, since before the queue was ordered or after a crash
 }
 

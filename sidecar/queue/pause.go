@@ -7,8 +7,9 @@ import (
 
 // pauses say what operators and safety limits hold of a side.
 type pauses struct {
-	until int64            // it delivers nothing until then; 0: it does
-	keys  map[string]int64 // fairness keys, until when
+	until    int64                             // it delivers nothing until then; 0: it does
+	keys     map[string]int64                  // fairness keys, until when
+	failures map[string]*breaker.FailureWindow // of fairness keys, if they are limited
 }
 
 func (p PauseQueue) apply(q *side) {
@@ -84,19 +85,19 @@ func (q *side) countFailure(s *slot, now int64) {
 		span = defaultFailureWindowMs
 	}
 	key := q.keys.name(s.flow)
-	w := q.failures[key]
+	w := q.pauses.failures[key]
 	if w == nil {
-		if q.failures == nil || len(q.failures) >= maxFailureKeys {
-			q.failures = make(map[string]*breaker.FailureWindow)
+		if q.pauses.failures == nil || len(q.pauses.failures) >= maxFailureKeys {
+			q.pauses.failures = make(map[string]*breaker.FailureWindow)
 		}
 		w = &breaker.FailureWindow{}
-		q.failures[key] = w
+		q.pauses.failures[key] = w
 	}
 	w.Set(limit, span*1e6, now)
 	if !w.Add(now) {
 		return
 	}
-	delete(q.failures, key)
+	delete(q.pauses.failures, key)
 	until := int64(Forever)
 	if settings.FailureHoldMs > 0 {
 		until = now + settings.FailureHoldMs*1e6

@@ -3,7 +3,6 @@ package queue
 import (
 	"math"
 
-	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/store"
@@ -32,9 +31,8 @@ type side struct {
 	pauses    pauses
 	consumers consumers
 	leases    leaseTable
-	failing   map[uint64]undecided              // messages whose last attempt is being judged, by sequence
-	failures  map[string]*breaker.FailureWindow // of fairness keys, if they are limited
-	more      bool                              // the step left something to be done at once
+	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
+	more      bool                 // the step left something to be done at once
 }
 
 // Work of one kind done in one step at most, so that a burst of one kind does not

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"iter"
 	"slices"
 
 	"github.com/filaq/fila/drr"
@@ -41,8 +42,7 @@ type subqueue struct {
 	retry   bool // its first message was redelivered, and has not been blocked since
 	reserve reserve
 
-	sisters    subID // the next subqueue of the flow
-	sistersOld subID // the one before
+	sisters struct{ prev, next subID } // its neighbours among the subqueues of the flow; 0: none
 }
 
 // probe is the first message of a blocked subqueue when it may try a gate that may
@@ -142,8 +142,8 @@ func (t *subTable) add(sub subqueue) (id subID) {
 		t.items = append(t.items, subqueue{})
 	}
 	if next := t.first[sub.flow]; next != 0 {
-		sub.sisters = next
-		t.at(next).sistersOld = id
+		sub.sisters.next = next
+		t.at(next).sisters.prev = id
 	}
 	t.first[sub.flow] = id
 	t.items[id] = sub
@@ -179,19 +179,31 @@ func (q *side) releaseSub(id subID, now int64) {
 func (t *subTable) remove(id subID) {
 	sub := t.at(id)
 	delete(t.ids, sub.name)
+	prev, next := sub.sisters.prev, sub.sisters.next
 	switch {
-	case sub.sistersOld != 0:
-		t.at(sub.sistersOld).sisters = sub.sisters
-	case sub.sisters != 0:
-		t.first[sub.flow] = sub.sisters
+	case prev != 0:
+		t.at(prev).sisters.next = next
+	case next != 0:
+		t.first[sub.flow] = next
 	default:
 		delete(t.first, sub.flow)
 	}
-	if sub.sisters != 0 {
-		t.at(sub.sisters).sistersOld = sub.sistersOld
+	if next != 0 {
+		t.at(next).sisters.prev = prev
 	}
 	*sub = subqueue{}
 	t.free = append(t.free, id)
+}
+
+// of yields the subqueues of a flow. None may be added or removed meanwhile.
+func (t *subTable) of(f drr.Flow) iter.Seq[*subqueue] {
+	return func(yield func(*subqueue) bool) {
+		for id := t.first[f]; id != 0; id = t.at(id).sisters.next {
+			if !yield(t.at(id)) {
+				return
+			}
+		}
+	}
 }
 
 // reweigh makes the flow's present weight count in the schedule and where its
@@ -203,8 +215,8 @@ func (q *side) reweigh(f drr.Flow) {
 	}
 	e.known = uint32(weight)
 	q.sched.SetWeight(f, weight)
-	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
-		if at := q.gating.subs.at(id).wait; at != 0 {
+	for sub := range q.gating.subs.of(f) {
+		if at := sub.wait; at != 0 {
 			q.gating.waits.at(at).line.SetWeight(f, weight)
 			q.lookLater(at) // another subqueue may be the first now
 		}

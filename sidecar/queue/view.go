@@ -409,8 +409,7 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 		v.Share = float64(in.Weight) / float64(all)
 	}
 	at := make(map[waitID]*BlockedView)
-	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
-		sub := q.gating.subs.at(id)
+	for sub := range q.gating.subs.of(f) {
 		if sub.counted == 0 {
 			continue
 		}
@@ -440,8 +439,7 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 // unblocked counts the messages of a flow that wait and that no gate holds back.
 func (q *side) unblocked(f drr.Flow) int64 {
 	n := int64(q.keys.entries[f].plain.Len())
-	for id := q.gating.subs.first[f]; id != 0; id = q.gating.subs.at(id).sisters {
-		sub := q.gating.subs.at(id)
+	for sub := range q.gating.subs.of(f) {
 		n += int64(sub.list.Len() - sub.counted)
 	}
 	return n
