@@ -14,6 +14,7 @@ import (
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 )
 
@@ -142,13 +143,13 @@ func TestContexts(t *testing.T) {
 		require.NoError(t, cmd.ParseFlags(args))
 		return a.Conn.Settle()
 	}
-	must := func(args ...string) command.Login {
+	must := func(args ...string) config.NATSContext {
 		s, err := settle(args...)
 		require.NoError(t, err)
-		return s.Login
+		return s.NATSContext
 	}
-	require.Equal(t, command.Login{URL: command.DefaultServer}, must())
-	a := command.Login{URL: "nats://a:1", User: "u", Password: "p", CA: "/home/me/ca.pem", InboxPrefix: "_INBOX.u"}
+	require.Equal(t, config.NATSContext{URL: command.DefaultServer}, must())
+	a := config.NATSContext{URL: "nats://a:1", User: "u", Password: "p", CA: "/home/me/ca.pem", InboxPrefix: "_INBOX.u"}
 	require.Equal(t, a, must("--context", "a"))
 	require.Equal(t, a, must("--context", filepath.Join(home, "nats", "context", "a.json")))
 	require.Equal(t, "/creds/b.creds", must("--context", "b").Creds)
@@ -162,7 +163,7 @@ func TestContexts(t *testing.T) {
 	t.Setenv("NATS_CONTEXT", "")
 
 	own := must("--token", "t", "--server", "nats://own:1")
-	require.Equal(t, command.Login{URL: "nats://own:1", Token: "t", CA: a.CA, InboxPrefix: a.InboxPrefix}, own, "a login replaces the context's")
+	require.Equal(t, config.NATSContext{URL: "nats://own:1", Token: "t", CA: a.CA, InboxPrefix: a.InboxPrefix}, own, "a login replaces the context's")
 	require.Equal(t, "solo", must("--user", "solo").Token, "a user without password is a token")
 	t.Setenv("NATS_URL", "nats://env:1")
 	require.Equal(t, "nats://env:1", must().URL)

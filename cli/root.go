@@ -13,7 +13,6 @@ import (
 	"github.com/filaq/fila/cli/opscmd"
 	"github.com/filaq/fila/cli/queuecmd"
 	"github.com/filaq/fila/cli/storecmd"
-	"github.com/filaq/fila/sidecar/config"
 )
 
 // app is one invocation of the program.
@@ -33,7 +32,6 @@ func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut i
 }
 
 func newRootCommand(a *app) *cobra.Command {
-	a.ReadScript, a.Conn.Contexts = config.ReadScript, natsContexts{}
 	serve := newServeCommand(a)
 	command.Allow(serve, "log-level", "debug", "info", "warn", "error")
 	command.Allow(serve, "log-format", "text", "json")

@@ -77,7 +77,6 @@ NATS_* variables and the selected context of the nats CLI are not looked at.`,
   fila serve --config /etc/fila/config.toml
   fila serve --nats-url nats://nats:4222 --data-dir /var/lib/fila
   FILA_LOG__LEVEL=debug fila serve --port -1`,
-		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, path) },
 	}
 	defaults := config.Default()

@@ -128,7 +128,7 @@ func (b *Buffer) String() string {
 // Isolate keeps the settings of whoever runs the tests out of them.
 func Isolate(t *testing.T) (configHome string) {
 	t.Helper()
-	for _, name := range command.Variables {
+	for _, name := range command.Variables() {
 		t.Setenv(name, "")
 	}
 	dir := t.TempDir()

@@ -22,8 +22,6 @@ type Env struct {
 	JSON    bool
 	started bool // a command began to run: later errors are not about usage
 	terminal.Clock
-
-	ReadScript func(path string) (string, error)
 }
 
 // Root returns the command fila with commands below it, and the flags that all of
@@ -34,13 +32,12 @@ func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 		SilenceErrors:    true,
 		SilenceUsage:     true,
 		PersistentPreRun: func(*cobra.Command, []string) { env.started = true },
-	})
+	}, commands...)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	flags := root.PersistentFlags()
 	env.Conn.addFlags(flags)
 	flags.BoolVar(&env.JSON, "json", false, "print JSON")
-	CompleteFlag(root, "context", env.completeContexts)
-	root.AddCommand(commands...)
+	CompleteFlag(root, "context", completeContexts)
 	return root
 }
 
@@ -48,7 +45,7 @@ func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 // code. It prints a problem as one line on errOut.
 func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) > 0 && slices.Contains([]string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
-		env.completeFlags(root)
+		env.completeByName(root)
 	}
 	root.SetArgs(args)
 	root.SetIn(in)
@@ -68,9 +65,16 @@ func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in i
 	return code
 }
 
-// Group makes a command that only has subcommands refuse anything else. cobra
-// would show the help and report success.
-func Group(cmd *cobra.Command) *cobra.Command {
+// Group adds subcommands to a command that does nothing else, and makes it refuse
+// anything else. cobra would show the help and report success. The subcommands take
+// the arguments that their Use names, where they do not say it otherwise.
+func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	for _, sub := range commands {
+		if sub.Args == nil {
+			sub.Args = Args(argumentNames(sub)...)
+		}
+		cmd.AddCommand(sub)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
@@ -85,6 +89,18 @@ func Group(cmd *cobra.Command) *cobra.Command {
 	cmd.SuggestionsMinimumDistance = 2
 	return cmd
 }
+
+// KeyGroup is a Group of commands whose first argument is a key, or the beginning
+// of some.
+func (env *Env) KeyGroup(cmd *cobra.Command, keys Lookup, commands ...*cobra.Command) *cobra.Command {
+	for _, sub := range commands {
+		sub.ValidArgsFunction = env.Complete(keys)
+	}
+	return Group(cmd, commands...)
+}
+
+// argumentNames are the names of the arguments of a command.
+func argumentNames(cmd *cobra.Command) []string { return strings.Fields(cmd.Use)[1:] }
 
 // Args checks the number of arguments by their names; those in brackets
 // may be left out.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
 )
 
 // completeWait is how long the completion of a word waits for fila.
@@ -102,10 +103,10 @@ func (env *Env) CompleteKeys(cmd *cobra.Command, args []string, prefix string) (
 	return env.Complete(nil, FairnessKeys)(cmd, args[:1], prefix)
 }
 
-// Files and Dirs let the shell complete names of files.
+// The shell completes names of files.
 var (
-	Files = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
-	Dirs  = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
+	files = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
+	dirs  = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)
 )
 
 // CompleteFlag completes the values of a flag. The flag must exist, and have no
@@ -133,31 +134,38 @@ func Allow(cmd *cobra.Command, flag string, values ...string) {
 	})
 }
 
-// completeFlags completes the flags of a command and all below it whose
-// placeholder says what they take.
-func (env *Env) completeFlags(cmd *cobra.Command) {
+// completeByName completes the first argument and the flags of a command and all
+// below it, where their placeholders say what they take.
+func (env *Env) completeByName(cmd *cobra.Command) {
+	if names := argumentNames(cmd); len(names) > 0 && cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = env.completionOf(names[0])
+	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		switch placeholder, _ := pflag.UnquoteUsage(f); placeholder {
-		case "file":
-			CompleteFlag(cmd, f.Name, Files)
-		case "directory":
-			CompleteFlag(cmd, f.Name, Dirs)
-		case "queue":
-			queues := env.Complete(QueueNames)
+		placeholder, _ := pflag.UnquoteUsage(f)
+		if complete := env.completionOf(placeholder); complete != nil {
 			CompleteFlag(cmd, f.Name, func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				return queues(cmd, nil, prefix)
+				return complete(cmd, nil, prefix)
 			})
 		}
 	})
 	for _, sub := range cmd.Commands() {
-		env.completeFlags(sub)
+		env.completeByName(sub)
 	}
 }
 
-// completeContexts completes the names of contexts of the nats CLI.
-func (env *Env) completeContexts(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if env.Conn.Contexts == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func (env *Env) completionOf(placeholder string) cobra.CompletionFunc {
+	switch placeholder {
+	case "file", "FILE", "FILE...", "PATH":
+		return files
+	case "directory", "DIR":
+		return dirs
+	case "queue", "QUEUE":
+		return env.Complete(QueueNames)
 	}
-	return choose(env.Conn.Contexts.Names(), prefix), cobra.ShellCompDirectiveNoFileComp
+	return nil
+}
+
+// completeContexts completes the names of contexts of the nats CLI.
+func completeContexts(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return choose(config.NATSContexts(), prefix), cobra.ShellCompDirectiveNoFileComp
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 )
 
@@ -25,118 +26,102 @@ const DefaultServer = "nats://127.0.0.1:4222"
 // Connection holds the flags that say where NATS is. They have the names and
 // variables of the nats CLI.
 type Connection struct {
-	Server, context, creds, nkey string
-	user, password, token        string
-	tlsCA, tlsCert, tlsKey       string
-	inboxPrefix, Prefix          string
-	timeout                      terminal.Millis
-	Flags                        *pflag.FlagSet
-	Contexts                     contexts // nil: there are none
+	Login           config.NATSContext // what the flags say
+	context, Prefix string
+	timeout         terminal.Millis
+	flags           *pflag.FlagSet
 }
 
-// Variables gives the environment variable that stands in for a flag.
-var Variables = map[string]string{
-	"server": "NATS_URL", "context": "NATS_CONTEXT", "creds": "NATS_CREDS", "nkey": "NATS_NKEY",
-	"user": "NATS_USER", "password": "NATS_PASSWORD", "token": "NATS_TOKEN",
-	"tlsca": "NATS_CA", "tlscert": "NATS_CERT", "tlskey": "NATS_KEY", "timeout": "NATS_TIMEOUT",
+// TimeoutVariable stands in for --timeout.
+const TimeoutVariable = "NATS_TIMEOUT"
+
+// connectionFlag is a flag of text and the environment variable that stands in
+// for it.
+type connectionFlag struct {
+	name, short, variable string
+	value                 *string
+	usage                 string
+}
+
+func (c *Connection) texts() []connectionFlag {
+	l := &c.Login
+	return []connectionFlag{
+		{"server", "s", "NATS_URL", &l.URL, "NATS `url`, several separated by commas [NATS_URL] (default " + DefaultServer + ")"},
+		{"context", "", "NATS_CONTEXT", &c.context, "`name` of a context of the nats CLI [NATS_CONTEXT] (default the selected one)"},
+		{"creds", "", "NATS_CREDS", &l.Creds, "credentials `file` [NATS_CREDS]"},
+		{"nkey", "", "NATS_NKEY", &l.NKey, "`file` with the seed of a NATS key [NATS_NKEY]"},
+		{"user", "", "NATS_USER", &l.User, "user `name`; without a password it is a token [NATS_USER]"},
+		{"password", "", "NATS_PASSWORD", &l.Password, "the user's `password` [NATS_PASSWORD]"},
+		{"token", "", "NATS_TOKEN", &l.Token, "NATS `token` [NATS_TOKEN]"},
+		{"tlsca", "", "NATS_CA", &l.CA, "PEM `file` with the certificate authorities to trust [NATS_CA]"},
+		{"tlscert", "", "NATS_CERT", &l.Cert, "PEM `file` with the client certificate [NATS_CERT]"},
+		{"tlskey", "", "NATS_KEY", &l.Key, "PEM `file` with the key of the client certificate [NATS_KEY]"},
+	}
+}
+
+// Variables are the environment variables that stand in for flags.
+func Variables() []string {
+	names := []string{TimeoutVariable}
+	for _, flag := range new(Connection).texts() {
+		names = append(names, flag.variable)
+	}
+	return names
 }
 
 func (c *Connection) addFlags(fs *pflag.FlagSet) {
-	c.timeout, c.Flags = 5000, fs
-	fs.StringVarP(&c.Server, "server", "s", "", "NATS `url`, several separated by commas [NATS_URL] (default "+DefaultServer+")")
-	fs.StringVar(&c.context, "context", "", "`name` of a context of the nats CLI [NATS_CONTEXT] (default the selected one)")
-	fs.StringVar(&c.creds, "creds", "", "credentials `file` [NATS_CREDS]")
-	fs.StringVar(&c.nkey, "nkey", "", "`file` with the seed of a NATS key [NATS_NKEY]")
-	fs.StringVar(&c.user, "user", "", "user `name`; without a password it is a token [NATS_USER]")
-	fs.StringVar(&c.password, "password", "", "the user's `password` [NATS_PASSWORD]")
-	fs.StringVar(&c.token, "token", "", "NATS `token` [NATS_TOKEN]")
-	fs.StringVar(&c.tlsCA, "tlsca", "", "PEM `file` with the certificate authorities to trust [NATS_CA]")
-	fs.StringVar(&c.tlsCert, "tlscert", "", "PEM `file` with the client certificate [NATS_CERT]")
-	fs.StringVar(&c.tlsKey, "tlskey", "", "PEM `file` with the key of the client certificate [NATS_KEY]")
-	fs.StringVar(&c.inboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
+	c.timeout, c.flags = 5000, fs
+	for _, flag := range c.texts() {
+		fs.StringVarP(flag.value, flag.name, flag.short, "", flag.usage)
+	}
+	fs.StringVar(&c.Login.InboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
 	fs.StringVar(&c.Prefix, "prefix", client.DefaultPrefix, "subject `prefix` of fila")
 	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for a reply [NATS_TIMEOUT]")
 }
 
-// Login is what a connection to NATS needs, after contexts, variables and flags.
-type Login struct {
-	URL                   string
-	Creds, NKey           string // paths of files
-	User, Password, Token string
-	CA, Cert, Key         string // paths of PEM files
-	InboxPrefix           string
-	TLSFirst              bool
-}
-
-// contexts are named ways to connect. Read returns an error if there is no
-// context of the name; Selected returns "" if none is.
-type contexts interface {
-	Selected() (name string, err error)
-	Read(name string) (Login, error)
-	Names() []string
-}
-
 // Settled is where to connect and how, after flags, variables and contexts.
 type Settled struct {
-	Login
+	config.NATSContext
 	Timeout time.Duration
 }
 
 // Settle merges context < environment < flags. The way to log in is one thing:
 // if flags or variables name one, the context's is dropped.
 func (c *Connection) Settle() (*Settled, error) {
-	own := Login{InboxPrefix: c.inboxPrefix}
-	name, timeout := "", c.timeout
-	for _, value := range []struct {
-		flag, given string
-		into        *string
-	}{
-		{"server", c.Server, &own.URL},
-		{"context", c.context, &name},
-		{"creds", c.creds, &own.Creds},
-		{"nkey", c.nkey, &own.NKey},
-		{"user", c.user, &own.User},
-		{"password", c.password, &own.Password},
-		{"token", c.token, &own.Token},
-		{"tlsca", c.tlsCA, &own.CA},
-		{"tlscert", c.tlsCert, &own.Cert},
-		{"tlskey", c.tlsKey, &own.Key},
-	} {
-		*value.into = cmp.Or(value.given, os.Getenv(Variables[value.flag]))
+	given := *c // the flags stay as they are
+	for _, flag := range given.texts() {
+		*flag.value = cmp.Or(*flag.value, os.Getenv(flag.variable))
 	}
-	if text := os.Getenv("NATS_TIMEOUT"); text != "" && !c.Flags.Changed("timeout") {
-		if err := timeout.Set(text); err != nil {
-			return nil, UsageError("NATS_TIMEOUT = %w", err)
+	if text := os.Getenv(TimeoutVariable); text != "" && !c.flags.Changed("timeout") {
+		if err := given.timeout.Set(text); err != nil {
+			return nil, UsageError("%s = %w", TimeoutVariable, err)
 		}
 	}
-	if timeout <= 0 {
+	if given.timeout <= 0 {
 		return nil, UsageError("--timeout 0s: allowed is 1ms and more")
 	}
+	own := given.Login
 	if own.User != "" && own.Password == "" { // as the nats CLI reads it
 		own.User, own.Token = "", cmp.Or(own.Token, own.User)
 	}
-	base, err := c.contextFor(name)
+	base, err := contextFor(given.context)
 	if err != nil {
 		return nil, Exit(ExitUsage, err)
 	}
-	return &Settled{Login: overlay(base, own), Timeout: timeout.Duration()}, nil
+	return &Settled{overlay(*base, own), given.timeout.Duration()}, nil
 }
 
 // contextFor reads the context that was named, or else the selected one.
-func (c *Connection) contextFor(name string) (Login, error) {
-	if c.Contexts == nil {
-		return Login{}, nil
-	}
+func contextFor(name string) (*config.NATSContext, error) {
 	if name == "" {
 		var err error
-		if name, err = c.Contexts.Selected(); err != nil || name == "" {
-			return Login{}, err
+		if name, err = config.SelectedNATSContext(); err != nil || name == "" {
+			return &config.NATSContext{}, err
 		}
 	}
-	return c.Contexts.Read(name)
+	return config.ReadNATSContext(name)
 }
 
-func overlay(base, own Login) Login {
+func overlay(base, own config.NATSContext) config.NATSContext {
 	base.URL = cmp.Or(own.URL, base.URL, DefaultServer)
 	base.InboxPrefix = cmp.Or(own.InboxPrefix, base.InboxPrefix)
 	if own.Creds != "" || own.NKey != "" || own.User != "" || own.Token != "" {

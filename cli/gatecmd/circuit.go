@@ -14,7 +14,7 @@ import (
 )
 
 func newCircuitCommand(env *command.Env) *cobra.Command {
-	cmd := command.Group(&cobra.Command{
+	return env.KeyGroup(&cobra.Command{
 		Use:     "circuit",
 		Aliases: []string{"circuits"},
 		Short:   "Show and switch the circuits around destinations",
@@ -23,13 +23,11 @@ destination that its consumer will call. When a destination fails too often in
 a row its circuit opens: its messages stay in their queues, undelivered and
 without counting attempts, until the cooldown is over. Then a few probes go, and
 their success closes it. A destination's own "retry after" opens it as well.`,
-	})
-	cmd.AddCommand(newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
+	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
 		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go. If the destination still fails, it opens
 again.`, (*client.Client).CircuitClose),
 		circuitCommand(env, "reset", "Close a circuit and forget its failures", `Close a circuit now and forget its failures and any time that the destination
 asked for.`, (*client.Client).CircuitReset))
-	return cmd
 }
 
 func newCircuitListCommand(env *command.Env) *cobra.Command {
@@ -39,8 +37,6 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 		Short:   "List circuits",
 		Example: `  fila circuit list
   fila circuit list vendor: --json`,
-		Args:              command.Args("[KEY-PREFIX]"),
-		ValidArgsFunction: env.Complete(circuitKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitList, error) {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
 			return client.CircuitList{Total: len(infos), Circuits: infos}, err
@@ -83,12 +79,10 @@ over, or until it is closed by hand. What is in flight goes on.`,
 // afterwards.
 func circuitCommand(env *command.Env, name, short, long string, call func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:               name + " KEY",
-		Short:             short,
-		Long:              long,
-		Example:           "  fila circuit " + name + " stripe",
-		Args:              command.Args("KEY"),
-		ValidArgsFunction: env.Complete(circuitKeys),
+		Use:     name + " KEY",
+		Short:   short,
+		Long:    long,
+		Example: "  fila circuit " + name + " stripe",
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitInfo, error) {
 			info, err := call(s.Client, ctx, args[0])
 			return info, command.Hint(err, wire.CodeCircuitNotFound, "`fila circuit list` shows those that are known")

@@ -15,15 +15,13 @@ import (
 )
 
 func newExplainCommand(env *command.Env) *cobra.Command {
-	cmd := command.Group(&cobra.Command{
+	return command.Group(&cobra.Command{
 		Use:   "explain",
 		Short: "Say why a message, a fairness key or a queue waits",
 		Long: `Say where a message is and what it waits for, how a fairness key of a queue
 stands, or what a queue waits for: first in one sentence, then gate by gate,
 with who set each limit and when it opens. Asking changes nothing.`,
-	})
-	cmd.AddCommand(newExplainMessageCommand(env), newExplainKeyCommand(env), newExplainQueueCommand(env))
-	return cmd
+	}, newExplainMessageCommand(env), newExplainKeyCommand(env), newExplainQueueCommand(env))
 }
 
 func newExplainMessageCommand(env *command.Env) *cobra.Command {
@@ -36,7 +34,6 @@ func newExplainMessageCommand(env *command.Env) *cobra.Command {
 acked and deleted, or never was here; the exit code is 4 then.`,
 		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
-		Args: command.Args("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var unknown error
 			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedMessage, error) {
@@ -61,7 +58,6 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 		Use:               "key QUEUE KEY",
 		Short:             "Say how a fairness key of a queue stands",
 		Example:           `  fila explain key orders acme`,
-		Args:              command.Args("QUEUE", "KEY"),
 		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
 			k, err := s.ExplainKey(ctx, args[0], args[1])
@@ -73,11 +69,9 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 
 func newExplainQueueCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:               "queue QUEUE",
-		Short:             "Say what a queue waits for",
-		Example:           `  fila explain queue orders`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
+		Use:     "queue QUEUE",
+		Short:   "Say what a queue waits for",
+		Example: `  fila explain queue orders`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
 			q, err := s.ExplainQueue(ctx, args[0])
 			return q, command.HintQueue(err)

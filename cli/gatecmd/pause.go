@@ -182,11 +182,11 @@ func (p pausable) paused(ctx context.Context, s *command.Session, args []string,
 func newPauseListCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
+		Args:    command.Args(),
 		Aliases: []string{"ls"},
 		Short:   "List what is paused",
 		Example: `  fila pause list
   fila pause list --json`,
-		Args: command.Args(),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseList, error) {
 			pauses, err := s.Pauses(ctx)
 			return client.PauseList{Total: len(pauses), Pauses: pauses}, err

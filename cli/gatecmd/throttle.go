@@ -21,7 +21,7 @@ func Commands(env *command.Env) []*cobra.Command {
 }
 
 func newThrottleCommand(env *command.Env) *cobra.Command {
-	cmd := command.Group(&cobra.Command{
+	return env.KeyGroup(&cobra.Command{
 		Use:     "throttle",
 		Aliases: []string{"throttles"},
 		Short:   "Limit rate and concurrency by throttle key",
@@ -33,9 +33,7 @@ time. Changes act at once, on what waits already, too.
 
 A key that ends in * is a prefix: each key that begins so and has no limits of
 its own gets them, each on its own.`,
-	})
-	cmd.AddCommand(newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
-	return cmd
+	}, throttleKeys, newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
 }
 
 // limits are the names of what can be limited.
@@ -163,8 +161,6 @@ config.toml names gets its limits from there again at the next start.`,
   fila throttle set 'tenant:*' --limit 1000 --window 1m
   fila throttle set stripe --rate 20 --if-rate 10
   fila throttle set stripe --unset burst,concurrency`,
-		Args:              command.Args("KEY"),
-		ValidArgsFunction: env.Complete(throttleKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
 			info, err := s.ThrottleSet(ctx, change)
 			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
@@ -184,12 +180,10 @@ config.toml names gets its limits from there again at the next start.`,
 // afterwards.
 func throttleCommand(env *command.Env, name, short, long string, aliases []string, call func(c *client.Client, ctx context.Context, key string) (client.ThrottleInfo, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:               name + " KEY",
-		Aliases:           aliases,
-		Short:             short,
-		Long:              long,
-		Args:              command.Args("KEY"),
-		ValidArgsFunction: env.Complete(throttleKeys),
+		Use:     name + " KEY",
+		Aliases: aliases,
+		Short:   short,
+		Long:    long,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
 			info, err := call(s.Client, ctx, args[0])
 			return info, command.Hint(err, wire.CodeThrottleNotFound, "`fila throttle list` shows those that are known")
@@ -220,8 +214,6 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 		Short:   "List throttle keys with their limits and how they stand",
 		Example: `  fila throttle list
   fila throttle list tenant:`,
-		Args:              command.Args("[KEY-PREFIX]"),
-		ValidArgsFunction: env.Complete(throttleKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {
 			infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
 			return client.ThrottleList{Total: len(infos), Throttles: infos}, err

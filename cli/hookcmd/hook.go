@@ -27,13 +27,8 @@ const (
 
 // Commands returns fila hook.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newHookCommand(env)}
-}
-
-func newHookCommand(env *command.Env) *cobra.Command {
-	c := command.Group(&cobra.Command{Use: "hook", Short: "Check, try and look after the Lua hooks of queues"})
-	c.AddCommand(newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(env))
-	return c
+	group := &cobra.Command{Use: "hook", Short: "Check, try and look after the Lua hooks of queues"}
+	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(env))}
 }
 
 // hookCheck is what `fila hook check --json` prints for each file.
@@ -60,8 +55,7 @@ func newHookCheckCommand() *cobra.Command {
 		Long: `Check loads each script as the server would: it compiles it within the load
 limits, runs its top level once, and lists the hooks it defines and what
 deserves a look. It exits with 2 if a script is refused.`,
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: command.Files,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			bad := 0
 			for _, file := range args {
@@ -158,8 +152,7 @@ that the script returned, and what the run took.
 
 Exit status: 0 the hook decided, 1 it failed, 2 the script was refused, 3 the
 time or memory limit stopped it.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: command.Files,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {

@@ -21,8 +21,6 @@ circuit opens after it has failed several times in a row; messages then go on
 with safe defaults until the cooldown is over.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {
 			return s.HookReset(ctx, args[0], hook)
 		},

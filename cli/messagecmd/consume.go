@@ -59,8 +59,6 @@ second interrupt ends the commands, too, and their messages come again.`,
   fila consume orders.dlq --no-ack -v
   fila consume mails --exec ./send.sh --concurrency 4
   fila consume orders --exec 'curl -fsS -d @- "https://example.com/$FILA_HEADER_TENANT"'`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(cmd); err != nil {
 				return err

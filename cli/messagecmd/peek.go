@@ -41,8 +41,6 @@ up to --payload-bytes. What is not text is printed as base64.`,
   fila peek orders --key acme --limit 100
   fila peek orders.dlq -v
   fila peek orders --json | jq -r '.messages[].id'`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			switch err := wire.CheckQueueName(args[0]); {
 			case f.limit < 1:

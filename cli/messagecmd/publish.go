@@ -68,9 +68,7 @@ for what is on its way.`,
   fila publish orders --file order.json --count 1000 --rate 50
   tail -F access.log | fila publish lines --lines
   fila consume orders.dlq --json --timeout 1s | fila publish orders --jsonl`,
-		Args:              command.Args("QUEUE", "[TEXT]"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
-		RunE:              func(cmd *cobra.Command, args []string) error { return publish(env, cmd, &f, args[0], args[1:]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return publish(env, cmd, &f, args[0], args[1:]) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "file", "f", "", "read the payload, or the lines, from this `file`")

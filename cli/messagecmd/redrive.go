@@ -23,7 +23,6 @@ through on_enqueue again, keep their id and start with attempt 1. Messages that
 a consumer of the dead letter queue holds are skipped.`,
 		Example: `  fila redrive orders.dlq
   fila redrive orders.dlq --count 10`,
-		Args:              command.Args("QUEUE.dlq"),
 		ValidArgsFunction: env.Complete(deadLetterQueues),
 		PreRunE: func(*cobra.Command, []string) error {
 			if count < 0 {

@@ -60,7 +60,6 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
   fila bench --json --chart bench.svg > bench.json
   fila bench --workload soak --duration 30m --chart soak.svg
   fila bench --url nats://127.0.0.1:4222 --workload life --count 100000`,
-		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
 	}
 	flags := cmd.Flags()
@@ -156,7 +155,7 @@ func benchOptions(env *command.Env, cmd *cobra.Command, f *benchFlags) (bench.Op
 	}
 	if flags.Changed("url") || flags.Changed("server") || flags.Changed("context") {
 		if f.url != "" {
-			env.Conn.Server = f.url
+			env.Conn.Login.URL = f.url
 		}
 		target, err := benchTarget(env)
 		if err != nil {

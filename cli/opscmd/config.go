@@ -14,16 +14,14 @@ import (
 )
 
 func newConfigCommand(env *command.Env) *cobra.Command {
-	cmd := command.Group(&cobra.Command{
+	return env.KeyGroup(&cobra.Command{
 		Use:   "config",
 		Short: "Read and change the runtime configuration",
 		Long: `The runtime configuration is a persisted map of strings. Hooks read it with
 fila.get(key); a change acts at once. What fila serve is started with is another
 thing: see docs/configuration.md.`,
-	})
-	cmd.AddCommand(newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
+	}, configKeys, newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
 		newConfigDeleteCommand(env), newConfigLogCommand(env))
-	return cmd
 }
 
 func newConfigSetCommand(env *command.Env) *cobra.Command {
@@ -34,8 +32,6 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
 		Example: `  fila config set feature:new-router on
   fila config set feature:new-router off --if-value on
   fila config set offset -- -5`,
-		Args:              command.Args("KEY", "VALUE"),
-		ValidArgsFunction: env.Complete(configKeys),
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigSetReply, error) {
 		var condition *string
@@ -56,11 +52,9 @@ func newConfigSetCommand(env *command.Env) *cobra.Command {
 
 func newConfigGetCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:               "get KEY",
-		Short:             "Print the value of a key",
-		Example:           `  fila config get feature:new-router`,
-		Args:              command.Args("KEY"),
-		ValidArgsFunction: env.Complete(configKeys),
+		Use:     "get KEY",
+		Short:   "Print the value of a key",
+		Example: `  fila config get feature:new-router`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
 			return s.ConfigGet(ctx, args[0])
 		}, func(entry client.ConfigEntry, _ []string) string { return entry.Value + "\n" }),
@@ -74,8 +68,6 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
 		Short:   "List keys with their values",
 		Example: `  fila config list
   fila config list throttle:`,
-		Args:              command.Args("[KEY-PREFIX]"),
-		ValidArgsFunction: env.Complete(configKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigList, error) {
 			entries, err := s.ConfigList(ctx, strings.Join(args, ""))
 			return client.ConfigList{Total: len(entries), Entries: entries}, err
@@ -91,12 +83,10 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
 
 func newConfigDeleteCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:               "delete KEY",
-		Aliases:           []string{"rm"},
-		Short:             "Delete a key",
-		Example:           `  fila config delete feature:new-router`,
-		Args:              command.Args("KEY"),
-		ValidArgsFunction: env.Complete(configKeys),
+		Use:     "delete KEY",
+		Aliases: []string{"rm"},
+		Short:   "Delete a key",
+		Example: `  fila config delete feature:new-router`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigEntry, error) {
 			return s.ConfigDelete(ctx, args[0])
 		}, func(entry client.ConfigEntry, _ []string) string {
@@ -116,8 +106,6 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 newest first, with the old and the new value. fila keeps the newest 10,000.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
-		Args:              command.Args("[KEY-PREFIX]"),
-		ValidArgsFunction: env.Complete(configKeys),
 		PreRunE: func(*cobra.Command, []string) error {
 			if limit < 0 {
 				return command.UsageError("--limit %d: allowed is 0 (all) and more", limit)

@@ -65,7 +65,6 @@ table shows how long each tenant's messages wait, and a paragraph what has come
 of it. Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate),
 		Example: `  fila demo
   fila demo --duration 10s --json`,
-		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if duration < 200 || duration > 3_600_000 {
 				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())

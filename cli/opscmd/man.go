@@ -21,8 +21,6 @@ func newManCommand(*command.Env) *cobra.Command {
 does not exist: fila.1, fila-publish.1 and so on. They say what --help says.`,
 		Example: `  fila man /usr/local/share/man/man1
   fila man man && man -l man/fila-publish.1`,
-		Args:              command.Args("DIR"),
-		ValidArgsFunction: command.Dirs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return fmt.Errorf("%s: %w", args[0], command.PathReason(err))

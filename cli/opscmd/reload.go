@@ -21,7 +21,6 @@ rules, retry policies, throttles, circuits and queues, all or nothing, as SIGHUP
 does. What needs a restart stays as it is, and is named.`,
 		Example: `  fila reload
   fila reload --json`,
-		Args: command.Args(),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ReloadReply, error) {
 			reply, err := s.Reload(ctx)
 			return reply, command.Hint(err, wire.CodeReloadFailed, "correct the file and reload again; until then what was loaded before holds")

@@ -48,7 +48,6 @@ the other.`,
 		Example: `  fila top
   fila top --queue orders --interval 500ms
   fila top --once --json | jq '.queues[] | {name, pending, out}'`,
-		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.interval < 50 {
 				return command.UsageError("--interval %s: allowed is 50ms and more", f.interval.String())

@@ -17,7 +17,6 @@ func newVersionCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary",
-		Args:  command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info := command.ReadBuildInfo()
 			return env.Show(cmd, info, func() string {

@@ -47,7 +47,6 @@ The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "),
 		Example: `  fila watch
   fila watch --type dead-lettered,circuit-changed
   fila watch --queue orders --json`,
-		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, typ := range f.types {
 				if !slices.Contains(eventTypes, typ) {

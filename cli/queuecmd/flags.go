@@ -9,6 +9,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
 )
 
 // kind says what the value of a setting is, and so how its flag is read.
@@ -69,7 +70,7 @@ func settings() []setting {
 
 // addSettings adds the flags of all settings. The function that it returns has
 // the settings that were given.
-func addSettings(env *command.Env, cmd *cobra.Command) func() (client.QueueChanges, error) {
+func addSettings(cmd *cobra.Command) func() (client.QueueChanges, error) {
 	fs, values, keys := cmd.Flags(), map[string]func() (any, error){}, map[string]string{}
 	all := settings()
 	for _, s := range all {
@@ -96,7 +97,7 @@ func addSettings(env *command.Env, cmd *cobra.Command) func() (client.QueueChang
 			}
 		default:
 			v := fs.String(s.flag, "", s.usage)
-			values[s.flag] = func() (any, error) { return readText(env, cmd.InOrStdin(), s.kind, *v) }
+			values[s.flag] = func() (any, error) { return readText(cmd.InOrStdin(), s.kind, *v) }
 		}
 	}
 	command.Allow(cmd, "ordering", "key")
@@ -124,7 +125,7 @@ func addSettings(env *command.Env, cmd *cobra.Command) func() (client.QueueChang
 // scripts themselves is lower and is the hook compiler's to enforce.
 const maxScript = 1 << 20
 
-func readText(env *command.Env, in io.Reader, kind kind, value string) (string, error) {
+func readText(in io.Reader, kind kind, value string) (string, error) {
 	switch {
 	case value == "":
 		return "", nil
@@ -134,7 +135,7 @@ func readText(env *command.Env, in io.Reader, kind kind, value string) (string, 
 		script, err := io.ReadAll(io.LimitReader(in, maxScript))
 		return string(script), err
 	case kind == script:
-		return env.ReadScript(value)
+		return config.ReadScript(value)
 	}
 	return value, nil
 }

@@ -14,14 +14,9 @@ import (
 
 // Commands returns fila queue.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newQueueCommand(env)}
-}
-
-func newQueueCommand(env *command.Env) *cobra.Command {
-	cmd := command.Group(&cobra.Command{Use: "queue", Aliases: []string{"queues", "q"}, Short: "Create, change, show and delete queues"})
-	cmd.AddCommand(newQueueCreateCommand(env), newQueueUpdateCommand(env), newQueueDeleteCommand(env),
-		newQueueListCommand(env), newQueueInspectCommand(env))
-	return cmd
+	group := &cobra.Command{Use: "queue", Aliases: []string{"queues", "q"}, Short: "Create, change, show and delete queues"}
+	return []*cobra.Command{command.Group(group, newQueueCreateCommand(env), newQueueUpdateCommand(env), newQueueDeleteCommand(env),
+		newQueueListCommand(env), newQueueInspectCommand(env))}
 }
 
 func newQueueCreateCommand(env *command.Env) *cobra.Command {
@@ -35,7 +30,7 @@ fine; with others it is a conflict (exit code 5).`,
 		Example: `  fila queue create orders --fairness-header tenant
   fila queue create orders --on-enqueue orders.lua --on-failure retry.lua \
       --visibility-timeout 30s --max-deliveries 20`,
-		Args: command.Args("QUEUE"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (settings client.QueueSettings, err error) {
 			settings = client.DefaultQueueSettings(args[0])
 			data, err := json.Marshal(changes)
@@ -48,7 +43,7 @@ fine; with others it is a conflict (exit code 5).`,
 			return s.QueueCreate(ctx, settings)
 		}, func(s client.QueueSettings, _ []string) string { return showSettings(s, "created") }),
 	}
-	given := addSettings(env, cmd)
+	given := addSettings(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		changes, err = given()
 		return err
@@ -65,13 +60,11 @@ func newQueueUpdateCommand(env *command.Env) *cobra.Command {
 config.toml declares gets its settings from there again at the next start.`,
 		Example: `  fila queue update orders --max-deliveries 5
   fila queue update orders --on-failure ""`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueSettings, error) {
 			return s.QueueUpdate(ctx, args[0], changes)
 		}, func(s client.QueueSettings, _ []string) string { return showSettings(s, "updated") }),
 	}
-	given := addSettings(env, cmd)
+	given := addSettings(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		if changes, err = given(); err == nil && len(changes) == 0 {
 			err = command.UsageError("nothing to change: give the flag of at least one setting")
@@ -91,8 +84,6 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
 it is a conflict (exit code 5), unless --force deletes them, too.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
 			return s.QueueDelete(ctx, args[0], force)
 		},

@@ -23,7 +23,6 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 		Short:   "List all queues",
 		Example: `  fila queue list
   fila queue list --json`,
-		Args: command.Args(),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
 			queues, err := s.QueueList(ctx)
 			return client.QueueList{Total: len(queues), Queues: queues}, err
@@ -46,8 +45,6 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
 		Short:   "Show a queue with its consumers, flows and hooks",
 		Example: `  fila queue inspect orders
   fila queue inspect orders --flows 100 --json`,
-		Args:              command.Args("QUEUE"),
-		ValidArgsFunction: env.Complete(command.QueueNames),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueInfo, error) {
 			return s.QueueInspect(ctx, args[0], flows)
 		},

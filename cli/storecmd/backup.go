@@ -34,7 +34,6 @@ mode is 0600. --timeout is an hour here if it is not given.`,
 		Example: `  fila store backup
   fila store backup --server nats://nats:4222 --json
   fila store backup --data-dir /var/lib/fila --to /mnt/backup/fila.db`,
-		Args: command.Args(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (dir == "") != (to == "") {
 				return command.UsageError("--data-dir and --to go together; without both the running fila writes the backup")
@@ -61,7 +60,7 @@ func showBackup(r client.StoreBackupReply, _ []string) string {
 func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
 	err := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.StoreBackupReply, error) {
 		wait := backupWait
-		if cmd.Flags().Changed("timeout") || os.Getenv(command.Variables["timeout"]) != "" {
+		if cmd.Flags().Changed("timeout") || os.Getenv(command.TimeoutVariable) != "" {
 			wait = s.Timeout
 		}
 		ctx, cancel := context.WithTimeout(ctx, wait)

@@ -57,8 +57,6 @@ where. PATH is a data directory, its fila.db, or a backup, that no fila has
 open. Nothing is changed. The exit code is 1 if anything is wrong.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
-		Args:              command.Args("PATH"),
-		ValidArgsFunction: command.Files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return checkStore(env, cmd, storeFile(args[0]))
 		},
@@ -215,8 +213,6 @@ fila.db, or a backup, that no fila has open; of a running one "fila queue list"
 and its metrics tell.`,
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
-		Args:              command.Args("PATH"),
-		ValidArgsFunction: command.Files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := storeFile(args[0])
 			f, err := store.OpenFile(file, storeOptions(env))

@@ -36,8 +36,6 @@ ends with exit code 1; without it the first one ends the export.`,
 		Example: `  fila store export /var/lib/fila > store.jsonl
   fila store export backup.db --all --to store.jsonl
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
-		Args:              command.Args("PATH"),
-		ValidArgsFunction: command.Files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e := &exporter{all: all, skip: skip, errOut: cmd.ErrOrStderr(), opts: storeOptions(env)}
 			return e.run(storeFile(args[0]), to, cmd.OutOrStdout())

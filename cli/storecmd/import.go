@@ -39,8 +39,6 @@ weights and dedupe ids are those of the export. Without the key of an
 are delivered again when their leases end.`,
 		Example: `  fila store import /var/lib/fila --from store.jsonl
   gunzip -c store.jsonl.gz | fila store import /var/lib/fila`,
-		Args:              command.Args("DIR"),
-		ValidArgsFunction: command.Dirs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := cmd.InOrStdin()
 			if from != "" && from != "-" {

@@ -16,19 +16,14 @@ import (
 
 // Commands returns fila store.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newStoreCommand(env)}
-}
-
-func newStoreCommand(env *command.Env) *cobra.Command {
-	cmd := command.Group(&cobra.Command{
+	group := &cobra.Command{
 		Use:   "store",
 		Short: "Check, measure, compact, back up, export and import a store",
 		Long: `Check, measure, compact, back up, export and import a store. All but a backup
 work on the files of a fila that does not run.`,
-	})
-	cmd.AddCommand(newStoreCheckCommand(env), newStoreStatsCommand(env), newStoreCompactCommand(env),
-		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))
-	return cmd
+	}
+	return []*cobra.Command{command.Group(group, newStoreCheckCommand(env), newStoreStatsCommand(env), newStoreCompactCommand(env),
+		newStoreBackupCommand(env), newStoreExportCommand(env), newStoreImportCommand(env))}
 }
 
 // storeFile returns the file that an argument names: itself, or the one in the
@@ -86,8 +81,6 @@ old or the whole new file is there. The disk needs room for both. A store with
 anything broken is refused.`,
 		Example: `  fila store compact /var/lib/fila
   fila store compact /var/lib/fila --keep /var/lib/fila/before.db`,
-		Args:              command.Args("PATH"),
-		ValidArgsFunction: command.Files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := storeFile(args[0])
 			r, err := store.CompactFile(file, keep, storeOptions(env))
