@@ -122,36 +122,28 @@ func publish(env *command.Env, cmd *cobra.Command, f *publishFlags, queue string
 		return err
 	}
 	defer closeInput()
-	many := f.lines || f.jsonl || f.count > 1
-	var next source
-	switch {
-	case f.lines:
-		next = common.perLine(in)
-	case f.jsonl:
-		next = common.perJSON(in)
-	default:
+	var messages source
+	if f.lines || f.jsonl {
+		messages = common.perLine(in, f.jsonl)
+	} else {
 		if common.payload, err = readPayload(in, text); err != nil {
 			return err
 		}
-		next = common.times(f.count, f.count > 1)
+		messages = common.times(f.count)
 	}
 	return env.Stay(cmd, func(ctx context.Context, restore func(), s *command.Session) error {
-		if !many {
-			return publishOne(ctx, env, cmd, s, f, queue, next)
+		if !f.lines && !f.jsonl && f.count == 1 {
+			return publishOne(ctx, env, cmd, s, f, queue, common.outgoing(0, common.payload))
 		}
 		p, err := newPipeline(env, cmd, s, f, queue)
 		if err != nil {
 			return err
 		}
-		return p.run(ctx, restore, next)
+		return p.run(ctx, restore, messages)
 	})
 }
 
-func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session, f *publishFlags, queue string, next source) error {
-	m, err := next()
-	if err != nil {
-		return err
-	}
+func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session, f *publishFlags, queue string, m outgoing) error {
 	if f.noConfirm {
 		if err := s.Send(queue, m.payload, m.options...); err != nil {
 			return s.Explain(err)

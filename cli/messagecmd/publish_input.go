@@ -1,12 +1,12 @@
 package messagecmd
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
@@ -28,8 +28,8 @@ type outgoing struct {
 	options []client.PublishOption
 }
 
-// source returns the next message, or io.EOF.
-type source func() (outgoing, error)
+// source yields messages, and at most one error, after which there are none.
+type source = iter.Seq2[outgoing, error]
 
 // template is what all messages of a command have in common.
 type template struct {
@@ -84,75 +84,42 @@ func (t *template) outgoing(n int64, payload []byte) outgoing {
 }
 
 // times is the same message so many times.
-func (t *template) times(count int64, numbered bool) source {
-	var n int64
-	return func() (outgoing, error) {
-		if n == count {
-			return outgoing{}, io.EOF
-		}
-		n++
-		if !numbered {
-			return t.outgoing(0, t.payload), nil
-		}
-		return t.outgoing(n, t.payload), nil
-	}
-}
-
-// perLine is a message for every line, without the end of the line.
-func (t *template) perLine(in io.Reader) source {
-	next := readLines(in)
-	return func() (outgoing, error) {
-		line, n, err := next()
-		if err != nil {
-			return outgoing{}, err
-		}
-		return t.outgoing(n, line), nil
-	}
-}
-
-// perJSON is the message that every line describes; empty lines are skipped.
-func (t *template) perJSON(in io.Reader) source {
-	next := readLines(in)
-	return func() (outgoing, error) {
-		for {
-			line, n, err := next()
-			if err != nil {
-				return outgoing{}, err
+func (t *template) times(count int64) source {
+	return func(yield func(outgoing, error) bool) {
+		for n := range count {
+			if !yield(t.outgoing(n+1, t.payload), nil) {
+				return
 			}
-			if len(bytes.TrimSpace(line)) == 0 {
-				continue
-			}
-			m, err := t.described(n, line)
-			if err != nil {
-				err = command.UsageError("line %d: %w", n, err)
-			}
-			return m, err
 		}
 	}
 }
 
-// readLines returns a function that returns the next line in memory of its own,
-// and its number.
-func readLines(in io.Reader) func() ([]byte, int64, error) {
-	reader := bufio.NewReaderSize(in, 64<<10)
-	var n int64
-	return func() ([]byte, int64, error) {
-		var line []byte
-		for {
-			part, err := reader.ReadSlice('\n')
-			line = append(line, part...)
+// perLine is a message for every line, without the end of the line. Lines of JSON
+// describe their messages; empty ones are skipped.
+func (t *template) perLine(in io.Reader, describes bool) source {
+	return func(yield func(outgoing, error) bool) {
+		var n int64
+		for line, err := range command.Lines(in, maxPayload) {
+			n++
+			line = bytes.Clone(bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")))
+			var m outgoing
 			switch {
-			case len(line) > maxPayload:
-				return nil, 0, command.UsageError("line %d has more than %s: no NATS server takes that", n+1, terminal.Size(maxPayload))
-			case errors.Is(err, bufio.ErrBufferFull):
+			case errors.Is(err, command.ErrLineTooLong):
+				err = command.UsageError("line %d has more than %s: no NATS server takes that", n, terminal.Size(maxPayload))
+			case err != nil:
+				err = fmt.Errorf("read line %d: %w", n, command.PathReason(err))
+			case !describes:
+				m = t.outgoing(n, line)
+			case len(bytes.TrimSpace(line)) == 0:
 				continue
-			case errors.Is(err, io.EOF) && len(line) > 0, err == nil:
-				n++
-				return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), n, nil
-			case errors.Is(err, io.EOF):
-				return nil, 0, io.EOF
+			default:
+				if m, err = t.described(n, line); err != nil {
+					err = command.UsageError("line %d: %w", n, err)
+				}
 			}
-			return nil, 0, fmt.Errorf("read line %d: %w", n+1, command.PathReason(err))
+			if !yield(m, err) || err != nil {
+				return
+			}
 		}
 	}
 }

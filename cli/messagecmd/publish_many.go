@@ -61,9 +61,9 @@ func newPipeline(env *command.Env, cmd *cobra.Command, s *command.Session, f *pu
 // run publishes until there is no more, one fails, or ctx ends, then waits for
 // what is on its way and says what has become of it all. After that has begun a
 // second interrupt ends the process.
-func (p *pipeline) run(ctx context.Context, restoreSignals func(), next source) error {
+func (p *pipeline) run(ctx context.Context, restoreSignals func(), from source) error {
 	p.begin = time.Now()
-	failed := p.sendAll(ctx, next)
+	failed := p.sendAll(ctx, from)
 	if failed == nil {
 		failed = p.drain(ctx)
 	}
@@ -79,16 +79,16 @@ func (p *pipeline) run(ctx context.Context, restoreSignals func(), next source) 
 	return failed
 }
 
-func (p *pipeline) sendAll(ctx context.Context, next source) error {
+func (p *pipeline) sendAll(ctx context.Context, from source) error {
 	ended := make(chan struct{})
 	defer close(ended)
-	messages := ahead(next, ended)
+	messages := ahead(from, ended)
 	for {
 		m, err := wait(ctx, p, messages)
 		switch {
 		case err != nil:
 			return err
-		case errors.Is(m.err, io.EOF):
+		case m == nil:
 			return nil
 		case m.err != nil:
 			return m.err
@@ -102,25 +102,22 @@ func (p *pipeline) sendAll(ctx context.Context, next source) error {
 	}
 }
 
-// input is what a source has returned.
+// input is what a source has yielded.
 type input struct {
 	outgoing
 	err error
 }
 
-// ahead reads on a goroutine of its own, since nothing interrupts a read. After
-// ended it stops as soon as the read returns.
-func ahead(next source, ended <-chan struct{}) <-chan input {
-	messages := make(chan input)
+// ahead reads on a goroutine of its own, since nothing interrupts a read, and closes
+// the channel after the last. After ended it stops as soon as the read returns.
+func ahead(from source, ended <-chan struct{}) <-chan *input {
+	messages := make(chan *input)
 	go func() {
-		for {
-			m, err := next()
+		defer close(messages)
+		for m, err := range from {
 			select {
-			case messages <- input{m, err}:
+			case messages <- &input{m, err}:
 			case <-ended:
-				return
-			}
-			if err != nil {
 				return
 			}
 		}

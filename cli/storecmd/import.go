@@ -1,7 +1,6 @@
 package storecmd
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -124,31 +123,16 @@ func importStore(dir string, in io.Reader, o store.Options) (importReport, error
 }
 
 func (im *importer) run(in io.Reader) error {
-	r := bufio.NewReaderSize(in, 1<<20)
-	var long []byte
-	for {
-		b, err := r.ReadSlice('\n')
-		if len(long) > 0 || errors.Is(err, bufio.ErrBufferFull) {
-			long = append(long, b...)
-			b = long
+	for line, err := range command.Lines(in, importLine) {
+		im.line++
+		switch {
+		case errors.Is(err, command.ErrLineTooLong):
+			return fmt.Errorf("line %d is longer than %s", im.line, terminal.Size(importLine))
+		case err != nil:
+			return fmt.Errorf("reading line %d: %w", im.line, err)
 		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			if len(long) > importLine {
-				return fmt.Errorf("line %d is longer than %s", im.line+1, terminal.Size(importLine))
-			}
-			continue
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("reading line %d: %w", im.line+1, err)
-		}
-		if len(b) > 0 {
-			im.line++
-			if lerr := im.take(bytes.TrimSuffix(b, []byte("\n"))); lerr != nil {
-				return lerr
-			}
-		}
-		if long = long[:0]; err != nil {
-			break
+		if err := im.take(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+			return err
 		}
 	}
 	if !im.ended {
