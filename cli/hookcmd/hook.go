@@ -1,10 +1,12 @@
 package hookcmd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/hooks"
 )
 
@@ -267,4 +270,115 @@ func (o *hookOutcome) String() string {
 	t.Row("allocated_bytes", o.AllocatedBytes)
 	t.Row("elapsed_us", o.ElapsedUs)
 	return t.String()
+}
+
+// hookOutcome is what `fila hook run --json` prints.
+type hookOutcome struct {
+	Outcome        string         `json:"outcome"`  // ok, error, timeout, memory or load
+	Decision       map[string]any `json:"decision"` // null if the script was refused
+	Error          string         `json:"error"`
+	Line           int            `json:"line"`
+	Instructions   int64          `json:"instructions"`
+	AllocatedBytes int64          `json:"allocated_bytes"`
+	ElapsedUs      int64          `json:"elapsed_us"`
+	Warnings       int64          `json:"warnings"`
+
+	text string // the error with its place and line, for people
+}
+
+func loadOutcome(err error) *hookOutcome {
+	o := &hookOutcome{Outcome: "load", Error: err.Error(), text: err.Error()}
+	var le *hooks.LoadError
+	if errors.As(err, &le) {
+		o.Error, o.Line = le.Message, le.Line
+	}
+	return o
+}
+
+func newHookOutcome(r hooks.Result, decision map[string]any) *hookOutcome {
+	decision["returned"] = r.Returned
+	o := &hookOutcome{
+		Outcome: "ok", Decision: decision, Instructions: r.Instructions,
+		AllocatedBytes: r.Allocated, ElapsedUs: r.Elapsed.Microseconds(), Warnings: r.Warnings,
+	}
+	if r.Err != nil {
+		o.Outcome = "error"
+		if r.Err.Cause == hooks.CauseTimeout || r.Err.Cause == hooks.CauseMemory {
+			o.Outcome = string(r.Err.Cause)
+		}
+		o.Error, o.Line, o.text = r.Err.Message, r.Err.Line, r.Err.Error()
+	}
+	return o
+}
+
+func enqueueOutcome(r hooks.Result) *hookOutcome {
+	keys := r.Enqueue.ThrottleKeys
+	if keys == nil {
+		keys = []string{}
+	}
+	return newHookOutcome(r, map[string]any{
+		"fairness_key": r.Enqueue.FairnessKey, "weight": float64(r.Enqueue.Weight) / 1000,
+		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": keys, "circuit_key": r.Enqueue.CircuitKey,
+	})
+}
+
+func failureOutcome(r hooks.Result) *hookOutcome {
+	return newHookOutcome(r, map[string]any{
+		"action": r.Failure.Action.String(), "delay_ms": float64(r.Failure.Delay) / 1e6,
+	})
+}
+
+// worse orders the runs of --repeat: a failed one first, then the longer one.
+func (o *hookOutcome) worse(than *hookOutcome) bool {
+	if failed := o.Outcome != "ok"; failed != (than.Outcome != "ok") {
+		return failed
+	}
+	return o.ElapsedUs > than.ElapsedUs
+}
+
+// exit is the error that carries the exit code, nil for ok.
+func (o *hookOutcome) exit() error {
+	code := exitHookError
+	switch o.Outcome {
+	case "ok":
+		return nil
+	case "load":
+		code = exitHookLoad
+	case "timeout", "memory":
+		code = exitHookLimit
+	}
+	return command.Exit(code, errors.New(o.text))
+}
+
+// logTo prints what a script logs.
+func logTo(w io.Writer) func(slog.Level, string) {
+	return func(_ slog.Level, line string) {
+		_, _ = fmt.Fprintf(w, "log: %s\n", line) // the decision follows; a closed terminal shows there
+	}
+}
+
+func newHookResetCommand(env *command.Env) *cobra.Command {
+	var hook string
+	cmd := &cobra.Command{
+		Use:   "reset QUEUE",
+		Short: "Close the circuit of a queue's hooks",
+		Long: `Close the circuit of a queue's hooks, so that they run again at once. A hook's
+circuit opens after it has failed several times in a row; messages then go on
+with safe defaults until the cooldown is over.`,
+		Example: `  fila hook reset orders
+  fila hook reset orders --hook on_failure`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {
+			return s.HookReset(ctx, args[0], hook)
+		},
+			func(reply client.HookResetReply, _ []string) string {
+				t := terminal.NewTable("HOOK", "CIRCUIT")
+				for _, h := range reply.Hooks {
+					t.Row(h.Hook, h.State)
+				}
+				return t.String()
+			}),
+	}
+	cmd.Flags().StringVar(&hook, "hook", "", "only this `hook`, on_enqueue or on_failure (default both)")
+	command.Allow(cmd, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
+	return cmd
 }

@@ -1,9 +1,14 @@
 package queuecmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -93,4 +98,170 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete messages, too")
 	return cmd
+}
+
+func newQueueListCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List all queues",
+		Example: `  fila queue list
+  fila queue list --json`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
+			queues, err := s.QueueList(ctx)
+			return client.QueueList{Total: len(queues), Queues: queues}, err
+		},
+			func(list client.QueueList, _ []string) string {
+				t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
+				for _, q := range list.Queues {
+					t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
+				}
+				return t.Or("no queues; make one with `fila queue create NAME`")
+			}),
+	}
+}
+
+func newQueueInspectCommand(env *command.Env) *cobra.Command {
+	var flows int
+	cmd := &cobra.Command{
+		Use:     "inspect QUEUE",
+		Aliases: []string{"info"},
+		Short:   "Show a queue with its consumers, flows and hooks",
+		Example: `  fila queue inspect orders
+  fila queue inspect orders --flows 100 --json`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueInfo, error) {
+			return s.QueueInspect(ctx, args[0], flows)
+		},
+			showQueue),
+	}
+	cmd.Flags().IntVar(&flows, "flows", 20, "how many flows to show, those with the most pending messages, up to 1000")
+	return cmd
+}
+
+func showQueue(info client.QueueInfo, _ []string) string {
+	facts := terminal.NewTable("queue", info.Name)
+	facts.Row("pending", info.Pending)
+	if info.Parked > 0 {
+		facts.Row("of them parked", fmt.Sprintf("%d, wait for a gate (`fila explain queue %s`)", info.Parked, info.Name))
+	}
+	facts.Row("delayed", info.Delayed)
+	facts.Row("in flight", info.InFlight)
+	facts.Row("oldest", terminal.Age(info.OldestAgeMs))
+	facts.Row("size", terminal.Size(info.Bytes))
+	facts.Row("quantum", info.Quantum)
+	facts.Row("flows", info.Flows)
+	facts.Row("consumers", info.Consumers)
+	facts.Fact("dead letters", info.DLQ)
+	settingRows(facts, info.Settings)
+
+	consumers := terminal.NewTable("CONSUMER", "IN FLIGHT", "CREDIT", "MAX", "EXPIRES")
+	for _, c := range info.ConsumerList {
+		name := c.Name
+		if c.Fetch {
+			name = strings.TrimSpace(name + " (fetch)")
+		}
+		consumers.Row(name, c.InFlight, c.Credit, c.MaxInFlight, terminal.OrDash(c.ExpiresAt))
+	}
+	flows := terminal.NewTable("FLOW", "WEIGHT", "DEFICIT", "PENDING", "SHARE")
+	for _, f := range info.TopFlows {
+		flows.Row(f.Key, terminal.Number(f.Weight), terminal.Number(f.Deficit), f.Pending, fmt.Sprintf("%.1f%%", f.Share*100))
+	}
+	hooks := terminal.NewTable("HOOK", "CIRCUIT", "RUNS", "FAILURES", "IN A ROW", "BYPASSED", "WARNINGS", "LAST ERROR")
+	for _, h := range info.Hooks {
+		hooks.Row(h.Hook, h.State, h.Runs, h.Failures, h.ConsecutiveFailures, h.Bypassed, h.Warnings, terminal.OrDash(h.LastError))
+	}
+	counters := terminal.NewTable("COUNTER", "SINCE START")
+	for _, name := range slices.Sorted(maps.Keys(info.Counters)) {
+		counters.Row(name, info.Counters[name])
+	}
+	return terminal.Sections(facts.String(), consumers.Or(""), flows.Or(""), hooks.Or(""), counters.Or(""))
+}
+
+// settingRows shows the settings that are not said elsewhere; those that are 0
+// or empty are not shown.
+func settingRows(t *terminal.Table, s client.QueueSettings) {
+	t.Row("visibility timeout", terminal.FormatMs(s.VisibilityTimeoutMs))
+	t.Row("max deliveries", maxDeliveries(s))
+	t.Row("dedupe window", terminal.FormatMs(s.DedupeWindowMs))
+	count := func(n int64) string { return strconv.FormatInt(n, 10) }
+	for _, limit := range []struct {
+		name  string
+		value int64
+		text  func(int64) string
+	}{
+		{"max depth", s.MaxDepth, count},
+		{"max size", s.MaxBytes, terminal.Size},
+		{"hook timeout", s.LuaTimeoutMs, terminal.FormatMs},
+		{"hook memory", s.LuaMemoryLimitBytes, terminal.Size},
+		{"hook circuit threshold", s.LuaCircuitBreakerThreshold, count},
+		{"hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, terminal.FormatMs},
+		{"max pending per key", s.MaxPendingPerKey, count},
+		{"max failures per key", s.MaxFailuresPerKey, func(int64) string { return failureLimit(s) }},
+	} {
+		if limit.value != 0 {
+			t.Row(limit.name, limit.text(limit.value))
+		}
+	}
+	t.Fact("fairness header", s.FairnessHeader)
+	t.Fact("weight header", s.WeightHeader)
+	t.Fact("throttle headers", strings.Join(s.ThrottleHeaders, ", "))
+	t.Fact("circuit header", s.CircuitHeader)
+	t.Fact("retry policy", s.RetryPolicy)
+	t.Fact("ordering", ordering(s))
+	t.Fact("enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst))
+	t.Fact("enqueue rate per key", enqueueRate(s.EnqueueRatePerKey, s.EnqueueBurstPerKey))
+	t.Fact("on_enqueue", lines(s.OnEnqueue))
+	t.Fact("on_failure", lines(s.OnFailure))
+}
+
+func maxDeliveries(s client.QueueSettings) string {
+	switch {
+	case s.MaxDeliveries == nil && s.OnFailure != "":
+		return "on_failure decides"
+	case s.MaxDeliveries == nil:
+		return fmt.Sprintf("%d (default)", client.DefaultMaxDeliveries)
+	case *s.MaxDeliveries == 0:
+		return "no limit"
+	}
+	return strconv.FormatInt(*s.MaxDeliveries, 10)
+}
+
+func ordering(s client.QueueSettings) string {
+	if s.Ordering == "" {
+		return ""
+	}
+	return "by " + s.Ordering + ", on_blocked " + cmp.Or(s.OnBlocked, "wait")
+}
+
+func enqueueRate(rate client.Rate, burst int64) string {
+	switch {
+	case rate == "":
+		return ""
+	case burst == 0:
+		return terminal.PerSecond(string(rate))
+	}
+	return fmt.Sprintf("%s, burst %d", terminal.PerSecond(string(rate)), burst)
+}
+
+func failureLimit(s client.QueueSettings) string {
+	hold := "until resumed"
+	if s.FailureHoldMs != 0 {
+		hold = "for " + terminal.FormatMs(s.FailureHoldMs)
+	}
+	return fmt.Sprintf("%d in %s, then held %s", s.MaxFailuresPerKey, terminal.FormatMs(cmp.Or(s.FailureWindowMs, 60_000)), hold)
+}
+
+func lines(script string) string {
+	if script == "" {
+		return ""
+	}
+	return terminal.Plural(int64(strings.Count(strings.TrimRight(script, "\n"), "\n")+1), "line") + " of Lua"
+}
+
+// showSettings shows what has become of a queue that was made or changed.
+func showSettings(s client.QueueSettings, done string) string {
+	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(s.Name), "?")+" "+done)
+	t.Row("quantum", s.Quantum)
+	settingRows(t, s)
+	return t.String()
 }

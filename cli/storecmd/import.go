@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 const (
@@ -182,4 +183,214 @@ func lineType(b []byte) (string, error) {
 	}
 	err := json.Unmarshal(b, &head)
 	return head.Type, err
+}
+
+// placedError is about another line than the latest one.
+type placedError struct {
+	line int64
+	err  error
+}
+
+func (e *placedError) Error() string { return fmt.Sprintf("line %d: %v", e.line, e.err) }
+
+func (e *placedError) Unwrap() error { return e.err }
+
+// decoded gives a line to take as what it should be.
+func decoded[T any](b []byte, take func(line T) error) error {
+	var line T
+	if refused := wire.DecodeStrict(b, &line); refused != nil {
+		return errors.New(refused.Description)
+	}
+	return take(line)
+}
+
+func (im *importer) takeAs(kind string, b []byte) error {
+	switch kind {
+	case lineHeader:
+		return decoded(b, im.header)
+	case lineQueue:
+		return decoded(b, im.queue)
+	case lineConfig:
+		return decoded(b, im.config)
+	case lineConsumer:
+		return decoded(b, im.consumer)
+	case lineMessage:
+		return decoded(b, im.message)
+	case lineDedupe:
+		return decoded(b, im.dedupe)
+	case lineEnd:
+		return decoded(b, im.end)
+	}
+	return fmt.Errorf("type %q: allowed are header, queue, config, consumer, message, dedupe and end", terminal.Clean(kind))
+}
+
+func (im *importer) end(l endLine) error {
+	if l.Lines != im.line-1 {
+		return fmt.Errorf("%d lines should come before it: the export is not whole", l.Lines)
+	}
+	im.ended = true
+	return nil
+}
+
+func (im *importer) header(l headerLine) (err error) {
+	switch {
+	case im.b != nil:
+		return errors.New("a second header")
+	case l.Format != exportFormat || l.Version != exportVersion:
+		return fmt.Errorf("format %q of version %d: this fila reads %q of version %d", terminal.Clean(l.Format), l.Version, exportFormat, exportVersion)
+	case l.Secret != nil && len(l.Secret) != 32:
+		return fmt.Errorf("secret of %d bytes: allowed are 32", len(l.Secret))
+	}
+	if im.b, err = store.Build(im.report.File, l.Secret, im.opts); err != nil {
+		return &placedError{im.line, err}
+	}
+	return nil
+}
+
+func (im *importer) queue(l queueLine) error {
+	if err := wire.CheckQueueName(l.Name); err != nil {
+		return err
+	}
+	if im.queues[l.Name] != 0 {
+		return fmt.Errorf("queue %s is there twice", l.Name)
+	}
+	if err := readSettings(l.Settings); err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	rec := store.QueueRecord{ID: store.QueueID(len(im.records) + 1), Name: l.Name, Settings: l.Settings}
+	if err := (&store.Batch{PutQueues: []store.QueueRecord{rec}}).Check(); err != nil {
+		return err
+	}
+	im.queues[l.Name] = rec.ID
+	im.records = append(im.records, rec)
+	im.batch.PutQueues = append(im.batch.PutQueues, rec)
+	im.report.Queues++
+	return nil
+}
+
+// known finds the queue that a line names.
+func (im *importer) known(name string) (store.QueueID, error) {
+	if q := im.queues[name]; q != 0 {
+		return q, nil
+	}
+	return 0, fmt.Errorf("queue %q did not come before", terminal.Clean(name))
+}
+
+// once refuses what is there twice.
+func (im *importer) once(what string) error {
+	if im.seen[what] {
+		return fmt.Errorf("%s is there twice", terminal.Clean(what))
+	}
+	im.seen[what] = true
+	return nil
+}
+
+func (im *importer) config(l configLine) error {
+	if err := im.once("configuration key " + string(l.Key)); err != nil {
+		return err
+	}
+	entry := store.Entry{Key: string(l.Key), Value: string(l.Value)}
+	if err := (&store.Batch{PutConfig: []store.Entry{entry}}).Check(); err != nil {
+		return err
+	}
+	im.batch.PutConfig = append(im.batch.PutConfig, entry)
+	im.report.Config++
+	return im.more(len(entry.Value))
+}
+
+func (im *importer) consumer(l consumerLine) error {
+	if err := wire.CheckConsumerName(l.Name); err != nil {
+		return err
+	}
+	q, err := im.known(l.Queue)
+	if err == nil {
+		err = im.once("consumer " + l.Name + " of queue " + l.Queue)
+	}
+	if err != nil {
+		return err
+	}
+	im.batch.PutConsumers = append(im.batch.PutConsumers, store.ConsumerRecord{
+		Queue: q, Name: l.Name, MaxInFlight: l.MaxInFlight, ExpiresAt: int64(l.ExpiresAt), Reg: l.Reg,
+	})
+	im.report.Consumers++
+	return im.more(0)
+}
+
+func (im *importer) message(l messageLine) error {
+	q, err := im.known(l.Queue)
+	if err != nil {
+		return err
+	}
+	m, st, err := l.message(q)
+	if err != nil {
+		return err
+	}
+	// A queue counts on from its highest number.
+	if m.Seq > store.MaxSeq/2 {
+		return fmt.Errorf("seq %d: allowed is up to %d", m.Seq, uint64(store.MaxSeq/2))
+	}
+	if m.ExpiresAt != 0 && wire.IsDLQ(l.Queue) {
+		return errors.New("expires_at: dead letters have none")
+	}
+	one := store.Batch{Add: []store.Message{m}}
+	if st != nil {
+		one.State = []store.State{*st}
+		im.batch.State = append(im.batch.State, *st)
+	}
+	if err := one.Check(); err != nil {
+		return err
+	}
+	im.batch.Add = append(im.batch.Add, m)
+	im.lines = append(im.lines, im.line)
+	im.report.Messages++
+	return im.more(len(m.Headers) + len(m.Payload))
+}
+
+func (im *importer) dedupe(l dedupeLine) error {
+	q, err := im.known(l.Queue)
+	if err != nil {
+		return err
+	}
+	d := store.Dedupe{Queue: q, DedupeID: string(l.DedupeID), ID: store.ID(l.ID), Until: int64(l.Until)}
+	if err := (&store.Batch{Dedupe: []store.Dedupe{d}}).Check(); err != nil {
+		return err
+	}
+	im.batch.Dedupe = append(im.batch.Dedupe, d)
+	im.report.DedupeIDs++
+	return im.more(0)
+}
+
+// more counts what the batch has got, and writes it when it is large enough.
+func (im *importer) more(bytes int) error {
+	im.size += bytes
+	n := len(im.batch.Add) + len(im.batch.Dedupe) + len(im.batch.PutConfig) + len(im.batch.PutConsumers)
+	if n < importRecords && im.size < importBytes {
+		return nil
+	}
+	return im.flush()
+}
+
+// flush writes the batch. Lines were checked one by one, so it is refused only
+// for what they have to do with each other.
+func (im *importer) flush() error {
+	batch, lines := im.batch, im.lines
+	im.batch, im.lines, im.size = &store.Batch{}, nil, 0
+	err := im.b.Add(batch)
+	if err == nil {
+		return nil
+	}
+	if rest := im.b.Add(&store.Batch{PutQueues: batch.PutQueues}); rest != nil {
+		return &placedError{im.line, rest}
+	}
+	for i := range batch.Add { // which one was it?
+		one := im.b.Add(&store.Batch{Add: batch.Add[i : i+1]})
+		if errors.Is(one, store.ErrDuplicate) {
+			m := &batch.Add[i]
+			one = fmt.Errorf("queue %s has a message with seq %d already", im.records[m.Queue-1].Name, m.Seq)
+		}
+		if one != nil {
+			return &placedError{lines[i], one}
+		}
+	}
+	return &placedError{im.line, err}
 }
