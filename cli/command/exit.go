@@ -31,9 +31,6 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode returns the exit code of the process.
-func (e *ExitError) ExitCode() int { return e.Code }
-
 // Exit gives an error an exit code.
 func Exit(code int, err error) error { return &ExitError{code, err} }
 
@@ -47,9 +44,9 @@ func ExitCode(err error) int {
 	if err == nil {
 		return ExitOK
 	}
-	var coded interface{ ExitCode() int }
+	var coded *ExitError
 	if errors.As(err, &coded) {
-		return coded.ExitCode()
+		return coded.Code
 	}
 	return ExitFailed
 }

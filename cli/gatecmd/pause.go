@@ -1,8 +1,10 @@
 package gatecmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,23 +61,18 @@ shows what is paused.`,
 func (p pausable) request(args []string, queue string) client.PauseRequest {
 	r := client.PauseRequest{Kind: p.kind, Name: args[len(args)-1]}
 	if p.kind == client.PauseKey {
-		r.Queue = queue
-		if len(args) == 2 {
-			r.Queue = args[0]
-		}
+		r.Queue = cmp.Or(queue, args[0])
 	}
 	return r
 }
 
 func (p pausable) args(queue *string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case p.kind == client.PauseQueue:
-			return command.Args("QUEUE")(cmd, args)
-		case p.kind == client.PauseKey && *queue == "":
-			return command.Args("QUEUE", "KEY")(cmd, args)
+		names := strings.Fields(p.use)[1:]
+		if *queue != "" {
+			names = names[1:]
 		}
-		return command.Args("KEY")(cmd, args)
+		return command.Args(names...)(cmd, args)
 	}
 }
 
@@ -208,27 +205,22 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 // parseUntil reads a time to come: RFC 3339, or local time with or without its
 // date. Without the date it is the next such time.
 func parseUntil(s string, now time.Time) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339, s)
-	for _, layout := range []string{"2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02T15:04:05"} {
-		if err == nil {
-			break
+	if clock, err := time.Parse("15:04", s); err == nil {
+		t := time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
+		if !t.After(now) {
+			t = t.AddDate(0, 0, 1)
 		}
-		t, err = time.ParseInLocation(layout, s, now.Location())
+		return t, nil
 	}
-	if err != nil {
-		var clock time.Time
-		if clock, err = time.ParseInLocation("15:04", s, now.Location()); err == nil {
-			t = time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), 0, 0, now.Location())
-			if !t.After(now) {
-				t = t.AddDate(0, 0, 1)
-			}
+	for _, layout := range []string{time.RFC3339, "2006-01-02 15:04", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02T15:04:05"} {
+		t, err := time.ParseInLocation(layout, s, now.Location())
+		switch {
+		case err != nil:
+			continue
+		case !t.After(now):
+			return t, command.UsageError("--until %q: this time is over", s)
 		}
+		return t, nil
 	}
-	if err != nil {
-		return t, command.UsageError("--until %q: allowed is an RFC 3339 time such as 2030-01-02T15:04:05Z, or local time such as 2030-01-02 07:00 or 07:00", s)
-	}
-	if !t.After(now) {
-		return t, command.UsageError("--until %q: this time is over", s)
-	}
-	return t, nil
+	return now, command.UsageError("--until %q: allowed is an RFC 3339 time such as 2030-01-02T15:04:05Z, or local time such as 2030-01-02 07:00 or 07:00", s)
 }

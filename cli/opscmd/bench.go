@@ -76,7 +76,13 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
 	flags.StringVar(&f.dir, "dir", "", "`directory` for the data of the servers; it should be on the disk of production (default the one for temporary files)")
 	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
-	cmd.AddCommand(newBenchNodeCommand(), newBenchLoadCommand())
+	cmd.AddCommand(
+		benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			return system.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
+		}),
+		benchProcess("load", "Producers and consumers", func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			return load.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
+		}))
 	return cmd
 }
 
@@ -196,20 +202,7 @@ func benchTarget(env *command.Env) (*system.Access, error) {
 	}, nil
 }
 
-// newBenchNodeCommand is a server to compare with, as a process of its own.
-func newBenchNodeCommand() *cobra.Command {
-	return benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {
-		return system.RunNode(ctx, args[0], args[1], cmd.OutOrStdout())
-	})
-}
-
-// newBenchLoadCommand is producers and consumers, as a process of its own.
-func newBenchLoadCommand() *cobra.Command {
-	return benchProcess("load", "Producers and consumers", func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-		return load.Run(ctx, cmd.InOrStdin(), cmd.OutOrStdout())
-	})
-}
-
+// benchProcess is a part of fila bench that runs as a process of its own.
 func benchProcess(use, short string, run func(ctx context.Context, cmd *cobra.Command, args []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Hidden: true, Args: command.Args(strings.Fields(use)[1:]...),

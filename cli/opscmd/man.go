@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,12 +43,15 @@ does not exist: fila.1, fila-publish.1 and so on. They say what --help says.`,
 // commandTree is a command with all below it that are not hidden.
 func commandTree(cmd *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{cmd}
-	for _, sub := range cmd.Commands() {
-		if !sub.Hidden && sub.Name() != "help" {
-			all = append(all, commandTree(sub)...)
-		}
+	for _, sub := range shown(cmd) {
+		all = append(all, commandTree(sub)...)
 	}
 	return all
+}
+
+// shown are the commands below one that have a page.
+func shown(cmd *cobra.Command) []*cobra.Command {
+	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool { return sub.Hidden || sub.Name() == "help" })
 }
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
@@ -88,20 +92,15 @@ func manPage(cmd *cobra.Command, version string) string {
 	if cmd.HasParent() {
 		also = append(also, manName(cmd.Parent()))
 	}
-	for _, sub := range cmd.Commands() {
-		if !sub.Hidden && sub.Name() != "help" {
-			also = append(also, manName(sub))
-		}
+	for _, sub := range shown(cmd) {
+		also = append(also, manName(sub))
 	}
 	if len(also) > 0 {
 		section("SEE ALSO")
 		for i, name := range also {
-			end := ","
-			if i == len(also)-1 {
-				end = ""
-			}
-			fmt.Fprintf(&b, ".BR %s (1)%s\n", roff(name), end)
+			also[i] = ".BR " + roff(name) + " (1)"
 		}
+		b.WriteString(strings.Join(also, ",\n") + "\n")
 	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 package opscmd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -159,18 +160,15 @@ func sentence(env *command.Env, e wire.Event) string {
 	case wire.EventConfigChanged:
 		return configSentence(e.Key, d)
 	case wire.EventRefused:
-		text := "a message without reply subject was refused"
+		by := ""
 		if e.Queue != "" {
-			text += " by queue " + e.Queue
+			by = " by queue " + e.Queue
 		}
-		text += ": " + d.text("description") + " [err_code " + d.text("err_code") + "]"
-		if n := d.text("not_reported"); n != "" {
-			text += "; before it " + n + " more that were not told"
-		}
-		return text
+		return fmt.Sprintf("a message without reply subject was refused%s: %s [err_code %s]%s",
+			by, d.text("description"), d.text("err_code"), d.between("; before it ", "not_reported", " more that were not told"))
 	case wire.EventDeadLettered:
 		return fmt.Sprintf("message %s of queue %s is dead (%s) after attempts: %s%s",
-			d.text("id"), e.Queue, d.text("reason"), d.text("attempts"), d.after("; last error: ", "error"))
+			d.text("id"), e.Queue, d.text("reason"), d.text("attempts"), d.between("; last error: ", "error", ""))
 	case wire.EventRedriven:
 		return "back from " + e.Queue + wire.DLQSuffix + " to " + e.Queue + ", messages: " + d.text("redriven")
 	case wire.EventCircuitChanged, wire.EventHookCircuitChanged:
@@ -183,10 +181,10 @@ func sentence(env *command.Env, e wire.Event) string {
 		return pauseSentence(env, e, d)
 	case wire.EventFailureCritical, wire.EventFailureHigh:
 		return fmt.Sprintf("message %s of key %s in queue %s failed, attempt %s: %s%s (rule %s)",
-			d.text("id"), e.Key, e.Queue, d.text("attempts"), d.after("[", "error_code")+closing(d.text("error_code")), d.text("error"), d.text("rule"))
+			d.text("id"), e.Key, e.Queue, d.text("attempts"), d.between("[", "error_code", "] "), d.text("error"), d.text("rule"))
 	case wire.EventRulesReloaded:
 		changes, _ := e.Data["changes"].([]any)
-		return fmt.Sprintf("the configuration file was read again, changes: %d", len(changes)) + d.after(": ", "changes")
+		return fmt.Sprintf("the configuration file was read again, changes: %d", len(changes)) + d.between(": ", "changes", "")
 	}
 	known := []string{e.Queue, e.Key, compactJSON(e.Data)}
 	return strings.Join(slices.DeleteFunc(known, func(text string) bool { return text == "" }), " ")
@@ -208,10 +206,7 @@ func circuitSentence(env *command.Env, e wire.Event, d eventData) string {
 	if e.Type == wire.EventHookCircuitChanged {
 		what = "the circuit of " + d.text("hook") + " of queue " + e.Queue
 	}
-	text := what + " is " + d.text("new") + "; it was " + d.text("old")
-	if cause := d.text("cause"); cause != "" {
-		text += " (" + cause + ")"
-	}
+	text := what + " is " + d.text("new") + "; it was " + d.text("old") + d.between(" (", "cause", ")")
 	if n := d.text("consecutive_failures"); n != "" && n != "0" {
 		text += ", failures in a row: " + n
 	}
@@ -230,10 +225,8 @@ func pauseSentence(env *command.Env, e wire.Event, d eventData) string {
 	case wire.EventResumed:
 		return what + " goes on (" + d.text("by") + ")"
 	case wire.EventHeld:
-		if n := d.text("failures"); n != "" {
-			return what + " is held after so many failures: " + n + untilText(env, d.text("until"))
-		}
-		return what + " is held after too many failures" + untilText(env, d.text("until"))
+		failures := cmp.Or(d.between("so many failures: ", "failures", ""), "too many failures")
+		return what + " is held after " + failures + untilText(env, d.text("until"))
 	}
 	return what + " is paused (" + d.text("by") + ")" + untilText(env, d.text("until"))
 }
@@ -243,13 +236,6 @@ func untilText(env *command.Env, until string) string {
 		return ""
 	}
 	return ", until " + env.When(until)
-}
-
-func closing(code string) string {
-	if code == "" {
-		return ""
-	}
-	return "] "
 }
 
 // eventData reads the data of an event, of which anything may be missing.
@@ -274,10 +260,10 @@ func (d eventData) text(name string) string {
 	}
 }
 
-// after is a text with lead before it, or nothing.
-func (d eventData) after(lead, name string) string {
+// between is a text with others before and after it, or nothing.
+func (d eventData) between(before, name, after string) string {
 	if text := d.text(name); text != "" {
-		return lead + text
+		return before + text + after
 	}
 	return ""
 }
