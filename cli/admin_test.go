@@ -41,14 +41,13 @@ func TestPlainOutputs(t *testing.T) {
 		{"config list x:", "KEY  VALUE\na    5\n", `{"prefix":"x:","limit":1000}`},
 		{"hook reset orders --hook on_failure", "HOOK        CIRCUIT\non_failure  closed\n", `{"hook":"on_failure"}`},
 	} {
-		r := runCLI(t, "", strings.Fields(tc.args)...)
-		require.Equal(t, result{command.ExitOK, tc.out, ""}, r, tc.args)
+		r := program.Run(t, "", strings.Fields(tc.args)...)
+		require.Equal(t, clitest.Ended(command.ExitOK, tc.out, ""), r, tc.args)
 		if body := f.Next().Data; tc.body != "" {
 			require.JSONEq(t, tc.body, string(body))
 		}
-		r = runCLI(t, "", append(strings.Fields("--json"), strings.Fields(tc.args)...)...)
-		require.Equal(t, command.ExitOK, r.code, r.err)
-		require.True(t, json.Valid([]byte(r.out)), tc.args)
+		r = clitest.OK(t, program.Run(t, "", append(strings.Fields("--json"), strings.Fields(tc.args)...)...))
+		require.True(t, json.Valid([]byte(r.Out)), tc.args)
 		f.Next()
 	}
 }
@@ -58,34 +57,32 @@ func TestExitCodes(t *testing.T) {
 	for code, want := range map[int]int{400: command.ExitUsage, 404: command.ExitNotFound, 409: command.ExitConflict, 413: command.ExitUsage, 429: command.ExitRefused, 500: command.ExitFailed, 503: command.ExitRefused} {
 		subject := "fila.admin.queue-delete.q" + strings.Repeat("x", code-399)
 		f.Answer(subject, &wire.Error{Code: code, ErrCode: 10_000 + code, Description: "because", RetryAfter: time.Second})
-		r := runCLI(t, "", "queue", "delete", strings.TrimPrefix(subject, "fila.admin.queue-delete."))
-		require.Equal(t, want, r.code)
-		require.Contains(t, r.err, "fila: because (try again in 1s) [err_code 10")
-		require.Empty(t, r.out)
+		r := program.Run(t, "", "queue", "delete", strings.TrimPrefix(subject, "fila.admin.queue-delete."))
+		require.Equal(t, want, r.Code)
+		require.Contains(t, r.Err, "fila: because (try again in 1s) [err_code 10")
+		require.Empty(t, r.Out)
 	}
 }
 
 func TestNobodyAnswers(t *testing.T) {
 	f := clitest.StartFake(t)
 	url := os.Getenv("NATS_URL")
-	r := runCLI(t, "", "queue", "list")
-	require.Equal(t, result{command.ExitConnect, "", "fila: no fila listens at " + url + ` under the prefix "fila": is ` + "`fila serve` running and connected to this NATS server?\n"}, r)
+	r := program.Run(t, "", "queue", "list")
+	require.Equal(t, clitest.Ended(command.ExitConnect, "", "fila: no fila listens at "+url+` under the prefix "fila": is `+"`fila serve` running and connected to this NATS server?\n"), r)
 
 	f.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
-	r = runCLI(t, "", "queue", "list", "--timeout", "20ms")
-	require.Equal(t, command.ExitFailed, r.code)
-	require.Contains(t, r.err, "no reply in time")
+	clitest.Complains(t, program.Run(t, "", "queue", "list", "--timeout", "20ms"), command.ExitFailed, "no reply in time")
 
-	r = runCLI(t, "", "queue", "list", "--server", "nats://me:secret@127.0.0.1:1")
-	require.Equal(t, command.ExitConnect, r.code)
-	require.Equal(t, "fila: no NATS server answers at nats://me:xxxxx@127.0.0.1:1: start one with `fila serve`, or name another with --server, --context or NATS_URL\n", r.err)
+	r = program.Run(t, "", "queue", "list", "--server", "nats://me:secret@127.0.0.1:1")
+	require.Equal(t, command.ExitConnect, r.Code)
+	require.Equal(t, "fila: no NATS server answers at nats://me:xxxxx@127.0.0.1:1: start one with `fila serve`, or name another with --server, --context or NATS_URL\n", r.Err)
 }
 
 func TestUsageErrors(t *testing.T) {
-	isolate(t)
+	clitest.Isolate(t)
 	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
 	dir := t.TempDir()
-	for args, want := range map[string]string{
+	program.Mistakes(t, map[string]string{
 		"nosuch":                     `unknown command "nosuch" for "fila"`,
 		"que":                        `unknown command "que" for "fila" (did you mean queue?)`,
 		"queue lst":                  `unknown command "lst" for "fila queue" (did you mean list?)`,
@@ -109,20 +106,13 @@ func TestUsageErrors(t *testing.T) {
 		"queue list --context nosuch":                  `NATS context "nosuch" does not exist`,
 		"queue list --token a --creds b":               "more than one way to log in",
 		"queue list --tlscert a":                       "--tlscert and --tlskey go together",
-	} {
-		r := runCLI(t, "", strings.Fields(args)...)
-		require.Equal(t, command.ExitUsage, r.code, "%s: %s", args, r.err)
-		require.Contains(t, r.err, want)
-		require.True(t, strings.HasPrefix(r.err, "fila: "))
-		require.Equal(t, 1, strings.Count(r.err, "\n"), "one line: %s", r.err)
-		require.Empty(t, r.out)
-	}
-	require.Equal(t, command.ExitOK, runCLI(t, "", "queue").code)
-	require.Equal(t, command.ExitOK, runCLI(t, "", "--help").code)
+	})
+	require.Equal(t, command.ExitOK, program.Run(t, "", "queue").Code)
+	require.Equal(t, command.ExitOK, program.Run(t, "", "--help").Code)
 }
 
 func TestContexts(t *testing.T) {
-	home := isolate(t)
+	home := clitest.Isolate(t)
 	srv := clitest.StartNATS(t, nil)
 	write := func(name, text string) {
 		path := filepath.Join(home, "nats", name)
@@ -138,7 +128,7 @@ func TestContexts(t *testing.T) {
 	t.Setenv("CREDS_DIR", "/creds")
 
 	settle := func(args ...string) (*command.Settled, error) {
-		a := &app{}
+		a := &app{Env: &command.Env{}}
 		cmd := newRootCommand(a)
 		require.NoError(t, cmd.ParseFlags(args))
 		return a.Conn.Settle()
@@ -186,12 +176,10 @@ func TestContexts(t *testing.T) {
 }
 
 func TestLogin(t *testing.T) {
-	isolate(t)
+	clitest.Isolate(t)
 	srv := clitest.StartNATS(t, func(o *server.Options) { o.Username, o.Password = "me", "secret" })
 	args := []string{"queue", "list", "--server", srv.ClientURL()}
-	r := runCLI(t, "", args...)
-	require.Equal(t, command.ExitConnect, r.code)
-	require.Contains(t, r.err, "Authorization Violation")
-	r = runCLI(t, "", append(args, "--user", "me", "--password", "secret")...)
-	require.Contains(t, r.err, "no fila listens", "logged in")
+	clitest.Complains(t, program.Run(t, "", args...), command.ExitConnect, "Authorization Violation")
+	r := program.Run(t, "", append(args, "--user", "me", "--password", "secret")...)
+	require.Contains(t, r.Err, "no fila listens", "logged in")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/cli/clitest"
-	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/wire"
 )
 
@@ -19,10 +18,9 @@ import (
 // off where it ends.
 func completions(t *testing.T, line ...string) (words []string, directive string) {
 	t.Helper()
-	r := runCLI(t, "", append([]string{"__complete"}, line...)...)
-	require.Equal(t, command.ExitOK, r.code, r.err)
-	require.Equal(t, 1, strings.Count(r.err, "\n"), "nothing is said but what cobra does: %s", r.err)
-	words = strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")
+	r := clitest.OK(t, program.Run(t, "", append([]string{"__complete"}, line...)...))
+	require.Equal(t, 1, strings.Count(r.Err, "\n"), "nothing is said but what cobra does: %s", r.Err)
+	words = strings.Split(strings.TrimSuffix(r.Out, "\n"), "\n")
 	return words[:len(words)-1], words[len(words)-1]
 }
 
@@ -109,7 +107,7 @@ func TestCompletionAsksFila(t *testing.T) {
 }
 
 func TestCompletionOfFiles(t *testing.T) {
-	home := isolate(t)
+	home := clitest.Isolate(t)
 	for _, line := range []string{"hook check", "hook run", "store check", "store export", "publish q --file", "queue create a --on-enqueue", "serve --config", "--creds", "bench --chart", "store import d --from"} {
 		words, directive := completions(t, append(strings.Fields(line), "")...)
 		require.Empty(t, words, line)

@@ -27,7 +27,7 @@ func TestReference(t *testing.T) {
 	require.NoError(t, err)
 	head, _, ok := strings.Cut(string(data), referenceStart)
 	require.True(t, ok, "docs/cli.md has lost its mark")
-	want := head + referenceStart + reference(newRootCommand(&app{}))
+	want := head + referenceStart + reference(root())
 	if *update {
 		require.NoError(t, os.WriteFile(referencePath, []byte(want), 0o644))
 		return

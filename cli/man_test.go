@@ -12,17 +12,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/clitest"
 )
 
 func TestManPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man1")
-	r := runCLI(t, "", "man", dir)
-	require.Equal(t, command.ExitOK, r.code, r.err)
+	var out, errOut clitest.Buffer
+	require.Zero(t, Main([]string{"man", dir}, nil, &out, &errOut), errOut.String())
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	require.NoError(t, err)
-	require.Contains(t, r.out, fmt.Sprintf("%d manual pages written to %s", len(pages), dir))
-	root := newRootCommand(&app{})
+	require.Contains(t, out.String(), fmt.Sprintf("%d manual pages written to %s", len(pages), dir))
+	root := root()
 	root.InitDefaultCompletionCmd()
 	var all []string
 	var walk func(cmd *cobra.Command)
@@ -63,5 +63,5 @@ func TestManPages(t *testing.T) {
 
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	require.Contains(t, runCLI(t, "", "man", file).err, "fila: "+file+": not a directory")
+	require.Contains(t, program.Run(t, "", "man", file).Err, "fila: "+file+": not a directory")
 }

@@ -2,34 +2,25 @@ package cli
 
 import (
 	"context"
-	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 )
 
-const (
-	exitOK     = command.ExitOK
-	exitFailed = command.ExitFailed
-)
-
-// result is what a run of the command left behind.
-type result struct {
-	code     int
-	out, err string
+func programWith(newServer serverFactory) clitest.Program {
+	return func(env *command.Env) []*cobra.Command { return (&app{env, newServer}).commands() }
 }
 
-func runCLI(t *testing.T, in string, args ...string) result {
+var program = programWith(nil)
+
+// root is fila with all its commands.
+func root() *cobra.Command { return newRootCommand(&app{Env: &command.Env{}}) }
+
+// serve runs fila serve with a server of the test.
+func serve(t *testing.T, ctx context.Context, newServer serverFactory, args ...string) clitest.Result {
 	t.Helper()
-	return runApp(t, t.Context(), &app{}, in, args...)
+	return programWith(newServer).RunEnv(t, ctx, &command.Env{}, "", append([]string{"serve"}, args...)...)
 }
-
-func runApp(t *testing.T, ctx context.Context, a *app, in string, args ...string) result {
-	t.Helper()
-	var out, errOut clitest.Buffer
-	code := run(ctx, a, args, strings.NewReader(in), &out, &errOut)
-	return result{code, out.String(), errOut.String()}
-}
-
-func isolate(t *testing.T) (configHome string) { return clitest.Isolate(t) }

@@ -23,7 +23,7 @@ func startReal(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a server")
 	}
-	isolate(t)
+	clitest.Isolate(t)
 	var log clitest.Buffer
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = t.TempDir(), "", -1, 0
@@ -43,9 +43,7 @@ func startReal(t *testing.T) {
 
 func must(t *testing.T, in string, args ...string) string {
 	t.Helper()
-	r := runCLI(t, in, args...)
-	require.Equal(t, command.ExitOK, r.code, "%s: %s", args, r.err)
-	return r.out
+	return clitest.OK(t, program.Run(t, in, args...)).Out
 }
 
 // The commands work with a real fila, together.
@@ -53,7 +51,7 @@ func TestCommandsWithARealFila(t *testing.T) {
 	startReal(t)
 	watched := make(chan string)
 	go func() {
-		watched <- runCLI(t, "", "watch", "--type", "queue-created", "--queue", "last", "--count", "1").out
+		watched <- program.Run(t, "", "watch", "--type", "queue-created", "--queue", "last", "--count", "1").Out
 	}()
 
 	must(t, "", "queue", "create", "orders", "--fairness-header", "tenant", "--throttle-header", "api", "--max-deliveries", "1")
@@ -105,13 +103,11 @@ func TestCommandsWithARealFila(t *testing.T) {
 func TestPublishWaitsForARealQueue(t *testing.T) {
 	startReal(t)
 	must(t, "", "queue", "create", "orders", "--max-depth", "5")
-	done := make(chan result)
-	go func() { done <- runCLI(t, "", "publish", "orders", "x", "--count", "30") }()
+	done := make(chan clitest.Result)
+	go func() { done <- program.Run(t, "", "publish", "orders", "x", "--count", "30") }()
 	out := must(t, "", "consume", "orders", "--count", "30")
 	require.Equal(t, 30, strings.Count(out, "x\n"))
 	r := <-done
-	require.Equal(t, command.ExitOK, r.code, r.err)
-	r = runCLI(t, "", "publish", "orders", "x", "--count", "30", "--no-retry")
-	require.Equal(t, command.ExitRefused, r.code)
-	require.Contains(t, r.err, "max_depth is 5")
+	require.Equal(t, command.ExitOK, r.Code, r.Err)
+	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x", "--count", "30", "--no-retry"), command.ExitRefused, "max_depth is 5")
 }

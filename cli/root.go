@@ -17,31 +17,33 @@ import (
 
 // app is one invocation of the program.
 type app struct {
-	command.Env
+	*command.Env
 	newServer serverFactory
 }
 
 // Main runs the fila command with the arguments after its name and returns the
 // exit code. It prints a problem as one line on errOut.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
-	return run(context.Background(), &app{newServer: newSidecar}, args, in, out, errOut)
+	return run(context.Background(), &app{&command.Env{}, newSidecar}, args, in, out, errOut)
 }
 
 func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut io.Writer) int {
-	return command.Run(ctx, &a.Env, newRootCommand(a), args, in, out, errOut)
+	return command.Run(ctx, a.Env, newRootCommand(a), args, in, out, errOut)
 }
 
-func newRootCommand(a *app) *cobra.Command {
-	serve := newServeCommand(a)
-	command.Allow(serve, "log-level", "debug", "info", "warn", "error")
-	command.Allow(serve, "log-format", "text", "json")
-	commands := []*cobra.Command{serve}
+// commands are all commands of fila.
+func (a *app) commands() []*cobra.Command {
+	all := []*cobra.Command{newServeCommand(a)}
 	for _, group := range []func(*command.Env) []*cobra.Command{
 		queuecmd.Commands, messagecmd.Commands, gatecmd.Commands, hookcmd.Commands, storecmd.Commands, opscmd.Commands,
 	} {
-		commands = append(commands, group(&a.Env)...)
+		all = append(all, group(a.Env)...)
 	}
-	root := a.Root(commands...)
+	return all
+}
+
+func newRootCommand(a *app) *cobra.Command {
+	root := a.Root(a.commands()...)
 	root.Short = "A scheduling sidecar for NATS: fair, weighted, durable queues"
 	root.Long = `fila decides which message of a queue goes next: fairly between tenants, by
 weight, within rate limits, and only to a consumer that can work on it now.

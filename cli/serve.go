@@ -87,6 +87,8 @@ NATS_* variables and the selected context of the nats CLI are not looked at.`,
 	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for leases to settle")
 	flags.String("log-level", defaults.Log.Level, "debug, info, warn or error")
 	flags.String("log-format", defaults.Log.Format, "text or json")
+	command.Allow(cmd, "log-level", "debug", "info", "warn", "error")
+	command.Allow(cmd, "log-format", "text", "json")
 	flags.String("nats-url", "", "`url` of an external NATS server, same as --server (default: run one inside)")
 	flags.String("host", defaults.NATS.Embedded.Host, "`address` of the NATS server inside")
 	flags.Int("port", defaults.NATS.Embedded.Port, "port of the NATS server inside; -1 takes any free one")

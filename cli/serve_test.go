@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/sidecar/config"
 )
@@ -32,7 +33,7 @@ func (s *fakeServer) Run(ctx context.Context) error {
 	close(s.running)
 	if s.waits {
 		<-ctx.Done()
-		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		sendSelf(syscall.SIGTERM)
 		<-s.killed
 		return errors.New("killed")
 	}
@@ -49,17 +50,25 @@ func (s *fakeServer) Reload() error {
 	return err
 }
 
-func (s *fakeServer) factory() serverFactory {
+// serve runs fila serve with this server, and act when it runs.
+func (s *fakeServer) serve(t *testing.T, ctx context.Context, act func(), args ...string) clitest.Result {
+	t.Helper()
 	s.running, s.killed = make(chan struct{}), make(chan struct{})
-	return func(cfg config.Config, _ *slog.Logger, version string) (runner, error) {
+	go func() {
+		<-s.running
+		act()
+	}()
+	return serve(t, ctx, func(cfg config.Config, _ *slog.Logger, version string) (runner, error) {
 		s.cfg, s.version = cfg, version
 		return s, nil
-	}
+	}, args...)
 }
+
+func sendSelf(signal syscall.Signal) { _ = syscall.Kill(os.Getpid(), signal) }
 
 func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()
-	cmd, rest, err := newRootCommand(&app{}).Find(append([]string{"serve"}, args...))
+	cmd, rest, err := root().Find(append([]string{"serve"}, args...))
 	require.NoError(t, err)
 	require.NoError(t, cmd.ParseFlags(rest))
 	return cmd.Flags()
@@ -100,7 +109,7 @@ func TestServeLogFormat(t *testing.T) {
 // inEmptyDir keeps ./config.toml of the package out of the test.
 func inEmptyDir(t *testing.T) {
 	t.Helper()
-	isolate(t)
+	clitest.Isolate(t)
 	t.Chdir(t.TempDir())
 }
 
@@ -110,42 +119,23 @@ func TestServe(t *testing.T) {
 	t.Setenv("FILA_NOSUCH", "1")
 	s := &fakeServer{}
 	ctx, cancel := context.WithCancel(t.Context())
-	a := &app{newServer: s.factory()}
-	go func() {
-		<-s.running
-		cancel()
-	}()
-	r := runApp(t, ctx, a, "", "serve", "--port", "-1", "--host", "0.0.0.0", "--http", "", "--data-dir", "d", "--prefix", "p", "--json")
-	require.Equal(t, exitOK, r.code, r.err)
+	r := clitest.OK(t, s.serve(t, ctx, cancel, "--port", "-1", "--host", "0.0.0.0", "--http", "", "--data-dir", "d", "--prefix", "p", "--json"))
 	want := config.Default()
 	want.NATS.Embedded.Port, want.NATS.Embedded.Host, want.HTTP.Addr, want.DataDir = -1, "0.0.0.0", "", "d"
 	want.NATS.SubjectPrefix, want.Log = "p", config.LogConfig{Level: "warn", Format: "json"}
 	require.Equal(t, want, s.cfg)
 	require.NotEmpty(t, s.version)
-	require.Contains(t, r.err, `"msg":"environment variable FILA_NOSUCH is not a setting of fila; it is ignored"`)
-	require.Empty(t, r.out)
+	require.Contains(t, r.Err, `"msg":"environment variable FILA_NOSUCH is not a setting of fila; it is ignored"`)
+	require.Empty(t, r.Out)
 }
 
 func TestServeSignals(t *testing.T) {
 	inEmptyDir(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		s := &fakeServer{}
-		a := &app{newServer: s.factory()}
-		go func() {
-			<-s.running
-			_ = syscall.Kill(os.Getpid(), signal)
-		}()
-		require.Equal(t, exitOK, runApp(t, t.Context(), a, "", "serve").code)
+		clitest.OK(t, new(fakeServer).serve(t, t.Context(), func() { sendSelf(signal) }))
 	}
 	s := &fakeServer{waits: true}
-	a := &app{newServer: s.factory()}
-	go func() {
-		<-s.running
-		_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-	}()
-	r := runApp(t, t.Context(), a, "", "serve")
-	require.Equal(t, exitFailed, r.code)
-	require.Contains(t, r.err, "fila: killed\n")
+	clitest.Complains(t, s.serve(t, t.Context(), func() { sendSelf(syscall.SIGINT) }), command.ExitFailed, "fila: killed\n")
 }
 
 // SIGHUP reloads, again and again, and ends nothing.
@@ -154,19 +144,15 @@ func TestServeReloads(t *testing.T) {
 	require.NoError(t, os.WriteFile("config.toml", []byte("data_dir = \"d\""), 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &fakeServer{reloads: []error{errors.New("unknown key x in config.toml"), nil}, reload: make(chan struct{})}
-	a := &app{newServer: s.factory()}
-	go func() {
-		<-s.running
+	r := clitest.OK(t, s.serve(t, ctx, func() {
 		for range 2 {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGHUP)
+			sendSelf(syscall.SIGHUP)
 			<-s.reload
 		}
 		cancel()
-	}()
-	r := runApp(t, ctx, a, "", "serve")
-	require.Equal(t, exitOK, r.code, r.err)
+	}))
 	require.Empty(t, s.reloads)
-	require.Contains(t, r.err, `msg="reload failed" error="unknown key x in config.toml"`)
+	require.Contains(t, r.Err, `msg="reload failed" error="unknown key x in config.toml"`)
 
 	again, err := s.cfg.Reload()
 	require.NoError(t, err)
@@ -186,31 +172,28 @@ func TestServeMistakes(t *testing.T) {
 		"serve --port abc":                 `fila: invalid argument "abc" for "--port" flag: strconv.ParseInt: parsing "abc": invalid syntax` + " (see `fila serve --help`)\n",
 		"serve --drain-timeout soon extra": `fila: invalid argument "soon" for "--drain-timeout" flag: "soon": allowed is a duration`,
 	} {
-		r := runCLI(t, "", strings.Fields(args)...)
-		require.Equal(t, command.ExitUsage, r.code, args)
-		require.True(t, strings.HasPrefix(r.err, want), "%s: %s", args, r.err)
+		r := program.Run(t, "", strings.Fields(args)...)
+		require.Equal(t, command.ExitUsage, r.Code, args)
+		require.True(t, strings.HasPrefix(r.Err, want), "%s: %s", args, r.Err)
 	}
 	require.NoError(t, os.Remove("config.toml"))
-	a := &app{newServer: func(config.Config, *slog.Logger, string) (runner, error) {
+	r := serve(t, t.Context(), func(config.Config, *slog.Logger, string) (runner, error) {
 		return nil, errors.New("queue q, on_enqueue:\nunexpected symbol")
-	}}
-	r := runApp(t, t.Context(), a, "", "serve")
-	require.Equal(t, result{command.ExitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"}, r)
+	})
+	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"), r)
 }
 
 func TestVersion(t *testing.T) {
-	r := runCLI(t, "", "version")
-	require.Equal(t, exitOK, r.code)
-	require.Regexp(t, `^fila \S+.* go\S+ \S+/\S+\n$`, r.out)
-	require.Contains(t, runCLI(t, "", "version", "--json").out, `"go": "go`)
+	r := clitest.OK(t, program.Run(t, "", "version"))
+	require.Regexp(t, `^fila \S+.* go\S+ \S+/\S+\n$`, r.Out)
+	require.Contains(t, program.Run(t, "", "version", "--json").Out, `"go": "go`)
 }
 
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		r := runCLI(t, "", "completion", shell)
-		require.Equal(t, exitOK, r.code)
-		require.Contains(t, r.out, "fila")
+		r := clitest.OK(t, program.Run(t, "", "completion", shell))
+		require.Contains(t, r.Out, "fila")
 	}
-	r := runCLI(t, "", "__complete", "queue", "")
-	require.Contains(t, r.out, "inspect\t")
+	r := program.Run(t, "", "__complete", "queue", "")
+	require.Contains(t, r.Out, "inspect\t")
 }

@@ -91,6 +91,14 @@ func OK(t *testing.T, r Result) Result {
 	return r
 }
 
+// Complains requires that a command line ended with a code, and complained about
+// what is so.
+func Complains(t *testing.T, r Result, code int, what string) {
+	t.Helper()
+	require.Equal(t, code, r.Code, r.Err)
+	require.Contains(t, r.Err, what)
+}
+
 // JSON is the output of a command line that succeeded, decoded.
 func JSON[T any](t *testing.T, r Result) (v T) {
 	t.Helper()

@@ -111,14 +111,10 @@ func TestThrottleShowAndClear(t *testing.T) {
 	r = program.RunAt(t, "throttle", "show", "tenant:*")
 	require.Equal(t, clitest.Lines("throttle  tenant:*", "limits    rate 10/s", "set by    config"), r.Out, "a prefix has no gate")
 
-	r = program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1))
-	require.Equal(t, command.ExitUsage, r.Code)
-	require.Contains(t, r.Err, "allowed are 1 to 256 bytes of UTF-8")
+	clitest.Complains(t, program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1)), command.ExitUsage, "allowed are 1 to 256 bytes of UTF-8")
 
 	f.Answer("fila.admin.throttle-show.gone", wire.ThrottleNotFound("gone"))
-	r = program.RunAt(t, "throttle", "show", "gone")
-	require.Equal(t, command.ExitNotFound, r.Code)
-	require.Contains(t, r.Err, "`fila throttle list` shows those that are known [err_code 14404]")
+	clitest.Complains(t, program.RunAt(t, "throttle", "show", "gone"), command.ExitNotFound, "`fila throttle list` shows those that are known [err_code 14404]")
 }
 
 func TestThrottleList(t *testing.T) {

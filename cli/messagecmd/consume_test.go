@@ -57,13 +57,9 @@ func TestPublishDuplicate(t *testing.T) {
 // to an inspect tells whether the queue or fila is missing.
 func TestPublishToNoQueue(t *testing.T) {
 	f := clitest.StartFake(t)
-	r := program.Run(t, "", "publish", "orders", "x")
-	require.Equal(t, command.ExitConnect, r.Code)
-	require.Contains(t, r.Err, "no fila listens")
+	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitConnect, "no fila listens")
 	f.Answer("fila.admin.queue-inspect.orders", &wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no such queue"})
-	r = program.Run(t, "", "publish", "orders", "x")
-	require.Equal(t, command.ExitNotFound, r.Code)
-	require.Contains(t, r.Err, "no such queue")
+	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitNotFound, "no such queue")
 }
 
 // fakeQueue hands out messages within the credit of one consumer, as fila does.
@@ -211,9 +207,7 @@ func TestConsumeLostLeaseIsANotice(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)
 	q.ackError = &wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"}
-	r := program.Run(t, "", "consume", "orders", "--count", "1")
-	require.Equal(t, command.ExitOK, r.Code)
-	require.Contains(t, r.Err, "fila: ack of id-1: lease lost")
+	clitest.Complains(t, program.Run(t, "", "consume", "orders", "--count", "1"), command.ExitOK, "fila: ack of id-1: lease lost")
 }
 
 type brokenWriter struct{}

@@ -79,9 +79,7 @@ func TestPeekMistakes(t *testing.T) {
 	f.Answer("fila.admin.peek.orders", wire.PeekReply{Messages: []wire.PeekedMessage{}})
 	require.Equal(t, "queue orders has no messages of key a?\n", program.Run(t, "", "peek", "orders", "--key", "a\x1b").Out)
 	f.Answer("fila.admin.peek.gone", wire.QueueNotFound("gone"))
-	r := program.Run(t, "", "peek", "gone")
-	require.Equal(t, command.ExitNotFound, r.Code)
-	require.Contains(t, r.Err, "`fila queue list` shows those that there are")
+	clitest.Complains(t, program.Run(t, "", "peek", "gone"), command.ExitNotFound, "`fila queue list` shows those that there are")
 	require.Equal(t, command.ExitConnect, program.Run(t, "", "peek", "nobody").Code)
 	for _, args := range [][]string{{"peek", "a b"}, {"peek", "q", "--limit", "0"}, {"peek", "q", "--payload-bytes", "65537"}} {
 		require.Equal(t, command.ExitUsage, program.Run(t, "", args...).Code, args)

@@ -131,9 +131,7 @@ func TestPublishWaitsWhereFilaTakesNoMore(t *testing.T) {
 	require.EqualValues(t, 15, n.Load(), "each refused one was sent again")
 
 	n.Store(0)
-	r = program.Run(t, "", "publish", "orders", "x")
-	require.Equal(t, command.ExitRefused, r.Code)
-	require.Contains(t, r.Err, "queue is full (try again in 1ms) [err_code 10429]")
+	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x"), command.ExitRefused, "queue is full (try again in 1ms) [err_code 10429]")
 	n.Store(1)
 	r = program.Run(t, "", "publish", "orders", "x", "--count", "10", "--no-retry", "--window", "1")
 	require.Equal(t, command.ExitRefused, r.Code)
@@ -158,10 +156,8 @@ func TestPublishStopsAtTheFirstRefusal(t *testing.T) {
 	require.Contains(t, summary.Error, "message 2")
 	require.EqualValues(t, 2, n.Load())
 
-	clitest.StartFake(t)
-	r = program.Run(t, "", "publish", "orders", "x", "--count", "10")
-	require.Equal(t, command.ExitConnect, r.Code, "it does not wait for a queue that may not exist")
-	require.Contains(t, r.Err, "no fila listens")
+	clitest.StartFake(t) // it does not wait for a queue that may not exist
+	clitest.Complains(t, program.Run(t, "", "publish", "orders", "x", "--count", "10"), command.ExitConnect, "no fila listens")
 }
 
 func TestPublishManyUnconfirmed(t *testing.T) {

@@ -61,14 +61,10 @@ func TestBenchMistakes(t *testing.T) {
 
 func TestBenchOfARunningFilaThatIsNotThere(t *testing.T) {
 	clitest.Isolate(t)
-	r := program.Run(t, "", "bench", "--url", "nats://127.0.0.1:1")
-	require.Equal(t, command.ExitConnect, r.Code)
-	require.Contains(t, r.Err, "no NATS server answers at nats://127.0.0.1:1")
+	clitest.Complains(t, program.Run(t, "", "bench", "--url", "nats://127.0.0.1:1"), command.ExitConnect, "no NATS server answers at nats://127.0.0.1:1")
 
 	url := clitest.StartNATS(t, nil).ClientURL()
-	r = program.Run(t, "", "bench", "--url", url)
-	require.Equal(t, command.ExitConnect, r.Code)
-	require.Contains(t, r.Err, "no fila listens")
+	clitest.Complains(t, program.Run(t, "", "bench", "--url", url), command.ExitConnect, "no fila listens")
 }
 
 func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
@@ -80,15 +76,12 @@ func TestBenchOfARunningFilaRefusesWhatItCannotDo(t *testing.T) {
 		`system "jetstream" cannot be measured on a`:    {"--system", "jetstream"},
 		"--dir is for servers that fila bench starts":   {"--dir", t.TempDir()},
 	} {
-		r := program.Run(t, "", append([]string{"bench", "--url", f.NC.ConnectedUrl()}, args...)...)
-		require.Equal(t, command.ExitUsage, r.Code, want)
-		require.Contains(t, r.Err, want)
+		clitest.Complains(t, program.Run(t, "", append([]string{"bench", "--url", f.NC.ConnectedUrl()}, args...)...), command.ExitUsage, want)
 	}
 }
 
 func TestBenchHelpNamesEveryWorkloadAndSystem(t *testing.T) {
-	r := program.Run(t, "", "bench", "--help")
-	require.Equal(t, command.ExitOK, r.Code)
+	r := clitest.OK(t, program.Run(t, "", "bench", "--help"))
 	for _, w := range bench.Workloads() {
 		require.Contains(t, r.Out, "  "+w.Name+" ")
 	}
@@ -101,9 +94,7 @@ func TestBenchHelpNamesEveryWorkloadAndSystem(t *testing.T) {
 func TestBenchInternalCommands(t *testing.T) {
 	r := program.Run(t, "", "bench", "node", "abacus", t.TempDir())
 	require.Contains(t, r.Err, `node "abacus" is not known`)
-	r = program.Run(t, "{", "bench", "load")
-	require.Equal(t, command.ExitFailed, r.Code)
-	require.Contains(t, r.Err, "the load's instructions")
+	clitest.Complains(t, program.Run(t, "{", "bench", "load"), command.ExitFailed, "the load's instructions")
 }
 
 // A run of everything with a handful of messages: all processes start, all

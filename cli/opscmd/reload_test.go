@@ -48,7 +48,5 @@ func TestReload(t *testing.T) {
 
 	f = clitest.StartFake(t)
 	f.Answer("fila.admin.reload", wire.ReloadFailed(json.Unmarshal([]byte("{"), new(int))))
-	r := program.RunAt(t, "reload")
-	require.Equal(t, command.ExitUsage, r.Code)
-	require.Contains(t, r.Err, "nothing was reloaded: unexpected end of JSON input: correct the file and reload again")
+	clitest.Complains(t, program.RunAt(t, "reload"), command.ExitUsage, "nothing was reloaded: unexpected end of JSON input: correct the file and reload again")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -73,9 +74,7 @@ func TestStoreExport(t *testing.T) {
 	require.Equal(t, clitest.Ended(command.ExitOK, filepath.Join(into, "fila.db")+": 2 queues, 3 messages, 1 consumer, 1 dedupe id, 1 configuration key\n", ""), r)
 	require.Equal(t, want, exportOf(t, into, false))
 	require.NotEqual(t, snap.Secret, snapshotOf(t, filepath.Join(into, "fila.db")).Secret, "it has a key of its own")
-	r = program.RunEnv(t, t.Context(), storeApp(), want, "store", "import", into)
-	require.Equal(t, command.ExitConflict, r.Code)
-	require.Contains(t, r.Err, "is there: import into a directory without a store\n")
+	clitest.Complains(t, program.RunEnv(t, t.Context(), storeApp(), want, "store", "import", into), command.ExitConflict, "is there: import into a directory without a store\n")
 
 	whole := filepath.Join(dir, "whole")
 	require.Contains(t, program.RunEnv(t, t.Context(), storeApp(), all, "store", "import", whole, "--json").Out, `"messages": 3`)
@@ -170,11 +169,9 @@ func TestStoreExportBroken(t *testing.T) {
 	image[strings.Index(string(image), `{"n":1}`)] ^= 1
 	require.NoError(t, os.WriteFile(file, image, 0o600))
 	to := filepath.Join(dir, "x.jsonl")
-	r := program.Run(t, "", "store", "export", dir, "--to", to)
-	require.Equal(t, command.ExitFailed, r.Code)
-	require.Contains(t, r.Err, "fila store check "+file+" shows all that is broken")
+	clitest.Complains(t, program.Run(t, "", "store", "export", dir, "--to", to), command.ExitFailed, "fila store check "+file+" shows all that is broken")
 	require.NoFileExists(t, to)
-	r = program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir, "--to", to, "--skip-broken")
+	r := program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir, "--to", to, "--skip-broken")
 	require.Equal(t, command.ExitFailed, r.Code)
 	require.Contains(t, r.Err, "fila: left out: store: "+file+" is corrupt: segment of segment 1")
 	require.Contains(t, r.Err, "fila: 1 record could not be read and left out of the export\n")
@@ -282,4 +279,35 @@ func TestStoreImportInParts(t *testing.T) {
 	err := importTo(t, dir+"-twice", strings.Join(all, ""))
 	require.ErrorContains(t, err, "line 8191: queue orders has a message with seq 3998 already")
 	require.NoDirExists(t, dir+"-twice")
+}
+
+// BenchmarkStorePort exports and imports messages of 1 KB.
+func BenchmarkStorePort(b *testing.B) {
+	const n = 20_000
+	dir := b.TempDir()
+	makeStore(b, dir, func(batch *store.Batch) {
+		payload := []byte(strings.Repeat("0123456789abcde ", 64))
+		for seq := range uint64(n) {
+			batch.Add = append(batch.Add, store.Message{
+				Ref: store.Ref{Queue: 1, Seq: seq}, EnqueuedAt: 1e18, Weight: 1000, Cost: 1000, Key: "tenant", Payload: payload,
+			})
+		}
+	})
+	lines := exportOf(b, dir, false)
+	imported := 0
+	for name, port := range map[string]func() error{
+		"export": func() error { return new(exporter).run(storeFile(dir), "", io.Discard) },
+		"import": func() error {
+			imported++
+			return importTo(b, filepath.Join(dir, fmt.Sprint(imported)), lines)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				require.NoError(b, port())
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/message")
+		})
+	}
 }
