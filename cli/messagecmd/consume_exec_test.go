@@ -19,6 +19,11 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+func soon(t *testing.T, done func() bool) {
+	t.Helper()
+	require.Eventually(t, done, 20*time.Second, 5*time.Millisecond)
+}
+
 func TestConsumeExec(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 20)
@@ -30,11 +35,7 @@ func TestConsumeExec(t *testing.T) {
 		want = append(want, fmt.Sprintf("message %d acme 1, 2, 3 id-%d 1", i+1, i+1))
 	}
 	require.ElementsMatch(t, want, strings.Split(strings.TrimSpace(r.Out), "\n"))
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	require.Len(t, q.acked, 5)
-	require.Equal(t, 5, q.sent, "not one more was taken")
-	require.Equal(t, 1, q.leaves)
+	require.Equal(t, taken{sent: 5, acked: 5, left: 1}, q.taken(), "not one more was taken")
 }
 
 func TestConsumeExecNacks(t *testing.T) {
@@ -47,13 +48,9 @@ func TestConsumeExecNacks(t *testing.T) {
 		f := clitest.StartFake(t)
 		q := startQueue(f, 1)
 		clitest.OK(t, program.Run(t, "", "consume", "orders", "--count", "1", "--exec", shell))
-		q.mu.Lock()
-		require.Empty(t, q.acked)
-		require.Len(t, q.nacked, 1)
-		_, payload, _ := strings.Cut(q.nacked[0], " ")
-		q.mu.Unlock()
-		ack, bad := wire.ParseAck([]byte(payload), nil)
-		require.Nil(t, bad, payload)
+		require.Equal(t, taken{sent: 1, nacked: 1, left: 1}, q.taken())
+		ack, bad := wire.ParseAck([]byte(q.nack), nil)
+		require.Nil(t, bad, q.nack)
 		require.Equal(t, wire.AckNack, ack.Kind)
 		require.False(t, ack.HasDelay, "on_failure decides")
 		require.True(t, strings.HasPrefix(ack.Error, want.text), ack.Error)
@@ -71,7 +68,7 @@ func TestConsumeExecOfADaemon(t *testing.T) {
 	q := startQueue(f, 1)
 	pid := filepath.Join(t.TempDir(), "pid")
 	clitest.OK(t, program.Run(t, "", "consume", "orders", "--count", "1", "--exec", "sleep 600 & echo $! > "+pid))
-	require.Len(t, q.acked, 1)
+	require.Equal(t, taken{sent: 1, acked: 1, left: 1}, q.taken())
 	var child int
 	data, err := os.ReadFile(pid)
 	require.NoError(t, err)
@@ -88,18 +85,13 @@ func TestConsumeExecFinishesWhatRuns(t *testing.T) {
 	gate := filepath.Join(dir, "gate")
 	r := program.Start(t, nil, "consume", "orders", "--concurrency", "2",
 		"--exec", fmt.Sprintf("echo began; while [ ! -e %s ]; do sleep 0.01; done; echo ended", gate))
-	wait := func(done func() bool) { require.Eventually(t, done, 20*time.Second, 5*time.Millisecond) }
-	wait(func() bool { return strings.Count(r.Out.String(), "began") == 2 })
+	soon(t, func() bool { return strings.Count(r.Out.String(), "began") == 2 })
 	r.Stop()
-	wait(func() bool { return strings.Contains(r.Err.String(), "waiting for 2 commands; an interrupt ends them") })
+	soon(t, func() bool { return strings.Contains(r.Err.String(), "waiting for 2 commands; an interrupt ends them") })
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	require.Equal(t, command.ExitOK, <-r.Code, r.Err.String())
 	require.Equal(t, 2, strings.Count(r.Out.String(), "ended"))
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	require.Len(t, q.acked, 2)
-	require.Empty(t, q.nacked)
-	require.Equal(t, 2, q.sent)
+	require.Equal(t, taken{sent: 2, acked: 2, left: 1}, q.taken())
 }
 
 // A second interrupt ends the commands, and their messages come again.
@@ -107,17 +99,13 @@ func TestConsumeExecStoppedAtOnce(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)
 	r := program.Start(t, nil, "consume", "orders", "--exec", "echo began; sleep 600")
-	wait := func(done func() bool) { require.Eventually(t, done, 20*time.Second, 5*time.Millisecond) }
-	wait(func() bool { return r.Out.String() == "began\n" })
+	soon(t, func() bool { return r.Out.String() == "began\n" })
 	r.Stop()
-	wait(func() bool { return strings.Contains(r.Err.String(), "waiting for 1 command;") })
+	soon(t, func() bool { return strings.Contains(r.Err.String(), "waiting for 1 command;") })
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
 	require.Equal(t, command.ExitFailed, <-r.Code)
 	require.Contains(t, r.Err.String(), "their messages come again")
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	require.Empty(t, q.acked)
-	require.Len(t, q.nacked, 1)
+	require.Equal(t, taken{sent: 1, nacked: 1, left: 1}, q.taken())
 }
 
 func TestConsumeVerbose(t *testing.T) {

@@ -67,12 +67,22 @@ type fakeQueue struct {
 	f  *clitest.Fake
 	mu sync.Mutex
 
-	consumer            string
-	credit, left, sent  int
-	acked, nacked       []string
-	leaves, ackRequests int
-	ackError            *wire.Error
-	headers             nats.Header // of the producer
+	consumer     string
+	credit, left int
+	counts       taken
+	nack         string // the latest
+	ackError     *wire.Error
+	headers      nats.Header // of the producer
+}
+
+// taken is what has become of a queue's messages: how many were sent, acked, acked
+// without asking for a confirmation, nacked, and how often the consumer has left.
+type taken struct{ sent, acked, unasked, nacked, left int }
+
+func (q *fakeQueue) taken() taken {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.counts
 }
 
 func startQueue(f *clitest.Fake, messages int) *fakeQueue {
@@ -87,25 +97,25 @@ func startQueue(f *clitest.Fake, messages int) *fakeQueue {
 		q.consumer, q.credit = request.Consumer, request.MaxInFlight
 		if request.Leave {
 			q.credit = 0
-			q.leaves++
+			q.counts.left++
 		}
 		q.deliver()
 		return wire.ConsumeReply{MaxInFlight: request.MaxInFlight, VisibilityTimeoutMs: 30_000, Left: request.Leave}
 	})
 	f.Handle("fila.ack.0.>", func(msg *nats.Msg) any {
-		token, _, _ := f.Subjects.ParseToken(msg.Subject)
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if msg.Reply != "" {
-			q.ackRequests++
-		}
 		if q.ackError != nil {
 			return q.ackError
 		}
 		if len(msg.Data) == 0 {
-			q.acked = append(q.acked, token)
+			q.counts.acked++
+			if msg.Reply == "" {
+				q.counts.unasked++
+			}
 		} else {
-			q.nacked = append(q.nacked, token+" "+string(msg.Data))
+			q.counts.nacked++
+			q.nack = string(msg.Data)
 		}
 		q.deliver()
 		return []byte{}
@@ -114,14 +124,14 @@ func startQueue(f *clitest.Fake, messages int) *fakeQueue {
 }
 
 func (q *fakeQueue) deliver() {
-	for q.left > 0 && q.sent-len(q.acked)-len(q.nacked) < q.credit {
+	for q.left > 0 && q.counts.sent-q.counts.acked-q.counts.nacked < q.credit {
 		q.left--
-		q.sent++
+		q.counts.sent++
 		msg := nats.NewMsg(q.f.Subjects.Deliver(q.consumer, "orders"))
-		msg.Reply = q.f.Subjects.Ack(fmt.Sprintf("token%d", q.sent), "orders")
-		msg.Data = fmt.Appendf(nil, "message %d", q.sent)
+		msg.Reply = q.f.Subjects.Ack(fmt.Sprintf("token%d", q.counts.sent), "orders")
+		msg.Data = fmt.Appendf(nil, "message %d", q.counts.sent)
 		maps.Copy(msg.Header, q.headers)
-		msg.Header.Set(wire.HeaderID, fmt.Sprintf("id-%d", q.sent))
+		msg.Header.Set(wire.HeaderID, fmt.Sprintf("id-%d", q.counts.sent))
 		msg.Header.Set(wire.HeaderQueue, "orders")
 		msg.Header.Set(wire.HeaderKey, "acme")
 		msg.Header.Set(wire.HeaderAttempt, "1")
@@ -141,13 +151,8 @@ func TestConsumeTakesExactlyCount(t *testing.T) {
 			fmt.Fprintf(&want, "message %d\n", i+1)
 		}
 		require.Equal(t, want.String(), r.Out)
-		q.mu.Lock()
-		require.Equal(t, tc.count, q.sent, "not one more was taken")
-		require.Len(t, q.acked, tc.count)
-		require.Equal(t, tc.count, q.ackRequests, "acks are confirmed")
-		require.Equal(t, 1, q.leaves)
+		require.Equal(t, taken{sent: tc.count, acked: tc.count, left: 1}, q.taken(), "not one more was taken")
 		require.Equal(t, "w1", q.consumer)
-		q.mu.Unlock()
 	}
 }
 
@@ -182,11 +187,7 @@ func TestConsumeNoAck(t *testing.T) {
 	q := startQueue(f, 9)
 	r := program.Run(t, "", "consume", "orders", "--no-ack", "--count", "3", "--max-in-flight", "1")
 	require.Equal(t, clitest.Ended(command.ExitOK, "message 1\nmessage 2\nmessage 3\n", ""), r)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	require.Empty(t, q.acked)
-	require.Empty(t, q.nacked)
-	require.Equal(t, 1, q.leaves)
+	require.Equal(t, taken{sent: 3, left: 1}, q.taken())
 }
 
 func TestConsumeStopsGracefully(t *testing.T) {
@@ -197,10 +198,7 @@ func TestConsumeStopsGracefully(t *testing.T) {
 	r.Stop()
 	require.Equal(t, command.ExitOK, <-r.Code)
 	require.Empty(t, r.Err.String())
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	require.Len(t, q.acked, 1)
-	require.Equal(t, 1, q.leaves)
+	require.Equal(t, taken{sent: 1, acked: 1, left: 1}, q.taken())
 }
 
 func TestConsumeLostLeaseIsANotice(t *testing.T) {
@@ -221,10 +219,7 @@ func TestConsumeDoesNotAckWhatItCannotPrint(t *testing.T) {
 	code := program.Exec(t.Context(), []string{"consume", "orders"}, strings.NewReader(""), brokenWriter{}, &errOut)
 	require.Equal(t, command.ExitFailed, code)
 	require.Contains(t, errOut.String(), "file already closed")
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	require.Empty(t, q.acked)
-	require.Len(t, q.nacked, 1)
+	require.Equal(t, taken{sent: 1, nacked: 1, left: 1}, q.taken())
 }
 
 func TestConsumeUnknownQueue(t *testing.T) {
