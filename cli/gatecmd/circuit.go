@@ -40,19 +40,18 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitList, error) {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
 			return client.CircuitList{Total: len(infos), Circuits: infos}, err
-		},
-			func(list client.CircuitList, _ []string) string {
-				t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "PROBES", "QUEUES WAITING")
-				for _, c := range list.Circuits {
-					until := env.Soon(c.OpenUntil)
-					if c.OpenUntil == "closed" {
-						until = "closed by hand"
-					}
-					t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
-						fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), c.Probes, c.Waiting)
+		}, func(list client.CircuitList, _ []string) string {
+			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "PROBES", "QUEUES WAITING")
+			for _, c := range list.Circuits {
+				until := env.Soon(c.OpenUntil)
+				if c.OpenUntil == "closed" {
+					until = "closed by hand"
 				}
-				return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
-			}),
+				t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
+					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), c.Probes, c.Waiting)
+			}
+			return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
+		}),
 	}
 }
 
@@ -86,8 +85,7 @@ func circuitCommand(env *command.Env, name, short, long string, call func(c *cli
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.CircuitInfo, error) {
 			info, err := call(s.Client, ctx, args[0])
 			return info, command.Hint(err, wire.CodeCircuitNotFound, "`fila circuit list` shows those that are known")
-		},
-			func(c client.CircuitInfo, _ []string) string { return showCircuit(env, c) }),
+		}, func(c client.CircuitInfo, _ []string) string { return showCircuit(env, c) }),
 	}
 }
 

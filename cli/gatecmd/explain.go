@@ -62,8 +62,7 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
 			k, err := s.ExplainKey(ctx, args[0], args[1])
 			return k, command.HintQueue(err)
-		},
-			func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
+		}, func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
 	}
 }
 
@@ -75,8 +74,7 @@ func newExplainQueueCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
 			q, err := s.ExplainQueue(ctx, args[0])
 			return q, command.HintQueue(err)
-		},
-			func(q client.ExplainedQueue, _ []string) string { return showQueue(env, q) }),
+		}, func(q client.ExplainedQueue, _ []string) string { return showQueue(env, q) }),
 	}
 }
 

@@ -187,18 +187,17 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseList, error) {
 			pauses, err := s.Pauses(ctx)
 			return client.PauseList{Total: len(pauses), Pauses: pauses}, err
-		},
-			func(list client.PauseList, _ []string) string {
-				t := terminal.NewTable("KIND", "NAME", "QUEUE", "SINCE", "UNTIL", "BY")
-				for _, p := range list.Pauses {
-					until := "resumed"
-					if p.Until != "" {
-						until = env.When(p.Until)
-					}
-					t.Row(p.Kind, p.Name, terminal.OrDash(p.Queue), env.When(p.Since), until, p.By)
+		}, func(list client.PauseList, _ []string) string {
+			t := terminal.NewTable("KIND", "NAME", "QUEUE", "SINCE", "UNTIL", "BY")
+			for _, p := range list.Pauses {
+				until := "resumed"
+				if p.Until != "" {
+					until = env.When(p.Until)
 				}
-				return t.Or("nothing is paused")
-			}),
+				t.Row(p.Kind, p.Name, terminal.OrDash(p.Queue), env.When(p.Since), until, p.By)
+			}
+			return t.Or("nothing is paused")
+		}),
 	}
 }
 

@@ -164,8 +164,7 @@ config.toml names gets its limits from there again at the next start.`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleInfo, error) {
 			info, err := s.ThrottleSet(ctx, change)
 			return info, command.Hint(err, wire.CodeThrottleMismatch, "see what is set with `fila throttle show "+args[0]+"`")
-		},
-			show),
+		}, show),
 	}
 	f.add(cmd.Flags())
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -217,22 +216,21 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {
 			infos, err := s.ThrottleList(ctx, strings.Join(args, ""))
 			return client.ThrottleList{Total: len(infos), Throttles: infos}, err
-		},
-			func(list client.ThrottleList, _ []string) string {
-				t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
-				for _, i := range list.Throttles {
-					if isPrefix(i.Key) {
-						t.Row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
-						continue
-					}
-					tokens := "-"
-					if i.Rate != nil {
-						tokens = terminal.Number(i.Tokens)
-					}
-					t.Row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+		}, func(list client.ThrottleList, _ []string) string {
+			t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
+			for _, i := range list.Throttles {
+				if isPrefix(i.Key) {
+					t.Row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
+					continue
 				}
-				return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
-			}),
+				tokens := "-"
+				if i.Rate != nil {
+					tokens = terminal.Number(i.Tokens)
+				}
+				t.Row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+			}
+			return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
+		}),
 	}
 }
 

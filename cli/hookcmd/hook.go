@@ -369,14 +369,13 @@ with safe defaults until the cooldown is over.`,
   fila hook reset orders --hook on_failure`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {
 			return s.HookReset(ctx, args[0], hook)
-		},
-			func(reply client.HookResetReply, _ []string) string {
-				t := terminal.NewTable("HOOK", "CIRCUIT")
-				for _, h := range reply.Hooks {
-					t.Row(h.Hook, h.State)
-				}
-				return t.String()
-			}),
+		}, func(reply client.HookResetReply, _ []string) string {
+			t := terminal.NewTable("HOOK", "CIRCUIT")
+			for _, h := range reply.Hooks {
+				t.Row(h.Hook, h.State)
+			}
+			return t.String()
+		}),
 	}
 	cmd.Flags().StringVar(&hook, "hook", "", "only this `hook`, on_enqueue or on_failure (default both)")
 	command.Allow(cmd, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,16 +118,16 @@ func publish(env *command.Env, cmd *cobra.Command, f *publishFlags, queue string
 	if err != nil {
 		return err
 	}
-	in, closeInput, err := f.input(cmd.InOrStdin(), text)
+	in, err := f.input(cmd.InOrStdin(), text)
 	if err != nil {
 		return err
 	}
-	defer closeInput()
+	defer in.Close() //nolint:errcheck // it was only read
 	var messages source
 	if f.lines || f.jsonl {
 		messages = common.perLine(in, f.jsonl)
 	} else {
-		if common.payload, err = readPayload(in, text); err != nil {
+		if common.payload, err = readPayload(in); err != nil {
 			return err
 		}
 		messages = common.times(f.count)
@@ -169,27 +170,24 @@ func refusedForNow(err error) bool {
 	return errors.As(err, &refused) && (refused.Code == 429 || refused.Code == 503)
 }
 
-// input opens what the messages come from. With TEXT it is nil.
-func (f *publishFlags) input(in io.Reader, text []string) (io.Reader, func(), error) {
+// input opens what the messages come from.
+func (f *publishFlags) input(in io.Reader, text []string) (io.ReadCloser, error) {
 	switch {
 	case len(text) > 0 && text[0] != "-":
-		return nil, func() {}, nil
+		return io.NopCloser(strings.NewReader(text[0])), nil
 	case f.file != "" && f.file != "-":
 		file, err := os.Open(f.file)
 		if err != nil {
-			return nil, nil, command.UsageError("--file %s: %w", f.file, command.PathReason(err))
+			return nil, command.UsageError("--file %s: %w", f.file, command.PathReason(err))
 		}
-		return file, func() { _ = file.Close() }, nil
+		return file, nil
 	case len(text) == 0 && f.file == "" && !f.lines && !f.jsonl && terminal.IsTerminalInput(in):
-		return nil, nil, command.UsageError(`TEXT is missing: give it as an argument ("" for an empty one), as --file or on standard input`)
+		return nil, command.UsageError(`TEXT is missing: give it as an argument ("" for an empty one), as --file or on standard input`)
 	}
-	return in, func() {}, nil
+	return io.NopCloser(in), nil
 }
 
-func readPayload(in io.Reader, text []string) ([]byte, error) {
-	if in == nil {
-		return []byte(text[0]), nil
-	}
+func readPayload(in io.Reader) ([]byte, error) {
 	payload, err := io.ReadAll(io.LimitReader(in, maxPayload+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the payload: %w", command.PathReason(err))

@@ -32,10 +32,9 @@ a consumer of the dead letter queue holds are skipped.`,
 		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
 			return s.Redrive(ctx, args[0], count)
-		},
-			func(reply client.RedriveReply, args []string) string {
-				return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), args[0])
-			}),
+		}, func(reply client.RedriveReply, args []string) string {
+			return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), args[0])
+		}),
 	}
 	cmd.Flags().Int64Var(&count, "count", 0, "move at most so many; 0 is all")
 	return cmd

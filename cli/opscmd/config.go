@@ -115,14 +115,13 @@ newest first, with the old and the new value. fila keeps the newest 10,000.`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigLog, error) {
 			entries, err := s.ConfigLog(ctx, strings.Join(args, ""), limit)
 			return client.ConfigLog{Total: len(entries), Entries: entries}, err
-		},
-			func(log client.ConfigLog, _ []string) string {
-				t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
-				for _, e := range log.Entries {
-					t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), e.By)
-				}
-				return t.Or("no changes")
-			}),
+		}, func(log client.ConfigLog, _ []string) string {
+			t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
+			for _, e := range log.Entries {
+				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), e.By)
+			}
+			return t.Or("no changes")
+		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most so many; 0 is all")
 	return cmd

@@ -24,16 +24,15 @@ does. What needs a restart stays as it is, and is named.`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ReloadReply, error) {
 			reply, err := s.Reload(ctx)
 			return reply, command.Hint(err, wire.CodeReloadFailed, "correct the file and reload again; until then what was loaded before holds")
-		},
-			func(reply client.ReloadReply, _ []string) string {
-				if len(reply.Changes) == 0 {
-					return "reloaded, nothing has changed\n"
-				}
-				var b strings.Builder
-				for _, change := range reply.Changes {
-					b.WriteString(terminal.Clean(change) + "\n")
-				}
-				return b.String()
-			}),
+		}, func(reply client.ReloadReply, _ []string) string {
+			if len(reply.Changes) == 0 {
+				return "reloaded, nothing has changed\n"
+			}
+			var b strings.Builder
+			for _, change := range reply.Changes {
+				b.WriteString(terminal.Clean(change) + "\n")
+			}
+			return b.String()
+		}),
 	}
 }

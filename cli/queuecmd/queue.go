@@ -91,10 +91,9 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
 			return s.QueueDelete(ctx, args[0], force)
-		},
-			func(reply client.QueueDeleteReply, args []string) string {
-				return fmt.Sprintf("queue %s deleted, %s with it\n", args[0], terminal.Plural(reply.Deleted, "message"))
-			}),
+		}, func(reply client.QueueDeleteReply, args []string) string {
+			return fmt.Sprintf("queue %s deleted, %s with it\n", args[0], terminal.Plural(reply.Deleted, "message"))
+		}),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete messages, too")
 	return cmd
@@ -110,14 +109,13 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
 			queues, err := s.QueueList(ctx)
 			return client.QueueList{Total: len(queues), Queues: queues}, err
-		},
-			func(list client.QueueList, _ []string) string {
-				t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
-				for _, q := range list.Queues {
-					t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
-				}
-				return t.Or("no queues; make one with `fila queue create NAME`")
-			}),
+		}, func(list client.QueueList, _ []string) string {
+			t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
+			for _, q := range list.Queues {
+				t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
+			}
+			return t.Or("no queues; make one with `fila queue create NAME`")
+		}),
 	}
 }
 
@@ -131,8 +129,7 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
   fila queue inspect orders --flows 100 --json`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueInfo, error) {
 			return s.QueueInspect(ctx, args[0], flows)
-		},
-			showQueue),
+		}, showQueue),
 	}
 	cmd.Flags().IntVar(&flows, "flows", 20, "how many flows to show, those with the most pending messages, up to 1000")
 	return cmd

@@ -83,16 +83,12 @@ func backupOffline(ctx context.Context, file, to string) (reply client.StoreBack
 		return reply, storeError(file, err)
 	}
 	n, err := f.BackupTo(ctx, to)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return reply, backupError(err)
+	err = errors.Join(err, f.Close())
+	if errors.Is(err, os.ErrExist) {
+		return reply, command.Exit(command.ExitConflict, err)
+	}
+	if err != nil {
+		return reply, err
 	}
 	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, nil
-}
-
-// backupError gives a target that is there its own code.
-func backupError(err error) error {
-	if errors.Is(err, os.ErrExist) {
-		return command.Exit(command.ExitConflict, err)
-	}
-	return err
 }

@@ -66,27 +66,33 @@ func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
 		return storeError(file, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	out := stdout
-	if to != "" {
-		target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return backupError(err)
-		}
-		out = target
-		err = e.write(f, out)
-		if err == nil {
-			err = target.Sync()
-		}
-		if err = errors.Join(err, target.Close()); err != nil {
-			return storeError(file, errors.Join(err, os.Remove(to)))
-		}
-	} else if err := e.write(f, out); err != nil {
+	if to == "" {
+		err = e.write(f, stdout)
+	} else {
+		err = e.writeFile(f, to)
+	}
+	if err != nil {
 		return storeError(file, err)
 	}
 	if e.skipped > 0 {
 		return fmt.Errorf("%s could not be read and left out of the export", terminal.Plural(e.skipped, "record"))
 	}
 	return nil
+}
+
+// writeFile leaves either a whole new file, synced, or none.
+func (e *exporter) writeFile(f *store.File, to string) error {
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = e.write(f, target); err == nil {
+		err = target.Sync()
+	}
+	if err = errors.Join(err, target.Close()); err != nil {
+		err = errors.Join(err, os.Remove(to))
+	}
+	return err
 }
 
 func (e *exporter) write(f *store.File, out io.Writer) error {
