@@ -168,6 +168,7 @@ type Fake struct {
 	NC       *nats.Conn
 	Got      chan *nats.Msg
 	Subjects wire.Subjects
+	handlers map[string]*nats.Subscription // by subject
 }
 
 // StartFake starts a fila that knows no answer yet.
@@ -181,14 +182,17 @@ func StartFake(t *testing.T) *Fake {
 	t.Cleanup(nc.Close)
 	subj, err := wire.NewSubjects("fila")
 	require.NoError(t, err)
-	return &Fake{T: t, NC: nc, Got: make(chan *nats.Msg, 1000), Subjects: subj}
+	return &Fake{T: t, NC: nc, Got: make(chan *nats.Msg, 1000), Subjects: subj, handlers: map[string]*nats.Subscription{}}
 }
 
 // Handle answers a subject with what fn returns: an error, bytes, a value as JSON,
-// or nil, which is no answer.
+// or nil, which is no answer. What was said of the subject before holds no longer.
 func (f *Fake) Handle(subject string, fn func(msg *nats.Msg) any) {
 	f.T.Helper()
-	_, err := f.NC.Subscribe(subject, func(msg *nats.Msg) {
+	if before := f.handlers[subject]; before != nil {
+		require.NoError(f.T, before.Unsubscribe())
+	}
+	sub, err := f.NC.Subscribe(subject, func(msg *nats.Msg) {
 		f.Got <- msg
 		reply := nats.NewMsg(msg.Reply)
 		switch v := fn(msg).(type) {
@@ -208,12 +212,23 @@ func (f *Fake) Handle(subject string, fn func(msg *nats.Msg) any) {
 		}
 	})
 	require.NoError(f.T, err)
+	f.handlers[subject] = sub
 	require.NoError(f.T, f.NC.Flush())
 }
 
 // Answer replies to a subject always with the same.
 func (f *Fake) Answer(subject string, v any) {
 	f.Handle(subject, func(*nats.Msg) any { return v })
+}
+
+// Shows answers a subject with a reply, and requires that a command line shows it
+// in these lines at noon, and all of it with --json.
+func Shows[T any](f *Fake, p Program, line, subject string, reply T, lines ...string) {
+	f.T.Helper()
+	f.Answer(subject, reply)
+	args := strings.Fields(line)
+	require.Equal(f.T, Ended(command.ExitOK, Lines(lines...), ""), p.RunAt(f.T, args...), line)
+	require.Equal(f.T, reply, JSON[T](f.T, p.RunAt(f.T, append(args, "--json")...)), line)
 }
 
 // Next returns the next request.

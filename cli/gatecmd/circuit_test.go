@@ -83,17 +83,12 @@ func TestCircuitList(t *testing.T) {
 	byHand := openCircuit()
 	byHand.Key, byHand.OpenUntil, byHand.Cause = "mail", "closed", "by hand"
 	list := wire.CircuitList{Total: 3, Circuits: []wire.CircuitInfo{byHand, openCircuit(), {Key: "sms", State: "half-open", Probes: 1, Threshold: 5}}}
-	f.Answer("fila.admin.circuit-list", list)
-	r := program.RunAt(t, "circuit", "list")
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
 		"CIRCUIT  STATE      UNTIL           CAUSE     FAILURES IN A ROW  PROBES  QUEUES WAITING",
 		"mail     open       closed by hand  by hand   10 of 10           0       2",
 		"stripe   open       in 5m           failures  10 of 10           0       2",
 		"sms      half-open  -               -         0 of 5             1       0",
-	), ""), r)
-	require.Equal(t, list, clitest.JSON[wire.CircuitList](t, program.RunAt(t, "circuit", "list", "--json")))
-
-	empty := clitest.StartFake(t)
-	empty.Answer("fila.admin.circuit-list", wire.CircuitList{})
+	)
+	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
 	require.Contains(t, program.RunAt(t, "circuit", "ls").Out, "no circuits; messages get one by circuit_key")
 }

@@ -25,10 +25,7 @@ func TestExplainMessage(t *testing.T) {
 		Gates:     []wire.GateState{rate, {Kind: "open", Gate: "circuit:stripe", Open: true, Limits: "threshold 10", SetBy: "default"}},
 		BlockedBy: &rate, BlockedSince: "2026-01-02T11:58:30Z", Ahead: 1, Estimate: "2026-01-02T12:00:03.5Z",
 	}
-	f.Answer("fila.admin.explain", m)
-	r := program.RunAt(t, "explain", "message", messageID)
-	require.JSONEq(t, `{"kind":"message","id":"`+messageID+`"}`, string(f.Next().Data))
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	clitest.Shows(f, program, "explain message "+messageID+" --queue orders", "fila.admin.explain", m,
 		"It waits for throttle key stripe: 0.2 of the 1 token that it takes are there.",
 		"",
 		"message        "+messageID,
@@ -45,13 +42,11 @@ func TestExplainMessage(t *testing.T) {
 		"GATE             NOW           OPENS    LIMITS               IN USE      SET BY",
 		"throttle:stripe  blocks: rate  in 1.5s  rate 0.5/s, burst 1  0.2 tokens  override until 2026-01-02T12:10:00Z (in 10m)",
 		"circuit:stripe   passes        -        threshold 10         -           default",
-	), ""), r)
-
-	r = program.RunAt(t, "explain", "message", messageID, "--queue", "orders", "--json")
+	)
 	require.JSONEq(t, `{"kind":"message","queue":"orders","id":"`+messageID+`"}`, string(f.Next().Data))
-	var got wire.ExplainMessage
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &got))
-	require.Equal(t, m, got)
+	f.Next()
+	program.RunAt(t, "explain", "message", messageID)
+	require.JSONEq(t, `{"kind":"message","id":"`+messageID+`"}`, string(f.Next().Data))
 }
 
 func TestExplainMessageStates(t *testing.T) {
@@ -96,13 +91,10 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		GateState: wire.GateState{Kind: "circuit", Gate: "circuit:stripe", OpensAt: "2026-01-02T12:05:00Z", Limits: "threshold 10", SetBy: "default", InUse: "open"},
 		Messages:  1200, Flows: 3,
 	}}
-	f.Answer("fila.admin.explain", wire.ExplainKey{
+	clitest.Shows(f, program, "explain key orders acme", "fila.admin.explain", wire.ExplainKey{
 		Queue: "orders", Key: "acme", Pending: 1, Parked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "config", Deficit: 0.5, Share: 0.25,
 		Paused: "until resumed", BlockedBy: blocked, Reason: "It is paused.",
-	})
-	r := program.RunAt(t, "explain", "key", "orders", "acme")
-	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	},
 		"It is paused.",
 		"",
 		"key        acme",
@@ -118,15 +110,13 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"",
 		"GATE            HOLDS  FLOWS  NOW              OPENS  LIMITS        IN USE  SET BY",
 		"circuit:stripe  1200   3      blocks: circuit  in 5m  threshold 10  open    default",
-	), ""), r)
+	)
+	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
+	f.Next()
 
-	f = clitest.StartFake(t)
-	f.Answer("fila.admin.explain", wire.ExplainQueue{
+	clitest.Shows(f, program, "explain queue orders", "fila.admin.explain", wire.ExplainQueue{
 		Queue: "orders", Pending: 5, Parked: 1200, Consumers: 2, Credit: 1, Paused: "2026-01-02T12:10:00Z", Reason: "The queue is paused until 2026-01-02T12:10:00.2Z.",
-	})
-	r = program.RunAt(t, "explain", "queue", "orders")
-	require.JSONEq(t, `{"kind":"queue","queue":"orders"}`, string(f.Next().Data))
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	},
 		"The queue is paused until 2026-01-02T12:10:00Z (in 10m).",
 		"",
 		"queue         orders",
@@ -136,9 +126,9 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"in flight     0",
 		"consumers     2, which take 1 message more now",
 		"paused until  2026-01-02T12:10:00Z (in 10m)",
-	), ""), r)
-	f = clitest.StartFake(t)
+	)
+	require.JSONEq(t, `{"kind":"queue","queue":"orders"}`, string(f.Next().Data))
 	f.Answer("fila.admin.explain", wire.QueueNotFound("nosuch"))
-	r = program.RunAt(t, "explain", "queue", "nosuch")
+	r := program.RunAt(t, "explain", "queue", "nosuch")
 	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: no such queue \"nosuch\": `fila queue list` shows those that there are [err_code 10404]\n"), r)
 }

@@ -58,11 +58,10 @@ func TestPauseAndResume(t *testing.T) {
 		f.Next()
 	}
 
-	again := clitest.StartFake(t)
-	again.Answer("fila.admin.resume", wire.PauseNotFound("queue", "", "orders"))
+	f.Answer("fila.admin.resume", wire.PauseNotFound("queue", "", "orders"))
 	r := program.RunAt(t, "resume", "queue", "orders")
 	require.Equal(t, clitest.Ended(command.ExitNotFound, "", "fila: queue \"orders\" is not paused: `fila pause list` shows what is [err_code 16404]\n"), r)
-	again.Answer("fila.admin.pause", wire.QueueNotFound("orders"))
+	f.Answer("fila.admin.pause", wire.QueueNotFound("orders"))
 	clitest.Complains(t, program.RunAt(t, "pause", "queue", "orders"), command.ExitNotFound, "`fila queue list`")
 }
 
@@ -111,16 +110,10 @@ func TestPauseList(t *testing.T) {
 		{Kind: "key", Queue: "orders", Name: "acme", Since: "2026-01-02T11:59:00Z", Until: "2026-01-02T12:01:00Z", By: "max_failures"},
 		{Kind: "queue", Name: "mail", Since: "2026-01-01T12:00:00Z", By: "operator"},
 	}}
-	f.Answer("fila.admin.pause-list", list)
-	r := program.RunAt(t, "pause", "list")
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	clitest.Shows(f, program, "pause list", "fila.admin.pause-list", list,
 		"KIND   NAME  QUEUE   SINCE                           UNTIL                         BY",
 		"key    acme  orders  2026-01-02T11:59:00Z (1m ago)   2026-01-02T12:01:00Z (in 1m)  max_failures",
 		"queue  mail  -       2026-01-01T12:00:00Z (24h ago)  resumed                       operator",
-	), ""), r)
-	require.Equal(t, list, clitest.JSON[wire.PauseList](t, program.RunAt(t, "pause", "list", "--json")))
-
-	empty := clitest.StartFake(t)
-	empty.Answer("fila.admin.pause-list", wire.PauseList{})
-	require.Equal(t, clitest.Ended(command.ExitOK, "nothing is paused\n", ""), program.RunAt(t, "pause", "list"))
+	)
+	clitest.Shows(f, program, "pause list", "fila.admin.pause-list", wire.PauseList{Pauses: []wire.PauseInfo{}}, "nothing is paused")
 }

@@ -125,21 +125,15 @@ func TestThrottleList(t *testing.T) {
 		stripe(),
 		{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &ten}, Source: "config", State: "open"},
 	}}
-	f.Answer("fila.admin.throttle-list", list)
-	r := program.RunAt(t, "throttle", "list", "s")
-	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	clitest.Shows(f, program, "throttle list s", "fila.admin.throttle-list", list,
 		"KEY       LIMITS                                              SET BY    NOW           OPENS    TOKENS  IN FLIGHT  QUEUES WAITING",
 		"a?[31m    none                                                none      passes        -        -       1          0",
 		"stripe    rate 0.5/s, burst 20, concurrency 5, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
 		"tenant:*  rate 10/s                                           config    -             -        -       -          -",
-	), ""), r)
-	require.Equal(t, list, clitest.JSON[wire.ThrottleList](t, program.RunAt(t, "throttle", "list", "--json")))
-
-	empty := clitest.StartFake(t)
-	empty.Answer("fila.admin.throttle-list", wire.ThrottleList{})
-	r = program.RunAt(t, "throttle", "list")
-	require.Equal(t, clitest.Ended(command.ExitOK, "no throttle keys; limit one with `fila throttle set KEY --rate 10`\n", ""), r)
+	)
+	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
+	clitest.Shows(f, program, "throttle list", "fila.admin.throttle-list", wire.ThrottleList{Throttles: []wire.ThrottleInfo{}},
+		"no throttle keys; limit one with `fila throttle set KEY --rate 10`")
 }
 
 func TestLimitsInWords(t *testing.T) {

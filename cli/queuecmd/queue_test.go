@@ -2,7 +2,6 @@ package queuecmd
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,15 +69,11 @@ func TestQueueList(t *testing.T) {
 		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_500, DLQ: "orders.dlq"},
 		{Name: "orders.dlq"},
 	}}
-	f.Answer("fila.admin.queue-list", list)
-	r := program.Run(t, "", "queue", "list")
-	require.Equal(t, clitest.Ended(command.ExitOK, strings.Join([]string{
+	clitest.Shows(f, program, "queue list", "fila.admin.queue-list", list,
 		"QUEUE       PENDING  PARKED  DELAYED  IN FLIGHT  CONSUMERS  SIZE     OLDEST",
 		"orders      1234     34      5        7          2          1.0 MiB  1m30s",
 		"orders.dlq  0        0       0        0          0          0 B      -",
-		"",
-	}, "\n"), ""), r)
-	require.Equal(t, list, clitest.JSON[wire.QueueList](t, program.Run(t, "", "--json", "queue", "list")))
+	)
 }
 
 func TestQueueInspect(t *testing.T) {
