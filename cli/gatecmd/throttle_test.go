@@ -85,31 +85,30 @@ func TestThrottleUsage(t *testing.T) {
 
 func TestThrottleShowAndClear(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.throttle-clear.stripe", wire.ThrottleInfo{Key: "stripe", Source: "none", State: "open"})
-	r := program.RunAt(t, "throttle", "clear", "stripe")
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	cleared := wire.ThrottleInfo{Key: "stripe", Source: "none", State: "open"}
+	clitest.Shows(f, program, "throttle clear stripe", "fila.admin.throttle-clear.stripe", cleared,
 		"throttle        stripe",
 		"limits          none",
 		"set by          none",
 		"now             passes",
 		"in flight       0",
 		"queues waiting  0",
-	), ""), r)
+	)
 	require.JSONEq(t, `{}`, string(f.Next().Data))
+	f.Next()
 
 	paused := stripe()
 	paused.State, paused.OpensAt, paused.PausedUntil, paused.OverrideUntil = "paused", "", "resumed", ""
 	f.Answer("fila.admin.throttle-show._", paused)
-	r = clitest.OK(t, program.RunAt(t, "throttle", "show", "two words"))
+	r := clitest.OK(t, program.RunAt(t, "throttle", "show", "two words"))
 	require.JSONEq(t, `{"key":"two words"}`, string(f.Next().Data))
 	require.Contains(t, r.Out, "paused          until `fila resume throttle stripe`\n")
 	require.Contains(t, r.Out, "now             blocks: paused\n")
 	require.Equal(t, paused, clitest.JSON[wire.ThrottleInfo](t, program.RunAt(t, "throttle", "show", "two words", "--json")))
 
 	rate := wire.Rate("10")
-	f.Answer("fila.admin.throttle-show.tenant:*", wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "config"})
-	r = program.RunAt(t, "throttle", "show", "tenant:*")
-	require.Equal(t, clitest.Lines("throttle  tenant:*", "limits    rate 10/s", "set by    config"), r.Out, "a prefix has no gate")
+	prefix := wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "config"} // it has no gate
+	clitest.Shows(f, program, "throttle show tenant:*", "fila.admin.throttle-show.tenant:*", prefix, "throttle  tenant:*", "limits    rate 10/s", "set by    config")
 
 	clitest.Complains(t, program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1)), command.ExitUsage, "allowed are 1 to 256 bytes of UTF-8")
 

@@ -29,19 +29,17 @@ func peekedMessages() []wire.PeekedMessage {
 
 func TestPeek(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.peek.orders", wire.PeekReply{Queue: "orders", Messages: peekedMessages()})
-	r := program.RunAt(t, "peek", "orders")
-	require.JSONEq(t, `{"limit":10,"payload_bytes":1024}`, string(f.Next().Data))
-	require.Equal(t, clitest.Ended(command.ExitOK, clitest.Lines(
+	clitest.Shows(f, program, "peek orders", "fila.admin.peek.orders", wire.PeekReply{Queue: "orders", Messages: peekedMessages()},
 		"ID  KEY   STATE    ATTEMPT  AGE      WAITS FOR                                  PAYLOAD",
 		`1   acme  pending  1        1m ago   -                                          {"id": 1}`,
 		"2   a?b   parked   2        30s ago  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
 		"3   k     delayed  1        1s ago   its time, in 10m                           base64:/wA=",
 		"4   k     leased   1        1s ago   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
 		"5   k     dead     1        1s ago   a redrive: max_deliveries [402]: no money  (unreadable: broken)",
-	), ""), r)
+	)
+	require.JSONEq(t, `{"limit":10,"payload_bytes":1024}`, string(f.Next().Data))
 
-	r = program.RunAt(t, "peek", "orders", "-v")
+	r := program.RunAt(t, "peek", "orders", "-v")
 	require.Equal(t, clitest.Lines(
 		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago)", "", `{"id": 1}`, "",
 		"2  parked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), opens in 1.5s",
@@ -81,7 +79,7 @@ func TestPeekMistakes(t *testing.T) {
 	f.Answer("fila.admin.peek.gone", wire.QueueNotFound("gone"))
 	clitest.Complains(t, program.Run(t, "", "peek", "gone"), command.ExitNotFound, "`fila queue list` shows those that there are")
 	require.Equal(t, command.ExitConnect, program.Run(t, "", "peek", "nobody").Code)
-	for _, args := range [][]string{{"peek", "a b"}, {"peek", "q", "--limit", "0"}, {"peek", "q", "--payload-bytes", "65537"}} {
-		require.Equal(t, command.ExitUsage, program.Run(t, "", args...).Code, args)
-	}
+	program.Mistakes(t, map[string]string{
+		"peek a*b": "queue name", "peek q --limit 0": "--limit 0: allowed", "peek q --payload-bytes 65537": "--payload-bytes 65537: allowed are 0 to",
+	})
 }

@@ -1,13 +1,11 @@
 package opscmd_test
 
 import (
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,26 +35,20 @@ func TestMain(m *testing.M) {
 
 func TestBenchMistakes(t *testing.T) {
 	clitest.Isolate(t)
-	for want, args := range map[string][]string{
-		`workload "lief" is not known: allowed is enqueue, life`: {"--workload", "lief"},
-		`system "kafka" is not known: allowed is fila, fila-f`:   {"--system", "kafka"},
-		"--rounds 0: allowed is more than 0":                     {"--rounds", "0"},
-		"--count 0: allowed is more than 0":                      {"--count", "0"},
-		"--duration 0: allowed is more than 0":                   {"--duration", "0s"},
-		"both a duration (1s) and a count (5) are given":         {"--duration", "1s", "--count", "5"},
-		"size is 3: allowed is 16 to":                            {"--size", "3"},
-		"a soak is one long round: allowed is 1":                 {"--workload", "soak", "--rounds", "3"},
-		"workload soak takes the machine to itself":              {"--workload", "soak", "--workload", "life"},
-		"--url is empty":                  {"--url", ""},
-		"--url and --server say the same": {"--url", "a", "--server", "b"},
-		`unexpected argument "life"`:      {"life"},
-	} {
-		r := program.Run(t, "", append([]string{"bench"}, args...)...)
-		require.Equal(t, command.ExitUsage, r.Code, want)
-		require.Contains(t, r.Err, want)
-		require.Equal(t, 1, strings.Count(r.Err, "\n"), "one line")
-		require.Empty(t, r.Out)
-	}
+	program.Mistakes(t, map[string]string{
+		"bench --workload lief":                 `workload "lief" is not known: allowed is enqueue, life`,
+		"bench --system kafka":                  `system "kafka" is not known: allowed is fila, fila-f`,
+		"bench --rounds 0":                      "--rounds 0: allowed is more than 0",
+		"bench --count 0":                       "--count 0: allowed is more than 0",
+		"bench --duration 0s":                   "--duration 0: allowed is more than 0",
+		"bench --duration 1s --count 5":         "both a duration (1s) and a count (5) are given",
+		"bench --size 3":                        "size is 3: allowed is 16 to",
+		"bench --workload soak --rounds 3":      "a soak is one long round: allowed is 1",
+		"bench --workload soak --workload life": "workload soak takes the machine to itself",
+		"bench --url=":                          "--url is empty",
+		"bench --url a --server b":              "--url and --server say the same",
+		"bench life":                            `unexpected argument "life"`,
+	})
 }
 
 func TestBenchOfARunningFilaThatIsNotThere(t *testing.T) {
@@ -107,10 +99,7 @@ func TestBenchSmoke(t *testing.T) {
 	t.Setenv(actAsFila, "1")
 	dir := t.TempDir()
 	chart := filepath.Join(t.TempDir(), "chart.svg")
-	r := clitest.OK(t, program.Run(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart))
-
-	var report report.Report
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
+	report := clitest.JSON[report.Report](t, program.Run(t, "", "bench", "--quick", "--count", "40", "--backlog", "100", "--json", "--dir", dir, "--chart", chart))
 	require.Zero(t, report.Failures())
 	require.True(t, report.Settings.Quick)
 	measured := map[string]bool{}
@@ -158,11 +147,9 @@ func TestBenchSoak(t *testing.T) {
 	clitest.Isolate(t)
 	t.Setenv(actAsFila, "1")
 	chart := filepath.Join(t.TempDir(), "soak.svg")
-	r := clitest.OK(t, program.Run(t, "", "bench", "--workload", "soak", "--quick", "--duration", "1s", "--json", "--dir", t.TempDir(), "--chart", chart))
+	r := program.Run(t, "", "bench", "--workload", "soak", "--quick", "--duration", "1s", "--json", "--dir", t.TempDir(), "--chart", chart)
+	report := clitest.JSON[report.Report](t, r)
 	require.Contains(t, r.Err, "soak: ", "it says how it goes")
-
-	var report report.Report
-	require.NoError(t, json.Unmarshal([]byte(r.Out), &report))
 	require.True(t, report.Settings.Soak)
 	require.Len(t, report.Workloads, 1)
 	require.Len(t, report.Workloads[0].Lanes, 1)

@@ -204,16 +204,10 @@ func TestStoreBackup(t *testing.T) {
 
 func TestStoreBackupOnline(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.admin.store-backup", wire.StoreBackupReply{Path: "/var/lib/fila/backups/x.db", Bytes: 2 << 20, DurationMs: 1500})
-	r := program.Run(t, "", "store", "backup")
-	require.Equal(t, clitest.Ended(command.ExitOK, "/var/lib/fila/backups/x.db: 2.0 MiB in 1.5s\n", ""), r)
+	made := wire.StoreBackupReply{Path: "/var/lib/fila/backups/x.db", Bytes: 2 << 20, DurationMs: 1500}
+	clitest.Shows(f, program, "store backup", "fila.admin.store-backup", made, "/var/lib/fila/backups/x.db: 2.0 MiB in 1.5s")
 	require.Empty(t, f.Next().Data)
-	r = program.Run(t, "", "store", "backup", "--json")
-	require.JSONEq(t, `{"path":"/var/lib/fila/backups/x.db","bytes":2097152,"duration_ms":1500}`, r.Out)
-}
 
-func TestStoreBackupOnlineFails(t *testing.T) {
-	f := clitest.StartFake(t)
 	f.Answer("fila.admin.store-backup", wire.BackupFailed("no room"))
 	r := program.Run(t, "", "store", "backup")
 	require.Equal(t, clitest.Ended(command.ExitFailed, "", "fila: no backup was made: no room [err_code 12500]\n"), r)
