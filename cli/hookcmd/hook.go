@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -135,12 +134,9 @@ type hookRunFlags struct {
 	hook            string
 	headers, config []string
 	payloadSize     int
-	attempts        uint32
-	errText, code   string
-	id, queue       string
+	message         hooks.FailureInput // without the headers
+	limits          hooks.Limits
 	repeat          int
-	timeout         time.Duration
-	memory          int64
 	json            bool
 }
 
@@ -177,14 +173,14 @@ time or memory limit stopped it.`,
 	fl.StringArrayVar(&f.headers, "headers", nil, "a header as name=value; may be repeated")
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
 	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")
-	fl.Uint32Var(&f.attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
-	fl.StringVar(&f.errText, "error", "", "msg.error")
-	fl.StringVar(&f.code, "error-code", "", "msg.error_code")
-	fl.StringVar(&f.id, "id", "m1", "msg.id")
-	fl.StringVar(&f.queue, "queue", "orders", "msg.queue")
+	fl.Uint32Var(&f.message.Attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
+	fl.StringVar(&f.message.Error, "error", "", "msg.error")
+	fl.StringVar(&f.message.ErrorCode, "error-code", "", "msg.error_code")
+	fl.StringVar(&f.message.ID, "id", "m1", "msg.id")
+	fl.StringVar(&f.message.Queue, "queue", "orders", "msg.queue")
 	fl.IntVar(&f.repeat, "repeat", 1, "run it so often in one VM and report the worst run")
-	fl.DurationVar(&f.timeout, "lua-timeout", hooks.DefaultTimeout, "time limit of a run")
-	fl.Int64Var(&f.memory, "lua-memory", hooks.DefaultMemoryBytes, "allocation limit of a run in bytes")
+	fl.DurationVar(&f.limits.Timeout, "lua-timeout", hooks.DefaultTimeout, "time limit of a run")
+	fl.Int64Var(&f.limits.MemoryBytes, "lua-memory", hooks.DefaultMemoryBytes, "allocation limit of a run in bytes")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object")
 	return c
 }
@@ -215,8 +211,7 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 	if !slices.Contains([]hooks.Kind{"", hooks.OnEnqueue, hooks.OnFailure}, kind) {
 		return nil, command.UsageError("--hook %q: want on_enqueue or on_failure", f.hook)
 	}
-	limits := hooks.Limits{Timeout: f.timeout, MemoryBytes: f.memory}
-	script, err := hooks.Compile(kind, name, text, limits)
+	script, err := hooks.Compile(kind, name, text, f.limits)
 	if err != nil {
 		return loadOutcome(err), nil
 	}
@@ -224,23 +219,21 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 		kind = script.Defines()[0]
 	}
 	r := hooks.NewRunner(hooks.RunnerOptions{
-		Kind: kind, Script: script, Limits: limits,
+		Kind: kind, Script: script, Limits: f.limits,
 		Get: func(key string) (string, bool) { v, ok := config[key]; return v, ok },
 		Log: logTo(log),
 	})
-	multi := make(map[string][]string, len(headers))
+	f.message.Headers = make(map[string][]string, len(headers))
 	for k, v := range headers {
-		multi[k] = []string{v}
+		f.message.Headers[k] = []string{v}
 	}
 	var worst *hookOutcome
 	for range max(f.repeat, 1) {
 		var o *hookOutcome
 		if kind == hooks.OnEnqueue {
-			o = enqueueOutcome(r.OnEnqueue(&hooks.EnqueueInput{Headers: multi, PayloadSize: f.payloadSize, Queue: f.queue}))
+			o = enqueueOutcome(r.OnEnqueue(&hooks.EnqueueInput{Headers: f.message.Headers, PayloadSize: f.payloadSize, Queue: f.message.Queue}))
 		} else {
-			o = failureOutcome(r.OnFailure(&hooks.FailureInput{
-				Headers: multi, ID: f.id, Queue: f.queue, Attempts: f.attempts, Error: f.errText, ErrorCode: f.code,
-			}))
+			o = failureOutcome(r.OnFailure(&f.message))
 		}
 		if worst == nil || o.worse(worst) {
 			worst = o

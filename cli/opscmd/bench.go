@@ -18,12 +18,9 @@ import (
 
 // benchFlags are the flags of fila bench.
 type benchFlags struct {
-	workloads, systems []string
-	rounds, size       int
-	count, backlog     int64
-	duration           terminal.Millis
-	quick              bool
-	url, dir, chart    string
+	bench.Options
+	duration   terminal.Millis
+	url, chart string
 }
 
 func newBenchCommand(env *command.Env) *cobra.Command {
@@ -63,18 +60,18 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.workloads, "workload", nil, "`name` of a workload; may be repeated (default all but soak)")
-	flags.StringArrayVar(&f.systems, "system", nil, "`name` of a system; may be repeated (default all)")
+	flags.StringArrayVar(&f.Workloads, "workload", nil, "`name` of a workload; may be repeated (default all but soak)")
+	flags.StringArrayVar(&f.Systems, "system", nil, "`name` of a system; may be repeated (default all)")
 	command.Allow(cmd, "workload", workloadNames()...)
 	command.Allow(cmd, "system", system.Names()...)
-	flags.IntVar(&f.rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
+	flags.IntVar(&f.Rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
 	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
-	flags.Int64Var(&f.count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
-	flags.Int64Var(&f.backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
-	flags.IntVar(&f.size, "size", 1024, "`bytes` of a message, where the workload says nothing else")
-	flags.BoolVar(&f.quick, "quick", false, "few measurements of few messages, to see that all works")
+	flags.Int64Var(&f.Count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
+	flags.Int64Var(&f.Backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
+	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, where the workload says nothing else")
+	flags.BoolVar(&f.Quick, "quick", false, "few measurements of few messages, to see that all works")
 	flags.StringVar(&f.url, "url", "", "NATS `url` of a running fila to measure instead of starting servers")
-	flags.StringVar(&f.dir, "dir", "", "`directory` for the data of the servers; it should be on the disk of production (default the one for temporary files)")
+	flags.StringVar(&f.Dir, "dir", "", "`directory` for the data of the servers; it should be on the disk of production (default the one for temporary files)")
 	flags.StringVar(&f.chart, "chart", "", "write a chart to this `file` as SVG")
 	cmd.AddCommand(
 		benchProcess("node KIND DIR", "A server to compare with", func(ctx context.Context, cmd *cobra.Command, args []string) error {
@@ -103,13 +100,12 @@ func workloadList() string {
 }
 
 func runBench(env *command.Env, cmd *cobra.Command, f *benchFlags) error {
-	options, err := benchOptions(env, cmd, f)
-	if err != nil {
+	if err := f.complete(env, cmd); err != nil {
 		return err
 	}
 	ctx, stop := command.UntilSignal(cmd)
 	defer stop()
-	report, err := bench.Run(ctx, options)
+	report, err := bench.Run(ctx, f.Options)
 	if err != nil {
 		return err
 	}
@@ -138,48 +134,42 @@ func runBench(env *command.Env, cmd *cobra.Command, f *benchFlags) error {
 	return nil
 }
 
-func benchOptions(env *command.Env, cmd *cobra.Command, f *benchFlags) (bench.Options, error) {
+// complete checks the flags and adds what they do not say.
+func (f *benchFlags) complete(env *command.Env, cmd *cobra.Command) (err error) {
 	flags := cmd.Flags()
-	o := bench.Options{
-		Workloads: f.workloads, Systems: f.systems, Rounds: f.rounds, Duration: f.duration.Duration(), Count: f.count,
-		Backlog: f.backlog, Payload: f.size, Quick: f.quick, Dir: f.dir,
-		Version: command.ReadBuildInfo().Version, Progress: cmd.ErrOrStderr(),
-	}
+	f.Duration, f.Version, f.Progress = f.duration.Duration(), command.ReadBuildInfo().Version, cmd.ErrOrStderr()
 	// 0 is the default inside, but nobody means that who writes it.
 	for name, zero := range map[string]bool{
-		"rounds": f.rounds == 0, "duration": f.duration == 0, "count": f.count == 0, "backlog": f.backlog == 0, "size": f.size == 0,
+		"rounds": f.Rounds == 0, "duration": f.duration == 0, "count": f.Count == 0, "backlog": f.Backlog == 0, "size": f.Payload == 0,
 	} {
 		if zero && flags.Changed(name) {
-			return o, command.UsageError("--%s 0: allowed is more than 0", name)
+			return command.UsageError("--%s 0: allowed is more than 0", name)
 		}
 	}
 	if flags.Changed("url") && f.url == "" {
-		return o, command.UsageError("--url is empty: name a NATS server, or leave it out to start servers")
+		return command.UsageError("--url is empty: name a NATS server, or leave it out to start servers")
 	}
 	if flags.Changed("url") && flags.Changed("server") {
-		return o, command.UsageError("--url and --server say the same: one of them is allowed")
+		return command.UsageError("--url and --server say the same: one of them is allowed")
 	}
 	if flags.Changed("url") || flags.Changed("server") || flags.Changed("context") {
 		if f.url != "" {
 			env.Conn.Login.URL = f.url
 		}
-		target, err := benchTarget(env)
-		if err != nil {
-			return o, err
+		if f.Target, err = benchTarget(env); err != nil {
+			return err
 		}
-		o.Target = target
 	}
-	if o.Target != nil && f.dir != "" {
-		return o, command.UsageError("--dir is for servers that fila bench starts, not for --url")
+	if f.Target != nil && f.Dir != "" {
+		return command.UsageError("--dir is for servers that fila bench starts, not for --url")
 	}
-	if err := o.Complete(); err != nil {
-		return o, command.UsageError("%w", err)
+	if err := f.Complete(); err != nil {
+		return command.UsageError("%w", err)
 	}
-	var err error
-	if o.Executable, err = os.Executable(); err != nil {
-		return o, fmt.Errorf("find this program to start it again: %w", err)
+	if f.Executable, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program to start it again: %w", err)
 	}
-	return o, nil
+	return nil
 }
 
 // benchTarget is the running fila, after it has answered once.
