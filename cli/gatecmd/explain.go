@@ -1,6 +1,7 @@
 package gatecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,10 +44,7 @@ acked and deleted, or never was here; the exit code is 4 then.`,
 				}
 				return m, command.HintQueue(err)
 			}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) })(cmd, args)
-			if err != nil {
-				return err
-			}
-			return unknown
+			return cmp.Or(err, unknown)
 		},
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "look only in this `queue`")

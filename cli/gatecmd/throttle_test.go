@@ -11,6 +11,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+var program = clitest.Program(Commands)
+
 func stripe() wire.ThrottleInfo {
 	rate, burst, slots, limit, window := wire.Rate("0.5"), 20.0, int64(5), int64(100), int64(60_000)
 	return wire.ThrottleInfo{

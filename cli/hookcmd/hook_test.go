@@ -9,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/cli/clitest"
 	"github.com/filaq/fila/cli/command"
 )
+
+var program = clitest.Program(Commands)
 
 // hookCommand runs `fila hook ...` on scripts in a directory of their own.
 func hookCommand(t *testing.T, scripts map[string]string, args ...string) (code int, out, errOut string) {

@@ -18,6 +18,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+var program = clitest.Program(Commands)
+
 // intake confirms enqueues as they come, or as a test says.
 func intake(f *clitest.Fake, refuse func(n int64, msg *nats.Msg) *wire.Error) *atomic.Int64 {
 	var n atomic.Int64

@@ -15,6 +15,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+var program = clitest.Program(Commands)
+
 func TestEventSentences(t *testing.T) {
 	noon := func() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
 	w := watcher{env: &command.Env{Clock: noon}}

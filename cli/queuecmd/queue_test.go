@@ -11,6 +11,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+var program = clitest.Program(Commands)
+
 func TestQueueCreateSendsSettings(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-create.orders", wire.DefaultQueueSettings("orders"))

@@ -18,7 +18,7 @@ import (
 
 func newStoreExportCommand(env *command.Env) *cobra.Command {
 	var to string
-	var all, skip bool
+	e := &exporter{opts: storeOptions(env)}
 	cmd := &cobra.Command{
 		Use:   "export PATH",
 		Short: "Print a store as JSON lines",
@@ -37,13 +37,13 @@ ends with exit code 1; without it the first one ends the export.`,
   fila store export backup.db --all --to store.jsonl
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e := &exporter{all: all, skip: skip, errOut: cmd.ErrOrStderr(), opts: storeOptions(env)}
+			e.errOut = cmd.ErrOrStderr()
 			return e.run(storeFile(args[0]), to, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "write to a new `file`, which must not be there yet, and sync it (default standard output)")
-	cmd.Flags().BoolVar(&all, "all", false, "with fila's own state and the key of the ack tokens")
-	cmd.Flags().BoolVar(&skip, "skip-broken", false, "leave out what cannot be read")
+	cmd.Flags().BoolVar(&e.all, "all", false, "with fila's own state and the key of the ack tokens")
+	cmd.Flags().BoolVar(&e.skip, "skip-broken", false, "leave out what cannot be read")
 	return cmd
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+var program = clitest.Program(Commands)
+
 var storeTime = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
 // makeStore fills a store as a fila would, and with what fill adds to it.

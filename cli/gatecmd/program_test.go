@@ -1,5 +1,0 @@
-package gatecmd
-
-import "github.com/filaq/fila/cli/clitest"
-
-var program = clitest.Program(Commands)

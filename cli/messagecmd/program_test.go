@@ -1,5 +1,0 @@
-package messagecmd
-
-import "github.com/filaq/fila/cli/clitest"
-
-var program = clitest.Program(Commands)

@@ -1,5 +1,0 @@
-package storecmd
-
-import "github.com/filaq/fila/cli/clitest"
-
-var program = clitest.Program(Commands)
