@@ -1,0 +1,77 @@
+package hooks
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFieldsOfAResult: a field that is missing or unusable has its default and leaves
+// the others alone, a number beyond the bounds is cut to them, and each mistake is a
+// warning.
+func TestFieldsOfAResult(t *testing.T) {
+	longest := strings.Repeat("k", MaxKeyBytes)
+	for returned, want := range map[string]struct {
+		key, circuit string
+		weight, cost uint32 // 0: the default
+		throttles    []string
+		warnings     int64
+	}{
+		`{}`: {},
+		`{ fairness_key = "a", circuit_key = "b", weight = 2.5, cost = 0.25, throttle_keys = { "x", "y" } }`: {
+			key: "a", circuit: "b", weight: 2500, cost: 250, throttles: []string{"x", "y"},
+		},
+		`{ fairness_key = {}, circuit_key = 5, weight = "x", throttle_keys = 1 }`:       {warnings: 4},
+		`{ fairness_key = "", circuit_key = "" }`:                                       {warnings: 2},
+		`{ fairness_key = string.rep("k", 256), circuit_key = string.rep("k", 256) }`:   {key: longest, circuit: longest},
+		`{ fairness_key = string.rep("k", 257), circuit_key = string.rep("k", 257) }`:   {warnings: 2},
+		`{ weight = 0, cost = 0 }`:                                                      {warnings: 2},
+		`{ weight = 0.999, cost = -1 }`:                                                 {warnings: 2},
+		`{ weight = 0/0, cost = 0/0 }`:                                                  {warnings: 2},
+		`{ weight = 1/0, cost = 1/0 }`:                                                  {weight: MaxThousandths, cost: MaxThousandths, warnings: 2},
+		`{ weight = 1, cost = 0.0001 }`:                                                 {cost: 1},
+		`{ throttle_keys = { "x", 5, string.rep("k", 257), string.rep("k", 256), "" }}`: {throttles: []string{"x", longest}, warnings: 1},
+		`{ throttle_keys = { a = "x" } }`:                                               {warnings: 1},
+	} {
+		t.Run(returned, func(t *testing.T) {
+			g := newTestGuard(t, OnEnqueue, "function on_enqueue(msg) return "+returned+" end", GuardOptions{})
+			decision := DefaultEnqueueDecision()
+			decision.CircuitKey, decision.ThrottleKeys = want.circuit, want.throttles
+			if want.key != "" {
+				decision.FairnessKey = want.key
+			}
+			if want.weight != 0 {
+				decision.Weight = want.weight
+			}
+			if want.cost != 0 {
+				decision.Cost = want.cost
+			}
+			require.Equal(t, decision, g.OnEnqueue(&EnqueueInput{Queue: "orders"}))
+			require.Equal(t, want.warnings, g.Stats().Warnings)
+			require.Zero(t, g.Stats().Failures)
+		})
+	}
+	for returned, want := range map[string]struct {
+		decision FailureDecision
+		warnings int64
+	}{
+		`{ action = "dlq", delay_ms = 5 }`:     {FailureDecision{Action: DeadLetter}, 0},
+		`{ action = "retry" }`:                 {FailureDecision{}, 0},
+		`{ action = "retry", delay_ms = 1.5 }`: {FailureDecision{Delay: 1500 * time.Microsecond}, 0},
+		`{ action = "explode", delay_ms = 5 }`: {FailureDecision{}, 1},
+		`{}`:                                   {FailureDecision{}, 1},
+		`{ action = "retry", delay_ms = "x" }`: {FailureDecision{}, 1},
+		`{ action = "retry", delay_ms = -1 }`:  {FailureDecision{}, 1},
+		`{ action = "retry", delay_ms = 0/0 }`: {FailureDecision{}, 1},
+		`{ action = "retry", delay_ms = 1/0 }`: {FailureDecision{Delay: MaxDelay}, 1},
+	} {
+		t.Run(returned, func(t *testing.T) {
+			g := newTestGuard(t, OnFailure, "function on_failure(msg) return "+returned+" end", GuardOptions{})
+			want.decision.Decided = true
+			require.Equal(t, want.decision, g.OnFailure(&FailureInput{Attempts: 1}))
+			require.Equal(t, want.warnings, g.Stats().Warnings)
+		})
+	}
+}

@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFieldsOfReplies are published: clients of any language read them by name. What
+// may be missing has a question mark.
+func TestFieldsOfReplies(t *testing.T) {
+	for of, want := range map[reflect.Type]string{
+		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight consumers bytes oldest_age_ms dlq?",
+		reflect.TypeFor[QueueInfo]():      "QueueSummary settings quantum flows consumer_list top_flows hooks counters",
+		reflect.TypeFor[ConsumerInfo]():   "name max_in_flight in_flight credit fetch expires_at?",
+		reflect.TypeFor[FlowInfo]():       "key weight deficit pending share",
+		reflect.TypeFor[ThrottleLimits](): "rate? burst? concurrency? limit? window_ms?",
+		reflect.TypeFor[ThrottleInfo]():   "key ThrottleLimits source override_until? paused_until? state opens_at? tokens in_window in_flight waiting",
+		reflect.TypeFor[ThrottleList]():   "total throttles",
+		reflect.TypeFor[CircuitInfo]():    "key state consecutive_failures open_until? cause? probes threshold cooldown_ms half_open_max_calls half_open_successes waiting",
+		reflect.TypeFor[CircuitList]():    "total circuits",
+		reflect.TypeFor[PauseInfo]():      "kind queue? name since until? by",
+		reflect.TypeFor[PauseList]():      "total pauses",
+		reflect.TypeFor[ConfigLog]():      "total entries",
+		reflect.TypeFor[ReloadReply]():    "changes",
+		reflect.TypeFor[GateState]():      "kind gate open opens_at? limits? set_by? in_use?",
+		reflect.TypeFor[BlockedCount]():   "GateState messages flows",
+		reflect.TypeFor[ExplainMessage](): "id state queue? key? attempt? enqueued_at? ready_at? consumer? lease_until? reason gates? blocked_by? blocked_since? ahead estimate?",
+		reflect.TypeFor[ExplainKey]():     "queue key pending parked in_flight delayed weight weight_by? deficit share paused? blocked_by reason",
+		reflect.TypeFor[ExplainQueue]():   "queue pending parked delayed in_flight consumers credit paused? blocked_by reason",
+	} {
+		var got []string
+		for f := range of.Fields() {
+			name := f.Name // of an embedded struct, whose fields stand beside the others
+			if !f.Anonymous {
+				name = strings.ReplaceAll(f.Tag.Get("json"), ",omitempty", "?")
+			}
+			got = append(got, name)
+		}
+		require.Equal(t, want, strings.Join(got, " "), "%v", of)
+	}
+}
