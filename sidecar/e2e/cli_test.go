@@ -161,6 +161,12 @@ func TestCommandLineRedrive(t *testing.T) {
 	require.Equal(t, 4, p.fila(t, "redrive", unique(t)+".dlq").code)
 }
 
+// setting is a reply about one key of the runtime configuration.
+type setting struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
 func TestCommandLineConfig(t *testing.T) {
 	p := shared(t)
 	key := unique(t) + ":a"

@@ -21,20 +21,8 @@ import (
 // first three invariants over the whole history, see history.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	seed := *flagSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-fila.seed=%d -fila.kills=%d", seed, *flagKills)
-	rng := rand.New(rand.NewPCG(seed, 0))
-
-	opts := options{dir: t.TempDir()}
-	p, err := newProc(opts)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		p.kill()
-		p.checkLog(t)
-	})
+	seed, rng := choices(t)
+	p := newFila(t, options{})
 	// The load connects before there is a server, as real services do.
 	url := fmt.Sprintf("nats://127.0.0.1:%d", p.port)
 	l := newLoad(t, url, seed, "orders", "mails.eu", "reports")
@@ -191,17 +179,20 @@ func (l *load) state(p *proc) string {
 	return text
 }
 
-// TestNATSRestartUnderLoad is the same with a NATS server that comes and goes
-// while fila stays.
-func TestNATSRestartUnderLoad(t *testing.T) {
-	t.Parallel()
+// choices returns the seed of a test and a random source of it, and tells how to
+// have the same again.
+func choices(t testing.TB) (uint64, *rand.Rand) {
 	seed := *flagSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("-fila.seed=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	n := startNATS(t, nil)
+	t.Logf("-fila.seed=%d -fila.kills=%d", seed, *flagKills)
+	return seed, rand.New(rand.NewPCG(seed, 0))
+}
+
+// loadOn starts a fila on a NATS server outside of it, and a load on both.
+func loadOn(t *testing.T, n *natsServer, seed uint64) (*proc, *client, *load) {
+	t.Helper()
 	start := time.Now().UnixNano()
 	p := startFila(t, options{natsURL: n.URL})
 	c := dial(t, n.URL)
@@ -210,6 +201,30 @@ func TestNATSRestartUnderLoad(t *testing.T) {
 	l.setup(c)
 	close(l.phase.Load().ready)
 	l.start()
+	return p, c, l
+}
+
+// finish lets the load end and judges all of its history.
+func (l *load) finish(p *proc, c *client) {
+	t := c.t
+	t.Helper()
+	eventually(t, c.nc.IsConnected)
+	l.drain(c)
+	r := l.h.check(true)
+	t.Log(r)
+	require.Empty(t, r.problems)
+	require.Positive(t, r.acked)
+	l.phase.Load().cancel()
+	require.Zero(t, p.Stop(t))
+}
+
+// TestNATSRestartUnderLoad is the same with a NATS server that comes and goes
+// while fila stays.
+func TestNATSRestartUnderLoad(t *testing.T) {
+	t.Parallel()
+	seed, rng := choices(t)
+	n := startNATS(t, nil)
+	p, c, l := loadOn(t, n, seed)
 	for range *flagKills {
 		awaitMoment(l, p, rng)
 		n.stop()
@@ -222,14 +237,7 @@ func TestNATSRestartUnderLoad(t *testing.T) {
 		require.Empty(t, l.h.check(false).problems)
 	}
 	awaitMoment(l, p, rng)
-	eventually(t, func() bool { return c.nc.IsConnected() })
-	l.drain(c)
-	r := l.h.check(true)
-	t.Log(r)
-	require.Empty(t, r.problems)
-	require.Positive(t, r.acked)
-	l.phase.Load().cancel()
-	require.Zero(t, p.Stop(t))
+	l.finish(p, c)
 }
 
 // TestDisconnectsUnderLoad cuts connections off a NATS server that stays: those
@@ -238,21 +246,9 @@ func TestNATSRestartUnderLoad(t *testing.T) {
 // given to others when their leases end.
 func TestDisconnectsUnderLoad(t *testing.T) {
 	t.Parallel()
-	seed := *flagSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-fila.seed=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	seed, rng := choices(t)
 	n := startNATS(t, func(o *server.Options) { o.MaxPending = 8 << 20 }) // more than the load has open
-	start := time.Now().UnixNano()
-	p := startFila(t, options{natsURL: n.URL})
-	c := dial(t, n.URL)
-	l := newLoad(t, n.URL, seed, "orders", "mails")
-	l.h.started(start)
-	l.setup(c)
-	close(l.phase.Load().ready)
-	l.start()
+	p, c, l := loadOn(t, n, seed)
 	for round := range *flagKills {
 		slow := n.s.NumSlowConsumers()
 		deaf := registerDeaf(t, c, n, l.queues[round%len(l.queues)], fmt.Sprint("deaf", round))
@@ -273,14 +269,8 @@ func TestDisconnectsUnderLoad(t *testing.T) {
 		_ = deaf.Close()
 	}
 	awaitMoment(l, p, rng)
-	eventually(t, c.nc.IsConnected)
-	l.drain(c)
-	r := l.h.check(true)
-	t.Logf("%v; the server has cut off %d slow consumers", r, n.s.NumSlowConsumers())
-	require.Empty(t, r.problems)
-	require.Positive(t, r.acked)
-	l.phase.Load().cancel()
-	require.Zero(t, p.Stop(t))
+	l.finish(p, c)
+	t.Logf("the server has cut off %d slow consumers", n.s.NumSlowConsumers())
 }
 
 // registerDeaf registers a consumer whose connection nobody reads from. It also

@@ -2,7 +2,13 @@
 // once per run, start it as a child process with a data directory of its own,
 // and talk to it as its users do, with raw NATS subjects, JSON and headers, over
 // HTTP, and with the command line. Nothing here imports another package of the
-// project, so what these tests hold is the published protocol and nothing else.
+// project but store, to make and to read files: what these tests hold is the
+// published protocol.
+//
+// What a package shows by itself is not shown again here. These tests are for what
+// needs a process, NATS or a disk: kills, restarts, faults of the disk, connections
+// that are lost, logins, signals and the command line, and for one way through each
+// feature.
 //
 // Most tests share one fila process and keep apart by queue names, see shared.
 // Tests that stop, kill, restart or misconfigure fila start their own, see

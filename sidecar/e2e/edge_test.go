@@ -1,13 +1,9 @@
 package e2e
 
 import (
-	"errors"
-	"fmt"
-	"math/rand/v2"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -90,73 +86,6 @@ func (c *client) waitInFlight(queue string, n int64) {
 	eventually(c.t, func() bool { return c.inspect(queue).InFlight == n })
 }
 
-// TestRefusedDedupeIDIsNotRemembered: what was refused may be sent again.
-func TestRefusedDedupeIDIsNotRemembered(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"max_depth": 1})
-	c.enqueue(queue, "fills it")
-	c.refusedMsg(429, message(queue, "x", "Nats-Msg-Id", "m"))
-	c.accepted(c.consume(queue, 1).next(), "")
-	again := c.enqueue(queue, "x", "Nats-Msg-Id", "m")
-	require.False(t, again.Duplicate)
-	full := c.enqueue(queue, "x", "Nats-Msg-Id", "m")
-	require.Equal(t, again.ID, full.ID, "a duplicate needs no room")
-	c.refusedMsg(400, message(queue, "x", "Nats-Msg-Id", "n", "Fila-Delay", "never"))
-	c.call("fila.admin.queue-update."+queue, m{"max_depth": 0}, nil)
-	require.False(t, c.enqueue(queue, "x", "Nats-Msg-Id", "n").Duplicate)
-}
-
-// TestTTLPassesWhileDelayed: a retry that would come too late does not come.
-func TestTTLPassesWhileDelayed(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	ids := []string{
-		c.enqueue(queue, "nacked", "Nats-TTL", "3s").ID,
-		c.enqueue(queue, "delayed", "Nats-TTL", "3s", "Fila-Delay", "1h").ID,
-	}
-	k := c.consume(queue, 1)
-	c.accepted(k.next(), "-NAK 1h")
-	var got []string
-	for _, d := range c.consume(queue+".dlq", 5).take(2) {
-		require.Equal(t, "expired", d.Header.Get("Fila-Dead-Reason"))
-		got = append(got, d.id())
-	}
-	require.ElementsMatch(t, ids, got)
-	require.Zero(t, c.depth(queue))
-	k.none()
-}
-
-func TestDelaysComeInOrder(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	start := time.Now().Add(3 * time.Second)
-	order := rand.Perm(100)
-	var msgs []*nats.Msg
-	for _, i := range order {
-		at := start.Add(time.Duration(i) * 3 * time.Millisecond)
-		msgs = append(msgs, message(queue, fmt.Sprint(i), "Fila-Not-Before", at.Format(time.RFC3339Nano)))
-	}
-	c.enqueueAll(msgs)
-	for i, d := range c.consume(queue, 200).take(100) {
-		require.Equal(t, fmt.Sprint(i), string(d.Data))
-		require.False(t, d.at.Before(start.Add(time.Duration(i)*3*time.Millisecond)), "message %d came too early", i)
-	}
-}
-
-// TestWaitingFetchAndConsumerTogether: both get their share, nobody gets all.
-func TestWaitingFetchAndConsumerTogether(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	k := c.consume(queue, 5)
-	f := c.fetch(queue, m{"batch": 5, "expires_ms": 600_000})
-	ids := c.enqueueAll(backlog(queue, "x", 1, 10))
-	var got []string
-	for _, d := range append(k.take(5), f.take(5)...) {
-		got = append(got, d.id())
-	}
-	require.ElementsMatch(t, ids, got)
-}
-
 // TestWeightOverrideWins over later enqueues, and survives a restart.
 func TestWeightOverrideWins(t *testing.T) {
 	t.Parallel()
@@ -175,25 +104,6 @@ func TestWeightOverrideWins(t *testing.T) {
 	require.InDelta(t, 400, n["a"], 5, "after a restart: %v", n)
 }
 
-// TestQuantumCanBeChanged: a larger one makes longer turns of the same shares.
-func TestQuantumCanBeChanged(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"fairness_header": "tenant"})
-	c.enqueueAll(backlog(queue, "a", 1, 200))
-	c.enqueueAll(backlog(queue, "b", 1, 200))
-	c.call("fila.admin.queue-update."+queue, m{"quantum": 10}, nil)
-	ds := c.consume(queue, 1).drain(200)
-	n := counts(ds)
-	require.InDelta(t, 100, n["a"], 11, "%v", n)
-	turns := 1
-	for i := 1; i < len(ds); i++ {
-		if ds[i].key() != ds[i-1].key() {
-			turns++
-		}
-	}
-	require.InDelta(t, 20, turns, 2, "turns of ten")
-}
-
 // TestExternalServerWithSmallMessages: the limit is the server's, not ours.
 func TestExternalServerWithSmallMessages(t *testing.T) {
 	t.Parallel()
@@ -204,76 +114,4 @@ func TestExternalServerWithSmallMessages(t *testing.T) {
 	c.enqueue(queue, strings.Repeat("x", 56<<10))
 	c.refusedMsg(413, message(queue, strings.Repeat("x", 56<<10+1)))
 	require.Len(t, c.consume(queue, 1).next().Data, 56<<10)
-}
-
-// TestForceDeleteUnderLoad: enqueues that are on their way get an answer, and
-// those who consume go on with other queues.
-func TestForceDeleteUnderLoad(t *testing.T) {
-	p := shared(t)
-	c, producer := p.client(t), p.client(t)
-	for range 5 {
-		queue := c.newQueue(nil)
-		c.consume(queue, 10)
-		inbox := nats.NewInbox()
-		replies, err := producer.nc.SubscribeSync(inbox)
-		require.NoError(t, err)
-		const n = 500
-		for range n {
-			msg := message(queue, "x")
-			msg.Reply = inbox
-			require.NoError(t, producer.nc.PublishMsg(msg))
-		}
-		c.call("fila.admin.queue-delete."+queue, m{"force": true}, nil)
-		for range n { // each is answered: confirmed, refused, or nobody there
-			reply, err := replies.NextMsg(patience)
-			if errors.Is(err, nats.ErrNoResponders) {
-				continue
-			}
-			require.NoError(t, err, "an enqueue was never answered")
-			if e := errorOf(t, reply); e != nil {
-				require.Equal(t, 404, e.Code, "%v", e)
-			}
-		}
-		require.NoError(t, replies.Unsubscribe())
-		c.refused(404, "fila.admin.queue-inspect."+queue, nil)
-	}
-}
-
-// TestLargeRedrive moves more than one batch, while the DLQ is being consumed.
-func TestLargeRedrive(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(m{"on_failure": `function on_failure(msg) return { action = "dlq" } end`})
-	n := 5000
-	if testing.Short() || raceEnabled {
-		n = 1000
-	}
-	ids := c.enqueueAll(backlog(queue, "x", 1, n))
-	k := c.consume(queue, 100)
-	for range n {
-		require.NoError(t, k.next().Nak())
-	}
-	c.waitDepth(queue+".dlq", int64(n))
-	k.leave()
-	dead := c.consume(queue+".dlq", 1)
-	held := dead.next()
-	require.Equal(t, n-1, c.redrive(queue+".dlq", nil))
-	c.accepted(held, "")
-	k.register(100)
-	var got []string
-	for _, d := range k.drain(n - 1) {
-		got = append(got, d.id())
-	}
-	require.Equal(t, remove(ids, held.id()), got, "oldest first")
-	c.waitDepth(queue, 0)
-	require.Zero(t, c.depth(queue+".dlq"))
-}
-
-func remove(ids []string, id string) []string {
-	var out []string
-	for _, one := range ids {
-		if one != id {
-			out = append(out, one)
-		}
-	}
-	return out
 }

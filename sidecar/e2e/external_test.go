@@ -14,34 +14,51 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestExternalNATS(t *testing.T) {
+// TestLogins to a NATS server outside of fila, whose secrets are not logged. The last
+// one is what `nats context save` has written.
+func TestLogins(t *testing.T) {
 	t.Parallel()
-	n := startNATS(t, nil)
-	p := startFila(t, options{natsURL: n.URL})
-	require.Equal(t, n.URL, p.URL)
-	c := dial(t, n.URL)
-	queue := c.newQueue(m{"on_enqueue": byTenant})
-	sent := c.enqueue(queue, "x", "tenant", "acme")
-	k := c.consume(queue, 1)
-	d := k.next()
-	require.Equal(t, sent.ID, d.id())
-	require.Equal(t, "acme", d.key())
-	c.accepted(d, "-NAK")
-	d = k.next()
-	require.Equal(t, 2, d.attempt(t))
-	c.accepted(d, "")
-	require.Zero(t, c.depth(queue))
-	require.Zero(t, p.Stop(t))
-}
-
-func TestExternalNATSWithPassword(t *testing.T) {
-	t.Parallel()
-	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
-	p := startFila(t, options{natsURL: n.URL, nats: "user = \"fila\"\npassword = \"s3cret\""})
-	c := dial(t, n.URL, nats.UserInfo("fila", "s3cret"))
-	queue := c.newQueue(nil)
-	c.enqueue(queue, "x")
-	require.NotContains(t, p.log.String(), "s3cret", "secrets are not logged")
+	pair, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err := pair.PublicKey()
+	require.NoError(t, err)
+	seed, err := pair.Seed()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "user.nk")
+	require.NoError(t, os.WriteFile(file, seed, 0o600))
+	byKey, err := nats.NkeyOptionFromSeed(file)
+	require.NoError(t, err)
+	home := t.TempDir()
+	password := func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" }
+	for name, tt := range map[string]struct {
+		server func(*server.Options)
+		fila   options // its natsURL is set, or else stands in a context
+		client nats.Option
+	}{
+		"password": {password, options{nats: "user = \"fila\"\npassword = \"s3cret\""}, nats.UserInfo("fila", "s3cret")},
+		"token":    {func(o *server.Options) { o.Authorization = "s3cret" }, options{nats: `token = "s3cret"`}, nats.Token("s3cret")},
+		"nkey":     {func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} }, options{nats: fmt.Sprintf("nkey = %q", file)}, byKey},
+		"context":  {password, options{nats: `context = "prod"`, env: []string{"XDG_CONFIG_HOME=" + home}}, nats.UserInfo("fila", "s3cret")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := startNATS(t, tt.server)
+			if name == "context" {
+				require.NoError(t, os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700))
+				require.NoError(t, os.WriteFile(filepath.Join(home, "nats", "context", "prod.json"),
+					fmt.Appendf(nil, `{"description":"","url":%q,"user":"fila","password":"s3cret"}`, n.URL), 0o600))
+			} else {
+				tt.fila.natsURL = n.URL
+			}
+			p := startFila(t, tt.fila)
+			require.Equal(t, n.URL, p.URL)
+			c := dial(t, n.URL, tt.client)
+			c.enqueue(c.newQueue(nil), "x")
+			require.NotContains(t, p.log.String(), "s3cret")
+			require.NotContains(t, p.log.String(), string(seed))
+			require.Zero(t, p.Stop(t))
+		})
+	}
 }
 
 // TestRegistrationsAreRestored: with a NATS server of its own the consumer never
@@ -117,47 +134,6 @@ func TestNATSRestartIsSurvived(t *testing.T) {
 	require.Zero(t, c.depth(queue))
 }
 
-func TestExternalNATSWithToken(t *testing.T) {
-	t.Parallel()
-	n := startNATS(t, func(o *server.Options) { o.Authorization = "s3cret" })
-	p := startFila(t, options{natsURL: n.URL, nats: `token = "s3cret"`})
-	c := dial(t, n.URL, nats.Token("s3cret"))
-	c.enqueue(c.newQueue(nil), "x")
-	require.NotContains(t, p.log.String(), "s3cret", "secrets are not logged")
-}
-
-func TestExternalNATSWithNKey(t *testing.T) {
-	t.Parallel()
-	pair, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := pair.PublicKey()
-	require.NoError(t, err)
-	seed, err := pair.Seed()
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "user.nk")
-	require.NoError(t, os.WriteFile(file, seed, 0o600))
-	n := startNATS(t, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}} })
-	startFila(t, options{natsURL: n.URL, nats: fmt.Sprintf("nkey = %q", file)})
-	option, err := nats.NkeyOptionFromSeed(file)
-	require.NoError(t, err)
-	c := dial(t, n.URL, option)
-	c.enqueue(c.newQueue(nil), "x")
-}
-
-// TestExternalNATSByContext uses what `nats context save` has written.
-func TestExternalNATSByContext(t *testing.T) {
-	t.Parallel()
-	n := startNATS(t, func(o *server.Options) { o.Username, o.Password = "fila", "s3cret" })
-	home := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(home, "nats", "context"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(home, "nats", "context", "prod.json"),
-		fmt.Appendf(nil, `{"description":"","url":%q,"user":"fila","password":"s3cret"}`, n.URL), 0o600))
-	p := startFila(t, options{nats: `context = "prod"`, env: []string{"XDG_CONFIG_HOME=" + home}})
-	require.Equal(t, n.URL, p.URL)
-	c := dial(t, n.URL, nats.UserInfo("fila", "s3cret"))
-	c.enqueue(c.newQueue(nil), "x")
-}
-
 // TestWrongPassword ends the start with one line instead of trying for ever.
 func TestWrongPassword(t *testing.T) {
 	t.Parallel()
@@ -174,9 +150,7 @@ func TestFilaStartsBeforeNATS(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t, nil)
 	n.stop()
-	p, err := newProc(options{natsURL: n.URL, dir: t.TempDir()})
-	require.NoError(t, err)
-	t.Cleanup(func() { p.kill(); p.checkLog(t) })
+	p := newFila(t, options{natsURL: n.URL})
 	require.NoError(t, p.start())
 	eventually(t, func() bool { return p.hasExited() || strings.Contains(p.log.String(), n.URL) }, "it says what it waits for")
 	require.False(t, p.hasExited(), "%s", p.log)

@@ -93,30 +93,6 @@ func (p *proc) withFault(f fault) []string {
 	return p.strace(p.file(), args...)
 }
 
-// startUnder starts fila as the last argument of another command, which must
-// become fila.
-func (p *proc) startUnder(wrap []string) error {
-	p.log.reset()
-	args := append(wrap, binary, "serve", "--config", p.config)
-	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Env = append(cleanEnv(), p.opts.env...)
-	p.cmd.Dir = p.opts.dir
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
-	p.cmd.WaitDelay = patience
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start fila: %w", err)
-	}
-	children.add(p.cmd.Process.Pid)
-	exited := make(chan struct{})
-	p.exited = exited
-	go func(cmd *exec.Cmd) {
-		_ = cmd.Wait() // the state says how it went
-		children.remove(cmd.Process.Pid)
-		close(exited)
-	}(p.cmd)
-	return nil
-}
-
 // needStrace skips the test where there is no strace or it may not trace. In CI
 // strace must be there: .ci/run installs it.
 func needStrace(t *testing.T) {
@@ -139,21 +115,6 @@ func needStrace(t *testing.T) {
 		t.Skipf("this system does not let strace trace a process: %s", out)
 	}
 	require.Fail(t, "strace does not work", "%v: %s", err, out)
-}
-
-// newFaultProc makes a process that is not started yet.
-func newFaultProc(t *testing.T, opts options) *proc {
-	t.Helper()
-	if opts.dir == "" {
-		opts.dir = t.TempDir()
-	}
-	p, err := newProc(opts)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		p.kill()
-		p.checkLog(t)
-	})
-	return p
 }
 
 // failed waits for the end that a fault must bring about, and judges it: fila
@@ -188,12 +149,7 @@ func (p *proc) failed(t testing.TB, about fmt.Stringer, says string) {
 func TestDiskFails(t *testing.T) {
 	needStrace(t)
 	t.Parallel()
-	seed := *flagSeed
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Logf("-fila.seed=%d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
+	seed, rng := choices(t)
 	faults := []fault{
 		{"ftruncate", "error=ENOSPC", 1}, // the file grows only at first
 		{"fsync", "error=EIO", 1},        // of the new size
@@ -211,17 +167,16 @@ func TestDiskFails(t *testing.T) {
 	if testing.Short() {
 		faults = faults[4:9]
 	}
-	p := newFaultProc(t, options{})
+	p := newFila(t, options{})
 	l := newLoad(t, fmt.Sprintf("nats://127.0.0.1:%d", p.port), seed, "orders", "mails.eu")
 	l.t = unknownAllowed{t}
 	begin := func(wrap []string) {
 		l.h.started(time.Now().UnixNano())
 		if wrap == nil {
-			require.NoError(t, p.start())
-			require.NoError(t, p.waitReady(), p.log)
+			p.Start(t)
 			return
 		}
-		require.NoError(t, p.startUnder(wrap))
+		require.NoError(t, p.start(wrap...))
 		if err := p.waitReady(); err != nil {
 			require.True(t, p.hasExited(), "%v\n%s", err, p.log)
 		}
@@ -253,13 +208,7 @@ func TestDiskFails(t *testing.T) {
 	eventually(t, c.nc.IsConnected)
 	close(l.phase.Load().ready)
 	awaitMoment(l, p, rng)
-	l.drain(c)
-	r := l.h.check(true)
-	t.Log(r)
-	require.Empty(t, r.problems)
-	require.Positive(t, r.acked)
-	l.phase.Load().cancel()
-	require.Zero(t, p.Stop(t))
+	l.finish(p, c)
 }
 
 // unknownAllowed is for a load on a disk that breaks: a consumer is told as a
@@ -298,9 +247,8 @@ func TestNothingIsConfirmedByABrokenDisk(t *testing.T) {
 		t.Run(f.call+" "+f.how, func(t *testing.T) {
 			t.Parallel()
 			n := startNATS(t, nil) // it outlives fila, and so do replies on their way
-			p := newFaultProc(t, options{natsURL: n.URL})
-			require.NoError(t, p.startUnder(p.withFault(f)))
-			require.NoError(t, p.waitReady(), p.log)
+			p := newFila(t, options{natsURL: n.URL})
+			p.Start(t, p.withFault(f)...)
 			c := dial(t, n.URL)
 			c.createQueue("work", m{"visibility_timeout_ms": 3_600_000})
 			c.createQueue("backlog", nil)
@@ -411,10 +359,10 @@ func TestCrashInCompaction(t *testing.T) {
 	} {
 		t.Run(f.String(), func(t *testing.T) {
 			t.Parallel()
-			p := newFaultProc(t, options{})
+			p := newFila(t, options{})
 			require.NoError(t, os.Mkdir(p.Dir, 0o700))
 			require.NoError(t, os.WriteFile(p.file(), ripe, 0o600))
-			require.NoError(t, p.startUnder(p.withFault(f)))
+			require.NoError(t, p.start(p.withFault(f)...))
 			want, perhaps := maps.Clone(live), map[string]bool{}
 			if p.waitReady() == nil {
 				nc := p.client(t).nc
@@ -434,8 +382,7 @@ func TestCrashInCompaction(t *testing.T) {
 				compacting.Add(1)
 			}
 
-			require.NoError(t, p.start())
-			require.NoError(t, p.waitReady(), p.log)
+			p.Start(t)
 			c := p.client(t)
 			k := c.consume("q", 64)
 			eventually(t, func() bool {
@@ -556,14 +503,12 @@ func (p *proc) wroteALot(t testing.TB) bool {
 func TestOrderOfWrites(t *testing.T) {
 	needStrace(t)
 	t.Parallel()
-	p := newFaultProc(t, options{})
-	require.NoError(t, p.start())
-	require.NoError(t, p.waitReady(), p.log)
+	p := newFila(t, options{})
+	p.Start(t)
 	c := p.client(t)
 	c.createQueue("q", nil)
 	require.Zero(t, p.Stop(t))
-	require.NoError(t, p.startUnder(p.strace(p.file(), "--seccomp-bpf")))
-	require.NoError(t, p.waitReady(), p.log)
+	p.Start(t, p.strace(p.file(), "--seccomp-bpf")...)
 	c = p.client(t)
 	k := c.consume("q", 32)
 	for i := range 20 {

@@ -26,6 +26,11 @@ func TestCommandLineThrottles(t *testing.T) {
 	k := c.consume(queue, 5)
 	k.drain(2)
 	c.parked(queue, 2)
+	p.okJSON(t, &info, "throttle", "show", gate)
+	require.Equal(t, "rate", info.State)
+	require.EqualValues(t, 2, info.InWindow)
+	require.Equal(t, 1, info.Waiting)
+	require.True(t, timeOf(t, info.OpensAt).After(time.Now()))
 	text := p.ok(t, "throttle", "show", gate)
 	require.Contains(t, text, "1/3600")
 	require.Contains(t, text, "rate")
@@ -64,9 +69,11 @@ func TestCommandLineCircuits(t *testing.T) {
 	c.parked(queue, 2)
 	var info circuitInfo
 	p.okJSON(t, &info, "circuit", "show", dest)
-	require.Equal(t, "open", info.State)
-	require.Equal(t, "by hand", info.Cause)
-	require.Equal(t, 1, info.Waiting)
+	require.Equal(t, circuitInfo{
+		Key: dest, State: "open", OpenUntil: info.OpenUntil, Cause: "by hand",
+		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Waiting: 1,
+	}, info)
+	require.True(t, timeOf(t, info.OpenUntil).After(time.Now().Add(50*time.Minute)))
 	require.Contains(t, p.ok(t, "circuit", "show", dest), "open")
 	require.Contains(t, p.ok(t, "circuit", "list", dest), dest)
 	p.ok(t, "circuit", "close", dest)
@@ -127,11 +134,11 @@ func TestCommandLineReload(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{tail: reloadFile})
 	require.Contains(t, p.ok(t, "reload"), "nothing has changed")
-	p.rewrite(t, replacing("rate = 10", "rate = 11"))
+	p.rewrite(t, "rate = 10", "rate = 11")
 	var reply reloaded
 	p.okJSON(t, &reply, "reload")
 	require.Equal(t, []string{"throttle vendor:a: rate 10 -> 11"}, reply.Changes)
-	p.rewrite(t, replacing("rate = 11", "rate = 12\nburts = 3"))
+	p.rewrite(t, "rate = 11", "rate = 12\nburts = 3")
 	r := p.fila(t, "reload")
 	require.NotZero(t, r.code)
 	require.Contains(t, r.err, "burts")

@@ -160,28 +160,3 @@ func TestExplainEveryState(t *testing.T) {
 	c.refused(404, "fila.admin.explain", m{"kind": "queue", "queue": unique(t)})
 	c.refused(404, "fila.admin.explain", m{"kind": "message", "id": third.ID, "queue": unique(t)})
 }
-
-// TestExplainChangesNothing while messages flow: all arrive in their order.
-func TestExplainChangesNothing(t *testing.T) {
-	c := shared(t).client(t)
-	queue, gate := c.newQueue(byHeaders(nil)), unique(t)
-	c.limits(gate, m{"rate": 200, "burst": 1, "concurrency": 2})
-	ids := c.enqueueAll(gated(queue, "a", gate, 60))
-	w := c.newCrew(defaultVisibility)
-	w.join(queue, 2, 2, nil, nil)
-	asked := 0
-	for w.count() < 60 {
-		c.explain(ids[asked%60])
-		c.explainQueue(queue)
-		c.explainKey(queue, "a")
-		c.throttle(gate)
-		asked++
-	}
-	fs := w.all()
-	for i, f := range fs {
-		require.Equal(t, ids[i], f.id)
-	}
-	require.Positive(t, asked)
-	// An answer is counted before it is sent.
-	eventually(t, func() bool { return c.throttle(gate).InFlight == 0 }, "all permits must come back")
-}

@@ -9,19 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rewrite changes the configuration file.
-func (p *proc) rewrite(t testing.TB, change func(text string) string) {
+// rewrite replaces texts of the configuration file, old and new in turn.
+func (p *proc) rewrite(t testing.TB, pairs ...string) {
 	t.Helper()
 	old, err := os.ReadFile(p.config)
 	require.NoError(t, err)
-	text := change(string(old))
+	text := strings.NewReplacer(pairs...).Replace(string(old))
 	require.NotEqual(t, string(old), text, "the change changes nothing")
 	require.NoError(t, os.WriteFile(p.config, []byte(text), 0o600))
-}
-
-// replacing returns a change of the file, old and new in turn.
-func replacing(pairs ...string) func(string) string {
-	return strings.NewReplacer(pairs...).Replace
 }
 
 type reloaded struct {
@@ -70,18 +65,18 @@ func TestReload(t *testing.T) {
 
 	id := c.enqueue("q", "x").ID
 	k := c.consume("q", 1)
-	k.failed("E", "", "")
+	k.failed("E", "")
 	require.Equal(t, "delayed", c.explain(id).State)
 
 	events := c.events("rules-reloaded._")
-	p.rewrite(t, replacing(
+	p.rewrite(t,
 		"threshold = 7", "threshold = 6",
 		"rate = 10", "rate = 20\nburst = 5",
 		"[[throttle]]\nkey = \"vendor:gone\"\nconcurrency = 4\n", "[[throttle]]\nkey = \"vendor:new\"\nlimit = 5\nwindow_ms = 1000\n",
 		"threshold = 3", "threshold = 4",
 		"code = \"E\"\nretry_policy = \"p\"", "code = \"E\"\nseverity = \"low\"",
 		"max_deliveries = 9", "max_deliveries = 8\n\n[[queue]]\nname = \"fresh\"",
-	))
+	)
 	var reply reloaded
 	c.call("fila.admin.reload", nil, &reply)
 	for _, want := range []string{
@@ -107,7 +102,7 @@ func TestReload(t *testing.T) {
 	require.EqualValues(t, 8, c.inspect("q").Settings["max_deliveries"])
 	c.enqueue("fresh", "x")
 	c.enqueue("q", "y")
-	k.failed("E", "", "")
+	k.failed("E", "")
 	c.accepted(k.next(), "") // at once now
 
 	// SIGHUP does the same; what an operator has set meanwhile is the file's again.
@@ -115,7 +110,7 @@ func TestReload(t *testing.T) {
 	c.call("fila.admin.reload", nil, &reply)
 	require.ElementsMatch(t, []string{"throttle vendor:a: rate 33 -> 20", "throttle vendor:a: concurrency 3 -> none"}, reply.Changes)
 	nextEvent(t, events)
-	p.rewrite(t, replacing("rate = 20", "rate = \"1/3\"", "drain_timeout_ms = 200", "drain_timeout_ms = 201"))
+	p.rewrite(t, "rate = 20", "rate = \"1/3\"", "drain_timeout_ms = 200", "drain_timeout_ms = 201")
 	p.Signal(t, syscall.SIGHUP)
 	require.ElementsMatch(t, []any{
 		"throttle vendor:a: rate 20 -> 1/3", "drain_timeout_ms: differs, but needs a restart; not applied",
@@ -123,53 +118,4 @@ func TestReload(t *testing.T) {
 	require.Equal(t, "1/3", c.throttle("vendor:a").Rate)
 	c.call("fila.admin.reload", nil, &reply)
 	require.Equal(t, []string{"drain_timeout_ms: differs, but needs a restart; not applied"}, reply.Changes)
-}
-
-// TestReloadIsAllOrNothing: a mistake anywhere in the file changes nothing.
-func TestReloadIsAllOrNothing(t *testing.T) {
-	t.Parallel()
-	p := startFila(t, options{tail: reloadFile})
-	c := p.client(t)
-	good, err := os.ReadFile(p.config)
-	require.NoError(t, err)
-	sooner := replacing("rate = 10", "rate = 99", "threshold = 3", "threshold = 99", "max_deliveries = 9", "max_deliveries = 99",
-		"initial_delay_ms = 300000", "initial_delay_ms = 0")
-	for name, mistake := range map[string]struct{ text, want string }{
-		"syntax":           {"= =", ""},
-		"unknown key":      {"\n[[error_rule]]\nname = \"z\"\ncode = \"Z\"\nseverty = \"low\"", "severty"},
-		"unknown policy":   {"\n[[error_rule]]\nname = \"z\"\ncode = \"Z\"\nretry_policy = \"absent\"", "absent"},
-		"unknown severity": {"\n[[error_rule]]\nname = \"z\"\ncode = \"Z\"\nseverity = \"huge\"", "huge"},
-		"bad pattern":      {"\n[[error_rule]]\nname = \"z\"\npattern = \"(\"", "pattern"},
-		"rule twice":       {"\n[[error_rule]]\nname = \"r\"\ncode = \"Z\"", "twice"},
-		"bad multiplier":   {"\n[[retry_policy]]\nname = \"z\"\nmultiplier = 0.5", "multiplier"},
-		"bad rate":         {"\n[[throttle]]\nkey = \"z\"\nrate = \"fast\"", "rate"},
-		"throttle twice":   {"\n[[throttle]]\nkey = \"vendor:a\"\nrate = 1", "vendor:a"},
-		"circuit prefix":   {"\n[[circuit]]\nkey = \"z*\"\nthreshold = 1", "z*"},
-		"bad hook":         {"\n[[queue]]\nname = \"z\"\non_failure = \"function (\"", "on_failure"},
-		"queue's policy":   {"\n[[queue]]\nname = \"z\"\nretry_policy = \"absent\"", "absent"},
-	} {
-		require.NoError(t, os.WriteFile(p.config, append([]byte(sooner(string(good))), mistake.text...), 0o600))
-		e := c.refused(400, "fila.admin.reload", nil)
-		require.Equal(t, 36400, e.ErrCode, name)
-		require.Contains(t, e.Description, mistake.want, name)
-		require.NotContains(t, e.Description, "\n", name)
-	}
-	p.Signal(t, syscall.SIGHUP)
-	eventually(t, func() bool { return strings.Contains(p.log.String(), "nothing was reloaded") })
-	require.NoError(t, os.Remove(p.config))
-	c.refused(400, "fila.admin.reload", nil)
-
-	require.Equal(t, "10", c.throttle("vendor:a").Rate)
-	require.Equal(t, 3, c.circuit("api").Threshold)
-	require.EqualValues(t, 9, c.inspect("q").Settings["max_deliveries"])
-	c.refused(404, "fila.admin.queue-inspect.z", nil)
-	c.refused(404, "fila.admin.throttle-show.z", nil)
-	id := c.enqueue("q", "x").ID
-	c.consume("q", 1).failed("E", "", "")
-	require.Equal(t, "delayed", c.explain(id).State)
-
-	require.NoError(t, os.WriteFile(p.config, good, 0o600))
-	var reply reloaded
-	c.call("fila.admin.reload", nil, &reply)
-	require.Empty(t, reply.Changes)
 }

@@ -8,17 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rulesFile are the rules of the tests below. Waits that would be wrong are an
-// hour long, so that whoever waits for the wrong one waits in vain.
+// rulesFile are the rules of the test below.
 const rulesFile = `
 [circuit_defaults]
 threshold = 1
 cooldown_ms = 3600000
-
-[[retry_policy]]
-name = "hour"
-initial_delay_ms = 3600000
-max_delay_ms = 7200000
 
 [[retry_policy]]
 name = "backoff"
@@ -50,23 +44,6 @@ severity = "high"
 retry_policy = "backoff"
 
 [[error_rule]]
-name = "both"
-code = "BOTH"
-pattern = "exactly this"
-retry = false
-
-[[error_rule]]
-name = "elsewhere"
-queue = "elsewhere"
-code = "LATER"
-retry_policy = "once"
-
-[[error_rule]]
-name = "later"
-code = "LATER"
-retry_policy = "hour"
-
-[[error_rule]]
 name = "again"
 code = "AGAIN"
 retry = true
@@ -76,29 +53,16 @@ name = "plain"
 circuit_header = "dest"
 
 [[queue]]
-name = "elsewhere"
-
-[[queue]]
 name = "policy"
 retry_policy = "once"
-
-[[queue]]
-name = "hooked"
-on_failure = """
-function on_failure(msg)
-  if msg.error == "break" then error("no") end
-  if msg.error == "bury" then return { action = "dlq" } end
-  return { action = "retry", delay_ms = 60 }
-end
-"""
 `
 
 // failed takes the next delivery, nacks it, and returns when that was.
-func (k *consumer) failed(code, text, more string) (delivery, time.Time) {
+func (k *consumer) failed(code, text string) (delivery, time.Time) {
 	k.c.t.Helper()
 	d := k.next()
 	at := time.Now()
-	k.c.accepted(d, fmt.Sprintf(`-NAK {"code":%q,"error":%q%s}`, code, text, more))
+	k.c.accepted(d, fmt.Sprintf(`-NAK {"code":%q,"error":%q}`, code, text))
 	return d, at
 }
 
@@ -123,7 +87,7 @@ func TestErrorRulesAndRetryPolicies(t *testing.T) {
 	t.Run("critical", func(t *testing.T) {
 		events := c.events("failure-critical.plain")
 		id := c.enqueue("plain", "x").ID
-		k.failed("FATAL", "gone wrong", "")
+		k.failed("FATAL", "gone wrong")
 		d := dlq.dead(id, "critical", 1)
 		require.Equal(t, "gone wrong", d.Header.Get("Fila-Dead-Error"))
 		require.Equal(t, "FATAL", d.Header.Get("Fila-Dead-Error-Code"))
@@ -138,7 +102,7 @@ func TestErrorRulesAndRetryPolicies(t *testing.T) {
 		before := p.metric(t, "fila_failures_total", "queue", "plain", "severity", "high")
 		var sent time.Time
 		for attempt, wait := range []time.Duration{0, 80, 240, 300, 300} {
-			d, at := k.failed("", "503 upstream", "")
+			d, at := k.failed("", "503 upstream")
 			require.Equal(t, attempt+1, d.attempt(t))
 			if attempt > 0 {
 				require.GreaterOrEqual(t, flightOf(t, d, defaultVisibility).start, sent.Add(wait*time.Millisecond).UnixNano(), "attempt %d", attempt+1)
@@ -149,88 +113,23 @@ func TestErrorRulesAndRetryPolicies(t *testing.T) {
 		dlq.dead(id, "retry_policy", 5)
 		require.EqualValues(t, before+5, p.metric(t, "fila_failures_total", "queue", "plain", "severity", "high"))
 	})
-	t.Run("an explicit delay wins", func(t *testing.T) {
-		c.enqueue("plain", "x")
-		k.failed("LATER", "", `,"delay":0`)
-		d, at := k.failed("LATER", "", `,"delay":"100ms"`)
-		require.Equal(t, 2, d.attempt(t))
-		d = k.next()
-		require.Equal(t, 3, d.attempt(t))
-		require.GreaterOrEqual(t, flightOf(t, d, defaultVisibility).start, at.Add(100*time.Millisecond).UnixNano())
-		c.accepted(d, "")
-	})
-	t.Run("the first rule that fits", func(t *testing.T) {
-		id := c.enqueue("plain", "x").ID
-		_, at := k.failed("LATER", "", "")
-		why := c.explain(id)
-		require.Equal(t, "delayed", why.State)
-		require.False(t, timeOf(t, why.ReadyAt).Before(at.Add(time.Hour)))
-		require.Equal(t, 2, why.Attempt)
-		other, otherDLQ := c.consume("elsewhere", 1), c.consume("elsewhere.dlq", 1)
-		id = c.enqueue("elsewhere", "x").ID
-		other.failed("LATER", "", "")
-		otherDLQ.dead(id, "retry_policy", 1)
-		// Code and pattern both have to fit.
-		id = c.enqueue("elsewhere", "x").ID
-		other.failed("BOTH", "not this", "")
-		other.failed("", "exactly this", "")
-		other.failed("BOTH", "it was exactly this.", "")
-		otherDLQ.dead(id, "retry_policy", 3)
-	})
 	t.Run("the policy of the queue", func(t *testing.T) {
 		k, dlq := c.consume("policy", 1), c.consume("policy.dlq", 1)
 		id := c.enqueue("policy", "x").ID
-		k.failed("AGAIN", "the rule says so", "")
-		k.failed("", "nobody knows this one", "")
+		k.failed("AGAIN", "the rule says so")
+		k.failed("", "nobody knows this one")
 		dlq.dead(id, "retry_policy", 2)
-	})
-	t.Run("on_failure wins where it works", func(t *testing.T) {
-		k, dlq := c.consume("hooked", 1), c.consume("hooked.dlq", 1)
-		id := c.enqueue("hooked", "x").ID
-		_, at := k.failed("LATER", "", "") // not in an hour
-		d, _ := k.failed("FATAL", "retry", "")
-		require.Equal(t, 2, d.attempt(t), "nor dead-lettered")
-		require.GreaterOrEqual(t, flightOf(t, d, defaultVisibility).start, at.Add(60*time.Millisecond).UnixNano())
-		k.failed("", "bury", `,"delay":0`) // the nack says more
-		k.failed("AGAIN", "break", "")     // the hook fails: the rules
-		k.failed("", "bury", "")
-		dlq.dead(id, "on_failure", 5)
-		id = c.enqueue("hooked", "x").ID
-		k.failed("FATAL", "break", "")
-		dlq.dead(id, "critical", 1)
 	})
 	t.Run("whose fault it is", func(t *testing.T) {
 		c.enqueue("plain", "x", "dest", "api")
 		for attempt := 1; attempt <= 3; attempt++ {
-			d, _ := k.failed("INPUT", "cannot be parsed", "")
+			d, _ := k.failed("INPUT", "cannot be parsed")
 			require.Equal(t, attempt, d.attempt(t))
 		}
 		require.Equal(t, "closed", c.circuit("api").State)
 		require.Zero(t, c.circuit("api").ConsecutiveFailures)
-		k.failed("", "timeout", "")
+		k.failed("", "timeout")
 		require.Equal(t, "open", c.circuit("api").State)
 		require.EqualValues(t, 3, p.metric(t, "fila_failures_total", "queue", "plain", "severity", "low"))
 	})
-}
-
-// TestExpiredLeasesMeetTheRules as the error "lease expired".
-func TestExpiredLeasesMeetTheRules(t *testing.T) {
-	t.Parallel()
-	p := startFila(t, options{tail: `
-[[error_rule]]
-name = "expired"
-pattern = "^lease expired$"
-severity = "critical"
-
-[[queue]]
-name = "q"
-visibility_timeout_ms = 100
-`})
-	c := p.client(t)
-	events := c.events("failure-critical.q")
-	id := c.enqueue("q", "x").ID
-	c.consume("q", 1).next()
-	require.Equal(t, "expired", nextEvent(t, events).Data["rule"])
-	d := c.consume("q.dlq", 1).dead(id, "critical", 1)
-	require.Equal(t, "lease expired", d.Header.Get("Fila-Dead-Error"))
 }

@@ -52,63 +52,6 @@ func TestLifeCycle(t *testing.T) {
 	k.none()
 }
 
-func TestReservedHeadersAreNotDelivered(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	sent := c.enqueue(queue, "x", "Fila-Id", "forged", "fila-attempt", "99", "Fila-Dead-Reason", "forged",
-		"Nats-Msg-Id", "m1", "Nats-Expected-Stream", "s", "Kept", "yes")
-	d := c.consume(queue, 1).next()
-	require.Equal(t, sent.ID, d.id())
-	require.Equal(t, 1, d.attempt(t))
-	for name := range d.Header {
-		switch name {
-		case "Kept", "Fila-Id", "Fila-Queue", "Fila-Key", "Fila-Attempt", "Fila-Enqueued-At", "Fila-Deadline":
-			require.Len(t, d.Header[name], 1, name)
-		default:
-			require.Fail(t, "a reserved header was delivered", name)
-		}
-	}
-}
-
-func TestEmptyPayload(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	sent := c.enqueue(queue, "")
-	d := c.consume(queue, 1).next()
-	require.Equal(t, sent.ID, d.id())
-	require.Empty(t, d.Data)
-	c.accepted(d, "")
-	require.Zero(t, c.depth(queue))
-}
-
-func TestFireAndForget(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	k := c.consume(queue, 1)
-	require.NoError(t, c.nc.PublishMsg(message(queue, "no reply", "H", "1")))
-	d := k.next()
-	require.Equal(t, "no reply", string(d.Data))
-	require.Equal(t, "1", d.Header.Get("H"))
-	require.NoError(t, d.Respond(nil))
-	c.waitDepth(queue, 0)
-}
-
-func TestOrderWithinAFlow(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	var msgs []*nats.Msg
-	for range 500 {
-		msgs = append(msgs, message(queue, ""))
-	}
-	ids := c.enqueueAll(msgs)
-	var got []string
-	for _, d := range c.consume(queue, 10).drain(len(ids)) {
-		got = append(got, d.id())
-	}
-	require.Equal(t, ids, got, "one flow is first in, first out")
-	c.waitDepth(queue, 0)
-}
-
 // TestClientLibraryAcks uses the methods that nats.go offers for JetStream.
 func TestClientLibraryAcks(t *testing.T) {
 	c := shared(t).client(t)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -58,27 +57,4 @@ func containsPrefix(list []string, prefix string) bool {
 		}
 	}
 	return false
-}
-
-// TestErrorsLookLikeThoseOfMicro: header and body, on every kind of subject.
-func TestErrorsLookLikeThoseOfMicro(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	for _, msg := range []struct{ subject, body string }{
-		{"fila.admin.queue-inspect.none", ""},
-		{"fila.consume." + queue, "{"},
-		{"fila.fetch." + queue, "{"},
-		{"fila.enqueue." + queue + ".dlq", ""},
-		{"fila.ack.0.x." + queue, ""},
-	} {
-		reply, err := c.nc.Request(msg.subject, []byte(msg.body), patience)
-		require.NoError(t, err, msg.subject)
-		e := errorOf(t, reply) // checks that header and body agree
-		require.NotNil(t, e, msg.subject)
-		require.Equal(t, e.Description, reply.Header.Get("Nats-Service-Error"))
-		var body map[string]map[string]any
-		require.NoError(t, json.Unmarshal(reply.Data, &body))
-		require.Len(t, body, 1)
-		require.Len(t, body["error"], 3, "code, err_code and description: %s", reply.Data)
-	}
 }

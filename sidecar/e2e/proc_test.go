@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -56,6 +57,14 @@ type proc struct {
 // it at the end of the test.
 func startFila(t testing.TB, opts options) *proc {
 	t.Helper()
+	p := newFila(t, opts)
+	p.Start(t)
+	return p
+}
+
+// newFila is startFila without the start.
+func newFila(t testing.TB, opts options) *proc {
+	t.Helper()
 	if opts.dir == "" {
 		opts.dir = t.TempDir()
 	}
@@ -65,8 +74,6 @@ func startFila(t testing.TB, opts options) *proc {
 		p.kill()
 		p.checkLog(t)
 	})
-	require.NoError(t, p.start())
-	require.NoError(t, p.waitReady(), p.log)
 	return p
 }
 
@@ -87,10 +94,12 @@ func newProc(opts options) (*proc, error) {
 	return p, os.WriteFile(p.config, []byte(text), 0o600)
 }
 
-// start starts the process and returns without waiting for it to be ready.
-func (p *proc) start() error {
+// start starts the process, under another command that must become fila if one is
+// given, and returns without waiting for it to be ready.
+func (p *proc) start(under ...string) error {
 	p.log.reset()
-	p.cmd = exec.Command(binary, append([]string{"serve", "--config", p.config}, p.opts.args...)...)
+	args := slices.Concat(under, []string{binary, "serve", "--config", p.config}, p.opts.args)
+	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Env = append(cleanEnv(), p.opts.env...)
 	p.cmd.Dir = p.opts.dir
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -191,6 +200,14 @@ func (p *proc) kill() {
 	<-p.exited
 }
 
+// Start starts the process, under another command if one is given, and waits until
+// it is ready.
+func (p *proc) Start(t testing.TB, under ...string) {
+	t.Helper()
+	require.NoError(t, p.start(under...))
+	require.NoError(t, p.waitReady(), p.log)
+}
+
 // Kill9 ends fila with SIGKILL.
 func (p *proc) Kill9(t testing.TB) {
 	t.Helper()
@@ -229,8 +246,7 @@ func (p *proc) Stop(t testing.TB) int {
 func (p *proc) Restart(t testing.TB) {
 	t.Helper()
 	p.kill()
-	require.NoError(t, p.start())
-	require.NoError(t, p.waitReady(), p.log)
+	p.Start(t)
 }
 
 // checkLog fails the test if the process reported a data race or a panic, and

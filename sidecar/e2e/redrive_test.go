@@ -55,34 +55,6 @@ func TestRedriveAll(t *testing.T) {
 	require.Zero(t, c.depth(queue))
 }
 
-func TestRedriveCount(t *testing.T) {
-	c := shared(t).client(t)
-	queue, ids := deadLetters(c, 6, nil)
-	require.Equal(t, 2, c.redrive(queue+".dlq", m{"count": 2}))
-	require.EqualValues(t, 4, c.depth(queue+".dlq"))
-	require.EqualValues(t, 2, c.depth(queue))
-	require.Equal(t, 3, c.redrive(queue+".dlq", m{"count": 3}))
-	require.Equal(t, 1, c.redrive(queue+".dlq", m{"count": 100}))
-	var got []string
-	for _, d := range c.consume(queue, 1).drain(6) {
-		got = append(got, d.id())
-	}
-	require.Equal(t, ids, got)
-}
-
-func TestRedriveSkipsLeased(t *testing.T) {
-	c := shared(t).client(t)
-	queue, ids := deadLetters(c, 3, nil)
-	k := c.consume(queue+".dlq", 1)
-	held := k.next()
-	require.Equal(t, ids[0], held.id())
-	require.Equal(t, 2, c.redrive(queue+".dlq", nil))
-	require.EqualValues(t, 1, c.depth(queue+".dlq"))
-	c.accepted(held, "")
-	require.Zero(t, c.depth(queue+".dlq"))
-	require.EqualValues(t, 2, c.depth(queue))
-}
-
 // TestRedriveRunsOnEnqueueAgain gives the messages another key on the way back.
 func TestRedriveRunsOnEnqueueAgain(t *testing.T) {
 	c := shared(t).client(t)
@@ -98,67 +70,4 @@ func TestRedriveRunsOnEnqueueAgain(t *testing.T) {
 	c.accepted(d, "-NAK")
 	require.Equal(t, 1, c.redrive(queue+".dlq", nil))
 	require.Equal(t, "second", c.consume(queue, 1).next().key())
-}
-
-// TestRedriveSkipsDedupeDelayAndTTL: what was asked of the first enqueue does
-// not stop or delay the second.
-func TestRedriveSkipsDedupeDelayAndTTL(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	sent := c.enqueue(queue, "a", "Nats-Msg-Id", "once", "Fila-Delay", "50ms", "Nats-TTL", "3s")
-	k := c.consume(queue, 1)
-	c.accepted(k.next(), "+TERM")
-	// The TTL passes while the message is dead: another one shows when.
-	other := c.newQueue(nil)
-	c.enqueue(other, "clock", "Nats-TTL", "3s")
-	c.waitDepth(other+".dlq", 1)
-	require.Equal(t, 1, c.redrive(queue+".dlq", nil))
-	d := k.next()
-	require.Equal(t, sent.ID, d.id())
-	c.accepted(d, "")
-	require.Zero(t, c.depth(queue+".dlq"))
-}
-
-func TestRedriveStopsAtTheLimit(t *testing.T) {
-	c := shared(t).client(t)
-	queue, ids := deadLetters(c, 5, m{"max_depth": 2})
-	require.Equal(t, 2, c.redrive(queue+".dlq", nil), "as many as the queue takes")
-	require.EqualValues(t, 2, c.depth(queue))
-	require.EqualValues(t, 3, c.depth(queue+".dlq"))
-	k := c.consume(queue, 10)
-	for i, d := range k.drain(2) {
-		require.Equal(t, ids[i], d.id())
-	}
-}
-
-func TestRedriveRefusals(t *testing.T) {
-	c := shared(t).client(t)
-	queue := c.newQueue(nil)
-	c.refused(404, "fila.admin.redrive."+unique(t)+".dlq", nil)
-	c.refused(400, "fila.admin.redrive."+queue, nil)
-	for _, body := range []any{m{"count": -1}, m{"count": "x"}, m{"unknown": 1}, "[]", "{", `{"count":1}{"count":2}`} {
-		c.refused(400, "fila.admin.redrive."+queue+".dlq", body)
-	}
-}
-
-func TestDeadLetterQueueRules(t *testing.T) {
-	c := shared(t).client(t)
-	queue, ids := deadLetters(c, 2, m{"visibility_timeout_ms": 12_345, "on_failure": `function on_failure(m) return {action="dlq"} end`})
-	dlq := queue + ".dlq"
-	c.refusedMsg(400, message(dlq, "producers may not"))
-	c.refused(400, "fila.admin.queue-delete."+dlq, nil)
-	c.refused(400, "fila.admin.queue-delete."+dlq, m{"force": true})
-	c.refused(400, "fila.admin.queue-create."+unique(t)+".dlq", m{})
-	require.EqualValues(t, 2, c.depth(dlq))
-	k := c.subscribe(dlq, unique(t))
-	require.EqualValues(t, 12_345, k.register(1).VisibilityTimeoutMs, "inherited")
-	d := k.next()
-	require.Equal(t, ids[0], d.id())
-	c.accepted(d, "-NAK") // no hook here: it is retried
-	d = k.next()
-	c.accepted(d, "+TERM") // deletes
-	require.EqualValues(t, 1, c.depth(dlq))
-	c.accepted(k.next(), "")
-	require.Zero(t, c.depth(dlq))
-	require.Zero(t, c.depth(queue))
 }

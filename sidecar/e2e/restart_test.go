@@ -12,12 +12,14 @@ import (
 func twice(t *testing.T, test func(t *testing.T, restart func(t *testing.T, p *proc))) {
 	t.Parallel()
 	t.Run("graceful", func(t *testing.T) {
+		t.Parallel()
 		test(t, func(t *testing.T, p *proc) {
 			require.Zero(t, p.Stop(t))
 			p.Restart(t)
 		})
 	})
 	t.Run("kill -9", func(t *testing.T) {
+		t.Parallel()
 		test(t, func(t *testing.T, p *proc) {
 			p.Kill9(t)
 			p.Restart(t)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -23,20 +22,10 @@ import (
 // its exit code and the lines it wrote.
 func startFails(t testing.TB, opts options) (int, []string) {
 	t.Helper()
-	if opts.dir == "" {
-		opts.dir = t.TempDir()
-	}
-	p, err := newProc(opts)
-	require.NoError(t, err)
-	t.Cleanup(p.kill)
+	p := newFila(t, opts)
 	require.NoError(t, p.start())
-	select {
-	case <-p.exited:
-	case <-time.After(patience):
-		require.Fail(t, "fila must not start", p.log.String())
-	}
-	require.Empty(t, p.log.bad())
-	return p.cmd.ProcessState.ExitCode(), p.log.lines()
+	code := p.WaitExit(t)
+	return code, p.log.lines()
 }
 
 // requireOneLine checks that one line, apart from what the log tells about
@@ -262,9 +251,7 @@ func TestIdleShutdown(t *testing.T) {
 // is still there.
 func TestWithoutHTTP(t *testing.T) {
 	t.Parallel()
-	p, err := newProc(options{dir: t.TempDir(), env: []string{"FILA_HTTP__ADDR="}})
-	require.NoError(t, err)
-	t.Cleanup(func() { p.kill(); p.checkLog(t) })
+	p := newFila(t, options{env: []string{"FILA_HTTP__ADDR="}})
 	require.NoError(t, p.start())
 	url := fmt.Sprintf("nats://127.0.0.1:%d", p.port)
 	eventually(t, func() bool {
