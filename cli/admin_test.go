@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/cli/clitest"
@@ -109,6 +111,35 @@ func TestUsageErrors(t *testing.T) {
 	})
 	require.Equal(t, command.ExitOK, program.Run(t, "", "queue").Code)
 	require.Equal(t, command.ExitOK, program.Run(t, "", "--help").Code)
+}
+
+// Every flag that is a duration refuses a number without a unit.
+func TestBareDurations(t *testing.T) {
+	seen := 0
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "duration" {
+				return
+			}
+			seen++
+			require.ErrorContains(t, f.Value.Set("5"), "say 5s or 5ms", "%s --%s", cmd.CommandPath(), f.Name)
+			require.NoError(t, f.Value.Set("0"), "%s --%s", cmd.CommandPath(), f.Name)
+		})
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(root())
+	require.Greater(t, seen, 20)
+	clitest.Isolate(t)
+	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
+	program.Mistakes(t, map[string]string{
+		"queue create a --visibility-timeout 5": `"5" has no unit: say 5s or 5ms`,
+		"throttle set a --if-window 5":          "say 5s or 5ms",
+	})
+	t.Setenv("NATS_TIMEOUT", "5")
+	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: say 5s or 5ms"})
 }
 
 func TestContexts(t *testing.T) {

@@ -75,7 +75,7 @@ func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
 }
 
 func TestEveryServeFlagSetsItsKey(t *testing.T) {
-	values := map[string]string{"drain-timeout": "1234", "port": "4333", "max-payload": "20000", "pprof": "true"}
+	values := map[string]string{"drain-timeout": "1234ms", "port": "4333", "max-payload": "20000", "pprof": "true"}
 	for flag, key := range serveKeys {
 		value, ok := values[flag]
 		if !ok {

@@ -129,6 +129,9 @@ func (f *throttleFlags) expected(fs *pflag.FlagSet) (*client.ThrottleLimits, err
 			text = limit.none
 		}
 		if err := limit.set(text); err != nil {
+			if limit.name == "window" && given != "" {
+				return nil, command.UsageError("--if-window %w, or none", err)
+			}
 			return nil, command.UsageError("--if-%s %q: allowed is a value of the limit, or none", limit.name, given)
 		}
 	}

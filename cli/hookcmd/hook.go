@@ -179,7 +179,8 @@ time or memory limit stopped it.`,
 	fl.StringVar(&f.message.ID, "id", "m1", "msg.id")
 	fl.StringVar(&f.message.Queue, "queue", "orders", "msg.queue")
 	fl.IntVar(&f.repeat, "repeat", 1, "run it so often in one VM and report the worst run")
-	fl.DurationVar(&f.limits.Timeout, "lua-timeout", hooks.DefaultTimeout, "time limit of a run")
+	f.limits.Timeout = hooks.DefaultTimeout
+	fl.Var((*terminal.Duration)(&f.limits.Timeout), "lua-timeout", "time limit of a run")
 	fl.Int64Var(&f.limits.MemoryBytes, "lua-memory", hooks.DefaultMemoryBytes, "allocation limit of a run in bytes")
 	fl.BoolVar(&f.json, "json", false, "print one JSON object")
 	return c

@@ -21,7 +21,7 @@ import (
 func TestPublish(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.enqueue.orders", wire.EnqueueReply{ID: "id-1", Queue: "orders"})
-	r := program.Run(t, "", "publish", "orders", "hello", "-H", "tenant=acme", "--header", "q=a=b,c", "--delay", "1500", "--ttl", "1h", "--dedupe-id", "d")
+	r := program.Run(t, "", "publish", "orders", "hello", "-H", "tenant=acme", "--header", "q=a=b,c", "--delay", "1500ms", "--ttl", "1h", "--dedupe-id", "d")
 	require.Equal(t, clitest.Ended(command.ExitOK, "id-1\n", ""), r)
 	msg := f.Next()
 	require.Equal(t, "hello", string(msg.Data))

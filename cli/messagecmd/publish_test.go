@@ -82,7 +82,7 @@ func TestPublishLines(t *testing.T) {
 func TestPublishJSONLines(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)
-	r := program.Run(t, `{"payload":"text","headers":{"tenant":"acme","many":["1","2"]},"dedupe_id":"x","delay":"1s","ttl":5000}
+	r := program.Run(t, `{"payload":"text","headers":{"tenant":"acme","many":["1","2"]},"dedupe_id":"x","delay":"1s","ttl":"5s"}
 
 {"payload":{"a": [1]}}
 {"payload_base64":"/wA=","id":"i","queue":"q","key":"k","attempt":1,"enqueued_at":"t","headers":{"Fila-Id":["i"],"Fila-Delay":"2s"}}

@@ -66,6 +66,7 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 	command.Allow(cmd, "system", system.Names()...)
 	flags.IntVar(&f.Rounds, "rounds", 0, "how often each measurement is made (default 5, with --quick 1; a soak is made once)")
 	flags.Var(&f.duration, "duration", "how long each measurement lasts (default 3s, a soak 30m)")
+	flags.Lookup("duration").DefValue = "" // the text has them
 	flags.Int64Var(&f.Count, "count", 0, "how many messages each measurement takes, instead of --duration (with --quick 1000)")
 	flags.Int64Var(&f.Backlog, "backlog", 0, "`messages` in workloads with a backlog (default 1000000, with --quick 10000)")
 	flags.IntVar(&f.Payload, "size", 1024, "`bytes` of a message, where the workload says nothing else")

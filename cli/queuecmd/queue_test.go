@@ -19,8 +19,8 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 	script := clitest.WriteFile(t, "orders.lua", "function on_enqueue(msg) return {} end")
 	r := program.Run(t, "function on_failure(msg) end", "queue", "create", "orders",
 		"--on-enqueue", script, "--on-failure", "-", "--visibility-timeout", "1m", "--max-deliveries", "0", "--max-depth", "5",
-		"--max-bytes", "6", "--dedupe-window", "30000", "--quantum", "7", "--fairness-header", "tenant", "--weight-header", "w",
-		"--throttle-header", "a,b", "--throttle-header", "c", "--lua-timeout", "5", "--lua-memory-limit", "2048",
+		"--max-bytes", "6", "--dedupe-window", "30s", "--quantum", "7", "--fairness-header", "tenant", "--weight-header", "w",
+		"--throttle-header", "a,b", "--throttle-header", "c", "--lua-timeout", "5ms", "--lua-memory-limit", "2048",
 		"--lua-circuit-breaker-threshold", "4", "--lua-circuit-breaker-cooldown", "1s",
 		"--circuit-header", "vendor", "--retry-policy", "slow", "--ordering", "key", "--on-blocked", "skip", "--max-pending-per-key", "8",
 		"--enqueue-rate", "0.5", "--enqueue-burst", "9", "--enqueue-rate-per-key", "1/3", "--enqueue-burst-per-key", "10",
@@ -56,7 +56,7 @@ func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
 		{[]string{"--on-failure", ""}, `{"on_failure":""}`},
 		{[]string{"--throttle-header", ""}, `{"throttle_headers":[]}`},
 		{[]string{"--enqueue-rate", "", "--ordering", "", "--failure-hold", "0"}, `{"enqueue_rate":"","ordering":"","failure_hold_ms":0}`},
-		{[]string{"--visibility-timeout", "1500", "--quantum", "2"}, `{"visibility_timeout_ms":1500,"quantum":2}`},
+		{[]string{"--visibility-timeout", "1500ms", "--quantum", "2"}, `{"visibility_timeout_ms":1500,"quantum":2}`},
 	} {
 		clitest.OK(t, program.Run(t, "", append([]string{"queue", "update", "orders"}, tc.args...)...))
 		require.JSONEq(t, tc.want, string(f.Next().Data))

@@ -2,9 +2,7 @@ package terminal
 
 import (
 	"fmt"
-	"math"
 	"regexp"
-	"strconv"
 	"time"
 )
 
@@ -91,29 +89,51 @@ func Age(ms int64) string {
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// maxMs keeps durations within what fits an int64 of nanoseconds.
-const maxMs = math.MaxInt64 / int64(time.Millisecond)
-
-// ParseMs reads a duration as people write it on a command line, 30s or
-// 1h30m, or as a bare number of milliseconds. It returns milliseconds.
-// Negative values and fractions of a millisecond are refused.
+// ParseMs reads a duration as people write it on a command line, such as 30s or
+// 1h30m, and returns milliseconds. Negative values and fractions of a millisecond
+// are refused.
 func ParseMs(s string) (int64, error) {
-	const allowed = "allowed is a duration such as 30s, 5m or 1h30m, or a number of milliseconds"
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if n < 0 || n > maxMs {
-			return 0, fmt.Errorf("%q: %s, 0 to %d", s, allowed, maxMs)
-		}
-		return n, nil
+	d, err := parseDuration(s)
+	if err == nil && d%time.Millisecond != 0 {
+		err = fmt.Errorf("%q: nothing finer than a millisecond is allowed", s)
 	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q: %s", s, allowed)
-	}
-	if d%time.Millisecond != 0 {
-		return 0, fmt.Errorf("%q: nothing finer than a millisecond is allowed", s)
-	}
-	return d.Milliseconds(), nil
+	return d.Milliseconds(), err
 }
+
+// parseDuration refuses bare numbers but 0: some take them for seconds, others for
+// milliseconds.
+func parseDuration(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err == nil && d >= 0 {
+		return d, nil
+	}
+	const allowed = "allowed is a duration such as 30s, 5m or 1h30m"
+	if bareNumber.MatchString(s) {
+		return 0, fmt.Errorf("%q has no unit: say %ss or %sms; %s", s, s, s, allowed)
+	}
+	return 0, fmt.Errorf("%q: %s", s, allowed)
+}
+
+var bareNumber = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
+// Duration is a flag whose value is a duration of any fineness.
+type Duration time.Duration
+
+// Set implements pflag.Value.
+func (v *Duration) Set(s string) error {
+	d, err := parseDuration(s)
+	if err != nil {
+		return err
+	}
+	*v = Duration(d)
+	return nil
+}
+
+// String implements pflag.Value.
+func (v *Duration) String() string { return time.Duration(*v).String() }
+
+// Type implements pflag.Value; it is the placeholder in help texts.
+func (v *Duration) Type() string { return "duration" }
 
 // Millis is a flag whose value is a duration in milliseconds.
 type Millis int64

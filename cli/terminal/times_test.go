@@ -26,18 +26,21 @@ func TestSpan(t *testing.T) {
 
 func TestParseMs(t *testing.T) {
 	for in, want := range map[string]int64{
-		"0": 0, "30000": 30_000, "30s": 30_000, "1h30m": 5_400_000, "1.5s": 1_500, "5ms": 5, "1000us": 1,
-		"9223372036854": 9_223_372_036_854,
+		"0": 0, "30s": 30_000, "1h30m": 5_400_000, "1.5s": 1_500, "5ms": 5, "1000us": 1,
+		"9223372036854ms": 9_223_372_036_854,
 	} {
 		got, err := ParseMs(in)
 		require.NoError(t, err, in)
 		require.Equal(t, want, got, in)
 	}
-	for _, in := range []string{"", "abc", "-1", "-5s", "30 s", "1d", "1.5", "9223372036855", "99999999999999999999", "10us", "1e3"} {
+	for _, in := range []string{"", "abc", "-1", "5", "30000", "-5s", "30 s", "1d", "1.5", "9223372036855ms", "99999999999999999999s", "10us", "1e3"} {
 		_, err := ParseMs(in)
 		require.Error(t, err, in)
 		require.ErrorContains(t, err, "allowed", in)
 	}
+	_, err := ParseMs("5")
+	require.ErrorContains(t, err, `"5" has no unit: say 5s or 5ms`)
+	require.ErrorContains(t, new(Duration).Set("1.5"), "say 1.5s or 1.5ms")
 }
 
 func TestFormatMs(t *testing.T) {

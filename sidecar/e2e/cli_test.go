@@ -65,7 +65,7 @@ func TestCommandLineQueues(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "hook.lua")
 	require.NoError(t, os.WriteFile(script, []byte(byTenant), 0o600))
 	p.ok(t, "queue", "create", queue, "--on-enqueue", script, "--visibility-timeout", "45s", "--max-deliveries", "7", "--quantum", "2")
-	p.ok(t, "queue", "create", queue, "--on-enqueue", script, "--visibility-timeout", "45000", "--max-deliveries", "7", "--quantum", "2")
+	p.ok(t, "queue", "create", queue, "--on-enqueue", script, "--visibility-timeout", "45s", "--max-deliveries", "7", "--quantum", "2")
 	require.Equal(t, 5, p.fila(t, "queue", "create", queue).code, "it exists with other settings")
 	var info queueInfo
 	p.okJSON(t, &info, "queue", "inspect", queue)
