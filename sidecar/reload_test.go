@@ -29,10 +29,16 @@ func startWithFile(t *testing.T, text string) *fileSite {
 	x := &fileSite{path: filepath.Join(dir, "config.toml")}
 	x.head = fmt.Sprintf("data_dir = %q\nhttp.addr = \"\"\nnats.embedded.port = %d\n", filepath.Join(dir, "data"), anyPort)
 	require.NoError(t, os.WriteFile(x.path, []byte(x.head+text), 0o600))
+	x.start(t)
+	return x
+}
+
+// start starts a process with the file as it is.
+func (x *fileSite) start(t *testing.T) {
+	t.Helper()
 	loaded, err := config.Load(config.Sources{File: x.path})
 	require.NoError(t, err)
 	x.testSite = startSite(t, loaded.DataDir, func(c *config.Config) { *c = loaded.Config })
-	return x
 }
 
 // rewrite changes what follows the head of the file.

@@ -19,7 +19,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[ThrottleLimits](): "rate? burst? concurrency? limit? window_ms?",
 		reflect.TypeFor[ThrottleInfo]():   "key ThrottleLimits source override_until? paused_until? state opens_at? tokens in_window in_flight waiting",
 		reflect.TypeFor[ThrottleList]():   "total throttles",
-		reflect.TypeFor[CircuitInfo]():    "key state consecutive_failures open_until? cause? probes threshold cooldown_ms half_open_max_calls half_open_successes waiting",
+		reflect.TypeFor[CircuitInfo]():    "key state consecutive_failures open_until? cause? probes threshold cooldown_ms half_open_max_calls half_open_successes max_failures failure_window_ms failure_hold_ms waiting",
 		reflect.TypeFor[CircuitList]():    "total circuits",
 		reflect.TypeFor[PauseInfo]():      "kind queue? name since until? by",
 		reflect.TypeFor[PauseList]():      "total pauses",

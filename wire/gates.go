@@ -74,7 +74,10 @@ type CircuitInfo struct {
 	CooldownMs          int64  `json:"cooldown_ms"`
 	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
 	HalfOpenSuccesses   int    `json:"half_open_successes"`
-	Waiting             int    `json:"waiting"` // queues with messages parked here
+	MaxFailures         int64  `json:"max_failures"` // 0: any number
+	FailureWindowMs     int64  `json:"failure_window_ms"`
+	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until it is closed by hand
+	Waiting             int    `json:"waiting"`         // queues with messages parked here
 }
 
 // CircuitList answers circuit-list.

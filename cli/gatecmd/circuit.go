@@ -41,14 +41,14 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
 			return client.CircuitList{Total: len(infos), Circuits: infos}, err
 		}, func(list client.CircuitList, _ []string) string {
-			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "PROBES", "QUEUES WAITING")
+			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "QUEUES WAITING")
 			for _, c := range list.Circuits {
 				until := env.Soon(c.OpenUntil)
 				if c.OpenUntil == "closed" {
 					until = "closed by hand"
 				}
 				t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
-					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), c.Probes, c.Waiting)
+					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), maxFailures(&c), c.Probes, c.Waiting)
 			}
 			return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
 		}),
@@ -100,10 +100,24 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	}
 	t.Fact("cause", c.Cause)
 	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
+	t.Row("max failures", maxFailures(&c))
 	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("queues waiting", c.Waiting)
 	return t.String()
+}
+
+// maxFailures says how many failures open a circuit, in a row or not, and for how
+// long.
+func maxFailures(c *client.CircuitInfo) string {
+	if c.MaxFailures == 0 {
+		return "any number"
+	}
+	hold := "until closed by hand"
+	if c.FailureHoldMs > 0 {
+		hold = "for " + terminal.FormatMs(c.FailureHoldMs)
+	}
+	return fmt.Sprintf("%d in %s, then open %s", c.MaxFailures, terminal.FormatMs(c.FailureWindowMs), hold)
 }
 
 // circuitState says what a state means: who has not heard of circuit breakers

@@ -15,15 +15,16 @@ func openCircuit() wire.CircuitInfo {
 	return wire.CircuitInfo{
 		Key: "stripe", State: "open", ConsecutiveFailures: 10, OpenUntil: "2026-01-02T12:05:00Z", Cause: "failures",
 		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Waiting: 2,
+		MaxFailures: 50, FailureWindowMs: 60_000, FailureHoldMs: 600_000,
 	}
 }
 
 func TestCircuitCommands(t *testing.T) {
 	f := clitest.StartFake(t)
 	byHand := openCircuit()
-	byHand.OpenUntil, byHand.Cause, byHand.HalfOpenSuccesses = "closed", "by hand", 2
+	byHand.OpenUntil, byHand.Cause, byHand.HalfOpenSuccesses, byHand.FailureHoldMs = "closed", "by hand", 2, 0
 	closed := openCircuit()
-	closed.State, closed.OpenUntil, closed.Cause, closed.ConsecutiveFailures = "closed", "", "", 0
+	closed.State, closed.OpenUntil, closed.Cause, closed.ConsecutiveFailures, closed.MaxFailures = "closed", "", "", 0, 0
 	f.Answer("fila.admin.circuit-show.stripe", openCircuit())
 	f.Answer("fila.admin.circuit-open.stripe", byHand)
 	f.Answer("fila.admin.circuit-open._", byHand)
@@ -39,6 +40,7 @@ func TestCircuitCommands(t *testing.T) {
 			"until              2026-01-02T12:05:00Z (in 5m)",
 			"cause              failures",
 			"failures in a row  10, opens at 10",
+			"max failures       50 in 1m, then open for 10m",
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 1 success to close",
 			"queues waiting     2",
@@ -49,6 +51,7 @@ func TestCircuitCommands(t *testing.T) {
 			"until              `fila circuit close stripe`",
 			"cause              by hand",
 			"failures in a row  10, opens at 10",
+			"max failures       50 in 1m, then open until closed by hand",
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 2 successes to close",
 			"queues waiting     2",
@@ -58,6 +61,7 @@ func TestCircuitCommands(t *testing.T) {
 			"circuit            stripe",
 			"state              closed: messages go",
 			"failures in a row  0, opens at 10",
+			"max failures       any number",
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 1 success to close",
 			"queues waiting     2",
@@ -84,10 +88,10 @@ func TestCircuitList(t *testing.T) {
 	byHand.Key, byHand.OpenUntil, byHand.Cause = "mail", "closed", "by hand"
 	list := wire.CircuitList{Total: 3, Circuits: []wire.CircuitInfo{byHand, openCircuit(), {Key: "sms", State: "half-open", Probes: 1, Threshold: 5}}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
-		"CIRCUIT  STATE      UNTIL           CAUSE     FAILURES IN A ROW  PROBES  QUEUES WAITING",
-		"mail     open       closed by hand  by hand   10 of 10           0       2",
-		"stripe   open       in 5m           failures  10 of 10           0       2",
-		"sms      half-open  -               -         0 of 5             1       0",
+		"CIRCUIT  STATE      UNTIL           CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES  QUEUES WAITING",
+		"mail     open       closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0       2",
+		"stripe   open       in 5m           failures  10 of 10           50 in 1m, then open for 10m  0       2",
+		"sms      half-open  -               -         0 of 5             any number                   1       0",
 	)
 	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
 	require.Contains(t, program.RunAt(t, "circuit", "ls").Out, "no circuits; messages get one by circuit_key")

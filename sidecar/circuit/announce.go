@@ -109,7 +109,7 @@ func (r *Registry) publish(key string, n *news) {
 func (c *Circuit) info(now int64) wire.CircuitInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := closedInfo(c.key, c.mu.m.Config())
+	i := closedInfo(c.key, &c.mu.settings)
 	at := c.mu.m.Info(now)
 	i.State, i.ConsecutiveFailures, i.Probes = at.State.String(), at.ConsecutiveFailures, at.Probes
 	if at.State != breaker.Closed {
@@ -123,11 +123,14 @@ func (c *Circuit) info(now int64) wire.CircuitInfo {
 }
 
 // closedInfo describes a closed circuit.
-func closedInfo(key string, c breaker.Config) wire.CircuitInfo {
+func closedInfo(key string, s *Settings) wire.CircuitInfo {
+	m := breaker.NewMachine(s.Breaker)
+	b := m.Config() // with its defaults
 	return wire.CircuitInfo{
 		Key: key, State: breaker.Closed.String(),
-		Threshold: c.Threshold, CooldownMs: c.Cooldown.Milliseconds(),
-		HalfOpenMaxCalls: c.HalfOpenMaxCalls, HalfOpenSuccesses: c.HalfOpenSuccesses,
+		Threshold: b.Threshold, CooldownMs: b.Cooldown.Milliseconds(),
+		HalfOpenMaxCalls: b.HalfOpenMaxCalls, HalfOpenSuccesses: b.HalfOpenSuccesses,
+		MaxFailures: s.MaxFailures, FailureWindowMs: s.FailureWindow.Milliseconds(), FailureHoldMs: s.FailureHold.Milliseconds(),
 	}
 }
 

@@ -277,7 +277,7 @@ func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 	case c != nil:
 		return c.info(r.opt.Now()), true
 	case configured:
-		return closedInfo(key, s.Breaker), true
+		return closedInfo(key, &s), true
 	}
 	return wire.CircuitInfo{}, false
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -68,6 +69,39 @@ func TestRestartKeys(t *testing.T) {
 	require.Equal(t, []string{"data_dir", "log.level", "nats.tls.ca", "lua.default_timeout_ms"}, RestartKeys(&a, &b))
 	require.Equal(t, "x", b.DataDir, "the configurations stay as they are")
 	require.Len(t, b.Throttles, 1)
+}
+
+// TestEveryKeyOfTheProcessNeedsARestart: a reload names each key of the file outside of
+// the tables that it applies, [lua] and [limits] among them.
+func TestEveryKeyOfTheProcessNeedsARestart(t *testing.T) {
+	running := Default()
+	var named int
+	var walk func(prefix string, at func(c *Config) reflect.Value)
+	walk = func(prefix string, at func(c *Config) reflect.Value) {
+		for field := range at(&running).Type().Fields() {
+			key := field.Tag.Get("koanf")
+			of := func(c *Config) reflect.Value { return at(c).FieldByIndex(field.Index) }
+			next := Default()
+			switch v := of(&next); {
+			case key == "-" || v.Kind() == reflect.Slice || prefix+key == "circuit_defaults":
+				continue
+			case v.Kind() == reflect.Struct:
+				walk(prefix+key+".", of)
+				continue
+			case v.Kind() == reflect.String:
+				v.SetString("another")
+			case v.Kind() == reflect.Bool:
+				v.SetBool(!v.Bool())
+			default:
+				v.SetInt(v.Int() + 1)
+			}
+			require.Equal(t, []string{prefix + key}, RestartKeys(&running, &next))
+			require.Empty(t, Diff(&running, &next))
+			named++
+		}
+	}
+	walk("", func(c *Config) reflect.Value { return reflect.ValueOf(c).Elem() })
+	require.Greater(t, named, 25, "the keys were not found")
 }
 
 func TestQueueDiff(t *testing.T) {

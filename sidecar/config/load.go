@@ -175,7 +175,8 @@ func (c *Config) decode(merged *koanf.Koanf, path string) error {
 }
 
 // decodeHook gives queues and retry policies the defaults of their names, over
-// which their tables are laid then, and makes the text of a rate of a number.
+// which their tables are laid then, has circuits note which zeros are meant, and
+// makes the text of a rate of a number.
 func decodeHook(from, to reflect.Value) (any, error) {
 	value := from.Interface()
 	table, _ := value.(map[string]any)
@@ -185,6 +186,8 @@ func decodeHook(from, to reflect.Value) (any, error) {
 		*into = wire.DefaultQueueSettings(name)
 	case *rules.RetryPolicy:
 		*into = rules.DefaultRetryPolicy(name)
+	case *CircuitTable:
+		into.Zeros = zeros(table)
 	case *wire.Rate:
 		if text, ok := rateText(value); ok {
 			return text, nil

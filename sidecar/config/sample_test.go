@@ -93,7 +93,7 @@ func TestSampleTables(t *testing.T) {
 	got.MaxDeliveries = nil
 	require.True(t, want.Equal(got), "%+v", got)
 	require.Equal(t, []ThrottleTable{{Key: "tenant:*", Rate: "10"}}, loaded.Throttles)
-	require.Equal(t, []CircuitTable{{Key: "stripe"}}, loaded.Circuits)
+	require.Equal(t, []CircuitTable{{Key: "stripe", Zeros: []string{"max_failures", "failure_hold_ms"}}}, loaded.Circuits)
 	policy := rules.DefaultRetryPolicy("gentle")
 	policy.Retry = new(true)
 	require.Equal(t, []rules.RetryPolicy{policy}, loaded.RetryPolicies)

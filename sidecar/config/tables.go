@@ -62,10 +62,21 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 }
 
 // CircuitTable is one [[circuit]]: the limits of one circuit key. A limit that is
-// zero has the value of [circuit_defaults].
+// zero has the value of [circuit_defaults], unless Zeros names it.
 type CircuitTable struct {
 	Key string `koanf:"key"`
 	CircuitLimits
+	Zeros []string `koanf:"-"` // keys of limits that the file says are 0, where 0 is a value
+}
+
+// zeros returns what [CircuitTable.Zeros] is of a table of the file.
+func zeros(table map[string]any) (keys []string) {
+	for _, limit := range EachCircuitLimit {
+		if limit.Zero != "" && table[limit.Key] == int64(0) {
+			keys = append(keys, limit.Key)
+		}
+	}
+	return keys
 }
 
 // CircuitLimits are the limits of a circuit.

@@ -57,7 +57,7 @@ func TestCircuitLimits(t *testing.T) {
 		c := Default()
 		limits = c.CircuitDefaults
 		*limit.Of(&limits) = -1
-		c.Circuits = []CircuitTable{{"k", limits}}
+		c.Circuits = []CircuitTable{{Key: "k", CircuitLimits: limits}}
 		require.ErrorContains(t, c.Validate(), "circuit[k]."+limit.Key+" = -1: allowed is 0 to ")
 	}
 }

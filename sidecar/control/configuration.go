@@ -67,8 +67,8 @@ func (c *Control) changeValue(by, key string, value *string, check func(now *str
 	if err != nil {
 		return nil, err
 	}
-	if name, s := splitSetting(key); s != nil && s.kind == kindThrottle {
-		c.warnDeclared(name)
+	if name, s := splitSetting(key); s != nil {
+		c.warnDeclared(s.kind, name)
 	}
 	c.act([]change{ch})
 	return ch.old, nil

@@ -56,15 +56,20 @@ func newPlan(next config.Config) (*plan, error) {
 		p.declare(kindThrottle, t.Key, limits{Limits: l})
 	}
 	for _, t := range next.Circuits {
-		p.declare(kindCircuit, t.Key, limits{CircuitLimits: t.CircuitLimits})
+		p.declare(kindCircuit, t.Key, limits{CircuitLimits: t.CircuitLimits}, t.Zeros...)
 	}
 	return p, nil
 }
 
-// declare adds what a table says, and that it does not say the rest.
-func (p *plan) declare(kind, key string, table limits) {
+// declare adds what a table says, and that it does not say the rest. zeros are the
+// settings that are 0, not unsaid.
+func (p *plan) declare(kind, key string, table limits, zeros ...string) {
 	for s := range settingsOf(kind) {
-		p.values[s.key(key)] = orNil(s.show(&table))
+		text := s.show(&table)
+		if text == "" && slices.Contains(zeros, s.name) {
+			text = "0"
+		}
+		p.values[s.key(key)] = orNil(text)
 	}
 }
 

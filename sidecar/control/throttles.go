@@ -265,10 +265,13 @@ func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
 	return nil
 }
 
-// warnDeclared says that the configuration file will undo a change.
-func (c *Control) warnDeclared(key string) {
-	if slices.ContainsFunc(c.applied.Load().config.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) {
-		c.opt.Log.Warn("a throttle of the configuration file is changed at run time; the file wins at the next start or reload", "throttle", key)
+// warnDeclared says that the configuration file will undo a change of a throttle or
+// circuit key.
+func (c *Control) warnDeclared(kind, key string) {
+	file := &c.applied.Load().config
+	if kind == kindThrottle && slices.ContainsFunc(file.Throttles, func(t config.ThrottleTable) bool { return t.Key == key }) ||
+		kind == kindCircuit && slices.ContainsFunc(file.Circuits, func(t config.CircuitTable) bool { return t.Key == key }) {
+		c.opt.Log.Warn("a "+kind+" of the configuration file is changed at run time; the file wins at the next start or reload", kind, key)
 	}
 }
 
@@ -303,7 +306,7 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 	if err != nil {
 		return err
 	}
-	c.warnDeclared(req.Key)
+	c.warnDeclared(kindThrottle, req.Key)
 	c.act(changes)
 	return nil
 }
@@ -332,7 +335,7 @@ func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wi
 	if len(changes)+len(ended) == 0 {
 		return wire.ThrottleInfo{}, wire.ThrottleNotFound(req.Key)
 	}
-	c.warnDeclared(req.Key)
+	c.warnDeclared(kindThrottle, req.Key)
 	c.act(changes)
 	c.refreshThrottle(req.Key)
 	for _, ch := range ended {
