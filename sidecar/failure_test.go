@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"net/http/httptest"
 	"os"
 	"testing"
 	"time"
@@ -22,7 +23,8 @@ func TestAStoreThatFailsEndsTheNode(t *testing.T) {
 	x.enqueue("kept", nil)
 	ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
 	m := next(t, ch)
-	require.NoError(t, x.s.readiness())
+	_, err := x.s.readiness()
+	require.NoError(t, err)
 	// Somebody cuts the file: what is mapped is gone when it is read next.
 	require.NoError(t, os.Truncate(x.s.cfg.StorePath(), 2*4096))
 	answers, err := x.nc.SubscribeSync(nats.NewInbox())
@@ -49,4 +51,33 @@ func TestAStoreThatFailsEndsTheNode(t *testing.T) {
 	require.ErrorContains(t, x.err, "the store failed, nothing more is confirmed or delivered: ")
 	require.ErrorContains(t, x.err, x.s.cfg.StorePath())
 	require.ErrorContains(t, x.err, "(look at the disk and the kernel's log, then start fila again; docs/operations.md says more)")
+}
+
+// TestNearlyFullDisk, here because so much is never free: the node is degraded, and what
+// it has goes on.
+func TestNearlyFullDisk(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		if _, known := store.SpaceOf(dir); !known {
+			t.Skip("the free space is not known here")
+		}
+		x := startSite(t, dir, nil)
+		x.must("fila.admin.queue-create.orders", ``, nil)
+		x.enqueue("kept", nil)
+		x.end()
+
+		x = startSite(t, dir, func(c *config.Config) { c.Store.MinFreeBytes = 1 << 50 })
+		werr := x.request("fila.enqueue.orders", "new", nil, nil)
+		require.NotNil(t, werr)
+		require.Equal(t, wire.CodeDiskLow, werr.ErrCode)
+		state, err := x.s.readiness()
+		require.NoError(t, err)
+		require.Regexp(t, `^degraded: the disk is nearly full \(\d+ bytes are free, store.min_free_bytes is 1125899906842624\)`, state)
+		w := httptest.NewRecorder()
+		x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		require.Contains(t, w.Body.String(), "\nfila_disk_low 1\n")
+		ch, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
+		require.Nil(t, x.ack(next(t, ch), "+ACK"))
+		x.end()
+	})
 }

@@ -217,19 +217,22 @@ func readCache(bytes int64) int64 {
 	return bytes
 }
 
-// readiness says why the server is not ready, or nil.
-func (s *Server) readiness() error {
+// readiness says in which state a server serves, or why it does not.
+func (s *Server) readiness() (state string, err error) {
 	switch {
 	case s.draining.Load():
-		return errors.New("draining")
+		return "", errors.New("draining")
 	case !s.started.Load():
-		return errors.New("starting")
+		return "", errors.New("starting")
 	case s.doors.store.Err() != nil:
-		return s.doors.store.Err()
+		return "", s.doors.store.Err()
 	case s.rooms.shard.Offline():
-		return errors.New("not connected to NATS")
+		return "", errors.New("not connected to NATS")
 	}
-	return nil
+	if d := s.rooms.shard.Disk(); d != nil && d.Low {
+		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are taken", d.Free, d.MinFree), nil
+	}
+	return "ready", nil
 }
 
 // serve recovers, starts and waits for the end.
@@ -288,7 +291,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	queues.Shard = shard.New(shard.Options{
 		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
 		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
-		MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Hooks: hookDefaults(&s.cfg.Lua),
+		MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes, Hooks: hookDefaults(&s.cfg.Lua),
 		Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
 	})
 	s.link.Lock()
@@ -333,6 +336,12 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.metrics.SetGauges(r.admin.Gauges)
+	s.metrics.SetDisk(func() (free int64, low, known bool) {
+		if d := r.shard.Disk(); d != nil {
+			return d.Free, d.Low, true
+		}
+		return 0, false, false
+	})
 	s.metrics.SetSync(r.shard.CountHooks)
 	r.shard.Start()
 	if err := s.connected(ctx); err != nil {

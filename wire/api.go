@@ -135,6 +135,8 @@ const (
 	EventFailureCritical    = "failure-critical" // severity critical; tail: queue
 	EventFailureHigh        = "failure-high"     // severity high; tail: queue
 	EventRulesReloaded      = "rules-reloaded"
+	EventDiskLow            = "disk-low" // messages are refused
+	EventDiskRecovered      = "disk-recovered"
 )
 
 // Event is the body of an event.

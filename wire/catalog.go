@@ -73,6 +73,7 @@ const (
 	CodeInternal       = 11500
 	CodeDraining       = 10503
 	CodeStoreFailed    = 11503
+	CodeDiskLow        = 12503
 )
 
 // Entry describes one error number.
@@ -150,4 +151,5 @@ var catalog = []Entry{
 	entry(CodeBackupFailed, "backup_failed", "The backup could not be written, for example because the disk has no room for it; the store is not affected."),
 	entry(CodeDraining, "draining", "fila is shutting down and takes nothing new; retry when it, or its successor, is back."),
 	entry(CodeStoreFailed, "store_failed", "The store does not work, for example because the disk is full or broken; nothing was taken."),
+	entry(CodeDiskLow, "disk_low", "The disk has less than store.min_free_bytes free, so that no messages are taken; retry later, all else goes on."),
 }

@@ -29,7 +29,7 @@ func everyError() []*Error {
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), FieldRepeated("x"), BackupFailed("why\nnot"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 
@@ -120,6 +120,7 @@ func TestErrCodesAreStable(t *testing.T) {
 12500 backup_failed
 10503 draining
 11503 store_failed
+12503 disk_low
 `, "\n"), got.String())
 }
 

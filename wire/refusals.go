@@ -283,3 +283,8 @@ func Draining() *Error {
 func StoreFailed() *Error {
 	return newError(CodeStoreFailed, "the store has failed").retry(restartTime)
 }
+
+// DiskLow refuses a message because the disk is nearly full.
+func DiskLow(free, minFree int64, retryAfter time.Duration) *Error {
+	return newError(CodeDiskLow, "the disk of fila is nearly full: %d bytes are free, store.min_free_bytes is %d", free, minFree).retry(retryAfter)
+}

@@ -67,6 +67,8 @@ func TestEventSentences(t *testing.T) {
 			"message x of key acme in queue orders failed, attempt 1: boom (rule r)",
 		},
 		{`{"type":"rules-reloaded","data":{"changes":["a","b"]}}`, "the configuration file was read again, changes: 2: a; b"},
+		{`{"type":"disk-low","data":{"free_bytes":5,"min_free_bytes":10}}`, "messages are refused: the disk of fila has 5 bytes free, below 10"},
+		{`{"type":"disk-recovered","data":{"free_bytes":15,"min_free_bytes":10}}`, "messages are taken again: the disk of fila has 15 bytes free"},
 		{`{"type":"something-new","queue":"orders","data":{"a":1}}`, `orders {"a":1}`},
 		{`{"type":"config-changed"}`, " was deleted; it was "},
 	} {

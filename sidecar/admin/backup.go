@@ -23,12 +23,12 @@ const (
 
 // backups writes copies of the store while it is in use, one at a time.
 type backups struct {
-	log  *slog.Logger
-	dir  string   // the data directory
-	from copyable // nil: this store cannot be copied
-	free func(dir string) (bytes uint64, known bool)
-	now  func() time.Time
-	busy sync.Mutex
+	log   *slog.Logger
+	dir   string   // the data directory
+	from  copyable // nil: this store cannot be copied
+	space func(dir string) (s store.Space, known bool)
+	now   func() time.Time
+	busy  sync.Mutex
 }
 
 // copyable is a store that can be copied while it is in use.
@@ -39,7 +39,7 @@ type copyable interface {
 
 func newBackups(log *slog.Logger, dir string, st store.Store) *backups {
 	from, _ := st.(copyable)
-	return &backups{log: log, dir: dir, from: from, free: freeBytes, now: time.Now}
+	return &backups{log: log, dir: dir, from: from, space: store.SpaceOf, now: time.Now}
 }
 
 // verb writes a backup and answers when it is on disk.
@@ -97,11 +97,11 @@ func clean(dir string) error {
 // room refuses a backup that could fill the disk: commits would fail with it,
 // and a failed commit stops fila. The file grows while it is copied, too.
 func (b *backups) room(dir string) error {
-	size := uint64(b.from.Stats().FileBytes)
+	size := b.from.Stats().FileBytes
 	need := size + size/8 + 64<<20
-	if free, known := b.free(dir); known && free < need {
+	if space, known := b.space(dir); known && space.Free < need {
 		return fmt.Errorf("%s has %d MiB free, and a copy of %d MiB should leave room to go on: needed are %d MiB",
-			dir, free>>20, size>>20, need>>20)
+			dir, space.Free>>20, size>>20, need>>20)
 	}
 	return nil
 }

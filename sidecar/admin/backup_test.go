@@ -38,7 +38,7 @@ func TestBackupsOneAtATime(t *testing.T) {
 	dir := t.TempDir()
 	b := newBackups(slog.New(slog.DiscardHandler), dir, slow)
 	b.now = func() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
-	b.free = func(string) (uint64, bool) { return 0, false }
+	b.space = func(string) (store.Space, bool) { return store.Space{}, false }
 	type outcome struct {
 		reply wire.StoreBackupReply
 		err   *wire.Error
@@ -72,8 +72,8 @@ func TestBackupsOneAtATime(t *testing.T) {
 	}
 
 	// 100 MiB need as much, an eighth for the growth meanwhile, and some room.
-	var free uint64
-	b.free = func(string) (uint64, bool) { return free, true }
+	var free int64
+	b.space = func(string) (store.Space, bool) { return store.Space{Free: free}, true }
 	free = 176 << 20
 	_, werr = b.verb(struct{}{})
 	require.Equal(t, wire.CodeBackupFailed, werr.ErrCode)
@@ -120,13 +120,4 @@ func TestBackupOfAStoreInUse(t *testing.T) {
 	snap, err := copied.Snapshot()
 	require.NoError(t, err)
 	require.Equal(t, []store.Entry{{Key: "kept", Value: "1"}}, snap.Config)
-}
-
-func TestFreeBytes(t *testing.T) {
-	free, known := freeBytes(t.TempDir())
-	if known {
-		require.Positive(t, free)
-	}
-	_, known = freeBytes(filepath.Join(t.TempDir(), "none"))
-	require.False(t, known)
 }

@@ -94,6 +94,7 @@ type LuaConfig struct {
 // StoreConfig tunes the store.
 type StoreConfig struct {
 	ReadCacheBytes int64 `koanf:"read_cache_bytes"` // payloads kept in memory to be delivered without a read
+	MinFreeBytes   int64 `koanf:"min_free_bytes"`   // of the disk, below which enqueues get 503; -1: 256 MiB or 5 % of a small disk, 0: off
 }
 
 // LimitsConfig bounds what fila holds in memory.
@@ -120,7 +121,7 @@ func Default() Config {
 			CircuitBreakerThreshold:  3,
 			CircuitBreakerCooldownMs: 10_000,
 		},
-		Store:           StoreConfig{ReadCacheBytes: 64 << 20},
+		Store:           StoreConfig{ReadCacheBytes: 64 << 20, MinFreeBytes: -1},
 		Limits:          LimitsConfig{MaxUncommittedBytes: 256 << 20},
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}

@@ -40,6 +40,7 @@ func (c *Config) checkValues() error {
 		within("lua.circuit_breaker_threshold", c.Lua.CircuitBreakerThreshold, 1, 1_000_000),
 		within("lua.circuit_breaker_cooldown_ms", c.Lua.CircuitBreakerCooldownMs, 1, wire.MaxSettingMs),
 		within("store.read_cache_bytes", c.Store.ReadCacheBytes, 0, 1<<40),
+		within("store.min_free_bytes", c.Store.MinFreeBytes, -1, 1<<50),
 		within("limits.max_uncommitted_bytes", c.Limits.MaxUncommittedBytes, 1<<20, 1<<40),
 	)
 }

@@ -17,6 +17,7 @@ import (
 const (
 	fullRetryAfter        = time.Second
 	uncommittedRetryAfter = 100 * time.Millisecond
+	diskLowRetryAfter     = 5 * time.Second
 )
 
 // publish sends data and logs what cannot be sent: whoever waits for it will
@@ -88,6 +89,7 @@ func formatID(id store.ID) string { return uuid.UUID(id).String() }
 // known that it could not be written.
 func (r *runner) committed(c *queue.Commit, err error) {
 	r.shard.uncommitted.Add(-c.Bytes)
+	r.shard.disk.wrote(c.Bytes)
 	ticket := c.Ticket // c is the machine's once it is posted
 	final := false
 	if err != nil {

@@ -110,10 +110,12 @@ func (q *Queue) uncount(m *queue.Message) {
 // come and not counted yet.
 func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 	s, limits := q.shard, &p.settings
-	waiting := s.uncommitted.Load()
+	waiting, disk := s.uncommitted.Load(), s.Disk()
 	switch {
 	case s.failure.Load() != nil || s.Store.Err() != nil:
 		return wire.StoreFailed()
+	case disk != nil && disk.Low:
+		return wire.DiskLow(disk.Free, disk.MinFree, diskLowRetryAfter)
 	case waiting > 0 && waiting+size > s.MaxUncommittedBytes:
 		return wire.BacklogUncommitted(uncommittedRetryAfter)
 	case limits.MaxDepth > 0 && q.depth.Load()+messages >= limits.MaxDepth:

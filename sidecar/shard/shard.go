@@ -78,9 +78,15 @@ type Options struct {
 	Event func(typ, tail string, e wire.Event)
 	// MaxUncommittedBytes is how many bytes of messages may wait for the disk.
 	MaxUncommittedBytes int64
-	Hooks               HookDefaults
-	Pacing              queue.Pacing
-	Killed              <-chan struct{} // closed: nobody is waited for any more
+	// Space tells the room on the disk of the store; nil: it cannot be told, and the
+	// alarm is off. It may be called from any goroutine.
+	Space func() (s store.Space, known bool)
+	// MinFreeBytes is how much of it has to stay free for messages to be taken;
+	// 0: anything, or AutoMinFree.
+	MinFreeBytes int64
+	Hooks        HookDefaults
+	Pacing       queue.Pacing
+	Killed       <-chan struct{} // closed: nobody is waited for any more
 }
 
 // Shard is a store and the queues in it. Its methods may be called from any
@@ -93,6 +99,7 @@ type Shard struct {
 
 	uncommitted atomic.Int64 // bytes of messages that wait for the disk
 	draining    atomic.Bool
+	disk        alarm
 
 	admin     sync.Mutex    // held while queues are made and deleted
 	nextQueue store.QueueID // under admin
@@ -112,6 +119,10 @@ type Shard struct {
 // New returns a shard without queues; see [Shard.Recover].
 func New(o Options) *Shard {
 	s := &Shard{Options: o, failed: make(chan struct{})}
+	if s.Space == nil {
+		s.Space = noSpace
+	}
+	s.disk.look = make(chan struct{}, 1)
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.queues.byName.Store(&map[string]*Queue{})
 	return s
@@ -126,6 +137,9 @@ func (s *Shard) Start() {
 		case <-s.ended.Done():
 		}
 	}()
+	if s.lookAtDisk(); s.Disk() != nil {
+		go s.watchDisk()
+	}
 	for _, q := range s.queues.main() {
 		s.tellKept(q)
 		s.tellKept(q.dlq)

@@ -58,3 +58,29 @@ func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 }
+
+var (
+	diskFreeDesc = prometheus.NewDesc("fila_disk_free_bytes", "Bytes free on the disk of the store.", nil, nil)
+	diskLowDesc  = prometheus.NewDesc("fila_disk_low", "1 while messages are refused because the disk is nearly full, otherwise 0.", nil, nil)
+)
+
+// diskCollector reads how full the disk is; nothing is told where nobody knows.
+type diskCollector func() (free int64, low, known bool)
+
+func (diskCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- diskFreeDesc
+	ch <- diskLowDesc
+}
+
+func (read diskCollector) Collect(ch chan<- prometheus.Metric) {
+	free, low, known := read()
+	if !known {
+		return
+	}
+	value := 0.
+	if low {
+		value = 1
+	}
+	ch <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(free))
+	ch <- prometheus.MustNewConstMetric(diskLowDesc, prometheus.GaugeValue, value)
+}

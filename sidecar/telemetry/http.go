@@ -29,20 +29,21 @@ type HTTP struct {
 // NewHTTP prepares the listener on addr (host:port, port 0 takes any free one).
 //
 //	/healthz      200 as long as the process answers
-//	/readyz       200, or 503 with the reason that ready returns
+//	/readyz       200 with the state that ready returns, or 503 with the reason
 //	/metrics      Prometheus
 //	/debug/pprof  only if profiles is set
 //
 // ready is called once per request, from any goroutine, and must not block.
-func NewHTTP(addr string, profiles bool, m *Metrics, ready func() error, log *slog.Logger) *HTTP {
+func NewHTTP(addr string, profiles bool, m *Metrics, ready func() (state string, err error), log *slog.Logger) *HTTP {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		state, err := ready()
+		if err != nil {
 			answer(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		answer(w, http.StatusOK, "ready")
+		answer(w, http.StatusOK, state)
 	})
 	mux.Handle("GET /metrics", m.Handler())
 	if profiles {

@@ -34,7 +34,7 @@ func httpGet(t *testing.T, method, url string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-func startTestHTTP(t *testing.T, profiles bool, m *Metrics, ready func() error) string {
+func startTestHTTP(t *testing.T, profiles bool, m *Metrics, ready func() (string, error)) string {
 	t.Helper()
 	h := NewHTTP("127.0.0.1:0", profiles, m, ready, slog.New(slog.DiscardHandler))
 	addr, err := h.Start()
@@ -44,8 +44,8 @@ func startTestHTTP(t *testing.T, profiles bool, m *Metrics, ready func() error) 
 }
 
 func TestHTTPHealth(t *testing.T) {
-	reason := errors.New("the store is recovering: 3 of 10")
-	base := startTestHTTP(t, false, New(), func() error { return reason })
+	reason, state := errors.New("the store is recovering: 3 of 10"), "ready"
+	base := startTestHTTP(t, false, New(), func() (string, error) { return state, reason })
 
 	status, body := httpGet(t, "GET", base+"/healthz")
 	require.Equal(t, http.StatusOK, status)
@@ -59,6 +59,10 @@ func TestHTTPHealth(t *testing.T) {
 	status, body = httpGet(t, "GET", base+"/readyz")
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, "ready\n", body)
+	state = "degraded: the disk is nearly full"
+	status, body = httpGet(t, "GET", base+"/readyz")
+	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, "degraded: the disk is nearly full\n", body)
 
 	status, _ = httpGet(t, "HEAD", base+"/readyz")
 	require.Equal(t, http.StatusOK, status)
@@ -69,7 +73,7 @@ func TestHTTPHealth(t *testing.T) {
 }
 
 func TestHTTPMetrics(t *testing.T) {
-	base := startTestHTTP(t, false, New(), func() error { return nil })
+	base := startTestHTTP(t, false, New(), func() (string, error) { return "ready", nil })
 	status, body := httpGet(t, "GET", base+"/metrics")
 	require.Equal(t, http.StatusOK, status)
 	for _, name := range []string{"fila_commit_duration_seconds_count", "go_goroutines", "process_open_fds"} {
@@ -78,8 +82,8 @@ func TestHTTPMetrics(t *testing.T) {
 }
 
 func TestHTTPProfiles(t *testing.T) {
-	off := startTestHTTP(t, false, New(), func() error { return nil })
-	on := startTestHTTP(t, true, New(), func() error { return nil })
+	off := startTestHTTP(t, false, New(), func() (string, error) { return "ready", nil })
+	on := startTestHTTP(t, true, New(), func() (string, error) { return "ready", nil })
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol"} {
 		status, _ := httpGet(t, "GET", off+path)
 		require.Equal(t, http.StatusNotFound, status, path)
@@ -92,7 +96,7 @@ func TestHTTPTakenPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	h := NewHTTP(l.Addr().String(), false, New(), func() error { return nil }, slog.New(slog.DiscardHandler))
+	h := NewHTTP(l.Addr().String(), false, New(), func() (string, error) { return "ready", nil }, slog.New(slog.DiscardHandler))
 	_, err = h.Start()
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.EqualError(t, err, "the HTTP listener cannot listen on "+l.Addr().String()+
@@ -103,10 +107,10 @@ func TestHTTPTakenPort(t *testing.T) {
 // A request that is being answered holds stop until the context ends.
 func TestHTTPStop(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
-	h := NewHTTP("127.0.0.1:0", false, New(), func() error {
+	h := NewHTTP("127.0.0.1:0", false, New(), func() (string, error) {
 		close(asked)
 		<-release
-		return nil
+		return "ready", nil
 	}, slog.New(slog.DiscardHandler))
 	addr, err := h.Start()
 	require.NoError(t, err)
@@ -137,7 +141,7 @@ func TestHTTPStop(t *testing.T) {
 func TestHTTPSync(t *testing.T) {
 	m := New()
 	m.SetSync(func() { m.Queue("orders").Hook("on_enqueue").Add(2, 0, 0, 0) })
-	base := startTestHTTP(t, false, m, func() error { return nil })
+	base := startTestHTTP(t, false, m, func() (string, error) { return "ready", nil })
 	for _, want := range []string{"2", "4"} {
 		_, body := httpGet(t, "GET", base+"/metrics")
 		require.Contains(t, body, `fila_hook_runs_total{hook="on_enqueue",queue="orders"} `+want+"\n")

@@ -129,6 +129,12 @@ func (m *Metrics) SetSync(update func()) {
 // called at each scrape, from any goroutine, and must return soon.
 func (m *Metrics) SetGauges(read func() []Gauges) { m.registry.MustRegister(gaugeCollector(read)) }
 
+// SetDisk names, once, the function that says how full the disk of the store is, under
+// the rules of SetGauges.
+func (m *Metrics) SetDisk(read func() (free int64, low, known bool)) {
+	m.registry.MustRegister(diskCollector(read))
+}
+
 // Queue returns the counters of a queue, the same ones for every call until Drop.
 // It takes a lock: call it once per queue and keep the result.
 func (m *Metrics) Queue(name string) *Queue {

@@ -66,6 +66,7 @@ func fullMetrics() *Metrics {
 			},
 		}}
 	})
+	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	return m
 }
 
