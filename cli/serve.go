@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -136,7 +137,11 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	ctx, stop := stopOnSignals(cmd.Context(), log, server.Kill)
 	defer stop()
 	defer reloadOnSignals(hangups, log, server.Reload)()
-	return server.Run(ctx)
+	err = server.Run(ctx)
+	if errors.Is(err, sidecar.ErrAnotherFila) {
+		return command.Exit(command.ExitConflict, err)
+	}
+	return err
 }
 
 // serveSettings are what the flags that were given set. --json makes the log JSON

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,9 +89,9 @@ func TestDocumentedPermissions(t *testing.T) {
 
 	t.Run("no role can do another's work", func(t *testing.T) {
 		for nc, subjects := range map[*nats.Conn][]string{
-			producer: {"fila.ack.0.x.orders", "fila.admin.queue-delete.orders", "fila.consume.orders", "fila.deliver.worker.orders", "fila.event.x.y"},
-			consumer: {"fila.enqueue.orders", "fila.admin.queue-delete.orders", "fila.deliver.worker.orders"},
-			operator: {"fila.enqueue.orders", "fila.ack.0.x.orders", "fila.fetch.orders"},
+			producer: {"fila.ack.0.x.orders", "fila.admin.queue-delete.orders", "fila.consume.orders", "fila.deliver.worker.orders", "fila.event.x.y", "fila.node.announce"},
+			consumer: {"fila.enqueue.orders", "fila.admin.queue-delete.orders", "fila.deliver.worker.orders", "fila.node.ask", "fila.node.answer.x"},
+			operator: {"fila.enqueue.orders", "fila.ack.0.x.orders", "fila.fetch.orders", "fila.node.announce", "fila.node.ask"},
 		} {
 			for _, subject := range subjects {
 				require.NoError(t, nc.Publish(subject, nil))
@@ -98,10 +99,24 @@ func TestDocumentedPermissions(t *testing.T) {
 				require.Contains(t, <-refused, "Permissions Violation for Publish to \""+subject)
 			}
 		}
+		for _, nc := range []*nats.Conn{producer, consumer, operator} {
+			_, err := nc.SubscribeSync("fila.node.>")
+			require.NoError(t, err)
+			require.NoError(t, nc.Flush())
+			require.Contains(t, <-refused, "Permissions Violation for Subscription to \"fila.node.>")
+		}
 		fila := connect("fila")
 		require.NoError(t, fila.Publish("fila.admin.queue-delete.orders", []byte(`{"force":true}`)))
 		require.NoError(t, fila.Flush())
 		require.Contains(t, strings.ToLower(<-refused), "permissions violation for publish to \"fila.admin.queue-delete.orders")
+	})
+	t.Run("fila's user is enough for a second fila to be refused", func(t *testing.T) {
+		cfg := config.Default()
+		cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
+		cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
+		second, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+		require.NoError(t, err)
+		require.ErrorIs(t, second.Run(t.Context()), ErrAnotherFila)
 	})
 	t.Run("a reply subject cannot make fila an accomplice", func(t *testing.T) {
 		require.NoError(t, producer.PublishRequest("fila.enqueue.orders", "fila.admin.queue-delete.orders", []byte(`{"force":true}`)))

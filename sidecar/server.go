@@ -29,6 +29,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// ErrAnotherFila is returned when another fila serves the same subject prefix.
+var ErrAnotherFila = natsio.ErrAnotherFila
+
 // closeTimeout bounds the end of the HTTP listener, which has no reason to wait.
 const closeTimeout = 5 * time.Second
 
@@ -71,6 +74,7 @@ type rooms struct {
 	control  *control.Control
 	shard    *shard.Shard
 	front    *natsio.Front
+	presence *natsio.Presence
 	admin    *admin.Admin
 }
 
@@ -254,6 +258,8 @@ func (s *Server) serve(ctx context.Context) error {
 		return nil
 	case <-s.rooms.shard.Failed(): // the only one: nothing is left to be served
 		return s.rooms.shard.Err()
+	case err := <-s.rooms.presence.Conflict():
+		return err
 	}
 }
 
@@ -287,6 +293,9 @@ func (s *Server) build(snap store.Snapshot) error {
 		Log: s.log, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
 		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
 	}, snap)
+	r.presence = natsio.NewPresence(natsio.PresenceOptions{
+		Log: s.log, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
+	})
 	r.front = natsio.New(natsio.Options{Log: s.log, Conn: d.nc, Subjects: s.subjects, Signer: signer})
 	queues.Shard = shard.New(shard.Options{
 		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
@@ -366,12 +375,16 @@ func (s *Server) start(ctx context.Context) error {
 	return r.front.ServeRequests(r.shard, s.version, verbs)
 }
 
-// connected waits for the first connection to NATS.
+// connected waits for the first connection to NATS, and until no other fila serves
+// this prefix there.
 func (s *Server) connected(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.killed, cancel)()
-	return natsio.WaitConnected(ctx, s.doors.nc)
+	if err := natsio.WaitConnected(ctx, s.doors.nc); err != nil {
+		return err
+	}
+	return s.rooms.presence.Begin(ctx)
 }
 
 // stop takes the node down: stop taking, let leases settle if it is asked to be
@@ -380,6 +393,11 @@ func (s *Server) stop(graceful bool) {
 	s.draining.Store(true)
 	r := &s.rooms
 	if r.shard != nil {
+		var drain time.Duration
+		if graceful {
+			drain = time.Duration(s.cfg.DrainTimeoutMs) * time.Millisecond
+		}
+		r.presence.Drain(drain)
 		s.drain(graceful)
 		r.front.StopAcks()
 		r.shard.End()

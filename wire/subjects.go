@@ -34,6 +34,7 @@ const (
 	kindNack    = "nack"
 	kindAdmin   = "admin"
 	kindEvent   = "event"
+	kindNode    = "node"
 )
 
 // Admin verbs. Those for which [VerbHasTail] is false have no queue or key at
@@ -186,6 +187,21 @@ func (s Subjects) FetchWildcard() string { return s.prefix + "." + KindFetch + "
 
 // EventWildcard returns the subscription for all events.
 func (s Subjects) EventWildcard() string { return s.prefix + "." + kindEvent + ".>" }
+
+// NodeAsk returns the subject on which a fila that starts asks who is there.
+func (s Subjects) NodeAsk() string { return s.prefix + "." + kindNode + ".ask" }
+
+// NodeAnswer returns the subject of the answers to one incarnation of a fila.
+func (s Subjects) NodeAnswer(incarnation string) string {
+	return s.prefix + "." + kindNode + ".answer." + incarnation
+}
+
+// NodeAnnounce returns the subject on which a fila tells others that it is there.
+func (s Subjects) NodeAnnounce() string { return s.prefix + "." + kindNode + ".announce" }
+
+// NodeWildcard returns the subscription for what filas ask and announce; answers go
+// past it.
+func (s Subjects) NodeWildcard() string { return s.prefix + "." + kindNode + ".*" }
 
 // AdminWildcard returns the subscription for one verb: with a wildcard as its
 // tail, or the bare subject of a verb without a tail.

@@ -5,6 +5,7 @@
 //     if fila has one.
 //   - [Front] holds the subscriptions: enqueues, acks and nacks, and the requests,
 //     which are endpoints of a NATS micro service. It is a shard.Front.
+//   - [Presence] keeps a second fila away from the subject prefix.
 //   - [Events] publishes news.
 //
 // A handler runs in the goroutine of its subscription and takes what comes in that

@@ -1,0 +1,291 @@
+package natsio
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+// ErrAnotherFila is returned when another fila serves the same subject prefix: every
+// enqueue would be stored by both, and every ack answered twice.
+var ErrAnotherFila = errors.New("another fila runs under the subject prefix")
+
+const (
+	// A fila that is there answers within this time.
+	answerTimeout = 2 * time.Second
+	// One that is ending is asked again after this time.
+	askAgain = 250 * time.Millisecond
+	// One that is ending needs up to this long after its drain to write and close.
+	closingTime = 10 * time.Second
+	// Two that could not reach each other know within this time after they can.
+	announceEvery = 2 * time.Second
+)
+
+// PresenceOptions are what a [Presence] needs.
+type PresenceOptions struct {
+	Log      *slog.Logger
+	Conn     *nats.Conn
+	Subjects wire.Subjects
+	Now      func() int64 // Unix nanoseconds
+	Name     string       // of the connection
+	Version  string
+}
+
+// node is what a fila tells others of itself. An incarnation is one run of one fila.
+type node struct {
+	Incarnation string    `json:"incarnation"`
+	Since       time.Time `json:"since"`
+	Name        string    `json:"name"`
+	Server      string    `json:"server"` // of NATS
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Version     string    `json:"version"`
+	Draining    bool      `json:"draining,omitempty"`
+	EndsInMs    int64     `json:"ends_in_ms,omitempty"` // of one that drains: the end of its drain
+}
+
+// youngerThan puts all nodes into one order, so that two that meet agree which of
+// them ends.
+func (n *node) youngerThan(other *node) bool {
+	if !n.Since.Equal(other.Since) {
+		return n.Since.After(other.Since)
+	}
+	return n.Incarnation > other.Incarnation
+}
+
+// Presence keeps a second fila away from a subject prefix. One that starts asks who is
+// there, and does not begin if it gets an answer. Two that did not see each other,
+// since they started at once or NATS was parted between them, do so when they hear
+// each other's announcements: the younger one gives up, the older one goes on.
+type Presence struct {
+	PresenceOptions
+	self node
+	met  string // the last younger incarnation; hear alone uses it
+
+	conflict chan error
+	stop     chan struct{}
+	ended    sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		draining bool
+		drained  time.Time // when it will be
+	}
+}
+
+// NewPresence returns the presence of a fila that tells nobody of itself yet.
+func NewPresence(o PresenceOptions) *Presence {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return &Presence{
+		PresenceOptions: o,
+		self: node{
+			Incarnation: rand.Text(), Since: time.Unix(0, o.Now()).UTC(),
+			Name: o.Name, Host: host, PID: os.Getpid(), Version: o.Version,
+		},
+		conflict: make(chan error, 1),
+		stop:     make(chan struct{}),
+	}
+}
+
+// Begin waits until no other fila serves the prefix, and tells of this one from then
+// on. One that answers is [ErrAnotherFila], unless it is ending: then Begin waits for
+// its end, for as long as it says that it needs.
+func (p *Presence) Begin(ctx context.Context) error {
+	if err := p.waitAlone(ctx); err != nil {
+		return err
+	}
+	return p.join(ctx)
+}
+
+// join listens to others and tells them of this fila.
+func (p *Presence) join(ctx context.Context) error {
+	if _, err := p.Conn.Subscribe(p.Subjects.NodeWildcard(), p.hear); err != nil {
+		return fmt.Errorf("subscribe to %s: %w", p.Subjects.NodeWildcard(), err)
+	}
+	// Of two that start at once at least one is subscribed when the other one
+	// announces itself.
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := p.Conn.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("flush to NATS: %w", err)
+	}
+	p.announce()
+	p.ended.Go(p.keepAnnouncing)
+	return nil
+}
+
+// Conflict tells with [ErrAnotherFila] that an older one is there, and this one has to
+// end.
+func (p *Presence) Conflict() <-chan error { return p.conflict }
+
+// Drain has those that ask told that this fila is about to end, within the given time
+// and what closing takes. It is called once.
+func (p *Presence) Drain(within time.Duration) {
+	p.mu.Lock()
+	p.mu.draining, p.mu.drained = true, time.Now().Add(within)
+	p.mu.Unlock()
+	close(p.stop)
+	p.ended.Wait()
+}
+
+// waitAlone asks until nobody answers who goes on.
+func (p *Presence) waitAlone(ctx context.Context) error {
+	answers := make(chan *nats.Msg, 64)
+	sub, err := p.Conn.ChanSubscribe(p.Subjects.NodeAnswer(p.self.Incarnation), answers)
+	if err != nil {
+		return fmt.Errorf("subscribe to answers of other filas: %w", err)
+	}
+	defer func() {
+		if err := sub.Unsubscribe(); err != nil {
+			p.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
+		}
+	}()
+	var patience time.Time
+	for {
+		other, err := p.ask(ctx, answers)
+		switch {
+		case err != nil || other == nil:
+			return err
+		case !other.Draining:
+			return p.refusal(other)
+		case patience.IsZero():
+			wait := time.Duration(other.EndsInMs)*time.Millisecond + closingTime
+			patience = time.Now().Add(wait)
+			p.Log.Info("another fila under this subject prefix is stopping; waiting for its end",
+				"host", other.Host, "pid", other.PID, "at_most_ms", wait.Milliseconds())
+		case time.Now().After(patience):
+			return p.refusal(other)
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ask returns who answers first; nil: nobody does.
+func (p *Presence) ask(ctx context.Context, answers <-chan *nats.Msg) (*node, error) {
+	for p.Conn.PublishRequest(p.Subjects.NodeAsk(), p.Subjects.NodeAnswer(p.self.Incarnation), p.tell()) != nil {
+		if err := WaitConnected(ctx, p.Conn); err != nil { // it was lost just now
+			return nil, err
+		}
+	}
+	late := time.NewTimer(answerTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case m := <-answers:
+			if len(m.Data) == 0 && m.Header.Get("Status") == noResponders {
+				return nil, nil
+			}
+			var other node
+			if err := json.Unmarshal(m.Data, &other); err == nil {
+				return &other, nil
+			}
+		case <-late.C: // somebody listens who is no fila, or is dead without NATS knowing it
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// noResponders is the status by which the NATS server answers for nobody.
+const noResponders = "503"
+
+// hear handles what others tell or ask.
+func (p *Presence) hear(m *nats.Msg) {
+	var other node
+	if err := json.Unmarshal(m.Data, &other); err != nil || other.Incarnation == p.self.Incarnation {
+		return
+	}
+	switch m.Subject {
+	case p.Subjects.NodeAsk():
+		if m.Reply == p.Subjects.NodeAnswer(other.Incarnation) { // nowhere else, whoever asks
+			p.publish(m.Reply)
+		}
+	case p.Subjects.NodeAnnounce():
+		p.meet(&other)
+	}
+}
+
+// meet decides between this fila and one that serves as well. If either is ending
+// there is nothing to decide.
+func (p *Presence) meet(other *node) {
+	p.mu.Lock()
+	draining := p.mu.draining
+	p.mu.Unlock()
+	switch {
+	case other.Draining || draining:
+	case p.self.youngerThan(other):
+		select {
+		case p.conflict <- p.refusal(other):
+		default: // it is known
+		}
+	default:
+		if p.met != other.Incarnation {
+			p.met = other.Incarnation
+			p.Log.Warn("another fila has appeared under this subject prefix; it is younger and has to end",
+				"host", other.Host, "pid", other.PID, "since", other.Since, "server", other.Server)
+		}
+		p.announce()
+	}
+}
+
+func (p *Presence) keepAnnouncing() {
+	tick := time.NewTicker(announceEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.announce()
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+func (p *Presence) announce() { p.publish(p.Subjects.NodeAnnounce()) }
+
+func (p *Presence) publish(subject string) {
+	if err := p.Conn.Publish(subject, p.tell()); err != nil {
+		p.Log.Debug("presence", "subject", subject, "error", err) // NATS is away; it is told again
+	}
+}
+
+// tell is what this fila says of itself now.
+func (p *Presence) tell() []byte {
+	n := p.self
+	n.Server = p.Conn.ConnectedServerName()
+	p.mu.Lock()
+	if n.Draining = p.mu.draining; n.Draining {
+		n.EndsInMs = max(0, time.Until(p.mu.drained).Milliseconds())
+	}
+	p.mu.Unlock()
+	data, err := json.Marshal(n)
+	if err != nil {
+		p.Log.Error("the presence cannot be encoded", "error", err)
+	}
+	return data
+}
+
+// refusal names the other one, and the way out.
+func (p *Presence) refusal(other *node) error {
+	return fmt.Errorf("%w %q: %s %s on host %s, pid %d, since %s, connected to NATS server %s "+
+		"(stop one of the two, or give one a prefix of its own by nats.subject_prefix)",
+		ErrAnotherFila, p.Subjects.Prefix(), other.Name, other.Version, other.Host, other.PID, other.Since.Format(time.RFC3339), other.Server)
+}

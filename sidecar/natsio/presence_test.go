@@ -1,0 +1,274 @@
+package natsio
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// presences is a test of several filas in a bubble.
+type presences struct {
+	t   *testing.T
+	srv *server.Server
+	log *logText
+}
+
+func presenceBubble(t *testing.T, fn func(t *testing.T, p *presences)) {
+	t.Helper()
+	runtime.GC() // as in bubble
+	runtime.GC()
+	defer runtime.GC()
+	defer runtime.GC()
+	synctest.Test(t, func(t *testing.T) {
+		p := &presences{t: t, log: &logText{}}
+		p.srv = p.server()
+		fn(t, p)
+	})
+}
+
+func (p *presences) server() *server.Server {
+	cfg := config.Default().NATS.Embedded
+	cfg.Port = 0
+	srv, err := StartEmbedded(cfg, quietly())
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { stopTestServer(srv) })
+	return srv
+}
+
+func (p *presences) connect(srv *server.Server, opts ...nats.Option) *nats.Conn {
+	nc, err := nats.Connect("", append(opts, nats.InProcessServer(srv))...)
+	require.NoError(p.t, err)
+	p.t.Cleanup(nc.Close)
+	return nc
+}
+
+// fila returns one that has not begun.
+func (p *presences) fila(srv *server.Server, prefix string) *Presence {
+	subjects, err := wire.NewSubjects(prefix)
+	require.NoError(p.t, err)
+	log, text := newTestLog()
+	p.log = text
+	x := NewPresence(PresenceOptions{
+		Log: log, Conn: p.connect(srv), Subjects: subjects, Now: func() int64 { return time.Now().UnixNano() },
+		Name: "fila", Version: "1.2.3",
+	})
+	p.t.Cleanup(func() {
+		select {
+		case <-x.stop:
+		default:
+			x.Drain(0)
+		}
+	})
+	return x
+}
+
+// flush waits until the server has taken what was sent to it.
+func (p *presences) flush(nc *nats.Conn) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(p.t, nc.FlushWithContext(ctx))
+}
+
+// begin returns how long it took, too.
+func (p *presences) begin(x *Presence) (time.Duration, error) {
+	start := time.Now()
+	err := x.Begin(p.t.Context())
+	return time.Since(start), err
+}
+
+// goesOn checks that a fila is not told to end, for an hour.
+func (p *presences) goesOn(x *Presence) {
+	p.t.Helper()
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	require.Empty(p.t, x.Conflict())
+}
+
+// TestASecondFilaIsRefused by a line that names the first one, who goes on.
+func TestASecondFilaIsRefused(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		first, second, elsewhere := p.fila(p.srv, "fila"), p.fila(p.srv, "fila"), p.fila(p.srv, "other.fila")
+		took, err := p.begin(first)
+		require.NoError(t, err)
+		require.Zero(t, took, "nobody is there: nothing is waited for")
+		time.Sleep(time.Hour)
+		took, err = p.begin(second)
+		require.ErrorIs(t, err, ErrAnotherFila)
+		require.Zero(t, took)
+		host, hostErr := os.Hostname()
+		require.NoError(t, hostErr)
+		require.EqualError(t, err, fmt.Sprintf(`another fila runs under the subject prefix "fila": fila 1.2.3 on host %s, pid %d, `+
+			`since 2000-01-01T00:00:00Z, connected to NATS server fila-embedded `+
+			`(stop one of the two, or give one a prefix of its own by nats.subject_prefix)`, host, os.Getpid()))
+		took, err = p.begin(elsewhere)
+		require.NoError(t, err)
+		require.Zero(t, took)
+		p.goesOn(first)
+	})
+}
+
+// TestAClockThatIsBehind does not let a fila that starts drive away one that runs.
+func TestAClockThatIsBehind(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		first, second := p.fila(p.srv, "fila"), p.fila(p.srv, "fila")
+		second.self.Since = first.self.Since.Add(-time.Hour)
+		_, err := p.begin(first)
+		require.NoError(t, err)
+		_, err = p.begin(second)
+		require.ErrorIs(t, err, ErrAnotherFila)
+		p.goesOn(first)
+	})
+}
+
+// TestFilasThatStartAtOnce: one is left, and it is the oldest of those that began.
+func TestFilasThatStartAtOnce(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		var all []*Presence
+		for range 3 {
+			all = append(all, p.fila(p.srv, "fila"))
+		}
+		// Nobody is there when they ask; all subscribe before the first announces itself.
+		for _, x := range all {
+			require.NoError(t, x.waitAlone(t.Context()))
+		}
+		for _, x := range all {
+			require.NoError(t, x.join(t.Context()))
+		}
+		synctest.Wait()
+		var left []*Presence
+		for _, x := range all {
+			select {
+			case err := <-x.Conflict():
+				require.ErrorIs(t, err, ErrAnotherFila)
+				x.Drain(0)
+			default:
+				left = append(left, x)
+			}
+		}
+		require.Len(t, left, 1)
+		for _, x := range all {
+			require.False(t, left[0].self.youngerThan(&x.self))
+		}
+		p.goesOn(left[0])
+	})
+}
+
+// TestFilasMeetAfterAPartition: each served one side of it. When NATS is whole again
+// the younger one is told to end, and the older one never.
+func TestFilasMeetAfterAPartition(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		otherSide := p.server()
+		older := p.fila(p.srv, "fila")
+		_, err := p.begin(older)
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		younger := p.fila(otherSide, "fila")
+		_, err = p.begin(younger)
+		require.NoError(t, err)
+		p.goesOn(younger)
+		// A link between the two sides, which does not echo.
+		here, there := p.connect(p.srv, nats.NoEcho()), p.connect(otherSide, nats.NoEcho())
+		for from, to := range map[*nats.Conn]*nats.Conn{here: there, there: here} {
+			_, err := from.Subscribe("fila.node.>", func(m *nats.Msg) { _ = to.PublishMsg(m) })
+			require.NoError(t, err)
+			p.flush(from)
+		}
+		healed := time.Now()
+		require.ErrorIs(t, <-younger.Conflict(), ErrAnotherFila)
+		require.LessOrEqual(t, time.Since(healed), announceEvery)
+		younger.Drain(0)
+		p.goesOn(older)
+	})
+}
+
+// TestAStartWaitsForOneThatEnds, which is what a rolling update does, and not longer
+// than that one says that it needs.
+func TestAStartWaitsForOneThatEnds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gone    time.Duration // when the old one is; 0: never
+		refused time.Duration // when its successor is; 0: never
+	}{
+		"it ends":       {gone: 3 * time.Second},
+		"it never ends": {refused: 30*time.Second + closingTime},
+	} {
+		t.Run(name, func(t *testing.T) {
+			presenceBubble(t, func(t *testing.T, p *presences) {
+				old, next := p.fila(p.srv, "fila"), p.fila(p.srv, "fila")
+				_, err := p.begin(old)
+				require.NoError(t, err)
+				old.Drain(30 * time.Second)
+				if tc.gone > 0 {
+					time.AfterFunc(tc.gone, old.Conn.Close)
+				}
+				took, err := p.begin(next)
+				if tc.gone > 0 {
+					require.NoError(t, err)
+					require.InDelta(t, tc.gone, took, float64(askAgain))
+				} else {
+					require.ErrorIs(t, err, ErrAnotherFila)
+					require.InDelta(t, tc.refused, took, float64(2*askAgain))
+				}
+				require.Equal(t, 1, strings.Count(p.log.String(), "waiting for its end"))
+			})
+		})
+	}
+}
+
+// TestOnesThatDoNotAnswer hold up a start for a moment only: an operator who listens
+// to all subjects, or a fila that died without NATS knowing it yet.
+func TestOnesThatDoNotAnswer(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		nc := p.connect(p.srv)
+		_, err := nc.SubscribeSync(">")
+		require.NoError(t, err)
+		p.flush(nc)
+		took, err := p.begin(p.fila(p.srv, "fila"))
+		require.NoError(t, err)
+		require.Equal(t, answerTimeout, took)
+	})
+}
+
+// TestAStopEndsTheWait for another fila.
+func TestAStopEndsTheWait(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		old, next := p.fila(p.srv, "fila"), p.fila(p.srv, "fila")
+		_, err := p.begin(old)
+		require.NoError(t, err)
+		old.Drain(time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		require.ErrorIs(t, next.Begin(ctx), context.Canceled)
+	})
+}
+
+// TestAnswersGoToFilasAlone: who may ask could otherwise have fila publish anywhere.
+func TestAnswersGoToFilasAlone(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		_, err := p.begin(p.fila(p.srv, "fila"))
+		require.NoError(t, err)
+		nc := p.connect(p.srv)
+		sub, err := nc.SubscribeSync("fila.admin.>")
+		require.NoError(t, err)
+		for _, body := range []string{`{"incarnation":"x"}`, `{}`, `{`, ``, `null`} {
+			require.NoError(t, nc.PublishRequest("fila.node.ask", "fila.admin.reload", []byte(body)))
+		}
+		p.flush(nc)
+		synctest.Wait()
+		n, _, err := sub.Pending()
+		require.NoError(t, err)
+		require.Zero(t, n)
+	})
+}
