@@ -216,7 +216,7 @@ func TestMicroService(t *testing.T) {
 		r.must("$SRV.INFO.fila", "", &info)
 		require.Equal(t, "fila", info.Name)
 		require.Equal(t, "1.2.3", info.Version)
-		require.Equal(t, "fila", info.Metadata["subject_prefix"])
+		require.Equal(t, map[string]string{"subject_prefix": "fila", "version": "v1.2.3"}, info.Metadata)
 		var names []string
 		for _, e := range info.Endpoints {
 			names = append(names, e.Name+" "+e.Subject)
@@ -257,7 +257,7 @@ func TestNothingIsBegunWhileDraining(t *testing.T) {
 
 func TestServiceVersion(t *testing.T) {
 	for version, want := range map[string]string{
-		"1.2.3": "1.2.3", "v1.2.3": "1.2.3", "v1.2.3-rc.1+linux": "1.2.3-rc.1+linux", "dev": "0.0.0", "": "0.0.0", "1.2": "0.0.0",
+		"1.2.3": "1.2.3", "v1.2.3": "1.2.3", "v1.2.3-rc.1+linux": "1.2.3-rc.1+linux", "devel": "0.0.0-devel", "": "0.0.0", "1.2": "0.0.0-1.2", "a b": "0.0.0",
 	} {
 		require.Equal(t, want, serviceVersion(version), "%q", version)
 	}

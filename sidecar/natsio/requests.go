@@ -27,7 +27,7 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]V
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
 		Description: "fair scheduling, rate limits and durable queues for NATS",
-		Metadata:    map[string]string{"subject_prefix": f.Subjects.Prefix()},
+		Metadata:    map[string]string{"subject_prefix": f.Subjects.Prefix(), "version": version},
 	})
 	if err != nil {
 		return fmt.Errorf("NATS micro service: %w", err)
@@ -77,10 +77,12 @@ func (f *Front) StopRequests() {
 var semantic = regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
 
 // serviceVersion is version as the micro service wants it: a semantic version
-// without a leading v. A build that has none is 0.0.0.
+// without a leading v. The version of a build that has none follows 0.0.0.
 func serviceVersion(version string) string {
-	if v := strings.TrimPrefix(version, "v"); semantic.MatchString(v) {
-		return v
+	for _, v := range []string{strings.TrimPrefix(version, "v"), "0.0.0-" + version} {
+		if semantic.MatchString(v) {
+			return v
+		}
 	}
 	return "0.0.0"
 }
