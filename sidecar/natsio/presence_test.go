@@ -201,7 +201,7 @@ func TestAStartWaitsForOneThatEnds(t *testing.T) {
 		gone    time.Duration // when the old one is; 0: never
 		refused time.Duration // when its successor is; 0: never
 	}{
-		"it ends":       {gone: 3 * time.Second},
+		"it ends":       {gone: 3*askAgain + askAgain/2}, // between two questions
 		"it never ends": {refused: 30*time.Second + closingTime},
 	} {
 		t.Run(name, func(t *testing.T) {
