@@ -142,6 +142,34 @@ func TestBareDurations(t *testing.T) {
 	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: say 5s or 5ms"})
 }
 
+// What NATS permissions refuse ends a command at once, with a code of its own.
+func TestPermissionsAreKnownAtOnce(t *testing.T) {
+	clitest.Isolate(t)
+	srv := clitest.StartNATS(t, func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "u", Password: "p", Permissions: &server.Permissions{
+				Publish:   &server.SubjectPermission{Allow: []string{"fila.enqueue.mine"}},
+				Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.u.>"}},
+			}},
+			{Username: "deaf", Password: "p", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.u.>"}}}},
+		}
+	})
+	t.Setenv("NATS_URL", srv.ClientURL())
+	t.Setenv("NATS_PASSWORD", "p")
+	t.Setenv("NATS_TIMEOUT", "1h")
+	for line, says := range map[string]string{
+		"publish other x --user u --inbox-prefix _INBOX.u":              "permissions do not allow to publish to fila.enqueue.other, so nothing was done",
+		"publish other x --count 9 --user u --inbox-prefix _INBOX.u":    "permissions do not allow to publish to fila.enqueue.other, so nothing was done",
+		"publish other x --no-confirm --user u --inbox-prefix _INBOX.u": "fila.enqueue.other",
+		"consume other --user u --inbox-prefix _INBOX.u":                "permissions do not allow to subscribe to fila.deliver.",
+		"queue list --user u --inbox-prefix _INBOX.u":                   "publish to fila.admin.queue-list, so nothing was done; docs/security.md has",
+		"queue list --user deaf":                                        "permissions do not allow to subscribe to _INBOX.",
+		"publish q x --user deaf":                                       "permissions do not allow to subscribe to _INBOX.",
+	} {
+		clitest.Complains(t, program.Run(t, "", strings.Fields(line)...), command.ExitDenied, says)
+	}
+}
+
 func TestContexts(t *testing.T) {
 	home := clitest.Isolate(t)
 	srv := clitest.StartNATS(t, nil)

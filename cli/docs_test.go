@@ -39,7 +39,7 @@ func TestReference(t *testing.T) {
 func TestExitCodesAreDocumented(t *testing.T) {
 	data, err := os.ReadFile(referencePath)
 	require.NoError(t, err)
-	for _, code := range []int{command.ExitOK, command.ExitFailed, command.ExitUsage, command.ExitNotFound, command.ExitConflict, command.ExitRefused, command.ExitConnect} {
+	for _, code := range []int{command.ExitOK, command.ExitFailed, command.ExitUsage, command.ExitNotFound, command.ExitConflict, command.ExitRefused, command.ExitConnect, command.ExitDenied} {
 		require.Contains(t, string(data), fmt.Sprintf("| %d | ", code))
 	}
 }

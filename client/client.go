@@ -20,6 +20,7 @@ type Client struct {
 	subjects wire.Subjects
 	timeout  time.Duration
 	async    *publisher
+	refusals *refusals // of the connection
 }
 
 // Option changes how a Client works.
@@ -49,8 +50,10 @@ func WithPublishErrHandler(fn func(*PublishFuture, error)) Option {
 	return func(o *options) { o.onAsync = fn }
 }
 
-// New returns a client on a connection that stays the caller's to close. The
-// error is about an option.
+// New returns a client on a connection that stays the caller's to close. It puts
+// itself before the connection's error handler, which is how NATS tells of missing
+// permissions: whoever sets another handler later gets [ErrNoReply] instead of a
+// [PermissionError]. The error is about an option.
 func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	o := options{prefix: DefaultPrefix, timeout: 5 * time.Second, maxPending: 4000}
 	for _, opt := range opts {
@@ -63,7 +66,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if o.maxPending < 1 {
 		return nil, fmt.Errorf("max pending is %d: allowed is at least 1", o.maxPending)
 	}
-	c := &Client{nc: nc, subjects: subjects, timeout: max(o.timeout, 0)}
+	c := &Client{nc: nc, subjects: subjects, timeout: max(o.timeout, 0), refusals: refusalsOf(nc)}
 	c.async = newPublisher(c, o.maxPending, o.onAsync)
 	return c, nil
 }
@@ -94,9 +97,14 @@ func (c *Client) withTimeout(ctx context.Context) (context.Context, context.Canc
 func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
+	if err := c.openInbox(ctx); err != nil {
+		return nil, err
+	}
+	ctx, stop := c.refusals.listenPublish(ctx, msg.Subject)
+	defer stop()
 	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
 	if err != nil {
-		return nil, sendError(msg.Subject, err)
+		return nil, becauseOf(ctx, sendError(msg.Subject, err))
 	}
 	if refused := wire.ParseError(reply.Header, reply.Data); refused != nil {
 		return nil, refused

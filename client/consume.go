@@ -182,6 +182,7 @@ func (k *Consumer) start(ctx context.Context) error {
 		k.drain()
 		return errors.Join(err, unsubscribe(k.sub), unsubscribe(k.replies))
 	}
+	context.AfterFunc(k.handlerCtx, k.c.refusals.listen(k.denied))
 	var keepCtx context.Context
 	keepCtx, k.stopKeeping = context.WithCancel(context.Background())
 	k.keepers.Go(func() { k.keepRegistered(keepCtx) })
@@ -190,6 +191,7 @@ func (k *Consumer) start(ctx context.Context) error {
 }
 
 func (k *Consumer) subscribe(ctx context.Context) (err error) {
+	before := k.c.nc.LastError()
 	if k.replies, err = k.c.nc.Subscribe(k.inbox+"*", k.reply); err != nil {
 		return err
 	}
@@ -203,7 +205,7 @@ func (k *Consumer) subscribe(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return flush(ctx, k.c.nc)
+	return k.c.admitted(ctx, before, k.sub, k.replies)
 }
 
 // flush returns when the server has what was sent; nats.go insists on a

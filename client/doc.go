@@ -17,7 +17,8 @@
 //	}
 //
 // [RetryFor] does so by itself. [ErrNoFila] means that nobody answered on the
-// subject, [ErrNoReply] that the outcome is not known.
+// subject, [ErrNoReply] that the outcome is not known, and a [*PermissionError]
+// that NATS did not let the request in.
 //
 // # What survives
 //

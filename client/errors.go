@@ -12,7 +12,8 @@ var (
 	// publishing, consuming and fetching, possibly no such queue.
 	ErrNoFila = errors.New("no fila listens on the subject")
 	// ErrNoReply is returned when a request got no answer in time, or when the
-	// connection broke meanwhile. Whether it had an effect is not known.
+	// connection broke meanwhile. Whether it had an effect is not known. What NATS
+	// permissions refuse is known and is a [PermissionError].
 	ErrNoReply = errors.New("no reply in time; whether it was done is not known")
 	// ErrWindowFull is returned by PublishAsync when as many messages as
 	// [WithMaxPending] allows wait for their confirmation, and either [NoWait]

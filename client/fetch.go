@@ -30,6 +30,9 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err != nil {
 		return nil, err
 	}
+	if err := c.openInbox(ctx); err != nil {
+		return nil, err
+	}
 	inbox := c.nc.NewInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
@@ -39,6 +42,8 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
+	ctx, stop := c.refusals.listenPublish(ctx, c.subjects.Fetch(queue))
+	defer stop()
 	if err := c.nc.PublishRequest(c.subjects.Fetch(queue), inbox, body); err != nil {
 		return nil, sendError(c.subjects.Fetch(queue), err)
 	}
@@ -51,7 +56,7 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	for len(messages) < batch {
 		msg, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return c.rest(sub, messages), sendError(c.subjects.Fetch(queue), err)
+			return c.rest(sub, messages), becauseOf(ctx, sendError(c.subjects.Fetch(queue), err))
 		}
 		m, err := c.fetched(queue, msg)
 		if m == nil {

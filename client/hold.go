@@ -211,6 +211,34 @@ func (k *Consumer) lost(h *hold, refused error) {
 	k.o.onError(fmt.Errorf("extend lease of %s: %w", h.m.ID, refused))
 }
 
+// denied is called when the server refuses something on the connection. The answer
+// of a message is not sent again then, and a subscription that the server ended is
+// told of.
+func (k *Consumer) denied(err *PermissionError) {
+	if err.Subscribe {
+		if err.Subject == k.sub.Subject || err.Subject == k.replies.Subject {
+			k.o.onError(fmt.Errorf("consumer %s of %s: %w", k.o.name, k.queue, err))
+		}
+		return
+	}
+	k.mu.Lock()
+	var held *hold
+	for _, h := range k.mu.held {
+		if h.m.ackTo == err.Subject {
+			held = h
+		}
+	}
+	answered := held != nil && !held.giveUp.IsZero()
+	k.mu.Unlock()
+	if held == nil {
+		return
+	}
+	if answered {
+		k.release(held, err)
+	}
+	k.o.onError(fmt.Errorf("ack of %s: %w", held.m.ID, err))
+}
+
 // keepHeld sends what is due until ctx ends, which is after the last answer.
 func (k *Consumer) keepHeld(ctx context.Context) {
 	timer := time.NewTimer(0)

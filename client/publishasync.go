@@ -28,6 +28,9 @@ func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte,
 	if err != nil {
 		return nil, err
 	}
+	if err := c.openInbox(ctx); err != nil {
+		return nil, err
+	}
 	p := c.async
 	if err := p.enter(ctx, o.noWait); err != nil {
 		return nil, err
@@ -74,6 +77,7 @@ type publisher struct {
 		sync.Mutex
 		sub      *nats.Subscription
 		inbox    string // with the dot at its end
+		unlisten func() // to refusals; set with sub
 		closed   bool
 		lastID   uint64
 		pending  map[uint64]*PublishFuture
@@ -153,6 +157,7 @@ func (p *publisher) subscribe() error {
 		return err
 	}
 	p.mu.sub, p.mu.inbox = sub, inbox
+	p.mu.unlisten = p.c.refusals.listen(p.denied)
 	return sub.SetPendingLimits(-1, -1) // the window bounds them
 }
 
@@ -239,6 +244,24 @@ func (p *publisher) reply(msg *nats.Msg) {
 	p.resolve(f, receipt, err)
 }
 
+// denied fails what the server did not let in.
+func (p *publisher) denied(err *PermissionError) {
+	if err.Subscribe {
+		return
+	}
+	p.mu.Lock()
+	var failed []*PublishFuture
+	for _, f := range p.mu.pending {
+		if f.msg.Subject == err.Subject {
+			failed = append(failed, f)
+		}
+	}
+	p.mu.Unlock()
+	for _, f := range failed {
+		p.resolve(f, Receipt{}, err)
+	}
+}
+
 // fail tries again later, or gives up.
 func (p *publisher) fail(f *PublishFuture, err error) {
 	p.mu.Lock()
@@ -319,6 +342,7 @@ func (p *publisher) close() {
 		p.resolve(f, Receipt{}, ErrClosed)
 	}
 	if sub != nil {
+		p.mu.unlisten()
 		_ = unsubscribe(sub) // what fails to end has ended
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -182,11 +181,6 @@ type Session struct {
 	*client.Client
 	Server  string // for messages, without passwords
 	Timeout time.Duration
-
-	refused struct { // what the server refused on the side, usually a permission
-		sync.Mutex
-		err error
-	}
 }
 
 // Open connects. The error says what to do when nobody is there.
@@ -200,11 +194,8 @@ func (c *Connection) Open(more ...nats.Option) (*Session, error) {
 		return nil, Exit(ExitUsage, err)
 	}
 	s := &Session{Server: redactURLs(where.URL), Timeout: where.Timeout}
-	opts = append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-		s.refused.Lock()
-		s.refused.err = err
-		s.refused.Unlock()
-	}))
+	// The library would print what the server says on the side.
+	opts = append(opts, nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	nc, err := nats.Connect(where.URL, append(opts, more...)...)
 	if err != nil {
 		if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) {
@@ -223,11 +214,18 @@ func (c *Connection) Open(more ...nats.Option) (*Session, error) {
 // Close closes the connection.
 func (s *Session) Close() { s.Conn().Close() }
 
-// Flush waits until the server has everything that was sent.
+// Flush waits until the server has everything that was sent, and returns the
+// refusal if it let something not in.
 func (s *Session) Flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	return s.Conn().FlushWithContext(ctx)
+	if err := s.Conn().FlushWithContext(ctx); err != nil {
+		return err
+	}
+	if said := s.Conn().LastError(); errors.Is(said, nats.ErrPermissionViolation) {
+		return s.Explain(said)
+	}
+	return nil
 }
 
 // Explain gives an error of the client the exit code of its kind, and adds
@@ -239,14 +237,14 @@ func (s *Session) Explain(err error) error {
 		return nil
 	case errors.As(err, &refused):
 		return Exit(codeOf(refused.Code), describe(refused))
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return Exit(ExitDenied, fmt.Errorf("%w; docs/security.md has the permissions of each role", err))
 	case errors.Is(err, client.ErrNoFila):
 		return Exit(ExitConnect, fmt.Errorf(
 			"no fila listens at %s under the prefix %q: is `fila serve` running and connected to this NATS server?", s.Server, s.Prefix()))
 	case errors.Is(err, client.ErrNoReply):
-		s.refused.Lock()
-		defer s.refused.Unlock()
-		if s.refused.err != nil {
-			return fmt.Errorf("%w; NATS said: %w", err, s.refused.err)
+		if said := s.Conn().LastError(); said != nil {
+			return fmt.Errorf("%w; NATS said: %w", err, said)
 		}
 	}
 	return err

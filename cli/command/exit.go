@@ -16,6 +16,7 @@ const (
 	ExitConflict = 5 // it exists already, is not empty, or the lease is lost (409)
 	ExitRefused  = 6 // refused for now: backlog full or draining (429, 503)
 	ExitConnect  = 7 // no NATS server, or no fila behind it
+	ExitDenied   = 8 // NATS permissions do not allow it
 )
 
 // ExitError is an error with the exit code that main returns for it. Commands

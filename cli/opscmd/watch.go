@@ -93,7 +93,7 @@ func (w *watcher) watch(ctx context.Context, s *command.Session, errOut io.Write
 		case errors.Is(err, nats.ErrSlowConsumer):
 			continue
 		case err != nil:
-			return fmt.Errorf("subscribe to events: %w", err)
+			return s.Explain(fmt.Errorf("subscribe to events: %w", err))
 		}
 		if dropped, err := sub.Dropped(); err == nil && dropped > missed {
 			command.Complain(errOut, fmt.Sprintf("%s missed: they came faster than they could be printed", terminal.Plural(int64(dropped-missed), "event")))

@@ -135,7 +135,7 @@ func TestWatchSaysWhenItMayNot(t *testing.T) {
 	})
 	t.Setenv("NATS_URL", srv.ClientURL())
 	r := program.Run(t, "", "watch", "--user", "guest", "--password", "guest")
-	require.Equal(t, command.ExitFailed, r.Code)
+	require.Equal(t, command.ExitDenied, r.Code)
 	require.Contains(t, strings.ToLower(r.Err), "permissions violation")
 }
 

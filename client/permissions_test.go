@@ -1,0 +1,177 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// restricted returns a client who may do nothing but what is allowed, and whose
+// requests nobody ever answers.
+func restricted(t *testing.T, publish, subscribe []string) *Client {
+	t.Helper()
+	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true, Users: []*server.User{{
+		Username: "u", Password: "p",
+		Permissions: &server.Permissions{
+			Publish:   &server.SubjectPermission{Allow: publish},
+			Subscribe: &server.SubjectPermission{Allow: subscribe},
+		},
+	}}})
+	require.NoError(t, err)
+	srv.Start()
+	require.True(t, srv.ReadyForConnections(patience))
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	nc, err := nats.Connect("", nats.InProcessServer(srv), nats.UserInfo("u", "p"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	c, err := New(nc, WithTimeout(0)) // whoever waits for a timeout waits for ever
+	require.NoError(t, err)
+	return c
+}
+
+func denied(t *testing.T, err error, subscribe bool, subject string) {
+	t.Helper()
+	var d *PermissionError
+	require.ErrorAs(t, err, &d)
+	require.ErrorIs(t, err, nats.ErrPermissionViolation)
+	require.NotErrorIs(t, err, ErrNoReply)
+	require.Equal(t, subscribe, d.Subscribe, "%v", err)
+	if subject != "" {
+		require.Equal(t, subject, d.Subject)
+	}
+}
+
+func TestPublishingThatIsNotPermitted(t *testing.T) {
+	c := restricted(t, []string{"fila.enqueue.mine"}, []string{"_INBOX.>", "fila.deliver.*.mine", "fila.deliver.*.other"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+
+	_, err := c.Publish(ctx, "other", nil, RetryFor(time.Hour), DedupeID("x"))
+	denied(t, err, false, "fila.enqueue.other")
+	require.ErrorContains(t, err, "NATS permissions do not allow to publish to fila.enqueue.other, so nothing was done")
+	_, err = c.QueueInspect(ctx, "other", 0)
+	denied(t, err, false, "fila.admin.queue-inspect.other")
+	_, err = c.Fetch(ctx, "other", 1, time.Minute)
+	denied(t, err, false, "fila.fetch.other")
+	_, err = c.Consume(ctx, "other", func(context.Context, *Message) error { return nil })
+	denied(t, err, false, "fila.consume.other")
+
+	future, err := c.PublishAsync(ctx, "other", nil, RetryFor(time.Hour))
+	require.NoError(t, err)
+	_, err = future.Wait(ctx)
+	denied(t, err, false, "fila.enqueue.other")
+}
+
+// What is refused about one subject says nothing about the requests on others.
+func TestARefusalIsOfItsSubject(t *testing.T) {
+	c := restricted(t, []string{"fila.enqueue.mine", "_INBOX.>"}, []string{"_INBOX.>", "fila.enqueue.mine"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	asked := make(chan *nats.Msg, 2)
+	_, err := c.nc.Subscribe("fila.enqueue.mine", func(m *nats.Msg) { asked <- m })
+	require.NoError(t, err)
+	future, err := c.PublishAsync(ctx, "mine", nil)
+	require.NoError(t, err)
+	result := make(chan error, 1)
+	go func() {
+		_, err := c.Publish(ctx, "mine", nil)
+		result <- err
+	}()
+	one, two := <-asked, <-asked
+	_, err = c.Publish(ctx, "other", nil)
+	denied(t, err, false, "fila.enqueue.other")
+	for _, m := range []*nats.Msg{one, two} {
+		require.NoError(t, m.Respond([]byte(`{"id":"1"}`)))
+	}
+	require.NoError(t, <-result)
+	_, err = future.Wait(ctx)
+	require.NoError(t, err)
+}
+
+// Without its inbox a client would have things done and never hear of it: it asks
+// for nothing then.
+func TestRepliesThatAreNotPermitted(t *testing.T) {
+	c := restricted(t, []string{">"}, []string{"fila.>"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	asked := make(chan *nats.Msg, 10)
+	_, err := c.nc.Subscribe("fila.>", func(m *nats.Msg) { asked <- m })
+	require.NoError(t, err)
+	for range 2 {
+		_, err = c.Publish(ctx, "q", nil)
+		denied(t, err, true, "")
+		require.ErrorContains(t, err, "to subscribe to _INBOX.")
+		_, err = c.PublishAsync(ctx, "q", nil)
+		denied(t, err, true, "")
+		_, err = c.Fetch(ctx, "q", 1, time.Minute)
+		denied(t, err, true, "")
+		_, err = c.QueueList(ctx)
+		denied(t, err, true, "")
+	}
+	require.NoError(t, c.Conn().Flush())
+	require.Empty(t, asked, "nothing may be done without a reply")
+}
+
+func TestDeliveriesThatAreNotPermitted(t *testing.T) {
+	c := restricted(t, []string{">"}, []string{"_INBOX.>"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 2 {
+		_, err := c.Consume(ctx, "q", func(context.Context, *Message) error { return nil }, ConsumerName("w"))
+		denied(t, err, true, "fila.deliver.w.q")
+	}
+}
+
+// An ack that NATS refuses is not sent again and again until the lease is over.
+func TestAcksThatAreNotPermitted(t *testing.T) {
+	c := restricted(t, []string{"fila.consume.q", "fila.deliver.w.q", "_INBOX.>"}, []string{">"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := c.nc.Subscribe("fila.consume.q", func(m *nats.Msg) {
+		if err := m.Respond([]byte(`{"visibility_timeout_ms":600000}`)); err != nil {
+			t.Error(err)
+		}
+	})
+	require.NoError(t, err)
+	told, acked := make(chan error, 10), make(chan error, 1)
+	k, err := c.Consume(ctx, "q", func(ctx context.Context, m *Message) error {
+		acked <- m.AckSync(ctx)
+		return nil
+	}, ConsumerName("w"), ManualAck(), OnError(func(err error) { told <- err }))
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishMsg(&nats.Msg{Subject: "fila.deliver.w.q", Reply: "fila.ack.1.t.q", Header: nats.Header{wire.HeaderID: {"m"}}}))
+	denied(t, <-acked, false, "fila.ack.1.t.q")
+	denied(t, <-told, false, "fila.ack.1.t.q")
+	require.NoError(t, k.Stop(ctx))
+}
+
+// The error handler of the connection's owner hears of everything as before, and
+// several clients of a connection do not put it into a chain.
+func TestErrorHandlersAreKept(t *testing.T) {
+	c := restricted(t, []string{"x"}, []string{"_INBOX.>"})
+	told := make(chan error, 10)
+	before := c.refusals
+	nc, err := nats.Connect("", nats.InProcessServer(startNATS(t)), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { told <- err }))
+	require.NoError(t, err)
+	defer nc.Close()
+	for range 3 {
+		one, err := New(nc)
+		require.NoError(t, err)
+		require.NotSame(t, before, one.refusals)
+		require.Same(t, refusalsOf(nc), one.refusals)
+	}
+	own := errors.New("own")
+	nc.ErrorHandler()(nc, nil, own)
+	require.ErrorIs(t, <-told, own)
+	require.Empty(t, told)
+}
