@@ -117,8 +117,9 @@ func failureDecision(t *lua.LTable, w *warner) FailureDecision {
 		w.add()
 	case float64(ms) > float64(MaxDelay/time.Millisecond):
 		w.add()
-		d.Delay = MaxDelay
+		d.Delay, d.HasDelay = MaxDelay, true
 	default:
+		d.HasDelay = true
 		d.Delay = time.Duration(math.Round(float64(ms) * float64(time.Millisecond)))
 	}
 	return d

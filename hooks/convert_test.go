@@ -59,13 +59,14 @@ func TestFieldsOfAResult(t *testing.T) {
 	}{
 		`{ action = "dlq", delay_ms = 5 }`:     {FailureDecision{Action: DeadLetter}, 0},
 		`{ action = "retry" }`:                 {FailureDecision{}, 0},
-		`{ action = "retry", delay_ms = 1.5 }`: {FailureDecision{Delay: 1500 * time.Microsecond}, 0},
+		`{ action = "retry", delay_ms = 1.5 }`: {FailureDecision{Delay: 1500 * time.Microsecond, HasDelay: true}, 0},
+		`{ action = "retry", delay_ms = 0 }`:   {FailureDecision{HasDelay: true}, 0},
 		`{ action = "explode", delay_ms = 5 }`: {FailureDecision{}, 1},
 		`{}`:                                   {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = "x" }`: {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = -1 }`:  {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = 0/0 }`: {FailureDecision{}, 1},
-		`{ action = "retry", delay_ms = 1/0 }`: {FailureDecision{Delay: MaxDelay}, 1},
+		`{ action = "retry", delay_ms = 1/0 }`: {FailureDecision{Delay: MaxDelay, HasDelay: true}, 1},
 	} {
 		t.Run(returned, func(t *testing.T) {
 			g := newTestGuard(t, OnFailure, "function on_failure(msg) return "+returned+" end", GuardOptions{})

@@ -3,6 +3,7 @@ package hooks
 import (
 	"slices"
 	"strings"
+	"time"
 
 	lua "github.com/yuin/gopher-lua"
 )
@@ -19,6 +20,8 @@ type input struct {
 	names       []headerValue // what headers holds, by name
 	payloadSize int
 	attempts    uint32
+	hasDelay    bool
+	delay       time.Duration
 	strs        [len(stringFields)]string
 }
 
@@ -66,7 +69,20 @@ func (m *input) failure(x *exec, in *FailureInput) *lua.LTable {
 	m.str(x, fieldError, in.Error)
 	m.str(x, fieldErrorCode, in.ErrorCode)
 	m.fillHeaders(x, in.Headers)
+	// The only field that comes and goes is the last one of a new table, too.
+	if m.hasDelay != in.HasDelay || m.delay != in.RequestedDelay {
+		m.hasDelay, m.delay = in.HasDelay, in.RequestedDelay
+		m.msg.RawSetString("requested_delay_ms", requestedDelay(in))
+	}
 	return m.msg
+}
+
+// requestedDelay is nil unless the nack names a delay.
+func requestedDelay(in *FailureInput) lua.LValue {
+	if !in.HasDelay {
+		return lua.LNil
+	}
+	return lua.LNumber(float64(in.RequestedDelay) / float64(time.Millisecond))
 }
 
 func (m *input) create(x *exec) {

@@ -167,3 +167,23 @@ function on_enqueue(m) local r = t.n .. "/" .. x t.n = t.n + 1 x = x + 1 return 
 		}
 	}
 }
+
+// TestRequestedDelayComesAndGoes: a message without a delay does not see that another
+// one had one, not even in the order of the fields.
+func TestRequestedDelayComesAndGoes(t *testing.T) {
+	const text = `function on_failure(m)
+	local t = {}
+	for k in pairs(m) do t[#t + 1] = k .. "=" .. tostring(m.requested_delay_ms) end
+	return t
+end`
+	used := newRunner(t, OnFailure, text, RunnerOptions{})
+	for i, in := range []FailureInput{
+		{}, {HasDelay: true, RequestedDelay: 1500 * time.Millisecond}, {Error: "boom"}, {HasDelay: true}, {HasDelay: true, RequestedDelay: 1}, {},
+	} {
+		got, want := used.OnFailure(&in), newRunner(t, OnFailure, text, RunnerOptions{}).OnFailure(&in)
+		require.Nil(t, got.Err)
+		require.False(t, got.Dirty)
+		require.Equal(t, want.Returned, got.Returned, i)
+		require.Len(t, got.Returned, map[bool]int{false: 6, true: 7}[in.HasDelay], i)
+	}
+}

@@ -103,6 +103,9 @@ type FailureInput struct {
 	ID, Queue, Error, ErrorCode string
 	// Attempts already counts the attempt that failed: 1 after the first.
 	Attempts uint32
+	// RequestedDelay is what the nack asks for, if HasDelay.
+	RequestedDelay time.Duration
+	HasDelay       bool
 }
 
 // Action says what becomes of a message whose attempt failed.
@@ -126,8 +129,9 @@ func (a Action) String() string {
 type FailureDecision struct {
 	Action Action
 	Delay  time.Duration // 0..MaxDelay; only for Retry
-	// Decided is false when the hook failed or was bypassed and these are the
-	// safe defaults: retry at once.
+	// HasDelay is false when the hook names no delay: the nack's counts, or none.
+	HasDelay bool
+	// Decided is false when the hook failed or was bypassed: others decide.
 	Decided bool
 }
 

@@ -15,6 +15,11 @@ const (
 	// DefaultMaxDeliveries holds for queues without on_failure, and for every
 	// failure that the hook did not decide itself.
 	DefaultMaxDeliveries = 20
+	// Failures about which nobody else says anything are retried after up to a
+	// second, then two, up to five minutes, with full jitter.
+	DefaultRetryInitialMs = 1000
+	DefaultRetryMaxMs     = 300_000
+	DefaultRetryJitter    = 1.0
 )
 
 // Bounds of [QueueSettings].
@@ -91,8 +96,15 @@ type QueueSettings struct {
 	CircuitHeader string `json:"circuit_header" koanf:"circuit_header" toml:"circuit_header"`
 
 	// RetryPolicy names the [[retry_policy]] for failures that neither
-	// on_failure nor an [[error_rule]] decides; empty: retry at once.
+	// on_failure nor an [[error_rule]] decides; empty: the three settings below.
 	RetryPolicy string `json:"retry_policy" koanf:"retry_policy" toml:"retry_policy"`
+	// RetryInitialMs is the wait before the first retry of a failure that nobody
+	// else decides, 0 for none at all. It doubles with every attempt, up to
+	// RetryMaxMs. RetryJitter is the fraction of a wait that chance may take away, 0
+	// to 1.
+	RetryInitialMs int64   `json:"retry_initial_ms" koanf:"retry_initial_ms" toml:"retry_initial_ms"`
+	RetryMaxMs     int64   `json:"retry_max_ms" koanf:"retry_max_ms" toml:"retry_max_ms"`
+	RetryJitter    float64 `json:"retry_jitter" koanf:"retry_jitter" toml:"retry_jitter"`
 
 	// Ordering is "" (fair order) or "key": at most one message of a fairness
 	// key in flight, in the order of their enqueues.
@@ -130,6 +142,9 @@ func DefaultQueueSettings(name string) QueueSettings {
 		VisibilityTimeoutMs: DefaultVisibilityTimeoutMs,
 		DedupeWindowMs:      DefaultDedupeWindowMs,
 		Quantum:             DefaultQuantum,
+		RetryInitialMs:      DefaultRetryInitialMs,
+		RetryMaxMs:          DefaultRetryMaxMs,
+		RetryJitter:         DefaultRetryJitter,
 	}
 }
 

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -44,6 +45,8 @@ func (q QueueSettings) Validate() error {
 		{"lua_memory_limit_bytes", q.LuaMemoryLimitBytes, MinLuaMemoryBytes, MaxLuaMemoryBytes, "the global default"},
 		{"lua_circuit_breaker_threshold", q.LuaCircuitBreakerThreshold, 0, 1_000_000, ""},
 		{"lua_circuit_breaker_cooldown_ms", q.LuaCircuitBreakerCooldownMs, 0, MaxSettingMs, ""},
+		{"retry_initial_ms", q.RetryInitialMs, 0, MaxSettingMs, ""},
+		{"retry_max_ms", q.RetryMaxMs, 0, MaxSettingMs, ""},
 		{"max_pending_per_key", q.MaxPendingPerKey, 0, math.MaxInt64, ""},
 		{"enqueue_burst", q.EnqueueBurst, 0, MaxEnqueueBurst, ""},
 		{"enqueue_burst_per_key", q.EnqueueBurstPerKey, 0, MaxEnqueueBurst, ""},
@@ -60,7 +63,20 @@ func (q QueueSettings) Validate() error {
 		}
 		return &SettingError{Field: c.field, Value: strconv.FormatInt(c.value, 10), Allowed: allowed}
 	}
-	return q.checkEnqueueRates()
+	return cmp.Or(q.checkRetries(), q.checkEnqueueRates())
+}
+
+func (q QueueSettings) checkRetries() error {
+	switch {
+	case q.RetryInitialMs > q.RetryMaxMs:
+		return &SettingError{
+			"retry_initial_ms", strconv.FormatInt(q.RetryInitialMs, 10),
+			fmt.Sprintf("allowed is at most retry_max_ms, which is %d", q.RetryMaxMs),
+		}
+	case !(q.RetryJitter >= 0 && q.RetryJitter <= 1): // NaN, too
+		return &SettingError{"retry_jitter", strconv.FormatFloat(q.RetryJitter, 'f', -1, 64), "allowed are 0 to 1"}
+	}
+	return nil
 }
 
 func (q QueueSettings) checkNames() error {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/json"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,13 +13,13 @@ import (
 func TestDefaultQueueSettings(t *testing.T) {
 	q := DefaultQueueSettings("orders")
 	require.NoError(t, q.Validate())
-	require.Equal(t, QueueSettings{Name: "orders", VisibilityTimeoutMs: 30_000, DedupeWindowMs: 120_000, Quantum: 1}, q)
+	require.Equal(t, QueueSettings{Name: "orders", VisibilityTimeoutMs: 30_000, DedupeWindowMs: 120_000, Quantum: 1, RetryInitialMs: 1000, RetryMaxMs: 300_000, RetryJitter: 1}, q)
 	b, err := json.Marshal(q)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name":"orders","on_enqueue":"","on_failure":"","visibility_timeout_ms":30000,"max_deliveries":null,
 		"max_depth":0,"max_bytes":0,"dedupe_window_ms":120000,"quantum":1,"lua_timeout_ms":0,"lua_memory_limit_bytes":0,
 		"lua_circuit_breaker_threshold":0,"lua_circuit_breaker_cooldown_ms":0,"fairness_header":"","weight_header":"","throttle_headers":null,
-		"circuit_header":"","retry_policy":"","ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
+		"circuit_header":"","retry_policy":"","retry_initial_ms":1000,"retry_max_ms":300000,"retry_jitter":1,"ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
 		"enqueue_rate_per_key":"","enqueue_burst_per_key":0,"max_failures_per_key":0,"failure_window_ms":0,"failure_hold_ms":0}`, string(b))
 }
 
@@ -52,6 +53,10 @@ func TestQueueSettingsValidate(t *testing.T) {
 		set(func(q *QueueSettings) { q.ThrottleHeaders = []string{"a", "b"} }),
 		set(func(q *QueueSettings) { q.Name = "a.b-c_d" }),
 		set(func(q *QueueSettings) { q.CircuitHeader, q.RetryPolicy = "vendor", "slow-2" }),
+		set(func(q *QueueSettings) { q.RetryInitialMs, q.RetryMaxMs, q.RetryJitter = 0, 0, 0 }),
+		set(func(q *QueueSettings) {
+			q.RetryInitialMs, q.RetryMaxMs, q.RetryJitter = MaxSettingMs, MaxSettingMs, 0.5
+		}),
 		set(func(q *QueueSettings) { q.Ordering = OrderingKey }),
 		set(func(q *QueueSettings) { q.Ordering, q.OnBlocked = OrderingKey, OnBlockedWait }),
 		set(func(q *QueueSettings) { q.Ordering, q.OnBlocked = OrderingKey, OnBlockedSkip }),
@@ -98,6 +103,12 @@ func TestQueueSettingsValidate(t *testing.T) {
 		{"throttle_headers", "17 names", func(q *QueueSettings) { q.ThrottleHeaders = make([]string, 17) }},
 		{"circuit_header", `"Fila-Key"`, func(q *QueueSettings) { q.CircuitHeader = "Fila-Key" }},
 		{"retry_policy", "1 to 64 bytes", func(q *QueueSettings) { q.RetryPolicy = "a b" }},
+		{"retry_initial_ms", "is -1: allowed are 0 to 31536000000", func(q *QueueSettings) { q.RetryInitialMs = -1 }},
+		{"retry_initial_ms", "is 300001: allowed is at most retry_max_ms, which is 300000", func(q *QueueSettings) { q.RetryInitialMs = 300_001 }},
+		{"retry_max_ms", "allowed", func(q *QueueSettings) { q.RetryMaxMs = MaxSettingMs + 1 }},
+		{"retry_jitter", "is -0.1: allowed are 0 to 1", func(q *QueueSettings) { q.RetryJitter = -0.1 }},
+		{"retry_jitter", "is 1.5", func(q *QueueSettings) { q.RetryJitter = 1.5 }},
+		{"retry_jitter", "is NaN", func(q *QueueSettings) { q.RetryJitter = math.NaN() }},
 		{"ordering", `allowed are ""`, func(q *QueueSettings) { q.Ordering = "Key" }},
 		{"on_blocked", `it goes with ordering "key"`, func(q *QueueSettings) { q.OnBlocked = OnBlockedWait }},
 		{"on_blocked", `allowed are "wait" and "skip"`, func(q *QueueSettings) { q.Ordering, q.OnBlocked = OrderingKey, "drop" }},
@@ -224,6 +235,8 @@ func TestQueueSettingsEveryField(t *testing.T) {
 			v.SetString("x")
 		case reflect.Int64:
 			v.SetInt(77)
+		case reflect.Float64:
+			v.SetFloat(0.77)
 		case reflect.Pointer:
 			v.Set(reflect.ValueOf(new(int64(77))))
 		case reflect.Slice:

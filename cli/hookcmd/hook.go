@@ -134,7 +134,8 @@ type hookRunFlags struct {
 	hook            string
 	headers, config []string
 	payloadSize     int
-	message         hooks.FailureInput // without the headers
+	message         hooks.FailureInput // without the headers and the delay
+	requestedDelay  terminal.Millis
 	limits          hooks.Limits
 	repeat          int
 	json            bool
@@ -157,6 +158,7 @@ time or memory limit stopped it.`,
 			if err != nil {
 				return fmt.Errorf("cannot read the script: %w", err)
 			}
+			f.message.HasDelay, f.message.RequestedDelay = cmd.Flags().Changed("requested-delay"), f.requestedDelay.Duration()
 			o, err := runHook(filepath.Base(args[0]), string(text), f, cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -174,6 +176,7 @@ time or memory limit stopped it.`,
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
 	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")
 	fl.Uint32Var(&f.message.Attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
+	fl.Var(&f.requestedDelay, "requested-delay", "msg.requested_delay_ms, the delay that the nack asks for")
 	fl.StringVar(&f.message.Error, "error", "", "msg.error")
 	fl.StringVar(&f.message.ErrorCode, "error-code", "", "msg.error_code")
 	fl.StringVar(&f.message.ID, "id", "m1", "msg.id")
@@ -234,7 +237,7 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 		if kind == hooks.OnEnqueue {
 			o = enqueueOutcome(r.OnEnqueue(&hooks.EnqueueInput{Headers: f.message.Headers, PayloadSize: f.payloadSize, Queue: f.message.Queue}))
 		} else {
-			o = failureOutcome(r.OnFailure(&f.message))
+			o = failureOutcome(r.OnFailure(&f.message), &f.message)
 		}
 		if worst == nil || o.worse(worst) {
 			worst = o
@@ -316,9 +319,15 @@ func enqueueOutcome(r hooks.Result) *hookOutcome {
 	})
 }
 
-func failureOutcome(r hooks.Result) *hookOutcome {
+// failureOutcome shows the delay of the nack where a retry has none of its own, as it
+// counts then.
+func failureOutcome(r hooks.Result, m *hooks.FailureInput) *hookOutcome {
+	delay := r.Failure.Delay
+	if r.Failure.Action == hooks.Retry && !r.Failure.HasDelay {
+		delay = m.RequestedDelay
+	}
 	return newHookOutcome(r, map[string]any{
-		"action": r.Failure.Action.String(), "delay_ms": float64(r.Failure.Delay) / 1e6,
+		"action": r.Failure.Action.String(), "delay_ms": float64(delay) / 1e6,
 	})
 }
 

@@ -59,6 +59,9 @@ func TestHookRunJSON(t *testing.T) {
 		"retries": {retryHook, []string{"--error", "503", "--error-code", "up", "--repeat", "5"}, 0, "ok", 0, map[string]any{
 			"action": "retry", "delay_ms": 1500.0, "returned": map[string]any{"action": "retry", "delay_ms": 1500.0, "why": "503/up/m1"},
 		}},
+		"leaves the delay to the nack": {`function on_failure(m) return { action = "retry", asked = m.requested_delay_ms } end`, []string{"--requested-delay", "2s"}, 0, "ok", 0, map[string]any{
+			"action": "retry", "delay_ms": 2000.0, "returned": map[string]any{"action": "retry", "asked": 2000.0},
+		}},
 		"gives up": {retryHook, []string{"--hook", "on_failure", "--attempts", "3"}, 0, "ok", 0, map[string]any{
 			"action": "dlq", "delay_ms": 0.0, "returned": map[string]any{"action": "dlq"},
 		}},

@@ -20,6 +20,7 @@ const (
 	count
 	ms
 	rate
+	fraction
 	script // a file, or - for standard input
 	list
 )
@@ -30,7 +31,7 @@ type setting struct {
 	flag     string
 	kind     kind
 	key      string
-	standard int64 // default of a count or of ms
+	standard int64 // default of a count, of ms or of a fraction
 	usage    string
 }
 
@@ -54,7 +55,10 @@ func settings() []setting {
 		{flag: "lua-circuit-breaker-threshold", kind: count, usage: "failures in a row that bypass a hook; 0 is the default of fila"},
 		{flag: "lua-circuit-breaker-cooldown", kind: ms, usage: "how long a failing hook is bypassed; 0 is the default of fila"},
 		{flag: "circuit-header", usage: "`header` that is the circuit key, when there is no on_enqueue"},
-		{flag: "retry-policy", usage: "`name` of the retry policy of config.toml for failures that nothing else decides; \"\" retries at once"},
+		{flag: "retry-policy", usage: "`name` of the retry policy of config.toml for failures that nothing else decides; \"\" is --retry-initial and what follows"},
+		{flag: "retry-initial", kind: ms, standard: defaults.RetryInitialMs, usage: "wait before the first retry that nothing else decides, doubled with every attempt; 0 is none at all"},
+		{flag: "retry-max", kind: ms, standard: defaults.RetryMaxMs, usage: "the longest of these waits"},
+		{flag: "retry-jitter", kind: fraction, standard: int64(defaults.RetryJitter), usage: "`fraction` of these waits that chance may take away, 0 to 1; 1 is anything down to none"},
 		{flag: "ordering", usage: "`key` delivers one message of a fairness key at a time, in order; \"\" is fair order"},
 		{flag: "on-blocked", usage: "with --ordering key, while a key's first message waits: wait (the default) holds the key, skip lets later ones pass"},
 		{flag: "max-pending-per-key", kind: count, usage: "refuse messages beyond this many unfinished ones of a fairness key; 0 is no limit"},
@@ -82,6 +86,9 @@ func addSettings(cmd *cobra.Command) func() (client.QueueChanges, error) {
 		case count:
 			n := fs.Int64(s.flag, s.standard, s.usage)
 			values[s.flag] = func() (any, error) { return *n, nil }
+		case fraction:
+			v := fs.Float64(s.flag, float64(s.standard), s.usage)
+			values[s.flag] = func() (any, error) { return *v, nil }
 		case ms:
 			keys[s.flag] += "_ms"
 			v := terminal.Millis(s.standard)

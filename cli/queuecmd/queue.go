@@ -203,7 +203,7 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 	t.Fact("weight header", s.WeightHeader)
 	t.Fact("throttle headers", strings.Join(s.ThrottleHeaders, ", "))
 	t.Fact("circuit header", s.CircuitHeader)
-	t.Fact("retry policy", s.RetryPolicy)
+	t.Row("retries", retries(s))
 	t.Fact("ordering", ordering(s))
 	t.Fact("enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst))
 	t.Fact("enqueue rate per key", enqueueRate(s.EnqueueRatePerKey, s.EnqueueBurstPerKey))
@@ -221,6 +221,25 @@ func maxDeliveries(s client.QueueSettings) string {
 		return "no limit"
 	}
 	return strconv.FormatInt(*s.MaxDeliveries, 10)
+}
+
+// retries says what becomes of a failure that neither the nack, nor on_failure, nor an
+// error rule decides.
+func retries(s client.QueueSettings) string {
+	switch {
+	case s.RetryPolicy != "":
+		return "policy " + s.RetryPolicy
+	case s.RetryInitialMs == 0:
+		return "at once"
+	}
+	text := "after " + terminal.FormatMs(s.RetryInitialMs) + ", doubling to " + terminal.FormatMs(s.RetryMaxMs)
+	switch s.RetryJitter {
+	case 0:
+		return text
+	case 1:
+		return text + ", full jitter"
+	}
+	return text + ", jitter " + strconv.FormatFloat(s.RetryJitter, 'f', -1, 64)
 }
 
 func ordering(s client.QueueSettings) string {

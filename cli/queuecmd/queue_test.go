@@ -22,7 +22,8 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 		"--max-bytes", "6", "--dedupe-window", "30s", "--quantum", "7", "--fairness-header", "tenant", "--weight-header", "w",
 		"--throttle-header", "a,b", "--throttle-header", "c", "--lua-timeout", "5ms", "--lua-memory-limit", "2048",
 		"--lua-circuit-breaker-threshold", "4", "--lua-circuit-breaker-cooldown", "1s",
-		"--circuit-header", "vendor", "--retry-policy", "slow", "--ordering", "key", "--on-blocked", "skip", "--max-pending-per-key", "8",
+		"--circuit-header", "vendor", "--retry-policy", "slow", "--retry-initial", "2s",
+		"--retry-max", "1h", "--retry-jitter", "0.25", "--ordering", "key", "--on-blocked", "skip", "--max-pending-per-key", "8",
 		"--enqueue-rate", "0.5", "--enqueue-burst", "9", "--enqueue-rate-per-key", "1/3", "--enqueue-burst-per-key", "10",
 		"--max-failures-per-key", "11", "--failure-window", "5m", "--failure-hold", "1h")
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
@@ -33,11 +34,11 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 		VisibilityTimeoutMs: 60_000, MaxDeliveries: new(int64), MaxDepth: 5, MaxBytes: 6, DedupeWindowMs: 30_000, Quantum: 7,
 		FairnessHeader: "tenant", WeightHeader: "w", ThrottleHeaders: []string{"a,b", "c"},
 		LuaTimeoutMs: 5, LuaMemoryLimitBytes: 2048, LuaCircuitBreakerThreshold: 4, LuaCircuitBreakerCooldownMs: 1000,
-		CircuitHeader: "vendor", RetryPolicy: "slow", Ordering: "key", OnBlocked: "skip", MaxPendingPerKey: 8,
+		CircuitHeader: "vendor", RetryPolicy: "slow", RetryInitialMs: 2000, RetryMaxMs: 3_600_000, RetryJitter: 0.25, Ordering: "key", OnBlocked: "skip", MaxPendingPerKey: 8,
 		EnqueueRate: "0.5", EnqueueBurst: 9, EnqueueRatePerKey: "1/3", EnqueueBurstPerKey: 10,
 		MaxFailuresPerKey: 11, FailureWindowMs: 300_000, FailureHoldMs: 3_600_000,
 	}, got)
-	require.Equal(t, "queue               orders created\nquantum             1\nvisibility timeout  30s\nmax deliveries      20 (default)\ndedupe window       2m\n", r.Out)
+	require.Equal(t, "queue               orders created\nquantum             1\nvisibility timeout  30s\nmax deliveries      20 (default)\ndedupe window       2m\nretries             after 1s, doubling to 5m, full jitter\n", r.Out)
 
 	r = clitest.OK(t, program.Run(t, "", "queue", "create", "orders"))
 	got = wire.QueueSettings{}
@@ -108,10 +109,20 @@ func TestQueueInspect(t *testing.T) {
 	r = clitest.OK(t, program.Run(t, "", "queue", "inspect", "strict"))
 	for _, line := range []string{
 		"of them parked        2, wait for a gate (`fila explain queue orders`)", "max pending per key   9",
-		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retry policy          slow",
+		"max failures per key  5 in 1m, then held for 10m", "circuit header        vendor", "retries               policy slow",
 		"ordering              by key, on_blocked wait", "enqueue rate          0.5/s, burst 7", "enqueue rate per key  1/3 per second",
 	} {
 		require.Contains(t, r.Out, line+"\n")
+	}
+	for want, change := range map[string]func(*wire.QueueSettings){
+		"at once":                               func(s *wire.QueueSettings) { s.RetryInitialMs = 0 },
+		"after 1s, doubling to 1m":              func(s *wire.QueueSettings) { s.RetryMaxMs, s.RetryJitter = 60_000, 0 },
+		"after 1s, doubling to 5m, jitter 0.25": func(s *wire.QueueSettings) { s.RetryJitter = 0.25 },
+		"after 1s, doubling to 5m, full jitter": func(*wire.QueueSettings) {},
+	} {
+		s := wire.DefaultQueueSettings("orders")
+		change(&s)
+		require.Equal(t, want, retries(s))
 	}
 	info.Settings, info.Parked = wire.DefaultQueueSettings("orders"), 0
 

@@ -216,7 +216,7 @@ func (c *Control) lostPolicies() []string {
 	var lines []string
 	for _, q := range c.opt.Queues.Settings() {
 		if !c.Rules().HasPolicy(q.RetryPolicy) {
-			lines = append(lines, fmt.Sprintf("queue %s: its retry_policy %s is not in the configuration file; what no error rule fits is retried at once", q.Name, q.RetryPolicy))
+			lines = append(lines, fmt.Sprintf("queue %s: its retry_policy %s is not in the configuration file; what no error rule fits is retried after the default backoff of the queue", q.Name, q.RetryPolicy))
 		}
 	}
 	return lines

@@ -78,7 +78,7 @@ func TestReload(t *testing.T) {
 			"queue orders: visibility_timeout_ms 30000 -> 60000, quantum 1 -> 2000",
 		}, r.reloaded())
 		v := r.c.Rules().Judge("orders", "slow", "fire", "", 1, func() float64 { return 0.5 })
-		require.Equal(t, rules.Verdict{Rule: "fire", Severity: "high", Retry: true, Delay: 200e6, Decided: true}, v)
+		require.Equal(t, rules.Verdict{Rule: "fire", Severity: "high", Policy: "slow", Retry: true, Delay: 200e6}, v)
 		value, _ := r.c.Get("throttle:tenant:*:rate")
 		require.Equal(t, "20", value)
 		require.Equal(t, perSecond(20), r.limits("tenant:a").Rate)
@@ -120,7 +120,7 @@ func TestReload(t *testing.T) {
 			"data_dir: differs, but needs a restart; not applied",
 			"nats.embedded.token: differs, but needs a restart; not applied",
 			"http.pprof: differs, but needs a restart; not applied",
-			"queue orders: its retry_policy slow is not in the configuration file; what no error rule fits is retried at once",
+			"queue orders: its retry_policy slow is not in the configuration file; what no error rule fits is retried after the default backoff of the queue",
 		}, r.reloaded())
 	})
 }

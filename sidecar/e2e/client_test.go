@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -134,12 +135,13 @@ func encode(t testing.TB, body any) []byte {
 	return data
 }
 
-// createQueue makes a queue with the settings, which may be nil.
+// createQueue makes a queue with the settings, which may be nil. It retries at once,
+// unless they say otherwise.
 func (c *client) createQueue(queue string, settings m) {
 	c.t.Helper()
-	if settings == nil {
-		settings = m{}
-	}
+	all := m{"retry_initial_ms": 0}
+	maps.Copy(all, settings)
+	settings = all
 	c.call("fila.admin.queue-create."+queue, settings, nil)
 }
 

@@ -130,7 +130,7 @@ func (l *load) setup(c *client) {
 		c.createQueue(queue, m{
 			"visibility_timeout_ms": loadVisibility.Milliseconds(),
 			"on_enqueue":            `function on_enqueue(msg) return { fairness_key = msg.headers["tenant"], weight = tonumber(msg.headers["weight"]) } end`,
-			"on_failure":            `function on_failure(msg) return { action = msg.attempts >= 6 and "dlq" or "retry", delay_ms = msg.attempts == 2 and 20 or 0 } end`,
+			"on_failure":            `function on_failure(msg) return { action = msg.attempts >= 6 and "dlq" or "retry", delay_ms = not msg.requested_delay_ms and msg.attempts == 2 and 20 or nil } end`,
 		})
 	}
 }

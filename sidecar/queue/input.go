@@ -139,7 +139,8 @@ type Weigh struct {
 type Settings struct {
 	wire.QueueSettings
 	// Judge says that failures of Main are to be judged outside: there are rules, a
-	// retry policy or on_failure. Otherwise they are retried at once.
+	// retry policy or on_failure, or a wait before retries. Otherwise they are retried
+	// at once, or after the delay of the nack.
 	Judge bool
 	// PerKey counts the unfinished messages of Main by fairness key; nil: nobody
 	// wants to know. One that is new gets what is there added.

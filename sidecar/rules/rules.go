@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Severities of an error rule, the mildest first.
@@ -35,12 +37,12 @@ type rule struct {
 type Verdict struct {
 	Rule     string // that matched, or ""
 	Severity string // of that rule; "" counts as medium
+	Policy   string // that applies, of the rule or of the queue; "": none, and Delay is nobody's
 	// Retry is false when the message goes to the dead letter queue: by a rule,
 	// by its severity, by a policy, or because MaxRetries are used up.
 	Retry        bool
 	Delay        int64 // ns until the retry
 	MaxRetries   int64 // of the policy; 0: none of its own
-	Decided      bool  // a rule or a policy applied; otherwise retry at once
 	MessageFault bool  // does not count against the circuit
 }
 
@@ -56,13 +58,13 @@ func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func
 	p := r.policies[policy]
 	rule := r.match(queue, code, err)
 	if rule != nil {
-		v.Rule, v.Severity, v.MessageFault, v.Decided = rule.Name, rule.Severity, rule.MessageFault, true
+		v.Rule, v.Severity, v.MessageFault = rule.Name, rule.Severity, rule.MessageFault
 		if rule.policy != nil {
 			p = rule.policy
 		}
 	}
 	if p != nil {
-		v.Decided = true
+		v.Policy = p.Name
 		v.Retry, v.MaxRetries = p.Retry == nil || *p.Retry, p.MaxRetries
 		v.Delay = p.delay(attempts, rnd)
 	}
@@ -135,4 +137,13 @@ func (p *RetryPolicy) delay(attempts uint32, rnd func() float64) int64 {
 		d = low + rnd()*(high-low)
 	}
 	return int64(min(d, most))
+}
+
+// Backoff returns how long a queue waits, in nanoseconds, after the attempt with that
+// number when nobody else has decided about its failure. Chance, rnd in [0,1), takes
+// away up to the fraction that its retry_jitter says: all of it is full jitter.
+func Backoff(q *wire.QueueSettings, attempts uint32, rnd func() float64) int64 {
+	p := RetryPolicy{InitialDelayMs: q.RetryInitialMs, MaxDelayMs: q.RetryMaxMs, Multiplier: 2}
+	d := float64(p.delay(attempts, nil))
+	return int64(d - d*q.RetryJitter*rnd())
 }

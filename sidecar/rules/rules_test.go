@@ -49,29 +49,29 @@ func TestJudge(t *testing.T) {
 	}{
 		"nothing applies":            {"q", "", "x", "y", 1, Verdict{Retry: true}},
 		"unknown policy":             {"q", "gone", "x", "y", 1, Verdict{Retry: true}},
-		"the queue's policy":         {"q", "slow", "", "", 1, Verdict{Retry: true, Delay: 100 * ms, Decided: true}},
-		"it grows":                   {"q", "slow", "", "", 3, Verdict{Retry: true, Delay: 400 * ms, Decided: true}},
-		"up to the maximum":          {"q", "slow", "", "", 5, Verdict{Retry: true, Delay: 1000 * ms, Decided: true}},
-		"for ever":                   {"q", "slow", "", "", math.MaxUint32, Verdict{Retry: true, Delay: 1000 * ms, Decided: true}},
-		"attempt 0 counts as 1":      {"q", "slow", "", "", 0, Verdict{Retry: true, Delay: 100 * ms, Decided: true}},
-		"last retry":                 {"q", "three", "", "", 3, Verdict{Retry: true, Delay: 40 * ms, MaxRetries: 3, Decided: true}},
-		"no more retries":            {"q", "three", "", "", 4, Verdict{MaxRetries: 3, Decided: true}},
-		"no delay":                   {"q", "at-once", "", "", 1, Verdict{Retry: true, MaxRetries: 1, Decided: true}},
-		"a policy without retries":   {"q", "never", "", "", 1, Verdict{Decided: true}},
-		"code":                       {"q", "", "timeout", "", 2, Verdict{Rule: "timeout", Severity: "low", Retry: true, Delay: 200 * ms, Decided: true}},
-		"the rule's policy wins":     {"q", "three", "timeout", "", 1, Verdict{Rule: "timeout", Severity: "low", Retry: true, Delay: 100 * ms, Decided: true}},
-		"a rule without policy":      {"mail", "three", "smtp", "", 1, Verdict{Rule: "mail-only", Severity: "high", Retry: true, Delay: 10 * ms, MaxRetries: 3, Decided: true}},
+		"the queue's policy":         {"q", "slow", "", "", 1, Verdict{Policy: "slow", Retry: true, Delay: 100 * ms}},
+		"it grows":                   {"q", "slow", "", "", 3, Verdict{Policy: "slow", Retry: true, Delay: 400 * ms}},
+		"up to the maximum":          {"q", "slow", "", "", 5, Verdict{Policy: "slow", Retry: true, Delay: 1000 * ms}},
+		"for ever":                   {"q", "slow", "", "", math.MaxUint32, Verdict{Policy: "slow", Retry: true, Delay: 1000 * ms}},
+		"attempt 0 counts as 1":      {"q", "slow", "", "", 0, Verdict{Policy: "slow", Retry: true, Delay: 100 * ms}},
+		"last retry":                 {"q", "three", "", "", 3, Verdict{Policy: "three", Retry: true, Delay: 40 * ms, MaxRetries: 3}},
+		"no more retries":            {"q", "three", "", "", 4, Verdict{Policy: "three", MaxRetries: 3}},
+		"no delay":                   {"q", "at-once", "", "", 1, Verdict{Policy: "at-once", Retry: true, MaxRetries: 1}},
+		"a policy without retries":   {"q", "never", "", "", 1, Verdict{Policy: "never"}},
+		"code":                       {"q", "", "timeout", "", 2, Verdict{Policy: "slow", Rule: "timeout", Severity: "low", Retry: true, Delay: 200 * ms}},
+		"the rule's policy wins":     {"q", "three", "timeout", "", 1, Verdict{Policy: "slow", Rule: "timeout", Severity: "low", Retry: true, Delay: 100 * ms}},
+		"a rule without policy":      {"mail", "three", "smtp", "", 1, Verdict{Policy: "three", Rule: "mail-only", Severity: "high", Retry: true, Delay: 10 * ms, MaxRetries: 3}},
 		"of another queue":           {"q", "", "smtp", "", 1, Verdict{Retry: true}},
 		"code without the pattern":   {"q", "", "http", "404", 1, Verdict{Retry: true}},
 		"pattern without the code":   {"q", "", "", "503", 1, Verdict{Retry: true}},
-		"code and pattern":           {"q", "", "http", "503 busy", 1, Verdict{Rule: "both", Severity: "medium", Retry: true, Delay: 10 * ms, MaxRetries: 3, Decided: true}},
-		"the message's fault":        {"q", "slow", "", "INVALID address", 1, Verdict{Rule: "bad-input", Severity: "medium", Decided: true, MessageFault: true}},
-		"the rule insists":           {"q", "", "insist", "", 1, Verdict{Rule: "insist", Severity: "medium", Retry: true, Delay: 10 * ms, Decided: true}},
-		"the rule's policy says no":  {"q", "slow", "refuse", "", 1, Verdict{Rule: "refuse", Severity: "medium", Decided: true}},
-		"critical":                   {"q", "", "fire", "", 1, Verdict{Rule: "fire", Severity: "critical", Decided: true}},
+		"code and pattern":           {"q", "", "http", "503 busy", 1, Verdict{Policy: "three", Rule: "both", Severity: "medium", Retry: true, Delay: 10 * ms, MaxRetries: 3}},
+		"the message's fault":        {"q", "slow", "", "INVALID address", 1, Verdict{Policy: "slow", Rule: "bad-input", Severity: "medium", MessageFault: true}},
+		"the rule insists":           {"q", "", "insist", "", 1, Verdict{Policy: "never", Rule: "insist", Severity: "medium", Retry: true, Delay: 10 * ms}},
+		"the rule's policy says no":  {"q", "slow", "refuse", "", 1, Verdict{Policy: "never", Rule: "refuse", Severity: "medium"}},
+		"critical":                   {"q", "", "fire", "", 1, Verdict{Policy: "slow", Rule: "fire", Severity: "critical"}},
 		"text beyond what is looked": {"q", "", "", strings.Repeat("x", maxMatchedBytes) + "invalid", 1, Verdict{Retry: true}},
-		"text up to there":           {"q", "", "", strings.Repeat("x", maxMatchedBytes-7) + "invalid", 1, Verdict{Rule: "bad-input", Severity: "medium", Decided: true, MessageFault: true}},
-		"text that is no UTF-8":      {"q", "", "", "\xff invalid", 1, Verdict{Rule: "bad-input", Severity: "medium", Decided: true, MessageFault: true}},
+		"text up to there":           {"q", "", "", strings.Repeat("x", maxMatchedBytes-7) + "invalid", 1, Verdict{Rule: "bad-input", Severity: "medium", MessageFault: true}},
+		"text that is no UTF-8":      {"q", "", "", "\xff invalid", 1, Verdict{Rule: "bad-input", Severity: "medium", MessageFault: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, r.Judge(tc.queue, tc.policy, tc.code, tc.err, tc.attempts, middle))
@@ -93,6 +93,38 @@ func TestJudgeJitter(t *testing.T) {
 	require.InDelta(t, 110*ms, at(1, math.Nextafter(1, 0)), float64(ms)/1000)
 	require.EqualValues(t, 88*ms, at(9, 0))
 	require.EqualValues(t, 99*ms, at(9, 0.5))
+}
+
+// TestBackoff: the waits of a queue double from the initial one to the longest, and
+// chance takes away up to what its jitter says.
+func TestBackoff(t *testing.T) {
+	last := math.Nextafter(1, 0)
+	for name, tc := range map[string]struct {
+		change   func(*wire.QueueSettings)
+		attempts uint32
+		rnd      float64
+		want     int64
+	}{
+		"the first":          {attempts: 1, want: 1000 * ms},
+		"anything from zero": {attempts: 1, rnd: last, want: 0},
+		"half of it":         {attempts: 1, rnd: 0.5, want: 500 * ms},
+		"it doubles":         {attempts: 4, want: 8000 * ms},
+		"up to five minutes": {attempts: 10, want: 300_000 * ms},
+		"for ever":           {attempts: math.MaxUint32, rnd: 0.5, want: 150_000 * ms},
+		"at once":            {change: func(s *wire.QueueSettings) { s.RetryInitialMs = 0 }, attempts: 7, want: 0},
+		"another start":      {change: func(s *wire.QueueSettings) { s.RetryInitialMs = 10 }, attempts: 3, want: 40 * ms},
+		"another end":        {change: func(s *wire.QueueSettings) { s.RetryMaxMs = 1500 }, attempts: 3, want: 1500 * ms},
+		"less jitter":        {change: func(s *wire.QueueSettings) { s.RetryJitter = 0.2 }, attempts: 1, rnd: last, want: 800 * ms},
+		"no jitter":          {change: func(s *wire.QueueSettings) { s.RetryJitter = 0 }, attempts: 2, rnd: last, want: 2000 * ms},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := wire.DefaultQueueSettings("q")
+			if tc.change != nil {
+				tc.change(&s)
+			}
+			require.InDelta(t, tc.want, Backoff(&s, tc.attempts, func() float64 { return tc.rnd }), 1000)
+		})
+	}
 }
 
 func TestCompileMistakes(t *testing.T) {
@@ -230,7 +262,7 @@ func TestFirstRuleWins(t *testing.T) {
 		want := Verdict{Retry: true}
 		for _, rule := range errs {
 			if (rule.Queue == "" || rule.Queue == queue) && (rule.Code == "" || rule.Code == code) && strings.Contains(text, rule.Pattern) {
-				want = Verdict{Rule: rule.Name, Severity: rule.Severity, Retry: rule.Severity != "critical", Decided: true}
+				want = Verdict{Rule: rule.Name, Severity: rule.Severity, Retry: rule.Severity != "critical"}
 				break
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/hooks"
@@ -62,9 +63,21 @@ func (j *judge) run() {
 	}
 }
 
-// judge says what becomes of a failed attempt. The delay that its nack names counts
-// first, then on_failure, then the rules; nobody else wants anything but a retry at
-// once. What the rules say about the circuit counts in any case.
+// judge says what becomes of a failed attempt. This is the order of decision about
+// failures; the first that has something to say counts:
+//
+//  1. the message's TTL is over: dead letter (in the machine, conclude)
+//  2. max_deliveries is reached: dead letter (there as well)
+//  3. +TERM: dead letter; nobody is asked (onAck of the machine)
+//  4. on_failure, asked for every other failure. A retry to which it gives no delay has
+//     the nack's, or else goes at once
+//  5. the delay of the nack
+//  6. the first error rule that fits, with its retry policy or the queue's
+//  7. the default of the queue: [rules.Backoff]
+//
+// The first two have the last word: they hold whatever the verdict is, and ByHook lifts
+// the default of max_deliveries. What the rules say about the circuit and the severity
+// counts in any case.
 func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	q := j.r.sides[f.Side]
 	p := q.policy.Load()
@@ -74,23 +87,29 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	if ruled.MessageFault {
 		v.Outcome = breaker.Neutral
 	}
-	if f.HasDelay {
-		v.Delay = f.Delay
-		return v
-	}
 	var hook hooks.FailureDecision
 	if g := p.hooks[hooks.OnFailure]; g != nil {
 		hook = g.failure(j.input(f))
 	}
 	switch {
 	case hook.Decided:
-		v.ByHook, v.Delay = true, int64(hook.Delay)
-		if hook.Action == hooks.DeadLetter {
+		v.ByHook = true
+		switch {
+		case hook.Action == hooks.DeadLetter:
 			v.Reason = wire.ReasonOnFailure
+		case hook.HasDelay:
+			v.Delay = int64(hook.Delay)
+		default:
+			v.Delay = f.Delay
 		}
-	case ruled.Decided:
+	case f.HasDelay:
+		v.Delay = f.Delay
+	default:
 		j.report(f, &ruled)
 		v.Reason, v.Delay = deadReason(&ruled), ruled.Delay
+		if v.Reason == "" && ruled.Policy == "" {
+			v.Delay = rules.Backoff(&p.settings, f.Attempts, rand.Float64)
+		}
 	}
 	return v
 }
@@ -125,7 +144,7 @@ func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 // input is what on_failure gets.
 func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	s, q := j.r.shard, j.r.sides[f.Side]
-	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code}
+	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}
 	decode := func(headers []byte) {
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {

@@ -31,14 +31,20 @@ func verdictRules(r *rig) {
 		})
 }
 
-// TestVerdicts: the delay of the nack counts first, then on_failure, then the rules,
-// then the queue's retry policy, then a retry at once. What the rules say about the
+// TestVerdicts: on_failure counts first, then the delay of the nack, then the rules,
+// then the queue's retry policy, then its default backoff. What the rules say about the
 // circuit and the severity counts in any case.
 func TestVerdicts(t *testing.T) {
 	const (
 		retry = `function on_failure(msg) return { action = "retry", delay_ms = 3000 } end`
 		dead  = `function on_failure(msg) return { action = "dlq" } end`
 		fails = `function on_failure(msg) error("no") end`
+		plain = `function on_failure(msg) return { action = "retry" } end`
+		none  = `function on_failure(msg) return { action = "retry", delay_ms = 0 } end`
+		told  = `function on_failure(msg)
+			if not msg.requested_delay_ms then return { action = "dlq" } end
+			return { action = "retry", delay_ms = 2 * msg.requested_delay_ms }
+		end`
 	)
 	for name, tc := range map[string]struct {
 		hook, policy, code string
@@ -47,29 +53,38 @@ func TestVerdicts(t *testing.T) {
 		severity           string
 		event              string
 	}{
-		"nothing":                           {delay: -1},
+		"nothing":                           {delay: -1, want: queue.Verdict{Delay: 1e9}},
 		"the nack's delay":                  {delay: time.Second, want: queue.Verdict{Delay: 1e9}},
 		"the nack's delay of zero":          {delay: 0, policy: "later"},
-		"before the hook":                   {hook: dead, delay: time.Second, want: queue.Verdict{Delay: 1e9}},
+		"the hook before it":                {hook: retry, delay: time.Second, want: queue.Verdict{Delay: 3e9, ByHook: true}},
+		"the hook gives up all the same":    {hook: dead, delay: time.Second, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
+		"the hook leaves it to the nack":    {hook: plain, delay: time.Minute, want: queue.Verdict{Delay: 60e9, ByHook: true}},
+		"the hook wants none":               {hook: none, delay: time.Minute, want: queue.Verdict{ByHook: true}},
+		"the hook names none, nor the nack": {hook: plain, policy: "later", delay: -1, want: queue.Verdict{ByHook: true}},
+		"a broken hook leaves it to it":     {hook: fails, delay: time.Minute, code: "C", want: queue.Verdict{Delay: 60e9}, severity: rules.Critical},
+		"the hook is told":                  {hook: told, delay: 1500 * time.Millisecond, want: queue.Verdict{Delay: 3e9, ByHook: true}},
+		"the hook is told of none":          {hook: told, delay: -1, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
 		"before the rules":                  {code: "C", delay: time.Second, want: queue.Verdict{Delay: 1e9}, severity: rules.Critical},
 		"and yet no fault of the circuit":   {code: "L", delay: 0, want: queue.Verdict{Outcome: breaker.Neutral}, severity: rules.Low},
 		"the hook retries":                  {hook: retry, delay: -1, want: queue.Verdict{Delay: 3e9, ByHook: true}},
 		"the hook gives up":                 {hook: dead, delay: -1, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
 		"the hook before the rules":         {hook: retry, code: "C", delay: -1, want: queue.Verdict{Delay: 3e9, ByHook: true}, severity: rules.Critical},
-		"a broken hook":                     {hook: fails, delay: -1},
+		"a broken hook":                     {hook: fails, delay: -1, want: queue.Verdict{Delay: 1e9}},
 		"a broken hook leaves it to a rule": {hook: fails, code: "C", delay: -1, want: queue.Verdict{Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
 		"a critical rule":                   {code: "C", delay: -1, want: queue.Verdict{Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
 		"a rule with a policy":              {code: "H", delay: -1, want: queue.Verdict{Delay: 2e9}, severity: rules.High, event: wire.EventFailureHigh},
 		"a rule that never retries":         {code: "N", delay: -1, want: queue.Verdict{Reason: wire.ReasonRetryPolicy}},
-		"a mild rule":                       {code: "L", delay: -1, want: queue.Verdict{Outcome: breaker.Neutral}, severity: rules.Low},
+		"a mild rule":                       {code: "L", delay: -1, want: queue.Verdict{Delay: 1e9, Outcome: breaker.Neutral}, severity: rules.Low},
 		"the queue's policy":                {policy: "later", delay: -1, want: queue.Verdict{Delay: 2e9}},
 		"the queue's policy never retries":  {policy: "never", delay: -1, want: queue.Verdict{Reason: wire.ReasonRetryPolicy}},
-		"a policy that is gone":             {policy: "gone", delay: -1},
+		"a policy that is gone":             {policy: "gone", delay: -1, want: queue.Verdict{Delay: 1e9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				verdictRules(r)
-				q := r.create(func(s *wire.QueueSettings) { s.OnFailure, s.RetryPolicy = tc.hook, tc.policy })
+				q := r.create(func(s *wire.QueueSettings) {
+					s.OnFailure, s.RetryPolicy, s.RetryInitialMs, s.RetryJitter = tc.hook, tc.policy, 1000, 0
+				})
 				f := queue.Failure{
 					Seq: 1, ID: store.ID{1}, Attempts: 1, Key: "k", Error: "boom", Code: tc.code, Reply: "reply",
 					HasDelay: tc.delay >= 0, Delay: int64(max(tc.delay, 0)), Fresh: &queue.Message{},
@@ -94,6 +109,79 @@ func TestVerdicts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRetriesWaitByDefault: nacks and leases that run out are retried after a wait that
+// doubles, whatever else there is to judge failures by, and dead letters at once.
+func TestRetriesWaitByDefault(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.RetryInitialMs, s.RetryMaxMs, s.RetryJitter, s.VisibilityTimeoutMs = 1000, 4000, 0, 10_000
+			s.MaxDeliveries = new(int64(6))
+		})
+		r.consume(q, "w", 1)
+		require.Nil(t, r.enqueue("x", "", nil))
+		for i, wait := range []time.Duration{1, 2, 4, 4} {
+			m := r.one("w")
+			if i == 1 {
+				time.Sleep(10 * time.Second) // the lease ends
+			} else {
+				r.ack(m, nack, "")
+			}
+			time.Sleep(wait*time.Second - 300*time.Millisecond)
+			r.none("w")
+			time.Sleep(400 * time.Millisecond)
+		}
+		r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Minute}, "")
+		time.Sleep(time.Minute - time.Millisecond)
+		r.none("w")
+		time.Sleep(time.Second)
+		r.ack(r.one("w"), nack, "")
+		require.EqualValues(t, 1, q.DLQ().Depth())
+
+		r.consume(q.DLQ(), "d", 1)
+		for range 3 {
+			r.ack(r.one("d"), nack, "")
+		}
+		r.ack(r.one("d"), done, "")
+		require.Zero(t, q.DLQ().Depth())
+	})
+}
+
+// TestQueuesOfBeforeWait: a queue whose settings in the store say nothing about the wait
+// has the default one.
+func TestQueuesOfBeforeWait(t *testing.T) {
+	bubble(t, func(r *rig) {
+		byID, err := r.recoverQueues([]store.QueueRecord{
+			{ID: 1, Name: "orders", Settings: []byte(`{"name":"orders","visibility_timeout_ms":5000}`)},
+			{ID: 2, Name: "orders.dlq", Settings: []byte(`{"name":"orders.dlq"}`)},
+		})
+		require.NoError(t, err)
+		want := wire.DefaultQueueSettings("orders")
+		want.VisibilityTimeoutMs = 5000
+		require.Equal(t, want, byID[1].Settings())
+		require.True(t, byID[1].run.settings().Judge)
+	})
+}
+
+// TestRetriesAreSpread: full jitter takes away anything, so that those who failed
+// together do not come back together.
+func TestRetriesAreSpread(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.RetryInitialMs = 1000 })
+		few, many := 0, 0
+		for range 1000 {
+			v := q.run.judge.judge(&queue.Failure{Attempts: 4})
+			require.GreaterOrEqual(t, v.Delay, int64(0))
+			require.Less(t, v.Delay, int64(8e9))
+			if v.Delay < 4e9 {
+				few++
+			} else {
+				many++
+			}
+		}
+		require.InDelta(t, few, many, 300)
+	})
 }
 
 // TestFailuresAreJudged off the turn: credit is given back at once, the circuit hears
@@ -158,7 +246,8 @@ func TestJudgingFollowsTheRules(t *testing.T) {
 		require.Contains(t, scrape(t, r), `fila_failures_total{queue="orders",severity="critical"} 1`)
 		for _, change := range []func(*wire.QueueSettings){
 			func(s *wire.QueueSettings) { s.RetryPolicy = "later" },
-			func(s *wire.QueueSettings) { s.RetryPolicy, s.OnFailure = "", "function on_failure(msg) end" },
+			func(s *wire.QueueSettings) { s.RetryPolicy, s.RetryInitialMs = "", 1000 },
+			func(s *wire.QueueSettings) { s.RetryInitialMs, s.OnFailure = 0, "function on_failure(msg) end" },
 		} {
 			r.update(q, change)
 			judges(true)

@@ -12,12 +12,14 @@ import (
 )
 
 // dlqSettings are what a dead letter queue has of its queue's settings: the
-// visibility timeout. It has no hooks and no limits.
+// visibility timeout. It has no hooks and no limits, and who nacks a dead letter gets
+// it again at once: a redrive takes none that wait for their time.
 func dlqSettings(q wire.QueueSettings) wire.QueueSettings {
 	d := wire.DefaultQueueSettings(wire.DLQ(q.Name))
 	d.VisibilityTimeoutMs = q.VisibilityTimeoutMs
 	d.MaxDeliveries = new(int64)
 	d.DedupeWindowMs = 0
+	d.RetryInitialMs, d.RetryMaxMs, d.RetryJitter = 0, 0, 0
 	return d
 }
 

@@ -142,9 +142,11 @@ func (r *rig) restart() *rig {
 }
 
 // create makes the queue orders.
+// It retries at once, unless change says otherwise.
 func (r *rig) create(change func(*wire.QueueSettings)) *Queue {
 	r.t.Helper()
 	settings := wire.DefaultQueueSettings("orders")
+	settings.RetryInitialMs = 0
 	if change != nil {
 		change(&settings)
 	}

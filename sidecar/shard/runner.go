@@ -165,7 +165,7 @@ func (r *runner) settings() queue.Settings {
 	p := q.policy.Load()
 	s := queue.Settings{
 		QueueSettings: p.settings,
-		Judge:         p.hooks[hooks.OnFailure] != nil || p.settings.RetryPolicy != "" || r.rules.HasErrorRules(),
+		Judge:         p.hooks[hooks.OnFailure] != nil || p.settings.RetryPolicy != "" || p.settings.RetryInitialMs > 0 || r.rules.HasErrorRules(),
 	}
 	if p.settings.MaxPendingPerKey > 0 {
 		counts := q.perKey.Load()
