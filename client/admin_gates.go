@@ -178,5 +178,5 @@ func aboutGate[R any](ctx context.Context, c *Client, verb, key string) (reply R
 
 // checkGateKey refuses what JSON would change on its way.
 func checkGateKey(key string) error {
-	return badRequest(wire.CodeBadField, wire.CheckKey(key))
+	return badRequest(wire.CodeBadField, wire.CheckNamedKey(key))
 }

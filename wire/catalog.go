@@ -36,6 +36,7 @@ const (
 	CodeBadMsgID           = 27400
 	CodeHeaderRepeated     = 28400
 	CodeBadHeaderName      = 29400
+	CodeBadMessageKey      = 37400
 	CodeMessageTooLarge    = 10413
 	CodeBacklogMessages    = 10429
 	CodeBacklogBytes       = 11429
@@ -115,9 +116,10 @@ var catalog = []Entry{
 	entry(CodeBadNotBefore, "bad_not_before", "Fila-Not-Before is not an RFC 3339 time within ten years."),
 	entry(CodeDelayAndNotBefore, "delay_and_not_before", "Fila-Delay and Fila-Not-Before are both given; only one may be."),
 	entry(CodeBadTTL, "bad_ttl", "Nats-TTL is not whole seconds, a Go duration or never, from one second to ten years."),
-	entry(CodeBadMsgID, "bad_msg_id", "Nats-Msg-Id is empty or longer than 256 bytes."),
+	entry(CodeBadMsgID, "bad_msg_id", "Nats-Msg-Id is empty, longer than 256 bytes, not UTF-8, or has control characters."),
 	entry(CodeHeaderRepeated, "header_repeated", "A header that fila understands is given several times with different values."),
 	entry(CodeBadHeaderName, "bad_header_name", "A header's name is not an RFC 7230 token, so NATS clients cannot deliver it."),
+	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key that a header or on_enqueue gives the message is not UTF-8 or has control characters."),
 	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers are larger than the server's max_payload less 8 KiB for the headers of deliveries."),
 	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),
 	entry(CodeBacklogBytes, "backlog_bytes_full", "The queue holds max_bytes bytes; retry later."),

@@ -16,7 +16,8 @@ const (
 
 // EnqueueOptions are what the headers of an enqueue ask for.
 type EnqueueOptions struct {
-	// DedupeID is the value of Nats-Msg-Id, 1 to 256 bytes; empty if absent.
+	// DedupeID is the value of Nats-Msg-Id, 1 to 256 bytes of UTF-8 without
+	// control characters; empty if absent.
 	DedupeID string
 	// NotBefore is the time before which the message must not be delivered, in
 	// Unix nanoseconds; 0 if it may be delivered at once.
@@ -44,8 +45,8 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 	switch {
 	case f.delay.set && f.notBefore.set:
 		err = DelayAndNotBefore()
-	case f.msgID.set && (o.DedupeID == "" || len(o.DedupeID) > MaxDedupeID):
-		err = BadMsgID(len(o.DedupeID))
+	case f.msgID.set && (o.DedupeID == "" || len(o.DedupeID) > MaxDedupeID || !plain(o.DedupeID)):
+		err = BadMsgID(o.DedupeID)
 	case f.delay.set:
 		o.NotBefore, err = parseDelay(f.delay.value, now)
 	case f.notBefore.set:

@@ -90,6 +90,8 @@ func TestParseEnqueueHeadersRefused(t *testing.T) {
 		check(header{HeaderTTL: {v}}, CodeBadTTL, "Nats-TTL")
 	}
 	check(header{HeaderMsgID: {""}}, CodeBadMsgID, "0 bytes")
+	check(header{HeaderMsgID: {"a\xff"}}, CodeBadMsgID, `Nats-Msg-Id "a\xff": allowed is UTF-8 without control characters`)
+	check(header{HeaderMsgID: {"a\x01"}}, CodeBadMsgID, "without control characters")
 	check(header{HeaderMsgID: {strings.Repeat("x", 257)}}, CodeBadMsgID, "257 bytes: allowed are 1 to 256")
 	check(header{HeaderDelay: {"1s"}, HeaderNotBefore: {"2030-01-02T03:04:06Z"}}, CodeDelayAndNotBefore, "only one")
 	check(header{HeaderDelay: {"0"}, "fila-not-before": {"x"}}, CodeDelayAndNotBefore, "only one")

@@ -25,7 +25,8 @@ func KeyTail(key string) (tail, bodyKey string) {
 	return tail, ""
 }
 
-// resolveKey is the opposite of [KeyTail]: it completes the key of a body.
+// resolveKey is the opposite of [KeyTail]: it completes the key of a body, which
+// is in the form of [ShowKey] until then.
 func resolveKey(tail string, key *string) *Error {
 	switch {
 	case tail == KeyInBody || tail == "":
@@ -37,10 +38,7 @@ func resolveKey(tail string, key *string) *Error {
 	default:
 		*key = tail
 	}
-	if CheckKey(*key) != nil {
-		return badGateKey("key", *key)
-	}
-	return nil
+	return nameKey("key", key)
 }
 
 func badGateKey(field, key string) *Error {
@@ -150,7 +148,13 @@ func ParseCircuitOpen(tail string, body []byte) (CircuitOpenRequest, *Error) {
 // ParsePause decodes and checks a [PauseRequest]. Whether its time is still to
 // come is for [PauseRequest.End] to say.
 func ParsePause(body []byte) (PauseRequest, *Error) {
-	return parse(body, PauseRequest{}, (*PauseRequest).check)
+	return parse(body, PauseRequest{}, func(r *PauseRequest) *Error {
+		err := r.check()
+		if r.Kind != PauseQueue {
+			r.Name = NamedKey(r.Name)
+		}
+		return err
+	})
 }
 
 // ParseResume decodes and checks a [PauseRequest] sent to resume, which has no
@@ -174,7 +178,7 @@ func (r PauseRequest) check() *Error {
 		return BadField("kind", quote(r.Kind), "allowed are queue, key, throttle and circuit")
 	case r.Kind == PauseQueue && CheckQueueName(r.Name) != nil:
 		return BadField("name", quote(r.Name), "allowed is the name of a queue")
-	case r.Kind != PauseQueue && CheckKey(r.Name) != nil:
+	case r.Kind != PauseQueue && CheckNamedKey(r.Name) != nil:
 		return badGateKey("name", r.Name)
 	case r.Kind == PauseKey && CheckQueueName(r.Queue) != nil:
 		return BadField("queue", quote(r.Queue), "a fairness key needs the name of its queue")
@@ -232,7 +236,11 @@ const (
 
 // ParseExplain decodes and checks an [ExplainRequest].
 func ParseExplain(body []byte) (ExplainRequest, *Error) {
-	return parse(body, ExplainRequest{}, (*ExplainRequest).check)
+	return parse(body, ExplainRequest{}, func(r *ExplainRequest) *Error {
+		err := r.check()
+		r.Key = NamedKey(r.Key)
+		return err
+	})
 }
 
 func (r ExplainRequest) check() *Error {
@@ -244,7 +252,7 @@ func (r ExplainRequest) check() *Error {
 		return BadField("id", "", "the id of the message is expected")
 	case message && r.Key != "":
 		return BadField("key", quote(r.Key), "a message is named by its id")
-	case r.Kind == ExplainKindKey && CheckKey(r.Key) != nil:
+	case r.Kind == ExplainKindKey && CheckNamedKey(r.Key) != nil:
 		return badGateKey("key", r.Key)
 	case r.Kind == ExplainKindQueue && r.Key != "":
 		return BadField("key", quote(r.Key), "ask for kind key to have a fairness key explained")

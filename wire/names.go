@@ -14,9 +14,6 @@ const (
 	MaxQueueName = 128
 	// MaxConsumerName is the length in bytes of the longest consumer name.
 	MaxConsumerName = 64
-	// MaxKeyBytes is the length in bytes of the longest fairness, throttle or
-	// circuit key.
-	MaxKeyBytes = 256
 	// MaxConfigKey is the length in bytes of the longest runtime configuration
 	// key.
 	MaxConfigKey = 512
@@ -44,15 +41,6 @@ func CheckQueueName(name string) error {
 // A-Za-z0-9_-.
 func CheckConsumerName(name string) error {
 	return checkName("consumer name", name, MaxConsumerName)
-}
-
-// CheckKey returns nil if key may be named in a request as a fairness, throttle
-// or circuit key: 1 to 256 bytes of UTF-8, which is what JSON can say.
-func CheckKey(key string) error {
-	if key == "" || len(key) > MaxKeyBytes || !utf8.ValidString(key) {
-		return fmt.Errorf("key %s: allowed are 1 to %d bytes of UTF-8", quote(key), MaxKeyBytes)
-	}
-	return nil
 }
 
 // CheckPolicyName returns nil if name may name a retry policy or an error rule:

@@ -43,9 +43,9 @@ func TestCheckNames(t *testing.T) {
 		},
 		"key": {
 			CheckKey,
-			[]string{"k", "two words", "*", "a\nb", strings.Repeat("k", MaxKeyBytes)},
-			[]string{"", "a\xff", strings.Repeat("k", MaxKeyBytes+1)},
-			"allowed are 1 to 256 bytes of UTF-8",
+			[]string{"k", "two words", "*", "héllo", `a\xff`, strings.Repeat("k", MaxKeyBytes)},
+			[]string{"", "a\xff", "a\nb", "\x00", "a\x7f", "\u0085", strings.Repeat("k", MaxKeyBytes+1)},
+			"allowed are 1 to 256 bytes of UTF-8 without control characters",
 		},
 	} {
 		for _, ok := range tc.ok {

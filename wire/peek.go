@@ -31,8 +31,10 @@ type PeekRequest struct {
 // ParsePeek decodes and checks a [PeekRequest].
 func ParsePeek(body []byte) (PeekRequest, *Error) {
 	return parse(body, PeekRequest{Limit: DefaultPeekLimit, PayloadBytes: DefaultPeekPayload}, func(r *PeekRequest) *Error {
-		if r.Key != "" && CheckKey(r.Key) != nil {
-			return badGateKey("key", r.Key)
+		if r.Key != "" {
+			if err := nameKey("key", &r.Key); err != nil {
+				return err
+			}
 		}
 		return cmp.Or(
 			inRange("limit", r.Limit, 1, MaxPeekLimit),

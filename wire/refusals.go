@@ -110,9 +110,18 @@ func BadTTL(value string) *Error {
 		HeaderTTL, quote(value))
 }
 
-// BadMsgID refuses a Nats-Msg-Id of this length in bytes.
-func BadMsgID(length int) *Error {
-	return newError(CodeBadMsgID, "%s has %d bytes: allowed are 1 to %d", HeaderMsgID, length, MaxDedupeID)
+// BadMsgID refuses the value of Nats-Msg-Id.
+func BadMsgID(id string) *Error {
+	if id == "" || len(id) > MaxDedupeID {
+		return newError(CodeBadMsgID, "%s has %d bytes: allowed are 1 to %d", HeaderMsgID, len(id), MaxDedupeID)
+	}
+	return newError(CodeBadMsgID, "%s %s: allowed is UTF-8 without control characters", HeaderMsgID, quote(id))
+}
+
+// BadMessageKey refuses a message because of a key that a header or on_enqueue
+// gives it; which says what key it is.
+func BadMessageKey(which, key string) *Error {
+	return newError(CodeBadMessageKey, "%s key %s: %s", which, quote(key), allowedKey)
 }
 
 // HeaderRepeated refuses a header with different values.

@@ -103,6 +103,7 @@ type KeyListRequest struct {
 // ParseKeyList decodes and checks a [KeyListRequest].
 func ParseKeyList(body []byte) (KeyListRequest, *Error) {
 	return parse(body, KeyListRequest{Limit: DefaultListLimit}, func(r *KeyListRequest) *Error {
+		r.Prefix = NamedKey(r.Prefix)
 		return checkPage(r.Offset, r.Limit)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 )
 
 // stopGrace is how long an interrupted consume waits for fila's last replies.
@@ -357,7 +358,7 @@ func (c *consumption) print(m *client.Message) error {
 		return err
 	}
 	line := printedMessage{
-		ID: m.ID, Queue: m.Queue, Key: m.Key, Attempt: m.Attempt,
+		ID: m.ID, Queue: m.Queue, Key: wire.ShowKey(m.Key), Attempt: m.Attempt,
 		EnqueuedAt: m.EnqueuedAt.Format(time.RFC3339Nano), Headers: m.Header,
 	}
 	if utf8.Valid(m.Data) {
@@ -377,7 +378,7 @@ func (c *consumption) head(m *client.Message) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  key %s, attempt %d, enqueued %s\n",
-		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(m.Key), m.Attempt, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
+		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(wire.ShowKey(m.Key)), m.Attempt, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
 	writeHeaders(&b, c.paint, m.Header, saidAlready...)
 	b.WriteString("\n")
 	return b.String()

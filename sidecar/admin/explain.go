@@ -128,7 +128,7 @@ func stateText(name string, v *queue.MessageView) string {
 // for others.
 func (g *gates) message(name string, v *queue.MessageView, dead string) wire.ExplainMessage {
 	e := wire.ExplainMessage{
-		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: v.Key,
+		ID: uuid.UUID(v.ID).String(), State: stateText(name, v), Queue: name, Key: wire.ShowKey(v.Key),
 		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt), Gates: g.all(v), Ahead: v.Ahead,
 	}
 	switch v.State {
@@ -177,11 +177,11 @@ func (g *gates) waiting(e *wire.ExplainMessage, v *queue.MessageView) {
 
 // blocked says which gate holds a message back.
 func (g *gates) blocked(e *wire.ExplainMessage, v *queue.MessageView) {
-	st := g.state(v.At, v.BlockedBy, "key:"+v.Key)
+	st := g.state(v.At, v.BlockedBy, "key:"+wire.ShowKey(v.Key))
 	e.BlockedBy = &st
 	switch {
 	case v.BlockedBy == queue.ByOrder:
-		e.Reason = fmt.Sprintf("Another message of key %q is being worked on, and the queue keeps the order of a key.", v.Key)
+		e.Reason = "Another message of key " + quoteKey(v.Key) + " is being worked on, and the queue keeps the order of a key."
 	case !v.First:
 		e.Reason = plural(v.Ahead, "message") + " of the same key and gates in front of it; the first of them is held back by " + gateText(&st) + "."
 	default:
@@ -240,9 +240,9 @@ func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
 // key says how a fairness key of a queue stands.
 func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
-		Queue: name, Key: key, Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
+		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
 		Weight: float64(v.Weight) / thousand, WeightBy: "producer", Deficit: float64(v.Deficit) / thousand, Share: v.Share,
-		Paused: pausedText(v.Paused), BlockedBy: g.counts("key:"+key, v.At),
+		Paused: pausedText(v.Paused), BlockedBy: g.counts("key:"+wire.ShowKey(key), v.At),
 	}
 	if v.Overridden {
 		e.WeightBy = "config"
@@ -251,9 +251,9 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	case v.QueuePaused != 0:
 		e.Reason = "The queue is paused" + untilText(v.QueuePaused) + "."
 	case v.Paused != 0:
-		e.Reason = fmt.Sprintf("Key %q is paused%s.", key, untilText(v.Paused))
+		e.Reason = "Key " + quoteKey(key) + " is paused" + untilText(v.Paused) + "."
 	case !v.Known:
-		e.Reason = fmt.Sprintf("Key %q has no messages in queue %s.", key, name)
+		e.Reason = "Key " + quoteKey(key) + " has no messages in queue " + name + "."
 	case e.Pending > 0 && v.Credit == 0:
 		e.Reason = fmt.Sprintf("%d messages are ready and wait for a consumer with room.", e.Pending)
 	case e.Pending > 0:
@@ -277,12 +277,15 @@ func (g *gates) counts(gate string, blocked []queue.BlockedView) []wire.BlockedC
 	for _, b := range blocked[:min(len(blocked), explainGates)] {
 		name := gate
 		if b.Key != "" {
-			name = "key:" + b.Key
+			name = "key:" + wire.ShowKey(b.Key)
 		}
 		list = append(list, wire.BlockedCount{GateState: g.state(b.At, b.By, name), Messages: b.Messages, Flows: b.Flows})
 	}
 	return list
 }
+
+// quoteKey puts a key into a sentence.
+func quoteKey(key string) string { return `"` + wire.ShowKey(key) + `"` }
 
 // plural counts things in words.
 func plural(n int64, thing string) string {

@@ -42,7 +42,7 @@ func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
 	i := t.Info(now)
 	limits, setBy := g.limits(i.Key)
 	return wire.GateState{
-		Kind: queue.BlockOf(i.Kind).String(), Gate: "throttle:" + i.Key, Open: i.Kind == throttle.Open,
+		Kind: queue.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
 		OpensAt: opensAt(i.At, now), Limits: limitsText(limits), SetBy: setBy, InUse: useText(&i),
 	}
 }
@@ -50,7 +50,7 @@ func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
 func (g *gates) circuitState(c queue.Circuit) wire.GateState {
 	now := g.now()
 	n, at := c.Admits(now)
-	st := wire.GateState{Kind: queue.ByCircuit.String(), Gate: "circuit:" + c.Key(), Open: n > 0}
+	st := wire.GateState{Kind: queue.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
 	if n <= 0 {
 		st.OpensAt = opensAt(at, now)
 	}

@@ -76,7 +76,7 @@ func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
 // false if there is no room for it.
 func (p *peeking) add(v *queue.MessageView) bool {
 	m := wire.PeekedMessage{
-		ID: uuid.UUID(v.ID).String(), Key: v.Key, State: stateText(p.queue, v),
+		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
 		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 	}
 	if v.ExpiresAt != 0 {
@@ -142,7 +142,7 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 // blockedBy asks what holds a message back how it stands; nil: nothing does. A
 // pause holds also what is ready.
 func (p *peeking) blockedBy(v *queue.MessageView) *wire.GateState {
-	by := blockedBy{gate: "key:" + v.Key}
+	by := blockedBy{gate: "key:" + wire.ShowKey(v.Key)}
 	switch v.State {
 	case queue.StatePending, queue.StateBlocked:
 		if v.State == queue.StateBlocked {

@@ -132,7 +132,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 	}
 	for _, f := range flows {
 		info.TopFlows = append(info.TopFlows, wire.FlowInfo{
-			Key: f.Key, Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Pending: f.Pending, Share: f.Share,
+			Key: wire.ShowKey(f.Key), Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Pending: f.Pending, Share: f.Share,
 		})
 	}
 	return info, nil

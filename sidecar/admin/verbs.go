@@ -132,7 +132,7 @@ func configVerb(do func(key string) (wire.ConfigEntry, *wire.Error)) func(string
 		if err := wire.CheckConfigKey(key); err != nil {
 			return nil, wire.BadConfigKey(err)
 		}
-		return do(key)
+		return do(wire.NamedKey(key))
 	}
 }
 
@@ -166,7 +166,7 @@ func (a *Admin) configSet(key string, body []byte) (any, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.control.ConfigSet(key, req)
+	return a.control.ConfigSet(wire.NamedKey(key), req)
 }
 
 func (a *Admin) reload(struct{}) (wire.ReloadReply, *wire.Error) {

@@ -221,3 +221,45 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 		require.Equal(t, 6, looked)
 	})
 }
+
+// TestKeysFromBeforeAreShownAndNamedEscaped: verbs reach a key that is not UTF-8, and
+// replies say it so that it can be said again.
+func TestKeysFromBeforeAreShownAndNamedEscaped(t *testing.T) {
+	const shown, key = `a\xff`, "a\xff"
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", "{}", nil)
+		var circuit wire.CircuitInfo
+		h.must(wire.VerbCircuitOpen, shown, "", &circuit)
+		require.Equal(t, shown, circuit.Key)
+		_, known := h.gates.circuit(key)
+		require.True(t, known)
+		h.must(wire.VerbCircuitClose, shown, "", &circuit)
+
+		var throttle wire.ThrottleInfo
+		h.must(wire.VerbThrottleSet, shown, `{"concurrency":1}`, &throttle)
+		require.Equal(t, shown, throttle.Key)
+		require.EqualValues(t, 1, h.control.Gates().Limits(key).Concurrency)
+		var throttles wire.ThrottleList
+		h.must(wire.VerbThrottleList, "", `{"prefix":"a\\xff"}`, &throttles)
+		require.Len(t, throttles.Throttles, 1)
+		require.Equal(t, shown, throttles.Throttles[0].Key)
+		var log wire.ConfigLog
+		h.must(wire.VerbConfigLog, "", `{"prefix":"throttle:a\\xff"}`, &log)
+		require.Equal(t, "throttle:"+shown+":concurrency", log.Entries[0].Key)
+		var config wire.ConfigList
+		h.must(wire.VerbConfigList, "", "", &config)
+		require.Equal(t, "throttle:"+shown+":concurrency", config.Entries[0].Key)
+		h.must(wire.VerbConfigDelete, "throttle:"+shown+":concurrency", "", nil)
+
+		var pause wire.PauseInfo
+		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"a\\xff"}`, &pause)
+		require.Equal(t, shown, pause.Name)
+		_, paused := h.control.Pauses("orders")
+		require.Contains(t, paused, key)
+		var why wire.ExplainKey
+		h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"a\\xff"}`, &why)
+		require.Equal(t, shown, why.Key)
+		require.Equal(t, `Key "a\xff" is paused until it is resumed.`, why.Reason)
+		h.must(wire.VerbResume, "", `{"kind":"key","queue":"orders","name":"a\\xff"}`, &pause)
+	})
+}

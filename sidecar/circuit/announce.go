@@ -127,7 +127,7 @@ func closedInfo(key string, s *Settings) wire.CircuitInfo {
 	m := breaker.NewMachine(s.Breaker)
 	b := m.Config() // with its defaults
 	return wire.CircuitInfo{
-		Key: key, State: breaker.Closed.String(),
+		Key: wire.ShowKey(key), State: breaker.Closed.String(),
 		Threshold: b.Threshold, CooldownMs: b.Cooldown.Milliseconds(),
 		HalfOpenMaxCalls: b.HalfOpenMaxCalls, HalfOpenSuccesses: b.HalfOpenSuccesses,
 		MaxFailures: s.MaxFailures, FailureWindowMs: s.FailureWindow.Milliseconds(), FailureHoldMs: s.FailureHold.Milliseconds(),

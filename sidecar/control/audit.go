@@ -74,7 +74,7 @@ func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 	for _, c := range changes {
 		a.mu.last++
 		a.mu.entries = append(a.mu.entries, wire.ConfigLogEntry{
-			Seq: a.mu.last, Time: wire.Timestamp(now), Key: c.key, Old: auditValue(c.old), New: auditValue(c.new), By: by,
+			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new), By: by,
 		})
 	}
 	excess := max(0, len(a.mu.entries)-maxAudit)
@@ -104,12 +104,12 @@ func auditValue(v *string) *string {
 
 // ConfigLog lists the audit log, newest first.
 func (c *Control) ConfigLog(req wire.KeyListRequest) wire.ConfigLog {
-	a := &c.audit
+	a, prefix := &c.audit, wire.ShowKey(req.Prefix)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := wire.ConfigLog{Entries: []wire.ConfigLogEntry{}}
 	for i := len(a.mu.entries) - 1; i >= 0; i-- {
-		if !strings.HasPrefix(a.mu.entries[i].Key, req.Prefix) {
+		if !strings.HasPrefix(a.mu.entries[i].Key, prefix) {
 			continue
 		}
 		if list.Total >= req.Offset && len(list.Entries) < req.Limit {

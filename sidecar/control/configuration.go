@@ -51,7 +51,11 @@ func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
 // ConfigList lists the runtime configuration.
 func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
 	entries := c.values.list(req.Prefix)
-	return wire.ConfigList{Total: len(entries), Entries: wire.Page(entries, req.Offset, req.Limit)}
+	list := wire.ConfigList{Total: len(entries), Entries: wire.Page(entries, req.Offset, req.Limit)}
+	for i := range list.Entries {
+		list.Entries[i].Key = wire.ShowKey(list.Entries[i].Key)
+	}
+	return list
 }
 
 // changeValue sets a key of the runtime configuration, or deletes it if value is

@@ -73,7 +73,7 @@ func (p pause) audited() *string {
 }
 
 func (p pause) info(id pauseID) wire.PauseInfo {
-	i := wire.PauseInfo{Kind: id.kind, Queue: id.queue, Name: id.name, Since: wire.Timestamp(p.Since), By: p.By}
+	i := wire.PauseInfo{Kind: id.kind, Queue: id.queue, Name: wire.ShowKey(id.name), Since: wire.Timestamp(p.Since), By: p.By}
 	if p.Until != math.MaxInt64 {
 		i.Until = wire.Timestamp(p.Until)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
 )
 
 // savedGates is what a clean stop leaves of the gates, and what the start found of
@@ -50,6 +51,9 @@ func readGates(kept []store.Entry) (savedGates, error) {
 		if err := json.Unmarshal([]byte(texts[gatePart(i)]), &states); err != nil {
 			return g, fmt.Errorf("part %d of the saved state of the gates: %w", i, err)
 		}
+		for i := range states {
+			states[i].Key = wire.NamedKey(states[i].Key)
+		}
 		g.states = append(g.states, states...)
 	}
 	g.found = true
@@ -68,6 +72,7 @@ func saveGates(kv KV, states []throttle.State, now int64) error {
 		parts++
 	}
 	for i := range states {
+		states[i].Key = wire.ShowKey(states[i].Key) // JSON is UTF-8
 		state, err := json.Marshal(&states[i])
 		if err != nil {
 			return fmt.Errorf("encode the state of gate %s: %w", states[i].Key, err)

@@ -238,7 +238,7 @@ func (c *Control) LimitsOf(key string) (limits throttle.Limits, setBy string) {
 	}
 	var by []string
 	if s.key != key {
-		by = append(by, "prefix "+s.key)
+		by = append(by, "prefix "+wire.ShowKey(s.key))
 	}
 	if s.override != nil {
 		by = append(by, "override until "+wire.Timestamp(s.override.Until))
@@ -421,7 +421,7 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 	if _, ok := isPrefix(key); !ok {
 		from = c.limiting(key)
 	}
-	info = wire.ThrottleInfo{Key: key, Source: "none", State: throttle.Open.String(), ThrottleLimits: wireLimits(from.inForce)}
+	info = wire.ThrottleInfo{Key: wire.ShowKey(key), Source: "none", State: throttle.Open.String(), ThrottleLimits: wireLimits(from.inForce)}
 	if own.lasting != (throttle.Limits{}) {
 		info.Source = "config"
 	}
@@ -429,7 +429,7 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 		info.Source, info.OverrideUntil = "override", wire.Timestamp(own.override.Until)
 	}
 	if from.key != key {
-		info.Source = "prefix " + from.key
+		info.Source = "prefix " + wire.ShowKey(from.key)
 	}
 	return info, info.Source != "none"
 }

@@ -13,7 +13,7 @@ import (
 // name of its queue or key. Events are news, not records: nobody waits for them.
 func Events(nc *nats.Conn, subjects wire.Subjects, now func() int64, log *slog.Logger) func(typ, tail string, e wire.Event) {
 	return func(typ, tail string, e wire.Event) {
-		e.Type, e.Time = typ, wire.Timestamp(now())
+		e.Type, e.Time, e.Key = typ, wire.Timestamp(now()), wire.ShowKey(e.Key)
 		data, err := json.Marshal(e)
 		if err != nil {
 			log.Error("an event cannot be encoded", "type", typ, "error", err)

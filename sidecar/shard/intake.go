@@ -48,6 +48,9 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 		return werr
 	}
 	d := p.decide(q.name, m.Header, len(m.Data))
+	if werr := checkKeys(&d); werr != nil {
+		return werr
+	}
 	counted, werr := q.countPending(&p.settings, d.FairnessKey)
 	if werr != nil {
 		return werr
@@ -149,6 +152,24 @@ func (p *policy) decide(queue string, headers map[string][]string, size int) hoo
 		d.CircuitKey = key
 	}
 	return d
+}
+
+// checkKeys refuses keys that nobody could name afterwards, whether a header or
+// on_enqueue gave them. It is no failure of the hook: producers could otherwise open
+// its circuit for all of them.
+func checkKeys(d *hooks.EnqueueDecision) *wire.Error {
+	if wire.CheckKey(d.FairnessKey) != nil {
+		return wire.BadMessageKey("fairness", d.FairnessKey)
+	}
+	for _, key := range d.ThrottleKeys {
+		if wire.CheckKey(key) != nil {
+			return wire.BadMessageKey("throttle", key)
+		}
+	}
+	if d.CircuitKey != "" && wire.CheckKey(d.CircuitKey) != nil {
+		return wire.BadMessageKey("circuit", d.CircuitKey)
+	}
+	return nil
 }
 
 // parseWeight reads a weight from 1 to 1,000,000 and returns it in thousandths.

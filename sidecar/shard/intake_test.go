@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -217,4 +218,57 @@ func TestPolicyWithoutLua(t *testing.T) {
 		require.EqualValues(t, 1000, d.Weight)
 		require.Empty(t, d.CircuitKey)
 	}
+}
+
+// TestKeysThatNobodyCouldName are refused, whether a header or a hook brings them, and
+// no failure of the hook: three messages would open its circuit for everybody.
+func TestKeysThatNobodyCouldName(t *testing.T) {
+	hook := func(s *wire.QueueSettings) {
+		s.OnEnqueue = `function on_enqueue(msg)
+			return { fairness_key = msg.headers.tenant, throttle_keys = { msg.headers.api }, circuit_key = msg.headers.to }
+		end`
+		s.LuaCircuitBreakerThreshold = 2
+	}
+	headers := func(s *wire.QueueSettings) {
+		s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = "tenant", []string{"api"}, "to"
+	}
+	for name, change := range map[string]func(*wire.QueueSettings){"hook": hook, "headers": headers} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(change)
+				for header, which := range map[string]string{"tenant": "fairness", "api": "throttle", "to": "circuit"} {
+					for _, key := range []string{"a\xff", "a\x01", "\u0085"} {
+						h := nats.Header{"tenant": {"acme"}}
+						h[header] = []string{key}
+						require.Equal(t, wire.BadMessageKey(which, key), r.enqueue("x", "producer", h))
+					}
+				}
+				require.Equal(t, wire.CodeBadMsgID, r.enqueue("x", "producer", nat(wire.HeaderMsgID, "a\xff")).ErrCode)
+				r.none("producer")
+				require.Zero(t, q.Depth())
+				for _, h := range q.Hooks() {
+					require.Equal(t, "closed", h.State)
+					require.Zero(t, h.Failures)
+				}
+				require.Nil(t, r.enqueue("x", "producer", nats.Header{"tenant": {"müller"}}))
+				r.id("producer")
+			})
+		})
+	}
+}
+
+// TestKeysFromBeforeStayValid: a message with a key that is not taken any more is
+// delivered with it after an upgrade.
+func TestKeysFromBeforeStayValid(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{{
+			Ref: store.Ref{Queue: q.ID(), Seq: 1}, ID: newID(), Key: "a\xff", ThrottleKeys: []string{"b\xff"}, CircuitKey: "c\xff", Weight: 1000, Cost: 1000,
+		}}}))
+		*r = *r.restart()
+		r.consume(r.Queue("orders"), "w", 1)
+		m := r.one("w")
+		require.Equal(t, "a\xff", m.Header.Get(wire.HeaderKey))
+		r.ack(m, wire.Ack{}, "")
+	})
 }

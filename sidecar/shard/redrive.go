@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 
+	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -25,7 +26,7 @@ func (s *Shard) Redrive(dlq *Queue, count int64) (moved int64, werr *wire.Error)
 	pick := queue.Pick{}
 	// What dies again during the redrive is not taken up again.
 	dlq.View(func(m *queue.Queue, side queue.Side, _ int64) { pick.Last = m.LastSeq(side) })
-	var refused *wire.Error // by the limit of a fairness key
+	var refused *wire.Error // because of a key
 	for count == 0 || moved < count {
 		pick.Max = redriveChunk
 		if count > 0 {
@@ -45,7 +46,7 @@ func (s *Shard) Redrive(dlq *Queue, count int64) (moved int64, werr *wire.Error)
 			return moved, err
 		}
 		moved += int64(len(back.Go))
-		refused = cmp.Or(refused, back.keyFull)
+		refused = cmp.Or(refused, back.keyRefused)
 		switch {
 		case back.failed != nil:
 			return moved, back.failed
@@ -64,10 +65,10 @@ func (s *Shard) Redrive(dlq *Queue, count int64) (moved int64, werr *wire.Error)
 // redrive is one transaction of a redrive.
 type redrive struct {
 	queue.Redrive
-	q, dlq  *Queue
-	full    *wire.Error // why the rest does not fit into the queue
-	keyFull *wire.Error // that a fairness key is full
-	failed  *wire.Error // the store could not be read
+	q, dlq     *Queue
+	full       *wire.Error // why the rest does not fit into the queue
+	keyRefused *wire.Error // that a fairness key is full, or a key not legal
+	failed     *wire.Error // the store could not be read
 }
 
 // choose lets letters go back as far as they are readable and there is room, with what
@@ -104,9 +105,16 @@ func (b *redrive) choose(letters []queue.Letter) {
 			continue
 		}
 		d := p.decide(b.q.name, read[i].headers, read[i].payload)
-		counted, refused := b.q.countPending(&p.settings, d.FairnessKey)
-		if refused != nil { // other keys may have room
-			b.keyFull = refused
+		var counted queue.KeyCounts
+		var refused *wire.Error
+		if p.hooks[hooks.OnEnqueue] != nil { // the headers were taken when it came
+			refused = checkKeys(&d)
+		}
+		if refused == nil {
+			counted, refused = b.q.countPending(&p.settings, d.FairnessKey)
+		}
+		if refused != nil { // others may go
+			b.keyRefused = refused
 			b.Stay = append(b.Stay, l.Seq)
 			continue
 		}

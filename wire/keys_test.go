@@ -1,0 +1,64 @@
+package wire
+
+import (
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestKeysHaveOneForm: what is shown is printable, names the key, and is the key
+// itself where that can be.
+func TestKeysHaveOneForm(t *testing.T) {
+	for key, form := range map[string]string{
+		"acme": "acme", "two words": "two words", "héllo": "héllo", `C:\temp`: `C:\temp`, `\xyz`: `\xyz`,
+		"a\xff": `a\xff`, "a\nb": `a\x0ab`, "\u0085": `\xc2\x85`, "\x00": `\x00`, `a\xff`: `a\x5cxff`, "\ufffd": "\ufffd",
+		"\xff\\xff": `\xff\x5cxff`,
+	} {
+		require.Equal(t, form, ShowKey(key), "%q", key)
+		require.Equal(t, key, NamedKey(form), "%q", key)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		key := string(rapid.SliceOf(rapid.SampledFrom([]byte("\\xX0aF\x00\n\x7f\xc2\x85\xff\xe2\x82\xac"))).Draw(t, "key"))
+		form := ShowKey(key)
+		require.Equal(t, key, NamedKey(form), "%q as %q", key, form)
+		require.True(t, utf8.ValidString(form))
+		for _, r := range form {
+			require.False(t, unicode.IsControl(r))
+		}
+	})
+}
+
+// TestRequestsNameKeysAsTheyAreShown.
+func TestRequestsNameKeysAsTheyAreShown(t *testing.T) {
+	const shown, key = `a\xff`, "a\xff"
+	for name, parse := range map[string]func() (string, *Error){
+		"gate in the subject": func() (string, *Error) { r, err := ParseGateKey(shown, nil); return r.Key, err },
+		"gate in the body":    func() (string, *Error) { r, err := ParseGateKey("_", []byte(`{"key":"a\\xff"}`)); return r.Key, err },
+		"throttle-set": func() (string, *Error) {
+			r, err := ParseThrottleSet(shown, []byte(`{"concurrency":1}`))
+			return r.Key, err
+		},
+		"circuit-open": func() (string, *Error) { r, err := ParseCircuitOpen(shown, nil); return r.Key, err },
+		"pause": func() (string, *Error) {
+			r, err := ParsePause([]byte(`{"kind":"circuit","name":"a\\xff"}`))
+			return r.Name, err
+		},
+		"resume": func() (string, *Error) {
+			r, err := ParseResume([]byte(`{"kind":"circuit","name":"a\\xff"}`))
+			return r.Name, err
+		},
+		"explain": func() (string, *Error) {
+			r, err := ParseExplain([]byte(`{"kind":"key","queue":"q","key":"a\\xff"}`))
+			return r.Key, err
+		},
+		"peek": func() (string, *Error) { r, err := ParsePeek([]byte(`{"key":"a\\xff"}`)); return r.Key, err },
+		"list": func() (string, *Error) { r, err := ParseKeyList([]byte(`{"prefix":"a\\xff"}`)); return r.Prefix, err },
+	} {
+		got, err := parse()
+		require.Nil(t, err, name)
+		require.Equal(t, key, got, name)
+	}
+}
