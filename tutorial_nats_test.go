@@ -27,11 +27,12 @@ func natsMain(args []string) int {
 	flags := pflag.NewFlagSet("nats", pflag.ContinueOnError)
 	headers := flags.StringArrayP("header", "H", nil, "name:value")
 	replies := flags.Int("replies", 1, "wait for so many")
+	inboxes := flags.String("inbox-prefix", "_INBOX", "of reply subjects")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	words := append(flags.Args(), "", "", "")
-	nc, err := nats.Connect(os.Getenv("NATS_URL"))
+	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.CustomInboxPrefix(*inboxes))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -152,6 +152,15 @@ func TestFetch(t *testing.T) {
 		require.Nil(t, bad)
 		script(request, msg.Reply)
 	})
+	f.handle(f.subjects.Consumer("w1", "orders"), func(msg *nats.Msg) {
+		named, bad := wire.ParseConsumer("w1", msg.Data)
+		require.Nil(t, bad)
+		request, bad := wire.ParseFetch(named.Fetch)
+		require.Nil(t, bad)
+		script(request, msg.Reply)
+	})
+	_, err := c.Fetch(t.Context(), "orders", 1, 0, FetchAs("a.b"))
+	require.ErrorContains(t, err, `consumer name "a.b"`)
 	status := func(to, code string) {
 		msg := nats.NewMsg(to)
 		msg.Header.Set("Status", code)
@@ -163,7 +172,10 @@ func TestFetch(t *testing.T) {
 		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "1", 1)))
 		require.NoError(t, f.nc.PublishMsg(f.delivery(reply, "2", 3)))
 	}
-	messages, err := c.Fetch(t.Context(), "orders", 2, 3*time.Second)
+	messages, err := c.Fetch(t.Context(), "orders", 2, 3*time.Second, FetchAs("w1"))
+	require.NoError(t, err)
+	require.Len(t, messages, 2)
+	messages, err = c.Fetch(t.Context(), "orders", 2, 3*time.Second)
 	require.NoError(t, err)
 	require.Len(t, messages, 2)
 	m := messages[1]

@@ -13,10 +13,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// nextRequest is the next registration or leave, with the name of its subject.
 func (f *fakeFila) nextRequest() wire.ConsumeRequest {
 	f.t.Helper()
+	msg := next(f.t, f.requests)
 	var request wire.ConsumeRequest
-	require.NoError(f.t, json.Unmarshal(next(f.t, f.requests).Data, &request))
+	require.NoError(f.t, json.Unmarshal(msg.Data, &request))
+	request.Consumer, _, _ = f.subjects.ParseConsumer(msg.Subject)
 	return request
 }
 

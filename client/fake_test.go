@@ -63,12 +63,16 @@ func startFake(t *testing.T, srv *server.Server) *fakeFila {
 		requests: make(chan *nats.Msg, 1000), acks: make(chan *nats.Msg, 1000),
 	}
 	f.visibility.Store(30_000)
-	f.handle(subjects.ConsumeWildcard(), func(msg *nats.Msg) {
+	f.handle(subjects.ConsumerWildcard(), func(msg *nats.Msg) {
+		name, _, _ := subjects.ParseConsumer(msg.Subject)
+		request, bad := wire.ParseConsumer(name, msg.Data)
+		if request.Fetch != nil {
+			return // for the test
+		}
 		f.requests <- msg
 		if f.refused(msg) {
 			return
 		}
-		request, bad := wire.ParseConsume(msg.Data)
 		if bad != nil {
 			f.reply(msg, bad)
 			return

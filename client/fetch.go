@@ -12,21 +12,48 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// FetchOption changes how [Client.Fetch] asks.
+type FetchOption func(*fetchOptions)
+
+type fetchOptions struct {
+	name  string
+	named bool
+}
+
+func (o *fetchOptions) check() error {
+	if !o.named {
+		return nil
+	}
+	return wire.CheckConsumerName(o.name)
+}
+
+// FetchAs fetches on the subject of a consumer, for connections that may publish
+// on that one alone. fila then sends messages to inboxes of that consumer only:
+// the connection needs nats.CustomInboxPrefix("_INBOX." + name).
+func FetchAs(name string) FetchOption {
+	return func(o *fetchOptions) { o.name, o.named = name, true }
+}
+
 // Fetch asks for up to batch messages (1 to 65536) and waits at most expires
 // (up to an hour) for them; with 0 it takes what is there now. It returns what
 // came, possibly nothing, as soon as the batch is full or fila says that there
 // is no more. With an error, the context's among them, messages that had come
 // are returned as well: they are leased to the caller. Nobody extends the leases
 // of fetched messages but [Message.Extend].
-func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires time.Duration) ([]*Message, error) {
+func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires time.Duration, opts ...FetchOption) ([]*Message, error) {
+	var o fetchOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
 	if err := cmp.Or(
 		checkQueue(queue),
+		o.check(),
 		inRange("batch", int64(batch), 1, wire.MaxBatch, ""),
 		inRange("expires", expires.Milliseconds(), 0, wire.MaxExpiresMs, " ms"),
 	); err != nil {
 		return nil, err
 	}
-	body, err := json.Marshal(wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds()})
+	subject, body, err := c.fetchRequest(queue, o, wire.FetchRequest{Batch: batch, ExpiresMs: expires.Milliseconds()})
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +69,10 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, err
 	}
-	ctx, stop := c.refusals.listenPublish(ctx, c.subjects.Fetch(queue))
+	ctx, stop := c.refusals.listenPublish(ctx, subject)
 	defer stop()
-	if err := c.nc.PublishRequest(c.subjects.Fetch(queue), inbox, body); err != nil {
-		return nil, sendError(c.subjects.Fetch(queue), err)
+	if err := c.nc.PublishRequest(subject, inbox, body); err != nil {
+		return nil, sendError(subject, err)
 	}
 	if c.timeout > 0 { // fila ends the fetch by itself; this is for one that went away
 		var cancel context.CancelFunc
@@ -56,9 +83,9 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	for len(messages) < batch {
 		msg, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return c.rest(sub, messages), becauseOf(ctx, sendError(c.subjects.Fetch(queue), err))
+			return c.rest(sub, messages), becauseOf(ctx, sendError(subject, err))
 		}
-		m, err := c.fetched(queue, msg)
+		m, err := c.fetched(subject, msg)
 		if m == nil {
 			return messages, err
 		}
@@ -67,9 +94,18 @@ func (c *Client) Fetch(ctx context.Context, queue string, batch int, expires tim
 	return messages, nil
 }
 
+// fetchRequest is the request for a fetch, and where it goes.
+func (c *Client) fetchRequest(queue string, o fetchOptions, r wire.FetchRequest) (subject string, body []byte, err error) {
+	if body, err = json.Marshal(r); err != nil || !o.named {
+		return c.subjects.Fetch(queue), body, err
+	}
+	body, err = json.Marshal(wire.ConsumerRequest{Fetch: body})
+	return c.subjects.Consumer(o.name, queue), body, err
+}
+
 // fetched returns the message, or nil at the end of the fetch and, if it was not
 // a good one, an error.
-func (c *Client) fetched(queue string, msg *nats.Msg) (*Message, error) {
+func (c *Client) fetched(subject string, msg *nats.Msg) (*Message, error) {
 	if refused := wire.ParseError(msg.Header, msg.Data); refused != nil {
 		return nil, refused
 	}
@@ -79,9 +115,9 @@ func (c *Client) fetched(queue string, msg *nats.Msg) (*Message, error) {
 	case wire.StatusNotFound, wire.StatusExpired:
 		return nil, nil
 	case wire.StatusNoResponders:
-		return nil, sendError(c.subjects.Fetch(queue), nats.ErrNoResponders)
+		return nil, sendError(subject, nats.ErrNoResponders)
 	default:
-		return nil, fmt.Errorf("fetch from %s ended with status %s", queue, status)
+		return nil, fmt.Errorf("%s ended with status %s", subject, status)
 	}
 }
 

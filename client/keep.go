@@ -23,11 +23,10 @@ func (k *Consumer) register(ctx context.Context) error {
 	}
 	var reply wire.ConsumeReply
 	body := wire.ConsumeRequest{
-		Consumer:    k.o.name,
 		MaxInFlight: k.reg.maxInFlight,
 		TTLMs:       k.o.ttl.Milliseconds(),
 	}
-	if err := k.c.call(ctx, k.c.subjects.Consume(k.queue), body, &reply); err != nil {
+	if err := k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, &reply); err != nil {
 		return err
 	}
 	k.setVisibility(reply.VisibilityTimeoutMs)

@@ -63,8 +63,8 @@ func TestPublishingThatIsNotPermitted(t *testing.T) {
 	denied(t, err, false, "fila.admin.queue-inspect.other")
 	_, err = c.Fetch(ctx, "other", 1, time.Minute)
 	denied(t, err, false, "fila.fetch.other")
-	_, err = c.Consume(ctx, "other", func(context.Context, *Message) error { return nil })
-	denied(t, err, false, "fila.consume.other")
+	_, err = c.Consume(ctx, "other", func(context.Context, *Message) error { return nil }, ConsumerName("w"))
+	denied(t, err, false, "fila.consumer.w.other")
 
 	future, err := c.PublishAsync(ctx, "other", nil, RetryFor(time.Hour))
 	require.NoError(t, err)
@@ -134,10 +134,10 @@ func TestDeliveriesThatAreNotPermitted(t *testing.T) {
 
 // An ack that NATS refuses is not sent again and again until the lease is over.
 func TestAcksThatAreNotPermitted(t *testing.T) {
-	c := restricted(t, []string{"fila.consume.q", "fila.deliver.w.q", "_INBOX.>"}, []string{">"})
+	c := restricted(t, []string{"fila.consumer.w.q", "fila.deliver.w.q", "_INBOX.>"}, []string{">"})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, err := c.nc.Subscribe("fila.consume.q", func(m *nats.Msg) {
+	_, err := c.nc.Subscribe("fila.consumer.w.q", func(m *nats.Msg) {
 		if err := m.Respond([]byte(`{"visibility_timeout_ms":600000}`)); err != nil {
 			t.Error(err)
 		}

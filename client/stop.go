@@ -20,8 +20,8 @@ func (k *Consumer) Leave(ctx context.Context) error {
 	if k.reg.left {
 		return nil
 	}
-	body := wire.ConsumeRequest{Consumer: k.o.name, Leave: true}
-	if err := k.c.call(ctx, k.c.subjects.Consume(k.queue), body, nil); err != nil {
+	body := wire.ConsumeRequest{Leave: true}
+	if err := k.c.call(ctx, k.c.subjects.Consumer(k.o.name, k.queue), body, nil); err != nil {
 		return fmt.Errorf("leave %s: %w", k.queue, err)
 	}
 	k.reg.left = true

@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
 )
 
 // permissionBlock is the nats-server configuration of docs/security.md.
@@ -27,93 +29,136 @@ func permissionBlock(t *testing.T) string {
 	return block
 }
 
-// TestDocumentedPermissions starts a NATS server with the block of
-// docs/security.md and lets every role do its work, and nothing else.
-func TestDocumentedPermissions(t *testing.T) {
-	for _, role := range []string{"FILA", "PRODUCER", "CONSUMER", "OPERATOR"} {
-		t.Setenv(role+"_PASSWORD", strings.ToLower(role)+"-secret")
+// guarded is a site behind a NATS server with the permissions of docs/security.md.
+type guarded struct {
+	t       *testing.T
+	url     string
+	refused chan string // what NATS refused to whom
+}
+
+// startGuarded starts both. change alters the text of the permissions, unless it is
+// nil.
+func startGuarded(t *testing.T, change func(permissions string) string) (*guarded, *testSite) {
+	t.Helper()
+	permissions := permissionBlock(t)
+	if change != nil {
+		permissions = change(permissions)
+	}
+	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "OPERATOR"} {
+		t.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
 	}
 	conf := filepath.Join(t.TempDir(), "nats.conf")
-	require.NoError(t, os.WriteFile(conf, []byte("port: -1\nhost: 127.0.0.1\n"+permissionBlock(t)), 0o600))
+	require.NoError(t, os.WriteFile(conf, []byte("port: -1\nhost: 127.0.0.1\n"+permissions), 0o600))
 	opts, err := server.ProcessConfigFile(conf)
 	require.NoError(t, err)
 	opts.NoSigs, opts.NoLog = true, true
 	ns, err := server.NewServer(opts)
 	require.NoError(t, err)
 	ns.Start()
-	defer ns.WaitForShutdown()
-	defer ns.Shutdown()
+	t.Cleanup(ns.WaitForShutdown)
+	t.Cleanup(ns.Shutdown)
 	require.True(t, ns.ReadyForConnections(10*time.Second))
-
-	x := startSite(t, t.TempDir(), func(c *config.Config) {
+	g := &guarded{t: t, url: ns.ClientURL(), refused: make(chan string, 64)}
+	return g, startSite(t, t.TempDir(), func(c *config.Config) {
 		c.NATS.URL, c.NATS.User, c.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
 	})
-	defer x.end()
+}
 
-	refused := make(chan string, 16)
-	connect := func(user string) *nats.Conn {
-		nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo(user, user+"-secret"), nats.CustomInboxPrefix("_INBOX."+user),
-			nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- user + ": " + err.Error() }))
-		require.NoError(t, err)
-		t.Cleanup(nc.Close)
-		return nc
+func (g *guarded) connect(user string) *nats.Conn {
+	g.t.Helper()
+	nc, err := nats.Connect(g.url, nats.UserInfo(user, user+"-secret"), nats.CustomInboxPrefix("_INBOX."+user),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { g.refused <- user + ": " + err.Error() }))
+	require.NoError(g.t, err)
+	g.t.Cleanup(nc.Close)
+	return nc
+}
+
+// ask sends a request and returns the reply, which may be an error.
+func (g *guarded) ask(nc *nats.Conn, subject, body string) (*nats.Msg, *wire.Error) {
+	g.t.Helper()
+	m, err := nc.Request(subject, []byte(body), 10*time.Second)
+	require.NoError(g.t, err, subject)
+	return m, wire.ParseError(m.Header, m.Data)
+}
+
+func (g *guarded) request(nc *nats.Conn, subject, body string) *nats.Msg {
+	g.t.Helper()
+	m, werr := g.ask(nc, subject, body)
+	require.Nil(g.t, werr, subject)
+	return m
+}
+
+// cannotPublish checks that NATS refuses a publish.
+func (g *guarded) cannotPublish(nc *nats.Conn, subject, reply, body string) {
+	g.t.Helper()
+	require.NoError(g.t, nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(body)}))
+	require.NoError(g.t, nc.Flush())
+	require.Contains(g.t, strings.ToLower(<-g.refused), strings.ToLower("permissions violation for publish to \""+subject))
+}
+
+// cannotSubscribe checks that NATS refuses a subscription, as a member of a queue
+// group as well.
+func (g *guarded) cannotSubscribe(nc *nats.Conn, subject string) {
+	g.t.Helper()
+	for _, group := range []string{"", "group"} {
+		sub, err := nc.QueueSubscribeSync(subject, group)
+		require.NoError(g.t, err)
+		require.NoError(g.t, nc.Flush())
+		require.Contains(g.t, strings.ToLower(<-g.refused), strings.ToLower("permissions violation for subscription to \""+subject))
+		_ = sub.Unsubscribe() // NATS has ended it
 	}
-	producer, consumer, operator := connect("producer"), connect("consumer"), connect("operator")
-	request := func(nc *nats.Conn, subject, body string) *nats.Msg {
-		m, err := nc.Request(subject, []byte(body), 10*time.Second)
-		require.NoError(t, err, subject)
-		require.Empty(t, m.Header.Get("Nats-Service-Error"), subject)
-		return m
-	}
+}
+
+func nextOf(t *testing.T, sub *nats.Subscription) *nats.Msg {
+	t.Helper()
+	m, err := sub.NextMsg(10 * time.Second)
+	require.NoError(t, err)
+	return m
+}
+
+// TestDocumentedPermissions lets every role of docs/security.md do its work, and
+// nothing else.
+func TestDocumentedPermissions(t *testing.T) {
+	g, x := startGuarded(t, nil)
+	defer x.end()
+	producer, consumer, operator := g.connect("producer"), g.connect("worker-1"), g.connect("operator")
 
 	events, err := operator.SubscribeSync("fila.event.>")
 	require.NoError(t, err)
-	request(operator, "fila.admin.queue-create.orders", "")
-	request(operator, "$SRV.PING.fila", "")
-	event, err := events.NextMsg(10 * time.Second)
-	require.NoError(t, err)
-	require.Equal(t, "fila.event.queue-created.orders", event.Subject)
+	g.request(operator, "fila.admin.queue-create.orders", "")
+	g.request(operator, "$SRV.PING.fila", "")
+	require.Equal(t, "fila.event.queue-created.orders", nextOf(t, events).Subject)
 
-	deliveries, err := consumer.SubscribeSync("fila.deliver.worker.orders")
+	deliveries, err := consumer.SubscribeSync("fila.deliver.worker-1.orders")
 	require.NoError(t, err)
-	request(consumer, "fila.consume.orders", `{"consumer":"worker"}`)
-	request(producer, "fila.enqueue.orders", "hello")
-	m, err := deliveries.NextMsg(10 * time.Second)
-	require.NoError(t, err)
-	request(consumer, m.Reply, "-NAK")
-	m, err = deliveries.NextMsg(10 * time.Second)
-	require.NoError(t, err)
-	require.Empty(t, request(consumer, m.Reply, "+ACK").Data)
-	request(consumer, "fila.consume.orders", `{"consumer":"worker","leave":true}`)
-	require.Equal(t, "404", request(consumer, "fila.fetch.orders", "").Header.Get("Status"))
+	g.request(consumer, "fila.consumer.worker-1.orders", "")
+	g.request(producer, "fila.enqueue.orders", "hello")
+	g.request(consumer, nextOf(t, deliveries).Reply, "-NAK")
+	require.Empty(t, g.request(consumer, nextOf(t, deliveries).Reply, "+ACK").Data)
+	g.request(consumer, "fila.consumer.worker-1.orders", `{"leave":true}`)
+	require.Equal(t, "404", g.request(consumer, "fila.consumer.worker-1.orders", `{"fetch":{}}`).Header.Get("Status"))
 
 	t.Run("no role can do another's work", func(t *testing.T) {
 		for nc, subjects := range map[*nats.Conn][]string{
-			producer: {"fila.ack.0.x.orders", "fila.admin.queue-delete.orders", "fila.consume.orders", "fila.deliver.worker.orders", "fila.event.x.y", "fila.node.announce"},
-			consumer: {"fila.enqueue.orders", "fila.admin.queue-delete.orders", "fila.deliver.worker.orders", "fila.node.ask", "fila.node.answer.x"},
-			operator: {"fila.enqueue.orders", "fila.ack.0.x.orders", "fila.fetch.orders", "fila.node.announce", "fila.node.ask"},
+			producer: {"fila.ack.0.x.orders", "fila.admin.queue-delete.orders", "fila.consumer.worker-1.orders", "fila.consume.orders", "fila.deliver.worker-1.orders", "fila.event.x.y", "fila.node.announce"},
+			consumer: {"fila.enqueue.orders", "fila.admin.queue-delete.orders", "fila.deliver.worker-1.orders", "fila.node.ask", "fila.node.answer.x"},
+			operator: {"fila.enqueue.orders", "fila.ack.0.x.orders", "fila.fetch.orders", "fila.consumer.worker-1.orders", "fila.node.announce", "fila.node.ask"},
 		} {
 			for _, subject := range subjects {
-				require.NoError(t, nc.Publish(subject, nil))
-				require.NoError(t, nc.Flush())
-				require.Contains(t, <-refused, "Permissions Violation for Publish to \""+subject)
+				g.cannotPublish(nc, subject, "", "")
 			}
 		}
 		for _, nc := range []*nats.Conn{producer, consumer, operator} {
-			_, err := nc.SubscribeSync("fila.node.>")
-			require.NoError(t, err)
-			require.NoError(t, nc.Flush())
-			require.Contains(t, <-refused, "Permissions Violation for Subscription to \"fila.node.>")
+			g.cannotSubscribe(nc, "fila.node.>")
 		}
-		fila := connect("fila")
-		require.NoError(t, fila.Publish("fila.admin.queue-delete.orders", []byte(`{"force":true}`)))
-		require.NoError(t, fila.Flush())
-		require.Contains(t, strings.ToLower(<-refused), "permissions violation for publish to \"fila.admin.queue-delete.orders")
+		fila := g.connect("fila")
+		g.cannotPublish(fila, "fila.admin.queue-delete.orders", "", `{"force":true}`)
+		g.cannotPublish(fila, "fila.consumer.worker-1.orders", "", `{"leave":true}`)
 	})
 	t.Run("fila's user is enough for a second fila to be refused", func(t *testing.T) {
 		cfg := config.Default()
 		cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
-		cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
+		cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = g.url, "fila", "fila-secret"
 		second, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 		require.NoError(t, err)
 		require.ErrorIs(t, second.Run(t.Context()), ErrAnotherFila)
@@ -121,12 +166,112 @@ func TestDocumentedPermissions(t *testing.T) {
 	t.Run("a reply subject cannot make fila an accomplice", func(t *testing.T) {
 		require.NoError(t, producer.PublishRequest("fila.enqueue.orders", "fila.admin.queue-delete.orders", []byte(`{"force":true}`)))
 		require.NoError(t, producer.Flush())
-		event, err := events.NextMsg(10 * time.Second)
-		for err == nil && !strings.HasPrefix(event.Subject, "fila.event.refused.") {
-			event, err = events.NextMsg(10 * time.Second)
+		event := nextOf(t, events)
+		for !strings.HasPrefix(event.Subject, "fila.event.refused.") {
+			event = nextOf(t, events)
 		}
-		require.NoError(t, err)
 		require.Contains(t, string(event.Data), "reply subject")
-		request(operator, "fila.admin.queue-inspect.orders", "")
+		g.request(operator, "fila.admin.queue-inspect.orders", "")
 	})
+}
+
+// TestNoConsumerReachesAnother: worker-2 tries all that it could do to worker-1, which
+// holds a message of the queue that both consume from.
+func TestNoConsumerReachesAnother(t *testing.T) {
+	g, x := startGuarded(t, nil)
+	defer x.end()
+	producer, operator := g.connect("producer"), g.connect("operator")
+	victim, attacker := g.connect("worker-1"), g.connect("worker-2")
+	g.request(operator, "fila.admin.queue-create.orders", "")
+	held := func() wire.QueueInfo {
+		var info wire.QueueInfo
+		require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.queue-inspect.orders", "").Data, &info))
+		return info
+	}
+	deliveries, err := victim.SubscribeSync("fila.deliver.worker-1.orders")
+	require.NoError(t, err)
+	g.request(victim, "fila.consumer.worker-1.orders", `{"max_in_flight":1}`)
+	g.request(producer, "fila.enqueue.orders", "of the victim")
+	precious := nextOf(t, deliveries)
+
+	t.Run("read", func(t *testing.T) {
+		for _, subject := range []string{
+			"fila.deliver.worker-1.orders", "fila.deliver.*.orders", "fila.deliver.>", "fila.>", ">", "_INBOX.worker-1.>", "_INBOX.>",
+			"fila.enqueue.>", "fila.event.>", "fila.consumer.worker-1.>",
+			"fila.ack.>", "fila.nack.>", precious.Reply, // tokens
+		} {
+			g.cannotSubscribe(attacker, subject)
+		}
+		g.cannotPublish(attacker, "fila.admin.peek.orders", attacker.NewInbox(), "")
+		g.cannotPublish(attacker, "fila.deliver.worker-1.orders", "", "forged")
+	})
+	t.Run("end, renew, change", func(t *testing.T) {
+		for _, body := range []string{`{"leave":true}`, `{"max_in_flight":9}`, `{"ttl_ms":1}`} {
+			g.cannotPublish(attacker, "fila.consumer.worker-1.orders", attacker.NewInbox(), body)
+		}
+		for _, body := range []string{`{"consumer":"worker-1","leave":true}`, `{"consumer":"worker-1","max_in_flight":9}`} {
+			g.cannotPublish(attacker, "fila.consume.orders", attacker.NewInbox(), body)
+			_, werr := g.ask(attacker, "fila.consumer.worker-2.orders", body)
+			require.NotNil(t, werr)
+			require.Equal(t, wire.CodeBadField, werr.ErrCode, werr)
+		}
+	})
+	t.Run("ack, nack, extend", func(t *testing.T) {
+		own, err := attacker.SubscribeSync("fila.deliver.worker-2.orders")
+		require.NoError(t, err)
+		g.request(attacker, "fila.consumer.worker-2.orders", `{"max_in_flight":1}`)
+		g.request(producer, "fila.enqueue.orders", "of the attacker")
+		reply := nextOf(t, own).Reply
+		token, queue, ok := x.s.subjects.ParseToken(reply)
+		require.True(t, ok)
+		for i := range token { // there is no way from one's own token to another's
+			forged := []byte(token)
+			forged[i] = 'A'
+			if token[i] == 'A' {
+				forged[i] = 'B'
+			}
+			for _, subject := range []string{x.s.subjects.Ack(string(forged), queue), x.s.subjects.Nack(string(forged), queue)} {
+				_, werr := g.ask(attacker, subject, "+WPI")
+				require.NotNil(t, werr, subject)
+				require.Equal(t, 400, werr.Code, werr)
+			}
+		}
+		g.request(attacker, reply, "+ACK")
+		for _, payload := range []string{"+ACK", "-NAK", "+WPI", "+TERM"} {
+			_, werr := g.ask(attacker, reply, payload)
+			require.NotNil(t, werr, "a token is good for one lease")
+			require.Equal(t, 409, werr.Code, werr)
+		}
+		g.request(attacker, "fila.consumer.worker-2.orders", `{"leave":true}`)
+	})
+	t.Run("fetch as", func(t *testing.T) {
+		g.request(producer, "fila.enqueue.orders", "waits")
+		into := victim.NewInbox() // if the attacker could guess it
+		inbox, err := victim.SubscribeSync(into)
+		require.NoError(t, err)
+		require.NoError(t, victim.Flush())
+		const fetch = `{"fetch":{"batch":5}}`
+		g.cannotPublish(attacker, "fila.consumer.worker-1.orders", into, fetch)
+		g.cannotPublish(attacker, "fila.consumer.worker-1.orders", attacker.NewInbox(), fetch)
+		g.cannotPublish(attacker, "fila.fetch.orders", into, "")
+		require.NoError(t, attacker.PublishRequest("fila.consumer.worker-2.orders", into, []byte(fetch)))
+		refusal := nextOf(t, inbox)
+		werr := wire.ParseError(refusal.Header, refusal.Data)
+		require.NotNil(t, werr, "%s", refusal.Data)
+		require.Equal(t, wire.CodeBadReplySubject, werr.ErrCode)
+		require.EqualValues(t, 1, held().Pending, "the message waits for a consumer that wants it")
+		own := g.request(attacker, "fila.consumer.worker-2.orders", fetch)
+		require.Equal(t, "waits", string(own.Data))
+		g.request(attacker, own.Reply, "+ACK")
+	})
+
+	info := held()
+	require.EqualValues(t, 1, info.InFlight)
+	require.Equal(t, 1, info.Consumers)
+	g.request(victim, precious.Reply, "+WPI")
+	g.request(victim, precious.Reply, "+ACK")
+	g.request(producer, "fila.enqueue.orders", "the next one")
+	last := nextOf(t, deliveries)
+	require.Equal(t, "the next one", string(last.Data), "the victim is registered as before")
+	g.request(victim, last.Reply, "+ACK")
 }

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ const (
 // ConsumeRequest registers a consumer, renews it, changes its credit, or ends
 // it.
 type ConsumeRequest struct {
-	Consumer    string `json:"consumer"`
+	Consumer    string `json:"consumer,omitempty"`
 	MaxInFlight int    `json:"max_in_flight,omitempty"` // 1 to 65536, default 64
 	TTLMs       int64  `json:"ttl_ms,omitempty"`        // 0 (for ever) to 365 days
 	Leave       bool   `json:"leave,omitempty"`         // ends the whole name
@@ -32,14 +33,42 @@ type ConsumeRequest struct {
 
 // ParseConsume decodes and checks a [ConsumeRequest].
 func ParseConsume(body []byte) (ConsumeRequest, *Error) {
-	return parse(body, ConsumeRequest{MaxInFlight: DefaultMaxInFlight}, func(r *ConsumeRequest) *Error {
-		if err := CheckConsumerName(r.Consumer); err != nil {
-			return BadConsumerName(err)
+	return parse(body, ConsumeRequest{MaxInFlight: DefaultMaxInFlight}, (*ConsumeRequest).check)
+}
+
+func (r *ConsumeRequest) check() *Error {
+	if err := CheckConsumerName(r.Consumer); err != nil {
+		return BadConsumerName(err)
+	}
+	return cmp.Or(
+		inRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
+		inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
+	)
+}
+
+// ConsumerRequest is what a consumer may ask for on [Subjects.Consumer]: what
+// [ConsumeRequest] says, or one fetch.
+type ConsumerRequest struct {
+	ConsumeRequest
+	Fetch json.RawMessage `json:"fetch,omitempty"` // a [FetchRequest]; nil: none
+}
+
+// ParseConsumer decodes and checks a [ConsumerRequest] of the consumer that the
+// subject names. The body need not name it, and cannot name another one.
+func ParseConsumer(name string, body []byte) (ConsumerRequest, *Error) {
+	if err := CheckConsumerName(name); err != nil {
+		return ConsumerRequest{}, BadConsumerName(err)
+	}
+	r := ConsumerRequest{ConsumeRequest: ConsumeRequest{Consumer: name, MaxInFlight: DefaultMaxInFlight}}
+	plain := r.ConsumeRequest
+	return parse(body, r, func(r *ConsumerRequest) *Error {
+		switch {
+		case r.Consumer != name:
+			return BadField("consumer", quote(r.Consumer), "the subject says "+name)
+		case r.Fetch != nil && r.ConsumeRequest != plain:
+			return BadField("fetch", string(r.Fetch), "it goes with none of max_in_flight, ttl_ms and leave")
 		}
-		return cmp.Or(
-			inRange("max_in_flight", r.MaxInFlight, 1, MaxInFlightLimit),
-			inRange("ttl_ms", r.TTLMs, 0, MaxRegistrationMs),
-		)
+		return r.check()
 	})
 }
 

@@ -21,6 +21,7 @@ func about[R any](tail string, parse func(string, []byte) (R, *Error)) func([]by
 // TestPatch.
 var parsers = map[string]func(body []byte) (any, *Error){
 	"consume":              untyped(ParseConsume),
+	"consumer":             about("w", ParseConsumer),
 	"fetch":                untyped(ParseFetch),
 	"delete":               untyped(ParseQueueDelete),
 	"list":                 untyped(ParseList),
@@ -58,6 +59,12 @@ func TestParseRequests(t *testing.T) {
 		{
 			"consume", `{"consumer":"w","max_in_flight":65536,"ttl_ms":1500,"leave":true}`,
 			ConsumeRequest{Consumer: "w", MaxInFlight: 65536, TTLMs: 1500, Leave: true},
+		},
+		{"consumer", ``, ConsumerRequest{ConsumeRequest: ConsumeRequest{Consumer: "w", MaxInFlight: 64}}},
+		{"consumer", `{"consumer":"w","leave":true}`, ConsumerRequest{ConsumeRequest: ConsumeRequest{Consumer: "w", MaxInFlight: 64, Leave: true}}},
+		{
+			"consumer", `{"fetch":{"batch":2}}`,
+			ConsumerRequest{ConsumeRequest: ConsumeRequest{Consumer: "w", MaxInFlight: 64}, Fetch: []byte(`{"batch":2}`)},
 		},
 		{"fetch", ``, FetchRequest{Batch: 1}},
 		{"fetch", `{"batch":10,"expires_ms":5000}`, FetchRequest{Batch: 10, ExpiresMs: 5000}},
@@ -105,6 +112,8 @@ func TestParseRequestsRefused(t *testing.T) {
 		requireRefused(t, err, CodeBadJSON, "", name)
 	}
 	long := strings.Repeat("k", MaxKeyBytes+1)
+	_, err := ParseConsumer("a*", nil)
+	requireRefused(t, err, CodeBadConsumerName, "allowed are 1 to 64 bytes", "the name in the subject")
 	for _, tc := range []struct {
 		parser, body string
 		code         int
@@ -117,6 +126,10 @@ func TestParseRequestsRefused(t *testing.T) {
 		{"consume", `{"consumer":"w","max_in_flight":65537}`, CodeBadField, "max_in_flight is 65537"},
 		{"consume", `{"consumer":"w","ttl_ms":-1}`, CodeBadField, "ttl_ms is -1"},
 		{"consume", `{"consumer":"w","ttl_ms":9223372036854775807}`, CodeBadField, "ttl_ms is 9223372036854775807"},
+		{"consume", `{"consumer":"w","fetch":{}}`, CodeUnknownField, "fetch"},
+		{"consumer", `{"consumer":"v"}`, CodeBadField, `consumer is "v": the subject says w`},
+		{"consumer", `{"max_in_flight":0}`, CodeBadField, "max_in_flight is 0"},
+		{"consumer", `{"fetch":{},"leave":true}`, CodeBadField, "fetch is {}: it goes with none of"},
 		{"fetch", `{"batch":0}`, CodeBadField, "batch is 0: allowed are 1 to 65536"},
 		{"fetch", `{"batch":65537}`, CodeBadField, "batch is 65537"},
 		{"fetch", `{"expires_ms":-1}`, CodeBadField, "expires_ms is -1"},

@@ -28,6 +28,10 @@ const (
 	KindFetch   = "fetch"
 )
 
+// KindConsumer is the kind of subjects that name a consumer before the queue, see
+// [Subjects.ParseConsumer].
+const KindConsumer = "consumer"
+
 const (
 	kindDeliver = "deliver"
 	kindAck     = "ack"
@@ -111,7 +115,14 @@ func (s Subjects) Enqueue(queue string) string {
 	return s.prefix + "." + KindEnqueue + "." + queue
 }
 
-// Consume returns the subject on which consumers of a queue register.
+// Consumer returns the subject on which one consumer of a queue registers and
+// fetches: who may publish to it is what permissions decide.
+func (s Subjects) Consumer(name, queue string) string {
+	return s.prefix + "." + KindConsumer + "." + name + "." + queue
+}
+
+// Consume returns the subject on which a consumer of a queue registers whose name
+// is in the request alone: whoever may publish to it speaks for every name.
 func (s Subjects) Consume(queue string) string {
 	return s.prefix + "." + KindConsume + "." + queue
 }
@@ -179,6 +190,10 @@ func (s Subjects) NackWildcard() string {
 	return s.prefix + "." + kindNack + "." + Shard + ".>"
 }
 
+// ConsumerWildcard returns the subscription for requests of consumers that their
+// subject names.
+func (s Subjects) ConsumerWildcard() string { return s.prefix + "." + KindConsumer + ".>" }
+
 // ConsumeWildcard returns the subscription for registrations with any queue.
 func (s Subjects) ConsumeWildcard() string { return s.prefix + "." + KindConsume + ".>" }
 
@@ -238,6 +253,17 @@ func (s Subjects) ParseTail(kind, subject string) (tail string, ok bool) {
 		return "", false
 	}
 	return rest[1:], true
+}
+
+// ParseConsumer takes the name of a consumer and that of the queue, both
+// unchecked, out of [Subjects.Consumer].
+func (s Subjects) ParseConsumer(subject string) (name, queue string, ok bool) {
+	tail, _ := s.ParseTail(KindConsumer, subject)
+	name, queue, _ = strings.Cut(tail, ".")
+	if name == "" || queue == "" {
+		return "", "", false
+	}
+	return name, queue, true
 }
 
 // ParseAdmin takes an admin subject apart. The tail is empty if the subject

@@ -34,6 +34,7 @@ func TestSubjectsBuild(t *testing.T) {
 	for want, got := range map[string]string{
 		"fila.enqueue.orders":               s.Enqueue("orders"),
 		"fila.consume.orders":               s.Consume("orders"),
+		"fila.consumer.worker-1.orders.dlq": s.Consumer("worker-1", "orders.dlq"),
 		"fila.fetch.orders.dlq":             s.Fetch("orders.dlq"),
 		"fila.deliver.worker-1.orders.dlq":  s.Deliver("worker-1", "orders.dlq"),
 		"fila.ack.0.TOKEN.orders":           s.Ack("TOKEN", "orders"),
@@ -46,6 +47,7 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.ack.0.>":                      s.AckWildcard(),
 		"fila.nack.0.>":                     s.NackWildcard(),
 		"fila.consume.>":                    s.ConsumeWildcard(),
+		"fila.consumer.>":                   s.ConsumerWildcard(),
 		"fila.fetch.>":                      s.FetchWildcard(),
 		"fila.event.>":                      s.EventWildcard(),
 		"fila.node.ask":                     s.NodeAsk(),
@@ -125,6 +127,21 @@ func TestParseTail(t *testing.T) {
 	for _, bad := range []string{"", "eu.fila", "eu.fila.enqueue", "eu.fila.enqueue.", "eu.fila.enqueues.a", "fila.enqueue.a", "eu.fila.fetch.a"} {
 		_, ok := s.ParseTail(KindEnqueue, bad)
 		require.False(t, ok, bad)
+	}
+}
+
+func TestParseConsumer(t *testing.T) {
+	s := newTestSubjects(t, "eu.fila")
+	name, queue, ok := s.ParseConsumer(s.Consumer("w", "a.b.dlq"))
+	require.True(t, ok)
+	require.Equal(t, []string{"w", "a.b.dlq"}, []string{name, queue})
+	for _, bad := range []string{
+		"", "eu.fila.consumer", "eu.fila.consumer.", "eu.fila.consumer.w", "eu.fila.consumer.w.", "eu.fila.consumer..a",
+		"eu.fila.consume.w.a", "fila.consumer.w.a",
+	} {
+		name, queue, ok := s.ParseConsumer(bad)
+		require.False(t, ok, bad)
+		require.Empty(t, name+queue, bad)
 	}
 }
 

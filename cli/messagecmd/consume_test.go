@@ -87,8 +87,9 @@ func (q *fakeQueue) taken() taken {
 
 func startQueue(f *clitest.Fake, messages int) *fakeQueue {
 	q := &fakeQueue{f: f, left: messages}
-	f.Handle("fila.consume.orders", func(msg *nats.Msg) any {
-		request, bad := wire.ParseConsume(msg.Data)
+	f.Handle("fila.consumer.*.orders", func(msg *nats.Msg) any {
+		name, _, _ := f.Subjects.ParseConsumer(msg.Subject)
+		request, bad := wire.ParseConsumer(name, msg.Data)
 		if bad != nil {
 			return bad
 		}
@@ -224,6 +225,6 @@ func TestConsumeDoesNotAckWhatItCannotPrint(t *testing.T) {
 
 func TestConsumeUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
-	f.Answer("fila.consume.>", &wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no such queue"})
+	f.Answer("fila.consumer.>", &wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no such queue"})
 	require.Equal(t, command.ExitNotFound, program.Run(t, "", "consume", "nosuch").Code)
 }

@@ -53,7 +53,7 @@ while (!stopping.signal.aborted) {
 }
 
 // Leave, so that nothing more comes; let what has come finish.
-await ask({ consumer: name, leave: true }).catch((error) => console.error("leave:", error.message));
+await ask({ leave: true }).catch((error) => console.error("leave:", error.message));
 await subscription.drain();
 await Promise.all(tasks);
 await nc.close();
@@ -72,13 +72,13 @@ async function renew() {
 }
 
 async function register() {
-  const reply = await ask({ consumer: name, max_in_flight: maxInFlight, ttl_ms: ttl });
+  const reply = await ask({ max_in_flight: maxInFlight, ttl_ms: ttl });
   lease = reply.visibility_timeout_ms;
 }
 
-// ask sends a request to fila.consume and reads the reply, which may be an error.
+// ask sends a request to fila.consumer and reads the reply, which may be an error.
 async function ask(request) {
-  const reply = await nc.request(`fila.consume.${queue}`, JSON.stringify(request), { timeout: 5000 });
+  const reply = await nc.request(`fila.consumer.${name}.${queue}`, JSON.stringify(request), { timeout: 5000 });
   if (reply.headers?.get("Nats-Service-Error-Code")) throw new Error(reply.string());
   return reply.json();
 }

@@ -55,7 +55,7 @@ class Consumer:
 
         # Leave, so that nothing more comes; let what has come finish.
         try:
-            await self.ask({"consumer": NAME, "leave": True})
+            await self.ask({"leave": True})
         except Error as error:
             print("leave:", repr(error), file=sys.stderr)
         await subscription.drain()
@@ -81,13 +81,13 @@ class Consumer:
                 wait = 1
 
     async def register(self):
-        request = {"consumer": NAME, "max_in_flight": MAX_IN_FLIGHT, "ttl_ms": TTL * 1000}
+        request = {"max_in_flight": MAX_IN_FLIGHT, "ttl_ms": TTL * 1000}
         reply = await self.ask(request)
         self.lease = reply["visibility_timeout_ms"] / 1000
 
     async def ask(self, request):
-        """Sends a request to fila.consume and reads the reply, which may be an error."""
-        reply = await self.nc.request(f"fila.consume.{self.queue}", json.dumps(request).encode(), timeout=5)
+        """Sends a request to fila.consumer and reads the reply, which may be an error."""
+        reply = await self.nc.request(f"fila.consumer.{NAME}.{self.queue}", json.dumps(request).encode(), timeout=5)
         if "Nats-Service-Error-Code" in (reply.headers or {}):
             raise Error(reply.data.decode())
         return json.loads(reply.data)

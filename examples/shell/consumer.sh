@@ -27,7 +27,7 @@ join() {
 }
 
 register() {
-  nats_request 5 "fila.consume.$queue" "{\"consumer\":\"$name\",\"max_in_flight\":1,\"ttl_ms\":$ttl_ms}" || return
+  nats_request 5 "fila.consumer.$name.$queue" "{\"max_in_flight\":1,\"ttl_ms\":$ttl_ms}" || return
   if [[ $(nats_header Status) == 503 || -n $(nats_header Nats-Service-Error-Code) ]]; then
     echo "register: ${msg_data:-nobody is there}" >&2
     return 1
@@ -112,7 +112,7 @@ while [[ -z $stop ]]; do
 done
 
 # Leave, so that nothing more comes; finish what has come.
-nats_request 5 "fila.consume.$queue" "{\"consumer\":\"$name\",\"leave\":true}" || true
+nats_request 5 "fila.consumer.$name.$queue" '{"leave":true}' || true
 while [[ ${#nats_later[@]} -gt 0 ]]; do
   nats_next 0
   handle

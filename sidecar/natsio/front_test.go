@@ -91,6 +91,38 @@ func TestFetchOverNATS(t *testing.T) {
 	})
 }
 
+// TestNamedConsumerOverNATS: what names itself by the subject.
+func TestNamedConsumerOverNATS(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("a.b")
+		deliveries := r.listen("fila.deliver.w.a.b")
+		var registered wire.ConsumeReply
+		r.must("fila.consumer.w.a.b", `{"max_in_flight":3}`, &registered)
+		require.Equal(t, wire.ConsumeReply{Deliver: "fila.deliver.w.a.b", MaxInFlight: 3, VisibilityTimeoutMs: 30_000}, registered)
+		r.must("fila.enqueue.a.b", "hello", nil)
+		require.Nil(t, r.request(r.next(deliveries).Reply, "", nil))
+		var left wire.ConsumeReply
+		r.must("fila.consumer.w.a.b", `{"leave":true}`, &left)
+		require.True(t, left.Left)
+
+		r.must("fila.enqueue.a.b", "to fetch", nil)
+		for _, inbox := range []string{"_INBOX.v.x", "_INBOX.wx", "_INBOX.w", "elsewhere.w.x"} {
+			got := r.listen(inbox)
+			require.NoError(t, r.client.PublishRequest("fila.consumer.w.a.b", inbox, []byte(`{"fetch":{}}`)))
+			refusal := r.next(got)
+			require.Equal(t, wire.CodeBadReplySubject, wire.ParseError(refusal.Header, refusal.Data).ErrCode, inbox)
+		}
+		got := r.listen("_INBOX.w.x")
+		require.NoError(t, r.client.PublishRequest("fila.consumer.w.a.b", "_INBOX.w.x", []byte(`{"fetch":{}}`)))
+		require.Equal(t, "to fetch", string(r.next(got).Data))
+
+		require.Equal(t, wire.CodeBadConsumerName, r.refused(400, "fila.consumer.w,.a.b", "").ErrCode)
+		require.Equal(t, wire.CodeBadSubject, r.refused(400, "fila.consumer.w", "").ErrCode)
+		require.Equal(t, wire.CodeBadField, r.refused(400, "fila.consumer.w.a.b", `{"consumer":"v"}`).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, r.refused(404, "fila.consumer.w.none", "").ErrCode)
+	})
+}
+
 func TestNoRespondersGivesTheMessageToAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
@@ -224,7 +256,7 @@ func TestMicroService(t *testing.T) {
 		require.Equal(t, []string{
 			"queue-inspect " + r.front.Subjects.AdminWildcard("queue-inspect"),
 			"queue-list " + r.front.Subjects.AdminWildcard("queue-list"),
-			"consume " + r.front.Subjects.ConsumeWildcard(), "fetch " + r.front.Subjects.FetchWildcard(),
+			"consumer " + r.front.Subjects.ConsumerWildcard(), "consume " + r.front.Subjects.ConsumeWildcard(), "fetch " + r.front.Subjects.FetchWildcard(),
 		}, names)
 	})
 }

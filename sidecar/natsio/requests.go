@@ -22,7 +22,7 @@ import (
 type Verb func(tail string, body []byte) ([]byte, *wire.Error)
 
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
-// consume and fetch of the queues of s. When it returns they can be reached.
+// consumer, consume and fetch of the queues of s. When it returns they can be reached.
 func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
@@ -38,11 +38,18 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]V
 			return err
 		}
 	}
-	if err := f.serve(s, wire.KindConsume, f.Subjects.ConsumeWildcard(), f.queueRequest(s, wire.KindConsume, f.consume)); err != nil {
-		return err
-	}
-	if err := f.serve(s, wire.KindFetch, f.Subjects.FetchWildcard(), f.queueRequest(s, wire.KindFetch, f.fetch)); err != nil {
-		return err
+	for _, e := range []struct {
+		kind, subject string
+		parse         parseSubject
+		do            queueVerb
+	}{
+		{wire.KindConsumer, f.Subjects.ConsumerWildcard(), f.Subjects.ParseConsumer, f.consumer},
+		{wire.KindConsume, f.Subjects.ConsumeWildcard(), f.nameless(wire.KindConsume), f.consume},
+		{wire.KindFetch, f.Subjects.FetchWildcard(), f.nameless(wire.KindFetch), f.fetch},
+	} {
+		if err := f.serve(s, e.kind, e.subject, f.queueRequest(s, e.parse, e.do)); err != nil {
+			return err
+		}
 	}
 	return f.Flush()
 }
@@ -108,11 +115,25 @@ func (f *Front) verb(s *shard.Shard, do Verb) func(micro.Request) {
 	}
 }
 
-// queueRequest handles requests whose subject names a queue and which the queue
-// answers.
-func (f *Front) queueRequest(s *shard.Shard, kind string, do func(q *shard.Queue, req micro.Request) *wire.Error) func(micro.Request) {
+// queueVerb carries out a request of a consumer, whose name is "" if the subject
+// does not have it, and which the queue answers unless it returns an error.
+type queueVerb func(q *shard.Queue, consumer string, req micro.Request) *wire.Error
+
+// parseSubject takes a subject apart.
+type parseSubject func(subject string) (consumer, queue string, ok bool)
+
+// nameless parses the subjects of a kind that names no consumer.
+func (f *Front) nameless(kind string) parseSubject {
+	return func(subject string) (string, string, bool) {
+		queue, ok := f.Subjects.ParseTail(kind, subject)
+		return "", queue, ok
+	}
+}
+
+// queueRequest handles requests whose subject names a queue.
+func (f *Front) queueRequest(s *shard.Shard, parse parseSubject, do queueVerb) func(micro.Request) {
 	return func(req micro.Request) {
-		name, ok := f.Subjects.ParseTail(kind, req.Subject())
+		consumer, name, ok := parse(req.Subject())
 		if !ok {
 			f.respondError(req, wire.BadSubject(req.Subject()))
 			return
@@ -124,7 +145,7 @@ func (f *Front) queueRequest(s *shard.Shard, kind string, do func(q *shard.Queue
 		case q == nil:
 			f.respondError(req, wire.QueueNotFound(name))
 		default:
-			if err := do(q, req); err != nil {
+			if err := do(q, consumer, req); err != nil {
 				q.Metrics().Refused(err.ErrCode)
 				f.respondError(req, err)
 			}
@@ -151,12 +172,29 @@ func (f *Front) respondError(req micro.Request, e *wire.Error) {
 	}
 }
 
-// consume registers or ends a consumer.
-func (f *Front) consume(q *shard.Queue, req micro.Request) *wire.Error {
+// consumer does what a consumer asks for that the subject names.
+func (f *Front) consumer(q *shard.Queue, name string, req micro.Request) *wire.Error {
+	r, err := wire.ParseConsumer(name, req.Data())
+	switch {
+	case err != nil:
+		return err
+	case r.Fetch != nil:
+		return f.fetchInto(q, nats.InboxPrefix+name+".", r.Fetch, req.Reply())
+	}
+	return f.register(q, &r.ConsumeRequest, req.Reply())
+}
+
+// consume does what a consumer asks for that names itself.
+func (f *Front) consume(q *shard.Queue, _ string, req micro.Request) *wire.Error {
 	r, err := wire.ParseConsume(req.Data())
 	if err != nil {
 		return err
 	}
+	return f.register(q, &r, req.Reply())
+}
+
+// register registers or ends a consumer.
+func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *wire.Error {
 	subject := f.Subjects.Deliver(r.Consumer, q.Name())
 	encode := func(left bool) []byte {
 		data, err := json.Marshal(wire.ConsumeReply{
@@ -169,24 +207,29 @@ func (f *Front) consume(q *shard.Queue, req micro.Request) *wire.Error {
 	}
 	var change queue.Change = queue.Register{
 		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()),
-		Reply: req.Reply(), Answer: encode(false),
+		Reply: reply, Answer: encode(false),
 	}
 	if r.Leave {
-		change = queue.Leave{Consumer: r.Consumer, Reply: req.Reply(), Left: encode(true), NotThere: encode(false)}
+		change = queue.Leave{Consumer: r.Consumer, Reply: reply, Left: encode(true), NotThere: encode(false)}
 	}
 	return tell(q, change)
 }
 
 // fetch hands a request for messages to the queue.
-func (f *Front) fetch(q *shard.Queue, req micro.Request) *wire.Error {
-	r, err := wire.ParseFetch(req.Data())
+func (f *Front) fetch(q *shard.Queue, _ string, req micro.Request) *wire.Error {
+	return f.fetchInto(q, nats.InboxPrefix, req.Data(), req.Reply())
+}
+
+// fetchInto has messages sent to an inbox, which must be under the prefix.
+func (f *Front) fetchInto(q *shard.Queue, prefix string, body []byte, inbox string) *wire.Error {
+	r, err := wire.ParseFetch(body)
 	if err != nil {
 		return err
 	}
-	if !isInbox(req.Reply()) {
-		return wire.BadReplySubject(req.Reply(), "a fetch needs a reply subject under "+nats.InboxPrefix)
+	if !isInbox(inbox) || !strings.HasPrefix(inbox, prefix) {
+		return wire.BadReplySubject(inbox, "a fetch needs a reply subject under "+prefix)
 	}
-	return tell(q, queue.Fetch{Inbox: req.Reply(), Batch: r.Batch, Expires: int64(r.Expires())})
+	return tell(q, queue.Fetch{Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires())})
 }
 
 func tell(q *shard.Queue, change queue.Change) *wire.Error {

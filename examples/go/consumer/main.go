@@ -97,7 +97,7 @@ func run(ctx context.Context, queue string) error {
 	}
 
 	// Leave, so that nothing more comes; let what has come finish.
-	if err := c.ask(context.Background(), map[string]any{"consumer": name, "leave": true}, nil); err != nil {
+	if err := c.ask(context.Background(), map[string]any{"leave": true}, nil); err != nil {
 		log.Print("leave: ", err)
 	}
 	if err := sub.Drain(); err != nil {
@@ -112,7 +112,7 @@ func (c *consumer) register(ctx context.Context) error {
 	var reply struct {
 		VisibilityTimeoutMs int64 `json:"visibility_timeout_ms"`
 	}
-	request := map[string]any{"consumer": name, "max_in_flight": maxInFlight, "ttl_ms": ttl.Milliseconds()}
+	request := map[string]any{"max_in_flight": maxInFlight, "ttl_ms": ttl.Milliseconds()}
 	if err := c.ask(ctx, request, &reply); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *consumer) register(ctx context.Context) error {
 	return nil
 }
 
-// ask sends a request to fila.consume and reads the reply, which may be an
+// ask sends a request to fila.consumer and reads the reply, which may be an
 // error.
 func (c *consumer) ask(ctx context.Context, request, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -132,7 +132,7 @@ func (c *consumer) ask(ctx context.Context, request, into any) error {
 	if err != nil {
 		return err
 	}
-	reply, err := c.nc.RequestWithContext(ctx, "fila.consume."+c.queue, body)
+	reply, err := c.nc.RequestWithContext(ctx, "fila.consumer."+name+"."+c.queue, body)
 	if err != nil {
 		return err
 	}
