@@ -47,11 +47,12 @@ func (c *Circuit) takeDue() []queue.Owner {
 
 // news is a transition to be made known or, if failures is set, why there was one.
 type news struct {
-	change   breaker.Change
-	cause    string
-	until    int64         // of an opening
-	failures int64         // that were too many
-	window   time.Duration // in which they occurred
+	change    breaker.Change
+	cause     string
+	until     int64         // of an opening
+	threshold int           // that counted then
+	failures  int64         // that were too many
+	window    time.Duration // in which they occurred
 }
 
 // publish makes the news known, in their order: one goroutine at a time.
@@ -100,8 +101,11 @@ func (r *Registry) publish(key string, n *news) {
 	case c.New == breaker.Open:
 		say = r.opt.Log.Warn
 	}
-	say("circuit "+c.New.String(), "circuit", key, "was", c.Old.String(), "cause", n.cause,
-		"consecutive_failures", c.ConsecutiveFailures)
+	args := []any{"circuit", key, "was", c.Old.String(), "cause", n.cause, "failures", c.ConsecutiveFailures}
+	if c.New == breaker.Open {
+		args = append(args, "threshold", n.threshold, "timeout", openFor(n.until, c.At))
+	}
+	say("circuit "+c.New.String(), args...)
 	r.opt.Event(wire.EventCircuitChanged, key, wire.Event{Key: key, Data: data})
 }
 
@@ -132,6 +136,14 @@ func closedInfo(key string, s *Settings) wire.CircuitInfo {
 		HalfOpenMaxCalls: b.HalfOpenMaxCalls, HalfOpenSuccesses: b.HalfOpenSuccesses,
 		MaxFailures: s.MaxFailures, FailureWindowMs: s.FailureWindow.Milliseconds(), FailureHoldMs: s.FailureHold.Milliseconds(),
 	}
+}
+
+// openFor writes how long an opening takes that begins at time at.
+func openFor(until, at int64) string {
+	if until == math.MaxInt64 {
+		return "until closed"
+	}
+	return time.Duration(until - at).String()
 }
 
 // openUntil writes when an opening ends as people and clients see it.

@@ -1,7 +1,9 @@
 package circuit
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"math"
 	"testing"
 	"time"
@@ -48,6 +50,27 @@ func TestNothingLeavesACircuitBeforeItIsAnnounced(t *testing.T) {
 	r.retryAfter(c, now+second)
 	require.Len(t, r.disk.mu.waiting, 1)
 	require.Equal(t, "closed -> open: retry_after", r.news())
+}
+
+// TestTheLineOfAnOpening says after how many failures, of how many, and for how long.
+func TestTheLineOfAnOpening(t *testing.T) {
+	r := newRig(t)
+	var log bytes.Buffer
+	r.reg.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
+	limits := standard
+	limits.Breaker.Threshold, limits.Breaker.Cooldown = 2, 90*time.Second
+	r.reg.Configure(limits, nil)
+	c, now := r.use("stripe"), r.now.Load()
+	for range 2 {
+		pass, _ := c.Allow(now)
+		c.Done(pass, now, breaker.Failure)
+	}
+	c.Announce()
+	require.Contains(t, log.String(), `level=WARN msg="circuit open" circuit=stripe was=closed cause=failures failures=2 threshold=2 timeout=1m30s`)
+	c.close(now, true)
+	require.Contains(t, log.String(), `level=INFO msg="circuit closed" circuit=stripe was=open cause="by hand" failures=0`)
+	c.open(now, math.MaxInt64, breaker.HalfOpen)
+	require.Contains(t, log.String(), `cause="by hand" failures=0 threshold=2 timeout="until closed"`)
 }
 
 func TestDropSaysWhatIsToBeAnnounced(t *testing.T) {

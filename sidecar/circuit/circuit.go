@@ -278,7 +278,7 @@ func (c *Circuit) turned(change breaker.Change, cause string) {
 	switch change.New {
 	case breaker.Open:
 		c.mu.cause = cause
-		n.until = c.mu.m.OpenUntil()
+		n.until, n.threshold = c.mu.m.OpenUntil(), c.mu.m.Config().Threshold
 		c.mu.save.dirty = true
 	case breaker.Closed:
 		c.mu.cause = ""

@@ -34,6 +34,7 @@ func DefaultRetryPolicy(name string) RetryPolicy {
 // and text it fits. The first one that fits counts.
 type ErrorRule struct {
 	Name         string `koanf:"name"`
+	Description  string `koanf:"description"`   // for people
 	Queue        string `koanf:"queue"`         // only failures in this queue; empty: in any
 	Code         string `koanf:"code"`          // the error code, exactly; empty: any
 	Pattern      string `koanf:"pattern"`       // regular expression (RE2) found in the error text; empty: any text

@@ -1,7 +1,10 @@
 package shard
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -24,7 +27,26 @@ type judge struct {
 		waiting []queue.Failure
 		running bool
 	}
+
+	said map[failureKind]saying // of the goroutine
 }
+
+// failureKind is what lines about failures are limited by. There are as many as there
+// are rules.
+type failureKind struct {
+	side           queue.Side
+	severity, rule string
+}
+
+// saying is when the last line about a kind of failures was written (Unix ns), and how
+// many failures have had none since then.
+type saying struct {
+	at         int64
+	suppressed int
+}
+
+// sayAgain is how long after a line (ns) the next one of its kind may follow.
+const sayAgain = int64(10e9)
 
 // post has failures judged. It is called during a turn.
 func (j *judge) post(failures []queue.Failure) {
@@ -129,8 +151,10 @@ func deadReason(v *rules.Verdict) string {
 // failureEvents are about the failures that somebody should look at, by severity.
 var failureEvents = map[string]string{rules.Critical: wire.EventFailureCritical, rules.High: wire.EventFailureHigh}
 
-// report publishes such failures when the rules have decided about them.
+// report logs a failure that rules or the default of the queue decide about, and
+// publishes a severe one.
 func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
+	j.log(f, v)
 	typ, told := failureEvents[v.Severity]
 	if !told {
 		return
@@ -139,6 +163,28 @@ func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 	j.r.shard.Event(typ, name, wire.Event{Queue: name, Key: f.Key, Data: map[string]any{
 		"id": formatID(f.ID), "error": f.Error, "error_code": f.Code, "rule": v.Rule, "attempts": f.Attempts,
 	}})
+}
+
+// log writes a line for the first failure of a kind, and then not more than one in ten
+// seconds: consumers may fail as often as they like.
+func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
+	now, kind := j.r.shard.Now(), failureKind{f.Side, cmp.Or(v.Severity, rules.Medium), v.Rule}
+	last, again := j.said[kind]
+	if again && now >= last.at && now-last.at < sayAgain {
+		last.suppressed++
+		j.said[kind] = last
+		return
+	}
+	if j.said == nil {
+		j.said = make(map[failureKind]saying)
+	}
+	j.said[kind] = saying{at: now}
+	level := slog.LevelWarn
+	if kind.severity == rules.Low {
+		level = slog.LevelInfo
+	}
+	j.r.shard.Log.Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
+		"attempts", f.Attempts, "error", f.Error, "error_code", f.Code, "severity", kind.severity, "rule", v.Rule, "suppressed", last.suppressed)
 }
 
 // input is what on_failure gets.

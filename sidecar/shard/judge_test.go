@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,6 +264,33 @@ func (r *rig) update(q *Queue, change func(*wire.QueueSettings)) {
 		return s, nil
 	})
 	require.Nil(r.t, werr)
+}
+
+// TestFailuresAreLogged: low ones as information, others as a warning, not those that
+// the hook or the nack decides, and one line of a kind in ten seconds.
+func TestFailuresAreLogged(t *testing.T) {
+	bubble(t, func(r *rig) {
+		verdictRules(r)
+		q := r.create(nil)
+		lines := func(f queue.Failure) string {
+			t.Helper()
+			before := r.log.String()
+			f.ID, f.Key, f.Attempts, f.Error = store.ID{1}, "acme", 3, "boom"
+			q.run.judge.judge(&f)
+			return strings.TrimPrefix(r.log.String(), before)
+		}
+		id := formatID(store.ID{1})
+		require.Contains(t, lines(queue.Failure{Code: "L"}), `level=INFO msg="attempt failed" queue=orders id=`+id+` key=acme attempts=3 error=boom error_code=L severity=low rule=L suppressed=0`)
+		require.Contains(t, lines(queue.Failure{}), `level=WARN msg="attempt failed"`)
+		require.Contains(t, lines(queue.Failure{Code: "N"}), `severity=medium rule=N suppressed=0`)
+		for range 4 {
+			require.Empty(t, lines(queue.Failure{}))
+		}
+		time.Sleep(10 * time.Second)
+		require.Empty(t, lines(queue.Failure{HasDelay: true}))
+		require.Contains(t, lines(queue.Failure{}), `severity=medium rule="" suppressed=4`)
+		require.Empty(t, lines(queue.Failure{}))
+	})
 }
 
 // TestOnFailureGetsTheHeaders of a message that is in memory, and of one that is on
