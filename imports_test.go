@@ -28,7 +28,7 @@ var ownImports = map[string][]string{
 	".": {"cli"},
 
 	"cli": {
-		"sidecar", "sidecar/config", "wire", "cli/command", "cli/terminal",
+		"sidecar", "sidecar/config", "sidecar/rules", "wire", "cli/command", "cli/terminal",
 		"cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd",
 	},
 	"cli/queuecmd":   {"client", "sidecar/config", "cli/command", "cli/terminal"},

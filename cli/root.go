@@ -33,7 +33,7 @@ func run(ctx context.Context, a *app, args []string, in io.Reader, out, errOut i
 
 // commands are all commands of fila.
 func (a *app) commands() []*cobra.Command {
-	all := []*cobra.Command{newServeCommand(a)}
+	all := []*cobra.Command{newServeCommand(a), newRulesCommand(a)}
 	for _, group := range []func(*command.Env) []*cobra.Command{
 		queuecmd.Commands, messagecmd.Commands, gatecmd.Commands, hookcmd.Commands, storecmd.Commands, opscmd.Commands,
 	} {
