@@ -300,7 +300,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	queues.Shard = shard.New(shard.Options{
 		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
 		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
-		MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes, Hooks: hookDefaults(&s.cfg.Lua),
+		Caps: caps(&s.cfg.Limits), MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes, Hooks: hookDefaults(&s.cfg.Lua),
 		Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
 	})
 	s.link.Lock()
@@ -309,6 +309,13 @@ func (s *Server) build(snap store.Snapshot) error {
 	s.link.Unlock()
 	r.admin = admin.New(admin.Options{Log: s.log, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})
 	return nil
+}
+
+// caps are the limits of what others name.
+func caps(l *config.LimitsConfig) shard.Caps {
+	return shard.Caps{
+		ThrottleKeys: l.MaxThrottleKeys, Circuits: l.MaxCircuits, RateKeys: l.MaxRateKeys, DedupeIDs: l.MaxDedupeIDs, Consumers: l.MaxConsumers,
+	}
 }
 
 // setOffline also lets queues look: what they hold for deliveries that cannot go out

@@ -35,6 +35,7 @@ type Gates struct {
 	startAt  instant
 	clock    clock
 	reserved atomic.Pointer[Reservation]
+	count    atomic.Int64 // gates; written under mu
 
 	mu struct {
 		sync.Mutex
@@ -207,6 +208,32 @@ func (g *Gates) Keys() []string {
 	return slices.Sorted(maps.Keys(g.mu.gates))
 }
 
+// Full reports whether a message with these keys would bring a gate more than limit.
+// It looks for gates that nobody needs before it says so, but forgets none that
+// differs from a new one. Short of the limit it takes no lock.
+func (g *Gates) Full(keys []string, limit, now int64) bool {
+	if len(keys) == 0 || g.count.Load()+int64(len(keys)) <= limit {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sweep(now, fullSteps)
+	n := int64(len(g.mu.gates))
+	for i, key := range keys {
+		if _, ok := g.mu.gates[key]; ok || slices.Contains(keys[:i], key) {
+			continue
+		}
+		if n++; n > limit {
+			return true
+		}
+	}
+	return false
+}
+
+// fullSteps is how many gates without users a message looks at that would bring one
+// too many.
+const fullSteps = 16
+
 // Sweep forgets every gate that nobody needs. Set and Close do it bit by bit;
 // this is for a process that has gone quiet. O(gates without messages).
 func (g *Gates) Sweep(now int64) {
@@ -249,6 +276,7 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	}
 	gate.mu.Unlock()
 	g.mu.gates[key] = gate
+	g.count.Store(int64(len(g.mu.gates)))
 	g.rest(gate)
 	return gate
 }
@@ -320,5 +348,6 @@ func (g *Gates) look(now int64) {
 	g.unrest(gate)
 	if !gate.declared {
 		delete(g.mu.gates, gate.key)
+		g.count.Store(int64(len(g.mu.gates)))
 	}
 }

@@ -253,16 +253,16 @@ func (c *Circuit) lapse(now int64) {
 	}
 }
 
-// forgive closes a circuit that would admit something, and forgets its failures.
-// Its caller holds mu.
+// forgive closes a circuit that would admit something, and forgets its row of
+// failures. Those of MaxFailures count until their window is over, or that limit
+// would be exceeded. Its caller holds mu.
 func (c *Circuit) forgive(now int64) {
-	if n, _ := c.mu.m.Admits(now); n == 0 {
+	if n, _ := c.mu.m.Admits(now); n == 0 || c.mu.failures.Count(now) > 0 {
 		return
 	}
 	if change := c.mu.m.Reset(now); change.Turned() {
 		c.turned(change, causeUnused)
 	}
-	c.mu.failures.Clear()
 }
 
 // forgettable reports whether a new circuit would be the same as this one, which

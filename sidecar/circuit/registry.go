@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/breaker"
@@ -46,7 +47,8 @@ const maxIdle = 10_000
 // give it back, not for each message that passes it.
 type Registry struct {
 	opt     Options
-	maxIdle int // a test has fewer
+	maxIdle int          // a test has fewer
+	count   atomic.Int64 // circuits; written under mu
 
 	mu struct {
 		sync.Mutex
@@ -107,6 +109,18 @@ func (r *Registry) use(key string, now int64) *Circuit {
 	c.refs++
 	r.place(c)
 	return c
+}
+
+// Full reports whether a message with that key would bring a circuit more than limit.
+// Short of the limit it takes no lock.
+func (r *Registry) Full(key string, limit int64) bool {
+	if r.count.Load() < limit {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, known := r.mu.byKey[key]
+	return !known && int64(len(r.mu.byKey)) >= limit
 }
 
 // lookup is use for a circuit that exists, and nil for others.
@@ -178,6 +192,7 @@ func (r *Registry) get(key string, now int64) *Circuit {
 	if !ok {
 		c = newCircuit(r, key, r.settings(key), now)
 		r.mu.byKey[key] = c
+		r.count.Store(int64(len(r.mu.byKey)))
 	}
 	return c
 }
@@ -217,6 +232,7 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 	pending = c.pending()
 	if !pending && c.forgettable(now) {
 		delete(r.mu.byKey, c.key)
+		r.count.Store(int64(len(r.mu.byKey)))
 		r.place(c)
 	}
 	return pending

@@ -100,6 +100,14 @@ type StoreConfig struct {
 // LimitsConfig bounds what fila holds in memory.
 type LimitsConfig struct {
 	MaxUncommittedBytes int64 `koanf:"max_uncommitted_bytes"` // enqueues waiting for the disk; beyond it 429
+
+	// What producers and consumers name; beyond it what brings one more is refused
+	// with 429.
+	MaxThrottleKeys int64 `koanf:"max_throttle_keys"`
+	MaxCircuits     int64 `koanf:"max_circuits"`
+	MaxRateKeys     int64 `koanf:"max_rate_keys"`  // per queue, with enqueue_rate_per_key
+	MaxDedupeIDs    int64 `koanf:"max_dedupe_ids"` // per queue
+	MaxConsumers    int64 `koanf:"max_consumers"`  // per queue
 }
 
 // Default returns the configuration of a start without file, environment and
@@ -121,8 +129,11 @@ func Default() Config {
 			CircuitBreakerThreshold:  3,
 			CircuitBreakerCooldownMs: 10_000,
 		},
-		Store:           StoreConfig{ReadCacheBytes: 64 << 20, MinFreeBytes: -1},
-		Limits:          LimitsConfig{MaxUncommittedBytes: 256 << 20},
+		Store: StoreConfig{ReadCacheBytes: 64 << 20, MinFreeBytes: -1},
+		Limits: LimitsConfig{
+			MaxUncommittedBytes: 256 << 20,
+			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000,
+		},
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}
 }

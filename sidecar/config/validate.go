@@ -28,6 +28,13 @@ func (c *Config) Validate() error {
 	return cmp.Or(c.checkValues(), c.NATS.check(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
 }
 
+// minCircuits is more than the circuits that are kept for the failures that they have
+// in mind, which would fill a smaller limit for good.
+const minCircuits = 20_000
+
+// maxLimit is the largest number of keys, ids and consumers that may be allowed.
+const maxLimit = 1_000_000_000
+
 func (c *Config) checkValues() error {
 	return cmp.Or(
 		required("data_dir", c.DataDir, "a directory"),
@@ -42,6 +49,11 @@ func (c *Config) checkValues() error {
 		within("store.read_cache_bytes", c.Store.ReadCacheBytes, 0, 1<<40),
 		within("store.min_free_bytes", c.Store.MinFreeBytes, -1, 1<<50),
 		within("limits.max_uncommitted_bytes", c.Limits.MaxUncommittedBytes, 1<<20, 1<<40),
+		within("limits.max_throttle_keys", c.Limits.MaxThrottleKeys, 1, maxLimit),
+		within("limits.max_circuits", c.Limits.MaxCircuits, minCircuits, maxLimit),
+		within("limits.max_rate_keys", c.Limits.MaxRateKeys, 1, maxLimit),
+		within("limits.max_dedupe_ids", c.Limits.MaxDedupeIDs, 1, maxLimit),
+		within("limits.max_consumers", c.Limits.MaxConsumers, 1, maxLimit),
 	)
 }
 

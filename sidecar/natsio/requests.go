@@ -209,6 +209,11 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 		Consumer: r.Consumer, Subject: subject, MaxInFlight: r.MaxInFlight, TTL: int64(r.TTL()),
 		Reply: reply, Answer: encode(false),
 	}
+	if !r.Leave {
+		if err := q.RoomFor(r.Consumer); err != nil {
+			return err
+		}
+	}
 	if r.Leave {
 		change = queue.Leave{Consumer: r.Consumer, Reply: reply, Left: encode(true), NotThere: encode(false)}
 	}

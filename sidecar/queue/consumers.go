@@ -137,6 +137,14 @@ func (s *consumers) registered() int {
 	return n
 }
 
+// Registered says how many consumers a side knows by name, those included that have
+// gone and still have deliveries, and whether name is one of them.
+func (m *Queue) Registered(s Side, name string) (n int, known bool) {
+	c := &m.sides[s].consumers
+	_, known = c.byName[name]
+	return len(c.byName), known
+}
+
 func (r Register) apply(q *side) {
 	c := q.consumers.named(r.Consumer)
 	joined := c.gone

@@ -37,6 +37,10 @@ func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *w
 	if s.EnqueueRatePerKey != "" {
 		keys = append(keys, perKeyPrefix+key)
 	}
+	others := int64(len(keys) - 1) // the gate of allProducers
+	if limit := q.shard.Caps.RateKeys; limit > 0 && s.EnqueueRatePerKey != "" && a.gates.Full(keys, limit+others, now) {
+		return wire.LimitReached("fairness keys under enqueue_rate_per_key in queue "+q.name+" (limits.max_rate_keys)", limit, capRetryAfter)
+	}
 	set, err := a.gates.Set(keys, now)
 	if err != nil {
 		return wire.Internal(err.Error())

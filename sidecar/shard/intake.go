@@ -51,6 +51,9 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	if werr := checkKeys(&d); werr != nil {
 		return werr
 	}
+	if werr := in.full(q, &d, opts.DedupeID, now); werr != nil {
+		return werr
+	}
 	counted, werr := q.countPending(&p.settings, d.FairnessKey)
 	if werr != nil {
 		return werr
@@ -98,6 +101,22 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	q.metrics.Enqueued()
 	if until != 0 {
 		in.seen.add(opts.DedupeID, id, until)
+	}
+	return nil
+}
+
+// full refuses a message that brings a key or an id more than there may be. One that
+// has waited, or may have been used, is never forgotten to make room.
+func (in *intake) full(q *Queue, d *hooks.EnqueueDecision, dedupeID string, now int64) *wire.Error {
+	s := q.shard
+	caps := &s.Caps
+	switch {
+	case caps.ThrottleKeys > 0 && len(d.ThrottleKeys) > 0 && s.Control.Gates().Full(d.ThrottleKeys, caps.ThrottleKeys, now):
+		return wire.LimitReached("throttle keys (limits.max_throttle_keys)", caps.ThrottleKeys, capRetryAfter)
+	case caps.Circuits > 0 && d.CircuitKey != "" && s.Circuits.Full(d.CircuitKey, caps.Circuits):
+		return wire.LimitReached("circuits (limits.max_circuits)", caps.Circuits, capRetryAfter)
+	case caps.DedupeIDs > 0 && dedupeID != "" && int64(len(in.seen.ids)) >= caps.DedupeIDs:
+		return wire.LimitReached("dedupe ids in queue "+q.name+" (limits.max_dedupe_ids)", caps.DedupeIDs, capRetryAfter)
 	}
 	return nil
 }

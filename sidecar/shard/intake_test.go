@@ -272,3 +272,47 @@ func TestKeysFromBeforeStayValid(t *testing.T) {
 		r.ack(m, wire.Ack{}, "")
 	})
 }
+
+// TestCaps refuse what brings one more, let through what is known, and forget nothing
+// that is used to make room.
+func TestCaps(t *testing.T) {
+	for name, tc := range map[string]struct {
+		caps   Caps
+		change func(*wire.QueueSettings)
+		header string
+		what   string
+	}{
+		"throttle keys": {Caps{ThrottleKeys: 2}, func(s *wire.QueueSettings) { s.ThrottleHeaders = []string{"k"} }, "k", "limits.max_throttle_keys"},
+		"keys under rate": {Caps{RateKeys: 2}, func(s *wire.QueueSettings) {
+			s.FairnessHeader, s.EnqueueRatePerKey, s.EnqueueBurstPerKey = "k", "1/3600", 5
+		}, "k", "limits.max_rate_keys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.Caps = tc.caps
+				r.create(tc.change)
+				for range 2 {
+					require.Nil(t, r.enqueue("x", "", nat(tc.header, "a")))
+					require.Nil(t, r.enqueue("x", "", nat(tc.header, "b")))
+					synctest.Wait()
+					werr := r.enqueue("x", "", nat(tc.header, "c"))
+					require.NotNil(t, werr)
+					require.Equal(t, wire.CodeLimitReached, werr.ErrCode)
+					require.Contains(t, werr.Description, tc.what)
+				}
+			})
+		})
+	}
+	bubble(t, func(r *rig) {
+		r.Caps = Caps{Circuits: 1, DedupeIDs: 1, Consumers: 1}
+		q := r.create(func(s *wire.QueueSettings) { s.CircuitHeader = "to" })
+		require.Contains(t, r.enqueue("x", "", nat("to", "a")).Description, "limits.max_circuits")
+		require.Nil(t, r.enqueue("x", "", nat(wire.HeaderMsgID, "1")))
+		require.Nil(t, r.enqueue("x", "", nat(wire.HeaderMsgID, "1")), "known")
+		require.Contains(t, r.enqueue("x", "", nat(wire.HeaderMsgID, "2")).Description, "limits.max_dedupe_ids")
+		require.Nil(t, q.RoomFor("w"))
+		r.consume(q, "w", 1)
+		require.Nil(t, q.RoomFor("w"), "a renewal")
+		require.Contains(t, q.RoomFor("v").Description, "limits.max_consumers")
+	})
+}

@@ -78,6 +78,22 @@ func (q *Queue) View(fn func(m *queue.Queue, side queue.Side, now int64)) bool {
 	return q.run.view(func(m *queue.Queue) { fn(m, q.side, q.shard.Now()) })
 }
 
+// RoomFor refuses the registration of a consumer more than there may be.
+func (q *Queue) RoomFor(consumer string) *wire.Error {
+	limit, full := q.shard.Caps.Consumers, false
+	if limit <= 0 {
+		return nil
+	}
+	q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+		n, known := m.Registered(side, consumer)
+		full = !known && int64(n) >= limit
+	})
+	if full {
+		return wire.LimitReached("consumers of queue "+q.name+" (limits.max_consumers)", limit, capRetryAfter)
+	}
+	return nil
+}
+
 // Tell has a change take effect some time, in the order of the calls. It never
 // blocks, and reports false when the queue has ended.
 func (q *Queue) Tell(c queue.Change) bool { return q.run.mail.post(q.changed(c)) }

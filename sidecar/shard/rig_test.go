@@ -519,6 +519,8 @@ type fakeCircuit struct {
 	}
 }
 
+func (c *fakeCircuit) Full(string, int64) bool { return true }
+
 func (c *fakeCircuit) Use(string, int64) queue.Circuit { return c }
 
 func (c *fakeCircuit) Drop(_ queue.Circuit, _ int64, pending []queue.Circuit) []queue.Circuit {

@@ -62,6 +62,27 @@ type Control interface {
 	ForgetPauses(queues ...string)
 }
 
+// Circuits are those of the process.
+type Circuits interface {
+	queue.Circuits
+	// Full reports whether a message with that key would bring a circuit more than
+	// limit.
+	Full(key string, limit int64) bool
+}
+
+// Caps bound what producers and consumers name, about: what comes at the same moment
+// may pass them by a few. 0 is no limit.
+type Caps struct {
+	ThrottleKeys int64
+	Circuits     int64
+	RateKeys     int64 // of a queue
+	DedupeIDs    int64 // of a queue
+	Consumers    int64 // of a queue
+}
+
+// capRetryAfter is when to try again what was refused by one of the Caps.
+const capRetryAfter = 10 * time.Second
+
 // Options of a [Shard].
 type Options struct {
 	Log      *slog.Logger
@@ -70,7 +91,7 @@ type Options struct {
 	Conn     Conn
 	Front    Front
 	Control  Control
-	Circuits queue.Circuits
+	Circuits Circuits
 	Metrics  *telemetry.Metrics
 	Subjects wire.Subjects
 	Signer   *wire.Signer
@@ -78,6 +99,7 @@ type Options struct {
 	Event func(typ, tail string, e wire.Event)
 	// MaxUncommittedBytes is how many bytes of messages may wait for the disk.
 	MaxUncommittedBytes int64
+	Caps                Caps
 	// Space tells the room on the disk of the store; nil: it cannot be told, and the
 	// alarm is off. It may be called from any goroutine.
 	Space func() (s store.Space, known bool)
