@@ -31,7 +31,7 @@ fila_serve() {
   : >serve.log
   FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
   server=$!
-  until grep '^fila is ready' serve.log; do
+  until grep 'fila is ready' serve.log; do
     kill -0 "$server" 2>/dev/null || { cat serve.log; return 1; }
     sleep 0.05
   done

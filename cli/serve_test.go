@@ -186,6 +186,7 @@ func TestServeMistakes(t *testing.T) {
 func TestVersion(t *testing.T) {
 	r := clitest.OK(t, program.Run(t, "", "version"))
 	require.Regexp(t, `^fila \S+.* go\S+ \S+/\S+\n$`, r.Out)
+	require.Equal(t, r, program.Run(t, "", "--version"))
 	require.Contains(t, program.Run(t, "", "version", "--json").Out, `"go": "go`)
 }
 

@@ -98,6 +98,7 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 		cfg: cfg, version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
 		ready: make(chan struct{}), announce: os.Stderr,
 	}
+	s.metrics.SetBuild(version)
 	s.killed, s.kill = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -272,6 +273,11 @@ func (s *Server) sayReady() {
 	if err != nil {
 		dir = s.cfg.DataDir
 	}
+	if s.cfg.Log.Format == "json" {
+		// Whatever the level of the log: scripts wait for it.
+		slog.New(slog.NewJSONHandler(s.announce, nil)).Info("fila is ready", "nats", s.ClientURL(), "http", http, "data_dir", dir)
+		return
+	}
 	if _, err := fmt.Fprintf(s.announce, "fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir); err != nil {
 		s.log.Debug("announce", "error", err)
 	}
@@ -352,6 +358,9 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.metrics.SetGauges(r.admin.Gauges)
+	s.metrics.SetNode(func() telemetry.Node {
+		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.doors.store.Stats().FileBytes}
+	})
 	s.metrics.SetDisk(func() (free int64, low, known bool) {
 		if d := r.shard.Disk(); d != nil {
 			return d.Free, d.Low, true

@@ -1,12 +1,14 @@
 package sidecar
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,6 +62,32 @@ func TestAStartThatFails(t *testing.T) {
 			st, err = store.Open(cfg.StorePath(), store.Options{})
 			require.NoError(t, err)
 			require.NoError(t, st.Close())
+		})
+	}
+}
+
+// TestReadyLine is in the form of the log, whatever its level.
+func TestReadyLine(t *testing.T) {
+	dir := t.TempDir()
+	for format, want := range map[string]string{
+		"text": `^fila is ready: nats=nats://\S+ http=off data_dir=` + regexp.QuoteMeta(dir) + "\n$",
+		"json": `^\{"time":"[^"]+","level":"INFO","msg":"fila is ready","nats":"nats://[^"]+","http":"off","data_dir":"` + regexp.QuoteMeta(dir) + "\"\\}\n$",
+	} {
+		t.Run(format, func(t *testing.T) {
+			cfg := config.Default()
+			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = dir, "", anyPort
+			cfg.Log = config.LogConfig{Level: "error", Format: format}
+			s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+			require.NoError(t, err)
+			var said bytes.Buffer
+			s.announce = &said
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-s.Ready()
+				cancel()
+			}()
+			require.NoError(t, s.Run(ctx))
+			require.Regexp(t, want, said.String())
 		})
 	}
 }

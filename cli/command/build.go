@@ -2,6 +2,7 @@ package command
 
 import (
 	"cmp"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 )
@@ -14,6 +15,18 @@ type BuildInfo struct {
 	Modified bool   `json:"modified,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
+}
+
+// String is the line that `fila version` and `fila --version` print.
+func (b BuildInfo) String() string {
+	line := "fila " + b.Version
+	if b.Revision != "" {
+		line += " " + b.Revision
+	}
+	if b.Modified {
+		line += " (modified)"
+	}
+	return fmt.Sprintf("%s %s %s\n", line, b.Go, b.Platform)
 }
 
 // ReadBuildInfo returns what the binary knows of itself.

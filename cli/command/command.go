@@ -29,10 +29,12 @@ type Env struct {
 func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 	root := Group(&cobra.Command{
 		Use:              "fila",
+		Version:          ReadBuildInfo().String(),
 		SilenceErrors:    true,
 		SilenceUsage:     true,
 		PersistentPreRun: func(*cobra.Command, []string) { env.started = true },
 	}, commands...)
+	root.SetVersionTemplate("{{.Version}}")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	flags := root.PersistentFlags()
 	env.Conn.addFlags(flags)

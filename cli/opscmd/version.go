@@ -1,8 +1,6 @@
 package opscmd
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/filaq/fila/cli/command"
@@ -19,16 +17,7 @@ func newVersionCommand(env *command.Env) *cobra.Command {
 		Short: "Print the version of this binary",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info := command.ReadBuildInfo()
-			return env.Show(cmd, info, func() string {
-				line := "fila " + info.Version
-				if info.Revision != "" {
-					line += " " + info.Revision
-				}
-				if info.Modified {
-					line += " (modified)"
-				}
-				return fmt.Sprintf("%s %s %s\n", line, info.Go, info.Platform)
-			})
+			return env.Show(cmd, info, info.String)
 		},
 	}
 }

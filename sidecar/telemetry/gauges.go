@@ -59,6 +59,38 @@ func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// Node is the state of what all queues share at the moment of a scrape.
+type Node struct {
+	Connected  bool // to NATS
+	StoreBytes int64
+}
+
+var (
+	connectedDesc  = prometheus.NewDesc("fila_nats_connected", "1 while fila is connected to NATS, otherwise 0.", nil, nil)
+	storeBytesDesc = prometheus.NewDesc("fila_store_bytes", "Bytes of the file of the store.", nil, nil)
+)
+
+type nodeCollector func() Node
+
+func (nodeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- connectedDesc
+	ch <- storeBytesDesc
+}
+
+func (read nodeCollector) Collect(ch chan<- prometheus.Metric) {
+	n := read()
+	ch <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, boolean(n.Connected))
+	ch <- prometheus.MustNewConstMetric(storeBytesDesc, prometheus.GaugeValue, float64(n.StoreBytes))
+}
+
+// boolean is how Prometheus has it.
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 var (
 	diskFreeDesc = prometheus.NewDesc("fila_disk_free_bytes", "Bytes free on the disk of the store.", nil, nil)
 	diskLowDesc  = prometheus.NewDesc("fila_disk_low", "1 while messages are refused because the disk is nearly full, otherwise 0.", nil, nil)
@@ -77,10 +109,6 @@ func (read diskCollector) Collect(ch chan<- prometheus.Metric) {
 	if !known {
 		return
 	}
-	value := 0.
-	if low {
-		value = 1
-	}
 	ch <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(free))
-	ch <- prometheus.MustNewConstMetric(diskLowDesc, prometheus.GaugeValue, value)
+	ch <- prometheus.MustNewConstMetric(diskLowDesc, prometheus.GaugeValue, boolean(low))
 }

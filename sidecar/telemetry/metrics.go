@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -105,7 +106,7 @@ func New() *Metrics {
 // Handler serves the registry, after bringing up to date what is counted
 // elsewhere.
 func (m *Metrics) Handler() http.Handler {
-	h := promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	h := promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.mu.Lock()
 		sync := m.mu.sync
@@ -128,6 +129,20 @@ func (m *Metrics) SetSync(update func()) {
 // SetGauges names, once, the function that reads the gauges of all queues. It is
 // called at each scrape, from any goroutine, and must return soon.
 func (m *Metrics) SetGauges(read func() []Gauges) { m.registry.MustRegister(gaugeCollector(read)) }
+
+// SetBuild says, once, which build of fila this is.
+func (m *Metrics) SetBuild(version string) {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "fila_build_info", Help: "Always 1; the labels say which build of fila runs.",
+		ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info)
+}
+
+// SetNode names, once, the function that reads the state of what all queues share,
+// under the rules of SetGauges.
+func (m *Metrics) SetNode(read func() Node) { m.registry.MustRegister(nodeCollector(read)) }
 
 // SetDisk names, once, the function that says how full the disk of the store is, under
 // the rules of SetGauges.

@@ -2,8 +2,11 @@ package telemetry
 
 import (
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -66,6 +69,8 @@ func fullMetrics() *Metrics {
 			},
 		}}
 	})
+	m.SetBuild("v1.2.3")
+	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	return m
 }
@@ -199,6 +204,36 @@ func TestMetricsGauges(t *testing.T) {
 		require.True(t, ok, kind)
 		require.Equal(t, want, value, kind)
 	}
+}
+
+// The node tells of itself from the moment that it is asked, and of its build always.
+func TestMetricsOfTheNode(t *testing.T) {
+	m := New()
+	m.SetBuild("v1.2.3")
+	node := Node{Connected: true, StoreBytes: 12}
+	m.SetNode(func() Node { return node })
+	got := gather(t, m)
+	value, ok := sample(got["fila_build_info"], "go="+runtime.Version(), "version=v1.2.3")
+	require.True(t, ok)
+	require.Equal(t, 1., value)
+	for _, want := range []float64{1, 0} {
+		got = gather(t, m)
+		value, _ = sample(got["fila_nats_connected"])
+		require.Equal(t, want, value)
+		value, _ = sample(got["fila_store_bytes"])
+		require.EqualValues(t, node.StoreBytes, value)
+		node = Node{StoreBytes: 13}
+	}
+}
+
+// Who asks for OpenMetrics gets it.
+func TestOpenMetrics(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	w := httptest.NewRecorder()
+	fullMetrics().Handler().ServeHTTP(w, r)
+	require.Contains(t, w.Header().Get("Content-Type"), "application/openmetrics-text")
+	require.Contains(t, w.Body.String(), "# EOF\n")
 }
 
 // Queues come and go while they are counted and scraped.
