@@ -27,8 +27,8 @@ type QueueList struct {
 }
 
 // QueueSummary is a queue in one line. A message counts in exactly one of
-// Pending, Delayed and InFlight. Parked are those of the pending ones that wait
-// for a gate.
+// Pending, Delayed and InFlight. Parked are those of the pending ones that a
+// pause, a gate or the order of their key holds back.
 type QueueSummary struct {
 	Name        string `json:"name"`
 	Pending     int64  `json:"pending"`

@@ -153,8 +153,8 @@ type ExplainRequest struct {
 // States of a message in an explanation.
 const (
 	StateDelayed = "delayed" // waits for its time
-	StatePending = "pending" // waits for its turn and for a consumer
-	StateParked  = "parked"  // waits for a gate
+	StatePending = "pending" // ready: waits for a consumer, or for its turn
+	StateParked  = "parked"  // a pause, a gate or the order of its key holds it back
 	StateLeased  = "leased"
 	StateDead    = "dead" // in the dead letter queue
 	StateUnknown = "unknown"
@@ -194,7 +194,7 @@ type ExplainMessage struct {
 type ExplainKey struct {
 	Queue     string         `json:"queue"`
 	Key       string         `json:"key"`
-	Pending   int64          `json:"pending"` // ready, waiting for their turn
+	Pending   int64          `json:"pending"` // ready
 	Parked    int64          `json:"parked"`
 	InFlight  int64          `json:"in_flight"`
 	Delayed   int64          `json:"delayed"`

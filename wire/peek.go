@@ -62,8 +62,8 @@ type PeekedMessage struct {
 	ExpiresAt  string `json:"expires_at,omitempty"` // end of its TTL
 	Consumer   string `json:"consumer,omitempty"`   // that has it
 	LeaseUntil string `json:"lease_until,omitempty"`
-	// BlockedBy is the gate or the pause that holds a parked, or a pending,
-	// message back.
+	// BlockedBy is the pause, the gate or the order that holds a parked message
+	// back.
 	BlockedBy *GateState `json:"blocked_by,omitempty"`
 	Dead      *DeadInfo  `json:"dead,omitempty"` // of a dead letter
 

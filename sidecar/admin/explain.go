@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -159,35 +160,46 @@ func (g *gates) message(name string, v *queue.MessageView, dead string) wire.Exp
 // waiting says what a message waits for that nobody works on.
 func (g *gates) waiting(e *wire.ExplainMessage, v *queue.MessageView) {
 	switch {
-	case e.State == wire.StateDelayed:
+	case v.State == queue.StateDelayed:
 		e.Reason, e.Estimate = "It waits for its time, "+e.ReadyAt+".", e.ReadyAt
-	case e.State == wire.StateParked:
+		if v.By == queue.ByPause {
+			st := g.state(v.At, v.By, e.Queue, v.Key)
+			e.BlockedBy, e.Reason = &st, pauseText(v.At, e.Queue, v.Key)+" "+e.Reason
+		}
+	case v.State == queue.StateBlocked, v.State == queue.StateOrdered:
 		g.blocked(e, v)
-	case v.Credit == 0:
-		e.Reason = "It waits for a consumer: none is registered with room for another message."
+	case v.By == queue.ByNoConsumer:
+		e.Reason = "It is ready, but no consumer is registered."
+	case v.By == queue.ByNoCredit:
+		e.Reason = "It is ready and waits for the consumers, which have no room for another message."
 	default:
 		e.Reason = "It is ready and goes when the turn of its key comes."
 	}
-	if v.QueuePaused != 0 {
-		e.Reason = "Queue " + e.Queue + " is paused" + untilText(v.QueuePaused) + ". " + e.Reason
-		st := pauseState("queue:"+e.Queue, v.QueuePaused)
-		e.BlockedBy = &st
-	}
 }
 
-// blocked says which gate holds a message back.
+// blocked says what holds a message back.
 func (g *gates) blocked(e *wire.ExplainMessage, v *queue.MessageView) {
-	st := g.state(v.At, v.BlockedBy, "key:"+wire.ShowKey(v.Key))
+	st := g.state(v.At, v.By, e.Queue, v.Key)
 	e.BlockedBy = &st
 	switch {
-	case v.BlockedBy == queue.ByOrder:
-		e.Reason = "Another message of key " + quoteKey(v.Key) + " is being worked on, and the queue keeps the order of a key."
+	case v.By == queue.ByOrder:
+		e.Reason = "Another message of key " + quoteKey(v.Key) + " comes first, and the queue keeps the order of a key."
+	case v.At.Queue:
+		e.Reason = pauseText(v.At, e.Queue, v.Key)
 	case !v.First:
 		e.Reason = plural(v.Ahead, "message") + " of the same key and gates in front of it; the first of them is held back by " + gateText(&st) + "."
 	default:
 		e.Reason = "It is held back by " + gateText(&st) + "."
 	}
 	e.Estimate = estimate(v, g.now())
+}
+
+// pauseText says what is paused, in a sentence.
+func pauseText(at queue.Place, name, key string) string {
+	if at.Queue {
+		return "Queue " + name + " is paused" + untilText(at.Until) + "."
+	}
+	return "Key " + quoteKey(key) + " is paused" + untilText(at.Until) + "."
 }
 
 // estimate says when a blocked message may go, if nothing changes: the time that
@@ -215,26 +227,51 @@ func estimate(v *queue.MessageView, now int64) string {
 func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
 	e := wire.ExplainQueue{
 		Queue: name, Pending: v.Pending - v.Moment.Blocked, Parked: v.Moment.Blocked, Delayed: v.Delayed, InFlight: v.InFlight,
-		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts("queue:"+name, v.Blocked),
+		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.Blocked),
 	}
+	parked := parkedText(e.Parked, e.BlockedBy)
 	switch {
 	case v.Paused != 0:
 		e.Reason = "The queue is paused" + untilText(v.Paused) + "."
 	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0:
 		e.Reason = "The queue is empty."
 	case e.Pending > 0 && e.Consumers == 0:
-		e.Reason = fmt.Sprintf("%d messages are ready, but no consumer is registered.", e.Pending)
+		e.Reason = sentences(parked, plural(e.Pending, "message")+are(e.Pending)+"ready, but no consumer is registered.")
 	case e.Pending > 0 && e.Credit == 0:
-		e.Reason = fmt.Sprintf("%d messages are ready and wait for the consumers, which have %d in flight and no room for more.", e.Pending, e.InFlight)
-	case e.Parked > 0 && len(e.BlockedBy) > 0:
-		top := &e.BlockedBy[0]
-		e.Reason = fmt.Sprintf("%d messages are held back by gates, %d of them by %s.", e.Parked, top.Messages, gateText(&top.GateState))
-	case e.Delayed > 0 && e.InFlight == 0:
-		e.Reason = fmt.Sprintf("%d messages wait for their time.", e.Delayed)
+		e.Reason = sentences(parked, fmt.Sprintf("%s%sready and wait for the consumers, which have %d in flight and no room for more.",
+			plural(e.Pending, "message"), are(e.Pending), e.InFlight))
+	case parked != "":
+		e.Reason = parked
+	case e.Delayed > 0 && e.InFlight == 0 && e.Pending == 0:
+		e.Reason = fmt.Sprintf("%s wait for their time.", plural(e.Delayed, "message"))
 	default:
 		e.Reason = "Messages are being delivered."
 	}
 	return e
+}
+
+// parkedText says how many messages are held back, and by what most of them; empty if
+// none is.
+func parkedText(parked int64, by []wire.BlockedCount) string {
+	if parked == 0 || len(by) == 0 {
+		return ""
+	}
+	top := &by[0]
+	if top.Messages == parked {
+		return fmt.Sprintf("%s%sheld back by %s.", plural(parked, "message"), are(parked), gateText(&top.GateState))
+	}
+	return fmt.Sprintf("%s%sheld back by gates, %d of them by %s.", plural(parked, "message"), are(parked), top.Messages, gateText(&top.GateState))
+}
+
+func sentences(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), " ")
+}
+
+func are(n int64) string {
+	if n == 1 {
+		return " is "
+	}
+	return " are "
 }
 
 // key says how a fairness key of a queue stands.
@@ -242,11 +279,18 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
 		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
 		Weight: float64(v.Weight) / thousand, WeightBy: "producer", Deficit: float64(v.Deficit) / thousand, Share: v.Share,
-		Paused: pausedText(v.Paused), BlockedBy: g.counts("key:"+wire.ShowKey(key), v.At),
+		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
 	}
 	if v.Overridden {
 		e.WeightBy = "config"
 	}
+	for i := range e.BlockedBy {
+		if b := &e.BlockedBy[i]; b.Kind == queue.ByOrder.String() {
+			b.Gate = "key:" + wire.ShowKey(key)
+		}
+	}
+	parked := parkedText(e.Parked, e.BlockedBy)
+	ready := plural(e.Pending, "message") + are(e.Pending) + "ready"
 	switch {
 	case v.QueuePaused != 0:
 		e.Reason = "The queue is paused" + untilText(v.QueuePaused) + "."
@@ -254,32 +298,33 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 		e.Reason = "Key " + quoteKey(key) + " is paused" + untilText(v.Paused) + "."
 	case !v.Known:
 		e.Reason = "Key " + quoteKey(key) + " has no messages in queue " + name + "."
+	case e.Pending > 0 && v.Consumers == 0:
+		e.Reason = sentences(parked, ready+", but no consumer is registered.")
 	case e.Pending > 0 && v.Credit == 0:
-		e.Reason = fmt.Sprintf("%d messages are ready and wait for a consumer with room.", e.Pending)
+		e.Reason = sentences(parked, ready+" and wait for a consumer with room.")
 	case e.Pending > 0:
-		e.Reason = fmt.Sprintf("%d messages are ready; the key gets %.0f %% of the deliveries.", e.Pending, 100*e.Share)
-	case len(e.BlockedBy) > 0:
-		top := &e.BlockedBy[0]
-		e.Reason = fmt.Sprintf("%d messages are held back by %s.", top.Messages, gateText(&top.GateState))
+		e.Reason = sentences(parked, fmt.Sprintf("%s; the key gets %.0f %% of the deliveries.", ready, 100*e.Share))
+	case parked != "":
+		e.Reason = parked
 	case e.InFlight > 0:
-		e.Reason = fmt.Sprintf("%d messages are with consumers.", e.InFlight)
+		e.Reason = plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
 	default:
-		e.Reason = fmt.Sprintf("%d messages wait for their time.", e.Delayed)
+		e.Reason = fmt.Sprintf("%s wait for their time.", plural(e.Delayed, "message"))
 	}
 	return e
 }
 
-// counts asks the gates of places how they stand, the one that holds most first. A
-// place that is none is named by gate, or by its key if it has one.
-func (g *gates) counts(gate string, blocked []queue.BlockedView) []wire.BlockedCount {
+// counts asks the gates of places of a queue how they stand, the one that holds most
+// first.
+func (g *gates) counts(name string, blocked []queue.BlockedView) []wire.BlockedCount {
 	slices.SortStableFunc(blocked, func(a, b queue.BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
 	list := []wire.BlockedCount{}
 	for _, b := range blocked[:min(len(blocked), explainGates)] {
-		name := gate
-		if b.Key != "" {
-			name = "key:" + wire.ShowKey(b.Key)
+		st := g.state(b.At, b.By, name, b.Key)
+		if b.By == queue.ByOrder {
+			st.Gate = "queue:" + name
 		}
-		list = append(list, wire.BlockedCount{GateState: g.state(b.At, b.By, name), Messages: b.Messages, Flows: b.Flows})
+		list = append(list, wire.BlockedCount{GateState: st, Messages: b.Messages, Flows: b.Flows})
 	}
 	return list
 }

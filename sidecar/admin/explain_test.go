@@ -29,8 +29,8 @@ type circuitOf struct {
 	n, at int64
 }
 
-func (c circuitOf) Key() string                { return c.key }
-func (c circuitOf) Admits(int64) (n, at int64) { return c.n, c.at }
+func (c circuitOf) Key() string              { return c.key }
+func (c circuitOf) Peek(int64) (n, at int64) { return c.n, c.at }
 
 // explained is a place where things are explained at the time now.
 type explained struct {
@@ -85,7 +85,7 @@ type place func(x *explained, v *queue.MessageView)
 // atThrottle is a throttle key of which so many messages have gone.
 func atThrottle(by queue.BlockKind, l throttle.Limits, used int) place {
 	return func(x *explained, v *queue.MessageView) {
-		v.State, v.BlockedBy, v.At = queue.StateBlocked, by, queue.Place{Throttle: x.throttle("stripe", l, used)}
+		v.State, v.By, v.At = queue.StateBlocked, by, queue.Place{Throttle: x.throttle("stripe", l, used)}
 	}
 }
 
@@ -100,7 +100,7 @@ func atCircuit(i wire.CircuitInfo, at int64) place {
 	return func(x *explained, v *queue.MessageView) {
 		x.circuits["api"] = i
 		c := circuitOf{key: "api", at: at}
-		v.State, v.BlockedBy, v.At, v.Circuit = queue.StateBlocked, queue.ByCircuit, queue.Place{Circuit: c}, c
+		v.State, v.By, v.At, v.Circuit = queue.StateBlocked, queue.ByCircuit, queue.Place{Circuit: c}, c
 	}
 }
 
@@ -111,7 +111,14 @@ var atFailures = atCircuit(
 // atPause is a pause of the message's key.
 func atPause(until int64) place {
 	return func(_ *explained, v *queue.MessageView) {
-		v.State, v.BlockedBy, v.At, v.KeyPaused = queue.StateBlocked, queue.ByPause, queue.Place{Paused: true, Until: until}, until
+		v.State, v.By, v.At = queue.StateBlocked, queue.ByPause, queue.Place{Paused: true, Until: until}
+	}
+}
+
+// atQueuePause is a pause of the message's queue.
+func atQueuePause(until int64) place {
+	return func(_ *explained, v *queue.MessageView) {
+		v.State, v.By, v.At = queue.StateBlocked, queue.ByPause, queue.Place{Paused: true, Queue: true, Until: until}
 	}
 }
 
@@ -124,30 +131,34 @@ func TestExplainMessage(t *testing.T) {
 		dead  string
 		want  wire.ExplainMessage // without ID, Queue, Key, Attempt and EnqueuedAt
 	}{
+		"no consumer": {
+			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoConsumer}},
+			want: wire.ExplainMessage{State: "pending", Reason: "It is ready, but no consumer is registered."},
+		},
 		"no consumer has room": {
-			view: queue.MessageView{State: queue.StatePending},
+			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoCredit}},
 			want: wire.ExplainMessage{
-				State: "pending", Reason: "It waits for a consumer: none is registered with room for another message.",
+				State: "pending", Reason: "It is ready and waits for the consumers, which have no room for another message.",
 			},
 		},
 		"ready": {
-			view: queue.MessageView{State: queue.StatePending, Credit: 1},
+			view: queue.MessageView{State: queue.StatePending},
 			want: wire.ExplainMessage{State: "pending", Reason: "It is ready and goes when the turn of its key comes."},
 		},
 		"delayed": {
-			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, Credit: 1},
+			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second},
 			want: wire.ExplainMessage{
 				State: "delayed", ReadyAt: at(60), Estimate: at(60), Reason: "It waits for its time, " + at(60) + ".",
 			},
 		},
 		"leased": {
-			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, QueuePaused: queue.Forever},
+			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
 			want: wire.ExplainMessage{
 				State: "leased", Consumer: "w", LeaseUntil: at(30), Reason: "Consumer w works on it until " + at(30) + ".",
 			},
 		},
 		"failing": {
-			view: queue.MessageView{State: queue.StateFailing, QueuePaused: queue.Forever},
+			view: queue.MessageView{State: queue.StateFailing},
 			want: wire.ExplainMessage{State: "pending", Reason: "on_failure is deciding about its last attempt."},
 		},
 		"moving": {
@@ -155,10 +166,10 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way to another queue."},
 		},
 		"behind its predecessors": {
-			view: queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, Ahead: 2},
+			view: queue.MessageView{State: queue.StateOrdered, Why: queue.Why{By: queue.ByOrder}, Ahead: 2},
 			want: wire.ExplainMessage{
-				State: "parked", Ahead: 2, BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering"},
-				Reason: `Another message of key "acme" is being worked on, and the queue keeps the order of a key.`,
+				State: "parked", Ahead: 2, BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
+				Reason: `Another message of key "acme" comes first, and the queue keeps the order of a key.`,
 			},
 		},
 		"first at a rate": {
@@ -265,30 +276,39 @@ func TestExplainMessage(t *testing.T) {
 			},
 		},
 		"the queue is paused": {
-			view: queue.MessageView{State: queue.StatePending, Credit: 1, QueuePaused: queue.Forever},
+			at: atQueuePause(queue.Forever),
 			want: wire.ExplainMessage{
-				State: "pending", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"},
-				Reason: "Queue orders is paused until it is resumed. It is ready and goes when the turn of its key comes.",
+				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"},
+				Reason: "Queue orders is paused until it is resumed.",
 			},
 		},
-		"the queue is paused, and a gate is shut": {
-			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
-			view: queue.MessageView{First: true, QueuePaused: now + second},
+		"the queue is paused for a while": {
+			at: atQueuePause(now + second),
 			want: wire.ExplainMessage{
-				State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
-				Reason: "Queue orders is paused until " + at(1) + ". It is held back by throttle:stripe (concurrency), 1 in flight [config].",
+				State: "parked", Estimate: at(1), BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders", OpensAt: at(1)},
+				Reason: "Queue orders is paused until " + at(1) + ".",
+			},
+		},
+		"delayed, and its key is paused": {
+			view: queue.MessageView{
+				State: queue.StateDelayed, ReadyAt: now + 60*second,
+				Why: queue.Why{By: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever}},
+			},
+			want: wire.ExplainMessage{
+				State: "delayed", ReadyAt: at(60), Estimate: at(60), BlockedBy: &wire.GateState{Kind: "paused", Gate: "key:acme"},
+				Reason: `Key "acme" is paused until it is resumed. It waits for its time, ` + at(60) + ".",
 			},
 		},
 		"dead": {
 			queue: "orders.dlq", dead: "It was dead-lettered.",
-			view: queue.MessageView{State: queue.StatePending, QueuePaused: queue.Forever},
+			view: queue.MessageView{State: queue.StatePending},
 			want: wire.ExplainMessage{State: "dead", Reason: "It was dead-lettered."},
 		},
 		"dead, and the reason is gone": {
 			queue: "orders.dlq",
 			view:  queue.MessageView{State: queue.StateDelayed, ReadyAt: now + second},
 			want: wire.ExplainMessage{
-				State: "dead", ReadyAt: at(1), Reason: "It waits for a consumer: none is registered with room for another message.",
+				State: "dead", ReadyAt: at(1), Estimate: at(1), Reason: "It waits for its time, " + at(1) + ".",
 			},
 		},
 		"dead, with a consumer": {
@@ -356,9 +376,14 @@ func TestExplainQueue(t *testing.T) {
 		"empty":      {queue.StateView{Moment: queue.Moment{Consumers: 1}}, "", "The queue is empty."},
 		"unconsumed": {queue.StateView{Moment: queue.Moment{Pending: 6}}, "", "6 messages are ready, but no consumer is registered."},
 		"no credit": {
-			queue.StateView{Moment: busy},
+			queue.StateView{Moment: queue.Moment{Pending: 6, InFlight: 2, Consumers: 1}},
 			"",
 			"6 messages are ready and wait for the consumers, which have 2 in flight and no room for more.",
+		},
+		"blocked, and others unconsumed": {
+			queue.StateView{Moment: queue.Moment{Pending: 2, Blocked: 1}, Blocked: []queue.BlockedView{{By: queue.ByOrder, Messages: 1, Flows: 1}}},
+			"",
+			"1 message is held back by queue:orders (order) [ordering of queue orders]. 1 message is ready, but no consumer is registered.",
 		},
 		"blocked": {
 			queue.StateView{Moment: busy, Credit: 1, Blocked: []queue.BlockedView{
@@ -366,7 +391,7 @@ func TestExplainQueue(t *testing.T) {
 				{By: queue.ByOrder, Messages: 3, Flows: 2},
 			}},
 			"",
-			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering].",
+			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
 		},
 		"delayed":   {queue.StateView{Moment: queue.Moment{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
 		"delivered": {queue.StateView{Moment: queue.Moment{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
@@ -394,8 +419,8 @@ func TestExplainBlockedCounts(t *testing.T) {
 			Messages:  7, Flows: 2,
 		},
 		{GateState: wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
-		{GateState: wire.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering"}, Messages: 3, Flows: 3},
-	}, x.counts("queue:orders", []queue.BlockedView{
+		{GateState: wire.GateState{Kind: "order", Gate: "queue:orders", SetBy: "ordering of queue orders"}, Messages: 3, Flows: 3},
+	}, x.counts("orders", []queue.BlockedView{
 		{By: queue.ByPause, At: queue.Place{Paused: true, Until: now + second}, Key: "acme", Messages: 3, Flows: 1},
 		{By: queue.ByInFlight, At: queue.Place{Throttle: g}, Messages: 7, Flows: 2},
 		{By: queue.ByOrder, Messages: 3, Flows: 3},
@@ -412,14 +437,15 @@ func TestExplainKey(t *testing.T) {
 		"in a paused queue": {queue.KeyView{Known: true, Pending: 1, QueuePaused: now + second}, "The queue is paused until " + at(1) + "."},
 		"paused":            {queue.KeyView{Paused: queue.Forever}, `Key "acme" is paused until it is resumed.`},
 		"unknown":           {queue.KeyView{Overridden: true}, `Key "acme" has no messages in queue orders.`},
-		"no credit":         {queue.KeyView{Known: true, Pending: 2}, "2 messages are ready and wait for a consumer with room."},
+		"unconsumed":        {queue.KeyView{Known: true, Pending: 2}, "2 messages are ready, but no consumer is registered."},
+		"no credit":         {queue.KeyView{Known: true, Pending: 2, Consumers: 1}, "2 messages are ready and wait for a consumer with room."},
 		"ready": {
-			queue.KeyView{Known: true, Pending: 2, Credit: 1, Share: 0.255, Weight: 2500, Deficit: 500},
+			queue.KeyView{Known: true, Pending: 2, Consumers: 1, Credit: 1, Share: 0.255, Weight: 2500, Deficit: 500},
 			"2 messages are ready; the key gets 26 % of the deliveries.",
 		},
 		"blocked": {
 			queue.KeyView{Known: true, Blocked: 3, At: []queue.BlockedView{{By: queue.ByOrder, Messages: 3, Flows: 1}}},
-			"3 messages are held back by key:acme (order) [ordering].",
+			"3 messages are held back by key:acme (order) [ordering of queue orders].",
 		},
 		"with consumers": {queue.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
 		"delayed":        {queue.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
@@ -468,7 +494,8 @@ func TestExplainFindsMessages(t *testing.T) {
 		last := h.enqueue("orders", "last", nats.Header{"dest": {"api"}})
 
 		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
-		require.Equal(t, "orders pending", e.Queue+" "+e.State)
+		require.Equal(t, "orders parked", e.Queue+" "+e.State)
+		require.Equal(t, "circuit:api", e.BlockedBy.Gate)
 		require.Equal(t, []wire.GateState{{
 			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row for 5m0s", InUse: "open", SetBy: "by hand",
 		}}, e.Gates)
@@ -485,9 +512,9 @@ func TestExplainFindsMessages(t *testing.T) {
 
 		var k wire.ExplainKey
 		h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
-		require.Equal(t, "11 messages are ready and wait for a consumer with room.", k.Reason)
+		require.Equal(t, "1 message is held back by circuit:api (circuit), opens after 10 failures in a row for 5m0s [by hand]. 10 messages are ready, but no consumer is registered.", k.Reason)
 		var q wire.ExplainQueue
 		h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
-		require.Equal(t, "11 messages are ready, but no consumer is registered.", q.Reason)
+		require.Equal(t, "1 message is held back by circuit:api (circuit), opens after 10 failures in a row for 5m0s [by hand]. 10 messages are ready, but no consumer is registered.", q.Reason)
 	})
 }

@@ -49,7 +49,7 @@ func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
 
 func (g *gates) circuitState(c queue.Circuit) wire.GateState {
 	now := g.now()
-	n, at := c.Admits(now)
+	n, at := c.Peek(now)
 	st := wire.GateState{Kind: queue.ByCircuit.String(), Gate: "circuit:" + wire.ShowKey(c.Key()), Open: n > 0}
 	if n <= 0 {
 		st.OpensAt = opensAt(at, now)
@@ -70,9 +70,8 @@ func pauseState(gate string, until int64) wire.GateState {
 	return wire.GateState{Kind: queue.ByPause.String(), Gate: gate, OpensAt: opensAt(until, 0)}
 }
 
-// state is the gate of a place, where by holds messages back. A place that is none,
-// or a pause, is named by gate.
-func (g *gates) state(at queue.Place, by queue.BlockKind, gate string) wire.GateState {
+// state is the gate of a place where by holds messages of a key of a queue back.
+func (g *gates) state(at queue.Place, by queue.BlockKind, name, key string) wire.GateState {
 	switch {
 	case at.Throttle != nil:
 		st := g.throttleState(at.Throttle)
@@ -82,10 +81,12 @@ func (g *gates) state(at queue.Place, by queue.BlockKind, gate string) wire.Gate
 		return st
 	case at.Circuit != nil:
 		return g.circuitState(at.Circuit)
+	case at.Queue:
+		return pauseState("queue:"+name, at.Until)
 	case at.Paused:
-		return pauseState(gate, at.Until)
+		return pauseState("key:"+wire.ShowKey(key), at.Until)
 	}
-	return wire.GateState{Kind: by.String(), Gate: gate, SetBy: "ordering"}
+	return wire.GateState{Kind: by.String(), Gate: "key:" + wire.ShowKey(key), SetBy: "ordering of queue " + name}
 }
 
 // opens is when the gate of a place may admit a message, math.MaxInt64 if no time
@@ -95,7 +96,7 @@ func opens(at queue.Place, now int64) int64 {
 	case at.Throttle != nil:
 		return at.Throttle.Info(now).At
 	case at.Circuit != nil:
-		_, t := at.Circuit.Admits(now)
+		_, t := at.Circuit.Peek(now)
 		return t
 	case at.Paused:
 		return at.Until

@@ -54,9 +54,8 @@ type peeking struct {
 // blockedBy is what holds a message back. Messages with the same one need to ask
 // it only once.
 type blockedBy struct {
-	by   queue.BlockKind
-	at   queue.Place
-	gate string // its name, if at is none or a pause
+	queue.Why
+	key string // unless the place is a gate, which has a name and holds many keys
 }
 
 // take adds the messages of a piece to the reply. It reports whether to look at
@@ -139,35 +138,18 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 	return true
 }
 
-// blockedBy asks what holds a message back how it stands; nil: nothing does. A
-// pause holds also what is ready.
+// blockedBy asks what holds a message back how it stands; nil: nothing does.
 func (p *peeking) blockedBy(v *queue.MessageView) *wire.GateState {
-	by := blockedBy{gate: "key:" + wire.ShowKey(v.Key)}
-	switch v.State {
-	case queue.StatePending, queue.StateBlocked:
-		if v.State == queue.StateBlocked {
-			by.by, by.at = v.BlockedBy, v.At
-		}
-		if v.KeyPaused != 0 {
-			by.by, by.at = queue.ByPause, queue.Place{Paused: true, Until: v.KeyPaused}
-		}
-		if v.QueuePaused != 0 {
-			by.by, by.at, by.gate = queue.ByPause, queue.Place{Paused: true, Until: v.QueuePaused}, "queue:"+p.queue
-		}
-	case queue.StateOrdered:
-		return &wire.GateState{Kind: queue.ByOrder.String(), Gate: by.gate, SetBy: "ordering of queue " + p.queue}
-	default:
+	if v.State != queue.StateBlocked && v.State != queue.StateOrdered {
 		return nil
 	}
-	if by.by == queue.ByNothing {
-		return nil
-	}
-	if by.at.Throttle != nil || by.at.Circuit != nil {
-		by.gate = "" // they have names, and hold many keys
+	by := blockedBy{Why: v.Why}
+	if by.At.Throttle == nil && by.At.Circuit == nil && !by.At.Queue {
+		by.key = v.Key
 	}
 	st := p.asked[by]
 	if st == nil {
-		now := p.gates.state(by.at, by.by, by.gate)
+		now := p.gates.state(by.At, by.By, p.queue, v.Key)
 		st = &now
 		if p.asked == nil {
 			p.asked = make(map[blockedBy]*wire.GateState)

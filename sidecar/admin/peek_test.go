@@ -60,11 +60,11 @@ func TestPeekShowsEveryState(t *testing.T) {
 			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600)},
 		},
 		"delayed": {
-			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second, QueuePaused: queue.Forever},
+			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second},
 			want: wire.PeekedMessage{State: "delayed", ReadyAt: at(60)},
 		},
 		"leased": {
-			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second, KeyPaused: queue.Forever},
+			view: queue.MessageView{State: queue.StateLeased, Consumer: "w", LeaseUntil: now + 30*second},
 			want: wire.PeekedMessage{State: "leased", Consumer: "w", LeaseUntil: at(30)},
 		},
 		"failing": {
@@ -77,21 +77,16 @@ func TestPeekShowsEveryState(t *testing.T) {
 			at:   atPause(now + 60*second),
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &paused},
 		},
-		"ready, but its key has been paused": {
-			view: queue.MessageView{State: queue.StatePending, KeyPaused: now + 60*second},
-			want: wire.PeekedMessage{State: "pending", BlockedBy: &paused},
-		},
-		"ready, and the first in the order of its key": {
-			view: queue.MessageView{State: queue.StatePending, BlockedBy: queue.ByOrder},
+		"ready, without a consumer": {
+			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoConsumer}},
 			want: wire.PeekedMessage{State: "pending"},
 		},
 		"in a paused queue": {
-			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
-			view: queue.MessageView{KeyPaused: queue.Forever, QueuePaused: queue.Forever},
+			at:   atQueuePause(queue.Forever),
 			want: wire.PeekedMessage{State: "parked", BlockedBy: &wire.GateState{Kind: "paused", Gate: "queue:orders"}},
 		},
 		"behind its predecessors": {
-			view: queue.MessageView{State: queue.StateOrdered, BlockedBy: queue.ByOrder, QueuePaused: queue.Forever},
+			view: queue.MessageView{State: queue.StateOrdered, Why: queue.Why{By: queue.ByOrder}},
 			want: wire.PeekedMessage{
 				State: "parked", BlockedBy: &wire.GateState{Kind: "order", Gate: "key:acme", SetBy: "ordering of queue orders"},
 			},
@@ -217,11 +212,11 @@ func TestPeekAsksAGateOnce(t *testing.T) {
 	p, x := newPeeking(t, "orders", nil)
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
 	held := func(key string) *queue.MessageView {
-		return &queue.MessageView{Key: key, State: queue.StateBlocked, BlockedBy: queue.ByInFlight, At: queue.Place{Throttle: g}}
+		return &queue.MessageView{Key: key, State: queue.StateBlocked, Why: queue.Why{By: queue.ByInFlight, At: queue.Place{Throttle: g}}}
 	}
 	require.Same(t, p.blockedBy(held("a")), p.blockedBy(held("b")))
 	paused := func(key string) *queue.MessageView {
-		return &queue.MessageView{Key: key, State: queue.StatePending, KeyPaused: queue.Forever}
+		return &queue.MessageView{Key: key, State: queue.StateBlocked, Why: queue.Why{By: queue.ByPause, At: queue.Place{Paused: true}}}
 	}
 	require.Equal(t, "key:a", p.blockedBy(paused("a")).Gate)
 	require.Equal(t, "key:b", p.blockedBy(paused("b")).Gate)

@@ -84,6 +84,13 @@ func (c *Circuit) Admits(now int64) (n, at int64) {
 	return n, at
 }
 
+// Peek is Admits for those who only look: nobody has to be told afterwards.
+func (c *Circuit) Peek(now int64) (n, at int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.m.Admits(now)
+}
+
 // lookedInVain notes that somebody has nothing to hope for before the next change,
 // of which it must be told. It is not known who that is: all will be told. Its
 // caller holds mu.

@@ -207,10 +207,13 @@ func checkJournal(t T, m *Queue) {
 // checkSubs looks whether subqueues, flows and slots agree.
 func checkSubs(t T, q *side) {
 	t.Helper()
-	refs, waiting := make(map[subID]int32), make(map[subID]int32)
+	refs, waiting, ordered := make(map[subID]int32), make(map[subID]int32), make(map[subID]int32)
 	plain := make(map[drr.Flow]int32)
 	for _, s := range q.slots.From(0) {
 		refs[s.sub]++
+		if s.state == slotOrdered {
+			ordered[s.sub]++
+		}
 		if s.state == slotWaiting {
 			if id := q.subOf(s); id != 0 {
 				waiting[id]++
@@ -232,7 +235,6 @@ func checkSubs(t T, q *side) {
 		require.Equal(t, n, l.Len(), at)
 	}
 	used, named := 0, 0
-	var blocked int64
 	blockedBy := [BlockKinds]int64{}
 	heaps := make(map[drr.Flow][]subID)
 	for i := 1; i < len(q.gating.subs.items); i++ {
@@ -267,7 +269,9 @@ func checkSubs(t T, q *side) {
 			require.Equal(t, max(1, min(q.costOf(q.firstBlocked(sub)), drr.MaxCost)), q.gating.waits.at(sub.wait).line.Cost(uint32(id)), "%s: its cost in the line", at)
 		}
 		require.Equal(t, want, sub.counted, at)
-		blocked += int64(want)
+		if sub.name != "" {
+			require.Equal(t, ordered[id], sub.ordered, at)
+		}
 		blockedBy[sub.kind] += int64(want)
 		if sub.probe.at != 0 {
 			require.Positive(t, sub.list.Len(), at)
@@ -275,7 +279,6 @@ func checkSubs(t T, q *side) {
 	}
 	require.Equal(t, len(q.gating.subs.items)-1, used+len(q.gating.subs.free), q.name)
 	require.Len(t, q.gating.subs.ids, named, q.name)
-	require.Equal(t, blocked, q.gating.blocked, q.name)
 	require.Equal(t, blockedBy, q.gating.blockedBy, q.name)
 	for _, f := range q.keys.ids {
 		e := &q.keys.entries[f]
@@ -374,11 +377,15 @@ func checkOrder(t T, q *side) {
 		owner := q.slots.Get(o.owner)
 		require.True(t, owner != nil && owner.owns && owner.flow == f, "%s: %d is no owner", at, o.owner)
 		require.NotEqual(t, slotOrdered, owner.state, "%s: its owner %d waits for it", at, o.owner)
-		last := uint64(0)
+		last, plain := uint64(0), int64(0)
 		for i := o.waiting.Head(); i != 0; i = q.links.Next(i) {
+			if q.slots.Get(q.links.Seq(i)).sub == 0 {
+				plain++
+			}
 			require.Greater(t, q.links.Seq(i), last, "key %q is out of order", q.keys.name(f))
 			last = q.links.Seq(i)
 		}
+		require.Equal(t, plain, o.plain, at)
 		for _, seq := range o.also {
 			also[seq] = true
 		}

@@ -24,6 +24,7 @@ type order struct {
 // keyOrder is a fairness key with something to put in order.
 type keyOrder struct {
 	waiting container.List
+	plain   int64    // of waiting, those without gates
 	owner   uint64   // the message that owns the key; 0: none
 	also    []uint64 // in flight beside it, since before the queue was ordered or after a crash
 }
@@ -56,13 +57,13 @@ func (q *side) setOrdering(on, skip bool) {
 	var free []uint64
 	for _, o := range q.order.keys {
 		for o.waiting.Head() != 0 {
-			free = append(free, q.links.Seq(o.waiting.Head()))
-			q.links.Remove(&o.waiting, o.waiting.Head())
+			seq := q.links.Seq(o.waiting.Head())
+			free = append(free, seq)
+			q.leaveOrder(q.slots.Get(seq), o)
 		}
 	}
 	slices.Sort(free) // not in the order of a map
 	clear(q.order.keys)
-	q.order.waiting = 0
 	for _, s := range q.slots.From(0) {
 		s.owns = false
 	}
@@ -104,7 +105,7 @@ func (q *side) queueUp(seq uint64, s *slot) {
 	o.also = slices.DeleteFunc(o.also, func(other uint64) bool { return other == seq })
 	s.state = slotOrdered
 	s.ref = q.links.Insert(&o.waiting, seq, int64(seq))
-	q.order.waiting++
+	q.countOrdered(s, o, 1)
 	if s.owns {
 		q.yield(s)
 	} else {
@@ -134,8 +135,18 @@ func (q *side) letIn(f drr.Flow, o *keyOrder) {
 // leaveOrder takes a message out of those that wait for their predecessors.
 func (q *side) leaveOrder(s *slot, o *keyOrder) {
 	q.links.Remove(&o.waiting, s.ref)
-	q.order.waiting--
+	q.countOrdered(s, o, -1)
 	s.state = slotMoving
+}
+
+// countOrdered counts messages that wait for their predecessors.
+func (q *side) countOrdered(s *slot, o *keyOrder, n int32) {
+	q.order.waiting += int64(n)
+	if s.sub != 0 {
+		q.gating.subs.at(s.sub).ordered += n
+	} else {
+		o.plain += int64(n)
+	}
 }
 
 // yield ends the ownership of s of its key.

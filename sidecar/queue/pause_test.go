@@ -155,3 +155,25 @@ func TestAPauseThatEndsWhileNothingGoesOut(t *testing.T) {
 	r.Pass(time.Second)
 	require.Positive(t, r.Next())
 }
+
+// After a restart the messages of a paused key are held back by the pause, also as long
+// as nobody asks for messages.
+func TestPausedKeyAfterARestartWithoutConsumers(t *testing.T) {
+	r := newRig(t, nil)
+	for range 3 {
+		r.Gated("a")
+	}
+	r.Gated("a", "db")
+	r.Gated("b")
+	restart(r, true)
+	pauseKey(r, "a", queue.Forever)
+	m := r.M.Moment(queue.Main, r.Now)
+	require.EqualValues(t, 4, m.BlockedBy[queue.ByPause])
+	require.EqualValues(t, 4, m.Blocked)
+	k := r.M.Key(queue.Main, "a", r.Now)
+	require.EqualValues(t, 4, k.Blocked)
+	require.Zero(t, k.Pending)
+	check(r)
+	pauseKey(r, "a", 0)
+	require.Zero(t, r.M.Moment(queue.Main, r.Now).Blocked)
+}

@@ -41,6 +41,8 @@ type Circuit interface {
 	// Admits says how many messages could go: math.MaxInt64 when closed. If it is 0,
 	// at is when to look again; math.MaxInt64 is when told (see Wait).
 	Admits(now int64) (n, at int64)
+	// Peek is Admits for those who only look: nobody has to be told afterwards.
+	Peek(now int64) (n, at int64)
 	// Allow asks to deliver one message; 0 is no. A pass that is granted must be
 	// given to Done.
 	Allow(now int64) (pass breaker.Pass, pending bool)

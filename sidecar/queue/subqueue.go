@@ -31,6 +31,7 @@ type subqueue struct {
 	set     *throttle.Set  // throttle keys; nil: none
 	circuit Circuit        // nil: none
 	refs    int32          // live messages
+	ordered int32          // those that wait for their predecessors (see order)
 	list    container.List // those that wait, blocked or not
 	pos     int32          // place in the heap of its flow, + 1; 0: it is not eligible
 
@@ -404,7 +405,6 @@ func (q *side) count(sub *subqueue, n int32) {
 		return
 	}
 	sub.counted += n
-	q.gating.blocked += int64(n)
 	q.gating.blockedBy[sub.kind] += int64(n)
 	q.gating.waits.at(sub.wait).messages += int64(n)
 }

@@ -3,7 +3,6 @@ package queue
 import (
 	"cmp"
 	"container/heap"
-	"maps"
 	"slices"
 
 	"github.com/filaq/fila/drr"
@@ -25,11 +24,17 @@ const (
 	ByCircuit
 	ByPause
 	ByOrder
-	BlockKinds // the number of kinds
+	BlockKinds // the number of kinds for which messages are parked
 )
 
-var blockNames = [BlockKinds]string{
-	"open", "rate", "window", "concurrency", "reserved", "turn", "circuit", "paused", "order",
+// The kinds for which messages are not parked: they are ready.
+const (
+	ByNoConsumer = BlockKinds + iota
+	ByNoCredit
+)
+
+var blockNames = [...]string{
+	"open", "rate", "window", "concurrency", "reserved", "turn", "circuit", "paused", "order", "no consumer", "no credit",
 }
 
 func (k BlockKind) String() string { return blockNames[k] }
@@ -53,13 +58,14 @@ func BlockOf(k throttle.Kind) BlockKind {
 	return ByNothing
 }
 
-// Place is where messages wait for a gate: at a throttle key, at a circuit, for the
-// end of a pause of their key, or, if it is zero, at none of them.
+// Place is where messages wait: at a throttle key, at a circuit, for the end of a
+// pause, or, if it is zero, at none of them.
 type Place struct {
 	Throttle *throttle.Gate
 	Circuit  Circuit
-	Paused   bool  // of a key
-	Until    int64 // of that pause
+	Paused   bool
+	Queue    bool  // the pause is one of the queue, not of a key
+	Until    int64 // of the pause
 }
 
 // MessageState says where a message of a side is, for people.
@@ -68,9 +74,9 @@ type MessageState uint8
 // The states.
 const (
 	StateDelayed MessageState = iota
-	StatePending
-	StateBlocked // by a gate
-	StateOrdered // its predecessors come first
+	StatePending              // ready
+	StateBlocked              // by a pause or a gate
+	StateOrdered              // another message of its key comes first
 	StateLeased
 	StateFailing // its last attempt is being judged
 	StateMoving  // it is on its way to the other side
@@ -90,24 +96,19 @@ type MessageView struct {
 	Consumer   string // StateLeased
 	LeaseUntil int64
 
-	BlockedBy    BlockKind
-	At           Place
+	Why                  // unless it is leased, failing or moving; of a delayed one its pause alone
 	BlockedSince int64   // 0: not known
 	Ahead        int64   // messages in front of it at the same place, as far as they are counted
 	First        bool    // none is
 	Share        float64 // of its flow among those that wait at the same place; 0: not known
 	Throttles    []*throttle.Gate
 	Circuit      Circuit
-
-	QueuePaused int64 // until when; 0: it is not
-	KeyPaused   int64
-	Credit      int // how many more messages the consumers take
 }
 
 // Moment is the figures of a side at one moment.
 type Moment struct {
 	Pending   int64 // waiting for a consumer or a gate
-	Blocked   int64 // those of them that a gate or their order holds back
+	Blocked   int64 // those of them that a pause, a gate or their order holds back
 	Delayed   int64 // waiting for their time, or for a verdict
 	InFlight  int64
 	OldestAge int64 // ns
@@ -120,7 +121,7 @@ type Moment struct {
 type BlockedView struct {
 	At       Place
 	By       BlockKind
-	Key      string // of a pause or of an order of one key
+	Key      string // of a pause of a key
 	Messages int64
 	Flows    int
 }
@@ -130,7 +131,7 @@ type StateView struct {
 	Moment
 	Credit  int
 	Paused  int64         // until when; 0: it is not
-	Blocked []BlockedView // the largest
+	Blocked []BlockedView // the largest, the largest first
 }
 
 // KeyView is how a fairness key of a side stands.
@@ -139,15 +140,16 @@ type KeyView struct {
 	Overridden  bool // its weight
 	Weight      int64
 	Deficit     int64
-	Pending     int64 // in the schedule
+	Pending     int64 // ready
 	Blocked     int64
 	InFlight    int64
 	Delayed     int64
 	Share       float64 // of the deliveries
 	Paused      int64
 	QueuePaused int64
+	Consumers   int // of the side
 	Credit      int
-	At          []BlockedView
+	At          []BlockedView // the largest first
 }
 
 // ConsumerView is a registration or a fetch.
@@ -164,28 +166,34 @@ type ConsumerView struct {
 type FlowView struct {
 	Key             string
 	Weight, Deficit int64 // thousandths
-	Pending         int64
+	Pending         int64 // as far as the machine has tried
 	Share           float64
 }
 
-// Reading must not hold a queue up: walks over lists go only so far.
+// Reading must not hold a queue up: walks over lists and over subqueues go only so
+// far.
 const (
 	readWalk  = 100_000
 	readLines = readWalk / 10
 )
 
-// Moment reads the figures of a side. Its cost hardly depends on the backlog.
+// Moment reads the figures of a side. Its cost does not depend on the number of
+// messages, and is bounded in that of subqueues.
 func (m *Queue) Moment(s Side, now int64) Moment {
-	q := &m.sides[s]
+	var h held
+	return m.sides[s].moment(&h, now)
+}
+
+func (q *side) moment(h *held, now int64) Moment {
+	q.asking(now).all(h)
 	n := Moment{
 		Pending:   q.links.Len(),
-		Blocked:   q.gating.blocked + q.order.waiting,
+		Blocked:   h.sum(),
 		InFlight:  int64(q.leases.live),
 		Consumers: q.consumers.registered() + len(q.consumers.fetches),
 		Flows:     q.sched.Active(),
-		BlockedBy: q.gating.blockedBy,
+		BlockedBy: h.by,
 	}
-	n.BlockedBy[ByOrder] += q.order.waiting
 	// What is neither pending nor leased waits: for its time, or for a verdict.
 	n.Delayed = max(q.slots.Len()-n.Pending-n.InFlight, 0)
 	for _, oldest := range q.slots.From(0) {
@@ -204,7 +212,7 @@ func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v 
 			return nil, seq
 		}
 		if s.id == id {
-			found := q.view(seq, s, now)
+			found := q.view(q.asking(now), seq, s)
 			q.viewGates(s, &found)
 			return &found, 0
 		}
@@ -215,7 +223,7 @@ func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v 
 // Peek returns up to limit messages, those of one fairness key unless it is empty,
 // from the sequence from on, looking at slots messages at most. next is where to go
 // on, 0 at the end. What is on its way out is left out, and so are Ahead, First,
-// Share, Throttles, Circuit and Credit.
+// Share, Throttles and Circuit.
 func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int64) (found []MessageView, next uint64) {
 	q := &m.sides[s]
 	var only drr.Flow
@@ -225,13 +233,13 @@ func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int6
 			return nil, 0
 		}
 	}
-	n := 0
+	n, a := 0, q.asking(now)
 	for seq, s := range q.slots.From(from) {
 		if n++; n > slots || len(found) == limit {
 			return found, seq
 		}
 		if s.state != slotMoving && (key == "" || s.flow == only) {
-			found = append(found, q.view(seq, s, now))
+			found = append(found, q.view(a, seq, s))
 		}
 	}
 	return found, 0
@@ -239,33 +247,27 @@ func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int6
 
 // view says what is known of message seq at a cost that does not depend on what
 // waits in front of it.
-func (q *side) view(seq uint64, s *slot, now int64) MessageView {
+func (q *side) view(a *asking, seq uint64, s *slot) MessageView {
 	v := MessageView{
 		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost,
 		EnqueuedAt: s.enqueuedAt, ReadyAt: s.readyAt, ExpiresAt: q.expiresAt(seq, s),
 	}
-	if q.pauses.until > now {
-		v.QueuePaused = q.pauses.until
-	}
-	if until := q.pauses.keys[v.Key]; until > now {
-		v.KeyPaused = until
-	}
 	switch s.state {
 	case slotDelayed:
-		v.State = StateDelayed
-	case slotWaiting:
+		v.State, v.Why = StateDelayed, a.paused(s.flow)
+	case slotWaiting, slotOrdered:
+		v.Why = a.message(s)
 		switch {
-		case q.isBlocked(s):
-			sub := q.gating.subs.at(q.subOf(s))
-			v.State, v.BlockedBy, v.At, v.BlockedSince = StateBlocked, sub.kind, q.gate(sub.wait), sub.since
+		case v.By == ByOrder:
+			v.State = StateOrdered
+		case v.parks():
+			v.State = StateBlocked
+			if id := q.subOf(s); id != 0 {
+				v.BlockedSince = q.gating.subs.at(id).since
+			}
 		default:
 			v.State = StatePending
-			if q.order.on && !s.owns && q.order.keys[s.flow] != nil {
-				v.BlockedBy = ByOrder
-			}
 		}
-	case slotOrdered:
-		v.State, v.BlockedBy = StateOrdered, ByOrder
 	case slotLeased:
 		le := &q.leases.items[s.ref]
 		v.State, v.Consumer, v.LeaseUntil = StateLeased, le.consumer.name, le.deadline
@@ -279,13 +281,14 @@ func (q *side) view(seq uint64, s *slot, now int64) MessageView {
 
 // viewGates adds what view leaves out.
 func (q *side) viewGates(s *slot, v *MessageView) {
-	v.Credit = q.credit()
 	if s.sub != 0 {
 		sub := q.gating.subs.at(s.sub)
 		v.Throttles, v.Circuit = sub.set.Gates(), sub.circuit
 	}
-	if v.State == StateBlocked {
-		v.Share = q.shareAt(q.gating.subs.at(q.subOf(s)))
+	if id := q.subOf(s); v.State == StateBlocked && id != 0 {
+		if sub := q.gating.subs.at(id); sub.wait != 0 && q.gate(sub.wait) == v.At {
+			v.Share = q.shareAt(sub)
+		}
 	}
 	if v.State == StateBlocked || v.State == StateOrdered {
 		v.Ahead, v.First = q.ahead(s.ref)
@@ -353,43 +356,27 @@ func (q *side) credit() int {
 // most is below 1.
 func (m *Queue) State(s Side, most int, now int64) StateView {
 	q := &m.sides[s]
-	v := StateView{Moment: m.Moment(s, now), Credit: q.credit()}
+	var h held
+	if most > 0 {
+		h.at = make(map[heldAt]*BlockedView)
+	}
+	v := StateView{Moment: q.moment(&h, now), Credit: q.credit()}
 	if q.pauses.until > now {
 		v.Paused = q.pauses.until
 	}
-	if most < 1 {
-		return v
-	}
-	for id, wl := range q.gating.waits.items {
-		if id == 0 || wl.kind == waitFree || wl.messages == 0 ||
-			len(v.Blocked) == most && wl.messages <= v.Blocked[most-1].Messages {
-			continue
-		}
-		b := BlockedView{At: q.gate(waitID(id)), Messages: wl.messages, Flows: wl.line.Len()}
-		if wl.kind == waitPause {
-			b.Key, b.By = q.keys.name(wl.flow), ByPause
-		}
-		v.Blocked = addLargest(v.Blocked, b, most)
-	}
-	if q.order.waiting > 0 {
-		v.Blocked = addLargest(v.Blocked, BlockedView{By: ByOrder, Messages: q.order.waiting, Flows: len(q.order.keys)}, most)
+	if most > 0 {
+		v.Blocked = h.largest(most)
 	}
 	return v
-}
-
-// addLargest adds b to those with the most messages, which are sorted.
-func addLargest(top []BlockedView, b BlockedView, most int) []BlockedView {
-	if len(top) == most {
-		top = top[:most-1]
-	}
-	i, _ := slices.BinarySearchFunc(top, b, func(a, b BlockedView) int { return cmp.Compare(b.Messages, a.Messages) })
-	return slices.Insert(top, i, b)
 }
 
 // Key says how a fairness key stands.
 func (m *Queue) Key(s Side, key string, now int64) KeyView {
 	q := &m.sides[s]
-	v := KeyView{Paused: q.pauses.keys[key], Credit: q.credit()}
+	v := KeyView{Credit: q.credit(), Consumers: q.consumers.registered() + len(q.consumers.fetches)}
+	if until := q.pauses.keys[key]; until > now {
+		v.Paused = until
+	}
 	if q.pauses.until > now {
 		v.QueuePaused = q.pauses.until
 	}
@@ -399,7 +386,6 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 		return v
 	}
 	v.Known, v.Weight = true, q.keys.weight(f)
-	v.Pending = q.unblocked(f)
 	if in, ok := q.sched.Flow(f); ok {
 		v.Deficit = in.Deficit
 		var all int64
@@ -408,25 +394,7 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 		}
 		v.Share = float64(in.Weight) / float64(all)
 	}
-	at := make(map[waitID]*BlockedView)
-	for sub := range q.gating.subs.of(f) {
-		if sub.counted == 0 {
-			continue
-		}
-		v.Blocked += int64(sub.counted)
-		b := at[sub.wait]
-		if b == nil {
-			b = &BlockedView{At: q.gate(sub.wait), By: sub.kind, Key: key, Flows: 1}
-			at[sub.wait] = b
-		}
-		b.Messages += int64(sub.counted)
-	}
-	for _, id := range slices.Sorted(maps.Keys(at)) {
-		v.At = append(v.At, *at[id])
-	}
-	if o := q.order.keys[f]; o != nil {
-		v.Blocked += int64(o.waiting.Len())
-	}
+	q.asking(now).flow(f, &v)
 	for i := q.leases.head; i != 0; i = q.leases.items[i-1].next {
 		if q.slots.Get(q.leases.items[i-1].seq).flow == f {
 			v.InFlight++
@@ -436,7 +404,8 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 	return v
 }
 
-// unblocked counts the messages of a flow that wait and that no gate holds back.
+// unblocked counts the messages of a flow that no gate holds back as far as the
+// machine has tried.
 func (q *side) unblocked(f drr.Flow) int64 {
 	n := int64(q.keys.entries[f].plain.Len())
 	for sub := range q.gating.subs.of(f) {

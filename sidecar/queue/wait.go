@@ -16,16 +16,15 @@ type gating struct {
 	subs  subTable
 	waits waitTable
 
-	timers    container.Timers // wait lists to look at, by time
-	looks     []waitID         // wait lists to look at in this step
-	touched   []waitID         // wait lists that probe in this step
-	trying    bool             // messages try their gates: what opens now is looked at in the next step
-	wakes     []*throttle.Wait // scratch
-	permits   []*permit        // to be used again
-	reserving subID            // the subqueue that has the Reservation of the process
-	noCredit  int64            // since when nobody has credit, while there is a Reservation; 0: somebody has
-	blocked   int64            // messages
-	blockedBy [BlockKinds]int64
+	timers    container.Timers  // wait lists to look at, by time
+	looks     []waitID          // wait lists to look at in this step
+	touched   []waitID          // wait lists that probe in this step
+	trying    bool              // messages try their gates: what opens now is looked at in the next step
+	wakes     []*throttle.Wait  // scratch
+	permits   []*permit         // to be used again
+	reserving subID             // the subqueue that has the Reservation of the process
+	noCredit  int64             // since when nobody has credit, while there is a Reservation; 0: somebody has
+	blockedBy [BlockKinds]int64 // messages, by what their subqueues were blocked by last
 }
 
 func newGating() gating { return gating{subs: newSubTable(), waits: newWaitTable()} }

@@ -529,6 +529,7 @@ func (c *fakeCircuit) Drop(_ queue.Circuit, _ int64, pending []queue.Circuit) []
 
 func (c *fakeCircuit) Key() string                      { return "stripe" }
 func (c *fakeCircuit) Admits(int64) (n, at int64)       { return queue.Forever, 0 }
+func (c *fakeCircuit) Peek(int64) (n, at int64)         { return queue.Forever, 0 }
 func (c *fakeCircuit) Allow(int64) (breaker.Pass, bool) { return 1, false }
 func (c *fakeCircuit) RetryAfter(int64, int64) bool     { return true }
 func (c *fakeCircuit) Wait(queue.Owner, int64) bool     { return false }

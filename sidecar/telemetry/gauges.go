@@ -31,7 +31,7 @@ var gaugeSpecs = []struct {
 
 // parkedDesc is the gauge of what gates hold back, by the kind of gate.
 var parkedDesc = desc("parked",
-	"Messages that a gate holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+	"Messages that a pause, a gate or the order of their key holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("fila_queue_"+name, help, append([]string{labelQueue}, labels...), nil)

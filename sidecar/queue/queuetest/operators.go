@@ -150,6 +150,10 @@ func (s *Sim) changeSettings() {
 	n := s.anyNode()
 	set := n.Rig.Settings
 	s.drawSettings(&set)
+	s.setSettings(n, set)
+}
+
+func (s *Sim) setSettings(n *node, set queue.Settings) {
 	n.Rig.Settings = set
 	n.tell(queue.Main, set, func() {
 		if n.settings.Ordering != set.Ordering || n.settings.OnBlocked != set.OnBlocked {

@@ -67,6 +67,34 @@ func play(t *testing.T, seed uint64) (steps int) {
 	return steps
 }
 
+// TestNamedIsWhatHoldsBack plays simulations for a while, and takes away what the
+// machines name as the causes for which messages wait.
+func TestNamedIsWhatHoldsBack(t *testing.T) {
+	first, last := uint64(1), uint64(60)
+	if *oneSeed != 0 {
+		first, last = *oneSeed, *oneSeed
+	}
+	named := make(map[string]int)
+	for seed := first; seed <= last && !t.Failed(); seed++ {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			s := NewSim(t, seed)
+			for range 3 {
+				s.Play(simSteps / 3)
+				for by, n := range s.TakeCausesAway(3) {
+					named[by.String()] += n
+				}
+			}
+			s.Drain()
+		})
+	}
+	t.Log(named)
+	for _, kind := range []queue.BlockKind{
+		queue.ByRate, queue.ByWindow, queue.ByInFlight, queue.ByCircuit, queue.ByPause, queue.ByOrder, queue.ByNoConsumer, queue.ByNoCredit,
+	} {
+		require.True(t, *oneSeed != 0 || named[kind.String()] > 0, "%s is never named", kind)
+	}
+}
+
 // TestEqualInputsGiveEqualEffects plays a long history twice: all steps are at the same
 // times, and say the same, byte for byte.
 func TestEqualInputsGiveEqualEffects(t *testing.T) {

@@ -1,0 +1,120 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// whys is what everybody who is asked says of a queue with one message that waits, and
+// of that message: the state, the gate that holds it back and its kind.
+func (h *house) whys(name, id, key string) []string {
+	h.t.Helper()
+	gate := func(st *wire.GateState) string {
+		if st == nil {
+			return "nothing"
+		}
+		return st.Gate + " " + st.Kind
+	}
+	counted := func(pending, parked int64, by []wire.BlockedCount) string {
+		switch {
+		case parked == 1 && pending == 0 && len(by) == 1 && by[0].Messages == 1:
+			return "parked by " + gate(&by[0].GateState)
+		case parked == 0 && pending == 1 && len(by) == 0:
+			return "pending by nothing"
+		}
+		return fmt.Sprintf("%d pending, %d parked by %v", pending, parked, by)
+	}
+	e := h.explain(`{"kind":"message","id":"` + id + `"}`)
+	var k wire.ExplainKey
+	h.must(wire.VerbExplain, "", `{"kind":"key","queue":"`+name+`","key":"`+key+`"}`, &k)
+	var q wire.ExplainQueue
+	h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`, &q)
+	peeked := "not there"
+	for _, m := range h.peek(name, "").Messages {
+		if m.ID == id {
+			peeked = m.State + " by " + gate(m.BlockedBy)
+		}
+	}
+	s := h.summary(name)
+	metric := ""
+	for _, g := range h.Gauges() {
+		if g.Queue == name {
+			metric = fmt.Sprintf("%d of %d parked by %v", g.Blocked, g.Pending, g.BlockedBy)
+		}
+	}
+	return []string{
+		e.State + " by " + gate(e.BlockedBy), peeked, counted(k.Pending, k.Parked, k.BlockedBy), counted(q.Pending, q.Parked, q.BlockedBy),
+		fmt.Sprintf("%d of %d parked", s.Parked, s.Pending), metric,
+	}
+}
+
+// TestEverybodySaysWhyItWaits: explain, peek, queue-inspect (fila top) and the gauges
+// name the same cause, whether a consumer is there or not, and the next one when it is
+// taken away: a pause, a gate, a consumer.
+func TestEverybodySaysWhyItWaits(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"],"circuit_header":"dest"}`, nil)
+		id := h.enqueue("orders", "x", nats.Header{"tenant": {"acme"}, "api": {"stripe"}, "dest": {"bank"}})
+		says := func(by string, kinds string) []string {
+			if by == "nothing" {
+				return []string{"pending by nothing", "pending by nothing", "pending by nothing", "pending by nothing", "0 of 1 parked", "0 of 1 parked by [0 0 0 0 0 0 0 0 0]"}
+			}
+			by = "parked by " + by
+			return []string{by, by, by, by, "1 of 1 parked", "1 of 1 parked by " + kinds}
+		}
+		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
+		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
+		h.must(wire.VerbCircuitOpen, "bank", ``, nil)
+		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"acme"}`, nil)
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		for _, step := range []struct{ by, kinds, verb, tail, body string }{
+			{"queue:orders paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"queue","name":"orders"}`},
+			{"key:acme paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"key","queue":"orders","name":"acme"}`},
+			{"circuit:bank circuit", "[0 0 0 0 0 0 1 0 0]", wire.VerbCircuitClose, "bank", ``},
+			{"throttle:stripe paused", "[0 0 0 0 0 0 0 1 0]", wire.VerbResume, "", `{"kind":"throttle","name":"stripe"}`},
+		} {
+			require.Equal(t, says(step.by, step.kinds), h.whys("orders", id, "acme"))
+			h.must(step.verb, step.tail, step.body, nil)
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, says("nothing", ""), h.whys("orders", id, "acme"))
+		require.Equal(t, "It is ready, but no consumer is registered.", h.explain(`{"kind":"message","id":"`+id+`"}`).Reason)
+		h.consume("orders", 1)
+		require.Equal(t, "x", string(h.one().Data))
+	})
+}
+
+// TestOpenGatesAreNotBlamed: when a rate is back, what had to wait for it is ready, and
+// waits for room of the consumers.
+func TestOpenGatesAreNotBlamed(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["api"]}`, nil)
+		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/60","burst":1}`, nil)
+		h.consume("orders", 2)
+		var last string
+		for range 3 {
+			last = h.enqueue("orders", "x", nats.Header{"api": {"stripe"}})
+		}
+		h.one()
+		e := h.explain(`{"kind":"message","id":"` + last + `"}`)
+		require.Equal(t, "parked", e.State)
+		require.Contains(t, e.Reason, "throttle:stripe (rate)")
+		h.enqueue("orders", "takes the room", nil)
+		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1000","burst":1000}`, nil)
+		time.Sleep(time.Second)
+		e = h.explain(`{"kind":"message","id":"` + last + `"}`)
+		require.Equal(t, "pending", e.State)
+		require.Nil(t, e.BlockedBy)
+		require.Equal(t, "It is ready and waits for the consumers, which have no room for another message.", e.Reason)
+		var q wire.ExplainQueue
+		h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
+		require.Zero(t, q.Parked)
+		require.Equal(t, "2 messages are ready and wait for the consumers, which have 2 in flight and no room for more.", q.Reason)
+	})
+}

@@ -1,0 +1,360 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/filaq/fila/drr"
+	"github.com/filaq/fila/throttle"
+)
+
+// Why is what a message that could be delivered waits for: the first of these that is
+// so, in this order.
+//
+//  1. a pause of its queue, or of its key
+//  2. a gate that is shut: its circuit, then its throttle keys
+//  3. the order of its key
+//  4. a consumer: there is none
+//  5. credit: no consumer has any
+//  6. its turn: others wait for longer at a gate (ByTurn), or are before it in the
+//     schedule (ByNothing)
+//
+// Gates are asked at the moment of the question. What the machine keeps of them is
+// what it found when a message tried them last, and while nobody has credit no message
+// tries.
+type Why struct {
+	By BlockKind
+	At Place
+}
+
+// parks reports whether something holds the message back besides consumers and its
+// turn in the schedule.
+func (w Why) parks() bool { return w.By != ByNothing && w.By < BlockKinds }
+
+// asking decides for one request what the messages of a side wait for.
+type asking struct {
+	q     *side
+	now   int64
+	ready BlockKind       // what messages wait for that nothing else holds back
+	asked map[gatesOf]Why // gates that have been asked
+}
+
+// gatesOf is what subqueues with the same gates have in common.
+type gatesOf struct {
+	set     *throttle.Set
+	circuit Circuit
+	cost    int64
+}
+
+func (q *side) asking(now int64) *asking {
+	a := &asking{q: q, now: now, asked: make(map[gatesOf]Why)}
+	switch {
+	case q.consumers.registered()+len(q.consumers.fetches) == 0:
+		a.ready = ByNoConsumer
+	case q.consumers.ring == nil:
+		a.ready = ByNoCredit
+	}
+	return a
+}
+
+// why is the one place where it is decided what messages wait for: those of a flow
+// that are in the list of a subqueue, or without one (nil) in the list of the flow;
+// with ordered those of them that wait for their predecessors.
+func (a *asking) why(f drr.Flow, sub *subqueue, ordered bool) Why {
+	if w := a.paused(f); w.By != ByNothing {
+		return w
+	}
+	if sub != nil {
+		if w := a.gate(sub); w.By != ByNothing {
+			return w
+		}
+	}
+	switch {
+	case ordered || a.q.keyTaken(f):
+		return Why{By: ByOrder}
+	case a.ready != ByNothing:
+		return Why{By: a.ready}
+	case sub != nil && sub.wait != 0 && !sub.eligible():
+		if at := a.q.gate(sub.wait); !at.Paused {
+			return Why{By: ByTurn, At: at}
+		}
+	}
+	return Why{}
+}
+
+// paused is the pause of the queue, or of a key.
+func (a *asking) paused(f drr.Flow) (w Why) {
+	p := &a.q.pauses
+	if p.until > a.now {
+		return Why{By: ByPause, At: Place{Paused: true, Queue: true, Until: p.until}}
+	}
+	if len(p.keys) > 0 {
+		if until := p.keys[a.q.keys.name(f)]; until > a.now {
+			return Why{By: ByPause, At: Place{Paused: true, Until: until}}
+		}
+	}
+	return w
+}
+
+// gate asks the gates of a subqueue whether they would admit its first message.
+func (a *asking) gate(sub *subqueue) (w Why) {
+	switch {
+	case sub.bare():
+		return w
+	case sub.reserve.held != nil && sub.wait != 0:
+		return Why{By: sub.kind, At: a.q.gate(sub.wait)} // what it has collected is shut for others alone
+	}
+	k := gatesOf{sub.set, sub.circuit, throttle.One}
+	if head := sub.list.Head(); head != 0 {
+		k.cost = a.q.costOf(head)
+	}
+	w, ok := a.asked[k]
+	if !ok {
+		w = k.ask(a.now)
+		a.asked[k] = w
+	}
+	return w
+}
+
+func (k gatesOf) ask(now int64) (w Why) {
+	if k.circuit != nil {
+		if n, _ := k.circuit.Peek(now); n <= 0 {
+			return Why{By: ByCircuit, At: Place{Circuit: k.circuit}}
+		}
+	}
+	if b, ok := k.set.Check(now, k.cost, nil); !ok {
+		return Why{By: BlockOf(b.Kind), At: Place{Throttle: b.Gate}}
+	}
+	return w
+}
+
+// keyTaken reports whether a message of the flow that is not in a list owns the key.
+func (q *side) keyTaken(f drr.Flow) bool {
+	if !q.order.on {
+		return false
+	}
+	o := q.order.keys[f]
+	return o != nil && o.owner != 0 && q.slots.Get(o.owner).state != slotWaiting
+}
+
+// message says what message s waits for.
+func (a *asking) message(s *slot) Why {
+	var sub *subqueue
+	if id := a.q.subOf(s); id != 0 {
+		sub = a.q.gating.subs.at(id)
+	}
+	return a.why(s.flow, sub, s.state == slotOrdered)
+}
+
+// held is what pauses, gates and order hold back of a side or of a flow.
+type held struct {
+	by [BlockKinds]int64
+	at map[heldAt]*BlockedView // nil: nobody asks where
+}
+
+type heldAt struct {
+	Place
+	by  BlockKind // if the place is none
+	key drr.Flow  // of a pause of a key
+}
+
+// add counts n messages of a flow, in a subqueue of their own.
+func (h *held) add(q *side, w Why, f drr.Flow, n int64) {
+	if n == 0 || !w.parks() {
+		return
+	}
+	h.by[w.By] += n
+	if h.at == nil {
+		return
+	}
+	k, b := heldAt{Place: w.At}, BlockedView{At: w.At, By: w.By}
+	switch {
+	case w.At.Paused && !w.At.Queue:
+		k.key, b.Key = f, q.keys.name(f)
+	case w.At == Place{}:
+		k.by = w.By
+	}
+	if h.at[k] == nil {
+		h.at[k] = &b
+	}
+	h.at[k].Messages += n
+	if h.at[k].Flows++; b.Key != "" {
+		h.at[k].Flows = 1
+	}
+}
+
+func (h *held) sum() (n int64) {
+	for _, k := range h.by {
+		n += k
+	}
+	return n
+}
+
+// largest are up to most of the places, the largest first.
+func (h *held) largest(most int) (list []BlockedView) {
+	for _, b := range h.at {
+		list = append(list, *b)
+	}
+	slices.SortFunc(list, func(a, b BlockedView) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.name(), b.name()), cmp.Compare(a.By, b.By))
+	})
+	return list[:min(len(list), most)]
+}
+
+func (b *BlockedView) name() string {
+	switch {
+	case b.At.Throttle != nil:
+		return "throttle:" + b.At.Throttle.Key()
+	case b.At.Circuit != nil:
+		return "circuit:" + b.At.Circuit.Key()
+	}
+	return b.Key
+}
+
+// all counts what is held back on the side. It looks at readLines subqueues and keys
+// at most; what there is beyond them counts as the machine found it last.
+func (a *asking) all(h *held) {
+	q := a.q
+	if q.pauses.until > a.now {
+		h.by[ByPause] = q.links.Len()
+		if h.at != nil && q.links.Len() > 0 {
+			w := a.paused(0)
+			h.at[heldAt{Place: w.At}] = &BlockedView{At: w.At, By: ByPause, Messages: q.links.Len(), Flows: len(q.keys.ids)}
+		}
+		return
+	}
+	ordered, unseen := q.order.waiting, q.gating.blockedBy
+	seen := make(map[waitID]int64)
+	items := q.gating.subs.items
+	more := len(items) > readLines
+	for i := range items[:min(len(items), readLines)] {
+		sub := &items[i]
+		unseen[sub.kind] -= int64(sub.counted)
+		if more && sub.wait != 0 {
+			seen[sub.wait] += int64(sub.counted)
+		}
+		if n := sub.list.Len(); n > 0 {
+			h.add(q, a.why(sub.flow, sub, false), sub.flow, int64(n))
+		}
+		if sub.ordered > 0 {
+			ordered -= int64(sub.ordered)
+			h.add(q, a.why(sub.flow, sub, true), sub.flow, int64(sub.ordered))
+		}
+	}
+	if more {
+		a.rest(h, unseen, seen)
+	}
+	ordered -= a.plain(h)
+	h.by[ByOrder] += ordered
+	if h.at != nil && ordered > 0 {
+		k := heldAt{by: ByOrder}
+		if h.at[k] == nil {
+			h.at[k] = &BlockedView{By: ByOrder}
+		}
+		h.at[k].Messages += ordered
+	}
+	if b := h.at[heldAt{by: ByOrder}]; b != nil {
+		b.Flows = len(q.order.keys)
+	}
+}
+
+// flow counts what waits of a flow. Beyond readLines subqueues it counts them as the
+// machine found them last.
+func (a *asking) flow(f drr.Flow, v *KeyView) {
+	q := a.q
+	h := held{at: make(map[heldAt]*BlockedView)}
+	count := func(w Why, n int64) {
+		h.add(q, w, f, n)
+		if !w.parks() {
+			v.Pending += n
+		}
+	}
+	looks := 0
+	for sub := range q.gating.subs.of(f) {
+		if looks++; looks > readLines {
+			blocked := Why{By: sub.kind}
+			if sub.wait != 0 {
+				blocked.At = q.gate(sub.wait)
+			}
+			count(blocked, int64(sub.counted))
+			count(Why{}, int64(sub.list.Len()-sub.counted))
+			count(Why{By: ByOrder}, int64(sub.ordered))
+			continue
+		}
+		if n := sub.list.Len(); n > 0 {
+			count(a.why(f, sub, false), int64(n))
+		}
+		if sub.ordered > 0 {
+			count(a.why(f, sub, true), int64(sub.ordered))
+		}
+	}
+	count(a.why(f, nil, false), int64(q.keys.entries[f].plain.Len()))
+	if o := q.order.keys[f]; o != nil {
+		count(a.why(f, nil, true), o.plain)
+	}
+	v.Blocked, v.At = h.sum(), h.largest(len(h.at))
+	for i := range v.At {
+		v.At[i].Flows = 1
+	}
+}
+
+// rest counts the subqueues that have not been looked at, by what blocks them, and
+// where: seen is what has been found there already.
+func (a *asking) rest(h *held, unseen [BlockKinds]int64, seen map[waitID]int64) {
+	for by, n := range unseen {
+		h.by[by] += n
+	}
+	if h.at == nil {
+		return
+	}
+	waits := a.q.gating.waits.items
+	for i, wl := range waits[:min(len(waits), readLines)] {
+		if i == 0 || wl.kind == waitFree || wl.messages == seen[waitID(i)] {
+			continue
+		}
+		k := heldAt{Place: a.q.gate(waitID(i)), key: wl.flow}
+		if h.at[k] == nil {
+			h.at[k] = &BlockedView{At: k.Place}
+			if wl.kind == waitPause {
+				h.at[k].By, h.at[k].Key = ByPause, a.q.keys.name(wl.flow)
+			}
+		}
+		h.at[k].Messages += wl.messages - seen[waitID(i)]
+		h.at[k].Flows = max(h.at[k].Flows, wl.line.Len())
+	}
+}
+
+// plain counts what is held back of the messages without gates: those of paused keys,
+// and those whose key is taken. It returns how many of them wait for their
+// predecessors.
+func (a *asking) plain(h *held) (ordered int64) {
+	q := a.q
+	count := func(f drr.Flow) {
+		h.add(q, a.why(f, nil, false), f, int64(q.keys.entries[f].plain.Len()))
+		if o := q.order.keys[f]; o != nil {
+			ordered += o.plain
+			h.add(q, a.why(f, nil, true), f, o.plain)
+		}
+	}
+	if len(q.pauses.keys) <= readLines { // the sums do not depend on the order of the map
+		for key, until := range q.pauses.keys {
+			if f, ok := q.keys.ids[key]; ok && until > a.now {
+				count(f)
+			}
+		}
+	} else {
+		for f := range q.keys.entries[:min(len(q.keys.entries), readLines)] {
+			if a.paused(drr.Flow(f)).By == ByPause {
+				count(drr.Flow(f))
+			}
+		}
+	}
+	if len(q.order.keys) <= readLines {
+		for f := range q.order.keys {
+			if a.paused(f).By == ByNothing && q.keyTaken(f) {
+				count(f)
+			}
+		}
+	}
+	return ordered
+}
