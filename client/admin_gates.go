@@ -114,7 +114,7 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 		size = min(size, limit)
 	}
 	entries := []ConfigLogEntry{}
-	for offset := 0; ; offset += size {
+	for offset := 0; ; {
 		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: size}
 		page, err := admin[ConfigLog](ctx, c, wire.VerbConfigLog, "", body)
 		if err != nil {
@@ -126,10 +126,11 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 				entries = append(entries, entry)
 			}
 		}
+		offset += len(page.Entries)
 		switch {
 		case limit > 0 && len(entries) >= limit:
 			return entries[:limit], nil
-		case len(page.Entries) < size:
+		case len(page.Entries) == 0 || offset >= page.Total:
 			return entries, nil
 		}
 	}

@@ -51,6 +51,11 @@ type QueueInfo struct {
 	TopFlows     []FlowInfo       `json:"top_flows"` // those with the most pending messages
 	Hooks        []HookInfo       `json:"hooks"`
 	Counters     map[string]int64 `json:"counters"` // since the start of the process
+
+	// How many of the flows that were asked for, and of the consumers, found no
+	// room in the reply.
+	MoreFlows     int `json:"more_flows,omitempty"`
+	MoreConsumers int `json:"more_consumers,omitempty"`
 }
 
 // ConsumerInfo is a registered consumer, or a waiting fetch.

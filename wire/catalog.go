@@ -38,6 +38,7 @@ const (
 	CodeBadHeaderName      = 29400
 	CodeBadMessageKey      = 37400
 	CodeMessageTooLarge    = 10413
+	CodeReplyTooLarge      = 11413
 	CodeBacklogMessages    = 10429
 	CodeBacklogBytes       = 11429
 	CodeBacklogUncommitted = 12429
@@ -121,6 +122,7 @@ var catalog = []Entry{
 	entry(CodeBadHeaderName, "bad_header_name", "A header's name is not an RFC 7230 token, so NATS clients cannot deliver it."),
 	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key that a header or on_enqueue gives the message is not UTF-8 or has control characters."),
 	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers are larger than the server's max_payload less 8 KiB for the headers of deliveries."),
+	entry(CodeReplyTooLarge, "reply_too_large", "The reply is larger than the server's max_payload; if the request was to change something, that is done. Ask for less, or raise max_payload."),
 	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),
 	entry(CodeBacklogBytes, "backlog_bytes_full", "The queue holds max_bytes bytes; retry later."),
 	entry(CodeBacklogUncommitted, "backlog_uncommitted", "More messages are waiting for the disk than fila keeps in memory; retry later."),

@@ -21,7 +21,7 @@ func everyError() []*Error {
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q"), QueueNotEmpty("q", 3),
 		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
-		MessageTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
+		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
 		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), LeaseLost(),
@@ -94,6 +94,7 @@ func TestErrCodesAreStable(t *testing.T) {
 29400 bad_header_name
 37400 bad_message_key
 10413 message_too_large
+11413 reply_too_large
 10429 backlog_full
 11429 backlog_bytes_full
 12429 backlog_uncommitted

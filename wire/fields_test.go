@@ -13,7 +13,7 @@ import (
 func TestFieldsOfReplies(t *testing.T) {
 	for of, want := range map[reflect.Type]string{
 		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight consumers bytes oldest_age_ms dlq?",
-		reflect.TypeFor[QueueInfo]():      "QueueSummary settings quantum flows consumer_list top_flows hooks counters",
+		reflect.TypeFor[QueueInfo]():      "QueueSummary settings quantum flows consumer_list top_flows hooks counters more_flows? more_consumers?",
 		reflect.TypeFor[ConsumerInfo]():   "name max_in_flight in_flight credit fetch expires_at?",
 		reflect.TypeFor[FlowInfo]():       "key weight deficit pending share",
 		reflect.TypeFor[ThrottleLimits](): "rate? burst? concurrency? limit? window_ms?",

@@ -272,6 +272,12 @@ func LimitReached(what string, limit int64, retryAfter time.Duration) *Error {
 	return newError(CodeLimitReached, "too many %s: at most %d", what, limit).retry(retryAfter)
 }
 
+// ReplyTooLarge answers in the place of a reply that NATS does not carry.
+func ReplyTooLarge(size int, limit int64) *Error {
+	return newError(CodeReplyTooLarge,
+		"the reply has more bytes (%d) than max_payload of the NATS server allows (%d); if it was to change something, that is done", size, limit)
+}
+
 // OutcomeUnknown answers for a change whose commit failed.
 func OutcomeUnknown() *Error {
 	return newError(CodeOutcomeUnknown, "the commit failed and its outcome is not known")

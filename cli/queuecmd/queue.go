@@ -159,9 +159,15 @@ func showQueue(info client.QueueInfo, _ []string) string {
 		}
 		consumers.Row(name, c.InFlight, c.Credit, c.MaxInFlight, terminal.OrDash(c.ExpiresAt))
 	}
+	if info.MoreConsumers > 0 {
+		consumers.Row(fmt.Sprintf("(%d more)", info.MoreConsumers), "", "", "", "")
+	}
 	flows := terminal.NewTable("FLOW", "WEIGHT", "DEFICIT", "PENDING", "SHARE")
 	for _, f := range info.TopFlows {
 		flows.Row(f.Key, terminal.Number(f.Weight), terminal.Number(f.Deficit), f.Pending, fmt.Sprintf("%.1f%%", f.Share*100))
+	}
+	if info.MoreFlows > 0 {
+		flows.Row(fmt.Sprintf("(%d more)", info.MoreFlows), "", "", "", "")
 	}
 	hooks := terminal.NewTable("HOOK", "CIRCUIT", "RUNS", "FAILURES", "IN A ROW", "BYPASSED", "WARNINGS", "LAST ERROR")
 	for _, h := range info.Hooks {

@@ -2,11 +2,13 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +34,7 @@ type house struct {
 	*Admin
 	t     *testing.T
 	verbs map[string]Verb
+	most  atomic.Int64 // bytes of a message; 0 is 1 MiB
 
 	mu        sync.Mutex // guards what follows
 	published []*nats.Msg
@@ -56,7 +59,7 @@ func (h *house) PublishMsg(m *nats.Msg) error {
 }
 
 // MaxPayload implements shard.Conn.
-func (h *house) MaxPayload() int64 { return 1 << 20 }
+func (h *house) MaxPayload() int64 { return cmp.Or(h.most.Load(), 1<<20) }
 
 // event is what the rooms publish events with.
 func (h *house) event(typ, _ string, e wire.Event) {

@@ -1,7 +1,11 @@
 package admin
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -188,4 +192,69 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 		h.must(wire.VerbQueueUpdate, "mail", `{"retry_policy":""}`, nil)
 		refused(wire.VerbQueueUpdate, "mail", `{"retry_policy":"sloow"}`)
 	})
+}
+
+// TestRepliesFit into a message: lists stop before it is full, and tell that there
+// is more.
+func TestRepliesFit(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.most.Store(16_384)
+		const consumers, values = 300, 100
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		for i := range consumers {
+			h.enqueue("orders", "x", nats.Header{"tenant": {fmt.Sprint("tenant-", i)}})
+		}
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		q := h.shard.Queue("orders")
+		for i := range consumers {
+			require.True(t, q.Tell(queue.Register{
+				Consumer: fmt.Sprintf("worker-%03d", i), Subject: "s", MaxInFlight: 1, TTL: int64(time.Hour),
+			}))
+		}
+		for i := range values {
+			h.must(wire.VerbConfigSet, fmt.Sprintf("k%03d", i), `{"value":"`+strings.Repeat("v", 1000)+`"}`, nil)
+			h.must(wire.VerbThrottleSet, fmt.Sprintf("t%03d", i)+strings.Repeat("t", 200), `{"rate":"1"}`, nil)
+			h.must(wire.VerbPause, "", fmt.Sprintf(`{"kind":"key","queue":"orders","name":"%03d%s"}`, i, strings.Repeat("p", 200)), nil)
+			h.must(wire.VerbCircuitOpen, fmt.Sprintf("c%03d", i)+strings.Repeat("c", 200), ``, nil)
+			h.must(wire.VerbQueueCreate, fmt.Sprintf("q%03d", i)+strings.Repeat("q", 40), ``, nil)
+		}
+		var info wire.QueueInfo
+		h.fits(wire.VerbQueueInspect, "orders", `{"flows":1000}`, &info)
+		require.NotEmpty(t, info.ConsumerList)
+		require.NotEmpty(t, info.TopFlows)
+		require.Equal(t, consumers, info.Consumers)
+		require.Equal(t, consumers, len(info.ConsumerList)+info.MoreConsumers)
+		require.Equal(t, consumers, len(info.TopFlows)+info.MoreFlows)
+		h.fits(wire.VerbQueueInspect, "orders", `{"flows":10}`, &info)
+		require.Len(t, info.TopFlows, 10)
+
+		for verb, entries := range map[string]string{
+			wire.VerbConfigList: "entries", wire.VerbConfigLog: "entries", wire.VerbThrottleList: "throttles",
+			wire.VerbPauseList: "pauses", wire.VerbCircuitList: "circuits", wire.VerbQueueList: "queues",
+		} {
+			seen, total, pages := 0, 1, 0
+			for seen < total {
+				var reply map[string]json.RawMessage
+				h.fits(verb, "", fmt.Sprintf(`{"offset":%d,"limit":1000}`, seen), &reply)
+				var page []json.RawMessage
+				require.NoError(t, json.Unmarshal(reply[entries], &page))
+				require.NoError(t, json.Unmarshal(reply["total"], &total))
+				require.NotEmpty(t, page, verb)
+				seen += len(page)
+				pages++
+			}
+			require.Equal(t, total, seen, verb)
+			require.GreaterOrEqual(t, total, values, verb)
+			require.Greater(t, pages, 1, verb)
+		}
+	})
+}
+
+// fits carries out a verb whose reply must fit into a message.
+func (h *house) fits(verb, tail, body string, into any) {
+	h.t.Helper()
+	data, werr := h.verbs[verb].Do(tail, []byte(body))
+	require.Nil(h.t, werr, verb)
+	require.LessOrEqual(h.t, len(data), int(h.MaxPayload()), verb)
+	require.NoError(h.t, json.Unmarshal(data, into))
 }

@@ -26,13 +26,22 @@ type Verb struct {
 	Name string
 	Tail Tail
 	do   func(tail string, body []byte) (any, *wire.Error)
+	most func() int64 // bytes of a reply
 }
 
 // Verbs is the table of all verbs.
 func (a *Admin) Verbs() []Verb {
+	verbs := a.verbs()
+	for i := range verbs {
+		verbs[i].most = a.maxReply
+	}
+	return verbs
+}
+
+func (a *Admin) verbs() []Verb {
 	c := a.control
 	return []Verb{
-		{wire.VerbQueueCreate, NewQueue, a.queueCreate},
+		{Name: wire.VerbQueueCreate, Tail: NewQueue, do: a.queueCreate},
 		queueVerb(a, wire.VerbQueueUpdate, Ordinary, undecoded, a.queueUpdate),
 		queueVerb(a, wire.VerbQueueDelete, Ordinary, wire.ParseQueueDelete, a.queueDelete),
 		queueVerb(a, wire.VerbQueueInspect, AnyQueue, wire.ParseQueueInspect, a.queueInspect),
@@ -42,9 +51,9 @@ func (a *Admin) Verbs() []Verb {
 		queueVerb(a, wire.VerbPeek, AnyQueue, wire.ParsePeek, a.peek),
 		bareVerb(wire.VerbExplain, wire.ParseExplain, a.explain),
 
-		{wire.VerbConfigSet, Key, a.configSet},
-		{wire.VerbConfigGet, Key, configVerb(c.ConfigGet)},
-		{wire.VerbConfigDelete, Key, configVerb(c.ConfigDelete)},
+		{Name: wire.VerbConfigSet, Tail: Key, do: a.configSet},
+		{Name: wire.VerbConfigGet, Tail: Key, do: configVerb(c.ConfigGet)},
+		{Name: wire.VerbConfigDelete, Tail: Key, do: configVerb(c.ConfigDelete)},
 		bareVerb(wire.VerbConfigList, wire.ParseKeyList, sure(c.ConfigList)),
 		bareVerb(wire.VerbConfigLog, wire.ParseKeyList, sure(c.ConfigLog)),
 
@@ -73,15 +82,21 @@ func (v Verb) Do(tail string, body []byte) ([]byte, *wire.Error) {
 		return nil, werr
 	}
 	data, err := json.Marshal(reply)
+	if long, ok := reply.(wire.Long); ok && err == nil && int64(len(data)) > v.most() {
+		data, err = json.Marshal(long.Shorten(int(v.most())))
+	}
 	if err != nil {
 		return nil, wire.Internal(err.Error())
 	}
 	return data, nil
 }
 
+// maxReply is how large a reply may be.
+func (a *Admin) maxReply() int64 { return a.shard.Conn.MaxPayload() }
+
 // bareVerb makes a verb without a tail.
 func bareVerb[Req, Reply any](name string, parse func([]byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
-	return Verb{name, NoTail, func(_ string, body []byte) (any, *wire.Error) {
+	return Verb{Name: name, Tail: NoTail, do: func(_ string, body []byte) (any, *wire.Error) {
 		req, err := parse(body)
 		if err != nil {
 			return nil, err
@@ -92,7 +107,7 @@ func bareVerb[Req, Reply any](name string, parse func([]byte) (Req, *wire.Error)
 
 // gateVerb makes a verb about a throttle key or circuit key.
 func gateVerb[Req, Reply any](name string, parse func(string, []byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
-	return Verb{name, Key, func(tail string, body []byte) (any, *wire.Error) {
+	return Verb{Name: name, Tail: Key, do: func(tail string, body []byte) (any, *wire.Error) {
 		req, err := parse(tail, body)
 		if err != nil {
 			return nil, err
@@ -105,7 +120,7 @@ func gateVerb[Req, Reply any](name string, parse func(string, []byte) (Req, *wir
 func queueVerb[Req, Reply any](a *Admin, name string, kind Tail,
 	parse func([]byte) (Req, *wire.Error), do func(*shard.Queue, Req) (Reply, *wire.Error),
 ) Verb {
-	return Verb{name, kind, func(tail string, body []byte) (any, *wire.Error) {
+	return Verb{Name: name, Tail: kind, do: func(tail string, body []byte) (any, *wire.Error) {
 		req, err := parse(body)
 		if err != nil {
 			return nil, err

@@ -276,6 +276,14 @@ func TestVerbs(t *testing.T) {
 	})
 }
 
+// A reply that NATS does not carry is an error reply: without it the client would
+// wait in vain.
+func TestAReplyThatIsTooLarge(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		require.Equal(t, wire.CodeReplyTooLarge, r.refused(413, "fila.admin.queue-inspect.huge", "{}").ErrCode)
+	})
+}
+
 func TestNothingIsBegunWhileDraining(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")

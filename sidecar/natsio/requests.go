@@ -157,6 +157,10 @@ func (f *Front) respond(req micro.Request, data []byte) {
 	if req.Reply() == "" {
 		return
 	}
+	if limit := f.Conn.MaxPayload(); int64(len(data)) > limit {
+		f.respondError(req, wire.ReplyTooLarge(len(data), limit))
+		return
+	}
 	if err := req.Respond(data); err != nil {
 		f.Log.Debug("reply", "subject", req.Subject(), "error", err)
 	}

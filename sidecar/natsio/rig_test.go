@@ -108,6 +108,9 @@ func (r *rig) echo(tail string, body []byte) ([]byte, *wire.Error) {
 	if len(body) == 0 {
 		return nil, wire.QueueNotFound(tail)
 	}
+	if tail == "huge" {
+		return make([]byte, r.front.Conn.MaxPayload()+1), nil
+	}
 	return body, nil
 }
 
