@@ -54,9 +54,9 @@ var ownImports = map[string][]string{
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
-	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "store", "throttle", "wire"},
+	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
-	"sidecar/circuit":         {"sidecar/queue", "breaker", "store", "wire"},
+	"sidecar/circuit":         {"sidecar/queue", "breaker", "ordered", "store", "wire"},
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},
@@ -70,7 +70,8 @@ var ownImports = map[string][]string{
 	"store":           {},
 	"store/storetest": {"store"},
 	"drr":             {},
-	"throttle":        {},
+	"ordered":         {},
+	"throttle":        {"ordered"},
 	"breaker":         {},
 	"wire":            {},
 
@@ -110,11 +111,11 @@ var moduleImports = map[string][]string{
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/queue", "sidecar/queue/container"}
+var purePackages = []string{"drr", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/queue", "sidecar/queue/container"}
 
 // machinePackages are pure, and have no lock, channel or chance of their own
 // either: equal inputs give equal effects.
-var machinePackages = []string{"drr", "sidecar/queue", "sidecar/queue/container"}
+var machinePackages = []string{"drr", "ordered", "sidecar/queue", "sidecar/queue/container"}
 
 var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 

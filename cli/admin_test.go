@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,13 @@ func TestNobodyAnswers(t *testing.T) {
 
 	f.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
 	clitest.Complains(t, program.Run(t, "", "queue", "list", "--timeout", "20ms"), command.ExitFailed, "no reply in time")
+
+	page := 0 // of a list without end
+	f.Handle("fila.admin.throttle-list", func(*nats.Msg) any {
+		page++
+		return wire.ThrottleList{Total: 1 << 30, Next: strconv.Itoa(page), Throttles: []wire.ThrottleInfo{{Key: strconv.Itoa(page)}}}
+	})
+	clitest.Complains(t, program.Run(t, "", "throttle", "list", "--timeout", "50ms"), command.ExitFailed, "no reply in time")
 
 	r = program.Run(t, "", "queue", "list", "--server", "nats://me:secret@127.0.0.1:1")
 	require.Equal(t, command.ExitConnect, r.Code)

@@ -39,9 +39,9 @@ func (c *Client) QueueListPage(ctx context.Context, offset, limit int) (QueueLis
 
 // QueueList returns all queues, page by page.
 func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
-	return pages(func(offset int) ([]QueueSummary, int, error) {
-		page, err := c.QueueListPage(ctx, offset, wire.MaxListLimit)
-		return page.Queues, page.Total, err
+	return pages(ctx, c, func(ctx context.Context, from place) ([]QueueSummary, int, string, error) {
+		page, err := listPage[QueueList](ctx, c, wire.VerbQueueList, from)
+		return page.Queues, page.Total, page.Next, err
 	})
 }
 
@@ -75,9 +75,9 @@ func (c *Client) ConfigDelete(ctx context.Context, key string) (ConfigEntry, err
 
 // ConfigList returns all keys that start with prefix, in order.
 func (c *Client) ConfigList(ctx context.Context, prefix string) ([]ConfigEntry, error) {
-	return pages(func(offset int) ([]ConfigEntry, int, error) {
-		page, err := keyList[ConfigList](ctx, c, wire.VerbConfigList, prefix, offset)
-		return page.Entries, page.Total, err
+	return pages(ctx, c, func(ctx context.Context, from place) ([]ConfigEntry, int, string, error) {
+		page, err := keyList[ConfigList](ctx, c, wire.VerbConfigList, prefix, from)
+		return page.Entries, page.Total, page.Next, err
 	})
 }
 
@@ -121,23 +121,45 @@ func aboutConfig[R any](ctx context.Context, c *Client, verb, key string, body a
 	return admin[R](ctx, c, verb, key, body)
 }
 
-// keyList returns the page of a list that begins at offset.
-func keyList[R any](ctx context.Context, c *Client, verb, prefix string, offset int) (R, error) {
-	return admin[R](ctx, c, verb, "", wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: wire.MaxListLimit})
+// place is where a page of a list begins.
+type place struct {
+	after  string // next of the page before
+	offset int    // instead of it, of a fila that does not know it yet
 }
 
-// pages collects what next returns until there is no more. A list that changes
-// meanwhile may show an entry twice or not at all; the end is reached anyway.
-func pages[T any](next func(offset int) (page []T, total int, err error)) ([]T, error) {
+// listPage returns a page of a list without a prefix.
+func listPage[R any](ctx context.Context, c *Client, verb string, from place) (R, error) {
+	return admin[R](ctx, c, verb, "", wire.ListRequest{After: from.after, Offset: from.offset, Limit: wire.MaxListLimit})
+}
+
+// keyList returns a page of a list by prefix.
+func keyList[R any](ctx context.Context, c *Client, verb, prefix string, from place) (R, error) {
+	return admin[R](ctx, c, verb, "", wire.KeyListRequest{Prefix: prefix, After: from.after, Offset: from.offset, Limit: wire.MaxListLimit})
+}
+
+// pages collects what ask returns until there is no more, all within the client's
+// timeout unless ctx has a deadline. What comes or goes meanwhile may be missing or
+// not; all else is there once. A fila that does not say what is next is asked by
+// offset: then a list that changes may show an entry twice or not at all, and the end
+// is reached anyway.
+func pages[T any](ctx context.Context, c *Client, ask func(ctx context.Context, from place) (page []T, total int, next string, err error)) ([]T, error) {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
 	all := []T{}
+	var from place
 	for {
-		page, total, err := next(len(all))
+		page, total, next, err := ask(ctx, from)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, page...)
-		if len(page) == 0 || len(all) >= total {
+		ended := len(page) == 0 || len(all) >= total || from.after != ""
+		if next == "" && ended {
 			return all, nil
+		}
+		from = place{after: next}
+		if next == "" {
+			from.offset = len(all)
 		}
 	}
 }

@@ -35,9 +35,9 @@ func (c *Client) ThrottleShow(ctx context.Context, key string) (ThrottleInfo, er
 // ThrottleList returns the throttle keys that start with prefix, in order:
 // those with limits, and those that messages name.
 func (c *Client) ThrottleList(ctx context.Context, prefix string) ([]ThrottleInfo, error) {
-	return pages(func(offset int) ([]ThrottleInfo, int, error) {
-		page, err := keyList[ThrottleList](ctx, c, wire.VerbThrottleList, prefix, offset)
-		return page.Throttles, page.Total, err
+	return pages(ctx, c, func(ctx context.Context, from place) ([]ThrottleInfo, int, string, error) {
+		page, err := keyList[ThrottleList](ctx, c, wire.VerbThrottleList, prefix, from)
+		return page.Throttles, page.Total, page.Next, err
 	})
 }
 
@@ -69,9 +69,9 @@ func (c *Client) CircuitReset(ctx context.Context, key string) (CircuitInfo, err
 
 // CircuitList returns the circuits whose keys start with prefix, in order.
 func (c *Client) CircuitList(ctx context.Context, prefix string) ([]CircuitInfo, error) {
-	return pages(func(offset int) ([]CircuitInfo, int, error) {
-		page, err := keyList[CircuitList](ctx, c, wire.VerbCircuitList, prefix, offset)
-		return page.Circuits, page.Total, err
+	return pages(ctx, c, func(ctx context.Context, from place) ([]CircuitInfo, int, string, error) {
+		page, err := keyList[CircuitList](ctx, c, wire.VerbCircuitList, prefix, from)
+		return page.Circuits, page.Total, page.Next, err
 	})
 }
 
@@ -100,9 +100,9 @@ func (c *Client) pause(ctx context.Context, verb string, what PauseRequest) (Pau
 
 // Pauses returns the pauses in force.
 func (c *Client) Pauses(ctx context.Context) ([]PauseInfo, error) {
-	return pages(func(offset int) ([]PauseInfo, int, error) {
-		page, err := admin[PauseList](ctx, c, wire.VerbPauseList, "", wire.ListRequest{Offset: offset, Limit: wire.MaxListLimit})
-		return page.Pauses, page.Total, err
+	return pages(ctx, c, func(ctx context.Context, from place) ([]PauseInfo, int, string, error) {
+		page, err := listPage[PauseList](ctx, c, wire.VerbPauseList, from)
+		return page.Pauses, page.Total, page.Next, err
 	})
 }
 
@@ -113,26 +113,29 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 	if limit > 0 {
 		size = min(size, limit)
 	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
 	entries := []ConfigLogEntry{}
-	for offset := 0; ; {
-		body := wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: size}
+	for body := (wire.KeyListRequest{Prefix: prefix, Limit: size}); ; {
 		page, err := admin[ConfigLog](ctx, c, wire.VerbConfigLog, "", body)
 		if err != nil {
 			return nil, err
 		}
 		for _, entry := range page.Entries {
-			// A change meanwhile moves entries to the next page.
+			// Asked by offset, a change meanwhile moves entries to the next page.
 			if n := len(entries); n == 0 || entry.Seq < entries[n-1].Seq {
 				entries = append(entries, entry)
 			}
 		}
-		offset += len(page.Entries)
+		body.Offset += len(page.Entries)
 		switch {
 		case limit > 0 && len(entries) >= limit:
 			return entries[:limit], nil
-		case len(page.Entries) == 0 || offset >= page.Total:
+		case page.Next != "":
+			body.After, body.Offset = page.Next, 0
+		case body.After != "" || len(page.Entries) == 0 || body.Offset >= page.Total:
 			return entries, nil
-		}
+		} // else: a fila that does not say what is next
 	}
 }
 

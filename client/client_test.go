@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -142,6 +143,77 @@ func TestListsReadAllPages(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, entries)
 	require.Empty(t, entries)
+}
+
+// TestListsGoOnByCursor, if fila says what is next: the list may change.
+func TestListsGoOnByCursor(t *testing.T) {
+	f, c := setup(t)
+	page := func(msg *nats.Msg) (names []string, next string) {
+		var request wire.KeyListRequest
+		require.NoError(t, json.Unmarshal(msg.Data, &request))
+		require.Zero(t, request.Offset)
+		switch request.After {
+		case "":
+			return []string{"a", "b"}, "b"
+		case "b":
+			return nil, "c" // all of this page are gone
+		case "c":
+			return []string{"d"}, "" // and somebody has come before it: the total is larger
+		}
+		require.Fail(t, "asked after "+request.After)
+		return nil, ""
+	}
+	f.handle("fila.admin.throttle-list", func(msg *nats.Msg) {
+		names, next := page(msg)
+		list := ThrottleList{Total: 9, Next: next}
+		for _, name := range names {
+			list.Throttles = append(list.Throttles, ThrottleInfo{Key: name})
+		}
+		f.reply(msg, list)
+	})
+	f.handle("fila.admin.pause-list", func(msg *nats.Msg) {
+		names, next := page(msg)
+		list := PauseList{Total: 9, Next: next}
+		for _, name := range names {
+			list.Pauses = append(list.Pauses, PauseInfo{Name: name})
+		}
+		f.reply(msg, list)
+	})
+	f.handle("fila.admin.config-log", func(msg *nats.Msg) {
+		names, next := page(msg)
+		list := ConfigLog{Total: 9, Next: next}
+		for _, name := range names {
+			list.Entries = append(list.Entries, ConfigLogEntry{Key: name, Seq: uint64('z' - name[0])})
+		}
+		f.reply(msg, list)
+	})
+	throttles, err := c.ThrottleList(t.Context(), "")
+	require.NoError(t, err)
+	pauses, err := c.Pauses(t.Context())
+	require.NoError(t, err)
+	entries, err := c.ConfigLog(t.Context(), "", 0)
+	require.NoError(t, err)
+	for i, want := range []string{"a", "b", "d"} {
+		require.Equal(t, want, throttles[i].Key)
+		require.Equal(t, want, pauses[i].Name)
+		require.Equal(t, want, entries[i].Key)
+	}
+	require.Equal(t, []int{3, 3, 3}, []int{len(throttles), len(pauses), len(entries)})
+}
+
+// The client's timeout is that of a list as a whole, however many pages it has.
+func TestTimeoutOfAList(t *testing.T) {
+	f, c := setup(t, WithTimeout(50*time.Millisecond))
+	pages := 0
+	f.handle("fila.admin.circuit-list", func(msg *nats.Msg) {
+		list := CircuitList{Total: 1 << 30, Circuits: []CircuitInfo{{Key: "x"}}}
+		if pages++; pages < 100_000 {
+			list.Next = strconv.Itoa(pages)
+		}
+		f.reply(msg, list)
+	})
+	_, err := c.CircuitList(t.Context(), "")
+	require.ErrorIs(t, err, ErrNoReply)
 }
 
 func TestFetch(t *testing.T) {

@@ -4,11 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/filaq/fila/ordered"
 )
 
 // ErrKeys is returned when a message has more than MaxKeys different keys.
@@ -40,10 +41,13 @@ type Gates struct {
 	mu struct {
 		sync.Mutex
 		gates    map[string]*Gate
+		named    map[string]bool // keys to be listed without a gate, see Name
+		listed   ordered.Set     // those of gates and named
 		sets     map[string]*Set
 		prefixes []prefixLimits // the longest first
 		idle     []*Gate        // those without sets, to be looked at by sweep
 		hand     int            // where sweep is in idle
+		visits   uint64         // of idle gates, to see whether they may be forgotten
 	}
 }
 
@@ -59,6 +63,7 @@ func New(start Start, now int64) *Gates {
 	g.start.WindowHold = max(0, start.WindowHold)
 	g.startAt, _ = g.clock.tick(now)
 	g.mu.gates = map[string]*Gate{}
+	g.mu.named = map[string]bool{}
 	g.mu.sets = map[string]*Set{}
 	return g
 }
@@ -201,11 +206,59 @@ func (g *Gates) Find(key string) (*Gate, bool) {
 	return gate, ok
 }
 
-// Keys returns the keys of all gates that exist, sorted.
-func (g *Gates) Keys() []string {
+// Name has a key listed whether or not it has a gate, until it is not to be any
+// more.
+func (g *Gates) Name(key string, listed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Sorted(maps.Keys(g.mu.gates))
+	if listed {
+		g.mu.named[key] = true
+		g.mu.listed.Add(key)
+		return
+	}
+	delete(g.mu.named, key)
+	if g.mu.gates[key] == nil {
+		g.mu.listed.Remove(key)
+	}
+}
+
+// Page lists the keys that have gates or are named, a page at a time; see
+// [ordered.Set.Page]. It looks at no gate: some of them may be such as nobody needs
+// (Look).
+func (g *Gates) Page(prefix, after string, offset, limit int) ordered.Page {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.listed.Page(prefix, after, offset, limit)
+}
+
+// Look describes the gate of a key for a list. A gate that nobody needs any more is
+// forgotten on this occasion. gate is false if there is none, listed if the key would
+// not be in a Page either.
+func (g *Gates) Look(key string, now int64) (i Info, gate, listed bool) {
+	found, listed := g.needed(key, now)
+	if found == nil {
+		return Info{}, false, listed
+	}
+	return found.Info(now), true, true
+}
+
+// needed is the gate of a key, unless nobody needs it.
+func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gate = g.mu.gates[key]
+	if gate != nil && gate.idle != 0 && g.forget(gate, now) && !gate.declared {
+		gate = nil
+	}
+	return gate, gate != nil || g.mu.named[key]
+}
+
+// Visits is how many gates without messages have been looked at so far, whether
+// they may be forgotten.
+func (g *Gates) Visits() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.visits
 }
 
 // Full reports whether a message with these keys would bring a gate more than limit.
@@ -277,6 +330,7 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	gate.mu.Unlock()
 	g.mu.gates[key] = gate
 	g.count.Store(int64(len(g.mu.gates)))
+	g.mu.listed.Add(key)
 	g.rest(gate)
 	return gate
 }
@@ -325,8 +379,7 @@ func (g *Gates) sweep(now int64, steps int) {
 	}
 }
 
-// look forgets the next of the idle gates if its state is what that of a new
-// one would be. One with limits of its own stays, but its memory goes.
+// look forgets the next of the idle gates if nobody needs it.
 func (g *Gates) look(now int64) {
 	if len(g.mu.idle) == 0 {
 		return
@@ -334,7 +387,16 @@ func (g *Gates) look(now int64) {
 	if g.mu.hand >= len(g.mu.idle) {
 		g.mu.hand = 0
 	}
-	gate := g.mu.idle[g.mu.hand]
+	if !g.forget(g.mu.idle[g.mu.hand], now) {
+		g.mu.hand++
+	}
+}
+
+// forget forgets an idle gate if its state is what that of a new one would be. One
+// with limits of its own stays, but its memory goes. It reports whether the gate is
+// idle no more.
+func (g *Gates) forget(gate *Gate, now int64) bool {
+	g.mu.visits++
 	gate.mu.Lock()
 	fresh := gate.fresh(g.clock.tick(now))
 	if fresh && gate.mu.window != nil {
@@ -342,12 +404,15 @@ func (g *Gates) look(now int64) {
 	}
 	gate.mu.Unlock()
 	if !fresh {
-		g.mu.hand++
-		return
+		return false
 	}
 	g.unrest(gate)
 	if !gate.declared {
 		delete(g.mu.gates, gate.key)
 		g.count.Store(int64(len(g.mu.gates)))
+		if !g.mu.named[gate.key] {
+			g.mu.listed.Remove(gate.key)
+		}
 	}
+	return true
 }

@@ -1,8 +1,10 @@
 package throttle
 
 import (
+	"maps"
 	"math"
 	"math/big"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -207,4 +209,15 @@ func goes(s *Set, now, cost int64, owner any) bool {
 func open(s *Set, now, cost int64) bool {
 	_, ok := s.Check(now, cost, nil)
 	return ok
+}
+
+// Keys returns the keys of all gates that exist, in order.
+func (g *Gates) Keys() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	keys := slices.Sorted(maps.Keys(g.mu.gates))
+	if listed := g.mu.listed.Page("", "", 0, math.MaxInt).Keys; len(g.mu.named) == 0 && !slices.Equal(keys, listed) {
+		panic("the list differs from the gates")
+	}
+	return keys
 }

@@ -24,6 +24,7 @@ type QueueDeleteReply struct {
 type QueueList struct {
 	Total  int            `json:"total"` // of all pages
 	Queues []QueueSummary `json:"queues"`
+	Next   string         `json:"next,omitempty"` // after of the next request, if there is more
 }
 
 // QueueSummary is a queue in one line. A message counts in exactly one of
@@ -114,6 +115,7 @@ type ConfigEntry struct {
 type ConfigList struct {
 	Total   int           `json:"total"` // of all pages
 	Entries []ConfigEntry `json:"entries"`
+	Next    string        `json:"next,omitempty"` // after of the next request, if there is more
 }
 
 // RedriveReply answers a [RedriveRequest].

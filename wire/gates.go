@@ -54,6 +54,7 @@ type ThrottleInfo struct {
 type ThrottleList struct {
 	Total     int            `json:"total"`
 	Throttles []ThrottleInfo `json:"throttles"`
+	Next      string         `json:"next,omitempty"` // after of the next request, if there is more
 }
 
 // CircuitOpenRequest opens a circuit by hand.
@@ -84,6 +85,7 @@ type CircuitInfo struct {
 type CircuitList struct {
 	Total    int           `json:"total"`
 	Circuits []CircuitInfo `json:"circuits"`
+	Next     string        `json:"next,omitempty"` // after of the next request, if there is more
 }
 
 // What a pause holds.
@@ -119,6 +121,7 @@ type PauseInfo struct {
 type PauseList struct {
 	Total  int         `json:"total"`
 	Pauses []PauseInfo `json:"pauses"`
+	Next   string      `json:"next,omitempty"` // after of the next request, if there is more
 }
 
 // ConfigLogEntry is one change in the audit log.
@@ -135,6 +138,7 @@ type ConfigLogEntry struct {
 type ConfigLog struct {
 	Total   int              `json:"total"`
 	Entries []ConfigLogEntry `json:"entries"`
+	Next    string           `json:"next,omitempty"` // after of the next request, if there is more
 }
 
 // ReloadReply says what a reload of the rules has changed.

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strconv"
+)
 
 // Page returns what a list reply has of items: limit of them from offset on.
 func Page[T any](items []T, offset, limit int) []T {
@@ -16,8 +19,9 @@ type Long interface {
 	Shorten(room int) any
 }
 
-// envelope is what the JSON of a list reply has around its entries, and more.
-const envelope = 128
+// envelope is what the JSON of a list reply has around its entries at most: the total
+// and next, which is a key of 256 bytes with all of them escaped, or little more.
+const envelope = 2 << 10
 
 // shorten returns as many of the first items as there is room for in JSON, and the
 // room that is left.
@@ -32,46 +36,50 @@ func shorten[T any](items []T, room int) ([]T, int) {
 	return items, room
 }
 
-// page is what shorten returns, but at least one entry: a page without any would
-// be taken for the end.
-func page[T any](items []T, room int) []T {
-	some, _ := shorten(items, room-envelope)
-	return items[:max(len(some), min(1, len(items)))]
+// trim leaves as many items as there is room for, but at least one: a page without any
+// would be taken for the end. The next page comes after the last that stays.
+func trim[T any](items *[]T, next *string, room int, cursor func(*T) string) {
+	some, _ := shorten(*items, room-envelope)
+	n := max(len(some), min(1, len(*items)))
+	if n < len(*items) {
+		*next = cursor(&(*items)[n-1])
+		*items = (*items)[:n]
+	}
 }
 
 // Shorten implements [Long].
 func (l QueueList) Shorten(room int) any {
-	l.Queues = page(l.Queues, room)
+	trim(&l.Queues, &l.Next, room, func(q *QueueSummary) string { return q.Name })
 	return l
 }
 
 // Shorten implements [Long].
 func (l ConfigList) Shorten(room int) any {
-	l.Entries = page(l.Entries, room)
+	trim(&l.Entries, &l.Next, room, func(e *ConfigEntry) string { return e.Key })
 	return l
 }
 
 // Shorten implements [Long].
 func (l ConfigLog) Shorten(room int) any {
-	l.Entries = page(l.Entries, room)
+	trim(&l.Entries, &l.Next, room, func(e *ConfigLogEntry) string { return strconv.FormatUint(e.Seq, 10) })
 	return l
 }
 
 // Shorten implements [Long].
 func (l ThrottleList) Shorten(room int) any {
-	l.Throttles = page(l.Throttles, room)
+	trim(&l.Throttles, &l.Next, room, func(t *ThrottleInfo) string { return t.Key })
 	return l
 }
 
 // Shorten implements [Long].
 func (l CircuitList) Shorten(room int) any {
-	l.Circuits = page(l.Circuits, room)
+	trim(&l.Circuits, &l.Next, room, func(c *CircuitInfo) string { return c.Key })
 	return l
 }
 
 // Shorten implements [Long].
 func (l PauseList) Shorten(room int) any {
-	l.Pauses = page(l.Pauses, room)
+	trim(&l.Pauses, &l.Next, room, func(p *PauseInfo) string { return p.Kind + "/" + p.Queue + "/" + p.Name })
 	return l
 }
 

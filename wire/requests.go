@@ -109,8 +109,9 @@ func ParseQueueDelete(body []byte) (QueueDeleteRequest, *Error) {
 // ListRequest pages through the queues, in the order of their names, or through
 // the pauses.
 type ListRequest struct {
-	Offset int `json:"offset,omitempty"` // from 0
-	Limit  int `json:"limit,omitempty"`  // 1 to 1000, default 100
+	After  string `json:"after,omitempty"`  // next of the page before
+	Offset int    `json:"offset,omitempty"` // from 0, of what comes after After
+	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
 }
 
 // ParseList decodes and checks a [ListRequest].
@@ -125,7 +126,8 @@ func ParseList(body []byte) (ListRequest, *Error) {
 // first.
 type KeyListRequest struct {
 	Prefix string `json:"prefix,omitempty"`
-	Offset int    `json:"offset,omitempty"` // from 0
+	After  string `json:"after,omitempty"`  // next of the page before
+	Offset int    `json:"offset,omitempty"` // from 0, of what comes after After
 	Limit  int    `json:"limit,omitempty"`  // 1 to 1000, default 100
 }
 

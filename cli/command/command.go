@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -124,15 +125,19 @@ func Args(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Ask returns what runs a command that asks fila once and shows the reply.
+// Ask returns what runs a command that asks fila and shows the reply. --timeout is
+// for all of it, connection and pages included.
 func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []string) (T, error), show func(reply T, args []string) string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		begin := time.Now()
 		s, err := env.Conn.Open()
 		if err != nil {
 			return err
 		}
 		defer s.Close()
-		reply, err := ask(cmd.Context(), s, args)
+		ctx, cancel := context.WithDeadline(cmd.Context(), begin.Add(s.Timeout))
+		defer cancel()
+		reply, err := ask(ctx, s, args)
 		if err != nil {
 			return s.Explain(err)
 		}

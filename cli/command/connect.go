@@ -74,7 +74,7 @@ func (c *Connection) addFlags(fs *pflag.FlagSet) {
 	}
 	fs.StringVar(&c.Login.InboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
 	fs.StringVar(&c.Prefix, "prefix", client.DefaultPrefix, "subject `prefix` of fila")
-	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for a reply [NATS_TIMEOUT]")
+	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for the reply, all pages of a list together [NATS_TIMEOUT]")
 }
 
 // Settled is where to connect and how, after flags, variables and contexts.

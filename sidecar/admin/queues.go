@@ -67,9 +67,9 @@ func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookR
 }
 
 func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
-	all := a.shard.Queues()
-	list := wire.QueueList{Total: len(all), Queues: []wire.QueueSummary{}}
-	for _, q := range wire.Page(all, req.Offset, req.Limit) {
+	page, total, next := a.shard.QueuePage(req.After, req.Offset, req.Limit)
+	list := wire.QueueList{Total: total, Next: next, Queues: []wire.QueueSummary{}}
+	for _, q := range page {
 		if n, ok := moment(q); ok {
 			list.Queues = append(list.Queues, summary(q, &n))
 		}

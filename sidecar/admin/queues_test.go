@@ -35,8 +35,13 @@ func TestQueueVerbs(t *testing.T) {
 		var list wire.QueueList
 		h.must(wire.VerbQueueList, "", `{"offset":1,"limit":2}`, &list)
 		require.Equal(t, wire.QueueList{
-			Total: 4, Queues: []wire.QueueSummary{{Name: "accounts.dlq"}, {Name: "orders", DLQ: "orders.dlq"}},
+			Total: 4, Queues: []wire.QueueSummary{{Name: "accounts.dlq"}, {Name: "orders", DLQ: "orders.dlq"}}, Next: "orders",
 		}, list)
+		list = wire.QueueList{}
+		h.must(wire.VerbQueueList, "", `{"after":"orders","limit":2}`, &list)
+		require.Equal(t, wire.QueueList{Total: 4, Queues: []wire.QueueSummary{{Name: "orders.dlq"}}}, list)
+		h.must(wire.VerbQueueList, "", `{"after":"b","limit":1}`, &list)
+		require.Equal(t, "orders", list.Next, "a queue that is gone is a place, too")
 		h.must(wire.VerbQueueList, "", `{"offset":4}`, &list)
 		require.Equal(t, 4, list.Total)
 		require.NotNil(t, list.Queues, "a list in JSON")

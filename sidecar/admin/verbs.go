@@ -55,7 +55,7 @@ func (a *Admin) verbs() []Verb {
 		{Name: wire.VerbConfigGet, Tail: Key, do: configVerb(c.ConfigGet)},
 		{Name: wire.VerbConfigDelete, Tail: Key, do: configVerb(c.ConfigDelete)},
 		bareVerb(wire.VerbConfigList, wire.ParseKeyList, sure(c.ConfigList)),
-		bareVerb(wire.VerbConfigLog, wire.ParseKeyList, sure(c.ConfigLog)),
+		bareVerb(wire.VerbConfigLog, wire.ParseKeyList, c.ConfigLog),
 
 		gateVerb(wire.VerbThrottleSet, wire.ParseThrottleSet, c.ThrottleSet),
 		gateVerb(wire.VerbThrottleClear, wire.ParseGateKey, c.ThrottleClear),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 func TestCircuitsSurviveARestart(t *testing.T) {
@@ -274,7 +275,7 @@ func TestListingCircuits(t *testing.T) {
 	}
 	r.fail(r.use("b"), 7)
 	list := func(prefix string, offset, limit int) (keys []string, total int) {
-		infos, total := r.reg.List(prefix, offset, limit)
+		infos, total, _ := r.reg.List(wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit})
 		require.NotNil(t, infos)
 		for _, i := range infos {
 			keys = append(keys, i.Key+" "+i.State)

@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -55,8 +55,9 @@ type Registry struct {
 		defaults Settings
 		perKey   map[string]Settings
 		byKey    map[string]*Circuit
-		idle     []*Circuit // unused and not configured
-		hand     int        // the next of them to look at
+		listed   ordered.Set // keys of byKey and perKey
+		idle     []*Circuit  // unused and not configured
+		hand     int         // the next of them to look at
 	}
 }
 
@@ -72,7 +73,14 @@ func New(o Options) *Registry {
 // act at once. The map is the registry's from then on.
 func (r *Registry) Configure(defaults Settings, perKey map[string]Settings) {
 	r.mu.Lock()
+	before := r.mu.perKey
 	r.mu.defaults, r.mu.perKey = defaults, perKey
+	for key := range before {
+		r.unlist(key)
+	}
+	for key := range perKey {
+		r.mu.listed.Add(key)
+	}
 	all := r.all()
 	settings := make([]Settings, len(all))
 	for i, c := range all {
@@ -92,6 +100,14 @@ func (r *Registry) settings(key string) Settings {
 		return s
 	}
 	return r.mu.defaults
+}
+
+// unlist takes a key out of the list unless there is something to say of it. Its
+// caller holds mu.
+func (r *Registry) unlist(key string) {
+	if _, configured := r.mu.perKey[key]; !configured && r.mu.byKey[key] == nil {
+		r.mu.listed.Remove(key)
+	}
 }
 
 // all returns the circuits by key. Its caller holds mu.
@@ -193,6 +209,7 @@ func (r *Registry) get(key string, now int64) *Circuit {
 		c = newCircuit(r, key, r.settings(key), now)
 		r.mu.byKey[key] = c
 		r.count.Store(int64(len(r.mu.byKey)))
+		r.mu.listed.Add(key)
 	}
 	return c
 }
@@ -233,6 +250,7 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 	if !pending && c.forgettable(now) {
 		delete(r.mu.byKey, c.key)
 		r.count.Store(int64(len(r.mu.byKey)))
+		r.unlist(c.key)
 		r.place(c)
 	}
 	return pending
@@ -298,22 +316,20 @@ func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 	return wire.CircuitInfo{}, false
 }
 
-// List describes the circuits whose key begins with prefix, live and configured
-// ones, in the order of their keys, and says how many there are in all.
-func (r *Registry) List(prefix string, offset, limit int) (infos []wire.CircuitInfo, total int) {
+// List describes the circuits, live and configured ones, that a page is about, in
+// the order of their keys. It says how many there are in all, and, if more follow,
+// the key after which they do.
+func (r *Registry) List(req wire.KeyListRequest) (infos []wire.CircuitInfo, total int, next string) {
 	r.mu.Lock()
-	keys := slices.AppendSeq(slices.Collect(maps.Keys(r.mu.byKey)), maps.Keys(r.mu.perKey))
+	page := r.mu.listed.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
 	r.mu.Unlock()
-	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, prefix) })
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
 	infos = []wire.CircuitInfo{}
-	for _, key := range wire.Page(keys, offset, limit) {
+	for _, key := range page.Keys {
 		if i, ok := r.Info(key); ok {
 			infos = append(infos, i)
 		}
 	}
-	return infos, len(keys)
+	return infos, page.Total, wire.ShowKey(page.Next)
 }
 
 // Stop waits until everything is on disk, at the end, when nothing changes any more

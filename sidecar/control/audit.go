@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,20 +104,35 @@ func auditValue(v *string) *string {
 	return &s
 }
 
-// ConfigLog lists the audit log, newest first.
-func (c *Control) ConfigLog(req wire.KeyListRequest) wire.ConfigLog {
-	a, prefix := &c.audit, wire.ShowKey(req.Prefix)
+// ConfigLog lists the audit log, newest first. After is the sequence of the last
+// entry of the page before.
+func (c *Control) ConfigLog(req wire.KeyListRequest) (wire.ConfigLog, *wire.Error) {
+	before := uint64(math.MaxUint64)
+	if req.After != "" {
+		var err error
+		if before, err = strconv.ParseUint(req.After, 10, 64); err != nil {
+			return wire.ConfigLog{}, wire.BadField("after", strconv.Quote(req.After), "allowed is next of the page before")
+		}
+	}
+	a := &c.audit
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := wire.ConfigLog{Entries: []wire.ConfigLogEntry{}}
-	for i := len(a.mu.entries) - 1; i >= 0; i-- {
-		if !strings.HasPrefix(a.mu.entries[i].Key, prefix) {
+	skip := req.Offset
+	for _, e := range slices.Backward(a.mu.entries) { // maxAudit at most
+		if !strings.HasPrefix(e.Key, wire.ShowKey(req.Prefix)) {
 			continue
 		}
-		if list.Total >= req.Offset && len(list.Entries) < req.Limit {
-			list.Entries = append(list.Entries, a.mu.entries[i])
-		}
 		list.Total++
+		switch n := len(list.Entries); {
+		case e.Seq >= before:
+		case skip > 0:
+			skip--
+		case n < req.Limit:
+			list.Entries = append(list.Entries, e)
+		case n > 0:
+			list.Next = strconv.FormatUint(list.Entries[n-1].Seq, 10)
+		}
 	}
-	return list
+	return list, nil
 }

@@ -38,7 +38,8 @@ func TestConfigLog(t *testing.T) {
 			{wire.KeyListRequest{Offset: 7, Limit: 100}, nil, 7},
 			{wire.KeyListRequest{Prefix: "none", Limit: 100}, nil, 0},
 		} {
-			list := r.c.ConfigLog(tc.req)
+			list, err := r.c.ConfigLog(tc.req)
+			require.Nil(t, err)
 			var seqs []uint64
 			for _, e := range list.Entries {
 				seqs = append(seqs, e.Seq)
@@ -48,10 +49,12 @@ func TestConfigLog(t *testing.T) {
 			require.NotNil(t, list.Entries, "an empty list is [] in JSON")
 		}
 		four, none := "4", ""
+		newest, err := r.c.ConfigLog(wire.KeyListRequest{Limit: 2})
+		require.Nil(t, err)
 		require.Equal(t, []wire.ConfigLogEntry{
 			{Seq: 7, Time: in(0), Key: "other", New: &none, By: "config-set"},
 			{Seq: 6, Time: in(0), Key: "limit:0", Old: &four, By: "config-delete"},
-		}, r.c.ConfigLog(wire.KeyListRequest{Limit: 2}).Entries)
+		}, newest.Entries)
 	})
 }
 
@@ -78,7 +81,8 @@ func TestConfigLogIsBounded(t *testing.T) {
 	}
 	check := func(newest uint64) {
 		t.Helper()
-		list := c.ConfigLog(wire.KeyListRequest{Limit: maxAudit + 1})
+		list, err := c.ConfigLog(wire.KeyListRequest{Limit: maxAudit + 1})
+		require.Nil(t, err)
 		require.Equal(t, maxAudit, list.Total)
 		require.Equal(t, newest, list.Entries[0].Seq)
 		require.Equal(t, newest-maxAudit+1, list.Entries[maxAudit-1].Seq)

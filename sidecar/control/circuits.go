@@ -48,7 +48,7 @@ func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.
 // CircuitList lists circuits.
 func (c *Control) CircuitList(req wire.KeyListRequest) wire.CircuitList {
 	var list wire.CircuitList
-	list.Circuits, list.Total = c.opt.Circuits.List(req.Prefix, req.Offset, req.Limit)
+	list.Circuits, list.Total, list.Next = c.opt.Circuits.List(req)
 	return list
 }
 

@@ -50,8 +50,7 @@ func (c *Control) ConfigDelete(key string) (wire.ConfigEntry, *wire.Error) {
 
 // ConfigList lists the runtime configuration.
 func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
-	entries := c.values.list(req.Prefix)
-	list := wire.ConfigList{Total: len(entries), Entries: wire.Page(entries, req.Offset, req.Limit)}
+	list := c.values.list(req)
 	for i := range list.Entries {
 		list.Entries[i].Key = wire.ShowKey(list.Entries[i].Key)
 	}

@@ -152,7 +152,7 @@ func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 // Whoever makes a queue asks again when Queues.Weigh finds it.
 func (c *Control) Weights(queue string) map[string]uint32 {
 	found := make(map[string]uint32)
-	for _, e := range c.values.list(kindWeight + ":" + queue + ":") {
+	for _, e := range c.values.all(kindWeight + ":" + queue + ":") {
 		_, key, ok := splitWeight(e.Key)
 		if weight, valid := parseWeight(e.Value); ok && valid {
 			found[key] = weight

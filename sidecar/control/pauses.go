@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -22,7 +23,8 @@ import (
 type pauses struct {
 	mu struct {
 		sync.Mutex
-		all map[pauseID]pause
+		all    map[pauseID]pause
+		listed ordered.Set // cursors of all
 	}
 }
 
@@ -38,6 +40,9 @@ type pause struct {
 
 // state is the key under which a pause is kept.
 func (id pauseID) state() string { return statePause + id.kind + "/" + id.queue + "/" + id.name }
+
+// cursor is where a pause stands in lists: by kind, queue and name.
+func (id pauseID) cursor() string { return strings.TrimPrefix(id.state(), statePause) }
 
 // parsePause is the opposite of state. Queues have no slash in their names.
 func parsePause(state string) (pauseID, bool) {
@@ -107,6 +112,7 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 			continue
 		}
 		ps.mu.all[id] = p
+		ps.mu.listed.Add(id.cursor())
 	}
 }
 
@@ -162,6 +168,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 	}
 	ch.new = p.audited()
 	ps.mu.all[id] = p
+	ps.mu.listed.Add(id.cursor())
 	done := c.begin(id.state(), p, until, verb, ch)
 	c.tellPaused(id, until)
 	ps.mu.Unlock()
@@ -186,6 +193,7 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 			continue
 		}
 		delete(ps.mu.all, id)
+		ps.mu.listed.Remove(id.cursor())
 		c.end(&kept, id.state(), verb, change{id.audited(), p.audited(), nil})
 		if by != byTime || id.kind != wire.PauseCircuit {
 			// A circuit sees for itself that its time is over; it may have been opened
@@ -292,13 +300,16 @@ func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 	return ended[0], outcome(<-done)
 }
 
-// PauseList lists pauses.
+// PauseList lists pauses, by kind, queue and name.
 func (c *Control) PauseList(req wire.ListRequest) wire.PauseList {
-	all := c.pausesOf(func(pauseID) bool { return true })
-	ids := slices.SortedFunc(maps.Keys(all), comparePauses)
-	list := wire.PauseList{Total: len(ids), Pauses: []wire.PauseInfo{}}
-	for _, id := range wire.Page(ids, req.Offset, req.Limit) {
-		list.Pauses = append(list.Pauses, all[id].info(id))
+	ps := &c.pauses
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	page := ps.mu.listed.Page("", wire.NamedKey(req.After), req.Offset, req.Limit)
+	list := wire.PauseList{Total: page.Total, Next: wire.ShowKey(page.Next), Pauses: []wire.PauseInfo{}}
+	for _, cursor := range page.Keys {
+		id, _ := parsePause(statePause + cursor)
+		list.Pauses = append(list.Pauses, ps.mu.all[id].info(id))
 	}
 	return list
 }

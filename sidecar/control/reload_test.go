@@ -138,7 +138,7 @@ type state struct {
 func (r *rig) state() state {
 	r.t.Helper()
 	return state{
-		r.c.applied.Load(), r.c.values.list(""), r.stored(""), r.limits("tenant:a"),
+		r.c.applied.Load(), r.c.values.all(""), r.stored(""), r.limits("tenant:a"),
 		r.c.CircuitList(wire.KeyListRequest{Limit: 100}), r.queues.Settings(),
 	}
 }
@@ -362,7 +362,7 @@ func TestStartWithAFile(t *testing.T) {
 		r.started(&file)
 		require.Equal(t, []wire.ConfigEntry{
 			{Key: "circuit:paypal:threshold", Value: "9"}, {Key: "circuit:stripe:threshold", Value: "3"}, {Key: "throttle:tenant:*:rate", Value: "1/3"},
-		}, r.c.values.list(""))
+		}, r.c.values.all(""))
 		require.Equal(t, 2, r.log.count(`the configuration file wins over what was changed at run time" change="circuit stripe: `))
 		require.Equal(t, 1, r.log.count(`set by the configuration file" change="throttle tenant:*: rate none -> 1/3"`))
 		require.Equal(t, 1, r.log.count("the settings in the configuration file win over those that were changed at run time"))

@@ -141,7 +141,8 @@ func (r *rig) stored(prefix string) map[string]string {
 // trail is the audit log, oldest first: "by key: old -> new".
 func (r *rig) trail() []string {
 	r.t.Helper()
-	list := r.c.ConfigLog(wire.KeyListRequest{Limit: maxAudit})
+	list, err := r.c.ConfigLog(wire.KeyListRequest{Limit: maxAudit})
+	require.Nil(r.t, err)
 	require.Len(r.t, list.Entries, list.Total)
 	lines := make([]string, list.Total)
 	for i, e := range list.Entries {

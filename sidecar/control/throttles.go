@@ -122,23 +122,21 @@ func (c *Control) limiting(key string) ownLimits {
 	if complete(own.inForce) != (throttle.Limits{}) {
 		return own
 	}
-	longest, found := "", false
-	for prefix := range c.throttles.mu.prefixes {
-		if strings.HasPrefix(key, prefix) && (!found || len(prefix) > len(longest)) {
-			longest, found = prefix, true
+	for n := len(key); n >= 0; n-- {
+		if c.throttles.mu.prefixes[key[:n]] {
+			return c.own(key[:n] + "*")
 		}
 	}
-	if !found {
-		return own
-	}
-	return c.own(longest + "*")
+	return own
 }
 
 // applyLimits makes what is set for key its limits, with mu held, and returns whom to
-// wake.
+// wake. A key for which anything is set is listed.
 func (c *Control) applyLimits(key string) []*throttle.Wait {
 	t, now := &c.throttles, c.opt.Now()
-	l := complete(c.own(key).inForce)
+	own := c.own(key)
+	t.gates.Name(key, own.override != nil || own.lasting != (throttle.Limits{}))
+	l := complete(own.inForce)
 	var wake []*throttle.Wait
 	var err error
 	if prefix, ok := isPrefix(key); ok {
@@ -355,45 +353,45 @@ func (c *Control) ThrottleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wir
 }
 
 // ThrottleList lists the keys for which anything is set, and those that have a gate
-// at this moment.
+// at this moment. It looks at the gates of the page alone.
 func (c *Control) ThrottleList(req wire.KeyListRequest) wire.ThrottleList {
-	t := &c.throttles
-	t.mu.Lock()
-	keys := slices.Collect(maps.Keys(t.mu.overrides))
-	t.mu.Unlock()
-	for id := range c.pausesOf(func(id pauseID) bool { return id.kind == wire.PauseThrottle }) {
-		keys = append(keys, id.name)
+	list := wire.ThrottleList{Throttles: []wire.ThrottleInfo{}}
+	after := wire.NamedKey(req.After)
+	for {
+		page := c.throttles.gates.Page(req.Prefix, after, req.Offset, req.Limit)
+		list.Total, list.Next = page.Total, wire.ShowKey(page.Next)
+		for _, key := range page.Keys {
+			state, gate, listed := c.throttles.gates.Look(key, c.opt.Now())
+			if !listed { // nobody needed its gate any more
+				list.Total--
+				continue
+			}
+			info, _ := c.describe(key, state, gate)
+			list.Throttles = append(list.Throttles, info)
+		}
+		if len(list.Throttles) > 0 || list.Next == "" {
+			return list
+		}
+		after, req.Offset = page.Next, 0 // an empty page would look like the end
 	}
-	t.gates.Sweep(c.opt.Now())
-	keys = slices.Concat(keys, c.values.throttles(), t.gates.Keys())
-	keys = slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, req.Prefix) })
-	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	list := wire.ThrottleList{Total: len(keys), Throttles: []wire.ThrottleInfo{}}
-	for _, key := range wire.Page(keys, req.Offset, req.Limit) {
-		info, _ := c.throttleInfo(key)
-		list.Throttles = append(list.Throttles, info)
-	}
-	return list
 }
 
 // throttleInfo describes a throttle key. It reports false if nothing is set for it,
 // no prefix limits it and it has no gate.
 func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
+	state, gate, _ := c.throttles.gates.Look(key, c.opt.Now())
+	return c.describe(key, state, gate)
+}
+
+// describe is throttleInfo for a key whose gate, if there is one, looks like state.
+func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.ThrottleInfo, bool) {
 	info, known := c.throttleSource(key)
 	if _, ok := isPrefix(key); ok {
 		return info, known
 	}
-	gates, now := c.throttles.gates, c.opt.Now()
-	gate, ok := gates.Find(key)
-	if ok && !known {
-		gates.Sweep(now) // it may be a gate that nobody needs any more
-		gate, ok = gates.Find(key)
-	}
-	known = known || ok
-	state := c.throttles.unused(key, now)
-	if ok {
-		state = gate.Info(now)
+	known = known || gate
+	if !gate {
+		state = c.throttles.unused(key, c.opt.Now())
 	}
 	info.State = state.Kind.String()
 	info.Tokens = float64(state.Tokens) / throttle.One

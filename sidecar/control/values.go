@@ -3,10 +3,11 @@ package control
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
-	"strings"
 	"sync"
 
+	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -20,6 +21,7 @@ type values struct {
 	mu struct {
 		sync.RWMutex
 		texts map[string]string
+		keys  ordered.Set // of texts
 	}
 }
 
@@ -38,6 +40,7 @@ func newValues(kept []store.Entry, log *slog.Logger) *values {
 			continue
 		}
 		v.mu.texts[e.Key] = e.Value
+		v.mu.keys.Add(e.Key)
 		if checkMeaning(e.Key, e.Value) != nil {
 			log.Warn("a setting of the runtime configuration has no effect: fila does not know it, or not its value",
 				"key", e.Key, "value", e.Value)
@@ -92,19 +95,21 @@ func (v *values) throttle(key string) throttle.Limits {
 	return l.Limits
 }
 
-// list returns the entries whose key starts with prefix, in the order of their
-// keys.
-func (v *values) list(prefix string) []wire.ConfigEntry {
-	entries := []wire.ConfigEntry{}
+// list returns the entries that a page is about, in the order of their keys.
+func (v *values) list(req wire.KeyListRequest) wire.ConfigList {
 	v.mu.RLock()
-	for key, text := range v.mu.texts {
-		if strings.HasPrefix(key, prefix) {
-			entries = append(entries, wire.ConfigEntry{Key: key, Value: text})
-		}
+	defer v.mu.RUnlock()
+	page := v.mu.keys.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
+	list := wire.ConfigList{Total: page.Total, Next: wire.ShowKey(page.Next), Entries: make([]wire.ConfigEntry, len(page.Keys))}
+	for i, key := range page.Keys {
+		list.Entries[i] = wire.ConfigEntry{Key: key, Value: v.mu.texts[key]}
 	}
-	v.mu.RUnlock()
-	slices.SortFunc(entries, func(a, b wire.ConfigEntry) int { return strings.Compare(a.Key, b.Key) })
-	return entries
+	return list
+}
+
+// all returns the entries whose key starts with prefix, in the order of their keys.
+func (v *values) all(prefix string) []wire.ConfigEntry {
+	return v.list(wire.KeyListRequest{Prefix: prefix, Limit: math.MaxInt}).Entries
 }
 
 // edit gives keys the values that decide returns, all or none of them; those whose
@@ -145,8 +150,10 @@ func (v *values) edit(
 	for _, ch := range changes {
 		if ch.new != nil {
 			v.mu.texts[ch.key] = *ch.new
+			v.mu.keys.Add(ch.key)
 		} else {
 			delete(v.mu.texts, ch.key)
+			v.mu.keys.Remove(ch.key)
 		}
 	}
 	return changes, nil

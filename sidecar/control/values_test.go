@@ -77,7 +77,7 @@ func TestEditOfValues(t *testing.T) {
 	require.Equal(t, []string{"c"}, saved.Delete)
 	two, three := "2", "3"
 	require.Equal(t, []change{{"b", &two, &four}, {"c", &three, nil}, {"d", nil, &four}}, changes)
-	require.Equal(t, []wire.ConfigEntry{{Key: "a", Value: "1"}, {Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, v.list(""))
+	require.Equal(t, []wire.ConfigEntry{{Key: "a", Value: "1"}, {Key: "b", Value: "4"}, {Key: "d", Value: "4"}}, v.all(""))
 }
 
 func TestWeightsOfAQueue(t *testing.T) {

@@ -194,6 +194,12 @@ func (s *Shard) Queue(name string) *Queue { return s.queues.get(name) }
 // Queues returns all queues, dead letter queues among them, by name.
 func (s *Shard) Queues() []*Queue { return s.queues.all() }
 
+// QueuePage returns a page of them: those after the name next of the page before,
+// which is empty at the end.
+func (s *Shard) QueuePage(after string, offset, limit int) (page []*Queue, total int, next string) {
+	return s.queues.page(after, offset, limit)
+}
+
 // Deliveries go out from Serve on, unless fila is disconnected or stopping: before,
 // nobody would hear the acks, and then they would be lost.
 
@@ -319,13 +325,39 @@ func (s *Shard) End() {
 type registry struct {
 	change sync.Mutex
 	byName atomic.Pointer[map[string]*Queue] // never nil
+	sorted atomic.Pointer[[]*Queue]          // the same by name; nil: not sorted since the last change
 }
 
 func (r *registry) get(name string) *Queue { return (*r.byName.Load())[name] }
 
 // all returns the queues by name.
-func (r *registry) all() []*Queue {
-	return slices.SortedFunc(maps.Values(*r.byName.Load()), func(a, b *Queue) int { return cmp.Compare(a.name, b.name) })
+func (r *registry) all() []*Queue { return slices.Clone(r.inOrder()) }
+
+// inOrder is all for those who do not change what it returns.
+func (r *registry) inOrder() []*Queue {
+	if sorted := r.sorted.Load(); sorted != nil {
+		return *sorted
+	}
+	r.change.Lock()
+	defer r.change.Unlock()
+	sorted := slices.SortedFunc(maps.Values(*r.byName.Load()), func(a, b *Queue) int { return cmp.Compare(a.name, b.name) })
+	r.sorted.Store(&sorted)
+	return sorted
+}
+
+// page returns up to limit queues by name, those after the name after but for the
+// first offset ones.
+func (r *registry) page(after string, offset, limit int) (page []*Queue, total int, next string) {
+	sorted := r.inOrder()
+	from, found := slices.BinarySearchFunc(sorted, after, func(q *Queue, name string) int { return cmp.Compare(q.name, name) })
+	if found {
+		from++
+	}
+	page = wire.Page(sorted[from:], offset, limit)
+	if n := len(page); n > 0 && page[n-1] != sorted[len(sorted)-1] {
+		next = page[n-1].name
+	}
+	return page, len(sorted), next
 }
 
 // main returns the queues that are no dead letter queues, by name.
@@ -337,6 +369,7 @@ func (r *registry) update(fn func(m map[string]*Queue)) {
 	m := maps.Clone(*r.byName.Load())
 	fn(m)
 	r.byName.Store(&m)
+	r.sorted.Store(nil)
 }
 
 // NewClock returns the time as Unix nanoseconds. Within one process it never goes

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -406,12 +407,12 @@ func (s *Sim) empty() {
 	}
 	s.Gates.Sweep(s.Now)
 	s.Gates.Sweep(s.Now)
-	require.Equal(s.T, configured, s.Gates.Keys())
+	require.Equal(s.T, configured, s.Gates.Page("", "", 0, math.MaxInt).Keys)
 	for _, key := range configured {
 		i := s.Fleet.gate(key)
 		require.Zero(s.T, i.InFlight+i.Held+int64(i.Waiting), key)
 	}
-	infos, _ := s.Circuits.List("", 0, 100)
+	infos, _, _ := s.Circuits.List(wire.KeyListRequest{Limit: 100})
 	for _, i := range infos {
 		require.Zero(s.T, i.Waiting+i.Probes, i.Key)
 	}

@@ -1,0 +1,103 @@
+package ordered
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// model is what a page of a sorted list of strings is.
+func model(sorted []string, prefix, after string, offset, limit int) Page {
+	var p Page
+	var rest []string
+	for _, key := range sorted {
+		if strings.HasPrefix(key, prefix) {
+			p.Total++
+			if key > after || after == "" {
+				rest = append(rest, key)
+			}
+		}
+	}
+	rest = rest[min(offset, len(rest)):]
+	p.Keys = append(p.Keys, rest[:min(limit, len(rest))]...)
+	if n := len(p.Keys); n > 0 && n < len(rest) {
+		p.Next = p.Keys[n-1]
+	}
+	return p
+}
+
+// Random keys come and go, and pages of all kinds are those of a sorted list. The
+// blocks stay as the comments say.
+func TestSetAgainstAList(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	key := func() string {
+		switch r.IntN(10) {
+		case 0:
+			return strings.Repeat("\xff", 1+r.IntN(3))
+		case 1:
+			return fmt.Sprintf("a\xff%d", r.IntN(100))
+		}
+		return fmt.Sprintf("%c:%d", 'a'+rune(r.IntN(3)), r.IntN(4000))
+	}
+	var s Set
+	have := map[string]bool{}
+	for round := range 60 {
+		grow := round%20 < 12 // and then shrink
+		for range 800 {
+			if k := key(); grow {
+				s.Add(k)
+				have[k] = true
+			} else {
+				s.Remove(k)
+				delete(have, k)
+			}
+		}
+		sorted := make([]string, 0, len(have))
+		for k := range have {
+			sorted = append(sorted, k)
+		}
+		slices.Sort(sorted)
+		require.Equal(t, len(sorted), s.Len())
+		for _, prefix := range []string{"", "a", "b:1", "a\xff", "\xff", "\xff\xff", "none"} {
+			for _, after := range []string{"", key(), key(), "a:39999"} {
+				offset, limit := r.IntN(3)*r.IntN(1500), 1+r.IntN(1000)
+				require.Equal(t, model(sorted, prefix, after, offset, limit), s.Page(prefix, after, offset, limit),
+					"prefix %q after %q offset %d limit %d", prefix, after, offset, limit)
+			}
+		}
+		for b, keys := range s.blocks {
+			require.NotEmpty(t, keys)
+			require.Less(t, len(keys), blockSize)
+			if b > 0 {
+				require.GreaterOrEqual(t, len(s.blocks[b-1])+len(keys), min(blockSize/4, s.Len()), "neighbours are not both almost empty")
+			}
+		}
+	}
+}
+
+// The pages of a cursor are the list, also while keys come and go before it.
+func TestCursor(t *testing.T) {
+	var s Set
+	for i := range 5000 {
+		s.Add(fmt.Sprintf("k%05d", i))
+	}
+	var all []string
+	for after := ""; ; {
+		p := s.Page("", after, 0, 7)
+		all = append(all, p.Keys...)
+		for _, seen := range p.Keys {
+			s.Remove(seen)
+			s.Add("a" + seen)
+		}
+		if after = p.Next; after == "" {
+			break
+		}
+	}
+	require.Len(t, all, 5000)
+	require.True(t, slices.IsSorted(all))
+	require.Equal(t, Page{}, (&Set{}).Page("", "", 0, 10))
+}
