@@ -14,12 +14,15 @@ import (
 // values, so line ends in it must not make headers.
 func TestHeadersCannotBeInjected(t *testing.T) {
 	c := shared(t).client(t)
-	queue := c.newQueue(m{"on_enqueue": `function on_enqueue(msg) return { fairness_key = "a\r\nFila-Id: forged\r\n\r\nbody" } end`, "max_deliveries": 1})
+	forged := c.newQueue(m{"on_enqueue": `function on_enqueue(msg) return { fairness_key = "a\r\nFila-Id: forged\r\n\r\nbody" } end`})
+	refused := c.answerMsg(&nats.Msg{Subject: "fila.enqueue." + forged, Data: []byte("payload")})
+	require.NotNil(t, refused)
+	require.Equal(t, 37400, refused.ErrCode)
+	queue := c.newQueue(m{"max_deliveries": 1})
 	sent := c.enqueue(queue, "payload")
 	d := c.consume(queue, 1).next()
 	require.Equal(t, sent.ID, d.id())
 	require.Equal(t, "payload", string(d.Data))
-	require.NotContains(t, d.key(), "\n")
 	e := c.answerMsg(&nats.Msg{
 		Subject: strings.Replace(d.Reply, "fila.ack.", "fila.nack.", 1),
 		Data:    []byte("first\r\nFila-Id: forged\r\n\r\nsecond \xff\xfe"),
