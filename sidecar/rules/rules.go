@@ -141,7 +141,8 @@ func (p *RetryPolicy) delay(attempts uint32, rnd func() float64) int64 {
 
 // Backoff returns how long a queue waits, in nanoseconds, after the attempt with that
 // number when nobody else has decided about its failure. Chance, rnd in [0,1), takes
-// away up to the fraction that its retry_jitter says: all of it is full jitter.
+// away up to the fraction that its retry_jitter says: all of it is full jitter, as in
+// Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 func Backoff(q *wire.QueueSettings, attempts uint32, rnd func() float64) int64 {
 	p := RetryPolicy{InitialDelayMs: q.RetryInitialMs, MaxDelayMs: q.RetryMaxMs, Multiplier: 2}
 	d := float64(p.delay(attempts, nil))
