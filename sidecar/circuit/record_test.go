@@ -265,6 +265,31 @@ func TestUnusedCircuitsAreBounded(t *testing.T) {
 	require.Equal(t, 1, used.info(r.now.Load()).ConsecutiveFailures)
 }
 
+// A circuit more than there may be is refused, and the failures that max_failures counts
+// are not forgotten to make room.
+func TestFullOfCircuits(t *testing.T) {
+	r := newRig(t)
+	r.disk.auto = true
+	r.reg.maxIdle = 0
+	limits := standard
+	limits.MaxFailures, limits.FailureWindow = 5, time.Minute
+	r.reg.Configure(limits, nil)
+	require.False(t, r.reg.Full("a", 1))
+	for _, key := range []string{"a", "b"} {
+		c := r.use(key)
+		r.fail(c, 1)
+		r.reg.giveBack(c)
+	}
+	require.True(t, r.reg.Full("c", 2))
+	require.False(t, r.reg.Full("a", 2), "it is there already")
+	require.False(t, r.reg.Full("c", 3))
+	r.pass(2 * time.Minute) // now the failures count no more
+	for _, key := range []string{"a", "b"} {
+		r.reg.giveBack(r.use(key))
+	}
+	require.False(t, r.reg.Full("c", 1))
+}
+
 func TestListingCircuits(t *testing.T) {
 	r := newRig(t)
 	limits := standard

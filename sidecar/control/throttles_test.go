@@ -286,6 +286,23 @@ func TestManyGatesOverAStop(t *testing.T) {
 	})
 }
 
+// Keys of before need not be UTF-8, which JSON is.
+func TestGatesOfKeysThatNobodyCouldNameOverAStop(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create("orders")
+		r.set("k*", `{"limit":1,"window_ms":600000}`)
+		keys := []string{"k\xff", "k\xfe", `k\xff`, "k\n"}
+		for _, key := range keys {
+			require.Equal(t, 1, r.admits(key), "%q", key)
+		}
+		r.restart(false, time.Second)
+		require.False(t, r.c.throttles.start.Crashed)
+		for _, key := range keys {
+			require.Equal(t, 0, r.admits(key), "%q", key)
+		}
+	})
+}
+
 // More parts than one write takes come in several, the mark of a clean stop last.
 func TestGatesAreSavedInSeveralWrites(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
