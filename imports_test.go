@@ -31,7 +31,7 @@ var ownImports = map[string][]string{
 		"sidecar", "sidecar/config", "sidecar/rules", "wire", "cli/command", "cli/terminal",
 		"cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd",
 	},
-	"cli/queuecmd":   {"client", "sidecar/config", "cli/command", "cli/terminal"},
+	"cli/queuecmd":   {"client", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/messagecmd": {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/gatecmd":    {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/hookcmd":    {"client", "hooks", "cli/command", "cli/terminal"},

@@ -33,6 +33,17 @@ func everyError() []*Error {
 	}
 }
 
+func TestCountsInWords(t *testing.T) {
+	for want, e := range map[string]*Error{
+		`queue "q" has 1 message, dead letters included, and force is not set`:    QueueNotEmpty("q", 1),
+		`queue "q" has 2 messages, dead letters included, and force is not set`:   QueueNotEmpty("q", 2),
+		`queue "q" is full: max_depth is 1 message`:                               BacklogMessages("q", 1, 0),
+		`fairness key "k" of queue "q" is full: max_pending_per_key is 1 message`: KeyPending("q", "k", 1, 0),
+	} {
+		require.Equal(t, want, e.Description)
+	}
+}
+
 func TestCatalog(t *testing.T) {
 	entries := Catalog()
 	codes, names := map[int]bool{}, map[string]bool{}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
@@ -85,7 +86,15 @@ func QueueExists(queue string) *Error {
 
 // QueueNotEmpty refuses to delete a queue that has messages.
 func QueueNotEmpty(queue string, messages int64) *Error {
-	return newError(CodeQueueNotEmpty, "queue %s is not empty (messages: %d): use force to delete them, too", quote(queue), messages)
+	return newError(CodeQueueNotEmpty, "queue %s has %s, dead letters included, and force is not set", quote(queue), count(messages, "message"))
+}
+
+// count says how many things there are, in words.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // BadDelay refuses the value of Fila-Delay.
@@ -142,7 +151,7 @@ func MessageTooLarge(size, limit int64) *Error {
 
 // BacklogMessages refuses a message because of max_depth.
 func BacklogMessages(queue string, maxDepth int64, retryAfter time.Duration) *Error {
-	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %d messages", quote(queue), maxDepth).retry(retryAfter)
+	return newError(CodeBacklogMessages, "queue %s is full: max_depth is %s", quote(queue), count(maxDepth, "message")).retry(retryAfter)
 }
 
 // BacklogBytes refuses a message because of max_bytes.
@@ -169,8 +178,8 @@ func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Err
 
 // KeyPending refuses a message because of max_pending_per_key.
 func KeyPending(queue, key string, limit int64, retryAfter time.Duration) *Error {
-	return newError(CodeKeyPending, "fairness key %s of queue %s is full: max_pending_per_key is %d messages",
-		quote(key), quote(queue), limit).retry(retryAfter)
+	return newError(CodeKeyPending, "fairness key %s of queue %s is full: max_pending_per_key is %s",
+		quote(key), quote(queue), count(limit, "message")).retry(retryAfter)
 }
 
 // TokenRefused refuses an ack whose token is malformed or forged. It does not

@@ -45,7 +45,7 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 			for _, c := range list.Circuits {
 				until := env.Soon(c.OpenUntil)
 				if c.OpenUntil == "closed" {
-					until = "closed by hand"
+					until = "until closed by hand"
 				}
 				t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
 					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), maxFailures(&c), c.Probes, c.Waiting)

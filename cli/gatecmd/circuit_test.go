@@ -88,10 +88,10 @@ func TestCircuitList(t *testing.T) {
 	byHand.Key, byHand.OpenUntil, byHand.Cause = "mail", "closed", "by hand"
 	list := wire.CircuitList{Total: 3, Circuits: []wire.CircuitInfo{byHand, openCircuit(), {Key: "sms", State: "half-open", Probes: 1, Threshold: 5}}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
-		"CIRCUIT  STATE      UNTIL           CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES  QUEUES WAITING",
-		"mail     open       closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0       2",
-		"stripe   open       in 5m           failures  10 of 10           50 in 1m, then open for 10m  0       2",
-		"sms      half-open  -               -         0 of 5             any number                   1       0",
+		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES  QUEUES WAITING",
+		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0       2",
+		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0       2",
+		"sms      half-open  -                     -         0 of 5             any number                   1       0",
 	)
 	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
 	require.Contains(t, program.RunAt(t, "circuit", "ls").Out, "no circuits; messages get one by circuit_key")

@@ -190,7 +190,7 @@ func newPauseListCommand(env *command.Env) *cobra.Command {
 		}, func(list client.PauseList, _ []string) string {
 			t := terminal.NewTable("KIND", "NAME", "QUEUE", "SINCE", "UNTIL", "BY")
 			for _, p := range list.Pauses {
-				until := "resumed"
+				until := "until resumed"
 				if p.Until != "" {
 					until = env.When(p.Until)
 				}

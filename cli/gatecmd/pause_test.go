@@ -113,7 +113,7 @@ func TestPauseList(t *testing.T) {
 	clitest.Shows(f, program, "pause list", "fila.admin.pause-list", list,
 		"KIND   NAME  QUEUE   SINCE                           UNTIL                         BY",
 		"key    acme  orders  2026-01-02T11:59:00Z (1m ago)   2026-01-02T12:01:00Z (in 1m)  max_failures",
-		"queue  mail  -       2026-01-01T12:00:00Z (24h ago)  resumed                       operator",
+		"queue  mail  -       2026-01-01T12:00:00Z (24h ago)  until resumed                 operator",
 	)
 	clitest.Shows(f, program, "pause list", "fila.admin.pause-list", wire.PauseList{Pauses: []wire.PauseInfo{}}, "nothing is paused")
 }

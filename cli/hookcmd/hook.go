@@ -74,7 +74,7 @@ deserves a look. It exits with 2 if a script is refused.`,
 				}
 			}
 			if bad > 0 {
-				return command.Exit(exitHookLoad, fmt.Errorf("%d of %d scripts refused", bad, len(args)))
+				return command.Exit(exitHookLoad, fmt.Errorf("%d of %s refused", bad, terminal.Plural(int64(len(args)), "script")))
 			}
 			return nil
 		},

@@ -186,7 +186,7 @@ func (c *consumption) wait(ctx context.Context) error {
 				continue
 			}
 			if err == nil && c.flags.count > 0 {
-				err = fmt.Errorf("%d of %d messages came; none within the last %s", handled, c.flags.count, c.flags.idle.String())
+				err = fmt.Errorf("%d of %s came; none within the last %s", handled, terminal.Plural(int64(c.flags.count), "message"), c.flags.idle.String())
 			}
 			return err
 		case <-c.progress:
@@ -210,7 +210,7 @@ func (c *consumption) stop(s *command.Session) error {
 		cancel()
 		ctx, cancel = signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 		if running > 0 {
-			c.notice(fmt.Errorf("waiting for %s; an interrupt ends them", terminal.Plural(int64(running), "command")))
+			c.notice(fmt.Errorf("waiting for %s; an interrupt ends what runs", terminal.Plural(int64(running), "command")))
 		}
 	}
 	defer cancel()

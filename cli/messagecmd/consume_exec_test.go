@@ -87,7 +87,9 @@ func TestConsumeExecFinishesWhatRuns(t *testing.T) {
 		"--exec", fmt.Sprintf("echo began; while [ ! -e %s ]; do sleep 0.01; done; echo ended", gate))
 	soon(t, func() bool { return strings.Count(r.Out.String(), "began") == 2 })
 	r.Stop()
-	soon(t, func() bool { return strings.Contains(r.Err.String(), "waiting for 2 commands; an interrupt ends them") })
+	soon(t, func() bool {
+		return strings.Contains(r.Err.String(), "waiting for 2 commands; an interrupt ends what runs")
+	})
 	require.NoError(t, os.WriteFile(gate, nil, 0o600))
 	require.Equal(t, command.ExitOK, <-r.Code, r.Err.String())
 	require.Equal(t, 2, strings.Count(r.Out.String(), "ended"))

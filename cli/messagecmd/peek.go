@@ -33,7 +33,7 @@ func newPeekCommand(env *command.Env) *cobra.Command {
 changes, no attempt is counted, and nobody waits. The oldest come first, which
 need not be the order in which they will be delivered. Each is shown with its
 state: pending, parked (and by which gate), delayed (and until when), leased
-(and to whom) or dead (and why).
+(and to whom) or dead (and why, after how many attempts and for how long).
 
 A payload is cut to fit the line; with -v headers and payloads are printed, too,
 up to --payload-bytes. What is not text is printed as base64.`,
@@ -99,17 +99,36 @@ func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f 
 			parts = append(parts, longPeeked(env, paint, &reply.Messages[i]))
 		}
 	} else {
-		t := terminal.NewTable("ID", "KEY", "STATE", "ATTEMPT", "AGE", "WAITS FOR", "PAYLOAD")
-		for i := range reply.Messages {
-			m := &reply.Messages[i]
-			t.Row(m.ID, m.Key, m.State, m.Attempt, env.Soon(m.EnqueuedAt), terminal.OrDash(waitsFor(env, m)), terminal.Fit(payloadLine(m), 60))
-		}
-		parts = append(parts, t.String())
+		parts = append(parts, peekedTable(env, reply))
 	}
 	if reply.Next != 0 {
 		parts = append(parts, fmt.Sprintf("there are more: fila peek %s --limit %d\n", reply.Queue, 10*f.limit))
 	}
 	return terminal.Sections(parts...)
+}
+
+// peekedTable has a line for each message. Of dead letters it says how many attempts
+// there were and for how long they have been dead.
+func peekedTable(env *command.Env, reply wire.PeekReply) string {
+	header := []string{"ID", "KEY", "STATE", "ATTEMPT", "AGE", "WAITS FOR", "PAYLOAD"}
+	dead := wire.IsDLQ(reply.Queue)
+	if dead {
+		header = []string{"ID", "KEY", "STATE", "ATTEMPTS", "AGE", "DEAD FOR", "WAITS FOR", "PAYLOAD"}
+	}
+	t := terminal.NewTable(header...)
+	for i := range reply.Messages {
+		m := &reply.Messages[i]
+		waits, payload := terminal.OrDash(waitsFor(env, m)), terminal.Fit(payloadLine(m), 60)
+		switch {
+		case !dead:
+			t.Row(m.ID, m.Key, m.State, m.Attempt, env.Age(m.EnqueuedAt), waits, payload)
+		case m.Dead == nil || m.Dead.At == "": // it cannot be read
+			t.Row(m.ID, m.Key, m.State, "-", env.Age(m.EnqueuedAt), "-", waits, payload)
+		default:
+			t.Row(m.ID, m.Key, m.State, m.Dead.Attempts, env.Age(m.EnqueuedAt), env.Age(m.Dead.At), waits, payload)
+		}
+	}
+	return t.String()
 }
 
 // waitsFor says what a message waits for, in a few words.
@@ -172,7 +191,11 @@ func printable(text string) bool {
 
 func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) string {
 	var b strings.Builder
-	facts := []string{m.State, "key " + terminal.Clean(m.Key), fmt.Sprintf("attempt %d", m.Attempt), "enqueued " + env.When(m.EnqueuedAt)}
+	attempt, died := fmt.Sprintf("attempt %d", m.Attempt), ""
+	if m.Dead != nil && m.Dead.At != "" {
+		attempt, died = terminal.Plural(int64(m.Dead.Attempts), "attempt"), ", dead since "+env.When(m.Dead.At)
+	}
+	facts := []string{m.State, "key " + terminal.Clean(m.Key), attempt, "enqueued " + env.When(m.EnqueuedAt) + died}
 	if waits := waitsFor(env, m); waits != "" {
 		facts = append(facts, "waits for "+terminal.Clean(waits))
 	}

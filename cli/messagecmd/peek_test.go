@@ -30,12 +30,12 @@ func peekedMessages() []wire.PeekedMessage {
 func TestPeek(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Shows(f, program, "peek orders", "fila.admin.peek.orders", wire.PeekReply{Queue: "orders", Messages: peekedMessages()},
-		"ID  KEY   STATE    ATTEMPT  AGE      WAITS FOR                                  PAYLOAD",
-		`1   acme  pending  1        1m ago   -                                          {"id": 1}`,
-		"2   a?b   parked   2        30s ago  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
-		"3   k     delayed  1        1s ago   its time, in 10m                           base64:/wA=",
-		"4   k     leased   1        1s ago   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
-		"5   k     dead     1        1s ago   a redrive: max_deliveries [402]: no money  (unreadable: broken)",
+		"ID  KEY   STATE    ATTEMPT  AGE  WAITS FOR                                  PAYLOAD",
+		`1   acme  pending  1        1m   -                                          {"id": 1}`,
+		"2   a?b   parked   2        30s  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
+		"3   k     delayed  1        1s   its time, in 10m                           base64:/wA=",
+		"4   k     leased   1        1s   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
+		"5   k     dead     1        1s   a redrive: max_deliveries [402]: no money  (unreadable: broken)",
 	)
 	require.JSONEq(t, `{"limit":10,"payload_bytes":1024}`, string(f.Next().Data))
 
@@ -48,6 +48,26 @@ func TestPeek(t *testing.T) {
 		"4  leased, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for consumer w, lease ends in 20s", "", "base64:aGFsZhtbMko=", "",
 		"5  dead, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for a redrive: max_deliveries [402]: no money", "", "(unreadable: broken)",
 	), r.Out)
+}
+
+// Of dead letters the attempts are told that they had, and for how long they are dead.
+func TestPeekDeadLetters(t *testing.T) {
+	f := clitest.StartFake(t)
+	text := "x"
+	dead := wire.PeekedMessage{ID: "1", Key: "acme", State: "dead", Attempt: 1, EnqueuedAt: "2026-01-02T11:00:00Z", Payload: &text, Dead: &wire.DeadInfo{
+		Reason: "max_deliveries", Error: "no money", At: "2026-01-02T11:58:30Z", Attempts: 20, SourceQueue: "orders",
+	}}
+	lost, taken := dead, dead
+	lost.ID, lost.Dead = "2", &wire.DeadInfo{Reason: "unknown", Error: "it cannot be read"}
+	taken.ID, taken.State, taken.Consumer, taken.LeaseUntil = "3", "leased", "w", "2026-01-02T12:00:20Z"
+	clitest.Shows(f, program, "peek orders.dlq", "fila.admin.peek.orders.dlq", wire.PeekReply{Queue: "orders.dlq", Messages: []wire.PeekedMessage{dead, lost, taken}},
+		"ID  KEY   STATE   ATTEMPTS  AGE  DEAD FOR  WAITS FOR                              PAYLOAD",
+		"1   acme  dead    20        1h   1m30s     a redrive: max_deliveries: no money    x",
+		"2   acme  dead    -         1h   -         a redrive: unknown: it cannot be read  x",
+		"3   acme  leased  20        1h   1m30s     consumer w, lease ends in 20s          x",
+	)
+	r := program.RunAt(t, "peek", "orders.dlq", "-v", "--limit", "1")
+	require.Contains(t, r.Out, "1  dead, key acme, 20 attempts, enqueued 2026-01-02T11:00:00Z (1h ago), dead since 2026-01-02T11:58:30Z (1m30s ago), waits for a redrive: max_deliveries: no money\n")
 }
 
 func TestPeekPages(t *testing.T) {

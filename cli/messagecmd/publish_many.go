@@ -341,7 +341,7 @@ func (p *pipeline) summary(failed error) error {
 		text += ", " + terminal.Plural(p.duplicate, "duplicate") + " among them"
 	}
 	if left := p.sent - p.confirmed; left > 0 && !p.f.noConfirm {
-		text += fmt.Sprintf("; %s more were sent and refused, or not confirmed", terminal.Grouped(left))
+		text += fmt.Sprintf("; sent as well, and refused or not confirmed: %s", terminal.Grouped(left))
 	}
 	_, err := fmt.Fprintln(p.out, text)
 	return err

@@ -137,7 +137,7 @@ func TestPublishWaitsWhereFilaTakesNoMore(t *testing.T) {
 	n.Store(1)
 	r = program.Run(t, "", "publish", "orders", "x", "--count", "10", "--no-retry", "--window", "1")
 	require.Equal(t, command.ExitRefused, r.Code)
-	require.Regexp(t, fmt.Sprintf(summaryLine, "2 messages", "; 1 more were sent and refused, or not confirmed"), r.Out)
+	require.Regexp(t, fmt.Sprintf(summaryLine, "2 messages", "; sent as well, and refused or not confirmed: 1"), r.Out)
 	require.Contains(t, r.Err, "fila: message 3: queue is full")
 }
 

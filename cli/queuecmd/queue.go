@@ -15,6 +15,7 @@ import (
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
 )
 
 // Commands returns fila queue.
@@ -90,7 +91,8 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
-			return s.QueueDelete(ctx, args[0], force)
+			reply, err := s.QueueDelete(ctx, args[0], force)
+			return reply, command.Hint(err, wire.CodeQueueNotEmpty, "--force deletes them, too")
 		}, func(reply client.QueueDeleteReply, args []string) string {
 			return fmt.Sprintf("queue %s deleted, %s with it\n", args[0], terminal.Plural(reply.Deleted, "message"))
 		}),

@@ -66,10 +66,19 @@ func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
 	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: nothing to change: give the flag of at least one setting\n"), r)
 }
 
+// The flag is named where the protocol only has a field.
+func TestQueueDeleteNamesForce(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-delete.orders", wire.QueueNotEmpty("orders", 1))
+	require.Equal(t, clitest.Ended(command.ExitConflict, "",
+		"fila: queue \"orders\" has 1 message, dead letters included, and force is not set: --force deletes them, too [err_code 12409]\n"),
+		program.Run(t, "", "queue", "delete", "orders"))
+}
+
 func TestQueueList(t *testing.T) {
 	f := clitest.StartFake(t)
 	list := wire.QueueList{Total: 2, Queues: []wire.QueueSummary{
-		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_500, DLQ: "orders.dlq"},
+		{Name: "orders", Pending: 1234, Parked: 34, Delayed: 5, InFlight: 7, Consumers: 2, Bytes: 1 << 20, OldestAgeMs: 90_000, DLQ: "orders.dlq"},
 		{Name: "orders.dlq"},
 	}}
 	clitest.Shows(f, program, "queue list", "fila.admin.queue-list", list,

@@ -75,7 +75,7 @@ func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
 		return storeError(file, err)
 	}
 	if e.skipped > 0 {
-		return fmt.Errorf("%s could not be read and left out of the export", terminal.Plural(e.skipped, "record"))
+		return fmt.Errorf("the export leaves out %s that could not be read", terminal.Plural(e.skipped, "record"))
 	}
 	return nil
 }

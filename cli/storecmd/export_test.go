@@ -174,7 +174,7 @@ func TestStoreExportBroken(t *testing.T) {
 	r := program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir, "--to", to, "--skip-broken")
 	require.Equal(t, command.ExitFailed, r.Code)
 	require.Contains(t, r.Err, "fila: left out: store: "+file+" is corrupt: segment of segment 1")
-	require.Contains(t, r.Err, "fila: 1 record could not be read and left out of the export\n")
+	require.Contains(t, r.Err, "fila: the export leaves out 1 record that could not be read\n")
 	text, err := os.ReadFile(to)
 	require.NoError(t, err)
 	into := filepath.Join(dir, "new")

@@ -226,7 +226,7 @@ func (im *importer) takeAs(kind string, b []byte) error {
 
 func (im *importer) end(l endLine) error {
 	if l.Lines != im.line-1 {
-		return fmt.Errorf("%d lines should come before it: the export is not whole", l.Lines)
+		return fmt.Errorf("%s should come before it: the export is not whole", terminal.Plural(l.Lines, "line"))
 	}
 	im.ended = true
 	return nil

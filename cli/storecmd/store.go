@@ -88,8 +88,8 @@ anything broken is refused.`,
 				return storeError(file, err)
 			}
 			return env.Show(cmd, compactReport{file, r.Before, r.After, r.Messages, r.Dropped}, func() string {
-				return fmt.Sprintf("%s: %s before, %s now; %s kept, %d finished ones dropped\n",
-					file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), r.Dropped)
+				return fmt.Sprintf("%s: %s before, %s now; %s kept, %s dropped\n",
+					file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), terminal.Plural(r.Dropped, "finished one"))
 			})
 		},
 	}

@@ -35,6 +35,15 @@ func (c Clock) Stamps(sentence string) string {
 	return stampInText.ReplaceAllStringFunc(sentence, c.When)
 }
 
+// Age prints how old something is, of its time.
+func (c Clock) Age(stamp string) string {
+	t, err := time.Parse(time.RFC3339, stamp)
+	if err != nil {
+		return OrDash(stamp)
+	}
+	return Span(max(c.Now().Sub(t), 0))
+}
+
 // Soon prints only the distance of a time, for tables.
 func (c Clock) Soon(stamp string) string {
 	t, err := time.Parse(time.RFC3339, stamp)
@@ -73,20 +82,13 @@ func Span(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// Age prints milliseconds as people say how old something is.
+// Age prints milliseconds as how old the oldest of some things is; 0 is that there
+// is none.
 func Age(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d <= 0:
+	if ms <= 0 {
 		return "-"
-	case d < time.Second:
-		return d.String()
-	case d < time.Minute:
-		return d.Truncate(100 * time.Millisecond).String()
-	case d < 48*time.Hour:
-		return d.Truncate(time.Second).String()
 	}
-	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+	return Span(time.Duration(ms) * time.Millisecond)
 }
 
 // ParseMs reads a duration as people write it on a command line, such as 30s or

@@ -20,6 +20,14 @@ func TestSpan(t *testing.T) {
 	require.Equal(t, "2026-01-02T12:00:00Z (now)", a.When("2026-01-02T12:00:00.0001Z"))
 	require.Equal(t, "2026-01-02T11:59:58Z (2s ago)", a.When("2026-01-02T13:59:58+02:00"))
 	require.Equal(t, "-", a.When(""))
+	for stamp, want := range map[string]string{
+		"2026-01-02T11:59:59.922Z": "78ms", "2026-01-02T10:29:00Z": "1h31m", "2026-01-02T12:00:01Z": "0s", "": "-",
+	} {
+		require.Equal(t, want, a.Age(stamp), "an age is no \"ago\"")
+	}
+	for ms, want := range map[int64]string{0: "-", -1: "-", 1: "1ms", 90_500: "1m31s", 49 * 3_600_000: "2d1h"} {
+		require.Equal(t, want, Age(ms))
+	}
 	require.Equal(t, "soon", a.When("soon"))
 	require.Equal(t, "in 1h", a.Soon("2026-01-02T13:00:00Z"))
 }

@@ -187,7 +187,11 @@ func (g *gates) blocked(e *wire.ExplainMessage, v *queue.MessageView) {
 	case v.At.Queue:
 		e.Reason = pauseText(v.At, e.Queue, v.Key)
 	case !v.First:
-		e.Reason = plural(v.Ahead, "message") + " of the same key and gates in front of it; the first of them is held back by " + gateText(&st) + "."
+		first := "; the first of them is held back by "
+		if v.Ahead == 1 {
+			first = ", held back by "
+		}
+		e.Reason = plural(v.Ahead, "message") + " of the same key and gates" + are(v.Ahead) + "in front of it" + first + gateText(&st) + "."
 	default:
 		e.Reason = "It is held back by " + gateText(&st) + "."
 	}
@@ -238,12 +242,12 @@ func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
 	case e.Pending > 0 && e.Consumers == 0:
 		e.Reason = sentences(parked, plural(e.Pending, "message")+are(e.Pending)+"ready, but no consumer is registered.")
 	case e.Pending > 0 && e.Credit == 0:
-		e.Reason = sentences(parked, fmt.Sprintf("%s%sready and wait for the consumers, which have %d in flight and no room for more.",
-			plural(e.Pending, "message"), are(e.Pending), e.InFlight))
+		e.Reason = sentences(parked, fmt.Sprintf("%s%sready and %s for the consumers, which have %d in flight and no room for more.",
+			plural(e.Pending, "message"), are(e.Pending), verb(e.Pending, "wait"), e.InFlight))
 	case parked != "":
 		e.Reason = parked
 	case e.Delayed > 0 && e.InFlight == 0 && e.Pending == 0:
-		e.Reason = fmt.Sprintf("%s wait for their time.", plural(e.Delayed, "message"))
+		e.Reason = delayedText(e.Delayed)
 	default:
 		e.Reason = "Messages are being delivered."
 	}
@@ -265,6 +269,21 @@ func parkedText(parked int64, by []wire.BlockedCount) string {
 
 func sentences(all ...string) string {
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), " ")
+}
+
+func delayedText(n int64) string {
+	if n == 1 {
+		return "1 message waits for its time."
+	}
+	return fmt.Sprintf("%d messages wait for their time.", n)
+}
+
+// verb is what so many do.
+func verb(n int64, many string) string {
+	if n == 1 {
+		return many + "s"
+	}
+	return many
 }
 
 func are(n int64) string {
@@ -301,7 +320,7 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	case e.Pending > 0 && v.Consumers == 0:
 		e.Reason = sentences(parked, ready+", but no consumer is registered.")
 	case e.Pending > 0 && v.Credit == 0:
-		e.Reason = sentences(parked, ready+" and wait for a consumer with room.")
+		e.Reason = sentences(parked, ready+" and "+verb(e.Pending, "wait")+" for a consumer with room.")
 	case e.Pending > 0:
 		e.Reason = sentences(parked, fmt.Sprintf("%s; the key gets %.0f %% of the deliveries.", ready, 100*e.Share))
 	case parked != "":
@@ -309,7 +328,7 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	case e.InFlight > 0:
 		e.Reason = plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
 	default:
-		e.Reason = fmt.Sprintf("%s wait for their time.", plural(e.Delayed, "message"))
+		e.Reason = delayedText(e.Delayed)
 	}
 	return e
 }

@@ -185,7 +185,7 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{Ahead: 2, Cost: 1000, Share: 0.5},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "2 messages of the same key and gates in front of it; the first of them is held back by " +
+				Reason: "2 messages of the same key and gates are in front of it; the first of them is held back by " +
 					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
 			},
 		},
@@ -194,7 +194,7 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{Ahead: explainWalk, Cost: 1000, Share: 1},
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: explainWalk, Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "100000 messages of the same key and gates in front of it; the first of them is held back by " +
+				Reason: "100000 messages of the same key and gates are in front of it; the first of them is held back by " +
 					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
 			},
 		},
@@ -207,7 +207,7 @@ func TestExplainMessage(t *testing.T) {
 					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in 1m0s", SetBy: "config",
 					InUse: "2 in the window, 2 in flight",
 				},
-				Reason: "1 message of the same key and gates in front of it; the first of them is held back by " +
+				Reason: "1 message of the same key and gates is in front of it, held back by " +
 					"throttle:stripe (window), 2 in 1m0s [config]; it may open at " + at(60) + ".",
 			},
 		},
@@ -393,6 +393,12 @@ func TestExplainQueue(t *testing.T) {
 			"",
 			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
 		},
+		"one is delayed": {queue.StateView{Moment: queue.Moment{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
+		"no credit for one": {
+			queue.StateView{Moment: queue.Moment{Pending: 1, InFlight: 2, Consumers: 1}},
+			"",
+			"1 message is ready and waits for the consumers, which have 2 in flight and no room for more.",
+		},
 		"delayed":   {queue.StateView{Moment: queue.Moment{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
 		"delivered": {queue.StateView{Moment: queue.Moment{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
 	} {
@@ -447,8 +453,10 @@ func TestExplainKey(t *testing.T) {
 			queue.KeyView{Known: true, Blocked: 3, At: []queue.BlockedView{{By: queue.ByOrder, Messages: 3, Flows: 1}}},
 			"3 messages are held back by key:acme (order) [ordering of queue orders].",
 		},
-		"with consumers": {queue.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
-		"delayed":        {queue.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
+		"with consumers":    {queue.KeyView{Known: true, InFlight: 2}, "2 messages are with consumers."},
+		"one is delayed":    {queue.KeyView{Known: true, Delayed: 1}, "1 message waits for its time."},
+		"no credit for one": {queue.KeyView{Known: true, Pending: 1, Consumers: 1}, "1 message is ready and waits for a consumer with room."},
+		"delayed":           {queue.KeyView{Known: true, Delayed: 2}, "2 messages wait for their time."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := tc.view

@@ -58,10 +58,10 @@ func (g *gates) circuitState(c queue.Circuit) wire.GateState {
 	if !ok {
 		return st // its last message has gone meanwhile
 	}
-	st.Limits = fmt.Sprintf("opens after %d failures in a row for %s", i.Threshold, time.Duration(i.CooldownMs)*time.Millisecond)
+	st.Limits = fmt.Sprintf("opens after %s in a row for %s", plural(int64(i.Threshold), "failure"), time.Duration(i.CooldownMs)*time.Millisecond)
 	st.InUse, st.SetBy = i.State, i.Cause
 	if i.ConsecutiveFailures > 0 {
-		st.InUse += fmt.Sprintf(", %d failures in a row", i.ConsecutiveFailures)
+		st.InUse += ", " + plural(int64(i.ConsecutiveFailures), "failure") + " in a row"
 	}
 	return st
 }
@@ -169,7 +169,11 @@ func limitsText(l throttle.Limits) string {
 func useText(i *throttle.Info) string {
 	var parts []string
 	if i.Limits.Rate != (throttle.Rate{}) {
-		parts = append(parts, thousandths(i.Tokens)+" tokens")
+		tokens := " tokens"
+		if i.Tokens == thousand {
+			tokens = " token"
+		}
+		parts = append(parts, thousandths(i.Tokens)+tokens)
 	}
 	if i.Limits.Limit > 0 {
 		parts = append(parts, fmt.Sprintf("%d in the window", i.InWindow))
