@@ -63,7 +63,26 @@ func (q QueueSettings) Validate() error {
 		}
 		return &SettingError{Field: c.field, Value: strconv.FormatInt(c.value, 10), Allowed: allowed}
 	}
-	return cmp.Or(q.checkRetries(), q.checkEnqueueRates())
+	return cmp.Or(q.checkDecider(), q.checkRetries(), q.checkEnqueueRates())
+}
+
+// checkDecider refuses headers beside on_enqueue, which decides alone: nobody would
+// look at them.
+func (q QueueSettings) checkDecider() error {
+	if q.OnEnqueue == "" {
+		return nil
+	}
+	for _, c := range []struct{ field, value string }{
+		{"fairness_header", q.FairnessHeader},
+		{"weight_header", q.WeightHeader},
+		{"throttle_headers", strings.Join(q.ThrottleHeaders, ", ")},
+		{"circuit_header", q.CircuitHeader},
+	} {
+		if c.value != "" {
+			return &SettingError{c.field, quote(c.value), "allowed is either " + c.field + " or on_enqueue, which decides alone and reads headers itself"}
+		}
+	}
+	return nil
 }
 
 func (q QueueSettings) checkRetries() error {

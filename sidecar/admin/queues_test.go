@@ -59,7 +59,7 @@ func TestQueueVerbs(t *testing.T) {
 // pending, settings, hooks and counters.
 func TestQueueInspect(t *testing.T) {
 	inHouse(t, nil, func(t *testing.T, h *house) {
-		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","on_enqueue":
+		h.must(wire.VerbQueueCreate, "orders", `{"quantum":2,"on_enqueue":
 			"function on_enqueue(msg) return { fairness_key = msg.headers['tenant'], weight = 3 } end"}`, nil)
 		for _, tenant := range []string{"a", "b", "b", "b", "c", "c"} {
 			h.enqueue("orders", "0123456789", nats.Header{"tenant": {tenant}})
@@ -80,7 +80,7 @@ func TestQueueInspect(t *testing.T) {
 		require.EqualValues(t, 3, info.TopFlows[0].Pending)
 		require.InDelta(t, 3, info.TopFlows[0].Weight, 0)
 		require.InDelta(t, 0.5, info.TopFlows[0].Share, 0)
-		require.Equal(t, "tenant", info.Settings.FairnessHeader)
+		require.EqualValues(t, 2, info.Settings.Quantum)
 		require.Equal(t, info.Settings.Quantum, info.Quantum)
 		require.Len(t, info.Hooks, 1)
 		require.EqualValues(t, 6, info.Hooks[0].Runs)

@@ -92,6 +92,7 @@ func TestFileMistakes(t *testing.T) {
 		"queue without name":   {"[[queue]]\nquantum = 1", "queue[0].name is missing"},
 		"queue twice":          {"[[queue]]\nname = \"a\"\n[[queue]]\nname = \"a\"", `queue "a" is declared twice`},
 		"script twice":         {"[[queue]]\nname = \"a\"\non_enqueue = \"x\"\non_enqueue_file = \"y\"", `queue "a" in FILE: on_enqueue and on_enqueue_file are both set`},
+		"two that decide":      {"[[queue]]\nname = \"a\"\non_enqueue = \"x\"\nfairness_header = \"tenant\"", `queue "a": fairness_header is "tenant": allowed is either fairness_header or on_enqueue`},
 		"script missing":       {"[[queue]]\nname = \"a\"\non_failure_file = \"y.lua\"", `queue "a" in FILE: on_failure_file = "y.lua": DIR/y.lua: no such file or directory`},
 		"script is a folder":   {"[[queue]]\nname = \"a\"\non_failure_file = \".\"", `queue "a" in FILE: on_failure_file = ".": DIR: is a directory`},
 

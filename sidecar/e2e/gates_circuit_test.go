@@ -338,13 +338,16 @@ func TestOpenCircuitSurvivesARestart(t *testing.T) {
 	})
 }
 
-// TestCircuitFromOnEnqueue wins over the header, as all of the hook does.
+// TestCircuitFromOnEnqueue: the hook names the circuit. A header that names one
+// beside it is refused.
 func TestCircuitFromOnEnqueue(t *testing.T) {
 	c := shared(t).client(t)
 	dest := unique(t)
-	queue := c.newQueue(m{"circuit_header": "dest", "on_enqueue": `function on_enqueue(msg)
+	const hook = `function on_enqueue(msg)
 		return { circuit_key = msg.headers["vendor"] }
-	end`})
+	end`
+	c.refused(400, "fila.admin.queue-create."+unique(t), m{"circuit_header": "dest", "on_enqueue": hook})
+	queue := c.newQueue(m{"on_enqueue": hook})
 	c.call("fila.admin.circuit-open."+dest, nil, nil)
 	c.enqueue(queue, "held", "vendor", dest)
 	c.enqueue(queue, "goes", "dest", dest)
