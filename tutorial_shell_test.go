@@ -15,10 +15,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// patience bounds, in seconds, what the commands of a page wait for: it only turns a
+// hang into a failure that says what did not come.
+const patience = 60
+
 // prelude is what a page's shell knows before its first command. fila_serve
 // stands for `fila serve`: it takes free ports, runs in the background, prints
 // the line that says that it is ready, and takes the place of the one before.
 const prelude = `
+# await WHAT COMMAND...: until the command succeeds, or for as long as the patience
+# lasts.
+await() {
+  local what=$1 until=$((SECONDS + patience))
+  shift
+  until "$@"; do
+    [ $SECONDS -lt $until ] || { echo "waited in vain for $what"; return 1; }
+    sleep 0.05
+  done
+}
 server=
 stop_server() {
   [ -n "$server" ] || return 0
@@ -31,27 +45,29 @@ fila_serve() {
   : >serve.log
   FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
   server=$!
-  until grep 'fila is ready' serve.log; do
-    kill -0 "$server" 2>/dev/null || { cat serve.log; return 1; }
-    sleep 0.05
-  done
+  await 'the line that fila is ready' serve_tells || { cat serve.log; return 1; }
+  grep 'fila is ready' serve.log || { cat serve.log; return 1; }
   export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
 }
+# Succeeds when the server is ready or has ended.
+serve_tells() { grep -q 'fila is ready' serve.log || ended "$server"; }
+ended() { ! kill -0 "$1" 2>/dev/null; }
 # Runs a command that does not end by itself until it has printed a line.
 first_line() {
   : >first_line.out
   "$@" >>first_line.out 2>&1 &
   local pid=$!
-  until [ -s first_line.out ]; do
-    kill -0 "$pid" 2>/dev/null || break
-    sleep 0.05
-  done
+  await "a line of $*" first_line_tells "$pid"
   kill -INT "$pid" 2>/dev/null
+  await "the end of $*" ended "$pid" || kill -KILL "$pid"
   wait "$pid"
   local rc=$?
   cat first_line.out
   return $rc
 }
+first_line_tells() { [ -s first_line.out ] || ended "$1"; }
+# Succeeds when orders has dead letters.
+orders_died() { fila queue inspect orders.dlq --json | grep -q '"pending": *[1-9]'; }
 # Where there is no jq its examples show what it would read.
 command -v jq >/dev/null || jq() { cat; }
 trap 'stop_server; kill $(jobs -p) 2>/dev/null' EXIT
@@ -87,7 +103,7 @@ func newShell(t *testing.T) *shell {
 		_ = cmd.Wait() // its exit code is that of the last command
 	})
 	s := &shell{t: t, dir: dir, in: in, out: bufio.NewReader(out)}
-	_, code := s.run(prelude)
+	_, code := s.run(fmt.Sprintf("patience=%d\n", patience) + prelude)
 	require.Zero(t, code)
 	return s
 }
@@ -168,6 +184,19 @@ func requirePrinted(t *testing.T, want []string, got string) {
 		pattern.WriteString(strings.Join(parts, ".*") + "\n")
 	}
 	require.Regexp(t, `\A`+pattern.String()+`\n*\z`, printed.String(), "the page shows:\n%s\nit printed:\n%s", strings.Join(want, "\n"), got)
+}
+
+// What a page waits for may not come; then the commands say so and go on.
+func TestPagesDoNotWaitForEver(t *testing.T) {
+	s := newShell(t)
+	_, code := s.run("patience=0")
+	require.Zero(t, code)
+	out, code := s.run("fila() { exec sleep 600; }; fila_serve; failed=$?; kill -KILL $server; server=; (exit $failed)")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "waited in vain for the line that fila is ready")
+	out, code = s.run("first_line sleep 600")
+	require.NotZero(t, code)
+	require.Contains(t, out, "waited in vain for a line of sleep 600")
 }
 
 func TestRequirePrintedCanFail(t *testing.T) {

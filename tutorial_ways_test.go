@@ -84,15 +84,15 @@ var ways = []way{
 
 	{page: "README.md", command: "fila queue list", before: untilDead},
 
-	{page: "docs/protocol.md", command: "nats sub ", instead: "nats sub >sub.out ", after: "until [ -e subscribed ]; do sleep 0.05; done"},
-	{page: "docs/protocol.md", command: "nats req 'fila.ack.0.<token>", before: "until [ -s token ]; do sleep 0.05; done"},
+	{page: "docs/protocol.md", command: "nats sub ", instead: "nats sub >sub.out ", after: "await 'the subscription' [ -e subscribed ]"},
+	{page: "docs/protocol.md", command: "nats req 'fila.ack.0.<token>", before: "await 'a delivery' [ -s token ]"},
 	{page: "docs/protocol.md", command: "nats req fila.admin.queue-create", before: "fila queue delete orders --force"},
 }
 
 const (
 	cliPage    = "docs/cli.md"
 	deadLetter = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
-	untilDead  = "until fila queue inspect orders.dlq --json | grep -q '\"pending\": *[1-9]'; do sleep 0.05; done"
+	untilDead  = "await 'a dead letter' orders_died"
 	hookFiles  = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
 )
 
