@@ -55,6 +55,62 @@ func TestPlainOutputs(t *testing.T) {
 	}
 }
 
+// A list of keys takes their beginning as an argument or as --prefix.
+func TestListsByPrefix(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.config-list", wire.ConfigList{})
+	f.Answer("fila.admin.config-log", wire.ConfigLog{})
+	f.Answer("fila.admin.throttle-list", wire.ThrottleList{})
+	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
+	for _, list := range []string{"config list", "config log", "throttle list", "circuit list"} {
+		for line, want := range map[string]string{list: "", list + " feature:": "feature:", list + " --prefix feature:": "feature:"} {
+			clitest.OK(t, program.Run(t, "", strings.Fields(line)...))
+			req, bad := wire.ParseKeyList(f.Next().Data)
+			require.Nil(t, bad)
+			require.Equal(t, want, req.Prefix, line)
+		}
+		program.Mistakes(t, map[string]string{list + " a --prefix b": "KEY-PREFIX and --prefix say the same: one of them is allowed"})
+	}
+	f.Answer("other.admin.queue-list", wire.QueueList{})
+	clitest.OK(t, program.Run(t, "", "queue", "list", "--subject-prefix", "other"))
+	program.Mistakes(t, map[string]string{"queue list --subject-prefix a..b": "--subject-prefix: "})
+}
+
+// The flags of every command are told once; every page says where.
+func TestHelpHasGlobalFlagsOnce(t *testing.T) {
+	topic := clitest.OK(t, program.Run(t, "", "help", "flags")).Out
+	globals := root().PersistentFlags()
+	n := 0
+	globals.VisitAll(func(f *pflag.Flag) {
+		n++
+		require.Contains(t, topic, "--"+f.Name+" ")
+	})
+	require.Greater(t, n, 10)
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		if command.IsTopic(cmd) {
+			return
+		}
+		page := clitest.OK(t, program.Run(t, "", append(strings.Fields(cmd.CommandPath())[1:], "--help")...)).Out
+		require.Contains(t, page, "Usage:\n  "+cmd.CommandPath())
+		require.Contains(t, page, "\nFlags of every command, such as --server, --timeout and --json: fila help flags\n", cmd.CommandPath())
+		require.NotContains(t, page, "--tlscert", cmd.CommandPath())
+		if cmd.HasParent() {
+			require.Contains(t, page, cmd.Example)
+		}
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			require.Equal(t, !f.Hidden, strings.Contains(page, "--"+f.Name), "%s --%s", cmd.CommandPath(), f.Name)
+		})
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				require.Contains(t, page, "\n  "+sub.Name()+" ")
+				visit(sub)
+			}
+		}
+	}
+	visit(root())
+}
+
 func TestExitCodes(t *testing.T) {
 	f := clitest.StartFake(t)
 	for code, want := range map[int]int{400: command.ExitUsage, 404: command.ExitNotFound, 409: command.ExitConflict, 413: command.ExitUsage, 429: command.ExitRefused, 500: command.ExitFailed, 503: command.ExitRefused} {
@@ -106,7 +162,7 @@ func TestUsageErrors(t *testing.T) {
 		"queue create a --enqueue-rate fast":           "--enqueue-rate: allowed is a number per second such as 10 or 0.5",
 		"queue create a --on-enqueue nosuch.lua":       "--on-enqueue: nosuch.lua: no such file or directory",
 		"queue create a --on-enqueue - --on-failure -": "standard input can be read once",
-		"publish a x -H tenant":                        `--header "tenant": allowed is name=value`,
+		"publish a x -H tenant":                        `--header "tenant": allowed is name=value or name:value`,
 		"publish a x -H =acme":                         `--header "=acme": allowed is name=value`,
 		"publish a x --delay -5s":                      "allowed is a duration",
 		"publish a x --dedupe-id=":                     "--dedupe-id is empty",

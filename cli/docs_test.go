@@ -51,7 +51,7 @@ func reference(root *cobra.Command) string {
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {
-			if sub.Hidden || sub.Name() == "help" || sub.Name() == "completion" {
+			if sub.Hidden || sub.Name() == "help" || sub.Name() == "completion" || command.IsTopic(sub) {
 				continue
 			}
 			writeCommand(&b, sub)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
 )
 
 func TestManPages(t *testing.T) {
@@ -27,7 +28,7 @@ func TestManPages(t *testing.T) {
 	var all []string
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
-		if cmd.Hidden || cmd.Name() == "help" {
+		if cmd.Hidden || cmd.Name() == "help" || command.IsTopic(cmd) {
 			return
 		}
 		all = append(all, strings.ReplaceAll(cmd.CommandPath(), " ", "-"))
@@ -42,6 +43,7 @@ func TestManPages(t *testing.T) {
 		data, err := os.ReadFile(filepath.Join(dir, name+".1"))
 		require.NoError(t, err)
 		page := string(data)
+		require.Equal(t, name == "fila", strings.Contains(page, `\-\-tlscert`), "options of every command are on one page")
 		require.Contains(t, page, ".SH NAME\n"+strings.ReplaceAll(name, "-", `\-`)+` \- `)
 		for line := range strings.Lines(page) {
 			if strings.HasPrefix(line, ".") {

@@ -119,7 +119,7 @@ func TestServe(t *testing.T) {
 	t.Setenv("FILA_NOSUCH", "1")
 	s := &fakeServer{}
 	ctx, cancel := context.WithCancel(t.Context())
-	r := clitest.OK(t, s.serve(t, ctx, cancel, "--port", "-1", "--host", "0.0.0.0", "--http", "", "--data-dir", "d", "--prefix", "p", "--json"))
+	r := clitest.OK(t, s.serve(t, ctx, cancel, "--port", "-1", "--host", "0.0.0.0", "--http", "", "--data-dir", "d", "--subject-prefix", "p", "--json"))
 	want := config.Default()
 	want.NATS.Embedded.Port, want.NATS.Embedded.Host, want.HTTP.Addr, want.DataDir = -1, "0.0.0.0", "", "d"
 	want.NATS.SubjectPrefix, want.Log = "p", config.LogConfig{Level: "warn", Format: "json"}

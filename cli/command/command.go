@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,6 +41,8 @@ func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 	flags := root.PersistentFlags()
 	env.Conn.addFlags(flags)
 	flags.BoolVar(&env.JSON, "json", false, "print JSON")
+	root.AddCommand(flagsTopic(root))
+	root.SetUsageFunc(usage)
 	CompleteFlag(root, "context", completeContexts)
 	return root
 }
@@ -98,8 +101,35 @@ func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 func (env *Env) KeyGroup(cmd *cobra.Command, keys Lookup, commands ...*cobra.Command) *cobra.Command {
 	for _, sub := range commands {
 		sub.ValidArgsFunction = env.Complete(keys)
+		if slices.Contains(argumentNames(sub), keyPrefix) {
+			prefixFlag(sub)
+		}
 	}
 	return Group(cmd, commands...)
+}
+
+// keyPrefix is the argument of a list of keys.
+const keyPrefix = "[KEY-PREFIX]"
+
+// prefixFlag makes --prefix say the same as the argument of a list of keys.
+func prefixFlag(cmd *cobra.Command) {
+	prefix := cmd.Flags().String("prefix", "", "only keys that begin with this `text`, as KEY-PREFIX says it")
+	CompleteFlag(cmd, "prefix", func(cmd *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return cmd.ValidArgsFunction(cmd, nil, text)
+	})
+	count, run := Args(argumentNames(cmd)...), cmd.RunE
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("prefix") && len(args) > 0 {
+			return errors.New("KEY-PREFIX and --prefix say the same: one of them is allowed")
+		}
+		return count(cmd, args)
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("prefix") {
+			args = []string{*prefix}
+		}
+		return run(cmd, args)
+	}
 }
 
 // argumentNames are the names of the arguments of a command.

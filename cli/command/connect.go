@@ -73,7 +73,7 @@ func (c *Connection) addFlags(fs *pflag.FlagSet) {
 		fs.StringVarP(flag.value, flag.name, flag.short, "", flag.usage)
 	}
 	fs.StringVar(&c.Login.InboxPrefix, "inbox-prefix", "", "`prefix` of reply subjects, under _INBOX (default _INBOX)")
-	fs.StringVar(&c.Prefix, "prefix", client.DefaultPrefix, "subject `prefix` of fila")
+	fs.StringVar(&c.Prefix, "subject-prefix", client.DefaultPrefix, "subject `prefix` of fila")
 	fs.Var(&c.timeout, "timeout", "how long to wait for NATS and for the reply, all pages of a list together [NATS_TIMEOUT]")
 }
 
@@ -206,7 +206,7 @@ func (c *Connection) Open(more ...nats.Option) (*Session, error) {
 	}
 	if s.Client, err = client.New(nc, client.WithPrefix(c.Prefix), client.WithTimeout(where.Timeout)); err != nil {
 		nc.Close()
-		return nil, UsageError("--prefix: %w", err)
+		return nil, UsageError("--subject-prefix: %w", err)
 	}
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/cli/command"
 	"github.com/filaq/fila/cli/terminal"
@@ -172,7 +173,13 @@ time or memory limit stopped it.`,
 	fl := c.Flags()
 	fl.StringVar(&f.hook, "hook", "", "on_enqueue or on_failure (default: the one that the script defines, on_enqueue if both)")
 	command.Allow(c, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
-	fl.StringArrayVar(&f.headers, "headers", nil, "a header as name=value; may be repeated")
+	fl.StringArrayVarP(&f.headers, "header", "H", nil, "a header as `name=value` or name:value; may be repeated")
+	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "headers" { // what it was called first
+			name = "header"
+		}
+		return pflag.NormalizedName(name)
+	})
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
 	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")
 	fl.Uint32Var(&f.message.Attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
@@ -203,9 +210,13 @@ func pairs(flag string, list []string) (map[string]string, error) {
 }
 
 func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, error) {
-	headers, err := pairs("headers", f.headers)
-	if err != nil {
-		return nil, err
+	f.message.Headers = make(map[string][]string, len(f.headers))
+	for _, text := range f.headers {
+		name, value, err := command.ParseHeader("header", text)
+		if err != nil {
+			return nil, err
+		}
+		f.message.Headers[name] = append(f.message.Headers[name], value)
 	}
 	config, err := pairs("config", f.config)
 	if err != nil {
@@ -227,10 +238,6 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 		Get: func(key string) (string, bool) { v, ok := config[key]; return v, ok },
 		Log: logTo(log),
 	})
-	f.message.Headers = make(map[string][]string, len(headers))
-	for k, v := range headers {
-		f.message.Headers[k] = []string{v}
-	}
 	var worst *hookOutcome
 	for range max(f.repeat, 1) {
 		var o *hookOutcome

@@ -49,7 +49,7 @@ func TestHookRunJSON(t *testing.T) {
 		line    float64
 		want    map[string]any
 	}{
-		"decides": {fairHook, []string{"--hook", "on_enqueue", "--headers", "tenant=a,b=c", "--headers", "x=1", "--payload-size", "7", "--config", "k=v=w"}, 0, "ok", 0, map[string]any{
+		"decides": {fairHook, []string{"--hook", "on_enqueue", "--header", "tenant=a,b=c", "-H", "x=1", "--payload-size", "7", "--config", "k=v=w"}, 0, "ok", 0, map[string]any{
 			"fairness_key": "a,b=c", "weight": 2.5, "cost": 1.0, "circuit_key": "", "throttle_keys": []any{"q:orders", "v=w"},
 			"returned": map[string]any{"fairness_key": "a,b=c", "weight": 2.5, "throttle_keys": []any{"q:orders", "v=w"}, "size": 7.0},
 		}},
@@ -102,7 +102,7 @@ func TestHookRunJSON(t *testing.T) {
 }
 
 func TestHookRunTable(t *testing.T) {
-	code, out, _ := hookCommand(t, map[string]string{"s.lua": fairHook}, "run", "s.lua", "--headers", "tenant=acme")
+	code, out, _ := hookCommand(t, map[string]string{"s.lua": fairHook}, "run", "s.lua", "-H", "tenant: acme")
 	require.Zero(t, code)
 	for _, line := range []string{"outcome          ok", "fairness_key     acme", "weight           2.5", "throttle_keys    q:orders", `returned         {"fairness_key":"acme"`} {
 		require.Contains(t, out, line)
@@ -111,6 +111,15 @@ func TestHookRunTable(t *testing.T) {
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, "s.lua:2:3: attempt to index")
 	require.Contains(t, errOut, "local x = msg.nothing.at_all")
+}
+
+// Headers are given as anywhere else, and by the name that the flag had first.
+func TestHookRunHeaders(t *testing.T) {
+	for _, header := range [][]string{{"-H", "tenant=a:b"}, {"-H", "tenant:a:b"}, {"--header", "tenant: a:b"}, {"--headers", "tenant=a:b"}} {
+		code, out, errOut := hookCommand(t, map[string]string{"s.lua": fairHook}, append([]string{"run", "s.lua"}, header...)...)
+		require.Zero(t, code, errOut)
+		require.Contains(t, out, "fairness_key     a:b\n", header)
+	}
 }
 
 func TestHookRunMistakes(t *testing.T) {

@@ -78,7 +78,7 @@ for what is on its way.`,
 	flags.Int64Var(&f.count, "count", 1, "publish the message so many times")
 	flags.Float64Var(&f.rate, "rate", 0, "at most so many messages a second; 0 is as fast as it goes")
 	flags.IntVar(&f.window, "window", 1000, "at most so many messages may wait for their confirmation")
-	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header as `name=value`; may be repeated")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header as `name=value` or name:value; may be repeated")
 	flags.Var(&f.delay, "delay", "hold the message back for so long")
 	flags.Var(&f.ttl, "ttl", "dead-letter it if it is not delivered within this time, at least 1s")
 	flags.StringVar(&f.dedupeID, "dedupe-id", "", "a second message with this `id` within the queue's window is not stored again; of many messages the number is appended: id-1, id-2")

@@ -45,9 +45,9 @@ type header struct{ name, value string }
 func (f *publishFlags) message(cmd *cobra.Command) (*template, error) {
 	t := &template{dedupeID: f.dedupeID}
 	for _, text := range f.headers {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || !headerAllowed(name, value) {
-			return nil, command.UsageError("--header %q: allowed is name=value, on one line, without spaces or colons in the name", text)
+		name, value, err := command.ParseHeader("header", text)
+		if err != nil {
+			return nil, err
 		}
 		t.headers = append(t.headers, header{name, value})
 	}
@@ -62,10 +62,6 @@ func (f *publishFlags) message(cmd *cobra.Command) (*template, error) {
 		return nil, command.UsageError("--dedupe-id is empty")
 	}
 	return t, nil
-}
-
-func headerAllowed(name, value string) bool {
-	return name != "" && !strings.ContainsAny(name, ": \t\r\n") && !strings.ContainsAny(value, "\r\n")
 }
 
 func (t *template) outgoing(n int64, payload []byte) outgoing {
@@ -220,7 +216,7 @@ func (d *describedMessage) headers() ([]header, error) {
 			}
 		}
 		for _, value := range values {
-			if !headerAllowed(name, value) {
+			if !command.HeaderAllowed(name, value) {
 				return nil, fmt.Errorf("header %q: allowed is one line, without spaces or colons in the name", name)
 			}
 			all = append(all, header{name, value})

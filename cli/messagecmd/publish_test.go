@@ -36,6 +36,20 @@ func takeAll(int64, *nats.Msg) *wire.Error { return nil }
 
 const summaryLine = `^%s published to orders in \S+ \(\S+/s\)%s\n$`
 
+// A header is name=value, or name:value as curl has it.
+func TestPublishHeaders(t *testing.T) {
+	f := clitest.StartFake(t)
+	intake(f, takeAll)
+	for header, want := range map[string]string{
+		"tenant=acme": "acme", "tenant:acme": "acme", "tenant: acme": "acme", "tenant=a:b": "a:b", "tenant:a=b": "a=b",
+		"tenant:": "", "tenant=": "",
+	} {
+		clitest.OK(t, program.Run(t, "", "publish", "orders", "x", "-H", header))
+		msg := f.Next()
+		require.Equal(t, []string{want}, msg.Header["tenant"], header)
+	}
+}
+
 func TestPublishCount(t *testing.T) {
 	f := clitest.StartFake(t)
 	intake(f, takeAll)

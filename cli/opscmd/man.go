@@ -51,7 +51,7 @@ func commandTree(cmd *cobra.Command) []*cobra.Command {
 
 // shown are the commands below one that have a page.
 func shown(cmd *cobra.Command) []*cobra.Command {
-	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool { return sub.Hidden || sub.Name() == "help" })
+	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(sub *cobra.Command) bool { return sub.Hidden || sub.Name() == "help" || command.IsTopic(sub) })
 }
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
@@ -76,13 +76,11 @@ func manPage(cmd *cobra.Command, version string) string {
 		section("OPTIONS")
 		roffFlags(&b, cmd.LocalNonPersistentFlags())
 	}
-	shared := cmd.InheritedFlags()
-	if !cmd.HasParent() {
-		shared = cmd.PersistentFlags()
-	}
-	if shared.HasAvailableFlags() {
-		section("OPTIONS OF EVERY COMMAND")
-		roffFlags(&b, shared)
+	section("OPTIONS OF EVERY COMMAND")
+	if cmd.HasParent() {
+		b.WriteString("They are in\n.BR fila (1).\n")
+	} else {
+		roffFlags(&b, cmd.PersistentFlags())
 	}
 	if cmd.Example != "" {
 		section("EXAMPLES")

@@ -1,0 +1,24 @@
+package command
+
+import "strings"
+
+// ParseHeader reads a header as a flag gives it, name=value or name:value, whichever
+// sign comes first: neither may be in a name. Spaces after a colon are no part of
+// the value.
+func ParseHeader(flag, text string) (name, value string, err error) {
+	if i := strings.IndexAny(text, "=:"); i > 0 {
+		name, value = text[:i], text[i+1:]
+		if text[i] == ':' {
+			value = strings.TrimLeft(value, " \t")
+		}
+		if HeaderAllowed(name, value) {
+			return name, value, nil
+		}
+	}
+	return "", "", UsageError("--%s %q: allowed is name=value or name:value, on one line, without spaces in the name", flag, text)
+}
+
+// HeaderAllowed reports whether NATS carries a header.
+func HeaderAllowed(name, value string) bool {
+	return name != "" && !strings.ContainsAny(name, ": \t\r\n") && !strings.ContainsAny(value, "\r\n")
+}
