@@ -95,7 +95,7 @@ func (p *program) expr() string {
 	case 10:
 		return p.name() + p.pick(".x", "[1]", "[a]", ".k", `["y"]`)
 	case 11, 12:
-		return p.pick("pcall", "f", "tostring", "select", "unpack", "next", "rawget", "type", "tonumber", "xpcall", "math.max", "table.concat", "string.rep", "string.format", "string.sub", "string.byte", "fila.get", "fila.hash", "ipairs", "it", "table.pack", "bit32.bxor", "utf8.char") +
+		return p.pick("pcall", "f", "tostring", "select", "unpack", "next", "rawget", "type", "tonumber", "xpcall", "math.max", "table.concat", "string.rep", "string.format", "string.sub", "string.byte", "fila.get", "fila.hash", "ipairs", "it", "table.pack", "bit32.bxor", "bit32.lrotate", "bit32.extract", "utf8.char") +
 			"(" + p.expr() + ", " + p.expr() + ")"
 	case 13:
 		return "setmetatable(" + p.pick("{}", p.name()) + ", {" + p.pick("__index", "__newindex", "__call", "__concat", "__eq", "__lt", "__le", "__len", "__unm", "__add", "__metatable") + " = " + p.expr() + "})"

@@ -109,12 +109,7 @@ func libraries() map[string]entries {
 			"char": utf8Char, "len": utf8Len, "codepoint": utf8Codepoint,
 			"charpattern": lua.LString("[\x01-\x7F\xC2-\xFD][\x80-\xBF]*"),
 		},
-		"bit32": {
-			"band":   bits(^uint32(0), func(a, b uint32) uint32 { return a & b }),
-			"bor":    bits(0, func(a, b uint32) uint32 { return a | b }),
-			"bxor":   bits(0, func(a, b uint32) uint32 { return a ^ b }),
-			"lshift": shift(true), "rshift": shift(false), "bnot": bitNot,
-		},
+		"bit32": bitLibrary(),
 	}
 }
 

@@ -87,37 +87,6 @@ func mathLog(L *lua.LState) int {
 	return push(L, lua.LNumber(v))
 }
 
-func bits(start uint32, f func(a, b uint32) uint32) lua.LGFunction {
-	return func(L *lua.LState) int {
-		r := start
-		for i := 1; i <= L.GetTop(); i++ {
-			r = f(r, uint32(int64(argInt(L, i))))
-		}
-		ctx(L).burn(L.GetTop() >> 2)
-		return push(L, lua.LNumber(r))
-	}
-}
-
-func bitNot(L *lua.LState) int {
-	return push(L, lua.LNumber(^uint32(int64(argInt(L, 1))))) //nolint:gosec // modulo 2^32 is meant
-}
-
-func shift(left bool) lua.LGFunction {
-	return func(L *lua.LState) int {
-		v, n := uint32(int64(argInt(L, 1))), argInt(L, 2)
-		toLeft := left == (n >= 0)
-		switch n = max(n, -n); {
-		case n > 31:
-			v = 0
-		case toLeft:
-			v <<= n
-		default:
-			v >>= n
-		}
-		return push(L, lua.LNumber(v))
-	}
-}
-
 // fnIntDiv is what a // b becomes.
 func fnIntDiv(L *lua.LState) int {
 	a, ok1 := toNum(L.Get(1))

@@ -20,9 +20,10 @@ const intDivName = "_fila_idiv_"
 
 // translate rewrites the lexical forms of Lua 5.4 that gopher-lua rejects or
 // misreads: a // b, <const>, and \x, \u{} and \z in strings. Lines keep their
-// numbers. Bit operators are refused with a word on what to use.
+// numbers. Bit operators, and those of other languages, are refused with a word on what to
+// use.
 func translate(src string) (string, error) {
-	if !strings.ContainsAny(src, "/\\<&|~>") {
+	if !strings.ContainsAny(src, "/\\<&|~>!") {
 		return src, nil
 	}
 	t := translator{src: src}
@@ -53,7 +54,7 @@ func (t *translator) refuse(op, instead string) error {
 	return &sourceError{
 		line:   1 + strings.Count(before, "\n"),
 		column: t.i - strings.LastIndexByte(before, '\n'),
-		msg:    fmt.Sprintf("operator %s is not available: use %s", op, instead),
+		msg:    fmt.Sprintf("hooks are Lua 5.1, which has no operator %s: use %s", op, instead),
 	}
 }
 
@@ -84,6 +85,14 @@ func (t *translator) step() error {
 		return t.refuse("<<", "bit32.lshift(a, n)")
 	case strings.HasPrefix(rest, ">>"):
 		return t.refuse(">>", "bit32.rshift(a, n)")
+	case strings.HasPrefix(rest, "&&"):
+		return t.refuse("&&", "and")
+	case strings.HasPrefix(rest, "||"):
+		return t.refuse("||", "or")
+	case strings.HasPrefix(rest, "!="):
+		return t.refuse("!=", "~=")
+	case c == '!':
+		return t.refuse("!", "not")
 	case c == '&':
 		return t.refuse("&", "bit32.band(a, b)")
 	case c == '|':
