@@ -249,6 +249,7 @@ func (x *exec) caught(err error) lua.LValue {
 	if s, ok := obj.(lua.LString); ok {
 		n += 4 * len(s) // raiseError formats it several times
 		x.saw(len(s))
+		obj = withoutAddress(s)
 	}
 	x.need(n)
 	x.burn(64) // raising closes upvalues frame by frame

@@ -282,11 +282,38 @@ func tostr(L *lua.LState, v lua.LValue) string {
 		}
 		return s
 	}
+	return display(v)
+}
+
+// display is tostring without metamethods. A table or function is shown without its
+// address, which would tell about the process and make equal runs differ.
+func display(v lua.LValue) string {
 	switch v.Type() {
 	case lua.LTTable, lua.LTFunction, lua.LTUserData, lua.LTThread:
-		// Not the address: it would tell about the process, and make equal runs
-		// differ.
-		return v.Type().String() + ": ?"
+		return v.Type().String() + noAddress
+	}
+	if s, ok := asText(v); ok {
+		return s
 	}
 	return v.String()
+}
+
+const noAddress = ": ?"
+
+// withoutAddress takes the address out of an error of gopher-lua that names a table
+// or function as a key, as display does. Other texts are left alone: scripts raise
+// what they like.
+func withoutAddress(text lua.LString) lua.LString {
+	s := string(text)
+	const key = ") with key '"
+	at := strings.LastIndex(s, key)
+	if at < 0 || !strings.HasSuffix(s, "'") || !strings.Contains(s[:at], "attempt to index a non-table object(") {
+		return text
+	}
+	at += len(key)
+	kind, address, ok := strings.Cut(s[at:len(s)-1], ": 0x")
+	if !ok || kind == "" || strings.Trim(kind, "abcdefghijklmnopqrstuvwxyz") != "" || strings.Trim(address, "0123456789abcdef") != "" {
+		return text
+	}
+	return lua.LString(s[:at] + kind + noAddress + "'")
 }

@@ -73,7 +73,7 @@ func (x *exec) set(o lua.LValue, k, v lua.LValue) {
 }
 
 func (x *exec) badIndex(o, k lua.LValue) {
-	name := k.String()
+	name := display(k)
 	if len(name) > 64 {
 		name = name[:64] + "..."
 	}

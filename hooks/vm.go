@@ -174,7 +174,7 @@ func (v *vm) scriptError(o lua.LValue) *RunError {
 	re := &RunError{Cause: CauseError}
 	switch o := o.(type) {
 	case lua.LString:
-		s := string(o)
+		s := string(withoutAddress(o))
 		if rest, ok := strings.CutPrefix(s, v.script.name+":"); ok {
 			if num, msg, ok := strings.Cut(rest, ": "); ok {
 				if n, err := strconv.Atoi(num); err == nil {
