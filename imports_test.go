@@ -98,7 +98,7 @@ var moduleImports = map[string][]string{
 	"github.com/spf13/cobra": {
 		"cli", "cli/command", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd", "cli/clitest",
 	},
-	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/gatecmd", "cli/opscmd"},
+	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/gatecmd", "cli/hookcmd", "cli/opscmd"},
 	"github.com/mattn/go-runewidth":       {"cli/terminal"},
 	"golang.org/x/term":                   {"cli/terminal"},
 	"github.com/knadh/koanf":              {"sidecar/config"},
