@@ -175,6 +175,53 @@ func TestDocumentedPermissions(t *testing.T) {
 	})
 }
 
+// TestOtherAccounts: a producer and a consumer of an account that imports fila's
+// subjects, with the permissions of fila's user that are documented.
+func TestOtherAccounts(t *testing.T) {
+	g, x := startGuarded(t, func(permissions string) string {
+		permissions = strings.Replace(permissions, "authorization {", `accounts {
+  FILA: {
+    exports = [{service: "fila.enqueue.>"}, {service: "fila.fetch.>", response_type: stream}, {service: "fila.ack.>"}]`, 1)
+		return permissions + `
+  TEAM: {
+    imports = [{service: {account: FILA, subject: "fila.enqueue.>"}}, {service: {account: FILA, subject: "fila.fetch.>"}}, {service: {account: FILA, subject: "fila.ack.>"}}]
+    users = [{user: team, password: team-secret}]
+  }
+}`
+	})
+	defer x.end()
+	g.request(g.connect("operator"), "fila.admin.queue-create.orders", "")
+	team := g.connect("team")
+	g.request(team, "fila.enqueue.orders", "from another account")
+	delivery := g.request(team, "fila.fetch.orders", "")
+	require.Equal(t, "from another account", string(delivery.Data))
+	require.Empty(t, g.request(team, delivery.Reply, "+ACK").Data)
+}
+
+// TestClientsCannotFloodTheLog: what a client has refused all the time is told a few
+// times, as what it is, and the line of the stop is written all the same.
+func TestClientsCannotFloodTheLog(t *testing.T) {
+	const flood, few = 5000, 25
+	g, x := startGuarded(t, nil)
+	producer, operator := g.connect("producer"), g.connect("operator")
+	g.request(operator, "fila.admin.queue-create.orders", "")
+	for range flood {
+		require.NoError(t, producer.PublishRequest("fila.enqueue.orders", "elsewhere.x", nil))
+		require.NoError(t, operator.PublishRequest("$SRV.PING", "elsewhere.x", nil))
+	}
+	g.request(producer, "fila.enqueue.orders", "")
+	g.request(operator, "$SRV.PING", "")
+	const refused, notSent = "a request is refused that cannot be answered", "NATS refuses a reply to a subject that a client has chosen"
+	require.Eventually(t, func() bool { return x.log.count(notSent) >= 20 }, 10*time.Second, time.Millisecond)
+	x.end()
+	for _, text := range []string{refused, notSent} {
+		require.GreaterOrEqual(t, x.log.count(text), 20, text)
+		require.LessOrEqual(t, x.log.count(text), few, text)
+	}
+	require.Zero(t, x.log.count("that it needs"))
+	require.Equal(t, 1, x.log.count("msg=stopped"))
+}
+
 // TestNoConsumerReachesAnother: worker-2 tries all that it could do to worker-1, which
 // holds a message of the queue that both consume from.
 func TestNoConsumerReachesAnother(t *testing.T) {

@@ -39,7 +39,8 @@ const closeTimeout = 5 * time.Second
 type Server struct {
 	cfg      config.Config
 	version  string
-	log      *slog.Logger
+	log      *slog.Logger // of start, stop and store, which clients cannot flood
+	limited  *slog.Logger // of the rooms
 	now      func() int64
 	subjects wire.Subjects
 	metrics  *telemetry.Metrics
@@ -98,6 +99,7 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 		cfg: cfg, version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
 		ready: make(chan struct{}), announce: os.Stderr,
 	}
+	s.limited = telemetry.LimitLog(log, s.now)
 	s.metrics.SetBuild(version)
 	s.killed, s.kill = context.WithCancel(context.Background())
 	return s, nil
@@ -190,11 +192,11 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	if s.cfg.NATS.URL == "" {
-		if d.embedded, err = natsio.StartEmbedded(s.cfg.NATS.Embedded, s.log); err != nil {
+		if d.embedded, err = natsio.StartEmbedded(s.cfg.NATS.Embedded, s.limited); err != nil {
 			return err
 		}
 	}
-	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.log, func() { s.setOffline(true) }, func() { s.setOffline(false) })
+	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.limited, func() { s.setOffline(true) }, func() { s.setOffline(false) })
 	return err
 }
 
@@ -205,7 +207,7 @@ func (s *Server) listen() (err error) {
 	if d.http != nil || s.cfg.HTTP.Addr == "" {
 		return nil
 	}
-	h := telemetry.NewHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.metrics, s.readiness, s.log)
+	h := telemetry.NewHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.metrics, s.readiness, s.limited)
 	if d.httpAddr, err = h.Start(); err != nil {
 		return err
 	}
@@ -290,21 +292,21 @@ func (s *Server) build(snap store.Snapshot) error {
 		return err
 	}
 	d, r := &s.doors, &s.rooms
-	event := natsio.Events(d.nc, s.subjects, s.now, s.log)
-	r.circuits = circuit.New(circuit.Options{Log: s.log, Now: s.now, Event: event, Submit: d.store.Submit})
+	event := natsio.Events(d.nc, s.subjects, s.now, s.limited)
+	r.circuits = circuit.New(circuit.Options{Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit})
 	r.circuits.Restore(snap.Config)
 	// Control and shard need each other; neither is asked before both are there.
 	var queues struct{ *shard.Shard }
 	r.control = control.New(control.Options{
-		Log: s.log, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
+		Log: s.limited, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
 		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
 	}, snap)
 	r.presence = natsio.NewPresence(natsio.PresenceOptions{
-		Log: s.log, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
+		Log: s.limited, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
 	})
-	r.front = natsio.New(natsio.Options{Log: s.log, Conn: d.nc, Subjects: s.subjects, Signer: signer})
+	r.front = natsio.New(natsio.Options{Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer, ReplyPrefixes: s.cfg.NATS.ReplyPrefixes})
 	queues.Shard = shard.New(shard.Options{
-		Log: s.log, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
+		Log: s.limited, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
 		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
 		Caps: caps(&s.cfg.Limits), MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes, Hooks: hookDefaults(&s.cfg.Lua),
 		Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
@@ -313,7 +315,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.shard = queues.Shard
 	r.shard.SetOffline(s.link.offline)
 	s.link.Unlock()
-	r.admin = admin.New(admin.Options{Log: s.log, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})
+	r.admin = admin.New(admin.Options{Log: s.limited, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})
 	return nil
 }
 

@@ -1,11 +1,14 @@
 package sidecar
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
 	"runtime"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +29,30 @@ type testSite struct {
 	t     testing.TB
 	dir   string
 	s     *Server
+	log   *logText
 	nc    *nats.Conn // may be nil
 	stop  context.CancelFunc
 	ended chan struct{} // closed when Run has returned err
 	err   error
+}
+
+// logText is a log that a test can read.
+type logText struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// count says in how many lines a text is.
+func (l *logText) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
 }
 
 // anyPort is the port of an embedded server that listens.
@@ -43,14 +66,15 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 	if change != nil {
 		change(&cfg)
 	}
-	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+	log := &logText{}
+	s, err := New(cfg, slog.New(slog.NewTextHandler(log, nil)), "1.0.0")
 	require.NoError(t, err)
 	if cfg.NATS.Embedded.Port != anyPort {
 		s.cfg.NATS.Embedded.Port = 0 // it does not listen
 	}
 	s.announce = io.Discard
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &testSite{t: t, dir: dir, s: s, stop: cancel, ended: make(chan struct{})}
+	x := &testSite{t: t, dir: dir, s: s, log: log, stop: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(x.ended)
 		x.err = s.Run(ctx)

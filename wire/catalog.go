@@ -97,7 +97,7 @@ var catalog = []Entry{
 	entry(CodeBadJSON, "bad_json", "The body of the request is not one JSON object, or a field has the wrong type."),
 	entry(CodeUnknownField, "unknown_field", "The request has a field that this request does not know, or has one twice."),
 	entry(CodeBadField, "bad_field", "A field of the request is missing or out of its range."),
-	entry(CodeBadReplySubject, "bad_reply_subject", "The reply subject lies under fila's own prefix, or is not an inbox where one is needed."),
+	entry(CodeBadReplySubject, "bad_reply_subject", "The reply subject is under none of nats.reply_prefixes, or not the consumer's own inbox where one is needed. The request is not carried out; of the first kind only fila's log, the metric and, for enqueues and acks, an event tell."),
 	entry(CodeBadSubject, "bad_subject", "The subject is not formed as the protocol says."),
 
 	entry(CodeBadQueueName, "bad_queue_name", "The queue name is not 1 to 128 bytes of A-Za-z0-9_- with dots between non-empty parts."),

@@ -172,12 +172,19 @@ func (s Subjects) Event(typ, tail string) string {
 	return s.prefix + "." + kindEvent + "." + typ + "." + EventTail(tail)
 }
 
-// Owns reports whether subject is the prefix or lies under it. A reply subject
-// that fila owns must be refused: by answering on it fila would act, with its
+// CheckReplyPrefix returns an error unless prefix may be what reply subjects begin
+// with: 1 to 64 bytes of printable ASCII without spaces, '*' and '>', under which no
+// subject of fila's own lies. By answering on one of those fila would act, with its
 // own rights, for a client that may not (the confused deputy).
-func (s Subjects) Owns(subject string) bool {
-	rest, ok := strings.CutPrefix(subject, s.prefix)
-	return ok && (rest == "" || rest[0] == '.')
+func (s Subjects) CheckReplyPrefix(prefix string) error {
+	own := s.prefix + "."
+	switch {
+	case prefix == "" || len(prefix) > MaxPrefixLen || strings.ContainsFunc(prefix, func(r rune) bool { return r <= ' ' || r > '~' || r == '*' || r == '>' }):
+		return fmt.Errorf("reply prefix %s: allowed are 1 to %d bytes of printable ASCII without spaces, '*' and '>'", quote(prefix), MaxPrefixLen)
+	case strings.HasPrefix(prefix, own) || strings.HasPrefix(own, prefix):
+		return fmt.Errorf("reply prefix %s: fila's own subjects, which begin with %s, are not allowed", quote(prefix), own)
+	}
+	return nil
 }
 
 // AckWildcard returns the subscription for all acks of this shard.

@@ -84,16 +84,15 @@ func TestVerbHasTail(t *testing.T) {
 	}
 }
 
-func TestOwns(t *testing.T) {
-	s := newTestSubjects(t, "fila")
-	for subject, want := range map[string]bool{
-		"fila": true, "fila.": true, "fila.ack.0.x.y": true, "fila.anything": true,
-		"": false, "fil": false, "filas": false, "fila2.ack": false, "FILA.ack": false, "_INBOX.fila.x": false, "x.fila.ack": false,
+func TestCheckReplyPrefix(t *testing.T) {
+	s := newTestSubjects(t, "eu.fila")
+	for prefix, ok := range map[string]bool{
+		"_INBOX.": true, "_R_.": true, "_INBOX_": true, "eu.fila2.": true, "eu.fila-": true, "EU.": true, "fila.": true, "x.eu.fila.": true,
+		"": false, "eu": false, "eu.": false, "eu.fil": false, "eu.fila": false, "eu.fila.": false, "eu.fila.event.": false,
+		"a b": false, "*.": false, ">": false, "größe.": false, "a\n": false, strings.Repeat("p", MaxPrefixLen+1): false,
 	} {
-		require.Equal(t, want, s.Owns(subject), "%q", subject)
+		require.Equal(t, ok, s.CheckReplyPrefix(prefix) == nil, "%q: %v", prefix, s.CheckReplyPrefix(prefix))
 	}
-	require.False(t, newTestSubjects(t, "eu.fila").Owns("eu.other"))
-	require.True(t, newTestSubjects(t, "eu.fila").Owns("eu.fila.ack"))
 }
 
 func TestParseToken(t *testing.T) {

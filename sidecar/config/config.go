@@ -54,7 +54,8 @@ type NATSConfig struct {
 	// other fields.
 	Context       string         `koanf:"context"`
 	SubjectPrefix string         `koanf:"subject_prefix"`
-	Name          string         `koanf:"name"` // connection name, as the server lists it
+	ReplyPrefixes []string       `koanf:"reply_prefixes"` // of reply subjects that are answered
+	Name          string         `koanf:"name"`           // connection name, as the server lists it
 	TLS           TLSConfig      `koanf:"tls"`
 	Embedded      EmbeddedConfig `koanf:"embedded"`
 }
@@ -119,6 +120,7 @@ func Default() Config {
 		Log:            LogConfig{Level: "info", Format: "text"},
 		NATS: NATSConfig{
 			SubjectPrefix: "fila",
+			ReplyPrefixes: []string{"_INBOX.", "_R_."},
 			Name:          "fila",
 			Embedded:      EmbeddedConfig{Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20},
 		},

@@ -46,6 +46,22 @@ addr = ""
 	require.Equal(t, "fila", loaded.NATS.SubjectPrefix, "nobody says otherwise")
 }
 
+// A list takes the place of the default as a whole.
+func TestLists(t *testing.T) {
+	path := writeFile(t, "config.toml", "[nats]\nreply_prefixes = [\"a.\"]\n")
+	loaded, err := Load(Sources{File: path})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a."}, loaded.NATS.ReplyPrefixes)
+	loaded, err = Load(Sources{File: path, Environ: []string{"FILA_NATS__REPLY_PREFIXES=x., _INBOX.,z_"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"x.", "_INBOX.", "z_"}, loaded.NATS.ReplyPrefixes)
+	require.Equal(t, []string{"_INBOX.", "_R_."}, Default().NATS.ReplyPrefixes)
+	_, err = Load(Sources{Environ: []string{"FILA_NATS__REPLY_PREFIXES="}})
+	require.ErrorContains(t, err, `nats.reply_prefixes: reply prefix ""`)
+	_, err = Load(Sources{File: writeFile(t, "empty.toml", "[nats]\nreply_prefixes = []\n")})
+	require.ErrorContains(t, err, "nats.reply_prefixes = []")
+}
+
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing.toml")

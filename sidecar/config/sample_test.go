@@ -32,6 +32,15 @@ func leaves(path string, v reflect.Value, into map[string]any) {
 			into[key] = value.Int()
 		case reflect.Bool, reflect.String:
 			into[key] = value.Interface()
+		case reflect.Slice:
+			if value.Type().Elem().Kind() != reflect.String {
+				continue // tables
+			}
+			list := []any{}
+			for _, one := range value.Seq2() {
+				list = append(list, one.String())
+			}
+			into[key] = list
 		}
 	}
 }
@@ -122,8 +131,15 @@ func tableTypes() map[string]reflect.Type {
 }
 
 func documented(value any) string {
-	if text, ok := value.(string); ok {
-		value = strconv.Quote(text)
+	switch v := value.(type) {
+	case string:
+		value = strconv.Quote(v)
+	case []any:
+		var quoted []string
+		for _, one := range v {
+			quoted = append(quoted, documented(one))
+		}
+		return "`[" + strings.ReplaceAll(strings.Join(quoted, ", "), "`", "") + "]`"
 	}
 	return fmt.Sprintf("`%v`", value)
 }

@@ -44,8 +44,8 @@ func schemaOf(t reflect.Type) *schema {
 	return s
 }
 
-// lookup finds the schema of a dotted key. Lists have no key of their own in
-// the environment and in flags.
+// lookup finds the schema of a dotted key. Lists of tables have no key of their own
+// in the environment and in flags.
 func (s *schema) lookup(key string) (*schema, bool) {
 	for part := range strings.SplitSeq(key, ".") {
 		next, ok := s.fields[part]
@@ -54,7 +54,7 @@ func (s *schema) lookup(key string) (*schema, bool) {
 		}
 		s = next
 	}
-	return s, s.kind != reflect.Struct && s.kind != reflect.Slice
+	return s, s.kind != reflect.Struct && (s.kind != reflect.Slice || s.elem.kind == reflect.String)
 }
 
 // check reports the first value, in the order of the keys, that has no place
@@ -123,6 +123,12 @@ func (s *schema) parse(name, key, text string) (any, error) {
 	switch s.kind {
 	case reflect.String:
 		return text, nil
+	case reflect.Slice:
+		var list []any
+		for one := range strings.SplitSeq(text, ",") {
+			list = append(list, strings.TrimSpace(one))
+		}
+		return list, nil
 	case reflect.Bool:
 		switch text {
 		case "true", "1":

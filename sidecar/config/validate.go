@@ -64,13 +64,29 @@ func (n *NATSConfig) check() error {
 	if err := n.checkLogin(); err != nil {
 		return err
 	}
-	if _, err := wire.NewSubjects(n.SubjectPrefix); err != nil {
-		return fmt.Errorf("nats.subject_prefix = %q: %w", n.SubjectPrefix, err)
+	if err := n.checkPrefixes(); err != nil {
+		return err
 	}
 	if n.URL != "" {
 		return nil
 	}
 	return n.Embedded.check()
+}
+
+func (n *NATSConfig) checkPrefixes() error {
+	subjects, err := wire.NewSubjects(n.SubjectPrefix)
+	if err != nil {
+		return fmt.Errorf("nats.subject_prefix = %q: %w", n.SubjectPrefix, err)
+	}
+	if len(n.ReplyPrefixes) == 0 {
+		return errors.New(`nats.reply_prefixes = []: allowed is at least one, such as "_INBOX."`)
+	}
+	for _, prefix := range n.ReplyPrefixes {
+		if err := subjects.CheckReplyPrefix(prefix); err != nil {
+			return fmt.Errorf("nats.reply_prefixes: %w", err)
+		}
+	}
+	return nil
 }
 
 func (n *NATSConfig) checkURL() error {

@@ -56,6 +56,9 @@ func TestConfigValidate(t *testing.T) {
 	for name, tc := range map[string]validateCase{
 		"no data directory":                  {func(c *Config) { c.DataDir = "" }, `data_dir = "": allowed is a directory`},
 		"negative drain":                     {func(c *Config) { c.DrainTimeoutMs = -1 }, "drain_timeout_ms = -1: allowed is 0 to 3600000"},
+		"no reply prefix":                    {func(c *Config) { c.NATS.ReplyPrefixes = nil }, `nats.reply_prefixes = []: allowed is at least one, such as "_INBOX."`},
+		"reply prefix of all":                {func(c *Config) { c.NATS.ReplyPrefixes = []string{"_INBOX.", ">"} }, `nats.reply_prefixes: reply prefix ">": allowed are 1 to 64 bytes of printable ASCII`},
+		"reply prefix of fila":               {func(c *Config) { c.NATS.SubjectPrefix, c.NATS.ReplyPrefixes = "jobs", []string{"jobs.event."} }, `nats.reply_prefixes: reply prefix "jobs.event.": fila's own subjects, which begin with jobs., are not allowed`},
 		"no drain":                           {func(c *Config) { c.DrainTimeoutMs = 0 }, ""},
 		"level":                              {func(c *Config) { c.Log.Level = "loud" }, `log.level = "loud": allowed is debug, info, warn, error`},
 		"format":                             {func(c *Config) { c.Log.Format = "xml" }, `log.format = "xml": allowed is text, json`},

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -67,6 +68,50 @@ func TestAckWithReplyUnderThePrefix(t *testing.T) {
 	require.Zero(t, n, "fila confirmed an ack to the ack subject of another message")
 	require.NoError(t, sub.Unsubscribe())
 	c.accepted(ds[1], "")
+}
+
+// TestForeignReplySubjects: a producer chooses reply subjects to which fila may not
+// publish, or should not. The flood is not stored, is counted, and is no flood in the
+// log. Prefixes are the operator's to choose.
+func TestForeignReplySubjects(t *testing.T) {
+	t.Parallel()
+	const flood = 20_000
+	p := startFila(t, options{nats: `reply_prefixes = ["_INBOX.", "_INBOX_team-"]`})
+	c := p.client(t)
+	queue := c.newQueue(nil)
+	replies, err := c.nc.SubscribeSync("confirmations.>")
+	require.NoError(t, err)
+	p.log.reset()
+	for range flood {
+		require.NoError(t, c.nc.PublishRequest("fila.enqueue."+queue, "confirmations.x", []byte("x")))
+	}
+	for _, subject := range []string{"fila.admin.queue-delete." + queue, "fila.consume." + queue, "fila.fetch." + queue, "fila.ack.0.x." + queue} {
+		require.NoError(t, c.nc.PublishRequest(subject, "confirmations.x", []byte(`{"consumer":"w"}`)))
+	}
+	c.flush()
+	eventually(t, func() bool { return p.metric(t, "fila_refused_total") == flood+4 }, "all are counted")
+	require.Zero(t, c.depth(queue))
+	require.Zero(t, c.inspect(queue).Consumers)
+	n, _, err := replies.Pending()
+	require.NoError(t, err)
+	require.Zero(t, n)
+	lines := strings.Count(p.log.String(), "\n")
+	require.Positive(t, lines)
+	require.Less(t, lines, 200, "of %d refusals", flood)
+
+	for inbox, answered := range map[string]bool{"_INBOX_team-a.x": true, "_INBOX.x": true, "_INBOX_other.x": false} {
+		sub, err := c.nc.SubscribeSync(inbox)
+		require.NoError(t, err)
+		before := p.metric(t, "fila_refused_total")
+		require.NoError(t, c.nc.PublishRequest("fila.enqueue."+queue, inbox, []byte("x")))
+		if answered {
+			_, err = sub.NextMsg(patience)
+			require.NoError(t, err, inbox)
+		} else {
+			eventually(t, func() bool { return p.metric(t, "fila_refused_total") > before }, inbox)
+		}
+	}
+	require.EqualValues(t, 2, c.depth(queue))
 }
 
 // TestOtherPrefix: everything moves with subject_prefix, and the default prefix

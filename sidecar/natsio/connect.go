@@ -9,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -161,7 +163,7 @@ func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onRecon
 				log.Warn("still no connection to NATS; trying on", "error", err)
 			}
 		}),
-		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { logAsyncError(log, sub, err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { logAsyncError(cfg, log, sub, err) }),
 		nats.LameDuckModeHandler(func(*nats.Conn) { log.Warn("the NATS server is about to shut down") }),
 		// Not for a close by fila: the server refused the protocol itself, which
 		// ends a connection for good.
@@ -245,7 +247,7 @@ func reconnectDelay(round int) time.Duration {
 	return wait + rand.N(wait/4)
 }
 
-func logAsyncError(log *slog.Logger, sub *nats.Subscription, err error) {
+func logAsyncError(cfg config.NATSConfig, log *slog.Logger, sub *nats.Subscription, err error) {
 	var attrs []any
 	if sub != nil {
 		attrs = append(attrs, "subject", sub.Subject)
@@ -259,11 +261,30 @@ func logAsyncError(log *slog.Logger, sub *nats.Subscription, err error) {
 			}
 		}
 		log.Error("the NATS client dropped messages that came faster than fila took them", attrs...)
+	case errors.Is(err, nats.ErrPermissionViolation) && !needed(cfg, err):
+		log.Warn("NATS refuses a reply to a subject that a client has chosen", attrs...)
 	case errors.Is(err, nats.ErrPermissionViolation):
 		log.Error("NATS refuses fila's user a subject that it needs", attrs...)
 	default:
 		log.Warn("NATS reports an error", attrs...)
 	}
+}
+
+// publishRefused finds the subject in the sentence by which NATS refuses a publish.
+var publishRefused = regexp.MustCompile(`(?i)violation for publish to ("(?:[^"\\]|\\.)*")`)
+
+// needed reports whether fila publishes or subscribes by itself to what the server has
+// refused, or to where it promises to answer. What is left are answers of the micro
+// service, whose reply subjects nobody checks.
+func needed(cfg config.NATSConfig, refusal error) bool {
+	found := publishRefused.FindStringSubmatch(refusal.Error())
+	if found == nil {
+		return true
+	}
+	subject, err := strconv.Unquote(found[1])
+	return err != nil || slices.ContainsFunc(slices.Concat(cfg.ReplyPrefixes, []string{cfg.SubjectPrefix + "."}), func(prefix string) bool {
+		return strings.HasPrefix(subject, prefix)
+	})
 }
 
 // redactURLs hides the passwords of a list of URLs.

@@ -274,7 +274,7 @@ func TestConnectLogins(t *testing.T) {
 	srv := startServer(t, &server.Options{
 		Nkeys: []*server.NkeyUser{{Nkey: pub}},
 		Users: []*server.User{{Username: "ann", Password: "secret", Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Deny: []string{"forbidden"}},
+			Publish: &server.SubjectPermission{Deny: []string{"fila.event.>", "_INBOX.>", "forbidden"}},
 		}}},
 	})
 
@@ -292,11 +292,22 @@ func TestConnectLogins(t *testing.T) {
 			if name != "user" {
 				return
 			}
-			require.NoError(t, nc.Publish("forbidden", nil))
-			require.NoError(t, nc.Flush())
-			require.Eventually(t, func() bool {
-				return strings.Contains(text.String(), "NATS refuses fila's user") && strings.Contains(text.String(), "forbidden")
-			}, patienceForTests, time.Millisecond)
+			for subject, line := range map[string]string{
+				"fila.event.x": `level=ERROR msg="NATS refuses fila's user a subject that it needs"`,
+				"_INBOX.x":     `level=ERROR msg="NATS refuses fila's user a subject that it needs"`,
+				"forbidden":    `level=WARN msg="NATS refuses a reply to a subject that a client has chosen"`,
+			} {
+				require.NoError(t, nc.Publish(subject, nil))
+				require.NoError(t, nc.Flush())
+				require.Eventually(t, func() bool {
+					for got := range strings.Lines(text.String()) {
+						if strings.Contains(got, line) && strings.Contains(got, `Publish to \"`+subject) {
+							return true
+						}
+					}
+					return false
+				}, patienceForTests, time.Millisecond, subject)
+			}
 		})
 	}
 }

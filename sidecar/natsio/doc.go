@@ -14,6 +14,8 @@
 // of verbs. The client library's limits are lifted, since beyond them it drops
 // messages silently: what is too much is refused, with an answer.
 //
-// Replies never go to subjects under fila's own prefix: fila would publish to
-// itself on a client's behalf.
+// Replies go to the subjects of [Options.ReplyPrefixes] only: a client could otherwise
+// have fila publish on its behalf where it may not itself, such as to fila. The
+// questions of the micro service ($SRV.PING, INFO and STATS) are answered by the
+// NATS library, wherever they want it: permissions decide who may ask them.
 package natsio

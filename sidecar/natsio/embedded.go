@@ -1,9 +1,11 @@
 package natsio
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
+	"regexp"
 	"strconv"
 	"sync"
 
@@ -80,7 +82,8 @@ func listenError(cfg config.EmbeddedConfig, logged string) error {
 }
 
 // natsLog passes what the embedded server logs on to slog: its notices are
-// details of ours, its fatal errors do not end the process.
+// details of ours, its fatal errors do not end the process. Its texts are no messages
+// of ours, since clients can have many different ones written.
 type natsLog struct {
 	log *slog.Logger
 
@@ -90,11 +93,23 @@ type natsLog struct {
 	}
 }
 
-func (l *natsLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *natsLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
-func (l *natsLog) Errorf(format string, v ...any)  { l.log.Error(fmt.Sprintf(format, v...)) }
+func (l *natsLog) Noticef(format string, v ...any) { l.say(slog.LevelDebug, format, v) }
+func (l *natsLog) Warnf(format string, v ...any)   { l.say(slog.LevelWarn, format, v) }
+func (l *natsLog) Errorf(format string, v ...any)  { l.say(slog.LevelError, format, v) }
 func (l *natsLog) Debugf(string, ...any)           {}
 func (l *natsLog) Tracef(string, ...any)           {}
+
+// aboutConnection is how the server begins lines about a connection: its address, its
+// kind and number.
+var aboutConnection = regexp.MustCompile(`^\S+ - [a-z]+:\d+`)
+
+func (l *natsLog) say(level slog.Level, format string, v []any) {
+	message, text := "the NATS server says", fmt.Sprintf(format, v...)
+	if aboutConnection.MatchString(text) {
+		message = "the NATS server says about a client"
+	}
+	l.log.Log(context.Background(), level, message, "text", text)
+}
 
 // Fatalf remembers the first text; StartEmbedded makes an error of it.
 func (l *natsLog) Fatalf(format string, v ...any) {
@@ -104,7 +119,7 @@ func (l *natsLog) Fatalf(format string, v ...any) {
 		l.mu.fatal = text
 	}
 	l.mu.Unlock()
-	l.log.Debug(text)
+	l.say(slog.LevelDebug, "%s", []any{text})
 }
 
 func (l *natsLog) fatal() string {

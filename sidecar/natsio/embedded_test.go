@@ -144,6 +144,7 @@ func TestEmbeddedServerLogin(t *testing.T) {
 func TestEmbeddedServerLog(t *testing.T) {
 	log, text := newTestLog()
 	bridge := &natsLog{log: log}
+	bridge.Errorf("127.0.0.1:4321 - cid:%d - %q - authentication error", 5, "v1:go")
 	bridge.Noticef("notice %d", 1)
 	bridge.Warnf("warning %d", 2)
 	bridge.Errorf("error %d", 3)
@@ -153,9 +154,10 @@ func TestEmbeddedServerLog(t *testing.T) {
 	bridge.Fatalf("second")
 	require.Equal(t, "first 4", bridge.fatal())
 	got := text.String()
-	require.Contains(t, got, `level=DEBUG msg="notice 1"`)
-	require.Contains(t, got, `level=WARN msg="warning 2"`)
-	require.Contains(t, got, `level=ERROR msg="error 3"`)
-	require.NotContains(t, got, "msg=debug")
-	require.NotContains(t, got, "msg=trace")
+	require.Contains(t, got, `level=DEBUG msg="the NATS server says" text="notice 1"`)
+	require.Contains(t, got, `level=WARN msg="the NATS server says" text="warning 2"`)
+	require.Contains(t, got, `level=ERROR msg="the NATS server says" text="error 3"`)
+	require.Contains(t, got, `level=ERROR msg="the NATS server says about a client" text="127.0.0.1:4321 - cid:5 - \"v1:go\" - authentication error"`)
+	require.NotContains(t, got, "debug")
+	require.NotContains(t, got, "trace")
 }

@@ -20,6 +20,9 @@ type Options struct {
 	Conn     *nats.Conn
 	Subjects wire.Subjects
 	Signer   *wire.Signer
+	// ReplyPrefixes are what a reply subject must begin with to be answered. None of
+	// them may let a subject through that fila takes orders on.
+	ReplyPrefixes []string
 }
 
 // Front holds fila's subscriptions. Its exported methods may be called from any
@@ -71,16 +74,14 @@ func (f *Front) subscribe(subject string, handle nats.MsgHandler) (*nats.Subscri
 
 // enqueue takes what a producer has sent to a queue.
 func (f *Front) enqueue(q *shard.Queue, m *nats.Msg) {
-	if m.Reply != "" && f.Subjects.Owns(m.Reply) {
-		q.Refuse("", wire.BadReplySubject(m.Reply, ownReplyText))
+	if err := f.checkReply(m.Subject, m.Reply); err != nil {
+		q.Refuse("", err)
 		return
 	}
 	if err := q.Accept(m); err != nil {
 		q.Refuse(m.Reply, err)
 	}
 }
-
-const ownReplyText = "subjects under fila's own prefix are not allowed"
 
 // flushTimeout bounds the wait for the server to have taken subscriptions.
 const flushTimeout = 10 * time.Second
@@ -155,22 +156,26 @@ func (f *Front) StopAcks() {
 // ack checks the token of an ack or nack, and hands it to its queue.
 func (f *Front) ack(s *shard.Shard, parse parseAck, m *nats.Msg) {
 	token, name, ok := f.Subjects.ParseToken(m.Subject)
-	if !ok {
-		s.Refuse(m.Reply, wire.BadSubject(m.Subject))
+	q := s.Queue(name)
+	if err := f.checkReply(m.Subject, m.Reply); err != nil {
+		if q == nil {
+			s.Refuse("", err)
+		} else {
+			q.Refuse("", err)
+		}
 		return
 	}
-	q := s.Queue(name)
-	if q == nil {
+	switch {
+	case !ok:
+		s.Refuse(m.Reply, wire.BadSubject(m.Subject))
+		return
+	case q == nil:
 		s.Refuse(m.Reply, wire.QueueNotFound(name))
 		return
 	}
 	t, err := f.Signer.Parse(token, name)
 	if err != nil {
 		q.Refuse(m.Reply, wire.TokenRefused())
-		return
-	}
-	if m.Reply != "" && f.Subjects.Owns(m.Reply) {
-		q.Refuse("", wire.BadReplySubject(m.Reply, ownReplyText))
 		return
 	}
 	ack, werr := parse(m.Data, m.Header)

@@ -106,7 +106,7 @@ func TestNamedConsumerOverNATS(t *testing.T) {
 		require.True(t, left.Left)
 
 		r.must("fila.enqueue.a.b", "to fetch", nil)
-		for _, inbox := range []string{"_INBOX.v.x", "_INBOX.wx", "_INBOX.w", "elsewhere.w.x"} {
+		for _, inbox := range []string{"_INBOX.v.x", "_INBOX.wx", "_INBOX.w", "_INBOX.x.w.y"} {
 			got := r.listen(inbox)
 			require.NoError(t, r.client.PublishRequest("fila.consumer.w.a.b", inbox, []byte(`{"fetch":{}}`)))
 			refusal := r.next(got)
@@ -185,9 +185,9 @@ func TestWhatIsRefused(t *testing.T) {
 	})
 }
 
-// TestReplySubjectsUnderThePrefix: fila does not publish to itself on anybody's
-// behalf.
-func TestReplySubjectsUnderThePrefix(t *testing.T) {
+// TestReplySubjectsThatAreNotAnswered: fila publishes to itself on nobody's behalf,
+// nor to anything else that a client has made up.
+func TestReplySubjectsThatAreNotAnswered(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		q := r.create("orders")
 		r.must("fila.enqueue.orders", "leased", nil)
@@ -195,7 +195,10 @@ func TestReplySubjectsUnderThePrefix(t *testing.T) {
 		deliveries, refused := r.listen(inbox), r.listen("fila.event.refused.>")
 		require.NoError(t, r.client.PublishRequest("fila.fetch.orders", inbox, nil))
 		ack := r.next(deliveries).Reply
-		for _, reply := range []string{"fila.enqueue.orders", "fila.admin.queue-inspect.orders", "fila", ack} {
+		for _, reply := range []string{
+			"fila.enqueue.orders", "fila.admin.queue-inspect.orders", "fila", ack,
+			"elsewhere", "$JS.API.STREAM.DELETE.x", "_INBOX", "_INBOX_other.x", "x._INBOX.y", "_R_",
+		} {
 			seen := r.listen(reply)
 			for _, subject := range []string{
 				"fila.enqueue.orders", "fila.enqueue.orders.dlq", "fila.consume.orders", "fila.fetch.orders",
@@ -212,6 +215,8 @@ func TestReplySubjectsUnderThePrefix(t *testing.T) {
 			r.none(seen)
 			require.EqualValues(t, 1, q.Depth(), reply)
 		}
+		require.Empty(t, r.tails, "no verb is carried out")
+		require.Contains(t, r.log.String(), `msg="a request is refused that cannot be answered (nats.reply_prefixes)" subject=fila.enqueue.orders error="reply subject \"elsewhere\": allowed are subjects that begin with _INBOX. or _R_."`)
 		told := 0
 		for len(refused) > 0 {
 			if strings.Contains(string(r.next(refused).Data), "reply subject") {
@@ -229,13 +234,21 @@ func TestReplySubjectsUnderThePrefix(t *testing.T) {
 	})
 }
 
-func TestIsInbox(t *testing.T) {
+func TestReplyPrefixes(t *testing.T) {
+	f := New(Options{ReplyPrefixes: []string{"_INBOX.", "_INBOX_team-"}})
 	for subject, want := range map[string]bool{
-		"": false, "_INBOX": false, "_INBOX.": false, "_INBOX.a": true, "_INBOX.a.b": true, "_INBOX.a..b": false, "_INBOX.a.": false,
-		"_INBOX.*": false, "_INBOX.a.>": false, "_INBOX.a b": false, "elsewhere": false, "x_INBOX.a": false,
+		"": false, "_INBOX": false, "_INBOX.": false, "_INBOX.a": true, "_INBOX.a.b": true, "_INBOX.a..b": false, "_INBOX.a.": false, "_INBOX..a": false,
+		"_INBOX.*": false, "_INBOX.a.>": false, "_INBOX.a b": false, "_INBOX.a*": false, "elsewhere": false, "x_INBOX.a": false, "_R_.x": false,
+		"_INBOX_team-": false, "_INBOX_team-a": true, "_INBOX_team-a.b": true, "_INBOX_teams.a": false,
 	} {
-		require.Equal(t, want, isInbox(subject), "%q", subject)
+		require.Equal(t, want, f.answers(subject, ""), "%q", subject)
 	}
+	for subject, want := range map[string]bool{
+		"_INBOX.w.x": true, "_INBOX_team-w.x": true, "_INBOX.w.": false, "_INBOX.w": false, "_INBOX.v.x": false, "_INBOX.ww.x": false, "_INBOX_team-a.w.x": false,
+	} {
+		require.Equal(t, want, f.answers(subject, "w."), "%q", subject)
+	}
+	require.Zero(t, testing.AllocsPerRun(100, func() { f.answers("_INBOX_team-a.b", "") }))
 }
 
 func TestMicroService(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -54,12 +53,11 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]V
 	return f.Flush()
 }
 
-// serve adds an endpoint. Requests whose reply would go to fila itself do not reach
-// its handler.
+// serve adds an endpoint. Requests that fila may not answer do not reach its handler.
 func (f *Front) serve(s *shard.Shard, name, subject string, handle func(micro.Request)) error {
 	handler := micro.HandlerFunc(func(req micro.Request) {
-		if reply := req.Reply(); reply != "" && f.Subjects.Owns(reply) {
-			s.Refuse("", wire.BadReplySubject(reply, ownReplyText))
+		if err := f.checkReply(req.Subject(), req.Reply()); err != nil {
+			s.Refuse("", err)
 			return
 		}
 		handle(req)
@@ -183,7 +181,7 @@ func (f *Front) consumer(q *shard.Queue, name string, req micro.Request) *wire.E
 	case err != nil:
 		return err
 	case r.Fetch != nil:
-		return f.fetchInto(q, nats.InboxPrefix+name+".", r.Fetch, req.Reply())
+		return f.fetchInto(q, name+".", r.Fetch, req.Reply())
 	}
 	return f.register(q, &r.ConsumeRequest, req.Reply())
 }
@@ -226,17 +224,18 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 
 // fetch hands a request for messages to the queue.
 func (f *Front) fetch(q *shard.Queue, _ string, req micro.Request) *wire.Error {
-	return f.fetchInto(q, nats.InboxPrefix, req.Data(), req.Reply())
+	return f.fetchInto(q, "", req.Data(), req.Reply())
 }
 
-// fetchInto has messages sent to an inbox, which must be under the prefix.
-func (f *Front) fetchInto(q *shard.Queue, prefix string, body []byte, inbox string) *wire.Error {
+// fetchInto has messages sent to an inbox, in which owner must follow one of the
+// prefixes of reply subjects.
+func (f *Front) fetchInto(q *shard.Queue, owner string, body []byte, inbox string) *wire.Error {
 	r, err := wire.ParseFetch(body)
 	if err != nil {
 		return err
 	}
-	if !isInbox(inbox) || !strings.HasPrefix(inbox, prefix) {
-		return wire.BadReplySubject(inbox, "a fetch needs a reply subject under "+prefix)
+	if !f.answers(inbox, owner) {
+		return wire.BadReplySubject(inbox, "a fetch needs a reply subject that begins with "+strings.Join(f.ReplyPrefixes, owner+" or ")+owner)
 	}
 	return tell(q, queue.Fetch{Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires())})
 }
@@ -246,13 +245,4 @@ func tell(q *shard.Queue, change queue.Change) *wire.Error {
 		return q.Gone()
 	}
 	return nil
-}
-
-// isInbox reports whether a subject can be published to and lies under _INBOX.
-func isInbox(subject string) bool {
-	rest, ok := strings.CutPrefix(subject, nats.InboxPrefix)
-	if !ok || strings.ContainsAny(rest, " \t\r\n*>") {
-		return false
-	}
-	return !slices.Contains(strings.Split(rest, "."), "")
 }

@@ -78,7 +78,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	metrics := telemetry.New()
 	events := Events(conn, subjects, now, log)
-	r.front = New(Options{Log: log, Conn: conn, Subjects: subjects, Signer: signer})
+	r.front = New(Options{Log: log, Conn: conn, Subjects: subjects, Signer: signer, ReplyPrefixes: cfg.ReplyPrefixes})
 	r.shard = shard.New(shard.Options{
 		Log: log, Now: now, Store: st, Conn: conn, Front: r.front, Metrics: metrics, Subjects: subjects, Signer: signer,
 		Control:  plainControl{throttle.New(throttle.Start{}, now())},

@@ -34,7 +34,7 @@ func (s *Shard) publish(subject string, data []byte) {
 // replyError answers a request with an error. Without a reply subject it does
 // nothing.
 func (s *Shard) replyError(subject string, e *wire.Error) {
-	if subject == "" || s.Subjects.Owns(subject) {
+	if subject == "" {
 		return
 	}
 	m := &nats.Msg{Subject: subject, Header: e.Headers(), Data: e.Body()}

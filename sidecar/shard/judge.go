@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -183,7 +184,7 @@ func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
 	if kind.severity == rules.Low {
 		level = slog.LevelInfo
 	}
-	j.r.shard.Log.Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
+	telemetry.Unlimited(j.r.shard.Log).Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
 		"attempts", f.Attempts, "error", f.Error, "error_code", f.Code, "severity", kind.severity, "rule", v.Rule, "suppressed", last.suppressed)
 }
 

@@ -113,7 +113,8 @@ func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 		metrics: s.Metrics.Queue(settings.Name).Hook(string(kind)),
 		hook: hooks.NewGuard(hooks.GuardOptions{
 			Kind: kind, Queue: settings.Name, Script: script, Limits: s.Hooks.limits(settings), Breaker: s.Hooks.breaker(settings),
-			Get: s.Control.Get, Logger: s.Log, Now: s.Now, OnChange: s.hookCircuitChanged,
+			Get: s.Control.Get, Logger: telemetry.Unlimited(s.Log), // a guard limits its lines itself
+			Now: s.Now, OnChange: s.hookCircuitChanged,
 		}),
 	}
 	return nil

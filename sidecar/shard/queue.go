@@ -122,10 +122,10 @@ func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subsc
 }
 
 // Refuse counts what a client sent and fila does not take, and answers it. Who asked
-// for no answer is told by an event.
+// for no answer, or must not get one, is told by an event.
 func (q *Queue) Refuse(reply string, e *wire.Error) {
 	q.metrics.Refused(e.ErrCode)
-	if reply == "" || q.shard.Subjects.Owns(reply) {
+	if reply == "" {
 		q.shard.refusals.event(q.shard, q.name, e)
 		return
 	}
