@@ -55,6 +55,62 @@ func TestPlainOutputs(t *testing.T) {
 	}
 }
 
+// Whatever takes a queue says which one may have been meant.
+func TestUnknownQueue(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
+	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume"} {
+		f.Answer(subject, wire.QueueNotFound("ordres"))
+	}
+	more := map[string][]string{ // what these need, too
+		"fila queue update": {"--max-depth", "5"},
+		"fila publish":      {"text"},
+	}
+	seen := 0
+	ask := func(cmd *cobra.Command, meant string, args ...string) {
+		seen++
+		line := append(append(strings.Fields(cmd.CommandPath())[1:], args...), more[cmd.CommandPath()]...)
+		clitest.Complains(t, program.Run(t, "", line...), command.ExitNotFound, ": did you mean "+meant+"? `fila queue list` shows those that there are [err_code 10404]")
+	}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+		required, placeholders := []string{}, strings.Fields(cmd.Use)[1:]
+		meant := ""
+		for _, placeholder := range placeholders {
+			switch {
+			case placeholder == "QUEUE":
+				required, meant = append(required, "ordres"), "orders"
+			case placeholder == "QUEUE.dlq":
+				required, meant = append(required, "ordres.dlq"), "orders.dlq"
+			case !strings.HasPrefix(placeholder, "["):
+				required = append(required, "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80")
+			}
+		}
+		if meant != "" && cmd.CommandPath() != "fila queue create" {
+			ask(cmd, meant, required...)
+		}
+		cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+			if placeholder, _ := pflag.UnquoteUsage(flag); placeholder != "queue" || cmd.Name() == "watch" { // which may wait for one
+				return
+			}
+			if len(placeholders) > 0 && placeholders[0] == "QUEUE" {
+				required = required[1:] // the flag says it
+			}
+			ask(cmd, "orders", append(required, "--"+flag.Name, "ordres")...)
+		})
+	}
+	visit(root())
+	require.GreaterOrEqual(t, seen, 17)
+
+	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "mail"}}})
+	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` shows those that there are [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
+	f.Answer("fila.admin.queue-list", wire.Draining())
+	require.Equal(t, "fila: no such queue \"ordres\": `fila queue list` shows those that there are [err_code 10404]\n", program.Run(t, "", "peek", "ordres").Err)
+}
+
 // A list of keys takes their beginning as an argument or as --prefix.
 func TestListsByPrefix(t *testing.T) {
 	f := clitest.StartFake(t)
@@ -115,10 +171,10 @@ func TestExitCodes(t *testing.T) {
 	f := clitest.StartFake(t)
 	for code, want := range map[int]int{400: command.ExitUsage, 404: command.ExitNotFound, 409: command.ExitConflict, 413: command.ExitUsage, 429: command.ExitRefused, 500: command.ExitFailed, 503: command.ExitRefused} {
 		subject := "fila.admin.queue-delete.q" + strings.Repeat("x", code-399)
-		f.Answer(subject, &wire.Error{Code: code, ErrCode: 10_000 + code, Description: "because", RetryAfter: time.Second})
+		f.Answer(subject, &wire.Error{Code: code, ErrCode: 20_000 + code, Description: "because", RetryAfter: time.Second})
 		r := program.Run(t, "", "queue", "delete", strings.TrimPrefix(subject, "fila.admin.queue-delete."))
 		require.Equal(t, want, r.Code)
-		require.Contains(t, r.Err, "fila: because (try again in 1s) [err_code 10")
+		require.Contains(t, r.Err, "fila: because (try again in 1s) [err_code 20")
 		require.Empty(t, r.Out)
 	}
 }

@@ -42,6 +42,7 @@ func TestCompletionAsksFila(t *testing.T) {
 	}})
 	for line, want := range map[string]string{
 		"queue inspect |":                 "mail orders orders.dlq",
+		"queue list o|":                   "orders orders.dlq",
 		"queue update o|":                 "orders orders.dlq",
 		"queue delete x|":                 "",
 		"queue create |":                  "",

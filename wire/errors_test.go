@@ -19,7 +19,7 @@ func everyError() []*Error {
 		BadJSON("x"), UnknownField("x", nil), BadField("x", "1", "y"), BadReplySubject("fila.ack", "y"), BadSubject("x"),
 		BadQueueName(err), ReservedName("x.dlq"), BadConsumerName(err), BadConfigKey(err),
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
-		QueueNotFound("q"), QueueExists("q"), QueueNotEmpty("q", 3),
+		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
 		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
 		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),

@@ -79,9 +79,10 @@ func QueueNotFound(queue string) *Error {
 	return newError(CodeQueueNotFound, "no such queue %s", quote(queue))
 }
 
-// QueueExists refuses to create a queue that exists with other settings.
-func QueueExists(queue string) *Error {
-	return newError(CodeQueueExists, "queue %s exists with other settings", quote(queue))
+// QueueExists refuses to create a queue that exists with other settings; differences
+// are those of [QueueSettings.Differences].
+func QueueExists(queue string, differences []string) *Error {
+	return newError(CodeQueueExists, "queue %s exists with other settings: %s", quote(queue), strings.Join(differences, "; "))
 }
 
 // QueueNotEmpty refuses to delete a queue that has messages.

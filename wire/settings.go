@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -178,6 +180,47 @@ func (q QueueSettings) Equal(o QueueSettings) bool {
 	}
 	q.ThrottleHeaders, o.ThrottleHeaders = nil, nil
 	return reflect.DeepEqual(q, o)
+}
+
+// Differences says in words in which settings q, which are there, differ from those that
+// are asked for, in the order of the fields.
+func (q QueueSettings) Differences(asked QueueSettings) []string {
+	var all []string
+	have, want := reflect.ValueOf(q), reflect.ValueOf(asked)
+	for i := range have.NumField() {
+		name, _, _ := strings.Cut(have.Type().Field(i).Tag.Get("json"), ",")
+		a, b := settingText(name, have.Field(i).Interface()), settingText(name, want.Field(i).Interface())
+		switch {
+		case a != b:
+			all = append(all, name+" is "+a+", not "+b)
+		case !reflect.DeepEqual(have.Field(i).Interface(), want.Field(i).Interface()) && isScript(name):
+			all = append(all, name+" is another script")
+		}
+	}
+	return all
+}
+
+func isScript(name string) bool { return name == HookOnEnqueue || name == HookOnFailure }
+
+// settingText is the value of a setting in a sentence. Scripts are too long for one.
+func settingText(name string, value any) string {
+	switch v := value.(type) {
+	case *int64:
+		if v == nil {
+			return "the default"
+		}
+		return strconv.FormatInt(*v, 10)
+	case string:
+		if isScript(name) {
+			return map[bool]string{true: "a script", false: "none"}[v != ""]
+		}
+		return quote(v)
+	case Rate:
+		return quote(string(v))
+	case []string:
+		return tame(fmt.Sprintf("%+q", v))
+	}
+	return fmt.Sprint(value)
 }
 
 // Patch returns q with the fields that body names changed, strictly decoded

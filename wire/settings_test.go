@@ -250,5 +250,22 @@ func TestQueueSettingsEveryField(t *testing.T) {
 		}
 		require.False(t, q.Equal(DefaultQueueSettings("q")), f.Name)
 		require.True(t, q.Equal(q.Clone()), f.Name)
+		differences := q.Differences(DefaultQueueSettings("q"))
+		require.Len(t, differences, 1, f.Name)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		require.True(t, strings.HasPrefix(differences[0], name+" is "), differences[0])
 	}
+}
+
+func TestQueueSettingsDifferences(t *testing.T) {
+	have, asked := DefaultQueueSettings("q"), DefaultQueueSettings("q")
+	asked.ThrottleHeaders = []string{}
+	require.Empty(t, have.Differences(asked))
+	have.Quantum, have.MaxDeliveries, have.RetryJitter, have.EnqueueRate = 7, new(int64(5)), 0.25, "1/2"
+	have.OnEnqueue, asked.OnEnqueue = "one", "two"
+	have.OnFailure, asked.FairnessHeader, asked.ThrottleHeaders = "one", "x\n", []string{"a", "b"}
+	require.Equal(t, []string{
+		"on_enqueue is another script", "on_failure is a script, not none", "max_deliveries is 5, not the default", "quantum is 7, not 1",
+		`fairness_header is "", not "x\n"`, `throttle_headers is [], not ["a" "b"]`, "retry_jitter is 0.25, not 1", `enqueue_rate is "1/2", not ""`,
+	}, have.Differences(asked))
 }

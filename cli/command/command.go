@@ -165,6 +165,7 @@ func Ask[T any](env *Env, ask func(ctx context.Context, s *Session, args []strin
 			return err
 		}
 		defer s.Close()
+		s.named = queuesNamed(cmd)
 		ctx, cancel := context.WithDeadline(cmd.Context(), begin.Add(s.Timeout))
 		defer cancel()
 		reply, err := ask(ctx, s, args)
@@ -195,6 +196,7 @@ func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore fu
 		return err
 	}
 	defer s.Close()
+	s.named = queuesNamed(cmd)
 	return fn(ctx, restore, s)
 }
 

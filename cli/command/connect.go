@@ -181,6 +181,7 @@ type Session struct {
 	*client.Client
 	Server  string // for messages, without passwords
 	Timeout time.Duration
+	named   []string // the queues that the command line names
 }
 
 // Open connects. The error says what to do when nobody is there.
@@ -236,6 +237,9 @@ func (s *Session) Explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &refused):
+		if refused.ErrCode == wire.CodeQueueNotFound {
+			refused = s.hintQueue(refused)
+		}
 		return Exit(codeOf(refused.Code), describe(refused))
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return Exit(ExitDenied, fmt.Errorf("%w; docs/security.md has the permissions of each role", err))
@@ -313,9 +317,4 @@ func Hint(err error, errCode int, text string) error {
 	with := *refused
 	with.Description += ": " + text
 	return &with
-}
-
-// HintQueue says what to do about a queue that does not exist.
-func HintQueue(err error) error {
-	return Hint(err, wire.CodeQueueNotFound, "`fila queue list` shows those that there are")
 }

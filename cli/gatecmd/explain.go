@@ -42,7 +42,7 @@ acked and deleted, or never was here; the exit code is 4 then.`,
 				if m.State == wire.StateUnknown {
 					unknown = command.Exit(command.ExitNotFound, errors.New(terminal.Clean(m.Reason)))
 				}
-				return m, command.HintQueue(err)
+				return m, err
 			}, func(m client.ExplainedMessage, _ []string) string { return showMessage(env, m) })(cmd, args)
 			return cmp.Or(err, unknown)
 		},
@@ -58,8 +58,7 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 		Example:           `  fila explain key orders acme`,
 		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
-			k, err := s.ExplainKey(ctx, args[0], args[1])
-			return k, command.HintQueue(err)
+			return s.ExplainKey(ctx, args[0], args[1])
 		}, func(k client.ExplainedKey, _ []string) string { return showKey(env, k) }),
 	}
 }
@@ -70,8 +69,7 @@ func newExplainQueueCommand(env *command.Env) *cobra.Command {
 		Short:   "Say what a queue waits for",
 		Example: `  fila explain queue orders`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
-			q, err := s.ExplainQueue(ctx, args[0])
-			return q, command.HintQueue(err)
+			return s.ExplainQueue(ctx, args[0])
 		}, func(q client.ExplainedQueue, _ []string) string { return showQueue(env, q) }),
 	}
 }

@@ -118,8 +118,7 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 		return nil
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.PauseInfo, error) {
-		info, err := s.Pause(ctx, request)
-		return info, command.HintQueue(err)
+		return s.Pause(ctx, request)
 	}, func(info client.PauseInfo, _ []string) string {
 		until := "until `" + resumeCommand(request) + "`"
 		if info.Until != "" {

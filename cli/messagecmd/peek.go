@@ -54,8 +54,7 @@ up to --payload-bytes. What is not text is printed as base64.`,
 		},
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (wire.PeekReply, error) {
-		reply, err := peek(ctx, s, args[0], f)
-		return reply, command.HintQueue(err)
+		return peek(ctx, s, args[0], f)
 	}, func(reply wire.PeekReply, _ []string) string {
 		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, f)
 	})

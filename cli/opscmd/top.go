@@ -184,7 +184,7 @@ func topNames(ctx context.Context, s *command.Session, now *sample, f topFlags) 
 		now.total = 1
 		info, err := s.QueueInspect(ctx, f.queue, 0)
 		if err != nil {
-			return nil, command.HintQueue(err)
+			return nil, err
 		}
 		if info.DLQ != "" {
 			return []string{f.queue, info.DLQ}, nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,7 +47,8 @@ fine; with others it is a conflict (exit code 5).`,
 			if err != nil {
 				return settings, err
 			}
-			return s.QueueCreate(ctx, settings)
+			settings, err = s.QueueCreate(ctx, settings)
+			return settings, command.Hint(err, wire.CodeQueueExists, "`fila queue update` changes them")
 		}, func(s client.QueueSettings, _ []string) string { return showSettings(s, "created") }),
 	}
 	given := addSettings(cmd)
@@ -103,22 +105,48 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
 
 func newQueueListCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
-		Use:     "list",
+		Use:     "list [PATTERN]",
 		Aliases: []string{"ls"},
-		Short:   "List all queues",
+		Short:   "List all queues, or those whose names match a pattern",
+		Long: `List all queues, or those whose names match a pattern: * stands for any
+characters, ? for one, [a-z] for one of these. Put it in quotes, or the shell
+may look for files.`,
 		Example: `  fila queue list
-  fila queue list --json`,
+  fila queue list 'orders-*'
+  fila queue list '*.dlq' --json`,
+		ValidArgsFunction: env.Complete(command.QueueNames),
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			if _, err := path.Match(pattern(args), ""); err != nil {
+				return command.UsageError("PATTERN %q: allowed are *, ? and [...], as in orders-*", args[0])
+			}
+			return nil
+		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
 			queues, err := s.QueueList(ctx)
+			queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
+				fits, _ := path.Match(pattern(args), q.Name) // checked above
+				return !fits
+			})
 			return client.QueueList{Total: len(queues), Queues: queues}, err
-		}, func(list client.QueueList, _ []string) string {
+		}, func(list client.QueueList, args []string) string {
 			t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
 			for _, q := range list.Queues {
 				t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
 			}
+			if len(args) > 0 {
+				return t.Or("no queue matches " + terminal.Clean(args[0]) + "; `fila queue list` shows all")
+			}
 			return t.Or("no queues; make one with `fila queue create NAME`")
 		}),
 	}
+}
+
+// pattern is what the names of the queues in a list match.
+func pattern(args []string) string {
+	if len(args) == 0 {
+		return "*"
+	}
+	return args[0]
 }
 
 func newQueueInspectCommand(env *command.Env) *cobra.Command {

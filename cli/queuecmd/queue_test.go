@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/cli/clitest"
@@ -66,6 +67,15 @@ func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
 	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: nothing to change: give the flag of at least one setting\n"), r)
 }
 
+// A queue that is there says in what it is another one.
+func TestQueueCreateNamesDifferences(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-create.orders", wire.QueueExists("orders", []string{"quantum is 1, not 7", "on_enqueue is another script"}))
+	require.Equal(t, clitest.Ended(command.ExitConflict, "",
+		"fila: queue \"orders\" exists with other settings: quantum is 1, not 7; on_enqueue is another script: `fila queue update` changes them [err_code 11409]\n"),
+		program.Run(t, "", "queue", "create", "orders"))
+}
+
 // The flag is named where the protocol only has a field.
 func TestQueueDeleteNamesForce(t *testing.T) {
 	f := clitest.StartFake(t)
@@ -86,6 +96,33 @@ func TestQueueList(t *testing.T) {
 		"orders      1234     34      5        7          2          1.0 MiB  1m30s",
 		"orders.dlq  0        0       0        0          0          0 B      -",
 	)
+}
+
+func TestQueueListByPattern(t *testing.T) {
+	f := clitest.StartFake(t)
+	pages := map[string]wire.QueueList{ // the end of one is the beginning of the next
+		"":       {Total: 4, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}}, Next: "orders"},
+		"orders": {Total: 4, Queues: []wire.QueueSummary{{Name: "orders-1"}, {Name: "orders-22.dlq"}}},
+	}
+	f.Handle("fila.admin.queue-list", func(msg *nats.Msg) any {
+		req, bad := wire.ParseList(msg.Data)
+		require.Nil(t, bad)
+		return pages[req.After]
+	})
+	for pattern, want := range map[string][]string{
+		"*": {"mail", "orders", "orders-1", "orders-22.dlq"}, "orders": {"orders"}, "orders*": {"orders", "orders-1", "orders-22.dlq"},
+		"orders-?": {"orders-1"}, "*.dlq": {"orders-22.dlq"}, "[a-m]*": {"mail"}, "order": {},
+	} {
+		list := clitest.JSON[wire.QueueList](t, program.Run(t, "", "queue", "list", pattern, "--json"))
+		names := []string{}
+		for _, q := range list.Queues {
+			names = append(names, q.Name)
+		}
+		require.Equal(t, want, names, pattern)
+		require.Equal(t, len(want), list.Total)
+	}
+	require.Equal(t, "no queue matches x*; `fila queue list` shows all\n", program.Run(t, "", "queue", "list", "x*").Out)
+	program.Mistakes(t, map[string]string{"queue list [": `PATTERN "[": allowed are`, "queue list a b": `unexpected argument "b"`})
 }
 
 func TestQueueInspect(t *testing.T) {

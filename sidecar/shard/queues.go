@@ -67,10 +67,11 @@ func (s *Shard) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 		return settings, wire.Draining()
 	}
 	if q := s.queues.get(settings.Name); q != nil {
-		if have := q.Settings(); have.Equal(settings) {
+		have := q.Settings()
+		if have.Equal(settings) {
 			return have, nil
 		}
-		return settings, wire.QueueExists(settings.Name)
+		return settings, wire.QueueExists(settings.Name, have.Differences(settings))
 	}
 	p, werr := s.newPolicy(settings, nil)
 	if werr != nil {

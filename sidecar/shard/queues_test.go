@@ -45,7 +45,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, q.Settings(), same)
 		require.Same(t, q, r.Queue("orders"))
 		_, werr = r.Create(wire.DefaultQueueSettings("orders"))
-		require.Equal(t, wire.QueueExists("orders"), werr)
+		require.Equal(t, wire.QueueExists("orders", []string{"visibility_timeout_ms is 1234, not 30000", "retry_initial_ms is 0, not 1000"}), werr)
 
 		bad := wire.DefaultQueueSettings("mails")
 		bad.OnEnqueue, bad.OnFailure = "function on_enqueue(msg) end", "function" // the first one gets counters

@@ -1,0 +1,117 @@
+package command
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+// mostMeant is how many queues may have been meant at most.
+const mostMeant = 3
+
+// queuesNamed are the queues that a command line names, where the placeholders of its
+// arguments and flags say that these are queues.
+func queuesNamed(cmd *cobra.Command) (names []string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if placeholder, _ := pflag.UnquoteUsage(f); placeholder == "queue" {
+			names = append(names, f.Value.String())
+		}
+	})
+	if len(names) > 0 {
+		return names
+	}
+	args := cmd.Flags().Args()
+	for i, placeholder := range argumentNames(cmd) {
+		if strings.HasPrefix(placeholder, "QUEUE") && i < len(args) {
+			names = append(names, args[i])
+		}
+	}
+	return names
+}
+
+// hintQueue says which queues may have been meant by one that does not exist.
+func (s *Session) hintQueue(refused *client.Error) *client.Error {
+	with := *refused
+	with.Description += ": " + s.meant() + "`fila queue list` shows those that there are"
+	return &with
+}
+
+// meant asks for the queues that have nearly the name of one that was named; empty: there
+// are none, or fila does not tell.
+func (s *Session) meant() string {
+	ctx, cancel := context.WithTimeout(context.Background(), completeWait)
+	defer cancel()
+	queues, err := s.QueueList(ctx)
+	if err != nil {
+		return ""
+	}
+	all := make([]string, len(queues))
+	for i := range queues {
+		all[i] = queues[i].Name
+	}
+	var names []string
+	for _, name := range s.named {
+		names = append(names, near(name, all)...)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "did you mean " + strings.Join(names, " or ") + "? "
+}
+
+// near returns the names that may have been meant by one: those that differ from it in the
+// fewest letters, if these are few, or else those of which it is the beginning.
+func near(name string, all []string) []string {
+	if slices.Contains(all, name) {
+		return nil
+	}
+	given, least := strings.ToLower(name), 1+len(name)/4
+	var names, longer []string
+	for _, other := range all {
+		text := strings.ToLower(other)
+		if strings.HasPrefix(text, given) && wire.IsDLQ(other) == wire.IsDLQ(name) {
+			longer = append(longer, other)
+		}
+		far := distance(given, text)
+		if far < least {
+			least, names = far, nil
+		}
+		if far == least {
+			names = append(names, other)
+		}
+	}
+	if len(names) == 0 {
+		names = longer
+	}
+	return names[:min(len(names), mostMeant)]
+}
+
+// distance is how many letters have to be put in, taken out, changed or swapped with their
+// neighbour to make b of a, no letter twice.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last, row = last, row, before
+		row[0] = i + 1
+		for j := range len(b) {
+			change := last[j]
+			if a[i] != b[j] {
+				change++
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, change)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}
