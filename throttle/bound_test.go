@@ -28,6 +28,8 @@ type history struct {
 	windows map[string][]*period
 	limits  map[string]Limits
 	paused  map[string]int64 // until when, in force or over
+	prefix  bool             // limits are those of prefixes, so that gates can be dormant
+	slept   int              // gates that were
 	style   style
 	reserve *Reservation
 	wanted  *flightRecord // what the reservation is for
@@ -90,6 +92,8 @@ func newHistory(t require.TestingT, c choices) *history {
 		paused: map[string]int64{}, buckets: map[string][]*period{}, windows: map[string][]*period{},
 	}
 	h.style = styles[c.pick(len(styles))]
+	h.prefix = c.pick(2) == 0
+	h.g.mu.awakeIdle = c.pick(3)
 	for _, k := range h.keys {
 		h.change(k)
 	}
@@ -119,8 +123,7 @@ func (h *history) change(key string) {
 	if l.Limit = one(h.c, h.style.limits); l.Limit != 0 {
 		l.Window = one(h.c, h.style.windows)
 	}
-	_, err := h.g.SetLimits(key, l, h.now, nil)
-	require.NoError(h.t, err)
+	h.set(key, l)
 	h.c.log("%v: %s has %+v", h.clock.tick(h.now), key, l)
 	old, known := h.limits[key]
 	if !known || l.Rate != old.Rate || l.Burst != old.Burst {
@@ -130,6 +133,16 @@ func (h *history) change(key string) {
 		h.windows[key] = append(h.windows[key], &period{limits: l})
 	}
 	h.limits[key] = l
+}
+
+// set gives a key its limits. No key begins with another one.
+func (h *history) set(key string, l Limits) {
+	set := h.g.SetLimits
+	if h.prefix {
+		set = h.g.SetPrefix
+	}
+	_, err := set(key, l, h.now, nil)
+	require.NoError(h.t, err)
 }
 
 func (h *history) record(f *flightRecord) {
@@ -166,7 +179,7 @@ func (h *history) inFlight(key string) (n int64) {
 func (h *history) step() {
 	h.clock.tick(h.now)
 	h.g.clock.tick(h.now) // both see every time, also that of a step without a call
-	switch h.c.pick(15) {
+	switch h.c.pick(16) {
 	case 0, 1, 2:
 		h.now = safeAdd(h.now, one(h.c, h.style.steps))
 	case 3, 4, 5, 6:
@@ -210,12 +223,22 @@ func (h *history) step() {
 		}
 	case 14:
 		h.pause(one(h.c, h.keys))
+	case 15:
+		h.rest()
 	}
+	h.seePauses()
+}
+
+// seePauses forgets the pauses that are over for good: their gates have seen it.
+func (h *history) seePauses() {
+	h.clock.tick(h.now)
+	h.g.clock.tick(h.now)
 	for k, until := range h.paused {
-		gate, ok := h.g.Find(k)
-		require.True(h.t, ok, "it has limits, or is paused")
-		if gate.Info(h.now); until <= h.clock.last && until != Never {
-			delete(h.paused, k) // over for good, the gate has seen it
+		_, ok, _ := h.g.Look(k, h.now)
+		if until <= h.clock.last && until != Never {
+			delete(h.paused, k)
+		} else {
+			require.True(h.t, ok, "it is paused")
 		}
 	}
 }
@@ -236,6 +259,42 @@ func (h *history) pause(key string) {
 	if until != 0 && until > h.clock.last || until == Never {
 		h.paused[key] = until
 	}
+}
+
+// rest has nobody need the gates for some time, in which they fall asleep, and time,
+// limits and pauses go on.
+func (h *history) rest() {
+	if h.reserve != nil {
+		h.reserve.Cancel(h.now, nil)
+		h.reserve = nil
+	}
+	for _, w := range h.waits {
+		w.Leave(nil)
+	}
+	for _, f := range h.flights {
+		f.set.Release(&f.ticket, h.now, nil)
+	}
+	h.flights = nil
+	for _, s := range h.sets {
+		h.g.Close(s, h.now)
+	}
+	for range 1 + h.c.pick(4) {
+		h.clock.tick(h.now)
+		h.g.clock.tick(h.now)
+		switch h.c.pick(6) {
+		case 0:
+			h.change(one(h.c, h.keys))
+		case 1:
+			h.pause(one(h.c, h.keys))
+		case 2:
+			h.now = safeAdd(h.now, one(h.c, h.style.steps))
+		default:
+			h.c.log("all sleep")
+			h.slept += h.g.sleepAll(h.now)
+		}
+		h.seePauses()
+	}
+	h.makeSets()
 }
 
 func (h *history) drop() *flightRecord {
@@ -283,10 +342,11 @@ func (h *history) restart() {
 	require.NoError(h.t, err)
 	var states []State
 	require.NoError(h.t, json.Unmarshal(stored, &states))
+	asleep := h.g.mu.awakeIdle
 	h.g = New(Start{}, h.now)
+	h.g.mu.awakeIdle = asleep
 	for k, l := range h.limits {
-		_, err := h.g.SetLimits(k, l, h.now, nil)
-		require.NoError(h.t, err)
+		h.set(k, l)
 	}
 	h.g.Restore(states, h.now)
 	for k, until := range h.paused {
@@ -344,6 +404,8 @@ func TestBounds(t *testing.T) {
 
 // The same over long histories without a bias to small numbers.
 func TestBoundsOfLongHistories(t *testing.T) {
+	slept := 0
+	defer func() { require.Greater(t, slept, longHistories) }()
 	for range longHistories {
 		seed := rand.Uint64()
 		rig := &seeded{T: t, r: rand.New(rand.NewPCG(seed, 0))}
@@ -351,6 +413,7 @@ func TestBoundsOfLongHistories(t *testing.T) {
 		for range 400 {
 			h.step()
 		}
+		slept += h.slept
 		rig.said = append(rig.said, fmt.Sprintf("seed %d", seed))
 		h.check()
 	}

@@ -39,8 +39,8 @@ type Block struct {
 }
 
 // Gate holds the state of one throttle key: bucket, window and the number in
-// flight. It belongs to a Gates, and stays the same as long as a Set, a limit
-// or a state that has not run off refers to it. Safe for concurrent use.
+// flight. It belongs to a Gates, and stays the same as long as a Set, a limit of
+// its own or a pause refers to it. Safe for concurrent use.
 type Gate struct {
 	key   string
 	gates *Gates

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,30 +31,30 @@ type Start struct {
 
 // Gates is the registry of the gates of a process by throttle key. A gate exists
 // while a Set has it, while its key has limits of its own or is paused, or until
-// its state is what that of a new gate would be. Safe for concurrent use.
+// its state is what that of a new gate would be. One that only waits for that is
+// dormant: all of it is a short text, from which it is made again when somebody needs
+// it. Safe for concurrent use.
 type Gates struct {
 	start    Start
 	startAt  instant
 	clock    clock
 	reserved atomic.Pointer[Reservation]
-	count    atomic.Int64 // gates; written under mu
+	count    atomic.Int64 // gates, dormant ones too; written under mu
 
 	mu struct {
 		sync.Mutex
-		gates    map[string]*Gate
-		named    map[string]bool // keys to be listed without a gate, see Name
-		listed   ordered.Set     // those of gates and named
-		sets     map[string]*Set
-		prefixes []prefixLimits // the longest first
-		idle     []*Gate        // those without sets, to be looked at by sweep
-		hand     int            // where sweep is in idle
-		visits   uint64         // of idle gates, to see whether they may be forgotten
+		gates       shrinking[*Gate]     // those that are awake
+		named       map[string]bool      // keys to be listed without a gate, see Name
+		listed      ordered.Map[dormant] // all gates and named; empty: awake, or none
+		sets        shrinking[*Set]
+		prefixes    prefixes
+		idle        []*Gate        // those awake without sets, to be looked at by sweep
+		hand        int            // where sweep is in idle
+		dormantHand ordered.Cursor // where sweep is in listed
+		awakeIdle   int            // so many idle ones stay awake
+		visits      uint64         // of idle gates, to see whether they may be forgotten
+		buf         []byte         // of sleep
 	}
-}
-
-type prefixLimits struct {
-	prefix string
-	limits Limits
 }
 
 // New makes an empty registry that starts at time now. Set limits and Restore
@@ -62,9 +63,9 @@ func New(start Start, now int64) *Gates {
 	g := &Gates{start: start}
 	g.start.WindowHold = max(0, start.WindowHold)
 	g.startAt, _ = g.clock.tick(now)
-	g.mu.gates = map[string]*Gate{}
 	g.mu.named = map[string]bool{}
-	g.mu.sets = map[string]*Set{}
+	g.mu.prefixes.limits = map[string]Limits{}
+	g.mu.awakeIdle = awakeIdle
 	return g
 }
 
@@ -92,14 +93,14 @@ func (g *Gates) Set(keys []string, now int64) (*Set, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sweep(now, sweepSteps)
-	s := g.mu.sets[string(name)]
+	s := g.mu.sets.all[string(name)]
 	if s == nil {
 		s = &Set{gates: make([]*Gate, len(sorted)), name: string(name)}
 		for i, k := range sorted {
 			s.gates[i] = g.gate(k, now)
 			s.gates[i].refs++
 		}
-		g.mu.sets[s.name] = s
+		g.mu.sets.put(s.name, s)
 	}
 	s.refs++
 	return s, nil
@@ -115,7 +116,7 @@ func (g *Gates) Close(s *Set, now int64) {
 	defer g.mu.Unlock()
 	steps := sweepSteps
 	if s.refs--; s.refs == 0 {
-		delete(g.mu.sets, s.name)
+		g.mu.sets.remove(s.name)
 		for _, gate := range s.gates {
 			if gate.refs--; gate.refs == 0 {
 				g.rest(gate)
@@ -138,7 +139,7 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	gate := g.mu.gates[key]
+	gate := g.awake(key)
 	if l == (Limits{}) {
 		if gate == nil || !gate.declared {
 			return wake, nil
@@ -147,7 +148,7 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 		if gate.refs == 0 {
 			g.rest(gate)
 		}
-		return gate.change(g.prefixLimits(key), now, wake), nil
+		return gate.change(g.mu.prefixes.of(key), now, wake), nil
 	}
 	if gate == nil {
 		gate = g.newGate(key, l, now)
@@ -160,27 +161,30 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 
 // SetPrefix gives limits to every key that begins with prefix, each of them to
 // itself, unless the key has limits of its own or a longer prefix fits. Zero
-// Limits take them away. Otherwise as SetLimits. It looks at every gate.
+// Limits take them away. Otherwise as SetLimits. It looks at every gate whose key
+// begins so.
 func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*Wait, error) {
 	if err := l.Validate(); err != nil {
 		return wake, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.prefixes = slices.DeleteFunc(g.mu.prefixes, func(p prefixLimits) bool { return p.prefix == prefix })
-	if l != (Limits{}) {
-		i, _ := slices.BinarySearchFunc(g.mu.prefixes, len(prefix), func(p prefixLimits, n int) int { return n - len(p.prefix) })
-		g.mu.prefixes = slices.Insert(g.mu.prefixes, i, prefixLimits{prefix, l})
-	}
-	var keys []string
-	for key, gate := range g.mu.gates {
-		if !gate.declared && strings.HasPrefix(key, prefix) {
-			keys = append(keys, key)
+	old := g.mu.prefixes.set(prefix, l)
+	var over []string
+	for key, d := range g.mu.listed.From(prefix) { // in order: so is who is woken
+		other, n := g.mu.prefixes.longest(key, len(prefix))
+		if n > len(prefix) {
+			continue
+		}
+		if gate := g.mu.gates.all[key]; gate != nil && !gate.declared {
+			wake = gate.change(l.or(other), now, wake)
+		}
+		if d != "" && !g.changeDormant(key, d, old.or(other), l.or(other), now) {
+			over = append(over, key)
 		}
 	}
-	slices.Sort(keys) // who is woken first does not depend on a map
-	for _, key := range keys {
-		wake = g.mu.gates[key].change(g.prefixLimits(key), now, wake)
+	for _, key := range over {
+		g.drop(key)
 	}
 	return wake, nil
 }
@@ -190,20 +194,20 @@ func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*
 func (g *Gates) Limits(key string) Limits {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if gate := g.mu.gates[key]; gate != nil {
+	if gate := g.mu.gates.all[key]; gate != nil {
 		gate.mu.Lock()
 		defer gate.mu.Unlock()
 		return gate.mu.limits
 	}
-	return g.prefixLimits(key)
+	return g.mu.prefixes.of(key)
 }
 
 // Find returns the gate of a key if there is one, to look at it.
 func (g *Gates) Find(key string) (*Gate, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	gate, ok := g.mu.gates[key]
-	return gate, ok
+	gate := g.awake(key)
+	return gate, gate != nil
 }
 
 // Name has a key listed whether or not it has a gate, until it is not to be any
@@ -211,13 +215,14 @@ func (g *Gates) Find(key string) (*Gate, bool) {
 func (g *Gates) Name(key string, listed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	d, _ := g.mu.listed.Get(key)
 	if listed {
 		g.mu.named[key] = true
-		g.mu.listed.Add(key)
+		g.mu.listed.Put(key, d)
 		return
 	}
 	delete(g.mu.named, key)
-	if g.mu.gates[key] == nil {
+	if g.mu.gates.all[key] == nil && d == "" {
 		g.mu.listed.Remove(key)
 	}
 }
@@ -246,12 +251,19 @@ func (g *Gates) Look(key string, now int64) (i Info, gate, listed bool) {
 func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	gate = g.mu.gates[key]
+	gate = g.mu.gates.all[key]
 	if gate != nil && gate.idle != 0 && g.forget(gate, now) && !gate.declared {
 		gate = nil
+	} else if gate == nil {
+		if d, _ := g.mu.listed.Get(key); d != "" && !g.forgetDormant(key, d, now) {
+			gate = g.wake(key, d, g.mu.prefixes.of(key)) // for the one look; it sleeps on
+		}
 	}
 	return gate, gate != nil || g.mu.named[key]
 }
+
+// Count is how many gates there are. It takes no lock.
+func (g *Gates) Count() int64 { return g.count.Load() }
 
 // Visits is how many gates without messages have been looked at so far, whether
 // they may be forgotten.
@@ -271,9 +283,9 @@ func (g *Gates) Full(keys []string, limit, now int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sweep(now, fullSteps)
-	n := int64(len(g.mu.gates))
+	n := g.count.Load()
 	for i, key := range keys {
-		if _, ok := g.mu.gates[key]; ok || slices.Contains(keys[:i], key) {
+		if g.exists(key) || slices.Contains(keys[:i], key) {
 			continue
 		}
 		if n++; n > limit {
@@ -287,40 +299,22 @@ func (g *Gates) Full(keys []string, limit, now int64) bool {
 // too many.
 const fullSteps = 16
 
-// Sweep forgets every gate that nobody needs. Set and Close do it bit by bit;
-// this is for a process that has gone quiet. O(gates without messages).
-func (g *Gates) Sweep(now int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for range len(g.mu.idle) {
-		g.look(now)
-	}
-}
-
 // What follows needs g.mu.
-
-func (g *Gates) prefixLimits(key string) Limits {
-	for _, p := range g.mu.prefixes {
-		if strings.HasPrefix(key, p.prefix) {
-			return p.limits
-		}
-	}
-	return Limits{}
-}
 
 // gate finds or makes the gate of a key that gets a user.
 func (g *Gates) gate(key string, now int64) *Gate {
-	if gate := g.mu.gates[key]; gate != nil {
-		g.unrest(gate)
-		return gate
+	gate := g.awake(key)
+	if gate == nil {
+		gate = g.newGate(key, g.mu.prefixes.of(key), now)
 	}
-	gate := g.newGate(key, g.prefixLimits(key), now)
 	g.unrest(gate)
 	return gate
 }
 
 // newGate makes a gate, which rests.
 func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
+	// The key of a message is a part of a longer text, which the gate may outlive.
+	key = strings.Clone(key)
 	gate := &Gate{key: key, gates: g}
 	gate.mu.Lock()
 	if l != (Limits{}) {
@@ -328,11 +322,36 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 		gate.setLimits(l, v, true)
 	}
 	gate.mu.Unlock()
-	g.mu.gates[key] = gate
-	g.count.Store(int64(len(g.mu.gates)))
-	g.mu.listed.Add(key)
+	g.mu.gates.put(key, gate)
+	g.count.Add(1)
+	g.mu.listed.Put(key, "")
 	g.rest(gate)
 	return gate
+}
+
+// shrinking is a map that gives its memory back when it has got small, which a map by
+// itself does not.
+type shrinking[V any] struct {
+	all  map[string]V
+	peak int // the most that there were since the last copy
+}
+
+func (s *shrinking[V]) put(key string, value V) {
+	if s.all == nil {
+		s.all = map[string]V{}
+	}
+	s.all[key] = value
+	s.peak = max(s.peak, len(s.all))
+}
+
+func (s *shrinking[V]) remove(key string) {
+	delete(s.all, key)
+	// So few are left that copying them is nothing beside what has been removed.
+	if n := len(s.all); s.peak > 1024 && n < s.peak/64 {
+		few := make(map[string]V, n)
+		maps.Copy(few, s.all)
+		s.all, s.peak = few, n
+	}
 }
 
 // change gives a gate other limits and tells who has the turn, whose time to
@@ -370,16 +389,20 @@ func (g *Gates) unrest(gate *Gate) {
 }
 
 // sweepSteps is how many gates without users Set and Close look at, beyond those
-// that they add: so the list shrinks.
+// that they add, and how many dormant ones: so there are ever fewer.
 const sweepSteps = 2
 
 func (g *Gates) sweep(now int64, steps int) {
 	for range min(steps, len(g.mu.idle)) {
 		g.look(now)
 	}
+	for range min(steps, g.mu.listed.Len()) {
+		g.lookDormant(now)
+	}
 }
 
-// look forgets the next of the idle gates if nobody needs it.
+// look forgets the next of the idle gates if nobody needs it, and makes it dormant if
+// there are more than shall be awake.
 func (g *Gates) look(now int64) {
 	if len(g.mu.idle) == 0 {
 		return
@@ -387,7 +410,8 @@ func (g *Gates) look(now int64) {
 	if g.mu.hand >= len(g.mu.idle) {
 		g.mu.hand = 0
 	}
-	if !g.forget(g.mu.idle[g.mu.hand], now) {
+	gate := g.mu.idle[g.mu.hand]
+	if !g.forget(gate, now) && (len(g.mu.idle) <= g.mu.awakeIdle || !g.sleep(gate, now)) {
 		g.mu.hand++
 	}
 }
@@ -408,11 +432,7 @@ func (g *Gates) forget(gate *Gate, now int64) bool {
 	}
 	g.unrest(gate)
 	if !gate.declared {
-		delete(g.mu.gates, gate.key)
-		g.count.Store(int64(len(g.mu.gates)))
-		if !g.mu.named[gate.key] {
-			g.mu.listed.Remove(gate.key)
-		}
+		g.drop(gate.key)
 	}
 	return true
 }

@@ -46,20 +46,20 @@ func TestForgetting(t *testing.T) {
 	g.Close(a, start)
 	require.Equal(t, []string{"free", "own", "tenant:a"}, g.Keys())
 	g.Close(b, start)
-	g.Sweep(start + 10*sec - 1)
+	g.sweepAll(start + 10*sec - 1)
 	require.Equal(t, []string{"own", "tenant:a"}, g.Keys(), "the window is in use still")
-	g.Sweep(start + 10*sec)
+	g.sweepAll(start + 10*sec)
 	require.Equal(t, []string{"own"}, g.Keys())
 	g.Close(own, start+10*sec)
 	require.Equal(t, []string{"own"}, g.Keys(), "it has limits of its own")
 	limit(t, g, "own", Limits{}, start+10*sec)
-	g.Sweep(start + 10*sec)
+	g.sweepAll(start + 10*sec)
 	require.Equal(t, []string{"own"}, g.Keys(), "a message is in flight")
 
 	limit(t, g, "quiet", Limits{Limit: 1, Window: sec}, start+10*sec)
-	g.Sweep(start + 10*sec)
+	g.sweepAll(start + 10*sec)
 	limit(t, g, "quiet", Limits{}, start+10*sec)
-	g.Sweep(start + 10*sec)
+	g.sweepAll(start + 10*sec)
 	require.Equal(t, []string{"own"}, g.Keys())
 
 	// A gate that comes back while its state lives is the same.
@@ -85,7 +85,7 @@ func TestMemoryOfManyKeys(t *testing.T) {
 		g.Close(s, now)
 		require.LessOrEqual(t, len(g.Keys()), 300)
 	}
-	require.Empty(t, g.mu.sets)
+	require.Empty(t, g.mu.sets.all)
 }
 
 // The same with as many keys as a message can have, all of them its own.
@@ -205,7 +205,7 @@ func TestRestore(t *testing.T) {
 			if tc.pause == 0 {
 				require.Equal(t, states, g.Snapshot(now))
 			}
-			g.Sweep(now + 200*sec)
+			g.sweepAll(now + 200*sec)
 			require.Equal(t, []string{"own"}, g.Keys())
 		})
 	}
@@ -309,5 +309,5 @@ func TestConcurrentUse(t *testing.T) {
 		info := gate.Info(now.Load())
 		require.Equal(t, [3]int64{0, 0, 0}, [3]int64{info.InFlight, info.Held, int64(info.Waiting)})
 	}
-	require.Empty(t, g.mu.sets)
+	require.Empty(t, g.mu.sets.all)
 }

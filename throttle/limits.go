@@ -143,6 +143,14 @@ func (l Limits) Validate() error {
 	return nil
 }
 
+// or is l, or other if l limits nothing.
+func (l Limits) or(other Limits) Limits {
+	if l == (Limits{}) {
+		return other
+	}
+	return l
+}
+
 // burst is the size of the bucket, the default filled in.
 func (l Limits) burst() int64 {
 	if l.Burst != 0 {

@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -79,17 +80,26 @@ func TestDecisionsAreExact(t *testing.T) {
 		keys := []string{"a", "b", "c"}
 		models := map[string]*modelGate{}
 		var sets []*Set
+		wake := func() {
+			if sets != nil {
+				return
+			}
+			clock.tick(now)
+			for _, ks := range [][]string{{"a"}, {"b"}, {"c"}, {"b", "a"}, {"c", "a", "b", "a"}} {
+				s, err := g.Set(ks, now)
+				require.NoError(t, err)
+				sets = append(sets, s)
+			}
+		}
 		for _, k := range keys {
 			models[k] = &modelGate{at: clock.tick(now)}
-			s, err := g.Set([]string{k}, now)
-			require.NoError(t, err)
-			sets = append(sets, s)
 		}
-		for _, ks := range [][]string{{"b", "a"}, {"c", "a", "b", "a"}} {
-			s, err := g.Set(ks, now)
-			require.NoError(t, err)
-			sets = append(sets, s)
+		wake()
+		setLimits := g.SetLimits
+		if rapid.Bool().Draw(t, "limits by prefix") { // gates can be dormant then
+			setLimits = g.SetPrefix
 		}
+		g.mu.awakeIdle = rapid.IntRange(0, 3).Draw(t, "awake")
 		type flight struct {
 			s *Set
 			t Ticket
@@ -103,11 +113,26 @@ func TestDecisionsAreExact(t *testing.T) {
 				if l != models[k].limits { // the same limits again are no event for either
 					at := clock.tick(now)
 					models[k].setLimits(l, at)
+					if _, exists, _ := g.Look(k, now); !exists { // it was full and empty, and will be new
+						models[k].level, models[k].entries = full(l), nil
+					}
 				}
-				_, err := g.SetLimits(k, l, now, nil)
+				_, err := setLimits(k, l, now, nil)
 				require.NoError(t, err)
 			},
+			"sleep": func(t *rapid.T) {
+				if len(flights) > 0 || sets == nil {
+					return
+				}
+				clock.tick(now)
+				for _, s := range sets {
+					g.Close(s, now)
+				}
+				sets = nil
+				g.sleepAll(now)
+			},
 			"acquire": func(t *rapid.T) {
+				wake()
 				s := rapid.SampledFrom(sets).Draw(t, "set")
 				cost := drawCost().Draw(t, "cost")
 				at := clock.tick(now)
@@ -153,11 +178,11 @@ func TestDecisionsAreExact(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
+				clock.tick(now)
+				g.clock.tick(now) // both see every time, also where there is no gate to look at
 				for _, k := range keys {
-					gate, ok := g.Find(k)
-					require.True(t, ok)
-					info := gate.Info(now)
-					clock.tick(now)
+					info, ok, _ := g.Look(k, now)
+					require.True(t, ok || sets == nil)
 					models[k].pausedAt(clock.last)
 					require.Equal(t, models[k].inFlight, info.InFlight)
 					require.Equal(t, models[k].paused, info.PausedUntil)
@@ -165,6 +190,14 @@ func TestDecisionsAreExact(t *testing.T) {
 			},
 		})
 	})
+}
+
+// full is the level of a full bucket.
+func full(l Limits) *big.Rat {
+	if l.Rate == (Rate{}) {
+		return nil
+	}
+	return new(big.Rat).SetInt64(l.burst())
 }
 
 // The time of a Block is the first at which the gates admit.

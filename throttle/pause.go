@@ -17,12 +17,12 @@ func (g *Gates) Pause(key string, until, now int64, wake []*Wait) []*Wait {
 	if until <= last && until != Never {
 		until = 0
 	}
-	gate := g.mu.gates[key]
+	gate := g.awake(key)
 	if gate == nil {
 		if until == 0 {
 			return wake
 		}
-		gate = g.newGate(key, g.prefixLimits(key), now)
+		gate = g.newGate(key, g.mu.prefixes.of(key), now)
 	}
 	gate.mu.Lock()
 	defer gate.mu.Unlock()

@@ -62,15 +62,15 @@ func TestPauseOfAnUnknownKey(t *testing.T) {
 		require.False(t, ok)
 		require.Equal(t, Block{Gate: s.Gates()[0], Kind: ByPause, At: Never}, block)
 		g.Close(s, start)
-		g.Sweep(start)
+		g.sweepAll(start)
 	}
 	require.Empty(t, g.Snapshot(start))
 	limit(t, g, "a", Limits{Limit: 1, Window: sec}, start)
 	limit(t, g, "a", Limits{}, start)
-	g.Sweep(start + 10*sec)
+	g.sweepAll(start + 10*sec)
 	require.Equal(t, []string{"a"}, g.Keys())
 	g.Pause("a", 0, start+10*sec, nil)
-	g.Sweep(start + 10*sec)
+	g.sweepAll(start + 10*sec)
 	require.Empty(t, g.Keys())
 }
 

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"maps"
 	"math"
 	"math/big"
 	"slices"
@@ -215,9 +214,45 @@ func open(s *Set, now, cost int64) bool {
 func (g *Gates) Keys() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	keys := slices.Sorted(maps.Keys(g.mu.gates))
-	if listed := g.mu.listed.Page("", "", 0, math.MaxInt).Keys; len(g.mu.named) == 0 && !slices.Equal(keys, listed) {
+	var keys []string
+	awake := 0
+	for key, d := range g.mu.listed.From("") {
+		gate := g.mu.gates.all[key]
+		if gate != nil && d != "" || gate == nil && d == "" && !g.mu.named[key] {
+			panic(key + " is both awake and dormant, or neither")
+		}
+		if gate != nil {
+			awake++
+		}
+		if gate != nil || d != "" {
+			keys = append(keys, key)
+		}
+	}
+	if awake != len(g.mu.gates.all) || int64(len(keys)) != g.Count() {
 		panic("the list differs from the gates")
 	}
 	return keys
+}
+
+// sweepAll forgets every gate that nobody needs.
+func (g *Gates) sweepAll(now int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sweep(now, len(g.mu.idle)+g.mu.listed.Len())
+	g.sweep(now, len(g.mu.idle)+g.mu.listed.Len())
+}
+
+// sleepAll makes every gate dormant that can be, and returns how many there are then.
+func (g *Gates) sleepAll(now int64) (dormant int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, gate := range slices.Clone(g.mu.idle) {
+		g.sleep(gate, now)
+	}
+	for _, d := range g.mu.listed.From("") {
+		if d != "" {
+			dormant++
+		}
+	}
+	return dormant
 }

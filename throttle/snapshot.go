@@ -31,12 +31,18 @@ func (g *Gates) Snapshot(now int64) []State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var states []State
-	for _, gate := range g.mu.gates {
+	for key, d := range g.mu.listed.From("") {
+		gate := g.mu.gates.all[key]
+		if d != "" {
+			gate = g.wake(key, d, g.mu.prefixes.of(key)) // for the one look
+		}
+		if gate == nil {
+			continue
+		}
 		if s, ok := gate.snapshot(now); ok {
 			states = append(states, s)
 		}
 	}
-	slices.SortFunc(states, func(a, b State) int { return cmp.Compare(a.Key, b.Key) })
 	return states
 }
 
@@ -68,9 +74,9 @@ func (g *Gates) Restore(states []State, now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range states {
-		gate := g.mu.gates[s.Key]
+		gate := g.awake(s.Key)
 		if gate == nil {
-			l := g.prefixLimits(s.Key)
+			l := g.mu.prefixes.of(s.Key)
 			if l == (Limits{}) {
 				continue
 			}
@@ -80,6 +86,7 @@ func (g *Gates) Restore(states []State, now int64) {
 		if gate.refs == 0 {
 			g.rest(gate)
 		}
+		g.sweep(now, sweepSteps)
 	}
 }
 

@@ -69,11 +69,12 @@ func TestSetAgainstAList(t *testing.T) {
 					"prefix %q after %q offset %d limit %d", prefix, after, offset, limit)
 			}
 		}
-		for b, keys := range s.blocks {
-			require.NotEmpty(t, keys)
-			require.Less(t, len(keys), blockSize)
+		for b, at := range s.blocks {
+			require.NotEmpty(t, at.keys)
+			require.Less(t, len(at.keys), blockSize)
+			require.Len(t, at.values, len(at.keys))
 			if b > 0 {
-				require.GreaterOrEqual(t, len(s.blocks[b-1])+len(keys), min(blockSize/4, s.Len()), "neighbours are not both almost empty")
+				require.GreaterOrEqual(t, len(s.blocks[b-1].keys)+len(at.keys), min(blockSize/4, s.Len()), "neighbours are not both almost empty")
 			}
 		}
 	}
@@ -100,4 +101,53 @@ func TestCursor(t *testing.T) {
 	require.Len(t, all, 5000)
 	require.True(t, slices.IsSorted(all))
 	require.Equal(t, Page{}, (&Set{}).Page("", "", 0, 10))
+}
+
+// Random keys come, change and go, and the map says of each what a map says; From is a
+// sorted list, and a round of Next that nothing disturbs meets each entry once.
+func TestMapAgainstAMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var m Map[int]
+	have := map[string]int{}
+	key := func() string { return fmt.Sprintf("%c:%d", 'a'+rune(r.IntN(3)), r.IntN(3000)) }
+	var c Cursor
+	for round := range 30 {
+		for range 1000 {
+			k := key()
+			if round%10 < 6 || r.IntN(4) == 0 {
+				have[k] = r.Int()
+				m.Put(k, have[k])
+			} else {
+				m.Remove(k)
+				delete(have, k)
+			}
+			k, v, ok := m.Next(&c)
+			require.Equal(t, len(have) > 0, ok)
+			require.Equal(t, have[k], v, "whatever changes, what Next returns is there")
+			k = key()
+			want, there := have[k]
+			v, ok = m.Get(k)
+			require.Equal(t, there, ok)
+			require.Equal(t, want, v)
+		}
+		require.Equal(t, len(have), m.Len())
+		for _, prefix := range []string{"", "a", "b:1", "none"} {
+			var sorted []string
+			for k, v := range m.From(prefix) {
+				require.True(t, strings.HasPrefix(k, prefix))
+				require.Equal(t, have[k], v)
+				sorted = append(sorted, k)
+			}
+			require.True(t, slices.IsSorted(sorted))
+			require.Len(t, sorted, m.Page(prefix, "", 0, 1).Total)
+		}
+		met := map[string]int{}
+		for range m.Len() {
+			k, _, _ := m.Next(&c)
+			met[k]++
+		}
+		require.Len(t, met, m.Len())
+	}
+	_, _, ok := (&Map[int]{}).Next(&c)
+	require.False(t, ok)
 }

@@ -1,0 +1,265 @@
+package throttle
+
+import "encoding/binary"
+
+// dormant is the state of a gate that only waits for its bucket to fill or its window
+// to empty: nobody has a Set, a Ticket or a Wait of it, and it has neither limits of
+// its own nor a pause. It is what comes back exactly, and takes some 30 bytes instead
+// of several hundred, and 8 at most for each entry of a window:
+//
+//	ends    varint: the instant from which on it is as a new one
+//	at      varint: the instant of what follows
+//	parts   byte: hasBucket, hasWindow, isOpen
+//	tokens  varint  \ of the bucket
+//	frac    uvarint /
+//	first   uvarint, with isOpen: how long before the newest span's end its first entry was
+//	spans   from the newest to the oldest, to the end: uvarint of how much earlier it
+//	        ended than the span before (the first: than at), doubled, plus 1 if a
+//	        uvarint of its count follows; otherwise that is 1
+//
+// The limits are not part of it: they are those of the longest prefix, and SetPrefix
+// works out the dormant gates that it concerns anew. What a Ticket of earlier could
+// give back is not either: there is none.
+//
+// The empty string is no dormant gate.
+type dormant string
+
+const (
+	hasBucket byte = 1 << iota
+	hasWindow
+	isOpen // the newest span may take more
+)
+
+// awakeIdle is how many gates that nobody uses stay as they are, since they may be
+// used again at once.
+const awakeIdle = 256
+
+// sleepy reports whether all that the gate has is in a bucket and a window. It needs
+// g.mu.
+func (g *Gate) sleepy(last int64) bool {
+	return g.mu.inFlight == 0 && g.mu.held == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
+}
+
+// asDormant is the gate at time v, that of its last settle, for one that is sleepy. It
+// needs g.mu. The text of it is in buf, which may grow.
+func (g *Gate) asDormant(v instant, buf []byte) []byte {
+	ends, parts := v, byte(0)
+	b, w := g.mu.bucket, g.mu.window
+	if b != nil {
+		parts |= hasBucket
+		if b.tokens < b.burst {
+			ends = v + instant(b.until(b.burst))
+		}
+	}
+	if w != nil && w.n > 0 {
+		parts |= hasWindow
+		if !w.closed && w.part > 0 {
+			parts |= isOpen
+		}
+		if e := w.at(w.n-1).last + instant(w.width); e.after(ends) {
+			ends = e
+		}
+	}
+	buf = binary.AppendVarint(buf, int64(ends))
+	buf = binary.AppendVarint(buf, int64(v))
+	buf = append(buf, parts)
+	if b != nil {
+		buf = binary.AppendVarint(buf, b.tokens)
+		buf = binary.AppendUvarint(buf, b.frac)
+	}
+	if parts&hasWindow != 0 {
+		buf = w.appendSpans(buf, v, parts&isOpen != 0)
+	}
+	return buf
+}
+
+func (w *window) appendSpans(buf []byte, v instant, open bool) []byte {
+	if open {
+		buf = binary.AppendUvarint(buf, w.at(w.n-1).last.since(w.first))
+	}
+	for i := w.n - 1; i >= 0; i-- {
+		s := w.at(i)
+		earlier := v.since(s.last) << 1
+		if s.n == 1 {
+			buf = binary.AppendUvarint(buf, earlier)
+		} else {
+			buf = binary.AppendUvarint(buf, earlier|1)
+			buf = binary.AppendUvarint(buf, uint64(s.n))
+		}
+		v = s.last
+	}
+	return buf
+}
+
+// over reports whether the gate is as a new one at time v.
+func (d dormant) over(v instant) bool {
+	r := reader(d)
+	return !instant(r.varint()).after(v)
+}
+
+// wake makes a gate of d, with the limits that it had.
+func (g *Gates) wake(key string, d dormant, l Limits) *Gate {
+	gate := &Gate{key: key, gates: g}
+	gate.mu.limits = l
+	r := reader(d)
+	r.varint()
+	at := instant(r.varint())
+	parts := r.byte()
+	if parts&hasBucket != 0 {
+		gate.mu.bucket = &bucket{rate: l.Rate, burst: l.burst(), at: at, changed: at - 1}
+		gate.mu.bucket.tokens = r.varint()
+		gate.mu.bucket.frac = r.uvarint()
+	}
+	if l.Limit != 0 {
+		w := &window{changed: at - 1}
+		w.setLimits(l)
+		if parts&hasWindow != 0 {
+			w.readSpans(&r, at, parts&isOpen != 0)
+		}
+		gate.mu.window = w
+	}
+	return gate
+}
+
+// readSpans undoes appendSpans.
+func (w *window) readSpans(r *reader, v instant, open bool) {
+	var first uint64
+	if open {
+		first = r.uvarint()
+	}
+	for *r != "" {
+		earlier := r.uvarint()
+		v -= instant(earlier >> 1)
+		n := int64(1)
+		if earlier&1 != 0 {
+			n = int64(r.uvarint())
+		}
+		w.total += n
+		w.push(span{last: v, n: n})
+	}
+	for i, j := 0, w.n-1; i < j; i, j = i+1, j-1 { // the oldest first
+		*w.at(i), *w.at(j) = *w.at(j), *w.at(i)
+	}
+	if w.closed = !open; open {
+		w.first = w.at(w.n-1).last - instant(first)
+	}
+}
+
+// reader reads what this package has written.
+type reader string
+
+func (r *reader) byte() byte {
+	b := (*r)[0]
+	*r = (*r)[1:]
+	return b
+}
+
+func (r *reader) uvarint() (u uint64) {
+	for shift := 0; ; shift += 7 {
+		b := r.byte()
+		u |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return u
+		}
+	}
+}
+
+func (r *reader) varint() int64 {
+	u := r.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// What follows needs g.mu.
+
+// exists reports whether a key has a gate.
+func (g *Gates) exists(key string) bool {
+	if g.mu.gates.all[key] != nil {
+		return true
+	}
+	d, _ := g.mu.listed.Get(key)
+	return d != ""
+}
+
+// awake is the gate of a key, if it has one, which it wakes.
+func (g *Gates) awake(key string) *Gate {
+	if gate := g.mu.gates.all[key]; gate != nil {
+		return gate
+	}
+	d, _ := g.mu.listed.Get(key)
+	if d == "" {
+		return nil
+	}
+	gate := g.wake(key, d, g.mu.prefixes.of(key))
+	g.mu.listed.Put(key, "")
+	g.mu.gates.put(gate.key, gate)
+	g.rest(gate)
+	return gate
+}
+
+// sleep makes an idle gate dormant, if it can be. It reports whether it is idle no
+// more.
+func (g *Gates) sleep(gate *Gate, now int64) bool {
+	gate.mu.Lock()
+	v, last := g.clock.tick(now)
+	ok := !gate.declared && gate.sleepy(last)
+	if ok {
+		gate.settle(v)
+		g.mu.buf = gate.asDormant(v, g.mu.buf[:0])
+	}
+	gate.mu.Unlock()
+	if !ok {
+		return false
+	}
+	g.unrest(gate)
+	g.mu.gates.remove(gate.key)
+	g.mu.listed.Put(gate.key, dormant(g.mu.buf))
+	return true
+}
+
+// changeDormant gives a dormant gate other limits. It reports whether it is needed
+// still.
+func (g *Gates) changeDormant(key string, d dormant, old, next Limits, now int64) bool {
+	if old == next {
+		return true
+	}
+	gate := g.wake(key, d, old)
+	gate.mu.Lock()
+	defer gate.mu.Unlock()
+	v, last := g.clock.tick(now)
+	gate.setLimits(next, v, false)
+	if gate.fresh(v, last) {
+		return false
+	}
+	g.mu.buf = gate.asDormant(v, g.mu.buf[:0])
+	g.mu.listed.Put(key, dormant(g.mu.buf))
+	return true
+}
+
+// lookDormant forgets the next dormant gate if nobody needs it.
+func (g *Gates) lookDormant(now int64) {
+	key, d, _ := g.mu.listed.Next(&g.mu.dormantHand)
+	if d != "" {
+		g.forgetDormant(key, d, now)
+	}
+}
+
+// forgetDormant forgets a dormant gate if its state has run off.
+func (g *Gates) forgetDormant(key string, d dormant, now int64) bool {
+	g.mu.visits++
+	if v, _ := g.clock.tick(now); !d.over(v) {
+		return false
+	}
+	g.drop(key)
+	return true
+}
+
+// drop forgets a gate.
+func (g *Gates) drop(key string) {
+	g.mu.gates.remove(key)
+	g.count.Add(-1)
+	if g.mu.named[key] {
+		g.mu.listed.Put(key, "")
+	} else {
+		g.mu.listed.Remove(key)
+	}
+}
