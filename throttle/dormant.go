@@ -93,25 +93,37 @@ func (w *window) appendSpans(buf []byte, v instant, open bool) []byte {
 
 // over reports whether the gate is as a new one at time v.
 func (d dormant) over(v instant) bool {
-	r := reader(d)
+	r := reader{text: string(d)}
 	return !instant(r.varint()).after(v)
 }
 
-// wake makes a gate of d, with the limits that it had.
-func (g *Gates) wake(key string, d dormant, l Limits) *Gate {
-	gate := &Gate{key: key, gates: g}
+// body is the memory of a gate with bucket and window.
+type body struct {
+	gate   Gate
+	bucket bucket
+	window window
+}
+
+// wake makes a gate of d in p, where another one may have been, with the limits that it
+// had.
+func (g *Gates) wake(p *body, key string, d dormant, l Limits) *Gate {
+	spans := p.window.spans
+	*p = body{gate: Gate{key: key, gates: g}}
+	gate := &p.gate
 	gate.mu.limits = l
-	r := reader(d)
+	r := reader{text: string(d)}
 	r.varint()
 	at := instant(r.varint())
 	parts := r.byte()
 	if parts&hasBucket != 0 {
-		gate.mu.bucket = &bucket{rate: l.Rate, burst: l.burst(), at: at, changed: at - 1}
-		gate.mu.bucket.tokens = r.varint()
-		gate.mu.bucket.frac = r.uvarint()
+		p.bucket = bucket{rate: l.Rate, burst: l.burst(), at: at, changed: at - 1}
+		p.bucket.tokens = r.varint()
+		p.bucket.frac = r.uvarint()
+		gate.mu.bucket = &p.bucket
 	}
 	if l.Limit != 0 {
-		w := &window{changed: at - 1}
+		p.window = window{spans: spans, changed: at - 1}
+		w := &p.window
 		w.setLimits(l)
 		if parts&hasWindow != 0 {
 			w.readSpans(&r, at, parts&isOpen != 0)
@@ -127,7 +139,7 @@ func (w *window) readSpans(r *reader, v instant, open bool) {
 	if open {
 		first = r.uvarint()
 	}
-	for *r != "" {
+	for r.text != "" {
 		earlier := r.uvarint()
 		v -= instant(earlier >> 1)
 		n := int64(1)
@@ -143,30 +155,6 @@ func (w *window) readSpans(r *reader, v instant, open bool) {
 	if w.closed = !open; open {
 		w.first = w.at(w.n-1).last - instant(first)
 	}
-}
-
-// reader reads what this package has written.
-type reader string
-
-func (r *reader) byte() byte {
-	b := (*r)[0]
-	*r = (*r)[1:]
-	return b
-}
-
-func (r *reader) uvarint() (u uint64) {
-	for shift := 0; ; shift += 7 {
-		b := r.byte()
-		u |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			return u
-		}
-	}
-}
-
-func (r *reader) varint() int64 {
-	u := r.uvarint()
-	return int64(u>>1) ^ -int64(u&1)
 }
 
 // What follows needs g.mu.
@@ -189,7 +177,7 @@ func (g *Gates) awake(key string) *Gate {
 	if d == "" {
 		return nil
 	}
-	gate := g.wake(key, d, g.mu.prefixes.of(key))
+	gate := g.wake(new(body), key, d, g.mu.prefixes.of(key))
 	g.mu.listed.Put(key, "")
 	g.mu.gates.put(gate.key, gate)
 	g.rest(gate)
@@ -222,7 +210,7 @@ func (g *Gates) changeDormant(key string, d dormant, old, next Limits, now int64
 	if old == next {
 		return true
 	}
-	gate := g.wake(key, d, old)
+	gate := g.wake(new(body), key, d, old)
 	gate.mu.Lock()
 	defer gate.mu.Unlock()
 	v, last := g.clock.tick(now)

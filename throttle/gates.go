@@ -256,7 +256,7 @@ func (g *Gates) needed(key string, now int64) (gate *Gate, listed bool) {
 		gate = nil
 	} else if gate == nil {
 		if d, _ := g.mu.listed.Get(key); d != "" && !g.forgetDormant(key, d, now) {
-			gate = g.wake(key, d, g.mu.prefixes.of(key)) // for the one look; it sleeps on
+			gate = g.wake(new(body), key, d, g.mu.prefixes.of(key)) // for the one look; it sleeps on
 		}
 	}
 	return gate, gate != nil || g.mu.named[key]

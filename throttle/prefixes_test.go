@@ -14,7 +14,9 @@ import (
 // Prefixes come, change and go, and the longest one counts.
 func TestPrefixesAgainstAList(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	text := func() string { return strings.Repeat("ab", 4)[r.IntN(2):][:r.IntN(6)] + []string{"", "a", "b"}[r.IntN(3)] }
+	text := func() string {
+		return strings.Repeat("ab", 4)[r.IntN(2):][:r.IntN(6)] + []string{"", "a", "b"}[r.IntN(3)]
+	}
 	g := newGates()
 	p := &g.mu.prefixes
 	list := map[string]Limits{}

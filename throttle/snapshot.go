@@ -3,38 +3,23 @@ package throttle
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
-
-// State is what has to be kept of a gate over a clean stop, in a form that can
-// be stored. Messages in flight are not part of it: they have leases, and are
-// counted again by Set.Adopt.
-type State struct {
-	Key string `json:"key"`
-	// At is the time of the snapshot in Unix nanoseconds.
-	At int64 `json:"at"`
-	// Tokens in the bucket at that time, in thousandths, rounded down; negative:
-	// debt. Nil if it was full or there was none.
-	Tokens *int64 `json:"tokens,omitempty"`
-	// Entries of the window, oldest first.
-	Entries []Entry `json:"entries,omitempty"`
-}
-
-// Entry is messages that a window counts as one moment.
-type Entry struct {
-	Age   int64 `json:"age"` // ns before the time of the snapshot
-	Count int64 `json:"count"`
-}
 
 // Snapshot returns the state of every gate that differs from a new one, in the
 // order of the keys. What a Reservation holds counts as not taken.
 func (g *Gates) Snapshot(now int64) []State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var states []State
+	states := make([]State, 0, g.count.Load())
+	var look body
+	v, _ := g.clock.tick(now)
 	for key, d := range g.mu.listed.From("") {
-		gate := g.mu.gates.all[key]
-		if d != "" {
-			gate = g.wake(key, d, g.mu.prefixes.of(key)) // for the one look
+		var gate *Gate
+		if d == "" {
+			gate = g.mu.gates.all[key]
+		} else if !d.over(v) {
+			gate = g.wake(&look, key, d, g.mu.prefixes.of(key))
 		}
 		if gate == nil {
 			continue
@@ -74,20 +59,30 @@ func (g *Gates) Restore(states []State, now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range states {
-		gate := g.awake(s.Key)
-		if gate == nil {
-			l := g.mu.prefixes.of(s.Key)
-			if l == (Limits{}) {
-				continue
+		if gate := g.awake(s.Key); gate != nil {
+			gate.restore(s, now)
+			if gate.refs == 0 {
+				g.rest(gate)
 			}
-			gate = g.newGate(s.Key, l, now)
+		} else if l := g.mu.prefixes.of(s.Key); l != (Limits{}) {
+			g.restoreDormant(s, l, now)
 		}
-		gate.restore(s, now)
-		if gate.refs == 0 {
-			g.rest(gate)
-		}
-		g.sweep(now, sweepSteps)
 	}
+}
+
+// restoreDormant is restore for a key that has no gate: it gets a dormant one, unless
+// that would be as a new one. It needs g.mu.
+func (g *Gates) restoreDormant(s State, l Limits, now int64) {
+	gate := Gate{gates: g}
+	v, last := g.clock.tick(now)
+	gate.setLimits(l, v, true)
+	gate.restore(s, now)
+	if gate.fresh(v, last) {
+		return
+	}
+	g.mu.buf = gate.asDormant(v, g.mu.buf[:0])
+	g.mu.listed.Put(strings.Clone(s.Key), dormant(g.mu.buf)) // its key is a part of what was stored
+	g.count.Add(1)
 }
 
 func (g *Gate) restore(s State, now int64) {

@@ -14,7 +14,7 @@ import (
 //
 //	\x00circuit/<key>                an open circuit (package circuit)
 //	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
-//	\x00gates/<8 digits>             a part of that: JSON []throttle.State
+//	\x00gates/<8 digits>             a part of that: see gatePartV1
 //	\x00log/<20 digits>              an entry of the audit log
 //	\x00override/<key>               limits of a throttle key for a time
 //	\x00pause/<kind>/<queue>/<name>  a pause; the queue is that of a fairness key

@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/filaq/fila/store"
@@ -24,6 +25,10 @@ type savedGates struct {
 // gatePartBytes is about how large a part is; the store takes values up to
 // store.MaxHeaderBytes, and one gate has at most some 64 KiB.
 const gatePartBytes = 256 << 10
+
+// gatePartV1 begins a part: states as throttle.AppendState writes them follow. A part
+// of before is JSON, an array of throttle.State.
+const gatePartV1 = 1
 
 // gatePartsPerWrite bounds one commit.
 const gatePartsPerWrite = 64
@@ -47,49 +52,58 @@ func readGates(kept []store.Entry) (savedGates, error) {
 		return g, fmt.Errorf("the saved state of the gates: %w", err)
 	}
 	for i := range g.Parts {
-		var states []throttle.State
-		if err := json.Unmarshal([]byte(texts[gatePart(i)]), &states); err != nil {
+		var err error
+		if g.states, err = readGatePart(g.states, texts[gatePart(i)], g.At); err != nil {
 			return g, fmt.Errorf("part %d of the saved state of the gates: %w", i, err)
 		}
-		for i := range states {
-			states[i].Key = wire.NamedKey(states[i].Key)
-		}
-		g.states = append(g.states, states...)
 	}
 	g.found = true
 	return g, nil
+}
+
+// readGatePart appends the states of a part, which was saved at a time.
+func readGatePart(states []throttle.State, text string, at int64) ([]throttle.State, error) {
+	if strings.HasPrefix(text, string(rune(gatePartV1))) {
+		return throttle.ReadStates(states, text[1:], at)
+	}
+	var part []throttle.State
+	if err := json.Unmarshal([]byte(text), &part); err != nil {
+		return states, err
+	}
+	for i := range part {
+		part[i].Key = wire.NamedKey(part[i].Key)
+	}
+	return append(states, part...), nil
 }
 
 // saveGates keeps the states of gates in several writes, the last of which makes the
 // others count.
 func saveGates(kv KV, states []throttle.State, now int64) error {
 	var kept Batch
-	var part []json.RawMessage
-	parts, size := 0, 0
+	part, parts := []byte{gatePartV1}, 0
 	closePart := func() {
-		kept.putJSON(gatePart(parts), part)
-		part, size = nil, 0
+		kept.put(gatePart(parts), string(part))
+		part = part[:1]
 		parts++
 	}
 	for i := range states {
-		states[i].Key = wire.ShowKey(states[i].Key) // JSON is UTF-8
-		state, err := json.Marshal(&states[i])
-		if err != nil {
-			return fmt.Errorf("encode the state of gate %s: %w", states[i].Key, err)
+		before := len(part)
+		part = throttle.AppendState(part, &states[i], now)
+		if len(part) <= gatePartBytes || before == 1 {
+			continue
 		}
-		if size > 0 && size+len(state) > gatePartBytes {
-			closePart()
-		}
+		last := slices.Clone(part[before:])
+		part = part[:before]
+		closePart()
+		part = append(part, last...)
 		if len(kept.Put) == gatePartsPerWrite {
 			if err := <-kv.Write(kept); err != nil {
 				return err
 			}
 			kept = Batch{}
 		}
-		part = append(part, state)
-		size += len(state)
 	}
-	if size > 0 {
+	if len(part) > 1 {
 		closePart()
 	}
 	kept.putJSON(stateGates, savedGates{At: now, Parts: parts})

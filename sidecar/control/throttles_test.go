@@ -262,31 +262,31 @@ func TestManyGatesOverAStop(t *testing.T) {
 		r.create("orders")
 		r.set("k*", `{"limit":200,"window_ms":600000}`)
 		at := now()
-		for i := range 300 {
+		for i := range 600 {
 			for range 200 {
 				set, err := r.c.Gates().Set([]string{fmt.Sprint("k", i)}, at)
 				require.NoError(t, err)
-				at++
+				at += 1000
 				_, _, ok := set.Acquire(at, throttle.One, nil)
 				require.True(t, ok)
 			}
 		}
 		r.c.Stop()
 		saved := r.stored(stateGates)
-		require.Greater(t, len(saved), 5)
+		require.Greater(t, len(saved), 2, "the mark, and parts")
 		for key, value := range saved {
 			require.Less(t, len(value), 1<<20, key)
 		}
 		r.restart(true, time.Second) // it is all there already
 		require.False(t, r.c.throttles.start.Crashed)
-		for i := range 300 {
+		for i := range 600 {
 			require.Equal(t, 0, r.admits(fmt.Sprint("k", i)))
 		}
 		require.Empty(t, r.stored(stateGates))
 	})
 }
 
-// Keys of before need not be UTF-8, which JSON is.
+// Keys of before need not be UTF-8, which the JSON of before is.
 func TestGatesOfKeysThatNobodyCouldNameOverAStop(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
