@@ -137,7 +137,7 @@ func showKey(env *command.Env, k client.ExplainedKey) string {
 
 func showQueue(env *command.Env, q client.ExplainedQueue) string {
 	t := backlog("queue", q.Queue, "", q.Pending, q.Parked, q.Delayed, q.InFlight)
-	t.Row("consumers", fmt.Sprintf("%d, which take %s more now", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
+	t.Row("consumers", fmt.Sprintf("%d, with room for %s", q.Consumers, terminal.Plural(int64(q.Credit), "message")))
 	pausedRow(env, t, q.Paused, "fila resume queue "+q.Queue)
 	return explanation(env, q.Reason, t, blockedTable(env, q.BlockedBy))
 }

@@ -124,7 +124,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"parked        1200",
 		"delayed       0",
 		"in flight     0",
-		"consumers     2, which take 1 message more now",
+		"consumers     2, with room for 1 message",
 		"paused until  2026-01-02T12:10:00Z (in 10m)",
 	)
 	require.JSONEq(t, `{"kind":"queue","queue":"orders"}`, string(f.Next().Data))

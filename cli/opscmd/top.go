@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -29,6 +28,7 @@ type topFlags struct {
 	once     bool
 	all      bool
 	queue    string
+	sort     string
 }
 
 func newTopCommand(env *command.Env) *cobra.Command {
@@ -40,22 +40,34 @@ func newTopCommand(env *command.Env) *cobra.Command {
 consumers, and below each its largest flows, the gates that hold messages back,
 and its consumers with how much they have in flight. Rates are per second, of
 the last interval: IN are messages taken, OUT deliveries, ACKED what is done,
-FAIL nacks and leases that ran out. An interrupt ends it.
+FAIL nacks and leases that ran out. What the terminal is too narrow for is left
+out; where it has room, a line of bars shows the rates of the last intervals.
 
-Idle queues and empty dead letter queues are left out, unless --all. --once
-measures for one interval and prints one table; with --json each interval is a
-JSON object on one line. When the output is not a terminal, one table follows
-the other.`,
+Queues without messages in which nothing happens are left out, unless --all.
+
+Keys: s and S sort by the next or previous column, f filters by name, a shows
+idle queues, too, d leaves out what stands below the queues, p or space stops
+the picture and lets it go on, ? is help, q or an interrupt ends it.
+
+--once measures for one interval and prints one table; with --json each interval
+is a JSON object on one line. When the output is not a terminal, one table
+follows the other.`,
 		Example: `  fila top
   fila top --queue orders --interval 500ms
+  fila top --once --sort oldest
   fila top --once --json | jq '.queues[] | {name, pending, out}'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.interval < 50 {
 				return command.UsageError("--interval %s: allowed is 50ms and more", f.interval.String())
 			}
+			order := slices.Index(topSortNames(), f.sort)
+			if order < 0 {
+				return command.UsageError("--sort %q: allowed are %s", f.sort, strings.Join(topSortNames(), ", "))
+			}
 			return env.Stay(cmd, func(ctx context.Context, _ func(), s *command.Session) error {
-				v := &topView{env: env, flags: f, s: s, paint: terminal.StyleFor(cmd.OutOrStdout())}
-				return s.Explain(v.run(ctx, cmd.OutOrStdout()))
+				out := cmd.OutOrStdout()
+				v := &topView{env: env, flags: f, s: s, screen: newTopScreen(env, f, order, terminal.StyleFor(out))}
+				return s.Explain(v.run(ctx, cmd.InOrStdin(), out, terminal.IsTerminal(out) && !f.once && !env.JSON))
 			})
 		},
 	}
@@ -64,6 +76,8 @@ the other.`,
 	flags.BoolVar(&f.once, "once", false, "print one table and end")
 	flags.BoolVar(&f.all, "all", false, "show idle queues, too")
 	flags.StringVar(&f.queue, "queue", "", "only this `queue` and its dead letter queue")
+	flags.StringVar(&f.sort, "sort", topSorts[0].name, "sort by this `column`: "+strings.Join(topSortNames(), ", "))
+	command.Allow(cmd, "sort", topSortNames()...)
 	return cmd
 }
 
@@ -72,70 +86,124 @@ type topView struct {
 	env    *command.Env
 	flags  topFlags
 	s      *command.Session
-	paint  terminal.Style
+	screen *topScreen
 	before *sample
 	frames int
-	width  int // of the frame that is drawn
 }
 
-func (v *topView) run(ctx context.Context, out io.Writer) (err error) {
-	live := terminal.IsTerminal(out) && !v.flags.once && !v.env.JSON
+// run shows frame after frame; live ones are drawn over each other and obey keys.
+func (v *topView) run(ctx context.Context, in io.Reader, out io.Writer, live bool) (err error) {
 	if v.before, err = takeSample(ctx, v.s, v.flags); err != nil { // before the screen is taken
 		return err
 	}
+	var keys <-chan rune
 	if live {
+		pressed, restore, err := terminal.Keys(in)
+		if err != nil {
+			return err
+		}
+		defer restore()
+		keys = pressed
 		if _, err := io.WriteString(out, terminal.EnterView); err != nil {
 			return err
 		}
 		defer func() { _, _ = io.WriteString(out, terminal.LeaveView) }() // nobody to tell
-		if err := v.show(out, v.before.frame(nil), live); err != nil {
+		v.screen.live = true
+		v.screen.take(v.before.frame(nil))
+		if err := v.screen.draw(out); err != nil {
 			return err
 		}
 	}
-	if err = v.follow(ctx, out, live); ctx.Err() != nil && !v.flags.once {
+	if err = v.follow(ctx, out, live, keys); ctx.Err() != nil && !v.flags.once {
 		return nil
 	}
 	return err
 }
 
-// follow shows a frame after every interval.
-func (v *topView) follow(ctx context.Context, out io.Writer, live bool) error {
-	ticker := time.NewTicker(v.flags.interval.Duration())
-	defer ticker.Stop()
+// looked is a sample, or why there is none.
+type looked struct {
+	*sample
+	err error
+}
+
+// look takes a sample after every interval until ctx ends. Nobody waits for fila that
+// way who presses a key.
+func (v *topView) look(ctx context.Context) <-chan looked {
+	samples := make(chan looked)
+	go func() {
+		defer close(samples)
+		ticker := time.NewTicker(v.flags.interval.Duration())
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			now, err := takeSample(ctx, v.s, v.flags)
+			select {
+			case <-ctx.Done():
+				return
+			case samples <- looked{now, err}:
+			}
+		}
+	}()
+	return samples
+}
+
+// follow shows a frame after every interval, until ctx or a key ends it.
+func (v *topView) follow(ctx context.Context, out io.Writer, live bool, keys <-chan rune) error {
+	looking, stop := context.WithCancel(ctx)
+	samples := v.look(looking)
+	defer func() {
+		stop()
+		for range samples { // until it has ended
+		}
+	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ticker.C:
+		case key, ok := <-keys:
+			if !ok {
+				keys = nil // the terminal is gone, or has no more to say
+			} else if v.screen.press(key) {
+				return nil
+			}
+		case now := <-samples:
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case now.err != nil && !live:
+				return now.err
+			case now.err != nil: // fila or NATS may be back soon
+				v.screen.problem = "fila does not answer: " + terminal.OneLine(v.s.Explain(now.err).Error())
+			default:
+				frame := now.frame(v.before)
+				v.before, v.screen.problem = now.sample, ""
+				v.screen.take(frame)
+				if !live {
+					if err := v.print(out, frame); err != nil || v.flags.once {
+						return err
+					}
+				}
+			}
 		}
-		now, err := takeSample(ctx, v.s, v.flags)
-		if err != nil {
-			if !live || ctx.Err() != nil {
+		if live {
+			if err := v.screen.draw(out); err != nil {
 				return err
 			}
-			// fila or NATS may be back soon.
-			_ = terminal.Draw(out, []string{v.paint.Red("fila does not answer: " + terminal.Clean(terminal.OneLine(v.s.Explain(err).Error())))}, 24)
-			continue
-		}
-		if err := v.show(out, now.frame(v.before), live); err != nil {
-			return err
-		}
-		v.before = now
-		if v.flags.once {
-			return nil
 		}
 	}
 }
 
-func (v *topView) show(out io.Writer, f topFrame, live bool) error {
-	switch {
-	case v.env.JSON:
+// print writes a frame after the one before.
+func (v *topView) print(out io.Writer, f topFrame) error {
+	if v.env.JSON {
+		f.Queues = v.screen.visible(f.Queues)
 		return terminal.PrintJSONLine(out, f)
-	case live:
-		width, height := terminal.ScreenSize(out)
-		return terminal.Draw(out, v.lines(f, width), height)
 	}
-	lines := v.lines(f, 100)
+	lines := v.screen.lines(100)
 	if v.frames++; v.frames > 1 {
 		lines = append([]string{""}, lines...)
 	}
@@ -154,11 +222,16 @@ type sample struct {
 
 func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, error) {
 	now := &sample{at: time.Now(), server: s.Server, blocked: map[string][]client.BlockedCount{}}
-	names, err := topNames(ctx, s, now, f)
+	queues, err := topQueuesOf(ctx, s, now, f)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
+	for _, q := range queues {
+		if q.DLQ == "" && messages(q) == 0 { // nothing to look at, and there are many
+			now.queues = append(now.queues, client.QueueInfo{QueueSummary: q})
+			continue
+		}
+		name := q.Name
 		info, err := s.QueueInspect(ctx, name, topFlows)
 		var refused *client.Error
 		if errors.As(err, &refused) && refused.Code == 404 && f.queue == "" {
@@ -178,35 +251,25 @@ func takeSample(ctx context.Context, s *command.Session, f topFlags) (*sample, e
 	return now, nil
 }
 
-// topNames are the queues to look at.
-func topNames(ctx context.Context, s *command.Session, now *sample, f topFlags) ([]string, error) {
+// topQueuesOf are the queues to look at.
+func topQueuesOf(ctx context.Context, s *command.Session, now *sample, f topFlags) ([]client.QueueSummary, error) {
 	if f.queue != "" {
 		now.total = 1
 		info, err := s.QueueInspect(ctx, f.queue, 0)
-		if err != nil {
-			return nil, err
+		if err != nil || info.DLQ == "" {
+			return []client.QueueSummary{info.QueueSummary}, err
 		}
-		if info.DLQ != "" {
-			return []string{f.queue, info.DLQ}, nil
-		}
-		return []string{f.queue}, nil
+		dlq, err := s.QueueInspect(ctx, info.DLQ, 0)
+		return []client.QueueSummary{info.QueueSummary, dlq.QueueSummary}, err
 	}
 	queues, err := s.QueueList(ctx)
-	if err != nil {
-		return nil, err
-	}
 	now.total = len(queues)
-	slices.SortStableFunc(queues, func(a, b client.QueueSummary) int {
-		return cmp.Compare(b.Pending+b.Delayed+b.InFlight, a.Pending+a.Delayed+a.InFlight)
-	})
-	var names []string
-	for _, q := range queues[:min(len(queues), topQueues)] {
-		if f.all || q.DLQ != "" || q.Pending+q.Delayed+q.InFlight > 0 {
-			names = append(names, q.Name)
-		}
-	}
-	return names, nil
+	slices.SortStableFunc(queues, func(a, b client.QueueSummary) int { return cmp.Compare(messages(b), messages(a)) })
+	return queues[:min(len(queues), topQueues)], err
 }
+
+// messages are the unfinished ones of a queue.
+func messages(q client.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight }
 
 // topFrame is what fila top shows, and prints with --json.
 type topFrame struct {
@@ -235,6 +298,14 @@ type topQueue struct {
 	ParkedBy    []client.BlockedCount `json:"parked_by"`
 }
 
+// messages are the unfinished ones.
+func (q *topQueue) messages() int64 { return q.Ready + q.Parked + q.Delayed + q.InFlight }
+
+// idle reports whether there is nothing to see.
+func (q *topQueue) idle() bool {
+	return q.messages() == 0 && q.In <= 0 && q.Out <= 0 && q.Acked <= 0 && q.Failed <= 0
+}
+
 // frame compares two looks; before may be nil.
 func (s *sample) frame(before *sample) topFrame {
 	f := topFrame{Time: s.at.UTC().Format(time.RFC3339), Server: s.server, Total: s.total, Queues: []topQueue{}}
@@ -242,13 +313,18 @@ func (s *sample) frame(before *sample) topFrame {
 	if before != nil {
 		f.Seconds = s.at.Sub(before.at).Seconds()
 		for _, q := range before.queues {
-			counters[q.Name] = q.Counters
+			if q.Counters != nil {
+				counters[q.Name] = q.Counters
+			}
 		}
 	}
 	for _, q := range s.queues {
 		rate := func(names ...string) float64 {
 			was, ok := counters[q.Name]
-			if !ok || f.Seconds <= 0 {
+			switch {
+			case q.Counters == nil: // nobody has looked, as nothing was there
+				return 0
+			case !ok || f.Seconds <= 0:
 				return -1
 			}
 			var n int64
@@ -263,94 +339,5 @@ func (s *sample) frame(before *sample) topFrame {
 			OldestAgeMs: q.OldestAgeMs, Consumers: q.ConsumerList, Active: q.Flows, Flows: q.TopFlows, ParkedBy: s.blocked[q.Name],
 		})
 	}
-	slices.SortStableFunc(f.Queues, func(a, b topQueue) int {
-		return cmp.Or(cmp.Compare(b.Ready+b.Parked+b.Delayed+b.InFlight, a.Ready+a.Parked+a.Delayed+a.InFlight), cmp.Compare(a.Name, b.Name))
-	})
 	return f
-}
-
-// topColumns are the columns after the queue's name, with their widths.
-var topColumns = []string{" READY", "PARKED", " DELAY", "FLIGHT", "   IN", "  OUT", "ACKED", " FAIL", "  OLDEST"}
-
-// lines draws a frame in width columns.
-func (v *topView) lines(f topFrame, width int) []string {
-	v.width = max(width, 40)
-	header := strings.Join(topColumns, " ")
-	name := max(v.width-len(header)-1, 12)
-	at, _ := time.Parse(time.RFC3339, f.Time)
-	title := fmt.Sprintf("fila at %s  %s UTC  %s", f.Server, at.Format(time.TimeOnly), terminal.Plural(int64(f.Total), "queue"))
-	lines := []string{
-		v.paint.Bold(terminal.Fit(terminal.Clean(title), v.width)),
-		v.paint.Bold(terminal.Fit(terminal.Pad("QUEUE", name)+" "+header, v.width)),
-	}
-	if len(f.Queues) == 0 {
-		return append(lines, "(nothing to see; --all shows idle queues, too)")
-	}
-	for i := range f.Queues {
-		lines = append(lines, v.queueLines(&f.Queues[i], name)...)
-	}
-	return lines
-}
-
-func (v *topView) queueLines(q *topQueue, name int) []string {
-	cells := []string{
-		terminal.Short(float64(q.Ready)), terminal.Short(float64(q.Parked)), terminal.Short(float64(q.Delayed)), terminal.Short(float64(q.InFlight)),
-		terminal.Short(q.In), terminal.Short(q.Out), terminal.Short(q.Acked), terminal.Short(q.Failed), coarse(q.OldestAgeMs),
-	}
-	for i := range cells {
-		cells[i] = fmt.Sprintf("%*s", len(topColumns[i]), cells[i])
-	}
-	if q.Parked > 0 {
-		cells[1] = v.paint.Yellow(cells[1])
-	}
-	if q.Failed > 0 {
-		cells[7] = v.paint.Red(cells[7])
-	}
-	title := terminal.Pad(terminal.Fit(terminal.Clean(q.Name), name), name)
-	lines := []string{v.paint.Bold(title) + " " + strings.Join(cells, " ")}
-	detail := func(label, text string) {
-		lines = append(lines, v.paint.Dim(terminal.Fit("  "+label+terminal.Clean(text), v.width)))
-	}
-	if q.Active > 0 {
-		var parts []string
-		for _, flow := range q.Flows {
-			parts = append(parts, fmt.Sprintf("%s %s (%.0f%%)", flow.Key, terminal.Short(float64(flow.Pending)), flow.Share*100))
-		}
-		detail(fmt.Sprintf("%-11s", terminal.Plural(int64(q.Active), "flow")), strings.Join(parts, ", "))
-	}
-	for _, g := range q.ParkedBy[:min(len(q.ParkedBy), 3)] {
-		text := fmt.Sprintf("%s by %s (%s)", terminal.Short(float64(g.Messages)), g.Gate, g.Kind)
-		if g.OpensAt != "" {
-			text += ", opens " + v.env.Soon(g.OpensAt)
-		}
-		if g.Limits != "" && g.Limits != "none" {
-			text += "; " + g.Limits
-		}
-		detail("parked     ", text)
-	}
-	if len(q.Consumers) > 0 {
-		var parts []string
-		for _, c := range q.Consumers {
-			consumer := c.Name
-			if c.Fetch {
-				consumer = strings.TrimSpace(consumer + " fetch")
-			}
-			parts = append(parts, fmt.Sprintf("%s %d/%d", consumer, c.InFlight, c.MaxInFlight))
-		}
-		detail(fmt.Sprintf("%-11s", terminal.Plural(int64(len(parts)), "worker")), strings.Join(parts, ", "))
-	}
-	return lines
-}
-
-// coarse is an age in eight columns at most.
-func coarse(ms int64) string {
-	switch {
-	case ms <= 0:
-		return "-"
-	case ms < 100:
-		return fmt.Sprintf("%dms", ms)
-	case ms < 60_000:
-		return fmt.Sprintf("%.1fs", float64(ms)/1000)
-	}
-	return terminal.Span(time.Duration(ms/1000) * time.Second)
 }

@@ -1,0 +1,449 @@
+package opscmd
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+)
+
+// topSort is an order of queues; those that are equal follow their names.
+type topSort struct {
+	name    string
+	compare func(a, b *topQueue) int
+}
+
+// most is the order in which those with the most stand first.
+func most[T cmp.Ordered](name string, of func(q *topQueue) T) topSort {
+	return topSort{name, func(a, b *topQueue) int { return cmp.Compare(of(b), of(a)) }}
+}
+
+var topSorts = []topSort{
+	most("messages", (*topQueue).messages),
+	{"name", func(*topQueue, *topQueue) int { return 0 }},
+	most("ready", func(q *topQueue) int64 { return q.Ready }),
+	most("parked", func(q *topQueue) int64 { return q.Parked }),
+	most("delayed", func(q *topQueue) int64 { return q.Delayed }),
+	most("flight", func(q *topQueue) int64 { return q.InFlight }),
+	most("in", func(q *topQueue) float64 { return q.In }),
+	most("out", func(q *topQueue) float64 { return q.Out }),
+	most("acked", func(q *topQueue) float64 { return q.Acked }),
+	most("failed", func(q *topQueue) float64 { return q.Failed }),
+	most("oldest", func(q *topQueue) int64 { return q.OldestAgeMs }),
+}
+
+func topSortNames() []string {
+	var names []string
+	for _, s := range topSorts {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// topColumn is a column after the name of a queue. Where not all have room, those with the
+// lowest rank go first.
+type topColumn struct {
+	title string // as wide as the column
+	rank  int
+	text  func(q *topQueue) string
+	paint func(p terminal.Style, q *topQueue, text string) string // nil: as it is
+}
+
+func countColumn(title string, rank int, of func(q *topQueue) float64) topColumn {
+	return topColumn{title, rank, func(q *topQueue) string { return terminal.Short(of(q)) }, nil}
+}
+
+var topColumns = func() []topColumn {
+	parked := countColumn("PARKED", 6, func(q *topQueue) float64 { return float64(q.Parked) })
+	parked.paint = func(p terminal.Style, q *topQueue, text string) string {
+		if q.Parked > 0 {
+			return p.Yellow(text)
+		}
+		return text
+	}
+	failed := countColumn(" FAIL", 5, func(q *topQueue) float64 { return q.Failed })
+	failed.paint = func(p terminal.Style, q *topQueue, text string) string {
+		if q.Failed > 0 {
+			return p.Red(text)
+		}
+		return text
+	}
+	return []topColumn{
+		countColumn(" READY", 9, func(q *topQueue) float64 { return float64(q.Ready) }),
+		parked,
+		countColumn(" DELAY", 1, func(q *topQueue) float64 { return float64(q.Delayed) }),
+		countColumn("FLIGHT", 4, func(q *topQueue) float64 { return float64(q.InFlight) }),
+		countColumn("   IN", 3, func(q *topQueue) float64 { return q.In }),
+		countColumn("  OUT", 2, func(q *topQueue) float64 { return q.Out }),
+		countColumn("ACKED", 8, func(q *topQueue) float64 { return q.Acked }),
+		failed,
+		{"  OLDEST", 7, func(q *topQueue) string { return coarse(q.OldestAgeMs) }, nil},
+	}
+}()
+
+// Bounds of how a frame is laid out, in columns.
+const (
+	topNarrowest = 40 // what is drawn on a terminal that is narrower still
+	topName      = 24 // a longer name is cut before a column is left out
+	topSpark     = 8  // the shortest line of bars that says something
+	topHistory   = 60 // how many intervals the bars show at most
+)
+
+// topLayout says what has room in a line.
+type topLayout struct {
+	width, name int
+	columns     []topColumn
+	spark       int // 0: no bars
+}
+
+func layOut(width int, queues []topQueue) topLayout {
+	l := topLayout{width: max(width, topNarrowest), columns: slices.Clone(topColumns)}
+	longest := len("QUEUE")
+	for i := range queues {
+		longest = max(longest, terminal.Width(terminal.Clean(queues[i].Name)))
+	}
+	for l.rest() < min(longest, topName) && len(l.columns) > 1 {
+		least := slices.MinFunc(l.columns, func(a, b topColumn) int { return cmp.Compare(a.rank, b.rank) })
+		l.columns = slices.DeleteFunc(l.columns, func(c topColumn) bool { return c.rank == least.rank })
+	}
+	rest := l.rest()
+	l.name = min(longest, rest)
+	if left := rest - l.name - 2; left >= topSpark {
+		l.spark = min(left, topHistory)
+	}
+	return l
+}
+
+// rest is what the columns leave for the name and the bars.
+func (l *topLayout) rest() int {
+	rest := l.width
+	for _, c := range l.columns {
+		rest -= 1 + len(c.title)
+	}
+	return rest
+}
+
+// topScreen draws frames as keys want them. Only the goroutine of topView uses it.
+type topScreen struct {
+	env      *command.Env
+	paint    terminal.Style
+	interval time.Duration
+	live     bool // it has keys
+
+	sort    int // in topSorts
+	filter  string
+	all     bool // idle queues, too
+	brief   bool // nothing below the queues
+	typing  bool // keys go to the filter
+	help    bool
+	paused  bool
+	problem string // why there is no new frame
+
+	topPicture            // what is shown
+	next       topPicture // the newest, which is another one while the picture stands still
+}
+
+// topPicture is a frame and the rates of the intervals before it.
+type topPicture struct {
+	frame   topFrame
+	history map[string][]float64 // acked, by queue
+	totals  [3][]float64         // in, acked and failed, of all queues
+}
+
+func newTopScreen(env *command.Env, f topFlags, order int, paint terminal.Style) *topScreen {
+	return &topScreen{
+		env: env, paint: paint, interval: f.interval.Duration(), sort: order, all: f.all || f.queue != "",
+	}
+}
+
+// take remembers the rates of a frame, and shows it unless the picture stands still.
+func (t *topScreen) take(f topFrame) {
+	var in, acked, failed float64
+	history := make(map[string][]float64, len(f.Queues))
+	for i := range f.Queues {
+		q := &f.Queues[i]
+		history[q.Name] = remember(t.next.history[q.Name], q.Acked)
+		in, acked, failed = in+max(q.In, 0), acked+max(q.Acked, 0), failed+max(q.Failed, 0)
+	}
+	t.next.frame, t.next.history = f, history // without the queues that are gone
+	if f.Seconds > 0 {
+		for i, total := range []float64{in, acked, failed} {
+			t.next.totals[i] = remember(t.next.totals[i], total)
+		}
+	}
+	if !t.paused {
+		t.topPicture = t.next
+	}
+}
+
+// remember returns the last values with one more. Those before, of which a picture may
+// hold some, stay.
+func remember(values []float64, v float64) []float64 {
+	values = append(values, v)
+	return values[max(len(values)-topHistory, 0):]
+}
+
+// press does what a key is for, and reports whether it ends all.
+func (t *topScreen) press(key rune) (end bool) {
+	switch {
+	case key == terminal.KeyInterrupt:
+		return true
+	case t.typing:
+		t.typeFilter(key)
+		return false
+	case t.help:
+		t.help = false // any key
+		return false
+	}
+	switch key {
+	case 'q':
+		return true
+	case 's':
+		t.sort = (t.sort + 1) % len(topSorts)
+	case 'S':
+		t.sort = (t.sort + len(topSorts) - 1) % len(topSorts)
+	case 'f', '/':
+		t.typing = true
+	case 'a':
+		t.all = !t.all
+	case 'd':
+		t.brief = !t.brief
+	case 'p', ' ':
+		if t.paused = !t.paused; !t.paused {
+			t.topPicture = t.next
+		}
+	case '?', 'h':
+		t.help = true
+	case terminal.KeyEscape:
+		t.filter = ""
+	}
+	return false
+}
+
+func (t *topScreen) typeFilter(key rune) {
+	switch {
+	case key == terminal.KeyEnter:
+		t.typing = false
+	case key == terminal.KeyEscape:
+		t.typing, t.filter = false, ""
+	case key == terminal.KeyBackspace:
+		if letters := []rune(t.filter); len(letters) > 0 {
+			t.filter = string(letters[:len(letters)-1])
+		}
+	case unicode.IsPrint(key):
+		t.filter += string(key)
+	}
+}
+
+// visible are the queues that are shown, in their order.
+func (t *topScreen) visible(queues []topQueue) []topQueue {
+	shown := []topQueue{}
+	for _, q := range queues {
+		if (t.all || !q.idle()) && strings.Contains(strings.ToLower(q.Name), strings.ToLower(t.filter)) {
+			shown = append(shown, q)
+		}
+	}
+	slices.SortStableFunc(shown, func(a, b topQueue) int {
+		return cmp.Or(topSorts[t.sort].compare(&a, &b), cmp.Compare(a.Name, b.Name))
+	})
+	return shown
+}
+
+// draw draws the frame over the one before.
+func (t *topScreen) draw(out io.Writer) error {
+	width, height := terminal.ScreenSize(out)
+	return terminal.Draw(out, t.lines(width), height)
+}
+
+// lines draws the frame in width columns.
+func (t *topScreen) lines(width int) []string {
+	queues := t.visible(t.frame.Queues)
+	l := layOut(width, queues)
+	lines := append([]string{t.title(&l, len(queues)), t.total(&l)}, t.status(&l)...)
+	if t.help {
+		for _, line := range topHelp {
+			lines = append(lines, terminal.Fit(line, l.width))
+		}
+		return lines
+	}
+	lines = append(lines, t.header(&l))
+	if len(queues) == 0 {
+		return append(lines, t.nothing(&l))
+	}
+	for i := range queues {
+		lines = append(lines, t.queue(&l, &queues[i])...)
+	}
+	return lines
+}
+
+func (t *topScreen) title(l *topLayout, shown int) string {
+	at, _ := time.Parse(time.RFC3339, t.frame.Time)
+	text := at.Format(time.TimeOnly) + " UTC  " + terminal.Plural(int64(t.frame.Total), "queue")
+	if shown < t.frame.Total {
+		text += fmt.Sprintf(", %d shown", shown)
+	}
+	return t.paint.Bold(terminal.Fit(terminal.Clean(text+"  fila at "+t.frame.Server), l.width))
+}
+
+// total is a line with the rates of all queues.
+func (t *topScreen) total(l *topLayout) string {
+	const each = len("acked 12.3k ")
+	spark := min((l.width-3*each-4)/3, topHistory/2)
+	var parts []string
+	for i, name := range []string{"in", "acked", "failed"} {
+		text := "-"
+		if n := len(t.totals[i]); n > 0 {
+			text = terminal.Short(t.totals[i][n-1])
+		}
+		parts = append(parts, fmt.Sprintf("%s %5s %s", name, text, terminal.Sparkline(t.totals[i], spark)))
+	}
+	return terminal.Fit(strings.TrimRight(strings.Join(parts, "  "), " "), l.width)
+}
+
+// status says what keys have done and may do.
+func (t *topScreen) status(l *topLayout) []string {
+	var lines []string
+	if t.problem != "" {
+		lines = append(lines, t.paint.Red(terminal.Fit(terminal.Clean(t.problem), l.width)))
+	}
+	if !t.live {
+		return lines
+	}
+	var parts []string
+	if t.paused {
+		parts = append(parts, "PAUSED: p goes on")
+	}
+	switch {
+	case t.typing:
+		parts = append(parts, "filter: "+t.filter+"_ (enter; esc for all)")
+	case t.filter != "":
+		parts = append(parts, "filter: "+t.filter+" (esc for all)")
+	}
+	parts = append(parts, "s sort: "+topSorts[t.sort].name, "f filter", "p pause", "a idle", "? help", "q quit")
+	return append(lines, t.paint.Dim(terminal.Fit(terminal.Clean(strings.Join(parts, "  ")), l.width)))
+}
+
+var topHelp = []string{
+	"",
+	"s, S   sort by the next or the previous column",
+	"f, /   filter by a part of the name; esc shows all",
+	"a      idle queues, too, or not",
+	"d      flows, gates and workers below the queues, or not",
+	"p      stop the picture, and let it go on",
+	"?, h   this help; any key ends it",
+	"q      end; an interrupt does, too",
+	"",
+	"READY  may go now           PARKED  held back by a gate",
+	"DELAY  wait for their time  FLIGHT  with consumers",
+	"Per second: IN taken, OUT delivered, ACKED done,",
+	"            FAIL nacks and leases that ran out",
+	"OLDEST how old the oldest unfinished message is",
+}
+
+func (t *topScreen) header(l *topLayout) string {
+	titles := []string{terminal.Pad("QUEUE", l.name)}
+	for _, c := range l.columns {
+		titles = append(titles, c.title)
+	}
+	text := strings.Join(titles, " ")
+	last := "LAST " + terminal.Span(time.Duration(l.spark)*t.interval)
+	for _, title := range []string{"ACKED, " + last, last, "ACKED"} {
+		if len(title) <= l.spark {
+			text += "  " + title
+			break
+		}
+	}
+	return t.paint.Bold(terminal.Fit(text, l.width))
+}
+
+// nothing says why no queue is shown.
+func (t *topScreen) nothing(l *topLayout) string {
+	switch {
+	case t.frame.Total == 0:
+		return "(no queues)"
+	case t.filter != "":
+		return terminal.Fit("(no queue with "+terminal.Clean(t.filter)+" in its name has anything to see)", l.width)
+	case t.live:
+		return terminal.Fit("(nothing to see; a shows idle queues, too)", l.width)
+	}
+	return terminal.Fit("(nothing to see; --all shows idle queues, too)", l.width)
+}
+
+// queue draws a queue with what stands below it.
+func (t *topScreen) queue(l *topLayout, q *topQueue) []string {
+	cells := []string{t.paint.Bold(terminal.Pad(terminal.Fit(terminal.Clean(q.Name), l.name), l.name))}
+	for _, c := range l.columns {
+		text := fmt.Sprintf("%*s", len(c.title), c.text(q))
+		if c.paint != nil {
+			text = c.paint(t.paint, q, text)
+		}
+		cells = append(cells, text)
+	}
+	line := strings.Join(cells, " ")
+	if l.spark > 0 {
+		line += strings.TrimRight("  "+terminal.Sparkline(t.history[q.Name], l.spark), " ")
+	}
+	lines := []string{line}
+	if t.brief {
+		return lines
+	}
+	for _, text := range t.details(q) {
+		lines = append(lines, t.paint.Dim(terminal.Fit("  "+terminal.Clean(text), l.width)))
+	}
+	return lines
+}
+
+// details are what stands below a queue.
+func (t *topScreen) details(q *topQueue) (lines []string) {
+	detail := func(label string, parts ...string) {
+		lines = append(lines, fmt.Sprintf("%-11s", label)+strings.Join(parts, ", "))
+	}
+	if q.Active > 0 {
+		var parts []string
+		for _, flow := range q.Flows {
+			parts = append(parts, fmt.Sprintf("%s %s (%.0f%%)", flow.Key, terminal.Short(float64(flow.Pending)), flow.Share*100))
+		}
+		detail(terminal.Plural(int64(q.Active), "flow"), parts...)
+	}
+	for _, g := range q.ParkedBy[:min(len(q.ParkedBy), 3)] {
+		text := fmt.Sprintf("%s by %s (%s)", terminal.Short(float64(g.Messages)), g.Gate, g.Kind)
+		if g.OpensAt != "" {
+			text += ", opens " + t.env.Soon(g.OpensAt)
+		}
+		if g.Limits != "" && g.Limits != "none" {
+			text += "; " + g.Limits
+		}
+		detail("parked", text)
+	}
+	if len(q.Consumers) > 0 {
+		var parts []string
+		for _, c := range q.Consumers {
+			name := c.Name
+			if c.Fetch {
+				name = strings.TrimSpace(name + " fetch")
+			}
+			parts = append(parts, fmt.Sprintf("%s %d/%d", name, c.InFlight, c.MaxInFlight))
+		}
+		detail(terminal.Plural(int64(len(parts)), "worker"), parts...)
+	}
+	return lines
+}
+
+// coarse is an age in eight columns at most.
+func coarse(ms int64) string {
+	switch {
+	case ms <= 0:
+		return "-"
+	case ms < 100:
+		return fmt.Sprintf("%dms", ms)
+	case ms < 60_000:
+		return fmt.Sprintf("%.1fs", float64(ms)/1000)
+	}
+	return terminal.Span(time.Duration(ms/1000) * time.Second)
+}
