@@ -23,8 +23,8 @@ type publishOptions struct {
 	noWait   bool
 }
 
-// Header adds a header of the producer's own. Consumers get it, unless its
-// name starts with Fila- or Nats-, which are reserved.
+// Header adds a header of the producer's own. Consumers get it; names that start
+// with Fila- or Nats- are reserved, and fila refuses those that it does not know.
 func Header(name, value string) PublishOption {
 	return func(o *publishOptions) { o.header.Add(name, value) }
 }

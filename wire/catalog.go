@@ -37,6 +37,7 @@ const (
 	CodeHeaderRepeated     = 28400
 	CodeBadHeaderName      = 29400
 	CodeBadMessageKey      = 37400
+	CodeHeaderReserved     = 38400
 	CodeMessageTooLarge    = 10413
 	CodeReplyTooLarge      = 11413
 	CodeBacklogMessages    = 10429
@@ -120,6 +121,7 @@ var catalog = []Entry{
 	entry(CodeBadMsgID, "bad_msg_id", "Nats-Msg-Id is empty, longer than 256 bytes, not UTF-8, or has control characters."),
 	entry(CodeHeaderRepeated, "header_repeated", "A header that fila understands is given several times with different values."),
 	entry(CodeBadHeaderName, "bad_header_name", "A header's name is not an RFC 7230 token, so NATS clients cannot deliver it."),
+	entry(CodeHeaderReserved, "header_reserved", "A header begins with Fila- or Nats-, or is Status, and means nothing on an enqueue; consumers would not get it."),
 	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key that a header or on_enqueue gives the message is not UTF-8 or has control characters."),
 	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers are larger than the server's max_payload less 8 KiB for the headers of deliveries."),
 	entry(CodeReplyTooLarge, "reply_too_large", "The reply is larger than the server's max_payload; if the request was to change something, that is done. Ask for less, or raise max_payload."),

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,8 +31,9 @@ type EnqueueOptions struct {
 // ParseEnqueueHeaders reads the headers that fila understands on an enqueue,
 // with names in any case. now is in Unix nanoseconds. It refuses values that
 // it does not understand, a delay together with a not-before time, times more
-// than ten years away, and names that no client could deliver. A not-before
-// time that has passed is no delay.
+// than ten years away, names that no client could deliver, and reserved ones that
+// mean nothing here, since they would be lost without a word. A not-before time
+// that has passed is no delay.
 func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Error) {
 	var o EnqueueOptions
 	if len(h) == 0 {
@@ -86,12 +88,27 @@ func collect(h map[string][]string) (enqueueFields, *Error) {
 			err = f.notBefore.add(HeaderNotBefore, values)
 		case strings.EqualFold(k, HeaderTTL):
 			err = f.ttl.add(HeaderTTL, values)
+		case !addedByNATS(k):
+			err = HeaderReserved(k)
 		}
 		if err != nil {
 			return enqueueFields{}, err
 		}
 	}
 	return f, nil
+}
+
+// addedByNATS reports whether a reserved header is what NATS itself writes on a
+// message on its way to fila: about an import, a trace, or the stream that publishes
+// it again. Producers do not know of it.
+func addedByNATS(name string) bool {
+	const trace = "Nats-Trace-"
+	return len(name) > len(trace) && strings.EqualFold(name[:len(trace)], trace) ||
+		slices.ContainsFunc(natsHeaders, func(known string) bool { return strings.EqualFold(known, name) })
+}
+
+var natsHeaders = []string{
+	"Nats-Request-Info", "Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Last-Sequence", "Nats-Time-Stamp", "Nats-Msg-Size", "Nats-Stream-Source",
 }
 
 func parseDelay(v string, now int64) (int64, *Error) {

@@ -22,7 +22,8 @@ func TestParseEnqueueHeaders(t *testing.T) {
 	}{
 		"nil":                {nil, EnqueueOptions{}},
 		"empty":              {header{}, EnqueueOptions{}},
-		"others":             {header{"tenant": {"a", "b"}, "traceparent": {"x"}, "Fila-Id": {"1"}, "Nats-Stream": {"2"}}, EnqueueOptions{}},
+		"others":             {header{"tenant": {"a", "b"}, "traceparent": {"x"}, "Filament": {"1"}}, EnqueueOptions{}},
+		"NATS's notes":       {header{"Nats-Stream": {"2"}, "nats-sequence": {"3"}, "Nats-Request-Info": {"{}"}, "Nats-Trace-Dest": {"x"}}, EnqueueOptions{}},
 		"no values":          {header{HeaderDelay: {}, HeaderMsgID: nil}, EnqueueOptions{}},
 		"msg id":             {header{HeaderMsgID: {"a-1"}}, EnqueueOptions{DedupeID: "a-1"}},
 		"msg id, spaces":     {header{HeaderMsgID: {" a 1 "}}, EnqueueOptions{DedupeID: " a 1 "}},
@@ -98,6 +99,12 @@ func TestParseEnqueueHeadersRefused(t *testing.T) {
 	for _, name := range []string{HeaderMsgID, HeaderDelay, HeaderNotBefore, HeaderTTL} {
 		check(header{name: {"1", "2"}}, CodeHeaderRepeated, name)
 		check(header{name: {"1"}, strings.ToUpper(name): {"2"}}, CodeHeaderRepeated, name)
+	}
+	for _, name := range []string{
+		"Fila-Id", "fila-delays", "Fila-", "Nats-Schedule", "Nats-Schedule-Target", "nats-schedule-ttl", "Nats-Expected-Last-Sequence", "Nats-Rollup", "Nats-Trace-", "Nats-", "Status", "STATUS",
+	} {
+		check(header{name: {"x"}}, CodeHeaderReserved, `header "`+name+`": names that begin with Fila- or Nats-, and Status, are reserved; allowed of them are Fila-Delay, Fila-Not-Before, Nats-Msg-Id and Nats-TTL`)
+		check(header{name: {}, HeaderDelay: {"1s"}}, CodeHeaderReserved, name)
 	}
 	for _, name := range []string{"", " ", "a b", "a:b", "a(b)", "a/b", "tenant@x", "é", "a\x00", "a\x7f", `a"b`, "[a]", "{a}", "a,b", "a;b", "a?b", `a\b`, "<a>", "a=b"} {
 		check(header{name: {"x"}}, CodeBadHeaderName, "header name")

@@ -20,7 +20,7 @@ func everyError() []*Error {
 		BadQueueName(err), ReservedName("x.dlq"), BadConsumerName(err), BadConfigKey(err),
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
-		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
+		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderReserved("x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
 		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
@@ -103,6 +103,7 @@ func TestErrCodesAreStable(t *testing.T) {
 27400 bad_msg_id
 28400 header_repeated
 29400 bad_header_name
+38400 header_reserved
 37400 bad_message_key
 10413 message_too_large
 11413 reply_too_large

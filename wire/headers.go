@@ -1,6 +1,9 @@
 package wire
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Headers of a delivery. RFC 3339 times have nanoseconds and are in UTC.
 const (
@@ -77,12 +80,21 @@ const HeaderRoom = 8 << 10
 
 // Reserved reports whether a header's name starts with Fila- or Nats-, in any
 // case, or is Status. Such a header of a producer is for fila or for NATS and is
-// not delivered, so that nobody can forge a Fila-Id or the end of a fetch.
+// not delivered, so that nobody can forge a Fila-Id or the end of a fetch; where it
+// means nothing it is refused.
 func Reserved(name string) bool {
 	if len(name) >= 5 && (strings.EqualFold(name[:5], "Fila-") || strings.EqualFold(name[:5], "Nats-")) {
 		return true
 	}
 	return strings.EqualFold(name, HeaderStatus)
+}
+
+// OfDelivery reports whether fila adds a header of this name to deliveries.
+func OfDelivery(name string) bool {
+	return slices.Contains([]string{
+		HeaderID, HeaderQueue, HeaderKey, HeaderAttempt, HeaderEnqueuedAt, HeaderDeadline,
+		HeaderDeadReason, HeaderDeadError, HeaderDeadErrorCode, HeaderDeadAt, HeaderDeadAttempts, HeaderSourceQueue,
+	}, name)
 }
 
 // HeaderValue returns text with every carriage return and line feed replaced

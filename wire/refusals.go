@@ -98,6 +98,12 @@ func count(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// HeaderReserved refuses a header that consumers would not get.
+func HeaderReserved(name string) *Error {
+	return newError(CodeHeaderReserved, "header %s: names that begin with Fila- or Nats-, and %s, are reserved; allowed of them are %s, %s, %s and %s",
+		quote(name), HeaderStatus, HeaderDelay, HeaderNotBefore, HeaderMsgID, HeaderTTL)
+}
+
 // BadDelay refuses the value of Fila-Delay.
 func BadDelay(value string) *Error {
 	return newError(CodeBadDelay, "%s %s: allowed is a Go duration such as 30s, from 0 to 87600h", HeaderDelay, quote(value))

@@ -205,7 +205,7 @@ func (d *describedMessage) payload() ([]byte, error) {
 func (d *describedMessage) headers() ([]header, error) {
 	var all []header
 	for name, raw := range d.Headers {
-		if len(name) > 5 && strings.EqualFold(name[:5], "Fila-") && name != wire.HeaderDelay && name != wire.HeaderNotBefore {
+		if wire.OfDelivery(name) {
 			continue
 		}
 		var values []string

@@ -99,7 +99,7 @@ func TestPublishJSONLines(t *testing.T) {
 	r := program.Run(t, `{"payload":"text","headers":{"tenant":"acme","many":["1","2"]},"dedupe_id":"x","delay":"1s","ttl":"5s"}
 
 {"payload":{"a": [1]}}
-{"payload_base64":"/wA=","id":"i","queue":"q","key":"k","attempt":1,"enqueued_at":"t","headers":{"Fila-Id":["i"],"Fila-Delay":"2s"}}
+{"payload_base64":"/wA=","id":"i","queue":"q","key":"k","attempt":1,"enqueued_at":"t","headers":{"Fila-Id":["i"],"Fila-Source-Queue":"s","Fila-Delay":"2s","Fila-Ids":"fila refuses it"}}
 `, "publish", "orders", "--jsonl", "-H", "tenant=flag", "-H", "z=1", "--dedupe-id", "d")
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
 	require.Regexp(t, fmt.Sprintf(summaryLine, "3 messages", ""), r.Out)
@@ -108,7 +108,7 @@ func TestPublishJSONLines(t *testing.T) {
 			"tenant": {"acme"}, "many": {"1", "2"}, "z": {"1"}, "Nats-Msg-Id": {"x"}, "Fila-Delay": {"1s"}, "Nats-TTL": {"5s"},
 		}},
 		{Data: []byte(`{"a": [1]}`), Header: nats.Header{"tenant": {"flag"}, "z": {"1"}, "Nats-Msg-Id": {"d-3"}}},
-		{Data: []byte("\xff\x00"), Header: nats.Header{"tenant": {"flag"}, "z": {"1"}, "Nats-Msg-Id": {"d-4"}, "Fila-Delay": {"2s"}}},
+		{Data: []byte("\xff\x00"), Header: nats.Header{"tenant": {"flag"}, "z": {"1"}, "Nats-Msg-Id": {"d-4"}, "Fila-Delay": {"2s"}, "Fila-Ids": {"fila refuses it"}}},
 	} {
 		msg := f.Next()
 		require.Equal(t, string(want.Data), string(msg.Data))

@@ -183,15 +183,20 @@ func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
 	})
 }
 
-// TestReservedHeadersAreTakenOut before anybody else sees them.
+// TestReservedHeadersAreTakenOut before anybody else sees them, or refused.
 func TestReservedHeadersAreTakenOut(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		require.Nil(t, r.enqueue("one", "", nats.Header{wire.HeaderDeadReason: {"mine"}, "Own": {"1"}}))
+		for _, name := range []string{wire.HeaderDeadReason, "Nats-Schedule", "status"} {
+			require.Equal(t, wire.HeaderReserved(name), r.enqueue("one", "", nats.Header{name: {"mine"}, "Own": {"1"}}))
+		}
+		require.Zero(t, q.Depth())
+		require.Nil(t, r.enqueue("one", "", nats.Header{wire.HeaderMsgID: {"a"}, "Nats-Stream": {"s"}, "Own": {"1"}}))
 		r.consume(q, "w", 1)
 		m := r.one("w")
 		require.Equal(t, "1", m.Header.Get("Own"))
-		require.NotContains(t, m.Header, wire.HeaderDeadReason)
+		require.NotContains(t, m.Header, wire.HeaderMsgID)
+		require.NotContains(t, m.Header, "Nats-Stream")
 	})
 }
 
