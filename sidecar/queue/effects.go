@@ -22,7 +22,8 @@ type Effects struct {
 	// Written is how many bytes of messages no longer wait for the disk, because
 	// they never get there.
 	Written int64
-	Picked  *Picked // answer to a Pick
+	Picked  *Picked  // answer to a Pick
+	Handled *Handled // answer to a Purge, Remove or RunNow
 }
 
 // Reset empties e for the next step and keeps its room.
@@ -47,7 +48,7 @@ func emptied[T any](items []T, keep int) []T {
 type Tally struct {
 	Delivered, Acked, Nacked, Expired int64
 	TTLExpired, DeadLettered          int64
-	Redriven, TakenBack               int64
+	Redriven, TakenBack, Removed      int64
 	Failed                            int64 // failures that nobody judges
 	Messages, Bytes                   int64 // change of depth and of bytes
 }
@@ -61,7 +62,7 @@ type Commit struct {
 	Replies []Reply
 	Notes   []Note // to be published if it succeeds
 	Bytes   int64  // of Add: they no longer wait for the disk when it is done
-	Ticket  any    // of a Redrive
+	Ticket  any    // of a Redrive, Purge, Remove or RunNow
 	pending
 }
 
@@ -151,6 +152,14 @@ type Note struct {
 type Picked struct {
 	Letters []Letter
 	Next    uint64 // where to go on
+}
+
+// Handled is the answer to a Purge, Remove or RunNow.
+type Handled struct {
+	Done  int64        // messages that were removed, or made ready
+	Next  uint64       // of a Purge: where to go on; 0: there is nothing more
+	Found bool         // of the others: the message is there
+	State MessageState // and was so
 }
 
 // Letter is a dead letter that has been picked.

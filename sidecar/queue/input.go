@@ -168,6 +168,31 @@ type Redrive struct {
 	Ticket any // handed back in Commit.Ticket
 }
 
+// Purge removes messages that wait, ready, blocked, ordered and delayed ones, with
+// sequences from From to Last, the oldest first. It looks at Max messages at most;
+// those that are leased, judged or on their way stay. What it removes is one commit
+// with that Ticket. Effects.Handled is the answer, as it is to Remove and RunNow.
+type Purge struct {
+	From, Last uint64
+	Max        int
+	Ticket     any // handed back in Commit.Ticket; there is no commit if there is nothing to write
+}
+
+// Remove removes the message of that sequence and id, if it waits.
+type Remove struct {
+	Seq    uint64
+	ID     store.ID
+	Ticket any // as that of Purge
+}
+
+// RunNow ends the delay of the message of that sequence and id. What else it waits
+// for still holds.
+type RunNow struct {
+	Seq    uint64
+	ID     store.ID
+	Ticket any // as that of Purge
+}
+
 // Redriven is a dead letter that goes back, with what on_enqueue decided anew.
 type Redriven struct {
 	From    uint64

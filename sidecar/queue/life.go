@@ -334,7 +334,14 @@ func (q *side) onDelayOver(seq uint64, _ int64) { q.pend(seq, q.slots.Get(seq)) 
 // onTTL dead-letters a message whose time is over. A lease that runs then runs
 // on, and a hook that decides about a failure is waited for.
 func (q *side) onTTL(seq uint64, now int64) {
-	s := q.slots.Get(seq)
+	if s := q.slots.Get(seq); q.pull(s) {
+		q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
+	}
+}
+
+// pull takes a message that waits out of its place, and reports whether it waited. One
+// that is delayed keeps its state, which forget has to know.
+func (q *side) pull(s *slot) bool {
 	switch s.state {
 	case slotWaiting:
 		q.unlist(s)
@@ -342,7 +349,7 @@ func (q *side) onTTL(seq uint64, now int64) {
 		q.leaveOrder(s, q.order.keys[s.flow])
 	case slotDelayed:
 	default:
-		return
+		return false
 	}
-	q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, now)
+	return true
 }

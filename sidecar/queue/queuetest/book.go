@@ -62,6 +62,13 @@ type message struct {
 	confirmed bool   // its producer knows that it is safe
 	finished  bool   // a consumer knows that it is finished
 	least     uint32 // ended attempts that a consumer knows to be on disk
+	hurried   hurry  // an operator knows that it need not wait for its time
+}
+
+// hurry is that the delay before an attempt was ended by hand.
+type hurry struct {
+	attempts uint32
+	at       int64 // 0: it was not
 }
 
 func (m *message) String() string {
@@ -71,6 +78,11 @@ func (m *message) String() string {
 
 // here reports whether the machine has it, and not on its way out.
 func (m *message) here() bool { return m.place == waiting || m.place == leased || m.place == judged }
+
+// placed reports whether the machine has a place for it on its side.
+func (m *message) placed() bool {
+	return m.here() || m.place == picked || m.place == moving && m.side == queue.Dead
+}
 
 // isReady reports whether it could be delivered as far as its time is concerned.
 func (m *message) isReady() bool { return m.place == waiting && m.ready == 0 }
@@ -137,6 +149,7 @@ type node struct {
 	want        expectation
 	picks       [][]queue.Letter // picked, and not yet decided about
 	picking     bool             // a pick is on its way
+	handling    bool             // so is a purge, or something about one message
 	finishing   bool             // the next step is the last one
 }
 
@@ -161,6 +174,7 @@ type expectation struct {
 	refused []string
 	letters []uint64
 	pick    bool
+	handled *byHand
 }
 
 // failureBook counts the failures of a key.

@@ -50,6 +50,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 	}
 	n.tellsRefusals(out)
 	n.tellsPicked(out)
+	n.tellsHandled(out)
 	for side, book := range n.sides {
 		if book.seq != n.M.LastSeq(queue.Side(side)) {
 			require.Equal(s.T, book.seq, n.M.LastSeq(queue.Side(side)), "sequence of %s", n.sideName(queue.Side(side)))
@@ -173,8 +174,58 @@ func (n *node) tellsPicked(out *queue.Effects) {
 	}
 }
 
+// tellsHandled looks at the answer to what an operator has asked for.
+func (n *node) tellsHandled(out *queue.Effects) {
+	want, got := n.want.handled, out.Handled
+	require.Equal(n.T, want != nil, got != nil)
+	if want == nil {
+		return
+	}
+	if want.m == nil {
+		require.Equal(n.T, want.Handled, *got, "a purge")
+		return
+	}
+	require.Equal(n.T, want.Found, got.Found, "%s", want.m)
+	if !want.Found {
+		require.Zero(n.T, got.Done)
+		return
+	}
+	waited := want.State == queue.StateDelayed || want.State == queue.StatePending
+	switch got.State {
+	case queue.StateDelayed: // its time may have come, and the machine not know it yet
+		require.True(n.T, waited, "%s", want.m)
+	case queue.StatePending, queue.StateBlocked, queue.StateOrdered:
+		require.Equal(n.T, queue.StatePending, want.State, "%s", want.m)
+	default:
+		require.Equal(n.T, want.State, got.State, "%s", want.m)
+	}
+	done := waited
+	if want.hurrying {
+		done = got.State == queue.StateDelayed
+	}
+	require.Equal(n.T, done, got.Done == 1, "%s: %+v", want.m, *got)
+}
+
+// handledIsSafe notes what an operator knows when the ticket of a commit comes back.
+func (s *Sim) handledIsSafe(c *queue.Commit) {
+	h, ok := c.Ticket.(*byHand)
+	if !ok {
+		return
+	}
+	for _, m := range h.removed {
+		m.finished = true
+		s.checkSafe(m)
+	}
+	if h.m != nil && h.hurry.at != 0 {
+		h.m.hurried = h.hurry
+	}
+}
+
 // done is told the outcome of a commit.
 func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
+	if err == nil {
+		s.handledIsSafe(c)
+	}
 	n := s.byRig[r]
 	if !slices.Contains(s.nodes, n) {
 		return // its queue has been deleted
@@ -188,7 +239,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 		n.later(func() {
 			switch {
 			case mv.To.Dead != nil && err == nil:
-				m.attempts, m.ready, m.expires, m.back = 0, 0, 0, 0
+				m.attempts, m.ready, m.expires, m.back, m.hurried = 0, 0, 0, 0, hurry{}
 				m.keys, m.circuit, m.weight = nil, "", mv.To.Weight
 				m.own, m.failed, m.exempt, m.least = false, false, false, 0
 				n.arrive(m, queue.Dead, mv.To.Seq)
@@ -201,7 +252,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 			case err == nil:
 				n.tally(queue.Main).Redriven++
 				n.drop(m)
-				m.attempts, m.ready, m.back = 0, 0, 0
+				m.attempts, m.ready, m.back, m.hurried = 0, 0, 0, hurry{}
 				m.key, m.keys, m.weight = mv.To.Key, slices.Clone(mv.To.ThrottleKeys), mv.To.Weight
 				m.own, m.failed, m.exempt, m.least = true, false, false, 0
 				n.arrive(m, queue.Main, mv.To.Seq)

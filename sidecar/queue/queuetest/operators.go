@@ -192,6 +192,121 @@ func (s *Sim) redrive() {
 	s.decide(n, letters, func() bool { return !s.chance(4) })
 }
 
+// byHand is what an operator asks for, with what the book expects of it.
+type byHand struct {
+	queue.Handled
+	m        *message // nil: it is a purge
+	hurrying bool     // the message is to be made ready
+	hurry    hurry    // as of then
+	removed  []*message
+}
+
+// purge removes a part of what waits on a side.
+func (s *Sim) purge() {
+	n, side := s.anyNode(), s.anySide()
+	h := &byHand{}
+	last := n.M.LastSeq(side)
+	p := queue.Purge{From: s.rnd.Uint64N(last + 1), Last: last, Max: 1 + s.rnd.IntN(8), Ticket: h}
+	n.byHand(side, p, h, func() {
+		var there []*message
+		for _, m := range s.all {
+			if m.node == n && m.side == side && m.placed() && m.seq >= p.From && m.seq <= p.Last {
+				there = append(there, m)
+			}
+		}
+		slices.SortFunc(there, func(a, b *message) int { return int(a.seq) - int(b.seq) })
+		if len(there) > p.Max {
+			h.Next = there[p.Max].seq
+			there = there[:p.Max]
+		}
+		n.remove(h, there)
+	})
+}
+
+// removeOne removes a message, if it waits.
+func (s *Sim) removeOne() {
+	if len(s.all) == 0 {
+		return
+	}
+	h := &byHand{m: pick(s, s.all)}
+	n, side, seq := h.m.node, h.m.side, h.m.seq
+	n.byHand(side, queue.Remove{Seq: seq, ID: h.m.id, Ticket: h}, h, func() {
+		if h.find(side, seq) {
+			n.remove(h, []*message{h.m})
+		}
+	})
+}
+
+// runNow ends the delay of a message, if it has one: more often of one that has.
+func (s *Sim) runNow() {
+	var delayed []*message
+	for _, m := range s.all {
+		if m.place == waiting && m.ready > 0 {
+			delayed = append(delayed, m)
+		}
+	}
+	if len(delayed) == 0 || s.chance(4) {
+		delayed = s.all
+	}
+	if len(delayed) == 0 {
+		return
+	}
+	h := &byHand{m: pick(s, delayed), hurrying: true}
+	side, seq := h.m.side, h.m.seq
+	h.m.node.byHand(side, queue.RunNow{Seq: seq, ID: h.m.id, Ticket: h}, h, func() {
+		if h.find(side, seq) && h.m.place == waiting {
+			h.m.ready, h.hurry = 0, hurry{attempts: h.m.attempts, at: s.Now}
+		}
+	})
+}
+
+// byHand posts what an operator asks for. There is one answer in a step.
+func (n *node) byHand(side queue.Side, c queue.Change, h *byHand, fn func()) {
+	if n.handling {
+		return
+	}
+	n.handling = true
+	n.tell(side, c, func() {
+		n.handling, n.want.handled = false, h
+		fn()
+	})
+}
+
+// find expects the message to be found if it is there.
+func (h *byHand) find(side queue.Side, seq uint64) bool {
+	m := h.m
+	if h.Found = m.placed() && m.side == side && m.seq == seq; !h.Found {
+		return false
+	}
+	switch {
+	case m.place == leased:
+		h.State = queue.StateLeased
+	case m.place == judged:
+		h.State = queue.StateFailing
+	case m.place != waiting:
+		h.State = queue.StateMoving
+	case m.ready > 0:
+		h.State = queue.StateDelayed
+	default:
+		h.State = queue.StatePending
+	}
+	return true
+}
+
+// remove drops those that wait.
+func (n *node) remove(h *byHand, from []*message) {
+	for _, m := range from {
+		if m.place != waiting {
+			continue
+		}
+		h.removed = append(h.removed, m)
+		h.Done++
+		n.tally(m.side).Removed++
+		n.sides[m.side].fair.reset(m.key)
+		n.drop(m)
+	}
+}
+
 // decide lets letters go back to their queue that may, and the others stay.
 func (s *Sim) decide(n *node, letters []queue.Letter, may func() bool) {
 	c := queue.Redrive{Ticket: n}

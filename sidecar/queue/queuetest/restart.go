@@ -77,7 +77,7 @@ func (s *Sim) count(p place) (n int) {
 
 // reopen begins the book of a machine anew.
 func (n *node) reopen() {
-	n.finishing, n.dispatching, n.picking, n.picks = false, false, false, nil
+	n.finishing, n.dispatching, n.picking, n.picks, n.handling = false, false, false, nil, false
 	n.pre = nil
 	n.later(func() { n.dispatching = true })
 	n.settings = n.Rig.Settings
@@ -125,7 +125,10 @@ func (s *Sim) readDisk(crash bool) {
 		if side == m.side {
 			require.GreaterOrEqual(s.T, state.Attempts, m.least, "%s: a confirmed nack is lost", m)
 		} else {
-			m.least = 0
+			m.least, m.hurried = 0, hurry{}
+		}
+		if h := m.hurried; h.at != 0 && h.attempts == state.Attempts {
+			require.True(s.T, state.ReadyAt != 0 && state.ReadyAt <= h.at, "%s: the end of its delay is lost", m)
 		}
 		if f := was[m]; f != nil && f.known != 0 {
 			require.Equal(s.T, f.lease, state.Lease.ID, "%s: a confirmed extension is lost", m)
@@ -185,8 +188,10 @@ func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state 
 		if state.ReadyAt > n.Now {
 			m.ready = state.ReadyAt
 		}
-	case msg.NotBefore > msg.EnqueuedAt && msg.NotBefore > n.Now:
-		m.ready, m.own = msg.NotBefore, true
+	case msg.NotBefore > msg.EnqueuedAt:
+		if at := cmp.Or(state.ReadyAt, msg.NotBefore); at > n.Now {
+			m.ready, m.own = at, true
+		}
 	}
 }
 

@@ -23,7 +23,8 @@ type Rig struct {
 	Answers []Answer
 	Judge   []queue.Failure // failures that nobody has judged yet
 	Notes   []queue.Note
-	Picked  *queue.Picked // the last
+	Picked  *queue.Picked  // the last
+	Handled *queue.Handled // the last
 
 	Tally       [queue.Sides]queue.Tally // all steps together
 	Depth       [queue.Sides]int64       // as the owner counts it
@@ -146,6 +147,9 @@ func (r *Rig) carryOut() {
 	if out.Picked != nil {
 		r.Picked = out.Picked
 	}
+	if out.Handled != nil {
+		r.Handled = out.Handled
+	}
 	wake(out.Wake)
 	for _, c := range out.Circuits {
 		c.Announce()
@@ -161,6 +165,7 @@ func add(sum, t *queue.Tally) {
 	sum.DeadLettered += t.DeadLettered
 	sum.Redriven += t.Redriven
 	sum.TakenBack += t.TakenBack
+	sum.Removed += t.Removed
 	sum.Failed += t.Failed
 	sum.Messages += t.Messages
 	sum.Bytes += t.Bytes

@@ -182,6 +182,9 @@ var actions = []action{
 	{1, (*Sim).switchDispatch},
 	{4, (*Sim).redrive},
 	{1, (*Sim).refuseMoves},
+	{1, (*Sim).purge},
+	{2, (*Sim).removeOne},
+	{4, (*Sim).runNow},
 	{1, (*Sim).restart},
 	{1, (*Sim).replaceQueue},
 }

@@ -61,6 +61,9 @@ func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 	if out.Picked != nil {
 		fmt.Fprintf(w, "picked %+v\n", *out.Picked)
 	}
+	if out.Handled != nil {
+		fmt.Fprintf(w, "handled %+v\n", *out.Handled)
+	}
 }
 
 func writeNote(w *bytes.Buffer, n *queue.Note) {
