@@ -31,6 +31,23 @@ func (c *Client) QueueDelete(ctx context.Context, queue string, force bool) (Que
 	return aboutQueue[QueueDeleteReply](ctx, c, wire.VerbQueueDelete, queue, wire.QueueDeleteRequest{Force: force})
 }
 
+// QueuePurge removes what waits in a queue, or in a dead letter queue, among the
+// messages that are there when it begins: ready, delayed and retrying ones. Those that
+// are in flight stay. It goes on until all are gone, within the client's timeout
+// unless ctx has a deadline, and returns how many it has removed, also with an error.
+func (c *Client) QueuePurge(ctx context.Context, queue string) (removed int64, err error) {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	req := wire.QueuePurgeRequest{}
+	for {
+		reply, err := aboutQueue[wire.QueuePurgeReply](ctx, c, wire.VerbQueuePurge, queue, req)
+		removed += reply.Purged
+		if req.After = reply.Next; err != nil || reply.Next == "" {
+			return removed, err
+		}
+	}
+}
+
 // QueueListPage returns up to limit queues from offset on, in the order of
 // their names. A limit of 0 is the server's default.
 func (c *Client) QueueListPage(ctx context.Context, offset, limit int) (QueueList, error) {
@@ -54,6 +71,27 @@ func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (Que
 // Peek shows messages of a queue without leasing them, a page at a time.
 func (c *Client) Peek(ctx context.Context, queue string, what PeekRequest) (PeekReply, error) {
 	return aboutQueue[PeekReply](ctx, c, wire.VerbPeek, queue, what)
+}
+
+// MessageShow shows a message, its headers and up to payloadBytes of its payload, and
+// says what it waits for. It is looked for in all queues if queue is empty, and in the
+// dead letter queue of a queue as well; one that is nowhere is a 404.
+func (c *Client) MessageShow(ctx context.Context, queue, id string, payloadBytes int) (MessageInfo, error) {
+	what := wire.MessageShowRequest{MessageRequest: wire.MessageRequest{ID: id, Queue: queue}, PayloadBytes: payloadBytes}
+	return admin[MessageInfo](ctx, c, wire.VerbMessageShow, "", what)
+}
+
+// MessageDelete removes a message that waits or is dead, found as MessageShow does. One
+// that is in flight is a conflict (409).
+func (c *Client) MessageDelete(ctx context.Context, queue, id string) (MessageReply, error) {
+	return admin[MessageReply](ctx, c, wire.VerbMessageDelete, "", wire.MessageRequest{ID: id, Queue: queue})
+}
+
+// MessageRunNow ends the delay of a message, found as MessageShow does: pauses, gates
+// and the order of its key hold it back as before. One that is in flight is a conflict
+// (409).
+func (c *Client) MessageRunNow(ctx context.Context, queue, id string) (MessageReply, error) {
+	return admin[MessageReply](ctx, c, wire.VerbMessageRunNow, "", wire.MessageRequest{ID: id, Queue: queue})
 }
 
 // ConfigSet sets a key of the runtime configuration. If ifValue is not nil, it

@@ -88,6 +88,19 @@ func TestAdmin(t *testing.T) {
 		{"delete", "fila.admin.queue-delete.orders", `{"force":true}`, QueueDeleteReply{Deleted: 7}, func() (any, error) {
 			return c.QueueDelete(t.Context(), "orders", true)
 		}},
+		{"purge", "fila.admin.queue-purge.orders", `{}`, wire.QueuePurgeReply{Purged: 3}, func() (any, error) {
+			n, err := c.QueuePurge(t.Context(), "orders")
+			return wire.QueuePurgeReply{Purged: n}, err
+		}},
+		{"message show", "fila.admin.message-show", `{"id":"x","queue":"orders","payload_bytes":7}`, MessageInfo{Queue: "orders", Reason: "so"}, func() (any, error) {
+			return c.MessageShow(t.Context(), "orders", "x", 7)
+		}},
+		{"message delete", "fila.admin.message-delete", `{"id":"x"}`, MessageReply{ID: "x", Queue: "orders", State: "dead", Done: true}, func() (any, error) {
+			return c.MessageDelete(t.Context(), "", "x")
+		}},
+		{"message run-now", "fila.admin.message-run-now", `{"id":"x","queue":"orders"}`, MessageReply{ID: "x", State: "delayed"}, func() (any, error) {
+			return c.MessageRunNow(t.Context(), "orders", "x")
+		}},
 		{"list page", "fila.admin.queue-list", `{"offset":3,"limit":2}`, QueueList{Total: 9, Queues: []QueueSummary{{Name: "a"}}}, func() (any, error) {
 			return c.QueueListPage(t.Context(), 3, 2)
 		}},
@@ -118,6 +131,24 @@ func TestAdmin(t *testing.T) {
 	f.handle("fila.admin.store-backup", func(msg *nats.Msg) { f.reply(msg, wire.BackupFailed("no room")) })
 	_, err = c.StoreBackup(t.Context())
 	require.Equal(t, wire.CodeBackupFailed, refusal(t, err).ErrCode)
+}
+
+// A purge goes on until nothing is left, and says how much went, also when it fails.
+func TestPurgeGoesOn(t *testing.T) {
+	f, c := setup(t)
+	replies := map[string]any{
+		`{}`:               wire.QueuePurgeReply{Purged: 5, Next: "6-20"},
+		`{"after":"6-20"}`: wire.QueuePurgeReply{Next: "9-20"},
+		`{"after":"9-20"}`: wire.QueuePurgeReply{Purged: 2},
+	}
+	f.handle("fila.admin.queue-purge.orders", func(msg *nats.Msg) { f.reply(msg, replies[string(msg.Data)]) })
+	n, err := c.QueuePurge(t.Context(), "orders")
+	require.NoError(t, err)
+	require.EqualValues(t, 7, n)
+	replies[`{"after":"9-20"}`] = wire.Draining()
+	n, err = c.QueuePurge(t.Context(), "orders")
+	require.Equal(t, wire.CodeDraining, refusal(t, err).ErrCode)
+	require.EqualValues(t, 5, n)
 }
 
 func TestListsReadAllPages(t *testing.T) {

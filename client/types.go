@@ -34,6 +34,12 @@ type (
 	// PeekReply is a page of messages. Next is where the next one begins, 0 if
 	// there is none.
 	PeekReply = wire.PeekReply
+	// MessageInfo is a message with all that is known about it.
+	MessageInfo = wire.MessageInfo
+	// MessageReply says which message was deleted, or made ready.
+	MessageReply = wire.MessageReply
+	// QueuePurgeReply tells how many messages were removed.
+	QueuePurgeReply = wire.QueuePurgeReply
 	// QueueDeleteReply tells how many messages went with the queue.
 	QueueDeleteReply = wire.QueueDeleteReply
 	// RedriveReply tells how many messages were moved.

@@ -102,6 +102,31 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 	return block
 }
 
+// Check says what is still missing, turns left aside, and changes nothing.
+func (r *Reservation) Check(now int64) (block Block, ok bool) {
+	s := r.set
+	s.lock()
+	defer s.unlock()
+	v, last := r.gates.clock.tick(now)
+	if block = r.paused(last); block.Kind != Open {
+		return block, false
+	}
+	var longest uint64
+	for i, g := range s.gates {
+		kind, wait := Open, uint64(0)
+		if r.held&(1<<i) != 0 {
+			kind, wait = g.ready(v)
+		} else {
+			kind, wait = g.admit(v, last, r.cost)
+		}
+		if kind != Open && wait >= longest {
+			longest = wait
+			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
+		}
+	}
+	return block, block.Kind == Open
+}
+
 // hold takes cost and a place in flight for the reservation. It needs g.mu.
 func (g *Gate) hold(cost int64) {
 	if b := g.mu.bucket; b != nil {

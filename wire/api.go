@@ -20,6 +20,12 @@ type QueueDeleteReply struct {
 	Deleted int64 `json:"deleted"` // messages, those of the dead letter queue included
 }
 
+// QueuePurgeReply answers a [QueuePurgeRequest].
+type QueuePurgeReply struct {
+	Purged int64  `json:"purged"`         // messages that this request has removed
+	Next   string `json:"next,omitempty"` // after of the next request, if there is more
+}
+
 // QueueList answers a [ListRequest].
 type QueueList struct {
 	Total  int            `json:"total"` // of all pages

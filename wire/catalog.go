@@ -53,6 +53,7 @@ const (
 	CodeBadAckHeader    = 33400
 	CodeMessageNotFound = 11404
 	CodeLeaseLost       = 10409
+	CodeMessageInFlight = 15409
 
 	// Runtime configuration.
 	CodeBadConfigValue    = 34400
@@ -67,6 +68,7 @@ const (
 	CodeThrottleNotFound = 14404
 	CodeCircuitNotFound  = 15404
 	CodePauseNotFound    = 16404
+	CodeKeyNotFound      = 17404
 	CodeThrottleMismatch = 14409
 	CodeReloadFailed     = 36400
 
@@ -136,6 +138,7 @@ var catalog = []Entry{
 	entry(CodeBadAckStatus, "bad_ack_status", "The ack has a Status header that fila does not understand there; the lease runs on."),
 	entry(CodeBadAckHeader, "bad_ack_header", "A header of the nack does not parse or is out of its range; the lease runs on."),
 	entry(CodeMessageNotFound, "message_not_found", "There is no such message in the queue."),
+	entry(CodeMessageInFlight, "message_in_flight", "A consumer works on the message, its last attempt is being judged, or it is on its way to another queue; nothing changes."),
 	entry(CodeLeaseLost, "lease_lost", "The token is not the message's current lease: it was acked, nacked or has expired; nothing changes."),
 
 	entry(CodeBadConfigValue, "bad_config_value", "The value does not parse as what its key means, or is too long."),
@@ -148,6 +151,7 @@ var catalog = []Entry{
 	entry(CodeThrottleNotFound, "throttle_not_found", "Nothing is set for the throttle key and no message waits at it."),
 	entry(CodeCircuitNotFound, "circuit_not_found", "There is no circuit of this key: nothing is set for it and no message names it."),
 	entry(CodePauseNotFound, "pause_not_found", "What is to be resumed is not paused."),
+	entry(CodeKeyNotFound, "key_not_found", "The queue has no messages of this fairness key, and nothing is set for it."),
 	entry(CodeThrottleMismatch, "throttle_mismatch", "The throttle key does not have the limits that if expects; nothing changes."),
 	entry(CodeReloadFailed, "reload_failed", "The configuration file cannot be read or has a mistake; nothing of it was taken."),
 

@@ -24,7 +24,7 @@ func everyError() []*Error {
 		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
-		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), LeaseLost(),
+		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), MessageNotFound("", "id"), MessageInFlight("q", "id", "why"), KeyNotFound("q", "k"), LeaseLost(),
 		BadConfigValue("k", "x", "y"), ConfigKeyNotFound("k"), ConfigMismatch("k", &v), ConfigMismatch("k", nil),
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
@@ -117,6 +117,7 @@ func TestErrCodesAreStable(t *testing.T) {
 32400 bad_ack_status
 33400 bad_ack_header
 11404 message_not_found
+15409 message_in_flight
 10409 lease_lost
 34400 bad_config_value
 12404 config_key_not_found
@@ -126,6 +127,7 @@ func TestErrCodesAreStable(t *testing.T) {
 14404 throttle_not_found
 15404 circuit_not_found
 16404 pause_not_found
+17404 key_not_found
 14409 throttle_mismatch
 36400 reload_failed
 13429 limit_reached

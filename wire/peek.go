@@ -77,6 +77,63 @@ type PeekedMessage struct {
 	Unreadable    string  `json:"unreadable,omitempty"` // why there are neither headers nor payload
 }
 
+// MessageRequest names a message: message-delete and message-run-now.
+type MessageRequest struct {
+	ID    string `json:"id"`              // a UUID, as in the reply to the enqueue
+	Queue string `json:"queue,omitempty"` // where it is, or its queue if it is dead; empty: any
+}
+
+// ParseMessage decodes and checks a [MessageRequest].
+func ParseMessage(body []byte) (MessageRequest, *Error) {
+	return parse(body, MessageRequest{}, func(r *MessageRequest) *Error { return r.check() })
+}
+
+func (r *MessageRequest) check() *Error {
+	if r.ID == "" {
+		return BadField("id", "", "the id of the message is expected")
+	}
+	if r.Queue == "" {
+		return nil
+	}
+	if err := CheckQueueName(r.Queue); err != nil {
+		return BadQueueName(err)
+	}
+	return nil
+}
+
+// MessageReply answers message-delete and message-run-now.
+type MessageReply struct {
+	ID    string `json:"id"`
+	Queue string `json:"queue"` // that has it, or had it
+	State string `json:"state"` // in which it was: pending, parked, delayed or dead
+	Done  bool   `json:"done"`  // false: it was ready, and message-run-now had nothing to do
+}
+
+// MessageShowRequest asks for everything about a message.
+type MessageShowRequest struct {
+	MessageRequest
+	PayloadBytes int `json:"payload_bytes"` // as in [PeekRequest]
+}
+
+// ParseMessageShow decodes and checks a [MessageShowRequest].
+func ParseMessageShow(body []byte) (MessageShowRequest, *Error) {
+	return parse(body, MessageShowRequest{PayloadBytes: DefaultPeekPayload}, func(r *MessageShowRequest) *Error {
+		return cmp.Or(r.check(), inRange("payload_bytes", r.PayloadBytes, 0, MaxPeekPayload))
+	})
+}
+
+// MessageInfo answers a [MessageShowRequest]: what [PeekReply] and [ExplainMessage] say.
+type MessageInfo struct {
+	PeekedMessage
+	Queue        string      `json:"queue"`
+	Cost         float64     `json:"cost"`
+	Reason       string      `json:"reason"`                  // one sentence
+	Gates        []GateState `json:"gates"`                   // all of its gates
+	BlockedSince string      `json:"blocked_since,omitempty"` // RFC 3339
+	Ahead        int64       `json:"ahead"`                   // messages that go before it at the same place
+	Estimate     string      `json:"estimate,omitempty"`      // when it may go, if a time is known
+}
+
 // DeadInfo says how a message became a dead letter.
 type DeadInfo struct {
 	Reason      string `json:"reason"` // one of the Reason constants, or "unknown" if it cannot be read

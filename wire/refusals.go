@@ -210,9 +210,23 @@ func BadAckHeader(name, value, allowed string) *Error {
 	return newError(CodeBadAckHeader, "%s %s: %s", name, quote(value), allowed)
 }
 
-// MessageNotFound answers for a message that is not in the queue.
+// MessageNotFound answers for a message that is not in the queue, or in none if queue
+// is empty.
 func MessageNotFound(queue, id string) *Error {
+	if queue == "" {
+		return newError(CodeMessageNotFound, "no queue has a message %s: it is finished, or never was", quote(id))
+	}
 	return newError(CodeMessageNotFound, "no such message %s in queue %s", quote(id), quote(queue))
+}
+
+// MessageInFlight refuses to change a message that does not wait. why says where it is.
+func MessageInFlight(queue, id, why string) *Error {
+	return newError(CodeMessageInFlight, "message %s of queue %s does not wait: %s", quote(id), quote(queue), why)
+}
+
+// KeyNotFound answers for a fairness key of which a queue knows nothing.
+func KeyNotFound(queue, key string) *Error {
+	return newError(CodeKeyNotFound, "queue %s has no messages of key %s, and nothing is set for it", quote(queue), quote(ShowKey(key)))
 }
 
 // LeaseLost refuses an ack that is not the message's current lease.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -104,6 +105,32 @@ func ParseQueueDelete(body []byte) (QueueDeleteRequest, *Error) {
 	var r QueueDeleteRequest
 	err := DecodeStrict(body, &r)
 	return r, err
+}
+
+// QueuePurgeRequest removes what waits in a queue.
+type QueuePurgeRequest struct {
+	After string `json:"after,omitempty"` // next of the reply before
+}
+
+// PurgeCursor says where a purge goes on: it is next of its reply and after of the
+// request that follows.
+type PurgeCursor struct{ From, Last uint64 }
+
+func (c PurgeCursor) String() string { return fmt.Sprintf("%d-%d", c.From, c.Last) }
+
+// ParseQueuePurge decodes and checks a [QueuePurgeRequest].
+func ParseQueuePurge(body []byte) (PurgeCursor, *Error) {
+	var r QueuePurgeRequest
+	if err := DecodeStrict(body, &r); err != nil || r.After == "" {
+		return PurgeCursor{}, err
+	}
+	from, last, _ := strings.Cut(r.After, "-")
+	first, err1 := strconv.ParseUint(from, 10, 64)
+	until, err2 := strconv.ParseUint(last, 10, 64)
+	if err1 != nil || err2 != nil {
+		return PurgeCursor{}, BadField("after", quote(r.After), "allowed is next of the reply before")
+	}
+	return PurgeCursor{first, until}, nil
 }
 
 // ListRequest pages through the queues, in the order of their names, or through

@@ -49,6 +49,7 @@ const (
 	VerbQueueDelete  = "queue-delete"
 	VerbQueueList    = "queue-list"
 	VerbQueueInspect = "queue-inspect"
+	VerbQueuePurge   = "queue-purge"
 	VerbConfigSet    = "config-set"
 	VerbConfigGet    = "config-get"
 	VerbConfigDelete = "config-delete"
@@ -71,6 +72,10 @@ const (
 	VerbConfigLog     = "config-log"
 	VerbReload        = "reload"
 	VerbExplain       = "explain"
+
+	VerbMessageShow   = "message-show"
+	VerbMessageDelete = "message-delete"
+	VerbMessageRunNow = "message-run-now"
 )
 
 // VerbHasTail reports whether the subject of an admin verb ends in a queue
@@ -78,7 +83,8 @@ const (
 func VerbHasTail(verb string) bool {
 	switch verb {
 	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
-		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup:
+		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
+		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow:
 		return false
 	}
 	return true

@@ -202,6 +202,13 @@ func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) s
 		facts = append(facts, "expires "+env.Soon(m.ExpiresAt))
 	}
 	fmt.Fprintf(&b, "%s  %s\n", paint.Bold(terminal.Clean(m.ID)), strings.Join(facts, ", "))
+	b.WriteString(content(paint, m))
+	return b.String()
+}
+
+// content is the headers and the payload of a message.
+func content(paint terminal.Style, m *wire.PeekedMessage) string {
+	var b strings.Builder
 	writeHeaders(&b, paint, m.Headers)
 	if m.HeadersCut {
 		b.WriteString("(more headers)\n")

@@ -21,9 +21,9 @@ import (
 
 // Commands returns fila queue.
 func Commands(env *command.Env) []*cobra.Command {
-	group := &cobra.Command{Use: "queue", Aliases: []string{"queues", "q"}, Short: "Create, change, show and delete queues"}
+	group := &cobra.Command{Use: "queue", Aliases: []string{"queues", "q"}, Short: "Create, change, show, empty and delete queues"}
 	return []*cobra.Command{command.Group(group, newQueueCreateCommand(env), newQueueUpdateCommand(env), newQueueDeleteCommand(env),
-		newQueueListCommand(env), newQueueInspectCommand(env))}
+		newQueuePurgeCommand(env), newQueueListCommand(env), newQueueInspectCommand(env))}
 }
 
 func newQueueCreateCommand(env *command.Env) *cobra.Command {
@@ -101,6 +101,44 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete messages, too")
 	return cmd
+}
+
+func newQueuePurgeCommand(env *command.Env) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "purge QUEUE",
+		Short: "Remove the messages that wait in a queue",
+		Long: `Remove the messages that wait in a queue or in a dead letter queue: ready, parked,
+delayed and retrying ones, as far as they are there when the command begins. What
+consumers work on stays, and goes on. Dedupe ids are remembered as if the
+messages had been acked. Without --force it says how many there are, and it is a
+conflict (exit code 5).`,
+		Example: `  fila queue purge orders --force
+  fila queue purge orders.dlq --force --timeout 1m`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {
+			reply, err := purge(ctx, s, args[0], force)
+			return reply, command.HintQueue(err)
+		}, func(reply client.QueuePurgeReply, args []string) string {
+			return fmt.Sprintf("%s removed from %s\n", terminal.Plural(reply.Purged, "message"), args[0])
+		}),
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "remove them")
+	return cmd
+}
+
+func purge(ctx context.Context, s *command.Session, queue string, force bool) (reply client.QueuePurgeReply, err error) {
+	if !force {
+		info, err := s.QueueInspect(ctx, queue, 0)
+		if n := info.Pending + info.Delayed; err == nil && n > 0 {
+			err = command.Exit(command.ExitConflict, fmt.Errorf("%s in queue %s; --force removes what waits", terminal.Plural(n, "message"), queue))
+		}
+		return reply, err
+	}
+	if reply.Purged, err = s.QueuePurge(ctx, queue); err != nil && reply.Purged > 0 {
+		err = s.Explain(err)
+		err = command.Exit(command.ExitCode(err), fmt.Errorf("%s removed, and then: %w", terminal.Plural(reply.Purged, "message"), err))
+	}
+	return reply, err
 }
 
 func newQueueListCommand(env *command.Env) *cobra.Command {

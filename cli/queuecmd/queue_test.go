@@ -174,3 +174,30 @@ func TestQueueInspect(t *testing.T) {
 
 	require.Equal(t, info, clitest.JSON[wire.QueueInfo](t, program.Run(t, "", "queue", "inspect", "orders", "--json")))
 }
+
+// Nothing is purged without --force; with it, all pages are.
+func TestQueuePurge(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{QueueSummary: wire.QueueSummary{Pending: 2, Delayed: 1, InFlight: 4}})
+	r := program.Run(t, "", "queue", "purge", "orders")
+	require.Equal(t, clitest.Ended(command.ExitConflict, "", "fila: 3 messages in queue orders; --force removes what waits\n"), r)
+	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{})
+	require.Equal(t, "0 messages removed from orders\n", clitest.OK(t, program.Run(t, "", "queue", "purge", "orders")).Out)
+
+	f.Handle("fila.admin.queue-purge.orders", func(msg *nats.Msg) any {
+		if string(msg.Data) == "{}" {
+			return wire.QueuePurgeReply{Purged: 3, Next: "4-9"}
+		}
+		return wire.QueuePurgeReply{Purged: 2}
+	})
+	require.Equal(t, "5 messages removed from orders\n", clitest.OK(t, program.Run(t, "", "queue", "purge", "orders", "--force")).Out)
+	f.Handle("fila.admin.queue-purge.orders", func(msg *nats.Msg) any {
+		if string(msg.Data) == "{}" {
+			return wire.QueuePurgeReply{Purged: 3, Next: "4-9"}
+		}
+		return wire.Draining()
+	})
+	r = program.Run(t, "", "queue", "purge", "orders", "--force")
+	require.Equal(t, command.ExitRefused, r.Code)
+	require.Contains(t, r.Err, "3 messages removed, and then: ")
+}

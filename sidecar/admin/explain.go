@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -37,6 +38,9 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 		if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.Key(side, req.Key, now) }) {
 			return nil, q.Gone()
 		}
+		if !v.Known && v.Paused == 0 && !v.Overridden {
+			return nil, wire.KeyNotFound(q.Name(), req.Key)
+		}
 		return a.gates.key(q.Name(), req.Key, &v), nil
 	}
 	var v queue.StateView
@@ -46,12 +50,33 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 	return a.gates.queue(q.Name(), &v), nil
 }
 
-// explainMessage looks for a message in a queue and its dead letter queue, or in
-// all queues.
+// explainMessage explains a message, or says that there is none.
 func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
+	at, err := a.message(req.Queue, req.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case at == nil:
+		return wire.ExplainMessage{
+			ID: req.ID, State: wire.StateUnknown,
+			Reason: "No queue has this message: it was acked, or expired and was removed, or never confirmed.",
+		}, nil
+	}
+	return a.explained(at), nil
+}
+
+// located is a message with the queue that has it.
+type located struct {
+	q *shard.Queue
+	v *queue.MessageView
+}
+
+// message looks for a message in a queue and its dead letter queue, or in all queues;
+// nil: it is not there.
+func (a *Admin) message(name, id string) (*located, *wire.Error) {
 	queues := a.shard.Queues()
-	if req.Queue != "" {
-		q, err := a.queue(req.Queue)
+	if name != "" {
+		q, err := a.queue(name)
 		if err != nil {
 			return nil, err
 		}
@@ -59,23 +84,25 @@ func (a *Admin) explainMessage(req wire.ExplainRequest) (any, *wire.Error) {
 			queues = append(queues, q.DLQ())
 		}
 	}
-	id, err := uuid.Parse(req.ID)
+	parsed, err := uuid.Parse(id)
 	if err != nil {
-		return nil, wire.BadField("id", req.ID, "a message id is a UUID, as in the reply to an enqueue and in Fila-Id")
+		return nil, wire.BadField("id", strconv.Quote(id), "a message id is a UUID, as in the reply to an enqueue and in Fila-Id")
 	}
 	for _, q := range queues {
-		if v := a.find(q, store.ID(id)); v != nil {
-			dead := ""
-			if q.IsDLQ() {
-				dead = a.whyDead(store.Ref{Queue: q.ID(), Seq: v.Seq})
-			}
-			return a.gates.message(q.Name(), v, dead), nil
+		if v := a.find(q, store.ID(parsed)); v != nil {
+			return &located{q, v}, nil
 		}
 	}
-	return wire.ExplainMessage{
-		ID: req.ID, State: wire.StateUnknown,
-		Reason: "No queue has this message: it was acked, or expired and was removed, or never confirmed.",
-	}, nil
+	return nil, nil
+}
+
+// explained puts what is known of a message into words.
+func (a *Admin) explained(at *located) wire.ExplainMessage {
+	dead := ""
+	if at.q.IsDLQ() {
+		dead = a.whyDead(store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
+	}
+	return a.gates.message(at.q.Name(), at.v, dead)
 }
 
 // find looks for a message by its id, in pieces; nil: q does not have it.

@@ -74,20 +74,7 @@ func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
 // add completes a message and adds it to the reply, unless it is gone. It reports
 // false if there is no room for it.
 func (p *peeking) add(v *queue.MessageView) bool {
-	m := wire.PeekedMessage{
-		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
-		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
-	}
-	if v.ExpiresAt != 0 {
-		m.ExpiresAt = wire.Timestamp(v.ExpiresAt)
-	}
-	switch v.State {
-	case queue.StateDelayed:
-		m.ReadyAt = wire.Timestamp(v.ReadyAt)
-	case queue.StateLeased:
-		m.Consumer, m.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
-	default:
-	}
+	m := p.peeked(v)
 	if !p.read(v.Seq, &m) {
 		return true
 	}
@@ -102,6 +89,25 @@ func (p *peeking) add(v *queue.MessageView) bool {
 	}
 	p.reply.Messages = append(p.reply.Messages, m)
 	return true
+}
+
+// peeked is what the machine knows of a message.
+func (p *peeking) peeked(v *queue.MessageView) wire.PeekedMessage {
+	m := wire.PeekedMessage{
+		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
+		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+	}
+	if v.ExpiresAt != 0 {
+		m.ExpiresAt = wire.Timestamp(v.ExpiresAt)
+	}
+	switch v.State {
+	case queue.StateDelayed:
+		m.ReadyAt = wire.Timestamp(v.ReadyAt)
+	case queue.StateLeased:
+		m.Consumer, m.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
+	default:
+	}
+	return m
 }
 
 // read fills in what the store has of a message. It reports false if the message is

@@ -50,6 +50,15 @@ func (a *Admin) queueDelete(q *shard.Queue, req wire.QueueDeleteRequest) (wire.Q
 	return wire.QueueDeleteReply{Deleted: n}, err
 }
 
+func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurgeReply, *wire.Error) {
+	n, next, last, err := a.shard.Purge(q, at.From, at.Last)
+	reply := wire.QueuePurgeReply{Purged: n}
+	if next != 0 {
+		reply.Next = wire.PurgeCursor{From: next, Last: last}.String()
+	}
+	return reply, err
+}
+
 func (a *Admin) redrive(dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
 	n, err := a.shard.Redrive(dlq, req.Count)
 	if err == nil && n > 0 {

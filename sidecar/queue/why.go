@@ -98,31 +98,32 @@ func (a *asking) paused(f drr.Flow) (w Why) {
 
 // gate asks the gates of a subqueue whether they would admit its first message.
 func (a *asking) gate(sub *subqueue) (w Why) {
-	switch {
-	case sub.bare():
+	if sub.bare() {
 		return w
-	case sub.reserve.held != nil && sub.wait != 0:
-		return Why{By: sub.kind, At: a.q.gate(sub.wait)} // what it has collected is shut for others alone
 	}
 	k := gatesOf{sub.set, sub.circuit, throttle.One}
+	if r := sub.reserve.held; r != nil { // what it has collected is shut for others alone
+		return k.ask(func() (throttle.Block, bool) { return r.Check(a.now) }, a.now)
+	}
 	if head := sub.list.Head(); head != 0 {
 		k.cost = a.q.costOf(head)
 	}
 	w, ok := a.asked[k]
 	if !ok {
-		w = k.ask(a.now)
+		w = k.ask(func() (throttle.Block, bool) { return k.set.Check(a.now, k.cost, nil) }, a.now)
 		a.asked[k] = w
 	}
 	return w
 }
 
-func (k gatesOf) ask(now int64) (w Why) {
+// ask asks the circuit, and then the throttle keys by check.
+func (k gatesOf) ask(check func() (throttle.Block, bool), now int64) (w Why) {
 	if k.circuit != nil {
 		if n, _ := k.circuit.Peek(now); n <= 0 {
 			return Why{By: ByCircuit, At: Place{Circuit: k.circuit}}
 		}
 	}
-	if b, ok := k.set.Check(now, k.cost, nil); !ok {
+	if b, ok := check(); !ok {
 		return Why{By: BlockOf(b.Kind), At: Place{Throttle: b.Gate}}
 	}
 	return w

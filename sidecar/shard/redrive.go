@@ -32,10 +32,11 @@ func (s *Shard) Redrive(dlq *Queue, count int64) (moved int64, werr *wire.Error)
 		if count > 0 {
 			pick.Max = int(min(count-moved, redriveChunk))
 		}
-		picked, ok := dlq.run.do(dlq.changed(pick))
+		answer, ok := dlq.run.do(dlq.changed(pick))
 		if !ok {
 			return moved, dlq.Gone()
 		}
+		picked := answer.picked
 		if len(picked.Letters) == 0 {
 			break
 		}

@@ -137,13 +137,19 @@ func (r *runner) view(fn func(m *queue.Queue)) bool {
 	return !r.ended
 }
 
-// do makes a turn for all that was posted, and for in. It returns what was picked, if
-// there is a Pick.
-func (r *runner) do(in ...queue.Input) (picked *queue.Picked, ok bool) {
+// said is what a turn answers to whoever makes it: to a Pick, and to a Purge, Remove or
+// RunNow.
+type said struct {
+	picked  *queue.Picked
+	handled *queue.Handled
+}
+
+// do makes a turn for all that was posted, and for in.
+func (r *runner) do(in ...queue.Input) (answer said, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return nil, false
+		return said{}, false
 	}
 	return r.turn(append(r.mail.take(r.spare), in...)), true
 }
@@ -198,7 +204,7 @@ func (r *runner) try() bool {
 }
 
 // turn steps the machine and has its effects happen. mu is held.
-func (r *runner) turn(in []queue.Input) *queue.Picked {
+func (r *runner) turn(in []queue.Input) said {
 	if now := r.shard.Control.Rules(); now != r.rules || r.renew {
 		r.rules, r.renew = now, false
 		s := r.settings()
@@ -208,7 +214,7 @@ func (r *runner) turn(in []queue.Input) *queue.Picked {
 	now := r.shard.Now()
 	next := r.machine.Step(now, in, &r.effects)
 	r.spare = recycle(in)
-	picked := r.effects.Picked
+	answer := said{r.effects.Picked, r.effects.Handled}
 	r.carryOut(now)
 	if next < r.armed {
 		// A later time is left alone: the turn that comes too early is rarer
@@ -216,7 +222,7 @@ func (r *runner) turn(in []queue.Input) *queue.Picked {
 		r.armed = next
 		r.timer.Reset(time.Duration(max(next-r.shard.Now(), 0)))
 	}
-	return picked
+	return answer
 }
 
 // carryOut has the effects of a step at time now happen. Figures come first, so that

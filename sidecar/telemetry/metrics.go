@@ -54,6 +54,7 @@ var counterSpecs = []struct{ name, help, label string }{
 	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue that they left.", ""},
 	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue that they returned to.", ""},
 	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", ""},
+	{"fila_removed_total", "Messages that an operator has purged or deleted, dead letters at their own queue.", ""},
 	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", ""},
 	{nameRefused, "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", labelCode},
 	{nameFailures, "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", labelSeverity},

@@ -144,14 +144,14 @@ func TestSnapshot(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
 	q.Add(queue.Tally{
-		Delivered: 3, Acked: 4, Nacked: 5, Expired: 6, TTLExpired: 7, DeadLettered: 8, Redriven: 9, TakenBack: 10, Failed: 11,
+		Delivered: 3, Acked: 4, Nacked: 5, Expired: 6, TTLExpired: 7, DeadLettered: 8, Redriven: 9, TakenBack: 10, Failed: 11, Removed: 12,
 	})
 	q.Enqueued()
 	q.Duplicate()
 	q.Duplicate()
 	want := map[string]int64{
 		"enqueued": 1, "duplicates": 2, "delivered": 3, "acked": 4, "nacked": 5, "expired": 6,
-		"ttl_expired": 7, "dead_lettered": 8, "redriven": 9, "taken_back": 10,
+		"ttl_expired": 7, "dead_lettered": 8, "redriven": 9, "taken_back": 10, "removed": 12,
 	}
 	require.Equal(t, want, q.Snapshot())
 	got := gather(t, m)

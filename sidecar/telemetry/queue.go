@@ -26,6 +26,7 @@ const (
 	deadLettered
 	redriven
 	takenBack
+	removed
 	hookWarnings
 	queueCounters // the number of them
 )
@@ -68,7 +69,7 @@ func newQueue(m *Metrics, name string) *Queue {
 func (q *Queue) Add(t queue.Tally) {
 	for i, n := range [queueCounters]int64{
 		delivered: t.Delivered, acked: t.Acked, nacked: t.Nacked, expired: t.Expired,
-		ttlExpired: t.TTLExpired, deadLettered: t.DeadLettered, redriven: t.Redriven, takenBack: t.TakenBack,
+		ttlExpired: t.TTLExpired, deadLettered: t.DeadLettered, redriven: t.Redriven, takenBack: t.TakenBack, removed: t.Removed,
 	} {
 		if n != 0 {
 			q.counters[i].Add(float64(n))

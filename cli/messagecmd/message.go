@@ -1,0 +1,132 @@
+package messagecmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newMessageCommand(env *command.Env) *cobra.Command {
+	return command.Group(&cobra.Command{
+		Use:     "message",
+		Aliases: []string{"msg"},
+		Short:   "Show, delete or hurry one message",
+	}, newMessageShowCommand(env), newMessageDeleteCommand(env), newMessageRunNowCommand(env))
+}
+
+const exampleID = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
+
+// aboutMessage adds what the commands about one message have in common.
+func aboutMessage(cmd *cobra.Command) (queue *string) {
+	return cmd.Flags().String("queue", "", "look only in this `queue` and its dead letters")
+}
+
+func newMessageShowCommand(env *command.Env) *cobra.Command {
+	var bytes int
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a message and what it waits for",
+		Long: `Show a message without taking it: what it waits for and its gates, as explain
+does, and its headers and payload, as peek does. A message that is nowhere was
+acked, removed, or never was; the exit code is 4 then.`,
+		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
+		PreRunE: func(*cobra.Command, []string) error {
+			if bytes < 0 || bytes > wire.MaxPeekPayload {
+				return command.UsageError("--payload-bytes %d: allowed are 0 to %d", bytes, wire.MaxPeekPayload)
+			}
+			return nil
+		},
+	}
+	queue := aboutMessage(cmd)
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageInfo, error) {
+		m, err := s.MessageShow(ctx, *queue, args[0], bytes)
+		return m, command.HintQueue(err)
+	}, func(m client.MessageInfo, _ []string) string {
+		return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m)
+	})
+	cmd.Flags().IntVar(&bytes, "payload-bytes", wire.DefaultPeekPayload, "cut the payload, and the headers, to so many bytes each; up to 65536")
+	return cmd
+}
+
+func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) string {
+	t := terminal.NewTable("message", terminal.Clean(m.ID))
+	t.Row("queue", m.Queue)
+	t.Fact("fairness key", m.Key)
+	t.Row("state", m.State)
+	t.Row("attempt", m.Attempt)
+	t.Row("cost", terminal.Number(m.Cost))
+	times := func(name, stamp string) {
+		if stamp != "" {
+			t.Row(name, env.When(stamp))
+		}
+	}
+	times("enqueued", m.EnqueuedAt)
+	times("delayed until", m.ReadyAt)
+	times("expires", m.ExpiresAt)
+	t.Fact("consumer", m.Consumer)
+	times("leased until", m.LeaseUntil)
+	times("blocked since", m.BlockedSince)
+	if m.State == wire.StatePending || m.State == wire.StateParked {
+		t.Row("before it", terminal.Plural(m.Ahead, "message"))
+	}
+	if m.Estimate != "" {
+		t.Row("may go", env.When(m.Estimate)+", if nothing changes")
+	}
+	for i := range m.Gates {
+		state := "blocks"
+		if m.Gates[i].Open {
+			state = "passes"
+		}
+		t.Row("gate", m.Gates[i].Gate+" "+state)
+	}
+	t.Row("payload", terminal.Plural(int64(m.PayloadBytes), "byte"))
+	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(m.Reason))), t.String(), content(paint, &m.PeekedMessage))
+}
+
+func newMessageDeleteCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "delete ID",
+		Aliases: []string{"rm"},
+		Short:   "Remove a message that waits or is dead",
+		Long: `Remove a message for good: one that waits, for whatever, or is a dead letter. One
+that a consumer works on, or whose failure is being judged, is left alone, and it
+is a conflict (exit code 5): ack it, or try again when its lease has ended.`,
+		Example: "  fila message delete " + exampleID,
+	}
+	queue := aboutMessage(cmd)
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
+		m, err := s.MessageDelete(ctx, *queue, args[0])
+		return m, command.HintQueue(err)
+	}, func(m client.MessageReply, _ []string) string {
+		return fmt.Sprintf("message %s removed from %s, where it was %s\n", terminal.Clean(m.ID), m.Queue, m.State)
+	})
+	return cmd
+}
+
+func newMessageRunNowCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "run-now ID",
+		Short: "End the delay of a message",
+		Long: `Make a message ready that waits for its time or for a retry. It goes when its turn
+comes: pauses, gates and the order of its key hold it back as before. One that is
+in flight is left alone, and it is a conflict (exit code 5).`,
+		Example: "  fila message run-now " + exampleID,
+	}
+	queue := aboutMessage(cmd)
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
+		m, err := s.MessageRunNow(ctx, *queue, args[0])
+		return m, command.HintQueue(err)
+	}, func(m client.MessageReply, _ []string) string {
+		if !m.Done {
+			return fmt.Sprintf("message %s of %s has no delay to end; it is %s\n", terminal.Clean(m.ID), m.Queue, m.State)
+		}
+		return fmt.Sprintf("message %s of %s is ready\n", terminal.Clean(m.ID), m.Queue)
+	})
+	return cmd
+}

@@ -1,0 +1,59 @@
+package messagecmd
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func TestMessageShow(t *testing.T) {
+	f := clitest.StartFake(t)
+	m := wire.MessageInfo{
+		PeekedMessage: peekedMessages()[1], Queue: "orders", Cost: 2.5, Reason: "It is held back by throttle:stripe until 2026-01-02T12:00:01.5Z.",
+		Gates:        []wire.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Open: true}},
+		BlockedSince: "2026-01-02T11:59:40Z", Ahead: 1, Estimate: "2026-01-02T12:00:05Z",
+	}
+	clitest.Shows(f, program, "message show 2 --queue orders --payload-bytes 100", "fila.admin.message-show", m,
+		"It is held back by throttle:stripe until 2026-01-02T12:00:01Z (in 1.5s).", "",
+		"message        2",
+		"queue          orders",
+		"fairness key   a?b",
+		"state          parked",
+		"attempt        2",
+		"cost           2.5",
+		"enqueued       2026-01-02T11:59:30Z (30s ago)",
+		"blocked since  2026-01-02T11:59:40Z (20s ago)",
+		"before it      1 message",
+		"may go         2026-01-02T12:00:05Z (in 5s), if nothing changes",
+		"gate           throttle:stripe blocks",
+		"gate           circuit:bank passes",
+		"payload        100 bytes", "",
+		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)",
+	)
+	require.JSONEq(t, `{"id":"2","queue":"orders","payload_bytes":100}`, string(f.Next().Data))
+}
+
+func TestMessageDeleteAndRunNow(t *testing.T) {
+	f := clitest.StartFake(t)
+	clitest.Shows(f, program, "message delete 1", "fila.admin.message-delete",
+		wire.MessageReply{ID: "1", Queue: "orders.dlq", State: "dead", Done: true}, "message 1 removed from orders.dlq, where it was dead")
+	require.JSONEq(t, `{"id":"1"}`, string(f.Next().Data))
+	clitest.Shows(f, program, "message run-now 1 --queue orders", "fila.admin.message-run-now",
+		wire.MessageReply{ID: "1", Queue: "orders", State: "delayed", Done: true}, "message 1 of orders is ready")
+	clitest.Shows(f, program, "message run-now 1", "fila.admin.message-run-now",
+		wire.MessageReply{ID: "1", Queue: "orders", State: "parked"}, "message 1 of orders has no delay to end; it is parked")
+	f.Answer("fila.admin.message-delete", wire.MessageInFlight("orders", "1", "a consumer works on it"))
+	r := program.Run(t, "", "message", "delete", "1")
+	require.Equal(t, command.ExitConflict, r.Code)
+	require.Contains(t, r.Err, "a consumer works on it")
+	f.Answer("fila.admin.message-delete", wire.MessageNotFound("", "1"))
+	require.Equal(t, command.ExitNotFound, program.Run(t, "", "message", "delete", "1").Code)
+	program.Mistakes(t, map[string]string{
+		"message show": "ID is missing", "message show 1 --payload-bytes -1": "allowed are 0 to 65536", "message 1": "unknown command",
+	})
+}

@@ -1,0 +1,78 @@
+package admin
+
+import (
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// located finds a message that has to be there.
+func (a *Admin) located(name, id string) (*located, *wire.Error) {
+	at, err := a.message(name, id)
+	if err == nil && at == nil {
+		err = wire.MessageNotFound(name, id)
+	}
+	return at, err
+}
+
+// messageShow shows a message as peek does, with all that explain says about it.
+func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo, err *wire.Error) {
+	at, err := a.located(req.Queue, req.ID)
+	if err != nil {
+		return info, err
+	}
+	p := peeking{Admin: a, queue: at.q.Name(), id: at.q.ID(), req: wire.PeekRequest{PayloadBytes: req.PayloadBytes}}
+	e := a.explained(at)
+	info = wire.MessageInfo{
+		PeekedMessage: p.peeked(at.v), Queue: p.queue, Cost: float64(at.v.Cost) / thousand,
+		Reason: e.Reason, Gates: e.Gates, BlockedSince: e.BlockedSince, Ahead: e.Ahead, Estimate: e.Estimate,
+	}
+	info.BlockedBy = e.BlockedBy
+	if !p.read(at.v.Seq, &info.PeekedMessage) {
+		if a.find(at.q, at.v.ID) == nil {
+			return info, wire.MessageNotFound(req.Queue, req.ID)
+		}
+		info.Unreadable = "it is not on disk yet"
+	}
+	return info, nil
+}
+
+// messageDelete removes a message that waits.
+func (a *Admin) messageDelete(req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
+	return a.handle(req, a.shard.Remove)
+}
+
+// messageRunNow has a delayed message be ready.
+func (a *Admin) messageRunNow(req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
+	return a.handle(req, a.shard.RunNow)
+}
+
+// handle does something about a message that waits.
+func (a *Admin) handle(req wire.MessageRequest,
+	do func(*shard.Queue, uint64, store.ID) (queue.Handled, *wire.Error),
+) (wire.MessageReply, *wire.Error) {
+	at, err := a.located(req.Queue, req.ID)
+	if err != nil {
+		return wire.MessageReply{}, err
+	}
+	h, err := do(at.q, at.v.Seq, at.v.ID)
+	switch {
+	case err != nil:
+		return wire.MessageReply{}, err
+	case !h.Found:
+		return wire.MessageReply{}, wire.MessageNotFound(req.Queue, req.ID)
+	}
+	at.v.State = h.State
+	if why := inFlight[h.State]; why != "" {
+		return wire.MessageReply{}, wire.MessageInFlight(at.q.Name(), req.ID, why)
+	}
+	return wire.MessageReply{ID: req.ID, Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}, nil
+}
+
+// inFlight says where messages are that do not wait.
+var inFlight = map[queue.MessageState]string{
+	queue.StateLeased:  "a consumer works on it",
+	queue.StateFailing: "its last attempt is being judged",
+	queue.StateMoving:  "it is on its way to another queue",
+}

@@ -1,0 +1,170 @@
+package admin
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+const nowhere = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
+
+// about is a request about a message.
+func about(id string) string { return `{"id":"` + id + `"}` }
+
+// answer acks the delivery m of a queue, or whatever a says.
+func (h *house) answer(name string, m *nats.Msg, a wire.Ack) {
+	h.t.Helper()
+	token, _, ok := h.shard.Subjects.ParseToken(m.Reply)
+	require.True(h.t, ok)
+	parsed, err := h.shard.Signer.Parse(token, name)
+	require.NoError(h.t, err)
+	require.Nil(h.t, h.shard.Queue(name).Ack(parsed, a, "", &nats.Subscription{}))
+	time.Sleep(time.Second)
+}
+
+// TestMessagesAreShown in whatever queue they are, as they are.
+func TestMessagesAreShown(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "other", `{}`, nil)
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["gate"]}`, nil)
+		h.must(wire.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
+		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
+		id := h.enqueue("orders", "hello world", nats.Header{"tenant": {"acme"}, "gate": {"slow"}, "x": {"y"}})
+		var m wire.MessageInfo
+		h.must(wire.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":64}`, &m)
+		require.Equal(t, "orders", m.Queue)
+		require.Equal(t, id, m.ID)
+		require.Equal(t, "parked", m.State)
+		require.Equal(t, "acme", m.Key)
+		require.Equal(t, []string{"y"}, m.Headers["x"])
+		require.Equal(t, "hello world", *m.Payload)
+		require.Equal(t, "throttle:slow", m.BlockedBy.Gate)
+		require.Len(t, m.Gates, 1)
+		require.Contains(t, m.Reason, "slow")
+		require.EqualValues(t, 1, m.Cost)
+
+		late := h.enqueue("orders", "late", nats.Header{"tenant": {"acme"}, wire.HeaderDelay: {"1h"}})
+		h.must(wire.VerbMessageShow, "", `{"id":"`+late+`","queue":"orders"}`, &m)
+		require.Equal(t, "delayed", m.State)
+		require.Contains(t, m.Reason, "It waits for its time")
+
+		for body, code := range map[string]int{
+			about(nowhere): wire.CodeMessageNotFound, `{"id":"` + id + `","queue":"other"}`: wire.CodeMessageNotFound,
+			about("x"): wire.CodeBadField, `{}`: wire.CodeBadField, `{"id":"` + id + `","queue":"nosuch"}`: wire.CodeQueueNotFound,
+			`{"id":"` + id + `","queue":"a$b"}`: wire.CodeBadQueueName,
+		} {
+			for _, verb := range []string{wire.VerbMessageShow, wire.VerbMessageDelete, wire.VerbMessageRunNow} {
+				werr := h.ask(verb, "", body, nil)
+				require.NotNil(t, werr, "%s %s", verb, body)
+				require.Equal(t, code, werr.ErrCode, "%s %s: %v", verb, body, werr)
+			}
+		}
+		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":-1}`, nil).ErrCode)
+	})
+}
+
+// TestMessagesAreDeleted where they wait, and not under the hands of a consumer.
+func TestMessagesAreDeleted(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		first, second := h.enqueue("orders", "1", nil), h.enqueue("orders", "2", nil)
+		h.consume("orders", 1)
+		d := h.one()
+		for _, verb := range []string{wire.VerbMessageDelete, wire.VerbMessageRunNow} {
+			werr := h.ask(verb, "", about(first), nil)
+			require.NotNil(t, werr)
+			require.Equal(t, wire.CodeMessageInFlight, werr.ErrCode)
+			require.Contains(t, werr.Description, "a consumer works on it")
+		}
+		var reply wire.MessageReply
+		h.must(wire.VerbMessageDelete, "", about(second), &reply)
+		require.Equal(t, wire.MessageReply{ID: second, Queue: "orders", State: "pending", Done: true}, reply)
+		require.Equal(t, wire.CodeMessageNotFound, h.ask(wire.VerbMessageDelete, "", about(second), nil).ErrCode)
+
+		h.answer("orders", d, wire.Ack{Kind: wire.AckTerm})
+		h.must(wire.VerbMessageDelete, "", `{"id":"`+first+`","queue":"orders"}`, &reply)
+		require.Equal(t, wire.MessageReply{ID: first, Queue: "orders.dlq", State: "dead", Done: true}, reply)
+		require.Zero(t, h.shard.Queue("orders").Depth()+h.shard.Queue("orders.dlq").Depth())
+	})
+}
+
+// TestMessagesRunNow: what waits for its time, or for a retry, is ready.
+func TestMessagesRunNow(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"retry_initial_ms":3600000,"retry_max_ms":3600000,"retry_jitter":0}`, nil)
+		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
+		var reply wire.MessageReply
+		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
+		require.Equal(t, wire.MessageReply{ID: id, Queue: "orders", State: "delayed", Done: true}, reply)
+		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
+		require.Equal(t, wire.MessageReply{ID: id, Queue: "orders", State: "pending"}, reply)
+		h.consume("orders", 1)
+		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckNack})
+		var m wire.MessageInfo
+		h.must(wire.VerbMessageShow, "", about(id), &m)
+		require.Equal(t, "delayed", m.State)
+		require.EqualValues(t, 2, m.Attempt)
+		h.must(wire.VerbMessageRunNow, "", about(id), &reply)
+		require.Equal(t, "2", h.one().Header.Get(wire.HeaderAttempt))
+	})
+}
+
+// TestPurgeEmptiesAQueue of what is there when it begins, page by page, and its dead
+// letters apart from it.
+func TestPurgeEmptiesAQueue(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		h.enqueue("orders", "dead", nil)
+		h.consume("orders", 1)
+		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckTerm})
+		h.enqueue("orders", "leased", nil)
+		leased := h.one()
+		for i := range 5 {
+			h.enqueue("orders", fmt.Sprint(i), nats.Header{wire.HeaderDelay: {fmt.Sprint(i, "h")}})
+		}
+		var reply wire.QueuePurgeReply
+		h.must(wire.VerbQueuePurge, "orders", `{"after":"6-6"}`, &reply)
+		require.Equal(t, wire.QueuePurgeReply{Purged: 1}, reply)
+		h.must(wire.VerbQueuePurge, "orders", ``, &reply)
+		require.Equal(t, wire.QueuePurgeReply{Purged: 4}, reply)
+		var info wire.QueueInfo
+		h.must(wire.VerbQueueInspect, "orders", ``, &info)
+		require.EqualValues(t, 1, info.InFlight)
+		require.Zero(t, info.Pending+info.Delayed)
+		require.EqualValues(t, 5, info.Counters["removed"])
+		h.answer("orders", leased, wire.Ack{Kind: wire.AckDone})
+
+		require.EqualValues(t, 1, h.shard.Queue("orders.dlq").Depth())
+		h.must(wire.VerbQueuePurge, "orders.dlq", ``, &reply)
+		require.Equal(t, wire.QueuePurgeReply{Purged: 1}, reply)
+		require.Zero(t, h.shard.Queue("orders").Depth()+h.shard.Queue("orders.dlq").Depth())
+		for _, after := range []string{"x", "1", "1-", "-1", "1-2-3"} {
+			require.Equal(t, wire.CodeBadField, h.ask(wire.VerbQueuePurge, "orders", `{"after":"`+after+`"}`, nil).ErrCode, after)
+		}
+	})
+}
+
+// TestKeysThatNobodyKnowsAreNotExplained, and those that something is set for are.
+func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant"}`, nil)
+		ask := func(key string) *wire.Error {
+			return h.ask(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, nil)
+		}
+		require.Equal(t, wire.CodeKeyNotFound, ask("acme").ErrCode)
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		require.Equal(t, wire.CodeKeyNotFound, ask("acme").ErrCode)
+		h.enqueue("orders", "1", nats.Header{"tenant": {"acme"}})
+		require.Nil(t, ask("acme"))
+		h.must(wire.VerbPause, "", `{"kind":"key","queue":"orders","name":"paused"}`, nil)
+		require.Nil(t, ask("paused"))
+		h.must(wire.VerbConfigSet, "weight:orders:heavy", `{"value":"2"}`, nil)
+		require.Nil(t, ask("heavy"))
+		require.Equal(t, wire.CodeKeyNotFound, ask("nobody").ErrCode)
+	})
+}
