@@ -56,7 +56,7 @@ var ways = []way{
 	{page: cliPage, command: "fila consume orders --exec", skip: "calls a server on the Internet; the line above shows --exec"},
 	{page: cliPage, command: "fila consume orders", before: "fila publish orders hello", instead: "first_line fila consume orders"},
 	{page: cliPage, command: "fila consume mails --exec", before: "printf '#!/bin/sh\\ncat; echo\\n' >send.sh && chmod +x send.sh && fila publish mails hello", instead: "first_line fila consume mails --exec"},
-	{page: cliPage, command: "fila explain key", before: "fila queue update orders --fairness-header tenant && fila publish orders hello -H tenant:acme"},
+	{page: cliPage, command: "fila explain key", before: "fila queue update orders --fairness-header tenant && fila publish orders hello -H tenant:acme", after: "fila queue update orders --fairness-header ''"},
 	{page: cliPage, command: "fila message delete", before: "id=$(fila publish orders hello)"},
 	{page: cliPage, command: "fila message", before: "id=$(fila publish orders hello --delay 1h)"},
 	{page: cliPage, command: "fila explain message", before: "id=$(fila publish orders hello -H tenant=acme)"},

@@ -113,10 +113,8 @@ func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	}
 	var longest uint64
 	for i, g := range s.gates {
-		kind, wait := Open, uint64(0)
-		if r.held&(1<<i) != 0 {
-			kind, wait = g.ready(v)
-		} else {
+		kind, wait := g.ready(v)
+		if r.held&(1<<i) == 0 {
 			kind, wait = g.admit(v, last, r.cost)
 		}
 		if kind != Open && wait >= longest {

@@ -46,7 +46,7 @@ acked, removed, or never was; the exit code is 4 then.`,
 	queue := aboutMessage(cmd)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageInfo, error) {
 		m, err := s.MessageShow(ctx, *queue, args[0], bytes)
-		return m, command.HintQueue(err)
+		return m, err
 	}, func(m client.MessageInfo, _ []string) string {
 		return showInfo(env, terminal.StyleFor(cmd.OutOrStdout()), &m)
 	})
@@ -102,7 +102,7 @@ is a conflict (exit code 5): ack it, or try again when its lease has ended.`,
 	queue := aboutMessage(cmd)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
 		m, err := s.MessageDelete(ctx, *queue, args[0])
-		return m, command.HintQueue(err)
+		return m, err
 	}, func(m client.MessageReply, _ []string) string {
 		return fmt.Sprintf("message %s removed from %s, where it was %s\n", terminal.Clean(m.ID), m.Queue, m.State)
 	})
@@ -121,7 +121,7 @@ in flight is left alone, and it is a conflict (exit code 5).`,
 	queue := aboutMessage(cmd)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.MessageReply, error) {
 		m, err := s.MessageRunNow(ctx, *queue, args[0])
-		return m, command.HintQueue(err)
+		return m, err
 	}, func(m client.MessageReply, _ []string) string {
 		if !m.Done {
 			return fmt.Sprintf("message %s of %s has no delay to end; it is %s\n", terminal.Clean(m.ID), m.Queue, m.State)

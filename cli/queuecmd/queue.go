@@ -116,8 +116,7 @@ conflict (exit code 5).`,
 		Example: `  fila queue purge orders --force
   fila queue purge orders.dlq --force --timeout 1m`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {
-			reply, err := purge(ctx, s, args[0], force)
-			return reply, command.HintQueue(err)
+			return purge(ctx, s, args[0], force)
 		}, func(reply client.QueuePurgeReply, args []string) string {
 			return fmt.Sprintf("%s removed from %s\n", terminal.Plural(reply.Purged, "message"), args[0])
 		}),
