@@ -84,6 +84,7 @@ type Bolt struct {
 
 	// Owned by the committer.
 	plan        plan
+	pace        pace
 	nextQueue   QueueID
 	dedupeFirst int64         // nothing in the dedupe log expires before
 	loaded      RecoveryStats // what loading could not read
@@ -135,6 +136,7 @@ func newBolt(path string, o Options, db *bbolt.DB) *Bolt {
 		queues:  make(map[QueueID]*queue),
 		segs:    newSegTable(),
 		cache:   readCache{budget: o.ReadCacheBytes},
+		pace:    newPace(),
 		failed:  make(chan struct{}),
 		leaving: make(chan struct{}),
 	}

@@ -41,6 +41,15 @@ func (q *inbox[T]) takeAll() []T {
 	return items
 }
 
+// takeNow returns all items that are there.
+func (q *inbox[T]) takeNow() []T {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	items := q.items
+	q.items = nil
+	return items
+}
+
 func (q *inbox[T]) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,31 +57,77 @@ func (q *inbox[T]) close() {
 	q.some.Signal()
 }
 
-// mailbox is where Submit leaves batches.
+// mailbox is where Submit leaves batches. Queues take turns: each gives a batch of
+// its own to a commit before one of them gives the second.
 type mailbox struct {
 	inbox[*Batch]
 	count atomic.Int64 // batches put and not yet done
-	rest  []*Batch     // owned by the committer: taken, not yet committed
+
+	// Owned by the committer: what was taken from the inbox and is not yet committed.
+	lines map[QueueID]*line
+	turns []*line // those with batches, the next one first
+	spare []*line
+}
+
+// line is the batches of one queue, oldest first; never empty while it has a turn.
+type line struct {
+	queue   QueueID
+	batches []*Batch
 }
 
 // take waits for batches and returns as many as fit into limit bytes, one at
 // least; none at all means that the mailbox is closed and empty.
 func (m *mailbox) take(limit int64) []*Batch {
-	if len(m.rest) == 0 {
-		m.rest = m.takeAll()
+	if len(m.turns) == 0 {
+		m.file(m.takeAll())
+	} else {
+		m.file(m.takeNow())
 	}
+	var out []*Batch
 	var size int64
-	n := 0
-	for n < len(m.rest) {
-		size += batchBytes(m.rest[n])
-		if n > 0 && size > limit {
+	for len(m.turns) > 0 {
+		l := m.turns[0]
+		b := l.batches[0]
+		size += batchBytes(b)
+		if len(out) > 0 && size > limit {
 			break
 		}
-		n++
+		out = append(out, b)
+		m.turns[0] = nil
+		m.turns = m.turns[1:]
+		if l.batches = l.batches[1:]; len(l.batches) > 0 {
+			m.turns = append(m.turns, l)
+		} else {
+			delete(m.lines, l.queue)
+			m.spare = append(m.spare, l)
+		}
 	}
-	out := m.rest[:n:n]
-	m.rest = m.rest[n:]
 	return out
+}
+
+// file puts batches into the lines of their queues.
+func (m *mailbox) file(batches []*Batch) {
+	for _, b := range batches {
+		l := m.lines[b.Queue]
+		if l == nil {
+			l = m.newLine(b.Queue)
+			m.turns = append(m.turns, l)
+		}
+		l.batches = append(l.batches, b)
+	}
+}
+
+func (m *mailbox) newLine(queue QueueID) *line {
+	l := new(line)
+	if n := len(m.spare); n > 0 {
+		l, m.spare = m.spare[n-1], m.spare[:n-1]
+	}
+	if m.lines == nil {
+		m.lines = make(map[QueueID]*line)
+	}
+	*l = line{queue: queue}
+	m.lines[queue] = l
+	return l
 }
 
 func batchBytes(b *Batch) int64 {
@@ -123,12 +178,57 @@ func (s *Bolt) Submit(b *Batch) {
 	}
 }
 
-// commitLoop is the committer: whatever waits goes into one transaction, and the
-// next round begins at once.
+// pace learns what commits cost, to say how large one may be: whoever comes waits for
+// the commit that is under way and then for its own.
+type pace struct {
+	sync    float64 // seconds that a commit of next to nothing takes
+	perByte float64 // seconds on top, for each byte
+}
+
+const (
+	// Until commits have been seen, the disk is reckoned to be an SSD of the modest
+	// kind.
+	firstSync    = 1e-3
+	firstPerByte = 1 / 400e6
+
+	// A commit is to take commitTime, or commitSyncs times what a sync takes if that
+	// is longer: smaller ones would spend more than a tenth of the time on syncs.
+	commitTime  = 5e-3
+	commitSyncs = 10
+	// leastCommitBytes is taken at once, however slow the disk.
+	leastCommitBytes = 1 << 20
+
+	// Commits up to syncBytes tell what a sync takes, those from writeBytes what a
+	// byte takes.
+	syncBytes  = 64 << 10
+	writeBytes = 256 << 10
+)
+
+func newPace() pace { return pace{sync: firstSync, perByte: firstPerByte} }
+
+// limit is how many bytes a commit takes, at most so many.
+func (p *pace) limit(most int64) int64 {
+	n := (max(commitTime, commitSyncs*p.sync) - p.sync) / max(p.perByte, 1e-12)
+	return min(max(int64(n), leastCommitBytes), most)
+}
+
+// learn is told how long a commit of so many bytes took: a moving average.
+func (p *pace) learn(bytes int64, took time.Duration) {
+	const latest = 8
+	switch {
+	case bytes <= syncBytes:
+		p.sync += (took.Seconds() - p.sync) / latest
+	case bytes >= writeBytes:
+		p.perByte += (max(took.Seconds()-p.sync, 0)/float64(bytes) - p.perByte) / latest
+	}
+}
+
+// commitLoop is the committer: what waits goes into one transaction, as far as pace
+// lets it, and the next round begins at once.
 func (s *Bolt) commitLoop() {
 	defer s.notify.close()
 	for {
-		batches := s.box.take(s.o.MaxCommitBytes)
+		batches := s.box.take(s.pace.limit(s.o.MaxCommitBytes))
 		if len(batches) == 0 {
 			return
 		}
@@ -152,6 +252,9 @@ func (s *Bolt) commit(batches []*Batch) {
 		}
 	}
 	o.stats = CommitStats{Duration: time.Since(start), Batches: len(batches)}
+	if err == nil && !s.plan.empty() {
+		s.pace.learn(s.plan.written(), o.stats.Duration)
+	}
 	s.plan.reset()
 	s.box.count.Add(-int64(len(batches)))
 	s.notify.put(o)

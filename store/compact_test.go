@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -225,4 +226,62 @@ func TestCommitBytes(t *testing.T) {
 	m.close()
 	require.Empty(t, m.take(100))
 	require.False(t, m.put(big(1)))
+}
+
+// TestQueuesTakeTurns: what one has to write does not hold up another one, and stays in
+// order.
+func TestQueuesTakeTurns(t *testing.T) {
+	var m mailbox
+	m.init()
+	put := func(queue QueueID, seq uint64, n int) {
+		require.True(t, m.put(&Batch{Queue: queue, Add: []Message{{Ref: Ref{queue, seq}, Payload: make([]byte, n)}}}))
+	}
+	take := func() (refs []Ref) {
+		for _, b := range m.take(100) {
+			refs = append(refs, b.Add[0].Ref)
+		}
+		return refs
+	}
+	for seq := range uint64(5) {
+		put(1, seq, 60)
+	}
+	for seq := range uint64(3) {
+		put(2, seq, 30)
+	}
+	put(3, 0, 1)
+	require.Equal(t, []Ref{{1, 0}, {2, 0}, {3, 0}}, take())
+	put(4, 0, 1)
+	require.Equal(t, []Ref{{1, 1}, {2, 1}, {4, 0}}, take())
+	require.Equal(t, []Ref{{1, 2}, {2, 2}}, take())
+	require.Equal(t, []Ref{{1, 3}}, take())
+	put(3, 1, 40)
+	require.Equal(t, []Ref{{1, 4}, {3, 1}}, take())
+	m.close()
+	require.Empty(t, take())
+	require.Empty(t, m.lines)
+}
+
+// TestPace bounds commits by the time that they are expected to take.
+func TestPace(t *testing.T) {
+	const most = 64 << 20
+	for _, tc := range []struct {
+		name        string
+		sync        time.Duration
+		bytesPerSec float64
+		want        float64 // MiB
+	}{
+		{"memory", 0, 1e12, 64},
+		{"fast", 100 * time.Microsecond, 1 << 30, 4.9e-3 * 1024},
+		{"slow to sync", 2 * time.Millisecond, 200 << 20, 18e-3 * 200},
+		{"slow", time.Millisecond, 10 << 20, 1},
+	} {
+		p := newPace()
+		for range 100 {
+			p.learn(4<<10, tc.sync)
+			n := p.limit(most)
+			p.learn(n, tc.sync+time.Duration(float64(n)/tc.bytesPerSec*1e9))
+			p.learn(syncBytes+1, time.Hour) // tells neither
+		}
+		require.InEpsilon(t, tc.want, float64(p.limit(most))/(1<<20), .02, tc.name)
+	}
 }

@@ -14,8 +14,9 @@ type Options struct {
 	// Default 64 MiB; negative: no cache.
 	ReadCacheBytes int64
 
-	// MaxCommitBytes is where a group commit stops taking further batches.
-	// Default 64 MiB. A single batch above it is still one commit.
+	// MaxCommitBytes is where a group commit stops taking further batches, if it
+	// does not stop before because it would take too long. Default 64 MiB. A single
+	// batch above it is still one commit.
 	MaxCommitBytes int64
 
 	// CompactRatio starts compaction when the stored messages, or their bytes,

@@ -91,6 +91,15 @@ func (p *plan) empty() bool {
 	return p.alive == 0 && len(p.dirty) == 0 && p.durable == 0 && len(p.dedupe) == 0 && len(p.meta) == 0
 }
 
+// written is how many bytes of messages have been laid out, carried ones included.
+func (p *plan) written() int64 {
+	var n int64
+	for i := range p.segments {
+		n += int64(p.segments[i].recordBytes)
+	}
+	return n
+}
+
 // put plans a sealed value.
 func (p *plan) put(bucket, key, value []byte) {
 	p.meta = append(p.meta, metaOp{bucket: bucket, key: key, value: seal(nil, key, value)})

@@ -133,9 +133,14 @@ type Batch struct {
 	PutConfig       []Entry
 	DeleteConfig    []string
 
+	// Queue is the queue that the batch is about; 0: none. Batches of one queue
+	// take effect in the order of submission, and those of another may overtake
+	// them: a queue with much to write does not hold up the rest.
+	Queue QueueID
+
 	// Done is called once with the outcome: nil when the batch is on disk. It
-	// may be nil. All Done calls come from one goroutine, in the order of
-	// submission; a slow one delays the others, but not the disk.
+	// may be nil. All Done calls come from one goroutine, for batches of one Queue
+	// in the order of submission; a slow one delays the others, but not the disk.
 	Done func(err error)
 }
 
@@ -198,8 +203,9 @@ type Store interface {
 	// broken record may be visited without it.
 	Recover(v Visitor) (RecoveryStats, error)
 
-	// Submit hands in a batch and never waits for the disk. The order of
-	// submission is the order of effect and of the Done calls. The store reads
+	// Submit hands in a batch and never waits for the disk. Among batches of one
+	// [Batch].Queue the order of submission is the order of effect and of the Done
+	// calls. The store reads
 	// the batch until Done is called; the caller leaves it alone until then.
 	Submit(b *Batch)
 

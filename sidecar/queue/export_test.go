@@ -24,6 +24,7 @@ const (
 	DeliverPerStep = deliverPerStep
 	TimersPerStep  = timersPerStep
 	MaxCommitBytes = maxCommitBytes
+	PieceBytes     = pieceBytes
 	PickBytes      = pickBytes
 	LeaseExpired   = leaseExpired
 	RestoreGrace   = restoreGrace

@@ -165,7 +165,54 @@ func (m *Queue) flush() {
 			s.open = false
 		}
 	}
+	m.divide(c)
 	m.submit(c)
+}
+
+// pieceBytes is how much a batch of messages brings at once, about: queues take turns
+// at the disk by batches.
+const pieceBytes = 1 << 20
+
+// divide submits the messages of a large commit in pieces, all but the last of them. A
+// piece has messages and their dedupe ids; what else there is comes last, behind all
+// that it may be about.
+func (m *Queue) divide(c *Commit) {
+	if c.Bytes <= pieceBytes {
+		return
+	}
+	j := &m.journal
+	where := make(map[store.ID]int, len(c.Dedupe)) // in Add
+	if len(c.Dedupe) > 0 {
+		for i := range c.Add {
+			where[c.Add[i].ID] = i
+		}
+	}
+	from, ids := 0, 0
+	for c.Bytes > pieceBytes && from < len(c.Add)-1 {
+		to, bytes := from, int64(0)
+		for bytes < pieceBytes && to < len(c.Add)-1 {
+			bytes += int64(len(c.Add[to].Headers) + len(c.Add[to].Payload))
+			to++
+		}
+		if bytes < pieceBytes {
+			break
+		}
+		piece := j.fresh()
+		piece.Bytes = bytes
+		piece.Add = append(piece.Add, c.Add[from:to]...)
+		piece.Confirm = append(piece.Confirm, c.Confirm[from:to]...)
+		// They are in the order of Add, but for those of messages that are finished.
+		for ids < len(c.Dedupe) && where[c.Dedupe[ids].ID] < to {
+			piece.Dedupe = append(piece.Dedupe, c.Dedupe[ids])
+			ids++
+		}
+		c.Bytes -= bytes
+		from = to
+		m.submit(piece)
+	}
+	c.Add = slices.Delete(c.Add, 0, from)
+	c.Confirm = slices.Delete(c.Confirm, 0, from)
+	c.Dedupe = slices.Delete(c.Dedupe, 0, ids)
 }
 
 func (m *Queue) submit(c *Commit) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/queue/queuetest"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -210,4 +211,50 @@ func TestWhatIsAckedBeforeItIsWrittenNeverIs(t *testing.T) {
 		require.Empty(t, messages)
 		require.Equal(t, len(dedupe) > 0, dedupes == 1)
 	}
+}
+
+// Messages of more than a piece go to the disk in pieces, so that others get their turn
+// between them: in order, with their dedupe ids, and with all else in the last one.
+func TestLargeCommitsAreDivided(t *testing.T) {
+	f := queuetest.NewFleet(t)
+	f.Pacing = queue.DefaultPacing
+	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")})
+	r.Commit()
+	enqueue := func(id string) {
+		m := r.Message("k", func(m *store.Message) { m.Payload = make([]byte, queue.PieceBytes/2) })
+		m.Size = int64(len(m.Payload))
+		if id != "" {
+			m.DedupeID, m.DedupeUntil = id, 1<<60
+		}
+		r.Accept(m)
+		r.Run()
+	}
+	enqueue("") // under way, so that the others come together
+	require.Len(t, r.Disk.Waiting(), 1)
+	for _, id := range []string{"a", "", "b", "c", ""} {
+		enqueue(id)
+	}
+	require.Len(t, r.Disk.Waiting(), 1)
+	f.CommitN(1)
+	r.Run()
+	seen := r.Disk.Waiting()
+	require.Len(t, seen, 3)
+	var ids []string
+	var seqs []uint64
+	for _, b := range seen {
+		added := map[store.ID]bool{}
+		for _, m := range b.Add {
+			seqs = append(seqs, m.Seq)
+			added[m.ID] = true
+		}
+		for _, d := range b.Dedupe {
+			ids = append(ids, d.DedupeID)
+			require.True(t, added[d.ID], "in one batch with its message")
+		}
+		require.LessOrEqual(t, len(b.Add), 2)
+	}
+	require.Equal(t, []string{"a", "b", "c"}, ids)
+	require.IsIncreasing(t, seqs)
+	r.Commit()
+	require.Len(t, r.Answers, 6)
 }

@@ -180,7 +180,7 @@ func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
 	}
 	q.run.end()
 	deleted := q.held()
-	if err := s.commit(&store.Batch{DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
+	if err := s.commit(&store.Batch{Queue: q.id, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)
 	}
 	s.Control.ForgetPauses(q.name, q.dlq.name)

@@ -237,6 +237,7 @@ func (r *runner) carryOut(now int64) {
 	r.sides[queue.Dead].count(&fx.Tally[queue.Dead])
 	r.sides[queue.Main].count(&fx.Tally[queue.Main])
 	for _, c := range fx.Commits {
+		c.Queue = r.sides[queue.Main].id
 		c.Done = func(err error) { r.committed(c, err) }
 		s.Store.Submit(&c.Batch)
 	}
