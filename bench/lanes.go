@@ -16,6 +16,11 @@ type lane struct {
 	// quick lanes are part of a quick run.
 	quick bool
 	spec  load.Spec
+	// beside is a second load on the same server, in a queue of its own, whose figures
+	// are named after quietFlood; nil is none.
+	beside *load.Spec
+	// syncs: what the disk takes to write and sync a commit is measured, too.
+	syncs bool
 	// restart: kill the server after the phases, and see how long it takes to
 	// get ready again.
 	restart bool
@@ -130,6 +135,36 @@ func latencyLanes(o *Options) []lane {
 	// A synced JetStream cannot keep up where a sync takes a millisecond.
 	fast := withoutFIFO[:len(withoutFIFO)-1]
 	return append(each([]int{200}, withoutFIFO, at), each([]int{5000}, fast, at)...)
+}
+
+// What a quiet queue has beside it.
+const (
+	quietRate  = 100 // messages a second
+	quietFlood = "flood"
+	floodBytes = 64 << 10
+)
+
+// quietLanes measure a queue with few messages alone and beside one with many large
+// ones that nobody consumes, and that one alone.
+func quietLanes(o *Options) []lane {
+	p := o.life(1, fewWindow)
+	p.Rate = quietRate
+	if o.Quick {
+		p.Count = min(p.Count, quietRate/10)
+	}
+	quiet := o.load(system.Fila, p)
+	p = o.life(1, fewWindow)
+	p.Mode, p.Consumers = load.ModeEnqueue, 0
+	flood := o.load(system.Fila, p)
+	flood.Payload = floodBytes
+	beside := flood
+	beside.Phases = slices.Clone(flood.Phases)
+	beside.Phases[0].Name = quietFlood
+	return []lane{
+		{Case: "quiet alone", spec: quiet},
+		{Case: "flood alone", spec: flood},
+		{Case: "quiet beside the flood", quick: true, spec: quiet, beside: &beside, syncs: true},
+	}
 }
 
 func keyLanes(o *Options, backlog bool) []lane {

@@ -122,10 +122,10 @@ func (b *bench) interval(w *workload, point measure.Sample, n int) {
 // point gets the figures of its intervals.
 func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(measure.Sample)) (sample measure.Sample, notes []string, err error) {
 	spec := l.spec
-	spec.Queue.Name = "bench-" + strings.ToLower(rand.Text()[:10])
+	spec.Queue.Name = queueName()
 	if b.o.Target != nil {
 		spec.Access, spec.Remove = *b.o.Target, true
-		result, err := b.runner.load(ctx, &spec, point)
+		result, err := b.loads(ctx, l, &spec, point)
 		return result.Sample, result.Notes, err
 	}
 	if spec.DataDir, err = os.MkdirTemp(b.runner.dir, ""); err != nil {
@@ -150,13 +150,19 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(mea
 		return nil, nil, err
 	}
 	defer func() { srv.kill() }()
-	result, err := b.runner.load(ctx, &spec, point)
+	result, err := b.loads(ctx, l, &spec, point)
 	if err != nil {
 		srv.kill()
 		return nil, nil, fmt.Errorf("%w (the server said: %s)", err, srv.said())
 	}
 	maps.Copy(sample, result.Sample)
 	perMessage(sample, spec.Payload)
+	if l.syncs {
+		srv.kill() // it has the disk to itself
+		if err := syncs(spec.DataDir, sample); err != nil {
+			return nil, result.Notes, err
+		}
+	}
 	if l.restart {
 		srv.kill()
 		again, err := begin("recovery_ms", "recovered_")
@@ -169,6 +175,67 @@ func (b *bench) measure(ctx context.Context, w *workload, l lane, point func(mea
 		}
 	}
 	return sample, result.Notes, nil
+}
+
+func queueName() string { return "bench-" + strings.ToLower(rand.Text()[:10]) }
+
+// loads runs the load of a lane and, if it has one, the load beside it.
+func (b *bench) loads(ctx context.Context, l lane, spec *load.Spec, point func(measure.Sample)) (load.Result, error) {
+	if l.beside == nil {
+		return b.runner.load(ctx, spec, point)
+	}
+	beside := *l.beside
+	beside.Queue.Name = queueName()
+	beside.Access, beside.Remove = spec.Access, spec.Remove
+	type outcome struct {
+		load.Result
+		err error
+	}
+	other := make(chan outcome, 1)
+	go func() {
+		r, err := b.runner.load(ctx, &beside, func(measure.Sample) {})
+		other <- outcome{r, err}
+	}()
+	result, err := b.runner.load(ctx, spec, point)
+	o := <-other
+	if err = errors.Join(err, o.err); err != nil {
+		return result, err
+	}
+	maps.Copy(result.Sample, o.Sample)
+	result.Notes = append(result.Notes, o.Notes...)
+	return result, nil
+}
+
+// A commit that a store bounds has about so many bytes on a disk that writes a gigabyte
+// in a second and syncs in less than a millisecond.
+const (
+	boundedCommit = 4 << 20
+	syncRounds    = 15
+)
+
+// syncs measures how long it takes to write and sync a bounded commit in a directory,
+// and how many of these the confirmations of a sample took.
+func syncs(dir string, into measure.Sample) error {
+	f, err := os.CreateTemp(dir, "sync-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it is removed with its directory
+	data := make([]byte, boundedCommit)
+	var took []float64
+	for range syncRounds {
+		begin := time.Now()
+		if _, err := f.WriteAt(data, 0); err != nil {
+			return err
+		}
+		if err := f.Sync(); err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(begin).Microseconds()))
+	}
+	into["commit_us"] = measure.Median(took)
+	into["confirm_p99_commits"] = into["confirm_p99_us"] / into["commit_us"]
+	return nil
 }
 
 // cacheBytes is more than servers keep of payloads in memory by default.

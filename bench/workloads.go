@@ -106,6 +106,15 @@ var workloads = []workload{
 		Name: "slow", About: "8 consumers, without and with one more that takes 5 ms per message",
 		Columns: shortColumns, Base: report.Base{Text: "without", Case: "8 fast"},
 	}},
+	{lanes: quietLanes, Workload: report.Workload{
+		Name: "quiet", About: "100 messages a second in one queue beside a flood of 64 KB messages in another one",
+		Columns: slices.Concat(report.RateColumn, report.ConfirmColumns, report.DeliverColumns, report.QuietColumns),
+		Charted: report.LatencyChart,
+		Goals: []report.Goal{
+			{Text: "confirmation p99 / writing and syncing 4 MiB", Metric: "confirm_p99_commits", Fits: "beside", AtMost: 4},
+			{Text: "flood beside / alone", Metric: "flood_rate", To: system.Fila, ToCase: "flood alone", ToMetric: "rate", Fits: "beside", AtLeast: 0.9},
+		},
+	}},
 	{lanes: backlogLanes, Workload: report.Workload{
 		Name: "backlog", About: "whole lives in an empty queue, then on top of a backlog, then draining it",
 		Columns: report.BacklogColumns, Charted: report.BacklogColumns[:4],

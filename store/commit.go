@@ -212,12 +212,16 @@ func (p *pace) limit(most int64) int64 {
 	return min(max(int64(n), leastCommitBytes), most)
 }
 
-// learn is told how long a commit of so many bytes took: a moving average.
+// learn is told how long a commit of so many bytes took: moving averages. That of
+// syncs believes what is quick sooner than what is slow, which may be the work of
+// others on the machine: a time that is too long would let commits grow.
 func (p *pace) learn(bytes int64, took time.Duration) {
-	const latest = 8
-	switch {
+	const latest, slow, quick = 8, 64, 4
+	switch more := took.Seconds() - p.sync; {
+	case bytes <= syncBytes && more > 0:
+		p.sync += more / slow
 	case bytes <= syncBytes:
-		p.sync += (took.Seconds() - p.sync) / latest
+		p.sync += more / quick
 	case bytes >= writeBytes:
 		p.perByte += (max(took.Seconds()-p.sync, 0)/float64(bytes) - p.perByte) / latest
 	}

@@ -276,7 +276,7 @@ func TestPace(t *testing.T) {
 		{"slow", time.Millisecond, 10 << 20, 1},
 	} {
 		p := newPace()
-		for range 100 {
+		for range 1000 {
 			p.learn(4<<10, tc.sync)
 			n := p.limit(most)
 			p.learn(n, tc.sync+time.Duration(float64(n)/tc.bytesPerSec*1e9))

@@ -51,6 +51,11 @@ var (
 		{"server CPU/msg, backlog", "backlog_server_cpu_us", latency},
 		{"server RSS", "backlog_server_rss_mb", mebibytes},
 	}
+	QuietColumns = []Column{
+		{"flood/s", "flood_rate", Thousands},
+		{"writing and syncing 4 MiB", "commit_us", latency},
+		{"confirm p99 in these", "confirm_p99_commits", decimals},
+	}
 	MemoryColumns = []Column{
 		{"idle", "idle_rss_mb", mebibytes},
 		{"a tenth", "tenth_server_rss_mb", mebibytes},
