@@ -62,12 +62,21 @@ func (q *inbox[T]) close() {
 type mailbox struct {
 	inbox[*Batch]
 	count atomic.Int64 // batches put and not yet done
+	// about is the queue that the commit under way is about, or one of the following.
+	// Written by the committer.
+	about atomic.Int64
 
 	// Owned by the committer: what was taken from the inbox and is not yet committed.
 	lines map[QueueID]*line
 	turns []*line // those with batches, the next one first
 	spare []*line
 }
+
+// Ids that no queue has.
+const (
+	nothing = -iota // no commit is under way
+	several         // it is about several queues
+)
 
 // line is the batches of one queue, oldest first; never empty while it has a turn.
 type line struct {
@@ -84,17 +93,20 @@ func (m *mailbox) take(limit int64) []*Batch {
 		m.file(m.takeNow())
 	}
 	var out []*Batch
+	var next []*line // whose batches do not fit: the first of the next commit
 	var size int64
 	for len(m.turns) > 0 {
 		l := m.turns[0]
-		b := l.batches[0]
-		size += batchBytes(b)
-		if len(out) > 0 && size > limit {
-			break
-		}
-		out = append(out, b)
 		m.turns[0] = nil
 		m.turns = m.turns[1:]
+		b := l.batches[0]
+		n := batchBytes(b)
+		if len(out) > 0 && size+n > limit {
+			next = append(next, l)
+			continue
+		}
+		size += n
+		out = append(out, b)
 		if l.batches = l.batches[1:]; len(l.batches) > 0 {
 			m.turns = append(m.turns, l)
 		} else {
@@ -102,7 +114,31 @@ func (m *mailbox) take(limit int64) []*Batch {
 			m.spare = append(m.spare, l)
 		}
 	}
+	m.turns = append(m.turns, next...)
+	m.begin(out)
 	return out
+}
+
+// begin notes which queue the batches of a commit are about.
+func (m *mailbox) begin(batches []*Batch) {
+	id := int64(nothing)
+	for i, b := range batches {
+		if i == 0 {
+			id = int64(b.Queue)
+		} else if id != int64(b.Queue) {
+			id = several
+		}
+	}
+	m.about.Store(id)
+}
+
+// end notes that the commit is done.
+func (m *mailbox) end() { m.about.Store(nothing) }
+
+// busyWithOthers reports whether a commit is under way that is about another queue.
+func (m *mailbox) busyWithOthers(id QueueID) bool {
+	at := m.about.Load()
+	return at != nothing && at != int64(id)
 }
 
 // file puts batches into the lines of their queues.
@@ -169,6 +205,7 @@ func (n *notifier) run() {
 // Submit implements [Store].
 func (s *Bolt) Submit(b *Batch) {
 	s.box.count.Add(1)
+	b.Waited = s.box.busyWithOthers(b.Queue)
 	if s.box.put(b) {
 		return
 	}
@@ -192,9 +229,11 @@ const (
 	firstPerByte = 1 / 400e6
 
 	// A commit is to take commitTime, or commitSyncs times what a sync takes if that
-	// is longer: smaller ones would spend more than a tenth of the time on syncs.
-	commitTime  = 5e-3
-	commitSyncs = 10
+	// is longer. What a commit takes beside its bytes grows under load; with half of
+	// this, a flood of large messages loses a third of its throughput to it, and nobody
+	// waits for less.
+	commitTime  = 10e-3
+	commitSyncs = 20
 	// leastCommitBytes is taken at once, however slow the disk.
 	leastCommitBytes = 1 << 20
 
@@ -261,5 +300,6 @@ func (s *Bolt) commit(batches []*Batch) {
 	}
 	s.plan.reset()
 	s.box.count.Add(-int64(len(batches)))
+	s.box.end() // before anybody hears of it and hands in more
 	s.notify.put(o)
 }

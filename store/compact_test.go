@@ -256,9 +256,40 @@ func TestQueuesTakeTurns(t *testing.T) {
 	require.Equal(t, []Ref{{1, 3}}, take())
 	put(3, 1, 40)
 	require.Equal(t, []Ref{{1, 4}, {3, 1}}, take())
+	put(5, 0, 60) // does not leave room for the next one, but for that after it
+	put(6, 0, 60)
+	put(7, 0, 40)
+	require.Equal(t, []Ref{{5, 0}, {7, 0}}, take())
+	put(5, 1, 60)
+	require.Equal(t, []Ref{{6, 0}}, take())
+	require.Equal(t, []Ref{{5, 1}}, take())
 	m.close()
 	require.Empty(t, take())
 	require.Empty(t, m.lines)
+}
+
+// A batch learns whether it had to wait for others, but not that it had to for its own
+// queue.
+func TestWaited(t *testing.T) {
+	var s Bolt
+	s.box.init()
+	waited := func(queue QueueID) bool {
+		b := &Batch{Queue: queue}
+		s.Submit(b)
+		return b.Waited
+	}
+	require.False(t, waited(1))
+	s.box.take(1)
+	require.False(t, waited(1))
+	require.True(t, waited(2))
+	require.True(t, waited(0))
+	s.box.take(1)
+	require.True(t, waited(1), "that of all three is under way")
+	require.True(t, waited(2))
+	s.box.take(1)
+	s.box.end()
+	require.False(t, waited(1))
+	require.False(t, waited(2))
 }
 
 // TestPace bounds commits by the time that they are expected to take.
@@ -271,8 +302,8 @@ func TestPace(t *testing.T) {
 		want        float64 // MiB
 	}{
 		{"memory", 0, 1e12, 64},
-		{"fast", 100 * time.Microsecond, 1 << 30, 4.9e-3 * 1024},
-		{"slow to sync", 2 * time.Millisecond, 200 << 20, 18e-3 * 200},
+		{"fast", 100 * time.Microsecond, 1 << 30, 9.9e-3 * 1024},
+		{"slow to sync", 2 * time.Millisecond, 200 << 20, 38e-3 * 200},
 		{"slow", time.Millisecond, 10 << 20, 1},
 	} {
 		p := newPace()

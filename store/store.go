@@ -138,6 +138,10 @@ type Batch struct {
 	// them: a queue with much to write does not hold up the rest.
 	Queue QueueID
 
+	// Waited is set by the store before Done: when the batch was submitted, a commit
+	// with changes of others was under way, for which it had to wait.
+	Waited bool
+
 	// Done is called once with the outcome: nil when the batch is on disk. It
 	// may be nil. All Done calls come from one goroutine, for batches of one Queue
 	// in the order of submission; a slow one delays the others, but not the disk.

@@ -21,14 +21,15 @@ type T interface {
 
 // Bounds of the work of one step.
 const (
-	DeliverPerStep = deliverPerStep
-	TimersPerStep  = timersPerStep
-	MaxCommitBytes = maxCommitBytes
-	PieceBytes     = pieceBytes
-	PickBytes      = pickBytes
-	LeaseExpired   = leaseExpired
-	RestoreGrace   = restoreGrace
-	AwayFor        = awayFor
+	DeliverPerStep   = deliverPerStep
+	TimersPerStep    = timersPerStep
+	MaxCommitBytes   = maxCommitBytes
+	PieceBytes       = pieceBytes
+	MostBesideOthers = mostBesideOthers
+	PickBytes        = pickBytes
+	LeaseExpired     = leaseExpired
+	RestoreGrace     = restoreGrace
+	AwayFor          = awayFor
 )
 
 // Leased reports whether a token names a lease in force.

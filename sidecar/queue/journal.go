@@ -33,11 +33,12 @@ import (
 //
 // The open commit is handed in when an earlier one is done, at once if there is none
 // and somebody waits for it, or after a moment (see Pacing) if consumers are working
-// on messages of it.
+// on messages of it. While other queues keep the disk busy, some may be under way.
 type journal struct {
 	pacing      Pacing
 	open        *Commit // changes that the store does not have yet; nil: none
 	committing  int     // commits that it has and that are not on disk
+	contended   bool    // the last one that came to be on disk had waited for others
 	working     int     // leased messages whose Add is in the open commit
 	ackTime     int64   // how long messages live (ns), see countAck
 	uncommitted window
@@ -48,7 +49,8 @@ type journal struct {
 // of each step.
 type Pacing struct {
 	// Hold keeps the changes of a queue back while an earlier commit of it is under
-	// way: what is enqueued and acked meanwhile is never written.
+	// way, or some if they have to wait for those of others (see mostBesideOthers):
+	// what is enqueued and acked meanwhile is never written.
 	Hold bool
 	// Linger (ns) is how long a message waits while messages of its commit are with
 	// consumers, who may be done with them soon: then it is never written.
@@ -225,6 +227,7 @@ func (m *Queue) submit(c *Commit) {
 func (m *Queue) committed(c *Commit, err error) {
 	j := &m.journal
 	j.committing--
+	j.contended = c.Waited
 	for i := range c.Add {
 		j.uncommitted.forget(c.Add[i].Seq)
 	}
@@ -330,7 +333,7 @@ func (m *Queue) flushAt(now int64) int64 {
 	switch {
 	case c.full():
 		return now
-	case p.Hold && j.committing > 0:
+	case p.Hold && j.committing >= j.mostCommitting():
 		return 0
 	case len(c.Replies)+len(c.PutConsumers)+len(c.DeleteConsumers) > 0:
 		return now
@@ -344,6 +347,19 @@ func (m *Queue) flushAt(now int64) int64 {
 		at = min(at, c.since+p.Idle)
 	}
 	return at
+}
+
+// mostBesideOthers is how many commits of a queue are under way while others keep the
+// disk busy. With one, what comes while it is written misses the commit after it, which
+// begins before the machine hears of it: it would wait for two commits of others.
+const mostBesideOthers = 8
+
+// mostCommitting is from how many commits under way on changes are held back.
+func (j *journal) mostCommitting() int {
+	if j.contended {
+		return mostBesideOthers
+	}
+	return 1
 }
 
 // linger is how long messages wait for their acks before they are written.

@@ -258,3 +258,36 @@ func TestLargeCommitsAreDivided(t *testing.T) {
 	r.Commit()
 	require.Len(t, r.Answers, 6)
 }
+
+// While others keep the disk busy, what comes does not wait for the end of the commit
+// that is under way: the one after it would begin without it. Once they are done, it
+// does again, and one commit takes all of it.
+func TestAQueueBesideOthersHasSeveralCommitsUnderWay(t *testing.T) {
+	f := queuetest.NewFleet(t)
+	f.Pacing = queue.DefaultPacing
+	r := f.Create(queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")})
+	r.Commit()
+	enqueue := func(n int) (underWay int) {
+		for range n {
+			r.Enqueue("k", nil)
+		}
+		return len(r.Disk.Waiting())
+	}
+	commit := func(waited bool) (underWay int) {
+		r.Disk.Waiting()[0].Waited = waited
+		f.CommitN(1)
+		r.Run()
+		return len(r.Disk.Waiting())
+	}
+	require.Equal(t, 1, enqueue(2))
+	require.Equal(t, 1, commit(true))
+	require.Equal(t, 4, enqueue(3))
+	require.Equal(t, queue.MostBesideOthers, enqueue(100))
+	require.Equal(t, queue.MostBesideOthers, commit(true))
+	for n := queue.MostBesideOthers; n > 1; n-- {
+		require.Equal(t, n-1, commit(false))
+	}
+	require.Equal(t, 1, enqueue(100))
+	require.Equal(t, 1, commit(false))
+	require.Len(t, r.Disk.Waiting()[0].Add, 100)
+}

@@ -1,6 +1,8 @@
 package queuetest
 
 import (
+	"slices"
+
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
@@ -12,6 +14,9 @@ type Disk struct {
 	*storetest.Model
 	// Refuse says which batches are refused; nil: none.
 	Refuse func(b *store.Batch) error
+	// Turn says which of n batches that wait is written next: the oldest of its queue
+	// is. nil: they are written in the order of submission.
+	Turn func(n int) int
 
 	Committed int              // batches
 	Live      map[store.ID]int // copies of a message that are on disk: one, or none
@@ -35,7 +40,12 @@ func newDisk(now func() int64) *Disk {
 }
 
 // Submit hands in a batch that is no machine's.
-func (d *Disk) Submit(b *store.Batch) { d.waiting = append(d.waiting, submitted{batch: b}) }
+func (d *Disk) Submit(b *store.Batch) { d.submit(submitted{batch: b}) }
+
+func (d *Disk) submit(s submitted) {
+	s.batch.Waited = len(d.waiting) > 0 && d.waiting[0].batch.Queue != s.batch.Queue
+	d.waiting = append(d.waiting, s)
+}
 
 // Waiting returns the batches that wait for the disk.
 func (d *Disk) Waiting() []*store.Batch {
@@ -48,8 +58,13 @@ func (d *Disk) Waiting() []*store.Batch {
 
 // write applies the next batch, without telling anybody.
 func (d *Disk) write() (submitted, error) {
-	s := d.waiting[0]
-	d.waiting = d.waiting[1:]
+	next := 0
+	if d.Turn != nil {
+		of := d.waiting[d.Turn(len(d.waiting))].batch.Queue
+		next = slices.IndexFunc(d.waiting, func(s submitted) bool { return s.batch.Queue == of })
+	}
+	s := d.waiting[next]
+	d.waiting = slices.Delete(d.waiting, next, next+1)
 	if d.Refuse != nil {
 		if err := d.Refuse(s.batch); err != nil {
 			return s, err

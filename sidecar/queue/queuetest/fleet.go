@@ -91,7 +91,7 @@ func (f *Fleet) Delete(r *Rig) {
 	f.T.Helper()
 	r.Finish(true)
 	f.Rigs = slices.DeleteFunc(f.Rigs, func(o *Rig) bool { return o == r })
-	f.Disk.Submit(&store.Batch{DeleteQueues: r.IDs[:]})
+	f.Disk.Submit(&store.Batch{Queue: r.IDs[queue.Main], DeleteQueues: r.IDs[:]})
 }
 
 // NewID returns an id that no other message has.

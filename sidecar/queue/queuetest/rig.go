@@ -124,7 +124,8 @@ func (r *Rig) carryOut() {
 	out := &r.out
 	r.After(r, out)
 	for _, c := range out.Commits {
-		r.Disk.waiting = append(r.Disk.waiting, submitted{rig: r, commit: c, batch: &c.Batch})
+		c.Queue = r.IDs[queue.Main]
+		r.Disk.submit(submitted{rig: r, commit: c, batch: &c.Batch})
 	}
 	for i := range out.Tally {
 		add(&r.Tally[i], &out.Tally[i])

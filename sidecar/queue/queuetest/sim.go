@@ -77,6 +77,9 @@ func NewSim(t T, seed uint64) *Sim {
 	s.plain, s.back = s.chance(2), s.chance(4)
 	s.Fleet = NewFleet(t)
 	s.clock.last = s.Now
+	if seed%2 == 0 {
+		s.Disk.Turn = rand.New(rand.NewPCG(seed, 13)).IntN
+	}
 	s.Before = func(r *Rig) { s.byRig[r].expect() }
 	s.After = s.after
 	s.Done = s.done
