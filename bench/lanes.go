@@ -145,7 +145,8 @@ const (
 )
 
 // quietLanes measure a queue with few messages alone and beside one with many large
-// ones that nobody consumes, and that one alone.
+// ones that nobody consumes, and that one alone. Confirmations are measured where nobody
+// acks, either: what is acked before it is written is confirmed without the disk.
 func quietLanes(o *Options) []lane {
 	p := o.life(1, fewWindow)
 	p.Rate = quietRate
@@ -153,6 +154,8 @@ func quietLanes(o *Options) []lane {
 		p.Count = min(p.Count, quietRate/10)
 	}
 	quiet := o.load(system.Fila, p)
+	p.Mode, p.Consumers = load.ModeEnqueue, 0
+	kept := o.load(system.Fila, p)
 	p = o.life(1, fewWindow)
 	p.Mode, p.Consumers = load.ModeEnqueue, 0
 	flood := o.load(system.Fila, p)
@@ -163,7 +166,8 @@ func quietLanes(o *Options) []lane {
 	return []lane{
 		{Case: "quiet alone", spec: quiet},
 		{Case: "flood alone", spec: flood},
-		{Case: "quiet beside the flood", quick: true, spec: quiet, beside: &beside, syncs: true},
+		{Case: "quiet beside the flood", quick: true, spec: quiet, beside: &beside},
+		{Case: "unacked beside the flood", quick: true, spec: kept, beside: &beside, syncs: true},
 	}
 }
 
