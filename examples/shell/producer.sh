@@ -32,7 +32,7 @@ publish() {
       continue
     fi
     if [[ $rc -ne 0 || $(nats_header Status) == 503 ]]; then
-      echo "$text: no reply, or nobody is there, again" >&2
+      echo "$text: nobody is there, or no reply; again" >&2
       sleep 0.25
       continue
     fi
