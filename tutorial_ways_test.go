@@ -22,6 +22,7 @@ type way struct {
 var ways = []way{
 	{command: "go run . serve", skip: "`.ci/run smoke` runs it"},
 	{command: "go test ", skip: "a test does not run all tests; `.ci/run test` does"},
+	{command: "go install github.com/filaq/fila@latest", skip: "installs what has been released, not this"},
 	{command: "go build", skip: "the test has built the binary"},
 	{command: "CGO_ENABLED=0 go build", skip: "TestReproducibleBuild runs it, twice, and compares"},
 	{command: "sha256sum fila", skip: "TestReproducibleBuild does"},

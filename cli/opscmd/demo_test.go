@@ -47,6 +47,16 @@ func TestDemoTable(t *testing.T) {
 	require.Contains(t, r.Runs[1].lines(terminal.Style{})[3], "9.5 ms       20 ms")
 }
 
+// The picture in the README is a run of today's demo.
+func TestDemoPicture(t *testing.T) {
+	picture, err := os.ReadFile("../../docs/demo.svg")
+	require.NoError(t, err)
+	for _, run := range demoRuns {
+		require.Contains(t, string(picture), ">"+run.title+"<")
+	}
+	require.Contains(t, string(picture), ">"+demoOutcome().Runs[0].lines(terminal.Style{})[1]+"<")
+}
+
 func TestDemoWords(t *testing.T) {
 	r := demoOutcome()
 	require.Equal(t, "In one line, half of the quiet tenants' messages waited 2.5 s or more behind the noisy tenant's backlog (p99 5.1 s), "+
