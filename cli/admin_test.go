@@ -118,6 +118,8 @@ func TestListsByPrefix(t *testing.T) {
 	f.Answer("fila.admin.config-log", wire.ConfigLog{})
 	f.Answer("fila.admin.throttle-list", wire.ThrottleList{})
 	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
+	require.Equal(t, "no keys\n", program.Run(t, "", "config", "list").Out)
+	f.Next()
 	for _, list := range []string{"config list", "config log", "throttle list", "circuit list"} {
 		for line, want := range map[string]string{list: "", list + " feature:": "feature:", list + " --prefix feature:": "feature:"} {
 			clitest.OK(t, program.Run(t, "", strings.Fields(line)...))

@@ -248,7 +248,7 @@ func (e *engine) watch(ctx context.Context, reached func(counts) bool) error {
 			return nil
 		}
 		if c.refused > c.confirmed+maxRefused {
-			return fmt.Errorf("%d messages were refused and %d confirmed", c.refused, c.confirmed)
+			return fmt.Errorf("messages refused: %d, confirmed: %d", c.refused, c.confirmed)
 		}
 		if c.published != last.published || c.confirmed != last.confirmed || c.finished != last.finished {
 			last = c

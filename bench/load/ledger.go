@@ -109,7 +109,7 @@ func (a *acker) follow(data []byte, reply string) {
 func (c *crew) account(ctx context.Context, refused int64, into measure.Sample) error {
 	sums := c.ledger.sums()
 	if sums.open != refused {
-		return fmt.Errorf("of %d messages %d were refused and %d have not come to their end", sums.opened, refused, sums.open)
+		return fmt.Errorf("messages: %d, refused: %d, not come to their end: %d", sums.opened, refused, sums.open)
 	}
 	into[c.p.figure("accounted_messages")] = float64(sums.opened - sums.open)
 	into[c.p.figure("nacked_messages")] = float64(sums.nacked)
@@ -130,7 +130,7 @@ func (e *engine) emptied(ctx context.Context) error {
 			return nil
 		}
 		if err := pause(ctx, 10*glance); err != nil {
-			return fmt.Errorf("the queue still holds %d messages that were acked: %w", rest.Messages, err)
+			return fmt.Errorf("acked messages that the queue still holds: %d: %w", rest.Messages, err)
 		}
 	}
 }

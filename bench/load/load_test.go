@@ -199,7 +199,7 @@ func TestLoadSaysWhatWasWrong(t *testing.T) {
 		"nobody answers": {func(s *Spec) {
 			s.System, s.Queue.Name, s.Keep = system.Fila, "q", true
 			s.Phases[0].Mode = ModeEnqueue
-		}, "messages were refused"},
+		}, "messages refused: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := &Spec{System: system.Hops, Access: system.Access{URL: url}, Payload: 64, Phases: []Phase{life}}
@@ -285,7 +285,7 @@ func TestAccountOfALoss(t *testing.T) {
 	require.NoError(t, err)
 	c.ledger.open(1)
 	into := measure.Sample{}
-	require.ErrorContains(t, c.account(t.Context(), 0, into), "of 1 messages 0 were refused and 1 have not come to their end")
+	require.ErrorContains(t, c.account(t.Context(), 0, into), "messages: 1, refused: 0, not come to their end: 1")
 	require.NoError(t, c.account(t.Context(), 1, into), "what was refused need not come")
 	require.Zero(t, into["accounted_messages"])
 }

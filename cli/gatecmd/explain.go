@@ -82,7 +82,7 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 	t.Row("queue", terminal.OrDash(m.Queue))
 	t.Fact("fairness key", m.Key)
 	t.Row("state", m.State)
-	if m.Attempt != 0 {
+	if m.Attempt != 0 && m.State != wire.StateDead { // of which the sentence says how many there were
 		t.Row("attempt", m.Attempt)
 	}
 	times := func(name, stamp string) {

@@ -70,6 +70,11 @@ func TestExplainMessageStates(t *testing.T) {
 			command.ExitOK,
 			clitest.Lines("It is delayed?[2J.", "", "message        x", "queue          q", "state          delayed", "delayed until  2026-01-02T12:01:00Z (in 1m)"), "",
 		},
+		{ // the attempt would be that at the dead letter queue
+			wire.ExplainMessage{ID: "x", State: wire.StateDead, Queue: "orders.dlq", Attempt: 1, Reason: "It was dead-lettered after 20 attempts."},
+			command.ExitOK,
+			clitest.Lines("It was dead-lettered after 20 attempts.", "", "message  x", "queue    orders.dlq", "state    dead"), "",
+		},
 		{
 			wire.ExplainMessage{ID: "x", State: wire.StateUnknown, Reason: "No queue has a message x."},
 			command.ExitNotFound,

@@ -76,7 +76,7 @@ func newConfigListCommand(env *command.Env) *cobra.Command {
 			for _, entry := range list.Entries {
 				t.Row(entry.Key, entry.Value)
 			}
-			return t.String()
+			return t.Or("no keys")
 		}),
 	}
 }
