@@ -99,7 +99,7 @@ var moduleImports = map[string][]string{
 		"cli", "cli/command", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd", "cli/clitest",
 	},
 	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/gatecmd", "cli/hookcmd", "cli/opscmd"},
-	"github.com/mattn/go-runewidth":       {"cli/terminal"},
+	"github.com/mattn/go-runewidth":       {"cli/terminal", "hooks"},
 	"golang.org/x/term":                   {"cli/terminal"},
 	"github.com/knadh/koanf":              {"sidecar/config"},
 	"github.com/pelletier/go-toml/v2":     {"sidecar/config"},

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
 )
 
@@ -26,8 +28,9 @@ const (
 )
 
 // prescan reads the tokens with gopher-lua's own scanner, which does not
-// recurse, and refuses what would make the parser overflow.
-func prescan(name, src string) (err error) {
+// recurse, and refuses what would make the parser overflow. It returns what the
+// script opens and does not close, if it does that: the last one.
+func prescan(name, src string) (open *sourceError, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &sourceError{msg: fmt.Sprintf("cannot read the script: %v", r)}
@@ -36,8 +39,11 @@ func prescan(name, src string) (err error) {
 	p := prescanner{sc: parse.NewScanner(strings.NewReader(src), name), lx: &parse.Lexer{}}
 	for {
 		more, err := p.next()
-		if err != nil || !more {
-			return err
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return p.unclosed(), nil
 		}
 	}
 }
@@ -47,8 +53,33 @@ type prescanner struct {
 	lx                      *parse.Lexer
 	chains                  []int // the chain that each open bracket interrupts
 	chain, unary            int
+	open                    []ast.Token // that nothing has closed yet
 	depth, functions, jumps int
 	line, column            int
+}
+
+// unclosed is the innermost thing that the script does not close, or nil. What closes
+// what is for the parser to say: it gets to the end only if all else is right.
+func (p *prescanner) unclosed() *sourceError {
+	if len(p.open) == 0 {
+		return nil
+	}
+	t := p.open[len(p.open)-1]
+	return &sourceError{t.Pos.Line, t.Pos.Column, fmt.Sprintf("the '%s' here is not closed", t.Str)}
+}
+
+// nest follows what is opened and closed.
+func (p *prescanner) nest(t ast.Token) {
+	switch t.Type {
+	case '(', '{', '[', parse.TFunction, parse.TDo, parse.TIf, parse.TRepeat:
+		p.depth++
+		p.open = append(p.open, t)
+	case ')', '}', ']', parse.TEnd, parse.TUntil:
+		p.depth = max(p.depth-1, 0)
+		if n := len(p.open); n > 0 {
+			p.open = p.open[:n-1]
+		}
+	}
 }
 
 func (p *prescanner) refuse(format string, args ...any) error {
@@ -59,7 +90,7 @@ func (p *prescanner) next() (more bool, err error) {
 	p.lx.PrevTokenType = p.lx.Token.Type
 	tok, err := p.sc.Scan(p.lx)
 	if err != nil {
-		return false, asSourceError(err)
+		return false, asSourceError(err, nil)
 	}
 	p.lx.Token = tok
 	if tok.Type < 0 {
@@ -67,25 +98,20 @@ func (p *prescanner) next() (more bool, err error) {
 	}
 	p.line, p.column = tok.Pos.Line, tok.Pos.Column
 	unary := false
+	p.nest(tok)
 	switch tok.Type {
 	case '(', '{', '[':
-		p.depth++
 		p.chains = append(p.chains, p.chain)
 		p.chain = 0
 	case ')', '}', ']':
-		p.depth = max(p.depth-1, 0)
 		if n := len(p.chains); n > 0 {
 			p.chain, p.chains = p.chains[n-1], p.chains[:n-1]
 		}
 	case parse.TFunction:
-		p.depth++
 		if p.functions++; p.functions > maxFunctions {
 			return false, p.refuse("too many functions (at most %d in a script)", maxFunctions)
 		}
-	case parse.TDo, parse.TIf, parse.TRepeat:
-		p.depth++
 	case parse.TEnd, parse.TUntil:
-		p.depth = max(p.depth-1, 0)
 		p.chain = 0
 	case parse.T2Colon, parse.TGoto:
 		if p.jumps++; p.jumps > 3*maxJumps {
@@ -112,21 +138,22 @@ func (p *prescanner) next() (more bool, err error) {
 	return true, nil
 }
 
-// asSourceError takes the place out of an error of the scanner or parser.
-func asSourceError(err error) error {
+// asSourceError takes the place out of an error of the scanner or parser. open is
+// what the script does not close, or nil.
+func asSourceError(err error, open *sourceError) error {
 	var pe *parse.Error
 	if !errors.As(err, &pe) {
 		return err
 	}
-	msg, line := pe.Message, max(pe.Pos.Line, 0)
-	if pe.Pos.Line == parse.EOF {
-		return &sourceError{msg: msg + " at the end of the script: is there an 'end', a bracket or a quote missing?"}
+	switch {
+	case pe.Pos.Line == parse.EOF && open != nil:
+		return open
+	case pe.Pos.Line == parse.EOF:
+		return &sourceError{msg: pe.Message + " at the end of the script"}
+	case !utf8.ValidString(pe.Token):
+		return &sourceError{pe.Pos.Line, max(pe.Pos.Column, 0), "a character that is not ASCII can only be in a string or a comment"}
+	case pe.Token != "" && len(pe.Token) <= 40:
+		return &sourceError{pe.Pos.Line, max(pe.Pos.Column, 0), fmt.Sprintf("%s near '%s'", pe.Message, pe.Token)}
 	}
-	if msg == "unterminated string" && pe.Pos.Column == 0 {
-		line-- // the scanner is past the end of the line
-	}
-	if pe.Token != "" && len(pe.Token) <= 40 {
-		msg = fmt.Sprintf("%s near '%s'", msg, pe.Token)
-	}
-	return &sourceError{line, max(pe.Pos.Column, 0), msg}
+	return &sourceError{max(pe.Pos.Line, 0), max(pe.Pos.Column, 0), pe.Message}
 }

@@ -21,6 +21,7 @@ type Script struct {
 	longest  int // string constant, in bytes
 	defines  []Kind
 	warnings []Warning
+	codeFrom map[int]int // see translated
 }
 
 // Name returns the name that errors use.
@@ -91,12 +92,14 @@ func (s *Script) compile() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := prescan(s.name, src); err != nil {
-		return err
-	}
-	chunk, err := parse.Parse(strings.NewReader(src), s.name)
+	s.codeFrom = src.codeFrom
+	open, err := prescan(s.name, src.text)
 	if err != nil {
-		return asSourceError(err)
+		return src.placed(err)
+	}
+	chunk, err := parse.Parse(strings.NewReader(src.text), s.name)
+	if err != nil {
+		return src.placed(asSourceError(err, open))
 	}
 	if err := checkTree(chunk); err != nil {
 		return err
@@ -142,11 +145,10 @@ func (s *Script) refused(err error) *LoadError {
 	e := &LoadError{Name: s.name, Message: err.Error()}
 	var se *sourceError
 	if errors.As(err, &se) && se.line > 0 {
-		e.Line, e.Column = se.line, se.column
-		line, first := sourceLine(s.text, se.line)
-		e.Source = line
-		if e.Column <= 0 || e.Column > len(line)+1 {
-			e.Column = first
+		e.Line = se.line
+		e.Source, e.Column = s.locate(se.line, se.msg)
+		if se.column > 0 && se.column <= len(e.Source)+1 {
+			e.Column = se.column
 		}
 	}
 	return e

@@ -1,7 +1,9 @@
 package hooks
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,29 +20,79 @@ func (e *sourceError) Error() string { return e.msg }
 // rewriting turns the pair into a call.
 const intDivName = "_fila_idiv_"
 
+// translated is a source that gopher-lua reads, and how its places follow from those
+// of the one that was written.
+type translated struct {
+	text   string
+	pieces []piece // in order
+	source string
+	// codeFrom is, by line, the column from which on a line is code where a string
+	// or comment of an earlier line ends in it.
+	codeFrom map[int]int
+}
+
+// piece is where a piece of text begins, in text and in the source: a copy, or what
+// stands in place of something else.
+type piece struct {
+	text, source int
+	replaced     bool
+}
+
+// placed moves an error about text to its place in the source.
+func (t *translated) placed(err error) error {
+	var se *sourceError
+	if !errors.As(err, &se) || se.column < 1 {
+		return err
+	}
+	at := lineStart(t.text, se.line) + se.column - 1
+	i, _ := slices.BinarySearchFunc(t.pieces, at+1, func(p piece, at int) int { return p.text - at })
+	p := t.pieces[i-1]
+	if p.replaced {
+		at = p.source
+	} else {
+		at = min(p.source+at-p.text, len(t.source))
+	}
+	before := t.source[:at]
+	return &sourceError{1 + strings.Count(before, "\n"), at - strings.LastIndexByte(before, '\n'), se.msg}
+}
+
+// lineStart is the offset of line n, from 1, or of the end of text.
+func lineStart(text string, n int) int {
+	at := 0
+	for ; n > 1; n-- {
+		i := strings.IndexByte(text[at:], '\n')
+		if i < 0 {
+			return len(text)
+		}
+		at += i + 1
+	}
+	return at
+}
+
 // translate rewrites the lexical forms of Lua 5.4 that gopher-lua rejects or
 // misreads: a // b, <const>, and \x, \u{} and \z in strings. Lines keep their
-// numbers. Bit operators, and those of other languages, are refused with a word on what to
-// use.
-func translate(src string) (string, error) {
-	if !strings.ContainsAny(src, "/\\<&|~>!") {
-		return src, nil
-	}
-	t := translator{src: src}
+// numbers. Bit operators, and those of other languages, are refused with a word on
+// what to use, and strings and comments without an end where they begin.
+func translate(src string) (*translated, error) {
+	t := translator{src: src, pieces: []piece{{}}, codeFrom: map[int]int{}}
 	for t.i < len(src) {
 		if err := t.step(); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
-	return t.out.String(), nil
+	return &translated{text: t.out.String(), pieces: t.pieces, source: src, codeFrom: t.codeFrom}, nil
 }
 
 type translator struct {
-	src     string
-	i       int
-	out     strings.Builder
-	inLocal bool // between local and its = or end of line
-	lines   int  // line ends that \z swallowed and that are still owed
+	src      string
+	i        int
+	out      strings.Builder
+	pieces   []piece
+	codeFrom map[int]int
+	inLocal  bool // between local and its = or end of line
+	line     int  // ends before counted
+	counted  int
+	lines    int // line ends that \z swallowed and that are still owed
 }
 
 func (t *translator) copy(n int) {
@@ -49,13 +101,48 @@ func (t *translator) copy(n int) {
 	t.i += n
 }
 
+// replace writes text in place of the next n bytes.
+func (t *translator) replace(n int, text string) {
+	t.pieces = append(t.pieces, piece{t.out.Len(), t.i, true})
+	t.out.WriteString(text)
+	t.i += n
+	t.pieces = append(t.pieces, piece{t.out.Len(), t.i, false})
+}
+
+// place is the line and the column of an offset, which is none before that of an
+// earlier call: sources are adversarial, so nothing is counted twice.
+func (t *translator) place(at int) (line, column int) {
+	t.line += strings.Count(t.src[t.counted:at], "\n")
+	t.counted = at
+	return 1 + t.line, at - strings.LastIndexByte(t.src[:at], '\n')
+}
+
 func (t *translator) refuse(op, instead string) error {
-	before := t.src[:t.i]
-	return &sourceError{
-		line:   1 + strings.Count(before, "\n"),
-		column: t.i - strings.LastIndexByte(before, '\n'),
-		msg:    fmt.Sprintf("hooks are Lua 5.1, which has no operator %s: use %s", op, instead),
+	return t.refuseAt(t.i, fmt.Sprintf("hooks are Lua 5.1, which has no operator %s: use %s", op, instead))
+}
+
+func (t *translator) refuseAt(at int, msg string) error {
+	line, column := t.place(at)
+	return &sourceError{line, column, msg}
+}
+
+// passed notes that a string or comment that began at an offset is over.
+func (t *translator) passed(began int) {
+	if strings.Contains(t.src[began:t.i], "\n") {
+		line, column := t.place(t.i)
+		t.codeFrom[line] = column
 	}
+}
+
+// long copies what a long bracket of n bytes, after the first skip, encloses.
+func (t *translator) long(skip, n int, what string) error {
+	began := t.i
+	if !strings.HasSuffix(t.src[began:began+skip+n], longEnd(t.src[began+skip:])) {
+		return t.refuseAt(began, "a "+what+" that begins here has no end")
+	}
+	t.copy(skip + n)
+	t.passed(began)
+	return nil
 }
 
 func (t *translator) step() error {
@@ -64,21 +151,19 @@ func (t *translator) step() error {
 	switch {
 	case strings.HasPrefix(rest, "--"):
 		if n := longBracket(rest[2:]); n > 0 {
-			t.copy(2 + n)
-			break
+			return t.long(2, n, "comment")
 		}
 		n := strings.IndexByte(rest, '\n')
 		if n < 0 {
 			n = len(rest)
 		}
 		t.copy(n)
-	case c == '[':
-		t.copy(max(longBracket(rest), 1))
+	case c == '[' && longBracket(rest) > 0:
+		return t.long(0, longBracket(rest), "string")
 	case c == '"' || c == '\'':
-		t.quoted(c)
+		return t.quoted(c)
 	case strings.HasPrefix(rest, "//"):
-		t.out.WriteString("/" + intDivName + "/")
-		t.i += 2
+		t.replace(2, "/"+intDivName+"/")
 	case strings.HasPrefix(rest, "~="):
 		t.copy(2)
 	case strings.HasPrefix(rest, "<<"):
@@ -114,8 +199,8 @@ func (t *translator) step() error {
 			t.inLocal = false
 		}
 		t.copy(1)
-		if c == '\n' {
-			t.out.WriteString(strings.Repeat("\n", t.lines))
+		if c == '\n' && t.lines > 0 {
+			t.replace(0, strings.Repeat("\n", t.lines))
 			t.lines = 0
 		}
 	}
@@ -130,7 +215,7 @@ func (t *translator) attribute(rest string) bool {
 	if w := strings.Trim(word, " \t"); !ok || w != "const" && w != "close" {
 		return false
 	}
-	t.i = len(t.src) - len(after)
+	t.replace(len(rest)-len(after), "")
 	return true
 }
 
@@ -146,30 +231,42 @@ func longBracket(s string) int {
 	if n >= len(s) || s[n] != '[' {
 		return 0
 	}
-	end := strings.Index(s[n:], "]"+s[1:n]+"]")
+	end := strings.Index(s[n:], longEnd(s))
 	if end < 0 {
 		return len(s)
 	}
 	return n + end + n + 1
 }
 
+// longEnd is the end of the long bracket that s begins with.
+func longEnd(s string) string {
+	n := 1
+	for n < len(s) && s[n] == '=' {
+		n++
+	}
+	return "]" + s[1:n] + "]"
+}
+
 // quoted copies a string and rewrites its escapes to decimal ones.
-func (t *translator) quoted(quote byte) {
+func (t *translator) quoted(quote byte) error {
+	began := t.i
 	t.copy(1)
 	for t.i < len(t.src) {
 		c := t.src[t.i]
 		switch {
 		case c == quote:
 			t.copy(1)
-			return
+			t.passed(began)
+			return nil
 		case c == '\n':
-			return // unterminated: the scanner says so
+			return t.refuseAt(began, "unterminated string")
 		case c != '\\':
 			t.copy(1)
 		case !t.escape():
 			t.copy(2)
 		}
 	}
+	return t.refuseAt(began, "unterminated string")
 }
 
 func (t *translator) escape() bool {
@@ -186,8 +283,7 @@ func (t *translator) escape() bool {
 		if err != nil {
 			return false
 		}
-		fmt.Fprintf(&t.out, "\\%03d", n)
-		t.i += 4
+		t.replace(4, fmt.Sprintf("\\%03d", n))
 		return true
 	case 'u':
 		end := strings.IndexByte(rest[:min(len(rest), 12)], '}')
@@ -198,19 +294,21 @@ func (t *translator) escape() bool {
 		if err != nil {
 			return false
 		}
+		var bytes strings.Builder
 		for _, b := range []byte(string(rune(n))) {
-			fmt.Fprintf(&t.out, "\\%03d", b)
+			fmt.Fprintf(&bytes, "\\%03d", b)
 		}
-		t.i += end + 1
+		t.replace(end+1, bytes.String())
 		return true
 	case 'z':
-		t.i += 2
-		for t.i < len(t.src) && strings.IndexByte(" \t\r\n", t.src[t.i]) >= 0 {
-			if t.src[t.i] == '\n' {
+		n := 2
+		for n < len(rest) && strings.IndexByte(" \t\r\n", rest[n]) >= 0 {
+			if rest[n] == '\n' {
 				t.lines++
 			}
-			t.i++
+			n++
 		}
+		t.replace(n, "")
 		return true
 	}
 	return false

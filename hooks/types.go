@@ -140,7 +140,7 @@ type FailureDecision struct {
 type LoadError struct {
 	Name    string
 	Line    int // from 1; 0 if the error has no place
-	Column  int // from 1; 0 if unknown
+	Column  int // in bytes, from 1; 0 if unknown
 	Message string
 	Source  string // the line as it stands in the script
 }
@@ -149,17 +149,33 @@ type LoadError struct {
 // column.
 func (e *LoadError) Error() string {
 	var b strings.Builder
-	b.WriteString(e.Name)
-	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
-		if e.Column > 0 {
-			fmt.Fprintf(&b, ":%d", e.Column)
-		}
-	}
-	b.WriteString(": ")
+	writePlace(&b, e.Name, e.Line, e.Column)
 	b.WriteString(e.Message)
 	quoteLine(&b, e.Source, e.Column)
 	return b.String()
+}
+
+// Brief returns the error as one line: the place, the message and the quoted line.
+func (e *LoadError) Brief() string {
+	var b strings.Builder
+	writePlace(&b, e.Name, e.Line, e.Column)
+	b.WriteString(e.Message)
+	if source := strings.TrimSpace(drawn(e.Source)); source != "" {
+		b.WriteString(", in: " + source)
+	}
+	return b.String()
+}
+
+// writePlace writes as much of "name:line:column: " as is known.
+func writePlace(b *strings.Builder, name string, line, column int) {
+	b.WriteString(name)
+	if line > 0 {
+		fmt.Fprintf(b, ":%d", line)
+	}
+	if column > 0 {
+		fmt.Fprintf(b, ":%d", column)
+	}
+	b.WriteString(": ")
 }
 
 // Cause sorts the failures of a run.
@@ -179,7 +195,7 @@ type RunError struct {
 	Cause   Cause
 	Name    string
 	Line    int // from 1; 0 if unknown
-	Column  int // of the first word of the line; 0 if unknown
+	Column  int // in bytes, from 1; 0 if unknown
 	Message string
 	Source  string
 }
@@ -190,49 +206,9 @@ func (e *RunError) Error() string {
 	b.WriteString(string(e.Cause))
 	b.WriteString(": ")
 	if e.Line > 0 {
-		fmt.Fprintf(&b, "%s:%d:%d: ", e.Name, e.Line, e.Column)
+		writePlace(&b, e.Name, e.Line, e.Column)
 	}
 	b.WriteString(e.Message)
 	quoteLine(&b, e.Source, e.Column)
 	return b.String()
-}
-
-// maxQuote bounds how much of a line an error quotes.
-const maxQuote = 120
-
-func quoteLine(b *strings.Builder, line string, column int) {
-	if line == "" {
-		return
-	}
-	if len(line) > maxQuote {
-		line = line[:maxQuote] + "..."
-	}
-	b.WriteString("\n    ")
-	b.WriteString(strings.ToValidUTF8(strings.ReplaceAll(line, "\t", " "), "?"))
-	if column > 0 && column <= maxQuote {
-		b.WriteString("\n    ")
-		b.WriteString(strings.Repeat(" ", column-1))
-		b.WriteByte('^')
-	}
-}
-
-// sourceLine returns line n (from 1) of text, and the column of its first word.
-func sourceLine(text string, n int) (line string, column int) {
-	if n < 1 {
-		return "", 0
-	}
-	for ; n > 1; n-- {
-		i := strings.IndexByte(text, '\n')
-		if i < 0 {
-			return "", 0
-		}
-		text = text[i+1:]
-	}
-	line, _, _ = strings.Cut(text, "\n")
-	line = strings.TrimSuffix(line, "\r")
-	trimmed := strings.TrimLeft(line, " \t")
-	if trimmed == "" {
-		return line, 0
-	}
-	return line, len(line) - len(trimmed) + 1
 }

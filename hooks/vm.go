@@ -205,10 +205,14 @@ func (v *vm) scriptError(o lua.LValue) *RunError {
 	return re
 }
 
-// placed adds the name and the line of the script to an error.
+// placed adds the name and the line of the script to an error. A limit has no place
+// within its line: what met it may be anything there.
 func (v *vm) placed(re *RunError) *RunError {
 	re.Name = v.script.name
-	re.Source, re.Column = sourceLine(v.script.text, re.Line)
+	re.Source = sourceLine(v.script.text, re.Line)
+	if re.Cause == CauseError {
+		re.Source, re.Column = v.script.locate(re.Line, re.Message)
+	}
 	return re
 }
 

@@ -18,7 +18,7 @@ func everyError() []*Error {
 	return []*Error{
 		BadJSON("x"), UnknownField("x", nil), BadField("x", "1", "y"), BadReplySubject("fila.ack", "y"), BadSubject("x"),
 		BadQueueName(err), ReservedName("x.dlq"), BadConsumerName(err), BadConfigKey(err),
-		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
+		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err.Error()), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
 		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderReserved("x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
 		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),

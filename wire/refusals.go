@@ -59,8 +59,8 @@ func BadConfigKey(err error) *Error { return newError(CodeBadConfigKey, "%v", er
 func BadQueueSettings(err error) *Error { return newError(CodeBadQueueSettings, "%v", err) }
 
 // HookLoad refuses a queue whose hook does not load; err says where and why.
-func HookLoad(queue, hook string, err error) *Error {
-	return newError(CodeHookLoad, "queue %s: %s: %v", quote(queue), hook, err)
+func HookLoad(queue, hook, why string) *Error {
+	return newError(CodeHookLoad, "queue %s: %s: %s", quote(queue), hook, why)
 }
 
 // NotForDLQ refuses an operation on a dead letter queue.

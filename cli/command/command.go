@@ -206,8 +206,15 @@ func UntilSignal(cmd *cobra.Command) (ctx context.Context, restore func()) {
 	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }
 
-// Complain writes a problem as one line. Where standard error is broken, nobody
-// can be told.
+// Complain writes a problem as one line, but for a quotation at its end, whose lines
+// are indented: a mark in it is under its place. Where standard error is broken,
+// nobody can be told.
 func Complain(w io.Writer, text string) {
-	_, _ = fmt.Fprintf(w, "fila: %s\n", terminal.OneLine(text))
+	const indented = "\n    "
+	said, quoted, found := strings.Cut(text, indented)
+	line := "fila: " + terminal.OneLine(said) + "\n"
+	if found {
+		line += "    " + quoted + "\n"
+	}
+	_, _ = io.WriteString(w, line)
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -75,10 +76,19 @@ func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *w
 	p := &policy{settings: settings, hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, old); err != nil {
-			return nil, wire.HookLoad(settings.Name, string(kind), err)
+			return nil, wire.HookLoad(settings.Name, string(kind), brief(err))
 		}
 	}
 	return p, nil
+}
+
+// brief is an error of a hook as one line, which is what a reply has room for.
+func brief(err error) string {
+	var refused *hooks.LoadError
+	if errors.As(err, &refused) {
+		return refused.Brief()
+	}
+	return err.Error()
 }
 
 // recoveredPolicy is the policy of a queue from the store. A script that does
