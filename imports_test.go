@@ -34,7 +34,7 @@ var ownImports = map[string][]string{
 	"cli/queuecmd":   {"client", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/messagecmd": {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/gatecmd":    {"client", "wire", "cli/command", "cli/terminal"},
-	"cli/hookcmd":    {"client", "hooks", "cli/command", "cli/terminal"},
+	"cli/hookcmd":    {"client", "hooks", "wire", "cli/command", "cli/terminal"},
 	"cli/storecmd":   {"client", "sidecar/config", "store", "wire", "cli/command", "cli/terminal"},
 	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "sidecar", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/command":    {"client", "sidecar/config", "wire", "cli/terminal"},

@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -108,4 +109,15 @@ func TestBrief(t *testing.T) {
 	var le *LoadError
 	require.ErrorAs(t, err, &le)
 	require.Equal(t, "s:2:6: syntax error near '=', in: y = = 2", le.Brief())
+}
+
+// TestMarkOfTheDocumentation: docs/hooks.md shows an error as it is.
+func TestMarkOfTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../docs/hooks.md")
+	require.NoError(t, err)
+	script, err := Compile(OnEnqueue, "fair.lua", "function on_enqueue(msg)\n  return { fairness_key = msg.user.name }\nend", Limits{Timeout: time.Minute})
+	require.NoError(t, err)
+	res := NewRunner(RunnerOptions{Kind: OnEnqueue, Script: script, Limits: Limits{Timeout: time.Minute}}).OnEnqueue(&EnqueueInput{})
+	require.NotNil(t, res.Err)
+	require.Contains(t, string(page), "```text\n"+res.Err.Error()+"\n```\n")
 }

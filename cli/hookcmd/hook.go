@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,11 +21,12 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/wire"
 )
 
 // Exit codes of `fila hook check` and `fila hook run`.
 const (
-	exitHookError = 1 // the script raised an error or returned no table
+	exitHookError = 1 // the script raised an error, returned no table or a key that is refused
 	exitHookLoad  = 2 // the script is refused
 	exitHookLimit = 3 // the time or memory limit stopped it
 )
@@ -37,12 +40,14 @@ func Commands(env *command.Env) []*cobra.Command {
 // hookCheck is what `fila hook check --json` prints for each file.
 type hookCheck struct {
 	File     string        `json:"file"`
-	OK       bool          `json:"ok"`
+	OK       bool          `json:"ok"` // it loads
 	Hooks    []hooks.Kind  `json:"hooks"`
 	Warnings []hookWarning `json:"warnings"`
 	Error    string        `json:"error,omitempty"`
 	Line     int           `json:"line,omitempty"`
 	Column   int           `json:"column,omitempty"`
+	// Runs has what each hook makes of the sample, unless there was --no-run.
+	Runs map[hooks.Kind]*hookOutcome `json:"runs,omitempty"`
 }
 
 type hookWarning struct {
@@ -50,41 +55,53 @@ type hookWarning struct {
 	Message string `json:"message"`
 }
 
+// checkFlags are the flags of `fila hook check`.
+type checkFlags struct {
+	headers     []string
+	noRun, json bool
+}
+
 func newHookCheckCommand() *cobra.Command {
-	var asJSON bool
+	var f checkFlags
 	c := &cobra.Command{
 		Use:   "check FILE...",
-		Short: "Load scripts and say which hooks they define",
+		Short: "Load scripts, run their hooks on a sample and say what they return",
 		Long: `Check loads each script as the server would: it compiles it within the load
 limits, runs its top level once, and lists the hooks it defines and what
-deserves a look. It exits with 2 if a script is refused.`,
+deserves a look. Then it runs each hook once on a sample, which is the message
+that fila hook run has without flags, and says what it returns. Headers of the
+sample are given by --header; without any, a hook sees what a producer can send
+who knows nothing of it.
+
+Exit status: 0 all is well, 1 a hook failed or its message would be refused,
+2 a script is refused, 3 the time or memory limit stopped a hook.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			bad := 0
+			checks := make([]hookCheck, 0, len(args))
 			for _, file := range args {
 				text, err := os.ReadFile(file)
 				if err != nil {
 					return fmt.Errorf("cannot read the script: %w", err)
 				}
-				r := checkHook(file, string(text))
-				if !r.OK {
-					bad++
-				}
-				if err := show(cmd.OutOrStdout(), &r, asJSON); err != nil {
+				r, err := checkHook(file, string(text), f, cmd.ErrOrStderr())
+				if err != nil {
 					return err
 				}
+				if err := show(cmd.OutOrStdout(), &r, f.json); err != nil {
+					return err
+				}
+				checks = append(checks, r)
 			}
-			if bad > 0 {
-				return command.Exit(exitHookLoad, fmt.Errorf("%d of %s refused", bad, terminal.Plural(int64(len(args)), "script")))
-			}
-			return nil
+			return checkExit(checks)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per file")
+	headerFlag(c, &f.headers)
+	c.Flags().BoolVar(&f.noRun, "no-run", false, "only load the scripts")
+	c.Flags().BoolVar(&f.json, "json", false, "print one JSON object per file")
 	return c
 }
 
-func checkHook(file, text string) hookCheck {
+func checkHook(file, text string, f checkFlags, log io.Writer) (hookCheck, error) {
 	r := hookCheck{File: file, Hooks: []hooks.Kind{}, Warnings: []hookWarning{}}
 	s, err := hooks.Compile("", filepath.Base(file), text, hooks.Limits{})
 	if err != nil {
@@ -93,33 +110,89 @@ func checkHook(file, text string) hookCheck {
 		if errors.As(err, &le) {
 			r.Line, r.Column = le.Line, le.Column
 		}
-		return r
+		return r, nil
 	}
 	r.OK, r.Hooks = true, s.Defines()
 	for _, w := range s.Warnings() {
 		r.Warnings = append(r.Warnings, hookWarning(w))
 	}
-	return r
+	if f.noRun {
+		return r, nil
+	}
+	sample, err := newSample(f.headers, nil)
+	if err != nil {
+		return r, err
+	}
+	r.Runs = map[hooks.Kind]*hookOutcome{}
+	for _, kind := range r.Hooks {
+		o := sample.run(s, kind, hooks.Limits{}, 1, log)
+		for range 2 { // a busy machine is no fault of the script
+			if o.Outcome == string(hooks.CauseTimeout) {
+				o = sample.run(s, kind, hooks.Limits{}, 1, log)
+			}
+		}
+		r.Runs[kind] = o
+	}
+	return r, nil
+}
+
+// checkExit is the worst of what was found, with its exit code.
+func checkExit(checks []hookCheck) error {
+	var refused, stopped, failed int64
+	for _, c := range checks {
+		if !c.OK {
+			refused++
+		}
+		worst := 0
+		for _, o := range c.Runs {
+			worst = max(worst, o.code())
+		}
+		switch worst {
+		case exitHookError:
+			failed++
+		case exitHookLimit:
+			stopped++
+		}
+	}
+	of := "of " + terminal.Plural(int64(len(checks)), "script")
+	switch {
+	case refused > 0:
+		return command.Exit(exitHookLoad, fmt.Errorf("%d %s refused", refused, of))
+	case stopped > 0:
+		return command.Exit(exitHookLimit, fmt.Errorf("%d %s met a limit on the sample", stopped, of))
+	case failed > 0:
+		return command.Exit(exitHookError, fmt.Errorf("%d %s failed on the sample: --header gives it headers", failed, of))
+	}
+	return nil
 }
 
 func (r *hookCheck) String() string {
 	if !r.OK {
-		return fmt.Sprintf("%s: refused\n  %s\n", r.File, strings.ReplaceAll(r.Error, "\n", "\n  "))
+		return fmt.Sprintf("%s: refused\n  %s\n", r.File, indent(r.Error))
 	}
 	names := make([]string, len(r.Hooks))
 	for i, k := range r.Hooks {
 		names[i] = string(k)
 	}
-	text := fmt.Sprintf("%s: ok, defines %s\n", r.File, strings.Join(names, " and "))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ok, defines %s\n", r.File, strings.Join(names, " and "))
 	for _, w := range r.Warnings {
 		place := r.File
 		if w.Line > 0 {
 			place = fmt.Sprintf("%s:%d", r.File, w.Line)
 		}
-		text += fmt.Sprintf("  warning: %s: %s\n", place, w.Message)
+		fmt.Fprintf(&b, "  warning: %s: %s\n", place, w.Message)
 	}
-	return text
+	for _, kind := range r.Hooks {
+		if o := r.Runs[kind]; o != nil {
+			fmt.Fprintf(&b, "  %s on a sample: %s\n", kind, indent(o.brief()))
+		}
+	}
+	return b.String()
 }
+
+// indent indents the lines behind the first one.
+func indent(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }
 
 // show writes what a script came to: JSON on one line, or text.
 func show(w io.Writer, result fmt.Stringer, asJSON bool) error {
@@ -151,8 +224,9 @@ func newHookRunCommand() *cobra.Command {
 the same limits as the server. It prints the decision after defaults, the table
 that the script returned, and what the run took.
 
-Exit status: 0 the hook decided, 1 it failed, 2 the script was refused, 3 the
-time or memory limit stopped it.`,
+Exit status: 0 the hook decided, 1 it failed or the server would refuse the
+message for a key of it, 2 the script was refused, 3 the time or memory limit
+stopped it.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
@@ -173,13 +247,7 @@ time or memory limit stopped it.`,
 	fl := c.Flags()
 	fl.StringVar(&f.hook, "hook", "", "on_enqueue or on_failure (default: the one that the script defines, on_enqueue if both)")
 	command.Allow(c, "hook", string(hooks.OnEnqueue), string(hooks.OnFailure))
-	fl.StringArrayVarP(&f.headers, "header", "H", nil, "a header as `name=value` or name:value; may be repeated")
-	fl.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "headers" { // what it was called first
-			name = "header"
-		}
-		return pflag.NormalizedName(name)
-	})
+	headerFlag(c, &f.headers)
 	fl.StringArrayVar(&f.config, "config", nil, "runtime configuration for fila.get as key=value; may be repeated")
 	fl.IntVar(&f.payloadSize, "payload-size", 0, "msg.payload_size in bytes")
 	fl.Uint32Var(&f.message.Attempts, "attempts", 1, "msg.attempts, with the attempt that failed")
@@ -196,6 +264,17 @@ time or memory limit stopped it.`,
 	return c
 }
 
+// headerFlag adds the flag for headers of a message.
+func headerFlag(c *cobra.Command, headers *[]string) {
+	c.Flags().StringArrayVarP(headers, "header", "H", nil, "a header as `name=value` or name:value; may be repeated")
+	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "headers" { // what it was called first
+			name = "header"
+		}
+		return pflag.NormalizedName(name)
+	})
+}
+
 // pairs splits name=value at the first =; the value may hold anything.
 func pairs(flag string, list []string) (map[string]string, error) {
 	m := make(map[string]string, len(list))
@@ -210,15 +289,7 @@ func pairs(flag string, list []string) (map[string]string, error) {
 }
 
 func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, error) {
-	f.message.Headers = make(map[string][]string, len(f.headers))
-	for _, text := range f.headers {
-		name, value, err := command.ParseHeader("header", text)
-		if err != nil {
-			return nil, err
-		}
-		f.message.Headers[name] = append(f.message.Headers[name], value)
-	}
-	config, err := pairs("config", f.config)
+	sample, err := newSample(f.headers, f.config)
 	if err != nil {
 		return nil, err
 	}
@@ -233,42 +304,112 @@ func runHook(name, text string, f hookRunFlags, log io.Writer) (*hookOutcome, er
 	if kind == "" {
 		kind = script.Defines()[0]
 	}
+	headers := sample.message.Headers
+	sample.message, sample.payloadSize = f.message, f.payloadSize
+	sample.message.Headers = headers
+	return sample.run(script, kind, f.limits, f.repeat, log), nil
+}
+
+// sample is a made-up message and the runtime configuration around it.
+type sample struct {
+	message     hooks.FailureInput
+	payloadSize int
+	config      map[string]string
+}
+
+// newSample is the message that `fila hook run` has without other flags.
+func newSample(headers, config []string) (*sample, error) {
+	s := &sample{message: hooks.FailureInput{Attempts: 1, ID: "m1", Queue: "orders", Headers: make(map[string][]string, len(headers))}}
+	for _, text := range headers {
+		name, value, err := command.ParseHeader("header", text)
+		if err != nil {
+			return nil, err
+		}
+		s.message.Headers[name] = append(s.message.Headers[name], value)
+	}
+	var err error
+	s.config, err = pairs("config", config)
+	return s, err
+}
+
+// run runs a hook so often in one VM and returns the worst outcome.
+func (s *sample) run(script *hooks.Script, kind hooks.Kind, limits hooks.Limits, repeat int, log io.Writer) *hookOutcome {
 	r := hooks.NewRunner(hooks.RunnerOptions{
-		Kind: kind, Script: script, Limits: f.limits,
-		Get: func(key string) (string, bool) { v, ok := config[key]; return v, ok },
+		Kind: kind, Script: script, Limits: limits,
+		Get: func(key string) (string, bool) { v, ok := s.config[key]; return v, ok },
 		Log: logTo(log),
 	})
 	var worst *hookOutcome
-	for range max(f.repeat, 1) {
+	for range max(repeat, 1) {
 		var o *hookOutcome
 		if kind == hooks.OnEnqueue {
-			o = enqueueOutcome(r.OnEnqueue(&hooks.EnqueueInput{Headers: f.message.Headers, PayloadSize: f.payloadSize, Queue: f.message.Queue}))
+			o = enqueueOutcome(r.OnEnqueue(&hooks.EnqueueInput{Headers: s.message.Headers, PayloadSize: s.payloadSize, Queue: s.message.Queue}))
 		} else {
-			o = failureOutcome(r.OnFailure(&f.message), &f.message)
+			o = failureOutcome(r.OnFailure(&s.message), &s.message)
 		}
 		if worst == nil || o.worse(worst) {
 			worst = o
 		}
 	}
-	return worst, nil
+	return worst
+}
+
+// decided are the fields of a decision, in the order in which they are shown.
+var decided = []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "action", "delay_ms"}
+
+// each calls fn for each field of the decision.
+func (o *hookOutcome) each(fn func(name string, value any)) {
+	for _, name := range decided {
+		if v, ok := o.Decision[name]; ok {
+			if list, isList := v.([]string); isList {
+				v = strings.Join(list, ", ")
+			}
+			fn(name, v)
+		}
+	}
+}
+
+// returned is the table that the hook returned, as text.
+func (o *hookOutcome) returned() string {
+	text, _ := json.Marshal(o.Decision["returned"]) // hooks has made JSON of it, infinite numbers included
+	return string(text)
+}
+
+// warnings says what the decision had to correct.
+func (o *hookOutcome) warnings() string {
+	text := fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings)
+	if len(o.Notes) > 0 {
+		text += ": " + strings.Join(o.Notes, ", ")
+	}
+	return text
+}
+
+// brief is the outcome in a few lines.
+func (o *hookOutcome) brief() string {
+	if o.Outcome != "ok" {
+		return o.text
+	}
+	var facts []string
+	o.each(func(name string, value any) {
+		if value != "" {
+			facts = append(facts, fmt.Sprintf("%s %v", name, value))
+		}
+	})
+	lines := []string{"returned " + o.returned(), "  decides " + strings.Join(facts, ", ")}
+	if o.Warnings > 0 {
+		lines = append(lines, "  warnings: "+o.warnings())
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (o *hookOutcome) String() string {
 	t := terminal.NewTable("outcome", o.Outcome)
-	for _, k := range []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "action", "delay_ms"} {
-		if v, ok := o.Decision[k]; ok {
-			if list, isList := v.([]string); isList {
-				v = strings.Join(list, ", ")
-			}
-			t.Row(k, v)
-		}
-	}
+	o.each(func(name string, value any) { t.Row(name, value) })
 	if o.Warnings > 0 {
-		t.Row("warnings", fmt.Sprintf("%d (fields that were corrected: compare with what was returned)", o.Warnings))
+		t.Row("warnings", o.warnings())
 	}
 	if o.Decision["returned"] != nil {
-		returned, _ := json.Marshal(o.Decision["returned"]) // hooks has made JSON of it, infinite numbers included
-		t.Row("returned", string(returned))
+		t.Row("returned", o.returned())
 	}
 	t.Row("instructions", o.Instructions)
 	t.Row("allocated_bytes", o.AllocatedBytes)
@@ -278,7 +419,7 @@ func (o *hookOutcome) String() string {
 
 // hookOutcome is what `fila hook run --json` prints.
 type hookOutcome struct {
-	Outcome        string         `json:"outcome"`  // ok, error, timeout, memory or load
+	Outcome        string         `json:"outcome"`  // ok, error, timeout, memory, refused or load
 	Decision       map[string]any `json:"decision"` // null if the script was refused
 	Error          string         `json:"error"`
 	Line           int            `json:"line"`
@@ -286,6 +427,7 @@ type hookOutcome struct {
 	AllocatedBytes int64          `json:"allocated_bytes"`
 	ElapsedUs      int64          `json:"elapsed_us"`
 	Warnings       int64          `json:"warnings"`
+	Notes          []string       `json:"notes,omitempty"` // keys that do not count, and why
 
 	text string // the error with its place and line, for people
 }
@@ -300,7 +442,7 @@ func loadOutcome(err error) *hookOutcome {
 }
 
 func newHookOutcome(r hooks.Result, decision map[string]any) *hookOutcome {
-	decision["returned"] = r.Returned
+	decision["returned"] = shown(r.Returned)
 	o := &hookOutcome{
 		Outcome: "ok", Decision: decision, Instructions: r.Instructions,
 		AllocatedBytes: r.Allocated, ElapsedUs: r.Elapsed.Microseconds(), Warnings: r.Warnings,
@@ -316,14 +458,74 @@ func newHookOutcome(r hooks.Result, decision map[string]any) *hookOutcome {
 }
 
 func enqueueOutcome(r hooks.Result) *hookOutcome {
-	keys := r.Enqueue.ThrottleKeys
-	if keys == nil {
-		keys = []string{}
+	throttle := make([]string, len(r.Enqueue.ThrottleKeys))
+	for i, key := range r.Enqueue.ThrottleKeys {
+		throttle[i] = wire.ShowKey(key)
 	}
-	return newHookOutcome(r, map[string]any{
-		"fairness_key": r.Enqueue.FairnessKey, "weight": float64(r.Enqueue.Weight) / 1000,
-		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": keys, "circuit_key": r.Enqueue.CircuitKey,
+	o := newHookOutcome(r, map[string]any{
+		"fairness_key": wire.ShowKey(r.Enqueue.FairnessKey), "weight": float64(r.Enqueue.Weight) / 1000,
+		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": throttle, "circuit_key": wire.ShowKey(r.Enqueue.CircuitKey),
 	})
+	o.checkKeys(&r.Enqueue)
+	if returned, ok := r.Returned.(map[string]any); ok {
+		o.checkLengths("fairness_key", returned["fairness_key"])
+		o.checkLengths("throttle_keys", returned["throttle_keys"])
+		o.checkLengths("circuit_key", returned["circuit_key"])
+	}
+	return o
+}
+
+// checkKeys says what the server refuses a message for: keys that nobody could name.
+func (o *hookOutcome) checkKeys(d *hooks.EnqueueDecision) {
+	check := func(kind, key string) {
+		if o.Outcome == "ok" && key != "" && wire.CheckKey(key) != nil {
+			o.Outcome, o.Error = "refused", wire.BadMessageKey(kind, key).Description
+			o.text = "the server would refuse the message: " + o.Error
+		}
+	}
+	check("fairness", d.FairnessKey)
+	for _, key := range d.ThrottleKeys {
+		check("throttle", key)
+	}
+	check("circuit", d.CircuitKey)
+}
+
+// checkLengths notes keys that do not count since they are too long, or empty.
+func (o *hookOutcome) checkLengths(field string, returned any) {
+	switch v := returned.(type) {
+	case string:
+		switch {
+		case v == "":
+			o.Notes = append(o.Notes, field+" is empty and does not count")
+		case len(v) > hooks.MaxKeyBytes:
+			o.Notes = append(o.Notes, fmt.Sprintf("%s is longer than %d bytes and does not count", field, hooks.MaxKeyBytes))
+		}
+	case []any:
+		for _, one := range v {
+			o.checkLengths("one of "+field, one)
+		}
+	}
+}
+
+// shown is a value for JSON, whose texts are UTF-8: others are written as keys are.
+func shown(v any) any {
+	switch v := v.(type) {
+	case string:
+		if !utf8.ValidString(v) {
+			return wire.ShowKey(v)
+		}
+	case []any:
+		for i := range v {
+			v[i] = shown(v[i])
+		}
+	case map[string]any:
+		for _, name := range slices.Collect(maps.Keys(v)) {
+			value := shown(v[name])
+			delete(v, name)
+			v[shown(name).(string)] = value
+		}
+	}
+	return v
 }
 
 // failureOutcome shows the delay of the nack where a retry has none of its own, as it
@@ -346,18 +548,25 @@ func (o *hookOutcome) worse(than *hookOutcome) bool {
 	return o.ElapsedUs > than.ElapsedUs
 }
 
-// exit is the error that carries the exit code, nil for ok.
-func (o *hookOutcome) exit() error {
-	code := exitHookError
+// code is the exit code.
+func (o *hookOutcome) code() int {
 	switch o.Outcome {
 	case "ok":
-		return nil
+		return command.ExitOK
 	case "load":
-		code = exitHookLoad
+		return exitHookLoad
 	case "timeout", "memory":
-		code = exitHookLimit
+		return exitHookLimit
 	}
-	return command.Exit(code, errors.New(o.text))
+	return exitHookError
+}
+
+// exit is the error that carries the exit code, nil for ok.
+func (o *hookOutcome) exit() error {
+	if o.Outcome == "ok" {
+		return nil
+	}
+	return command.Exit(o.code(), errors.New(o.text))
 }
 
 // logTo prints what a script logs.

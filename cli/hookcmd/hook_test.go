@@ -68,12 +68,17 @@ func TestHookRunJSON(t *testing.T) {
 		"fails": {"function on_enqueue(msg)\n  error('no')\nend", nil, 1, "error", 2, map[string]any{
 			"fairness_key": "default", "weight": 1.0, "cost": 1.0, "circuit_key": "", "throttle_keys": []any{}, "returned": nil,
 		}},
-		"no table":         {`function on_enqueue(msg) return 1 end`, nil, 1, "error", 0, nil},
-		"loops":            {"function on_enqueue(msg)\n\n  while true do end\nend", nil, 3, "timeout", 3, nil},
-		"allocates":        {"function on_enqueue(msg)\n  local s = 'x' while true do s = s .. s end\nend", nil, 3, "memory", 2, nil},
-		"a smaller limit":  {"function on_enqueue(msg) local t = {} for i = 1, 100 do t[i] = {} end return t end", []string{"--lua-memory", "5000"}, 3, "memory", 1, nil},
-		"does not compile": {"function on_enqueue(msg)\n  return {{\nend", nil, 2, "load", 3, nil},
-		"wrong hook":       {fairHook, []string{"--hook", "on_failure"}, 2, "load", 0, nil},
+		"a key nobody can name": {"function on_enqueue(m) return { fairness_key = 'a\\0', why = 'b\\255' } end", nil, 1, "refused", 0, map[string]any{
+			"fairness_key": `a\x00`, "weight": 1.0, "cost": 1.0, "circuit_key": "", "throttle_keys": []any{}, "returned": map[string]any{"fairness_key": "a\x00", "why": `b\xff`},
+		}},
+		"a circuit nobody can name":  {"function on_enqueue(m) return { circuit_key = '\\255' } end", nil, 1, "refused", 0, nil},
+		"a throttle nobody can name": {"function on_enqueue(m) return { throttle_keys = { 'a', 'b\\n' } } end", nil, 1, "refused", 0, nil},
+		"no table":                   {`function on_enqueue(msg) return 1 end`, nil, 1, "error", 0, nil},
+		"loops":                      {"function on_enqueue(msg)\n\n  while true do end\nend", nil, 3, "timeout", 3, nil},
+		"allocates":                  {"function on_enqueue(msg)\n  local s = 'x' while true do s = s .. s end\nend", nil, 3, "memory", 2, nil},
+		"a smaller limit":            {"function on_enqueue(msg) local t = {} for i = 1, 100 do t[i] = {} end return t end", []string{"--lua-memory", "5000"}, 3, "memory", 1, nil},
+		"does not compile":           {"function on_enqueue(msg)\n  return {{\nend", nil, 2, "load", 3, nil},
+		"wrong hook":                 {fairHook, []string{"--hook", "on_failure"}, 2, "load", 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			timeout := "1m" // a busy machine may stop the test for longer than the default
@@ -109,8 +114,8 @@ func TestHookRunTable(t *testing.T) {
 	}
 	code, _, errOut := hookCommand(t, map[string]string{"s.lua": "function on_enqueue(msg)\n  local x = msg.nothing.at_all\nend"}, "run", "s.lua")
 	require.Equal(t, 1, code)
-	require.Contains(t, errOut, "s.lua:2:3: attempt to index")
-	require.Contains(t, errOut, "local x = msg.nothing.at_all")
+	require.Contains(t, errOut, "s.lua:2:25: attempt to index")
+	require.Contains(t, errOut, "\n      local x = msg.nothing.at_all\n                            ^\n")
 }
 
 // Headers are given as anywhere else, and by the name that the flag had first.
@@ -141,6 +146,74 @@ func TestHookRunMistakes(t *testing.T) {
 	code, _, errOut := hookCommand(t, scripts, "run", "gone.lua")
 	require.Equal(t, 1, code)
 	require.Contains(t, errOut, "cannot read the script")
+}
+
+// Keys that do not count are named.
+func TestHookRunNotes(t *testing.T) {
+	const script = `function on_enqueue(m) return { fairness_key = ("x"):rep(257), throttle_keys = { "a", "", ("y"):rep(300) }, circuit_key = ("z"):rep(256) } end`
+	code, out, errOut := hookCommand(t, map[string]string{"s.lua": script}, "run", "s.lua", "--json")
+	require.Zero(t, code, errOut)
+	var o hookOutcome
+	require.NoError(t, json.Unmarshal([]byte(out), &o))
+	require.Equal(t, []string{
+		"fairness_key is longer than 256 bytes and does not count",
+		"one of throttle_keys is empty and does not count", "one of throttle_keys is longer than 256 bytes and does not count",
+	}, o.Notes)
+	require.Equal(t, "default", o.Decision["fairness_key"])
+	require.Equal(t, []any{"a"}, o.Decision["throttle_keys"])
+	code, out, _ = hookCommand(t, map[string]string{"s.lua": script}, "run", "s.lua")
+	require.Zero(t, code)
+	require.Contains(t, out, "fairness_key is longer than 256 bytes and does not count")
+}
+
+// TestHookCheckRuns: check runs what it has loaded, once.
+func TestHookCheckRuns(t *testing.T) {
+	scripts := map[string]string{
+		"both.lua":   fairHook + "\n" + retryHook,
+		"picky.lua":  "function on_enqueue(msg)\n  return { fairness_key = msg.headers.tenant:lower() }\nend",
+		"bad.lua":    "function on_enqueue(msg) return { fairness_key = 'a\\n' } end",
+		"long.lua":   "function on_enqueue(msg) return { circuit_key = ('x'):rep(257) } end",
+		"loop.lua":   "function on_enqueue(msg)\n  while true do end\nend",
+		"broken.lua": "x =",
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		code int
+		out  []string
+		err  string
+	}{
+		"what it returns": {[]string{"both.lua"}, 0, []string{
+			"both.lua: ok, defines on_enqueue and on_failure\n", `on_enqueue on a sample: returned {"size":0,"throttle_keys":["q:orders"],"weight":2.5}`,
+			"decides fairness_key default, weight 2.5, cost 1, throttle_keys q:orders\n", `on_failure on a sample: returned {"action":"retry","delay_ms":1500,"why":"//m1"}`,
+			"decides action retry, delay_ms 1500\n",
+		}, ""},
+		"with headers":     {[]string{"picky.lua", "-H", "tenant=ACME"}, 0, []string{"decides fairness_key acme,"}, ""},
+		"without":          {[]string{"picky.lua", "both.lua"}, 1, []string{"picky.lua:2:46: attempt to index", "                                                 ^\n", "both.lua: ok"}, "1 of 2 scripts failed on the sample: --header gives it headers"},
+		"a key is refused": {[]string{"bad.lua"}, 1, []string{"on_enqueue on a sample: the server would refuse the message: ", "fairness key"}, "1 of 1 script failed"},
+		"a key too long":   {[]string{"long.lua"}, 0, []string{"warnings: 1 (", "circuit_key is longer than 256 bytes"}, ""},
+		"a limit":          {[]string{"loop.lua", "bad.lua"}, 3, []string{"loop.lua:2: time limit of 10ms exceeded"}, "1 of 2 scripts met a limit on the sample"},
+		"a refused script": {[]string{"loop.lua", "broken.lua"}, 2, []string{"broken.lua: refused\n"}, "1 of 2 scripts refused"},
+		"only loaded":      {[]string{"loop.lua", "--no-run"}, 0, []string{"loop.lua: ok, defines on_enqueue\n"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, out, errOut := hookCommand(t, scripts, append([]string{"check"}, tc.args...)...)
+			require.Equal(t, tc.code, code, "%s\n%s", out, errOut)
+			for _, text := range tc.out {
+				require.Contains(t, out, text)
+			}
+			require.Contains(t, errOut, tc.err)
+			require.Equal(t, tc.code != 0, errOut != "")
+			if name == "only loaded" {
+				require.NotContains(t, out, "sample")
+			}
+		})
+	}
+	code, out, _ := hookCommand(t, scripts, "check", "both.lua", "--json")
+	require.Zero(t, code)
+	var r hookCheck
+	require.NoError(t, json.Unmarshal([]byte(out), &r))
+	require.Equal(t, "default", r.Runs["on_enqueue"].Decision["fairness_key"])
+	require.Equal(t, "retry", r.Runs["on_failure"].Decision["action"])
 }
 
 func TestHookCheck(t *testing.T) {
