@@ -64,7 +64,11 @@ func (s *fakeServer) serve(t *testing.T, ctx context.Context, act func(), args .
 	}, args...)
 }
 
-func sendSelf(signal syscall.Signal) { _ = syscall.Kill(os.Getpid(), signal) }
+func sendSelf(signal syscall.Signal) {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Signal(signal)
+	}
+}
 
 func serveFlags(t *testing.T, args ...string) *pflag.FlagSet {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -135,8 +134,7 @@ func attackedChild(t *testing.T, c corpusScript) {
 	runtime.GC()
 	debug.FreeOSMemory()
 	size, _ := readStatus("VmSize")
-	limit := syscall.Rlimit{Cur: uint64(size) + 256<<20, Max: uint64(size) + 256<<20}
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_AS, &limit))
+	require.NoError(t, limitAddressSpace(uint64(size)+256<<20))
 	peak := resetPeak(t)
 
 	var before, later runtime.MemStats

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -167,7 +166,9 @@ func TestCompactFileKilled(t *testing.T) {
 	if file := os.Getenv("STORE_TEST_COMPACT"); file != "" {
 		o := store.Options{}.WithStep(func(name string) error {
 			if name == os.Getenv("STORE_TEST_STEP") {
-				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				self, err := os.FindProcess(os.Getpid())
+				require.NoError(t, err)
+				return self.Kill()
 			}
 			return nil
 		})

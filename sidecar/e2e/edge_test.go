@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -58,30 +57,6 @@ func TestLargestMessageWithLargestHeaders(t *testing.T) {
 	require.Equal(t, payload, string(dead.Data))
 	require.Len(t, dead.Header.Get("Fila-Dead-Error"), 1024, "an error text is cut")
 	c.accepted(dead, "")
-}
-
-// TestFrozenConsumer: it does not read, so nobody learns that it is gone before
-// its lease ends.
-func TestFrozenConsumer(t *testing.T) {
-	p := shared(t)
-	c := p.client(t)
-	queue := c.newQueue(m{"visibility_timeout_ms": 500})
-	child := startChild(t, p.URL, queue, unique(t), "10")
-	eventually(t, func() bool { return c.inspect(queue).Consumers == 1 })
-	require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
-	sent := c.enqueue(queue, "x")
-	k := c.subscribe(queue, unique(t))
-	c.waitInFlight(queue, 1)
-	k.register(5)
-	for { // the frozen one may get it more than once
-		d := k.next()
-		require.Equal(t, sent.ID, d.id())
-		require.Greater(t, d.attempt(t), 1)
-		if c.answer(d, "") == nil {
-			break
-		}
-	}
-	require.Zero(t, c.depth(queue))
 }
 
 func (c *client) waitInFlight(queue string, n int64) {

@@ -1,0 +1,34 @@
+//go:build unix
+
+package e2e
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFrozenConsumer: it does not read, so nobody learns that it is gone before
+// its lease ends.
+func TestFrozenConsumer(t *testing.T) {
+	p := shared(t)
+	c := p.client(t)
+	queue := c.newQueue(m{"visibility_timeout_ms": 500})
+	child := startChild(t, p.URL, queue, unique(t), "10")
+	eventually(t, func() bool { return c.inspect(queue).Consumers == 1 })
+	require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+	sent := c.enqueue(queue, "x")
+	k := c.subscribe(queue, unique(t))
+	c.waitInFlight(queue, 1)
+	k.register(5)
+	for { // the frozen one may get it more than once
+		d := k.next()
+		require.Equal(t, sent.ID, d.id())
+		require.Greater(t, d.attempt(t), 1)
+		if c.answer(d, "") == nil {
+			break
+		}
+	}
+	require.Zero(t, c.depth(queue))
+}
