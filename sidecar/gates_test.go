@@ -1,9 +1,12 @@
 package sidecar
 
 import (
+	"fmt"
+	"net/http/httptest"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
@@ -48,6 +51,47 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 		var log wire.ConfigLog
 		x.must("fila.admin.config-log", `{"prefix":"throttle:declared"}`, &log)
 		require.Equal(t, "file", log.Entries[0].By)
+		x.end()
+	})
+}
+
+// The metrics tell how full the caps of [limits] are, and of those of a queue which
+// queue has the most.
+func TestMetricsOfLimits(t *testing.T) {
+	dir := t.TempDir()
+	inBubble(t, func(t *testing.T) {
+		x := startSite(t, dir, func(c *config.Config) {
+			c.Limits.MaxThrottleKeys, c.Limits.MaxCircuits, c.Limits.MaxRateKeys, c.Limits.MaxDedupeIDs, c.Limits.MaxConsumers = 10, 20_000, 30, 40, 50
+		})
+		scrape := func() string {
+			w := httptest.NewRecorder()
+			x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+			return w.Body.String()
+		}
+		used := func(throttle, circuits, rate, dedupe, consumers int) {
+			t.Helper()
+			got := scrape()
+			for limit, n := range map[string]int{
+				"max_throttle_keys": throttle, "max_circuits": circuits, "max_rate_keys": rate, "max_dedupe_ids": dedupe, "max_consumers": consumers,
+			} {
+				require.Contains(t, got, fmt.Sprintf("\nfila_limit_used{limit=%q} %d\n", limit, n))
+			}
+		}
+		used(0, 0, 0, 0, 0)
+		for limit, n := range map[string]int{"max_throttle_keys": 10, "max_circuits": 20_000, "max_rate_keys": 30, "max_dedupe_ids": 40, "max_consumers": 50} {
+			require.Contains(t, scrape(), fmt.Sprintf("\nfila_limit_max{limit=%q} %d\n", limit, n))
+		}
+		x.must("fila.admin.queue-create.little", `{"enqueue_rate_per_key":"1"}`, nil)
+		x.must("fila.admin.queue-create.much", `{"fairness_header":"f","throttle_headers":["t"],"circuit_header":"c","enqueue_rate":"100","enqueue_rate_per_key":"1/3600","enqueue_burst_per_key":2}`, nil)
+		require.Nil(t, x.request("fila.enqueue.little", "x", nats.Header{wire.HeaderMsgID: {"1"}}, nil))
+		for i := range 3 {
+			name := []string{fmt.Sprint(i)}
+			require.Nil(t, x.request("fila.enqueue.much", "x", nats.Header{"f": name, "t": name, "c": {"one"}, wire.HeaderMsgID: name}, nil))
+		}
+		for i := range 4 {
+			x.consumer(fmt.Sprint("w", i), "little", fmt.Sprintf(`{"consumer":"w%d"}`, i))
+		}
+		used(3, 1, 3, 3, 4)
 		x.end()
 	})
 }

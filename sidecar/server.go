@@ -326,6 +326,18 @@ func caps(l *config.LimitsConfig) shard.Caps {
 	}
 }
 
+// limits are the caps with what there is of each.
+func (s *Server) limits() []telemetry.Limit {
+	most, used := caps(&s.cfg.Limits), s.rooms.shard.Usage()
+	return []telemetry.Limit{
+		{Name: "max_throttle_keys", Used: used.ThrottleKeys, Max: most.ThrottleKeys},
+		{Name: "max_circuits", Used: used.Circuits, Max: most.Circuits},
+		{Name: "max_rate_keys", Used: used.RateKeys, Max: most.RateKeys},
+		{Name: "max_dedupe_ids", Used: used.DedupeIDs, Max: most.DedupeIDs},
+		{Name: "max_consumers", Used: used.Consumers, Max: most.Consumers},
+	}
+}
+
 // setOffline also lets queues look: what they hold for deliveries that cannot go out
 // now is given back.
 func (s *Server) setOffline(offline bool) {
@@ -369,6 +381,7 @@ func (s *Server) start(ctx context.Context) error {
 		}
 		return 0, false, false
 	})
+	s.metrics.SetLimits(s.limits)
 	s.metrics.SetSync(r.shard.CountHooks)
 	r.shard.Start()
 	if err := s.connected(ctx); err != nil {

@@ -127,10 +127,13 @@ func (r *Registry) use(key string, now int64) *Circuit {
 	return c
 }
 
+// Count is how many circuits there are. It takes no lock.
+func (r *Registry) Count() int64 { return r.count.Load() }
+
 // Full reports whether a message with that key would bring a circuit more than limit.
 // Short of the limit it takes no lock.
 func (r *Registry) Full(key string, limit int64) bool {
-	if r.count.Load() < limit {
+	if r.Count() < limit {
 		return false
 	}
 	r.mu.Lock()

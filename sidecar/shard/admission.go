@@ -3,6 +3,7 @@ package shard
 import (
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -13,7 +14,7 @@ import (
 // rates limit how fast producers may send to a queue, all of them and for one fairness
 // key. They belong to the goroutine of the intake.
 type rates struct {
-	gates   *throttle.Gates // keys: allProducers, and perKey + fairness key
+	gates   atomic.Pointer[throttle.Gates] // keys: allProducers, and perKey + fairness key; everybody reads it
 	applied wire.QueueSettings
 	keys    [2]string // scratch
 }
@@ -26,10 +27,12 @@ const (
 // admit takes a message of that fairness key, or says which rate is exceeded.
 func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *wire.Error {
 	if s.EnqueueRate == "" && s.EnqueueRatePerKey == "" {
-		a.gates = nil
+		if a.gates.Load() != nil {
+			a.gates.Store(nil)
+		}
 		return nil
 	}
-	a.apply(q, s, now)
+	gates := a.apply(q, s, now)
 	keys := a.keys[:0]
 	if s.EnqueueRate != "" {
 		keys = append(keys, allProducers)
@@ -38,14 +41,14 @@ func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *w
 		keys = append(keys, perKeyPrefix+key)
 	}
 	others := int64(len(keys) - 1) // the gate of allProducers
-	if limit := q.shard.Caps.RateKeys; limit > 0 && s.EnqueueRatePerKey != "" && a.gates.Full(keys, limit+others, now) {
+	if limit := q.shard.Caps.RateKeys; limit > 0 && s.EnqueueRatePerKey != "" && gates.Full(keys, limit+others, now) {
 		return wire.LimitReached("fairness keys under enqueue_rate_per_key in queue "+q.name+" (limits.max_rate_keys)", limit, capRetryAfter)
 	}
-	set, err := a.gates.Set(keys, now)
+	set, err := gates.Set(keys, now)
 	if err != nil {
 		return wire.Internal(err.Error())
 	}
-	defer a.gates.Close(set, now)
+	defer gates.Close(set, now)
 	ticket, block, ok := set.Acquire(now, throttle.One, nil)
 	if ok {
 		set.Release(&ticket, now, nil)
@@ -58,24 +61,42 @@ func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *w
 	return wire.EnqueueRate(q.name, which, rateLimit(block.Gate.Info(now)), time.Duration(max(block.At-now, 1)))
 }
 
-// apply makes the limits of the settings count, keeping what has been used.
-func (a *rates) apply(q *Queue, s *wire.QueueSettings, now int64) {
-	if a.gates == nil {
-		a.gates, a.applied = throttle.New(throttle.Start{}, now), wire.QueueSettings{}
+// apply makes the limits of the settings count, keeping what has been used, and
+// returns the gates.
+func (a *rates) apply(q *Queue, s *wire.QueueSettings, now int64) *throttle.Gates {
+	gates := a.gates.Load()
+	if gates == nil {
+		gates = throttle.New(throttle.Start{}, now)
+		a.gates.Store(gates)
+		a.applied = wire.QueueSettings{}
 	}
 	old := &a.applied
 	if old.EnqueueRate == s.EnqueueRate && old.EnqueueBurst == s.EnqueueBurst &&
 		old.EnqueueRatePerKey == s.EnqueueRatePerKey && old.EnqueueBurstPerKey == s.EnqueueBurstPerKey {
-		return
+		return gates
 	}
 	a.applied = *s
-	_, err := a.gates.SetLimits(allProducers, enqueueLimits(s.EnqueueRate, s.EnqueueBurst), now, nil)
+	_, err := gates.SetLimits(allProducers, enqueueLimits(s.EnqueueRate, s.EnqueueBurst), now, nil)
 	if err == nil {
-		_, err = a.gates.SetPrefix(perKeyPrefix, enqueueLimits(s.EnqueueRatePerKey, s.EnqueueBurstPerKey), now, nil)
+		_, err = gates.SetPrefix(perKeyPrefix, enqueueLimits(s.EnqueueRatePerKey, s.EnqueueBurstPerKey), now, nil)
 	}
 	if err != nil {
 		q.shard.Log.Error("an enqueue limit cannot be set", "queue", q.name, "error", err)
 	}
+	return gates
+}
+
+// used is how many fairness keys have used some of their rate.
+func (a *rates) used() int64 {
+	gates := a.gates.Load()
+	if gates == nil {
+		return 0
+	}
+	n := gates.Count()
+	if _, ok := gates.Find(allProducers); ok {
+		n-- // it is no key
+	}
+	return n
 }
 
 // enqueueLimits are the limits of validated settings.

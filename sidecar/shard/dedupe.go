@@ -1,12 +1,17 @@
 package shard
 
-import "github.com/filaq/fila/store"
+import (
+	"sync/atomic"
+
+	"github.com/filaq/fila/store"
+)
 
 // dedupe remembers the dedupe ids of a queue until their window has passed.
 type dedupe struct {
 	ids   map[string]dedupeEntry
 	queue []dedupeDue // in the order of adding, which is nearly that of expiry
 	head  int
+	n     atomic.Int64 // ids; everybody reads it
 }
 
 type dedupeEntry struct {
@@ -19,8 +24,6 @@ type dedupeDue struct {
 	until int64
 }
 
-func newDedupe() dedupe { return dedupe{ids: make(map[string]dedupeEntry)} }
-
 // find returns the message that came with key within the window.
 func (d *dedupe) find(key string, now int64) (store.ID, bool) {
 	e, ok := d.ids[key]
@@ -29,7 +32,11 @@ func (d *dedupe) find(key string, now int64) (store.ID, bool) {
 
 // add remembers key until then.
 func (d *dedupe) add(key string, id store.ID, until int64) {
+	if d.ids == nil {
+		d.ids = make(map[string]dedupeEntry)
+	}
 	d.ids[key] = dedupeEntry{id, until}
+	d.n.Store(int64(len(d.ids)))
 	d.queue = append(d.queue, dedupeDue{key, until})
 }
 
@@ -49,6 +56,7 @@ func (d *dedupe) sweep(now int64) {
 		d.head++
 		if e := d.ids[due.key]; e.until <= now {
 			delete(d.ids, due.key)
+			d.n.Store(int64(len(d.ids)))
 		}
 	}
 }

@@ -16,7 +16,7 @@ func TestDedupeModel(t *testing.T) {
 		until int64
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		d := newDedupe()
+		var d dedupe
 		model := make(map[string]entry)
 		now := int64(1000)
 		key := rapid.SampledFrom([]string{"a", "b", "c", "d"})
@@ -58,7 +58,7 @@ func TestDedupeModel(t *testing.T) {
 
 // TestDedupeTakesNoRoom: a steady stream of ids takes the room of one window.
 func TestDedupeTakesNoRoom(t *testing.T) {
-	d := newDedupe()
+	var d dedupe
 	const window = 100
 	for now := range int64(300_000) {
 		d.sweep(now)

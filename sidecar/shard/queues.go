@@ -44,7 +44,6 @@ func (s *Shard) newQueue(ids [queue.Sides]store.QueueID, p *policy) *Queue {
 	q.dlq = &Queue{shard: s, side: queue.Dead, id: ids[queue.Dead], name: dead, metrics: s.Metrics.Queue(dead), source: q}
 	q.policy.Store(p)
 	q.dlq.policy.Store(&policy{settings: dlqSettings(p.settings)})
-	q.intake.seen = newDedupe()
 	r := newRunner(s)
 	q.run, q.dlq.run = r, r
 	r.sides = [queue.Sides]*Queue{q, q.dlq}

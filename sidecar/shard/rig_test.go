@@ -521,6 +521,8 @@ type fakeCircuit struct {
 
 func (c *fakeCircuit) Full(string, int64) bool { return true }
 
+func (c *fakeCircuit) Count() int64 { return 0 }
+
 func (c *fakeCircuit) Use(string, int64) queue.Circuit { return c }
 
 func (c *fakeCircuit) Drop(_ queue.Circuit, _ int64, pending []queue.Circuit) []queue.Circuit {

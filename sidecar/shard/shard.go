@@ -68,6 +68,8 @@ type Circuits interface {
 	// Full reports whether a message with that key would bring a circuit more than
 	// limit.
 	Full(key string, limit int64) bool
+	// Count is how many circuits there are.
+	Count() int64
 }
 
 // Caps bound what producers and consumers name, about: what comes at the same moment
@@ -78,6 +80,21 @@ type Caps struct {
 	RateKeys     int64 // of a queue
 	DedupeIDs    int64 // of a queue
 	Consumers    int64 // of a queue
+}
+
+// Usage is how full the Caps are now; those of a queue: what the queue has of it that
+// has the most.
+func (s *Shard) Usage() Caps {
+	u := Caps{ThrottleKeys: s.Control.Gates().Count(), Circuits: s.Circuits.Count()}
+	for _, q := range s.queues.all() {
+		u.RateKeys = max(u.RateKeys, q.intake.rates.used())
+		u.DedupeIDs = max(u.DedupeIDs, q.intake.seen.n.Load())
+		q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+			n, _ := m.Registered(side, "")
+			u.Consumers = max(u.Consumers, int64(n))
+		})
+	}
+	return u
 }
 
 // capRetryAfter is when to try again what was refused by one of the Caps.

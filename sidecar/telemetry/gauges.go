@@ -91,6 +91,31 @@ func boolean(b bool) float64 {
 	return 0
 }
 
+// Limit is a limit of [limits] that bounds what producers and consumers name.
+type Limit struct {
+	Name      string
+	Used, Max int64
+}
+
+var (
+	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "How many there are of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_rate_keys, max_dedupe_ids or max_consumers. The last three are bounded for each queue: it is what the queue has that has the most.", []string{labelLimit}, nil)
+	limitMaxDesc  = prometheus.NewDesc("fila_limit_max", "How many there may be of it.", []string{labelLimit}, nil)
+)
+
+type limitCollector func() []Limit
+
+func (limitCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- limitUsedDesc
+	ch <- limitMaxDesc
+}
+
+func (read limitCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, l := range read() {
+		ch <- prometheus.MustNewConstMetric(limitUsedDesc, prometheus.GaugeValue, float64(l.Used), l.Name)
+		ch <- prometheus.MustNewConstMetric(limitMaxDesc, prometheus.GaugeValue, float64(l.Max), l.Name)
+	}
+}
+
 var (
 	diskFreeDesc = prometheus.NewDesc("fila_disk_free_bytes", "Bytes free on the disk of the store.", nil, nil)
 	diskLowDesc  = prometheus.NewDesc("fila_disk_low", "1 while messages are refused because the disk is nearly full, otherwise 0.", nil, nil)

@@ -36,6 +36,7 @@ const (
 	labelCode      = "code"
 	labelSeverity  = "severity"
 	labelBlockedBy = "blocked_by"
+	labelLimit     = "limit"
 
 	nameRefused  = "fila_refused_total"
 	nameFailures = "fila_failures_total"
@@ -144,6 +145,10 @@ func (m *Metrics) SetBuild(version string) {
 // SetNode names, once, the function that reads the state of what all queues share,
 // under the rules of SetGauges.
 func (m *Metrics) SetNode(read func() Node) { m.registry.MustRegister(nodeCollector(read)) }
+
+// SetLimits names, once, the function that says how full the limits are, under the
+// rules of SetGauges.
+func (m *Metrics) SetLimits(read func() []Limit) { m.registry.MustRegister(limitCollector(read)) }
 
 // SetDisk names, once, the function that says how full the disk of the store is, under
 // the rules of SetGauges.

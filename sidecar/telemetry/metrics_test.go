@@ -72,6 +72,7 @@ func fullMetrics() *Metrics {
 	m.SetBuild("v1.2.3")
 	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
+	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
 	return m
 }
 
