@@ -74,6 +74,7 @@ var ownImports = map[string][]string{
 	"throttle":        {"ordered"},
 	"breaker":         {},
 	"wire":            {},
+	"docs":            {},
 
 	"examples/go/consumer": {},
 	"examples/go/producer": {},

@@ -1,6 +1,7 @@
-package main
+package docs
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,6 +26,30 @@ func TestErrorsDocumented(t *testing.T) {
 		documented = append(documented, wire.Entry{ErrCode: errCode, Code: code, Name: row[3], Meaning: row[4]})
 	}
 	require.Equal(t, wire.Catalog(), documented)
+}
+
+// Every file and directory that the pages for newcomers name is there.
+func TestNewcomersFindTheFiles(t *testing.T) {
+	name := regexp.MustCompile("`([\\w.-]+(?:/[\\w.-]+)*/?)`")
+	named := 0
+	for _, page := range []string{"docs/architecture.md", "CONTRIBUTING.md"} {
+		for _, m := range name.FindAllStringSubmatch(fence.ReplaceAllString(readText(t, page), ""), -1) {
+			path := m[1]
+			switch {
+			case path == "testing/synctest": // of the standard library
+				continue
+			case !strings.Contains(path, "/") && !strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".md"):
+				continue
+			}
+			named++
+			_, err := os.Stat(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				_, err = os.Stat(filepath.Join("sidecar", path))
+			}
+			require.NoError(t, err, "%s names %s", page, path)
+		}
+	}
+	require.Greater(t, named, 100, "the names were not found")
 }
 
 // markdown returns the pages of the project by path.

@@ -1,4 +1,4 @@
-package main
+package docs
 
 import (
 	"flag"
@@ -37,6 +37,10 @@ var bin string
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "nats" {
 		os.Exit(natsMain(os.Args[1:]))
+	}
+	// The pages and what they name are told from the root of the module.
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
 	}
 	flag.Parse()
 	os.Exit(run(m))
