@@ -43,16 +43,47 @@ func ShowKey(key string) string {
 	if plain(key) && !strings.Contains(key, `\x`) {
 		return key
 	}
+	return escape(key, unicode.IsControl)
+}
+
+// ShowText returns text in the form of [ShowKey], but with its control characters:
+// it is what JSON can say, and no two texts have the same form.
+func ShowText(text string) string {
+	if utf8.ValidString(text) && !strings.Contains(text, `\x`) {
+		return text
+	}
+	return escape(text, func(rune) bool { return false })
+}
+
+// ShowHeaders returns headers with the values in the form of [ShowText]. It keeps h
+// if that is what they are.
+func ShowHeaders(h map[string][]string) map[string][]string {
+	shown, same := make(map[string][]string, len(h)), true
+	for name, values := range h {
+		for _, value := range values {
+			text := ShowText(value)
+			same = same && text == value
+			shown[name] = append(shown[name], text)
+		}
+	}
+	if same {
+		return h
+	}
+	return shown
+}
+
+// escape writes \xNN for each byte of s that is not UTF-8 or belongs to a character
+// that is left out, and for a backslash that would read as the beginning of that.
+func escape(s string, left func(rune) bool) string {
 	var b strings.Builder
-	for i := 0; i < len(key); {
-		r, n := utf8.DecodeRuneInString(key[i:])
-		_, escape := escaped(key[i:])
-		if escape || unicode.IsControl(r) || r == utf8.RuneError && n == 1 {
-			for _, c := range []byte(key[i : i+n]) {
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if _, ok := escaped(s[i:]); ok || left(r) || r == utf8.RuneError && n == 1 {
+			for _, c := range []byte(s[i : i+n]) {
 				fmt.Fprintf(&b, `\x%02x`, c)
 			}
 		} else {
-			b.WriteString(key[i : i+n])
+			b.WriteString(s[i : i+n])
 		}
 		i += n
 	}

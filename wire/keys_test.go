@@ -31,6 +31,26 @@ func TestKeysHaveOneForm(t *testing.T) {
 	})
 }
 
+// TestTextsHaveOneForm: as keys, but for their control characters.
+func TestTextsHaveOneForm(t *testing.T) {
+	for text, form := range map[string]string{
+		"": "", "héllo\tx": "héllo\tx", "a\xff\tb": "a\\xff\tb", `a\xff`: `a\x5cxff`, `C:\temp\xyz`: `C:\temp\xyz`, "日本"[:5]: `日\xe6\x9c`,
+	} {
+		require.Equal(t, form, ShowText(text), "%q", text)
+		require.Equal(t, text, NamedKey(form), "%q", text)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOf(rapid.SampledFrom([]byte("\\xX0aF\x00\n\x7f\xc2\x85\xff\xe2\x82\xac"))).Draw(t, "text"))
+		form := ShowText(text)
+		require.Equal(t, text, NamedKey(form), "%q as %q", text, form)
+		require.True(t, utf8.ValidString(form))
+	})
+	h := map[string][]string{"a": {"1", "2"}, "b": {"3\xff"}}
+	require.Equal(t, map[string][]string{"a": {"1", "2"}, "b": {`3\xff`}}, ShowHeaders(h))
+	require.Equal(t, "3\xff", h["b"][0])
+	require.Nil(t, ShowHeaders(nil))
+}
+
 // TestRequestsNameKeysAsTheyAreShown.
 func TestRequestsNameKeysAsTheyAreShown(t *testing.T) {
 	const shown, key = `a\xff`, "a\xff"

@@ -67,6 +67,7 @@ type PeekedMessage struct {
 	BlockedBy *GateState `json:"blocked_by,omitempty"`
 	Dead      *DeadInfo  `json:"dead,omitempty"` // of a dead letter
 
+	// Headers have their values in the form of [ShowText].
 	Headers      map[string][]string `json:"headers"`
 	HeadersCut   bool                `json:"headers_cut,omitempty"` // there are more
 	PayloadBytes int                 `json:"payload_bytes"`         // of the whole payload
@@ -186,7 +187,7 @@ func (m *PeekedMessage) setHeaders(h map[string][]string, limit int) {
 				m.HeadersCut = true
 				return
 			}
-			m.Headers[name] = append(m.Headers[name], value)
+			m.Headers[name] = append(m.Headers[name], ShowText(value))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -56,6 +57,11 @@ func TestPeekedContent(t *testing.T) {
 	m.SetContent(h, nil, 100)
 	require.Equal(t, h, m.Headers)
 	require.False(t, m.HeadersCut)
+
+	m.SetContent(map[string][]string{"a": {"plain", "caf\xe9"}}, nil, 100)
+	text, err := json.Marshal(m)
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"headers":{"a":["plain","caf\\xe9"]}`)
 }
 
 func FuzzPeekedContent(f *testing.F) {

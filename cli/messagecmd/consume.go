@@ -339,7 +339,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 }
 
 // printedMessage is a message as `fila consume --json` prints it. A payload
-// that is not UTF-8 is in payload_base64.
+// that is not UTF-8 is in payload_base64; headers are in the form of
+// [wire.ShowText].
 type printedMessage struct {
 	ID            string              `json:"id"`
 	Queue         string              `json:"queue"`
@@ -359,7 +360,7 @@ func (c *consumption) print(m *client.Message) error {
 	}
 	line := printedMessage{
 		ID: m.ID, Queue: m.Queue, Key: wire.ShowKey(m.Key), Attempt: m.Attempt,
-		EnqueuedAt: m.EnqueuedAt.Format(time.RFC3339Nano), Headers: m.Header,
+		EnqueuedAt: m.EnqueuedAt.Format(time.RFC3339Nano), Headers: wire.ShowHeaders(m.Header),
 	}
 	if utf8.Valid(m.Data) {
 		text := string(m.Data)
@@ -379,7 +380,7 @@ func (c *consumption) head(m *client.Message) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  key %s, attempt %d, enqueued %s\n",
 		c.paint.Bold(terminal.Clean(m.ID)), terminal.Clean(wire.ShowKey(m.Key)), m.Attempt, c.env.When(m.EnqueuedAt.Format(time.RFC3339Nano)))
-	writeHeaders(&b, c.paint, m.Header, saidAlready...)
+	writeHeaders(&b, c.paint, wire.ShowHeaders(m.Header), saidAlready...)
 	b.WriteString("\n")
 	return b.String()
 }
