@@ -175,6 +175,33 @@ func TestDocumentedPermissions(t *testing.T) {
 	})
 }
 
+// TestDocumentedPermissionsInside: the roles are those of the embedded server as well,
+// where fila needs no login; JetStream is beside them.
+func TestDocumentedPermissionsInside(t *testing.T) {
+	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "OPERATOR"} {
+		t.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
+	}
+	dir := t.TempDir()
+	users := filepath.Join(dir, "users.conf")
+	require.NoError(t, os.WriteFile(users, []byte(permissionBlock(t)), 0o600))
+	x := startSite(t, filepath.Join(dir, "data"), func(c *config.Config) {
+		c.NATS.Embedded.Port, c.NATS.Embedded.UsersFile, c.NATS.Embedded.JetStream = anyPort, users, true
+	})
+	defer x.end()
+	g := &guarded{t: t, url: x.s.ClientURL(), refused: make(chan string, 64)}
+	operator, producer, worker := g.connect("operator"), g.connect("producer"), g.connect("worker-1")
+	g.request(operator, "fila.admin.queue-create.orders", "")
+	g.request(producer, "fila.enqueue.orders", "hello")
+	delivery := g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`)
+	require.Equal(t, "hello", string(delivery.Data))
+	g.request(worker, delivery.Reply, "+ACK")
+	g.cannotPublish(producer, "fila.admin.queue-delete.orders", "", `{"force":true}`)
+	g.cannotSubscribe(worker, "fila.deliver.worker-2.orders")
+	_, err := nats.Connect(g.url)
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	require.DirExists(t, filepath.Join(dir, "data", "jetstream"))
+}
+
 // TestOtherAccounts: a producer and a consumer of an account that imports fila's
 // subjects, with the permissions of fila's user that are documented.
 func TestOtherAccounts(t *testing.T) {

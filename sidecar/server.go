@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/breaker"
@@ -65,7 +64,7 @@ type doors struct {
 	store    *store.Bolt
 	http     *telemetry.HTTP
 	httpAddr string
-	embedded *server.Server
+	embedded *natsio.Embedded
 	nc       *nats.Conn
 }
 
@@ -192,7 +191,9 @@ func (s *Server) open() (err error) {
 		return err
 	}
 	if s.cfg.NATS.URL == "" {
-		if d.embedded, err = natsio.StartEmbedded(s.cfg.NATS.Embedded, s.limited); err != nil {
+		embedded := s.cfg.NATS.Embedded
+		embedded.JetStreamDir = s.cfg.JetStreamPath()
+		if d.embedded, err = natsio.StartEmbedded(embedded, s.limited); err != nil {
 			return err
 		}
 	}

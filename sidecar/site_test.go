@@ -21,8 +21,8 @@ import (
 )
 
 // testSite is a whole server with the real store and its embedded NATS, which does
-// not listen, and a client in the same process; where NATS is another one there is
-// no client. It runs inside a synctest
+// not listen, and a client in the same process; where NATS is another one, or wants a
+// login, there is no client. It runs inside a synctest
 // bubble, where hours pass in milliseconds and a goroutine that is left behind
 // fails the test.
 type testSite struct {
@@ -90,7 +90,7 @@ func startSite(t testing.TB, dir string, change func(*config.Config)) *testSite 
 	case <-x.ended:
 		require.FailNow(t, "the server did not start", x.err)
 	}
-	if s.doors.embedded != nil {
+	if s.doors.embedded != nil && cfg.NATS.Embedded.UsersFile == "" {
 		x.nc, err = nats.Connect("", nats.InProcessServer(s.doors.embedded))
 		require.NoError(t, err)
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/filaq/fila/sidecar/rules"
@@ -68,7 +69,7 @@ type TLSConfig struct {
 }
 
 // EmbeddedConfig is the NATS server that fila runs itself when NATSConfig.URL
-// is empty. Without user and token anybody who reaches the port is let in.
+// is empty. Without user, token and users file anybody who reaches the port is let in.
 type EmbeddedConfig struct {
 	Host       string `koanf:"host"`
 	Port       int    `koanf:"port"`        // -1 takes any free port
@@ -76,6 +77,13 @@ type EmbeddedConfig struct {
 	User       string `koanf:"user"`
 	Password   string `koanf:"password"`
 	Token      string `koanf:"token"`
+	// UsersFile has users, permissions and accounts as in a nats-server's
+	// configuration. fila is in the account Account, empty: that of all without one.
+	UsersFile    string    `koanf:"users_file"`
+	Account      string    `koanf:"account"`
+	JetStream    bool      `koanf:"jetstream"`
+	JetStreamDir string    `koanf:"jetstream_dir"` // its parent directory; empty: that of the store
+	TLS          TLSConfig `koanf:"tls"`           // with CA clients must have certificates of its
 }
 
 // HTTPConfig is the listener of health checks and metrics.
@@ -139,6 +147,9 @@ func Default() Config {
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}
 }
+
+// JetStreamPath returns the directory in which the embedded server keeps JetStream.
+func (c *Config) JetStreamPath() string { return cmp.Or(c.NATS.Embedded.JetStreamDir, c.DataDir) }
 
 // StorePath returns the path of the store's file.
 func (c *Config) StorePath() string { return filepath.Join(c.DataDir, "fila.db") }

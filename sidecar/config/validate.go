@@ -131,7 +131,7 @@ func (n *NATSConfig) checkLogin() error {
 		if len(logins) > 0 {
 			key = logins[0]
 		}
-		return fmt.Errorf("%s is set without nats.url: it is for an external NATS server; nats.embedded.user and token guard the embedded one", key)
+		return fmt.Errorf("%s is set without nats.url: it is for an external NATS server; nats.embedded.user, token, users_file and tls guard the embedded one", key)
 	}
 	return nil
 }
@@ -152,6 +152,16 @@ func (e *EmbeddedConfig) check() error {
 		return errors.New("nats.embedded.user and nats.embedded.token are both set: one way to log in is allowed")
 	case (e.User == "") != (e.Password == ""):
 		return errors.New("nats.embedded.user and nats.embedded.password go together")
+	case e.UsersFile != "" && (e.User != "" || e.Token != ""):
+		return errors.New("nats.embedded.users_file is set beside nats.embedded.user or token: one way to log in is allowed")
+	case e.Account != "" && e.UsersFile == "":
+		return fmt.Errorf("nats.embedded.account = %q: it is one of nats.embedded.users_file, which is not set", e.Account)
+	case (e.TLS.Cert == "") != (e.TLS.Key == ""):
+		return fmt.Errorf("nats.embedded.tls.cert = %q, nats.embedded.tls.key = %q: they go together", e.TLS.Cert, e.TLS.Key)
+	case e.TLS.CA != "" && e.TLS.Cert == "":
+		return fmt.Errorf("nats.embedded.tls.ca = %q: it is for the certificates of clients and needs nats.embedded.tls.cert and key", e.TLS.CA)
+	case e.JetStreamDir != "" && !e.JetStream:
+		return fmt.Errorf("nats.embedded.jetstream_dir = %q: it needs nats.embedded.jetstream", e.JetStreamDir)
 	}
 	return nil
 }

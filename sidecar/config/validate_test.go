@@ -30,6 +30,9 @@ func TestDefaultConfigHoldsTheSpecification(t *testing.T) {
 		Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000,
 	}, c.CircuitDefaults)
 	require.Equal(t, "data/fila.db", c.StorePath())
+	require.Equal(t, "data", c.JetStreamPath())
+	c.NATS.Embedded.JetStreamDir = "elsewhere"
+	require.Equal(t, "elsewhere", c.JetStreamPath())
 }
 
 // validateCase is a change of the defaults, and what is said of it.
@@ -54,8 +57,18 @@ func (tc validateCase) run(t *testing.T) {
 func TestConfigValidate(t *testing.T) {
 	external := func(c *Config) { c.NATS.URL = "nats://nats:4222" }
 	for name, tc := range map[string]validateCase{
-		"no data directory":                  {func(c *Config) { c.DataDir = "" }, `data_dir = "": allowed is a directory`},
-		"negative drain":                     {func(c *Config) { c.DrainTimeoutMs = -1 }, "drain_timeout_ms = -1: allowed is 0 to 3600000"},
+		"no data directory": {func(c *Config) { c.DataDir = "" }, `data_dir = "": allowed is a directory`},
+		"negative drain":    {func(c *Config) { c.DrainTimeoutMs = -1 }, "drain_timeout_ms = -1: allowed is 0 to 3600000"},
+		"users and a user": {func(c *Config) {
+			c.NATS.Embedded.UsersFile, c.NATS.Embedded.User, c.NATS.Embedded.Password = "f", "u", "secret"
+		}, "nats.embedded.users_file is set beside nats.embedded.user or token"},
+		"users and a token":                  {func(c *Config) { c.NATS.Embedded.UsersFile, c.NATS.Embedded.Token = "f", "secret" }, "nats.embedded.users_file is set beside nats.embedded.user or token"},
+		"account without users":              {func(c *Config) { c.NATS.Embedded.Account = "A" }, `nats.embedded.account = "A": it is one of nats.embedded.users_file, which is not set`},
+		"users in an account":                {func(c *Config) { c.NATS.Embedded.Account, c.NATS.Embedded.UsersFile = "A", "f" }, ""},
+		"embedded certificate alone":         {func(c *Config) { c.NATS.Embedded.TLS.Cert = "c" }, `nats.embedded.tls.cert = "c", nats.embedded.tls.key = "": they go together`},
+		"embedded CA alone":                  {func(c *Config) { c.NATS.Embedded.TLS.CA = "c" }, `nats.embedded.tls.ca = "c": it is for the certificates of clients and needs nats.embedded.tls.cert and key`},
+		"embedded TLS":                       {func(c *Config) { c.NATS.Embedded.TLS = TLSConfig{"a", "c", "k"} }, ""},
+		"JetStream elsewhere, but off":       {func(c *Config) { c.NATS.Embedded.JetStreamDir = "d" }, `nats.embedded.jetstream_dir = "d": it needs nats.embedded.jetstream`},
 		"no reply prefix":                    {func(c *Config) { c.NATS.ReplyPrefixes = nil }, `nats.reply_prefixes = []: allowed is at least one, such as "_INBOX."`},
 		"reply prefix of all":                {func(c *Config) { c.NATS.ReplyPrefixes = []string{"_INBOX.", ">"} }, `nats.reply_prefixes: reply prefix ">": allowed are 1 to 64 bytes of printable ASCII`},
 		"reply prefix of fila":               {func(c *Config) { c.NATS.SubjectPrefix, c.NATS.ReplyPrefixes = "jobs", []string{"jobs.event."} }, `nats.reply_prefixes: reply prefix "jobs.event.": fila's own subjects, which begin with jobs., are not allowed`},

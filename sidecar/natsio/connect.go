@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/config"
@@ -35,7 +34,7 @@ const (
 	natsReportEvery = 30 * time.Second
 )
 
-// Connect connects fila to NATS: to srv inside the process when it is not
+// Connect connects fila to NATS: to embedded inside the process when it is not
 // nil, otherwise to cfg.URL. The connection reconnects for ever.
 //
 // An external server may be down: then the connection is returned all the same,
@@ -52,12 +51,12 @@ const (
 // it is back, with all subscriptions, and for the first connection if it had to be
 // waited for. Neither is called for a close by the caller. Both run on the
 // connection's callback goroutine and must not block; nil is allowed.
-func Connect(cfg config.NATSConfig, srv *server.Server, log *slog.Logger, onDisconnect, onReconnect func()) (*nats.Conn, error) {
+func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisconnect, onReconnect func()) (*nats.Conn, error) {
 	log = log.With("component", "nats")
 	opts := watchOptions(cfg, log, onDisconnect, onReconnect)
-	if srv != nil {
-		opts = append(opts, nats.InProcessServer(srv))
-		opts = append(opts, password(cfg.Embedded.User, cfg.Embedded.Password, cfg.Embedded.Token)...)
+	if embedded != nil {
+		opts = append(opts, nats.InProcessServer(embedded))
+		opts = append(opts, embedded.login...)
 		nc, err := nats.Connect("", opts...)
 		if err != nil {
 			return nil, fmt.Errorf("connect to the embedded NATS server: %w", err)

@@ -72,7 +72,7 @@ func startServer(t *testing.T, opts *server.Options) *server.Server {
 }
 
 // samePort is the configuration of a server that takes the place of srv.
-func samePort(t *testing.T, srv *server.Server) config.EmbeddedConfig {
+func samePort(t *testing.T, srv interface{ ClientURL() string }) config.EmbeddedConfig {
 	t.Helper()
 	u, err := url.Parse(srv.ClientURL())
 	require.NoError(t, err)

@@ -2,14 +2,20 @@ package natsio
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -21,16 +27,25 @@ import (
 // 1 KiB, which fila promises to take.
 const embeddedMaxPending = 256 << 20
 
-// StartEmbedded runs a NATS server inside this process: core NATS only, no
-// JetStream, no cluster. It listens when it returns. Port -1 takes any free
-// port (ClientURL tells which); port 0, which config.Config.Validate refuses, does not
-// listen at all and leaves only the in-process connection, for tests in a
-// synctest bubble.
+// Embedded is a NATS server inside this process.
+type Embedded struct {
+	*server.Server
+	login []nats.Option // of fila itself
+}
+
+// StartEmbedded runs a NATS server inside this process, without a cluster. It
+// listens when it returns. Port -1 takes any free port (ClientURL tells which);
+// port 0, which config.Config.Validate refuses, does not listen at all and leaves only
+// the in-process connection, for tests in a synctest bubble.
 //
 // The caller ends it with Shutdown and WaitForShutdown. Every error is one line
-// that names the address and what to do.
-func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*server.Server, error) {
-	srv, err := server.NewServer(embeddedOptions(cfg))
+// that names the address, or the key, and what to do.
+func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*Embedded, error) {
+	opts, login, err := embeddedOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.NewServer(opts)
 	if err != nil {
 		return nil, fmt.Errorf("nats.embedded: %w", err)
 	}
@@ -39,32 +54,71 @@ func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*server.Server,
 	srv.Start()
 	// Start does its work, the listening included, before it returns, but tells
 	// of a failure only to the logger.
-	if cfg.Port != 0 && srv.Addr() == nil {
+	noJetStream := strings.Contains(bridge.fatal(), "JetStream")
+	if cfg.Port != 0 && srv.Addr() == nil || noJetStream {
 		srv.Shutdown()
 		srv.WaitForShutdown()
+		if noJetStream {
+			return nil, fmt.Errorf("nats.embedded.jetstream, in %s: %s", cfg.JetStreamDir, bridge.fatal())
+		}
 		return nil, listenError(cfg, bridge.fatal())
 	}
-	return srv, nil
+	return &Embedded{Server: srv, login: login}, nil
 }
 
-func embeddedOptions(cfg config.EmbeddedConfig) *server.Options {
-	return &server.Options{
-		ServerName: "fila-embedded",
-		Host:       cfg.Host,
-		Port:       cfg.Port, // -1 is the server's RANDOM_PORT
-		DontListen: cfg.Port == 0,
-		MaxPayload: int32(cfg.MaxPayload),
-		MaxPending: embeddedMaxPending,
-		Username:   cfg.User,
-		Password:   cfg.Password,
-		// The server calls a token "authorization".
-		Authorization: cfg.Token,
-		// Signals are the business of main.
-		NoSigs: true,
-		// Every ack and every inbox is a subject of its own, seen once: a cache
-		// of subjects is filled and thrown away all the time.
-		NoSublistCache: true,
+// embeddedOptions returns the options of the server, and with what fila logs in to it.
+func embeddedOptions(cfg config.EmbeddedConfig) (opts *server.Options, login []nats.Option, err error) {
+	opts, login = &server.Options{}, password(cfg.User, cfg.Password, cfg.Token)
+	if cfg.UsersFile != "" {
+		if opts, login, err = readUsers(cfg.UsersFile, cfg.Account); err != nil {
+			return nil, nil, err
+		}
+	} else {
+		opts.Username, opts.Password = cfg.User, cfg.Password
+		opts.Authorization = cfg.Token // as the server calls a token
 	}
+	if opts.TLSConfig, err = serverTLS(&cfg.TLS); err != nil {
+		return nil, nil, err
+	}
+	opts.TLSVerify = cfg.TLS.CA != ""
+	opts.ServerName = "fila-embedded"
+	opts.Host = cfg.Host
+	opts.Port = cfg.Port // -1 is the server's RANDOM_PORT
+	opts.DontListen = cfg.Port == 0
+	opts.MaxPayload = int32(cfg.MaxPayload)
+	opts.MaxPending = embeddedMaxPending
+	opts.JetStream, opts.StoreDir = cfg.JetStream, cfg.JetStreamDir
+	// Signals are the business of main.
+	opts.NoSigs = true
+	// Every ack and every inbox is a subject of its own, seen once: a cache of
+	// subjects is filled and thrown away all the time.
+	opts.NoSublistCache = true
+	return opts, login, nil
+}
+
+// serverTLS returns nil where there are no files. With a CA it asks clients for
+// certificates.
+func serverTLS(files *config.TLSConfig) (*tls.Config, error) {
+	if files.Cert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	if err != nil {
+		return nil, fmt.Errorf("nats.embedded.tls.cert = %q, nats.embedded.tls.key = %q: allowed are two PEM files that belong together: %w", files.Cert, files.Key, err)
+	}
+	own := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if files.CA == "" {
+		return own, nil
+	}
+	pem, err := os.ReadFile(files.CA)
+	if err != nil {
+		return nil, fmt.Errorf("nats.embedded.tls.ca = %q: allowed is a file that can be read: %w", files.CA, errors.Unwrap(err))
+	}
+	own.ClientAuth, own.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	if !own.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("nats.embedded.tls.ca = %q: allowed is a PEM file with certificates", files.CA)
+	}
+	return own, nil
 }
 
 // listenError explains why the embedded server does not listen. The server

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -55,7 +58,7 @@ func anyPort() config.EmbeddedConfig {
 	return cfg
 }
 
-func startTestServer(t *testing.T, cfg config.EmbeddedConfig) *server.Server {
+func startTestServer(t *testing.T, cfg config.EmbeddedConfig) *Embedded {
 	t.Helper()
 	srv, err := StartEmbedded(cfg, quietly())
 	require.NoError(t, err)
@@ -63,7 +66,11 @@ func startTestServer(t *testing.T, cfg config.EmbeddedConfig) *server.Server {
 	return srv
 }
 
-func stopTestServer(srv *server.Server) {
+func stopTestServer(srv interface {
+	Shutdown()
+	WaitForShutdown()
+},
+) {
 	srv.Shutdown()
 	srv.WaitForShutdown()
 }
@@ -139,6 +146,98 @@ func TestEmbeddedServerLogin(t *testing.T) {
 			own.Close()
 		})
 	}
+}
+
+func TestEmbeddedServerTLS(t *testing.T) {
+	for name, tc := range map[string]struct {
+		clientCA bool
+		allowed  []string
+	}{
+		"of the server":        {false, []string{"with the CA", "with CA and certificate"}},
+		"of clients, likewise": {true, []string{"with CA and certificate"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			certFile, keyFile := writeCertificate(t, t.TempDir())
+			cfg := config.Default().NATS
+			cfg.Embedded = anyPort()
+			cfg.Embedded.TLS = config.TLSConfig{Cert: certFile, Key: keyFile}
+			if tc.clientCA {
+				cfg.Embedded.TLS.CA = certFile
+			}
+			srv := startTestServer(t, cfg.Embedded)
+			require.True(t, strings.HasPrefix(srv.ClientURL(), "tls://"), srv.ClientURL())
+			otherCert, otherKey := writeCertificate(t, t.TempDir())
+			for who, login := range map[string][]nats.Option{
+				"with nothing":               nil,
+				"with another CA":            {nats.RootCAs(otherCert)},
+				"with the CA":                {nats.RootCAs(certFile)},
+				"with another's certificate": {nats.RootCAs(otherCert), nats.ClientCert(otherCert, otherKey)},
+				"with CA and certificate":    {nats.RootCAs(certFile), nats.ClientCert(certFile, keyFile)},
+			} {
+				nc, err := nats.Connect("nats://"+srv.Addr().String(), login...)
+				require.Equal(t, slices.Contains(tc.allowed, who), err == nil, "%s: %v", who, err)
+				if err == nil {
+					nc.Close()
+				}
+			}
+			own, err := Connect(cfg, srv, quietly(), nil, nil)
+			require.NoError(t, err, "fila itself does not need the network")
+			own.Close()
+		})
+	}
+}
+
+func TestEmbeddedServerBadFiles(t *testing.T) {
+	checkLeaks(t)
+	certFile, keyFile := writeCertificate(t, t.TempDir())
+	junk := filepath.Join(t.TempDir(), "junk")
+	require.NoError(t, os.WriteFile(junk, []byte("junk"), 0o600))
+	for want, tls := range map[string]config.TLSConfig{
+		"nats.embedded.tls.cert = ": {Cert: junk, Key: keyFile},
+		"nats.embedded.tls.ca = \"" + junk + "\": allowed is a PEM file with":      {Cert: certFile, Key: keyFile, CA: junk},
+		"missing\": allowed is a file that can be read: no such file or directory": {Cert: certFile, Key: keyFile, CA: junk + ".missing"},
+	} {
+		cfg := anyPort()
+		cfg.TLS = tls
+		_, err := StartEmbedded(cfg, quietly())
+		require.ErrorContains(t, err, want)
+	}
+	cfg := anyPort()
+	cfg.JetStream, cfg.JetStreamDir = true, junk
+	_, err := StartEmbedded(cfg, quietly())
+	require.ErrorContains(t, err, "nats.embedded.jetstream, in "+junk+": ")
+}
+
+// TestEmbeddedJetStream: a stream is there after a restart, also for a user of a file.
+func TestEmbeddedJetStream(t *testing.T) {
+	checkLeaks(t)
+	cfg := anyPort()
+	cfg.JetStream, cfg.JetStreamDir = true, t.TempDir()
+	cfg.UsersFile = writeUsers(t, "authorization {user: ann, password: secret}")
+	start := func() (*Embedded, nats.JetStreamContext) {
+		srv, err := StartEmbedded(cfg, quietly())
+		require.NoError(t, err)
+		nc, err := nats.Connect(srv.ClientURL(), nats.UserInfo("ann", "secret"))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		js, err := nc.JetStream()
+		require.NoError(t, err)
+		return srv, js
+	}
+	srv, js := start()
+	_, err := js.AddStream(&nats.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	require.NoError(t, err)
+	_, err = js.Publish("s.x", []byte("kept"))
+	require.NoError(t, err)
+	stopTestServer(srv)
+	require.DirExists(t, filepath.Join(cfg.JetStreamDir, "jetstream"))
+
+	srv, js = start()
+	defer stopTestServer(srv)
+	m, err := js.GetMsg("S", 1)
+	require.NoError(t, err)
+	require.Equal(t, "kept", string(m.Data))
 }
 
 func TestEmbeddedServerLog(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -21,7 +20,7 @@ import (
 // presences is a test of several filas in a bubble.
 type presences struct {
 	t   *testing.T
-	srv *server.Server
+	srv *Embedded
 	log *logText
 }
 
@@ -38,7 +37,7 @@ func presenceBubble(t *testing.T, fn func(t *testing.T, p *presences)) {
 	})
 }
 
-func (p *presences) server() *server.Server {
+func (p *presences) server() *Embedded {
 	cfg := config.Default().NATS.Embedded
 	cfg.Port = 0
 	srv, err := StartEmbedded(cfg, quietly())
@@ -47,7 +46,7 @@ func (p *presences) server() *server.Server {
 	return srv
 }
 
-func (p *presences) connect(srv *server.Server, opts ...nats.Option) *nats.Conn {
+func (p *presences) connect(srv *Embedded, opts ...nats.Option) *nats.Conn {
 	nc, err := nats.Connect("", append(opts, nats.InProcessServer(srv))...)
 	require.NoError(p.t, err)
 	p.t.Cleanup(nc.Close)
@@ -55,7 +54,7 @@ func (p *presences) connect(srv *server.Server, opts ...nats.Option) *nats.Conn 
 }
 
 // fila returns one that has not begun.
-func (p *presences) fila(srv *server.Server, prefix string) *Presence {
+func (p *presences) fila(srv *Embedded, prefix string) *Presence {
 	subjects, err := wire.NewSubjects(prefix)
 	require.NoError(p.t, err)
 	log, text := newTestLog()

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
@@ -30,7 +29,7 @@ import (
 // server, which does not listen. It runs inside a synctest bubble.
 type rig struct {
 	t      *testing.T
-	srv    *server.Server
+	srv    *Embedded
 	front  *Front
 	shard  *shard.Shard
 	client *nats.Conn
