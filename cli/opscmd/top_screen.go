@@ -182,6 +182,9 @@ func (t *topScreen) take(f topFrame) {
 	}
 }
 
+// hasHistory reports whether bars say more than the figures beside them.
+func (p *topPicture) hasHistory() bool { return len(p.totals[0]) > 1 }
+
 // remember returns the last values with one more. Those before, of which a picture may
 // hold some, stay.
 func remember(values []float64, v float64) []float64 {
@@ -265,6 +268,9 @@ func (t *topScreen) draw(out io.Writer) error {
 func (t *topScreen) lines(width int) []string {
 	queues := t.visible(t.frame.Queues)
 	l := layOut(width, queues)
+	if !t.hasHistory() {
+		l.spark = 0
+	}
 	lines := append([]string{t.title(&l, len(queues)), t.total(&l)}, t.status(&l)...)
 	if t.help {
 		for _, line := range topHelp {
@@ -295,13 +301,16 @@ func (t *topScreen) title(l *topLayout, shown int) string {
 func (t *topScreen) total(l *topLayout) string {
 	const each = len("acked 12.3k ")
 	spark := min((l.width-3*each-4)/3, topHistory/2)
+	if !t.hasHistory() {
+		spark = 0
+	}
 	var parts []string
 	for i, name := range []string{"in", "acked", "failed"} {
 		text := "-"
 		if n := len(t.totals[i]); n > 0 {
 			text = terminal.Short(t.totals[i][n-1])
 		}
-		parts = append(parts, fmt.Sprintf("%s %5s %s", name, text, terminal.Sparkline(t.totals[i], spark)))
+		parts = append(parts, strings.TrimRight(fmt.Sprintf("%s %5s %s", name, text, terminal.Sparkline(t.totals[i], spark)), " "))
 	}
 	return terminal.Fit(strings.TrimRight(strings.Join(parts, "  "), " "), l.width)
 }

@@ -304,6 +304,8 @@ func TestTopOnce(t *testing.T) {
 
 	r := clitest.OK(t, program.Run(t, "", "top", "--once", "--interval", "50ms", "--queue", "orders"))
 	require.NotContains(t, r.Out, "\x1b", "no terminal")
+	require.NotContains(t, r.Out, "█", "a bar of one interval says nothing")
+	require.NotContains(t, r.Out, "LAST")
 	require.Contains(t, r.Out, "\norders ")
 	require.Contains(t, r.Out, "\norders.dlq ")
 }
