@@ -137,7 +137,8 @@ func listenError(cfg config.EmbeddedConfig, logged string) error {
 
 // natsLog passes what the embedded server logs on to slog: its notices are
 // details of ours, its fatal errors do not end the process. Its texts are no messages
-// of ours, since clients can have many different ones written.
+// of ours, since clients can have many different ones written, and what a client did
+// is no error of the server.
 type natsLog struct {
 	log *slog.Logger
 
@@ -160,7 +161,7 @@ var aboutConnection = regexp.MustCompile(`^\S+ - [a-z]+:\d+`)
 func (l *natsLog) say(level slog.Level, format string, v []any) {
 	message, text := "the NATS server says", fmt.Sprintf(format, v...)
 	if aboutConnection.MatchString(text) {
-		message = "the NATS server says about a client"
+		message, level = "the NATS server says about a client", min(level, slog.LevelWarn)
 	}
 	l.log.Log(context.Background(), level, message, "text", text)
 }

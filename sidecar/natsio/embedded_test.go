@@ -256,7 +256,7 @@ func TestEmbeddedServerLog(t *testing.T) {
 	require.Contains(t, got, `level=DEBUG msg="the NATS server says" text="notice 1"`)
 	require.Contains(t, got, `level=WARN msg="the NATS server says" text="warning 2"`)
 	require.Contains(t, got, `level=ERROR msg="the NATS server says" text="error 3"`)
-	require.Contains(t, got, `level=ERROR msg="the NATS server says about a client" text="127.0.0.1:4321 - cid:5 - \"v1:go\" - authentication error"`)
+	require.Contains(t, got, `level=WARN msg="the NATS server says about a client" text="127.0.0.1:4321 - cid:5 - \"v1:go\" - authentication error"`)
 	require.NotContains(t, got, "debug")
 	require.NotContains(t, got, "trace")
 }
