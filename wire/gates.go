@@ -47,7 +47,11 @@ type ThrottleInfo struct {
 	Tokens   float64 `json:"tokens"`             // in the bucket; negative: debt
 	InWindow int64   `json:"in_window"`
 	InFlight int64   `json:"in_flight"`
-	Waiting  int     `json:"waiting"` // queues with messages parked here
+	// Waiting is how many queues have messages that wait because of it, and
+	// WaitingMessages how many messages those are, as throttle-show finds out. In other
+	// replies it is how many queues stand in line: those that have tried.
+	Waiting         int   `json:"waiting"`
+	WaitingMessages int64 `json:"waiting_messages,omitempty"`
 }
 
 // ThrottleList answers throttle-list.
@@ -78,7 +82,8 @@ type CircuitInfo struct {
 	MaxFailures         int64  `json:"max_failures"` // 0: any number
 	FailureWindowMs     int64  `json:"failure_window_ms"`
 	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until it is closed by hand
-	Waiting             int    `json:"waiting"`         // queues with messages parked here
+	Waiting             int    `json:"waiting"`         // queues, as in ThrottleInfo
+	WaitingMessages     int64  `json:"waiting_messages,omitempty"`
 }
 
 // CircuitList answers circuit-list.

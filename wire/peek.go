@@ -65,7 +65,8 @@ type PeekedMessage struct {
 	// BlockedBy is the pause, the gate or the order that holds a parked message
 	// back.
 	BlockedBy *GateState `json:"blocked_by,omitempty"`
-	Dead      *DeadInfo  `json:"dead,omitempty"` // of a dead letter
+	WaitsFor  string     `json:"waits_for,omitempty"` // of a pending message: consumer, credit, turn or verdict
+	Dead      *DeadInfo  `json:"dead,omitempty"`      // of a dead letter
 
 	// Headers have their values in the form of [ShowText].
 	Headers      map[string][]string `json:"headers"`
@@ -77,6 +78,14 @@ type PeekedMessage struct {
 	PayloadBase64 []byte  `json:"payload_base64,omitempty"`
 	Unreadable    string  `json:"unreadable,omitempty"` // why there are neither headers nor payload
 }
+
+// What a pending message waits for.
+const (
+	WaitsForConsumer = "consumer" // none is registered
+	WaitsForCredit   = "credit"   // no consumer has room
+	WaitsForTurn     = "turn"     // others are before it
+	WaitsForVerdict  = "verdict"  // its last attempt failed, and what follows is being decided
+)
 
 // MessageRequest names a message: message-delete and message-run-now.
 type MessageRequest struct {

@@ -103,7 +103,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	t.Row("max failures", maxFailures(&c))
 	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
-	t.Row("queues waiting", c.Waiting)
+	t.Row("queues waiting", waitingText(c.Waiting, c.WaitingMessages))
 	return t.String()
 }
 

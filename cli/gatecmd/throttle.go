@@ -276,8 +276,16 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 		t.Row("in the window", fmt.Sprintf("%d of %d", i.InWindow, *i.Limit))
 	}
 	t.Row("in flight", i.InFlight)
-	t.Row("queues waiting", i.Waiting)
+	t.Row("queues waiting", waitingText(i.Waiting, i.WaitingMessages))
 	return t.String()
+}
+
+// waitingText is how many queues wait, and their messages where they are known.
+func waitingText(queues int, messages int64) string {
+	if messages == 0 {
+		return strconv.Itoa(queues)
+	}
+	return fmt.Sprintf("%d, with %s", queues, terminal.Plural(messages, "message"))
 }
 
 // words are the limits of a throttle key as people say them.

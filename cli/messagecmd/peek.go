@@ -146,6 +146,16 @@ func waitsFor(env *command.Env, m *wire.PeekedMessage) string {
 	case m.Dead != nil:
 		return "a redrive: " + deadText(m.Dead)
 	}
+	switch m.WaitsFor {
+	case wire.WaitsForConsumer:
+		return "a consumer"
+	case wire.WaitsForCredit:
+		return "room at a consumer"
+	case wire.WaitsForTurn:
+		return "its turn"
+	case wire.WaitsForVerdict:
+		return "the verdict on its failure"
+	}
 	return ""
 }
 

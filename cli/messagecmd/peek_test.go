@@ -15,7 +15,7 @@ import (
 func peekedMessages() []wire.PeekedMessage {
 	text, lines, gate := `{"id": 1}`, strings.Repeat("long ", 20), "half\x1b[2J"
 	return []wire.PeekedMessage{
-		{ID: "1", Key: "acme", State: "pending", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
+		{ID: "1", Key: "acme", State: "pending", WaitsFor: "consumer", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
 		{
 			ID: "2", Key: "a\x1bb", State: "parked", Attempt: 2, EnqueuedAt: "2026-01-02T11:59:30Z", PayloadBytes: 100, Payload: &lines,
 			BlockedBy: &wire.GateState{Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z"},
@@ -31,7 +31,7 @@ func TestPeek(t *testing.T) {
 	f := clitest.StartFake(t)
 	clitest.Shows(f, program, "peek orders", "fila.admin.peek.orders", wire.PeekReply{Queue: "orders", Messages: peekedMessages()},
 		"ID  KEY   STATE    ATTEMPT  AGE  WAITS FOR                                  PAYLOAD",
-		`1   acme  pending  1        1m   -                                          {"id": 1}`,
+		`1   acme  pending  1        1m   a consumer                                 {"id": 1}`,
 		"2   a?b   parked   2        30s  throttle:stripe (rate), opens in 1.5s      "+strings.Repeat("long ", 11)+"long~",
 		"3   k     delayed  1        1s   its time, in 10m                           base64:/wA=",
 		"4   k     leased   1        1s   consumer w, lease ends in 20s              base64:aGFsZhtbMko=",
@@ -41,7 +41,7 @@ func TestPeek(t *testing.T) {
 
 	r := program.RunAt(t, "peek", "orders", "-v")
 	require.Equal(t, clitest.Lines(
-		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago)", "", `{"id": 1}`, "",
+		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago), waits for a consumer", "", `{"id": 1}`, "",
 		"2  parked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), opens in 1.5s",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)", "",
 		"3  delayed, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for its time, in 10m, expires in 1h", "", "base64:/wA=", "",

@@ -104,6 +104,42 @@ func opens(at queue.Place, now int64) int64 {
 	return math.MaxInt64
 }
 
+// throttleShow describes a throttle key, with all that waits because of it.
+func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
+	info, err := a.control.ThrottleShow(req)
+	if err == nil {
+		info.Waiting, info.WaitingMessages = a.waiting(func(at queue.Place) bool {
+			return at.Throttle != nil && at.Throttle.Key() == req.Key
+		})
+	}
+	return info, err
+}
+
+// circuitShow describes a circuit, with all that waits because of it.
+func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
+	info, err := a.control.CircuitShow(req)
+	if err == nil {
+		info.Waiting, info.WaitingMessages = a.waiting(func(at queue.Place) bool {
+			return at.Circuit != nil && at.Circuit.Key() == req.Key
+		})
+	}
+	return info, err
+}
+
+// waiting counts the queues, and their messages, that wait at places of which at is
+// true. A gate itself knows of those alone that have tried: without a consumer with
+// credit a queue tries nothing.
+func (a *Admin) waiting(at func(queue.Place) bool) (queues int, messages int64) {
+	for _, q := range a.shard.Queues() {
+		n := int64(0)
+		q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.WaitingAt(side, at, now) })
+		if n > 0 {
+			queues, messages = queues+1, messages+n
+		}
+	}
+	return queues, messages
+}
+
 // interval is how many nanoseconds a throttle key needs for a message of that cost
 // in the long run, 0 if that is not known.
 func interval(t *throttle.Gate, cost, now int64) float64 {

@@ -105,9 +105,27 @@ func (p *peeking) peeked(v *queue.MessageView) wire.PeekedMessage {
 		m.ReadyAt = wire.Timestamp(v.ReadyAt)
 	case queue.StateLeased:
 		m.Consumer, m.LeaseUntil = v.Consumer, wire.Timestamp(v.LeaseUntil)
+	case queue.StateFailing:
+		m.WaitsFor = wire.WaitsForVerdict
+	case queue.StatePending:
+		if !wire.IsDLQ(p.queue) { // what is dead waits for a redrive
+			m.WaitsFor = waitsFor(v.By)
+		}
 	default:
 	}
 	return m
+}
+
+// waitsFor is what a message waits for that nothing holds back.
+func waitsFor(by queue.BlockKind) string {
+	switch by {
+	case queue.ByNoConsumer:
+		return wire.WaitsForConsumer
+	case queue.ByNoCredit:
+		return wire.WaitsForCredit
+	default:
+		return wire.WaitsForTurn
+	}
 }
 
 // read fills in what the store has of a message. It reports false if the message is

@@ -57,7 +57,7 @@ func TestPeekShowsEveryState(t *testing.T) {
 	}{
 		"pending": {
 			view: queue.MessageView{State: queue.StatePending, ExpiresAt: now + 3600*second},
-			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600)},
+			want: wire.PeekedMessage{State: "pending", ExpiresAt: at(3600), WaitsFor: "turn"},
 		},
 		"delayed": {
 			view: queue.MessageView{State: queue.StateDelayed, ReadyAt: now + 60*second},
@@ -69,7 +69,7 @@ func TestPeekShowsEveryState(t *testing.T) {
 		},
 		"failing": {
 			view: queue.MessageView{State: queue.StateFailing},
-			want: wire.PeekedMessage{State: "pending"},
+			want: wire.PeekedMessage{State: "pending", WaitsFor: "verdict"},
 		},
 		"at a throttle": {at: atRate, want: wire.PeekedMessage{State: "parked", BlockedBy: &rateGate}},
 		"at a circuit":  {at: atFailures, want: wire.PeekedMessage{State: "parked", BlockedBy: &circuitGate}},
@@ -79,7 +79,7 @@ func TestPeekShowsEveryState(t *testing.T) {
 		},
 		"ready, without a consumer": {
 			view: queue.MessageView{State: queue.StatePending, Why: queue.Why{By: queue.ByNoConsumer}},
-			want: wire.PeekedMessage{State: "pending"},
+			want: wire.PeekedMessage{State: "pending", WaitsFor: "consumer"},
 		},
 		"in a paused queue": {
 			at:   atQueuePause(queue.Forever),

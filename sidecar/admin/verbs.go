@@ -63,9 +63,9 @@ func (a *Admin) verbs() []Verb {
 
 		gateVerb(wire.VerbThrottleSet, wire.ParseThrottleSet, c.ThrottleSet),
 		gateVerb(wire.VerbThrottleClear, wire.ParseGateKey, c.ThrottleClear),
-		gateVerb(wire.VerbThrottleShow, wire.ParseGateKey, c.ThrottleShow),
+		gateVerb(wire.VerbThrottleShow, wire.ParseGateKey, a.throttleShow),
 		bareVerb(wire.VerbThrottleList, wire.ParseKeyList, sure(c.ThrottleList)),
-		gateVerb(wire.VerbCircuitShow, wire.ParseGateKey, c.CircuitShow),
+		gateVerb(wire.VerbCircuitShow, wire.ParseGateKey, a.circuitShow),
 		gateVerb(wire.VerbCircuitOpen, wire.ParseCircuitOpen, c.CircuitOpen),
 		gateVerb(wire.VerbCircuitClose, wire.ParseGateKey, c.CircuitClose),
 		gateVerb(wire.VerbCircuitReset, wire.ParseGateKey, c.CircuitReset),

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/wire"
 )
 
@@ -117,4 +118,54 @@ func TestOpenGatesAreNotBlamed(t *testing.T) {
 		require.Zero(t, q.Parked)
 		require.Equal(t, "2 messages are ready and wait for the consumers, which have 2 in flight and no room for more.", q.Reason)
 	})
+}
+
+// TestAllThatWaitAtAGateCount, in throttle-show and circuit-show, whether or not a
+// consumer is there and anything has tried.
+func TestAllThatWaitAtAGateCount(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		for _, name := range []string{"orders", "bills"} {
+			h.must(wire.VerbQueueCreate, name, `{"throttle_headers":["api"],"circuit_header":"dest"}`, nil)
+			for range 3 {
+				h.enqueue(name, "x", nats.Header{"api": {"stripe"}, "dest": {"bank"}})
+			}
+			h.enqueue(name, "x", nats.Header{"api": {"other"}})
+		}
+		waiting := func() []any {
+			var throttle wire.ThrottleInfo
+			var circuit wire.CircuitInfo
+			h.must(wire.VerbThrottleShow, "stripe", "", &throttle)
+			h.must(wire.VerbCircuitShow, "bank", "", &circuit)
+			return []any{throttle.Waiting, throttle.WaitingMessages, circuit.Waiting, circuit.WaitingMessages}
+		}
+		require.Equal(t, []any{0, int64(0), 0, int64(0)}, waiting(), "they wait for a consumer")
+		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
+		require.Equal(t, []any{2, int64(6), 0, int64(0)}, waiting())
+		h.must(wire.VerbCircuitOpen, "bank", ``, nil)
+		require.Equal(t, []any{0, int64(0), 2, int64(6)}, waiting(), "the circuit comes first")
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"bills"}`, nil)
+		require.Equal(t, []any{0, int64(0), 1, int64(3)}, waiting())
+	})
+}
+
+// TestPeekSaysWhatAReadyMessageWaitsFor: a consumer, room at one, or its turn.
+func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		h.enqueue("orders", "x", nil)
+		waits := func() (all []string) {
+			for _, m := range h.peek("orders", "").Messages {
+				all = append(all, m.State+" "+m.WaitsFor)
+			}
+			return all
+		}
+		require.Equal(t, []string{"pending consumer"}, waits())
+		h.consume("orders", 1)
+		h.one()
+		h.enqueue("orders", "y", nil)
+		require.Equal(t, []string{"leased ", "pending credit"}, waits())
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		require.Equal(t, []string{"leased ", "parked "}, waits())
+	})
+	require.Equal(t, wire.WaitsForTurn, waitsFor(queue.ByNothing))
 }

@@ -370,6 +370,19 @@ func (m *Queue) State(s Side, most int, now int64) StateView {
 	return v
 }
 
+// WaitingAt counts the messages of a side that wait at places of which at is true. Its
+// cost is that of Moment.
+func (m *Queue) WaitingAt(s Side, at func(Place) bool, now int64) (n int64) {
+	h := held{at: make(map[heldAt]*BlockedView)}
+	m.sides[s].asking(now).all(&h)
+	for k, b := range h.at {
+		if at(k.Place) {
+			n += b.Messages
+		}
+	}
+	return n
+}
+
 // Key says how a fairness key stands.
 func (m *Queue) Key(s Side, key string, now int64) KeyView {
 	q := &m.sides[s]
