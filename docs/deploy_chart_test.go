@@ -3,6 +3,7 @@ package docs
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"text/template"
 
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
@@ -18,13 +21,25 @@ import (
 const chartDir = "deploy/helm/fila"
 
 // renderChart renders the chart with the functions of Helm that it uses, so that
-// it is checked where there is no helm; deploy/check has the real one.
+// it is checked where there is no helm; deploy/check has the real one. The image is
+// given: there is none by default.
 func renderChart(t *testing.T, change func(values map[string]any)) map[string]any {
 	t.Helper()
+	objects, err := tryChart(t, func(values map[string]any) {
+		values["image"].(map[string]any)["repository"] = "registry.example.com/fila"
+		if change != nil {
+			change(values)
+		}
+	})
+	require.NoError(t, err)
+	return objects
+}
+
+// tryChart renders the chart with the values that change makes of its own.
+func tryChart(t *testing.T, change func(values map[string]any)) (map[string]any, error) {
+	t.Helper()
 	values := readYAML(t, readText(t, chartDir+"/values.yaml"))[0].(map[string]any)
-	if change != nil {
-		change(values)
-	}
+	change(values)
 	chart := readYAML(t, readText(t, chartDir+"/Chart.yaml"))[0].(map[string]any)
 	scope := map[string]any{
 		"Values":  values,
@@ -46,6 +61,14 @@ func renderChart(t *testing.T, change func(values map[string]any)) map[string]an
 			text, err := yaml.Marshal(v)
 			return strings.TrimSuffix(string(text), "\n"), err
 		},
+		"required": func(why string, v any) (any, error) {
+			if v == nil || v == "" {
+				return nil, errors.New(why)
+			}
+			return v, nil
+		},
+		"fail":       func(why string) (string, error) { return "", errors.New(why) },
+		"list":       func(of ...any) []any { return of },
 		"quote":      func(v any) string { return fmt.Sprintf("%q", fmt.Sprint(v)) },
 		"contains":   func(part, s string) bool { return strings.Contains(s, part) },
 		"trunc":      func(n int, s string) string { return s[:min(n, len(s))] },
@@ -67,7 +90,9 @@ func renderChart(t *testing.T, change func(values map[string]any)) map[string]an
 	objects := map[string]any{}
 	for _, file := range files {
 		var out bytes.Buffer
-		require.NoError(t, root.ExecuteTemplate(&out, filepath.Base(file), scope))
+		if err := root.ExecuteTemplate(&out, filepath.Base(file), scope); err != nil {
+			return nil, err
+		}
 		if filepath.Ext(file) != ".yaml" {
 			continue
 		}
@@ -77,7 +102,7 @@ func renderChart(t *testing.T, change func(values map[string]any)) map[string]an
 			objects[kind] = object
 		}
 	}
-	return objects
+	return objects, nil
 }
 
 func TestChart(t *testing.T) {
@@ -110,7 +135,7 @@ func TestChart(t *testing.T) {
 func TestChartStarts(t *testing.T) {
 	needBinaries(t)
 	objects := renderChart(t, func(values map[string]any) {
-		values["nats"] = map[string]any{"url": ""}
+		values["nats"].(map[string]any)["url"] = ""
 		values["existingSecret"] = "login"
 		values["restartOnConfigChange"] = false
 		values["config"] = values["config"].(string) + "[[queue]]\nname = \"orders\"\n"
@@ -130,6 +155,104 @@ func TestChartStarts(t *testing.T) {
 	require.Contains(t, out, "orders.dlq")
 }
 
+// Logins and certificates come from secrets, and the rest of what is extra is where
+// Kubernetes looks for it.
+func TestChartExtras(t *testing.T) {
+	objects := renderChart(t, func(values map[string]any) {
+		nats := values["nats"].(map[string]any)
+		nats["creds"].(map[string]any)["secret"] = "login"
+		nats["tls"].(map[string]any)["secret"] = "certs"
+		values["extraEnv"] = []any{map[string]any{"name": "FILA_LOG__LEVEL", "value": "debug"}}
+		values["extraVolumes"] = []any{map[string]any{"name": "hooks", "configMap": map[string]any{"name": "hooks"}}}
+		values["extraVolumeMounts"] = []any{map[string]any{"name": "hooks", "mountPath": "/hooks"}}
+		values["serviceMonitor"] = map[string]any{"enabled": true, "interval": "15s", "labels": map[string]any{"release": "prometheus"}}
+	})
+	require.ElementsMatch(t, []string{"ConfigMap", "Service", "StatefulSet", "ServiceMonitor"}, keys(objects))
+	pod := at(objects["StatefulSet"], "spec", "template", "spec")
+	container := at(pod, "containers", 0)
+	require.Equal(t, "registry.example.com/fila:"+at(readYAML(t, readText(t, chartDir+"/Chart.yaml"))[0], "appVersion").(string), at(container, "image"))
+	require.Equal(t, map[string]string{
+		"FILA_DATA_DIR": "/data", "FILA_HTTP__ADDR": "0.0.0.0:8222", "FILA_NATS__URL": "nats://nats:4222", "FILA_LOG__LEVEL": "debug",
+		"FILA_NATS__CREDS": "/etc/nats/creds/nats.creds", "FILA_NATS__TLS__CA": "/etc/nats/tls/ca.crt",
+		"FILA_NATS__TLS__CERT": "/etc/nats/tls/tls.crt", "FILA_NATS__TLS__KEY": "/etc/nats/tls/tls.key",
+	}, environment(t, container))
+	mounts, volumes := map[any]any{}, map[any]any{}
+	for _, m := range at(container, "volumeMounts").([]any) {
+		mounts[at(m, "name")] = at(m, "mountPath")
+	}
+	for _, v := range at(pod, "volumes").([]any) {
+		volumes[at(v, "name")] = at(v, "secret", "secretName")
+	}
+	require.Equal(t, map[any]any{"data": "/data", "config": "/etc/fila", "nats-creds": "/etc/nats/creds", "nats-tls": "/etc/nats/tls", "hooks": "/hooks"}, mounts)
+	require.Equal(t, map[any]any{"config": nil, "nats-creds": "login", "nats-tls": "certs", "hooks": nil}, volumes)
+
+	monitor, service := objects["ServiceMonitor"], objects["Service"]
+	require.Equal(t, "prometheus", at(monitor, "metadata", "labels", "release"))
+	require.Equal(t, at(service, "spec", "selector"), at(monitor, "spec", "selector", "matchLabels"))
+	require.Subset(t, at(service, "metadata", "labels"), at(monitor, "spec", "selector", "matchLabels"))
+	require.Equal(t, at(service, "spec", "ports", 0, "name"), at(monitor, "spec", "endpoints", 0, "port"))
+	require.Equal(t, "15s", at(monitor, "spec", "endpoints", 0, "interval"))
+}
+
+// What cannot work is refused while rendering, in words.
+func TestChartRefuses(t *testing.T) {
+	secret := func(name string) map[string]any { return map[string]any{"secret": name} }
+	for want, change := range map[string]func(image, nats map[string]any){
+		"one way to log in is allowed":         func(_, nats map[string]any) { nats["creds"], nats["nkey"] = secret("a"), secret("b") },
+		"nats.nkey and nats.tls need nats.url": func(_, nats map[string]any) { nats["url"], nats["tls"] = "", secret("a") },
+	} {
+		_, err := tryChart(t, func(values map[string]any) {
+			image, nats := values["image"].(map[string]any), values["nats"].(map[string]any)
+			image["repository"] = "registry.example.com/fila"
+			change(image, nats)
+		})
+		require.ErrorContains(t, err, want)
+	}
+	_, err := tryChart(t, func(map[string]any) {})
+	require.ErrorContains(t, err, "image.repository is needed", "the values of the chart name no image")
+}
+
+// A real fila logs in with the key of the chart's secret, and the variables are those
+// that fila knows.
+func TestChartLogsIn(t *testing.T) {
+	needBinaries(t)
+	user, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	seed, err := user.Seed()
+	require.NoError(t, err)
+	public, err := user.PublicKey()
+	require.NoError(t, err)
+	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Nkeys: []*server.NkeyUser{{Nkey: public}}})
+	require.NoError(t, err)
+	nats.Start()
+	t.Cleanup(nats.Shutdown)
+	serve := func(s *shell, secret string) (out string, code int) {
+		objects := renderChart(t, func(values map[string]any) {
+			of := values["nats"].(map[string]any)
+			of["url"] = nats.ClientURL()
+			of[secret].(map[string]any)["secret"] = "login"
+		})
+		var export strings.Builder
+		for name, value := range environment(t, at(objects["StatefulSet"], "spec", "template", "spec", "containers", 0)) {
+			if strings.HasPrefix(name, "FILA_NATS__") {
+				export.WriteString("export " + name + "='" + strings.Replace(value, "/etc/nats/nkey/", "./", 1) + "'\n")
+			}
+		}
+		return s.run(export.String() + "fila_serve")
+	}
+	s := newShell(t)
+	s.write("seed", string(seed))
+	out, code := serve(s, "nkey")
+	require.Zero(t, code, out)
+	require.Contains(t, out, nats.ClientURL())
+	for secret, key := range map[string]string{"creds": "nats.creds", "tls": "nats.tls.ca"} {
+		s := newShell(t)
+		out, code := serve(s, secret)
+		require.NotZero(t, code, out)
+		require.Contains(t, out+s.log(), key, "it does not know the variable")
+	}
+}
+
 // Every value has a place in the schema, and the other way round.
 func TestChartSchema(t *testing.T) {
 	values := readYAML(t, readText(t, chartDir+"/values.yaml"))[0].(map[string]any)
@@ -140,6 +263,11 @@ func TestChartSchema(t *testing.T) {
 	for name, value := range values {
 		if of, ok := at(properties, name, "properties").(map[string]any); ok {
 			require.ElementsMatch(t, keys(value.(map[string]any)), keys(of), name)
+			for inner, value := range value.(map[string]any) {
+				if deeper, ok := at(of[inner], "properties").(map[string]any); ok {
+					require.ElementsMatch(t, keys(value.(map[string]any)), keys(deeper), inner)
+				}
+			}
 		}
 	}
 }
