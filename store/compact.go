@@ -114,7 +114,7 @@ func (s *Bolt) carryAll(tx *bbolt.Tx, h uint32, g *segment) error {
 		}
 		q, l, ok := s.find(ref)
 		if q == nil {
-			return s.corrupt("index", g.id, off, errors.New("its queue does not exist"))
+			return s.corrupt("index", g.id, off, noQueueOf(ref))
 		}
 		if !ok || l.seg != h || l.slotNo() != i {
 			return s.corrupt("index", g.id, off, errors.New("its message is somewhere else"))

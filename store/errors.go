@@ -55,7 +55,7 @@ type CorruptError struct {
 	File    string
 	Part    string // "segment", "index", "bitmap", "state", "dedupe", "page", ...
 	Segment uint64 // 0: not in a segment
-	Offset  int64  // within the segment's value or, for "page" and "file", the file; -1: not known
+	Offset  int64  // of an item within its value or, for "page" and "file", within the file; -1: all of it, or not known
 	Reason  string
 }
 
@@ -73,16 +73,33 @@ func (e *CorruptError) Error() string {
 // Unwrap makes errors.Is(err, ErrCorrupt) hold.
 func (e *CorruptError) Unwrap() error { return ErrCorrupt }
 
-// corrupt says in which place of the file err was found; nil stays nil.
+// corrupt says in which place of the file err was found; nil stays nil. No item is at
+// offset 0 of its value, where the head is: then it is the value itself.
 func (s *Bolt) corrupt(part string, segment uint64, offset int64, err error) error {
 	if err == nil {
 		return nil
+	}
+	if offset == 0 {
+		offset = -1
 	}
 	return &CorruptError{File: s.path, Part: part, Segment: segment, Offset: offset, Reason: err.Error()}
 }
 
 // metaError is like corrupt, for what lies outside of the segments.
 func (s *Bolt) metaError(part string, err error) error { return s.corrupt(part, 0, -1, err) }
+
+// What is wrong is said in the same words wherever it is met: keys of the configuration
+// are quoted, other keys of the file are in hex.
+
+func noQueueOf(ref Ref) error {
+	return fmt.Errorf("message %d of queue %d, which does not exist", ref.Seq, ref.Queue)
+}
+
+func noMessage(ref Ref) error {
+	return fmt.Errorf("message %d of queue %d does not exist", ref.Seq, ref.Queue)
+}
+
+func configPart(key []byte) string { return fmt.Sprintf("config %q", key) }
 
 const corruptListed = 100
 

@@ -241,10 +241,10 @@ func (c *checker) states() error {
 func (c *checker) live(ref Ref) error {
 	q := c.s.queues[ref.Queue]
 	if q == nil {
-		return fmt.Errorf("message %d of queue %d, which does not exist", ref.Seq, ref.Queue)
+		return noQueueOf(ref)
 	}
 	if _, ok := q.index.get(ref.Seq); !ok {
-		return fmt.Errorf("message %d of queue %d does not exist", ref.Seq, ref.Queue)
+		return noMessage(ref)
 	}
 	return nil
 }
@@ -282,7 +282,7 @@ func (c *checker) config() error {
 	return c.tx.Bucket(bucketConfig).ForEach(func(k, v []byte) error {
 		c.sum.Config++
 		_, err := unseal(k, v)
-		c.report(c.s.metaError(fmt.Sprintf("config %q", k), err))
+		c.report(c.s.metaError(configPart(k), err))
 		return nil
 	})
 }

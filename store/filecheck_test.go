@@ -152,7 +152,7 @@ func TestCheckFileFindsAll(t *testing.T) {
 		{`checksum does not match`, func(tx *bbolt.Tx) error {
 			return copySegment(tx, 13, func(index, value []byte) { value[len(value)-1] ^= 1 })
 		}},
-		{`segment of segment 904 at offset 0: cut short`, func(tx *bbolt.Tx) error {
+		{`segment of segment 904: cut short`, func(tx *bbolt.Tx) error {
 			if err := copySegment(tx, 14, nil); err != nil {
 				return err
 			}
@@ -277,4 +277,58 @@ func TestCheckFileFlips(t *testing.T) {
 	t.Logf("%d flips: %d found, %d harmless", n, bad, clean)
 	require.Positive(t, bad)
 	require.Positive(t, clean)
+}
+
+// TestFaultsAreToldInOneWay: who opens a file names its faults as a check does.
+func TestFaultsAreToldInOneWay(t *testing.T) {
+	segment := func(tx *bbolt.Tx) *bbolt.Bucket {
+		b := tx.Bucket([]byte("segments"))
+		k, _ := b.Cursor().First()
+		return b.Bucket(k)
+	}
+	for want, damage := range map[string]func(tx *bbolt.Tx) error{
+		`config "throttle:api:rate": checksum does not match`: func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte("config")).Put([]byte("throttle:api:rate"), []byte("12345678"))
+		},
+		`index of segment 1: cut short`: func(tx *bbolt.Tx) error { return segment(tx).Put([]byte("i"), []byte{1}) },
+		`message 99 of queue 1 does not exist`: func(tx *bbolt.Tx) error {
+			return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 1, Seq: 99}})
+		},
+		`queue 00000063: id 99, the next one to come is 4`: func(tx *bbolt.Tx) error {
+			return store.PutQueue(tx, &store.QueueRecord{ID: 99, Name: "late"})
+		},
+		`message 9 of queue 88, which does not exist`: func(tx *bbolt.Tx) error {
+			return store.PutState(tx, &store.State{Ref: store.Ref{Queue: 88, Seq: 9}})
+		},
+	} {
+		file := goldenFile(t, store.Options{NoSync: true}.Small())
+		edit(t, file, damage)
+		_, checked := check(t, file)
+		require.True(t, slices.ContainsFunc(checked, func(p string) bool { return strings.Contains(p, want) }), "%q is not in %q", want, checked)
+		var met []string
+		s, err := store.Open(file, store.Options{NoSync: true})
+		if err == nil {
+			_, err = s.Snapshot()
+		}
+		if err == nil {
+			var stats store.RecoveryStats
+			stats, err = s.Recover(store.Visitor{})
+			for _, e := range stats.Corrupt {
+				met = append(met, e.Error())
+			}
+		}
+		if err != nil {
+			met = append(met, err.Error())
+		}
+		if s != nil {
+			require.NoError(t, s.Close())
+		}
+		require.NotEmpty(t, met, want)
+		for _, m := range met {
+			if strings.Contains(m, ": tally: found") {
+				continue // a check says nothing about sums when it knows why they are wrong
+			}
+			require.True(t, slices.ContainsFunc(checked, func(p string) bool { return strings.HasSuffix(m, p) }), "%q is not in %q", m, checked)
+		}
+	}
 }

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"errors"
-
 	"go.etcd.io/bbolt"
 )
 
@@ -104,7 +102,8 @@ func (f *File) countMessages(tx *bbolt.Tx, st *FileStats, queues map[QueueID]*Qu
 			}
 			q := queues[m.Queue]
 			if q == nil {
-				return f.s.corrupt("index", v.id, -1, errors.New("message of a queue that does not exist"))
+				_, off, _ := v.index.item(i)
+				return f.s.corrupt("index", v.id, off, noQueueOf(m.Ref))
 			}
 			ready := m.NotBefore
 			state, err := w.state(m.Ref)

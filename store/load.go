@@ -65,7 +65,7 @@ func (s *Bolt) loadMeta(tx *bbolt.Tx) error {
 	s.nextQueue = QueueID(le.Uint32(v))
 	return each(s, tx.Bucket(bucketQueues), "queue", decodeQueue, func(q QueueRecord) error {
 		if q.ID >= s.nextQueue {
-			return s.metaError("queue "+q.Name, fmt.Errorf("id %d, the next one to come is %d", q.ID, s.nextQueue))
+			return s.metaError(fmt.Sprintf("queue %08x", q.ID), fmt.Errorf("id %d, the next one to come is %d", q.ID, s.nextQueue))
 		}
 		s.queues[q.ID] = &queue{id: q.ID}
 		return nil
@@ -156,7 +156,7 @@ func (s *Bolt) loadSegment(k []byte, b *bbolt.Bucket, bits []byte) {
 func (s *Bolt) place(ref Ref, l loc) error {
 	q := s.queues[ref.Queue]
 	if q == nil {
-		return fmt.Errorf("message %d of queue %d, which does not exist", ref.Seq, ref.Queue)
+		return noQueueOf(ref)
 	}
 	if ref.Seq > MaxSeq {
 		return fmt.Errorf("message %d of queue %d: no such number is given out", ref.Seq, ref.Queue)
@@ -177,12 +177,12 @@ func (s *Bolt) loadStates(tx *bbolt.Tx) error {
 		if err == nil {
 			q := s.queues[ref.Queue]
 			if q == nil {
-				err = errors.New("its queue does not exist")
+				err = noQueueOf(ref)
 			} else if l, ok := q.index.get(ref.Seq); ok {
 				l.slot |= stateBit
 				q.index.put(ref.Seq, l)
 			} else if s.loaded.CorruptN == 0 { // its message may be one that cannot be read
-				err = errors.New("its message does not exist")
+				err = noMessage(ref)
 			}
 		}
 		if err != nil {
@@ -260,7 +260,7 @@ func (s *Bolt) snapshot(tx *bbolt.Tx, out *Snapshot) error {
 	return tx.Bucket(bucketConfig).ForEach(func(k, v []byte) error {
 		val, err := unseal(k, v)
 		if err != nil {
-			return s.metaError("config "+string(k), err)
+			return s.metaError(configPart(k), err)
 		}
 		out.Config = append(out.Config, Entry{Key: string(k), Value: string(val)})
 		return nil

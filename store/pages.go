@@ -68,7 +68,7 @@ func (c *pageChecker) bad(page uint64, format string, args ...any) error {
 		e.Part += " of " + string(c.where[0])
 	}
 	if len(c.where) > 1 && len(c.where[1]) == 8 {
-		e.Reason += fmt.Sprintf(" (in segment %d)", be.Uint64(c.where[1]))
+		e.Segment = be.Uint64(c.where[1])
 	}
 	return e
 }
