@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	lua "github.com/yuin/gopher-lua"
@@ -97,18 +98,22 @@ func throttleKeys(v lua.LValue, w *warner) []string {
 	return keys
 }
 
-// failureDecision reads the result of on_failure. Anything but "dlq" retries.
-func failureDecision(t *lua.LTable, w *warner) FailureDecision {
-	d := FailureDecision{Decided: true}
-	switch t.RawGetString("action") {
+// failureDecision reads the result of on_failure. One without an action that it knows
+// decides nothing: wrong says what it must return, and what it did.
+func failureDecision(t *lua.LTable, w *warner) (d FailureDecision, wrong string) {
+	switch action := t.RawGetString("action"); action {
 	case lua.LString("dlq"):
-		d.Action = DeadLetter
-		return d
+		return FailureDecision{Decided: true, Action: DeadLetter}, ""
 	case lua.LString("retry"):
 	default:
-		w.add()
-		return d
+		const maxShown = 64
+		got := article(action.Type().String())
+		if text, ok := action.(lua.LString); ok {
+			got = strconv.Quote(string(text[:min(len(text), maxShown)]))
+		}
+		return d, `the action "retry" or "dlq", it returned ` + got
 	}
+	d.Decided = true
 	v := t.RawGetString("delay_ms")
 	ms, ok := v.(lua.LNumber)
 	switch {
@@ -122,5 +127,5 @@ func failureDecision(t *lua.LTable, w *warner) FailureDecision {
 		d.HasDelay = true
 		d.Delay = time.Duration(math.Round(float64(ms) * float64(time.Millisecond)))
 	}
-	return d
+	return d, ""
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
 )
 
 // TestFieldsOfAResult: a field that is missing or unusable has its default and leaves
@@ -61,8 +63,6 @@ func TestFieldsOfAResult(t *testing.T) {
 		`{ action = "retry" }`:                 {FailureDecision{}, 0},
 		`{ action = "retry", delay_ms = 1.5 }`: {FailureDecision{Delay: 1500 * time.Microsecond, HasDelay: true}, 0},
 		`{ action = "retry", delay_ms = 0 }`:   {FailureDecision{HasDelay: true}, 0},
-		`{ action = "explode", delay_ms = 5 }`: {FailureDecision{}, 1},
-		`{}`:                                   {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = "x" }`: {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = -1 }`:  {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = 0/0 }`: {FailureDecision{}, 1},
@@ -73,6 +73,29 @@ func TestFieldsOfAResult(t *testing.T) {
 			want.decision.Decided = true
 			require.Equal(t, want.decision, g.OnFailure(&FailureInput{Attempts: 1}))
 			require.Equal(t, want.warnings, g.Stats().Warnings)
+		})
+	}
+}
+
+// An action that on_failure does not know is a failure of the hook: it decides
+// nothing, and opens the circuit if it goes on so.
+func TestUnknownActionsFail(t *testing.T) {
+	for returned, want := range map[string]string{
+		`{ action = "explode", delay_ms = 5 }`: `on_failure must return the action "retry" or "dlq", it returned "explode"`,
+		`{ action = "a\27" .. ("x"):rep(99) }`: `it returned "a\x1b` + strings.Repeat("x", 62) + `"`,
+		`{ action = 5 }`:                       "it returned a number",
+		`{ delay_ms = 5 }`:                     "it returned nothing or nil",
+	} {
+		t.Run(returned, func(t *testing.T) {
+			g := newTestGuard(t, OnFailure, "function on_failure(msg) return "+returned+" end", GuardOptions{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Hour}})
+			for range 3 {
+				require.Equal(t, FailureDecision{}, g.OnFailure(&FailureInput{Attempts: 1}))
+			}
+			s := g.Stats()
+			require.EqualValues(t, 2, s.Types)
+			require.EqualValues(t, 1, s.Bypassed)
+			require.Zero(t, s.Warnings)
+			require.Contains(t, s.LastError, want)
 		})
 	}
 }

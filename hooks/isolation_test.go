@@ -175,7 +175,7 @@ function on_enqueue(m) local r = t.n .. "/" .. x t.n = t.n + 1 x = x + 1 return 
 // one had one, not even in the order of the fields.
 func TestRequestedDelayComesAndGoes(t *testing.T) {
 	const text = `function on_failure(m)
-	local t = {}
+	local t = { action = "retry" }
 	for k in pairs(m) do t[#t + 1] = k .. "=" .. tostring(m.requested_delay_ms) end
 	return t
 end`
@@ -187,6 +187,6 @@ end`
 		require.Nil(t, got.Err)
 		require.False(t, got.Dirty)
 		require.Equal(t, want.Returned, got.Returned, i)
-		require.Len(t, got.Returned, map[bool]int{false: 6, true: 7}[in.HasDelay], i)
+		require.Len(t, got.Returned, map[bool]int{false: 7, true: 8}[in.HasDelay], i)
 	}
 }

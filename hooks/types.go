@@ -131,7 +131,8 @@ type FailureDecision struct {
 	Delay  time.Duration // 0..MaxDelay; only for Retry
 	// HasDelay is false when the hook names no delay: the nack's counts, or none.
 	HasDelay bool
-	// Decided is false when the hook failed or was bypassed: others decide.
+	// Decided is false when the hook failed or was bypassed: others decide. An action
+	// that is not known is a failure of the hook.
 	Decided bool
 }
 
@@ -186,7 +187,7 @@ const (
 	CauseError   Cause = "error"   // the script raised an error
 	CauseTimeout Cause = "timeout" // the time or step limit
 	CauseMemory  Cause = "memory"  // the allocation or stack limit
-	CauseType    Cause = "type"    // the result is not a table
+	CauseType    Cause = "type"    // the result is not a table, or has no action that on_failure knows
 	CauseMissing Cause = "missing" // the function is not there
 )
 

@@ -217,8 +217,9 @@ func (v *vm) placed(re *RunError) *RunError {
 }
 
 // hook runs the hook on what fill put into the message table, which is given
-// to read before anything else runs.
-func (v *vm) hook(fill func() *lua.LTable, read func(*lua.LTable)) *RunError {
+// to read before anything else runs; what read says is wrong with the result is a
+// failure of the run.
+func (v *vm) hook(fill func() *lua.LTable, read func(*lua.LTable) (wrong string)) *RunError {
 	if v.fn == nil {
 		if err := v.load(); err != nil {
 			return err
@@ -236,8 +237,9 @@ func (v *vm) hook(fill func() *lua.LTable, read func(*lua.LTable)) *RunError {
 		return err
 	}
 	t, ok := r.(*lua.LTable)
+	wrong := ""
 	if ok {
-		read(t)
+		wrong = read(t)
 		if v.keep != nil {
 			*v.keep = plain(t)
 		}
@@ -246,7 +248,10 @@ func (v *vm) hook(fill func() *lua.LTable, read func(*lua.LTable)) *RunError {
 		v.fn = nil
 	}
 	if !ok {
-		return v.placed(&RunError{Cause: CauseType, Message: string(v.kind) + " must return a table, it returned " + article(r.Type().String())})
+		wrong = "a table, it returned " + article(r.Type().String())
+	}
+	if wrong != "" {
+		return v.placed(&RunError{Cause: CauseType, Message: string(v.kind) + " must return " + wrong})
 	}
 	return nil
 }
@@ -265,13 +270,13 @@ func (v *vm) enqueue(in *EnqueueInput, w *warner) (d EnqueueDecision, err *RunEr
 	d = DefaultEnqueueDecision()
 	err = v.hook(
 		func() *lua.LTable { return v.in.enqueue(&v.x, in) },
-		func(t *lua.LTable) { d = enqueueDecision(t, w) })
+		func(t *lua.LTable) string { d = enqueueDecision(t, w); return "" })
 	return d, err
 }
 
 func (v *vm) failure(in *FailureInput, w *warner) (d FailureDecision, err *RunError) {
 	err = v.hook(
 		func() *lua.LTable { return v.in.failure(&v.x, in) },
-		func(t *lua.LTable) { d = failureDecision(t, w) })
+		func(t *lua.LTable) (wrong string) { d, wrong = failureDecision(t, w); return wrong })
 	return d, err
 }
