@@ -57,7 +57,7 @@ var ownImports = map[string][]string{
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/queue", "breaker", "ordered", "store", "wire"},
-	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules"},
+	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},
 	"sidecar/queue":           {"sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},

@@ -73,6 +73,11 @@ const (
 	ReasonRetryPolicy   = "retry_policy"   // an error rule or retry policy allows no more retries
 )
 
+// Reasons are all of the Reason constants.
+func Reasons() []string {
+	return []string{ReasonExpired, ReasonMaxDeliveries, ReasonTerm, ReasonOnFailure, ReasonCritical, ReasonRetryPolicy}
+}
+
 // HeaderRoom is how many bytes of the server's max_payload are kept free for
 // the headers that a delivery adds: payload and headers of an enqueue may have
 // max_payload minus HeaderRoom bytes.

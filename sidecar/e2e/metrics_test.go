@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
 )
 
 // TestMetrics follows one queue through everything that is counted.
@@ -37,23 +39,23 @@ func TestMetrics(t *testing.T) {
 	c.accepted(k.next(), "")
 
 	for name, want := range map[string]float64{
-		"fila_duplicates_total":    1,
-		"fila_acked_total":         4,
-		"fila_nacked_total":        2,
-		"fila_expired_total":       1,
-		"fila_delivered_total":     7,
-		"fila_dead_lettered_total": 1,
-		"fila_redriven_total":      1,
-		"fila_refused_total":       1,
-		"fila_queue_depth":         1,
-		"fila_queue_delayed":       1,
-		"fila_queue_pending":       0,
-		"fila_queue_in_flight":     0,
-		"fila_queue_consumers":     1,
-		"fila_queue_flows":         0,
+		"fila_duplicates_total": 1,
+		"fila_acked_total":      4,
+		"fila_nacked_total":     2,
+		"fila_expired_total":    1,
+		"fila_delivered_total":  7,
+		"fila_redriven_total":   1,
+		"fila_refused_total":    1,
+		"fila_queue_depth":      1,
+		"fila_queue_delayed":    1,
+		"fila_queue_pending":    0,
+		"fila_queue_in_flight":  0,
+		"fila_queue_consumers":  1,
+		"fila_queue_flows":      0,
 	} {
 		require.Equal(t, want, p.metric(t, name, "queue", queue), name)
 	}
+	require.EqualValues(t, 1, p.metric(t, "fila_dead_lettered_total", "queue", queue, "reason", wire.ReasonOnFailure))
 	require.GreaterOrEqual(t, p.metric(t, "fila_enqueued_total", "queue", queue), 5.0)
 	require.EqualValues(t, 3, p.metric(t, "fila_hook_runs_total", "queue", queue, "hook", "on_failure"))
 	require.EqualValues(t, 1, p.metric(t, "fila_hook_failures_total", "queue", queue, "hook", "on_failure"))

@@ -44,7 +44,6 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	t := to.tally()
 	t.Messages++
 	t.Bytes += int64(s.size)
-	q.tally().DeadLettered++
 	if why.reason == wire.ReasonExpired {
 		q.tally().TTLExpired++
 	}

@@ -47,7 +47,7 @@ func emptied[T any](items []T, keep int) []T {
 // Tally is what a step adds to the figures of a side.
 type Tally struct {
 	Delivered, Acked, Nacked, Expired int64
-	TTLExpired, DeadLettered          int64
+	TTLExpired                        int64
 	Redriven, TakenBack, Removed      int64
 	Failed                            int64 // failures that nobody judges
 	Messages, Bytes                   int64 // change of depth and of bytes

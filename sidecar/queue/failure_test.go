@@ -131,7 +131,6 @@ func deadLettered(t *testing.T, r *rig, id store.ID, reason string, ack wire.Ack
 	t.Helper()
 	require.Zero(t, r.Depth[queue.Main])
 	require.EqualValues(t, 1, r.Depth[queue.Dead])
-	require.EqualValues(t, 1, r.Tally[queue.Main].DeadLettered)
 	r.Consume(queue.Dead, "operator", 1, 0)
 	r.Commit()
 	d := r.One()

@@ -163,6 +163,7 @@ func (r *runner) note(n *queue.Note) {
 		s.Log.Info("consumer lost", "queue", name, "consumer", n.Consumer, "reason", n.Reason)
 		event(wire.EventConsumerLost, map[string]any{"consumer": n.Consumer, "reason": n.Reason, "in_flight": n.InFlight})
 	case queue.NoteDeadLettered:
+		r.sides[n.Side].metrics.DeadLettered(n.Dead.Reason)
 		event(wire.EventDeadLettered, map[string]any{
 			"id": formatID(n.ID), "reason": n.Dead.Reason, "error": n.Dead.Error, "attempts": n.Dead.Attempts,
 		})

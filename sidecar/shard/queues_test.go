@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -306,5 +307,47 @@ func TestCheck(t *testing.T) {
 		require.EqualError(t, r.Check(wire.DefaultQueueSettings("mails")), "queue mails cannot be created while NATS is not connected")
 		require.NoError(t, r.Check(q.Settings()))
 		r.SetOffline(false)
+	})
+}
+
+// TestLeasesAreNotNumberedAlike: a queue that is made again gives the same sequences and
+// attempts, but other leases, and so the token of a delivery of its predecessor finishes
+// nothing. It is the same after a crash for a lease that was not on disk yet.
+func TestLeasesAreNotNumberedAlike(t *testing.T) {
+	bubble(t, func(r *rig) {
+		deliver := func() (*Queue, *nats.Msg) {
+			q := r.create(nil)
+			r.consume(q, "w", 1)
+			require.Nil(t, r.enqueue("one", "", nil))
+			return q, r.one("w")
+		}
+		q, before := deliver()
+		_, werr := r.Delete(q, true)
+		require.Nil(t, werr)
+		q, now := deliver()
+		r.ack(before, done, "late")
+		require.Equal(t, wire.CodeLeaseLost, r.refused("late").ErrCode)
+		require.EqualValues(t, 1, q.Depth())
+		r.ack(now, done, "consumer")
+		require.Empty(t, r.one("consumer").Data)
+		require.Zero(t, q.Depth())
+	})
+}
+
+// TestDeadLettersAreCountedByReason when they are on disk.
+func TestDeadLettersAreCountedByReason(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64); *s.MaxDeliveries = 1 })
+		r.consume(q, "w", 3)
+		for _, ack := range []wire.Ack{term, {Kind: wire.AckNack}, term} {
+			require.Nil(t, r.enqueue("one", "", nil))
+			r.ack(r.one("w"), ack, "")
+		}
+		time.Sleep(time.Second)
+		require.EqualValues(t, 3, q.Metrics().Snapshot()["dead_lettered"])
+		page := httptest.NewRecorder()
+		r.Metrics.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+		require.Contains(t, page.Body.String(), `fila_dead_lettered_total{queue="orders",reason="term"} 2`)
+		require.Contains(t, page.Body.String(), `fila_dead_lettered_total{queue="orders",reason="max_deliveries"} 1`)
 	})
 }

@@ -94,7 +94,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 		accepted.Add(1)
 		q.run.effects.Tally = [queue.Sides]queue.Tally{
 			// With many figures to be counted the moment would be long.
-			queue.Main: {Messages: -1, Bytes: -1, Nacked: 1, Expired: 1, TTLExpired: 1, DeadLettered: 1, TakenBack: 1, Failed: 1},
+			queue.Main: {Messages: -1, Bytes: -1, Nacked: 1, Expired: 1, TTLExpired: 1, TakenBack: 1, Failed: 1},
 			queue.Dead: {Messages: 1, Bytes: 1},
 		}
 		q.run.carryOut(r.Now())

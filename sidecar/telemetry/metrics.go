@@ -35,11 +35,13 @@ const (
 	labelHook      = "hook"
 	labelCode      = "code"
 	labelSeverity  = "severity"
+	labelReason    = "reason"
 	labelBlockedBy = "blocked_by"
 	labelLimit     = "limit"
 
 	nameRefused  = "fila_refused_total"
 	nameFailures = "fila_failures_total"
+	nameDead     = "fila_dead_lettered_total"
 )
 
 // counterSpecs lists the counters, those with the queue as their only label in the
@@ -52,12 +54,12 @@ var counterSpecs = []struct{ name, help, label string }{
 	{"fila_nacked_total", "Attempts ended by a nack.", ""},
 	{"fila_expired_total", "Attempts ended by the end of their lease.", ""},
 	{"fila_ttl_expired_total", "Messages dead-lettered because their TTL had passed.", ""},
-	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue that they left.", ""},
 	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue that they returned to.", ""},
 	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", ""},
 	{"fila_removed_total", "Messages that an operator has purged or deleted, dead letters at their own queue.", ""},
 	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", ""},
 	{nameRefused, "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", labelCode},
+	{nameDead, "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", labelReason},
 	{nameFailures, "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", labelSeverity},
 	{hookNames[0], "Runs of a Lua hook, failed ones included.", labelHook},
 	{hookNames[1], "Runs of a Lua hook that failed; their messages went on with the defaults.", labelHook},

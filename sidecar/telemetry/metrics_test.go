@@ -18,6 +18,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/wire"
 )
 
 // gather returns the families of fila by name.
@@ -145,11 +146,15 @@ func TestSnapshot(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
 	q.Add(queue.Tally{
-		Delivered: 3, Acked: 4, Nacked: 5, Expired: 6, TTLExpired: 7, DeadLettered: 8, Redriven: 9, TakenBack: 10, Failed: 11, Removed: 12,
+		Delivered: 3, Acked: 4, Nacked: 5, Expired: 6, TTLExpired: 7, Redriven: 9, TakenBack: 10, Failed: 11, Removed: 12,
 	})
 	q.Enqueued()
 	q.Duplicate()
 	q.Duplicate()
+	for range 7 {
+		q.DeadLettered(wire.ReasonTerm)
+	}
+	q.DeadLettered("a producer's own words")
 	want := map[string]int64{
 		"enqueued": 1, "duplicates": 2, "delivered": 3, "acked": 4, "nacked": 5, "expired": 6,
 		"ttl_expired": 7, "dead_lettered": 8, "redriven": 9, "taken_back": 10, "removed": 12,
@@ -157,7 +162,18 @@ func TestSnapshot(t *testing.T) {
 	require.Equal(t, want, q.Snapshot())
 	got := gather(t, m)
 	for name, n := range want {
-		value, _ := sample(got["fila_"+name+"_total"], "queue=orders")
+		value := 0.0
+		for _, reason := range map[bool][]string{
+			false: {""}, true: {"term", "other"},
+		}[name == "dead_lettered"] {
+			labels := []string{"queue=orders"}
+			if reason != "" {
+				labels = append(labels, "reason="+reason)
+			}
+			one, ok := sample(got["fila_"+name+"_total"], labels...)
+			require.True(t, ok, "%s %s", name, labels)
+			value += one
+		}
 		require.EqualValues(t, n, value, name)
 	}
 }

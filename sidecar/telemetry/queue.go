@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/wire"
 )
 
 // counter is a counter that has no label but the queue: an index into
@@ -23,7 +24,6 @@ const (
 	nacked
 	expired
 	ttlExpired
-	deadLettered
 	redriven
 	takenBack
 	removed
@@ -36,6 +36,7 @@ type Queue struct {
 	name     string
 	counters [queueCounters]prometheus.Counter
 	failures map[string]prometheus.Counter // by severity; written by newQueue only
+	dead     map[string]prometheus.Counter // by reason; written by newQueue only
 	latency  prometheus.Observer
 	refused  *prometheus.CounterVec
 	hooks    map[string]*Hook // by kind; written by newQueue only
@@ -45,6 +46,7 @@ func newQueue(m *Metrics, name string) *Queue {
 	q := &Queue{
 		name:     name,
 		failures: make(map[string]prometheus.Counter),
+		dead:     make(map[string]prometheus.Counter),
 		latency:  m.latency.WithLabelValues(name),
 		refused:  m.counters[nameRefused],
 		hooks:    make(map[string]*Hook),
@@ -54,6 +56,9 @@ func newQueue(m *Metrics, name string) *Queue {
 	}
 	for _, severity := range rules.Severities {
 		q.failures[severity] = m.counters[nameFailures].WithLabelValues(name, severity)
+	}
+	for _, reason := range reasons {
+		q.dead[reason] = m.counters[nameDead].WithLabelValues(name, reason)
 	}
 	for _, kind := range []string{"on_enqueue", "on_failure"} {
 		h := &Hook{warnings: q.counters[hookWarnings]}
@@ -69,7 +74,7 @@ func newQueue(m *Metrics, name string) *Queue {
 func (q *Queue) Add(t queue.Tally) {
 	for i, n := range [queueCounters]int64{
 		delivered: t.Delivered, acked: t.Acked, nacked: t.Nacked, expired: t.Expired,
-		ttlExpired: t.TTLExpired, deadLettered: t.DeadLettered, redriven: t.Redriven, takenBack: t.TakenBack, removed: t.Removed,
+		ttlExpired: t.TTLExpired, redriven: t.Redriven, takenBack: t.TakenBack, removed: t.Removed,
 	} {
 		if n != 0 {
 			q.counters[i].Add(float64(n))
@@ -99,6 +104,20 @@ func (q *Queue) Failure(severity string) {
 	q.failures[severity].Inc()
 }
 
+// otherReason is that of a dead letter for a reason that is not one of those.
+const otherReason = "other"
+
+var reasons = append(wire.Reasons(), otherReason)
+
+// DeadLettered counts a message that has become a dead letter, by one of the reasons of
+// package wire.
+func (q *Queue) DeadLettered(reason string) {
+	if q.dead[reason] == nil {
+		reason = otherReason
+	}
+	q.dead[reason].Inc()
+}
+
 // Refused counts a refusal of this queue by its err_code. Refusals are rare
 // enough for the look-up.
 func (q *Queue) Refused(errCode int) {
@@ -109,12 +128,17 @@ func (q *Queue) Refused(errCode int) {
 // suffix of the metrics' names.
 func (q *Queue) Snapshot() map[string]int64 {
 	values := make(map[string]int64, hookWarnings)
-	for i, c := range q.counters[:hookWarnings] {
+	add := func(metric string, c prometheus.Counter) {
 		var m dto.Metric
 		if err := c.Write(&m); err == nil {
-			name := strings.TrimSuffix(strings.TrimPrefix(counterSpecs[i].name, "fila_"), "_total")
-			values[name] = int64(m.GetCounter().GetValue())
+			values[strings.TrimSuffix(strings.TrimPrefix(metric, "fila_"), "_total")] += int64(m.GetCounter().GetValue())
 		}
+	}
+	for i, c := range q.counters[:hookWarnings] {
+		add(counterSpecs[i].name, c)
+	}
+	for _, c := range q.dead {
+		add(nameDead, c)
 	}
 	return values
 }

@@ -426,7 +426,6 @@ func (n *node) bury(m *message, reason string) {
 	n.want.dead[m.id] = reason
 	n.sides[queue.Main].fair.reset(m.key)
 	t := n.tally(queue.Main)
-	t.DeadLettered++
 	if reason == wire.ReasonExpired {
 		t.TTLExpired++
 	}

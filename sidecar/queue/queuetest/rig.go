@@ -163,7 +163,6 @@ func add(sum, t *queue.Tally) {
 	sum.Nacked += t.Nacked
 	sum.Expired += t.Expired
 	sum.TTLExpired += t.TTLExpired
-	sum.DeadLettered += t.DeadLettered
 	sum.Redriven += t.Redriven
 	sum.TakenBack += t.TakenBack
 	sum.Removed += t.Removed
