@@ -51,14 +51,14 @@ func TestMemoryOfWaitingGates(t *testing.T) {
 		entries        int64
 	}{
 		"bucket":             {100_000, 2, bucket, 0},
-		"other number":       {35_000, 2, bucket, 0},
-		"window":             {50_000, 1, window, 1},
-		"window of more":     {20_000, 20, window, 20},
-		"bucket and window":  {50_000, 3, both, 3},
-		"window of a year":   {50_000, 2, Limits{Limit: 100, Window: MaxWindow}, 2},
-		"window of parts":    {20_000, 40, Limits{Limit: 1025, Window: 1025 * 1024}, 40},
-		"all at once":        {50_000, 2, bucket, 0},
-		"nothing to wait on": {50_000, 2, Limits{Concurrency: 3}, 0},
+		"other number":       {15_000, 2, bucket, 0},
+		"window":             {20_000, 1, window, 1},
+		"window of more":     {5000, 20, window, 20},
+		"bucket and window":  {20_000, 3, both, 3},
+		"window of a year":   {20_000, 2, Limits{Limit: 100, Window: MaxWindow}, 2},
+		"window of parts":    {5000, 20, Limits{Limit: 1025, Window: 1025 * 1024}, 20},
+		"all at once":        {20_000, 2, bucket, 0},
+		"nothing to wait on": {20_000, 2, Limits{Concurrency: 3}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heap()
