@@ -139,6 +139,9 @@ func brokeOff(err error) bool {
 // nil into discards the reply.
 func (c *Client) call(ctx context.Context, subject string, body, into any) error {
 	msg := nats.NewMsg(subject)
+	if name := c.nc.Opts.Name; name != "" {
+		msg.Header.Set(wire.HeaderClient, name)
+	}
 	if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {

@@ -136,7 +136,9 @@ type ConfigLogEntry struct {
 	Key  string  `json:"key"` // of the configuration, or pause:<kind>:<name> and the like
 	Old  *string `json:"old"`
 	New  *string `json:"new"`
-	By   string  `json:"by"` // config-set, config-delete, throttle-set, file, override-ended, pause, resume, ...
+	// Client is who asked for it, as far as NATS or the client itself says.
+	Client string `json:"client,omitempty"`
+	By     string `json:"by"` // config-set, config-delete, throttle-set, file, override-ended, pause, resume, ...
 }
 
 // ConfigLog answers config-log.

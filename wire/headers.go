@@ -17,6 +17,7 @@ const (
 
 // Headers of a delivery from a dead letter queue.
 const (
+	HeaderClient        = "Fila-Client"          // of admin requests: who asks, for the audit log
 	HeaderDeadReason    = "Fila-Dead-Reason"     // one of the Reason constants
 	HeaderDeadError     = "Fila-Dead-Error"      // the last error text, if any
 	HeaderDeadErrorCode = "Fila-Dead-Error-Code" // the last error code, if any
@@ -72,6 +73,9 @@ const (
 	ReasonCritical      = "critical"       // an error rule gave it severity critical
 	ReasonRetryPolicy   = "retry_policy"   // an error rule or retry policy allows no more retries
 )
+
+// MaxClient is how many bytes of the name of a client are kept.
+const MaxClient = 128
 
 // Reasons are all of the Reason constants.
 func Reasons() []string {

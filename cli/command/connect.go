@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/user"
 	"strings"
 	"time"
 
@@ -136,7 +137,7 @@ func overlay(base, own config.NATSContext) config.NATSContext {
 
 // options turns the settings into options of nats.go.
 func (s *Settled) options() ([]nats.Option, error) {
-	opts := []nats.Option{nats.Name("fila cli"), nats.Timeout(s.Timeout)}
+	opts := []nats.Option{nats.Name(connectionName()), nats.Timeout(s.Timeout)}
 	var logins []nats.Option
 	if s.Creds != "" {
 		logins = append(logins, nats.UserCredentials(s.Creds))
@@ -317,4 +318,13 @@ func Hint(err error, errCode int, text string) error {
 	with := *refused
 	with.Description += ": " + text
 	return &with
+}
+
+// connectionName is the name that NATS, and the audit log of fila, have for a command.
+func connectionName() string {
+	host, _ := os.Hostname()
+	if u, err := user.Current(); err == nil {
+		return "fila cli " + u.Username + "@" + host
+	}
+	return "fila cli @" + host
 }

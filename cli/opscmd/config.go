@@ -118,13 +118,21 @@ newest first, with the old and the new value. fila keeps the newest 10,000.`,
 		}, func(log client.ConfigLog, _ []string) string {
 			t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
 			for _, e := range log.Entries {
-				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), e.By)
+				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), asked(e))
 			}
 			return t.Or("no changes")
 		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most so many; 0 is all")
 	return cmd
+}
+
+// asked says which verb, or what else, has made a change, and who asked for it.
+func asked(e client.ConfigLogEntry) string {
+	if e.Client == "" {
+		return e.By
+	}
+	return e.By + " (" + e.Client + ")"
 }
 
 // change prints a value of the audit log; what does not exist is a dash, so

@@ -154,7 +154,7 @@ func (h *house) ask(verb, tail, body string, into any) *wire.Error {
 	h.t.Helper()
 	v, ok := h.verbs[verb]
 	require.True(h.t, ok, verb)
-	data, werr := v.Do(tail, []byte(body))
+	data, werr := v.Do("tester", tail, []byte(body))
 	synctest.Wait()
 	if werr == nil && into != nil {
 		require.NoError(h.t, json.Unmarshal(data, into))

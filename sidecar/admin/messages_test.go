@@ -168,3 +168,40 @@ func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 		require.Equal(t, wire.CodeKeyNotFound, ask("nobody").ErrCode)
 	})
 }
+
+// TestAuditNamesWhoDidWhat: every verb that changes something is in the log, once, with
+// who asked for it; one that changes nothing is not.
+func TestAuditNamesWhoDidWhat(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
+		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
+		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
+		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, nil)
+		h.must(wire.VerbMessageRunNow, "", about(id), nil)
+		h.must(wire.VerbMessageDelete, "", about(id), nil)
+		h.must(wire.VerbQueuePurge, "orders", ``, nil)
+		h.must(wire.VerbHookReset, "orders", ``, nil)
+		h.must(wire.VerbCircuitOpen, "stripe", `{"for_ms":5}`, nil)
+		h.must(wire.VerbCircuitClose, "_", `{"key":"stripe"}`, nil)
+		h.must(wire.VerbThrottleSet, "k", `{"concurrency":1}`, nil)
+		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		h.must(wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, nil)
+		h.must(wire.VerbQueueInspect, "orders", ``, nil)
+		h.must(wire.VerbQueueDelete, "orders", ``, nil)
+		require.NotNil(t, h.ask(wire.VerbQueueDelete, "orders", ``, nil))
+		var log wire.ConfigLog
+		h.must(wire.VerbConfigLog, "", ``, &log)
+		var got []string
+		for i := len(log.Entries) - 1; i >= 0; i-- {
+			e := log.Entries[i]
+			require.Equal(t, "tester", e.Client, "%+v", e)
+			got = append(got, e.By+" "+e.Key)
+		}
+		require.Equal(t, []string{
+			"queue-create queue:orders", "queue-update queue:orders", "message-run-now message:" + id, "message-delete message:" + id,
+			"queue-purge queue:orders", "hook-reset queue:orders", "circuit-open circuit:stripe", "circuit-close circuit:stripe",
+			"throttle-set throttle:k:concurrency", "pause pause:queue:orders", "resume pause:queue:orders", "queue-delete queue:orders",
+		}, got)
+		require.Equal(t, `{"deleted":0}`, *log.Entries[0].New)
+	})
+}

@@ -258,7 +258,7 @@ func TestRepliesFit(t *testing.T) {
 // fits carries out a verb whose reply must fit into a message.
 func (h *house) fits(verb, tail, body string, into any) {
 	h.t.Helper()
-	data, werr := h.verbs[verb].Do(tail, []byte(body))
+	data, werr := h.verbs[verb].Do("", tail, []byte(body))
 	require.Nil(h.t, werr, verb)
 	require.LessOrEqual(h.t, len(data), int(h.MaxPayload()), verb)
 	require.NoError(h.t, json.Unmarshal(data, into))

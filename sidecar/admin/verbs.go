@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"sync"
 
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
@@ -27,13 +29,15 @@ type Verb struct {
 	Tail Tail
 	do   func(tail string, body []byte) (any, *wire.Error)
 	most func() int64 // bytes of a reply
+	a    *Admin
+	one  *sync.Mutex // one request of a verb at a time, see [control.Control.As]
 }
 
 // Verbs is the table of all verbs.
 func (a *Admin) Verbs() []Verb {
 	verbs := a.verbs()
 	for i := range verbs {
-		verbs[i].most = a.maxReply
+		verbs[i].most, verbs[i].a, verbs[i].one = a.maxReply, a, new(sync.Mutex)
 	}
 	return verbs
 }
@@ -79,13 +83,21 @@ func (a *Admin) verbs() []Verb {
 	}
 }
 
-// Do carries out a request with the tail of its subject. It returns the reply, JSON.
-func (v Verb) Do(tail string, body []byte) ([]byte, *wire.Error) {
+// Do carries out a request of a client, "" if it is not known, with the tail of its
+// subject. It returns the reply, JSON.
+func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
+	v.one.Lock()
+	defer v.one.Unlock()
+	defer v.a.control.As(v.Name, client)()
+	kept := v.Name == wire.VerbQueueCreate && v.a.shard.Exists(tail)
 	reply, werr := v.do(tail, body)
 	if werr != nil {
 		return nil, werr
 	}
 	data, err := json.Marshal(reply)
+	if !kept && err == nil {
+		v.audit(tail, body, data)
+	}
 	if long, ok := reply.(wire.Long); ok && err == nil && int64(len(data)) > v.most() {
 		data, err = json.Marshal(long.Shorten(int(v.most())))
 	}
@@ -93,6 +105,25 @@ func (v Verb) Do(tail string, body []byte) ([]byte, *wire.Error) {
 		return nil, wire.Internal(err.Error())
 	}
 	return data, nil
+}
+
+// audit records what has been done by a verb that control does not record itself.
+func (v Verb) audit(tail string, body, reply []byte) {
+	var named struct{ ID, Key string }
+	_ = json.Unmarshal(body, &named) // it has been decoded
+	what, done := "queue:"+tail, string(body)
+	switch v.Name {
+	case wire.VerbQueueCreate, wire.VerbQueueUpdate, wire.VerbHookReset:
+	case wire.VerbQueueDelete, wire.VerbQueuePurge, wire.VerbRedrive:
+		done = string(reply)
+	case wire.VerbMessageDelete, wire.VerbMessageRunNow:
+		what, done = "message:"+named.ID, string(reply)
+	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
+		what = "circuit:" + cmp.Or(wire.NamedKey(named.Key), wire.NamedKey(tail))
+	default:
+		return
+	}
+	v.a.control.Audit(v.Name, what, cmp.Or(done, "{}"))
 }
 
 // maxReply is how large a reply may be.

@@ -39,6 +39,7 @@ type audit struct {
 		sync.Mutex
 		entries []wire.ConfigLogEntry // oldest first
 		last    uint64                // the latest sequence given out
+		asking  map[string]string     // who asks for the verbs that are being carried out
 	}
 }
 
@@ -77,6 +78,7 @@ func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 		a.mu.last++
 		a.mu.entries = append(a.mu.entries, wire.ConfigLogEntry{
 			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new), By: by,
+			Client: a.mu.asking[by],
 		})
 	}
 	excess := max(0, len(a.mu.entries)-maxAudit)
@@ -89,6 +91,33 @@ func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 	}
 	clear(a.mu.entries[:excess])
 	a.mu.entries = a.mu.entries[excess:]
+}
+
+// As notes who asks for a verb, "" for nobody known, until done is called: the audit log
+// names the client with what the verb changes. No verb is carried out twice at a time.
+func (c *Control) As(verb, client string) (done func()) {
+	a := &c.audit
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mu.asking == nil {
+		a.mu.asking = make(map[string]string)
+	}
+	a.mu.asking[verb] = client
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.mu.asking, verb)
+	}
+}
+
+// Audit records what a verb has done to something that is not kept here. It returns
+// when the entry is on disk, or cannot be.
+func (c *Control) Audit(verb, what, done string) {
+	var kept Batch
+	c.audit.record(&kept, c.opt.Now(), verb, change{key: what, new: &done})
+	if err := <-c.opt.KV.Write(kept); err != nil {
+		c.opt.Log.Error("an entry of the audit log is not kept", "verb", verb, "key", what, "error", err)
+	}
 }
 
 // auditValue cuts long values.

@@ -1,6 +1,7 @@
 package natsio
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,9 +17,24 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Verb carries out a request of an admin verb with the tail of its subject, and
-// returns the reply.
-type Verb func(tail string, body []byte) ([]byte, *wire.Error)
+// Verb carries out a request of an admin verb by a client with the tail of its
+// subject, and returns the reply.
+type Verb func(client, tail string, body []byte) ([]byte, *wire.Error)
+
+// requestInfo is the header in which NATS says who has sent a request, if it came
+// through a service import that shares this.
+const requestInfo = "Nats-Request-Info"
+
+// clientOf is who has sent a request: what NATS says, the user or the name of the
+// connection, or else what the client says of itself; empty: nobody does.
+func clientOf(h micro.Headers) string {
+	var info struct{ User, Name string }
+	if err := json.Unmarshal([]byte(h.Get(requestInfo)), &info); err != nil {
+		info.User, info.Name = "", ""
+	}
+	client := wire.ShowKey(cmp.Or(info.User, info.Name, h.Get(wire.HeaderClient)))
+	return client[:min(len(client), wire.MaxClient)]
+}
 
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
 // consumer, consume and fetch of the queues of s. When it returns they can be reached.
@@ -104,7 +120,7 @@ func (f *Front) verb(s *shard.Shard, do Verb) func(micro.Request) {
 			f.respondError(req, wire.Draining())
 			return
 		}
-		reply, err := do(tail, req.Data())
+		reply, err := do(clientOf(req.Headers()), tail, req.Data())
 		if err != nil {
 			f.respondError(req, err)
 			return

@@ -91,7 +91,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, r.front.ServeAcks(r.shard))
 	r.shard.Serve()
 	require.NoError(t, r.front.ServeRequests(r.shard, "v1.2.3", map[string]Verb{
-		"queue-list":    func(string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil },
+		"queue-list":    func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil },
 		"queue-inspect": r.echo,
 	}))
 	r.client, err = nats.Connect("", nats.InProcessServer(r.srv))
@@ -100,7 +100,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // echo is an admin verb.
-func (r *rig) echo(tail string, body []byte) ([]byte, *wire.Error) {
+func (r *rig) echo(_, tail string, body []byte) ([]byte, *wire.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.tails = append(r.tails, tail)
