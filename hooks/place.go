@@ -158,10 +158,17 @@ func columnOf(l line, message string) int {
 	return 0
 }
 
+// maxLocated bounds the lines in which an error is looked for: taking one apart costs
+// ten times its length.
+const maxLocated = 4 << 10
+
 // locate returns a line of the script as it was written, from 1, and the column of
 // the error in it.
 func (s *Script) locate(n int, message string) (source string, column int) {
 	source = sourceLine(s.text, n)
+	if len(source) > maxLocated {
+		return source, 0
+	}
 	return source, columnOf(words(source, s.codeFrom[n]), message)
 }
 

@@ -15,6 +15,9 @@ func requireMark(t *testing.T, err error, place, marked string) {
 	t.Helper()
 	before, after, found := strings.Cut(marked, "§")
 	want := "    " + before + after
+	if len(want) > maxLocated {
+		want = want[:4+maxQuote] + "..."
+	}
 	if found {
 		want += "\n" + strings.Repeat(" ", cells.StringWidth("    "+before)) + "^"
 	}
@@ -51,6 +54,7 @@ func TestMarkOfARunError(t *testing.T) {
 		"a key of a table":   "local a = m.nothing[{}]",
 		"two calls":          "local a = foo(bar(1)) local b = zap()",
 		"no word of its own": `string.x = 1`,
+		"a very long line":   "local a = m.nothing.x" + strings.Repeat(" ", maxLocated),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, indent := range []string{"", "  "} {
