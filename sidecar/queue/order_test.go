@@ -160,3 +160,22 @@ func TestDeadLettersAreNotOrdered(t *testing.T) {
 	r.Consume(queue.Dead, "d", 100, 0)
 	require.Len(t, r.Deliveries(), 2)
 }
+
+// A message that waits for its predecessor is not said to wait for a gate that would
+// admit it, whatever it costs.
+func TestWhyOfAnOrderedMessageAtAGate(t *testing.T) {
+	r := newRig(t, ordered(wire.OnBlockedWait))
+	r.LimitNow("x", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 1000e9}, Burst: 1000})
+	r.Consume(queue.Main, "w", 100, 0)
+	half := func(m *store.Message) { m.Cost, m.ThrottleKeys = 500, []string{"x"} }
+	r.Enqueue("k", half)
+	first := r.One()
+	second := r.Enqueue("k", half)
+	require.Equal(t, queue.Why{By: queue.ByOrder}, r.Find(queue.Main, second).Why)
+	third := r.Enqueue("k", half)
+	r.Finished(first)
+	require.Equal(t, second, r.One().ID)
+	v := r.Find(queue.Main, third)
+	require.Equal(t, queue.ByRate, v.By, "the gate admits nothing")
+	require.Equal(t, "x", v.At.Throttle.Key())
+}

@@ -170,9 +170,6 @@ const reserveAfter = int64(1e9)
 // acquire takes s through the throttle keys of its subqueue.
 func (q *side) acquire(id subID, s *slot, first bool, now int64, owner any) (throttle.Ticket, throttle.Block, bool) {
 	sub := q.gating.subs.at(id)
-	if sub.reserve.held != nil && sub.reserve.cost != s.cost {
-		q.cancelReservation(id) // an older message has come back
-	}
 	if sub.reserve.held == nil {
 		ticket, why, ok := sub.set.Acquire(now, int64(s.cost), owner)
 		starving := first && len(sub.set.Gates()) > 1 && sub.since != 0 && now-sub.since > reserveAfter

@@ -144,3 +144,55 @@ func TestAReservationEndsStarving(t *testing.T) {
 		check(r)
 	}
 }
+
+// A message that collects its gates waits for those that it has not got.
+func TestWhyWhileAMessageCollectsItsGates(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.LimitNow("y", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("hx", "x")
+	r.Gated("hy", "y")
+	y := leaseOf(r.Deliveries(), 2)
+	both := r.Gated("both", "x", "y")
+	r.Pass(2 * time.Second)
+	r.Finished(y)
+	require.True(t, queue.Reserving(r.M))
+	require.NotZero(t, r.Held("y"), "it has y")
+	v := r.Find(queue.Main, both)
+	require.Equal(t, queue.ByInFlight, v.By)
+	require.Equal(t, "x", v.At.Throttle.Key())
+	r.LimitNow("x", throttle.Limits{})
+	require.Equal(t, both, r.One().ID)
+}
+
+// What is collected is for the message that is next: one that comes back and costs
+// something else is not said to wait for what the other one needs.
+func TestAReservationEndsWhenAnotherMessageIsNext(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	gated := func(key string, cost uint32, keys ...string) store.ID {
+		id := r.Enqueue(key, func(m *store.Message) { m.Cost, m.ThrottleKeys = cost, keys })
+		r.Commit()
+		return id
+	}
+	cheap := gated("both", 500, "x", "y")
+	back := r.One()
+	r.LimitNow("x", throttle.Limits{Rate: throttle.Rate{Cost: 1000, Per: 1000e9}, Burst: 1000})
+	r.LimitNow("y", throttle.Limits{Concurrency: 2})
+	gated("hx", 300, "x")
+	r.One()
+	gated("hy", 1000, "y")
+	y := r.One()
+	gated("both", 1000, "x", "y")
+	require.Empty(t, r.Deliveries())
+	r.Pass(2 * time.Second)
+	r.Finished(y)
+	require.NotZero(t, r.Held("y"), "the dear one has y, and waits for x")
+	r.Leave(queue.Main, "w")
+	r.Ack(back, nobody, "")
+	require.Zero(t, r.Held("y"))
+	require.Equal(t, queue.ByNoConsumer, r.Find(queue.Main, cheap).By)
+	r.Consume(queue.Main, "w", 100, 0)
+	require.Equal(t, cheap, r.One().ID)
+}

@@ -56,7 +56,7 @@ type probe struct {
 // reserve is what a subqueue collects of its gates one by one.
 type reserve struct {
 	held *throttle.Reservation // nil: nothing
-	cost uint32                // of the message that it is for
+	cost uint32                // what the first message costs
 }
 
 // bare reports whether the subqueue has no gates.
@@ -268,6 +268,9 @@ func (q *side) enter(seq uint64, s *slot, stamp int64) {
 	s.ref = q.links.Insert(&sub.list, seq, stamp)
 	switch {
 	case sub.list.Head() == s.ref:
+		if sub.reserve.held != nil && sub.reserve.cost != s.cost {
+			q.cancelReservation(id)
+		}
 		if sub.probe.at != 0 {
 			q.dropProbe(id, sub, q.links.Next(s.ref))
 		}

@@ -96,7 +96,9 @@ func (a *asking) paused(f drr.Flow) (w Why) {
 	return w
 }
 
-// gate asks the gates of a subqueue whether they would admit its first message.
+// gate asks the gates of a subqueue whether they would admit its first message. Of one
+// whose messages all wait for their predecessors it asks whether they would admit
+// anything: which is the first of them, and what that costs, is not known.
 func (a *asking) gate(sub *subqueue) (w Why) {
 	if sub.bare() {
 		return w
@@ -105,8 +107,11 @@ func (a *asking) gate(sub *subqueue) (w Why) {
 	if r := sub.reserve.held; r != nil { // what it has collected is shut for others alone
 		return k.ask(func() (throttle.Block, bool) { return r.Check(a.now) }, a.now)
 	}
-	if head := sub.list.Head(); head != 0 {
+	switch head := sub.list.Head(); {
+	case head != 0:
 		k.cost = a.q.costOf(head)
+	case a.q.costly > 0:
+		k.cost = 1
 	}
 	w, ok := a.asked[k]
 	if !ok {
