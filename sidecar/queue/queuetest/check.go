@@ -408,6 +408,9 @@ func (n *node) checkViews(side queue.Side) {
 				if v.State != queue.StatePending {
 					parked[v.By]++
 				}
+				if n.s.exact {
+					n.checkWhy(m, v.Why)
+				}
 			} else {
 				ok = ok && v.State == queue.StateDelayed && v.ReadyAt == m.ready
 			}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,32 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestSim plays simulations of a few seeds. With -seed it plays one, with -sim.time
 // fresh ones.
 func TestSim(t *testing.T) {
-	switch {
-	case *oneSeed != 0:
-		play(t, *oneSeed)
-	case *simTime > 0:
-		first := uint64(time.Now().UnixMilli()) % 1e9 * 1000
-		n, steps := uint64(0), 0
-		for end := time.Now().Add(*simTime); time.Now().Before(end) && !t.Failed(); n++ {
-			steps += play(t, first+n)
-		}
-		t.Logf("%d seeds from %d, %d steps of machines", n, first, steps)
-	default:
-		for seed := uint64(1); seed <= 80 && !t.Failed(); seed++ {
-			play(t, seed)
-		}
-	}
-}
-
-// play plays the simulation of a seed.
-func play(t *testing.T, seed uint64) (steps int) {
-	t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-		defer func() {
-			if t.Failed() {
-				t.Logf("to play it again: go test ./sidecar/queue/queuetest -run Sim -seed %d", seed)
-			}
-		}()
-		s := NewSim(t, seed)
+	overSeeds(t, 80, func(s *Sim) {
 		if *trace {
 			s.Trace = func(r *Rig, out *queue.Effects) {
 				var b bytes.Buffer
@@ -62,37 +39,55 @@ func play(t *testing.T, seed uint64) (steps int) {
 		}
 		s.Play(simSteps)
 		s.Drain()
-		steps = s.Steps
 	})
-	return steps
 }
 
 // TestNamedIsWhatHoldsBack plays simulations for a while, and takes away what the
-// machines name as the causes for which messages wait.
+// machines name as the causes for which messages wait. It takes seeds like TestSim.
 func TestNamedIsWhatHoldsBack(t *testing.T) {
-	first, last := uint64(1), uint64(60)
-	if *oneSeed != 0 {
-		first, last = *oneSeed, *oneSeed
-	}
 	named := make(map[string]int)
-	for seed := first; seed <= last && !t.Failed(); seed++ {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			s := NewSim(t, seed)
-			for range 3 {
-				s.Play(simSteps / 3)
-				for by, n := range s.TakeCausesAway(3) {
-					named[by.String()] += n
-				}
+	overSeeds(t, 60, func(s *Sim) {
+		for range 3 {
+			s.Play(simSteps / 3)
+			for by, n := range s.TakeCausesAway(3) {
+				named[by.String()] += n
 			}
-			s.Drain()
-		})
-	}
+		}
+		s.Drain()
+	})
 	t.Log(named)
 	for _, kind := range []queue.BlockKind{
 		queue.ByRate, queue.ByWindow, queue.ByInFlight, queue.ByCircuit, queue.ByPause, queue.ByOrder, queue.ByNoConsumer, queue.ByNoCredit,
 	} {
-		require.True(t, *oneSeed != 0 || named[kind.String()] > 0, "%s is never named", kind)
+		require.True(t, *oneSeed != 0 || *simTime > 0 || named[kind.String()] > 0, "%s is never named", kind)
 	}
+}
+
+// overSeeds plays simulations of the seeds that the flags ask for; the first few, if
+// they ask for none. It stops at one that fails, and says which that is.
+func overSeeds(t *testing.T, few uint64, play func(s *Sim)) {
+	first, end := uint64(1), time.Now().Add(*simTime)
+	switch {
+	case *oneSeed != 0:
+		first, few = *oneSeed, 1
+	case *simTime > 0:
+		first, few = uint64(time.Now().UnixMilli())%1e9*1000, math.MaxUint64
+	}
+	n, steps := uint64(0), 0
+	for ; n < few && !t.Failed() && (n == 0 || *simTime == 0 || time.Now().Before(end)); n++ {
+		seed := first + n
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("to play it again: go test ./sidecar/queue/queuetest -run '^%s$' -seed %d", strings.Split(t.Name(), "/")[0], seed)
+				}
+			}()
+			s := NewSim(t, seed)
+			play(s)
+			steps += s.Steps
+		})
+	}
+	t.Logf("%d seeds from %d, %d steps of machines", n, first, steps)
 }
 
 // TestEqualInputsGiveEqualEffects plays a long history twice: all steps are at the same
