@@ -32,7 +32,10 @@ func startFails(t testing.TB, opts options) (int, []string) {
 // earlier steps that went well, says it all. The place in a script may follow it.
 func requireOneLine(t testing.TB, lines []string, words ...string) {
 	t.Helper()
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "level=INFO") || strings.HasPrefix(line, "    ") })
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, "level=INFO") })
+	if n := len(lines); n > 2 && lines[n-1] == "^" {
+		lines = lines[:n-2]
+	}
 	require.Len(t, lines, 1, "one clear line")
 	for _, word := range words {
 		require.Contains(t, lines[0], word)
