@@ -102,8 +102,9 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log [KEY-PREFIX]",
 		Short: "Show who changed what, newest first",
-		Long: `Show the changes of the runtime configuration, of throttles and of pauses,
-newest first, with the old and the new value. fila keeps the newest 10,000.`,
+		Long: `Show what was changed of the runtime configuration, throttles, circuits, pauses,
+queues and messages, and who asked for it: newest first, with the beginning of the old and the new value; --json has all of
+them. fila keeps the newest 10,000.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -144,5 +145,9 @@ func change(value *string) string {
 	case *value == "" || *value == "-":
 		return strconv.Quote(*value)
 	}
-	return *value
+	return terminal.Fit(*value, changeWidth)
 }
+
+// changeWidth is how many columns of a value are shown: those of queues are all of
+// their settings.
+const changeWidth = 60

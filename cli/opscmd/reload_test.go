@@ -2,6 +2,7 @@ package opscmd
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,6 +25,10 @@ func TestConfigLog(t *testing.T) {
 		`11   2026-01-02T11:00:00Z (1h ago)  feature               ""   a?b  config-set`,
 	)
 	require.JSONEq(t, `{"prefix":"throttle:","limit":2}`, string(f.Next().Data))
+	long := strings.Repeat("x", 1000)
+	f.Answer("fila.admin.config-log", wire.ConfigLog{Total: 1, Entries: []wire.ConfigLogEntry{{Seq: 1, Time: "2026-01-02T11:59:00Z", Key: "k", New: &long, By: "config-set"}}})
+	require.Contains(t, clitest.OK(t, program.RunAt(t, "config", "log")).Out, " "+long[:changeWidth-1]+"~ ")
+	require.Contains(t, clitest.OK(t, program.RunAt(t, "config", "log", "--json")).Out, long)
 	clitest.Complains(t, program.RunAt(t, "config", "log", "--limit", "-1"), command.ExitUsage, "--limit -1")
 	clitest.Shows(f, program, "config log", "fila.admin.config-log", wire.ConfigLog{Entries: []wire.ConfigLogEntry{}}, "no changes")
 }
