@@ -148,3 +148,37 @@ func TestTopFlows(t *testing.T) {
 	require.EqualValues(t, 9000, k.Weight)
 	require.False(t, r.M.Key(queue.Main, "z", r.Now).Known)
 }
+
+// A message that stands in line at one gate, and would be blocked at another one where
+// others come first, waits for its turn there.
+func TestWhyOfWhatFollowsAnotherLine(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.LimitNow("y", throttle.Limits{Rate: throttle.PerSecond(1000), Burst: 5000})
+	r.Gated("hx", "x")
+	x := r.One()
+	gated := func(key string, cost uint32, keys ...string) store.ID {
+		return r.Enqueue(key, func(m *store.Message) { m.Cost, m.Weight, m.ThrottleKeys = cost, cost*20, keys })
+	}
+	gated("a", 2000, "x", "y")
+	last := gated("b", 1000, "x", "y")
+	gated("dear", 5000, "y")
+	r.One()
+	first := gated("dear", 5000, "y")
+	r.Pass(time.Second) // it has tried, and waits until the bucket is full
+	r.Finished(x)       // a tries, and waits behind it
+	require.Empty(t, r.Deliveries(), "the scenario: x and y admit b, but it is not its turn")
+	v := r.Find(queue.Main, last)
+	require.Equal(t, queue.ByTurn, v.By)
+	require.Equal(t, "y", v.At.Throttle.Key())
+	r.LimitNow("y", throttle.Limits{})
+	gone := r.Deliveries()
+	require.Len(t, gone, 2)
+	require.Equal(t, first, gone[0].ID)
+	v = r.Find(queue.Main, last)
+	require.Equal(t, queue.ByInFlight, v.By)
+	require.Equal(t, "x", v.At.Throttle.Key())
+	r.LimitNow("x", throttle.Limits{})
+	require.Equal(t, last, r.One().ID)
+}

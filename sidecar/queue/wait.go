@@ -460,6 +460,15 @@ func (q *side) follow(id, to waitID) {
 	other.chain.followers = append(other.chain.followers, id)
 }
 
+// leader returns the wait list for whose gate those of a wait list wait in truth: it
+// is the same one if that follows none.
+func (q *side) leader(id waitID) waitID {
+	for c := &q.gating.waits.at(id).chain; c.follows != 0 && !c.mixed; c = &q.gating.waits.at(id).chain {
+		id = c.follows
+	}
+	return id
+}
+
 // lead has those that follow a wait list look for themselves: its gate has opened, or
 // nothing waits there any more.
 func (q *side) lead(wl *waitList) {

@@ -75,7 +75,7 @@ func (a *asking) why(f drr.Flow, sub *subqueue, ordered bool) Why {
 	case a.ready != ByNothing:
 		return Why{By: a.ready}
 	case sub != nil && sub.wait != 0 && !sub.eligible():
-		if at := a.q.gate(sub.wait); !at.Paused {
+		if at := a.q.gate(a.q.leader(sub.wait)); !at.Paused {
 			return Why{By: ByTurn, At: at}
 		}
 	}
