@@ -182,3 +182,21 @@ func TestWhyOfWhatFollowsAnotherLine(t *testing.T) {
 	r.LimitNow("x", throttle.Limits{})
 	require.Equal(t, last, r.One().ID)
 }
+
+// A message that costs less than 1 and stands in line at a gate waits until that has a
+// whole 1: for its rate, not for its turn.
+func TestWhyOfACheapMessageInLine(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	r.LimitNow("x", throttle.Limits{Rate: throttle.PerSecond(1000), Burst: 1000})
+	r.Gated("a", "x")
+	r.One()
+	cheap := r.Enqueue("a", func(m *store.Message) { m.Cost, m.ThrottleKeys = 100, []string{"x"} })
+	r.Pass(time.Second / 2)
+	require.Empty(t, r.Deliveries())
+	v := r.Find(queue.Main, cheap)
+	require.Equal(t, queue.ByRate, v.By)
+	require.Equal(t, "x", v.At.Throttle.Key())
+	r.Pass(time.Second / 2)
+	require.Equal(t, cheap, r.One().ID)
+}

@@ -118,6 +118,14 @@ func (a *asking) gate(sub *subqueue) (w Why) {
 		w = k.ask(func() (throttle.Block, bool) { return k.set.Check(a.now, k.cost, nil) }, a.now)
 		a.asked[k] = w
 	}
+	if w.By == ByNothing && k.cost < throttle.One && sub.wait != 0 && !sub.eligible() {
+		// Who stands in line at a gate tries it when it admits a cost of 1.
+		if g := a.q.gating.waits.at(a.q.leader(sub.wait)).gate; g != nil {
+			if i := g.Info(a.now); i.Kind != throttle.Open {
+				return Why{By: BlockOf(i.Kind), At: Place{Throttle: g}}
+			}
+		}
+	}
 	return w
 }
 

@@ -169,9 +169,18 @@ func (n *node) checkWhyInside(m *message, w queue.Why, fail func(string)) {
 	case w.By == queue.ByNoConsumer:
 	case (w.By == queue.ByNoCredit) != (credit == 0):
 		fail("credit")
+	case w.By == queue.ByTurn && w.At.Throttle != nil && !n.s.othersAt(w.At.Throttle.Key(), m):
+		fail("nobody else waits there")
 	case w.By == queue.ByNothing && credit > 0 && n.dispatching:
 		fail("it waits, and no cause is named")
 	}
+}
+
+// othersAt reports whether any other message that waits has the throttle key.
+func (s *Sim) othersAt(key string, m *message) bool {
+	return slices.ContainsFunc(s.all, func(o *message) bool {
+		return o != m && o.isReady() && slices.Contains(o.keys, key)
+	})
 }
 
 type gateVerdict uint8
@@ -195,6 +204,7 @@ func (s *Sim) shutGates(m *message) map[string]gateVerdict {
 	if m.node.ordered() {
 		least = 1 // they may all wait for their predecessors
 	}
+	most = max(most, throttle.One) // those in line try when the gate admits as much
 	verdicts := make(map[string]gateVerdict)
 	for _, key := range m.keys {
 		book := s.gate(key)
