@@ -196,3 +196,26 @@ func TestAReservationEndsWhenAnotherMessageIsNext(t *testing.T) {
 	r.Consume(queue.Main, "w", 100, 0)
 	require.Equal(t, cheap, r.One().ID)
 }
+
+// So does a cheap one, which stands in line until the gate has a whole 1.
+func TestWhyWhileACheapMessageCollectsItsGates(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("x", throttle.Limits{Rate: throttle.PerSecond(1000), Burst: 1000})
+	r.LimitNow("y", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("hx", "x")
+	r.Gated("hy", "y")
+	y := leaseOf(r.Deliveries(), 2)
+	both := r.Enqueue("both", func(m *store.Message) { m.Cost, m.ThrottleKeys = 100, []string{"x", "y"} })
+	r.Pass(3 * time.Second / 2)
+	r.Gated("hx", "x")
+	r.One()
+	r.Finished(y)
+	require.NotZero(t, r.Held("y"), "it has y")
+	r.Pass(time.Second / 2)
+	v := r.Find(queue.Main, both)
+	require.Equal(t, queue.ByRate, v.By)
+	require.Equal(t, "x", v.At.Throttle.Key())
+	r.Pass(time.Second / 2)
+	require.Equal(t, both, r.One().ID)
+}

@@ -104,26 +104,32 @@ func (a *asking) gate(sub *subqueue) (w Why) {
 		return w
 	}
 	k := gatesOf{sub.set, sub.circuit, throttle.One}
-	if r := sub.reserve.held; r != nil { // what it has collected is shut for others alone
-		return k.ask(func() (throttle.Block, bool) { return r.Check(a.now) }, a.now)
-	}
 	switch head := sub.list.Head(); {
 	case head != 0:
 		k.cost = a.q.costOf(head)
 	case a.q.costly > 0:
 		k.cost = 1
 	}
-	w, ok := a.asked[k]
-	if !ok {
+	if r := sub.reserve.held; r != nil { // what it has collected is shut for others alone
+		w = k.ask(func() (throttle.Block, bool) { return r.Check(a.now) }, a.now)
+	} else if known, ok := a.asked[k]; ok {
+		w = known
+	} else {
 		w = k.ask(func() (throttle.Block, bool) { return k.set.Check(a.now, k.cost, nil) }, a.now)
 		a.asked[k] = w
 	}
 	if w.By == ByNothing && k.cost < throttle.One && sub.wait != 0 && !sub.eligible() {
-		// Who stands in line at a gate tries it when it admits a cost of 1.
-		if g := a.q.gating.waits.at(a.q.leader(sub.wait)).gate; g != nil {
-			if i := g.Info(a.now); i.Kind != throttle.Open {
-				return Why{By: BlockOf(i.Kind), At: Place{Throttle: g}}
-			}
+		return a.line(a.q.leader(sub.wait))
+	}
+	return w
+}
+
+// line asks the gate of a wait list what a message finds that stands in line there and
+// costs less than 1: it tries the gate when that admits a cost of 1.
+func (a *asking) line(id waitID) (w Why) {
+	if g := a.q.gating.waits.at(id).gate; g != nil {
+		if i := g.Info(a.now); i.Kind != throttle.Open {
+			return Why{By: BlockOf(i.Kind), At: Place{Throttle: g}}
 		}
 	}
 	return w
