@@ -20,7 +20,7 @@ import (
 // The file is a bbolt file with these buckets:
 //
 //	meta       format (u32), secret (32 bytes), created (i64), next_queue (u32),
-//	           tally: all sealed
+//	           tally, clock (of all since it is known): all sealed
 //	segments   segment id (u64 big endian) -> a bucket with two blocks: "i", the
 //	           header index, and "v", the records. A bucket of its own keeps the
 //	           big values out of its neighbours' pages; "i" lies before "v", so
@@ -48,6 +48,7 @@ var (
 	keyCreated   = []byte("created")
 	keyNextQueue = []byte("next_queue")
 	keyTally     = []byte("tally")
+	keyClock     = []byte("clock")
 	keyIndex     = []byte("i")
 	keyValue     = []byte("v")
 
@@ -88,6 +89,8 @@ type Bolt struct {
 	nextQueue   QueueID
 	dedupeFirst int64         // nothing in the dedupe log expires before
 	loaded      RecoveryStats // what loading could not read
+	clock       clock
+	serving     bool // made by Open: Close writes the time
 
 	closed  atomic.Bool
 	failed  chan struct{}
@@ -127,7 +130,9 @@ func Open(path string, o Options) (*Bolt, error) {
 	if err != nil {
 		return nil, err
 	}
-	return serve(newBolt(path, o, db))
+	s := newBolt(path, o, db)
+	s.serving = true
+	return serve(s)
 }
 
 func newBolt(path string, o Options, db *bbolt.DB) *Bolt {
@@ -291,6 +296,9 @@ func (s *Bolt) Close() error {
 		close(s.leaving)
 		s.box.close()
 		s.done.Wait()
+		if s.serving {
+			s.closeClock()
+		}
 		s.closed.Store(true)
 		err = s.closeFile()
 		if s.Err() != nil {

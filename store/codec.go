@@ -55,14 +55,14 @@ func decodeRecord(b []byte) (record, error) {
 //	 8  u64  seq
 //	16       id, 16 bytes
 //	32  i64  enqueued at
-//	40  i64  not before
+//	40  i64  not before; with flag 2 the end of a delay, steady time (see clock)
 //	48  i64  expires at
 //	56  u32  weight
 //	60  u32  cost
 //	64  u32  attempts
 //	68  u32  length of headers
 //	72  u32  length of payload
-//	76  u8   flags: 1 = dead letter
+//	76  u8   flags: 1 = dead letter, 2 = delayed
 //	77       fairness key, string
 //	         number of throttle keys, uvarint, and each of them, string
 //	         circuit key, string
@@ -71,8 +71,9 @@ func decodeRecord(b []byte) (record, error) {
 //
 // A string is its length as a uvarint and its bytes.
 const (
-	entryFixed = 77
-	flagDead   = 1
+	entryFixed  = 77
+	flagDead    = 1
+	flagDelayed = 2
 )
 
 func entrySize(m *Message) int {
@@ -103,6 +104,9 @@ func appendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	var flags byte
 	if m.Dead != nil {
 		flags |= flagDead
+	}
+	if m.Delayed {
+		flags |= flagDelayed
 	}
 	dst = append(dst, flags)
 	dst = appendString(dst, m.Key)
@@ -156,9 +160,10 @@ func decodeEntry(b []byte, m *Message, in *interner) error {
 		Attempts:   le.Uint32(b[64:]),
 	}
 	flags := b[76]
-	if flags&^flagDead != 0 {
+	if flags&^(flagDead|flagDelayed) != 0 {
 		return fmt.Errorf("unknown flags %#x", flags)
 	}
+	m.Delayed = flags&flagDelayed != 0
 	r := reader{b: b[entryFixed:]}
 	m.Key = in.str(r.bytes())
 	m.ThrottleKeys = in.list(&r)

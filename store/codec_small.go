@@ -24,9 +24,9 @@ func decodeRefKey(b []byte) (Ref, error) {
 // A state is a sealed value:
 //
 //	 0  u32  attempts
-//	 4  i64  ready at
+//	 4  i64  ready at, steady time (see clock)
 //	12  u64  lease id
-//	20  i64  lease deadline
+//	20  i64  lease deadline, steady time
 //	28       consumer, last error, strings
 func appendState(dst []byte, st *State) []byte {
 	dst = le.AppendUint32(dst, st.Attempts)
@@ -55,10 +55,12 @@ func decodeState(key, value []byte, st *State, in *interner) error {
 	return r.done()
 }
 
+// decodeState reads a state with its times by the wall clock.
 func (s *Bolt) decodeState(key, value []byte, st *State, in *interner) error {
 	if err := decodeState(key, value, st, in); err != nil {
 		return s.metaError("state "+hex.EncodeToString(key), err)
 	}
+	st.ReadyAt, st.Lease.Deadline = s.clock.wall(st.ReadyAt), s.clock.wall(st.Lease.Deadline)
 	return nil
 }
 

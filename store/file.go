@@ -38,7 +38,10 @@ func openFile(path string, o Options, why openFor) (*File, error) {
 		if k, _ := tx.Cursor().First(); k == nil {
 			return fmt.Errorf("%w: %s is empty", ErrNotStore, path)
 		}
-		return f.s.checkFormat(tx)
+		if err := f.s.checkFormat(tx); err != nil {
+			return err
+		}
+		return f.s.loadClock(tx)
 	})
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

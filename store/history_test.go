@@ -22,8 +22,10 @@ type machine struct {
 	dir   string
 	dirs  int
 	clock int64
+	back  bool // the clock is set back at times; without dedupe ids, which end when they are looked at
 	real  *store.Bolt
 	model *storetest.Model
+	disk  string // of the model
 
 	queues  []store.QueueID
 	nextQ   store.QueueID
@@ -48,12 +50,14 @@ func TestHistories(t *testing.T) {
 		if rapid.Bool().Draw(rt, "noCache") {
 			m.opts.ReadCacheBytes = -1
 		}
+		m.back = rapid.Bool().Draw(rt, "back")
 		m.opts.Now = func() int64 { return m.clock }
-		dir := m.newDir()
-		m.real = open(t, dir, m.opts)
+		m.disk = m.newDir()
+		m.real = open(t, m.disk, m.opts)
 		var err error
-		m.model, err = storetest.OpenModel(dir, m.opts.Now)
+		m.model, err = storetest.OpenModel(m.disk, m.opts.Now)
 		require.NoError(rt, err)
+		m.commit(rt)
 		defer func() {
 			require.NoError(t, m.model.Close())
 			require.NoError(t, m.real.Close())
@@ -67,7 +71,7 @@ func TestHistories(t *testing.T) {
 			"crash":   m.crash,
 			"compact": m.compact,
 			"backup":  m.backup,
-			"clock":   func(rt *rapid.T) { m.clock += rapid.Int64Range(0, 100e9).Draw(rt, "step") },
+			"clock":   func(rt *rapid.T) { m.clock += rapid.Int64Range(0, 100).Draw(rt, "step") * 1e9 },
 		})
 		m.reopen(rt)
 	})
@@ -84,6 +88,31 @@ func class(err error) error {
 		}
 	}
 	return err
+}
+
+// commit makes both stores write the time.
+func (m *machine) commit(rt *rapid.T) {
+	m.both(rt, []store.Batch{{PutConfig: []store.Entry{{Key: "time", Value: fmt.Sprint(m.clock)}}}})
+}
+
+// down is the time between the end of one store and the start of the next one. The
+// model ends and starts as well.
+func (m *machine) down(rt *rapid.T) {
+	require.NoError(rt, m.model.Close())
+	if m.back {
+		m.clock += rapid.Int64Range(-300, 300).Draw(rt, "down") * 1e9
+	}
+	var err error
+	m.model, err = storetest.OpenModel(m.disk, m.opts.Now)
+	require.NoError(rt, err)
+}
+
+// end is the end of a delay or a lease, or none.
+func (m *machine) end(rt *rapid.T, name string) int64 {
+	if rapid.Bool().Draw(rt, name) {
+		return 0
+	}
+	return m.clock + rapid.Int64Range(-10e9, 1000e9).Draw(rt, name+" at")
 }
 
 // submit hands a few batches to both stores at once and compares the outcomes.
@@ -132,10 +161,14 @@ func (m *machine) batch(rt *rapid.T) store.Batch {
 			b.State = append(b.State, store.State{
 				Ref: m.anyRef(rt), Attempts: rapid.Uint32().Draw(rt, "attempts"),
 				LastError: rapid.StringN(0, 8, 20).Draw(rt, "error"),
+				ReadyAt:   m.end(rt, "ready"), Lease: store.Lease{Deadline: m.end(rt, "lease")},
 			})
 		}
 	}
 	for range rapid.IntRange(0, 2).Draw(rt, "dedupes") {
+		if m.back {
+			break
+		}
 		m.dedupes++
 		b.Dedupe = append(b.Dedupe, store.Dedupe{
 			Queue: m.anyQueue(rt), DedupeID: fmt.Sprint("d", m.dedupes),
@@ -184,6 +217,7 @@ func (m *machine) message(rt *rapid.T) store.Message {
 	a := store.Message{
 		Ref: store.Ref{Queue: q, Seq: seq}, Key: rapid.SampledFrom([]string{"", "x", "tenant"}).Draw(rt, "key"),
 		Weight: 1000, Cost: 1, EnqueuedAt: m.clock, Payload: storetest.Payload(q, seq),
+		NotBefore: m.end(rt, "not before"), Delayed: rapid.Bool().Draw(rt, "delayed"),
 	}
 	if rapid.IntRange(0, 9).Draw(rt, "large") == 0 {
 		a.Payload = bytes.Repeat(a.Payload, 100)
@@ -225,6 +259,7 @@ func (m *machine) read(rt *rapid.T) {
 func (m *machine) reopen(rt *rapid.T) {
 	before := m.real.Stats()
 	require.NoError(rt, m.real.Close())
+	m.down(rt)
 	m.real = open(m.t, filepath.Dir(m.real.Path()), m.opts)
 	m.compare(rt)
 	after := m.real.Stats()
@@ -237,8 +272,10 @@ func (m *machine) reopen(rt *rapid.T) {
 // crash goes on with a copy of the file that was taken while it was in use.
 func (m *machine) crash(rt *rapid.T) {
 	dir := m.newDir()
+	m.commit(rt) // what has passed since the last commit is not known after a crash
 	m.real.Freeze(func() { copyFile(rt, m.real.Path(), filepath.Join(dir, "fila.db")) })
 	require.NoError(rt, m.real.Close())
+	m.down(rt)
 	m.real = open(m.t, dir, m.opts)
 	m.compare(rt)
 }

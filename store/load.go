@@ -18,6 +18,9 @@ func (s *Bolt) load() error {
 		if err := s.loadMeta(tx); err != nil {
 			return err
 		}
+		if err := s.loadClock(tx); err != nil {
+			return err
+		}
 		s.count.dedupes = int64(tx.Bucket(bucketDedupe).Stats().KeyN)
 		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.compareTally(tx))
 	})

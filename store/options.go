@@ -30,8 +30,8 @@ type Options struct {
 	// Timeout is how long Open waits for the file lock. Default 250 ms.
 	Timeout time.Duration
 
-	// Now is the clock for the expiry of dedupe ids, in Unix nanoseconds.
-	// Default time.Now.
+	// Now is the clock, in Unix nanoseconds: for the expiry of dedupe ids, and to
+	// notice that it has been set back. Default time.Now.
 	Now func() int64
 
 	// Logger gets the few lines that the store has to say. Default: none.

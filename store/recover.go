@@ -128,6 +128,9 @@ func (r *recovery) message(ref Ref, l loc, m *Message) error {
 	if err == nil {
 		err = decodeEntry(raw, m, r.in)
 	}
+	if err == nil {
+		r.s.toWall(m)
+	}
 	if err == nil && m.Ref != ref {
 		err = errChecksum
 	}

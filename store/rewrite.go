@@ -89,6 +89,7 @@ func (f *File) rewrite(r *Rewritten) (b *Builder, err error) {
 	if err != nil {
 		return nil, err
 	}
+	b.s.clock.shift = f.s.clock.shift // before its first commit
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Discard())

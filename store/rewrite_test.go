@@ -76,6 +76,7 @@ func TestCompactFile(t *testing.T) {
 func (m *machine) compact(rt *rapid.T) {
 	file := m.real.Path()
 	require.NoError(rt, m.real.Close())
+	m.down(rt)
 	_, err := store.CompactFile(file, "", m.opts)
 	require.NoError(rt, err)
 	_, found := check(rt, file)
@@ -88,10 +89,12 @@ func (m *machine) compact(rt *rapid.T) {
 func (m *machine) backup(rt *rapid.T) {
 	dir := m.newDir()
 	file := filepath.Join(dir, "fila.db")
+	m.commit(rt)
 	_, err := m.real.BackupTo(context.Background(), file)
 	require.NoError(rt, errors.Join(err, m.real.Close()))
 	_, found := check(rt, file)
 	require.Empty(rt, found)
+	m.down(rt)
 	m.real = open(m.t, dir, m.opts)
 	m.compare(rt)
 }

@@ -24,6 +24,7 @@ type Message struct {
 	ID           ID
 	EnqueuedAt   int64 // Unix nanoseconds
 	NotBefore    int64 // Unix nanoseconds, 0 = at once
+	Delayed      bool  // NotBefore is the end of a delay and no time of day that was asked for
 	ExpiresAt    int64 // Unix nanoseconds, 0 = never
 	Weight       uint32
 	Cost         uint32
@@ -195,6 +196,12 @@ type RecoveryStats struct {
 
 // Store is durable storage for queues and their messages. All methods may be
 // called from any goroutine.
+//
+// Delays and leases keep what remains of them when the clock has been set back by more
+// than a second between a Close and the next start: a message's NotBefore, if it is
+// Delayed, and the ReadyAt and the lease's Deadline of a state are visited by Recover
+// as much earlier as the clock is behind the last commit or the Close. All other times
+// stay what they were.
 type Store interface {
 	// Snapshot returns queues, consumers and configuration as committed.
 	Snapshot() (Snapshot, error)

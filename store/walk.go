@@ -73,6 +73,9 @@ func (s *Bolt) viewSegment(k []byte, b *bbolt.Bucket, bits []byte) (*segmentView
 // entry reads everything of item i but headers and payload.
 func (s *Bolt) entry(v *segmentView, i int, m *Message, in *interner) (entryHead, error) {
 	head, off, err := v.index.entry(i, m, in)
+	if err == nil {
+		s.toWall(m)
+	}
 	return head, s.corrupt("index", v.id, off, err)
 }
 

@@ -103,6 +103,9 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 	if err := s.writeMeta(tx); err != nil {
 		return err
 	}
+	if err := s.writeClock(tx); err != nil {
+		return err
+	}
 	next.dedupes = uint64(s.count.dedupes)
 	next.commits++
 	return putSealed(tx.Bucket(bucketMeta), keyTally, appendTally(nil, next))
@@ -165,7 +168,7 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 				index = append(index, c.entry...)
 			} else {
 				data = appendRecord(data, it.add.m.Ref, it.add.headers, it.add.payload)
-				index = appendEntry(index, it.add.m, len(it.add.headers), len(it.add.payload))
+				index = s.appendEntry(index, it.add)
 			}
 			endItem(data, j)
 			endItem(index, j)
@@ -182,6 +185,18 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 	next.segments += uint64(len(p.segments))
 	next.records += uint64(len(p.items))
 	return nil
+}
+
+// appendEntry appends the entry of a new message, with the end of its delay in steady
+// time.
+func (s *Bolt) appendEntry(dst []byte, a *added) []byte {
+	m := a.m
+	if m.Delayed && s.clock.shift != 0 {
+		shifted := *m
+		shifted.NotBefore = s.clock.steady(m.NotBefore)
+		m = &shifted
+	}
+	return appendEntry(dst, m, len(a.headers), len(a.payload))
 }
 
 // writeFinished brings the bitmaps up to date and deletes segments without a
@@ -250,7 +265,9 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 		case op.st == nil:
 			err = bucket.Delete(key)
 		default:
-			value := appendState(p.grab(stateSize(op.st)), op.st)
+			st := *op.st
+			st.ReadyAt, st.Lease.Deadline = s.clock.steady(st.ReadyAt), s.clock.steady(st.Lease.Deadline)
+			value := appendState(p.grab(stateSize(&st)), &st)
 			err = bucket.Put(key, seal(p.grab(4+len(value)), key, value))
 		}
 		if err != nil {

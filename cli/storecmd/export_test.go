@@ -194,7 +194,7 @@ func TestStoreRoundTrip(t *testing.T) {
 	message := func(rt *rapid.T, ref store.Ref) store.Message {
 		m := store.Message{
 			Ref: ref, ID: store.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(rt, "id")), EnqueuedAt: when.Draw(rt, "at"),
-			NotBefore: when.Draw(rt, "not before"), ExpiresAt: when.Draw(rt, "expires"), Weight: rapid.Uint32().Draw(rt, "weight"),
+			NotBefore: when.Draw(rt, "not before"), Delayed: rapid.Bool().Draw(rt, "delayed"), ExpiresAt: when.Draw(rt, "expires"), Weight: rapid.Uint32().Draw(rt, "weight"),
 			Cost: rapid.Uint32().Draw(rt, "cost"), Key: str.Draw(rt, "key"), CircuitKey: str.Draw(rt, "circuit"),
 			ThrottleKeys: rapid.SliceOfN(str, 0, 3).Draw(rt, "throttle"), Attempts: rapid.Uint32().Draw(rt, "attempts"),
 			Headers: headers.Draw(rt, "headers"), Payload: []byte(str.Draw(rt, "payload")),

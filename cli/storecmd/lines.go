@@ -56,6 +56,7 @@ type (
 		ID            id                  `json:"id"`
 		EnqueuedAt    stamp               `json:"enqueued_at,omitempty"`
 		NotBefore     stamp               `json:"not_before,omitempty"`
+		Delayed       bool                `json:"delayed,omitempty"` // not_before is the end of a delay
 		ExpiresAt     stamp               `json:"expires_at,omitempty"`
 		Key           rawText             `json:"key,omitempty"`
 		Weight        milli               `json:"weight"`
@@ -209,7 +210,7 @@ func (i *id) UnmarshalText(b []byte) error {
 
 func newMessageLine(queue string, m *store.Message, st *store.State) messageLine {
 	l := messageLine{
-		Type: lineMessage, Queue: queue, Seq: m.Seq, ID: id(m.ID), EnqueuedAt: stamp(m.EnqueuedAt), NotBefore: stamp(m.NotBefore),
+		Type: lineMessage, Queue: queue, Seq: m.Seq, ID: id(m.ID), EnqueuedAt: stamp(m.EnqueuedAt), NotBefore: stamp(m.NotBefore), Delayed: m.Delayed,
 		ExpiresAt: stamp(m.ExpiresAt), Key: rawText(m.Key), Weight: milli(m.Weight), Cost: milli(m.Cost),
 		CircuitKey: rawText(m.CircuitKey), Attempts: m.Attempts, Payload: rawText(m.Payload),
 	}
@@ -249,7 +250,7 @@ func plainHeaders(stored []byte) map[string][]string {
 func (l *messageLine) message(queue store.QueueID) (store.Message, *store.State, error) {
 	ref := store.Ref{Queue: queue, Seq: l.Seq}
 	m := store.Message{
-		Ref: ref, ID: store.ID(l.ID), EnqueuedAt: int64(l.EnqueuedAt), NotBefore: int64(l.NotBefore), ExpiresAt: int64(l.ExpiresAt),
+		Ref: ref, ID: store.ID(l.ID), EnqueuedAt: int64(l.EnqueuedAt), NotBefore: int64(l.NotBefore), Delayed: l.Delayed, ExpiresAt: int64(l.ExpiresAt),
 		Key: string(l.Key), Weight: uint32(l.Weight), Cost: uint32(l.Cost), CircuitKey: string(l.CircuitKey),
 		Attempts: l.Attempts, Headers: l.HeadersBase64, Payload: []byte(l.Payload),
 	}

@@ -42,13 +42,15 @@ type modelData struct {
 	secret    []byte
 	created   int64
 	commits   int64
+	at        int64 // the time of the last commit or close
+	back      int64 // how far the clock has been set back since it was right
 }
 
 func newModelData(created int64) *modelData {
 	return &modelData{
 		queues: map[store.QueueID]store.QueueRecord{}, consumers: map[string]store.ConsumerRecord{},
 		config: map[string]string{}, messages: map[store.Ref]store.Message{}, states: map[store.Ref]store.State{},
-		dedupes: map[string]store.Dedupe{}, next: 1, created: created,
+		dedupes: map[string]store.Dedupe{}, next: 1, created: created, at: created,
 	}
 }
 
@@ -75,10 +77,39 @@ func OpenModel(dir string, now func() int64) (*Model, error) {
 		return nil, fmt.Errorf("%w: %s", store.ErrLocked, dir)
 	}
 	d.open = true
+	d.openAt(now())
 	m := &Model{now: now, data: d, failed: make(chan struct{}), finished: make(chan struct{})}
 	m.wake = sync.NewCond(&m.mu)
 	go m.run()
 	return m, nil
+}
+
+// openAt moves delays and leases if the clock has been set back, and again when it has
+// been set right.
+func (d *modelData) openAt(now int64) {
+	before := d.back
+	if now < d.at-int64(time.Second) {
+		d.back += d.at - now
+	} else if now-d.at >= d.back {
+		d.back = 0
+	}
+	d.at = now
+	move := func(at *int64) {
+		if *at != 0 {
+			*at -= d.back - before
+		}
+	}
+	for ref, st := range d.states {
+		move(&st.ReadyAt)
+		move(&st.Lease.Deadline)
+		d.states[ref] = st
+	}
+	for ref, a := range d.messages {
+		if a.Delayed {
+			move(&a.NotBefore)
+			d.messages[ref] = a
+		}
+	}
 }
 
 // NewModel returns an empty model for tests that commit by themselves: it has no
@@ -113,6 +144,7 @@ func (m *Model) run() {
 			errs[i] = m.apply(b)
 		}
 		m.data.commits++
+		m.data.at = m.now()
 		m.mu.Unlock()
 		for i, b := range batches {
 			if b.Done != nil {
@@ -364,6 +396,7 @@ func (m *Model) Close() error {
 	if !again {
 		m.mu.Lock()
 		m.data.open = false
+		m.data.at = m.now()
 		m.mu.Unlock()
 	}
 	return nil
