@@ -23,6 +23,8 @@ type EnqueueOptions struct {
 	// NotBefore is the time before which the message must not be delivered, in
 	// Unix nanoseconds; 0 if it may be delivered at once.
 	NotBefore int64
+	// Delayed says that NotBefore is the end of a delay, and no time that was named.
+	Delayed bool
 	// TTL is how long the message lives, from now on: at least one second; 0
 	// if it lives for ever.
 	TTL time.Duration
@@ -51,6 +53,7 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 		err = BadMsgID(o.DedupeID)
 	case f.delay.set:
 		o.NotBefore, err = parseDelay(f.delay.value, now)
+		o.Delayed = o.NotBefore != 0
 	case f.notBefore.set:
 		o.NotBefore, err = parseNotBefore(f.notBefore.value, now)
 	}

@@ -32,12 +32,12 @@ func TestParseEnqueueHeaders(t *testing.T) {
 		"msg id, upper case": {header{"NATS-MSG-ID": {"a"}}, EnqueueOptions{DedupeID: "a"}},
 		"canonical MIME":     {header{"Nats-Ttl": {"5"}}, EnqueueOptions{TTL: 5 * time.Second}},
 		"same value twice":   {header{HeaderMsgID: {"a", "a"}, "nats-msg-id": {"a"}}, EnqueueOptions{DedupeID: "a"}},
-		"delay":              {header{HeaderDelay: {"90s"}}, EnqueueOptions{NotBefore: now + int64(90*time.Second)}},
-		"delay, lower case":  {header{"fila-delay": {"1m30s"}}, EnqueueOptions{NotBefore: now + int64(90*time.Second)}},
-		"delay, spaces":      {header{HeaderDelay: {" 1ms "}}, EnqueueOptions{NotBefore: now + int64(time.Millisecond)}},
+		"delay":              {header{HeaderDelay: {"90s"}}, EnqueueOptions{NotBefore: now + int64(90*time.Second), Delayed: true}},
+		"delay, lower case":  {header{"fila-delay": {"1m30s"}}, EnqueueOptions{NotBefore: now + int64(90*time.Second), Delayed: true}},
+		"delay, spaces":      {header{HeaderDelay: {" 1ms "}}, EnqueueOptions{NotBefore: now + int64(time.Millisecond), Delayed: true}},
 		"delay 0":            {header{HeaderDelay: {"0"}}, EnqueueOptions{}},
 		"delay 0s":           {header{HeaderDelay: {"0s"}}, EnqueueOptions{}},
-		"delay, longest":     {header{HeaderDelay: {"87600h"}}, EnqueueOptions{NotBefore: now + int64(MaxDelay)}},
+		"delay, longest":     {header{HeaderDelay: {"87600h"}}, EnqueueOptions{NotBefore: now + int64(MaxDelay), Delayed: true}},
 		"not before":         {header{HeaderNotBefore: {"2030-01-02T03:04:06Z"}}, EnqueueOptions{NotBefore: testNow.Truncate(time.Second).Add(time.Second).UnixNano()}},
 		"not before, zone":   {header{HeaderNotBefore: {"2030-01-02T05:04:06.5+02:00"}}, EnqueueOptions{NotBefore: testNow.Truncate(time.Second).Add(1500 * time.Millisecond).UnixNano()}},
 		"not before, past":   {header{HeaderNotBefore: {"2029-01-01T00:00:00Z"}}, EnqueueOptions{}},
@@ -53,7 +53,7 @@ func TestParseEnqueueHeaders(t *testing.T) {
 		"ttl Never":          {header{HeaderTTL: {"Never"}}, EnqueueOptions{}},
 		"all": {
 			header{HeaderMsgID: {"a"}, HeaderDelay: {"1s"}, HeaderTTL: {"2s"}},
-			EnqueueOptions{DedupeID: "a", NotBefore: now + int64(time.Second), TTL: 2 * time.Second},
+			EnqueueOptions{DedupeID: "a", NotBefore: now + int64(time.Second), Delayed: true, TTL: 2 * time.Second},
 		},
 	} {
 		got, err := ParseEnqueueHeaders(tc.h, now)

@@ -45,7 +45,11 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	q := r.side(m.Queue)
 	rest := &r.sides[q.which]
 	s := q.newSlot(m, int64(size), r.m.perKey, now)
-	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
+	delayed := m.Delayed || m.NotBefore > m.EnqueuedAt
+	s.readyAt = m.EnqueuedAt
+	if delayed {
+		s.readyAt = m.NotBefore // before EnqueuedAt if the clock has been set back
+	}
 	s.attempts = m.Attempts
 	q.seq = max(q.seq, m.Seq)
 	if m.ExpiresAt != 0 {
@@ -53,7 +57,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	}
 	// What was never delayed is ready, also when the clock has been set back.
 	ready := func() {
-		if m.NotBefore > m.EnqueuedAt {
+		if delayed {
 			q.wait(m.Seq, s, now)
 		} else {
 			q.pend(m.Seq, s)

@@ -68,6 +68,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 			ID:           newID(),
 			EnqueuedAt:   now,
 			NotBefore:    opts.NotBefore,
+			Delayed:      opts.Delayed,
 			Weight:       d.Weight,
 			Cost:         d.Cost,
 			Key:          d.FairnessKey,

@@ -70,7 +70,13 @@ func newDisk() string { return fmt.Sprint("shard ", disks.Add(1)) }
 // newRig starts a shard on what the disk of that name has.
 func newRig(t testing.TB, disk string) *rig {
 	t.Helper()
-	r := openRig(t, disk)
+	return newRigAt(t, disk, 0)
+}
+
+// newRigAt starts one whose clock is behind that of the bubble.
+func newRigAt(t testing.TB, disk string, behind time.Duration) *rig {
+	t.Helper()
+	r := openRigAt(t, disk, behind)
 	r.start()
 	r.Serve()
 	return r
@@ -88,7 +94,13 @@ func (r *rig) start() {
 // openRig makes a shard that has no queues yet.
 func openRig(t testing.TB, disk string) *rig {
 	t.Helper()
-	now := NewClock()
+	return openRigAt(t, disk, 0)
+}
+
+func openRigAt(t testing.TB, disk string, behind time.Duration) *rig {
+	t.Helper()
+	clock := NewClock()
+	now := func() int64 { return clock() - int64(behind) }
 	model, err := storetest.OpenModel(disk, now)
 	require.NoError(t, err)
 	subjects, err := wire.NewSubjects("fila")

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -102,6 +103,51 @@ func TestLeasesOutliveAnEndInOrder(t *testing.T) {
 		require.Empty(t, r.one("ack").Data)
 		r.end()
 	})
+}
+
+// TestClockSetBackWhileStopped: a message that was delayed, and one that waits for its
+// retry, are delivered when what remained of their time has passed, a lease ends so, and
+// a not-before time is one of the new clock. It is the same after another restart.
+func TestClockSetBackWhileStopped(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, restarts := range map[string]int{"Once": 1, "Twice": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, newDisk())
+				q := r.create(func(s *wire.QueueSettings) { s.VisibilityTimeoutMs = time.Hour.Milliseconds() })
+				r.consume(q, "w", 2)
+				require.Nil(t, r.enqueue("retried", "", nil))
+				r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack, Delay: time.Hour, HasDelay: true}, "")
+				require.Nil(t, r.enqueue("leased", "", nil))
+				r.one("w")
+				at := time.Now().Add(time.Hour).Format(time.RFC3339Nano)
+				require.Nil(t, r.enqueue("delayed", "", nats.Header{wire.HeaderDelay: {"1h"}}))
+				require.Nil(t, r.enqueue("not before", "", nats.Header{wire.HeaderNotBefore: {at}}))
+				time.Sleep(20 * time.Minute)
+				for range restarts {
+					r.end()
+					r = newRigAt(t, r.disk, day)
+				}
+				q = r.Queue("orders")
+				r.consume(q, "w", 10)
+				time.Sleep(40*time.Minute - time.Second)
+				r.none("w")
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				var got []string
+				for _, m := range r.conn.take("w") {
+					got = append(got, string(m.Data))
+					r.ack(m, done, "")
+				}
+				require.ElementsMatch(t, []string{"retried", "leased", "delayed"}, got)
+				time.Sleep(day - 2*time.Second)
+				r.none("w")
+				time.Sleep(2 * time.Second)
+				require.Equal(t, "not before", string(r.one("w").Data))
+				r.end()
+			})
+		})
+	}
 }
 
 // TestDeadLettersOutliveARestart.
