@@ -56,7 +56,9 @@ var ownImports = map[string][]string{
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
-	"sidecar/circuit":         {"sidecar/queue", "breaker", "ordered", "store", "wire"},
+	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
+	"sidecar/fleet":           {},
+	"sidecar/fleet/record":    {"breaker"},
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},
@@ -113,11 +115,11 @@ var moduleImports = map[string][]string{
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/queue", "sidecar/queue/container"}
+var purePackages = []string{"drr", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/fleet/record", "sidecar/queue", "sidecar/queue/container"}
 
 // machinePackages are pure, and have no lock, channel or chance of their own
 // either: equal inputs give equal effects.
-var machinePackages = []string{"drr", "ordered", "sidecar/queue", "sidecar/queue/container"}
+var machinePackages = []string{"drr", "ordered", "sidecar/fleet/record", "sidecar/queue", "sidecar/queue/container"}
 
 var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 

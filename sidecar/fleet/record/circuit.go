@@ -1,0 +1,161 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/filaq/fila/breaker"
+)
+
+// Causes of openings, and of what ends them.
+const (
+	CauseFailures    = "failures"
+	CauseRetryAfter  = "retry_after"
+	CauseByHand      = "by hand"
+	CauseMaxFailures = "max_failures"
+	CauseTime        = "time"    // of the opening is over
+	CauseProbes      = "success" // of probes
+)
+
+// Circuit is the record of a circuit. The zero Circuit is closed and has failed
+// nothing; no record means the same.
+//
+// Maps of a Circuit are never changed: [Circuit.Apply] makes new ones.
+type Circuit struct {
+	breaker.Frozen                   // Probes in it is the sum of Permits
+	Permits        map[string]int    // for probes, by the instance that holds them
+	Seen           map[string]uint64 // number of the last batch, by instance
+	Cause          string            // of the opening; empty: closed
+	Turn           uint64            // counts what is worth telling: transitions, and openings that were changed by hand
+	Why            string            // cause of the last turn
+	ChangedAt      int64             // of the last change of state, or of the time until which it is open
+	By             string            // instance that made it
+}
+
+// Version is the version of the records that are written.
+const Version = 1
+
+// ErrVersion is returned for a record that a newer fila has written, which must not be
+// overwritten.
+var ErrVersion = errors.New("the record has a version that this fila does not know")
+
+// Bounds of a record that is read.
+const (
+	maxRecordBytes = 64 << 10
+	maxInstance    = 256 // bytes
+)
+
+// encoded is a Circuit in the bucket, as JSON. All times are Unix nanoseconds,
+// math.MaxInt64 is "until closed by hand".
+//
+//	{"v":1, "state":"open", "gen":3, "failures":5, "opened_at":..., "since":...,
+//	 "open_until":..., "cooling":true, "cause":"failures", "seen":{"a/Q7":4},
+//	 "turn":2, "why":"failures", "changed_at":..., "by":"a/Q7"}
+type encoded struct {
+	V          int               `json:"v"`
+	State      string            `json:"state"`
+	Gen        uint64            `json:"gen"`
+	Failures   int               `json:"failures,omitempty"`
+	Successes  int               `json:"successes,omitempty"`
+	OpenedAt   int64             `json:"opened_at,omitempty"`
+	Since      int64             `json:"since,omitempty"`
+	OpenUntil  int64             `json:"open_until,omitempty"`
+	Floor      int64             `json:"floor,omitempty"`
+	Cooling    bool              `json:"cooling,omitempty"`
+	ThenClosed bool              `json:"then_closed,omitempty"`
+	Cause      string            `json:"cause,omitempty"`
+	Permits    map[string]int    `json:"permits,omitempty"`
+	Seen       map[string]uint64 `json:"seen,omitempty"`
+	Turn       uint64            `json:"turn,omitempty"`
+	Why        string            `json:"why,omitempty"`
+	ChangedAt  int64             `json:"changed_at,omitempty"`
+	By         string            `json:"by,omitempty"`
+}
+
+// Encode returns the record's form in the bucket.
+func (c *Circuit) Encode() []byte {
+	data, err := json.Marshal(encoded{
+		V: Version, State: c.State.String(), Gen: c.Gen, Failures: c.Failures, Successes: c.Successes,
+		OpenedAt: c.OpenedAt, Since: c.Since, OpenUntil: c.OpenUntil, Floor: c.Floor, Cooling: c.Cooling,
+		ThenClosed: c.State == breaker.Open && c.After == breaker.Closed,
+		Cause:      c.Cause, Permits: c.Permits, Seen: c.Seen,
+		Turn: c.Turn, Why: c.Why, ChangedAt: c.ChangedAt, By: c.By,
+	})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return data
+}
+
+// Decode is the opposite of Encode. It refuses what Encode does not write, and a newer
+// version with [ErrVersion]; fields that it does not know are ignored.
+func Decode(data []byte) (Circuit, error) {
+	if len(data) > maxRecordBytes {
+		return Circuit{}, fmt.Errorf("a record of %d bytes", len(data))
+	}
+	var e encoded
+	if err := json.Unmarshal(data, &e); err != nil {
+		return Circuit{}, err
+	}
+	if e.V > Version {
+		return Circuit{}, fmt.Errorf("%w: %d", ErrVersion, e.V)
+	}
+	c := Circuit{
+		Permits: e.Permits, Seen: e.Seen, Cause: e.Cause,
+		Turn: e.Turn, Why: e.Why, ChangedAt: e.ChangedAt, By: e.By,
+	}
+	c.Failures, c.OpenedAt, c.Since, c.OpenUntil = e.Failures, e.OpenedAt, e.Since, e.OpenUntil
+	c.Floor, c.Cooling, c.Gen, c.Successes, c.After = e.Floor, e.Cooling, e.Gen, e.Successes, breaker.HalfOpen
+	if e.ThenClosed {
+		c.After = breaker.Closed
+	}
+	switch e.State {
+	case "closed":
+		c.State = breaker.Closed
+	case "open":
+		c.State = breaker.Open
+	case "half-open":
+		c.State = breaker.HalfOpen
+	default:
+		return Circuit{}, fmt.Errorf("state %q", e.State)
+	}
+	for holder, n := range e.Permits {
+		if n <= 0 || n > 1<<30 || len(holder) > maxInstance {
+			return Circuit{}, fmt.Errorf("%d permits of %q", n, holder)
+		}
+		c.Probes += n
+	}
+	switch {
+	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, len(e.By) > maxInstance:
+		return Circuit{}, errors.New("a field is out of its range")
+	case e.ThenClosed && c.State != breaker.Open:
+		return Circuit{}, errors.New("only an open circuit says what follows")
+	case c.Probes > 0 && c.State != breaker.HalfOpen:
+		return Circuit{}, fmt.Errorf("permits in state %s", e.State)
+	}
+	return c, nil
+}
+
+// Idle is what a sweep may delete: a circuit that is closed, or would be when somebody
+// looks at it at time now, and has no failures in mind. Its record is to be old enough
+// that nobody has a batch on the way to it.
+func (c *Circuit) Idle(now int64) bool {
+	m := breaker.Thaw(breaker.Config{}, c.Frozen)
+	m.Settle(now)
+	return m.State() == breaker.Closed && m.Info(now).ConsecutiveFailures == 0
+}
+
+// clone returns a copy whose maps may be changed.
+func (c *Circuit) clone() Circuit {
+	n := *c
+	n.Permits, n.Seen = maps.Clone(c.Permits), maps.Clone(c.Seen)
+	if n.Permits == nil {
+		n.Permits = make(map[string]int)
+	}
+	if n.Seen == nil {
+		n.Seen = make(map[string]uint64)
+	}
+	return n
+}

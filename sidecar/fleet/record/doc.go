@@ -1,0 +1,42 @@
+// Package record is what a fleet of filas shares of a circuit, as values and rules:
+// no network, no clock, no lock. Times are Unix nanoseconds of the fleet's clock and
+// come in.
+//
+//   - [Circuit] is the record: a frozen breaker.Machine, who holds permits for probes,
+//     and what each instance has last put into it. Encode and Decode are its form in
+//     the bucket.
+//   - [Step] is something that happened at an instance: outcomes of calls, a probe that
+//     ended, one that is wanted, what an operator has done. Steps that follow each other
+//     are merged as far as the outcome is the same ([Merge]).
+//   - [Circuit.Apply] is the rule: a record and a [Batch] of one instance give the next
+//     record. It runs at whoever writes; compare and swap makes it one order.
+//   - [Replica] is one instance's side of a record: the newest that it has seen, what is
+//     on the way to it, and how it goes on without it.
+//
+// # Generations
+//
+// Every transition begins a new generation. A pass, and a step that tells its outcome,
+// belong to the generation that handed the pass out, whichever instance asks: late
+// results count for nothing, as in package breaker. An opening that ends by time alone
+// closes the same way at every instance, without a write.
+//
+// # Permits
+//
+// Probes of a half-open circuit need a permit, which is an entry in the record; so
+// there are never more of them than HalfOpenMaxCalls, in the whole fleet. A permit
+// ends when its probe does, when it was not used for a while ([UnusedFor]), with its
+// generation, or when its holder is not alive: then whoever wants one takes it.
+//
+// # Twice and never
+//
+// A write whose answer is lost may have been done. A batch has a number, the record
+// keeps the last number of each instance, and a batch is not changed before its fate
+// is known: so it is never counted twice.
+//
+// # Without the record
+//
+// While the bucket cannot be reached a Replica is alone: a machine of its own goes on
+// from what was known, with a budget of probes of its own. When it is back, outcomes
+// that changed no state are added, and of two states the one that changed later wins
+// as a whole.
+package record

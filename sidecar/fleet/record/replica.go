@@ -1,0 +1,546 @@
+package record
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+)
+
+const (
+	// UnusedFor is how long a permit may be unused before it is given back.
+	UnusedFor = 500 * time.Millisecond
+	// askAgain is after how long one that wants a permit looks whether those who hold
+	// them are still alive.
+	askAgain = time.Second
+	// aloneGen begins the generations that a Replica makes on its own, which no record
+	// has.
+	aloneGen = uint64(1) << 63
+)
+
+// News is a turn of a circuit, or of a Replica that is alone.
+type News struct {
+	breaker.Change        // At is when it became known here
+	Cause          string // of the turn
+	Until          int64  // of an opening
+	Version        uint64 // revision of the record; 0: there is none, or the instance is alone
+	ChangedAt      int64
+	By             string // instance that made it
+}
+
+// Replica is one instance's side of a shared circuit. It decides from what it knows,
+// and says what is to be written. It is not safe for concurrent use. Make it with
+// [NewReplica].
+type Replica struct {
+	me   string
+	cfg  breaker.Config
+	rec  Circuit         // the newest that is known
+	rev  uint64          // its revision; 0: there is none
+	view breaker.Machine // of rec, or, while alone, one's own
+
+	number uint64 // of sent
+	sent   []Step // a batch whose fate is not known, if any
+	open   []Step // what came since
+
+	suspect bool  // with sent and open a closed one would be open: nothing is let through
+	busy    int   // probes under way here
+	asking  bool  // somebody has looked for a permit in vain
+	unused  int64 // since when there are permits that nobody uses
+
+	alone   bool
+	parted  [2]uint64 // generations of rec and of view when that began
+	differs bool      // view has come to another state than rec
+	back    bool      // the bucket is there again, view is on its way to it
+	changed int64     // when view changed while alone
+	cause   string    // of the opening of view while alone
+	turn    uint64    // that was told last
+	ownGen  uint64    // the next generation that is one's own
+	news    []News
+	stirred bool // it may admit more, or at another time, than before
+}
+
+// NewReplica returns the Replica of an instance that begins at time now with a record,
+// of which there are no news: the zero Circuit and revision if there is none.
+func NewReplica(me string, c breaker.Config, now int64, rev uint64, rec Circuit) *Replica {
+	r := &Replica{me: me, cfg: c, ownGen: aloneGen, rec: rec, rev: rev, turn: rec.Turn, number: rec.Seen[me], unused: now}
+	r.view = breaker.Thaw(c, rec.Frozen)
+	r.view.Settle(now)
+	return r
+}
+
+// SetConfig changes the limits that this instance judges by.
+func (r *Replica) SetConfig(c breaker.Config) {
+	r.cfg = c
+	r.view = breaker.Thaw(c, r.view.Freeze())
+	r.judge()
+}
+
+// Admits says how many calls could go at time now: math.MaxInt64 when closed. If it is
+// 0, at is when to ask again; math.MaxInt64 is when told. Unless it is only a look, a
+// permit is asked for where one is needed.
+func (r *Replica) Admits(now int64, look bool) (n, at int64) {
+	r.settle(now)
+	switch {
+	case r.alone:
+		return r.view.Admits(now)
+	case r.view.State() == breaker.Closed && !r.suspect:
+		return math.MaxInt64, 0
+	case r.view.State() == breaker.Closed:
+		return 0, math.MaxInt64
+	case r.view.State() == breaker.Open && now < r.view.OpenUntil():
+		return 0, r.view.OpenUntil()
+	}
+	if n = int64(r.free()); n > 0 {
+		return n, 0
+	}
+	r.asking = r.asking || !look
+	return 0, math.MaxInt64
+}
+
+// Allow asks for one call; 0 is no. A Pass must be given to Done.
+func (r *Replica) Allow(now int64) breaker.Pass {
+	if r.alone {
+		r.settle(now)
+		p, change := r.view.Allow(now)
+		r.turned(change, CauseTime, now)
+		return p
+	}
+	n, _ := r.Admits(now, false)
+	switch {
+	case n <= 0:
+		return 0
+	case r.view.State() != breaker.Closed:
+		r.busy++
+	}
+	return breaker.Pass(r.view.Gen())
+}
+
+// Done takes a pass back, with how the call ended. It reports whether that counts, as
+// far as it is known here.
+func (r *Replica) Done(now int64, p breaker.Pass, o breaker.Outcome) (counted bool) {
+	r.settle(now)
+	p = r.translate(p)
+	if r.alone {
+		return r.doneAlone(now, p, o)
+	}
+	if uint64(p) != r.view.Gen() {
+		return false
+	}
+	switch r.view.State() {
+	case breaker.Closed:
+		if o == breaker.Neutral {
+			return true
+		}
+		if o == breaker.Success && r.view.Info(now).ConsecutiveFailures == 0 && !r.Pending() {
+			return true // as it is mostly
+		}
+		r.open = Merge(r.open, Step{Kind: Outcomes, Gen: uint64(p), Run: run(o)})
+		r.judge()
+	case breaker.HalfOpen:
+		if r.busy == 0 {
+			return false
+		}
+		r.busy--
+		r.open = Merge(r.open, Step{Kind: Probe, Gen: uint64(p), Outcome: o})
+	default:
+		return false
+	}
+	return true
+}
+
+func (r *Replica) doneAlone(now int64, p breaker.Pass, o breaker.Outcome) bool {
+	closed := r.view.State() == breaker.Closed
+	change, counted := r.view.Done(now, p, o)
+	if counted && closed && !r.differs && o != breaker.Neutral {
+		r.open = Merge(r.open, Step{Kind: Outcomes, Gen: r.parted[0], Run: run(o)})
+	}
+	cause := CauseFailures
+	if o == breaker.Success {
+		cause = CauseProbes
+	}
+	r.turned(change, cause, now)
+	return counted
+}
+
+// Do does what somebody has asked for at time now, whatever the calls say: a step of
+// kind RetryAfter, Open, Close, Reset or Release. It counts when the record has it,
+// or at once if there is none to be had.
+func (r *Replica) Do(now int64, s Step) {
+	r.settle(now)
+	if !r.alone {
+		r.open = Merge(r.open, s)
+		return
+	}
+	own := Circuit{Frozen: r.view.Freeze(), Cause: r.cause}
+	own = own.clone()
+	was := own.Frozen
+	if !own.step(&r.view, &s, r.me, now) {
+		return
+	}
+	r.cause = own.Cause
+	r.moved(now)
+	if own.Turn > 0 {
+		change := breaker.Change{Old: was.State, New: r.view.State(), ConsecutiveFailures: was.Failures, At: now}
+		r.tell(change, own.Why, now)
+	}
+}
+
+// Learn takes the record at a revision, the zero Circuit where there is none. One that
+// is older than what is known is ignored, unless the bucket is another one than before.
+func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
+	if rev <= r.rev && !another {
+		return
+	}
+	r.settle(now)
+	was, before := r.view.State(), r.view.OpenUntil()
+	another = another || rec.Gen != r.rec.Gen
+	r.rec, r.rev = rec, rev
+	if r.sent != nil && rec.Seen[r.me] >= r.number {
+		r.sent = nil
+	}
+	r.number = max(r.number, rec.Seen[r.me])
+	if r.alone && !(r.back && (!r.differs || rec.ChangedAt >= r.changed)) {
+		return // its own state is newer, and on its way
+	}
+	joined := r.alone
+	if joined {
+		r.join()
+	} else if another && r.view.Gen() != max(rec.Gen, 1) {
+		r.busy = 0 // passes of another generation
+	}
+	r.prune()
+	r.view = breaker.Thaw(r.cfg, rec.Frozen)
+	lapsed := r.view.Settle(now).Turned()
+	r.judge()
+	switch {
+	case r.free() > 0:
+		r.asking, r.unused = false, now
+	case !r.probing(now):
+		r.asking = false
+	}
+	r.stirred = r.stirred || r.view.State() != was || r.view.OpenUntil() != before || r.free() > 0
+	if joined && r.rec.By == r.me && r.view.State() == was {
+		r.turn = r.rec.Turn // it has been told when this instance was alone
+		return
+	}
+	r.compare(was, now, lapsed)
+}
+
+// probing reports whether calls need permits at time now.
+func (r *Replica) probing(now int64) bool {
+	return r.view.State() == breaker.HalfOpen || r.view.State() == breaker.Open && now >= r.view.OpenUntil()
+}
+
+// compare tells what has turned since the record that was known before.
+func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
+	n := News{
+		Change:  breaker.Change{Old: was, New: r.view.State(), ConsecutiveFailures: r.view.Info(now).ConsecutiveFailures, At: now},
+		Version: r.rev, ChangedAt: r.rec.ChangedAt, By: r.rec.By, Cause: r.rec.Why, Until: r.view.OpenUntil(),
+	}
+	turned := r.rec.Turn != r.turn && r.rec.Turn != 0
+	r.turn = r.rec.Turn
+	switch {
+	case lapsed || !turned && was != n.New:
+		if was == n.New {
+			return // it has been open and closed again, or was known to be closed
+		}
+		n.Cause = CauseTime
+	case !turned:
+		return
+	case was == n.New && was == breaker.Closed:
+		return
+	case was == n.New && r.rec.Why != CauseByHand && r.rec.Why != CauseMaxFailures:
+		n.Old = breaker.HalfOpen // what was between them has been missed
+		if n.New == breaker.HalfOpen {
+			n.Old = breaker.Open
+		}
+	}
+	r.news = append(r.news, n)
+}
+
+// Away says that the bucket cannot be reached. From now on the instance is alone.
+func (r *Replica) Away(now int64) {
+	r.settle(now)
+	r.back = false
+	if r.alone {
+		return
+	}
+	was := r.view.State()
+	// What is on its way has happened, as far as this instance is concerned.
+	steps := slices.Concat(r.sent, r.open)
+	steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == Want })
+	everybody := func(string) bool { return true }
+	next, _ := r.rec.Apply(Batch{r.me, r.number + 1, steps}, Env{now, everybody, r.cfg})
+	m := breaker.Thaw(r.cfg, next.Frozen)
+	m.Settle(now)
+	f := m.Freeze()
+	r.parted = [2]uint64{r.view.Gen(), r.own()}
+	r.differs = f.Gen != r.view.Gen()
+	f.Gen = r.parted[1]
+	f.Probes = 0
+	if f.State == breaker.HalfOpen && !r.differs {
+		f.Probes = r.busy
+	}
+	r.view = breaker.Thaw(r.cfg, f)
+	r.alone, r.asking, r.suspect, r.stirred = true, false, false, true
+	r.cause = next.Cause
+	if r.differs {
+		r.changed = max(r.changed+1, now)
+		r.open = nil
+		r.parted[1] = 0 // passes of before are of another state
+		if m.State() != was {
+			r.tell(breaker.Change{Old: was, New: m.State(), ConsecutiveFailures: f.Failures, At: now}, next.Why, now)
+		}
+	}
+}
+
+// Back says that the bucket can be reached again, and what the record is there.
+func (r *Replica) Back(now int64, rev uint64, rec Circuit) {
+	r.settle(now)
+	r.back = true
+	if r.alone && r.differs {
+		r.sent = nil
+		if r.worthless(now, &rec) {
+			r.changed = 0
+		}
+		r.adopt()
+	}
+	r.Learn(now, rev, rec, true)
+}
+
+// worthless reports whether the own state, newer as it may be, says nothing that the
+// record does not say.
+func (r *Replica) worthless(now int64, rec *Circuit) bool {
+	m := breaker.Thaw(r.cfg, rec.Frozen)
+	m.Settle(now)
+	own := r.view.State()
+	if own == breaker.HalfOpen { // a record that is open will be, when its time comes
+		return m.State() != breaker.Closed
+	}
+	return own == m.State() && (own == breaker.Closed || r.cause == CauseFailures)
+}
+
+// adopt puts the own state on its way, instead of what led to it.
+func (r *Replica) adopt() {
+	r.open = []Step{{Kind: Adopt, At: r.changed, Cause: r.cause, State: r.view.Save()}}
+}
+
+// join ends being alone.
+func (r *Replica) join() {
+	if r.differs {
+		r.sent, r.open, r.busy = nil, nil, 0
+	} else if r.view.State() == breaker.HalfOpen {
+		r.busy = r.view.Info(0).Probes
+	}
+	r.alone, r.back, r.differs = false, false, false
+}
+
+// Swap returns the record to be written over a revision, if there is anything to be
+// written. The caller tells its fate by Learn. again is after how long to ask again,
+// although nothing has happened; 0: not.
+func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over uint64, again time.Duration, ok bool) {
+	r.settle(now)
+	if r.alone && !r.back {
+		return Circuit{}, 0, 0, false
+	}
+	if free := r.free(); free > 0 && !r.alone {
+		if again = UnusedFor - time.Duration(now-r.unused); again <= 0 || again > UnusedFor {
+			again = 0
+			for range free {
+				r.open = append(r.open, Step{Kind: Probe, Gen: r.rec.Gen, Outcome: breaker.Neutral})
+			}
+		}
+	}
+	for {
+		if r.sent == nil {
+			r.sent, r.open = r.open, nil
+			if r.asking {
+				r.sent = append(r.sent, Step{Kind: Want})
+				again = askAgain
+			}
+			if len(r.sent) == 0 {
+				return Circuit{}, 0, again, false
+			}
+			r.number++
+		}
+		next, changed := r.rec.Apply(Batch{r.me, r.number, r.sent}, Env{now, live, r.cfg})
+		if changed {
+			return next, r.rev, again, true
+		}
+		r.sent = nil
+		if r.alone { // what is to be adopted is out of date
+			r.changed = 0
+			r.Learn(now, r.rev, r.rec, true)
+		}
+		r.judge()
+		if len(r.open) == 0 {
+			return Circuit{}, 0, again, false
+		}
+	}
+}
+
+// Pending reports whether something is on its way to the record, or a permit is wanted.
+func (r *Replica) Pending() bool { return len(r.sent) > 0 || len(r.open) > 0 || r.asking }
+
+// Settled reports whether all that was done here counts.
+func (r *Replica) Settled() bool { return r.alone && !r.back || len(r.sent) == 0 && len(r.open) == 0 }
+
+// Alone reports whether the instance goes by what it knows itself.
+func (r *Replica) Alone() bool { return r.alone }
+
+// Machine is the circuit as it is seen here.
+func (r *Replica) Machine() breaker.Machine { return r.view }
+
+// Record returns the newest record that is known, and its revision.
+func (r *Replica) Record() (Circuit, uint64) { return r.rec, r.rev }
+
+// Cause of the opening, as it is seen here.
+func (r *Replica) Cause() string {
+	switch {
+	case r.view.State() == breaker.Closed:
+		return ""
+	case r.alone:
+		return r.cause
+	}
+	return r.rec.Cause
+}
+
+// Failures in a row, with those that are on their way.
+func (r *Replica) Failures(now int64) int {
+	failures := r.view.Info(now).ConsecutiveFailures
+	if !r.alone && r.view.State() == breaker.Closed {
+		failures, _ = r.row().after(failures)
+	}
+	return failures
+}
+
+// Busy is how many probes are under way here.
+func (r *Replica) Busy() int {
+	if r.alone {
+		return r.view.Info(0).Probes
+	}
+	return r.busy
+}
+
+// News returns what has turned since the last call, in order, and whether those who
+// wait should look.
+func (r *Replica) News() (news []News, stirred bool) {
+	news, stirred = r.news, r.stirred
+	r.news, r.stirred = nil, false
+	return news, stirred
+}
+
+// settle closes an opening that has ended by time.
+func (r *Replica) settle(now int64) {
+	until := r.view.OpenUntil()
+	change := r.view.Settle(now)
+	if !change.Turned() {
+		return
+	}
+	if r.alone {
+		r.turned(change, CauseTime, now)
+		return
+	}
+	r.stirred = true
+	r.news = append(r.news, News{Change: change, Cause: CauseTime, Version: r.rev, ChangedAt: until, By: r.rec.By})
+}
+
+// turned notes a transition of view while alone.
+func (r *Replica) turned(change breaker.Change, cause string, now int64) {
+	if !change.Turned() {
+		return
+	}
+	switch change.New {
+	case breaker.Open:
+		r.cause = cause
+	case breaker.Closed:
+		r.cause = ""
+	}
+	r.moved(now)
+	r.tell(change, cause, now)
+}
+
+// moved notes that view has come to another state of its own.
+func (r *Replica) moved(now int64) {
+	r.differs, r.changed, r.stirred = true, max(r.changed+1, now), true
+	r.parted[1] = 0 // passes of before count no more
+	r.ownGen = max(r.ownGen, r.view.Gen()+1)
+	r.open = nil
+	if r.back {
+		r.adopt()
+	}
+}
+
+// tell notes news of an instance that is alone.
+func (r *Replica) tell(change breaker.Change, cause string, now int64) {
+	r.news = append(r.news, News{Change: change, Cause: cause, Until: r.view.OpenUntil(), ChangedAt: now, By: r.me})
+}
+
+// own returns a generation that no pass has.
+func (r *Replica) own() uint64 {
+	r.ownGen += 1 << 20 // more transitions than there are in one outage
+	return r.ownGen
+}
+
+// translate gives a pass of the state in which the instance was parted, or came back,
+// the generation that this state has now.
+func (r *Replica) translate(p breaker.Pass) breaker.Pass {
+	switch {
+	case r.parted[1] == 0:
+	case r.alone && uint64(p) == r.parted[0]:
+		return breaker.Pass(r.parted[1])
+	case !r.alone && uint64(p) == r.parted[1]:
+		return breaker.Pass(r.parted[0])
+	}
+	return p
+}
+
+// free is how many permits nobody here uses.
+func (r *Replica) free() int {
+	if r.rec.State != breaker.HalfOpen || r.alone {
+		return 0
+	}
+	n := r.rec.Permits[r.me] - r.busy
+	for _, steps := range [][]Step{r.sent, r.open} {
+		for i := range steps {
+			if steps[i].Kind == Probe && steps[i].Gen == r.rec.Gen {
+				n--
+			}
+		}
+	}
+	return max(0, n)
+}
+
+// row sums up the outcomes that are on their way.
+func (r *Replica) row() (row Run) {
+	for _, steps := range [][]Step{r.sent, r.open} {
+		for i := range steps {
+			if steps[i].Kind == Outcomes && steps[i].Gen == r.view.Gen() {
+				row = row.then(steps[i].Run)
+			}
+		}
+	}
+	return row
+}
+
+// judge sees whether outcomes that are on their way would open it.
+func (r *Replica) judge() {
+	r.suspect = false
+	if r.alone || r.view.State() != breaker.Closed || len(r.sent)+len(r.open) == 0 {
+		return
+	}
+	_, most := r.row().after(r.view.Freeze().Failures)
+	r.suspect = most >= r.view.Config().Threshold
+}
+
+// prune drops what is on its way to a state that is over.
+func (r *Replica) prune() {
+	kept := r.open[:0]
+	for _, s := range r.open {
+		if s.Kind != Outcomes && s.Kind != Probe || s.Gen == max(r.rec.Gen, 1) || s.Gen == r.rec.Gen+1 {
+			kept = append(kept, s) // the second one: an opening that has ended by time
+		}
+	}
+	r.open = kept
+}

@@ -1,0 +1,333 @@
+package record
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+)
+
+// bucket is one record, whose writes succeed at once.
+type bucket struct {
+	t   *testing.T
+	rec Circuit
+	rev uint64
+}
+
+func (b *bucket) replica(name string) *Replica {
+	return NewReplica(name, modelConfig, second, b.rev, b.rec)
+}
+
+// swap writes what r has to write, and reports whether there was anything.
+func (b *bucket) swap(r *Replica, now int64) bool {
+	b.t.Helper()
+	next, over, _, ok := r.Swap(now, everybody)
+	if !ok {
+		return false
+	}
+	require.Equal(b.t, b.rev, over)
+	b.rec, b.rev = next, b.rev+1
+	r.Learn(now, b.rev, b.rec, false)
+	return true
+}
+
+func fail(t *testing.T, r *Replica, now int64, n int) {
+	t.Helper()
+	var passes []breaker.Pass
+	for range n {
+		p := r.Allow(now)
+		require.NotZero(t, p)
+		passes = append(passes, p)
+	}
+	for _, p := range passes {
+		r.Done(now, p, breaker.Failure)
+	}
+}
+
+func admits(t *testing.T, r *Replica, now, n, at int64) {
+	t.Helper()
+	gotN, gotAt := r.Admits(now, true)
+	require.Equal(t, []int64{n, at}, []int64{gotN, gotAt})
+}
+
+func TestSuccessesWriteNothing(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	r.Done(second, r.Allow(second), breaker.Success)
+	r.Done(second, r.Allow(second), breaker.Neutral)
+	require.False(t, r.Pending())
+	require.False(t, b.swap(r, second))
+
+	fail(t, r, second, 1)
+	r.Done(second, r.Allow(second), breaker.Success) // it ends a row that is on its way
+	require.True(t, r.Pending())
+	require.False(t, b.swap(r, second), "a failure and then a success are nothing")
+	require.False(t, r.Pending())
+}
+
+// What is on its way holds calls back before the record says so.
+func TestOwnFailuresHoldBackAtOnce(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	admits(t, r, second, 0, math.MaxInt64)
+	require.Zero(t, r.Allow(second))
+	require.Equal(t, 2, r.Failures(second))
+	require.True(t, b.swap(r, second))
+	admits(t, r, second, 0, 2*second)
+	news, stirred := r.News()
+	require.True(t, stirred)
+	require.Len(t, news, 1)
+	require.Equal(t, News{
+		Change: breaker.Change{Old: breaker.Closed, New: breaker.Open, ConsecutiveFailures: 2, At: second},
+		Cause:  CauseFailures, Until: 2 * second, Version: 1, ChangedAt: second, By: "a",
+	}, news[0])
+}
+
+// Another one's success ends a row that would have opened it: what is held back goes.
+func TestHeldBackForNothing(t *testing.T) {
+	b := &bucket{t: t}
+	a, c := b.replica("a"), b.replica("c")
+	fail(t, c, second, 1)
+	require.True(t, b.swap(c, second))
+	a.Learn(second, b.rev, b.rec, false)
+	fail(t, a, second, 1)
+	admits(t, a, second, 0, math.MaxInt64)
+	c.Done(second, c.Allow(second), breaker.Success)
+	require.True(t, b.swap(c, second))
+	a.Learn(second, b.rev, b.rec, false)
+	admits(t, a, second, math.MaxInt64, 0)
+	require.True(t, b.swap(a, second))
+	require.Equal(t, 1, b.rec.Failures)
+}
+
+func TestPermitIsAskedForAndUsed(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	now := 2 * second
+	admits(t, r, now, 0, math.MaxInt64)
+	require.False(t, r.Pending(), "it was only a look")
+	require.Zero(t, r.Allow(now))
+	require.True(t, r.Pending())
+	require.True(t, b.swap(r, now))
+	admits(t, r, now, 1, 0)
+	p := r.Allow(now)
+	require.NotZero(t, p)
+	require.Equal(t, 1, r.Busy())
+	require.True(t, r.Done(now, p, breaker.Success))
+	require.False(t, r.Done(now, p, breaker.Success), "twice")
+	require.True(t, b.swap(r, now))
+	admits(t, r, now, math.MaxInt64, 0)
+	require.False(t, r.Done(now, p, breaker.Failure), "late")
+}
+
+// A permit that nobody uses goes back; a probe of another time holds no place.
+func TestUnusedPermitGoesBack(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	now := 2 * second
+	r.Allow(now)
+	b.swap(r, now)
+	_, _, again, ok := r.Swap(now, everybody)
+	require.False(t, ok)
+	require.Equal(t, UnusedFor, again)
+	require.True(t, b.swap(r, now+int64(UnusedFor)))
+	require.Empty(t, b.rec.Permits)
+
+	// One is used, and its time is over.
+	now += second
+	r.Allow(now)
+	b.swap(r, now)
+	old := r.Allow(now)
+	require.NotZero(t, old)
+	other := b.replica("b")
+	other.Do(now, Step{Kind: Open, At: now, Until: now + second, After: breaker.HalfOpen, Cause: CauseByHand})
+	require.True(t, b.swap(other, now))
+	r.Learn(now, b.rev, b.rec, false)
+	require.Zero(t, r.Busy())
+	now += second
+	r.Allow(now)
+	require.True(t, b.swap(r, now))
+	admits(t, r, now, 1, 0)
+	require.False(t, r.Done(now, old, breaker.Success))
+}
+
+// Who wants a permit that others hold asks again, since they may have died.
+func TestAsksAgain(t *testing.T) {
+	b := &bucket{t: t}
+	r, other := b.replica("a"), b.replica("b")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	other.Learn(second, b.rev, b.rec, false)
+	now := 2 * second
+	for range 2 {
+		other.Allow(now)
+		b.swap(other, now)
+		require.NotZero(t, other.Allow(now))
+	}
+	r.Learn(now, b.rev, b.rec, false)
+	require.Zero(t, r.Allow(now))
+	_, _, again, ok := r.Swap(now, everybody)
+	require.False(t, ok)
+	require.Equal(t, askAgain, again)
+	require.True(t, r.Pending())
+	_, _, _, ok = r.Swap(now, func(name string) bool { return name != "b" })
+	require.True(t, ok)
+}
+
+func TestAloneGoesOn(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 1)
+	p := r.Allow(second)
+	r.Away(second)
+	require.True(t, r.Alone())
+	require.True(t, r.Settled())
+	_, _, _, ok := r.Swap(second, everybody)
+	require.False(t, ok)
+	// The pass of before and the failure of before count.
+	require.True(t, r.Done(second, p, breaker.Failure))
+	admits(t, r, second, 0, 2*second)
+	news, _ := r.News()
+	require.Len(t, news, 1)
+	require.Zero(t, news[0].Version)
+	// Its own probe closes it.
+	now := 2 * second
+	probe := r.Allow(now)
+	require.NotZero(t, probe)
+	require.True(t, r.Done(now, probe, breaker.Success))
+	admits(t, r, now, math.MaxInt64, 0)
+
+	// What it has come to is newer than the record: the fleet takes it over.
+	other := b.replica("b")
+	other.Do(second, Step{Kind: Open, At: second, Until: math.MaxInt64, After: breaker.HalfOpen, Cause: CauseByHand})
+	b.swap(other, second)
+	r.Back(now, b.rev, b.rec)
+	admits(t, r, now, math.MaxInt64, 0)
+	require.True(t, b.swap(r, now))
+	require.False(t, r.Alone())
+	require.Equal(t, breaker.Closed, b.rec.State)
+}
+
+func TestTheRecordIsNewer(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	r.Away(second)
+	fail(t, r, second, 2)
+	admits(t, r, second, 0, 2*second)
+	other := b.replica("b")
+	other.Do(5*second, Step{Kind: Open, At: 5 * second, Until: math.MaxInt64, After: breaker.HalfOpen, Cause: CauseByHand})
+	b.swap(other, 5*second)
+	r.News()
+	r.Back(6*second, b.rev, b.rec)
+	require.False(t, r.Alone())
+	require.False(t, r.Pending(), "what was counted alone is dropped")
+	admits(t, r, 6*second, 0, math.MaxInt64)
+	news, _ := r.News()
+	require.Len(t, news, 1)
+	require.Equal(t, CauseByHand, news[0].Cause)
+	require.EqualValues(t, 1, news[0].Version)
+}
+
+// Failures that changed no state while alone are added, once.
+func TestFailuresOfAnOutageAreAdded(t *testing.T) {
+	b := &bucket{t: t}
+	cfg := breaker.Config{Threshold: 10}
+	r := NewReplica("a", cfg, second, 0, Circuit{})
+	fail(t, r, second, 1)
+	next, _, _, ok := r.Swap(second, everybody)
+	require.True(t, ok)
+	r.Away(second)
+	b.rec, b.rev = next, 1 // it was written, the answer is lost
+	fail(t, r, second, 2)
+	require.Equal(t, 3, r.Failures(second))
+	r.Back(second, b.rev, b.rec)
+	require.Equal(t, 3, r.Failures(second))
+	require.True(t, b.swap(r, second))
+	require.Equal(t, 3, b.rec.Failures)
+	require.True(t, r.Settled())
+}
+
+// By hand while alone counts at once.
+func TestByHandAlone(t *testing.T) {
+	r := (&bucket{t: t}).replica("a")
+	r.Away(second)
+	r.Do(second, Step{Kind: Open, At: second, Until: 9 * second, After: breaker.Closed, Cause: CauseByHand})
+	admits(t, r, second, 0, 9*second)
+	require.Equal(t, CauseByHand, r.Cause())
+	r.Do(2*second, Step{Kind: Release, At: 2 * second})
+	admits(t, r, 2*second, math.MaxInt64, 0)
+	news, _ := r.News()
+	require.Len(t, news, 2)
+}
+
+// An opening of which the time is over is closed without a write, and told once.
+func TestLapse(t *testing.T) {
+	b := &bucket{t: t}
+	a, c := b.replica("a"), b.replica("c")
+	a.Do(second, Step{Kind: RetryAfter, Until: 5 * second})
+	b.swap(a, second)
+	c.Learn(second, b.rev, b.rec, false)
+	a.News()
+	c.News()
+	fail(t, a, 5*second, 1) // of the generation after it
+	news, _ := a.News()
+	require.Len(t, news, 1)
+	require.Equal(t, []any{CauseTime, breaker.Closed, 5 * second}, []any{news[0].Cause, news[0].New, news[0].ChangedAt})
+	require.True(t, b.swap(a, 5*second))
+	require.Equal(t, 1, b.rec.Failures)
+	news, _ = a.News()
+	require.Empty(t, news)
+	c.Learn(5*second-int64(time.Millisecond), b.rev, b.rec, false) // its clock is behind
+	news, _ = c.News()
+	require.Len(t, news, 1)
+	require.Equal(t, CauseTime, news[0].Cause)
+}
+
+func TestReopenedUnseen(t *testing.T) {
+	b := &bucket{t: t}
+	a, c := b.replica("a"), b.replica("c")
+	fail(t, a, second, 2)
+	b.swap(a, second)
+	c.Learn(second, b.rev, b.rec, false)
+	c.News()
+	now := 2 * second
+	a.Allow(now)
+	b.swap(a, now)
+	a.Done(now, a.Allow(now), breaker.Failure)
+	b.swap(a, now)
+	c.Learn(now, b.rev, b.rec, false)
+	news, _ := c.News()
+	require.Len(t, news, 1)
+	require.Equal(t, []breaker.State{breaker.HalfOpen, breaker.Open}, []breaker.State{news[0].Old, news[0].New})
+}
+
+func TestLimitsChange(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 1)
+	r.SetConfig(breaker.Config{Threshold: 1})
+	admits(t, r, second, 0, math.MaxInt64)
+	require.True(t, b.swap(r, second))
+	require.Equal(t, breaker.Open, b.rec.State)
+}
+
+// Another bucket, whose revisions begin again, is the truth.
+func TestAnotherBucket(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	b.swap(r, second)
+	r.Learn(second, 0, Circuit{}, false)
+	require.Equal(t, breaker.Open, r.view.State(), "old news")
+	r.Back(second, 0, Circuit{})
+	admits(t, r, second, math.MaxInt64, 0)
+}

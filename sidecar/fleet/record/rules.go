@@ -1,0 +1,185 @@
+package record
+
+import (
+	"maps"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+)
+
+// Batch is what one instance puts into a record at once. Number begins with 1 and
+// counts its batches for that record.
+type Batch struct {
+	By     string
+	Number uint64
+	Steps  []Step
+}
+
+// Env is what a rule has to know besides.
+type Env struct {
+	Now  int64 // of the fleet's clock
+	Live func(instance string) bool
+	breaker.Config
+}
+
+const (
+	// lateAfter is how much later than what an operator has done a record may have
+	// changed without making it out of date: clocks agree no better, and one who acts on
+	// what he has just seen means it.
+	lateAfter = int64(time.Second)
+	// maxSeen is how many batches a record remembers; beyond it those of instances that
+	// are not alive are forgotten.
+	maxSeen = 32
+)
+
+// Apply returns the record after a batch that is not in it yet, and whether that is
+// another one.
+func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
+	next := c.clone()
+	m := breaker.Thaw(env.Config, c.Frozen)
+	for holder, n := range c.Permits {
+		if holder != b.By && !env.Live(holder) {
+			delete(next.Permits, holder)
+			m.GiveUp(n)
+		}
+	}
+	if m.Settle(env.Now).Turned() {
+		next.Cause = ""
+	}
+	for i := range b.Steps {
+		if next.step(&m, &b.Steps[i], b.By, env.Now) {
+			changed = true
+		}
+	}
+	if !changed {
+		return *c, false
+	}
+	next.Frozen = m.Freeze()
+	next.Seen[b.By] = b.Number
+	if len(next.Seen) > maxSeen {
+		maps.DeleteFunc(next.Seen, func(holder string, _ uint64) bool { return holder != b.By && !env.Live(holder) })
+	}
+	return next, true
+}
+
+// step does one step of an instance, and reports whether it changed anything.
+func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (changed bool) {
+	before, held := m.Freeze(), c.Permits[by]
+	change, cause := breaker.Change{}, CauseByHand
+	told := false // although there is no transition
+	switch s.Kind {
+	case Outcomes:
+		change, cause = outcomes(m, s, now), CauseFailures
+	case Probe:
+		if s.Gen != m.Gen() || m.State() != breaker.HalfOpen || held == 0 {
+			return false
+		}
+		c.hold(by, held-1)
+		change, _ = m.Done(now, breaker.Pass(s.Gen), s.Outcome)
+		if cause = CauseFailures; s.Outcome == breaker.Success {
+			cause = CauseProbes
+		}
+	case Want:
+		if m.State() == breaker.Closed {
+			return false
+		}
+		pass, turned := m.Allow(now)
+		if pass == 0 {
+			return false
+		}
+		change, cause = turned, CauseTime
+		defer func() { c.hold(by, held+1) }() // after a transition has taken those of before
+	case RetryAfter:
+		change, cause = m.RetryAfter(now, s.Until), CauseRetryAfter
+	default:
+		if s.At+lateAfter < c.ChangedAt || s.Kind == Adopt && s.At <= c.ChangedAt {
+			return false
+		}
+		change, cause, told = c.byHand(m, s, now)
+	}
+	after := m.Freeze()
+	if change.Turned() || told {
+		c.Turn++
+		c.Why = cause
+	}
+	if change.Turned() {
+		clear(c.Permits)
+		held = 0
+	}
+	switch {
+	case m.State() == breaker.Closed:
+		c.Cause = ""
+	case m.State() == breaker.Open && (change.Turned() || told):
+		c.Cause = cause
+	}
+	if change.Turned() || told || after.OpenUntil != before.OpenUntil {
+		c.ChangedAt, c.By = now, by
+		if s.Kind == Adopt {
+			c.ChangedAt = s.At
+		}
+	}
+	return after != before || told || s.Kind == Probe
+}
+
+// outcomes counts the outcomes of calls, until they open the circuit.
+func outcomes(m *breaker.Machine, s *Step, now int64) (change breaker.Change) {
+	pass := breaker.Pass(s.Gen)
+	done := func(o breaker.Outcome, n int) {
+		for range n {
+			if m.State() != breaker.Closed || m.Gen() != s.Gen {
+				return
+			}
+			change, _ = m.Done(now, pass, o)
+		}
+	}
+	done(breaker.Failure, s.Run.Lead)
+	if s.Run.Reset {
+		done(breaker.Success, 1)
+		done(breaker.Failure, s.Run.Most)
+		done(breaker.Success, 1)
+		done(breaker.Failure, s.Run.Tail)
+	}
+	return change
+}
+
+// byHand does what somebody has decided, whatever the calls say. told says that it
+// is worth telling although the state is the same.
+func (c *Circuit) byHand(m *breaker.Machine, s *Step, now int64) (change breaker.Change, cause string, told bool) {
+	cause = CauseByHand
+	switch s.Kind {
+	case Open:
+		was := m.Save()
+		if was.State == breaker.Open && was.OpenUntil == s.Until && c.Cause == s.Cause &&
+			(was.After == s.After || was.After == breaker.HalfOpen) {
+			return change, cause, false // a repetition
+		}
+		change = m.Open(now, s.Until, s.After)
+		return change, s.Cause, true
+	case Close:
+		change = m.Close(now)
+	case Reset:
+		change = m.Reset(now)
+	case Release:
+		if c.Cause == CauseByHand || c.Cause == CauseMaxFailures {
+			change = m.Release(now)
+		}
+	case Adopt:
+		before := m.Freeze()
+		*m = breaker.Thaw(m.Config(), breaker.Frozen{Saved: breaker.Saved{Failures: s.State.Failures}, Gen: before.Gen + 1})
+		m.Restore(now, s.State)
+		f := m.Freeze()
+		f.Gen = before.Gen + 1
+		*m = breaker.Thaw(m.Config(), f)
+		return breaker.Change{Old: before.State, New: f.State, ConsecutiveFailures: f.Failures, At: now}, s.Cause, true
+	}
+	return change, cause, false
+}
+
+// hold sets how many permits an instance has.
+func (c *Circuit) hold(instance string, n int) {
+	if n <= 0 {
+		delete(c.Permits, instance)
+		return
+	}
+	c.Permits[instance] = n
+}
