@@ -58,6 +58,7 @@ var ownImports = map[string][]string{
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
 	"sidecar/fleet":           {},
+	"sidecar/fleet/fleettest": {"sidecar/fleet"},
 	"sidecar/fleet/record":    {"breaker"},
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
@@ -86,7 +87,7 @@ var ownImports = map[string][]string{
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "client", "bench/load", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "client", "bench/load", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
 	},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},

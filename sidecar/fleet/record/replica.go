@@ -170,6 +170,7 @@ func (r *Replica) Do(now int64, s Step) {
 	r.settle(now)
 	if !r.alone {
 		r.open = Merge(r.open, s)
+		r.judge()
 		return
 	}
 	own := Circuit{Frozen: r.view.Freeze(), Cause: r.cause}
@@ -179,7 +180,10 @@ func (r *Replica) Do(now int64, s Step) {
 		return
 	}
 	r.cause = own.Cause
-	r.moved(now)
+	if s.At == 0 {
+		s.At = now
+	}
+	r.moved(s.At)
 	if own.Turn > 0 {
 		change := breaker.Change{Old: was.State, New: r.view.State(), ConsecutiveFailures: was.Failures, At: now}
 		r.tell(change, own.Why, now)
@@ -389,8 +393,19 @@ func (r *Replica) Settled() bool { return r.alone && !r.back || len(r.sent) == 0
 // Alone reports whether the instance goes by what it knows itself.
 func (r *Replica) Alone() bool { return r.alone }
 
-// Machine is the circuit as it is seen here.
-func (r *Replica) Machine() breaker.Machine { return r.view }
+// Machine is the circuit as it is seen here, not to be changed.
+func (r *Replica) Machine() *breaker.Machine { return &r.view }
+
+// Restore gives an instance that is alone and has done nothing what it knew before a
+// restart. Any record is newer.
+func (r *Replica) Restore(now int64, s breaker.Saved, cause string) {
+	if s.State == breaker.Closed {
+		return
+	}
+	r.view.Restore(now, s)
+	r.cause = cause
+	r.moved(1)
+}
 
 // Record returns the newest record that is known, and its revision.
 func (r *Replica) Record() (Circuit, uint64) { return r.rec, r.rev }
@@ -524,14 +539,15 @@ func (r *Replica) row() (row Run) {
 	return row
 }
 
-// judge sees whether outcomes that are on their way would open it.
+// judge sees whether what is on its way would open it.
 func (r *Replica) judge() {
 	r.suspect = false
 	if r.alone || r.view.State() != breaker.Closed || len(r.sent)+len(r.open) == 0 {
 		return
 	}
 	_, most := r.row().after(r.view.Freeze().Failures)
-	r.suspect = most >= r.view.Config().Threshold
+	opens := func(s Step) bool { return s.Kind == RetryAfter || s.Kind == Open }
+	r.suspect = most >= r.view.Config().Threshold || slices.ContainsFunc(r.sent, opens) || slices.ContainsFunc(r.open, opens)
 }
 
 // prune drops what is on its way to a state that is over.

@@ -1,0 +1,188 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Entry is a record as it lies in a bucket.
+type Entry struct {
+	Key   string
+	Value []byte // nil: it was deleted
+	Rev   uint64
+	At    time.Time // it was written, by the server's clock
+}
+
+var (
+	// ErrConflict is returned for a write over a revision that is not the newest.
+	ErrConflict = errors.New("the record has changed")
+	// ErrUnusable is returned where waiting does not help: no JetStream, or no
+	// permission.
+	ErrUnusable = errors.New("shared gates need JetStream")
+)
+
+// Bucket is where records lie. Its methods may be called from any goroutine, and end
+// with their context.
+type Bucket interface {
+	// Open finds the bucket, or makes it.
+	Open(ctx context.Context) error
+	// Watch sends the entries that are there, an Entry without a key when those were
+	// all, and then every newer one, in the order of their revisions; of several of one
+	// key it may leave out all but the last. The channel is closed when the watch ends,
+	// with ctx at the latest.
+	Watch(ctx context.Context) (<-chan Entry, error)
+	// Swap writes over a revision, 0 if there must be none, and returns the new one, or
+	// ErrConflict. After any other error it may have been written.
+	Swap(ctx context.Context, key string, value []byte, over uint64) (rev uint64, err error)
+	// Set writes whatever is there.
+	Set(ctx context.Context, key string, value []byte) (rev uint64, err error)
+	// Delete leaves a mark that Watch tells of, unless the revision is not the newest.
+	Delete(ctx context.Context, key string, over uint64) error
+	// Purge forgets marks that are older.
+	Purge(ctx context.Context, older time.Duration) error
+}
+
+// JetStream is a [Bucket] of a NATS server. Make it with [NewJetStream].
+type JetStream struct {
+	nc       *nats.Conn
+	log      *slog.Logger
+	name     string
+	replicas int
+	js       jetstream.JetStream
+	kv       jetstream.KeyValue // set by Open
+}
+
+// NewJetStream returns the bucket of a name. If it is to be made it gets so many
+// replicas.
+func NewJetStream(nc *nats.Conn, log *slog.Logger, name string, replicas int) (*JetStream, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	return &JetStream{nc: nc, log: log, name: name, replicas: replicas, js: js}, nil
+}
+
+// Open finds the bucket, or makes it. Only one goroutine may call it, while no other
+// method runs.
+func (b *JetStream) Open(ctx context.Context) error {
+	kv, err := b.js.KeyValue(ctx, b.name)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		kv, err = b.js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: b.name, Description: "circuits and limits that filas share", History: 1, Replicas: b.replicas,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another one was faster
+			kv, err = b.js.KeyValue(ctx, b.name)
+		}
+	}
+	if err != nil {
+		return b.explain(err)
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return b.explain(err)
+	}
+	if n := status.Config().Replicas; n != b.replicas {
+		b.log.Warn("the bucket of shared gates has another number of replicas than shared.replicas says; it stays as it is",
+			"bucket", b.name, "replicas", n, "configured", b.replicas)
+	}
+	b.kv = kv
+	return nil
+}
+
+// explain says what is missing, where waiting does not help.
+func (b *JetStream) explain(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: the NATS server at %s has none for this account; enable it there (nats.embedded.jetstream = true for the embedded server), or set shared.enabled = false",
+			ErrUnusable, b.nc.ConnectedUrlRedacted())
+	}
+	return b.refused(err)
+}
+
+// refused says so if an error is one of permissions, of which requests hear nothing.
+func (b *JetStream) refused(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrKeyRevisionMismatch), errors.Is(err, jetstream.ErrKeyExists):
+		return ErrConflict
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(b.nc.LastError(), nats.ErrPermissionViolation):
+		return fmt.Errorf("%w, and NATS refuses fila's user the bucket %s: %w (docs/security.md has the permissions)", ErrUnusable, b.name, b.nc.LastError())
+	}
+	return fmt.Errorf("bucket %s: %w", b.name, err)
+}
+
+// Watch is as in [Bucket].
+func (b *JetStream) Watch(ctx context.Context) (<-chan Entry, error) {
+	w, err := b.kv.WatchAll(ctx)
+	if err != nil {
+		return nil, b.refused(err)
+	}
+	out := make(chan Entry)
+	go func() {
+		defer close(out)
+		defer func() {
+			if err := w.Stop(); err != nil {
+				b.log.Debug("end of a watch", "bucket", b.name, "error", err)
+			}
+			for range w.Updates() { // its sender must not be stuck
+			}
+		}()
+		for {
+			select {
+			case e, ok := <-w.Updates():
+				if !ok {
+					return
+				}
+				select {
+				case out <- entryOf(e):
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func entryOf(e jetstream.KeyValueEntry) Entry {
+	if e == nil {
+		return Entry{}
+	}
+	out := Entry{Key: e.Key(), Rev: e.Revision(), At: e.Created()}
+	if e.Operation() == jetstream.KeyValuePut {
+		out.Value = append([]byte{}, e.Value()...)
+	}
+	return out
+}
+
+// Swap is as in [Bucket].
+func (b *JetStream) Swap(ctx context.Context, key string, value []byte, over uint64) (uint64, error) {
+	rev, err := b.kv.Update(ctx, key, value, over)
+	return rev, b.refused(err)
+}
+
+// Set is as in [Bucket].
+func (b *JetStream) Set(ctx context.Context, key string, value []byte) (uint64, error) {
+	rev, err := b.kv.Put(ctx, key, value)
+	return rev, b.refused(err)
+}
+
+// Delete is as in [Bucket].
+func (b *JetStream) Delete(ctx context.Context, key string, over uint64) error {
+	return b.refused(b.kv.Delete(ctx, key, jetstream.LastRevision(over)))
+}
+
+// Purge is as in [Bucket].
+func (b *JetStream) Purge(ctx context.Context, older time.Duration) error {
+	return b.kv.PurgeDeletes(ctx, jetstream.DeleteMarkersOlderThan(older))
+}

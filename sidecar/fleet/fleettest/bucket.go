@@ -1,0 +1,250 @@
+package fleettest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/sidecar/fleet"
+)
+
+// ErrGone is the error of a bucket that is taken away.
+var ErrGone = errors.New("the bucket is gone")
+
+// Bucket holds records in memory. Its clock is that of the host, ahead by Skew.
+type Bucket struct {
+	Skew time.Duration
+
+	mu struct {
+		sync.Mutex
+		entries map[string]fleet.Entry
+		rev     uint64
+		ends    []*End
+		swaps   int
+	}
+}
+
+// New returns an empty bucket.
+func New() *Bucket {
+	b := &Bucket{}
+	b.mu.entries = make(map[string]fleet.Entry)
+	return b
+}
+
+// End is one instance's way to a bucket.
+type End struct {
+	b *Bucket
+
+	// Guarded by the bucket's mutex.
+	gone    bool // nothing gets through
+	mute    bool // writes are done, and answered by an error
+	watches []*watch
+}
+
+type watch struct {
+	queue []fleet.Entry
+	wake  chan struct{}
+	held  bool
+}
+
+// Of returns a way to the bucket for one instance.
+func (b *Bucket) Of() *End {
+	e := &End{b: b}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.ends = append(b.mu.ends, e)
+	return e
+}
+
+// Cut takes the bucket away from the instance, or gives it back.
+func (e *End) Cut(gone bool) {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	e.gone = gone
+	if gone {
+		for _, w := range e.watches {
+			close(w.wake)
+		}
+		e.watches = nil
+	}
+}
+
+// Mute lets writes be done whose answers are lost.
+func (e *End) Mute(mute bool) {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	e.mute = mute
+}
+
+// Hold keeps back what the watch of the instance brings, or lets it go.
+func (e *End) Hold(held bool) {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	for _, w := range e.watches {
+		w.held = held
+		w.poke()
+	}
+}
+
+// Clear makes the bucket anew: it is empty, and revisions begin again.
+func (b *Bucket) Clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.entries, b.mu.rev = make(map[string]fleet.Entry), 0
+	for _, e := range b.mu.ends {
+		e.watches = nil // as a consumer of a stream that is gone
+	}
+}
+
+// Entries returns the records that are there, by key.
+func (b *Bucket) Entries() map[string]fleet.Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[string]fleet.Entry)
+	for key, e := range b.mu.entries {
+		if e.Value != nil {
+			all[key] = e
+		}
+	}
+	return all
+}
+
+// Swaps counts those that were asked for.
+func (b *Bucket) Swaps() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.swaps
+}
+
+func (w *watch) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Open is as in fleet.Bucket.
+func (e *End) Open(context.Context) error {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	if e.gone {
+		return ErrGone
+	}
+	return nil
+}
+
+// Watch is as in fleet.Bucket.
+func (e *End) Watch(ctx context.Context) (<-chan fleet.Entry, error) {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	if e.gone {
+		return nil, ErrGone
+	}
+	w := &watch{wake: make(chan struct{}, 1)}
+	for _, entry := range e.b.mu.entries {
+		w.queue = append(w.queue, entry)
+	}
+	slices.SortFunc(w.queue, func(a, b fleet.Entry) int { return int(a.Rev) - int(b.Rev) })
+	w.queue = append(w.queue, fleet.Entry{})
+	e.watches = append(e.watches, w)
+	w.poke()
+	out := make(chan fleet.Entry)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case _, ok := <-w.wake:
+				if !ok {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+			for {
+				e.b.mu.Lock()
+				if len(w.queue) == 0 || w.held {
+					e.b.mu.Unlock()
+					break
+				}
+				next := w.queue[0]
+				w.queue = w.queue[1:]
+				e.b.mu.Unlock()
+				select {
+				case out <- next:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return out, nil
+}
+
+// put writes; its caller holds mu.
+func (b *Bucket) put(key string, value []byte) uint64 {
+	b.mu.rev++
+	entry := fleet.Entry{Key: key, Value: value, Rev: b.mu.rev, At: time.Now().Add(b.Skew)}
+	b.mu.entries[key] = entry
+	for _, e := range b.mu.ends {
+		for _, w := range e.watches {
+			w.queue = append(w.queue, entry)
+			w.poke()
+		}
+	}
+	return b.mu.rev
+}
+
+func (e *End) write(key string, value []byte, over *uint64) (uint64, error) {
+	b := e.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.gone {
+		return 0, ErrGone
+	}
+	if over != nil && b.mu.entries[key].Rev != *over {
+		return 0, fleet.ErrConflict
+	}
+	rev := b.put(key, value)
+	if e.mute {
+		return 0, ErrGone
+	}
+	return rev, nil
+}
+
+// Swap is as in fleet.Bucket.
+func (e *End) Swap(_ context.Context, key string, value []byte, over uint64) (uint64, error) {
+	e.b.mu.Lock()
+	e.b.mu.swaps++
+	e.b.mu.Unlock()
+	return e.write(key, slices.Clone(value), &over)
+}
+
+// Set is as in fleet.Bucket.
+func (e *End) Set(_ context.Context, key string, value []byte) (uint64, error) {
+	return e.write(key, slices.Clone(value), nil)
+}
+
+// Delete is as in fleet.Bucket.
+func (e *End) Delete(_ context.Context, key string, over uint64) error {
+	if over == 0 {
+		_, err := e.write(key, nil, nil)
+		return err
+	}
+	_, err := e.write(key, nil, &over)
+	return err
+}
+
+// Purge is as in fleet.Bucket.
+func (e *End) Purge(_ context.Context, older time.Duration) error {
+	b := e.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, entry := range b.mu.entries {
+		if entry.Value == nil && time.Now().Add(b.Skew).Sub(entry.At) > older {
+			delete(b.mu.entries, key)
+		}
+	}
+	return nil
+}

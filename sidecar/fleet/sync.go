@@ -1,0 +1,717 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	crand "crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	mrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Kind is what the records of one prefix are. Its methods are called from several
+// goroutines, Swap for one key one after the other, Join and Away without a Learn beside
+// them. They must not wait for the network. Keys are as the Kind has them, any bytes.
+type Kind interface {
+	// Swap returns what is to be written for a key over a revision, if anything is. The
+	// Kind hears of it by Learn if it was written, and is asked again if it was not. After
+	// again, unless that is 0, it is asked again in any case.
+	Swap(key string) (value []byte, over uint64, again time.Duration, ok bool)
+	// Learn takes what is there now.
+	Learn(key string, e Entry)
+	// Join begins a session, with all that is there: a key that is not among entries has
+	// no record. What is to be written has to be touched again.
+	Join(entries map[string]Entry)
+	// Away ends a session: nothing can be written, and nothing is heard of others.
+	Away()
+	// Idle reports whether the record says nothing that no record says.
+	Idle(value []byte) bool
+}
+
+// Options of a [Sync]. Times that are 0 have defaults.
+type Options struct {
+	Log      *slog.Logger
+	Bucket   Bucket
+	Now      func() int64 // Unix ns of this host
+	Instance string       // name of this one for people; it is made unique
+	// Degraded is told, by one goroutine, when a session has ended, and with nil when
+	// the next one has begun.
+	Degraded func(why error)
+
+	BeatEvery    time.Duration // 2 s
+	DeadAfter    time.Duration // 10 s without a beat
+	Timeout      time.Duration // of a request to the bucket; 2 s
+	StartTimeout time.Duration // of each step that begins a session; 5 s
+	RetryFirst   time.Duration // before the next session; 250 ms, doubled up to 8 times
+	SweepEvery   time.Duration // 24 h
+	IdleAfter    time.Duration // 1 h; how old an idle record has to be to be swept
+}
+
+// maxSwaps bounds how many swaps are under way at once.
+const maxSwaps = 64
+
+// beatPrefix is the letter of the records by which instances tell that they live.
+const beatPrefix = "i"
+
+// Sync keeps the records of all kinds. See the package's comment. Its methods may be
+// called from any goroutine.
+type Sync struct {
+	opt    Options
+	me     string
+	kinds  map[string]Kind // written before Start
+	offset atomic.Int64    // of the fleet's clock against Options.Now
+	stats  struct{ written, refused, failed atomic.Int64 }
+
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+	swaps  sync.WaitGroup // of the session
+	tokens chan struct{}
+	failed chan error // of the session, has room for one
+
+	mu struct {
+		sync.Mutex
+		session  context.Context // nil: away
+		why      error           // the last session has ended
+		entries  map[string]Entry
+		states   map[string]*keyState // of keys with something to do
+		freshest time.Time            // the newest that the watch has brought
+		began    time.Time            // the session, by the server's clock
+		seen     time.Time            // the own beat has come back last, of this host
+	}
+}
+
+// keyState is what is under way for one key.
+type keyState struct {
+	again   bool        // it was touched meanwhile
+	over    uint64      // a swap over it was refused, and the newer record has not come yet
+	waiting time.Time   // since then; zero: a swap runs
+	later   *time.Timer // touches it
+}
+
+// New returns a Sync that does nothing before Start.
+func New(o Options) *Sync {
+	o.BeatEvery, o.DeadAfter = cmp.Or(o.BeatEvery, 2*time.Second), cmp.Or(o.DeadAfter, 10*time.Second)
+	o.Timeout, o.RetryFirst = cmp.Or(o.Timeout, 2*time.Second), cmp.Or(o.RetryFirst, 250*time.Millisecond)
+	o.StartTimeout = cmp.Or(o.StartTimeout, 5*time.Second)
+	o.SweepEvery, o.IdleAfter = cmp.Or(o.SweepEvery, 24*time.Hour), cmp.Or(o.IdleAfter, time.Hour)
+	s := &Sync{
+		opt: o, me: o.Instance + "/" + crand.Text()[:10], kinds: make(map[string]Kind),
+		tokens: make(chan struct{}, maxSwaps), failed: make(chan error, 1),
+	}
+	s.mu.entries, s.mu.states = make(map[string]Entry), make(map[string]*keyState)
+	s.mu.why = errors.New("not started")
+	return s
+}
+
+// Register names what the records of a letter are, before Start.
+func (s *Sync) Register(letter string, k Kind) { s.kinds[letter] = k }
+
+// Me is this instance as records name it: its name, a slash and what makes this run of
+// it unique.
+func (s *Sync) Me() string { return s.me }
+
+// NameOf returns the name of an instance for people.
+func NameOf(instance string) string {
+	name, _, _ := cutLast(instance, "/")
+	return name
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// Now is the fleet's clock, Unix ns.
+func (s *Sync) Now() int64 { return s.opt.Now() + s.offset.Load() }
+
+// Offset is how far the fleet's clock is ahead of this host's.
+func (s *Sync) Offset() int64 { return s.offset.Load() }
+
+// Live reports whether an instance is alive, as far as the watch has told.
+func (s *Sync) Live(instance string) bool {
+	if instance == s.me {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live(instance)
+}
+
+func (s *Sync) live(instance string) bool {
+	e, ok := s.mu.entries[bucketKey(beatPrefix, instance)]
+	last := e.At
+	if last.Before(s.mu.began) {
+		last = s.mu.began // those who were away, too, have not come back yet
+	}
+	return ok && e.Value != nil && s.mu.freshest.Sub(last) <= s.opt.DeadAfter
+}
+
+// Peers returns the instances whose beats come, in order.
+func (s *Sync) Peers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for key, e := range s.mu.entries {
+		if letter, instance, ok := parseKey(key); ok && letter == beatPrefix && e.Value != nil && s.mu.freshest.Sub(e.At) <= s.opt.DeadAfter {
+			all = append(all, instance)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Find returns the newest record that has come, of whatever session.
+func (s *Sync) Find(letter, key string) (Entry, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.mu.entries[bucketKey(letter, key)]
+	return e, ok
+}
+
+// Away returns why records cannot be written and read now; nil: they can.
+func (s *Sync) Away() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.why
+}
+
+// Stats counts swaps since the start.
+type Stats struct {
+	Written, Refused, Failed int64
+	Age                      time.Duration // since the own beat has come back last
+}
+
+// Stats returns what has been counted.
+func (s *Sync) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Stats{Written: s.stats.written.Load(), Refused: s.stats.refused.Load(), Failed: s.stats.failed.Load()}
+	if !s.mu.seen.IsZero() {
+		st.Age = time.Since(s.mu.seen)
+	}
+	return st
+}
+
+// Start begins the first session, and returns when it has begun or after a while: then
+// it is tried for ever. What waiting does not mend is returned as [ErrUnusable].
+func (s *Sync) Start(ctx context.Context) error {
+	running, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	begun := make(chan error, 1)
+	s.ended.Go(func() { s.run(running, begun) })
+	select {
+	case err := <-begun:
+		if errors.Is(err, ErrUnusable) {
+			s.Stop()
+			return err
+		}
+		return nil
+	case <-ctx.Done():
+		s.Stop()
+		return ctx.Err()
+	}
+}
+
+// Stop ends everything. What is on its way is not waited for; permits of this instance
+// are free at once, if the bucket can be reached.
+func (s *Sync) Stop() {
+	if s.stop == nil {
+		return
+	}
+	s.stop()
+	s.ended.Wait()
+}
+
+// run tries sessions until ctx ends. begun gets one value after the first.
+func (s *Sync) run(ctx context.Context, begun chan<- error) {
+	told := func(err error) {
+		select {
+		case begun <- err:
+		default:
+		}
+	}
+	failures := 0
+	for ctx.Err() == nil {
+		err := s.session(ctx, func() {
+			failures = 0
+			s.opt.Degraded(nil)
+			told(nil)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		s.mu.why = err
+		s.mu.Unlock()
+		s.opt.Degraded(err)
+		told(err)
+		wait := s.opt.RetryFirst << min(failures, 3)
+		failures++
+		select {
+		case <-time.After(wait + mrand.N(wait/4)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// session begins, and goes on until something fails.
+func (s *Sync) session(ctx context.Context, begun func()) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	within := func(d time.Duration, do func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		return do(ctx)
+	}
+	if err := within(s.opt.StartTimeout, s.opt.Bucket.Open); err != nil {
+		return err
+	}
+	watch, err := s.opt.Bucket.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := within(s.opt.StartTimeout, func(ctx context.Context) error { return s.collect(ctx, watch) }); err != nil {
+		return err
+	}
+	select {
+	case <-s.failed: // of the session before
+	default:
+	}
+	s.join(ctx)
+	begun()
+	err = s.follow(ctx, watch)
+	cancel()
+	s.part(err)
+	return err
+}
+
+// collect reads what is there, up to the first beat of this instance, from which the
+// fleet's clock is known.
+func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
+	entries := make(map[string]Entry)
+	var freshest time.Time
+	beats := make(chan beat, 1)
+	var own beat
+	var echo Entry
+	for {
+		select {
+		case e, ok := <-watch:
+			if !ok {
+				return errors.New("the watch has ended")
+			}
+			if e.Key == "" { // all that was there
+				go func() { beats <- s.beat(ctx) }()
+				continue
+			}
+			entries[e.Key] = e
+			if e.At.After(freshest) {
+				freshest = e.At
+			}
+			if e.Key == bucketKey(beatPrefix, s.me) {
+				echo = e
+			}
+		case own = <-beats:
+			if own.err != nil {
+				return own.err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("reading the bucket: %w", ctx.Err())
+		}
+		if own.rev != 0 && echo.Rev >= own.rev {
+			break
+		}
+	}
+	s.offset.Store(own.offset(echo.At))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.entries, s.mu.freshest, s.mu.began, s.mu.seen = entries, freshest, echo.At, time.Now()
+	return nil
+}
+
+// beat is one of this instance: when it was sent and written, by this host's clock.
+type beat struct {
+	rev        uint64
+	sent, done int64
+	err        error
+}
+
+// offset is what a beat that was stored at a time tells of the fleet's clock.
+func (b *beat) offset(at time.Time) int64 { return at.UnixNano() - b.sent - (b.done-b.sent)/2 }
+
+func (s *Sync) beat(ctx context.Context) (b beat) {
+	ctx, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+	defer cancel()
+	b.sent = s.opt.Now()
+	b.rev, b.err = s.opt.Bucket.Set(ctx, bucketKey(beatPrefix, s.me), []byte(`{"v":1}`))
+	b.done = s.opt.Now()
+	return b
+}
+
+// join tells every kind what is there, and lets them write.
+func (s *Sync) join(ctx context.Context) {
+	s.mu.Lock()
+	of := make(map[string]map[string]Entry)
+	for letter := range s.kinds {
+		of[letter] = make(map[string]Entry)
+	}
+	for key, e := range s.mu.entries {
+		if letter, name, ok := parseKey(key); ok && of[letter] != nil {
+			of[letter][name] = e
+		}
+	}
+	s.mu.session, s.mu.why = ctx, nil
+	s.mu.Unlock()
+	for _, letter := range s.letters() {
+		s.kinds[letter].Join(of[letter])
+	}
+}
+
+func (s *Sync) letters() []string { return slices.Sorted(maps.Keys(s.kinds)) }
+
+// part tells every kind that nothing can be written any more.
+func (s *Sync) part(why error) {
+	s.mu.Lock()
+	s.mu.session, s.mu.why = nil, why // at once: nobody is to touch anything
+	for _, st := range s.mu.states {
+		if st.later != nil {
+			st.later.Stop()
+		}
+	}
+	clear(s.mu.states)
+	s.mu.Unlock()
+	s.swaps.Wait()
+	for _, letter := range s.letters() {
+		s.kinds[letter].Away()
+	}
+}
+
+// follow handles what the watch brings, beats, and ends with the first failure.
+func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
+	tick := time.NewTicker(s.opt.BeatEvery)
+	defer tick.Stop()
+	sweep := time.NewTimer(mrand.N(s.opt.SweepEvery)) // not all of a fleet at once
+	defer sweep.Stop()
+	beats := make(chan beat, 1)
+	beating := false
+	var clock clock
+	var out sync.WaitGroup
+	defer out.Wait()
+	aside, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		select {
+		case e, ok := <-watch:
+			if !ok {
+				return errors.New("the watch has ended")
+			}
+			if e.Key == bucketKey(beatPrefix, s.me) {
+				if offset, known := clock.echo(e); known {
+					s.offset.Store(offset)
+				}
+				s.mu.Lock()
+				s.mu.seen = time.Now()
+				s.mu.Unlock()
+			}
+			s.learn(e)
+		case b := <-beats:
+			beating = false
+			if b.err != nil {
+				return fmt.Errorf("beat: %w", b.err)
+			}
+			if offset, known := clock.beat(b); known {
+				s.offset.Store(offset)
+			}
+		case <-tick.C:
+			if err := s.stale(); err != nil {
+				return err
+			}
+			if !beating {
+				beating = true
+				out.Go(func() { beats <- s.beat(aside) })
+			}
+		case <-sweep.C:
+			sweep.Reset(s.opt.SweepEvery)
+			out.Go(func() { s.sweep(aside) })
+		case err := <-s.failed:
+			return err
+		case <-ctx.Done():
+			s.goodbye()
+			return ctx.Err()
+		}
+	}
+}
+
+// stale finds a watch that brings nothing any more.
+func (s *Sync) stale() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := 3*s.opt.BeatEvery + s.opt.Timeout
+	if d := time.Since(s.mu.seen); d > limit {
+		return fmt.Errorf("the watch has brought nothing for %s", d.Round(time.Millisecond))
+	}
+	for key, st := range s.mu.states {
+		if !st.waiting.IsZero() && time.Since(st.waiting) > limit {
+			return fmt.Errorf("the watch does not bring the newest record of %s", key)
+		}
+	}
+	return nil
+}
+
+// goodbye lets others have at once what this instance holds.
+func (s *Sync) goodbye() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.Timeout)
+	defer cancel()
+	if err := s.opt.Bucket.Delete(ctx, bucketKey(beatPrefix, s.me), 0); err != nil {
+		s.opt.Log.Debug("the last beat", "error", err)
+	}
+}
+
+// learn takes what the watch has brought.
+func (s *Sync) learn(e Entry) {
+	s.mu.Lock()
+	if old, ok := s.mu.entries[e.Key]; ok && old.Rev >= e.Rev && !old.At.IsZero() {
+		s.mu.Unlock()
+		return // an own write that was known before
+	}
+	s.mu.entries[e.Key] = e
+	if e.At.After(s.mu.freshest) {
+		s.mu.freshest = e.At
+	}
+	s.mu.Unlock()
+	letter, name, ok := parseKey(e.Key)
+	k := s.kinds[letter]
+	if !ok || k == nil {
+		return
+	}
+	k.Learn(name, e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.mu.states[e.Key]; st != nil && !st.waiting.IsZero() && e.Rev > st.over {
+		s.start(e.Key, st)
+	}
+}
+
+// Touch has a key's Kind asked what to write, soon. While the bucket is away it does
+// nothing: Join does.
+func (s *Sync) Touch(letter, key string) { s.touch(bucketKey(letter, key)) }
+
+func (s *Sync) touch(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.session == nil {
+		return
+	}
+	st := s.mu.states[id]
+	switch {
+	case st == nil:
+		st = &keyState{}
+		s.mu.states[id] = st
+		s.start(id, st)
+	case st.later != nil:
+		st.later.Stop()
+		st.later = nil
+		s.start(id, st)
+	default:
+		st.again = true
+	}
+}
+
+// start lets a key be swapped. Its caller holds mu.
+func (s *Sync) start(id string, st *keyState) {
+	st.waiting, st.again = time.Time{}, false
+	if ctx := s.mu.session; ctx != nil {
+		s.swaps.Go(func() { s.swap(ctx, id, st) })
+	}
+}
+
+// swap writes what there is for a key until there is nothing more, or it has to wait.
+func (s *Sync) swap(ctx context.Context, id string, st *keyState) {
+	letter, name, _ := parseKey(id)
+	k := s.kinds[letter]
+	for {
+		value, over, again, ok := k.Swap(name)
+		if !ok {
+			if s.rest(ctx, id, st, again) {
+				return
+			}
+			continue
+		}
+		rev, err := s.write(ctx, id, value, over)
+		switch {
+		case err == nil:
+			s.stats.written.Add(1)
+			s.own(id, name, k, Entry{Key: id, Value: value, Rev: rev})
+		case errors.Is(err, ErrConflict):
+			s.stats.refused.Add(1)
+			if s.await(id, st, over) {
+				return
+			}
+		case ctx.Err() != nil:
+			return
+		default:
+			s.stats.failed.Add(1)
+			s.fail(fmt.Errorf("write %s: %w", id, err))
+			return
+		}
+	}
+}
+
+// write swaps one value. A mark of a deletion may have been purged since.
+func (s *Sync) write(ctx context.Context, id string, value []byte, over uint64) (rev uint64, err error) {
+	select {
+	case s.tokens <- struct{}{}:
+		defer func() { <-s.tokens }()
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	s.mu.Lock()
+	e, known := s.mu.entries[id]
+	s.mu.Unlock()
+	try := func(over uint64) {
+		ctx, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+		defer cancel()
+		rev, err = s.opt.Bucket.Swap(ctx, id, value, over)
+	}
+	try(over)
+	if errors.Is(err, ErrConflict) && over != 0 && (!known || e.Value == nil && e.Rev == over) {
+		try(0)
+	}
+	return rev, err
+}
+
+// own notes what this instance has written, unless the watch was faster.
+func (s *Sync) own(id, name string, k Kind, e Entry) {
+	s.mu.Lock()
+	newer := s.mu.entries[id].Rev >= e.Rev
+	if !newer {
+		s.mu.entries[id] = e // without a time, which the watch will bring
+	}
+	s.mu.Unlock()
+	if !newer {
+		k.Learn(name, e)
+	}
+}
+
+// rest ends the work for a key unless it was touched meanwhile.
+func (s *Sync) rest(ctx context.Context, id string, st *keyState, again time.Duration) (ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+	case st.again:
+		st.again = false
+		return false
+	case again > 0:
+		st.later = time.AfterFunc(again, func() { s.touch(id) })
+	default:
+		delete(s.mu.states, id)
+	}
+	return true
+}
+
+// await has a key wait for the record that was there instead, unless it has come.
+func (s *Sync) await(id string, st *keyState, over uint64) (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.entries[id].Rev > over {
+		return false
+	}
+	st.waiting, st.over = time.Now(), over
+	return true
+}
+
+func (s *Sync) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // it has failed already
+	}
+}
+
+// sweep deletes records that say nothing any more, and beats of the dead.
+func (s *Sync) sweep(ctx context.Context) {
+	s.mu.Lock()
+	var old []Entry
+	for _, e := range s.mu.entries {
+		if e.Value != nil && !e.At.IsZero() && s.mu.freshest.Sub(e.At) > s.opt.IdleAfter {
+			old = append(old, e)
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(old, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+	deleted := 0
+	for _, e := range old {
+		letter, _, ok := parseKey(e.Key)
+		if k := s.kinds[letter]; !ok || letter != beatPrefix && (k == nil || !k.Idle(e.Value)) {
+			continue
+		}
+		one, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+		err := s.opt.Bucket.Delete(one, e.Key, e.Rev)
+		cancel()
+		switch {
+		case err == nil:
+			deleted++
+		case !errors.Is(err, ErrConflict): // whoever has changed it needs it
+			s.opt.Log.Debug("sweep of shared gates", "error", err)
+			return
+		}
+	}
+	if err := s.opt.Bucket.Purge(ctx, s.opt.SweepEvery); err != nil {
+		s.opt.Log.Debug("sweep of shared gates", "error", err)
+	}
+	s.opt.Log.Debug("swept the shared gates", "deleted", deleted)
+}
+
+// clock learns the fleet's clock from beats: of the last few the one that was answered
+// fastest knows it best. A beat and its echo come in any order.
+type clock struct {
+	asked   beat
+	echoed  Entry
+	samples []sample
+}
+
+type sample struct{ took, offset int64 }
+
+const maxSamples = 8
+
+func (c *clock) beat(b beat) (offset int64, known bool) {
+	c.asked = b
+	return c.match()
+}
+
+func (c *clock) echo(e Entry) (offset int64, known bool) {
+	c.echoed = e
+	return c.match()
+}
+
+func (c *clock) match() (offset int64, known bool) {
+	if c.asked.rev == 0 || c.asked.rev != c.echoed.Rev {
+		return 0, false
+	}
+	c.samples = append(c.samples, sample{c.asked.done - c.asked.sent, c.asked.offset(c.echoed.At)})
+	if len(c.samples) > maxSamples {
+		c.samples = c.samples[1:]
+	}
+	return slices.MinFunc(c.samples, func(a, b sample) int { return cmp.Compare(a.took, b.took) }).offset, true
+}
+
+// bucketKey is the key in the bucket of one of a kind: keys are any bytes, those of a
+// bucket are not.
+func bucketKey(letter, key string) string {
+	return letter + "." + base64.RawURLEncoding.EncodeToString([]byte(key))
+}
+
+func parseKey(id string) (letter, key string, ok bool) {
+	letter, text, ok := strings.Cut(id, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	return letter, string(raw), ok && err == nil
+}

@@ -1,0 +1,396 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/fleet/fleettest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// sums is a Kind whose records are numbers to which instances add: what the least of
+// records has to be like.
+type sums struct {
+	sync *fleet.Sync
+
+	mu sync.Mutex
+	by map[string]*sum
+}
+
+type sum struct {
+	Total int            `json:"total"`
+	Seen  map[string]int `json:"seen"` // number of the last addition, by instance
+
+	rev          uint64
+	sent, number int
+	open         int
+	again        time.Duration
+	away         bool
+}
+
+func (s *sums) get(key string) *sum {
+	if s.by[key] == nil {
+		s.by[key] = &sum{}
+	}
+	return s.by[key]
+}
+
+func (s *sums) add(key string, n int) {
+	s.mu.Lock()
+	s.get(key).open += n
+	s.mu.Unlock()
+	s.sync.Touch("s", key)
+}
+
+func (s *sums) total(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.get(key).Total
+}
+
+func (s *sums) Swap(key string) ([]byte, uint64, time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.get(key)
+	if c.sent == 0 {
+		if c.open == 0 || c.away {
+			return nil, 0, c.again, false
+		}
+		c.sent, c.open = c.open, 0
+		c.number++
+	}
+	next := sum{Total: c.Total + c.sent, Seen: maps.Clone(c.Seen)}
+	if next.Seen == nil {
+		next.Seen = make(map[string]int)
+	}
+	next.Seen[s.sync.Me()] = c.number
+	data, _ := json.Marshal(next)
+	return data, c.rev, c.again, true
+}
+
+func (s *sums) Learn(key string, e fleet.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.get(key); e.Rev > c.rev {
+		s.take(c, e)
+	}
+}
+
+func (s *sums) take(c *sum, e fleet.Entry) {
+	c.Total, c.Seen = 0, nil
+	if e.Value != nil {
+		_ = json.Unmarshal(e.Value, c)
+	}
+	c.rev = e.Rev
+	if c.Seen[s.sync.Me()] >= c.number {
+		c.sent = 0
+	}
+}
+
+func (s *sums) Join(entries map[string]fleet.Entry) {
+	s.mu.Lock()
+	for key := range entries {
+		s.get(key)
+	}
+	var keys []string
+	for key, c := range s.by {
+		c.away = false
+		s.take(c, entries[key])
+		keys = append(keys, key)
+	}
+	s.mu.Unlock()
+	for _, key := range keys {
+		s.sync.Touch("s", key)
+	}
+}
+
+func (s *sums) Away() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.by {
+		c.away = true
+	}
+}
+
+func (s *sums) Idle(value []byte) bool { return strings.HasPrefix(string(value), `{"total":0,`) }
+
+// node is an instance in a test.
+type node struct {
+	*fleet.Sync
+	sums *sums
+	end  *fleettest.End
+
+	mu   sync.Mutex
+	told []string
+}
+
+func (n *node) story() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	told := n.told
+	n.told = nil
+	return told
+}
+
+func newNode(b *fleettest.Bucket, name string, skew time.Duration) *node {
+	n := &node{end: b.Of()}
+	n.Sync = fleet.New(fleet.Options{
+		Log: slog.New(slog.DiscardHandler), Bucket: n.end, Instance: name,
+		Now: func() int64 { return time.Now().Add(skew).UnixNano() },
+		Degraded: func(why error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.told = append(n.told, fmt.Sprint(why))
+		},
+	})
+	n.sums = &sums{sync: n.Sync, by: make(map[string]*sum)}
+	n.Register("s", n.sums)
+	return n
+}
+
+// bubble runs a test with so many instances, in a bubble of time.
+func bubble(t *testing.T, count int, fn func(t *testing.T, b *fleettest.Bucket, nodes []*node)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		var nodes []*node
+		for i := range count {
+			n := newNode(b, string(rune('a'+i)), time.Duration(i)*5*time.Second)
+			require.NoError(t, n.Start(t.Context()))
+			nodes = append(nodes, n)
+		}
+		fn(t, b, nodes)
+		for _, n := range nodes {
+			n.Stop()
+		}
+		synctest.Wait()
+	})
+}
+
+// after lets time pass, and what is under way end.
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestAllIsCountedOnce(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		for range 50 {
+			for _, n := range nodes {
+				for key := range 3 {
+					n.sums.add(fmt.Sprint("key ", key), 1)
+				}
+			}
+		}
+		synctest.Wait()
+		for _, n := range nodes {
+			for key := range 3 {
+				require.Equal(t, 200, n.sums.total(fmt.Sprint("key ", key)))
+			}
+			require.Nil(t, n.Away())
+			require.Equal(t, []string{"<nil>"}, n.story())
+		}
+		require.Less(t, b.Swaps(), 600, "what comes while a swap is under way is merged")
+		require.Len(t, nodes[0].Peers(), 4)
+	})
+}
+
+// The clocks of the hosts differ by 5 s each, the server's by an hour.
+func TestOneClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		b.Skew = time.Hour
+		for i := range 3 {
+			n := newNode(b, "a", time.Duration(i)*5*time.Second)
+			require.NoError(t, n.Start(t.Context()))
+			require.Equal(t, time.Now().Add(time.Hour).UnixNano(), n.Now())
+			after(time.Minute)
+			require.Equal(t, time.Now().Add(time.Hour).UnixNano(), n.Now())
+			n.Stop()
+		}
+	})
+}
+
+func TestWhoIsAlive(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
+		a, b, c := nodes[0], nodes[1], nodes[2]
+		require.NotEqual(t, a.Me(), b.Me())
+		require.Equal(t, "b", fleet.NameOf(b.Me()))
+		after(time.Minute)
+		require.True(t, a.Live(b.Me()))
+		require.True(t, a.Live(a.Me()))
+		require.False(t, a.Live("somebody"))
+		// A clean stop is known at once, a death after a while.
+		b.Stop()
+		c.end.Cut(true)
+		synctest.Wait()
+		require.False(t, a.Live(b.Me()))
+		require.True(t, a.Live(c.Me()))
+		after(13 * time.Second)
+		require.False(t, a.Live(c.Me()))
+		require.Equal(t, []string{a.Me()}, a.Peers())
+		// It comes back.
+		c.end.Cut(false)
+		after(5 * time.Second)
+		require.True(t, a.Live(c.Me()))
+		// A watch that stands still kills nobody.
+		a.end.Hold(true)
+		after(7 * time.Second)
+		require.True(t, a.Live(c.Me()))
+		a.end.Hold(false)
+	})
+}
+
+func TestAwayAndBack(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
+		a, b := nodes[0], nodes[1]
+		a.sums.add("k", 1)
+		synctest.Wait()
+		a.story()
+		a.end.Cut(true)
+		after(3 * time.Second)
+		require.Error(t, a.Away())
+		require.NotEmpty(t, a.story())
+		a.sums.add("k", 2)
+		b.sums.add("k", 4)
+		after(time.Minute)
+		require.Equal(t, 5, b.sums.total("k"))
+		require.Equal(t, 1, a.sums.total("k"))
+		a.story()
+		a.end.Cut(false)
+		after(3 * time.Second)
+		require.Equal(t, []string{"<nil>"}, a.story())
+		require.Equal(t, 7, a.sums.total("k"))
+		require.Equal(t, 7, b.sums.total("k"))
+	})
+}
+
+// What was written although the answer was lost counts once.
+func TestLostAnswer(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
+		a, b := nodes[0], nodes[1]
+		a.end.Mute(true)
+		a.sums.add("k", 1)
+		synctest.Wait()
+		require.Equal(t, 1, b.sums.total("k"))
+		b.sums.add("k", 10)
+		after(time.Second)
+		a.end.Mute(false)
+		after(5 * time.Second)
+		require.Equal(t, 11, a.sums.total("k"))
+		require.Equal(t, 11, b.sums.total("k"))
+		require.Positive(t, a.Stats().Failed)
+	})
+}
+
+// A watch that brings nothing is found out, also when all else works.
+func TestStandstill(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
+		a, b := nodes[0], nodes[1]
+		a.story()
+		a.end.Hold(true)
+		b.sums.add("k", 1)
+		synctest.Wait()
+		a.sums.add("k", 2)
+		synctest.Wait()
+		require.EqualValues(t, 1, a.Stats().Refused)
+		after(20 * time.Second)
+		story := a.story()
+		require.Len(t, story, 2)
+		require.Contains(t, story[0], "has brought nothing for")
+		require.Equal(t, 3, b.sums.total("k"))
+		require.Equal(t, 3, a.sums.total("k"))
+	})
+}
+
+// A bucket that was deleted and made anew has other revisions.
+func TestBucketMadeAnew(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		for range 9 {
+			nodes[0].sums.add("k", 1)
+			synctest.Wait()
+		}
+		b.Clear()
+		after(20 * time.Second)
+		require.Zero(t, nodes[1].sums.total("k"))
+		nodes[1].sums.add("k", 3)
+		synctest.Wait()
+		require.Equal(t, 3, nodes[0].sums.total("k"))
+	})
+}
+
+func TestSweep(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		nodes[0].sums.add("idle", 1)
+		nodes[0].sums.add("used", 1)
+		synctest.Wait()
+		nodes[0].sums.add("idle", -1)
+		dead := newNode(b, "dead", 0)
+		require.NoError(t, dead.Start(t.Context()))
+		dead.end.Cut(true)
+		dead.Stop()
+		after(time.Minute)
+		require.Len(t, b.Entries(), 5)
+		after(72 * time.Hour)
+		entries := b.Entries()
+		require.Len(t, entries, 3, "%v", entries)
+		// Its mark has been purged since; nobody knows of that.
+		nodes[1].sums.add("idle", 5)
+		synctest.Wait()
+		require.Equal(t, 5, nodes[0].sums.total("idle"))
+		require.Nil(t, nodes[1].Away())
+	})
+}
+
+// A Kind that wants to be asked again is.
+func TestAskedAgain(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
+		s := nodes[0].sums
+		s.get("k").again = time.Second
+		nodes[0].Touch("s", "k")
+		synctest.Wait()
+		s.mu.Lock()
+		s.get("k").open = 3 // without a touch
+		s.get("k").again = 0
+		s.mu.Unlock()
+		after(time.Second)
+		require.Equal(t, 3, s.total("k"))
+	})
+}
+
+func TestStartWithoutBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		n := newNode(b, "a", 0)
+		n.end.Cut(true)
+		require.NoError(t, n.Start(t.Context()), "it may come")
+		require.ErrorIs(t, n.Away(), fleettest.ErrGone)
+		_, ok := n.Find("s", "k")
+		require.False(t, ok)
+		n.end.Cut(false)
+		after(time.Minute)
+		require.NoError(t, n.Away())
+		n.Stop()
+
+		n = newNode(b, "a", 0)
+		n.end.Cut(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := n.Start(ctx); err != nil { // either may be first
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		n.Stop()
+	})
+}
