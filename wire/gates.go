@@ -84,6 +84,14 @@ type CircuitInfo struct {
 	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until it is closed by hand
 	Waiting             int    `json:"waiting"`         // queues, as in ThrottleInfo
 	WaitingMessages     int64  `json:"waiting_messages,omitempty"`
+
+	// Of a circuit that filas share.
+	Shared    bool           `json:"shared,omitempty"`
+	Degraded  bool           `json:"degraded,omitempty"`   // this fila goes by itself, since the record cannot be reached
+	ProbesBy  map[string]int `json:"probes_by,omitempty"`  // instance: probes that it may have under way
+	By        string         `json:"by,omitempty"`         // instance that has made the last change
+	ChangedAt string         `json:"changed_at,omitempty"` // RFC 3339
+	Version   uint64         `json:"version,omitempty"`    // of the record; grows
 }
 
 // CircuitList answers circuit-list.

@@ -53,7 +53,15 @@ type news struct {
 	threshold int           // that counted then
 	failures  int64         // that were too many
 	window    time.Duration // in which they occurred
+
+	// Of a shared circuit.
+	shared    bool
+	version   uint64 // of the record; 0: this instance went by itself
+	changedAt int64
+	by        string // name of the instance
 }
+
+func changed(change breaker.Change, cause string) news { return news{change: change, cause: cause} }
 
 // publish makes the news known, in their order: one goroutine at a time.
 func (c *Circuit) publish() {
@@ -94,6 +102,9 @@ func (r *Registry) publish(key string, n *news) {
 	if c.New == breaker.Open {
 		data["until"] = openUntil(n.until)
 	}
+	if n.shared {
+		data["shared"], data["version"], data["by"], data["changed_at"] = true, n.version, n.by, wire.Timestamp(n.changedAt)
+	}
 	say := r.opt.Log.Info
 	switch {
 	case n.cause == causeRetryAfter || n.cause == causeTime || n.cause == causeUnused:
@@ -105,6 +116,9 @@ func (r *Registry) publish(key string, n *news) {
 	if c.New == breaker.Open {
 		args = append(args, "threshold", n.threshold, "timeout", openFor(n.until, c.At))
 	}
+	if n.shared {
+		args = append(args, "by", n.by)
+	}
 	say("circuit "+c.New.String(), args...)
 	r.opt.Event(wire.EventCircuitChanged, key, wire.Event{Key: key, Data: data})
 }
@@ -114,6 +128,11 @@ func (c *Circuit) info(now int64) wire.CircuitInfo {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := closedInfo(c.key, &c.mu.settings)
+	i.Waiting = len(c.mu.waiters)
+	if c.mu.share != nil {
+		c.describe(&i, now)
+		return i
+	}
 	at := c.mu.m.Info(now)
 	i.State, i.ConsecutiveFailures, i.Probes = at.State.String(), at.ConsecutiveFailures, at.Probes
 	if at.State != breaker.Closed {
@@ -122,7 +141,6 @@ func (c *Circuit) info(now int64) wire.CircuitInfo {
 	if at.State == breaker.Open {
 		i.OpenUntil = openUntil(at.OpenUntil)
 	}
-	i.Waiting = len(c.mu.waiters)
 	return i
 }
 

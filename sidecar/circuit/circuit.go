@@ -6,25 +6,27 @@ import (
 	"sync"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/fleet/record"
 	"github.com/filaq/fila/sidecar/queue"
 )
 
 // Causes of openings, and of what ends them, in events and in wire.CircuitInfo.
 const (
-	causeFailures    = "failures"
-	causeRetryAfter  = "retry_after"
-	causeByHand      = "by hand"
-	causeMaxFailures = "max_failures"
-	causeTime        = "time"    // of the opening is over
-	causeProbes      = "success" // of probes
-	causeUnused      = "unused"  // forgotten
+	causeFailures    = record.CauseFailures
+	causeRetryAfter  = record.CauseRetryAfter
+	causeByHand      = record.CauseByHand
+	causeMaxFailures = record.CauseMaxFailures
+	causeTime        = record.CauseTime   // of the opening is over
+	causeProbes      = record.CauseProbes // that have succeeded
+	causeUnused      = "unused"           // forgotten
 )
 
 // Circuit is the circuit breaker around one destination that consumers call. Its
 // methods may be called from any goroutine.
 //
 // mu is held for a few instructions only, and nothing outside of the circuit is
-// called under it.
+// called under it but Fleet.Touch, which only notes.
 type Circuit struct {
 	key string
 	r   *Registry
@@ -34,9 +36,10 @@ type Circuit struct {
 
 	mu struct {
 		sync.Mutex
-		m        breaker.Machine
+		share    *share          // nil: it is this process's alone
+		m        breaker.Machine // of one that is not shared
+		cause    string          // of the opening of m, unless closed
 		settings Settings
-		cause    string // of the opening, unless closed
 		failures breaker.FailureWindow
 
 		// waiters are in the order in which they came. Those that were told in the
@@ -61,8 +64,12 @@ type waiter struct {
 	due   bool   // it is to be told, by Announce
 }
 
-func newCircuit(r *Registry, key string, s Settings, now int64) *Circuit {
+// newCircuit returns one that begins closed, or as its record e says if it is shared.
+func newCircuit(r *Registry, key string, s Settings, now int64, e fleet.Entry) *Circuit {
 	c := &Circuit{key: key, r: r, idle: -1}
+	if r.opt.Fleet != nil && r.opt.Shares(key) {
+		c.mu.share = r.newShare(key, &s, now, e)
+	}
 	c.mu.m = breaker.NewMachine(s.Breaker)
 	c.mu.settings = s
 	c.mu.failures.Set(s.MaxFailures, int64(s.FailureWindow), now)
@@ -78,7 +85,7 @@ func (c *Circuit) Key() string { return c.key }
 func (c *Circuit) Admits(now int64) (n, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n, at = c.mu.m.Admits(now); n == 0 {
+	if n, at = c.admits(now, false); n == 0 {
 		c.lookedInVain()
 	}
 	return n, at
@@ -88,7 +95,7 @@ func (c *Circuit) Admits(now int64) (n, at int64) {
 func (c *Circuit) Peek(now int64) (n, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.m.Admits(now)
+	return c.admits(now, true)
 }
 
 // lookedInVain notes that somebody has nothing to hope for before the next change,
@@ -104,6 +111,9 @@ func (c *Circuit) lookedInVain() {
 func (c *Circuit) Allow(now int64) (pass breaker.Pass, pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.share != nil {
+		return c.allowShared(now)
+	}
 	pass, change := c.mu.m.Allow(now)
 	switch {
 	case pass == 0:
@@ -123,6 +133,9 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.mu.share != nil {
+		return c.doneShared(pass, now, o)
+	}
 	change, counted := c.mu.m.Done(now, pass, o)
 	if !counted || o != breaker.Failure && !change.Turned() && c.mu.m.State() == breaker.Closed {
 		return false
@@ -145,15 +158,21 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 // tooManyFailures opens the circuit because of those in the window, after the last
 // of them has made the transition change, if any. Its caller holds mu.
 func (c *Circuit) tooManyFailures(change breaker.Change, now int64) {
-	until, s := int64(math.MaxInt64), &c.mu.settings
-	if hold := int64(s.FailureHold); hold > 0 && now < math.MaxInt64-hold {
-		until = now + hold
-	}
+	until, s := c.holdUntil(now), &c.mu.settings
 	if byHand := c.mu.m.Open(now, until, breaker.HalfOpen); !change.Turned() {
 		change = byHand
 	}
 	c.turned(change, causeMaxFailures)
 	c.mu.news = append(c.mu.news, news{until: until, failures: s.MaxFailures + 1, window: s.FailureWindow})
+}
+
+// holdUntil is until when too many failures open the circuit at time now. Its caller
+// holds mu.
+func (c *Circuit) holdUntil(now int64) int64 {
+	if hold := int64(c.mu.settings.FailureHold); hold > 0 && now < math.MaxInt64-hold {
+		return now + hold
+	}
+	return math.MaxInt64
 }
 
 // RetryAfter shuts the circuit for everybody until the given time, since the
@@ -163,6 +182,12 @@ func (c *Circuit) RetryAfter(now, until int64) (pending bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lapse(now)
+	if c.mu.share != nil {
+		if until > now {
+			c.doShared(now, record.Step{Kind: record.RetryAfter, Until: c.toFleet(until)})
+		}
+		return c.pending()
+	}
 	before := c.mu.m.OpenUntil()
 	change := c.mu.m.RetryAfter(now, until)
 	switch {
@@ -177,8 +202,18 @@ func (c *Circuit) RetryAfter(now, until int64) (pending bool) {
 
 // open shuts the circuit by hand until the given time, math.MaxInt64 being for
 // good. after is what follows for one that was closed.
-func (c *Circuit) open(now, until int64, after breaker.State) {
+func (c *Circuit) open(now, until int64, after breaker.State) { c.openSince(now, now, until, after) }
+
+// openSince is open by somebody who has decided it at time since: what has become of a
+// shared circuit since then counts for more.
+func (c *Circuit) openSince(now, since, until int64, after breaker.State) {
 	c.byHand(now, func() {
+		if c.mu.share != nil {
+			c.doShared(now, record.Step{
+				Kind: record.Open, At: c.toFleet(since), Until: c.toFleet(until), After: after, Cause: causeByHand,
+			})
+			return
+		}
 		was := c.mu.m.Save()
 		if was.State == breaker.Open && was.OpenUntil == until && c.mu.cause == causeByHand &&
 			(was.After == after || was.After == breaker.HalfOpen) {
@@ -200,10 +235,17 @@ func (c *Circuit) open(now, until int64, after breaker.State) {
 // mind unless forget is set: the next one opens it again.
 func (c *Circuit) close(now int64, forget bool) {
 	c.byHand(now, func() {
+		kind := record.Close
 		if forget {
 			c.mu.failures.Clear()
+			kind = record.Reset
+		}
+		switch {
+		case c.mu.share != nil:
+			c.doShared(now, record.Step{Kind: kind, At: c.toFleet(now)})
+		case forget:
 			c.ended(c.mu.m.Reset(now))
-		} else {
+		default:
 			c.ended(c.mu.m.Close(now))
 		}
 	})
@@ -212,7 +254,9 @@ func (c *Circuit) close(now int64, forget bool) {
 // release ends an opening by hand, or one by MaxFailures, before its time.
 func (c *Circuit) release(now int64) {
 	c.byHand(now, func() {
-		if c.mu.cause == causeByHand || c.mu.cause == causeMaxFailures {
+		if c.mu.share != nil {
+			c.doShared(now, record.Step{Kind: record.Release, At: c.toFleet(now)})
+		} else if c.mu.cause == causeByHand || c.mu.cause == causeMaxFailures {
 			c.ended(c.mu.m.Release(now))
 		}
 	})
@@ -238,6 +282,10 @@ func (c *Circuit) ended(change breaker.Change) {
 // set changes the limits.
 func (c *Circuit) set(s Settings, now int64) {
 	c.mu.Lock()
+	if c.mu.share != nil {
+		c.mu.share.r.SetConfig(s.Breaker)
+		c.absorb()
+	}
 	was := c.mu.m.OpenUntil()
 	changed := c.mu.m.Config() != s.Breaker
 	c.mu.m.SetConfig(s.Breaker)
@@ -255,6 +303,10 @@ func (c *Circuit) set(s Settings, now int64) {
 
 // lapse makes the transition to closed that time has brought. Its caller holds mu.
 func (c *Circuit) lapse(now int64) {
+	if c.mu.share != nil {
+		c.admits(now, true)
+		return
+	}
 	if change := c.mu.m.Settle(now); change.Turned() {
 		c.turned(change, causeTime)
 	}
@@ -264,8 +316,8 @@ func (c *Circuit) lapse(now int64) {
 // failures. Those of MaxFailures count until their window is over, or that limit
 // would be exceeded. Its caller holds mu.
 func (c *Circuit) forgive(now int64) {
-	if n, _ := c.mu.m.Admits(now); n == 0 || c.mu.failures.Count(now) > 0 {
-		return
+	if n, _ := c.admits(now, true); n == 0 || c.mu.failures.Count(now) > 0 || c.mu.share != nil {
+		return // a shared one has its record
 	}
 	if change := c.mu.m.Reset(now); change.Turned() {
 		c.turned(change, causeUnused)
@@ -275,13 +327,19 @@ func (c *Circuit) forgive(now int64) {
 // forgettable reports whether a new circuit would be the same as this one, which
 // nobody uses. Its caller holds mu.
 func (c *Circuit) forgettable(now int64) bool {
-	return !c.mu.saying && !c.mu.save.saving && c.mu.m.State() == breaker.Closed &&
-		c.mu.m.Info(now).ConsecutiveFailures == 0 && c.mu.failures.Count(now) == 0
+	if c.mu.saying || c.mu.save.saving || c.mu.failures.Count(now) > 0 || c.machine().State() != breaker.Closed {
+		return false
+	}
+	if sh := c.mu.share; sh != nil {
+		// Failures that the record has in mind are there for the next one.
+		return !sh.r.Pending() && (!sh.r.Alone() || sh.r.Failures(c.toFleet(now)) == 0)
+	}
+	return c.mu.m.Info(now).ConsecutiveFailures == 0
 }
 
 // turned notes a transition, to be published and written. Its caller holds mu.
 func (c *Circuit) turned(change breaker.Change, cause string) {
-	n := news{change: change, cause: cause}
+	n := changed(change, cause)
 	switch change.New {
 	case breaker.Open:
 		c.mu.cause = cause
@@ -315,7 +373,7 @@ func (c *Circuit) Wait(o queue.Owner, now int64) (pending bool) {
 	w := &c.mu.waiters[i]
 	w.n++
 	w.told, c.mu.quiet = 0, false
-	if n, at := c.mu.m.Admits(now); n > 0 || at != math.MaxInt64 {
+	if n, at := c.admits(now, false); n > 0 || at != math.MaxInt64 {
 		w.told, w.due, c.mu.due = c.mu.epoch, true, true
 	}
 	return c.pending()

@@ -162,7 +162,7 @@ func TestCircuitPause(t *testing.T) {
 				c := r.use("stripe")
 				q := r.owner("a")
 				tc.before(r, c)
-				r.reg.Pause("stripe", r.now.Load()+3600*second)
+				r.reg.Pause("stripe", 0, r.now.Load()+3600*second)
 				r.wait(c, q)
 				r.wakes()
 				r.admits(c, 0, time.Hour)
@@ -180,7 +180,7 @@ func TestCircuitPause(t *testing.T) {
 	r := newRig(t)
 	r.reg.Resume("nothing of that name")
 	require.Empty(t, r.reg.mu.byKey)
-	r.reg.Pause("new", math.MaxInt64)
+	r.reg.Pause("new", 0, math.MaxInt64)
 	require.Equal(t, "closed", r.reg.mu.byKey["new"].info(r.now.Load()).OpenUntil)
 }
 

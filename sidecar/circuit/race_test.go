@@ -70,7 +70,7 @@ func TestCircuitsTogether(t *testing.T) {
 				case 2:
 					c.close(now, true)
 				case 3:
-					r.reg.Pause(key, now+4)
+					r.reg.Pause(key, 0, now+4)
 				case 4:
 					r.reg.Resume(key)
 				case 5:

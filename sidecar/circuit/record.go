@@ -13,9 +13,9 @@ import (
 // the circuit key follows. No operator can name such a key.
 const recordPrefix = "\x00circuit/"
 
-// record is an open or half-open circuit on disk. Times are Unix nanoseconds. A
+// kept is an open or half-open circuit on disk. Times are Unix nanoseconds. A
 // closed one has no record.
-type record struct {
+type kept struct {
 	Cause     string `json:"cause"`
 	HalfOpen  bool   `json:"half_open,omitempty"`
 	Failures  int    `json:"failures"`
@@ -51,7 +51,7 @@ func (c *Circuit) write() {
 	s.dirty = false
 	after := s.after
 	s.after = nil
-	closed := c.mu.m.State() == breaker.Closed
+	closed := c.machine().State() == breaker.Closed
 	if closed && !s.stored {
 		err := s.err
 		c.mu.Unlock()
@@ -96,6 +96,15 @@ func answer(after []chan error, err error) {
 func (c *Circuit) saved() <-chan error {
 	done := make(chan error, 1)
 	c.mu.Lock()
+	if sh := c.mu.share; sh != nil { // what is on disk is for a start without the bucket
+		if sh.r.Settled() {
+			done <- nil
+		} else {
+			sh.settled = append(sh.settled, done)
+		}
+		c.mu.Unlock()
+		return done
+	}
 	s := &c.mu.save
 	if !s.dirty && !s.saving {
 		done <- s.err
@@ -111,9 +120,13 @@ func (c *Circuit) saved() <-chan error {
 
 // encode returns what is to be stored. Its caller holds mu.
 func (c *Circuit) encode() string {
-	s := c.mu.m.Save()
-	data, err := json.Marshal(record{
-		Cause: c.mu.cause, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
+	s, cause := c.mu.m.Save(), c.mu.cause
+	if sh := c.mu.share; sh != nil {
+		s, cause = sh.r.Machine().Save(), sh.r.Cause()
+		s.OpenedAt, s.Since, s.OpenUntil, s.Floor = c.toHost(s.OpenedAt), c.toHost(s.Since), c.toHost(s.OpenUntil), c.toHost(s.Floor)
+	}
+	data, err := json.Marshal(kept{
+		Cause: cause, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
 		OpenedAt: s.OpenedAt, Since: s.Since, OpenUntil: s.OpenUntil, Floor: s.Floor,
 		Cooling: s.Cooling, ThenClosed: s.After == breaker.Closed,
 	})
@@ -124,7 +137,7 @@ func (c *Circuit) encode() string {
 }
 
 // machine is what r says of one.
-func (r *record) machine() breaker.Saved {
+func (r *kept) machine() breaker.Saved {
 	s := breaker.Saved{
 		State: breaker.Open, Failures: r.Failures, OpenedAt: r.OpenedAt, Since: r.Since,
 		OpenUntil: r.OpenUntil, Floor: r.Floor, Cooling: r.Cooling, After: breaker.HalfOpen,
@@ -150,7 +163,7 @@ func (r *Registry) Restore(entries []store.Entry) {
 		if !ok {
 			continue
 		}
-		var rec record
+		var rec kept
 		if err := json.Unmarshal([]byte(e.Value), &rec); err != nil {
 			r.opt.Log.Warn("the stored state of a circuit cannot be read; the circuit is closed", "circuit", key, "error", err)
 			continue
@@ -161,13 +174,19 @@ func (r *Registry) Restore(entries []store.Entry) {
 	}
 }
 
-func (c *Circuit) restore(rec *record, now int64) {
+func (c *Circuit) restore(rec *kept, now int64) {
 	s := rec.machine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.mu.save.stored = true
+	if sh := c.mu.share; sh != nil { // the bucket has not been asked yet
+		sh.r.Restore(now, s, rec.Cause)
+		sh.r.News()
+		sh.byHand = sh.r.Cause() == causeByHand
+		return
+	}
 	c.mu.m.Restore(now, s)
 	c.mu.cause = rec.Cause
-	c.mu.save.stored = true
 	// If the clock was set back, the record is put right with the next change, or
 	// when the limits are set: every restart would begin the wait again.
 	c.mu.save.dirty = s.State == breaker.Open && c.mu.m.OpenUntil() != rec.OpenUntil

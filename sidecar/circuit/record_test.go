@@ -51,7 +51,7 @@ func TestCircuitsSurviveARestart(t *testing.T) {
 			c.open(now(r), now(r)+60*second, breaker.HalfOpen)
 		}, time.Minute, 3, 0, "half-open", "by hand"},
 		"paused": {func(r *rig, _ *Circuit) {
-			r.reg.Pause("stripe", now(r)+60*second)
+			r.reg.Pause("stripe", 0, now(r)+60*second)
 		}, time.Minute, all, 0, "closed", ""},
 		"retry after": {func(r *rig, c *Circuit) {
 			r.retryAfter(c, now(r)+60*second)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/ordered"
+	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -32,6 +33,11 @@ type Options struct {
 	Now    func() int64
 	Event  func(typ, tail string, e wire.Event) // publishes e under the circuit key
 	Submit func(*store.Batch)                   // writes; store.Store.Submit
+
+	// Fleet has the records of circuits that Shares says are shared with other filas;
+	// nil: none is. It is not started yet.
+	Fleet  *fleet.Sync
+	Shares func(key string) bool
 }
 
 // maxIdle is about how many circuits are kept that nobody uses and that could be
@@ -50,6 +56,8 @@ type Registry struct {
 	maxIdle int          // a test has fewer
 	count   atomic.Int64 // circuits; written under mu
 
+	onResumed atomic.Pointer[func(key string)]
+
 	mu struct {
 		sync.Mutex
 		defaults Settings
@@ -66,6 +74,9 @@ type Registry struct {
 func New(o Options) *Registry {
 	r := &Registry{opt: o, maxIdle: maxIdle}
 	r.mu.byKey = make(map[string]*Circuit)
+	if o.Fleet != nil {
+		o.Fleet.Register(letter, Records{r})
+	}
 	return r
 }
 
@@ -207,9 +218,21 @@ func (r *Registry) revisit(c *Circuit) {
 
 // get returns the circuit of a key, which is made if need be. Its caller holds mu.
 func (r *Registry) get(key string, now int64) *Circuit {
+	if c, ok := r.mu.byKey[key]; ok {
+		return c
+	}
+	var e fleet.Entry
+	if r.opt.Fleet != nil {
+		e, _ = r.opt.Fleet.Find(letter, key)
+	}
+	return r.getWith(key, now, e)
+}
+
+// getWith is get, with the record that one that is made begins with.
+func (r *Registry) getWith(key string, now int64, e fleet.Entry) *Circuit {
 	c, ok := r.mu.byKey[key]
 	if !ok {
-		c = newCircuit(r, key, r.settings(key), now)
+		c = newCircuit(r, key, r.settings(key), now, e)
 		r.mu.byKey[key] = c
 		r.count.Store(int64(len(r.mu.byKey)))
 		r.mu.listed.Add(key)
@@ -286,12 +309,13 @@ func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-c
 }
 
 // Pause opens a circuit by hand until the given time, math.MaxInt64 being until
-// Resume. One that was closed is closed again then.
-func (r *Registry) Pause(key string, until int64) {
+// Resume. One that was closed is closed again then. since is when that was asked for,
+// which may be before a restart.
+func (r *Registry) Pause(key string, since, until int64) {
 	now := r.opt.Now()
 	c := r.use(key, now)
 	defer r.giveBack(c)
-	c.open(now, until, breaker.Closed)
+	c.openSince(now, since, until, breaker.Closed)
 }
 
 // Resume ends what Pause has begun, and any other opening by hand or by

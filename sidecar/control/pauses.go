@@ -224,7 +224,7 @@ func (c *Control) tellPaused(id pauseID, until int64) {
 		if until == 0 {
 			c.opt.Circuits.Resume(id.name)
 		} else {
-			c.opt.Circuits.Pause(id.name, until)
+			c.opt.Circuits.Pause(id.name, c.pauses.mu.all[id].Since, until)
 		}
 	}
 }

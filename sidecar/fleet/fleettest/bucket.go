@@ -248,3 +248,6 @@ func (e *End) Purge(_ context.Context, older time.Duration) error {
 	}
 	return nil
 }
+
+// Again returns another way to the same bucket, for an instance that starts again.
+func (e *End) Again() *End { return e.b.Of() }

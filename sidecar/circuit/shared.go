@@ -1,0 +1,325 @@
+package circuit
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/fleet/record"
+	"github.com/filaq/fila/wire"
+)
+
+// letter is that of the records of circuits in the bucket of a fleet.
+const letter = "c"
+
+// share is what a circuit has that a fleet shares: instead of a machine of its own, a
+// replica of the record. Its times are those of the fleet's clock, all others are of
+// this host.
+type share struct {
+	r       *record.Replica
+	settled []chan error // each gets a value when what was done counts
+	byHand  bool         // it was open by hand when that was looked at last
+	resumed bool         // another instance has ended an opening by hand; to be announced
+	foreign bool         // the record cannot be read: the circuit goes by itself
+}
+
+// newShare begins with the record that is known. Its caller holds r.mu.
+func (r *Registry) newShare(key string, s *Settings, now int64, e fleet.Entry) *share {
+	sh := &share{}
+	now += r.opt.Fleet.Offset()
+	rec, readable := r.decode(key, e)
+	sh.r = record.NewReplica(r.opt.Fleet.Me(), s.Breaker, now, e.Rev, rec)
+	sh.foreign = !readable
+	if r.opt.Fleet.Away() != nil || sh.foreign {
+		sh.r.Away(now)
+	}
+	sh.byHand = sh.r.Cause() == causeByHand
+	sh.r.News()
+	return sh
+}
+
+// decode reads a record. One that cannot be read stays as it is.
+func (r *Registry) decode(key string, e fleet.Entry) (rec record.Circuit, readable bool) {
+	if e.Value == nil {
+		return rec, true
+	}
+	rec, err := record.Decode(e.Value)
+	switch {
+	case errors.Is(err, record.ErrVersion):
+		r.opt.Log.Error("a newer fila has written the shared record of a circuit; this one goes by itself", "circuit", key, "error", err)
+	case err != nil:
+		r.opt.Log.Error("the shared record of a circuit cannot be read; it is local until the record is deleted", "circuit", key, "error", err)
+	}
+	return rec, err == nil
+}
+
+// toFleet and toHost translate times, of which math.MaxInt64 is none.
+func (c *Circuit) toFleet(t int64) int64 { return shift(t, c.r.opt.Fleet.Offset()) }
+func (c *Circuit) toHost(t int64) int64  { return shift(t, -c.r.opt.Fleet.Offset()) }
+
+func shift(t, by int64) int64 {
+	if t == 0 || t == math.MaxInt64 {
+		return t
+	}
+	return max(t+by, 1)
+}
+
+// machine is the circuit as it is seen here. Its times are the fleet's if it is shared.
+// Its caller holds mu.
+func (c *Circuit) machine() *breaker.Machine {
+	if c.mu.share != nil {
+		return c.mu.share.r.Machine()
+	}
+	return &c.mu.m
+}
+
+// admits is Admits or, with look, Peek. Its caller holds mu.
+func (c *Circuit) admits(now int64, look bool) (n, at int64) {
+	if c.mu.share == nil {
+		return c.mu.m.Admits(now)
+	}
+	n, at = c.mu.share.r.Admits(c.toFleet(now), look)
+	c.absorb()
+	return n, c.toHost(at)
+}
+
+// absorb notes what has become of a shared circuit, and has it written what there is to
+// be written. Its caller holds mu.
+func (c *Circuit) absorb() {
+	sh := c.mu.share
+	news, stirred := sh.r.News()
+	for i := range news {
+		n := &news[i]
+		told := changed(n.Change, n.Cause)
+		told.shared, told.version, told.by = true, n.Version, fleet.NameOf(n.By)
+		told.change.At, told.changedAt = c.toHost(n.At), c.toHost(n.ChangedAt)
+		told.until, told.threshold = c.toHost(n.Until), sh.r.Machine().Config().Threshold
+		c.mu.news = append(c.mu.news, told)
+		c.mu.save.dirty = true
+	}
+	byHand := sh.r.Cause() == causeByHand
+	if rec, _ := sh.r.Record(); sh.byHand && !byHand && !sh.r.Alone() && rec.By != c.r.opt.Fleet.Me() {
+		sh.resumed = true
+	}
+	sh.byHand = byHand
+	if stirred {
+		c.tell()
+	}
+	if sh.r.Settled() {
+		answer(sh.settled, nil)
+		sh.settled = nil
+	}
+	if sh.r.Pending() {
+		c.r.opt.Fleet.Touch(letter, c.key)
+	}
+}
+
+// allowShared is Allow of a shared circuit. Its caller holds mu.
+func (c *Circuit) allowShared(now int64) (pass breaker.Pass, pending bool) {
+	pass = c.mu.share.r.Allow(c.toFleet(now))
+	if pass == 0 {
+		c.lookedInVain()
+	}
+	c.absorb()
+	return pass, c.pending()
+}
+
+// doneShared is Done of a shared circuit. Its caller holds mu.
+func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
+	r := c.mu.share.r
+	counted := r.Done(c.toFleet(now), pass, o)
+	if counted && o == breaker.Failure && c.mu.failures.Add(now) {
+		until, s := c.holdUntil(now), &c.mu.settings
+		r.Do(c.toFleet(now), record.Step{
+			Kind: record.Open, At: c.toFleet(now), Until: c.toFleet(until), After: breaker.HalfOpen, Cause: causeMaxFailures,
+		})
+		c.mu.news = append(c.mu.news, news{until: until, failures: s.MaxFailures + 1, window: s.FailureWindow})
+	}
+	if !counted || o == breaker.Success && !r.Pending() && r.Machine().State() == breaker.Closed {
+		return false // as it is mostly
+	}
+	c.absorb()
+	return c.pending()
+}
+
+// doShared does a step of somebody who has decided it. Its caller holds mu.
+func (c *Circuit) doShared(now int64, s record.Step) {
+	c.mu.share.r.Do(c.toFleet(now), s)
+	c.absorb()
+}
+
+// Records are the circuits as a kind of record of a fleet.
+type Records struct{ r *Registry }
+
+// Swap returns the record of a circuit as it should be.
+func (k Records) Swap(key string) (value []byte, over uint64, again time.Duration, ok bool) {
+	c := k.r.find(key)
+	if c == nil {
+		return nil, 0, 0, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.share == nil {
+		return nil, 0, 0, false
+	}
+	f := k.r.opt.Fleet
+	next, over, again, ok := c.mu.share.r.Swap(f.Now(), f.Live)
+	if !ok {
+		if c.mu.share.r.Settled() {
+			answer(c.mu.share.settled, nil)
+			c.mu.share.settled = nil
+		}
+		return nil, 0, again, false
+	}
+	return next.Encode(), over, again, true
+}
+
+// Learn takes a record. One of a circuit that nobody uses here is kept, and told, only
+// if it is not closed.
+func (k Records) Learn(key string, e fleet.Entry) { k.take(key, e, false, false) }
+
+func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
+	r := k.r
+	c := r.find(key)
+	if c == nil {
+		if c = k.meet(key, e, quiet); c == nil {
+			return
+		}
+	}
+	rec, readable := r.decode(key, e)
+	c.mu.Lock()
+	sh := c.mu.share
+	if sh == nil {
+		c.mu.Unlock()
+		return
+	}
+	now := r.opt.Fleet.Now()
+	switch {
+	case !readable:
+		sh.foreign = true
+		sh.r.Away(now)
+	case join || sh.foreign:
+		sh.foreign = false
+		sh.r.Back(now, e.Rev, rec)
+	default:
+		sh.r.Learn(now, e.Rev, rec, false)
+	}
+	c.absorb()
+	resumed := sh.resumed
+	sh.resumed = false
+	c.mu.Unlock()
+	c.Announce()
+	if on := r.onResumed.Load(); resumed && on != nil {
+		(*on)(key)
+	}
+	r.revisit(c)
+}
+
+// meet makes the circuit of a record that says something, if it is one that is shared
+// here. It is not news if it is quiet.
+func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
+	r := k.r
+	if e.Value == nil || !r.opt.Shares(key) {
+		return nil
+	}
+	if rec, err := record.Decode(e.Value); err != nil || rec.State == breaker.Closed {
+		return nil
+	}
+	now := r.opt.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := fleet.Entry{}
+	if quiet {
+		known = e
+	}
+	c := r.getWith(key, now, known)
+	r.place(c)
+	return c
+}
+
+// Join takes all records that are there.
+func (k Records) Join(entries map[string]fleet.Entry) {
+	k.r.mu.Lock()
+	all := k.r.all()
+	k.r.mu.Unlock()
+	for _, c := range all {
+		if _, ok := entries[c.key]; !ok {
+			k.take(c.key, fleet.Entry{}, true, true)
+		}
+	}
+	for key, e := range entries {
+		k.take(key, e, true, true)
+	}
+}
+
+// Away has every circuit go by itself.
+func (k Records) Away() {
+	k.r.mu.Lock()
+	all := k.r.all()
+	k.r.mu.Unlock()
+	for _, c := range all {
+		c.mu.Lock()
+		if c.mu.share != nil {
+			c.mu.share.r.Away(k.r.opt.Fleet.Now())
+			c.absorb()
+		}
+		c.mu.Unlock()
+		c.Announce()
+	}
+}
+
+// Idle reports whether a record says nothing that no record says.
+func (k Records) Idle(value []byte) bool {
+	rec, err := record.Decode(value)
+	return err == nil && rec.Idle(k.r.opt.Fleet.Now())
+}
+
+// find returns a circuit that exists, or nil.
+func (r *Registry) find(key string) *Circuit {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.byKey[key]
+}
+
+// OnResumed names who is told, on a goroutine of the fleet, that another instance has
+// ended an opening by hand of a circuit.
+func (r *Registry) OnResumed(told func(key string)) { r.onResumed.Store(&told) }
+
+// Held reports whether a shared circuit is open by hand, whichever instance has opened
+// it.
+func (r *Registry) Held(key string) bool {
+	c := r.find(key)
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.share != nil && c.mu.share.r.Cause() == causeByHand
+}
+
+// describe adds to i what is known of a shared circuit. Its caller holds mu.
+func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
+	sh := c.mu.share
+	rec, rev := sh.r.Record()
+	at := sh.r.Machine().Info(c.toFleet(now))
+	i.State, i.Cause, i.ConsecutiveFailures = at.State.String(), sh.r.Cause(), sh.r.Failures(c.toFleet(now))
+	if at.State == breaker.Open {
+		i.OpenUntil = openUntil(c.toHost(at.OpenUntil))
+	}
+	i.Shared, i.Probes, i.Degraded = true, sh.r.Busy(), sh.r.Alone()
+	if i.Degraded {
+		return
+	}
+	i.Version, i.By, i.Probes = rev, fleet.NameOf(rec.By), rec.Probes
+	if rec.ChangedAt > 0 {
+		i.ChangedAt = wire.Timestamp(rec.ChangedAt)
+	}
+	if len(rec.Permits) > 0 {
+		i.ProbesBy = make(map[string]int, len(rec.Permits))
+		for holder, n := range rec.Permits {
+			i.ProbesBy[fleet.NameOf(holder)] += n
+		}
+	}
+}

@@ -1,0 +1,438 @@
+package circuit
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/fleet/fleettest"
+	"github.com/filaq/fila/wire"
+)
+
+// fila is one of a fleet that shares the circuits whose keys do not begin with "own:".
+type fila struct {
+	*rig
+	end  *fleettest.End
+	sync *fleet.Sync
+	skew time.Duration
+
+	resumedMu sync.Mutex
+	resumed   []string
+}
+
+// newFila starts a fila whose clock is wrong.
+func newFila(t *testing.T, b *fleettest.Bucket, name string, skew time.Duration) *fila {
+	f := &fila{rig: newRig(t), end: b.Of(), skew: skew}
+	f.disk.auto = true
+	f.begin(t, name)
+	return f
+}
+
+func (f *fila) begin(t *testing.T, name string) {
+	f.sync = fleet.New(fleet.Options{
+		Log: slog.New(slog.DiscardHandler), Bucket: f.end, Instance: name, Now: f.clock, Degraded: func(error) {},
+	})
+	f.reg = New(Options{
+		Log: slog.New(slog.DiscardHandler), Now: f.clock, Submit: f.disk.Submit,
+		Event: func(typ, key string, e wire.Event) { f.event(typ, key, e) },
+		Fleet: f.sync, Shares: func(key string) bool { return !strings.HasPrefix(key, "own:") },
+	})
+	f.reg.OnResumed(func(key string) {
+		f.resumedMu.Lock()
+		defer f.resumedMu.Unlock()
+		f.resumed = append(f.resumed, key)
+	})
+	f.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 5, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}, nil)
+	f.reg.Restore(f.disk.stored())
+	require.NoError(t, f.sync.Start(t.Context()))
+}
+
+func (f *fila) clock() int64 { return time.Now().Add(f.skew).UnixNano() }
+
+func (f *fila) use(key string) *Circuit { return f.reg.Use(key, f.clock()).(*Circuit) }
+
+// call lets a message through, and has it end so. It reports whether one could go.
+func (f *fila) call(c *Circuit, o breaker.Outcome) bool {
+	pass, pending := c.Allow(f.clock())
+	if pending {
+		c.Announce()
+	}
+	if pass == 0 {
+		return false
+	}
+	if c.Done(pass, f.clock(), o) {
+		c.Announce()
+	}
+	return true
+}
+
+func (f *fila) info(key string) wire.CircuitInfo {
+	i, ok := f.reg.Info(key)
+	if !ok {
+		return wire.CircuitInfo{State: "unknown"}
+	}
+	return i
+}
+
+// crew runs a test with so many filas, whose clocks differ by 5 s each.
+func crew(t *testing.T, n int, fn func(t *testing.T, b *fleettest.Bucket, all []*fila)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		var all []*fila
+		for i := range n {
+			all = append(all, newFila(t, b, string(rune('a'+i)), time.Duration(i)*5*time.Second))
+		}
+		fn(t, b, all)
+		for _, f := range all {
+			f.sync.Stop()
+		}
+		synctest.Wait()
+	})
+}
+
+func after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestOneOpensForAll(t *testing.T) {
+	crew(t, 3, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		for round := range 6 { // of three filas, one failure after the other
+			f := all[round%3]
+			f.call(f.use("stripe"), breaker.Failure)
+			synctest.Wait()
+		}
+		opened := time.Now()
+		for i, f := range all {
+			info := f.info("stripe")
+			require.Equal(t, []any{"open", true, "b", "failures", 5}, []any{info.State, info.Shared, info.By, info.Cause, info.ConsecutiveFailures})
+			until, err := time.Parse(time.RFC3339, info.OpenUntil)
+			require.NoError(t, err)
+			require.WithinDuration(t, opened.Add(time.Minute+f.skew), until, 0, "by its own clock")
+			require.Equal(t, "closed -> open: failures", f.news(), "fila %d", i)
+			require.False(t, f.call(f.use("stripe"), breaker.Success))
+		}
+		// Of a circuit that is not shared nobody hears.
+		for range 5 {
+			all[0].call(all[0].use("own:x"), breaker.Failure)
+		}
+		synctest.Wait()
+		require.Equal(t, "open", all[0].info("own:x").State)
+		require.Equal(t, "unknown", all[1].info("own:x").State)
+	})
+}
+
+func TestProbesOfAFleet(t *testing.T) {
+	crew(t, 4, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
+		for range 5 {
+			all[0].call(all[0].use("stripe"), breaker.Failure)
+		}
+		after(time.Minute)
+		// Sixteen queues want to probe, and look again when they are told.
+		var mu sync.Mutex
+		under := 0
+		var most int
+		held := make(map[*fila][]breaker.Pass)
+		for _, f := range all {
+			c := f.use("stripe")
+			look := func(*owner, *Circuit) {
+				p, pending := c.Allow(f.clock())
+				if pending {
+					c.Announce()
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if p != 0 {
+					under++
+					most = max(most, under)
+					held[f] = append(held[f], p)
+				}
+			}
+			f.opened = look
+			for i := range 4 {
+				f.announceAny(c, c.Wait(f.owner(fmt.Sprint(i)), f.clock()))
+			}
+		}
+		after(100 * time.Millisecond)
+		mu.Lock()
+		require.Equal(t, 3, under)
+		mu.Unlock()
+		total := 0
+		for name, n := range all[3].info("stripe").ProbesBy {
+			require.Contains(t, "abcd", name)
+			total += n
+		}
+		require.Equal(t, 3, total)
+		require.Equal(t, 3, all[3].info("stripe").Probes)
+
+		// One that holds some dies; others get them when that is known.
+		var dead *fila
+		for f := range held {
+			dead = f
+		}
+		mu.Lock()
+		lost := len(held[dead])
+		delete(held, dead)
+		under -= lost
+		mu.Unlock()
+		dead.opened = func(*owner, *Circuit) {}
+		dead.end.Cut(true)
+		after(20 * time.Second)
+		mu.Lock()
+		require.Equal(t, 3, under, "%d were lost", lost)
+		require.Equal(t, 3, most)
+		var f *fila
+		for f = range held {
+			if len(held[f]) > 0 {
+				break
+			}
+		}
+		p := held[f][0]
+		mu.Unlock()
+		f.announceAny(f.use("stripe"), f.use("stripe").Done(p, f.clock(), breaker.Success))
+		synctest.Wait()
+		for _, f := range all {
+			if f != dead {
+				require.Equal(t, "closed", f.info("stripe").State)
+			}
+		}
+		require.NotEmpty(t, b.Entries())
+	})
+}
+
+func (f *fila) announceAny(c *Circuit, pending bool) {
+	if pending {
+		c.Announce()
+	}
+}
+
+// What operators do at one fila counts at all, also where nobody uses the circuit.
+func TestByHandEverywhere(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		_, saved := a.reg.Open("stripe", math.MaxInt64)
+		require.NoError(t, <-saved)
+		require.Equal(t, "open", a.info("stripe").State)
+		synctest.Wait()
+		require.Equal(t, []any{"open", "closed", "by hand", "a"}, []any{b.info("stripe").State, b.info("stripe").OpenUntil, b.info("stripe").Cause, b.info("stripe").By})
+		require.Equal(t, "closed -> open: by hand", b.news())
+		require.True(t, b.reg.Held("stripe"))
+		_, saved, ok := b.reg.Close("stripe", true)
+		require.True(t, ok)
+		require.NoError(t, <-saved)
+		synctest.Wait()
+		require.Equal(t, "unknown", a.info("stripe").State, "closed, and nobody uses it")
+		require.Equal(t, "open -> closed: by hand", b.news())
+		require.Equal(t, []string{"stripe"}, a.resumed)
+		require.Empty(t, b.resumed)
+
+		// A pause that ends by time is closed everywhere, without a word.
+		a.reg.Pause("stripe", a.clock(), a.clock()+10*second)
+		after(time.Second)
+		require.Equal(t, "open", b.info("stripe").State)
+		after(9 * time.Second)
+		require.Equal(t, "closed", b.info("stripe").State)
+		require.True(t, b.call(b.use("stripe"), breaker.Success))
+	})
+}
+
+// A pause that a restart brings back counts unless the fleet has gone on since.
+func TestPauseOfBeforeARestart(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		since := a.clock()
+		a.reg.Pause("kept", since, math.MaxInt64)
+		a.reg.Pause("resumed", since, math.MaxInt64)
+		after(time.Second)
+		a.sync.Stop()
+		b.reg.Resume("resumed")
+		after(time.Second)
+		b.news()
+		a.resumed = nil
+
+		a.end = a.end.Again()
+		a.sync = nil
+		f := &fila{rig: newRig(t), end: a.end}
+		f.disk = a.disk
+		f.sync = fleet.New(fleet.Options{Log: slog.New(slog.DiscardHandler), Bucket: f.end, Instance: "a", Now: f.clock, Degraded: func(error) {}})
+		f.reg = New(Options{
+			Log: slog.New(slog.DiscardHandler), Now: f.clock, Submit: f.disk.Submit,
+			Event: func(typ, key string, e wire.Event) { f.event(typ, key, e) },
+			Fleet: f.sync, Shares: func(string) bool { return true },
+		})
+		f.reg.OnResumed(func(key string) { f.resumed = append(f.resumed, key) })
+		f.reg.Restore(f.disk.stored())
+		f.reg.Pause("kept", since, math.MaxInt64)
+		f.reg.Pause("resumed", since, math.MaxInt64)
+		require.NoError(t, f.sync.Start(t.Context()))
+		all[0] = f
+		synctest.Wait()
+		require.Equal(t, "open", b.info("kept").State)
+		require.NotEqual(t, "open", b.info("resumed").State)
+		require.NotEqual(t, "open", f.info("resumed").State)
+		require.Equal(t, []string{"resumed"}, f.resumed)
+		require.Empty(t, b.news())
+	})
+}
+
+func TestFailOpen(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		ca, cb := a.use("stripe"), b.use("stripe")
+		for range 3 {
+			a.call(ca, breaker.Failure)
+		}
+		synctest.Wait()
+		require.Equal(t, 3, b.info("stripe").ConsecutiveFailures)
+		a.end.Cut(true)
+		after(5 * time.Second)
+		require.True(t, a.info("stripe").Degraded)
+		for range 2 {
+			require.True(t, a.call(ca, breaker.Failure))
+		}
+		require.Equal(t, "open", a.info("stripe").State)
+		require.Equal(t, "closed -> open: failures", a.news())
+		require.Equal(t, "closed", b.info("stripe").State)
+		require.True(t, b.call(cb, breaker.Success))
+		// It comes back, and its state is the newer one.
+		a.end.Cut(false)
+		after(5 * time.Second)
+		require.Equal(t, "open", b.info("stripe").State)
+		require.False(t, a.info("stripe").Degraded)
+		require.Equal(t, "closed -> open: failures", b.news())
+		require.Empty(t, a.news(), "it has been told")
+		// An opening of before ends at its time without the bucket, by a probe of its own.
+		a.end.Cut(true)
+		b.end.Cut(true)
+		after(time.Minute)
+		require.True(t, a.call(ca, breaker.Success))
+		require.Equal(t, "closed", a.info("stripe").State)
+		a.end.Cut(false)
+		b.end.Cut(false)
+		after(5 * time.Second)
+		require.Equal(t, "closed", b.info("stripe").State)
+	})
+}
+
+// A fila that starts without the bucket goes by what its disk knows.
+func TestStartWithoutTheBucket(t *testing.T) {
+	crew(t, 1, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
+		a := all[0]
+		for range 5 {
+			a.call(a.use("stripe"), breaker.Failure)
+		}
+		synctest.Wait()
+		a.sync.Stop()
+		a.end.Cut(true)
+		a.begin(t, "a")
+		require.Equal(t, []any{"open", "failures", true}, []any{a.info("stripe").State, a.info("stripe").Cause, a.info("stripe").Degraded})
+		b.Clear()
+		a.end.Cut(false)
+		after(time.Minute / 2)
+		require.Equal(t, "open", a.info("stripe").State)
+		require.False(t, a.info("stripe").Degraded)
+		require.Len(t, b.Entries(), 2, "it is in the bucket that was made anew")
+	})
+}
+
+func TestRetryAfterForAll(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		ca, cb := a.use("stripe"), b.use("stripe")
+		ca.RetryAfter(a.clock(), a.clock()+10*second)
+		n, _ := ca.Admits(a.clock())
+		require.Zero(t, n, "at once")
+		synctest.Wait()
+		n, at := cb.Admits(b.clock())
+		require.Zero(t, n)
+		require.Equal(t, b.clock()+10*second, at)
+		after(10 * time.Second)
+		n, _ = cb.Admits(b.clock())
+		require.EqualValues(t, math.MaxInt64, n)
+	})
+}
+
+func TestMaxFailuresOfShared(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		a.reg.Configure(Settings{
+			Breaker: breaker.Config{Threshold: 100}, MaxFailures: 2, FailureWindow: time.Minute, FailureHold: time.Hour,
+		}, nil)
+		for range 3 {
+			a.call(a.use("stripe"), breaker.Failure)
+		}
+		synctest.Wait()
+		require.Equal(t, []any{"open", "max_failures"}, []any{b.info("stripe").State, b.info("stripe").Cause})
+		require.Equal(t, "held, closed -> open: max_failures", a.news())
+		require.Equal(t, "closed -> open: max_failures", b.news())
+	})
+}
+
+// A record that this fila cannot read is left alone, and its circuit goes by itself.
+func TestForeignRecord(t *testing.T) {
+	crew(t, 1, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
+		a := all[0]
+		c := a.use("stripe")
+		a.call(c, breaker.Failure)
+		synctest.Wait()
+		var key string
+		for k := range b.Entries() {
+			if strings.HasPrefix(k, "c.") {
+				key = k
+			}
+		}
+		foreign := []byte(`{"v":99}`)
+		_, err := b.Of().Set(t.Context(), key, foreign)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.True(t, a.info("stripe").Degraded)
+		for range 5 {
+			a.call(c, breaker.Failure)
+		}
+		after(time.Second)
+		require.Equal(t, "open", a.info("stripe").State)
+		require.Equal(t, foreign, b.Entries()[key].Value)
+		require.NoError(t, b.Of().Delete(t.Context(), key, 0))
+		after(time.Second)
+		require.False(t, a.info("stripe").Degraded)
+		require.NotEqual(t, foreign, b.Entries()[key].Value)
+	})
+}
+
+// Circuits that only others use are forgotten when they are closed; the sweep takes
+// their records.
+func TestNothingIsLeft(t *testing.T) {
+	crew(t, 2, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
+		a, other := all[0], all[1]
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			c := a.use(key)
+			for range 5 {
+				a.call(c, breaker.Failure)
+			}
+			synctest.Wait()
+			require.Equal(t, "open", other.info(key).State)
+			_, saved, _ := a.reg.Close(key, true)
+			require.NoError(t, <-saved)
+			a.reg.giveBack(c)
+		}
+		synctest.Wait()
+		for _, f := range all {
+			f.reg.mu.Lock()
+			require.Empty(t, f.reg.mu.byKey)
+			f.reg.mu.Unlock()
+		}
+		require.Len(t, b.Entries(), 22)
+		after(72 * time.Hour)
+		require.Len(t, b.Entries(), 2)
+	})
+}
