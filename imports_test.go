@@ -49,7 +49,7 @@ var ownImports = map[string][]string{
 
 	// The rooms of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
-		"sidecar/admin", "sidecar/natsio", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/queue",
+		"sidecar/admin", "sidecar/natsio", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/fleet", "sidecar/queue",
 		"sidecar/config", "sidecar/telemetry", "hooks", "breaker", "store", "wire",
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},

@@ -37,8 +37,8 @@ type guarded struct {
 }
 
 // startGuarded starts both. change alters the text of the permissions, unless it is
-// nil.
-func startGuarded(t *testing.T, change func(permissions string) string) (*guarded, *testSite) {
+// nil; more alters the configuration of fila.
+func startGuarded(t *testing.T, change func(permissions string) string, more ...func(*config.Config)) (*guarded, *testSite) {
 	t.Helper()
 	permissions := permissionBlock(t)
 	if change != nil {
@@ -61,6 +61,9 @@ func startGuarded(t *testing.T, change func(permissions string) string) (*guarde
 	g := &guarded{t: t, url: ns.ClientURL(), refused: make(chan string, 64)}
 	return g, startSite(t, t.TempDir(), func(c *config.Config) {
 		c.NATS.URL, c.NATS.User, c.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
+		for _, change := range more {
+			change(c)
+		}
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
@@ -66,10 +67,12 @@ type doors struct {
 	httpAddr string
 	embedded *natsio.Embedded
 	nc       *nats.Conn
+	shared   *nats.Conn // of what filas share
 }
 
 // rooms are what a node is made of, from the start on.
 type rooms struct {
+	fleet    *fleet.Sync // nil: nothing is shared
 	circuits *circuit.Registry
 	control  *control.Control
 	shard    *shard.Shard
@@ -294,7 +297,12 @@ func (s *Server) build(snap store.Snapshot) error {
 	}
 	d, r := &s.doors, &s.rooms
 	event := natsio.Events(d.nc, s.subjects, s.now, s.limited)
-	r.circuits = circuit.New(circuit.Options{Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit})
+	if r.fleet, err = s.joinFleet(event); err != nil {
+		return err
+	}
+	r.circuits = circuit.New(circuit.Options{
+		Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit, Fleet: r.fleet, Shares: s.cfg.Shared.SharesCircuit,
+	})
 	r.circuits.Restore(snap.Config)
 	// Control and shard need each other; neither is asked before both are there.
 	var queues struct{ *shard.Shard }
@@ -302,6 +310,7 @@ func (s *Server) build(snap store.Snapshot) error {
 		Log: s.limited, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
 		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
 	}, snap)
+	r.circuits.OnResumed(r.control.CircuitResumed)
 	r.presence = natsio.NewPresence(natsio.PresenceOptions{
 		Log: s.limited, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
 	})
@@ -388,6 +397,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.connected(ctx); err != nil {
 		return err
 	}
+	if err := s.startFleet(ctx); err != nil {
+		return err
+	}
 	if err := r.front.ServeAcks(r.shard); err != nil {
 		return err
 	}
@@ -434,6 +446,9 @@ func (s *Server) stop(graceful bool) {
 		r.front.StopAcks()
 		r.shard.End()
 		r.circuits.Stop()
+		if r.fleet != nil {
+			r.fleet.Stop()
+		}
 		r.control.Stop()
 		r.front.StopRequests()
 	}
@@ -471,6 +486,9 @@ func (s *Server) close() {
 	}
 	if d.nc != nil {
 		natsio.Disconnect(d.nc, s.log)
+	}
+	if d.shared != nil {
+		natsio.Disconnect(d.shared, s.log)
 	}
 	if d.embedded != nil {
 		d.embedded.Shutdown()

@@ -150,6 +150,8 @@ const (
 	EventRulesReloaded      = "rules-reloaded"
 	EventDiskLow            = "disk-low" // messages are refused
 	EventDiskRecovered      = "disk-recovered"
+	EventSharedDegraded     = "shared-degraded" // what filas share cannot be reached
+	EventSharedRecovered    = "shared-recovered"
 )
 
 // Event is the body of an event.

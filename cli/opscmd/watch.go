@@ -25,7 +25,7 @@ var eventTypes = []string{
 	wire.EventDeadLettered, wire.EventRedriven, wire.EventCircuitChanged, wire.EventHookCircuitChanged,
 	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventPaused, wire.EventResumed, wire.EventHeld,
 	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
-	wire.EventDiskLow, wire.EventDiskRecovered,
+	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered,
 }
 
 type watchFlags struct {
@@ -139,7 +139,7 @@ func (w *watcher) line(e wire.Event) string {
 	typ := terminal.Pad(terminal.Clean(e.Type), 20)
 	switch e.Type {
 	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld,
-		wire.EventDiskLow:
+		wire.EventDiskLow, wire.EventSharedDegraded:
 		typ = w.paint.Red(typ)
 	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused:
 		typ = w.paint.Yellow(typ)
@@ -189,6 +189,10 @@ func sentence(env *command.Env, e wire.Event) string {
 		return fmt.Sprintf("the configuration file was read again, changes: %d", len(changes)) + d.between(": ", "changes", "")
 	case wire.EventDiskLow:
 		return fmt.Sprintf("messages are refused: the disk of fila has %s bytes free, below %s", d.text("free_bytes"), d.text("min_free_bytes"))
+	case wire.EventSharedDegraded:
+		return "shared circuits cannot be reached, each fila goes by itself: " + d.text("error")
+	case wire.EventSharedRecovered:
+		return "circuits are shared again"
 	case wire.EventDiskRecovered:
 		return "messages are taken again: the disk of fila has " + d.text("free_bytes") + " bytes free"
 	}

@@ -2,7 +2,12 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
@@ -20,6 +25,7 @@ type Config struct {
 	Lua            LuaConfig    `koanf:"lua"`
 	Store          StoreConfig  `koanf:"store"`
 	Limits         LimitsConfig `koanf:"limits"`
+	Shared         SharedConfig `koanf:"shared"`
 
 	// Queues are declared in the file and win over stored settings at every
 	// start. Script files are resolved by then: settings carry text only.
@@ -119,6 +125,55 @@ type LimitsConfig struct {
 	MaxConsumers    int64 `koanf:"max_consumers"`  // per queue
 }
 
+// SharedConfig says what this fila shares with others by a key-value bucket of
+// JetStream.
+type SharedConfig struct {
+	Enabled  bool     `koanf:"enabled"`
+	Bucket   string   `koanf:"bucket"`
+	Replicas int64    `koanf:"replicas"` // of the bucket, when it is made
+	Instance string   `koanf:"instance"` // name of this fila; empty: host and process id
+	Keys     []string `koanf:"keys"`     // what is shared: circuit:KEY, or circuit:PREFIX*
+}
+
+// circuitKeys begins what Keys says of circuits.
+const circuitKeys = "circuit:"
+
+// SharesCircuit reports whether the circuit of a key is shared.
+func (s *SharedConfig) SharesCircuit(key string) bool {
+	if !s.Enabled {
+		return false
+	}
+	return slices.ContainsFunc(s.Keys, func(pattern string) bool {
+		pattern, ok := strings.CutPrefix(pattern, circuitKeys)
+		prefix, many := strings.CutSuffix(pattern, "*")
+		return ok && (key == pattern || many && strings.HasPrefix(key, prefix))
+	})
+}
+
+func (s *SharedConfig) check() error {
+	legal := func(r rune) bool {
+		return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	if s.Bucket == "" || len(s.Bucket) > maxSharedName || strings.ContainsFunc(s.Bucket, func(r rune) bool { return !legal(r) }) {
+		return fmt.Errorf("shared.bucket = %q: allowed are letters, digits, _ and -, at most %d", s.Bucket, maxSharedName)
+	}
+	if len(s.Instance) > maxSharedName || !utf8.ValidString(s.Instance) || strings.ContainsFunc(s.Instance, unicode.IsControl) {
+		return fmt.Errorf("shared.instance = %q: allowed are at most %d bytes of text, or empty for host and process id", s.Instance, maxSharedName)
+	}
+	for _, pattern := range s.Keys {
+		key, ok := strings.CutPrefix(pattern, circuitKeys)
+		if !ok || key == "" || strings.Contains(strings.TrimSuffix(key, "*"), "*") {
+			return fmt.Errorf("shared.keys has %q: allowed is circuit:KEY for one circuit, circuit:PREFIX* for all whose keys begin so, circuit:* for all", pattern)
+		}
+	}
+	return within("shared.replicas", s.Replicas, 1, maxReplicas)
+}
+
+const (
+	maxSharedName = 128 // bytes
+	maxReplicas   = 5   // as many as JetStream has
+)
+
 // Default returns the configuration of a start without file, environment and
 // flags. config.toml in the repository shows the same values.
 func Default() Config {
@@ -144,6 +199,7 @@ func Default() Config {
 			MaxUncommittedBytes: 256 << 20,
 			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000,
 		},
+		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}
 }

@@ -25,7 +25,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.Shared.check(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have

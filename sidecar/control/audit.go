@@ -24,6 +24,7 @@ const (
 	byOverrideEnded = "override-ended"
 	byPauseEnded    = "pause-ended"
 	byTime          = "time"
+	byFleet         = "fleet" // another fila that shares the circuit
 )
 
 const (

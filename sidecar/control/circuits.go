@@ -60,7 +60,23 @@ func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *w
 		until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	}
 	info, saved := c.opt.Circuits.Open(req.Key, until)
-	return info, outcome(<-saved)
+	err := <-saved
+	return c.newest(info), outcome(err)
+}
+
+// newest is what is known of a circuit after a change, which counts at a shared one only
+// when it is written.
+func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
+	if now, ok := c.opt.Circuits.Info(wire.NamedKey(info.Key)); ok {
+		return now
+	}
+	return info
+}
+
+// CircuitResumed is told that another fila has ended an opening by hand of a shared
+// circuit: a pause of it here is over as well.
+func (c *Control) CircuitResumed(key string) {
+	c.endPauses(byFleet, byFleet, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
 }
 
 // CircuitClose makes a circuit closed now. If its destination still fails, the next
@@ -84,5 +100,6 @@ func (c *Control) closeCircuit(verb, key string, forget bool) (wire.CircuitInfo,
 	}
 	// A pause would shut it again at the next start.
 	_, forgotten := c.endPauses(byOperator, verb, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
-	return info, outcome(errors.Join(<-saved, <-forgotten))
+	err := errors.Join(<-saved, <-forgotten)
+	return c.newest(info), outcome(err)
 }

@@ -294,10 +294,25 @@ func (c *Control) Pause(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 // Resume ends a pause.
 func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 	ended, done := c.endPauses(byOperator, wire.VerbResume, math.MaxInt64, pauseID{req.Kind, req.Queue, req.Name})
+	if len(ended) == 0 && req.Kind == wire.PauseCircuit && c.opt.Circuits.Held(req.Name) {
+		return c.resumeElsewhere(req.Name)
+	}
 	if len(ended) == 0 {
 		return wire.PauseInfo{}, wire.PauseNotFound(req.Kind, req.Queue, req.Name)
 	}
 	return ended[0], outcome(<-done)
+}
+
+// resumeElsewhere ends a pause of a shared circuit that another fila has begun, which
+// hears of it.
+func (c *Control) resumeElsewhere(key string) (wire.PauseInfo, *wire.Error) {
+	info, _ := c.opt.Circuits.Info(key)
+	had := "held by " + info.By
+	var kept Batch
+	c.audit.record(&kept, c.opt.Now(), wire.VerbResume, change{pauseID{wire.PauseCircuit, "", key}.audited(), &had, nil})
+	done := c.opt.KV.Write(kept)
+	c.opt.Circuits.Resume(key)
+	return wire.PauseInfo{Kind: wire.PauseCircuit, Name: wire.ShowKey(key), Since: info.ChangedAt, By: byFleet}, outcome(<-done)
 }
 
 // PauseList lists pauses, by kind, queue and name.

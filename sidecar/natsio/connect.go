@@ -53,7 +53,24 @@ const (
 // connection's callback goroutine and must not block; nil is allowed.
 func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisconnect, onReconnect func()) (*nats.Conn, error) {
 	log = log.With("component", "nats")
-	opts := watchOptions(cfg, log, onDisconnect, onReconnect)
+	return dial(cfg, embedded, log, watchOptions(cfg, log, onDisconnect, onReconnect))
+}
+
+// FleetInbox is the prefix of the inboxes of ConnectFleet.
+const FleetInbox = "_INBOX.fila"
+
+// ConnectFleet is Connect for what filas share, which needs a connection of its own:
+// it does not wait behind deliveries. Its inboxes are under [FleetInbox], since fila's
+// role may not read all of them. Who uses it tells when the connection is lost.
+func ConnectFleet(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger) (*nats.Conn, error) {
+	log = log.With("component", "nats", "connection", "shared")
+	opts := append(watchOptions(cfg, log, nil, nil),
+		nats.Name(cfg.Name+" shared"), nats.CustomInboxPrefix(FleetInbox),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Debug("disconnected", "error", err) }))
+	return dial(cfg, embedded, log, opts)
+}
+
+func dial(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, opts []nats.Option) (*nats.Conn, error) {
 	if embedded != nil {
 		opts = append(opts, nats.InProcessServer(embedded))
 		opts = append(opts, embedded.login...)

@@ -137,3 +137,38 @@ func (read diskCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(diskFreeDesc, prometheus.GaugeValue, float64(free))
 	ch <- prometheus.MustNewConstMetric(diskLowDesc, prometheus.GaugeValue, boolean(low))
 }
+
+// Shared is the state of what filas share at the moment of a scrape.
+type Shared struct {
+	Degraded                 bool // this fila goes by itself
+	Written, Refused, Failed int64
+	Age                      float64 // seconds since the own beat has come back last
+	Instances                int     // whose beats come
+}
+
+var (
+	degradedDesc  = prometheus.NewDesc("fila_shared_degraded", "1 while the bucket of what filas share cannot be reached and this one goes by itself, otherwise 0.", nil, nil)
+	swapsDesc     = prometheus.NewDesc("fila_shared_swaps_total", "Writes of shared records, by result: written, conflict (another fila was faster; it is tried again) or failed.", []string{"result"}, nil)
+	cacheAgeDesc  = prometheus.NewDesc("fila_shared_cache_age_seconds", "Time since the watch of the bucket has brought back a beat of this fila, which it sends every two seconds.", nil, nil)
+	instancesDesc = prometheus.NewDesc("fila_shared_instances", "Filas that share the bucket and are alive.", nil, nil)
+)
+
+// sharedCollector reads the state of what filas share.
+type sharedCollector func() Shared
+
+func (sharedCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- degradedDesc
+	ch <- swapsDesc
+	ch <- cacheAgeDesc
+	ch <- instancesDesc
+}
+
+func (read sharedCollector) Collect(ch chan<- prometheus.Metric) {
+	s := read()
+	ch <- prometheus.MustNewConstMetric(degradedDesc, prometheus.GaugeValue, boolean(s.Degraded))
+	ch <- prometheus.MustNewConstMetric(swapsDesc, prometheus.CounterValue, float64(s.Written), "written")
+	ch <- prometheus.MustNewConstMetric(swapsDesc, prometheus.CounterValue, float64(s.Refused), "conflict")
+	ch <- prometheus.MustNewConstMetric(swapsDesc, prometheus.CounterValue, float64(s.Failed), "failed")
+	ch <- prometheus.MustNewConstMetric(cacheAgeDesc, prometheus.GaugeValue, s.Age)
+	ch <- prometheus.MustNewConstMetric(instancesDesc, prometheus.GaugeValue, float64(s.Instances))
+}

@@ -158,6 +158,10 @@ func (m *Metrics) SetDisk(read func() (free int64, low, known bool)) {
 	m.registry.MustRegister(diskCollector(read))
 }
 
+// SetShared names, once, the function that reads the state of what filas share, under
+// the rules of SetGauges.
+func (m *Metrics) SetShared(read func() Shared) { m.registry.MustRegister(sharedCollector(read)) }
+
 // Queue returns the counters of a queue, the same ones for every call until Drop.
 // It takes a lock: call it once per queue and keep the result.
 func (m *Metrics) Queue(name string) *Queue {

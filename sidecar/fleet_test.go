@@ -1,0 +1,253 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/wire"
+)
+
+// startJetStream runs a NATS server for filas that share circuits.
+func startJetStream(t *testing.T) *server.Server {
+	t.Helper()
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(ns.WaitForShutdown)
+	t.Cleanup(ns.Shutdown)
+	require.True(t, ns.ReadyForConnections(10*time.Second))
+	return ns
+}
+
+// sharing is a fila of a fleet, with a prefix of its own.
+type sharing struct {
+	*testSite
+	prefix string
+	events chan wire.Event
+}
+
+func startSharing(t *testing.T, url, prefix, dir string) *sharing {
+	t.Helper()
+	x := &sharing{prefix: prefix, events: make(chan wire.Event, 1000)}
+	nc, err := nats.Connect(url)
+	require.NoError(t, err)
+	_, err = nc.Subscribe(prefix+".event.circuit-changed.>", func(m *nats.Msg) {
+		var e wire.Event
+		if json.Unmarshal(m.Data, &e) == nil {
+			x.events <- e
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	x.testSite = startSite(t, dir, func(c *config.Config) {
+		c.NATS.URL, c.NATS.SubjectPrefix = url, prefix
+		c.Shared.Enabled, c.Shared.Instance = true, "host-"+prefix
+		c.CircuitDefaults.Threshold, c.CircuitDefaults.CooldownMs = 3, 500
+		queue := wire.DefaultQueueSettings("orders")
+		queue.CircuitHeader, queue.RetryInitialMs = "Vendor", 0
+		c.Queues = []wire.QueueSettings{queue}
+	})
+	x.nc = nc
+	return x
+}
+
+func (x *sharing) info(key string) wire.CircuitInfo {
+	x.t.Helper()
+	var i wire.CircuitInfo
+	if werr := x.request(x.prefix+".admin.circuit-show."+key, "", nil, &i); werr != nil {
+		require.Equal(x.t, wire.CodeCircuitNotFound, werr.ErrCode)
+		i.State = "unknown"
+	}
+	return i
+}
+
+// waitGone waits until a circuit is closed, or not even known any more.
+func (x *sharing) waitGone(key string) {
+	x.t.Helper()
+	require.Eventually(x.t, func() bool { s := x.info(key).State; return s == "closed" || s == "unknown" }, 10*time.Second, time.Millisecond)
+}
+
+func (x *sharing) waitState(key, state string) {
+	x.t.Helper()
+	require.Eventually(x.t, func() bool { return x.info(key).State == state }, 10*time.Second, time.Millisecond, state)
+}
+
+func (x *sharing) nextEvent() wire.Event {
+	x.t.Helper()
+	select {
+	case e := <-x.events:
+		return e
+	case <-time.After(10 * time.Second):
+		require.FailNow(x.t, "no event")
+		return wire.Event{}
+	}
+}
+
+// TestFilasShareACircuit: what fails at one holds the other one back, whose probe
+// closes it for both.
+func TestFilasShareACircuit(t *testing.T) {
+	ns := startJetStream(t)
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
+	b := startSharing(t, ns.ClientURL(), "b", t.TempDir())
+	deliveries := make(chan *nats.Msg, 10)
+	for _, x := range []*sharing{a, b} {
+		_, err := x.nc.Subscribe(x.prefix+".deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
+		require.NoError(t, err)
+		x.must(x.prefix+".consume.orders", `{"consumer":"w","max_in_flight":1}`, nil)
+	}
+	stripe := nats.Header{"Vendor": {"stripe"}}
+	require.Nil(t, a.request("a.enqueue.orders", "one", stripe, nil))
+	for range 3 {
+		require.Nil(t, a.ack(<-deliveries, "-NAK"))
+	}
+	require.Equal(t, "open", a.nextEvent().Data["new"])
+	e := b.nextEvent()
+	require.Equal(t, []any{"open", "failures", "host-a", true}, []any{e.Data["new"], e.Data["cause"], e.Data["by"], e.Data["shared"]})
+	require.Positive(t, e.Data["version"])
+	require.NotEmpty(t, e.Data["changed_at"])
+	require.Equal(t, "open", b.info("stripe").State)
+	require.Nil(t, b.request("b.enqueue.orders", "two", stripe, nil))
+	// A probe comes at each of them when it is time; the first that succeeds closes it.
+	m := <-deliveries
+	require.Nil(t, a.ack(m, ""))
+	m = <-deliveries
+	require.Nil(t, a.ack(m, ""))
+	a.waitGone("stripe")
+	b.waitGone("stripe")
+	a.end()
+	b.end()
+}
+
+// TestByHandAtAnyFila: what an operator does at one fila, another one at another fila
+// can undo, also over a restart.
+func TestByHandAtAnyFila(t *testing.T) {
+	ns := startJetStream(t)
+	dirs := []string{t.TempDir(), t.TempDir()}
+	a := startSharing(t, ns.ClientURL(), "a", dirs[0])
+	b := startSharing(t, ns.ClientURL(), "b", dirs[1])
+	a.must("a.admin.pause", `{"kind":"circuit","name":"stripe"}`, nil)
+	b.waitState("stripe", "open")
+	require.Equal(t, []any{"by hand", "host-a", true}, []any{b.info("stripe").Cause, b.info("stripe").By, b.info("stripe").Shared})
+	var list wire.CircuitList
+	b.must("b.admin.circuit-list", "", &list)
+	require.Equal(t, 1, list.Total)
+
+	// a is away while b resumes; it does not bring its pause back.
+	a.end()
+	var resumed wire.PauseInfo
+	b.must("b.admin.resume", `{"kind":"circuit","name":"stripe"}`, &resumed)
+	require.Equal(t, "fleet", resumed.By)
+	require.Eventually(t, func() bool { return b.info("stripe").State != "open" }, 10*time.Second, time.Millisecond)
+	a = startSharing(t, ns.ClientURL(), "a", dirs[0])
+	require.NotEqual(t, "open", a.info("stripe").State)
+	var pauses wire.PauseList
+	require.Eventually(t, func() bool { a.must("a.admin.pause-list", "", &pauses); return pauses.Total == 0 }, 10*time.Second, time.Millisecond)
+
+	// Open, close and reset answer when they count everywhere.
+	var info wire.CircuitInfo
+	a.must("a.admin.circuit-open.paypal", `{"for_ms":60000}`, &info)
+	require.Equal(t, "open", info.State)
+	b.waitState("paypal", "open")
+	b.must("b.admin.circuit-reset.paypal", "", &info)
+	require.Equal(t, "closed", info.State)
+	require.Eventually(t, func() bool { return a.info("paypal").State != "open" }, 10*time.Second, time.Millisecond)
+	a.end()
+	b.end()
+}
+
+// TestSharedNeedsJetStream: the start fails with a line that says what is missing.
+func TestSharedNeedsJetStream(t *testing.T) {
+	cfg := config.Default()
+	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
+	cfg.NATS.Embedded.Port = anyPort
+	cfg.Shared.Enabled = true
+	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+	require.NoError(t, err)
+	err = s.Run(t.Context())
+	require.ErrorIs(t, err, fleet.ErrUnusable)
+	require.ErrorContains(t, err, "shared.enabled = true: shared gates need JetStream")
+	require.NotContains(t, err.Error(), "\n")
+}
+
+// TestFilaGoesOnWithoutTheBucket: the server loses JetStream's bucket for good; the fila
+// tells, and delivers.
+func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
+	ns := startJetStream(t)
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
+	told, err := a.nc.SubscribeSync("a.event.shared-degraded._")
+	require.NoError(t, err)
+	require.NoError(t, ns.DisableJetStream())
+	nextOf(t, told)
+	require.Equal(t, 1, a.log.count("shared circuits cannot be reached"))
+	deliveries := make(chan *nats.Msg, 10)
+	_, err = a.nc.Subscribe("a.deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
+	require.NoError(t, err)
+	a.must("a.consume.orders", `{"consumer":"w","max_in_flight":1}`, nil)
+	require.Nil(t, a.request("a.enqueue.orders", "one", nats.Header{"Vendor": {"stripe"}}, nil))
+	for range 3 {
+		require.Nil(t, a.ack(<-deliveries, "-NAK"))
+	}
+	require.Equal(t, "open", a.info("stripe").State)
+	require.True(t, a.info("stripe").Degraded)
+	require.Nil(t, a.ack(<-deliveries, "")) // its own probe
+	a.waitGone("stripe")
+	a.end()
+}
+
+// TestSharedWithDocumentedPermissions: fila's role is enough for shared circuits, the
+// others reach nothing of them, and without its part of the permissions the start
+// fails.
+func TestSharedWithDocumentedPermissions(t *testing.T) {
+	withJetStream := func(permissions string) string {
+		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+	}
+	share := func(c *config.Config) { c.Shared.Enabled = true }
+	g, x := startGuarded(t, withJetStream, share)
+	operator, producer := g.connect("operator"), g.connect("producer")
+	g.request(operator, "fila.admin.circuit-open.stripe", "{}")
+	g.request(operator, "fila.admin.circuit-reset.stripe", "{}")
+	require.NoError(t, x.s.rooms.fleet.Away())
+	for _, subject := range []string{"$KV.FILA_GATES.c.c3RyaXBl", "$JS.API.STREAM.DELETE.KV_FILA_GATES", "$JS.API.STREAM.MSG.GET.KV_FILA_GATES", "$JS.API.CONSUMER.CREATE.KV_FILA_GATES.x"} {
+		g.cannotPublish(producer, subject, "", "{}")
+		g.cannotPublish(operator, subject, "", "{}")
+	}
+	g.cannotSubscribe(producer, "$KV.>")
+	g.cannotPublish(g.connect("fila"), "$JS.API.STREAM.DELETE.KV_FILA_GATES", "", "")
+	x.end()
+	require.Zero(t, x.log.count("NATS refuses"))
+}
+
+// TestSharedWithoutPermissions: those of before are told apart from a bucket that is
+// away.
+func TestSharedWithoutPermissions(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+		Users: []*server.User{{Username: "fila", Password: "secret", Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.>", "$KV.>"}},
+		}}},
+	})
+	require.NoError(t, err)
+	ns.Start()
+	defer ns.WaitForShutdown()
+	defer ns.Shutdown()
+	require.True(t, ns.ReadyForConnections(10*time.Second))
+	cfg := config.Default()
+	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
+	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "secret"
+	cfg.Shared.Enabled = true
+	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+	require.NoError(t, err)
+	err = s.Run(t.Context())
+	require.ErrorIs(t, err, fleet.ErrUnusable)
+	require.True(t, strings.Contains(err.Error(), "docs/security.md"), err)
+}
