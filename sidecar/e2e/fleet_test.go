@@ -1,0 +1,352 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// fleet is some filas, each a process with a prefix and queues of its own, that share
+// their circuits in a bucket of one NATS server.
+type fleet struct {
+	t     testing.TB
+	nats  *natsServer
+	nc    *nats.Conn
+	procs []*proc
+}
+
+const fleetQueues = 4
+
+func fleetPrefix(i int) string { return fmt.Sprintf("f%d", i) }
+
+// startFleet starts so many filas, whose circuits have the limits of a
+// [circuit_defaults] table.
+func startFleet(t *testing.T, n int, limits string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, nats: startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })}
+	var err error
+	f.nc, err = nats.Connect(f.nats.URL)
+	require.NoError(t, err)
+	t.Cleanup(f.nc.Close)
+	var queues strings.Builder
+	for q := range fleetQueues {
+		fmt.Fprintf(&queues, "[[queue]]\nname = \"q%d\"\ncircuit_header = \"Vendor\"\nretry_initial_ms = 0\n", q)
+	}
+	for i := range n {
+		p := newFila(t, options{
+			natsURL: f.nats.URL, nats: fmt.Sprintf("subject_prefix = %q", fleetPrefix(i)),
+			tail: fmt.Sprintf("[shared]\nenabled = true\ninstance = \"fila-%d\"\n[circuit_defaults]\n%s\n%s", i, limits, queues.String()),
+		})
+		require.NoError(t, p.start())
+		f.procs = append(f.procs, p)
+	}
+	for _, p := range f.procs {
+		require.NoError(t, p.waitReady(), p.log)
+	}
+	return f
+}
+
+// deliveries registers a consumer of a queue of fila i.
+func (f *fleet) deliveries(i, queue int, handle func(*nats.Msg)) {
+	f.t.Helper()
+	prefix := fleetPrefix(i)
+	_, err := f.nc.Subscribe(fmt.Sprintf("%s.deliver.w.q%d", prefix, queue), handle)
+	require.NoError(f.t, err)
+	f.register(i, queue)
+}
+
+func (f *fleet) register(i, queue int) {
+	f.t.Helper()
+	_, err := f.nc.Request(fmt.Sprintf("%s.consume.q%d", fleetPrefix(i), queue), []byte(`{"consumer":"w","max_in_flight":1000,"ttl_ms":600000}`), patience)
+	require.NoError(f.t, err)
+}
+
+func (f *fleet) enqueue(i, queue int, vendor string) {
+	f.t.Helper()
+	m := &nats.Msg{Subject: fmt.Sprintf("%s.enqueue.q%d", fleetPrefix(i), queue), Header: nats.Header{"Vendor": {vendor}}, Data: []byte("x")}
+	r, err := f.nc.RequestMsg(m, patience)
+	require.NoError(f.t, err)
+	require.Empty(f.t, r.Header.Get("Nats-Service-Error"), r.Data)
+}
+
+// circuit is what fila i says of one.
+func (f *fleet) circuit(i int, key string) (info struct {
+	State               string `json:"state"`
+	ConsecutiveFailures int    `json:"consecutive_failures"`
+	Shared              bool   `json:"shared"`
+},
+) {
+	f.t.Helper()
+	r, err := f.nc.Request(fleetPrefix(i)+".admin.circuit-show."+key, nil, patience)
+	require.NoError(f.t, err)
+	_ = json.Unmarshal(r.Data, &info)
+	return info
+}
+
+// quantile of durations that it sorts.
+func quantile(all []time.Duration, q float64) time.Duration {
+	slices.Sort(all)
+	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+// nackFor is long enough that no message comes again.
+const nackFor = `-NAK {"delay": 3600000000000}`
+
+// TestFleetOpensEachCircuitOnce: six failures race over four filas to each of 300
+// circuits of five. Each opens once, in one turn that all filas tell.
+func TestFleetOpensEachCircuitOnce(t *testing.T) {
+	const circuits, failures, filas = 300, 6, 4
+	f := startFleet(t, filas, "threshold = 5\ncooldown_ms = 600000")
+	type told struct {
+		fila    int
+		version float64
+		by      string
+		at      time.Time
+	}
+	var mu sync.Mutex
+	openings := make(map[string][]told)
+	_, err := f.nc.Subscribe("*.event.circuit-changed.>", func(m *nats.Msg) {
+		at := time.Now()
+		var e struct {
+			Key  string
+			Data struct {
+				New, By string
+				Version float64
+			}
+		}
+		if json.Unmarshal(m.Data, &e) != nil || e.Data.New != "open" {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		openings[e.Key] = append(openings[e.Key], told{int(m.Subject[1] - '0'), e.Data.Version, e.Data.By, at})
+	})
+	require.NoError(t, err)
+	replies := make(map[string][]string)
+	for i := range filas {
+		f.deliveries(i, 0, func(m *nats.Msg) {
+			mu.Lock()
+			defer mu.Unlock()
+			replies[m.Header.Get("Vendor")] = append(replies[m.Header.Get("Vendor")], m.Reply)
+		})
+	}
+	for c := range circuits {
+		for j := range failures {
+			f.enqueue((c+j)%filas, 0, fmt.Sprint("v", c))
+		}
+	}
+	eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		n := 0
+		for _, all := range replies {
+			n += len(all)
+		}
+		return n == circuits*failures
+	}, "all are delivered")
+	var recorded, spread []time.Duration
+	for c := range circuits {
+		key := fmt.Sprint("v", c)
+		begin := time.Now()
+		for _, reply := range replies[key] {
+			require.NoError(t, f.nc.Publish(reply, []byte(nackFor)))
+		}
+		eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(openings[key]) == filas
+		}, "all filas tell the opening")
+		mu.Lock()
+		first := slices.MinFunc(openings[key], func(a, b told) int { return a.at.Compare(b.at) })
+		recorded = append(recorded, first.at.Sub(begin))
+		for _, o := range openings[key] {
+			spread = append(spread, o.at.Sub(first.at))
+		}
+		mu.Unlock()
+	}
+	t.Logf("from the nacks to the first fila that tells of the opening: p50 %v, p99 %v; to all others: p50 %v, p99 %v, max %v",
+		quantile(recorded, .5), quantile(recorded, .99), quantile(spread, .5), quantile(spread, .99), quantile(spread, 1))
+	// Nothing more comes of the sixth failures.
+	for i := range filas {
+		for c := range circuits {
+			info := f.circuit(i, fmt.Sprint("v", c))
+			require.Equal(t, "open", info.State)
+			require.True(t, info.Shared)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for key, all := range openings {
+		require.Len(t, all, filas, key)
+		for i, o := range all {
+			require.Equal(t, all[0].version, o.version, key)
+			require.Equal(t, all[0].by, o.by, key)
+			require.False(t, slices.ContainsFunc(all[:i], func(p told) bool { return p.fila == o.fila }), "%s was told twice", key)
+		}
+	}
+}
+
+// TestFleetCountsEachFailure: four filas report failures of one circuit as fast as they
+// can; none is lost, none counts twice.
+func TestFleetCountsEachFailure(t *testing.T) {
+	const each, filas = 10_000, 4
+	f := startFleet(t, filas, "threshold = 1000000")
+	for i := range filas {
+		f.deliveries(i, 0, func(m *nats.Msg) { _ = f.nc.Publish(m.Reply, []byte(nackFor)) })
+	}
+	begin := time.Now()
+	for i := range filas {
+		for range each {
+			m := &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q0", Header: nats.Header{"Vendor": {"stripe"}}}
+			require.NoError(t, f.nc.PublishMsg(m))
+		}
+	}
+	for i := range filas {
+		eventually(t, func() bool { return f.circuit(i, "stripe").ConsecutiveFailures >= filas*each })
+	}
+	t.Logf("%d failures in %v", filas*each, time.Since(begin))
+	for i := range filas {
+		require.Equal(t, filas*each, f.circuit(i, "stripe").ConsecutiveFailures)
+	}
+}
+
+// TestFleetProbesAreCounted: sixteen queues of four filas contend for three probes, and
+// filas are killed that hold some. No record ever has a fourth permit, and no more than
+// three probes are at consumers of filas that live.
+func TestFleetProbesAreCounted(t *testing.T) {
+	const filas, budget = 4, 3
+	f := startFleet(t, filas, "threshold = 1\ncooldown_ms = 300\nhalf_open_max_calls = 3\nhalf_open_successes = 1000000")
+	js, err := f.nc.JetStream()
+	require.NoError(t, err)
+	kv, err := js.KeyValue("FILA_GATES")
+	require.NoError(t, err)
+	watch, err := kv.Watch("c.*")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	held, mostHeld, records := map[string]int{}, 0, 0
+	go func() {
+		for e := range watch.Updates() {
+			if e == nil {
+				continue
+			}
+			var rec struct{ Permits map[string]int }
+			_ = json.Unmarshal(e.Value(), &rec)
+			mu.Lock()
+			total := 0
+			held = rec.Permits
+			for _, n := range held {
+				total += n
+			}
+			mostHeld = max(mostHeld, total)
+			records++
+			mu.Unlock()
+		}
+	}()
+	defer func() { _ = watch.Stop() }()
+
+	under := make([]int, filas)
+	most, probes, half := 0, 0, false
+	var slow [filas]bool // its consumers keep what they have
+	for i := range filas {
+		for q := range fleetQueues {
+			f.deliveries(i, q, func(m *nats.Msg) {
+				mu.Lock()
+				if !half { // the failure that opens it
+					half = true
+					mu.Unlock()
+					_ = f.nc.Publish(m.Reply, []byte(nackFor))
+					return
+				}
+				under[i]++
+				probes++
+				total := 0
+				for _, n := range under {
+					total += n
+				}
+				most = max(most, total)
+				keep := slow[i]
+				mu.Unlock()
+				if keep {
+					return
+				}
+				time.AfterFunc(time.Duration(rand.IntN(10))*time.Millisecond, func() {
+					mu.Lock()
+					if slow[i] {
+						mu.Unlock()
+						return
+					}
+					under[i]--
+					mu.Unlock()
+					_ = f.nc.Publish(m.Reply, []byte("+ACK"))
+				})
+			})
+		}
+	}
+	f.enqueue(0, 0, "stripe")
+	for i := range filas {
+		eventually(t, func() bool { return f.circuit(i, "stripe").State != "closed" })
+	}
+	begin := time.Now()
+	for n := range 400 {
+		for i := range filas {
+			f.enqueue(i, n%fleetQueues, "stripe")
+		}
+	}
+	for range max(1, *flagKills/3) {
+		// Wait until a fila holds permits, and kill it.
+		victim := -1
+		eventually(t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range filas {
+				for holder := range held {
+					if under[i] > 0 && strings.HasPrefix(holder, fmt.Sprintf("fila-%d/", i)) {
+						victim, slow[i] = i, true
+						return true
+					}
+				}
+			}
+			return false
+		}, "a fila probes")
+		f.procs[victim].Kill9(t)
+		mu.Lock()
+		lost := under[victim]
+		under[victim] = 0 // nobody waits for them any more
+		before := probes
+		mu.Unlock()
+		t.Logf("fila %d is killed with %d probes", victim, lost)
+		eventually(t, func() bool {
+			// There is always somebody who wants to probe.
+			m := &nats.Msg{Subject: fleetPrefix((victim+1)%filas) + ".enqueue.q0", Header: nats.Header{"Vendor": {"stripe"}}}
+			require.NoError(t, f.nc.PublishMsg(m))
+			mu.Lock()
+			defer mu.Unlock()
+			for holder := range held {
+				if strings.HasPrefix(holder, fmt.Sprintf("fila-%d/", victim)) {
+					return false
+				}
+			}
+			return probes > before+10
+		}, "the permits of the dead come back")
+		f.procs[victim].Restart(t)
+		mu.Lock()
+		slow[victim] = false
+		mu.Unlock()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("%d probes and %d records in %v; at most %d permits, %d probes at consumers", probes, records, time.Since(begin), mostHeld, most)
+	require.LessOrEqual(t, mostHeld, budget)
+	require.LessOrEqual(t, most, budget)
+	require.Equal(t, budget, mostHeld, "the budget is used")
+	require.Greater(t, probes, 20)
+}
