@@ -3,6 +3,8 @@ package gatecmd
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,14 +43,18 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
 			return client.CircuitList{Total: len(infos), Circuits: infos}, err
 		}, func(list client.CircuitList, _ []string) string {
-			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "QUEUES WAITING")
+			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "QUEUES WAITING", "SHARED", "CHANGED BY")
 			for _, c := range list.Circuits {
 				until := env.Soon(c.OpenUntil)
 				if c.OpenUntil == "closed" {
 					until = "until closed by hand"
 				}
+				probes := fmt.Sprint(c.Probes)
+				if len(c.ProbesBy) > 0 {
+					probes = probesBy(&c)
+				}
 				t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
-					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), maxFailures(&c), c.Probes, c.Waiting)
+					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), maxFailures(&c), probes, c.Waiting, sharedState(&c), terminal.OrDash(c.By))
 			}
 			return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
 		}),
@@ -104,7 +110,36 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("queues waiting", waitingText(c.Waiting, c.WaitingMessages))
+	if c.Shared {
+		t.Row("shared", sharedState(&c))
+	}
+	if len(c.ProbesBy) > 0 {
+		t.Row("probes by", probesBy(&c))
+	}
+	if c.ChangedAt != "" {
+		t.Row("changed", fmt.Sprintf("by %s, %s", terminal.Clean(c.By), env.When(c.ChangedAt)))
+	}
 	return t.String()
+}
+
+// probesBy says who of a fleet has how many probes.
+func probesBy(c *client.CircuitInfo) string {
+	var by []string
+	for _, instance := range slices.Sorted(maps.Keys(c.ProbesBy)) {
+		by = append(by, fmt.Sprintf("%s %d", terminal.Clean(instance), c.ProbesBy[instance]))
+	}
+	return strings.Join(by, ", ")
+}
+
+// sharedState says whether other filas know what this one knows of a circuit.
+func sharedState(c *client.CircuitInfo) string {
+	switch {
+	case c.Degraded:
+		return "degraded: each fila by itself"
+	case c.Shared:
+		return "shared"
+	}
+	return "local"
 }
 
 // maxFailures says how many failures open a circuit, in a row or not, and for how

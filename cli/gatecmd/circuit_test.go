@@ -86,13 +86,24 @@ func TestCircuitList(t *testing.T) {
 	f := clitest.StartFake(t)
 	byHand := openCircuit()
 	byHand.Key, byHand.OpenUntil, byHand.Cause = "mail", "closed", "by hand"
-	list := wire.CircuitList{Total: 3, Circuits: []wire.CircuitInfo{byHand, openCircuit(), {Key: "sms", State: "half-open", Probes: 1, Threshold: 5}}}
+	of := wire.CircuitInfo{
+		Key: "sms", State: "half-open", Probes: 3, Threshold: 5, Shared: true, By: "host-1",
+		ProbesBy: map[string]int{"host-2": 1, "host-1": 2}, ChangedAt: "2026-01-02T11:59:00Z",
+	}
+	degraded := wire.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
+	list := wire.CircuitList{Total: 4, Circuits: []wire.CircuitInfo{byHand, openCircuit(), of, degraded}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
-		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES  QUEUES WAITING",
-		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0       2",
-		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0       2",
-		"sms      half-open  -                     -         0 of 5             any number                   1       0",
+		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              QUEUES WAITING  SHARED                         CHANGED BY",
+		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                          -",
+		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0                   2               local                          -",
+		"sms      half-open  -                     -         0 of 5             any number                   host-1 2, host-2 1  0               shared                         host-1",
+		"voice    closed     -                     -         0 of 5             any number                   0                   0               degraded: each fila by itself  -",
 	)
+	f.Answer("fila.admin.circuit-show.sms", of)
+	shown := program.RunAt(t, "circuit", "show", "sms").Out
+	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "changed            by host-1, 2026-01-02T11:59:00Z (1m ago)"} {
+		require.Contains(t, shown, line)
+	}
 	f.Answer("fila.admin.circuit-list", wire.CircuitList{})
 	require.Contains(t, program.RunAt(t, "circuit", "ls").Out, "no circuits; messages get one by circuit_key")
 }

@@ -69,6 +69,8 @@ func TestEventSentences(t *testing.T) {
 		{`{"type":"rules-reloaded","data":{"changes":["a","b"]}}`, "the configuration file was read again, changes: 2: a; b"},
 		{`{"type":"disk-low","data":{"free_bytes":5,"min_free_bytes":10}}`, "messages are refused: the disk of fila has 5 bytes free, below 10"},
 		{`{"type":"disk-recovered","data":{"free_bytes":15,"min_free_bytes":10}}`, "messages are taken again: the disk of fila has 15 bytes free"},
+		{`{"type":"shared-degraded","data":{"error":"timeout"}}`, "shared circuits cannot be reached, each fila goes by itself: timeout"},
+		{`{"type":"shared-recovered","data":{}}`, "circuits are shared again"},
 		{`{"type":"something-new","queue":"orders","data":{"a":1}}`, `orders {"a":1}`},
 		{`{"type":"config-changed"}`, " was deleted; it was "},
 	} {

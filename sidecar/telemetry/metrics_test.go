@@ -74,6 +74,7 @@ func fullMetrics() *Metrics {
 	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
+	m.SetShared(func() Shared { return Shared{Degraded: true, Written: 1, Refused: 2, Failed: 3, Age: 4, Instances: 5} })
 	return m
 }
 
@@ -91,6 +92,17 @@ func TestMetricsDocumented(t *testing.T) {
 	}
 	require.Equal(t, slices.Sorted(maps.Keys(registered)), slices.Sorted(maps.Keys(documented)))
 	require.Equal(t, registered, documented, "the meaning in the document is the help text")
+}
+
+func TestMetricsOfShared(t *testing.T) {
+	w := httptest.NewRecorder()
+	fullMetrics().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, line := range []string{
+		"fila_shared_degraded 1", `fila_shared_swaps_total{result="written"} 1`, `fila_shared_swaps_total{result="conflict"} 2`,
+		`fila_shared_swaps_total{result="failed"} 3`, "fila_shared_cache_age_seconds 4", "fila_shared_instances 5",
+	} {
+		require.Contains(t, w.Body.String(), line+"\n")
+	}
 }
 
 func TestMetricsCount(t *testing.T) {

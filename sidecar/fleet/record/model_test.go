@@ -17,15 +17,14 @@ import (
 
 // instance is one of the fleet in the model.
 type instance struct {
-	r        Replica
-	name     string
-	calls    []breaker.Pass // under way
-	write    *Circuit       // on its way to the bucket
-	over     uint64
-	answer   *uint64 // on its way back: the revision; 0: refused
-	written  Circuit
-	reached  bool // the bucket can be reached
-	failures int  // that it has told of, while nothing was lost
+	r       Replica
+	name    string
+	calls   []breaker.Pass // under way
+	write   *Circuit       // on its way to the bucket
+	over    uint64
+	answer  *uint64 // on its way back: the revision; 0: refused
+	written Circuit
+	reached bool // the bucket can be reached
 }
 
 // world is a state of the model. Instances that have died are gone from it; only the

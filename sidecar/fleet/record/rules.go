@@ -65,7 +65,8 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 // step does one step of an instance, and reports whether it changed anything.
 func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (changed bool) {
 	before, held := m.Freeze(), c.Permits[by]
-	change, cause := breaker.Change{}, CauseByHand
+	var change breaker.Change
+	var cause string
 	told := false // although there is no transition
 	switch s.Kind {
 	case Outcomes:
