@@ -167,9 +167,14 @@ func TestByHandAtAnyFila(t *testing.T) {
 
 // TestSharedNeedsJetStream: the start fails with a line that says what is missing.
 func TestSharedNeedsJetStream(t *testing.T) {
+	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
+	require.NoError(t, err)
+	ns.Start()
+	defer ns.WaitForShutdown()
+	defer ns.Shutdown()
+	require.True(t, ns.ReadyForConnections(10*time.Second))
 	cfg := config.Default()
-	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
-	cfg.NATS.Embedded.Port = anyPort
+	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL = t.TempDir(), "", ns.ClientURL()
 	cfg.Shared.Enabled = true
 	s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 	require.NoError(t, err)

@@ -25,7 +25,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.Shared.check(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.checkShared(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have
@@ -55,6 +55,13 @@ func (c *Config) checkValues() error {
 		within("limits.max_dedupe_ids", c.Limits.MaxDedupeIDs, 1, maxLimit),
 		within("limits.max_consumers", c.Limits.MaxConsumers, 1, maxLimit),
 	)
+}
+
+func (c *Config) checkShared() error {
+	if c.Shared.Enabled && c.NATS.URL == "" && !c.NATS.Embedded.JetStream {
+		return errors.New("shared.enabled = true: the embedded NATS server has no JetStream; set nats.embedded.jetstream = true, or nats.url")
+	}
+	return c.Shared.check()
 }
 
 func (n *NATSConfig) check() error {

@@ -54,6 +54,38 @@ func (tc validateCase) run(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
+func TestSharedValidate(t *testing.T) {
+	for name, tc := range map[string]validateCase{
+		"no JetStream":     {func(c *Config) { c.Shared.Enabled = true }, "set nats.embedded.jetstream = true, or nats.url"},
+		"embedded":         {func(c *Config) { c.Shared.Enabled, c.NATS.Embedded.JetStream = true, true }, ""},
+		"external":         {func(c *Config) { c.Shared.Enabled, c.NATS.URL = true, "nats://nats:4222" }, ""},
+		"no bucket":        {func(c *Config) { c.Shared.Bucket = "" }, `shared.bucket = ""`},
+		"bucket":           {func(c *Config) { c.Shared.Bucket = "a.b" }, `shared.bucket = "a.b": allowed are letters, digits, _ and -`},
+		"no replicas":      {func(c *Config) { c.Shared.Replicas = 0 }, "shared.replicas = 0: allowed is 1 to 5"},
+		"replicas":         {func(c *Config) { c.Shared.Replicas = 6 }, "shared.replicas = 6"},
+		"instance":         {func(c *Config) { c.Shared.Instance = "a\tb" }, `shared.instance = "a\tb"`},
+		"long instance":    {func(c *Config) { c.Shared.Instance = strings.Repeat("a", 129) }, "at most 128 bytes"},
+		"nothing":          {func(c *Config) { c.Shared.Keys = nil }, ""},
+		"one and a prefix": {func(c *Config) { c.Shared.Keys = []string{"circuit:stripe", "circuit:vendor:*"} }, ""},
+		"throttles":        {func(c *Config) { c.Shared.Keys = []string{"throttle:*"} }, `shared.keys has "throttle:*": allowed is circuit:KEY`},
+		"star inside":      {func(c *Config) { c.Shared.Keys = []string{"circuit:a*b"} }, `shared.keys has "circuit:a*b"`},
+		"no key":           {func(c *Config) { c.Shared.Keys = []string{"circuit:"} }, `shared.keys has "circuit:"`},
+	} {
+		t.Run(name, tc.run)
+	}
+}
+
+func TestWhatIsShared(t *testing.T) {
+	s := SharedConfig{Keys: []string{"circuit:stripe", "circuit:vendor:*"}}
+	require.False(t, s.SharesCircuit("stripe"), "nothing is enabled")
+	s.Enabled = true
+	for key, want := range map[string]bool{"stripe": true, "stripe2": false, "vendor:": true, "vendor:x": true, "vendor": false, "x": false} {
+		require.Equal(t, want, s.SharesCircuit(key), key)
+	}
+	s.Keys = Default().Shared.Keys
+	require.True(t, s.SharesCircuit("anything"))
+}
+
 func TestConfigValidate(t *testing.T) {
 	external := func(c *Config) { c.NATS.URL = "nats://nats:4222" }
 	for name, tc := range map[string]validateCase{

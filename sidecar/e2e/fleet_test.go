@@ -219,6 +219,39 @@ func TestFleetCountsEachFailure(t *testing.T) {
 	}
 }
 
+// TestTwoFilasOnOneLaptop: one has the NATS server inside, with JetStream, and the
+// other one uses it. The first goes away with the server, and comes back.
+func TestTwoFilasOnOneLaptop(t *testing.T) {
+	const queue = "[[queue]]\nname = \"q0\"\ncircuit_header = \"Vendor\"\nretry_initial_ms = 0\n"
+	const limits = "[circuit_defaults]\nthreshold = 2\ncooldown_ms = 600000\n" + queue
+	first := startFila(t, options{nats: `subject_prefix = "f0"`, embedded: "jetstream = true", tail: "[shared]\nenabled = true\ninstance = \"first\"\n" + limits})
+	second := startFila(t, options{
+		natsURL: first.URL, nats: `subject_prefix = "f1"`, tail: "[shared]\nenabled = true\ninstance = \"second\"\n" + limits,
+	})
+	nc, err := nats.Connect(first.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	require.NoError(t, err)
+	defer nc.Close()
+	f := &fleet{t: t, nc: nc, procs: []*proc{first, second}}
+	for i := range 2 {
+		f.deliveries(i, 0, func(m *nats.Msg) { _ = nc.Publish(m.Reply, []byte(nackFor)) })
+		f.enqueue(i, 0, "stripe")
+	}
+	for i := range 2 {
+		eventually(t, func() bool { return f.circuit(i, "stripe").State == "open" })
+	}
+	first.Restart(t)
+	for i := range 2 {
+		eventually(t, func() bool {
+			r, err := nc.Request(fleetPrefix(i)+".admin.circuit-show.stripe", nil, time.Second)
+			return err == nil && strings.Contains(string(r.Data), `"state":"open"`) && strings.Contains(string(r.Data), `"shared":true`) && !strings.Contains(string(r.Data), `"degraded"`)
+		}, "they share it again")
+	}
+	r, err := nc.Request("f1.admin.circuit-reset.stripe", nil, patience)
+	require.NoError(t, err)
+	require.Contains(t, string(r.Data), `"state":"closed"`)
+	eventually(t, func() bool { return f.circuit(0, "stripe").State != "open" })
+}
+
 // TestFleetProbesAreCounted: sixteen queues of four filas contend for three probes, and
 // filas are killed that hold some. No record ever has a fourth permit, and no more than
 // three probes are at consumers of filas that live.

@@ -27,15 +27,16 @@ const patience = 60 * time.Second
 
 // options say how a fila process is to be started.
 type options struct {
-	natsURL string // an external NATS server; empty embeds one
-	drainMs int64  // drain_timeout_ms; 0 takes 200
-	anyPort bool   // let fila choose its ports
-	top     string // further TOML for the top level
-	nats    string // further TOML of [nats]
-	tail    string // further TOML tables, such as [[queue]]
-	args    []string
-	env     []string
-	dir     string // where config and data go; empty makes one
+	natsURL  string // an external NATS server; empty embeds one
+	drainMs  int64  // drain_timeout_ms; 0 takes 200
+	anyPort  bool   // let fila choose its ports
+	top      string // further TOML for the top level
+	nats     string // further TOML of [nats]
+	embedded string // further TOML of [nats.embedded]
+	tail     string // further TOML tables, such as [[queue]]
+	args     []string
+	env      []string
+	dir      string // where config and data go; empty makes one
 }
 
 // proc is one fila process and, after Restart, its successors on the same
@@ -89,8 +90,8 @@ func newProc(opts options) (*proc, error) {
 	if drain == 0 {
 		drain = 200
 	}
-	text := fmt.Sprintf("data_dir = %q\ndrain_timeout_ms = %d\n%s\n[nats]\nurl = %q\n%s\n[nats.embedded]\nhost = \"127.0.0.1\"\nport = %d\n[http]\naddr = \"127.0.0.1:%d\"\n%s\n",
-		p.Dir, drain, opts.top, opts.natsURL, opts.nats, natsPort, httpPort, opts.tail)
+	text := fmt.Sprintf("data_dir = %q\ndrain_timeout_ms = %d\n%s\n[nats]\nurl = %q\n%s\n[nats.embedded]\nhost = \"127.0.0.1\"\nport = %d\n%s\n[http]\naddr = \"127.0.0.1:%d\"\n%s\n",
+		p.Dir, drain, opts.top, opts.natsURL, opts.nats, natsPort, opts.embedded, httpPort, opts.tail)
 	return p, os.WriteFile(p.config, []byte(text), 0o600)
 }
 
