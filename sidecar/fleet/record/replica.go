@@ -356,12 +356,14 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 			}
 		}
 	}
+	if r.asking {
+		again = askAgain
+	}
 	for {
 		if r.sent == nil {
 			r.sent, r.open = r.open, nil
 			if r.asking {
 				r.sent = append(r.sent, Step{Kind: Want})
-				again = askAgain
 			}
 			if len(r.sent) == 0 {
 				return Circuit{}, 0, again, false

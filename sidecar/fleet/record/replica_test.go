@@ -180,6 +180,13 @@ func TestAsksAgain(t *testing.T) {
 	require.True(t, r.Pending())
 	_, _, _, ok = r.Swap(now, func(name string) bool { return name != "b" })
 	require.True(t, ok)
+
+	// Also if that was on its way, and somebody else was faster.
+	b.rev++
+	r.Learn(now, b.rev, b.rec, false)
+	_, _, again, ok = r.Swap(now, everybody)
+	require.False(t, ok)
+	require.Equal(t, askAgain, again)
 }
 
 func TestAloneGoesOn(t *testing.T) {
