@@ -340,7 +340,7 @@ func TestFleetProbesAreCounted(t *testing.T) {
 		eventually(t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			for i := range filas {
+			for _, i := range rand.Perm(filas) {
 				for holder := range held {
 					if under[i] > 0 && strings.HasPrefix(holder, fmt.Sprintf("fila-%d/", i)) {
 						victim, slow[i] = i, true
