@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -217,6 +219,104 @@ func TestFleetCountsEachFailure(t *testing.T) {
 	for i := range filas {
 		require.Equal(t, filas*each, f.circuit(i, "stripe").ConsecutiveFailures)
 	}
+}
+
+// TestFleetOutlivesTrouble: filas are killed and frozen, and the NATS server is killed,
+// while destinations fail and recover. No record ever has more permits than there may
+// be, and after each round every message of every fila goes through: no circuit is
+// stuck.
+func TestFleetOutlivesTrouble(t *testing.T) {
+	const filas, budget, vendors = 3, 2, 3
+	f := startFleet(t, filas, "threshold = 3\ncooldown_ms = 200\nhalf_open_max_calls = 2")
+	f.nc.Close()
+	var err error
+	f.nc, err = nats.Connect(f.nats.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(f.nc.Close)
+	js, err := f.nc.JetStream()
+	require.NoError(t, err)
+	var permits, records atomic.Int64
+	_, err = js.Subscribe("$KV.FILA_GATES.c.*", func(m *nats.Msg) {
+		var rec struct{ Permits map[string]int }
+		_ = json.Unmarshal(m.Data, &rec)
+		total := int64(0)
+		for _, n := range rec.Permits {
+			total += int64(n)
+		}
+		for most := permits.Load(); total > most && !permits.CompareAndSwap(most, total); most = permits.Load() {
+			continue
+		}
+		records.Add(1)
+	}, nats.OrderedConsumer())
+	require.NoError(t, err)
+	var broken [vendors]atomic.Bool
+	handle := func(m *nats.Msg) {
+		answer := "+ACK"
+		if v := m.Header.Get("Vendor"); broken[v[1]-'0'].Load() {
+			answer = `-NAK {"delay": 50000000}`
+		}
+		_ = f.nc.Publish(m.Reply, []byte(answer))
+	}
+	for i := range filas {
+		f.deliveries(i, 0, handle)
+	}
+	publish := func() {
+		m := &nats.Msg{Subject: fleetPrefix(rand.IntN(filas)) + ".enqueue.q0", Header: nats.Header{"Vendor": {fmt.Sprint("v", rand.IntN(vendors))}}}
+		_ = f.nc.PublishMsg(m) // lost while the server is away
+	}
+	busy := func(d time.Duration) {
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			publish()
+			wait := time.NewTimer(time.Duration(rand.IntN(4)) * time.Millisecond)
+			<-wait.C
+		}
+	}
+	depth := func(i int) int {
+		r, err := f.nc.Request(fleetPrefix(i)+".admin.queue-inspect.q0", nil, time.Second)
+		var info struct{ Depth int }
+		if err != nil || json.Unmarshal(r.Data, &info) != nil {
+			return -1
+		}
+		return info.Depth
+	}
+	for round := range *flagKills {
+		for v := range vendors {
+			broken[v].Store(rand.IntN(2) == 0)
+		}
+		busy(300 * time.Millisecond)
+		victim := f.procs[rand.IntN(filas)]
+		trouble := []string{"kill", "freeze", "server"}[round%3]
+		switch trouble {
+		case "kill":
+			victim.Kill9(t)
+			busy(500 * time.Millisecond)
+			victim.Start(t)
+		case "freeze":
+			victim.Signal(t, syscall.SIGSTOP)
+			busy(time.Duration(1+rand.IntN(12)) * time.Second)
+			victim.Signal(t, syscall.SIGCONT)
+		case "server":
+			f.nats.stop()
+			busy(time.Second)
+			f.nats.start(t)
+		}
+		busy(300 * time.Millisecond)
+		for v := range vendors {
+			broken[v].Store(false)
+		}
+		for i := range filas {
+			eventually(t, func() bool { return depth(i) == 0 }, fmt.Sprintf("round %d, %s: fila %d has messages that do not go", round, trouble, i))
+		}
+	}
+	for i := range filas {
+		eventually(t, func() bool {
+			r, err := f.nc.Request(fleetPrefix(i)+".admin.circuit-list", nil, time.Second)
+			return err == nil && !strings.Contains(string(r.Data), `"degraded"`) && !strings.Contains(string(r.Data), `"open"`)
+		}, "they share again")
+	}
+	t.Logf("%d records in %d rounds, at most %d permits", records.Load(), *flagKills, permits.Load())
+	require.LessOrEqual(t, permits.Load(), int64(budget))
+	require.Positive(t, permits.Load())
 }
 
 // TestTwoFilasOnOneLaptop: one has the NATS server inside, with JetStream, and the

@@ -284,7 +284,8 @@ func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 		return err
 	}
 	select {
-	case <-s.failed: // of the session before
+	case late := <-s.failed: // of the session before
+		s.opt.Log.Debug("shared gates", "error", late)
 	default:
 	}
 	s.join(ctx)
