@@ -92,19 +92,30 @@ func answer(after []chan error, err error) {
 	}
 }
 
-// saved returns a channel that gets one value, when the present state is on disk.
+// saved returns a channel that gets one value, when the present state is kept: on disk,
+// or, of a shared circuit, in its record.
 func (c *Circuit) saved() <-chan error {
+	c.mu.Lock()
+	sh := c.mu.share
+	if sh == nil {
+		c.mu.Unlock()
+		return c.stored()
+	}
+	defer c.mu.Unlock()
+	done := make(chan error, 1)
+	if sh.r.Settled() {
+		done <- nil
+	} else {
+		sh.settled = append(sh.settled, done)
+	}
+	return done
+}
+
+// stored is saved for the disk alone. What it has of a shared circuit is for a start
+// without the bucket.
+func (c *Circuit) stored() <-chan error {
 	done := make(chan error, 1)
 	c.mu.Lock()
-	if sh := c.mu.share; sh != nil { // what is on disk is for a start without the bucket
-		if sh.r.Settled() {
-			done <- nil
-		} else {
-			sh.settled = append(sh.settled, done)
-		}
-		c.mu.Unlock()
-		return done
-	}
 	s := &c.mu.save
 	if !s.dirty && !s.saving {
 		done <- s.err

@@ -369,7 +369,11 @@ func (r *Registry) Stop() {
 	for _, c := range all {
 		saved = append(saved, c.saved())
 	}
-	for _, done := range saved {
+	for i, done := range saved {
 		<-done //nolint:errcheck // what went wrong has been logged
+		saved[i] = all[i].stored()
+	}
+	for _, done := range saved {
+		<-done //nolint:errcheck // the same
 	}
 }

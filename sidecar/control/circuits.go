@@ -70,6 +70,8 @@ func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
 	if now, ok := c.opt.Circuits.Info(wire.NamedKey(info.Key)); ok {
 		return now
 	}
+	info.State, info.OpenUntil, info.Cause = breaker.Closed.String(), "", "" // it has been forgotten, so that is all
+	info.ConsecutiveFailures, info.Probes, info.ProbesBy = 0, 0, nil
 	return info
 }
 
