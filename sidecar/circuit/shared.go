@@ -2,6 +2,7 @@ package circuit
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -18,11 +19,12 @@ const letter = "c"
 // replica of the record. Its times are those of the fleet's clock, all others are of
 // this host.
 type share struct {
-	r       *record.Replica
-	settled []chan error // each gets a value when what was done counts
-	byHand  bool         // it was open by hand when that was looked at last
-	resumed bool         // another instance has ended an opening by hand; to be announced
-	foreign bool         // the record cannot be read: the circuit goes by itself
+	r         *record.Replica
+	settled   []chan error   // each gets a value when what was done counts
+	byHand    bool           // it was open by hand when that was looked at last
+	resumed   bool           // another instance has ended an opening by hand; to be announced
+	disagreed breaker.Config // limits of another instance of which the log has told
+	foreign   bool           // the record cannot be read: the circuit goes by itself
 }
 
 // newShare begins with the record that is known. Its caller holds r.mu.
@@ -207,6 +209,7 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 		sh.r.Learn(now, e.Rev, rec, false)
 	}
 	c.absorb()
+	r.compareLimits(c, &rec)
 	resumed := sh.resumed
 	sh.resumed = false
 	c.mu.Unlock()
@@ -215,6 +218,25 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 		(*on)(key)
 	}
 	r.revisit(c)
+}
+
+// compareLimits tells once when another fila judges a circuit by other limits than this
+// one: two files say different things. Its caller holds c.mu.
+func (r *Registry) compareLimits(c *Circuit, rec *record.Circuit) {
+	sh := c.mu.share
+	own := sh.r.Machine().Config()
+	if rec.LimitsBy == "" || rec.LimitsBy == r.opt.Fleet.Me() || rec.Limits == own || rec.Limits == sh.disagreed {
+		return
+	}
+	sh.disagreed = rec.Limits
+	r.opt.Log.Warn("another fila judges a shared circuit by other limits; give all of them the same",
+		"circuit", c.key, "fila", fleet.NameOf(rec.LimitsBy),
+		"theirs", limitsText(rec.Limits), "own", limitsText(own))
+}
+
+func limitsText(l breaker.Config) string {
+	return fmt.Sprintf("threshold %d, cooldown %s, half_open_max_calls %d, half_open_successes %d",
+		l.Threshold, l.Cooldown, l.HalfOpenMaxCalls, l.HalfOpenSuccesses)
 }
 
 // meet makes the circuit of a record that says something, if it is one that is shared

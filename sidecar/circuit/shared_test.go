@@ -377,6 +377,23 @@ func TestMaxFailuresOfShared(t *testing.T) {
 	})
 }
 
+// Two files that say different things are told apart, once.
+func TestLimitsThatDisagree(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		var log strings.Builder
+		b.reg.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
+		b.use("stripe")
+		a.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 7, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}, nil)
+		for range 3 {
+			a.call(a.use("stripe"), breaker.Failure)
+			synctest.Wait()
+		}
+		const want = `msg="another fila judges a shared circuit by other limits; give all of them the same" circuit=stripe fila=a theirs="threshold 7, cooldown 1m0s, half_open_max_calls 3, half_open_successes 1" own="threshold 5,`
+		require.Equal(t, 1, strings.Count(log.String(), want), log.String())
+	})
+}
+
 // A record that this fila cannot read is left alone, and its circuit goes by itself.
 func TestForeignRecord(t *testing.T) {
 	crew(t, 1, func(t *testing.T, b *fleettest.Bucket, all []*fila) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/filaq/fila/breaker"
 )
@@ -32,6 +33,8 @@ type Circuit struct {
 	Why            string            // cause of the last turn
 	ChangedAt      int64             // of the last change of state, or of the time until which it is open
 	By             string            // instance that made it
+	Limits         breaker.Config    // by which the last batch was judged, and whose they are
+	LimitsBy       string
 }
 
 // Version is the version of the records that are written.
@@ -52,7 +55,8 @@ const (
 //
 //	{"v":1, "state":"open", "gen":3, "failures":5, "opened_at":..., "since":...,
 //	 "open_until":..., "cooling":true, "cause":"failures", "seen":{"a/Q7":4},
-//	 "turn":2, "why":"failures", "changed_at":..., "by":"a/Q7"}
+//	 "turn":2, "why":"failures", "changed_at":..., "by":"a/Q7",
+//	 "limits":[5,60000000000,3,1], "limits_by":"a/Q7"}
 type encoded struct {
 	V          int               `json:"v"`
 	State      string            `json:"state"`
@@ -72,6 +76,8 @@ type encoded struct {
 	Why        string            `json:"why,omitempty"`
 	ChangedAt  int64             `json:"changed_at,omitempty"`
 	By         string            `json:"by,omitempty"`
+	Limits     []int64           `json:"limits,omitempty"` // threshold, cooldown (ns), half-open calls and successes
+	LimitsBy   string            `json:"limits_by,omitempty"`
 }
 
 // Encode returns the record's form in the bucket.
@@ -82,6 +88,8 @@ func (c *Circuit) Encode() []byte {
 		ThenClosed: c.State == breaker.Open && c.After == breaker.Closed,
 		Cause:      c.Cause, Permits: c.Permits, Seen: c.Seen,
 		Turn: c.Turn, Why: c.Why, ChangedAt: c.ChangedAt, By: c.By,
+		Limits:   []int64{int64(c.Limits.Threshold), int64(c.Limits.Cooldown), int64(c.Limits.HalfOpenMaxCalls), int64(c.Limits.HalfOpenSuccesses)},
+		LimitsBy: c.LimitsBy,
 	})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -106,6 +114,13 @@ func Decode(data []byte) (Circuit, error) {
 		Permits: e.Permits, Seen: e.Seen, Cause: e.Cause,
 		Turn: e.Turn, Why: e.Why, ChangedAt: e.ChangedAt, By: e.By,
 	}
+	if len(e.Limits) == 4 {
+		c.LimitsBy = e.LimitsBy
+		c.Limits = breaker.Config{
+			Threshold: int(e.Limits[0]), Cooldown: time.Duration(e.Limits[1]),
+			HalfOpenMaxCalls: int(e.Limits[2]), HalfOpenSuccesses: int(e.Limits[3]),
+		}
+	}
 	c.Failures, c.OpenedAt, c.Since, c.OpenUntil = e.Failures, e.OpenedAt, e.Since, e.OpenUntil
 	c.Floor, c.Cooling, c.Gen, c.Successes, c.After = e.Floor, e.Cooling, e.Gen, e.Successes, breaker.HalfOpen
 	if e.ThenClosed {
@@ -128,7 +143,7 @@ func Decode(data []byte) (Circuit, error) {
 		c.Probes += n
 	}
 	switch {
-	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, len(e.By) > maxInstance:
+	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, len(e.By) > maxInstance, len(e.LimitsBy) > maxInstance:
 		return Circuit{}, errors.New("a field is out of its range")
 	case e.ThenClosed && c.State != breaker.Open:
 		return Circuit{}, errors.New("only an open circuit says what follows")

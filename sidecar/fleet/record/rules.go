@@ -55,6 +55,7 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 		return *c, false
 	}
 	next.Frozen = m.Freeze()
+	next.Limits, next.LimitsBy = m.Config(), b.By
 	next.Seen[b.By] = b.Number
 	if len(next.Seen) > maxSeen {
 		maps.DeleteFunc(next.Seen, func(holder string, _ uint64) bool { return holder != b.By && !env.Live(holder) })
