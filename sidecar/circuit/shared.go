@@ -102,8 +102,9 @@ func (c *Circuit) absorb() {
 		c.mu.save.dirty = true
 	}
 	byHand := sh.r.Cause() == causeByHand
-	if rec, _ := sh.r.Record(); sh.byHand && !byHand && !sh.r.Alone() && rec.By != c.r.opt.Fleet.Me() {
-		sh.resumed = true
+	if sh.byHand && !byHand && !sh.r.Alone() {
+		rec, _ := sh.r.Record()
+		sh.resumed = sh.resumed || rec.By != c.r.opt.Fleet.Me()
 	}
 	sh.byHand = byHand
 	if stirred {
