@@ -1,6 +1,9 @@
 package throttle
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strings"
+)
 
 // dormant is the state of a gate that only waits for its bucket to fill or its window
 // to empty: nobody has a Set, a Ticket or a Wait of it, and it has neither limits of
@@ -177,9 +180,10 @@ func (g *Gates) awake(key string) *Gate {
 	if d == "" {
 		return nil
 	}
+	key = strings.Clone(key) // as in newGate
 	gate := g.wake(new(body), key, d, g.mu.prefixes.of(key))
 	g.mu.listed.Put(key, "")
-	g.mu.gates.put(gate.key, gate)
+	g.mu.gates.put(key, gate)
 	g.rest(gate)
 	return gate
 }

@@ -5,7 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -197,4 +199,21 @@ func TestSleepChangesNothing(t *testing.T) {
 			require.Equal(t, other.Snapshot(now), one.Snapshot(now))
 		}
 	})
+}
+
+// A gate that wakes does not keep the text alive that the key of a message is a part of.
+func TestWokenGateHasItsKeyToItself(t *testing.T) {
+	g := newGates()
+	g.mu.awakeIdle = 0
+	prefix(t, g, "", Limits{Limit: 1, Window: 3600 * sec}, start)
+	use(t, g, "tenant", 1, start)
+	require.Empty(t, g.mu.gates.all, "it is dormant")
+	key := strings.Repeat("-", 1<<20) + "tenant"
+	key = key[1<<20:]
+	s := set(t, g, key)
+	defer g.Close(s, start)
+	require.NotSame(t, unsafe.StringData(key), unsafe.StringData(s.gates[0].key))
+	for listed := range g.mu.gates.all {
+		require.NotSame(t, unsafe.StringData(key), unsafe.StringData(listed))
+	}
 }
