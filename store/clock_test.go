@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -229,6 +230,23 @@ func TestClockOfBefore(t *testing.T) {
 	_, found = check(t, c.Path())
 	require.Len(t, found, 1)
 	require.Contains(t, found[0], "clock")
+
+	t.Log("What is in the file can be saved still.")
+	f, err := store.OpenFile(c.Path(), c.opts)
+	require.NoError(t, err)
+	var broken, seqs []string
+	require.NoError(t, f.Messages(func(ce *store.CorruptError) { broken = append(broken, ce.Part) }, func(m *store.Message, _ *store.State) error {
+		seqs = append(seqs, fmt.Sprint(m.Seq))
+		return nil
+	}))
+	require.Equal(t, []string{"clock"}, broken)
+	require.Equal(t, []string{"1", "2", "3", "4"}, seqs)
+	require.ErrorIs(t, f.Messages(nil, func(*store.Message, *store.State) error { return nil }), store.ErrCorrupt)
+	_, err = f.Stats()
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	require.NoError(t, f.Close())
+	_, err = store.CompactFile(c.Path(), "", c.opts)
+	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.NoError(t, os.Remove(c.Path()))
 	c.Bolt = open(t, filepath.Dir(c.Path()), c.opts)
 }

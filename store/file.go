@@ -15,6 +15,7 @@ import (
 type File struct {
 	s     *Bolt // without its goroutines
 	pages *pageChecker
+	clock error // why the clock cannot be read: then times are as they are in the file
 }
 
 // OpenFile opens the store at path for reading. It never makes or changes a
@@ -41,7 +42,8 @@ func openFile(path string, o Options, why openFor) (*File, error) {
 		if err := f.s.checkFormat(tx); err != nil {
 			return err
 		}
-		return f.s.loadClock(tx)
+		f.clock = f.s.loadClock(tx)
+		return nil
 	})
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -67,6 +69,7 @@ func (f *File) view(what string, fn func(tx *bbolt.Tx) error) error {
 //
 // What cannot be read is given to broken, and the others are visited; if broken
 // is nil, the first such [*CorruptError] ends it. An error of fn ends it, too.
+// Without the clock, the ends of delays and leases are as they are in the file.
 func (f *File) Messages(broken func(*CorruptError), fn func(m *Message, st *State) error) error {
 	tx, err := f.s.db.Begin(false)
 	if err != nil {
@@ -81,6 +84,9 @@ func (f *File) Messages(broken func(*CorruptError), fn func(m *Message, st *Stat
 		}
 		broken(ce)
 		return nil
+	}
+	if err := tell(f.clock); err != nil {
+		return err
 	}
 	var m Message
 	for {

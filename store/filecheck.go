@@ -52,6 +52,7 @@ func CheckFile(path string, o Options, found func(*CorruptError)) (Checked, erro
 		return c.sum, err
 	}
 	c.s, c.sum.Structure = f.s, true
+	c.report(f.clock)
 	err = f.view("check", func(tx *bbolt.Tx) error {
 		c.tx = tx
 		for err := range tx.Check() {

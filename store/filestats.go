@@ -45,6 +45,9 @@ func (f *File) Stats() (FileStats, error) {
 	st := FileStats{
 		FileBytes: f.pages.size, Pages: int64(f.pages.pages), UsedPages: int64(f.pages.used), PageBytes: pageSize,
 	}
+	if f.clock != nil {
+		return st, f.clock
+	}
 	snap, err := f.Snapshot()
 	if err != nil {
 		return st, err
