@@ -75,7 +75,7 @@ type mailbox struct {
 // Ids that no queue has.
 const (
 	nothing = -iota // no commit is under way
-	several         // it is about several queues
+	several         // it is about several queues, or about none
 )
 
 // line is the batches of one queue, oldest first; never empty while it has a turn.
@@ -107,6 +107,7 @@ func (m *mailbox) take(limit int64) []*Batch {
 		}
 		size += n
 		out = append(out, b)
+		l.batches[0] = nil // it is gone when it is done
 		if l.batches = l.batches[1:]; len(l.batches) > 0 {
 			m.turns = append(m.turns, l)
 		} else {
@@ -123,9 +124,9 @@ func (m *mailbox) take(limit int64) []*Batch {
 func (m *mailbox) begin(batches []*Batch) {
 	id := int64(nothing)
 	for i, b := range batches {
-		if i == 0 {
+		if i == 0 && b.Queue != 0 {
 			id = int64(b.Queue)
-		} else if id != int64(b.Queue) {
+		} else if id != int64(b.Queue) || b.Queue == 0 {
 			id = several
 		}
 	}
@@ -253,12 +254,13 @@ func (p *pace) limit(most int64) int64 {
 
 // learn is told how long a commit of so many bytes took: moving averages. That of
 // syncs believes what is quick sooner than what is slow, which may be the work of
-// others on the machine: a time that is too long would let commits grow.
+// others on the machine, and hardly a single one that is very slow: a time that is too
+// long would let commits grow, and large commits do not correct it.
 func (p *pace) learn(bytes int64, took time.Duration) {
 	const latest, slow, quick = 8, 64, 4
 	switch more := took.Seconds() - p.sync; {
 	case bytes <= syncBytes && more > 0:
-		p.sync += more / slow
+		p.sync += min(more, max(p.sync, firstSync)) / slow
 	case bytes <= syncBytes:
 		p.sync += more / quick
 	case bytes >= writeBytes:

@@ -3,8 +3,10 @@ package store
 import (
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 )
@@ -290,6 +292,43 @@ func TestWaited(t *testing.T) {
 	s.box.end()
 	require.False(t, waited(1))
 	require.False(t, waited(2))
+}
+
+// A commit that is about no queue, but the configuration say, is one of others, too.
+func TestWaitedForNoQueue(t *testing.T) {
+	var s Bolt
+	s.box.init()
+	s.Submit(&Batch{})
+	s.box.take(1)
+	b := &Batch{Queue: 1}
+	s.Submit(b)
+	require.True(t, b.Waited)
+}
+
+// What has been committed is not kept for the sake of the lines that it stood in.
+func TestMailboxLetsGo(t *testing.T) {
+	var m mailbox
+	m.init()
+	var gone []weak.Pointer[Batch]
+	for range 3 {
+		b := &Batch{Queue: 1, Add: []Message{{Payload: make([]byte, 1<<20)}}}
+		gone = append(gone, weak.Make(b))
+		require.True(t, m.put(b))
+	}
+	for i := range gone {
+		require.Len(t, m.take(1), 1)
+		runtime.GC()
+		require.True(t, gone[i].Value() == nil, "batch %d", i) // a failure shall not print it
+	}
+	runtime.KeepAlive(&m)
+}
+
+// A single stall of the disk does not let commits grow.
+func TestPaceAfterStall(t *testing.T) {
+	p := newPace()
+	before := p.limit(64 << 20)
+	p.learn(4<<10, time.Minute)
+	require.InEpsilon(t, before, p.limit(64<<20), .05)
 }
 
 // TestPace bounds commits by the time that they are expected to take.
