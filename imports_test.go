@@ -49,11 +49,12 @@ var ownImports = map[string][]string{
 
 	// The rooms of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
-		"sidecar/admin", "sidecar/natsio", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/fleet", "sidecar/queue",
+		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/fleet", "sidecar/queue",
 		"sidecar/config", "sidecar/telemetry", "hooks", "breaker", "store", "wire",
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
+	"sidecar/guard":           {"sidecar/queue", "sidecar/config", "sidecar/rules", "breaker", "throttle", "wire"},
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},

@@ -52,6 +52,18 @@ type (
 	RateLimit = wire.RateLimit
 )
 
+// The types of the guard.
+type (
+	// GuardAnswer says whether a call may be made, or what refuses it.
+	GuardAnswer = wire.GuardAnswer
+	// GuardLimit is how a limit stands.
+	GuardLimit = wire.GuardLimit
+	// GuardVerdict is what the rules make of a call that failed.
+	GuardVerdict = wire.GuardVerdict
+	// GuardStatus is how a key stands.
+	GuardStatus = wire.GuardStatus
+)
+
 // The types of gates: throttles, circuits and pauses.
 type (
 	// Rate is messages per second as text: "10", "0.5" or "1/3".

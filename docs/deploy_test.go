@@ -192,7 +192,7 @@ func TestCompose(t *testing.T) {
 	}
 	options, err := server.ProcessConfigFile("deploy/compose/nats.conf")
 	require.NoError(t, err)
-	require.Len(t, options.Users, 5)
+	require.Len(t, options.Users, 6)
 	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
 	nats, err := server.NewServer(options)
 	require.NoError(t, err)

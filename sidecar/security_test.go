@@ -44,7 +44,7 @@ func startGuarded(t *testing.T, change func(permissions string) string, more ...
 	if change != nil {
 		permissions = change(permissions)
 	}
-	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "OPERATOR"} {
+	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR"} {
 		t.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
 	}
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -157,6 +157,32 @@ func TestDocumentedPermissions(t *testing.T) {
 		fila := g.connect("fila")
 		g.cannotPublish(fila, "fila.admin.queue-delete.orders", "", `{"force":true}`)
 		g.cannotPublish(fila, "fila.consumer.worker-1.orders", "", `{"leave":true}`)
+	})
+	t.Run("a caller of the guard is bound to its key", func(t *testing.T) {
+		caller := g.connect("caller")
+		var a wire.GuardAnswer
+		require.NoError(t, json.Unmarshal(g.request(caller, "fila.guard.check.vendor:stripe", "").Data, &a))
+		require.True(t, a.Allowed)
+		g.request(caller, "fila.guard.state.vendor:stripe", "")
+		for _, subject := range []string{
+			"fila.guard.check.vendor:other", "fila.guard.check._", "fila.guard.state._", "fila.guard.check.vendor:stripe.x", "fila.guard.done.vendor:other",
+			"fila.admin.circuit-open.vendor:stripe", "fila.enqueue.orders",
+		} {
+			g.cannotPublish(caller, subject, caller.NewInbox(), `{"key":"vendor:other"}`)
+		}
+		for _, subject := range []string{"fila.guard.>", "fila.guard.done.*", "_INBOX.>"} {
+			g.cannotSubscribe(caller, subject)
+		}
+		_, werr := g.ask(caller, "fila.guard.check.vendor:stripe", `{"key":"vendor:other"}`)
+		require.Equal(t, wire.CodeBadField, werr.ErrCode, "the subject decides")
+		_, werr = g.ask(caller, "fila.guard.check.vendor:stripe", `{"checks":[{},{"key":"vendor:other"}]}`)
+		require.Equal(t, wire.CodeBadField, werr.ErrCode)
+		require.Contains(t, werr.Description, "checks[1]")
+		g.request(caller, "fila.guard.done.vendor:stripe", `{"outcome":"ok","permit":"`+a.Permit+`"}`)
+		for _, nc := range []*nats.Conn{producer, consumer, operator} {
+			g.cannotPublish(nc, "fila.guard.check.vendor:stripe", "", "")
+		}
+		g.cannotPublish(g.connect("fila"), "fila.guard.check.vendor:stripe", "", "")
 	})
 	t.Run("fila's user is enough for a second fila to be refused", func(t *testing.T) {
 		cfg := config.Default()

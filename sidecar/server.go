@@ -21,6 +21,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/guard"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
@@ -79,6 +80,7 @@ type rooms struct {
 	front    *natsio.Front
 	presence *natsio.Presence
 	admin    *admin.Admin
+	guard    *guard.Guard
 }
 
 // New checks cfg and prepares a server; it opens nothing yet. version is what the
@@ -325,6 +327,11 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.shard = queues.Shard
 	r.shard.SetOffline(s.link.offline)
 	s.link.Unlock()
+	r.guard = guard.New(guard.Options{
+		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards,
+		Tell: control.Tell, Signer: signer, Metrics: s.metrics,
+		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
+	})
 	r.admin = admin.New(admin.Options{Log: s.limited, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})
 	return nil
 }
@@ -383,7 +390,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.metrics.SetGauges(r.admin.Gauges)
 	s.metrics.SetNode(func() telemetry.Node {
-		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.doors.store.Stats().FileBytes}
+		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.doors.store.Stats().FileBytes, Permits: r.guard.Live()}
 	})
 	s.metrics.SetDisk(func() (free int64, low, known bool) {
 		if d := r.shard.Disk(); d != nil {
@@ -416,7 +423,14 @@ func (s *Server) start(ctx context.Context) error {
 	for _, v := range r.admin.Verbs() {
 		verbs[v.Name] = v.Do
 	}
-	return r.front.ServeRequests(r.shard, s.version, verbs)
+	if err := r.front.ServeRequests(r.shard, s.version, verbs); err != nil {
+		return err
+	}
+	guarded := make(map[string]natsio.GuardVerb)
+	for name, do := range r.guard.Verbs() {
+		guarded[name] = natsio.GuardVerb(do)
+	}
+	return r.front.ServeGuard(r.shard, guarded)
 }
 
 // connected waits for the first connection to NATS, and until no other fila serves
@@ -444,6 +458,7 @@ func (s *Server) stop(graceful bool) {
 		r.presence.Drain(drain)
 		s.drain(graceful)
 		r.front.StopAcks()
+		r.guard.Stop()
 		r.shard.End()
 		r.circuits.Stop()
 		if r.fleet != nil {
@@ -473,6 +488,7 @@ func (s *Server) drain(graceful bool) {
 	case <-s.killed.Done():
 	}
 	r.shard.Settle(ctx)
+	r.guard.Settle(ctx)
 }
 
 // close ends what open has opened, as far as it is open.

@@ -55,6 +55,7 @@ type Gate struct {
 		held    int64
 		paused  int64 // until when (Unix ns), see pause.go; 0: not paused
 		waiting waiting
+		guest   bool // the last to be let in was a Guest, while queues waited
 	}
 
 	// The rest belongs to Gates.mu.
@@ -110,8 +111,9 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	return kind, wait
 }
 
-// take lets a message in that admit has found no obstacle for.
-func (g *Gate) take(v instant, cost int64) {
+// take lets a message of that owner in that admit has found no obstacle for.
+func (g *Gate) take(v instant, cost int64, owner any) {
+	g.mu.guest = owner == Guest && g.mu.waiting.head != nil
 	if b := g.mu.bucket; b != nil {
 		b.take(cost, g.mu.held)
 	}
@@ -186,6 +188,9 @@ type Info struct {
 	Limits Limits // the burst is filled in
 	// Tokens in the bucket in thousandths, rounded down; negative: debt.
 	Tokens int64
+	// BucketFull is how long it takes until the bucket is full, and WindowEmpty until
+	// the window is empty, if nothing is taken (ns).
+	BucketFull, WindowEmpty int64
 	// InWindow is how many messages count in the window. After a crash, while
 	// nobody knows, it is the limit.
 	InWindow int64
@@ -217,11 +222,17 @@ func (g *Gate) Info(now int64) Info {
 	}
 	if b := g.mu.bucket; b != nil {
 		i.Limits.Burst, i.Tokens = b.burst, b.tokens
+		if b.tokens < b.burst {
+			i.BucketFull = int64(b.until(b.burst))
+		}
 	}
 	if w := g.mu.window; w != nil {
 		i.InWindow = w.total
 		if w.total >= MaxLimit {
 			i.InWindow = w.limit
+		}
+		if w.n > 0 {
+			i.WindowEmpty = int64(w.width - v.since(w.at(w.n-1).last))
 		}
 	}
 	return i

@@ -130,7 +130,7 @@ func (g *Gate) hold(cost int64) {
 	if b := g.mu.bucket; b != nil {
 		b.take(cost, 0)
 	}
-	g.mu.held = cost
+	g.mu.held, g.mu.guest = cost, false
 	g.mu.inFlight++
 }
 

@@ -43,6 +43,13 @@ func (s *Set) Gates() []*Gate {
 	return s.gates
 }
 
+// Guest is the owner of those who never wait, but ask again: while queues wait for a
+// gate, it lets one guest in, and the next one only after a queue. So neither starves
+// the other, however often guests ask.
+var Guest any = guest{}
+
+type guest struct{}
+
 // Acquire lets a message of that cost (thousandths, clamped to 1..MaxCost) in
 // at time now if all gates admit it: then each gives the cost (bucket), an entry
 // (window) and a place in flight. Otherwise nothing is taken and the Block says
@@ -52,6 +59,8 @@ func (s *Set) Gates() []*Gate {
 // gate that is open but has queues waiting, the message is let in only if its
 // queue has the turn at one of the gates of the set; a nil owner takes no
 // notice of turns.
+//
+// A [Guest] takes turns with all queues together.
 //
 // The work is proportional to the number of gates; nothing is allocated.
 func (s *Set) Acquire(now, cost int64, owner any) (Ticket, Block, bool) {
@@ -66,7 +75,7 @@ func (s *Set) Acquire(now, cost int64, owner any) (Ticket, Block, bool) {
 		return Ticket{}, b, false
 	}
 	for _, g := range s.gates {
-		g.take(v, cost)
+		g.take(v, cost, owner)
 	}
 	return Ticket{at: v, cost: uint32(cost), state: taken}, Block{}, true
 }
@@ -107,9 +116,11 @@ func (s *Set) check(v instant, last, cost int64, owner any) Block {
 			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
 		}
 		if head := g.mu.waiting.head; head != nil && !turn {
-			if head.Owner == owner {
+			switch {
+			case head.Owner == owner:
 				turn = true
-			} else if crowded == nil {
+			case owner == Guest && !g.mu.guest:
+			case crowded == nil:
 				crowded = g
 			}
 		}

@@ -72,6 +72,11 @@ const (
 	CodeThrottleMismatch = 14409
 	CodeReloadFailed     = 36400
 
+	// The guard.
+	CodeGuardPair      = 40400
+	CodePermitRefused  = 41400
+	CodePermitNotFound = 20404
+
 	// The sidecar itself.
 	CodeLimitReached   = 13429
 	CodeOutcomeUnknown = 10500
@@ -154,6 +159,10 @@ var catalog = []Entry{
 	entry(CodeKeyNotFound, "key_not_found", "The queue has no messages of this fairness key, and nothing is set for it."),
 	entry(CodeThrottleMismatch, "throttle_mismatch", "The throttle key does not have the limits that if expects; nothing changes."),
 	entry(CodeReloadFailed, "reload_failed", "The configuration file cannot be read or has a mistake; nothing of it was taken."),
+
+	entry(CodeGuardPair, "guard_pair", "A further key may not come with the first key of the call: no [[guard]] table allows it."),
+	entry(CodePermitRefused, "bad_permit", "The permit was not given by this fila for this key and caller."),
+	entry(CodePermitNotFound, "permit_not_found", "The permit has ended: its time was over, or fila was started again; what it held is given back."),
 
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of something is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed and nobody knows whether it reached the disk; retry with the same Nats-Msg-Id."),

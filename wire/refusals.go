@@ -297,6 +297,21 @@ func ReloadFailed(err error) *Error {
 	return newError(CodeReloadFailed, "nothing was reloaded: %v", err)
 }
 
+// GuardPair refuses a further key of a guarded call.
+func GuardPair(key, with string) *Error {
+	return newError(CodeGuardPair, "key %s may not come with key %s: no [[guard]] table of the configuration allows it", quote(with), quote(key))
+}
+
+// PermitRefused refuses a permit that was not given for this key and caller.
+func PermitRefused(key string) *Error {
+	return newError(CodePermitRefused, "the permit was not given by this fila for key %s and this caller", quote(key))
+}
+
+// PermitNotFound answers for a permit that has ended.
+func PermitNotFound(key string) *Error {
+	return newError(CodePermitNotFound, "the permit for key %s has ended: its time was over, or fila was started again", quote(key))
+}
+
 // LimitReached refuses one more of something, named in the plural.
 func LimitReached(what string, limit int64, retryAfter time.Duration) *Error {
 	return newError(CodeLimitReached, "too many %s: at most %d", what, limit).retry(retryAfter)

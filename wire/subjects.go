@@ -39,6 +39,7 @@ const (
 	kindAdmin   = "admin"
 	kindEvent   = "event"
 	kindNode    = "node"
+	kindGuard   = "guard"
 )
 
 // Admin verbs. Those for which [VerbHasTail] is false have no queue or key at
@@ -215,6 +216,17 @@ func (s Subjects) FetchWildcard() string { return s.prefix + "." + KindFetch + "
 
 // EventWildcard returns the subscription for all events.
 func (s Subjects) EventWildcard() string { return s.prefix + "." + kindEvent + ".>" }
+
+// Guard returns the subject of a verb of the guard. The tail is the first key of the
+// call, or [KeyInBody]; see [KeyTail].
+func (s Subjects) Guard(verb, tail string) string {
+	return s.prefix + "." + kindGuard + "." + verb + "." + tail
+}
+
+// ParseGuard takes the tail out of the subject of a verb of the guard.
+func (s Subjects) ParseGuard(verb, subject string) (tail string, ok bool) {
+	return s.ParseTail(kindGuard+"."+verb, subject)
+}
 
 // NodeAsk returns the subject on which a fila that starts asks who is there.
 func (s Subjects) NodeAsk() string { return s.prefix + "." + kindNode + ".ask" }

@@ -37,6 +37,7 @@ type Config struct {
 	CircuitDefaults CircuitLimits       `koanf:"circuit_defaults"` // of circuits about which no [[circuit]] says otherwise
 	RetryPolicies   []rules.RetryPolicy `koanf:"retry_policy"`
 	ErrorRules      []rules.ErrorRule   `koanf:"error_rule"`
+	Guards          []GuardTable        `koanf:"guard"`
 
 	// Reload reads the configuration again from where this one came from. Nil:
 	// there is nothing to read. It may be called from any goroutine.
@@ -123,6 +124,7 @@ type LimitsConfig struct {
 	MaxRateKeys     int64 `koanf:"max_rate_keys"`  // per queue, with enqueue_rate_per_key
 	MaxDedupeIDs    int64 `koanf:"max_dedupe_ids"` // per queue
 	MaxConsumers    int64 `koanf:"max_consumers"`  // per queue
+	MaxGuardPermits int64 `koanf:"max_guard_permits"`
 }
 
 // SharedConfig says what this fila shares with others by a key-value bucket of
@@ -197,7 +199,7 @@ func Default() Config {
 		Store: StoreConfig{ReadCacheBytes: 64 << 20, MinFreeBytes: -1},
 		Limits: LimitsConfig{
 			MaxUncommittedBytes: 256 << 20,
-			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000,
+			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxGuardPermits: 1_000_000,
 		},
 		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},

@@ -33,7 +33,8 @@ func Diff(old, next *Config) []string {
 		tableLine("circuit_defaults", "", old.CircuitDefaults, next.CircuitDefaults),
 		goneLines("circuit", circuitStays, old.Circuits, next.Circuits, CircuitTable.name),
 		tableLines("retry_policy", old.RetryPolicies, next.RetryPolicies, policyName),
-		tableLines("error_rule", old.ErrorRules, next.ErrorRules, ruleName))
+		tableLines("error_rule", old.ErrorRules, next.ErrorRules, ruleName),
+		tableLines("guard", old.Guards, next.Guards, GuardTable.name))
 	if !slices.Equal(commonOrder(old.ErrorRules, next.ErrorRules), commonOrder(next.ErrorRules, old.ErrorRules)) {
 		lines = append(lines, Line("error_rule", "", "the order has changed, the first that fits counts"))
 	}
@@ -53,6 +54,7 @@ func QueueDiff(had *wire.QueueSettings, next wire.QueueSettings) []string {
 
 func (t ThrottleTable) name() string        { return t.Key }
 func (t CircuitTable) name() string         { return t.Key }
+func (t GuardTable) name() string           { return t.Key }
 func policyName(p rules.RetryPolicy) string { return p.Name }
 func ruleName(r rules.ErrorRule) string     { return r.Name }
 func queueName(q wire.QueueSettings) string { return q.Name }
@@ -115,7 +117,7 @@ func RestartKeys(running, next *Config) []string {
 	a, b := *running, *next
 	for _, c := range []*Config{&a, &b} {
 		c.CircuitDefaults = CircuitLimits{}
-		c.Queues, c.Throttles, c.Circuits, c.RetryPolicies, c.ErrorRules = nil, nil, nil, nil, nil
+		c.Queues, c.Throttles, c.Circuits, c.RetryPolicies, c.ErrorRules, c.Guards = nil, nil, nil, nil, nil, nil
 	}
 	var keys []string
 	for _, d := range differences("", reflect.ValueOf(a), reflect.ValueOf(b)) {

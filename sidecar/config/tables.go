@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/filaq/fila/throttle"
@@ -59,6 +61,25 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 		return l, errors.New(" limits nothing: set at least one of rate, concurrency, and limit with window_ms")
 	}
 	return l, nil
+}
+
+// GuardTable is one [[guard]]: which further keys may come with a key when a caller
+// asks for a call. Keys that end in '*' stand for all that begin with what is before
+// it. Without any such table every key may come with every other.
+type GuardTable struct {
+	Key  string   `koanf:"key"`
+	With []string `koanf:"with"`
+}
+
+// Allows reports whether the table lets a further key come with a first key.
+func (t *GuardTable) Allows(key, with string) bool {
+	return covers(t.Key, key) && slices.ContainsFunc(t.With, func(pattern string) bool { return covers(pattern, with) })
+}
+
+// covers reports whether a key is what a table names, or begins with it.
+func covers(pattern, key string) bool {
+	prefix, many := strings.CutSuffix(pattern, "*")
+	return pattern == key || many && strings.HasPrefix(key, prefix)
 }
 
 // CircuitTable is one [[circuit]]: the limits of one circuit key. A limit that is

@@ -25,7 +25,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.checkShared(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.checkShared(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.checkGuards())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have
@@ -54,6 +54,7 @@ func (c *Config) checkValues() error {
 		within("limits.max_rate_keys", c.Limits.MaxRateKeys, 1, maxLimit),
 		within("limits.max_dedupe_ids", c.Limits.MaxDedupeIDs, 1, maxLimit),
 		within("limits.max_consumers", c.Limits.MaxConsumers, 1, maxLimit),
+		within("limits.max_guard_permits", c.Limits.MaxGuardPermits, 1, maxLimit),
 	)
 }
 
@@ -239,6 +240,35 @@ func (c *Config) checkRules() error {
 		if q := &c.Queues[i]; !r.HasPolicy(q.RetryPolicy) {
 			return fmt.Errorf("queue[%s].retry_policy = %q: %s", q.Name, q.RetryPolicy, r.AllowedPolicies())
 		}
+	}
+	return nil
+}
+
+func (c *Config) checkGuards() error {
+	if err := checkCount("guard", len(c.Guards)); err != nil {
+		return err
+	}
+	seen := make(map[string]bool, len(c.Guards))
+	for i, t := range c.Guards {
+		if err := checkGateKey("guard", i, t.Key, seen); err != nil {
+			return err
+		}
+		for _, key := range append([]string{t.Key}, t.With...) {
+			if err := checkPattern("guard["+t.Key+"]", key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkPattern wants a key, or what keys begin with and a '*'.
+func checkPattern(where, key string) error {
+	if key == "" || len(key) > maxGateKey || strings.ContainsFunc(key, unicode.IsControl) || !utf8.ValidString(key) {
+		return fmt.Errorf("%s: key %q: allowed are 1 to %d bytes of text without control characters", where, key, maxGateKey)
+	}
+	if star := strings.IndexByte(key, '*'); star >= 0 && star != len(key)-1 {
+		return fmt.Errorf("%s: key %q: allowed is one '*', at the end", where, key)
 	}
 	return nil
 }

@@ -148,6 +148,9 @@ func (c *Control) Get(key string) (string, bool) { return c.values.Get(key) }
 // Rules are those in force.
 func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 
+// Guards are the [[guard]] tables in force.
+func (c *Control) Guards() []config.GuardTable { return c.applied.Load().config.Guards }
+
 // Weights returns the weight overrides of a queue by fairness key, in thousandths.
 // Whoever makes a queue asks again when Queues.Weigh finds it.
 func (c *Control) Weights(queue string) map[string]uint32 {

@@ -219,7 +219,7 @@ func (c *Control) tellPaused(id pauseID, until int64) {
 	case wire.PauseKey:
 		c.opt.Queues.PauseKey(id.queue, id.name, until)
 	case wire.PauseThrottle:
-		tell(c.throttles.gates.Pause(id.name, until, c.opt.Now(), nil))
+		Tell(c.throttles.gates.Pause(id.name, until, c.opt.Now(), nil))
 	case wire.PauseCircuit:
 		if until == 0 {
 			c.opt.Circuits.Resume(id.name)

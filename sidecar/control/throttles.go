@@ -160,11 +160,11 @@ func (c *Control) refreshThrottle(key string) {
 	c.throttles.mu.Lock()
 	wake := c.applyLimits(key)
 	c.throttles.mu.Unlock()
-	tell(wake)
+	Tell(wake)
 }
 
-// tell tells those who wait for gates that it is their turn.
-func tell(waits []*throttle.Wait) {
+// Tell tells those who wait for gates that it is their turn.
+func Tell(waits []*throttle.Wait) {
 	for _, w := range waits {
 		w.Owner.(interface{ GateOpened(g *throttle.Gate) }).GateOpened(w.Gate())
 	}
@@ -186,7 +186,7 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	done := c.begin(stateOverride+req.Key, o, o.Until, wire.VerbThrottleSet, ch)
 	wake := c.applyLimits(req.Key)
 	t.mu.Unlock()
-	tell(wake)
+	Tell(wake)
 	if err := outcome(<-done); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (c *Control) endOverride(key string, now int64) {
 	c.opt.KV.Write(kept)
 	wake := c.applyLimits(key)
 	t.mu.Unlock()
-	tell(wake)
+	Tell(wake)
 	c.changeEvent(ch)
 }
 

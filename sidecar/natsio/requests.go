@@ -167,7 +167,7 @@ func (f *Front) queueRequest(s *shard.Shard, parse parseSubject, do queueVerb) f
 	}
 }
 
-func (f *Front) respond(req micro.Request, data []byte) {
+func (f *Front) respond(req micro.Request, data []byte, opts ...micro.RespondOpt) {
 	if req.Reply() == "" {
 		return
 	}
@@ -175,7 +175,7 @@ func (f *Front) respond(req micro.Request, data []byte) {
 		f.respondError(req, wire.ReplyTooLarge(len(data), limit))
 		return
 	}
-	if err := req.Respond(data); err != nil {
+	if err := req.Respond(data, opts...); err != nil {
 		f.Log.Debug("reply", "subject", req.Subject(), "error", err)
 	}
 }

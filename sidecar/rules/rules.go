@@ -35,9 +35,10 @@ type rule struct {
 
 // Verdict is what the rules make of a failure.
 type Verdict struct {
-	Rule     string // that matched, or ""
-	Severity string // of that rule; "" counts as medium
-	Policy   string // that applies, of the rule or of the queue; "": none, and Delay is nobody's
+	Rule        string // that matched, or ""
+	Description string // of that rule, for people
+	Severity    string // of that rule; "" counts as medium
+	Policy      string // that applies, of the rule or of the queue; "": none, and Delay is nobody's
 	// Retry is false when the message goes to the dead letter queue: by a rule,
 	// by its severity, by a policy, or because MaxRetries are used up.
 	Retry        bool
@@ -58,7 +59,7 @@ func (r *Rules) Judge(queue, policy, code, err string, attempts uint32, rnd func
 	p := r.policies[policy]
 	rule := r.match(queue, code, err)
 	if rule != nil {
-		v.Rule, v.Severity, v.MessageFault = rule.Name, rule.Severity, rule.MessageFault
+		v.Rule, v.Description, v.Severity, v.MessageFault = rule.Name, rule.Description, rule.Severity, rule.MessageFault
 		if rule.policy != nil {
 			p = rule.policy
 		}

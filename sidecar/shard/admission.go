@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,12 +109,10 @@ func enqueueLimits(rate wire.Rate, burst int64) throttle.Limits {
 
 // rateLimit says in whole messages what is left of a rate.
 func rateLimit(i throttle.Info) wire.RateLimit {
-	missing := float64(i.Limits.Burst - i.Tokens)
-	full := missing * float64(i.Limits.Rate.Per) / float64(i.Limits.Rate.Cost)
 	return wire.RateLimit{
 		Limit:     i.Limits.Burst / throttle.One,
 		Remaining: max(i.Tokens/throttle.One, 0),
-		Reset:     time.Duration(min(full, math.MaxInt64/2)),
+		Reset:     time.Duration(i.BucketFull),
 	}
 }
 

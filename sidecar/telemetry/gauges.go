@@ -63,11 +63,13 @@ func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
 type Node struct {
 	Connected  bool // to NATS
 	StoreBytes int64
+	Permits    int // of the guard, live
 }
 
 var (
 	connectedDesc  = prometheus.NewDesc("fila_nats_connected", "1 while fila is connected to NATS, otherwise 0.", nil, nil)
 	storeBytesDesc = prometheus.NewDesc("fila_store_bytes", "Bytes of the file of the store.", nil, nil)
+	permitsDesc    = prometheus.NewDesc("fila_guard_permits", "Permits of the guard whose calls are under way.", nil, nil)
 )
 
 type nodeCollector func() Node
@@ -75,12 +77,14 @@ type nodeCollector func() Node
 func (nodeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- connectedDesc
 	ch <- storeBytesDesc
+	ch <- permitsDesc
 }
 
 func (read nodeCollector) Collect(ch chan<- prometheus.Metric) {
 	n := read()
 	ch <- prometheus.MustNewConstMetric(connectedDesc, prometheus.GaugeValue, boolean(n.Connected))
 	ch <- prometheus.MustNewConstMetric(storeBytesDesc, prometheus.GaugeValue, float64(n.StoreBytes))
+	ch <- prometheus.MustNewConstMetric(permitsDesc, prometheus.GaugeValue, float64(n.Permits))
 }
 
 // boolean is how Prometheus has it.

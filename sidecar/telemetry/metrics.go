@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -20,8 +21,11 @@ type Metrics struct {
 	counters map[string]*prometheus.CounterVec // by name; written by New only
 	latency  *prometheus.HistogramVec
 
+	guardChecks, guardEnded *prometheus.CounterVec
+
 	commitDuration prometheus.Histogram
 	commitBatch    prometheus.Histogram
+	guardCheck     prometheus.Histogram
 
 	mu struct {
 		sync.Mutex
@@ -38,6 +42,7 @@ const (
 	labelReason    = "reason"
 	labelBlockedBy = "blocked_by"
 	labelLimit     = "limit"
+	labelOutcome   = "outcome"
 
 	nameRefused  = "fila_refused_total"
 	nameFailures = "fila_failures_total"
@@ -74,6 +79,12 @@ var latencyBuckets = []float64{
 // New returns metrics in which nothing has been counted.
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), counters: make(map[string]*prometheus.CounterVec, len(counterSpecs))}
+	m.guardChecks = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fila_guard_checks_total", Help: "Calls that the guard was asked for, by outcome: allowed, or the kind of gate that refused them.",
+	}, []string{labelOutcome})
+	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, or expired if nobody told it.",
+	}, []string{labelOutcome})
 	m.mu.queues = make(map[string]*Queue)
 	for _, spec := range counterSpecs {
 		labels := []string{labelQueue}
@@ -99,8 +110,19 @@ func New() *Metrics {
 		Help:    "Batches of changes that shared one group commit.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
 	})
+	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused"} {
+		m.guardChecks.WithLabelValues(outcome) // from 0 on
+	}
+	for _, outcome := range []string{"ok", "error", "expired"} {
+		m.guardEnded.WithLabelValues(outcome)
+	}
+	m.guardCheck = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "fila_guard_check_duration_seconds",
+		Help:    "Time in which a check of the guard was decided.",
+		Buckets: prometheus.ExponentialBuckets(.000_001, 4, 10), // 1 us to 262 ms
+	})
 	m.registry.MustRegister(
-		m.latency, m.commitDuration, m.commitBatch,
+		m.latency, m.commitDuration, m.commitBatch, m.guardCheck, m.guardChecks, m.guardEnded,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -192,6 +214,18 @@ func (m *Metrics) Drop(name string) {
 func (m *Metrics) Refused(errCode int) {
 	m.counters[nameRefused].WithLabelValues("", strconv.Itoa(errCode)).Inc()
 }
+
+// GuardChecked counts a call that the guard was asked for, by the kind of gate that
+// refused it; "" is allowed.
+func (m *Metrics) GuardChecked(gate string) {
+	m.guardChecks.WithLabelValues(cmp.Or(gate, "allowed")).Inc()
+}
+
+// GuardTook counts a check of the guard by the time in which it was decided (ns).
+func (m *Metrics) GuardTook(ns int64) { m.guardCheck.Observe(float64(ns) / 1e9) }
+
+// GuardEnded counts n permits of the guard by how they ended.
+func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues(how).Add(float64(n)) }
 
 // Commit counts a group commit of the store: how long it took, fsync included,
 // and how many batches shared it.

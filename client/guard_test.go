@@ -1,0 +1,184 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// newGuarded is a client of a fila of its own with this configuration.
+func newGuarded(t *testing.T, config string) *Client {
+	t.Helper()
+	p := startFila(t, "", config)
+	nc, err := nats.Connect(p.url)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	c, err := New(nc)
+	require.NoError(t, err)
+	return c
+}
+
+const guardConfig = `
+[circuit_defaults]
+threshold = 2
+[[throttle]]
+key = "one"
+concurrency = 1
+[[throttle]]
+key = "tenant:x"
+limit = 1
+window_ms = 60000
+[[error_rule]]
+name = "ours"
+code = "400"
+description = "the request is wrong"
+severity = "low"
+retry = false
+message_fault = true
+`
+
+type codeError string
+
+func (e codeError) Error() string     { return "code " + string(e) }
+func (e codeError) ErrorCode() string { return string(e) }
+
+func TestGuard(t *testing.T) {
+	c := newGuarded(t, guardConfig)
+	ctx := t.Context()
+	g := c.Guard(GuardCaller("test"))
+
+	t.Run("a call that is allowed", func(t *testing.T) {
+		ran := false
+		require.NoError(t, g.Do(ctx, []string{"a key", "tenant:x"}, func(ctx context.Context) error {
+			deadline, ok := ctx.Deadline()
+			require.True(t, ok)
+			require.LessOrEqual(t, time.Until(deadline), 30*time.Second)
+			ran = true
+			return nil
+		}))
+		require.True(t, ran)
+		var refused *RefusedError
+		err := g.Do(ctx, []string{"a key", "tenant:x"}, func(context.Context) error { panic("it is refused") })
+		require.ErrorAs(t, err, &refused)
+		require.ErrorIs(t, err, ErrRefused)
+		require.Equal(t, "window", refused.Gate)
+		require.Equal(t, "tenant:x", refused.Key)
+		require.Positive(t, refused.RetryAfter())
+		require.Equal(t, int64(1), refused.Limit.Limit)
+	})
+	t.Run("a call that fails", func(t *testing.T) {
+		var failed *FailedError
+		cause := codeError("400")
+		err := g.Do(ctx, []string{"v"}, func(context.Context) error { return cause })
+		require.ErrorAs(t, err, &failed)
+		require.ErrorIs(t, err, cause)
+		require.Equal(t, "ours", failed.Verdict.Rule)
+		require.Equal(t, "the request is wrong", failed.Verdict.Description)
+		require.False(t, failed.Verdict.Retry)
+		for range 2 {
+			_ = g.Do(ctx, []string{"v"}, func(context.Context) error { return errors.New("down") })
+		}
+		require.ErrorIs(t, g.Do(ctx, []string{"v"}, func(context.Context) error { return nil }), ErrRefused, "the circuit is open")
+		status, err := g.State(ctx, "v")
+		require.NoError(t, err)
+		require.Equal(t, "open", status.Circuit.State)
+	})
+	t.Run("what does not return gives back all the same", func(t *testing.T) {
+		require.Panics(t, func() { _ = g.Do(ctx, []string{"one"}, func(context.Context) error { panic("x") }) })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = g.Do(ctx, []string{"w", "one"}, func(context.Context) error { runtime.Goexit(); return nil })
+		}()
+		<-done
+		require.NoError(t, g.Do(ctx, []string{"x", "one"}, func(context.Context) error { return nil }))
+	})
+	t.Run("waiting", func(t *testing.T) {
+		held, err := g.Check(ctx, GuardCall{Keys: []string{"y", "one"}})
+		require.NoError(t, err)
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		patient := c.Guard(GuardWait())
+		err = patient.Do(short, []string{"y", "one"}, nil)
+		require.ErrorIs(t, err, ErrRefused)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		go func() { _, _ = held.Done(ctx, nil) }()
+		require.NoError(t, patient.Do(ctx, []string{"y", "one"}, func(context.Context) error { return nil }))
+	})
+	t.Run("nobody there", func(t *testing.T) {
+		alone, err := New(c.Conn(), WithPrefix("nobody"))
+		require.NoError(t, err)
+		require.ErrorIs(t, alone.Guard().Do(ctx, []string{"v"}, func(context.Context) error { panic("nobody has allowed it") }), ErrNoFila)
+		ran := false
+		require.NoError(t, alone.Guard(GuardFailOpen()).Do(ctx, []string{"v"}, func(context.Context) error { ran = true; return nil }))
+		require.True(t, ran)
+	})
+	t.Run("no key", func(t *testing.T) {
+		var wrong *Error
+		require.ErrorAs(t, g.Do(ctx, nil, nil), &wrong)
+	})
+}
+
+func TestGuardTransport(t *testing.T) {
+	c := newGuarded(t, guardConfig)
+	var status atomic.Int64
+	status.Store(200)
+	var calls atomic.Int64
+	vendor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls.Add(1)
+		if status.Load() == http.StatusTooManyRequests {
+			w.Header().Set("Retry-After", "3600")
+		}
+		w.WriteHeader(int(status.Load()))
+		_, _ = io.WriteString(w, "hello")
+	}))
+	defer vendor.Close()
+	guarded := &http.Client{Transport: c.Guard().Transport(nil, func(*http.Request) []string { return []string{"vendor", "one"} })}
+	get := func() (*http.Response, error) { return guarded.Get(vendor.URL) }
+
+	first, err := get()
+	require.NoError(t, err)
+	_, err = get()
+	require.ErrorIs(t, err, ErrRefused, "the first response has not been read")
+	body, err := io.ReadAll(first.Body)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(body))
+	require.NoError(t, first.Body.Close())
+
+	for range 2 {
+		status.Store(500)
+		failed, err := get()
+		require.NoError(t, err, "the caller gets the response")
+		require.Equal(t, 500, failed.StatusCode)
+		require.NoError(t, failed.Body.Close())
+	}
+	before := calls.Load()
+	_, err = guarded.Post(vendor.URL, "text/plain", strings.NewReader("x"))
+	var refused *RefusedError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "circuit", refused.Gate)
+	require.Equal(t, before, calls.Load(), "it is not sent")
+
+	byHost := &http.Client{Transport: c.Guard().Transport(nil, nil)}
+	status.Store(http.StatusTooManyRequests)
+	limited, err := byHost.Get(vendor.URL)
+	require.NoError(t, err)
+	require.NoError(t, limited.Body.Close())
+	_, err = byHost.Get(vendor.URL)
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "host:"+strings.TrimPrefix(vendor.URL, "http://"), refused.Key)
+	require.InDelta(t, 3600, refused.RetryAfter().Seconds(), 60, "as the host has asked for")
+	byHost.CloseIdleConnections()
+	guarded.CloseIdleConnections()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+}

@@ -1,0 +1,550 @@
+package guard
+
+import (
+	"container/heap"
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// Circuits are the circuits by key.
+type Circuits interface {
+	Use(key string, now int64) queue.Circuit
+	Drop(c queue.Circuit, now int64, pending []queue.Circuit) []queue.Circuit
+	Full(key string, limit int64) bool
+	Info(key string) (wire.CircuitInfo, bool)
+}
+
+// Options of a [Guard].
+type Options struct {
+	Now      func() int64 // Unix ns; it does not go back
+	Gates    *throttle.Gates
+	Circuits Circuits
+	Rules    func() *rules.Rules
+	Tables   func() []config.GuardTable // which keys may come together
+	Tell     func([]*throttle.Wait)     // those whose turn it is at a gate
+	Metrics  Metrics
+	Signer   *wire.Signer
+	Caps     Caps
+}
+
+// Caps bound what callers name; 0 is no bound. Beyond it they are refused (429).
+type Caps struct {
+	Permits      int64
+	ThrottleKeys int64
+	Circuits     int64
+}
+
+// Metrics count what the guard does.
+type Metrics interface {
+	GuardChecked(gate string)       // a call was asked for; what refused it, "" if nothing did
+	GuardTook(ns int64)             // a request of check was answered
+	GuardEnded(how string, n int64) // permits ended: ok, error or expired
+}
+
+// expired is how a permit ends of which nobody has heard.
+const expired = "expired"
+
+// capRetryAfter is when it makes sense to try again after a refusal by a cap.
+const capRetryAfter = time.Second
+
+// A refusal of which nobody knows when it ends names these times: until the queue has
+// gone that has the turn, until a call that is under way may have ended.
+const (
+	turnRetryAfter = 50 * time.Millisecond
+	busyRetryAfter = time.Second
+)
+
+// remember is how long (ns) a permit is known after it was done, to tell a repetition
+// of done from a permit that there never was.
+const remember = int64(10e9)
+
+// Guard gives permits and takes them back. Its methods may be called from any
+// goroutine.
+type Guard struct {
+	opt Options
+	run uint64 // of this process; in its permits
+
+	mu struct {
+		sync.Mutex
+		permits map[uint64]*permit // by number: live ones, and those that are remembered
+		ends    ends
+		number  uint64
+		live    int
+		byKey   map[string]int // live ones, by first key
+		idle    chan struct{}  // of Settle: closed when none is live
+		timer   *time.Timer    // fires when the first of ends is due; nil: it is over
+		rings   int64          // when it fires (Unix ns)
+	}
+}
+
+// permit is a call under way, or one that is done.
+type permit struct {
+	number      uint64
+	until       int64 // Unix ns: when it ends or, if it is done, is forgotten
+	place       int   // in ends
+	key, caller string
+	held        held
+	done        bool
+	verdict     wire.GuardVerdict // if it is done
+}
+
+// held is what a permit holds of gates.
+type held struct {
+	set     *throttle.Set
+	ticket  throttle.Ticket
+	circuit queue.Circuit
+	pass    breaker.Pass
+}
+
+// New returns a guard without permits.
+func New(o Options) *Guard {
+	g := &Guard{opt: o, run: rand.Uint64()}
+	g.mu.permits = make(map[uint64]*permit)
+	g.mu.byKey = make(map[string]int)
+	g.mu.timer = time.AfterFunc(time.Hour, func() { g.atTime(g.opt.Now(), func() {}) })
+	return g
+}
+
+// Settle waits until no permit is live, or ctx ends. New ones may come meanwhile.
+func (g *Guard) Settle(ctx context.Context) {
+	g.mu.Lock()
+	if g.mu.live == 0 {
+		g.mu.Unlock()
+		return
+	}
+	idle := make(chan struct{})
+	g.mu.idle = idle
+	g.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// Stop ends all permits: what they hold is given back, and a circuit hears nothing of
+// how the calls went. Nothing may be asked afterwards.
+func (g *Guard) Stop() {
+	g.mu.Lock()
+	g.mu.timer.Stop()
+	g.mu.timer = nil
+	var ended []held
+	for len(g.mu.ends) > 0 {
+		if p := g.mu.ends[0]; !p.done {
+			ended = append(ended, g.end(p))
+		}
+		g.forget()
+	}
+	g.mu.Unlock()
+	g.settle(ended, breaker.Neutral, g.opt.Now())
+}
+
+// Check asks for calls, each by itself, in their order. If one of them cannot be
+// decided, it is as if nobody had asked for any.
+func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
+	now := g.opt.Now()
+	answers := make([]wire.GuardAnswer, len(asks))
+	var given []*permit
+	for i := range asks {
+		p, err := g.check(&asks[i], caller, now, &answers[i])
+		if err != nil {
+			g.cancel(given, now)
+			return nil, err
+		}
+		if p != nil && len(asks) > 1 {
+			given = append(given, p)
+		}
+	}
+	for i := range answers {
+		g.opt.Metrics.GuardChecked(answers[i].Gate)
+	}
+	g.opt.Metrics.GuardTook(g.opt.Now() - now)
+	return answers, nil
+}
+
+// check asks for a call, and gives a permit if it is allowed.
+func (g *Guard) check(ask *wire.GuardAsk, caller string, now int64, a *wire.GuardAnswer) (*permit, *wire.Error) {
+	if err := g.pairs(ask); err != nil {
+		return nil, err
+	}
+	if err := g.room(ask, now); err != nil {
+		return nil, err
+	}
+	h, err := g.take(ask, now, a)
+	if err != nil || !a.Allowed {
+		return nil, err
+	}
+	p := &permit{until: now + ask.TTLMs*int64(time.Millisecond), key: ask.Key, caller: caller, held: h}
+	g.keep(p, now)
+	a.Permit, a.ExpiresAt = g.sign(p), wire.Timestamp(p.until)
+	return p, nil
+}
+
+// pairs refuses keys that no table of the configuration lets come together.
+func (g *Guard) pairs(ask *wire.GuardAsk) *wire.Error {
+	tables := g.opt.Tables()
+	if len(tables) == 0 {
+		return nil
+	}
+	for _, key := range ask.With {
+		if !slices.ContainsFunc(tables, func(t config.GuardTable) bool { return t.Allows(ask.Key, key) }) {
+			return wire.GuardPair(ask.Key, key)
+		}
+	}
+	return nil
+}
+
+// cancel takes back permits of which nobody has been told: what they took of the gates
+// is there again.
+func (g *Guard) cancel(given []*permit, now int64) {
+	var undone []held
+	g.atTime(now, func() {
+		for _, p := range given {
+			if g.mu.permits[p.number] == p && !p.done {
+				undone = append(undone, g.end(p))
+				heap.Remove(&g.mu.ends, p.place)
+				delete(g.mu.permits, p.number)
+			}
+		}
+	})
+	for i := range undone {
+		g.opt.Tell(undone[i].set.Undo(&undone[i].ticket, now, nil))
+		g.giveBack(&undone[i], breaker.Neutral, 0, now)
+	}
+}
+
+// room reports whether there is room for one more permit, and for its keys.
+func (g *Guard) room(ask *wire.GuardAsk, now int64) *wire.Error {
+	caps := &g.opt.Caps
+	var permits int64
+	g.atTime(now, func() { permits = int64(len(g.mu.permits)) })
+	switch {
+	case caps.Permits > 0 && permits >= caps.Permits:
+		return wire.LimitReached("permits of the guard (limits.max_guard_permits)", caps.Permits, capRetryAfter)
+	case caps.ThrottleKeys > 0 && g.opt.Gates.Full(ask.Keys(), caps.ThrottleKeys, now):
+		return wire.LimitReached("throttle keys (limits.max_throttle_keys)", caps.ThrottleKeys, capRetryAfter)
+	case caps.Circuits > 0 && g.opt.Circuits.Full(ask.Key, caps.Circuits):
+		return wire.LimitReached("circuits (limits.max_circuits)", caps.Circuits, capRetryAfter)
+	}
+	return nil
+}
+
+// take takes all that the call needs, or nothing and says what refuses it.
+func (g *Guard) take(ask *wire.GuardAsk, now int64, a *wire.GuardAnswer) (held, *wire.Error) {
+	set, err := g.opt.Gates.Set(ask.Keys(), now)
+	if err != nil { // there are fewer keys than it takes
+		return held{}, wire.Internal(err.Error())
+	}
+	h := held{set: set, circuit: g.opt.Circuits.Use(ask.Key, now)}
+	if *a = g.pass(&h, ask, now); !a.Allowed {
+		g.giveBack(&h, breaker.Neutral, 0, now)
+	}
+	return h, nil
+}
+
+// pass goes through the circuit and the limits, all or none.
+func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) wire.GuardAnswer {
+	n, at := h.circuit.Peek(now)
+	if n <= 0 {
+		return byCircuit(ask.Key, at, now)
+	}
+	ticket, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
+	if !ok {
+		return byThrottle(block, now)
+	}
+	h.ticket = ticket
+	pass, pending := h.circuit.Allow(now)
+	if pending {
+		h.circuit.Announce()
+	}
+	if pass == 0 { // somebody else was faster
+		g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
+		_, at := h.circuit.Peek(now)
+		return byCircuit(ask.Key, at, now)
+	}
+	h.pass = pass
+	return wire.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}
+}
+
+// giveBack gives back what is held. The circuit hears how the call went, and for how
+// long (ns) its destination wants to be left alone.
+func (g *Guard) giveBack(h *held, o breaker.Outcome, retryAfter, now int64) {
+	g.opt.Tell(h.set.Release(&h.ticket, now, nil))
+	pending := h.circuit.Done(h.pass, now, o)
+	if retryAfter > 0 {
+		pending = h.circuit.RetryAfter(now, now+retryAfter) || pending
+	}
+	if pending {
+		h.circuit.Announce()
+	}
+	for _, c := range g.opt.Circuits.Drop(h.circuit, now, nil) {
+		c.Announce()
+	}
+	g.opt.Gates.Close(h.set, now)
+	*h = held{}
+}
+
+// keep makes a permit live.
+func (g *Guard) keep(p *permit, now int64) {
+	g.atTime(now, func() {
+		g.mu.number++
+		p.number = g.mu.number
+		g.mu.permits[p.number] = p
+		g.mu.live++
+		g.mu.byKey[p.key]++
+		heap.Push(&g.mu.ends, p)
+	})
+}
+
+// Done takes a permit back, and says what the rules make of how the call went. The
+// second time it says the same and counts nothing.
+func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) {
+	token, err := g.opt.Signer.Parse(r.Permit, signed(r.Key, r.Caller))
+	if err != nil {
+		return wire.GuardVerdict{}, wire.PermitRefused(r.Key)
+	}
+	if !g.opt.Rules().HasPolicy(r.RetryPolicy) {
+		return wire.GuardVerdict{}, wire.BadField("retry_policy", `"`+r.RetryPolicy+`"`, g.opt.Rules().AllowedPolicies())
+	}
+	verdict, outcome := g.judge(r)
+	now := g.opt.Now()
+	var h held
+	var refused *wire.Error
+	g.atTime(now, func() {
+		p := g.mu.permits[token.Seq]
+		switch {
+		case p == nil || token.Lease != g.run:
+			refused = wire.PermitNotFound(r.Key)
+		case p.done:
+			verdict = p.verdict
+			verdict.Duplicate = true
+		default:
+			h = g.end(p)
+			p.done, p.verdict, p.until = true, verdict, now+remember
+			heap.Fix(&g.mu.ends, p.place)
+		}
+	})
+	if refused != nil {
+		return wire.GuardVerdict{}, refused
+	}
+	if h.set != nil {
+		g.opt.Metrics.GuardEnded(r.Outcome, 1)
+		g.giveBack(&h, outcome, r.RetryAfterMs*int64(time.Millisecond), now)
+	}
+	return verdict, nil
+}
+
+// judge says what the rules make of a call, and what its circuit is to hear.
+func (g *Guard) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outcome) {
+	if r.Outcome == wire.GuardOK {
+		return wire.GuardVerdict{}, breaker.Success
+	}
+	ruled := g.opt.Rules().Judge("", r.RetryPolicy, r.ErrorCode, r.Error, r.Attempt, rand.Float64)
+	v := wire.GuardVerdict{Severity: ruled.Severity, Rule: ruled.Rule, Description: ruled.Description, Retry: ruled.Retry}
+	if v.Severity == "" {
+		v.Severity = rules.Medium
+	}
+	delay := ruled.Delay
+	if ruled.Policy == "" && ruled.Retry {
+		settings := wire.DefaultQueueSettings("")
+		delay = rules.Backoff(&settings, r.Attempt, rand.Float64)
+	}
+	v.DelayMs = millis(delay)
+	if !v.Retry || ruled.MaxRetries > 0 {
+		left := int64(0)
+		if v.Retry {
+			left = ruled.MaxRetries - int64(r.Attempt) + 1
+		}
+		v.RetriesLeft = &left
+	}
+	if ruled.MessageFault {
+		return v, breaker.Neutral
+	}
+	return v, breaker.Failure
+}
+
+// State says how a key stands, and takes nothing.
+func (g *Guard) State(key string) wire.GuardStatus {
+	now := g.opt.Now()
+	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
+	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
+	set, err := g.opt.Gates.Set([]string{key}, now)
+	if err != nil { // one key is never too many
+		return st
+	}
+	defer g.opt.Gates.Close(set, now)
+	for _, gate := range set.Gates() {
+		info := gate.Info(now)
+		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight} {
+			if l := limit(&info, kind, now); l != nil {
+				st.Limits = append(st.Limits, *l)
+			}
+		}
+	}
+	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok {
+		st.Answer = byThrottle(block, now)
+	}
+	if info, ok := g.opt.Circuits.Info(key); ok {
+		st.Circuit = &info
+		c := g.opt.Circuits.Use(key, now)
+		if n, at := c.Peek(now); n <= 0 {
+			st.Answer = byCircuit(key, at, now)
+		}
+		for _, c := range g.opt.Circuits.Drop(c, now, nil) {
+			c.Announce()
+		}
+	}
+	return st
+}
+
+// Live is how many permits are held.
+func (g *Guard) Live() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.live
+}
+
+// signed is what a permit's id is bound to. No queue has a name with a NUL in it, so
+// that no id passes for the token of a delivery.
+func signed(key, caller string) string { return "\x00guard\x00" + caller + "\x00" + key }
+
+func (g *Guard) sign(p *permit) string {
+	return string(g.opt.Signer.Append(nil, signed(p.key, p.caller), wire.Token{Seq: p.number, Lease: g.run}))
+}
+
+// atTime does something under mu after what is due at now has ended. A call of which
+// nobody has heard counts as failed: its caller may be hanging in it.
+func (g *Guard) atTime(now int64, do func()) {
+	g.mu.Lock()
+	var ended []held
+	for len(g.mu.ends) > 0 && g.mu.ends[0].until <= now {
+		if p := g.mu.ends[0]; !p.done {
+			ended = append(ended, g.end(p))
+		}
+		g.forget()
+	}
+	do()
+	if len(g.mu.ends) > 0 && g.mu.timer != nil && g.mu.ends[0].until != g.mu.rings {
+		g.mu.rings = g.mu.ends[0].until
+		g.mu.timer.Reset(time.Duration(max(g.mu.rings-now, 0)))
+	}
+	g.mu.Unlock()
+	if len(ended) > 0 {
+		g.opt.Metrics.GuardEnded(expired, int64(len(ended)))
+		g.settle(ended, breaker.Failure, now)
+	}
+}
+
+// settle gives back what permits held that have ended by themselves.
+func (g *Guard) settle(ended []held, o breaker.Outcome, now int64) {
+	for i := range ended {
+		g.giveBack(&ended[i], o, 0, now)
+	}
+}
+
+// forget forgets the permit that ends first. Its caller holds mu.
+func (g *Guard) forget() {
+	p := heap.Pop(&g.mu.ends).(*permit)
+	delete(g.mu.permits, p.number)
+}
+
+// end takes from a permit what it holds. Its caller holds mu.
+func (g *Guard) end(p *permit) held {
+	h := p.held
+	p.held = held{}
+	if g.mu.live--; g.mu.live == 0 && g.mu.idle != nil {
+		close(g.mu.idle)
+		g.mu.idle = nil
+	}
+	if g.mu.byKey[p.key]--; g.mu.byKey[p.key] == 0 {
+		delete(g.mu.byKey, p.key)
+	}
+	return h
+}
+
+// ends are permits by the time at which they end.
+type ends []*permit
+
+func (e ends) Len() int           { return len(e) }
+func (e ends) Less(i, j int) bool { return e[i].until < e[j].until }
+func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i]; e[i].place, e[j].place = i, j }
+func (e *ends) Push(p any)        { p.(*permit).place = len(*e); *e = append(*e, p.(*permit)) }
+func (e *ends) Pop() any {
+	last := len(*e) - 1
+	p := (*e)[last]
+	(*e)[last] = nil
+	*e = (*e)[:last]
+	return p
+}
+
+// byCircuit is the refusal by a circuit that looks again at a time.
+func byCircuit(key string, at, now int64) wire.GuardAnswer {
+	a := wire.GuardAnswer{Gate: "circuit", Key: key}
+	if at == math.MaxInt64 { // a probe is under way, or only a hand closes it
+		at = now + int64(busyRetryAfter)
+	}
+	a.RetryAfterMs = millis(at - now)
+	return a
+}
+
+// byThrottle is the refusal by the gate of a throttle key.
+func byThrottle(b throttle.Block, now int64) wire.GuardAnswer {
+	a := wire.GuardAnswer{Gate: b.Kind.String(), Key: b.Gate.Key()}
+	at := b.At
+	switch {
+	case at != throttle.Never:
+	case b.Kind == throttle.ByTurn:
+		at = now + int64(turnRetryAfter)
+	case b.Kind != throttle.ByPause:
+		at = now + int64(busyRetryAfter)
+	}
+	if at != throttle.Never {
+		a.RetryAfterMs = millis(at - now)
+	}
+	info := b.Gate.Info(now)
+	a.Limit = limit(&info, b.Kind, now)
+	return a
+}
+
+// limit says how a limit of a gate stands; nil: there is none of that kind.
+func limit(i *throttle.Info, kind throttle.Kind, now int64) *wire.GuardLimit {
+	l := &wire.GuardLimit{Key: i.Key, Gate: kind.String()}
+	var reset int64
+	switch {
+	case kind == throttle.ByRate && i.Limits.Rate != (throttle.Rate{}):
+		l.Limit, l.Remaining, reset = i.Limits.Burst/throttle.One, max(i.Tokens/throttle.One, 0), i.BucketFull
+	case kind == throttle.ByWindow && i.Limits.Limit > 0:
+		l.Limit, l.Remaining, reset = i.Limits.Limit, max(i.Limits.Limit-i.InWindow, 0), i.WindowEmpty
+		l.WindowMs = i.Limits.Window / int64(time.Millisecond)
+	case kind == throttle.ByInFlight && i.Limits.Concurrency > 0:
+		l.Limit, l.Remaining = i.Limits.Concurrency, max(i.Limits.Concurrency-i.InFlight, 0)
+	default:
+		return nil
+	}
+	if reset > 0 {
+		l.ResetS = up(reset, time.Second)
+		l.ResetEpoch = up(now+reset, time.Second)
+	}
+	return l
+}
+
+func millis(ns int64) int64 { return up(max(ns, 0), time.Millisecond) }
+
+// up rounds nanoseconds up to whole units.
+func up(ns int64, unit time.Duration) int64 {
+	n := ns / int64(unit)
+	if ns%int64(unit) > 0 {
+		n++
+	}
+	return n
+}

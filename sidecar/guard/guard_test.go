@@ -1,0 +1,461 @@
+package guard
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// rig is a guard on gates and circuits of its own. Its clock is that of the bubble.
+type rig struct {
+	*Guard
+	t        *testing.T
+	gates    *throttle.Gates
+	circuits *circuit.Registry
+	rules    *rules.Rules
+	tables   []config.GuardTable
+	told     []*throttle.Wait
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	now := func() int64 { return time.Now().UnixNano() }
+	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now())}
+	r.circuits = circuit.New(circuit.Options{
+		Log: slog.New(slog.DiscardHandler), Now: now,
+		Event:  func(string, string, wire.Event) {},
+		Submit: func(b *store.Batch) { b.Done(nil) },
+	})
+	signer, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
+	require.NoError(t, err)
+	r.Guard = New(Options{
+		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
+		Tables: func() []config.GuardTable { return r.tables }, Tell: func(w []*throttle.Wait) { r.told = append(r.told, w...) }, Signer: signer,
+		Metrics: telemetry.New(),
+	})
+	t.Cleanup(r.Stop)
+	return r
+}
+
+func (r *rig) limit(key string, l throttle.Limits) {
+	r.t.Helper()
+	_, err := r.gates.SetLimits(key, l, time.Now().UnixNano(), nil)
+	require.NoError(r.t, err)
+}
+
+func rate(t *testing.T, text string) throttle.Rate {
+	t.Helper()
+	rate, err := throttle.ParseRate(text)
+	require.NoError(t, err)
+	return rate
+}
+
+func (r *rig) circuit(s circuit.Settings) { r.circuits.Configure(s, nil) }
+
+// ask checks a call with the defaults of a request.
+func (r *rig) ask(key string, with ...string) wire.GuardAnswer {
+	r.t.Helper()
+	a, err := r.Check("me", wire.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: wire.DefaultPermitMs})
+	require.Nil(r.t, err)
+	return a[0]
+}
+
+func (r *rig) allowed(key string, with ...string) string {
+	r.t.Helper()
+	a := r.ask(key, with...)
+	require.True(r.t, a.Allowed, "refused by %s %s", a.Gate, a.Key)
+	require.Len(r.t, a.Permit, wire.TokenLen)
+	return a.Permit
+}
+
+func (r *rig) done(key, permit, outcome string) wire.GuardVerdict {
+	r.t.Helper()
+	v, err := r.Done(&wire.GuardDoneRequest{Key: key, Permit: permit, Caller: "me", Outcome: outcome, Attempt: 1})
+	require.Nil(r.t, err)
+	return v
+}
+
+func TestAllKeysOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.limit("vendor:a", throttle.Limits{Concurrency: 2})
+		r.limit("tenant:x", throttle.Limits{Limit: 1, Window: int64(time.Minute)})
+		r.allowed("vendor:a", "tenant:x")
+		a := r.ask("vendor:a", "tenant:x")
+		require.False(t, a.Allowed)
+		require.Equal(t, "window", a.Gate)
+		require.Equal(t, "tenant:x", a.Key)
+		require.Equal(t, int64(60_000), a.RetryAfterMs)
+		require.Equal(t, &wire.GuardLimit{
+			Key: "tenant:x", Gate: "window", Limit: 1, Remaining: 0, ResetS: 60, ResetEpoch: time.Now().Unix() + 60, WindowMs: 60_000,
+		}, a.Limit)
+		// Nothing was taken of the vendor for the call that was refused.
+		r.allowed("vendor:a", "tenant:y")
+		a = r.ask("vendor:a", "tenant:z")
+		require.Equal(t, "concurrency", a.Gate)
+		require.Equal(t, 2, r.Live())
+		require.Equal(t, 2, r.State("vendor:a").Permits)
+	})
+}
+
+func TestAPermitEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		r.limit("v", throttle.Limits{Concurrency: 1})
+		permit := r.allowed("v")
+		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
+		synctest.Wait()
+		require.Zero(t, r.Live(), "nobody asked, but the time is over")
+		st := r.State("v")
+		require.Equal(t, int64(1), st.Limits[0].Remaining, "its place is free")
+		require.Equal(t, "open", st.Circuit.State, "a call of which nobody hears counts as failed")
+		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
+		require.ErrorIs(t, err, wire.PermitNotFound("v"))
+	})
+}
+
+func TestDoneCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		r.limit("v", throttle.Limits{Concurrency: 2})
+		first, second := r.allowed("v"), r.allowed("v")
+		v := r.done("v", first, wire.GuardError)
+		require.False(t, v.Duplicate)
+		require.Equal(t, "medium", v.Severity)
+		again := r.done("v", first, wire.GuardOK)
+		require.True(t, again.Duplicate)
+		again.Duplicate = false
+		require.Equal(t, v, again, "the first outcome stands")
+		require.Equal(t, int64(1), r.State("v").Limits[0].Remaining, "one place is free, not two")
+		require.Equal(t, 1, r.State("v").Circuit.ConsecutiveFailures)
+		r.done("v", second, wire.GuardError)
+		require.Equal(t, "open", r.State("v").Circuit.State)
+		time.Sleep(time.Duration(remember))
+		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: first, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
+		require.ErrorIs(t, err, wire.PermitNotFound("v"))
+	})
+}
+
+func TestPermitsAreBoundToKeyAndCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		permit := r.allowed("v")
+		forged := []byte(permit)
+		forged[0] ^= 1
+		for name, req := range map[string]wire.GuardDoneRequest{
+			"another key":    {Key: "w", Permit: permit, Caller: "me"},
+			"another caller": {Key: "v", Permit: permit, Caller: "you"},
+			"no caller":      {Key: "v", Permit: permit},
+			"forged":         {Key: "v", Permit: string(forged), Caller: "me"},
+		} {
+			_, err := r.Done(&req)
+			require.ErrorIs(t, err, wire.PermitRefused("v"), name)
+		}
+		require.Equal(t, 1, r.Live())
+		other := newRig(t) // with the same secret, as after a start
+		_, err := other.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
+		require.ErrorIs(t, err, wire.PermitNotFound("v"))
+	})
+}
+
+func TestTheCircuitDecidesAndHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 2}})
+		for range 2 {
+			r.done("v", r.allowed("v", "tenant:x"), wire.GuardError)
+		}
+		a := r.ask("v")
+		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 60_000}, a)
+		require.True(t, r.ask("other", "v").Allowed, "a further key has limits, no circuit")
+		time.Sleep(time.Minute)
+		one := r.ask("v")
+		require.True(t, one.Allowed)
+		require.True(t, one.Probe)
+		two := r.allowed("v")
+		require.Equal(t, "circuit", r.ask("v").Gate, "both probes are under way")
+		r.done("v", one.Permit, wire.GuardOK)
+		r.done("v", two, wire.GuardOK)
+		require.Equal(t, "closed", r.circuitState("v"))
+		require.False(t, r.ask("v").Probe)
+	})
+}
+
+func (r *rig) circuitState(key string) string {
+	if c := r.State(key).Circuit; c != nil {
+		return c.State
+	}
+	return "closed"
+}
+
+func TestADestinationAsksForTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		permit := r.allowed("v")
+		_, err := r.Done(&wire.GuardDoneRequest{
+			Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: "429", RetryAfterMs: 1500, Attempt: 1,
+		})
+		require.Nil(t, err)
+		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v", RetryAfterMs: 1500}, r.ask("v"))
+		time.Sleep(1500 * time.Millisecond)
+		r.allowed("v")
+	})
+}
+
+func TestVerdicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var err error
+		r.rules, err = rules.Compile(
+			[]rules.RetryPolicy{{Name: "five", MaxRetries: 5, InitialDelayMs: 100, MaxDelayMs: 10_000}},
+			[]rules.ErrorRule{
+				{Name: "gone", Code: "404", Description: "there is no such thing", Severity: rules.Low, MessageFault: true, RetryPolicy: "five"},
+				{Name: "fatal", Code: "401", Severity: rules.Critical},
+			})
+		require.NoError(t, err)
+		left := func(n int64) *int64 { return &n }
+		for _, c := range []struct {
+			name string
+			req  wire.GuardDoneRequest
+			want wire.GuardVerdict
+		}{
+			{"ok", wire.GuardDoneRequest{Outcome: wire.GuardOK}, wire.GuardVerdict{}},
+			{"a rule", wire.GuardDoneRequest{ErrorCode: "404", Attempt: 2}, wire.GuardVerdict{
+				Severity: rules.Low, Rule: "gone", Description: "there is no such thing", Retry: true, DelayMs: 200, RetriesLeft: left(4),
+			}},
+			{"retries used up", wire.GuardDoneRequest{ErrorCode: "404", Attempt: 6}, wire.GuardVerdict{
+				Severity: rules.Low, Rule: "gone", Description: "there is no such thing", RetriesLeft: left(0),
+			}},
+			{"never retried", wire.GuardDoneRequest{ErrorCode: "401", Attempt: 1}, wire.GuardVerdict{Severity: rules.Critical, Rule: "fatal", RetriesLeft: left(0)}},
+			{"the policy of the request", wire.GuardDoneRequest{ErrorCode: "500", Attempt: 5, RetryPolicy: "five"}, wire.GuardVerdict{
+				Severity: rules.Medium, Retry: true, DelayMs: 1600, RetriesLeft: left(1),
+			}},
+		} {
+			req := c.req
+			req.Key, req.Caller = "v", "me"
+			req.Permit = r.allowed("v")
+			if req.Outcome == "" {
+				req.Outcome = wire.GuardError
+			}
+			v, werr := r.Done(&req)
+			require.Nil(t, werr, c.name)
+			require.Equal(t, c.want, v, c.name)
+		}
+		require.Equal(t, 2, r.State("v").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
+		_, werr := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
+		require.Equal(t, wire.CodeBadField, werr.ErrCode)
+		require.Contains(t, werr.Description, "five")
+	})
+}
+
+func TestPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.tables = []config.GuardTable{{Key: "vendor:*", With: []string{"tenant:*", "all"}}, {Key: "vendor:a", With: []string{"special"}}}
+		r.allowed("vendor:a", "tenant:x", "all", "special")
+		r.allowed("anything")
+		for first, with := range map[string]string{"vendor:b": "special", "tenant:x": "vendor:a", "vendor:a": "workflow:1"} {
+			_, err := r.Check("", wire.GuardAsk{Key: first, With: []string{with}, Cost: 1, TTLMs: 1000})
+			require.ErrorIs(t, err, wire.GuardPair("", ""), first)
+			require.Contains(t, err.Description, with)
+		}
+	})
+}
+
+func TestSeveralChecksAreOrNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute), Rate: rate(t, "1"), Burst: 2 * throttle.One})
+		ask := wire.GuardAsk{Key: "v", Cost: 1, TTLMs: 1000}
+		answers, err := r.Check("", ask, ask, ask)
+		require.Nil(t, err)
+		require.True(t, answers[0].Allowed && answers[1].Allowed)
+		require.False(t, answers[2].Allowed)
+		require.NotEqual(t, answers[0].Permit, answers[1].Permit)
+
+		r = newRig(t)
+		r.opt.Caps.Permits = 1
+		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute), Rate: rate(t, "1"), Burst: 2 * throttle.One})
+		before := r.State("v")
+		_, err = r.Check("", ask, ask)
+		require.ErrorContains(t, err, "max_guard_permits")
+		require.Equal(t, before, r.State("v"), "as if nobody had asked")
+		require.Zero(t, r.Live())
+	})
+}
+
+func TestCapsRefuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.opt.Caps = Caps{Permits: 2, ThrottleKeys: 3, Circuits: 2}
+		ask := func(key string, with ...string) *wire.Error {
+			_, err := r.Check("", wire.GuardAsk{Key: key, With: with, Cost: 1, TTLMs: 1000})
+			return err
+		}
+		require.Nil(t, ask("a"))
+		require.ErrorContains(t, ask("b", "c", "d"), "limits.max_throttle_keys")
+		require.Nil(t, ask("b"))
+		require.ErrorContains(t, ask("a"), "limits.max_guard_permits")
+		time.Sleep(time.Second)
+		require.Nil(t, ask("a"))
+		require.Nil(t, ask("b"))
+	})
+}
+
+// Whatever is asked and when: what a window admits is what a log of all calls says, and
+// the time to ask again is exact.
+func TestWindowsAreExact(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		const limit, window = 7, 1000 * time.Millisecond
+		r.limit("v", throttle.Limits{Limit: limit, Window: int64(window)})
+		var log []time.Time
+		for range 2000 {
+			time.Sleep(time.Duration(rnd.IntN(400)) * time.Millisecond)
+			live := 0
+			for _, at := range log {
+				if time.Since(at) < window {
+					live++
+				}
+			}
+			log = log[len(log)-live:]
+			a := r.ask("v")
+			require.Equal(t, live < limit, a.Allowed, a.Gate)
+			if a.Allowed {
+				r.done("v", a.Permit, wire.GuardOK)
+				log = append(log, time.Now())
+				continue
+			}
+			require.Equal(t, log[0].Add(window).Sub(time.Now()).Milliseconds(), a.RetryAfterMs)
+			require.Equal(t, int64(0), a.Limit.Remaining)
+			last := log[len(log)-1].Add(window)
+			require.Equal(t, up(int64(time.Until(last)), time.Second), a.Limit.ResetS)
+			require.Equal(t, up(last.UnixNano(), time.Second), a.Limit.ResetEpoch)
+			if rnd.IntN(2) == 0 {
+				time.Sleep(time.Duration(a.RetryAfterMs)*time.Millisecond - 1)
+				require.False(t, r.ask("v").Allowed, "a nanosecond too early")
+				time.Sleep(1)
+				r.done("v", r.allowed("v"), wire.GuardOK)
+				log = append(log[1:], time.Now())
+			}
+		}
+	})
+}
+
+// A queue that waits and guests that ask all the time take turns.
+func TestGuestsAndQueuesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.limit("v", throttle.Limits{Rate: rate(t, "10"), Burst: throttle.One})
+		now := func() int64 { return time.Now().UnixNano() }
+		set, err := r.gates.Set([]string{"v"}, now())
+		require.NoError(t, err)
+		wait := throttle.NewWait(set.Gates()[0], "queue")
+		r.allowed("v")
+		wait.Join(now(), throttle.One)
+		var guests, queues int
+		for range 10_000 {
+			time.Sleep(time.Millisecond)
+			for range 3 { // faster than the queue looks
+				if r.ask("v").Allowed {
+					guests++
+				}
+			}
+			if ticket, _, ok := set.Acquire(now(), throttle.One, "queue"); ok {
+				queues++
+				set.Release(&ticket, now(), nil)
+			}
+		}
+		require.InDelta(t, 50, guests, 1, "half of 10 s at 10/s")
+		require.InDelta(t, 50, queues, 1)
+		wait.Leave(nil)
+		a := r.ask("v")
+		require.NotEqual(t, "turn", a.Gate, "nobody waits any more")
+		r.gates.Close(set, now())
+	})
+}
+
+// Whatever callers do: places under concurrency are never more than the limit, and all
+// come back.
+func TestNothingLeaks(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	rnd := rand.New(rand.NewPCG(seed, 2))
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 3, Cooldown: time.Second, HalfOpenMaxCalls: 2}})
+		keys := []string{"a", "b", "c", "d"}
+		for i, key := range keys {
+			r.limit(key, throttle.Limits{Concurrency: int64(i + 1)})
+		}
+		type call struct {
+			key, permit string
+			with        []string
+			ends        time.Time
+		}
+		var live []call
+		for range 5000 {
+			time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
+			kept := live[:0]
+			for _, c := range live {
+				if time.Now().Before(c.ends) {
+					kept = append(kept, c)
+				}
+			}
+			live = kept
+			if len(live) > 0 && rnd.IntN(2) == 0 {
+				i := rnd.IntN(len(live))
+				r.done(live[i].key, live[i].permit, []string{wire.GuardOK, wire.GuardError}[rnd.IntN(2)])
+				live = append(live[:i], live[i+1:]...)
+			}
+			order := rnd.Perm(len(keys))
+			c := call{key: keys[order[0]]}
+			for _, k := range order[1 : 1+rnd.IntN(3)] {
+				c.with = append(c.with, keys[k])
+			}
+			ttl := int64(1 + rnd.IntN(2000))
+			a, err := r.Check("me", wire.GuardAsk{Key: c.key, With: c.with, Cost: 1, TTLMs: ttl})
+			require.Nil(t, err)
+			if a := a[0]; a.Allowed {
+				c.permit, c.ends = a.Permit, time.Now().Add(time.Duration(ttl)*time.Millisecond)
+				live = append(live, c)
+			}
+			used := make(map[string]int64)
+			for _, c := range live {
+				for _, key := range append([]string{c.key}, c.with...) {
+					used[key]++
+				}
+			}
+			for i, key := range keys {
+				require.LessOrEqual(t, used[key], int64(i+1))
+				require.Equal(t, int64(i+1)-used[key], r.State(key).Limits[0].Remaining, key)
+			}
+			require.Equal(t, len(live), r.Live())
+		}
+		time.Sleep(time.Minute)
+		require.Zero(t, r.Live())
+		require.Empty(t, r.mu.permits, "what is done is forgotten")
+		require.Empty(t, r.mu.byKey)
+		for i, key := range keys {
+			require.Equal(t, int64(i+1), r.State(key).Limits[0].Remaining)
+		}
+	})
+}

@@ -1,0 +1,60 @@
+package guard
+
+import (
+	"encoding/json"
+
+	"github.com/filaq/fila/wire"
+)
+
+// Verb carries out a request with the tail of its subject, and returns the reply with
+// its headers.
+type Verb func(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error)
+
+// Verbs are the verbs of the guard by name.
+func (g *Guard) Verbs() map[string]Verb {
+	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb}
+}
+
+func (g *Guard) checkVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {
+	r, err := wire.ParseGuardCheck(tail, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.Checks != nil {
+		answers, err := g.Check(r.Caller, r.Checks...)
+		return encode(wire.GuardAnswers{Answers: answers}, nil, err)
+	}
+	answers, err := g.Check(r.Caller, r.GuardAsk)
+	if err != nil {
+		return nil, nil, err
+	}
+	return encode(&answers[0], answers[0].Headers(), nil)
+}
+
+func (g *Guard) doneVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {
+	r, err := wire.ParseGuardDone(tail, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := g.Done(&r)
+	return encode(v, nil, err)
+}
+
+func (g *Guard) stateVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {
+	r, err := wire.ParseGateKey(tail, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	return encode(g.State(r.Key), nil, nil)
+}
+
+func encode(reply any, headers map[string][]string, err *wire.Error) ([]byte, map[string][]string, *wire.Error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	data, failed := json.Marshal(reply)
+	if failed != nil {
+		return nil, nil, wire.Internal(failed.Error())
+	}
+	return data, headers, nil
+}

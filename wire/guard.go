@@ -1,0 +1,231 @@
+package wire
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// The guard answers callers that are no consumers: may I call now (check), it went
+// so (done), how does it stand (state). Each verb is a token of the subject, with the
+// key as its tail, see [KeyTail].
+const (
+	GuardCheck = "check"
+	GuardDone  = "done"
+	GuardState = "state"
+)
+
+// Bounds of guard requests.
+const (
+	MaxGuardKeys        = 8   // of one call, with the first
+	MaxGuardChecks      = 100 // in one request
+	DefaultPermitMs     = 30_000
+	MaxPermitMs         = 3_600_000
+	MaxGuardCost        = 1_000_000
+	MaxGuardCallerBytes = 64
+	maxGuardErrorBytes  = 4 << 10
+	maxGuardCodeBytes   = 256
+)
+
+// GuardAsk is one call that somebody wants to make. The first key is the
+// destination: its circuit is asked, and hears how the call went. The limits of all
+// keys are asked, and all or none of them are taken from.
+type GuardAsk struct {
+	Key   string   `json:"key,omitempty"`    // the first key, if it is not the subject's tail
+	With  []string `json:"with,omitempty"`   // further keys, at most seven
+	Cost  float64  `json:"cost,omitempty"`   // for rates; 0.001 to 1e6, default 1
+	TTLMs int64    `json:"ttl_ms,omitempty"` // how long the permit lives without a done: 1 to an hour, default 30 s
+}
+
+// GuardCheckRequest asks for one call, or with Checks for several, each by itself.
+type GuardCheckRequest struct {
+	GuardAsk
+	Caller string     `json:"caller,omitempty"` // who asks, up to 64 bytes; a done must name the same
+	Checks []GuardAsk `json:"checks,omitempty"` // up to 100, instead of the fields of GuardAsk
+}
+
+// ParseGuardCheck decodes and checks a [GuardCheckRequest]. Keys are set in any case.
+func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
+	return parse(body, GuardCheckRequest{}, func(r *GuardCheckRequest) *Error {
+		if err := checkCaller(r.Caller); err != nil {
+			return err
+		}
+		if r.Checks == nil {
+			return r.complete(tail)
+		}
+		switch {
+		case len(r.Checks) == 0 || len(r.Checks) > MaxGuardChecks:
+			return BadField("checks", strconv.Itoa(len(r.Checks))+" of them", "allowed are 1 to "+strconv.Itoa(MaxGuardChecks))
+		case r.Key != "" || r.With != nil || r.Cost != 0 || r.TTLMs != 0:
+			return BadField("checks", "", "each of them has key, with, cost and ttl_ms of its own; beside it only caller is allowed")
+		}
+		for i := range r.Checks {
+			if err := r.Checks[i].complete(tail); err != nil {
+				return newError(err.ErrCode, "checks[%d]: %s", i, err.Description)
+			}
+		}
+		return nil
+	})
+}
+
+// complete checks a call and fills its defaults in.
+func (a *GuardAsk) complete(tail string) *Error {
+	if err := resolveKey(tail, &a.Key); err != nil {
+		return err
+	}
+	if err := CheckKey(a.Key); err != nil {
+		return BadField("key", quote(a.Key), allowedKey)
+	}
+	if len(a.With) >= MaxGuardKeys {
+		return BadField("with", strconv.Itoa(len(a.With))+" keys", "allowed are "+strconv.Itoa(MaxGuardKeys-1))
+	}
+	for i, key := range a.With {
+		switch {
+		case CheckKey(key) != nil:
+			return BadField("with", quote(key), allowedKey)
+		case key == a.Key || slices.Contains(a.With[:i], key):
+			return BadField("with", quote(key), "it is named already")
+		}
+	}
+	a.Cost = cmp.Or(a.Cost, 1)
+	if !(a.Cost >= 0.001 && a.Cost <= MaxGuardCost) {
+		return BadField("cost", strconv.FormatFloat(a.Cost, 'g', -1, 64), fmt.Sprintf("allowed are 0.001 to %d", MaxGuardCost))
+	}
+	a.TTLMs = cmp.Or(a.TTLMs, DefaultPermitMs)
+	return inRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
+}
+
+// Keys returns all keys, the first one first.
+func (a *GuardAsk) Keys() []string { return append([]string{a.Key}, a.With...) }
+
+// Thousandths returns the cost as gates count it.
+func (a *GuardAsk) Thousandths() int64 { return int64(math.Round(a.Cost * 1000)) }
+
+func checkCaller(caller string) *Error {
+	if len(caller) > MaxGuardCallerBytes || !plain(caller) {
+		return BadField("caller", quote(caller), fmt.Sprintf("allowed are up to %d bytes of UTF-8 without control characters", MaxGuardCallerBytes))
+	}
+	return nil
+}
+
+// GuardLimit is how one limit stands.
+type GuardLimit struct {
+	Key        string `json:"key"`
+	Gate       string `json:"gate"`                  // rate, window or concurrency
+	Limit      int64  `json:"limit"`                 // calls of cost 1 at once, or in the window
+	Remaining  int64  `json:"remaining"`             // of them, now
+	ResetS     int64  `json:"reset_s,omitempty"`     // seconds until all of it is there again if nobody takes any, rounded up
+	ResetEpoch int64  `json:"reset_epoch,omitempty"` // the same as Unix time in seconds
+	WindowMs   int64  `json:"window_ms,omitempty"`
+}
+
+// GuardAnswer answers a check.
+type GuardAnswer struct {
+	Allowed bool `json:"allowed"`
+
+	// If it is allowed: what done has to give back, and until when it lives. Probe
+	// says that the circuit is half-open and this call decides about it.
+	Permit    string `json:"permit,omitempty"`
+	ExpiresAt string `json:"expires_at,omitempty"` // RFC 3339
+	Probe     bool   `json:"probe,omitempty"`
+
+	// Otherwise: what refuses, at which key, and when to ask again.
+	Gate         string      `json:"gate,omitempty"` // circuit, rate, window, concurrency, reserved, turn or paused
+	Key          string      `json:"key,omitempty"`
+	RetryAfterMs int64       `json:"retry_after_ms,omitempty"` // rounded up; absent: nobody knows
+	Limit        *GuardLimit `json:"limit,omitempty"`          // of a rate, window or concurrency
+}
+
+// Headers returns the headers of the answer: those of a refusal.
+func (a *GuardAnswer) Headers() map[string][]string {
+	if a.Allowed {
+		return nil
+	}
+	h := make(map[string][]string)
+	if ms := a.RetryAfterMs; ms > 0 {
+		h[HeaderRetryAfter] = []string{strconv.FormatInt((ms+999)/1000, 10)}
+		h[HeaderRetryAfterMs] = []string{strconv.FormatInt(ms, 10)}
+	}
+	if l := a.Limit; l != nil {
+		h[HeaderRateLimitLimit] = []string{strconv.FormatInt(l.Limit, 10)}
+		h[HeaderRateLimitRemaining] = []string{strconv.FormatInt(l.Remaining, 10)}
+		h[HeaderRateLimitReset] = []string{strconv.FormatInt(l.ResetS, 10)}
+	}
+	return h
+}
+
+// GuardAnswers answers a check with Checks, in their order.
+type GuardAnswers struct {
+	Answers []GuardAnswer `json:"answers"`
+}
+
+// Outcomes of a call, in [GuardDoneRequest].
+const (
+	GuardOK    = "ok"
+	GuardError = "error"
+)
+
+// GuardDoneRequest tells how a call went.
+type GuardDoneRequest struct {
+	Key     string `json:"key,omitempty"` // the first key, if it is not the subject's tail
+	Permit  string `json:"permit"`
+	Caller  string `json:"caller,omitempty"` // as in the check
+	Outcome string `json:"outcome"`          // ok or error
+
+	// Of an error.
+	ErrorCode    string `json:"error_code,omitempty"`
+	Error        string `json:"error,omitempty"`
+	RetryAfterMs int64  `json:"retry_after_ms,omitempty"` // the destination wants to be left alone for so long
+	Attempt      uint32 `json:"attempt,omitempty"`        // calls so far for the same work, this one included; default 1
+	RetryPolicy  string `json:"retry_policy,omitempty"`   // a [[retry_policy]], for what no error rule gives one; empty: the default of queues
+}
+
+// ParseGuardDone decodes and checks a [GuardDoneRequest]. Key is set in any case.
+func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
+	return parse(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *Error {
+		if err := cmp.Or(resolveKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
+			return err
+		}
+		switch {
+		case len(r.Permit) != TokenLen:
+			return BadField("permit", quote(r.Permit), "the permit of the check is expected")
+		case r.Outcome != GuardOK && r.Outcome != GuardError:
+			return BadField("outcome", quote(r.Outcome), "allowed are ok and error")
+		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
+			return BadField("outcome", quote(r.Outcome), "error_code, error and retry_after_ms go with error")
+		case len(r.ErrorCode) > maxGuardCodeBytes:
+			return BadField("error_code", quote(r.ErrorCode), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
+		case r.Attempt < 1:
+			return BadField("attempt", "0", "allowed is 1 and more")
+		}
+		r.Error = r.Error[:min(len(r.Error), maxGuardErrorBytes)]
+		return inRange("retry_after_ms", r.RetryAfterMs, 0, MaxSettingMs)
+	})
+}
+
+// GuardVerdict answers a done.
+type GuardVerdict struct {
+	Duplicate bool `json:"duplicate,omitempty"` // it had been told before: nothing was counted, and the first outcome stands
+
+	// Of an error: what the rules make of it.
+	Severity    string `json:"severity,omitempty"` // low, medium, high or critical
+	Rule        string `json:"rule,omitempty"`
+	Description string `json:"description,omitempty"`
+	Retry       bool   `json:"retry"`
+	DelayMs     int64  `json:"delay_ms,omitempty"`     // until the retry, rounded up
+	RetriesLeft *int64 `json:"retries_left,omitempty"` // after this attempt; absent: as many as you like
+}
+
+// GuardKeyRequest names the key of a state request.
+type GuardKeyRequest = GateKeyRequest
+
+// GuardStatus answers a state request. Nothing is taken from.
+type GuardStatus struct {
+	Key     string       `json:"key"`
+	Answer  GuardAnswer  `json:"answer"` // what a check with this key alone and cost 1 would say; it has no permit
+	Limits  []GuardLimit `json:"limits"`
+	Circuit *CircuitInfo `json:"circuit,omitempty"` // absent: nothing is known of it, it is closed
+	Permits int          `json:"permits"`           // of calls under way with this key as the first
+}
