@@ -132,6 +132,12 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 	}
 }
 
+// Permit returns the permit with this id that was given for the call, possibly to
+// another process.
+func (g *Guard) Permit(id string, call GuardCall) *Permit {
+	return &Permit{g: g, call: call, GuardAnswer: GuardAnswer{Allowed: true, Permit: id}}
+}
+
 // Done gives the permit back and tells how the call went; nil is well. Of an error it
 // tells the text, the code if the error has a method ErrorCode() string, or "timeout"
 // for the end of a deadline, and how long the destination wants to be left alone if it

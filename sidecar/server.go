@@ -352,6 +352,7 @@ func (s *Server) limits() []telemetry.Limit {
 		{Name: "max_rate_keys", Used: used.RateKeys, Max: most.RateKeys},
 		{Name: "max_dedupe_ids", Used: used.DedupeIDs, Max: most.DedupeIDs},
 		{Name: "max_consumers", Used: used.Consumers, Max: most.Consumers},
+		{Name: "max_guard_permits", Used: s.rooms.guard.Known(), Max: s.cfg.Limits.MaxGuardPermits},
 	}
 }
 

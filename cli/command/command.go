@@ -136,9 +136,9 @@ func prefixFlag(cmd *cobra.Command) {
 func argumentNames(cmd *cobra.Command) []string { return strings.Fields(cmd.Use)[1:] }
 
 // Args checks the number of arguments by their names; those in brackets
-// may be left out.
+// may be left out, and one that ends in "...]" may be repeated.
 func Args(names ...string) cobra.PositionalArgs {
-	required := 0
+	required, repeats := 0, len(names) > 0 && strings.HasSuffix(names[len(names)-1], "...]")
 	for _, name := range names {
 		if !strings.HasPrefix(name, "[") {
 			required++
@@ -148,7 +148,7 @@ func Args(names ...string) cobra.PositionalArgs {
 		switch {
 		case len(args) < required:
 			return fmt.Errorf("%s is missing", names[len(args)])
-		case len(args) > len(names):
+		case len(args) > len(names) && !repeats:
 			return fmt.Errorf("unexpected argument %q", args[len(names)])
 		}
 		return nil

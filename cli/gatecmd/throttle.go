@@ -17,7 +17,7 @@ import (
 
 // Commands returns the commands about what lets messages pass.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newThrottleCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env)}
+	return []*cobra.Command{newThrottleCommand(env), newCircuitCommand(env), newPauseCommand(env), newResumeCommand(env), newExplainCommand(env), newGuardCommand(env)}
 }
 
 func newThrottleCommand(env *command.Env) *cobra.Command {

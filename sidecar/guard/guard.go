@@ -407,6 +407,14 @@ func (g *Guard) State(key string) wire.GuardStatus {
 	return st
 }
 
+// Known is how many permits are in memory: live ones, and those that were done a moment
+// ago.
+func (g *Guard) Known() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return int64(len(g.mu.permits))
+}
+
 // Live is how many permits are held.
 func (g *Guard) Live() int {
 	g.mu.Lock()

@@ -102,7 +102,7 @@ type Limit struct {
 }
 
 var (
-	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "How many there are of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_rate_keys, max_dedupe_ids or max_consumers. The last three are bounded for each queue: it is what the queue has that has the most.", []string{labelLimit}, nil)
+	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "How many there are of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids or max_consumers. The last three are bounded for each queue: it is what the queue has that has the most.", []string{labelLimit}, nil)
 	limitMaxDesc  = prometheus.NewDesc("fila_limit_max", "How many there may be of it.", []string{labelLimit}, nil)
 )
 

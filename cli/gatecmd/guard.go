@@ -1,0 +1,210 @@
+package gatecmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newGuardCommand(env *command.Env) *cobra.Command {
+	return command.Group(&cobra.Command{
+		Use:   "guard",
+		Short: "Ask before a call, and tell how it went",
+		Long: `Calls that are no messages pass the same limits and circuits: whoever makes them
+asks before, gets a permit, and tells afterwards how the call went. The first
+key is the destination, whose circuit is asked; the limits of all keys are.`,
+	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardStateCommand(env))
+}
+
+func newGuardCheckCommand(env *command.Env) *cobra.Command {
+	var caller string
+	var ttl terminal.Millis
+	var call client.GuardCall
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "check KEY [KEY...]",
+		Short: "Ask whether a call may be made now",
+		Long: `Ask whether a call may be made now. If it may, the permit is printed, which
+` + "`fila guard done`" + ` takes back. If it may not, what refuses it is printed and the
+exit code is 6.`,
+		Example: `  fila guard check vendor:stripe tenant:acme
+  permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
+		ValidArgsFunction: env.Complete(circuitKeys, throttleKeys),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var refused *client.RefusedError
+			err := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardAnswer, error) {
+				call.Keys, call.TTL = args, time.Duration(ttl)*time.Millisecond
+				options := []client.GuardOption{client.GuardCaller(caller)}
+				if wait {
+					options = append(options, client.GuardWait())
+				}
+				permit, err := s.Guard(options...).Check(ctx, call)
+				if errors.As(err, &refused) {
+					return refused.GuardAnswer, nil
+				}
+				if err != nil {
+					return client.GuardAnswer{}, err
+				}
+				return permit.GuardAnswer, nil
+			}, func(a client.GuardAnswer, _ []string) string { return showGuardAnswer(env, &a) })(cmd, args)
+			if err == nil && refused != nil {
+				err = command.Exit(command.ExitRefused, errors.New(terminal.Clean(refused.Error())))
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&caller, "caller", "", "`name` of who asks, which done has to give as well")
+	cmd.Flags().Float64Var(&call.Cost, "cost", 0, "what the call costs at rates; 0 is 1")
+	cmd.Flags().Var(&ttl, "ttl", "how long the permit lives without a done; 0 is 30s")
+	cmd.Flags().BoolVar(&wait, "wait", false, "ask again until the call is allowed, within --timeout")
+	return cmd
+}
+
+// toldError is how a call failed, as flags tell it.
+type toldError struct {
+	text, code string
+	retryAfter time.Duration
+}
+
+func (e *toldError) Error() string             { return e.text }
+func (e *toldError) ErrorCode() string         { return e.code }
+func (e *toldError) RetryAfter() time.Duration { return e.retryAfter }
+
+func newGuardDoneCommand(env *command.Env) *cobra.Command {
+	var told toldError
+	var failed bool
+	var caller string
+	var retryAfter terminal.Millis
+	var call client.GuardCall
+	cmd := &cobra.Command{
+		Use:   "done KEY PERMIT",
+		Short: "Tell how a call went",
+		Long: `Tell how a call went, well unless a flag says what was wrong, and show what the
+error rules make of it: how severe it is, whether and when to call again. KEY is
+the first key of the check. A call counts once, however often it is told.`,
+		Example: `  fila guard done vendor:stripe $permit
+  fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
+		ValidArgsFunction: env.Complete(circuitKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardVerdict, error) {
+			call.Keys = args[:1]
+			var err error
+			told.retryAfter = time.Duration(retryAfter) * time.Millisecond
+			if failed || told != (toldError{}) {
+				err = &told
+			}
+			return s.Guard(client.GuardCaller(caller)).Permit(args[1], call).Done(ctx, err)
+		}, func(v client.GuardVerdict, _ []string) string { return showVerdict(&v) }),
+	}
+	f := cmd.Flags()
+	f.StringVar(&caller, "caller", "", "`name` that the check gave")
+	f.BoolVar(&failed, "failed", false, "the call has failed; implied by the flags that say how")
+	f.StringVar(&told.code, "error-code", "", "error `code`, which error rules look at")
+	f.StringVar(&told.text, "error", "", "error `text`, which error rules look at")
+	f.Var(&retryAfter, "retry-after", "for how long the destination wants to be left alone")
+	f.IntVar(&call.Attempt, "attempt", 1, "how many calls were made for this work")
+	f.StringVar(&call.RetryPolicy, "retry-policy", "", "`name` of the retry policy for failures to which no rule gives one")
+	return cmd
+}
+
+func newGuardStateCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:               "state KEY",
+		Short:             "Show whether a call with a key would be allowed, and its limits",
+		Example:           "  fila guard state vendor:stripe",
+		ValidArgsFunction: env.Complete(circuitKeys),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardStatus, error) {
+			return s.Guard().State(ctx, args[0])
+		}, func(st client.GuardStatus, _ []string) string { return showGuardStatus(env, &st) }),
+	}
+}
+
+func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {
+	if a.Allowed {
+		t := terminal.NewTable("permit", a.Permit)
+		t.Row("until", env.When(a.ExpiresAt))
+		if a.Probe {
+			t.Row("probe", "the circuit is half-open, and this call decides about it")
+		}
+		return t.String()
+	}
+	t := terminal.NewTable("refused by", a.Gate+" of "+terminal.Clean(a.Key))
+	again := "not known"
+	if a.RetryAfterMs > 0 {
+		again = "in " + terminal.FormatMs(a.RetryAfterMs)
+	}
+	t.Row("ask again", again)
+	if l := a.Limit; l != nil {
+		t.Row("limit", limitText(l))
+	}
+	return t.String()
+}
+
+// limitText is a limit in words: "3 of 10 left in 1m, all in 12s".
+func limitText(l *client.GuardLimit) string {
+	text := fmt.Sprintf("%d of %d left", l.Remaining, l.Limit)
+	if l.WindowMs > 0 {
+		text += " in " + terminal.FormatMs(l.WindowMs)
+	}
+	if l.ResetS > 0 {
+		text += ", all in " + terminal.FormatMs(l.ResetS*1000)
+	}
+	return text
+}
+
+func showVerdict(v *client.GuardVerdict) string {
+	counted := "yes"
+	if v.Duplicate {
+		counted = "no: it had been told before"
+	}
+	t := terminal.NewTable("counted", counted)
+	if v.Severity == "" {
+		return t.String()
+	}
+	t.Row("severity", v.Severity)
+	t.Row("rule", cmp.Or(terminal.Clean(strings.TrimSpace(v.Rule+"  "+v.Description)), "none"))
+	retry := "no"
+	if v.Retry {
+		retry = "in " + terminal.FormatMs(v.DelayMs)
+		if v.DelayMs == 0 {
+			retry = "at once"
+		}
+		if v.RetriesLeft != nil {
+			retry += fmt.Sprintf(", %d left", *v.RetriesLeft)
+		}
+	}
+	t.Row("retry", retry)
+	return t.String()
+}
+
+func showGuardStatus(env *command.Env, st *client.GuardStatus) string {
+	t := terminal.NewTable("key", terminal.Clean(st.Key))
+	if st.Answer.Allowed {
+		t.Row("a call now", "allowed")
+	} else {
+		text := "refused by " + st.Answer.Gate
+		if st.Answer.RetryAfterMs > 0 {
+			text += ", ask again in " + terminal.FormatMs(st.Answer.RetryAfterMs)
+		}
+		t.Row("a call now", text)
+	}
+	circuit := wire.CircuitInfo{State: "closed"}
+	if st.Circuit != nil {
+		circuit = *st.Circuit
+	}
+	t.Row("circuit", circuitState(circuit.State))
+	for i := range st.Limits {
+		t.Row(st.Limits[i].Gate, limitText(&st.Limits[i]))
+	}
+	t.Row("calls under way", st.Permits)
+	return t.String()
+}
