@@ -90,9 +90,11 @@ func newShell(t *testing.T) *shell {
 		t.Skip("there is no bash")
 	}
 	dir := t.TempDir()
+	repository, err := os.Getwd()
+	require.NoError(t, err)
 	cmd := exec.Command(bash, "--norc", "--noprofile")
 	cmd.Dir = dir
-	cmd.Env = []string{"HOME=" + dir, "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "TMPDIR=" + dir}
+	cmd.Env = []string{"HOME=" + dir, "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "TMPDIR=" + dir, "REPOSITORY=" + repository}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()

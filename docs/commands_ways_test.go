@@ -43,6 +43,7 @@ var ways = []way{
 	// Pages with transcripts start fila in the foreground of another terminal.
 	{command: "FILA_LOG__LEVEL=debug fila serve", instead: "FILA_LOG__LEVEL=debug fila_serve"},
 	{command: "fila serve --config /etc/fila/config.toml", before: "mkdir -p etc/fila && : >etc/fila/config.toml", instead: "fila_serve --config etc/fila/config.toml"},
+	{page: "examples/safety/README.md", command: "fila serve", before: `cp "$REPOSITORY/examples/safety/safety.toml" .`, instead: "fila_serve"},
 	{command: "fila serve", instead: "fila_serve"},
 
 	// docs/cli.md: what its examples need to have a meaning.
