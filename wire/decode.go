@@ -50,16 +50,118 @@ func decodeStrict(body []byte, into any) ([]string, *Error) {
 	if !utf8.Valid(body) {
 		return nil, BadJSON("not valid UTF-8")
 	}
-	seen, err := scanObject(body, fieldNames(into))
-	if err != nil {
-		return nil, err
+	allowed := fieldNames(into)
+	seen, scanned := skimObject(body, allowed)
+	if !scanned {
+		var err *Error
+		if seen, err = scanObject(body, allowed); err != nil {
+			return nil, err
+		}
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields() // for nested objects
-	if err := dec.Decode(into); err != nil {
+	if err := decodeFields(body, into); err != nil {
+		if scanned {
+			if _, err := scanObject(body, allowed); err != nil {
+				return nil, err
+			}
+		}
 		return nil, describeJSON(err)
 	}
 	return seen, nil
+}
+
+// decodeFields decodes an object whose own fields are known to be right.
+func decodeFields(body []byte, into any) error {
+	if bytes.IndexByte(body[1:], '{') < 0 { // no other object: nothing that only a decoder would refuse
+		return json.Unmarshal(body, into)
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	return dec.Decode(into)
+}
+
+// skimObject is a quick scanObject that knows no errors: false says that it cannot
+// tell. What it skims need not be JSON. But if the decoder takes it, or the beginning
+// of it, then its names are these, and it has no data after it: in what is JSON,
+// strings and brackets end where they seem to.
+func skimObject(body []byte, allowed []string) (seen []string, ok bool) {
+	i := skipSpace(body, 1)
+	if body[0] != '{' || i == len(body) {
+		return nil, false
+	}
+	if body[i] == '}' {
+		return nil, i+1 == len(body)
+	}
+	seen = make([]string, 0, 8)
+	for {
+		begin := i
+		if i = skipValue(body, i); i < begin+2 || body[begin] != '"' {
+			return nil, false
+		}
+		quoted := body[begin+1 : i-1]
+		at := slices.IndexFunc(allowed, func(name string) bool { return name == string(quoted) }) // no name has an escape in it
+		if at < 0 || slices.Contains(seen, allowed[at]) {
+			return nil, false
+		}
+		seen = append(seen, allowed[at])
+		if i = skipSpace(body, i); i == len(body) || body[i] != ':' {
+			return nil, false
+		}
+		if i = skipSpace(body, skipValue(body, skipSpace(body, i+1))); i == len(body) {
+			return nil, false
+		}
+		if body[i] == '}' {
+			return seen, i+1 == len(body)
+		}
+		if body[i] != ',' {
+			return nil, false
+		}
+		i = skipSpace(body, i+1)
+	}
+}
+
+// skipSpace returns where there is no white space from i on.
+func skipSpace(body []byte, i int) int {
+	for i < len(body) && (body[i] == ' ' || body[i] == '\n' || body[i] == '\t' || body[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipValue returns where the value ends that begins at i.
+func skipValue(body []byte, i int) int {
+	depth := 0
+	for ; i < len(body); i++ {
+		switch body[i] {
+		case '"':
+			for i++; i < len(body) && body[i] != '"'; i++ {
+				if body[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(body) {
+				return len(body)
+			}
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			if depth == 0 {
+				return i // it is that of the object around it
+			}
+			depth--
+		case ',', ':', ' ', '\n', '\t', '\r':
+			if depth == 0 {
+				return i
+			}
+			continue
+		default:
+			continue
+		}
+		if depth == 0 {
+			return i + 1
+		}
+	}
+	return len(body)
 }
 
 // scanObject checks that body is one object with no field but the allowed

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"testing"
@@ -135,18 +136,23 @@ func TestQueueInfoJSON(t *testing.T) {
 }
 
 func FuzzDecodeStrict(f *testing.F) {
-	for _, s := range []string{"", "{}", `{"value":"1","if_value":null}`, `{"name":"q","throttle_headers":["a"],"max_deliveries":3}`, `{"a":{"a":1}}`, "{} {}", `{"delay":1e9}`, `{"rate":0.5,"if":{"rate":"1/3"},"unset":["burst"]}`, `{"enqueue_rate":{}}`} {
+	for _, s := range []string{"", "{}", `{"value":"1","if_value":null}`, `{"name":"q","throttle_headers":["a"],"max_deliveries":3}`, `{"a":{"a":1}}`, "{} {}", `{"delay":1e9}`, `{"rate":0.5,"if":{"rate":"1/3"},"unset":["burst"]}`, `{"enqueue_rate":{}}`, `{"checks":[{"key":"{}]","with":["a\\""]}]}`, `{"key" : "a" , "caller":"b"}`, `{"key":"a"}}`, `{"key":"a","key":"b"}`, `{"key":"a" "b"}`} {
 		f.Add([]byte(s))
 	}
 	base := DefaultQueueSettings("q")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		in := slices.Clone(body)
-		for _, into := range []any{&ConfigSetRequest{}, &ConsumeRequest{}, &nakBody{}, &QueueInfo{}, &ThrottleSetRequest{}, &ExplainRequest{}, &struct{}{}} {
+		for _, into := range []any{&ConfigSetRequest{}, &ConsumeRequest{}, &nakBody{}, &QueueInfo{}, &ThrottleSetRequest{}, &ExplainRequest{}, &GuardCheckRequest{}, &GuardDoneRequest{}, &struct{}{}} {
 			seen, err := decodeStrict(body, into)
 			if err != nil {
 				require.Equal(t, 400, err.Code)
 				require.NotContains(t, err.Description, "\n")
 				continue
+			}
+			if len(bytes.TrimSpace(body)) > 0 {
+				scanned, err := scanObject(bytes.TrimSpace(body), fieldNames(into))
+				require.Nil(t, err, "what was skimmed only is no less strict")
+				require.ElementsMatch(t, scanned, seen)
 			}
 			// What the strict decoder takes, the standard one takes, and each
 			// field of it is one that the type has, once.

@@ -28,6 +28,9 @@ func (g *Guard) checkVerb(tail string, body []byte) ([]byte, map[string][]string
 	if err != nil {
 		return nil, nil, err
 	}
+	if answers[0].Allowed {
+		return answers[0].AppendAllowed(nil), nil, nil
+	}
 	return encode(&answers[0], answers[0].Headers(), nil)
 }
 

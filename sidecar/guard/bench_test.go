@@ -1,0 +1,59 @@
+package guard
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// BenchmarkGuard is a check and its done, from the bytes of the requests to those of
+// the replies, at two keys with limits that are out of reach.
+func BenchmarkGuard(b *testing.B) {
+	now := func() int64 { return time.Now().UnixNano() }
+	gates := throttle.New(throttle.Start{}, now())
+	signer, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
+	require.NoError(b, err)
+	g := New(Options{
+		Now: now, Gates: gates,
+		Circuits: circuit.New(circuit.Options{
+			Log: slog.New(slog.DiscardHandler), Now: now,
+			Event:  func(string, string, wire.Event) {},
+			Submit: func(b *store.Batch) { b.Done(nil) },
+		}),
+		Rules:  func() *rules.Rules { return nil },
+		Tables: func() []config.GuardTable { return nil },
+		Tell:   func([]*throttle.Wait) {}, Signer: signer, Metrics: telemetry.New(),
+		Caps: Caps{Permits: 1e6, ThrottleKeys: 1e6, Circuits: 1e5},
+	})
+	defer g.Stop()
+	second, err := throttle.ParseRate("1000000")
+	require.NoError(b, err)
+	limits := throttle.Limits{Rate: second, Burst: 1e6 * throttle.One, Concurrency: 1e6, Limit: 1e9, Window: int64(time.Second)}
+	for _, key := range []string{"vendor:stripe", "tenant:acme"} {
+		_, err = gates.SetLimits(key, limits, now(), nil)
+		require.NoError(b, err)
+	}
+	const before = len(`{"allowed":true,"permit":"`)
+	ask, done := []byte(`{"with":["tenant:acme"]}`), []byte(`{"permit":"`)
+	b.ReportAllocs()
+	for b.Loop() {
+		reply, _, werr := g.checkVerb("vendor:stripe", ask)
+		if werr != nil {
+			b.Fatal(werr)
+		}
+		tell := append(done, reply[before:before+wire.TokenLen]...)
+		if _, _, werr := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...)); werr != nil {
+			b.Fatal(werr)
+		}
+	}
+}

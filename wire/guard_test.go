@@ -1,0 +1,115 @@
+package wire
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGuardCheckRefused(t *testing.T) {
+	keys := func(n int) string {
+		var list []string
+		for i := range n {
+			list = append(list, `"`+strings.Repeat("k", i+1)+`"`)
+		}
+		return strings.Join(list, ",")
+	}
+	for name, c := range map[string]struct{ tail, body, field string }{
+		"no key":                 {"_", `{}`, "key"},
+		"two keys":               {"v", `{"key":"w"}`, "key"},
+		"a key too long":         {"_", `{"key":"` + strings.Repeat("k", MaxKeyBytes+1) + `"}`, "key"},
+		"eight further keys":     {"v", `{"with":[` + keys(8) + `]}`, "with"},
+		"a key twice":            {"v", `{"with":["a","a"]}`, "with"},
+		"the first key again":    {"v", `{"with":["v"]}`, "with"},
+		"an empty key":           {"v", `{"with":[""]}`, "with"},
+		"too cheap":              {"v", `{"cost":0.0009}`, "cost"},
+		"a negative cost":        {"v", `{"cost":-1}`, "cost"},
+		"too dear":               {"v", `{"cost":1000001}`, "cost"},
+		"NaN":                    {"v", `{"cost":NaN}`, "at byte"},
+		"more than a float":      {"v", `{"cost":1e999}`, "cost"},
+		"a life without time":    {"v", `{"ttl_ms":-1}`, "ttl_ms"},
+		"longer than an hour":    {"v", `{"ttl_ms":3600001}`, "ttl_ms"},
+		"more than 64 bits":      {"v", `{"ttl_ms":99999999999999999999}`, "ttl_ms"},
+		"a caller with controls": {"v", `{"caller":"a\u0000b"}`, "caller"},
+		"a long caller":          {"v", `{"caller":"` + strings.Repeat("c", MaxGuardCallerBytes+1) + `"}`, "caller"},
+		"no checks":              {"_", `{"checks":[]}`, "checks"},
+		"too many checks":        {"_", `{"checks":[` + strings.Repeat(`{"key":"a"},`, MaxGuardChecks) + `{"key":"a"}]}`, "checks"},
+		"checks and more":        {"_", `{"checks":[{"key":"a"}],"cost":1}`, "checks"},
+		"a check in a check":     {"_", `{"checks":[{"key":"a","checks":[]}]}`, "checks"},
+		"one check is wrong":     {"_", `{"checks":[{"key":"a"},{"key":"b","cost":-1}]}`, "checks[1]"},
+	} {
+		_, err := ParseGuardCheck(c.tail, []byte(c.body))
+		require.NotNil(t, err, name)
+		require.Equal(t, 400, err.Code, name)
+		require.Contains(t, err.Description, c.field, name)
+	}
+	_, err := ParseGuardCheck("v", []byte(`{"with":[`+keys(7)+`],"cost":0.001,"ttl_ms":3600000}`))
+	require.Nil(t, err)
+}
+
+// What is written by hand is what encoding/json writes.
+func TestGuardAnswerAllowed(t *testing.T) {
+	for _, probe := range []bool{false, true} {
+		a := GuardAnswer{Allowed: true, Permit: strings.Repeat("aZ_-", TokenLen/4), ExpiresAt: Timestamp(1e18), Probe: probe}
+		want, err := json.Marshal(&a)
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(a.AppendAllowed(nil)))
+	}
+}
+
+// Whatever comes: it is refused as a bad request, or within all bounds, and a repetition
+// of what was understood is understood the same.
+func FuzzGuardRequests(f *testing.F) {
+	permit := strings.Repeat("a", TokenLen)
+	for _, body := range []string{
+		"", `{"with":["tenant:acme"],"cost":0.5,"ttl_ms":1000,"caller":"web"}`, `{"key":"a key","with":[]}`,
+		`{"checks":[{"key":"a"},{"key":"b","with":["c"],"cost":1e6}]}`, `{"checks":null}`, `{"cost":1e-3}`, `{"cost":-0}`,
+		`{"permit":"` + permit + `","outcome":"ok"}`,
+		`{"permit":"` + permit + `","outcome":"error","error_code":"503","error":"\u0000","retry_after_ms":1,"attempt":4294967295,"retry_policy":"p"}`,
+	} {
+		f.Add("v", []byte(body))
+		f.Add("_", []byte(body))
+	}
+	f.Fuzz(func(t *testing.T, tail string, body []byte) {
+		if r, err := ParseGuardCheck(tail, body); err == nil {
+			asks := r.Checks
+			if asks == nil {
+				asks = []GuardAsk{r.GuardAsk}
+			}
+			require.True(t, len(asks) >= 1 && len(asks) <= MaxGuardChecks)
+			for i := range asks {
+				a := &asks[i]
+				keys := a.Keys()
+				require.LessOrEqual(t, len(keys), MaxGuardKeys)
+				for j, key := range keys {
+					require.NoError(t, CheckKey(key))
+					require.NotContains(t, keys[:j], key)
+				}
+				require.False(t, math.IsNaN(a.Cost))
+				require.True(t, a.Thousandths() >= 1 && a.Thousandths() <= MaxGuardCost*1000)
+				require.True(t, a.TTLMs >= 1 && a.TTLMs <= MaxPermitMs)
+			}
+			again, err := json.Marshal(r)
+			require.NoError(t, err)
+			r2, werr := ParseGuardCheck("_", again)
+			if len(r.Checks) == 0 {
+				require.Nil(t, werr)
+				require.Equal(t, r.Keys(), r2.Keys())
+			}
+		} else {
+			require.Equal(t, 400, err.Code)
+		}
+		if r, err := ParseGuardDone(tail, body); err == nil {
+			require.NoError(t, CheckKey(r.Key))
+			require.Len(t, r.Permit, TokenLen)
+			require.GreaterOrEqual(t, r.Attempt, uint32(1))
+			require.LessOrEqual(t, len(r.Error), maxGuardErrorBytes)
+			require.True(t, r.Outcome == GuardOK || r.Outcome == GuardError)
+		} else {
+			require.Equal(t, 400, err.Code)
+		}
+	})
+}
