@@ -80,3 +80,54 @@ func TestAStopWaitsForCalls(t *testing.T) {
 		x.nc.Close()
 	})
 }
+
+// TestCallsOverACrash: a call may go on when fila is killed, so nobody else gets its
+// place before it is over, neither a caller nor a message. Other limits do not care.
+func TestCallsOverACrash(t *testing.T) {
+	dir := t.TempDir()
+	change := func(c *config.Config) {
+		c.Throttles = []config.ThrottleTable{{Key: "vendor:*", Concurrency: 1}}
+		c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")}
+		c.Queues[0].ThrottleHeaders = []string{"vendor"}
+	}
+	inBubble(t, func(t *testing.T) {
+		x := startSite(t, dir, change)
+		var call wire.GuardAnswer
+		x.must("fila.guard.check.vendor:stripe", `{"ttl_ms":20000,"with":["tenant:acme"]}`, &call)
+		ends := time.Now().Add(20 * time.Second)
+		x.s.Kill()
+		x.stop()
+		<-x.ended
+		x.nc.Close()
+
+		x = startSite(t, dir, change)
+		deliveries, _ := x.consumer("w", "orders", `{"consumer":"w"}`)
+		x.enqueue("hello", nats.Header{"vendor": {"vendor:stripe"}})
+		a, _ := x.check("vendor:stripe")
+		require.Equal(t, "paused", a.Gate)
+		wait := time.Duration(a.RetryAfterMs) * time.Millisecond
+		require.GreaterOrEqual(t, wait, time.Until(ends))
+		require.LessOrEqual(t, wait, time.Until(ends)+time.Minute)
+		other, _ := x.check("vendor:adyen", "tenant:acme")
+		require.True(t, other.Allowed, "by a limit under which no call went on")
+		x.done("vendor:adyen", other.Permit, "", 1)
+		x.none(deliveries)
+		time.Sleep(time.Until(ends))
+		x.none(deliveries)
+		require.Nil(t, x.ack(<-deliveries, "+ACK"))
+		require.False(t, time.Now().Before(ends))
+		x.call("", 1, "vendor:stripe")
+		x.end()
+
+		x = startSite(t, dir, change) // nothing went on at the end
+		x.call("", 1, "vendor:stripe")
+		x.must("fila.guard.check.vendor:stripe", `{"ttl_ms":60000}`, &call)
+		x.end() // it has waited for the call in vain
+		x = startSite(t, dir, change)
+		a, _ = x.check("vendor:stripe")
+		require.Equal(t, "paused", a.Gate)
+		x.must("fila.admin.resume", `{"kind":"throttle","name":"vendor:stripe"}`, nil)
+		x.call("", 1, "vendor:stripe") // somebody knows better
+		x.end()
+	})
+}

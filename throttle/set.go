@@ -43,6 +43,18 @@ func (s *Set) Gates() []*Gate {
 	return s.gates
 }
 
+// Concurrent returns the keys of the gates that limit how many are in flight.
+func (s *Set) Concurrent() (keys []string) {
+	for _, g := range s.Gates() {
+		g.mu.Lock()
+		if g.mu.limits.Concurrency != 0 {
+			keys = append(keys, g.key)
+		}
+		g.mu.Unlock()
+	}
+	return keys
+}
+
 // Guest is the owner of those who never wait, but ask again: while queues wait for a
 // gate, it lets one guest in, and the next one only after a queue. So neither starves
 // the other, however often guests ask.

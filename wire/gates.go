@@ -127,7 +127,7 @@ type PauseInfo struct {
 	Name  string `json:"name"`
 	Since string `json:"since"`
 	Until string `json:"until,omitempty"` // absent: until resumed
-	By    string `json:"by"`              // "operator", "max_failures", or "fleet" for an operator of another fila
+	By    string `json:"by"`              // operator, max_failures, calls (of the guard, before a crash), or fleet (an operator of another fila)
 }
 
 // PauseList answers pause-list.

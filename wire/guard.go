@@ -72,11 +72,8 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 
 // complete checks a call and fills its defaults in.
 func (a *GuardAsk) complete(tail string) *Error {
-	if err := resolveKey(tail, &a.Key); err != nil {
+	if err := firstKey(tail, &a.Key); err != nil {
 		return err
-	}
-	if err := CheckKey(a.Key); err != nil {
-		return BadField("key", quote(a.Key), allowedKey)
 	}
 	if len(a.With) >= MaxGuardKeys {
 		return BadField("with", strconv.Itoa(len(a.With))+" keys", "allowed are "+strconv.Itoa(MaxGuardKeys-1))
@@ -95,6 +92,17 @@ func (a *GuardAsk) complete(tail string) *Error {
 	}
 	a.TTLMs = cmp.Or(a.TTLMs, DefaultPermitMs)
 	return inRange("ttl_ms", a.TTLMs, 1, MaxPermitMs)
+}
+
+// firstKey sets the first key of a request in any case, and checks it.
+func firstKey(tail string, key *string) *Error {
+	if err := resolveKey(tail, key); err != nil {
+		return err
+	}
+	if CheckKey(*key) != nil {
+		return BadField("key", quote(*key), allowedKey)
+	}
+	return nil
 }
 
 // Keys returns all keys, the first one first.
@@ -199,7 +207,7 @@ type GuardDoneRequest struct {
 // ParseGuardDone decodes and checks a [GuardDoneRequest]. Key is set in any case.
 func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
 	return parse(body, GuardDoneRequest{Attempt: 1}, func(r *GuardDoneRequest) *Error {
-		if err := cmp.Or(resolveKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
+		if err := cmp.Or(firstKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
 			return err
 		}
 		switch {

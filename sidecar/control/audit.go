@@ -18,6 +18,7 @@ import (
 // Who makes changes, as the audit log and events name them, beside the verbs
 // themselves.
 const (
+	byCalls         = "calls"
 	byFile          = "file"
 	byOperator      = "operator"
 	byMaxFailures   = "max_failures"

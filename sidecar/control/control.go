@@ -54,6 +54,7 @@ type Control struct {
 	values    *values
 	throttles throttles
 	pauses    pauses
+	calls     calls
 	audit     audit
 	schedule  schedule // of overrides and pauses
 	opening   Batch    // what New has found to be over, for Save
@@ -75,6 +76,7 @@ func New(o Options, kept store.Snapshot) *Control {
 	now := o.Now()
 	c.startThrottles(kept.Config, now)
 	c.restorePauses(kept, now)
+	c.restoreCalls(kept.Config, now)
 	return c
 }
 

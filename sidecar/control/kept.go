@@ -12,6 +12,7 @@ import (
 // What fila itself has to remember, beside messages and what operators set, is kept
 // under keys that no operator can name:
 //
+//	\x00calls/<key>                  until when calls of the guard may go on: Unix ns
 //	\x00circuit/<key>                an open circuit (package circuit)
 //	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
 //	\x00gates/<8 digits>             a part of that: see gatePartV1
@@ -20,6 +21,7 @@ import (
 //	\x00pause/<kind>/<queue>/<name>  a pause; the queue is that of a fairness key
 const (
 	statePrefix   = "\x00"
+	stateCalls    = statePrefix + "calls/"
 	stateGates    = statePrefix + "gates"
 	stateLog      = statePrefix + "log/"
 	stateOverride = statePrefix + "override/"

@@ -35,7 +35,7 @@ type pauseID struct{ kind, queue, name string }
 type pause struct {
 	Since int64  `json:"since"` // Unix ns
 	Until int64  `json:"until"` // Unix ns; math.MaxInt64: until it is resumed
-	By    string `json:"by"`    // operator or max_failures
+	By    string `json:"by"`    // operator, max_failures or calls
 }
 
 // state is the key under which a pause is kept.

@@ -32,7 +32,7 @@ func BenchmarkGuard(b *testing.B) {
 		}),
 		Rules:  func() *rules.Rules { return nil },
 		Tables: func() []config.GuardTable { return nil },
-		Tell:   func([]*throttle.Wait) {}, Signer: signer, Metrics: telemetry.New(),
+		Tell:   func([]*throttle.Wait) {}, Keep: func([]string, int64) *wire.Error { return nil }, Signer: signer, Metrics: telemetry.New(),
 		Caps: Caps{Permits: 1e6, ThrottleKeys: 1e6, Circuits: 1e5},
 	})
 	defer g.Stop()

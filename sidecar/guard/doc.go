@@ -5,5 +5,6 @@
 // A check that is allowed gives a permit. It holds what a delivery would: a place
 // under concurrency, what was taken from buckets and windows, and the pass of the
 // circuit, until it is done or its time is over. Permits are in memory alone; their
-// ids are signed, so that nobody can make one up or end another one's.
+// ids are signed, so that nobody can make one up or end another one's. Of calls under
+// limits of concurrency somebody else keeps over a crash until when they may go on.
 package guard

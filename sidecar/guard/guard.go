@@ -31,8 +31,9 @@ type Options struct {
 	Gates    *throttle.Gates
 	Circuits Circuits
 	Rules    func() *rules.Rules
-	Tables   func() []config.GuardTable // which keys may come together
-	Tell     func([]*throttle.Wait)     // those whose turn it is at a gate
+	Tables   func() []config.GuardTable                   // which keys may come together
+	Tell     func([]*throttle.Wait)                       // those whose turn it is at a gate
+	Keep     func(keys []string, until int64) *wire.Error // has it on disk until when calls may go on under keys with a limit of concurrency
 	Metrics  Metrics
 	Signer   *wire.Signer
 	Caps     Caps
@@ -133,11 +134,13 @@ func (g *Guard) Settle(ctx context.Context) {
 }
 
 // Stop ends all permits: what they hold is given back, and a circuit hears nothing of
-// how the calls went. Nothing may be asked afterwards.
-func (g *Guard) Stop() {
+// how the calls went. It says how many there were. No new ones are given afterwards.
+func (g *Guard) Stop() int {
 	g.mu.Lock()
-	g.mu.timer.Stop()
-	g.mu.timer = nil
+	if g.mu.timer != nil {
+		g.mu.timer.Stop()
+		g.mu.timer = nil
+	}
 	var ended []held
 	for len(g.mu.ends) > 0 {
 		if p := g.mu.ends[0]; !p.done {
@@ -147,6 +150,7 @@ func (g *Guard) Stop() {
 	}
 	g.mu.Unlock()
 	g.settle(ended, breaker.Neutral, g.opt.Now())
+	return len(ended)
 }
 
 // Check asks for calls, each by itself, in their order. If one of them cannot be
@@ -185,7 +189,16 @@ func (g *Guard) check(ask *wire.GuardAsk, caller string, now int64, a *wire.Guar
 		return nil, err
 	}
 	p := &permit{until: now + ask.TTLMs*int64(time.Millisecond), key: ask.Key, caller: caller, held: h}
-	g.keep(p, now)
+	if keys := h.set.Concurrent(); keys != nil {
+		err = g.opt.Keep(keys, p.until)
+	}
+	if err == nil && !g.keep(p, now) {
+		err = wire.Draining()
+	}
+	if err != nil {
+		g.undo(&h, now)
+		return nil, err
+	}
 	a.Permit, a.ExpiresAt = g.sign(p), wire.Timestamp(p.until)
 	return p, nil
 }
@@ -218,9 +231,14 @@ func (g *Guard) cancel(given []*permit, now int64) {
 		}
 	})
 	for i := range undone {
-		g.opt.Tell(undone[i].set.Undo(&undone[i].ticket, now, nil))
-		g.giveBack(&undone[i], breaker.Neutral, 0, now)
+		g.undo(&undone[i], now)
 	}
+}
+
+// undo gives back what is held for a call that is not made.
+func (g *Guard) undo(h *held, now int64) {
+	g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
+	g.giveBack(h, breaker.Neutral, 0, now)
 }
 
 // room reports whether there is room for one more permit, and for its keys.
@@ -294,9 +312,13 @@ func (g *Guard) giveBack(h *held, o breaker.Outcome, retryAfter, now int64) {
 	*h = held{}
 }
 
-// keep makes a permit live.
-func (g *Guard) keep(p *permit, now int64) {
+// keep makes a permit live, unless the guard has stopped.
+func (g *Guard) keep(p *permit, now int64) (kept bool) {
 	g.atTime(now, func() {
+		if g.mu.timer == nil {
+			return
+		}
+		kept = true
 		g.mu.number++
 		p.number = g.mu.number
 		g.mu.permits[p.number] = p
@@ -304,6 +326,7 @@ func (g *Guard) keep(p *permit, now int64) {
 		g.mu.byKey[p.key]++
 		heap.Push(&g.mu.ends, p)
 	})
+	return kept
 }
 
 // Done takes a permit back, and says what the rules make of how the call went. The

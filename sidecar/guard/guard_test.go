@@ -28,12 +28,13 @@ type rig struct {
 	rules    *rules.Rules
 	tables   []config.GuardTable
 	told     []*throttle.Wait
+	keep     func(keys []string, until int64) *wire.Error
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
-	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now())}
+	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), keep: func([]string, int64) *wire.Error { return nil }}
 	r.circuits = circuit.New(circuit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Event:  func(string, string, wire.Event) {},
@@ -44,9 +45,10 @@ func newRig(t *testing.T) *rig {
 	r.Guard = New(Options{
 		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
 		Tables: func() []config.GuardTable { return r.tables }, Tell: func(w []*throttle.Wait) { r.told = append(r.told, w...) }, Signer: signer,
+		Keep:    func(keys []string, until int64) *wire.Error { return r.keep(keys, until) },
 		Metrics: telemetry.New(),
 	})
-	t.Cleanup(r.Stop)
+	t.Cleanup(func() { r.Stop() })
 	return r
 }
 
@@ -296,6 +298,43 @@ func TestSeveralChecksAreOrNot(t *testing.T) {
 		require.ErrorContains(t, err, "max_guard_permits")
 		require.Equal(t, before, r.State("v"), "as if nobody had asked")
 		require.Zero(t, r.Live())
+	})
+}
+
+// Only keys with a limit of concurrency are kept over a crash; what cannot be kept is
+// not allowed, and nothing is taken for it.
+func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute)})
+		r.limit("w", throttle.Limits{Limit: 2, Window: int64(time.Minute)})
+		var kept []string
+		var until int64
+		r.keep = func(keys []string, end int64) *wire.Error {
+			kept, until = keys, end
+			return nil
+		}
+		r.done("v", r.allowed("v", "w", "x"), wire.GuardError)
+		require.Equal(t, []string{"v"}, kept)
+		require.Equal(t, time.Now().UnixNano()+int64(wire.DefaultPermitMs*time.Millisecond), until)
+		kept = nil
+		r.allowed("w", "x")
+		require.Empty(t, kept)
+
+		time.Sleep(time.Minute)
+		r.keep = func([]string, int64) *wire.Error { return wire.OutcomeUnknown() }
+		before := r.State("v")
+		answers, err := r.Check("me", wire.GuardAsk{Key: "v", With: []string{"w"}, Cost: 1, TTLMs: 1000})
+		require.NotNil(t, err, answers)
+		require.ErrorIs(t, err, wire.OutcomeUnknown())
+		require.Equal(t, before, r.State("v"), "the probe has come back, too")
+		require.Zero(t, r.Live())
+
+		r.Stop()
+		_, err = r.Check("me", wire.GuardAsk{Key: "y", With: []string{"w"}, Cost: 1, TTLMs: 1000})
+		require.ErrorIs(t, err, wire.Draining())
+		require.Equal(t, int64(2), r.State("w").Limits[0].Remaining)
 	})
 }
 
