@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,7 @@ type Permit struct {
 	GuardAnswer
 	g    *Guard
 	call GuardCall
+	ends time.Time // of the permit, or a little earlier
 }
 
 // Check asks for a call. A refusal is a [*RefusedError]. A permit has to be given back
@@ -110,10 +112,10 @@ func (g *Guard) Check(ctx context.Context, call GuardCall) (*Permit, error) {
 	}
 	key, inBody := wire.KeyTail(call.Keys[0])
 	ask := wire.GuardCheckRequest{Caller: g.caller, GuardAsk: wire.GuardAsk{
-		Key: inBody, With: call.Keys[1:], Cost: call.Cost, TTLMs: call.TTL.Milliseconds(),
+		Key: inBody, With: call.Keys[1:], Cost: call.Cost, TTLMs: (call.TTL + time.Millisecond - 1).Milliseconds(),
 	}}
 	for {
-		p := &Permit{g: g, call: call}
+		p := &Permit{g: g, call: call, ends: time.Now().Add(cmp.Or(call.TTL, wire.DefaultPermitMs*time.Millisecond))}
 		if err := g.c.call(ctx, g.c.subjects.Guard(wire.GuardCheck, key), ask, &p.GuardAnswer); err != nil {
 			return nil, err
 		}
@@ -140,8 +142,8 @@ func (g *Guard) Permit(id string, call GuardCall) *Permit {
 
 // Done gives the permit back and tells how the call went; nil is well. Of an error it
 // tells the text, the code if the error has a method ErrorCode() string, or "timeout"
-// for the end of a deadline, and how long the destination wants to be left alone if it
-// has a method RetryAfter() time.Duration.
+// for the end of a deadline and "canceled" for that of a context, and how long the
+// destination wants to be left alone if it has a method RetryAfter() time.Duration.
 func (p *Permit) Done(ctx context.Context, err error) (GuardVerdict, error) {
 	key, inBody := wire.KeyTail(p.call.Keys[0])
 	done := wire.GuardDoneRequest{
@@ -168,6 +170,8 @@ func errorCode(err error) string {
 		return coded.ErrorCode()
 	case errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
 	}
 	return ""
 }
@@ -194,7 +198,7 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 			permit.tell(ctx, errors.New("the call did not return"))
 		}
 	}()
-	limited, cancel := context.WithTimeout(ctx, permit.ttl())
+	limited, cancel := context.WithDeadline(ctx, permit.ends)
 	defer cancel()
 	err = call(limited)
 	finished = true
@@ -203,14 +207,6 @@ func (g *Guard) DoCall(ctx context.Context, what GuardCall, call func(context.Co
 		return &FailedError{err, verdict}
 	}
 	return nil
-}
-
-// ttl is how long the permit lives from now on, at the least.
-func (p *Permit) ttl() time.Duration {
-	if p.call.TTL > 0 {
-		return p.call.TTL
-	}
-	return wire.DefaultPermitMs * time.Millisecond
 }
 
 // tell is Done for a call that has been made, also when its context has ended. If fila

@@ -19,7 +19,8 @@ import (
 // A response of 500 and above, and 429, counts as an error with its status as the
 // code, and its Retry-After for how long the host wants to be left alone; the caller
 // gets the response all the same. A call is over when the body of its response has
-// been read to its end, or closed.
+// been read to its end, or closed, or when the server switches to another protocol.
+// One that takes longer than 30 s goes on, but counts as failed.
 func (g *Guard) Transport(base http.RoundTripper, keys func(*http.Request) []string) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -53,7 +54,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		permit.tell(r.Context(), err)
 		return nil, err
 	}
-	if resp.Body == nil || resp.Body == http.NoBody {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		permit.tell(r.Context(), statusOf(resp))
 		return resp, nil
 	}

@@ -129,6 +129,54 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+// The context of a call ends no later than its permit, however long the answer took.
+func TestGuardCallEndsWithItsPermit(t *testing.T) {
+	c := newGuarded(t, guardConfig)
+	begin := time.Now()
+	err := c.Guard().DoCall(t.Context(), GuardCall{Keys: []string{"slow"}, TTL: time.Minute}, func(ctx context.Context) error {
+		end, ok := ctx.Deadline()
+		require.True(t, ok)
+		require.False(t, end.Before(begin.Add(time.Minute)))
+		status, err := c.Guard().State(t.Context(), "slow")
+		require.NoError(t, err)
+		require.Equal(t, 1, status.Permits)
+		permit, err := c.Guard().Check(t.Context(), GuardCall{Keys: []string{"slow"}, TTL: time.Minute})
+		require.NoError(t, err)
+		expires, err := time.Parse(time.RFC3339Nano, permit.ExpiresAt)
+		require.NoError(t, err)
+		require.True(t, end.Before(expires))
+		_, err = permit.Done(t.Context(), context.Canceled)
+		return err
+	})
+	require.NoError(t, err)
+	require.Equal(t, "canceled", errorCode(context.Canceled))
+}
+
+// A connection that has changed its protocol is written to as well.
+func TestGuardTransportUpgrade(t *testing.T) {
+	c := newGuarded(t, guardConfig)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = io.CopyN(conn, conn, 5)
+			_ = conn.Close()
+		}
+	}))
+	defer server.Close()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
+	resp, err := c.Guard().Transport(nil, nil).RoundTrip(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	_, err = io.WriteString(resp.Body.(io.Writer), "hello")
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(text))
+}
+
 func TestGuardTransport(t *testing.T) {
 	c := newGuarded(t, guardConfig)
 	var status atomic.Int64

@@ -53,6 +53,9 @@ func TestCallsAndMessagesShareALimit(t *testing.T) {
 			x.must("fila.guard.done."+key, `{"key":"stripe","permit":"`+many.Answers[0].Permit+`","outcome":"ok"}`, &verdict)
 		}
 		require.True(t, verdict.Duplicate)
+		require.NoError(t, x.nc.Publish("fila.guard.check.unheard", nil))
+		x.must("fila.guard.state.unheard", "", &st)
+		require.Zero(t, st.Permits, "nobody hears of the permit, so there is none")
 		x.must("fila.guard.done._", `{"key":"a key","permit":"`+many.Answers[2].Permit+`","outcome":"ok"}`, nil)
 		x.end()
 	})

@@ -224,7 +224,7 @@ func TestSafetyRetries(t *testing.T) {
 				require.NotEmpty(t, v.Description)
 			}
 		}
-		for code, severity := range map[string]string{"400": "low", "401": "critical"} {
+		for code, severity := range map[string]string{"400": "low", "401": "critical", "canceled": "low"} {
 			v := x.call(code, 1, "vendor:x")
 			require.False(t, v.Retry)
 			require.Equal(t, severity, v.Severity)

@@ -329,7 +329,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	s.link.Unlock()
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards,
-		Tell: control.Tell, Keep: r.control.KeepCalls, Signer: signer, Metrics: s.metrics,
+		Tell: control.Tell, Keep: r.control.KeepCalls, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
 	})
 	r.admin = admin.New(admin.Options{Log: s.limited, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -321,6 +322,12 @@ func LimitReached(what string, limit int64, retryAfter time.Duration) *Error {
 func ReplyTooLarge(size int, limit int64) *Error {
 	return newError(CodeReplyTooLarge,
 		"the reply has more bytes (%d) than max_payload of the NATS server allows (%d); if it was to change something, that is done", size, limit)
+}
+
+// GuardReplyTooLarge refuses checks whose answers NATS does not carry in one reply.
+func GuardReplyTooLarge(checks, size int, limit int64) *Error {
+	return BadField("checks", strconv.Itoa(checks)+" of them",
+		fmt.Sprintf("their answers have more bytes (%d) than max_payload of the NATS server allows (%d): ask for fewer at a time", size, limit))
 }
 
 // OutcomeUnknown answers for a change whose commit failed.

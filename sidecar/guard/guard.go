@@ -37,6 +37,8 @@ type Options struct {
 	Metrics  Metrics
 	Signer   *wire.Signer
 	Caps     Caps
+
+	MaxPayload func() int64 // bytes of the largest reply
 }
 
 // Caps bound what callers name; 0 is no bound. Beyond it they are refused (429).
@@ -113,7 +115,10 @@ func New(o Options) *Guard {
 	g := &Guard{opt: o, run: rand.Uint64()}
 	g.mu.permits = make(map[uint64]*permit)
 	g.mu.byKey = make(map[string]int)
-	g.mu.timer = time.AfterFunc(time.Hour, func() { g.atTime(g.opt.Now(), func() {}) })
+	g.mu.timer = time.AfterFunc(time.Hour, func() {
+		// Now may be behind the timer, then it is set again.
+		g.atTime(g.opt.Now(), func() { g.mu.rings = 0 })
+	})
 	return g
 }
 
@@ -156,14 +161,19 @@ func (g *Guard) Stop() int {
 // Check asks for calls, each by itself, in their order. If one of them cannot be
 // decided, it is as if nobody had asked for any.
 func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
+	answers, _, err := g.decide(caller, asks)
+	return answers, err
+}
+
+// decide is Check. It also returns the permits, if it is asked for several calls.
+func (g *Guard) decide(caller string, asks []wire.GuardAsk) (answers []wire.GuardAnswer, given []*permit, _ *wire.Error) {
 	now := g.opt.Now()
-	answers := make([]wire.GuardAnswer, len(asks))
-	var given []*permit
+	answers = make([]wire.GuardAnswer, len(asks))
 	for i := range asks {
 		p, err := g.check(&asks[i], caller, now, &answers[i])
 		if err != nil {
 			g.cancel(given, now)
-			return nil, err
+			return nil, nil, err
 		}
 		if p != nil && len(asks) > 1 {
 			given = append(given, p)
@@ -173,7 +183,7 @@ func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer,
 		g.opt.Metrics.GuardChecked(answers[i].Gate)
 	}
 	g.opt.Metrics.GuardTook(g.opt.Now() - now)
-	return answers, nil
+	return answers, given, nil
 }
 
 // check asks for a call, and gives a permit if it is allowed.

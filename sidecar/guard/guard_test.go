@@ -3,6 +3,8 @@ package guard
 import (
 	"log/slog"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,13 +30,14 @@ type rig struct {
 	rules    *rules.Rules
 	tables   []config.GuardTable
 	told     []*throttle.Wait
+	payload  int64
 	keep     func(keys []string, until int64) *wire.Error
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
-	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), keep: func([]string, int64) *wire.Error { return nil }}
+	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) *wire.Error { return nil }}
 	r.circuits = circuit.New(circuit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Event:  func(string, string, wire.Event) {},
@@ -46,7 +49,7 @@ func newRig(t *testing.T) *rig {
 		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
 		Tables: func() []config.GuardTable { return r.tables }, Tell: func(w []*throttle.Wait) { r.told = append(r.told, w...) }, Signer: signer,
 		Keep:    func(keys []string, until int64) *wire.Error { return r.keep(keys, until) },
-		Metrics: telemetry.New(),
+		Metrics: telemetry.New(), MaxPayload: func() int64 { return r.payload },
 	})
 	t.Cleanup(func() { r.Stop() })
 	return r
@@ -127,6 +130,41 @@ func TestAPermitEndsByItself(t *testing.T) {
 		require.Equal(t, "open", st.Circuit.State, "a call of which nobody hears counts as failed")
 		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
+	})
+}
+
+// The clock may stand still for a while, after it was set back.
+func TestAPermitEndsByALateClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var back atomic.Int64
+		r.opt.Now = func() int64 { return time.Now().UnixNano() - back.Load() }
+		r.allowed("v")
+		back.Store(int64(10 * time.Second))
+		time.Sleep(wire.DefaultPermitMs*time.Millisecond + 9*time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, r.Live())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Zero(t, r.Live(), "nobody asked")
+	})
+}
+
+// Permits that nobody can be told of are not given.
+func TestAnswersThatAreTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.limit("v", throttle.Limits{Concurrency: 100, Limit: 100, Window: int64(time.Minute)})
+		before := r.State("v")
+		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
+		r.payload = 4096
+		_, _, err := r.checkVerb("_", checks)
+		require.ErrorContains(t, err, "ask for fewer")
+		require.Equal(t, before, r.State("v"))
+		r.payload = 16 << 10
+		_, _, err = r.checkVerb("_", checks)
+		require.Nil(t, err)
+		require.Equal(t, 100, r.Live())
 	})
 }
 

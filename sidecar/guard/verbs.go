@@ -21,8 +21,7 @@ func (g *Guard) checkVerb(tail string, body []byte) ([]byte, map[string][]string
 		return nil, nil, err
 	}
 	if r.Checks != nil {
-		answers, err := g.Check(r.Caller, r.Checks...)
-		return encode(wire.GuardAnswers{Answers: answers}, nil, err)
+		return g.checkAll(&r)
 	}
 	answers, err := g.Check(r.Caller, r.GuardAsk)
 	if err != nil {
@@ -32,6 +31,17 @@ func (g *Guard) checkVerb(tail string, body []byte) ([]byte, map[string][]string
 		return answers[0].AppendAllowed(nil), nil, nil
 	}
 	return encode(&answers[0], answers[0].Headers(), nil)
+}
+
+// checkAll asks for several calls. What cannot be told is as if nobody had asked.
+func (g *Guard) checkAll(r *wire.GuardCheckRequest) ([]byte, map[string][]string, *wire.Error) {
+	answers, given, err := g.decide(r.Caller, r.Checks)
+	reply, headers, err := encode(wire.GuardAnswers{Answers: answers}, nil, err)
+	if limit := g.opt.MaxPayload(); int64(len(reply)) > limit {
+		g.cancel(given, g.opt.Now())
+		return nil, nil, wire.GuardReplyTooLarge(len(r.Checks), len(reply), limit)
+	}
+	return reply, headers, err
 }
 
 func (g *Guard) doneVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {

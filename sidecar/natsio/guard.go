@@ -24,6 +24,7 @@ func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
 			switch {
 			case !ok:
 				f.respondError(req, wire.BadSubject(req.Subject()))
+			case req.Reply() == "" && name != wire.GuardDone: // nobody would hear of the permit
 			case s.Draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
