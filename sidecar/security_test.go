@@ -207,7 +207,7 @@ func TestDocumentedPermissions(t *testing.T) {
 // TestDocumentedPermissionsInside: the roles are those of the embedded server as well,
 // where fila needs no login; JetStream is beside them.
 func TestDocumentedPermissionsInside(t *testing.T) {
-	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "OPERATOR"} {
+	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR"} {
 		t.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
 	}
 	dir := t.TempDir()

@@ -29,7 +29,6 @@ type rig struct {
 	circuits *circuit.Registry
 	rules    *rules.Rules
 	tables   []config.GuardTable
-	told     []*throttle.Wait
 	payload  int64
 	keep     func(keys []string, until int64) *wire.Error
 }
@@ -47,7 +46,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	r.Guard = New(Options{
 		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
-		Tables: func() []config.GuardTable { return r.tables }, Tell: func(w []*throttle.Wait) { r.told = append(r.told, w...) }, Signer: signer,
+		Tables: func() []config.GuardTable { return r.tables }, Tell: func([]*throttle.Wait) {}, Signer: signer,
 		Keep:    func(keys []string, until int64) *wire.Error { return r.keep(keys, until) },
 		Metrics: telemetry.New(), MaxPayload: func() int64 { return r.payload },
 	})

@@ -1,0 +1,62 @@
+package guard
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// Callers in many goroutines, some of which never tell how it went: no more calls are
+// under way than may be, and nothing is left of them.
+func TestManyCallers(t *testing.T) {
+	r := newRig(t)
+	const places = 3
+	r.limit("v", throttle.Limits{Concurrency: places})
+	var under, allowed, forgotten atomic.Int64
+	var crew sync.WaitGroup
+	for c := range 8 {
+		crew.Go(func() {
+			caller := fmt.Sprint(c)
+			for i := range 300 {
+				ttl := int64(wire.DefaultPermitMs)
+				forgets := i%100 == 99
+				if forgets {
+					ttl = 1
+				}
+				answers, err := r.Check(caller, wire.GuardAsk{Key: "v", With: []string{caller}, Cost: 1, TTLMs: ttl})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = r.State("v")
+				switch {
+				case !answers[0].Allowed:
+				case forgets:
+					forgotten.Add(1)
+				default:
+					if n := under.Add(1); n > places {
+						t.Errorf("%d calls are under way", n)
+					}
+					allowed.Add(1)
+					under.Add(-1)
+					v, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: answers[0].Permit, Caller: caller, Outcome: wire.GuardOK, Attempt: 1})
+					if err != nil || v.Duplicate {
+						t.Error(v, err)
+					}
+				}
+			}
+		})
+	}
+	crew.Wait()
+	require.Positive(t, allowed.Load())
+	require.Eventually(t, func() bool { return r.Live() == 0 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, int64(places), r.State("v").Limits[0].Remaining)
+	t.Log(allowed.Load(), "allowed,", forgotten.Load(), "forgotten")
+}
