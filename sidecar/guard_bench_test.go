@@ -55,9 +55,9 @@ func guardBare(nc *nats.Conn) error {
 var guardBody = []byte(`{"with":["tenant:acme"],"ttl_ms":600000}`)
 
 // guardCheck returns the permit.
-func guardCheck(nc *nats.Conn) (string, error) {
+func guardCheck(nc *nats.Conn, body []byte) (string, error) {
 	const before = `{"allowed":true,"permit":"`
-	m, err := nc.Request("fila.guard.check.vendor:stripe", guardBody, time.Minute)
+	m, err := nc.Request("fila.guard.check.vendor:stripe", body, time.Minute)
 	if err != nil {
 		return "", err
 	}
@@ -72,25 +72,30 @@ func guardDone(nc *nats.Conn, permit string) error {
 	return err
 }
 
-// BenchmarkGuardLatency has one caller that asks for one thing at a time, in turn.
+// BenchmarkGuardLatency has one caller that asks for one thing at a time, in turn; a
+// plain check has one key and no body.
 func BenchmarkGuardLatency(b *testing.B) {
 	x := startGuardBench(b)
 	defer x.end()
 	nc, err := nats.Connect(x.url)
 	require.NoError(b, err)
 	defer nc.Close()
-	var bare, check, done []time.Duration
+	var bare, plain, check, done []time.Duration
 	for range b.N {
 		begin := time.Now()
 		err1 := guardBare(nc)
 		bare = append(bare, time.Since(begin))
 		begin = time.Now()
-		permit, err2 := guardCheck(nc)
+		permit, err0 := guardCheck(nc, nil)
+		plain = append(plain, time.Since(begin))
+		err0 = errors.Join(err0, guardDone(nc, permit))
+		begin = time.Now()
+		permit, err2 := guardCheck(nc, guardBody)
 		check = append(check, time.Since(begin))
 		begin = time.Now()
 		err3 := guardDone(nc, permit)
 		done = append(done, time.Since(begin))
-		if err := errors.Join(err1, err2, err3); err != nil {
+		if err := errors.Join(err0, err1, err2, err3); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -101,7 +106,7 @@ func BenchmarkGuardLatency(b *testing.B) {
 	for _, of := range []struct {
 		name string
 		took []time.Duration
-	}{{"bare", bare}, {"check", check}, {"done", done}} {
+	}{{"bare", bare}, {"plain", plain}, {"check", check}, {"done", done}} {
 		b.ReportMetric(at(of.took, 0.5), of.name+"-p50-us")
 		b.ReportMetric(at(of.took, 0.99), of.name+"-p99-us")
 		b.ReportMetric(at(of.took, 0.5)/at(bare, 0.5), of.name+"-p50/bare")
@@ -142,10 +147,10 @@ func BenchmarkGuardRate(b *testing.B) {
 	rounds := b.N/slice + 1
 	for range rounds {
 		run(&bare, func(nc *nats.Conn, _ int) error { return guardBare(nc) })
-		run(&check, func(nc *nats.Conn, i int) (err error) { permits[i], err = guardCheck(nc); return err })
+		run(&check, func(nc *nats.Conn, i int) (err error) { permits[i], err = guardCheck(nc, guardBody); return err })
 		run(&done, func(nc *nats.Conn, i int) error { return guardDone(nc, permits[i]) })
 		run(&pair, func(nc *nats.Conn, _ int) error {
-			permit, err := guardCheck(nc)
+			permit, err := guardCheck(nc, guardBody)
 			if err != nil {
 				return err
 			}

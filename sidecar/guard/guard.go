@@ -191,10 +191,11 @@ func (g *Guard) check(ask *wire.GuardAsk, caller string, now int64, a *wire.Guar
 	if err := g.pairs(ask); err != nil {
 		return nil, err
 	}
-	if err := g.room(ask, now); err != nil {
+	keys := ask.Keys()
+	if err := g.room(keys, now); err != nil {
 		return nil, err
 	}
-	h, err := g.take(ask, now, a)
+	h, err := g.take(ask, keys, now, a)
 	if err != nil || !a.Allowed {
 		return nil, err
 	}
@@ -252,24 +253,24 @@ func (g *Guard) undo(h *held, now int64) {
 }
 
 // room reports whether there is room for one more permit, and for its keys.
-func (g *Guard) room(ask *wire.GuardAsk, now int64) *wire.Error {
+func (g *Guard) room(keys []string, now int64) *wire.Error {
 	caps := &g.opt.Caps
 	var permits int64
 	g.atTime(now, func() { permits = int64(len(g.mu.permits)) })
 	switch {
 	case caps.Permits > 0 && permits >= caps.Permits:
 		return wire.LimitReached("permits of the guard (limits.max_guard_permits)", caps.Permits, capRetryAfter)
-	case caps.ThrottleKeys > 0 && g.opt.Gates.Full(ask.Keys(), caps.ThrottleKeys, now):
+	case caps.ThrottleKeys > 0 && g.opt.Gates.Full(keys, caps.ThrottleKeys, now):
 		return wire.LimitReached("throttle keys (limits.max_throttle_keys)", caps.ThrottleKeys, capRetryAfter)
-	case caps.Circuits > 0 && g.opt.Circuits.Full(ask.Key, caps.Circuits):
+	case caps.Circuits > 0 && g.opt.Circuits.Full(keys[0], caps.Circuits):
 		return wire.LimitReached("circuits (limits.max_circuits)", caps.Circuits, capRetryAfter)
 	}
 	return nil
 }
 
 // take takes all that the call needs, or nothing and says what refuses it.
-func (g *Guard) take(ask *wire.GuardAsk, now int64, a *wire.GuardAnswer) (held, *wire.Error) {
-	set, err := g.opt.Gates.Set(ask.Keys(), now)
+func (g *Guard) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (held, *wire.Error) {
+	set, err := g.opt.Gates.Set(keys, now)
 	if err != nil { // there are fewer keys than it takes
 		return held{}, wire.Internal(err.Error())
 	}
