@@ -168,7 +168,7 @@ func TestSafetyCircuit(t *testing.T) {
 				require.True(t, a.Allowed && a.Probe)
 				permits = append(permits, a.Permit)
 			}
-			refused(1000) // all three are out: a second is a guess
+			refused(200) // all three are out: when one ends is a guess
 			return permits
 		}
 		fail(4)

@@ -65,7 +65,7 @@ const capRetryAfter = time.Second
 // gone that has the turn, until a call that is under way may have ended.
 const (
 	turnRetryAfter = 50 * time.Millisecond
-	busyRetryAfter = time.Second
+	busyRetryAfter = 200 * time.Millisecond
 )
 
 // remember is how long (ns) a permit is known after it was done, to tell a repetition
@@ -283,7 +283,8 @@ func (g *Guard) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.Guard
 
 // pass goes through the circuit and the limits, all or none.
 func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) wire.GuardAnswer {
-	n, at := h.circuit.Peek(now)
+	// Not Peek: the permit for a probe of a circuit that a fleet shares has to be asked for.
+	n, at := h.circuit.Admits(now)
 	if n <= 0 {
 		return byCircuit(ask.Key, at, now)
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
@@ -33,7 +35,10 @@ type rig struct {
 	keep     func(keys []string, until int64) *wire.Error
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
+
+// newSharedRig is newRig with circuits that are shared, unless f is nil.
+func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
 	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) *wire.Error { return nil }}
@@ -41,6 +46,7 @@ func newRig(t *testing.T) *rig {
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Event:  func(string, string, wire.Event) {},
 		Submit: func(b *store.Batch) { b.Done(nil) },
+		Fleet:  f, Shares: func(string) bool { return true },
 	})
 	signer, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
 	require.NoError(t, err)
@@ -209,6 +215,43 @@ func TestPermitsAreBoundToKeyAndCaller(t *testing.T) {
 		other := newRig(t) // with the same secret, as after a start
 		_, err := other.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
+	})
+}
+
+// The permit for a probe of a shared circuit has to be asked for, also by a guard that
+// nobody but callers uses, and waits for those who come back when they were told to, or
+// after whole seconds.
+func TestProbesOfASharedCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fleet.New(fleet.Options{
+			Log: slog.New(slog.DiscardHandler), Bucket: fleettest.New().Of(), Instance: "a",
+			Now: func() int64 { return time.Now().UnixNano() }, Degraded: func(error) {},
+		})
+		r := newSharedRig(t, f)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		require.NoError(t, f.Start(t.Context()))
+		for _, header := range []bool{false, true} {
+			r.done("v", r.allowed("v"), wire.GuardError)
+			synctest.Wait()
+			require.Equal(t, "circuit", r.ask("v").Gate)
+			time.Sleep(time.Minute)
+			a := r.ask("v")
+			require.False(t, a.Allowed)
+			wait := time.Duration(a.RetryAfterMs) * time.Millisecond
+			if header {
+				wait = time.Second
+			}
+			time.Sleep(wait)
+			a = r.ask("v")
+			require.True(t, a.Allowed, "after %s", wait)
+			require.True(t, a.Probe)
+			require.Equal(t, "circuit", r.ask("v").Gate, "one probe at a time")
+			r.done("v", a.Permit, wire.GuardOK)
+			synctest.Wait()
+			require.Equal(t, "closed", r.circuitState("v"))
+		}
+		f.Stop()
+		synctest.Wait()
 	})
 }
 

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// UnusedFor is how long a permit may be unused before it is given back.
-	UnusedFor = 500 * time.Millisecond
+	// UnusedFor is how long a permit may be unused before it is given back: callers of the
+	// guard that go by whole seconds come back for it.
+	UnusedFor = 2 * time.Second
 	// askAgain is after how long one that wants a permit looks whether those who hold
 	// them are still alive.
 	askAgain = time.Second
