@@ -91,7 +91,7 @@ func escape(s string, left func(rune) bool) string {
 }
 
 // NamedKey returns the key that a request names by text, the opposite of
-// [ShowKey].
+// [ShowKey] and [ShowText].
 func NamedKey(text string) string {
 	if !strings.Contains(text, `\x`) {
 		return text

@@ -123,7 +123,8 @@ func TestConsumeVerbose(t *testing.T) {
 func TestConsumeJSONIsReadBack(t *testing.T) {
 	f := clitest.StartFake(t)
 	q := startQueue(f, 1)
-	q.headers = map[string][]string{"tenant": {"acme", "b"}}
+	values := []string{"acme", "b", "caf\xe9", `C:\x41`}
+	q.headers = map[string][]string{"tenant": values}
 	intake(f, takeAll)
 	r := program.Run(t, "", "consume", "orders", "--count", "1", "--json")
 	require.True(t, json.Valid([]byte(r.Out)))
@@ -134,7 +135,7 @@ func TestConsumeJSONIsReadBack(t *testing.T) {
 	for msg := f.Next(); ; msg = f.Next() {
 		if msg.Subject == "fila.enqueue.orders" {
 			require.Equal(t, "message 1", string(msg.Data))
-			require.Equal(t, []string{"acme", "b"}, msg.Header["tenant"])
+			require.Equal(t, values, msg.Header["tenant"])
 			require.Len(t, msg.Header, 1)
 			return
 		}

@@ -53,10 +53,11 @@ file or of standard input; --jsonl reads a JSON object from every line:
 
   {"payload":"text","headers":{"tenant":"acme"}}
 
-A payload that is not a string is sent as JSON; payload_base64 holds bytes.
-dedupe_id, delay and ttl work as the flags do. What fila consume --json prints
-can be read back: its other fields are not looked at. Flags are for all
-messages; a header of the line wins over one of the flags.
+A payload that is not a string is sent as JSON; payload_base64 holds bytes. In the
+value of a header \xNN is a byte, \x5c a backslash before an x. dedupe_id, delay
+and ttl work as the flags do. What fila consume --json prints can be read back:
+its other fields are not looked at. Flags are for all messages; a header of the
+line wins over one of the flags.
 
 Many messages are confirmed many at a time, and a line says in the end how many
 there were. The first that fila refuses ends the command; its number is the

@@ -200,8 +200,8 @@ func (d *describedMessage) payload() ([]byte, error) {
 	return d.Payload, nil
 }
 
-// headers takes one value or a list of them for each name. Those that fila adds
-// to a delivery are left out.
+// headers takes one value or a list of them for each name, in the form of
+// [wire.ShowText]. Those that fila adds to a delivery are left out.
 func (d *describedMessage) headers() ([]header, error) {
 	var all []header
 	for name, raw := range d.Headers {
@@ -216,6 +216,7 @@ func (d *describedMessage) headers() ([]header, error) {
 			}
 		}
 		for _, value := range values {
+			value = wire.NamedKey(value)
 			if !command.HeaderAllowed(name, value) {
 				return nil, fmt.Errorf("header %q: allowed is one line, without spaces or colons in the name", name)
 			}

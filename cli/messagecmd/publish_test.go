@@ -122,6 +122,7 @@ func TestPublishJSONLines(t *testing.T) {
 		`{"payload":"a","headers":{"a b":"1"}}`:    `header "a b": allowed is one line`,
 		`{"payload":"a","headers":{"a":1}}`:        "allowed is a string or a list of strings",
 		`{"payload":"a","headers":{"a":"1\r\nb"}}`: "allowed is one line",
+		`{"payload":"a","headers":{"a":"1\\x0a"}}`: "allowed is one line",
 		`{"payload":"a","delay":"soon"}`:           "delay: ",
 		`{"payload":"a"`:                           "bad JSON",
 		`text`:                                     "bad JSON",
