@@ -103,8 +103,9 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 		Use:   "log [KEY-PREFIX]",
 		Short: "Show who changed what, newest first",
 		Long: `Show what was changed of the runtime configuration, throttles, circuits, pauses,
-queues and messages, and who asked for it: newest first, with the beginning of the old and the new value; --json has all of
-them. fila keeps the newest 10,000.`,
+queues and messages, and who asked for it: newest first, with the beginning of the
+old and the new value; --json has up to 1 KiB of each. fila keeps the newest
+10,000.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
 		PreRunE: func(*cobra.Command, []string) error {
