@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"github.com/google/uuid"
+
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
@@ -67,7 +69,7 @@ func (a *Admin) handle(req wire.MessageRequest,
 	if why := inFlight[h.State]; why != "" {
 		return wire.MessageReply{}, wire.MessageInFlight(at.q.Name(), req.ID, why)
 	}
-	return wire.MessageReply{ID: req.ID, Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}, nil
+	return wire.MessageReply{ID: uuid.UUID(at.v.ID).String(), Queue: at.q.Name(), State: stateText(at.q.Name(), at.v), Done: h.Done > 0}, nil
 }
 
 // inFlight says where messages are that do not wait.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,7 +178,7 @@ func TestAuditNamesWhoDidWhat(t *testing.T) {
 		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
 		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
 		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, nil)
-		h.must(wire.VerbMessageRunNow, "", about(id), nil)
+		h.must(wire.VerbMessageRunNow, "", about("urn:uuid:"+strings.ToUpper(id)), nil)
 		h.must(wire.VerbMessageDelete, "", about(id), nil)
 		h.must(wire.VerbQueuePurge, "orders", ``, nil)
 		h.must(wire.VerbHookReset, "orders", ``, nil)

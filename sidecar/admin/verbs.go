@@ -117,6 +117,7 @@ func (v Verb) audit(tail string, body, reply []byte) {
 	case wire.VerbQueueDelete, wire.VerbQueuePurge, wire.VerbRedrive:
 		done = string(reply)
 	case wire.VerbMessageDelete, wire.VerbMessageRunNow:
+		_ = json.Unmarshal(reply, &named) // its id is in one form, whatever was asked for
 		what, done = "message:"+named.ID, string(reply)
 	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
 		what = "circuit:" + cmp.Or(wire.NamedKey(named.Key), wire.NamedKey(tail))
