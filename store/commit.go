@@ -84,9 +84,9 @@ type line struct {
 	batches []*Batch
 }
 
-// take waits for batches and returns as many as fit into limit bytes, one at
-// least; none at all means that the mailbox is closed and empty.
-func (m *mailbox) take(limit int64) []*Batch {
+// take waits for batches and returns as many as fit into limit bytes, of which each
+// has so many, one at least; none at all means that the mailbox is closed and empty.
+func (m *mailbox) take(limit int64, bytes func(*Batch) int64) []*Batch {
 	if len(m.turns) == 0 {
 		m.file(m.takeAll())
 	} else {
@@ -100,7 +100,7 @@ func (m *mailbox) take(limit int64) []*Batch {
 		m.turns[0] = nil
 		m.turns = m.turns[1:]
 		b := l.batches[0]
-		n := batchBytes(b)
+		n := bytes(b)
 		if len(out) > 0 && size+n > limit {
 			next = append(next, l)
 			continue
@@ -167,10 +167,23 @@ func (m *mailbox) newLine(queue QueueID) *line {
 	return l
 }
 
-func batchBytes(b *Batch) int64 {
+// addedBytes is how many bytes of new messages a batch has.
+func addedBytes(b *Batch) int64 {
 	var n int64
 	for i := range b.Add {
 		n += int64(len(b.Add[i].Headers) + len(b.Add[i].Payload))
+	}
+	return n
+}
+
+// batchBytes is how many bytes of messages a batch writes: what it moves is written
+// again. It is for the committer.
+func (s *Bolt) batchBytes(b *Batch) int64 {
+	n := addedBytes(b)
+	for i := range b.Move {
+		if _, l, ok := s.find(b.Move[i].From); ok {
+			n += int64(l.size)
+		}
 	}
 	return n
 }
@@ -273,7 +286,7 @@ func (p *pace) learn(bytes int64, took time.Duration) {
 func (s *Bolt) commitLoop() {
 	defer s.notify.close()
 	for {
-		batches := s.box.take(s.pace.limit(s.o.MaxCommitBytes))
+		batches := s.box.take(s.pace.limit(s.o.MaxCommitBytes), s.batchBytes)
 		if len(batches) == 0 {
 			return
 		}

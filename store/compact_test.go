@@ -220,14 +220,37 @@ func TestCommitBytes(t *testing.T) {
 	for _, n := range []int{100, 40, 40, 40, 300, 0} {
 		require.True(t, m.put(big(n)))
 	}
-	require.Len(t, m.take(100), 1)
-	require.Len(t, m.take(100), 2)
-	require.Len(t, m.take(100), 1)
-	require.Len(t, m.take(100), 1)
-	require.Len(t, m.take(100), 1)
+	require.Len(t, m.take(100, addedBytes), 1)
+	require.Len(t, m.take(100, addedBytes), 2)
+	require.Len(t, m.take(100, addedBytes), 1)
+	require.Len(t, m.take(100, addedBytes), 1)
+	require.Len(t, m.take(100, addedBytes), 1)
 	m.close()
-	require.Empty(t, m.take(100))
+	require.Empty(t, m.take(100, addedBytes))
 	require.False(t, m.put(big(1)))
+}
+
+// TestCommitBytesOfMoves: what is moved is written again, and counts.
+func TestCommitBytesOfMoves(t *testing.T) {
+	const n = 8
+	var most int
+	s := openTest(t, Options{NoSync: true, MaxCommitBytes: 2 << 20, OnCommit: func(c CommitStats) { most = max(most, c.Batches) }})
+	for seq := range uint64(n) {
+		require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{1, seq}, Payload: make([]byte, 1<<20)}}}))
+	}
+	require.NoError(t, submit(s, &Batch{Queue: 1, PutQueues: []QueueRecord{{ID: 2, Name: "q.dlq"}}}))
+	done := make(chan error, n)
+	s.Freeze(func() {
+		for seq := range uint64(n) {
+			s.Submit(&Batch{
+				Queue: 1, Move: []Move{{From: Ref{1, seq}, To: Message{Ref: Ref{2, seq}}}}, Done: func(err error) { done <- err },
+			})
+		}
+	})
+	for range n {
+		require.NoError(t, <-done)
+	}
+	require.LessOrEqual(t, most, 2)
 }
 
 // TestQueuesTakeTurns: what one has to write does not hold up another one, and stays in
@@ -239,7 +262,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 		require.True(t, m.put(&Batch{Queue: queue, Add: []Message{{Ref: Ref{queue, seq}, Payload: make([]byte, n)}}}))
 	}
 	take := func() (refs []Ref) {
-		for _, b := range m.take(100) {
+		for _, b := range m.take(100, addedBytes) {
 			refs = append(refs, b.Add[0].Ref)
 		}
 		return refs
@@ -281,14 +304,14 @@ func TestWaited(t *testing.T) {
 		return b.Waited
 	}
 	require.False(t, waited(1))
-	s.box.take(1)
+	s.box.take(1, addedBytes)
 	require.False(t, waited(1))
 	require.True(t, waited(2))
 	require.True(t, waited(0))
-	s.box.take(1)
+	s.box.take(1, addedBytes)
 	require.True(t, waited(1), "that of all three is under way")
 	require.True(t, waited(2))
-	s.box.take(1)
+	s.box.take(1, addedBytes)
 	s.box.end()
 	require.False(t, waited(1))
 	require.False(t, waited(2))
@@ -299,7 +322,7 @@ func TestWaitedForNoQueue(t *testing.T) {
 	var s Bolt
 	s.box.init()
 	s.Submit(&Batch{})
-	s.box.take(1)
+	s.box.take(1, addedBytes)
 	b := &Batch{Queue: 1}
 	s.Submit(b)
 	require.True(t, b.Waited)
@@ -316,7 +339,7 @@ func TestMailboxLetsGo(t *testing.T) {
 		require.True(t, m.put(b))
 	}
 	for i := range gone {
-		require.Len(t, m.take(1), 1)
+		require.Len(t, m.take(1, addedBytes), 1)
 		runtime.GC()
 		require.True(t, gone[i].Value() == nil, "batch %d", i) // a failure shall not print it
 	}
