@@ -20,6 +20,7 @@ func TestClientOf(t *testing.T) {
 		"app":                               {requestInfo: {`{"acc":"A","name":"app"}`}},
 		`a\x1b[2J`:                          {wire.HeaderClient: {"a\x1b[2J"}},
 		strings.Repeat("x", wire.MaxClient): {wire.HeaderClient: {strings.Repeat("x", 500)}},
+		"x" + strings.Repeat("é", wire.MaxClient/2-1): {wire.HeaderClient: {"x" + strings.Repeat("é", 500)}},
 	} {
 		require.Equal(t, want, clientOf(h))
 	}

@@ -33,7 +33,7 @@ func clientOf(h micro.Headers) string {
 		info.User, info.Name = "", ""
 	}
 	client := wire.ShowKey(cmp.Or(info.User, info.Name, h.Get(wire.HeaderClient)))
-	return client[:min(len(client), wire.MaxClient)]
+	return strings.ToValidUTF8(client[:min(len(client), wire.MaxClient)], "") // without half a letter
 }
 
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
