@@ -20,6 +20,8 @@ func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
 		handle := func(req micro.Request) {
+			f.calls.RLock()
+			defer f.calls.RUnlock()
 			tail, ok := f.Subjects.ParseGuard(name, req.Subject())
 			switch {
 			case !ok:

@@ -85,11 +85,14 @@ func (f *Front) serve(s *shard.Shard, name, subject string, handle func(micro.Re
 	return nil
 }
 
-// StopRequests ends what ServeRequests has begun, if it has.
+// StopRequests ends what ServeRequests has begun, if it has. The last call that a stop
+// has waited for is answered by then.
 func (f *Front) StopRequests() {
 	if f.service == nil {
 		return
 	}
+	f.calls.Lock()
+	defer f.calls.Unlock()
 	if err := f.service.Stop(); err != nil {
 		f.Log.Debug("micro service", "error", err)
 	}
