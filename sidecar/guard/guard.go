@@ -286,7 +286,7 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) wire.GuardAnswer {
 	// Not Peek: the permit for a probe of a circuit that a fleet shares has to be asked for.
 	n, at := h.circuit.Admits(now)
 	if n <= 0 {
-		return byCircuit(ask.Key, at, now)
+		return g.byCircuit(ask.Key, at, now)
 	}
 	ticket, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
 	if !ok {
@@ -300,7 +300,7 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) wire.GuardAnswer {
 	if pass == 0 { // somebody else was faster
 		g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
 		_, at := h.circuit.Peek(now)
-		return byCircuit(ask.Key, at, now)
+		return g.byCircuit(ask.Key, at, now)
 	}
 	h.pass = pass
 	return wire.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}
@@ -433,7 +433,7 @@ func (g *Guard) State(key string) wire.GuardStatus {
 		st.Circuit = &info
 		c := g.opt.Circuits.Use(key, now)
 		if n, at := c.Peek(now); n <= 0 {
-			st.Answer = byCircuit(key, at, now)
+			st.Answer = g.byCircuit(key, at, now)
 		}
 		for _, c := range g.opt.Circuits.Drop(c, now, nil) {
 			c.Announce()
@@ -531,10 +531,13 @@ func (e *ends) Pop() any {
 }
 
 // byCircuit is the refusal by a circuit that looks again at a time.
-func byCircuit(key string, at, now int64) wire.GuardAnswer {
+func (g *Guard) byCircuit(key string, at, now int64) wire.GuardAnswer {
 	a := wire.GuardAnswer{Gate: "circuit", Key: key}
-	if at == math.MaxInt64 { // a probe is under way, or only a hand closes it
-		at = now + int64(busyRetryAfter)
+	if at == math.MaxInt64 {
+		if info, _ := g.opt.Circuits.Info(key); info.OpenUntil == "closed" {
+			return a // only a hand closes it
+		}
+		at = now + int64(busyRetryAfter) // probes are under way
 	}
 	a.RetryAfterMs = millis(at - now)
 	return a

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -283,6 +284,18 @@ func (r *rig) circuitState(key string) string {
 		return c.State
 	}
 	return "closed"
+}
+
+// Nobody knows when a circuit closes that was opened by hand without an end.
+func TestACircuitThatOnlyAHandCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuits.Open("v", math.MaxInt64)
+		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.ask("v"))
+		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v").Answer)
+		r.circuits.Close("v", false)
+		r.allowed("v")
+	})
 }
 
 func TestADestinationAsksForTime(t *testing.T) {
