@@ -7,7 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -52,7 +54,7 @@ var demoRuns = []demoRun{
 }
 
 func newDemoCommand(env *command.Env) *cobra.Command {
-	duration := terminal.Millis(20_000)
+	duration, shared := terminal.Millis(20_000), false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
@@ -62,21 +64,29 @@ ones: together about twice as much as the provider takes that %d workers call,
 %d calls a second, which a throttle of fila keeps. First all tenants stand in
 one line, then each has its fair share: one line of Lua makes the difference. A
 table shows how long each tenant's messages wait, and a paragraph what has come
-of it. Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate),
+of it.
+
+With --shared it starts two filas instead, which share the circuit of a vendor
+that breaks: the second one holds its messages back when the first has seen it
+fail, exactly %d probes try when it is time, and then all goes again.
+
+Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sharedProbes),
 		Example: `  fila demo
+  fila demo --shared
   fila demo --duration 10s --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if duration < 200 || duration > 3_600_000 {
 				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())
 			}
-			return demo(env, cmd, duration.Duration())
+			return demo(env, cmd, duration.Duration(), shared)
 		},
 	}
+	cmd.Flags().BoolVar(&shared, "shared", false, "two filas that share the circuit of a vendor that breaks")
 	cmd.Flags().Var(&duration, "duration", "how long it takes in all")
 	return cmd
 }
 
-func demo(env *command.Env, cmd *cobra.Command, duration time.Duration) (err error) {
+func demo(env *command.Env, cmd *cobra.Command, duration time.Duration, shared bool) (err error) {
 	ctx, stop := command.UntilSignal(cmd)
 	defer stop()
 	dir, err := os.MkdirTemp("", "fila-demo-")
@@ -88,7 +98,15 @@ func demo(env *command.Env, cmd *cobra.Command, duration time.Duration) (err err
 			err = gone
 		}
 	}()
-	server, err := startDemo(ctx, dir, cmd.ErrOrStderr())
+	if shared {
+		return sharedDemo(ctx, env, cmd, dir, duration)
+	}
+	return fairDemo(ctx, env, cmd, dir, duration)
+}
+
+// fairDemo runs the demo of fair shares.
+func fairDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) (err error) {
+	server, err := startDemo(ctx, demoConfig(dir), cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -124,10 +142,15 @@ type demoServer struct {
 	ended chan error
 }
 
-// startDemo starts a sidecar that ends with ctx or with end.
-func startDemo(ctx context.Context, dir string, errOut io.Writer) (*demoServer, error) {
+// demoConfig is a sidecar with its data in dir, alone on ports that are free.
+func demoConfig(dir string) config.Config {
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port, cfg.DrainTimeoutMs = dir, "", -1, 0
+	return cfg
+}
+
+// startDemo starts a sidecar that runs until end.
+func startDemo(ctx context.Context, cfg config.Config, errOut io.Writer) (*demoServer, error) {
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelError}))
 	server, err := sidecar.New(cfg, log, command.ReadBuildInfo().Version)
 	if err != nil {
@@ -145,7 +168,7 @@ func startDemo(ctx context.Context, dir string, errOut io.Writer) (*demoServer, 
 	}
 	d.url = server.ClientURL()
 	if d.nc, err = nats.Connect(d.url, nats.Name("fila demo")); err == nil {
-		d.c, err = client.New(d.nc)
+		d.c, err = client.New(d.nc, client.WithPrefix(cfg.NATS.SubjectPrefix))
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.end())
@@ -191,14 +214,17 @@ func stopped(ctx context.Context, err error) error {
 	return err
 }
 
-// demoScreen shows how a demo goes on: live on a terminal, otherwise the result
-// of each run, and with --json everything at the end.
+// demoScreen shows how a demo goes on: live on a terminal, otherwise what is final, and
+// with --json everything at the end.
 type demoScreen struct {
 	env   *command.Env
 	out   io.Writer
 	paint terminal.Style
 	live  bool
-	drawn int // lines of the table on the screen
+	mu    struct {
+		sync.Mutex
+		drawn int // lines of the table on the screen
+	}
 }
 
 func newDemoScreen(env *command.Env, out io.Writer) *demoScreen {
@@ -221,26 +247,46 @@ Look inside meanwhile: fila top -s %s
 }
 
 // update draws the table of a run over the one before.
-func (s *demoScreen) update(r demoResult, last bool) {
-	if !s.live && !last {
-		return
+func (s *demoScreen) update(r demoResult, last bool) { s.draw(r.lines(s.paint), last) }
+
+// draw draws a table over the one before; after the last one everything comes below.
+func (s *demoScreen) draw(lines []string, last bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live || last {
+		s.redraw(nil, lines)
 	}
-	lines := r.lines(s.paint)
+	if last {
+		s.mu.drawn = 0
+	}
+}
+
+// line prints a line that stays, above the table, which is drawn again.
+func (s *demoScreen) line(text string, table func() []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live {
+		s.redraw([]string{text}, table())
+	} else {
+		s.write(text + "\n")
+	}
+}
+
+// redraw draws lines that stay and a table over the table that is there. Its caller
+// holds mu.
+func (s *demoScreen) redraw(stay, table []string) {
 	var b strings.Builder
-	if s.drawn > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.drawn)
+	if s.mu.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", s.mu.drawn)
 	}
-	for _, line := range lines {
+	for _, line := range slices.Concat(stay, table) {
 		b.WriteString(line)
 		if s.live {
 			b.WriteString(terminal.EraseLine)
 		}
 		b.WriteString("\n")
 	}
-	s.drawn = len(lines)
-	if last {
-		s.drawn = 0
-	}
+	s.mu.drawn = len(table)
 	s.write(b.String())
 }
 
@@ -248,6 +294,11 @@ func (s *demoScreen) result(r demoReport) error {
 	if s.env.JSON {
 		return terminal.PrintJSON(s.out, r)
 	}
-	_, err := fmt.Fprintln(s.out, terminal.Wrap(r.Result, 0, 78))
+	return s.paragraph(r.Result)
+}
+
+// paragraph is what has come of it.
+func (s *demoScreen) paragraph(text string) error {
+	_, err := fmt.Fprintln(s.out, terminal.Wrap(text, 0, 78))
 	return err
 }

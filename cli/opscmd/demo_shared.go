@@ -1,0 +1,474 @@
+package opscmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// What the demo of shared circuits is about: a vendor that two filas call, and that
+// fails for a while.
+const (
+	sharedVendor    = "vendor" // its circuit key, and the header that names it
+	sharedQueue     = "calls"
+	sharedThreshold = 5
+	sharedProbes    = 3 // half_open_max_calls
+	sharedWorkers   = 2 // calls at a time of each fila: both together could make one more than may probe
+	sharedPatience  = 30 * time.Second
+)
+
+// sharedFilas are the filas of the demo, the one with the NATS server first, with how
+// many messages they get a second: the second one so few that the first finds out that
+// the vendor is down.
+var sharedFilas = []struct {
+	name string // also its subject prefix
+	rate int
+}{{"east", 20}, {"west", 2}}
+
+// sharedConfig is the configuration of fila i; url is where the first one has its NATS
+// server.
+func sharedConfig(dir, url string, i int, cooldown time.Duration) config.Config {
+	name := sharedFilas[i].name
+	cfg := demoConfig(filepath.Join(dir, name))
+	cfg.NATS.URL, cfg.NATS.SubjectPrefix, cfg.NATS.Embedded.JetStream = url, name, url == ""
+	cfg.Shared.Enabled, cfg.Shared.Instance = true, name
+	cfg.CircuitDefaults.Threshold, cfg.CircuitDefaults.CooldownMs = sharedThreshold, max(1, cooldown.Milliseconds())
+	cfg.CircuitDefaults.HalfOpenMaxCalls, cfg.CircuitDefaults.HalfOpenSuccesses = sharedProbes, 1
+	return cfg
+}
+
+// sharedDemo runs the demo of shared circuits: the vendor works for a quarter of the
+// time, then it fails until the circuit has been open for 3/10; the probes take 1/10;
+// what has waited goes in the rest.
+func sharedDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) (err error) {
+	var servers []*demoServer
+	defer func() {
+		for _, s := range slices.Backward(servers) { // the NATS server goes last
+			if ended := s.end(); err == nil {
+				err = ended
+			}
+		}
+	}()
+	url := ""
+	for i := range sharedFilas {
+		s, err := startDemo(ctx, sharedConfig(dir, url, i, 3*duration/10), cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		servers = append(servers, s)
+		url = servers[0].url
+	}
+	show := newDemoScreen(env, cmd.OutOrStdout())
+	show.write(fmt.Sprintf(`Two filas, each with its own queues and workers, call one vendor
+and share its circuit: %d failures open it, %d probes may try.
+Look inside meanwhile:
+  fila circuit list -s %s --subject-prefix west
+
+`, sharedThreshold, sharedProbes, url))
+	d := newSharedPlay(show)
+	if err := d.play(ctx, servers, duration); err != nil {
+		return stopped(ctx, err)
+	}
+	report := d.report()
+	report.Result = report.words()
+	if env.JSON {
+		return terminal.PrintJSON(show.out, report)
+	}
+	return show.paragraph(report.Result)
+}
+
+// sharedPlay is the vendor and what the filas make of it.
+type sharedPlay struct {
+	show   *demoScreen
+	begin  time.Time
+	moved  chan struct{} // has room for one: something has changed that the play may wait for
+	answer chan struct{} // closed when the vendor answers probes
+
+	mu struct {
+		sync.Mutex
+		vendor vendorState
+		filas  []*sharedFila
+		told   []sharedMoment
+		err    error
+	}
+}
+
+// vendorState is what the vendor does with a call.
+type vendorState int
+
+const (
+	vendorWorks vendorState = iota
+	vendorFails
+	vendorTried // it is well again, and takes its time for the answers to those that try
+)
+
+// sharedFila is what has come of one fila.
+type sharedFila struct {
+	Name      string `json:"name"`
+	Sent      int    `json:"sent"`
+	Done      int    `json:"done"`
+	Failed    int    `json:"failed"` // calls, before it held back
+	WhileOpen int    `json:"while_open"`
+	Probes    int    `json:"probes"`
+	HeldBack  int    `json:"held_back"` // messages, when the last probe had come
+	Waiting   int    `json:"waiting"`
+	Circuit   string `json:"circuit"`             // its state, as the fila has told
+	OpenedBy  string `json:"opened_by,omitempty"` // instance
+}
+
+// sharedMoment is something that happened.
+type sharedMoment struct {
+	Seconds float64 `json:"seconds"`
+	Text    string  `json:"text"`
+}
+
+// sharedReport is what fila demo --shared --json prints.
+type sharedReport struct {
+	ProbesAllowed int            `json:"probes_allowed"`
+	Filas         []sharedFila   `json:"filas"`
+	Moments       []sharedMoment `json:"moments"`
+	Result        string         `json:"result"` // in words
+}
+
+func newSharedPlay(show *demoScreen) *sharedPlay {
+	d := &sharedPlay{show: show, moved: make(chan struct{}, 1), answer: make(chan struct{})}
+	for _, f := range sharedFilas {
+		d.mu.filas = append(d.mu.filas, &sharedFila{Name: f.name, Circuit: "closed"})
+	}
+	return d
+}
+
+// play lets everything happen, in order: each step waits for the one before.
+func (d *sharedPlay) play(ctx context.Context, servers []*demoServer, length time.Duration) error {
+	d.begin = time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	defer cancel()
+	for i, s := range servers {
+		stop, err := d.start(ctx, i, s)
+		defer stop()
+		if err != nil {
+			return err
+		}
+		sending.Go(func() { d.send(ctx, i, s.c) })
+	}
+	d.say("the vendor works")
+	if err := d.until(ctx, "", d.passed(length/4)); err != nil {
+		return err
+	}
+	d.vendor(vendorFails, "the vendor fails")
+	if err := d.until(ctx, "the circuit to open at both", d.all("open")); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "", d.passed(time.Since(d.begin)+length/10)); err != nil {
+		return err
+	}
+	d.vendor(vendorTried, "the vendor is well again, which nobody knows")
+	if err := d.until(ctx, "the probes", func() bool { return d.probes() >= sharedProbes }); err != nil {
+		return err
+	}
+	// One more would come now.
+	if err := d.until(ctx, "", d.passed(time.Since(d.begin)+length/10)); err != nil {
+		return err
+	}
+	d.held()
+	d.vendor(vendorWorks, "the vendor answers them")
+	close(d.answer)
+	if err := d.until(ctx, "the circuit to close at both", d.all("closed")); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "what has waited to go", func() bool { return d.waiting() == 0 }); err != nil {
+		return err
+	}
+	d.say("all that waited has gone")
+	if err := d.until(ctx, "", d.passed(length)); err != nil {
+		return err
+	}
+	d.show.draw(d.lines(), true)
+	return nil
+}
+
+// until waits for a condition and shows how it stands meanwhile. A condition with a name
+// must hold within some time, others are a matter of time alone.
+func (d *sharedPlay) until(ctx context.Context, name string, holds func() bool) error {
+	var late <-chan time.Time
+	if name != "" {
+		timer := time.NewTimer(sharedPatience)
+		defer timer.Stop()
+		late = timer.C
+	}
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late:
+			return fmt.Errorf("the demo waited %s for %s: this machine is too busy for it", sharedPatience, name)
+		case <-d.moved:
+		case <-ticker.C:
+			d.show.draw(d.lines(), false)
+		}
+		if err := d.failed(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// passed is the condition that so much time has passed since the beginning.
+func (d *sharedPlay) passed(t time.Duration) func() bool {
+	return func() bool { return time.Since(d.begin) >= t }
+}
+
+// all is the condition that all filas have told a state of the circuit.
+func (d *sharedPlay) all(state string) func() bool {
+	return func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return !slices.ContainsFunc(d.mu.filas, func(f *sharedFila) bool { return f.Circuit != state })
+	}
+}
+
+func (d *sharedPlay) probes() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, f := range d.mu.filas {
+		n += f.Probes
+	}
+	return n
+}
+
+// waiting counts what waits that was sent before the circuit closed: new messages come
+// all the time, but few are under way.
+func (d *sharedPlay) waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, f := range d.mu.filas {
+		n += max(0, f.Sent-f.Done-sharedWorkers)
+	}
+	return n
+}
+
+// start has a fila tell of its circuit and hand out its messages; stop ends that, also
+// after an error.
+func (d *sharedPlay) start(ctx context.Context, i int, s *demoServer) (stop func(), err error) {
+	stop = func() {}
+	subjects, err := wire.NewSubjects(s.c.Prefix())
+	if err != nil {
+		return stop, err
+	}
+	if _, err := s.nc.Subscribe(subjects.Event(wire.EventCircuitChanged, sharedVendor), func(m *nats.Msg) { d.changed(i, m.Data) }); err != nil {
+		return stop, err
+	}
+	settings := client.DefaultQueueSettings(sharedQueue)
+	settings.CircuitHeader, settings.RetryInitialMs, settings.RetryMaxMs = sharedVendor, 100, 100
+	if _, err := s.c.QueueCreate(ctx, settings); err != nil {
+		return stop, err
+	}
+	workers, err := s.c.Consume(ctx, sharedQueue, func(ctx context.Context, _ *client.Message) error { return d.call(ctx, i) },
+		client.ConsumerName("workers"), client.MaxInFlight(sharedWorkers), client.Concurrency(sharedWorkers))
+	if err != nil {
+		return stop, err
+	}
+	return func() {
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), demoGrace)
+		defer cancel()
+		_ = workers.Stop(stopCtx) // the queue goes with its fila
+	}, nil
+}
+
+// changed takes an event of a fila.
+func (d *sharedPlay) changed(i int, data []byte) {
+	var e struct {
+		Data struct {
+			New      string
+			By       string
+			Cause    string
+			Failures int `json:"consecutive_failures"`
+		}
+	}
+	if json.Unmarshal(data, &e) != nil {
+		return
+	}
+	d.mu.Lock()
+	f := d.mu.filas[i]
+	f.Circuit = e.Data.New
+	text := fmt.Sprintf("%s: %s", f.Name, e.Data.New)
+	if e.Data.New == "open" {
+		f.OpenedBy = e.Data.By
+		text += fmt.Sprintf(" by %s, after %s of its own", e.Data.By, terminal.Plural(int64(f.Failed), "failure"))
+	}
+	d.mu.Unlock()
+	d.say(text)
+}
+
+// say tells what has happened.
+func (d *sharedPlay) say(text string) {
+	d.mu.Lock()
+	at := sharedMoment{time.Since(d.begin).Seconds(), text}
+	d.mu.told = append(d.mu.told, at)
+	d.mu.Unlock()
+	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, text), d.lines)
+	d.wake()
+}
+
+func (d *sharedPlay) wake() {
+	select {
+	case d.moved <- struct{}{}:
+	default:
+	}
+}
+
+// failed keeps the first error, and returns it.
+func (d *sharedPlay) failed(err error) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mu.err == nil {
+		d.mu.err = err
+	}
+	return d.mu.err
+}
+
+// vendor changes what the vendor does.
+func (d *sharedPlay) vendor(state vendorState, text string) {
+	d.mu.Lock()
+	d.mu.vendor = state
+	d.mu.Unlock()
+	d.say(text)
+}
+
+// held notes how many messages are held back.
+func (d *sharedPlay) held() {
+	var probes []string
+	d.mu.Lock()
+	all, held := 0, 0
+	for _, f := range d.mu.filas {
+		f.HeldBack = f.Sent - f.Done - f.Probes
+		all, held = all+f.Probes, held+f.HeldBack
+		probes = append(probes, fmt.Sprintf("%s %d", f.Name, f.Probes))
+	}
+	d.mu.Unlock()
+	d.say(fmt.Sprintf("%s: %s; %d messages wait", terminal.Plural(int64(all), "probe"), strings.Join(probes, ", "), held))
+}
+
+// send publishes as many messages as are due at each moment.
+func (d *sharedPlay) send(ctx context.Context, i int, c *client.Client) {
+	for n := 0; ; n++ {
+		due := d.begin.Add(time.Duration(n) * time.Second / time.Duration(sharedFilas[i].rate))
+		timer := time.NewTimer(time.Until(due))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		if _, err := c.PublishAsync(ctx, sharedQueue, []byte("call"), client.Header(sharedVendor, sharedVendor)); err != nil {
+			if ctx.Err() == nil {
+				_ = d.failed(err)
+			}
+			return
+		}
+		d.mu.Lock()
+		d.mu.filas[i].Sent++
+		d.mu.Unlock()
+	}
+}
+
+var errVendorDown = errors.New("the vendor is down")
+
+// call is a call of the vendor by a worker of fila i.
+func (d *sharedPlay) call(ctx context.Context, i int) error {
+	d.mu.Lock()
+	f, state := d.mu.filas[i], d.mu.vendor
+	switch {
+	case state == vendorTried:
+		f.Probes++
+	case state == vendorFails && f.Circuit == "open":
+		f.WhileOpen++ // it was on its way when the circuit opened
+	case state == vendorFails:
+		f.Failed++
+	}
+	d.mu.Unlock()
+	d.wake()
+	var soon <-chan time.Time
+	var answer <-chan struct{}
+	if state == vendorTried {
+		answer = d.answer
+	} else {
+		soon = time.After(demoCall)
+	}
+	select {
+	case <-soon:
+	case <-answer:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if state == vendorFails {
+		return errVendorDown // fila tries it again
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f.Done++
+	return nil
+}
+
+// report is how it stands.
+func (d *sharedPlay) report() sharedReport {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := sharedReport{ProbesAllowed: sharedProbes, Moments: slices.Clone(d.mu.told)}
+	for _, f := range d.mu.filas {
+		f.Waiting = max(0, f.Sent-f.Done)
+		r.Filas = append(r.Filas, *f)
+	}
+	return r
+}
+
+// lines is the table, always as many lines.
+func (d *sharedPlay) lines() []string { return d.report().lines(d.show.paint) }
+
+func (r sharedReport) lines(paint terminal.Style) []string {
+	lines := []string{"", paint.Dim(fmt.Sprintf("%-6s %6s %6s %7s %7s %8s  %s", "FILA", "SENT", "DONE", "FAILED", "PROBES", "WAITING", "CIRCUIT"))}
+	for _, f := range r.Filas {
+		state := paint.Green(f.Circuit)
+		switch f.Circuit {
+		case "open":
+			state = paint.Red(f.Circuit)
+		case "half-open":
+			state = paint.Yellow(f.Circuit)
+		}
+		lines = append(lines, fmt.Sprintf("%-6s %6d %6d %7d %7d %8d  %s", f.Name, f.Sent, f.Done, f.Failed+f.WhileOpen, f.Probes, f.Waiting, state))
+	}
+	return append(lines, "")
+}
+
+// words is the result in a paragraph, from the figures alone.
+func (r sharedReport) words() string {
+	first, second := r.Filas[0], r.Filas[1]
+	text := fmt.Sprintf("%s had seen the vendor fail %d times and %s %d times when %s opened the circuit, for both: %s held its messages back, too.",
+		first.Name, first.Failed, second.Name, second.Failed, first.OpenedBy, second.Name)
+	text += fmt.Sprintf(" While it was open the vendor got %s.", terminal.Plural(int64(first.WhileOpen+second.WhileOpen), "call"))
+	text += fmt.Sprintf(" Then %d probes tried, of %d that are allowed to both together (%s %d, %s %d), while %d and %d messages waited; when they had gone well, all went.",
+		first.Probes+second.Probes, r.ProbesAllowed, first.Name, first.Probes, second.Name, second.Probes, first.HeldBack, second.HeldBack)
+	return text + " All that it takes is [shared] enabled = true in the configuration of both."
+}

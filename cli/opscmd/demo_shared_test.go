@@ -1,0 +1,102 @@
+package opscmd
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+)
+
+func sharedOutcome() sharedReport {
+	return sharedReport{ProbesAllowed: 3, Filas: []sharedFila{
+		{Name: "east", Sent: 400, Done: 399, Failed: 5, WhileOpen: 1, Probes: 1, HeldBack: 161, Waiting: 1, Circuit: "closed", OpenedBy: "east"},
+		{Name: "west", Sent: 41, Done: 20, Probes: 2, HeldBack: 14, Waiting: 21, Circuit: "half-open", OpenedBy: "east"},
+	}}
+}
+
+func TestDemoSharedTable(t *testing.T) {
+	require.Equal(t, []string{
+		"",
+		"FILA     SENT   DONE  FAILED  PROBES  WAITING  CIRCUIT",
+		"east      400    399       6       1        1  closed",
+		"west       41     20       0       2       21  half-open",
+		"",
+	}, sharedOutcome().lines(terminal.Style{}))
+}
+
+func TestDemoSharedWords(t *testing.T) {
+	require.Equal(t, "east had seen the vendor fail 5 times and west 0 times when east opened the circuit, for both: west held its messages back, too. "+
+		"While it was open the vendor got 1 call. "+
+		"Then 3 probes tried, of 3 that are allowed to both together (east 1, west 2), while 161 and 14 messages waited; when they had gone well, all went. "+
+		"All that it takes is [shared] enabled = true in the configuration of both.", sharedOutcome().words())
+}
+
+// What happens comes above the table, which is drawn over itself.
+func TestDemoScreenKeepsLines(t *testing.T) {
+	var out bytes.Buffer
+	s := &demoScreen{env: &command.Env{}, out: &out, live: true}
+	table := []string{"a", "b"}
+	s.draw(table, false)
+	s.line("the vendor fails", func() []string { return table })
+	s.draw(table, true)
+	s.line("after it", func() []string { return nil })
+	require.Equal(t, "a|b|^[2A"+"the vendor fails|a|b|^[2A"+"a|b|"+"after it|",
+		strings.NewReplacer(terminal.EraseLine+"\n", "|", "\x1b", "^").Replace(out.String()))
+}
+
+// The demo as it runs, in a fifth of its time: the second fila holds back what the first
+// one has seen fail, no probe more than allowed tries, and all goes again.
+func TestDemoShared(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs two servers")
+	}
+	clitest.Isolate(t)
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	report := clitest.JSON[sharedReport](t, program.Run(t, "", "demo", "--shared", "--duration", "4s", "--json"))
+	require.Len(t, report.Filas, 2)
+	east, west := report.Filas[0], report.Filas[1]
+	require.Equal(t, []string{"east", "west"}, []string{east.Name, west.Name})
+	require.Equal(t, 3, report.ProbesAllowed)
+	require.Equal(t, 3, east.Probes+west.Probes, "as many probes as allowed, of both together")
+	require.Contains(t, []string{"east", "west"}, east.OpenedBy)
+	require.Equal(t, east.OpenedBy, west.OpenedBy, "one opening holds both back")
+	for _, f := range report.Filas {
+		require.Positive(t, f.HeldBack, f.Name)
+		require.Equal(t, "closed", f.Circuit, f.Name)
+		require.Greater(t, f.Done, f.Failed+f.WhileOpen+f.Probes, f.Name)
+	}
+	at := func(text string) int {
+		return slices.IndexFunc(report.Moments, func(m sharedMoment) bool { return strings.HasPrefix(m.Text, text) })
+	}
+	for _, f := range []string{"east", "west"} {
+		order := []int{at("the vendor fails"), at(f + ": open"), at("3 probes"), at(f + ": closed"), at("all that waited")}
+		require.NotEqual(t, -1, order[0])
+		require.True(t, slices.IsSorted(order), "%s: %v of %v", f, order, report.Moments)
+	}
+	require.Empty(t, leftBehind(t, dir))
+
+	r := clitest.OK(t, program.Run(t, "", "demo", "--shared", "--duration", "1s"))
+	require.Equal(t, 1, strings.Count(r.Out, "FILA "), "without a terminal the table comes once")
+	require.NotContains(t, r.Out, "\x1b")
+	require.Contains(t, r.Out, "west: open by ")
+	require.Contains(t, r.Out, "3 probes: ")
+	for line := range strings.Lines(r.Out) {
+		require.LessOrEqual(t, len(line), 79, line)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, cancel) // somewhere on the way
+	r = program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--shared", "--duration", "1h")
+	require.Equal(t, command.ExitFailed, r.Code)
+	require.Equal(t, "fila: interrupted\n", r.Err)
+	require.Empty(t, leftBehind(t, dir))
+}
