@@ -86,12 +86,44 @@ type EmbeddedConfig struct {
 	Token      string `koanf:"token"`
 	// UsersFile has users, permissions and accounts as in a nats-server's
 	// configuration. fila is in the account Account, empty: that of all without one.
-	UsersFile    string    `koanf:"users_file"`
-	Account      string    `koanf:"account"`
-	JetStream    bool      `koanf:"jetstream"`
-	JetStreamDir string    `koanf:"jetstream_dir"` // its parent directory; empty: that of the store
-	TLS          TLSConfig `koanf:"tls"`           // with CA clients must have certificates of its
+	UsersFile    string `koanf:"users_file"`
+	Account      string `koanf:"account"`
+	JetStream    bool   `koanf:"jetstream"`
+	JetStreamDir string `koanf:"jetstream_dir"` // its parent directory; empty: that of the store
+	// JetStreamSync says when JetStream syncs what it has acked: always, before the ack,
+	// or interval, every two minutes; empty: always in a cluster, otherwise interval.
+	JetStreamSync string          `koanf:"jetstream_sync"`
+	TLS           TLSConfig       `koanf:"tls"` // with CA clients must have certificates of its
+	Cluster       EmbeddedCluster `koanf:"cluster"`
 }
+
+// EmbeddedCluster joins embedded servers into one NATS cluster. They are its equal
+// members, and each knows at least one other.
+type EmbeddedCluster struct {
+	Name       string   `koanf:"name"`        // of the cluster; empty: the server is alone
+	ServerName string   `koanf:"server_name"` // unique in the cluster, and the same after a restart; empty: host name and port
+	Listen     string   `koanf:"listen"`      // host:port for the other servers
+	Routes     []string `koanf:"routes"`      // host:port of the servers; the own one does no harm
+	User       string   `koanf:"user"`        // that the servers log in as at each other
+	Password   string   `koanf:"password"`
+}
+
+// SyncsAlways reports whether what JetStream acks is on disk.
+func (e *EmbeddedConfig) SyncsAlways() bool {
+	return cmp.Or(e.JetStreamSync, e.defaultSync()) == syncAlways
+}
+
+func (e *EmbeddedConfig) defaultSync() string {
+	if e.Cluster.Name != "" {
+		return syncAlways
+	}
+	return syncInterval
+}
+
+const (
+	syncAlways   = "always"
+	syncInterval = "interval"
+)
 
 // HTTPConfig is the listener of health checks and metrics.
 type HTTPConfig struct {
@@ -153,14 +185,11 @@ func (s *SharedConfig) SharesCircuit(key string) bool {
 }
 
 func (s *SharedConfig) check() error {
-	legal := func(r rune) bool {
-		return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	if !plainName(s.Bucket) {
+		return fmt.Errorf("shared.bucket = %q: %s", s.Bucket, plainNames)
 	}
-	if s.Bucket == "" || len(s.Bucket) > maxSharedName || strings.ContainsFunc(s.Bucket, func(r rune) bool { return !legal(r) }) {
-		return fmt.Errorf("shared.bucket = %q: allowed are letters, digits, _ and -, at most %d", s.Bucket, maxSharedName)
-	}
-	if len(s.Instance) > maxSharedName || !utf8.ValidString(s.Instance) || strings.ContainsFunc(s.Instance, unicode.IsControl) {
-		return fmt.Errorf("shared.instance = %q: allowed are at most %d bytes of text, or empty for host and process id", s.Instance, maxSharedName)
+	if len(s.Instance) > maxInstance || !utf8.ValidString(s.Instance) || strings.ContainsFunc(s.Instance, unicode.IsControl) {
+		return fmt.Errorf("shared.instance = %q: allowed are at most %d bytes of text, or empty for host and process id", s.Instance, maxInstance)
 	}
 	for _, pattern := range s.Keys {
 		key, ok := strings.CutPrefix(pattern, circuitKeys)
@@ -172,8 +201,8 @@ func (s *SharedConfig) check() error {
 }
 
 const (
-	maxSharedName = 128 // bytes
-	maxReplicas   = 5   // as many as JetStream has
+	maxInstance = 128 // bytes
+	maxReplicas = 5   // as many as JetStream has
 )
 
 // Default returns the configuration of a start without file, environment and
@@ -187,7 +216,9 @@ func Default() Config {
 			SubjectPrefix: "fila",
 			ReplyPrefixes: []string{"_INBOX.", "_R_."},
 			Name:          "fila",
-			Embedded:      EmbeddedConfig{Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20},
+			Embedded: EmbeddedConfig{
+				Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20, Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
+			},
 		},
 		HTTP: HTTPConfig{Addr: "127.0.0.1:8222"},
 		Lua: LuaConfig{

@@ -170,8 +170,79 @@ func (e *EmbeddedConfig) check() error {
 		return fmt.Errorf("nats.embedded.tls.ca = %q: it is for the certificates of clients and needs nats.embedded.tls.cert and key", e.TLS.CA)
 	case e.JetStreamDir != "" && !e.JetStream:
 		return fmt.Errorf("nats.embedded.jetstream_dir = %q: it needs nats.embedded.jetstream", e.JetStreamDir)
+	case e.JetStreamSync != "" && !e.JetStream:
+		return fmt.Errorf("nats.embedded.jetstream_sync = %q: it needs nats.embedded.jetstream", e.JetStreamSync)
+	}
+	if e.JetStreamSync != "" {
+		if err := oneOf("nats.embedded.jetstream_sync", e.JetStreamSync, syncAlways, syncInterval); err != nil {
+			return err
+		}
+	}
+	return e.checkCluster()
+}
+
+// maxServerName is more than any host name has.
+const maxServerName = 256 // bytes
+
+func (e *EmbeddedConfig) checkCluster() error {
+	c := &e.Cluster
+	guarded := e.User != "" || e.Token != "" || e.UsersFile != "" || e.TLS.CA != ""
+	switch {
+	case c.Name == "" && len(c.Routes) > 0:
+		return errors.New("nats.embedded.cluster.routes is set without nats.embedded.cluster.name: the servers of a cluster have the same name there")
+	case c.Name == "":
+		return nil
+	case !plainName(c.Name):
+		return fmt.Errorf("nats.embedded.cluster.name = %q: %s", c.Name, plainNames)
+	case c.ServerName != "" && (len(c.ServerName) > maxServerName || strings.ContainsFunc(c.ServerName, func(r rune) bool { return r <= ' ' || r > '~' })):
+		return fmt.Errorf("nats.embedded.cluster.server_name = %q: allowed are at most %d ASCII characters without spaces, or empty for host name and port", c.ServerName, maxServerName)
+	case (c.User == "") != (c.Password == ""):
+		return errors.New("nats.embedded.cluster.user and nats.embedded.cluster.password go together")
+	case guarded && c.User == "":
+		return errors.New("nats.embedded.cluster.user is missing: clients have to show who they are, and without it whoever reaches nats.embedded.cluster.listen could do anything as a server")
+	case len(c.Routes) == 0:
+		return errors.New("nats.embedded.cluster.routes = []: allowed are host:port of the servers of the cluster, at least one")
+	}
+	if err := fixedAddress("nats.embedded.cluster.listen", c.Listen); err != nil {
+		return err
+	}
+	for _, route := range c.Routes {
+		if err := fixedAddress("nats.embedded.cluster.routes", route); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// plainName reports whether a name may be part of names of servers, streams and
+// subjects.
+func plainName(name string) bool {
+	legal := func(r rune) bool {
+		return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+	}
+	return name != "" && len(name) <= maxPlainName && !strings.ContainsFunc(name, func(r rune) bool { return !legal(r) })
+}
+
+const (
+	maxPlainName = 128 // bytes
+	plainNames   = "allowed are letters, digits, _ and -, at most 128"
+)
+
+// fixedAddress wants an address that others can be told.
+func fixedAddress(key, v string) error {
+	host, port, err := net.SplitHostPort(v)
+	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 || n > 65_535 || strings.ContainsAny(host, "/@ ") {
+		return fmt.Errorf("%s = %q: allowed is host:port, with a port from 1 to 65535", key, redacted(v))
+	}
+	return nil
+}
+
+// redacted hides what may be a password in an address.
+func redacted(addr string) string {
+	if at := strings.LastIndexByte(addr, '@'); at >= 0 {
+		return "..." + addr[at:]
+	}
+	return addr
 }
 
 func (c *Config) checkQueues() error {

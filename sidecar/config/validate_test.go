@@ -75,6 +75,46 @@ func TestSharedValidate(t *testing.T) {
 	}
 }
 
+func TestEmbeddedClusterValidate(t *testing.T) {
+	member := func(change func(*EmbeddedConfig)) func(*Config) {
+		return func(c *Config) {
+			e := &c.NATS.Embedded
+			e.JetStream, e.Cluster.Name, e.Cluster.Routes = true, "fila", []string{"a:6222", "10.0.0.2:6222", "[::1]:6222"}
+			change(e)
+		}
+	}
+	for name, tc := range map[string]validateCase{
+		"a member":            {member(func(*EmbeddedConfig) {}), ""},
+		"without JetStream":   {member(func(e *EmbeddedConfig) { e.JetStream = false }), ""},
+		"routes alone":        {func(c *Config) { c.NATS.Embedded.Cluster.Routes = []string{"a:6222"} }, "nats.embedded.cluster.routes is set without nats.embedded.cluster.name"},
+		"no routes":           {member(func(e *EmbeddedConfig) { e.Cluster.Routes = nil }), "nats.embedded.cluster.routes = []: allowed are host:port"},
+		"route without port":  {member(func(e *EmbeddedConfig) { e.Cluster.Routes[1] = "b" }), `nats.embedded.cluster.routes = "b": allowed is host:port`},
+		"route is a URL":      {member(func(e *EmbeddedConfig) { e.Cluster.Routes[1] = "nats://me:secret@b:6222" }), `nats.embedded.cluster.routes = "...@b:6222": allowed is host:port`},
+		"name":                {member(func(e *EmbeddedConfig) { e.Cluster.Name = "a b" }), `nats.embedded.cluster.name = "a b": allowed are letters, digits, _ and -`},
+		"server name":         {member(func(e *EmbeddedConfig) { e.Cluster.ServerName = "a b" }), `nats.embedded.cluster.server_name = "a b"`},
+		"free port":           {member(func(e *EmbeddedConfig) { e.Cluster.Listen = "127.0.0.1:0" }), `nats.embedded.cluster.listen = "127.0.0.1:0": allowed is host:port, with a port from 1 to 65535`},
+		"user alone":          {member(func(e *EmbeddedConfig) { e.Cluster.User = "route" }), "nats.embedded.cluster.user and nats.embedded.cluster.password go together"},
+		"open beside guarded": {member(func(e *EmbeddedConfig) { e.Token = "secret" }), "nats.embedded.cluster.user is missing"},
+		"certificates alone":  {member(func(e *EmbeddedConfig) { e.TLS = TLSConfig{"a", "c", "k"} }), "nats.embedded.cluster.user is missing"},
+		"both guarded":        {member(func(e *EmbeddedConfig) { e.Token, e.Cluster.User, e.Cluster.Password = "secret", "route", "secret" }), ""},
+		"sync":                {member(func(e *EmbeddedConfig) { e.JetStreamSync = "never" }), `nats.embedded.jetstream_sync = "never": allowed is always, interval`},
+		"sync of nothing":     {func(c *Config) { c.NATS.Embedded.JetStreamSync = "always" }, `nats.embedded.jetstream_sync = "always": it needs nats.embedded.jetstream`},
+	} {
+		t.Run(name, tc.run)
+	}
+}
+
+func TestWhenJetStreamSyncs(t *testing.T) {
+	e := Default().NATS.Embedded
+	require.False(t, e.SyncsAlways(), "NATS's default")
+	e.JetStreamSync = "always"
+	require.True(t, e.SyncsAlways())
+	e.JetStreamSync, e.Cluster.Name = "", "fila"
+	require.True(t, e.SyncsAlways(), "the default of a cluster")
+	e.JetStreamSync = "interval"
+	require.False(t, e.SyncsAlways())
+}
+
 func TestWhatIsShared(t *testing.T) {
 	s := SharedConfig{Keys: []string{"circuit:stripe", "circuit:vendor:*"}}
 	require.False(t, s.SharesCircuit("stripe"), "nothing is enabled")

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -33,7 +35,8 @@ type Embedded struct {
 	login []nats.Option // of fila itself
 }
 
-// StartEmbedded runs a NATS server inside this process, without a cluster. It
+// StartEmbedded runs a NATS server inside this process, alone or as a member of the
+// cluster that cfg.Cluster names; it does not wait for the other members. It
 // listens when it returns. Port -1 takes any free port (ClientURL tells which);
 // port 0, which config.Config.Validate refuses, does not listen at all and leaves only
 // the in-process connection, for tests in a synctest bubble.
@@ -52,18 +55,38 @@ func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*Embedded, erro
 	bridge := &natsLog{log: log.With("component", "nats-server")}
 	srv.SetLogger(bridge, false, false)
 	srv.Start()
-	// Start does its work, the listening included, before it returns, but tells
-	// of a failure only to the logger.
-	noJetStream := strings.Contains(bridge.fatal(), "JetStream")
-	if cfg.Port != 0 && srv.Addr() == nil || noJetStream {
+	if err := started(srv, cfg, bridge); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		if noJetStream {
-			return nil, fmt.Errorf("nats.embedded.jetstream, in %s: %s", cfg.JetStreamDir, bridge.fatal())
-		}
-		return nil, listenError(cfg, bridge.fatal())
+		return nil, err
 	}
 	return &Embedded{Server: srv, login: login}, nil
+}
+
+// started says what has kept a server from starting. Start does its work, the
+// listening for clients included, before it returns, and listens for other servers in a
+// goroutine; it tells of a failure only to the logger.
+func started(srv *server.Server, cfg config.EmbeddedConfig, bridge *natsLog) error {
+	if strings.Contains(bridge.fatal(), "JetStream") {
+		return fmt.Errorf("nats.embedded.jetstream, in %s: %s", cfg.JetStreamDir, bridge.fatal())
+	}
+	if cfg.Port != 0 && srv.Addr() == nil {
+		return listenError("the embedded NATS server", net.JoinHostPort(cfg.Host, strconv.Itoa(max(cfg.Port, 0))), bridge.fatal(),
+			"set nats.embedded.port (-1 takes any free port), or nats.url to use a NATS server that runs already")
+	}
+	if cfg.Cluster.Name == "" {
+		return nil
+	}
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for srv.ClusterAddr() == nil {
+		if bridge.fatal() != "" {
+			return listenError("the embedded NATS server, for other servers,", cfg.Cluster.Listen, bridge.fatal(),
+				"set nats.embedded.cluster.listen, and nats.embedded.cluster.routes of the other servers")
+		}
+		<-look.C
+	}
+	return nil
 }
 
 // embeddedOptions returns the options of the server, and with what fila logs in to it.
@@ -81,19 +104,76 @@ func embeddedOptions(cfg config.EmbeddedConfig) (opts *server.Options, login []n
 		return nil, nil, err
 	}
 	opts.TLSVerify = cfg.TLS.CA != ""
-	opts.ServerName = "fila-embedded"
+	opts.ServerName = "fila-embedded" // alone
 	opts.Host = cfg.Host
 	opts.Port = cfg.Port // -1 is the server's RANDOM_PORT
 	opts.DontListen = cfg.Port == 0
 	opts.MaxPayload = int32(cfg.MaxPayload)
 	opts.MaxPending = embeddedMaxPending
-	opts.JetStream, opts.StoreDir = cfg.JetStream, cfg.JetStreamDir
+	opts.JetStream, opts.StoreDir, opts.SyncAlways = cfg.JetStream, cfg.JetStreamDir, cfg.SyncsAlways()
+	if err := joinCluster(opts, &cfg); err != nil {
+		return nil, nil, err
+	}
 	// Signals are the business of main.
 	opts.NoSigs = true
 	// Every ack and every inbox is a subject of its own, seen once: a cache of
 	// subjects is filled and thrown away all the time.
 	opts.NoSublistCache = true
 	return opts, login, nil
+}
+
+// joinCluster makes the server a member of a cluster, if it is to be one. Servers prove
+// who they are by a password and, where clients need TLS, by the certificate for those.
+func joinCluster(opts *server.Options, cfg *config.EmbeddedConfig) error {
+	c := &cfg.Cluster
+	if c.Name == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("nats.embedded.cluster.listen = %q: %w", c.Listen, err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return fmt.Errorf("nats.embedded.cluster.listen = %q: %w", c.Listen, err)
+	}
+	if opts.ServerName, err = serverName(c, port); err != nil {
+		return err
+	}
+	opts.Cluster = server.ClusterOpts{Name: c.Name, Host: host, Port: number, Username: c.User, Password: c.Password}
+	for _, route := range c.Routes {
+		u := &url.URL{Scheme: "nats-route", Host: route}
+		if c.User != "" {
+			u.User = url.UserPassword(c.User, c.Password)
+		}
+		opts.Routes = append(opts.Routes, u)
+	}
+	opts.Cluster.TLSConfig = routeTLS(opts.TLSConfig)
+	return nil
+}
+
+// serverName is by what JetStream knows the server again after a restart.
+func serverName(c *config.EmbeddedCluster, port string) (string, error) {
+	if c.ServerName != "" {
+		return c.ServerName, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("nats.embedded.cluster.server_name is not set, and the host has no name: %w", err)
+	}
+	return host + "-" + port, nil
+}
+
+// routeTLS returns what the servers of a cluster use among each other where this is what
+// they use with clients: each is client and server there. Without an authority of its own
+// a server is known by those of the system, and who calls it by the password alone.
+func routeTLS(clients *tls.Config) *tls.Config {
+	if clients == nil {
+		return nil
+	}
+	routes := clients.Clone()
+	routes.RootCAs = clients.ClientCAs
+	return routes
 }
 
 // serverTLS returns nil where there are no files. With a CA it asks clients for
@@ -121,18 +201,16 @@ func serverTLS(files *config.TLSConfig) (*tls.Config, error) {
 	return own, nil
 }
 
-// listenError explains why the embedded server does not listen. The server
-// keeps the reason to itself, so the address is tried once more; should it be
+// listenError explains why the embedded server does not listen, and what to do. The
+// server keeps the reason to itself, so the address is tried once more; should it be
 // free by now, what the server logged has to do.
-func listenError(cfg config.EmbeddedConfig, logged string) error {
-	addr := net.JoinHostPort(cfg.Host, strconv.Itoa(max(cfg.Port, 0)))
+func listenError(who, addr, logged, remedy string) error {
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
 		_ = l.Close()
-		return fmt.Errorf("the embedded NATS server cannot listen on %s: %s", addr, logged)
+		return fmt.Errorf("%s cannot listen on %s: %s", who, addr, logged)
 	}
-	return telemetry.ListenError("the embedded NATS server", addr, err,
-		"set nats.embedded.port (-1 takes any free port), or nats.url to use a NATS server that runs already")
+	return telemetry.ListenError(who, addr, err, remedy)
 }
 
 // natsLog passes what the embedded server logs on to slog: its notices are
