@@ -303,7 +303,7 @@ func (s *Server) build(snap store.Snapshot) error {
 		return err
 	}
 	r.circuits = circuit.New(circuit.Options{
-		Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit, Fleet: r.fleet, Shares: s.cfg.Shared.SharesCircuit,
+		Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit, Held: s.metrics.CircuitHeld, Fleet: r.fleet, Shares: s.cfg.Shared.SharesCircuit,
 	})
 	r.circuits.Restore(snap.Config)
 	// Control and shard need each other; neither is asked before both are there.
@@ -356,6 +356,26 @@ func (s *Server) limits() []telemetry.Limit {
 	}
 }
 
+// maxNamedCircuits is how many circuits are named in metrics beside those that the
+// configuration names.
+const maxNamedCircuits = 100
+
+// circuitStates is how the circuits stand, for metrics.
+func (s *Server) circuitStates() (c telemetry.Circuits) {
+	others := maxNamedCircuits
+	if len(s.cfg.HTTP.MetricsCircuits) == 0 {
+		others = 0
+	}
+	severity := map[breaker.State]int{breaker.Closed: 0, breaker.HalfOpen: 1, breaker.Open: 2}
+	for _, one := range s.rooms.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
+		c.States = append(c.States, telemetry.CircuitState{Key: one.Key, State: severity[one.State]})
+	}
+	s.rooms.circuits.EachTurn(func(from, to breaker.State, n int64) {
+		c.Turns = append(c.Turns, telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n})
+	})
+	return c
+}
+
 // setOffline also lets queues look: what they hold for deliveries that cannot go out
 // now is given back.
 func (s *Server) setOffline(offline bool) {
@@ -400,6 +420,7 @@ func (s *Server) start(ctx context.Context) error {
 		return 0, false, false
 	})
 	s.metrics.SetLimits(s.limits)
+	s.metrics.SetCircuits(s.circuitStates)
 	s.metrics.SetSync(r.shard.CountHooks)
 	r.shard.Start()
 	if err := s.connected(ctx); err != nil {

@@ -52,6 +52,7 @@ type Circuit struct {
 
 		news   []news // to be published
 		saying bool   // somebody is publishing
+		marked int64  // when it has failed or turned last; 0: never
 		save   saveState
 	}
 }
@@ -137,6 +138,9 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 		return c.doneShared(pass, now, o)
 	}
 	change, counted := c.mu.m.Done(now, pass, o)
+	if o == breaker.Failure {
+		c.mu.marked = now
+	}
 	if !counted || o != breaker.Failure && !change.Turned() && c.mu.m.State() == breaker.Closed {
 		return false
 	}
@@ -164,6 +168,7 @@ func (c *Circuit) tooManyFailures(change breaker.Change, now int64) {
 	}
 	c.turned(change, causeMaxFailures)
 	c.mu.news = append(c.mu.news, news{until: until, failures: s.MaxFailures + 1, window: s.FailureWindow})
+	c.r.opt.Held()
 }
 
 // holdUntil is until when too many failures open the circuit at time now. Its caller
@@ -339,6 +344,7 @@ func (c *Circuit) forgettable(now int64) bool {
 
 // turned notes a transition, to be published and written. Its caller holds mu.
 func (c *Circuit) turned(change breaker.Change, cause string) {
+	c.mark(change)
 	n := changed(change, cause)
 	switch change.New {
 	case breaker.Open:

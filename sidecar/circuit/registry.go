@@ -33,6 +33,7 @@ type Options struct {
 	Now    func() int64
 	Event  func(typ, tail string, e wire.Event) // publishes e under the circuit key
 	Submit func(*store.Batch)                   // writes; store.Store.Submit
+	Held   func()                               // counts a circuit that too many failures have opened; nil: nobody does
 
 	// Fleet has the records of circuits that Shares says are shared with other filas;
 	// nil: none is. It is not started yet.
@@ -55,6 +56,7 @@ type Registry struct {
 	opt     Options
 	maxIdle int          // a test has fewer
 	count   atomic.Int64 // circuits; written under mu
+	turns   [states][states]atomic.Int64
 
 	onResumed atomic.Pointer[func(key string)]
 
@@ -72,6 +74,9 @@ type Registry struct {
 // New returns an empty registry, whose limits are those of package breaker until
 // Configure is called.
 func New(o Options) *Registry {
+	if o.Held == nil {
+		o.Held = func() {}
+	}
 	r := &Registry{opt: o, maxIdle: maxIdle}
 	r.mu.byKey = make(map[string]*Circuit)
 	if o.Fleet != nil {

@@ -98,6 +98,7 @@ func (c *Circuit) absorb() {
 		told.shared, told.version, told.by = true, n.Version, fleet.NameOf(n.By)
 		told.change.At, told.changedAt = c.toHost(n.At), c.toHost(n.ChangedAt)
 		told.until, told.threshold = c.toHost(n.Until), sh.r.Machine().Config().Threshold
+		c.mark(told.change)
 		c.mu.news = append(c.mu.news, told)
 		c.mu.save.dirty = true
 	}
@@ -132,6 +133,9 @@ func (c *Circuit) allowShared(now int64) (pass breaker.Pass, pending bool) {
 // doneShared is Done of a shared circuit. Its caller holds mu.
 func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
 	r := c.mu.share.r
+	if o == breaker.Failure {
+		c.mu.marked = now
+	}
 	counted := r.Done(c.toFleet(now), pass, o)
 	if counted && o == breaker.Failure && c.mu.failures.Add(now) {
 		until, s := c.holdUntil(now), &c.mu.settings
@@ -139,6 +143,7 @@ func (c *Circuit) doneShared(pass breaker.Pass, now int64, o breaker.Outcome) (p
 			Kind: record.Open, At: c.toFleet(now), Until: c.toFleet(until), After: breaker.HalfOpen, Cause: causeMaxFailures,
 		})
 		c.mu.news = append(c.mu.news, news{until: until, failures: s.MaxFailures + 1, window: s.FailureWindow})
+		c.r.opt.Held()
 	}
 	if !counted || o == breaker.Success && !r.Pending() && r.Machine().State() == breaker.Closed {
 		return false // as it is mostly

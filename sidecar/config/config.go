@@ -129,6 +129,23 @@ const (
 type HTTPConfig struct {
 	Addr  string `koanf:"addr"`  // host:port; empty is off
 	Pprof bool   `koanf:"pprof"` // serve /debug/pprof
+	// MetricsCircuits are the circuit keys, or with * at the end prefixes of them, that
+	// may be labels beside those that have a table of their own.
+	MetricsCircuits []string `koanf:"metrics_circuits"`
+}
+
+// NamesCircuit reports whether the key of a circuit may be a label.
+func (h *HTTPConfig) NamesCircuit(key string) bool {
+	return slices.ContainsFunc(h.MetricsCircuits, func(pattern string) bool { return covers(pattern, key) })
+}
+
+func (h *HTTPConfig) check() error {
+	for _, pattern := range h.MetricsCircuits {
+		if pattern == "" || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+			return fmt.Errorf("http.metrics_circuits has %q: allowed is KEY for one circuit, PREFIX* for all whose keys begin so, * for all", pattern)
+		}
+	}
+	return nil
 }
 
 // LuaConfig holds the limits of hooks of queues that set none themselves.
@@ -220,7 +237,7 @@ func Default() Config {
 				Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20, Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
 			},
 		},
-		HTTP: HTTPConfig{Addr: "127.0.0.1:8222"},
+		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}},
 		Lua: LuaConfig{
 			DefaultTimeoutMs:         10,
 			DefaultMemoryLimitBytes:  1 << 20,

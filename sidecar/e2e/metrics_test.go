@@ -104,3 +104,81 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, queue, nextEvent(t, changed).Queue)
 	require.Equal(t, "open", object(t, []byte(c.dump(queue)))["hooks"].([]any)[0].(m)["state"])
 }
+
+// TestMetricsOfGates follows circuits, limits and calls through everything that is
+// counted of them, and of what filas share.
+func TestMetricsOfGates(t *testing.T) {
+	t.Parallel()
+	p := startFila(t, options{
+		embedded: "jetstream = true",
+		tail: `metrics_circuits = ["vendor:*"]
+[shared]
+enabled = true
+keys = ["circuit:vendor:*"]
+[circuit_defaults]
+threshold = 1
+cooldown_ms = 600000
+[[circuit]]
+key = "named"
+threshold = 3
+max_failures = 1
+[[throttle]]
+key = "slow"
+limit = 1
+window_ms = 3600000
+`,
+	})
+	c := p.client(t)
+	queue := c.newQueue(byHeaders(m{"max_deliveries": 0}))
+	require.Zero(t, p.metric(t, "fila_circuit_state", "circuit", "named"))
+	for _, limit := range []string{"window", "max_failures", "max_failures_per_key"} {
+		require.Zero(t, p.metric(t, "fila_limits_exceeded_total", "limit", limit))
+	}
+	// One message opens a circuit, the next one waits for it.
+	k := c.consume(queue, 10)
+	for _, dest := range []string{"vendor:a", "vendor:b", "tenant:secret"} {
+		c.toDest(queue, dest, 1)
+		k.nackAll(1)
+		c.toDest(queue, dest, 1)
+	}
+	eventually(t, func() bool { return p.metric(t, "fila_held_total", "queue", queue, "blocked_by", "circuit") == 3 })
+	_, text := p.get("/metrics")
+	require.Contains(t, text, `fila_circuit_state{circuit="vendor:a"} 2`)
+	require.Contains(t, text, `fila_circuit_state{circuit="vendor:b"} 2`)
+	require.Contains(t, text, `fila_circuit_state{circuit="named"} 0`)
+	require.NotContains(t, text, "secret", "a key that no setting names is no label")
+	require.EqualValues(t, 3, p.metric(t, "fila_circuit_transitions_total", "from", "closed", "to", "open"))
+
+	c.call("fila.admin.circuit-close.vendor:a", nil, nil)
+	c.accepted(k.next(), "")
+	require.EqualValues(t, 1, p.metric(t, "fila_circuit_transitions_total", "from", "open", "to", "closed"))
+	require.Zero(t, p.metric(t, "fila_circuit_state", "circuit", "vendor:a"))
+	require.GreaterOrEqual(t, p.metric(t, "fila_shared_swaps_total", "result", "written"), 3.)
+	require.Zero(t, p.metric(t, "fila_shared_swaps_total", "result", "failed"))
+	require.Less(t, p.metric(t, "fila_shared_cache_age_seconds"), 60.)
+	require.EqualValues(t, 1, p.metric(t, "fila_shared_instances"))
+
+	// Two calls under a window of one, one behind an open circuit.
+	for _, call := range []struct{ key, outcome string }{{"slow", "allowed"}, {"slow", "window"}, {"vendor:b", "circuit"}} {
+		checks := p.metric(t, "fila_guard_checks_total", "outcome", call.outcome)
+		c.call("fila.guard.check."+call.key, nil, nil)
+		require.Equal(t, checks+1, p.metric(t, "fila_guard_checks_total", "outcome", call.outcome))
+	}
+	require.EqualValues(t, 3, p.metric(t, "fila_guard_check_duration_seconds_count"))
+	require.EqualValues(t, 3, p.metric(t, "fila_guard_check_duration_seconds_bucket", "le", "+Inf"))
+	require.EqualValues(t, 1, p.metric(t, "fila_limits_exceeded_total", "limit", "window"))
+	c.enqueue(queue, "x", "gate", "slow")
+	eventually(t, func() bool { return p.metric(t, "fila_held_total", "queue", queue, "blocked_by", "window") == 1 })
+	require.EqualValues(t, 2, p.metric(t, "fila_limits_exceeded_total", "limit", "window"))
+
+	// One failure more than there may be, of a circuit and of a fairness key.
+	c.toDest(queue, "named", 2)
+	k.nackAll(2)
+	eventually(t, func() bool { return p.metric(t, "fila_limits_exceeded_total", "limit", "max_failures") == 1 })
+	require.EqualValues(t, 2, p.metric(t, "fila_circuit_state", "circuit", "named"))
+	queue = c.newQueue(m{"max_failures_per_key": 1})
+	c.enqueue(queue, "x")
+	c.enqueue(queue, "x")
+	c.consume(queue, 10).nackAll(2)
+	eventually(t, func() bool { return p.metric(t, "fila_limits_exceeded_total", "limit", "max_failures_per_key") == 1 })
+}

@@ -49,8 +49,9 @@ type Tally struct {
 	Delivered, Acked, Nacked, Expired int64
 	TTLExpired                        int64
 	Redriven, TakenBack, Removed      int64
-	Failed                            int64 // failures that nobody judges
-	Messages, Bytes                   int64 // change of depth and of bytes
+	Failed                            int64             // failures that nobody judges
+	Messages, Bytes                   int64             // change of depth and of bytes
+	Held                              [BlockKinds]int64 // subqueues that began to wait, by what for
 }
 
 // Commit is a batch of changes, with those who wait for it. The owner sets Done,

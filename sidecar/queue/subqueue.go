@@ -468,6 +468,9 @@ func (q *side) block(id subID, why obstacle, now int64) {
 		q.lookLater(sub.wait)
 	}
 	sub.probe, sub.retry = probe{}, false
+	if sub.since == 0 || sub.kind != why.kind {
+		q.tally().Held[why.kind]++
+	}
 	if sub.since == 0 {
 		sub.since = now
 	}

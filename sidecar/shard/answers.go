@@ -168,6 +168,7 @@ func (r *runner) note(n *queue.Note) {
 			"id": formatID(n.ID), "reason": n.Dead.Reason, "error": n.Dead.Error, "attempts": n.Dead.Attempts,
 		})
 	case queue.NoteHeld:
+		r.sides[n.Side].metrics.KeyHeld()
 		s.Control.HoldKey(name, n.Key, n.Until)
 	case queue.NoteGates:
 		s.Log.Error("throttle keys of a message are left out", "queue", name, "error", n.Err)

@@ -6,8 +6,9 @@
 // Counting costs an atomic addition and no look-up: whoever counts for a queue
 // keeps its [Queue]. What others count or know at any moment is read at a scrape
 // ([Metrics.SetGauges], [Metrics.SetSync]). Labels name queues, hooks, severities
-// and error codes, never fairness keys, consumers or anything else that producers
-// choose freely. docs/metrics.md lists every name.
+// and error codes, and circuits as far as the configuration names them: never
+// fairness keys, consumers or anything else that producers choose freely.
+// docs/metrics.md lists every name.
 //
 // Everything is safe for concurrent use.
 package telemetry

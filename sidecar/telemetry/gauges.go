@@ -176,3 +176,43 @@ func (read sharedCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(cacheAgeDesc, prometheus.GaugeValue, s.Age)
 	ch <- prometheus.MustNewConstMetric(instancesDesc, prometheus.GaugeValue, float64(s.Instances))
 }
+
+// Circuits is how the circuits stand at the moment of a scrape.
+type Circuits struct {
+	States []CircuitState // of those that may be named
+	Turns  []CircuitTurn
+}
+
+// CircuitState is the state of one circuit: 0 closed, 1 half-open, 2 open.
+type CircuitState struct {
+	Key   string // as people read it
+	State int
+}
+
+// CircuitTurn is how many transitions there have been between two states.
+type CircuitTurn struct {
+	From, To string
+	N        int64
+}
+
+var (
+	circuitStateDesc = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open. For circuits that the configuration names and, of those that http.metrics_circuits lets be named, the 100 that had a failure or a transition last.", []string{"circuit"}, nil)
+	circuitTurnsDesc = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of circuits that this fila has seen, by the states before and after, of all keys together.", []string{"from", "to"}, nil)
+)
+
+type circuitCollector func() Circuits
+
+func (circuitCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- circuitStateDesc
+	ch <- circuitTurnsDesc
+}
+
+func (read circuitCollector) Collect(ch chan<- prometheus.Metric) {
+	c := read()
+	for _, s := range c.States {
+		ch <- prometheus.MustNewConstMetric(circuitStateDesc, prometheus.GaugeValue, float64(s.State), s.Key)
+	}
+	for _, t := range c.Turns {
+		ch <- prometheus.MustNewConstMetric(circuitTurnsDesc, prometheus.CounterValue, float64(t.N), t.From, t.To)
+	}
+}

@@ -23,6 +23,8 @@ type Metrics struct {
 
 	guardChecks, guardEnded *prometheus.CounterVec
 
+	exceeded map[string]prometheus.Counter // by limit; written by New only
+
 	commitDuration prometheus.Histogram
 	commitBatch    prometheus.Histogram
 	guardCheck     prometheus.Histogram
@@ -44,9 +46,13 @@ const (
 	labelLimit     = "limit"
 	labelOutcome   = "outcome"
 
+	limitMaxFailures       = "max_failures"
+	limitMaxFailuresPerKey = "max_failures_per_key"
+
 	nameRefused  = "fila_refused_total"
 	nameFailures = "fila_failures_total"
 	nameDead     = "fila_dead_lettered_total"
+	nameHeld     = "fila_held_total"
 )
 
 // counterSpecs lists the counters, those with the queue as their only label in the
@@ -66,6 +72,7 @@ var counterSpecs = []struct{ name, help, label string }{
 	{nameRefused, "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", labelCode},
 	{nameDead, "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", labelReason},
 	{nameFailures, "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", labelSeverity},
+	{nameHeld, "Times that messages began to wait at a gate, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Those of one fairness key that have the same gates wait, and count, as one.", labelBlockedBy},
 	{hookNames[0], "Runs of a Lua hook, failed ones included.", labelHook},
 	{hookNames[1], "Runs of a Lua hook that failed; their messages went on with the defaults.", labelHook},
 	{hookNames[2], "Messages that went on with the defaults because the hook's circuit was open.", labelHook},
@@ -85,6 +92,14 @@ func New() *Metrics {
 	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, or expired if nobody told it.",
 	}, []string{labelOutcome})
+	exceeded := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fila_limits_exceeded_total", Help: "Times that a limit has been exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or a call of the guard was refused), max_failures of circuits, max_failures_per_key of queues.",
+	}, []string{labelLimit})
+	m.exceeded = make(map[string]prometheus.Counter)
+	for _, limit := range []string{"rate", "window", "concurrency", limitMaxFailures, limitMaxFailuresPerKey} {
+		m.exceeded[limit] = exceeded.WithLabelValues(limit)
+	}
+	m.registry.MustRegister(exceeded)
 	m.mu.queues = make(map[string]*Queue)
 	for _, spec := range counterSpecs {
 		labels := []string{labelQueue}
@@ -219,6 +234,9 @@ func (m *Metrics) Refused(errCode int) {
 // refused it; "" is allowed.
 func (m *Metrics) GuardChecked(gate string) {
 	m.guardChecks.WithLabelValues(cmp.Or(gate, "allowed")).Inc()
+	if limit := m.exceeded[gate]; limit != nil {
+		limit.Inc()
+	}
 }
 
 // GuardTook counts a check of the guard by the time in which it was decided (ns).
@@ -226,6 +244,13 @@ func (m *Metrics) GuardTook(ns int64) { m.guardCheck.Observe(float64(ns) / 1e9) 
 
 // GuardEnded counts n permits of the guard by how they ended.
 func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues(how).Add(float64(n)) }
+
+// CircuitHeld counts a circuit that too many failures have opened.
+func (m *Metrics) CircuitHeld() { m.exceeded[limitMaxFailures].Inc() }
+
+// SetCircuits names, once, the function that reads how circuits stand, under the rules
+// of SetGauges.
+func (m *Metrics) SetCircuits(read func() Circuits) { m.registry.MustRegister(circuitCollector(read)) }
 
 // Commit counts a group commit of the store: how long it took, fsync included,
 // and how many batches shared it.

@@ -74,6 +74,9 @@ func fullMetrics() *Metrics {
 	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
+	m.SetCircuits(func() Circuits {
+		return Circuits{States: []CircuitState{{"stripe", 2}}, Turns: []CircuitTurn{{"closed", "open", 3}}}
+	})
 	m.SetShared(func() Shared { return Shared{Degraded: true, Written: 1, Refused: 2, Failed: 3, Age: 4, Instances: 5} })
 	return m
 }

@@ -35,8 +35,11 @@ const (
 type Queue struct {
 	name     string
 	counters [queueCounters]prometheus.Counter
-	failures map[string]prometheus.Counter // by severity; written by newQueue only
-	dead     map[string]prometheus.Counter // by reason; written by newQueue only
+	failures map[string]prometheus.Counter        // by severity; written by newQueue only
+	dead     map[string]prometheus.Counter        // by reason; written by newQueue only
+	held     [queue.BlockKinds]prometheus.Counter // those of gates
+	limits   [queue.BlockKinds]prometheus.Counter // of all queues; nil: not a limit
+	keyHeld  prometheus.Counter                   // of all queues
 	latency  prometheus.Observer
 	refused  *prometheus.CounterVec
 	hooks    map[string]*Hook // by kind; written by newQueue only
@@ -60,6 +63,11 @@ func newQueue(m *Metrics, name string) *Queue {
 	for _, reason := range reasons {
 		q.dead[reason] = m.counters[nameDead].WithLabelValues(name, reason)
 	}
+	for kind := queue.ByNothing + 1; kind < queue.ByOrder; kind++ {
+		q.held[kind] = m.counters[nameHeld].WithLabelValues(name, kind.String())
+		q.limits[kind] = m.exceeded[kind.String()]
+	}
+	q.keyHeld = m.exceeded[limitMaxFailuresPerKey]
 	for _, kind := range []string{"on_enqueue", "on_failure"} {
 		h := &Hook{warnings: q.counters[hookWarnings]}
 		for i, metric := range hookNames {
@@ -83,7 +91,19 @@ func (q *Queue) Add(t queue.Tally) {
 	if t.Failed != 0 {
 		q.failures[rules.Medium].Add(float64(t.Failed))
 	}
+	for kind, n := range t.Held {
+		if n == 0 {
+			continue
+		}
+		q.held[kind].Add(float64(n))
+		if limit := q.limits[kind]; limit != nil {
+			limit.Add(float64(n))
+		}
+	}
 }
+
+// KeyHeld counts a fairness key that has had too many failures.
+func (q *Queue) KeyHeld() { q.keyHeld.Inc() }
 
 // Enqueued counts a message that was accepted.
 func (q *Queue) Enqueued() { q.counters[enqueued].Inc() }

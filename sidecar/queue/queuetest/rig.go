@@ -169,6 +169,9 @@ func add(sum, t *queue.Tally) {
 	sum.Failed += t.Failed
 	sum.Messages += t.Messages
 	sum.Bytes += t.Bytes
+	for kind, n := range t.Held {
+		sum.Held[kind] += n
+	}
 }
 
 func (r *Rig) answer(reply queue.Reply) {

@@ -1,0 +1,41 @@
+package circuit
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/breaker"
+)
+
+// Whatever keys there are, no more are named than are configured, and the few that
+// failed or turned last of those that may be.
+func TestStatesAreBounded(t *testing.T) {
+	r := newRig(t)
+	r.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}}, map[string]Settings{"own": {}, "idle": {}})
+	vendor := func(key string) bool { return strings.HasPrefix(key, "vendor:") }
+	for i := range 200 {
+		r.pass(time.Second)
+		r.fail(r.use(fmt.Sprintf("vendor:%03d", i)), 1)
+		r.fail(r.use(fmt.Sprintf("tenant:%03d", i)), 1)
+		r.use(fmt.Sprintf("vendor:quiet-%d", i))
+	}
+	r.pass(time.Second)
+	r.fail(r.use("vendor:003"), 1) // opens it
+	r.fail(r.use("own"), 2)
+	states := r.reg.States(100, vendor)
+	require.Len(t, states, 102)
+	require.Equal(t, []KeyState{{"idle", breaker.Closed}, {"own", breaker.Closed}, {"vendor:003", breaker.Open}, {"vendor:199", breaker.Closed}}, states[:4])
+	require.Equal(t, "vendor:101", states[101].Key)
+	require.Len(t, r.reg.States(0, vendor), 2)
+	r.pass(2 * time.Minute)
+	require.Equal(t, KeyState{"vendor:003", breaker.HalfOpen}, r.reg.States(100, vendor)[2], "its time is over, as circuit list says")
+	turns := make(map[string]int64)
+	r.reg.EachTurn(func(from, to breaker.State, n int64) { turns[from.String()+" "+to.String()] = n })
+	require.Equal(t, map[string]int64{
+		"closed open": 1, "open closed": 0, "open half-open": 0, "half-open open": 0, "half-open closed": 0, "closed half-open": 0,
+	}, turns)
+}
