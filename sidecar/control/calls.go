@@ -18,10 +18,17 @@ import (
 // what comes then, such a key is paused until the last of them is over.
 type calls struct {
 	mu struct {
-		// Held while the disk is waited for: whoever finds a time here may rely on it.
 		sync.Mutex
-		until map[string]int64 // Unix ns, by key; on disk
+		until   map[string]int64    // Unix ns, by key; on disk
+		writing map[string]*keeping // by key: the newest that is on its way there
 	}
+}
+
+// keeping is a time on its way to the disk.
+type keeping struct {
+	until int64
+	over  chan struct{} // closed when err is known
+	err   error
 }
 
 const (
@@ -32,41 +39,77 @@ const (
 	callsLook = 4
 )
 
-// KeepCalls waits until it is on disk that calls under the keys may go on until a time
-// (Unix ns). Mostly it is there already.
-func (c *Control) KeepCalls(keys []string, until int64) *wire.Error {
+// KeepCalls has it on disk that calls under the keys may go on until a time (Unix ns). It
+// does not block: onDisk waits until it is there, nil is that it is there already, as it
+// is mostly.
+func (c *Control) KeepCalls(keys []string, until int64) (onDisk func() *wire.Error) {
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	var kept Batch
-	keep := min(until, math.MaxInt64-callsStep) + callsStep
+	var ways []*keeping // that the keys wait for
+	next := &keeping{until: min(until, math.MaxInt64-callsStep) + callsStep, over: make(chan struct{})}
 	for _, key := range keys {
-		if ks.mu.until[key] < until {
-			kept.put(stateCalls+key, strconv.FormatInt(keep, 10))
+		if ks.mu.until[key] >= until {
+			continue
+		}
+		way := ks.mu.writing[key]
+		if way == nil || way.until < until {
+			way = next
+			ks.mu.writing[key] = next
+			kept.put(stateCalls+key, strconv.FormatInt(next.until, 10))
+		}
+		if !slices.Contains(ways, way) {
+			ways = append(ways, way)
 		}
 	}
-	if len(kept.Put) == 0 {
+	if len(kept.Put) > 0 {
+		ks.forgetSome(&kept, keys, c.opt.Now())
+		done := c.opt.KV.Write(kept)
+		go ks.finish(next, kept.Put, done)
+	}
+	if len(ways) == 0 {
 		return nil
 	}
-	looked, now := 0, c.opt.Now()
+	return func() *wire.Error {
+		for _, way := range ways {
+			if <-way.over; way.err != nil {
+				return outcome(way.err)
+			}
+		}
+		return nil
+	}
+}
+
+// forgetSome drops some of the times that are over. Its caller holds mu.
+func (ks *calls) forgetSome(kept *Batch, keys []string, now int64) {
+	looked := 0
 	for key, end := range ks.mu.until {
 		if looked++; looked > callsLook {
-			break
+			return
 		}
-		if end <= now && !slices.Contains(keys, key) {
+		if end <= now && !slices.Contains(keys, key) && ks.mu.writing[key] == nil {
 			kept.Delete = append(kept.Delete, stateCalls+key)
+			delete(ks.mu.until, key) // what is written for it from now on comes later
 		}
 	}
-	if err := <-c.opt.KV.Write(kept); err != nil {
-		return outcome(err)
+}
+
+// finish waits for a write, and tells those who wait for it.
+func (ks *calls) finish(way *keeping, written []store.Entry, done <-chan error) {
+	way.err = <-done
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	for _, e := range written {
+		key := strings.TrimPrefix(e.Key, stateCalls)
+		if ks.mu.writing[key] == way {
+			delete(ks.mu.writing, key)
+		}
+		if way.err == nil {
+			ks.mu.until[key] = max(ks.mu.until[key], way.until)
+		}
 	}
-	for _, state := range kept.Delete {
-		delete(ks.mu.until, strings.TrimPrefix(state, stateCalls))
-	}
-	for _, e := range kept.Put {
-		ks.mu.until[strings.TrimPrefix(e.Key, stateCalls)] = keep
-	}
-	return nil
+	close(way.over)
 }
 
 // ForgetCalls notes that no call goes on any more. It is for an orderly stop, before
@@ -79,6 +122,11 @@ func (c *Control) ForgetCalls() {
 	for key := range ks.mu.until {
 		kept.Delete = append(kept.Delete, stateCalls+key)
 	}
+	for key := range ks.mu.writing { // it is written before
+		if _, ok := ks.mu.until[key]; !ok {
+			kept.Delete = append(kept.Delete, stateCalls+key)
+		}
+	}
 	clear(ks.mu.until)
 	if err := <-c.opt.KV.Write(kept); err != nil {
 		c.opt.Log.Error("keys of the guard's calls are paused at the next start", "error", err)
@@ -88,7 +136,7 @@ func (c *Control) ForgetCalls() {
 // restoreCalls pauses the keys under which calls that the last process allowed may
 // still go on.
 func (c *Control) restoreCalls(kept []store.Entry, now int64) {
-	c.calls.mu.until = make(map[string]int64)
+	c.calls.mu.until, c.calls.mu.writing = make(map[string]int64), make(map[string]*keeping)
 	ps := &c.pauses
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

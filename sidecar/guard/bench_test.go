@@ -32,8 +32,8 @@ func BenchmarkGuard(b *testing.B) {
 		}),
 		Rules:  func() *rules.Rules { return nil },
 		Tables: func() []config.GuardTable { return nil },
-		Tell:   func([]*throttle.Wait) {}, Keep: func([]string, int64) *wire.Error { return nil }, Signer: signer, Metrics: telemetry.New(),
-		Caps: Caps{Permits: 1e6, ThrottleKeys: 1e6, Circuits: 1e5},
+		Tell:   func([]*throttle.Wait) {}, Keep: func([]string, int64) func() *wire.Error { return nil }, Signer: signer, Metrics: telemetry.New(),
+		MaxPayload: func() int64 { return 1 << 20 }, Caps: Caps{Permits: 1e6, ThrottleKeys: 1e6, Circuits: 1e5},
 	})
 	defer g.Stop()
 	second, err := throttle.ParseRate("1000000")
@@ -47,12 +47,12 @@ func BenchmarkGuard(b *testing.B) {
 	ask, done := []byte(`{"with":["tenant:acme"]}`), []byte(`{"permit":"`)
 	b.ReportAllocs()
 	for b.Loop() {
-		reply, _, werr := g.checkVerb("vendor:stripe", ask)
+		reply, _, werr, _ := g.checkVerb("vendor:stripe", ask)
 		if werr != nil {
 			b.Fatal(werr)
 		}
 		tell := append(done, reply[before:before+wire.TokenLen]...)
-		if _, _, werr := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...)); werr != nil {
+		if _, _, werr, _ := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...)); werr != nil {
 			b.Fatal(werr)
 		}
 	}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"math"
@@ -31,12 +32,15 @@ type Options struct {
 	Gates    *throttle.Gates
 	Circuits Circuits
 	Rules    func() *rules.Rules
-	Tables   func() []config.GuardTable                   // which keys may come together
-	Tell     func([]*throttle.Wait)                       // those whose turn it is at a gate
-	Keep     func(keys []string, until int64) *wire.Error // has it on disk until when calls may go on under keys with a limit of concurrency
+	Tables   func() []config.GuardTable // which keys may come together
+	Tell     func([]*throttle.Wait)     // those whose turn it is at a gate
 	Metrics  Metrics
 	Signer   *wire.Signer
 	Caps     Caps
+
+	// Keep has it on disk until when calls may go on under keys with a limit of
+	// concurrency. It does not block; onDisk waits, nil: it is there already.
+	Keep func(keys []string, until int64) (onDisk func() *wire.Error)
 
 	MaxPayload func() int64 // bytes of the largest reply
 }
@@ -98,8 +102,17 @@ type permit struct {
 	place       int   // in ends
 	key, caller string
 	held        held
+	untold      bool // it waits for the disk, and its caller for the answer: it does not end by itself
 	done        bool
 	verdict     wire.GuardVerdict // if it is done
+}
+
+// due is when something happens to it by itself.
+func (p *permit) due() int64 {
+	if p.untold {
+		return math.MaxInt64
+	}
+	return p.until
 }
 
 // held is what a permit holds of gates.
@@ -139,7 +152,8 @@ func (g *Guard) Settle(ctx context.Context) {
 }
 
 // Stop ends all permits: what they hold is given back, and a circuit hears nothing of
-// how the calls went. It says how many there were. No new ones are given afterwards.
+// how the calls went. It says of how many somebody had been told. No new ones are given
+// afterwards.
 func (g *Guard) Stop() int {
 	g.mu.Lock()
 	if g.mu.timer != nil {
@@ -147,71 +161,126 @@ func (g *Guard) Stop() int {
 		g.mu.timer = nil
 	}
 	var ended []held
+	told := 0
 	for len(g.mu.ends) > 0 {
 		if p := g.mu.ends[0]; !p.done {
 			ended = append(ended, g.end(p))
+			if !p.untold {
+				told++
+			}
 		}
 		g.forget()
 	}
 	g.mu.Unlock()
 	g.settle(ended, breaker.Neutral, g.opt.Now())
-	return len(ended)
+	return told
 }
 
-// Check asks for calls, each by itself, in their order. If one of them cannot be
-// decided, it is as if nobody had asked for any.
+// Check asks for calls, each by itself, in their order, and waits for the disk where it
+// has to. If one of them cannot be decided, it is as if nobody had asked for any.
 func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
-	answers, _, err := g.decide(caller, asks)
-	return answers, err
+	d, err := g.decide(caller, asks)
+	if err == nil {
+		err = g.onDisk(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.count(d)
+	return d.answers, nil
 }
 
-// decide is Check. It also returns the permits, if it is asked for several calls.
-func (g *Guard) decide(caller string, asks []wire.GuardAsk) (answers []wire.GuardAnswer, given []*permit, _ *wire.Error) {
-	now := g.opt.Now()
-	answers = make([]wire.GuardAnswer, len(asks))
+// decision is what becomes of the calls that somebody asks for at once.
+type decision struct {
+	began   int64 // Unix ns
+	answers []wire.GuardAnswer
+	given   []*permit            // for the calls that are allowed, in their order
+	onDisk  []func() *wire.Error // what given has to wait for
+}
+
+// decide decides about calls. The permits are live, but nobody is to be told of them
+// before what they wait for is on disk.
+func (g *Guard) decide(caller string, asks []wire.GuardAsk) (*decision, *wire.Error) {
+	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
+	var err *wire.Error
 	for i := range asks {
-		p, err := g.check(&asks[i], caller, now, &answers[i])
-		if err != nil {
-			g.cancel(given, now)
-			return nil, nil, err
-		}
-		if p != nil && len(asks) > 1 {
-			given = append(given, p)
+		if err = g.check(&asks[i], caller, d, &d.answers[i]); err != nil {
+			break
 		}
 	}
-	for i := range answers {
-		g.opt.Metrics.GuardChecked(answers[i].Gate)
-	}
-	g.opt.Metrics.GuardTook(g.opt.Now() - now)
-	return answers, given, nil
-}
-
-// check asks for a call, and gives a permit if it is allowed.
-func (g *Guard) check(ask *wire.GuardAsk, caller string, now int64, a *wire.GuardAnswer) (*permit, *wire.Error) {
-	if err := g.pairs(ask); err != nil {
-		return nil, err
-	}
-	keys := ask.Keys()
-	if err := g.room(keys, now); err != nil {
-		return nil, err
-	}
-	h, err := g.take(ask, keys, now, a)
-	if err != nil || !a.Allowed {
-		return nil, err
-	}
-	p := &permit{until: now + ask.TTLMs*int64(time.Millisecond), key: ask.Key, caller: caller, held: h}
-	if keys := h.set.Concurrent(); keys != nil {
-		err = g.opt.Keep(keys, p.until)
-	}
-	if err == nil && !g.keep(p, now) {
+	if err == nil && !g.keep(d) {
 		err = wire.Draining()
 	}
 	if err != nil {
-		g.undo(&h, now)
+		for _, p := range d.given {
+			g.undo(&p.held, d.began)
+		}
 		return nil, err
 	}
-	a.Permit, a.ExpiresAt = g.sign(p), wire.Timestamp(p.until)
-	return p, nil
+	return d, nil
+}
+
+// check asks for a call, and makes a permit if it is allowed.
+func (g *Guard) check(ask *wire.GuardAsk, caller string, d *decision, a *wire.GuardAnswer) *wire.Error {
+	if err := g.pairs(ask); err != nil {
+		return err
+	}
+	keys := ask.Keys()
+	if err := g.room(keys, len(d.given), d.began); err != nil {
+		return err
+	}
+	h, err := g.take(ask, keys, d.began, a)
+	if err != nil || !a.Allowed {
+		return err
+	}
+	p := &permit{until: d.began + ask.TTLMs*int64(time.Millisecond), key: ask.Key, caller: caller, held: h}
+	d.given = append(d.given, p)
+	if keys := h.set.Concurrent(); keys != nil {
+		if wait := g.opt.Keep(keys, p.until); wait != nil {
+			d.onDisk = append(d.onDisk, wait)
+		}
+	}
+	return nil
+}
+
+// onDisk waits until what the permits need is on disk, or takes all of them back.
+func (g *Guard) onDisk(d *decision) *wire.Error {
+	if len(d.onDisk) == 0 {
+		return nil
+	}
+	var err *wire.Error
+	for _, wait := range d.onDisk {
+		err = cmp.Or(err, wait())
+	}
+	now := g.opt.Now()
+	g.atTime(now, func() {
+		for _, p := range d.given {
+			switch {
+			case g.mu.permits[p.number] != p:
+				err = cmp.Or(err, wire.Draining())
+			case p.until <= now:
+				err = cmp.Or(err, wire.PermitNotFound(p.key))
+			}
+		}
+		for _, p := range d.given {
+			if err == nil {
+				p.untold = false
+				heap.Fix(&g.mu.ends, p.place)
+			}
+		}
+	})
+	if err != nil {
+		g.cancel(d.given, now)
+	}
+	return err
+}
+
+// count counts calls whose answers can be told.
+func (g *Guard) count(d *decision) {
+	for i := range d.answers {
+		g.opt.Metrics.GuardChecked(d.answers[i].Gate)
+	}
+	g.opt.Metrics.GuardTook(g.opt.Now() - d.began)
 }
 
 // pairs refuses keys that no table of the configuration lets come together.
@@ -252,11 +321,12 @@ func (g *Guard) undo(h *held, now int64) {
 	g.giveBack(h, breaker.Neutral, 0, now)
 }
 
-// room reports whether there is room for one more permit, and for its keys.
-func (g *Guard) room(keys []string, now int64) *wire.Error {
+// room reports whether there is room for one more permit, beside those that are about
+// to be given, and for its keys.
+func (g *Guard) room(keys []string, given int, now int64) *wire.Error {
 	caps := &g.opt.Caps
-	var permits int64
-	g.atTime(now, func() { permits = int64(len(g.mu.permits)) })
+	permits := int64(given)
+	g.atTime(now, func() { permits += int64(len(g.mu.permits)) })
 	switch {
 	case caps.Permits > 0 && permits >= caps.Permits:
 		return wire.LimitReached("permits of the guard (limits.max_guard_permits)", caps.Permits, capRetryAfter)
@@ -324,21 +394,34 @@ func (g *Guard) giveBack(h *held, o breaker.Outcome, retryAfter, now int64) {
 	*h = held{}
 }
 
-// keep makes a permit live, unless the guard has stopped.
-func (g *Guard) keep(p *permit, now int64) (kept bool) {
-	g.atTime(now, func() {
-		if g.mu.timer == nil {
+// keep makes the permits of a decision live, unless the guard has stopped.
+func (g *Guard) keep(d *decision) (kept bool) {
+	g.atTime(d.began, func() {
+		if kept = g.mu.timer != nil || len(d.given) == 0; !kept {
 			return
 		}
-		kept = true
-		g.mu.number++
-		p.number = g.mu.number
-		g.mu.permits[p.number] = p
-		g.mu.live++
-		g.mu.byKey[p.key]++
-		heap.Push(&g.mu.ends, p)
+		for _, p := range d.given {
+			p.untold = len(d.onDisk) > 0
+			g.mu.number++
+			p.number = g.mu.number
+			g.mu.permits[p.number] = p
+			g.mu.live++
+			g.mu.byKey[p.key]++
+			heap.Push(&g.mu.ends, p)
+		}
 	})
-	return kept
+	if !kept {
+		return false
+	}
+	next := 0
+	for i := range d.answers {
+		if a := &d.answers[i]; a.Allowed {
+			p := d.given[next]
+			a.Permit, a.ExpiresAt = g.sign(p), wire.Timestamp(p.until)
+			next++
+		}
+	}
+	return true
 }
 
 // Done takes a permit back, and says what the rules make of how the call went. The
@@ -470,15 +553,15 @@ func (g *Guard) sign(p *permit) string {
 func (g *Guard) atTime(now int64, do func()) {
 	g.mu.Lock()
 	var ended []held
-	for len(g.mu.ends) > 0 && g.mu.ends[0].until <= now {
+	for len(g.mu.ends) > 0 && g.mu.ends[0].due() <= now {
 		if p := g.mu.ends[0]; !p.done {
 			ended = append(ended, g.end(p))
 		}
 		g.forget()
 	}
 	do()
-	if len(g.mu.ends) > 0 && g.mu.timer != nil && g.mu.ends[0].until != g.mu.rings {
-		g.mu.rings = g.mu.ends[0].until
+	if len(g.mu.ends) > 0 && g.mu.timer != nil && g.mu.ends[0].due() != g.mu.rings {
+		g.mu.rings = g.mu.ends[0].due()
 		g.mu.timer.Reset(time.Duration(max(g.mu.rings-now, 0)))
 	}
 	g.mu.Unlock()
@@ -519,7 +602,7 @@ func (g *Guard) end(p *permit) held {
 type ends []*permit
 
 func (e ends) Len() int           { return len(e) }
-func (e ends) Less(i, j int) bool { return e[i].until < e[j].until }
+func (e ends) Less(i, j int) bool { return e[i].due() < e[j].due() }
 func (e ends) Swap(i, j int)      { e[i], e[j] = e[j], e[i]; e[i].place, e[j].place = i, j }
 func (e *ends) Push(p any)        { p.(*permit).place = len(*e); *e = append(*e, p.(*permit)) }
 func (e *ends) Pop() any {

@@ -18,7 +18,6 @@ import (
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	"github.com/filaq/fila/sidecar/rules"
-	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -33,8 +32,14 @@ type rig struct {
 	rules    *rules.Rules
 	tables   []config.GuardTable
 	payload  int64
-	keep     func(keys []string, until int64) *wire.Error
+	keep     func(keys []string, until int64) (onDisk func() *wire.Error)
+	checked  atomic.Int64 // by the metrics
 }
+
+// GuardChecked, GuardTook and GuardEnded make it the metrics of its guard.
+func (r *rig) GuardChecked(string)      { r.checked.Add(1) }
+func (r *rig) GuardTook(int64)          {}
+func (r *rig) GuardEnded(string, int64) {}
 
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 
@@ -42,7 +47,7 @@ func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
-	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) *wire.Error { return nil }}
+	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) func() *wire.Error { return nil }}
 	r.circuits = circuit.New(circuit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Event:  func(string, string, wire.Event) {},
@@ -54,8 +59,8 @@ func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
 	r.Guard = New(Options{
 		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
 		Tables: func() []config.GuardTable { return r.tables }, Tell: func([]*throttle.Wait) {}, Signer: signer,
-		Keep:    func(keys []string, until int64) *wire.Error { return r.keep(keys, until) },
-		Metrics: telemetry.New(), MaxPayload: func() int64 { return r.payload },
+		Keep:    func(keys []string, until int64) func() *wire.Error { return r.keep(keys, until) },
+		Metrics: r, MaxPayload: func() int64 { return r.payload },
 	})
 	t.Cleanup(func() { r.Stop() })
 	return r
@@ -164,13 +169,15 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 		before := r.State("v")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
 		r.payload = 4096
-		_, _, err := r.checkVerb("_", checks)
+		_, _, err, _ := r.checkVerb("_", checks)
 		require.ErrorContains(t, err, "ask for fewer")
 		require.Equal(t, before, r.State("v"))
+		require.Zero(t, r.checked.Load(), "nobody was allowed anything")
 		r.payload = 16 << 10
-		_, _, err = r.checkVerb("_", checks)
+		_, _, err, _ = r.checkVerb("_", checks)
 		require.Nil(t, err)
 		require.Equal(t, 100, r.Live())
+		require.EqualValues(t, 100, r.checked.Load())
 	})
 }
 
@@ -404,7 +411,7 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 		r.limit("w", throttle.Limits{Limit: 2, Window: int64(time.Minute)})
 		var kept []string
 		var until int64
-		r.keep = func(keys []string, end int64) *wire.Error {
+		r.keep = func(keys []string, end int64) func() *wire.Error {
 			kept, until = keys, end
 			return nil
 		}
@@ -416,7 +423,7 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 		require.Empty(t, kept)
 
 		time.Sleep(time.Minute)
-		r.keep = func([]string, int64) *wire.Error { return wire.OutcomeUnknown() }
+		r.keep = func([]string, int64) func() *wire.Error { return wire.OutcomeUnknown }
 		before := r.State("v")
 		answers, err := r.Check("me", wire.GuardAsk{Key: "v", With: []string{"w"}, Cost: 1, TTLMs: 1000})
 		require.NotNil(t, err, answers)
@@ -428,6 +435,70 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 		_, err = r.Check("me", wire.GuardAsk{Key: "y", With: []string{"w"}, Cost: 1, TTLMs: 1000})
 		require.ErrorIs(t, err, wire.Draining())
 		require.Equal(t, int64(2), r.State("w").Limits[0].Remaining)
+	})
+}
+
+// A check that needs the disk waits for it, and no other one does. Until then its permit
+// is nobody's: it does not end by itself, and is taken back where the disk fails, takes
+// too long, or fila stops.
+func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 100, Window: int64(time.Hour)})
+		free := r.State("v")
+		ask := func(body string) (disk chan *wire.Error, answered chan *wire.Error) {
+			disk, answered = make(chan *wire.Error, 1), make(chan *wire.Error, 1)
+			r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
+			_, _, err, later := r.checkVerb("_", []byte(body))
+			require.Nil(t, err)
+			require.NotNil(t, later)
+			go func() {
+				_, _, err := later()
+				answered <- err
+			}()
+			return disk, answered
+		}
+		const call, batch = `{"key":"v","ttl_ms":1000}`, `{"checks":[{"key":"w","ttl_ms":1},{"key":"v","ttl_ms":1000}]}`
+		disk, answered := ask(call)
+		r.allowed("other")
+		require.Equal(t, 1, r.State("v").Permits, "it holds its place")
+		disk <- nil
+		require.Nil(t, <-answered)
+		time.Sleep(time.Second)
+		require.Equal(t, "open", r.circuitState("v"), "it was a permit like any other")
+		r.circuits.Close("v", true)
+		free.Limits = r.State("v").Limits
+
+		for name, tell := range map[string]struct {
+			after time.Duration
+			err   *wire.Error
+		}{
+			"the disk fails": {0, wire.OutcomeUnknown()}, "it is too late": {time.Second, nil}, "both": {time.Minute, wire.OutcomeUnknown()},
+		} {
+			for _, body := range []string{call, batch} {
+				checked := r.checked.Load()
+				disk, answered := ask(body)
+				time.Sleep(tell.after)
+				synctest.Wait()
+				disk <- tell.err
+				err := <-answered
+				require.NotNil(t, err, name)
+				if tell.err != nil {
+					require.ErrorIs(t, err, tell.err, name)
+				}
+				require.Equal(t, free.Limits[1].Remaining, r.State("v").Limits[1].Remaining, name)
+				require.Zero(t, r.State("v").Permits+r.State("w").Permits, name)
+				require.Equal(t, "closed", r.circuitState("v"), "%s: no call was made", name)
+				require.Equal(t, "closed", r.circuitState("w"), "%s: no call was made", name)
+				require.Equal(t, checked, r.checked.Load(), name)
+			}
+		}
+		r.allowed("third")
+		disk, answered = ask(call)
+		require.Equal(t, 1, r.Stop(), "nobody has been told of the other one")
+		disk <- nil
+		require.ErrorIs(t, <-answered, wire.Draining())
 	})
 }
 

@@ -6,59 +6,82 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// Later waits for what a request is answered with, which takes a goroutine of its own.
+type Later = func() (reply []byte, headers map[string][]string, err *wire.Error)
+
 // Verb carries out a request with the tail of its subject, and returns the reply with
-// its headers.
-type Verb func(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error)
+// its headers. It does not block: where an answer has to be waited for it returns later
+// alone.
+type Verb func(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
 
 // Verbs are the verbs of the guard by name.
 func (g *Guard) Verbs() map[string]Verb {
 	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb}
 }
 
-func (g *Guard) checkVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {
+func (g *Guard) checkVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardCheck(tail, body)
 	if err != nil {
+		return nil, nil, err, nil
+	}
+	asks := r.Checks
+	if asks == nil {
+		asks = []wire.GuardAsk{r.GuardAsk}
+	}
+	d, err := g.decide(r.Caller, asks)
+	switch {
+	case err != nil:
+		return nil, nil, err, nil
+	case len(d.onDisk) > 0:
+		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, r.Checks != nil) }
+	}
+	reply, headers, err = g.told(d, r.Checks != nil)
+	return reply, headers, err, nil
+}
+
+// told is the reply to a check, when its permits may be told of. What cannot be told is
+// as if nobody had asked.
+func (g *Guard) told(d *decision, batch bool) (reply []byte, headers map[string][]string, err *wire.Error) {
+	if err = g.onDisk(d); err != nil {
 		return nil, nil, err
 	}
-	if r.Checks != nil {
-		return g.checkAll(&r)
+	first := &d.answers[0]
+	switch {
+	case batch:
+		reply, _, err = encode(wire.GuardAnswers{Answers: d.answers}, nil, nil)
+	case first.Allowed:
+		reply = first.AppendAllowed(nil)
+	default:
+		reply, headers, err = encode(first, first.Headers(), nil)
 	}
-	answers, err := g.Check(r.Caller, r.GuardAsk)
+	if limit := g.opt.MaxPayload(); batch && int64(len(reply)) > limit {
+		err = wire.GuardReplyTooLarge(len(d.answers), len(reply), limit)
+	}
 	if err != nil {
+		g.cancel(d.given, g.opt.Now())
 		return nil, nil, err
 	}
-	if answers[0].Allowed {
-		return answers[0].AppendAllowed(nil), nil, nil
-	}
-	return encode(&answers[0], answers[0].Headers(), nil)
+	g.count(d)
+	return reply, headers, nil
 }
 
-// checkAll asks for several calls. What cannot be told is as if nobody had asked.
-func (g *Guard) checkAll(r *wire.GuardCheckRequest) ([]byte, map[string][]string, *wire.Error) {
-	answers, given, err := g.decide(r.Caller, r.Checks)
-	reply, headers, err := encode(wire.GuardAnswers{Answers: answers}, nil, err)
-	if limit := g.opt.MaxPayload(); int64(len(reply)) > limit {
-		g.cancel(given, g.opt.Now())
-		return nil, nil, wire.GuardReplyTooLarge(len(r.Checks), len(reply), limit)
-	}
-	return reply, headers, err
-}
-
-func (g *Guard) doneVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {
+func (g *Guard) doneVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, err, nil
 	}
 	v, err := g.Done(&r)
-	return encode(v, nil, err)
+	reply, headers, err = encode(v, nil, err)
+	return reply, headers, err, nil
 }
 
-func (g *Guard) stateVerb(tail string, body []byte) ([]byte, map[string][]string, *wire.Error) {
+func (g *Guard) stateVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGateKey(tail, body)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, err, nil
 	}
-	return encode(g.State(r.Key), nil, nil)
+	reply, headers, err = encode(g.State(r.Key), nil, nil)
+	return reply, headers, err, nil
 }
 
 func encode(reply any, headers map[string][]string, err *wire.Error) ([]byte, map[string][]string, *wire.Error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -432,5 +433,54 @@ func TestDisconnectSendsWhatWasPublished(t *testing.T) {
 		Disconnect(nc, r.front.Log)
 		require.True(t, nc.IsClosed())
 		r.next(got)
+	})
+}
+
+// TestACallThatWaitsHoldsUpNobody: what comes behind a request of the guard whose answer
+// takes time is answered before it, and the end of requests does not keep it from being answered.
+func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		hanging := make(chan struct{})
+		say := func(text string) ([]byte, map[string][]string, *wire.Error) {
+			if text == "refused" {
+				return nil, nil, wire.PermitNotFound(text)
+			}
+			return []byte(strconv.Quote(text)), map[string][]string{"Test": {text}}, nil
+		}
+		require.NoError(t, r.front.ServeGuard(r.shard, map[string]GuardVerb{
+			wire.GuardCheck: func(tail string, body []byte) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
+				if string(body) == "wait" {
+					return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
+						<-hanging
+						return say(tail)
+					}
+				}
+				reply, headers, err := say(tail)
+				return reply, headers, err, nil
+			},
+		}))
+		late, err := r.client.SubscribeSync("_INBOX.late")
+		require.NoError(t, err)
+		for _, key := range []string{"v", "refused"} {
+			require.NoError(t, r.client.PublishRequest("fila.guard.check."+key, "_INBOX.late", []byte("wait")))
+		}
+		var got string
+		require.Nil(t, r.request("fila.guard.check.w", "", &got))
+		require.Equal(t, "w", got)
+		stopped := make(chan struct{})
+		go func() {
+			r.front.StopRequests()
+			close(stopped)
+		}()
+		close(hanging)
+		<-stopped
+		answers := make(map[string]string)
+		for range 2 {
+			m, err := late.NextMsgWithContext(t.Context())
+			require.NoError(t, err)
+			answers[string(m.Data)] = m.Header.Get("Test") + m.Header.Get(wire.HeaderServiceErrorCode)
+		}
+		require.Equal(t, "v", answers[`"v"`])
+		require.Equal(t, "404", answers[string(wire.PermitNotFound("refused").Body())])
 	})
 }

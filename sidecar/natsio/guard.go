@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/filaq/fila/sidecar/shard"
@@ -11,8 +12,9 @@ import (
 )
 
 // GuardVerb carries out a request of a verb of the guard with the tail of its subject,
-// and returns the reply and its headers.
-type GuardVerb func(tail string, body []byte) ([]byte, map[string][]string, *wire.Error)
+// and returns the reply and its headers. Where they have to be waited for it returns
+// later alone, which waits.
+type GuardVerb func(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
 
 // ServeGuard adds the verbs of the guard by name to the micro service, which
 // ServeRequests has begun. When it returns they can be reached.
@@ -20,8 +22,6 @@ func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
 		handle := func(req micro.Request) {
-			f.calls.RLock()
-			defer f.calls.RUnlock()
 			tail, ok := f.Subjects.ParseGuard(name, req.Subject())
 			switch {
 			case !ok:
@@ -30,13 +30,7 @@ func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
 			case s.Draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
-				reply, headers, err := do(tail, req.Data())
-				if err != nil {
-					s.Refuse("", err) // counts it
-					f.respondError(req, err)
-					return
-				}
-				f.respond(req, reply, micro.WithHeaders(headers))
+				f.guarded(s, req, tail, do)
 			}
 		}
 		if err := f.serve(s, "guard-"+name, f.Subjects.Guard(name, ">"), handle); err != nil {
@@ -44,4 +38,36 @@ func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
 		}
 	}
 	return f.Flush()
+}
+
+// guarded carries out a request. Those that come behind it do not wait for one that has
+// to.
+func (f *Front) guarded(s *shard.Shard, req micro.Request, tail string, do GuardVerb) {
+	f.calls.RLock()
+	reply, headers, err, later := do(tail, req.Data())
+	if later == nil {
+		defer f.calls.RUnlock()
+		if err != nil {
+			s.Refuse("", err) // counts it
+			f.respondError(req, err)
+			return
+		}
+		f.respond(req, reply, micro.WithHeaders(headers))
+		return
+	}
+	to := req.Reply() // the request is the service's, which looks at it when it is handled
+	go func() {
+		defer f.calls.RUnlock()
+		reply, headers, err := later()
+		if err != nil {
+			s.Refuse(to, err)
+			return
+		}
+		if to == "" {
+			return
+		}
+		if err := f.Conn.PublishMsg(&nats.Msg{Subject: to, Header: headers, Data: reply}); err != nil {
+			f.Log.Debug("reply", "subject", to, "error", err)
+		}
+	}()
 }
