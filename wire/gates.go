@@ -72,9 +72,10 @@ type CircuitInfo struct {
 	Key                 string `json:"key"`
 	State               string `json:"state"` // closed, open or half-open
 	ConsecutiveFailures int    `json:"consecutive_failures"`
-	OpenUntil           string `json:"open_until,omitempty"` // RFC 3339, or "closed" if only a hand closes it
-	Cause               string `json:"cause,omitempty"`      // of the opening: failures, retry_after, by hand, max_failures
-	Probes              int    `json:"probes"`               // under way
+	OpenUntil           string `json:"open_until,omitempty"`       // RFC 3339, or "closed" if only a hand closes it
+	Cause               string `json:"cause,omitempty"`            // of the opening: failures, retry_after, by hand, max_failures
+	OpenedByClient      string `json:"opened_by_client,omitempty"` // who has opened it by hand, as far as it is known
+	Probes              int    `json:"probes"`                     // under way
 	Threshold           int    `json:"threshold"`
 	CooldownMs          int64  `json:"cooldown_ms"`
 	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
@@ -89,9 +90,10 @@ type CircuitInfo struct {
 	Shared    bool           `json:"shared,omitempty"`
 	Degraded  bool           `json:"degraded,omitempty"`   // this fila goes by itself, since the record cannot be reached
 	ProbesBy  map[string]int `json:"probes_by,omitempty"`  // instance: probes that it may have under way
+	OpenedBy  string         `json:"opened_by,omitempty"`  // instance that has opened it
 	By        string         `json:"by,omitempty"`         // instance that has made the last change
-	ChangedAt string         `json:"changed_at,omitempty"` // RFC 3339
-	Version   uint64         `json:"version,omitempty"`    // of the record; grows
+	ChangedAt string         `json:"changed_at,omitempty"` // RFC 3339, by the clock of the fleet
+	Version   uint64         `json:"version,omitempty"`    // of the last change; grows
 }
 
 // CircuitList answers circuit-list.

@@ -43,7 +43,7 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 			infos, err := s.CircuitList(ctx, strings.Join(args, ""))
 			return client.CircuitList{Total: len(infos), Circuits: infos}, err
 		}, func(list client.CircuitList, _ []string) string {
-			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "QUEUES WAITING", "SHARED", "CHANGED BY")
+			t := terminal.NewTable("CIRCUIT", "STATE", "UNTIL", "CAUSE", "FAILURES IN A ROW", "MAX FAILURES", "PROBES", "QUEUES WAITING", "SHARED", "OPENED BY", "CHANGED")
 			for _, c := range list.Circuits {
 				until := env.Soon(c.OpenUntil)
 				if c.OpenUntil == "closed" {
@@ -54,7 +54,7 @@ func newCircuitListCommand(env *command.Env) *cobra.Command {
 					probes = probesBy(&c)
 				}
 				t.Row(c.Key, c.State, until, terminal.OrDash(c.Cause),
-					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), maxFailures(&c), probes, c.Waiting, sharedState(&c), terminal.OrDash(c.By))
+					fmt.Sprintf("%d of %d", c.ConsecutiveFailures, c.Threshold), maxFailures(&c), probes, c.Waiting, sharedState(&c), terminal.OrDash(openedBy(&c)), terminal.OrDash(changedText(&c, env.Soon)))
 			}
 			return t.Or("no circuits; messages get one by circuit_key of on_enqueue or the circuit header of their queue")
 		}),
@@ -105,20 +105,17 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 		t.Row("until", env.When(c.OpenUntil))
 	}
 	t.Fact("cause", c.Cause)
+	t.Fact("opened by", openedBy(&c))
 	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
 	t.Row("max failures", maxFailures(&c))
 	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("queues waiting", waitingText(c.Waiting, c.WaitingMessages))
-	if c.Shared {
-		t.Row("shared", sharedState(&c))
-	}
+	t.Row("shared", sharedState(&c))
 	if len(c.ProbesBy) > 0 {
 		t.Row("probes by", probesBy(&c))
 	}
-	if c.ChangedAt != "" {
-		t.Row("changed", fmt.Sprintf("by %s, %s", terminal.Clean(c.By), env.When(c.ChangedAt)))
-	}
+	t.Fact("changed", changedText(&c, env.When))
 	return t.String()
 }
 
@@ -129,6 +126,27 @@ func probesBy(c *client.CircuitInfo) string {
 		by = append(by, fmt.Sprintf("%s %d", terminal.Clean(instance), c.ProbesBy[instance]))
 	}
 	return strings.Join(by, ", ")
+}
+
+// openedBy says who has opened a circuit: the fila, and who had it do so by hand. A
+// local one has been opened by the fila that is asked.
+func openedBy(c *client.CircuitInfo) string {
+	var by []string
+	for _, who := range []string{c.OpenedByClient, c.OpenedBy} {
+		if who != "" {
+			by = append(by, terminal.Clean(who))
+		}
+	}
+	return strings.Join(by, " at ")
+}
+
+// changedText says which fila has made the last change of a shared circuit, when, and
+// the version of that.
+func changedText(c *client.CircuitInfo, when func(string) string) string {
+	if c.ChangedAt == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s by %s, version %d", when(c.ChangedAt), terminal.Clean(c.By), c.Version)
 }
 
 // sharedState says whether other filas know what this one knows of a circuit.

@@ -44,6 +44,7 @@ func TestCircuitCommands(t *testing.T) {
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 1 success to close",
 			"queues waiting     2",
+			"shared             local",
 		}},
 		{"circuit open stripe --for 5m", `{"for_ms":300000}`, []string{
 			"circuit            stripe",
@@ -55,6 +56,7 @@ func TestCircuitCommands(t *testing.T) {
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 2 successes to close",
 			"queues waiting     2",
+			"shared             local",
 		}},
 		{"circuit open a..b", `{"key":"a..b"}`, nil},
 		{"circuit close stripe", `{}`, []string{
@@ -65,6 +67,7 @@ func TestCircuitCommands(t *testing.T) {
 			"cooldown           5m",
 			"probes             0 under way, at most 3 at once, 1 success to close",
 			"queues waiting     2",
+			"shared             local",
 		}},
 		{"circuit reset stripe", `{}`, nil},
 	} {
@@ -85,23 +88,24 @@ func TestCircuitCommands(t *testing.T) {
 func TestCircuitList(t *testing.T) {
 	f := clitest.StartFake(t)
 	byHand := openCircuit()
-	byHand.Key, byHand.OpenUntil, byHand.Cause = "mail", "closed", "by hand"
+	byHand.Key, byHand.OpenUntil, byHand.Cause, byHand.OpenedByClient = "mail", "closed", "by hand", "bob"
 	of := wire.CircuitInfo{
 		Key: "sms", State: "half-open", Probes: 3, Threshold: 5, Shared: true, By: "host-1",
 		ProbesBy: map[string]int{"host-2": 1, "host-1": 2}, ChangedAt: "2026-01-02T11:59:00Z",
+		Cause: "by hand", OpenedBy: "host-2", OpenedByClient: "alice", Version: 12,
 	}
 	degraded := wire.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
 	list := wire.CircuitList{Total: 4, Circuits: []wire.CircuitInfo{byHand, openCircuit(), of, degraded}}
 	clitest.Shows(f, program, "circuit list", "fila.admin.circuit-list", list,
-		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              QUEUES WAITING  SHARED                         CHANGED BY",
-		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                          -",
-		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0                   2               local                          -",
-		"sms      half-open  -                     -         0 of 5             any number                   host-1 2, host-2 1  0               shared                         host-1",
-		"voice    closed     -                     -         0 of 5             any number                   0                   0               degraded: each fila by itself  -",
+		"CIRCUIT  STATE      UNTIL                 CAUSE     FAILURES IN A ROW  MAX FAILURES                 PROBES              QUEUES WAITING  SHARED                         OPENED BY        CHANGED",
+		"mail     open       until closed by hand  by hand   10 of 10           50 in 1m, then open for 10m  0                   2               local                          bob              -",
+		"stripe   open       in 5m                 failures  10 of 10           50 in 1m, then open for 10m  0                   2               local                          -                -",
+		"sms      half-open  -                     by hand   0 of 5             any number                   host-1 2, host-2 1  0               shared                         alice at host-2  1m ago by host-1, version 12",
+		"voice    closed     -                     -         0 of 5             any number                   0                   0               degraded: each fila by itself  -                -",
 	)
 	f.Answer("fila.admin.circuit-show.sms", of)
 	shown := program.RunAt(t, "circuit", "show", "sms").Out
-	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "changed            by host-1, 2026-01-02T11:59:00Z (1m ago)"} {
+	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "opened by          alice at host-2", "changed            2026-01-02T11:59:00Z (1m ago) by host-1, version 12"} {
 		require.Contains(t, shown, line)
 	}
 	f.Answer("fila.admin.circuit-list", wire.CircuitList{})

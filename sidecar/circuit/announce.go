@@ -57,7 +57,7 @@ type news struct {
 	// Of a shared circuit.
 	shared    bool
 	version   uint64 // of the record; 0: this instance went by itself
-	changedAt int64
+	changedAt int64  // of the fleet's clock
 	by        string // name of the instance
 }
 
@@ -136,7 +136,7 @@ func (c *Circuit) info(now int64) wire.CircuitInfo {
 	at := c.mu.m.Info(now)
 	i.State, i.ConsecutiveFailures, i.Probes = at.State.String(), at.ConsecutiveFailures, at.Probes
 	if at.State != breaker.Closed {
-		i.Cause = c.mu.cause
+		i.Cause, i.OpenedByClient = c.mu.cause, c.mu.client
 	}
 	if at.State == breaker.Open {
 		i.OpenUntil = openUntil(at.OpenUntil)

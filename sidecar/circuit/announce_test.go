@@ -69,7 +69,7 @@ func TestTheLineOfAnOpening(t *testing.T) {
 	require.Contains(t, log.String(), `level=WARN msg="circuit open" circuit=stripe was=closed cause=failures failures=2 threshold=2 timeout=1m30s`)
 	c.close(now, true)
 	require.Contains(t, log.String(), `level=INFO msg="circuit closed" circuit=stripe was=open cause="by hand" failures=0`)
-	c.open(now, math.MaxInt64, breaker.HalfOpen)
+	c.open(now, math.MaxInt64, breaker.HalfOpen, "")
 	require.Contains(t, log.String(), `cause="by hand" failures=0 threshold=2 timeout="until closed"`)
 }
 
@@ -100,7 +100,7 @@ func TestDropSaysWhatIsToBeAnnounced(t *testing.T) {
 func TestWaitersAreToldInTheOrderInWhichTheyCame(t *testing.T) {
 	r := newRig(t)
 	c := r.use("stripe")
-	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen, "")
 	names := []string{"d", "b", "a", "c", "e"}
 	owners := map[string]*owner{}
 	for _, name := range names {
@@ -149,7 +149,7 @@ func TestAnOwnerMayWaitTwice(t *testing.T) {
 func TestWhoLeavesIsNotTold(t *testing.T) {
 	r := newRig(t)
 	c, a := r.use("stripe"), r.owner("a")
-	c.open(r.now.Load(), r.now.Load()+second, breaker.HalfOpen)
+	c.open(r.now.Load(), r.now.Load()+second, breaker.HalfOpen, "")
 	require.True(t, c.Wait(a, r.now.Load()))
 	c.Leave(a)
 	c.Announce()
@@ -182,7 +182,7 @@ func TestARefusedProbeIsToldAgain(t *testing.T) {
 
 func TestByHandIsOnDiskWhenItSaysSo(t *testing.T) {
 	r := newRig(t)
-	i, saved := r.reg.Open("stripe", r.now.Load()+60*second)
+	i, saved := r.reg.Open("stripe", r.now.Load()+60*second, "")
 	require.Equal(t, "open", i.State)
 	require.Equal(t, "by hand", i.Cause)
 	require.Equal(t, "closed -> open: by hand", r.news())
@@ -210,11 +210,11 @@ func TestByHandIsOnDiskWhenItSaysSo(t *testing.T) {
 	require.Nil(t, saved)
 
 	r.disk.mu.err = errors.New("disk on fire")
-	_, saved = r.reg.Open("stripe", math.MaxInt64)
+	_, saved = r.reg.Open("stripe", math.MaxInt64, "")
 	r.disk.commitAll()
 	require.ErrorIs(t, <-saved, r.disk.mu.err)
 	r.disk.mu.err = store.ErrClosed
-	_, saved = r.reg.Open("another", math.MaxInt64)
+	_, saved = r.reg.Open("another", math.MaxInt64, "")
 	r.disk.commitAll()
 	require.ErrorIs(t, <-saved, store.ErrClosed)
 }

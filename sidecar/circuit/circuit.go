@@ -39,6 +39,7 @@ type Circuit struct {
 		share    *share          // nil: it is this process's alone
 		m        breaker.Machine // of one that is not shared
 		cause    string          // of the opening of m, unless closed
+		client   string          // that has opened it by hand, as far as it is known
 		settings Settings
 		failures breaker.FailureWindow
 
@@ -206,16 +207,18 @@ func (c *Circuit) RetryAfter(now, until int64) (pending bool) {
 }
 
 // open shuts the circuit by hand until the given time, math.MaxInt64 being for
-// good. after is what follows for one that was closed.
-func (c *Circuit) open(now, until int64, after breaker.State) { c.openSince(now, now, until, after) }
+// good. after is what follows for one that was closed, client who asks for it.
+func (c *Circuit) open(now, until int64, after breaker.State, client string) {
+	c.openSince(now, now, until, after, client)
+}
 
 // openSince is open by somebody who has decided it at time since: what has become of a
 // shared circuit since then counts for more.
-func (c *Circuit) openSince(now, since, until int64, after breaker.State) {
+func (c *Circuit) openSince(now, since, until int64, after breaker.State, client string) {
 	c.byHand(now, func() {
 		if c.mu.share != nil {
 			c.doShared(now, record.Step{
-				Kind: record.Open, At: c.toFleet(since), Until: c.toFleet(until), After: after, Cause: causeByHand,
+				Kind: record.Open, At: c.toFleet(since), Until: c.toFleet(until), After: after, Cause: causeByHand, Client: client,
 			})
 			return
 		}
@@ -232,6 +235,7 @@ func (c *Circuit) openSince(now, since, until int64, after breaker.State) {
 			}
 		}
 		c.turned(change, causeByHand)
+		c.mu.client = client
 		c.tell()
 	})
 }
@@ -348,11 +352,11 @@ func (c *Circuit) turned(change breaker.Change, cause string) {
 	n := changed(change, cause)
 	switch change.New {
 	case breaker.Open:
-		c.mu.cause = cause
+		c.mu.cause, c.mu.client = cause, ""
 		n.until, n.threshold = c.mu.m.OpenUntil(), c.mu.m.Config().Threshold
 		c.mu.save.dirty = true
 	case breaker.Closed:
-		c.mu.cause = ""
+		c.mu.cause, c.mu.client = "", ""
 		c.mu.save.dirty = true
 	default:
 		// What is on disk is the opening before, whose time is over, or after a

@@ -63,7 +63,7 @@ func TestCircuitEvent(t *testing.T) {
 		"at": wire.Timestamp(r.now.Load()), "until": wire.Timestamp(r.now.Load() + 300*second),
 	}}}, r.events[0])
 	r.reg.Resume("a b")
-	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen, "")
 	require.Len(t, r.events, 2, "resume does not end what failures have opened")
 	require.Equal(t, "closed", r.events[1].Data["until"])
 }
@@ -116,16 +116,16 @@ func TestCircuitByHand(t *testing.T) {
 	r := newRig(t)
 	c := r.use("stripe")
 	now := r.now.Load
-	c.open(now(), now()+60*second, breaker.HalfOpen)
+	c.open(now(), now()+60*second, breaker.HalfOpen, "")
 	r.admits(c, 0, time.Minute)
 	r.retryAfter(c, now()+second)
 	r.admits(c, 0, time.Minute)
-	c.open(now(), math.MaxInt64, breaker.HalfOpen)
+	c.open(now(), math.MaxInt64, breaker.HalfOpen, "")
 	require.Equal(t, "closed -> open: by hand, open -> open: by hand", r.news())
 	r.pass(1000 * time.Hour)
 	r.admits(c, 0, -1)
 	r.refused(c)
-	c.open(now(), math.MaxInt64, breaker.HalfOpen)
+	c.open(now(), math.MaxInt64, breaker.HalfOpen, "")
 	require.Empty(t, r.news(), "nothing new")
 	c.close(now(), false)
 	require.Equal(t, "open -> closed: by hand", r.news())
@@ -162,7 +162,7 @@ func TestCircuitPause(t *testing.T) {
 				c := r.use("stripe")
 				q := r.owner("a")
 				tc.before(r, c)
-				r.reg.Pause("stripe", 0, r.now.Load()+3600*second)
+				r.reg.Pause("stripe", 0, r.now.Load()+3600*second, "")
 				r.wait(c, q)
 				r.wakes()
 				r.admits(c, 0, time.Hour)
@@ -180,7 +180,7 @@ func TestCircuitPause(t *testing.T) {
 	r := newRig(t)
 	r.reg.Resume("nothing of that name")
 	require.Empty(t, r.reg.mu.byKey)
-	r.reg.Pause("new", 0, math.MaxInt64)
+	r.reg.Pause("new", 0, math.MaxInt64, "")
 	require.Equal(t, "closed", r.reg.mu.byKey["new"].info(r.now.Load()).OpenUntil)
 }
 
@@ -236,7 +236,7 @@ func TestCircuitMaxFailures(t *testing.T) {
 		r.reg.Configure(limits, nil)
 		c.close(r.now.Load(), true)
 		r.fail(c, 1)
-		c.open(r.now.Load(), r.now.Load(), breaker.HalfOpen)
+		c.open(r.now.Load(), r.now.Load(), breaker.HalfOpen, "")
 		r.news()
 		r.fail(c, 1)
 		require.Equal(t, "open -> half-open: time, half-open -> open: max_failures, held", r.news())
@@ -290,7 +290,7 @@ func TestCircuitWaiters(t *testing.T) {
 	r.admits(c, 0, time.Second)
 
 	c.Leave(b)
-	c.open(r.now.Load(), r.now.Load()+2*second, breaker.HalfOpen)
+	c.open(r.now.Load(), r.now.Load()+2*second, breaker.HalfOpen, "")
 	require.Equal(t, []string{"a"}, r.wakes(), "the time is another one")
 	r.admits(c, 0, 2*time.Second)
 	c.close(r.now.Load(), false)
@@ -301,7 +301,7 @@ func TestCircuitWaiters(t *testing.T) {
 	r.fail(c, 1)
 	require.Equal(t, none, r.wakes())
 
-	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen, "")
 	r.wait(c, a)
 	require.Equal(t, none, r.wakes(), "there is nothing to see")
 	c.close(r.now.Load(), false)

@@ -142,8 +142,8 @@ func TestCircuitHistories(t *testing.T) {
 			},
 			"time":        func(t *rapid.T) { h.now.Add(rapid.Int64Range(0, 80).Draw(t, "by")) },
 			"retry after": func(t *rapid.T) { h.c.RetryAfter(h.time(), until(t)) },
-			"open":        func(t *rapid.T) { h.c.open(h.time(), until(t), breaker.HalfOpen) },
-			"pause":       func(t *rapid.T) { h.reg.Pause("stripe", 0, until(t)) },
+			"open":        func(t *rapid.T) { h.c.open(h.time(), until(t), breaker.HalfOpen, "") },
+			"pause":       func(t *rapid.T) { h.reg.Pause("stripe", 0, until(t), "") },
 			"resume":      func(*rapid.T) { h.reg.Resume("stripe") },
 			"close":       func(t *rapid.T) { h.c.close(h.time(), rapid.Bool().Draw(t, "forget")) },
 			"configure": func(t *rapid.T) {

@@ -66,11 +66,11 @@ func TestCircuitsTogether(t *testing.T) {
 				case 0:
 					c.RetryAfter(now, now+4)
 				case 1:
-					c.open(now, now+4, breaker.HalfOpen)
+					c.open(now, now+4, breaker.HalfOpen, "")
 				case 2:
 					c.close(now, true)
 				case 3:
-					r.reg.Pause(key, 0, now+4)
+					r.reg.Pause(key, 0, now+4, "")
 				case 4:
 					r.reg.Resume(key)
 				case 5:

@@ -17,6 +17,7 @@ const recordPrefix = "\x00circuit/"
 // closed one has no record.
 type kept struct {
 	Cause     string `json:"cause"`
+	Client    string `json:"client,omitempty"` // that has opened it by hand
 	HalfOpen  bool   `json:"half_open,omitempty"`
 	Failures  int    `json:"failures"`
 	OpenedAt  int64  `json:"opened_at"`
@@ -131,13 +132,14 @@ func (c *Circuit) stored() <-chan error {
 
 // encode returns what is to be stored. Its caller holds mu.
 func (c *Circuit) encode() string {
-	s, cause := c.mu.m.Save(), c.mu.cause
+	s, cause, client := c.mu.m.Save(), c.mu.cause, c.mu.client
 	if sh := c.mu.share; sh != nil {
-		s, cause = sh.r.Machine().Save(), sh.r.Cause()
+		s = sh.r.Machine().Save()
+		cause, _, client = sh.r.Opening()
 		s.OpenedAt, s.Since, s.OpenUntil, s.Floor = c.toHost(s.OpenedAt), c.toHost(s.Since), c.toHost(s.OpenUntil), c.toHost(s.Floor)
 	}
 	data, err := json.Marshal(kept{
-		Cause: cause, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
+		Cause: cause, Client: client, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
 		OpenedAt: s.OpenedAt, Since: s.Since, OpenUntil: s.OpenUntil, Floor: s.Floor,
 		Cooling: s.Cooling, ThenClosed: s.After == breaker.Closed,
 	})
@@ -191,13 +193,13 @@ func (c *Circuit) restore(rec *kept, now int64) {
 	defer c.mu.Unlock()
 	c.mu.save.stored = true
 	if sh := c.mu.share; sh != nil { // the bucket has not been asked yet
-		sh.r.Restore(now, s, rec.Cause)
+		sh.r.Restore(now, s, rec.Cause, rec.Client)
 		sh.r.News()
 		sh.byHand = sh.r.Cause() == causeByHand
 		return
 	}
 	c.mu.m.Restore(now, s)
-	c.mu.cause = rec.Cause
+	c.mu.cause, c.mu.client = rec.Cause, rec.Client
 	// If the clock was set back, the record is put right with the next change, or
 	// when the limits are set: every restart would begin the wait again.
 	c.mu.save.dirty = s.State == breaker.Open && c.mu.m.OpenUntil() != rec.OpenUntil

@@ -36,7 +36,7 @@ func TestCircuitsSurviveARestart(t *testing.T) {
 			r.allow(c)
 		}, 0, 3, 0, "half-open", "failures"},
 		"half-open, the clock went back": {func(r *rig, c *Circuit) {
-			c.open(now(r), now(r)+3600*second, breaker.HalfOpen)
+			c.open(now(r), now(r)+3600*second, breaker.HalfOpen, "")
 			c.release(now(r))
 		}, -time.Minute, 3, 0, "half-open", "by hand"},
 		"closed again": {func(r *rig, c *Circuit) {
@@ -45,13 +45,13 @@ func TestCircuitsSurviveARestart(t *testing.T) {
 			r.succeed(c)
 		}, 0, all, 0, "closed", ""},
 		"by hand, for good": {func(r *rig, c *Circuit) {
-			c.open(now(r), math.MaxInt64, breaker.HalfOpen)
+			c.open(now(r), math.MaxInt64, breaker.HalfOpen, "")
 		}, 1000 * time.Hour, 0, -1, "open", "by hand"},
 		"by hand, for a time": {func(r *rig, c *Circuit) {
-			c.open(now(r), now(r)+60*second, breaker.HalfOpen)
+			c.open(now(r), now(r)+60*second, breaker.HalfOpen, "")
 		}, time.Minute, 3, 0, "half-open", "by hand"},
 		"paused": {func(r *rig, _ *Circuit) {
-			r.reg.Pause("stripe", 0, now(r)+60*second)
+			r.reg.Pause("stripe", 0, now(r)+60*second, "")
 		}, time.Minute, all, 0, "closed", ""},
 		"retry after": {func(r *rig, c *Circuit) {
 			r.retryAfter(c, now(r)+60*second)
@@ -117,9 +117,9 @@ func TestCircuitWritesAreCoalesced(t *testing.T) {
 	r := newRig(t)
 	c := r.use("stripe")
 	now := r.now.Load()
-	c.open(now, now+second, breaker.HalfOpen)
+	c.open(now, now+second, breaker.HalfOpen, "")
 	for i := range int64(1000) {
-		c.open(now, now+i*second, breaker.HalfOpen)
+		c.open(now, now+i*second, breaker.HalfOpen, "")
 		c.close(now, true)
 		r.retryAfter(c, now+(5000-i)*second)
 	}
@@ -148,7 +148,7 @@ func TestCircuitSync(t *testing.T) {
 	r := newRig(t)
 	c := r.use("stripe")
 	require.NoError(t, <-c.saved(), "there is nothing to write")
-	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen, "")
 	first := c.saved()
 	c.close(r.now.Load(), true)
 	second := c.saved()
@@ -161,7 +161,7 @@ func TestCircuitSync(t *testing.T) {
 	require.NoError(t, <-second)
 	require.Empty(t, r.disk.stored())
 
-	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen)
+	c.open(r.now.Load(), math.MaxInt64, breaker.HalfOpen, "")
 	stopped := make(chan struct{})
 	go func() { r.reg.Stop(); close(stopped) }()
 	for open := true; open; {

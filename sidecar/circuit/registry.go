@@ -289,12 +289,13 @@ func (r *Registry) sweep(c *Circuit, now int64) (pending bool) {
 
 // Open opens a circuit by hand until the given time, math.MaxInt64 being until it
 // is closed, also one of which nothing is known yet. When the time is over, probes
-// decide. saved gets one value, when that is on disk.
-func (r *Registry) Open(key string, until int64) (i wire.CircuitInfo, saved <-chan error) {
+// decide. client is who asks for it, empty if that is not known. saved gets one value,
+// when that is on disk.
+func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitInfo, saved <-chan error) {
 	now := r.opt.Now()
 	c := r.use(key, now)
 	defer r.giveBack(c)
-	c.open(now, until, breaker.HalfOpen)
+	c.open(now, until, breaker.HalfOpen, client)
 	return c.info(now), c.saved()
 }
 
@@ -315,12 +316,12 @@ func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-c
 
 // Pause opens a circuit by hand until the given time, math.MaxInt64 being until
 // Resume. One that was closed is closed again then. since is when that was asked for,
-// which may be before a restart.
-func (r *Registry) Pause(key string, since, until int64) {
+// which may be before a restart, and client who did.
+func (r *Registry) Pause(key string, since, until int64, client string) {
 	now := r.opt.Now()
 	c := r.use(key, now)
 	defer r.giveBack(c)
-	c.openSince(now, since, until, breaker.Closed)
+	c.openSince(now, since, until, breaker.Closed, client)
 }
 
 // Resume ends what Pause has begun, and any other opening by hand or by

@@ -96,7 +96,7 @@ func (c *Circuit) absorb() {
 		n := &news[i]
 		told := changed(n.Change, n.Cause)
 		told.shared, told.version, told.by = true, n.Version, fleet.NameOf(n.By)
-		told.change.At, told.changedAt = c.toHost(n.At), c.toHost(n.ChangedAt)
+		told.change.At, told.changedAt = c.toHost(n.At), n.ChangedAt
 		told.until, told.threshold = c.toHost(n.Until), sh.r.Machine().Config().Threshold
 		c.mark(told.change)
 		c.mu.news = append(c.mu.news, told)
@@ -330,9 +330,11 @@ func (r *Registry) Held(key string) bool {
 // describe adds to i what is known of a shared circuit. Its caller holds mu.
 func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
 	sh := c.mu.share
-	rec, rev := sh.r.Record()
+	rec, _ := sh.r.Record()
 	at := sh.r.Machine().Info(c.toFleet(now))
 	i.State, i.Cause, i.ConsecutiveFailures = at.State.String(), sh.r.Cause(), sh.r.Failures(c.toFleet(now))
+	_, openedBy, client := sh.r.Opening()
+	i.OpenedBy, i.OpenedByClient = fleet.NameOf(openedBy), client
 	if at.State == breaker.Open {
 		i.OpenUntil = openUntil(c.toHost(at.OpenUntil))
 	}
@@ -340,9 +342,9 @@ func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
 	if i.Degraded {
 		return
 	}
-	i.Version, i.By, i.Probes = rev, fleet.NameOf(rec.By), rec.Probes
-	if rec.ChangedAt > 0 {
-		i.ChangedAt = wire.Timestamp(rec.ChangedAt)
+	i.Version, i.By, i.Probes = sh.r.Version(), fleet.NameOf(rec.TurnBy), rec.Probes
+	if rec.TurnAt > 0 {
+		i.ChangedAt = wire.Timestamp(rec.TurnAt)
 	}
 	if len(rec.Permits) > 0 {
 		i.ProbesBy = make(map[string]int, len(rec.Permits))

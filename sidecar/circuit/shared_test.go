@@ -219,7 +219,7 @@ func (f *fila) announceAny(c *Circuit, pending bool) {
 func TestByHandEverywhere(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
-		_, saved := a.reg.Open("stripe", math.MaxInt64)
+		_, saved := a.reg.Open("stripe", math.MaxInt64, "")
 		require.NoError(t, <-saved)
 		require.Equal(t, "open", a.info("stripe").State)
 		synctest.Wait()
@@ -236,7 +236,7 @@ func TestByHandEverywhere(t *testing.T) {
 		require.Empty(t, b.resumed)
 
 		// A pause that ends by time is closed everywhere, without a word.
-		a.reg.Pause("stripe", a.clock(), a.clock()+10*second)
+		a.reg.Pause("stripe", a.clock(), a.clock()+10*second, "")
 		after(time.Second)
 		require.Equal(t, "open", b.info("stripe").State)
 		after(9 * time.Second)
@@ -250,8 +250,8 @@ func TestPauseOfBeforeARestart(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
 		since := a.clock()
-		a.reg.Pause("kept", since, math.MaxInt64)
-		a.reg.Pause("resumed", since, math.MaxInt64)
+		a.reg.Pause("kept", since, math.MaxInt64, "")
+		a.reg.Pause("resumed", since, math.MaxInt64, "")
 		after(time.Second)
 		a.sync.Stop()
 		b.reg.Resume("resumed")
@@ -271,8 +271,8 @@ func TestPauseOfBeforeARestart(t *testing.T) {
 		})
 		f.reg.OnResumed(func(key string) { f.resumed = append(f.resumed, key) })
 		f.reg.Restore(f.disk.stored())
-		f.reg.Pause("kept", since, math.MaxInt64)
-		f.reg.Pause("resumed", since, math.MaxInt64)
+		f.reg.Pause("kept", since, math.MaxInt64, "")
+		f.reg.Pause("resumed", since, math.MaxInt64, "")
 		require.NoError(t, f.sync.Start(t.Context()))
 		all[0] = f
 		synctest.Wait()
@@ -451,5 +451,124 @@ func TestNothingIsLeft(t *testing.T) {
 		require.Len(t, b.Entries(), 22)
 		after(72 * time.Hour)
 		require.Len(t, b.Entries(), 2)
+	})
+}
+
+// Whoever has opened a circuit is named everywhere until it is closed, by the fila and,
+// by hand, the client.
+func TestWhoHasOpenedIt(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		a, b := all[0], all[1]
+		opened := func(f *fila, key, by, client string) {
+			t.Helper()
+			synctest.Wait()
+			i := f.info(key)
+			require.Equal(t, []any{by, client}, []any{i.OpenedBy, i.OpenedByClient})
+		}
+		b.use("stripe")
+		b.use("own:x")
+		for range 5 {
+			a.call(a.use("stripe"), breaker.Failure)
+		}
+		opened(b, "stripe", "a", "")
+		after(time.Minute)
+		n, _ := b.use("stripe").Admits(b.clock()) // asks for a permit
+		require.Zero(t, n)
+		synctest.Wait()
+		require.Equal(t, []any{"half-open", "b", "a"}, []any{a.info("stripe").State, a.info("stripe").By, a.info("stripe").OpenedBy})
+		b.reg.Open("stripe", math.MaxInt64, "alice")
+		b.reg.Open("own:x", math.MaxInt64, "bob")
+		opened(a, "stripe", "b", "alice")
+		opened(b, "own:x", "", "bob")
+		// Also where the bucket is away, and after a restart without it.
+		a.end.Cut(true)
+		after(time.Minute)
+		opened(a, "stripe", "b", "alice")
+		a.reg.Pause("stripe", a.clock(), a.clock()+1000*second, "carol")
+		opened(a, "stripe", "a", "carol")
+		a.end.Cut(false)
+		after(time.Minute)
+		opened(b, "stripe", "a", "carol")
+		b.end.Cut(true)
+		b.sync.Stop()
+		b.end = b.end.Again()
+		b.begin(t, "b")
+		opened(b, "own:x", "", "bob")
+		opened(b, "stripe", "a", "carol")
+		_, saved, _ := a.reg.Close("stripe", true)
+		require.NoError(t, <-saved)
+		opened(b, "stripe", "", "")
+	})
+}
+
+// Each turn of a shared circuit is told once by each fila, with the same version and
+// time everywhere; a later one has greater ones. Also by a fila whose watch leaves
+// records out.
+func TestTurnsAreToldOnce(t *testing.T) {
+	crew(t, 3, func(t *testing.T, b *fleettest.Bucket, all []*fila) {
+		type turn struct {
+			old, new, cause, by, at string
+			version                 uint64
+		}
+		turns := func(f *fila) (told []turn) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, e := range f.events {
+				d := e.Data
+				told = append(told, turn{
+					d["old"].(string), d["new"].(string), d["cause"].(string), d["by"].(string), d["changed_at"].(string), d["version"].(uint64),
+				})
+			}
+			f.events = nil
+			return told
+		}
+		for _, f := range all {
+			f.use("stripe")
+		}
+		var first []turn
+		for round := range 3 {
+			f := all[round]
+			lazy := all[(round+1)%3].end
+			lazy.Hold(true)
+			for range 5 {
+				f.call(f.use("stripe"), breaker.Failure)
+			}
+			after(time.Second)
+			// Something is written that is no turn.
+			f.use("stripe").RetryAfter(f.clock(), f.clock()+90*second)
+			f.use("stripe").Announce()
+			after(time.Second)
+			lazy.Merge()
+			lazy.Hold(false)
+			after(2 * time.Minute)
+			n, _ := f.use("stripe").Admits(f.clock())
+			require.Zero(t, n, "it has to ask")
+			synctest.Wait()
+			require.True(t, f.call(f.use("stripe"), breaker.Success))
+			after(time.Second)
+			f.use("stripe").RetryAfter(f.clock(), f.clock()+second) // ends by time alone
+			f.use("stripe").Announce()
+			after(time.Minute)
+			for _, one := range all {
+				one.use("stripe").Admits(one.clock())
+				one.use("stripe").Announce()
+			}
+			want := turns(all[0])
+			require.Len(t, want, 5, "%v", want)
+			for _, other := range all[1:] {
+				require.Equal(t, want, turns(other))
+			}
+			first = append(first, want...)
+		}
+		for i := 1; i < len(first); i++ {
+			was, is := first[i-1], first[i]
+			require.Equal(t, was.new, is.old)
+			if is.cause == "time" && is.new == "closed" {
+				require.Equal(t, was.version, is.version, "nothing is written for it")
+			} else {
+				require.Greater(t, is.version, was.version)
+			}
+			require.GreaterOrEqual(t, is.at, was.at)
+		}
 	})
 }

@@ -112,6 +112,13 @@ func (c *Control) As(verb, client string) (done func()) {
 	}
 }
 
+// asks returns who asks for a verb that is being carried out, "" if that is not known.
+func (a *audit) asks(verb string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mu.asking[verb]
+}
+
 // Audit records what a verb has done to something that is not kept here. It returns
 // when the entry is on disk, or cannot be.
 func (c *Control) Audit(verb, what, done string) {

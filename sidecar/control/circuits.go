@@ -59,7 +59,7 @@ func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *w
 	if req.ForMs > 0 {
 		until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	}
-	info, saved := c.opt.Circuits.Open(req.Key, until)
+	info, saved := c.opt.Circuits.Open(req.Key, until, c.audit.asks(wire.VerbCircuitOpen))
 	err := <-saved
 	return c.newest(info), outcome(err)
 }

@@ -36,6 +36,8 @@ type pause struct {
 	Since int64  `json:"since"` // Unix ns
 	Until int64  `json:"until"` // Unix ns; math.MaxInt64: until it is resumed
 	By    string `json:"by"`    // operator, max_failures or calls
+	// Client asked for it, as far as that is known.
+	Client string `json:"client,omitempty"`
 }
 
 // state is the key under which a pause is kept.
@@ -162,7 +164,7 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 		ps.mu.Unlock()
 		return had, nil // what an operator has paused for longer stays so
 	}
-	p, ch := pause{Since: now, Until: until, By: by}, change{key: id.audited()}
+	p, ch := pause{Since: now, Until: until, By: by, Client: c.audit.asks(verb)}, change{key: id.audited()}
 	if again {
 		p.Since, ch.old = had.Since, had.audited()
 	}
@@ -224,7 +226,8 @@ func (c *Control) tellPaused(id pauseID, until int64) {
 		if until == 0 {
 			c.opt.Circuits.Resume(id.name)
 		} else {
-			c.opt.Circuits.Pause(id.name, c.pauses.mu.all[id].Since, until)
+			p := c.pauses.mu.all[id]
+			c.opt.Circuits.Pause(id.name, p.Since, until, p.Client)
 		}
 	}
 }

@@ -348,6 +348,14 @@ func TestTwoFilasOnOneLaptop(t *testing.T) {
 			return err == nil && strings.Contains(string(r.Data), `"state":"open"`) && strings.Contains(string(r.Data), `"shared":true`) && !strings.Contains(string(r.Data), `"degraded"`)
 		}, "they share it again")
 	}
+	open := nats.NewMsg("f1.admin.circuit-open.stripe")
+	open.Header.Set("Fila-Client", "alice")
+	_, err = nc.RequestMsg(open, patience)
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		r, err := nc.Request("f0.admin.circuit-show.stripe", nil, patience)
+		return err == nil && strings.Contains(string(r.Data), `"opened_by_client":"alice"`) && strings.Contains(string(r.Data), `"opened_by":"second"`)
+	}, "everybody sees who has opened it")
 	r, err := nc.Request("f1.admin.circuit-reset.stripe", nil, patience)
 	require.NoError(t, err)
 	require.Contains(t, string(r.Data), `"state":"closed"`)

@@ -297,7 +297,7 @@ func (r *rig) circuitState(key string) string {
 func TestACircuitThatOnlyAHandCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.circuits.Open("v", math.MaxInt64)
+		r.circuits.Open("v", math.MaxInt64, "")
 		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.ask("v"))
 		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v").Answer)
 		r.circuits.Close("v", false)

@@ -88,6 +88,22 @@ func (e *End) Hold(held bool) {
 	}
 }
 
+// Merge leaves out what a newer entry follows of what the watch of the instance has not
+// brought yet.
+func (e *End) Merge() {
+	e.b.mu.Lock()
+	defer e.b.mu.Unlock()
+	for _, w := range e.watches {
+		var kept []fleet.Entry
+		for i, entry := range w.queue {
+			if !slices.ContainsFunc(w.queue[i+1:], func(newer fleet.Entry) bool { return newer.Key == entry.Key }) {
+				kept = append(kept, entry)
+			}
+		}
+		w.queue = kept
+	}
+}
+
 // Clear makes the bucket anew: it is empty, and revisions begin again.
 func (b *Bucket) Clear() {
 	b.mu.Lock()

@@ -29,7 +29,12 @@ type Circuit struct {
 	Permits        map[string]int    // for probes, by the instance that holds them
 	Seen           map[string]uint64 // number of the last batch, by instance
 	Cause          string            // of the opening; empty: closed
+	OpenedBy       string            // instance that has opened it; empty: closed
+	Client         string            // that had it do so by hand, as far as it is known
 	Turn           uint64            // counts what is worth telling: transitions, and openings that were changed by hand
+	TurnRev        uint64            // revision of the record with the last turn; 0: of this one
+	TurnAt         int64             // when that was
+	TurnBy         string            // instance that made it
 	Why            string            // cause of the last turn
 	ChangedAt      int64             // of the last change of state, or of the time until which it is open
 	By             string            // instance that made it
@@ -48,14 +53,15 @@ var ErrVersion = errors.New("the record has a version that this fila does not kn
 const (
 	maxRecordBytes = 64 << 10
 	maxInstance    = 256 // bytes
+	maxClient      = 1024
 )
 
 // encoded is a Circuit in the bucket, as JSON. All times are Unix nanoseconds,
 // math.MaxInt64 is "until closed by hand".
 //
 //	{"v":1, "state":"open", "gen":3, "failures":5, "opened_at":..., "since":...,
-//	 "open_until":..., "cooling":true, "cause":"failures", "seen":{"a/Q7":4},
-//	 "turn":2, "why":"failures", "changed_at":..., "by":"a/Q7",
+//	 "open_until":..., "cooling":true, "cause":"failures", "opened_by":"a/Q7", "seen":{"a/Q7":4},
+//	 "turn":2, "turn_at":..., "turn_by":"a/Q7", "why":"failures", "changed_at":..., "by":"a/Q7",
 //	 "limits":[5,60000000000,3,1], "limits_by":"a/Q7"}
 type encoded struct {
 	V          int               `json:"v"`
@@ -70,9 +76,14 @@ type encoded struct {
 	Cooling    bool              `json:"cooling,omitempty"`
 	ThenClosed bool              `json:"then_closed,omitempty"`
 	Cause      string            `json:"cause,omitempty"`
+	OpenedBy   string            `json:"opened_by,omitempty"`
+	Client     string            `json:"client,omitempty"`
 	Permits    map[string]int    `json:"permits,omitempty"`
 	Seen       map[string]uint64 `json:"seen,omitempty"`
 	Turn       uint64            `json:"turn,omitempty"`
+	TurnRev    uint64            `json:"turn_rev,omitempty"`
+	TurnAt     int64             `json:"turn_at,omitempty"`
+	TurnBy     string            `json:"turn_by,omitempty"`
 	Why        string            `json:"why,omitempty"`
 	ChangedAt  int64             `json:"changed_at,omitempty"`
 	By         string            `json:"by,omitempty"`
@@ -86,8 +97,8 @@ func (c *Circuit) Encode() []byte {
 		V: Version, State: c.State.String(), Gen: c.Gen, Failures: c.Failures, Successes: c.Successes,
 		OpenedAt: c.OpenedAt, Since: c.Since, OpenUntil: c.OpenUntil, Floor: c.Floor, Cooling: c.Cooling,
 		ThenClosed: c.State == breaker.Open && c.After == breaker.Closed,
-		Cause:      c.Cause, Permits: c.Permits, Seen: c.Seen,
-		Turn: c.Turn, Why: c.Why, ChangedAt: c.ChangedAt, By: c.By,
+		Cause:      c.Cause, OpenedBy: c.OpenedBy, Client: c.Client, Permits: c.Permits, Seen: c.Seen,
+		Turn: c.Turn, TurnRev: c.TurnRev, TurnAt: c.TurnAt, TurnBy: c.TurnBy, Why: c.Why, ChangedAt: c.ChangedAt, By: c.By,
 		Limits:   []int64{int64(c.Limits.Threshold), int64(c.Limits.Cooldown), int64(c.Limits.HalfOpenMaxCalls), int64(c.Limits.HalfOpenSuccesses)},
 		LimitsBy: c.LimitsBy,
 	})
@@ -111,8 +122,8 @@ func Decode(data []byte) (Circuit, error) {
 		return Circuit{}, fmt.Errorf("%w: %d", ErrVersion, e.V)
 	}
 	c := Circuit{
-		Permits: e.Permits, Seen: e.Seen, Cause: e.Cause,
-		Turn: e.Turn, Why: e.Why, ChangedAt: e.ChangedAt, By: e.By,
+		Permits: e.Permits, Seen: e.Seen, Cause: e.Cause, OpenedBy: e.OpenedBy, Client: e.Client,
+		Turn: e.Turn, TurnRev: e.TurnRev, TurnAt: e.TurnAt, TurnBy: e.TurnBy, Why: e.Why, ChangedAt: e.ChangedAt, By: e.By,
 	}
 	if len(e.Limits) == 4 {
 		c.LimitsBy = e.LimitsBy
@@ -143,7 +154,8 @@ func Decode(data []byte) (Circuit, error) {
 		c.Probes += n
 	}
 	switch {
-	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, len(e.By) > maxInstance, len(e.LimitsBy) > maxInstance:
+	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, len(e.By) > maxInstance, len(e.LimitsBy) > maxInstance,
+		len(e.OpenedBy) > maxInstance, len(e.TurnBy) > maxInstance, len(e.Client) > maxClient:
 		return Circuit{}, errors.New("a field is out of its range")
 	case e.ThenClosed && c.State != breaker.Open:
 		return Circuit{}, errors.New("only an open circuit says what follows")

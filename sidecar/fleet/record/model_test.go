@@ -398,7 +398,7 @@ func newWorld() *world {
 func halfOpen() *world {
 	w := newWorld()
 	next, changed := w.rec.Apply(Batch{"c", 1, []Step{{Kind: Outcomes, Gen: 1, Run: Run{Lead: 2}}}},
-		Env{w.now, w.live, modelConfig})
+		Env{Now: w.now, Live: w.live, Config: modelConfig})
 	if !changed {
 		panic("it does not open")
 	}

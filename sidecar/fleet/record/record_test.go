@@ -13,7 +13,7 @@ import (
 
 func everybody(string) bool { return true }
 
-func env(now int64) Env { return Env{now, everybody, modelConfig} }
+func env(now int64) Env { return Env{Now: now, Live: everybody, Config: modelConfig} }
 
 // apply does a batch that must change the record.
 func apply(t *testing.T, c Circuit, by string, now int64, steps ...Step) Circuit {
@@ -58,7 +58,7 @@ func TestSuccessesEndRows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := apply(t, Circuit{}, "a", 1, Step{Kind: Outcomes, Gen: 1, Run: Run{Lead: 1}})
-			c, _ = c.Apply(Batch{"b", 1, []Step{{Kind: Outcomes, Gen: 1, Run: tc.run}}}, Env{1, everybody, cfg})
+			c, _ = c.Apply(Batch{"b", 1, []Step{{Kind: Outcomes, Gen: 1, Run: tc.run}}}, Env{Now: 1, Live: everybody, Config: cfg})
 			require.Equal(t, tc.want, c.Failures)
 			require.Equal(t, tc.open, c.State == breaker.Open)
 		})
@@ -90,7 +90,7 @@ func TestMergedIsTheSame(t *testing.T) {
 						longest = max(longest, m.Info(1).ConsecutiveFailures)
 					}
 					c, _ := (&Circuit{}).Apply(Batch{"a", 1, []Step{{Kind: Outcomes, Gen: 1, Run: row}}},
-						Env{1, everybody, breaker.Config{Threshold: threshold}})
+						Env{Now: 1, Live: everybody, Config: breaker.Config{Threshold: threshold}})
 					require.Equal(t, m.State(), c.State, "%b of %d cut at %d", bits, n, cut)
 					require.Equal(t, m.Info(1).ConsecutiveFailures, c.Failures)
 					_, most := row.after(0)
@@ -119,7 +119,7 @@ func TestPermits(t *testing.T) {
 	require.False(t, changed, "there are two")
 
 	// Of one who is dead.
-	next, changed := c.Apply(Batch{"d", 1, []Step{want}}, Env{2 * second, func(i string) bool { return i != "b" }, modelConfig})
+	next, changed := c.Apply(Batch{"d", 1, []Step{want}}, Env{Now: 2 * second, Live: func(i string) bool { return i != "b" }, Config: modelConfig})
 	require.True(t, changed)
 	require.Equal(t, map[string]int{"a": 1, "d": 1}, next.Permits)
 
@@ -196,7 +196,7 @@ func TestSeenIsBounded(t *testing.T) {
 	for i := range 100 {
 		name := string(rune('a'+i%26)) + string(rune('a'+i/26))
 		live := func(other string) bool { return other == name || other == "aa" }
-		c, _ = c.Apply(Batch{name, 1, []Step{{Kind: Outcomes, Gen: 1, Run: Run{Lead: 1}}}}, Env{1, live, cfg})
+		c, _ = c.Apply(Batch{name, 1, []Step{{Kind: Outcomes, Gen: 1, Run: Run{Lead: 1}}}}, Env{Now: 1, Live: live, Config: cfg})
 		require.LessOrEqual(t, len(c.Seen), maxSeen)
 		require.Contains(t, c.Seen, "aa")
 	}
@@ -275,7 +275,7 @@ func FuzzDecode(f *testing.F) {
 			{Kind: Open, At: math.MaxInt64 / 2, Until: 5, Cause: CauseByHand},
 			{Kind: Reset, At: math.MaxInt64 / 2},
 		} {
-			next, _ := c.Apply(Batch{"a", 1, []Step{s}}, Env{int64(time.Hour), everybody, modelConfig})
+			next, _ := c.Apply(Batch{"a", 1, []Step{s}}, Env{Now: int64(time.Hour), Live: everybody, Config: modelConfig})
 			_, err := Decode(next.Encode())
 			require.NoError(t, err, "%+v", s)
 		}

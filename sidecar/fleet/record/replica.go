@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -55,6 +56,8 @@ type Replica struct {
 	back    bool      // the bucket is there again, view is on its way to it
 	changed int64     // when view changed while alone
 	cause   string    // of the opening of view while alone
+	opener  string    // instance that has opened it, if it is known
+	client  string    // that had it do so by hand
 	turn    uint64    // that was told last
 	ownGen  uint64    // the next generation that is one's own
 	news    []News
@@ -174,13 +177,13 @@ func (r *Replica) Do(now int64, s Step) {
 		r.judge()
 		return
 	}
-	own := Circuit{Frozen: r.view.Freeze(), Cause: r.cause}
+	own := Circuit{Frozen: r.view.Freeze(), Cause: r.cause, OpenedBy: r.opener, Client: r.client}
 	own = own.clone()
 	was := own.Frozen
 	if !own.step(&r.view, &s, r.me, now) {
 		return
 	}
-	r.cause = own.Cause
+	r.cause, r.opener, r.client = own.Cause, own.OpenedBy, own.Client
 	if s.At == 0 {
 		s.At = now
 	}
@@ -241,7 +244,7 @@ func (r *Replica) probing(now int64) bool {
 func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
 	n := News{
 		Change:  breaker.Change{Old: was, New: r.view.State(), ConsecutiveFailures: r.view.Info(now).ConsecutiveFailures, At: now},
-		Version: r.rev, ChangedAt: r.rec.ChangedAt, By: r.rec.By, Cause: r.rec.Why, Until: r.view.OpenUntil(),
+		Version: r.Version(), ChangedAt: r.rec.TurnAt, By: r.rec.TurnBy, Cause: r.rec.Why, Until: r.view.OpenUntil(),
 	}
 	turned := r.rec.Turn != r.turn && r.rec.Turn != 0
 	r.turn = r.rec.Turn
@@ -250,7 +253,7 @@ func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
 		if was == n.New {
 			return // it has been open and closed again, or was known to be closed
 		}
-		n.Cause = CauseTime
+		n.Cause, n.ChangedAt = CauseTime, r.rec.OpenUntil
 	case !turned:
 		return
 	case was == n.New && was == breaker.Closed:
@@ -276,7 +279,7 @@ func (r *Replica) Away(now int64) {
 	steps := slices.Concat(r.sent, r.open)
 	steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == Want })
 	everybody := func(string) bool { return true }
-	next, _ := r.rec.Apply(Batch{r.me, r.number + 1, steps}, Env{now, everybody, r.cfg})
+	next, _ := r.rec.Apply(Batch{r.me, r.number + 1, steps}, Env{Now: now, Rev: r.rev, Live: everybody, Config: r.cfg})
 	m := breaker.Thaw(r.cfg, next.Frozen)
 	m.Settle(now)
 	f := m.Freeze()
@@ -289,7 +292,7 @@ func (r *Replica) Away(now int64) {
 	}
 	r.view = breaker.Thaw(r.cfg, f)
 	r.alone, r.asking, r.suspect, r.stirred = true, false, false, true
-	r.cause = next.Cause
+	r.cause, r.opener, r.client = next.Cause, next.OpenedBy, next.Client
 	if r.differs {
 		r.changed = max(r.changed+1, now)
 		r.open = nil
@@ -328,7 +331,7 @@ func (r *Replica) worthless(now int64, rec *Circuit) bool {
 
 // adopt puts the own state on its way, instead of what led to it.
 func (r *Replica) adopt() {
-	r.open = []Step{{Kind: Adopt, At: r.changed, Cause: r.cause, State: r.view.Save()}}
+	r.open = []Step{{Kind: Adopt, At: r.changed, Cause: r.cause, Client: r.client, State: r.view.Save()}}
 }
 
 // join ends being alone.
@@ -371,7 +374,7 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 			}
 			r.number++
 		}
-		next, changed := r.rec.Apply(Batch{r.me, r.number, r.sent}, Env{now, live, r.cfg})
+		next, changed := r.rec.Apply(Batch{r.me, r.number, r.sent}, Env{Now: now, Rev: r.rev, Live: live, Config: r.cfg})
 		if changed {
 			return next, r.rev, again, true
 		}
@@ -401,27 +404,38 @@ func (r *Replica) Machine() *breaker.Machine { return &r.view }
 
 // Restore gives an instance that is alone and has done nothing what it knew before a
 // restart. Any record is newer.
-func (r *Replica) Restore(now int64, s breaker.Saved, cause string) {
+func (r *Replica) Restore(now int64, s breaker.Saved, cause, client string) {
 	if s.State == breaker.Closed {
 		return
 	}
 	r.view.Restore(now, s)
-	r.cause = cause
+	r.cause, r.client = cause, client
 	r.moved(1)
 }
 
 // Record returns the newest record that is known, and its revision.
 func (r *Replica) Record() (Circuit, uint64) { return r.rec, r.rev }
 
+// Version is the revision of the record with the last turn: the same at all instances,
+// whichever records they have seen. 0: there is none.
+func (r *Replica) Version() uint64 { return cmp.Or(r.rec.TurnRev, r.rev) }
+
 // Cause of the opening, as it is seen here.
 func (r *Replica) Cause() string {
+	cause, _, _ := r.Opening()
+	return cause
+}
+
+// Opening says why it is open or half-open, as it is seen here: the cause, the instance
+// that has opened it, and the client that had it do so by hand, if it is known.
+func (r *Replica) Opening() (cause, by, client string) {
 	switch {
 	case r.view.State() == breaker.Closed:
-		return ""
+		return "", "", ""
 	case r.alone:
-		return r.cause
+		return r.cause, r.opener, r.client
 	}
-	return r.rec.Cause
+	return r.rec.Cause, r.rec.OpenedBy, r.rec.Client
 }
 
 // Failures in a row, with those that are on their way.
@@ -461,7 +475,7 @@ func (r *Replica) settle(now int64) {
 		return
 	}
 	r.stirred = true
-	r.news = append(r.news, News{Change: change, Cause: CauseTime, Version: r.rev, ChangedAt: until, By: r.rec.By})
+	r.news = append(r.news, News{Change: change, Cause: CauseTime, Version: r.Version(), ChangedAt: until, By: r.rec.TurnBy})
 }
 
 // turned notes a transition of view while alone.
@@ -471,9 +485,9 @@ func (r *Replica) turned(change breaker.Change, cause string, now int64) {
 	}
 	switch change.New {
 	case breaker.Open:
-		r.cause = cause
+		r.cause, r.opener, r.client = cause, r.me, ""
 	case breaker.Closed:
-		r.cause = ""
+		r.cause, r.opener, r.client = "", "", ""
 	}
 	r.moved(now)
 	r.tell(change, cause, now)

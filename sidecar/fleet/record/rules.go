@@ -17,7 +17,8 @@ type Batch struct {
 
 // Env is what a rule has to know besides.
 type Env struct {
-	Now  int64 // of the fleet's clock
+	Now  int64  // of the fleet's clock
+	Rev  uint64 // of the record
 	Live func(instance string) bool
 	breaker.Config
 }
@@ -44,7 +45,7 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 		}
 	}
 	if m.Settle(env.Now).Turned() {
-		next.Cause = ""
+		next.Cause, next.OpenedBy, next.Client = "", "", ""
 	}
 	for i := range b.Steps {
 		if next.step(&m, &b.Steps[i], b.By, env.Now) {
@@ -53,6 +54,12 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 	}
 	if !changed {
 		return *c, false
+	}
+	switch {
+	case next.Turn != c.Turn:
+		next.TurnRev = 0
+	case c.TurnRev == 0:
+		next.TurnRev = env.Rev
 	}
 	next.Frozen = m.Freeze()
 	next.Limits, next.LimitsBy = m.Config(), b.By
@@ -102,7 +109,7 @@ func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (chang
 	after := m.Freeze()
 	if change.Turned() || told {
 		c.Turn++
-		c.Why = cause
+		c.TurnAt, c.TurnBy, c.Why = now, by, cause
 	}
 	if change.Turned() {
 		clear(c.Permits)
@@ -110,14 +117,14 @@ func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (chang
 	}
 	switch {
 	case m.State() == breaker.Closed:
-		c.Cause = ""
+		c.Cause, c.OpenedBy, c.Client = "", "", ""
 	case m.State() == breaker.Open && (change.Turned() || told):
-		c.Cause = cause
+		c.Cause, c.OpenedBy, c.Client = cause, by, s.Client
 	}
 	if change.Turned() || told || after.OpenUntil != before.OpenUntil {
 		c.ChangedAt, c.By = now, by
 		if s.Kind == Adopt {
-			c.ChangedAt = s.At
+			c.ChangedAt, c.TurnAt = s.At, s.At
 		}
 	}
 	return after != before || told || s.Kind == Probe

@@ -37,6 +37,7 @@ type Step struct {
 	Until   int64
 	After   breaker.State
 	Cause   string // of Open and Adopt
+	Client  string // of the same: who did it by hand
 	State   breaker.Saved
 }
 

@@ -260,7 +260,7 @@ func (f *Fleet) PauseCircuit(key string, until int64) {
 	if until == 0 {
 		f.Circuits.Resume(key)
 	} else {
-		f.Circuits.Pause(key, f.Now, until)
+		f.Circuits.Pause(key, f.Now, until, "")
 	}
 }
 
