@@ -49,7 +49,7 @@ type Server struct {
 	doors doors // what reaches outside
 	rooms rooms
 	link  struct {
-		sync.Mutex      // also for rooms.shard until start is over
+		sync.Mutex      // also for rooms.shards until start is over
 		offline    bool // disconnected from NATS
 	}
 
@@ -76,7 +76,7 @@ type rooms struct {
 	fleet    *fleet.Sync // nil: nothing is shared
 	circuits *circuit.Registry
 	control  *control.Control
-	shard    *shard.Shard
+	shards   *shard.Set
 	front    *natsio.Front
 	presence *natsio.Presence
 	admin    *admin.Admin
@@ -239,10 +239,10 @@ func (s *Server) readiness() (state string, err error) {
 		return "", errors.New("starting")
 	case s.doors.store.Err() != nil:
 		return "", s.doors.store.Err()
-	case s.rooms.shard.Offline():
+	case s.rooms.shards.Offline():
 		return "", errors.New("not connected to NATS")
 	}
-	if d := s.rooms.shard.Disk(); d != nil && d.Low {
+	if d := s.rooms.shards.Disk(); d != nil && d.Low {
 		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are taken", d.Free, d.MinFree), nil
 	}
 	return "ready", nil
@@ -254,7 +254,7 @@ func (s *Server) serve(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if sh := s.rooms.shard; sh != nil && sh.Err() != nil {
+		if sh := s.rooms.shards; sh != nil && sh.Err() != nil {
 			return sh.Err() // whichever step of the start met it
 		}
 		return err
@@ -265,8 +265,8 @@ func (s *Server) serve(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.rooms.shard.Failed(): // the only one: nothing is left to be served
-		return s.rooms.shard.Err()
+	case failed := <-s.rooms.shards.Failed(): // the only one: nothing is left to be served
+		return failed.Err()
 	case err := <-s.rooms.presence.Conflict():
 		return err
 	}
@@ -307,7 +307,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	})
 	r.circuits.Restore(snap.Config)
 	// Control and shard need each other; neither is asked before both are there.
-	var queues struct{ *shard.Shard }
+	var queues struct{ *shard.Set }
 	r.control = control.New(control.Options{
 		Log: s.limited, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
 		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
@@ -317,22 +317,24 @@ func (s *Server) build(snap store.Snapshot) error {
 		Log: s.limited, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
 	})
 	r.front = natsio.New(natsio.Options{Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer, ReplyPrefixes: s.cfg.NATS.ReplyPrefixes})
-	queues.Shard = shard.New(shard.Options{
-		Log: s.limited, Now: s.now, Store: d.store, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
+	queues.Set = shard.NewSet(shard.Options{
+		Log: s.limited, Now: s.now, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
 		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
 		Caps: caps(&s.cfg.Limits), MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes, Hooks: hookDefaults(&s.cfg.Lua),
 		Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
 	})
 	s.link.Lock()
-	r.shard = queues.Shard
-	r.shard.SetOffline(s.link.offline)
+	r.shards = queues.Set
+	r.shards.SetOffline(s.link.offline)
 	s.link.Unlock()
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards,
 		Tell: control.Tell, Keep: r.control.KeepCalls, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
 	})
-	r.admin = admin.New(admin.Options{Log: s.limited, Shard: r.shard, Control: r.control, Circuits: r.circuits, DataDir: s.cfg.DataDir})
+	r.admin = admin.New(admin.Options{
+		Log: s.limited, Shards: r.shards, Control: r.control, Circuits: r.circuits, Store: d.store, DataDir: s.cfg.DataDir,
+	})
 	return nil
 }
 
@@ -345,7 +347,7 @@ func caps(l *config.LimitsConfig) shard.Caps {
 
 // limits are the caps with what there is of each.
 func (s *Server) limits() []telemetry.Limit {
-	most, used := caps(&s.cfg.Limits), s.rooms.shard.Usage()
+	most, used := caps(&s.cfg.Limits), s.rooms.shards.Usage()
 	return []telemetry.Limit{
 		{Name: "max_throttle_keys", Used: used.ThrottleKeys, Max: most.ThrottleKeys},
 		{Name: "max_circuits", Used: used.Circuits, Max: most.Circuits},
@@ -382,8 +384,8 @@ func (s *Server) setOffline(offline bool) {
 	s.link.Lock()
 	defer s.link.Unlock()
 	s.link.offline = offline
-	if s.rooms.shard != nil {
-		s.rooms.shard.SetOffline(offline)
+	if s.rooms.shards != nil {
+		s.rooms.shards.SetOffline(offline)
 	}
 }
 
@@ -399,7 +401,11 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	r := &s.rooms
-	if err := r.shard.Recover(snap); err != nil {
+	only := r.shards.New(0, s.doors.store)
+	if err := only.Recover(snap); err != nil {
+		return err
+	}
+	if err := r.shards.Add(only); err != nil {
 		return err
 	}
 	// Both write, and a store wants to be recovered first.
@@ -414,29 +420,26 @@ func (s *Server) start(ctx context.Context) error {
 		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.doors.store.Stats().FileBytes, Permits: r.guard.Live()}
 	})
 	s.metrics.SetDisk(func() (free int64, low, known bool) {
-		if d := r.shard.Disk(); d != nil {
+		if d := r.shards.Disk(); d != nil {
 			return d.Free, d.Low, true
 		}
 		return 0, false, false
 	})
 	s.metrics.SetLimits(s.limits)
 	s.metrics.SetCircuits(s.circuitStates)
-	s.metrics.SetSync(r.shard.CountHooks)
-	r.shard.Start()
+	s.metrics.SetSync(r.shards.CountHooks)
+	r.shards.Start()
 	if err := s.connected(ctx); err != nil {
 		return err
 	}
 	if err := s.startFleet(ctx); err != nil {
 		return err
 	}
-	if err := r.front.ServeAcks(r.shard); err != nil {
+	if err := r.front.ServeAcks(r.shards); err != nil {
 		return err
 	}
-	r.shard.Serve()
-	for _, q := range r.shard.Queues() {
-		if err := r.front.Attach(q); err != nil {
-			return err
-		}
+	if err := r.shards.Serve(); err != nil {
+		return err
 	}
 	if err := r.control.DeclareQueues(ctx); err != nil {
 		return err
@@ -445,14 +448,14 @@ func (s *Server) start(ctx context.Context) error {
 	for _, v := range r.admin.Verbs() {
 		verbs[v.Name] = v.Do
 	}
-	if err := r.front.ServeRequests(r.shard, s.version, verbs); err != nil {
+	if err := r.front.ServeRequests(r.shards, s.version, verbs); err != nil {
 		return err
 	}
 	guarded := make(map[string]natsio.GuardVerb)
 	for name, do := range r.guard.Verbs() {
 		guarded[name] = natsio.GuardVerb(do)
 	}
-	return r.front.ServeGuard(r.shard, guarded)
+	return r.front.ServeGuard(r.shards, guarded)
 }
 
 // connected waits for the first connection to NATS, and until no other fila serves
@@ -472,7 +475,7 @@ func (s *Server) connected(ctx context.Context) error {
 func (s *Server) stop(graceful bool) {
 	s.draining.Store(true)
 	r := &s.rooms
-	if r.shard != nil {
+	if r.shards != nil {
 		var drain time.Duration
 		if graceful {
 			drain = time.Duration(s.cfg.DrainTimeoutMs) * time.Millisecond
@@ -483,7 +486,7 @@ func (s *Server) stop(graceful bool) {
 		if r.guard.Stop() == 0 {
 			r.control.ForgetCalls()
 		}
-		r.shard.End()
+		r.shards.End()
 		r.circuits.Stop()
 		if r.fleet != nil {
 			r.fleet.Stop()
@@ -499,7 +502,7 @@ func (s *Server) stop(graceful bool) {
 // those that are on their way and with consumers.
 func (s *Server) drain(graceful bool) {
 	r := &s.rooms
-	r.shard.Drain()
+	r.shards.Drain()
 	if !graceful {
 		return
 	}
@@ -507,11 +510,11 @@ func (s *Server) drain(graceful bool) {
 	defer cancel()
 	s.log.Info("stopping: no new messages, waiting for leases", "drain_timeout_ms", s.cfg.DrainTimeoutMs)
 	select {
-	case <-r.front.Detach(r.shard.Queues()...):
+	case <-r.front.Detach(r.shards.Queues()...):
 	case <-ctx.Done():
 	case <-s.killed.Done():
 	}
-	r.shard.Settle(ctx)
+	r.shards.Settle(ctx)
 	r.guard.Settle(ctx)
 }
 

@@ -84,6 +84,7 @@ const (
 	CodeDraining       = 10503
 	CodeStoreFailed    = 11503
 	CodeDiskLow        = 12503
+	CodeNoOwner        = 13503
 )
 
 // Entry describes one error number.
@@ -171,4 +172,5 @@ var catalog = []Entry{
 	entry(CodeDraining, "draining", "fila is shutting down and takes nothing new; retry when it, or its successor, is back."),
 	entry(CodeStoreFailed, "store_failed", "The store does not work, for example because the disk is full or broken; nothing was taken."),
 	entry(CodeDiskLow, "disk_low", "The disk has less than store.min_free_bytes free, so that no messages are taken; retry later, all else goes on."),
+	entry(CodeNoOwner, "no_owner", "No node of the cluster serves the queue at the moment: its owner has failed, or hands it over; retry."),
 }

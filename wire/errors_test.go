@@ -30,7 +30,7 @@ func everyError() []*Error {
 		GuardPair("a", "b"), PermitRefused("a"), PermitNotFound("a"),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), FieldRepeated("x"), BackupFailed("why\nnot"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 
@@ -141,6 +141,7 @@ func TestErrCodesAreStable(t *testing.T) {
 10503 draining
 11503 store_failed
 12503 disk_low
+13503 no_owner
 `, "\n"), got.String())
 }
 

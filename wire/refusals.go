@@ -351,6 +351,14 @@ func StoreFailed() *Error {
 	return newError(CodeStoreFailed, "the store has failed").retry(restartTime)
 }
 
+// handoverTime is when a queue may be asked that is between two owners.
+const handoverTime = time.Second
+
+// NoOwner answers for a queue that no node of the cluster serves at the moment.
+func NoOwner(queue string) *Error {
+	return newError(CodeNoOwner, "no node of the cluster serves queue %s at the moment", quote(queue)).retry(handoverTime)
+}
+
 // DiskLow refuses a message because the disk is nearly full.
 func DiskLow(free, minFree int64, retryAfter time.Duration) *Error {
 	return newError(CodeDiskLow, "the disk of fila is nearly full: %d bytes are free, store.min_free_bytes is %d", free, minFree).retry(retryAfter)

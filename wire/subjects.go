@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -16,9 +17,8 @@ const MaxPrefixLen = 64
 // micro service.
 const ServiceName = "fila"
 
-// Shard is the partition that this version puts into ack and nack subjects. It
-// names the partition and not the instance, so that a new owner of the
-// partition honours the acks of its predecessor's deliveries.
+// Shard is the partition in the reply subjects of a fila without a cluster, see
+// [Subjects.OfShard].
 const Shard = "0"
 
 // Kinds of subjects whose tail is a queue name, for [Subjects.ParseTail].
@@ -98,6 +98,7 @@ func VerbHasTail(verb string) bool {
 // [CheckConsumerName] first.
 type Subjects struct {
 	prefix string
+	shard  string
 }
 
 // NewSubjects returns the subjects under prefix, which is one or more subject
@@ -111,11 +112,19 @@ func NewSubjects(prefix string) (Subjects, error) {
 	if !ok {
 		return Subjects{}, fmt.Errorf("subject prefix %s: %s", quote(prefix), allowed)
 	}
-	return Subjects{prefix: prefix}, nil
+	return Subjects{prefix: prefix, shard: Shard}, nil
 }
 
 // Prefix returns the prefix, "fila" by default.
 func (s Subjects) Prefix() string { return s.prefix }
+
+// OfShard returns the subjects whose reply subjects name a partition. It is the
+// partition and not the instance that they name. Who owns a queue takes acks whatever
+// they name: the queue may have been moved since.
+func (s Subjects) OfShard(number int) Subjects {
+	s.shard = strconv.Itoa(number)
+	return s
+}
 
 // Enqueue returns the subject on which producers publish to a queue.
 func (s Subjects) Enqueue(queue string) string {
@@ -146,19 +155,21 @@ func (s Subjects) Deliver(consumer, queue string) string {
 
 // Ack returns the reply subject of a delivery.
 func (s Subjects) Ack(token, queue string) string {
-	return s.prefix + "." + kindAck + "." + Shard + "." + token + "." + queue
+	return s.prefix + "." + kindAck + "." + s.shard + "." + token + "." + queue
 }
 
 // Nack returns the subject on which the payload is an error text.
 func (s Subjects) Nack(token, queue string) string {
-	return s.prefix + "." + kindNack + "." + Shard + "." + token + "." + queue
+	return s.prefix + "." + kindNack + "." + s.shard + "." + token + "." + queue
 }
 
 // AppendAck appends [Subjects.Ack] to dst. It allocates only if dst is too
 // small.
 func (s Subjects) AppendAck(dst, token []byte, queue string) []byte {
 	dst = append(dst, s.prefix...)
-	dst = append(dst, "."+kindAck+"."+Shard+"."...)
+	dst = append(dst, "."+kindAck+"."...)
+	dst = append(dst, s.shard...)
+	dst = append(dst, '.')
 	dst = append(dst, token...)
 	dst = append(dst, '.')
 	return append(dst, queue...)
@@ -194,14 +205,20 @@ func (s Subjects) CheckReplyPrefix(prefix string) error {
 	return nil
 }
 
-// AckWildcard returns the subscription for all acks of this shard.
-func (s Subjects) AckWildcard() string {
-	return s.prefix + "." + kindAck + "." + Shard + ".>"
+// AckWildcard returns the subscription for the acks of all queues.
+func (s Subjects) AckWildcard() string { return s.prefix + "." + kindAck + ".>" }
+
+// NackWildcard returns the subscription for the nacks of all queues.
+func (s Subjects) NackWildcard() string { return s.prefix + "." + kindNack + ".>" }
+
+// AckOf returns the subscription for the acks of one queue.
+func (s Subjects) AckOf(queue string) string {
+	return s.prefix + "." + kindAck + ".*.*." + queue
 }
 
-// NackWildcard returns the subscription for all nacks of this shard.
-func (s Subjects) NackWildcard() string {
-	return s.prefix + "." + kindNack + "." + Shard + ".>"
+// NackOf returns the subscription for the nacks of one queue.
+func (s Subjects) NackOf(queue string) string {
+	return s.prefix + "." + kindNack + ".*.*." + queue
 }
 
 // ConsumerWildcard returns the subscription for requests of consumers that their
@@ -252,15 +269,16 @@ func (s Subjects) AdminWildcard(verb string) string {
 	return s.Admin(verb, ">")
 }
 
-// ParseToken takes the token and the queue out of an ack or nack subject of
-// this shard. Neither is checked further: the [Signer] decides about the pair.
+// ParseToken takes the token and the queue out of an ack or nack subject, whichever
+// shard it names. Neither is checked further: the [Signer] decides about the pair.
 func (s Subjects) ParseToken(subject string) (token, queue string, ok bool) {
-	tail, ok := s.ParseTail(kindAck+"."+Shard, subject)
+	tail, ok := s.ParseTail(kindAck, subject)
 	if !ok {
-		tail, _ = s.ParseTail(kindNack+"."+Shard, subject)
+		tail, _ = s.ParseTail(kindNack, subject)
 	}
-	token, queue, ok = strings.Cut(tail, ".")
-	if !ok || token == "" || queue == "" {
+	shard, tail, _ := strings.Cut(tail, ".")
+	token, queue, _ = strings.Cut(tail, ".")
+	if shard == "" || token == "" || queue == "" {
 		return "", "", false
 	}
 	return token, queue, true

@@ -44,8 +44,12 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.event.queue-created.orders":   s.Event(EventQueueCreated, "orders"),
 		"fila.event.config-changed.a:b.c":   s.Event(EventConfigChanged, "a:b.c"),
 		"fila.event.config-changed._":       s.Event(EventConfigChanged, "a key"),
-		"fila.ack.0.>":                      s.AckWildcard(),
-		"fila.nack.0.>":                     s.NackWildcard(),
+		"fila.ack.7.TOKEN.orders":           s.OfShard(7).Ack("TOKEN", "orders"),
+		"fila.nack.7.TOKEN.orders":          s.OfShard(7).Nack("TOKEN", "orders"),
+		"fila.ack.>":                        s.AckWildcard(),
+		"fila.nack.>":                       s.NackWildcard(),
+		"fila.ack.*.*.a.dlq":                s.AckOf("a.dlq"),
+		"fila.nack.*.*.a.dlq":               s.NackOf("a.dlq"),
 		"fila.consume.>":                    s.ConsumeWildcard(),
 		"fila.consumer.>":                   s.ConsumerWildcard(),
 		"fila.fetch.>":                      s.FetchWildcard(),
@@ -57,6 +61,7 @@ func TestSubjectsBuild(t *testing.T) {
 		"fila.admin.config-set.>":           s.AdminWildcard(VerbConfigSet),
 		"fila.admin.config-list":            s.AdminWildcard(VerbConfigList),
 		"eu.fila.enqueue.orders":            newTestSubjects(t, "eu.fila").Enqueue("orders"),
+		"fila.ack.12.TOK.a.b (appended)":    string(s.OfShard(12).AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
 		"fila.ack.0.TOK.a.b (appended)":     string(s.AppendAck(nil, []byte("TOK"), "a.b")) + " (appended)",
 		"<fila.ack.0.TOK.a.b (to what was)": string(s.AppendAck([]byte("<"), []byte("TOK"), "a.b")) + " (to what was)",
 	} {
@@ -97,7 +102,7 @@ func TestCheckReplyPrefix(t *testing.T) {
 
 func TestParseToken(t *testing.T) {
 	s := newTestSubjects(t, "fila")
-	for _, subject := range []string{s.Ack("TOK", "orders.dlq"), s.Nack("TOK", "orders.dlq")} {
+	for _, subject := range []string{s.Ack("TOK", "orders.dlq"), s.Nack("TOK", "orders.dlq"), s.OfShard(7).Ack("TOK", "orders.dlq")} {
 		tok, queue, ok := s.ParseToken(subject)
 		require.True(t, ok, subject)
 		require.Equal(t, "TOK", tok)
@@ -105,7 +110,7 @@ func TestParseToken(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"", "fila", "fila.", "fila.ack", "fila.ack.", "fila.ack.0", "fila.ack.0.", "fila.ack.0.TOK", "fila.ack.0.TOK.",
-		"fila.ack.0..orders", "fila.ack.1.TOK.orders", "fila.ack.00.TOK.orders", "fila.acks.0.TOK.orders",
+		"fila.ack.0..orders", "fila.ack..TOK.orders", "fila.acks.0.TOK.orders",
 		"fila.enqueue.0.TOK.orders", "other.ack.0.TOK.orders", "filaack.0.TOK.orders", "fila.tack.0.TOK.orders",
 	} {
 		tok, queue, ok := s.ParseToken(bad)

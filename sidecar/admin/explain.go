@@ -74,7 +74,7 @@ type located struct {
 // message looks for a message in a queue and its dead letter queue, or in all queues;
 // nil: it is not there.
 func (a *Admin) message(name, id string) (*located, *wire.Error) {
-	queues := a.shard.Queues()
+	queues := a.shards.Queues()
 	if name != "" {
 		q, err := a.queue(name)
 		if err != nil {
@@ -100,7 +100,7 @@ func (a *Admin) message(name, id string) (*located, *wire.Error) {
 func (a *Admin) explained(at *located) wire.ExplainMessage {
 	dead := ""
 	if at.q.IsDLQ() {
-		dead = a.whyDead(store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
+		dead = whyDead(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
 	}
 	return a.gates.message(at.q.Name(), at.v, dead)
 }
@@ -118,8 +118,8 @@ func (a *Admin) find(q *shard.Queue, id store.ID) *queue.MessageView {
 }
 
 // whyDead says why a message is in a dead letter queue, empty if it is no more.
-func (a *Admin) whyDead(ref store.Ref) (reason string) {
-	err := a.store.Dead([]store.Ref{ref}, func(_ int, d *store.Dead) {
+func whyDead(from store.Store, ref store.Ref) (reason string) {
+	err := from.Dead([]store.Ref{ref}, func(_ int, d *store.Dead) {
 		if d == nil {
 			return
 		}

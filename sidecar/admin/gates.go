@@ -130,7 +130,7 @@ func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Er
 // true. A gate itself knows of those alone that have tried: without a consumer with
 // credit a queue tries nothing.
 func (a *Admin) waiting(at func(queue.Place) bool) (queues int, messages int64) {
-	for _, q := range a.shard.Queues() {
+	for _, q := range a.shards.Queues() {
 		n := int64(0)
 		q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.WaitingAt(side, at, now) })
 		if n > 0 {

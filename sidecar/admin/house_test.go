@@ -111,24 +111,26 @@ func inHouse(t *testing.T, change func(*config.Config), fn func(t *testing.T, h 
 		subjects, err := wire.NewSubjects("fila")
 		require.NoError(t, err)
 		circuits := circuit.New(circuit.Options{Log: log, Now: clock, Event: event, Submit: st.Submit})
-		var queues struct{ *shard.Shard }
+		var queues struct{ *shard.Set }
 		ctl := control.New(control.Options{
 			Log: log, Now: clock, KV: control.StoreKV(st.Submit), Event: event, Queues: &queues, Circuits: circuits, MaxPayload: h.MaxPayload,
 		}, snap)
-		queues.Shard = shard.New(shard.Options{
-			Log: log, Now: clock, Store: st, Conn: h, Front: openDoors{}, Control: ctl, Circuits: circuits, Metrics: telemetry.New(),
+		queues.Set = shard.NewSet(shard.Options{
+			Log: log, Now: clock, Conn: h, Front: openDoors{}, Control: ctl, Circuits: circuits, Metrics: telemetry.New(),
 			Subjects: subjects, Signer: signer, Event: event, MaxUncommittedBytes: math.MaxInt64, Pacing: queue.DefaultPacing,
 			Hooks: shard.HookDefaults{
 				Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Hour},
 			},
 		})
-		require.NoError(t, queues.Recover(snap))
+		only := queues.New(0, st)
+		require.NoError(t, only.Recover(snap))
+		require.NoError(t, queues.Add(only))
 		require.NoError(t, ctl.Save())
 		require.NoError(t, ctl.Start(cfg))
 		queues.Start()
-		queues.Serve()
+		require.NoError(t, queues.Serve())
 		require.NoError(t, ctl.DeclareQueues(context.Background()))
-		h.Admin = New(Options{Log: log, Shard: queues.Shard, Control: ctl, Circuits: circuits, DataDir: t.TempDir()})
+		h.Admin = New(Options{Log: log, Shards: queues.Set, Control: ctl, Circuits: circuits, Store: st, DataDir: t.TempDir()})
 		for _, v := range h.Admin.Verbs() {
 			h.verbs[v.Name] = v
 		}
@@ -171,7 +173,7 @@ func (h *house) must(verb, tail, body string, into any) {
 func (h *house) enqueue(name, payload string, headers nats.Header) string {
 	h.t.Helper()
 	m := &nats.Msg{Subject: "fila.enqueue." + name, Reply: "confirm", Header: headers, Data: []byte(payload), Sub: &nats.Subscription{}}
-	require.Nil(h.t, h.shard.Queue(name).Accept(m))
+	require.Nil(h.t, h.shards.Queue(name).Accept(m))
 	var reply wire.EnqueueReply
 	require.NoError(h.t, json.Unmarshal(h.replied("confirm"), &reply))
 	return reply.ID
@@ -184,7 +186,7 @@ func (h *house) consume(name string, credit int) {
 	if credit > 0 {
 		c = queue.Register{Consumer: "w", Subject: "deliver", MaxInFlight: credit}
 	}
-	require.True(h.t, h.shard.Queue(name).Tell(c))
+	require.True(h.t, h.shards.Queue(name).Tell(c))
 	time.Sleep(time.Second)
 }
 
@@ -203,12 +205,12 @@ func (h *house) one() *nats.Msg {
 // ack answers a delivery.
 func (h *house) ack(m *nats.Msg, payload string) {
 	h.t.Helper()
-	text, name, ok := h.shard.Subjects.ParseToken(m.Reply)
+	text, name, ok := h.shards.Subjects.ParseToken(m.Reply)
 	require.True(h.t, ok)
-	token, err := h.shard.Signer.Parse(text, name)
+	token, err := h.shards.Signer.Parse(text, name)
 	require.NoError(h.t, err)
 	ack, werr := wire.ParseAck([]byte(payload), nil)
 	require.Nil(h.t, werr)
-	require.Nil(h.t, h.shard.Queue(name).Ack(token, ack, "acked", &nats.Subscription{}))
+	require.Nil(h.t, h.shards.Queue(name).Ack(token, ack, "acked", &nats.Subscription{}))
 	h.replied("acked")
 }

@@ -24,7 +24,7 @@ func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo,
 	if err != nil {
 		return info, err
 	}
-	p := peeking{Admin: a, queue: at.q.Name(), id: at.q.ID(), req: wire.PeekRequest{PayloadBytes: req.PayloadBytes}}
+	p := peeking{Admin: a, queue: at.q.Name(), id: at.q.ID(), store: at.q.Store(), req: wire.PeekRequest{PayloadBytes: req.PayloadBytes}}
 	e := a.explained(at)
 	info = wire.MessageInfo{
 		PeekedMessage: p.peeked(at.v), Queue: p.queue, Cost: float64(at.v.Cost) / thousand,
@@ -42,12 +42,12 @@ func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo,
 
 // messageDelete removes a message that waits.
 func (a *Admin) messageDelete(req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
-	return a.handle(req, a.shard.Remove)
+	return a.handle(req, (*shard.Queue).Remove)
 }
 
 // messageRunNow has a delayed message be ready.
 func (a *Admin) messageRunNow(req wire.MessageRequest) (wire.MessageReply, *wire.Error) {
-	return a.handle(req, a.shard.RunNow)
+	return a.handle(req, (*shard.Queue).RunNow)
 }
 
 // handle does something about a message that waits.

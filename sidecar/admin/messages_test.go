@@ -20,11 +20,11 @@ func about(id string) string { return `{"id":"` + id + `"}` }
 // answer acks the delivery m of a queue, or whatever a says.
 func (h *house) answer(name string, m *nats.Msg, a wire.Ack) {
 	h.t.Helper()
-	token, _, ok := h.shard.Subjects.ParseToken(m.Reply)
+	token, _, ok := h.shards.Subjects.ParseToken(m.Reply)
 	require.True(h.t, ok)
-	parsed, err := h.shard.Signer.Parse(token, name)
+	parsed, err := h.shards.Signer.Parse(token, name)
 	require.NoError(h.t, err)
-	require.Nil(h.t, h.shard.Queue(name).Ack(parsed, a, "", &nats.Subscription{}))
+	require.Nil(h.t, h.shards.Queue(name).Ack(parsed, a, "", &nats.Subscription{}))
 	time.Sleep(time.Second)
 }
 
@@ -90,7 +90,7 @@ func TestMessagesAreDeleted(t *testing.T) {
 		h.answer("orders", d, wire.Ack{Kind: wire.AckTerm})
 		h.must(wire.VerbMessageDelete, "", `{"id":"`+first+`","queue":"orders"}`, &reply)
 		require.Equal(t, wire.MessageReply{ID: first, Queue: "orders.dlq", State: "dead", Done: true}, reply)
-		require.Zero(t, h.shard.Queue("orders").Depth()+h.shard.Queue("orders.dlq").Depth())
+		require.Zero(t, h.shards.Queue("orders").Depth()+h.shards.Queue("orders.dlq").Depth())
 	})
 }
 
@@ -140,10 +140,10 @@ func TestPurgeEmptiesAQueue(t *testing.T) {
 		require.EqualValues(t, 5, info.Counters["removed"])
 		h.answer("orders", leased, wire.Ack{Kind: wire.AckDone})
 
-		require.EqualValues(t, 1, h.shard.Queue("orders.dlq").Depth())
+		require.EqualValues(t, 1, h.shards.Queue("orders.dlq").Depth())
 		h.must(wire.VerbQueuePurge, "orders.dlq", ``, &reply)
 		require.Equal(t, wire.QueuePurgeReply{Purged: 1}, reply)
-		require.Zero(t, h.shard.Queue("orders").Depth()+h.shard.Queue("orders.dlq").Depth())
+		require.Zero(t, h.shards.Queue("orders").Depth()+h.shards.Queue("orders.dlq").Depth())
 		for _, after := range []string{"x", "1", "1-", "-1", "1-2-3"} {
 			require.Equal(t, wire.CodeBadField, h.ask(wire.VerbQueuePurge, "orders", `{"after":"`+after+`"}`, nil).ErrCode, after)
 		}

@@ -21,7 +21,7 @@ const peekPieces = 64
 // does changes anything.
 func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (any, *wire.Error) {
 	p := peeking{
-		Admin: a, queue: q.Name(), id: q.ID(), req: req, room: int(a.shard.Conn.MaxPayload()) / 2,
+		Admin: a, queue: q.Name(), id: q.ID(), store: q.Store(), req: req, room: int(a.shards.Conn.MaxPayload()) / 2,
 		reply: wire.PeekReply{Queue: q.Name(), Messages: []wire.PeekedMessage{}, Next: req.After},
 	}
 	for range peekPieces {
@@ -45,6 +45,7 @@ type peeking struct {
 	*Admin
 	queue string
 	id    store.QueueID
+	store store.Store
 	req   wire.PeekRequest
 	reply wire.PeekReply
 	room  int // bytes of the reply that are left

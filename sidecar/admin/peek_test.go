@@ -37,8 +37,8 @@ func peekedStore(t *testing.T, messages ...store.Message) store.Store {
 func newPeeking(t *testing.T, name string, st store.Store) (*peeking, *explained) {
 	x := newExplained(t)
 	p := &peeking{
-		Admin: &Admin{log: slog.New(slog.DiscardHandler), store: st, gates: x.gates},
-		queue: name, id: 1, room: 1 << 20, req: wire.PeekRequest{Limit: 10, PayloadBytes: 4},
+		Admin: &Admin{log: slog.New(slog.DiscardHandler), gates: x.gates},
+		queue: name, id: 1, store: st, room: 1 << 20, req: wire.PeekRequest{Limit: 10, PayloadBytes: 4},
 	}
 	if wire.IsDLQ(name) {
 		p.id = 2
@@ -158,7 +158,7 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 	require.Equal(t, "unknown", m.Dead.Reason)
 	require.Contains(t, m.Dead.Error, "checksum does not match")
 
-	reason := p.whyDead(ref)
+	reason := whyDead(p.store, ref)
 	require.Contains(t, reason, "Why it is a dead letter cannot be read: ")
 	require.Contains(t, reason, "checksum does not match")
 }
@@ -168,18 +168,18 @@ func TestWhyDead(t *testing.T) {
 	dead := func(seq uint64, d *store.Dead) store.Message {
 		return store.Message{Ref: store.Ref{Queue: 2, Seq: seq}, Dead: d}
 	}
-	a := &Admin{store: peekedStore(t,
+	st := peekedStore(t,
 		dead(1, &store.Dead{Reason: "term", SourceQueue: "orders", At: now, Attempts: 1}),
 		dead(2, &store.Dead{Reason: "expired", Error: "no money", SourceQueue: "orders", At: now, Attempts: 3}),
 		dead(3, nil),
-	)}
+	)
 	for seq, want := range map[uint64]string{
 		1: "It was dead-lettered from orders at " + at(0) + " after 1 attempt: term.",
 		2: "It was dead-lettered from orders at " + at(0) + " after 3 attempts: expired. Last error: no money",
 		3: "",
 		4: "", // gone meanwhile
 	} {
-		require.Equal(t, want, a.whyDead(store.Ref{Queue: 2, Seq: seq}), seq)
+		require.Equal(t, want, whyDead(st, store.Ref{Queue: 2, Seq: seq}), seq)
 	}
 }
 

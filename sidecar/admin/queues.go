@@ -20,14 +20,14 @@ func (a *Admin) queueCreate(name string, body []byte) (any, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.shard.Create(settings)
+	return a.shards.Create(settings)
 }
 
 func (a *Admin) queueUpdate(q *shard.Queue, body []byte) (wire.QueueSettings, *wire.Error) {
 	if a.control.InFile(q.Name()) {
 		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
 	}
-	return a.shard.Update(q, func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) })
+	return q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) })
 }
 
 // patch changes settings as a request says. A retry policy must be one of the
@@ -46,12 +46,12 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 }
 
 func (a *Admin) queueDelete(q *shard.Queue, req wire.QueueDeleteRequest) (wire.QueueDeleteReply, *wire.Error) {
-	n, err := a.shard.Delete(q, req.Force)
+	n, err := q.Delete(req.Force)
 	return wire.QueueDeleteReply{Deleted: n}, err
 }
 
 func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurgeReply, *wire.Error) {
-	n, next, last, err := a.shard.Purge(q, at.From, at.Last)
+	n, next, last, err := q.Purge(at.From, at.Last)
 	reply := wire.QueuePurgeReply{Purged: n}
 	if next != 0 {
 		reply.Next = wire.PurgeCursor{From: next, Last: last}.String()
@@ -60,10 +60,10 @@ func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurge
 }
 
 func (a *Admin) redrive(dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
-	n, err := a.shard.Redrive(dlq, req.Count)
+	n, err := dlq.Redrive(req.Count)
 	if err == nil && n > 0 {
 		name := dlq.Source().Name()
-		a.shard.Event(wire.EventRedriven, name, wire.Event{Queue: name, Data: map[string]any{"redriven": n}})
+		a.shards.Event(wire.EventRedriven, name, wire.Event{Queue: name, Data: map[string]any{"redriven": n}})
 	}
 	return wire.RedriveReply{Redriven: n}, err
 }
@@ -76,7 +76,7 @@ func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookR
 }
 
 func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
-	page, total, next := a.shard.QueuePage(req.After, req.Offset, req.Limit)
+	page, total, next := a.shards.QueuePage(req.After, req.Offset, req.Limit)
 	list := wire.QueueList{Total: total, Next: next, Queues: []wire.QueueSummary{}}
 	for _, q := range page {
 		if n, ok := moment(q); ok {
@@ -89,7 +89,7 @@ func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
 // Gauges reads all queues for a scrape of the metrics.
 func (a *Admin) Gauges() []telemetry.Gauges {
 	var all []telemetry.Gauges
-	for _, q := range a.shard.Queues() {
+	for _, q := range a.shards.Queues() {
 		if n, ok := moment(q); ok {
 			all = append(all, telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Moment: n})
 		}

@@ -187,7 +187,7 @@ func TestRetryPolicyOfAQueue(t *testing.T) {
 		h.must(wire.VerbQueueCreate, "mail", `{"retry_policy":"slow"}`, nil)
 		refused(wire.VerbQueueCreate, "other", `{"retry_policy":"sloow"}`)
 		refused(wire.VerbQueueUpdate, "mail", `{"retry_policy":"sloow","max_depth":7}`)
-		now := h.shard.Queue("mail").Settings()
+		now := h.shards.Queue("mail").Settings()
 		require.Equal(t, "slow", now.RetryPolicy)
 		require.Zero(t, now.MaxDepth)
 
@@ -210,7 +210,7 @@ func TestRepliesFit(t *testing.T) {
 			h.enqueue("orders", "x", nats.Header{"tenant": {fmt.Sprint("tenant-", i)}})
 		}
 		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
-		q := h.shard.Queue("orders")
+		q := h.shards.Queue("orders")
 		for i := range consumers {
 			require.True(t, q.Tell(queue.Register{
 				Consumer: fmt.Sprintf("worker-%03d", i), Subject: "s", MaxInFlight: 1, TTL: int64(time.Hour),

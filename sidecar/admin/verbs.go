@@ -89,7 +89,7 @@ func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	v.one.Lock()
 	defer v.one.Unlock()
 	defer v.a.control.As(v.Name, client)()
-	kept := v.Name == wire.VerbQueueCreate && v.a.shard.Exists(tail)
+	kept := v.Name == wire.VerbQueueCreate && v.a.shards.Exists(tail)
 	reply, werr := v.do(tail, body)
 	if werr != nil {
 		return nil, werr
@@ -128,7 +128,7 @@ func (v Verb) audit(tail string, body, reply []byte) {
 }
 
 // maxReply is how large a reply may be.
-func (a *Admin) maxReply() int64 { return a.shard.Conn.MaxPayload() }
+func (a *Admin) maxReply() int64 { return a.shards.Conn.MaxPayload() }
 
 // bareVerb makes a verb without a tail.
 func bareVerb[Req, Reply any](name string, parse func([]byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
@@ -203,7 +203,7 @@ func (a *Admin) queue(name string) (*shard.Queue, *wire.Error) {
 	if err := wire.CheckQueueName(name); err != nil {
 		return nil, wire.BadQueueName(err)
 	}
-	if q := a.shard.Queue(name); q != nil {
+	if q := a.shards.Queue(name); q != nil {
 		return q, nil
 	}
 	return nil, wire.QueueNotFound(name)

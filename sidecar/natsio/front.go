@@ -128,7 +128,7 @@ type parseAck func(payload []byte, headers map[string][]string) (wire.Ack, *wire
 // ServeAcks subscribes to acks and nacks of all queues of s. Nothing may be delivered
 // before it returns: the server must know the reply subjects when the first message
 // goes out.
-func (f *Front) ServeAcks(s *shard.Shard) error {
+func (f *Front) ServeAcks(s *shard.Set) error {
 	for _, kind := range []struct {
 		subject string
 		parse   parseAck
@@ -155,7 +155,7 @@ func (f *Front) StopAcks() {
 }
 
 // ack checks the token of an ack or nack, and hands it to its queue.
-func (f *Front) ack(s *shard.Shard, parse parseAck, m *nats.Msg) {
+func (f *Front) ack(s *shard.Set, parse parseAck, m *nats.Msg) {
 	token, name, ok := f.Subjects.ParseToken(m.Subject)
 	q := s.Queue(name)
 	if err := f.checkReply(m.Subject, m.Reply); err != nil {

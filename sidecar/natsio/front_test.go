@@ -170,7 +170,7 @@ func TestWhatIsRefused(t *testing.T) {
 		require.Nil(t, r.request(ack, "", nil), "the lease has not suffered")
 
 		scrape := httptest.NewRecorder()
-		r.shard.Metrics.Handler().ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+		r.shards.Metrics.Handler().ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
 		refused := map[string]int{}
 		for line := range strings.Lines(scrape.Body.String()) {
 			if rest, ok := strings.CutPrefix(line, "fila_refused_total{"); ok {
@@ -301,7 +301,7 @@ func TestAReplyThatIsTooLarge(t *testing.T) {
 func TestNothingIsBegunWhileDraining(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create("orders")
-		r.shard.Drain()
+		r.shards.Drain()
 		for _, subject := range []string{"fila.admin.queue-list", "fila.consume.orders", "fila.fetch.orders", "fila.fetch.none"} {
 			werr := r.refused(503, subject, `{"consumer":"w"}`)
 			require.Equal(t, wire.Draining(), werr)
@@ -329,7 +329,7 @@ func TestForceDeleteAnswersEverybody(t *testing.T) {
 			require.NoError(t, r.client.PublishRequest("fila.enqueue.orders", inbox, []byte("x")))
 		}
 		r.flush()
-		_, werr := r.shard.Delete(q, true)
+		_, werr := q.Delete(true)
 		require.Nil(t, werr)
 		for range n {
 			m := r.next(answers)
@@ -367,7 +367,7 @@ func TestAFrontWithoutAConnection(t *testing.T) {
 		closed.Close()
 		r.front.Conn = closed
 		require.EqualError(t, r.front.Attach(q), "subscribe to enqueues of orders: "+nats.ErrConnectionClosed.Error())
-		require.ErrorIs(t, r.front.ServeAcks(r.shard), nats.ErrConnectionClosed)
+		require.ErrorIs(t, r.front.ServeAcks(r.shards), nats.ErrConnectionClosed)
 		require.ErrorIs(t, r.front.Flush(), nats.ErrConnectionClosed)
 		r.front.Conn = conn
 
@@ -447,7 +447,7 @@ func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 			}
 			return []byte(strconv.Quote(text)), map[string][]string{"Test": {text}}, nil
 		}
-		require.NoError(t, r.front.ServeGuard(r.shard, map[string]GuardVerb{
+		require.NoError(t, r.front.ServeGuard(r.shards, map[string]GuardVerb{
 			wire.GuardCheck: func(tail string, body []byte) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
 				if string(body) == "wait" {
 					return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {

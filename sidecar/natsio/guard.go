@@ -18,7 +18,7 @@ type GuardVerb func(tail string, body []byte) (reply []byte, headers map[string]
 
 // ServeGuard adds the verbs of the guard by name to the micro service, which
 // ServeRequests has begun. When it returns they can be reached.
-func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
+func (f *Front) ServeGuard(s *shard.Set, verbs map[string]GuardVerb) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
 		handle := func(req micro.Request) {
@@ -42,7 +42,7 @@ func (f *Front) ServeGuard(s *shard.Shard, verbs map[string]GuardVerb) error {
 
 // guarded carries out a request. Those that come behind it do not wait for one that has
 // to.
-func (f *Front) guarded(s *shard.Shard, req micro.Request, tail string, do GuardVerb) {
+func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, do GuardVerb) {
 	f.calls.RLock()
 	reply, headers, err, later := do(tail, req.Data())
 	if later == nil {

@@ -38,7 +38,7 @@ func clientOf(h micro.Headers) string {
 
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
 // consumer, consume and fetch of the queues of s. When it returns they can be reached.
-func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]Verb) error {
+func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
 		Description: "fair scheduling, rate limits and durable queues for NATS",
@@ -70,7 +70,7 @@ func (f *Front) ServeRequests(s *shard.Shard, version string, verbs map[string]V
 }
 
 // serve adds an endpoint. Requests that fila may not answer do not reach its handler.
-func (f *Front) serve(s *shard.Shard, name, subject string, handle func(micro.Request)) error {
+func (f *Front) serve(s *shard.Set, name, subject string, handle func(micro.Request)) error {
 	handler := micro.HandlerFunc(func(req micro.Request) {
 		if err := f.checkReply(req.Subject(), req.Reply()); err != nil {
 			s.Refuse("", err)
@@ -112,7 +112,7 @@ func serviceVersion(version string) string {
 }
 
 // verb handles the requests of an admin verb.
-func (f *Front) verb(s *shard.Shard, do Verb) func(micro.Request) {
+func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 	return func(req micro.Request) {
 		_, tail, ok := f.Subjects.ParseAdmin(req.Subject())
 		if !ok {
@@ -148,7 +148,7 @@ func (f *Front) nameless(kind string) parseSubject {
 }
 
 // queueRequest handles requests whose subject names a queue.
-func (f *Front) queueRequest(s *shard.Shard, parse parseSubject, do queueVerb) func(micro.Request) {
+func (f *Front) queueRequest(s *shard.Set, parse parseSubject, do queueVerb) func(micro.Request) {
 	return func(req micro.Request) {
 		consumer, name, ok := parse(req.Subject())
 		if !ok {

@@ -20,6 +20,7 @@ import (
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
@@ -31,9 +32,10 @@ type rig struct {
 	t      *testing.T
 	srv    *Embedded
 	front  *Front
-	shard  *shard.Shard
+	shards *shard.Set
 	client *nats.Conn
 	log    *logText
+	store  store.Store
 
 	mu    sync.Mutex
 	tails []string // that the verb echo was called with
@@ -78,19 +80,22 @@ func newRig(t *testing.T) *rig {
 	metrics := telemetry.New()
 	events := Events(conn, subjects, now, log)
 	r.front = New(Options{Log: log, Conn: conn, Subjects: subjects, Signer: signer, ReplyPrefixes: cfg.ReplyPrefixes})
-	r.shard = shard.New(shard.Options{
-		Log: log, Now: now, Store: st, Conn: conn, Front: r.front, Metrics: metrics, Subjects: subjects, Signer: signer,
+	r.shards = shard.NewSet(shard.Options{
+		Log: log, Now: now, Conn: conn, Front: r.front, Metrics: metrics, Subjects: subjects, Signer: signer,
 		Control:  plainControl{throttle.New(throttle.Start{}, now())},
 		Circuits: circuit.New(circuit.Options{Log: log, Now: now, Event: events, Submit: st.Submit}),
 		Event:    events, MaxUncommittedBytes: 256 << 20, Pacing: queue.DefaultPacing,
 	})
 	snap, err := st.Snapshot()
 	require.NoError(t, err)
-	require.NoError(t, r.shard.Recover(snap))
-	r.shard.Start()
-	require.NoError(t, r.front.ServeAcks(r.shard))
-	r.shard.Serve()
-	require.NoError(t, r.front.ServeRequests(r.shard, "v1.2.3", map[string]Verb{
+	r.store = st
+	sh := r.shards.New(0, st)
+	require.NoError(t, sh.Recover(snap))
+	require.NoError(t, r.shards.Add(sh))
+	r.shards.Start()
+	require.NoError(t, r.front.ServeAcks(r.shards))
+	require.NoError(t, r.shards.Serve())
+	require.NoError(t, r.front.ServeRequests(r.shards, "v1.2.3", map[string]Verb{
 		"queue-list":    func(string, string, []byte) ([]byte, *wire.Error) { return []byte(`{"total":7}`), nil },
 		"queue-inspect": r.echo,
 	}))
@@ -116,12 +121,12 @@ func (r *rig) echo(_, tail string, body []byte) ([]byte, *wire.Error) {
 // end shuts down in order.
 func (r *rig) end() {
 	r.t.Helper()
-	r.shard.Drain()
-	<-r.front.Detach(r.shard.Queues()...)
+	r.shards.Drain()
+	<-r.front.Detach(r.shards.Queues()...)
 	r.front.StopAcks()
-	r.shard.End()
+	r.shards.End()
 	r.front.StopRequests()
-	require.NoError(r.t, r.shard.Store.Close())
+	require.NoError(r.t, r.store.Close())
 	Disconnect(r.front.Conn, quietly())
 	r.client.Close()
 	stopTestServer(r.srv)
@@ -130,9 +135,9 @@ func (r *rig) end() {
 // create makes a queue.
 func (r *rig) create(name string) *shard.Queue {
 	r.t.Helper()
-	_, werr := r.shard.Create(wire.DefaultQueueSettings(name))
+	_, werr := r.shards.Create(wire.DefaultQueueSettings(name))
 	require.Nil(r.t, werr)
-	return r.shard.Queue(name)
+	return r.shards.Queue(name)
 }
 
 // request asks and decodes the answer, which may be an error.

@@ -21,7 +21,7 @@ func TestMemoryOfKeysUnderARate(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	const keys = 50_000
-	q := &Queue{name: "orders", shard: &Shard{}}
+	q := &Queue{name: "orders", shard: &Shard{Options: &Options{}}}
 	s := &wire.QueueSettings{EnqueueRate: "1000000", EnqueueRatePerKey: "1/3600", EnqueueBurstPerKey: 2}
 	before := heap()
 	var a rates

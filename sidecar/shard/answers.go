@@ -21,9 +21,9 @@ const (
 )
 
 // publish sends data and logs what cannot be sent: whoever waits for it will
-// time out and ask again.
+// time out and ask again. A fenced shard says nothing.
 func (s *Shard) publish(subject string, data []byte) {
-	if subject == "" {
+	if subject == "" || s.fenced.Load() {
 		return
 	}
 	if err := s.Conn.Publish(subject, data); err != nil {
@@ -31,9 +31,23 @@ func (s *Shard) publish(subject string, data []byte) {
 	}
 }
 
+// send publishes a delivery, unless the shard is fenced.
+func (s *Shard) send(m *nats.Msg) error {
+	if s.fenced.Load() {
+		return store.ErrFenced
+	}
+	return s.Conn.PublishMsg(m)
+}
+
 // replyError answers a request with an error. Without a reply subject it does
-// nothing.
+// nothing, nor does a fenced shard.
 func (s *Shard) replyError(subject string, e *wire.Error) {
+	if !s.fenced.Load() {
+		s.set.replyError(subject, e)
+	}
+}
+
+func (s *Set) replyError(subject string, e *wire.Error) {
 	if subject == "" {
 		return
 	}
@@ -45,7 +59,7 @@ func (s *Shard) replyError(subject string, e *wire.Error) {
 
 // Refuse counts what a client sent, which belongs to no queue that exists, and answers
 // it.
-func (s *Shard) Refuse(reply string, e *wire.Error) {
+func (s *Set) Refuse(reply string, e *wire.Error) {
 	s.Metrics.Refused(e.ErrCode)
 	s.replyError(reply, e)
 }
@@ -88,8 +102,8 @@ func formatID(id store.ID) string { return uuid.UUID(id).String() }
 // committed runs on the store's notifier when a commit is on disk, or when it is
 // known that it could not be written.
 func (r *runner) committed(c *queue.Commit, err error) {
-	r.shard.uncommitted.Add(-c.Bytes)
-	r.shard.disk.wrote(c.Bytes)
+	r.shard.set.uncommitted.Add(-c.Bytes)
+	r.shard.set.disk.wrote(c.Bytes)
 	ticket := c.Ticket // c is the machine's once it is posted
 	final := false
 	if err != nil {
@@ -152,10 +166,17 @@ func commitError(err error) *wire.Error {
 	return wire.OutcomeUnknown()
 }
 
+// event tells news of the shard, unless another one may be telling them.
+func (s *Shard) event(typ, tail string, e wire.Event) {
+	if !s.fenced.Load() {
+		s.Event(typ, tail, e)
+	}
+}
+
 // note passes on news of the machine.
 func (r *runner) note(n *queue.Note) {
 	s, name := r.shard, r.sides[n.Side].name
-	event := func(typ string, data map[string]any) { s.Event(typ, name, wire.Event{Queue: name, Data: data}) }
+	event := func(typ string, data map[string]any) { s.event(typ, name, wire.Event{Queue: name, Data: data}) }
 	switch n.Kind {
 	case queue.NoteJoined:
 		event(wire.EventConsumerJoined, map[string]any{"consumer": n.Consumer, "max_in_flight": n.MaxInFlight})
@@ -193,7 +214,7 @@ type refusals struct {
 
 const refusalsPerSecond = 20
 
-func (r *refusals) event(s *Shard, queue string, e *wire.Error) {
+func (r *refusals) event(s *Set, queue string, e *wire.Error) {
 	second := s.Now() / 1e9
 	r.mu.Lock()
 	if r.mu.second != second {

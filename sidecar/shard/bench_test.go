@@ -31,7 +31,7 @@ func BenchmarkTurns(b *testing.B) {
 	delivered := &lastDelivery{}
 	r.Conn = delivered
 	r.start()
-	r.Serve()
+	require.NoError(r.t, r.Serve())
 	q, by := r.create(nil), subscription(b)
 	require.True(b, q.Tell(queue.Register{Consumer: "w", Subject: "w", MaxInFlight: 1}))
 	payload := make([]byte, 1024)

@@ -49,7 +49,7 @@ func (o *Options) minFree(total int64) int64 {
 }
 
 // Disk returns how full the disk was a moment ago; nil: nobody knows.
-func (s *Shard) Disk() *Disk { return s.disk.state.Load() }
+func (s *Set) Disk() *Disk { return s.disk.state.Load() }
 
 // wrote counts what a commit has brought to the disk.
 func (a *alarm) wrote(bytes int64) {
@@ -61,8 +61,8 @@ func (a *alarm) wrote(bytes int64) {
 	}
 }
 
-// watchDisk looks at the disk until the shard ends.
-func (s *Shard) watchDisk() {
+// watchDisk looks at the disk until the set ends.
+func (s *Set) watchDisk() {
 	tick := time.NewTicker(diskInterval)
 	defer tick.Stop()
 	for {
@@ -78,7 +78,7 @@ func (s *Shard) watchDisk() {
 
 // lookAtDisk begins and ends the alarm. Messages that wait for the disk count as
 // written: they will be. Where the space cannot be told any more, what was known stays.
-func (s *Shard) lookAtDisk() {
+func (s *Set) lookAtDisk() {
 	a := &s.disk
 	a.written.Store(0)
 	space, known := s.Space()

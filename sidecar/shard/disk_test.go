@@ -32,7 +32,7 @@ func onDisk(t *testing.T, free, minFree int64, fn func(r *rig, d *fakeDisk)) {
 		d.free.Store(free)
 		r.Space, r.MinFreeBytes = d.space, minFree
 		r.start()
-		r.Serve()
+		require.NoError(r.t, r.Serve())
 		fn(r, d)
 		r.end()
 	})
@@ -71,7 +71,7 @@ func TestNearlyFullDiskRefusesMessagesAlone(t *testing.T) {
 		synctest.Wait()
 		require.Zero(t, q.Depth())
 		require.EqualValues(t, 1, q.DLQ().Depth())
-		_, werr = r.Delete(q, true)
+		_, werr = q.Delete(true)
 		require.Nil(t, werr)
 		q = r.create(nil)
 

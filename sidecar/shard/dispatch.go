@@ -124,7 +124,7 @@ func (d *dispatcher) send(work []queue.Delivery) {
 // read makes the messages of work that have to be read.
 func (d *dispatcher) read(work []queue.Delivery) {
 	s := d.r.shard
-	err := s.Store.Read(d.refs, func(i int, headers, payload []byte) {
+	err := s.store.Read(d.refs, func(i int, headers, payload []byte) {
 		w := &work[d.index[i]]
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
@@ -157,7 +157,7 @@ func (d *dispatcher) publishOne(w *queue.Delivery, m *nats.Msg) {
 	if m == nil {
 		return
 	}
-	if err := s.Conn.PublishMsg(m); err != nil && w.Kind == queue.DeliverMessage {
+	if err := s.send(m); err != nil && w.Kind == queue.DeliverMessage {
 		d.undeliverable(w, err)
 	}
 }
@@ -185,7 +185,7 @@ func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []b
 	b = wire.AppendTimestamp(b, w.Deadline)
 	deadline := len(b)
 	var token [wire.TokenLen]byte
-	b = s.Subjects.AppendAck(b, s.Signer.Append(token[:0], name, w.Token), name)
+	b = s.subjects.AppendAck(b, s.Signer.Append(token[:0], name, w.Token), name)
 	text := string(b)
 	e := &envelope{
 		Msg:    nats.Msg{Subject: w.Subject, Reply: text[deadline:], Header: headers, Data: payload},
@@ -210,7 +210,7 @@ func (d *dispatcher) addDead(work []queue.Delivery) {
 		}
 	}
 	s := d.r.shard
-	err := s.Store.Dead(d.refs[:n], func(i int, dead *store.Dead) {
+	err := s.store.Dead(d.refs[:n], func(i int, dead *store.Dead) {
 		if m := d.msgs[d.index[i]]; m != nil && dead != nil {
 			addDead(m.Header, dead)
 		}

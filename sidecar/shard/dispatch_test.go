@@ -102,7 +102,7 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 		q := r.create(nil)
 		r.store.spoil(badPlaces{dead: errCorrupt, read: errCorrupt})
 		ref := store.Ref{Queue: q.DLQ().ID(), Seq: 1}
-		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{{
+		require.NoError(t, r.shard.commit(&store.Batch{Add: []store.Message{{
 			Ref: ref, Payload: []byte("0123"), Headers: []byte{0xff}, Dead: &store.Dead{Reason: "term"},
 		}, {
 			Ref: store.Ref{Queue: ref.Queue, Seq: 2}, Payload: []byte("4567"), Dead: &store.Dead{Reason: "term"},
@@ -129,7 +129,7 @@ func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		dead := &store.Dead{Reason: "term", SourceQueue: "orders", Attempts: 3}
-		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{
+		require.NoError(t, r.shard.commit(&store.Batch{Add: []store.Message{
 			{Ref: store.Ref{Queue: q.ID(), Seq: 1}},
 			{Ref: store.Ref{Queue: q.DLQ().ID(), Seq: 1}, Dead: dead},
 			{Ref: store.Ref{Queue: q.DLQ().ID(), Seq: 2}},

@@ -1,7 +1,7 @@
-// Package shard is a store and the queues in it.
+// Package shard is stores and the queues in them.
 //
-// A [Shard] finds queues by name, makes and deletes them, and fills them from the
-// store at the start. Each queue and its dead letters are one machine (package
+// A [Set] is the shards of a node: it finds queues by name, and makes them. A [Shard]
+// is one store with its queues, which it fills from there at the start. Each queue and its dead letters are one machine (package
 // queue), and each machine has a runner: a mailbox, a goroutine with a timer, and
 // the means to have happen what a step says. A [Queue] is one side of a machine as
 // everybody else sees it.

@@ -91,7 +91,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	id, until := msg.ID, msg.DedupeUntil // msg is the machine's once it is posted
 	q.depth.Add(1)
 	q.bytes.Add(size)
-	s.uncommitted.Add(size)
+	s.set.uncommitted.Add(size)
 	// Counted first, looked at second; Delete does it the other way round. So a
 	// deletion without force either sees this message or keeps it out.
 	if q.deleted.Load() || !q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) {
@@ -124,7 +124,7 @@ func (in *intake) full(q *Queue, d *hooks.EnqueueDecision, dedupeID string, now 
 
 // uncount takes a message that will not be stored out of the accounts.
 func (q *Queue) uncount(m *queue.Message) {
-	q.shard.uncommitted.Add(-m.Size)
+	q.shard.set.uncommitted.Add(-m.Size)
 	q.depth.Add(-1)
 	q.bytes.Add(-m.Size)
 }
@@ -133,9 +133,9 @@ func (q *Queue) uncount(m *queue.Message) {
 // come and not counted yet.
 func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 	s, limits := q.shard, &p.settings
-	waiting, disk := s.uncommitted.Load(), s.Disk()
+	waiting, disk := s.set.uncommitted.Load(), s.set.Disk()
 	switch {
-	case s.failure.Load() != nil || s.Store.Err() != nil:
+	case s.failed():
 		return wire.StoreFailed()
 	case disk != nil && disk.Low:
 		return wire.DiskLow(disk.Free, disk.MinFree, diskLowRetryAfter)

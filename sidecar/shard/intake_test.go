@@ -265,7 +265,7 @@ func TestKeysThatNobodyCouldName(t *testing.T) {
 func TestKeysFromBeforeStayValid(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		require.NoError(t, r.commit(&store.Batch{Add: []store.Message{{
+		require.NoError(t, r.shard.commit(&store.Batch{Add: []store.Message{{
 			Ref: store.Ref{Queue: q.ID(), Seq: 1}, ID: newID(), Key: "a\xff", ThrottleKeys: []string{"b\xff"}, CircuitKey: "c\xff", Weight: 1000, Cost: 1000,
 		}}}))
 		*r = *r.restart()

@@ -203,7 +203,7 @@ func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 		decode(f.Fresh.Headers)
 		return in
 	}
-	err := s.Store.Read([]store.Ref{{Queue: q.id, Seq: f.Seq}}, func(_ int, headers, _ []byte) { decode(headers) })
+	err := s.store.Read([]store.Ref{{Queue: q.id, Seq: f.Seq}}, func(_ int, headers, _ []byte) { decode(headers) })
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		s.Log.Error("headers for on_failure cannot be read", "queue", q.name, "id", in.ID, "error", err)
 	}

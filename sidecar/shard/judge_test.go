@@ -153,7 +153,7 @@ func TestRetriesWaitByDefault(t *testing.T) {
 // has the default one.
 func TestQueuesOfBeforeWait(t *testing.T) {
 	bubble(t, func(r *rig) {
-		byID, err := r.recoverQueues([]store.QueueRecord{
+		byID, err := r.shard.recoverQueues([]store.QueueRecord{
 			{ID: 1, Name: "orders", Settings: []byte(`{"name":"orders","visibility_timeout_ms":5000}`)},
 			{ID: 2, Name: "orders.dlq", Settings: []byte(`{"name":"orders.dlq"}`)},
 		})
@@ -259,7 +259,7 @@ func TestJudgingFollowsTheRules(t *testing.T) {
 // update changes the settings of a queue.
 func (r *rig) update(q *Queue, change func(*wire.QueueSettings)) {
 	r.t.Helper()
-	_, werr := r.Update(q, func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+	_, werr := q.Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 		change(&s)
 		return s, nil
 	})

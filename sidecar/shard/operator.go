@@ -17,7 +17,7 @@ const (
 // with sequences from from to last; last 0 is all that are there now. Those that are in
 // flight stay. It looks at so many that it is soon done, and returns how many are gone,
 // which is on disk, and where to go on, with last: 0 is the end.
-func (s *Shard) Purge(q *Queue, from, last uint64) (removed int64, next, until uint64, werr *wire.Error) {
+func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, werr *wire.Error) {
 	main := q.main()
 	main.admin.Lock()
 	defer main.admin.Unlock()
@@ -52,13 +52,13 @@ func (s *Shard) Purge(q *Queue, from, last uint64) (removed int64, next, until u
 }
 
 // Remove removes message seq of q, if it has that id and waits. The answer is on disk.
-func (s *Shard) Remove(q *Queue, seq uint64, id store.ID) (queue.Handled, *wire.Error) {
+func (q *Queue) Remove(seq uint64, id store.ID) (queue.Handled, *wire.Error) {
 	done := make(chan error, 1)
 	return q.handle(queue.Remove{Seq: seq, ID: id, Ticket: done}, done)
 }
 
 // RunNow ends the delay of message seq of q, if it has that id. The answer is on disk.
-func (s *Shard) RunNow(q *Queue, seq uint64, id store.ID) (queue.Handled, *wire.Error) {
+func (q *Queue) RunNow(seq uint64, id store.ID) (queue.Handled, *wire.Error) {
 	done := make(chan error, 1)
 	return q.handle(queue.RunNow{Seq: seq, ID: id, Ticket: done}, done)
 }

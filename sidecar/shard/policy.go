@@ -137,7 +137,7 @@ func sameHookLimits(a, b *wire.QueueSettings) bool {
 }
 
 func (s *Shard) hookCircuitChanged(ch hooks.CircuitChange) {
-	s.Event(wire.EventHookCircuitChanged, ch.Queue, wire.Event{Queue: ch.Queue, Data: map[string]any{
+	s.event(wire.EventHookCircuitChanged, ch.Queue, wire.Event{Queue: ch.Queue, Data: map[string]any{
 		"hook": ch.Hook, "old": ch.Old.String(), "new": ch.New.String(),
 		"consecutive_failures": ch.ConsecutiveFailures, "at": wire.Timestamp(ch.At),
 	}})
@@ -210,7 +210,7 @@ func (g *guard) close() {
 }
 
 // CountHooks brings the metrics of all hooks up to date.
-func (s *Shard) CountHooks() {
+func (s *Set) CountHooks() {
 	for _, q := range s.queues.main() {
 		for _, g := range q.policy.Load().hooks {
 			g.count()

@@ -43,6 +43,9 @@ func (q *Queue) Name() string { return q.name }
 // ID is the id of the queue in the store.
 func (q *Queue) ID() store.QueueID { return q.id }
 
+// Store is where the messages of the queue are.
+func (q *Queue) Store() store.Store { return q.shard.store }
+
 // IsDLQ tells a dead letter queue from others.
 func (q *Queue) IsDLQ() bool { return q.source != nil }
 
@@ -66,8 +69,11 @@ func (q *Queue) Metrics() *telemetry.Queue { return q.metrics }
 
 // Gone is the answer of a queue that has ended.
 func (q *Queue) Gone() *wire.Error {
-	if q.deleted.Load() {
+	switch {
+	case q.deleted.Load():
 		return wire.QueueNotFound(q.name)
+	case q.shard.Placement != nil && !q.shard.set.Draining():
+		return wire.NoOwner(q.name)
 	}
 	return wire.Draining()
 }
@@ -125,8 +131,11 @@ func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subsc
 // for no answer, or must not get one, is told by an event.
 func (q *Queue) Refuse(reply string, e *wire.Error) {
 	q.metrics.Refused(e.ErrCode)
-	if reply == "" {
-		q.shard.refusals.event(q.shard, q.name, e)
+	switch {
+	case q.shard.fenced.Load():
+		return
+	case reply == "":
+		q.shard.set.refusals.event(q.shard.set, q.name, e)
 		return
 	}
 	q.shard.replyError(reply, e)

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -59,13 +60,37 @@ func (s *Shard) newQueue(ids [queue.Sides]store.QueueID, p *policy) *Queue {
 
 // Create makes a queue with its dead letter queue, and returns when it can be
 // published to. A queue that exists with the same settings is fine.
-func (s *Shard) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+func (s *Set) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+	sh := s.home(settings.Name)
+	if sh == nil {
+		return settings, wire.NoOwner(settings.Name)
+	}
+	return sh.create(settings)
+}
+
+// home is the shard that a queue is in, or would be; nil: it is not here.
+func (s *Set) home(name string) *Shard {
+	if q := s.queues.get(name); q != nil {
+		return q.shard
+	}
+	shards := s.all()
+	switch {
+	case s.Placement != nil:
+		number, _ := s.Placement.Where(name)
+		return s.Shard(number)
+	case len(shards) > 0:
+		return shards[0]
+	}
+	return nil
+}
+
+func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 	s.admin.Lock()
 	defer s.admin.Unlock()
-	if s.draining.Load() {
+	if s.set.draining.Load() {
 		return settings, wire.Draining()
 	}
-	if q := s.queues.get(settings.Name); q != nil {
+	if q := s.set.queues.get(settings.Name); q != nil {
 		have := q.Settings()
 		if have.Equal(settings) {
 			return have, nil
@@ -77,25 +102,20 @@ func (s *Shard) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 		s.Metrics.Drop(settings.Name) // one of its hooks may have got some
 		return settings, werr
 	}
-	ids := [queue.Sides]store.QueueID{s.nextQueue, s.nextQueue + 1}
-	recs, err := records(ids, settings)
-	if err != nil {
-		return settings, wire.Internal(err.Error())
-	}
-	s.nextQueue += 2
-	if err := s.commit(&store.Batch{PutQueues: recs}); err != nil {
-		return settings, commitError(err)
+	ids, werr := s.put(settings)
+	if werr != nil {
+		return settings, werr
 	}
 	q := s.newQueue(ids, p)
 	s.tellKept(q)
 	s.tellKept(q.dlq)
-	s.queues.update(func(m map[string]*Queue) { m[q.name], m[q.dlq.name] = q, q.dlq })
+	s.set.queues.update(func(m map[string]*Queue) { m[q.name], m[q.dlq.name] = q, q.dlq })
 	// What was set before the queue could be found.
 	s.tellWeights(q)
 	s.tellWeights(q.dlq)
-	s.dispatch.Lock()
-	s.tellDispatch(q)
-	s.dispatch.Unlock()
+	s.set.state.Lock()
+	s.set.tellDispatch(q)
+	s.set.state.Unlock()
 	q.run.start()
 	for _, q := range q.run.sides {
 		if err := s.Front.Attach(q); err != nil {
@@ -106,14 +126,66 @@ func (s *Shard) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 	if err := s.Front.Flush(); err != nil {
 		return settings, wire.Internal(err.Error())
 	}
-	s.Event(wire.EventQueueCreated, q.name, wire.Event{Queue: q.name})
+	s.event(wire.EventQueueCreated, q.name, wire.Event{Queue: q.name})
 	s.Log.Info("queue created", "queue", q.name)
 	return settings, nil
 }
 
+// put has the store keep a new queue, and returns its ids.
+func (s *Shard) put(settings wire.QueueSettings) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
+	for again := false; ; again = true {
+		if ids, werr = s.place(settings.Name, again); werr != nil {
+			return ids, werr
+		}
+		recs, err := records(ids, settings)
+		if err != nil {
+			return ids, wire.Internal(err.Error())
+		}
+		err = s.commit(&store.Batch{PutQueues: recs})
+		switch {
+		case err == nil:
+			return ids, nil
+		case s.Placement == nil || again || !errors.Is(err, store.ErrInvalid):
+			return ids, commitError(err)
+		}
+	}
+}
+
+// placeTimeout bounds the wait for a place of a new queue.
+const placeTimeout = 5 * time.Second
+
+// place returns the ids of a new queue. With several shards, those that it was given
+// before may be spent: higher ones have come to the store since, or a queue of that name
+// that is no more. It gets others then.
+func (s *Shard) place(name string, spent bool) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
+	if s.Placement == nil {
+		ids = [queue.Sides]store.QueueID{s.nextQueue, s.nextQueue + 1}
+		s.nextQueue += 2
+		return ids, nil
+	}
+	ctx, cancel := context.WithTimeout(s.ended, placeTimeout)
+	defer cancel()
+	var err error
+	if spent {
+		err = s.Placement.Drop(ctx, name)
+	}
+	number := s.number
+	if err == nil {
+		ids, number, err = s.Placement.Place(ctx, name)
+	}
+	if err != nil {
+		s.Log.Error("a queue cannot be placed", "queue", name, "error", err)
+	}
+	if err != nil || number != s.number {
+		return ids, wire.NoOwner(name)
+	}
+	return ids, nil
+}
+
 // Update changes the settings of a queue that is no dead letter queue. patch makes the
 // new ones of the old. What the answer says is so.
-func (s *Shard) Update(q *Queue, patch func(wire.QueueSettings) (wire.QueueSettings, *wire.Error)) (wire.QueueSettings, *wire.Error) {
+func (q *Queue) Update(patch func(wire.QueueSettings) (wire.QueueSettings, *wire.Error)) (wire.QueueSettings, *wire.Error) {
+	s := q.shard
 	q.admin.Lock()
 	defer q.admin.Unlock()
 	if q.deleted.Load() {
@@ -142,7 +214,7 @@ func (s *Shard) Update(q *Queue, patch func(wire.QueueSettings) (wire.QueueSetti
 	q.dlq.policy.Store(&policy{settings: dlqSettings(settings)})
 	q.run.renewSettings()
 	old.closeReplaced(p)
-	s.Event(wire.EventQueueUpdated, q.name, wire.Event{Queue: q.name})
+	s.event(wire.EventQueueUpdated, q.name, wire.Event{Queue: q.name})
 	s.Log.Info("queue updated", "queue", q.name)
 	return settings, nil
 }
@@ -152,7 +224,8 @@ const detachTimeout = 10 * time.Second
 
 // Delete deletes a queue that is no dead letter queue, its dead letter queue and, if
 // force is set, their messages. It returns how many these were.
-func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
+func (q *Queue) Delete(force bool) (int64, *wire.Error) {
+	s := q.shard
 	s.admin.Lock()
 	defer s.admin.Unlock()
 	q.admin.Lock()
@@ -171,7 +244,7 @@ func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
 		return 0, wire.QueueNotEmpty(q.name, n)
 	}
 	q.dlq.deleted.Store(true)
-	s.queues.update(func(m map[string]*Queue) { delete(m, q.name); delete(m, q.dlq.name) })
+	s.set.queues.update(func(m map[string]*Queue) { delete(m, q.name); delete(m, q.dlq.name) })
 	select {
 	case <-s.Front.Detach(q, q.dlq):
 	case <-time.After(detachTimeout):
@@ -182,13 +255,27 @@ func (s *Shard) Delete(q *Queue, force bool) (int64, *wire.Error) {
 	if err := s.commit(&store.Batch{Queue: q.id, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)
 	}
+	s.forgetPlace(q.name)
 	s.Control.ForgetPauses(q.name, q.dlq.name)
 	q.policy.Load().closeReplaced(nil)
 	s.Metrics.Drop(q.name)
 	s.Metrics.Drop(q.dlq.name)
-	s.Event(wire.EventQueueDeleted, q.name, wire.Event{Queue: q.name, Data: map[string]any{"messages": deleted}})
+	s.event(wire.EventQueueDeleted, q.name, wire.Event{Queue: q.name, Data: map[string]any{"messages": deleted}})
 	s.Log.Info("queue deleted", "queue", q.name, "messages", deleted)
 	return deleted, nil
+}
+
+// forgetPlace lets a queue of that name be another one. Where that fails, its ids are
+// found to be spent when there is one.
+func (s *Shard) forgetPlace(name string) {
+	if s.Placement == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ended, placeTimeout)
+	defer cancel()
+	if err := s.Placement.Drop(ctx, name); err != nil {
+		s.Log.Warn("the place of a deleted queue is kept", "queue", name, "error", err)
+	}
 }
 
 // held counts the messages of a queue and its dead letters. One that moves between them
@@ -199,13 +286,13 @@ func (q *Queue) held() int64 { return q.depth.Load() + q.dlq.depth.Load() }
 func (s *Shard) commit(b *store.Batch) error {
 	done := make(chan error, 1)
 	b.Done = func(err error) { done <- err }
-	s.Store.Submit(b)
+	s.store.Submit(b)
 	return <-done
 }
 
 // Check says what would keep Declare from doing what it is told, as far as that can be
 // known.
-func (s *Shard) Check(settings wire.QueueSettings) error {
+func (s *Set) Check(settings wire.QueueSettings) error {
 	q := s.queues.get(settings.Name)
 	switch {
 	case q == nil && s.Offline():
@@ -218,7 +305,7 @@ func (s *Shard) Check(settings wire.QueueSettings) error {
 
 // Declare makes a queue, or gives the one that there is these settings. It returns
 // those that it had, nil if it is new.
-func (s *Shard) Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, werr *wire.Error) {
+func (s *Set) Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, werr *wire.Error) {
 	if err := ctx.Err(); err != nil {
 		return nil, wire.Internal(err.Error())
 	}
@@ -227,7 +314,7 @@ func (s *Shard) Declare(ctx context.Context, settings wire.QueueSettings) (had *
 		_, werr = s.Create(settings)
 		return nil, werr
 	}
-	_, werr = s.Update(q, func(now wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+	_, werr = q.Update(func(now wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 		had = &now
 		return settings, nil
 	})
@@ -235,7 +322,7 @@ func (s *Shard) Declare(ctx context.Context, settings wire.QueueSettings) (had *
 }
 
 // Settings returns those of all queues that are no dead letter queues, by name.
-func (s *Shard) Settings() []wire.QueueSettings {
+func (s *Set) Settings() []wire.QueueSettings {
 	var all []wire.QueueSettings
 	for _, q := range s.queues.main() {
 		all = append(all, q.Settings())
@@ -244,25 +331,25 @@ func (s *Shard) Settings() []wire.QueueSettings {
 }
 
 // Exists reports whether there is a queue, or a dead letter queue, of that name.
-func (s *Shard) Exists(name string) bool { return s.queues.get(name) != nil }
+func (s *Set) Exists(name string) bool { return s.queues.get(name) != nil }
 
 // PauseQueue holds a queue until a time (Unix ns), [queue.Forever] until it is resumed;
 // 0 resumes it. As PauseKey and Weigh, it never blocks and ignores queues that do not
 // exist.
-func (s *Shard) PauseQueue(name string, until int64) { s.tell(name, queue.PauseQueue{Until: until}) }
+func (s *Set) PauseQueue(name string, until int64) { s.tell(name, queue.PauseQueue{Until: until}) }
 
 // PauseKey holds a fairness key of a queue as PauseQueue does the queue.
-func (s *Shard) PauseKey(name, key string, until int64) {
+func (s *Set) PauseKey(name, key string, until int64) {
 	s.tell(name, queue.PauseKey{Key: key, Until: until})
 }
 
 // Weigh overrides the weight of a fairness key (thousandths); 0 gives it back to the
 // producers.
-func (s *Shard) Weigh(name, key string, weight uint32) {
+func (s *Set) Weigh(name, key string, weight uint32) {
 	s.tell(name, queue.Weigh{Key: key, Weight: weight})
 }
 
-func (s *Shard) tell(name string, c queue.Change) {
+func (s *Set) tell(name string, c queue.Change) {
 	if q := s.queues.get(name); q != nil {
 		q.Tell(c)
 	}

@@ -168,7 +168,7 @@ func TestUpdate(t *testing.T) {
 
 		settings := q.Settings()
 		for _, werr := range []*wire.Error{wire.Internal("patch"), nil} {
-			_, got := r.Update(q, func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+			_, got := q.Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 				s.OnEnqueue = "function"
 				return s, werr
 			})
@@ -176,7 +176,7 @@ func TestUpdate(t *testing.T) {
 			require.Equal(t, settings, q.Settings())
 		}
 		r.store.refuse(func(*store.Batch) error { return store.ErrTooBig })
-		_, werr := r.Update(q, func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
+		_, werr := q.Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 			s.MaxDepth = 7
 			return s, nil
 		})
@@ -184,7 +184,7 @@ func TestUpdate(t *testing.T) {
 		require.Equal(t, settings, q.Settings())
 		r.store.refuse(nil)
 		q.deleted.Store(true)
-		_, werr = r.Update(q, nil)
+		_, werr = q.Update(nil)
 		require.Equal(t, wire.QueueNotFound("orders"), werr)
 	})
 }
@@ -211,7 +211,7 @@ func TestDelete(t *testing.T) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnEnqueue = "function on_enqueue(msg) end" })
 		require.Nil(t, r.enqueue("one", "", nil))
 		synctest.Wait()
-		_, werr := r.Delete(q, false)
+		_, werr := q.Delete(false)
 		require.Equal(t, wire.QueueNotEmpty("orders", 1), werr)
 		require.NotNil(t, r.Queue("orders"))
 
@@ -220,7 +220,7 @@ func TestDelete(t *testing.T) {
 		require.Equal(t, "one", string(leased.Data))
 		r.front.arriving = make(chan struct{}) // a message is on its way for too long
 		start := time.Now()
-		n, werr := r.Delete(q, true)
+		n, werr := q.Delete(true)
 		require.Nil(t, werr)
 		require.EqualValues(t, 1, n)
 		require.Equal(t, detachTimeout, time.Since(start))
@@ -239,9 +239,9 @@ func TestDelete(t *testing.T) {
 		require.Empty(t, snap.Queues)
 
 		require.Equal(t, wire.QueueNotFound("orders"), q.Accept(&nats.Msg{Data: []byte("late")}))
-		_, werr = r.Delete(q, true)
+		_, werr = q.Delete(true)
 		require.Equal(t, wire.QueueNotFound("orders"), werr)
-		_, werr = r.Redrive(q.DLQ(), 0)
+		_, werr = q.DLQ().Redrive(0)
 		require.Equal(t, wire.QueueNotFound("orders.dlq"), werr)
 
 		again := r.create(nil)
@@ -250,7 +250,7 @@ func TestDelete(t *testing.T) {
 		r.ack(leased, done, "old token")
 		require.Equal(t, wire.CodeLeaseLost, r.refused("old token").ErrCode, "it is not the lease of anything")
 		r.store.refuse(func(*store.Batch) error { return store.ErrTooBig })
-		_, werr = r.Delete(again, false)
+		_, werr = again.Delete(false)
 		require.Equal(t, wire.OutcomeUnknown(), werr)
 		r.store.refuse(nil)
 	})
@@ -262,7 +262,7 @@ func TestAMessageThatComesDuringADeletion(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		q.depth.Add(1) // it has been counted, and is not posted yet
-		_, werr := r.Delete(q, false)
+		_, werr := q.Delete(false)
 		require.Equal(t, wire.QueueNotEmpty("orders", 1), werr)
 		require.False(t, q.deleted.Load())
 		q.depth.Add(-1)
@@ -322,7 +322,7 @@ func TestLeasesAreNotNumberedAlike(t *testing.T) {
 			return q, r.one("w")
 		}
 		q, before := deliver()
-		_, werr := r.Delete(q, true)
+		_, werr := q.Delete(true)
 		require.Nil(t, werr)
 		q, now := deliver()
 		r.ack(before, done, "late")

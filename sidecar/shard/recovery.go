@@ -17,7 +17,7 @@ type recovering struct {
 }
 
 // Recover makes the queues of the store, with everything in them. It is called once,
-// before Start.
+// before [Set.Add].
 func (s *Shard) Recover(snap store.Snapshot) error {
 	s.nextQueue = snap.NextQueueID
 	byID, err := s.recoverQueues(snap.Queues)
@@ -38,11 +38,11 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 			r.from.Consumer(rec, s.Subjects.Deliver(rec.Name, r.name))
 		}
 	}
-	s.queues.update(func(m map[string]*Queue) {
-		for _, r := range byID {
-			m[r.name] = r.Queue
+	for _, rec := range snap.Queues {
+		if r := byID[rec.ID]; !r.IsDLQ() {
+			s.recovered = append(s.recovered, r.Queue)
 		}
-	})
+	}
 	return nil
 }
 
@@ -80,7 +80,7 @@ func (s *Shard) recoverQueues(recs []store.QueueRecord) (map[store.QueueID]recov
 func (s *Shard) recoverMessages(byID map[store.QueueID]recovering) error {
 	start, now := time.Now(), s.Now()
 	next := 2 * time.Second
-	stats, err := s.Store.Recover(store.Visitor{
+	stats, err := s.store.Recover(store.Visitor{
 		Message: func(m *store.Message, size int, st *store.State) error {
 			r, ok := byID[m.Queue]
 			if !ok {

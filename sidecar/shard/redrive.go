@@ -12,36 +12,36 @@ import (
 // redriveChunk is how many messages are moved in one transaction at most.
 const redriveChunk = 256
 
-// Redrive moves up to count messages (0: all that are there now) of a dead
-// letter queue back to its queue, oldest first. Leased and delayed ones are
+// Redrive moves up to count messages (0: all that are there now) of q, a dead
+// letter queue, back to its queue, oldest first. Leased and delayed ones are
 // skipped, and so are those of a fairness key that is full. It stops where the queue
 // is full, and returns how many it moved.
-func (s *Shard) Redrive(dlq *Queue, count int64) (moved int64, werr *wire.Error) {
-	q := dlq.source
-	q.admin.Lock()
-	defer q.admin.Unlock()
-	if q.deleted.Load() {
-		return 0, wire.QueueNotFound(dlq.name)
+func (q *Queue) Redrive(count int64) (moved int64, werr *wire.Error) {
+	source := q.source
+	source.admin.Lock()
+	defer source.admin.Unlock()
+	if source.deleted.Load() {
+		return 0, wire.QueueNotFound(q.name)
 	}
 	pick := queue.Pick{}
 	// What dies again during the redrive is not taken up again.
-	dlq.View(func(m *queue.Queue, side queue.Side, _ int64) { pick.Last = m.LastSeq(side) })
+	q.View(func(m *queue.Queue, side queue.Side, _ int64) { pick.Last = m.LastSeq(side) })
 	var refused *wire.Error // because of a key
 	for count == 0 || moved < count {
 		pick.Max = redriveChunk
 		if count > 0 {
 			pick.Max = int(min(count-moved, redriveChunk))
 		}
-		answer, ok := dlq.run.do(dlq.changed(pick))
+		answer, ok := q.run.do(q.changed(pick))
 		if !ok {
-			return moved, dlq.Gone()
+			return moved, q.Gone()
 		}
 		picked := answer.picked
 		if len(picked.Letters) == 0 {
 			break
 		}
 		pick.From = picked.Next
-		back := redrive{q: q, dlq: dlq}
+		back := redrive{q: source, dlq: q}
 		back.choose(picked.Letters)
 		if err := back.move(); err != nil {
 			return moved, err
@@ -85,7 +85,7 @@ func (b *redrive) choose(letters []queue.Letter) {
 		payload int // bytes
 	}
 	read := make([]*content, len(letters))
-	err := s.Store.Read(refs, func(i int, headers, payload []byte) {
+	err := s.store.Read(refs, func(i int, headers, payload []byte) {
 		if h, err := wire.DecodeHeaders(headers); err == nil {
 			read[i] = &content{h, len(payload)}
 		}

@@ -30,7 +30,7 @@ func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
 // redrive moves up to count dead letters of q and checks how many went.
 func (r *rig) redrive(q *Queue, count, want int64) *wire.Error {
 	r.t.Helper()
-	moved, werr := r.Redrive(q.DLQ(), count)
+	moved, werr := q.DLQ().Redrive(count)
 	require.Equal(r.t, want, moved)
 	return werr
 }

@@ -36,7 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a shard with a store in memory and without NATS: what is published is
 // collected. It runs inside a synctest bubble.
 type rig struct {
-	*Shard
+	*Set
+	shard   *Shard // the only one
 	t       testing.TB
 	disk    string
 	store   *heldStore
@@ -78,7 +79,7 @@ func newRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 	t.Helper()
 	r := openRigAt(t, disk, behind)
 	r.start()
-	r.Serve()
+	require.NoError(t, r.Serve())
 	return r
 }
 
@@ -87,7 +88,8 @@ func (r *rig) start() {
 	r.t.Helper()
 	snap, err := r.store.Snapshot()
 	require.NoError(r.t, err)
-	require.NoError(r.t, r.Recover(snap))
+	require.NoError(r.t, r.shard.Recover(snap))
+	require.NoError(r.t, r.Add(r.shard))
 	r.Start()
 }
 
@@ -113,7 +115,7 @@ func openRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 	}
 	o := Options{
 		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Now: now, Store: r.store, Conn: r.conn, Front: r.front, Control: r.control, Circuits: r.circuit, Metrics: telemetry.New(),
+		Now: now, Conn: r.conn, Front: r.front, Control: r.control, Circuits: r.circuit, Metrics: telemetry.New(),
 		Subjects: subjects, Signer: signer, MaxUncommittedBytes: 256 << 20,
 		Hooks: HookDefaults{
 			Limits:  hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20},
@@ -128,7 +130,8 @@ func openRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 			r.events.all = append(r.events.all, e)
 		},
 	}
-	r.Shard = New(o)
+	r.Set = NewSet(o)
+	r.shard = r.New(0, r.store)
 	t.Cleanup(func() { // of a test that fails
 		r.store.release()
 		r.End()

@@ -230,7 +230,7 @@ func (r *runner) turn(in []queue.Input) said {
 func (r *runner) carryOut(now int64) {
 	s, fx := r.shard, &r.effects
 	if fx.Written != 0 {
-		s.uncommitted.Add(-fx.Written)
+		s.set.uncommitted.Add(-fx.Written)
 	}
 	// A message that is dead-lettered counts twice for a moment rather than not at all:
 	// whoever deletes a queue without force looks at both depths.
@@ -239,7 +239,7 @@ func (r *runner) carryOut(now int64) {
 	for _, c := range fx.Commits {
 		c.Queue = r.sides[queue.Main].id
 		c.Done = func(err error) { r.committed(c, err) }
-		s.Store.Submit(&c.Batch)
+		s.store.Submit(&c.Batch)
 	}
 	r.dispatcher.publish(fx.Publish, now)
 	r.judge.post(fx.Judge)

@@ -30,7 +30,7 @@ func TestDeliveriesWaitForAListener(t *testing.T) {
 		}
 		send("one")
 		r.none("w")
-		r.Serve()
+		require.NoError(r.t, r.Serve())
 		require.Equal(t, "one", string(r.one("w").Data))
 		r.SetOffline(true)
 		require.True(t, r.Offline())
@@ -162,7 +162,7 @@ func TestDeadLettersOutliveARestart(t *testing.T) {
 		require.Equal(t, id, q.ID())
 		require.EqualValues(t, 2, q.DLQ().Depth())
 		require.EqualValues(t, 2, q.DLQ().Bytes())
-		_, werr := r.Redrive(q.DLQ(), 0)
+		_, werr := q.DLQ().Redrive(0)
 		require.Nil(t, werr)
 		require.EqualValues(t, 2, q.Depth())
 		other, werr := r.Create(wire.DefaultQueueSettings("mails"))
@@ -188,10 +188,10 @@ func TestRecoveryRefuses(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := openRig(t, newDisk())
-				require.NoError(t, r.commit(&store.Batch{
+				require.NoError(t, r.shard.commit(&store.Batch{
 					PutQueues: []store.QueueRecord{{ID: 3, Name: "other"}}, Add: []store.Message{{Ref: store.Ref{Queue: 3, Seq: 1}}},
 				}))
-				require.ErrorContains(t, r.Recover(store.Snapshot{Queues: recs}), want)
+				require.ErrorContains(t, r.shard.Recover(store.Snapshot{Queues: recs}), want)
 				require.Empty(t, r.Queues())
 			})
 		})
@@ -206,10 +206,11 @@ func TestHooksThatDoNotLoadAnyMore(t *testing.T) {
 		settings.OnEnqueue, settings.OnFailure = "function", "function on_failure(msg) return { action = 'dlq' } end"
 		recs, err := records([queue.Sides]store.QueueID{1, 2}, settings)
 		require.NoError(t, err)
-		require.NoError(t, r.commit(&store.Batch{PutQueues: recs}))
-		require.NoError(t, r.Recover(store.Snapshot{Queues: recs, NextQueueID: 3}))
+		require.NoError(t, r.shard.commit(&store.Batch{PutQueues: recs}))
+		require.NoError(t, r.shard.Recover(store.Snapshot{Queues: recs, NextQueueID: 3}))
+		require.NoError(t, r.Add(r.shard))
 		r.Start()
-		r.Serve()
+		require.NoError(r.t, r.Serve())
 		q := r.Queue("orders")
 		require.Nil(t, r.enqueue("one", "", nil))
 		r.consume(q, "w", 1)
@@ -221,7 +222,7 @@ func TestHooksThatDoNotLoadAnyMore(t *testing.T) {
 		require.Equal(t, "not loaded", list[1].State)
 		require.NotEmpty(t, list[1].LastError)
 		require.Contains(t, r.log.String(), "a stored hook does not load; messages go on with the safe defaults until it is replaced")
-		_, werr := r.Update(q, func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return s, nil })
+		_, werr := q.Update(func(s wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return s, nil })
 		require.Equal(t, wire.CodeHookLoad, werr.ErrCode, "the same again does not load either")
 		r.update(q, func(s *wire.QueueSettings) { s.OnEnqueue = "" })
 		require.Len(t, q.Hooks(), 1)

@@ -1,0 +1,68 @@
+package shard
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/filaq/fila/wire"
+)
+
+// registry finds queues by name. Reading takes no lock: every change makes a
+// new map.
+type registry struct {
+	change sync.Mutex
+	byName atomic.Pointer[map[string]*Queue] // never nil
+	sorted atomic.Pointer[[]*Queue]          // the same by name; nil: not sorted since the last change
+}
+
+func (r *registry) get(name string) *Queue { return (*r.byName.Load())[name] }
+
+// all returns the queues by name.
+func (r *registry) all() []*Queue { return slices.Clone(r.inOrder()) }
+
+// inOrder is all for those who do not change what it returns.
+func (r *registry) inOrder() []*Queue {
+	if sorted := r.sorted.Load(); sorted != nil {
+		return *sorted
+	}
+	r.change.Lock()
+	defer r.change.Unlock()
+	sorted := slices.SortedFunc(maps.Values(*r.byName.Load()), func(a, b *Queue) int { return cmp.Compare(a.name, b.name) })
+	r.sorted.Store(&sorted)
+	return sorted
+}
+
+// page returns up to limit queues by name, those after the name after but for the
+// first offset ones.
+func (r *registry) page(after string, offset, limit int) (page []*Queue, total int, next string) {
+	sorted := r.inOrder()
+	from, found := slices.BinarySearchFunc(sorted, after, func(q *Queue, name string) int { return cmp.Compare(q.name, name) })
+	if found {
+		from++
+	}
+	page = wire.Page(sorted[from:], offset, limit)
+	if n := len(page); n > 0 && page[n-1] != sorted[len(sorted)-1] {
+		next = page[n-1].name
+	}
+	return page, len(sorted), next
+}
+
+// main returns the queues that are no dead letter queues, by name.
+func (r *registry) main() []*Queue { return slices.DeleteFunc(r.all(), (*Queue).IsDLQ) }
+
+// of returns those of one shard.
+func (r *registry) of(s *Shard) []*Queue {
+	return slices.DeleteFunc(r.main(), func(q *Queue) bool { return q.shard != s })
+}
+
+func (r *registry) update(fn func(m map[string]*Queue)) {
+	r.change.Lock()
+	defer r.change.Unlock()
+	m := maps.Clone(*r.byName.Load())
+	fn(m)
+	r.byName.Store(&m)
+	r.sorted.Store(nil)
+}
