@@ -18,9 +18,13 @@
 // Flags of `go test ./sidecar/e2e`:
 //
 //	-fila.bin PATH    use this binary instead of building one
-//	-fila.kills N     rounds of TestCrash, TestCrashWithGates and TestNATSRestartUnderLoad
-//	                  (default 3; the long run takes 50 and more)
+//	-fila.kills N     rounds of TestCrash, TestCrashWithGates, TestNATSRestartUnderLoad and
+//	                  TestFleetOutlives* (default 3; the long run takes 50 and more)
 //	-fila.seed N      seed of their choices, as printed by an earlier run
+//
+// What fails in a fleet has helpers of its own: natsCluster is NATS servers that are
+// processes, to be killed and frozen, with the one that leads a stream; link is a network
+// between two of them that is cut, late, or half-open.
 //
 // With -race the child is built with the race detector as well, and a report of
 // it fails the test. With -short the large tests shrink.

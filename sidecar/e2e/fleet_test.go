@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,10 +18,10 @@ import (
 )
 
 // fleet is some filas, each a process with a prefix and queues of its own, that share
-// their circuits in a bucket of one NATS server.
+// their circuits in a bucket.
 type fleet struct {
 	t     testing.TB
-	nats  *natsServer
+	nats  *natsServer // nil: started elsewhere
 	nc    *nats.Conn
 	procs []*proc
 }
@@ -32,23 +30,45 @@ const fleetQueues = 4
 
 func fleetPrefix(i int) string { return fmt.Sprintf("f%d", i) }
 
-// startFleet starts so many filas, whose circuits have the limits of a
-// [circuit_defaults] table.
+// fleetOptions say how a fleet is to be started.
+type fleetOptions struct {
+	nats   string             // URL of NATS, for the test
+	url    func(i int) string // the same for fila i; nil: as for the test
+	shared string             // further TOML of [shared]
+	limits string             // TOML of [circuit_defaults]
+	queue  string             // further TOML of each [[queue]]
+}
+
+// startFleet starts so many filas with one NATS server. Their circuits have the limits
+// of a [circuit_defaults] table.
 func startFleet(t *testing.T, n int, limits string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, nats: startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })}
+	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	f := startFleetOn(t, n, fleetOptions{nats: s.URL, limits: limits})
+	f.nats = s
+	return f
+}
+
+// startFleetOn starts so many filas.
+func startFleetOn(t *testing.T, n int, o fleetOptions) *fleet {
+	t.Helper()
+	if o.url == nil {
+		o.url = func(int) string { return o.nats }
+	}
+	f := &fleet{t: t}
 	var err error
-	f.nc, err = nats.Connect(f.nats.URL)
+	// A frozen server is left for another one within seconds.
+	f.nc, err = nats.Connect(o.nats, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.PingInterval(2*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(f.nc.Close)
 	var queues strings.Builder
 	for q := range fleetQueues {
-		fmt.Fprintf(&queues, "[[queue]]\nname = \"q%d\"\ncircuit_header = \"Vendor\"\nretry_initial_ms = 0\n", q)
+		fmt.Fprintf(&queues, "[[queue]]\nname = \"q%d\"\ncircuit_header = \"Vendor\"\nretry_initial_ms = 0\n%s\n", q, o.queue)
 	}
 	for i := range n {
 		p := newFila(t, options{
-			natsURL: f.nats.URL, nats: fmt.Sprintf("subject_prefix = %q", fleetPrefix(i)),
-			tail: fmt.Sprintf("[shared]\nenabled = true\ninstance = \"fila-%d\"\n[circuit_defaults]\n%s\n%s", i, limits, queues.String()),
+			natsURL: o.url(i), nats: fmt.Sprintf("subject_prefix = %q", fleetPrefix(i)),
+			tail: fmt.Sprintf("[shared]\nenabled = true\ninstance = \"fila-%d\"\n%s\n[circuit_defaults]\n%s\n%s", i, o.shared, o.limits, queues.String()),
 		})
 		require.NoError(t, p.start())
 		f.procs = append(f.procs, p)
@@ -68,9 +88,12 @@ func (f *fleet) deliveries(i, queue int, handle func(*nats.Msg)) {
 	f.register(i, queue)
 }
 
+// registration of the consumer of each queue.
+const registration = `{"consumer":"w","max_in_flight":1000,"ttl_ms":600000}`
+
 func (f *fleet) register(i, queue int) {
 	f.t.Helper()
-	_, err := f.nc.Request(fmt.Sprintf("%s.consume.q%d", fleetPrefix(i), queue), []byte(`{"consumer":"w","max_in_flight":1000,"ttl_ms":600000}`), patience)
+	_, err := f.nc.Request(fmt.Sprintf("%s.consume.q%d", fleetPrefix(i), queue), []byte(registration), patience)
 	require.NoError(f.t, err)
 }
 
@@ -82,13 +105,15 @@ func (f *fleet) enqueue(i, queue int, vendor string) {
 	require.Empty(f.t, r.Header.Get("Nats-Service-Error"), r.Data)
 }
 
-// circuit is what fila i says of one.
-func (f *fleet) circuit(i int, key string) (info struct {
+// fleetCircuit is what a fila says of a circuit.
+type fleetCircuit struct {
 	State               string `json:"state"`
 	ConsecutiveFailures int    `json:"consecutive_failures"`
 	Shared              bool   `json:"shared"`
-},
-) {
+}
+
+// circuit is what fila i says of one.
+func (f *fleet) circuit(i int, key string) (info fleetCircuit) {
 	f.t.Helper()
 	r, err := f.nc.Request(fleetPrefix(i)+".admin.circuit-show."+key, nil, patience)
 	require.NoError(f.t, err)
@@ -221,104 +246,6 @@ func TestFleetCountsEachFailure(t *testing.T) {
 	for i := range filas {
 		require.Equal(t, filas*each, f.circuit(i, "stripe").ConsecutiveFailures)
 	}
-}
-
-// TestFleetOutlivesTrouble: filas are killed and frozen, and the NATS server is killed,
-// while destinations fail and recover. No record ever has more permits than there may
-// be, and after each round every message of every fila goes through: no circuit is
-// stuck.
-func TestFleetOutlivesTrouble(t *testing.T) {
-	const filas, budget, vendors = 3, 2, 3
-	f := startFleet(t, filas, "threshold = 3\ncooldown_ms = 200\nhalf_open_max_calls = 2")
-	f.nc.Close()
-	var err error
-	f.nc, err = nats.Connect(f.nats.URL, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
-	require.NoError(t, err)
-	t.Cleanup(f.nc.Close)
-	js, err := f.nc.JetStream()
-	require.NoError(t, err)
-	var permits, records atomic.Int64
-	_, err = js.Subscribe("$KV.FILA_GATES.c.*", func(m *nats.Msg) {
-		var rec struct{ Permits map[string]int }
-		_ = json.Unmarshal(m.Data, &rec)
-		total := int64(0)
-		for _, n := range rec.Permits {
-			total += int64(n)
-		}
-		for most := permits.Load(); total > most && !permits.CompareAndSwap(most, total); most = permits.Load() {
-			continue
-		}
-		records.Add(1)
-	}, nats.OrderedConsumer())
-	require.NoError(t, err)
-	var broken [vendors]atomic.Bool
-	handle := func(m *nats.Msg) {
-		answer := "+ACK"
-		if v := m.Header.Get("Vendor"); broken[v[1]-'0'].Load() {
-			answer = `-NAK {"delay": 50000000}`
-		}
-		_ = f.nc.Publish(m.Reply, []byte(answer))
-	}
-	for i := range filas {
-		f.deliveries(i, 0, handle)
-	}
-	publish := func() {
-		m := &nats.Msg{Subject: fleetPrefix(rand.IntN(filas)) + ".enqueue.q0", Header: nats.Header{"Vendor": {fmt.Sprint("v", rand.IntN(vendors))}}}
-		_ = f.nc.PublishMsg(m) // lost while the server is away
-	}
-	busy := func(d time.Duration) {
-		for end := time.Now().Add(d); time.Now().Before(end); {
-			publish()
-			wait := time.NewTimer(time.Duration(rand.IntN(4)) * time.Millisecond)
-			<-wait.C
-		}
-	}
-	depth := func(i int) int {
-		r, err := f.nc.Request(fleetPrefix(i)+".admin.queue-inspect.q0", nil, time.Second)
-		var info struct{ Depth int }
-		if err != nil || json.Unmarshal(r.Data, &info) != nil {
-			return -1
-		}
-		return info.Depth
-	}
-	for round := range *flagKills {
-		for v := range vendors {
-			broken[v].Store(rand.IntN(2) == 0)
-		}
-		busy(300 * time.Millisecond)
-		victim := f.procs[rand.IntN(filas)]
-		trouble := []string{"kill", "freeze", "server"}[round%3]
-		switch trouble {
-		case "kill":
-			victim.Kill9(t)
-			busy(500 * time.Millisecond)
-			victim.Start(t)
-		case "freeze":
-			victim.Signal(t, syscall.SIGSTOP)
-			busy(time.Duration(1+rand.IntN(12)) * time.Second)
-			victim.Signal(t, syscall.SIGCONT)
-		case "server":
-			f.nats.stop()
-			busy(time.Second)
-			f.nats.start(t)
-		}
-		busy(300 * time.Millisecond)
-		for v := range vendors {
-			broken[v].Store(false)
-		}
-		for i := range filas {
-			eventually(t, func() bool { return depth(i) == 0 }, fmt.Sprintf("round %d, %s: fila %d has messages that do not go", round, trouble, i))
-		}
-	}
-	for i := range filas {
-		eventually(t, func() bool {
-			r, err := f.nc.Request(fleetPrefix(i)+".admin.circuit-list", nil, time.Second)
-			return err == nil && !strings.Contains(string(r.Data), `"degraded"`) && !strings.Contains(string(r.Data), `"open"`)
-		}, "they share again")
-	}
-	t.Logf("%d records in %d rounds, at most %d permits", records.Load(), *flagKills, permits.Load())
-	require.LessOrEqual(t, permits.Load(), int64(budget))
-	require.Positive(t, permits.Load())
 }
 
 // TestTwoFilasOnOneLaptop: one has the NATS server inside, with JetStream, and the

@@ -35,6 +35,8 @@ func TestMain(m *testing.M) {
 		reap()
 	case "consumer":
 		childConsumer()
+	case "nats":
+		natsProcess()
 	default:
 		fmt.Fprintf(os.Stderr, "unknown %s %q\n", roleEnv, role)
 		os.Exit(2)

@@ -1,0 +1,376 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// gatesStream is the stream in which what filas share lies.
+const gatesStream = "KV_FILA_GATES"
+
+const (
+	troubleVendors = 3
+	troubleBudget  = 2 // half_open_max_calls
+	troubleLimits  = "threshold = 3\ncooldown_ms = 200\nhalf_open_max_calls = 2"
+)
+
+// trouble is a fleet under load whose vendors fail and recover, while the test does
+// something worse in rounds. No record ever has more permits than there may be, and
+// after each round nothing is stuck.
+type trouble struct {
+	f      *fleet
+	rng    *rand.Rand // of the test's goroutine
+	broken [troubleVendors]atomic.Bool
+
+	records atomic.Int64 // of circuits that the watch has brought
+	permits atomic.Int64 // at most in one of them
+}
+
+// newTrouble puts load on a fleet and watches its records.
+func newTrouble(t *testing.T, f *fleet) *trouble {
+	t.Helper()
+	_, rng := choices(t)
+	d := &trouble{f: f, rng: rng}
+	js, err := f.nc.JetStream()
+	require.NoError(t, err)
+	_, err = js.Subscribe("$KV.FILA_GATES.c.*", d.record, nats.OrderedConsumer())
+	require.NoError(t, err)
+	for i := range f.procs {
+		f.deliveries(i, 0, d.handle)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var renewing sync.WaitGroup
+	renewing.Go(func() { d.renew(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		renewing.Wait()
+	})
+	return d
+}
+
+// renew registers the consumers again and again, as clients do: a delivery that finds
+// nobody, because the connection of the test is away, ends a registration.
+func (d *trouble) renew(ctx context.Context) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for i := range d.f.procs {
+				_ = d.f.nc.PublishRequest(fleetPrefix(i)+".consume.q0", nats.NewInbox(), []byte(registration))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// record takes a record of a circuit.
+func (d *trouble) record(m *nats.Msg) {
+	var rec struct{ Permits map[string]int }
+	_ = json.Unmarshal(m.Data, &rec)
+	total := int64(0)
+	for _, n := range rec.Permits {
+		total += int64(n)
+	}
+	for most := d.permits.Load(); total > most && !d.permits.CompareAndSwap(most, total); most = d.permits.Load() {
+		continue
+	}
+	d.records.Add(1)
+}
+
+// handle is a consumer that calls a vendor.
+func (d *trouble) handle(m *nats.Msg) {
+	answer := "+ACK"
+	if v := m.Header.Get("Vendor"); d.broken[v[1]-'0'].Load() {
+		answer = `-NAK {"delay": 50000000}`
+	}
+	_ = d.f.nc.Publish(m.Reply, []byte(answer))
+}
+
+// callOf is a message for fila i that calls a vendor.
+func callOf(i, vendor int) *nats.Msg {
+	return &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q0", Header: nats.Header{"Vendor": {fmt.Sprint("v", vendor)}}}
+}
+
+// busyUntil publishes until a condition holds. What is published while a server is away
+// may be lost.
+func (d *trouble) busyUntil(cond func() bool, msg string) {
+	d.f.t.Helper()
+	eventually(d.f.t, func() bool {
+		_ = d.f.nc.PublishMsg(callOf(d.rng.IntN(len(d.f.procs)), d.rng.IntN(troubleVendors)))
+		return cond()
+	}, msg)
+}
+
+// busy publishes for so long.
+func (d *trouble) busy(length time.Duration) {
+	end := time.Now().Add(length)
+	d.busyUntil(func() bool { return time.Now().After(end) }, "the time has not passed")
+}
+
+// upTo is a random time.
+func (d *trouble) upTo(most time.Duration) time.Duration {
+	return time.Duration(d.rng.Int64N(int64(most)))
+}
+
+// anyFila is a random one.
+func (d *trouble) anyFila() (i int, p *proc) {
+	i = d.rng.IntN(len(d.f.procs))
+	return i, d.f.procs[i]
+}
+
+// round has vendors fail, does what is to be done meanwhile, and checks that all goes
+// well again when it has been done.
+func (d *trouble) round(n int, name string, do func()) {
+	t := d.f.t
+	t.Helper()
+	begin, records := time.Now(), d.records.Load()
+	for v := range d.broken {
+		d.broken[v].Store(d.rng.IntN(2) == 0)
+	}
+	d.broken[n%troubleVendors].Store(true)
+	d.busy(300 * time.Millisecond)
+	do()
+	d.busy(300 * time.Millisecond)
+	for v := range d.broken {
+		d.broken[v].Store(false)
+	}
+	d.settle(fmt.Sprintf("round %d: %s", n, name))
+	require.Greater(t, d.records.Load(), records, "the watch of the test brings nothing")
+	require.LessOrEqual(t, d.permits.Load(), int64(troubleBudget), "round %d: %s", n, name)
+	t.Logf("round %d: %s, %.1f s", n, name, time.Since(begin).Seconds())
+}
+
+// settle waits until every message has gone, and every fila shares again. Then a message
+// for each vendor at each fila is all that it may take to close every circuit.
+func (d *trouble) settle(when string) {
+	t, f := d.f.t, d.f
+	t.Helper()
+	gone := func() {
+		t.Helper()
+		for i := range f.procs {
+			if !poll(func() bool { return d.depth(i) == 0 }) {
+				require.Fail(t, fmt.Sprintf("%s: fila %d has messages that do not go", when, i), d.ask(i, "queue-inspect.q0"))
+			}
+		}
+	}
+	gone()
+	for i := range f.procs {
+		eventually(t, func() bool { return d.shares(i) }, fmt.Sprintf("%s: fila %d does not share again", when, i))
+		for v := range troubleVendors {
+			eventually(t, func() bool {
+				r, err := f.nc.RequestMsg(callOf(i, v), time.Second)
+				return err == nil && r.Header.Get("Nats-Service-Error") == ""
+			}, when)
+		}
+	}
+	gone()
+	for i := range f.procs {
+		if !poll(func() bool { return d.closed(i) }) {
+			require.Fail(t, fmt.Sprintf("%s: fila %d has circuits that are not closed", when, i), d.ask(i, "circuit-list"))
+		}
+	}
+}
+
+// depth counts the messages of fila i; -1: it does not answer.
+func (d *trouble) depth(i int) int {
+	r, err := d.f.nc.Request(fleetPrefix(i)+".admin.queue-inspect.q0", nil, time.Second)
+	var info struct {
+		Pending, Parked, Delayed *int
+		InFlight                 *int `json:"in_flight"`
+	}
+	if err != nil || json.Unmarshal(r.Data, &info) != nil || info.Pending == nil || info.Parked == nil || info.Delayed == nil || info.InFlight == nil {
+		return -1
+	}
+	return *info.Pending + *info.Parked + *info.Delayed + *info.InFlight
+}
+
+// ask is what fila i answers to a verb, for people.
+func (d *trouble) ask(i int, verb string) string {
+	r, err := d.f.nc.Request(fleetPrefix(i)+".admin."+verb, nil, time.Second)
+	if err != nil {
+		return err.Error()
+	}
+	return string(r.Data)
+}
+
+// circuits are those of fila i about which there is something to tell; ok is false if it
+// does not answer.
+func (d *trouble) circuits(i int) (list []fleetCircuit, ok bool) {
+	r, err := d.f.nc.Request(fleetPrefix(i)+".admin.circuit-list", nil, time.Second)
+	var all struct{ Circuits []fleetCircuit }
+	if err != nil || r.Header.Get("Nats-Service-Error") != "" || json.Unmarshal(r.Data, &all) != nil {
+		return nil, false
+	}
+	return all.Circuits, true
+}
+
+// shares reports whether fila i reaches what it shares.
+func (d *trouble) shares(i int) bool {
+	_, text := d.f.procs[i].get("/metrics")
+	return strings.Contains(text, "\nfila_shared_degraded 0\n")
+}
+
+// closed reports whether all circuits are closed at fila i.
+func (d *trouble) closed(i int) bool {
+	list, ok := d.circuits(i)
+	return ok && !slices.ContainsFunc(list, func(c fleetCircuit) bool { return c.State != "closed" })
+}
+
+// killFila ends a fila, and starts it again later.
+func (d *trouble) killFila() {
+	_, victim := d.anyFila()
+	victim.Kill9(d.f.t)
+	d.busy(500 * time.Millisecond)
+	victim.Start(d.f.t)
+}
+
+// freezeFila stops a fila as it is, for so long that others may take it for dead.
+func (d *trouble) freezeFila() {
+	_, victim := d.anyFila()
+	victim.Signal(d.f.t, syscall.SIGSTOP)
+	d.busy(time.Second + d.upTo(12*time.Second))
+	victim.Signal(d.f.t, syscall.SIGCONT)
+}
+
+// finish judges all rounds.
+func (d *trouble) finish(rounds int) {
+	t := d.f.t
+	t.Helper()
+	t.Logf("%d records in %d rounds, at most %d permits", d.records.Load(), rounds, d.permits.Load())
+	require.LessOrEqual(t, d.permits.Load(), int64(troubleBudget))
+	require.Positive(t, d.permits.Load())
+}
+
+// TestFleetOutlivesTrouble: filas are killed and frozen, and their one NATS server goes
+// and comes, while destinations fail and recover.
+func TestFleetOutlivesTrouble(t *testing.T) {
+	f := startFleet(t, 3, troubleLimits)
+	d := newTrouble(t, f)
+	for n := range *flagKills {
+		switch n % 3 {
+		case 0:
+			d.round(n, "a fila is killed", d.killFila)
+		case 1:
+			d.round(n, "a fila is frozen", d.freezeFila)
+		case 2:
+			d.round(n, "the NATS server is away", func() {
+				f.nats.stop()
+				d.busy(time.Second)
+				f.nats.start(t)
+			})
+		}
+	}
+	d.finish(*flagKills)
+}
+
+// TestFleetOutlivesServers: the bucket has three replicas on three servers. The server
+// that leads it is killed and frozen, and so are two servers at once, the one that leads
+// the cluster, filas, and the links between a fila and the servers.
+func TestFleetOutlivesServers(t *testing.T) {
+	t.Parallel()
+	const filas, servers = 3, 3
+	c := startCluster(t, servers)
+	var links [filas][servers]*link
+	f := startFleetOn(t, filas, fleetOptions{
+		nats: c.URL(), shared: "replicas = 3", limits: troubleLimits, queue: "visibility_timeout_ms = 3000",
+		url: func(i int) string {
+			var urls []string
+			for s := range servers {
+				links[i][s] = newLink(t, c.servers[s].addr)
+				urls = append(urls, "nats://"+links[i][s].Addr)
+			}
+			return strings.Join(urls, ",")
+		},
+	})
+	d := newTrouble(t, f)
+	led := func() bool { return c.leaderNow(gatesStream) >= 0 }
+	all := func(fila int, do func(*link)) {
+		for _, l := range links[fila] {
+			do(l)
+		}
+	}
+	// during has a fila's links be bad for a while.
+	during := func(most time.Duration, bad func(*link)) {
+		i, _ := d.anyFila()
+		all(i, bad)
+		d.busy(most/8 + d.upTo(most))
+		all(i, (*link).Heal)
+	}
+	kinds := []struct {
+		name string
+		do   func()
+	}{
+		{"the bucket's leader is killed", func() {
+			i := c.Leader(gatesStream)
+			c.Kill(i)
+			d.busyUntil(led, "nobody leads the bucket")
+			d.busy(d.upTo(time.Second))
+			c.Restart(i)
+		}},
+		{"the bucket's leader is frozen", func() {
+			i := c.Leader(gatesStream)
+			c.Freeze(i)
+			d.busyUntil(led, "nobody leads the bucket")
+			d.busy(d.upTo(time.Second))
+			c.Thaw(i)
+		}},
+		{"a fila's links are half-open", func() {
+			ways := [][]direction{{toServer}, {toClient}, {toServer, toClient}}[d.rng.IntN(3)]
+			during(8*time.Second, func(l *link) { l.Stall(ways...) })
+		}},
+		{"a fila is killed", d.killFila},
+		{"a fila is frozen", d.freezeFila},
+		{"the bucket's leader is frozen for a moment", func() {
+			i := c.Leader(gatesStream)
+			c.Freeze(i)
+			d.busy(d.upTo(3 * time.Second))
+			c.Thaw(i)
+		}},
+		{"a fila is cut off", func() { during(4*time.Second, (*link).Cut) }},
+		{"two servers are killed", func() {
+			i := c.Leader(gatesStream)
+			other := (i + 1 + d.rng.IntN(servers-1)) % servers
+			c.Kill(i)
+			c.Kill(other)
+			d.busy(d.upTo(6 * time.Second))
+			c.Restart(other)
+			d.busy(d.upTo(time.Second))
+			c.Restart(i)
+		}},
+		{"a fila's links are slow", func() { during(4*time.Second, func(l *link) { l.Delay(100 * time.Millisecond) }) }},
+		{"the cluster's leader and a fila are killed", func() {
+			i := c.MetaLeader()
+			c.Kill(i)
+			d.killFila()
+			c.Restart(i)
+		}},
+	}
+	rounds := *flagKills
+	if testing.Short() {
+		rounds = 1
+	}
+	for n := range rounds {
+		kind := kinds[n%len(kinds)]
+		d.round(n, kind.name, func() {
+			kind.do()
+			d.busyUntil(c.healthy, "the servers are not healthy")
+		})
+	}
+	d.finish(rounds)
+}

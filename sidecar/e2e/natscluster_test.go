@@ -1,0 +1,223 @@
+//go:build unix
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// natsCluster is NATS servers with JetStream, each a process, that keep streams
+// together. They do not tell clients of each other: a client knows those that it is
+// given, so that a [link] cannot be gone round.
+type natsCluster struct {
+	t       testing.TB
+	servers []*natsNode
+}
+
+// natsNode is one server of a cluster.
+type natsNode struct {
+	name   string
+	addr   string // of clients
+	status string // base URL of monitoring
+	config string
+	log    *logBuffer
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when cmd has been waited for
+	frozen bool
+}
+
+// startCluster starts so many servers, waits until they have a leader, and kills them
+// at the end of the test.
+func startCluster(t testing.TB, n int) *natsCluster {
+	t.Helper()
+	c := &natsCluster{t: t}
+	dir := t.TempDir()
+	var routes []string
+	for range n {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", freePort()))
+	}
+	for i, route := range routes {
+		s := &natsNode{name: fmt.Sprint("n", i), addr: fmt.Sprintf("127.0.0.1:%d", freePort()), log: &logBuffer{}}
+		status := fmt.Sprintf("127.0.0.1:%d", freePort())
+		s.status, s.config = "http://"+status, filepath.Join(dir, s.name+".conf")
+		text := fmt.Sprintf("server_name: %s\nlisten: %q\nhttp: %q\njetstream { store_dir: %q }\ncluster { name: c, listen: %q, no_advertise: true, routes: [%s] }\n",
+			s.name, s.addr, status, filepath.Join(dir, s.name), strings.TrimPrefix(route, "nats://"), strings.Join(routes, ", "))
+		require.NoError(t, os.WriteFile(s.config, []byte(text), 0o600))
+		c.servers = append(c.servers, s)
+	}
+	t.Cleanup(func() {
+		for i, s := range c.servers {
+			c.Kill(i)
+			if t.Failed() {
+				t.Logf("log of NATS server %s:\n%s", s.name, s.log.warnings(30))
+			}
+		}
+	})
+	for i := range c.servers {
+		c.start(i)
+	}
+	c.WaitHealthy()
+	return c
+}
+
+// URL is that of all servers.
+func (c *natsCluster) URL() string {
+	var urls []string
+	for _, s := range c.servers {
+		urls = append(urls, "nats://"+s.addr)
+	}
+	return strings.Join(urls, ",")
+}
+
+func (c *natsCluster) start(i int) {
+	c.t.Helper()
+	s := c.servers[i]
+	s.cmd, s.exited = exec.Command(os.Args[0]), make(chan struct{})
+	s.cmd.Env = append(cleanEnv(), roleEnv+"=nats", natsConfigEnv+"="+s.config)
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	require.NoError(c.t, s.cmd.Start())
+	pid := s.cmd.Process.Pid
+	children.add(pid)
+	go func() {
+		_ = s.cmd.Wait()
+		children.remove(pid)
+		close(s.exited)
+	}()
+}
+
+// Kill ends server i with SIGKILL. It is safe to repeat.
+func (c *natsCluster) Kill(i int) {
+	s := c.servers[i]
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.exited
+	s.frozen = false
+}
+
+// Restart starts server i again on what it has stored, killing it first if it runs.
+func (c *natsCluster) Restart(i int) {
+	c.t.Helper()
+	c.Kill(i)
+	c.start(i)
+}
+
+// Freeze stops server i as it is (SIGSTOP): its connections stay, and nothing answers.
+func (c *natsCluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP, true) }
+
+// Thaw lets a frozen server go on.
+func (c *natsCluster) Thaw(i int) { c.signal(i, syscall.SIGCONT, false) }
+
+func (c *natsCluster) signal(i int, sig syscall.Signal, frozen bool) {
+	c.t.Helper()
+	require.NoError(c.t, c.servers[i].cmd.Process.Signal(sig))
+	c.servers[i].frozen = frozen
+}
+
+// jetStream is what a server says of JetStream.
+type jetStream struct {
+	Meta struct {
+		Leader string `json:"leader"`
+	} `json:"meta_cluster"`
+	Accounts []struct {
+		Streams []struct {
+			Name    string `json:"name"`
+			Cluster struct {
+				Leader string `json:"leader"`
+			} `json:"cluster"`
+		} `json:"stream_detail"`
+	} `json:"account_details"`
+}
+
+// ask gets a page of monitoring of server i; ok is false unless it answers 200.
+func (c *natsCluster) ask(i int, path string, reply any) (ok bool) {
+	s := c.servers[i]
+	if s.frozen {
+		return false
+	}
+	web := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := web.Get(s.status + path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return resp.StatusCode == http.StatusOK && (reply == nil || json.NewDecoder(resp.Body).Decode(reply) == nil)
+}
+
+// leads returns the server of which find says, by what the server says itself, that it
+// leads; -1 if there is none now.
+func (c *natsCluster) leads(find func(jetStream) string) int {
+	for i, s := range c.servers {
+		var js jetStream
+		if c.ask(i, "/jsz?accounts=true&streams=true", &js) && find(js) == s.name {
+			return i
+		}
+	}
+	return -1
+}
+
+// leaderNow returns the server that leads a stream, -1 if none does now. Frozen servers
+// are not asked.
+func (c *natsCluster) leaderNow(stream string) int {
+	return c.leads(func(js jetStream) string {
+		for _, a := range js.Accounts {
+			for _, s := range a.Streams {
+				if s.Name == stream {
+					return s.Cluster.Leader
+				}
+			}
+		}
+		return ""
+	})
+}
+
+// Leader waits until one of the servers that are not frozen leads a stream, and returns
+// it.
+func (c *natsCluster) Leader(stream string) int {
+	c.t.Helper()
+	return c.await(func() int { return c.leaderNow(stream) }, "nobody leads the stream "+stream)
+}
+
+// MetaLeader waits until one of the servers that are not frozen leads the cluster, and
+// returns it.
+func (c *natsCluster) MetaLeader() int {
+	c.t.Helper()
+	return c.await(func() int { return c.leads(func(js jetStream) string { return js.Meta.Leader }) }, "nobody leads the cluster")
+}
+
+func (c *natsCluster) await(find func() int, msg string) int {
+	c.t.Helper()
+	leader := -1
+	eventually(c.t, func() bool { leader = find(); return leader >= 0 }, msg)
+	return leader
+}
+
+// healthy reports whether all servers are up and have all that the others have.
+func (c *natsCluster) healthy() bool {
+	for i := range c.servers {
+		if !c.ask(i, "/healthz", nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// WaitHealthy waits until all servers are up, have a leader, and have all that the
+// others have.
+func (c *natsCluster) WaitHealthy() {
+	c.t.Helper()
+	c.MetaLeader()
+	eventually(c.t, c.healthy, "the servers are not healthy")
+}
