@@ -23,6 +23,8 @@ var ErrAnotherFila = errors.New("another fila runs under the subject prefix")
 const (
 	// A fila that is there answers within this time.
 	answerTimeout = 2 * time.Second
+	// Where one node of a cluster answers, the others do within this time.
+	nodesTimeout = 250 * time.Millisecond
 	// One that is ending is asked again after this time.
 	askAgain = 250 * time.Millisecond
 	// One that is ending needs up to this long after its drain to write and close.
@@ -39,6 +41,19 @@ type PresenceOptions struct {
 	Now      func() int64 // Unix nanoseconds
 	Name     string       // of the connection
 	Version  string
+	Cluster  Membership // of this fila; zero: it is alone
+}
+
+// Membership is what nodes of one cluster have in common, and what each has for itself.
+type Membership struct {
+	Cluster     string `json:"cluster,omitempty"`
+	Incarnation string `json:"cluster_incarnation,omitempty"` // of the cluster
+	Node        string `json:"node,omitempty"`                // unique in the cluster
+}
+
+// beside reports whether both are nodes of one cluster, which serve a prefix together.
+func (m Membership) beside(other Membership) bool {
+	return m.Cluster != "" && m.Incarnation != "" && m.Cluster == other.Cluster && m.Incarnation == other.Incarnation && m.Node != other.Node
 }
 
 // node is what a fila tells others of itself. An incarnation is one run of one fila.
@@ -52,6 +67,7 @@ type node struct {
 	Version     string    `json:"version"`
 	Draining    bool      `json:"draining,omitempty"`
 	EndsInMs    int64     `json:"ends_in_ms,omitempty"` // of one that drains: the end of its drain
+	Membership
 }
 
 // youngerThan puts all nodes into one order, so that two that meet agree which of
@@ -63,7 +79,8 @@ func (n *node) youngerThan(other *node) bool {
 	return n.Incarnation > other.Incarnation
 }
 
-// Presence keeps a second fila away from a subject prefix. One that starts asks who is
+// Presence keeps a second fila away from a subject prefix; nodes of one cluster serve it
+// together, and only a second one of the same name is kept away. One that starts asks who is
 // there, and does not begin if it gets an answer. Two that did not see each other,
 // since they started at once or NATS was parted between them, do so when they hear
 // each other's announcements: the younger one gives up, the older one goes on.
@@ -93,7 +110,7 @@ func NewPresence(o PresenceOptions) *Presence {
 		PresenceOptions: o,
 		self: node{
 			Incarnation: rand.Text(), Since: time.Unix(0, o.Now()).UTC(),
-			Name: o.Name, Host: host, PID: os.Getpid(), Version: o.Version,
+			Name: o.Name, Host: host, PID: os.Getpid(), Version: o.Version, Membership: o.Cluster,
 		},
 		conflict: make(chan error, 1),
 		stop:     make(chan struct{}),
@@ -177,7 +194,7 @@ func (p *Presence) waitAlone(ctx context.Context) error {
 	}
 }
 
-// ask returns who answers first; nil: nobody does.
+// ask returns who answers first, leaving out nodes of the same cluster; nil: nobody does.
 func (p *Presence) ask(ctx context.Context, answers <-chan *nats.Msg) (*node, error) {
 	for p.Conn.PublishRequest(p.Subjects.NodeAsk(), p.Subjects.NodeAnswer(p.self.Incarnation), p.tell()) != nil {
 		if err := WaitConnected(ctx, p.Conn); err != nil { // it was lost just now
@@ -193,7 +210,11 @@ func (p *Presence) ask(ctx context.Context, answers <-chan *nats.Msg) (*node, er
 				return nil, nil
 			}
 			var other node
-			if err := json.Unmarshal(m.Data, &other); err == nil {
+			switch err := json.Unmarshal(m.Data, &other); {
+			case err != nil:
+			case p.Cluster.beside(other.Membership):
+				late.Reset(nodesTimeout) // it would not be there beside a stranger
+			default:
 				return &other, nil
 			}
 		case <-late.C: // somebody listens who is no fila, or is dead without NATS knowing it
@@ -230,7 +251,7 @@ func (p *Presence) meet(other *node) {
 	draining := p.mu.draining
 	p.mu.Unlock()
 	switch {
-	case other.Draining || draining:
+	case other.Draining || draining || p.Cluster.beside(other.Membership):
 	case p.self.youngerThan(other):
 		select {
 		case p.conflict <- p.refusal(other):
@@ -285,6 +306,10 @@ func (p *Presence) tell() []byte {
 
 // refusal names the other one, and the way out.
 func (p *Presence) refusal(other *node) error {
+	if p.Cluster.Node != "" && p.Cluster == other.Membership {
+		return fmt.Errorf("%w %q: node %q of cluster %q, on host %s, pid %d, since %s, connected to NATS server %s (each node needs a name of its own: cluster.node)",
+			ErrAnotherFila, p.Subjects.Prefix(), other.Node, other.Cluster, other.Host, other.PID, other.Since.Format(time.RFC3339), other.Server)
+	}
 	return fmt.Errorf("%w %q: %s %s on host %s, pid %d, since %s, connected to NATS server %s "+
 		"(stop one of the two, or give one a prefix of its own by nats.subject_prefix)",
 		ErrAnotherFila, p.Subjects.Prefix(), other.Name, other.Version, other.Host, other.PID, other.Since.Format(time.RFC3339), other.Server)

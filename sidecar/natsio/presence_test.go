@@ -119,6 +119,56 @@ func TestASecondFilaIsRefused(t *testing.T) {
 	})
 }
 
+// node returns a fila in a cluster that has not begun.
+func (p *presences) node(cluster, incarnation, name string) *Presence {
+	x := p.fila(p.srv, "fila")
+	x.Cluster = Membership{Cluster: cluster, Incarnation: incarnation, Node: name}
+	x.self.Membership = x.Cluster
+	return x
+}
+
+// TestNodesOfAClusterServeTogether, and nobody else with them.
+func TestNodesOfAClusterServeTogether(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		a, b := p.node("main", "1", "a"), p.node("main", "1", "b")
+		_, err := p.begin(a)
+		require.NoError(t, err)
+		took, err := p.begin(b)
+		require.NoError(t, err)
+		require.Equal(t, nodesTimeout, took, "there may be more of them, and a stranger")
+		for name, other := range map[string]*Presence{
+			"the same node":       p.node("main", "1", "a"),
+			"another incarnation": p.node("main", "2", "c"),
+			"another cluster":     p.node("other", "1", "c"),
+			"no cluster":          p.fila(p.srv, "fila"),
+		} {
+			took, err = p.begin(other)
+			require.ErrorIs(t, err, ErrAnotherFila, name)
+			require.Zero(t, took, name)
+		}
+		_, err = p.begin(p.node("main", "1", "a"))
+		require.ErrorContains(t, err, `another fila runs under the subject prefix "fila": node "a" of cluster "main", on host `)
+		require.ErrorContains(t, err, `(each node needs a name of its own: cluster.node)`)
+		p.goesOn(a)
+		p.goesOn(b)
+	})
+}
+
+// TestNodesOfTheSameNameMeet after they could not see each other: one is left.
+func TestNodesOfTheSameNameMeet(t *testing.T) {
+	presenceBubble(t, func(t *testing.T, p *presences) {
+		older, other, twin := p.node("main", "1", "a"), p.node("main", "1", "b"), p.node("main", "1", "a")
+		twin.self.Since = older.self.Since.Add(time.Second)
+		for _, x := range []*Presence{older, other, twin} {
+			require.NoError(t, x.join(t.Context()))
+		}
+		require.ErrorIs(t, <-twin.Conflict(), ErrAnotherFila)
+		twin.Drain(0)
+		p.goesOn(older)
+		p.goesOn(other)
+	})
+}
+
 // TestAClockThatIsBehind does not let a fila that starts drive away one that runs.
 func TestAClockThatIsBehind(t *testing.T) {
 	presenceBubble(t, func(t *testing.T, p *presences) {
