@@ -1,14 +1,17 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/filaq/fila/store"
@@ -37,6 +40,8 @@ const (
 // changed: the newest maxAudit entries, in memory and kept. The zero value is an
 // empty log. Its methods may be called from any goroutine.
 type audit struct {
+	node string // of this node in a cluster, where entries are known when they are kept; empty: alone
+
 	mu struct {
 		sync.Mutex
 		entries []wire.ConfigLogEntry // oldest first
@@ -72,27 +77,79 @@ func (a *audit) restore(kept []store.Entry, log *slog.Logger) {
 func auditKey(seq uint64) string { return fmt.Sprintf("%s%020d", stateLog, seq) }
 
 // record adds entries for changes made by `by` at time now to the log and to kept,
-// which makes the changes, and takes what the log is too long by out of both.
+// which makes the changes, and takes what the log is too long by out of both. In a
+// cluster kept alone is changed, and the log learns of it.
 func (a *audit) record(kept *Batch, now int64, by string, changes ...change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	entries := a.mu.entries
+	if a.node != "" {
+		entries = slices.Clip(entries)
+	}
 	for _, c := range changes {
-		a.mu.last++
-		a.mu.entries = append(a.mu.entries, wire.ConfigLogEntry{
+		a.mu.last = a.next(now)
+		entries = append(entries, wire.ConfigLogEntry{
 			Seq: a.mu.last, Time: wire.Timestamp(now), Key: wire.ShowKey(c.key), Old: auditValue(c.old), New: auditValue(c.new), By: by,
 			Client: a.mu.asking[by],
 		})
 	}
-	excess := max(0, len(a.mu.entries)-maxAudit)
-	before := len(a.mu.entries) - len(changes)
-	for _, e := range a.mu.entries[max(before, excess):] {
+	excess := max(0, len(entries)-maxAudit)
+	before := len(entries) - len(changes)
+	for _, e := range entries[max(before, excess):] {
 		kept.putJSON(auditKey(e.Seq), e)
 	}
-	for _, e := range a.mu.entries[:min(before, excess)] {
+	for _, e := range entries[:min(before, excess)] {
 		kept.Delete = append(kept.Delete, auditKey(e.Seq))
 	}
-	clear(a.mu.entries[:excess])
-	a.mu.entries = a.mu.entries[excess:]
+	if a.node == "" {
+		clear(entries[:excess])
+		a.mu.entries = entries[excess:]
+	}
+}
+
+// next returns the sequence of the next entry. In a cluster it is made of the time in
+// milliseconds and the node, so that no two nodes give out the same one. It needs mu.
+func (a *audit) next(now int64) uint64 {
+	if a.node == "" {
+		return a.mu.last + 1
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(a.node)) // it does not fail
+	ms := max(uint64(now/int64(time.Millisecond)), a.mu.last/auditNodes+1)
+	return ms*auditNodes + uint64(h.Sum32()%auditNodes)
+}
+
+// auditNodes leaves room for the time: a sequence is exact as a number of JSON.
+const auditNodes = 1024
+
+// learn takes over which entries are kept now of those with these keys.
+func (a *audit) learn(keys []string, newest func(key string) (string, bool, bool), log *slog.Logger) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	bySeq := func(e wire.ConfigLogEntry, seq uint64) int { return cmp.Compare(e.Seq, seq) }
+	for _, key := range keys {
+		value, kept, settled := newest(key)
+		if !settled {
+			continue
+		}
+		seq, err := strconv.ParseUint(strings.TrimPrefix(key, stateLog), 10, 64)
+		var e wire.ConfigLogEntry
+		if err == nil && kept {
+			err = json.Unmarshal([]byte(value), &e)
+		}
+		if err != nil {
+			log.Error("an entry of the audit log cannot be read", "entry", strings.TrimPrefix(key, stateLog), "error", err)
+			continue
+		}
+		e.Seq = seq
+		i, found := slices.BinarySearchFunc(a.mu.entries, seq, bySeq)
+		switch {
+		case kept && !found:
+			a.mu.entries = slices.Insert(a.mu.entries, i, e)
+		case !kept && found:
+			a.mu.entries = slices.Delete(a.mu.entries, i, i+1)
+		}
+	}
 }
 
 // As notes who asks for a verb, "" for nobody known, until done is called: the audit log

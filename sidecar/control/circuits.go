@@ -78,6 +78,9 @@ func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
 // CircuitResumed is told that another fila has ended an opening by hand of a shared
 // circuit: a pause of it here is over as well.
 func (c *Control) CircuitResumed(key string) {
+	if c.shared() { // the other node has ended it for all
+		return
+	}
 	c.endPauses(byFleet, byFleet, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
 }
 

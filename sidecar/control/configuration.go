@@ -62,6 +62,7 @@ func (c *Control) ConfigList(req wire.KeyListRequest) wire.ConfigList {
 func (c *Control) changeValue(by, key string, value *string, check func(now *string) *wire.Error) (*string, *wire.Error) {
 	ch := change{key: key, new: value}
 	_, err := c.values.edit(func() (map[string]*string, *wire.Error) {
+		ch.old = nil
 		if text, ok := c.values.Get(key); ok {
 			ch.old = &text
 		}
@@ -90,6 +91,14 @@ func (c *Control) writeAs(by string) func(Batch, []change) <-chan error {
 // them by themselves. Each makes what is in force now count: two changes may come
 // here in another order than they were made.
 func (c *Control) act(changes []change) {
+	c.enforce(changes)
+	for _, ch := range changes {
+		c.changeEvent(ch)
+	}
+}
+
+// enforce is act without telling of the changes.
+func (c *Control) enforce(changes []change) {
 	throttles := make(map[string]bool)
 	circuits := false
 	for _, ch := range changes {
@@ -109,9 +118,6 @@ func (c *Control) act(changes []change) {
 	}
 	if circuits {
 		c.configureCircuits()
-	}
-	for _, ch := range changes {
-		c.changeEvent(ch)
 	}
 }
 

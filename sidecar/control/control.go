@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -42,6 +43,8 @@ type Options struct {
 	Log        *slog.Logger
 	Now        func() int64 // Unix ns; it does not go back
 	KV         KV
+	Shared     SharedKV                             // in place of KV, in a cluster; what is in it is of all nodes, the gates keep their state elsewhere
+	Node       string                               // of this node in a cluster
 	Event      func(typ, tail string, e wire.Event) // publishes e
 	Queues     Queues
 	Circuits   *circuit.Registry // its state is restored
@@ -56,8 +59,9 @@ type Control struct {
 	pauses    pauses
 	calls     calls
 	audit     audit
-	schedule  schedule // of overrides and pauses
-	opening   Batch    // what New has found to be over, for Save
+	schedule  schedule       // of overrides and pauses
+	opening   Batch          // what New has found to be over, for Save
+	telling   sync.WaitGroup // those who wait to hear whether this node has ended something
 
 	running  config.Config           // that Start was given: its other keys are in force until the end
 	applied  atomic.Pointer[applied] // by Start and reloads
@@ -65,10 +69,14 @@ type Control struct {
 	acting   sync.Mutex              // held while what is in force is read and told, so that the newest is told last
 }
 
-// New takes over what a process before has kept, and writes nothing: a store wants
-// to be recovered first. The log names what cannot be read.
+// New takes over what a process before has kept or, in a cluster, what is kept now, and
+// writes nothing: a store wants to be recovered first. The log names what cannot be read.
 func New(o Options, kept store.Snapshot) *Control {
+	if o.Shared != nil {
+		o.KV = o.Shared
+	}
 	c := &Control{opt: o}
+	c.audit.node = o.Node
 	c.applied.Store(&applied{config: config.Default()})
 	c.schedule.now, c.schedule.end = o.Now, c.endDue
 	c.audit.restore(kept.Config, o.Log)
@@ -109,11 +117,18 @@ func (c *Control) Save() error {
 // store has not.
 func (c *Control) Stop() {
 	c.schedule.stop()
+	c.telling.Wait()
+	if c.shared() {
+		return
+	}
 	now := c.opt.Now()
 	if err := saveGates(c.opt.KV, c.throttles.gates.Snapshot(now), now); err != nil {
 		c.opt.Log.Error("the state of the gates is not kept; they begin as after a crash", "error", err)
 	}
 }
+
+// shared reports whether other nodes change what is kept, too.
+func (c *Control) shared() bool { return c.opt.Shared != nil }
 
 // begin keeps an override or pause under a key from now on, in the log as a change by
 // `by`, and has it end at a time.
@@ -125,11 +140,34 @@ func (c *Control) begin(state string, value any, until int64, by string, ch chan
 	return c.opt.KV.Write(kept)
 }
 
-// end adds to kept that what begin has kept under a key has ended.
-func (c *Control) end(kept *Batch, state, by string, ch change) {
+// end adds to kept that what begin has kept under a key, value, has ended.
+func (c *Control) end(kept *Batch, state string, value any, by string, ch change) {
 	kept.Delete = append(kept.Delete, state)
+	kept.wasJSON(state, value)
 	c.audit.record(kept, c.opt.Now(), by, ch)
 	c.schedule.set(state, 0)
+}
+
+// whenEnded calls tell when done says that this node, and no other one, has ended
+// something: at once where there are no others. What another one has ended is no error.
+// It does not block.
+func (c *Control) whenEnded(done <-chan error, tell func()) <-chan error {
+	if !c.shared() {
+		tell()
+		return done
+	}
+	outcome := make(chan error, 1)
+	c.telling.Go(func() {
+		err := <-done
+		switch {
+		case err == nil:
+			tell()
+		case errors.Is(err, ErrChanged):
+			err = nil
+		}
+		outcome <- err
+	})
+	return outcome
 }
 
 // endDue ends the override or pause that is kept under a key.

@@ -18,6 +18,10 @@
 //     all of them, or nothing has changed.
 //   - An override of limits and a pause count at once, and are answered when they are
 //     on disk.
+//   - In a cluster the KV is shared: each node keeps its changes there and is told of
+//     those of the others ([Control.Changed]). An edit is made over what it has seen, or
+//     again; what ends by time ends at each node, and the one that notes it tells of it.
+//     A change that cannot be kept does not count any more.
 //   - What the file, operators and time have set is worked out afresh from what is
 //     stored whenever it changes: changes that are told in another order than they
 //     were made end in the newest state.

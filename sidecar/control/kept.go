@@ -39,10 +39,31 @@ type KV interface {
 	Write(b Batch) <-chan error
 }
 
+// SharedKV is a KV that other nodes of a cluster write, too. Its methods may be called
+// with locks of Control held, and do not call it.
+type SharedKV interface {
+	KV
+	// Newest returns what is kept under a key, as far as it is known here; ok is false if
+	// that is nothing. It is settled unless a Write of it from here is under way.
+	// Whenever there may be something newer that is settled, Control.Changed is called.
+	Newest(key string) (value string, ok, settled bool)
+}
+
+// ErrChanged is the outcome of a Write whose Was does not hold: another node was faster.
+// Nothing has been written.
+var ErrChanged = errors.New("another node has changed it meanwhile")
+
 // Batch is changes of what is kept: entries to put, keys to delete.
 type Batch struct {
 	Put    []store.Entry
 	Delete []string
+	Was    []Was // what must be kept for that; a KV that nobody else writes need not look
+}
+
+// Was is what is kept under a key; nil: nothing.
+type Was struct {
+	Key   string
+	Value *string
 }
 
 func (b *Batch) put(key, value string) {
@@ -56,6 +77,13 @@ func (b *Batch) putJSON(key string, value any) {
 		panic("control: " + key[1:] + ": " + err.Error())
 	}
 	b.put(key, string(text))
+}
+
+// wasJSON says what is kept under a key: nothing else may have come meanwhile.
+func (b *Batch) wasJSON(key string, value any) {
+	var before Batch
+	before.putJSON(key, value)
+	b.Was = append(b.Was, Was{key, &before.Put[0].Value})
 }
 
 // StoreKV keeps entries among the configuration of a store.

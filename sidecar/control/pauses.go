@@ -88,7 +88,8 @@ func (p pause) info(id pauseID) wire.PauseInfo {
 }
 
 // restorePauses takes over the pauses that are kept. Those whose time is over, or
-// whose queue is gone, are deleted when the process has started.
+// whose queue is gone, are deleted when the process has started. In a cluster whoever
+// deletes a queue ends its pauses, and those whose time is over end as if it were now.
 func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 	queues := make(map[string]bool)
 	for _, q := range kept.Queues {
@@ -109,8 +110,8 @@ func (c *Control) restorePauses(kept store.Snapshot, now int64) {
 			continue
 		}
 		gone := id.kind == wire.PauseQueue && !queues[id.name] || id.kind == wire.PauseKey && !queues[id.queue]
-		if p.Until <= now || gone {
-			c.end(&c.opening, e.Key, byPauseEnded, change{id.audited(), p.audited(), nil})
+		if !c.shared() && (p.Until <= now || gone) {
+			c.end(&c.opening, e.Key, p, byPauseEnded, change{id.audited(), p.audited(), nil})
 			continue
 		}
 		ps.mu.all[id] = p
@@ -196,7 +197,7 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 		}
 		delete(ps.mu.all, id)
 		ps.mu.listed.Remove(id.cursor())
-		c.end(&kept, id.state(), verb, change{id.audited(), p.audited(), nil})
+		c.end(&kept, id.state(), p, verb, change{id.audited(), p.audited(), nil})
 		if by != byTime || id.kind != wire.PauseCircuit {
 			// A circuit sees for itself that its time is over; it may have been opened
 			// for longer by other means.
@@ -206,10 +207,11 @@ func (c *Control) endPauses(by, verb string, end int64, ids ...pauseID) ([]wire.
 	}
 	done := c.opt.KV.Write(kept)
 	ps.mu.Unlock()
-	for _, i := range ended {
-		c.pauseEvent(wire.EventResumed, by, i)
-	}
-	return ended, done
+	return ended, c.whenEnded(done, func() {
+		for _, i := range ended {
+			c.pauseEvent(wire.EventResumed, by, i)
+		}
+	})
 }
 
 // tellPaused tells what is paused until when it is: 0 is not (any more). It needs mu, so
@@ -242,6 +244,12 @@ func (c *Control) HoldKey(queue, key string, until int64) {
 func (c *Control) ForgetPauses(queues ...string) {
 	gone := c.pausesOf(func(id pauseID) bool { return slices.ContainsFunc(queues, id.concerns) })
 	ids := slices.SortedFunc(maps.Keys(gone), comparePauses)
+	if c.shared() { // each by itself: another node may have ended one of them
+		for _, id := range ids {
+			c.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, math.MaxInt64, id)
+		}
+		return
+	}
 	c.endPauses(wire.VerbQueueDelete, wire.VerbQueueDelete, math.MaxInt64, ids...)
 }
 

@@ -54,7 +54,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	// known, so all of it counts as used. A window of a day that began to fill just
 	// before the crash must not admit its limit again, and so admits nothing for a
 	// day; whoever knows better takes the limit away and sets it again.
-	t.start = throttle.Start{Crashed: !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
+	t.start = throttle.Start{Crashed: !c.shared() && !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
 	t.startAt = now
 	t.gates = throttle.New(t.start, now)
 	if t.start.Crashed {
@@ -93,8 +93,8 @@ func (c *Control) restoreOverrides(kept []store.Entry, now int64) {
 			c.opt.Log.Error("a stored override cannot be read and is ignored", "throttle", key, "error", err)
 			continue
 		}
-		if o.Until <= now {
-			c.end(&c.opening, e.Key, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
+		if !c.shared() && o.Until <= now {
+			c.end(&c.opening, e.Key, o, byOverrideEnded, change{overrideKey(key), o.audited(), nil})
 			continue
 		}
 		c.throttles.mu.overrides[key] = o
@@ -194,34 +194,24 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	return nil
 }
 
-// dropOverride ends the override of a key, in memory and, with kept, on disk. ok is
-// false if it has none. It needs mu.
-func (c *Control) dropOverride(key, by string, kept *Batch) (ended change, ok bool) {
-	o := c.throttles.mu.overrides[key]
-	if o == nil {
-		return change{}, false
-	}
-	delete(c.throttles.mu.overrides, key)
-	ended = change{overrideKey(key), o.audited(), nil}
-	c.end(kept, stateOverride+key, by, ended)
-	return ended, true
-}
-
 // endOverride ends an override whose time is over.
 func (c *Control) endOverride(key string, now int64) {
 	t := &c.throttles
 	t.mu.Lock()
-	if o := t.mu.overrides[key]; o == nil || o.Until > now {
+	o := t.mu.overrides[key]
+	if o == nil || o.Until > now {
 		t.mu.Unlock()
 		return
 	}
+	delete(t.mu.overrides, key)
 	var kept Batch
-	ch, _ := c.dropOverride(key, byOverrideEnded, &kept)
-	c.opt.KV.Write(kept)
+	ch := change{overrideKey(key), o.audited(), nil}
+	c.end(&kept, stateOverride+key, o, byOverrideEnded, ch)
+	done := c.opt.KV.Write(kept)
 	wake := c.applyLimits(key)
 	t.mu.Unlock()
 	Tell(wake)
-	c.changeEvent(ch)
+	c.whenEnded(done, func() { c.changeEvent(ch) })
 }
 
 // LimitsOf returns the limits of a throttle key and who has set them, for
@@ -311,7 +301,8 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 
 // ThrottleClear removes everything that is set for a throttle key itself.
 func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
-	var ended []change
+	var ended *override
+	t := &c.throttles
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string)
 		for s := range settingsOf(kindThrottle) {
@@ -320,24 +311,29 @@ func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wi
 		return next, nil
 	}, func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), wire.VerbThrottleClear, changes...)
-		c.throttles.mu.Lock()
-		defer c.throttles.mu.Unlock()
-		if ch, ok := c.dropOverride(req.Key, wire.VerbThrottleClear, &kept); ok {
-			ended = append(ended, ch)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if ended = t.mu.overrides[req.Key]; ended != nil {
+			c.end(&kept, stateOverride+req.Key, ended, wire.VerbThrottleClear, change{overrideKey(req.Key), ended.audited(), nil})
 		}
 		return c.opt.KV.Write(kept)
 	})
 	if err != nil {
 		return wire.ThrottleInfo{}, err
 	}
-	if len(changes)+len(ended) == 0 {
+	if len(changes) == 0 && ended == nil {
 		return wire.ThrottleInfo{}, wire.ThrottleNotFound(req.Key)
 	}
+	t.mu.Lock()
+	if ended != nil && t.mu.overrides[req.Key] == ended { // unless there is another one already
+		delete(t.mu.overrides, req.Key)
+	}
+	t.mu.Unlock()
 	c.warnDeclared(kindThrottle, req.Key)
 	c.act(changes)
 	c.refreshThrottle(req.Key)
-	for _, ch := range ended {
-		c.changeEvent(ch)
+	if ended != nil {
+		c.changeEvent(change{overrideKey(req.Key), ended.audited(), nil})
 	}
 	info, _ := c.throttleInfo(req.Key)
 	return info, nil

@@ -1,11 +1,15 @@
 package control
 
 import (
+	"cmp"
+	"errors"
 	"log/slog"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/filaq/fila/ordered"
 	"github.com/filaq/fila/store"
@@ -16,7 +20,9 @@ import (
 // values is the runtime configuration: the texts that operators and the
 // configuration file set and hooks read. What it holds is on disk.
 type values struct {
-	editing sync.Mutex // one edit at a time, disk included
+	// Holds one while there is an edit, disk included. It is no mutex, since in a bubble of
+	// testing/synctest no time passes while somebody waits for one.
+	editing chan struct{}
 
 	mu struct {
 		sync.RWMutex
@@ -33,7 +39,7 @@ type change struct {
 
 // newValues takes the runtime configuration out of what is kept.
 func newValues(kept []store.Entry, log *slog.Logger) *values {
-	v := &values{}
+	v := &values{editing: make(chan struct{}, 1)}
 	v.mu.texts = make(map[string]string, len(kept))
 	for _, e := range kept {
 		if isState(e.Key) {
@@ -113,17 +119,38 @@ func (v *values) all(prefix string) []wire.ConfigEntry {
 }
 
 // edit gives keys the values that decide returns, all or none of them; those whose
-// value is nil are deleted. No other edit comes between. write gets what changes, in
-// the order of the keys, with the entries for it, to hand them on; it is called even
-// if that is nothing. edit returns the same when it is in force.
+// value is nil are deleted. No other edit comes between, here or at another node: then
+// decide is asked again. write gets what changes, in the order of the keys, with the
+// entries for it, to hand them on; it is called even if that is nothing. edit returns the
+// same when it is in force.
 func (v *values) edit(
 	decide func() (map[string]*string, *wire.Error), write func(Batch, []change) <-chan error,
 ) ([]change, *wire.Error) {
-	v.editing.Lock()
-	defer v.editing.Unlock()
+	for range editTries {
+		changes, werr, err := v.tryEdit(decide, write)
+		if !errors.Is(err, ErrChanged) {
+			return changes, cmp.Or(werr, outcome(err))
+		}
+		time.Sleep(rand.N(editPause)) // what the other node has done is on its way
+	}
+	return nil, wire.OutcomeUnknown()
+}
+
+const (
+	// With so many tries an edit takes some ten seconds while others change the same keys
+	// all the time.
+	editTries = 200
+	editPause = 100 * time.Millisecond
+)
+
+func (v *values) tryEdit(
+	decide func() (map[string]*string, *wire.Error), write func(Batch, []change) <-chan error,
+) ([]change, *wire.Error, error) {
+	v.editing <- struct{}{}
+	defer func() { <-v.editing }()
 	next, werr := decide()
 	if werr != nil {
-		return nil, werr
+		return nil, werr, nil
 	}
 	var kept Batch
 	var changes []change
@@ -133,18 +160,25 @@ func (v *values) edit(
 			ch.old = &text
 		}
 		switch {
-		case ch.new == nil && ch.old == nil, ch.new != nil && ch.old != nil && *ch.new == *ch.old:
+		case equalTexts(ch.old, ch.new):
 			continue
 		case ch.new != nil:
 			kept.put(key, *ch.new)
 		default:
 			kept.Delete = append(kept.Delete, key)
 		}
+		kept.Was = append(kept.Was, Was{key, ch.old})
 		changes = append(changes, ch)
 	}
-	if werr := outcome(<-write(kept, changes)); werr != nil {
-		return nil, werr
+	if err := <-write(kept, changes); err != nil {
+		return nil, nil, err
 	}
+	v.put(changes)
+	return changes, nil, nil
+}
+
+// put makes changes of what is on disk.
+func (v *values) put(changes []change) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, ch := range changes {
@@ -156,5 +190,33 @@ func (v *values) edit(
 			v.mu.keys.Remove(ch.key)
 		}
 	}
-	return changes, nil
+}
+
+// learn takes over what is kept now under keys, and returns what that changes.
+func (v *values) learn(keys []string, newest func(key string) (string, bool, bool)) []change {
+	v.editing <- struct{}{}
+	defer func() { <-v.editing }()
+	var changes []change
+	for _, key := range keys {
+		ch := change{key: key}
+		if text, ok := v.Get(key); ok {
+			ch.old = &text
+		}
+		text, ok, settled := newest(key)
+		if ok {
+			ch.new = &text
+		}
+		if settled && !equalTexts(ch.old, ch.new) {
+			changes = append(changes, ch)
+		}
+	}
+	v.put(changes)
+	return changes
+}
+
+func equalTexts(a, b *string) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
 }
