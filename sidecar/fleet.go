@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/guard"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
@@ -31,6 +32,7 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 	degraded := false // until the first session says otherwise there is nothing to tell
 	return fleet.New(fleet.Options{
 		Log: s.log, Bucket: bucket, Now: s.now, Instance: cmp.Or(s.cfg.Shared.Instance, hostAndPID()),
+		Prefix: s.subjects.Prefix(), GuardPrefix: s.cfg.Shared.GuardPrefix,
 		Degraded: func(why error) {
 			switch {
 			case why != nil && !degraded:
@@ -79,6 +81,68 @@ func (s *Server) startFleet(ctx context.Context) error {
 	if err := f.Start(ctx); err != nil {
 		return fmt.Errorf("shared.enabled = true: %w", err)
 	}
+	if err := s.checkPrefixes(f.Others()); err != nil {
+		return err
+	}
 	s.log.Info("circuits are shared", "bucket", s.cfg.Shared.Bucket, "instance", f.Me(), "filas", len(f.Peers()))
 	return nil
+}
+
+// checkPrefixes refuses a guard prefix that is in the way of another fila, and a subject
+// prefix that is in the way of the guard of others.
+func (s *Server) checkPrefixes(others []fleet.Other) error {
+	meet := func(prefix, guardPrefix string) bool {
+		own, err := wire.NewSubjects(prefix)
+		common, bad := wire.NewSubjects(guardPrefix)
+		return err == nil && bad == nil && own.Meets(common)
+	}
+	own, common := s.subjects.Prefix(), s.cfg.Shared.GuardPrefix
+	for _, o := range others {
+		switch {
+		case meet(o.Prefix, common):
+			return fmt.Errorf("shared.guard_prefix = %q: it would use subjects of the fila %s, whose nats.subject_prefix is %q", common, o.Name, o.Prefix)
+		case meet(own, o.GuardPrefix):
+			return fmt.Errorf("nats.subject_prefix = %q: the fila %s answers the guard of shared.guard_prefix = %q there", own, o.Name, o.GuardPrefix)
+		}
+	}
+	return nil
+}
+
+// permits passes on how calls went among filas that have a guard in common.
+func (s *Server) permits() (natsio.Permits, error) {
+	common, err := wire.NewSubjects(s.cfg.Shared.GuardPrefix)
+	return natsio.Permits{Log: s.limited, Conn: s.doors.shared, Common: common}, err
+}
+
+// forward tells another fila how a call went whose permit it gave.
+func (s *Server) forward(issuer uint64, body []byte) ([]byte, *wire.Error, error) {
+	p, err := s.permits()
+	if err != nil {
+		return nil, nil, err
+	}
+	return p.Forward(issuer, body)
+}
+
+// joinGuard has this fila answer the guard that it has in common with others, if any.
+func (s *Server) joinGuard() error {
+	if s.cfg.Shared.GuardPrefix == "" {
+		return nil
+	}
+	r := &s.rooms
+	p, err := s.permits()
+	if err != nil {
+		return err
+	}
+	if err := p.Serve(r.guard.Issuer(), r.guard.Forwarded); err != nil {
+		return err
+	}
+	return r.front.JoinGuard(r.shards, s.version, p.Common, guardVerbs(r.guard.Common()))
+}
+
+func guardVerbs(verbs map[string]guard.Verb) map[string]natsio.GuardVerb {
+	all := make(map[string]natsio.GuardVerb, len(verbs))
+	for name, do := range verbs {
+		all[name] = natsio.GuardVerb(do)
+	}
+	return all
 }

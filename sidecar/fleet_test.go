@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ type sharing struct {
 	events chan wire.Event
 }
 
-func startSharing(t *testing.T, url, prefix, dir string) *sharing {
+func startSharing(t *testing.T, url, prefix, dir string, more ...func(*config.Config)) *sharing {
 	t.Helper()
 	x := &sharing{prefix: prefix, events: make(chan wire.Event, 1000)}
 	nc, err := nats.Connect(url)
@@ -56,6 +57,9 @@ func startSharing(t *testing.T, url, prefix, dir string) *sharing {
 		queue := wire.DefaultQueueSettings("orders")
 		queue.CircuitHeader, queue.RetryInitialMs = "Vendor", 0
 		c.Queues = []wire.QueueSettings{queue}
+		for _, change := range more {
+			change(c)
+		}
 	})
 	x.nc = nc
 	return x
@@ -232,6 +236,62 @@ func TestSharedWithDocumentedPermissions(t *testing.T) {
 	require.Zero(t, x.log.count("NATS refuses"))
 }
 
+// TestCommonGuardWithDocumentedPermissions: fila's role is enough for a guard in common
+// with others, a caller reaches its key of it and nothing that filas tell each other.
+func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
+	g, x := startGuarded(t, func(permissions string) string {
+		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+	}, func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
+	caller, fila := g.connect("caller"), g.connect("fila")
+	var a wire.GuardAnswer
+	require.NoError(t, json.Unmarshal(g.request(caller, "acme.guard.check.vendor:stripe", "").Data, &a))
+	g.request(caller, "acme.guard.state.vendor:stripe", "")
+	issuer := "acme.node.done." + strconv.FormatUint(x.s.rooms.guard.Issuer(), 16)
+	for _, subject := range []string{"acme.guard.check.vendor:other", "acme.guard.done._", "acme.guard.check._", "acme.node.done.1", issuer} {
+		g.cannotPublish(caller, subject, caller.NewInbox(), `{"key":"vendor:other"}`)
+	}
+	for _, nc := range []*nats.Conn{caller, g.connect("producer"), g.connect("worker-1"), g.connect("operator")} {
+		for _, subject := range []string{"acme.>", "acme.guard.>", "acme.node.>", issuer} {
+			g.cannotSubscribe(nc, subject)
+		}
+	}
+	for _, nc := range []*nats.Conn{g.connect("producer"), g.connect("worker-1"), g.connect("operator")} {
+		g.cannotPublish(nc, "acme.guard.check.vendor:stripe", "", "")
+		g.cannotPublish(nc, issuer, "", "")
+	}
+	g.cannotPublish(fila, "acme.guard.done.vendor:stripe", "", "")
+
+	// A permit of another fila, which is not there, and one of this fila by way of another.
+	other, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
+	require.NoError(t, err)
+	foreign := string(other.Append(nil, "x", wire.Token{Seq: 1, Lease: 1}))
+	_, werr := g.ask(caller, "acme.guard.done.vendor:stripe", `{"outcome":"ok","permit":"`+foreign+`"}`)
+	require.ErrorIs(t, werr, wire.PermitAway("", 0))
+	_, werr = g.ask(fila, issuer, `{"key":"vendor:other","outcome":"ok","permit":"`+a.Permit+`"}`)
+	require.ErrorIs(t, werr, wire.PermitRefused(""), "the MAC is checked there, too")
+	_, werr = g.ask(fila, issuer, `{"key":"vendor:stripe","outcome":"ok","permit":"`+a.Permit+`"}`)
+	require.Nil(t, werr)
+	require.Zero(t, x.s.rooms.guard.Live())
+	x.end()
+	require.Zero(t, x.log.count("NATS refuses"))
+}
+
+// TestCommonGuardWithoutPermissions: what is missing is in the log.
+func TestCommonGuardWithoutPermissions(t *testing.T) {
+	g, x := startGuarded(t, func(permissions string) string {
+		permissions = strings.ReplaceAll(strings.ReplaceAll(permissions, `"acme.node.>", "$SRV.>"`, `"$SRV.>"`), "\"acme.node.>\"\n", "")
+		require.NotContains(t, permissions, "acme.node")
+		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+	}, func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
+	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 1 }, 10*time.Second, time.Millisecond)
+	foreign := strings.Repeat("A", wire.TokenLen)
+	_, werr := g.ask(g.connect("caller"), "acme.guard.done.vendor:stripe", `{"outcome":"ok","permit":"`+foreign+`"}`)
+	require.ErrorIs(t, werr, wire.PermitAway("", 0))
+	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 2 }, 10*time.Second, time.Millisecond)
+	require.Zero(t, x.log.count("NATS refuses a reply"))
+	x.end()
+}
+
 // TestSharedWithoutPermissions: those of before are told apart from a bucket that is
 // away.
 func TestSharedWithoutPermissions(t *testing.T) {
@@ -255,4 +315,124 @@ func TestSharedWithoutPermissions(t *testing.T) {
 	err = s.Run(t.Context())
 	require.ErrorIs(t, err, fleet.ErrUnusable)
 	require.True(t, strings.Contains(err.Error(), "docs/security.md"), err)
+}
+
+// commonGuard has a fila answer a guard in common with others.
+func commonGuard(c *config.Config) { c.Shared.GuardPrefix = "acme" }
+
+// permits asks for calls until each of the filas has given some.
+func permits(t *testing.T, key string, filas ...*sharing) map[string]*sharing {
+	t.Helper()
+	by := make(map[uint64]*sharing)
+	for _, x := range filas {
+		by[x.s.rooms.guard.Issuer()] = x
+	}
+	given, seen := make(map[string]*sharing), make(map[*sharing]bool)
+	for range 1000 {
+		var a wire.GuardAnswer
+		filas[0].must("acme.guard.check."+key, `{"caller":"me","ttl_ms":600000}`, &a)
+		require.True(t, a.Allowed)
+		issuer, err := wire.LeaseOf(a.Permit)
+		require.NoError(t, err)
+		require.NotNil(t, by[issuer])
+		given[a.Permit] = by[issuer]
+		seen[by[issuer]] = true
+		if len(given) >= 20 && len(seen) == len(filas) {
+			return given
+		}
+	}
+	require.Fail(t, "one of them is never asked")
+	return nil
+}
+
+// TestOneGuardOfTwoFilas: calls are asked for and told of at either, and each counts once,
+// at the one that gave its permit.
+func TestOneGuardOfTwoFilas(t *testing.T) {
+	ns := startJetStream(t)
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
+	b := startSharing(t, ns.ClientURL(), "acme.b", t.TempDir(), commonGuard)
+	live := func() int { return a.s.rooms.guard.Live() + b.s.rooms.guard.Live() }
+	done := func(key, permit, more string) (v wire.GuardVerdict, werr *wire.Error) {
+		werr = a.request("acme.guard.done."+key, `{"caller":"me","permit":"`+permit+`",`+more+`}`, nil, &v)
+		return v, werr
+	}
+	given := permits(t, "v", a, b)
+	require.Equal(t, len(given), live())
+	for permit, issuer := range given {
+		before, all := issuer.s.rooms.guard.Live(), live()
+		require.ErrorIs(t, a.request("acme.guard.done.v", `{"caller":"you","permit":"`+permit+`","outcome":"ok"}`, nil, nil), wire.PermitRefused("v"))
+		require.ErrorIs(t, a.request("acme.guard.done.w", `{"caller":"me","permit":"`+permit+`","outcome":"ok"}`, nil, nil), wire.PermitRefused("w"))
+		for i := range 4 {
+			v, werr := done("v", permit, `"outcome":"ok"`)
+			require.Nil(t, werr)
+			require.Equal(t, i > 0, v.Duplicate)
+		}
+		require.Equal(t, []int{before - 1, all - 1}, []int{issuer.s.rooms.guard.Live(), live()})
+	}
+
+	// Any key, errors and what the rules make of them come through.
+	var odd wire.GuardAnswer
+	a.must("acme.guard.check._", `{"key":"a \\x5cx41","caller":"me"}`, &odd)
+	v, werr := done("_", odd.Permit, `"key":"a \\x5cx41","outcome":"error","error_code":"503","retry_after_ms":600000`)
+	require.Nil(t, werr)
+	require.Equal(t, "medium", v.Severity)
+	require.True(t, v.Retry)
+
+	// What one of them shares is what any of them says.
+	a.must("a.admin.throttle-set.v", `{"concurrency":100}`, nil)
+	given = permits(t, "v", a, b)
+	for permit := range given {
+		_, werr := done("v", permit, `"outcome":"error","error":"down"`)
+		require.Nil(t, werr)
+	}
+	a.waitState("v", "open")
+	require.Eventually(t, func() bool {
+		var i wire.CircuitInfo
+		return b.request("acme.b.admin.circuit-show.v", "", nil, &i) == nil && i.State == "open"
+	}, 10*time.Second, time.Millisecond)
+	a.must("a.admin.circuit-open.v", `{"for_ms":3600000}`, nil)
+	b.waitState("v", "open")
+	for range 20 {
+		var st wire.GuardStatus
+		a.must("acme.guard.state.v", "", &st)
+		require.Equal(t, "circuit", st.Answer.Gate)
+		require.Empty(t, st.Limits, "those of one fila alone")
+		require.True(t, st.Circuit.Shared)
+	}
+	var own wire.GuardStatus
+	a.must("a.guard.state.v", "", &own)
+	require.NotEmpty(t, own.Limits)
+
+	// Prefixes that would be in the way of others.
+	for want, change := range map[string]func(*config.Config){
+		`nats.subject_prefix = "acme": the fila host-a`:                                                         func(c *config.Config) { c.NATS.SubjectPrefix = "acme" },
+		`shared.guard_prefix = "a": it would use subjects of the fila host-a, whose nats.subject_prefix is "a"`: func(c *config.Config) { c.NATS.SubjectPrefix, c.Shared.GuardPrefix = "c", "a" },
+	} {
+		cfg := config.Default()
+		cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL, cfg.Shared.Enabled = t.TempDir(), "", ns.ClientURL(), true
+		change(&cfg)
+		s, err := New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+		require.NoError(t, err)
+		require.ErrorContains(t, s.Run(t.Context()), want)
+	}
+
+	// One that has ended is not asked any more, and of its permits nothing is known.
+	given = permits(t, "w", a, b)
+	b.s.Kill()
+	b.stop()
+	<-b.ended
+	for permit, issuer := range given {
+		v, werr := done("w", permit, `"outcome":"ok"`)
+		if issuer == a {
+			require.Nil(t, werr)
+			require.False(t, v.Duplicate)
+		} else {
+			require.ErrorIs(t, werr, wire.PermitAway("w", 0))
+			require.Positive(t, werr.RetryAfter)
+		}
+	}
+	permits(t, "w", a)
+	a.s.Kill()
+	a.end()
+	b.nc.Close()
 }

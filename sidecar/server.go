@@ -330,6 +330,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards,
 		Tell: control.Tell, Keep: r.control.KeepCalls, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
+		Forward: s.forward, SharesLimits: func(string) bool { return false }, // each fila has limits of its own
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
 	})
 	r.admin = admin.New(admin.Options{
@@ -451,11 +452,10 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.front.ServeRequests(r.shards, s.version, verbs); err != nil {
 		return err
 	}
-	guarded := make(map[string]natsio.GuardVerb)
-	for name, do := range r.guard.Verbs() {
-		guarded[name] = natsio.GuardVerb(do)
+	if err := r.front.ServeGuard(r.shards, guardVerbs(r.guard.Verbs())); err != nil {
+		return err
 	}
-	return r.front.ServeGuard(r.shards, guarded)
+	return s.joinGuard()
 }
 
 // connected waits for the first connection to NATS, and until no other fila serves
@@ -502,17 +502,18 @@ func (s *Server) stop(graceful bool) {
 // those that are on their way and with consumers.
 func (s *Server) drain(graceful bool) {
 	r := &s.rooms
+	r.front.LeaveGuard()
 	r.shards.Drain()
 	if !graceful {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
 	defer cancel()
+	defer context.AfterFunc(s.killed, cancel)()
 	s.log.Info("stopping: no new messages, waiting for leases", "drain_timeout_ms", s.cfg.DrainTimeoutMs)
 	select {
 	case <-r.front.Detach(r.shards.Queues()...):
 	case <-ctx.Done():
-	case <-s.killed.Done():
 	}
 	r.shards.Settle(ctx)
 	r.guard.Settle(ctx)

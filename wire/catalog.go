@@ -76,6 +76,7 @@ const (
 	CodeGuardPair      = 40400
 	CodePermitRefused  = 41400
 	CodePermitNotFound = 20404
+	CodePermitAway     = 14503
 
 	// The sidecar itself.
 	CodeLimitReached   = 13429
@@ -164,6 +165,7 @@ var catalog = []Entry{
 	entry(CodeGuardPair, "guard_pair", "A further key may not come with the first key of the call: no [[guard]] table allows it."),
 	entry(CodePermitRefused, "bad_permit", "The permit was not given by this fila for this key and caller."),
 	entry(CodePermitNotFound, "permit_not_found", "The permit has ended: its time was over, or fila was started again; what it held is given back."),
+	entry(CodePermitAway, "permit_away", "The fila that gave the permit, of those that answer a common guard prefix, has ended or does not answer; tell it again later, or let the permit end by itself."),
 
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of something is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed and nobody knows whether it reached the disk; retry with the same Nats-Msg-Id."),

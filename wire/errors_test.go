@@ -27,7 +27,7 @@ func everyError() []*Error {
 		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), MessageNotFound("", "id"), MessageInFlight("q", "id", "why"), KeyNotFound("q", "k"), LeaseLost(),
 		BadConfigValue("k", "x", "y"), ConfigKeyNotFound("k"), ConfigMismatch("k", &v), ConfigMismatch("k", nil),
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
-		GuardPair("a", "b"), PermitRefused("a"), PermitNotFound("a"),
+		GuardPair("a", "b"), PermitRefused("a"), PermitNotFound("a"), PermitAway("a", time.Second),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
 		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), FieldRepeated("x"), BackupFailed("why\nnot"),
@@ -134,6 +134,7 @@ func TestErrCodesAreStable(t *testing.T) {
 40400 guard_pair
 41400 bad_permit
 20404 permit_not_found
+14503 permit_away
 13429 limit_reached
 10500 outcome_unknown
 11500 internal

@@ -313,6 +313,11 @@ func PermitNotFound(key string) *Error {
 	return newError(CodePermitNotFound, "the permit for key %s has ended: its time was over, or fila was started again", quote(key))
 }
 
+// PermitAway answers for a permit of another fila, which does not answer.
+func PermitAway(key string, retryAfter time.Duration) *Error {
+	return newError(CodePermitAway, "the fila that gave the permit for key %s does not answer: it has ended, or cannot be reached; the permit ends by itself", quote(key)).retry(retryAfter)
+}
+
 // LimitReached refuses one more of something, named in the plural.
 func LimitReached(what string, limit int64, retryAfter time.Duration) *Error {
 	return newError(CodeLimitReached, "too many %s: at most %d", what, limit).retry(retryAfter)

@@ -17,6 +17,10 @@ const MaxPrefixLen = 64
 // micro service.
 const ServiceName = "fila"
 
+// GuardServiceName is the name of the micro service, and of the queue group, of filas that
+// answer a common guard prefix.
+const GuardServiceName = "fila-guard"
+
 // Shard is the partition in the reply subjects of a fila without a cluster, see
 // [Subjects.OfShard].
 const Shard = "0"
@@ -243,6 +247,25 @@ func (s Subjects) Guard(verb, tail string) string {
 // ParseGuard takes the tail out of the subject of a verb of the guard.
 func (s Subjects) ParseGuard(verb, subject string) (tail string, ok bool) {
 	return s.ParseTail(kindGuard+"."+verb, subject)
+}
+
+// PermitDone returns the subject, under the common prefix of a guard, on which the fila
+// that numbers its permits so hears of calls that another one was told of.
+func (s Subjects) PermitDone(issuer uint64) string {
+	return s.prefix + "." + kindNode + ".done." + strconv.FormatUint(issuer, 16)
+}
+
+// Meets reports whether a guard under the prefix of common, which several filas answer,
+// would use subjects of a fila whose prefix is that of s.
+func (s Subjects) Meets(common Subjects) bool {
+	own := s.prefix + "."
+	for _, kind := range []string{kindGuard, kindNode} {
+		theirs := common.prefix + "." + kind + "."
+		if strings.HasPrefix(theirs, own) || strings.HasPrefix(own, theirs) {
+			return true
+		}
+	}
+	return false
 }
 
 // NodeAsk returns the subject on which a fila that starts asks who is there.

@@ -119,6 +119,15 @@ func (s *Signer) Parse(token, queue string) (Token, error) {
 	}, nil
 }
 
+// LeaseOf returns the lease in a token, which may be forged: it says whom to ask about it.
+func LeaseOf(token string) (uint64, error) {
+	raw, err := tokenText.DecodeString(token)
+	if err != nil || len(raw) != tokenRaw {
+		return 0, ErrBadToken
+	}
+	return binary.BigEndian.Uint64(raw[12:20]), nil
+}
+
 // sign returns a state whose sum is the MAC; the caller puts it back.
 func (s *Signer) sign(body []byte, queue string) *macState {
 	m := s.pool.Get().(*macState)

@@ -179,11 +179,14 @@ type LimitsConfig struct {
 // SharedConfig says what this fila shares with others by a key-value bucket of
 // JetStream.
 type SharedConfig struct {
-	Enabled  bool     `koanf:"enabled"`
-	Bucket   string   `koanf:"bucket"`
-	Replicas int64    `koanf:"replicas"` // of the bucket, when it is made
-	Instance string   `koanf:"instance"` // name of this fila; empty: host and process id
-	Keys     []string `koanf:"keys"`     // what is shared: circuit:KEY, or circuit:PREFIX*
+	Enabled  bool   `koanf:"enabled"`
+	Bucket   string `koanf:"bucket"`
+	Replicas int64  `koanf:"replicas"` // of the bucket, when it is made
+	Instance string `koanf:"instance"` // name of this fila; empty: host and process id
+	// GuardPrefix is the subject prefix under which all filas that have it answer as one
+	// guard; empty: none.
+	GuardPrefix string   `koanf:"guard_prefix"`
+	Keys        []string `koanf:"keys"` // what is shared: circuit:KEY, or circuit:PREFIX*
 }
 
 // circuitKeys begins what Keys says of circuits.

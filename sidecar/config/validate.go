@@ -62,7 +62,34 @@ func (c *Config) checkShared() error {
 	if c.Shared.Enabled && c.NATS.URL == "" && !c.NATS.Embedded.JetStream {
 		return errors.New("shared.enabled = true: the embedded NATS server has no JetStream; set nats.embedded.jetstream = true, or nats.url")
 	}
-	return c.Shared.check()
+	return cmp.Or(c.Shared.check(), c.checkGuardPrefix())
+}
+
+// checkGuardPrefix wants a prefix whose guard is in nobody's way.
+func (c *Config) checkGuardPrefix() error {
+	prefix := c.Shared.GuardPrefix
+	if prefix == "" {
+		return nil
+	}
+	common, err := wire.NewSubjects(prefix)
+	if err != nil {
+		return fmt.Errorf("shared.guard_prefix = %q: %w", prefix, err)
+	}
+	own, err := wire.NewSubjects(c.NATS.SubjectPrefix)
+	switch {
+	case err != nil:
+		return fmt.Errorf("nats.subject_prefix = %q: %w", c.NATS.SubjectPrefix, err)
+	case !c.Shared.Enabled:
+		return fmt.Errorf("shared.guard_prefix = %q: it needs shared.enabled = true", prefix)
+	case own.Meets(common):
+		return fmt.Errorf("shared.guard_prefix = %q: its subjects %s.guard.> and %s.node.> would be among those of nats.subject_prefix = %q; allowed is a prefix beside it or above it", prefix, prefix, prefix, own.Prefix())
+	}
+	for _, reply := range c.NATS.ReplyPrefixes {
+		if err := common.CheckReplyPrefix(reply); err != nil {
+			return fmt.Errorf("nats.reply_prefixes beside shared.guard_prefix: %w", err)
+		}
+	}
+	return nil
 }
 
 func (n *NATSConfig) check() error {

@@ -75,6 +75,32 @@ func TestSharedValidate(t *testing.T) {
 	}
 }
 
+func TestGuardPrefixValidate(t *testing.T) {
+	set := func(own, common string) func(*Config) {
+		return func(c *Config) {
+			c.Shared.Enabled, c.NATS.Embedded.JetStream = true, true
+			c.NATS.SubjectPrefix, c.Shared.GuardPrefix = own, common
+		}
+	}
+	for name, tc := range map[string]validateCase{
+		"beside":     {set("fila", "acme"), ""},
+		"above":      {set("acme.eu", "acme"), ""},
+		"similar":    {set("acme", "acme-guard"), ""},
+		"the same":   {set("acme", "acme"), `shared.guard_prefix = "acme": its subjects acme.guard.> and acme.node.> would be among those of nats.subject_prefix = "acme"`},
+		"below":      {set("acme", "acme.enqueue"), `would be among those of nats.subject_prefix = "acme"`},
+		"its guard":  {set("acme.guard", "acme"), `would be among those of nats.subject_prefix = "acme.guard"`},
+		"its nodes":  {set("acme.node.x", "acme"), `would be among those of nats.subject_prefix = "acme.node.x"`},
+		"wildcard":   {set("fila", "a.*"), `shared.guard_prefix = "a.*": subject prefix "a.*"`},
+		"not shared": {func(c *Config) { c.Shared.GuardPrefix = "acme" }, `shared.guard_prefix = "acme": it needs shared.enabled = true`},
+		"replies": {func(c *Config) {
+			set("fila", "acme")(c)
+			c.NATS.ReplyPrefixes = []string{"acme."}
+		}, `nats.reply_prefixes beside shared.guard_prefix: reply prefix "acme."`},
+	} {
+		t.Run(name, tc.run)
+	}
+}
+
 func TestEmbeddedClusterValidate(t *testing.T) {
 	member := func(change func(*EmbeddedConfig)) func(*Config) {
 		return func(c *Config) {

@@ -1,7 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 
 	"github.com/stretchr/testify/require"
 )
@@ -33,4 +38,71 @@ func TestCallsOverAKill(t *testing.T) {
 	require.Less(t, answer.RetryAfterMs, int64(660_001))
 	c.call("fila.guard.check.vendor", m{"with": []string{"tenant:globex"}}, &answer)
 	require.True(t, answer.Allowed)
+}
+
+// TestOneGuardOfTwoFilas: two filas with prefixes of their own answer one guard. Both are
+// asked, a call may be told of at either and counts once, and when one is killed the other
+// goes on, and says of whose permits nothing is known.
+func TestOneGuardOfTwoFilas(t *testing.T) {
+	t.Parallel()
+	ns := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	nc, err := nats.Connect(ns.URL)
+	require.NoError(t, err)
+	defer nc.Close()
+	var filas []*proc
+	for i := range 2 {
+		filas = append(filas, startFila(t, options{
+			natsURL: ns.URL, nats: fmt.Sprintf("subject_prefix = \"acme.f%d\"", i), tail: "[shared]\nenabled = true\nguard_prefix = \"acme\"\n",
+		}))
+	}
+	type reply struct {
+		Allowed, Duplicate bool
+		Permit             string
+		Permits            int
+		Error              struct {
+			Code int `json:"err_code"`
+		}
+	}
+	ask := func(subject, body string) (r reply) {
+		m, err := nc.Request(subject, []byte(body), patience)
+		require.NoError(t, err, subject)
+		require.NoError(t, json.Unmarshal(m.Data, &r))
+		return r
+	}
+	live := func(i int) int { return ask(fmt.Sprintf("acme.f%d.guard.state.v", i), "").Permits }
+	done := func(permit string) reply {
+		return ask("acme.guard.done.v", `{"permit":"`+permit+`","outcome":"ok"}`)
+	}
+	check := func() (given []string) {
+		for len(given) < 50 || live(0) == 0 || live(1) == 0 {
+			r := ask("acme.guard.check.v", `{"ttl_ms":600000}`)
+			require.True(t, r.Allowed)
+			given = append(given, r.Permit)
+		}
+		return given
+	}
+	given := check()
+	require.Equal(t, len(given), live(0)+live(1))
+	for i, permit := range given {
+		require.Equal(t, reply{}, done(permit))
+		require.Equal(t, len(given)-i-1, live(0)+live(1))
+		require.Equal(t, reply{Duplicate: true}, done(permit))
+	}
+	given = check()
+	alive, lost := live(0), live(1)
+	require.Equal(t, len(given), alive+lost)
+	filas[1].Kill9(t)
+	for _, permit := range given {
+		r := done(permit)
+		if r.Error.Code == 0 {
+			require.False(t, r.Duplicate)
+			alive--
+			continue
+		}
+		require.Equal(t, 14503, r.Error.Code)
+		lost--
+	}
+	require.Zero(t, alive)
+	require.Zero(t, lost)
+	require.Equal(t, reply{}, done(ask("acme.guard.check.v", "").Permit))
 }

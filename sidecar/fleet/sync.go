@@ -5,6 +5,7 @@ import (
 	"context"
 	crand "crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,9 @@ type Options struct {
 	Bucket   Bucket
 	Now      func() int64 // Unix ns of this host
 	Instance string       // name of this one for people; it is made unique
+	// Prefix and GuardPrefix are the subject prefixes that this instance answers, which
+	// others learn by Others.
+	Prefix, GuardPrefix string
 	// Degraded is told, by one goroutine, when a session has ended, and with nil when
 	// the next one has begun.
 	Degraded func(why error)
@@ -66,6 +70,7 @@ const beatPrefix = "i"
 type Sync struct {
 	opt    Options
 	me     string
+	card   []byte          // the value of beats
 	kinds  map[string]Kind // written before Start
 	offset atomic.Int64    // of the fleet's clock against Options.Now
 	stats  struct{ written, refused, failed atomic.Int64 }
@@ -106,6 +111,11 @@ func New(o Options) *Sync {
 		opt: o, me: o.Instance + "/" + crand.Text()[:10], kinds: make(map[string]Kind),
 		tokens: make(chan struct{}, maxSwaps), failed: make(chan error, 1),
 	}
+	card, err := json.Marshal(beatCard{V: 1, Prefix: o.Prefix, GuardPrefix: o.GuardPrefix})
+	if err != nil {
+		panic(err) // strings
+	}
+	s.card = card
 	s.mu.entries, s.mu.states = make(map[string]Entry), make(map[string]*keyState)
 	s.mu.why = errors.New("not started")
 	return s
@@ -167,6 +177,35 @@ func (s *Sync) Peers() []string {
 		}
 	}
 	slices.Sort(all)
+	return all
+}
+
+// beatCard is what a beat says of its instance.
+type beatCard struct {
+	V           int    `json:"v"`
+	Prefix      string `json:"prefix,omitempty"`
+	GuardPrefix string `json:"guard_prefix,omitempty"`
+}
+
+// Other is another instance whose beats come.
+type Other struct {
+	Name                string // for people
+	Prefix, GuardPrefix string // that it answers; empty: none, or it is of before they were told
+}
+
+// Others returns the other instances whose beats come, in order.
+func (s *Sync) Others() []Other {
+	var all []Other
+	for _, instance := range s.Peers() {
+		if instance == s.me {
+			continue
+		}
+		e, _ := s.Find(beatPrefix, instance)
+		var card beatCard
+		if err := json.Unmarshal(e.Value, &card); err == nil {
+			all = append(all, Other{Name: NameOf(instance), Prefix: card.Prefix, GuardPrefix: card.GuardPrefix})
+		}
+	}
 	return all
 }
 
@@ -343,7 +382,7 @@ func (s *Sync) beat(ctx context.Context) (b beat) {
 	ctx, cancel := context.WithTimeout(ctx, s.opt.Timeout)
 	defer cancel()
 	b.sent = s.opt.Now()
-	b.rev, b.err = s.opt.Bucket.Set(ctx, bucketKey(beatPrefix, s.me), []byte(`{"v":1}`))
+	b.rev, b.err = s.opt.Bucket.Set(ctx, bucketKey(beatPrefix, s.me), s.card)
 	b.done = s.opt.Now()
 	return b
 }

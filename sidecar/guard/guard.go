@@ -43,6 +43,12 @@ type Options struct {
 	Keep func(keys []string, until int64) (onDisk func() *wire.Error)
 
 	MaxPayload func() int64 // bytes of the largest reply
+
+	// Of a guard that several filas answer together. Forward tells the one that gave a
+	// permit how the call went, and returns its answer; an error: there is none.
+	// SharesLimits says whether the limits of a throttle key hold over all of them.
+	Forward      func(issuer uint64, body []byte) (reply []byte, refused *wire.Error, err error)
+	SharesLimits func(key string) bool
 }
 
 // Caps bound what callers name; 0 is no bound. Beyond it they are refused (429).
@@ -72,6 +78,9 @@ const (
 	busyRetryAfter = 200 * time.Millisecond
 )
 
+// maxForwards is how many calls may be on their way to the filas that gave their permits.
+const maxForwards = 1000
+
 // remember is how long (ns) a permit is known after it was done, to tell a repetition
 // of done from a permit that there never was.
 const remember = int64(10e9)
@@ -79,8 +88,9 @@ const remember = int64(10e9)
 // Guard gives permits and takes them back. Its methods may be called from any
 // goroutine.
 type Guard struct {
-	opt Options
-	run uint64 // of this process; in its permits
+	opt      Options
+	run      uint64        // of this process; in its permits
+	forwards chan struct{} // has room for those that are under way
 
 	mu struct {
 		sync.Mutex
@@ -125,7 +135,7 @@ type held struct {
 
 // New returns a guard without permits.
 func New(o Options) *Guard {
-	g := &Guard{opt: o, run: rand.Uint64()}
+	g := &Guard{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards)}
 	g.mu.permits = make(map[uint64]*permit)
 	g.mu.byKey = make(map[string]int)
 	g.mu.timer = time.AfterFunc(time.Hour, func() {
@@ -491,14 +501,43 @@ func (g *Guard) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outc
 	return v, breaker.Failure
 }
 
+// Issuer is this process as the permits that it gives name it.
+func (g *Guard) Issuer() uint64 { return g.run }
+
 // State says how a key stands, and takes nothing.
-func (g *Guard) State(key string) wire.GuardStatus {
+func (g *Guard) State(key string) wire.GuardStatus { return g.state(key, true, false) }
+
+// SharedState is State by what filas share of the key alone.
+func (g *Guard) SharedState(key string) wire.GuardStatus {
+	return g.state(key, g.opt.SharesLimits(key), true)
+}
+
+// state says how a key stands by its limits, or without, and by its circuit or, with
+// shared, only if that is a shared one.
+func (g *Guard) state(key string, limits, shared bool) wire.GuardStatus {
 	now := g.opt.Now()
 	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
 	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
-	set, err := g.opt.Gates.Set([]string{key}, now)
+	if limits {
+		g.stateOfLimits(&st, now)
+	}
+	if info, ok := g.opt.Circuits.Info(key); ok && (info.Shared || !shared) {
+		st.Circuit = &info
+		c := g.opt.Circuits.Use(key, now)
+		if n, at := c.Peek(now); n <= 0 {
+			st.Answer = g.byCircuit(key, at, now)
+		}
+		for _, c := range g.opt.Circuits.Drop(c, now, nil) {
+			c.Announce()
+		}
+	}
+	return st
+}
+
+func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
+	set, err := g.opt.Gates.Set([]string{st.Key}, now)
 	if err != nil { // one key is never too many
-		return st
+		return
 	}
 	defer g.opt.Gates.Close(set, now)
 	for _, gate := range set.Gates() {
@@ -512,17 +551,6 @@ func (g *Guard) State(key string) wire.GuardStatus {
 	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok {
 		st.Answer = byThrottle(block, now)
 	}
-	if info, ok := g.opt.Circuits.Info(key); ok {
-		st.Circuit = &info
-		c := g.opt.Circuits.Use(key, now)
-		if n, at := c.Peek(now); n <= 0 {
-			st.Answer = g.byCircuit(key, at, now)
-		}
-		for _, c := range g.opt.Circuits.Drop(c, now, nil) {
-			c.Announce()
-		}
-	}
-	return st
 }
 
 // Known is how many permits are in memory: live ones, and those that were done a moment

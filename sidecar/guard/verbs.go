@@ -19,6 +19,11 @@ func (g *Guard) Verbs() map[string]Verb {
 	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.doneVerb, wire.GuardState: g.stateVerb}
 }
 
+// Common are the verbs of a guard that several filas answer together, by name.
+func (g *Guard) Common() map[string]Verb {
+	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.anyonesDone, wire.GuardState: g.sharedStateVerb}
+}
+
 func (g *Guard) checkVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardCheck(tail, body)
 	if err != nil {
@@ -72,6 +77,55 @@ func (g *Guard) doneVerb(tail string, body []byte) (reply []byte, headers map[st
 	}
 	v, err := g.Done(&r)
 	reply, headers, err = encode(v, nil, err)
+	return reply, headers, err, nil
+}
+
+// anyonesDone takes back a permit of this fila, or tells the one that gave it.
+func (g *Guard) anyonesDone(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+	r, err := wire.ParseGuardDone(tail, body)
+	if err != nil {
+		return nil, nil, err, nil
+	}
+	issuer, bad := wire.LeaseOf(r.Permit)
+	switch {
+	case bad != nil:
+		return nil, nil, wire.PermitRefused(r.Key), nil
+	case issuer == g.run:
+		return g.doneVerb(tail, body)
+	}
+	key := r.Key
+	r.Key = wire.ShowKey(key)
+	passed, _, err := encode(r, nil, nil)
+	if err != nil {
+		return nil, nil, err, nil
+	}
+	select {
+	case g.forwards <- struct{}{}:
+	default:
+		return nil, nil, wire.LimitReached("calls on their way to the filas that gave their permits", maxForwards, capRetryAfter), nil
+	}
+	return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
+		defer func() { <-g.forwards }()
+		reply, refused, failed := g.opt.Forward(issuer, passed)
+		if failed != nil {
+			refused = wire.PermitAway(key, capRetryAfter)
+		}
+		return reply, nil, refused
+	}
+}
+
+// Forwarded takes back a permit of this fila of which another one was told.
+func (g *Guard) Forwarded(body []byte) ([]byte, *wire.Error) {
+	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body)
+	return reply, err
+}
+
+func (g *Guard) sharedStateVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+	r, err := wire.ParseGateKey(tail, body)
+	if err != nil {
+		return nil, nil, err, nil
+	}
+	reply, headers, err = encode(g.SharedState(r.Key), nil, nil)
 	return reply, headers, err, nil
 }
 

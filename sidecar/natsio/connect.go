@@ -64,6 +64,7 @@ const FleetInbox = "_INBOX.fila"
 // role may not read all of them. Who uses it tells when the connection is lost.
 func ConnectFleet(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger) (*nats.Conn, error) {
 	log = log.With("component", "nats", "connection", "shared")
+	cfg.ReplyPrefixes = []string{""} // no client chooses a subject of this connection: all are needed
 	opts := append(watchOptions(cfg, log, nil, nil),
 		nats.Name(cfg.Name+" shared"), nats.CustomInboxPrefix(FleetInbox),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Debug("disconnected", "error", err) }))

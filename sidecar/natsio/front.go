@@ -33,6 +33,7 @@ type Front struct {
 
 	acks    []*nats.Subscription // acks and nacks
 	service micro.Service        // requests; nil: not begun
+	group   micro.Service        // of the common guard; nil: not begun
 	calls   sync.RWMutex         // held to read while a request of the guard is answered
 
 	mu struct {

@@ -1,6 +1,7 @@
 package natsio
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -19,21 +20,52 @@ type GuardVerb func(tail string, body []byte) (reply []byte, headers map[string]
 // ServeGuard adds the verbs of the guard by name to the micro service, which
 // ServeRequests has begun. When it returns they can be reached.
 func (f *Front) ServeGuard(s *shard.Set, verbs map[string]GuardVerb) error {
+	return f.serveGuard(f.service, s, f.Subjects, verbs, s.Draining)
+}
+
+// JoinGuard answers the verbs of the guard by name under a prefix that other filas answer
+// as well, as one of a queue group.
+func (f *Front) JoinGuard(s *shard.Set, version string, common wire.Subjects, verbs map[string]GuardVerb) error {
+	service, err := micro.AddService(f.Conn, micro.Config{
+		Name: wire.GuardServiceName, Version: serviceVersion(version), QueueGroup: wire.GuardServiceName,
+		Description: "the guard of several filas",
+		Metadata:    map[string]string{"subject_prefix": common.Prefix(), "fila": f.Subjects.Prefix(), "version": version},
+	})
+	if err != nil {
+		return fmt.Errorf("NATS micro service of the common guard: %w", err)
+	}
+	f.group = service
+	// Until this one has left the group, others are not asked instead.
+	return f.serveGuard(service, s, common, verbs, func() bool { return false })
+}
+
+// LeaveGuard ends what JoinGuard has begun, if it has: what has arrived is answered, and
+// the rest is for the others.
+func (f *Front) LeaveGuard() {
+	if f.group == nil {
+		return
+	}
+	if err := f.group.Stop(); err != nil {
+		f.Log.Debug("micro service of the common guard", "error", err)
+	}
+}
+
+func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Subjects, verbs map[string]GuardVerb, draining func() bool) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
 		handle := func(req micro.Request) {
-			tail, ok := f.Subjects.ParseGuard(name, req.Subject())
+			tail, ok := subjects.ParseGuard(name, req.Subject())
 			switch {
 			case !ok:
 				f.respondError(req, wire.BadSubject(req.Subject()))
 			case req.Reply() == "" && name != wire.GuardDone: // nobody would hear of the permit
-			case s.Draining() && name == wire.GuardCheck:
+			case draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
 				f.guarded(s, req, tail, do)
 			}
 		}
-		if err := f.serve(s, "guard-"+name, f.Subjects.Guard(name, ">"), handle); err != nil {
+		if err := f.serve(service, s, "guard-"+name, subjects.Guard(name, ">"), handle); err != nil {
 			return err
 		}
 	}

@@ -49,7 +49,7 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Ver
 	}
 	f.service = service
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
-		if err := f.serve(s, name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
+		if err := f.serve(service, s, name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
 			return err
 		}
 	}
@@ -62,15 +62,15 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Ver
 		{wire.KindConsume, f.Subjects.ConsumeWildcard(), f.nameless(wire.KindConsume), f.consume},
 		{wire.KindFetch, f.Subjects.FetchWildcard(), f.nameless(wire.KindFetch), f.fetch},
 	} {
-		if err := f.serve(s, e.kind, e.subject, f.queueRequest(s, e.parse, e.do)); err != nil {
+		if err := f.serve(service, s, e.kind, e.subject, f.queueRequest(s, e.parse, e.do)); err != nil {
 			return err
 		}
 	}
 	return f.Flush()
 }
 
-// serve adds an endpoint. Requests that fila may not answer do not reach its handler.
-func (f *Front) serve(s *shard.Set, name, subject string, handle func(micro.Request)) error {
+// serve adds an endpoint of a service. Requests that fila may not answer do not reach its handler.
+func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string, handle func(micro.Request)) error {
 	handler := micro.HandlerFunc(func(req micro.Request) {
 		if err := f.checkReply(req.Subject(), req.Reply()); err != nil {
 			s.Refuse("", err)
@@ -78,7 +78,7 @@ func (f *Front) serve(s *shard.Set, name, subject string, handle func(micro.Requ
 		}
 		handle(req)
 	})
-	err := f.service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointPendingLimits(-1, -1))
+	err := service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointPendingLimits(-1, -1))
 	if err != nil {
 		return fmt.Errorf("endpoint %s: %w", name, err)
 	}
