@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -121,35 +122,32 @@ func (f *fleet) circuit(i int, key string) (info fleetCircuit) {
 	return info
 }
 
-// quantile of durations that it sorts.
-func quantile(all []time.Duration, q float64) time.Duration {
-	slices.Sort(all)
-	return all[min(len(all)-1, int(q*float64(len(all))))]
-}
-
 // nackFor is long enough that no message comes again.
 const nackFor = `-NAK {"delay": 3600000000000}`
 
-// TestFleetOpensEachCircuitOnce: six failures race over four filas to each of 300
-// circuits of five. Each opens once, in one turn that all filas tell.
-func TestFleetOpensEachCircuitOnce(t *testing.T) {
-	const circuits, failures, filas = 300, 6, 4
-	f := startFleet(t, filas, "threshold = 5\ncooldown_ms = 600000")
-	type told struct {
-		fila    int
-		version float64
-		by      string
-		at      time.Time
-	}
+// opening is one that a fila tells of.
+type opening struct {
+	fila    int
+	version uint64
+	by      string
+	at      time.Time // the test has heard of it
+}
+
+// race has failures race over all filas to each of so many circuits of five, one circuit
+// after the other. It returns when the failures of each began, and who has told of
+// openings.
+func (f *fleet) race(circuits, failures int) (begun map[string]time.Time, openings map[string][]opening) {
+	t, filas := f.t, len(f.procs)
+	t.Helper()
+	begun, openings = make(map[string]time.Time), make(map[string][]opening)
 	var mu sync.Mutex
-	openings := make(map[string][]told)
-	_, err := f.nc.Subscribe("*.event.circuit-changed.>", func(m *nats.Msg) {
+	events, err := f.nc.Subscribe("*.event.circuit-changed.>", func(m *nats.Msg) {
 		at := time.Now()
 		var e struct {
 			Key  string
 			Data struct {
 				New, By string
-				Version float64
+				Version uint64
 			}
 		}
 		if json.Unmarshal(m.Data, &e) != nil || e.Data.New != "open" {
@@ -157,7 +155,7 @@ func TestFleetOpensEachCircuitOnce(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		openings[e.Key] = append(openings[e.Key], told{int(m.Subject[1] - '0'), e.Data.Version, e.Data.By, at})
+		openings[e.Key] = append(openings[e.Key], opening{int(m.Subject[1] - '0'), e.Data.Version, e.Data.By, at})
 	})
 	require.NoError(t, err)
 	replies := make(map[string][]string)
@@ -182,10 +180,9 @@ func TestFleetOpensEachCircuitOnce(t *testing.T) {
 		}
 		return n == circuits*failures
 	}, "all are delivered")
-	var recorded, spread []time.Duration
 	for c := range circuits {
 		key := fmt.Sprint("v", c)
-		begin := time.Now()
+		begun[key] = time.Now()
 		for _, reply := range replies[key] {
 			require.NoError(t, f.nc.Publish(reply, []byte(nackFor)))
 		}
@@ -194,17 +191,8 @@ func TestFleetOpensEachCircuitOnce(t *testing.T) {
 			defer mu.Unlock()
 			return len(openings[key]) == filas
 		}, "all filas tell the opening")
-		mu.Lock()
-		first := slices.MinFunc(openings[key], func(a, b told) int { return a.at.Compare(b.at) })
-		recorded = append(recorded, first.at.Sub(begin))
-		for _, o := range openings[key] {
-			spread = append(spread, o.at.Sub(first.at))
-		}
-		mu.Unlock()
 	}
-	t.Logf("from the nacks to the first fila that tells of the opening: p50 %v, p99 %v; to all others: p50 %v, p99 %v, max %v",
-		quantile(recorded, .5), quantile(recorded, .99), quantile(spread, .5), quantile(spread, .99), quantile(spread, 1))
-	// Nothing more comes of the sixth failures.
+	// Nothing more comes of failures after the fifth.
 	for i := range filas {
 		for c := range circuits {
 			info := f.circuit(i, fmt.Sprint("v", c))
@@ -212,40 +200,63 @@ func TestFleetOpensEachCircuitOnce(t *testing.T) {
 			require.True(t, info.Shared)
 		}
 	}
+	require.NoError(t, f.nc.Flush())
+	require.NoError(t, events.Unsubscribe())
 	mu.Lock()
 	defer mu.Unlock()
+	return begun, maps.Clone(openings)
+}
+
+// TestFleetOpensEachCircuitOnce: six failures race over four filas to each of 300
+// circuits of five. Each opens once, in one turn that all filas tell.
+func TestFleetOpensEachCircuitOnce(t *testing.T) {
+	const circuits, failures, filas = 300, 6, 4
+	f := startFleet(t, filas, "threshold = 5\ncooldown_ms = 600000")
+	_, openings := f.race(circuits, failures)
+	require.Len(t, openings, circuits)
 	for key, all := range openings {
 		require.Len(t, all, filas, key)
 		for i, o := range all {
 			require.Equal(t, all[0].version, o.version, key)
 			require.Equal(t, all[0].by, o.by, key)
-			require.False(t, slices.ContainsFunc(all[:i], func(p told) bool { return p.fila == o.fila }), "%s was told twice", key)
+			require.False(t, slices.ContainsFunc(all[:i], func(p opening) bool { return p.fila == o.fila }), "%s was told twice", key)
 		}
+	}
+}
+
+// fail has each fila report so many failures of one circuit, so many a second (0: as
+// fast as they can), and waits until every one of them has been counted, none twice.
+func (f *fleet) fail(each, rate int) {
+	t, filas := f.t, len(f.procs)
+	t.Helper()
+	for i := range filas {
+		f.deliveries(i, 0, func(m *nats.Msg) { _ = f.nc.Publish(m.Reply, []byte(nackFor)) })
+	}
+	begin := time.Now()
+	for n := range each {
+		if rate > 0 {
+			<-time.After(time.Until(begin.Add(time.Duration(n) * time.Second / time.Duration(rate))))
+		}
+		for i := range filas {
+			m := &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q0", Header: nats.Header{"Vendor": {"stripe"}}}
+			require.NoError(t, f.nc.PublishMsg(m))
+		}
+	}
+	sent := time.Since(begin)
+	for i := range filas {
+		eventually(t, func() bool { return f.circuit(i, "stripe").ConsecutiveFailures >= filas*each })
+	}
+	t.Logf("%d failures, sent in %v, were counted everywhere %v later", filas*each, sent, time.Since(begin)-sent)
+	for i := range filas {
+		require.Equal(t, filas*each, f.circuit(i, "stripe").ConsecutiveFailures)
 	}
 }
 
 // TestFleetCountsEachFailure: four filas report failures of one circuit as fast as they
 // can; none is lost, none counts twice.
 func TestFleetCountsEachFailure(t *testing.T) {
-	const each, filas = 10_000, 4
-	f := startFleet(t, filas, "threshold = 1000000")
-	for i := range filas {
-		f.deliveries(i, 0, func(m *nats.Msg) { _ = f.nc.Publish(m.Reply, []byte(nackFor)) })
-	}
-	begin := time.Now()
-	for i := range filas {
-		for range each {
-			m := &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q0", Header: nats.Header{"Vendor": {"stripe"}}}
-			require.NoError(t, f.nc.PublishMsg(m))
-		}
-	}
-	for i := range filas {
-		eventually(t, func() bool { return f.circuit(i, "stripe").ConsecutiveFailures >= filas*each })
-	}
-	t.Logf("%d failures in %v", filas*each, time.Since(begin))
-	for i := range filas {
-		require.Equal(t, filas*each, f.circuit(i, "stripe").ConsecutiveFailures)
-	}
+	f := startFleet(t, 4, "threshold = 1000000")
+	f.fail(10_000, 0)
 }
 
 // TestTwoFilasOnOneLaptop: one has the NATS server inside, with JetStream, and the

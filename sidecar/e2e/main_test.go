@@ -17,9 +17,10 @@ import (
 const roleEnv = "FILA_E2E_ROLE"
 
 var (
-	flagBin   = flag.String("fila.bin", "", "fila binary to test; empty builds it")
-	flagKills = flag.Int("fila.kills", 3, "rounds of the tests that kill fila and restart NATS")
-	flagSeed  = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
+	flagBin     = flag.String("fila.bin", "", "fila binary to test; empty builds it")
+	flagKills   = flag.Int("fila.kills", 3, "rounds of the tests that kill fila and restart NATS")
+	flagMeasure = flag.Bool("fila.measure", false, "run what prints figures")
+	flagSeed    = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
 )
 
 // binary is the path of the fila binary under test. TestMain sets it.
