@@ -20,7 +20,8 @@ import (
 // The file is a bbolt file with these buckets:
 //
 //	meta       format (u32), secret (32 bytes), created (i64), next_queue (u32),
-//	           tally, clock (of all since it is known): all sealed
+//	           tally, clock (of all since it is known), position (of a replica:
+//	           how far it has a log, in that log's words): all sealed
 //	segments   segment id (u64 big endian) -> a bucket with two blocks: "i", the
 //	           header index, and "v", the records. A bucket of its own keeps the
 //	           big values out of its neighbours' pages; "i" lies before "v", so
@@ -49,6 +50,7 @@ var (
 	keyNextQueue = []byte("next_queue")
 	keyTally     = []byte("tally")
 	keyClock     = []byte("clock")
+	keyPosition  = []byte("position")
 	keyIndex     = []byte("i")
 	keyValue     = []byte("v")
 
@@ -78,12 +80,18 @@ type Bolt struct {
 	gate sync.RWMutex
 
 	mu     sync.RWMutex
+	ahead  bool // the plan is in the log and not yet in the file: it is read, and does not change
 	queues map[QueueID]*queue
 	segs   segTable
 	cache  readCache
 	count  counters
 
+	// committing is held by whoever is the committer: the goroutine of that name, or
+	// Apply.
+	committing sync.Mutex
+
 	// Owned by the committer.
+	log         Log // nil: none
 	plan        plan
 	pace        pace
 	nextQueue   QueueID
@@ -94,7 +102,7 @@ type Bolt struct {
 
 	closed  atomic.Bool
 	failed  chan struct{}
-	failure atomic.Pointer[error]
+	failure atomic.Pointer[error] // set once, before failed is closed
 	done    sync.WaitGroup
 	closing sync.Once
 	leaving chan struct{} // closed when Close begins
@@ -283,7 +291,9 @@ func (s *Bolt) Err() error {
 // fail makes the store refuse everything from now on.
 func (s *Bolt) fail(cause error) error {
 	err := fmt.Errorf("%w: %s: %w", ErrFailed, s.path, cause)
-	s.failure.Store(&err)
+	if !s.failure.CompareAndSwap(nil, &err) {
+		return *s.failure.Load() // by Fail
+	}
 	close(s.failed)
 	s.o.Logger.Error("store: commit failed", "file", s.path, "error", cause)
 	return err
@@ -296,6 +306,8 @@ func (s *Bolt) Close() error {
 		close(s.leaving)
 		s.box.close()
 		s.done.Wait()
+		s.committing.Lock() // for Apply
+		defer s.committing.Unlock()
 		if s.serving {
 			s.closeClock()
 		}

@@ -193,6 +193,9 @@ type outcome struct {
 	batches []*Batch
 	errs    []error
 	stats   CommitStats
+
+	start time.Time
+	told  bool // the notifier has it: nothing changes any more
 }
 
 // notifier calls Done, so that the committer can go on meanwhile.
@@ -295,26 +298,36 @@ func (s *Bolt) commitLoop() {
 }
 
 func (s *Bolt) commit(batches []*Batch) {
-	o := outcome{batches: batches, errs: make([]error, len(batches))}
-	start := time.Now()
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	o := outcome{batches: batches, errs: make([]error, len(batches)), start: time.Now()}
 	err := s.Err()
 	if err == nil {
-		err = s.guard("commit", func() error { return s.transact(batches, o.errs) })
+		err = s.guard("commit", func() error { return s.transact(&o, nil) })
 		if err != nil {
 			err = s.fail(err)
 		}
+	}
+	if err == nil && !s.plan.empty() {
+		s.pace.learn(s.plan.written(), time.Since(o.start))
+	}
+	s.endPlan()
+	s.box.end() // before anybody hears of it and hands in more
+	if o.told {
+		return
 	}
 	if err != nil {
 		for i := range o.errs {
 			o.errs[i] = err
 		}
 	}
-	o.stats = CommitStats{Duration: time.Since(start), Batches: len(batches)}
-	if err == nil && !s.plan.empty() {
-		s.pace.learn(s.plan.written(), o.stats.Duration)
-	}
-	s.plan.reset()
-	s.box.count.Add(-int64(len(batches)))
-	s.box.end() // before anybody hears of it and hands in more
-	s.notify.put(o)
+	s.tell(&o)
+}
+
+// tell has the notifier pass on an outcome.
+func (s *Bolt) tell(o *outcome) {
+	o.stats = CommitStats{Duration: time.Since(o.start), Batches: len(o.batches)}
+	o.told = true
+	s.box.count.Add(-int64(len(o.batches)))
+	s.notify.put(*o)
 }

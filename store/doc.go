@@ -14,6 +14,10 @@
 // next round at once. A batch is atomic, batches take effect in the order of
 // their submission, and Done is called in that order, too, after the sync.
 //
+// Between planning and commit a [Log] may take what is committed, so that it is
+// durable elsewhere: then Done is called as soon as it is there, and the file
+// follows. Another store applies what the log has by [Bolt.Apply].
+//
 // What to know before using it:
 //
 //   - A commit that fails is final. Nobody can say what reached the disk after a

@@ -159,6 +159,11 @@ func (c *checker) meta() error {
 			next = le.Uint32(v)
 		}
 	}
+	if sealed := bucket.Get(keyPosition); sealed != nil {
+		if _, err := unseal(keyPosition, sealed); err != nil {
+			c.report(c.s.metaError(string(keyPosition), err))
+		}
+	}
 	names := make(map[string]QueueID)
 	return c.each(bucketQueues, "queue", func(k, v []byte) error {
 		q, err := decodeQueue(k, v)

@@ -223,6 +223,9 @@ func (s *Bolt) Snapshot() (Snapshot, error) {
 		return Snapshot{}, ErrClosed
 	}
 	var out Snapshot
+	// What is done is in the file: with a Log, Done comes before the commit.
+	s.gate.RLock()
+	defer s.gate.RUnlock()
 	err := s.guard("snapshot", func() error {
 		return s.db.View(func(tx *bbolt.Tx) error { return s.snapshot(tx, &out) })
 	})

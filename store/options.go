@@ -61,7 +61,7 @@ type tuning struct {
 	mergeFanIn     int   // small segments of one tier are merged at this number
 	carryBytes     int64 // compaction carries at least so much per commit
 
-	step   func(name string) error   // called between the steps of a rewrite
+	step   func(name string) error   // called between the steps of a rewrite, and between log and file
 	writer func(io.Writer) io.Writer // put before the file of a backup
 }
 

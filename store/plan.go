@@ -40,6 +40,7 @@ type added struct {
 	m                *Message
 	headers, payload []byte
 	dead             bool // finished already
+	segment, slot    int  // where it is laid out, counting within the plan; where there is a Log only
 }
 
 // stateOp sets a state or, with none, deletes it. A pending one is for a message
@@ -125,10 +126,16 @@ func (s *Bolt) find(ref Ref) (q *queue, l loc, ok bool) {
 	return q, l, ok
 }
 
-// planBatch adds a batch to the plan or refuses it.
-func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
+// planBatch adds a batch to the plan or refuses it. One that a log has already was
+// admitted there.
+func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch, logged bool) error {
 	if err := b.Check(); err != nil {
 		return err
+	}
+	if s.log != nil && !logged {
+		if err := s.log.Admit(b); err != nil {
+			return err
+		}
 	}
 	sources := s.sources(tx, b)
 	s.mu.Lock()

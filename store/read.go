@@ -12,7 +12,7 @@ import (
 type place struct {
 	l    loc
 	id   uint64 // of its segment
-	data []byte // the segment's value, if it is cached
+	data []byte // the segment's value or, of what is ahead of the file, that or its header index, if it is in memory
 	ok   bool
 }
 
@@ -116,12 +116,16 @@ func (r *reading) locate(from int) {
 		}
 		var p place
 		if q != nil {
-			if l, ok := q.index.get(ref.Seq); ok && l.seg != pendingSeg {
+			switch l, ok := q.index.get(ref.Seq); {
+			case !ok:
+			case l.seg != pendingSeg:
 				g := r.s.segs.segs[l.seg]
 				p = place{l: l, id: g.id, ok: true}
 				if !r.index {
 					p.data = g.data
 				}
+			case r.s.ahead:
+				p = r.s.planned(l, r.index)
 			}
 		}
 		r.places = append(r.places, p)

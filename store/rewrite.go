@@ -102,6 +102,9 @@ func (f *File) rewrite(r *Rewritten) (b *Builder, err error) {
 		err = b.addContents(f)
 	}
 	if err == nil {
+		err = b.addPosition(f)
+	}
+	if err == nil {
 		err = b.added.differ(contents{stats.Messages, stats.Bytes, stats.States})
 	}
 	if err != nil {
@@ -120,6 +123,15 @@ func (b *Builder) addSnapshot(snap *Snapshot) error {
 		batch.DeleteQueues = []QueueID{last}
 	}
 	return b.Add(batch)
+}
+
+// addPosition adds how far f has its log, if it has one.
+func (b *Builder) addPosition(f *File) error {
+	position, err := f.Position()
+	if err != nil || position == nil {
+		return err
+	}
+	return b.s.Apply(nil, position)
 }
 
 // addContents adds the messages and the dedupe ids of f, some at a time.

@@ -36,11 +36,13 @@ type newSegment struct {
 	from, to              int
 	recordBytes, entryLen int
 	data                  []byte
+	index                 []byte // kept where there is a Log only
 }
 
-// transact plans and writes one group commit. errs gets the errors of batches
-// that are refused; an error of its own means that the commit failed.
-func (s *Bolt) transact(batches []*Batch, errs []error) error {
+// transact plans and writes one group commit. o.errs gets the errors of batches
+// that are refused; an error of its own means that the commit failed. With a
+// position it applies what a log has already, and nothing may be refused.
+func (s *Bolt) transact(o *outcome, position []byte) error {
 	tx, err := s.db.Begin(true)
 	if err != nil {
 		return err
@@ -51,20 +53,43 @@ func (s *Bolt) transact(batches []*Batch, errs []error) error {
 			_ = s.guard("rollback", tx.Rollback)
 		}
 	}()
-	for i, b := range batches {
-		errs[i] = s.planBatch(tx, b)
+	for i, b := range o.batches {
+		if o.errs[i] = s.planBatch(tx, b, position != nil); position != nil && o.errs[i] != nil {
+			return o.errs[i]
+		}
 	}
-	p := &s.plan
-	if p.empty() {
+	if s.plan.empty() && position == nil {
 		return nil
 	}
 	s.compact(tx)
 	if err := s.write(tx); err != nil {
 		return err
 	}
+	logged := s.log != nil && position == nil
+	if logged {
+		if position, err = s.log.Append(o.accepted()); err != nil {
+			return err
+		}
+	}
+	if position != nil {
+		if err := putSealed(tx.Bucket(bucketMeta), keyPosition, position); err != nil {
+			return err
+		}
+	}
 	s.db.AllocSize = s.growth(tx.Size())
 	s.gate.Lock()
 	defer s.gate.Unlock()
+	if logged {
+		s.mu.Lock()
+		s.ahead = true
+		s.mu.Unlock()
+		s.tell(o)
+		if step := s.o.tune.step; step != nil {
+			if err := step("logged"); err != nil {
+				return err
+			}
+		}
+	}
 	open = false
 	if err := s.guard("commit", tx.Commit); err != nil {
 		_ = s.guard("rollback", tx.Rollback) // after a panic it holds bbolt's lock
@@ -138,7 +163,16 @@ func (s *Bolt) layout() {
 		p.segments = append(p.segments, n)
 	}
 	for i := range p.segments {
-		p.segments[i].id = s.segs.nextID + uint64(i)
+		n := &p.segments[i]
+		n.id = s.segs.nextID + uint64(i)
+		if s.log == nil {
+			continue
+		}
+		for j, it := range p.items[n.from:n.to] {
+			if it.add != nil {
+				it.add.segment, it.add.slot = i, j
+			}
+		}
 	}
 }
 
@@ -174,6 +208,9 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 			endItem(index, j)
 		}
 		n.data = data
+		if s.log != nil {
+			n.index = bytes.Clone(index) // the arena serves the next commit while it is read
+		}
 		b, err := parent.CreateBucket(be.AppendUint64(nil, n.id))
 		if err != nil {
 			return err
@@ -317,6 +354,7 @@ func deletePrefix(bucket *bbolt.Bucket, prefix []byte) error {
 // apply makes memory agree with the file after a commit.
 func (s *Bolt) apply() {
 	p := &s.plan
+	s.ahead = false
 	for i := range p.segments {
 		n := &p.segments[i]
 		count := n.to - n.from
