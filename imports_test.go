@@ -72,6 +72,7 @@ var ownImports = map[string][]string{
 	"client":          {"wire"},
 	"hooks":           {"breaker"},
 	"store":           {},
+	"store/replog":    {"store"},
 	"store/storetest": {"store"},
 	"drr":             {},
 	"ordered":         {},
@@ -88,7 +89,7 @@ var ownImports = map[string][]string{
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "client", "bench/load", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "store/replog", "client", "bench/load", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
 	},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},

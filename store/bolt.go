@@ -341,6 +341,13 @@ func (s *Bolt) Stats() Stats {
 		CarriedTotal:   s.count.carried,
 		CachedBytes:    s.cache.used,
 	}
+	if s.ahead { // it is done
+		st.Messages += int64(s.plan.alive)
+		st.LiveBytes += s.plan.bytes
+		st.StoredMessages += int64(s.plan.alive)
+		st.StoredBytes += s.plan.bytes
+		st.Commits++
+	}
 	for _, q := range s.queues {
 		st.IndexBytes += q.index.memory()
 	}

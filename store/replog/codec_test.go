@@ -1,0 +1,146 @@
+package replog
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// everything has each field of a batch set.
+func everything() *store.Batch {
+	ref := store.Ref{Queue: 7, Seq: 1 << 40}
+	full := store.Message{
+		Ref: ref, ID: store.ID{1, 2, 15: 16}, EnqueuedAt: 1e18, NotBefore: 2e18, Delayed: true, ExpiresAt: -3, Weight: 1000, Cost: 1<<32 - 1,
+		Key: "tenant", ThrottleKeys: []string{"a", "", "ccc"}, CircuitKey: "stripe", Attempts: 9,
+		Dead:    &store.Dead{Reason: "max_deliveries", Error: "boom", ErrorCode: "E1", SourceQueue: "q", At: 5e17, Attempts: 20},
+		Headers: []byte("headers"), Payload: []byte("payload"),
+	}
+	to := full
+	to.Headers, to.Payload, to.Dead, to.Delayed = nil, nil, nil, false
+	return &store.Batch{
+		Add:             []store.Message{full, {Ref: store.Ref{Queue: 1, Seq: 2}}},
+		Move:            []store.Move{{From: store.Ref{Queue: 2, Seq: 3}, To: to}},
+		Finish:          []store.Ref{ref, {Queue: 1}},
+		State:           []store.State{{Ref: ref, Attempts: 3, ReadyAt: 4, Lease: store.Lease{ID: 1 << 60, Consumer: "c", Deadline: 5}, LastError: "e"}},
+		Dedupe:          []store.Dedupe{{Queue: 1, DedupeID: "d", ID: store.ID{9}, Until: 1 << 62}},
+		PutQueues:       []store.QueueRecord{{ID: 1, Name: "q", Settings: []byte("{}")}},
+		DeleteQueues:    []store.QueueID{4, 5},
+		PutConsumers:    []store.ConsumerRecord{{Queue: 1, Name: "c", MaxInFlight: 64, ExpiresAt: 6, Reg: 7}},
+		DeleteConsumers: []store.ConsumerRecord{{Queue: 1, Name: "x"}},
+		PutConfig:       []store.Entry{{Key: "k", Value: "v"}, {Key: "l"}},
+		DeleteConfig:    []string{"m"},
+	}
+}
+
+// Records and positions of version 1 stay readable: what is in a log and in files
+// was written by another version.
+func TestGolden(t *testing.T) {
+	batches := []*store.Batch{everything(), {Finish: []store.Ref{{Queue: 1, Seq: 1}}}, {}}
+	for name, b := range map[string][]byte{
+		"epoch":    encode(head{kind: kindEpoch, epoch: 3, n: 1}, beginning{owner: "node-a", token: "ABC"}.append(nil)),
+		"commit":   encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, batches)),
+		"part":     encode(head{kind: kindCommit, more: true, epoch: 3, n: 3}, []byte("part")),
+		"beat":     encode(head{kind: kindBeat, epoch: 3, n: 1 << 33}, nil),
+		"resign":   encode(head{kind: kindResign, epoch: 3, n: 5}, putString(nil, "node-b")),
+		"position": position{seq: 77, at: mark{epoch: 3, n: 5, ended: true}, incarnation: "inc", shard: 300}.append(nil),
+	} {
+		path := filepath.Join("testdata", name+".v1")
+		if *update {
+			require.NoError(t, os.WriteFile(path, b, 0o644))
+		}
+		want, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, want, b, name)
+	}
+	read := func(name string) (head, []byte) {
+		b, err := os.ReadFile(filepath.Join("testdata", name+".v1"))
+		require.NoError(t, err)
+		h, body, err := decode(b)
+		require.NoError(t, err)
+		return h, body
+	}
+	h, body := read("epoch")
+	require.Equal(t, head{kind: kindEpoch, epoch: 3, n: 1}, h)
+	b, err := decodeBeginning(body)
+	require.NoError(t, err)
+	require.Equal(t, beginning{owner: "node-a", token: "ABC"}, b)
+	_, body = read("commit")
+	got, err := decodeBatches(body)
+	require.NoError(t, err)
+	require.Equal(t, batches, got)
+	h, _ = read("part")
+	require.True(t, h.more)
+	_, body = read("resign")
+	to, err := decodeResign(body)
+	require.NoError(t, err)
+	require.Equal(t, "node-b", to)
+	raw, err := os.ReadFile("testdata/position.v1")
+	require.NoError(t, err)
+	p, err := decodePosition(raw)
+	require.NoError(t, err)
+	require.Equal(t, position{seq: 77, at: mark{epoch: 3, n: 5, ended: true}, incarnation: "inc", shard: 300}, p)
+}
+
+// Every bit of a record counts.
+func TestDamageShows(t *testing.T) {
+	record := encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{everything()}))
+	for i := range record {
+		for bit := range 8 {
+			record[i] ^= 1 << bit
+			_, _, err := decode(record)
+			require.Error(t, err, "byte %d", i)
+			record[i] ^= 1 << bit
+		}
+		_, _, err := decode(record[:i])
+		require.Error(t, err)
+	}
+	_, _, err := decode(record)
+	require.NoError(t, err)
+}
+
+func TestPositionOfANewerVersion(t *testing.T) {
+	p := position{seq: 1}.append(nil)
+	p[0]++
+	_, err := decodePosition(p)
+	require.ErrorIs(t, err, ErrUnknown)
+}
+
+// What can be read is written and read as the same again, and nothing makes the
+// decoder panic or take memory without end.
+func FuzzRecord(f *testing.F) {
+	for _, name := range []string{"epoch", "commit", "part", "beat", "resign", "position"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name+".v1"))
+		require.NoError(f, err)
+		f.Add(b)
+		if len(b) > recordHead {
+			f.Add(b[recordHead:])
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, body, err := decode(b); err == nil {
+			require.Equal(t, b, encode(h, body))
+		}
+		if batches, err := decodeBatches(b); err == nil {
+			again, err := decodeBatches(appendBatches(nil, batches))
+			require.NoError(t, err)
+			require.Equal(t, batches, again)
+		}
+		if x, err := decodeBeginning(b); err == nil {
+			again, err := decodeBeginning(x.append(nil))
+			require.NoError(t, err)
+			require.Equal(t, x, again)
+		}
+		if p, err := decodePosition(b); err == nil && p.shard >= 0 {
+			again, err := decodePosition(p.append(nil))
+			require.NoError(t, err)
+			require.Equal(t, p, again)
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package replog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+// fakeStream is a stream in memory. Each node has an end of its own.
+type fakeStream struct {
+	mu      sync.Mutex
+	first   uint64
+	records [][]byte
+	created time.Time
+	most    int64
+	more    chan struct{} // closed when there are more records
+}
+
+func newFakeStream() *fakeStream {
+	return &fakeStream{first: 1, created: time.Now(), more: make(chan struct{})}
+}
+
+// force appends a record, whatever lies before it.
+func (f *fakeStream) force(record []byte) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.append(record)
+}
+
+// append adds a record. mu is held.
+func (f *fakeStream) append(record []byte) uint64 {
+	f.records = append(f.records, bytes.Clone(record))
+	close(f.more)
+	f.more = make(chan struct{})
+	return f.last()
+}
+
+// tail is the sequence of the last record.
+func (f *fakeStream) tail() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last()
+}
+
+// last is tail with mu held.
+func (f *fakeStream) last() uint64 { return f.first + uint64(len(f.records)) - 1 }
+
+func (f *fakeStream) bytes() (n int64) {
+	for _, r := range f.records {
+		n += int64(len(r) + perMessage)
+	}
+	return n
+}
+
+// heads are the heads of all records.
+func (f *fakeStream) heads(t *testing.T) (all []head) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.records {
+		h, _, err := decode(r)
+		require.NoError(t, err)
+		all = append(all, h)
+	}
+	return all
+}
+
+// commits counts the records of commits.
+func (f *fakeStream) commits(t *testing.T) (n int) {
+	for _, h := range f.heads(t) {
+		if h.kind == kindCommit {
+			n++
+		}
+	}
+	return n
+}
+
+// fate is what happens to a record on its way.
+type fate int
+
+const (
+	arrives fate = iota
+	lost         // it does not come to the stream
+	mute         // it does, and the answer is lost
+	refused
+)
+
+// end is a node's way to the stream.
+type end struct {
+	f *fakeStream
+
+	mu    sync.Mutex
+	cut   chan struct{} // not nil: nothing gets through until it is closed
+	fates []fate        // of the next commits; beats and others arrive
+}
+
+func (e *end) disconnect() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cut = make(chan struct{})
+}
+
+func (e *end) connect() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.cut)
+	e.cut = nil
+}
+
+func (e *end) next(fates ...fate) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fates = fates
+}
+
+// pass waits while the end is cut, as far as ctx lets it: what was sent meanwhile is
+// lost.
+func (e *end) pass(ctx context.Context) error {
+	e.mu.Lock()
+	cut := e.cut
+	e.mu.Unlock()
+	if cut == nil {
+		return ctx.Err()
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (e *end) append(ctx context.Context, record []byte, behind uint64) (uint64, error) {
+	if err := e.pass(ctx); err != nil {
+		return 0, err
+	}
+	fate := arrives
+	if h, _, _ := decode(record); h.kind == kindCommit {
+		e.mu.Lock()
+		if len(e.fates) > 0 {
+			fate, e.fates = e.fates[0], e.fates[1:]
+		}
+		e.mu.Unlock()
+	}
+	if fate == lost {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	seq, err := e.f.offer(record, behind, fate)
+	if fate == mute && err == nil {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return seq, err
+}
+
+// offer appends a record behind a sequence, if that is the last.
+func (f *fakeStream) offer(record []byte, behind uint64, fate fate) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.last() != behind:
+		return 0, errMoved
+	case fate == refused, f.most > 0 && f.bytes()+int64(len(record)+perMessage) > f.most:
+		return 0, errRefused
+	}
+	return f.append(record), nil
+}
+
+func (e *end) state(ctx context.Context) (state, error) {
+	if err := e.pass(ctx); err != nil {
+		return state{}, err
+	}
+	e.f.mu.Lock()
+	defer e.f.mu.Unlock()
+	return state{first: e.f.first, last: e.f.last(), bytes: e.f.bytes(), most: e.f.most, created: e.f.created}, nil
+}
+
+func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
+	if err := e.pass(ctx); err != nil {
+		return nil, err
+	}
+	e.f.mu.Lock()
+	defer e.f.mu.Unlock()
+	if seq < e.f.first || seq > e.f.last() {
+		return nil, errors.New("no such message")
+	}
+	return e.f.records[seq-e.f.first], nil
+}
+
+func (e *end) follow(ctx context.Context, from uint64, fn func(entry)) (func(), <-chan error, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for seq := from; ctx.Err() == nil; {
+			e.f.mu.Lock()
+			seq = max(seq, e.f.first)
+			more, last := e.f.more, e.f.last()
+			var record []byte
+			if seq <= last {
+				record = e.f.records[seq-e.f.first]
+			}
+			e.f.mu.Unlock()
+			e.mu.Lock()
+			if e.cut != nil {
+				record, more = nil, e.cut
+			}
+			e.mu.Unlock()
+			if record != nil {
+				fn(entry{seq: seq, record: record, behind: last - seq, at: time.Now()})
+				seq++
+				continue
+			}
+			select {
+			case <-more:
+			case <-ctx.Done():
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }, make(chan error), nil
+}
+
+func (e *end) purge(_ context.Context, below uint64) error {
+	e.f.mu.Lock()
+	defer e.f.mu.Unlock()
+	for e.f.first < below && len(e.f.records) > 0 {
+		e.f.first++
+		e.f.records = e.f.records[1:]
+	}
+	return nil
+}
+
+// node is a replica on a fake stream.
+type node struct {
+	*Replica
+	e *end
+}
+
+// newNode opens the replica of a node in a directory. Records are short.
+func newNode(t *testing.T, f *fakeStream, dir, name string) *node {
+	t.Helper()
+	n, err := tryNode(f, dir, name)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, n.Close()) })
+	return n
+}
+
+func tryNode(f *fakeStream, dir, name string) (*node, error) {
+	o := Options{
+		Cluster: "test", Incarnation: "inc", Shard: 3, Node: name, Path: filepath.Join(dir, name+".db"),
+		Store: store.Options{NoSync: true}, recordBytes: 1 << 10,
+	}
+	o.defaults()
+	e := &end{f: f}
+	n := &node{Replica: newReplica(o, e), e: e}
+	return n, n.start(context.Background())
+}
+
+// content is everything that a replica has applied.
+func (n *node) content(t *testing.T) *storetest.Content {
+	t.Helper()
+	caughtUp(t, n.Replica)
+	c, err := storetest.Dump(n.bolt)
+	require.NoError(t, err)
+	return c.Normalise()
+}
+
+func contentOf(t *testing.T, s store.Store) *storetest.Content {
+	t.Helper()
+	c, err := storetest.Dump(s)
+	require.NoError(t, err)
+	return c.Normalise()
+}
+
+// put writes a key of the configuration, long if it is to take several records.
+func put(s store.Store, key, value string) error {
+	return storetest.Do(s, &store.Batch{PutConfig: []store.Entry{{Key: key, Value: value}}})
+}
+
+func keys(c *storetest.Content) (all []string) {
+	for _, e := range c.Config {
+		all = append(all, e.Key)
+	}
+	return all
+}

@@ -1,0 +1,225 @@
+package replog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// journal is a stream as a log is written and read. Its methods may be called from any
+// goroutine, and end with their context.
+type journal interface {
+	// append writes a record behind a sequence, and returns its own. errMoved and
+	// errRefused say that it was not written; after any other error it may have been.
+	append(ctx context.Context, record []byte, behind uint64) (seq uint64, err error)
+	// state asks the leader of the stream.
+	state(ctx context.Context) (state, error)
+	// get reads a record.
+	get(ctx context.Context, seq uint64) ([]byte, error)
+	// follow calls fn with the records from a sequence on, in order, until stop is
+	// called or ended says why there is nothing more. A record may come twice.
+	follow(ctx context.Context, from uint64, fn func(entry)) (stop func(), ended <-chan error, err error)
+	// purge removes the records below a sequence.
+	purge(ctx context.Context, below uint64) error
+}
+
+// entry is a record as it comes in.
+type entry struct {
+	seq    uint64
+	record []byte
+	behind uint64 // records that follow it in the stream
+	at     time.Time
+}
+
+// state is how a stream stands.
+type state struct {
+	first, last uint64
+	bytes, most int64 // in it, and how many it takes; most 0: any number
+	created     time.Time
+}
+
+var (
+	errMoved   = errors.New("the log has another end")
+	errRefused = errors.New("the stream takes no record")
+)
+
+// streamOf and subjectOf name what lies in JetStream. The name of a cluster is letters,
+// digits, "-" and "_".
+func streamOf(cluster string, shard int) string {
+	return "FILA_" + cluster + "_LOG_" + strconv.Itoa(shard)
+}
+
+func subjectOf(cluster string, shard int) string {
+	return "fila_log." + cluster + "." + strconv.Itoa(shard)
+}
+
+// Keys of a stream's metadata.
+const (
+	metaCluster     = "fila_cluster"
+	metaIncarnation = "fila_incarnation"
+	metaShard       = "fila_shard"
+)
+
+// streamJournal is the journal of a JetStream stream.
+type streamJournal struct {
+	o       *Options
+	name    string
+	subject string
+}
+
+func (o *Options) journal() *streamJournal {
+	return &streamJournal{o: o, name: streamOf(o.Cluster, o.Shard), subject: subjectOf(o.Cluster, o.Shard)}
+}
+
+func (j *streamJournal) metadata() map[string]string {
+	return map[string]string{metaCluster: j.o.Cluster, metaIncarnation: j.o.Incarnation, metaShard: strconv.Itoa(j.o.Shard)}
+}
+
+// open finds the stream, or makes it, and refuses one that is not what a log lies in.
+func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
+	s, err := j.o.JS.Stream(ctx, j.name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
+		s, err = j.o.JS.CreateStream(ctx, jetstream.StreamConfig{
+			Name: j.name, Subjects: []string{j.subject}, Description: "commit log of a shard of fila; only fila may write here",
+			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage,
+			MaxBytes: j.o.MaxBytes, Replicas: j.o.Replicas, AllowDirect: true, Metadata: j.metadata(),
+		})
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node was faster
+			s, err = j.o.JS.Stream(ctx, j.name)
+		}
+	}
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return state{}, fmt.Errorf("%w: %s", ErrGone, j.name)
+	case err != nil:
+		return state{}, fmt.Errorf("replog: stream %s: %w", j.name, err)
+	}
+	info := s.CachedInfo()
+	return stateOf(info), j.check(&info.Config)
+}
+
+// check refuses a stream that is not ours, or loses or changes records by itself.
+func (j *streamJournal) check(c *jetstream.StreamConfig) error {
+	for key, want := range j.metadata() {
+		if got := c.Metadata[key]; got != want {
+			return fmt.Errorf("%w: stream %s has %s %q, not %q", ErrForeign, j.name, key, got, want)
+		}
+	}
+	var wrong string
+	switch {
+	case len(c.Subjects) != 1 || c.Subjects[0] != j.subject:
+		wrong = "other subjects than " + j.subject
+	case c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardNew:
+		wrong = "another retention than limits, or does not discard new messages when it is full"
+	case c.Storage != jetstream.FileStorage:
+		wrong = "its messages in memory"
+	case c.MaxAge != 0 || c.MaxMsgs > 0 || c.MaxMsgsPerSubject > 0 || c.MaxMsgSize > 0:
+		wrong = "a limit by age, number or size of messages"
+	case c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil || c.NoAck || c.Sealed:
+		wrong = "a source, a mirror, a transform, no acks or a seal"
+	}
+	if wrong != "" {
+		return fmt.Errorf("%w: stream %s has %s", ErrForeign, j.name, wrong)
+	}
+	if c.Replicas < j.o.Replicas {
+		return fmt.Errorf("%w: stream %s has %d, %d are asked for", ErrReplicas, j.name, c.Replicas, j.o.Replicas)
+	}
+	return nil
+}
+
+func stateOf(info *jetstream.StreamInfo) state {
+	return state{
+		first: info.State.FirstSeq, last: info.State.LastSeq, created: info.Created,
+		bytes: int64(info.State.Bytes), most: max(info.Config.MaxBytes, 0),
+	}
+}
+
+// append implements [journal].
+func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64) (uint64, error) {
+	ack, err := j.o.JS.Publish(ctx, j.subject, record,
+		jetstream.WithExpectStream(j.name), jetstream.WithExpectLastSequence(behind), jetstream.WithRetryAttempts(0))
+	var refused *jetstream.APIError
+	switch {
+	case err == nil:
+		return ack.Sequence, nil
+	case !errors.As(err, &refused):
+		return 0, err
+	case refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence,
+		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		return 0, errMoved
+	}
+	return 0, fmt.Errorf("%w: %w", errRefused, err)
+}
+
+// state implements [journal].
+func (j *streamJournal) state(ctx context.Context) (state, error) {
+	s, err := j.o.JS.Stream(ctx, j.name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return state{}, fmt.Errorf("%w: %s", ErrGone, j.name)
+	}
+	if err != nil {
+		return state{}, err
+	}
+	return stateOf(s.CachedInfo()), nil
+}
+
+// get implements [journal].
+func (j *streamJournal) get(ctx context.Context, seq uint64) ([]byte, error) {
+	s, err := j.o.JS.Stream(ctx, j.name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.GetMsg(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	return m.Data, nil
+}
+
+// followBytes is how much a follower asks for at once.
+const followBytes = 32 << 20
+
+// follow implements [journal].
+func (j *streamJournal) follow(ctx context.Context, from uint64, fn func(entry)) (func(), <-chan error, error) {
+	c, err := j.o.JS.OrderedConsumer(ctx, j.name, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	ended := make(chan error, 1)
+	cc, err := c.Consume(func(m jetstream.Msg) {
+		at := j.o.Now()
+		md, err := m.Metadata()
+		if err != nil {
+			return // it is no message of a stream
+		}
+		fn(entry{seq: md.Sequence.Stream, record: m.Data(), behind: md.NumPending, at: at})
+	}, jetstream.PullMaxBytes(followBytes), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+		j.o.Log.Debug("replog: following", "stream", j.name, "error", err)
+	}))
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		<-cc.Closed()
+		ended <- errors.New("the consumer has ended")
+	}()
+	return func() {
+		cc.Stop()
+		<-cc.Closed()
+	}, ended, nil
+}
+
+// purge implements [journal].
+func (j *streamJournal) purge(ctx context.Context, below uint64) error {
+	s, err := j.o.JS.Stream(ctx, j.name)
+	if err != nil {
+		return err
+	}
+	return s.Purge(ctx, jetstream.WithPurgeSequence(below))
+}

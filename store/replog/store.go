@@ -1,0 +1,129 @@
+package replog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/store"
+)
+
+// Store is the shard of its owner: a store.Store whose batches are done when the log
+// has them. Once another node has begun an epoch it fails with store.ErrFenced. Whoever
+// got it from Promote closes it, also when it has failed: then the replica follows
+// again.
+type Store struct {
+	*store.Bolt
+	r      *Replica
+	w      *writer
+	cancel context.CancelCauseFunc // gives up on the stream
+
+	beating sync.WaitGroup
+	stop    chan struct{} // ends the beats
+	closing sync.Once
+	ended   chan struct{} // closed when the file is closed
+}
+
+var _ store.Store = (*Store)(nil)
+
+// newStore makes the owner's store: the log has been read up to its epoch record.
+func (r *Replica) newStore() *Store {
+	s := &Store{Bolt: r.bolt, r: r, stop: make(chan struct{}), ended: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	s.cancel = cancel
+	r.mu.Lock()
+	sent := r.mu.try.sent
+	r.mu.Unlock()
+	s.w = newWriter(ctx, &r.o, r.j, r.at.epoch, r.seq, sent, state{created: r.created})
+	s.Bolt.SetLog(s.w)
+	s.beating.Go(s.beats)
+	return s
+}
+
+// Epoch returns the number of this time of ownership.
+func (s *Store) Epoch() uint64 { return s.w.epoch }
+
+// Owns says whether a record that lies in the log was sent at most d ago, by monotonic
+// time. A node that waits for longer than d of silence before it begins an epoch has
+// not begun one yet.
+func (s *Store) Owns(d time.Duration) bool { return s.Err() == nil && s.w.silence() <= d }
+
+// Full says that the log is nearly full: new messages should be refused before they
+// are batches, so that there is room for what finishes messages. Later the store
+// refuses batches with new messages: store.ErrFull.
+func (s *Store) Full() bool { return s.w.room.above(fullPercent) }
+
+// Resign ends the ownership in favour of another node, or of any with "". What was
+// submitted before should be done: later batches fail with store.ErrFenced. After an
+// error whether it is in the log is not known, and the store fails all the same. The
+// store remains to be closed.
+func (s *Store) Resign(ctx context.Context, to string) error {
+	stop := context.AfterFunc(ctx, func() { s.cancel(ctx.Err()) })
+	defer stop()
+	if err := s.w.say(kindResign, putString(nil, to)); err != nil {
+		s.Fail(err)
+		return fmt.Errorf("replog: resigning: %w", err)
+	}
+	return nil
+}
+
+// Close implements store.Store. It waits for the stream, but not for ever.
+func (s *Store) Close() error {
+	var err error
+	s.closing.Do(func() {
+		late := time.AfterFunc(s.r.o.Linger, func() { s.cancel(ErrClosed) })
+		err = s.Bolt.Close()
+		late.Stop()
+		close(s.stop)
+		s.cancel(ErrClosed)
+		s.beating.Wait()
+		s.r.released(s)
+		close(s.ended)
+	})
+	return err
+}
+
+// beats lets others know that the owner lives, and looks at the stream at times.
+func (s *Store) beats() {
+	beat, check := time.NewTimer(s.r.o.Beat), time.NewTicker(s.r.o.Check)
+	defer beat.Stop()
+	defer check.Stop()
+	s.measure()
+	for {
+		select {
+		case <-beat.C:
+			if s.w.silence() >= s.r.o.Beat {
+				if err := s.w.say(kindBeat, nil); err != nil {
+					s.failBeat(err)
+					return
+				}
+			}
+			beat.Reset(max(s.r.o.Beat-s.w.silence(), s.r.o.Beat/8))
+		case <-check.C:
+			s.measure()
+		case <-s.stop:
+			return
+		case <-s.Failed():
+			return
+		}
+	}
+}
+
+// failBeat ends the store, unless that is what has ended the beat.
+func (s *Store) failBeat(err error) {
+	select {
+	case <-s.stop:
+	default:
+		s.Fail(err)
+	}
+}
+
+// measure learns how full the stream is. What is written later is added.
+func (s *Store) measure() {
+	ctx, cancel := context.WithTimeout(s.w.ctx, s.r.o.AckTimeout)
+	defer cancel()
+	if st, err := s.r.j.state(ctx); err == nil {
+		s.w.room.set(st)
+	}
+}

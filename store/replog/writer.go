@@ -1,0 +1,277 @@
+package replog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/filaq/fila/store"
+)
+
+// writer writes an epoch. It is the store.Log of the owner.
+//
+// One record is in flight at a time, and the next one is sent when it lies in the log.
+// So n counts the records of the epoch without a gap, and everything up to last is
+// known: it is ours, or stale.
+type writer struct {
+	o       *Options
+	j       journal
+	ctx     context.Context // its end gives up on a record in flight
+	epoch   uint64
+	created time.Time // of the stream
+
+	mu   sync.Mutex // held while a record is in flight
+	n    uint64     // of the last record
+	last uint64     // its sequence, or that of a stale record behind it
+	err  error      // why nothing is written any more
+	buf  []byte     // the record in flight
+	body []byte     // of a commit that takes several
+
+	start     time.Time
+	acked     atomic.Int64  // when the newest record that lies in the log was sent, since start
+	lastKnown atomic.Uint64 // last, for others
+	room      room
+}
+
+// room is how full the stream is.
+type room struct {
+	used, most atomic.Int64 // most 0: any number
+}
+
+// What is refused when the log fills up. Who takes messages in asks Full, so that a
+// commit with new messages is hardly ever refused; the rest is for commits that finish
+// messages.
+const (
+	fullPercent    = 90
+	refusedPercent = 95
+)
+
+func (r *room) above(percent int64) bool {
+	most := r.most.Load()
+	return most > 0 && r.used.Load() >= most/100*percent
+}
+
+func (r *room) set(st state) {
+	r.used.Store(st.bytes)
+	r.most.Store(st.most)
+}
+
+// Times between attempts while the stream takes nothing or does not answer.
+const (
+	firstRetry = 20 * time.Millisecond
+	lastRetry  = 500 * time.Millisecond
+)
+
+// newWriter goes on behind the epoch record, which lies at a sequence and was sent at
+// a time.
+func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, sent time.Time, st state) *writer {
+	w := &writer{o: o, j: j, ctx: ctx, epoch: epoch, n: 1, last: last, created: st.created, start: sent, buf: make([]byte, recordHead)}
+	w.lastKnown.Store(last)
+	w.room.set(st)
+	return w
+}
+
+// Admit implements [store.Log].
+func (w *writer) Admit(b *store.Batch) error {
+	if len(b.Add) > 0 && w.room.above(refusedPercent) {
+		return fmt.Errorf("%w: %d of %d bytes are used", store.ErrFull, w.room.used.Load(), w.room.most.Load())
+	}
+	return nil
+}
+
+// Append implements [store.Log].
+func (w *writer) Append(batches []*store.Batch) ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = appendBatches(w.buf[:recordHead], batches)
+	if len(w.buf) <= w.o.recordBytes {
+		if err := w.write(head{kind: kindCommit}); err != nil {
+			return nil, err
+		}
+	} else if err := w.split(); err != nil {
+		return nil, err
+	}
+	p := position{seq: w.last, at: mark{epoch: w.epoch, n: w.n}, incarnation: w.o.Incarnation, shard: w.o.Shard}
+	return p.append(nil), nil
+}
+
+// split writes the commit that lies in buf as several records. mu is held.
+func (w *writer) split() error {
+	w.body = append(w.body[:0], w.buf[recordHead:]...)
+	defer func() {
+		if cap(w.body) > bufKept {
+			w.body = nil
+		}
+	}()
+	for rest := w.body; len(rest) > 0; {
+		part := rest[:min(len(rest), w.o.recordBytes-recordHead)]
+		rest = rest[len(part):]
+		w.buf = append(w.buf[:recordHead], part...)
+		if err := w.write(head{kind: kindCommit, more: len(rest) > 0}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bufKept is how much room for records stays between commits.
+const bufKept = 4 << 20
+
+// say writes a record that is no commit. It waits for the one in flight, unless there
+// is none to wait for: a commit is as good as a beat.
+func (w *writer) say(k kind, body []byte) error {
+	if k != kindBeat {
+		w.mu.Lock()
+	} else if !w.mu.TryLock() {
+		return nil
+	}
+	defer w.mu.Unlock()
+	w.buf = append(w.buf[:recordHead], body...)
+	err := w.write(head{kind: k})
+	if k == kindResign && w.err == nil {
+		// Whether or not it is known to lie in the log.
+		w.err = fmt.Errorf("%w: this node has resigned", store.ErrFenced)
+	}
+	return err
+}
+
+// write writes the record that lies in buf, and returns when it is in the log. mu is
+// held.
+func (w *writer) write(h head) error {
+	if w.err != nil {
+		return w.err
+	}
+	h.epoch, h.n = w.epoch, w.n+1
+	putHead(w.buf, h)
+	if w.err = w.persist(w.buf, h); w.err != nil {
+		return w.err
+	}
+	w.n = h.n
+	w.lastKnown.Store(w.last)
+	w.room.used.Add(int64(len(w.buf) + perMessage))
+	if cap(w.buf) > max(bufKept, 2*w.o.recordBytes) {
+		w.buf = make([]byte, recordHead)
+	}
+	return nil
+}
+
+// perMessage is what a stream needs beside a record, about.
+const perMessage = 64
+
+// persist sends a record until it lies in the log, or never will.
+func (w *writer) persist(record []byte, h head) error {
+	first := w.o.Now()
+	wait := time.Duration(0)
+	for {
+		sent := w.o.Now()
+		ctx, cancel := context.WithTimeout(w.ctx, w.o.AckTimeout)
+		seq, err := w.j.append(ctx, record, w.last)
+		cancel()
+		if err == nil && confirmed(w.last, seq) {
+			w.last = seq
+			w.acked.Store(int64(sent.Sub(w.start)))
+			return nil
+		}
+		found, rerr := w.resolve(record, h)
+		if found {
+			w.acked.Store(int64(first.Sub(w.start)))
+			return nil
+		}
+		if rerr != nil {
+			return rerr
+		}
+		if wait > 0 || !errors.Is(err, errMoved) {
+			w.o.Log.Warn("replog: a record is not in the log, trying again", slog.Int("shard", w.o.Shard), slog.Any("error", err))
+		}
+		if wait, err = w.pause(wait); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits before another attempt, and longer before the next one.
+func (w *writer) pause(wait time.Duration) (time.Duration, error) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return min(max(2*wait, firstRetry), lastRetry), nil
+	case <-w.ctx.Done():
+		return 0, fmt.Errorf("replog: whether the last record is in the log is not known: %w", context.Cause(w.ctx))
+	}
+}
+
+// resolve reads the log behind what is known, until it can be read, and looks for a
+// record. Without one that is its, and without an error, it is not in the log: as far
+// as last.
+func (w *writer) resolve(record []byte, h head) (found bool, err error) {
+	wait := time.Duration(0)
+	for {
+		found, err = w.look(record, h)
+		if found || err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, ErrGone) || errors.Is(err, ErrBroken) {
+			return found, err
+		}
+		w.o.Log.Warn("replog: the log cannot be read", slog.Int("shard", w.o.Shard), slog.Any("error", err))
+		if wait, err = w.pause(wait); err != nil {
+			return false, err
+		}
+	}
+}
+
+func (w *writer) look(record []byte, h head) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(w.ctx, w.o.AckTimeout)
+	defer cancel()
+	st, err := w.j.state(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !st.created.Equal(w.created) {
+		return false, fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
+	}
+	w.room.set(st)
+	if st.first > w.last+1 {
+		// Only an owner behind us can have made a snapshot of what we do not know.
+		return false, fmt.Errorf("%w: the log begins at %d already", store.ErrFenced, st.first)
+	}
+	for w.last < st.last {
+		data, err := w.j.get(ctx, w.last+1)
+		if err != nil {
+			return false, err
+		}
+		other, _, err := decode(data)
+		if err != nil {
+			return false, fmt.Errorf("%w: message %d: %w", ErrBroken, w.last+1, err)
+		}
+		switch find(other, h.epoch, h.n) {
+		case passed:
+			w.last++
+		case fenced:
+			return false, fmt.Errorf("%w: epoch %d is over, %d has begun", store.ErrFenced, h.epoch, other.epoch)
+		case own:
+			if bytes.Equal(data, record) {
+				w.last++
+				return true, nil
+			}
+			fallthrough
+		case foreign:
+			return false, fmt.Errorf("%w: message %d is of epoch %d, and this node has not written it", ErrBroken, w.last+1, h.epoch)
+		}
+	}
+	return false, nil
+}
+
+// progress returns when the newest record that lies in the log was sent, and its
+// sequence.
+func (w *writer) progress() (time.Time, uint64) {
+	return w.start.Add(time.Duration(w.acked.Load())), w.lastKnown.Load()
+}
+
+// silence is how long ago the newest record that lies in the log was sent.
+func (w *writer) silence() time.Duration {
+	return w.o.Now().Sub(w.start) - time.Duration(w.acked.Load())
+}
