@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 )
@@ -151,7 +152,8 @@ func (d *trouble) round(n int, name string, do func()) {
 		d.broken[v].Store(false)
 	}
 	d.settle(fmt.Sprintf("round %d: %s", n, name))
-	require.Greater(t, d.records.Load(), records, "the watch of the test brings nothing")
+	// It may have lost its server, and finds the next one after some heartbeats.
+	eventually(t, func() bool { return d.records.Load() > records }, "the watch of the test brings nothing")
 	require.LessOrEqual(t, d.permits.Load(), int64(troubleBudget), "round %d: %s", n, name)
 	t.Logf("round %d: %s, %.1f s", n, name, time.Since(begin).Seconds())
 }
@@ -373,4 +375,24 @@ func TestFleetOutlivesServers(t *testing.T) {
 		})
 	}
 	d.finish(rounds)
+}
+
+// TestFleetLeavesDeadServer: the server by which a fila shares is there and answers
+// nothing. The fila goes to another one.
+func TestFleetLeavesDeadServer(t *testing.T) {
+	t.Parallel()
+	n := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir, o.Cluster.NoAdvertise = true, t.TempDir(), true })
+	ways := []*link{newLink(t, strings.TrimPrefix(n.URL, "nats://")), newLink(t, strings.TrimPrefix(n.URL, "nats://"))}
+	f := startFleetOn(t, 1, fleetOptions{nats: n.URL, url: func(int) string { return "nats://" + ways[0].Addr + ",nats://" + ways[1].Addr }})
+	dead := slices.IndexFunc(ways, func(l *link) bool {
+		return strings.Contains(f.procs[0].log.String(), "connection=shared url=nats://"+l.Addr)
+	})
+	require.GreaterOrEqual(t, dead, 0, f.procs[0].log)
+	ways[dead].Stall(toServer, toClient)
+	missed := false
+	eventually(t, func() bool {
+		_, text := f.procs[0].get("/metrics")
+		missed = missed || strings.Contains(text, "\nfila_shared_degraded 1\n")
+		return missed && strings.Contains(text, "\nfila_shared_degraded 0\n")
+	}, "it does not share again")
 }

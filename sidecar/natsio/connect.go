@@ -24,7 +24,10 @@ const (
 	// A dead connection is noticed after at most three of these: two pings may
 	// go unanswered.
 	natsPingInterval = 20 * time.Second
-	natsDialTimeout  = 5 * time.Second
+	// The connection of what filas share is given up sooner: others take a fila for dead
+	// that they have not heard of for 10 s.
+	fleetPingInterval = 3 * time.Second
+	natsDialTimeout   = 5 * time.Second
 
 	// Waits between rounds over all servers double from the first to the second.
 	natsReconnectFirst = 50 * time.Millisecond
@@ -66,7 +69,7 @@ func ConnectFleet(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger) (
 	log = log.With("component", "nats", "connection", "shared")
 	cfg.ReplyPrefixes = []string{""} // no client chooses a subject of this connection: all are needed
 	opts := append(watchOptions(cfg, log, nil, nil),
-		nats.Name(cfg.Name+" shared"), nats.CustomInboxPrefix(FleetInbox),
+		nats.Name(cfg.Name+" shared"), nats.CustomInboxPrefix(FleetInbox), nats.PingInterval(fleetPingInterval),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { log.Debug("disconnected", "error", err) }))
 	return dial(cfg, embedded, log, opts)
 }
