@@ -44,6 +44,18 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
+// No help names a default that is empty.
+func TestHelpNamesDefaults(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		require.NotContains(t, cmd.UsageString(), "(default )", cmd.CommandPath())
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root())
+}
+
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("\n## Flags of every command\n\n")

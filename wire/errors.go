@@ -48,6 +48,13 @@ func (e *Error) retry(after time.Duration) *Error {
 	return e
 }
 
+// After returns e, of a request that had changed so many messages before.
+func (e *Error) After(messages int64) *Error {
+	after := *e
+	after.Description = HeaderValue(fmt.Sprintf("%s; %s had been done before", e.Description, count(messages, "message")))
+	return &after
+}
+
 // Error returns the description and the codes.
 func (e *Error) Error() string {
 	return e.Description + " (" + strconv.Itoa(e.Code) + ", err_code " + strconv.Itoa(e.ErrCode) + ")"

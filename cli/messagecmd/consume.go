@@ -75,8 +75,7 @@ second interrupt ends the commands, too, and their messages come again.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.name, "consumer", "", "`name` of the consumer (default a random one)")
 	flags.IntVar(&f.count, "count", 0, "end after so many messages; 0 is no end")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 64, "how many messages fila may send ahead (default 64, with --exec as many as run at once)")
-	flags.Lookup("max-in-flight").DefValue = "" // the text says it
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "how many messages fila may send ahead; 0 is 64, with --exec as many as run at once")
 	flags.BoolVar(&f.noAck, "no-ack", false, "do not ack: messages stay leased while the command runs, and come again when the lease ends")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print id, key, attempt and headers, too")
 	flags.StringVar(&f.command, "exec", "", "run this `command` for each message")
@@ -99,8 +98,12 @@ func (f *consumeFlags) check(cmd *cobra.Command) error {
 	case f.command != "" && (f.noAck || f.verbose):
 		return command.UsageError("--exec with --no-ack or --verbose: the command decides about the message and prints what it likes")
 	}
-	if f.command != "" && !flags.Changed("max-in-flight") {
+	switch {
+	case f.maxInFlight != 0:
+	case f.command != "":
 		f.maxInFlight = f.concurrency
+	default:
+		f.maxInFlight = 64
 	}
 	return nil
 }

@@ -174,18 +174,26 @@ func TestKeysThatNobodyKnowsAreNotExplained(t *testing.T) {
 // who asked for it; one that changes nothing is not.
 func TestAuditNamesWhoDidWhat(t *testing.T) {
 	inHouse(t, nil, func(t *testing.T, h *house) {
-		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
-		h.must(wire.VerbQueueCreate, "orders", `{"on_failure":"function on_failure(msg) return {} end"}`, nil)
+		twice := func(verb, tail, body string) { // the second time there is nothing to do
+			h.must(verb, tail, body, nil)
+			h.must(verb, tail, body, nil)
+		}
+		twice(wire.VerbQueueCreate, "orders", `{"on_enqueue":"function on_enqueue(msg) error('x') end"}`)
 		id := h.enqueue("orders", "1", nats.Header{wire.HeaderDelay: {"1h"}})
-		h.must(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`, nil)
-		h.must(wire.VerbMessageRunNow, "", about("urn:uuid:"+strings.ToUpper(id)), nil)
+		twice(wire.VerbQueueUpdate, "orders", `{"max_depth":5}`)
+		twice(wire.VerbMessageRunNow, "", about("urn:uuid:"+strings.ToUpper(id)))
 		h.must(wire.VerbMessageDelete, "", about(id), nil)
-		h.must(wire.VerbQueuePurge, "orders", ``, nil)
-		h.must(wire.VerbHookReset, "orders", ``, nil)
+		h.enqueue("orders", "2", nats.Header{wire.HeaderDelay: {"1h"}})
+		twice(wire.VerbQueuePurge, "orders", ``)
+		twice(wire.VerbHookReset, "orders", ``)
+		h.must(wire.VerbRedrive, "orders.dlq", ``, nil)
 		h.must(wire.VerbCircuitOpen, "stripe", `{"for_ms":5}`, nil)
 		h.must(wire.VerbCircuitClose, "_", `{"key":"stripe"}`, nil)
-		h.must(wire.VerbThrottleSet, "k", `{"concurrency":1}`, nil)
-		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`, nil)
+		require.Equal(t, wire.CodeCircuitNotFound, h.ask(wire.VerbCircuitClose, "stripe", ``, nil).ErrCode)
+		twice(wire.VerbCircuitOpen, "adyen", ``)
+		twice(wire.VerbThrottleSet, "k", `{"concurrency":1}`)
+		twice(wire.VerbConfigSet, "weight:orders:acme", `{"value":"2"}`)
+		twice(wire.VerbPause, "", `{"kind":"queue","name":"orders"}`)
 		h.must(wire.VerbResume, "", `{"kind":"queue","name":"orders"}`, nil)
 		h.must(wire.VerbQueueInspect, "orders", ``, nil)
 		h.must(wire.VerbQueueDelete, "orders", ``, nil)
@@ -201,8 +209,28 @@ func TestAuditNamesWhoDidWhat(t *testing.T) {
 		require.Equal(t, []string{
 			"queue-create queue:orders", "queue-update queue:orders", "message-run-now message:" + id, "message-delete message:" + id,
 			"queue-purge queue:orders", "hook-reset queue:orders", "circuit-open circuit:stripe", "circuit-close circuit:stripe",
-			"throttle-set throttle:k:concurrency", "pause pause:queue:orders", "resume pause:queue:orders", "queue-delete queue:orders",
+			"circuit-open circuit:adyen", "throttle-set throttle:k:concurrency", "config-set weight:orders:acme", "pause pause:queue:orders", "resume pause:queue:orders", "queue-delete queue:orders",
 		}, got)
 		require.Equal(t, `{"deleted":0}`, *log.Entries[0].New)
+	})
+}
+
+// TestWhatWasDoneBeforeAFailureIsInTheLog, and in the answer.
+func TestWhatWasDoneBeforeAFailureIsInTheLog(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		for _, n := range []int64{0, 5} {
+			v := h.verbs[wire.VerbQueuePurge]
+			v.do = func(string, []byte) (any, *wire.Error) {
+				return wire.QueuePurgeReply{Purged: n}, wire.OutcomeUnknown()
+			}
+			_, err := v.Do("tester", "orders", nil)
+			require.ErrorIs(t, err, wire.OutcomeUnknown())
+			require.Equal(t, n > 0, strings.HasSuffix(err.Description, "; 5 messages had been done before"), err.Description)
+		}
+		var log wire.ConfigLog
+		h.must(wire.VerbConfigLog, "", ``, &log)
+		require.Len(t, log.Entries, 1)
+		require.Equal(t, "queue-purge queue:orders tester", log.Entries[0].By+" "+log.Entries[0].Key+" "+log.Entries[0].Client)
+		require.Equal(t, `{"purged":5}`, *log.Entries[0].New)
 	})
 }

@@ -89,14 +89,18 @@ func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	v.one.Lock()
 	defer v.one.Unlock()
 	defer v.a.control.As(v.Name, client)()
-	kept := v.Name == wire.VerbQueueCreate && v.a.shards.Exists(tail)
+	before := v.standing(tail, body)
 	reply, werr := v.do(tail, body)
-	if werr != nil {
+	n, counts := messages(reply)
+	if werr != nil && n == 0 {
 		return nil, werr
 	}
 	data, err := json.Marshal(reply)
-	if !kept && err == nil {
+	if err == nil && (n > 0 || !counts && v.standing(tail, body) != before) {
 		v.audit(tail, body, data)
+	}
+	if werr != nil {
+		return nil, werr.After(n)
 	}
 	if long, ok := reply.(wire.Long); ok && err == nil && int64(len(data)) > v.most() {
 		data, err = json.Marshal(long.Shorten(int(v.most())))
@@ -107,20 +111,73 @@ func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	return data, nil
 }
 
+// messages is how many messages a verb has changed, if its reply counts them.
+func messages(reply any) (n int64, counts bool) {
+	switch r := reply.(type) {
+	case wire.QueuePurgeReply:
+		return r.Purged, true
+	case wire.RedriveReply:
+		return r.Redriven, true
+	case wire.MessageReply:
+		if r.Done {
+			n = 1
+		}
+		return n, true
+	}
+	return 0, false
+}
+
+// standing is how that stands which a verb changes whose reply does not count, so that one
+// that has changed nothing is known.
+func (v Verb) standing(tail string, body []byte) string {
+	var now any
+	switch v.Name {
+	case wire.VerbQueueCreate, wire.VerbQueueUpdate, wire.VerbQueueDelete:
+		if q := v.a.shards.Queue(tail); q != nil {
+			now = q.Settings()
+		}
+	case wire.VerbHookReset:
+		var hooks []wire.HookInfo
+		if q := v.a.shards.Queue(tail); q != nil {
+			for _, h := range q.Hooks() {
+				hooks = append(hooks, wire.HookInfo{Hook: h.Hook, State: h.State, ConsecutiveFailures: h.ConsecutiveFailures})
+			}
+		}
+		now = hooks
+	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
+		info, ok := v.a.gates.circuit(circuitKey(tail, body))
+		if !ok {
+			info.State = "closed"
+		}
+		now = wire.CircuitInfo{State: info.State, OpenUntil: info.OpenUntil, Cause: info.Cause, ConsecutiveFailures: info.ConsecutiveFailures}
+	}
+	text, err := json.Marshal(now)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// circuitKey is the key of a circuit that a request names.
+func circuitKey(tail string, body []byte) string {
+	var named struct{ Key string }
+	_ = json.Unmarshal(body, &named) // a bad one is refused
+	return cmp.Or(wire.NamedKey(named.Key), wire.NamedKey(tail))
+}
+
 // audit records what has been done by a verb that control does not record itself.
 func (v Verb) audit(tail string, body, reply []byte) {
-	var named struct{ ID, Key string }
-	_ = json.Unmarshal(body, &named) // it has been decoded
 	what, done := "queue:"+tail, string(body)
 	switch v.Name {
 	case wire.VerbQueueCreate, wire.VerbQueueUpdate, wire.VerbHookReset:
 	case wire.VerbQueueDelete, wire.VerbQueuePurge, wire.VerbRedrive:
 		done = string(reply)
 	case wire.VerbMessageDelete, wire.VerbMessageRunNow:
+		var named struct{ ID string }
 		_ = json.Unmarshal(reply, &named) // its id is in one form, whatever was asked for
 		what, done = "message:"+named.ID, string(reply)
 	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
-		what = "circuit:" + cmp.Or(wire.NamedKey(named.Key), wire.NamedKey(tail))
+		what = "circuit:" + circuitKey(tail, body)
 	default:
 		return
 	}

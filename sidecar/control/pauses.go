@@ -170,9 +170,13 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 		p.Since, ch.old = had.Since, had.audited()
 	}
 	ch.new = p.audited()
+	changes := []change{ch}
+	if again && had.Until == until && had.By == by {
+		p, changes = had, nil
+	}
 	ps.mu.all[id] = p
 	ps.mu.listed.Add(id.cursor())
-	done := c.begin(id.state(), p, until, verb, ch)
+	done := c.begin(id.state(), p, until, verb, changes...)
 	c.tellPaused(id, until)
 	ps.mu.Unlock()
 	typ := wire.EventPaused
@@ -309,6 +313,9 @@ func (c *Control) Resume(req wire.PauseRequest) (wire.PauseInfo, *wire.Error) {
 		return c.resumeElsewhere(req.Name)
 	}
 	if len(ended) == 0 {
+		if err := c.checkPaused(&req); err != nil {
+			return wire.PauseInfo{}, err
+		}
 		return wire.PauseInfo{}, wire.PauseNotFound(req.Kind, req.Queue, req.Name)
 	}
 	return ended[0], outcome(<-done)

@@ -64,6 +64,10 @@ func TestPausesOfAllKinds(t *testing.T) {
 			_, err := r.tryResume(body)
 			refused(t, wire.CodePauseNotFound, err)
 		}
+		for _, body := range []string{`{"kind":"queue","name":"gone"}`, `{"kind":"key","queue":"gone","name":"a"}`} {
+			_, err := r.tryResume(body)
+			refused(t, wire.CodeQueueNotFound, err)
+		}
 		require.Empty(t, r.queues.told())
 		_, known := r.circuits.Info("paypal")
 		require.False(t, known, "it is closed, and nobody uses it")

@@ -27,7 +27,8 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 	if last == 0 {
 		q.View(func(m *queue.Queue, side queue.Side, _ int64) { last = m.LastSeq(side) })
 	}
-	done, commits := make(chan error, purgeChunks), 0
+	done := make(chan error, purgeChunks)
+	var commits []int64 // how many are gone with each
 	next = from
 	for range purgeChunks {
 		said, ok := q.run.do(q.changed(queue.Purge{From: next, Last: last, Max: purgeChunk, Ticket: done}))
@@ -36,16 +37,17 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 			break
 		}
 		if said.handled.Done > 0 {
-			commits++
+			commits = append(commits, said.handled.Done)
 		}
-		removed += said.handled.Done
 		if next = said.handled.Next; next == 0 {
 			break
 		}
 	}
-	for range commits {
+	for _, n := range commits { // in their order
 		if err := <-done; err != nil {
 			werr = commitError(err)
+		} else {
+			removed += n
 		}
 	}
 	return removed, next, last, werr

@@ -160,3 +160,34 @@ func TestRedriveAtTheEnd(t *testing.T) {
 		require.Equal(t, wire.CodeDraining, r.redrive(q, 0, 0).ErrCode)
 	})
 }
+
+// TestAPurgeOrRedriveThatFailsHalfWay says how many messages were done, which are those that
+// are on disk.
+func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
+	second := func(r *rig) {
+		batches := 0
+		r.store.refuse(func(*store.Batch) error {
+			if batches++; batches < 2 {
+				return nil
+			}
+			return store.ErrClosed
+		})
+	}
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, redriveChunk+10, plain)
+		second(r)
+		require.ErrorIs(t, r.redrive(q, 0, redriveChunk), wire.Draining())
+	})
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		for i := range purgeChunk + 10 {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+		}
+		time.Sleep(time.Second)
+		second(r)
+		removed, _, _, werr := q.Purge(0, 0)
+		require.ErrorIs(t, werr, wire.Draining())
+		require.EqualValues(t, purgeChunk, removed)
+	})
+}
