@@ -58,6 +58,7 @@ var ownImports = map[string][]string{
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
+	"sidecar/cluster/meta":    {"sidecar/control", "store", "wire"},
 	"sidecar/fleet":           {},
 	"sidecar/fleet/fleettest": {"sidecar/fleet"},
 	"sidecar/fleet/record":    {"breaker"},
@@ -89,7 +90,7 @@ var ownImports = map[string][]string{
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "store/replog", "client", "bench/load", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster/meta", "store/replog", "client", "bench/load", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
 	},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},

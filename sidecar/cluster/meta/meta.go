@@ -1,0 +1,336 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/filaq/fila/wire"
+)
+
+// ErrUnusable is returned by Open where waiting does not help.
+var ErrUnusable = errors.New("the cluster cannot be used")
+
+const (
+	// safeReplicas outlive the loss of one server.
+	safeReplicas = 3
+	// apiLevel is that of servers with atomic batches, from version 2.12.
+	apiLevel = 2
+	// requestTimeout is of one request; an election takes longer, and is waited for.
+	requestTimeout = 5 * time.Second
+	// askAgain is the wait between tries while JetStream is not ready.
+	askAgain = 250 * time.Millisecond
+	// reportEvery is how often the log says what is waited for.
+	reportEvery = 10 * time.Second
+	// markTTL is how long the mark of a deletion is there.
+	markTTL = 7 * 24 * time.Hour
+	// closeTimeout is for the writes that are under way at the end.
+	closeTimeout = 5 * time.Second
+	// format is that of the record of a cluster.
+	format = 1
+
+	ownerKey = "fila_cluster" // in the metadata of the bucket's stream: the name of the cluster
+)
+
+// Options of a [Meta].
+type Options struct {
+	Log  *slog.Logger
+	Conn *nats.Conn
+
+	Cluster     string // letters, digits, _ and -
+	Shards      int    // if the cluster is made now; otherwise it has to have as many
+	Replicas    int    // of the bucket, if it is made now
+	AllowR1     bool   // less than three replicas will do
+	Incarnation string // that this node has data of; empty: it has none
+	SyncsAlways bool   // the servers are known to sync what JetStream acks
+}
+
+// record is what a cluster is.
+type record struct {
+	Format      int       `json:"v"`
+	Incarnation string    `json:"incarnation"`
+	Shards      int       `json:"shards"`
+	Secret      []byte    `json:"secret"`
+	Created     time.Time `json:"created"`
+}
+
+// Meta is what a cluster has to know. Its methods may be called from any goroutine.
+type Meta struct {
+	opt    Options
+	js     jetstream.JetStream
+	bucket string
+	what   record // since Open
+
+	ctx    context.Context // of all that is under way
+	cancel context.CancelFunc
+	first  chan struct{} // closed when all has been read once
+	failed chan struct{}
+	wake   chan struct{} // there is news for Watch
+	work   chan struct{} // there are writes, or there will be none any more
+	ended  sync.WaitGroup
+	writer chan struct{} // closed when the writer has ended
+
+	mu struct {
+		sync.Mutex
+		entries map[string]entry // by key of the bucket; marks of deletions, too
+		pending map[string]int   // writes of a key that are under way
+		news    map[string]bool  // keys of control that may have changed
+		told    func(keys []string)
+		moved   chan struct{} // closed when an entry changes, and replaced
+		writes  []write
+		closed  bool
+		err     error
+	}
+}
+
+// entry is what lies under a key of the bucket.
+type entry struct {
+	value []byte // nil: it was deleted
+	rev   uint64
+	at    time.Time // by the clock of the server or, of what was written here, of this host
+}
+
+// Bucket returns the name of the bucket of a cluster.
+func Bucket(cluster string) string { return "FILA_" + cluster + "_META" }
+
+// Open joins a cluster, or makes it if there is none of that name. It waits for
+// JetStream until ctx ends, and says in the log what for. An error that no waiting mends
+// is [ErrUnusable], in one line that says what to do.
+func Open(ctx context.Context, o Options) (*Meta, error) {
+	js, err := jetstream.New(o.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("JetStream: %w", err)
+	}
+	m := &Meta{
+		opt: o, js: js, bucket: Bucket(o.Cluster),
+		first: make(chan struct{}), failed: make(chan struct{}), writer: make(chan struct{}),
+		wake: make(chan struct{}, 1), work: make(chan struct{}, 1),
+	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.mu.entries, m.mu.pending, m.mu.news = make(map[string]entry), make(map[string]int), make(map[string]bool)
+	m.mu.moved = make(chan struct{})
+	if err := m.ready(ctx); err != nil {
+		m.cancel()
+		return nil, err
+	}
+	m.ended.Go(m.follow)
+	m.ended.Go(m.tell)
+	go m.write()
+	if err := m.join(ctx); err != nil {
+		m.Close()
+		return nil, err
+	}
+	if !o.SyncsAlways {
+		o.Log.Warn("fila cannot see whether the NATS servers sync what JetStream acks: without sync_interval: always in the jetstream block of each, a power failure of all of them can lose messages that are confirmed",
+			"cluster", o.Cluster)
+	}
+	return m, nil
+}
+
+// ready finds the bucket or makes it.
+func (m *Meta) ready(ctx context.Context) error {
+	var reported time.Time
+	for {
+		err := m.prepare(ctx)
+		if err == nil || errors.Is(err, ErrUnusable) {
+			return err
+		}
+		if time.Since(reported) > reportEvery {
+			reported = time.Now()
+			m.opt.Log.Info("waiting for JetStream", "cluster", m.opt.Cluster, "error", err)
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("cluster %s: JetStream is not ready: %w", m.opt.Cluster, cmp.Or(err, ctx.Err()))
+		}
+	}
+}
+
+// prepare is one try of ready.
+func (m *Meta) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	info, err := m.js.AccountInfo(ctx)
+	if err != nil {
+		return m.explain(err)
+	}
+	if info.API.Level < apiLevel {
+		return m.unusable("JetStream at %s is of a server before 2.12, which a cluster needs", m.opt.Conn.ConnectedUrlRedacted())
+	}
+	name := "KV_" + m.bucket
+	s, err := m.js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = m.js.CreateStream(ctx, m.config(name))
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = m.js.Stream(ctx, name)
+		}
+	}
+	if err != nil {
+		return m.explain(err)
+	}
+	return m.check(s.CachedInfo().Config)
+}
+
+// config is that of a bucket with atomic batches, and marks that end.
+func (m *Meta) config(name string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: name, Description: "what a cluster of filas has to know", Subjects: []string{m.subject(">")},
+		Storage: jetstream.FileStorage, Replicas: m.opt.Replicas, Discard: jetstream.DiscardNew,
+		MaxMsgsPerSubject: 1, MaxMsgs: -1, MaxBytes: -1, AllowDirect: true, DenyDelete: true, AllowRollup: true,
+		AllowMsgTTL: true, AllowAtomicPublish: true,
+		Metadata: map[string]string{ownerKey: m.opt.Cluster},
+	}
+}
+
+// check refuses a bucket that is there and not what the cluster needs.
+func (m *Meta) check(have jetstream.StreamConfig) error {
+	switch {
+	case have.Metadata[ownerKey] != m.opt.Cluster:
+		return m.unusable("the bucket %s is there, and was not made by a cluster of this name; give this one another cluster.name, or delete the bucket", m.bucket)
+	case !have.AllowAtomicPublish || !have.AllowMsgTTL || have.MaxMsgsPerSubject != 1:
+		return m.unusable("the stream of the bucket %s was changed: it needs allow_atomic, allow_msg_ttl and max_msgs_per_subject = 1", m.bucket)
+	case have.Replicas < safeReplicas && !m.opt.AllowR1:
+		return m.unusable("the bucket %s has %d replica(s), so a server that is lost takes the cluster with it; give its stream three, or set cluster.allow_r1 = true", m.bucket, have.Replicas)
+	case have.Storage != jetstream.FileStorage:
+		return m.unusable("the bucket %s is in memory alone; it needs file storage", m.bucket)
+	}
+	if have.Replicas != m.opt.Replicas {
+		m.opt.Log.Warn("the bucket of the cluster has another number of replicas than cluster.replicas says; it stays as it is",
+			"bucket", m.bucket, "replicas", have.Replicas, "configured", m.opt.Replicas)
+	}
+	return nil
+}
+
+func (m *Meta) unusable(format string, args ...any) error {
+	return fmt.Errorf("%w: cluster %s: %s", ErrUnusable, m.opt.Cluster, fmt.Sprintf(format, args...))
+}
+
+// Codes of errors of JetStream.
+const (
+	codeReplicas = 10074 // of a server that is in no NATS cluster
+	codeOverlap  = 10065
+)
+
+// explain finds the errors that no waiting mends.
+func (m *Meta) explain(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		return m.unusable("the NATS server at %s has no JetStream for this account; enable it there (nats.embedded.jetstream = true for the embedded server)",
+			m.opt.Conn.ConnectedUrlRedacted())
+	case errors.Is(err, context.DeadlineExceeded) && errors.Is(m.opt.Conn.LastError(), nats.ErrPermissionViolation):
+		return m.unusable("NATS refuses fila's user: %v (docs/security.md has the permissions)", m.opt.Conn.LastError())
+	case errors.As(err, &api) && api.ErrorCode == codeReplicas:
+		return m.unusable("the NATS server at %s is in no NATS cluster, so it cannot keep %d replicas; give it two others, or set cluster.replicas = 1 and cluster.allow_r1 = true",
+			m.opt.Conn.ConnectedUrlRedacted(), m.opt.Replicas)
+	case errors.As(err, &api) && api.ErrorCode == codeOverlap:
+		return m.unusable("another stream has the subjects %s", m.subject(">"))
+	}
+	return err
+}
+
+// join reads what the cluster is, or says so first if there is nothing.
+func (m *Meta) join(ctx context.Context) error {
+	select {
+	case <-m.first:
+	case <-ctx.Done():
+		return fmt.Errorf("cluster %s: the bucket %s cannot be read: %w", m.opt.Cluster, m.bucket, ctx.Err())
+	}
+	for {
+		m.mu.Lock()
+		e, moved := m.mu.entries[clusterKey], m.mu.moved
+		m.mu.Unlock()
+		if e.value != nil {
+			return m.understand(e.value)
+		}
+		err := <-m.submit(ctx, []put{swap(clusterKey, nil, newRecord(m.opt.Shards))})
+		if err == nil {
+			m.opt.Log.Info("the cluster has been made", "cluster", m.opt.Cluster, "shards", m.opt.Shards)
+			continue
+		}
+		if err := m.again(ctx, err, moved); err != nil {
+			return fmt.Errorf("cluster %s: %w", m.opt.Cluster, err)
+		}
+	}
+}
+
+func newRecord(shards int) []byte {
+	secret := make([]byte, wire.SignerKeyLen)
+	_, _ = rand.Read(secret) // it never fails
+	r := record{Format: format, Incarnation: rand.Text(), Shards: shards, Secret: secret, Created: time.Now().UTC()}
+	text, err := json.Marshal(r)
+	if err != nil {
+		panic("meta: " + err.Error())
+	}
+	return text
+}
+
+// understand takes over what the cluster is.
+func (m *Meta) understand(text []byte) error {
+	var r record
+	err := json.Unmarshal(text, &r)
+	switch {
+	case err == nil && r.Format > format:
+		return m.unusable("it is of a newer fila (format %d, this one knows %d)", r.Format, format)
+	case err != nil || r.Incarnation == "" || r.Shards < 1 || len(r.Secret) != wire.SignerKeyLen:
+		return m.unusable("what the bucket %s says of it cannot be read", m.bucket)
+	case r.Shards != m.opt.Shards:
+		return m.unusable("it has %d shards and cluster.shards = %d: the number is fixed when a cluster is made", r.Shards, m.opt.Shards)
+	case m.opt.Incarnation != "" && m.opt.Incarnation != r.Incarnation:
+		return m.unusable("it was made anew (incarnation %s) and this node has data of another one (%s); move its data_dir away to join with an empty one", r.Incarnation, m.opt.Incarnation)
+	}
+	m.what = r
+	return nil
+}
+
+// Secret signs the tokens of acks at all nodes.
+func (m *Meta) Secret() []byte { return m.what.Secret }
+
+// Incarnation tells a cluster from another one that was made later under its name.
+func (m *Meta) Incarnation() string { return m.what.Incarnation }
+
+// Shards is how many there are.
+func (m *Meta) Shards() int { return m.what.Shards }
+
+// Failed is closed when the cluster is not the one any more that Open has joined.
+func (m *Meta) Failed() <-chan struct{} { return m.failed }
+
+// Err says why, when Failed is closed.
+func (m *Meta) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mu.err
+}
+
+// fail needs mu.
+func (m *Meta) fail(err error) {
+	if m.mu.err == nil {
+		m.mu.err = err
+		close(m.failed)
+	}
+}
+
+// Close waits for the writes that are under way, for a while, and ends what Open has
+// begun. The connection stays open.
+func (m *Meta) Close() {
+	m.mu.Lock()
+	m.mu.closed = true
+	m.mu.Unlock()
+	poke(m.work)
+	late := time.AfterFunc(closeTimeout, m.cancel)
+	<-m.writer
+	late.Stop()
+	m.cancel()
+	m.ended.Wait()
+}

@@ -1,0 +1,519 @@
+package meta
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+func startServer(t *testing.T, opts *server.Options) *server.Server {
+	t.Helper()
+	opts.Host, opts.NoSigs, opts.NoLog = "127.0.0.1", true, true
+	if opts.Port == 0 {
+		opts.Port = -1
+	}
+	srv, err := server.NewServer(opts)
+	require.NoError(t, err)
+	srv.Start()
+	require.True(t, srv.ReadyForConnections(20*time.Second))
+	t.Cleanup(func() { stopServer(srv) })
+	return srv
+}
+
+func stopServer(srv *server.Server) {
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+func alone(t *testing.T) *server.Server {
+	t.Helper()
+	return startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+}
+
+func connect(t *testing.T, srv *server.Server, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(srv.ClientURL(), append(opts, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func options(nc *nats.Conn) Options {
+	return Options{Log: slog.New(slog.DiscardHandler), Conn: nc, Cluster: "test", Shards: 8, Replicas: 1, AllowR1: true, SyncsAlways: true}
+}
+
+// join returns a node with a connection of its own.
+func join(t *testing.T, srv *server.Server) *Meta {
+	t.Helper()
+	m, err := Open(patiently(t), options(connect(t, srv)))
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	return m
+}
+
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	require.Eventually(t, cond, time.Minute, 2*time.Millisecond, what)
+}
+
+func text(s string) *string { return &s }
+
+// Of nodes that start at once one makes the cluster, and all are in it.
+func TestNodesThatStartAtOnce(t *testing.T) {
+	srv := alone(t)
+	nodes := make([]*Meta, 5)
+	var all sync.WaitGroup
+	for i := range nodes {
+		o := options(connect(t, srv))
+		all.Go(func() {
+			m, err := Open(patiently(t), o)
+			if err == nil {
+				nodes[i] = m
+			}
+		})
+	}
+	all.Wait()
+	for _, m := range nodes {
+		require.NotNil(t, m)
+		defer m.Close()
+		require.Equal(t, nodes[0].Secret(), m.Secret())
+		require.Equal(t, nodes[0].Incarnation(), m.Incarnation())
+		require.Equal(t, 8, m.Shards())
+	}
+	_, err := wire.NewSigner(nodes[0].Secret())
+	require.NoError(t, err)
+	again := join(t, srv)
+	require.Equal(t, nodes[0].Secret(), again.Secret())
+}
+
+func TestQueuesArePlacedOnce(t *testing.T) {
+	srv := alone(t)
+	nodes := []*Meta{join(t, srv), join(t, srv), join(t, srv)}
+	const queues = 20
+	var mu sync.Mutex
+	found := map[string]map[Place]bool{}
+	var all sync.WaitGroup
+	for _, m := range nodes {
+		all.Go(func() {
+			for i := range queues {
+				name := fmt.Sprint("q", i)
+				p, err := m.Place(t.Context(), name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				if found[name] == nil {
+					found[name] = map[Place]bool{}
+				}
+				found[name][p] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	ids, shards := map[store.QueueID]bool{}, map[int]bool{}
+	for name, places := range found {
+		require.Len(t, places, 1, name)
+		for p := range places {
+			require.False(t, ids[p.IDs[0]] || ids[p.IDs[1]], "an id was given out twice")
+			ids[p.IDs[0]], ids[p.IDs[1]], shards[p.Shard] = true, true, true
+			require.Less(t, p.Shard, 8)
+		}
+	}
+	require.Len(t, ids, 2*queues)
+	require.Greater(t, len(shards), 4)
+	for _, m := range nodes {
+		eventually(t, "all know where they are", func() bool { return len(m.Queues()) == queues })
+	}
+
+	first, ok := nodes[0].Where("q0")
+	require.True(t, ok)
+	dead, ok := nodes[1].Where("q0.dlq")
+	require.True(t, ok)
+	require.Equal(t, first, dead)
+	require.NoError(t, nodes[1].Drop(t.Context(), "q0"))
+	require.NoError(t, nodes[1].Drop(t.Context(), "q0"), "it is gone")
+	_, ok = nodes[1].Where("q0")
+	require.False(t, ok)
+	second, err := nodes[1].Place(t.Context(), "q0")
+	require.NoError(t, err)
+	require.Equal(t, first.Shard, second.Shard)
+	require.Greater(t, second.IDs[0], first.IDs[1], "ids are not used again")
+	eventually(t, "the other knows", func() bool { p, _ := nodes[2].Where("q0"); return p == second })
+}
+
+// What one node writes all have, in one order, whole batches at a time.
+func TestEntries(t *testing.T) {
+	srv := alone(t)
+	a, b := join(t, srv), join(t, srv)
+	var mu sync.Mutex
+	told := map[string]bool{}
+	b.Watch(func(keys []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, key := range keys {
+			told[key] = true
+		}
+	})
+	key := "\x00pause/key/orders/any \xff bytes"
+	require.NoError(t, <-a.Write(control.Batch{Put: []store.Entry{{Key: key, Value: "1"}, {Key: "other", Value: ""}}}))
+	value, ok, settled := a.Newest(key)
+	require.Equal(t, []any{"1", true, true}, []any{value, ok, settled}, "who has written knows")
+	eventually(t, "b knows", func() bool { value, ok, _ := b.Newest(key); return ok && value == "1" })
+	eventually(t, "b is told", func() bool { mu.Lock(); defer mu.Unlock(); return told[key] && told["other"] })
+	require.Equal(t, []store.Entry{{Key: key, Value: "1"}, {Key: "other"}}, b.Entries())
+
+	// Over what was there, and all or nothing.
+	require.NoError(t, <-b.Write(control.Batch{Put: []store.Entry{{Key: key, Value: "2"}}, Was: []control.Was{{Key: key, Value: text("1")}}}))
+	err := <-a.Write(control.Batch{
+		Put: []store.Entry{{Key: "new", Value: "x"}, {Key: key, Value: "3"}},
+		Was: []control.Was{{Key: key, Value: text("1")}, {Key: "new"}},
+	})
+	require.ErrorIs(t, err, control.ErrChanged)
+	eventually(t, "a knows", func() bool { value, _, _ := a.Newest(key); return value == "2" })
+	_, ok, _ = a.Newest("new")
+	require.False(t, ok, "none of a batch is there")
+
+	require.NoError(t, <-a.Write(control.Batch{Delete: []string{key}, Was: []control.Was{{Key: key, Value: text("2")}}}))
+	eventually(t, "it is gone", func() bool { return len(b.Entries()) == 1 })
+	err = <-b.Write(control.Batch{Put: []store.Entry{{Key: key, Value: "4"}}, Was: []control.Was{{Key: key, Value: text("2")}}})
+	require.ErrorIs(t, err, control.ErrChanged)
+	require.NoError(t, <-b.Write(control.Batch{Put: []store.Entry{{Key: key, Value: "4"}}, Was: []control.Was{{Key: key}}}), "over the mark of a deletion")
+	require.NoError(t, <-a.Write(control.Batch{}))
+	c := join(t, srv)
+	require.Equal(t, b.Entries(), c.Entries())
+}
+
+// The server refuses what this node cannot know: all of a batch.
+func TestTheServerComparesWholeBatches(t *testing.T) {
+	srv := alone(t)
+	a, b := join(t, srv), join(t, srv)
+	for i := range 50 {
+		var batch [2]<-chan error
+		for n, m := range []*Meta{a, b} {
+			mine := fmt.Sprint(i, ".", n)
+			batch[n] = m.Write(control.Batch{
+				Put: []store.Entry{{Key: mine, Value: "x"}, {Key: fmt.Sprint(i), Value: mine}},
+				Was: []control.Was{{Key: fmt.Sprint(i)}},
+			})
+		}
+		var winner string
+		for n := range batch {
+			if err := <-batch[n]; err == nil {
+				require.Empty(t, winner, "both have won")
+				winner = fmt.Sprint(i, ".", n)
+			} else {
+				require.ErrorIs(t, err, control.ErrChanged)
+			}
+		}
+		require.NotEmpty(t, winner)
+		eventually(t, "both know the winner", func() bool {
+			x, _, _ := a.Newest(fmt.Sprint(i))
+			y, _, _ := b.Newest(fmt.Sprint(i))
+			return x == winner && y == winner
+		})
+		require.Len(t, a.Entries(), 2*(i+1), "what the loser has written with it is not there")
+	}
+}
+
+func TestWritesHaveAnOrderAndAnySize(t *testing.T) {
+	srv := alone(t)
+	a, b := join(t, srv), join(t, srv)
+	var last <-chan error
+	for i := range 100 {
+		last = a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: fmt.Sprint(i)}}})
+		if i < 99 {
+			continue
+		}
+		_, _, settled := a.Newest("k")
+		require.False(t, settled)
+	}
+	require.NoError(t, <-last)
+	value, _, settled := a.Newest("k")
+	require.Equal(t, "99", value)
+	require.True(t, settled)
+
+	var many control.Batch
+	for i := range 2*maxBatch + 1 {
+		many.Put = append(many.Put, store.Entry{Key: fmt.Sprint("many.", i), Value: "x"})
+	}
+	require.NoError(t, <-a.Write(many))
+	eventually(t, "b has all", func() bool { return len(b.Entries()) == 2*maxBatch+2 })
+	require.Equal(t, a.Entries(), b.Entries())
+}
+
+// A mark of a deletion that the server has forgotten does not keep a key from being
+// written, nor an entry from being gone.
+func TestForgottenMarks(t *testing.T) {
+	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
+	srv := startServer(t, opts)
+	opts.Port = srv.Addr().(*net.TCPAddr).Port
+	a, b := join(t, srv), join(t, srv)
+	require.NoError(t, <-a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "1"}, {Key: "kept", Value: "1"}}}))
+	require.NoError(t, <-a.Write(control.Batch{Delete: []string{"k"}}))
+	s, err := a.js.Stream(t.Context(), "KV_"+a.bucket)
+	require.NoError(t, err)
+	id := idOf(controlPrefix, "k")
+	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSubject(a.subject(id))))
+	create := control.Batch{Put: []store.Entry{{Key: "k", Value: "2"}}, Was: []control.Was{{Key: "k"}}}
+	require.ErrorIs(t, <-a.Write(create), control.ErrChanged, "the mark is young: somebody has purged it by hand")
+	a.mu.Lock()
+	e := a.mu.entries[id]
+	e.at = e.at.Add(-markTTL)
+	a.mu.entries[id] = e
+	a.mu.Unlock()
+	require.NoError(t, <-a.Write(create))
+	eventually(t, "b knows", func() bool { value, _, _ := b.Newest("k"); return value == "2" })
+
+	require.NoError(t, s.Purge(t.Context(), jetstream.WithPurgeSubject(a.subject(id))))
+	require.NoError(t, <-a.Write(control.Batch{Put: []store.Entry{{Key: "later", Value: "1"}}}))
+	stopServer(srv)
+	startServer(t, opts)
+	for _, m := range []*Meta{a, b} {
+		eventually(t, "it is gone", func() bool { _, ok, _ := m.Newest("k"); return !ok })
+		eventually(t, "the rest is there", func() bool { return len(m.Entries()) == 2 })
+	}
+	require.NoError(t, <-b.Write(create), "and can be written again")
+}
+
+// A write waits for a server that is away, and ends with Close.
+func TestWritesWaitForTheServer(t *testing.T) {
+	opts := &server.Options{JetStream: true, StoreDir: t.TempDir()}
+	srv := startServer(t, opts)
+	opts.Port = srv.Addr().(*net.TCPAddr).Port
+	a := join(t, srv)
+	stopServer(srv)
+	done := a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "1"}}})
+	srv = startServer(t, opts)
+	require.NoError(t, <-done)
+	stopServer(srv)
+	done = a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "2"}}})
+	a.cancel()
+	require.Error(t, <-done)
+	a.Close()
+	require.ErrorIs(t, <-a.Write(control.Batch{Put: []store.Entry{{Key: "k", Value: "3"}}}), store.ErrClosed)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(t *testing.T, js jetstream.JetStream, m *Meta)
+		change func(*Options)
+		want   string
+	}{
+		"another number of shards": {change: func(o *Options) { o.Shards = 16 }, want: "it has 8 shards and cluster.shards = 16: the number is fixed when a cluster is made"},
+		"another incarnation":      {change: func(o *Options) { o.Incarnation = "old" }, want: "this node has data of another one (old); move its data_dir away"},
+		"one replica":              {change: func(o *Options) { o.AllowR1 = false }, want: "the bucket FILA_test_META has 1 replica(s), so a server that is lost takes the cluster with it; give its stream three, or set cluster.allow_r1 = true"},
+		"no NATS cluster":          {change: func(o *Options) { o.Cluster, o.Replicas = "other", 3 }, want: "is in no NATS cluster, so it cannot keep 3 replicas"},
+		"a foreign bucket": {before: func(t *testing.T, js jetstream.JetStream, _ *Meta) {
+			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "FILA_other_META"})
+			require.NoError(t, err)
+		}, change: func(o *Options) { o.Cluster = "other" }, want: "the bucket FILA_other_META is there, and was not made by a cluster of this name"},
+		"foreign subjects": {before: func(t *testing.T, js jetstream.JetStream, _ *Meta) {
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"$KV.FILA_other_META.x"}})
+			require.NoError(t, err)
+		}, change: func(o *Options) { o.Cluster = "other" }, want: "another stream has the subjects $KV.FILA_other_META.>"},
+		"changed by hand": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
+			c := m.config("KV_" + m.bucket)
+			c.AllowAtomicPublish = false
+			_, err := js.UpdateStream(t.Context(), c)
+			require.NoError(t, err)
+		}, want: "the stream of the bucket FILA_test_META was changed: it needs allow_atomic"},
+		"a newer fila": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
+			text, err := json.Marshal(record{Format: 2})
+			require.NoError(t, err)
+			_, err = js.Publish(t.Context(), m.subject(clusterKey), text)
+			require.NoError(t, err)
+		}, want: "it is of a newer fila (format 2, this one knows 1)"},
+		"junk": {before: func(t *testing.T, js jetstream.JetStream, m *Meta) {
+			_, err := js.Publish(t.Context(), m.subject(clusterKey), []byte("junk"))
+			require.NoError(t, err)
+		}, want: "what the bucket FILA_test_META says of it cannot be read"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := alone(t)
+			m := join(t, srv)
+			if tc.before != nil {
+				tc.before(t, m.js, m)
+			}
+			o := options(connect(t, srv))
+			if tc.change != nil {
+				tc.change(&o)
+			}
+			refuses(t, o, tc.want)
+		})
+	}
+	t.Run("no JetStream", func(t *testing.T) {
+		refuses(t, options(connect(t, startServer(t, &server.Options{}))), "has no JetStream for this account; enable it there")
+	})
+	t.Run("no permission", func(t *testing.T) {
+		srv := startServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir(), Users: []*server.User{{
+			Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.>"}}},
+		}}})
+		refuses(t, options(connect(t, srv, nats.UserInfo("u", "p"))), "NATS refuses fila's user: ")
+	})
+}
+
+func refuses(t *testing.T, o Options, want string) {
+	t.Helper()
+	_, err := Open(patiently(t), o)
+	require.ErrorIs(t, err, ErrUnusable)
+	require.ErrorContains(t, err, want)
+	require.ErrorContains(t, err, "cluster "+o.Cluster+": ")
+	require.NotContains(t, err.Error(), "\n")
+}
+
+// A node whose cluster is deleted, or made anew, does not go on as if it were in it.
+func TestTheClusterIsMadeAnew(t *testing.T) {
+	srv := alone(t)
+	m := join(t, srv)
+	require.NoError(t, m.Err())
+	_, err := m.js.Publish(t.Context(), m.subject(clusterKey), newRecord(8))
+	require.NoError(t, err)
+	select {
+	case <-m.Failed():
+	case <-time.After(time.Minute):
+		require.FailNow(t, "it goes on")
+	}
+	require.ErrorIs(t, m.Err(), ErrUnusable)
+}
+
+// Three servers, three nodes, three replicas; one server ends.
+func TestMetaOutlivesAServer(t *testing.T) {
+	var routes []string
+	var ports []int
+	var taken []net.Listener // all at once, so that no port is given out twice
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		taken = append(taken, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		routes = append(routes, "nats-route://"+l.Addr().String())
+	}
+	for _, l := range taken {
+		l.Close()
+	}
+	servers := make([]*server.Server, 3)
+	nodes := make([]*Meta, 3)
+	var all sync.WaitGroup
+	for i := range servers {
+		servers[i] = startServer(t, &server.Options{
+			ServerName: string(rune('a' + i)), JetStream: true, StoreDir: filepath.Join(t.TempDir(), "js"),
+			Routes: server.RoutesFromStr(strings.Join(routes, ",")), Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]},
+		})
+		o := options(connect(t, servers[i]))
+		o.Replicas, o.AllowR1 = 3, false
+		all.Go(func() { // the first waits for the others
+			m, err := Open(patiently(t), o)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			nodes[i] = m
+		})
+	}
+	all.Wait()
+	for _, m := range nodes {
+		require.NotNil(t, m)
+		t.Cleanup(m.Close)
+		require.Equal(t, nodes[0].Secret(), m.Secret())
+	}
+	p, err := nodes[0].Place(t.Context(), "orders")
+	require.NoError(t, err)
+	s, err := nodes[0].js.Stream(t.Context(), "KV_"+nodes[0].bucket)
+	require.NoError(t, err)
+	leader := slices.IndexFunc(servers, func(srv *server.Server) bool { return srv.Name() == s.CachedInfo().Cluster.Leader })
+	require.GreaterOrEqual(t, leader, 0)
+	left := nodes[(leader+1)%3]
+	eventually(t, "it is known", func() bool { q, ok := left.Where("orders"); return ok && q == p })
+	stopServer(servers[leader])
+	require.NoError(t, <-left.Write(control.Batch{Put: []store.Entry{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}}}), "it waits for the election")
+	other := nodes[(leader+2)%3]
+	eventually(t, "the third knows", func() bool { return len(other.Entries()) == 2 })
+}
+
+// Two Controls have one bucket.
+func TestControlsOfACluster(t *testing.T) {
+	srv := alone(t)
+	log := slog.New(slog.DiscardHandler)
+	var all []*control.Control
+	for i := range 2 {
+		m := join(t, srv)
+		now := func() int64 { return time.Now().UnixNano() }
+		event := func(string, string, wire.Event) {}
+		circuits := circuit.New(circuit.Options{Log: log, Now: now, Event: event, Submit: func(b *store.Batch) { b.Done(nil) }})
+		t.Cleanup(circuits.Stop)
+		c := control.New(control.Options{
+			Log: log, Now: now, Shared: m, Node: fmt.Sprint(i), Event: event, Queues: noQueues{}, Circuits: circuits,
+			MaxPayload: func() int64 { return 1 << 20 },
+		}, store.Snapshot{Config: m.Entries()})
+		m.Watch(c.Changed)
+		require.NoError(t, c.Save())
+		require.NoError(t, c.Start(config.Default()))
+		t.Cleanup(c.Stop)
+		all = append(all, c)
+	}
+	_, werr := all[0].ConfigSet("n", wire.ConfigSetRequest{})
+	require.Nil(t, werr)
+	eventually(t, "both know it", func() bool { _, ok := all[1].Get("n"); return ok })
+	var racing sync.WaitGroup
+	for _, c := range all {
+		racing.Go(func() {
+			for n := 0; n < 20; {
+				now, _ := c.Get("n")
+				if _, err := c.ConfigSet("n", wire.ConfigSetRequest{Value: now + "x", IfValue: &now}); err == nil {
+					n++
+				}
+			}
+		})
+	}
+	racing.Wait()
+	for _, c := range all {
+		eventually(t, "no edit is lost", func() bool { text, _ := c.Get("n"); return text == strings.Repeat("x", 40) })
+	}
+	_, err := all[0].Pause(wire.PauseRequest{Kind: wire.PauseThrottle, Name: "api"})
+	require.Nil(t, err)
+	eventually(t, "it is paused at both", func() bool { return all[1].PauseList(wire.ListRequest{Limit: 10}).Total == 1 })
+	_, err = all[1].Resume(wire.PauseRequest{Kind: wire.PauseThrottle, Name: "api"})
+	require.Nil(t, err)
+	eventually(t, "and resumed", func() bool { return all[0].PauseList(wire.ListRequest{Limit: 10}).Total == 0 })
+}
+
+type noQueues struct{}
+
+func (noQueues) Exists(string) bool             { return false }
+func (noQueues) PauseQueue(string, int64)       {}
+func (noQueues) PauseKey(string, string, int64) {}
+func (noQueues) Weigh(string, string, uint32)   {}
+func (noQueues) Check(wire.QueueSettings) error { return nil }
+func (noQueues) Settings() []wire.QueueSettings { return nil }
+func (noQueues) Declare(context.Context, wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
+	return nil, nil
+}

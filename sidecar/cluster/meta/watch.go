@@ -1,0 +1,229 @@
+package meta
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/filaq/fila/store"
+)
+
+// Keys of the bucket, and what begins those of queues and of control.
+const (
+	clusterKey    = "cluster"
+	idKey         = "id"
+	queuePrefix   = "q."
+	controlPrefix = "c."
+)
+
+// idOf is the key in the bucket of a name: names are any bytes, those of a bucket are not.
+func idOf(prefix, name string) string {
+	return prefix + base64.RawURLEncoding.EncodeToString([]byte(name))
+}
+
+// nameOf is the opposite of idOf.
+func nameOf(prefix, id string) (string, bool) {
+	text, ok := strings.CutPrefix(id, prefix)
+	if !ok {
+		return "", false
+	}
+	name, err := base64.RawURLEncoding.DecodeString(text)
+	return string(name), err == nil
+}
+
+func (m *Meta) subject(id string) string { return "$KV." + m.bucket + "." + id }
+
+// Watch has fn called, never twice at a time, with keys of which there may be something
+// newer than Entries has returned: Newest tells. It may be called once.
+func (m *Meta) Watch(fn func(keys []string)) {
+	m.mu.Lock()
+	m.mu.told = fn
+	m.mu.Unlock()
+	poke(m.wake)
+}
+
+// Entries returns what control keeps, in the order of the keys.
+func (m *Meta) Entries() []store.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []store.Entry
+	for id, e := range m.mu.entries {
+		if key, ok := nameOf(controlPrefix, id); ok && e.value != nil {
+			all = append(all, store.Entry{Key: key, Value: string(e.value)})
+		}
+	}
+	slices.SortFunc(all, func(a, b store.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return all
+}
+
+// Newest is as in control.SharedKV.
+func (m *Meta) Newest(key string) (value string, ok, settled bool) {
+	id := idOf(controlPrefix, key)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.mu.entries[id]
+	return string(e.value), e.value != nil, m.mu.pending[id] == 0
+}
+
+// tell calls what Watch was given.
+func (m *Meta) tell() {
+	for {
+		select {
+		case <-m.wake:
+		case <-m.ctx.Done():
+			return
+		}
+		m.mu.Lock()
+		fn := m.mu.told
+		var keys []string
+		if fn != nil {
+			for key := range m.mu.news {
+				keys = append(keys, key)
+			}
+			clear(m.mu.news)
+		}
+		m.mu.Unlock()
+		if len(keys) > 0 {
+			slices.Sort(keys)
+			fn(keys)
+		}
+	}
+}
+
+// errAgain ends a session whose connection was lost meanwhile.
+var errAgain = errors.New("the connection was lost")
+
+// follow reads the bucket, and again after each disconnection.
+func (m *Meta) follow() {
+	for m.ctx.Err() == nil {
+		err := m.session()
+		if m.ctx.Err() != nil || errors.Is(err, errAgain) {
+			continue
+		}
+		m.opt.Log.Warn("the bucket of the cluster cannot be followed; trying on", "bucket", m.bucket, "error", err)
+		select {
+		case <-time.After(askAgain):
+		case <-m.ctx.Done():
+		}
+	}
+}
+
+func (m *Meta) session() error {
+	back := m.opt.Conn.StatusChanged(nats.CONNECTED)
+	defer m.opt.Conn.RemoveStatusListener(back)
+	ctx, cancel := context.WithCancel(m.ctx)
+	defer cancel()
+	opening, done := context.WithTimeout(ctx, requestTimeout)
+	defer done()
+	kv, err := m.js.KeyValue(opening, m.bucket)
+	if err != nil {
+		return err
+	}
+	w, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := w.Stop(); err != nil {
+			m.opt.Log.Debug("end of a watch", "bucket", m.bucket, "error", err)
+		}
+		for range w.Updates() { // its sender must not be stuck
+		}
+	}()
+	var highest uint64
+	seen := make(map[string]bool) // nil when all has been read
+	for {
+		select {
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return errors.New("the watch has ended")
+			case e == nil:
+				m.forget(seen, highest)
+				seen = nil
+			default:
+				if seen != nil {
+					seen[e.Key()] = true
+					highest = max(highest, e.Revision())
+				}
+				m.learn(e)
+			}
+		case <-back:
+			return errAgain
+		case <-m.ctx.Done():
+			return m.ctx.Err()
+		}
+	}
+}
+
+// learn takes what the watch has brought.
+func (m *Meta) learn(e jetstream.KeyValueEntry) {
+	next := entry{rev: e.Revision(), at: e.Created()}
+	if e.Operation() == jetstream.KeyValuePut {
+		next.value = append([]byte{}, e.Value()...)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.entries[e.Key()].rev >= next.rev {
+		return // an own write, or a replica that is behind
+	}
+	m.put(e.Key(), next)
+}
+
+// put needs mu.
+func (m *Meta) put(id string, e entry) {
+	m.mu.entries[id] = e
+	m.noteNews(id)
+	close(m.mu.moved)
+	m.mu.moved = make(chan struct{})
+	if id != clusterKey || m.what.Incarnation == "" {
+		return
+	}
+	var r record
+	if err := json.Unmarshal(e.value, &r); err != nil || r.Incarnation != m.what.Incarnation {
+		m.fail(m.unusable("it was deleted or made anew while this node was in it"))
+	}
+}
+
+// noteNews needs mu.
+func (m *Meta) noteNews(id string) {
+	if key, ok := nameOf(controlPrefix, id); ok {
+		m.mu.news[key] = true
+		poke(m.wake)
+	}
+}
+
+// forget takes away what was deleted so long ago that there is no mark of it. Of what is
+// newer than all that was read, a replica that is behind does not know.
+func (m *Meta) forget(seen map[string]bool, highest uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, e := range m.mu.entries {
+		if !seen[id] && e.rev <= highest {
+			delete(m.mu.entries, id)
+			m.noteNews(id)
+		}
+	}
+	select {
+	case <-m.first:
+	default:
+		clear(m.mu.news) // Entries has it
+		close(m.first)
+	}
+}
+
+// poke wakes who waits for a channel of one.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
