@@ -67,7 +67,7 @@ var ownImports = map[string][]string{
 	"sidecar/rules":           {"wire"},
 	"sidecar/queue":           {"sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
 	"sidecar/queue/container": {},
-	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "breaker", "store", "store/storetest", "throttle", "wire"},
+	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":             {},
 
 	"client":          {"wire"},

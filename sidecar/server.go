@@ -302,9 +302,13 @@ func (s *Server) build(snap store.Snapshot) error {
 	if r.fleet, err = s.joinFleet(event); err != nil {
 		return err
 	}
-	r.circuits = circuit.New(circuit.Options{
-		Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit, Held: s.metrics.CircuitHeld, Fleet: r.fleet, Shares: s.cfg.Shared.SharesCircuit,
-	})
+	circuits := circuit.Options{
+		Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit, Held: s.metrics.CircuitHeld, Shares: s.cfg.Shared.SharesCircuit,
+	}
+	if r.fleet != nil {
+		circuits.Fleet = r.fleet
+	}
+	r.circuits = circuit.New(circuits)
 	r.circuits.Restore(snap.Config)
 	// Control and shard need each other; neither is asked before both are there.
 	var queues struct{ *shard.Set }

@@ -37,8 +37,28 @@ type Options struct {
 
 	// Fleet has the records of circuits that Shares says are shared with other filas;
 	// nil: none is. It is not started yet.
-	Fleet  *fleet.Sync
+	Fleet  Fleet
 	Shares func(key string) bool
+}
+
+// Fleet is what keeps the records that filas share: a fleet.Sync, or what stands for it
+// in a simulation.
+type Fleet interface {
+	// Register names what the records of a letter are.
+	Register(letter string, k fleet.Kind)
+	// Me is this instance as records name it.
+	Me() string
+	// Now is the fleet's clock (Unix ns), Offset how far it is ahead of this host's.
+	Now() int64
+	Offset() int64
+	// Live reports whether an instance is alive.
+	Live(instance string) bool
+	// Away returns why records cannot be read and written now; nil: they can.
+	Away() error
+	// Find returns the newest record of a key that has come.
+	Find(letter, key string) (fleet.Entry, bool)
+	// Touch has the Kind asked soon what is to be written for a key. It only notes that.
+	Touch(letter, key string)
 }
 
 // maxIdle is about how many circuits are kept that nobody uses and that could be

@@ -3,7 +3,9 @@ package circuit
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/filaq/fila/breaker"
@@ -277,8 +279,8 @@ func (k Records) Join(entries map[string]fleet.Entry) {
 			k.take(c.key, fleet.Entry{}, true, true)
 		}
 	}
-	for key, e := range entries {
-		k.take(key, e, true, true)
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		k.take(key, entries[key], true, true)
 	}
 }
 

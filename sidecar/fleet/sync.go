@@ -509,9 +509,9 @@ func (s *Sync) goodbye() {
 // learn takes what the watch has brought.
 func (s *Sync) learn(e Entry) {
 	s.mu.Lock()
-	if old, ok := s.mu.entries[e.Key]; ok && old.Rev >= e.Rev && !old.At.IsZero() {
+	if old := s.mu.entries[e.Key]; old.Rev > e.Rev || old.Rev == e.Rev && !old.At.IsZero() {
 		s.mu.Unlock()
-		return // an own write that was known before
+		return // an own write was known before
 	}
 	s.mu.entries[e.Key] = e
 	if e.At.After(s.mu.freshest) {

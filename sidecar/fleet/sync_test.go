@@ -26,8 +26,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type sums struct {
 	sync *fleet.Sync
 
-	mu sync.Mutex
-	by map[string]*sum
+	mu    sync.Mutex
+	by    map[string]*sum
+	older int // records that came after newer ones
 }
 
 type sum struct {
@@ -84,8 +85,11 @@ func (s *sums) Swap(key string) ([]byte, uint64, time.Duration, bool) {
 func (s *sums) Learn(key string, e fleet.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.get(key); e.Rev > c.rev {
+	switch c := s.get(key); {
+	case e.Rev > c.rev:
 		s.take(c, e)
+	case e.Rev < c.rev:
+		s.older++
 	}
 }
 
@@ -183,6 +187,24 @@ func bubble(t *testing.T, count int, fn func(t *testing.T, b *fleettest.Bucket, 
 func after(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// What the watch brings late, after newer writes of one's own, does not take the cache
+// back.
+func TestWatchBehindOwnWrites(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		n := nodes[0]
+		n.end.Hold(true)
+		for range 3 {
+			n.sums.add("x", 1)
+			synctest.Wait()
+		}
+		n.end.Hold(false)
+		synctest.Wait()
+		require.Equal(t, 3, n.sums.total("x"))
+		require.Zero(t, n.sums.older)
+		require.Len(t, b.Entries(), 2)
+	})
 }
 
 func TestAllIsCountedOnce(t *testing.T) {

@@ -51,15 +51,16 @@ type Replica struct {
 	unused  int64 // since when there are permits that nobody uses
 
 	alone   bool
-	parted  [2]uint64 // generations of rec and of view when that began
-	differs bool      // view has come to another state than rec
-	back    bool      // the bucket is there again, view is on its way to it
-	changed int64     // when view changed while alone
-	cause   string    // of the opening of view while alone
-	opener  string    // instance that has opened it, if it is known
-	client  string    // that had it do so by hand
-	turn    uint64    // that was told last
-	ownGen  uint64    // the next generation that is one's own
+	parted  [2]uint64     // generations of rec and of view when that began
+	differs bool          // view has come to another state than rec
+	back    bool          // the bucket is there again, view is on its way to it
+	changed int64         // when view changed while alone
+	cause   string        // of the opening of view while alone
+	before  breaker.State // of before a restart, unless something has changed since; Closed: none
+	opener  string        // instance that has opened it, if it is known
+	client  string        // that had it do so by hand
+	turn    uint64        // that was told last
+	ownGen  uint64        // the next generation that is one's own
 	news    []News
 	stirred bool // it may admit more, or at another time, than before
 }
@@ -221,15 +222,21 @@ func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	r.view = breaker.Thaw(r.cfg, rec.Frozen)
 	lapsed := r.view.Settle(now).Turned()
 	r.judge()
+	if joined {
+		r.giveBack() // others may be about to take them, as those of one that is not alive
+	}
 	switch {
 	case r.free() > 0:
 		r.asking, r.unused = false, now
 	case !r.probing(now):
 		r.asking = false
 	}
-	r.stirred = r.stirred || r.view.State() != was || r.view.OpenUntil() != before || r.free() > 0
-	if joined && r.rec.By == r.me && r.view.State() == was {
-		r.turn = r.rec.Turn // it has been told when this instance was alone
+	// Whoever waits for probes of an instance that was alone has to ask for permits now.
+	r.stirred = r.stirred || joined || r.view.State() != was || r.view.OpenUntil() != before || r.free() > 0
+	known := joined && r.before != breaker.Closed && r.view.State() == r.before
+	r.before = breaker.Closed
+	if known || joined && r.rec.By == r.me && r.view.State() == was {
+		r.turn = r.rec.Turn // it has been told before a restart, or when this instance was alone
 		return
 	}
 	r.compare(was, now, lapsed)
@@ -249,13 +256,13 @@ func (r *Replica) compare(was breaker.State, now int64, lapsed bool) {
 	turned := r.rec.Turn != r.turn && r.rec.Turn != 0
 	r.turn = r.rec.Turn
 	switch {
-	case lapsed || !turned && was != n.New:
-		if was == n.New {
-			return // it has been open and closed again, or was known to be closed
-		}
+	case (lapsed || !turned) && was == n.New:
+		return // it has been open and closed again, or was known to be closed
+	case lapsed:
 		n.Cause, n.ChangedAt = CauseTime, r.rec.OpenUntil
-	case !turned:
-		return
+	case !turned && r.rec.Turn == 0:
+		n.Cause = CauseTime // the record has been forgotten
+	case !turned: // alone it was something else
 	case was == n.New && was == breaker.Closed:
 		return
 	case was == n.New && r.rec.Why != CauseByHand && r.rec.Why != CauseMaxFailures:
@@ -336,10 +343,12 @@ func (r *Replica) adopt() {
 
 // join ends being alone.
 func (r *Replica) join() {
-	if r.differs {
-		r.sent, r.open, r.busy = nil, nil, 0
-	} else if r.view.State() == breaker.HalfOpen {
-		r.busy = r.view.Info(0).Probes
+	r.busy = 0
+	switch {
+	case r.differs:
+		r.sent, r.open = nil, nil
+	case r.view.State() == breaker.HalfOpen && r.rec.Gen == r.parted[0]:
+		r.busy = r.view.Info(0).Probes // otherwise they are of a generation that is over
 	}
 	r.alone, r.back, r.differs = false, false, false
 }
@@ -355,9 +364,7 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 	if free := r.free(); free > 0 && !r.alone {
 		if again = UnusedFor - time.Duration(now-r.unused); again <= 0 || again > UnusedFor {
 			again = 0
-			for range free {
-				r.open = append(r.open, Step{Kind: Probe, Gen: r.rec.Gen, Outcome: breaker.Neutral})
-			}
+			r.giveBack()
 		}
 	}
 	if r.asking {
@@ -411,6 +418,7 @@ func (r *Replica) Restore(now int64, s breaker.Saved, cause, client string) {
 	r.view.Restore(now, s)
 	r.cause, r.client = cause, client
 	r.moved(1)
+	r.before = s.State
 }
 
 // Record returns the newest record that is known, and its revision.
@@ -495,7 +503,7 @@ func (r *Replica) turned(change breaker.Change, cause string, now int64) {
 
 // moved notes that view has come to another state of its own.
 func (r *Replica) moved(now int64) {
-	r.differs, r.changed, r.stirred = true, max(r.changed+1, now), true
+	r.differs, r.changed, r.stirred, r.before = true, max(r.changed+1, now), true, breaker.Closed
 	r.parted[1] = 0 // passes of before count no more
 	r.ownGen = max(r.ownGen, r.view.Gen()+1)
 	r.open = nil
@@ -542,6 +550,13 @@ func (r *Replica) free() int {
 		}
 	}
 	return max(0, n)
+}
+
+// giveBack puts the return of permits that nobody here uses on its way.
+func (r *Replica) giveBack() {
+	for range r.free() {
+		r.open = append(r.open, Step{Kind: Probe, Gen: r.rec.Gen, Outcome: breaker.Neutral})
+	}
 }
 
 // row sums up the outcomes that are on their way.

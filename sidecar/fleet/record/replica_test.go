@@ -338,3 +338,135 @@ func TestAnotherBucket(t *testing.T) {
 	r.Back(second, 0, Circuit{})
 	admits(t, r, second, math.MaxInt64, 0)
 }
+
+// Whoever waited for the probes of an instance that was alone looks again when it is
+// back: only then it asks for permits.
+func TestBackWithCallsThatWait(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	now := 2 * second
+	r.Admits(now, false)
+	b.swap(r, now) // half-open
+	require.NotZero(t, r.Allow(now))
+	r.Away(now)
+	require.NotZero(t, r.Allow(now))
+	require.Zero(t, r.Allow(now), "somebody waits")
+	r.News()
+	r.Back(now, b.rev, b.rec)
+	_, stirred := r.News()
+	require.True(t, stirred)
+	require.Zero(t, r.Allow(now))
+	require.True(t, r.Pending(), "a permit is wanted")
+}
+
+// What is known of before a restart is not told again, what is another state is.
+func TestToldBeforeARestart(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	kept := r.Machine().Save()
+	restarted := func() *Replica {
+		r := NewReplica("a'", modelConfig, second, 0, Circuit{})
+		r.Away(second)
+		r.Restore(second, kept, CauseFailures, "")
+		r.News()
+		return r
+	}
+	again := restarted()
+	again.Back(second, b.rev, b.rec)
+	news, _ := again.News()
+	require.Empty(t, news)
+	again = restarted()
+	r.Do(second, Step{Kind: Close, At: second})
+	b.swap(r, second)
+	again.Back(second, b.rev, b.rec)
+	news, _ = again.News()
+	require.Len(t, news, 1)
+	require.Equal(t, []any{breaker.Open, breaker.Closed, CauseByHand, uint64(2)}, []any{news[0].Old, news[0].New, news[0].Cause, news[0].Version})
+}
+
+// An instance that comes back to a turn that it knows tells that turn, as it was.
+func TestBackToWhatHolds(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	want, _ := r.News()
+	r.Away(second)
+	r.Allow(2 * second) // its own half-open state is worth nothing beside the record
+	r.News()
+	r.Back(2*second, b.rev, b.rec)
+	news, _ := r.News()
+	require.Len(t, news, 1)
+	require.Equal(t, breaker.Open, news[0].New)
+	require.Equal(t, []any{want[0].Cause, want[0].Version, want[0].ChangedAt}, []any{news[0].Cause, news[0].Version, news[0].ChangedAt})
+}
+
+// An opening that has ended by time, and then somebody has written, is told as that.
+func TestLapseUnseen(t *testing.T) {
+	b := &bucket{t: t}
+	a, c := b.replica("a"), b.replica("c")
+	a.Do(second, Step{Kind: RetryAfter, Until: 5 * second})
+	b.swap(a, second)
+	kept := a.Machine().Save()
+	fail(t, a, 5*second, 1)
+	b.swap(a, 5*second)
+	c.Away(second)
+	c.Restore(second, kept, CauseRetryAfter, "")
+	c.News()
+	c.Back(5*second-int64(time.Millisecond), b.rev, b.rec) // its clock is behind
+	news, _ := c.News()
+	require.Len(t, news, 1)
+	require.Equal(t, []any{breaker.Closed, CauseTime, 5 * second}, []any{news[0].New, news[0].Cause, news[0].ChangedAt})
+}
+
+// Probes that an instance has made alone, while the fleet has gone on to another
+// generation, use none of its permits.
+func TestBackToAnotherGeneration(t *testing.T) {
+	b := &bucket{t: t}
+	r, other := b.replica("a"), b.replica("b")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	now := 2 * second
+	r.Admits(now, false)
+	b.swap(r, now) // half-open
+	r.Away(now)
+	probe := r.Allow(now)
+	require.NotZero(t, probe)
+	other.Learn(now, b.rev, b.rec, false)
+	other.Do(now, Step{Kind: Open, At: now, Until: now + 1, Cause: CauseByHand})
+	b.swap(other, now)
+	now += second
+	other.Admits(now, false)
+	b.swap(other, now) // half-open again
+	r.Back(now, b.rev, b.rec)
+	require.False(t, r.Done(now, probe, breaker.Success))
+	r.Admits(now, false)
+	b.swap(r, now)
+	require.Zero(t, r.Busy())
+	require.NotZero(t, r.Allow(now), "it has a permit that nobody uses")
+}
+
+// Permits of before an outage are given back, not used: others may have seen nothing of
+// the instance for so long that they are just taking them.
+func TestPermitsOfBeforeAnOutage(t *testing.T) {
+	b := &bucket{t: t}
+	r := b.replica("a")
+	fail(t, r, second, 2)
+	b.swap(r, second)
+	now := 2 * second
+	r.Admits(now, false)
+	b.swap(r, now)
+	admits(t, r, now, 1, 0)
+	r.Away(now)
+	r.Back(now+second, b.rev, b.rec)
+	admits(t, r, now+second, 0, math.MaxInt64)
+	require.True(t, b.swap(r, now+second))
+	require.Empty(t, b.rec.Permits)
+	r.Admits(now+second, false)
+	require.True(t, b.swap(r, now+second))
+	require.NotZero(t, r.Allow(now+second))
+}

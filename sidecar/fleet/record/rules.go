@@ -46,6 +46,8 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 	}
 	if m.Settle(env.Now).Turned() {
 		next.Cause, next.OpenedBy, next.Client = "", "", ""
+		next.Turn++ // those who have not seen it end are told
+		next.TurnAt, next.Why = c.OpenUntil, CauseTime
 	}
 	for i := range b.Steps {
 		if next.step(&m, &b.Steps[i], b.By, env.Now) {

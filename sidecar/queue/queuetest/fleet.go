@@ -45,6 +45,7 @@ type Fleet struct {
 	Done     func(r *Rig, c *queue.Commit, err error)
 	Answered func(r *Rig, a Answer)
 
+	link   *link // to the bucket of the circuits; nil: they are not shared
 	mono   int64 // time that has really gone by
 	limits map[string]throttle.Limits
 	cfg    breaker.Config
@@ -57,8 +58,15 @@ type Fleet struct {
 // NewFleet returns a fleet with a machine for each of the settings.
 func NewFleet(t T, settings ...wire.QueueSettings) *Fleet {
 	t.Helper()
+	return newFleet(t, nil, settings...)
+}
+
+// newFleet is NewFleet with circuits that are shared by a link.
+func newFleet(t T, l *link, settings ...wire.QueueSettings) *Fleet {
+	t.Helper()
 	f := &Fleet{
-		T: t, Now: Start, limits: make(map[string]throttle.Limits), leases: 1 << 40,
+		link: l,
+		T:    t, Now: Start, limits: make(map[string]throttle.Limits), leases: 1 << 40,
 		Before: func(*Rig) {}, After: func(*Rig, *queue.Effects) {}, Done: func(*Rig, *queue.Commit, error) {},
 		Answered: func(r *Rig, a Answer) { r.Answers = append(r.Answers, a) },
 	}
@@ -204,10 +212,15 @@ func (f *Fleet) Restart(crash bool, down time.Duration) {
 }
 
 func (f *Fleet) newCircuits() *circuit.Registry {
-	return circuit.New(circuit.Options{
+	o := circuit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: func() int64 { return f.Now },
 		Event: func(string, string, wire.Event) {}, Submit: func(b *store.Batch) { f.Disk.Submit(b) },
-	})
+	}
+	if f.link != nil {
+		f.link.host = o.Now
+		o.Event, o.Fleet, o.Shares = f.link.event, f.link, func(string) bool { return true }
+	}
+	return circuit.New(o)
 }
 
 // recover fills the machines from the disk.

@@ -66,6 +66,17 @@ func TestNamedIsWhatHoldsBack(t *testing.T) {
 // overSeeds plays simulations of the seeds that the flags ask for; the first few, if
 // they ask for none. It stops at one that fails, and says which that is.
 func overSeeds(t *testing.T, few uint64, play func(s *Sim)) {
+	steps := 0
+	seeds(t, few, func(t *testing.T, seed uint64) {
+		s := NewSim(t, seed)
+		play(s)
+		steps += s.Steps
+	})
+	t.Logf("%d steps of machines", steps)
+}
+
+// seeds is overSeeds for any simulation.
+func seeds(t *testing.T, few uint64, play func(t *testing.T, seed uint64)) {
 	first, end := uint64(1), time.Now().Add(*simTime)
 	switch {
 	case *oneSeed != 0:
@@ -73,7 +84,7 @@ func overSeeds(t *testing.T, few uint64, play func(s *Sim)) {
 	case *simTime > 0:
 		first, few = uint64(time.Now().UnixMilli())%1e9*1000, math.MaxUint64
 	}
-	n, steps := uint64(0), 0
+	n := uint64(0)
 	for ; n < few && !t.Failed() && (n == 0 || *simTime == 0 || time.Now().Before(end)); n++ {
 		seed := first + n
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -82,12 +93,10 @@ func overSeeds(t *testing.T, few uint64, play func(s *Sim)) {
 					t.Logf("to play it again: go test ./sidecar/queue/queuetest -run '^%s$' -seed %d", strings.Split(t.Name(), "/")[0], seed)
 				}
 			}()
-			s := NewSim(t, seed)
-			play(s)
-			steps += s.Steps
+			play(t, seed)
 		})
 	}
-	t.Logf("%d seeds from %d, %d steps of machines", n, first, steps)
+	t.Logf("%d seeds from %d", n, first)
 }
 
 // TestEqualInputsGiveEqualEffects plays a long history twice: all steps are at the same
