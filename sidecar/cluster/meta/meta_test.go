@@ -120,10 +120,10 @@ func TestQueuesArePlacedOnce(t *testing.T) {
 	var mu sync.Mutex
 	found := map[string]map[Place]bool{}
 	var all sync.WaitGroup
-	for _, m := range nodes {
+	for n, m := range nodes {
 		all.Go(func() {
-			for i := range queues {
-				name := fmt.Sprint("q", i)
+			for i := range queues { // each begins elsewhere, so that ids are contended for as well
+				name := fmt.Sprint("q", (i+n*queues/3)%queues)
 				p, err := m.Place(t.Context(), name)
 				if err != nil {
 					t.Error(err)
