@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/wire"
@@ -368,6 +370,17 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 			require.Equal(t, i > 0, v.Duplicate)
 		}
 		require.Equal(t, []int{before - 1, all - 1}, []int{issuer.s.rooms.guard.Live(), live()})
+	}
+
+	// The Go client, and with it the commands, name the common prefix like any other.
+	c, err := client.New(a.nc, client.WithPrefix("acme"))
+	require.NoError(t, err)
+	for range 20 {
+		require.NoError(t, c.Guard().Do(t.Context(), []string{"v"}, func(context.Context) error {
+			require.Equal(t, 1, live())
+			return nil
+		}))
+		require.Zero(t, live())
 	}
 
 	// Any key, errors and what the rules make of them come through.

@@ -105,4 +105,10 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	require.Zero(t, alive)
 	require.Zero(t, lost)
 	require.Equal(t, reply{}, done(ask("acme.guard.check.v", "").Permit))
+	var answer reply
+	filas[0].okJSON(t, &answer, "guard", "check", "v", "--subject-prefix", "acme")
+	require.True(t, answer.Allowed)
+	filas[0].okJSON(t, &answer, "guard", "done", "v", answer.Permit, "--subject-prefix", "acme")
+	require.False(t, answer.Duplicate)
+	require.Zero(t, live(0))
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -499,6 +500,70 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 		require.Equal(t, 1, r.Stop(), "nobody has been told of the other one")
 		disk <- nil
 		require.ErrorIs(t, <-answered, wire.Draining())
+	})
+}
+
+// A permit of another fila is told of there, off the way of others; only so many wait for
+// it at once.
+func TestPermitsOfAnotherFila(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		other := newRig(t)
+		answer := make(chan error)
+		var asked []uint64
+		r.opt.Forward = func(issuer uint64, body []byte) ([]byte, *wire.Error, error) {
+			asked = append(asked, issuer)
+			if err := <-answer; err != nil {
+				return nil, nil, err
+			}
+			reply, refused := other.Forwarded(body)
+			return reply, refused, nil
+		}
+		done := r.Common()[wire.GuardDone]
+		tell := func(permit, caller string) Later {
+			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`))
+			require.Nil(t, reply)
+			require.Nil(t, err)
+			require.NotNil(t, later)
+			return later
+		}
+		own, foreign := r.allowed(`v\x`), other.allowed(`v\x`)
+		reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+own+`","caller":"me","outcome":"ok"}`))
+		require.Nil(t, err)
+		require.Nil(t, later)
+		require.JSONEq(t, `{"retry":false}`, string(reply))
+		_, _, err, _ = done("v", []byte(`{"permit":"`+strings.Repeat("=", wire.TokenLen)+`","outcome":"ok"}`))
+		require.ErrorIs(t, err, wire.PermitRefused(""))
+
+		outcome := func(later Later, failed error) (string, *wire.Error) {
+			go func() { answer <- failed }()
+			reply, _, err := later()
+			return string(reply), err
+		}
+		_, err = outcome(tell(foreign, "you"), nil)
+		require.ErrorIs(t, err, wire.PermitRefused(""))
+		_, err = outcome(tell(foreign, "me"), errors.New("nobody is there"))
+		require.ErrorIs(t, err, wire.PermitAway("", 0))
+		require.Equal(t, 1, other.Live())
+		for _, want := range []string{`{"retry":false}`, `{"duplicate":true,"retry":false}`} {
+			got, err := outcome(tell(foreign, "me"), nil)
+			require.Nil(t, err)
+			require.JSONEq(t, want, got)
+		}
+		require.Zero(t, other.Live())
+		require.Equal(t, []uint64{other.Issuer(), other.Issuer(), other.Issuer(), other.Issuer()}, asked)
+
+		var waiting []Later
+		for range maxForwards {
+			waiting = append(waiting, tell(foreign, "me"))
+		}
+		_, _, err, later = done(`v\x`, []byte(`{"permit":"`+foreign+`","caller":"me","outcome":"ok"}`))
+		require.Nil(t, later)
+		require.ErrorContains(t, err, "at most 1000")
+		for _, later := range waiting {
+			_, _ = outcome(later, nil)
+		}
+		tell(foreign, "me")
 	})
 }
 
