@@ -49,12 +49,16 @@ func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
 	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) func() *wire.Error { return nil }}
-	r.circuits = circuit.New(circuit.Options{
+	circuits := circuit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Event:  func(string, string, wire.Event) {},
 		Submit: func(b *store.Batch) { b.Done(nil) },
-		Fleet:  f, Shares: func(string) bool { return true },
-	})
+		Shares: func(string) bool { return true },
+	}
+	if f != nil {
+		circuits.Fleet = f
+	}
+	r.circuits = circuit.New(circuits)
 	signer, err := wire.NewSigner(make([]byte, wire.SignerKeyLen))
 	require.NoError(t, err)
 	r.Guard = New(Options{
