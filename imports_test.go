@@ -29,13 +29,14 @@ var ownImports = map[string][]string{
 
 	"cli": {
 		"sidecar", "sidecar/config", "sidecar/rules", "wire", "cli/command", "cli/terminal",
-		"cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd",
+		"cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd",
 	},
 	"cli/queuecmd":   {"client", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/messagecmd": {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/gatecmd":    {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/hookcmd":    {"client", "hooks", "wire", "cli/command", "cli/terminal"},
 	"cli/storecmd":   {"client", "sidecar/config", "store", "wire", "cli/command", "cli/terminal"},
+	"cli/clustercmd": {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "sidecar", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/command":    {"client", "sidecar/config", "wire", "cli/terminal"},
 	"cli/terminal":   {},
@@ -58,7 +59,6 @@ var ownImports = map[string][]string{
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
-	"sidecar/cluster/meta":    {"sidecar/control", "store", "wire"},
 	"sidecar/fleet":           {},
 	"sidecar/fleet/fleettest": {"sidecar/fleet"},
 	"sidecar/fleet/record":    {"breaker"},
@@ -69,6 +69,10 @@ var ownImports = map[string][]string{
 	"sidecar/queue/container": {},
 	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":             {},
+
+	"sidecar/cluster":           {"sidecar/cluster/ownership", "wire"},
+	"sidecar/cluster/meta":      {"sidecar/control", "store", "wire"},
+	"sidecar/cluster/ownership": {},
 
 	"client":          {"wire"},
 	"hooks":           {"breaker"},
@@ -90,7 +94,7 @@ var ownImports = map[string][]string{
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster/meta", "store/replog", "client", "bench/load", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "store/replog", "client", "bench/load", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
 	},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},
@@ -104,7 +108,7 @@ var moduleImports = map[string][]string{
 	"github.com/prometheus/procfs":        {"bench/measure"},
 	"github.com/HdrHistogram":             {"bench/measure"},
 	"github.com/spf13/cobra": {
-		"cli", "cli/command", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/opscmd", "cli/clitest",
+		"cli", "cli/command", "cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd", "cli/clitest",
 	},
 	"github.com/spf13/pflag":              {"cli", "cli/command", "cli/gatecmd", "cli/hookcmd", "cli/opscmd"},
 	"github.com/mattn/go-runewidth":       {"cli/terminal", "hooks"},
@@ -119,11 +123,11 @@ var moduleImports = map[string][]string{
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/fleet/record", "sidecar/queue", "sidecar/queue/container"}
+var purePackages = []string{"drr", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
 
 // machinePackages are pure, and have no lock, channel or chance of their own
 // either: equal inputs give equal effects.
-var machinePackages = []string{"drr", "ordered", "sidecar/fleet/record", "sidecar/queue", "sidecar/queue/container"}
+var machinePackages = []string{"drr", "ordered", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
 
 var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 

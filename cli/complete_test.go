@@ -40,7 +40,11 @@ func TestCompletionAsksFila(t *testing.T) {
 	f.Answer("fila.admin.pause-list", wire.PauseList{Total: 3, Pauses: []wire.PauseInfo{
 		{Kind: "queue", Name: "mail"}, {Kind: "key", Queue: "orders", Name: "held"}, {Kind: "key", Queue: "mail", Name: "other"}, {Kind: "throttle", Name: "slow"},
 	}})
+	f.Answer("fila.admin.cluster-status", wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "fila-1"}, {Node: "fila-2"}}, Shards: []wire.ClusterShard{{Shard: 0}, {Shard: 1}}})
 	for line, want := range map[string]string{
+		"cluster drain |":                 "fila-1 fila-2",
+		"cluster move |":                  "0 1",
+		"cluster move 1 |":                "fila-1 fila-2",
 		"queue inspect |":                 "mail orders orders.dlq",
 		"queue list o|":                   "orders orders.dlq",
 		"queue update o|":                 "orders orders.dlq",

@@ -48,6 +48,15 @@ func TestAdminGates(t *testing.T) {
 		{"reload", "fila.admin.reload", "", ReloadReply{Changes: []string{"error_rule slow is new"}}, func() (any, error) {
 			return c.Reload(t.Context())
 		}},
+		{"cluster status", "fila.admin.cluster-status", "", ClusterStatus{Name: "prod", Nodes: []ClusterNode{}, Shards: []ClusterShard{}}, func() (any, error) {
+			return c.ClusterStatus(t.Context())
+		}},
+		{"cluster drain", "fila.admin.cluster-drain", `{"node":"b"}`, ClusterDrainReply{Node: "b", Draining: true, Shards: 3}, func() (any, error) {
+			return c.ClusterDrain(t.Context(), "b", false)
+		}},
+		{"cluster move", "fila.admin.cluster-move", `{"shard":0,"node":"b"}`, ClusterMoveReply{From: "a", To: "b"}, func() (any, error) {
+			return c.ClusterMove(t.Context(), 0, "b")
+		}},
 		{"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`, ExplainedMessage{ID: "x", State: "parked"}, func() (any, error) {
 			return c.ExplainMessage(t.Context(), "", "x")
 		}},

@@ -104,6 +104,22 @@ type (
 	BlockedCount = wire.BlockedCount
 )
 
+// The types of a cluster.
+type (
+	// ClusterStatus is the nodes and shards of a cluster.
+	ClusterStatus = wire.ClusterStatus
+	// ClusterNode is a node that was heard in the last ten seconds.
+	ClusterNode = wire.ClusterNode
+	// ClusterShard is a shard: who owns it, and who has copies.
+	ClusterShard = wire.ClusterShard
+	// ClusterStandby is the copy of a shard at a node that does not own it.
+	ClusterStandby = wire.ClusterStandby
+	// ClusterDrainReply says how many shards a node has to hand over.
+	ClusterDrainReply = wire.ClusterDrainReply
+	// ClusterMoveReply says where a shard goes from and to.
+	ClusterMoveReply = wire.ClusterMoveReply
+)
+
 // What a [PauseRequest] names.
 const (
 	PauseQueue    = wire.PauseQueue

@@ -152,6 +152,10 @@ const (
 	EventDiskRecovered      = "disk-recovered"
 	EventSharedDegraded     = "shared-degraded" // what filas share cannot be reached
 	EventSharedRecovered    = "shared-recovered"
+	EventOwnerChanged       = "owner-changed" // tail: shard
+	EventFenced             = "fenced"        // tail: shard
+	EventMemberJoined       = "member-joined" // tail: node
+	EventMemberLeft         = "member-left"
 )
 
 // Event is the body of an event.

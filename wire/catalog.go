@@ -78,6 +78,12 @@ const (
 	CodePermitNotFound = 20404
 	CodePermitAway     = 14503
 
+	// A cluster.
+	CodeNoCluster       = 42400
+	CodeNodeNotFound    = 21404
+	CodeStandbyNotReady = 16409
+	CodeNodeSilent      = 15503
+
 	// The sidecar itself.
 	CodeLimitReached   = 13429
 	CodeOutcomeUnknown = 10500
@@ -166,6 +172,11 @@ var catalog = []Entry{
 	entry(CodePermitRefused, "bad_permit", "The permit was not given by this fila for this key and caller."),
 	entry(CodePermitNotFound, "permit_not_found", "The permit has ended: its time was over, or fila was started again; what it held is given back."),
 	entry(CodePermitAway, "permit_away", "The fila that gave the permit, of those that answer a common guard prefix, has ended or does not answer; tell it again later, or let the permit end by itself."),
+
+	entry(CodeNoCluster, "no_cluster", "The request is about a cluster, and this fila is not in one."),
+	entry(CodeNodeNotFound, "node_not_found", "The cluster has no node of this name: none was heard in the last ten seconds."),
+	entry(CodeStandbyNotReady, "standby_not_ready", "The node cannot take the shard over now: its copy is a second or more behind, or it is drained or stopping."),
+	entry(CodeNodeSilent, "node_silent", "The node of the cluster does not answer; retry when it does."),
 
 	entry(CodeLimitReached, "limit_reached", "A limit of this fila on the number of something is reached; retry later or raise it."),
 	entry(CodeOutcomeUnknown, "outcome_unknown", "The commit failed and nobody knows whether it reached the disk; retry with the same Nats-Msg-Id."),

@@ -30,6 +30,7 @@ func everyError() []*Error {
 		GuardPair("a", "b"), PermitRefused("a"), PermitNotFound("a"), PermitAway("a", time.Second),
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
+		NoCluster(), NodeNotFound("n"), NodeSilent("n"), NoSuchShard(8, 8), StandbyNotReady(1, "n"),
 		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
@@ -135,6 +136,10 @@ func TestErrCodesAreStable(t *testing.T) {
 41400 bad_permit
 20404 permit_not_found
 14503 permit_away
+42400 no_cluster
+21404 node_not_found
+16409 standby_not_ready
+15503 node_silent
 13429 limit_reached
 10500 outcome_unknown
 11500 internal

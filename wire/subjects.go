@@ -89,7 +89,8 @@ func VerbHasTail(verb string) bool {
 	switch verb {
 	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
 		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
-		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow:
+		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow,
+		VerbClusterStatus, VerbClusterDrain, VerbClusterMove:
 		return false
 	}
 	return true

@@ -26,6 +26,7 @@ var eventTypes = []string{
 	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventPaused, wire.EventResumed, wire.EventHeld,
 	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
 	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered,
+	wire.EventOwnerChanged, wire.EventFenced, wire.EventMemberJoined, wire.EventMemberLeft,
 }
 
 type watchFlags struct {
@@ -139,9 +140,9 @@ func (w *watcher) line(e wire.Event) string {
 	typ := terminal.Pad(terminal.Clean(e.Type), 20)
 	switch e.Type {
 	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld,
-		wire.EventDiskLow, wire.EventSharedDegraded:
+		wire.EventDiskLow, wire.EventSharedDegraded, wire.EventFenced, wire.EventMemberLeft:
 		typ = w.paint.Red(typ)
-	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused:
+	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused, wire.EventOwnerChanged:
 		typ = w.paint.Yellow(typ)
 	default:
 		typ = w.paint.Green(typ)
@@ -193,6 +194,18 @@ func sentence(env *command.Env, e wire.Event) string {
 		return "shared circuits cannot be reached, each fila goes by itself: " + d.text("error")
 	case wire.EventSharedRecovered:
 		return "circuits are shared again"
+	case wire.EventOwnerChanged:
+		how := "was taken over by"
+		if planned, _ := e.Data["planned"].(bool); planned {
+			how = "was handed over to"
+		}
+		return fmt.Sprintf("shard %s %s node %s, epoch %s%s", d.text("shard"), how, d.text("owner"), d.text("epoch"), d.between("; before it: ", "previous", ""))
+	case wire.EventFenced:
+		return fmt.Sprintf("node %s cannot write the log of shard %s and neither delivers nor answers", d.text("node"), d.text("shard"))
+	case wire.EventMemberJoined:
+		return fmt.Sprintf("node %s (%s) has joined the cluster", d.text("node"), d.text("version"))
+	case wire.EventMemberLeft:
+		return fmt.Sprintf("node %s has left the cluster", d.text("node"))
 	case wire.EventDiskRecovered:
 		return "messages are taken again: the disk of fila has " + d.text("free_bytes") + " bytes free"
 	}

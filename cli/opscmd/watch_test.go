@@ -71,6 +71,11 @@ func TestEventSentences(t *testing.T) {
 		{`{"type":"disk-recovered","data":{"free_bytes":15,"min_free_bytes":10}}`, "messages are taken again: the disk of fila has 15 bytes free"},
 		{`{"type":"shared-degraded","data":{"error":"timeout"}}`, "shared circuits cannot be reached, each fila goes by itself: timeout"},
 		{`{"type":"shared-recovered","data":{}}`, "circuits are shared again"},
+		{`{"type":"owner-changed","data":{"shard":3,"owner":"b","epoch":2,"previous":"a","planned":true}}`, "shard 3 was handed over to node b, epoch 2; before it: a"},
+		{`{"type":"owner-changed","data":{"shard":3,"owner":"b","epoch":2,"previous":"a","planned":false}}`, "shard 3 was taken over by node b, epoch 2; before it: a"},
+		{`{"type":"fenced","data":{"shard":3,"node":"a","epoch":2}}`, "node a cannot write the log of shard 3 and neither delivers nor answers"},
+		{`{"type":"member-joined","data":{"node":"b","version":"v1"}}`, "node b (v1) has joined the cluster"},
+		{`{"type":"member-left","data":{"node":"b","version":"v1"}}`, "node b has left the cluster"},
 		{`{"type":"something-new","queue":"orders","data":{"a":1}}`, `orders {"a":1}`},
 		{`{"type":"config-changed"}`, " was deleted; it was "},
 	} {

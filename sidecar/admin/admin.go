@@ -17,6 +17,7 @@ type Options struct {
 	Circuits *circuit.Registry
 	Store    store.Store // for backups
 	DataDir  string      // they go to a directory in it
+	Cluster  Cluster     // nil: this fila is alone
 }
 
 // Admin carries out the verbs. Its methods may be called from any goroutine.
@@ -24,6 +25,7 @@ type Admin struct {
 	log     *slog.Logger
 	shards  *shard.Set
 	control *control.Control
+	cluster Cluster // nil: this fila is alone
 	gates   gates
 	backups *backups
 	piece   int // slots of a queue that are read at a time, so that it goes on in between
@@ -32,7 +34,7 @@ type Admin struct {
 // New returns an Admin. The queues need not be there yet.
 func New(o Options) *Admin {
 	return &Admin{
-		log: o.Log, shards: o.Shards, control: o.Control, piece: 16_384,
+		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, piece: 16_384,
 		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Circuits.Info},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 	}

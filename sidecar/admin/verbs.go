@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 
 	"github.com/filaq/fila/sidecar/shard"
@@ -80,6 +81,10 @@ func (a *Admin) verbs() []Verb {
 
 		bareVerb(wire.VerbReload, nothing, a.reload),
 		bareVerb(wire.VerbStoreBackup, nothing, a.backups.verb),
+
+		clusterVerb(a, wire.VerbClusterStatus, nothing, clusterStatus),
+		clusterVerb(a, wire.VerbClusterDrain, wire.ParseClusterDrain, clusterDrain),
+		clusterVerb(a, wire.VerbClusterMove, wire.ParseClusterMove, clusterMove),
 	}
 }
 
@@ -111,6 +116,14 @@ func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	return data, nil
 }
 
+// one counts an order to a cluster that was given: whatever it changes, it is audited.
+func one(given bool) int64 {
+	if given {
+		return 1
+	}
+	return 0
+}
+
 // messages is how many messages a verb has changed, if its reply counts them.
 func messages(reply any) (n int64, counts bool) {
 	switch r := reply.(type) {
@@ -123,6 +136,10 @@ func messages(reply any) (n int64, counts bool) {
 			n = 1
 		}
 		return n, true
+	case wire.ClusterDrainReply:
+		return one(r.Node != ""), true
+	case wire.ClusterMoveReply:
+		return one(r.To != ""), true
 	}
 	return 0, false
 }
@@ -176,6 +193,16 @@ func (v Verb) audit(tail string, body, reply []byte) {
 		var named struct{ ID string }
 		_ = json.Unmarshal(reply, &named) // its id is in one form, whatever was asked for
 		what, done = "message:"+named.ID, string(reply)
+	case wire.VerbClusterDrain, wire.VerbClusterMove:
+		var named struct {
+			Node  string
+			Shard int
+		}
+		_ = json.Unmarshal(reply, &named)
+		what, done = "node:"+named.Node, string(reply)
+		if v.Name == wire.VerbClusterMove {
+			what = fmt.Sprint("shard:", named.Shard)
+		}
 	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
 		what = "circuit:" + circuitKey(tail, body)
 	default:

@@ -1,0 +1,177 @@
+package clustercmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+)
+
+// Commands are the commands of this group.
+func Commands(env *command.Env) []*cobra.Command {
+	return []*cobra.Command{command.Group(&cobra.Command{
+		Use:   "cluster",
+		Short: "Show a cluster, and move its shards between nodes",
+		Long: `In a cluster the queues lie in shards. Each shard is served by one node, its
+owner, and followed by all others, which take it over when the owner dies. The
+commands ask any node.`,
+	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env))}
+}
+
+func newStatusCommand(env *command.Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show nodes and shards, who owns what, and how far behind the copies are",
+		Example: `  fila cluster status
+  fila cluster status --json`,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ClusterStatus, error) {
+			return s.ClusterStatus(ctx)
+		}, func(st client.ClusterStatus, _ []string) string {
+			return terminal.Sections(nodesTable(env, st), shardsTable(env, st))
+		}),
+	}
+}
+
+func nodesTable(env *command.Env, st client.ClusterStatus) string {
+	t := terminal.NewTable("NODE", "VERSION", "SINCE", "OWNS", "STATE")
+	for _, n := range st.Nodes {
+		state := "ok"
+		switch {
+		case n.HeardMsAgo >= silentMs:
+			state = "not heard for " + terminal.FormatMs(n.HeardMsAgo)
+		case n.Leaving:
+			state = "stopping"
+		case n.Draining:
+			state = "drained"
+		}
+		t.Row(n.Node, n.Version, env.When(n.Since), terminal.OrDash(numbers(n.Shards)), state)
+	}
+	return t.String()
+}
+
+// silentMs is how long a node may be silent without a word about it: nodes tell of
+// themselves every second.
+const silentMs = 3000
+
+func shardsTable(env *command.Env, st client.ClusterStatus) string {
+	t := terminal.NewTable("SHARD", "OWNER", "EPOCH", "LAST", "LOG", "SNAPSHOT", "STANDBYS")
+	for _, s := range st.Shards {
+		t.Row(s.Shard, owner(s), s.Epoch, s.Seq, terminal.Size(s.LogBytes), terminal.OrDash(env.Soon(s.SnapshotAt)), standbys(s.Standbys))
+	}
+	return t.String()
+}
+
+func owner(s client.ClusterShard) string {
+	text := cmp.Or(s.Owner, "nobody")
+	if s.Fenced {
+		text += ", cannot write"
+	}
+	if s.MovingTo != "" {
+		text += " -> " + s.MovingTo
+	}
+	if s.PinnedTo != "" && s.PinnedTo == s.Owner {
+		text += " (moved there)"
+	}
+	return text
+}
+
+func standbys(all []client.ClusterStandby) string {
+	var texts []string
+	for _, b := range all {
+		text := b.Node
+		switch {
+		case b.Error != "":
+			text += ": " + b.Error
+		case b.Lag > 0:
+			text += fmt.Sprintf(" %s behind (%s)", terminal.FormatMs(b.BehindMs), terminal.Plural(int64(b.Lag), "record"))
+		case b.State != "following":
+			text += " " + b.State
+		}
+		texts = append(texts, text)
+	}
+	return terminal.OrDash(strings.Join(texts, ", "))
+}
+
+func numbers(all []int) string {
+	texts := make([]string, len(all))
+	for i, n := range all {
+		texts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(texts, " ")
+}
+
+func newDrainCommand(env *command.Env) *cobra.Command {
+	var cancel bool
+	cmd := &cobra.Command{
+		Use:   "drain NODE",
+		Short: "Have a node hand all its shards to others",
+		Long: `Have a node hand all its shards to others, one after the other, each to a node
+whose copy is less than a second behind. The node goes on as a standby and gets
+no shards until it is started anew, or until --cancel. A node that is stopped
+does the same by itself.`,
+		Example: `  fila cluster drain fila-2
+  fila cluster drain fila-2 --cancel`,
+		ValidArgsFunction: env.Complete(nodeNames),
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ClusterDrainReply, error) {
+			return s.ClusterDrain(ctx, args[0], cancel)
+		}, func(r client.ClusterDrainReply, _ []string) string {
+			if !r.Draining {
+				return fmt.Sprintf("node %s takes shards again\n", terminal.Clean(r.Node))
+			}
+			return fmt.Sprintf("node %s hands over %s; `fila cluster status` shows when it is done\n", terminal.Clean(r.Node), terminal.Plural(int64(r.Shards), "shard"))
+		}),
+	}
+	cmd.Flags().BoolVar(&cancel, "cancel", false, "have it take shards again")
+	return cmd
+}
+
+func newMoveCommand(env *command.Env) *cobra.Command {
+	shard := 0
+	cmd := &cobra.Command{
+		Use:   "move SHARD NODE",
+		Short: "Hand a shard to a node",
+		Long: `Hand a shard to a node, whose copy has to be less than a second behind. It stays
+there for as long as that node is a member of the cluster, or until it is moved
+again; the other shards are spread around it.`,
+		Example:           `  fila cluster move 3 fila-2`,
+		ValidArgsFunction: env.Complete(shardNumbers, nodeNames),
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			if shard, err = strconv.Atoi(args[0]); err != nil || shard < 0 {
+				return command.UsageError("SHARD %q: allowed is the number of a shard, as `fila cluster status` shows it", args[0])
+			}
+			return nil
+		},
+	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ClusterMoveReply, error) {
+		return s.ClusterMove(ctx, shard, args[1])
+	}, func(r client.ClusterMoveReply, _ []string) string {
+		if r.From == r.To {
+			return fmt.Sprintf("shard %d is at %s, and stays there\n", r.Shard, terminal.Clean(r.To))
+		}
+		return fmt.Sprintf("shard %d goes from %s to %s; `fila cluster status` shows when it is there\n", r.Shard, terminal.Clean(cmp.Or(r.From, "nobody")), terminal.Clean(r.To))
+	})
+	return cmd
+}
+
+func nodeNames(ctx context.Context, s *command.Session, _ []string, _ string) (names []string, err error) {
+	st, err := s.ClusterStatus(ctx)
+	for _, n := range st.Nodes {
+		names = append(names, n.Node)
+	}
+	return names, err
+}
+
+func shardNumbers(ctx context.Context, s *command.Session, _ []string, _ string) (all []string, err error) {
+	st, err := s.ClusterStatus(ctx)
+	for _, sh := range st.Shards {
+		all = append(all, strconv.Itoa(sh.Shard))
+	}
+	return all, err
+}

@@ -1,0 +1,553 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/cluster/ownership"
+	"github.com/filaq/fila/wire"
+)
+
+var (
+	// ErrFenced is what [Store.Err] wraps when another node owns the shard.
+	ErrFenced = errors.New("another node owns the shard")
+	// ErrSameName is told by [Cluster.Conflict] when an older process runs under the
+	// name of this node.
+	ErrSameName = errors.New("another process is this node of the cluster")
+	// ErrHandedOver is why a shard is lost that was handed over.
+	ErrHandedOver = ownership.ErrHandedOver
+)
+
+// Seen is what a replica has read of its log.
+type Seen struct {
+	Epoch    uint64
+	Owner    string // of the epoch; "" if there was none yet
+	Resigned bool   // the owner has
+	To       string // whom it has resigned to; "": to anybody
+	Seq      uint64
+	At       time.Time // monotonic receipt of the newest record
+	Lag      uint64    // records that are not applied
+	Err      error     // why the log cannot be followed
+}
+
+// Replica is a node's copy of a shard. It follows the log by itself, but while a Store
+// of it is open.
+type Replica interface {
+	// Seen does not block.
+	Seen() Seen
+	// Promote makes this node the owner if nothing has come since seen, and returns when
+	// all that lies before is applied. Afterwards the caller closes the store.
+	Promote(ctx context.Context, seen Seen) (Store, error)
+}
+
+// Store is what an owner writes to.
+type Store interface {
+	Epoch() uint64
+	// Owns reports whether the last acked write was sent within d; it does not block.
+	Owns(d time.Duration) bool
+	// Resign writes the last record of the epoch.
+	Resign(ctx context.Context, to string) error
+	// Failed is closed when the store has ended by itself, for the reason Err.
+	Failed() <-chan struct{}
+	Err() error
+	// Close ends the store. Its replica follows again.
+	Close() error
+}
+
+// Shards are what this node serves of the cluster.
+type Shards interface {
+	// Own starts the machines of a shard and serves it. After an error nothing of it
+	// runs.
+	Own(shard int, st Store) error
+	// Fence stops deliveries and answers of a shard, or lets them go on. It does not
+	// block.
+	Fence(shard int, on bool)
+	// Drain prepares a shard for a handover: it takes nothing new, and what it has
+	// promised is written. It ends with ctx, and the handover goes on all the same.
+	Drain(ctx context.Context, shard int) error
+	// Lose stops the machines of a shard that Own has started, without writing.
+	Lose(shard int, why error)
+}
+
+// Detail is what the owner of a shard says about its log in the status.
+type Detail struct {
+	LogBytes   int64
+	SnapshotAt time.Time // zero: there is none
+}
+
+// Options of a [Cluster].
+type Options struct {
+	Log      *slog.Logger
+	Conn     *nats.Conn
+	Name     string // of the cluster
+	Node     string
+	Version  string
+	Shards   int
+	Failover time.Duration // silence of a log before its owner is replaced; 0: 2.5 s
+	Serve    Shards
+	Replicas []Replica // by shard
+	Event    func(typ, tail string, e wire.Event)
+	Detail   func(shard int) Detail // may be nil; it does not block
+}
+
+// MinFailover is the shortest failover: an owner that is well writes every 500 ms, and
+// is fenced after four fifths.
+const MinFailover = 1500 * time.Millisecond
+
+// Times that need no setting.
+const (
+	turnEvery     = 25 * time.Millisecond
+	lookEvery     = int64(250 * time.Millisecond) // at members and balance
+	pingTimeout   = 300 * time.Millisecond
+	orderTimeout  = 2 * time.Second
+	flushTimeout  = 5 * time.Second
+	drainTimeout  = 5 * time.Second
+	resignTimeout = 2 * time.Second
+	// promoteTimeout is long: what lies in the log before the own record is applied in
+	// it.
+	promoteTimeout = time.Minute
+)
+
+// place is a shard of the cluster at this node. The turn alone changes it, under the
+// mutex of the Cluster.
+type place struct {
+	number  int
+	machine *ownership.Machine
+	replica Replica
+	store   Store // nil: this node is not promoted
+	behind  ownership.Behind
+	late    int64 // how far behind it is
+	rank    int
+	hand    *ownership.Move // what has been asked of it
+}
+
+// outcome is what became of an action.
+type outcome struct {
+	p    *place
+	done ownership.Done
+	st   Store // of a promotion
+}
+
+// Cluster is a node of a cluster.
+type Cluster struct {
+	Options
+	subjects subjects
+	config   ownership.Config
+	self     string // incarnation
+	began    time.Time
+
+	ctx      context.Context // of what actions wait for
+	cancel   context.CancelFunc
+	outcomes chan outcome // has room for one of each shard
+	wake     chan struct{}
+	conflict chan error
+	stop     chan struct{} // closed by Shutdown
+	ended    chan struct{} // closed by the turn
+	actions  sync.WaitGroup
+	subs     []*nats.Subscription
+
+	mu struct {
+		sync.Mutex
+		places   []*place
+		members  *ownership.Members
+		mover    *ownership.Mover
+		draining bool
+		leaving  bool
+		looked   int64           // at members and balance
+		told     int64           // when the last news was told
+		news     bool            // something has changed that others should know at once
+		moving   *ownership.Move // that was told
+	}
+}
+
+// New returns a node that does nothing yet.
+func New(o Options) (*Cluster, error) {
+	if o.Failover == 0 {
+		o.Failover = time.Duration(ownership.DefaultSilence)
+	}
+	if o.Failover < MinFailover {
+		return nil, fmt.Errorf("cluster: a failover of %v is too short: allowed is %v or more", o.Failover, MinFailover)
+	}
+	subjects, err := newSubjects(o.Name, o.Node)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{
+		Options: o, subjects: subjects, config: ownership.Config{Node: o.Node, Silence: int64(o.Failover)},
+		self: rand.Text(), began: time.Now(),
+		outcomes: make(chan outcome, o.Shards), wake: make(chan struct{}, 1), conflict: make(chan error, 1),
+		stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.mu.news = true
+	c.mu.members, c.mu.mover = ownership.NewMembers(o.Node, c.self), ownership.NewMover(o.Node)
+	return c, nil
+}
+
+// FenceAfter is how far back the sending of the last acked write of an owner may lie: a
+// shard whose [Store.Owns] says false for it neither delivers nor answers.
+func (c *Cluster) FenceAfter() time.Duration { return time.Duration(c.config.Fence()) }
+
+// Conflict tells [ErrSameName]: this process has to end.
+func (c *Cluster) Conflict() <-chan error { return c.conflict }
+
+// now is the time that package ownership knows.
+func (c *Cluster) now() int64 { return int64(time.Since(c.began)) }
+
+// Start joins the cluster: from here on this node takes shards over.
+func (c *Cluster) Start(ctx context.Context) error {
+	now := c.now()
+	for number, r := range c.Replicas { // nobody else knows of c yet
+		c.mu.places = append(c.mu.places, &place{number: number, replica: r, machine: ownership.NewMachine(c.config, now)})
+	}
+	for subject, handle := range map[string]nats.MsgHandler{
+		c.subjects.members(): c.onNews, c.subjects.ping(c.Node): c.onPing, c.subjects.order(c.Node): c.onOrder,
+	} {
+		sub, err := c.Conn.Subscribe(subject, handle)
+		if err != nil {
+			return fmt.Errorf("subscribe to %s: %w", subject, err)
+		}
+		c.subs = append(c.subs, sub)
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if err := c.Conn.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("flush to NATS: %w", err)
+	}
+	go c.run()
+	return nil
+}
+
+// Shutdown hands all shards over and leaves the cluster. When ctx is over, what is not
+// handed over by then is given up without. It is called once, after Start.
+func (c *Cluster) Shutdown(ctx context.Context) {
+	c.mu.Lock()
+	c.mu.leaving, c.mu.news = true, true
+	c.mu.Unlock()
+	c.nudge()
+	for c.busy() && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(turnEvery):
+		}
+	}
+	c.cancel()
+	c.giveUp()
+}
+
+// busy reports whether a shard is owned, or about to be, or about to be lost.
+func (c *Cluster) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.mu.places {
+		if p.machine.State() >= ownership.Promoting {
+			return true
+		}
+	}
+	return false
+}
+
+// giveUp ends the turn and all that it has begun, and what is still owned.
+func (c *Cluster) giveUp() {
+	close(c.stop)
+	<-c.ended
+	c.actions.Wait()
+	over := make(map[*place]outcome)
+	for len(c.outcomes) > 0 {
+		o := <-c.outcomes
+		over[o.p] = o
+	}
+	for _, p := range c.mu.places {
+		o, last := over[p]
+		st, started := p.store, p.machine.Started()
+		switch p.machine.State() {
+		case ownership.Promoting:
+			st = o.st
+		case ownership.Starting:
+			started = last && o.done.Err == nil
+		case ownership.Losing:
+			continue // it is done
+		}
+		if started {
+			c.Serve.Lose(p.number, errEnds)
+		}
+		if st != nil {
+			c.close(p.number, st)
+		}
+	}
+	c.tell(true)
+	for _, sub := range c.subs {
+		if err := sub.Unsubscribe(); err != nil {
+			c.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if err := c.Conn.FlushWithContext(ctx); err != nil {
+		c.Log.Debug("flush to NATS", "error", err)
+	}
+}
+
+// errEnds is why shards are lost that could not be handed over in time.
+var errEnds = errors.New("this node ends")
+
+func (c *Cluster) close(shard int, st Store) {
+	if err := st.Close(); err != nil {
+		c.Log.Warn("the store of a shard does not close", "shard", shard, "error", err)
+	}
+}
+
+// nudge has the turn run now.
+func (c *Cluster) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the turn.
+func (c *Cluster) run() {
+	defer close(c.ended)
+	tick := time.NewTicker(turnEvery)
+	defer tick.Stop()
+	for {
+		var o *outcome
+		select {
+		case <-c.stop:
+			return
+		case <-tick.C:
+		case <-c.wake:
+		case over := <-c.outcomes:
+			o = &over
+		}
+		c.turn(o)
+	}
+}
+
+// todo is an action of a place.
+type todo struct {
+	p *place
+	ownership.Action
+}
+
+// turn steps all machines, looks at the members, and has done what follows.
+func (c *Cluster) turn(o *outcome) {
+	c.mu.Lock()
+	now := c.now()
+	var all []todo
+	for _, p := range c.mu.places {
+		var done *ownership.Done
+		if o != nil && o.p == p {
+			done = &o.done
+			if o.st != nil {
+				p.store = o.st
+			}
+		}
+		before := p.machine.State()
+		for _, a := range p.machine.Step(now, c.input(now, p, done), nil) {
+			all = append(all, todo{p, a})
+		}
+		c.changed(p, before)
+	}
+	var changes []ownership.Change
+	if now-c.mu.looked >= lookEvery || c.mu.news || o != nil {
+		c.mu.looked = now
+		changes = c.look(now)
+	}
+	speak := c.mu.news || now-c.mu.told >= ownership.AnnounceEvery
+	if speak {
+		c.mu.told, c.mu.news = now, false
+	}
+	c.mu.Unlock()
+	for _, a := range all {
+		c.do(a)
+	}
+	if speak {
+		c.tell(false)
+	}
+	c.report(changes)
+}
+
+// input is what is known of a place. mu is held.
+func (c *Cluster) input(now int64, p *place, done *ownership.Done) ownership.Input {
+	in := ownership.Input{Rank: p.rank, Leaving: c.mu.leaving, Done: done}
+	if p.store == nil {
+		seen := p.replica.Seen()
+		in.Seen = ownership.Seen{
+			Epoch: seen.Epoch, Owner: seen.Owner, Resigned: seen.Resigned, To: seen.To, Seq: seen.Seq,
+			At: int64(seen.At.Sub(c.began)), Err: seen.Err,
+		}
+		p.late = p.behind.Sample(now, seen.Seq, seen.Seq-min(seen.Lag, seen.Seq), in.Seen.At)
+		return in
+	}
+	in.Owns = p.store.Owns(c.FenceAfter())
+	select {
+	case <-p.store.Failed():
+		in.Failed = p.store.Err()
+		in.Fenced = errors.Is(in.Failed, ErrFenced)
+	default:
+	}
+	if p.hand != nil {
+		in.Hand, in.To = true, p.hand.To
+	}
+	return in
+}
+
+// changed follows a machine's change of state. mu is held.
+func (c *Cluster) changed(p *place, before ownership.State) {
+	after := p.machine.State()
+	if after == before {
+		return
+	}
+	if after >= ownership.Draining || after == ownership.Following {
+		p.hand = nil
+	}
+	if before == ownership.Losing {
+		p.store, p.behind = nil, ownership.Behind{}
+	}
+	if after == ownership.Owning || before == ownership.Owning {
+		c.mu.news = true
+	}
+}
+
+// look lets time pass for the members, and begins the next handover. mu is held.
+func (c *Cluster) look(now int64) []ownership.Change {
+	changes := c.mu.members.Tick(now)
+	here := ownership.Here{Owned: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
+	for _, p := range c.mu.places {
+		seen := p.machine.Over()
+		if p.store == nil {
+			seen = ownership.Seen{Owner: p.replica.Seen().Owner}
+		}
+		p.rank = c.mu.members.Rank(now, p.number, seen.Owner)
+		switch p.machine.State() {
+		case ownership.Owning:
+			here.Owned[p.number] = p.hand == nil && (c.mu.leaving || !p.machine.Fenced())
+			here.Busy = here.Busy || p.hand != nil
+		case ownership.Draining, ownership.Resigning, ownership.Losing:
+			here.Busy = true
+		}
+	}
+	if move, ok := c.mu.mover.Next(now, c.mu.members, here); ok {
+		c.mu.places[move.Shard].hand = &move
+		c.nudge()
+	}
+	if told := c.mu.mover.Telling(); (told == nil) != (c.mu.moving == nil) || told != nil && *told != *c.mu.moving {
+		c.mu.moving, c.mu.news = told, true
+	}
+	return changes
+}
+
+// do carries out an action.
+func (c *Cluster) do(a todo) {
+	shard, log := a.p.number, c.Log.With("shard", a.p.number)
+	switch a.Do {
+	case ownership.Fence:
+		c.Serve.Fence(shard, true)
+		if c.stateOf(a.p) == ownership.Owning || c.stateOf(a.p) == ownership.Draining {
+			log.Warn("writes are not acked; the shard neither delivers nor answers until they are", "epoch", a.p.store.Epoch())
+			c.event(wire.EventFenced, shard, map[string]any{"epoch": a.p.store.Epoch()})
+		}
+	case ownership.Unfence:
+		log.Info("writes are acked again; the shard goes on", "epoch", a.p.store.Epoch())
+		c.Serve.Fence(shard, false)
+	default:
+		c.actions.Go(func() {
+			o := outcome{p: a.p}
+			o.done, o.st = c.carryOut(a, log)
+			c.outcomes <- o
+		})
+	}
+}
+
+func (c *Cluster) stateOf(p *place) ownership.State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return p.machine.State()
+}
+
+// carryOut does what takes time. The store of the place does not change meanwhile.
+func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st Store) {
+	shard := a.p.number
+	switch a.Do {
+	case ownership.Ask:
+		done.Answer = c.ask(a.To, shard)
+		log.Debug("the log is silent", "owner", a.To, "answer", done.Answer)
+	case ownership.Promote:
+		log.Info("campaign", "epoch", a.Seen.Epoch+1, "owner_before", a.Seen.Owner, "resigned", a.Seen.Resigned)
+		st, done.Err = c.promote(a)
+		if done.Err != nil {
+			log.Info("not promoted", "epoch", a.Seen.Epoch+1, "error", done.Err)
+			break
+		}
+		done.Epoch = st.Epoch()
+	case ownership.Own:
+		begin := time.Now()
+		if done.Err = c.Serve.Own(shard, a.p.store); done.Err != nil {
+			log.Error("the shard does not start at this node", "error", done.Err)
+			break
+		}
+		over := a.p.machine.Over()
+		log.Info("this node owns the shard", "epoch", a.p.store.Epoch(), "started_ms", time.Since(begin).Milliseconds())
+		c.event(wire.EventOwnerChanged, shard, map[string]any{
+			"owner": c.Node, "epoch": a.p.store.Epoch(), "previous": over.Owner, "planned": over.Resigned,
+		})
+	case ownership.Drain:
+		log.Info("handover", "to", a.To)
+		ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
+		defer cancel()
+		if done.Err = c.Serve.Drain(ctx, shard); done.Err != nil {
+			log.Warn("the shard could not be drained; it is handed over as it is", "error", done.Err)
+		}
+	case ownership.Resign:
+		ctx, cancel := context.WithTimeout(c.ctx, resignTimeout)
+		defer cancel()
+		done.Err = a.p.store.Resign(ctx, a.To)
+	case ownership.Lose:
+		log.Info("this node does not own the shard any more", "epoch", a.p.store.Epoch(), "why", a.Why)
+		if a.Started {
+			c.Serve.Lose(shard, a.Why)
+		}
+		c.close(shard, a.p.store)
+	}
+	return done, st
+}
+
+func (c *Cluster) promote(a todo) (Store, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, promoteTimeout)
+	defer cancel()
+	s := a.Seen
+	return a.p.replica.Promote(ctx, Seen{
+		Epoch: s.Epoch, Owner: s.Owner, Resigned: s.Resigned, To: s.To, Seq: s.Seq, At: c.began.Add(time.Duration(s.At)),
+	})
+}
+
+func (c *Cluster) event(typ string, shard int, data map[string]any) {
+	data["shard"], data["node"] = shard, c.Node
+	c.Event(typ, strconv.Itoa(shard), wire.Event{Data: data})
+}
+
+// report tells of members that have come or gone.
+func (c *Cluster) report(changes []ownership.Change) {
+	for _, ch := range changes {
+		if ch.Member.Node == c.Node {
+			continue
+		}
+		typ, text := wire.EventMemberLeft, "a node has left the cluster"
+		if ch.Joined {
+			typ, text = wire.EventMemberJoined, "a node has joined the cluster"
+		}
+		c.Log.Info(text, "node", ch.Member.Node, "version", ch.Member.Version)
+		if ch.Tell {
+			c.Event(typ, ch.Member.Node, wire.Event{Data: map[string]any{"node": ch.Member.Node, "version": ch.Member.Version}})
+		}
+	}
+}

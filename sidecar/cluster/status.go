@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+// Status is what the nodes have told of themselves.
+func (c *Cluster) Status() wire.ClusterStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, m := c.now(), c.mu.members
+	st := wire.ClusterStatus{Name: c.Name, Node: c.Node, Nodes: []wire.ClusterNode{}, Shards: make([]wire.ClusterShard, c.Shards)}
+	pins := m.Pins()
+	for shard := range st.Shards {
+		owner, news := m.Owner(now, shard)
+		st.Shards[shard] = wire.ClusterShard{
+			Shard: shard, Owner: owner, Epoch: news.Epoch, Seq: news.Seq, Fenced: news.Fenced, PinnedTo: pins[shard].Node,
+			LogBytes: news.LogBytes, SnapshotAt: timestamp(news.SnapshotMs), Standbys: []wire.ClusterStandby{},
+		}
+	}
+	for _, o := range m.List() {
+		node := wire.ClusterNode{
+			Node: o.Node, Version: o.Version, Since: timestamp(o.SinceMs), HeardMsAgo: (now - o.Last) / int64(time.Millisecond),
+			Draining: o.Draining, Leaving: o.Leaving, Shards: []int{},
+		}
+		for _, s := range o.Shards {
+			if s.Shard >= len(st.Shards) {
+				continue
+			}
+			of := &st.Shards[s.Shard]
+			if of.Owner == o.Node {
+				node.Shards = append(node.Shards, s.Shard)
+				if o.Moving != nil && o.Moving.Shard == s.Shard {
+					of.MovingTo = o.Moving.To
+				}
+				continue
+			}
+			of.Standbys = append(of.Standbys, wire.ClusterStandby{
+				Node: o.Node, State: s.State, Seq: s.Seq, Lag: s.Lag, BehindMs: s.BehindMs, Error: s.Error,
+			})
+		}
+		st.Nodes = append(st.Nodes, node)
+	}
+	return st
+}
+
+func timestamp(ms int64) string {
+	if ms == 0 {
+		return ""
+	}
+	return wire.Timestamp(ms * int64(time.Millisecond))
+}
+
+// Drain has a node give all its shards to others and take none, or ends that. It returns
+// as soon as the node knows.
+func (c *Cluster) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
+	c.mu.Lock()
+	known := c.mu.members.Of(r.Node) != nil
+	c.mu.Unlock()
+	if !known {
+		return wire.ClusterDrainReply{}, wire.NodeNotFound(r.Node)
+	}
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
+	defer cancel()
+	var reply orderReply
+	m, err := c.Conn.RequestWithContext(ctx, c.subjects.order(r.Node), encode(order{!r.Cancel}))
+	if err == nil {
+		err = json.Unmarshal(m.Data, &reply)
+	}
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
+		return wire.ClusterDrainReply{}, wire.NodeSilent(r.Node)
+	case err != nil:
+		return wire.ClusterDrainReply{}, wire.Internal(err.Error())
+	}
+	return wire.ClusterDrainReply{Node: r.Node, Draining: !r.Cancel, Shards: reply.Shards}, nil
+}
+
+// Move has a shard handed over to a node, where it stays for as long as that is a
+// member. It returns as soon as the owner is told.
+func (c *Cluster) Move(_ context.Context, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
+	c.mu.Lock()
+	now, m := c.now(), c.mu.members
+	if *r.Shard >= c.Shards {
+		c.mu.Unlock()
+		return wire.ClusterMoveReply{}, wire.NoSuchShard(*r.Shard, c.Shards)
+	}
+	if m.Of(r.Node) == nil {
+		c.mu.Unlock()
+		return wire.ClusterMoveReply{}, wire.NodeNotFound(r.Node)
+	}
+	owner, _ := m.Owner(now, *r.Shard)
+	if owner != r.Node && !m.Ready(now, *r.Shard, r.Node) {
+		c.mu.Unlock()
+		return wire.ClusterMoveReply{}, wire.StandbyNotReady(*r.Shard, r.Node)
+	}
+	m.Pin(*r.Shard, m.NextPin(*r.Shard, r.Node))
+	c.mu.news = true
+	c.mu.Unlock()
+	c.nudge()
+	return wire.ClusterMoveReply{Shard: *r.Shard, From: owner, To: r.Node}, nil
+}

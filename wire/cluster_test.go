@@ -1,0 +1,32 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestClusterRequests(t *testing.T) {
+	drain, err := ParseClusterDrain([]byte(`{"node":"b","cancel":true}`))
+	require.Nil(t, err)
+	require.Equal(t, ClusterDrainRequest{Node: "b", Cancel: true}, drain)
+	move, err := ParseClusterMove([]byte(`{"shard":0,"node":"b"}`))
+	require.Nil(t, err)
+	require.Equal(t, []any{0, "b"}, []any{*move.Shard, move.Node})
+
+	for body, names := range map[string]string{
+		`{"node":"b"}`:            "shard is missing",
+		`{"shard":-1,"node":"b"}`: "shard is -1",
+		`{"shard":1}`:             "node is missing",
+		`{"shard":1,"node":"` + strings.Repeat("n", 65) + `"}`: "the name of a node",
+		`{"shard":1,"node":"b","force":true}`:                  "force",
+	} {
+		_, err := ParseClusterMove([]byte(body))
+		require.NotNil(t, err, body)
+		require.Contains(t, err.Description, names)
+	}
+	_, err = ParseClusterDrain(nil)
+	require.Contains(t, err.Description, "node is missing")
+	require.Contains(t, NoSuchShard(8, 8).Description, "allowed is 0 to 7")
+}
