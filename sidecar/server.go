@@ -46,6 +46,7 @@ type Server struct {
 	subjects wire.Subjects
 	metrics  *telemetry.Metrics
 
+	base  base
 	doors doors // what reaches outside
 	rooms rooms
 	link  struct {
@@ -63,7 +64,6 @@ type Server struct {
 
 // doors are what a node opens and closes, in this order; nil: not open.
 type doors struct {
-	store    *store.Bolt
 	http     *telemetry.HTTP
 	httpAddr string
 	embedded *natsio.Embedded
@@ -103,6 +103,7 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 		cfg: cfg, version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
 		ready: make(chan struct{}), announce: os.Stderr,
 	}
+	s.base = &alone{s: s}
 	s.limited = telemetry.LimitLog(log, s.now)
 	s.metrics.SetBuild(version)
 	s.killed, s.kill = context.WithCancel(context.Background())
@@ -181,20 +182,10 @@ func (s *Server) open() (err error) {
 			s.close()
 		}
 	}()
-	d := &s.doors
-	d.store, err = store.Open(s.cfg.StorePath(), store.Options{
-		Locked:         s.listen,
-		ReadCacheBytes: readCache(s.cfg.Store.ReadCacheBytes),
-		Logger:         s.log,
-		Now:            s.now,
-		OnCommit:       func(c store.CommitStats) { s.metrics.Commit(c.Duration, c.Batches) },
-	})
-	if errors.Is(err, store.ErrLocked) {
-		return fmt.Errorf("data_dir %s is in use by another fila process: stop that one, or give this one a data_dir of its own", s.cfg.DataDir)
-	}
-	if err != nil {
+	if err = s.base.open(); err != nil {
 		return err
 	}
+	d := &s.doors
 	if s.cfg.NATS.URL == "" {
 		embedded := s.cfg.NATS.Embedded
 		embedded.JetStreamDir = s.cfg.JetStreamPath()
@@ -237,15 +228,16 @@ func (s *Server) readiness() (state string, err error) {
 		return "", errors.New("draining")
 	case !s.started.Load():
 		return "", errors.New("starting")
-	case s.doors.store.Err() != nil:
-		return "", s.doors.store.Err()
 	case s.rooms.shards.Offline():
 		return "", errors.New("not connected to NATS")
+	}
+	if state, err = s.base.health(); err != nil {
+		return "", err
 	}
 	if d := s.rooms.shards.Disk(); d != nil && d.Low {
 		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are taken", d.Free, d.MinFree), nil
 	}
-	return "ready", nil
+	return state, nil
 }
 
 // serve recovers, starts and waits for the end.
@@ -262,13 +254,19 @@ func (s *Server) serve(ctx context.Context) error {
 	s.started.Store(true)
 	close(s.ready)
 	s.sayReady()
-	select {
-	case <-ctx.Done():
-		return nil
-	case failed := <-s.rooms.shards.Failed(): // the only one: nothing is left to be served
-		return failed.Err()
-	case err := <-s.rooms.presence.Conflict():
-		return err
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case failed := <-s.rooms.shards.Failed():
+			if err := s.base.lost(failed); err != nil {
+				return err
+			}
+		case err := <-s.base.over():
+			return err
+		case err := <-s.rooms.presence.Conflict():
+			return err
+		}
 	}
 }
 
@@ -291,7 +289,17 @@ func (s *Server) sayReady() {
 	}
 }
 
-// build makes the rooms of what the last process has left.
+// furniture is what the rooms are made with.
+type furniture struct {
+	front    natsio.Options
+	circuits circuit.Options
+	control  control.Options
+	presence natsio.PresenceOptions
+	shards   shard.Options
+	admin    admin.Options
+}
+
+// build makes the rooms of what is kept.
 func (s *Server) build(snap store.Snapshot) error {
 	signer, err := wire.NewSigner(snap.Secret)
 	if err != nil {
@@ -302,31 +310,38 @@ func (s *Server) build(snap store.Snapshot) error {
 	if r.fleet, err = s.joinFleet(event); err != nil {
 		return err
 	}
-	circuits := circuit.Options{
-		Log: s.limited, Now: s.now, Event: event, Submit: d.store.Submit, Held: s.metrics.CircuitHeld, Shares: s.cfg.Shared.SharesCircuit,
+	// Control and shards need each other; neither is asked before both are there.
+	var queues struct{ *shard.Set }
+	f := furniture{
+		front: natsio.Options{Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer, ReplyPrefixes: s.cfg.NATS.ReplyPrefixes},
+		circuits: circuit.Options{
+			Log: s.limited, Now: s.now, Event: event, Held: s.metrics.CircuitHeld, Shares: s.cfg.Shared.SharesCircuit,
+		},
+		control: control.Options{Log: s.limited, Now: s.now, Event: event, Queues: &queues, MaxPayload: d.nc.MaxPayload},
+		presence: natsio.PresenceOptions{
+			Log: s.limited, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
+		},
+		shards: shard.Options{
+			Log: s.limited, Now: s.now, Conn: d.nc, Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
+			Caps: caps(&s.cfg.Limits), MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes,
+			Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes,
+			Hooks: hookDefaults(&s.cfg.Lua), Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
+		},
+		admin: admin.Options{Log: s.limited, DataDir: s.cfg.DataDir},
 	}
 	if r.fleet != nil {
-		circuits.Fleet = r.fleet
+		f.circuits.Fleet = r.fleet
 	}
-	r.circuits = circuit.New(circuits)
+	s.base.furnish(&f)
+	r.front = natsio.New(f.front)
+	r.circuits = circuit.New(f.circuits)
 	r.circuits.Restore(snap.Config)
-	// Control and shard need each other; neither is asked before both are there.
-	var queues struct{ *shard.Set }
-	r.control = control.New(control.Options{
-		Log: s.limited, Now: s.now, KV: control.StoreKV(d.store.Submit), Event: event,
-		Queues: &queues, Circuits: r.circuits, MaxPayload: d.nc.MaxPayload,
-	}, snap)
+	f.control.Circuits = r.circuits
+	r.control = control.New(f.control, snap)
 	r.circuits.OnResumed(r.control.CircuitResumed)
-	r.presence = natsio.NewPresence(natsio.PresenceOptions{
-		Log: s.limited, Conn: d.nc, Subjects: s.subjects, Now: s.now, Name: s.cfg.NATS.Name, Version: s.version,
-	})
-	r.front = natsio.New(natsio.Options{Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer, ReplyPrefixes: s.cfg.NATS.ReplyPrefixes})
-	queues.Set = shard.NewSet(shard.Options{
-		Log: s.limited, Now: s.now, Conn: d.nc, Front: r.front, Control: r.control, Circuits: r.circuits,
-		Metrics: s.metrics, Subjects: s.subjects, Signer: signer, Event: event,
-		Caps: caps(&s.cfg.Limits), MaxUncommittedBytes: s.cfg.Limits.MaxUncommittedBytes, Space: func() (store.Space, bool) { return store.SpaceOf(s.cfg.DataDir) }, MinFreeBytes: s.cfg.Store.MinFreeBytes, Hooks: hookDefaults(&s.cfg.Lua),
-		Pacing: queue.DefaultPacing, Killed: s.killed.Done(),
-	})
+	r.presence = natsio.NewPresence(f.presence)
+	f.shards.Front, f.shards.Control, f.shards.Circuits = r.front, r.control, r.circuits
+	queues.Set = shard.NewSet(f.shards)
 	s.link.Lock()
 	r.shards = queues.Set
 	r.shards.SetOffline(s.link.offline)
@@ -337,9 +352,8 @@ func (s *Server) build(snap store.Snapshot) error {
 		Forward: s.forward, SharesLimits: func(string) bool { return false }, // each fila has limits of its own
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
 	})
-	r.admin = admin.New(admin.Options{
-		Log: s.limited, Shards: r.shards, Control: r.control, Circuits: r.circuits, Store: d.store, DataDir: s.cfg.DataDir,
-	})
+	f.admin.Shards, f.admin.Control, f.admin.Circuits = r.shards, r.control, r.circuits
+	r.admin = admin.New(f.admin)
 	return nil
 }
 
@@ -398,21 +412,17 @@ func (s *Server) setOffline(offline bool) {
 // taken before all that is stored is known, and nothing is delivered before fila
 // hears the acks.
 func (s *Server) start(ctx context.Context) error {
-	snap, err := s.doors.store.Snapshot()
+	snap, err := s.base.kept(ctx)
 	if err != nil {
 		return err
 	}
 	if err := s.build(snap); err != nil {
 		return err
 	}
+	if err := s.base.recover(ctx, snap); err != nil {
+		return err
+	}
 	r := &s.rooms
-	only := r.shards.New(0, s.doors.store)
-	if err := only.Recover(snap); err != nil {
-		return err
-	}
-	if err := r.shards.Add(only); err != nil {
-		return err
-	}
 	// Both write, and a store wants to be recovered first.
 	if err := r.control.Save(); err != nil {
 		return err
@@ -422,7 +432,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.metrics.SetGauges(r.admin.Gauges)
 	s.metrics.SetNode(func() telemetry.Node {
-		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.doors.store.Stats().FileBytes, Permits: r.guard.Live()}
+		return telemetry.Node{Connected: s.doors.nc.IsConnected(), StoreBytes: s.base.bytes(), Permits: r.guard.Live()}
 	})
 	s.metrics.SetDisk(func() (free int64, low, known bool) {
 		if d := r.shards.Disk(); d != nil {
@@ -446,7 +456,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.shards.Serve(); err != nil {
 		return err
 	}
-	if err := r.control.DeclareQueues(ctx); err != nil {
+	if err := s.base.join(ctx); err != nil {
 		return err
 	}
 	verbs := make(map[string]natsio.Verb)
@@ -485,6 +495,9 @@ func (s *Server) stop(graceful bool) {
 			drain = time.Duration(s.cfg.DrainTimeoutMs) * time.Millisecond
 		}
 		r.presence.Drain(drain)
+		if graceful {
+			s.leave()
+		}
 		s.drain(graceful)
 		r.front.StopAcks()
 		if r.guard.Stop() == 0 {
@@ -500,6 +513,14 @@ func (s *Server) stop(graceful bool) {
 	}
 	s.close()
 	s.log.Info("stopped")
+}
+
+// leave gives up what other nodes go on with.
+func (s *Server) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.cfg.DrainTimeoutMs)*time.Millisecond)
+	defer cancel()
+	defer context.AfterFunc(s.killed, cancel)()
+	s.base.leave(ctx)
 }
 
 // drain takes no new messages any more and, if it is asked to be graceful, waits for
@@ -527,10 +548,8 @@ func (s *Server) drain(graceful bool) {
 func (s *Server) close() {
 	d := &s.doors
 	// The last commit sends the last replies, so it comes before the flush.
-	if d.store != nil {
-		if err := d.store.Close(); err != nil {
-			s.log.Error("close the store", "error", err)
-		}
+	if err := s.base.close(); err != nil {
+		s.log.Error("close the store", "error", err)
 	}
 	if d.nc != nil {
 		natsio.Disconnect(d.nc, s.log)
