@@ -314,6 +314,10 @@ func (r *Replica) Away(now int64) {
 func (r *Replica) Back(now int64, rev uint64, rec Circuit) {
 	r.settle(now)
 	r.back = true
+	if r.alone && !r.differs && rev == 0 && r.rev != 0 && r.view.State() != breaker.Closed {
+		// The bucket is another one: it gets what was known of the record.
+		r.differs, r.changed, r.parted[1] = true, max(r.rec.ChangedAt, 1), 0
+	}
 	if r.alone && r.differs {
 		r.sent = nil
 		if r.worthless(now, &rec) {

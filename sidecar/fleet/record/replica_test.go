@@ -326,17 +326,38 @@ func TestLimitsChange(t *testing.T) {
 	require.Equal(t, breaker.Open, b.rec.State)
 }
 
-// Another bucket, whose revisions begin again, is the truth.
+// Another bucket, whose revisions begin again, gets what is open from the first who has
+// known it; the next one takes it from there.
 func TestAnotherBucket(t *testing.T) {
 	b := &bucket{t: t}
-	r := b.replica("a")
-	fail(t, r, second, 2)
-	b.swap(r, second)
-	b.swap(r, second)
-	r.Learn(second, 0, Circuit{}, false)
-	require.Equal(t, breaker.Open, r.view.State(), "old news")
-	r.Back(second, 0, Circuit{})
-	admits(t, r, second, math.MaxInt64, 0)
+	a, c := b.replica("a"), b.replica("c")
+	a.Do(second, Step{Kind: Open, At: second, Until: math.MaxInt64, After: breaker.HalfOpen, Cause: CauseByHand, Client: "alice"})
+	b.swap(a, second)
+	c.Learn(second, b.rev, b.rec, false)
+	a.Learn(second, 0, Circuit{}, false)
+	require.Equal(t, breaker.Open, a.view.State(), "old news")
+	b.rec, b.rev = Circuit{}, 0
+	for _, r := range []*Replica{a, c} {
+		r.News()
+		r.Away(2 * second)
+		r.Back(2*second, b.rev, b.rec)
+		b.swap(r, 2*second)
+		require.False(t, r.Alone())
+		admits(t, r, 2*second, 0, math.MaxInt64)
+		_, _, client := r.Opening()
+		require.Equal(t, "alice", client)
+	}
+	require.EqualValues(t, 1, b.rev)
+	// A circuit that is closed needs no record, and one that is there is the truth.
+	b.rec, b.rev = Circuit{}, 0
+	b.replica("d").Back(2*second, 0, b.rec)
+	d := b.replica("d")
+	d.Do(3*second, Step{Kind: Reset, At: 3 * second})
+	fail(t, d, 3*second, 1)
+	b.swap(d, 3*second)
+	a.Away(4 * second)
+	a.Back(4*second, b.rev, b.rec)
+	admits(t, a, 4*second, math.MaxInt64, 0)
 }
 
 // Whoever waited for the probes of an instance that was alone looks again when it is

@@ -85,6 +85,7 @@ func (b *bucket) clear() {
 	b.rev, b.entries = 0, make(map[string]fleet.Entry)
 	for _, l := range b.links {
 		l.watches, l.inbox = false, nil
+		l.away()
 		session := l.session
 		b.after(1+b.rnd.Int64N(int64(time.Second)), func() { l.fail(session) })
 	}
@@ -153,6 +154,10 @@ func (l *link) delay() int64 {
 	}
 	return int64(100*time.Microsecond) + l.b.rnd.Int64N(int64(20*time.Millisecond))
 }
+
+// present reports whether the bucket is there that it has joined. It may not know yet
+// that it is not.
+func (l *link) present() bool { return l.made == l.b.made }
 
 // Register begins a process.
 func (l *link) Register(_ string, k fleet.Kind) {

@@ -138,7 +138,7 @@ func (f *fila) after(r *Rig, out *queue.Effects) {
 		f.s.Seen.Delivered++
 		fl := &sharedFlight{Delivery: *d, rig: r, key: f.s.keys[d.ID]}
 		// Within a step nothing is learned: the circuit is as it was at the delivery.
-		if info, _ := f.Circuits.Info(fl.key); info.State == breaker.HalfOpen.String() && !info.Degraded {
+		if info, _ := f.Circuits.Info(fl.key); info.State == breaker.HalfOpen.String() && !info.Degraded && f.link.present() {
 			rec, err := record.Decode(f.link.entries[circuitPrefix+fl.key].Value)
 			require.NoError(f.s.T, err)
 			fl.probe, fl.gen = true, rec.Gen
@@ -158,6 +158,8 @@ func (f *fila) tell(key string, e wire.Event) {
 	s.trace("%s tells %s: %v -> %v, %v, by %v at %v, version %d", f.link.name, key, d["old"], d["new"], d["cause"], d["by"], d["changed_at"], version)
 	id := turnID{f.link.made, key, 0}
 	switch {
+	case !f.link.present():
+		return
 	case version == 0: // by itself; back, the turn that holds may be news again
 		f.told[id] = max(f.told[id], 1) - 1
 		return
