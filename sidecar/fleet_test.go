@@ -449,3 +449,30 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	a.end()
 	b.nc.Close()
 }
+
+// TestAStopLeavesTheGuard: one that stops is not asked any more, and waits for the calls
+// that it allowed, of which others tell it.
+func TestAStopLeavesTheGuard(t *testing.T) {
+	ns := startJetStream(t)
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), commonGuard)
+	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), commonGuard, func(c *config.Config) { c.DrainTimeoutMs = 3_600_000 })
+	given := permits(t, "v", a, b)
+	b.stop()
+	require.Eventually(t, func() bool { return b.log.count("waiting for leases") == 1 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, b.s.doors.nc.Flush()) // it has left when the server knows
+	for range 100 {
+		var c wire.GuardAnswer
+		a.must("acme.guard.check.v", `{"caller":"me"}`, &c)
+		issuer, err := wire.LeaseOf(c.Permit)
+		require.NoError(t, err)
+		require.Equal(t, a.s.rooms.guard.Issuer(), issuer)
+		a.must("acme.guard.done.v", `{"caller":"me","outcome":"ok","permit":"`+c.Permit+`"}`, nil)
+	}
+	for permit := range given {
+		a.must("acme.guard.done.v", `{"caller":"me","outcome":"ok","permit":"`+permit+`"}`, nil)
+	}
+	<-b.ended
+	require.NoError(t, b.err)
+	b.nc.Close()
+	a.end()
+}
