@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/cluster/ownership"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
 )
 
 var (
-	// ErrFenced is what [Store.Err] wraps when another node owns the shard.
-	ErrFenced = errors.New("another node owns the shard")
 	// ErrSameName is told by [Cluster.Conflict] when an older process runs under the
 	// name of this node.
 	ErrSameName = errors.New("another process is this node of the cluster")
@@ -26,20 +26,11 @@ var (
 	ErrHandedOver = ownership.ErrHandedOver
 )
 
-// Seen is what a replica has read of its log.
-type Seen struct {
-	Epoch    uint64
-	Owner    string // of the epoch; "" if there was none yet
-	Resigned bool   // the owner has
-	To       string // whom it has resigned to; "": to anybody
-	Seq      uint64
-	At       time.Time // monotonic receipt of the newest record
-	Lag      uint64    // records that are not applied
-	Err      error     // why the log cannot be followed
-}
+// Seen is what a replica knows of its log.
+type Seen = replog.Seen
 
 // Replica is a node's copy of a shard. It follows the log by itself, but while a Store
-// of it is open.
+// of it is open. [Replog] makes one.
 type Replica interface {
 	// Seen does not block.
 	Seen() Seen
@@ -48,7 +39,8 @@ type Replica interface {
 	Promote(ctx context.Context, seen Seen) (Store, error)
 }
 
-// Store is what an owner writes to.
+// Store is what an owner writes to: a [*replog.Store] where the replica is one of
+// Replog.
 type Store interface {
 	Epoch() uint64
 	// Owns reports whether the last acked write was sent within d; it does not block.
@@ -60,6 +52,20 @@ type Store interface {
 	Err() error
 	// Close ends the store. Its replica follows again.
 	Close() error
+}
+
+// Replog makes a Replica of the one that follows a stream.
+func Replog(r *replog.Replica) Replica { return replica{r} }
+
+type replica struct{ *replog.Replica }
+
+// Promote implements Replica.
+func (r replica) Promote(ctx context.Context, seen Seen) (Store, error) {
+	st, err := r.Replica.Promote(ctx, seen)
+	if err != nil {
+		return nil, err // and no nil of another type
+	}
+	return st, nil
 }
 
 // Shards are what this node serves of the cluster.
@@ -382,17 +388,17 @@ func (c *Cluster) input(now int64, p *place, done *ownership.Done) ownership.Inp
 	if p.store == nil {
 		seen := p.replica.Seen()
 		in.Seen = ownership.Seen{
-			Epoch: seen.Epoch, Owner: seen.Owner, Resigned: seen.Resigned, To: seen.To, Seq: seen.Seq,
+			Epoch: seen.Epoch, Owner: seen.Owner, Resigned: seen.Ended, To: seen.To, Seq: seen.Seq,
 			At: int64(seen.At.Sub(c.began)), Err: seen.Err,
 		}
-		p.late = p.behind.Sample(now, seen.Seq, seen.Seq-min(seen.Lag, seen.Seq), in.Seen.At)
+		p.late = p.behind.Sample(now, seen.Seq+seen.Lag, seen.Seq, in.Seen.At)
 		return in
 	}
 	in.Owns = p.store.Owns(c.FenceAfter())
 	select {
 	case <-p.store.Failed():
 		in.Failed = p.store.Err()
-		in.Fenced = errors.Is(in.Failed, ErrFenced)
+		in.Fenced = errors.Is(in.Failed, store.ErrFenced)
 	default:
 	}
 	if p.hand != nil {
@@ -526,7 +532,7 @@ func (c *Cluster) promote(a todo) (Store, error) {
 	defer cancel()
 	s := a.Seen
 	return a.p.replica.Promote(ctx, Seen{
-		Epoch: s.Epoch, Owner: s.Owner, Resigned: s.Resigned, To: s.To, Seq: s.Seq, At: c.began.Add(time.Duration(s.At)),
+		Epoch: s.Epoch, Owner: s.Owner, Ended: s.Resigned, To: s.To, Seq: s.Seq, At: c.began.Add(time.Duration(s.At)),
 	})
 }
 

@@ -106,7 +106,7 @@ func TestAnOwnerThatCannotWrite(t *testing.T) {
 		require.Greater(t, took, 11*time.Second)
 		a.set(func() { a.cut = false })
 		r.pass(time.Second)
-		require.Contains(t, a.calls[len(a.calls)-1], "lose 0 epoch 2: another node owns the shard")
+		require.Contains(t, a.calls[len(a.calls)-1], "lose 0 epoch 2: store: another owner")
 		require.Equal(t, ownership.Following, a.mu2(0))
 		require.Len(t, r.told(wire.EventFenced), 2)
 	})

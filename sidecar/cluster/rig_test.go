@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -289,7 +290,7 @@ func (f *fakeReplica) Seen() Seen {
 	if at.Before(f.began) {
 		at = f.began
 	}
-	seen := Seen{Epoch: l.epoch, Owner: l.owner, Resigned: l.ended, To: l.to, Seq: l.seq, At: at, Lag: lag}
+	seen := Seen{Epoch: l.epoch, Owner: l.owner, Ended: l.ended, To: l.to, Seq: l.seq - min(lag, l.seq), At: at, Lag: lag}
 	if f.p.Cluster != nil && f.last.Seq != seen.Seq {
 		f.last = seen
 	}
@@ -352,7 +353,7 @@ func (s *fakeStore) beat() {
 			return
 		case <-time.After(500 * time.Millisecond):
 		}
-		if err := s.write(nil); errors.Is(err, ErrFenced) {
+		if err := s.write(nil); errors.Is(err, store.ErrFenced) {
 			s.fail(err)
 			return
 		}
@@ -376,7 +377,7 @@ func (s *fakeStore) write(more func(*logOf)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.epoch != s.epoch {
-		return fmt.Errorf("epoch %d: %w", l.epoch, ErrFenced)
+		return fmt.Errorf("epoch %d: %w", l.epoch, store.ErrFenced)
 	}
 	l.seq++
 	l.at = time.Now()

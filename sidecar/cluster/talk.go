@@ -146,7 +146,7 @@ func (c *Cluster) shardNews(p *place) ownership.ShardNews {
 	state := p.machine.State()
 	n := ownership.ShardNews{Shard: p.number, State: state.String(), Fenced: p.machine.Fenced()}
 	seen := p.replica.Seen()
-	n.Seq = seen.Seq
+	n.Seq = seen.Seq + seen.Lag
 	if p.store != nil {
 		n.Epoch, n.Owns = p.store.Epoch(), state == ownership.Owning || state == ownership.Draining
 		if c.Detail != nil {
