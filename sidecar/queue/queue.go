@@ -129,15 +129,15 @@ func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
 }
 
 // Finish is the last step: it hands in everything, leases included, so that
-// consumers which go on working can ack to the next process. A queue that has been
-// deleted gives back what it holds of gates.
-func (m *Queue) Finish(now int64, deleted bool, out *Effects) {
+// consumers which go on working can ack to the next process. A queue that is
+// gone here, while others use its gates, gives back what it holds of them.
+func (m *Queue) Finish(now int64, gone bool, out *Effects) {
 	m.now, m.out = now, out
 	m.flush()
 	for i := range m.sides {
 		q := &m.sides[i]
 		q.storeLeases(math.MaxInt64 - leaseWriteDelay)
-		if deleted {
+		if gone {
 			q.leaveGates(now)
 		}
 		for _, c := range q.consumers.waiting() {

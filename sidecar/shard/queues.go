@@ -87,8 +87,11 @@ func (s *Set) home(name string) *Shard {
 func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 	s.admin.Lock()
 	defer s.admin.Unlock()
-	if s.set.draining.Load() {
+	switch {
+	case s.set.draining.Load():
 		return settings, wire.Draining()
+	case s.leaving.Load(), s.fenced.Load():
+		return settings, wire.NoOwner(settings.Name)
 	}
 	if q := s.set.queues.get(settings.Name); q != nil {
 		have := q.Settings()
@@ -230,8 +233,8 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	defer s.admin.Unlock()
 	q.admin.Lock()
 	defer q.admin.Unlock()
-	if q.deleted.Load() {
-		return 0, wire.QueueNotFound(q.name)
+	if q.deleted.Load() || s.leaving.Load() {
+		return 0, q.Gone()
 	}
 	if n := q.held(); n > 0 && !force {
 		return 0, wire.QueueNotEmpty(q.name, n)
@@ -287,7 +290,12 @@ func (s *Shard) commit(b *store.Batch) error {
 	done := make(chan error, 1)
 	b.Done = func(err error) { done <- err }
 	s.store.Submit(b)
-	return <-done
+	select {
+	case err := <-done:
+		return err
+	case <-s.lost:
+		return store.ErrFenced
+	}
 }
 
 // Check says what would keep Declare from doing what it is told, as far as that can be

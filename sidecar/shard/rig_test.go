@@ -373,6 +373,13 @@ func (s *heldStore) submitted() int {
 	return s.mu.submitted
 }
 
+// waiting is how many batches are held back.
+func (s *heldStore) waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.waiting)
+}
+
 func (s *heldStore) Failed() <-chan struct{} { return s.failed }
 
 func (s *heldStore) Err() error {

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -94,7 +95,8 @@ func (r *runner) finish() {
 		r.turn(in)
 	}
 	now := r.shard.Now()
-	r.machine.Finish(now, r.sides[queue.Main].deleted.Load(), &r.effects)
+	gone := r.sides[queue.Main].deleted.Load() || r.shard.leaving.Load() // others use the gates
+	r.machine.Finish(now, gone, &r.effects)
 	r.carryOut(now)
 	r.ended = true
 	r.mail.close()
@@ -239,6 +241,10 @@ func (r *runner) carryOut(now int64) {
 	for _, c := range fx.Commits {
 		c.Queue = r.sides[queue.Main].id
 		c.Done = func(err error) { r.committed(c, err) }
+		if s.abandoned.Load() {
+			r.committed(c, store.ErrClosed)
+			continue
+		}
 		s.store.Submit(&c.Batch)
 	}
 	r.dispatcher.publish(fx.Publish, now)

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -232,6 +233,76 @@ func (s *Set) include(sh *Shard) (serving bool) {
 	return s.state.serving
 }
 
+// Remove takes a shard out in order, so that another node goes on with it. Deliveries
+// stop, and leases settle for so long; meanwhile messages are taken. Then nothing more
+// comes in, and everything is written, leases included. It all ends with ctx; the error
+// says that something may not have been written.
+func (s *Set) Remove(ctx context.Context, number int, settle time.Duration) error {
+	sh := s.Shard(number)
+	if sh == nil || !sh.leave() {
+		return nil
+	}
+	queues := s.queues.of(sh)
+	settling, cancel := context.WithTimeout(ctx, settle)
+	defer cancel()
+	s.settle(settling, queues)
+	select {
+	case <-s.Front.Detach(bothSides(queues)...):
+	case <-ctx.Done():
+	}
+	s.exclude(sh)
+	sh.finish(queues)
+	err := sh.written(ctx, queues)
+	forget(queues)
+	return err
+}
+
+// Abandon takes a shard out that has another owner: it writes nothing and answers nobody
+// any more. It does not wait for its store.
+func (s *Set) Abandon(number int) {
+	sh := s.Shard(number)
+	if sh == nil {
+		return
+	}
+	sh.abandon()
+	if !sh.leave() {
+		return
+	}
+	queues := s.queues.of(sh)
+	s.Front.Detach(bothSides(queues)...)
+	s.exclude(sh)
+	sh.finish(queues)
+	forget(queues)
+}
+
+// exclude has the queues of a shard not be found any more.
+func (s *Set) exclude(sh *Shard) {
+	s.state.Lock()
+	defer s.state.Unlock()
+	s.state.shards = slices.DeleteFunc(s.state.shards, func(other *Shard) bool { return other == sh })
+	s.queues.update(func(m map[string]*Queue) {
+		maps.DeleteFunc(m, func(_ string, q *Queue) bool { return q.shard == sh })
+	})
+}
+
+// bothSides are queues with their dead letter queues.
+func bothSides(queues []*Queue) []*Queue {
+	var all []*Queue
+	for _, q := range queues {
+		all = append(all, q, q.dlq)
+	}
+	return all
+}
+
+// forget closes what queues have that end here, and are not deleted.
+func forget(queues []*Queue) {
+	for _, q := range queues {
+		q.policy.Load().closeReplaced(nil)
+		q.shard.Metrics.Drop(q.name)
+		q.shard.Metrics.Drop(q.dlq.name)
+	}
+}
+
 // Start lets the queues work. Nothing is delivered before [Set.Serve].
 func (s *Set) Start() {
 	if s.lookAtDisk(); s.Disk() != nil {
@@ -357,7 +428,7 @@ func (s *Set) End() {
 	s.end()
 	var ended sync.WaitGroup
 	for _, sh := range s.all() {
-		ended.Go(sh.finish)
+		ended.Go(func() { sh.finish(s.queues.of(sh)) })
 	}
 	ended.Wait()
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -91,18 +93,7 @@ func twoShards(t *testing.T, fn func(r *rig, second *Shard, held *heldStore, at 
 		require.Equal(t, 1, at.number("first"))
 		r.start()
 		require.NoError(t, r.Serve())
-		model, err := storetest.OpenModel(newDisk(), r.Now)
-		require.NoError(t, err)
-		held := &heldStore{Store: model, failed: make(chan struct{})}
-		t.Cleanup(func() { // of a test that fails
-			held.release()
-			_ = held.Close()
-		})
-		second := r.New(1, held)
-		snap, err := held.Snapshot()
-		require.NoError(t, err)
-		require.NoError(t, second.Recover(snap))
-		require.NoError(t, r.Add(second))
+		second, held := r.addSecond(secondDisk(r.disk))
 		for _, name := range []string{"orders", "first"} {
 			_, werr := r.Create(wire.DefaultQueueSettings(name))
 			require.Nil(t, werr)
@@ -112,6 +103,27 @@ func twoShards(t *testing.T, fn func(r *rig, second *Shard, held *heldStore, at 
 		r.end()
 		require.NoError(t, held.Close())
 	})
+}
+
+// secondDisk is that of the shard 1.
+func secondDisk(first string) string { return first + " second" }
+
+// addSecond takes in the shard 1 with what the disk of that name has.
+func (r *rig) addSecond(disk string) (*Shard, *heldStore) {
+	r.t.Helper()
+	model, err := storetest.OpenModel(disk, r.Now)
+	require.NoError(r.t, err)
+	held := &heldStore{Store: model, failed: make(chan struct{})}
+	r.t.Cleanup(func() { // of a test that fails
+		held.release()
+		_ = held.Close()
+	})
+	second := r.New(1, held)
+	snap, err := held.Snapshot()
+	require.NoError(r.t, err)
+	require.NoError(r.t, second.Recover(snap))
+	require.NoError(r.t, r.Add(second))
+	return second, held
 }
 
 // TestQueuesOfSeveralShards are found in all of them, each in the store of its own, and
@@ -226,7 +238,7 @@ func TestAStoreThatIsFencedIsSoForGood(t *testing.T) {
 // more, a queue gets others.
 func TestQueuesArePlaced(t *testing.T) {
 	twoShards(t, func(r *rig, _ *Shard, _ *heldStore, at *places) {
-		early, number, err := at.Place(t.Context(), "early") // another node was asked first
+		early, number, err := at.Place(r.t.Context(), "early") // another node was asked first
 		require.NoError(t, err)
 		require.Zero(t, number)
 		_, werr := r.Create(wire.DefaultQueueSettings("mail"))
@@ -254,6 +266,111 @@ func TestQueuesArePlaced(t *testing.T) {
 		require.Nil(t, werr)
 		_, placed := at.Where("mail")
 		require.False(t, placed)
+	})
+}
+
+// TestAShardIsHandedOver: leases settle while messages are taken, then everything is
+// written, leases included, and who goes on with the store has it all.
+func TestAShardIsHandedOver(t *testing.T) {
+	twoShards(t, func(r *rig, _ *Shard, held *heldStore, _ *places) {
+		q := r.Queue("first")
+		r.consume(q, "w", 2)
+		for range 2 {
+			require.Nil(t, q.Accept(message("first", "")))
+		}
+		synctest.Wait()
+		leased := r.conn.take("w")
+		require.Len(t, leased, 2)
+		removed := make(chan error)
+		go func() { removed <- r.Remove(r.t.Context(), 1, 10*time.Second) }()
+		synctest.Wait()
+		require.Nil(t, q.Accept(message("first", "third")))
+		time.Sleep(time.Second)
+		r.id("third")
+		r.none("w")
+		_, werr := r.Create(wire.DefaultQueueSettings("second"))
+		require.Equal(t, wire.CodeNoOwner, werr.ErrCode, "it would be in this shard")
+		_, werr = q.Delete(true)
+		require.Equal(t, wire.CodeNoOwner, werr.ErrCode)
+		r.ack(leased[0], done, "")
+		require.Empty(t, removed)
+		time.Sleep(10 * time.Second)
+		require.NoError(t, <-removed)
+
+		require.Nil(t, r.Queue("first"))
+		require.Nil(t, r.Queue("first.dlq"))
+		require.Nil(t, r.Shard(1))
+		require.Equal(t, []string{"orders", "orders.dlq"}, r.front.attached)
+		require.Equal(t, wire.CodeNoOwner, q.Accept(message("first", "")).ErrCode)
+		require.Zero(t, r.uncommitted.Load())
+		require.Empty(t, r.Failed())
+		require.NoError(t, r.Remove(r.t.Context(), 1, 0), "it is not here")
+		require.Nil(t, r.enqueue("the other shard goes on", "producer", nil))
+		time.Sleep(time.Second)
+		r.id("producer")
+
+		require.NoError(t, held.Close())
+		_, held = r.addSecond(secondDisk(r.disk))
+		q = r.Queue("first")
+		require.EqualValues(t, 2, q.Depth())
+		r.ack(leased[1], done, "acked")
+		require.Nil(t, wire.ParseError(r.one("acked").Header, nil))
+		require.NoError(t, r.Remove(r.t.Context(), 1, 0))
+		require.NoError(t, held.Close())
+	})
+}
+
+// TestARemovalEndsWithItsContext, whatever the store does.
+func TestARemovalEndsWithItsContext(t *testing.T) {
+	twoShards(t, func(r *rig, _ *Shard, held *heldStore, _ *places) {
+		held.hold()
+		require.Nil(t, r.Queue("first").Accept(message("first", "producer")))
+		ctx, cancel := context.WithTimeout(r.t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.Remove(ctx, 1, time.Minute), context.DeadlineExceeded)
+		require.Nil(t, r.Queue("first"))
+		r.none("producer")
+		held.release()
+		r.id("producer")
+	})
+}
+
+// TestAShardIsAbandoned: nothing of it is written any more and nobody answered, and it
+// does not matter what its store does.
+func TestAShardIsAbandoned(t *testing.T) {
+	twoShards(t, func(r *rig, second *Shard, held *heldStore, _ *places) {
+		q := r.Queue("first")
+		r.consume(q, "w", 1)
+		require.True(t, q.Tell(queue.Fetch{Inbox: "fetched", Batch: 10, Expires: math.MaxInt64}))
+		require.Nil(t, q.Accept(message("first", "")))
+		r.one("w")
+		held.hold()
+		submitted := held.submitted()
+		require.Nil(t, q.Accept(message("first", "producer")))
+		r.one("fetched")
+		made := make(chan *wire.Error)
+		go func() { // it holds what queues are made and deleted under
+			_, werr := second.create(wire.DefaultQueueSettings("third"))
+			made <- werr
+		}()
+		synctest.Wait()
+		begun := held.waiting()
+		r.Abandon(1)
+		require.NotNil(t, <-made)
+		require.Equal(t, begun, held.waiting())
+		require.Equal(t, submitted, held.submitted())
+		require.Nil(t, r.Queue("first"))
+		second.Fence(false)
+		require.NotNil(t, q.Accept(message("first", "refused")))
+		q.Refuse("refused", wire.TokenRefused())
+		held.fail(store.ErrFenced)
+		held.refuse(func(*store.Batch) error { return store.ErrFenced })
+		held.release()
+		for _, subject := range []string{"producer", "fetched", "refused", "w"} {
+			r.none(subject)
+		}
+		require.Zero(t, r.uncommitted.Load())
+		r.Abandon(1) // it is not here
 	})
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ type Shard struct {
 	failure   atomic.Pointer[error]
 	attached  bool            // under the state of the set: acks can be heard
 	fenced    atomic.Bool     // written under the state of the set
+	leaving   atomic.Bool     // written under admin: no queue is made or deleted any more
+	abandoned atomic.Bool     // nothing is written any more; fenced and leaving as well
+	lost      chan struct{}   // closed when abandoned is set
 	ended     context.Context // ended by end
 	end       context.CancelFunc
 }
@@ -39,7 +43,7 @@ type Shard struct {
 // New returns a shard of the set without queues, see [Shard.Recover], which [Set.Add]
 // takes in. Its number is in reply subjects.
 func (s *Set) New(number int, st store.Store) *Shard {
-	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number)}
+	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
 	sh.ended, sh.end = context.WithCancel(context.Background())
 	return sh
 }
@@ -88,7 +92,7 @@ func (s *Shard) tellWeights(q *Queue) {
 func (s *Shard) Fence(on bool) {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
-	s.fenced.Store(on || errors.Is(s.Err(), store.ErrFenced))
+	s.fenced.Store(on || s.abandoned.Load() || errors.Is(s.Err(), store.ErrFenced))
 	s.tellDispatch()
 }
 
@@ -171,15 +175,58 @@ func storeFailed(err error) error {
 	return fmt.Errorf("the store failed, nothing more is confirmed or delivered: %w (%s; docs/operations.md says more)", err, remedy)
 }
 
-// finish lets the queues handle what has come and hands everything to the store, leases
-// included. It returns when all goroutines of the shard are done.
-func (s *Shard) finish() {
+// finish lets queues of the shard handle what has come and hands everything to the
+// store, leases included. It returns when their goroutines are done.
+func (s *Shard) finish(queues []*Queue) {
 	s.end()
 	var ended sync.WaitGroup
-	for _, q := range s.set.queues.of(s) {
+	for _, q := range queues {
 		ended.Go(q.run.end)
 	}
 	ended.Wait()
+}
+
+// written waits until what queues have handed to the store is on disk.
+func (s *Shard) written(ctx context.Context, queues []*Queue) error {
+	done := make(chan error, len(queues))
+	for _, q := range queues { // batches of one queue are done in order
+		s.store.Submit(&store.Batch{Queue: q.id, Done: func(err error) { done <- err }})
+	}
+	var failed error
+	for range queues {
+		select {
+		case err := <-done:
+			failed = cmp.Or(failed, err)
+		case <-ctx.Done():
+			return cmp.Or(failed, ctx.Err())
+		}
+	}
+	return failed
+}
+
+// leave has no more queues made or deleted, and nothing delivered. It reports false if
+// that has begun before.
+func (s *Shard) leave() bool {
+	s.admin.Lock()
+	defer s.admin.Unlock()
+	if s.leaving.Swap(true) {
+		return false
+	}
+	s.set.state.Lock()
+	defer s.set.state.Unlock()
+	s.attached = false
+	s.tellDispatch()
+	return true
+}
+
+// abandon ends all writing and all answers.
+func (s *Shard) abandon() {
+	s.set.state.Lock()
+	defer s.set.state.Unlock()
+	s.fenced.Store(true)
+	if !s.abandoned.Swap(true) {
+		close(s.lost)
+	}
 }
 
 // firstLease is where a queue begins to count its leases.
