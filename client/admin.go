@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 
 	"github.com/filaq/fila/wire"
 )
@@ -54,12 +55,20 @@ func (c *Client) QueueListPage(ctx context.Context, offset, limit int) (QueueLis
 	return admin[QueueList](ctx, c, wire.VerbQueueList, "", wire.ListRequest{Offset: offset, Limit: limit})
 }
 
-// QueueList returns all queues, page by page.
+// QueueList returns all queues, page by page. While no node of a cluster serves some of
+// them, it returns the others and an error.
 func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
-	return pages(ctx, c, func(ctx context.Context, from place) ([]QueueSummary, int, string, error) {
+	var missing []int
+	queues, err := pages(ctx, c, func(ctx context.Context, from place) ([]QueueSummary, int, string, error) {
 		page, err := listPage[QueueList](ctx, c, wire.VerbQueueList, from)
+		missing = append(missing, page.Missing...)
 		return page.Queues, page.Total, page.Next, err
 	})
+	if err == nil && len(missing) > 0 {
+		slices.Sort(missing)
+		err = wire.ShardsMissing(slices.Compact(missing))
+	}
+	return queues, err
 }
 
 // QueueInspect describes a queue with its consumers, hooks and up to flows of

@@ -176,6 +176,18 @@ func TestListsReadAllPages(t *testing.T) {
 	require.Empty(t, entries)
 }
 
+// TestAListWithoutSomeShards is what there is, and an error.
+func TestAListWithoutSomeShards(t *testing.T) {
+	f, c := setup(t)
+	f.handle("fila.admin.queue-list", func(msg *nats.Msg) {
+		f.reply(msg, QueueList{Total: 1, Queues: []QueueSummary{{Name: "a"}}, Missing: []int{2}})
+	})
+	queues, err := c.QueueList(t.Context())
+	require.Len(t, queues, 1)
+	require.Equal(t, wire.CodeNoOwner, refusal(t, err).ErrCode)
+	require.ErrorContains(t, err, "[2]")
+}
+
 // TestListsGoOnByCursor, if fila says what is next: the list may change.
 func TestListsGoOnByCursor(t *testing.T) {
 	f, c := setup(t)

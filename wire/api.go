@@ -31,6 +31,9 @@ type QueueList struct {
 	Total  int            `json:"total"` // of all pages
 	Queues []QueueSummary `json:"queues"`
 	Next   string         `json:"next,omitempty"` // after of the next request, if there is more
+	// Missing are the shards of a cluster that no node serves at the moment: their queues
+	// are not in the list.
+	Missing []int `json:"missing_shards,omitempty"`
 }
 
 // QueueSummary is a queue in one line. A message counts in exactly one of

@@ -31,7 +31,7 @@ func everyError() []*Error {
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
 		NoCluster(), NodeNotFound("n"), NodeSilent("n"), NoSuchShard(8, 8), StandbyNotReady(1, "n"),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), FieldRepeated("x"), BackupFailed("why\nnot"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), ShardsMissing([]int{1, 2}), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 

@@ -364,6 +364,12 @@ func NoOwner(queue string) *Error {
 	return newError(CodeNoOwner, "no node of the cluster serves queue %s at the moment", quote(queue)).retry(handoverTime)
 }
 
+// ShardsMissing answers for what may be in shards that no node of the cluster serves at
+// the moment.
+func ShardsMissing(shards []int) *Error {
+	return newError(CodeNoOwner, "no node of the cluster serves the shards %v at the moment, and it may be there", shards).retry(handoverTime)
+}
+
 // DiskLow refuses a message because the disk is nearly full.
 func DiskLow(free, minFree int64, retryAfter time.Duration) *Error {
 	return newError(CodeDiskLow, "the disk of fila is nearly full: %d bytes are free, store.min_free_bytes is %d", free, minFree).retry(retryAfter)

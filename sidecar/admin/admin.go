@@ -15,6 +15,7 @@ type Options struct {
 	Shards   *shard.Set
 	Control  *control.Control
 	Circuits *circuit.Registry
+	Peers    Peers       // nil: this fila is alone
 	Store    store.Store // for backups
 	DataDir  string      // they go to a directory in it
 	Cluster  Cluster     // nil: this fila is alone
@@ -26,16 +27,20 @@ type Admin struct {
 	shards  *shard.Set
 	control *control.Control
 	cluster Cluster // nil: this fila is alone
+	peers   Peers   // nil: this fila is alone
 	gates   gates
 	backups *backups
+	table   []Verb
 	piece   int // slots of a queue that are read at a time, so that it goes on in between
 }
 
 // New returns an Admin. The queues need not be there yet.
 func New(o Options) *Admin {
-	return &Admin{
-		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, piece: 16_384,
+	a := &Admin{
+		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, peers: o.Peers, piece: 16_384,
 		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Circuits.Info},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 	}
+	a.table = a.newTable()
+	return a
 }

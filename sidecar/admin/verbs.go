@@ -32,10 +32,17 @@ type Verb struct {
 	most func() int64 // bytes of a reply
 	a    *Admin
 	one  *sync.Mutex // one request of a verb at a time, see [control.Control.As]
+
+	// In a cluster, about returns the queue at whose owner a request is carried out, ""
+	// for none, and gather has all nodes carry out others. nil: it is carried out here.
+	about  func(tail string, body []byte) string
+	gather func(Verb, request) ([]byte, *wire.Error)
 }
 
 // Verbs is the table of all verbs.
-func (a *Admin) Verbs() []Verb {
+func (a *Admin) Verbs() []Verb { return a.table }
+
+func (a *Admin) newTable() []Verb {
 	verbs := a.verbs()
 	for i := range verbs {
 		verbs[i].most, verbs[i].a, verbs[i].one = a.maxReply, a, new(sync.Mutex)
@@ -46,19 +53,19 @@ func (a *Admin) Verbs() []Verb {
 func (a *Admin) verbs() []Verb {
 	c := a.control
 	return []Verb{
-		{Name: wire.VerbQueueCreate, Tail: NewQueue, do: a.queueCreate},
+		{Name: wire.VerbQueueCreate, Tail: NewQueue, do: a.queueCreate, about: byTail},
 		queueVerb(a, wire.VerbQueueUpdate, Ordinary, undecoded, a.queueUpdate),
 		queueVerb(a, wire.VerbQueueDelete, Ordinary, wire.ParseQueueDelete, a.queueDelete),
 		queueVerb(a, wire.VerbQueuePurge, AnyQueue, wire.ParseQueuePurge, a.queuePurge),
 		queueVerb(a, wire.VerbQueueInspect, AnyQueue, wire.ParseQueueInspect, a.queueInspect),
-		bareVerb(wire.VerbQueueList, wire.ParseList, sure(a.queueList)),
+		bareVerb(wire.VerbQueueList, wire.ParseList, sure(a.queueList)).at(nil, listQueues),
 		queueVerb(a, wire.VerbRedrive, DeadLetters, wire.ParseRedrive, a.redrive),
 		queueVerb(a, wire.VerbHookReset, Ordinary, wire.ParseHookReset, a.hookReset),
 		queueVerb(a, wire.VerbPeek, AnyQueue, wire.ParsePeek, a.peek),
-		bareVerb(wire.VerbExplain, wire.ParseExplain, a.explain),
-		bareVerb(wire.VerbMessageShow, wire.ParseMessageShow, a.messageShow),
-		bareVerb(wire.VerbMessageDelete, wire.ParseMessage, a.messageDelete),
-		bareVerb(wire.VerbMessageRunNow, wire.ParseMessage, a.messageRunNow),
+		bareVerb(wire.VerbExplain, wire.ParseExplain, a.explain).at(byBody, find(unexplained)),
+		bareVerb(wire.VerbMessageShow, wire.ParseMessageShow, a.messageShow).at(byBody, find(noMessage)),
+		bareVerb(wire.VerbMessageDelete, wire.ParseMessage, a.messageDelete).at(byBody, find(noMessage)),
+		bareVerb(wire.VerbMessageRunNow, wire.ParseMessage, a.messageRunNow).at(byBody, find(noMessage)),
 
 		{Name: wire.VerbConfigSet, Tail: Key, do: a.configSet},
 		{Name: wire.VerbConfigGet, Tail: Key, do: configVerb(c.ConfigGet)},
@@ -68,9 +75,9 @@ func (a *Admin) verbs() []Verb {
 
 		gateVerb(wire.VerbThrottleSet, wire.ParseThrottleSet, c.ThrottleSet),
 		gateVerb(wire.VerbThrottleClear, wire.ParseGateKey, c.ThrottleClear),
-		gateVerb(wire.VerbThrottleShow, wire.ParseGateKey, a.throttleShow),
+		gateVerb(wire.VerbThrottleShow, wire.ParseGateKey, a.throttleShow).at(nil, sum(wire.CodeThrottleNotFound, throttleWaiting)),
 		bareVerb(wire.VerbThrottleList, wire.ParseKeyList, sure(c.ThrottleList)),
-		gateVerb(wire.VerbCircuitShow, wire.ParseGateKey, a.circuitShow),
+		gateVerb(wire.VerbCircuitShow, wire.ParseGateKey, a.circuitShow).at(nil, sum(wire.CodeCircuitNotFound, circuitWaiting)),
 		gateVerb(wire.VerbCircuitOpen, wire.ParseCircuitOpen, c.CircuitOpen),
 		gateVerb(wire.VerbCircuitClose, wire.ParseGateKey, c.CircuitClose),
 		gateVerb(wire.VerbCircuitReset, wire.ParseGateKey, c.CircuitReset),
@@ -88,12 +95,38 @@ func (a *Admin) verbs() []Verb {
 	}
 }
 
+// at says where in a cluster a verb is carried out.
+func (v Verb) at(about func(tail string, body []byte) string, gather func(Verb, request) ([]byte, *wire.Error)) Verb {
+	v.about, v.gather = about, gather
+	return v
+}
+
+// byTail is about for verbs whose tail is a queue.
+func byTail(tail string, _ []byte) string { return tail }
+
+// byBody is about for verbs whose request may name a queue.
+func byBody(_ string, body []byte) string {
+	var named struct{ Queue string }
+	_ = json.Unmarshal(body, &named) // it is refused where it is carried out
+	return named.Queue
+}
+
 // Do carries out a request of a client, "" if it is not known, with the tail of its
 // subject. It returns the reply, JSON.
 func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
+	r := request{v.Name, client, tail, body}
+	if v.a.peers == nil {
+		return v.here(r)
+	}
+	return v.anywhere(r) // not under one: two nodes may ask each other
+}
+
+// here carries out a request by what this node has.
+func (v Verb) here(r request) ([]byte, *wire.Error) {
 	v.one.Lock()
 	defer v.one.Unlock()
-	defer v.a.control.As(v.Name, client)()
+	defer v.a.control.As(v.Name, r.client)()
+	tail, body := r.tail, r.body
 	before := v.standing(tail, body)
 	reply, werr := v.do(tail, body)
 	n, counts := messages(reply)
@@ -212,7 +245,16 @@ func (v Verb) audit(tail string, body, reply []byte) {
 }
 
 // maxReply is how large a reply may be.
-func (a *Admin) maxReply() int64 { return a.shards.Conn.MaxPayload() }
+func (a *Admin) maxReply() int64 {
+	room := a.shards.Conn.MaxPayload()
+	if a.peers != nil {
+		room -= peerHeaders
+	}
+	return room
+}
+
+// peerHeaders is what a reply has on its way to another node beside its body.
+const peerHeaders = 1 << 10
 
 // bareVerb makes a verb without a tail.
 func bareVerb[Req, Reply any](name string, parse func([]byte) (Req, *wire.Error), do func(Req) (Reply, *wire.Error)) Verb {
@@ -240,7 +282,7 @@ func gateVerb[Req, Reply any](name string, parse func(string, []byte) (Req, *wir
 func queueVerb[Req, Reply any](a *Admin, name string, kind Tail,
 	parse func([]byte) (Req, *wire.Error), do func(*shard.Queue, Req) (Reply, *wire.Error),
 ) Verb {
-	return Verb{Name: name, Tail: kind, do: func(tail string, body []byte) (any, *wire.Error) {
+	return Verb{Name: name, Tail: kind, about: byTail, do: func(tail string, body []byte) (any, *wire.Error) {
 		req, err := parse(body)
 		if err != nil {
 			return nil, err
@@ -287,10 +329,7 @@ func (a *Admin) queue(name string) (*shard.Queue, *wire.Error) {
 	if err := wire.CheckQueueName(name); err != nil {
 		return nil, wire.BadQueueName(err)
 	}
-	if q := a.shards.Queue(name); q != nil {
-		return q, nil
-	}
-	return nil, wire.QueueNotFound(name)
+	return a.shards.Find(name)
 }
 
 func (a *Admin) configSet(key string, body []byte) (any, *wire.Error) {

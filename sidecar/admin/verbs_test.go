@@ -18,7 +18,7 @@ import (
 )
 
 // verbTable is the table, for those who look and do not ask.
-func verbTable() []Verb { return new(Admin).Verbs() }
+func verbTable() []Verb { return new(Admin).newTable() }
 
 // TestVerbsAreThoseOfThePackageWire, each of them once, with a tail or without.
 func TestVerbsAreThoseOfThePackageWire(t *testing.T) {

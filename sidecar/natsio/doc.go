@@ -7,6 +7,7 @@
 //     which are endpoints of a NATS micro service. It is a shard.Front.
 //   - [Presence] keeps a second fila away from the subject prefix.
 //   - [Events] publishes news.
+//   - [Peers] carries requests of admin verbs from one node of a cluster to another.
 //
 // A handler runs in the goroutine of its subscription and takes what comes in that
 // order: for enqueues each queue has a subscription, for acks and for nacks there

@@ -23,6 +23,9 @@ type Options struct {
 	// ReplyPrefixes are what a reply subject must begin with to be answered. None of
 	// them may let a subject through that fila takes orders on.
 	ReplyPrefixes []string
+	// Exact has Attach subscribe to all that concerns its queue, acks and requests of
+	// consumers included: in a cluster other queues have other owners.
+	Exact bool
 }
 
 // Front holds fila's subscriptions. Its exported methods may be called from any
@@ -38,28 +41,52 @@ type Front struct {
 
 	mu struct {
 		sync.Mutex
-		enqueues map[*shard.Queue]*nats.Subscription
+		attached map[*shard.Queue][]*nats.Subscription
 	}
 }
 
 // New returns a Front without subscriptions.
 func New(o Options) *Front {
 	f := &Front{Options: o}
-	f.mu.enqueues = make(map[*shard.Queue]*nats.Subscription)
+	f.mu.attached = make(map[*shard.Queue][]*nats.Subscription)
 	return f
 }
 
-// Attach subscribes to the enqueues of a queue. A dead letter queue takes nothing,
-// but answers producers who try.
+// interest is a subject with what handles what comes there.
+type interest struct {
+	subject string
+	handle  nats.MsgHandler
+}
+
+// Attach subscribes to the enqueues of a queue and, with Exact, to all else that concerns
+// it. A dead letter queue takes nothing, but answers producers who try.
 func (f *Front) Attach(q *shard.Queue) error {
-	sub, err := f.subscribe(f.Subjects.Enqueue(q.Name()), func(m *nats.Msg) { f.enqueue(q, m) })
-	if err != nil {
-		return fmt.Errorf("subscribe to enqueues of %s: %w", q.Name(), err)
+	interests := []interest{{f.Subjects.Enqueue(q.Name()), func(m *nats.Msg) { f.enqueue(q, m) }}}
+	if f.Exact {
+		interests = append(f.ofQueue(q), interests...) // acks before what could be acked
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.mu.enqueues[q] = sub
+	for _, i := range interests {
+		sub, err := f.subscribe(i.subject, i.handle)
+		if err != nil {
+			f.Detach(q)
+			return fmt.Errorf("subscribe to %s: %w", i.subject, err)
+		}
+		f.mu.Lock()
+		f.mu.attached[q] = append(f.mu.attached[q], sub)
+		f.mu.Unlock()
+	}
 	return nil
+}
+
+// ofQueue is what concerns a queue alone beside enqueues.
+func (f *Front) ofQueue(q *shard.Queue) []interest {
+	return []interest{
+		{f.Subjects.AckOf(q.Name()), func(m *nats.Msg) { f.ackOf(q, wire.ParseAck, m) }},
+		{f.Subjects.NackOf(q.Name()), func(m *nats.Msg) { f.ackOf(q, wire.ParseNack, m) }},
+		{f.Subjects.Consumer("*", q.Name()), f.directRequest(q, f.Subjects.ParseConsumer, f.consumer)},
+		{f.Subjects.Consume(q.Name()), f.directRequest(q, f.nameless(wire.KindConsume), f.consume)},
+		{f.Subjects.Fetch(q.Name()), f.directRequest(q, f.nameless(wire.KindFetch), f.fetch)},
+	}
 }
 
 // subscribe has what comes on a subject handled.
@@ -98,24 +125,23 @@ func (f *Front) Flush() error {
 	return nil
 }
 
-// Detach unsubscribes from the enqueues of queues. What it returns is closed when
+// Detach ends what Attach has subscribed to. What it returns is closed when
 // everything that had arrived has been taken or answered: a plain Unsubscribe would
 // drop it without an answer.
 func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 	var closed sync.WaitGroup
 	for _, q := range queues {
 		f.mu.Lock()
-		sub := f.mu.enqueues[q]
-		delete(f.mu.enqueues, q)
+		subs := f.mu.attached[q]
+		delete(f.mu.attached, q)
 		f.mu.Unlock()
-		if sub == nil {
-			continue
-		}
-		closed.Add(1)
-		sub.SetClosedHandler(func(string) { closed.Done() })
-		if err := sub.Drain(); err != nil {
-			f.Log.Debug("drain", "queue", q.Name(), "error", err)
-			closed.Done()
+		for _, sub := range subs {
+			closed.Add(1)
+			sub.SetClosedHandler(func(string) { closed.Done() })
+			if err := sub.Drain(); err != nil {
+				f.Log.Debug("drain", "queue", q.Name(), "error", err)
+				closed.Done()
+			}
 		}
 	}
 	done := make(chan struct{})
@@ -126,10 +152,13 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 // parseAck reads what came on a reply subject.
 type parseAck func(payload []byte, headers map[string][]string) (wire.Ack, *wire.Error)
 
-// ServeAcks subscribes to acks and nacks of all queues of s. Nothing may be delivered
-// before it returns: the server must know the reply subjects when the first message
-// goes out.
+// ServeAcks subscribes to acks and nacks of all queues of s, unless Attach does for each.
+// Nothing may be delivered before it returns: the server must know the reply subjects
+// when the first message goes out.
 func (f *Front) ServeAcks(s *shard.Set) error {
+	if f.Exact {
+		return nil
+	}
 	for _, kind := range []struct {
 		subject string
 		parse   parseAck
@@ -175,6 +204,26 @@ func (f *Front) ack(s *shard.Set, parse parseAck, m *nats.Msg) {
 		s.Refuse(m.Reply, wire.QueueNotFound(name))
 		return
 	}
+	f.settle(q, token, parse, m)
+}
+
+// ackOf is ack for a subject that names the queue.
+func (f *Front) ackOf(q *shard.Queue, parse parseAck, m *nats.Msg) {
+	token, _, ok := f.Subjects.ParseToken(m.Subject)
+	if err := f.checkReply(m.Subject, m.Reply); err != nil {
+		q.Refuse("", err)
+		return
+	}
+	if !ok {
+		q.Refuse(m.Reply, wire.BadSubject(m.Subject))
+		return
+	}
+	f.settle(q, token, parse, m)
+}
+
+// settle has a queue take an ack or nack.
+func (f *Front) settle(q *shard.Queue, token string, parse parseAck, m *nats.Msg) {
+	name := q.Name()
 	t, err := f.Signer.Parse(token, name)
 	if err != nil {
 		q.Refuse(m.Reply, wire.TokenRefused())

@@ -351,7 +351,7 @@ func TestDetachKnowsWhatIsAttached(t *testing.T) {
 		<-r.front.Detach(q)
 		<-r.front.Detach(q, q.DLQ())
 		<-r.front.Detach(q, q.DLQ())
-		require.Empty(t, r.front.mu.enqueues)
+		require.Empty(t, r.front.mu.attached)
 		require.NoError(t, r.front.Attach(q))
 		require.NoError(t, r.front.Flush())
 		r.must("fila.enqueue.orders", "x", nil)
@@ -366,7 +366,7 @@ func TestAFrontWithoutAConnection(t *testing.T) {
 		require.NoError(t, err)
 		closed.Close()
 		r.front.Conn = closed
-		require.EqualError(t, r.front.Attach(q), "subscribe to enqueues of orders: "+nats.ErrConnectionClosed.Error())
+		require.EqualError(t, r.front.Attach(q), "subscribe to fila.enqueue.orders: "+nats.ErrConnectionClosed.Error())
 		require.ErrorIs(t, r.front.ServeAcks(r.shards), nats.ErrConnectionClosed)
 		require.ErrorIs(t, r.front.Flush(), nats.ErrConnectionClosed)
 		r.front.Conn = conn

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -37,7 +38,8 @@ func clientOf(h micro.Headers) string {
 }
 
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
-// consumer, consume and fetch of the queues of s. When it returns they can be reached.
+// consumer, consume and fetch of the queues of s, unless Attach subscribes for each. When
+// it returns they can be reached.
 func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Verb) error {
 	service, err := micro.AddService(f.Conn, micro.Config{
 		Name: wire.ServiceName, Version: serviceVersion(version),
@@ -52,6 +54,9 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Ver
 		if err := f.serve(service, s, name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
 			return err
 		}
+	}
+	if f.Exact {
+		return f.Flush()
 	}
 	for _, e := range []struct {
 		kind, subject string
@@ -123,18 +128,25 @@ func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 			f.respondError(req, wire.Draining())
 			return
 		}
-		reply, err := do(clientOf(req.Headers()), tail, req.Data())
-		if err != nil {
-			f.respondError(req, err)
+		answer := func() {
+			reply, err := do(clientOf(req.Headers()), tail, req.Data())
+			if err != nil {
+				f.respondError(req, err)
+				return
+			}
+			f.respond(req, reply)
+		}
+		if f.Exact { // another node may be asked, and others do not wait for that
+			go answer()
 			return
 		}
-		f.respond(req, reply)
+		answer()
 	}
 }
 
 // queueVerb carries out a request of a consumer, whose name is "" if the subject
 // does not have it, and which the queue answers unless it returns an error.
-type queueVerb func(q *shard.Queue, consumer string, req micro.Request) *wire.Error
+type queueVerb func(q *shard.Queue, consumer string, body []byte, reply string) *wire.Error
 
 // parseSubject takes a subject apart.
 type parseSubject func(subject string) (consumer, queue string, ok bool)
@@ -162,10 +174,33 @@ func (f *Front) queueRequest(s *shard.Set, parse parseSubject, do queueVerb) fun
 		case q == nil:
 			f.respondError(req, wire.QueueNotFound(name))
 		default:
-			if err := do(q, consumer, req); err != nil {
+			if err := do(q, consumer, req.Data(), req.Reply()); err != nil {
 				q.Metrics().Refused(err.ErrCode)
 				f.respondError(req, err)
 			}
+		}
+	}
+}
+
+// directRequest is queueRequest for a subject that names the queue and is no endpoint.
+func (f *Front) directRequest(q *shard.Queue, parse parseSubject, do queueVerb) nats.MsgHandler {
+	return func(m *nats.Msg) {
+		reply := m.Reply
+		err := f.checkReply(m.Subject, reply)
+		switch consumer, _, ok := parse(m.Subject); {
+		case err != nil:
+			reply = ""
+		case !ok:
+			err = wire.BadSubject(m.Subject)
+		default:
+			err = do(q, consumer, m.Data, reply)
+		}
+		switch {
+		case err == nil:
+		case reply == "": // no event tells of a request
+			q.Metrics().Refused(err.ErrCode)
+		default:
+			q.Refuse(reply, err)
 		}
 	}
 }
@@ -194,24 +229,24 @@ func (f *Front) respondError(req micro.Request, e *wire.Error) {
 }
 
 // consumer does what a consumer asks for that the subject names.
-func (f *Front) consumer(q *shard.Queue, name string, req micro.Request) *wire.Error {
-	r, err := wire.ParseConsumer(name, req.Data())
+func (f *Front) consumer(q *shard.Queue, name string, body []byte, reply string) *wire.Error {
+	r, err := wire.ParseConsumer(name, body)
 	switch {
 	case err != nil:
 		return err
 	case r.Fetch != nil:
-		return f.fetchInto(q, name+".", r.Fetch, req.Reply())
+		return f.fetchInto(q, name+".", r.Fetch, reply)
 	}
-	return f.register(q, &r.ConsumeRequest, req.Reply())
+	return f.register(q, &r.ConsumeRequest, reply)
 }
 
 // consume does what a consumer asks for that names itself.
-func (f *Front) consume(q *shard.Queue, _ string, req micro.Request) *wire.Error {
-	r, err := wire.ParseConsume(req.Data())
+func (f *Front) consume(q *shard.Queue, _ string, body []byte, reply string) *wire.Error {
+	r, err := wire.ParseConsume(body)
 	if err != nil {
 		return err
 	}
-	return f.register(q, &r, req.Reply())
+	return f.register(q, &r, reply)
 }
 
 // register registers or ends a consumer.
@@ -242,8 +277,8 @@ func (f *Front) register(q *shard.Queue, r *wire.ConsumeRequest, reply string) *
 }
 
 // fetch hands a request for messages to the queue.
-func (f *Front) fetch(q *shard.Queue, _ string, req micro.Request) *wire.Error {
-	return f.fetchInto(q, "", req.Data(), req.Reply())
+func (f *Front) fetch(q *shard.Queue, _ string, body []byte, reply string) *wire.Error {
+	return f.fetchInto(q, "", body, reply)
 }
 
 // fetchInto has messages sent to an inbox, in which owner must follow one of the

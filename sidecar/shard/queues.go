@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -61,28 +62,42 @@ func (s *Shard) newQueue(ids [queue.Sides]store.QueueID, p *policy) *Queue {
 // Create makes a queue with its dead letter queue, and returns when it can be
 // published to. A queue that exists with the same settings is fine.
 func (s *Set) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
-	sh := s.home(settings.Name)
+	sh := s.Shard(s.Home(settings.Name))
 	if sh == nil {
 		return settings, wire.NoOwner(settings.Name)
 	}
 	return sh.create(settings)
 }
 
-// home is the shard that a queue is in, or would be; nil: it is not here.
-func (s *Set) home(name string) *Shard {
-	if q := s.queues.get(name); q != nil {
-		return q.shard
+// Home is the number of the shard that a queue or dead letter queue is in, or would be:
+// the one that it has been given, or FNV-1a of its name modulo the number of shards.
+func (s *Set) Home(name string) int {
+	if s.Placement == nil {
+		return 0
 	}
-	shards := s.all()
-	switch {
-	case s.Placement != nil:
-		number, _ := s.Placement.Where(name)
-		return s.Shard(number)
-	case len(shards) > 0:
-		return shards[0]
+	name = wire.Source(name)
+	if number, ok := s.Placement.Where(name); ok {
+		return number
 	}
-	return nil
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // it does not fail
+	return int(h.Sum32() % uint32(s.Placement.Shards()))
 }
+
+// Find is Queue with the answer for those who ask for one that is not served here.
+func (s *Set) Find(name string) (*Queue, *wire.Error) {
+	q := s.queues.get(name)
+	switch {
+	case q != nil && !q.shard.fenced.Load():
+		return q, nil
+	case q == nil && s.here(name):
+		return nil, wire.QueueNotFound(name)
+	}
+	return nil, wire.NoOwner(name)
+}
+
+// here reports whether a queue would be found here if it existed.
+func (s *Set) here(name string) bool { return s.Placement == nil || s.Shard(s.Home(name)) != nil }
 
 func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 	s.admin.Lock()
@@ -312,13 +327,16 @@ func (s *Set) Check(settings wire.QueueSettings) error {
 }
 
 // Declare makes a queue, or gives the one that there is these settings. It returns
-// those that it had, nil if it is new.
+// those that it had, nil if it is new. A queue of another node is left to that.
 func (s *Set) Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, werr *wire.Error) {
 	if err := ctx.Err(); err != nil {
 		return nil, wire.Internal(err.Error())
 	}
 	q := s.queues.get(settings.Name)
-	if q == nil {
+	switch {
+	case q == nil && !s.here(settings.Name): // its owner does that
+		return &settings, nil
+	case q == nil:
 		_, werr = s.Create(settings)
 		return nil, werr
 	}
@@ -338,8 +356,15 @@ func (s *Set) Settings() []wire.QueueSettings {
 	return all
 }
 
-// Exists reports whether there is a queue, or a dead letter queue, of that name.
-func (s *Set) Exists(name string) bool { return s.queues.get(name) != nil }
+// Exists reports whether there is a queue, or a dead letter queue, of that name, here or
+// at another node.
+func (s *Set) Exists(name string) bool {
+	if s.queues.get(name) != nil || s.Placement == nil {
+		return s.queues.get(name) != nil
+	}
+	_, ok := s.Placement.Where(wire.Source(name))
+	return ok && !s.here(name)
+}
 
 // PauseQueue holds a queue until a time (Unix ns), [queue.Forever] until it is resumed;
 // 0 resumes it. As PauseKey and Weigh, it never blocks and ignores queues that do not

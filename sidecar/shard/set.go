@@ -110,6 +110,8 @@ type Options struct {
 // Placement says which of several shards queues belong to. Its methods may be called
 // from any goroutine.
 type Placement interface {
+	// Shards is how many shards there are, at all nodes together.
+	Shards() int
 	// Where returns the shard that a queue has been given. It does not block.
 	Where(queue string) (number int, ok bool)
 	// Place gives a queue a shard and ids, which stay the same until Drop.
@@ -174,6 +176,17 @@ func (s *Set) Shard(number int) *Shard {
 		}
 	}
 	return nil
+}
+
+// Numbers are those of the shards that this node serves.
+func (s *Set) Numbers() []int {
+	var numbers []int
+	for _, sh := range s.all() {
+		if !sh.fenced.Load() {
+			numbers = append(numbers, sh.number)
+		}
+	}
+	return numbers
 }
 
 // Queue finds a queue, or a dead letter queue, by its name; nil: there is none here.

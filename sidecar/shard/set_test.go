@@ -43,6 +43,8 @@ func (p *places) number(name string) int {
 	return int(h.Sum32() % uint32(p.shards))
 }
 
+func (p *places) Shards() int { return p.shards }
+
 func (p *places) Where(name string) (int, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,0 +1,122 @@
+package natsio
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/wire"
+)
+
+// PeersOptions are what [Peers] need.
+type PeersOptions struct {
+	Log *slog.Logger
+	// Conn has inboxes that fila may read, see [ConnectFleet].
+	Conn    *nats.Conn
+	Cluster string // its name
+}
+
+// PeerVerb carries out a request that another node has sent, and returns which shards of
+// this node the reply is about.
+type PeerVerb func(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error)
+
+// Peers lets the nodes of a cluster send each other requests of admin verbs. A node
+// listens once for each shard that it owns, so that NATS knows who does. Nobody but nodes
+// may publish or subscribe there: they are believed who has asked.
+type Peers struct {
+	PeersOptions
+	prefix string
+
+	mu struct {
+		sync.Mutex
+		owned map[int]*nats.Subscription
+	}
+}
+
+// NewPeers returns the peers of a node that owns nothing yet.
+func NewPeers(o PeersOptions) *Peers {
+	p := &Peers{PeersOptions: o, prefix: "fila_node." + o.Cluster + ".admin."}
+	p.mu.owned = make(map[int]*nats.Subscription)
+	return p
+}
+
+// headerShards is the header of an answer with the shards that it is about, JSON.
+const headerShards = "Fila-Shards"
+
+func (p *Peers) subject(shard int) string { return p.prefix + strconv.Itoa(shard) + "." }
+
+// Own has do carry out what other nodes ask the owner of a shard, until Leave.
+func (p *Peers) Own(shard int, do PeerVerb) error {
+	prefix := p.subject(shard)
+	sub, err := p.Conn.Subscribe(prefix+">", func(m *nats.Msg) {
+		verb, tail, _ := strings.Cut(strings.TrimPrefix(m.Subject, prefix), ".")
+		go p.answer(do, verb, tail, m) // some wait for the disk, or for another verb
+	})
+	if err != nil {
+		return fmt.Errorf("subscribe to %s>: %w", prefix, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.owned[shard] = sub
+	return nil
+}
+
+// Leave ends what Own has begun, if it has.
+func (p *Peers) Leave(shard int) {
+	p.mu.Lock()
+	sub := p.mu.owned[shard]
+	delete(p.mu.owned, shard)
+	p.mu.Unlock()
+	if sub == nil {
+		return
+	}
+	if err := sub.Unsubscribe(); err != nil {
+		p.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
+	}
+}
+
+func (p *Peers) answer(do PeerVerb, verb, tail string, m *nats.Msg) {
+	reply, shards, refused := do(verb, m.Header.Get(wire.HeaderClient), tail, m.Data)
+	answer := &nats.Msg{Subject: m.Reply, Header: nats.Header{}, Data: reply}
+	if refused != nil {
+		answer.Header, answer.Data = refused.Headers(), refused.Body()
+	}
+	text, err := json.Marshal(shards)
+	if err == nil {
+		answer.Header[headerShards] = []string{string(text)}
+		err = p.Conn.PublishMsg(answer)
+	}
+	if err != nil {
+		p.Log.Warn("another node gets no answer", "verb", verb, "error", err)
+	}
+}
+
+// Ask has the owner of a shard carry out a request, and returns its reply as it is and
+// the shards that it is about. A refusal is a *wire.Error.
+func (p *Peers) Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) ([]byte, []int, error) {
+	m := &nats.Msg{Subject: p.subject(shard) + verb, Data: body}
+	if tail != "" {
+		m.Subject += "." + tail
+	}
+	if client != "" {
+		m.Header = nats.Header{wire.HeaderClient: {wire.HeaderValue(client)}}
+	}
+	answer, err := p.Conn.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return nil, nil, err
+	}
+	var shards []int
+	if err := json.Unmarshal([]byte(answer.Header.Get(headerShards)), &shards); err != nil {
+		return nil, nil, fmt.Errorf("the answer of the owner of shard %d cannot be read: %w", shard, err)
+	}
+	if refused := wire.ParseError(answer.Header, answer.Data); refused != nil {
+		return nil, shards, refused
+	}
+	return answer.Data, shards, nil
+}

@@ -1,0 +1,461 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/admin"
+	"github.com/filaq/fila/sidecar/circuit"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/natsio"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/wire"
+)
+
+// twoNodes are the rooms of two nodes on one NATS server, without what decides who owns
+// which of the two shards. Shard 0 is at the first, shard 1 at the second.
+type twoNodes struct {
+	*testSite // its client alone
+	srv       *natsio.Embedded
+	at        *places
+	stores    [2]store.Store // of the shards
+	nodes     [2]*member
+	signer    *wire.Signer
+}
+
+// member is a node.
+type member struct {
+	set    *shard.Set
+	front  *natsio.Front
+	peers  *natsio.Peers
+	admin  *admin.Admin
+	shared *nats.Conn
+	stop   func()
+}
+
+// places are those of queues among two shards.
+type places struct {
+	mu   sync.Mutex
+	next store.QueueID
+	ids  map[string][queue.Sides]store.QueueID
+}
+
+func (p *places) Shards() int { return 2 }
+
+func (p *places) number(name string) int {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return int(h.Sum32() % 2)
+}
+
+func (p *places) Where(name string) (int, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.ids[name]
+	return p.number(name), ok
+}
+
+func (p *places) Place(_ context.Context, name string) (ids [queue.Sides]store.QueueID, number int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.ids[name]; !ok {
+		p.ids[name] = [queue.Sides]store.QueueID{p.next, p.next + 1}
+		p.next += 2
+	}
+	return p.ids[name], p.number(name), nil
+}
+
+func (p *places) Drop(_ context.Context, name string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.ids, name)
+	return nil
+}
+
+// bubbleOfNodes runs fn with two nodes that serve, and a client.
+func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
+	t.Helper()
+	disk := t.TempDir() // a name that nobody else has
+	inBubble(t, func(t *testing.T) {
+		x := &twoNodes{at: &places{next: 1, ids: make(map[string][queue.Sides]store.QueueID)}}
+		cfg := config.Default().NATS
+		cfg.Embedded.Port = 0
+		var err error
+		x.srv, err = natsio.StartEmbedded(cfg.Embedded, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		nc, err := nats.Connect("", nats.InProcessServer(x.srv))
+		require.NoError(t, err)
+		x.testSite = &testSite{t: t, nc: nc, dir: disk}
+		x.signer, err = wire.NewSigner(make([]byte, 32))
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			for number, m := range x.nodes {
+				m.stop()
+				_ = x.stores[number].Close()
+			}
+			nc.Close()
+			x.srv.Shutdown()
+			x.srv.WaitForShutdown()
+		})
+		for number := range x.nodes {
+			x.nodes[number] = x.start(cfg, fmt.Sprint("node ", number))
+		}
+		for number := range x.nodes {
+			x.own(number, number)
+		}
+		fn(t, x)
+	})
+}
+
+// start starts a node that owns nothing.
+func (x *twoNodes) start(cfg config.NATSConfig, name string) *member {
+	x.t.Helper()
+	log, now := slog.New(slog.DiscardHandler), shard.NewClock()
+	conn, err := natsio.Connect(cfg, x.srv, log, nil, nil)
+	require.NoError(x.t, err)
+	shared, err := natsio.ConnectFleet(cfg, x.srv, log)
+	require.NoError(x.t, err)
+	own, err := storetest.OpenModel(x.dir+name, now)
+	require.NoError(x.t, err)
+	snap, err := own.Snapshot()
+	require.NoError(x.t, err)
+	subjects, err := wire.NewSubjects("fila")
+	require.NoError(x.t, err)
+	event := natsio.Events(conn, subjects, now, log)
+	circuits := circuit.New(circuit.Options{Log: log, Now: now, Event: event, Submit: own.Submit})
+	var queues struct{ *shard.Set }
+	ctl := control.New(control.Options{
+		Log: log, Now: now, KV: control.StoreKV(own.Submit), Event: event, Queues: &queues, Circuits: circuits, MaxPayload: conn.MaxPayload,
+	}, snap)
+	m := &member{shared: shared}
+	m.front = natsio.New(natsio.Options{Log: log, Conn: conn, Subjects: subjects, Signer: x.signer, ReplyPrefixes: cfg.ReplyPrefixes, Exact: true})
+	m.set = shard.NewSet(shard.Options{
+		Log: log, Now: now, Conn: conn, Front: m.front, Control: ctl, Circuits: circuits, Metrics: telemetry.New(), Subjects: subjects,
+		Signer: x.signer, Event: event, MaxUncommittedBytes: 256 << 20, Pacing: queue.DefaultPacing, Placement: x.at,
+	})
+	queues.Set = m.set
+	m.peers = natsio.NewPeers(natsio.PeersOptions{Log: log, Conn: shared, Cluster: "test"})
+	m.admin = admin.New(admin.Options{Log: log, Shards: m.set, Control: ctl, Circuits: circuits, Peers: m.peers, DataDir: x.dir})
+	require.NoError(x.t, ctl.Save())
+	require.NoError(x.t, ctl.Start(config.Default()))
+	m.set.Start()
+	require.NoError(x.t, m.front.ServeAcks(m.set))
+	require.NoError(x.t, m.set.Serve())
+	verbs := make(map[string]natsio.Verb)
+	for _, v := range m.admin.Verbs() {
+		verbs[v.Name] = v.Do
+	}
+	require.NoError(x.t, m.front.ServeRequests(m.set, "v1.0.0", verbs))
+	m.stop = func() {
+		m.set.Drain()
+		<-m.front.Detach(m.set.Queues()...)
+		m.set.End()
+		circuits.Stop()
+		ctl.Stop()
+		m.front.StopRequests()
+		_ = own.Close()
+		natsio.Disconnect(conn, log)
+		natsio.Disconnect(shared, log)
+	}
+	return m
+}
+
+// own has a node begin to serve a shard.
+func (x *twoNodes) own(node, number int) {
+	x.t.Helper()
+	m := x.nodes[node]
+	st, err := storetest.OpenModel(fmt.Sprint(x.dir, number), m.set.Now)
+	require.NoError(x.t, err)
+	x.stores[number] = st
+	snap, err := st.Snapshot()
+	require.NoError(x.t, err)
+	sh := m.set.New(number, st)
+	require.NoError(x.t, sh.Recover(snap))
+	require.NoError(x.t, m.set.Add(sh))
+	require.NoError(x.t, m.peers.Own(number, m.admin.Here))
+	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(x.t, m.shared.FlushWithContext(ctx))
+}
+
+// leave has a node hand a shard over.
+func (x *twoNodes) leave(node, number int) {
+	x.t.Helper()
+	m := x.nodes[node]
+	m.peers.Leave(number)
+	require.NoError(x.t, m.set.Remove(x.t.Context(), number, 0))
+	require.NoError(x.t, x.stores[number].Close())
+}
+
+// ask has a node carry out a request as if it had come there.
+func (x *twoNodes) ask(node int, verb, tail, body string) (string, *wire.Error) {
+	x.t.Helper()
+	for _, v := range x.nodes[node].admin.Verbs() {
+		if v.Name == verb {
+			reply, err := v.Do("alice", tail, []byte(body))
+			return string(reply), err
+		}
+	}
+	require.FailNow(x.t, "no such verb", verb)
+	return "", nil
+}
+
+// says has a node carry out a request that is not refused.
+func (x *twoNodes) says(node int, verb, tail, body string) string {
+	x.t.Helper()
+	reply, err := x.ask(node, verb, tail, body)
+	require.Nil(x.t, err, "%s.%s %s at node %d", verb, tail, body, node)
+	return reply
+}
+
+// both asks both nodes the same, and checks that they say the same.
+func (x *twoNodes) both(verb, tail, body string) string {
+	x.t.Helper()
+	one, oneErr := x.ask(0, verb, tail, body)
+	two, twoErr := x.ask(1, verb, tail, body)
+	require.Equal(x.t, oneErr, twoErr, "%s.%s %s", verb, tail, body)
+	require.Equal(x.t, one, two, "%s.%s %s", verb, tail, body)
+	if oneErr != nil {
+		return oneErr.Error()
+	}
+	return one
+}
+
+// TestClientsOfTwoNodes see no difference: each request reaches the owner of its queue,
+// also after a shard has moved.
+func TestClientsOfTwoNodes(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		require.Zero(t, x.at.number("orders"))
+		require.Equal(t, 1, x.at.number("first"))
+		work := make(map[string]<-chan *nats.Msg)
+		for _, name := range []string{"orders", "first"} {
+			x.must("fila.admin.queue-create."+name, "", nil)
+			ch := make(chan *nats.Msg, 100)
+			_, err := x.nc.Subscribe("fila.deliver.w."+name, func(m *nats.Msg) { ch <- m })
+			require.NoError(t, err)
+			x.must("fila.consumer.w."+name, `{"max_in_flight":2}`, nil)
+			work[name] = ch
+		}
+		require.NotNil(t, x.nodes[0].set.Queue("orders"))
+		require.NotNil(t, x.nodes[1].set.Queue("first"))
+		serves := func(name string) {
+			t.Helper()
+			x.must("fila.enqueue."+name, "x", nil)
+			m := <-work[name]
+			require.Contains(t, m.Reply, fmt.Sprintf("fila.ack.%d.", x.at.number(name)))
+			// Whatever shard it names: the queue may come from elsewhere.
+			m.Reply = strings.Replace(m.Reply, fmt.Sprintf(".ack.%d.", x.at.number(name)), ".ack.0.", 1)
+			require.Nil(t, x.ack(m, ""))
+			x.must("fila.enqueue."+name, "y", nil)
+			m = <-work[name]
+			require.Nil(t, x.request(strings.Replace(m.Reply, ".ack.", ".nack.", 1), "again", nil, nil))
+			m = <-work[name]
+			require.Equal(t, "2", m.Header.Get(wire.HeaderAttempt))
+			require.Nil(t, x.ack(m, "+TERM"))
+			sub, err := x.nc.SubscribeSync("_INBOX.w.1")
+			require.NoError(t, err)
+			require.NoError(t, x.nc.PublishRequest("fila.consumer.w."+name+".dlq", sub.Subject, []byte(`{"fetch":{"batch":1}}`)))
+			dead, err := sub.NextMsg(time.Minute)
+			require.NoError(t, err)
+			require.Equal(t, "y", string(dead.Data))
+			require.Nil(t, x.ack(dead, ""))
+			require.NoError(t, sub.Unsubscribe())
+			require.Equal(t, wire.CodeBadField, x.request("fila.fetch."+name, `{"batch":0}`, nil, nil).ErrCode)
+			require.Equal(t, wire.CodeTokenRefused, x.request("fila.ack.0.x."+name, "", nil, nil).ErrCode)
+			require.Equal(t, wire.CodeNotForDLQ, x.request("fila.enqueue."+name+".dlq", "x", nil, nil).ErrCode)
+		}
+		serves("orders")
+		serves("first")
+
+		x.must("fila.enqueue.first", "kept", nil)
+		leased := <-work["first"]
+		x.leave(1, 1)
+		_, err := x.nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: "fila.enqueue.first"})
+		require.ErrorIs(t, err, nats.ErrNoResponders)
+		_, err = x.nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: leased.Reply})
+		require.ErrorIs(t, err, nats.ErrNoResponders)
+		serves("orders")
+		x.own(0, 1)
+		require.Nil(t, x.ack(leased, ""))
+		serves("first") // by the registration of before
+		serves("orders")
+		require.Zero(t, x.depth("first").InFlight)
+
+		x.must("fila.admin.queue-delete.first", "", nil)
+		_, err = x.nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: leased.Reply})
+		require.ErrorIs(t, err, nats.ErrNoResponders)
+		_, placed := x.at.Where("first")
+		require.False(t, placed)
+	})
+}
+
+// TestVerbsAtEitherNode say the same.
+func TestVerbsAtEitherNode(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		ids := make(map[string]string)
+		for _, name := range []string{"orders", "first"} {
+			for node := range x.nodes { // the second finds it made
+				x.says(node, wire.VerbQueueCreate, name, `{"throttle_headers":["gate"]}`)
+			}
+			var r wire.EnqueueReply
+			require.Nil(t, x.request("fila.enqueue."+name, "x", nats.Header{"gate": {"shut"}}, &r))
+			ids[name] = r.ID
+		}
+		for node := range x.nodes { // what is set is shared by other means
+			x.says(node, wire.VerbPause, "", `{"kind":"throttle","name":"shut"}`)
+		}
+		for name, id := range ids {
+			require.Contains(t, x.both(wire.VerbQueueInspect, name, ""), `"pending":1`)
+			require.Contains(t, x.both(wire.VerbPeek, name, ""), id)
+			require.Contains(t, x.both(wire.VerbExplain, "", `{"kind":"queue","queue":"`+name+`"}`), "held back by a pause of throttle:shut")
+			require.Contains(t, x.both(wire.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`), `"queue":"`+name+`"`)
+			require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+id+`"}`), `"queue":"`+name+`"`)
+			require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+id+`","queue":"`+name+`"}`), id)
+			require.Contains(t, x.both(wire.VerbHookReset, name, `{"hook":"on_enqueue"}`), fmt.Sprint(wire.CodeHookNotFound))
+			require.Contains(t, x.both(wire.VerbQueueUpdate, name, `{"max_depth":-1}`), fmt.Sprint(wire.CodeBadQueueSettings))
+			require.Contains(t, x.both(wire.VerbRedrive, name, ""), fmt.Sprint(wire.CodeOnlyForDLQ))
+			require.Contains(t, x.both(wire.VerbRedrive, name+".dlq", ""), `"redriven":0`)
+			require.Contains(t, x.both(wire.VerbQueueCreate, name, ""), fmt.Sprint(wire.CodeQueueExists))
+		}
+		for _, none := range []string{"none", "none.1", "none.2", "none.3"} {
+			require.Contains(t, x.both(wire.VerbQueueInspect, none, ""), fmt.Sprint(wire.CodeQueueNotFound))
+			require.Contains(t, x.both(wire.VerbQueueDelete, none, ""), fmt.Sprint(wire.CodeQueueNotFound))
+		}
+		unknown := `"id":"0198d1a0-0000-7000-8000-000000000000"}`
+		require.Contains(t, x.both(wire.VerbMessageShow, "", `{`+unknown), fmt.Sprint(wire.CodeMessageNotFound))
+		require.Contains(t, x.both(wire.VerbExplain, "", `{"kind":"message",`+unknown), `"state":"unknown"`)
+		require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"x"}`), fmt.Sprint(wire.CodeBadField))
+		require.Contains(t, x.both(wire.VerbQueueInspect, "a b", ""), fmt.Sprint(wire.CodeBadQueueName))
+		require.Contains(t, x.both(wire.VerbMessageShow, "", `{`), fmt.Sprint(wire.CodeBadJSON))
+
+		require.Contains(t, x.both(wire.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2`)
+		require.Contains(t, x.both(wire.VerbThrottleShow, "nothing", ""), fmt.Sprint(wire.CodeThrottleNotFound))
+		require.Contains(t, x.both(wire.VerbCircuitShow, "nothing", ""), fmt.Sprint(wire.CodeCircuitNotFound))
+
+		// Node 0 has something done about a queue of node 1. Who has asked is known there.
+		x.says(0, wire.VerbQueueUpdate, "first", `{"max_depth":7}`)
+		require.EqualValues(t, 7, x.nodes[1].set.Queue("first").Settings().MaxDepth)
+		require.Contains(t, x.says(1, wire.VerbConfigLog, "", ""), `"client":"alice"`)
+		require.Contains(t, x.says(0, wire.VerbMessageDelete, "", `{"id":"`+ids["first"]+`"}`), `"done":true`)
+		require.Zero(t, x.nodes[1].set.Queue("first").Depth())
+		require.Contains(t, x.says(1, wire.VerbQueuePurge, "orders", ""), `"purged":1`)
+		require.Contains(t, x.says(0, wire.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
+		x.says(0, wire.VerbQueueDelete, "first", "")
+		require.Nil(t, x.nodes[1].set.Queue("first"))
+	})
+}
+
+// TestQueuesOfTwoNodesAreListed by name, in pages.
+func TestQueuesOfTwoNodesAreListed(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		var want []string
+		for i := range 12 {
+			name := fmt.Sprintf("q%02d", i)
+			x.says(0, wire.VerbQueueCreate, name, "")
+			want = append(want, name, name+".dlq")
+		}
+		require.Len(t, x.nodes[0].set.Queues(), 12, "half of them")
+		list := func(node int, req wire.ListRequest) (names []string, l wire.QueueList) {
+			t.Helper()
+			body, err := json.Marshal(req)
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, wire.VerbQueueList, "", string(body))), &l))
+			require.Equal(t, len(want), l.Total)
+			require.Empty(t, l.Missing)
+			for _, q := range l.Queues {
+				names = append(names, q.Name)
+			}
+			return names, l
+		}
+		for node := range x.nodes {
+			for limit := 1; limit <= len(want)+1; limit++ {
+				var all []string
+				for at, more := "", true; more; {
+					names, l := list(node, wire.ListRequest{After: at, Limit: limit})
+					all = append(all, names...)
+					at, more = l.Next, l.Next != ""
+				}
+				require.Equal(t, want, all, limit)
+				for offset := range len(want) {
+					names, l := list(node, wire.ListRequest{Offset: offset, Limit: limit})
+					require.Equal(t, want[offset:min(offset+limit, len(want))], names)
+					require.Equal(t, offset+limit < len(want), l.Next != "")
+				}
+			}
+			names, l := list(node, wire.ListRequest{After: want[3], Offset: len(want), Limit: 1})
+			require.Empty(t, names)
+			require.Empty(t, l.Next)
+		}
+		_, err := x.ask(0, wire.VerbQueueList, "", `{"limit":0}`)
+		require.Equal(t, wire.CodeBadField, err.ErrCode)
+	})
+}
+
+// TestWithoutAnOwner a queue is answered for as by a node that is starting: try again.
+func TestWithoutAnOwner(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		for _, name := range []string{"orders", "first"} {
+			x.says(0, wire.VerbQueueCreate, name, "")
+		}
+		var r wire.EnqueueReply
+		require.Nil(t, x.request("fila.enqueue.orders", "x", nil, &r))
+		x.leave(1, 1)
+		for _, verb := range []string{wire.VerbQueueInspect, wire.VerbQueueCreate, wire.VerbPeek} {
+			for node := range x.nodes {
+				_, err := x.ask(node, verb, "first", "")
+				require.Equal(t, wire.CodeNoOwner, err.ErrCode)
+				require.Equal(t, time.Second, err.RetryAfter)
+			}
+		}
+		require.Contains(t, x.says(0, wire.VerbQueueList, "", ""), `"missing_shards":[1]`)
+		require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"`+r.ID+`"}`), `"queue":"orders"`)
+		require.Contains(t, x.both(wire.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000"}`), fmt.Sprint(wire.CodeNoOwner))
+		require.Contains(t, x.says(1, wire.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
+		_, err := x.ask(1, wire.VerbPause, "", `{"kind":"queue","name":"none"}`)
+		require.Equal(t, wire.CodeQueueNotFound, err.ErrCode)
+
+		// One that owns a shard and hangs.
+		_, failed := x.nc.Subscribe("fila_node.test.admin.1.>", func(*nats.Msg) {})
+		require.NoError(t, failed)
+		x.flush()
+		begun := time.Now()
+		require.Contains(t, x.says(0, wire.VerbQueueList, "", ""), `"missing_shards":[1]`)
+		require.Equal(t, 2*time.Second, time.Since(begun))
+		_, err = x.ask(0, wire.VerbQueuePurge, "first", "")
+		require.Equal(t, wire.CodeOutcomeUnknown, err.ErrCode)
+	})
+}
+
+// TestAVerbComesTooLateToAShard: the node to which it was sent owns it no more.
+func TestAVerbComesTooLateToAShard(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		x.says(0, wire.VerbQueueCreate, "first", "")
+		x.nodes[0].set.Shard(0).Fence(true)
+		_, err := x.ask(0, wire.VerbQueueCreate, "orders", "")
+		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
+		require.NoError(t, x.nodes[1].set.Remove(t.Context(), 1, 0)) // it still listens to others
+		_, err = x.ask(0, wire.VerbQueueInspect, "first", "")
+		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
+		_, err = x.ask(0, wire.VerbMessageShow, "", `{"id":"0198d1a0-0000-7000-8000-000000000000","queue":"first"}`)
+		require.Equal(t, wire.CodeNoOwner, err.ErrCode)
+		_, _, err = x.nodes[0].admin.Here("of-a-newer-node", "alice", "", nil)
+		require.Equal(t, 400, err.Code)
+		synctest.Wait()
+	})
+}
