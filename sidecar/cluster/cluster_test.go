@@ -38,7 +38,7 @@ func TestNodesShareTheShards(t *testing.T) {
 }
 
 // Three that start at once share from the beginning, more or less, and nothing flaps.
-func TestACoolStart(t *testing.T) {
+func TestAStartOfAll(t *testing.T) {
 	bubble(t, 6, func(t *testing.T, r *rig) {
 		for _, n := range []string{"a", "b", "c"} {
 			r.start(n)
@@ -107,12 +107,12 @@ func TestAnOwnerThatCannotWrite(t *testing.T) {
 		a.set(func() { a.cut = false })
 		r.pass(time.Second)
 		require.Contains(t, a.calls[len(a.calls)-1], "lose 0 epoch 2: store: another owner")
-		require.Equal(t, ownership.Following, a.mu2(0))
+		require.Equal(t, ownership.Following, a.state(0))
 		require.Len(t, r.told(wire.EventFenced), 2)
 	})
 }
 
-func (p *peer) mu2(shard int) ownership.State { return p.stateOf(p.Cluster.mu.places[shard]) }
+func (p *peer) state(shard int) ownership.State { return p.stateOf(p.Cluster.mu.places[shard]) }
 
 // A node that ends hands over first, within fractions of a second each, and says
 // farewell.
