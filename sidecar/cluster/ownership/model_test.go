@@ -125,7 +125,7 @@ func (n *node) owns() bool { return n.store && n.w.now-n.acked <= n.m.cfg.Fence(
 
 // delivers reports whether the node serves consumers: it asks its fence each time.
 func (n *node) delivers() bool {
-	return n.alive && n.frozen <= n.w.now && n.owns() && !n.m.Fenced() && n.m.State() >= Owning && n.m.State() < Losing
+	return n.alive && n.frozen <= n.w.now && n.owns() && n.m.Started() && !n.m.Fenced() && n.m.State() >= Owning && n.m.State() < Losing
 }
 
 // follow reads what the log has for this node by now.
