@@ -33,8 +33,8 @@ type Kind interface {
 	Join(entries map[string]Entry)
 	// Away ends a session: nothing can be written, and nothing is heard of others.
 	Away()
-	// Idle reports whether the record says nothing that no record says.
-	Idle(value []byte) bool
+	// Idle reports whether the record of a key says nothing that no record says.
+	Idle(key string, value []byte) bool
 }
 
 // Options of a [Sync]. Times that are 0 have defaults.
@@ -215,6 +215,17 @@ func (s *Sync) Find(letter, key string) (Entry, bool) {
 	defer s.mu.Unlock()
 	e, ok := s.mu.entries[bucketKey(letter, key)]
 	return e, ok
+}
+
+// AgeOf returns how long ago a record was written, by the server's clock, at the least; 0
+// if that is not known.
+func (s *Sync) AgeOf(e Entry) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.At.IsZero() {
+		return 0
+	}
+	return max(0, s.mu.freshest.Sub(e.At))
 }
 
 // Away returns why records cannot be written and read now; nil: they can.
@@ -680,8 +691,8 @@ func (s *Sync) sweep(ctx context.Context) {
 	slices.SortFunc(old, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
 	deleted := 0
 	for _, e := range old {
-		letter, _, ok := parseKey(e.Key)
-		if k := s.kinds[letter]; !ok || letter != beatPrefix && (k == nil || !k.Idle(e.Value)) {
+		letter, name, ok := parseKey(e.Key)
+		if k := s.kinds[letter]; !ok || letter != beatPrefix && (k == nil || !k.Idle(name, e.Value)) {
 			continue
 		}
 		one, cancel := context.WithTimeout(ctx, s.opt.Timeout)

@@ -129,7 +129,9 @@ func (s *sums) Away() {
 	}
 }
 
-func (s *sums) Idle(value []byte) bool { return strings.HasPrefix(string(value), `{"total":0,`) }
+func (s *sums) Idle(_ string, value []byte) bool {
+	return strings.HasPrefix(string(value), `{"total":0,`)
+}
 
 // node is an instance in a test.
 type node struct {

@@ -1,6 +1,6 @@
-// Package record is what a fleet of filas shares of a circuit, as values and rules:
-// no network, no clock, no lock. Times are Unix nanoseconds of the fleet's clock and
-// come in.
+// Package record is what a fleet of filas shares of a circuit and of the limits of a
+// throttle key, as values and rules: no network, no clock, no lock. Times are Unix
+// nanoseconds of the fleet's clock and come in.
 //
 //   - [Circuit] is the record: a frozen breaker.Machine, who holds permits for probes,
 //     and what each instance has last put into it. Encode and Decode are its form in
@@ -39,4 +39,29 @@
 // from what was known, with a budget of probes of its own. When it is back, outcomes
 // that changed no state are added, and of two states the one that changed later wins
 // as a whole.
+//
+// # Limits
+//
+// [Limit] is the record of a throttle key, [Limit.Apply] its rule, and [Member] one
+// instance's side of it. An instance that uses a key alone is its owner: it goes by
+// limits of its own and writes nothing. When a second one comes, which gets nothing at
+// first, the owner writes what it has come to; from then on all of them lease: tokens
+// and slots of a window for [ChunkLife], permits until they are given back. What is
+// leased is taken from the record before it is used, so
+//
+//   - a rate lets at most max(burst, largest cost) + rate * (t + 200 ms) through in a
+//     time t, all instances together. What a bucket has in it and what was leased in the
+//     last ChunkLife are together at most burst + rate * ChunkLife; a rest is given back
+//     only while it could be used, so that this stays so. The remaining 50 ms
+//     ([ClockSpread]) are for clocks: the refill is by the fleet's clock, which only
+//     goes forward in the record;
+//   - a window has at most its limit in any window: a leased slot counts until it has
+//     left the window whenever it was used, and a slot that was not used is taken out of
+//     the very entry that counts it;
+//   - at most as many are in flight as there may be: permits are lowered at the gate
+//     before they are in the record, and raised after that. Those of an instance that
+//     is dead are free, although its messages may be at a consumer still.
+//
+// A chunk that is lost, with its holder or with the answer of a swap, is used up. Of an
+// owner that is dead all counts as used.
 package record

@@ -1,0 +1,533 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/filaq/fila/throttle"
+)
+
+// Times of what is leased. A chunk of tokens, or of slots in a window, may be used for
+// ChunkLife from before the swap was sent that took it, by the clock of its holder.
+// ClockSpread is how much the fleet's clocks may differ among each other: together they
+// are the 200 ms by which the bound of a shared rate is wider than that of a local one.
+const (
+	ChunkLife   = 150 * time.Millisecond
+	ClockSpread = 50 * time.Millisecond
+	// ChunkTime is how much of a rate a chunk has, divided by those who ask.
+	ChunkTime = 100 * time.Millisecond
+	// GiveBackAfter is the age at which the rest of a chunk is given back.
+	GiveBackAfter = 100 * time.Millisecond
+	// askLife is how long an instance counts as one that asks.
+	askLife = time.Second
+	// windowParts is how many parts of a window a record tells apart.
+	windowParts = 128
+	maxSlots    = 4096 // of a record that is read
+)
+
+// Limit is the record of a throttle key. The zero Limit, and no record, say that nobody
+// uses the key and that nothing of its limits is used.
+//
+// Maps and slices of a Limit are never changed: [Limit.Apply] makes new ones.
+type Limit struct {
+	// Owner uses the key alone, by limits of its own: Level is of the moment at which
+	// it took over, until it hands over what it has come to. Empty: all Users take
+	// what they need from the record.
+	Owner string
+	Users map[string]User
+	Level
+	Terms Terms
+}
+
+// Terms are limits, and whose they are. Those that were set last are in force for all.
+type Terms struct {
+	Limits throttle.Limits
+	At     int64  // they were set, by the fleet's clock; 0: not known
+	By     string // instance that has set them; empty: nobody has said anything
+}
+
+// Newer reports whether other limits than l were set after it.
+func (t *Terms) Newer(l *Terms) bool {
+	return t.Limits != l.Limits && (l.By == "" || t.At > l.At)
+}
+
+// User is what a record has of an instance.
+type User struct {
+	Seen    uint64 // number of its last write
+	Asks    int64  // until when it counts as one that asks for anything
+	Wants   int64  // the same for chunks, which it could use: it has places in flight for them
+	Given   int64  // how many tokens more it has had than the one that had the least
+	Leased  int64  // the same of slots
+	Permits int64  // to have messages in flight
+}
+
+// Level is what is used of limits. The zero Level is nothing.
+type Level struct {
+	Used   bool   // the rest says something
+	Tokens int64  // in the bucket at time At, in thousandths; negative: debt
+	At     int64  // of Tokens; never goes back
+	Slots  []Slot // of the window that are leased, oldest first
+}
+
+// Slot is entries of a window that were leased up to a time, none before the Slot
+// before.
+type Slot struct {
+	At int64 `json:"at"`
+	N  int64 `json:"n"`
+}
+
+// Ask is what an instance says and wants in one write.
+type Ask struct {
+	By     string
+	Number uint64
+	// Leave ends the use: nothing is held any more, and nothing in flight.
+	Leave bool
+	// Own is what the owner has come to; it hands over.
+	Own *Level
+	// Back is tokens of a chunk that could be used still, and slots that were not used,
+	// each with the time at which they were leased.
+	Back      int64
+	BackSlots []Slot
+	// Cost is that of a message that waits for tokens, in thousandths, or 0.
+	Cost int64
+	// Tokens, Slots say whether a chunk is wanted.
+	Tokens, Slots bool
+	// Waits says that something is wanted, whether or not it is asked for now.
+	Waits bool
+	// Hold is how many permits are kept, at least as many as messages are in flight;
+	// More how many are wanted besides.
+	Hold, More int64
+}
+
+// Grant is what an instance gets by a write.
+type Grant struct {
+	Own     *Level // it has become the owner of that
+	Tokens  int64
+	Slots   Slot
+	Permits int64         // in all
+	Again   time.Duration // ask again then; 0: nothing that time brings was refused
+}
+
+// LimitEnv is what the rule of a Limit has to know besides.
+type LimitEnv struct {
+	Now    int64 // of the fleet's clock
+	Since  int64 // ns since the record was written, as far as that is sure
+	Live   func(instance string) bool
+	Limits throttle.Limits // in force; of the instance, where they are newer than the record's
+	Set    int64           // when they were, by the fleet's clock; 0: not known
+}
+
+// terms makes the newest limits those of the record and of env. It reports whether that
+// has changed the record.
+func (l *Limit) terms(by string, env *LimitEnv) (changed bool) {
+	own := Terms{env.Limits, env.Set, by}
+	if env.Limits != (throttle.Limits{}) {
+		if changed = own.Newer(&l.Terms); changed || own.Limits == l.Terms.Limits && own.At > l.Terms.At {
+			l.Terms = own
+		}
+	}
+	env.Limits = l.Terms.Limits
+	return changed
+}
+
+// Apply returns the record after what an instance asks for, what it gets, and whether
+// that is another record.
+func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
+	next = *l
+	next.Users = maps.Clone(l.Users)
+	if next.Users == nil {
+		next.Users = make(map[string]User)
+	}
+	for name := range l.Users {
+		if name != a.By && !env.Live(name) {
+			delete(next.Users, name)
+		}
+	}
+	me, known := next.Users[a.By]
+	me.Seen = a.Number
+	changed = next.terms(a.By, &env)
+	handsOver := l.Owner == a.By && (a.Own != nil || a.Leave)
+	if handsOver || l.Owner != "" && l.Owner != a.By && !env.Live(l.Owner) {
+		next.Level, next.Owner, changed = spent(env), "", true
+		if handsOver && a.Own != nil {
+			next.Level = *a.Own
+			next.Slots = compact(next.Slots, env.Limits.Window/windowParts)
+		}
+	}
+	switch {
+	case a.Leave:
+		next.Level.Return(a.Back, a.BackSlots...)
+		delete(next.Users, a.By)
+		return next, Grant{}, known || changed
+	case next.Owner == a.By:
+		next.Users[a.By] = me
+		return next, Grant{}, changed
+	case next.Owner != "":
+		me.Asks, me.Permits = env.Now+int64(askLife), a.Hold
+		next.Users[a.By] = me
+		return next, Grant{Permits: a.Hold, Again: askLife}, !known || changed || l.Users[a.By].Permits != a.Hold
+	}
+	next.Level.Return(a.Back, a.BackSlots...)
+	next.Level.settle(env)
+	next.Users[a.By] = me
+	if len(next.Users) == 1 && !handsOver {
+		own := next.Level
+		me = User{Seen: me.Seen}
+		next.Users[a.By] = me
+		next.Owner = a.By
+		return next, Grant{Own: &own}, true
+	}
+	asks := next.ask(&a, &g, env)
+	got := g.Tokens != 0 || g.Slots.N != 0 || a.Back != 0 || len(a.BackSlots) != 0
+	return next, g, changed || !known || got || asks || g.Permits != l.Users[a.By].Permits
+}
+
+// spent is a level of which nothing is left: what the owner of it has used is not known.
+func spent(env LimitEnv) Level {
+	v := Level{Used: true, At: env.Now}
+	if env.Limits.Limit > 0 {
+		v.Slots = []Slot{{env.Now, env.Limits.Limit}}
+	}
+	return v
+}
+
+// ask gives what is wanted, as far as there is. It reports whether it has to be written
+// that somebody asks.
+func (l *Limit) ask(a *Ask, g *Grant, env LimitEnv) (news bool) {
+	me := l.Users[a.By]
+	held := int64(0)
+	for name, u := range l.Users {
+		if name != a.By {
+			held += u.Permits
+		}
+	}
+	g.Permits = a.Hold
+	if c := env.Limits.Concurrency; c > 0 {
+		g.Permits += max(0, min(a.More, c-held-a.Hold))
+	} else {
+		g.Permits = 0
+	}
+	me.Permits = g.Permits
+	usable := a.More == 0 || g.Permits > a.Hold || env.Limits.Concurrency == 0
+	lasts := env.Now + int64(askLife)
+	if a.Waits {
+		news = lasts-me.Asks > int64(askLife)/2
+		me.Asks = lasts
+	} else {
+		me.Asks = 0
+	}
+	if usable && (a.Tokens || a.Slots) {
+		news = news || a.Waits && lasts-me.Wants > int64(askLife)/2
+		me.Wants = lasts
+	} else if !usable || !a.Waits {
+		me.Wants = 0
+	}
+	l.Users[a.By] = me
+	if usable {
+		l.chunks(a, g, env)
+	}
+	me.Given += g.Tokens
+	me.Leased += g.Slots.N
+	l.Users[a.By] = me
+	if g.Tokens > 0 {
+		l.even(env.Now, 4*max(g.Tokens, a.Cost), func(u *User) *int64 { return &u.Given })
+	}
+	if g.Slots.N > 0 {
+		l.even(env.Now, env.Limits.Limit, func(u *User) *int64 { return &u.Leased })
+	}
+	return news
+}
+
+// chunks gives tokens and slots, or neither if one of them is wanted and not there: what
+// cannot be used is for others.
+func (l *Limit) chunks(a *Ask, g *Grant, env LimitEnv) {
+	askers := int64(0) // and a.By among them
+	for _, u := range l.Users {
+		if u.Wants > env.Now {
+			askers++
+		}
+	}
+	askers = max(1, askers)
+	var tokens, slots int64
+	if a.Slots && env.Limits.Limit > 0 {
+		if slots = l.slots(a, g, askers, env); slots == 0 {
+			return
+		}
+	}
+	if a.Tokens && env.Limits.Rate != (throttle.Rate{}) {
+		if tokens = l.tokens(a, g, askers, env); tokens == 0 {
+			return
+		}
+	}
+	l.Tokens -= tokens
+	if g.Tokens = tokens; slots > 0 {
+		l.lease(g, slots, env)
+	}
+}
+
+// left is how much by leaves for those who want chunks and have had less by more than
+// one: as much as they are behind.
+func (l *Limit) left(by string, want, now int64, had func(*User) *int64) (n int64) {
+	me := l.Users[by]
+	for _, u := range l.Users {
+		if lead := *had(&me) - *had(&u); u.Wants > now && lead > want {
+			n += lead
+		}
+	}
+	return n
+}
+
+// tokens is how many an asker gets: what the rate brings in ChunkTime or, where much has
+// gathered, half of that, divided by those who ask. So a slow rate with a large burst
+// costs a swap for a part of the burst, not for a message; the bound does not depend on
+// the size of chunks (see the package's comment). Less than ChunkTime brings is not
+// given: it would cost a swap each. Whoever is ahead leaves for those who are behind.
+func (l *Limit) tokens(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
+	rate, burst := env.Limits.Rate, env.Limits.Full()
+	least := rate.Gives(int64(ChunkTime)) / askers
+	fair := max(1, least, l.Tokens/2/askers)
+	want := max(fair, a.Cost)
+	need := min(max(a.Cost, least, 1), burst)
+	left := l.left(a.By, want, env.Now, func(u *User) *int64 { return &u.Given })
+	avail := l.Tokens - min(left, burst-need) // a full bucket is for whoever asks
+	if avail < need {
+		g.wait(rate.Takes(need - avail))
+		return 0
+	}
+	if a.Cost > burst {
+		return a.Cost
+	}
+	return min(want, avail)
+}
+
+// slots is how many slots of the window an asker gets: half of what an equal share of
+// the free ones is, so that many can go at once and something is left for who comes
+// next. Whoever is ahead leaves for those who are behind, unless the window is empty: that
+// is for whoever asks.
+func (l *Limit) slots(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
+	free := env.Limits.Limit
+	for _, s := range l.Slots {
+		free -= s.N
+	}
+	fair := max(1, free/(2*askers))
+	left := l.left(a.By, fair, env.Now, func(u *User) *int64 { return &u.Leased })
+	if avail := free - min(left, env.Limits.Limit-1); avail > 0 {
+		return min(fair, avail)
+	}
+	g.wait(env.Limits.Window / windowParts)
+	if free <= 0 && len(l.Slots) > 0 {
+		g.wait(l.Slots[0].At + env.Limits.Window + int64(ChunkLife+ClockSpread) - env.Now)
+	}
+	return 0
+}
+
+// lease has so many slots of the window counted from now on.
+func (l *Limit) lease(g *Grant, n int64, env LimitEnv) {
+	g.Slots = Slot{env.Now, n}
+	if last := len(l.Slots); last > 0 {
+		g.Slots.At = max(g.Slots.At, l.Slots[last-1].At)
+	}
+	l.Slots = compact(append(slices.Clip(l.Slots), g.Slots), env.Limits.Window/windowParts)
+}
+
+// compact joins slots of the same part of a window into the latest of them. Parts have
+// fixed bounds, so that a slot moves by less than one part however often it is joined.
+func compact(slots []Slot, part int64) []Slot {
+	part = max(1, part)
+	var out []Slot
+	for _, s := range slots {
+		if n := len(out); n > 0 && out[n-1].At/part == s.At/part {
+			out[n-1] = Slot{s.At, out[n-1].N + s.N}
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// wait notes when it is time to ask again.
+func (g *Grant) wait(ns int64) {
+	d := min(max(time.Duration(ns), time.Millisecond), askLife/4)
+	if g.Again == 0 || d < g.Again {
+		g.Again = d
+	}
+}
+
+// even keeps who has had what relative to who wants more and has had the least, and within
+// bounds: nobody has to make up for long.
+func (l *Limit) even(now, most int64, had func(*User) *int64) {
+	least := int64(-1)
+	for _, u := range l.Users {
+		if n := *had(&u); u.Wants > now && (least < 0 || n < least) {
+			least = n
+		}
+	}
+	for name, u := range l.Users {
+		n := had(&u)
+		*n = min(max(0, *n-max(0, least)), most)
+		l.Users[name] = u
+	}
+}
+
+// Return takes back what has not been used: tokens, and slots by when they were leased.
+func (v *Level) Return(tokens int64, slots ...Slot) {
+	if v.Used {
+		v.Tokens += tokens // settle cuts it at the burst
+	}
+	if len(slots) == 0 {
+		return
+	}
+	v.Slots = slices.Clone(v.Slots)
+	for _, b := range slots {
+		// The first that does not end before is the one that it was joined with.
+		if i := slices.IndexFunc(v.Slots, func(s Slot) bool { return s.At >= b.At }); i >= 0 {
+			v.Slots[i].N = max(0, v.Slots[i].N-b.N)
+		}
+	}
+	v.Slots = slices.DeleteFunc(v.Slots, func(s Slot) bool { return s.N == 0 })
+}
+
+// settle brings the level up to now. The time that has gone by is the fleet's, but never
+// more than has passed here since the record came, and a little: a clock that is wrong
+// gives nothing away.
+func (v *Level) settle(env LimitEnv) {
+	burst := env.Limits.Full()
+	if !v.Used {
+		v.Used, v.Tokens, v.At = true, burst, env.Now
+	}
+	if gone := env.Now - v.At; gone > 0 && burst > 0 {
+		sure := min(gone, env.Since+int64(ClockSpread))
+		more := env.Limits.Rate.Gives(sure)
+		v.Tokens += more
+		if sure < gone {
+			v.At = env.Now
+		} else {
+			v.At += env.Limits.Rate.Takes(more) // what is left of a thousandth comes later
+		}
+	}
+	if v.Tokens >= burst {
+		v.Tokens, v.At = burst, max(v.At, env.Now)
+	}
+	end := env.Now - env.Limits.Window - int64(ChunkLife+ClockSpread)
+	i := 0
+	for i < len(v.Slots) && v.Slots[i].At <= end {
+		i++
+	}
+	v.Slots = v.Slots[i:]
+	if env.Limits.Limit == 0 {
+		v.Slots = nil
+	}
+}
+
+// Idle reports whether a record says nothing that no record says: nobody uses it, and
+// nothing of its limits is used any more.
+func (l *Limit) Idle(now int64, live func(string) bool) bool {
+	for name := range l.Users {
+		if live(name) {
+			return false
+		}
+	}
+	if l.Owner != "" || !l.Used {
+		return l.Owner == ""
+	}
+	v, full := l.Level, l.Terms.Limits.Full()
+	v.settle(LimitEnv{Now: now, Since: math.MaxInt64 / 2, Limits: l.Terms.Limits})
+	return v.Tokens >= full && len(v.Slots) == 0
+}
+
+// Lost reports whether the owner is not alive, so that nobody knows what it has used.
+func (l *Limit) Lost(live func(string) bool) bool { return l.Owner != "" && !live(l.Owner) }
+
+// encodedLimit is a Limit in the bucket, as JSON.
+//
+//	{"v":1, "owner":"a/Q7", "users":{"a/Q7":{"seen":4,"asks":...,"given":5000,"permits":2}},
+//	 "used":true, "tokens":12000, "at":..., "slots":[{"at":...,"n":3}],
+//	 "limits":[10000,1000000000,20000,0,0,2], "limits_at":..., "limits_by":"a/Q7"}
+type encodedLimit struct {
+	V      int                    `json:"v"`
+	Owner  string                 `json:"owner,omitempty"`
+	Users  map[string]encodedUser `json:"users,omitempty"`
+	Used   bool                   `json:"used,omitempty"`
+	Tokens int64                  `json:"tokens,omitempty"`
+	At     int64                  `json:"at,omitempty"`
+	Slots  []Slot                 `json:"slots,omitempty"`
+	// Limits are the cost and the time of the rate, burst, limit, window (ns) and
+	// concurrency.
+	Limits   []int64 `json:"limits,omitempty"`
+	LimitsAt int64   `json:"limits_at,omitempty"`
+	LimitsBy string  `json:"limits_by,omitempty"`
+}
+
+type encodedUser struct {
+	Seen    uint64 `json:"seen"`
+	Asks    int64  `json:"asks,omitempty"`
+	Wants   int64  `json:"wants,omitempty"`
+	Given   int64  `json:"given,omitempty"`
+	Leased  int64  `json:"leased,omitempty"`
+	Permits int64  `json:"permits,omitempty"`
+}
+
+// Encode returns the record's form in the bucket.
+func (l *Limit) Encode() []byte {
+	e := encodedLimit{V: Version, Owner: l.Owner, Used: l.Used, Tokens: l.Tokens, At: l.At, Slots: l.Slots}
+	e.Users = make(map[string]encodedUser, len(l.Users))
+	for name, u := range l.Users {
+		e.Users[name] = encodedUser(u)
+	}
+	if t := &l.Terms; t.By != "" {
+		e.Limits = []int64{t.Limits.Rate.Cost, t.Limits.Rate.Per, t.Limits.Burst, t.Limits.Limit, t.Limits.Window, t.Limits.Concurrency}
+		e.LimitsAt, e.LimitsBy = t.At, t.By
+	}
+	data, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return data
+}
+
+// DecodeLimit is the opposite of Encode. It refuses what Encode does not write, and a
+// newer version with [ErrVersion]; fields that it does not know are ignored.
+func DecodeLimit(data []byte) (Limit, error) {
+	if len(data) > maxRecordBytes {
+		return Limit{}, fmt.Errorf("a record of %d bytes", len(data))
+	}
+	var e encodedLimit
+	if err := json.Unmarshal(data, &e); err != nil {
+		return Limit{}, err
+	}
+	if e.V > Version {
+		return Limit{}, fmt.Errorf("%w: %d", ErrVersion, e.V)
+	}
+	l := Limit{Owner: e.Owner, Users: make(map[string]User, len(e.Users))}
+	l.Level = Level{Used: e.Used, Tokens: e.Tokens, At: e.At, Slots: e.Slots}
+	for name, u := range e.Users {
+		if len(name) > maxInstance || u.Given < 0 || u.Leased < 0 || u.Permits < 0 || u.Permits > throttle.MaxConcurrency {
+			return Limit{}, fmt.Errorf("user %q is out of range", name)
+		}
+		l.Users[name] = User(u)
+	}
+	before := int64(0)
+	for _, s := range e.Slots {
+		if s.N < 1 || s.N > throttle.MaxLimit || s.At < before {
+			return Limit{}, errors.New("slots out of order")
+		}
+		before = s.At
+	}
+	if len(e.Limits) == 6 {
+		l.Terms = Terms{At: e.LimitsAt, By: e.LimitsBy, Limits: throttle.Limits{
+			Rate: throttle.Rate{Cost: e.Limits[0], Per: e.Limits[1]}, Burst: e.Limits[2], Limit: e.Limits[3], Window: e.Limits[4], Concurrency: e.Limits[5],
+		}}
+	}
+	switch _, known := e.Users[e.Owner]; {
+	case e.V < 1, e.Tokens > throttle.MaxBurst, e.Tokens < -throttle.MaxBurst, e.At < 0, len(e.Slots) > maxSlots, len(e.LimitsBy) > maxInstance, (l.Terms.By == "") != (len(e.Limits) == 0), l.Terms.Limits.Validate() != nil:
+		return Limit{}, errors.New("a field is out of its range")
+	case e.Owner != "" && !known:
+		return Limit{}, fmt.Errorf("owner %q does not use it", e.Owner)
+	}
+	return l, nil
+}
