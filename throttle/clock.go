@@ -78,3 +78,10 @@ func later(t int64, wait uint64) int64 {
 	}
 	return t + int64(wait)
 }
+
+// latest is the instant of the newest time that was seen.
+func (c *clock) latest() instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.at
+}

@@ -56,6 +56,18 @@
 // them. A [Reservation] lets one message in the process collect its gates one by
 // one.
 //
+// # Sharing
+//
+// A [Fleet], given to [Gates.Share], has limits hold over several processes. A gate that
+// is shared is in one of three conditions: it goes by what it was lent (at first nothing:
+// it is shut until [Gates.Lend]), by limits of its own, since it is the only one
+// ([Gates.Own]), or by a part of the rate while nobody can be asked ([Gates.Part]). What
+// is lent are chunks of tokens and slots, which end, and permits for places in flight,
+// which do not. Limits that were set later elsewhere are in force instead of those of
+// here ([Gates.Adopt]). Acquire only notes what it lacks and says so to Fleet.Stir; nothing waits for
+// anybody. Such a gate is never dormant, and a Reservation does not hold it: it takes
+// what is lent when all else is there.
+//
 // # Units
 //
 // Times are Unix nanoseconds, costs and tokens thousandths (cost 1 is 1000; 1 to

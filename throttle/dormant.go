@@ -40,7 +40,7 @@ const awakeIdle = 256
 // sleepy reports whether all that the gate has is in a bucket and a window. It needs
 // g.mu.
 func (g *Gate) sleepy(last int64) bool {
-	return g.mu.inFlight == 0 && g.mu.held == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
+	return g.mu.share == nil && g.mu.inFlight == 0 && g.mu.held == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
 }
 
 // asDormant is the gate at time v, that of its last settle, for one that is sleepy. It
@@ -182,6 +182,9 @@ func (g *Gates) awake(key string) *Gate {
 	}
 	key = strings.Clone(key) // as in newGate
 	gate := g.wake(new(body), key, d, g.mu.prefixes.of(key))
+	gate.mu.Lock()
+	gate.attach(g.clock.latest())
+	gate.mu.Unlock()
 	g.mu.listed.Put(key, "")
 	g.mu.gates.put(key, gate)
 	g.rest(gate)
@@ -247,6 +250,13 @@ func (g *Gates) forgetDormant(key string, d dormant, now int64) bool {
 
 // drop forgets a gate.
 func (g *Gates) drop(key string) {
+	if gate := g.mu.gates.all[key]; gate != nil && g.fleet != nil {
+		gate.mu.Lock()
+		if gate.mu.share != nil {
+			g.fleet.Stir(key) // the fleet may forget it, too
+		}
+		gate.mu.Unlock()
+	}
 	g.mu.gates.remove(key)
 	g.count.Add(-1)
 	if g.mu.named[key] {

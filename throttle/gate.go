@@ -55,7 +55,8 @@ type Gate struct {
 		held    int64
 		paused  int64 // until when (Unix ns), see pause.go; 0: not paused
 		waiting waiting
-		guest   bool // the last to be let in was a Guest, while queues waited
+		guest   bool   // the last to be let in was a Guest, while queues waited
+		share   *share // nil: the limits are those of this process alone
 	}
 
 	// The rest belongs to Gates.mu.
@@ -87,6 +88,24 @@ func (g *Gate) heldEntries() int64 { return min(g.mu.held, 1) }
 // for how long (ns): Open and 0 if nothing does. v and last are from one tick of
 // the clock.
 func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
+	var kind Kind
+	var wait uint64
+	if s := g.mu.share; s != nil && s.by != owned {
+		kind, wait = s.admit(g, v, cost)
+	} else {
+		kind, wait = g.admitOwn(v, cost)
+	}
+	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= g.places(c) {
+		kind, wait = ByInFlight, forever
+	}
+	if d := g.pause(last); d != 0 && d >= wait {
+		kind, wait = ByPause, d
+	}
+	return kind, wait
+}
+
+// admitOwn is admit for what this process has of its own: bucket and window.
+func (g *Gate) admitOwn(v instant, cost int64) (Kind, uint64) {
 	g.settle(v)
 	kind, wait := Open, uint64(0)
 	if b := g.mu.bucket; b != nil {
@@ -102,18 +121,17 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	if wait == forever {
 		kind = ByReserved
 	}
-	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= c {
-		kind, wait = ByInFlight, forever
-	}
-	if d := g.pause(last); d != 0 && d >= wait {
-		kind, wait = ByPause, d
-	}
 	return kind, wait
 }
 
 // take lets a message of that owner in that admit has found no obstacle for.
 func (g *Gate) take(v instant, cost int64, owner any) {
 	g.mu.guest = owner == Guest && g.mu.waiting.head != nil
+	if s := g.mu.share; s != nil && s.by != owned {
+		g.mu.inFlight++
+		s.take(g, cost)
+		return
+	}
 	if b := g.mu.bucket; b != nil {
 		b.take(cost, g.mu.held)
 	}
@@ -128,18 +146,34 @@ func (g *Gate) leave() {
 	if g.mu.inFlight > 0 {
 		g.mu.inFlight--
 	}
+	if s := g.mu.share; s != nil && s.crowded && s.permits > max(g.mu.inFlight, s.fair) {
+		s.permits = max(g.mu.inFlight, s.fair)
+		g.stir()
+	}
 }
 
 // setLimits makes l count from v on. sinceStart says that the gate is new:
 // nobody has a ticket of it, and it begins as the Start of its registry says.
 // Otherwise what is added begins full (a bucket) or empty (a window).
 func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
-	m := &g.mu
-	g.settle(v)
 	changed := v
 	if sinceStart {
 		changed = v - 1
 	}
+	g.mu.limits = l
+	if s := g.mu.share; s != nil {
+		l = s.part(l)
+		if !sinceStart {
+			g.stir()
+		}
+	}
+	g.setParts(l, v, changed, sinceStart)
+}
+
+// setParts makes bucket and window go by l.
+func (g *Gate) setParts(l Limits, v, changed instant, sinceStart bool) {
+	m := &g.mu
+	g.settle(v)
 	switch {
 	case l.Rate == (Rate{}):
 		m.bucket = nil
@@ -151,7 +185,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 		}
 		b.settle(v, m.held)
 		m.bucket = b
-	case l.Rate != m.limits.Rate || l.burst() != m.bucket.burst:
+	case l.Rate != m.bucket.rate || l.burst() != m.bucket.burst:
 		m.bucket.setLimits(l, m.held)
 	}
 	switch {
@@ -167,7 +201,6 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	default:
 		m.window.setLimits(l)
 	}
-	m.limits = l
 	g.settle(v)
 }
 
@@ -179,6 +212,9 @@ func (g *Gate) fresh(v instant, last int64) bool {
 		return false
 	}
 	g.settle(v)
+	if s := m.share; s != nil && s.by == leased && s.chunks[0] != (Chunk{}) {
+		return false
+	}
 	return (m.bucket == nil || m.bucket.tokens == m.bucket.burst) && (m.window == nil || m.window.empty())
 }
 
@@ -186,7 +222,8 @@ func (g *Gate) fresh(v instant, last int64) bool {
 type Info struct {
 	Key    string
 	Limits Limits // the burst is filled in
-	// Tokens in the bucket in thousandths, rounded down; negative: debt.
+	// Tokens in the bucket in thousandths, rounded down; negative: debt. Of what a fleet
+	// shares: what it has lent.
 	Tokens int64
 	// BucketFull is how long it takes until the bucket is full, and WindowEmpty until
 	// the window is empty, if nothing is taken (ns).
@@ -221,9 +258,12 @@ func (g *Gate) Info(now int64) Info {
 		Kind: kind, At: later(last, wait),
 	}
 	if b := g.mu.bucket; b != nil {
-		i.Limits.Burst, i.Tokens = b.burst, b.tokens
+		i.Limits.Burst, i.Tokens = g.mu.limits.burst(), b.tokens
 		if b.tokens < b.burst {
 			i.BucketFull = int64(b.until(b.burst))
+		}
+		if s := g.mu.share; s != nil && s.by == leased {
+			i.Tokens, _ = s.sum()
 		}
 	}
 	if w := g.mu.window; w != nil {

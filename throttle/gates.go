@@ -38,6 +38,7 @@ type Gates struct {
 	start    Start
 	startAt  instant
 	clock    clock
+	fleet    Fleet // nil: nothing is shared
 	reserved atomic.Pointer[Reservation]
 	count    atomic.Int64 // gates, dormant ones too; written under mu
 
@@ -320,6 +321,7 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	if l != (Limits{}) {
 		v, _ := g.clock.tick(now)
 		gate.setLimits(l, v, true)
+		gate.attach(v)
 	}
 	gate.mu.Unlock()
 	g.mu.gates.put(key, gate)
@@ -359,11 +361,15 @@ func (s *shrinking[V]) remove(key string) {
 func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if l == g.mu.limits {
+	if s := g.mu.share; l == g.mu.limits && s == nil || s != nil && l == s.own {
 		return wake
 	}
 	v, _ := g.gates.clock.tick(now)
+	if s := g.mu.share; s != nil {
+		s.own = l
+	}
 	g.setLimits(l, v, false)
+	g.attach(v)
 	return g.mu.waiting.tell(wake)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The ranges of limits and costs.
@@ -168,4 +169,64 @@ func gcd(a, b uint64) uint64 {
 		a, b = b, a%b
 	}
 	return a
+}
+
+// String puts limits into words: "rate 10 per second, burst 20; 5 in 1m0s; 3 in flight".
+func (l Limits) String() string {
+	var parts []string
+	if l.Rate != (Rate{}) {
+		text := "rate " + l.Rate.String() + " per second"
+		if l.Burst > 0 {
+			text += ", burst " + strconv.FormatFloat(float64(l.Burst)/One, 'f', -1, 64)
+		}
+		parts = append(parts, text)
+	}
+	if l.Limit > 0 {
+		parts = append(parts, fmt.Sprintf("%d in %s", l.Limit, time.Duration(l.Window)))
+	}
+	if l.Concurrency > 0 {
+		parts = append(parts, fmt.Sprintf("%d in flight", l.Concurrency))
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Gives is what the rate brings in d nanoseconds, in thousandths rounded down; at most
+// MaxBurst.
+func (r Rate) Gives(d int64) int64 {
+	if d <= 0 || r == (Rate{}) {
+		return 0
+	}
+	n, _, ok := mulDiv(uint64(d), uint64(r.Cost), 0, uint64(r.Per))
+	if !ok || n > MaxBurst {
+		return MaxBurst
+	}
+	return int64(n)
+}
+
+// Takes is how long it takes the rate to bring so many thousandths, in nanoseconds
+// rounded up; Never if that is beyond all bounds.
+func (r Rate) Takes(thousandths int64) int64 {
+	if thousandths <= 0 {
+		return 0
+	}
+	if r == (Rate{}) {
+		return Never
+	}
+	n, _, ok := mulDiv(uint64(thousandths), uint64(r.Per), uint64(r.Cost)-1, uint64(r.Cost))
+	if !ok || n > Never {
+		return Never
+	}
+	return int64(n)
+}
+
+// Full is the size of the bucket in thousandths, the default filled in; 0 without a
+// rate.
+func (l Limits) Full() int64 {
+	if l.Rate == (Rate{}) {
+		return 0
+	}
+	return l.burst()
 }

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,4 +70,30 @@ func TestValidate(t *testing.T) {
 	} {
 		require.Equal(t, tc.want, tc.l.burst())
 	}
+}
+
+func TestRateGivesAndTakes(t *testing.T) {
+	for _, tc := range []struct {
+		rate            string
+		d, gives, takes int64 // takes: for what it gives
+	}{
+		{"10", 100_000_000, 1000, 100_000_000},
+		{"10", 99_999, 0, 0},
+		{"1/3", 1_000_000_000, 333, 999_000_000},
+		{"0.5", second, 500, second},
+		{"1000000000", Never, MaxBurst, second},
+		{"1", -5, 0, 0},
+	} {
+		r, err := ParseRate(tc.rate)
+		require.NoError(t, err)
+		require.Equal(t, tc.gives, r.Gives(tc.d), tc)
+		require.Equal(t, tc.takes, r.Takes(tc.gives), tc)
+		require.LessOrEqual(t, r.Takes(r.Gives(tc.d)), max(0, tc.d), tc)
+	}
+	require.Zero(t, Rate{}.Gives(second))
+	require.Equal(t, int64(Never), Rate{}.Takes(1))
+	require.Equal(t, int64(Never), Rate{Cost: 1, Per: maxPer}.Takes(math.MaxInt64))
+	require.Equal(t, int64(7000), Limits{Rate: PerSecond(7000)}.Full())
+	require.Equal(t, int64(9), Limits{Rate: PerSecond(7000), Burst: 9}.Full())
+	require.Zero(t, Limits{Limit: 5, Window: 1}.Full())
 }

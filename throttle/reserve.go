@@ -50,6 +50,11 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block
 		return Ticket{}, block, wake
 	}
 	for _, g := range s.gates {
+		if g.mu.share != nil {
+			g.take(v, r.cost, owner)
+			wake = g.eased(v, last, wake)
+			continue
+		}
 		if b := g.mu.bucket; b != nil {
 			// The message goes now and makes room, like a take: what the bucket
 			// lacked before may have come back since it was held.
@@ -89,7 +94,7 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 		} else if kind, wait = g.admit(v, last, r.cost); kind == Open {
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
-			} else {
+			} else if g.mu.share == nil { // what is lent is not kept, it would end
 				r.held |= 1 << i
 				g.hold(r.cost)
 			}
@@ -98,6 +103,9 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 			longest = wait
 			block = Block{Gate: g, Kind: kind, At: later(last, wait)}
 		}
+	}
+	if block.Kind != Open {
+		block.missed(r.set.gates, r.cost)
 	}
 	return block
 }

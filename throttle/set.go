@@ -84,6 +84,7 @@ func (s *Set) Acquire(now, cost int64, owner any) (Ticket, Block, bool) {
 	defer s.unlock()
 	v, last := s.gates[0].gates.clock.tick(now)
 	if b := s.check(v, last, cost, owner); b.Kind != Open {
+		b.missed(s.gates, cost)
 		return Ticket{}, b, false
 	}
 	for _, g := range s.gates {
@@ -186,17 +187,26 @@ func (s *Set) Undo(t *Ticket, now int64, wake []*Wait) []*Wait {
 		g.mu.Lock()
 		v, last := g.gates.clock.tick(now)
 		g.settle(v)
-		if b := g.mu.bucket; b != nil {
-			b.putBack(u.at, int64(u.cost), g.mu.held)
-		}
-		if w := g.mu.window; w != nil {
-			w.remove(u.at)
+		if s := g.mu.share; s != nil && s.by != owned {
+			s.putBack(g, u.at, int64(u.cost))
+		} else {
+			g.putBack(u)
 		}
 		g.leave()
 		wake = g.eased(v, last, wake)
 		g.mu.Unlock()
 	}
 	return wake
+}
+
+// putBack gives back what a ticket has taken of bucket and window. It needs g.mu.
+func (g *Gate) putBack(u Ticket) {
+	if b := g.mu.bucket; b != nil {
+		b.putBack(u.at, int64(u.cost), g.mu.held)
+	}
+	if w := g.mu.window; w != nil {
+		w.remove(u.at)
+	}
 }
 
 func clampCost(cost int64) int64 { return min(max(cost, 1), MaxCost) }

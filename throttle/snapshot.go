@@ -34,6 +34,14 @@ func (g *Gates) Snapshot(now int64) []State {
 func (g *Gate) snapshot(now int64) (s State, used bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if sh := g.mu.share; sh != nil && sh.by == leased {
+		return State{}, false // the fleet has it
+	}
+	return g.state(now)
+}
+
+// state is snapshot for a gate that goes by limits of its own. It needs g.mu.
+func (g *Gate) state(now int64) (s State, used bool) {
 	v, last := g.gates.clock.tick(now)
 	g.settle(v)
 	s = State{Key: g.key, At: last}
@@ -89,6 +97,11 @@ func (g *Gate) restore(s State, now int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v, last := g.gates.clock.tick(now)
+	g.fill(&s, v, last)
+}
+
+// fill puts a state in, at instant v of time last. It needs g.mu.
+func (g *Gate) fill(s *State, v instant, last int64) {
 	then := v
 	if last > s.At {
 		then -= instant(min(uint64(last)-uint64(s.At), farAhead))

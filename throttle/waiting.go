@@ -51,6 +51,9 @@ func (w *Wait) Join(now, cost int64) (at int64) {
 	if kind == Open {
 		return now
 	}
+	if kind != ByPause {
+		g.missed(clampCost(cost))
+	}
 	return later(last, wait)
 }
 
@@ -72,6 +75,9 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 	r.told = false
 	v, last := g.gates.clock.tick(now)
 	if kind, wait := g.admit(v, last, One); kind != Open {
+		if kind != ByPause {
+			g.missed(One)
+		}
 		return 0, later(last, wait)
 	}
 	return max(1, g.admits()/int64(r.n)), now
@@ -81,6 +87,22 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 // It needs g.mu.
 func (g *Gate) admits() int64 {
 	n := int64(MaxConcurrency)
+	if s := g.mu.share; s != nil && s.by != owned {
+		tokens, slots := s.sum()
+		if b := g.mu.bucket; b != nil && s.by == parted {
+			tokens = b.tokens
+		}
+		if g.mu.bucket != nil {
+			n = min(n, max(1, tokens/One))
+		}
+		if g.mu.window != nil {
+			n = min(n, slots)
+		}
+		if g.mu.limits.Concurrency != 0 {
+			n = min(n, s.permits-g.mu.inFlight)
+		}
+		return n
+	}
 	if b := g.mu.bucket; b != nil {
 		n = min(n, max(1, b.tokens/One))
 	}
@@ -88,7 +110,7 @@ func (g *Gate) admits() int64 {
 		n = min(n, w.limit-w.total-g.heldEntries())
 	}
 	if c := g.mu.limits.Concurrency; c != 0 {
-		n = min(n, c-g.mu.inFlight)
+		n = min(n, g.places(c)-g.mu.inFlight)
 	}
 	return n
 }
@@ -161,6 +183,9 @@ func (r *waiting) tell(wake []*Wait) []*Wait {
 // have opened the gate, or made its opening a matter of time. It needs g.mu.
 func (g *Gate) freed(now int64, wake []*Wait) []*Wait {
 	limit := g.mu.limits.Concurrency
+	if limit != 0 {
+		limit = g.places(limit)
+	}
 	if g.mu.waiting.head == nil || limit == 0 || g.mu.inFlight >= limit {
 		return wake
 	}

@@ -1,0 +1,447 @@
+package throttle
+
+// Fleet is what a registry has to do with other processes that share limits with it. Its
+// methods are called with the mutexes of the registry and of a gate held: they must not
+// wait, nor call the registry.
+type Fleet interface {
+	// Begin is asked for a gate that gets limits: whether they are shared and, if the
+	// fleet cannot be reached now, into how many parts a rate is divided; 0: it can.
+	Begin(key string) (shared bool, parts int64)
+	// Stir says that Needs of a gate has something new. It is not repeated before Needs
+	// has been called.
+	Stir(key string)
+}
+
+// Share has gates ask f whether they are shared. It is called before anything else.
+func (g *Gates) Share(f Fleet) { g.fleet = f }
+
+// sharing is how a shared gate goes by its limits.
+type sharing uint8
+
+const (
+	leased sharing = iota // by what the fleet has lent, nothing at first
+	owned                 // as one that is not shared
+	parted                // by a part of the rate, and the slots and permits that there are
+)
+
+// share is what a gate has that is shared. It belongs to the gate's mutex.
+type share struct {
+	by      sharing
+	own     Limits   // that were set here; those in force may be others' (Gates.Adopt)
+	parts   int64    // with parted, at least 1
+	chunks  [2]Chunk // the older one first
+	ends    [2]instant
+	size    Chunk   // of what was lent last: half of it is little
+	changed instant // tickets that are not later give nothing back
+	permits int64
+	crowded bool // permits beyond fair end with the flights that use them
+	fair    int64
+	stirred bool // and nobody has looked since
+	needs   Needs
+}
+
+// Chunk is tokens (thousandths) and slots of a window that a fleet has lent.
+type Chunk struct {
+	Tokens, Slots int64
+	// Leased is what the lender knows the slots by.
+	Leased int64
+	// Until is when they end (Unix ns).
+	Until int64
+}
+
+// Needs is what a shared gate has, and what it has wanted since that was asked last.
+type Needs struct {
+	Limits Limits // that were set here
+	Owned  bool   // by limits of its own
+	// Cost of the dearest message that was refused for tokens, or 0.
+	Cost          int64
+	Tokens, Slots bool // a chunk is wanted
+	Place         bool // a place in flight is wanted
+	Held          bool // there are chunks
+	InFlight      int64
+	Permits       int64
+	Crowded       bool // Lower has said so
+}
+
+// Needs returns what there is to say of a shared gate. What is wanted is said again as
+// long as queues wait. ok is false if the key has no gate that is shared.
+func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return Needs{}, false
+	}
+	defer unlock()
+	s := gate.mu.share
+	v, _ := g.clock.tick(now)
+	s.expire(v)
+	n, s.stirred = s.needs, false
+	if gate.mu.waiting.head == nil {
+		s.needs = Needs{}
+	}
+	tokens, slots := s.sum()
+	n.Tokens = n.Tokens && tokens < max(n.Cost, s.size.Tokens/2, 1)
+	n.Slots = n.Slots && slots < max(s.size.Slots/2, 1)
+	n.Place = n.Place && gate.mu.inFlight >= s.permits
+	n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
+	n.Held, n.Crowded = s.chunks[0] != (Chunk{}), s.crowded
+	return n, true
+}
+
+// Shared returns the limits that were set here of a gate that is shared, and whether it
+// goes by limits of its own. ok is false if the key has no such gate.
+func (g *Gates) Shared(key string) (own Limits, alone, ok bool) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return Limits{}, false, false
+	}
+	defer unlock()
+	return gate.mu.share.own, gate.mu.share.by == owned, true
+}
+
+// sharedGate returns the gate of a key, locked, if it is shared.
+func (g *Gates) sharedGate(key string) (gate *Gate, unlock func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gate = g.mu.gates.all[key]
+	if gate == nil {
+		return nil, nil
+	}
+	gate.mu.Lock()
+	if gate.mu.share == nil {
+		gate.mu.Unlock()
+		return nil, nil
+	}
+	return gate, gate.mu.Unlock
+}
+
+// GiveUp takes the chunks of a gate back that end within so many nanoseconds.
+func (g *Gates) GiveUp(key string, now, within int64) (rests []Chunk) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return nil
+	}
+	defer unlock()
+	s := gate.mu.share
+	v, _ := g.clock.tick(now)
+	for s.chunks[0] != (Chunk{}) && int64(s.ends[0]-v) <= within {
+		rests = append(rests, s.chunks[0])
+		s.drop(v)
+	}
+	return rests
+}
+
+// Lower takes permits back beyond a number, as far as no message uses them, and returns
+// how many are left. With crowded, the others end when they are not used any more, and
+// Stir is called.
+func (g *Gates) Lower(key string, permits int64, crowded bool) (left int64) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return 0
+	}
+	defer unlock()
+	s := gate.mu.share
+	s.permits, s.crowded, s.fair = max(gate.mu.inFlight, min(s.permits, permits)), crowded, permits
+	return s.permits
+}
+
+// Lend gives a gate a chunk and so many permits in all. It appends to wake whom to tell
+// (see Wait.Pass).
+func (g *Gates) Lend(key string, c Chunk, permits, now int64, wake []*Wait) []*Wait {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return wake
+	}
+	defer unlock()
+	s := gate.mu.share
+	if s.by != leased {
+		return wake
+	}
+	v, last := g.clock.tick(now)
+	s.expire(v)
+	s.permits = max(gate.mu.inFlight, permits)
+	if c.Until > last && (c.Tokens > 0 || c.Slots > 0) {
+		if s.chunks[1] != (Chunk{}) {
+			s.drop(v)
+		}
+		i := 0
+		if s.chunks[0] != (Chunk{}) {
+			i = 1
+		}
+		s.chunks[i], s.ends[i], s.size = c, v+instant(c.Until-last), c
+	}
+	return gate.eased(v, last, wake)
+}
+
+// HandOver ends the time in which a gate went by limits of its own: nothing passes any
+// more until the fleet lends it something, but for as many as are in flight. ok is false
+// if the key has no such gate.
+func (g *Gates) HandOver(key string, now int64) (state State, inFlight int64, ok bool) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return State{}, 0, false
+	}
+	defer unlock()
+	if gate.mu.share.by != owned {
+		return State{}, 0, false
+	}
+	state, _ = gate.state(now)
+	gate.borrow(now)
+	return state, gate.mu.inFlight, true
+}
+
+// Borrow has a gate go by what the fleet lends, nothing at first, and gives it permits
+// for what is in flight. It returns how many that are.
+func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return 0
+	}
+	defer unlock()
+	gate.borrow(now)
+	return gate.mu.inFlight
+}
+
+// borrow needs g.mu.
+func (g *Gate) borrow(now int64) {
+	v, _ := g.gates.clock.tick(now)
+	s := g.mu.share
+	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs}
+	g.setParts(g.mu.limits, v, v, false)
+	g.stir()
+}
+
+// renew makes bucket and window as of a new gate of these limits, which earlier tickets
+// give nothing back to. It needs g.mu.
+func (g *Gate) renew(l Limits, v instant) {
+	g.mu.bucket, g.mu.window = nil, nil
+	g.setParts(l, v, v, false)
+}
+
+// Adopt puts limits in force for a shared gate that were set elsewhere in the fleet, or
+// are those of its own again. It appends to wake whom to tell (see Wait.Pass).
+func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return wake
+	}
+	defer unlock()
+	if l == gate.mu.limits {
+		return wake
+	}
+	v, _ := g.clock.tick(now)
+	gate.setLimits(l, v, false)
+	return gate.mu.waiting.tell(wake)
+}
+
+// Own has a gate go by limits of its own, beginning with a state; nil: with the one that
+// it has. It appends to wake whom to tell (see Wait.Pass).
+func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return wake
+	}
+	defer unlock()
+	v, last := g.clock.tick(now)
+	if state != nil {
+		gate.renew(gate.mu.limits, v)
+		gate.fill(state, v, last)
+	}
+	*gate.mu.share = share{by: owned, own: gate.mu.share.own}
+	return gate.eased(v, last, wake)
+}
+
+// Part has a gate go by one of so many parts of its rate, since the fleet cannot be
+// reached: from an empty bucket on, with the slots of a window that are lent still and
+// the permits that it has. One that goes by limits of its own keeps them.
+func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return wake
+	}
+	defer unlock()
+	s := gate.mu.share
+	if s.by != leased {
+		return wake
+	}
+	v, last := g.clock.tick(now)
+	s.by, s.parts, s.crowded = parted, max(1, parts), false
+	for i := range s.chunks {
+		s.chunks[i].Tokens = 0
+	}
+	gate.mu.bucket = nil
+	gate.setParts(s.part(gate.mu.limits), v, v, false)
+	if b := gate.mu.bucket; b != nil {
+		b.tokens = 0
+	}
+	return gate.eased(v, last, wake)
+}
+
+// part is what of the limits bucket and window go by.
+func (s *share) part(l Limits) Limits {
+	if s.by != parted || l.Rate == (Rate{}) {
+		return l
+	}
+	l.Burst = max(1, l.burst()/s.parts)
+	if l.Rate.Per <= maxPer/s.parts {
+		l.Rate.Per *= s.parts
+	} else {
+		l.Rate.Cost = max(1, l.Rate.Cost/s.parts)
+	}
+	return l
+}
+
+// What follows needs g.mu of the gate.
+
+// attach makes a gate at time v shared that has limits, if its key is, and undoes that
+// for one that has none. What is not known to be this instance's is not used: it has
+// permits for what is in flight.
+func (g *Gate) attach(v instant) {
+	f := g.gates.fleet
+	if f == nil {
+		return
+	}
+	switch has := g.mu.limits != (Limits{}); {
+	case has && g.mu.share == nil:
+		if shared, parts := f.Begin(g.key); shared {
+			g.mu.share = &share{own: g.mu.limits, permits: g.mu.inFlight}
+			if parts > 0 {
+				g.mu.share.by, g.mu.share.parts = parted, parts
+				g.setParts(g.mu.share.part(g.mu.limits), v, v, false)
+			}
+		}
+	case !has && g.mu.share != nil:
+		g.mu.share = nil
+		f.Stir(g.key)
+	}
+}
+
+// stir tells the fleet to look at the gate, unless it has been told.
+func (g *Gate) stir() {
+	if s := g.mu.share; !s.stirred {
+		s.stirred = true
+		g.gates.fleet.Stir(g.key)
+	}
+}
+
+// places is how many may be in flight of a limit of c.
+func (g *Gate) places(c int64) int64 {
+	if s := g.mu.share; s != nil && s.by != owned {
+		return s.permits
+	}
+	return c
+}
+
+// missed asks the fleet for what shared gates lack, after a message of that cost was
+// refused by one of them. The gates are locked.
+func (b *Block) missed(gates []*Gate, cost int64) {
+	if s := b.Gate.mu.share; s == nil || s.by == owned || b.Kind == ByPause || b.Kind == ByTurn {
+		return
+	}
+	for _, g := range gates {
+		g.missed(cost)
+	}
+}
+
+// missed asks the fleet for what the gate lacks for a message of that cost, when it can
+// be asked.
+func (g *Gate) missed(cost int64) {
+	s := g.mu.share
+	if s == nil || s.by == owned {
+		return
+	}
+	tokens, slots := s.sum()
+	n := &s.needs
+	if g.mu.bucket != nil && tokens < cost {
+		n.Tokens, n.Cost = true, max(n.Cost, cost)
+	}
+	n.Slots = n.Slots || g.mu.window != nil && slots < 1
+	c := g.mu.limits.Concurrency
+	n.Place = n.Place || c != 0 && g.mu.inFlight >= s.permits
+	if n.Tokens || n.Slots || n.Place {
+		g.stir()
+	}
+}
+
+func (s *share) sum() (tokens, slots int64) {
+	return s.chunks[0].Tokens + s.chunks[1].Tokens, s.chunks[0].Slots + s.chunks[1].Slots
+}
+
+// expire drops the chunks that have ended at v.
+func (s *share) expire(v instant) {
+	for s.chunks[0] != (Chunk{}) && !s.ends[0].after(v) {
+		s.drop(v)
+	}
+}
+
+// drop drops the older chunk.
+func (s *share) drop(v instant) {
+	s.chunks, s.ends = [2]Chunk{s.chunks[1]}, [2]instant{s.ends[1]}
+	s.changed = v
+}
+
+// admit says what of a gate that is not owned holds a message of that cost back: the
+// chunks, or the bucket of a part.
+func (s *share) admit(g *Gate, v instant, cost int64) (Kind, uint64) {
+	s.expire(v)
+	tokens, slots := s.sum()
+	if b := g.mu.bucket; b != nil && s.by == parted {
+		b.settle(v, g.mu.held)
+		if wait := b.wait(cost, g.mu.held); wait != 0 {
+			return ByRate, wait
+		}
+	} else if b != nil && tokens < cost {
+		return ByRate, forever
+	}
+	if g.mu.window != nil && slots < 1 {
+		return ByWindow, forever
+	}
+	return Open, 0
+}
+
+// take takes what admit has found: of the older chunk first.
+func (s *share) take(g *Gate, cost int64) {
+	slots := int64(1)
+	if g.mu.window == nil {
+		slots = 0
+	}
+	if b := g.mu.bucket; b == nil || s.by == parted {
+		if b != nil {
+			b.take(cost, g.mu.held)
+		}
+		cost = 0
+	}
+	for i := range s.chunks {
+		c := &s.chunks[i]
+		t, n := min(cost, c.Tokens), min(slots, c.Slots)
+		c.Tokens, c.Slots, cost, slots = c.Tokens-t, c.Slots-n, cost-t, slots-n
+	}
+	if s.by == parted {
+		return
+	}
+	tokens, left := s.sum()
+	if g.mu.bucket != nil && tokens < s.size.Tokens/2 {
+		s.needs.Tokens = true
+		g.stir()
+	}
+	if g.mu.window != nil && left < s.size.Slots/2 {
+		s.needs.Slots = true
+		g.stir()
+	}
+}
+
+// putBack undoes a take that was made at t. What the older chunk gets ends no later than
+// what it was taken from.
+func (s *share) putBack(g *Gate, t instant, cost int64) {
+	if b := g.mu.bucket; b != nil && s.by == parted {
+		b.putBack(t, cost, g.mu.held)
+	}
+	if s.chunks[0] == (Chunk{}) || !t.after(s.changed) {
+		return
+	}
+	if g.mu.bucket != nil && s.by == leased {
+		s.chunks[0].Tokens += cost
+	}
+	if g.mu.window != nil {
+		s.chunks[0].Slots++
+	}
+}

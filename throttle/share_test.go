@@ -1,0 +1,323 @@
+package throttle
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// lender is a fleet that shares keys with a prefix, and notes who stirs.
+type lender struct {
+	parts int64
+	stirs []string
+}
+
+func (f *lender) Begin(key string) (bool, int64) { return strings.HasPrefix(key, "s:"), f.parts }
+func (f *lender) Stir(key string)                { f.stirs = append(f.stirs, key) }
+
+const msec = 1_000_000
+
+// shared returns a registry whose key s:a is shared and has limits, and the set of it.
+func shared(t *testing.T, f *lender, l Limits) (*Gates, *Set) {
+	t.Helper()
+	g := New(Start{}, 0)
+	g.Share(f)
+	_, err := g.SetPrefix("", l, 0, nil)
+	require.NoError(t, err)
+	s, err := g.Set([]string{"s:a"}, 0)
+	require.NoError(t, err)
+	return g, s
+}
+
+func passes(t *testing.T, s *Set, now int64) Ticket {
+	t.Helper()
+	ticket, b, ok := s.Acquire(now, One, nil)
+	require.True(t, ok, "blocked by %s", b.Kind)
+	return ticket
+}
+
+func refuses(t *testing.T, s *Set, now int64, kind Kind) {
+	t.Helper()
+	_, b, ok := s.Acquire(now, One, nil)
+	require.False(t, ok)
+	require.Equal(t, kind, b.Kind)
+	require.Equal(t, int64(Never), b.At, "nothing but the fleet opens it")
+}
+
+var everyLimit = Limits{Rate: PerSecond(10 * One), Burst: 10 * One, Limit: 8, Window: second, Concurrency: 6}
+
+func TestSharedGateIsShutUntilTold(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, everyLimit)
+	refuses(t, s, 0, ByInFlight)
+	refuses(t, s, 0, ByInFlight)
+	require.Equal(t, []string{"s:a"}, f.stirs, "once until somebody looks")
+	n, ok := g.Needs("s:a", 0)
+	require.True(t, ok)
+	require.Equal(t, Needs{Limits: everyLimit, Cost: One, Tokens: true, Slots: true, Place: true}, n)
+	n, _ = g.Needs("s:a", 0)
+	require.Equal(t, Needs{Limits: everyLimit}, n, "nobody waits")
+
+	other, err := g.Set([]string{"b"}, 0)
+	require.NoError(t, err)
+	passes(t, other, 0)
+	_, ok = g.Needs("b", 0)
+	require.False(t, ok, "it is not shared")
+	require.Len(t, f.stirs, 1)
+}
+
+func TestSharedGateGoesByWhatIsLent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits  Limits
+		chunk   Chunk
+		permits int64
+		kind    Kind
+	}{
+		"tokens":  {Limits{Rate: PerSecond(10 * One)}, Chunk{Tokens: 2 * One}, 0, ByRate},
+		"slots":   {Limits{Limit: 8, Window: second}, Chunk{Slots: 2}, 0, ByWindow},
+		"permits": {Limits{Concurrency: 6}, Chunk{}, 2, ByInFlight},
+		"all":     {everyLimit, Chunk{Tokens: 9 * One, Slots: 2}, 9, ByWindow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, s := shared(t, &lender{}, tc.limits)
+			w := NewWait(s.Gates()[0], "q")
+			require.Equal(t, int64(Never), w.Join(0, One))
+			tc.chunk.Until = 100 * msec
+			require.Equal(t, []*Wait{w}, g.Lend("s:a", tc.chunk, tc.permits, 0, nil), "the one that waits is told")
+			n, _ := w.Turn(0)
+			require.Equal(t, int64(2), n)
+			w.Leave(nil)
+			passes(t, s, 50*msec)
+			ticket := passes(t, s, 50*msec)
+			refuses(t, s, 50*msec, tc.kind)
+			s.Undo(&ticket, 60*msec, nil)
+			ticket = passes(t, s, 99*msec)
+			refuses(t, s, 99*msec, tc.kind)
+			s.Undo(&ticket, 100*msec, nil)
+			if tc.kind == ByInFlight {
+				passes(t, s, 100*msec) // permits do not end
+				return
+			}
+			if tc.limits.Rate != (Rate{}) {
+				tc.kind = ByRate
+			}
+			refuses(t, s, 100*msec, tc.kind)
+		})
+	}
+}
+
+func TestChunksOfTwoTimes(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})
+	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
+	passes(t, s, 10*msec)
+	require.Empty(t, f.stirs)
+	passes(t, s, 10*msec)
+	require.Equal(t, []string{"s:a"}, f.stirs, "less than half is left")
+	n, _ := g.Needs("s:a", 10*msec)
+	require.True(t, n.Tokens)
+	require.Zero(t, n.Cost, "nobody waits for it")
+
+	g.Lend("s:a", Chunk{Tokens: 2 * One, Leased: 1, Until: 100 * msec}, 0, 20*msec, nil)
+	g.Lend("s:a", Chunk{Tokens: 2 * One, Leased: 2, Until: 150 * msec}, 0, 20*msec, nil)
+	passes(t, s, 60*msec)
+	require.Equal(t, []Chunk{{Tokens: One, Leased: 1, Until: 100 * msec}}, g.GiveUp("s:a", 60*msec, 50*msec), "the older one is used first")
+	passes(t, s, 99*msec)
+	passes(t, s, 99*msec)
+	refuses(t, s, 99*msec, ByRate)
+	require.Empty(t, g.Lend("s:a", Chunk{Tokens: One, Until: 99 * msec}, 0, 99*msec, nil))
+	refuses(t, s, 99*msec, ByRate) // it came too late
+}
+
+// TestUndoGivesNothingToAnotherChunk holds that tokens do not live longer than what they
+// were taken from.
+func TestUndoGivesNothingToAnotherChunk(t *testing.T) {
+	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One)})
+	g.Lend("s:a", Chunk{Tokens: One, Until: 100 * msec}, 0, 0, nil)
+	ticket := passes(t, s, 10*msec)
+	g.Lend("s:a", Chunk{Tokens: One, Until: 200 * msec}, 0, 100*msec, nil)
+	s.Undo(&ticket, 110*msec, nil)
+	passes(t, s, 110*msec)
+	refuses(t, s, 110*msec, ByRate)
+}
+
+func TestOwnedGateHandsOver(t *testing.T) {
+	g, s := shared(t, &lender{}, everyLimit)
+	state := State{Entries: []Entry{{Age: 500 * msec, Count: 2}}}
+	five := int64(5 * One)
+	state.Tokens = &five
+	g.Own("s:a", &state, 0, nil)
+	passes(t, s, 0)
+	left, inFlight, ok := g.HandOver("s:a", 100*msec)
+	require.True(t, ok)
+	require.Equal(t, int64(1), inFlight)
+	require.Equal(t, int64(5*One), *left.Tokens, "one was used, one has come")
+	require.Equal(t, []Entry{{Age: 600 * msec, Count: 2}, {Age: 100 * msec, Count: 1}}, left.Entries)
+	refuses(t, s, 100*msec, ByInFlight)
+	_, _, ok = g.HandOver("s:a", 100*msec)
+	require.False(t, ok)
+	require.Equal(t, int64(1), g.Lower("s:a", 0, false), "a permit that is used stays")
+}
+
+func TestPermitsAreLowered(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Concurrency: 6})
+	g.Lend("s:a", Chunk{}, 4, 0, nil)
+	one, two := passes(t, s, 0), passes(t, s, 0)
+	require.Equal(t, int64(2), g.Lower("s:a", 1, true))
+	refuses(t, s, 0, ByInFlight)
+	g.Needs("s:a", 0)
+	f.stirs = nil
+	s.Release(&one, 0, nil)
+	require.Equal(t, []string{"s:a"}, f.stirs)
+	n, _ := g.Needs("s:a", 0)
+	require.Equal(t, []any{int64(1), true}, []any{n.Permits, n.Crowded}, "it has ended with the flight")
+	require.Equal(t, int64(1), g.Lower("s:a", 1, false))
+	s.Release(&two, 0, nil)
+	passes(t, s, 0)
+	refuses(t, s, 0, ByInFlight)
+}
+
+func TestPartsOfRates(t *testing.T) {
+	for _, of := range []int64{1, 2, 3, 5} {
+		tokens := 0
+		for range of {
+			g, s := shared(t, &lender{}, Limits{Rate: PerSecond(30 * One), Burst: 30 * One})
+			g.Part("s:a", of, 0, nil)
+			for {
+				ticket, block, ok := s.Acquire(second, One, nil)
+				if !ok {
+					require.Equal(t, ByRate, block.Kind)
+					require.LessOrEqual(t, block.At, second+second/30*of+of, "time brings the next one")
+					break
+				}
+				s.Release(&ticket, second, nil)
+				tokens++
+			}
+		}
+		require.Equal(t, 30, tokens, "rates of %d, after a second", of)
+	}
+}
+
+// TestPartHasSlotsAndPermitsThatAreLent and no others: they are counted elsewhere.
+func TestPartHasSlotsAndPermitsThatAreLent(t *testing.T) {
+	g, s := shared(t, &lender{}, Limits{Limit: 10, Window: second, Concurrency: 6})
+	g.Lend("s:a", Chunk{Slots: 3, Until: 100 * msec}, 2, 0, nil)
+	one := passes(t, s, 10*msec)
+	g.Part("s:a", 2, 10*msec, nil)
+	two := passes(t, s, 10*msec)
+	refuses(t, s, 10*msec, ByInFlight)
+	s.Undo(&two, 10*msec, nil)
+	two = passes(t, s, 10*msec)
+	s.Release(&one, 50*msec, nil)
+	one = passes(t, s, 50*msec)
+	s.Release(&two, 50*msec, nil)
+	refuses(t, s, 50*msec, ByWindow)
+	s.Release(&one, 50*msec, nil)
+	refuses(t, s, 2*second, ByWindow)
+	require.Equal(t, int64(0), g.Borrow("s:a", 2*second))
+	n, _ := g.Needs("s:a", 2*second)
+	require.True(t, n.Slots, "what was refused while nobody could be asked is asked for now")
+}
+
+func TestGateThatBeginsWithoutItsFleet(t *testing.T) {
+	_, s := shared(t, &lender{parts: 2}, Limits{Concurrency: 4})
+	refuses(t, s, 0, ByInFlight)
+	_, s = shared(t, &lender{parts: 2}, Limits{Limit: 4, Window: second})
+	refuses(t, s, 0, ByWindow)
+	_, s = shared(t, &lender{parts: 2}, Limits{Rate: PerSecond(4 * One), Burst: 4 * One})
+	passes(t, s, 0)
+	passes(t, s, 0)
+	_, block, ok := s.Acquire(0, One, nil)
+	require.False(t, ok)
+	require.Equal(t, int64(second/2), block.At, "a half of 4 in a second")
+}
+
+// TestLimitsThatWereSetElsewhere are in force until there are others here.
+func TestLimitsThatWereSetElsewhere(t *testing.T) {
+	g, s := shared(t, &lender{}, Limits{Concurrency: 4})
+	g.Own("s:a", nil, 0, nil)
+	w := NewWait(s.Gates()[0], "q")
+	one := passes(t, s, 0)
+	require.Empty(t, g.Adopt("s:a", Limits{Concurrency: 1}, 0, nil))
+	require.Equal(t, Limits{Concurrency: 1}, g.Limits("s:a"))
+	_, block, ok := s.Acquire(0, One, nil)
+	require.False(t, ok)
+	require.Equal(t, ByInFlight, block.Kind)
+	require.Equal(t, int64(Never), w.Join(0, One))
+	_, err := g.SetPrefix("", Limits{Concurrency: 4}, 0, nil)
+	require.NoError(t, err)
+	require.Equal(t, Limits{Concurrency: 1}, g.Limits("s:a"), "nothing was changed here")
+	require.Equal(t, []*Wait{w}, g.Adopt("s:a", Limits{Concurrency: 2}, 0, nil), "it may go now")
+	own, alone, ok := g.Shared("s:a")
+	require.Equal(t, []any{Limits{Concurrency: 4}, true, true}, []any{own, alone, ok})
+	w.Leave(nil)
+	passes(t, s, 0)
+	_, err = g.SetPrefix("", Limits{Concurrency: 3}, 0, nil)
+	require.NoError(t, err)
+	require.Equal(t, Limits{Concurrency: 3}, g.Limits("s:a"))
+	s.Release(&one, 0, nil)
+}
+
+func TestSharedGateIsForgotten(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Rate: PerSecond(One)})
+	g.Own("s:a", nil, 0, nil)
+	ticket := passes(t, s, 0)
+	s.Release(&ticket, 0, nil)
+	g.Close(s, 0)
+	require.Empty(t, f.stirs)
+	require.Equal(t, int64(1), g.Count(), "its bucket is not full")
+	other, err := g.Set([]string{"b"}, 2*second)
+	require.NoError(t, err)
+	g.Close(other, 2*second)
+	require.Equal(t, []string{"s:a"}, f.stirs)
+	_, ok := g.Needs("s:a", 2*second)
+	require.False(t, ok)
+}
+
+func TestSharedGateLosesItsLimits(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Concurrency: 1})
+	refuses(t, s, 0, ByInFlight)
+	f.stirs = nil
+	_, err := g.SetPrefix("", Limits{}, 0, nil)
+	require.NoError(t, err)
+	passes(t, s, 0)
+	require.Contains(t, f.stirs, "s:a")
+	_, ok := g.Needs("s:a", 0)
+	require.False(t, ok)
+	_, err = g.SetPrefix("", Limits{Concurrency: 1}, 0, nil)
+	require.NoError(t, err)
+	refuses(t, s, 0, ByInFlight) // the one that is in flight has its permit
+	n, _ := g.Needs("s:a", 0)
+	require.Equal(t, int64(1), n.Permits)
+}
+
+func TestReservationAtASharedGateHoldsNothingOfIt(t *testing.T) {
+	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One)})
+	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
+	_, err := g.SetLimits("b", Limits{Concurrency: 1}, 0, nil)
+	require.NoError(t, err)
+	b, err := g.Set([]string{"b"}, 0)
+	require.NoError(t, err)
+	busy := passes(t, b, 0)
+	both, err := g.Set([]string{"s:a", "b"}, 0)
+	require.NoError(t, err)
+	r, ok := g.Reserve(both, One)
+	require.True(t, ok)
+	ticket, block, _ := r.Acquire(0, nil, nil)
+	require.False(t, ticket.Held())
+	require.Equal(t, ByInFlight, block.Kind)
+	passes(t, s, 10*msec)
+	passes(t, s, 10*msec)
+	b.Release(&busy, 10*msec, nil)
+	ticket, block, _ = r.Acquire(10*msec, nil, nil)
+	require.False(t, ticket.Held())
+	require.Equal(t, ByRate, block.Kind)
+	g.Lend("s:a", Chunk{Tokens: One, Until: 200 * msec}, 0, 50*msec, nil)
+	ticket, _, _ = r.Acquire(60*msec, nil, nil)
+	require.True(t, ticket.Held())
+	refuses(t, s, 60*msec, ByRate)
+}
