@@ -50,8 +50,8 @@ var ownImports = map[string][]string{
 
 	// The rooms of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
-		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/fleet", "sidecar/queue",
-		"sidecar/config", "sidecar/telemetry", "hooks", "breaker", "store", "wire",
+		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue",
+		"sidecar/config", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire",
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
@@ -59,9 +59,10 @@ var ownImports = map[string][]string{
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
+	"sidecar/limit":           {"sidecar/fleet", "sidecar/fleet/record", "throttle"},
 	"sidecar/fleet":           {},
 	"sidecar/fleet/fleettest": {"sidecar/fleet"},
-	"sidecar/fleet/record":    {"breaker"},
+	"sidecar/fleet/record":    {"breaker", "throttle"},
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},

@@ -7,8 +7,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/guard"
+	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
@@ -36,16 +38,55 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 		Degraded: func(why error) {
 			switch {
 			case why != nil && !degraded:
-				s.log.Warn("shared circuits cannot be reached; this fila goes by what it knows until they can", "bucket", s.cfg.Shared.Bucket, "error", why)
+				s.log.Warn("the bucket of shared circuits and limits cannot be reached; this fila goes by what it knows until it can", "bucket", s.cfg.Shared.Bucket, "error", why)
 				event(wire.EventSharedDegraded, wire.KeyInBody, wire.Event{Data: map[string]any{"error": why.Error()}})
 			case why == nil && degraded:
-				s.log.Info("circuits are shared again", "bucket", s.cfg.Shared.Bucket)
+				s.log.Info("circuits and limits are shared again", "bucket", s.cfg.Shared.Bucket)
 				event(wire.EventSharedRecovered, wire.KeyInBody, wire.Event{Data: map[string]any{}})
 			}
 			degraded = why != nil
 		},
 	}), nil
 }
+
+// shareLimits returns what has the limits of throttle keys shared; nil if none are.
+func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.Limits {
+	if s.rooms.fleet == nil {
+		return nil
+	}
+	return limit.New(limit.Options{
+		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.cfg.Shared.SharesThrottle, Tell: control.Tell,
+		SetAt: func(key string) int64 { return s.rooms.control.ThrottleSetAt(key) },
+		Conflict: func(c limit.Conflict) {
+			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
+				"throttle", c.Key, "fila", c.By, "limits", c.InForce.String(), "own", c.Own.String())
+			event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
+				"kind": wire.PauseThrottle, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": c.InForce.String(), "own": c.Own.String(),
+			}})
+		},
+	})
+}
+
+func timestampOrNil(at int64) any {
+	if at == 0 {
+		return nil
+	}
+	return wire.Timestamp(at)
+}
+
+// releaseLimits gives back what this fila has of shared limits, while the bucket can
+// still be written.
+func (s *Server) releaseLimits() {
+	if s.rooms.limits == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.killed, releaseTimeout)
+	defer cancel()
+	s.rooms.limits.Release(ctx)
+}
+
+// releaseTimeout bounds how long a stop waits for the bucket.
+const releaseTimeout = 2 * time.Second
 
 // sharedTimeout is how long a start waits for the connection to what filas share.
 const sharedTimeout = 5 * time.Second
@@ -84,7 +125,7 @@ func (s *Server) startFleet(ctx context.Context) error {
 	if err := s.checkPrefixes(f.Others()); err != nil {
 		return err
 	}
-	s.log.Info("circuits are shared", "bucket", s.cfg.Shared.Bucket, "instance", f.Me(), "filas", len(f.Peers()))
+	s.log.Info("circuits and limits are shared", "keys", s.cfg.Shared.Keys, "bucket", s.cfg.Shared.Bucket, "instance", f.Me(), "filas", len(f.Peers()))
 	return nil
 }
 

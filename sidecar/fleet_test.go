@@ -199,7 +199,7 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, ns.DisableJetStream())
 	nextOf(t, told)
-	require.Equal(t, 1, a.log.count("shared circuits cannot be reached"))
+	require.Equal(t, 1, a.log.count("the bucket of shared circuits and limits cannot be reached"))
 	deliveries := make(chan *nats.Msg, 10)
 	_, err = a.nc.Subscribe("a.deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
 	require.NoError(t, err)
@@ -475,4 +475,94 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 	require.NoError(t, b.err)
 	b.nc.Close()
 	a.end()
+}
+
+// TestFilasShareAConcurrencyLimit: two filas have two messages in flight together, and
+// all of them in the end.
+func TestFilasShareAConcurrencyLimit(t *testing.T) {
+	ns := startJetStream(t)
+	limited := func(c *config.Config) {
+		c.Shared.Keys = []string{"throttle:vendor:*"}
+		c.Throttles = []config.ThrottleTable{{Key: "vendor:*", Concurrency: 2}}
+		c.Queues[0].ThrottleHeaders = []string{"Gate"}
+	}
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), limited)
+	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), limited)
+	const each = 10
+	deliveries := make(chan *nats.Msg, 2*each)
+	for _, x := range []*sharing{a, b} {
+		_, err := x.nc.Subscribe(x.prefix+".deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
+		require.NoError(t, err)
+		for range each {
+			require.Nil(t, x.request(x.prefix+".enqueue.orders", "one", nats.Header{"Gate": {"vendor:x"}}, nil))
+		}
+		x.must(x.prefix+".consume.orders", `{"consumer":"w","max_in_flight":10}`, nil)
+	}
+	var flying []*nats.Msg
+	for range 2 * each {
+		select {
+		case m := <-deliveries:
+			flying = append(flying, m)
+		case <-time.After(10 * time.Second):
+			require.FailNow(t, "no delivery", "%d in flight", len(flying))
+		}
+		require.LessOrEqual(t, len(flying)+len(deliveries), 2)
+		if len(flying) == 2 {
+			m := flying[0]
+			flying = flying[1:]
+			require.Nil(t, a.ack(m, ""))
+		}
+	}
+	a.end()
+	b.end()
+}
+
+// TestRestartOfTheOnlyUserOfALimit goes on from what was used, which the stop has left in
+// the bucket: what is left of a daily window can be used at once, and no more.
+func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
+	ns := startJetStream(t)
+	dir := t.TempDir()
+	deliveries := make(chan *nats.Msg, 100)
+	start := func() *sharing {
+		x := startSharing(t, ns.ClientURL(), "a", dir, func(c *config.Config) {
+			c.Shared.Keys = []string{"throttle:*"}
+			c.Throttles = []config.ThrottleTable{{Key: "daily", Limit: 5, WindowMs: 24 * 3600 * 1000}}
+			c.Queues[0].ThrottleHeaders = []string{"Gate"}
+		})
+		_, err := x.nc.Subscribe("a.deliver.w.orders", func(m *nats.Msg) { deliveries <- m })
+		require.NoError(t, err)
+		x.must("a.consume.orders", `{"consumer":"w","max_in_flight":10}`, nil)
+		return x
+	}
+	send := func(x *sharing, n int) {
+		for range n {
+			require.Nil(t, x.request("a.enqueue.orders", "one", nats.Header{"Gate": {"daily"}}, nil))
+		}
+	}
+	receive := func(x *sharing, n int) {
+		for range n {
+			select {
+			case m := <-deliveries:
+				require.Nil(t, x.ack(m, ""))
+			case <-time.After(10 * time.Second):
+				require.FailNow(t, "no delivery")
+			}
+		}
+	}
+	x := start()
+	send(x, 3)
+	receive(x, 3)
+	x.end()
+	x = start()
+	send(x, 4)
+	receive(x, 2)
+	x.end()
+	x = start()
+	var i wire.ThrottleInfo
+	require.Eventually(t, func() bool {
+		x.must("a.admin.throttle-show.daily", "", &i)
+		return i.WaitingMessages == 2 && i.State == "window"
+	}, 10*time.Second, time.Millisecond)
+	require.Empty(t, deliveries)
+	x.end()
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/guard"
+	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
@@ -73,7 +74,8 @@ type doors struct {
 
 // rooms are what a node is made of, from the start on.
 type rooms struct {
-	fleet    *fleet.Sync // nil: nothing is shared
+	fleet    *fleet.Sync   // nil: nothing is shared
+	limits   *limit.Limits // nil as well
 	circuits *circuit.Registry
 	control  *control.Control
 	shards   *shard.Set
@@ -336,6 +338,9 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.front = natsio.New(f.front)
 	r.circuits = circuit.New(f.circuits)
 	r.circuits.Restore(snap.Config)
+	if r.limits = s.shareLimits(event); r.limits != nil {
+		f.control.Share = r.limits.Attach
+	}
 	f.control.Circuits = r.circuits
 	r.control = control.New(f.control, snap)
 	r.circuits.OnResumed(r.control.CircuitResumed)
@@ -505,6 +510,7 @@ func (s *Server) stop(graceful bool) {
 		}
 		r.shards.End()
 		r.circuits.Stop()
+		s.releaseLimits()
 		if r.fleet != nil {
 			r.fleet.Stop()
 		}

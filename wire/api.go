@@ -153,6 +153,7 @@ const (
 	EventRulesReloaded      = "rules-reloaded"
 	EventDiskLow            = "disk-low" // messages are refused
 	EventDiskRecovered      = "disk-recovered"
+	EventSharedConflict     = "shared-conflict" // newer limits of another fila are in force for a shared key
 	EventSharedDegraded     = "shared-degraded" // what filas share cannot be reached
 	EventSharedRecovered    = "shared-recovered"
 	EventOwnerChanged       = "owner-changed" // tail: shard

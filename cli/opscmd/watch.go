@@ -25,7 +25,7 @@ var eventTypes = []string{
 	wire.EventDeadLettered, wire.EventRedriven, wire.EventCircuitChanged, wire.EventHookCircuitChanged,
 	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventPaused, wire.EventResumed, wire.EventHeld,
 	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
-	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered,
+	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered, wire.EventSharedConflict,
 	wire.EventOwnerChanged, wire.EventFenced, wire.EventMemberJoined, wire.EventMemberLeft,
 }
 
@@ -142,7 +142,7 @@ func (w *watcher) line(e wire.Event) string {
 	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld,
 		wire.EventDiskLow, wire.EventSharedDegraded, wire.EventFenced, wire.EventMemberLeft:
 		typ = w.paint.Red(typ)
-	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused, wire.EventOwnerChanged:
+	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused, wire.EventOwnerChanged, wire.EventSharedConflict:
 		typ = w.paint.Yellow(typ)
 	default:
 		typ = w.paint.Green(typ)
@@ -191,9 +191,12 @@ func sentence(env *command.Env, e wire.Event) string {
 	case wire.EventDiskLow:
 		return fmt.Sprintf("messages are refused: the disk of fila has %s bytes free, below %s", d.text("free_bytes"), d.text("min_free_bytes"))
 	case wire.EventSharedDegraded:
-		return "shared circuits cannot be reached, each fila goes by itself: " + d.text("error")
+		return "shared circuits and limits cannot be reached, each fila goes by itself: " + d.text("error")
 	case wire.EventSharedRecovered:
-		return "circuits are shared again"
+		return "circuits and limits are shared again"
+	case wire.EventSharedConflict:
+		return fmt.Sprintf("%s %s is shared, and fila %s has set it later: in force here are its limits (%s), not the own ones (%s)",
+			d.text("kind"), e.Key, d.text("by"), d.text("limits"), d.text("own"))
 	case wire.EventOwnerChanged:
 		how := "was taken over by"
 		if planned, _ := e.Data["planned"].(bool); planned {

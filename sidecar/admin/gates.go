@@ -43,7 +43,7 @@ func (g *gates) throttleState(t *throttle.Gate) wire.GateState {
 	limits, setBy := g.limits(i.Key)
 	return wire.GateState{
 		Kind: queue.BlockOf(i.Kind).String(), Gate: "throttle:" + wire.ShowKey(i.Key), Open: i.Kind == throttle.Open,
-		OpensAt: opensAt(i.At, now), Limits: limitsText(limits), SetBy: setBy, InUse: useText(&i),
+		OpensAt: opensAt(i.At, now), Limits: limits.String(), SetBy: setBy, InUse: useText(&i),
 	}
 }
 
@@ -177,28 +177,6 @@ func gateText(st *wire.GateState) string {
 		fmt.Fprintf(&b, "; it may open at %s", st.OpensAt)
 	}
 	return b.String()
-}
-
-// limitsText puts limits into words.
-func limitsText(l throttle.Limits) string {
-	var parts []string
-	if l.Rate != (throttle.Rate{}) {
-		text := "rate " + l.Rate.String() + " per second"
-		if l.Burst > 0 {
-			text += ", burst " + thousandths(l.Burst)
-		}
-		parts = append(parts, text)
-	}
-	if l.Limit > 0 {
-		parts = append(parts, fmt.Sprintf("%d in %s", l.Limit, time.Duration(l.Window)))
-	}
-	if l.Concurrency > 0 {
-		parts = append(parts, fmt.Sprintf("%d in flight", l.Concurrency))
-	}
-	if len(parts) == 0 {
-		return "none"
-	}
-	return strings.Join(parts, "; ")
 }
 
 // useText says how much of its limits a gate has used.

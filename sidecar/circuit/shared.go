@@ -301,7 +301,7 @@ func (k Records) Away() {
 }
 
 // Idle reports whether a record says nothing that no record says.
-func (k Records) Idle(value []byte) bool {
+func (k Records) Idle(_ string, value []byte) bool {
 	rec, err := record.Decode(value)
 	return err == nil && rec.Idle(k.r.opt.Fleet.Now())
 }

@@ -189,16 +189,24 @@ type SharedConfig struct {
 	Keys        []string `koanf:"keys"` // what is shared: circuit:KEY, or circuit:PREFIX*
 }
 
-// circuitKeys begins what Keys says of circuits.
-const circuitKeys = "circuit:"
+// circuitKeys and throttleKeys begin what Keys says of circuits and throttles.
+const (
+	circuitKeys  = "circuit:"
+	throttleKeys = "throttle:"
+)
 
 // SharesCircuit reports whether the circuit of a key is shared.
-func (s *SharedConfig) SharesCircuit(key string) bool {
+func (s *SharedConfig) SharesCircuit(key string) bool { return s.shares(circuitKeys, key) }
+
+// SharesThrottle reports whether the limits of a throttle key are shared.
+func (s *SharedConfig) SharesThrottle(key string) bool { return s.shares(throttleKeys, key) }
+
+func (s *SharedConfig) shares(kind, key string) bool {
 	if !s.Enabled {
 		return false
 	}
 	return slices.ContainsFunc(s.Keys, func(pattern string) bool {
-		pattern, ok := strings.CutPrefix(pattern, circuitKeys)
+		pattern, ok := strings.CutPrefix(pattern, kind)
 		prefix, many := strings.CutSuffix(pattern, "*")
 		return ok && (key == pattern || many && strings.HasPrefix(key, prefix))
 	})
@@ -213,8 +221,11 @@ func (s *SharedConfig) check() error {
 	}
 	for _, pattern := range s.Keys {
 		key, ok := strings.CutPrefix(pattern, circuitKeys)
+		if !ok {
+			key, ok = strings.CutPrefix(pattern, throttleKeys)
+		}
 		if !ok || key == "" || strings.Contains(strings.TrimSuffix(key, "*"), "*") {
-			return fmt.Errorf("shared.keys has %q: allowed is circuit:KEY for one circuit, circuit:PREFIX* for all whose keys begin so, circuit:* for all", pattern)
+			return fmt.Errorf("shared.keys has %q: allowed is circuit:KEY for one circuit, circuit:PREFIX* for all whose keys begin so, circuit:* for all, and the same with throttle: for limits", pattern)
 		}
 	}
 	return within("shared.replicas", s.Replicas, 1, maxReplicas)

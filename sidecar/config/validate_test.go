@@ -67,7 +67,9 @@ func TestSharedValidate(t *testing.T) {
 		"long instance":    {func(c *Config) { c.Shared.Instance = strings.Repeat("a", 129) }, "at most 128 bytes"},
 		"nothing":          {func(c *Config) { c.Shared.Keys = nil }, ""},
 		"one and a prefix": {func(c *Config) { c.Shared.Keys = []string{"circuit:stripe", "circuit:vendor:*"} }, ""},
-		"throttles":        {func(c *Config) { c.Shared.Keys = []string{"throttle:*"} }, `shared.keys has "throttle:*": allowed is circuit:KEY`},
+		"throttles":        {func(c *Config) { c.Shared.Keys = []string{"throttle:*", "throttle:vendor:x"} }, ""},
+		"throttle of none": {func(c *Config) { c.Shared.Keys = []string{"throttle:"} }, `shared.keys has "throttle:": allowed is circuit:KEY`},
+		"another kind":     {func(c *Config) { c.Shared.Keys = []string{"queue:x"} }, `shared.keys has "queue:x": allowed is circuit:KEY`},
 		"star inside":      {func(c *Config) { c.Shared.Keys = []string{"circuit:a*b"} }, `shared.keys has "circuit:a*b"`},
 		"no key":           {func(c *Config) { c.Shared.Keys = []string{"circuit:"} }, `shared.keys has "circuit:"`},
 	} {
@@ -286,4 +288,15 @@ func withRules(c *Config) {
 	q := wire.DefaultQueueSettings("orders")
 	q.RetryPolicy = "slow"
 	c.Queues = []wire.QueueSettings{q}
+}
+
+func TestSharedKeys(t *testing.T) {
+	s := SharedConfig{Enabled: true, Keys: []string{"circuit:*", "throttle:vendor:*", "throttle:x"}}
+	require.True(t, s.SharesCircuit("anything"))
+	require.True(t, s.SharesThrottle("vendor:a"))
+	require.True(t, s.SharesThrottle("x"))
+	require.False(t, s.SharesThrottle("xy"))
+	require.False(t, s.SharesThrottle("circuit:x"))
+	s.Enabled = false
+	require.False(t, s.SharesThrottle("x"))
 }

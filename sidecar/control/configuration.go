@@ -83,6 +83,7 @@ func (c *Control) changeValue(by, key string, value *string, check func(now *str
 func (c *Control) writeAs(by string) func(Batch, []change) <-chan error {
 	return func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), by, changes...)
+		c.noteChanges(&kept, changes)
 		return c.opt.KV.Write(kept)
 	}
 }

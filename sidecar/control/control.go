@@ -49,6 +49,9 @@ type Options struct {
 	Queues     Queues
 	Circuits   *circuit.Registry // its state is restored
 	MaxPayload func() int64      // bytes of the largest message that NATS takes
+	// Share is given the gates before they are used, to have limits hold over a fleet;
+	// nil: they are of this process.
+	Share func(*throttle.Gates)
 }
 
 // Control is what can change while fila runs. See the package's comment.
@@ -62,6 +65,7 @@ type Control struct {
 	schedule  schedule       // of overrides and pauses
 	opening   Batch          // what New has found to be over, for Save
 	telling   sync.WaitGroup // those who wait to hear whether this node has ended something
+	setTimes  setTimes
 
 	running  config.Config           // that Start was given: its other keys are in force until the end
 	applied  atomic.Pointer[applied] // by Start and reloads
@@ -81,6 +85,7 @@ func New(o Options, kept store.Snapshot) *Control {
 	c.schedule.now, c.schedule.end = o.Now, c.endDue
 	c.audit.restore(kept.Config, o.Log)
 	c.values = newValues(kept.Config, o.Log)
+	c.setTimes.restore(kept.Config)
 	now := o.Now()
 	c.startThrottles(kept.Config, now)
 	c.restorePauses(kept, now)

@@ -13,6 +13,7 @@ import (
 // under keys that no operator can name:
 //
 //	\x00calls/<key>                  until when calls of the guard may go on: Unix ns
+//	\x00changed/<kind>:<key>         when settings of a shared key were changed: Unix ns
 //	\x00circuit/<key>                an open circuit (package circuit)
 //	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
 //	\x00gates/<8 digits>             a part of that: see gatePartV1
@@ -22,6 +23,7 @@ import (
 const (
 	statePrefix   = "\x00"
 	stateCalls    = statePrefix + "calls/"
+	stateChanged  = statePrefix + "changed/"
 	stateGates    = statePrefix + "gates"
 	stateLog      = statePrefix + "log/"
 	stateOverride = statePrefix + "override/"

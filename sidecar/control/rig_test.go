@@ -38,6 +38,7 @@ type rig struct {
 	queues   *noted
 	circuits *circuit.Registry
 	events   *published
+	share    func(*throttle.Gates)
 	c        *Control
 }
 
@@ -75,7 +76,7 @@ func (r *rig) open() {
 	r.circuits.Restore(snap.Config)
 	r.c = New(Options{
 		Log: log, Now: now, KV: r.kv, Event: r.events.event, Queues: r.queues, Circuits: r.circuits,
-		MaxPayload: func() int64 { return 1 << 20 },
+		MaxPayload: func() int64 { return 1 << 20 }, Share: r.share,
 	}, snap)
 	require.Empty(r.t, r.kv.writes, "the store wants to be recovered first")
 	require.NoError(r.t, r.c.Save())

@@ -57,6 +57,9 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	t.start = throttle.Start{Crashed: !c.shared() && !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
 	t.startAt = now
 	t.gates = throttle.New(t.start, now)
+	if c.opt.Share != nil {
+		c.opt.Share(t.gates)
+	}
 	if t.start.Crashed {
 		c.opt.Log.Warn("fila was not stopped in order: so that no limit is exceeded, token buckets begin empty and windows full")
 	}
@@ -183,6 +186,9 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	}
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
 	t.mu.overrides[req.Key] = o
+	var noted Batch
+	c.noteChanged(&noted, kindThrottle, req.Key)
+	c.opt.KV.Write(noted)
 	done := c.begin(stateOverride+req.Key, o, o.Until, wire.VerbThrottleSet, ch)
 	wake := c.applyLimits(req.Key)
 	t.mu.Unlock()
@@ -207,6 +213,7 @@ func (c *Control) endOverride(key string, now int64) {
 	var kept Batch
 	ch := change{overrideKey(key), o.audited(), nil}
 	c.end(&kept, stateOverride+key, o, byOverrideEnded, ch)
+	c.noteChanged(&kept, kindThrottle, key)
 	done := c.opt.KV.Write(kept)
 	wake := c.applyLimits(key)
 	t.mu.Unlock()
@@ -311,10 +318,12 @@ func (c *Control) ThrottleClear(req wire.GateKeyRequest) (wire.ThrottleInfo, *wi
 		return next, nil
 	}, func(kept Batch, changes []change) <-chan error {
 		c.audit.record(&kept, c.opt.Now(), wire.VerbThrottleClear, changes...)
+		c.noteChanges(&kept, changes)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if ended = t.mu.overrides[req.Key]; ended != nil {
 			c.end(&kept, stateOverride+req.Key, ended, wire.VerbThrottleClear, change{overrideKey(req.Key), ended.audited(), nil})
+			c.noteChanged(&kept, kindThrottle, req.Key)
 		}
 		return c.opt.KV.Write(kept)
 	})

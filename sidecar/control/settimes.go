@@ -1,0 +1,69 @@
+package control
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/filaq/fila/store"
+)
+
+// setTimes are when what is set for throttle and circuit keys was changed last, by the
+// file or at run time: of filas that share a key the newest one's counts. It is kept on
+// disk, since a start changes nothing. Only a fila that shares anything notes it.
+type setTimes struct {
+	mu sync.Mutex
+	at map[string]int64 // Unix ns by <kind>:<key>
+}
+
+func (c *setTimes) restore(kept []store.Entry) {
+	c.at = make(map[string]int64)
+	for _, e := range kept {
+		if key, ok := strings.CutPrefix(e.Key, stateChanged); ok {
+			if at, err := strconv.ParseInt(e.Value, 10, 64); err == nil && at > 0 {
+				c.at[key] = at
+			}
+		}
+	}
+}
+
+// note has a key changed at a time, in memory and in what is to be kept.
+func (c *setTimes) note(kept *Batch, kind, key string, at int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at[kind+":"+key] = at
+	kept.put(stateChanged+kind+":"+key, strconv.FormatInt(at, 10))
+}
+
+func (c *setTimes) of(kind, key string) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at[kind+":"+key]
+}
+
+// noteChanged notes that what is set for a key is changed now.
+func (c *Control) noteChanged(kept *Batch, kind, key string) {
+	if c.opt.Share != nil {
+		c.setTimes.note(kept, kind, key, c.opt.Now())
+	}
+}
+
+// noteChanges is noteChanged for the keys of settings.
+func (c *Control) noteChanges(kept *Batch, changes []change) {
+	noted := make(map[string]bool)
+	for _, ch := range changes {
+		if key, s := splitSetting(ch.key); s != nil && !noted[s.kind+":"+key] {
+			noted[s.kind+":"+key] = true
+			c.noteChanged(kept, s.kind, key)
+		}
+	}
+}
+
+// ThrottleSetAt is when the limits in force of a throttle key were set here (Unix ns),
+// by itself or a prefix; 0: not known.
+func (c *Control) ThrottleSetAt(key string) int64 {
+	c.throttles.mu.Lock()
+	from := c.limiting(key).key
+	c.throttles.mu.Unlock()
+	return max(c.setTimes.of(kindThrottle, key), c.setTimes.of(kindThrottle, from))
+}

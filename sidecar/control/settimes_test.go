@@ -1,0 +1,50 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// TestWhenLimitsWereSet is known over a restart, which sets nothing.
+func TestWhenLimitsWereSet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		require.Nil(t, setThrottle(r, "early", 1, 0))
+		require.Empty(t, r.stored(stateChanged), "nothing is shared")
+		require.Zero(t, r.c.ThrottleSetAt("early"))
+
+		r.share = func(*throttle.Gates) {}
+		r.cfg.Throttles = []config.ThrottleTable{{Key: "vendor:*", Concurrency: 5}}
+		r.restart(false, time.Hour)
+		set := now()
+		require.Equal(t, set, r.c.ThrottleSetAt("vendor:x"))
+		r.restart(true, time.Hour)
+		require.Equal(t, set, r.c.ThrottleSetAt("vendor:x"), "the file is as it was")
+		require.Zero(t, r.c.ThrottleSetAt("early"), "it was set before anything was shared")
+		set = now()
+		require.Nil(t, setThrottle(r, "vendor:x", 3, 0))
+		require.Equal(t, set, r.c.ThrottleSetAt("vendor:x"))
+		r.pass(time.Hour)
+		require.Nil(t, setThrottle(r, "vendor:x", 1, 60_000))
+		require.Equal(t, now(), r.c.ThrottleSetAt("vendor:x"))
+		r.pass(time.Hour)
+		ended := now() - int64(59*time.Minute)
+		require.Equal(t, ended, r.c.ThrottleSetAt("vendor:x"), "the end of an override")
+		r.restart(false, 0)
+		require.Equal(t, ended, r.c.ThrottleSetAt("vendor:x"))
+		_, err := r.c.ThrottleClear(wire.GateKeyRequest{Key: "vendor:x"})
+		require.Nil(t, err)
+		require.Equal(t, now(), r.c.ThrottleSetAt("vendor:x"), "the prefix counts again, from now on")
+		require.Equal(t, throttle.Limits{Concurrency: 5}, r.limits("vendor:x"))
+	})
+}
+
+func setThrottle(r *rig, key string, concurrency, forMs int64) *wire.Error {
+	_, err := r.c.ThrottleSet(wire.ThrottleSetRequest{Key: key, ForMs: forMs, ThrottleLimits: wire.ThrottleLimits{Concurrency: &concurrency}})
+	return err
+}
