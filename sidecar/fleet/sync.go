@@ -83,13 +83,16 @@ type Sync struct {
 
 	mu struct {
 		sync.Mutex
-		session  context.Context // nil: away
-		why      error           // the last session has ended
-		entries  map[string]Entry
-		states   map[string]*keyState // of keys with something to do
-		freshest time.Time            // the newest that the watch has brought
-		began    time.Time            // the session, by the server's clock
-		seen     time.Time            // the own beat has come back last, of this host
+		session context.Context // nil: away
+		why     error           // the last session has ended
+		entries map[string]Entry
+		states  map[string]*keyState // of keys with something to do
+		// strangers are instances of which no beat has come, with what was freshest when
+		// that was seen.
+		strangers map[string]time.Time
+		freshest  time.Time // the newest that the watch has brought
+		began     time.Time // the session, by the server's clock
+		seen      time.Time // the own beat has come back last, of this host
 	}
 }
 
@@ -117,6 +120,7 @@ func New(o Options) *Sync {
 	}
 	s.card = card
 	s.mu.entries, s.mu.states = make(map[string]Entry), make(map[string]*keyState)
+	s.mu.strangers = make(map[string]time.Time)
 	s.mu.why = errors.New("not started")
 	return s
 }
@@ -159,11 +163,20 @@ func (s *Sync) Live(instance string) bool {
 
 func (s *Sync) live(instance string) bool {
 	e, ok := s.mu.entries[bucketKey(beatPrefix, instance)]
+	if !ok {
+		// A watch that is behind leaves out a beat that was followed by another one.
+		first, asked := s.mu.strangers[instance]
+		if !asked {
+			first = s.mu.freshest
+			s.mu.strangers[instance] = first
+		}
+		return s.mu.freshest.Sub(first) <= s.opt.DeadAfter
+	}
 	last := e.At
 	if last.Before(s.mu.began) {
 		last = s.mu.began // those who were away, too, have not come back yet
 	}
-	return ok && e.Value != nil && s.mu.freshest.Sub(last) <= s.opt.DeadAfter
+	return e.Value != nil && s.mu.freshest.Sub(last) <= s.opt.DeadAfter
 }
 
 // Peers returns the instances whose beats come, in order.
@@ -385,6 +398,7 @@ func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 	s.offset.Store(own.offset(echo.At))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(s.mu.strangers)
 	s.mu.entries, s.mu.freshest, s.mu.began, s.mu.seen = entries, freshest, echo.At, time.Now()
 	return nil
 }

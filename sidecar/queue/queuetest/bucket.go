@@ -111,12 +111,13 @@ type link struct {
 	mute    int  // so many answers will be lost
 	tries   int  // to join, in vain
 
-	watches  bool
-	inbox    []fleet.Entry
-	entries  map[string]fleet.Entry
-	keys     map[string]*linkKey
-	freshest time.Time
-	began    time.Time
+	watches   bool
+	inbox     []fleet.Entry
+	entries   map[string]fleet.Entry
+	keys      map[string]*linkKey
+	freshest  time.Time
+	began     time.Time
+	strangers map[string]time.Time // as in fleet.Sync
 }
 
 // linkKey is what is under way for one key.
@@ -183,11 +184,19 @@ func (l *link) Live(instance string) bool {
 		return true
 	}
 	e, ok := l.entries[beatPrefix+instance]
+	if !ok {
+		first, asked := l.strangers[instance]
+		if !asked {
+			first = l.freshest
+			l.strangers[instance] = first
+		}
+		return l.freshest.Sub(first) <= linkDead
+	}
 	last := e.At
 	if last.Before(l.began) {
 		last = l.began
 	}
-	return ok && e.Value != nil && l.freshest.Sub(last) <= linkDead
+	return e.Value != nil && l.freshest.Sub(last) <= linkDead
 }
 
 func (l *link) Away() error {
@@ -221,6 +230,7 @@ func (l *link) join() {
 	session := l.session
 	l.entries, l.keys = maps.Clone(l.b.entries), make(map[string]*linkKey)
 	l.inbox, l.watches, l.made = nil, true, l.b.made
+	l.strangers = make(map[string]time.Time)
 	l.b.put(beatPrefix+l.Me(), []byte("beat"))
 	l.began = time.Unix(0, l.b.now)
 	l.freshest = l.began

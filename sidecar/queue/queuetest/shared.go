@@ -26,7 +26,8 @@ import (
 //     than half_open_max_calls, over all filas that can reach the bucket; nor permits
 //     in the record.
 //   - Each fila tells each turn once, in their order, and all tell the same of it. One
-//     that has gone by itself may tell again of the turn that holds when it is back.
+//     that has gone by itself, or has seen an opening end by time, may tell again of
+//     the turn that holds.
 //   - When the trouble is over every message goes, and all filas see the same: no
 //     circuit is stuck.
 type SharedSim struct {
@@ -160,11 +161,11 @@ func (f *fila) tell(key string, e wire.Event) {
 	switch {
 	case !f.link.present():
 		return
-	case version == 0: // by itself; back, the turn that holds may be news again
+	case version == 0 || d["cause"] == record.CauseTime && d["new"] == breaker.Closed.String():
+		// By itself, or by time alone: the turn that holds may be news again, when it is
+		// back, or when it hears that the opening was made longer.
 		f.told[id] = max(f.told[id], 1) - 1
 		return
-	case d["cause"] == record.CauseTime && d["new"] == breaker.Closed.String():
-		return // by time alone
 	}
 	require.Greater(s.T, version, f.told[id], "%s tells a turn of %s that it has told before: %v", f.link.name, key, d)
 	f.told[id] = version
