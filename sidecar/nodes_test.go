@@ -270,7 +270,7 @@ func TestClientsOfTwoNodes(t *testing.T) {
 			require.Nil(t, x.ack(m, "+TERM"))
 			sub, err := x.nc.SubscribeSync("_INBOX.w.1")
 			require.NoError(t, err)
-			require.NoError(t, x.nc.PublishRequest("fila.consumer.w."+name+".dlq", sub.Subject, []byte(`{"fetch":{"batch":1}}`)))
+			require.NoError(t, x.nc.PublishRequest("fila.consumer.w."+name+".dlq", sub.Subject, []byte(`{"fetch":{"batch":1,"expires_ms":10000}}`)))
 			dead, err := sub.NextMsg(time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, "y", string(dead.Data))

@@ -67,7 +67,8 @@ func (p *Peers) Own(shard int, do PeerVerb) error {
 	return nil
 }
 
-// Leave ends what Own has begun, if it has.
+// Leave ends what Own has begun, if it has. What has arrived is answered: nobody would
+// know whether it was carried out.
 func (p *Peers) Leave(shard int) {
 	p.mu.Lock()
 	sub := p.mu.owned[shard]
@@ -76,8 +77,8 @@ func (p *Peers) Leave(shard int) {
 	if sub == nil {
 		return
 	}
-	if err := sub.Unsubscribe(); err != nil {
-		p.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
+	if err := sub.Drain(); err != nil {
+		p.Log.Debug("drain", "subject", sub.Subject, "error", err)
 	}
 }
 

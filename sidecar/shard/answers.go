@@ -23,7 +23,7 @@ const (
 // publish sends data and logs what cannot be sent: whoever waits for it will
 // time out and ask again. A fenced shard says nothing.
 func (s *Shard) publish(subject string, data []byte) {
-	if subject == "" || s.fenced.Load() {
+	if subject == "" || s.silent() {
 		return
 	}
 	if err := s.Conn.Publish(subject, data); err != nil {
@@ -33,7 +33,7 @@ func (s *Shard) publish(subject string, data []byte) {
 
 // send publishes a delivery, unless the shard is fenced.
 func (s *Shard) send(m *nats.Msg) error {
-	if s.fenced.Load() {
+	if s.silent() {
 		return store.ErrFenced
 	}
 	return s.Conn.PublishMsg(m)
@@ -42,7 +42,7 @@ func (s *Shard) send(m *nats.Msg) error {
 // replyError answers a request with an error. Without a reply subject it does
 // nothing, nor does a fenced shard.
 func (s *Shard) replyError(subject string, e *wire.Error) {
-	if !s.fenced.Load() {
+	if !s.silent() {
 		s.set.replyError(subject, e)
 	}
 }
@@ -168,7 +168,7 @@ func commitError(err error) *wire.Error {
 
 // event tells news of the shard, unless another one may be telling them.
 func (s *Shard) event(typ, tail string, e wire.Event) {
-	if !s.fenced.Load() {
+	if !s.silent() {
 		s.Event(typ, tail, e)
 	}
 }

@@ -132,7 +132,7 @@ func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subsc
 func (q *Queue) Refuse(reply string, e *wire.Error) {
 	q.metrics.Refused(e.ErrCode)
 	switch {
-	case q.shard.fenced.Load():
+	case q.shard.silent():
 		return
 	case reply == "":
 		q.shard.set.refusals.event(q.shard.set, q.name, e)

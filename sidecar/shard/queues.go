@@ -88,7 +88,7 @@ func (s *Set) Home(name string) int {
 func (s *Set) Find(name string) (*Queue, *wire.Error) {
 	q := s.queues.get(name)
 	switch {
-	case q != nil && !q.shard.fenced.Load():
+	case q != nil && !q.shard.silent():
 		return q, nil
 	case q == nil && s.here(name):
 		return nil, wire.QueueNotFound(name)
@@ -105,7 +105,7 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 	switch {
 	case s.set.draining.Load():
 		return settings, wire.Draining()
-	case s.leaving.Load(), s.fenced.Load():
+	case s.leaving.Load(), s.silent():
 		return settings, wire.NoOwner(settings.Name)
 	}
 	if q := s.set.queues.get(settings.Name); q != nil {

@@ -182,7 +182,7 @@ func (s *Set) Shard(number int) *Shard {
 func (s *Set) Numbers() []int {
 	var numbers []int
 	for _, sh := range s.all() {
-		if !sh.fenced.Load() {
+		if !sh.silent() {
 			numbers = append(numbers, sh.number)
 		}
 	}

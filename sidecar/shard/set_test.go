@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -221,6 +222,32 @@ func TestDeliveriesUnderWayToAFencedShard(t *testing.T) {
 		second.Fence(false)
 		m := r.one("w")
 		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+	})
+}
+
+// TestAShardThatMayNotOwnItsQueues is silent from that moment on, and goes on by itself.
+func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
+	twoShards(t, func(r *rig, second *Shard, _ *heldStore, _ *places) {
+		var lost atomic.Bool
+		second.Owns = func() bool { return !lost.Load() }
+		q := r.Queue("first")
+		r.consume(q, "w", 1)
+		lost.Store(true)
+		require.Nil(t, q.Accept(message("first", "")))
+		q.Refuse("refused", wire.TokenRefused())
+		time.Sleep(time.Second)
+		r.none("w")
+		r.none("refused")
+		_, werr := r.Find("first")
+		require.Equal(t, wire.CodeNoOwner, werr.ErrCode)
+		require.Equal(t, []int{0}, r.Numbers())
+
+		lost.Store(false)
+		time.Sleep(lookInterval)
+		m := r.one("w")
+		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+		q.Refuse("refused", wire.TokenRefused())
+		require.Equal(t, wire.CodeTokenRefused, r.refused("refused").ErrCode)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
@@ -21,6 +22,10 @@ import (
 // goroutine.
 type Shard struct {
 	*Options // of the set
+	// Owns reports whether nobody else can own the shard yet; nil: nobody ever does. It is
+	// asked before each delivery and answer, and set before [Set.Add]. Where it is false
+	// the shard is fenced.
+	Owns     func() bool
 	set      *Set
 	number   int
 	store    store.Store
@@ -34,6 +39,7 @@ type Shard struct {
 	attached  bool            // under the state of the set: acks can be heard
 	fenced    atomic.Bool     // written under the state of the set
 	leaving   atomic.Bool     // written under admin: no queue is made or deleted any more
+	looking   atomic.Bool     // lookAgain is under way
 	abandoned atomic.Bool     // nothing is written any more; fenced and leaving as well
 	lost      chan struct{}   // closed when abandoned is set
 	ended     context.Context // ended by end
@@ -117,7 +123,40 @@ func (s *Shard) attach() error {
 
 // delivers reports whether deliveries may go out, as far as it is about the shard. Its
 // caller holds the state of the set.
-func (s *Shard) delivers() bool { return s.attached && s.failure.Load() == nil && !s.fenced.Load() }
+func (s *Shard) delivers() bool {
+	return s.attached && s.failure.Load() == nil && !s.fenced.Load() && s.owns()
+}
+
+func (s *Shard) owns() bool { return s.Owns == nil || s.Owns() }
+
+// silent reports whether the shard is fenced.
+func (s *Shard) silent() bool {
+	if s.fenced.Load() {
+		return true
+	}
+	if s.owns() {
+		return false
+	}
+	if !s.looking.Swap(true) {
+		s.lookAgain()
+	}
+	return true
+}
+
+// lookInterval is how often a shard that owns nothing asks whether it does.
+const lookInterval = 100 * time.Millisecond
+
+// lookAgain holds deliveries back until the shard owns its queues.
+func (s *Shard) lookAgain() {
+	s.set.state.Lock()
+	defer s.set.state.Unlock()
+	s.tellDispatch()
+	if s.owns() || s.ended.Err() != nil {
+		s.looking.Store(false)
+		return
+	}
+	time.AfterFunc(lookInterval, s.lookAgain)
+}
 
 func (s *Shard) tellDispatch() { s.set.tellDispatch(s.set.queues.of(s)...) }
 
