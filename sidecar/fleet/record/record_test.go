@@ -281,3 +281,13 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// A permit that is wanted of an opening whose end closes it is none: the record stays one
+// that can be read.
+func TestWantOfAnOpeningThatEndsClosed(t *testing.T) {
+	c := apply(t, Circuit{}, "a", 5*second,
+		Step{Kind: Open, At: 5 * second, Until: 4 * second, After: breaker.Closed, Cause: CauseByHand}, Step{Kind: Want})
+	_, err := Decode(c.Encode())
+	require.NoError(t, err)
+	require.Equal(t, breaker.Closed, c.State)
+}

@@ -99,7 +99,9 @@ func (c *Circuit) step(m *breaker.Machine, s *Step, by string, now int64) (chang
 			return false
 		}
 		change, cause = turned, CauseTime
-		defer func() { c.hold(by, held+1) }() // after a transition has taken those of before
+		if m.State() == breaker.HalfOpen { // it may have been an opening that ends closed
+			defer func() { c.hold(by, held+1) }() // after a transition has taken those of before
+		}
 	case RetryAfter:
 		change, cause = m.RetryAfter(now, s.Until), CauseRetryAfter
 	default:
