@@ -13,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -65,6 +66,22 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 			}})
 		},
 	})
+}
+
+// sharing says how the limits of a throttle key are shared.
+func (s *Server) sharing(key string) *control.Sharing {
+	st, ok := s.rooms.limits.Status(key)
+	if !ok {
+		return nil
+	}
+	shared := wire.ThrottleShared{Degraded: st.Away, Alone: st.Alone, Users: st.Users, By: st.By}
+	if st.By != "" && st.SetAt > 0 {
+		shared.ChangedAt = wire.Timestamp(st.SetAt)
+	}
+	if !st.Alone {
+		shared.Tokens, shared.InWindow = float64(st.Tokens)/throttle.One, st.Slots
+	}
+	return &control.Sharing{ThrottleShared: shared, InForce: st.InForce}
 }
 
 func timestampOrNil(at int64) any {

@@ -52,6 +52,22 @@ type ThrottleInfo struct {
 	// replies it is how many queues stand in line: those that have tried.
 	Waiting         int   `json:"waiting"`
 	WaitingMessages int64 `json:"waiting_messages,omitempty"`
+
+	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are this fila's alone
+}
+
+// ThrottleShared is how filas share the limits of a throttle key. What its ThrottleInfo
+// says of tokens and messages is this fila's: of what it was lent.
+type ThrottleShared struct {
+	Degraded bool             `json:"degraded,omitempty"` // the bucket cannot be reached: this fila goes by what it has
+	Alone    bool             `json:"alone,omitempty"`    // no other fila uses the key: this one goes by limits of its own, and the rest is not known
+	Users    map[string]int64 `json:"users,omitempty"`    // permits for messages in flight, by fila
+	Tokens   float64          `json:"tokens"`             // in the bucket of all, that are not lent
+	InWindow int64            `json:"in_window"`          // slots that are used or lent
+	// Own is what is set here, if limits that another fila has set later are in force.
+	Own       *ThrottleLimits `json:"own,omitempty"`
+	By        string          `json:"by,omitempty"`         // that fila
+	ChangedAt string          `json:"changed_at,omitempty"` // RFC 3339, if it is known when that was
 }
 
 // ThrottleList answers throttle-list.

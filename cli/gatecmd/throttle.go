@@ -3,6 +3,8 @@ package gatecmd
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -230,7 +232,11 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 				if i.Rate != nil {
 					tokens = terminal.Number(i.Tokens)
 				}
-				t.Row(i.Key, words(i.ThrottleLimits), i.Source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
+				source := i.Source
+				if i.Shared != nil {
+					source += ", shared"
+				}
+				t.Row(i.Key, words(i.ThrottleLimits), source, gateNow(i), env.Soon(i.OpensAt), tokens, i.InFlight, i.Waiting)
 			}
 			return t.Or("no throttle keys; limit one with `fila throttle set KEY --rate 10`")
 		}),
@@ -277,7 +283,44 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 	}
 	t.Row("in flight", i.InFlight)
 	t.Row("queues waiting", waitingText(i.Waiting, i.WaitingMessages))
+	if i.Shared != nil {
+		showShared(env, t, i)
+	}
 	return t.String()
+}
+
+// showShared says how filas share a throttle key.
+func showShared(env *command.Env, t *terminal.Table, i client.ThrottleInfo) {
+	s := i.Shared
+	switch {
+	case s.Alone:
+		t.Row("shared", "no other fila uses it")
+	case s.Degraded:
+		t.Row("shared", "degraded: this fila goes by what it has")
+	default:
+		var users []string
+		for _, name := range slices.Sorted(maps.Keys(s.Users)) {
+			user := terminal.Clean(name)
+			if i.Concurrency != nil {
+				user += fmt.Sprintf(" (%s)", terminal.Plural(s.Users[name], "permit"))
+			}
+			users = append(users, user)
+		}
+		t.Row("shared", "by "+strings.Join(users, ", "))
+		if i.Rate != nil {
+			t.Row("tokens of all", terminal.Number(s.Tokens))
+		}
+		if i.Limit != nil && i.WindowMs != nil {
+			t.Row("window of all", fmt.Sprintf("%d of %d", s.InWindow, *i.Limit))
+		}
+	}
+	if s.Own != nil {
+		when := ""
+		if s.ChangedAt != "" {
+			when = " " + env.When(s.ChangedAt)
+		}
+		t.Row("set here", fmt.Sprintf("%s; fila %s has set others later%s", words(*s.Own), terminal.Clean(s.By), when))
+	}
 }
 
 // waitingText is how many queues wait, and their messages where they are known.

@@ -118,6 +118,35 @@ func TestThrottleShowAndClear(t *testing.T) {
 	clitest.Complains(t, program.RunAt(t, "throttle", "show", "gone"), command.ExitNotFound, "`fila throttle list` shows those that are known [err_code 14404]")
 }
 
+func TestThrottleThatIsShared(t *testing.T) {
+	f := clitest.StartFake(t)
+	shared, four, one := stripe(), int64(4), int64(1)
+	shared.State, shared.OpensAt = "open", ""
+	shared.Shared = &wire.ThrottleShared{
+		Users: map[string]int64{"us": 1, "eu": 4}, Tokens: 1.5, InWindow: 7,
+		Own: &wire.ThrottleLimits{Concurrency: &four}, By: "eu",
+	}
+	f.Answer("fila.admin.throttle-show.stripe", shared)
+	r := clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe"))
+	for _, line := range []string{
+		"shared          by eu (4 permits), us (1 permit)\n", "tokens of all   1.5\n", "window of all   7 of 100\n",
+		"set here        concurrency 4; fila eu has set others later\n",
+	} {
+		require.Contains(t, r.Out, line)
+	}
+	for line, s := range map[string]*wire.ThrottleShared{
+		"shared          no other fila uses it\n":                   {Alone: true},
+		"shared          degraded: this fila goes by what it has\n": {Degraded: true},
+	} {
+		shared.Shared = s
+		f.Answer("fila.admin.throttle-show.stripe", shared)
+		require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe")).Out, line)
+	}
+	list := wire.ThrottleList{Total: 1, Throttles: []wire.ThrottleInfo{{Key: "a", ThrottleLimits: wire.ThrottleLimits{Concurrency: &one}, Source: "config", State: "open", Shared: &wire.ThrottleShared{}}}}
+	f.Answer("fila.admin.throttle-list", list)
+	require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "list")).Out, "config, shared")
+}
+
 func TestThrottleList(t *testing.T) {
 	f := clitest.StartFake(t)
 	ten := wire.Rate("10")

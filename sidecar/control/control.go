@@ -52,6 +52,8 @@ type Options struct {
 	// Share is given the gates before they are used, to have limits hold over a fleet;
 	// nil: they are of this process.
 	Share func(*throttle.Gates)
+	// Sharing says how the limits of a key are shared; nil: they are not, or Share is nil.
+	Sharing func(key string) *Sharing
 }
 
 // Control is what can change while fila runs. See the package's comment.

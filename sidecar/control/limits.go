@@ -53,6 +53,29 @@ func wireLimits(l throttle.Limits) wire.ThrottleLimits {
 	}
 }
 
+// Sharing is how a fleet shares the limits of a throttle key.
+type Sharing struct {
+	wire.ThrottleShared
+	InForce throttle.Limits
+}
+
+// addSharing says how the limits of a key are shared. Those that another fila has set
+// later are in force.
+func (c *Control) addSharing(info *wire.ThrottleInfo, key string) {
+	if c.opt.Sharing == nil {
+		return
+	}
+	s := c.opt.Sharing(key)
+	if s == nil {
+		return
+	}
+	info.Shared = &s.ThrottleShared
+	if s.By != "" {
+		own := info.ThrottleLimits
+		info.Shared.Own, info.ThrottleLimits, info.Source = &own, wireLimits(s.InForce), "fila "+s.By
+	}
+}
+
 // orNil is a value that is not set if it is zero.
 func orNil[T comparable](value T) *T {
 	var none T

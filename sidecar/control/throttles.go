@@ -401,6 +401,9 @@ func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.Thr
 	info.State = state.Kind.String()
 	info.Tokens = float64(state.Tokens) / throttle.One
 	info.InWindow, info.InFlight, info.Waiting = state.InWindow, state.InFlight, state.Waiting
+	if gate {
+		c.addSharing(&info, key)
+	}
 	if state.Kind != throttle.Open && state.At != throttle.Never {
 		info.OpensAt = wire.Timestamp(state.At)
 	}

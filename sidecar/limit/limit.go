@@ -437,6 +437,42 @@ func (l *Limits) Release(ctx context.Context) {
 	}
 }
 
+// Status is how a key is shared, as far as it is known here.
+type Status struct {
+	Away    bool             // the bucket cannot be reached, or the record not be read
+	Alone   bool             // this instance goes by limits of its own
+	Users   map[string]int64 // permits, by name of the instance
+	Tokens  int64            // not lent, in thousandths
+	Slots   int64            // used or lent
+	InForce throttle.Limits
+	By      string // name of the instance that has set them; empty: they are as they were set here
+	SetAt   int64  // Unix ns of this host's clock; 0: not known
+}
+
+// Status returns how a key is shared. ok is false if it has no gate that is.
+func (l *Limits) Status(key string) (s Status, ok bool) {
+	own, alone, shared := l.gates.Shared(key)
+	mem := l.find(key)
+	if !shared || mem == nil {
+		return Status{}, false
+	}
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	rec, _ := mem.m.Record()
+	s = Status{Away: mem.foreign || l.opt.Fleet.Away() != nil, Alone: alone, Users: make(map[string]int64, len(rec.Users)), Tokens: rec.Tokens}
+	for name, u := range rec.Users {
+		s.Users[fleet.NameOf(name)] += u.Permits
+	}
+	for _, slot := range rec.Slots {
+		s.Slots += slot.N
+	}
+	var by string
+	if s.InForce, by = mem.m.InForce(own, l.setAt(key)); s.InForce != own {
+		s.By, s.SetAt = fleet.NameOf(by), max(0, rec.Terms.At-l.opt.Fleet.Offset())
+	}
+	return s, true
+}
+
 // leftIfEmpty tells Release when there is nothing to wait for.
 func (l *Limits) leftIfEmpty() {
 	l.mu.Lock()
