@@ -26,12 +26,18 @@ type Options struct {
 	Path  string
 	Store store.Options
 
-	// Create makes the stream if there is none, and the file has never followed one.
+	// Create makes the stream if there is none, and no file either.
 	// It is for whoever makes a cluster: of one that exists, a stream that is missing
 	// is lost.
 	Create   bool
 	Replicas int   // of the stream, and how many one that exists must have; default 3
 	MaxBytes int64 // of a stream that is made; 0: any number
+
+	// Snapshots is where replicas begin when their file is lost or the log has been cut;
+	// see OpenSnapshots. An owner makes one when the log behind the newest is longer
+	// than 256 MiB and what lives, or takes a third of what the stream may hold. Without
+	// it the log is never cut.
+	Snapshots jetstream.ObjectStore
 
 	Beat       time.Duration // an idle owner writes so often; default 500 ms
 	AckTimeout time.Duration // a record without an answer is looked for in the log; default 2 s
@@ -41,7 +47,8 @@ type Options struct {
 	// Now is a clock that is monotonic. Default time.Now.
 	Now func() time.Time
 
-	recordBytes int // a record is no longer
+	recordBytes   int   // a record is no longer
+	truncateBytes int64 // so much log there may be behind a snapshot
 }
 
 // headroom is what of the largest message that NATS takes is left to its headers.
@@ -58,6 +65,7 @@ func (o *Options) defaults() {
 	o.AckTimeout = cmp.Or(o.AckTimeout, 2*time.Second)
 	o.Linger = cmp.Or(o.Linger, 5*time.Second)
 	o.Check = cmp.Or(o.Check, 5*time.Second)
+	o.truncateBytes = cmp.Or(o.truncateBytes, truncateBytes)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"sync"
 	"time"
 
@@ -31,8 +33,12 @@ type Replica struct {
 	unwritten int      // records since the file has had its position
 	stuck     uint64   // where it could not go on; beyond that it can
 
+	snapshotting sync.Mutex // held while a snapshot is made
+
 	mu struct {
 		sync.Mutex
+		file    *store.Bolt // bolt, for others; nil: it is not open
+		newest  *Snapshot   // nil: not known
 		seen    Seen
 		changed chan struct{} // closed when seen changes, or try
 		try     *attempt      // nil: nobody promotes
@@ -161,18 +167,30 @@ func (r *Replica) Await(ctx context.Context, seq uint64) error {
 	}
 }
 
-// open opens the file and compares it with the stream.
+// open opens the file and compares it with the stream. A file that is to be made is
+// made when the stream is there: a snapshot that it must begin with is older than the
+// stream (see Seed).
 func (r *Replica) open(ctx context.Context) error {
+	fresh := false
 	if r.bolt == nil {
-		if err := r.openFile(); err != nil {
+		var err error
+		if fresh, err = r.findFile(); err != nil {
 			return err
 		}
 	}
-	st, err := r.openStream(ctx)
+	st, err := r.openStream(ctx, fresh)
+	if err == nil && fresh {
+		err = r.makeFile(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	if err := r.compare(ctx, st); err != nil {
+	if err = r.compare(ctx, st); errors.Is(err, ErrGap) {
+		if err = r.jump(ctx, err); err == nil {
+			err = r.compare(ctx, st)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	r.created = st.created
@@ -186,19 +204,79 @@ func (r *Replica) open(ctx context.Context) error {
 	return nil
 }
 
+// errUnfinished is of a file that was made, and has not become a replica.
+var errUnfinished = errors.New("it has no position")
+
+// findFile opens the file, or says that it is to be made: it is not there, or was put
+// aside because it is corrupt.
+func (r *Replica) findFile() (fresh bool, err error) {
+	if _, err := os.Stat(r.o.Path); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	err = r.openFile()
+	switch {
+	case errors.Is(err, errUnfinished):
+		return true, errors.Join(r.closeFile(), os.Remove(r.o.Path))
+	case errors.Is(err, store.ErrCorrupt):
+		aside := r.o.Path + ".corrupt"
+		r.o.Log.Error("replog: the file is corrupt and put aside; it is made again from snapshot and log",
+			"shard", r.o.Shard, "file", r.o.Path, "aside", aside, "error", err)
+		return true, errors.Join(r.closeFile(), os.Rename(r.o.Path, aside))
+	}
+	return false, err
+}
+
+// makeFile makes a replica that begins with the newest snapshot, or with nothing.
+func (r *Replica) makeFile(ctx context.Context) error {
+	if _, err := r.restore(ctx, nil); err != nil {
+		return err
+	}
+	if err := r.openFile(); !errors.Is(err, errUnfinished) {
+		return err
+	}
+	r.safe = position{incarnation: r.o.Incarnation, shard: r.o.Shard}
+	return r.bolt.Apply(nil, r.safe.append(nil))
+}
+
+// jump lets the file go on with a snapshot behind the gap.
+func (r *Replica) jump(ctx context.Context, gap error) error {
+	have := r.safe
+	if err := r.closeFile(); err != nil {
+		return err
+	}
+	done, err := r.restore(ctx, &have)
+	if err = errors.Join(err, r.openFile()); err != nil {
+		return err
+	}
+	if !done {
+		return gap
+	}
+	return nil
+}
+
+// setFile notes which file is open.
+func (r *Replica) setFile(bolt *store.Bolt) {
+	r.bolt = bolt
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.file = bolt
+}
+
 // openFile opens the file and reads how far it is.
 func (r *Replica) openFile() error {
 	bolt, err := store.Open(r.o.Path, r.o.Store)
 	if err != nil {
 		return err
 	}
-	r.bolt = bolt
+	r.setFile(bolt)
 	raw, err := bolt.Position()
 	switch {
 	case err != nil:
 		return err
+	case raw == nil && bolt.Stats().Commits > 0:
+		return fmt.Errorf("%w: %s is the store of a node without a cluster", ErrForeign, r.o.Path)
 	case raw == nil:
-		return r.begin()
+		return errUnfinished
 	}
 	if r.safe, err = decodePosition(raw); err != nil {
 		return fmt.Errorf("replog: %s: position: %w", r.o.Path, err)
@@ -210,22 +288,9 @@ func (r *Replica) openFile() error {
 	return nil
 }
 
-// begin makes an empty file a replica that has applied nothing.
-func (r *Replica) begin() error {
-	snap, err := r.bolt.Snapshot()
-	if err != nil {
-		return err
-	}
-	if snap.NextQueueID > 1 || len(snap.Config) > 0 || r.bolt.Stats().Commits > 0 {
-		return fmt.Errorf("%w: %s is the store of a node without a cluster", ErrForeign, r.o.Path)
-	}
-	r.safe = position{incarnation: r.o.Incarnation, shard: r.o.Shard}
-	return r.bolt.Apply(nil, r.safe.append(nil))
-}
-
-func (r *Replica) openStream(ctx context.Context) (state, error) {
+func (r *Replica) openStream(ctx context.Context, fresh bool) (state, error) {
 	if j, ok := r.j.(opener); ok {
-		return j.open(ctx, r.o.Create && r.safe.seq == 0)
+		return j.open(ctx, r.o.Create && fresh)
 	}
 	return r.j.state(ctx)
 }
@@ -255,9 +320,9 @@ func (r *Replica) closeFile() error {
 	if r.bolt == nil {
 		return nil
 	}
-	err := r.bolt.Close()
-	r.bolt = nil
-	return err
+	bolt := r.bolt
+	r.setFile(nil)
+	return bolt.Close()
 }
 
 // errPromoted ends following: the epoch record of this node has come.
@@ -589,7 +654,7 @@ func (r *Replica) own() {
 	s := r.newStore()
 	r.mu.Lock()
 	a := r.mu.try
-	r.mu.try, r.mu.store = nil, s
+	r.mu.try, r.mu.store, r.mu.newest = nil, s, nil
 	closed := r.mu.closed
 	r.mu.Unlock()
 	a.done <- promoted{store: s}
@@ -597,7 +662,7 @@ func (r *Replica) own() {
 		_ = s.Close() // it has done nothing yet
 	}
 	<-s.ended
-	r.bolt = nil // the store has closed it
+	r.setFile(nil) // the store has closed it
 }
 
 // released is told that a store is closed. What is in the file shows when it is open

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/filaq/fila/store"
@@ -22,6 +23,7 @@ type Store struct {
 	beating sync.WaitGroup
 	stop    chan struct{} // ends the beats
 	closing sync.Once
+	cutting atomic.Bool   // a snapshot is being made
 	ended   chan struct{} // closed when the file is closed
 }
 
@@ -119,11 +121,57 @@ func (s *Store) failBeat(err error) {
 	}
 }
 
-// measure learns how full the stream is. What is written later is added.
+// measure learns how full the stream is, and has it cut. What is written later is
+// added.
 func (s *Store) measure() {
 	ctx, cancel := context.WithTimeout(s.w.ctx, s.r.o.AckTimeout)
 	defer cancel()
-	if st, err := s.r.j.state(ctx); err == nil {
-		s.w.room.set(st)
+	st, err := s.r.j.state(ctx)
+	if err != nil {
+		return
 	}
+	s.w.room.set(st)
+	if s.r.o.Snapshots == nil {
+		return
+	}
+	newest, err := s.r.newest(ctx)
+	if err != nil || !due(st, newest, s.Stats().LiveBytes, s.r.o.truncateBytes) || !s.cutting.CompareAndSwap(false, true) {
+		return
+	}
+	s.beating.Go(s.cut)
+}
+
+// cut makes a snapshot, so that the log gets shorter.
+func (s *Store) cut() {
+	defer s.cutting.Store(false)
+	if _, err := s.r.Snapshot(s.w.ctx); err != nil && s.w.ctx.Err() == nil {
+		s.r.o.Log.Error("replog: no snapshot was made, and the log grows", "shard", s.r.o.Shard, "error", err)
+		again := time.NewTimer(cutAgain)
+		defer again.Stop()
+		select {
+		case <-again.C:
+		case <-s.w.ctx.Done():
+		}
+	}
+}
+
+// cutAgain is how long a snapshot that failed is not tried again.
+const cutAgain = time.Minute
+
+// newest is how far the newest snapshot goes, 0 if there is none.
+func (r *Replica) newest(ctx context.Context) (uint64, error) {
+	r.mu.Lock()
+	known := r.mu.newest
+	r.mu.Unlock()
+	if known != nil {
+		return known.Seq, nil
+	}
+	all, err := r.o.list(ctx)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.newest = &all[0]
+	return all[0].Seq, nil
 }

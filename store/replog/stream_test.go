@@ -1,6 +1,7 @@
 package replog
 
 import (
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -136,17 +137,11 @@ func TestRealLogFull(t *testing.T) {
 	s := promote(t, a)
 	waits := make(chan error, 1)
 	go func() {
-		for {
-			if err := put(s, "k", strings.Repeat("x", 3000)); err != nil {
-				waits <- err
-				return
-			}
-			if !s.Full() {
-				continue
-			}
-			waits <- put(s, "large", strings.Repeat("x", 10_000))
-			return
+		var err error
+		for range 13 { // the last one does not fit
+			err = errors.Join(err, put(s, "k", strings.Repeat("x", 3000)))
 		}
+		waits <- err
 	}()
 	require.Eventually(t, func() bool { return s.Full() && !s.Owns(time.Second) }, 30*time.Second, 10*time.Millisecond)
 	require.NoError(t, s.Err())

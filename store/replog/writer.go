@@ -161,7 +161,7 @@ func (w *writer) write(h head) error {
 }
 
 // perMessage is what a stream needs beside a record, about.
-const perMessage = 64
+const perMessage = 150
 
 // persist sends a record until it lies in the log, or never will.
 func (w *writer) persist(record []byte, h head) error {

@@ -1,0 +1,351 @@
+package replog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/filaq/fila/store"
+)
+
+// Snapshots of all shards of a cluster lie in one object store. A shard has two names
+// there, <shard>/0 and <shard>/1, and a new one takes the place of the older: so the
+// newest is always whole, and nothing piles up. The log is purged up to the older one,
+// so that both are good to begin with.
+//
+// A snapshot is a compacted copy of a replica's file. How far it is is in its metadata
+// and, as in every replica, in the file.
+
+// Snapshot is a copy of a shard that a replica can begin with.
+type Snapshot struct {
+	Seq   uint64    // of the log, up to which it goes
+	Bytes int64     // of the file
+	At    time.Time // by the server's clock
+	name  string
+}
+
+// truncateBytes is how much log there may be behind the newest snapshot, at least.
+const truncateBytes = 256 << 20
+
+// due says whether it is time for a snapshot: the log behind the newest one, which
+// goes up to a sequence, is longer than what lives. A stream that takes so many bytes
+// has to hold two such stretches, and a third while a snapshot is made.
+func due(st state, newest uint64, live, least int64) bool {
+	if st.last <= newest || st.last < st.first {
+		return false
+	}
+	records := st.last - st.first + 1
+	behind := min(st.last-newest, records)
+	size := int64(float64(st.bytes) * float64(behind) / float64(records))
+	most := max(least, live)
+	if st.most > 0 {
+		most = min(most, st.most/3)
+	}
+	return size > most
+}
+
+// OpenSnapshots finds the object store of a cluster's snapshots, or makes it with so
+// many replicas. It refuses one of another cluster.
+func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarnation string, replicas int) (jetstream.ObjectStore, error) {
+	bucket := "FILA_" + cluster + "_SNAP"
+	want := map[string]string{metaCluster: cluster, metaIncarnation: incarnation}
+	obs, err := js.ObjectStore(ctx, bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		obs, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: bucket, Description: "snapshots of the shards of fila", Replicas: replicas, Metadata: want,
+		})
+		if errors.Is(err, jetstream.ErrBucketExists) { // another node was faster
+			obs, err = js.ObjectStore(ctx, bucket)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("replog: object store %s: %w", bucket, err)
+	}
+	status, err := obs.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("replog: object store %s: %w", bucket, err)
+	}
+	for key, value := range want {
+		if got := status.Metadata()[key]; got != value {
+			return nil, fmt.Errorf("%w: object store %s has %s %q, not %q", ErrForeign, bucket, key, got, value)
+		}
+	}
+	if status.Replicas() < replicas {
+		return nil, fmt.Errorf("%w: object store %s has %d, %d are asked for", ErrReplicas, bucket, status.Replicas(), replicas)
+	}
+	return obs, nil
+}
+
+// Key of the metadata of a snapshot; its incarnation is there, too.
+const metaSeq = "fila_seq"
+
+// list returns the snapshots of a shard, the newest first.
+func (o *Options) list(ctx context.Context) ([]Snapshot, error) {
+	var all []Snapshot
+	for slot := range 2 {
+		name := o.slot(slot)
+		info, err := o.Snapshots.GetInfo(ctx, name)
+		if errors.Is(err, jetstream.ErrObjectNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("replog: snapshot %s: %w", name, err)
+		}
+		seq, err := strconv.ParseUint(info.Metadata[metaSeq], 10, 64)
+		if err != nil || info.Metadata[metaIncarnation] != o.Incarnation {
+			return nil, fmt.Errorf("%w: snapshot %s is of incarnation %q and goes up to %q", ErrForeign, name, info.Metadata[metaIncarnation], info.Metadata[metaSeq])
+		}
+		all = append(all, Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name})
+	}
+	slices.SortFunc(all, func(a, b Snapshot) int { return cmp.Compare(b.Seq, a.Seq) })
+	return all, nil
+}
+
+func (o *Options) slot(n int) string { return fmt.Sprintf("%d/%d", o.Shard, n) }
+
+// free is the name that the next snapshot gets: one that nobody has, or that of the
+// older.
+func (o *Options) free(have []Snapshot) string {
+	for slot := range 2 {
+		name := o.slot(slot)
+		if !slices.ContainsFunc(have, func(s Snapshot) bool { return s.name == name }) {
+			return name
+		}
+	}
+	return have[len(have)-1].name
+}
+
+// upload puts a file into the object store.
+func (o *Options) upload(ctx context.Context, path, name string, seq uint64) (Snapshot, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := o.Snapshots.Put(ctx, jetstream.ObjectMeta{
+		Name: name, Metadata: map[string]string{metaSeq: strconv.FormatUint(seq, 10), metaIncarnation: o.Incarnation},
+	}, f)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name}, nil
+}
+
+// Snapshots returns what there is of the shard, the newest first.
+func (r *Replica) Snapshots(ctx context.Context) ([]Snapshot, error) {
+	if r.o.Snapshots == nil {
+		return nil, nil
+	}
+	return r.o.list(ctx)
+}
+
+// Snapshot puts a compacted copy of the replica into the object store, and purges the
+// log up to the snapshot before it. An owner does so by itself, see [Options]. One at a
+// time; the file needs as much room again, twice.
+func (r *Replica) Snapshot(ctx context.Context) (Snapshot, error) {
+	r.snapshotting.Lock()
+	defer r.snapshotting.Unlock()
+	if r.o.Snapshots == nil {
+		return Snapshot{}, errors.New("replog: there is no object store for snapshots")
+	}
+	have, err := r.o.list(ctx)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	tmp := r.o.Path + ".snapshot"
+	p, err := r.copyTo(ctx, tmp)
+	defer os.Remove(tmp) //nolint:errcheck // the next one removes it, too
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("replog: snapshot of shard %d: %w", r.o.Shard, err)
+	}
+	if len(have) > 0 && have[0].Seq >= p.seq {
+		return have[0], nil
+	}
+	made, err := r.o.upload(ctx, tmp, r.o.free(have), p.seq)
+	if err != nil {
+		return Snapshot{}, fmt.Errorf("replog: snapshot of shard %d: %w", r.o.Shard, err)
+	}
+	r.mu.Lock()
+	r.mu.newest = &made
+	r.mu.Unlock()
+	r.o.Log.Info("replog: a snapshot was made", "shard", r.o.Shard, "seq", made.Seq, "bytes", made.Bytes)
+	if len(have) == 0 {
+		return made, nil
+	}
+	// The newer of those before is the older one now.
+	if err := r.j.purge(ctx, have[0].Seq+1); err != nil {
+		return made, fmt.Errorf("replog: the log of shard %d is not cut: %w", r.o.Shard, err)
+	}
+	return made, nil
+}
+
+// copyTo makes a compacted copy of the file, and returns how far it is.
+func (r *Replica) copyTo(ctx context.Context, path string) (position, error) {
+	if err := remove(path); err != nil {
+		return position{}, err
+	}
+	r.mu.Lock()
+	file := r.mu.file
+	r.mu.Unlock()
+	if file == nil {
+		return position{}, errors.New("its file is not open")
+	}
+	if _, err := file.BackupTo(ctx, path); err != nil {
+		return position{}, err
+	}
+	return compacted(path, r.o.Store)
+}
+
+// compacted makes a copy small and returns its position.
+func compacted(path string, o store.Options) (position, error) {
+	if _, err := store.CompactFile(path, "", o); err != nil {
+		return position{}, err
+	}
+	f, err := store.OpenFile(path, o)
+	if err != nil {
+		return position{}, err
+	}
+	raw, err := f.Position()
+	if err = errors.Join(err, f.Close()); err != nil {
+		return position{}, err
+	}
+	return decodePosition(raw)
+}
+
+// restore puts the newest snapshot in the place of the file, unless it is no newer than
+// what the file has applied. The file is not open.
+func (r *Replica) restore(ctx context.Context, have *position) (done bool, err error) {
+	if r.o.Snapshots == nil {
+		return false, nil
+	}
+	all, err := r.o.list(ctx)
+	if err != nil || len(all) == 0 || have != nil && all[0].Seq <= have.seq {
+		return false, err
+	}
+	r.o.Log.Info("replog: beginning with a snapshot", "shard", r.o.Shard, "seq", all[0].Seq, "bytes", all[0].Bytes)
+	tmp := r.o.Path + ".restore"
+	defer os.Remove(tmp) //nolint:errcheck // after a rename it is gone already
+	if err := r.download(ctx, all[0].name, tmp); err != nil {
+		return false, fmt.Errorf("replog: snapshot %s: %w", all[0].name, err)
+	}
+	if err := os.Rename(tmp, r.o.Path); err != nil {
+		return false, fmt.Errorf("replog: snapshot %s: %w", all[0].name, err)
+	}
+	return true, syncDir(filepath.Dir(r.o.Path))
+}
+
+// download writes an object into a new file; its digest is checked on the way.
+func (r *Replica) download(ctx context.Context, name, path string) error {
+	object, err := r.o.Snapshots.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer object.Close() //nolint:errcheck // it was only read
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, object)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Seed makes a file, the store of a node without a cluster or a replica of another
+// incarnation, the beginning of a log that does not exist yet: its snapshot up to
+// sequence 0. The file is only read; nobody may serve it. Replicas begin with it once
+// the stream has been made, which Seed does in the end.
+func Seed(ctx context.Context, o Options, path string) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	if o.Snapshots == nil {
+		return errors.New("replog: there is no object store for snapshots")
+	}
+	j := o.journal()
+	if _, err := j.state(ctx); !errors.Is(err, ErrGone) {
+		if err == nil {
+			err = fmt.Errorf("%w: stream %s is there already", ErrForeign, j.name)
+		}
+		return err
+	}
+	have, err := o.list(ctx)
+	if err != nil {
+		return err
+	}
+	if len(have) > 0 && have[0].Seq > 0 {
+		return fmt.Errorf("%w: there is a snapshot of shard %d up to %d, and no stream", ErrForeign, o.Shard, have[0].Seq)
+	}
+	tmp := o.Path + ".seed"
+	defer os.Remove(tmp) //nolint:errcheck // the next one removes it, too
+	if err := o.seed(ctx, path, tmp); err != nil {
+		return fmt.Errorf("replog: seed of shard %d from %s: %w", o.Shard, path, err)
+	}
+	_, err = j.open(ctx, true)
+	return err
+}
+
+func (o *Options) seed(ctx context.Context, path, tmp string) error {
+	if err := remove(tmp); err != nil {
+		return err
+	}
+	f, err := store.OpenFile(path, o.Store)
+	if err != nil {
+		return err
+	}
+	_, err = f.BackupTo(ctx, tmp)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	s, err := store.Open(tmp, o.Store)
+	if err != nil {
+		return err
+	}
+	err = s.Apply(nil, position{incarnation: o.Incarnation, shard: o.Shard}.append(nil))
+	if err = errors.Join(err, s.Close()); err != nil {
+		return err
+	}
+	if _, err := compacted(tmp, o.Store); err != nil {
+		return err
+	}
+	_, err = o.upload(ctx, tmp, o.slot(0), 0)
+	return err
+}
+
+// remove removes a file that may not be there.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// syncDir makes a new name durable, where the file system can.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}

@@ -1,0 +1,237 @@
+package replog
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/storetest"
+)
+
+// withSnapshots are options with an object store.
+func withSnapshots(t *testing.T, js jetstream.JetStream, dir, node string) Options {
+	t.Helper()
+	o := options(js, dir, node)
+	obs, err := OpenSnapshots(t.Context(), js, o.Cluster, o.Incarnation, 1)
+	require.NoError(t, err)
+	o.Snapshots = obs
+	return o
+}
+
+func mustSnapshot(t *testing.T, r *Replica) Snapshot {
+	t.Helper()
+	s, err := r.Snapshot(t.Context())
+	require.NoError(t, err)
+	return s
+}
+
+func seqs(t *testing.T, r *Replica) (out []uint64) {
+	t.Helper()
+	all, err := r.Snapshots(t.Context())
+	require.NoError(t, err)
+	for _, s := range all {
+		out = append(out, s.Seq)
+	}
+	return out
+}
+
+// Two snapshots are kept, and the log behind the older one: JetStream alone is enough
+// to begin again, and a replica that was away too long jumps over the gap.
+func TestSnapshotsAndTruncation(t *testing.T) {
+	js := jetStream(t)
+	dir := t.TempDir()
+	a := openReplica(t, withSnapshots(t, js, dir, "a"))
+	away := withSnapshots(t, js, dir, "b")
+	b, err := Open(t.Context(), away)
+	require.NoError(t, err)
+	s := promote(t, a)
+	write := func(n int) uint64 {
+		for i := range n {
+			require.NoError(t, put(s, fmt.Sprint("key", i), strings.Repeat("v", 500)))
+		}
+		_, seq := s.w.progress()
+		return seq
+	}
+	write(10)
+	caughtUp(t, b)
+	require.NoError(t, b.Close())
+	var made []uint64
+	for range 4 {
+		write(10)
+		snap := mustSnapshot(t, a)
+		require.Positive(t, snap.Bytes)
+		made = append(made, snap.Seq)
+	}
+	require.Equal(t, []uint64{made[3], made[2]}, seqs(t, a))
+	st, err := a.j.state(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, made[2]+1, st.first)
+	last := write(3)
+
+	b = openReplica(t, away)
+	require.NoError(t, b.Await(t.Context(), last))
+	fresh := openReplica(t, withSnapshots(t, js, t.TempDir(), "c"))
+	require.NoError(t, fresh.Await(t.Context(), last))
+	for _, r := range []*Replica{b, fresh} {
+		require.Equal(t, contentOf(t, s), contentOf(t, r.bolt))
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	require.ElementsMatch(t, []string{"a.db", "b.db"}, names, "nothing is left")
+
+	// The older one alone is good, too.
+	require.NoError(t, away.Snapshots.Delete(t.Context(), a.mu.newest.name))
+	older := openReplica(t, withSnapshots(t, js, t.TempDir(), "d"))
+	require.NoError(t, older.Await(t.Context(), last))
+	require.Equal(t, contentOf(t, s), contentOf(t, older.bolt))
+
+	without := options(js, t.TempDir(), "e")
+	_, err = Open(t.Context(), without)
+	require.ErrorIs(t, err, ErrGap)
+}
+
+// A follower makes snapshots as well; without news there is none.
+func TestSnapshotOfAFollower(t *testing.T) {
+	js := jetStream(t)
+	dir := t.TempDir()
+	a, b := openReplica(t, withSnapshots(t, js, dir, "a")), openReplica(t, withSnapshots(t, js, dir, "b"))
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	_, seq := s.w.progress()
+	require.NoError(t, b.Await(t.Context(), seq))
+	one := mustSnapshot(t, b)
+	require.Equal(t, one.name, mustSnapshot(t, b).name)
+	require.Len(t, seqs(t, a), 1)
+}
+
+// An owner cuts the log by itself.
+func TestOwnerCutsTheLog(t *testing.T) {
+	js := jetStream(t)
+	o := withSnapshots(t, js, t.TempDir(), "a")
+	o.truncateBytes, o.Check = 50<<10, 10*time.Millisecond
+	a := openReplica(t, o)
+	s := promote(t, a)
+	cut := func() bool {
+		require.NoError(t, put(s, "k", strings.Repeat("v", 5<<10)))
+		st, err := a.j.state(t.Context())
+		require.NoError(t, err)
+		return st.first > 1
+	}
+	require.Eventually(t, cut, 30*time.Second, time.Millisecond)
+	require.NoError(t, s.Err())
+	require.NotEmpty(t, seqs(t, a))
+}
+
+func TestSnapshotIsDue(t *testing.T) {
+	const mb = 1 << 20
+	for name, c := range map[string]struct {
+		st     state
+		newest uint64
+		live   int64
+		want   bool
+	}{
+		"empty":                     {state{first: 1}, 0, 0, false},
+		"short":                     {state{first: 1, last: 100, bytes: 200 * mb}, 0, 0, false},
+		"long":                      {state{first: 1, last: 100, bytes: 300 * mb}, 0, 0, true},
+		"much lives":                {state{first: 1, last: 100, bytes: 300 * mb}, 0, 400 * mb, false},
+		"longer than what lives":    {state{first: 1, last: 100, bytes: 500 * mb}, 0, 400 * mb, true},
+		"most of it before the new": {state{first: 1, last: 100, bytes: 300 * mb}, 60, 0, false},
+		"all of it before the new":  {state{first: 1, last: 100, bytes: 9000 * mb}, 100, 0, false},
+		"a third of a small stream": {state{first: 1, last: 100, bytes: 40 * mb, most: 90 * mb}, 0, 400 * mb, true},
+		"less than a third":         {state{first: 1, last: 100, bytes: 29 * mb, most: 90 * mb}, 0, 0, false},
+		"cut before":                {state{first: 901, last: 1000, bytes: 300 * mb}, 950, 0, false},
+		"purged of everything":      {state{first: 11, last: 10}, 5, 0, false},
+	} {
+		require.Equal(t, c.want, due(c.st, c.newest, c.live, truncateBytes), name)
+	}
+}
+
+// A file that is corrupt is put aside, and made again.
+func TestCorruptFileIsMadeAgain(t *testing.T) {
+	js := jetStream(t)
+	dir := t.TempDir()
+	a := openReplica(t, withSnapshots(t, js, dir, "a"))
+	o := withSnapshots(t, js, dir, "b")
+	b, err := Open(t.Context(), o)
+	require.NoError(t, err)
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	mustSnapshot(t, a)
+	require.NoError(t, put(s, "l", "v"))
+	caughtUp(t, b)
+	require.NoError(t, b.Close())
+	f, err := os.OpenFile(o.Path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	info, err := f.Stat()
+	require.NoError(t, err)
+	junk := make([]byte, info.Size()-2*4096) // all but the meta pages
+	_, err = f.WriteAt(junk, 2*4096)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	b = openReplica(t, o)
+	caughtUp(t, b)
+	require.Equal(t, contentOf(t, s), contentOf(t, b.bolt))
+	require.FileExists(t, o.Path+".corrupt")
+}
+
+func TestSnapshotsOfAnotherCluster(t *testing.T) {
+	js := jetStream(t)
+	_, err := OpenSnapshots(t.Context(), js, "test", "inc", 1)
+	require.NoError(t, err)
+	_, err = OpenSnapshots(t.Context(), js, "test", "other", 1)
+	require.ErrorIs(t, err, ErrForeign)
+	_, err = OpenSnapshots(t.Context(), js, "test", "inc", 3)
+	require.ErrorIs(t, err, ErrReplicas)
+}
+
+// The store of a node without a cluster, and a replica of another incarnation, can be
+// what a log begins with.
+func TestSeed(t *testing.T) {
+	js := jetStream(t)
+	dir := t.TempDir()
+	single := filepath.Join(dir, "single.db")
+	bolt, err := store.Open(single, store.Options{})
+	require.NoError(t, err)
+	require.NoError(t, storetest.Do(bolt, &store.Batch{
+		PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}, Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 5}, Payload: []byte("p")}},
+		PutConfig: []store.Entry{{Key: "k", Value: "v"}},
+	}))
+	want := contentOf(t, bolt)
+	require.NoError(t, bolt.Close())
+
+	o := withSnapshots(t, js, dir, "a")
+	o.Create = false
+	_, err = Open(t.Context(), o)
+	require.ErrorIs(t, err, ErrGone)
+	require.NoFileExists(t, o.Path, "it does not begin with nothing")
+	require.NoError(t, Seed(t.Context(), o, single))
+	require.ErrorIs(t, Seed(t.Context(), o, single), ErrForeign, "the stream is there")
+	a, b := openReplica(t, o), openReplica(t, withSnapshots(t, js, dir, "b"))
+	s := promote(t, a)
+	require.Equal(t, want, contentOf(t, s))
+	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 5}}}))
+	require.NoError(t, s.Close())
+	caughtUp(t, b)
+	require.Empty(t, contentOf(t, b.bolt).Messages)
+	require.NoError(t, b.Close())
+
+	other := options(js, t.TempDir(), "a")
+	other.Cluster, other.Incarnation = "other", "new"
+	other.Snapshots, err = OpenSnapshots(context.Background(), js, "other", "new", 1)
+	require.NoError(t, err)
+	require.NoError(t, Seed(t.Context(), other, filepath.Join(dir, "b.db")))
+	r := openReplica(t, other)
+	require.Equal(t, []string{"k"}, keys(contentOf(t, promote(t, r))))
+}
