@@ -45,6 +45,7 @@ var serveKeys = map[string]string{
 	"port":           "nats.embedded.port",
 	"max-payload":    "nats.embedded.max_payload",
 	"http":           "http.addr",
+	"cluster":        "cluster.enabled",
 	"pprof":          "http.pprof",
 	"nats-url":       "nats.url",
 	"server":         "nats.url",
@@ -95,6 +96,7 @@ NATS_* variables and the selected context of the nats CLI are not looked at.`,
 	flags.Int("port", defaults.NATS.Embedded.Port, "port of the NATS server inside; -1 takes any free one")
 	flags.Int64("max-payload", defaults.NATS.Embedded.MaxPayload, "largest message of the NATS server inside, in `bytes`")
 	flags.String("http", defaults.HTTP.Addr, "`host:port` of health checks and metrics; empty is off")
+	flags.Bool("cluster", defaults.Cluster.Enabled, "be a node of the cluster that [cluster] of the configuration names")
 	flags.Bool("pprof", defaults.HTTP.Pprof, "serve /debug/pprof on the HTTP address")
 	return cmd
 }

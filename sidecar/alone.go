@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// base is what a node stands on: where its queues and what it has to remember are kept. Its methods are
+// base is what a node stands on: a store of its own, or a cluster. Its methods are
 // called in this order, kept to join once NATS is connected or about to be.
 type base interface {
 	// open takes what is needed before NATS.
@@ -38,6 +38,13 @@ type base interface {
 	leave(ctx context.Context)
 	// close ends what open, kept and recover have opened.
 	close() error
+}
+
+func newBase(s *Server) (base, error) {
+	if s.cfg.Cluster.Enabled {
+		return newMember(s)
+	}
+	return &alone{s: s}, nil
 }
 
 // alone is a node with one store, which is its only shard.

@@ -20,7 +20,7 @@ import (
 // joinFleet opens the connection to what filas share, and returns what keeps it; nil if
 // this one shares nothing.
 func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.Sync, error) {
-	if !s.cfg.Shared.Enabled {
+	if !s.shared.Enabled {
 		return nil, nil
 	}
 	d := &s.doors
@@ -28,21 +28,21 @@ func (s *Server) joinFleet(event func(typ, tail string, e wire.Event)) (*fleet.S
 	if d.shared, err = natsio.ConnectFleet(s.cfg.NATS, d.embedded, s.log); err != nil {
 		return nil, err
 	}
-	bucket, err := fleet.NewJetStream(d.shared, s.log, s.cfg.Shared.Bucket, int(s.cfg.Shared.Replicas))
+	bucket, err := fleet.NewJetStream(d.shared, s.log, s.shared.Bucket, int(s.shared.Replicas))
 	if err != nil {
 		return nil, err
 	}
 	degraded := false // until the first session says otherwise there is nothing to tell
 	return fleet.New(fleet.Options{
-		Log: s.log, Bucket: bucket, Now: s.now, Instance: cmp.Or(s.cfg.Shared.Instance, hostAndPID()),
-		Prefix: s.subjects.Prefix(), GuardPrefix: s.cfg.Shared.GuardPrefix,
+		Log: s.log, Bucket: bucket, Now: s.now, Instance: cmp.Or(s.shared.Instance, hostAndPID()),
+		Prefix: s.subjects.Prefix(), GuardPrefix: s.shared.GuardPrefix,
 		Degraded: func(why error) {
 			switch {
 			case why != nil && !degraded:
-				s.log.Warn("the bucket of shared circuits and limits cannot be reached; this fila goes by what it knows until it can", "bucket", s.cfg.Shared.Bucket, "error", why)
+				s.log.Warn("the bucket of shared circuits and limits cannot be reached; this fila goes by what it knows until it can", "bucket", s.shared.Bucket, "error", why)
 				event(wire.EventSharedDegraded, wire.KeyInBody, wire.Event{Data: map[string]any{"error": why.Error()}})
 			case why == nil && degraded:
-				s.log.Info("circuits and limits are shared again", "bucket", s.cfg.Shared.Bucket)
+				s.log.Info("circuits and limits are shared again", "bucket", s.shared.Bucket)
 				event(wire.EventSharedRecovered, wire.KeyInBody, wire.Event{Data: map[string]any{}})
 			}
 			degraded = why != nil
@@ -56,7 +56,7 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 		return nil
 	}
 	return limit.New(limit.Options{
-		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.cfg.Shared.SharesThrottle, Tell: control.Tell,
+		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.shared.SharesThrottle, Tell: control.Tell,
 		SetAt: func(key string) int64 { return s.rooms.control.ThrottleSetAt(key) },
 		Conflict: func(c limit.Conflict) {
 			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
@@ -142,7 +142,7 @@ func (s *Server) startFleet(ctx context.Context) error {
 	if err := s.checkPrefixes(f.Others()); err != nil {
 		return err
 	}
-	s.log.Info("circuits and limits are shared", "keys", s.cfg.Shared.Keys, "bucket", s.cfg.Shared.Bucket, "instance", f.Me(), "filas", len(f.Peers()))
+	s.log.Info("circuits and limits are shared", "keys", s.shared.Keys, "bucket", s.shared.Bucket, "instance", f.Me(), "filas", len(f.Peers()))
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (s *Server) checkPrefixes(others []fleet.Other) error {
 		common, bad := wire.NewSubjects(guardPrefix)
 		return err == nil && bad == nil && own.Meets(common)
 	}
-	own, common := s.subjects.Prefix(), s.cfg.Shared.GuardPrefix
+	own, common := s.subjects.Prefix(), s.shared.GuardPrefix
 	for _, o := range others {
 		switch {
 		case meet(o.Prefix, common):
@@ -168,7 +168,11 @@ func (s *Server) checkPrefixes(others []fleet.Other) error {
 
 // permits passes on how calls went among filas that have a guard in common.
 func (s *Server) permits() (natsio.Permits, error) {
-	common, err := wire.NewSubjects(s.cfg.Shared.GuardPrefix)
+	prefix := s.shared.GuardPrefix
+	if prefix == "" {
+		prefix = s.subjects.Prefix() // that the nodes of a cluster have in common
+	}
+	common, err := wire.NewSubjects(prefix)
 	return natsio.Permits{Log: s.limited, Conn: s.doors.shared, Common: common}, err
 }
 
@@ -183,7 +187,7 @@ func (s *Server) forward(issuer uint64, body []byte) ([]byte, *wire.Error, error
 
 // joinGuard has this fila answer the guard that it has in common with others, if any.
 func (s *Server) joinGuard() error {
-	if s.cfg.Shared.GuardPrefix == "" {
+	if s.shared.GuardPrefix == "" && !s.cfg.Cluster.Enabled {
 		return nil
 	}
 	r := &s.rooms
@@ -193,6 +197,9 @@ func (s *Server) joinGuard() error {
 	}
 	if err := p.Serve(r.guard.Issuer(), r.guard.Forwarded); err != nil {
 		return err
+	}
+	if s.shared.GuardPrefix == "" {
+		return nil
 	}
 	return r.front.JoinGuard(r.shards, s.version, p.Common, guardVerbs(r.guard.Common()))
 }

@@ -35,12 +35,12 @@ type twoNodes struct {
 	srv       *natsio.Embedded
 	at        *places
 	stores    [2]store.Store // of the shards
-	nodes     [2]*member
+	nodes     [2]*testNode
 	signer    *wire.Signer
 }
 
-// member is a node.
-type member struct {
+// testNode is a node.
+type testNode struct {
 	set    *shard.Set
 	front  *natsio.Front
 	peers  *natsio.Peers
@@ -124,7 +124,7 @@ func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
 }
 
 // start starts a node that owns nothing.
-func (x *twoNodes) start(cfg config.NATSConfig, name string) *member {
+func (x *twoNodes) start(cfg config.NATSConfig, name string) *testNode {
 	x.t.Helper()
 	log, now := slog.New(slog.DiscardHandler), shard.NewClock()
 	conn, err := natsio.Connect(cfg, x.srv, log, nil, nil)
@@ -143,7 +143,7 @@ func (x *twoNodes) start(cfg config.NATSConfig, name string) *member {
 	ctl := control.New(control.Options{
 		Log: log, Now: now, KV: control.StoreKV(own.Submit), Event: event, Queues: &queues, Circuits: circuits, MaxPayload: conn.MaxPayload,
 	}, snap)
-	m := &member{shared: shared}
+	m := &testNode{shared: shared}
 	m.front = natsio.New(natsio.Options{Log: log, Conn: conn, Subjects: subjects, Signer: x.signer, ReplyPrefixes: cfg.ReplyPrefixes, Exact: true})
 	m.set = shard.NewSet(shard.Options{
 		Log: log, Now: now, Conn: conn, Front: m.front, Control: ctl, Circuits: circuits, Metrics: telemetry.New(), Subjects: subjects,

@@ -40,6 +40,7 @@ const closeTimeout = 5 * time.Second
 // Server is one sidecar. Make it with [New] and run it once.
 type Server struct {
 	cfg      config.Config
+	shared   config.SharedConfig // what is shared with others
 	version  string
 	log      *slog.Logger // of start, stop and store, which clients cannot flood
 	limited  *slog.Logger // of the rooms
@@ -102,10 +103,12 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 		}
 	}
 	s := &Server{
-		cfg: cfg, version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
+		cfg: cfg, shared: cfg.Gates(), version: version, log: log, now: shard.NewClock(), subjects: subjects, metrics: telemetry.New(),
 		ready: make(chan struct{}), announce: os.Stderr,
 	}
-	s.base = &alone{s: s}
+	if s.base, err = newBase(s); err != nil {
+		return nil, err
+	}
 	s.limited = telemetry.LimitLog(log, s.now)
 	s.metrics.SetBuild(version)
 	s.killed, s.kill = context.WithCancel(context.Background())
@@ -189,9 +192,7 @@ func (s *Server) open() (err error) {
 	}
 	d := &s.doors
 	if s.cfg.NATS.URL == "" {
-		embedded := s.cfg.NATS.Embedded
-		embedded.JetStreamDir = s.cfg.JetStreamPath()
-		if d.embedded, err = natsio.StartEmbedded(embedded, s.limited); err != nil {
+		if d.embedded, err = natsio.StartEmbedded(s.cfg.EmbeddedServer(), s.limited); err != nil {
 			return err
 		}
 	}
@@ -317,7 +318,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	f := furniture{
 		front: natsio.Options{Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer, ReplyPrefixes: s.cfg.NATS.ReplyPrefixes},
 		circuits: circuit.Options{
-			Log: s.limited, Now: s.now, Event: event, Held: s.metrics.CircuitHeld, Shares: s.cfg.Shared.SharesCircuit,
+			Log: s.limited, Now: s.now, Event: event, Held: s.metrics.CircuitHeld, Shares: s.shared.SharesCircuit,
 		},
 		control: control.Options{Log: s.limited, Now: s.now, Event: event, Queues: &queues, MaxPayload: d.nc.MaxPayload},
 		presence: natsio.PresenceOptions{
@@ -471,7 +472,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err := r.front.ServeRequests(r.shards, s.version, verbs); err != nil {
 		return err
 	}
-	if err := r.front.ServeGuard(r.shards, guardVerbs(r.guard.Verbs())); err != nil {
+	calls := r.guard.Verbs()
+	if s.cfg.Cluster.Enabled { // any node answers, whoever gave a permit
+		calls = r.guard.Common()
+	}
+	if err := r.front.ServeGuard(r.shards, guardVerbs(calls)); err != nil {
 		return err
 	}
 	return s.joinGuard()

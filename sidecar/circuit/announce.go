@@ -120,6 +120,9 @@ func (r *Registry) publish(key string, n *news) {
 		args = append(args, "by", n.by)
 	}
 	say("circuit "+c.New.String(), args...)
+	if n.shared && r.opt.Node != "" && n.by != r.opt.Node {
+		return
+	}
 	r.opt.Event(wire.EventCircuitChanged, key, wire.Event{Key: key, Data: data})
 }
 

@@ -39,6 +39,10 @@ type Options struct {
 	// nil: none is. It is not started yet.
 	Fleet  Fleet
 	Shares func(key string) bool
+	// Node is the name of this fila among those that publish events under the same
+	// subjects: of what happens to a shared circuit the one tells that has made it
+	// happen. Empty: it is alone there.
+	Node string
 }
 
 // Fleet is what keeps the records that filas share: a fleet.Sync, or what stands for it

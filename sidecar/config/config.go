@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,15 +18,16 @@ import (
 // keys of config.toml; docs/configuration.md explains each. Times ending in Ms
 // are milliseconds, sizes are bytes.
 type Config struct {
-	DataDir        string       `koanf:"data_dir"`         // directory of the store; created if missing
-	DrainTimeoutMs int64        `koanf:"drain_timeout_ms"` // how long a shutdown waits for leases to settle
-	Log            LogConfig    `koanf:"log"`
-	NATS           NATSConfig   `koanf:"nats"`
-	HTTP           HTTPConfig   `koanf:"http"`
-	Lua            LuaConfig    `koanf:"lua"`
-	Store          StoreConfig  `koanf:"store"`
-	Limits         LimitsConfig `koanf:"limits"`
-	Shared         SharedConfig `koanf:"shared"`
+	DataDir        string        `koanf:"data_dir"`         // directory of the store; created if missing
+	DrainTimeoutMs int64         `koanf:"drain_timeout_ms"` // how long a shutdown waits for leases to settle
+	Log            LogConfig     `koanf:"log"`
+	NATS           NATSConfig    `koanf:"nats"`
+	HTTP           HTTPConfig    `koanf:"http"`
+	Lua            LuaConfig     `koanf:"lua"`
+	Store          StoreConfig   `koanf:"store"`
+	Limits         LimitsConfig  `koanf:"limits"`
+	Shared         SharedConfig  `koanf:"shared"`
+	Cluster        ClusterConfig `koanf:"cluster"`
 
 	// Queues are declared in the file and win over stored settings at every
 	// start. Script files are resolved by then: settings carry text only.
@@ -101,7 +103,7 @@ type EmbeddedConfig struct {
 // members, and each knows at least one other.
 type EmbeddedCluster struct {
 	Name       string   `koanf:"name"`        // of the cluster; empty: the server is alone
-	ServerName string   `koanf:"server_name"` // unique in the cluster, and the same after a restart; empty: host name and port
+	ServerName string   `koanf:"server_name"` // unique in the cluster, and the same after a restart; empty: cluster.node, or host name and port
 	Listen     string   `koanf:"listen"`      // host:port for the other servers
 	Routes     []string `koanf:"routes"`      // host:port of the servers; the own one does no harm
 	User       string   `koanf:"user"`        // that the servers log in as at each other
@@ -189,6 +191,68 @@ type SharedConfig struct {
 	Keys        []string `koanf:"keys"` // what is shared: circuit:KEY, or circuit:PREFIX*
 }
 
+// ClusterConfig makes this fila a node of a cluster that serves one subject prefix.
+type ClusterConfig struct {
+	Enabled    bool   `koanf:"enabled"`
+	Name       string `koanf:"name"`        // of the cluster
+	Node       string `koanf:"node"`        // of this node, unique in the cluster; empty: host name
+	Shards     int64  `koanf:"shards"`      // fixed when the cluster is made
+	FailoverMs int64  `koanf:"failover_ms"` // silence of a shard's owner after which another node takes over
+	Replicas   int64  `koanf:"replicas"`    // of what lies in JetStream, when it is made
+	AllowR1    bool   `koanf:"allow_r1"`    // replicas may be less than 3
+	LogBytes   int64  `koanf:"log_bytes"`   // of the log of a shard, when it is made; 0: any number
+}
+
+// NodeName returns the name of this node: cluster.node, or the host name as far as it may
+// be part of subjects.
+func (c *ClusterConfig) NodeName() (string, error) {
+	if c.Node != "" {
+		return c.Node, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("cluster.node is not set, and the host has no name: %w", err)
+	}
+	host = strings.Map(func(r rune) rune {
+		if !plainRune(r) {
+			return '-'
+		}
+		return r
+	}, host)
+	return host[:min(len(host), maxPlainName)], nil
+}
+
+// EmbeddedServer returns how the embedded server is to run, with what the rest of the
+// configuration says of it: where JetStream lies, when it syncs, and its name.
+func (c *Config) EmbeddedServer() EmbeddedConfig {
+	e := c.NATS.Embedded
+	e.JetStreamDir = c.JetStreamPath()
+	if c.Cluster.Enabled && e.JetStreamSync == "" {
+		e.JetStreamSync = syncAlways
+	}
+	if e.Cluster.ServerName == "" {
+		e.Cluster.ServerName = c.Cluster.Node
+	}
+	return e
+}
+
+// Gates says how this fila shares gates with others. The nodes of a cluster share all of
+// them, in a bucket of their own or, with more filas, in that of [shared].
+func (c *Config) Gates() SharedConfig {
+	s := c.Shared
+	if !c.Cluster.Enabled {
+		return s
+	}
+	if !s.Enabled {
+		s.Enabled, s.Bucket, s.Replicas = true, "FILA_"+c.Cluster.Name+"_GATES", c.Cluster.Replicas
+	}
+	if node, err := c.Cluster.NodeName(); err == nil { // it is checked where the node is made
+		s.Instance = node
+	}
+	s.Keys = []string{circuitKeys + "*", throttleKeys + "*"}
+	return s
+}
+
 // circuitKeys and throttleKeys begin what Keys says of circuits and throttles.
 const (
 	circuitKeys  = "circuit:"
@@ -264,6 +328,7 @@ func Default() Config {
 			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxGuardPermits: 1_000_000,
 		},
 		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
+		Cluster:         ClusterConfig{Name: "fila", Shards: 8, FailoverMs: 2500, Replicas: 3},
 		CircuitDefaults: CircuitLimits{Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000},
 	}
 }

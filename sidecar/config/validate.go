@@ -25,7 +25,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.checkShared(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.checkGuards())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.checkGuards())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have
@@ -88,6 +88,49 @@ func (c *Config) checkGuardPrefix() error {
 		if err := common.CheckReplyPrefix(reply); err != nil {
 			return fmt.Errorf("nats.reply_prefixes beside shared.guard_prefix: %w", err)
 		}
+	}
+	return nil
+}
+
+// Bounds of [cluster].
+const (
+	maxShards = 256
+	// minFailoverMs is more than the two seconds after which an owner that cannot write
+	// delivers no more.
+	minFailoverMs, maxFailoverMs = 2_500, 60_000
+	safeReplicas                 = 3 // outlive the loss of one server
+	minLogBytes                  = 64 << 20
+)
+
+func (c *Config) checkClusterOfNodes() error {
+	k, e := &c.Cluster, &c.NATS.Embedded
+	if !plainName(k.Name) {
+		return fmt.Errorf("cluster.name = %q: %s", k.Name, plainNames)
+	}
+	if k.Node != "" && !plainName(k.Node) {
+		return fmt.Errorf("cluster.node = %q: %s, or empty for the host name", k.Node, plainNames)
+	}
+	if err := cmp.Or(
+		within("cluster.shards", k.Shards, 1, maxShards),
+		within("cluster.failover_ms", k.FailoverMs, minFailoverMs, maxFailoverMs),
+		within("cluster.replicas", k.Replicas, 1, maxReplicas),
+	); err != nil {
+		return err
+	}
+	if k.LogBytes != 0 {
+		if err := within("cluster.log_bytes", k.LogBytes, minLogBytes, 1<<50); err != nil {
+			return err
+		}
+	}
+	switch {
+	case k.Replicas < safeReplicas && !k.AllowR1:
+		return fmt.Errorf("cluster.replicas = %d: what is confirmed does not outlive the loss of a server with less than %d; set cluster.allow_r1 = true if that will do", k.Replicas, safeReplicas)
+	case !k.Enabled || c.NATS.URL != "":
+		return nil
+	case !e.JetStream:
+		return errors.New("cluster.enabled = true: the embedded NATS server has no JetStream; set nats.embedded.jetstream = true, or nats.url")
+	case k.Replicas > 1 && e.Cluster.Name == "":
+		return fmt.Errorf("cluster.replicas = %d: the embedded NATS server is alone; set nats.embedded.cluster.name and routes, or nats.url, or for a single server cluster.replicas = 1 and cluster.allow_r1 = true", k.Replicas)
 	}
 	return nil
 }
@@ -244,10 +287,11 @@ func (e *EmbeddedConfig) checkCluster() error {
 // plainName reports whether a name may be part of names of servers, streams and
 // subjects.
 func plainName(name string) bool {
-	legal := func(r rune) bool {
-		return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
-	}
-	return name != "" && len(name) <= maxPlainName && !strings.ContainsFunc(name, func(r rune) bool { return !legal(r) })
+	return name != "" && len(name) <= maxPlainName && !strings.ContainsFunc(name, func(r rune) bool { return !plainRune(r) })
+}
+
+func plainRune(r rune) bool {
+	return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
 const (

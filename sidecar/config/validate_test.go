@@ -132,6 +132,65 @@ func TestEmbeddedClusterValidate(t *testing.T) {
 	}
 }
 
+func TestClusterValidate(t *testing.T) {
+	node := func(change func(*Config)) func(*Config) {
+		return func(c *Config) {
+			c.Cluster.Enabled, c.NATS.URL = true, "nats://nats:4222"
+			change(c)
+		}
+	}
+	embedded := func(change func(*Config)) func(*Config) {
+		return func(c *Config) {
+			e := &c.NATS.Embedded
+			c.Cluster.Enabled, e.JetStream, e.Cluster.Name, e.Cluster.Routes = true, true, "fila", []string{"a:6222"}
+			change(c)
+		}
+	}
+	for name, tc := range map[string]validateCase{
+		"external":            {node(func(*Config) {}), ""},
+		"embedded":            {embedded(func(*Config) {}), ""},
+		"no JetStream":        {embedded(func(c *Config) { c.NATS.Embedded.JetStream = false }), "cluster.enabled = true: the embedded NATS server has no JetStream"},
+		"embedded, but alone": {embedded(func(c *Config) { c.NATS.Embedded.Cluster = EmbeddedCluster{} }), "cluster.replicas = 3: the embedded NATS server is alone; set nats.embedded.cluster.name"},
+		"one, to try": {embedded(func(c *Config) {
+			c.NATS.Embedded.Cluster = EmbeddedCluster{}
+			c.Cluster.Replicas, c.Cluster.AllowR1 = 1, true
+		}), ""},
+		"one replica":            {node(func(c *Config) { c.Cluster.Replicas = 1 }), "cluster.replicas = 1: what is confirmed does not outlive the loss of a server with less than 3; set cluster.allow_r1 = true"},
+		"two replicas":           {node(func(c *Config) { c.Cluster.Replicas = 2 }), "cluster.replicas = 2"},
+		"too many replicas":      {node(func(c *Config) { c.Cluster.Replicas = 6 }), "cluster.replicas = 6: allowed is 1 to 5"},
+		"no shards":              {node(func(c *Config) { c.Cluster.Shards = 0 }), "cluster.shards = 0: allowed is 1 to 256"},
+		"too many shards":        {node(func(c *Config) { c.Cluster.Shards = 257 }), "cluster.shards = 257"},
+		"failover too soon":      {node(func(c *Config) { c.Cluster.FailoverMs = 2499 }), "cluster.failover_ms = 2499: allowed is 2500 to 60000"},
+		"name":                   {node(func(c *Config) { c.Cluster.Name = "a.b" }), `cluster.name = "a.b": allowed are letters, digits, _ and -`},
+		"node":                   {node(func(c *Config) { c.Cluster.Node = "a b" }), `cluster.node = "a b": allowed are letters, digits, _ and -, at most 128, or empty`},
+		"checked when it is off": {func(c *Config) { c.Cluster.Shards = -1 }, "cluster.shards = -1"},
+	} {
+		t.Run(name, tc.run)
+	}
+}
+
+// What the embedded server is to be follows from the cluster, unless it is said.
+func TestTheServerOfANode(t *testing.T) {
+	c := Default()
+	require.False(t, new(c.EmbeddedServer()).SyncsAlways())
+	require.Equal(t, "data", c.EmbeddedServer().JetStreamDir)
+	c.Cluster.Enabled, c.Cluster.Node = true, "a"
+	require.True(t, new(c.EmbeddedServer()).SyncsAlways())
+	require.Equal(t, "a", c.EmbeddedServer().Cluster.ServerName)
+	c.NATS.Embedded.JetStreamSync, c.NATS.Embedded.Cluster.ServerName = "interval", "b"
+	require.False(t, new(c.EmbeddedServer()).SyncsAlways())
+	require.Equal(t, "b", c.EmbeddedServer().Cluster.ServerName)
+}
+
+func TestNodeName(t *testing.T) {
+	name, err := (&ClusterConfig{Node: "a"}).NodeName()
+	require.NoError(t, err)
+	require.Equal(t, "a", name)
+	name, err = (&ClusterConfig{}).NodeName()
+	require.NoError(t, err)
+	require.True(t, plainName(name), name)
+}
+
 func TestWhenJetStreamSyncs(t *testing.T) {
 	e := Default().NATS.Embedded
 	require.False(t, e.SyncsAlways(), "NATS's default")

@@ -8,6 +8,7 @@
 //
 //	cluster        what the cluster is: format, incarnation, number of shards, secret; made once
 //	id             the last id given to a queue
+//	l.<number>     the log of a shard was made: if it is not there, it is lost
 //	q.<base64url>  a queue: its ids and its shard
 //	c.<base64url>  an entry of package control
 //

@@ -1,0 +1,341 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/filaq/fila/sidecar/cluster"
+	"github.com/filaq/fila/sidecar/cluster/meta"
+	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/natsio"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/replog"
+	"github.com/filaq/fila/wire"
+)
+
+// member is a node of a cluster: it has a replica of every shard, and owns some.
+type member struct {
+	s    *Server
+	node string
+
+	conn     *nats.Conn // of logs and of what the cluster has to know
+	meta     *meta.Meta
+	peers    *natsio.Peers
+	replicas []*replog.Replica
+	cluster  *cluster.Cluster // nil: not joined
+
+	declaring sync.Mutex // one at a time
+	left      bool
+}
+
+func newMember(s *Server) (*member, error) {
+	node, err := s.cfg.Cluster.NodeName()
+	if err != nil {
+		return nil, err
+	}
+	return &member{s: s, node: node}, nil
+}
+
+// settleTime is how long leases of a shard may settle that is handed over.
+const settleTime = time.Second
+
+func (m *member) file(shard int) string { return filepath.Join(m.dir(), strconv.Itoa(shard)+".db") }
+
+func (m *member) dir() string { return filepath.Join(m.s.cfg.DataDir, "shards") }
+
+func (m *member) open() error {
+	if err := os.MkdirAll(m.dir(), 0o750); err != nil {
+		return fmt.Errorf("data_dir: %w", err)
+	}
+	return m.s.listen() // files are opened when there are logs to follow
+}
+
+// kept waits for JetStream, joins the cluster or makes it.
+func (m *member) kept(ctx context.Context) (snap store.Snapshot, err error) {
+	s, c := m.s, &m.s.cfg.Cluster
+	if m.conn, err = natsio.ConnectFleet(s.cfg.NATS, s.doors.embedded, s.log); err != nil {
+		return snap, err
+	}
+	if err := natsio.WaitConnected(ctx, m.conn); err != nil {
+		return snap, err
+	}
+	m.meta, err = meta.Open(ctx, meta.Options{
+		Log: s.log, Conn: m.conn, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1,
+		SyncsAlways: s.doors.embedded != nil && s.cfg.NATS.Embedded.SyncsAlways(),
+	})
+	if err != nil {
+		return snap, err
+	}
+	return store.Snapshot{Config: m.meta.Entries(), Secret: m.meta.Secret()}, nil
+}
+
+// furnish has rooms go by what is kept for the whole cluster.
+func (m *member) furnish(f *furniture) {
+	f.circuits.Submit = forget // their records are in the bucket of shared gates
+	f.circuits.Node = m.node
+	f.control.Shared, f.control.Node = m.meta, m.node
+	f.control.Queues = clusterQueues{f.control.Queues, m}
+	f.presence.Cluster = natsio.Membership{Cluster: m.s.cfg.Cluster.Name, Incarnation: m.meta.Incarnation(), Node: m.node}
+	f.shards.Placement = placement{m.meta}
+	f.front.Exact = true
+	m.peers = natsio.NewPeers(natsio.PeersOptions{Log: m.s.limited, Conn: m.conn, Cluster: m.s.cfg.Cluster.Name})
+	f.admin.Peers, f.admin.Cluster = m.peers, clusterVerbs{m}
+}
+
+// forget is done with what needs not be kept here.
+func forget(b *store.Batch) {
+	if b.Done != nil {
+		go b.Done(nil)
+	}
+}
+
+// recover opens the replicas, which follow their logs from then on.
+func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
+	js, err := jetstream.New(m.conn)
+	if err != nil {
+		return fmt.Errorf("JetStream: %w", err)
+	}
+	m.meta.Watch(m.s.rooms.control.Changed)
+	s, c := m.s, &m.s.cfg.Cluster
+	for number := range m.meta.Shards() {
+		r, err := m.follow(ctx, replog.Options{
+			JS: js, Log: s.log, Cluster: c.Name, Incarnation: m.meta.Incarnation(), Shard: number, Node: m.node,
+			Path: m.file(number), Store: s.storeOptions(),
+			Create: !m.meta.HasLog(number), Replicas: int(c.Replicas), MaxBytes: c.LogBytes,
+		})
+		if err != nil {
+			return fmt.Errorf("shard %d of cluster %s: %w", number, c.Name, s.lockedElsewhere(err))
+		}
+		m.replicas = append(m.replicas, r)
+		if err := m.meta.SetLog(ctx, number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow opens a replica. It waits for JetStream, which may have no leader just now, or not
+// all of its servers yet.
+func (m *member) follow(ctx context.Context, o replog.Options) (*replog.Replica, error) {
+	for reported := false; ; {
+		r, err := replog.Open(ctx, o)
+		if err == nil || !busy(err) {
+			return r, err
+		}
+		if !reported {
+			reported = true
+			m.s.log.Info("waiting for JetStream", "shard", o.Shard, "error", err)
+		}
+		select {
+		case <-time.After(logRetry):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// logRetry is how long a node waits before it looks for a log again.
+const logRetry = 250 * time.Millisecond
+
+// busy reports whether JetStream may do later what it has not done.
+func busy(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.As(err, &api) && api.Code >= 500
+}
+
+// join makes this node take over what falls to it.
+func (m *member) join(ctx context.Context) (err error) {
+	s, c := m.s, &m.s.cfg.Cluster
+	replicas := make([]cluster.Replica, len(m.replicas))
+	for i, r := range m.replicas {
+		replicas[i] = cluster.Replog(r)
+	}
+	m.cluster, err = cluster.New(cluster.Options{
+		Log: s.log, Conn: s.doors.nc, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
+		Failover: time.Duration(c.FailoverMs) * time.Millisecond, Serve: m, Replicas: replicas,
+		Event: natsio.Events(s.doors.nc, s.subjects, s.now, s.limited),
+	})
+	if err != nil {
+		return err
+	}
+	return m.cluster.Start(ctx)
+}
+
+func (m *member) lost(*shard.Shard) error { return nil } // its replica follows the next owner
+
+func (m *member) over() <-chan error { return m.cluster.Conflict() }
+
+func (m *member) health() (string, error) {
+	st := m.cluster.Status()
+	var owned []string
+	for _, sh := range st.Shards {
+		if sh.Owner == m.node {
+			owned = append(owned, strconv.Itoa(sh.Shard))
+		}
+	}
+	if len(owned) == 0 {
+		return "ready: standby of all shards", nil
+	}
+	return fmt.Sprintf("ready: owner of shards %s of %d", strings.Join(owned, ", "), len(st.Shards)), nil
+}
+
+func (m *member) bytes() (sum int64) {
+	for number := range m.replicas {
+		if st, err := os.Stat(m.file(number)); err == nil {
+			sum += st.Size()
+		}
+	}
+	return sum
+}
+
+// leave hands all shards over.
+func (m *member) leave(ctx context.Context) {
+	if m.cluster != nil && !m.left {
+		m.left = true
+		m.cluster.Shutdown(ctx)
+	}
+}
+
+func (m *member) close() error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	m.leave(ended)
+	var errs []error
+	for _, r := range m.replicas {
+		errs = append(errs, r.Close())
+	}
+	if m.meta != nil {
+		m.meta.Close()
+	}
+	if m.conn != nil {
+		natsio.Disconnect(m.conn, m.s.log)
+	}
+	return errors.Join(errs...)
+}
+
+// Own implements [cluster.Shards].
+func (m *member) Own(number int, st cluster.Store) error {
+	owned := st.(*replog.Store) // as Promote returned it
+	shards := m.s.rooms.shards
+	snap, err := owned.Snapshot()
+	if err != nil {
+		return err
+	}
+	sh := shards.New(number, owned)
+	if err := sh.Recover(snap); err != nil {
+		return err
+	}
+	if err := shards.Add(sh); err != nil {
+		shards.Abandon(number)
+		return err
+	}
+	if err := m.peers.Own(number, m.s.rooms.admin.Here); err != nil {
+		m.Lose(number, err)
+		return err
+	}
+	go m.declare()
+	return nil
+}
+
+// declare makes the queues of the configuration that belong to shards that are here.
+func (m *member) declare() {
+	m.declaring.Lock()
+	defer m.declaring.Unlock()
+	if err := m.s.rooms.control.DeclareQueues(m.s.killed); err != nil {
+		m.s.log.Warn("queues of the configuration file are not as it says", "error", err)
+	}
+}
+
+// Fence implements [cluster.Shards].
+func (m *member) Fence(number int, on bool) {
+	if sh := m.s.rooms.shards.Shard(number); sh != nil {
+		sh.Fence(on)
+	}
+}
+
+// Drain implements [cluster.Shards].
+func (m *member) Drain(ctx context.Context, number int) error {
+	defer m.peers.Leave(number)
+	return m.s.rooms.shards.Remove(ctx, number, settleTime)
+}
+
+// Lose implements [cluster.Shards].
+func (m *member) Lose(number int, _ error) {
+	m.peers.Leave(number)
+	m.s.rooms.shards.Abandon(number)
+}
+
+// clusterVerbs answer about the cluster, which is joined before anybody asks.
+type clusterVerbs struct{ m *member }
+
+func (v clusterVerbs) Status() wire.ClusterStatus { return v.m.cluster.Status() }
+
+func (v clusterVerbs) Drain(ctx context.Context, r wire.ClusterDrainRequest) (wire.ClusterDrainReply, *wire.Error) {
+	return v.m.cluster.Drain(ctx, r)
+}
+
+func (v clusterVerbs) Move(ctx context.Context, r wire.ClusterMoveRequest) (wire.ClusterMoveReply, *wire.Error) {
+	return v.m.cluster.Move(ctx, r)
+}
+
+// placement says in which shard a queue is.
+type placement struct{ meta *meta.Meta }
+
+func (p placement) Where(name string) (int, bool) {
+	place, ok := p.meta.Where(name)
+	return place.Shard, ok
+}
+
+func (p placement) Place(ctx context.Context, name string) ([queue.Sides]store.QueueID, int, error) {
+	place, err := p.meta.Place(ctx, name)
+	return place.IDs, place.Shard, err
+}
+
+func (p placement) Shards() int { return p.meta.Shards() }
+
+func (p placement) Drop(ctx context.Context, name string) error { return p.meta.Drop(ctx, name) }
+
+// clusterQueues are the queues of the cluster as far as control asks: which there are is
+// known of all of them, the rest of those that are here. The others are made, and told
+// of changes, where they are.
+type clusterQueues struct {
+	control.Queues
+	m *member
+}
+
+func (q clusterQueues) Exists(name string) bool {
+	_, placed := q.m.meta.Where(name)
+	return placed || q.Queues.Exists(name)
+}
+
+func (q clusterQueues) here(name string) bool {
+	shards := q.m.s.rooms.shards
+	return shards.Shard(shards.Home(name)) != nil
+}
+
+func (q clusterQueues) Check(settings wire.QueueSettings) error {
+	if !q.here(settings.Name) {
+		return q.m.s.rooms.shards.Hooks.Check(settings)
+	}
+	return q.Queues.Check(settings)
+}
+
+func (q clusterQueues) Declare(ctx context.Context, settings wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
+	if !q.here(settings.Name) {
+		return &settings, nil
+	}
+	return q.Queues.Declare(ctx, settings)
+}
