@@ -82,6 +82,7 @@ func TestDoneComesWithTheLog(t *testing.T) {
 	require.NoError(t, <-done)
 	copy(b.Add[1].Payload, "xxx")
 	b.Add[1].Dead.Reason = "x"
+	clear(b.Add)
 	refs := []store.Ref{{Queue: 1, Seq: 2}, {Queue: 1, Seq: 1}}
 	check := func() {
 		var got []string

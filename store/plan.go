@@ -37,7 +37,8 @@ type plan struct {
 
 // added is a message that the commit adds.
 type added struct {
-	m                *Message
+	ref              Ref
+	m                *Message // its submitter's again once the batch is done, where a Log has it before the file
 	headers, payload []byte
 	dead             bool // finished already
 	segment, slot    int  // where it is laid out, counting within the plan; where there is a Log only
@@ -194,7 +195,7 @@ func (s *Bolt) planNew(b *Batch, sources []source) (err error) {
 			return
 		}
 		for _, a := range p.adds[mark:] {
-			s.queues[a.m.Queue].index.del(a.m.Seq)
+			s.queues[a.ref.Queue].index.del(a.ref.Seq)
 		}
 		for _, id := range made {
 			delete(s.queues, id)
@@ -267,7 +268,7 @@ func (s *Bolt) add(m *Message, headers, payload []byte) error {
 	p := &s.plan
 	size := len(headers) + len(payload)
 	q.index.put(m.Seq, loc{seg: pendingSeg, slot: uint32(len(p.adds)), size: uint32(size)})
-	p.adds = append(p.adds, added{m: m, headers: headers, payload: payload})
+	p.adds = append(p.adds, added{ref: m.Ref, m: m, headers: headers, payload: payload})
 	p.alive++
 	p.bytes += int64(size)
 	return nil

@@ -27,7 +27,7 @@ func (it item) ref() Ref {
 	if it.carry != nil {
 		return it.carry.ref
 	}
-	return it.add.m.Ref
+	return it.add.ref
 }
 
 // newSegment is a segment that the commit makes of items [from, to).
