@@ -16,7 +16,6 @@ import (
 
 	"github.com/filaq/fila/sidecar/cluster"
 	"github.com/filaq/fila/sidecar/cluster/meta"
-	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
@@ -86,7 +85,6 @@ func (m *member) furnish(f *furniture) {
 	f.circuits.Submit = forget // their records are in the bucket of shared gates
 	f.circuits.Node = m.node
 	f.control.Shared, f.control.Node = m.meta, m.node
-	f.control.Queues = clusterQueues{f.control.Queues, m}
 	f.presence.Cluster = natsio.Membership{Cluster: m.s.cfg.Cluster.Name, Incarnation: m.meta.Incarnation(), Node: m.node}
 	f.shards.Placement = placement{m.meta}
 	f.front.Exact = true
@@ -235,6 +233,8 @@ func (m *member) Own(number int, st cluster.Store) error {
 		return err
 	}
 	sh := shards.New(number, owned)
+	fence := m.cluster.FenceAfter()
+	sh.Owns = func() bool { return owned.Owns(fence) }
 	if err := sh.Recover(snap); err != nil {
 		return err
 	}
@@ -250,12 +250,13 @@ func (m *member) Own(number int, st cluster.Store) error {
 	return nil
 }
 
-// declare makes the queues of the configuration that belong to shards that are here.
+// declare makes the queues of the configuration that belong to shards that are here and
+// do not exist. Others keep their settings: a takeover is no start.
 func (m *member) declare() {
 	m.declaring.Lock()
 	defer m.declaring.Unlock()
-	if err := m.s.rooms.control.DeclareQueues(m.s.killed); err != nil {
-		m.s.log.Warn("queues of the configuration file are not as it says", "error", err)
+	if err := m.s.rooms.control.DeclareMissing(m.s.killed); err != nil {
+		m.s.log.Warn("a queue of the configuration file cannot be made", "error", err)
 	}
 }
 
@@ -307,35 +308,3 @@ func (p placement) Place(ctx context.Context, name string) ([queue.Sides]store.Q
 func (p placement) Shards() int { return p.meta.Shards() }
 
 func (p placement) Drop(ctx context.Context, name string) error { return p.meta.Drop(ctx, name) }
-
-// clusterQueues are the queues of the cluster as far as control asks: which there are is
-// known of all of them, the rest of those that are here. The others are made, and told
-// of changes, where they are.
-type clusterQueues struct {
-	control.Queues
-	m *member
-}
-
-func (q clusterQueues) Exists(name string) bool {
-	_, placed := q.m.meta.Where(name)
-	return placed || q.Queues.Exists(name)
-}
-
-func (q clusterQueues) here(name string) bool {
-	shards := q.m.s.rooms.shards
-	return shards.Shard(shards.Home(name)) != nil
-}
-
-func (q clusterQueues) Check(settings wire.QueueSettings) error {
-	if !q.here(settings.Name) {
-		return q.m.s.rooms.shards.Hooks.Check(settings)
-	}
-	return q.Queues.Check(settings)
-}
-
-func (q clusterQueues) Declare(ctx context.Context, settings wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
-	if !q.here(settings.Name) {
-		return &settings, nil
-	}
-	return q.Queues.Declare(ctx, settings)
-}
