@@ -88,24 +88,9 @@ func (g *Gate) heldEntries() int64 { return min(g.mu.held, 1) }
 // for how long (ns): Open and 0 if nothing does. v and last are from one tick of
 // the clock.
 func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
-	var kind Kind
-	var wait uint64
 	if s := g.mu.share; s != nil && s.by != owned {
-		kind, wait = s.admit(g, v, cost)
-	} else {
-		kind, wait = g.admitOwn(v, cost)
+		return s.admit(g, v, last, cost)
 	}
-	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= g.places(c) {
-		kind, wait = ByInFlight, forever
-	}
-	if d := g.pause(last); d != 0 && d >= wait {
-		kind, wait = ByPause, d
-	}
-	return kind, wait
-}
-
-// admitOwn is admit for what this process has of its own: bucket and window.
-func (g *Gate) admitOwn(v instant, cost int64) (Kind, uint64) {
 	g.settle(v)
 	kind, wait := Open, uint64(0)
 	if b := g.mu.bucket; b != nil {
@@ -120,6 +105,12 @@ func (g *Gate) admitOwn(v instant, cost int64) (Kind, uint64) {
 	}
 	if wait == forever {
 		kind = ByReserved
+	}
+	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight >= c {
+		kind, wait = ByInFlight, forever
+	}
+	if d := g.pause(last); d != 0 && d >= wait {
+		kind, wait = ByPause, d
 	}
 	return kind, wait
 }

@@ -379,9 +379,21 @@ func (s *share) drop(v instant) {
 	s.changed = v
 }
 
-// admit says what of a gate that is not owned holds a message of that cost back: the
-// chunks, or the bucket of a part.
-func (s *share) admit(g *Gate, v instant, cost int64) (Kind, uint64) {
+// admit is Gate.admit for a gate that is not owned.
+func (s *share) admit(g *Gate, v instant, last, cost int64) (Kind, uint64) {
+	kind, wait := s.lacks(g, v, cost)
+	if g.mu.limits.Concurrency != 0 && g.mu.inFlight >= s.permits {
+		kind, wait = ByInFlight, forever
+	}
+	if d := g.pause(last); d != 0 && d >= wait {
+		kind, wait = ByPause, d
+	}
+	return kind, wait
+}
+
+// lacks says what of the chunks, or of the bucket of a part, holds a message of that cost
+// back.
+func (s *share) lacks(g *Gate, v instant, cost int64) (Kind, uint64) {
 	s.expire(v)
 	tokens, slots := s.sum()
 	if b := g.mu.bucket; b != nil && s.by == parted {
