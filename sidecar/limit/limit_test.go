@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,8 +50,26 @@ type instance struct {
 	opened chan struct{}
 	limits *limit.Limits
 
-	setAt     int64
-	conflicts []limit.Conflict
+	setAt     atomic.Int64
+	conflicts conflicts
+}
+
+// conflicts are those that an instance was told of.
+type conflicts struct {
+	mu  sync.Mutex
+	all []limit.Conflict
+}
+
+func (c *conflicts) tell(one limit.Conflict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, one)
+}
+
+func (c *conflicts) told() []limit.Conflict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.all)
 }
 
 // GateOpened is called as a queue is.
@@ -82,8 +102,8 @@ func start(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Duration) 
 	})
 	i.limits = limit.New(limit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: i.now, Fleet: i.sync, Tell: tell,
-		Shares: func(k string) bool { return k == key }, SetAt: func(string) int64 { return i.setAt },
-		Conflict: func(c limit.Conflict) { i.conflicts = append(i.conflicts, c) },
+		Shares: func(k string) bool { return k == key }, SetAt: func(string) int64 { return i.setAt.Load() },
+		Conflict: i.conflicts.tell,
 	})
 	i.gates = throttle.New(throttle.Start{}, i.now())
 	i.limits.Attach(i.gates)
@@ -529,35 +549,36 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 		few := throttle.Limits{Concurrency: 2}
 		at := func(i *instance) int64 { return i.now() }
 		a := start(t, b.Of(), few, 5*time.Second)
-		a.setAt = at(a)
+		a.setAt.Store(at(a))
 		during(t, time.Second, newTrail(few), time.Millisecond, a)
 		c := start(t, b.Of(), places, -5*time.Second)
-		c.setAt = at(c) - int64(2*time.Second) // before those of a
+		c.setAt.Store(at(c) - int64(2*time.Second)) // before those of a
 		defer func() { stop(a, c) }()
 		r := newTrail(few)
 		during(t, 2*time.Second, r, 5*time.Millisecond, a, c)
 		r.check(t)
-		require.Empty(t, a.conflicts)
-		require.Len(t, c.conflicts, 1)
-		require.Equal(t, []any{key, places, few, "i"}, []any{c.conflicts[0].Key, c.conflicts[0].Own, c.conflicts[0].InForce, c.conflicts[0].By})
+		require.Empty(t, a.conflicts.told())
+		require.Len(t, c.conflicts.told(), 1)
+		told := c.conflicts.told()[0]
+		require.Equal(t, []any{key, places, few, "i"}, []any{told.Key, told.Own, told.InForce, told.By})
 		require.Equal(t, few, c.gates.Limits(key))
 
-		c.setAt = at(c) // now they are set again, and newer
+		c.setAt.Store(at(c)) // now they are set again, and newer
 		_, err := c.gates.SetLimits(key, throttle.Limits{Concurrency: 5}, c.now(), nil)
 		require.NoError(t, err)
 		r = newTrail(throttle.Limits{Concurrency: 5})
 		during(t, 2*time.Second, r, 5*time.Millisecond, a, c)
 		r.check(t)
 		require.Equal(t, 5, r.most)
-		require.Len(t, a.conflicts, 1)
-		require.Len(t, c.conflicts, 1)
+		require.Len(t, a.conflicts.told(), 1)
+		require.Len(t, c.conflicts.told(), 1)
 		stop(c)
 		before := b.Swaps()
 		during(t, 2*time.Second, newTrail(places), 5*time.Millisecond, a)
 		require.Less(t, b.Swaps()-before, 10)
 		require.Equal(t, int64(5), a.gates.Limits(key).Concurrency, "they are still the newest")
 		c = start(t, b.Of(), few, 0)
-		c.setAt = a.setAt - int64(a.skew) // by the clock of c; of an old file
+		c.setAt.Store(a.setAt.Load() - int64(a.skew)) // by the clock of c; of an old file
 		during(t, 2*time.Second, newTrail(places), 5*time.Millisecond, a, c)
 		require.Equal(t, int64(5), c.gates.Limits(key).Concurrency)
 	})
