@@ -38,6 +38,7 @@ type fleetOptions struct {
 	shared string             // further TOML of [shared]
 	limits string             // TOML of [circuit_defaults]
 	queue  string             // further TOML of each [[queue]]
+	tail   string             // further tables
 }
 
 // startFleet starts so many filas with one NATS server. Their circuits have the limits
@@ -69,7 +70,7 @@ func startFleetOn(t *testing.T, n int, o fleetOptions) *fleet {
 	for i := range n {
 		p := newFila(t, options{
 			natsURL: o.url(i), nats: fmt.Sprintf("subject_prefix = %q", fleetPrefix(i)),
-			tail: fmt.Sprintf("[shared]\nenabled = true\ninstance = \"fila-%d\"\n%s\n[circuit_defaults]\n%s\n%s", i, o.shared, o.limits, queues.String()),
+			tail: fmt.Sprintf("[shared]\nenabled = true\ninstance = \"fila-%d\"\n%s\n[circuit_defaults]\n%s\n%s\n%s", i, o.shared, o.limits, queues.String(), o.tail),
 		})
 		require.NoError(t, p.start())
 		f.procs = append(f.procs, p)

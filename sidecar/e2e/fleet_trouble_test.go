@@ -37,15 +37,17 @@ type trouble struct {
 	rng    *rand.Rand // of the test's goroutine
 	broken [troubleVendors]atomic.Bool
 
+	limits *admissions // nil: none are shared
+
 	records atomic.Int64 // of circuits that the watch has brought
 	permits atomic.Int64 // at most in one of them
 }
 
 // newTrouble puts load on a fleet and watches its records.
-func newTrouble(t *testing.T, f *fleet) *trouble {
+func newTrouble(t *testing.T, f *fleet, limits *admissions) *trouble {
 	t.Helper()
 	_, rng := choices(t)
-	d := &trouble{f: f, rng: rng}
+	d := &trouble{f: f, rng: rng, limits: limits}
 	js, err := f.nc.JetStream()
 	require.NoError(t, err)
 	_, err = js.Subscribe("$KV.FILA_GATES.c.*", d.record, nats.OrderedConsumer())
@@ -63,6 +65,14 @@ func newTrouble(t *testing.T, f *fleet) *trouble {
 	return d
 }
 
+// queues is how many of them are used.
+func (d *trouble) queues() int {
+	if d.limits != nil {
+		return 2
+	}
+	return 1
+}
+
 // renew registers the consumers again and again, as clients do: a delivery that finds
 // nobody, because the connection of the test is away, ends a registration.
 func (d *trouble) renew(ctx context.Context) {
@@ -72,7 +82,9 @@ func (d *trouble) renew(ctx context.Context) {
 		select {
 		case <-tick.C:
 			for i := range d.f.procs {
-				_ = d.f.nc.PublishRequest(fleetPrefix(i)+".consume.q0", nats.NewInbox(), []byte(registration))
+				for _, queue := range []string{"q0", "q1"}[:d.queues()] {
+					_ = d.f.nc.PublishRequest(fleetPrefix(i)+".consume."+queue, nats.NewInbox(), []byte(registration))
+				}
 			}
 		case <-ctx.Done():
 			return
@@ -114,6 +126,9 @@ func (d *trouble) busyUntil(cond func() bool, msg string) {
 	d.f.t.Helper()
 	eventually(d.f.t, func() bool {
 		_ = d.f.nc.PublishMsg(callOf(d.rng.IntN(len(d.f.procs)), d.rng.IntN(troubleVendors)))
+		if d.limits != nil {
+			d.limit()
+		}
 		return cond()
 	}, msg)
 }
@@ -137,7 +152,7 @@ func (d *trouble) anyFila() (i int, p *proc) {
 
 // round has vendors fail, does what is to be done meanwhile, and checks that all goes
 // well again when it has been done.
-func (d *trouble) round(n int, name string, do func()) {
+func (d *trouble) round(n int, name string, r reach, do func()) {
 	t := d.f.t
 	t.Helper()
 	begin, records := time.Now(), d.records.Load()
@@ -155,7 +170,12 @@ func (d *trouble) round(n int, name string, do func()) {
 	// It may have lost its server, and finds the next one after some heartbeats.
 	eventually(t, func() bool { return d.records.Load() > records }, "the watch of the test brings nothing")
 	require.LessOrEqual(t, d.permits.Load(), int64(troubleBudget), "round %d: %s", n, name)
-	t.Logf("round %d: %s, %.1f s", n, name, time.Since(begin).Seconds())
+	text := ""
+	if d.limits != nil {
+		d.settleLimits(fmt.Sprintf("round %d: %s", n, name))
+		text = fmt.Sprintf(", %d messages through limits", d.limits.check(t, r, fmt.Sprintf("round %d: %s", n, name)))
+	}
+	t.Logf("round %d: %s, %.1f s%s", n, name, time.Since(begin).Seconds(), text)
 }
 
 // settle waits until every message has gone, and every fila shares again. Then a message
@@ -166,7 +186,7 @@ func (d *trouble) settle(when string) {
 	gone := func() {
 		t.Helper()
 		for i := range f.procs {
-			if !poll(func() bool { return d.depth(i) == 0 }) {
+			if !poll(func() bool { return d.depth(i, "q0") == 0 }) {
 				require.Fail(t, fmt.Sprintf("%s: fila %d has messages that do not go", when, i), d.ask(i, "queue-inspect.q0"))
 			}
 		}
@@ -175,10 +195,7 @@ func (d *trouble) settle(when string) {
 	for i := range f.procs {
 		eventually(t, func() bool { return d.shares(i) }, fmt.Sprintf("%s: fila %d does not share again", when, i))
 		for v := range troubleVendors {
-			eventually(t, func() bool {
-				r, err := f.nc.RequestMsg(callOf(i, v), time.Second)
-				return err == nil && r.Header.Get("Nats-Service-Error") == ""
-			}, when)
+			d.enqueue(callOf(i, v), when)
 		}
 	}
 	gone()
@@ -189,9 +206,18 @@ func (d *trouble) settle(when string) {
 	}
 }
 
-// depth counts the messages of fila i; -1: it does not answer.
-func (d *trouble) depth(i int) int {
-	r, err := d.f.nc.Request(fleetPrefix(i)+".admin.queue-inspect.q0", nil, time.Second)
+// enqueue sends a message until its fila has it.
+func (d *trouble) enqueue(m *nats.Msg, when string) {
+	d.f.t.Helper()
+	eventually(d.f.t, func() bool {
+		r, err := d.f.nc.RequestMsg(m, time.Second)
+		return err == nil && r.Header.Get("Nats-Service-Error") == ""
+	}, when)
+}
+
+// depth counts the messages of a queue of fila i; -1: it does not answer.
+func (d *trouble) depth(i int, queue string) int {
+	r, err := d.f.nc.Request(fleetPrefix(i)+".admin.queue-inspect."+queue, nil, time.Second)
 	var info struct {
 		Pending, Parked, Delayed *int
 		InFlight                 *int `json:"in_flight"`
@@ -263,15 +289,15 @@ func (d *trouble) finish(rounds int) {
 // and comes, while destinations fail and recover.
 func TestFleetOutlivesTrouble(t *testing.T) {
 	f := startFleet(t, 3, troubleLimits)
-	d := newTrouble(t, f)
+	d := newTrouble(t, f, nil)
 	for n := range *flagKills {
 		switch n % 3 {
 		case 0:
-			d.round(n, "a fila is killed", d.killFila)
+			d.round(n, "a fila is killed", reached, d.killFila)
 		case 1:
-			d.round(n, "a fila is frozen", d.freezeFila)
+			d.round(n, "a fila is frozen", frozen, d.freezeFila)
 		case 2:
-			d.round(n, "the NATS server is away", func() {
+			d.round(n, "the NATS server is away", away, func() {
 				f.nats.stop()
 				d.busy(time.Second)
 				f.nats.start(t)
@@ -290,7 +316,7 @@ func TestFleetOutlivesServers(t *testing.T) {
 	c := startCluster(t, servers)
 	var links [filas][servers]*link
 	f := startFleetOn(t, filas, fleetOptions{
-		nats: c.URL(), shared: "replicas = 3", limits: troubleLimits, queue: "visibility_timeout_ms = 3000",
+		nats: c.URL(), shared: "replicas = 3\nkeys = [\"circuit:*\", \"throttle:*\"]", limits: troubleLimits, queue: limitQueue, tail: limitTables,
 		url: func(i int) string {
 			var urls []string
 			for s := range servers {
@@ -300,7 +326,7 @@ func TestFleetOutlivesServers(t *testing.T) {
 			return strings.Join(urls, ",")
 		},
 	})
-	d := newTrouble(t, f)
+	d := newTrouble(t, f, f.watchLimits())
 	led := func() bool { return c.leaderNow(gatesStream) >= 0 }
 	all := func(fila int, do func(*link)) {
 		for _, l := range links[fila] {
@@ -316,36 +342,37 @@ func TestFleetOutlivesServers(t *testing.T) {
 	}
 	kinds := []struct {
 		name string
+		r    reach
 		do   func()
 	}{
-		{"the bucket's leader is killed", func() {
+		{"the bucket's leader is killed", away, func() {
 			i := c.Leader(gatesStream)
 			c.Kill(i)
 			d.busyUntil(led, "nobody leads the bucket")
 			d.busy(d.upTo(time.Second))
 			c.Restart(i)
 		}},
-		{"the bucket's leader is frozen", func() {
+		{"the bucket's leader is frozen", parted, func() {
 			i := c.Leader(gatesStream)
 			c.Freeze(i)
 			d.busyUntil(led, "nobody leads the bucket")
 			d.busy(d.upTo(time.Second))
 			c.Thaw(i)
 		}},
-		{"a fila's links are half-open", func() {
+		{"a fila's links are half-open", parted, func() {
 			ways := [][]direction{{toServer}, {toClient}, {toServer, toClient}}[d.rng.IntN(3)]
 			during(8*time.Second, func(l *link) { l.Stall(ways...) })
 		}},
-		{"a fila is killed", d.killFila},
-		{"a fila is frozen", d.freezeFila},
-		{"the bucket's leader is frozen for a moment", func() {
+		{"a fila is killed", reached, d.killFila},
+		{"a fila is frozen", frozen, d.freezeFila},
+		{"the bucket's leader is frozen for a moment", parted, func() {
 			i := c.Leader(gatesStream)
 			c.Freeze(i)
 			d.busy(d.upTo(3 * time.Second))
 			c.Thaw(i)
 		}},
-		{"a fila is cut off", func() { during(4*time.Second, (*link).Cut) }},
-		{"two servers are killed", func() {
+		{"a fila is cut off", parted, func() { during(4*time.Second, (*link).Cut) }},
+		{"two servers are killed", away, func() {
 			i := c.Leader(gatesStream)
 			other := (i + 1 + d.rng.IntN(servers-1)) % servers
 			c.Kill(i)
@@ -355,21 +382,26 @@ func TestFleetOutlivesServers(t *testing.T) {
 			d.busy(d.upTo(time.Second))
 			c.Restart(i)
 		}},
-		{"a fila's links are slow", func() { during(4*time.Second, func(l *link) { l.Delay(100 * time.Millisecond) }) }},
-		{"the cluster's leader and a fila are killed", func() {
+		{"a fila's links are slow", reached, func() { during(4*time.Second, func(l *link) { l.Delay(20 * time.Millisecond) }) }},
+		{"the cluster's leader and a fila are killed", started, func() {
 			i := c.MetaLeader()
 			c.Kill(i)
 			d.killFila()
 			c.Restart(i)
 		}},
 	}
+	// Every fila has met every key before the first round: one that meets a key while the
+	// bucket is away knows of no others.
+	d.settle("before")
+	d.settleLimits("before")
+	d.limits.check(t, reached, "before")
 	rounds := *flagKills
 	if testing.Short() {
 		rounds = 1
 	}
 	for n := range rounds {
 		kind := kinds[n%len(kinds)]
-		d.round(n, kind.name, func() {
+		d.round(n, kind.name, kind.r, func() {
 			kind.do()
 			d.busyUntil(c.healthy, "the servers are not healthy")
 		})
