@@ -173,6 +173,10 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 		return next, Grant{Permits: a.Hold, Again: askLife}, !known || changed || l.Users[a.By].Permits != a.Hold
 	}
 	next.Level.Return(a.Back, a.BackSlots...)
+	me.Given = max(0, me.Given-a.Back) // who gives back has not had it
+	for _, b := range a.BackSlots {
+		me.Leased = max(0, me.Leased-b.N)
+	}
 	next.Level.settle(env)
 	next.Users[a.By] = me
 	if len(next.Users) == 1 && !handsOver {
