@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -107,11 +108,16 @@ func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
 	}
 	m.meta.Watch(m.s.rooms.control.Changed)
 	s, c := m.s, &m.s.cfg.Cluster
+	snapshots, err := m.snapshots(ctx, js)
+	if err != nil {
+		return err
+	}
 	for number := range m.meta.Shards() {
 		r, err := m.follow(ctx, replog.Options{
 			JS: js, Log: s.log, Cluster: c.Name, Incarnation: m.meta.Incarnation(), Shard: number, Node: m.node,
 			Path: m.file(number), Store: s.storeOptions(),
 			Create: !m.meta.HasLog(number), Replicas: int(c.Replicas), MaxBytes: c.LogBytes,
+			Snapshots: snapshots,
 		})
 		if err != nil {
 			return fmt.Errorf("shard %d of cluster %s: %w", number, c.Name, s.lockedElsewhere(err))
@@ -124,22 +130,35 @@ func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
 	return nil
 }
 
-// follow opens a replica. It waits for JetStream, which may have no leader just now, or not
-// all of its servers yet.
+// snapshots opens the object store of the cluster's snapshots.
+func (m *member) snapshots(ctx context.Context, js jetstream.JetStream) (jetstream.ObjectStore, error) {
+	c := &m.s.cfg.Cluster
+	return patiently(ctx, m.s.log, "snapshots", func() (jetstream.ObjectStore, error) {
+		return replog.OpenSnapshots(ctx, js, c.Name, m.meta.Incarnation(), int(c.Replicas))
+	})
+}
+
+// follow opens a replica.
 func (m *member) follow(ctx context.Context, o replog.Options) (*replog.Replica, error) {
+	return patiently(ctx, m.s.log, "shard "+strconv.Itoa(o.Shard), func() (*replog.Replica, error) { return replog.Open(ctx, o) })
+}
+
+// patiently opens what lies in JetStream, which may have no leader just now, or not all of
+// its servers yet.
+func patiently[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
 	for reported := false; ; {
-		r, err := replog.Open(ctx, o)
+		opened, err := open()
 		if err == nil || !busy(err) {
-			return r, err
+			return opened, err
 		}
 		if !reported {
 			reported = true
-			m.s.log.Info("waiting for JetStream", "shard", o.Shard, "error", err)
+			log.Info("waiting for JetStream", "for", what, "error", err)
 		}
 		select {
 		case <-time.After(logRetry):
 		case <-ctx.Done():
-			return nil, err
+			return opened, err
 		}
 	}
 }
@@ -235,6 +254,7 @@ func (m *member) Own(number int, st cluster.Store) error {
 	sh := shards.New(number, owned)
 	fence := m.cluster.FenceAfter()
 	sh.Owns = func() bool { return owned.Owns(fence) }
+	sh.Full = owned.Full
 	if err := sh.Recover(snap); err != nil {
 		return err
 	}

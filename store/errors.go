@@ -25,9 +25,6 @@ var (
 	// ErrFenced is returned for every batch once another owner has taken the store
 	// over.
 	ErrFenced = errors.New("store: another owner has taken the store over")
-	// ErrFull is returned for a batch with new messages when its log has no room for
-	// them; batches without are taken as long as possible.
-	ErrFull = errors.New("store: the log is full")
 	// ErrLocked is returned by Open when another process has the file.
 	ErrLocked = errors.New("store: file is in use by another process")
 	// ErrVersion is returned by Open for a file of another format version; see

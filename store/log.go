@@ -11,10 +11,6 @@ import (
 // file. The Bolt calls it from one goroutine at a time, and it must not call the
 // Bolt.
 type Log interface {
-	// Admit refuses a batch alone, or returns nil. Like everything that a store may
-	// refuse, that is asked before anything is logged.
-	Admit(b *Batch) error
-
 	// Append takes the batches that one commit writes, in order, and returns when
 	// they are durable, with the position of the log behind them, which is written
 	// in the same transaction. Nothing of the batches may be kept. An error ends the

@@ -14,17 +14,9 @@ import (
 
 // fakeLog counts what it takes.
 type fakeLog struct {
-	admit   func(*store.Batch) error
 	err     error
 	appends int
 	batches int
-}
-
-func (l *fakeLog) Admit(b *store.Batch) error {
-	if l.admit == nil {
-		return nil
-	}
-	return l.admit(b)
 }
 
 func (l *fakeLog) Append(batches []*store.Batch) ([]byte, error) {
@@ -133,17 +125,11 @@ func TestCrashBetweenLogAndFile(t *testing.T) {
 
 func TestRefusedIsNotLogged(t *testing.T) {
 	s := open(t, t.TempDir(), store.Options{NoSync: true})
-	log := &fakeLog{admit: func(b *store.Batch) error {
-		if len(b.Add) > 0 && string(b.Add[0].Payload) == "no" {
-			return store.ErrFull
-		}
-		return nil
-	}}
+	log := &fakeLog{}
 	s.SetLog(log)
 	require.NoError(t, storetest.Do(s, withQueue()))
 	require.NoError(t, storetest.Do(s, adds(1, "one")))
 	require.ErrorIs(t, storetest.Do(s, adds(1, "again")), store.ErrDuplicate)
-	require.ErrorIs(t, storetest.Do(s, adds(2, "no")), store.ErrFull)
 	require.NoError(t, storetest.Do(s, &store.Batch{Finish: []store.Ref{{Queue: 1, Seq: 7}}}), "nothing to write, nothing to log")
 	require.Equal(t, []int{2, 2}, []int{log.appends, log.batches})
 	require.Len(t, contentOf(t, s).Messages, 1)

@@ -127,16 +127,10 @@ func (s *Bolt) find(ref Ref) (q *queue, l loc, ok bool) {
 	return q, l, ok
 }
 
-// planBatch adds a batch to the plan or refuses it. One that a log has already was
-// admitted there.
-func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch, logged bool) error {
+// planBatch adds a batch to the plan or refuses it.
+func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 	if err := b.Check(); err != nil {
 		return err
-	}
-	if s.log != nil && !logged {
-		if err := s.log.Admit(b); err != nil {
-			return err
-		}
 	}
 	sources := s.sources(tx, b)
 	s.mu.Lock()

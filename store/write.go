@@ -54,7 +54,7 @@ func (s *Bolt) transact(o *outcome, position []byte) error {
 		}
 	}()
 	for i, b := range o.batches {
-		if o.errs[i] = s.planBatch(tx, b, position != nil); position != nil && o.errs[i] != nil {
+		if o.errs[i] = s.planBatch(tx, b); position != nil && o.errs[i] != nil {
 			return o.errs[i]
 		}
 	}

@@ -45,6 +45,7 @@ const (
 	CodeBacklogUncommitted = 12429
 	CodeEnqueueRate        = 14429
 	CodeKeyPending         = 15429
+	CodeBacklogLog         = 16429
 
 	// Acks.
 	CodeTokenRefused    = 30400
@@ -145,6 +146,7 @@ var catalog = []Entry{
 	entry(CodeBacklogUncommitted, "backlog_uncommitted", "More messages are waiting for the disk than fila keeps in memory; retry later."),
 	entry(CodeEnqueueRate, "enqueue_rate", "The queue's enqueue_rate or the key's enqueue_rate_per_key is used up; retry after the time that the headers name."),
 	entry(CodeKeyPending, "key_pending", "The fairness key has max_pending_per_key unfinished messages in the queue; retry later."),
+	entry(CodeBacklogLog, "backlog_log", "The log of the queue's shard in JetStream is nearly full (cluster.log_bytes); retry later, all else goes on."),
 
 	entry(CodeTokenRefused, "bad_token", "The token in the subject is malformed or was not made by this fila for this queue."),
 	entry(CodeBadAckPayload, "bad_ack_payload", "The payload is none of the ack payloads, or a delay in it is out of its range; the lease runs on."),

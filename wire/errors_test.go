@@ -21,7 +21,7 @@ func everyError() []*Error {
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err.Error()), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
 		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderReserved("x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
-		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second),
+		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second), BacklogLog(3, time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
 		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), MessageNotFound("", "id"), MessageInFlight("q", "id", "why"), KeyNotFound("q", "k"), LeaseLost(),
@@ -114,6 +114,7 @@ func TestErrCodesAreStable(t *testing.T) {
 12429 backlog_uncommitted
 14429 enqueue_rate
 15429 key_pending
+16429 backlog_log
 30400 bad_token
 31400 bad_ack_payload
 32400 bad_ack_status

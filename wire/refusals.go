@@ -172,6 +172,11 @@ func BacklogUncommitted(retryAfter time.Duration) *Error {
 	return newError(CodeBacklogUncommitted, "too many messages are waiting for the disk").retry(retryAfter)
 }
 
+// BacklogLog refuses a message because the log of its shard is nearly full.
+func BacklogLog(shard int, retryAfter time.Duration) *Error {
+	return newError(CodeBacklogLog, "the log of shard %d in JetStream is nearly full", shard).retry(retryAfter)
+}
+
 // EnqueueRate refuses a message because of enqueue_rate or, if key is not
 // empty, of the key's enqueue_rate_per_key.
 func EnqueueRate(queue, key string, rl RateLimit, retryAfter time.Duration) *Error {

@@ -18,6 +18,7 @@ const (
 	fullRetryAfter        = time.Second
 	uncommittedRetryAfter = 100 * time.Millisecond
 	diskLowRetryAfter     = 5 * time.Second
+	logFullRetryAfter     = 5 * time.Second
 )
 
 // publish sends data and logs what cannot be sent: whoever waits for it will

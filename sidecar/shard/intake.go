@@ -139,6 +139,8 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 		return wire.StoreFailed()
 	case disk != nil && disk.Low:
 		return wire.DiskLow(disk.Free, disk.MinFree, diskLowRetryAfter)
+	case s.Full != nil && s.Full():
+		return wire.BacklogLog(s.number, logFullRetryAfter)
 	case waiting > 0 && waiting+size > s.MaxUncommittedBytes:
 		return wire.BacklogUncommitted(uncommittedRetryAfter)
 	case limits.MaxDepth > 0 && q.depth.Load()+messages >= limits.MaxDepth:

@@ -3,6 +3,7 @@ package shard
 import (
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,6 +140,25 @@ func TestOneMessageAboveTheUncommittedLimit(t *testing.T) {
 		r.uncommitted.Store(1)
 		require.NotNil(t, q.room(p, 0, 0, 100))
 		require.Nil(t, q.room(p, 0, 0, 99))
+	})
+}
+
+// TestALogThatIsFull takes no messages; what finishes those that are there goes on.
+func TestALogThatIsFull(t *testing.T) {
+	twoShards(t, func(r *rig, second *Shard, _ *heldStore, _ *places) {
+		var full atomic.Bool
+		second.Full = full.Load
+		q := r.Queue("first")
+		r.consume(q, "w", 1)
+		require.Nil(t, q.Accept(message("first", "")))
+		full.Store(true)
+		werr := q.Accept(message("first", ""))
+		require.Equal(t, wire.CodeBacklogLog, werr.ErrCode)
+		r.ack(r.one("w"), done, "")
+		synctest.Wait()
+		require.Zero(t, q.depth.Load())
+		full.Store(false)
+		require.Nil(t, q.Accept(message("first", "")))
 	})
 }
 

@@ -25,7 +25,11 @@ type Shard struct {
 	// Owns reports whether nobody else can own the shard yet; nil: nobody ever does. It is
 	// asked before each delivery and answer, and set before [Set.Add]. Where it is false
 	// the shard is fenced.
-	Owns     func() bool
+	Owns func() bool
+	// Full reports whether the log of the store has no room for new messages; nil: it has
+	// none. They are refused then, so that there is room for what finishes messages. It
+	// is set before [Set.Add].
+	Full     func() bool
 	set      *Set
 	number   int
 	store    store.Store

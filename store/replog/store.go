@@ -51,10 +51,10 @@ func (s *Store) Epoch() uint64 { return s.w.epoch }
 // not begun one yet.
 func (s *Store) Owns(d time.Duration) bool { return s.Err() == nil && s.w.silence() <= d }
 
-// Full says that the log is nearly full: new messages should be refused before they
-// are batches, so that there is room for what finishes messages. Later the store
-// refuses batches with new messages: store.ErrFull.
-func (s *Store) Full() bool { return s.w.room.above(fullPercent) }
+// Full says that the log is nearly full: new messages have to be refused before they
+// are batches, so that there is room for what finishes messages. A batch that the stream
+// has no room for waits, and all that come after it.
+func (s *Store) Full() bool { return s.w.room.full() }
 
 // Resign ends the ownership in favour of another node, or of any with "". What was
 // submitted before should be done: later batches fail with store.ErrFenced. After an

@@ -43,17 +43,13 @@ type room struct {
 	used, most atomic.Int64 // most 0: any number
 }
 
-// What is refused when the log fills up. Who takes messages in asks Full, so that a
-// commit with new messages is hardly ever refused; the rest is for commits that finish
-// messages.
-const (
-	fullPercent    = 90
-	refusedPercent = 95
-)
+// fullPercent is how full the stream is when no more messages should be taken: the rest
+// is for what finishes messages.
+const fullPercent = 90
 
-func (r *room) above(percent int64) bool {
+func (r *room) full() bool {
 	most := r.most.Load()
-	return most > 0 && r.used.Load() >= most/100*percent
+	return most > 0 && r.used.Load() >= most/100*fullPercent
 }
 
 func (r *room) set(st state) {
@@ -74,14 +70,6 @@ func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, s
 	w.lastKnown.Store(last)
 	w.room.set(st)
 	return w
-}
-
-// Admit implements [store.Log].
-func (w *writer) Admit(b *store.Batch) error {
-	if len(b.Add) > 0 && w.room.above(refusedPercent) {
-		return fmt.Errorf("%w: %d of %d bytes are used", store.ErrFull, w.room.used.Load(), w.room.most.Load())
-	}
-	return nil
 }
 
 // Append implements [store.Log].
