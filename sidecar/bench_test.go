@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 )
 
@@ -14,11 +15,30 @@ import (
 // with confirmation, commit with fsync, delivery, ack, commit. One producer with
 // 1,024 unconfirmed enqueues at most, one consumer with a credit of 1,024, NATS
 // embedded and reached without a socket.
-func BenchmarkLife(b *testing.B) {
+func BenchmarkLife(b *testing.B) { benchmarkLife(b, nil, ``, nil) }
+
+// BenchmarkLifeGated is BenchmarkLife with a circuit or a throttle key on each message,
+// that of this fila alone and one that is shared through a bucket, which it alone uses.
+func BenchmarkLifeGated(b *testing.B) {
+	const settings = `{"circuit_header":"Circuit","throttle_headers":["Throttle"]}`
+	for _, gate := range []string{"Circuit", "Throttle"} {
+		for _, shared := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/shared=%t", gate, shared), func(b *testing.B) {
+				benchmarkLife(b, func(cfg *config.Config) {
+					cfg.NATS.Embedded.JetStream = true
+					cfg.Shared.Enabled, cfg.Shared.Keys = shared, []string{"circuit:*", "throttle:*"}
+					cfg.Throttles = []config.ThrottleTable{{Key: "vendor", Rate: wire.Rate("100000000")}}
+				}, settings, nats.Header{gate: {"vendor"}})
+			})
+		}
+	}
+}
+
+func benchmarkLife(b *testing.B, configure func(*config.Config), settings string, header nats.Header) {
 	const window = 1024
-	x := startSite(b, b.TempDir(), nil)
+	x := startSite(b, b.TempDir(), configure)
 	defer x.end()
-	x.must("fila.admin.queue-create.orders", ``, nil)
+	x.must("fila.admin.queue-create.orders", settings, nil)
 	done := make(chan struct{})
 	acked := 0
 	_, err := x.nc.Subscribe("fila.deliver.w.orders", func(m *nats.Msg) {
@@ -50,7 +70,7 @@ func BenchmarkLife(b *testing.B) {
 	b.ResetTimer()
 	for range b.N {
 		free <- struct{}{}
-		if err := producer.PublishRequest("fila.enqueue.orders", inbox, payload); err != nil {
+		if err := producer.PublishMsg(&nats.Msg{Subject: "fila.enqueue.orders", Reply: inbox, Header: header, Data: payload}); err != nil {
 			b.Fatal(err)
 		}
 	}
