@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,8 @@ type writer struct {
 	err  error      // why nothing is written any more
 	buf  []byte     // the record in flight
 	body []byte     // of a commit that takes several
+
+	complained time.Time // when it was logged last that a record does not come into the log
 
 	start     time.Time
 	acked     atomic.Int64  // when the newest record that lies in the log was sent, since start
@@ -174,13 +175,23 @@ func (w *writer) persist(record []byte, h head) error {
 			return rerr
 		}
 		if wait > 0 || !errors.Is(err, errMoved) {
-			w.o.Log.Warn("replog: a record is not in the log, trying again", slog.Int("shard", w.o.Shard), slog.Any("error", err))
+			w.complain("replog: a record is not in the log, trying again", err)
 		}
 		if wait, err = w.pause(wait); err != nil {
 			return err
 		}
 	}
 }
+
+// complain logs what keeps a record from the log, now and then. mu is held.
+func (w *writer) complain(what string, err error) {
+	if now := w.o.Now(); w.complained.IsZero() || now.Sub(w.complained) >= complainEvery {
+		w.complained = now
+		w.o.Log.Warn(what, "shard", w.o.Shard, "error", err)
+	}
+}
+
+const complainEvery = 10 * time.Second
 
 // pause waits before another attempt, and longer before the next one.
 func (w *writer) pause(wait time.Duration) (time.Duration, error) {
@@ -204,7 +215,7 @@ func (w *writer) resolve(record []byte, h head) (found bool, err error) {
 		if found || err == nil || errors.Is(err, store.ErrFenced) || errors.Is(err, ErrGone) || errors.Is(err, ErrBroken) {
 			return found, err
 		}
-		w.o.Log.Warn("replog: the log cannot be read", slog.Int("shard", w.o.Shard), slog.Any("error", err))
+		w.complain("replog: the log cannot be read, trying again", err)
 		if wait, err = w.pause(wait); err != nil {
 			return false, err
 		}
