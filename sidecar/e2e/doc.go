@@ -18,8 +18,9 @@
 // Flags of `go test ./sidecar/e2e`:
 //
 //	-fila.bin PATH    use this binary instead of building one
-//	-fila.kills N     rounds of TestCrash, TestCrashWithGates, TestNATSRestartUnderLoad and
-//	                  TestFleetOutlives* (default 3; the long run takes 50 and more)
+//	-fila.kills N     rounds of TestCrash, TestCrashWithGates, TestNATSRestartUnderLoad,
+//	                  TestFleetOutlives* and TestClusterOutlivesTrouble (default 3; the long
+//	                  run takes 50 and more)
 //	-fila.measure     run TestFleetMeasure, which prints figures (with -v)
 //	-fila.seed N      seed of their choices, as printed by an earlier run
 //

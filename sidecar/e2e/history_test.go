@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // outcome is what a client knows about a request.
@@ -31,13 +32,19 @@ const (
 // arrive. A kill may undo the leases of the last milliseconds (store.md), so
 // leases of two processes are compared only where something confirmed lies
 // between them.
+//
+// In a cluster who serves a queue may change at any moment of a trouble, see troubled.
+// From its begin to its end only what has been confirmed holds: each answer is compared
+// with what began after the test had it.
 type history struct {
-	visibility int64  // nanoseconds
+	visibility int64 // nanoseconds
+	now        func() int64
 	redriven   string // the queue whose dead letters are moved back: attempts start anew, there and in its DLQ
 
 	mu struct {
 		sync.Mutex
 		starts   []int64 // of the processes, Unix nanoseconds
+		troubled []bool  // by process: it may be several, one after the other
 		sent     map[string]*sentMessage
 		lives    map[string]*life // by message id
 		problems []string
@@ -52,6 +59,8 @@ type sentMessage struct {
 	id                     string // as confirmed or delivered, empty until then
 	process                int    // that gave the id
 	confirmed              bool
+	at                     int64  // when it was first confirmed
+	finished               string // the id under which an ack was accepted
 }
 
 // life is what became of one message id.
@@ -78,22 +87,29 @@ type answer struct {
 	kind    string // ack, nack or term
 	delay   int64  // of a nack, nanoseconds
 	sent    int64
-	process int // that had to answer it
+	told    int64 // when the outcome was known
+	process int   // that had to answer it
 	outcome outcome
 }
 
 func newHistory(visibility int64) *history {
-	h := &history{visibility: visibility}
+	h := &history{visibility: visibility, now: func() int64 { return time.Now().UnixNano() }}
 	h.mu.sent = map[string]*sentMessage{}
 	h.mu.lives = map[string]*life{}
 	return h
 }
 
 // started notes a new process, before it is started.
-func (h *history) started(now int64) {
+func (h *history) started(now int64) { h.begin(now, false) }
+
+// troubledSince notes that from now on, until the next process is noted, queues may be
+// served by one process after the other.
+func (h *history) troubledSince(now int64) { h.begin(now, true) }
+
+func (h *history) begin(now int64, troubled bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.starts = append(h.mu.starts, now)
+	h.mu.starts, h.mu.troubled = append(h.mu.starts, now), append(h.mu.troubled, troubled)
 }
 
 func (h *history) problem(format string, args ...any) {
@@ -109,13 +125,14 @@ func (h *history) published(key, queue, tenant, payload string) {
 
 // confirmed notes the confirmation of an enqueue.
 func (h *history) confirmed(key, id string) {
+	now := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.events++
 	s := h.mu.sent[key]
-	h.identify(key, s, id, len(h.mu.starts)-1)
+	h.identify(key, s, id, len(h.mu.starts)-1, now)
 	if !s.confirmed {
-		s.confirmed = true
+		s.confirmed, s.at = true, now
 		if l := h.mu.lives[id]; l == nil || !l.closed {
 			h.mu.open++
 		}
@@ -125,12 +142,13 @@ func (h *history) confirmed(key, id string) {
 // identify checks that a key has one id for ever. But deliveries do not wait for
 // the disk: what was delivered and not confirmed may be gone after a kill, and when
 // the producer sends it again it gets another id.
-func (h *history) identify(key string, s *sentMessage, id string, process int) {
+func (h *history) identify(key string, s *sentMessage, id string, process int, at int64) {
+	troubled := process >= 0 && h.mu.troubled[process]
 	switch {
 	case s.id == id:
-	case s.id == "", !s.confirmed && process > s.process:
+	case s.id == "", !s.confirmed && (process > s.process || troubled):
 		s.id, s.process = id, process
-	case process < s.process: // it is late
+	case process < s.process, troubled && at < s.at: // it is late
 	default:
 		h.problem("%s: message has two ids, %s and %s", key, s.id, id)
 	}
@@ -146,7 +164,7 @@ func (h *history) delivered(d delivery, queue string, attempt int, deadline int6
 		h.problem("delivery of a message that nobody sent: key %q id %s", key, id)
 		return nil
 	}
-	h.identify(key, s, id, h.processAt(deadline-h.visibility))
+	h.identify(key, s, id, h.processAt(deadline-h.visibility), deadline-h.visibility)
 	if string(d.Data) != s.payload {
 		h.problem("%s: payload of %d bytes instead of %d, or with other content", key, len(d.Data), len(s.payload))
 	}
@@ -182,9 +200,10 @@ func (h *history) answering(lease *seenLease, kind string, delay, now int64) *an
 }
 
 func (h *history) settle(id string, a *answer, o outcome) {
+	now := h.now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	a.outcome = o
+	a.outcome, a.told = o, now
 	l := h.mu.lives[id]
 	if a.kind == "ack" && o != refused && !l.closed {
 		l.closed = true
@@ -202,6 +221,11 @@ func (h *history) settle(id string, a *answer, o outcome) {
 		h.problem("%s: two acks were confirmed", l.key)
 	default:
 		l.acked = a
+		s := h.mu.sent[l.key]
+		if s.finished != "" && s.finished != id {
+			h.problem("%s: finished as two messages, %s and %s", l.key, s.finished, id)
+		}
+		s.finished = id
 	}
 }
 
@@ -310,7 +334,9 @@ func (h *history) checkAnswers(l *life, lease *seenLease, later []*seenLease, r 
 		for _, next := range later {
 			// The process that accepted knew of every delivery of its own, and
 			// nothing may start after an answer that ended the message.
+			troubled := h.mu.troubled[a.process] || h.mu.troubled[next.process]
 			switch stale := next.start > lease.start && next.start < a.sent && next.process == a.process; {
+			case troubled && next.start <= a.told: // given by another process than the one that accepted, perhaps
 			case stale:
 				bad("%s: %s: a stale token was accepted: attempt %d, though attempt %d had been delivered", l.key, lease.queue, lease.attempt, next.attempt)
 			case a.kind == "ack" && next.start >= h.mu.starts[a.process] && next.start > lease.start:
@@ -327,7 +353,7 @@ func (h *history) checkAnswers(l *life, lease *seenLease, later []*seenLease, r 
 
 // checkPair judges two leases of which the second started next.
 func (h *history) checkPair(l *life, a, b *seenLease, bad func(string, ...any)) {
-	if a.process != b.process {
+	if a.process != b.process || h.mu.troubled[a.process] {
 		return
 	}
 	givenUp := slices.ContainsFunc(a.answers, func(x *answer) bool { return x.sent <= b.start })

@@ -11,12 +11,14 @@ import (
 // scene builds histories by hand. The visibility timeout is 100, all times are
 // small numbers, and the first process starts at 0.
 type scene struct {
-	t *testing.T
-	h *history
+	t   *testing.T
+	h   *history
+	now int64
 }
 
 func newScene(t *testing.T) *scene {
 	s := &scene{t: t, h: newHistory(100)}
+	s.h.now = func() int64 { return s.now }
 	s.h.started(0)
 	s.h.published("k", "q", "t", "payload")
 	s.h.confirmed("k", "id")
@@ -29,8 +31,16 @@ func (s *scene) deliver(queue string, attempt int, at int64) *seenLease {
 }
 
 func (s *scene) deliverAs(id, payload, queue string, attempt int, at int64) *seenLease {
+	return s.deliverOf("k", id, payload, queue, attempt, at)
+}
+
+func (s *scene) deliverMore(key, id, queue string, attempt int, at int64) *seenLease {
+	return s.deliverOf(key, id, "payload", queue, attempt, at)
+}
+
+func (s *scene) deliverOf(key, id, payload, queue string, attempt int, at int64) *seenLease {
 	msg := &nats.Msg{Reply: queue + strconv.FormatInt(at, 10), Data: []byte(payload), Header: nats.Header{}}
-	msg.Header.Set("Test-Key", "k")
+	msg.Header.Set("Test-Key", key)
 	msg.Header.Set("Fila-Id", id)
 	msg.Header.Set("Fila-Key", "t")
 	return s.h.delivered(delivery{Msg: msg}, queue, attempt, at+100)
@@ -41,7 +51,9 @@ func (s *scene) answer(l *seenLease, kind string, at int64, o outcome) {
 }
 
 func (s *scene) delayed(l *seenLease, kind string, delay, at int64, o outcome) {
-	s.h.settle("id", s.h.answering(l, kind, delay, at), o)
+	a := s.h.answering(l, kind, delay, at)
+	s.now = at + 1
+	s.h.settle("id", a, o)
 }
 
 // TestHistoryAcceptsWhatIsRight: the checker does not cry wolf.
@@ -86,6 +98,22 @@ func TestHistoryAcceptsWhatIsRight(t *testing.T) {
 			s.answer(s.deliver("q", 1, 10), "term", 20, accepted)
 			s.answer(s.deliver("q.dlq", 1, 21), "ack", 30, accepted)
 		},
+		"two owners in a trouble": func(s *scene) {
+			s.h.troubledSince(5)
+			l := s.deliver("q", 1, 10)
+			s.deliver("q", 1, 12) // by the next owner, who does not know of the lease
+			s.answer(l, "ack", 15, accepted)
+		},
+		"another id in a trouble": func(s *scene) {
+			s.h.troubledSince(5)
+			s.h.published("k2", "q", "t", "payload")
+			s.deliverMore("k2", "lost", "q", 1, 6)
+			s.now = 20
+			s.h.confirmed("k2", "kept")
+			s.deliverMore("k2", "lost", "q", 2, 7) // the test is late to see it
+			s.h.settle("kept", s.h.answering(s.deliverMore("k2", "kept", "q", 1, 22), "ack", 0, 23), accepted)
+			s.answer(s.deliver("q", 1, 24), "ack", 25, accepted)
+		},
 		"delay waited for": func(s *scene) {
 			s.delayed(s.deliver("q", 1, 10), "nack", 50, 20, accepted)
 			s.answer(s.deliver("q", 2, 70), "ack", 80, accepted)
@@ -117,18 +145,34 @@ func TestHistoryFindsWhatIsWrong(t *testing.T) {
 			s.h.started(25)
 			s.deliver("q", 1, 30)
 		}, "CAME BACK"},
-		"came back, late ack":    {func(s *scene) { s.deliver("q", 1, 10); s.h.started(15); s.comesBackOnce() }, "CAME BACK"},
-		"stale ack accepted":     {func(s *scene) { s.staleAck() }, "stale token"},
-		"token used twice":       {func(s *scene) { l := s.deliver("q", 1, 10); s.twice(l, "nack", "ack") }, "accepted 2 times"},
-		"two acks":               {func(s *scene) { s.twice(s.deliver("q", 1, 10), "ack", "ack") }, "two acks"},
-		"two leases at once":     {func(s *scene) { s.deliver("q", 1, 10); s.answer(s.deliver("q", 2, 50), "ack", 60, accepted) }, "two leases"},
-		"attempt not counted":    {func(s *scene) { s.deliver("q", 1, 10); s.answer(s.deliver("q", 1, 200), "ack", 210, accepted) }, "attempt 1 after attempt 1"},
-		"nack forgotten":         {func(s *scene) { s.nackForgotten() }, "confirmed nack"},
-		"delay not waited for":   {func(s *scene) { s.delayed(s.deliver("q", 1, 10), "nack", 50, 20, accepted); s.deliver("q", 2, 60) }, "delay"},
-		"other payload":          {func(s *scene) { s.answer(s.deliverAs("id", "paylaod", "q", 1, 10), "ack", 20, accepted) }, "payload"},
-		"other id":               {func(s *scene) { s.deliverAs("id2", "payload", "q", 1, 10) }, "two ids"},
-		"other queue":            {func(s *scene) { s.answer(s.deliver("r", 1, 10), "ack", 20, accepted) }, "sent to q"},
-		"same delivery twice":    {func(s *scene) { s.deliver("q", 1, 10); s.deliver("q", 1, 10) }, "delivered twice"},
+		"came back, late ack":  {func(s *scene) { s.deliver("q", 1, 10); s.h.started(15); s.comesBackOnce() }, "CAME BACK"},
+		"stale ack accepted":   {func(s *scene) { s.staleAck() }, "stale token"},
+		"token used twice":     {func(s *scene) { l := s.deliver("q", 1, 10); s.twice(l, "nack", "ack") }, "accepted 2 times"},
+		"two acks":             {func(s *scene) { s.twice(s.deliver("q", 1, 10), "ack", "ack") }, "two acks"},
+		"two leases at once":   {func(s *scene) { s.deliver("q", 1, 10); s.answer(s.deliver("q", 2, 50), "ack", 60, accepted) }, "two leases"},
+		"attempt not counted":  {func(s *scene) { s.deliver("q", 1, 10); s.answer(s.deliver("q", 1, 200), "ack", 210, accepted) }, "attempt 1 after attempt 1"},
+		"nack forgotten":       {func(s *scene) { s.nackForgotten() }, "confirmed nack"},
+		"delay not waited for": {func(s *scene) { s.delayed(s.deliver("q", 1, 10), "nack", 50, 20, accepted); s.deliver("q", 2, 60) }, "delay"},
+		"other payload":        {func(s *scene) { s.answer(s.deliverAs("id", "paylaod", "q", 1, 10), "ack", 20, accepted) }, "payload"},
+		"other id":             {func(s *scene) { s.deliverAs("id2", "payload", "q", 1, 10) }, "two ids"},
+		"other queue":          {func(s *scene) { s.answer(s.deliver("r", 1, 10), "ack", 20, accepted) }, "sent to q"},
+		"same delivery twice":  {func(s *scene) { s.deliver("q", 1, 10); s.deliver("q", 1, 10) }, "delivered twice"},
+		"came back in a trouble": {func(s *scene) {
+			s.h.troubledSince(5)
+			s.answer(s.deliver("q", 1, 10), "ack", 15, accepted)
+			s.deliver("q", 1, 17)
+		}, "CAME BACK"},
+		"two ids in a trouble": {func(s *scene) {
+			s.h.troubledSince(5)
+			s.deliverAs("id2", "payload", "q", 1, 10)
+		}, "two ids"},
+		"finished twice": {func(s *scene) {
+			s.h.troubledSince(5)
+			s.h.published("k2", "q", "t", "payload")
+			for at, id := range []string{"one", "two"} {
+				s.h.settle(id, s.h.answering(s.deliverMore("k2", id, "q", 1, int64(at+6)), "ack", 0, 20), accepted)
+			}
+		}, "two messages"},
 		"confirmed with two ids": {func(s *scene) { s.h.confirmed("k", "id2") }, "two ids"},
 	} {
 		t.Run(name, func(t *testing.T) {

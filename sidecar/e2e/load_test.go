@@ -23,6 +23,9 @@ type load struct {
 	seed   uint64
 	queues []string
 	conns  []*nats.Conn
+	limit  time.Duration // of a request, after which nothing is known; 0: the end of the phase
+	full   bool          // the log of a shard may be full: 429
+	open   int           // confirmed messages at which producers pause
 
 	phase    atomic.Pointer[phase]
 	draining atomic.Bool // consumers ack everything, producers have ended
@@ -59,7 +62,7 @@ const (
 // newLoad makes a load; phases must be begun by hand.
 func newLoad(t testing.TB, url string, seed uint64, queues ...string) *load {
 	t.Helper()
-	l := &load{t: t, h: newHistory(int64(loadVisibility)), seed: seed, queues: queues}
+	l := &load{t: t, h: newHistory(int64(loadVisibility)), seed: seed, queues: queues, open: loadBacklog}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	for i := range 4 {
 		buffer := nats.DefaultReconnectBufSize
@@ -188,7 +191,7 @@ func (l *load) next() *phase {
 		if p == nil || l.draining.Load() {
 			return nil
 		}
-		if open, _ := l.h.counts(); open < loadBacklog {
+		if open, _ := l.h.counts(); open < l.open {
 			return p
 		}
 		if !pause(l.ctx, 2*time.Millisecond) {
@@ -214,10 +217,23 @@ func (l *load) produceOneByOne(queue, name string) {
 				msg = l.newMessage(rng, queue, key)
 				msg.Header.Set("Nats-Msg-Id", key)
 			}
-			reply, err := l.conns[3].RequestMsgWithContext(p.ctx, msg)
+			reply, err := l.request(l.conns[3], p, msg)
 			answered = err == nil && l.confirm(key, reply)
+			if !answered && !pause(l.ctx, 5*time.Millisecond) {
+				return
+			}
 		}
 	}
+}
+
+// request sends a request and waits for the answer, the limit, or the end of the phase.
+func (l *load) request(nc *nats.Conn, p *phase, msg *nats.Msg) (*nats.Msg, error) {
+	if l.limit == 0 {
+		return nc.RequestMsgWithContext(p.ctx, msg)
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, l.limit)
+	defer cancel()
+	return nc.RequestMsgWithContext(ctx, msg)
 }
 
 // confirm notes a reply to an enqueue and says whether it was a confirmation.
@@ -226,7 +242,7 @@ func (l *load) confirm(key string, reply *nats.Msg) bool {
 		return false // what was buffered arrived before fila had subscribed
 	}
 	if e := errorOf(l.t, reply); e != nil {
-		if e.Code != 503 && e.Code != 500 {
+		if e.Code != 503 && e.Code != 500 && (e.Code != 429 || !l.full) {
 			l.t.Errorf("%s: enqueue was refused: %v", key, e)
 		}
 		return false
@@ -259,6 +275,10 @@ func (l *load) producePipelined(queue, name string) {
 		}
 		batch := 1 + rng.IntN(100)
 		open := batch
+		var late <-chan time.Time
+		if l.limit > 0 {
+			late = time.After(l.limit)
+		}
 		for range batch {
 			key := fmt.Sprint(name, "-", i)
 			msg := l.newMessage(rng, queue, key)
@@ -268,11 +288,14 @@ func (l *load) producePipelined(queue, name string) {
 				open--
 			}
 		}
+	replies:
 		for open > 0 && p.ctx.Err() == nil {
 			select {
 			case reply := <-replies: // perhaps of an earlier batch: as good
 				l.confirm(reply.Subject[len(inbox)+1:], reply)
 				open--
+			case <-late:
+				break replies
 			case <-p.ctx.Done():
 			}
 		}

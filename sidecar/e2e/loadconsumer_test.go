@@ -48,7 +48,7 @@ func (l *load) consume(nc *nats.Conn, queue, name string) {
 		}
 		// The subscription went ahead on the same connection, so it is there
 		// when the registration is.
-		reply, err := nc.RequestWithContext(p.ctx, "fila.consume."+queue, body)
+		reply, err := l.request(nc, p, &nats.Msg{Subject: "fila.consume." + queue, Data: body})
 		if err == nil && reply.Header.Get("Nats-Service-Error") != "" && reply.Header.Get("Nats-Service-Error-Code") != "503" {
 			l.t.Errorf("registration refused: %s", reply.Data)
 		}
@@ -120,23 +120,23 @@ func (w *worker) request(lease *seenLease, payload string) outcome {
 	if p == nil {
 		return unknown
 	}
-	return ask(w.l.t, w.nc, p, lease, payload)
+	return w.l.ask(w.nc, p, lease, payload)
 }
 
-// ask sends an ack payload and waits for the answer or the end of the phase.
-func ask(t testing.TB, nc *nats.Conn, p *phase, lease *seenLease, payload string) outcome {
-	reply, err := nc.RequestWithContext(p.ctx, lease.token, []byte(payload))
+// ask sends an ack payload and waits for the answer.
+func (l *load) ask(nc *nats.Conn, p *phase, lease *seenLease, payload string) outcome {
+	reply, err := l.request(nc, p, &nats.Msg{Subject: lease.token, Data: []byte(payload)})
 	if err != nil {
 		return unknown
 	}
-	e := errorOf(t, reply)
+	e := errorOf(l.t, reply)
 	switch {
 	case e == nil:
 		return accepted
 	case e.Code == 500 || e.Code == 503:
 		return unknown
 	case e.Code != 409:
-		t.Errorf("an answer was refused with %v, not as a lost lease", e)
+		l.t.Errorf("an answer was refused with %v, not as a lost lease", e)
 	}
 	return refused
 }
@@ -170,7 +170,7 @@ func (l *load) answerStale() {
 		l.stale.Unlock()
 		if s.lease != nil {
 			a := l.h.answering(s.lease, "ack", 0, time.Now().UnixNano())
-			l.h.settle(s.id, a, ask(l.t, l.conns[1], p, s.lease, ""))
+			l.h.settle(s.id, a, l.ask(l.conns[1], p, s.lease, ""))
 		}
 		if !pause(l.ctx, 2*time.Millisecond) {
 			return

@@ -1,0 +1,466 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
+)
+
+const (
+	troubleNodes  = 3
+	troubleShards = 4
+	troubleKept   = 50 // messages of each queue that nobody consumes
+)
+
+// troubledCluster is three filas that are a cluster on three NATS servers, each a
+// process, with a link between each fila and each server; and a load on queues of all
+// shards, whose whole history is judged.
+type troubledCluster struct {
+	t     *testing.T
+	rng   *rand.Rand // of the test's goroutine
+	nats  *natsCluster
+	links [troubleNodes][troubleNodes]*link // by fila and server
+	procs [troubleNodes]*proc
+	c     *client
+	l     *load
+
+	shards map[string]int // of the queues of the load
+	probes map[string]*probe
+	silent map[string][]time.Duration // by kind: the longest time without a confirmation
+}
+
+// probe is a producer that is never held up by a backlog: what passes between two of
+// its confirmations is how long its queue confirms nothing.
+type probe struct {
+	mu   sync.Mutex
+	last time.Time
+	gaps []gap
+}
+
+// gap is a time without confirmations.
+type gap struct {
+	end    time.Time
+	length time.Duration
+}
+
+// clusterState is what cluster-status says, as far as the tests look at it.
+type clusterState struct {
+	Nodes []struct {
+		Node       string `json:"node"`
+		HeardMsAgo int64  `json:"heard_ms_ago"`
+		Draining   bool   `json:"draining"`
+		Leaving    bool   `json:"leaving"`
+	} `json:"nodes"`
+	Shards []shardState `json:"shards"`
+}
+
+// shardState is what cluster-status says of a shard.
+type shardState struct {
+	Owner    string `json:"owner"`
+	Epoch    uint64 `json:"epoch"`
+	Fenced   bool   `json:"fenced"`
+	MovingTo string `json:"moving_to"`
+	Standbys []struct {
+		Node     string `json:"node"`
+		State    string `json:"state"`
+		Lag      uint64 `json:"lag"`
+		BehindMs int64  `json:"behind_ms"`
+		Error    string `json:"error"`
+	} `json:"standbys"`
+}
+
+// nodeName is what fila i is called in the cluster.
+func nodeName(i int) string { return fmt.Sprint("node", i) }
+
+// nodeNumber is the fila of a name.
+func nodeNumber(name string) int { return int(name[len(name)-1] - '0') }
+
+// startTroubledCluster starts all of it, with further TOML for [cluster].
+func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
+	t.Helper()
+	seed, rng := choices(t)
+	c := &troubledCluster{
+		t: t, rng: rng, nats: startCluster(t, troubleNodes),
+		shards: map[string]int{}, probes: map[string]*probe{}, silent: map[string][]time.Duration{},
+	}
+	for i := range c.procs {
+		var urls []string
+		for s, server := range c.nats.servers {
+			c.links[i][s] = newLink(t, server.addr)
+			urls = append(urls, "nats://"+c.links[i][s].Addr)
+		}
+		c.procs[i] = newFila(t, options{
+			natsURL: strings.Join(urls, ","), drainMs: 5000,
+			tail: fmt.Sprintf("[cluster]\nenabled = true\nname = \"chaos\"\nnode = %q\nshards = %d\n%s\n", nodeName(i), troubleShards, settings),
+		})
+		require.NoError(t, c.procs[i].start())
+	}
+	for _, p := range c.procs {
+		require.NoError(t, p.waitReady(), p.log)
+	}
+	c.c = dial(t, c.nats.URL(), nats.PingInterval(time.Second))
+	c.l = newLoad(t, c.nats.URL(), seed, "orders", "mails", "jobs", "calls", "reports")
+	c.l.limit, c.l.open = 3*time.Second, 300
+	c.l.h.started(time.Now().UnixNano())
+	c.settle("at the start")
+	c.l.setup(c.c)
+	for _, queue := range c.l.queues {
+		c.shards[queue] = c.shardOf(queue)
+		kept := "kept." + queue
+		c.c.createQueue(kept, nil)
+		for n := range troubleKept {
+			c.c.enqueue(kept, fmt.Sprint(queue, n), "Nats-Msg-Id", fmt.Sprint(n))
+		}
+	}
+	t.Logf("queues are in shards %v", c.shards)
+	close(c.l.phase.Load().ready)
+	c.l.start()
+	for _, queue := range c.l.queues {
+		p := &probe{last: time.Now()}
+		c.probes[queue] = p
+		c.l.work.Add(1)
+		go c.l.probe(queue, p)
+	}
+	return c
+}
+
+// shardOf is the shard of a queue, as its tokens tell it.
+func (c *troubledCluster) shardOf(queue string) int {
+	c.t.Helper()
+	c.c.enqueue(queue, "where")
+	k := c.c.consume(queue, 1)
+	d := k.next()
+	c.c.accepted(d, "")
+	k.leave()
+	k.unsubscribe()
+	shard, err := strconv.Atoi(strings.Split(d.Reply, ".")[2])
+	require.NoError(c.t, err, d.Reply)
+	return shard
+}
+
+// probe confirms one small message after the other, each as soon as it can be.
+func (l *load) probe(queue string, p *probe) {
+	defer l.work.Done()
+	rng := l.random()
+	for i := 0; l.ctx.Err() == nil && !l.draining.Load(); i++ {
+		key := fmt.Sprint("probe-", queue, "-", i)
+		msg := l.newMessage(rng, queue, key)
+		msg.Header.Set("Nats-Msg-Id", key)
+		for again := i%4 == 0; ; { // a part of them is sent once more, as after a lost answer
+			ctx, cancel := context.WithTimeout(l.ctx, 250*time.Millisecond)
+			reply, err := l.conns[3].RequestMsgWithContext(ctx, msg)
+			cancel()
+			if err == nil && l.confirm(key, reply) {
+				p.confirmed()
+				if !again {
+					break
+				}
+				again = false
+			}
+			if !pause(l.ctx, 5*time.Millisecond) {
+				return
+			}
+		}
+		if !pause(l.ctx, 25*time.Millisecond) {
+			return
+		}
+	}
+}
+
+func (p *probe) confirmed() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if length := now.Sub(p.last); length > 100*time.Millisecond {
+		p.gaps = append(p.gaps, gap{now, length})
+	}
+	p.last = now
+}
+
+// longest is the longest gap that has ended since.
+func (p *probe) longest(since time.Time) (most time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.gaps {
+		if g.end.After(since) {
+			most = max(most, g.length)
+		}
+	}
+	return most
+}
+
+// since reports whether there has been a confirmation.
+func (p *probe) since(at time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last.After(at)
+}
+
+// status is what a node says of the cluster; ok is false if none answers.
+func (c *troubledCluster) status() (st clusterState, ok bool) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Second)
+	defer cancel()
+	r, err := c.c.nc.RequestWithContext(ctx, "fila.admin.cluster-status", nil)
+	ok = err == nil && r.Header.Get("Nats-Service-Error") == "" && json.Unmarshal(r.Data, &st) == nil
+	return st, ok
+}
+
+// well says what is not yet as it should be; empty: nothing.
+func (c *troubledCluster) well() string {
+	if !c.nats.healthy() {
+		return "the NATS servers are not healthy"
+	}
+	st, ok := c.status()
+	if !ok {
+		return "no node tells of the cluster"
+	}
+	for _, n := range st.Nodes {
+		if n.HeardMsAgo > 3000 || n.Leaving || n.Draining {
+			return n.Node + " is not there"
+		}
+	}
+	if len(st.Nodes) != troubleNodes || len(st.Shards) != troubleShards {
+		return fmt.Sprintf("there are %d nodes and %d shards", len(st.Nodes), len(st.Shards))
+	}
+	for i, s := range st.Shards {
+		if s.Owner == "" || s.Fenced || s.MovingTo != "" || len(s.Standbys) != troubleNodes-1 {
+			return fmt.Sprintf("shard %d is not served or not standing by: %+v", i, s)
+		}
+		for _, by := range s.Standbys {
+			if by.Error != "" || by.State != "following" || by.BehindMs > 2000 {
+				return fmt.Sprintf("shard %d: %+v", i, by)
+			}
+		}
+	}
+	return ""
+}
+
+// settle waits until every shard has an owner and two standbys that keep up, and every
+// queue confirms.
+func (c *troubledCluster) settle(when string) {
+	c.t.Helper()
+	var why string
+	if !pollFor(2*patience, func() bool { why = c.well(); return why == "" }) {
+		st, _ := c.status()
+		require.Fail(c.t, when+": "+why, "%+v", st)
+	}
+	now := time.Now()
+	for queue, p := range c.probes {
+		if !poll(func() bool { return p.since(now) }) {
+			require.Fail(c.t, when+": "+queue+" confirms nothing", c.c.dump(queue))
+		}
+	}
+}
+
+// pollFor is poll with a bound of its own.
+func pollFor(most time.Duration, cond func() bool) bool {
+	for end := time.Now().Add(most); time.Now().Before(end); {
+		if poll(func() bool { return cond() || time.Now().After(end) }) && time.Now().Before(end) {
+			return true
+		}
+	}
+	return false
+}
+
+// owner returns the fila that owns a shard.
+func (c *troubledCluster) owner(shard int) int {
+	c.t.Helper()
+	owner := -1
+	eventually(c.t, func() bool {
+		st, ok := c.status()
+		if ok && st.Shards[shard].Owner != "" {
+			owner = nodeNumber(st.Shards[shard].Owner)
+		}
+		return owner >= 0
+	}, "nobody owns the shard")
+	return owner
+}
+
+// victim is the owner of a shard with queues, and the queues of all its shards.
+func (c *troubledCluster) victim() (fila int, queues []string) {
+	c.t.Helper()
+	all := c.l.queues
+	fila = c.owner(c.shards[all[c.rng.IntN(len(all))]])
+	return fila, c.queuesOf(fila)
+}
+
+// queuesOf are those that a fila owns.
+func (c *troubledCluster) queuesOf(fila int) (queues []string) {
+	c.t.Helper()
+	st, ok := c.status()
+	require.True(c.t, ok, "no node tells of the cluster")
+	for _, queue := range c.l.queues {
+		if st.Shards[c.shards[queue]].Owner == nodeName(fila) {
+			queues = append(queues, queue)
+		}
+	}
+	return queues
+}
+
+// busy lets the load run for so long.
+func (c *troubledCluster) busy(d time.Duration) { pause(c.t.Context(), d) }
+
+// upTo is a random time.
+func (c *troubledCluster) upTo(most time.Duration) time.Duration {
+	return time.Duration(c.rng.Int64N(int64(most)))
+}
+
+// round makes a trouble, waits until all is well again, and judges what has happened so
+// far. do returns the queues that it concerns.
+func (c *troubledCluster) round(n int, kind string, do func() (queues []string)) {
+	t := c.t
+	t.Helper()
+	c.busy(500*time.Millisecond + c.upTo(time.Second))
+	began := time.Now()
+	c.l.h.troubledSince(began.UnixNano())
+	queues := do()
+	name := fmt.Sprintf("round %d: %s", n, kind)
+	c.settle(name)
+	c.l.h.started(time.Now().UnixNano())
+	var longest time.Duration
+	for _, queue := range queues {
+		longest = max(longest, c.probes[queue].longest(began))
+	}
+	if len(queues) > 0 {
+		c.silent[kind] = append(c.silent[kind], longest)
+	}
+	t.Logf("%s, %.1f s, nothing confirmed for %d ms", name, time.Since(began).Seconds(), longest.Milliseconds())
+	require.Empty(t, c.l.h.check(false).problems, name)
+}
+
+// finish lets the load end, judges the whole history, and compares the files.
+func (c *troubledCluster) finish() {
+	t := c.t
+	t.Helper()
+	c.l.drain(c.c)
+	r := c.l.h.check(true)
+	t.Log(r)
+	require.Empty(t, r.problems)
+	require.Positive(t, r.acked)
+	for _, kind := range slices.Sorted(maps.Keys(c.silent)) {
+		all := c.silent[kind]
+		slices.Sort(all)
+		t.Logf("nothing confirmed, %s: %d times, median %d ms, at most %d ms", kind, len(all), all[len(all)/2].Milliseconds(), all[len(all)-1].Milliseconds())
+	}
+	for _, queue := range c.l.queues {
+		require.Equal(t, int64(troubleKept), c.c.depth("kept."+queue), "messages that nobody consumes")
+	}
+	c.l.stop()
+	c.sameEverywhere()
+}
+
+// sameEverywhere stops all nodes and compares what they have.
+func (c *troubledCluster) sameEverywhere() {
+	t := c.t
+	t.Helper()
+	c.probes = nil
+	c.settle("at the end")
+	for _, p := range c.procs {
+		require.Zero(t, p.Stop(t), p.log)
+	}
+	messages := 0
+	for shard := range troubleShards {
+		var first *replicaContent
+		for i, p := range c.procs {
+			have := readReplica(t, filepath.Join(p.Dir, "shards", fmt.Sprint(shard, ".db")))
+			if first == nil {
+				first = have
+				messages += len(have.Messages)
+				continue
+			}
+			require.Equal(t, first, have, "shard %d at node 0 and at node %d", shard, i)
+		}
+	}
+	require.GreaterOrEqual(t, messages, troubleKept*len(c.l.queues))
+}
+
+// replicaContent is what a file has.
+type replicaContent struct {
+	Queues   []store.QueueRecord
+	Messages map[store.Ref]string
+	Dedupes  map[string]store.ID
+}
+
+// readReplica reads a file that nobody serves.
+func readReplica(t *testing.T, path string) *replicaContent {
+	t.Helper()
+	f, err := store.OpenFile(path, store.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	snap, err := f.Snapshot()
+	require.NoError(t, err)
+	have := &replicaContent{Queues: snap.Queues, Messages: map[store.Ref]string{}, Dedupes: map[string]store.ID{}}
+	require.NoError(t, f.Messages(nil, func(m *store.Message, st *store.State) error {
+		attempts := uint32(0)
+		if st != nil {
+			attempts = st.Attempts
+		}
+		have.Messages[m.Ref] = fmt.Sprintf("%x %s %q %q %d", m.ID, m.Key, m.Headers, m.Payload, attempts)
+		return nil
+	}))
+	soon := time.Now().Add(30 * time.Second).UnixNano() // what expires while files are read
+	require.NoError(t, f.Dedupes(nil, func(d store.Dedupe) error {
+		if d.Until > soon {
+			have.Dedupes[fmt.Sprint(d.Queue, "/", d.DedupeID)] = d.ID
+		}
+		return nil
+	}))
+	return have
+}
+
+// killOwner ends the owner of some shards, and starts it again when others have taken
+// them over.
+func (c *troubledCluster) killOwner() []string {
+	i, queues := c.victim()
+	c.procs[i].Kill9(c.t)
+	c.takenOver(queues)
+	c.busy(c.upTo(time.Second))
+	c.procs[i].Start(c.t)
+	return queues
+}
+
+// takenOver waits until queues confirm again.
+func (c *troubledCluster) takenOver(queues []string) {
+	c.t.Helper()
+	now := time.Now()
+	for _, queue := range queues {
+		if !poll(func() bool { return c.probes[queue].since(now) }) {
+			st, _ := c.status()
+			require.Fail(c.t, queue+" is not taken over", "%+v", st)
+		}
+	}
+}
+
+// TestClusterOutlivesTrouble: a cluster under load, whose owners are killed, loses nothing
+// that was confirmed, and brings back nothing that was acked.
+func TestClusterOutlivesTrouble(t *testing.T) {
+	t.Parallel()
+	c := startTroubledCluster(t, "")
+	kinds := []struct {
+		name string
+		do   func() []string
+	}{
+		{"an owner is killed", c.killOwner},
+	}
+	for n := range *flagKills {
+		kind := kinds[n%len(kinds)]
+		c.round(n, kind.name, kind.do)
+	}
+	c.finish()
+}
