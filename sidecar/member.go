@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,14 @@ type member struct {
 	replicas []*replog.Replica
 	cluster  *cluster.Cluster // nil: not joined
 
+	mu struct {
+		sync.Mutex
+		stores   map[int]*replog.Store // of shards that this node owns
+		caughtUp map[int]bool          // shards that this node has followed to their ends
+	}
+	ends   chan error    // why this node cannot go on
+	closed chan struct{} // closed by close
+
 	declaring sync.Mutex // one at a time
 	left      bool
 }
@@ -45,7 +54,9 @@ func newMember(s *Server) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &member{s: s, node: node}, nil
+	m := &member{s: s, node: node, ends: make(chan error, 1), closed: make(chan struct{})}
+	m.mu.stores, m.mu.caughtUp = make(map[int]*replog.Store), make(map[int]bool)
+	return m, nil
 }
 
 // settleTime is how long leases of a shard may settle that is handed over.
@@ -163,7 +174,7 @@ func patiently[T any](ctx context.Context, log *slog.Logger, what string, open f
 	}
 }
 
-// logRetry is how long a node waits before it looks for a log again.
+// logRetry is how long a node waits before it looks again.
 const logRetry = 250 * time.Millisecond
 
 // busy reports whether JetStream may do later what it has not done.
@@ -183,30 +194,88 @@ func (m *member) join(ctx context.Context) (err error) {
 	m.cluster, err = cluster.New(cluster.Options{
 		Log: s.log, Conn: s.doors.nc, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
 		Failover: time.Duration(c.FailoverMs) * time.Millisecond, Serve: m, Replicas: replicas,
-		Event: natsio.Events(s.doors.nc, s.subjects, s.now, s.limited),
+		Event: natsio.Events(s.doors.nc, s.subjects, s.now, s.limited), Detail: m.detail,
 	})
 	if err != nil {
 		return err
 	}
-	return m.cluster.Start(ctx)
+	if err := m.cluster.Start(ctx); err != nil {
+		m.cluster = nil // there is nothing to leave
+		return err
+	}
+	go m.watch()
+	return nil
 }
 
-func (m *member) lost(*shard.Shard) error { return nil } // its replica follows the next owner
+// lost ends a shard that has failed though its store has not: the next owner, which may
+// be this node, begins with what is stored.
+func (m *member) lost(failed *shard.Shard) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if st := m.mu.stores[failed.Number()]; st != nil && m.s.rooms.shards.Shard(failed.Number()) == failed {
+		st.Fail(failed.Err())
+	}
+	return nil
+}
 
-func (m *member) over() <-chan error { return m.cluster.Conflict() }
+// watch hears what keeps this node from going on.
+func (m *member) watch() {
+	select {
+	case err := <-m.cluster.Conflict():
+		m.ends <- err
+	case <-m.meta.Failed():
+		m.ends <- m.meta.Err()
+	case <-m.closed:
+	}
+}
 
+func (m *member) over() <-chan error { return m.ends }
+
+// health says whether this node can serve what it owns and take over what it does not.
 func (m *member) health() (string, error) {
-	st := m.cluster.Status()
+	shards := m.s.rooms.shards
+	serving := shards.Numbers()
 	var owned []string
-	for _, sh := range st.Shards {
-		if sh.Owner == m.node {
-			owned = append(owned, strconv.Itoa(sh.Shard))
+	for number, r := range m.replicas {
+		seen := r.Seen()
+		switch {
+		case slices.Contains(serving, number):
+			owned = append(owned, strconv.Itoa(number))
+		case shards.Shard(number) != nil:
+			return "", fmt.Errorf("shard %d: its log does not ack what this node, its owner, writes: it neither delivers nor answers", number)
+		case seen.Err != nil:
+			return "", fmt.Errorf("shard %d: this node cannot follow its log: %w", number, seen.Err)
+		case !m.hasCaughtUp(number, seen.Lag):
+			return "", fmt.Errorf("shard %d: this node's copy is still %d records behind its log", number, seen.Lag)
 		}
 	}
-	if len(owned) == 0 {
-		return "ready: standby of all shards", nil
+	all := len(m.replicas)
+	switch len(owned) {
+	case 0:
+		return fmt.Sprintf("ready: standby of all %d shards", all), nil
+	case all:
+		return fmt.Sprintf("ready: owner of all %d shards", all), nil
 	}
-	return fmt.Sprintf("ready: owner of shards %s of %d", strings.Join(owned, ", "), len(st.Shards)), nil
+	return fmt.Sprintf("ready: owner of shards %s of %d, standby of the others", strings.Join(owned, ", "), all), nil
+}
+
+// near is how many records a copy may be behind to have caught up: under load there
+// always are some.
+const near = 1024
+
+// hasCaughtUp reports whether a copy has caught up since the start. Later it may be
+// behind for a while, as the status says.
+func (m *member) hasCaughtUp(number int, lag uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.caughtUp[number] = m.mu.caughtUp[number] || lag < near
+	return m.mu.caughtUp[number]
+}
+
+// detail is what the status says of a log.
+func (m *member) detail(number int) cluster.Detail {
+	st, _ := m.replicas[number].LogState()
+	return cluster.Detail{LogBytes: st.Bytes, SnapshotAt: st.SnapshotAt}
 }
 
 func (m *member) bytes() (sum int64) {
@@ -227,6 +296,7 @@ func (m *member) leave(ctx context.Context) {
 }
 
 func (m *member) close() error {
+	close(m.closed)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	m.leave(ended)
@@ -249,17 +319,20 @@ func (m *member) Own(number int, st cluster.Store) error {
 	shards := m.s.rooms.shards
 	snap, err := owned.Snapshot()
 	if err != nil {
-		return err
+		return discard(owned, err)
 	}
 	sh := shards.New(number, owned)
 	fence := m.cluster.FenceAfter()
 	sh.Owns = func() bool { return owned.Owns(fence) }
 	sh.Full = owned.Full
 	if err := sh.Recover(snap); err != nil {
-		return err
+		return discard(owned, err)
 	}
+	m.mu.Lock()
+	m.mu.stores[number] = owned
+	m.mu.Unlock()
 	if err := shards.Add(sh); err != nil {
-		shards.Abandon(number)
+		m.Lose(number, err)
 		return err
 	}
 	if err := m.peers.Own(number, m.s.rooms.admin.Here); err != nil {
@@ -268,6 +341,22 @@ func (m *member) Own(number int, st cluster.Store) error {
 	}
 	go m.declare()
 	return nil
+}
+
+// discard has a store that is corrupt be made anew from snapshot and log.
+func discard(st *replog.Store, err error) error {
+	if errors.Is(err, store.ErrCorrupt) {
+		st.Discard(err)
+	}
+	return err
+}
+
+// disown forgets the store of a shard.
+func (m *member) disown(number int) {
+	m.peers.Leave(number)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.mu.stores, number)
 }
 
 // declare makes the queues of the configuration that belong to shards that are here and
@@ -289,13 +378,13 @@ func (m *member) Fence(number int, on bool) {
 
 // Drain implements [cluster.Shards].
 func (m *member) Drain(ctx context.Context, number int) error {
-	defer m.peers.Leave(number)
+	defer m.disown(number)
 	return m.s.rooms.shards.Remove(ctx, number, settleTime)
 }
 
 // Lose implements [cluster.Shards].
 func (m *member) Lose(number int, _ error) {
-	m.peers.Leave(number)
+	m.disown(number)
 	m.s.rooms.shards.Abandon(number)
 }
 

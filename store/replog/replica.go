@@ -130,6 +130,27 @@ func (r *Replica) Seen() Seen {
 	return seen
 }
 
+// LogState is how the log of a shard stands, as its owner knows it.
+type LogState struct {
+	Bytes, MaxBytes int64     // MaxBytes 0: any number
+	SnapshotAt      time.Time // of the newest; zero: there is none, or it is not known
+}
+
+// LogState reports false while the node is no owner. It does not block.
+func (r *Replica) LogState() (LogState, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.store == nil {
+		return LogState{}, false
+	}
+	room := &r.mu.store.w.room
+	st := LogState{Bytes: room.used.Load(), MaxBytes: room.most.Load()}
+	if r.mu.newest != nil {
+		st.SnapshotAt = r.mu.newest.At
+	}
+	return st, true
+}
+
 // look returns what is known, and what is closed when more is.
 func (r *Replica) look() (Seen, <-chan struct{}) {
 	r.mu.Lock()
@@ -218,12 +239,17 @@ func (r *Replica) findFile() (fresh bool, err error) {
 	case errors.Is(err, errUnfinished):
 		return true, errors.Join(r.closeFile(), os.Remove(r.o.Path))
 	case errors.Is(err, store.ErrCorrupt):
-		aside := r.o.Path + ".corrupt"
-		r.o.Log.Error("replog: the file is corrupt and put aside; it is made again from snapshot and log",
-			"shard", r.o.Shard, "file", r.o.Path, "aside", aside, "error", err)
-		return true, errors.Join(r.closeFile(), os.Rename(r.o.Path, aside))
+		return true, errors.Join(r.closeFile(), r.putAside(err))
 	}
 	return false, err
+}
+
+// putAside moves a file away that is corrupt, and not open.
+func (r *Replica) putAside(cause error) error {
+	aside := r.o.Path + ".corrupt"
+	r.o.Log.Error("replog: the file is corrupt and put aside; it is made again from snapshot and log",
+		"shard", r.o.Shard, "file", r.o.Path, "aside", aside, "error", cause)
+	return os.Rename(r.o.Path, aside)
 }
 
 // makeFile makes a replica that begins with the newest snapshot, or with nothing.
@@ -359,6 +385,7 @@ func (r *Replica) run() {
 				if err := r.closeFile(); err != nil {
 					r.o.Log.Warn("replog: closing", "file", r.o.Path, "error", err)
 				}
+				r.heal(err)
 			}
 			r.rest(err)
 		}
@@ -374,6 +401,16 @@ func (r *Replica) run() {
 			r.change(func(s *Seen) { s.Err = err })
 			r.rest(err)
 		}
+	}
+}
+
+// heal puts the file aside if it is corrupt. It is not open.
+func (r *Replica) heal(err error) {
+	if !errors.Is(err, store.ErrCorrupt) {
+		return
+	}
+	if err := r.putAside(err); err != nil {
+		r.o.Log.Error("replog: a corrupt file cannot be put aside", "file", r.o.Path, "error", err)
 	}
 }
 
@@ -663,6 +700,7 @@ func (r *Replica) own() {
 	}
 	<-s.ended
 	r.setFile(nil) // the store has closed it
+	r.heal(s.corrupt())
 }
 
 // released is told that a store is closed. What is in the file shows when it is open

@@ -235,3 +235,27 @@ func TestSeed(t *testing.T) {
 	r := openReplica(t, other)
 	require.Equal(t, []string{"k"}, keys(contentOf(t, promote(t, r))))
 }
+
+// An owner's file whose machines find it corrupt is put aside when the store is closed,
+// and made again.
+func TestCorruptFileOfAnOwnerIsMadeAgain(t *testing.T) {
+	js := jetStream(t)
+	o := withSnapshots(t, js, t.TempDir(), "a")
+	a := openReplica(t, o)
+	_, owns := a.LogState()
+	require.False(t, owns)
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	made := mustSnapshot(t, a)
+	require.NoError(t, put(s, "l", "v"))
+	st, owns := a.LogState()
+	require.True(t, owns)
+	require.Equal(t, made.At, st.SnapshotAt)
+	require.Positive(t, st.Bytes)
+	before := contentOf(t, s)
+	s.Discard(store.ErrCorrupt)
+	require.NoError(t, s.Close())
+	require.Eventually(t, func() bool { return a.Seen().Seq > 0 }, time.Minute, 10*time.Millisecond)
+	require.FileExists(t, o.Path+".corrupt")
+	require.Equal(t, before, contentOf(t, promote(t, a)))
+}

@@ -2,6 +2,7 @@ package replog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,9 @@ type Store struct {
 	beating sync.WaitGroup
 	stop    chan struct{} // ends the beats
 	closing sync.Once
-	cutting atomic.Bool   // a snapshot is being made
+	cutting atomic.Bool // a snapshot is being made
+	full    bool        // what was said last about the room in the log; of beats
+	spoiled atomic.Pointer[error]
 	ended   chan struct{} // closed when the file is closed
 }
 
@@ -55,6 +58,10 @@ func (s *Store) Owns(d time.Duration) bool { return s.Err() == nil && s.w.silenc
 // are batches, so that there is room for what finishes messages. A batch that the stream
 // has no room for waits, and all that come after it.
 func (s *Store) Full() bool { return s.w.room.full() }
+
+// Discard has the file put aside when the store is closed, because it is corrupt: the
+// replica begins anew, with snapshot and log.
+func (s *Store) Discard(cause error) { s.spoiled.CompareAndSwap(nil, &cause) }
 
 // Resign ends the ownership in favour of another node, or of any with "". What was
 // submitted before should be done: later batches fail with store.ErrFenced. After an
@@ -131,6 +138,7 @@ func (s *Store) measure() {
 		return
 	}
 	s.w.room.set(st)
+	s.sayFull()
 	if s.r.o.Snapshots == nil {
 		return
 	}
@@ -139,6 +147,34 @@ func (s *Store) measure() {
 		return
 	}
 	s.beating.Go(s.cut)
+}
+
+// sayFull tells when messages begin to be refused, and when that is over.
+func (s *Store) sayFull() {
+	full, room := s.Full(), &s.w.room
+	if full == s.full {
+		return
+	}
+	s.full = full
+	if full {
+		s.r.o.Log.Warn("replog: the log is nearly full: messages are refused, all else goes on",
+			"shard", s.r.o.Shard, "bytes", room.used.Load(), "max_bytes", room.most.Load())
+		return
+	}
+	s.r.o.Log.Info("replog: the log has room again: messages are taken", "shard", s.r.o.Shard,
+		"bytes", room.used.Load(), "max_bytes", room.most.Load())
+}
+
+// corrupt is why the file of a store that is closed has to be put aside; nil: it need
+// not be.
+func (s *Store) corrupt() error {
+	if cause := s.spoiled.Load(); cause != nil {
+		return *cause
+	}
+	if err := s.Err(); errors.Is(err, store.ErrCorrupt) {
+		return err
+	}
+	return nil
 }
 
 // cut makes a snapshot, so that the log gets shorter.

@@ -1,0 +1,119 @@
+package sidecar
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/cluster/meta"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// startAlone starts the only node of a cluster, which owns all shards when it returns.
+func startAlone(t *testing.T, change ...func(*config.Config)) (*testSite, *member) {
+	t.Helper()
+	x := startSite(t, t.TempDir(), func(c *config.Config) {
+		c.NATS.Embedded.JetStream = true
+		c.Cluster = config.ClusterConfig{Enabled: true, Name: "test", Node: "a", Shards: 2, FailoverMs: 2500, Replicas: 1, AllowR1: true}
+		for _, change := range change {
+			change(c)
+		}
+	})
+	m := x.s.base.(*member)
+	require.Eventually(t, func() bool { return len(x.s.rooms.shards.Numbers()) == 2 }, time.Minute, 10*time.Millisecond)
+	return x, m
+}
+
+// readyz is what a site says of itself.
+func readyz(x *testSite) string {
+	state, err := x.s.readiness()
+	if err != nil {
+		return "503: " + err.Error()
+	}
+	return state
+}
+
+// TestReadinessOfAMember says what it owns, and what it cannot do.
+func TestReadinessOfAMember(t *testing.T) {
+	x, m := startAlone(t)
+	require.Equal(t, "ready: owner of all 2 shards", readyz(x))
+	x.must("fila.admin.queue-create.orders", "", nil)
+	x.must("fila.enqueue.orders", "hello", nil)
+	st := m.cluster.Status()
+	require.Positive(t, st.Shards[0].LogBytes+st.Shards[1].LogBytes)
+
+	require.False(t, m.hasCaughtUp(7, 100_000))
+	require.True(t, m.hasCaughtUp(7, 1))
+	require.True(t, m.hasCaughtUp(7, 100_000), "it has, once")
+
+	m.s.rooms.shards.Shard(1).Fence(true)
+	require.Contains(t, readyz(x), "503: shard 1: its log does not ack")
+	m.s.rooms.shards.Shard(1).Fence(false)
+
+	m.Lose(1, nil)
+	require.Equal(t, "ready: owner of shards 0 of 2, standby of the others", readyz(x))
+	x.end()
+}
+
+// TestShardThatFailsComesBack: its machines cannot go on, though its store could.
+func TestShardThatFailsComesBack(t *testing.T) {
+	x, m := startAlone(t)
+	x.must("fila.admin.queue-create.orders", "", nil)
+	x.must("fila.enqueue.orders", "hello", nil)
+	home := x.s.rooms.shards.Home("orders")
+	failed := x.s.rooms.shards.Shard(home)
+	m.mu.Lock()
+	epoch := m.mu.stores[home].Epoch()
+	m.mu.Unlock()
+	require.NoError(t, m.lost(failed))
+	require.Eventually(t, func() bool {
+		sh := x.s.rooms.shards.Shard(home)
+		return sh != nil && sh != failed && len(x.s.rooms.shards.Numbers()) == 2
+	}, time.Minute, 10*time.Millisecond)
+	m.mu.Lock()
+	require.Greater(t, m.mu.stores[home].Epoch(), epoch)
+	m.mu.Unlock()
+	require.NoError(t, m.lost(failed), "another one is there, which is not meant")
+	require.EqualValues(t, 1, x.depth("orders").Pending)
+	require.NoError(t, x.s.rooms.shards.Err())
+	x.end()
+}
+
+// TestClusterThatIsDeletedEndsItsNodes: nobody can say any more what is where.
+func TestClusterThatIsDeletedEndsItsNodes(t *testing.T) {
+	x, m := startAlone(t)
+	js, err := jetstream.New(m.conn)
+	require.NoError(t, err)
+	kv, err := js.KeyValue(t.Context(), meta.Bucket("test"))
+	require.NoError(t, err)
+	require.NoError(t, kv.Purge(t.Context(), "cluster"))
+	<-x.ended
+	require.ErrorIs(t, x.err, meta.ErrUnusable)
+	require.Contains(t, x.err.Error(), "deleted or made anew")
+}
+
+// TestCorruptShardIsMadeAgain at the node that owns it.
+func TestCorruptShardIsMadeAgain(t *testing.T) {
+	x, m := startAlone(t)
+	x.must("fila.admin.queue-create.orders", "", nil)
+	var r wire.EnqueueReply
+	x.must("fila.enqueue.orders", "hello", &r)
+	home := x.s.rooms.shards.Home("orders")
+	m.mu.Lock()
+	st := m.mu.stores[home]
+	m.mu.Unlock()
+	require.ErrorIs(t, discard(st, store.ErrCorrupt), store.ErrCorrupt)
+	st.Fail(store.ErrCorrupt)
+	require.Eventually(t, func() bool {
+		return x.log.count("is corrupt and put aside") == 1 && len(x.s.rooms.shards.Numbers()) == 2
+	}, time.Minute, 10*time.Millisecond)
+	require.FileExists(t, m.file(home)+".corrupt")
+	require.EqualValues(t, 1, x.depth("orders").Pending)
+	require.True(t, strings.HasPrefix(readyz(x), "ready"))
+	x.end()
+}
