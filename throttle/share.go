@@ -64,7 +64,9 @@ type Needs struct {
 }
 
 // Needs returns what there is to say of a shared gate. What is wanted is said again as
-// long as queues wait. ok is false if the key has no gate that is shared.
+// long as queues wait, with what has ended since they were refused: they are told only
+// when nothing lacks, so they do not ask for it. ok is false if the key has no gate that
+// is shared.
 func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -72,8 +74,11 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	}
 	defer unlock()
 	s := gate.mu.share
-	v, _ := g.clock.tick(now)
+	v, last := g.clock.tick(now)
 	s.expire(v)
+	if gate.mu.waiting.head != nil && gate.pause(last) == 0 {
+		gate.note(max(s.needs.Cost, One))
+	}
 	n, s.stirred = s.needs, false
 	if gate.mu.waiting.head == nil {
 		s.needs = Needs{}
@@ -345,9 +350,17 @@ func (b *Block) missed(gates []*Gate, cost int64) {
 // missed asks the fleet for what the gate lacks for a message of that cost, when it can
 // be asked.
 func (g *Gate) missed(cost int64) {
+	if g.note(cost) {
+		g.stir()
+	}
+}
+
+// note notes what the gate lacks for a message of that cost, and reports whether there
+// is anything that it wants of the fleet.
+func (g *Gate) note(cost int64) bool {
 	s := g.mu.share
 	if s == nil || s.by == owned {
-		return
+		return false
 	}
 	tokens, slots := s.sum()
 	n := &s.needs
@@ -357,9 +370,7 @@ func (g *Gate) missed(cost int64) {
 	n.Slots = n.Slots || g.mu.window != nil && slots < 1
 	c := g.mu.limits.Concurrency
 	n.Place = n.Place || c != 0 && g.mu.inFlight >= s.permits
-	if n.Tokens || n.Slots || n.Place {
-		g.stir()
-	}
+	return n.Tokens || n.Slots || n.Place
 }
 
 func (s *share) sum() (tokens, slots int64) {

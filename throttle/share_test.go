@@ -67,6 +67,38 @@ func TestSharedGateIsShutUntilTold(t *testing.T) {
 	require.Len(t, f.stirs, 1)
 }
 
+// TestNeedsOfWhatHasEnded: who waits was refused for one of several limits, and what it
+// had of the others ends before that comes.
+func TestNeedsOfWhatHasEnded(t *testing.T) {
+	all := Chunk{Tokens: One, Slots: 1}
+	for name, lacks := range map[string]Chunk{"tokens": {Slots: 1}, "slots": {Tokens: One}} {
+		t.Run(name, func(t *testing.T) {
+			for _, givenUp := range []bool{true, false} {
+				g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One), Limit: 8, Window: second})
+				w := NewWait(s.Gates()[0], "q")
+				first := Chunk{Tokens: all.Tokens - lacks.Tokens, Slots: all.Slots - lacks.Slots, Until: 100 * msec}
+				g.Lend("s:a", first, 0, 0, nil)
+				_, _, ok := s.Acquire(0, One, nil)
+				require.False(t, ok)
+				require.Equal(t, int64(Never), w.Join(0, One))
+				n, _ := g.Needs("s:a", 0)
+				require.Equal(t, [2]bool{lacks.Tokens > 0, lacks.Slots > 0}, [2]bool{n.Tokens, n.Slots})
+				now := int64(100 * msec)
+				if givenUp {
+					now = 60 * msec
+					require.Len(t, g.GiveUp("s:a", now, 50*msec), 1)
+				}
+				lacks.Until = 200 * msec
+				require.Empty(t, g.Lend("s:a", lacks, 0, now, nil), "there is nothing to do yet")
+				n, _ = g.Needs("s:a", now)
+				require.Equal(t, [2]bool{first.Tokens > 0, first.Slots > 0}, [2]bool{n.Tokens, n.Slots}, "what has ended is wanted again")
+				first.Until = 200 * msec
+				require.Equal(t, []*Wait{w}, g.Lend("s:a", first, 0, now, nil))
+			}
+		})
+	}
+}
+
 func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  Limits
