@@ -1,10 +1,22 @@
 package sidecar
 
 import (
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-// TestMain fails when a test leaves a goroutine behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails when a test leaves a goroutine behind. More tests run at a time than there
+// are cores, unless the command line says how many: those that are parallel wait for owners
+// that are silent.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	f := flag.Lookup("test.parallel")
+	if n := max(8, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
+		_ = flag.Set("test.parallel", strconv.Itoa(n))
+	}
+	goleak.VerifyTestMain(m)
+}

@@ -1,0 +1,382 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// put publishes until it is confirmed.
+func (c *testCluster) put(queue, body string, headers ...string) (r wire.EnqueueReply) {
+	c.t.Helper()
+	h := nats.Header{}
+	for i := 0; i < len(headers); i += 2 {
+		h.Set(headers[i], headers[i+1])
+	}
+	c.insist("fila.enqueue."+queue, body, h, &r)
+	return r
+}
+
+// kept asks about a queue until its owner answers.
+func (c *testCluster) kept(queue string) wire.QueueSummary {
+	c.t.Helper()
+	var info wire.QueueInfo
+	c.insist("fila.admin.queue-inspect."+queue, "", nil, &info)
+	return info.QueueSummary
+}
+
+// TestATakeover is as a restart after kill -9 is for a fila that is alone: what was
+// confirmed is there, with its leases, tokens, registrations, delays, ids and times to live.
+func TestATakeover(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	queues := c.inEachShard(`{"visibility_timeout_ms":3600000,"throttle_headers":["Gate"]}`)
+	c.must("fila.admin.config-set.color", `{"value":"blue"}`, nil)
+	c.must("fila.admin.pause", `{"kind":"throttle","name":"shut"}`, nil)
+	c.must("fila.admin.throttle-set.narrow", `{"concurrency":1}`, nil)
+
+	type kept struct {
+		work   <-chan *nats.Msg
+		leased *nats.Msg
+		once   string
+	}
+	all := make([]kept, len(queues))
+	for shard, queue := range queues {
+		k := &all[shard]
+		k.work, _ = c.consumer("w", queue, `{"consumer":"w","max_in_flight":2,"ttl_ms":3600000}`)
+		c.put(queue, "leased")
+		k.leased = next(t, k.work)
+		require.Nil(t, c.ack(k.leased, "+WPI")) // its lease is in the log
+		c.put(queue, "acked", wire.HeaderMsgID, "acked")
+		require.Nil(t, c.ack(next(t, k.work), ""))
+		c.put(queue, "dead")
+		require.Nil(t, c.ack(next(t, k.work), "+TERM"))
+		k.once = c.put(queue, "delayed", wire.HeaderDelay, "1h", wire.HeaderMsgID, "once").ID
+		c.put(queue, "paused", "Gate", "shut")
+	}
+	c.put(queues[0], "narrow", "Gate", "narrow")
+	narrow := next(t, all[0].work)
+	require.Nil(t, c.ack(narrow, "+WPI"))
+	c.put(queues[1], "narrow", "Gate", "narrow")
+
+	c.nodes["a"].kill()
+	for shard, queue := range queues {
+		k := &all[shard]
+		q := c.kept(queue)
+		require.EqualValues(t, 1, q.Delayed, queue)
+		require.EqualValues(t, 1, q.Consumers, queue)
+		require.EqualValues(t, 1, c.kept(queue+".dlq").Pending, queue)
+		again := c.put(queue, "delayed", wire.HeaderMsgID, "once")
+		require.True(t, again.Duplicate)
+		require.Equal(t, k.once, again.ID)
+		require.True(t, c.put(queue, "acked", wire.HeaderMsgID, "acked").Duplicate)
+		require.Nil(t, c.ack(k.leased, ""), "the token of before")
+		require.Equal(t, wire.CodeLeaseLost, c.ack(k.leased, "").ErrCode)
+		require.Equal(t, "b", c.owner(shard).name)
+		require.EqualValues(t, 1+shard, c.kept(queue).Parked, "held back by gates: %v", queue)
+	}
+	require.Empty(t, all[1].work, "the permit of the other shard's lease is taken")
+	require.Nil(t, c.ack(narrow, ""))
+	m := next(t, all[1].work)
+	require.Equal(t, "narrow", string(m.Data))
+	require.Nil(t, c.ack(m, ""))
+	var entry wire.ConfigEntry
+	c.must("fila.admin.config-get.color", "", &entry)
+	require.Equal(t, "blue", entry.Value)
+	c.must("fila.admin.resume", `{"kind":"throttle","name":"shut"}`, nil)
+	for _, k := range all {
+		m := next(t, k.work)
+		require.Equal(t, "paused", string(m.Data))
+		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
+		require.Nil(t, c.ack(m, ""))
+	}
+}
+
+// TestAProducerRetriesOverATakeover with the id that it gave its message: it is one
+// message, and the id that it is told is always the same.
+func TestAProducerRetriesOverATakeover(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	queues := c.inEachShard("")
+	const producers = 8
+	var sent [producers]map[string]string // ids of messages by those of producers
+	var some, all sync.WaitGroup
+	some.Add(producers)
+	killed := make(chan struct{})
+	for p := range producers {
+		sent[p] = make(map[string]string)
+		queue := queues[p%len(queues)]
+		all.Go(func() {
+			after := 3
+			for i := 0; after > 0; i++ {
+				id := fmt.Sprint(p, ".", i)
+				for range 2 { // the second time whatever came of the first
+					for {
+						ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+						m, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{
+							Subject: "fila.enqueue." + queue, Data: []byte(id), Header: nats.Header{wire.HeaderMsgID: {id}},
+						})
+						cancel()
+						if err != nil || wire.ParseError(m.Header, m.Data) != nil {
+							continue
+						}
+						if sent[p][id] == "" {
+							sent[p][id] = idOf(m.Data)
+						} else if got := idOf(m.Data); got != sent[p][id] {
+							t.Errorf("%s has become %s and %s", id, sent[p][id], got)
+						}
+						break
+					}
+				}
+				if i == 3 {
+					some.Done()
+				}
+				select {
+				case <-killed:
+					after--
+				default:
+				}
+			}
+		})
+	}
+	some.Wait()
+	c.nodes["a"].kill()
+	close(killed)
+	all.Wait()
+	want := make(map[string]int64)
+	for p := range producers {
+		want[queues[p%len(queues)]] += int64(len(sent[p]))
+	}
+	for queue, n := range want {
+		require.Equal(t, n, c.kept(queue).Pending, queue)
+	}
+}
+
+// TestAnOwnerWithoutItsLog reaches its consumers, but not JetStream: it confirms nothing,
+// after a while it is silent altogether, and another one takes over, though it answers. An
+// ack that it has taken meanwhile did not happen.
+func TestAnOwnerWithoutItsLog(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	queue := c.inEachShard(`{"visibility_timeout_ms":20000}`)[0]
+	work, _ := c.consumer("w", queue, `{"consumer":"w","max_in_flight":10,"ttl_ms":3600000}`)
+	first := c.put(queue, "first").ID
+	m := next(t, work)
+	require.Nil(t, c.ack(m, "+WPI"))
+	c.put(queue, "due", wire.HeaderDelay, "6s") // when the owner is fenced
+
+	a, b := c.nodes["a"], c.nodes["b"]
+	a.path.stall(true)
+	answers, err := c.nc.SubscribeSync(nats.NewInbox())
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishRequest("fila.enqueue."+queue, answers.Subject, []byte("unconfirmed")))
+	require.NoError(t, c.nc.PublishRequest(m.Reply, answers.Subject, nil))
+	c.eventually(func() bool { return a.s.base.(*member).cluster.Status().Shards[0].Fenced }, "it is not fenced")
+	// Refusals are answers, too.
+	silence, err := c.nc.SubscribeSync(nats.NewInbox())
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishRequest("fila.fetch."+queue, silence.Subject, []byte(`{"batch":0}`)))
+	require.NoError(t, c.nc.PublishRequest("fila.ack.0.x."+queue, silence.Subject, nil))
+	c.flush()
+	for len(work) > 0 { // until it was fenced it might deliver
+		require.Equal(t, "unconfirmed", string((<-work).Data))
+	}
+	c.eventually(func() bool { return b.serves(0) }, "nobody takes over")
+	_, err = silence.NextMsg(0)
+	require.ErrorIs(t, err, nats.ErrTimeout, "an answer of an owner that is fenced")
+
+	due := next(t, work)
+	require.Equal(t, "due", string(due.Data))
+	require.Nil(t, c.ack(due, ""))
+	again := next(t, work)
+	require.Equal(t, first, again.Header.Get(wire.HeaderID), "due came twice, or what was not confirmed")
+	require.Equal(t, "2", again.Header.Get(wire.HeaderAttempt))
+	require.Equal(t, wire.CodeLeaseLost, c.ack(m, "").ErrCode)
+	require.Nil(t, c.ack(again, ""))
+
+	a.path.stall(false)
+	c.gather("a")
+	require.Zero(t, c.kept(queue).Pending+c.kept(queue).InFlight)
+	require.Empty(t, work)
+	for answer, err := answers.NextMsg(0); err == nil; answer, err = answers.NextMsg(0) {
+		require.NotNil(t, wire.ParseError(answer.Header, answer.Data), "%s", answer.Data)
+	}
+}
+
+// TestNodesThatStartAtOnce agree on one owner of each shard.
+func TestNodesThatStartAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, func(cfg *config.Config) { cfg.Cluster.Shards = 4 })
+	var all []*testMember
+	for _, name := range []string{"a", "b", "c"} {
+		all = append(all, c.begin(name, nil))
+	}
+	for _, m := range all {
+		require.NoError(t, c.ready(m))
+	}
+	c.settled()
+	for number := range 4 {
+		owners := 0
+		for _, m := range all {
+			if m.serves(number) {
+				owners++
+			}
+		}
+		require.LessOrEqual(t, owners, 1)
+	}
+	for _, queue := range c.inEachShard("") {
+		c.put(queue, "x")
+		require.EqualValues(t, 1, c.kept(queue).Pending)
+	}
+}
+
+// TestTwoNodesOfOneName: the second is refused, and the first goes on.
+func TestTwoNodesOfOneName(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a")
+	queue := c.inEachShard("")[0]
+	second := c.begin("a", func(s *Server) { s.cfg.DataDir = t.TempDir() })
+	err := c.ready(second)
+	require.ErrorIs(t, err, ErrAnotherFila)
+	require.ErrorContains(t, err, `node "a" of cluster "test"`)
+	require.ErrorContains(t, err, "each node needs a name of its own: cluster.node")
+	c.put(queue, "x")
+	require.EqualValues(t, 1, c.kept(queue).Pending)
+}
+
+// TestClocksOffByAnHour do not touch ownership. Delays go by the clock of the owner.
+func TestClocksOffByAnHour(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a")
+	b := c.begin("b", func(s *Server) {
+		right := s.now
+		s.now = func() int64 { return right() + int64(time.Hour) }
+	})
+	require.NoError(t, c.ready(b))
+	c.gather("a")
+	queue := c.inEachShard(`{"visibility_timeout_ms":43200000}`)[0]
+	work, _ := c.consumer("w", queue, `{"consumer":"w","ttl_ms":43200000}`)
+	c.put(queue, "leased")
+	m := next(t, work)
+	require.Nil(t, c.ack(m, "+WPI"))
+	c.put(queue, "early", wire.HeaderDelay, "30m")
+	c.put(queue, "late", wire.HeaderDelay, "90m")
+	before := c.status().Shards[0].Epoch
+	c.nodes["a"].kill()
+	early := next(t, work)
+	require.Equal(t, "early", string(early.Data))
+	require.Nil(t, c.ack(early, ""))
+	require.Nil(t, c.ack(m, ""))
+	require.EqualValues(t, 1, c.kept(queue).Delayed)
+	require.Equal(t, before+1, c.status().Shards[0].Epoch)
+}
+
+// TestTheFileOfAStandbyIsLost: it is made again from what lies in JetStream.
+func TestTheFileOfAStandbyIsLost(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	queues := c.inEachShard("")
+	for _, queue := range queues {
+		c.put(queue, "before")
+	}
+	c.nodes["b"].leave()
+	for _, queue := range queues {
+		c.put(queue, "meanwhile")
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(c.dirs["b"], "shards")))
+	c.restart("b")
+	c.settled()
+	c.gather("a")
+	c.nodes["a"].kill()
+	for _, queue := range queues {
+		require.EqualValues(t, 2, c.kept(queue).Pending)
+	}
+}
+
+// TestANodeDoesNotStart where its logs are not those that it has followed, and says so in
+// one line.
+func TestANodeDoesNotStart(t *testing.T) {
+	t.Parallel()
+	const stream = "FILA_test_LOG_0"
+	for name, tc := range map[string]struct {
+		spoil  func(t *testing.T, c *testCluster, js jetstream.JetStream)
+		change func(*config.Config)
+		want   []string
+	}{
+		"the stream is gone": {
+			spoil: func(t *testing.T, _ *testCluster, js jetstream.JetStream) {
+				require.NoError(t, js.DeleteStream(t.Context(), stream))
+			},
+			want: []string{"shard 0 of cluster test", "the stream of the log is gone", stream},
+		},
+		"a foreign stream": {
+			spoil: func(t *testing.T, _ *testCluster, js jetstream.JetStream) {
+				require.NoError(t, js.DeleteStream(t.Context(), stream))
+				_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{"fila_log.test.0"}})
+				require.NoError(t, err)
+			},
+			want: []string{"shard 0 of cluster test", "not of this cluster", stream},
+		},
+		"the log is shorter": {
+			spoil: func(t *testing.T, _ *testCluster, js jetstream.JetStream) {
+				s, err := js.Stream(t.Context(), stream)
+				require.NoError(t, err)
+				require.NoError(t, js.DeleteStream(t.Context(), stream))
+				_, err = js.CreateStream(t.Context(), s.CachedInfo().Config)
+				require.NoError(t, err)
+			},
+			want: []string{"shard 0 of cluster test", "the log is shorter than what was applied of it"},
+		},
+		"one replica": {
+			change: func(cfg *config.Config) { cfg.Cluster.Replicas, cfg.Cluster.AllowR1 = 3, false },
+			want:   []string{"cluster test", "has 1 replica(s)", "cluster.allow_r1"},
+		},
+		"another number of shards": {
+			change: func(cfg *config.Config) { cfg.Cluster.Shards = 4 },
+			want:   []string{"cluster test", "it has 2 shards and cluster.shards = 4"},
+		},
+		"another incarnation": {
+			spoil: func(t *testing.T, c *testCluster, js jetstream.JetStream) {
+				for _, name := range []string{stream, "FILA_test_LOG_1", "KV_FILA_test_META"} {
+					require.NoError(t, js.DeleteStream(t.Context(), name))
+				}
+				c.start("b")
+			},
+			want: []string{"shard 0 of cluster test", "not of this cluster", filepath.Join("shards", "0.db"), "incarnation"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startTestCluster(t, nil, "a")
+			c.put(c.inEachShard("")[0], "x")
+			c.nodes["a"].leave()
+			if tc.spoil != nil {
+				tc.spoil(t, c, c.js())
+			}
+			c.change = tc.change
+			m := c.begin("a", nil)
+			err := c.ready(m)
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), "\n")
+			for _, text := range tc.want {
+				require.ErrorContains(t, err, text)
+			}
+			require.Nil(t, m.s.base.(*member).cluster, "it has joined")
+		})
+	}
+}
