@@ -93,13 +93,25 @@ func (c *child) kill() {
 // server is a server process that is ready.
 type server struct {
 	*child
-	url  string
-	took time.Duration // from the start until it was ready
+	others []*child // of a cluster
+	url    string
+	took   time.Duration // from the start until it was ready
+}
+
+// kill ends all processes of the server.
+func (s *server) kill() {
+	for _, c := range s.others {
+		c.kill()
+	}
+	s.child.kill()
 }
 
 // server starts the server of a system with its data in dir, which may hold
 // those of an earlier one.
 func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
+	if sys.IsCluster() {
+		return r.cluster(ctx, sys, dir, ownGC)
+	}
 	args := []string{"bench", "node", string(sys), dir}
 	if sys.IsFila() {
 		// A file of its own keeps those of the machine out.
@@ -114,6 +126,11 @@ func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC 
 	}
 	cmd := exec.CommandContext(ctx, r.exe, args...)
 	cmd.Dir = dir
+	return r.ready(cmd, sys, ownGC)
+}
+
+// ready starts a server process, and returns when it says that it is ready.
+func (r *runner) ready(cmd *exec.Cmd, sys system.Name, ownGC bool) (*server, error) {
 	ready := make(chan string, 1)
 	begin := time.Now()
 	c, err := r.start(cmd, ownGC, func(line []byte) bool {
@@ -131,7 +148,7 @@ func (r *runner) server(ctx context.Context, sys system.Name, dir string, ownGC 
 	}
 	select {
 	case url := <-ready:
-		return &server{c, url, time.Since(begin)}, nil
+		return &server{child: c, url: url, took: time.Since(begin)}, nil
 	case <-c.ended:
 		return nil, fmt.Errorf("the %s server ended (%s): %s", sys, cmd.ProcessState, c.said())
 	case <-time.After(readyWithin):

@@ -115,6 +115,18 @@ var workloads = []workload{
 			{Text: "flood beside / alone", Metric: "flood_rate", To: system.Fila, ToCase: "flood alone", ToMetric: "rate", Fits: "beside", AtLeast: 0.9},
 		},
 	}},
+	{lanes: clusterLanes, onlyNamed: true, Workload: report.Workload{
+		Name: "cluster", About: "a fila alone, a cluster of three with one shard, and a stream with three replicas; runs only when named",
+		Columns: slices.Concat(report.RateColumn, report.ConfirmColumns, report.DeliverColumns), Base: report.Base{Text: "fila", System: system.Fila},
+		Goals: []report.Goal{
+			{Text: "lives, fila-r3 / fila", Metric: "rate", Of: system.FilaR3, To: system.Fila, Fits: "lives", AtLeast: 0.8},
+			{Text: "lives, fila-r3-sync / fila", Metric: "rate", Of: system.FilaR3Sync, To: system.Fila, Fits: "lives", AtLeast: 0.7},
+			{Text: "enqueues, fila-r3 / fila", Metric: "rate", Of: system.FilaR3, To: system.Fila, Fits: "enqueues, 1,024", AtLeast: 0.5},
+			{Text: "enqueues, fila-r3-sync / fila", Metric: "rate", Of: system.FilaR3Sync, To: system.Fila, Fits: "enqueues, 1,024", AtLeast: 0.4},
+			{Text: "light confirmation p50, fila-r3 / jetstream-r3", Metric: "confirm_p50_us", Of: system.FilaR3, To: system.JetStreamR3, Fits: "200/s", AtMost: 2},
+			{Text: "light confirmation p50, fila-r3-sync / jetstream-r3-sync", Metric: "confirm_p50_us", Of: system.FilaR3Sync, To: system.JetStreamR3Sync, Fits: "200/s", AtMost: 2},
+		},
+	}},
 	{lanes: backlogLanes, Workload: report.Workload{
 		Name: "backlog", About: "whole lives in an empty queue, then on top of a backlog, then draining it",
 		Columns: report.BacklogColumns, Charted: report.BacklogColumns[:4],

@@ -38,6 +38,8 @@ type Goal struct {
 	Text   string
 	Fits   string
 	Metric string
+	// Of is the system whose figure it is, by default fila.
+	Of system.Name
 	// To is the system by whose figure it is divided, of the same name and in the
 	// same case unless ToMetric and ToCase name others; without a system the figure
 	// itself counts.
@@ -51,7 +53,7 @@ type Goal struct {
 
 // FitsCase reports whether the goal is about a lane.
 func (g *Goal) FitsCase(caseName string, sys system.Name) bool {
-	return sys == system.Fila && strings.Contains(caseName, g.Fits)
+	return sys == cmp.Or(g.Of, system.Fila) && strings.Contains(caseName, g.Fits)
 }
 
 // check returns the goal for each case that has the figures for it.

@@ -15,8 +15,9 @@ import (
 // stream is a WorkQueue stream with one durable pull consumer, which all
 // consumers share. The stream keeps what fila keeps: everything until its ack.
 type stream struct {
-	queue *Queue
-	js    jetstream.JetStream
+	queue    *Queue
+	js       jetstream.JetStream
+	replicas int
 }
 
 const (
@@ -30,7 +31,7 @@ func (s *stream) SetUp(ctx context.Context) error {
 	defer cancel()
 	created, err := s.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: s.queue.Name, Subjects: []string{s.Subject()},
-		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage,
+		Retention: jetstream.WorkQueuePolicy, Storage: jetstream.FileStorage, Replicas: s.replicas,
 	})
 	if err != nil {
 		return fmt.Errorf("create the stream: %w", err)

@@ -11,16 +11,32 @@ const (
 	HopsWire      Name = "hops-wire"      // the same, delivered with fila's headers and ack subjects
 	JetStream     Name = "jetstream"      // WorkQueue stream, file storage, default sync
 	JetStreamSync Name = "jetstream-sync" // the same, synced before each confirmation
+
+	FilaR3          Name = "fila-r3"           // a cluster of three nodes with one shard, default sync
+	FilaR3Sync      Name = "fila-r3-sync"      // the same, synced before each confirmation
+	JetStreamR3     Name = "jetstream-r3"      // the stream with three replicas on three servers
+	JetStreamR3Sync Name = "jetstream-r3-sync" // the same, synced before each confirmation
 )
 
 // Names returns all, in the order of tables.
 func Names() []string {
-	return []string{string(Fila), string(FIFO), string(Hops), string(HopsWire), string(JetStream), string(JetStreamSync)}
+	return []string{
+		string(Fila), string(FIFO), string(FilaR3), string(FilaR3Sync),
+		string(Hops), string(HopsWire), string(JetStream), string(JetStreamSync), string(JetStreamR3), string(JetStreamR3Sync),
+	}
 }
 
 // IsFila reports whether fila is the server.
-func (n Name) IsFila() bool { return n == Fila || n == FIFO }
+func (n Name) IsFila() bool { return n == Fila || n == FIFO || n.IsCluster() }
+
+// IsCluster reports whether several filas are the server.
+func (n Name) IsCluster() bool { return n == FilaR3 || n == FilaR3Sync }
+
+// filas is how many of the systems are fila, which come first.
+const filas = 4
 
 func (n Name) isHops() bool { return n == Hops || n == HopsWire }
 
-func (n Name) isJetStream() bool { return n == JetStream || n == JetStreamSync }
+func (n Name) isJetStream() bool { return n == JetStream || n == JetStreamSync || n.isReplicated() }
+
+func (n Name) isReplicated() bool { return n == JetStreamR3 || n == JetStreamR3Sync }

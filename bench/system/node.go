@@ -21,6 +21,7 @@ const ServerVersion = server.VERSION
 // Node is a server to compare with.
 type Node struct {
 	server *server.Server
+	others []*server.Server
 	middle *nats.Conn // nil: JetStream
 }
 
@@ -42,6 +43,13 @@ func RunNode(ctx context.Context, kind, dir string, out io.Writer) error {
 
 // StartNode starts what [RunNode] runs.
 func StartNode(name Name, dir string) (*Node, error) {
+	if name.isReplicated() {
+		all, err := startServers(dir, name == JetStreamR3Sync)
+		if err != nil {
+			return nil, err
+		}
+		return &Node{server: all[0], others: all[1:]}, nil
+	}
 	opts := &server.Options{
 		ServerName: "fila-bench", Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true,
 		MaxPending: nodeMaxPending,
@@ -53,7 +61,7 @@ func StartNode(name Name, dir string) (*Node, error) {
 		opts.JetStream, opts.StoreDir, opts.SyncAlways = true, dir, name == JetStreamSync
 		opts.JetStreamMaxStore = 1 << 40 // the disk is the limit
 	default:
-		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, strings.Join(Names()[2:], ", "))
+		return nil, fmt.Errorf("node %q is not known: allowed is one of %s", name, strings.Join(Names()[filas:], ", "))
 	}
 	srv, err := server.NewServer(opts)
 	if err != nil {
@@ -84,6 +92,8 @@ func (n *Node) Close() {
 	if n.middle != nil {
 		n.middle.Close()
 	}
-	n.server.Shutdown()
-	n.server.WaitForShutdown()
+	for _, srv := range append(n.others, n.server) {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	}
 }

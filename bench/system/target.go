@@ -68,7 +68,11 @@ func NewTarget(name Name, q *Queue, nc *nats.Conn, prefix string) (Target, error
 		return hops{q}, nil
 	case name.isJetStream():
 		js, err := jetstream.New(nc)
-		return &stream{q, js}, err
+		copies := 1
+		if name.isReplicated() {
+			copies = replicas
+		}
+		return &stream{q, js, copies}, err
 	}
 	return nil, fmt.Errorf("system %q is not known: allowed is one of %s", name, strings.Join(Names(), ", "))
 }

@@ -42,10 +42,17 @@ of figures of the same round. The systems:
   jetstream       a WorkQueue stream in files, synced every two minutes
   jetstream-sync  the same, synced before each confirmation, as fila does
 
+Of the workload cluster, which also has fila:
+
+  fila-r3            a cluster of three with one shard, synced by NATS every two minutes
+  fila-r3-sync       the same, synced before each confirmation
+  jetstream-r3       a WorkQueue stream with three replicas, synced every two minutes
+  jetstream-r3-sync  the same, synced before each confirmation
+
 The workloads:
 
 ` + workloadList() + `
-All but soak takes about an hour with the defaults; --quick takes seconds and
+All but cluster and soak takes about an hour with the defaults; --quick takes seconds and
 only shows that it works. Let nothing else run meanwhile. docs/benchmarks.md says
 how to read the figures.
 
@@ -60,7 +67,7 @@ its own that are deleted in the end. It needs the permissions of an operator.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBench(env, cmd, &f) },
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.Workloads, "workload", nil, "`name` of a workload; may be repeated (default all but soak)")
+	flags.StringArrayVar(&f.Workloads, "workload", nil, "`name` of a workload; may be repeated (default all but cluster and soak)")
 	flags.StringArrayVar(&f.Systems, "system", nil, "`name` of a system; may be repeated (default all)")
 	command.Allow(cmd, "workload", workloadNames()...)
 	command.Allow(cmd, "system", system.Names()...)

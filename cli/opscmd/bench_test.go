@@ -126,6 +126,23 @@ func TestBenchSmoke(t *testing.T) {
 	requireXML(t, chart)
 }
 
+// The cluster's processes start, know each other, and all of them end.
+func TestBenchCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+	clitest.Isolate(t)
+	t.Setenv(actAsFila, "1")
+	dir := t.TempDir()
+	report := clitest.JSON[report.Report](t, program.Run(t, "", "bench", "--quick", "--count", "40", "--workload", "cluster",
+		"--system", "fila", "--system", "fila-r3", "--system", "jetstream-r3", "--json", "--dir", dir))
+	require.Zero(t, report.Failures())
+	require.Len(t, report.Workloads[0].Lanes, 3)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left, "the data is gone")
+}
+
 func requireXML(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.Open(file)

@@ -1,0 +1,138 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/filaq/fila/bench/load"
+	"github.com/filaq/fila/bench/system"
+)
+
+// clusterNodes is how many nodes, and NATS servers, a cluster of a run has.
+const clusterNodes = 3
+
+// cluster starts a cluster of fila: processes with a NATS server in each. They are one
+// server to the run, whose process is that of the node that owns the only shard: what is
+// measured of the process is of that node alone.
+func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
+	begin := time.Now()
+	routes, err := freePorts(clusterNodes)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", sys, err)
+	}
+	var nodes []*server
+	killAll := func() {
+		for _, n := range nodes {
+			n.kill()
+		}
+	}
+	urls := make([]string, clusterNodes)
+	type started struct {
+		node int
+		srv  *server
+		err  error
+	}
+	ready := make(chan started)
+	for i := range clusterNodes { // none is ready before most are
+		cmd, err := r.node(ctx, sys, filepath.Join(dir, nodeName(i)), i, routes)
+		if err != nil {
+			return nil, err
+		}
+		go func() {
+			srv, err := r.ready(cmd, sys, ownGC)
+			ready <- started{i, srv, err}
+		}()
+	}
+	all := make([]*server, clusterNodes)
+	for range clusterNodes {
+		s := <-ready
+		if s.err != nil {
+			err = s.err
+			continue
+		}
+		all[s.node], urls[s.node] = s.srv, s.srv.url
+		nodes = append(nodes, s.srv)
+	}
+	if err != nil {
+		killAll()
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	owner, err := system.OwnerOf(waiting, urls, 0)
+	i, nerr := strconv.Atoi(owner)
+	if err != nil || nerr != nil || i >= clusterNodes {
+		killAll()
+		return nil, fmt.Errorf("the %s nodes do not get ready: %w", sys, err)
+	}
+	srv := all[i]
+	srv.took = time.Since(begin)
+	for _, n := range slices.Delete(slices.Clone(all), i, i+1) {
+		srv.others = append(srv.others, n.child)
+	}
+	return srv, nil
+}
+
+func nodeName(i int) string { return strconv.Itoa(i) }
+
+// node is the command of one node of a cluster.
+func (r *runner) node(ctx context.Context, sys system.Name, dir string, i int, routes []string) (*exec.Cmd, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	sync := "interval"
+	if sys == system.FilaR3Sync {
+		sync = "always"
+	}
+	file := filepath.Join(dir, "bench.toml")
+	text := fmt.Sprintf("[nats.embedded]\njetstream = true\njetstream_sync = %q\n[nats.embedded.cluster]\nname = \"bench\"\nlisten = %q\nroutes = [%q, %q, %q]\n"+
+		"[cluster]\nenabled = true\nnode = %q\nshards = 1\n", sync, routes[i], routes[0], routes[1], routes[2], nodeName(i))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, r.exe, "serve", "--config", file, "--data-dir", filepath.Join(dir, "data"),
+		"--port", "-1", "--http", "", "--log-level", "warn")
+	cmd.Dir = dir
+	return cmd, nil
+}
+
+// freePorts returns addresses that nobody listens on just now.
+func freePorts(n int) (addrs []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = l.Close() }()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
+
+// clusterSystems are a fila alone, the same as a cluster, and a stream with as many
+// replicas; each of the clusters with NATS's default sync and with a sync before each ack.
+var clusterSystems = []system.Name{system.Fila, system.FilaR3, system.FilaR3Sync, system.JetStreamR3, system.JetStreamR3Sync}
+
+// clusterLanes measure one shard with three replicas.
+func clusterLanes(o *Options) []lane {
+	lanes := each([]int{fewWindow, window}, clusterSystems, func(inFlight int, sys system.Name) lane {
+		return lane{Case: "lives, " + number(inFlight) + " in flight", spec: o.load(sys, o.life(1, inFlight)), quick: inFlight == window}
+	})
+	lanes = append(lanes, each([]int{window}, clusterSystems, func(inFlight int, sys system.Name) lane {
+		p := o.life(1, inFlight)
+		p.Mode, p.Consumers, p.MaxBytes = load.ModeEnqueue, 0, enoughBytes
+		return lane{Case: "enqueues, " + number(inFlight) + " in flight", spec: o.load(sys, p)}
+	})...)
+	return append(lanes, each([]int{200}, clusterSystems, func(rate int, sys system.Name) lane {
+		p := o.life(1, window)
+		p.Mode, p.Consumers, p.Rate = load.ModeEnqueue, 0, float64(rate)
+		return lane{Case: "enqueues, " + number(rate) + "/s", spec: o.load(sys, p)}
+	})...)
+}

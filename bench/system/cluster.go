@@ -1,0 +1,97 @@
+package system
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/client"
+)
+
+// replicas of what a cluster of NATS servers keeps.
+const replicas = 3
+
+// statusEvery is how often a cluster of fila is asked how it is.
+const statusEvery = 100 * time.Millisecond
+
+// OwnerOf waits until as many nodes as there are urls know each other, and one of them
+// owns a shard, and returns its name.
+func OwnerOf(ctx context.Context, urls []string, shard int) (string, error) {
+	nc, err := nats.Connect(urls[0])
+	if err != nil {
+		return "", fmt.Errorf("connect to NATS: %w", err)
+	}
+	defer nc.Close()
+	c, err := client.New(nc)
+	if err != nil {
+		return "", err
+	}
+	for {
+		st, err := c.ClusterStatus(ctx)
+		if err == nil && len(st.Nodes) == len(urls) && st.Shards[shard].Owner != "" {
+			return st.Shards[shard].Owner, nil
+		}
+		select {
+		case <-time.After(statusEvery):
+		case <-ctx.Done():
+			return "", errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// startServers starts NATS servers that form a cluster with JetStream.
+func startServers(dir string, syncAlways bool) ([]*server.Server, error) {
+	var all []*server.Server
+	stop := func() {
+		for _, srv := range all {
+			srv.Shutdown()
+		}
+	}
+	var routes string
+	for i := range replicas {
+		srv, err := server.NewServer(&server.Options{
+			ServerName: "fila-bench-" + strconv.Itoa(i), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, MaxPending: nodeMaxPending,
+			Cluster: server.ClusterOpts{Name: "bench", Host: "127.0.0.1", Port: server.RANDOM_PORT}, Routes: server.RoutesFromStr(routes),
+			JetStream: true, StoreDir: filepath.Join(dir, strconv.Itoa(i)), SyncAlways: syncAlways, JetStreamMaxStore: 1 << 40,
+		})
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		all = append(all, srv)
+		srv.Start()
+		if !srv.ReadyForConnections(time.Minute) {
+			stop()
+			return nil, errors.New("a NATS server does not get ready")
+		}
+		if i == 0 {
+			routes = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(srv.ClusterAddr().Port))
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(statusEvery) {
+		current := 0
+		for _, srv := range all {
+			if srv.JetStreamIsCurrent() && len(srv.JetStreamClusterPeers()) == replicas {
+				current++
+			}
+		}
+		led := false
+		for _, srv := range all {
+			led = led || srv.JetStreamIsLeader()
+		}
+		switch {
+		case led && current > 0:
+			return all, nil
+		case time.Now().After(deadline):
+			stop()
+			return nil, errors.New("the NATS servers do not form a cluster")
+		}
+	}
+}
