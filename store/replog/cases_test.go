@@ -140,6 +140,50 @@ func TestPromotionInDoubt(t *testing.T) {
 	})
 }
 
+// A promotion goes on until it is known: while the log has no leader, records are lost,
+// and a node that gave up, or waited for what never comes, would leave the shard without
+// an owner.
+func TestPromotionIsTriedAgain(t *testing.T) {
+	for name, fates := range map[string][]fate{
+		"lost": {lost, lost}, "unanswered": {mute}, "lost and unanswered": {lost, mute}, "refused": {lost, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeStream()
+				a := newNode(t, f, t.TempDir(), "a")
+				a.e.begin = fates
+				s, err := a.Promote(deadline(t), a.Seen())
+				if name == "refused" {
+					require.ErrorIs(t, err, errRefused)
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, put(s, "k", "v"))
+				require.Equal(t, uint64(1), s.Epoch())
+			})
+		})
+	}
+}
+
+// While a candidate tries, the owner may be heard again.
+func TestPromotionEndsWhenTheOwnerIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a, b := newNode(t, f, t.TempDir(), "a"), newNode(t, f, t.TempDir(), "b")
+		s := promote(t, a.Replica)
+		seen := caughtUp(t, b.Replica)
+		b.e.begin = []fate{lost}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := b.Promote(deadline(t), seen)
+			ended <- err
+		}()
+		require.NoError(t, put(s, "k", "v"))
+		require.ErrorIs(t, <-ended, ErrLost)
+		require.NoError(t, put(s, "k", "w"))
+	})
+}
+
 func TestStaleOwnerIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()

@@ -101,6 +101,7 @@ type end struct {
 	mu    sync.Mutex
 	cut   chan struct{} // not nil: nothing gets through until it is closed
 	fates []fate        // of the next commits; beats and others arrive
+	begin []fate        // of the next epoch records
 }
 
 func (e *end) disconnect() {
@@ -140,13 +141,15 @@ func (e *end) append(ctx context.Context, record []byte, behind uint64) (uint64,
 		return 0, err
 	}
 	fate := arrives
-	if h, _, _ := decode(record); h.kind == kindCommit {
-		e.mu.Lock()
-		if len(e.fates) > 0 {
-			fate, e.fates = e.fates[0], e.fates[1:]
-		}
-		e.mu.Unlock()
+	h, _, _ := decode(record)
+	e.mu.Lock()
+	switch {
+	case h.kind == kindCommit && len(e.fates) > 0:
+		fate, e.fates = e.fates[0], e.fates[1:]
+	case h.kind == kindEpoch && len(e.begin) > 0:
+		fate, e.begin = e.begin[0], e.begin[1:]
 	}
+	e.mu.Unlock()
 	if fate == lost {
 		<-ctx.Done()
 		return 0, ctx.Err()

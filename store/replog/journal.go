@@ -180,8 +180,12 @@ func (j *streamJournal) get(ctx context.Context, seq uint64) ([]byte, error) {
 	return m.Data, nil
 }
 
-// followBytes is how much a follower asks for at once.
-const followBytes = 32 << 20
+const (
+	followBytes = 32 << 20 // so much a follower asks for at once
+	// followBeat is how often the server says that there is nothing. After two without
+	// it the follower asks elsewhere; records of an owner's beats come more often.
+	followBeat = time.Second
+)
 
 // follow implements [journal].
 func (j *streamJournal) follow(ctx context.Context, from uint64, fn func(entry)) (func(), <-chan error, error) {
@@ -199,7 +203,7 @@ func (j *streamJournal) follow(ctx context.Context, from uint64, fn func(entry))
 			return // it is no message of a stream
 		}
 		fn(entry{seq: md.Sequence.Stream, record: m.Data(), behind: md.NumPending, at: at})
-	}, jetstream.PullMaxBytes(followBytes), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+	}, jetstream.PullMaxBytes(followBytes), jetstream.PullHeartbeat(followBeat), jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 		j.o.Log.Debug("replog: following", "stream", j.name, "error", err)
 	}))
 	if err != nil {

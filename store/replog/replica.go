@@ -633,30 +633,45 @@ func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
 	}
 	h := head{kind: kindEpoch, epoch: seen.Epoch + 1, n: 1}
 	record := encode(h, beginning{owner: r.o.Node, token: a.token}.append(nil))
-	actx, cancel := context.WithTimeout(ctx, r.o.AckTimeout)
-	_, err := r.j.append(actx, record, seen.Seq)
-	cancel()
-	if errors.Is(err, errMoved) || errors.Is(err, errRefused) {
-		if errors.Is(err, errMoved) {
-			err = ErrLost
-		}
-		return r.giveUp(a, err)
-	}
+	again := time.NewTimer(0)
+	defer again.Stop()
+	wait := firstRetry
+	var unsure error // the last append that may have been done: then another one is refused
 	for {
 		now, changed := r.look()
-		if now.Epoch > seen.Epoch {
-			return r.giveUp(a, ErrLost)
+		if now.Epoch > seen.Epoch || now.Seq > seen.Seq {
+			return r.giveUp(a, ErrLost) // something else lies where the record would
 		}
 		select {
+		case <-again.C:
+			switch err := r.begin(ctx, record, seen.Seq); {
+			case err == nil, errors.Is(err, errMoved) && unsure != nil: // it comes, or what was faster
+			case errors.Is(err, errMoved):
+				return r.giveUp(a, ErrLost)
+			case errors.Is(err, errRefused):
+				return r.giveUp(a, err)
+			default:
+				unsure = err
+				again.Reset(wait)
+				wait = min(2*wait, lastRetry)
+			}
 		case p := <-a.done:
 			return p.store, p.err
 		case <-changed:
 		case <-ctx.Done():
-			return r.giveUp(a, errors.Join(fmt.Errorf("replog: whether epoch %d has begun is not known: %w", h.epoch, ctx.Err()), err))
+			return r.giveUp(a, errors.Join(fmt.Errorf("replog: whether epoch %d has begun is not known: %w", h.epoch, ctx.Err()), unsure))
 		case <-r.ctx.Done():
 			return r.giveUp(a, ErrClosed)
 		}
 	}
+}
+
+// begin appends a record behind a sequence, once.
+func (r *Replica) begin(ctx context.Context, record []byte, behind uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.AckTimeout)
+	defer cancel()
+	_, err := r.j.append(ctx, record, behind)
+	return err
 }
 
 // try notes an attempt to promote.
