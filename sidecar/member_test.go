@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -378,5 +379,95 @@ func TestANodeDoesNotStart(t *testing.T) {
 			}
 			require.Nil(t, m.s.base.(*member).cluster, "it has joined")
 		})
+	}
+}
+
+// TestAFullLog takes no messages. What there is goes on and is finished, by its owner.
+func TestAFullLog(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	queue := c.inEachShard("")[0]
+	work, _ := c.consumer("w", queue, `{"consumer":"w","max_in_flight":100}`)
+	const n = 20
+	for range n {
+		c.put(queue, strings.Repeat("x", 32<<10))
+	}
+	js := c.js()
+	require.NoError(t, js.DeleteStream(t.Context(), "OBJ_FILA_test_SNAP")) // the log is not cut
+	log, err := js.Stream(t.Context(), "FILA_test_LOG_0")
+	require.NoError(t, err)
+	cfg := log.CachedInfo().Config
+	info, err := log.Info(t.Context())
+	require.NoError(t, err)
+	cfg.MaxBytes = int64(info.State.Bytes * 100 / 94)
+	_, err = js.UpdateStream(t.Context(), cfg)
+	require.NoError(t, err)
+	c.eventually(func() bool { return c.nodes["a"].log.count("the log is nearly full") > 0 }, "it does not look at its log")
+	werr := c.request("fila.enqueue."+queue, "one more", nil, nil)
+	require.NotNil(t, werr)
+	require.Equal(t, wire.CodeBacklogLog, werr.ErrCode)
+	for range n {
+		require.Nil(t, c.ack(next(t, work), ""))
+	}
+	require.Zero(t, c.kept(queue).Pending+c.kept(queue).InFlight)
+	sh := c.status().Shards[0]
+	require.Equal(t, []any{"a", false}, []any{sh.Owner, sh.Fenced})
+
+	cfg.MaxBytes = -1
+	_, err = js.UpdateStream(t.Context(), cfg)
+	require.NoError(t, err)
+	c.put(queue, "again")
+	require.Equal(t, "again", string(next(t, work).Data))
+}
+
+// TestTheHolderOfAProbeDies with its node: the permit ends with the lease, and another node
+// probes. There is never a second probe beside it.
+func TestTheHolderOfAProbeDies(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, func(cfg *config.Config) {
+		cfg.CircuitDefaults.Threshold, cfg.CircuitDefaults.CooldownMs, cfg.CircuitDefaults.HalfOpenMaxCalls = 3, 500, 1
+	}, "a", "b")
+	c.gather("a")
+	queue := c.inEachShard(`{"visibility_timeout_ms":8000,"circuit_header":"Vendor","retry_initial_ms":0}`)[0]
+	work, _ := c.consumer("w", queue, `{"consumer":"w","max_in_flight":10,"ttl_ms":3600000}`)
+	first := c.put(queue, "first", "Vendor", "stripe").ID
+	for range 3 {
+		require.Nil(t, c.ack(next(t, work), "-NAK"))
+	}
+	c.put(queue, "second", "Vendor", "stripe")
+	probe := next(t, work)
+	require.Equal(t, first, probe.Header.Get(wire.HeaderID))
+	require.Nil(t, c.ack(probe, "+WPI"))
+	c.nodes["a"].kill() // and the consumer never answers
+	again := next(t, work)
+	require.Equal(t, wire.CodeLeaseLost, c.ack(probe, "").ErrCode, "a second probe")
+	require.Equal(t, "b", c.owner(0).name)
+	require.Empty(t, work)
+	require.Nil(t, c.ack(again, ""))
+	last := next(t, work)
+	require.NotEqual(t, again.Header.Get(wire.HeaderID), last.Header.Get(wire.HeaderID))
+	require.Nil(t, c.ack(last, ""))
+	require.Zero(t, c.kept(queue).Pending+c.kept(queue).InFlight)
+}
+
+// TestAllNodesDieAtOnce, and come again: everything that was confirmed is there.
+func TestAllNodesDieAtOnce(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	queues := c.inEachShard("")
+	for _, queue := range queues {
+		c.put(queue, "x", wire.HeaderMsgID, "x")
+	}
+	for _, m := range c.nodes {
+		m.kill()
+	}
+	for _, name := range []string{"a", "b"} {
+		c.restart(name)
+	}
+	c.settled()
+	for _, queue := range queues {
+		require.True(t, c.put(queue, "x", wire.HeaderMsgID, "x").Duplicate)
+		require.EqualValues(t, 1, c.kept(queue).Pending)
 	}
 }
