@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -114,8 +115,10 @@ func startTroubledCluster(t *testing.T, settings string) *troubledCluster {
 	for _, p := range c.procs {
 		require.NoError(t, p.waitReady(), p.log)
 	}
-	c.c = dial(t, c.nats.URL(), nats.PingInterval(time.Second))
-	c.l = newLoad(t, c.nats.URL(), seed, "orders", "mails", "jobs", "calls", "reports")
+	// A frozen server is left for another one within seconds.
+	leave := []nats.Option{nats.PingInterval(time.Second), nats.Timeout(2 * time.Second)}
+	c.c = dial(t, c.nats.URL(), leave...)
+	c.l = newLoadWith(t, c.nats.URL(), seed, leave, "orders", "mails", "jobs", "calls", "reports")
 	c.l.limit, c.l.open = 3*time.Second, 300
 	c.l.h.started(time.Now().UnixNano())
 	c.settle("at the start")
@@ -154,31 +157,60 @@ func (c *troubledCluster) shardOf(queue string) int {
 	return shard
 }
 
-// probe confirms one small message after the other, each as soon as it can be.
+// probe has one message after the other confirmed. It sends each again and again until
+// an answer to one of the tries says so.
 func (l *load) probe(queue string, p *probe) {
 	defer l.work.Done()
-	rng := l.random()
-	for i := 0; l.ctx.Err() == nil && !l.draining.Load(); i++ {
+	rng, nc, inbox := l.random(), l.conns[3], nats.NewInbox()
+	replies := make(chan *nats.Msg, 4096)
+	sub, err := nc.ChanSubscribe(inbox+".*", replies)
+	if err != nil {
+		l.t.Errorf("subscribe: %v", err)
+		return
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for i := 0; !l.draining.Load(); i++ {
 		key := fmt.Sprint("probe-", queue, "-", i)
 		msg := l.newMessage(rng, queue, key)
 		msg.Header.Set("Nats-Msg-Id", key)
-		for again := i%4 == 0; ; { // a part of them is sent once more, as after a lost answer
-			ctx, cancel := context.WithTimeout(l.ctx, 250*time.Millisecond)
-			reply, err := l.conns[3].RequestMsgWithContext(ctx, msg)
-			cancel()
-			if err == nil && l.confirm(key, reply) {
-				p.confirmed()
-				if !again {
-					break
-				}
-				again = false
-			}
-			if !pause(l.ctx, 5*time.Millisecond) {
+		msg.Reply = inbox + "." + key
+		times := 1
+		if i%4 == 0 {
+			times = 2 // as after a lost answer
+		}
+		for times > 0 {
+			_ = nc.PublishMsg(msg)
+			switch answered, ok := l.answered(replies, msg.Reply); {
+			case !ok:
 				return
+			case answered:
+				p.confirmed()
+				times--
 			}
 		}
 		if !pause(l.ctx, 25*time.Millisecond) {
 			return
+		}
+	}
+}
+
+// answered waits a moment for a confirmation; ok is false at the end of the load.
+func (l *load) answered(replies <-chan *nats.Msg, subject string) (answered, ok bool) {
+	late := time.NewTimer(250 * time.Millisecond)
+	defer late.Stop()
+	for {
+		select {
+		case reply := <-replies:
+			if l.confirm(reply.Subject[strings.LastIndex(reply.Subject, ".")+1:], reply) && reply.Subject == subject {
+				return true, true
+			}
+			if reply.Subject == subject { // refused, or nobody is there
+				return false, pause(l.ctx, 5*time.Millisecond)
+			}
+		case <-late.C:
+			return false, true
+		case <-l.ctx.Done():
+			return false, false
 		}
 	}
 }
@@ -313,13 +345,37 @@ func (c *troubledCluster) queuesOf(fila int) (queues []string) {
 	return queues
 }
 
+// queuesIn are those of a shard.
+func (c *troubledCluster) queuesIn(shard int) (queues []string) {
+	for queue, s := range c.shards {
+		if s == shard {
+			queues = append(queues, queue)
+		}
+	}
+	return queues
+}
+
 // busy lets the load run for so long.
 func (c *troubledCluster) busy(d time.Duration) { pause(c.t.Context(), d) }
+
+// during has the links of a fila be bad for a while.
+func (c *troubledCluster) during(fila int, least, most time.Duration, bad func(*link)) {
+	for _, l := range c.links[fila] {
+		bad(l)
+	}
+	c.busy(least + c.upTo(most-least))
+	for _, l := range c.links[fila] {
+		l.Heal()
+	}
+}
 
 // upTo is a random time.
 func (c *troubledCluster) upTo(most time.Duration) time.Duration {
 	return time.Duration(c.rng.Int64N(int64(most)))
 }
+
+// stream is the log of a shard.
+func stream(shard int) string { return fmt.Sprint("FILA_chaos_LOG_", shard) }
 
 // round makes a trouble, waits until all is well again, and judges what has happened so
 // far. do returns the queues that it concerns.
@@ -447,16 +503,166 @@ func (c *troubledCluster) takenOver(queues []string) {
 	}
 }
 
-// TestClusterOutlivesTrouble: a cluster under load, whose owners are killed, loses nothing
-// that was confirmed, and brings back nothing that was acked.
+// freezeOwner stops the owner of some shards as it is.
+func (c *troubledCluster) freezeOwner() []string {
+	i, queues := c.victim()
+	c.procs[i].Signal(c.t, syscall.SIGSTOP)
+	c.busy(time.Second + c.upTo(8*time.Second))
+	c.procs[i].Signal(c.t, syscall.SIGCONT)
+	return queues
+}
+
+// stopOwner has the owner of some shards end, and starts it again.
+func (c *troubledCluster) stopOwner() []string {
+	i, queues := c.victim()
+	require.Zero(c.t, c.procs[i].Stop(c.t), c.procs[i].log)
+	c.takenOver(queues)
+	c.procs[i].Start(c.t)
+	return queues
+}
+
+// moveShard has a shard handed over to another node.
+func (c *troubledCluster) moveShard() []string {
+	shard := c.anyShard()
+	to := nodeName((c.owner(shard) + 1 + c.rng.IntN(troubleNodes-1)) % troubleNodes)
+	c.c.call("fila.admin.cluster-move", m{"shard": shard, "node": to}, nil)
+	eventually(c.t, func() bool {
+		st, ok := c.status()
+		return ok && st.Shards[shard].Owner == to
+	}, "the shard is not moved")
+	return c.queuesIn(shard)
+}
+
+// drainNode has a node give all its shards away, and lets it take some again.
+func (c *troubledCluster) drainNode() []string {
+	i, queues := c.victim()
+	c.c.call("fila.admin.cluster-drain", m{"node": nodeName(i)}, nil)
+	eventually(c.t, func() bool {
+		st, ok := c.status()
+		return ok && !slices.ContainsFunc(st.Shards, func(s shardState) bool { return s.Owner == nodeName(i) || s.Owner == "" })
+	}, "the node is not drained")
+	c.c.call("fila.admin.cluster-drain", m{"node": nodeName(i), "cancel": true}, nil)
+	return queues
+}
+
+// anyShard is one that has queues.
+func (c *troubledCluster) anyShard() int { return c.shards[c.l.queues[c.rng.IntN(len(c.l.queues))]] }
+
+// troubleKind is a kind of trouble. It returns the queues that are concerned.
+type troubleKind struct {
+	name string
+	do   func() (queues []string)
+}
+
+// TestClusterOutlivesTrouble: a cluster under load, whose filas and NATS servers are
+// killed and frozen, whose links are cut, late and half-open, and whose shards are
+// handed over, loses nothing that was confirmed, and brings back nothing that was acked.
 func TestClusterOutlivesTrouble(t *testing.T) {
 	t.Parallel()
 	c := startTroubledCluster(t, "")
-	kinds := []struct {
-		name string
-		do   func() []string
-	}{
+	kinds := []troubleKind{
 		{"an owner is killed", c.killOwner},
+		{"a shard is moved", c.moveShard},
+		{"the server that leads a log is killed", func() []string {
+			shard := c.anyShard()
+			i := c.nats.Leader(stream(shard))
+			c.nats.Kill(i)
+			c.takenOver(c.queuesIn(shard))
+			c.nats.Restart(i)
+			return c.queuesIn(shard)
+		}},
+		{"an owner is frozen", c.freezeOwner},
+		{"an owner is cut off", func() []string {
+			i, queues := c.victim()
+			c.during(i, time.Second, 8*time.Second, (*link).Cut)
+			return queues
+		}},
+		{"an owner is stopped", c.stopOwner},
+		{"the server that leads a log is frozen", func() []string {
+			shard := c.anyShard()
+			i := c.nats.Leader(stream(shard))
+			c.nats.Freeze(i)
+			c.takenOver(c.queuesIn(shard))
+			c.nats.Thaw(i)
+			return c.queuesIn(shard)
+		}},
+		{"an owner's links are half-open", func() []string {
+			ways := [][]direction{{toServer}, {toClient}, {toServer, toClient}}[c.rng.IntN(3)]
+			i, queues := c.victim()
+			c.during(i, time.Second, 15*time.Second, func(l *link) { l.Stall(ways...) })
+			return queues
+		}},
+		{"an owner is killed and comes back at once", func() []string {
+			i, queues := c.victim()
+			c.procs[i].Kill9(c.t)
+			c.procs[i].Start(c.t)
+			return queues
+		}},
+		{"a node is drained", c.drainNode},
+		{"two servers are killed", func() []string {
+			shard := c.anyShard()
+			i := c.nats.Leader(stream(shard))
+			other := (i + 1 + c.rng.IntN(troubleNodes-1)) % troubleNodes
+			c.nats.Kill(i)
+			c.nats.Kill(other)
+			c.busy(c.upTo(6 * time.Second))
+			c.nats.Restart(other)
+			c.busy(c.upTo(time.Second))
+			c.nats.Restart(i)
+			return c.queuesIn(shard)
+		}},
+		{"an owner's links are slow", func() []string {
+			i, queues := c.victim()
+			c.during(i, time.Second, 5*time.Second, func(l *link) { l.Delay(100 * time.Millisecond) })
+			return queues
+		}},
+		{"an owner is frozen for a moment, again and again", func() []string {
+			i, queues := c.victim()
+			for range 4 {
+				c.procs[i].Signal(c.t, syscall.SIGSTOP)
+				c.busy(1500*time.Millisecond + c.upTo(1500*time.Millisecond))
+				c.procs[i].Signal(c.t, syscall.SIGCONT)
+				c.busy(c.upTo(500 * time.Millisecond))
+			}
+			return queues
+		}},
+		{"two owners are killed", func() []string {
+			i, queues := c.victim()
+			other := (i + 1) % troubleNodes
+			queues = append(queues, c.queuesOf(other)...)
+			c.procs[i].Kill9(c.t)
+			c.procs[other].Kill9(c.t)
+			c.takenOver(queues)
+			c.procs[i].Start(c.t)
+			c.procs[other].Start(c.t)
+			return queues
+		}},
+		{"the cluster's leader and an owner are killed", func() []string {
+			i, queues := c.victim()
+			s := c.nats.MetaLeader()
+			c.nats.Kill(s)
+			c.procs[i].Kill9(c.t)
+			c.takenOver(queues)
+			c.nats.Restart(s)
+			c.procs[i].Start(c.t)
+			return queues
+		}},
+		{"all filas are killed", func() []string {
+			for _, p := range c.procs {
+				p.Kill9(c.t)
+			}
+			for _, p := range c.procs {
+				require.NoError(c.t, p.start())
+			}
+			for _, p := range c.procs {
+				require.NoError(c.t, p.waitReady(), p.log)
+			}
+			return c.l.queues
+		}},
+	}
+	if *flagKind != "" {
+		kinds = slices.DeleteFunc(kinds, func(k troubleKind) bool { return !strings.Contains(k.name, *flagKind) })
+		require.NotEmpty(t, kinds, "-fila.trouble")
 	}
 	for n := range *flagKills {
 		kind := kinds[n%len(kinds)]

@@ -22,6 +22,7 @@
 //	                  TestFleetOutlives* and TestClusterOutlivesTrouble (default 3; the long
 //	                  run takes 50 and more)
 //	-fila.measure     run TestFleetMeasure, which prints figures (with -v)
+//	-fila.trouble T   only rounds of TestClusterOutlivesTrouble whose name has this text
 //	-fila.seed N      seed of their choices, as printed by an earlier run
 //
 // What fails in a fleet has helpers of its own: natsCluster is NATS servers that are

@@ -62,6 +62,12 @@ const (
 // newLoad makes a load; phases must be begun by hand.
 func newLoad(t testing.TB, url string, seed uint64, queues ...string) *load {
 	t.Helper()
+	return newLoadWith(t, url, seed, nil, queues...)
+}
+
+// newLoadWith is newLoad with further options of its connections.
+func newLoadWith(t testing.TB, url string, seed uint64, opts []nats.Option, queues ...string) *load {
+	t.Helper()
 	l := &load{t: t, h: newHistory(int64(loadVisibility)), seed: seed, queues: queues, open: loadBacklog}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	for i := range 4 {
@@ -69,9 +75,11 @@ func newLoad(t testing.TB, url string, seed uint64, queues ...string) *load {
 		if i == 2 {
 			buffer = -1 // admin requests must not arrive late, after newer ones
 		}
-		nc, err := nats.Connect(url, nats.ReconnectBufSize(buffer), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nc, err := nats.Connect(url, append([]nats.Option{
+			nats.ReconnectBufSize(buffer), nats.MaxReconnects(-1), nats.ReconnectWait(10 * time.Millisecond), nats.ReconnectJitter(0, 0),
 			nats.RetryOnFailedConnect(true), nats.Timeout(patience),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // broken pipes are the point here
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // broken pipes are the point here
+		}, opts...)...)
 		require.NoError(t, err)
 		l.conns = append(l.conns, nc)
 	}

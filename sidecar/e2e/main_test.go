@@ -19,6 +19,7 @@ const roleEnv = "FILA_E2E_ROLE"
 var (
 	flagBin     = flag.String("fila.bin", "", "fila binary to test; empty builds it")
 	flagKills   = flag.Int("fila.kills", 3, "rounds of the tests that kill fila and restart NATS")
+	flagKind    = flag.String("fila.trouble", "", "only rounds of TestClusterOutlivesTrouble whose name has this text")
 	flagMeasure = flag.Bool("fila.measure", false, "run what prints figures")
 	flagSeed    = flag.Uint64("fila.seed", 0, "seed of the crash test; 0 takes a new one")
 )
