@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +22,7 @@ import (
 	"github.com/filaq/fila/sidecar/natsio"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
@@ -35,7 +37,8 @@ type member struct {
 	meta     *meta.Meta
 	peers    *natsio.Peers
 	replicas []*replog.Replica
-	cluster  *cluster.Cluster // nil: not joined
+	cluster  *cluster.Cluster                // nil: not joined
+	joined   atomic.Pointer[cluster.Cluster] // it, for whoever may ask before
 
 	mu struct {
 		sync.Mutex
@@ -101,7 +104,7 @@ func (m *member) furnish(f *furniture) {
 	f.shards.Placement = placement{m.meta}
 	f.front.Exact = true
 	m.peers = natsio.NewPeers(natsio.PeersOptions{Log: m.s.limited, Conn: m.conn, Cluster: m.s.cfg.Cluster.Name})
-	f.admin.Peers, f.admin.Cluster = m.peers, clusterVerbs{m}
+	f.admin.Peers, f.admin.Cluster, f.admin.Node = m.peers, clusterVerbs{m}, m.node
 }
 
 // forget is done with what needs not be kept here.
@@ -119,6 +122,7 @@ func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
 	}
 	m.meta.Watch(m.s.rooms.control.Changed)
 	s, c := m.s, &m.s.cfg.Cluster
+	wrote := s.metrics.SetCluster(m.gauges)
 	snapshots, err := m.snapshots(ctx, js)
 	if err != nil {
 		return err
@@ -128,7 +132,7 @@ func (m *member) recover(ctx context.Context, _ store.Snapshot) error {
 			JS: js, Log: s.log, Cluster: c.Name, Incarnation: m.meta.Incarnation(), Shard: number, Node: m.node,
 			Path: m.file(number), Store: s.storeOptions(),
 			Create: !m.meta.HasLog(number), Replicas: int(c.Replicas), MaxBytes: c.LogBytes,
-			Snapshots: snapshots,
+			Snapshots: snapshots, OnAppend: wrote,
 		})
 		if err != nil {
 			return fmt.Errorf("shard %d of cluster %s: %w", number, c.Name, s.lockedElsewhere(err))
@@ -199,10 +203,14 @@ func (m *member) join(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := m.peers.Join(m.node, s.rooms.admin.Here); err != nil {
+		return err
+	}
 	if err := m.cluster.Start(ctx); err != nil {
 		m.cluster = nil // there is nothing to leave
 		return err
 	}
+	m.joined.Store(m.cluster)
 	go m.watch()
 	return nil
 }
@@ -270,6 +278,26 @@ func (m *member) hasCaughtUp(number int, lag uint64) bool {
 	defer m.mu.Unlock()
 	m.mu.caughtUp[number] = m.mu.caughtUp[number] || lag < near
 	return m.mu.caughtUp[number]
+}
+
+// gauges are for metrics. There are none before the node has joined.
+func (m *member) gauges() (all telemetry.Cluster) {
+	c := m.joined.Load()
+	if c == nil {
+		return all
+	}
+	n := c.Counts()
+	all.Takeovers, all.Planned, all.Fenced, all.Handovers, all.HandoverTime = n.Takeovers, n.Planned, n.Fenced, n.Handovers, n.HandoverTime
+	for _, s := range c.Local() {
+		shard := telemetry.ClusterShard{
+			Shard: s.Shard, Owner: s.Owns, Epoch: s.Epoch, Last: s.Seq, Lag: s.Lag, Behind: time.Duration(s.BehindMs) * time.Millisecond, LogBytes: s.LogBytes,
+		}
+		if s.SnapshotMs > 0 {
+			shard.Snapshot = time.Since(time.UnixMilli(s.SnapshotMs))
+		}
+		all.Shards = append(all.Shards, shard)
+	}
+	return all
 }
 
 // detail is what the status says of a log.

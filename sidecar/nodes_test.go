@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
@@ -47,6 +48,16 @@ type testNode struct {
 	admin  *admin.Admin
 	shared *nats.Conn
 	stop   func()
+
+	file  config.Config // what a reload reads
+	wrong error         // why it cannot be read
+}
+
+// listed is what the two nodes know of their cluster, and of a third that is silent.
+type listed struct{ admin.Cluster }
+
+func (listed) Status() wire.ClusterStatus {
+	return wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "node-0"}, {Node: "node-1"}, {Node: "node-2"}}}
 }
 
 // places are those of queues among two shards.
@@ -114,7 +125,7 @@ func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
 			x.srv.WaitForShutdown()
 		})
 		for number := range x.nodes {
-			x.nodes[number] = x.start(cfg, fmt.Sprint("node ", number))
+			x.nodes[number] = x.start(cfg, fmt.Sprint("node-", number))
 		}
 		for number := range x.nodes {
 			x.own(number, number)
@@ -151,9 +162,13 @@ func (x *twoNodes) start(cfg config.NATSConfig, name string) *testNode {
 	})
 	queues.Set = m.set
 	m.peers = natsio.NewPeers(natsio.PeersOptions{Log: log, Conn: shared, Cluster: "test"})
-	m.admin = admin.New(admin.Options{Log: log, Shards: m.set, Control: ctl, Circuits: circuits, Peers: m.peers, DataDir: x.dir})
+	m.admin = admin.New(admin.Options{Log: log, Shards: m.set, Control: ctl, Circuits: circuits, Peers: m.peers, DataDir: x.dir, Cluster: listed{}, Node: name})
+	require.NoError(x.t, m.peers.Join(name, m.admin.Here))
 	require.NoError(x.t, ctl.Save())
-	require.NoError(x.t, ctl.Start(config.Default()))
+	running := config.Default()
+	running.Reload = func() (config.Config, error) { return m.file, m.wrong }
+	m.file = running
+	require.NoError(x.t, ctl.Start(running))
 	m.set.Start()
 	require.NoError(x.t, m.front.ServeAcks(m.set))
 	require.NoError(x.t, m.set.Serve())
@@ -358,6 +373,48 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		require.Contains(t, x.says(0, wire.VerbPause, "", `{"kind":"queue","name":"first"}`), `"name":"first"`)
 		x.says(0, wire.VerbQueueDelete, "first", "")
 		require.Nil(t, x.nodes[1].set.Queue("first"))
+	})
+}
+
+// TestReloadReachesAllNodes, and says which.
+func TestReloadReachesAllNodes(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		for _, name := range []string{"orders", "first"} { // one of each node
+			x.says(0, wire.VerbQueueCreate, name, "")
+			settings := wire.DefaultQueueSettings(name)
+			settings.MaxDepth = 7
+			for _, m := range x.nodes {
+				m.file.Queues = append(m.file.Queues, settings)
+			}
+		}
+		var r wire.ReloadReply
+		reload := func(node int) {
+			r = wire.ReloadReply{}
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, wire.VerbReload, "", "")), &r))
+		}
+		reload(1)
+		require.Equal(t, []string{"node-1", "node-0"}, r.Nodes)
+		require.Equal(t, []string{"node-2: the node does not answer"}, r.NotReloaded)
+		require.Len(t, r.Changes, 2, "each node has changed what it owns: %v", r.Changes)
+		require.EqualValues(t, 7, x.nodes[0].set.Queue("orders").Settings().MaxDepth)
+		require.EqualValues(t, 7, x.nodes[1].set.Queue("first").Settings().MaxDepth)
+
+		x.nodes[1].wrong = errors.New("a mistake in line 3")
+		reload(0)
+		require.Equal(t, []string{"node-0"}, r.Nodes)
+		require.Len(t, r.NotReloaded, 2)
+		require.Contains(t, r.NotReloaded[0], "node-1: ")
+		require.Contains(t, r.NotReloaded[0], "a mistake in line 3")
+		_, err := x.ask(1, wire.VerbReload, "", "")
+		require.Equal(t, wire.CodeReloadFailed, err.ErrCode)
+
+		for _, q := range []string{"orders", "first"} {
+			require.Contains(t, x.both(wire.VerbQueueInspect, q, ""), fmt.Sprintf(`"shard":%d,"owner":"node-%d"`, x.at.number(q), x.at.number(q)))
+		}
+		require.Contains(t, x.both(wire.VerbQueueList, "", ""), `"shard":1,"owner":"node-1"`)
+		_, err = x.ask(0, wire.VerbStoreBackup, "", "")
+		require.Equal(t, wire.CodeBackupFailed, err.ErrCode)
+		require.Contains(t, err.Description, "a node of a cluster has no store of its own")
 	})
 }
 

@@ -1,6 +1,8 @@
 package sidecar
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -38,12 +40,22 @@ func readyz(x *testSite) string {
 	return state
 }
 
+// scraped is what /metrics says.
+func scraped(x *testSite) string {
+	w := httptest.NewRecorder()
+	x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
 // TestReadinessOfAMember says what it owns, and what it cannot do.
 func TestReadinessOfAMember(t *testing.T) {
 	x, m := startAlone(t)
 	require.Equal(t, "ready: owner of all 2 shards", readyz(x))
 	x.must("fila.admin.queue-create.orders", "", nil)
 	x.must("fila.enqueue.orders", "hello", nil)
+	require.Contains(t, scraped(x), `fila_cluster_owner{shard="1"} 1`)
+	require.Contains(t, scraped(x), `fila_cluster_takeovers_total{kind="failure"} 2`)
+	require.NotContains(t, scraped(x), "fila_cluster_record_bytes_count 0")
 	st := m.cluster.Status()
 	require.Positive(t, st.Shards[0].LogBytes+st.Shards[1].LogBytes)
 

@@ -49,6 +49,10 @@ type QueueSummary struct {
 	Bytes       int64  `json:"bytes"`         // payloads and headers of all messages
 	OldestAgeMs int64  `json:"oldest_age_ms"` // of the oldest unfinished message, 0 if there is none
 	DLQ         string `json:"dlq,omitempty"` // absent for a dead letter queue
+
+	// In a cluster: the shard that the queue is in, and the node that owns it.
+	Shard *int   `json:"shard,omitempty"`
+	Owner string `json:"owner,omitempty"`
 }
 
 // QueueInfo answers a [QueueInspectRequest].

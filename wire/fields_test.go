@@ -12,7 +12,7 @@ import (
 // may be missing has a question mark.
 func TestFieldsOfReplies(t *testing.T) {
 	for of, want := range map[reflect.Type]string{
-		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight consumers bytes oldest_age_ms dlq?",
+		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight consumers bytes oldest_age_ms dlq? shard? owner?",
 		reflect.TypeFor[QueueInfo]():      "QueueSummary settings quantum flows consumer_list top_flows hooks counters more_flows? more_consumers?",
 		reflect.TypeFor[ConsumerInfo]():   "name max_in_flight in_flight credit fetch expires_at?",
 		reflect.TypeFor[FlowInfo]():       "key weight deficit pending share",
@@ -25,7 +25,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[PauseInfo]():      "kind queue? name since until? by",
 		reflect.TypeFor[PauseList]():      "total pauses next?",
 		reflect.TypeFor[ConfigLog]():      "total entries next?",
-		reflect.TypeFor[ReloadReply]():    "changes",
+		reflect.TypeFor[ReloadReply]():    "changes nodes? not_reloaded?",
 		reflect.TypeFor[GateState]():      "kind gate open opens_at? limits? set_by? in_use?",
 		reflect.TypeFor[BlockedCount]():   "GateState messages flows",
 		reflect.TypeFor[ExplainMessage](): "id state queue? key? attempt? enqueued_at? ready_at? consumer? lease_until? reason gates? blocked_by? blocked_since? ahead estimate?",

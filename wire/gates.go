@@ -177,6 +177,11 @@ type ConfigLog struct {
 // ReloadReply says what a reload of the rules has changed.
 type ReloadReply struct {
 	Changes []string `json:"changes"`
+
+	// In a cluster all nodes reload, each its own file: those that have, and why others
+	// have not. Changes are there by node.
+	Nodes       []string `json:"nodes,omitempty"`
+	NotReloaded []string `json:"not_reloaded,omitempty"`
 }
 
 // ExplainRequest asks why something waits.

@@ -38,6 +38,9 @@ func TestReload(t *testing.T) {
 	changes := []string{"error_rule slow is new", "throttle stripe: rate 10 -> 5"}
 	clitest.Shows(f, program, "reload", "fila.admin.reload", wire.ReloadReply{Changes: changes}, changes...)
 	clitest.Shows(f, program, "reload", "fila.admin.reload", wire.ReloadReply{}, "reloaded, nothing has changed")
+	clitest.Shows(f, program, "reload", "fila.admin.reload",
+		wire.ReloadReply{Changes: []string{"b: queue orders is new"}, Nodes: []string{"a", "b"}, NotReloaded: []string{"c: the node does not answer"}},
+		"reloaded at a, b", "NOT reloaded at c: the node does not answer", "b: queue orders is new")
 	f.Answer("fila.admin.reload", wire.ReloadFailed(json.Unmarshal([]byte("{"), new(int))))
 	clitest.Complains(t, program.RunAt(t, "reload"), command.ExitUsage, "nothing was reloaded: unexpected end of JSON input: correct the file and reload again")
 }

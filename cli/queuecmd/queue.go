@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -141,6 +142,18 @@ func purge(ctx context.Context, s *command.Session, queue string, force bool) (r
 }
 
 func newQueueListCommand(env *command.Env) *cobra.Command {
+	var partly error // the list is not whole
+	list := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
+		queues, err := s.QueueList(ctx)
+		if refused := (*client.Error)(nil); len(queues) > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
+			partly, err = fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil
+		}
+		queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
+			fits, _ := path.Match(pattern(args), q.Name) // checked above
+			return !fits
+		})
+		return client.QueueList{Total: len(queues), Queues: queues}, err
+	}, showQueues)
 	return &cobra.Command{
 		Use:     "list [PATTERN]",
 		Aliases: []string{"ls"},
@@ -158,24 +171,19 @@ may look for files.`,
 			}
 			return nil
 		},
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
-			queues, err := s.QueueList(ctx)
-			queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
-				fits, _ := path.Match(pattern(args), q.Name) // checked above
-				return !fits
-			})
-			return client.QueueList{Total: len(queues), Queues: queues}, err
-		}, func(list client.QueueList, args []string) string {
-			t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
-			for _, q := range list.Queues {
-				t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
-			}
-			if len(args) > 0 {
-				return t.Or("no queue matches " + terminal.Clean(args[0]) + "; `fila queue list` shows all")
-			}
-			return t.Or("no queues; make one with `fila queue create NAME`")
-		}),
+		RunE: func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) },
 	}
+}
+
+func showQueues(list client.QueueList, args []string) string {
+	t := terminal.NewTable("QUEUE", "PENDING", "PARKED", "DELAYED", "IN FLIGHT", "CONSUMERS", "SIZE", "OLDEST")
+	for _, q := range list.Queues {
+		t.Row(q.Name, q.Pending, q.Parked, q.Delayed, q.InFlight, q.Consumers, terminal.Size(q.Bytes), terminal.Age(q.OldestAgeMs))
+	}
+	if len(args) > 0 {
+		return t.Or("no queue matches " + terminal.Clean(args[0]) + "; `fila queue list` shows all")
+	}
+	return t.Or("no queues; make one with `fila queue create NAME`")
 }
 
 // pattern is what the names of the queues in a list match.
@@ -204,6 +212,9 @@ func newQueueInspectCommand(env *command.Env) *cobra.Command {
 
 func showQueue(info client.QueueInfo, _ []string) string {
 	facts := terminal.NewTable("queue", info.Name)
+	if info.Shard != nil {
+		facts.Row("shard", fmt.Sprintf("%d, owned by %s", *info.Shard, info.Owner))
+	}
 	facts.Row("pending", info.Pending)
 	if info.Parked > 0 {
 		facts.Row("of them parked", fmt.Sprintf("%d, wait for a gate (`fila explain queue %s`)", info.Parked, info.Name))

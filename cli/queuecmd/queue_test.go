@@ -47,6 +47,23 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 	require.Equal(t, wire.DefaultQueueSettings("orders"), got)
 }
 
+// TestQueueListOfPartOfACluster shows what there is, and says that it is not all.
+func TestQueueListOfPartOfACluster(t *testing.T) {
+	f := clitest.StartFake(t)
+	list := wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 3}}, Missing: []int{2, 5}}
+	f.Answer("fila.admin.queue-list", list)
+	r := program.Run(t, "", "queue", "list")
+	require.NotEqual(t, command.ExitOK, r.Code)
+	require.Contains(t, r.Out, "orders  3")
+	require.Contains(t, r.Err, "fila: the list is not whole: no node of the cluster serves the shards [2 5]")
+	list.Missing = nil
+	f.Answer("fila.admin.queue-list", list)
+	require.Contains(t, clitest.OK(t, program.Run(t, "", "queue", "list")).Out, "orders  3")
+	shard := 4
+	f.Answer("fila.admin.queue-inspect.orders", wire.QueueInfo{QueueSummary: wire.QueueSummary{Name: "orders", Shard: &shard, Owner: "node-b"}})
+	require.Regexp(t, `shard +4, owned by node-b`, clitest.OK(t, program.Run(t, "", "queue", "inspect", "orders")).Out)
+}
+
 func TestQueueUpdateSendsOnlyChanges(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-update.orders", wire.DefaultQueueSettings("orders"))

@@ -19,6 +19,7 @@ type Options struct {
 	Store    store.Store // for backups
 	DataDir  string      // they go to a directory in it
 	Cluster  Cluster     // nil: this fila is alone
+	Node     string      // of a cluster, what this one is called
 }
 
 // Admin carries out the verbs. Its methods may be called from any goroutine.
@@ -28,6 +29,7 @@ type Admin struct {
 	control *control.Control
 	cluster Cluster // nil: this fila is alone
 	peers   Peers   // nil: this fila is alone
+	node    string  // "": this fila is alone
 	gates   gates
 	backups *backups
 	table   []Verb
@@ -37,7 +39,7 @@ type Admin struct {
 // New returns an Admin. The queues need not be there yet.
 func New(o Options) *Admin {
 	a := &Admin{
-		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, peers: o.Peers, piece: 16_384,
+		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
 		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Circuits.Info},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 	}

@@ -64,7 +64,7 @@ func (b *backups) verb(struct{}) (reply wire.StoreBackupReply, werr *wire.Error)
 
 func (b *backups) write() (path string, n int64, err error) {
 	if b.from == nil {
-		return "", 0, errors.New("this store cannot be copied")
+		return "", 0, errors.New("a node of a cluster has no store of its own: the queues are in the logs and snapshots in JetStream, and a copy of its shards at each node")
 	}
 	dir, err := filepath.Abs(filepath.Join(b.dir, backupDir))
 	if err != nil {

@@ -18,6 +18,8 @@ type Peers interface {
 	// is, and the shards of that node. A refusal by it is a *wire.Error; after any other
 	// error but the end of ctx nobody has got the request.
 	Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) (reply []byte, shards []int, err error)
+	// AskNode is Ask for a node, whatever it owns.
+	AskNode(ctx context.Context, node, verb, client, tail string, body []byte) (reply []byte, err error)
 }
 
 const (
@@ -244,6 +246,51 @@ func pageOfQueues(v Verb, r request, req wire.ListRequest) (page wire.QueueList,
 		page.Next = page.Queues[req.Limit-1].Name
 	}
 	return page, nil
+}
+
+// reloadAll has all nodes reload, each its own file, this one first: what is wrong in its
+// file is likely wrong in the others.
+func reloadAll(v Verb, r request) ([]byte, *wire.Error) {
+	data, err := v.here(r)
+	if err != nil || v.a.cluster == nil {
+		return data, err
+	}
+	all := wire.ReloadReply{Changes: []string{}}
+	add := func(node string, data []byte) {
+		var reply wire.ReloadReply
+		if err := json.Unmarshal(data, &reply); err != nil {
+			all.NotReloaded = append(all.NotReloaded, node+": its answer cannot be read")
+			return
+		}
+		all.Nodes = append(all.Nodes, node)
+		for _, line := range reply.Changes {
+			all.Changes = append(all.Changes, node+": "+line)
+		}
+	}
+	add(v.a.node, data)
+	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
+	defer cancel()
+	for _, n := range v.a.cluster.Status().Nodes {
+		if n.Node == v.a.node {
+			continue
+		}
+		data, err := v.a.peers.AskNode(ctx, n.Node, r.verb, r.client, r.tail, r.body)
+		if err != nil {
+			all.NotReloaded = append(all.NotReloaded, n.Node+": "+why(err))
+			continue
+		}
+		add(n.Node, data)
+	}
+	return encode(all)
+}
+
+// why says in a sentence why a node has not done something.
+func why(err error) string {
+	var refused *wire.Error
+	if errors.As(err, &refused) {
+		return refused.Description
+	}
+	return "the node does not answer"
 }
 
 // encode is a reply as it is sent.

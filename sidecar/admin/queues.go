@@ -80,7 +80,7 @@ func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
 	list := wire.QueueList{Total: total, Next: next, Queues: []wire.QueueSummary{}}
 	for _, q := range page {
 		if n, ok := moment(q); ok {
-			list.Queues = append(list.Queues, summary(q, &n))
+			list.Queues = append(list.Queues, a.summary(q, &n))
 		}
 	}
 	return list
@@ -104,13 +104,17 @@ func moment(q *shard.Queue) (n queue.Moment, ok bool) {
 }
 
 // summary is a queue in one line.
-func summary(q *shard.Queue, n *queue.Moment) wire.QueueSummary {
+func (a *Admin) summary(q *shard.Queue, n *queue.Moment) wire.QueueSummary {
 	s := wire.QueueSummary{
 		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight,
 		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
 	}
 	if dlq := q.DLQ(); dlq != nil {
 		s.DLQ = dlq.Name()
+	}
+	if a.node != "" {
+		number := q.Shard()
+		s.Shard, s.Owner = &number, a.node
 	}
 	return s
 }
@@ -131,7 +135,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 	if !ok {
 		return info, q.Gone()
 	}
-	info.QueueSummary, info.Flows = summary(q, &n), n.Flows
+	info.QueueSummary, info.Flows = a.summary(q, &n), n.Flows
 	for _, c := range consumers {
 		i := wire.ConsumerInfo{Name: c.Name, MaxInFlight: c.MaxInFlight, InFlight: c.InFlight, Credit: c.Credit, Fetch: c.Fetch}
 		if c.ExpiresAt != 0 {

@@ -86,7 +86,7 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbResume, wire.ParseResume, c.Resume),
 		bareVerb(wire.VerbPauseList, wire.ParseList, sure(c.PauseList)),
 
-		bareVerb(wire.VerbReload, nothing, a.reload),
+		bareVerb(wire.VerbReload, nothing, a.reload).at(nil, reloadAll),
 		bareVerb(wire.VerbStoreBackup, nothing, a.backups.verb),
 
 		clusterVerb(a, wire.VerbClusterStatus, nothing, clusterStatus),

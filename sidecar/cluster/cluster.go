@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -133,6 +134,7 @@ type place struct {
 	late    int64 // how far behind it is
 	rank    int
 	hand    *ownership.Move // what has been asked of it
+	leaving time.Time       // its handover began; of actions
 }
 
 // outcome is what became of an action.
@@ -159,6 +161,7 @@ type Cluster struct {
 	ended    chan struct{} // closed by the turn
 	actions  sync.WaitGroup
 	subs     []*nats.Subscription
+	counts   struct{ takeovers, planned, fenced, handovers, handoverNs atomic.Int64 }
 
 	mu struct {
 		sync.Mutex
@@ -460,6 +463,7 @@ func (c *Cluster) do(a todo) {
 		c.Serve.Fence(shard, true)
 		if c.stateOf(a.p) == ownership.Owning || c.stateOf(a.p) == ownership.Draining {
 			log.Warn("writes are not acked; the shard neither delivers nor answers until they are", "epoch", a.p.store.Epoch())
+			c.counts.fenced.Add(1)
 			c.event(wire.EventFenced, shard, map[string]any{"epoch": a.p.store.Epoch()})
 		}
 	case ownership.Unfence:
@@ -502,12 +506,18 @@ func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st St
 			break
 		}
 		over := a.p.machine.Over()
+		if over.Resigned {
+			c.counts.planned.Add(1)
+		} else {
+			c.counts.takeovers.Add(1)
+		}
 		log.Info("this node owns the shard", "epoch", a.p.store.Epoch(), "started_ms", time.Since(begin).Milliseconds())
 		c.event(wire.EventOwnerChanged, shard, map[string]any{
 			"owner": c.Node, "epoch": a.p.store.Epoch(), "previous": over.Owner, "planned": over.Resigned,
 		})
 	case ownership.Drain:
 		log.Info("handover", "to", a.To)
+		a.p.leaving = time.Now()
 		ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
 		defer cancel()
 		if done.Err = c.Serve.Drain(ctx, shard); done.Err != nil {
@@ -516,7 +526,10 @@ func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st St
 	case ownership.Resign:
 		ctx, cancel := context.WithTimeout(c.ctx, resignTimeout)
 		defer cancel()
-		done.Err = a.p.store.Resign(ctx, a.To)
+		if done.Err = a.p.store.Resign(ctx, a.To); done.Err == nil {
+			c.counts.handovers.Add(1)
+			c.counts.handoverNs.Add(int64(time.Since(a.p.leaving)))
+		}
 	case ownership.Lose:
 		log.Info("this node does not own the shard any more", "epoch", a.p.store.Epoch(), "why", a.Why)
 		if a.Started {

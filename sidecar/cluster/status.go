@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/filaq/fila/sidecar/cluster/ownership"
 	"github.com/filaq/fila/wire"
 )
 
@@ -49,6 +50,31 @@ func (c *Cluster) Status() wire.ClusterStatus {
 		st.Nodes = append(st.Nodes, node)
 	}
 	return st
+}
+
+// Local is how the shards stand at this node.
+func (c *Cluster) Local() []ownership.ShardNews {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]ownership.ShardNews, len(c.mu.places))
+	for i, p := range c.mu.places {
+		all[i] = c.shardNews(p)
+	}
+	return all
+}
+
+// Counts is what has happened at this node since its start.
+type Counts struct {
+	Takeovers, Planned int64 // shards that it has begun to own: after a failure, or a handover
+	Fenced             int64 // times that one of its shards fell silent
+	Handovers          int64 // by it
+	HandoverTime       time.Duration
+}
+
+// Counts does not block.
+func (c *Cluster) Counts() Counts {
+	n := &c.counts
+	return Counts{n.takeovers.Load(), n.planned.Load(), n.fenced.Load(), n.handovers.Load(), time.Duration(n.handoverNs.Load())}
 }
 
 func timestamp(ms int64) string {

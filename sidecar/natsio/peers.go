@@ -36,6 +36,7 @@ type Peers struct {
 	mu struct {
 		sync.Mutex
 		owned map[int]*nats.Subscription
+		here  *nats.Subscription // of Join
 	}
 }
 
@@ -51,15 +52,35 @@ const headerShards = "Fila-Shards"
 
 func (p *Peers) subject(shard int) string { return p.prefix + strconv.Itoa(shard) + "." }
 
-// Own has do carry out what other nodes ask the owner of a shard, until Leave.
-func (p *Peers) Own(shard int, do PeerVerb) error {
-	prefix := p.subject(shard)
+func (p *Peers) subjectOf(node string) string { return p.prefix + "node." + node + "." }
+
+// Join has do carry out what other nodes ask the node of a name, whatever it owns. It is
+// called once.
+func (p *Peers) Join(node string, do PeerVerb) error {
+	sub, err := p.listen(p.subjectOf(node), do)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.here = sub
+	return err
+}
+
+// listen has do carry out what comes on subjects of a prefix.
+func (p *Peers) listen(prefix string, do PeerVerb) (*nats.Subscription, error) {
 	sub, err := p.Conn.Subscribe(prefix+">", func(m *nats.Msg) {
 		verb, tail, _ := strings.Cut(strings.TrimPrefix(m.Subject, prefix), ".")
 		go p.answer(do, verb, tail, m) // some wait for the disk, or for another verb
 	})
 	if err != nil {
-		return fmt.Errorf("subscribe to %s>: %w", prefix, err)
+		return nil, fmt.Errorf("subscribe to %s>: %w", prefix, err)
+	}
+	return sub, nil
+}
+
+// Own has do carry out what other nodes ask the owner of a shard, until Leave.
+func (p *Peers) Own(shard int, do PeerVerb) error {
+	sub, err := p.listen(p.subject(shard), do)
+	if err != nil {
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +122,17 @@ func (p *Peers) answer(do PeerVerb, verb, tail string, m *nats.Msg) {
 // Ask has the owner of a shard carry out a request, and returns its reply as it is and
 // the shards that it is about. A refusal is a *wire.Error.
 func (p *Peers) Ask(ctx context.Context, shard int, verb, client, tail string, body []byte) ([]byte, []int, error) {
-	m := &nats.Msg{Subject: p.subject(shard) + verb, Data: body}
+	return p.ask(ctx, p.subject(shard), verb, client, tail, body)
+}
+
+// AskNode is Ask for a node, whatever it owns.
+func (p *Peers) AskNode(ctx context.Context, node, verb, client, tail string, body []byte) ([]byte, error) {
+	reply, _, err := p.ask(ctx, p.subjectOf(node), verb, client, tail, body)
+	return reply, err
+}
+
+func (p *Peers) ask(ctx context.Context, prefix, verb, client, tail string, body []byte) ([]byte, []int, error) {
+	m := &nats.Msg{Subject: prefix + verb, Data: body}
 	if tail != "" {
 		m.Subject += "." + tail
 	}
@@ -114,7 +145,7 @@ func (p *Peers) Ask(ctx context.Context, shard int, verb, client, tail string, b
 	}
 	var shards []int
 	if err := json.Unmarshal([]byte(answer.Header.Get(headerShards)), &shards); err != nil {
-		return nil, nil, fmt.Errorf("the answer of the owner of shard %d cannot be read: %w", shard, err)
+		return nil, nil, fmt.Errorf("the answer to %s cannot be read: %w", m.Subject, err)
 	}
 	if refused := wire.ParseError(answer.Header, answer.Data); refused != nil {
 		return nil, shards, refused

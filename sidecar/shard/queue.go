@@ -37,6 +37,9 @@ type Queue struct {
 	intake intake
 }
 
+// Shard is the number of the shard that the queue is in.
+func (q *Queue) Shard() int { return q.shard.number }
+
 // Name is the name of the queue.
 func (q *Queue) Name() string { return q.name }
 

@@ -44,6 +44,10 @@ type Options struct {
 	Linger     time.Duration // how long Close of a Store waits for the stream; default 5 s
 	Check      time.Duration // how often the stream is looked at; default 5 s
 
+	// OnAppend is called for each record that an owner has written, when the log has it:
+	// its bytes, and how long that took. It must not block. May be nil.
+	OnAppend func(bytes int, took time.Duration)
+
 	// Now is a clock that is monotonic. Default time.Now.
 	Now func() time.Time
 

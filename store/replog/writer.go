@@ -137,8 +137,12 @@ func (w *writer) write(h head) error {
 	}
 	h.epoch, h.n = w.epoch, w.n+1
 	putHead(w.buf, h)
+	begin := w.o.Now()
 	if w.err = w.persist(w.buf, h); w.err != nil {
 		return w.err
+	}
+	if w.o.OnAppend != nil {
+		w.o.OnAppend(len(w.buf), w.o.Now().Sub(begin))
 	}
 	w.n = h.n
 	w.lastKnown.Store(w.last)

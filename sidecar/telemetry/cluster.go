@@ -1,0 +1,113 @@
+package telemetry
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Cluster is what a node of a cluster knows at the moment of a scrape.
+type Cluster struct {
+	Shards []ClusterShard
+
+	Takeovers, Planned int64 // shards that this node has begun to own: after a failure, or a handover
+	Fenced             int64 // times that one that it owned fell silent
+	Handovers          int64 // of shards by this node
+	HandoverTime       time.Duration
+}
+
+// ClusterShard is a shard as a node has it.
+type ClusterShard struct {
+	Shard    int
+	Owner    bool // this node is
+	Epoch    uint64
+	Last     uint64 // record of the log
+	Lag      uint64 // records that the node has not applied
+	Behind   time.Duration
+	LogBytes int64         // known to the owner alone
+	Snapshot time.Duration // age of the newest; 0: there is none, or it is not known
+}
+
+const labelShard = "shard"
+
+func shardDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("fila_cluster_"+name, help, []string{labelShard}, nil)
+}
+
+var shardSpecs = []struct {
+	desc  *prometheus.Desc
+	value func(*ClusterShard) float64
+	told  func(*ClusterShard) bool // nil: always
+}{
+	{desc: shardDesc("owner", "1 while this node owns the shard, otherwise 0."), value: func(s *ClusterShard) float64 { return boolean(s.Owner) }},
+	{desc: shardDesc("epoch", "Epoch of the shard: how often it has had a new owner."), value: func(s *ClusterShard) float64 { return float64(s.Epoch) }},
+	{desc: shardDesc("last_sequence", "Sequence of the last record of the shard's log that this node knows of."), value: func(s *ClusterShard) float64 { return float64(s.Last) }},
+	{desc: shardDesc("lag_records", "Records of the log that the copy of this node lacks; 0 for the owner."), value: func(s *ClusterShard) float64 { return float64(s.Lag) }},
+	{desc: shardDesc("lag_seconds", "How far the copy of this node is behind, in time; 0 for the owner."), value: func(s *ClusterShard) float64 { return s.Behind.Seconds() }},
+	{
+		desc:  shardDesc("log_bytes", "Bytes of the shard's log, told by its owner."),
+		value: func(s *ClusterShard) float64 { return float64(s.LogBytes) }, told: func(s *ClusterShard) bool { return s.Owner },
+	},
+	{
+		desc:  shardDesc("snapshot_age_seconds", "Age of the newest snapshot of the shard, told by its owner if there is one."),
+		value: func(s *ClusterShard) float64 { return s.Snapshot.Seconds() }, told: func(s *ClusterShard) bool { return s.Owner && s.Snapshot > 0 },
+	},
+}
+
+var (
+	takeoversDesc    = prometheus.NewDesc("fila_cluster_takeovers_total", "Shards that this node has begun to own, by kind: failure of the owner before, or handover.", []string{"kind"}, nil)
+	fencedDesc       = prometheus.NewDesc("fila_cluster_fenced_total", "Times that a shard of this node fell silent because its log acked no writes.", nil, nil)
+	handoversDesc    = prometheus.NewDesc("fila_cluster_handovers_total", "Shards that this node has handed over.", nil, nil)
+	handoverTimeDesc = prometheus.NewDesc("fila_cluster_handover_seconds_total", "Time that those took, from the end of deliveries to the last record.", nil, nil)
+)
+
+type clusterCollector func() Cluster
+
+func (clusterCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, spec := range shardSpecs {
+		ch <- spec.desc
+	}
+	for _, d := range []*prometheus.Desc{takeoversDesc, fencedDesc, handoversDesc, handoverTimeDesc} {
+		ch <- d
+	}
+}
+
+func (read clusterCollector) Collect(ch chan<- prometheus.Metric) {
+	c := read()
+	for i := range c.Shards {
+		s := &c.Shards[i]
+		for _, spec := range shardSpecs {
+			if spec.told == nil || spec.told(s) {
+				ch <- prometheus.MustNewConstMetric(spec.desc, prometheus.GaugeValue, spec.value(s), strconv.Itoa(s.Shard))
+			}
+		}
+	}
+	count := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	count(takeoversDesc, float64(c.Takeovers), "failure")
+	count(takeoversDesc, float64(c.Planned), "handover")
+	count(fencedDesc, float64(c.Fenced))
+	count(handoversDesc, float64(c.Handovers))
+	count(handoverTimeDesc, c.HandoverTime.Seconds())
+}
+
+// SetCluster names, once, the function that says how a cluster stands, under the rules
+// of SetGauges. It returns what counts a record that an owner has written: its bytes, and
+// how long it was until the log had it.
+func (m *Metrics) SetCluster(read func() Cluster) (wrote func(bytes int, took time.Duration)) {
+	size := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "fila_cluster_record_bytes", Help: "Bytes of the records that this node has written to logs, beats included.",
+		Buckets: prometheus.ExponentialBuckets(64, 4, 10), // 64 B to 16 MiB
+	})
+	took := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "fila_cluster_append_duration_seconds", Help: "Time until the log had a record of this node.",
+		Buckets: prometheus.ExponentialBuckets(.0001, 2, 17), // 100 us to 6.5 s
+	})
+	m.registry.MustRegister(clusterCollector(read), size, took)
+	return func(bytes int, d time.Duration) {
+		size.Observe(float64(bytes))
+		took.Observe(d.Seconds())
+	}
+}
