@@ -285,13 +285,16 @@ func (c *Cluster) giveUp() {
 		case ownership.Losing:
 			continue // it is done
 		}
-		if started {
-			c.Serve.Lose(p.number, errEnds)
-		}
-		if st != nil {
-			c.close(p.number, st)
-		}
+		c.actions.Go(func() { // a store waits for its log for a while
+			if started {
+				c.Serve.Lose(p.number, errEnds)
+			}
+			if st != nil {
+				c.close(p.number, st)
+			}
+		})
 	}
+	c.actions.Wait()
 	c.tell(true)
 	for _, sub := range c.subs {
 		if err := sub.Unsubscribe(); err != nil {

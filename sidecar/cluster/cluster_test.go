@@ -163,6 +163,19 @@ func TestShutdownIsBounded(t *testing.T) {
 	})
 }
 
+// Stores that wait for their logs do so at once.
+func TestShutdownOfManyShardsIsBounded(t *testing.T) {
+	bubble(t, 8, func(t *testing.T, r *rig) {
+		a := r.start("a")
+		r.until(3*time.Second, "served", r.served)
+		a.set(func() { a.cut, a.linger = true, 5*time.Second })
+		begin := time.Now()
+		a.leave(time.Second)
+		require.Less(t, time.Since(begin), 12*time.Second)
+		require.Empty(t, a.runs)
+	})
+}
+
 // A shard that does not start at a node goes to another one.
 func TestAShardThatDoesNotStart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, r *rig) {

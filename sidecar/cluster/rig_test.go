@@ -49,7 +49,8 @@ type peer struct {
 	mu     sync.Mutex
 	cut    bool // from the logs
 	lag    uint64
-	broken error // Own
+	broken error         // Own
+	linger time.Duration // of a store that is closed
 	runs   map[int]*fakeStore
 	fenced map[int]bool
 	calls  []string
@@ -397,5 +398,6 @@ func (s *fakeStore) Resign(_ context.Context, to string) error {
 func (s *fakeStore) Close() error {
 	close(s.stop)
 	<-s.over
+	time.Sleep(s.f.p.linger)
 	return nil
 }
