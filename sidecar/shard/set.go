@@ -252,7 +252,11 @@ func (s *Set) include(sh *Shard) (serving bool) {
 // says that something may not have been written.
 func (s *Set) Remove(ctx context.Context, number int, settle time.Duration) error {
 	sh := s.Shard(number)
-	if sh == nil || !sh.leave() {
+	if sh == nil {
+		return nil
+	}
+	defer context.AfterFunc(ctx, sh.letGo)() // leave waits for a queue that is being made
+	if !sh.leave() {
 		return nil
 	}
 	queues := s.queues.of(sh)

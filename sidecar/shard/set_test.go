@@ -407,3 +407,25 @@ func TestAShardIsAbandoned(t *testing.T) {
 func message(name, reply string) *nats.Msg {
 	return &nats.Msg{Subject: "fila.enqueue." + name, Reply: reply, Data: []byte("x"), Header: nats.Header{}}
 }
+
+// TestRemoveDoesNotWaitForAQueueThatCannotBeMade: its store takes nothing.
+func TestRemoveDoesNotWaitForAQueueThatCannotBeMade(t *testing.T) {
+	twoShards(t, func(r *rig, _ *Shard, held *heldStore, at *places) {
+		held.hold()
+		name := "second"
+		for at.number(name) != 1 {
+			name += "x"
+		}
+		made := make(chan *wire.Error, 1)
+		go func() {
+			_, werr := r.Create(wire.DefaultQueueSettings(name))
+			made <- werr
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		require.ErrorIs(t, r.Remove(ctx, 1, time.Second), context.Canceled)
+		require.Equal(t, wire.CodeOutcomeUnknown, (<-made).ErrCode)
+		require.Nil(t, r.Shard(1))
+	})
+}

@@ -45,7 +45,8 @@ type Shard struct {
 	leaving   atomic.Bool     // written under admin: no queue is made or deleted any more
 	looking   atomic.Bool     // lookAgain is under way
 	abandoned atomic.Bool     // nothing is written any more; fenced and leaving as well
-	lost      chan struct{}   // closed when abandoned is set
+	losing    sync.Once       // closes lost
+	lost      chan struct{}   // closed when nobody waits for the store any more
 	ended     context.Context // ended by end
 	end       context.CancelFunc
 }
@@ -267,10 +268,12 @@ func (s *Shard) abandon() {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
 	s.fenced.Store(true)
-	if !s.abandoned.Swap(true) {
-		close(s.lost)
-	}
+	s.abandoned.Store(true)
+	s.letGo()
 }
+
+// letGo has those who make, change or delete a queue not wait for the store any more.
+func (s *Shard) letGo() { s.losing.Do(func() { close(s.lost) }) }
 
 // firstLease is where a queue begins to count its leases.
 func firstLease() uint64 { return rand.Uint64() }
