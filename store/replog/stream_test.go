@@ -1,6 +1,7 @@
 package replog
 
 import (
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -73,6 +74,21 @@ func TestStreamThatDoesNotFit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A follower misses the server that serves it soon.
+func TestFollowersAskForHeartbeats(t *testing.T) {
+	js := jetStream(t)
+	asked, err := js.Conn().SubscribeSync("$JS.API.CONSUMER.MSG.NEXT.>")
+	require.NoError(t, err)
+	openReplica(t, options(js, t.TempDir(), "a"))
+	m, err := asked.NextMsgWithContext(deadline(t))
+	require.NoError(t, err)
+	var request struct {
+		Heartbeat time.Duration `json:"idle_heartbeat"`
+	}
+	require.NoError(t, json.Unmarshal(m.Data, &request))
+	require.Equal(t, followBeat, request.Heartbeat)
 }
 
 // A stream that vanishes, or is made anew, ends the owner and stops the followers. No
