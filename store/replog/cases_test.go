@@ -184,6 +184,22 @@ func TestPromotionEndsWhenTheOwnerIsBack(t *testing.T) {
 	})
 }
 
+// Whether or not it learns how the stream stands, an idle owner beats.
+func TestBeatsWaitForNothingElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newNode(t, newFakeStream(), t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		a.e.mu.Lock()
+		a.e.blind = true
+		a.e.mu.Unlock()
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			require.True(t, s.Owns(time.Second))
+		}
+		require.NoError(t, s.Close())
+	})
+}
+
 func TestStaleOwnerIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeStream()

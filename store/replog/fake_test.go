@@ -100,6 +100,7 @@ type end struct {
 
 	mu    sync.Mutex
 	cut   chan struct{} // not nil: nothing gets through until it is closed
+	blind bool          // nobody says how the stream stands
 	fates []fate        // of the next commits; beats and others arrive
 	begin []fate        // of the next epoch records
 }
@@ -178,6 +179,13 @@ func (f *fakeStream) offer(record []byte, behind uint64, fate fate) (uint64, err
 func (e *end) state(ctx context.Context) (state, error) {
 	if err := e.pass(ctx); err != nil {
 		return state{}, err
+	}
+	e.mu.Lock()
+	blind := e.blind
+	e.mu.Unlock()
+	if blind {
+		<-ctx.Done()
+		return state{}, ctx.Err()
 	}
 	e.f.mu.Lock()
 	defer e.f.mu.Unlock()

@@ -21,11 +21,11 @@ type Store struct {
 	w      *writer
 	cancel context.CancelCauseFunc // gives up on the stream
 
-	beating sync.WaitGroup
-	stop    chan struct{} // ends the beats
+	beating sync.WaitGroup // of beats, looks and cut
+	stop    chan struct{}  // ends beats and looks
 	closing sync.Once
 	cutting atomic.Bool // a snapshot is being made
-	full    bool        // what was said last about the room in the log; of beats
+	full    bool        // what was said last about the room in the log; of looks
 	spoiled atomic.Pointer[error]
 	ended   chan struct{} // closed when the file is closed
 }
@@ -43,6 +43,7 @@ func (r *Replica) newStore() *Store {
 	s.w = newWriter(ctx, &r.o, r.j, r.at.epoch, r.seq, sent, state{created: r.created})
 	s.Bolt.SetLog(s.w)
 	s.beating.Go(s.beats)
+	s.beating.Go(s.looks)
 	return s
 }
 
@@ -93,12 +94,10 @@ func (s *Store) Close() error {
 	return err
 }
 
-// beats lets others know that the owner lives, and looks at the stream at times.
+// beats lets others know that the owner lives. Nothing else may keep it from that.
 func (s *Store) beats() {
-	beat, check := time.NewTimer(s.r.o.Beat), time.NewTicker(s.r.o.Check)
+	beat := time.NewTimer(s.r.o.Beat)
 	defer beat.Stop()
-	defer check.Stop()
-	s.measure()
 	for {
 		select {
 		case <-beat.C:
@@ -109,8 +108,22 @@ func (s *Store) beats() {
 				}
 			}
 			beat.Reset(max(s.r.o.Beat-s.w.silence(), s.r.o.Beat/8))
+		case <-s.stop:
+			return
+		case <-s.Failed():
+			return
+		}
+	}
+}
+
+// looks looks at the stream at times, which may not answer.
+func (s *Store) looks() {
+	check := time.NewTicker(s.r.o.Check)
+	defer check.Stop()
+	for {
+		s.measure()
+		select {
 		case <-check.C:
-			s.measure()
 		case <-s.stop:
 			return
 		case <-s.Failed():
