@@ -58,7 +58,7 @@ func (c *child) said() string {
 // whether a line was for it; the others are for people.
 func (r *runner) start(cmd *exec.Cmd, ownGC bool, line func([]byte) bool) (*child, error) {
 	cmd.Env = environment(os.Environ(), ownGC)
-	dieWithParent(cmd)
+	DieWithParent(cmd)
 	read, write := io.Pipe()
 	cmd.Stdout, cmd.Stderr = write, write
 	if err := cmd.Start(); err != nil {

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent lets the kernel end a child whose parent was killed.
-func dieWithParent(cmd *exec.Cmd) {
+// DieWithParent lets the kernel end a child whose parent was killed.
+func DieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 

@@ -4,9 +4,9 @@ package bench
 
 import "os/exec"
 
-// dieWithParent does nothing here: children are ended by name of their process
+// DieWithParent does nothing here: children are ended by name of their process
 // only.
-func dieWithParent(*exec.Cmd) {}
+func DieWithParent(*exec.Cmd) {}
 
 // memoryFS cannot tell here.
 func memoryFS(string) bool { return false }

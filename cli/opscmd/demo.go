@@ -54,7 +54,7 @@ var demoRuns = []demoRun{
 }
 
 func newDemoCommand(env *command.Env) *cobra.Command {
-	duration, shared := terminal.Millis(20_000), false
+	duration, shared, cluster := terminal.Millis(20_000), false, false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
@@ -70,23 +70,46 @@ With --shared it starts two filas instead, which share the circuit of a vendor
 that breaks: the second one holds its messages back when the first has seen it
 fail, exactly %d probes try when it is time, and then all goes again.
 
-Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sharedProbes),
+With --cluster it starts three nodes of a cluster as processes of their own, has
+the owner of a queue killed under load, and counts: who took over, how long
+nothing was confirmed, and that all that was confirmed is delivered. Its load
+lasts %d seconds; the cluster is made before.
+
+Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000),
 		Example: `  fila demo
   fila demo --shared
+  fila demo --cluster
   fila demo --duration 10s --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if duration < 200 || duration > 3_600_000 {
 				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())
 			}
-			return demo(env, cmd, duration.Duration(), shared)
+			if shared && cluster {
+				return command.UsageError("--shared and --cluster are two demos: one of them is allowed")
+			}
+			play := fairDemo
+			switch {
+			case shared:
+				play = sharedDemo
+			case cluster:
+				play = clusterDemo
+				if !cmd.Flags().Changed("duration") {
+					duration = clusterDuration
+				}
+			}
+			return demo(env, cmd, duration.Duration(), play)
 		},
 	}
 	cmd.Flags().BoolVar(&shared, "shared", false, "two filas that share the circuit of a vendor that breaks")
-	cmd.Flags().Var(&duration, "duration", "how long it takes in all")
+	cmd.Flags().BoolVar(&cluster, "cluster", false, "three nodes of a cluster, one of which is killed")
+	cmd.Flags().Var(&duration, "duration", "how long it takes in all; with --cluster, how long there is load")
 	return cmd
 }
 
-func demo(env *command.Env, cmd *cobra.Command, duration time.Duration, shared bool) (err error) {
+// demoPlay is one of the demos, with a directory of its own.
+type demoPlay func(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, duration time.Duration) error
+
+func demo(env *command.Env, cmd *cobra.Command, duration time.Duration, play demoPlay) (err error) {
 	ctx, stop := command.UntilSignal(cmd)
 	defer stop()
 	dir, err := os.MkdirTemp("", "fila-demo-")
@@ -98,10 +121,7 @@ func demo(env *command.Env, cmd *cobra.Command, duration time.Duration, shared b
 			err = gone
 		}
 	}()
-	if shared {
-		return sharedDemo(ctx, env, cmd, dir, duration)
-	}
-	return fairDemo(ctx, env, cmd, dir, duration)
+	return play(ctx, env, cmd, dir, duration)
 }
 
 // fairDemo runs the demo of fair shares.
@@ -131,6 +151,12 @@ func fairDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir str
 	}
 	report.Result = report.words()
 	return show.result(report)
+}
+
+// demoMoment is something that happened.
+type demoMoment struct {
+	Seconds float64 `json:"seconds"`
+	Text    string  `json:"text"`
 }
 
 // demoServer is the sidecar of a demo with a connection to it.

@@ -103,7 +103,7 @@ type sharedPlay struct {
 		sync.Mutex
 		vendor vendorState
 		filas  []*sharedFila
-		told   []sharedMoment
+		told   []demoMoment
 		err    error
 	}
 }
@@ -131,18 +131,12 @@ type sharedFila struct {
 	OpenedBy  string `json:"opened_by,omitempty"` // instance
 }
 
-// sharedMoment is something that happened.
-type sharedMoment struct {
-	Seconds float64 `json:"seconds"`
-	Text    string  `json:"text"`
-}
-
 // sharedReport is what fila demo --shared --json prints.
 type sharedReport struct {
-	ProbesAllowed int            `json:"probes_allowed"`
-	Filas         []sharedFila   `json:"filas"`
-	Moments       []sharedMoment `json:"moments"`
-	Result        string         `json:"result"` // in words
+	ProbesAllowed int          `json:"probes_allowed"`
+	Filas         []sharedFila `json:"filas"`
+	Moments       []demoMoment `json:"moments"`
+	Result        string       `json:"result"` // in words
 }
 
 func newSharedPlay(show *demoScreen) *sharedPlay {
@@ -325,7 +319,7 @@ func (d *sharedPlay) changed(i int, data []byte) {
 // say tells what has happened.
 func (d *sharedPlay) say(text string) {
 	d.mu.Lock()
-	at := sharedMoment{time.Since(d.begin).Seconds(), text}
+	at := demoMoment{time.Since(d.begin).Seconds(), text}
 	d.mu.told = append(d.mu.told, at)
 	d.mu.Unlock()
 	d.show.line(fmt.Sprintf("%5.1f s  %s", at.Seconds, text), d.lines)

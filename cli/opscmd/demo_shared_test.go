@@ -75,7 +75,7 @@ func TestDemoShared(t *testing.T) {
 		require.Greater(t, f.Done, f.Failed+f.WhileOpen+f.Probes, f.Name)
 	}
 	at := func(text string) int {
-		return slices.IndexFunc(report.Moments, func(m sharedMoment) bool { return strings.HasPrefix(m.Text, text) })
+		return slices.IndexFunc(report.Moments, func(m demoMoment) bool { return strings.HasPrefix(m.Text, text) })
 	}
 	for _, f := range []string{"east", "west"} {
 		order := []int{at("the vendor fails"), at(f + ": open"), at("3 probes"), at(f + ": closed"), at("all that waited")}

@@ -1,0 +1,125 @@
+package opscmd
+
+import (
+	"context"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+)
+
+func clusterOutcome() clusterReport {
+	return clusterReport{Killed: "a", Confirmed: 4500, Delivered: 4500, Queues: []clusterQueue{
+		{Queue: "mails", OwnerBefore: "a", LogBefore: "b", Owner: "b", Epoch: 3, Sent: 1500, Confirmed: 1500, Delivered: 1500, Again: 2, SilentMs: 2840, back: true},
+		{Queue: "jobs", Shard: 1, OwnerBefore: "b", LogBefore: "a", Owner: "b", Epoch: 1, Sent: 1500, Confirmed: 1500, Delivered: 1500, SilentMs: 8100, back: true},
+		{Queue: "orders", Shard: 2, OwnerBefore: "c", LogBefore: "c", Owner: "c", Epoch: 2, Sent: 1500, Confirmed: 1500, Delivered: 1500, SilentMs: 40, back: true},
+	}}
+}
+
+func TestDemoClusterTable(t *testing.T) {
+	r := clusterOutcome()
+	lines := r.lines(terminal.Style{})
+	require.Equal(t, []string{
+		"",
+		"QUEUE   OWNER EPOCH    SENT CONFIRMED DELIVERED  SILENT",
+		"mails       b     3    1500      1500      1500   2.8 s",
+		"jobs        b     1    1500      1500      1500   8.1 s",
+		"orders      c     2    1500      1500      1500   0.0 s",
+		"",
+	}, lines)
+	for _, line := range lines {
+		require.LessOrEqual(t, len(line), 60)
+	}
+	r.Killed, r.Queues[0].Owner = "", ""
+	require.Equal(t, "mails       -     3    1500      1500      1500       -", r.lines(terminal.Style{})[2], "nothing was killed yet, and nobody serves it")
+}
+
+func TestDemoClusterWords(t *testing.T) {
+	r := clusterOutcome()
+	require.Equal(t, "Node a was killed, and its NATS server with it. "+
+		"It owned mails: nothing was confirmed for 2.8 s, until b had taken over. "+
+		"It led the log of jobs, whose owner lived: nothing was confirmed for 8.1 s, until NATS had elected another leader. "+
+		"orders had neither there: its longest time without a confirmation was 0.0 s. "+
+		"In the end 4500 messages had been confirmed and 4500 of them delivered (2 more than once, as it may be): 0 lost.", r.words())
+	r.Queues[0].LogBefore, r.Delivered, r.Lost = "a", 4499, 1
+	require.Contains(t, r.words(), "It owned mails and led its log: nothing was confirmed for 2.8 s, until NATS had elected another leader and b had taken over.")
+	require.Contains(t, r.words(), "4499 of them delivered (2 more than once, as it may be): 1 lost.")
+}
+
+// What is lost is counted by message: others that came in its place do not hide it.
+func TestDemoClusterCountsWhatIsLost(t *testing.T) {
+	d := newClusterPlay(newDemoScreen(&command.Env{}, &clitest.Buffer{}))
+	q := d.mu.queues[1]
+	q.confirmed, q.delivered = map[int]bool{1: true, 2: true, 3: true}, map[int]bool{1: true, 3: true, 4: true}
+	r := d.report()
+	require.Equal(t, []int{3, 2, 1}, []int{r.Confirmed, r.Delivered, r.Lost})
+	require.Equal(t, "3 confirmed, 2 delivered, 1 lost", r.count())
+}
+
+// Each queue is alone in its shard: FNV-1a of the name, as docs/cluster.md has it.
+func TestDemoClusterQueues(t *testing.T) {
+	for shard, queue := range clusterQueues {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(queue))
+		require.Equal(t, shard, int(h.Sum32())%len(clusterQueues), queue)
+	}
+	require.Len(t, clusterNodes, len(clusterQueues))
+}
+
+// The demo as it runs, with less load: one that is killed loses nothing, and another one
+// takes over.
+func TestDemoCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs six processes")
+	}
+	clitest.Isolate(t)
+	t.Setenv("TEST_ACT_AS_FILA", "1") // for the nodes; see TestMain
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	report := clitest.JSON[clusterReport](t, program.Run(t, "", "demo", "--cluster", "--duration", "2s", "--json"))
+	require.Equal(t, "a", report.Killed)
+	require.Len(t, report.Queues, 3)
+	require.Positive(t, report.Confirmed)
+	require.Zero(t, report.Lost)
+	require.Equal(t, report.Confirmed, report.Delivered)
+	for i, q := range report.Queues {
+		require.Equal(t, clusterQueues[i], q.Queue)
+		require.Equal(t, clusterNodes[i], q.OwnerBefore)
+		require.NotEqual(t, report.Killed, q.Owner)
+		require.Contains(t, clusterNodes, q.LogBefore)
+		require.Positive(t, q.SilentMs)
+		require.Equal(t, q.Sent, q.Confirmed)
+		require.Equal(t, q.Sent, q.Delivered)
+	}
+	first := report.Queues[0]
+	require.GreaterOrEqual(t, first.SilentMs, int64(1500), "a takeover begins with a silence of its log")
+	at := func(text string) int {
+		return slices.IndexFunc(report.Moments, func(m demoMoment) bool { return strings.HasPrefix(m.Text, text) })
+	}
+	order := []int{at("nodes a, b, c start"), at("the cluster is there"), at("a owns mails, b owns jobs, c owns orders"), at("SIGKILL to a"), at("mails: confirmed again"), at("nothing more is sent")}
+	require.NotEqual(t, -1, order[0])
+	require.True(t, slices.IsSorted(order), "%v of %v", order, report.Moments)
+	for _, m := range report.Moments {
+		require.LessOrEqual(t, len("  0.0 s  "+m.Text), 60, m.Text)
+	}
+	require.Empty(t, leftBehind(t, dir))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(time.Second, cancel) // while the cluster is made
+	r := program.RunEnv(t, ctx, &command.Env{}, "", "demo", "--cluster", "--duration", "1h")
+	require.Equal(t, command.ExitFailed, r.Code)
+	require.Equal(t, "fila: interrupted\n", r.Err)
+	require.Contains(t, r.Out, "Three nodes form a cluster")
+	require.NotContains(t, r.Out, "\x1b")
+	for line := range strings.Lines(r.Out) {
+		require.LessOrEqual(t, len(line), 61, line)
+	}
+	require.Empty(t, leftBehind(t, dir))
+}
