@@ -245,6 +245,17 @@ func TestNodesThatStartAtOnce(t *testing.T) {
 	}
 }
 
+// TestANodeLeavesADeadServerSoon: clients wait for their owner while it waits for a server
+// that answers nothing, and nobody takes over from it as long as its logs go on.
+func TestANodeLeavesADeadServerSoon(t *testing.T) {
+	t.Parallel()
+	a := startTestCluster(t, nil, "a").nodes["a"].s
+	for _, nc := range []*nats.Conn{a.doors.nc, a.base.(*member).conn} {
+		left := nc.Opts.PingInterval * time.Duration(nc.Opts.MaxPingsOut+1)
+		require.LessOrEqual(t, left, 10*time.Second)
+	}
+}
+
 // TestTwoNodesOfOneName: the second is refused, and the first goes on.
 func TestTwoNodesOfOneName(t *testing.T) {
 	t.Parallel()

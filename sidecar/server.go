@@ -196,7 +196,11 @@ func (s *Server) open() (err error) {
 			return err
 		}
 	}
-	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.limited, func() { s.setOffline(true) }, func() { s.setOffline(false) })
+	var opts []nats.Option
+	if s.cfg.Cluster.Enabled { // the log of an owner may be well while its clients are cut off
+		opts = append(opts, natsio.PingOften())
+	}
+	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.limited, func() { s.setOffline(true) }, func() { s.setOffline(false) }, opts...)
 	return err
 }
 

@@ -54,10 +54,14 @@ const (
 // it is back, with all subscriptions, and for the first connection if it had to be
 // waited for. Neither is called for a close by the caller. Both run on the
 // connection's callback goroutine and must not block; nil is allowed.
-func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisconnect, onReconnect func()) (*nats.Conn, error) {
+func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisconnect, onReconnect func(), opts ...nats.Option) (*nats.Conn, error) {
 	log = log.With("component", "nats")
-	return dial(cfg, embedded, log, watchOptions(cfg, log, onDisconnect, onReconnect))
+	return dial(cfg, embedded, log, append(watchOptions(cfg, log, onDisconnect, onReconnect), opts...))
 }
+
+// PingOften is an option of [Connect] for a fila that others rely on: a server that is
+// there and answers nothing is left for another one within 9 s.
+func PingOften() nats.Option { return nats.PingInterval(fleetPingInterval) }
 
 // FleetInbox is the prefix of the inboxes of ConnectFleet.
 const FleetInbox = "_INBOX.fila"
