@@ -1,0 +1,97 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFrozenOwner of a shard, which is a process or machine that is suspended. Another node
+// takes over. When it wakes up it finds in its sockets all that was published meanwhile: it
+// confirms nothing of that, and follows.
+func TestFrozenOwner(t *testing.T) {
+	t.Parallel()
+	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	procs := make(map[string]*proc)
+	for _, name := range []string{"a", "b"} {
+		procs[name] = startFila(t, options{natsURL: s.URL, drainMs: 5000, tail: fmt.Sprintf(
+			"[cluster]\nenabled = true\nname = \"frozen\"\nnode = %q\nshards = 1\nreplicas = 1\nallow_r1 = true\n", name)})
+	}
+	c := dial(t, s.URL)
+	owner := func() (owner string) { // a node that is frozen may be asked, and does not answer
+		eventually(t, func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, err := c.nc.RequestWithContext(ctx, "fila.admin.cluster-status", nil)
+			var st clusterState
+			if err != nil || json.Unmarshal(r.Data, &st) != nil || len(st.Shards) != 1 {
+				return false
+			}
+			sh := st.Shards[0]
+			owner = sh.Owner
+			return owner != "" && len(sh.Standbys) == 1 && sh.Standbys[0].Lag == 0
+		})
+		return owner
+	}
+	first := owner()
+	second := map[string]string{"a": "b", "b": "a"}[first]
+	c.createQueue("q", m{"visibility_timeout_ms": 600_000})
+	k := c.consume("q", 2)
+	c.enqueue("q", "before")
+	held := k.next()
+	c.accepted(held, "+WPI")
+
+	procs[first].Signal(t, syscall.SIGSTOP)
+	// All replies to one request, whoever sends them.
+	replies, err := c.nc.SubscribeSync("_INBOX.frozen.*")
+	require.NoError(t, err)
+	ids := make(map[string]int) // that one message was told to have
+	confirms := func(timeout time.Duration) bool {
+		r, err := replies.NextMsg(timeout)
+		if err != nil || errorOf(t, r) != nil {
+			return false
+		}
+		var confirmed enqueued
+		require.NoError(t, json.Unmarshal(r.Data, &confirmed))
+		ids[confirmed.ID]++
+		return true
+	}
+	eventually(t, func() bool { // until there is somebody who confirms
+		sent := message("q", "meanwhile", "Nats-Msg-Id", "once")
+		sent.Reply = "_INBOX.frozen.enqueue"
+		require.NoError(t, c.nc.PublishMsg(sent))
+		return confirms(time.Second)
+	})
+	c.accepted(held, "") // its token is that of the owner before
+	got := k.next()
+	require.Equal(t, "meanwhile", string(got.Data))
+	c.accepted(got, "")
+
+	procs[first].Signal(t, syscall.SIGCONT)
+	eventually(t, func() bool {
+		return strings.Contains(procs[first].log.String(), "this node does not own the shard any more")
+	})
+	require.Equal(t, second, owner())
+	c.flush()
+	for confirms(100 * time.Millisecond) {
+	}
+	require.Len(t, ids, 1)
+	k.none()
+	require.Zero(t, c.depth("q"))
+
+	require.Zero(t, procs[second].Stop(t)) // and the first can own it again
+	eventually(t, func() bool {
+		r, err := c.nc.RequestMsg(message("q", "after", "Nats-Msg-Id", "after"), time.Second)
+		return err == nil && errorOf(t, r) == nil
+	})
+	require.Equal(t, "after", string(k.next().Data))
+}
