@@ -450,6 +450,56 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	b.nc.Close()
 }
 
+// TestStateOfSharedLimits is what all filas together have used, whoever answers, and of a
+// key that is not shared nothing.
+func TestStateOfSharedLimits(t *testing.T) {
+	ns := startJetStream(t)
+	limited := func(c *config.Config) {
+		commonGuard(c)
+		c.Shared.Keys = []string{"throttle:tenant:*"}
+		c.Throttles = []config.ThrottleTable{
+			{Key: "tenant:*", Limit: 500, WindowMs: 3_600_000, Concurrency: 100},
+			{Key: "local", Limit: 500, WindowMs: 3_600_000},
+		}
+	}
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir(), limited)
+	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), limited)
+	calls := 0
+	seen := make(map[uint64]bool)
+	require.Eventually(t, func() bool {
+		var answer wire.GuardAnswer
+		a.must("acme.guard.check.tenant:x", `{"caller":"me","ttl_ms":600000}`, &answer)
+		if answer.Allowed {
+			issuer, err := wire.LeaseOf(answer.Permit)
+			require.NoError(t, err)
+			seen[issuer] = true
+			calls++
+		}
+		return calls >= 10 && len(seen) == 2 || calls >= 50
+	}, 20*time.Second, time.Millisecond)
+	require.Len(t, seen, 2, "one of them is never asked")
+	require.Eventually(t, func() bool { // what is leased and not used goes back
+		for range 20 {
+			var st wire.GuardStatus
+			a.must("acme.guard.state.tenant:x", "", &st)
+			require.Len(t, st.Limits, 2)
+			window, places := st.Limits[0], st.Limits[1]
+			require.Equal(t, []int64{500, 100}, []int64{window.Limit, places.Limit})
+			if window.Remaining != int64(500-calls) || places.Remaining != int64(100-calls) {
+				return false
+			}
+		}
+		return true
+	}, 20*time.Second, 10*time.Millisecond)
+	var st wire.GuardStatus
+	a.must("acme.guard.state.local", "", &st)
+	require.Empty(t, st.Limits)
+	a.s.Kill()
+	a.end()
+	b.s.Kill()
+	b.end()
+}
+
 // TestAStopLeavesTheGuard: one that stops is not asked any more, and waits for the calls
 // that it allowed, of which others tell it.
 func TestAStopLeavesTheGuard(t *testing.T) {

@@ -118,10 +118,13 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 // take lets a message of that owner in that admit has found no obstacle for.
 func (g *Gate) take(v instant, cost int64, owner any) {
 	g.mu.guest = owner == Guest && g.mu.waiting.head != nil
-	if s := g.mu.share; s != nil && s.by != owned {
-		g.mu.inFlight++
-		s.take(g, cost)
-		return
+	if s := g.mu.share; s != nil {
+		s.used = max(v, 1)
+		if s.by != owned {
+			g.mu.inFlight++
+			s.take(g, cost)
+			return
+		}
 	}
 	if b := g.mu.bucket; b != nil {
 		b.take(cost, g.mu.held)
@@ -203,7 +206,7 @@ func (g *Gate) fresh(v instant, last int64) bool {
 		return false
 	}
 	g.settle(v)
-	if s := m.share; s != nil && s.by == leased && s.chunks[0] != (Chunk{}) {
+	if s := m.share; s != nil && s.rests(v) {
 		return false
 	}
 	return (m.bucket == nil || m.bucket.tokens == m.bucket.burst) && (m.window == nil || m.window.empty())

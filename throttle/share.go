@@ -38,6 +38,16 @@ type share struct {
 	fair    int64
 	stirred bool // and nobody has looked since
 	needs   Needs
+	used    instant // a message has come last; 0: none
+}
+
+// sharedRest is how long a shared gate is kept that nobody uses: what a call lacks comes
+// after it was refused, and to come back to a fleet costs a refusal and a write.
+const sharedRest = 60_000_000_000 // ns
+
+// rests reports whether the gate is kept for a message that may come again.
+func (s *share) rests(v instant) bool {
+	return s.by == leased && s.chunks[0] != (Chunk{}) || s.used != 0 && !v.after(s.used+sharedRest)
 }
 
 // Chunk is tokens (thousandths) and slots of a window that a fleet has lent.
@@ -210,7 +220,7 @@ func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 func (g *Gate) borrow(now int64) {
 	v, _ := g.gates.clock.tick(now)
 	s := g.mu.share
-	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs}
+	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used}
 	g.setParts(g.mu.limits, v, v, false)
 	g.stir()
 }
@@ -251,7 +261,7 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 		gate.renew(gate.mu.limits, v)
 		gate.fill(state, v, last)
 	}
-	*gate.mu.share = share{by: owned, own: gate.mu.share.own}
+	*gate.mu.share = share{by: owned, own: gate.mu.share.own, used: gate.mu.share.used}
 	return gate.eased(v, last, wake)
 }
 
@@ -351,6 +361,7 @@ func (b *Block) missed(gates []*Gate, cost int64) {
 // be asked.
 func (g *Gate) missed(cost int64) {
 	if g.note(cost) {
+		g.mu.share.used = max(g.gates.clock.latest(), 1)
 		g.stir()
 	}
 }

@@ -99,6 +99,32 @@ func TestNeedsOfWhatHasEnded(t *testing.T) {
 	}
 }
 
+// TestSharedGateRests: what a call without a queue was refused for comes after it has
+// gone, and is there for the next one. In the end it is forgotten.
+func TestSharedGateRests(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Concurrency: 6})
+	refuses(t, s, 0, ByInFlight)
+	g.Close(s, 0)
+	n, ok := g.Needs("s:a", 0)
+	require.True(t, ok && n.Place)
+	g.Lend("s:a", Chunk{}, 1, msec, nil)
+	s, err := g.Set([]string{"s:a"}, 200*msec)
+	require.NoError(t, err)
+	ticket := passes(t, s, 200*msec)
+	s.Release(&ticket, 300*msec, nil)
+	g.Close(s, 300*msec)
+	_, ok = g.Needs("s:a", 30*second)
+	require.True(t, ok)
+	f.stirs = nil
+	other, err := g.Set([]string{"b"}, 61*second)
+	require.NoError(t, err)
+	g.Close(other, 61*second)
+	_, ok = g.Needs("s:a", 61*second)
+	require.False(t, ok)
+	require.Equal(t, []string{"s:a"}, f.stirs, "the fleet is told that it is used no more")
+}
+
 func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  Limits
@@ -301,11 +327,11 @@ func TestSharedGateIsForgotten(t *testing.T) {
 	g.Close(s, 0)
 	require.Empty(t, f.stirs)
 	require.Equal(t, int64(1), g.Count(), "its bucket is not full")
-	other, err := g.Set([]string{"b"}, 2*second)
+	other, err := g.Set([]string{"b"}, 61*second)
 	require.NoError(t, err)
-	g.Close(other, 2*second)
+	g.Close(other, 61*second)
 	require.Equal(t, []string{"s:a"}, f.stirs)
-	_, ok := g.Needs("s:a", 2*second)
+	_, ok := g.Needs("s:a", 61*second)
 	require.False(t, ok)
 }
 

@@ -46,9 +46,19 @@ type Options struct {
 
 	// Of a guard that several filas answer together. Forward tells the one that gave a
 	// permit how the call went, and returns its answer; an error: there is none.
-	// SharesLimits says whether the limits of a throttle key hold over all of them.
+	// SharesLimits says whether the limits of a throttle key hold over all of them, and
+	// Left what is left of such a key; ok is false if this one does not know, or uses it
+	// alone. nil: nothing is shared.
 	Forward      func(issuer uint64, body []byte) (reply []byte, refused *wire.Error, err error)
 	SharesLimits func(key string) bool
+	Left         func(key string) (l Left, ok bool)
+}
+
+// Left is what is left of the limits of a key that several filas use.
+type Left struct {
+	Tokens  int64 // in thousandths; negative: debt
+	Used    int64 // of the window
+	Permits int64 // that filas have to have calls and messages in flight
 }
 
 // Caps bound what callers name; 0 is no bound. Beyond it they are refused (429).
@@ -542,6 +552,11 @@ func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
 	defer g.opt.Gates.Close(set, now)
 	for _, gate := range set.Gates() {
 		info := gate.Info(now)
+		if g.opt.Left != nil {
+			if left, ok := g.opt.Left(st.Key); ok {
+				info.Tokens, info.InWindow, info.InFlight = left.Tokens, left.Used, left.Permits
+			}
+		}
 		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight} {
 			if l := limit(&info, kind, now); l != nil {
 				st.Limits = append(st.Limits, *l)
@@ -660,7 +675,8 @@ func byThrottle(b throttle.Block, now int64) wire.GuardAnswer {
 	at := b.At
 	switch {
 	case at != throttle.Never:
-	case b.Kind == throttle.ByTurn:
+	case b.Kind == throttle.ByTurn, b.Kind == throttle.ByRate, b.Kind == throttle.ByWindow:
+		// What a fleet lends of the last two it lends for less than busyRetryAfter.
 		at = now + int64(turnRetryAfter)
 	case b.Kind != throttle.ByPause:
 		at = now + int64(busyRetryAfter)

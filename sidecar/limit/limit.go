@@ -441,6 +441,7 @@ func (l *Limits) Release(ctx context.Context) {
 type Status struct {
 	Away    bool             // the bucket cannot be reached, or the record not be read
 	Alone   bool             // this instance goes by limits of its own
+	Owned   bool             // this instance does, or another one: nothing is known of what is used
 	Users   map[string]int64 // permits, by name of the instance
 	Tokens  int64            // not lent, in thousandths
 	Slots   int64            // used or lent
@@ -459,7 +460,7 @@ func (l *Limits) Status(key string) (s Status, ok bool) {
 	mem.mu.Lock()
 	defer mem.mu.Unlock()
 	rec, _ := mem.m.Record()
-	s = Status{Away: mem.foreign || l.opt.Fleet.Away() != nil, Alone: alone, Users: make(map[string]int64, len(rec.Users)), Tokens: rec.Tokens}
+	s = Status{Away: mem.foreign || l.opt.Fleet.Away() != nil, Alone: alone, Owned: alone || rec.Owner != "" || len(rec.Users) == 0, Users: make(map[string]int64, len(rec.Users)), Tokens: rec.Tokens}
 	for name, u := range rec.Users {
 		s.Users[fleet.NameOf(name)] += u.Permits
 	}
