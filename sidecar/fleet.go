@@ -57,7 +57,8 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 	}
 	return limit.New(limit.Options{
 		Log: s.limited, Now: s.now, Fleet: s.rooms.fleet, Shares: s.shared.SharesThrottle, Tell: control.Tell,
-		SetAt: func(key string) int64 { return s.rooms.control.ThrottleSetAt(key) },
+		Kin:   s.rooms.fleet.Kin,
+		SetAt: s.throttleSetAt,
 		Conflict: func(c limit.Conflict) {
 			s.limited.Warn("another fila has set limits of a shared throttle key later than this one; its limits are in force here, too",
 				"throttle", c.Key, "fila", c.By, "limits", c.InForce.String(), "own", c.Own.String())
@@ -66,6 +67,17 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 			}})
 		},
 	})
+}
+
+// throttleSetAt is when the limits of a throttle key were set, by the fleet's clock. The
+// nodes of a cluster keep that together, so none of them translates it: they have to agree
+// before anything else.
+func (s *Server) throttleSetAt(key string) int64 {
+	at := s.rooms.control.ThrottleSetAt(key)
+	if at != 0 && !s.cfg.Cluster.Enabled {
+		at += s.rooms.fleet.Offset()
+	}
+	return at
 }
 
 // sharing says how the limits of a throttle key are shared.

@@ -9,7 +9,8 @@ import (
 )
 
 // Changed is told that other nodes may have changed what is kept under keys, and makes
-// it count here: values of the runtime configuration, overrides, pauses, the audit log.
+// it count here: values of the runtime configuration and when they were set, overrides,
+// pauses, the audit log.
 // Being told of what is known already does no harm. The node that makes a change tells
 // of it by an event; the others do not. It waits for edits that are under way here, and
 // one call of it runs at a time.
@@ -29,6 +30,8 @@ func (c *Control) Changed(keys []string) {
 			c.learnPause(id)
 		case strings.HasPrefix(key, stateLog):
 			entries = append(entries, key)
+		case strings.HasPrefix(key, stateChanged):
+			c.setTimes.learn(key, c.opt.Shared.Newest)
 		case !isState(key):
 			values = append(values, key)
 		}

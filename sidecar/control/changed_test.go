@@ -20,6 +20,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/store/storetest"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -229,7 +230,7 @@ func (ns *nodes) start(i int, disk string) {
 	e := ns.cloud.end()
 	r.c = New(Options{
 		Log: log, Now: now, Shared: e, Node: string(rune('a' + i)), Event: r.events.event, Queues: r.queues, Circuits: r.circuits,
-		MaxPayload: func() int64 { return 1 << 20 },
+		MaxPayload: func() int64 { return 1 << 20 }, Share: func(*throttle.Gates) {},
 	}, e.kept())
 	_, werr := r.queues.Declare(context.Background(), wire.DefaultQueueSettings("orders"))
 	require.Nil(ns.t, werr)
@@ -333,6 +334,31 @@ func TestNodesKnowWhatOthersDo(t *testing.T) {
 }
 
 // What ends by time ends at each node at that time, and is noted and told once.
+func TestNodesKnowWhenLimitsWereSet(t *testing.T) {
+	clusterBubble(t, 2, func(t *testing.T, ns *nodes) {
+		a, b := ns.all[0], ns.all[1]
+		agree := func() int64 {
+			ns.settle()
+			require.Equal(t, a.c.ThrottleSetAt("x"), b.c.ThrottleSetAt("x"))
+			return a.c.ThrottleSetAt("x")
+		}
+		require.Nil(t, setThrottle(a, "x", 3, 0))
+		first := agree()
+		require.Positive(t, first)
+		require.Nil(t, setThrottle(b, "x", 4, 60_000))
+		second := agree()
+		require.Greater(t, second, first)
+		a.c.setTimes.mu.Lock() // as by a clock that is ahead
+		a.c.setTimes.at[kindThrottle+":x"] += int64(time.Hour)
+		a.c.setTimes.mu.Unlock()
+		require.Nil(t, setThrottle(a, "x", 5, 0))
+		third := agree()
+		require.Equal(t, second+int64(time.Hour)+1, third)
+		require.Nil(t, setThrottle(b, "x", 6, 0))
+		require.Equal(t, third+1, agree(), "what is changed later is newer")
+	})
+}
+
 func TestNodesEndTogether(t *testing.T) {
 	clusterBubble(t, 3, func(t *testing.T, ns *nodes) {
 		ns.all[0].pause(`{"kind":"queue","name":"orders","for_ms":60000}`)

@@ -20,17 +20,32 @@ func (c *setTimes) restore(kept []store.Entry) {
 	c.at = make(map[string]int64)
 	for _, e := range kept {
 		if key, ok := strings.CutPrefix(e.Key, stateChanged); ok {
-			if at, err := strconv.ParseInt(e.Value, 10, 64); err == nil && at > 0 {
-				c.at[key] = at
-			}
+			c.put(key, e.Value)
 		}
 	}
 }
 
-// note has a key changed at a time, in memory and in what is to be kept.
+func (c *setTimes) put(key, text string) {
+	if at, err := strconv.ParseInt(text, 10, 64); err == nil && at > 0 {
+		c.at[key] = at
+	}
+}
+
+// learn takes over when another node of a cluster has changed something.
+func (c *setTimes) learn(state string, newest func(key string) (string, bool, bool)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if text, ok, settled := newest(state); ok && settled {
+		c.put(strings.TrimPrefix(state, stateChanged), text)
+	}
+}
+
+// note has a key changed at a time, in memory and in what is to be kept. A change is newer
+// than the one before, whichever node's clock that went by.
 func (c *setTimes) note(kept *Batch, kind, key string, at int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	at = max(at, c.at[kind+":"+key]+1)
 	c.at[kind+":"+key] = at
 	kept.put(stateChanged+kind+":"+key, strconv.FormatInt(at, 10))
 }

@@ -222,6 +222,14 @@ func (s *Sync) Others() []Other {
 	return all
 }
 
+// Kin reports whether an instance answers the same subject prefix as this one, as far as
+// its beats have told: it is a node of the same cluster, and goes by the same settings.
+func (s *Sync) Kin(instance string) bool {
+	e, _ := s.Find(beatPrefix, instance)
+	var card beatCard
+	return instance == s.me || json.Unmarshal(e.Value, &card) == nil && card.Prefix == s.opt.Prefix && card.Prefix != ""
+}
+
 // Find returns the newest record that has come, of whatever session.
 func (s *Sync) Find(letter, key string) (Entry, bool) {
 	s.mu.Lock()

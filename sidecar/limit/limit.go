@@ -24,13 +24,15 @@ type Options struct {
 	Now    func() int64 // Unix ns
 	Fleet  *fleet.Sync  // not started yet
 	Shares func(key string) bool
-	// SetAt is when the limits of a key that were set here were set (Unix ns); 0: not
-	// known.
+	// SetAt is when the limits of a key that were set here were set, by the fleet's clock
+	// (Unix ns); 0: not known.
 	SetAt func(key string) int64
 	// Tell tells those who wait for gates that it is their turn.
 	Tell func([]*throttle.Wait)
-	// Conflict is told once that newer limits of another instance are in force here.
+	// Conflict is told once that newer limits of another instance are in force here. One
+	// of Kin has the same limits, or will: nothing is told of it.
 	Conflict func(Conflict)
+	Kin      func(instance string) bool
 }
 
 // Conflict is limits of a key that differ over a fleet.
@@ -171,21 +173,12 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 			return nil, 0, again, false
 		}
 	}
-	next, over, g, ok := mem.m.Swap(now, fleetNow, ask, l.opt.Fleet.Live, n.Limits, l.setAt(key))
+	next, over, g, ok := mem.m.Swap(now, fleetNow, ask, l.opt.Fleet.Live, n.Limits, l.opt.SetAt(key))
 	again = sooner(again, g.Again)
 	if !ok {
 		return nil, 0, again, false
 	}
 	return next.Encode(), over, again, true
-}
-
-// setAt is when the limits of this instance were set, by the fleet's clock.
-func (l *Limits) setAt(key string) int64 {
-	at := l.opt.SetAt(key)
-	if at != 0 {
-		at += l.opt.Fleet.Offset()
-	}
-	return at
 }
 
 // leave ends the use of a key: what is not used goes back, and the owner says what it has
@@ -198,7 +191,7 @@ func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, 
 		mem.m.HandOver(record.Level{})
 	case sole && n.Owned:
 		if state, _, ok := l.gates.HandOver(key, now); ok {
-			inForce, _ := mem.m.InForce(n.Limits, l.setAt(key))
+			inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
 			mem.m.HandOver(levelOf(state, inForce, fleetNow))
 		}
 	case sole:
@@ -215,7 +208,7 @@ func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now, fleetNo
 	switch {
 	case sole && n.Owned && pressed:
 		if state, inFlight, ok := l.gates.HandOver(key, now); ok {
-			inForce, _ := mem.m.InForce(n.Limits, l.setAt(key))
+			inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
 			mem.m.HandOver(levelOf(state, inForce, fleetNow))
 			n.Owned, n.Permits = false, inFlight
 		}
@@ -248,7 +241,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now, fleetNow i
 	if age := time.Duration(now - mem.lent); n.Held && age < record.ChunkLife {
 		again = max(record.GiveBackAfter-age, time.Millisecond)
 	}
-	inForce, _ := mem.m.InForce(n.Limits, l.setAt(key))
+	inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
 	a = record.Ask{Tokens: n.Tokens, Slots: n.Slots, Cost: n.Cost, Waits: n.Tokens || n.Slots || n.Place}
 	if inForce.Concurrency > 0 {
 		later := l.permits(key, mem, n, inForce, &a, now, fleetNow)
@@ -345,13 +338,13 @@ func (l *Limits) adopt(key string, mem *member, now int64) *Conflict {
 	if !shared {
 		return nil
 	}
-	limits, by := mem.m.InForce(own, l.setAt(key))
+	limits, by := mem.m.InForce(own, l.opt.SetAt(key))
 	l.opt.Tell(l.gates.Adopt(key, limits, now, nil))
 	if limits == own {
 		mem.disagreed = throttle.Limits{}
 		return nil
 	}
-	if mem.disagreed == limits {
+	if mem.disagreed == limits || l.opt.Kin(by) {
 		return nil
 	}
 	mem.disagreed = limits
@@ -468,7 +461,7 @@ func (l *Limits) Status(key string) (s Status, ok bool) {
 		s.Slots += slot.N
 	}
 	var by string
-	if s.InForce, by = mem.m.InForce(own, l.setAt(key)); s.InForce != own {
+	if s.InForce, by = mem.m.InForce(own, l.opt.SetAt(key)); s.InForce != own && !l.opt.Kin(by) {
 		s.By, s.SetAt = fleet.NameOf(by), max(0, rec.Terms.At-l.opt.Fleet.Offset())
 	}
 	return s, true

@@ -91,19 +91,25 @@ func tell(waits []*throttle.Wait) {
 // start returns an instance whose host's clock is wrong by skew.
 func start(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Duration) *instance {
 	t.Helper()
+	return startNode(t, b, l, skew, "")
+}
+
+// startNode is start of a node of the cluster that answers a subject prefix.
+func startNode(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Duration, prefix string) *instance {
+	t.Helper()
 	i := &instance{skew: skew, opened: make(chan struct{}, 1)}
 	i.end, _ = b.(*fleettest.End)
 	if s, ok := b.(slow); ok {
 		i.end, _ = s.Bucket.(*fleettest.End)
 	}
 	i.sync = fleet.New(fleet.Options{
-		Log: slog.New(slog.DiscardHandler), Bucket: b, Now: i.now, Instance: "i", Degraded: func(error) {},
+		Log: slog.New(slog.DiscardHandler), Bucket: b, Now: i.now, Instance: "i", Prefix: prefix, Degraded: func(error) {},
 		SweepEvery: 10 * time.Minute, IdleAfter: 10 * time.Minute,
 	})
 	i.limits = limit.New(limit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: i.now, Fleet: i.sync, Tell: tell,
-		Shares: func(k string) bool { return k == key }, SetAt: func(string) int64 { return i.setAt.Load() },
-		Conflict: i.conflicts.tell,
+		Shares: func(k string) bool { return k == key }, SetAt: func(string) int64 { return i.setAt.Load() + i.sync.Offset() },
+		Conflict: i.conflicts.tell, Kin: i.sync.Kin,
 	})
 	i.gates = throttle.New(throttle.Start{}, i.now())
 	i.limits.Attach(i.gates)
@@ -584,6 +590,52 @@ func TestNewestLimitsAreInForce(t *testing.T) {
 		during(t, 2*time.Second, newTrail(places), 5*time.Millisecond, a, c)
 		require.Equal(t, int64(5), c.gates.Limits(key).Concurrency)
 	})
+}
+
+// TestNodesOfAClusterAgree: they learn what is set and when that was one after the other,
+// in any order. Nobody is told that they differ, and in the end none does.
+func TestNodesOfAClusterAgree(t *testing.T) {
+	old, next := throttle.Limits{Concurrency: 2}, throttle.Limits{Concurrency: 5}
+	for name, timeFirst := range map[string]bool{"the time first": true, "the limits first": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fleettest.New()
+				a, c := startNode(t, b.Of(), old, 0, "fila"), startNode(t, b.Of(), old, 0, "fila")
+				defer stop(a, c)
+				before := time.Now().UnixNano()
+				a.setAt.Store(before)
+				c.setAt.Store(before)
+				run := func() { during(t, time.Second, newTrail(next), time.Millisecond, a, c) }
+				set := func(i *instance) {
+					_, err := i.gates.SetLimits(key, next, i.now(), nil)
+					require.NoError(t, err)
+					run()
+				}
+				run()
+				at := time.Now().UnixNano()
+				if timeFirst {
+					c.setAt.Store(at)
+					run() // c says that the old ones were set now
+					a.setAt.Store(at)
+					set(a)
+				} else {
+					a.setAt.Store(at)
+					set(a)
+					require.Equal(t, next, c.gates.Limits(key))
+				}
+				set(c)
+				c.setAt.Store(at)
+				run()
+				for _, i := range []*instance{a, c} {
+					require.Equal(t, next, i.gates.Limits(key))
+					require.Empty(t, i.conflicts.told())
+					st, ok := i.limits.Status(key)
+					require.True(t, ok)
+					require.Empty(t, st.By)
+				}
+			})
+		})
+	}
 }
 
 // TestOthersLeave has the one that is left go by limits of its own again.

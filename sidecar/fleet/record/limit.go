@@ -51,9 +51,10 @@ type Terms struct {
 	By     string // instance that has set them; empty: nobody has said anything
 }
 
-// Newer reports whether other limits than l were set after it.
+// Newer reports whether other limits than l were set after it. An instance of a cluster
+// may learn when limits were set before it learns which: it corrects what it has said.
 func (t *Terms) Newer(l *Terms) bool {
-	return t.Limits != l.Limits && (l.By == "" || t.At > l.At)
+	return t.Limits != l.Limits && (l.By == "" || t.At > l.At || t.At == l.At && t.By == l.By)
 }
 
 // User is what a record has of an instance.
