@@ -196,7 +196,7 @@ func (m *member) join(ctx context.Context) (err error) {
 		replicas[i] = cluster.Replog(r)
 	}
 	m.cluster, err = cluster.New(cluster.Options{
-		Log: s.log, Conn: s.doors.nc, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
+		Log: s.log, Conn: m.conn, Name: c.Name, Node: m.node, Version: s.version, Shards: len(replicas),
 		Failover: time.Duration(c.FailoverMs) * time.Millisecond, Serve: m, Replicas: replicas,
 		Event: natsio.Events(s.doors.nc, s.subjects, s.now, s.limited), Detail: m.detail,
 	})

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -377,4 +378,88 @@ func TestNoConsumerReachesAnother(t *testing.T) {
 	last := nextOf(t, deliveries)
 	require.Equal(t, "the next one", string(last.Data), "the victim is registered as before")
 	g.request(victim, last.Reply, "+ACK")
+}
+
+// clusterPermissions adds what docs/security.md says of a cluster to fila's user.
+func clusterPermissions(t *testing.T, permissions string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/security.md")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(page), "```nats\n# publish.allow\n")
+	require.True(t, ok)
+	block, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	publish, subscribe, ok := strings.Cut(block, "# subscribe.allow\n")
+	require.True(t, ok)
+	const here, there = `"fila.deliver.>", "fila.event.>"`, `"fila.enqueue.>", "fila.ack.>", "fila.nack.>", "fila.admin.>", "fila.consumer.>", "fila.consume.>", "fila.fetch.>", "fila.guard.>", "fila.node.>"`
+	require.Equal(t, 1, strings.Count(permissions, here))
+	require.Equal(t, 1, strings.Count(permissions, there))
+	permissions = strings.Replace(permissions, here, publish+here, 1)
+	return strings.Replace(permissions, there, subscribe+there, 1)
+}
+
+// TestClusterWithDocumentedPermissions: fila's role is enough for a node to start, serve
+// and take over, and no other role touches what a cluster has in JetStream, or speaks as a
+// node.
+func TestClusterWithDocumentedPermissions(t *testing.T) {
+	asNode := func(name string) func(*config.Config) {
+		return func(c *config.Config) {
+			c.Cluster = config.ClusterConfig{Enabled: true, Name: "fila", Node: name, Shards: 8, FailoverMs: 2500, Replicas: 1, AllowR1: true}
+			c.Reload = func() (config.Config, error) { return *c, nil }
+		}
+	}
+	g, x := startGuarded(t, func(permissions string) string {
+		return clusterPermissions(t, permissions) + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+	}, asNode("a"))
+	owns := func(x *testSite, shards int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return len(x.s.rooms.shards.Numbers()) >= shards }, time.Minute, 10*time.Millisecond)
+	}
+	owns(x, 8)
+	operator, producer, worker := g.connect("operator"), g.connect("producer"), g.connect("worker-1")
+	g.request(operator, "fila.admin.queue-create.orders", "")
+	g.request(producer, "fila.enqueue.orders", "one")
+	g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`)
+	for _, r := range x.s.base.(*member).replicas {
+		_, err := r.Snapshot(t.Context())
+		require.NoError(t, err)
+	}
+
+	second := startSite(t, t.TempDir(), func(c *config.Config) {
+		c.NATS.URL, c.NATS.User, c.NATS.Password = g.url, "fila", "fila-secret"
+		asNode("b")(c)
+	})
+	owns(second, 1) // by handovers
+	var reloaded wire.ReloadReply
+	require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.reload", "").Data, &reloaded))
+	require.ElementsMatch(t, []string{"a", "b"}, reloaded.Nodes)
+	g.request(operator, "fila.admin.queue-inspect.orders", "")
+	g.request(operator, "fila.admin.cluster-drain", `{"node":"a"}`) // whichever node is asked
+	owns(second, 8)
+	x.end()
+	g.request(producer, "fila.enqueue.orders", "two")
+	g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`)
+
+	for _, nc := range []*nats.Conn{operator, producer, worker} {
+		for _, subject := range []string{
+			"fila_log.fila.0", "fila_node.fila.admin.0.queue-list", "fila_node.fila.admin.node.b.reload", "fila_node.fila.member", "fila_node.fila.ping.b",
+			"$KV.FILA_fila_META.cluster", "$KV.FILA_fila_GATES.x", "$O.FILA_fila_SNAP.M.x",
+			"$JS.API.DIRECT.GET.KV_FILA_fila_META.$KV.FILA_fila_META.cluster", "$JS.API.STREAM.MSG.GET.KV_FILA_fila_META", "$JS.API.STREAM.MSG.GET.FILA_fila_LOG_0",
+			"$JS.API.STREAM.PURGE.FILA_fila_LOG_0", "$JS.API.STREAM.DELETE.FILA_fila_LOG_0", "$JS.API.CONSUMER.CREATE.FILA_fila_LOG_0.x",
+			"$JS.API.CONSUMER.CREATE.OBJ_FILA_fila_SNAP.x", "$JS.API.STREAM.UPDATE.KV_FILA_fila_META",
+		} {
+			g.cannotPublish(nc, subject, nc.NewInbox(), "{}")
+		}
+		for _, subject := range []string{"fila_log.>", "fila_node.>", "$KV.>", "$O.>"} {
+			g.cannotSubscribe(nc, subject)
+		}
+	}
+	fila := g.connect("fila")
+	for _, subject := range []string{"$JS.API.STREAM.DELETE.ORDERS", "$JS.API.STREAM.MSG.GET.ORDERS", "$JS.API.CONSUMER.CREATE.ORDERS.x", "$KV.OTHERS.x", "fila_log.other.0"} {
+		g.cannotPublish(fila, subject, fila.NewInbox(), "{}")
+	}
+	second.end()
+	for _, x := range []*testSite{x, second} {
+		require.Zero(t, x.log.count("NATS refuses"), "%s", x.log.buf.String())
+	}
 }
