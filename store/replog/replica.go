@@ -215,6 +215,7 @@ func (r *Replica) open(ctx context.Context) error {
 		return err
 	}
 	r.created = st.created
+	r.o.Create = false // a stream that is missing from here on is lost
 	r.seq, r.at, r.parts = r.safe.seq, r.safe.at, nil
 	r.change(func(s *Seen) {
 		s.Epoch, s.Ended, s.Seq, s.At, s.Lag = r.at.epoch, r.at.ended, r.seq, r.o.Now(), st.last-r.seq

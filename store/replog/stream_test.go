@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,25 @@ func TestStreamGone(t *testing.T) {
 			require.ErrorIs(t, err, want)
 		})
 	}
+}
+
+// Nor does a replica that has lost its file, too, take an empty log for the one that it
+// has made.
+func TestStreamAndFileGone(t *testing.T) {
+	js := jetStream(t)
+	o := options(js, t.TempDir(), "a")
+	o.Check, o.AckTimeout = 50*time.Millisecond, 50*time.Millisecond
+	a := openReplica(t, o)
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	require.NoError(t, js.DeleteStream(t.Context(), "FILA_test_LOG_3"))
+	<-s.Failed()
+	require.NoError(t, os.Remove(o.Path))
+	require.NoError(t, s.Close())
+	require.Eventually(t, func() bool { return a.Seen().Err != nil }, 10*time.Second, time.Millisecond)
+	require.ErrorIs(t, a.Seen().Err, ErrGone)
+	_, err := js.Stream(t.Context(), "FILA_test_LOG_3")
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
 
 func TestFileOfSomethingElse(t *testing.T) {
