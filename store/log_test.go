@@ -180,6 +180,22 @@ func TestApplyOfWhatIsRefusedEndsTheStore(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// The numbers of messages that are finished are given again after a takeover. What
+// several owners have committed, one after the other, is applied in one transaction.
+func TestApplyOfANumberThatComesAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, store.Options{NoSync: true})
+	ref := store.Ref{Queue: 1, Seq: 1}
+	leased := &store.Batch{Queue: 1, State: []store.State{{Ref: ref, Attempts: 1}}}
+	finished := &store.Batch{Queue: 1, Finish: []store.Ref{ref}}
+	require.NoError(t, s.Apply([]*store.Batch{withQueue(), adds(1, "one"), leased}, []byte("a")))
+	require.NoError(t, s.Apply([]*store.Batch{finished, adds(1, "other"), leased, finished}, []byte("b")))
+	require.NoError(t, s.Close())
+	s = open(t, dir, store.Options{NoSync: true}) // it would find a state that nobody has counted
+	require.Empty(t, contentOf(t, s).Messages)
+	require.NoError(t, s.Close())
+}
+
 func TestPositionIsPartOfTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fila.db")

@@ -45,7 +45,8 @@ type added struct {
 }
 
 // stateOp sets a state or, with none, deletes it. A pending one is for a message
-// that this commit adds: there is nothing to delete then.
+// that this commit adds: there is nothing to delete then, unless the commit has finished
+// a message before that had the same number, as the log of several owners may.
 type stateOp struct {
 	ref     Ref
 	st      *State

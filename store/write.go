@@ -291,14 +291,16 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 	})
 	bucket := tx.Bucket(bucketState)
 	key := make([]byte, 0, 12)
+	durable := false // one of the operations on the message found it on disk, with a state perhaps
 	for i, op := range p.states {
+		durable = durable && i > 0 && p.states[i-1].ref == op.ref || !op.pending
 		if i+1 < len(p.states) && p.states[i+1].ref == op.ref {
 			continue
 		}
 		key = appendRefKey(key[:0], op.ref)
 		var err error
 		switch {
-		case op.st == nil && op.pending:
+		case op.st == nil && !durable:
 		case op.st == nil:
 			err = bucket.Delete(key)
 		default:
