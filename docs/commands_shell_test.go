@@ -52,6 +52,39 @@ fila_serve() {
 # Succeeds when the server is ready or has ended.
 serve_tells() { grep -q 'fila is ready' serve.log || ended "$server"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
+# fila_serve_node NAME ARGUMENTS...: one of the nodes of a cluster, whose ports are free
+# ones; node_ports changes those of the files.
+declare -A nodes
+fila_serve_node() {
+  local name=$1
+  shift
+  : >"$name.log"
+  FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" >"$name.log" 2>&1 &
+  nodes[$name]=$!
+}
+kill_node() {
+  kill -KILL "${nodes[$1]}"
+  wait "${nodes[$1]}" 2>/dev/null
+  : >"$1.log"
+}
+# Waits until all nodes are ready, and has commands ask any of them.
+nodes_ready() {
+  local name urls=
+  for name in "${!nodes[@]}"; do
+    await "node $name" grep -q 'fila is ready' "$name.log" || { cat "$name.log"; return 1; }
+    urls+=,$(grep -om1 'nats://[0-9.:]*' "$name.log")
+  done
+  export NATS_URL=${urls#,}
+}
+# node_ports PORT...: has all files name ports that are free in place of others.
+node_ports() {
+  local port free
+  for port in "$@"; do
+    free=$((20000 + RANDOM % 12000))
+    while (exec 3<>"/dev/tcp/127.0.0.1/$free") 2>/dev/null; do free=$((20000 + RANDOM % 12000)); done
+    sed -i "s/:$port\"/:$free\"/g" *.toml
+  done
+}
 # Runs a command that does not end by itself until it has printed a line.
 first_line() {
   : >first_line.out
@@ -70,7 +103,7 @@ first_line_tells() { [ -s first_line.out ] || ended "$1"; }
 orders_died() { fila queue inspect orders.dlq --json | grep -q '"pending": *[1-9]'; }
 # Where there is no jq its examples show what it would read.
 command -v jq >/dev/null || jq() { cat; }
-trap 'stop_server; kill $(jobs -p) 2>/dev/null' EXIT
+trap 'stop_server; kill -KILL "${nodes[@]}" 2>/dev/null; wait "${nodes[@]}" 2>/dev/null; kill $(jobs -p) 2>/dev/null' EXIT
 `
 
 // shell is a bash in a directory of its own that keeps its variables from one

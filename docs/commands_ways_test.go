@@ -42,6 +42,12 @@ var ways = []way{
 
 	// Pages with transcripts start fila in the foreground of another terminal.
 	{command: "FILA_LOG__LEVEL=debug fila serve", instead: "FILA_LOG__LEVEL=debug fila_serve"},
+	{page: clusterPage, command: "fila serve --config a.toml", before: "node_ports 6222 6223 6224", instead: "fila_serve_node a --config a.toml"},
+	{page: clusterPage, command: "fila serve --config b.toml", instead: "fila_serve_node b --config b.toml"},
+	{page: clusterPage, command: "fila serve --config c.toml", instead: "fila_serve_node c --config c.toml", after: "nodes_ready"},
+	{page: clusterPage, command: "fila queue create orders", before: "await 'owners of all shards' fila queue list"},
+	{page: clusterPage, command: "pkill -KILL -f 'serve --config a.toml'", instead: "kill_node a"},
+	{page: clusterPage, command: "fila consume orders --count 1", before: "await 'another owner' fila queue inspect orders"},
 	{command: "fila serve --config /etc/fila/config.toml", before: "mkdir -p etc/fila && : >etc/fila/config.toml", instead: "fila_serve --config etc/fila/config.toml"},
 	{page: "examples/safety/README.md", command: "fila serve", before: `cp "$REPOSITORY/examples/safety/safety.toml" .`, instead: "fila_serve"},
 	{command: "fila serve", instead: "fila_serve"},
@@ -96,10 +102,11 @@ var ways = []way{
 }
 
 const (
-	cliPage    = "docs/cli.md"
-	deadLetter = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
-	untilDead  = "await 'a dead letter' orders_died"
-	hookFiles  = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
+	cliPage     = "docs/cli.md"
+	clusterPage = "docs/cluster.md"
+	deadLetter  = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
+	untilDead   = "await 'a dead letter' orders_died"
+	hookFiles   = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
 )
 
 // pageSetup is what the shell does before the first command of a page.
