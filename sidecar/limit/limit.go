@@ -370,11 +370,11 @@ func (l *Limits) read(key string, mem *member, e fleet.Entry) (rec record.Limit,
 }
 
 // own has a gate go by limits of its own from a level on, to which that comes which it
-// was lent before.
+// was lent before. A chunk that has ended is used up.
 func (l *Limits) own(key string, level record.Level, now, fleetNow int64) {
 	for _, c := range l.gates.GiveUp(key, now, int64(record.ChunkLife)) {
 		if c.Until <= now {
-			c.Tokens = 0
+			continue
 		}
 		level.Return(c.Tokens, record.Slot{At: c.Leased, N: c.Slots})
 	}

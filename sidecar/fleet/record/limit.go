@@ -152,6 +152,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	me, known := next.Users[a.By]
 	me.Seen = a.Number
 	changed = next.terms(a.By, &env)
+	back := counted(a.BackSlots, env)
 	handsOver := l.Owner == a.By && (a.Own != nil || a.Leave)
 	if handsOver || l.Owner != "" && l.Owner != a.By && !env.Live(l.Owner) {
 		next.Level, next.Owner, changed = spent(env), "", true
@@ -162,7 +163,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	}
 	switch {
 	case a.Leave:
-		next.Level.Return(a.Back, a.BackSlots...)
+		next.Level.Return(a.Back, back...)
 		delete(next.Users, a.By)
 		return next, Grant{}, known || changed
 	case next.Owner == a.By:
@@ -173,7 +174,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 		next.Users[a.By] = me
 		return next, Grant{Permits: a.Hold, Again: askLife}, !known || changed || l.Users[a.By].Permits != a.Hold
 	}
-	next.Level.Return(a.Back, a.BackSlots...)
+	next.Level.Return(a.Back, back...)
 	me.Given = max(0, me.Given-a.Back) // who gives back has not had it
 	for _, b := range a.BackSlots {
 		me.Leased = max(0, me.Leased-b.N)
@@ -190,6 +191,12 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	asks := next.ask(&a, &g, env)
 	got := g.Tokens != 0 || g.Slots.N != 0 || a.Back != 0 || len(a.BackSlots) != 0
 	return next, g, changed || !known || got || asks || g.Permits != l.Users[a.By].Permits
+}
+
+// counted is those of slots whose entry is still in the record for certain. Without it
+// they would be taken out of what was leased later.
+func counted(slots []Slot, env LimitEnv) []Slot {
+	return slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return env.Now-s.At >= env.Limits.Window })
 }
 
 // spent is a level of which nothing is left: what the owner of it has used is not known.

@@ -661,3 +661,34 @@ func TestRestOfAChunkThatHasEnded(t *testing.T) {
 		})
 	}
 }
+
+// TestSlotsThatHaveLeftTheWindow are not given back once more: what is in the record
+// then was leased by others.
+func TestSlotsThatHaveLeftTheWindow(t *testing.T) {
+	l := throttle.Limits{Limit: 4, Window: 1000 * ms}
+	for name, tc := range map[string]struct{ after, want int64 }{
+		"in the window": {500 * ms, 2},
+		"too late":      {3000 * ms, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leased := 10_000 * ms
+			rec := Limit{
+				Users: map[string]User{"a": {}, "b": {}}, Terms: Terms{l, 1, "b"},
+				Level: Level{Used: true, At: leased, Slots: []Slot{{leased, 2}, {leased + 400*ms, 2}}},
+			}
+			now := leased + tc.after
+			if tc.after > l.Window {
+				rec.Slots = []Slot{{now - 100*ms, 4}} // of b
+			}
+			m := NewMember("a")
+			m.Learn(now, 1, rec)
+			m.GiveBack(Rest{Slots: Slot{At: leased, N: 2}, Until: leased + int64(ChunkLife)}) // a write that was refused has waited
+			next, _, _, _ := m.Swap(now, now, Ask{}, everybody, l, 1)
+			sum := int64(0)
+			for _, s := range next.Slots {
+				sum += s.N
+			}
+			require.Equal(t, tc.want, sum)
+		})
+	}
+}
