@@ -52,6 +52,7 @@ type Options struct {
 	Forward      func(issuer uint64, body []byte) (reply []byte, refused *wire.Error, err error)
 	SharesLimits func(key string) bool
 	Left         func(key string) (l Left, ok bool)
+	Fleet        Fleet // nil: no limits are shared
 }
 
 // Left is what is left of the limits of a key that several filas use.
@@ -59,6 +60,19 @@ type Left struct {
 	Tokens  int64 // in thousandths; negative: debt
 	Used    int64 // of the window
 	Permits int64 // that filas have to have calls and messages in flight
+}
+
+// Fleet has the limits that several filas share, which have to be asked for before calls
+// can be allowed. Its methods do not block.
+type Fleet interface {
+	// Outlook puts into i how the limits of its gate stand in the fleet, and says which
+	// of them is to be waited for by a call of that cost, and until when (Unix ns): now,
+	// if there is enough of all; throttle.Never, if nobody knows. ok is false if the gate
+	// does not go by what the fleet lends.
+	Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind, at int64, ok bool)
+	// Answered returns a channel that is closed when the fleet has answered for a key
+	// next; nil: it is not asked.
+	Answered(key string) <-chan struct{}
 }
 
 // Caps bound what callers name; 0 is no bound. Beyond it they are refused (429).
@@ -88,6 +102,16 @@ const (
 	busyRetryAfter = 200 * time.Millisecond
 )
 
+// A check waits so long for what a fleet has to lend, and then names so short a time: what
+// is lent ends before long, with nobody there to use it.
+const (
+	lendWait       = 200 * time.Millisecond
+	lendRetryAfter = 50 * time.Millisecond
+)
+
+// maxLends is how many requests may wait for what a fleet has to lend.
+const maxLends = 1000
+
 // maxForwards is how many calls may be on their way to the filas that gave their permits.
 const maxForwards = 1000
 
@@ -101,6 +125,7 @@ type Guard struct {
 	opt      Options
 	run      uint64        // of this process; in its permits
 	forwards chan struct{} // has room for those that are under way
+	lends    chan struct{} // the same of requests that wait for a fleet
 
 	mu struct {
 		sync.Mutex
@@ -145,7 +170,7 @@ type held struct {
 
 // New returns a guard without permits.
 func New(o Options) *Guard {
-	g := &Guard{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards)}
+	g := &Guard{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards), lends: make(chan struct{}, maxLends)}
 	g.mu.permits = make(map[uint64]*permit)
 	g.mu.byKey = make(map[string]int)
 	g.mu.timer = time.AfterFunc(time.Hour, func() {
@@ -200,6 +225,9 @@ func (g *Guard) Stop() int {
 // has to. If one of them cannot be decided, it is as if nobody had asked for any.
 func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
 	d, err := g.decide(caller, asks)
+	if err == nil && d.lacks != "" {
+		d, err = g.lent(d, caller, asks)
+	}
 	if err == nil {
 		err = g.onDisk(d)
 	}
@@ -215,6 +243,7 @@ type decision struct {
 	began   int64 // Unix ns
 	answers []wire.GuardAnswer
 	given   []*permit            // for the calls that are allowed, in their order
+	lacks   string               // a key of which a fleet has to lend what a call was refused for
 	onDisk  []func() *wire.Error // what given has to wait for
 }
 
@@ -240,6 +269,37 @@ func (g *Guard) decide(caller string, asks []wire.GuardAsk) (*decision, *wire.Er
 	return d, nil
 }
 
+// lent decides again as soon as a fleet has lent what was lacking, or after a while.
+func (g *Guard) lent(d *decision, caller string, asks []wire.GuardAsk) (*decision, *wire.Error) {
+	select {
+	case g.lends <- struct{}{}:
+		defer func() { <-g.lends }()
+	default:
+		return d, nil
+	}
+	began := d.began
+	over := time.NewTimer(lendWait)
+	defer over.Stop()
+	for waits := true; waits && d.lacks != ""; {
+		g.cancel(d.given, g.opt.Now())
+		answered := g.opt.Fleet.Answered(d.lacks) // before it is asked
+		var err *wire.Error
+		if d, err = g.decide(caller, asks); err != nil {
+			return nil, err
+		}
+		if d.lacks == "" {
+			break
+		}
+		select {
+		case <-answered:
+		case <-over.C:
+			waits = false
+		}
+	}
+	d.began = began
+	return d, nil
+}
+
 // check asks for a call, and makes a permit if it is allowed.
 func (g *Guard) check(ask *wire.GuardAsk, caller string, d *decision, a *wire.GuardAnswer) *wire.Error {
 	if err := g.pairs(ask); err != nil {
@@ -249,7 +309,8 @@ func (g *Guard) check(ask *wire.GuardAsk, caller string, d *decision, a *wire.Gu
 	if err := g.room(keys, len(d.given), d.began); err != nil {
 		return err
 	}
-	h, err := g.take(ask, keys, d.began, a)
+	h, lacks, err := g.take(ask, keys, d.began, a)
+	d.lacks = cmp.Or(d.lacks, lacks)
 	if err != nil || !a.Allowed {
 		return err
 	}
@@ -358,29 +419,30 @@ func (g *Guard) room(keys []string, given int, now int64) *wire.Error {
 	return nil
 }
 
-// take takes all that the call needs, or nothing and says what refuses it.
-func (g *Guard) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (held, *wire.Error) {
+// take takes all that the call needs, or nothing and says what refuses it, and for which
+// key a fleet is asked.
+func (g *Guard) take(ask *wire.GuardAsk, keys []string, now int64, a *wire.GuardAnswer) (h held, lacks string, failed *wire.Error) {
 	set, err := g.opt.Gates.Set(keys, now)
 	if err != nil { // there are fewer keys than it takes
-		return held{}, wire.Internal(err.Error())
+		return held{}, "", wire.Internal(err.Error())
 	}
-	h := held{set: set, circuit: g.opt.Circuits.Use(ask.Key, now)}
-	if *a = g.pass(&h, ask, now); !a.Allowed {
+	h = held{set: set, circuit: g.opt.Circuits.Use(ask.Key, now)}
+	if *a, lacks = g.pass(&h, ask, now); !a.Allowed {
 		g.giveBack(&h, breaker.Neutral, 0, now)
 	}
-	return h, nil
+	return h, lacks, nil
 }
 
 // pass goes through the circuit and the limits, all or none.
-func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) wire.GuardAnswer {
+func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer, lacks string) {
 	// Not Peek: the permit for a probe of a circuit that a fleet shares has to be asked for.
 	n, at := h.circuit.Admits(now)
 	if n <= 0 {
-		return g.byCircuit(ask.Key, at, now)
+		return g.byCircuit(ask.Key, at, now), ""
 	}
 	ticket, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
 	if !ok {
-		return byThrottle(block, now)
+		return g.byThrottle(block, ask.Thousandths(), now)
 	}
 	h.ticket = ticket
 	pass, pending := h.circuit.Allow(now)
@@ -390,10 +452,10 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) wire.GuardAnswer {
 	if pass == 0 { // somebody else was faster
 		g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
 		_, at := h.circuit.Peek(now)
-		return g.byCircuit(ask.Key, at, now)
+		return g.byCircuit(ask.Key, at, now), ""
 	}
 	h.pass = pass
-	return wire.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}
+	return wire.GuardAnswer{Allowed: true, Probe: n < math.MaxInt64}, ""
 }
 
 // giveBack gives back what is held. The circuit hears how the call went, and for how
@@ -552,6 +614,9 @@ func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
 	defer g.opt.Gates.Close(set, now)
 	for _, gate := range set.Gates() {
 		info := gate.Info(now)
+		if g.opt.Fleet != nil {
+			g.opt.Fleet.Outlook(&info, throttle.One, now)
+		}
 		if g.opt.Left != nil {
 			if left, ok := g.opt.Left(st.Key); ok {
 				info.Tokens, info.InWindow, info.InFlight = left.Tokens, left.Used, left.Permits
@@ -564,7 +629,9 @@ func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
 		}
 	}
 	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok {
-		st.Answer = byThrottle(block, now)
+		if answer, lacks := g.byThrottle(block, throttle.One, now); lacks == "" {
+			st.Answer = answer // otherwise there is enough, and a check would be lent it
+		}
 	}
 }
 
@@ -669,24 +736,32 @@ func (g *Guard) byCircuit(key string, at, now int64) wire.GuardAnswer {
 	return a
 }
 
-// byThrottle is the refusal by the gate of a throttle key.
-func byThrottle(b throttle.Block, now int64) wire.GuardAnswer {
-	a := wire.GuardAnswer{Gate: b.Kind.String(), Key: b.Gate.Key()}
-	at := b.At
+// byThrottle is the refusal by the gate of a throttle key. lacks is the key, if a fleet
+// has to lend what there is.
+func (g *Guard) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswer, lacks string) {
+	info, kind, at := b.Gate.Info(now), b.Kind, b.At
+	if g.opt.Fleet != nil && (kind == throttle.ByRate || kind == throttle.ByWindow || kind == throttle.ByInFlight) {
+		if k, t, ok := g.opt.Fleet.Outlook(&info, cost, now); ok {
+			kind, at = k, t
+			if at <= now {
+				lacks, at = info.Key, now+int64(lendRetryAfter)
+			}
+		}
+	}
+	a = wire.GuardAnswer{Gate: kind.String(), Key: info.Key}
 	switch {
 	case at != throttle.Never:
-	case b.Kind == throttle.ByTurn, b.Kind == throttle.ByRate, b.Kind == throttle.ByWindow:
+	case kind == throttle.ByTurn, kind == throttle.ByRate, kind == throttle.ByWindow:
 		// What a fleet lends of the last two it lends for less than busyRetryAfter.
 		at = now + int64(turnRetryAfter)
-	case b.Kind != throttle.ByPause:
+	case kind != throttle.ByPause:
 		at = now + int64(busyRetryAfter)
 	}
 	if at != throttle.Never {
 		a.RetryAfterMs = millis(at - now)
 	}
-	info := b.Gate.Info(now)
-	a.Limit = limit(&info, b.Kind, now)
-	return a
+	a.Limit = limit(&info, kind, now)
+	return a, lacks
 }
 
 // limit says how a limit of a gate stands; nil: there is none of that kind.

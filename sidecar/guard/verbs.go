@@ -37,6 +37,14 @@ func (g *Guard) checkVerb(tail string, body []byte) (reply []byte, headers map[s
 	switch {
 	case err != nil:
 		return nil, nil, err, nil
+	case d.lacks != "":
+		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
+			d, err := g.lent(d, r.Caller, asks)
+			if err != nil {
+				return nil, nil, err
+			}
+			return g.told(d, r.Checks != nil)
+		}
 	case len(d.onDisk) > 0:
 		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, r.Checks != nil) }
 	}

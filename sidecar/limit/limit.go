@@ -66,6 +66,7 @@ type member struct {
 	spare   int64 // since when there are permits that nobody uses; 0: there are none
 
 	disagreed throttle.Limits // of another instance, of which Conflict was told
+	answered  chan struct{}   // of Answered; nil: nobody waits
 }
 
 // New returns the limits that o.Fleet shares, and registers them there.
@@ -326,6 +327,10 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 		}
 		l.opt.Tell(l.gates.Lend(key, c, landed.Permits, now, nil))
 	}
+	if mem.answered != nil {
+		close(mem.answered)
+		mem.answered = nil
+	}
 	mem.mu.Unlock()
 	l.report(conflict)
 	l.opt.Fleet.Touch(letter, key)
@@ -465,6 +470,73 @@ func (l *Limits) Status(key string) (s Status, ok bool) {
 		s.By, s.SetAt = fleet.NameOf(by), max(0, rec.Terms.At-l.opt.Fleet.Offset())
 	}
 	return s, true
+}
+
+// Answered returns a channel that is closed when the next record of a key has come and has
+// been heeded; nil: the key has no member.
+func (l *Limits) Answered(key string) <-chan struct{} {
+	mem := l.find(key)
+	if mem == nil {
+		return nil
+	}
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	if mem.answered == nil {
+		mem.answered = make(chan struct{})
+	}
+	return mem.answered
+}
+
+// Outlook puts into i how the limits of its gate stand in the fleet, and says which of
+// them is to be waited for by a call of that cost, and until when (Unix ns): now, if there
+// is enough of all; throttle.Never, if nobody knows. ok is false if the gate does not go by
+// what the fleet lends.
+func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind, at int64, ok bool) {
+	own, alone, shared := l.gates.Shared(i.Key)
+	mem := l.find(i.Key)
+	if !shared || alone || mem == nil || l.opt.Fleet.Away() != nil {
+		return throttle.Open, 0, false
+	}
+	mem.mu.Lock()
+	defer mem.mu.Unlock()
+	if mem.foreign {
+		return throttle.Open, 0, false
+	}
+	limits, _ := mem.m.InForce(own, l.opt.SetAt(i.Key))
+	fleetNow := l.opt.Fleet.Now()
+	v, known := mem.m.Level(now, fleetNow, limits)
+	kind, at = i.Kind, now
+	if !known { // it is about to hand over
+		return kind, at, true
+	}
+	later := func(k throttle.Kind, t int64) {
+		if t > at {
+			kind, at = k, t
+		}
+	}
+	if full := limits.Full(); full > 0 {
+		i.Tokens += v.Tokens
+		i.BucketFull = limits.Rate.Takes(max(0, full-i.Tokens))
+		later(throttle.ByRate, now+limits.Rate.Takes(max(0, min(cost, full)-v.Tokens)))
+	}
+	if limits.Limit > 0 {
+		n, first, last := v.InWindow(fleetNow, limits.Window)
+		i.InWindow, i.WindowEmpty = n, max(0, last)
+		if n >= limits.Limit {
+			later(throttle.ByWindow, now+first)
+		}
+	}
+	if limits.Concurrency > 0 {
+		rec, _ := mem.m.Record()
+		permits := int64(0)
+		for _, u := range rec.Users {
+			permits += u.Permits
+		}
+		if i.InFlight = max(i.InFlight, permits); permits >= limits.Concurrency {
+			later(throttle.ByInFlight, throttle.Never)
+		}
+	}
+	return kind, at, true
 }
 
 // leftIfEmpty tells Release when there is nothing to wait for.

@@ -404,6 +404,19 @@ func (v *Level) Return(tokens int64, slots ...Slot) {
 	v.Slots = slices.DeleteFunc(v.Slots, func(s Slot) bool { return s.N == 0 })
 }
 
+// InWindow returns how many slots are used or leased, and how long (ns) from now on it takes
+// until the first and until the last of them have left the window.
+func (v *Level) InWindow(now, window int64) (n, first, last int64) {
+	for i, s := range v.Slots {
+		n += s.N
+		last = s.At + window + int64(ChunkLife+ClockSpread) - now
+		if i == 0 {
+			first = last
+		}
+	}
+	return n, first, last
+}
+
 // settle brings the level up to now. The time that has gone by is the fleet's, but never
 // more than has passed here since the record came, and a little: a clock that is wrong
 // gives nothing away.

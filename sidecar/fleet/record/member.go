@@ -129,6 +129,14 @@ func (m *Member) Swap(now, fleet int64, a Ask, live func(string) bool, limits th
 // Record returns the newest record that is known, and its revision.
 func (m *Member) Record() (Limit, uint64) { return m.rec, m.rev }
 
+// Level returns what of these limits is used and leased now, as far as it is known. ok is
+// false if only the owner knows.
+func (m *Member) Level(now, fleet int64, limits throttle.Limits) (v Level, ok bool) {
+	v = m.rec.Level
+	v.settle(LimitEnv{Now: fleet, Since: max(0, now-m.came), Limits: limits})
+	return v, m.rec.Owner == ""
+}
+
 // InForce returns the limits that count: those of the record or, if they are newer,
 // those of this instance.
 func (m *Member) InForce(limits throttle.Limits, set int64) (inForce throttle.Limits, by string) {

@@ -1,0 +1,91 @@
+package guard
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/fleet"
+	"github.com/filaq/fila/sidecar/fleet/fleettest"
+	fleetlimit "github.com/filaq/fila/sidecar/limit"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// share has the limits of a rig be those of a fleet.
+func (r *rig) share(b *fleettest.Bucket) (stop func()) {
+	r.t.Helper()
+	log, now := slog.New(slog.DiscardHandler), func() int64 { return time.Now().UnixNano() }
+	f := fleet.New(fleet.Options{Log: log, Bucket: b.Of(), Now: now, Instance: "i", Degraded: func(error) {}})
+	l := fleetlimit.New(fleetlimit.Options{
+		Log: log, Now: now, Fleet: f, Tell: func([]*throttle.Wait) {}, Conflict: func(fleetlimit.Conflict) {},
+		Kin: func(string) bool { return false }, Shares: func(string) bool { return true }, SetAt: func(string) int64 { return 1 },
+	})
+	l.Attach(r.gates)
+	r.opt.Fleet, r.opt.SharesLimits = l, func(string) bool { return true }
+	require.NoError(r.t, f.Start(r.t.Context()))
+	return f.Stop
+}
+
+// TestCallsUnderSharedLimits: a caller who comes back by whole seconds gets what there is,
+// although what a fleet lends has ended by then, and a refusal says how the limit stands
+// in the fleet.
+func TestCallsUnderSharedLimits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits  throttle.Limits
+		refused wire.GuardLimit
+		retry   int64 // at least
+	}{
+		"window": {
+			throttle.Limits{Limit: 10, Window: int64(time.Hour)},
+			wire.GuardLimit{Key: "v", Gate: "window", Limit: 10, WindowMs: 3_600_000},
+			3_500_000,
+		},
+		"rate": {
+			throttle.Limits{Rate: rate(t, "0.0001"), Burst: 10 * throttle.One},
+			wire.GuardLimit{Key: "v", Gate: "rate", Limit: 10},
+			9_000_000,
+		},
+		"both": {
+			throttle.Limits{Rate: rate(t, "1000"), Burst: 10 * throttle.One, Limit: 10, Window: int64(time.Hour)},
+			wire.GuardLimit{Key: "v", Gate: "window", Limit: 10, WindowMs: 3_600_000},
+			3_500_000,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fleettest.New()
+				rigs := []*rig{newRig(t), newRig(t)}
+				for _, r := range rigs {
+					defer r.share(b)()
+					r.limit("v", tc.limits)
+				}
+				allowed := 0
+				for range 30 {
+					for _, r := range rigs {
+						if a := r.ask("v"); a.Allowed {
+							allowed++
+							r.done("v", a.Permit, wire.GuardOK)
+						}
+						time.Sleep(time.Second)
+					}
+				}
+				require.Equal(t, 10, allowed)
+				for _, r := range rigs {
+					a := r.ask("v")
+					require.False(t, a.Allowed)
+					require.Greater(t, a.RetryAfterMs, tc.retry)
+					require.Positive(t, a.Limit.ResetS)
+					st := r.SharedState("v")
+					require.False(t, st.Answer.Allowed)
+					require.Zero(t, st.Limits[len(st.Limits)-1].Remaining)
+					a.Limit.ResetS, a.Limit.ResetEpoch = 0, 0
+					require.Equal(t, &tc.refused, a.Limit)
+				}
+			})
+		})
+	}
+}
