@@ -194,6 +194,25 @@ func TestChartExtras(t *testing.T) {
 	require.Equal(t, "15s", at(monitor, "spec", "endpoints", 0, "interval"))
 }
 
+// A cluster has several pods, each a node named as its pod is.
+func TestChartCluster(t *testing.T) {
+	set := renderChart(t, func(values map[string]any) { values["cluster"].(map[string]any)["enabled"] = true })["StatefulSet"]
+	require.Equal(t, 3, at(set, "spec", "replicas"))
+	require.Equal(t, "Parallel", at(set, "spec", "podManagementPolicy"))
+	env := environment(t, at(set, "spec", "template", "spec", "containers", 0))
+	require.Equal(t, "true", env["FILA_CLUSTER__ENABLED"])
+	require.NotContains(t, env, "FILA_CLUSTER__NODE", "the host name is the pod's")
+	alone := renderChart(t, nil)["StatefulSet"]
+	require.Nil(t, at(alone, "spec", "podManagementPolicy"))
+	require.NotContains(t, environment(t, at(alone, "spec", "template", "spec", "containers", 0)), "FILA_CLUSTER__ENABLED")
+	_, err := tryChart(t, func(values map[string]any) {
+		values["image"].(map[string]any)["repository"] = "registry.example.com/fila"
+		values["cluster"].(map[string]any)["enabled"] = true
+		values["nats"].(map[string]any)["url"] = ""
+	})
+	require.ErrorContains(t, err, "cluster.enabled needs nats.url")
+}
+
 // What cannot work is refused while rendering, in words.
 func TestChartRefuses(t *testing.T) {
 	secret := func(name string) map[string]any { return map[string]any{"secret": name} }
