@@ -53,11 +53,12 @@ func TestReadinessOfAMember(t *testing.T) {
 	require.Equal(t, "ready: owner of all 2 shards", readyz(x))
 	x.must("fila.admin.queue-create.orders", "", nil)
 	x.must("fila.enqueue.orders", "hello", nil)
-	require.Contains(t, scraped(x), `fila_cluster_owner{shard="1"} 1`)
-	require.Contains(t, scraped(x), `fila_cluster_takeovers_total{kind="failure"} 2`)
+	require.Eventually(t, func() bool { return strings.Contains(scraped(x), `fila_cluster_owner{shard="1"} 1`) }, time.Minute, 10*time.Millisecond)
 	require.NotContains(t, scraped(x), "fila_cluster_record_bytes_count 0")
-	st := m.cluster.Status()
-	require.Positive(t, st.Shards[0].LogBytes+st.Shards[1].LogBytes)
+	require.Eventually(t, func() bool { // counted and told a moment later
+		st := m.cluster.Status()
+		return st.Shards[0].LogBytes > 0 && st.Shards[1].LogBytes > 0 && strings.Contains(scraped(x), `fila_cluster_takeovers_total{kind="failure"} 2`)
+	}, time.Minute, 10*time.Millisecond)
 
 	require.False(t, m.hasCaughtUp(7, 100_000))
 	require.True(t, m.hasCaughtUp(7, 1))
