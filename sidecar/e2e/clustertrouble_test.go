@@ -444,11 +444,11 @@ func (c *troubledCluster) sameEverywhere() {
 		require.Zero(t, p.Stop(t), p.log)
 	}
 	c.checkFiles("at the end")
-	messages := 0
+	messages, after := 0, time.Now().Add(30*time.Second).UnixNano() // others may expire while files are read
 	for shard := range troubleShards {
 		var first *replicaContent
 		for i, p := range c.procs {
-			have := readReplica(t, filepath.Join(p.Dir, "shards", fmt.Sprint(shard, ".db")))
+			have := readReplica(t, filepath.Join(p.Dir, "shards", fmt.Sprint(shard, ".db")), after)
 			if first == nil {
 				first = have
 				messages += len(have.Messages)
@@ -467,8 +467,8 @@ type replicaContent struct {
 	Dedupes  map[string]store.ID
 }
 
-// readReplica reads a file that nobody serves.
-func readReplica(t *testing.T, path string) *replicaContent {
+// readReplica reads a file that nobody serves, with the dedupe ids that expire after a time.
+func readReplica(t *testing.T, path string, after int64) *replicaContent {
 	t.Helper()
 	f, err := store.OpenFile(path, store.Options{})
 	require.NoError(t, err)
@@ -484,9 +484,8 @@ func readReplica(t *testing.T, path string) *replicaContent {
 		have.Messages[m.Ref] = fmt.Sprintf("%x %s %q %q %d", m.ID, m.Key, m.Headers, m.Payload, attempts)
 		return nil
 	}))
-	soon := time.Now().Add(30 * time.Second).UnixNano() // what expires while files are read
 	require.NoError(t, f.Dedupes(nil, func(d store.Dedupe) error {
-		if d.Until > soon {
+		if d.Until > after {
 			have.Dedupes[fmt.Sprint(d.Queue, "/", d.DedupeID)] = d.ID
 		}
 		return nil
