@@ -83,11 +83,7 @@ func (j *streamJournal) metadata() map[string]string {
 func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
 	s, err := j.o.JS.Stream(ctx, j.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && create {
-		s, err = j.o.JS.CreateStream(ctx, jetstream.StreamConfig{
-			Name: j.name, Subjects: []string{j.subject}, Description: "commit log of a shard of fila; only fila may write here",
-			Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage,
-			MaxBytes: j.o.MaxBytes, Replicas: j.o.Replicas, AllowDirect: true, Metadata: j.metadata(),
-		})
+		s, err = j.create(ctx, 0)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node was faster
 			s, err = j.o.JS.Stream(ctx, j.name)
 		}
@@ -100,6 +96,15 @@ func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
 	}
 	info := s.CachedInfo()
 	return stateOf(info), j.check(&info.Config)
+}
+
+// create makes the stream, whose first record has a sequence, 0 for the usual one.
+func (j *streamJournal) create(ctx context.Context, first uint64) (jetstream.Stream, error) {
+	return j.o.JS.CreateStream(ctx, jetstream.StreamConfig{
+		Name: j.name, Subjects: []string{j.subject}, Description: "commit log of a shard of fila; only fila may write here",
+		Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, FirstSeq: first,
+		MaxBytes: j.o.MaxBytes, Replicas: j.o.Replicas, AllowDirect: true, Metadata: j.metadata(),
+	})
 }
 
 // check refuses a stream that is not ours, or loses or changes records by itself.

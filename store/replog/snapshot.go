@@ -56,10 +56,13 @@ func due(st state, newest uint64, live, least int64) bool {
 	return size > most
 }
 
+// snapshotsOf names the object store of a cluster.
+func snapshotsOf(cluster string) string { return "FILA_" + cluster + "_SNAP" }
+
 // OpenSnapshots finds the object store of a cluster's snapshots, or makes it with so
 // many replicas. It refuses one of another cluster.
 func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarnation string, replicas int) (jetstream.ObjectStore, error) {
-	bucket := "FILA_" + cluster + "_SNAP"
+	bucket := snapshotsOf(cluster)
 	want := map[string]string{metaCluster: cluster, metaIncarnation: incarnation}
 	obs, err := js.ObjectStore(ctx, bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -264,10 +267,14 @@ func (r *Replica) download(ctx context.Context, name, path string) error {
 	return errors.Join(err, f.Close())
 }
 
+// seedSeq is how far the snapshot of a seed goes. The log begins behind it, as one that
+// was cut: so no replica can begin with nothing.
+const seedSeq = 1
+
 // Seed makes a file, the store of a node without a cluster or a replica of another
-// incarnation, the beginning of a log that does not exist yet: its snapshot up to
-// sequence 0. The file is only read; nobody may serve it. Replicas begin with it once
-// the stream has been made, which Seed does in the end.
+// incarnation, the beginning of a log that does not exist yet: its first snapshot. The
+// file is only read; nobody may serve it. Replicas begin with it once the stream has been
+// made, which Seed does in the end. After an error [Discard] takes away what it has made.
 func Seed(ctx context.Context, o Options, path string) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -287,7 +294,7 @@ func Seed(ctx context.Context, o Options, path string) error {
 	if err != nil {
 		return err
 	}
-	if len(have) > 0 && have[0].Seq > 0 {
+	if len(have) > 0 && have[0].Seq > seedSeq {
 		return fmt.Errorf("%w: there is a snapshot of shard %d up to %d, and no stream", ErrForeign, o.Shard, have[0].Seq)
 	}
 	tmp := o.Path + ".seed"
@@ -295,8 +302,10 @@ func Seed(ctx context.Context, o Options, path string) error {
 	if err := o.seed(ctx, path, tmp); err != nil {
 		return fmt.Errorf("replog: seed of shard %d from %s: %w", o.Shard, path, err)
 	}
-	_, err = j.open(ctx, true)
-	return err
+	if _, err = j.create(ctx, seedSeq+1); err != nil {
+		return fmt.Errorf("replog: stream %s: %w", j.name, err)
+	}
+	return nil
 }
 
 func (o *Options) seed(ctx context.Context, path, tmp string) error {
@@ -315,14 +324,14 @@ func (o *Options) seed(ctx context.Context, path, tmp string) error {
 	if err != nil {
 		return err
 	}
-	err = s.Apply(nil, position{incarnation: o.Incarnation, shard: o.Shard}.append(nil))
+	err = s.Apply(nil, position{seq: seedSeq, incarnation: o.Incarnation, shard: o.Shard}.append(nil))
 	if err = errors.Join(err, s.Close()); err != nil {
 		return err
 	}
 	if _, err := compacted(tmp, o.Store); err != nil {
 		return err
 	}
-	_, err = o.upload(ctx, tmp, o.slot(0), 0)
+	_, err = o.upload(ctx, tmp, o.slot(0), seedSeq)
 	return err
 }
 

@@ -2,6 +2,7 @@ package replog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -218,6 +219,10 @@ func TestSeed(t *testing.T) {
 	require.NoFileExists(t, o.Path, "it does not begin with nothing")
 	require.NoError(t, Seed(t.Context(), o, single))
 	require.ErrorIs(t, Seed(t.Context(), o, single), ErrForeign, "the stream is there")
+	without := options(js, t.TempDir(), "c")
+	without.Create = false
+	_, err = Open(t.Context(), without)
+	require.ErrorIs(t, err, ErrGap, "nobody begins without the seed")
 	a, b := openReplica(t, o), openReplica(t, withSnapshots(t, js, dir, "b"))
 	s := promote(t, a)
 	require.Equal(t, want, contentOf(t, s))
@@ -258,4 +263,38 @@ func TestCorruptFileOfAnOwnerIsMadeAgain(t *testing.T) {
 	require.Eventually(t, func() bool { return a.Seen().Seq > 0 }, time.Minute, 10*time.Millisecond)
 	require.FileExists(t, o.Path+".corrupt")
 	require.Equal(t, before, contentOf(t, promote(t, a)))
+}
+
+// What is of a former incarnation is discarded, and nothing of anybody else.
+func TestDiscard(t *testing.T) {
+	js := jetStream(t)
+	o := withSnapshots(t, js, t.TempDir(), "a")
+	r := openReplica(t, o)
+	s := promote(t, r)
+	require.NoError(t, put(s, "k", "v"))
+	_, seq := s.w.progress()
+	_, err := r.Snapshot(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+
+	f, err := store.OpenFile(o.Path, store.Options{})
+	require.NoError(t, err)
+	at, ok, err := CopyOf(f)
+	require.NoError(t, errors.Join(err, f.Close()))
+	require.True(t, ok)
+	require.Equal(t, Copy{o.Incarnation, o.Shard, 1, seq, seq}, at)
+	for _, behind := range []Copy{{Epoch: 0, N: 9, Seq: 99}, {Epoch: 1, N: seq - 1, Seq: 99}, {Epoch: 1, N: seq, Seq: seq - 1}} {
+		require.Positive(t, at.Compare(behind))
+		require.Negative(t, behind.Compare(at))
+	}
+
+	shards := o.Shard + 2 // the last one has no log
+	require.ErrorIs(t, Discard(t.Context(), js, o.Cluster, shards, "another"), ErrForeign)
+	require.NoError(t, openReplica(t, o).Close(), "nothing was deleted")
+	require.NoError(t, Discard(t.Context(), js, o.Cluster, shards, "another", o.Incarnation))
+	require.NoError(t, Discard(t.Context(), js, o.Cluster, shards, "another", o.Incarnation), "there is nothing left")
+	_, err = js.Stream(t.Context(), streamOf(o.Cluster, o.Shard))
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+	_, err = js.ObjectStore(t.Context(), snapshotsOf(o.Cluster))
+	require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
 }

@@ -1,0 +1,77 @@
+package replog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/filaq/fila/store"
+)
+
+// Copy is how far the file of a replica is that nobody has open.
+type Copy struct {
+	Incarnation string
+	Shard       int
+	Epoch, N    uint64 // of the record that was applied last, and its number in the epoch
+	Seq         uint64 // of it in the stream
+}
+
+// CopyOf reads how far a file is; ok is false if it is no replica.
+func CopyOf(f *store.File) (c Copy, ok bool, err error) {
+	raw, err := f.Position()
+	if err != nil || raw == nil {
+		return c, false, err
+	}
+	p, err := decodePosition(raw)
+	return Copy{p.incarnation, p.shard, p.at.epoch, p.at.n, p.seq}, err == nil, err
+}
+
+// Compare orders copies of one shard of one incarnation: the more advanced is larger. A
+// later epoch wins, since its owner had all that was confirmed before it.
+func (c Copy) Compare(d Copy) int {
+	return cmp.Or(cmp.Compare(c.Epoch, d.Epoch), cmp.Compare(c.N, d.N), cmp.Compare(c.Seq, d.Seq))
+}
+
+// Discard deletes the logs of a cluster and its snapshots, if they are of one of the
+// incarnations, and touches nothing if one of them is not. What is not there is no error.
+func Discard(ctx context.Context, js jetstream.JetStream, cluster string, shards int, incarnations ...string) error {
+	snapshots := "OBJ_" + snapshotsOf(cluster)
+	names := []string{snapshots}
+	for s := range shards {
+		names = append(names, streamOf(cluster, s))
+	}
+	var there []string
+	for _, name := range names {
+		s, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("replog: stream %s: %w", name, err)
+		}
+		md := s.CachedInfo().Config.Metadata
+		if md[metaCluster] != cluster || !slices.Contains(incarnations, md[metaIncarnation]) {
+			return fmt.Errorf("%w: stream %s is of incarnation %q of cluster %q", ErrForeign, name, md[metaIncarnation], md[metaCluster])
+		}
+		there = append(there, name)
+	}
+	for _, name := range there {
+		if err := js.DeleteStream(ctx, name); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("replog: deleting stream %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Busy reports whether JetStream may do later what it has not done: it may have no leader
+// just now, or not all of its servers yet.
+func Busy(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.As(err, &api) && api.Code >= 500
+}
