@@ -36,7 +36,7 @@ var ownImports = map[string][]string{
 	"cli/gatecmd":    {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/hookcmd":    {"client", "hooks", "wire", "cli/command", "cli/terminal"},
 	"cli/storecmd":   {"client", "sidecar/config", "store", "wire", "cli/command", "cli/terminal"},
-	"cli/clustercmd": {"client", "wire", "cli/command", "cli/terminal"},
+	"cli/clustercmd": {"client", "sidecar", "sidecar/cluster/transfer", "sidecar/config", "store", "wire", "cli/command", "cli/terminal"},
 	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "sidecar", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/command":    {"client", "sidecar/config", "wire", "cli/terminal"},
 	"cli/terminal":   {},
@@ -51,7 +51,7 @@ var ownImports = map[string][]string{
 	// The rooms of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
 		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue",
-		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/config", "sidecar/telemetry", "hooks", "breaker", "store", "store/replog", "throttle", "wire",
+		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/telemetry", "hooks", "breaker", "store", "store/replog", "throttle", "wire",
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
@@ -74,6 +74,7 @@ var ownImports = map[string][]string{
 	"sidecar/cluster":           {"sidecar/cluster/ownership", "store", "store/replog", "wire"},
 	"sidecar/cluster/meta":      {"sidecar/control", "store", "wire"},
 	"sidecar/cluster/ownership": {},
+	"sidecar/cluster/transfer":  {"sidecar/cluster", "sidecar/cluster/meta", "store", "store/replog", "wire"},
 
 	"client":          {"wire"},
 	"hooks":           {"breaker"},
@@ -95,7 +96,7 @@ var ownImports = map[string][]string{
 // free; what is not listed is refused.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
-		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "store/replog", "client", "bench/load", "bench/system",
+		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/load", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
 	},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},

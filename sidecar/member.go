@@ -163,7 +163,7 @@ func (m *member) follow(ctx context.Context, o replog.Options) (*replog.Replica,
 func patiently[T any](ctx context.Context, log *slog.Logger, what string, open func() (T, error)) (T, error) {
 	for reported := false; ; {
 		opened, err := open()
-		if err == nil || !busy(err) {
+		if err == nil || !replog.Busy(err) {
 			return opened, err
 		}
 		if !reported {
@@ -180,13 +180,6 @@ func patiently[T any](ctx context.Context, log *slog.Logger, what string, open f
 
 // logRetry is how long a node waits before it looks again.
 const logRetry = 250 * time.Millisecond
-
-// busy reports whether JetStream may do later what it has not done.
-func busy(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, nats.ErrDisconnected) || errors.As(err, &api) && api.Code >= 500
-}
 
 // join makes this node take over what falls to it.
 func (m *member) join(ctx context.Context) (err error) {

@@ -68,6 +68,20 @@ func Discard(ctx context.Context, js jetstream.JetStream, cluster string, shards
 	return nil
 }
 
+// DiscardLog deletes the log that the options name, if it is there and theirs.
+func DiscardLog(ctx context.Context, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	if _, err := o.journal().open(ctx, false); errors.Is(err, ErrGone) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return o.JS.DeleteStream(ctx, streamOf(o.Cluster, o.Shard))
+}
+
 // Busy reports whether JetStream may do later what it has not done: it may have no leader
 // just now, or not all of its servers yet.
 func Busy(err error) bool {

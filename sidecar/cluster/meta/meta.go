@@ -61,11 +61,15 @@ type record struct {
 	Shards      int       `json:"shards"`
 	Secret      []byte    `json:"secret"`
 	Created     time.Time `json:"created"`
+
+	Making string `json:"making,omitempty"` // the command that puts data into it, until it is done
+	Before string `json:"before,omitempty"` // the incarnation that it takes the place of, while Making
 }
 
 // Meta is what a cluster has to know. Its methods may be called from any goroutine.
 type Meta struct {
 	opt    Options
+	look   bool // at what is there; nothing is made
 	js     jetstream.JetStream
 	bucket string
 	what   record // since Open
@@ -106,12 +110,29 @@ func Bucket(cluster string) string { return "FILA_" + cluster + "_META" }
 // JetStream until ctx ends, and says in the log what for. An error that no waiting mends
 // is [ErrUnusable], in one line that says what to do.
 func Open(ctx context.Context, o Options) (*Meta, error) {
+	m, err := open(ctx, o, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.join(ctx); err != nil {
+		m.Close()
+		return nil, err
+	}
+	if !o.SyncsAlways {
+		o.Log.Warn("fila cannot see whether the NATS servers sync what JetStream acks: without sync_interval: always in the jetstream block of each, a power failure of all of them can lose messages that are confirmed",
+			"cluster", o.Cluster)
+	}
+	return m, nil
+}
+
+// open finds the bucket, or makes it unless it is only to be looked at, and reads it.
+func open(ctx context.Context, o Options, look bool) (*Meta, error) {
 	js, err := jetstream.New(o.Conn)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
 	}
 	m := &Meta{
-		opt: o, js: js, bucket: Bucket(o.Cluster),
+		opt: o, look: look, js: js, bucket: Bucket(o.Cluster),
 		first: make(chan struct{}), failed: make(chan struct{}), writer: make(chan struct{}),
 		wake: make(chan struct{}, 1), work: make(chan struct{}, 1),
 	}
@@ -125,15 +146,13 @@ func Open(ctx context.Context, o Options) (*Meta, error) {
 	m.ended.Go(m.follow)
 	m.ended.Go(m.tell)
 	go m.write()
-	if err := m.join(ctx); err != nil {
+	select {
+	case <-m.first:
+		return m, nil
+	case <-ctx.Done():
 		m.Close()
-		return nil, err
+		return nil, fmt.Errorf("cluster %s: the bucket %s cannot be read: %w", o.Cluster, m.bucket, ctx.Err())
 	}
-	if !o.SyncsAlways {
-		o.Log.Warn("fila cannot see whether the NATS servers sync what JetStream acks: without sync_interval: always in the jetstream block of each, a power failure of all of them can lose messages that are confirmed",
-			"cluster", o.Cluster)
-	}
-	return m, nil
 }
 
 // ready finds the bucket or makes it.
@@ -169,6 +188,9 @@ func (m *Meta) prepare(ctx context.Context) error {
 	}
 	name := "KV_" + m.bucket
 	s, err := m.js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && m.look {
+		return m.none()
+	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = m.js.CreateStream(ctx, m.config(name))
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
@@ -242,19 +264,22 @@ func (m *Meta) explain(err error) error {
 
 // join reads what the cluster is, or says so first if there is nothing.
 func (m *Meta) join(ctx context.Context) error {
-	select {
-	case <-m.first:
-	case <-ctx.Done():
-		return fmt.Errorf("cluster %s: the bucket %s cannot be read: %w", m.opt.Cluster, m.bucket, ctx.Err())
-	}
 	for {
 		m.mu.Lock()
 		e, moved := m.mu.entries[clusterKey], m.mu.moved
 		m.mu.Unlock()
 		if e.value != nil {
-			return m.understand(e.value)
+			r, err := m.understand(e.value)
+			switch {
+			case err != nil:
+				return err
+			case r.Making != "":
+				return m.unusable("`%s` is under way or was interrupted; call it again, and start the nodes when it is done", r.Making)
+			}
+			m.know(r)
+			return nil
 		}
-		err := <-m.submit(ctx, []put{swap(clusterKey, nil, newRecord(m.opt.Shards))})
+		err := <-m.submit(ctx, []put{swap(clusterKey, nil, newRecord(m.opt.Shards).encode())})
 		if err == nil {
 			m.opt.Log.Info("the cluster has been made", "cluster", m.opt.Cluster, "shards", m.opt.Shards)
 			continue
@@ -265,10 +290,25 @@ func (m *Meta) join(ctx context.Context) error {
 	}
 }
 
-func newRecord(shards int) []byte {
+// know notes what the cluster is from now on.
+func (m *Meta) know(r record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.what = r
+}
+
+func newRecord(shards int) record {
+	return record{Format: format, Incarnation: rand.Text(), Shards: shards, Secret: NewSecret(), Created: time.Now().UTC()}
+}
+
+// NewSecret makes what tokens of acks are signed with.
+func NewSecret() []byte {
 	secret := make([]byte, wire.SignerKeyLen)
 	_, _ = rand.Read(secret) // it never fails
-	r := record{Format: format, Incarnation: rand.Text(), Shards: shards, Secret: secret, Created: time.Now().UTC()}
+	return secret
+}
+
+func (r record) encode() []byte {
 	text, err := json.Marshal(r)
 	if err != nil {
 		panic("meta: " + err.Error())
@@ -276,22 +316,20 @@ func newRecord(shards int) []byte {
 	return text
 }
 
-// understand takes over what the cluster is.
-func (m *Meta) understand(text []byte) error {
-	var r record
-	err := json.Unmarshal(text, &r)
+// understand reads what the cluster is.
+func (m *Meta) understand(text []byte) (r record, err error) {
+	err = json.Unmarshal(text, &r)
 	switch {
 	case err == nil && r.Format > format:
-		return m.unusable("it is of a newer fila (format %d, this one knows %d)", r.Format, format)
+		return r, m.unusable("it is of a newer fila (format %d, this one knows %d)", r.Format, format)
 	case err != nil || r.Incarnation == "" || r.Shards < 1 || len(r.Secret) != wire.SignerKeyLen:
-		return m.unusable("what the bucket %s says of it cannot be read", m.bucket)
+		return r, m.unusable("what the bucket %s says of it cannot be read", m.bucket)
 	case r.Shards != m.opt.Shards:
-		return m.unusable("it has %d shards and cluster.shards = %d: the number is fixed when a cluster is made", r.Shards, m.opt.Shards)
+		return r, m.unusable("it has %d shards and cluster.shards = %d: the number is fixed when a cluster is made", r.Shards, m.opt.Shards)
 	case m.opt.Incarnation != "" && m.opt.Incarnation != r.Incarnation:
-		return m.unusable("it was made anew (incarnation %s) and this node has data of another one (%s); move its data_dir away to join with an empty one", r.Incarnation, m.opt.Incarnation)
+		return r, m.unusable("it was made anew (incarnation %s) and this node has data of another one (%s); move its data_dir away to join with an empty one", r.Incarnation, m.opt.Incarnation)
 	}
-	m.what = r
-	return nil
+	return r, nil
 }
 
 // Secret signs the tokens of acks at all nodes.

@@ -395,7 +395,7 @@ func TestTheClusterIsMadeAnew(t *testing.T) {
 	srv := alone(t)
 	m := join(t, srv)
 	require.NoError(t, m.Err())
-	_, err := m.js.Publish(t.Context(), m.subject(clusterKey), newRecord(8))
+	_, err := m.js.Publish(t.Context(), m.subject(clusterKey), newRecord(8).encode())
 	require.NoError(t, err)
 	select {
 	case <-m.Failed():

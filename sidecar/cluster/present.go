@@ -1,0 +1,53 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/cluster/ownership"
+)
+
+// presentWait is how long Present listens: nodes tell of themselves every second.
+const presentWait = 3 * time.Second
+
+// Present returns the nodes of a cluster that tell of themselves, sorted. It is for who is
+// no node.
+func Present(ctx context.Context, conn *nats.Conn, name string) ([]string, error) {
+	s, err := newSubjects(name, "observer")
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	heard := make(map[string]bool)
+	sub, err := conn.Subscribe(s.members(), func(m *nats.Msg) {
+		var n ownership.News
+		if json.Unmarshal(m.Data, &n) == nil {
+			mu.Lock()
+			if heard[n.Node] = true; n.Left {
+				delete(heard, n.Node)
+			}
+			mu.Unlock()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection may be gone
+	if err := conn.FlushWithContext(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case <-time.After(presentWait):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return slices.Sorted(maps.Keys(heard)), nil
+}

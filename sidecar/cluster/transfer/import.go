@@ -1,0 +1,165 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/filaq/fila/sidecar/cluster/meta"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Import makes a cluster of the store of a node without one, which does not run. The
+// store is only read. The cluster must not exist yet; after an error it is joined by
+// nobody until an Import has come to its end.
+func Import(ctx context.Context, o Options, path string) (moved Moved, err error) {
+	f, err := store.OpenFile(path, o.store())
+	if err != nil {
+		return moved, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if position, err := f.Position(); err != nil {
+		return moved, err
+	} else if position != nil {
+		return moved, fmt.Errorf("%w: %s is the copy of a shard of a cluster, not the store of a fila without one", store.ErrNotStore, path)
+	}
+	snap, err := f.Snapshot()
+	if err != nil {
+		return moved, err
+	}
+	if err := o.nobody(ctx); err != nil {
+		return moved, err
+	}
+	b := o.beginning(&snap)
+	m, err := meta.Begin(ctx, o.meta(), b)
+	if err != nil {
+		return moved, err
+	}
+	defer m.Close()
+	defer os.RemoveAll(o.Dir) //nolint:errcheck // the next one makes them again
+	if err := errors.Join(os.RemoveAll(o.Dir), o.makeDir()); err != nil {
+		return moved, err
+	}
+	files, err := o.split(f, &snap, b.Queues, &moved)
+	if err != nil {
+		return moved, err
+	}
+	moved.Queues, moved.Consumers, moved.Entries = int64(len(snap.Queues)), int64(len(snap.Consumers)), int64(len(b.Entries))
+	return moved, o.fill(ctx, m, files, m.Incarnation())
+}
+
+// What a node without a cluster keeps of its gates and circuits; in a cluster all of that
+// is shared, in another form.
+var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates"}
+
+func isOwnState(key string) bool {
+	for _, prefix := range ownStates {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginning is what the cluster knows of a store.
+func (o *Options) beginning(snap *store.Snapshot) meta.Beginning {
+	b := meta.Beginning{By: byImport, Secret: snap.Secret, LastID: snap.NextQueueID - 1}
+	b.Queues = placesOf(snap.Queues, &b.LastID, func(name string) int { return meta.ShardOf(name, o.Shards) })
+	for _, e := range snap.Config {
+		if !isOwnState(e.Key) {
+			b.Entries = append(b.Entries, e)
+		}
+	}
+	return b
+}
+
+// placesOf says where queues are, by the name of the one that is no dead letter queue. A
+// queue whose dead letter queue is not there, or the other way round, gets another id for
+// that.
+func placesOf(queues []store.QueueRecord, last *store.QueueID, shardOf func(name string) int) map[string]meta.Place {
+	places := make(map[string]meta.Place)
+	for _, q := range queues {
+		name := wire.Source(q.Name)
+		p, ok := places[name]
+		if !ok {
+			p.Shard = shardOf(name)
+		}
+		side := 0
+		if wire.IsDLQ(q.Name) {
+			side = 1
+		}
+		p.IDs[side] = q.ID
+		places[name] = p
+	}
+	for name, p := range places {
+		for side, id := range p.IDs {
+			if id == 0 {
+				*last++
+				p.IDs[side] = *last
+			}
+		}
+		places[name] = p
+	}
+	return places
+}
+
+// split makes a store of the queues of each shard.
+func (o *Options) split(f *store.File, snap *store.Snapshot, places map[string]meta.Place, moved *Moved) (files []string, err error) {
+	shards := make([]filler, o.Shards)
+	defer func() {
+		for i := range shards {
+			if shards[i].b != nil {
+				err = errors.Join(err, shards[i].b.Discard())
+			}
+		}
+	}()
+	heads := make([]store.Batch, o.Shards)
+	of := make(map[store.QueueID]*filler)
+	numbers := make(map[store.QueueID]int)
+	for _, q := range snap.Queues {
+		n := places[wire.Source(q.Name)].Shard
+		of[q.ID], numbers[q.ID] = &shards[n], n
+		heads[n].PutQueues = append(heads[n].PutQueues, q)
+	}
+	for _, c := range snap.Consumers {
+		n := numbers[c.Queue]
+		heads[n].PutConsumers = append(heads[n].PutConsumers, c)
+	}
+	for n := range shards {
+		path := o.file(n)
+		if shards[n].b, err = store.Build(path, nil, o.store()); err != nil {
+			return nil, err
+		}
+		if err := shards[n].b.Add(&heads[n]); err != nil {
+			return nil, err
+		}
+		files = append(files, path)
+	}
+	err = f.Messages(nil, func(m *store.Message, st *store.State) error {
+		s := of[m.Queue]
+		if s == nil {
+			return fmt.Errorf("message %d is of queue %d, which does not exist", m.Seq, m.Queue)
+		}
+		moved.Messages++
+		return s.message(m, st)
+	})
+	if err == nil {
+		err = f.Dedupes(nil, func(d store.Dedupe) error {
+			moved.DedupeIDs++
+			return of[d.Queue].dedupe(d)
+		})
+	}
+	for n := range shards {
+		if err == nil {
+			err = shards[n].flush()
+		}
+		if err == nil {
+			err = shards[n].b.Finish()
+			shards[n].b = nil
+		}
+	}
+	return files, err
+}

@@ -1,0 +1,279 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/filaq/fila/sidecar/cluster/meta"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/replog"
+	"github.com/filaq/fila/wire"
+)
+
+// Copy is what a shard is made of again.
+type Copy struct {
+	Shard    int    `json:"shard"`
+	From     string `json:"from"` // the file
+	Epoch    uint64 `json:"epoch"`
+	Seq      uint64 `json:"seq"` // of its log, as far as it goes
+	Queues   int64  `json:"queues"`
+	Messages int64  `json:"messages"`
+
+	at replog.Copy
+}
+
+// Plan is what a rebuild would do.
+type Plan struct {
+	Copies []Copy `json:"copies"` // one for each shard, by its number
+	// Lost says that nothing is left of what the cluster as a whole has to know: the
+	// runtime configuration, pauses, overrides and the audit log are gone, and acks of
+	// deliveries that are out will be refused.
+	Lost bool `json:"lost"`
+	// Passed says which copies cannot be taken, and why.
+	Passed []string `json:"passed"`
+
+	o      Options
+	m      *meta.Meta // nil: lost
+	dirs   []string   // of shards, to be put aside
+	before string     // the incarnation of the copies
+	begun  bool       // copies of logs may be all that is left of them
+}
+
+// Close gives a plan up, or ends it after Rebuild.
+func (p *Plan) Close() {
+	if p.m != nil {
+		p.m.Close()
+	}
+	if !p.begun {
+		_ = os.RemoveAll(p.o.Dir) // the next one makes them again
+	}
+}
+
+// Survey finds the most advanced copy of each shard: in the data directories of nodes that
+// do not run, and in what is left of the logs. It changes nothing of them.
+func Survey(ctx context.Context, o Options, dirs []string) (p *Plan, err error) {
+	p = &Plan{o: o, Passed: []string{}}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	if err := o.nobody(ctx); err != nil {
+		return nil, err
+	}
+	switch p.m, err = meta.Look(ctx, o.meta()); {
+	case errors.Is(err, meta.ErrNone):
+		p.Lost = true
+	case err != nil:
+		return nil, err
+	case p.m.Making() != "" && p.m.Making() != byRebuild:
+		return nil, fmt.Errorf("cluster %s: `%s` was interrupted; call that again", o.Cluster, p.m.Making())
+	case p.m.Making() != "" && p.m.Before() == "": // begun without what is lost
+		p.Lost = true
+	case p.m.Making() != "":
+		p.before = p.m.Before()
+	default:
+		p.before = p.m.Incarnation()
+	}
+	p.begun = p.m != nil && p.m.Making() != ""
+	if err := o.makeDir(); err != nil {
+		return nil, err
+	}
+	if err := p.readLogs(ctx); err != nil {
+		return nil, err
+	}
+	best := make(map[int]Copy)
+	for _, dir := range append(dirs, o.Dir) {
+		if err := p.lookInto(dir, best); err != nil {
+			return nil, err
+		}
+	}
+	for shard := range o.Shards {
+		c, ok := best[shard]
+		if !ok {
+			return nil, fmt.Errorf("there is no copy of shard %d in the directories%s: name the data directories of more nodes", shard, p.reasons())
+		}
+		p.Copies = append(p.Copies, c)
+	}
+	return p, nil
+}
+
+func (p *Plan) reasons() string {
+	text := ""
+	for _, why := range p.Passed {
+		text += "; " + why
+	}
+	return text
+}
+
+// readLogs makes copies of the logs that are there.
+func (p *Plan) readLogs(ctx context.Context) error {
+	if p.before == "" {
+		return nil
+	}
+	js, snapshots, err := p.o.snapshots(ctx, p.before)
+	if errors.Is(err, replog.ErrForeign) {
+		return nil // this rebuild was here before
+	}
+	if err != nil {
+		return err
+	}
+	for shard := range p.o.Shards {
+		_, err := p.o.read(ctx, js, snapshots, p.before, shard)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			p.Passed = append(p.Passed, fmt.Sprintf("log of shard %d: %v", shard, err))
+		}
+	}
+	return nil
+}
+
+// lookInto takes what is better than what was found before.
+func (p *Plan) lookInto(dir string, best map[int]Copy) error {
+	shards := filepath.Join(dir, "shards")
+	if _, err := os.Stat(shards); err == nil {
+		dir = shards
+	} else if dir != p.o.Dir && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, e := range entries {
+		shard, err := strconv.Atoi(trimDB(e.Name()))
+		if err != nil || shard < 0 || shard >= p.o.Shards {
+			continue
+		}
+		found = true
+		if err := p.lookAt(filepath.Join(dir, e.Name()), shard, best); err != nil {
+			return err
+		}
+	}
+	switch {
+	case dir == p.o.Dir:
+	case !found:
+		return fmt.Errorf("%s has no copies of shards: name the data directory of a node", dir)
+	case !slices.Contains(p.dirs, dir):
+		p.dirs = append(p.dirs, dir)
+	}
+	return nil
+}
+
+func trimDB(name string) string {
+	if filepath.Ext(name) != ".db" {
+		return ""
+	}
+	return name[:len(name)-len(".db")]
+}
+
+func (p *Plan) lookAt(path string, shard int, best map[int]Copy) error {
+	c := Copy{Shard: shard, From: path}
+	pass := func(why any) error {
+		p.Passed = append(p.Passed, fmt.Sprintf("%s: %v", path, why))
+		return nil
+	}
+	sum, err := store.CheckFile(path, p.o.store(), func(*store.CorruptError) {})
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return fmt.Errorf("%w: a fila has %s open", ErrRuns, path)
+	case err != nil:
+		return pass(err)
+	case sum.Problems > 0:
+		return pass(fmt.Sprintf("%d things in it are broken", sum.Problems))
+	}
+	f, err := store.OpenFile(path, p.o.store())
+	if err != nil {
+		return pass(err)
+	}
+	at, ok, err := replog.CopyOf(f)
+	if err = errors.Join(err, f.Close()); err != nil || !ok {
+		return pass(errors.Join(err, errors.New("it is no copy of a shard")))
+	}
+	if p.before == "" { // all has to be of one incarnation, whichever that was
+		p.before = at.Incarnation
+	}
+	switch {
+	case at.Shard != shard:
+		return pass(fmt.Sprintf("it is of shard %d", at.Shard))
+	case at.Incarnation != p.before && p.Lost:
+		return fmt.Errorf("%s is of incarnation %s, and others are of %s: name directories of one", path, at.Incarnation, p.before)
+	case at.Incarnation != p.before:
+		return pass("it is of another incarnation, " + at.Incarnation)
+	}
+	c.Epoch, c.Seq, c.Queues, c.Messages, c.at = at.Epoch, at.Seq, int64(len(sum.Queues)), sum.Messages, at
+	if have, ok := best[shard]; !ok || have.at.Compare(at) < 0 {
+		best[shard] = c
+	}
+	return nil
+}
+
+// Rebuild makes the cluster again, as another incarnation, of the copies. The files of
+// nodes that it was told of are put aside then: nodes begin with what the cluster has.
+// Those that it was not told of refuse theirs until somebody does the same.
+func (p *Plan) Rebuild(ctx context.Context) (moved Moved, aside []string, err error) {
+	o := &p.o
+	files := make([]string, len(p.Copies))
+	for i, c := range p.Copies {
+		files[i] = c.From
+		moved.Queues, moved.Messages = moved.Queues+c.Queues, moved.Messages+c.Messages
+	}
+	p.begun = true
+	if p.Lost {
+		err = p.begin(ctx)
+	} else {
+		err = p.m.Renew(ctx, byRebuild)
+	}
+	if err != nil {
+		return moved, nil, err
+	}
+	if err := o.fill(ctx, p.m, files, p.before, p.m.Incarnation()); err != nil {
+		return moved, nil, err
+	}
+	for _, dir := range p.dirs {
+		to := dir + "." + p.before
+		if err := os.Rename(dir, to); err != nil {
+			return moved, aside, fmt.Errorf("the cluster is there; put %s aside before its node starts: %w", dir, err)
+		}
+		aside = append(aside, to)
+	}
+	return moved, aside, os.RemoveAll(o.Dir)
+}
+
+// begin makes what the cluster has to know of what the copies say.
+func (p *Plan) begin(ctx context.Context) error {
+	b := meta.Beginning{By: byRebuild, Secret: meta.NewSecret()}
+	var queues []store.QueueRecord
+	shardOf := make(map[string]int) // whatever the hash says
+	for _, c := range p.Copies {
+		f, err := store.OpenFile(c.From, p.o.store())
+		if err != nil {
+			return err
+		}
+		snap, err := f.Snapshot()
+		if err = errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+		b.LastID = max(b.LastID, snap.NextQueueID-1)
+		queues = append(queues, snap.Queues...)
+		for _, q := range snap.Queues {
+			shardOf[wire.Source(q.Name)] = c.Shard
+		}
+	}
+	b.Queues = placesOf(queues, &b.LastID, func(name string) int { return shardOf[name] })
+	if p.m != nil { // of the time before it was interrupted
+		p.m.Close()
+	}
+	m, err := meta.Begin(ctx, p.o.meta(), b)
+	p.m = m
+	return err
+}
