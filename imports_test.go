@@ -36,7 +36,7 @@ var ownImports = map[string][]string{
 	"cli/gatecmd":    {"client", "wire", "cli/command", "cli/terminal"},
 	"cli/hookcmd":    {"client", "hooks", "wire", "cli/command", "cli/terminal"},
 	"cli/storecmd":   {"client", "sidecar/config", "store", "wire", "cli/command", "cli/terminal"},
-	"cli/clustercmd": {"client", "sidecar", "sidecar/cluster/transfer", "sidecar/config", "store", "wire", "cli/command", "cli/terminal"},
+	"cli/clustercmd": {"client", "sidecar", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "store", "store/replog", "wire", "cli/command", "cli/terminal"},
 	"cli/opscmd":     {"bench", "bench/load", "bench/system", "client", "sidecar", "sidecar/config", "wire", "cli/command", "cli/terminal"},
 	"cli/command":    {"client", "sidecar/config", "wire", "cli/terminal"},
 	"cli/terminal":   {},

@@ -35,7 +35,7 @@ func rulesFile(cmd *cobra.Command) func() (*config.Loaded, error) {
 		if cmd.Flags().Changed("config") && *path == "" {
 			return nil, command.UsageError("--config is empty: name a file")
 		}
-		loaded, err := config.Load(config.Sources{File: *path, Search: defaultConfigFiles, Environ: os.Environ()})
+		loaded, err := config.Load(config.Sources{File: *path, Search: command.ConfigFiles, Environ: os.Environ()})
 		if err != nil {
 			return nil, command.Exit(command.ExitUsage, err)
 		}

@@ -31,11 +31,8 @@ func newSidecar(cfg config.Config, log *slog.Logger, version string) (runner, er
 	return sidecar.New(cfg, log, version)
 }
 
-// defaultConfigFiles are tried in this order when --config is not given.
-var defaultConfigFiles = []string{"config.toml", "/etc/fila/config.toml"}
-
-// serveKeys says which configuration key a flag of fila serve sets. The flags
-// that other commands use to find NATS mean the same here.
+// serveKeys says which configuration key a flag of fila serve sets, beside those of
+// command.NATSKeys.
 var serveKeys = map[string]string{
 	"data-dir":       "data_dir",
 	"drain-timeout":  "drain_timeout_ms",
@@ -48,16 +45,6 @@ var serveKeys = map[string]string{
 	"cluster":        "cluster.enabled",
 	"pprof":          "http.pprof",
 	"nats-url":       "nats.url",
-	"server":         "nats.url",
-	"context":        "nats.context",
-	"creds":          "nats.creds",
-	"nkey":           "nats.nkey",
-	"user":           "nats.user",
-	"password":       "nats.password",
-	"token":          "nats.token",
-	"tlsca":          "nats.tls.ca",
-	"tlscert":        "nats.tls.cert",
-	"tlskey":         "nats.tls.key",
 	"subject-prefix": "nats.subject_prefix",
 }
 
@@ -119,7 +106,7 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	cfg, err := config.Load(config.Sources{
-		File: path, Search: defaultConfigFiles, Environ: os.Environ(), Flags: serveSettings(flags, a.JSON),
+		File: path, Search: command.ConfigFiles, Environ: os.Environ(), Flags: serveSettings(flags, a.JSON),
 	})
 	if err != nil {
 		return command.Exit(command.ExitUsage, err)
@@ -153,12 +140,8 @@ func serveSettings(flags *pflag.FlagSet, json bool) []config.Setting {
 	if json {
 		given = append(given, config.Setting{Name: "--json", Key: "log.format", Text: "json"})
 	}
-	flags.Visit(func(f *pflag.Flag) {
-		if key, ok := serveKeys[f.Name]; ok {
-			given = append(given, config.Setting{Name: "--" + f.Name, Key: key, Text: f.Value.String()})
-		}
-	})
-	return given
+	given = append(given, command.Settings(flags, serveKeys)...)
+	return append(given, command.Settings(flags, command.NATSKeys)...)
 }
 
 // reloadOnSignals calls reload for every signal until the function that it

@@ -18,11 +18,13 @@ import (
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{command.Group(&cobra.Command{
 		Use:   "cluster",
-		Short: "Show a cluster, and move its shards between nodes",
+		Short: "Show a cluster, move its shards between nodes, take it in and out",
 		Long: `In a cluster the queues lie in shards. Each shard is served by one node, its
 owner, and followed by all others, which take it over when the owner dies. The
-commands ask any node.`,
-	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env))}
+commands ask any node, but for import, export, rebuild and nats, which are for a
+cluster whose nodes do not run, and go by the configuration of one of them.`,
+	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env),
+		newImportCommand(env), newExportCommand(env), newRebuildCommand(env), newNATSCommand(env))}
 }
 
 func newStatusCommand(env *command.Env) *cobra.Command {

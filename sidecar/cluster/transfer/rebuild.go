@@ -57,23 +57,27 @@ func (p *Plan) Close() {
 
 // Survey finds the most advanced copy of each shard: in the data directories of nodes that
 // do not run, and in what is left of the logs. It changes nothing of them.
-func Survey(ctx context.Context, o Options, dirs []string) (p *Plan, err error) {
-	p = &Plan{o: o, Passed: []string{}}
-	defer func() {
-		if err != nil {
-			p.Close()
-		}
-	}()
-	if err := o.nobody(ctx); err != nil {
+func Survey(ctx context.Context, o Options, dirs []string) (*Plan, error) {
+	p := &Plan{o: o, Passed: []string{}}
+	if err := p.survey(ctx, dirs); err != nil {
+		p.Close()
 		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Plan) survey(ctx context.Context, dirs []string) (err error) {
+	o := &p.o
+	if err := o.nobody(ctx); err != nil {
+		return err
 	}
 	switch p.m, err = meta.Look(ctx, o.meta()); {
 	case errors.Is(err, meta.ErrNone):
 		p.Lost = true
 	case err != nil:
-		return nil, err
+		return err
 	case p.m.Making() != "" && p.m.Making() != byRebuild:
-		return nil, fmt.Errorf("cluster %s: `%s` was interrupted; call that again", o.Cluster, p.m.Making())
+		return fmt.Errorf("cluster %s: `%s` was interrupted; call that again", o.Cluster, p.m.Making())
 	case p.m.Making() != "" && p.m.Before() == "": // begun without what is lost
 		p.Lost = true
 	case p.m.Making() != "":
@@ -83,25 +87,25 @@ func Survey(ctx context.Context, o Options, dirs []string) (p *Plan, err error) 
 	}
 	p.begun = p.m != nil && p.m.Making() != ""
 	if err := o.makeDir(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := p.readLogs(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	best := make(map[int]Copy)
 	for _, dir := range append(dirs, o.Dir) {
 		if err := p.lookInto(dir, best); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for shard := range o.Shards {
 		c, ok := best[shard]
 		if !ok {
-			return nil, fmt.Errorf("there is no copy of shard %d in the directories%s: name the data directories of more nodes", shard, p.reasons())
+			return fmt.Errorf("there is no copy of shard %d in the directories%s: name the data directories of more nodes", shard, p.reasons())
 		}
 		p.Copies = append(p.Copies, c)
 	}
-	return p, nil
+	return nil
 }
 
 func (p *Plan) reasons() string {

@@ -1,0 +1,279 @@
+package clustercmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/sidecar"
+	"github.com/filaq/fila/sidecar/cluster/meta"
+	"github.com/filaq/fila/sidecar/cluster/transfer"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/replog"
+)
+
+// configured is a command that goes by the configuration of a node, which does not run.
+type configured struct {
+	env  *command.Env
+	path string // of --config
+}
+
+func (c *configured) addTo(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&c.path, "config", "", "configuration `file` of a node; it must exist (default ./config.toml or /etc/fila/config.toml)")
+	return cmd
+}
+
+// load reads the configuration as fila serve --cluster does.
+func (c *configured) load(cmd *cobra.Command) (config.Config, *slog.Logger, error) {
+	flags := append(command.Settings(cmd.Flags(), command.NATSKeys), config.Setting{Name: cmd.CommandPath(), Key: "cluster.enabled", Text: "true"})
+	cfg, err := config.Load(config.Sources{File: c.path, Search: command.ConfigFiles, Environ: os.Environ(), Flags: flags})
+	if err != nil {
+		return config.Config{}, nil, command.Exit(command.ExitUsage, err)
+	}
+	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	for _, warning := range cfg.Warnings {
+		log.Warn(warning)
+	}
+	return cfg.Config, log, nil
+}
+
+// with calls fn with a cluster whose nodes do not run, until the first signal to end.
+func (c *configured) with(cmd *cobra.Command, dir string, fn func(ctx context.Context, o transfer.Options, cfg config.Config) error) error {
+	cfg, log, err := c.load(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, restore := command.UntilSignal(cmd)
+	defer restore()
+	t, err := sidecar.OpenTransfer(ctx, cfg, log, dir)
+	if err != nil {
+		return command.Exit(command.ExitConnect, err)
+	}
+	defer t.Close()
+	t.Now = func() int64 { return c.env.Now().UnixNano() }
+	return explain(fn(ctx, t.Options, cfg))
+}
+
+// explain gives an error its exit code.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return command.Exit(command.ExitRefused, fmt.Errorf("%w: stop the fila that has it first", err))
+	case errors.Is(err, transfer.ErrRuns):
+		return command.Exit(command.ExitRefused, err)
+	case errors.Is(err, fs.ErrExist), errors.Is(err, replog.ErrForeign):
+		return command.Exit(command.ExitConflict, err)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, meta.ErrNone):
+		return command.Exit(command.ExitNotFound, err)
+	case errors.Is(err, meta.ErrUnusable):
+		return command.Exit(command.ExitConflict, err)
+	}
+	return err
+}
+
+func moved(m transfer.Moved) string {
+	return fmt.Sprintf("%s, %s, %s, %s, %s of configuration and history", terminal.Plural(m.Queues, "queue"), terminal.Plural(m.Messages, "message"),
+		terminal.Plural(m.Consumers, "consumer"), terminal.Plural(m.DedupeIDs, "dedupe id"), terminal.Plural(m.Entries, "key"))
+}
+
+func newImportCommand(env *command.Env) *cobra.Command {
+	c := &configured{env: env}
+	return c.addTo(&cobra.Command{
+		Use:   "import DATA_DIR",
+		Short: "Make a cluster of the store of a single fila",
+		Long: `Make a cluster of the store of a single fila, which does not run. DATA_DIR is its
+data directory, or its fila.db, which is only read. The cluster is the one of the
+configuration; it must not exist yet, and its nodes are started afterwards.
+
+Messages keep their ids, order, attempts, delays, leases and dedupe ids, and dead
+letters their reasons. Deliveries that are out can be acked to the cluster.
+Queues, registrations, the runtime configuration, pauses, overrides and the audit
+log come along; circuits and what throttles have left begin anew.
+
+Nodes refuse to start until all of it is there. If it is interrupted, call it
+again. It needs room for the store three times in the data directory of the
+configuration. Where JetStream is that of embedded servers, "fila cluster nats"
+runs those of the other nodes meanwhile.`,
+		Example: `  fila cluster import /var/lib/fila --config /etc/fila/node-a.toml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.with(cmd, "import", func(ctx context.Context, o transfer.Options, _ config.Config) error {
+				r, err := transfer.Import(ctx, o, storeFile(args[0]))
+				if err != nil {
+					return err
+				}
+				return env.Show(cmd, r, func() string {
+					return fmt.Sprintf("cluster %s: %s\nStart its nodes now. Do not start a fila on %s again.\n", o.Cluster, moved(r), args[0])
+				})
+			})
+		},
+	})
+}
+
+// storeFile returns the file that an argument names: itself, or the one in the data
+// directory.
+func storeFile(path string) string {
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		cfg := config.Config{DataDir: path}
+		return cfg.StorePath()
+	}
+	return path
+}
+
+func newExportCommand(env *command.Env) *cobra.Command {
+	c := &configured{env: env}
+	var to string
+	cmd := c.addTo(&cobra.Command{
+		Use:   "export",
+		Short: "Make a store for a single fila of a cluster",
+		Long: `Make a store for a single fila of a cluster whose nodes do not run: a fila.db in a
+data directory that has none; it is made if it is missing. "fila serve" without
+[cluster] goes on with it, with the same ids, tokens, leases and configuration.
+
+All is read from JetStream; of the nodes nothing is needed, and the cluster stays
+as it is. Nothing is in the directory until all of it is. It needs room for the
+messages twice.`,
+		Example: `  fila cluster export --to /var/lib/fila-alone`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if to == "" {
+				return command.UsageError("--to is missing: name a data directory")
+			}
+			return c.with(cmd, "export", func(ctx context.Context, o transfer.Options, _ config.Config) error {
+				alone := config.Config{DataDir: to}
+				if err := os.MkdirAll(to, 0o750); err != nil {
+					return fmt.Errorf("--to %s: %w", to, command.PathReason(err))
+				}
+				o.Dir = filepath.Join(to, "export")
+				r, err := transfer.Export(ctx, o, alone.StorePath())
+				if err != nil {
+					return err
+				}
+				return env.Show(cmd, r, func() string {
+					return fmt.Sprintf("%s: %s\nServe either this or the cluster, not both.\n", alone.StorePath(), moved(r))
+				})
+			})
+		},
+	})
+	cmd.Flags().StringVar(&to, "to", "", "the data `directory` of the single fila")
+	return cmd
+}
+
+func newRebuildCommand(env *command.Env) *cobra.Command {
+	c := &configured{env: env}
+	var yes bool
+	cmd := c.addTo(&cobra.Command{
+		Use:   "rebuild [DATA_DIR...]",
+		Short: "Make a cluster again whose logs are lost, of the copies of its nodes",
+		Long: `Make a cluster again whose logs in JetStream are lost or shorter than they were, of
+the copies that its nodes have in their data directories. No node may run. Name
+the data directories of all nodes, or copies of them that this host can read;
+without any it is that of the configuration. Logs that are still there count, too.
+
+Of each shard the most advanced copy is taken, and what that lacks is lost. What
+is taken is shown, and asked for before anything changes. The cluster becomes
+another incarnation: the files of the nodes are put aside, and nodes that were not
+named refuse to start until the directory shards of their data directory is put
+aside, too. If it is interrupted, call it again with the same directories.`,
+		Example: `  fila cluster rebuild /var/lib/fila /mnt/b/fila /mnt/c/fila`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.with(cmd, "rebuild", func(ctx context.Context, o transfer.Options, cfg config.Config) error {
+				if len(args) == 0 {
+					args = []string{cfg.DataDir}
+				}
+				p, err := transfer.Survey(ctx, o, args)
+				if err != nil {
+					return err
+				}
+				defer p.Close()
+				if err := agree(cmd, o.Cluster, p, yes); err != nil {
+					return err
+				}
+				r, aside, err := p.Rebuild(ctx)
+				if err != nil {
+					return err
+				}
+				return env.Show(cmd, rebuilt{p, aside}, func() string {
+					return fmt.Sprintf("cluster %s: %s, %s\nPut aside: %s\nStart its nodes now.\n", o.Cluster,
+						terminal.Plural(r.Queues, "queue"), terminal.Plural(r.Messages, "message"), strings.Join(aside, ", "))
+				})
+			})
+		},
+	})
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// rebuilt is the JSON of fila cluster rebuild.
+type rebuilt struct {
+	*transfer.Plan
+	Aside []string `json:"aside"` // directories
+}
+
+// agree shows what a rebuild takes, and asks.
+func agree(cmd *cobra.Command, name string, p *transfer.Plan, yes bool) error {
+	t := terminal.NewTable("SHARD", "EPOCH", "LAST", "QUEUES", "MESSAGES", "FROM")
+	for _, c := range p.Copies {
+		t.Row(c.Shard, c.Epoch, c.Seq, c.Queues, c.Messages, c.From)
+	}
+	text := t.String()
+	for _, why := range p.Passed {
+		text += "not taken: " + terminal.Clean(why) + "\n"
+	}
+	if p.Lost {
+		text += "The bucket of the cluster is lost: runtime configuration, pauses, overrides and the audit log are gone,\nand acks of deliveries that are out will be refused.\n"
+	}
+	if _, err := fmt.Fprint(cmd.ErrOrStderr(), text); err != nil {
+		return err
+	}
+	if yes {
+		return nil
+	}
+	if !terminal.IsTerminalInput(cmd.InOrStdin()) {
+		return command.UsageError("nothing was done: --yes makes the cluster %s again of these", name)
+	}
+	if _, err := fmt.Fprintf(cmd.ErrOrStderr(), "Make the cluster %s again of these? Logs that it has are deleted. [y/N] ", name); err != nil {
+		return err
+	}
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
+}
+
+func newNATSCommand(env *command.Env) *cobra.Command {
+	c := &configured{env: env}
+	return c.addTo(&cobra.Command{
+		Use:   "nats",
+		Short: "Run the embedded NATS server of a node alone",
+		Long: `Run the embedded NATS server of a node and nothing else, until SIGINT or SIGTERM:
+for "fila cluster import", "export" and "rebuild" at another node of a cluster
+whose JetStream is that of its embedded servers. With three nodes it runs at two.`,
+		Example: `  fila cluster nats --config /etc/fila/config.toml`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, log, err := c.load(cmd)
+			if err != nil {
+				return err
+			}
+			if cfg.NATS.URL != "" {
+				return command.UsageError("nats.url is set: this node has no embedded NATS server")
+			}
+			ctx, restore := command.UntilSignal(cmd)
+			defer restore()
+			return sidecar.ServeNATS(ctx, cfg, log, func(url string) error {
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "NATS alone at %s; Ctrl-C ends it\n", url)
+				return err
+			})
+		},
+	})
+}
