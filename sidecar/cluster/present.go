@@ -39,7 +39,9 @@ func Present(ctx context.Context, conn *nats.Conn, name string) ([]string, error
 		return nil, err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection may be gone
-	if err := conn.FlushWithContext(ctx); err != nil {
+	flushing, cancel := context.WithTimeout(ctx, presentWait)
+	defer cancel()
+	if err := conn.FlushWithContext(flushing); err != nil {
 		return nil, err
 	}
 	select {
