@@ -186,7 +186,7 @@ func TestAnOwnerWithoutItsLog(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.nc.PublishRequest("fila.enqueue."+queue, answers.Subject, []byte("unconfirmed")))
 	require.NoError(t, c.nc.PublishRequest(m.Reply, answers.Subject, nil))
-	c.eventually(func() bool { return a.s.base.(*member).cluster.Status().Shards[0].Fenced }, "it is not fenced")
+	c.eventually(func() bool { return a.log.count("the shard neither delivers nor answers") == 2 }, "its shards are not fenced")
 	// Refusals are answers, too.
 	silence, err := c.nc.SubscribeSync(nats.NewInbox())
 	require.NoError(t, err)
@@ -196,9 +196,12 @@ func TestAnOwnerWithoutItsLog(t *testing.T) {
 	for len(work) > 0 { // until it was fenced it might deliver
 		require.Equal(t, "unconfirmed", string((<-work).Data))
 	}
+	late := b.serves(0) // on a slow machine a does not answer in time, and is replaced earlier
 	c.eventually(func() bool { return b.serves(0) }, "nobody takes over")
-	_, err = silence.NextMsg(0)
-	require.ErrorIs(t, err, nats.ErrTimeout, "an answer of an owner that is fenced")
+	if !late {
+		_, err = silence.NextMsg(0)
+		require.ErrorIs(t, err, nats.ErrTimeout, "an answer of an owner that is fenced")
+	}
 
 	due := next(t, work)
 	require.Equal(t, "due", string(due.Data))
@@ -364,7 +367,7 @@ func TestANodeDoesNotStart(t *testing.T) {
 		},
 		"another incarnation": {
 			spoil: func(t *testing.T, c *testCluster, js jetstream.JetStream) {
-				for _, name := range []string{stream, "FILA_test_LOG_1", "KV_FILA_test_META"} {
+				for _, name := range []string{stream, "FILA_test_LOG_1", "KV_FILA_test_META", "OBJ_FILA_test_SNAP"} {
 					require.NoError(t, js.DeleteStream(t.Context(), name))
 				}
 				c.start("b")
