@@ -103,7 +103,13 @@ first_line_tells() { [ -s first_line.out ] || ended "$1"; }
 orders_died() { fila queue inspect orders.dlq --json | grep -q '"pending": *[1-9]'; }
 # Where there is no jq its examples show what it would read.
 command -v jq >/dev/null || jq() { cat; }
-trap 'stop_server; kill -KILL "${nodes[@]}" 2>/dev/null; wait "${nodes[@]}" 2>/dev/null; kill $(jobs -p) 2>/dev/null' EXIT
+# Without arguments wait would wait for whatever a page has started.
+kill_nodes() {
+  [ ${#nodes[@]} -gt 0 ] || return 0
+  kill -KILL "${nodes[@]}"
+  wait "${nodes[@]}"
+}
+trap 'stop_server; kill_nodes 2>/dev/null; kill $(jobs -p) 2>/dev/null' EXIT
 `
 
 // shell is a bash in a directory of its own that keeps its variables from one
