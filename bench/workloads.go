@@ -115,7 +115,7 @@ var workloads = []workload{
 			{Text: "flood beside / alone", Metric: "flood_rate", To: system.Fila, ToCase: "flood alone", ToMetric: "rate", Fits: "beside", AtLeast: 0.9},
 		},
 	}},
-	{lanes: clusterLanes, onlyNamed: true, Workload: report.Workload{
+	{lanes: clusterLanes, ownServer: true, onlyNamed: true, Workload: report.Workload{
 		Name: "cluster", About: "a fila alone, a cluster of three with one shard, and a stream with three replicas; runs only when named",
 		Columns: slices.Concat(report.RateColumn, report.ConfirmColumns, report.DeliverColumns), Base: report.Base{Text: "fila", System: system.Fila},
 		Goals: []report.Goal{
