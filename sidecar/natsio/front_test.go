@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/config"
@@ -482,5 +483,50 @@ func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 		}
 		require.Equal(t, "v", answers[`"v"`])
 		require.Equal(t, "404", answers[string(wire.PermitNotFound("refused").Body())])
+	})
+}
+
+// lateRequest is a request whose service looks for an error in it when its handler has
+// returned: nobody may answer through it then.
+type lateRequest struct {
+	micro.Request
+	t     *testing.T
+	reply string
+}
+
+func (lateRequest) Subject() string            { return "fila.admin.queue-inspect.orders" }
+func (r lateRequest) Reply() string            { return r.reply }
+func (lateRequest) Headers() (h micro.Headers) { return h }
+func (lateRequest) Data() []byte               { return nil }
+
+func (r lateRequest) Error(string, string, []byte, ...micro.RespondOpt) error {
+	r.t.Error("answered through the request")
+	return nil
+}
+
+// In a cluster a verb is answered after its handler has returned, in the same words.
+func TestVerbsThatAreAnsweredLate(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ask := func(subject, body string) *nats.Msg {
+			m, err := r.client.RequestWithContext(t.Context(), subject, []byte(body))
+			require.NoError(t, err)
+			return &nats.Msg{Header: m.Header, Data: m.Data}
+		}
+		for _, c := range [][2]string{{"fila.admin.queue-inspect.orders", ""}, {"fila.admin.queue-inspect.orders", "body"}, {"fila.admin.queue-inspect.huge", "body"}} {
+			r.front.Exact = false
+			want := ask(c[0], c[1])
+			r.front.Exact = true
+			require.Equal(t, want, ask(c[0], c[1]))
+		}
+		sub, err := r.client.SubscribeSync("_INBOX.late")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, r.client.FlushWithContext(ctx))
+		r.front.verb(r.shards, r.echo)(lateRequest{t: t, reply: "_INBOX.late"})
+		synctest.Wait()
+		m, err := sub.NextMsgWithContext(ctx)
+		require.NoError(t, err)
+		require.Equal(t, wire.CodeQueueNotFound, wire.ParseError(m.Header, m.Data).ErrCode)
 	})
 }

@@ -128,7 +128,7 @@ func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 			f.respondError(req, wire.Draining())
 			return
 		}
-		answer := func() {
+		answer := func(req micro.Request) {
 			reply, err := do(clientOf(req.Headers()), tail, req.Data())
 			if err != nil {
 				f.respondError(req, err)
@@ -137,11 +137,34 @@ func (f *Front) verb(s *shard.Set, do Verb) func(micro.Request) {
 			f.respond(req, reply)
 		}
 		if f.Exact { // another node may be asked, and others do not wait for that
-			go answer()
+			go answer(late{req, f.Conn})
 			return
 		}
-		answer()
+		answer(req)
 	}
+}
+
+// late is a request that is answered when its handler has returned. The answer does not
+// pass the request, in which the service looks then for the error that it counts.
+type late struct {
+	micro.Request
+	conn *nats.Conn
+}
+
+func (r late) Respond(data []byte, opts ...micro.RespondOpt) error {
+	return r.publish(nats.Header{}, data, opts)
+}
+
+func (r late) Error(code, description string, data []byte, opts ...micro.RespondOpt) error {
+	return r.publish(nats.Header{micro.ErrorHeader: {description}, micro.ErrorCodeHeader: {code}}, data, opts)
+}
+
+func (r late) publish(headers nats.Header, data []byte, opts []micro.RespondOpt) error {
+	m := &nats.Msg{Subject: r.Reply(), Header: headers, Data: data}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return r.conn.PublishMsg(m)
 }
 
 // queueVerb carries out a request of a consumer, whose name is "" if the subject
