@@ -510,7 +510,9 @@ func TestSlowRateWithALargeBurst(t *testing.T) {
 		during(t, 5*time.Second, r, 0, a, c)
 		r.check(t)
 		require.GreaterOrEqual(t, r.sum(), 2*900)
-		require.Less(t, b.Swaps()-before, 100)
+		// Some 60 for the burst, most of the time. While there is next to nothing left,
+		// two who want it may swap up to some 50 times a second each.
+		require.Less(t, b.Swaps()-before, 600)
 	})
 }
 
