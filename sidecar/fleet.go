@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/control"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/guard"
@@ -67,6 +68,18 @@ func (s *Server) shareLimits(event func(typ, tail string, e wire.Event)) *limit.
 			}})
 		},
 	})
+}
+
+// tellCircuitConflict returns what tells of limits of a shared circuit that differ.
+func (s *Server) tellCircuitConflict(event func(typ, tail string, e wire.Event)) func(circuit.Conflict) {
+	return func(c circuit.Conflict) {
+		limits, own := circuit.LimitsText(c.InForce), circuit.LimitsText(c.Own)
+		s.limited.Warn("another fila has set limits of a shared circuit later than this one; its limits are in force here, too",
+			"circuit", c.Key, "fila", c.By, "limits", limits, "own", own)
+		event(wire.EventSharedConflict, c.Key, wire.Event{Key: c.Key, Data: map[string]any{
+			"kind": wire.PauseCircuit, "by": c.By, "changed_at": timestampOrNil(c.At), "limits": limits, "own": own,
+		}})
+	}
 }
 
 // throttleSetAt is when the limits of a throttle key were set, by the fleet's clock. The

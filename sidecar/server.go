@@ -337,7 +337,7 @@ func (s *Server) build(snap store.Snapshot) error {
 		admin: admin.Options{Log: s.limited, DataDir: s.cfg.DataDir},
 	}
 	if r.fleet != nil {
-		f.circuits.Fleet = r.fleet
+		f.circuits.Fleet, f.circuits.Kin, f.circuits.Conflict = r.fleet, r.fleet.Kin, s.tellCircuitConflict(event)
 	}
 	s.base.furnish(&f)
 	r.front = natsio.New(f.front)

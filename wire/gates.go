@@ -110,6 +110,18 @@ type CircuitInfo struct {
 	By        string         `json:"by,omitempty"`         // instance that has made the last change
 	ChangedAt string         `json:"changed_at,omitempty"` // RFC 3339, by the clock of the fleet
 	Version   uint64         `json:"version,omitempty"`    // of the last change; grows
+	// Own is what is set here, if limits that another fila has set later are in force.
+	Own             *CircuitLimits `json:"own,omitempty"`
+	LimitsBy        string         `json:"limits_by,omitempty"`         // that fila
+	LimitsChangedAt string         `json:"limits_changed_at,omitempty"` // RFC 3339, if it is known when that was
+}
+
+// CircuitLimits are when a circuit opens and closes. Filas that share it go by the newest.
+type CircuitLimits struct {
+	Threshold         int   `json:"threshold"`
+	CooldownMs        int64 `json:"cooldown_ms"`
+	HalfOpenMaxCalls  int   `json:"half_open_max_calls"`
+	HalfOpenSuccesses int   `json:"half_open_successes"`
 }
 
 // CircuitList answers circuit-list.

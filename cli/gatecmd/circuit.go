@@ -115,6 +115,15 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	if len(c.ProbesBy) > 0 {
 		t.Row("probes by", probesBy(&c))
 	}
+	if own := c.Own; own != nil {
+		when := ""
+		if c.LimitsChangedAt != "" {
+			when = " " + env.When(c.LimitsChangedAt)
+		}
+		t.Row("set here", fmt.Sprintf("opens at %d, cooldown %s, %s at once, %s to close; fila %s has set others later%s",
+			own.Threshold, terminal.FormatMs(own.CooldownMs), terminal.Plural(int64(own.HalfOpenMaxCalls), "probe"),
+			plural2(own.HalfOpenSuccesses, "success", "successes"), terminal.Clean(c.LimitsBy), when))
+	}
 	t.Fact("changed", changedText(&c, env.When))
 	return t.String()
 }

@@ -93,6 +93,8 @@ func TestCircuitList(t *testing.T) {
 		Key: "sms", State: "half-open", Probes: 3, Threshold: 5, Shared: true, By: "host-1",
 		ProbesBy: map[string]int{"host-2": 1, "host-1": 2}, ChangedAt: "2026-01-02T11:59:00Z",
 		Cause: "by hand", OpenedBy: "host-2", OpenedByClient: "alice", Version: 12,
+		Own:      &wire.CircuitLimits{Threshold: 3, CooldownMs: 60_000, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 2},
+		LimitsBy: "host-2", LimitsChangedAt: "2026-01-02T11:55:00Z",
 	}
 	degraded := wire.CircuitInfo{Key: "voice", State: "closed", Threshold: 5, Shared: true, Degraded: true}
 	list := wire.CircuitList{Total: 4, Circuits: []wire.CircuitInfo{byHand, openCircuit(), of, degraded}}
@@ -105,7 +107,7 @@ func TestCircuitList(t *testing.T) {
 	)
 	f.Answer("fila.admin.circuit-show.sms", of)
 	shown := program.RunAt(t, "circuit", "show", "sms").Out
-	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "opened by          alice at host-2", "changed            2026-01-02T11:59:00Z (1m ago) by host-1, version 12"} {
+	for _, line := range []string{"shared             shared", "probes by          host-1 2, host-2 1", "opened by          alice at host-2", "set here           opens at 3, cooldown 1m, 1 probe at once, 2 successes to close; fila host-2 has set others later 2026-01-02T11:55:00Z (5m ago)", "changed            2026-01-02T11:59:00Z (1m ago) by host-1, version 12"} {
 		require.Contains(t, shown, line)
 	}
 	f.Answer("fila.admin.circuit-list", wire.CircuitList{})

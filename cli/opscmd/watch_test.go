@@ -74,6 +74,10 @@ func TestEventSentences(t *testing.T) {
 			`{"type":"shared-conflict","key":"vendor:x","data":{"kind":"throttle","by":"eu","limits":"5 in flight","own":"none"}}`,
 			"throttle vendor:x is shared, and fila eu has set it later: in force here are its limits (5 in flight), not the own ones (none)",
 		},
+		{
+			`{"type":"shared-conflict","key":"stripe","data":{"kind":"circuit","by":"eu","limits":"threshold 5","own":"threshold 3"}}`,
+			"circuit stripe is shared, and fila eu has set it later: in force here are its limits (threshold 5), not the own ones (threshold 3)",
+		},
 		{`{"type":"shared-recovered","data":{}}`, "circuits and limits are shared again"},
 		{`{"type":"owner-changed","data":{"shard":3,"owner":"b","epoch":2,"previous":"a","planned":true}}`, "shard 3 was handed over to node b, epoch 2; before it: a"},
 		{`{"type":"owner-changed","data":{"shard":3,"owner":"b","epoch":2,"previous":"a","planned":false}}`, "shard 3 was taken over by node b, epoch 2; before it: a"},

@@ -19,7 +19,7 @@ func TestNothingLeavesACircuitBeforeItIsAnnounced(t *testing.T) {
 	r := newRig(t)
 	limits := standard
 	limits.Breaker.Threshold = 1
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	c, now := r.use("stripe"), r.now.Load()
 	quiet := func(pending bool) {
 		t.Helper()
@@ -59,7 +59,7 @@ func TestTheLineOfAnOpening(t *testing.T) {
 	r.reg.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
 	limits := standard
 	limits.Breaker.Threshold, limits.Breaker.Cooldown = 2, 90*time.Second
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	c, now := r.use("stripe"), r.now.Load()
 	for range 2 {
 		pass, _ := c.Allow(now)
@@ -160,7 +160,7 @@ func TestARefusedProbeIsToldAgain(t *testing.T) {
 	r := newRig(t)
 	r.reg.Configure(Settings{Breaker: breaker.Config{
 		Threshold: 1, Cooldown: time.Second, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1,
-	}}, nil)
+	}}, nil, nil)
 	c := r.use("c")
 	r.fail(c, 1)
 	r.wait(c, r.owner("a")) // shut until +1 s
@@ -203,7 +203,7 @@ func TestByHandIsOnDiskWhenItSaysSo(t *testing.T) {
 	_, saved, ok = r.reg.Close("unknown", true)
 	require.False(t, ok)
 	require.Nil(t, saved)
-	r.reg.Configure(standard, map[string]Settings{"set": {Breaker: breaker.Config{Threshold: 7}}})
+	r.reg.Configure(standard, map[string]Settings{"set": {Breaker: breaker.Config{Threshold: 7}}}, nil)
 	i, saved, ok = r.reg.Close("set", true)
 	require.True(t, ok, "it need not be in use")
 	require.Equal(t, 7, i.Threshold)

@@ -23,7 +23,7 @@ func BenchmarkCircuit(b *testing.B) {
 		r := newRig(b)
 		limits := standard
 		limits.Breaker.Threshold, limits.MaxFailures, limits.FailureWindow = 1<<62, 1<<19, 1000
-		r.reg.Configure(limits, nil)
+		r.reg.Configure(limits, nil, nil)
 		c := r.use("stripe")
 		now := int64(1)
 		b.ReportAllocs()

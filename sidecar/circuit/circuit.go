@@ -292,7 +292,7 @@ func (c *Circuit) ended(change breaker.Change) {
 func (c *Circuit) set(s Settings, now int64) {
 	c.mu.Lock()
 	if c.mu.share != nil {
-		c.mu.share.r.SetConfig(s.Breaker)
+		c.mu.share.r.SetConfig(s.Breaker, c.r.limitsSetAt(c.key))
 		c.absorb()
 	}
 	was := c.mu.m.OpenUntil()

@@ -188,7 +188,7 @@ func TestCircuitMaxFailures(t *testing.T) {
 	r := newRig(t)
 	limits := standard
 	limits.MaxFailures, limits.FailureWindow, limits.FailureHold = 4, 10*time.Second, time.Minute
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	c := r.use("stripe")
 	for range 3 {
 		r.fail(c, 1)
@@ -212,7 +212,7 @@ func TestCircuitMaxFailures(t *testing.T) {
 
 	t.Run("until it is closed", func(t *testing.T) {
 		limits.FailureHold = 0
-		r.reg.Configure(limits, nil)
+		r.reg.Configure(limits, nil, nil)
 		r.succeed(c)
 		r.fail(c, 5)
 		r.pass(1000 * time.Hour)
@@ -225,7 +225,7 @@ func TestCircuitMaxFailures(t *testing.T) {
 	})
 	t.Run("at the threshold", func(t *testing.T) {
 		limits.Breaker.Threshold = 5
-		r.reg.Configure(limits, nil)
+		r.reg.Configure(limits, nil, nil)
 		c.close(r.now.Load(), true)
 		r.news()
 		r.fail(c, 5)
@@ -233,7 +233,7 @@ func TestCircuitMaxFailures(t *testing.T) {
 	})
 	t.Run("of a probe", func(t *testing.T) {
 		limits.MaxFailures = 1
-		r.reg.Configure(limits, nil)
+		r.reg.Configure(limits, nil, nil)
 		c.close(r.now.Load(), true)
 		r.fail(c, 1)
 		c.open(r.now.Load(), r.now.Load(), breaker.HalfOpen, "")
@@ -244,7 +244,7 @@ func TestCircuitMaxFailures(t *testing.T) {
 	})
 	t.Run("switched off", func(t *testing.T) {
 		limits.MaxFailures, limits.Breaker.Threshold = 0, 1000
-		r.reg.Configure(limits, nil)
+		r.reg.Configure(limits, nil, nil)
 		c.close(r.now.Load(), true)
 		r.fail(c, 999)
 		r.admits(c, all, 0)
@@ -316,7 +316,7 @@ func TestCircuitSettingsActAtOnce(t *testing.T) {
 	set := func(change func(*Settings)) {
 		s := r.reg.settings("stripe")
 		change(&s)
-		r.reg.Configure(standard, map[string]Settings{"stripe": s})
+		r.reg.Configure(standard, map[string]Settings{"stripe": s}, nil)
 	}
 	set(func(s *Settings) { s.Breaker.Threshold = 2 })
 	r.fail(c, 2)
@@ -334,10 +334,10 @@ func TestCircuitSettingsActAtOnce(t *testing.T) {
 	set(func(s *Settings) { s.Breaker.HalfOpenMaxCalls = 5 })
 	require.Equal(t, []string{"a"}, r.wakes())
 	r.admits(c, 2, 0)
-	r.reg.Configure(standard, nil)
+	r.reg.Configure(standard, nil, nil)
 	require.Equal(t, []string{}, r.wakes(), "it has not looked in vain since")
 	require.Equal(t, 3, c.info(0).HalfOpenMaxCalls)
 	r.admits(c, 0, -1)
-	r.reg.Configure(standard, map[string]Settings{"other": standard})
+	r.reg.Configure(standard, map[string]Settings{"other": standard}, nil)
 	require.Equal(t, []string{}, r.wakes(), "nothing has changed for it")
 }

@@ -156,7 +156,7 @@ func TestCircuitHistories(t *testing.T) {
 				limits.MaxFailures = rapid.Int64Range(0, 4).Draw(t, "max failures")
 				limits.FailureWindow = time.Duration(rapid.IntRange(1, 100).Draw(t, "window"))
 				limits.FailureHold = time.Duration(rapid.IntRange(0, 100).Draw(t, "hold"))
-				h.reg.Configure(limits, nil)
+				h.reg.Configure(limits, nil, nil)
 			},
 			"announce": func(*rapid.T) { h.c.Announce() },
 			"commit":   func(*rapid.T) { h.disk.commit() },
@@ -168,7 +168,7 @@ func TestCircuitHistories(t *testing.T) {
 				before, now := h.c.info(h.time()), h.time()
 				h.now.Add(rapid.Int64Range(-100, 100).Draw(t, "off"))
 				h.restart()
-				h.reg.Configure(limits, nil)
+				h.reg.Configure(limits, nil, nil)
 				h.c = h.use("stripe")
 				h.passes = nil
 				for _, w := range h.queues {

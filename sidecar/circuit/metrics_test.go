@@ -15,7 +15,7 @@ import (
 // failed or turned last of those that may be.
 func TestStatesAreBounded(t *testing.T) {
 	r := newRig(t)
-	r.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}}, map[string]Settings{"own": {}, "idle": {}})
+	r.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Minute, HalfOpenMaxCalls: 1}}, map[string]Settings{"own": {}, "idle": {}}, nil)
 	vendor := func(key string) bool { return strings.HasPrefix(key, "vendor:") }
 	for i := range 200 {
 		r.pass(time.Second)

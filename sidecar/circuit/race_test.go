@@ -21,7 +21,7 @@ func TestCircuitsTogether(t *testing.T) {
 	limits := standard
 	limits.Breaker = breaker.Config{Threshold: 3, Cooldown: 5, HalfOpenMaxCalls: 2, HalfOpenSuccesses: 2}
 	limits.MaxFailures, limits.FailureWindow, limits.FailureHold = 20, 100, 10
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	r.reg.maxIdle = 1
 	keys := []string{"a", "b", "c", "d"}
 	states := map[string]string{"a": "closed", "b": "closed", "c": "closed", "d": "closed"}
@@ -76,7 +76,7 @@ func TestCircuitsTogether(t *testing.T) {
 				case 5:
 					limits := limits
 					limits.Breaker.Threshold = 1 + rand.IntN(5)
-					r.reg.Configure(limits, map[string]Settings{keys[rand.IntN(len(keys))]: limits})
+					r.reg.Configure(limits, map[string]Settings{keys[rand.IntN(len(keys))]: limits}, nil)
 				case 6:
 					r.reg.List(wire.KeyListRequest{Limit: 10})
 				case 7:
@@ -111,7 +111,7 @@ func TestCircuitsTogether(t *testing.T) {
 	live := r.reg.mu.byKey
 	stored := r.disk.stored()
 	r.start()
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	r.reg.Restore(stored)
 	for _, key := range keys {
 		want := "closed"

@@ -67,12 +67,12 @@ func TestCircuitsSurviveARestart(t *testing.T) {
 			r.fail(c, 10)
 			s := standard
 			s.Breaker.Cooldown = time.Hour
-			r.reg.Configure(s, nil)
+			r.reg.Configure(s, nil, nil)
 		}, time.Minute, 0, 59 * time.Minute, "open", "failures"},
 		"held": {func(r *rig, c *Circuit) {
 			s := standard
 			s.MaxFailures = 4
-			r.reg.Configure(s, nil)
+			r.reg.Configure(s, nil, nil)
 			r.fail(c, 5)
 		}, time.Hour, 0, -1, "open", "max_failures"},
 	} {
@@ -210,17 +210,17 @@ func TestForgettingCircuits(t *testing.T) {
 
 	limits := standard
 	limits.MaxFailures = 3
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	use("window", func(c *Circuit) { r.fail(c, 1); r.succeed(c) })
 	require.Equal(t, 1, live(), "the failure still counts")
 	r.pass(time.Minute)
 	use("another", func(*Circuit) {})
 	require.Zero(t, live())
 
-	r.reg.Configure(limits, map[string]Settings{"set": limits})
+	r.reg.Configure(limits, map[string]Settings{"set": limits}, nil)
 	use("set", func(*Circuit) {})
 	require.Equal(t, 1, live())
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	use("another", func(*Circuit) {})
 	require.Zero(t, live(), "not configured any more")
 
@@ -273,7 +273,7 @@ func TestFullOfCircuits(t *testing.T) {
 	r.reg.maxIdle = 0
 	limits := standard
 	limits.MaxFailures, limits.FailureWindow = 5, time.Minute
-	r.reg.Configure(limits, nil)
+	r.reg.Configure(limits, nil, nil)
 	require.False(t, r.reg.Full("a", 1))
 	for _, key := range []string{"a", "b"} {
 		c := r.use(key)
@@ -294,7 +294,7 @@ func TestListingCircuits(t *testing.T) {
 	r := newRig(t)
 	limits := standard
 	limits.Breaker.Threshold = 7
-	r.reg.Configure(standard, map[string]Settings{"b": limits, "pay:x": limits})
+	r.reg.Configure(standard, map[string]Settings{"b": limits, "pay:x": limits}, nil)
 	for _, key := range []string{"c", "pay:y", "a", "b"} {
 		r.use(key)
 	}

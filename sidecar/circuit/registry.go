@@ -39,10 +39,25 @@ type Options struct {
 	// nil: none is. It is not started yet.
 	Fleet  Fleet
 	Shares func(key string) bool
+	// Kin reports whether an instance goes by the same settings as this one;
+	// nil: none does.
+	Kin func(instance string) bool
+	// Conflict is told once that newer limits of another instance, which is no kin, are in
+	// force for a shared circuit, on a goroutine of the fleet;
+	// nil: nobody is.
+	Conflict func(Conflict)
 	// Node is the name of this fila among those that publish events under the same
 	// subjects: of what happens to a shared circuit the one tells that has made it
 	// happen. Empty: it is alone there.
 	Node string
+}
+
+// Conflict is limits of a shared circuit that differ over a fleet.
+type Conflict struct {
+	Key          string
+	Own, InForce breaker.Config
+	By           string // name of the instance whose limits are in force
+	At           int64  // when they were set, by the fleet's clock; 0: not known
 }
 
 // Fleet is what keeps the records that filas share: a fleet.Sync, or what stands for it
@@ -83,6 +98,7 @@ type Registry struct {
 	turns   [states][states]atomic.Int64
 
 	onResumed atomic.Pointer[func(key string)]
+	setAt     atomic.Pointer[func(key string) int64] // see Configure
 
 	mu struct {
 		sync.Mutex
@@ -92,6 +108,8 @@ type Registry struct {
 		listed   ordered.Set // keys of byKey and perKey
 		idle     []*Circuit  // unused and not configured
 		hand     int         // the next of them to look at
+
+		conflicts map[string]breaker.Config // limits in force of which Conflict was told, by key
 	}
 }
 
@@ -101,8 +119,15 @@ func New(o Options) *Registry {
 	if o.Held == nil {
 		o.Held = func() {}
 	}
+	if o.Kin == nil {
+		o.Kin = func(string) bool { return false }
+	}
+	if o.Conflict == nil {
+		o.Conflict = func(Conflict) {}
+	}
 	r := &Registry{opt: o, maxIdle: maxIdle}
 	r.mu.byKey = make(map[string]*Circuit)
+	r.mu.conflicts = make(map[string]breaker.Config)
 	if o.Fleet != nil {
 		o.Fleet.Register(letter, Records{r})
 	}
@@ -110,8 +135,14 @@ func New(o Options) *Registry {
 }
 
 // Configure sets the limits: those of circuits in perKey, and of all others. They
-// act at once. The map is the registry's from then on.
-func (r *Registry) Configure(defaults Settings, perKey map[string]Settings) {
+// act at once. The map is the registry's from then on. setAt says when those of a key were
+// set (Unix ns; 0: not known), of which a fleet goes by the newest; nil: that is never
+// known. It must not call the registry.
+func (r *Registry) Configure(defaults Settings, perKey map[string]Settings, setAt func(key string) int64) {
+	if setAt == nil {
+		setAt = func(string) int64 { return 0 }
+	}
+	r.setAt.Store(&setAt)
 	r.mu.Lock()
 	before := r.mu.perKey
 	r.mu.defaults, r.mu.perKey = defaults, perKey

@@ -161,7 +161,7 @@ func (r *rig) start() {
 		Log: slog.New(slog.DiscardHandler), Now: r.now.Load, Submit: r.disk.Submit,
 		Event: func(typ, key string, e wire.Event) { r.event(typ, key, e) },
 	})
-	r.reg.Configure(standard, nil)
+	r.reg.Configure(standard, nil, nil)
 }
 
 // restart begins the next process. What waits for the disk is lost.

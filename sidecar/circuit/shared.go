@@ -21,12 +21,11 @@ const letter = "c"
 // replica of the record. Its times are those of the fleet's clock, all others are of
 // this host.
 type share struct {
-	r         *record.Replica
-	settled   []chan error   // each gets a value when what was done counts
-	byHand    bool           // it was open by hand when that was looked at last
-	resumed   bool           // another instance has ended an opening by hand; to be announced
-	disagreed breaker.Config // limits of another instance of which the log has told
-	foreign   bool           // the record cannot be read: the circuit goes by itself
+	r       *record.Replica
+	settled []chan error // each gets a value when what was done counts
+	byHand  bool         // it was open by hand when that was looked at last
+	resumed bool         // another instance has ended an opening by hand; to be announced
+	foreign bool         // the record cannot be read: the circuit goes by itself
 }
 
 // newShare begins with the record that is known. Its caller holds r.mu.
@@ -35,12 +34,16 @@ func (r *Registry) newShare(key string, s *Settings, now int64, e fleet.Entry) *
 	now += r.opt.Fleet.Offset()
 	rec, readable := r.decode(key, e)
 	sh.r = record.NewReplica(r.opt.Fleet.Me(), s.Breaker, now, e.Rev, rec)
+	sh.r.SetConfig(s.Breaker, r.limitsSetAt(key))
 	sh.foreign = !readable
 	if r.opt.Fleet.Away() != nil || sh.foreign {
 		sh.r.Away(now)
 	}
 	sh.byHand = sh.r.Cause() == causeByHand
 	sh.r.News()
+	if _, differs := sh.r.Terms(); differs != nil || sh.r.Pending() {
+		r.opt.Fleet.Touch(letter, key) // Swap tells a conflict, or the record newer limits
+	}
 	return sh
 }
 
@@ -170,20 +173,24 @@ func (k Records) Swap(key string) (value []byte, over uint64, again time.Duratio
 		return nil, 0, 0, false
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.share == nil {
+	sh := c.mu.share
+	if sh == nil {
+		c.mu.Unlock()
 		return nil, 0, 0, false
 	}
 	f := k.r.opt.Fleet
-	next, over, again, ok := c.mu.share.r.Swap(f.Now(), f.Live)
-	if !ok {
-		if c.mu.share.r.Settled() {
-			answer(c.mu.share.settled, nil)
-			c.mu.share.settled = nil
-		}
-		return nil, 0, again, false
+	sh.r.SetConfig(c.mu.settings.Breaker, k.r.limitsSetAt(key))
+	next, over, again, ok := sh.r.Swap(f.Now(), f.Live)
+	if ok {
+		value = next.Encode()
+	} else if over = 0; sh.r.Settled() {
+		answer(sh.settled, nil)
+		sh.settled = nil
 	}
-	return next.Encode(), over, again, true
+	conflict := c.conflict()
+	c.mu.Unlock()
+	k.r.report(key, conflict)
+	return value, over, again, ok
 }
 
 // Learn takes a record. One of a circuit that nobody uses here is kept, and told, only
@@ -195,6 +202,9 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 	c := r.find(key)
 	if c == nil {
 		if c = k.meet(key, e, quiet); c == nil {
+			if e.Value == nil {
+				r.report(key, nil)
+			}
 			return
 		}
 	}
@@ -206,6 +216,7 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 		return
 	}
 	now := r.opt.Fleet.Now()
+	sh.r.SetConfig(c.mu.settings.Breaker, r.limitsSetAt(key))
 	switch {
 	case !readable:
 		sh.foreign = true
@@ -217,10 +228,11 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 		sh.r.Learn(now, e.Rev, rec, false)
 	}
 	c.absorb()
-	r.compareLimits(c, &rec)
+	conflict := c.conflict()
 	resumed := sh.resumed
 	sh.resumed = false
 	c.mu.Unlock()
+	r.report(key, conflict)
 	c.Announce()
 	if on := r.onResumed.Load(); resumed && on != nil {
 		(*on)(key)
@@ -228,38 +240,66 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 	r.revisit(c)
 }
 
-// compareLimits tells once when another fila judges a circuit by other limits than this
-// one: two files say different things. Its caller holds c.mu.
-func (r *Registry) compareLimits(c *Circuit, rec *record.Circuit) {
-	sh := c.mu.share
-	own := sh.r.Machine().Config()
-	if rec.LimitsBy == "" || rec.LimitsBy == r.opt.Fleet.Me() || rec.Limits == own || rec.Limits == sh.disagreed {
-		return
+// limitsSetAt is when the limits of a key were set here, by the fleet's clock; 0: not
+// known. Nodes of a cluster keep that together, so none of them translates it.
+func (r *Registry) limitsSetAt(key string) (at int64) {
+	if f := r.setAt.Load(); f != nil {
+		at = (*f)(key)
 	}
-	sh.disagreed = rec.Limits
-	r.opt.Log.Warn("another fila judges a shared circuit by other limits; give all of them the same",
-		"circuit", c.key, "fila", fleet.NameOf(rec.LimitsBy),
-		"theirs", limitsText(rec.Limits), "own", limitsText(own))
+	if at != 0 && r.opt.Node == "" {
+		at += r.opt.Fleet.Offset()
+	}
+	return at
 }
 
-func limitsText(l breaker.Config) string {
+// conflict is what there is to be told of limits that differ, if anything. Its caller
+// holds mu.
+func (c *Circuit) conflict() *Conflict {
+	terms, own := c.mu.share.r.Terms()
+	if own == nil || c.r.opt.Kin(terms.By) {
+		return nil
+	}
+	return &Conflict{Key: c.key, Own: *own, InForce: terms.Limits, By: fleet.NameOf(terms.By), At: terms.At}
+}
+
+// report tells a conflict of a key, unless it was told; nil: there is none.
+func (r *Registry) report(key string, con *Conflict) {
+	r.mu.Lock()
+	told, known := r.mu.conflicts[key]
+	if con == nil {
+		delete(r.mu.conflicts, key)
+	} else {
+		r.mu.conflicts[key] = con.InForce
+	}
+	r.mu.Unlock()
+	if con != nil && (!known || told != con.InForce) {
+		r.opt.Conflict(*con)
+	}
+}
+
+// LimitsText says limits of a circuit that a fleet shares, for people.
+func LimitsText(l breaker.Config) string {
 	return fmt.Sprintf("threshold %d, cooldown %s, half_open_max_calls %d, half_open_successes %d",
 		l.Threshold, l.Cooldown, l.HalfOpenMaxCalls, l.HalfOpenSuccesses)
 }
 
-// meet makes the circuit of a record that says something, if it is one that is shared
-// here. It is not news if it is quiet.
+// meet makes the circuit of a record that says something, or goes by older limits than
+// those of this instance, if it is one that is shared here. It is not news if it is quiet.
 func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
 	r := k.r
 	if e.Value == nil || !r.opt.Shares(key) {
 		return nil
 	}
-	if rec, err := record.Decode(e.Value); err != nil || rec.State == breaker.Closed {
+	rec, err := record.Decode(e.Value)
+	if err != nil {
 		return nil
 	}
 	now := r.opt.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if rec.State == breaker.Closed && !rec.Older(r.opt.Fleet.Me(), r.settings(key).Breaker, r.limitsSetAt(key)) {
+		return nil
+	}
 	known := fleet.Entry{}
 	if quiet {
 		known = e
@@ -339,6 +379,18 @@ func (c *Circuit) describe(i *wire.CircuitInfo, now int64) {
 	i.OpenedBy, i.OpenedByClient = fleet.NameOf(openedBy), client
 	if at.State == breaker.Open {
 		i.OpenUntil = openUntil(c.toHost(at.OpenUntil))
+	}
+	terms, own := sh.r.Terms()
+	l := terms.Limits
+	i.Threshold, i.CooldownMs, i.HalfOpenMaxCalls, i.HalfOpenSuccesses = l.Threshold, l.Cooldown.Milliseconds(), l.HalfOpenMaxCalls, l.HalfOpenSuccesses
+	if own != nil && !c.r.opt.Kin(terms.By) {
+		i.Own = &wire.CircuitLimits{
+			Threshold: own.Threshold, CooldownMs: own.Cooldown.Milliseconds(),
+			HalfOpenMaxCalls: own.HalfOpenMaxCalls, HalfOpenSuccesses: own.HalfOpenSuccesses,
+		}
+		if i.LimitsBy = fleet.NameOf(terms.By); terms.At > 0 {
+			i.LimitsChangedAt = wire.Timestamp(terms.At)
+		}
 	}
 	i.Shared, i.Probes, i.Degraded = true, sh.r.Busy(), sh.r.Alone()
 	if i.Degraded {

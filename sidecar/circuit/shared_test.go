@@ -27,6 +27,21 @@ type fila struct {
 
 	resumedMu sync.Mutex
 	resumed   []string
+
+	conflictMu sync.Mutex
+	conflicts  []Conflict
+}
+
+// setAt has a fila's limits be those that were set at a time of its clock.
+func (f *fila) setAt(threshold int, at int64) {
+	s := Settings{Breaker: breaker.Config{Threshold: threshold, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}
+	f.reg.Configure(s, nil, func(string) int64 { return at })
+}
+
+func (f *fila) told() []Conflict {
+	f.conflictMu.Lock()
+	defer f.conflictMu.Unlock()
+	return f.conflicts
 }
 
 // newFila starts a fila whose clock is wrong.
@@ -45,13 +60,18 @@ func (f *fila) begin(t *testing.T, name string) {
 		Log: slog.New(slog.DiscardHandler), Now: f.clock, Submit: f.disk.Submit,
 		Event: func(typ, key string, e wire.Event) { f.event(typ, key, e) },
 		Fleet: f.sync, Shares: func(key string) bool { return !strings.HasPrefix(key, "own:") },
+		Kin: f.sync.Kin, Conflict: func(c Conflict) {
+			f.conflictMu.Lock()
+			defer f.conflictMu.Unlock()
+			f.conflicts = append(f.conflicts, c)
+		},
 	})
 	f.reg.OnResumed(func(key string) {
 		f.resumedMu.Lock()
 		defer f.resumedMu.Unlock()
 		f.resumed = append(f.resumed, key)
 	})
-	f.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 5, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}, nil)
+	f.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 5, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}, nil, nil)
 	f.reg.Restore(f.disk.stored())
 	require.NoError(t, f.sync.Start(t.Context()))
 }
@@ -366,7 +386,7 @@ func TestMaxFailuresOfShared(t *testing.T) {
 		a, b := all[0], all[1]
 		a.reg.Configure(Settings{
 			Breaker: breaker.Config{Threshold: 100}, MaxFailures: 2, FailureWindow: time.Minute, FailureHold: time.Hour,
-		}, nil)
+		}, nil, nil)
 		for range 3 {
 			a.call(a.use("stripe"), breaker.Failure)
 		}
@@ -377,20 +397,71 @@ func TestMaxFailuresOfShared(t *testing.T) {
 	})
 }
 
-// Two files that say different things are told apart, once.
-func TestLimitsThatDisagree(t *testing.T) {
+// TestNewestLimitsAreInForce at both of two filas, whichever of them was first, and the one
+// whose limits are older hears of it once.
+func TestNewestLimitsAreInForce(t *testing.T) {
+	for name, newest := range map[string]int{"of who is first": 0, "of who comes later": 1} {
+		t.Run(name, func(t *testing.T) {
+			crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+				now, old := all[newest], all[1-newest]
+				ago := func(f *fila, d time.Duration) int64 { return f.clock() - int64(d) }
+				now.setAt(7, ago(now, time.Hour))
+				old.setAt(3, ago(old, 2*time.Hour))
+				first, second := all[0], all[1]
+				first.call(first.use("stripe"), breaker.Failure)
+				synctest.Wait()
+				second.use("stripe")
+				synctest.Wait()
+				for range 5 {
+					require.True(t, old.call(old.use("stripe"), breaker.Failure))
+					synctest.Wait()
+				}
+				require.Equal(t, "closed", old.info("stripe").State, "six failures are fewer than seven")
+				for _, f := range all {
+					require.Equal(t, 7, f.info("stripe").Threshold)
+				}
+				require.Nil(t, now.info("stripe").Own)
+				info := old.info("stripe")
+				require.Equal(t, &wire.CircuitLimits{Threshold: 3, CooldownMs: 60_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1}, info.Own)
+				require.Equal(t, string(rune('a'+newest)), info.LimitsBy)
+				require.NotEmpty(t, info.LimitsChangedAt)
+				require.Empty(t, now.told())
+				require.Len(t, old.told(), 1)
+				con := old.told()[0]
+				require.Equal(t, []any{"stripe", 3, 7, info.LimitsBy}, []any{con.Key, con.Own.Threshold, con.InForce.Threshold, con.By})
+
+				// A fila that is alone goes by what was in force.
+				old.end.Cut(true)
+				after(30 * time.Second)
+				require.Equal(t, 7, old.info("stripe").Threshold)
+				old.end.Cut(false)
+				after(30 * time.Second)
+
+				// What is set now is newer, and in force without a call.
+				old.setAt(2, old.clock())
+				synctest.Wait()
+				require.Equal(t, 2, now.info("stripe").Threshold)
+				require.Nil(t, old.info("stripe").Own)
+				require.Len(t, now.told(), 1)
+				require.Len(t, old.told(), 1)
+				require.True(t, now.call(now.use("stripe"), breaker.Failure))
+				synctest.Wait()
+				require.Equal(t, "open", old.info("stripe").State)
+			})
+		})
+	}
+}
+
+// TestNewerLimitsOfAnUnusedCircuit get into the record of one that is closed, which the
+// fila that has set them does not use.
+func TestNewerLimitsOfAnUnusedCircuit(t *testing.T) {
 	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
 		a, b := all[0], all[1]
-		var log strings.Builder
-		b.reg.opt.Log = slog.New(slog.NewTextHandler(&log, nil))
-		b.use("stripe")
-		a.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 7, Cooldown: time.Minute, HalfOpenMaxCalls: 3}}, nil)
-		for range 3 {
-			a.call(a.use("stripe"), breaker.Failure)
-			synctest.Wait()
-		}
-		const want = `msg="another fila judges a shared circuit by other limits; give all of them the same" circuit=stripe fila=a theirs="threshold 7, cooldown 1m0s, half_open_max_calls 3, half_open_successes 1" own="threshold 5,`
-		require.Equal(t, 1, strings.Count(log.String(), want), log.String())
+		b.setAt(7, b.clock())
+		a.call(a.use("stripe"), breaker.Failure)
+		synctest.Wait()
+		require.Equal(t, 7, a.info("stripe").Threshold)
+		require.Equal(t, "unknown", b.info("stripe").State, "it is forgotten again")
 	})
 }
 

@@ -22,7 +22,24 @@ func (c *Control) configureCircuits() {
 	for key, l := range c.values.limits(kindCircuit, base) {
 		perKey[key] = circuitSettings(&l.CircuitLimits)
 	}
-	c.opt.Circuits.Configure(circuitSettings(&base.CircuitLimits), perKey)
+	c.opt.Circuits.Configure(circuitSettings(&base.CircuitLimits), perKey, c.circuitsSetAt(&base.CircuitLimits))
+}
+
+// circuitsSetAt returns what says when the limits in force of a circuit were set here (Unix
+// ns), by itself or, unless all of them are its own, in [circuit_defaults]; 0: not known.
+func (c *Control) circuitsSetAt(defaults *config.CircuitLimits) func(key string) int64 {
+	whole := make(map[string]bool)
+	for key, l := range c.values.limits(kindCircuit, limits{}) {
+		whole[key] = l.Threshold > 0 && l.CooldownMs > 0 && l.HalfOpenMaxCalls > 0 && l.HalfOpenSuccesses > 0
+	}
+	others := c.defaultsKey(defaults)
+	return func(key string) int64 {
+		at := c.setTimes.of(kindCircuit, key)
+		if !whole[key] {
+			at = max(at, c.setTimes.of(kindCircuitDefaults, others))
+		}
+		return at
+	}
 }
 
 func circuitSettings(l *config.CircuitLimits) circuit.Settings {

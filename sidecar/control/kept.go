@@ -14,6 +14,7 @@ import (
 //
 //	\x00calls/<key>                  until when calls of the guard may go on: Unix ns
 //	\x00changed/<kind>:<key>         when settings of a shared key were changed: Unix ns
+//	                                 for circuit_defaults the key is <node>/<limits>
 //	\x00circuit/<key>                an open circuit (package circuit)
 //	\x00gates                        the gates over a clean stop: JSON {"at", "parts"}
 //	\x00gates/<8 digits>             a part of that: see gatePartV1

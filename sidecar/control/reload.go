@@ -76,6 +76,9 @@ func (p *plan) declare(kind, key string, table limits, zeros ...string) {
 // putInForce makes the settings of a plan count, all or none of them, and returns
 // what that changes of the runtime configuration.
 func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
+	if err := c.noteDefaults(&p.next.config.CircuitDefaults); err != nil {
+		return nil, err
+	}
 	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
 		next := make(map[string]*string, len(p.values))
 		for key, value := range p.values {

@@ -1,11 +1,16 @@
 package control
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 // setTimes are when what is set for throttle and circuit keys was changed last, by the
@@ -50,6 +55,20 @@ func (c *setTimes) note(kept *Batch, kind, key string, at int64) {
 	kept.put(stateChanged+kind+":"+key, strconv.FormatInt(at, 10))
 }
 
+// forget drops what is noted of keys with a prefix, and returns the last of the times.
+func (c *setTimes) forget(kept *Batch, kind, prefix string) (last int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(c.at)) {
+		if strings.HasPrefix(id, kind+":"+prefix) {
+			last = max(last, c.at[id])
+			delete(c.at, id)
+			kept.Delete = append(kept.Delete, stateChanged+id)
+		}
+	}
+	return last
+}
+
 func (c *setTimes) of(kind, key string) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,6 +91,31 @@ func (c *Control) noteChanges(kept *Batch, changes []change) {
 			c.noteChanged(kept, s.kind, key)
 		}
 	}
+}
+
+// kindCircuitDefaults is that of set times of [circuit_defaults], whose key says what was
+// set: the node, which has a file of its own, a slash and the limits.
+const kindCircuitDefaults = "circuit_defaults"
+
+func (c *Control) defaultsKey(l *config.CircuitLimits) string {
+	return fmt.Sprintf("%s/%d,%d,%d,%d", c.opt.Node, l.Threshold, l.CooldownMs, l.HalfOpenMaxCalls, l.HalfOpenSuccesses)
+}
+
+// noteDefaults notes that [circuit_defaults] are others than before. Those of fila count
+// as never set as long as there were no others.
+func (c *Control) noteDefaults(l *config.CircuitLimits) *wire.Error {
+	key := c.defaultsKey(l)
+	if c.opt.Share == nil || c.setTimes.of(kindCircuitDefaults, key) != 0 {
+		return nil
+	}
+	var kept Batch
+	builtIn := config.Default().CircuitDefaults
+	last := c.setTimes.forget(&kept, kindCircuitDefaults, c.opt.Node+"/")
+	if last == 0 && key == c.defaultsKey(&builtIn) {
+		return nil
+	}
+	c.setTimes.note(&kept, kindCircuitDefaults, key, max(c.opt.Now(), last+1))
+	return outcome(<-c.opt.KV.Write(kept))
 }
 
 // ThrottleSetAt is when the limits in force of a throttle key were set here (Unix ns),

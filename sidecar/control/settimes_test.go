@@ -48,3 +48,38 @@ func setThrottle(r *rig, key string, concurrency, forMs int64) *wire.Error {
 	_, err := r.c.ThrottleSet(wire.ThrottleSetRequest{Key: key, ForMs: forMs, ThrottleLimits: wire.ThrottleLimits{Concurrency: &concurrency}})
 	return err
 }
+
+// TestWhenCircuitLimitsWereSet is known over a restart, of defaults as well.
+func TestWhenCircuitLimitsWereSet(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.share = func(*throttle.Gates) {}
+		setAt := func(key string) int64 { return r.c.circuitsSetAt(&r.cfg.CircuitDefaults)(key) }
+		r.restart(false, time.Hour)
+		require.Zero(t, setAt("x"), "the defaults of fila were never set")
+		require.Empty(t, r.stored(stateChanged))
+
+		was := r.cfg.CircuitDefaults
+		r.cfg.CircuitDefaults.Threshold = 7
+		r.restart(true, time.Hour)
+		defaults := now()
+		require.Equal(t, defaults, setAt("x"))
+		r.restart(true, time.Hour)
+		require.Equal(t, defaults, setAt("x"), "the file is as it was")
+
+		r.cfg.Circuits = []config.CircuitTable{
+			{Key: "whole", CircuitLimits: config.CircuitLimits{Threshold: 1, CooldownMs: 2, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 4}},
+			{Key: "part", CircuitLimits: config.CircuitLimits{Threshold: 1}},
+		}
+		r.restart(false, time.Hour)
+		tables := now()
+		r.restart(false, time.Hour)
+		require.Equal(t, []int64{defaults, tables, tables}, []int64{setAt("x"), setAt("whole"), setAt("part")})
+
+		r.cfg.CircuitDefaults = was
+		r.restart(false, time.Hour)
+		back := now()
+		require.Equal(t, []int64{back, tables, back}, []int64{setAt("x"), setAt("whole"), setAt("part")})
+		r.restart(true, time.Hour)
+		require.Equal(t, back, setAt("x"), "they are fila's again, and that was a change")
+	})
+}

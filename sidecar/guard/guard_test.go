@@ -84,7 +84,7 @@ func rate(t *testing.T, text string) throttle.Rate {
 	return rate
 }
 
-func (r *rig) circuit(s circuit.Settings) { r.circuits.Configure(s, nil) }
+func (r *rig) circuit(s circuit.Settings) { r.circuits.Configure(s, nil, nil) }
 
 // ask checks a call with the defaults of a request.
 func (r *rig) ask(key string, with ...string) wire.GuardAnswer {

@@ -38,8 +38,7 @@ type Circuit struct {
 	Why            string            // cause of the last turn
 	ChangedAt      int64             // of the last change of state, or of the time until which it is open
 	By             string            // instance that made it
-	Limits         breaker.Config    // by which the last batch was judged, and whose they are
-	LimitsBy       string
+	Terms          Terms[breaker.Config]
 }
 
 // Version is the version of the records that are written.
@@ -62,7 +61,7 @@ const (
 //	{"v":1, "state":"open", "gen":3, "failures":5, "opened_at":..., "since":...,
 //	 "open_until":..., "cooling":true, "cause":"failures", "opened_by":"a/Q7", "seen":{"a/Q7":4},
 //	 "turn":2, "turn_at":..., "turn_by":"a/Q7", "why":"failures", "changed_at":..., "by":"a/Q7",
-//	 "limits":[5,60000000000,3,1], "limits_by":"a/Q7"}
+//	 "limits":[5,60000000000,3,1], "limits_by":"a/Q7", "limits_at":...}
 type encoded struct {
 	V          int               `json:"v"`
 	State      string            `json:"state"`
@@ -89,18 +88,20 @@ type encoded struct {
 	By         string            `json:"by,omitempty"`
 	Limits     []int64           `json:"limits,omitempty"` // threshold, cooldown (ns), half-open calls and successes
 	LimitsBy   string            `json:"limits_by,omitempty"`
+	LimitsAt   int64             `json:"limits_at,omitempty"` // missing in records of before: 0
 }
 
 // Encode returns the record's form in the bucket.
 func (c *Circuit) Encode() []byte {
+	l := &c.Terms.Limits
 	data, err := json.Marshal(encoded{
 		V: Version, State: c.State.String(), Gen: c.Gen, Failures: c.Failures, Successes: c.Successes,
 		OpenedAt: c.OpenedAt, Since: c.Since, OpenUntil: c.OpenUntil, Floor: c.Floor, Cooling: c.Cooling,
 		ThenClosed: c.State == breaker.Open && c.After == breaker.Closed,
 		Cause:      c.Cause, OpenedBy: c.OpenedBy, Client: c.Client, Permits: c.Permits, Seen: c.Seen,
 		Turn: c.Turn, TurnRev: c.TurnRev, TurnAt: c.TurnAt, TurnBy: c.TurnBy, Why: c.Why, ChangedAt: c.ChangedAt, By: c.By,
-		Limits:   []int64{int64(c.Limits.Threshold), int64(c.Limits.Cooldown), int64(c.Limits.HalfOpenMaxCalls), int64(c.Limits.HalfOpenSuccesses)},
-		LimitsBy: c.LimitsBy,
+		Limits:   []int64{int64(l.Threshold), int64(l.Cooldown), int64(l.HalfOpenMaxCalls), int64(l.HalfOpenSuccesses)},
+		LimitsBy: c.Terms.By, LimitsAt: c.Terms.At,
 	})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -126,11 +127,10 @@ func Decode(data []byte) (Circuit, error) {
 		Turn: e.Turn, TurnRev: e.TurnRev, TurnAt: e.TurnAt, TurnBy: e.TurnBy, Why: e.Why, ChangedAt: e.ChangedAt, By: e.By,
 	}
 	if len(e.Limits) == 4 {
-		c.LimitsBy = e.LimitsBy
-		c.Limits = breaker.Config{
+		c.Terms = Terms[breaker.Config]{At: e.LimitsAt, By: e.LimitsBy, Limits: breaker.Config{
 			Threshold: int(e.Limits[0]), Cooldown: time.Duration(e.Limits[1]),
 			HalfOpenMaxCalls: int(e.Limits[2]), HalfOpenSuccesses: int(e.Limits[3]),
-		}
+		}}
 	}
 	c.Failures, c.OpenedAt, c.Since, c.OpenUntil = e.Failures, e.OpenedAt, e.Since, e.OpenUntil
 	c.Floor, c.Cooling, c.Gen, c.Successes, c.After = e.Floor, e.Cooling, e.Gen, e.Successes, breaker.HalfOpen
@@ -153,8 +153,11 @@ func Decode(data []byte) (Circuit, error) {
 		}
 		c.Probes += n
 	}
+	if c.Terms.By != "" && c.Terms.Limits != normal(c.Terms.Limits) {
+		return Circuit{}, fmt.Errorf("limits %v", e.Limits)
+	}
 	switch {
-	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, len(e.By) > maxInstance, len(e.LimitsBy) > maxInstance,
+	case e.V < 1, e.Gen >= aloneGen, e.Failures < 0, e.Successes < 0, e.LimitsAt < 0, len(e.By) > maxInstance, len(e.LimitsBy) > maxInstance,
 		len(e.OpenedBy) > maxInstance, len(e.TurnBy) > maxInstance, len(e.Client) > maxClient:
 		return Circuit{}, errors.New("a field is out of its range")
 	case e.ThenClosed && c.State != breaker.Open:
@@ -163,6 +166,13 @@ func Decode(data []byte) (Circuit, error) {
 		return Circuit{}, fmt.Errorf("permits in state %s", e.State)
 	}
 	return c, nil
+}
+
+// Older reports whether the record goes by limits that are older than others of an
+// instance, which were set at a time.
+func (c *Circuit) Older(by string, limits breaker.Config, set int64) bool {
+	own := Terms[breaker.Config]{normal(limits), set, by}
+	return c.Terms.By != "" && own.Newer(&c.Terms)
 }
 
 // Idle is what a sweep may delete: a circuit that is closed, or would be when somebody

@@ -40,6 +40,13 @@
 // that changed no state are added, and of two states the one that changed later wins
 // as a whole.
 //
+// # Terms
+//
+// Of limits that differ those that were set last are in force ([Terms]). They are in the
+// record, with when they were set, and judge it at whoever writes. An instance whose own
+// are newer than those of a record writes them, with whatever else it has to write or
+// without.
+//
 // # Limits
 //
 // [Limit] is the record of a throttle key, [Limit.Apply] its rule, and [Member] one

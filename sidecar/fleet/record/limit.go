@@ -41,20 +41,30 @@ type Limit struct {
 	Owner string
 	Users map[string]User
 	Level
-	Terms Terms
+	Terms Terms[throttle.Limits]
 }
 
 // Terms are limits, and whose they are. Those that were set last are in force for all.
-type Terms struct {
-	Limits throttle.Limits
+type Terms[L comparable] struct {
+	Limits L
 	At     int64  // they were set, by the fleet's clock; 0: not known
 	By     string // instance that has set them; empty: nobody has said anything
 }
 
 // Newer reports whether other limits than l were set after it. An instance of a cluster
 // may learn when limits were set before it learns which: it corrects what it has said.
-func (t *Terms) Newer(l *Terms) bool {
+func (t *Terms[L]) Newer(l *Terms[L]) bool {
 	return t.Limits != l.Limits && (l.By == "" || t.At > l.At || t.At == l.At && t.By == l.By)
+}
+
+// meet makes own terms those of a record if they are newer. It reports whether that has
+// changed the limits in force.
+func (t *Terms[L]) meet(own Terms[L]) (changed bool) {
+	changed = own.Newer(t)
+	if changed || own.Limits == t.Limits && own.At > t.At {
+		*t = own
+	}
+	return changed
 }
 
 // User is what a record has of an instance.
@@ -126,11 +136,8 @@ type LimitEnv struct {
 // terms makes the newest limits those of the record and of env. It reports whether that
 // has changed the record.
 func (l *Limit) terms(by string, env *LimitEnv) (changed bool) {
-	own := Terms{env.Limits, env.Set, by}
 	if env.Limits != (throttle.Limits{}) {
-		if changed = own.Newer(&l.Terms); changed || own.Limits == l.Terms.Limits && own.At > l.Terms.At {
-			l.Terms = own
-		}
+		changed = l.Terms.meet(Terms[throttle.Limits]{env.Limits, env.Set, by})
 	}
 	env.Limits = l.Terms.Limits
 	return changed
@@ -544,7 +551,7 @@ func DecodeLimit(data []byte) (Limit, error) {
 		before = s.At
 	}
 	if len(e.Limits) == 6 {
-		l.Terms = Terms{At: e.LimitsAt, By: e.LimitsBy, Limits: throttle.Limits{
+		l.Terms = Terms[throttle.Limits]{At: e.LimitsAt, By: e.LimitsBy, Limits: throttle.Limits{
 			Rate: throttle.Rate{Cost: e.Limits[0], Per: e.Limits[1]}, Burst: e.Limits[2], Limit: e.Limits[3], Window: e.Limits[4], Concurrency: e.Limits[5],
 		}}
 	}

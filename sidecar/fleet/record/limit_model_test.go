@@ -611,7 +611,7 @@ func TestLimitRecordRoundTrip(t *testing.T) {
 	l := Limit{
 		Owner: "a/1", Users: map[string]User{"a/1": {Seen: 3, Asks: 4, Wants: 9, Given: 5, Leased: 8, Permits: 6}, "b/2": {}},
 		Level: Level{Used: true, Tokens: -5, At: 7, Slots: []Slot{{8, 9}, {10, 1}}},
-		Terms: Terms{throttle.Limits{Rate: throttle.PerSecond(5), Burst: 6000, Limit: 7, Window: 8, Concurrency: 9}, 10, "c/3"},
+		Terms: Terms[throttle.Limits]{throttle.Limits{Rate: throttle.PerSecond(5), Burst: 6000, Limit: 7, Window: 8, Concurrency: 9}, 10, "c/3"},
 	}
 	back, err := DecodeLimit(l.Encode())
 	require.NoError(t, err)
@@ -673,7 +673,7 @@ func TestSlotsThatHaveLeftTheWindow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			leased := 10_000 * ms
 			rec := Limit{
-				Users: map[string]User{"a": {}, "b": {}}, Terms: Terms{l, 1, "b"},
+				Users: map[string]User{"a": {}, "b": {}}, Terms: Terms[throttle.Limits]{l, 1, "b"},
 				Level: Level{Used: true, At: leased, Slots: []Slot{{leased, 2}, {leased + 400*ms, 2}}},
 			}
 			now := leased + tc.after

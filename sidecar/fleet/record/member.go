@@ -140,7 +140,7 @@ func (m *Member) Level(now, fleet int64, limits throttle.Limits) (v Level, ok bo
 // InForce returns the limits that count: those of the record or, if they are newer,
 // those of this instance.
 func (m *Member) InForce(limits throttle.Limits, set int64) (inForce throttle.Limits, by string) {
-	if own := (Terms{limits, set, m.me}); !own.Newer(&m.rec.Terms) && m.rec.Terms.By != "" {
+	if own := (Terms[throttle.Limits]{limits, set, m.me}); !own.Newer(&m.rec.Terms) && m.rec.Terms.By != "" {
 		return m.rec.Terms.Limits, m.rec.Terms.By
 	}
 	return limits, m.me

@@ -41,7 +41,7 @@ func TestFailuresOfTwoInstancesOpen(t *testing.T) {
 }
 
 func TestSuccessesEndRows(t *testing.T) {
-	cfg := breaker.Config{Threshold: 3}
+	cfg := breaker.Config{Threshold: 3} // set later than those of a
 	for name, tc := range map[string]struct {
 		run  Run
 		want int
@@ -58,7 +58,7 @@ func TestSuccessesEndRows(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := apply(t, Circuit{}, "a", 1, Step{Kind: Outcomes, Gen: 1, Run: Run{Lead: 1}})
-			c, _ = c.Apply(Batch{"b", 1, []Step{{Kind: Outcomes, Gen: 1, Run: tc.run}}}, Env{Now: 1, Live: everybody, Config: cfg})
+			c, _ = c.Apply(Batch{"b", 1, []Step{{Kind: Outcomes, Gen: 1, Run: tc.run}}}, Env{Now: 1, Live: everybody, Config: cfg, Set: 1})
 			require.Equal(t, tc.want, c.Failures)
 			require.Equal(t, tc.open, c.State == breaker.Open)
 		})
@@ -237,10 +237,12 @@ func TestDecodeRefuses(t *testing.T) {
 		`{"v":0,"state":"closed"}`:               "out of its range",
 		`{"v":1,"state":"ajar"}`:                 `state "ajar"`,
 		`{"v":1,"state":"closed","failures":-1}`: "out of its range",
-		`{"v":1,"state":"closed","gen":9223372036854775808}`: "out of its range",
-		`{"v":1,"state":"half-open","permits":{"a":0}}`:      "0 permits",
-		`{"v":1,"state":"closed","permits":{"a":1}}`:         "permits in state closed",
-		`{"v":1,"state":"closed","then_closed":true}`:        "only an open circuit",
+		`{"v":1,"state":"closed","gen":9223372036854775808}`:          "out of its range",
+		`{"v":1,"state":"half-open","permits":{"a":0}}`:               "0 permits",
+		`{"v":1,"state":"closed","permits":{"a":1}}`:                  "permits in state closed",
+		`{"v":1,"state":"closed","then_closed":true}`:                 "only an open circuit",
+		`{"v":1,"state":"closed","limits_at":-1}`:                     "out of its range",
+		`{"v":1,"state":"closed","limits":[0,1,1,1],"limits_by":"a"}`: "limits [0 1 1 1]",
 	} {
 		_, err := Decode([]byte(text))
 		require.ErrorContains(t, err, want, text)
@@ -290,4 +292,38 @@ func TestWantOfAnOpeningThatEndsClosed(t *testing.T) {
 	_, err := Decode(c.Encode())
 	require.NoError(t, err)
 	require.Equal(t, breaker.Closed, c.State)
+}
+
+// A record goes by the newest limits, and one of before by those that it has as of the
+// beginning of time.
+func TestNewestLimitsOfARecord(t *testing.T) {
+	limits := func(threshold int, set int64) Env {
+		return Env{Now: 1, Rev: 1, Live: everybody, Config: breaker.Config{Threshold: threshold}, Set: set}
+	}
+	failure := []Step{{Kind: Outcomes, Gen: 1, Run: Run{Lead: 1}}}
+	c := Circuit{}
+	_, changed := c.Apply(Batch{"a", 1, nil}, limits(5, 10))
+	require.False(t, changed, "limits alone make no record")
+	c, _ = c.Apply(Batch{"a", 1, failure}, limits(5, 10))
+	for _, older := range []Env{limits(1, 9), limits(1, 10)} {
+		require.False(t, c.Older("b", older.Config, older.Set))
+		_, changed = c.Apply(Batch{"b", 1, nil}, older)
+		require.False(t, changed)
+		next, _ := c.Apply(Batch{"b", 1, failure}, older)
+		require.Equal(t, breaker.Closed, next.State)
+		require.Equal(t, c.Terms, next.Terms)
+	}
+	require.True(t, c.Older("b", breaker.Config{Threshold: 3}, 11))
+	c, changed = c.Apply(Batch{"b", 1, nil}, limits(3, 11))
+	require.True(t, changed)
+	require.Equal(t, []any{3, int64(11), "b", 1}, []any{c.Terms.Limits.Threshold, c.Terms.At, c.Terms.By, c.Failures})
+	decoded, err := Decode(c.Encode())
+	require.NoError(t, err)
+	require.Equal(t, c.Terms, decoded.Terms)
+
+	before, err := Decode([]byte(`{"v":1,"state":"closed","gen":1,"limits":[5,60000000000,3,1],"limits_by":"a/1"}`))
+	require.NoError(t, err)
+	require.Equal(t, Terms[breaker.Config]{breaker.Config{Threshold: 5, Cooldown: time.Minute, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1}, 0, "a/1"}, before.Terms)
+	require.True(t, before.Older("b", breaker.Config{Threshold: 6}, 1))
+	require.False(t, before.Older("b", breaker.Config{Threshold: 6}, 0))
 }

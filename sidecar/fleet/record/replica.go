@@ -36,10 +36,12 @@ type News struct {
 // [NewReplica].
 type Replica struct {
 	me   string
-	cfg  breaker.Config
-	rec  Circuit         // the newest that is known
-	rev  uint64          // its revision; 0: there is none
-	view breaker.Machine // of rec, or, while alone, one's own
+	set  Terms[breaker.Config] // limits that were set here
+	cfg  breaker.Config        // in force: those, or the record's if they are newer
+	late bool                  // the record has older limits than set
+	rec  Circuit               // the newest that is known
+	rev  uint64                // its revision; 0: there is none
+	view breaker.Machine       // of rec, or, while alone, one's own
 
 	number uint64 // of sent
 	sent   []Step // a batch whose fate is not known, if any
@@ -68,18 +70,50 @@ type Replica struct {
 // NewReplica returns the Replica of an instance that begins at time now with a record,
 // of which there are no news: the zero Circuit and revision if there is none.
 func NewReplica(me string, c breaker.Config, now int64, rev uint64, rec Circuit) *Replica {
-	r := &Replica{me: me, cfg: c, ownGen: aloneGen, rec: rec, rev: rev, turn: rec.Turn, number: rec.Seen[me], unused: now}
-	r.view = breaker.Thaw(c, rec.Frozen)
+	r := &Replica{me: me, set: Terms[breaker.Config]{Limits: normal(c), By: me}, ownGen: aloneGen, rec: rec, rev: rev, turn: rec.Turn, number: rec.Seen[me], unused: now}
+	r.weigh()
+	r.view = breaker.Thaw(r.cfg, rec.Frozen)
 	r.view.Settle(now)
 	return r
 }
 
-// SetConfig changes the limits that this instance judges by.
-func (r *Replica) SetConfig(c breaker.Config) {
-	r.cfg = c
-	r.view = breaker.Thaw(c, r.view.Freeze())
+// SetConfig changes the limits that are set here, and when they were, by the fleet's
+// clock (0: not known). Those in force are the newest that are known.
+func (r *Replica) SetConfig(c breaker.Config, at int64) {
+	own := Terms[breaker.Config]{normal(c), at, r.me}
+	if own == r.set {
+		return
+	}
+	r.set = own
+	r.weigh()
+	r.view = breaker.Thaw(r.cfg, r.view.Freeze())
 	r.judge()
 }
+
+// Terms returns the limits in force, and those that are set here if they are others.
+func (r *Replica) Terms() (inForce Terms[breaker.Config], own *breaker.Config) {
+	if r.cfg == r.set.Limits {
+		return r.set, nil
+	}
+	limits := r.set.Limits
+	return r.rec.Terms, &limits
+}
+
+// weigh finds the limits in force.
+func (r *Replica) weigh() {
+	r.late = r.rec.Older(r.me, r.set.Limits, r.set.At)
+	if r.cfg = r.rec.Terms.Limits; r.late || r.rec.Terms.By == "" {
+		r.cfg = r.set.Limits
+	}
+}
+
+// env is what rules know of this instance.
+func (r *Replica) env(now int64, live func(string) bool) Env {
+	return Env{Now: now, Rev: r.rev, Live: live, Config: r.set.Limits, Set: r.set.At}
+}
+
+// behind reports whether the record is to be told of newer limits.
+func (r *Replica) behind() bool { return r.late && !r.alone }
 
 // Admits says how many calls could go at time now: math.MaxInt64 when closed. If it is
 // 0, at is when to ask again; math.MaxInt64 is when told. Unless it is only a look, a
@@ -205,6 +239,7 @@ func (r *Replica) Learn(now int64, rev uint64, rec Circuit, another bool) {
 	was, before := r.view.State(), r.view.OpenUntil()
 	another = another || rec.Gen != r.rec.Gen
 	r.rec, r.rev = rec, rev
+	r.weigh()
 	if r.sent != nil && rec.Seen[r.me] >= r.number {
 		r.sent = nil
 	}
@@ -286,7 +321,7 @@ func (r *Replica) Away(now int64) {
 	steps := slices.Concat(r.sent, r.open)
 	steps = slices.DeleteFunc(steps, func(s Step) bool { return s.Kind == Want })
 	everybody := func(string) bool { return true }
-	next, _ := r.rec.Apply(Batch{r.me, r.number + 1, steps}, Env{Now: now, Rev: r.rev, Live: everybody, Config: r.cfg})
+	next, _ := r.rec.Apply(Batch{r.me, r.number + 1, steps}, r.env(now, everybody))
 	m := breaker.Thaw(r.cfg, next.Frozen)
 	m.Settle(now)
 	f := m.Freeze()
@@ -381,11 +416,14 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 				r.sent = append(r.sent, Step{Kind: Want})
 			}
 			if len(r.sent) == 0 {
-				return Circuit{}, 0, again, false
+				if !r.behind() {
+					return Circuit{}, 0, again, false
+				}
+				r.sent = []Step{} // a batch without steps
 			}
 			r.number++
 		}
-		next, changed := r.rec.Apply(Batch{r.me, r.number, r.sent}, Env{Now: now, Rev: r.rev, Live: live, Config: r.cfg})
+		next, changed := r.rec.Apply(Batch{r.me, r.number, r.sent}, r.env(now, live))
 		if changed {
 			return next, r.rev, again, true
 		}
@@ -401,8 +439,11 @@ func (r *Replica) Swap(now int64, live func(string) bool) (next Circuit, over ui
 	}
 }
 
-// Pending reports whether something is on its way to the record, or a permit is wanted.
-func (r *Replica) Pending() bool { return len(r.sent) > 0 || len(r.open) > 0 || r.asking }
+// Pending reports whether something is on its way to the record, its newest limits among
+// that, or a permit is wanted.
+func (r *Replica) Pending() bool {
+	return len(r.sent) > 0 || len(r.open) > 0 || r.asking || r.behind()
+}
 
 // Settled reports whether all that was done here counts.
 func (r *Replica) Settled() bool { return r.alone && !r.back || len(r.sent) == 0 && len(r.open) == 0 }

@@ -320,7 +320,7 @@ func TestLimitsChange(t *testing.T) {
 	b := &bucket{t: t}
 	r := b.replica("a")
 	fail(t, r, second, 1)
-	r.SetConfig(breaker.Config{Threshold: 1})
+	r.SetConfig(breaker.Config{Threshold: 1}, 0)
 	admits(t, r, second, 0, math.MaxInt64)
 	require.True(t, b.swap(r, second))
 	require.Equal(t, breaker.Open, b.rec.State)

@@ -20,7 +20,15 @@ type Env struct {
 	Now  int64  // of the fleet's clock
 	Rev  uint64 // of the record
 	Live func(instance string) bool
-	breaker.Config
+
+	breaker.Config       // limits of the instance
+	Set            int64 // when they were set, by the fleet's clock; 0: not known
+}
+
+// normal returns limits as a machine has them, with its defaults.
+func normal(c breaker.Config) breaker.Config {
+	m := breaker.NewMachine(c)
+	return m.Config()
 }
 
 const (
@@ -34,10 +42,16 @@ const (
 )
 
 // Apply returns the record after a batch that is not in it yet, and whether that is
-// another one.
+// another one. It judges by the newest limits, of the record or of the instance. A batch
+// without steps says that those of the instance are newer.
 func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 	next := c.clone()
-	m := breaker.Thaw(env.Config, c.Frozen)
+	own := Terms[breaker.Config]{normal(env.Config), env.Set, b.By}
+	changed = next.Terms.meet(own) && c.Terms.By != ""
+	if own.Limits == next.Terms.Limits && own.At == next.Terms.At {
+		next.Terms.By = b.By // of those who say the same, the one that is sure to live
+	}
+	m := breaker.Thaw(next.Terms.Limits, c.Frozen)
 	for holder, n := range c.Permits {
 		if holder != b.By && !env.Live(holder) {
 			delete(next.Permits, holder)
@@ -64,7 +78,6 @@ func (c *Circuit) Apply(b Batch, env Env) (after Circuit, changed bool) {
 		next.TurnRev = env.Rev
 	}
 	next.Frozen = m.Freeze()
-	next.Limits, next.LimitsBy = m.Config(), b.By
 	next.Seen[b.By] = b.Number
 	if len(next.Seen) > maxSeen {
 		maps.DeleteFunc(next.Seen, func(holder string, _ uint64) bool { return holder != b.By && !env.Live(holder) })

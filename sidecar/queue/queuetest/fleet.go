@@ -265,7 +265,7 @@ func (f *Fleet) PauseThrottle(key string, until int64) { wake(f.Gates.Pause(key,
 // Breaker sets the limits of all circuits.
 func (f *Fleet) Breaker(cfg breaker.Config) {
 	f.cfg = cfg
-	f.Circuits.Configure(circuit.Settings{Breaker: cfg}, nil)
+	f.Circuits.Configure(circuit.Settings{Breaker: cfg}, nil, nil)
 }
 
 // PauseCircuit opens a circuit by hand until a time; 0 resumes it.
