@@ -68,6 +68,8 @@ type (
 type (
 	// Rate is messages per second as text: "10", "0.5" or "1/3".
 	Rate = wire.Rate
+	// CircuitLimits are when a circuit opens and closes.
+	CircuitLimits = wire.CircuitLimits
 	// ThrottleLimits are the limits of a throttle key.
 	ThrottleLimits = wire.ThrottleLimits
 	// ThrottleChange changes the limits of the throttle key that it names.

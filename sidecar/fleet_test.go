@@ -616,3 +616,49 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 	require.Empty(t, deliveries)
 	x.end()
 }
+
+// TestSharedCircuitLimitsThatDiffer: those of the file that was changed last are in force
+// at both filas, also after a restart of the other one, which is told.
+func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
+	ns := startJetStream(t)
+	threshold := func(n int64) func(*config.Config) {
+		return func(c *config.Config) {
+			c.CircuitDefaults.Threshold, c.CircuitDefaults.CooldownMs = n, 3_600_000
+		}
+	}
+	dir := t.TempDir()
+	a := startSharing(t, ns.ClientURL(), "a", dir, threshold(4))
+	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), threshold(6))
+	conflicts := make(chan wire.Event, 10)
+	_, err := a.nc.Subscribe("a.event.shared-conflict.>", func(m *nats.Msg) {
+		var e wire.Event
+		if json.Unmarshal(m.Data, &e) == nil {
+			conflicts <- e
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, a.nc.Flush())
+	a.must("a.admin.circuit-open.stripe", `{}`, nil)
+	e := <-conflicts
+	require.Equal(t, []any{"stripe", "circuit", "host-b"}, []any{e.Key, e.Data["kind"], e.Data["by"]})
+	require.Contains(t, e.Data["limits"], "threshold 6,")
+	require.Contains(t, e.Data["own"], "threshold 4,")
+	for restarted := range 2 {
+		require.Eventually(t, func() bool {
+			i := a.info("stripe")
+			return i.Threshold == 6 && i.Own != nil && i.Own.Threshold == 4 && i.LimitsBy == "host-b"
+		}, 10*time.Second, time.Millisecond, "restarts: %d", restarted)
+		require.Equal(t, 6, b.info("stripe").Threshold)
+		require.Nil(t, b.info("stripe").Own)
+		if restarted == 0 {
+			a.end()
+			a = startSharing(t, ns.ClientURL(), "a", dir, threshold(4))
+		}
+	}
+	a.end()
+	a = startSharing(t, ns.ClientURL(), "a", dir, threshold(5))
+	require.Eventually(t, func() bool { return b.info("stripe").Threshold == 5 }, 10*time.Second, time.Millisecond, "a file that was changed")
+	require.Nil(t, a.info("stripe").Own)
+	a.end()
+	b.end()
+}

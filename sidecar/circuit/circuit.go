@@ -26,7 +26,8 @@ const (
 // methods may be called from any goroutine.
 //
 // mu is held for a few instructions only, and nothing outside of the circuit is
-// called under it but Fleet.Touch, which only notes.
+// called under it but Fleet.Touch, which only notes, and what looks something up:
+// who lives, who is kin, when limits were set.
 type Circuit struct {
 	key string
 	r   *Registry
