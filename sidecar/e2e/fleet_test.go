@@ -387,6 +387,10 @@ func TestFleetProbesAreCounted(t *testing.T) {
 		// Wait until a fila holds permits, and kill it.
 		victim := -1
 		eventually(t, func() bool {
+			for i := range filas { // on a slow machine those from before have been probed by now
+				m := &nats.Msg{Subject: fleetPrefix(i) + ".enqueue.q0", Header: nats.Header{"Vendor": {"stripe"}}}
+				require.NoError(t, f.nc.PublishMsg(m))
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			for _, i := range rand.Perm(filas) {
