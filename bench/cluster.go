@@ -2,13 +2,14 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/filaq/fila/bench/load"
@@ -27,57 +28,53 @@ func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", sys, err)
 	}
-	var nodes []*server
-	killAll := func() {
-		for _, n := range nodes {
-			n.kill()
+	var cmds [clusterNodes]*exec.Cmd
+	for i := range cmds {
+		if cmds[i], err = r.node(ctx, sys, filepath.Join(dir, nodeName(i)), i, routes); err != nil {
+			return nil, fmt.Errorf("start %s: %w", sys, err)
 		}
 	}
-	urls := make([]string, clusterNodes)
-	type started struct {
-		node int
-		srv  *server
-		err  error
+	var (
+		nodes [clusterNodes]*server
+		errs  [clusterNodes]error
+		ready sync.WaitGroup
+	)
+	for i, cmd := range cmds { // none is ready before most are
+		ready.Go(func() { nodes[i], errs[i] = r.ready(cmd, sys, ownGC) })
 	}
-	ready := make(chan started)
-	for i := range clusterNodes { // none is ready before most are
-		cmd, err := r.node(ctx, sys, filepath.Join(dir, nodeName(i)), i, routes)
-		if err != nil {
-			return nil, err
-		}
-		go func() {
-			srv, err := r.ready(cmd, sys, ownGC)
-			ready <- started{i, srv, err}
-		}()
-	}
-	all := make([]*server, clusterNodes)
-	for range clusterNodes {
-		s := <-ready
-		if s.err != nil {
-			err = s.err
-			continue
-		}
-		all[s.node], urls[s.node] = s.srv, s.srv.url
-		nodes = append(nodes, s.srv)
+	ready.Wait()
+	err = errors.Join(errs[:]...)
+	owner := 0
+	if err == nil {
+		owner, err = ownerOf(ctx, nodes[:])
 	}
 	if err != nil {
-		killAll()
-		return nil, err
+		for _, n := range nodes {
+			if n != nil {
+				n.kill()
+			}
+		}
+		return nil, fmt.Errorf("start %s: %w", sys, err)
 	}
-	waiting, cancel := context.WithTimeout(ctx, readyWithin)
-	defer cancel()
-	owner, err := system.OwnerOf(waiting, urls, 0)
-	i, nerr := strconv.Atoi(owner)
-	if err != nil || nerr != nil || i >= clusterNodes {
-		killAll()
-		return nil, fmt.Errorf("the %s nodes do not get ready: %w", sys, err)
-	}
-	srv := all[i]
+	srv := nodes[owner]
 	srv.took = time.Since(begin)
-	for _, n := range slices.Delete(slices.Clone(all), i, i+1) {
-		srv.others = append(srv.others, n.child)
+	for i, n := range nodes {
+		if i != owner {
+			srv.others = append(srv.others, n.child)
+		}
 	}
 	return srv, nil
+}
+
+// ownerOf waits until nodes know each other, and returns which of them owns the shard.
+func ownerOf(ctx context.Context, nodes []*server) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	defer cancel()
+	name, err := system.OwnerOf(ctx, nodes[0].url, len(nodes))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(name)
 }
 
 func nodeName(i int) string { return strconv.Itoa(i) }
@@ -87,13 +84,13 @@ func (r *runner) node(ctx context.Context, sys system.Name, dir string, i int, r
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
-	sync := "interval"
+	syncs := "interval"
 	if sys == system.FilaR3Sync {
-		sync = "always"
+		syncs = "always"
 	}
 	file := filepath.Join(dir, "bench.toml")
 	text := fmt.Sprintf("[nats.embedded]\njetstream = true\njetstream_sync = %q\n[nats.embedded.cluster]\nname = \"bench\"\nlisten = %q\nroutes = [%q, %q, %q]\n"+
-		"[cluster]\nenabled = true\nnode = %q\nshards = 1\n", sync, routes[i], routes[0], routes[1], routes[2], nodeName(i))
+		"[cluster]\nenabled = true\nnode = %q\nshards = 1\n", syncs, routes[i], routes[0], routes[1], routes[2], nodeName(i))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

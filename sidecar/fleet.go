@@ -178,6 +178,9 @@ func (s *Server) startFleet(ctx context.Context) error {
 		return err
 	}
 	if err := f.Start(ctx); err != nil {
+		if s.cfg.Cluster.Enabled {
+			return fmt.Errorf("cluster.enabled = true: circuits and limits of the nodes: %w", err)
+		}
 		return fmt.Errorf("shared.enabled = true: %w", err)
 	}
 	if err := s.checkPrefixes(f.Others()); err != nil {

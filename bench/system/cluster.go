@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,10 +22,10 @@ const replicas = 3
 // statusEvery is how often a cluster of fila is asked how it is.
 const statusEvery = 100 * time.Millisecond
 
-// OwnerOf waits until as many nodes as there are urls know each other, and one of them
-// owns a shard, and returns its name.
-func OwnerOf(ctx context.Context, urls []string, shard int) (string, error) {
-	nc, err := nats.Connect(urls[0])
+// OwnerOf waits until so many nodes of a cluster with one shard know each other, and one
+// of them owns it, and returns its name.
+func OwnerOf(ctx context.Context, url string, nodes int) (string, error) {
+	nc, err := nats.Connect(url)
 	if err != nil {
 		return "", fmt.Errorf("connect to NATS: %w", err)
 	}
@@ -35,8 +36,8 @@ func OwnerOf(ctx context.Context, urls []string, shard int) (string, error) {
 	}
 	for {
 		st, err := c.ClusterStatus(ctx)
-		if err == nil && len(st.Nodes) == len(urls) && st.Shards[shard].Owner != "" {
-			return st.Shards[shard].Owner, nil
+		if err == nil && len(st.Nodes) == nodes && st.Shards[0].Owner != "" {
+			return st.Shards[0].Owner, nil
 		}
 		select {
 		case <-time.After(statusEvery):
@@ -75,23 +76,14 @@ func startServers(dir string, syncAlways bool) ([]*server.Server, error) {
 			routes = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(srv.ClusterAddr().Port))
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(statusEvery) {
-		current := 0
-		for _, srv := range all {
-			if srv.JetStreamIsCurrent() && len(srv.JetStreamClusterPeers()) == replicas {
-				current++
-			}
-		}
-		led := false
-		for _, srv := range all {
-			led = led || srv.JetStreamIsLeader()
-		}
-		switch {
-		case led && current > 0:
-			return all, nil
-		case time.Now().After(deadline):
+	formed := func(srv *server.Server) bool {
+		return srv.JetStreamIsLeader() && len(srv.JetStreamClusterPeers()) == replicas
+	}
+	for deadline := time.Now().Add(time.Minute); !slices.ContainsFunc(all, formed); time.Sleep(statusEvery) {
+		if time.Now().After(deadline) {
 			stop()
 			return nil, errors.New("the NATS servers do not form a cluster")
 		}
 	}
+	return all, nil
 }
