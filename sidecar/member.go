@@ -386,7 +386,7 @@ func (m *member) declare() {
 	m.declaring.Lock()
 	defer m.declaring.Unlock()
 	if err := m.s.rooms.control.DeclareMissing(m.s.killed); err != nil {
-		m.s.log.Warn("a queue of the configuration file cannot be made", "error", err)
+		m.s.log.Warn("queues of the configuration file cannot be made", "error", err)
 	}
 }
 

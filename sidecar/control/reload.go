@@ -137,17 +137,19 @@ func (c *Control) Start(cfg config.Config) error {
 	return nil
 }
 
-// DeclareMissing makes those queues of the configuration in force that do not exist.
+// DeclareMissing makes those queues of the configuration in force that do not exist, as
+// far as it can.
 func (c *Control) DeclareMissing(ctx context.Context) error {
+	var errs []error
 	for _, settings := range c.applied.Load().config.Queues {
 		if c.opt.Queues.Exists(settings.Name) {
 			continue
 		}
 		if _, err := c.opt.Queues.Declare(ctx, settings); err != nil {
-			return fmt.Errorf("queue %s: %w", settings.Name, err)
+			errs = append(errs, fmt.Errorf("queue %s: %w", settings.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // DeclareQueues brings the queues of the configuration about that Start was given.

@@ -394,3 +394,25 @@ func TestFitting(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(data), 2000)
 }
+
+// TestDeclareMissing makes what is missing, also beside what cannot be made, and leaves
+// what is there as it is.
+func TestDeclareMissing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		there := wire.DefaultQueueSettings("there")
+		there.MaxDepth = 5
+		r.queues.settings["there"] = there
+		for _, name := range []string{"first", "there", "last"} {
+			r.cfg.Queues = append(r.cfg.Queues, wire.DefaultQueueSettings(name))
+		}
+		r.restart(false, 0)
+		r.queues.refuse, r.queues.refused = wire.NoOwner("first"), "first"
+		require.ErrorContains(t, r.c.DeclareMissing(t.Context()), "queue first: ")
+		require.False(t, r.queues.Exists("first"))
+		require.True(t, r.queues.Exists("last"))
+		require.Equal(t, there, r.queues.settings["there"])
+		r.queues.refuse = nil
+		require.NoError(t, r.c.DeclareMissing(t.Context()))
+		require.True(t, r.queues.Exists("first"))
+	})
+}

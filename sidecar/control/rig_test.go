@@ -315,6 +315,7 @@ type noted struct {
 	woken    []string                      // gates that have opened
 	check    func(wire.QueueSettings) error
 	refuse   *wire.Error // what Declare says
+	refused  string      // of this queue alone; empty: of all
 }
 
 // note notes what a queue is told: until when it, or a key of it, is paused, and
@@ -356,7 +357,7 @@ func (q *noted) Check(settings wire.QueueSettings) error {
 func (q *noted) Declare(_ context.Context, settings wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.refuse != nil {
+	if q.refuse != nil && (q.refused == "" || q.refused == settings.Name) {
 		return nil, q.refuse
 	}
 	had, ok := q.settings[settings.Name]
