@@ -130,10 +130,11 @@ func (p *peer) kill() {
 	<-p.ended
 	p.actions.Wait()
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for shard, st := range p.runs {
-		_ = st.Close()
-		delete(p.runs, shard)
+	runs := p.runs
+	p.runs = nil
+	p.mu.Unlock()
+	for _, st := range runs {
+		_ = st.Close() // it waits for the beat, which asks whether the node is cut off
 	}
 }
 
