@@ -173,7 +173,7 @@ var catalog = []Entry{
 	entry(CodeGuardPair, "guard_pair", "A further key may not come with the first key of the call: no [[guard]] table allows it."),
 	entry(CodePermitRefused, "bad_permit", "The permit was not given by this fila for this key and caller."),
 	entry(CodePermitNotFound, "permit_not_found", "The permit has ended: its time was over, or fila was started again; what it held is given back."),
-	entry(CodePermitAway, "permit_away", "The fila that gave the permit, of those that answer a common guard prefix, has ended or does not answer; tell it again later, or let the permit end by itself."),
+	entry(CodePermitAway, "permit_away", "The fila that gave the permit, of those that answer one guard, has ended or does not answer; tell it again later, or let the permit end by itself."),
 
 	entry(CodeNoCluster, "no_cluster", "The request is about a cluster, and this fila is not in one."),
 	entry(CodeNodeNotFound, "node_not_found", "The cluster has no node of this name: none was heard in the last ten seconds."),
