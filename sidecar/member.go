@@ -78,7 +78,7 @@ func (m *member) open() error {
 
 // kept waits for JetStream, joins the cluster or makes it.
 func (m *member) kept(ctx context.Context) (snap store.Snapshot, err error) {
-	s, c := m.s, &m.s.cfg.Cluster
+	s, c, inside := m.s, &m.s.cfg.Cluster, m.s.cfg.EmbeddedServer()
 	if m.conn, err = natsio.ConnectFleet(s.cfg.NATS, s.doors.embedded, s.log); err != nil {
 		return snap, err
 	}
@@ -87,7 +87,7 @@ func (m *member) kept(ctx context.Context) (snap store.Snapshot, err error) {
 	}
 	m.meta, err = meta.Open(ctx, meta.Options{
 		Log: s.log, Conn: m.conn, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1,
-		SyncsAlways: s.doors.embedded != nil && s.cfg.NATS.Embedded.SyncsAlways(),
+		SyncsAlways: s.doors.embedded != nil && inside.SyncsAlways(),
 	})
 	if err != nil {
 		return snap, err

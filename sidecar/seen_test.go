@@ -73,6 +73,16 @@ func TestReadinessOfAMember(t *testing.T) {
 	x.end()
 }
 
+// TestWarningOfServersThatMayNotSync is for servers of others, and for one inside that was
+// told not to.
+func TestWarningOfServersThatMayNotSync(t *testing.T) {
+	const text = "fila cannot see whether the NATS servers sync"
+	x, _ := startAlone(t)
+	require.Zero(t, x.log.count(text), "the default of a node")
+	x, _ = startAlone(t, func(c *config.Config) { c.NATS.Embedded.JetStreamSync = "interval" })
+	require.Equal(t, 1, x.log.count(text))
+}
+
 // TestShardThatFailsComesBack: its machines cannot go on, though its store could.
 func TestShardThatFailsComesBack(t *testing.T) {
 	x, m := startAlone(t)
