@@ -24,7 +24,7 @@ const clusterNodes = 3
 // measured of the process is of that node alone.
 func (r *runner) cluster(ctx context.Context, sys system.Name, dir string, ownGC bool) (*server, error) {
 	begin := time.Now()
-	routes, err := freePorts(clusterNodes)
+	routes, err := FreeAddresses(clusterNodes)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", sys, err)
 	}
@@ -100,8 +100,9 @@ func (r *runner) node(ctx context.Context, sys system.Name, dir string, i int, r
 	return cmd, nil
 }
 
-// freePorts returns addresses that nobody listens on just now.
-func freePorts(n int) (addrs []string, err error) {
+// FreeAddresses returns addresses of this machine that nobody listens on just now: the
+// servers of a NATS cluster have to know each other's before they start.
+func FreeAddresses(n int) (addrs []string, err error) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -150,7 +150,7 @@ func fairDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir str
 		report.Runs = append(report.Runs, done)
 	}
 	report.Result = report.words()
-	return show.result(report)
+	return show.result(report, report.Result)
 }
 
 // demoMoment is something that happened.
@@ -316,15 +316,12 @@ func (s *demoScreen) redraw(stay, table []string) {
 	s.write(b.String())
 }
 
-func (s *demoScreen) result(r demoReport) error {
+// result is what has come of it, in figures for programs or in words.
+func (s *demoScreen) result(figures any, words string) error {
 	if s.env.JSON {
-		return terminal.PrintJSON(s.out, r)
+		return terminal.PrintJSON(s.out, figures)
 	}
-	return s.paragraph(r.Result)
-}
-
-// paragraph is what has come of it.
-func (s *demoScreen) paragraph(text string) error {
-	_, err := fmt.Fprintln(s.out, terminal.Wrap(text, 0, 78))
+	width, _ := terminal.ScreenSize(s.out)
+	_, err := fmt.Fprintln(s.out, terminal.Wrap(words, 0, min(78, width)))
 	return err
 }

@@ -55,12 +55,7 @@ of one of them is killed.
 	}
 	report := d.report()
 	report.Result = report.words()
-	if env.JSON {
-		return terminal.PrintJSON(show.out, report)
-	}
-	width, _ := terminal.ScreenSize(show.out)
-	_, err = fmt.Fprintln(show.out, terminal.Wrap(report.Result, 0, min(78, width)))
-	return err
+	return show.result(report, report.Result)
 }
 
 // clusterPlay is the load of the demo and what becomes of it.

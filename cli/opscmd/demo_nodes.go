@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +49,7 @@ func startNodes(ctx context.Context, dir string, queues []string) (nodes []*demo
 	if err != nil {
 		return nil, nil, fmt.Errorf("find this program to start it again: %w", err)
 	}
-	routes, err := freeAddresses(len(clusterNodes))
+	routes, err := bench.FreeAddresses(len(clusterNodes))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -104,20 +102,6 @@ shards = %d
 		fmt.Fprintf(&b, "[[queue]]\nname = %q\nvisibility_timeout_ms = %d\n", queue, clusterVisibility.Milliseconds())
 	}
 	return b.String()
-}
-
-// freeAddresses are addresses of this machine whose ports are free: the servers of a NATS
-// cluster have to know each other's before they start.
-func freeAddresses(count int) (found []string, err error) {
-	for range count {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer func() { err = errors.Join(err, l.Close()) }() // at the end, so that all are different
-		found = append(found, l.Addr().String())
-	}
-	return found, nil
 }
 
 func startNode(exe, dir, name, config string) (*demoNode, error) {

@@ -86,10 +86,7 @@ Look inside meanwhile:
 	}
 	report := d.report()
 	report.Result = report.words()
-	if env.JSON {
-		return terminal.PrintJSON(show.out, report)
-	}
-	return show.paragraph(report.Result)
+	return show.result(report, report.Result)
 }
 
 // sharedPlay is the vendor and what the filas make of it.

@@ -99,6 +99,21 @@ func TestDemoScreen(t *testing.T) {
 	require.Equal(t, 3, strings.Count(out.String(), "One line"))
 }
 
+func TestDemoResultFitsTheScreen(t *testing.T) {
+	r := demoOutcome()
+	for width, columns := range map[int]string{40: "40", 78: "200"} {
+		t.Setenv("COLUMNS", columns)
+		var out bytes.Buffer
+		require.NoError(t, newDemoScreen(&command.Env{}, &out).result(r, r.words()))
+		longest := 0
+		for line := range strings.Lines(out.String()) {
+			longest = max(longest, len(strings.TrimSuffix(line, "\n")))
+		}
+		require.LessOrEqual(t, longest, width)
+		require.Greater(t, longest, width/2)
+	}
+}
+
 func leftBehind(t *testing.T, dir string) []string {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(dir, "fila-demo-*"))
