@@ -135,6 +135,28 @@ func TestOwnerCutsTheLog(t *testing.T) {
 	require.NotEmpty(t, seqs(t, a))
 }
 
+// An owner that nobody gives anything to writes beats all the same: they are cut, too.
+func TestIdleOwnerCutsTheLog(t *testing.T) {
+	js := jetStream(t)
+	o := withSnapshots(t, js, t.TempDir(), "a")
+	o.truncateBytes, o.Check, o.Beat = 2<<10, 10*time.Millisecond, 2*time.Millisecond
+	a := openReplica(t, o)
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	for from := uint64(1); from < 100; {
+		require.Eventually(t, func() bool {
+			st, err := a.j.state(t.Context())
+			require.NoError(t, err)
+			if st.first <= from {
+				return false
+			}
+			from = st.first
+			return true
+		}, 10*time.Second, time.Millisecond, "the log begins at %d", from)
+	}
+	require.NoError(t, s.Err())
+}
+
 func TestSnapshotIsDue(t *testing.T) {
 	const mb = 1 << 20
 	for name, c := range map[string]struct {

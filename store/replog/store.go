@@ -193,6 +193,7 @@ func (s *Store) corrupt() error {
 // cut makes a snapshot, so that the log gets shorter.
 func (s *Store) cut() {
 	defer s.cutting.Store(false)
+	s.advance()
 	if _, err := s.r.Snapshot(s.w.ctx); err != nil && s.w.ctx.Err() == nil {
 		s.r.o.Log.Error("replog: no snapshot was made, and the log grows", "shard", s.r.o.Shard, "error", err)
 		again := time.NewTimer(cutAgain)
@@ -200,6 +201,24 @@ func (s *Store) cut() {
 		select {
 		case <-again.C:
 		case <-s.w.ctx.Done():
+		}
+	}
+}
+
+// advance has the file know how far the log is. Beats are not in it, and of an owner that
+// commits nothing they are all that is to be cut. A log that takes nothing is not waited
+// for.
+func (s *Store) advance() {
+	ctx, cancel := context.WithTimeout(s.w.ctx, s.r.o.AckTimeout)
+	defer cancel()
+	for range 2 { // the second is logged when the file has the first
+		done := make(chan struct{})
+		// What writes nothing is not logged, so it deletes what is not there.
+		s.Submit(&store.Batch{DeleteConfig: []string{"\x00advance"}, Done: func(error) { close(done) }})
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
