@@ -1,0 +1,302 @@
+package replog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/store"
+)
+
+// errPromoted ends following: the epoch record of this node has come.
+var errPromoted = errors.New("promoted")
+
+// run follows, owns, and follows again.
+func (r *Replica) run() {
+	defer func() {
+		if err := r.closeFile(); err != nil {
+			r.o.Log.Warn("replog: closing", "file", r.o.Path, "error", err)
+		}
+	}()
+	var said string
+	for r.ctx.Err() == nil {
+		err := r.follow()
+		if !errors.Is(err, errPromoted) {
+			r.dropAttempt(err)
+		}
+		switch {
+		case r.ctx.Err() != nil:
+			return
+		case errors.Is(err, errPromoted):
+			if r.own(); r.isClosed() {
+				return
+			}
+			said = ""
+		default:
+			if said != err.Error() {
+				said = err.Error()
+				r.o.Log.Error("replog: the replica does not follow", "shard", r.o.Shard, "error", err)
+			}
+			r.change(func(s *Seen) { s.Err, r.stuck = err, r.seq+1 })
+			if r.bolt != nil && r.bolt.Err() != nil {
+				if err := r.closeFile(); err != nil {
+					r.o.Log.Warn("replog: closing", "file", r.o.Path, "error", err)
+				}
+				r.heal(err)
+			}
+			r.rest(err)
+		}
+		for r.ctx.Err() == nil {
+			err := r.reopen()
+			if err == nil {
+				break
+			}
+			if said != err.Error() {
+				said = err.Error()
+				r.o.Log.Error("replog: the replica cannot go on", "shard", r.o.Shard, "error", err)
+			}
+			r.change(func(s *Seen) { s.Err = err })
+			r.rest(err)
+		}
+	}
+}
+
+// rest waits before another attempt: longer if only others can help.
+func (r *Replica) rest(err error) {
+	wait := lastRetry
+	for _, lasting := range []error{ErrGone, ErrForeign, ErrReplicas, ErrShorter, ErrGap, ErrUnknown, ErrBroken} {
+		if errors.Is(err, lasting) {
+			wait = max(wait, r.o.Check)
+		}
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.ctx.Done():
+	}
+}
+
+// follow applies what comes until that fails, or the node is promoted.
+func (r *Replica) follow() error {
+	in := newIntake()
+	defer in.close()
+	stop, ended, err := r.j.follow(r.ctx, r.seq+1, in.put)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	defer in.close() // before stop, which waits for put
+	check := time.NewTicker(r.o.Check)
+	defer check.Stop()
+	for {
+		select {
+		case <-in.some:
+			entries := in.take()
+			if err := r.take(entries); err != nil {
+				return err
+			}
+		case err := <-ended:
+			return err
+		case <-check.C:
+			if err := r.check(); err != nil {
+				return err
+			}
+		case <-r.ctx.Done():
+			return ErrClosed
+		}
+	}
+}
+
+// check looks whether the stream is still there, and how far ahead it is.
+func (r *Replica) check() error {
+	ctx, cancel := context.WithTimeout(r.ctx, r.o.AckTimeout)
+	defer cancel()
+	st, err := r.j.state(ctx)
+	switch {
+	case errors.Is(err, ErrGone):
+		return err
+	case err != nil:
+		return nil //nolint:nilerr // it is away, which shows by silence
+	case !st.created.Equal(r.created):
+		return fmt.Errorf("%w: it was made anew at %v", ErrGone, st.created)
+	case st.last < r.safe.seq:
+		return fmt.Errorf("%w: shard %d: %d records are applied, the stream has %d", ErrShorter, r.o.Shard, r.safe.seq, st.last)
+	}
+	r.change(func(s *Seen) { s.Lag = max(st.last, r.seq) - r.seq })
+	return nil
+}
+
+const (
+	groupBytes   = 8 << 20 // records that one transaction applies, about
+	writtenEvery = 1024    // records after which the file gets its position, whatever they are
+)
+
+// take applies records.
+func (r *Replica) take(entries []entry) error {
+	var group []*store.Batch
+	size := 0
+	flush := func() error {
+		if len(group) == 0 && r.unwritten < writtenEvery {
+			return nil
+		}
+		if err := r.bolt.Apply(group, r.safe.append(nil)); err != nil {
+			return fmt.Errorf("%w: record %d: %w", ErrBroken, r.safe.seq, err)
+		}
+		group, size, r.unwritten = nil, 0, 0
+		return nil
+	}
+	for i := range entries {
+		e := &entries[i]
+		if e.seq <= r.seq {
+			continue // it has come before
+		}
+		batches, mine, err := r.read(e)
+		if err == nil {
+			group = append(group, batches...)
+			if size += len(e.record); size >= groupBytes || mine != nil || i == len(entries)-1 {
+				err = flush()
+			}
+		}
+		if err != nil {
+			return errors.Join(err, flush())
+		}
+		if mine != nil || i == len(entries)-1 {
+			r.change(func(s *Seen) {
+				s.Seq, s.At, s.Lag = r.seq, e.at, e.behind
+				if r.seq >= r.stuck {
+					s.Err = nil
+				}
+			})
+		}
+		if mine != nil {
+			return errPromoted
+		}
+	}
+	return nil
+}
+
+// read judges a record and returns what is to be applied. mine is the attempt to
+// promote whose epoch it opens.
+func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err error) {
+	if e.seq != r.seq+1 {
+		return nil, nil, fmt.Errorf("%w: record %d follows %d", ErrGap, e.seq, r.seq)
+	}
+	h, body, err := decode(e.record)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: record %d: %w", ErrBroken, e.seq, err)
+	}
+	next, v := r.at.next(h)
+	switch v {
+	case unknown:
+		return nil, nil, fmt.Errorf("%w: record %d is of kind %d", ErrUnknown, e.seq, h.kind)
+	case broken:
+		return nil, nil, fmt.Errorf("%w: record %d is %d of epoch %d, after %d of %d", ErrBroken, e.seq, h.n, h.epoch, r.at.n, r.at.epoch)
+	case stale:
+		r.seq = e.seq
+		r.o.Log.Info("replog: passing over a record of an earlier owner", "shard", r.o.Shard, "seq", e.seq, "epoch", h.epoch)
+		return nil, nil, nil
+	}
+	var b beginning
+	var to string
+	switch h.kind {
+	case kindEpoch:
+		r.parts = nil
+		b, err = decodeBeginning(body)
+	case kindResign:
+		to, err = decodeResign(body)
+	case kindCommit:
+		if r.parts != nil || h.more {
+			r.parts = append(r.parts, body...)
+			body = r.parts
+		}
+		if !h.more {
+			r.parts = nil
+			batches, err = decodeBatches(body)
+		}
+	case kindBeat:
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: record %d: %w", ErrBroken, e.seq, err)
+	}
+	r.seq, r.at = e.seq, next
+	r.unwritten++
+	if !next.more {
+		r.safe.seq, r.safe.at = e.seq, next
+	}
+	switch h.kind {
+	case kindEpoch:
+		mine = r.begun(next.epoch, b)
+	case kindResign:
+		r.change(func(s *Seen) { s.Ended, s.To = true, to })
+	}
+	return batches, mine, nil
+}
+
+// begun notes a new epoch, and whether this node has asked for it.
+func (r *Replica) begun(epoch uint64, b beginning) *attempt {
+	var mine *attempt
+	r.change(func(s *Seen) {
+		s.Epoch, s.Owner, s.Ended, s.To = epoch, b.owner, false, ""
+		if a := r.mu.try; a != nil && a.token == b.token {
+			a.taken, mine = true, a
+		}
+	})
+	return mine
+}
+
+// intake holds what a follower has received and not yet applied: so many bytes, or one
+// record.
+type intake struct {
+	some chan struct{} // has an element when there are entries
+
+	mu      sync.Mutex
+	room    sync.Cond // on mu
+	entries []entry
+	bytes   int
+	closed  bool
+}
+
+const intakeBytes = 32 << 20
+
+func newIntake() *intake {
+	in := &intake{some: make(chan struct{}, 1)}
+	in.room.L = &in.mu
+	return in
+}
+
+// put waits for room.
+func (in *intake) put(e entry) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.bytes > 0 && in.bytes+len(e.record) > intakeBytes && !in.closed {
+		in.room.Wait()
+	}
+	if in.closed {
+		return
+	}
+	in.entries = append(in.entries, e)
+	in.bytes += len(e.record)
+	select {
+	case in.some <- struct{}{}:
+	default:
+	}
+}
+
+func (in *intake) take() []entry {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := in.entries
+	in.entries, in.bytes = nil, 0
+	in.room.Broadcast()
+	return out
+}
+
+func (in *intake) close() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.closed = true
+	in.room.Broadcast()
+}

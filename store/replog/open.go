@@ -1,0 +1,197 @@
+package replog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/filaq/fila/store"
+)
+
+// opener makes or checks the stream. A journal of tests has none.
+type opener interface {
+	open(ctx context.Context, create bool) (state, error)
+}
+
+// open opens the file and compares it with the stream. A file that is to be made is
+// made when the stream is there: a snapshot that it must begin with is older than the
+// stream (see Seed).
+func (r *Replica) open(ctx context.Context) error {
+	fresh := false
+	if r.bolt == nil {
+		var err error
+		if fresh, err = r.findFile(); err != nil {
+			return err
+		}
+	}
+	st, err := r.openStream(ctx, fresh)
+	if err == nil && fresh {
+		err = r.makeFile(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if err = r.compare(ctx, st); errors.Is(err, ErrGap) {
+		if err = r.jump(ctx, err); err == nil {
+			err = r.compare(ctx, st)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.created = st.created
+	r.o.Create = false // a stream that is missing from here on is lost
+	r.seq, r.at, r.parts = r.safe.seq, r.safe.at, nil
+	r.change(func(s *Seen) {
+		s.Epoch, s.Ended, s.Seq, s.At, s.Lag = r.at.epoch, r.at.ended, r.seq, r.o.Now(), st.last-r.seq
+		if st.last < r.stuck {
+			s.Err = nil
+		}
+	})
+	return nil
+}
+
+// errUnfinished is of a file that was made, and has not become a replica.
+var errUnfinished = errors.New("it has no position")
+
+// findFile opens the file, or says that it is to be made: it is not there, or was put
+// aside because it is corrupt.
+func (r *Replica) findFile() (fresh bool, err error) {
+	if _, err := os.Stat(r.o.Path); errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	err = r.openFile()
+	switch {
+	case errors.Is(err, errUnfinished):
+		return true, errors.Join(r.closeFile(), os.Remove(r.o.Path))
+	case errors.Is(err, store.ErrCorrupt):
+		return true, errors.Join(r.closeFile(), r.putAside(err))
+	}
+	return false, err
+}
+
+// putAside moves a file away that is corrupt, and not open.
+func (r *Replica) putAside(cause error) error {
+	aside := r.o.Path + ".corrupt"
+	r.o.Log.Error("replog: the file is corrupt and put aside; it is made again from snapshot and log",
+		"shard", r.o.Shard, "file", r.o.Path, "aside", aside, "error", cause)
+	return os.Rename(r.o.Path, aside)
+}
+
+// makeFile makes a replica that begins with the newest snapshot, or with nothing.
+func (r *Replica) makeFile(ctx context.Context) error {
+	if _, err := r.restore(ctx, nil); err != nil {
+		return err
+	}
+	if err := r.openFile(); !errors.Is(err, errUnfinished) {
+		return err
+	}
+	r.safe = position{incarnation: r.o.Incarnation, shard: r.o.Shard}
+	return r.bolt.Apply(nil, r.safe.append(nil))
+}
+
+// jump lets the file go on with a snapshot behind the gap.
+func (r *Replica) jump(ctx context.Context, gap error) error {
+	have := r.safe
+	if err := r.closeFile(); err != nil {
+		return err
+	}
+	done, err := r.restore(ctx, &have)
+	if err = errors.Join(err, r.openFile()); err != nil {
+		return err
+	}
+	if !done {
+		return gap
+	}
+	return nil
+}
+
+// setFile notes which file is open.
+func (r *Replica) setFile(bolt *store.Bolt) {
+	r.bolt = bolt
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.file = bolt
+}
+
+// openFile opens the file and reads how far it is.
+func (r *Replica) openFile() error {
+	bolt, err := store.Open(r.o.Path, r.o.Store)
+	if err != nil {
+		return err
+	}
+	r.setFile(bolt)
+	raw, err := bolt.Position()
+	switch {
+	case err != nil:
+		return err
+	case raw == nil && bolt.Stats().Commits > 0:
+		return fmt.Errorf("%w: %s is the store of a node without a cluster", ErrForeign, r.o.Path)
+	case raw == nil:
+		return errUnfinished
+	}
+	if r.safe, err = decodePosition(raw); err != nil {
+		return fmt.Errorf("replog: %s: position: %w", r.o.Path, err)
+	}
+	if r.safe.incarnation != r.o.Incarnation || r.safe.shard != r.o.Shard {
+		return fmt.Errorf("%w: %s is of shard %d of incarnation %q, not of shard %d of %q",
+			ErrForeign, r.o.Path, r.safe.shard, r.safe.incarnation, r.o.Shard, r.o.Incarnation)
+	}
+	return nil
+}
+
+func (r *Replica) openStream(ctx context.Context, fresh bool) (state, error) {
+	if j, ok := r.j.(opener); ok {
+		return j.open(ctx, r.o.Create && fresh)
+	}
+	return r.j.state(ctx)
+}
+
+// compare refuses a log that does not go on where the file is.
+func (r *Replica) compare(ctx context.Context, st state) error {
+	switch at := r.safe.seq; {
+	case st.last < at:
+		return fmt.Errorf("%w: shard %d: %s has applied %d records, the stream has %d", ErrShorter, r.o.Shard, r.o.Path, at, st.last)
+	case st.first > at+1:
+		return fmt.Errorf("%w: shard %d: %s has applied it up to %d, the stream begins at %d", ErrGap, r.o.Shard, r.o.Path, at, st.first)
+	case at == 0 || st.first > at:
+		return nil
+	}
+	data, err := r.j.get(ctx, r.safe.seq)
+	if err != nil {
+		return fmt.Errorf("replog: reading record %d: %w", r.safe.seq, err)
+	}
+	h, _, err := decode(data)
+	if err != nil || h.epoch != r.safe.at.epoch || h.n != r.safe.at.n {
+		return fmt.Errorf("%w: shard %d: record %d is another one than %s has applied", ErrShorter, r.o.Shard, r.safe.seq, r.o.Path)
+	}
+	return nil
+}
+
+func (r *Replica) closeFile() error {
+	if r.bolt == nil {
+		return nil
+	}
+	bolt := r.bolt
+	r.setFile(nil)
+	return bolt.Close()
+}
+
+// heal puts the file aside if it is corrupt. It is not open.
+func (r *Replica) heal(err error) {
+	if !errors.Is(err, store.ErrCorrupt) {
+		return
+	}
+	if err := r.putAside(err); err != nil {
+		r.o.Log.Error("replog: a corrupt file cannot be put aside", "file", r.o.Path, "error", err)
+	}
+}
+
+// reopen makes the replica ready to follow once more.
+func (r *Replica) reopen() error {
+	ctx, cancel := context.WithTimeout(r.ctx, r.o.Check)
+	defer cancel()
+	return r.open(ctx)
+}

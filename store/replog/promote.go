@@ -1,0 +1,137 @@
+package replog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// attempt is a promotion under way.
+type attempt struct {
+	token string
+	sent  time.Time
+	taken bool // its epoch record has come; guarded by the replica
+	done  chan promoted
+}
+
+type promoted struct {
+	store *Store
+	err   error
+}
+
+// dropAttempt ends an attempt whose epoch record has come, and could not be applied.
+func (r *Replica) dropAttempt(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a := r.mu.try; a != nil && a.taken {
+		r.mu.try = nil
+		a.done <- promoted{err: err}
+	}
+}
+
+// Promote makes this node the owner of the shard, if the log still stands where the
+// caller has seen it: ErrLost, if not. Everything before the new epoch is applied when
+// it returns. An error that is not ErrLost leaves open whether the epoch has begun;
+// the log shows it in time.
+func (r *Replica) Promote(ctx context.Context, seen Seen) (*Store, error) {
+	a := &attempt{token: rand.Text(), sent: r.o.Now(), done: make(chan promoted, 1)}
+	if err := r.try(a); err != nil {
+		return nil, err
+	}
+	h := head{kind: kindEpoch, epoch: seen.Epoch + 1, n: 1}
+	record := encode(h, beginning{owner: r.o.Node, token: a.token}.append(nil))
+	again := time.NewTimer(0)
+	defer again.Stop()
+	wait := firstRetry
+	var unsure error // the last append that may have been done: then another one is refused
+	for {
+		now, changed := r.look()
+		if now.Epoch > seen.Epoch || now.Seq > seen.Seq {
+			return r.giveUp(a, ErrLost) // something else lies where the record would
+		}
+		select {
+		case <-again.C:
+			switch err := r.begin(ctx, record, seen.Seq); {
+			case err == nil, errors.Is(err, errMoved) && unsure != nil: // it comes, or what was faster
+			case errors.Is(err, errMoved):
+				return r.giveUp(a, ErrLost)
+			case errors.Is(err, errRefused):
+				return r.giveUp(a, err)
+			default:
+				unsure = err
+				again.Reset(wait)
+				wait = min(2*wait, lastRetry)
+			}
+		case p := <-a.done:
+			return p.store, p.err
+		case <-changed:
+		case <-ctx.Done():
+			return r.giveUp(a, errors.Join(fmt.Errorf("replog: whether epoch %d has begun is not known: %w", h.epoch, ctx.Err()), unsure))
+		case <-r.ctx.Done():
+			return r.giveUp(a, ErrClosed)
+		}
+	}
+}
+
+// begin appends a record behind a sequence, once.
+func (r *Replica) begin(ctx context.Context, record []byte, behind uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.AckTimeout)
+	defer cancel()
+	_, err := r.j.append(ctx, record, behind)
+	return err
+}
+
+// try notes an attempt to promote.
+func (r *Replica) try(a *attempt) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.mu.closed:
+		return ErrClosed
+	case r.mu.store != nil || r.mu.try != nil:
+		return fmt.Errorf("%w: this node owns the shard, or tries to", ErrLost)
+	}
+	r.mu.try = a
+	return nil
+}
+
+// giveUp ends an attempt with an error, unless it has won meanwhile.
+func (r *Replica) giveUp(a *attempt, err error) (*Store, error) {
+	r.mu.Lock()
+	if taken := a.taken; !taken {
+		r.mu.try = nil
+		r.mu.Unlock()
+		return nil, err
+	}
+	r.mu.Unlock()
+	p := <-a.done
+	return p.store, p.err
+}
+
+// own hands the file to a store, and waits until that is closed.
+func (r *Replica) own() {
+	s := r.newStore()
+	r.mu.Lock()
+	a := r.mu.try
+	r.mu.try, r.mu.store, r.mu.newest = nil, s, nil
+	closed := r.mu.closed
+	r.mu.Unlock()
+	a.done <- promoted{store: s}
+	if closed {
+		_ = s.Close() // it has done nothing yet
+	}
+	<-s.ended
+	r.setFile(nil) // the store has closed it
+	r.heal(s.corrupt())
+}
+
+// released is told that a store is closed. What is in the file shows when it is open
+// again.
+func (r *Replica) released(s *Store) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.seen.At, _ = s.w.progress()
+	r.mu.seen.Seq, r.mu.store = 0, nil
+}
