@@ -52,7 +52,7 @@ func (s *Bolt) backupTo(ctx context.Context, path string) (n int64, err error) {
 		err = publish(tmp, path)
 	}
 	if err == nil {
-		err = errors.Join(syncDir(filepath.Dir(path)), syncDir(filepath.Dir(filepath.Dir(path))))
+		err = errors.Join(SyncDir(filepath.Dir(path)), SyncDir(filepath.Dir(filepath.Dir(path))))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("store: backup: %w", err)

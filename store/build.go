@@ -130,7 +130,7 @@ func (b *Builder) Finish() error {
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(b.path))
+	return SyncDir(filepath.Dir(b.path))
 }
 
 // seal makes the file durable under its temporary name.

@@ -48,7 +48,7 @@ func create(path string, o Options) error {
 		return err
 	}
 	o.Logger.Info("store: made", "file", path)
-	return syncDir(dir)
+	return SyncDir(dir)
 }
 
 // publish gives a finished file the name path, which must be free. The old name
@@ -90,9 +90,9 @@ func putSealed(b *bbolt.Bucket, key, value []byte) error {
 	return b.Put(key, seal(make([]byte, 0, 4+len(value)), key, value))
 }
 
-// syncDir makes a new name durable. Some file systems cannot sync a directory;
-// they get no more than they offer.
-func syncDir(dir string) error {
+// SyncDir makes a new name in a directory durable. Some file systems cannot sync a
+// directory; they get no more than they offer.
+func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}

@@ -63,9 +63,9 @@ func CompactFile(path, keep string, o Options) (Rewritten, error) {
 		}
 		return r, errors.Join(fmt.Errorf("store: compaction of %s: %w", path, err), old.Close())
 	}
-	err = syncDir(filepath.Dir(path))
+	err = SyncDir(filepath.Dir(path))
 	if keep != "" {
-		err = errors.Join(err, syncDir(filepath.Dir(keep)))
+		err = errors.Join(err, SyncDir(filepath.Dir(keep)))
 	}
 	if fi, err := os.Stat(path); err == nil {
 		r.After = fi.Size()

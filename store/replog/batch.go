@@ -211,11 +211,7 @@ func (r *reader) u64() uint64 {
 
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail(errShort)
-		return 0
-	}
-	r.b = r.b[n:]
+	r.skip(n)
 	return v
 }
 
@@ -231,12 +227,18 @@ func (r *reader) u32() uint32 {
 
 func (r *reader) varint() int64 {
 	v, n := binary.Varint(r.b)
+	r.skip(n)
+	return v
+}
+
+// skip goes behind a varint of n bytes. One that is cut short or too long has none, and
+// is 0.
+func (r *reader) skip(n int) {
 	if n <= 0 {
 		r.fail(errShort)
-		return 0
+		return
 	}
 	r.b = r.b[n:]
-	return v
 }
 
 // count reads how many items follow: each takes a byte at least.

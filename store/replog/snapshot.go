@@ -9,10 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -246,7 +244,7 @@ func (r *Replica) restore(ctx context.Context, have *position) (done bool, err e
 	if err := os.Rename(tmp, r.o.Path); err != nil {
 		return false, fmt.Errorf("replog: snapshot %s: %w", all[0].name, err)
 	}
-	return true, syncDir(filepath.Dir(r.o.Path))
+	return true, store.SyncDir(filepath.Dir(r.o.Path))
 }
 
 // download writes an object into a new file; its digest is checked on the way.
@@ -341,20 +339,4 @@ func remove(path string) error {
 		return err
 	}
 	return nil
-}
-
-// syncDir makes a new name durable, where the file system can.
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) {
-		err = nil
-	}
-	return errors.Join(err, d.Close())
 }
