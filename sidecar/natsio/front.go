@@ -137,10 +137,11 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 		f.mu.Unlock()
 		for _, sub := range subs {
 			closed.Add(1)
-			sub.SetClosedHandler(func(string) { closed.Done() })
+			over := sync.OnceFunc(closed.Done) // the connection may close before Drain, and after the handler was set
+			sub.SetClosedHandler(func(string) { over() })
 			if err := sub.Drain(); err != nil {
 				f.Log.Debug("drain", "queue", q.Name(), "error", err)
-				closed.Done()
+				over()
 			}
 		}
 	}

@@ -359,6 +359,28 @@ func TestDetachKnowsWhatIsAttached(t *testing.T) {
 	})
 }
 
+// TestDetachWhileTheConnectionCloses: a subscription that is in the middle of a message
+// cannot be drained any more, and says all the same that it has ended.
+func TestDetachWhileTheConnectionCloses(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		q := r.create("orders")
+		<-r.front.Detach(q)
+		conn, err := nats.Connect("", nats.InProcessServer(r.srv))
+		require.NoError(t, err)
+		busy, goOn := make(chan struct{}), make(chan struct{})
+		sub, err := conn.Subscribe("work", func(*nats.Msg) { close(busy); <-goOn })
+		require.NoError(t, err)
+		require.NoError(t, conn.Publish("work", nil))
+		<-busy
+		conn.Close()
+		r.front.mu.attached[q] = []*nats.Subscription{sub}
+		detached := r.front.Detach(q)
+		close(goOn)
+		<-detached
+		synctest.Wait()
+	})
+}
+
 func TestAFrontWithoutAConnection(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		q := r.create("orders")
