@@ -437,4 +437,6 @@ func (p placement) Place(ctx context.Context, name string) ([queue.Sides]store.Q
 
 func (p placement) Shards() int { return p.meta.Shards() }
 
-func (p placement) Drop(ctx context.Context, name string) error { return p.meta.Drop(ctx, name) }
+func (p placement) Drop(ctx context.Context, name string, ids [queue.Sides]store.QueueID) error {
+	return p.meta.Drop(ctx, name, ids)
+}

@@ -92,10 +92,12 @@ func (p *places) Place(_ context.Context, name string) (ids [queue.Sides]store.Q
 	return p.ids[name], p.number(name), nil
 }
 
-func (p *places) Drop(_ context.Context, name string) error {
+func (p *places) Drop(_ context.Context, name string, ids [queue.Sides]store.QueueID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.ids, name)
+	if p.ids[name] == ids {
+		delete(p.ids, name)
+	}
 	return nil
 }
 

@@ -152,7 +152,7 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 // put has the store keep a new queue, and returns its ids.
 func (s *Shard) put(settings wire.QueueSettings) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
 	for again := false; ; again = true {
-		if ids, werr = s.place(settings.Name, again); werr != nil {
+		if ids, werr = s.place(settings.Name, ids); werr != nil {
 			return ids, werr
 		}
 		recs, err := records(ids, settings)
@@ -174,8 +174,8 @@ const placeTimeout = 5 * time.Second
 
 // place returns the ids of a new queue. With several shards, those that it was given
 // before may be spent: higher ones have come to the store since, or a queue of that name
-// that is no more. It gets others then.
-func (s *Shard) place(name string, spent bool) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
+// that is no more. It gets others then. Spent is zero if none are known to be.
+func (s *Shard) place(name string, spent [queue.Sides]store.QueueID) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
 	if s.Placement == nil {
 		ids = [queue.Sides]store.QueueID{s.nextQueue, s.nextQueue + 1}
 		s.nextQueue += 2
@@ -184,8 +184,8 @@ func (s *Shard) place(name string, spent bool) (ids [queue.Sides]store.QueueID, 
 	ctx, cancel := context.WithTimeout(s.ended, placeTimeout)
 	defer cancel()
 	var err error
-	if spent {
-		err = s.Placement.Drop(ctx, name)
+	if spent != ids {
+		err = s.Placement.Drop(ctx, name, spent)
 	}
 	number := s.number
 	if err == nil {
@@ -273,7 +273,7 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	if err := s.commit(&store.Batch{Queue: q.id, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)
 	}
-	s.forgetPlace(q.name)
+	s.forgetPlace(q)
 	s.Control.ForgetPauses(q.name, q.dlq.name)
 	q.policy.Load().closeReplaced(nil)
 	s.Metrics.Drop(q.name)
@@ -283,16 +283,17 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	return deleted, nil
 }
 
-// forgetPlace lets a queue of that name be another one. Where that fails, its ids are
-// found to be spent when there is one.
-func (s *Shard) forgetPlace(name string) {
+// forgetPlace lets a queue of the name of a deleted one be another. Where that fails, its
+// ids are found to be spent when there is one. Another owner of the shard may have made
+// one already: that keeps its place.
+func (s *Shard) forgetPlace(q *Queue) {
 	if s.Placement == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.ended, placeTimeout)
 	defer cancel()
-	if err := s.Placement.Drop(ctx, name); err != nil {
-		s.Log.Warn("the place of a deleted queue is kept", "queue", name, "error", err)
+	if err := s.Placement.Drop(ctx, q.name, [queue.Sides]store.QueueID{q.id, q.dlq.id}); err != nil {
+		s.Log.Warn("the place of a deleted queue is kept", "queue", q.name, "error", err)
 	}
 }
 

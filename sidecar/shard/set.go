@@ -116,8 +116,8 @@ type Placement interface {
 	Where(queue string) (number int, ok bool)
 	// Place gives a queue a shard and ids, which stay the same until Drop.
 	Place(ctx context.Context, queue string) (ids [queue.Sides]store.QueueID, number int, err error)
-	// Drop forgets a queue that is no more.
-	Drop(ctx context.Context, queue string) error
+	// Drop forgets a queue that is no more. One of that name with other ids stays.
+	Drop(ctx context.Context, queue string, ids [queue.Sides]store.QueueID) error
 }
 
 // capRetryAfter is when to try again what was refused by one of the Caps.

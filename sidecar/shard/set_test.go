@@ -68,10 +68,10 @@ func (p *places) Place(_ context.Context, name string) ([queue.Sides]store.Queue
 	return ids, p.number(name), nil
 }
 
-func (p *places) Drop(_ context.Context, name string) error {
+func (p *places) Drop(_ context.Context, name string, ids [queue.Sides]store.QueueID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.err == nil {
+	if p.mu.err == nil && p.mu.ids[name] == ids {
 		delete(p.mu.ids, name)
 	}
 	return p.mu.err
@@ -295,6 +295,15 @@ func TestQueuesArePlaced(t *testing.T) {
 		require.Nil(t, werr)
 		_, placed := at.Where("mail")
 		require.False(t, placed)
+
+		_, werr = r.Create(wire.DefaultQueueSettings("mail"))
+		require.Nil(t, werr)
+		require.NoError(t, at.Drop(r.t.Context(), "mail", at.mu.ids["mail"]))
+		again, _, err := at.Place(r.t.Context(), "mail") // by another owner, while this one was frozen
+		require.NoError(t, err)
+		_, werr = r.Queue("mail").Delete(false)
+		require.Nil(t, werr)
+		require.Equal(t, again, at.mu.ids["mail"])
 	})
 }
 

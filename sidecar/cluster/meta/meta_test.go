@@ -159,8 +159,8 @@ func TestQueuesArePlacedOnce(t *testing.T) {
 	dead, ok := nodes[1].Where("q0.dlq")
 	require.True(t, ok)
 	require.Equal(t, first, dead)
-	require.NoError(t, nodes[1].Drop(t.Context(), "q0"))
-	require.NoError(t, nodes[1].Drop(t.Context(), "q0"), "it is gone")
+	require.NoError(t, nodes[1].Drop(t.Context(), "q0", first.IDs))
+	require.NoError(t, nodes[1].Drop(t.Context(), "q0", first.IDs), "it is gone")
 	_, ok = nodes[1].Where("q0")
 	require.False(t, ok)
 	second, err := nodes[1].Place(t.Context(), "q0")
@@ -168,6 +168,10 @@ func TestQueuesArePlacedOnce(t *testing.T) {
 	require.Equal(t, first.Shard, second.Shard)
 	require.Greater(t, second.IDs[0], first.IDs[1], "ids are not used again")
 	eventually(t, "the other knows", func() bool { p, _ := nodes[2].Where("q0"); return p == second })
+	require.NoError(t, nodes[2].Drop(t.Context(), "q0", first.IDs), "of a node that is late")
+	kept, ok := nodes[2].Where("q0")
+	require.True(t, ok)
+	require.Equal(t, second, kept)
 }
 
 // What one node writes all have, in one order, whole batches at a time.

@@ -60,8 +60,9 @@ func (m *Meta) Place(ctx context.Context, queue string) (Place, error) {
 	}
 }
 
-// Drop forgets where a queue is. One that is nowhere is no error.
-func (m *Meta) Drop(ctx context.Context, queue string) error {
+// Drop forgets where the queue of a name is that has these ids. One that is nowhere is no
+// error, and one of that name with others stays: it was made later.
+func (m *Meta) Drop(ctx context.Context, queue string, ids [2]store.QueueID) error {
 	id := idOf(queuePrefix, wire.Source(queue))
 	for {
 		m.mu.Lock()
@@ -69,6 +70,9 @@ func (m *Meta) Drop(ctx context.Context, queue string) error {
 		m.mu.Unlock()
 		if e.value == nil {
 			return nil
+		}
+		if p, err := readPlace(queue, e.value); err != nil || p.IDs != ids {
+			return err
 		}
 		err := <-m.submit(ctx, []put{swap(id, e.value, nil)})
 		if err == nil {
