@@ -26,6 +26,7 @@ type runner struct {
 	mail       *mailbox[queue.Input]
 	dispatcher dispatcher
 	judge      judge
+	told       bool // that deliveries may go out; under the state of the set
 
 	mu      sync.Mutex // held during a turn; guards what follows
 	machine *queue.Queue

@@ -384,12 +384,14 @@ func (s *Set) changeDispatch(change func()) {
 	s.tellDispatch(s.queues.inOrder()...)
 }
 
-// tellDispatch tells queues whether deliveries may go out. Its caller holds state.
+// tellDispatch tells queues whether deliveries may go out, if that is news. Its caller
+// holds state.
 func (s *Set) tellDispatch(queues ...*Queue) {
-	on := !s.state.offline && !s.draining.Load()
+	all := !s.state.offline && !s.draining.Load()
 	for _, q := range queues {
-		if !q.IsDLQ() { // they have one machine
-			q.Tell(queue.Dispatch{On: on && q.shard.delivers()})
+		if on := all && q.shard.delivers(); on != q.run.told { // a dead letter queue has the same runner
+			q.run.told = on
+			q.Tell(queue.Dispatch{On: on})
 		}
 	}
 }
