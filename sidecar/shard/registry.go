@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/filaq/fila/wire"
 )
 
 // registry finds queues by name. Reading takes no lock: every change makes a
@@ -33,21 +31,6 @@ func (r *registry) inOrder() []*Queue {
 	sorted := slices.SortedFunc(maps.Values(*r.byName.Load()), func(a, b *Queue) int { return cmp.Compare(a.name, b.name) })
 	r.sorted.Store(&sorted)
 	return sorted
-}
-
-// page returns up to limit queues by name, those after the name after but for the
-// first offset ones.
-func (r *registry) page(after string, offset, limit int) (page []*Queue, total int, next string) {
-	sorted := r.inOrder()
-	from, found := slices.BinarySearchFunc(sorted, after, func(q *Queue, name string) int { return cmp.Compare(q.name, name) })
-	if found {
-		from++
-	}
-	page = wire.Page(sorted[from:], offset, limit)
-	if n := len(page); n > 0 && page[n-1] != sorted[len(sorted)-1] {
-		next = page[n-1].name
-	}
-	return page, len(sorted), next
 }
 
 // main returns the queues that are no dead letter queues, by name.

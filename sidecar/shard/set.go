@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -189,16 +190,35 @@ func (s *Set) Numbers() []int {
 	return numbers
 }
 
+// served returns the queues of these shards by name. Its caller does not change them.
+func (s *Set) served() []*Queue {
+	silent := slices.DeleteFunc(s.all(), func(sh *Shard) bool { return !sh.silent() })
+	if len(silent) == 0 {
+		return s.queues.inOrder()
+	}
+	return slices.DeleteFunc(s.queues.all(), func(q *Queue) bool { return slices.Contains(silent, q.shard) })
+}
+
 // Queue finds a queue, or a dead letter queue, by its name; nil: there is none here.
 func (s *Set) Queue(name string) *Queue { return s.queues.get(name) }
 
 // Queues returns all queues, dead letter queues among them, by name.
 func (s *Set) Queues() []*Queue { return s.queues.all() }
 
-// QueuePage returns a page of them: those after the name next of the page before,
-// which is empty at the end.
+// QueuePage returns a page of those that this node serves: up to limit of them by name,
+// those after the name next of the page before, which is empty at the end, but for the
+// first offset ones. A fenced shard may have another owner, who lists its queues.
 func (s *Set) QueuePage(after string, offset, limit int) (page []*Queue, total int, next string) {
-	return s.queues.page(after, offset, limit)
+	sorted := s.served()
+	from, found := slices.BinarySearchFunc(sorted, after, func(q *Queue, name string) int { return cmp.Compare(q.name, name) })
+	if found {
+		from++
+	}
+	page = wire.Page(sorted[from:], offset, limit)
+	if n := len(page); n > 0 && page[n-1] != sorted[len(sorted)-1] {
+		next = page[n-1].name
+	}
+	return page, len(sorted), next
 }
 
 // Usage is how full the Caps are now; those of a queue: what the queue has of it that
