@@ -466,6 +466,28 @@ func TestQueuesOfTwoNodesAreListed(t *testing.T) {
 	})
 }
 
+// TestQueuesOfAFencedShardAreMissing from lists, and nothing is counted twice: its node
+// still hears what the owner is asked, and answers with what it does serve.
+func TestQueuesOfAFencedShardAreMissing(t *testing.T) {
+	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {
+		x.leave(1, 1)
+		x.own(0, 1)
+		for _, name := range []string{"orders", "first"} {
+			x.says(0, wire.VerbQueueCreate, name, "")
+		}
+		require.Equal(t, 1, x.at.number("first"))
+		x.nodes[0].set.Shard(1).Fence(true)
+		for node := range x.nodes {
+			var l wire.QueueList
+			require.NoError(t, json.Unmarshal([]byte(x.says(node, wire.VerbQueueList, "", "")), &l))
+			require.Equal(t, 2, l.Total, node)
+			require.Equal(t, []int{1}, l.Missing, node)
+			require.Len(t, l.Queues, 2)
+			require.Equal(t, "orders", l.Queues[0].Name)
+		}
+	})
+}
+
 // TestWithoutAnOwner a queue is answered for as by a node that is starting: try again.
 func TestWithoutAnOwner(t *testing.T) {
 	bubbleOfNodes(t, func(t *testing.T, x *twoNodes) {

@@ -101,7 +101,7 @@ func (v Verb) everywhere(r request, each func(reply []byte, err *wire.Error) boo
 		}
 		reply, shards, err := v.a.ask(ctx, number, r)
 		var refused *wire.Error
-		if err != nil && !errors.As(err, &refused) {
+		if err != nil && !errors.As(err, &refused) || !slices.Contains(shards, number) { // fenced; it may be this node
 			missing = append(missing, number)
 			continue
 		}
