@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -69,19 +68,13 @@ func (s *Set) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Err
 	return sh.create(settings)
 }
 
-// Home is the number of the shard that a queue or dead letter queue is in, or would be:
-// the one that it has been given, or FNV-1a of its name modulo the number of shards.
+// Home is the number of the shard that a queue or dead letter queue is in, or would be.
 func (s *Set) Home(name string) int {
 	if s.Placement == nil {
 		return 0
 	}
-	name = wire.Source(name)
-	if number, ok := s.Placement.Where(name); ok {
-		return number
-	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name)) // it does not fail
-	return int(h.Sum32() % uint32(s.Placement.Shards()))
+	number, _ := s.Placement.Where(wire.Source(name))
+	return number
 }
 
 // Find is Queue with the answer for those who ask for one that is not served here.

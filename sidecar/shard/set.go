@@ -113,7 +113,8 @@ type Options struct {
 type Placement interface {
 	// Shards is how many shards there are, at all nodes together.
 	Shards() int
-	// Where returns the shard that a queue has been given. It does not block.
+	// Where returns the shard that a queue has been given or, where ok is false, would
+	// be. It does not block.
 	Where(queue string) (number int, ok bool)
 	// Place gives a queue a shard and ids, which stay the same until Drop.
 	Place(ctx context.Context, queue string) (ids [queue.Sides]store.QueueID, number int, err error)

@@ -84,16 +84,18 @@ func (m *Meta) Drop(ctx context.Context, queue string, ids [2]store.QueueID) err
 	}
 }
 
-// Where returns where a queue or dead letter queue is, as far as this node knows.
+// Where returns where a queue or dead letter queue is, as far as this node knows. Of one
+// that has no place it returns the shard that it would be in.
 func (m *Meta) Where(queue string) (Place, bool) {
 	m.mu.Lock()
 	e := m.mu.entries[idOf(queuePrefix, wire.Source(queue))]
 	m.mu.Unlock()
-	if e.value == nil {
-		return Place{}, false
+	if e.value != nil {
+		if p, err := readPlace(queue, e.value); err == nil {
+			return p, true
+		}
 	}
-	p, err := readPlace(queue, e.value)
-	return p, err == nil
+	return Place{Shard: shardOf(wire.Source(queue), m.Shards())}, false
 }
 
 // Queues returns where all queues are, by the name of the one that is no dead letter
