@@ -49,7 +49,7 @@ func (r *Replica) run() {
 			r.rest(err)
 		}
 		for r.ctx.Err() == nil {
-			err := r.reopen()
+			err := r.open(r.ctx)
 			if err == nil {
 				break
 			}

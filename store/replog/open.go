@@ -188,10 +188,3 @@ func (r *Replica) heal(err error) {
 		r.o.Log.Error("replog: a corrupt file cannot be put aside", "file", r.o.Path, "error", err)
 	}
 }
-
-// reopen makes the replica ready to follow once more.
-func (r *Replica) reopen() error {
-	ctx, cancel := context.WithTimeout(r.ctx, r.o.Check)
-	defer cancel()
-	return r.open(ctx)
-}

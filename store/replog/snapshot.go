@@ -225,44 +225,70 @@ func compacted(path string, o store.Options) (position, error) {
 	return decodePosition(raw)
 }
 
-// restore puts the newest snapshot in the place of the file, unless it is no newer than
-// what the file has applied. The file is not open.
+// restore puts the newest snapshot in the place of the file that can be read and is newer
+// than what the file has applied. The file is not open.
 func (r *Replica) restore(ctx context.Context, have *position) (done bool, err error) {
 	if r.o.Snapshots == nil {
 		return false, nil
 	}
 	all, err := r.o.list(ctx)
-	if err != nil || len(all) == 0 || have != nil && all[0].Seq <= have.seq {
+	if err != nil {
 		return false, err
 	}
-	r.o.Log.Info("replog: beginning with a snapshot", "shard", r.o.Shard, "seq", all[0].Seq, "bytes", all[0].Bytes)
 	tmp := r.o.Path + ".restore"
 	defer os.Remove(tmp) //nolint:errcheck // after a rename it is gone already
-	if err := r.download(ctx, all[0].name, tmp); err != nil {
-		return false, fmt.Errorf("replog: snapshot %s: %w", all[0].name, err)
+	var failed error
+	for _, s := range all {
+		if have != nil && s.Seq <= have.seq {
+			break
+		}
+		r.o.Log.Info("replog: beginning with a snapshot", "shard", r.o.Shard, "seq", s.Seq, "bytes", s.Bytes)
+		if err := r.download(ctx, s, tmp); err != nil {
+			r.o.Log.Warn("replog: a snapshot cannot be read", "shard", r.o.Shard, "seq", s.Seq, "error", err)
+			failed = errors.Join(failed, fmt.Errorf("replog: snapshot %s: %w", s.name, err))
+			continue
+		}
+		if err := os.Rename(tmp, r.o.Path); err != nil {
+			return false, fmt.Errorf("replog: snapshot %s: %w", s.name, err)
+		}
+		return true, store.SyncDir(filepath.Dir(r.o.Path))
 	}
-	if err := os.Rename(tmp, r.o.Path); err != nil {
-		return false, fmt.Errorf("replog: snapshot %s: %w", all[0].name, err)
-	}
-	return true, store.SyncDir(filepath.Dir(r.o.Path))
+	return false, failed
 }
 
-// download writes an object into a new file; its digest is checked on the way.
-func (r *Replica) download(ctx context.Context, name, path string) error {
-	object, err := r.o.Snapshots.Get(ctx, name)
+// Times that a download may take: some for the requests before it, and a second for so
+// many bytes. Without a deadline JetStream gives it five seconds, however long it is.
+const (
+	downloadTimeout = 30 * time.Second
+	downloadRate    = 1 << 20
+)
+
+// download writes a snapshot into a new file; its digest is checked on the way.
+func (r *Replica) download(ctx context.Context, s Snapshot, path string) error {
+	reading, cancel := context.WithTimeout(ctx, downloadTimeout+time.Duration(s.Bytes/downloadRate)*time.Second)
+	defer cancel()
+	object, err := r.o.Snapshots.Get(reading, s.name)
 	if err != nil {
 		return err
 	}
-	defer object.Close() //nolint:errcheck // it was only read
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err
+		return errors.Join(err, object.Close())
 	}
-	_, err = io.Copy(f, object)
-	if err == nil {
-		err = f.Sync()
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(f, object)
+		if err == nil {
+			err = f.Sync()
+		}
+		copied <- errors.Join(err, f.Close(), object.Close())
+	}()
+	select {
+	case err = <-copied:
+	case <-ctx.Done(): // a read ends with its deadline, and not when its context is cancelled
+		err = ctx.Err()
 	}
-	return errors.Join(err, f.Close())
+	return err
 }
 
 // seedSeq is how far the snapshot of a seed goes. The log begins behind it, as one that

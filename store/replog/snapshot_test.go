@@ -103,6 +103,106 @@ func TestSnapshotsAndTruncation(t *testing.T) {
 	require.ErrorIs(t, err, ErrGap)
 }
 
+// slow is an object store that needs some of the time that a download has, more than one
+// request.
+type slow struct{ jetstream.ObjectStore }
+
+func (s slow) Get(ctx context.Context, name string, opts ...jetstream.GetObjectOpt) (jetstream.ObjectResult, error) {
+	if until, ok := ctx.Deadline(); !ok || time.Until(until) < downloadTimeout/2 {
+		return nil, context.DeadlineExceeded
+	}
+	return s.ObjectStore.Get(ctx, name, opts...)
+}
+
+// Of a snapshot that is spoilt the older one takes the place, for a file that is made
+// and for one that has a gap, also while the replica runs.
+func TestSpoiltSnapshot(t *testing.T) {
+	js := jetStream(t)
+	dir := t.TempDir()
+	a := openReplica(t, withSnapshots(t, js, dir, "a"))
+	away, corrupt := withSnapshots(t, js, dir, "b"), withSnapshots(t, js, dir, "c")
+	away.Snapshots = slow{away.Snapshots}
+	corrupt.Snapshots = away.Snapshots
+	corrupt.Check = 10 * time.Millisecond
+	b, err := Open(t.Context(), away)
+	require.NoError(t, err)
+	s := promote(t, a)
+	require.NoError(t, put(s, "k", "v"))
+	caughtUp(t, b)
+	require.NoError(t, b.Close())
+	var made []Snapshot
+	for i := range 3 {
+		require.NoError(t, put(s, fmt.Sprint("k", i), "v"))
+		made = append(made, mustSnapshot(t, a))
+	}
+	require.NoError(t, put(s, "last", "v"))
+	_, last := s.w.progress()
+	running := openReplica(t, corrupt)
+	require.NoError(t, running.Await(t.Context(), last))
+
+	spoil := func(made Snapshot) {
+		info, err := away.Snapshots.GetInfo(t.Context(), made.name)
+		require.NoError(t, err)
+		_, err = js.Publish(t.Context(), "$O."+info.Bucket+".C."+info.NUID, []byte("more"))
+		require.NoError(t, err)
+	}
+	spoil(made[2])
+	b = openReplica(t, away)
+	fresh := openReplica(t, withSnapshots(t, js, t.TempDir(), "d"))
+	running.bolt.Fail(fmt.Errorf("%w: a page", store.ErrCorrupt))
+	require.NoError(t, put(s, "later", "v"))
+	_, last = s.w.progress()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for _, r := range []*Replica{b, fresh, running} {
+		require.NoError(t, r.Await(ctx, last))
+		require.Equal(t, contentOf(t, s), contentOf(t, r.bolt))
+	}
+	require.FileExists(t, corrupt.Path+".corrupt")
+
+	spoil(made[1])
+	_, err = Open(t.Context(), withSnapshots(t, js, t.TempDir(), "e"))
+	require.ErrorIs(t, err, jetstream.ErrDigestMismatch)
+}
+
+// stuck is an object store whose objects bring nothing.
+type stuck struct {
+	jetstream.ObjectStore
+	begun  chan struct{}
+	goesOn chan struct{}
+}
+
+type stuckObject struct {
+	jetstream.ObjectResult
+	goesOn chan struct{}
+}
+
+func (s stuck) Get(ctx context.Context, name string, opts ...jetstream.GetObjectOpt) (jetstream.ObjectResult, error) {
+	object, err := s.ObjectStore.Get(ctx, name, opts...)
+	close(s.begun)
+	return stuckObject{object, s.goesOn}, err
+}
+
+func (o stuckObject) Read([]byte) (int, error) {
+	<-o.goesOn
+	return 0, context.Canceled
+}
+
+func TestADownloadEndsWithItsContext(t *testing.T) {
+	js := jetStream(t)
+	a := openReplica(t, withSnapshots(t, js, t.TempDir(), "a"))
+	require.NoError(t, put(promote(t, a), "k", "v"))
+	mustSnapshot(t, a)
+	o := withSnapshots(t, js, t.TempDir(), "b")
+	s := stuck{o.Snapshots, make(chan struct{}), make(chan struct{})}
+	defer close(s.goesOn)
+	o.Snapshots = s
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-s.begun; cancel() }()
+	_, err := Open(ctx, o)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
 // A follower makes snapshots as well; without news there is none.
 func TestSnapshotOfAFollower(t *testing.T) {
 	js := jetStream(t)
