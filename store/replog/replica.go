@@ -149,23 +149,6 @@ func (r *Replica) change(fn func(*Seen)) {
 	r.mu.changed = make(chan struct{})
 }
 
-// Await waits until the replica has seen a sequence, or ctx ends.
-func (r *Replica) Await(ctx context.Context, seq uint64) error {
-	for {
-		seen, changed := r.look()
-		if seen.Seq >= seq {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), seen.Err)
-		case <-r.ctx.Done():
-			return ErrClosed
-		}
-	}
-}
-
 // isClosed says whether Close has been called.
 func (r *Replica) isClosed() bool {
 	r.mu.Lock()

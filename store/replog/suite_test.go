@@ -2,6 +2,7 @@ package replog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -114,4 +115,21 @@ func deadline(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Await waits until the replica has seen a sequence, or ctx ends.
+func (r *Replica) Await(ctx context.Context, seq uint64) error {
+	for {
+		seen, changed := r.look()
+		if seen.Seq >= seq {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), seen.Err)
+		case <-r.ctx.Done():
+			return ErrClosed
+		}
+	}
 }
