@@ -116,10 +116,12 @@ func (f *Front) enqueue(q *shard.Queue, m *nats.Msg) {
 const flushTimeout = 10 * time.Second
 
 // Flush waits until the NATS server has taken what was sent to it.
-func (f *Front) Flush() error {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+func (f *Front) Flush() error { return flush(context.Background(), f.Conn) }
+
+func flush(ctx context.Context, conn *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	if err := f.Conn.FlushWithContext(ctx); err != nil {
+	if err := conn.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("flush to NATS: %w", err)
 	}
 	return nil

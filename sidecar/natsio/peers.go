@@ -36,7 +36,6 @@ type Peers struct {
 	mu struct {
 		sync.Mutex
 		owned map[int]*nats.Subscription
-		here  *nats.Subscription // of Join
 	}
 }
 
@@ -57,10 +56,7 @@ func (p *Peers) subjectOf(node string) string { return p.prefix + "node." + node
 // Join has do carry out what other nodes ask the node of a name, whatever it owns. It is
 // called once.
 func (p *Peers) Join(node string, do PeerVerb) error {
-	sub, err := p.listen(p.subjectOf(node), do)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.here = sub
+	_, err := p.listen(p.subjectOf(node), do)
 	return err
 }
 

@@ -46,12 +46,7 @@ func (p Permits) Serve(issuer uint64, done func(body []byte) ([]byte, *wire.Erro
 	if err != nil {
 		return fmt.Errorf("subscribe to %s: %w", subject, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-	defer cancel()
-	if err := p.Conn.FlushWithContext(ctx); err != nil {
-		return fmt.Errorf("flush to NATS: %w", err)
-	}
-	return nil
+	return flush(context.Background(), p.Conn)
 }
 
 // Forward tells the fila that gave a permit how the call went, and returns its answer; nil:

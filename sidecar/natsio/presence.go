@@ -134,10 +134,8 @@ func (p *Presence) join(ctx context.Context) error {
 	}
 	// Of two that start at once at least one is subscribed when the other one
 	// announces itself.
-	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
-	defer cancel()
-	if err := p.Conn.FlushWithContext(ctx); err != nil {
-		return fmt.Errorf("flush to NATS: %w", err)
+	if err := flush(ctx, p.Conn); err != nil {
+		return err
 	}
 	p.announce()
 	p.ended.Go(p.keepAnnouncing)
