@@ -25,6 +25,7 @@ import (
 type clock struct {
 	last  int64 // as it is in the file; owned by the committer. 0: it is not in the file
 	shift int64 // set when the file is opened
+	moved bool  // shift is not that of the file yet
 }
 
 const (
@@ -85,6 +86,7 @@ func (s *Bolt) loadClock(tx *bbolt.Tx) error {
 		c = clock{last: int64(le.Uint64(v)), shift: int64(le.Uint64(v[8:]))}
 	}
 	s.clock = c.openedAt(s.o.Now())
+	s.clock.moved = s.clock.shift != c.shift
 	if back := s.clock.shift - c.shift; back > 0 && s.serving {
 		s.o.Logger.Warn("store: the clock has been set back: delays and leases keep what remains of them, other times stay as they are",
 			"file", s.path, "by", time.Duration(back).Round(time.Millisecond))
@@ -94,16 +96,17 @@ func (s *Bolt) loadClock(tx *bbolt.Tx) error {
 
 // writeClock is part of every commit.
 func (s *Bolt) writeClock(tx *bbolt.Tx) error {
-	s.clock.last = s.o.Now()
+	s.clock.last, s.clock.moved = s.o.Now(), false
 	value := appendClock(s.plan.grab(clockSize), s.clock)
 	return tx.Bucket(bucketMeta).Put(keyClock, seal(s.plan.grab(4+clockSize), keyClock, value))
 }
 
 // closeClock writes the time of an orderly end: what has passed since the last commit
-// counts as well. Nothing is lost if it fails.
+// counts as well, or since the opening that found the clock set back. Nothing is lost if
+// it fails.
 func (s *Bolt) closeClock() {
 	since := s.o.Now() - s.clock.last
-	if s.Err() != nil || since > -clockSlack && since < clockSlack {
+	if s.Err() != nil || !s.clock.moved && since > -clockSlack && since < clockSlack {
 		return
 	}
 	s.plan.reset()

@@ -135,6 +135,12 @@ func TestClockSetBack(t *testing.T) {
 		c.reopen(c.now+passed, c.now+2*passed)
 		c.remain(1, hour-2*passed, hour-2*passed+day)
 	})
+	t.Run("AfterIdlingToTheTimeOfTheFile", func(t *testing.T) {
+		c := newClockedStore(t)
+		c.reopen(noon, noon-passed)
+		c.reopen(noon, noon-day)
+		c.remain(1, hour-passed, hour+day)
+	})
 	t.Run("ThenRight", func(t *testing.T) {
 		c := newClockedStore(t)
 		c.reopen(noon, noon-day)
