@@ -1,0 +1,278 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of a [Filter].
+const (
+	MaxFilterKeys    = 1000
+	MaxFilterIDs     = 1000
+	MaxFilterHeaders = 16
+)
+
+// Filter says which messages of a queue are meant: those of which everything is so that
+// it names. A filter that names nothing means nothing: All is how to mean every message.
+// Its fields are in the form in which requests have them, so that it can be shown and
+// kept; [ParseFilter] makes the times absolute.
+type Filter struct {
+	All    bool              `json:"all,omitempty"`    // every message; goes with no other field
+	State  string            `json:"state,omitempty"`  // pending, parked, delayed, leased or dead
+	Keys   []string          `json:"keys,omitempty"`   // one of these fairness keys, in the form of [ShowKey]
+	IDs    []string          `json:"ids,omitempty"`    // one of these ids
+	Header map[string]string `json:"header,omitempty"` // each of these headers, its name in any case, has this value, in the form of [ShowText]
+
+	AttemptsMin    uint32 `json:"attempts_min,omitempty"`    // so many attempts have ended, of a dead letter before it died
+	EnqueuedAfter  string `json:"enqueued_after,omitempty"`  // at this time or later: RFC 3339, or a Go duration before now
+	EnqueuedBefore string `json:"enqueued_before,omitempty"` // earlier than this
+	Consumer       string `json:"consumer,omitempty"`        // that has it
+	Gate           string `json:"gate,omitempty"`            // one of its gates: throttle:KEY or circuit:KEY
+
+	// Of dead letters.
+	Reason        string `json:"reason,omitempty"`         // one of the Reason constants
+	ErrorCode     string `json:"error_code,omitempty"`     // of the last error
+	ErrorContains string `json:"error_contains,omitempty"` // this is in the text of the last error
+	ErrorGroup    string `json:"error_group,omitempty"`    // as dead-groups names it
+	DiedAfter     string `json:"died_after,omitempty"`     // as EnqueuedAfter
+	DiedBefore    string `json:"died_before,omitempty"`
+}
+
+// ParseFilter decodes and checks a filter. A time in it that is a duration is made the
+// time that long before now.
+func ParseFilter(body []byte, now time.Time) (Filter, *Error) {
+	var f Filter
+	seen, err := decodeStrict(body, &f)
+	if err == nil {
+		err = f.check(seen, now)
+	}
+	if err == nil {
+		err = headersOnce(body)
+	}
+	if err != nil {
+		return Filter{}, err
+	}
+	return f, nil
+}
+
+// check checks a filter with the fields that were seen, and makes its times absolute.
+// What is named must say something: who means nothing by an empty value, such as that of
+// a variable that is not set, would get more messages than are meant.
+func (f *Filter) check(seen []string, now time.Time) *Error {
+	switch {
+	case len(seen) == 0 || len(seen) == 1 && seen[0] == "all" && !f.All:
+		return BadField("filter", "", `what is meant has to be named; {"all":true} is everything`)
+	case f.All && len(seen) > 1:
+		return BadField("all", "true", "it goes with no other field of a filter")
+	}
+	for _, c := range []struct {
+		name  string
+		named bool
+		check func(name string) *Error
+	}{
+		{"state", f.State != "", f.checkState},
+		{"keys", len(f.Keys) > 0, f.checkKeys},
+		{"ids", len(f.IDs) > 0, f.checkIDs},
+		{"header", len(f.Header) > 0, f.checkHeader},
+		{"attempts_min", f.AttemptsMin > 0, nil},
+		{"enqueued_after", f.EnqueuedAfter != "", resolve(&f.EnqueuedAfter, now)},
+		{"enqueued_before", f.EnqueuedBefore != "", resolve(&f.EnqueuedBefore, now)},
+		{"consumer", f.Consumer != "", f.checkConsumer},
+		{"gate", f.Gate != "", f.checkGate},
+		{"reason", f.Reason != "", f.checkReason},
+		{"error_code", f.ErrorCode != "", atMost(f.ErrorCode, MaxErrorCode)},
+		{"error_contains", f.ErrorContains != "", atMost(f.ErrorContains, MaxErrorText)},
+		{"error_group", f.ErrorGroup != "", f.checkGroup},
+		{"died_after", f.DiedAfter != "", resolve(&f.DiedAfter, now)},
+		{"died_before", f.DiedBefore != "", resolve(&f.DiedBefore, now)},
+	} {
+		switch {
+		case !slices.Contains(seen, c.name):
+		case !c.named:
+			return BadField(c.name, "", "what a filter names must have a value")
+		case c.check != nil:
+			if err := c.check(c.name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Filter) checkState(name string) *Error {
+	switch f.State {
+	case StatePending, StateParked, StateDelayed, StateLeased, StateDead:
+		return nil
+	}
+	return BadField(name, quote(f.State), "allowed are pending, parked, delayed, leased and dead")
+}
+
+func (f *Filter) checkKeys(name string) *Error {
+	for _, key := range f.Keys {
+		if CheckNamedKey(key) != nil {
+			return badGateKey(name, key)
+		}
+	}
+	return inRange(name, len(f.Keys), 1, MaxFilterKeys)
+}
+
+func (f *Filter) checkIDs(name string) *Error {
+	for _, id := range f.IDs {
+		if _, ok := ParseID(id); !ok {
+			return BadField(name, quote(id), "ids of messages are expected, UUIDs")
+		}
+	}
+	return inRange(name, len(f.IDs), 1, MaxFilterIDs)
+}
+
+func (f *Filter) checkHeader(name string) *Error {
+	for header := range f.Header {
+		if !legalHeaderName(header) || Reserved(header) {
+			return BadField(name, quote(header), "a name of a header is expected that deliveries have and fila does not add")
+		}
+	}
+	return inRange(name, len(f.Header), 1, MaxFilterHeaders)
+}
+
+func (f *Filter) checkConsumer(name string) *Error {
+	if err := CheckConsumerName(f.Consumer); err != nil {
+		return BadField(name, quote(f.Consumer), "a name of a consumer is expected")
+	}
+	return nil
+}
+
+func (f *Filter) checkGate(name string) *Error {
+	if kind, key, _ := strings.Cut(f.Gate, ":"); kind != PauseThrottle && kind != PauseCircuit || CheckNamedKey(key) != nil {
+		return BadField(name, quote(f.Gate), "allowed are throttle:KEY and circuit:KEY")
+	}
+	return nil
+}
+
+func (f *Filter) checkReason(name string) *Error {
+	if !slices.Contains(Reasons(), f.Reason) {
+		return BadField(name, quote(f.Reason), "allowed are "+strings.Join(Reasons(), ", "))
+	}
+	return nil
+}
+
+func (f *Filter) checkGroup(name string) *Error {
+	if n, err := hex.DecodeString(f.ErrorGroup); err != nil || len(n) != 8 || f.ErrorGroup != strings.ToLower(f.ErrorGroup) {
+		return BadField(name, quote(f.ErrorGroup), "a group as dead-groups names it is expected")
+	}
+	return nil
+}
+
+// atMost checks the length of a text.
+func atMost(text string, most int) func(string) *Error {
+	return func(name string) *Error {
+		if len(text) <= most {
+			return nil
+		}
+		return BadField(name, quote(text), "allowed are at most "+strconv.Itoa(most)+" bytes")
+	}
+}
+
+// resolve checks a time and makes it absolute.
+func resolve(text *string, now time.Time) func(string) *Error {
+	return func(name string) *Error {
+		at, err := time.Parse(time.RFC3339, *text)
+		if ago, wrong := time.ParseDuration(*text); wrong == nil && ago >= 0 {
+			at, err = now.Add(-ago), nil
+		}
+		if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
+			return BadField(name, quote(*text), "allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
+		}
+		*text = Timestamp(at.UnixNano())
+		return nil
+	}
+}
+
+// headersOnce refuses a filter that names a header twice, of which a decoder takes the
+// last. The body is known to be a filter.
+func headersOnce(body []byte) *Error {
+	if bytes.Count(body, []byte{'{'}) < 2 {
+		return nil
+	}
+	var raw struct {
+		Header json.RawMessage `json:"header"`
+	}
+	if err := json.Unmarshal(body, &raw); err != nil || len(raw.Header) == 0 || raw.Header[0] != '{' {
+		return nil //nolint:nilerr // it has been decoded before
+	}
+	dec := json.NewDecoder(bytes.NewReader(raw.Header))
+	_, _ = dec.Token() // the brace
+	seen := make(map[string]bool)
+	for dec.More() {
+		tok, _ := dec.Token()
+		name := strings.ToLower(fmt.Sprint(tok))
+		if seen[name] {
+			return FieldRepeated("header " + name)
+		}
+		seen[name] = true
+		_, _ = dec.Token() // its value
+	}
+	return nil
+}
+
+// For returns nil if messages of a queue can be as f says. What is about dead letters
+// alone means none of an ordinary queue, and the reverse: that is a mistake.
+func (f *Filter) For(queue string) *Error {
+	dead := IsDLQ(queue)
+	for _, field := range []struct {
+		name  string
+		named bool
+		dead  bool
+	}{
+		{"state " + StateDead, f.State == StateDead, true},
+		{"reason", f.Reason != "", true},
+		{"error_code", f.ErrorCode != "", true},
+		{"error_contains", f.ErrorContains != "", true},
+		{"error_group", f.ErrorGroup != "", true},
+		{"died_after", f.DiedAfter != "", true},
+		{"died_before", f.DiedBefore != "", true},
+		{"state " + f.State, f.State != "" && f.State != StateDead && f.State != StateLeased, false},
+		{"gate", f.Gate != "", false},
+	} {
+		switch {
+		case field.named && field.dead && !dead:
+			return OnlyForDLQ("a filter by "+field.name, queue)
+		case field.named && !field.dead && dead:
+			return NotForDLQ("a filter by "+field.name, queue)
+		}
+	}
+	return nil
+}
+
+// ParseID returns the id that text is, a UUID with its hyphens.
+func ParseID(text string) (id [16]byte, ok bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return id, false
+	}
+	n, err := hex.Decode(id[:], []byte(text[:8]+text[9:13]+text[14:18]+text[19:23]+text[24:]))
+	return id, err == nil && n == len(id)
+}
+
+// HasHeader reports whether headers, as [EncodeHeaders] has written them, have one whose
+// name is that in any case with that value. What is malformed has none from there on.
+func HasHeader(encoded []byte, name, value string) bool {
+	for at := 0; at < len(encoded); {
+		from, to, ok := fieldAt(encoded, at)
+		if !ok {
+			return false
+		}
+		same := to-from == len(name) && strings.EqualFold(string(encoded[from:to]), name)
+		if from, at, ok = fieldAt(encoded, to); !ok {
+			return false
+		}
+		if same && string(encoded[from:at]) == value {
+			return true
+		}
+	}
+	return false
+}
