@@ -134,15 +134,10 @@ func (s *Sync) Me() string { return s.me }
 
 // NameOf returns the name of an instance for people.
 func NameOf(instance string) string {
-	name, _, _ := cutLast(instance, "/")
-	return name
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
+	if i := strings.LastIndexByte(instance, '/'); i >= 0 {
+		return instance[:i]
 	}
-	return s, "", false
+	return instance
 }
 
 // Now is the fleet's clock, Unix ns.
@@ -730,8 +725,21 @@ func (s *Sync) sweep(ctx context.Context) {
 	}
 	if err := s.opt.Bucket.Purge(ctx, s.opt.SweepEvery); err != nil {
 		s.opt.Log.Debug("sweep of shared gates", "error", err)
+	} else {
+		s.forgetMarks()
 	}
 	s.opt.Log.Debug("swept the shared gates", "deleted", deleted)
+}
+
+// forgetMarks forgets the marks of deletions that the bucket has none of any more. The
+// bucket purges by the clock of whoever asks, which may be behind the server's: only what
+// is twice as old is sure to be gone.
+func (s *Sync) forgetMarks() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.mu.entries, func(_ string, e Entry) bool {
+		return e.Value == nil && s.mu.freshest.Sub(e.At) > 2*s.opt.SweepEvery
+	})
 }
 
 // bucketKey is the key in the bucket of one of a kind: keys are any bytes, those of a

@@ -389,6 +389,34 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// A mark of a deletion is known until the bucket has none: whoever writes over what it
+// knows is not refused by a mark, before and after.
+func TestMarksAreForgotten(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
+		n := nodes[0]
+		n.story()
+		for _, days := range []int{2, 7} {
+			n.sums.add("idle", 1)
+			synctest.Wait()
+			n.sums.add("idle", -1)
+			after(time.Duration(days) * 24 * time.Hour)
+			e, known := n.Find("s", "idle")
+			require.Nil(t, e.Value)
+			require.Equal(t, days == 2, known)
+			n.sums.mu.Lock()
+			n.sums.by["idle"] = &sum{rev: e.Rev, number: n.sums.by["idle"].number} // as one that has just met the key
+			n.sums.mu.Unlock()
+			n.sums.add("idle", 5)
+			after(time.Minute)
+			require.Equal(t, 5, n.sums.total("idle"))
+			n.sums.add("idle", -5)
+			synctest.Wait()
+		}
+		require.Empty(t, n.story(), "no session has ended")
+		require.Zero(t, n.Stats().Refused)
+	})
+}
+
 // A Kind that wants to be asked again is.
 func TestAskedAgain(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
