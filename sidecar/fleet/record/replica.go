@@ -57,7 +57,7 @@ type Replica struct {
 	differs bool          // view has come to another state than rec
 	back    bool          // the bucket is there again, view is on its way to it
 	changed int64         // when view changed while alone
-	cause   string        // of the opening of view while alone
+	cause   string        // of the opening of view while alone; of its end, if it is closed
 	before  breaker.State // of before a restart, unless something has changed since; Closed: none
 	opener  string        // instance that has opened it, if it is known
 	client  string        // that had it do so by hand
@@ -219,6 +219,9 @@ func (r *Replica) Do(now int64, s Step) {
 		return
 	}
 	r.cause, r.opener, r.client = own.Cause, own.OpenedBy, own.Client
+	if r.view.State() == breaker.Closed {
+		r.cause = CauseByHand
+	}
 	if s.At == 0 {
 		s.At = now
 	}
@@ -335,6 +338,9 @@ func (r *Replica) Away(now int64) {
 	r.view = breaker.Thaw(r.cfg, f)
 	r.alone, r.asking, r.suspect, r.stirred = true, false, false, true
 	r.cause, r.opener, r.client = next.Cause, next.OpenedBy, next.Client
+	if m.State() == breaker.Closed {
+		r.cause = next.Why
+	}
 	if r.differs {
 		r.changed = max(r.changed+1, now)
 		r.open = nil
@@ -540,7 +546,7 @@ func (r *Replica) turned(change breaker.Change, cause string, now int64) {
 	case breaker.Open:
 		r.cause, r.opener, r.client = cause, r.me, ""
 	case breaker.Closed:
-		r.cause, r.opener, r.client = "", "", ""
+		r.cause, r.opener, r.client = cause, "", ""
 	}
 	r.moved(now)
 	r.tell(change, cause, now)

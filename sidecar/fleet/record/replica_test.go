@@ -426,6 +426,43 @@ func TestBackToWhatHolds(t *testing.T) {
 	require.Equal(t, []any{want[0].Cause, want[0].Version, want[0].ChangedAt}, []any{news[0].Cause, news[0].Version, news[0].ChangedAt})
 }
 
+// What an instance has closed while it was alone is told by why it has.
+func TestClosedAlone(t *testing.T) {
+	probed := func(r *Replica, now int64) { r.Done(now, r.Allow(now), breaker.Success) }
+	for name, tc := range map[string]struct {
+		end func(r *Replica, now int64)
+		why string
+	}{
+		"probes":  {end: probed, why: CauseProbes},
+		"by hand": {end: func(r *Replica, now int64) { r.Do(now, Step{Kind: Reset}) }, why: CauseByHand},
+		"twice": {end: func(r *Replica, now int64) {
+			probed(r, now)
+			r.Do(now+1, Step{Kind: Reset}) // nothing turns any more
+		}, why: CauseByHand},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bucket{t: t}
+			r := b.replica("a")
+			fail(t, r, second, 2)
+			b.swap(r, second)
+			other := b.replica("c")
+			r.Away(second)
+			now := 10 * second
+			tc.end(r, now)
+			require.Equal(t, breaker.Closed, r.Machine().State())
+			require.Empty(t, r.Cause())
+			r.Back(now, b.rev, b.rec)
+			for b.swap(r, now) {
+			}
+			require.Equal(t, []any{breaker.Closed, "", tc.why}, []any{b.rec.State, b.rec.Cause, b.rec.Why})
+			other.Learn(now, b.rev, b.rec, false)
+			news, _ := other.News()
+			require.NotEmpty(t, news)
+			require.Equal(t, []any{breaker.Closed, tc.why}, []any{news[0].New, news[0].Cause})
+		})
+	}
+}
+
 // An opening that has ended by time, and then somebody has written, is told as that.
 func TestLapseUnseen(t *testing.T) {
 	b := &bucket{t: t}
