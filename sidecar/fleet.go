@@ -109,22 +109,6 @@ func (s *Server) sharing(key string) *control.Sharing {
 	return &control.Sharing{ThrottleShared: shared, InForce: st.InForce}
 }
 
-// left is what is left of the limits of a throttle key that others use, too.
-func (s *Server) left(key string) (l guard.Left, ok bool) {
-	if s.rooms.limits == nil {
-		return l, false
-	}
-	st, ok := s.rooms.limits.Status(key)
-	if !ok || st.Owned || st.Away {
-		return l, false
-	}
-	l = guard.Left{Tokens: st.Tokens, Used: st.Slots}
-	for _, permits := range st.Users {
-		l.Permits += permits
-	}
-	return l, true
-}
-
 func timestampOrNil(at int64) any {
 	if at == 0 {
 		return nil

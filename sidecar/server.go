@@ -363,7 +363,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards,
 		Tell: control.Tell, Keep: r.control.KeepCalls, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
-		Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Left: s.left, Fleet: lender,
+		Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
 	})
 	f.admin.Shards, f.admin.Control, f.admin.Circuits = r.shards, r.control, r.circuits

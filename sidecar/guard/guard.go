@@ -46,20 +46,10 @@ type Options struct {
 
 	// Of a guard that several filas answer together. Forward tells the one that gave a
 	// permit how the call went, and returns its answer; an error: there is none.
-	// SharesLimits says whether the limits of a throttle key hold over all of them, and
-	// Left what is left of such a key; ok is false if this one does not know, or uses it
-	// alone. nil: nothing is shared.
+	// SharesLimits says whether the limits of a throttle key hold over all of them.
 	Forward      func(issuer uint64, body []byte) (reply []byte, refused *wire.Error, err error)
 	SharesLimits func(key string) bool
-	Left         func(key string) (l Left, ok bool)
 	Fleet        Fleet // nil: no limits are shared
-}
-
-// Left is what is left of the limits of a key that several filas use.
-type Left struct {
-	Tokens  int64 // in thousandths; negative: debt
-	Used    int64 // of the window
-	Permits int64 // that filas have to have calls and messages in flight
 }
 
 // Fleet has the limits that several filas share, which have to be asked for before calls
@@ -616,11 +606,6 @@ func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
 		info := gate.Info(now)
 		if g.opt.Fleet != nil {
 			g.opt.Fleet.Outlook(&info, throttle.One, now)
-		}
-		if g.opt.Left != nil {
-			if left, ok := g.opt.Left(st.Key); ok {
-				info.Tokens, info.InWindow, info.InFlight = left.Tokens, left.Used, left.Permits
-			}
 		}
 		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight} {
 			if l := limit(&info, kind, now); l != nil {
