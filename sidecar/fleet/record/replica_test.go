@@ -34,6 +34,17 @@ func (b *bucket) swap(r *Replica, now int64) bool {
 	return true
 }
 
+// halfOpen returns a replica that has got a permit for a probe at 2 s.
+func (b *bucket) halfOpen(name string) *Replica {
+	b.t.Helper()
+	r := b.replica(name)
+	fail(b.t, r, second, 2)
+	require.True(b.t, b.swap(r, second))
+	r.Admits(2*second, false)
+	require.True(b.t, b.swap(r, 2*second))
+	return r
+}
+
 func fail(t *testing.T, r *Replica, now int64, n int) {
 	t.Helper()
 	var passes []breaker.Pass
@@ -129,12 +140,7 @@ func TestPermitIsAskedForAndUsed(t *testing.T) {
 // A permit that nobody uses goes back; a probe of another time holds no place.
 func TestUnusedPermitGoesBack(t *testing.T) {
 	b := &bucket{t: t}
-	r := b.replica("a")
-	fail(t, r, second, 2)
-	b.swap(r, second)
-	now := 2 * second
-	r.Allow(now)
-	b.swap(r, now)
+	r, now := b.halfOpen("a"), 2*second
 	_, _, again, ok := r.Swap(now, everybody)
 	require.False(t, ok)
 	require.Equal(t, UnusedFor, again)
@@ -364,12 +370,7 @@ func TestAnotherBucket(t *testing.T) {
 // back: only then it asks for permits.
 func TestBackWithCallsThatWait(t *testing.T) {
 	b := &bucket{t: t}
-	r := b.replica("a")
-	fail(t, r, second, 2)
-	b.swap(r, second)
-	now := 2 * second
-	r.Admits(now, false)
-	b.swap(r, now) // half-open
+	r, now := b.halfOpen("a"), 2*second
 	require.NotZero(t, r.Allow(now))
 	r.Away(now)
 	require.NotZero(t, r.Allow(now))
@@ -485,12 +486,8 @@ func TestLapseUnseen(t *testing.T) {
 // generation, use none of its permits.
 func TestBackToAnotherGeneration(t *testing.T) {
 	b := &bucket{t: t}
-	r, other := b.replica("a"), b.replica("b")
-	fail(t, r, second, 2)
-	b.swap(r, second)
-	now := 2 * second
-	r.Admits(now, false)
-	b.swap(r, now) // half-open
+	other := b.replica("b")
+	r, now := b.halfOpen("a"), 2*second
 	r.Away(now)
 	probe := r.Allow(now)
 	require.NotZero(t, probe)
@@ -512,12 +509,7 @@ func TestBackToAnotherGeneration(t *testing.T) {
 // the instance for so long that they are just taking them.
 func TestPermitsOfBeforeAnOutage(t *testing.T) {
 	b := &bucket{t: t}
-	r := b.replica("a")
-	fail(t, r, second, 2)
-	b.swap(r, second)
-	now := 2 * second
-	r.Admits(now, false)
-	b.swap(r, now)
+	r, now := b.halfOpen("a"), 2*second
 	admits(t, r, now, 1, 0)
 	r.Away(now)
 	r.Back(now+second, b.rev, b.rec)

@@ -252,10 +252,7 @@ func (s *SharedSim) check() {
 	}
 }
 
-var sharedActions = []struct {
-	often int
-	do    func(s *SharedSim)
-}{
+var sharedActions = []action[*SharedSim]{
 	{20, (*SharedSim).enqueue},
 	{25, (*SharedSim).answer},
 	{30, func(s *SharedSim) { s.goOn(s.rnd.Int64N(int64(30 * time.Millisecond))) }},
@@ -279,18 +276,8 @@ var sharedActions = []struct {
 // Play lets so many things happen, and checks everything after each.
 func (s *SharedSim) Play(steps int) {
 	s.T.Helper()
-	total := 0
-	for _, a := range sharedActions {
-		total += a.often
-	}
 	for range steps {
-		at := s.rnd.IntN(total)
-		for _, a := range sharedActions {
-			if at -= a.often; at < 0 {
-				a.do(s)
-				break
-			}
-		}
+		oneOf(s.rnd, sharedActions).do(s)
 		s.settle()
 	}
 }

@@ -157,12 +157,25 @@ func (s *Sim) showTime() {
 }
 
 // action is something that may happen, with how often it does.
-type action struct {
+type action[S any] struct {
 	often int
-	do    func(s *Sim)
+	do    func(s S)
 }
 
-var actions = []action{
+// oneOf picks an action.
+func oneOf[S any](rnd *rand.Rand, actions []action[S]) action[S] {
+	total := 0
+	for _, a := range actions {
+		total += a.often
+	}
+	at, i := rnd.IntN(total), 0
+	for ; at >= actions[i].often; i++ {
+		at -= actions[i].often
+	}
+	return actions[i]
+}
+
+var actions = []action[*Sim]{
 	{14, (*Sim).enqueue},
 	{2, (*Sim).duplicate},
 	{12, (*Sim).answer},
@@ -195,18 +208,8 @@ var actions = []action{
 // Play lets so many things happen, and checks everything after each.
 func (s *Sim) Play(steps int) {
 	s.T.Helper()
-	total := 0
-	for _, a := range actions {
-		total += a.often
-	}
 	for range steps {
-		at := s.rnd.IntN(total)
-		for _, a := range actions {
-			if at -= a.often; at < 0 {
-				a.do(s)
-				break
-			}
-		}
+		oneOf(s.rnd, actions).do(s)
 		if s.chance(4) {
 			continue // what was posted is found together with what comes next
 		}
