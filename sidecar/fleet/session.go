@@ -1,0 +1,321 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	mrand "math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// run tries sessions until ctx ends. begun gets one value after the first.
+func (s *Sync) run(ctx context.Context, begun chan<- error) {
+	told := func(err error) {
+		select {
+		case begun <- err:
+		default:
+		}
+	}
+	failures := 0
+	for ctx.Err() == nil {
+		err := s.session(ctx, func() {
+			failures = 0
+			s.opt.Degraded(nil)
+			told(nil)
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		s.mu.why = err
+		s.mu.Unlock()
+		s.opt.Degraded(err)
+		told(err)
+		wait := s.opt.RetryFirst << min(failures, 3)
+		failures++
+		select {
+		case <-time.After(wait + mrand.N(wait/4)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// session begins, and goes on until something fails.
+func (s *Sync) session(ctx context.Context, begun func()) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	within := func(d time.Duration, do func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, d)
+		defer cancel()
+		return do(ctx)
+	}
+	if err := within(s.opt.StartTimeout, s.opt.Bucket.Open); err != nil {
+		return err
+	}
+	watch, err := s.opt.Bucket.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	if err := within(s.opt.StartTimeout, func(ctx context.Context) error { return s.collect(ctx, watch) }); err != nil {
+		return err
+	}
+	select {
+	case late := <-s.failed: // of the session before
+		s.opt.Log.Debug("shared gates", "error", late)
+	default:
+	}
+	s.join(ctx)
+	begun()
+	err = s.follow(ctx, watch)
+	cancel()
+	s.part(err)
+	return err
+}
+
+// collect reads what is there, up to the first beat of this instance, from which the
+// fleet's clock is known.
+func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
+	entries := make(map[string]Entry)
+	var freshest time.Time
+	beats := make(chan beat, 1)
+	var own beat
+	var echo Entry
+	for {
+		select {
+		case e, ok := <-watch:
+			if !ok {
+				return errors.New("the watch has ended")
+			}
+			if e.Key == "" { // all that was there
+				go func() { beats <- s.beat(ctx) }()
+				continue
+			}
+			entries[e.Key] = e
+			if e.At.After(freshest) {
+				freshest = e.At
+			}
+			if e.Key == bucketKey(beatPrefix, s.me) {
+				echo = e
+			}
+		case own = <-beats:
+			if own.err != nil {
+				return own.err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("reading the bucket: %w", ctx.Err())
+		}
+		if own.rev != 0 && echo.Rev >= own.rev {
+			break
+		}
+	}
+	s.offset.Store(own.offset(echo.At))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.mu.strangers)
+	s.mu.entries, s.mu.freshest, s.mu.began, s.mu.seen = entries, freshest, echo.At, time.Now()
+	return nil
+}
+
+func (s *Sync) beat(ctx context.Context) (b beat) {
+	ctx, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+	defer cancel()
+	b.sent = s.opt.Now()
+	b.rev, b.err = s.opt.Bucket.Set(ctx, bucketKey(beatPrefix, s.me), s.card)
+	b.done = s.opt.Now()
+	return b
+}
+
+// join tells every kind what is there, and lets them write.
+func (s *Sync) join(ctx context.Context) {
+	s.mu.Lock()
+	of := make(map[string]map[string]Entry)
+	for letter := range s.kinds {
+		of[letter] = make(map[string]Entry)
+	}
+	for key, e := range s.mu.entries {
+		if letter, name, ok := parseKey(key); ok && of[letter] != nil {
+			of[letter][name] = e
+		}
+	}
+	s.mu.session, s.mu.why = ctx, nil
+	s.mu.Unlock()
+	for _, letter := range s.letters() {
+		s.kinds[letter].Join(of[letter])
+	}
+}
+
+func (s *Sync) letters() []string { return slices.Sorted(maps.Keys(s.kinds)) }
+
+// part tells every kind that nothing can be written any more.
+func (s *Sync) part(why error) {
+	s.mu.Lock()
+	s.mu.session, s.mu.why = nil, why // at once: nobody is to touch anything
+	for _, st := range s.mu.states {
+		if st.later != nil {
+			st.later.Stop()
+		}
+	}
+	clear(s.mu.states)
+	s.mu.Unlock()
+	s.swaps.Wait()
+	for _, letter := range s.letters() {
+		s.kinds[letter].Away()
+	}
+}
+
+// follow handles what the watch brings, beats, and ends with the first failure.
+func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
+	tick := time.NewTicker(s.opt.BeatEvery)
+	defer tick.Stop()
+	sweep := time.NewTimer(mrand.N(s.opt.SweepEvery)) // not all of a fleet at once
+	defer sweep.Stop()
+	beats := make(chan beat, 1)
+	beating := false
+	var clock clock
+	var out sync.WaitGroup
+	defer out.Wait()
+	aside, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for {
+		select {
+		case e, ok := <-watch:
+			if !ok {
+				return errors.New("the watch has ended")
+			}
+			if e.Key == bucketKey(beatPrefix, s.me) {
+				if offset, known := clock.echo(e); known {
+					s.offset.Store(offset)
+				}
+				s.mu.Lock()
+				s.mu.seen = time.Now()
+				s.mu.Unlock()
+			}
+			s.learn(e)
+		case b := <-beats:
+			beating = false
+			if b.err != nil {
+				return fmt.Errorf("beat: %w", b.err)
+			}
+			if offset, known := clock.beat(b); known {
+				s.offset.Store(offset)
+			}
+		case <-tick.C:
+			if err := s.stale(); err != nil {
+				return err
+			}
+			if !beating {
+				beating = true
+				out.Go(func() { beats <- s.beat(aside) })
+			}
+		case <-sweep.C:
+			sweep.Reset(s.opt.SweepEvery)
+			out.Go(func() { s.sweep(aside) })
+		case err := <-s.failed:
+			return err
+		case <-ctx.Done():
+			s.goodbye()
+			return ctx.Err()
+		}
+	}
+}
+
+// stale finds a watch that brings nothing any more.
+func (s *Sync) stale() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit := 3*s.opt.BeatEvery + s.opt.Timeout
+	if d := time.Since(s.mu.seen); d > limit {
+		return fmt.Errorf("the watch has brought nothing for %s", d.Round(time.Millisecond))
+	}
+	for key, st := range s.mu.states {
+		if !st.waiting.IsZero() && time.Since(st.waiting) > limit {
+			return fmt.Errorf("the watch does not bring the newest record of %s", key)
+		}
+	}
+	return nil
+}
+
+// goodbye lets others have at once what this instance holds.
+func (s *Sync) goodbye() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.Timeout)
+	defer cancel()
+	if err := s.opt.Bucket.Delete(ctx, bucketKey(beatPrefix, s.me), 0); err != nil {
+		s.opt.Log.Debug("the last beat", "error", err)
+	}
+}
+
+// learn takes what the watch has brought.
+func (s *Sync) learn(e Entry) {
+	s.mu.Lock()
+	if old := s.mu.entries[e.Key]; old.Rev > e.Rev || old.Rev == e.Rev && !old.At.IsZero() {
+		s.mu.Unlock()
+		return // an own write was known before
+	}
+	s.mu.entries[e.Key] = e
+	if e.At.After(s.mu.freshest) {
+		s.mu.freshest = e.At
+	}
+	s.mu.Unlock()
+	letter, name, ok := parseKey(e.Key)
+	k := s.kinds[letter]
+	if !ok || k == nil {
+		return
+	}
+	k.Learn(name, e)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.mu.states[e.Key]; st != nil && !st.waiting.IsZero() && e.Rev > st.over {
+		s.start(e.Key, st)
+	}
+}
+
+// sweep deletes records that say nothing any more, and beats of the dead.
+func (s *Sync) sweep(ctx context.Context) {
+	s.mu.Lock()
+	var old []Entry
+	for _, e := range s.mu.entries {
+		if e.Value != nil && !e.At.IsZero() && s.mu.freshest.Sub(e.At) > s.opt.IdleAfter {
+			old = append(old, e)
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(old, func(a, b Entry) int { return strings.Compare(a.Key, b.Key) })
+	deleted := 0
+	for _, e := range old {
+		letter, name, ok := parseKey(e.Key)
+		if k := s.kinds[letter]; !ok || letter != beatPrefix && (k == nil || !k.Idle(name, e.Value)) {
+			continue
+		}
+		one, cancel := context.WithTimeout(ctx, s.opt.Timeout)
+		err := s.opt.Bucket.Delete(one, e.Key, e.Rev)
+		cancel()
+		switch {
+		case err == nil:
+			deleted++
+		case !errors.Is(err, ErrConflict): // whoever has changed it needs it
+			s.opt.Log.Debug("sweep of shared gates", "error", err)
+			return
+		}
+	}
+	if err := s.opt.Bucket.Purge(ctx, s.opt.SweepEvery); err != nil {
+		s.opt.Log.Debug("sweep of shared gates", "error", err)
+	} else {
+		s.forgetMarks()
+	}
+	s.opt.Log.Debug("swept the shared gates", "deleted", deleted)
+}
+
+// forgetMarks forgets the marks of deletions that the bucket has none of any more. The
+// bucket purges by the clock of whoever asks, which may be behind the server's: only what
+// is twice as old is sure to be gone.
+func (s *Sync) forgetMarks() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.mu.entries, func(_ string, e Entry) bool {
+		return e.Value == nil && s.mu.freshest.Sub(e.At) > 2*s.opt.SweepEvery
+	})
+}

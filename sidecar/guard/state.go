@@ -1,0 +1,144 @@
+package guard
+
+import (
+	"math"
+	"time"
+
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// A refusal of which nobody knows when it ends names these times: until the queue has
+// gone that has the turn, until a call that is under way may have ended.
+const (
+	turnRetryAfter = 50 * time.Millisecond
+	busyRetryAfter = 200 * time.Millisecond
+)
+
+// State says how a key stands, and takes nothing.
+func (g *Guard) State(key string) wire.GuardStatus { return g.state(key, true, false) }
+
+// SharedState is State by what filas share of the key alone.
+func (g *Guard) SharedState(key string) wire.GuardStatus {
+	return g.state(key, g.opt.SharesLimits(key), true)
+}
+
+// state says how a key stands by its limits, or without, and by its circuit or, with
+// shared, only if that is a shared one.
+func (g *Guard) state(key string, limits, shared bool) wire.GuardStatus {
+	now := g.opt.Now()
+	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
+	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
+	if limits {
+		g.stateOfLimits(&st, now)
+	}
+	if info, ok := g.opt.Circuits.Info(key); ok && (info.Shared || !shared) {
+		st.Circuit = &info
+		c := g.opt.Circuits.Use(key, now)
+		if n, at := c.Peek(now); n <= 0 {
+			st.Answer = g.byCircuit(key, at, now)
+		}
+		for _, c := range g.opt.Circuits.Drop(c, now, nil) {
+			c.Announce()
+		}
+	}
+	return st
+}
+
+func (g *Guard) stateOfLimits(st *wire.GuardStatus, now int64) {
+	set, err := g.opt.Gates.Set([]string{st.Key}, now)
+	if err != nil { // one key is never too many
+		return
+	}
+	defer g.opt.Gates.Close(set, now)
+	for _, gate := range set.Gates() {
+		info := gate.Info(now)
+		if g.opt.Fleet != nil {
+			g.opt.Fleet.Outlook(&info, throttle.One, now)
+		}
+		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight} {
+			if l := limit(&info, kind, now); l != nil {
+				st.Limits = append(st.Limits, *l)
+			}
+		}
+	}
+	if block, ok := set.Check(now, throttle.One, throttle.Guest); !ok {
+		if answer, lacks := g.byThrottle(block, throttle.One, now); lacks == "" {
+			st.Answer = answer // otherwise there is enough, and a check would be lent it
+		}
+	}
+}
+
+// byCircuit is the refusal by a circuit that looks again at a time.
+func (g *Guard) byCircuit(key string, at, now int64) wire.GuardAnswer {
+	a := wire.GuardAnswer{Gate: "circuit", Key: key}
+	if at == math.MaxInt64 {
+		if info, _ := g.opt.Circuits.Info(key); info.OpenUntil == "closed" {
+			return a // only a hand closes it
+		}
+		at = now + int64(busyRetryAfter) // probes are under way
+	}
+	a.RetryAfterMs = millis(at - now)
+	return a
+}
+
+// byThrottle is the refusal by the gate of a throttle key. lacks is the key, if a fleet
+// has to lend what there is.
+func (g *Guard) byThrottle(b throttle.Block, cost, now int64) (a wire.GuardAnswer, lacks string) {
+	info, kind, at := b.Gate.Info(now), b.Kind, b.At
+	if g.opt.Fleet != nil && (kind == throttle.ByRate || kind == throttle.ByWindow || kind == throttle.ByInFlight) {
+		if k, t, ok := g.opt.Fleet.Outlook(&info, cost, now); ok {
+			kind, at = k, t
+			if at <= now {
+				lacks, at = info.Key, now+int64(lendRetryAfter)
+			}
+		}
+	}
+	a = wire.GuardAnswer{Gate: kind.String(), Key: info.Key}
+	switch {
+	case at != throttle.Never:
+	case kind == throttle.ByTurn, kind == throttle.ByRate, kind == throttle.ByWindow:
+		// What a fleet lends of the last two it lends for less than busyRetryAfter.
+		at = now + int64(turnRetryAfter)
+	case kind != throttle.ByPause:
+		at = now + int64(busyRetryAfter)
+	}
+	if at != throttle.Never {
+		a.RetryAfterMs = millis(at - now)
+	}
+	a.Limit = limit(&info, kind, now)
+	return a, lacks
+}
+
+// limit says how a limit of a gate stands; nil: there is none of that kind.
+func limit(i *throttle.Info, kind throttle.Kind, now int64) *wire.GuardLimit {
+	l := &wire.GuardLimit{Key: i.Key, Gate: kind.String()}
+	var reset int64
+	switch {
+	case kind == throttle.ByRate && i.Limits.Rate != (throttle.Rate{}):
+		l.Limit, l.Remaining, reset = i.Limits.Burst/throttle.One, max(i.Tokens/throttle.One, 0), i.BucketFull
+	case kind == throttle.ByWindow && i.Limits.Limit > 0:
+		l.Limit, l.Remaining, reset = i.Limits.Limit, max(i.Limits.Limit-i.InWindow, 0), i.WindowEmpty
+		l.WindowMs = i.Limits.Window / int64(time.Millisecond)
+	case kind == throttle.ByInFlight && i.Limits.Concurrency > 0:
+		l.Limit, l.Remaining = i.Limits.Concurrency, max(i.Limits.Concurrency-i.InFlight, 0)
+	default:
+		return nil
+	}
+	if reset > 0 {
+		l.ResetS = up(reset, time.Second)
+		l.ResetEpoch = up(now+reset, time.Second)
+	}
+	return l
+}
+
+func millis(ns int64) int64 { return up(max(ns, 0), time.Millisecond) }
+
+// up rounds nanoseconds up to whole units.
+func up(ns int64, unit time.Duration) int64 {
+	n := ns / int64(unit)
+	if ns%int64(unit) > 0 {
+		n++
+	}
+	return n
+}
