@@ -110,7 +110,7 @@ func (g *Gate) admits() int64 {
 		n = min(n, w.limit-w.total-g.heldEntries())
 	}
 	if c := g.mu.limits.Concurrency; c != 0 {
-		n = min(n, g.places(c)-g.mu.inFlight)
+		n = min(n, c-g.mu.inFlight)
 	}
 	return n
 }

@@ -137,14 +137,12 @@ func (c *Control) Stop() {
 // shared reports whether other nodes change what is kept, too.
 func (c *Control) shared() bool { return c.opt.Shared != nil }
 
-// begin keeps an override or pause under a key from now on, in the log as changes by
-// `by`, and has it end at a time.
-func (c *Control) begin(state string, value any, until int64, by string, changes ...change) <-chan error {
-	var kept Batch
+// begin adds to kept an override or pause under a key from now on, in the log as changes
+// by `by`, and has it end at a time.
+func (c *Control) begin(kept *Batch, state string, value any, until int64, by string, changes ...change) {
 	kept.putJSON(state, value)
-	c.audit.record(&kept, c.opt.Now(), by, changes...)
+	c.audit.record(kept, c.opt.Now(), by, changes...)
 	c.schedule.set(state, until)
-	return c.opt.KV.Write(kept)
 }
 
 // end adds to kept that what begin has kept under a key, value, has ended.

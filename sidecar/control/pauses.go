@@ -176,7 +176,9 @@ func (c *Control) setPause(id pauseID, until int64, by, verb string) (pause, <-c
 	}
 	ps.mu.all[id] = p
 	ps.mu.listed.Add(id.cursor())
-	done := c.begin(id.state(), p, until, verb, changes...)
+	var kept Batch
+	c.begin(&kept, id.state(), p, until, verb, changes...)
+	done := c.opt.KV.Write(kept)
 	c.tellPaused(id, until)
 	ps.mu.Unlock()
 	typ := wire.EventPaused

@@ -186,10 +186,10 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	}
 	ch := change{overrideKey(req.Key), old.override.audited(), o.audited()}
 	t.mu.overrides[req.Key] = o
-	var noted Batch
-	c.noteChanged(&noted, kindThrottle, req.Key)
-	c.opt.KV.Write(noted)
-	done := c.begin(stateOverride+req.Key, o, o.Until, wire.VerbThrottleSet, ch)
+	var kept Batch
+	c.begin(&kept, stateOverride+req.Key, o, o.Until, wire.VerbThrottleSet, ch)
+	c.noteChanged(&kept, kindThrottle, req.Key)
+	done := c.opt.KV.Write(kept)
 	wake := c.applyLimits(req.Key)
 	t.mu.Unlock()
 	Tell(wake)
