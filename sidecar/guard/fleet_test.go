@@ -89,3 +89,27 @@ func TestCallsUnderSharedLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestStateOfAFleet is the same whoever is asked, also of what is lent to one of them.
+func TestStateOfAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		rigs := []*rig{newRig(t), newRig(t)}
+		for _, r := range rigs {
+			defer r.share(b)()
+			r.limit("v", throttle.Limits{
+				Rate: rate(t, "0.0001"), Burst: 1000 * throttle.One, Limit: 1000, Window: int64(time.Hour), Concurrency: 100,
+			})
+		}
+		for _, r := range rigs { // both have come before anything counts
+			require.True(t, r.ask("v").Allowed)
+		}
+		time.Sleep(5 * time.Second)
+		require.True(t, rigs[0].ask("v").Allowed)
+		synctest.Wait()
+		st := rigs[0].SharedState("v")
+		require.Len(t, st.Limits, 3)
+		require.Less(t, st.Limits[0].Remaining, int64(997), "the rest of a chunk is lent")
+		require.Equal(t, st.Limits, rigs[1].SharedState("v").Limits)
+	})
+}

@@ -515,7 +515,7 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 		}
 	}
 	if full := limits.Full(); full > 0 {
-		i.Tokens += v.Tokens
+		i.Tokens = v.Tokens // without what is lent, here as elsewhere
 		i.BucketFull = limits.Rate.Takes(max(0, full-i.Tokens))
 		later(throttle.ByRate, now+limits.Rate.Takes(max(0, min(cost, full)-v.Tokens)))
 	}
