@@ -267,7 +267,7 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 
 // Part has a gate go by one of so many parts of its rate, since the fleet cannot be
 // reached: from an empty bucket on, with the slots of a window that are lent still and
-// the permits that it has. One that goes by limits of its own keeps them.
+// the permits that it has. One that goes by limits of its own, or such a part, keeps them.
 func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -275,11 +275,11 @@ func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 	}
 	defer unlock()
 	s := gate.mu.share
-	if s.by != leased {
+	if parts = max(1, parts); s.by == owned || s.by == parted && s.parts == parts {
 		return wake
 	}
 	v, last := g.clock.tick(now)
-	s.by, s.parts, s.crowded = parted, max(1, parts), false
+	s.by, s.parts, s.crowded = parted, parts, false
 	for i := range s.chunks {
 		s.chunks[i].Tokens = 0
 	}

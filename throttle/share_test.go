@@ -258,6 +258,20 @@ func TestPartsOfRates(t *testing.T) {
 	}
 }
 
+// TestOtherPart begins with an empty bucket again; the same one goes on.
+func TestOtherPart(t *testing.T) {
+	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(4 * One), Burst: 4 * One})
+	for range 2 {
+		g.Part("s:a", 2, 0, nil)
+	}
+	g.Part("s:a", 2, second, nil)
+	passes(t, s, second)
+	g.Part("s:a", 4, second, nil)
+	_, block, ok := s.Acquire(second, One, nil)
+	require.False(t, ok)
+	require.Equal(t, int64(2*second), block.At, "a quarter of 4 in a second")
+}
+
 // TestPartHasSlotsAndPermitsThatAreLent and no others: they are counted elsewhere.
 func TestPartHasSlotsAndPermitsThatAreLent(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Limit: 10, Window: second, Concurrency: 6})

@@ -61,7 +61,8 @@ type Limits struct {
 type member struct {
 	mu      sync.Mutex
 	m       *record.Member
-	foreign bool  // the record cannot be read: the gate goes by itself
+	foreign error // why the record cannot be read: the gate goes by its part; nil: it can
+	told    bool  // the log was, of foreign
 	lent    int64 // when the newest chunk was asked for
 	spare   int64 // since when there are permits that nobody uses; 0: there are none
 
@@ -84,8 +85,7 @@ func (l *Limits) Attach(g *throttle.Gates) {
 	g.Share(l)
 }
 
-// Begin is as in throttle.Fleet. A key of which nothing is known is divided by all who
-// were there last.
+// Begin is as in throttle.Fleet.
 func (l *Limits) Begin(key string) (shared bool, parts int64) {
 	if !l.opt.Shares(key) {
 		return false, 0
@@ -93,16 +93,23 @@ func (l *Limits) Begin(key string) (shared bool, parts int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.member(key)
-	if l.mu.away {
-		parts = max(1, int64(len(l.opt.Fleet.Peers())))
-		if e, ok := l.opt.Fleet.Find(letter, key); ok && e.Value != nil {
-			m := record.NewMember(l.opt.Fleet.Me())
-			rec, _ := decode(e)
-			m.Join(0, 0, e.Rev, rec)
-			parts = m.Parts()
-		}
+	e, _ := l.opt.Fleet.Find(letter, key)
+	if rec, err := decode(e); err != nil || l.mu.away {
+		m := record.NewMember(l.opt.Fleet.Me()) // the other one's mutex may be held by who waits for the gate
+		m.Join(0, 0, e.Rev, rec)
+		parts = l.parts(m)
 	}
 	return true, parts
+}
+
+// parts is into how many parts a rate is divided that goes without the record: one for
+// each that uses the key or, if that is nobody as far as is known, for all who were there
+// last.
+func (l *Limits) parts(m *record.Member) int64 {
+	if rec, _ := m.Record(); len(rec.Users) == 0 {
+		return max(1, int64(len(l.opt.Fleet.Peers())))
+	}
+	return m.Parts()
 }
 
 // Stir is as in throttle.Fleet.
@@ -125,7 +132,7 @@ func (l *Limits) member(key string) *member {
 		e, _ := l.opt.Fleet.Find(letter, key)
 		rec, err := decode(e)
 		mem.m.Join(l.opt.Now(), l.age(e), e.Rev, rec)
-		mem.foreign = err != nil
+		mem.foreign = err
 	}
 	return mem
 }
@@ -159,9 +166,13 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 	now, fleetNow := l.opt.Now(), l.opt.Fleet.Now()
 	n, shared := l.gates.Needs(key, now)
 	rec, _ := mem.m.Record()
+	if mem.foreign != nil && !mem.told {
+		mem.told = true
+		l.opt.Log.Error("the shared record of a throttle key cannot be read; it is limited as without the bucket until the record is deleted", "throttle", key, "error", mem.foreign)
+	}
 	var ask record.Ask
 	switch {
-	case mem.foreign || (leaving || !shared) && !mem.m.Known() && !rec.Lost(l.opt.Fleet.Live):
+	case mem.foreign != nil || (leaving || !shared) && !mem.m.Known() && !rec.Lost(l.opt.Fleet.Live):
 		if leaving || !shared {
 			l.forget(key, mem, leaving)
 		}
@@ -303,11 +314,9 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	}
 	mem.mu.Lock()
 	now := l.opt.Now()
-	rec, readable := l.read(key, mem, e)
-	if !readable {
-		l.part(key, mem, now, int64(len(l.opt.Fleet.Peers())))
-		mem.mu.Unlock()
-		return
+	rec, err := decode(e)
+	if _, rev := mem.m.Record(); e.Rev > rev && (err != nil || mem.foreign != nil) {
+		l.meet(key, mem, e, now)
 	}
 	landed, ok := mem.m.Learn(now, e.Rev, rec)
 	conflict := l.adopt(key, mem, now)
@@ -363,17 +372,6 @@ func (l *Limits) report(c *Conflict) {
 	}
 }
 
-// read decodes a record. One that cannot be read stays as it is. Its caller holds the
-// member's mutex.
-func (l *Limits) read(key string, mem *member, e fleet.Entry) (rec record.Limit, readable bool) {
-	rec, err := decode(e)
-	if err != nil && !mem.foreign {
-		l.opt.Log.Error("the shared record of a throttle key cannot be read; it is limited as without the bucket until the record is deleted", "throttle", key, "error", err)
-	}
-	mem.foreign = err != nil
-	return rec, !mem.foreign
-}
-
 // own has a gate go by limits of its own from a level on, to which that comes which it
 // was lent before. A chunk that has ended is used up.
 func (l *Limits) own(key string, level record.Level, now, fleetNow int64) {
@@ -391,9 +389,9 @@ func (l *Limits) own(key string, level record.Level, now, fleetNow int64) {
 	l.opt.Tell(l.gates.Own(key, state, now, nil))
 }
 
-// part has a gate go by its part of the rate, one of at least so many.
-func (l *Limits) part(key string, mem *member, now, atLeast int64) {
-	l.opt.Tell(l.gates.Part(key, max(mem.m.Parts(), atLeast), now, nil))
+// part has a gate go by its part of the rate.
+func (l *Limits) part(key string, mem *member, now int64) {
+	l.opt.Tell(l.gates.Part(key, l.parts(mem.m), now, nil))
 }
 
 // forget forgets a key that has no shared gate, unless it has got one, or one that is not
@@ -458,7 +456,7 @@ func (l *Limits) Status(key string) (s Status, ok bool) {
 	mem.mu.Lock()
 	defer mem.mu.Unlock()
 	rec, _ := mem.m.Record()
-	s = Status{Away: mem.foreign || l.opt.Fleet.Away() != nil, Alone: alone, Owned: alone || rec.Owner != "" || len(rec.Users) == 0, Users: make(map[string]int64, len(rec.Users)), Tokens: rec.Tokens}
+	s = Status{Away: mem.foreign != nil || l.opt.Fleet.Away() != nil, Alone: alone, Owned: alone || rec.Owner != "" || len(rec.Users) == 0, Users: make(map[string]int64, len(rec.Users)), Tokens: rec.Tokens}
 	for name, u := range rec.Users {
 		s.Users[fleet.NameOf(name)] += u.Permits
 	}
@@ -499,7 +497,7 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 	}
 	mem.mu.Lock()
 	defer mem.mu.Unlock()
-	if mem.foreign {
+	if mem.foreign != nil {
 		return throttle.Open, 0, false
 	}
 	limits, _ := mem.m.InForce(own, l.opt.SetAt(i.Key))
@@ -559,19 +557,29 @@ func (l *Limits) Join(entries map[string]fleet.Entry) {
 	l.mu.away = false
 	l.mu.Unlock()
 	for key, mem := range l.all() {
-		e := entries[key]
 		mem.mu.Lock()
 		now := l.opt.Now()
-		rec, readable := l.read(key, mem, e)
-		mem.m.Join(now, l.age(e), e.Rev, rec)
-		_, alone, shared := l.gates.Shared(key)
-		if shared && readable && (!alone || len(rec.Users) > 0 && rec.Owner != l.opt.Fleet.Me()) {
-			l.gates.Borrow(key, now)
-		}
+		l.meet(key, mem, entries[key], now)
 		conflict := l.adopt(key, mem, now)
 		mem.mu.Unlock()
 		l.report(conflict)
 		l.opt.Fleet.Touch(letter, key)
+	}
+}
+
+// meet begins anew with a record: the gate is lent what it needs. One that cannot be read
+// stays as it is, and the gate goes by its part. Its caller holds the member's mutex.
+func (l *Limits) meet(key string, mem *member, e fleet.Entry, now int64) {
+	rec, err := decode(e)
+	mem.m.Join(now, l.age(e), e.Rev, rec)
+	if mem.foreign = err; err != nil {
+		l.part(key, mem, now)
+		return
+	}
+	mem.told = false
+	_, alone, shared := l.gates.Shared(key)
+	if shared && (!alone || len(rec.Users) > 0 && rec.Owner != l.opt.Fleet.Me()) {
+		l.gates.Borrow(key, now)
 	}
 }
 
@@ -583,7 +591,7 @@ func (l *Limits) Away() {
 	l.leftIfEmpty()
 	for key, mem := range l.all() {
 		mem.mu.Lock()
-		l.part(key, mem, l.opt.Now(), 1)
+		l.part(key, mem, l.opt.Now())
 		mem.mu.Unlock()
 	}
 }

@@ -2,6 +2,7 @@ package limit_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -49,9 +50,23 @@ type instance struct {
 	wait   *throttle.Wait
 	opened chan struct{}
 	limits *limit.Limits
+	errors atomic.Int64 // lines of the log
 
 	setAt     atomic.Int64
 	conflicts conflicts
+}
+
+// count is a log that counts its errors.
+type count struct {
+	slog.Handler
+	n *atomic.Int64
+}
+
+func (c count) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+func (c count) Handle(context.Context, slog.Record) error {
+	c.n.Add(1)
+	return nil
 }
 
 // conflicts are those that an instance was told of.
@@ -107,7 +122,7 @@ func startNode(t *testing.T, b fleet.Bucket, l throttle.Limits, skew time.Durati
 		SweepEvery: 10 * time.Minute, IdleAfter: 10 * time.Minute,
 	})
 	i.limits = limit.New(limit.Options{
-		Log: slog.New(slog.DiscardHandler), Now: i.now, Fleet: i.sync, Tell: tell,
+		Log: slog.New(count{slog.DiscardHandler, &i.errors}), Now: i.now, Fleet: i.sync, Tell: tell,
 		Shares: func(k string) bool { return k == key }, SetAt: func(string) int64 { return i.setAt.Load() + i.sync.Offset() },
 		Conflict: i.conflicts.tell, Kin: i.sync.Kin,
 	})
@@ -400,6 +415,24 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// TestAwayUnused divides a rate that nobody used as far as is known, too: each could be
+// the first one.
+func TestAwayUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		a, c := start(t, b.Of(), rate, 5*time.Second), start(t, b.Of(), rate, -5*time.Second)
+		defer stop(a, c)
+		time.Sleep(5 * time.Second) // until each has seen a beat of the other
+		a.end.Cut(true)
+		c.end.Cut(true)
+		time.Sleep(15 * time.Second)
+		r := newTrail(rate)
+		during(t, 4*time.Second, r, 0, a, c)
+		r.check(t)
+		require.Greater(t, r.sum(), 700)
+	})
+}
+
 // TestStartWithoutTheBucket uses nothing that is counted elsewhere, and is not stuck when
 // the bucket comes.
 func TestStartWithoutTheBucket(t *testing.T) {
@@ -488,6 +521,78 @@ func TestStop(t *testing.T) {
 					require.Equal(t, 50, got)
 					require.LessOrEqual(t, r.sum(), 1)
 				}
+				stop(all...)
+			})
+		})
+	}
+}
+
+// TestUnreadableRecord has everybody go by a part of the rate until it is gone, whenever it
+// was met, and nobody write over it. The log says so once.
+func TestUnreadableRecord(t *testing.T) {
+	id := "r." + base64.RawURLEncoding.EncodeToString([]byte(key))
+	for _, met := range []string{"at the start", "with the gate", "in use"} {
+		t.Run(met, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fleettest.New()
+				newer := func() {
+					_, err := b.Of().Set(t.Context(), id, []byte(`{"v":99}`))
+					require.NoError(t, err)
+					synctest.Wait()
+				}
+				at := rate
+				switch met {
+				case "at the start":
+					newer()
+				case "with the gate":
+					at = throttle.Limits{}
+				}
+				all := []*instance{start(t, b.Of(), at, 0), start(t, b.Of(), at, 5*time.Second)}
+				time.Sleep(5 * time.Second)
+				if met == "in use" {
+					during(t, 5*time.Second, newTrail(rate), 0, all...)
+				}
+				newer()
+				for _, i := range all {
+					_, err := i.gates.SetLimits(key, rate, i.now(), nil)
+					require.NoError(t, err)
+				}
+				half := func() {
+					t.Helper()
+					r := newTrail(rate)
+					during(t, 10*time.Second, r, 0, all...)
+					for _, i := range all {
+						require.InDelta(t, 1000, r.by[i], 50)
+						st, ok := i.limits.Status(key)
+						require.True(t, ok)
+						require.True(t, st.Away)
+						require.Equal(t, int64(1), i.errors.Load())
+					}
+				}
+				half()
+				cut := func(cut bool) {
+					for _, i := range all {
+						i.end.Cut(cut)
+					}
+					time.Sleep(15 * time.Second) // the longest that it takes to see it
+				}
+				cut(true)
+				half()
+				cut(false)
+				newer()
+				half()
+				require.Equal(t, `{"v":99}`, string(b.Entries()[id].Value))
+
+				require.NoError(t, b.Of().Delete(t.Context(), id, 0))
+				time.Sleep(time.Second)
+				r := newTrail(rate)
+				during(t, 10*time.Second, r, 0, all[0])
+				r.check(t)
+				require.InDelta(t, 2000, r.sum(), 100, "one alone has all of it again")
+				r = newTrail(rate)
+				during(t, 10*time.Second, r, 0, all...)
+				r.check(t)
+				require.InDelta(t, 2000, r.sum(), 200)
 				stop(all...)
 			})
 		})
