@@ -71,6 +71,9 @@ func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 	s.join(ctx)
 	begun()
 	err = s.follow(ctx, watch)
+	if ctx.Err() != nil { // whatever ended first by it; the last beat is over
+		s.goodbye()
+	}
 	cancel()
 	s.part(err)
 	return err
@@ -217,7 +220,6 @@ func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
 		case err := <-s.failed:
 			return err
 		case <-ctx.Done():
-			s.goodbye()
 			return ctx.Err()
 		}
 	}

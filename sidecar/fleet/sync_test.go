@@ -153,8 +153,14 @@ func (n *node) story() []string {
 
 func newNode(b *fleettest.Bucket, name string, skew time.Duration) *node {
 	n := &node{end: b.Of()}
+	n.of(n.end, name, skew)
+	return n
+}
+
+// of makes the instance one whose way to the bucket is b.
+func (n *node) of(b fleet.Bucket, name string, skew time.Duration) {
 	n.Sync = fleet.New(fleet.Options{
-		Log: slog.New(slog.DiscardHandler), Bucket: n.end, Instance: name,
+		Log: slog.New(slog.DiscardHandler), Bucket: b, Instance: name,
 		Now: func() int64 { return time.Now().Add(skew).UnixNano() },
 		Degraded: func(why error) {
 			n.mu.Lock()
@@ -164,7 +170,20 @@ func newNode(b *fleettest.Bucket, name string, skew time.Duration) *node {
 	})
 	n.sums = &sums{sync: n.Sync, by: make(map[string]*sum)}
 	n.Register("s", n.sums)
-	return n
+}
+
+// lateBeats is a bucket in which what Set writes is there after a while, also if nobody
+// waits for it any more.
+type lateBeats struct{ fleet.Bucket }
+
+func (b lateBeats) Set(ctx context.Context, key string, value []byte) (uint64, error) {
+	select {
+	case <-ctx.Done():
+		_, _ = b.Bucket.Set(ctx, key, value)
+		return 0, ctx.Err()
+	case <-time.After(10 * time.Millisecond):
+		return b.Bucket.Set(ctx, key, value)
+	}
 }
 
 // bubble runs a test with so many instances, in a bubble of time.
@@ -285,6 +304,23 @@ func TestWhoIsAlive(t *testing.T) {
 		after(7 * time.Second)
 		require.True(t, a.Live(c.Me()))
 		a.end.Hold(false)
+	})
+}
+
+// A clean stop is known at once whatever is under way, and whatever ends first by it: the
+// watch, a beat, or the session.
+func TestStopIsTold(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, b *fleettest.Bucket, nodes []*node) {
+		for i := range 90 {
+			n := &node{}
+			n.of(lateBeats{b.Of()}, "b", 0)
+			require.NoError(t, n.Start(t.Context()))
+			after(2*time.Second + time.Duration(i%3)*5*time.Millisecond) // before, in and after its second beat
+			require.True(t, nodes[0].Live(n.Me()))
+			n.Stop()
+			synctest.Wait()
+			require.False(t, nodes[0].Live(n.Me()), "at stop %d", i)
+		}
 	})
 }
 
