@@ -57,7 +57,7 @@ var ownImports = map[string][]string{
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
 	"sidecar/guard":           {"sidecar/queue", "sidecar/config", "sidecar/rules", "breaker", "throttle", "wire"},
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
-	"sidecar/shard":           {"sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
+	"sidecar/shard":           {"fingerprint", "sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
 	"sidecar/limit":           {"sidecar/fleet", "sidecar/fleet/record", "throttle"},
 	"sidecar/fleet":           {},
@@ -82,6 +82,7 @@ var ownImports = map[string][]string{
 	"store/replog":    {"store"},
 	"store/storetest": {"store"},
 	"drr":             {},
+	"fingerprint":     {},
 	"ordered":         {},
 	"throttle":        {"ordered"},
 	"breaker":         {},
@@ -125,7 +126,7 @@ var moduleImports = map[string][]string{
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
+var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
 
 // machinePackages are pure, and have no lock, channel or chance of their own
 // either: equal inputs give equal effects.

@@ -77,7 +77,9 @@ func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (Que
 	return aboutQueue[QueueInfo](ctx, c, wire.VerbQueueInspect, queue, wire.QueueInspectRequest{Flows: flows})
 }
 
-// Peek shows messages of a queue without leasing them, a page at a time.
+// Peek shows messages of a queue without leasing them, a page at a time: all of them, or
+// those that a filter means. What all fields of one page say has to be said for the next,
+// but for times that are durations, which mean another time then.
 func (c *Client) Peek(ctx context.Context, queue string, what PeekRequest) (PeekReply, error) {
 	return aboutQueue[PeekReply](ctx, c, wire.VerbPeek, queue, what)
 }

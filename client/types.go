@@ -31,6 +31,8 @@ type (
 	ConfigSetReply = wire.ConfigSetReply
 	// PeekRequest says which messages to show, from where, and how much of each.
 	PeekRequest = wire.PeekRequest
+	// Filter says which messages are meant.
+	Filter = wire.Filter
 	// PeekReply is a page of messages. Next is where the next one begins, 0 if
 	// there is none.
 	PeekReply = wire.PeekReply

@@ -119,8 +119,9 @@ var pageSetup = map[string][]string{
 		"fila_serve --data-dir var/lib/fila; fila queue create orders && fila publish orders hello; stop_server; cp var/lib/fila/fila.db backup.db; mkdir -p mnt/backup",
 		": >config.toml; fila_serve", "fila queue create orders", "fila queue create mails", "fila queue create lines", "fila circuit open stripe", "fila throttle set stripe --rate 10",
 	},
-	"docs/protocol.md": {"fila_serve", "fila queue create orders"},
-	"docs/hooks.md":    {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
+	"docs/protocol.md":  {"fila_serve", "fila queue create orders"},
+	"docs/workbench.md": {"fila_serve", "fila queue create orders"},
+	"docs/hooks.md":     {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
 }
 
 func wayOf(page, command string) way {

@@ -227,7 +227,10 @@ func fieldNames(into any) []string {
 func describeJSON(err error) *Error {
 	var typ *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
+	var refused *Error
 	switch {
+	case errors.As(err, &refused): // a field decodes itself
+		return refused
 	case errors.As(err, &typ):
 		return BadJSON(fmt.Sprintf("%s: %s is expected, got %s", typ.Field, jsonKind(typ.Type), typ.Value))
 	case errors.As(err, &syntax):

@@ -42,23 +42,47 @@ type Filter struct {
 	ErrorGroup    string `json:"error_group,omitempty"`    // as dead-groups names it
 	DiedAfter     string `json:"died_after,omitempty"`     // as EnqueuedAfter
 	DiedBefore    string `json:"died_before,omitempty"`
+
+	named []string // the fields that were given, until they are checked
 }
 
-// ParseFilter decodes and checks a filter. A time in it that is a duration is made the
-// time that long before now.
+// ParseFilter decodes and checks a filter, see [Filter.Resolve].
 func ParseFilter(body []byte, now time.Time) (Filter, *Error) {
 	var f Filter
-	seen, err := decodeStrict(body, &f)
+	err := f.decode(body)
 	if err == nil {
-		err = f.check(seen, now)
-	}
-	if err == nil {
-		err = headersOnce(body)
+		err = f.Resolve(now)
 	}
 	if err != nil {
 		return Filter{}, err
 	}
 	return f, nil
+}
+
+// UnmarshalJSON decodes a filter in a request, which [Filter.Resolve] checks then.
+func (f *Filter) UnmarshalJSON(body []byte) error {
+	if err := f.decode(body); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (f *Filter) decode(body []byte) (err *Error) {
+	type fields Filter // without UnmarshalJSON
+	var plain fields
+	if plain.named, err = decodeStrict(body, &plain); err != nil {
+		return err
+	}
+	*f = Filter(plain)
+	return headersOnce(body)
+}
+
+// Resolve checks a filter that has been decoded, and makes each time in it that is a
+// duration the time that long before now.
+func (f *Filter) Resolve(now time.Time) *Error {
+	err := f.check(f.named, now)
+	f.named = nil
+	return err
 }
 
 // check checks a filter with the fields that were seen, and makes its times absolute.
@@ -247,6 +271,34 @@ func (f *Filter) For(queue string) *Error {
 		}
 	}
 	return nil
+}
+
+// Enqueued is when messages were enqueued, from since on and before before, in Unix
+// nanoseconds; 0 is no bound. f has been checked.
+func (f *Filter) Enqueued() (since, before int64) {
+	return timeOf(f.EnqueuedAfter), timeOf(f.EnqueuedBefore)
+}
+
+// Died is when messages died, as [Filter.Enqueued].
+func (f *Filter) Died() (since, before int64) { return timeOf(f.DiedAfter), timeOf(f.DiedBefore) }
+
+func timeOf(text string) int64 {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil { // there is none
+		return 0
+	}
+	return at.UnixNano()
+}
+
+// Gates are the keys of the gate that f names; empty: it does not name one of that kind.
+func (f *Filter) Gates() (throttle, circuit string) {
+	switch kind, key, _ := strings.Cut(f.Gate, ":"); kind {
+	case PauseThrottle:
+		return NamedKey(key), ""
+	case PauseCircuit:
+		return "", NamedKey(key)
+	}
+	return "", ""
 }
 
 // ParseID returns the id that text is, a UUID with its hyphens.

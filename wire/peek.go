@@ -22,16 +22,21 @@ const (
 // PeekRequest asks for messages of a queue as they are, oldest first. Nothing
 // changes by it.
 type PeekRequest struct {
-	Key          string `json:"key,omitempty"`   // only those of this fairness key
-	Limit        int    `json:"limit"`           // 1 to 1000, default 10
-	After        uint64 `json:"after,omitempty"` // Next of the reply before; 0 is the beginning
-	PayloadBytes int    `json:"payload_bytes"`   // cut payloads, and headers, to so many: 0 to 65536, default 1024
+	Filter       *Filter `json:"filter,omitempty"` // only those; nil: all
+	Key          string  `json:"key,omitempty"`    // only those of this fairness key; goes without a filter
+	Limit        int     `json:"limit"`            // 1 to 1000, default 10
+	After        uint64  `json:"after,omitempty"`  // Next of the reply before; 0 is the beginning
+	PayloadBytes int     `json:"payload_bytes"`    // cut payloads, and headers, to so many: 0 to 65536, default 1024
 }
 
 // ParsePeek decodes and checks a [PeekRequest].
 func ParsePeek(body []byte) (PeekRequest, *Error) {
 	return parse(body, PeekRequest{Limit: DefaultPeekLimit, PayloadBytes: DefaultPeekPayload}, func(r *PeekRequest) *Error {
-		if r.Key != "" {
+		switch {
+		case r.Key == "":
+		case r.Filter != nil:
+			return BadField("key", quote(r.Key), "it goes without a filter, which has keys")
+		default:
 			if err := nameKey("key", &r.Key); err != nil {
 				return err
 			}

@@ -18,7 +18,8 @@ import (
 )
 
 type peekFlags struct {
-	key     string
+	only    *command.FilterFlags
+	filter  *wire.Filter // that it says; nil: none
 	limit   int
 	verbose bool
 	bytes   int
@@ -36,12 +37,19 @@ state: pending, parked (and by which gate), delayed (and until when), leased
 (and to whom) or dead (and why, after how many attempts and for how long).
 
 A payload is cut to fit the line; with -v headers and payloads are printed, too,
-up to --payload-bytes. What is not text is printed as base64.`,
+up to --payload-bytes. What is not text is printed as base64.
+
+Flags say which messages are meant, and each narrows it down further. --filter says
+the same as JSON.`,
 		Example: `  fila peek orders
   fila peek orders --key acme --limit 100
-  fila peek orders.dlq -v
+  fila peek orders --state parked --gate throttle:stripe
+  fila peek orders.dlq --header tenant=acme --error-contains "card declined" --died-after 2h -v
   fila peek orders --json | jq -r '.messages[].id'`,
-		PreRunE: func(_ *cobra.Command, args []string) error {
+		PreRunE: func(_ *cobra.Command, args []string) (err error) {
+			if f.filter, err = f.only.Named(); err != nil {
+				return err
+			}
 			switch err := wire.CheckQueueName(args[0]); {
 			case f.limit < 1:
 				return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
@@ -58,9 +66,8 @@ up to --payload-bytes. What is not text is printed as base64.`,
 	}, func(reply wire.PeekReply, _ []string) string {
 		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, f)
 	})
+	f.only = env.FilterFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.key, "key", "", "only messages of this fairness `key`")
-	command.CompleteFlag(cmd, "key", env.CompleteKeys)
 	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most so many")
 	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads, and headers, to so many bytes each; up to 65536")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
@@ -72,7 +79,7 @@ func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (w
 	all := wire.PeekReply{Queue: queue, Messages: []wire.PeekedMessage{}}
 	for {
 		page, err := s.Peek(ctx, queue, client.PeekRequest{
-			Key: f.key, Limit: min(f.limit-len(all.Messages), wire.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
+			Filter: f.filter, Limit: min(f.limit-len(all.Messages), wire.MaxPeekLimit), After: all.Next, PayloadBytes: f.bytes,
 		})
 		if err != nil {
 			return all, err
@@ -87,8 +94,8 @@ func peek(ctx context.Context, s *command.Session, queue string, f peekFlags) (w
 func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f peekFlags) string {
 	if len(reply.Messages) == 0 {
 		what := "queue " + reply.Queue + " has no messages"
-		if f.key != "" {
-			what += " of key " + terminal.Clean(f.key)
+		if f.filter != nil {
+			what += " that are so"
 		}
 		return what + "\n"
 	}

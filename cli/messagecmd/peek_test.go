@@ -1,6 +1,7 @@
 package messagecmd
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestPeekPages(t *testing.T) {
 	f.Handle("fila.admin.peek.orders", func(msg *nats.Msg) any {
 		req, bad := wire.ParsePeek(msg.Data)
 		require.Nil(t, bad)
-		require.Equal(t, "acme", req.Key)
+		require.Equal(t, []string{"acme"}, req.Filter.Keys)
 		reply := after[req.After]
 		reply.Messages = append([]wire.PeekedMessage{}, reply.Messages[:min(len(reply.Messages), req.Limit)]...)
 		return reply
@@ -92,14 +93,43 @@ func TestPeekPages(t *testing.T) {
 	require.Contains(t, r.Out, "\nthere are more: fila peek orders --limit 30\n")
 }
 
+// TestPeekFilters: each flag is a field of the filter.
+func TestPeekFilters(t *testing.T) {
+	f := clitest.StartFake(t)
+	var got string
+	f.Handle("fila.admin.peek.orders.dlq", func(msg *nats.Msg) any {
+		var req struct{ Filter json.RawMessage }
+		require.NoError(t, json.Unmarshal(msg.Data, &req))
+		got = string(req.Filter)
+		return wire.PeekReply{Messages: []wire.PeekedMessage{}}
+	})
+	const id = "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"
+	for flags, want := range map[string]string{
+		"": "",
+		"--state dead --key a --key b --id " + id: `{"state":"dead","keys":["a","b"],"ids":["` + id + `"]}`,
+		"--header a=1 --header b:":                `{"header":{"a":"1","b":""}}`,
+		"--attempts-min 3 --consumer w --gate circuit:x --enqueued-after 1h --enqueued-before 2030-01-01T00:00:00Z":            `{"attempts_min":3,"enqueued_after":"1h","enqueued_before":"2030-01-01T00:00:00Z","consumer":"w","gate":"circuit:x"}`,
+		"--reason term --error-code 402 --error-contains card --error-group 0123456789abcdef --died-after 2h --died-before 1h": `{"reason":"term","error_code":"402","error_contains":"card","error_group":"0123456789abcdef","died_after":"2h","died_before":"1h"}`,
+		`--filter {"keys":["a"],"died_after":"1h"}`: `{"keys":["a"],"died_after":"1h"}`,
+	} {
+		r := program.Run(t, "", append([]string{"peek", "orders.dlq"}, strings.Fields(flags)...)...)
+		require.Zero(t, r.Code, "%s: %s", flags, r.Err)
+		require.Equal(t, want, got, flags)
+	}
+}
+
 func TestPeekMistakes(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.peek.orders", wire.PeekReply{Messages: []wire.PeekedMessage{}})
-	require.Equal(t, "queue orders has no messages of key a?\n", program.Run(t, "", "peek", "orders", "--key", "a\x1b").Out)
+	require.Equal(t, "queue orders has no messages that are so\n", program.Run(t, "", "peek", "orders", "--key", "a").Out)
 	f.Answer("fila.admin.peek.gone", wire.QueueNotFound("gone"))
 	clitest.Complains(t, program.Run(t, "", "peek", "gone"), command.ExitNotFound, "`fila queue list` shows those that there are")
 	require.Equal(t, command.ExitConnect, program.Run(t, "", "peek", "nobody").Code)
 	program.Mistakes(t, map[string]string{
+		"peek q --key a --filter {}": "--filter goes without --key", "peek q --filter {}": "what is meant has to be named",
+		"peek q --state gone": "allowed are pending", "peek q --error-code=": "--error-code: what is named must have a value",
+		"peek q --attempts-min 0": "--attempts-min: what", "peek q --filter []": "a JSON object is expected", "peek q --gate x": "throttle:KEY",
+		"peek q --header a=1 --header A=2": "named twice", "peek q --header a": "name=value", "peek q --died-after soon": "90m",
 		"peek a*b": "queue name", "peek q --limit 0": "--limit 0: allowed", "peek q --payload-bytes 65537": "--payload-bytes 65537: allowed are 0 to",
 	})
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -24,20 +25,36 @@ func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (any, *wire.Error) {
 		Admin: a, queue: q.Name(), id: q.ID(), store: q.Store(), req: req, room: int(a.shards.Conn.MaxPayload()) / 2,
 		reply: wire.PeekReply{Queue: q.Name(), Messages: []wire.PeekedMessage{}, Next: req.After},
 	}
+	f, err := a.filter(req.Filter)
+	if err != nil {
+		return nil, err
+	}
+	if req.Key != "" {
+		f.Keys = []string{wire.ShowKey(req.Key)}
+	}
+	finder, err := q.Finder(f, 0)
+	if err != nil {
+		return nil, err
+	}
 	for range peekPieces {
-		var found []queue.MessageView
-		var next uint64
-		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			found, next = m.Peek(side, p.reply.Next, req.Key, req.Limit-len(p.reply.Messages), a.piece, now)
-		})
-		if !ok {
-			return nil, q.Gone()
+		found, next, err := finder.Find(p.reply.Next, req.Limit-len(p.reply.Messages), a.piece)
+		if err != nil {
+			return nil, err
 		}
 		if more := p.take(found, next); !more {
 			break
 		}
 	}
 	return p.reply, nil
+}
+
+// filter returns the filter of a request, checked; without one it means all.
+func (a *Admin) filter(asked *wire.Filter) (wire.Filter, *wire.Error) {
+	if asked == nil {
+		return wire.Filter{All: true}, nil
+	}
+	f := *asked
+	return f, f.Resolve(time.Unix(0, a.shards.Now()))
 }
 
 // peeking is one request on its way.

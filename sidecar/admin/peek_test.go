@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -289,6 +290,42 @@ func TestPeekChangesNothing(t *testing.T) {
 		h.must(wire.VerbPause, "", `{"kind":"queue","name":"orders","for_ms":60000}`, nil)
 		require.Equal(t, "queue:orders paused", heldBy(h.peek("orders", ""), ready))
 		require.Equal(t, "queue:orders paused", heldBy(h.peek("orders", ""), held))
+	})
+}
+
+// TestPeekFilters shows only what a filter means, and refuses what it cannot mean.
+func TestPeekFilters(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","throttle_headers":["api"]}`, nil)
+		h.must(wire.VerbThrottleSet, "stripe", `{"rate":"1/3600","burst":1}`, nil)
+		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
+		h.enqueue("orders", "1", nats.Header{"tenant": {"a"}, "x": {"1"}})
+		second := h.enqueue("orders", "2", nats.Header{"tenant": {"b"}, "x": {"1"}})
+		time.Sleep(time.Hour)
+		third := h.enqueue("orders", "3", nats.Header{"tenant": {"b"}, "x": {"2"}, "api": {"stripe"}})
+		for body, want := range map[string][]string{
+			`{"filter":{"keys":["b"]}}`:                              {second, third},
+			`{"filter":{"keys":["b"]},"limit":1}`:                    {second},
+			`{"filter":{"header":{"X":"1"},"keys":["b"]}}`:           {second},
+			`{"filter":{"enqueued_after":"1m"}}`:                     {third},
+			`{"filter":{"state":"parked","gate":"throttle:stripe"}}`: {third},
+			`{"filter":{"header":{"x":"3"}}}`:                        nil,
+			`{"filter":null,"key":"b"}`:                              {second, third},
+		} {
+			var got []string
+			for _, m := range h.peek("orders", body).Messages {
+				got = append(got, m.ID)
+			}
+			require.Equal(t, want, got, body)
+		}
+		for body, code := range map[string]int{
+			`{"filter":{}}`: wire.CodeBadField, `{"filter":{"state":"x"}}`: wire.CodeBadField, `{"filter":{"no":1}}`: wire.CodeUnknownField,
+			`{"filter":{"reason":"term"}}`: wire.CodeOnlyForDLQ, `{"filter":{"keys":["b"]},"key":"b"}`: wire.CodeBadField, `{"filter":[]}`: wire.CodeBadJSON,
+		} {
+			werr := h.ask(wire.VerbPeek, "orders", body, nil)
+			require.NotNil(t, werr, body)
+			require.Equal(t, code, werr.ErrCode, "%s: %v", body, werr)
+		}
 	})
 }
 

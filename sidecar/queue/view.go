@@ -220,31 +220,6 @@ func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v 
 	return nil, 0
 }
 
-// Peek returns up to limit messages, those of one fairness key unless it is empty,
-// from the sequence from on, looking at slots messages at most. next is where to go
-// on, 0 at the end. What is on its way out is left out, and so are Ahead, First,
-// Share, Throttles and Circuit.
-func (m *Queue) Peek(s Side, from uint64, key string, limit, slots int, now int64) (found []MessageView, next uint64) {
-	q := &m.sides[s]
-	var only drr.Flow
-	if key != "" {
-		var ok bool
-		if only, ok = q.keys.ids[key]; !ok {
-			return nil, 0
-		}
-	}
-	n, a := 0, q.asking(now)
-	for seq, s := range q.slots.From(from) {
-		if n++; n > slots || len(found) == limit {
-			return found, seq
-		}
-		if s.state != slotMoving && (key == "" || s.flow == only) {
-			found = append(found, q.view(a, seq, s))
-		}
-	}
-	return found, 0
-}
-
 // view says what is known of message seq at a cost that does not depend on what
 // waits in front of it.
 func (q *side) view(a *asking, seq uint64, s *slot) MessageView {

@@ -1,0 +1,112 @@
+package command
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/wire"
+)
+
+// FilterFlags are the flags by which all commands say which messages they mean.
+type FilterFlags struct {
+	cmd     *cobra.Command
+	names   []string
+	json    string
+	headers []string
+	wire.Filter
+}
+
+// FilterFlags adds them to a command whose first argument is a queue.
+func (env *Env) FilterFlags(cmd *cobra.Command) *FilterFlags {
+	f, flags := &FilterFlags{cmd: cmd}, cmd.Flags()
+	text := func(to *string, name, usage string) {
+		flags.StringVar(to, name, "", usage)
+		f.names = append(f.names, name)
+	}
+	texts := func(to *[]string, name, usage string) {
+		flags.StringArrayVar(to, name, nil, usage)
+		f.names = append(f.names, name)
+	}
+	text(&f.State, "state", "only messages in this `state`: pending, parked, delayed, leased or dead")
+	Allow(cmd, "state", wire.StatePending, wire.StateParked, wire.StateDelayed, wire.StateLeased, wire.StateDead)
+	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated: of one of them")
+	CompleteFlag(cmd, "key", env.CompleteKeys)
+	texts(&f.IDs, "id", "only the message with this `id`; may be repeated: one of them")
+	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated: with all of them")
+	flags.Uint32Var(&f.AttemptsMin, "attempts-min", 0, "only messages that have had so many attempts")
+	f.names = append(f.names, "attempts-min")
+	text(&f.EnqueuedAfter, "enqueued-after", "only messages enqueued at this `time` or later: RFC 3339, or a duration such as 90m, which is so long ago")
+	text(&f.EnqueuedBefore, "enqueued-before", "only messages enqueued before this `time`")
+	text(&f.Consumer, "consumer", "only messages that this `consumer` has")
+	text(&f.Gate, "gate", "only messages that pass this `gate`: throttle:KEY or circuit:KEY")
+	text(&f.Reason, "reason", "only dead letters that died for this `reason`: "+strings.Join(wire.Reasons(), ", "))
+	Allow(cmd, "reason", wire.Reasons()...)
+	text(&f.ErrorCode, "error-code", "only dead letters whose last error has this `code`")
+	text(&f.ErrorContains, "error-contains", "only dead letters whose last error has this `text` in it")
+	text(&f.ErrorGroup, "error-group", "only dead letters of this `group` of errors")
+	text(&f.DiedAfter, "died-after", "only dead letters that died at this `time` or later")
+	text(&f.DiedBefore, "died-before", "only dead letters that died before this `time`")
+	flags.StringVar(&f.json, "filter", "", "a filter as `JSON`, as in the protocol; goes without the flags of its fields")
+	return f
+}
+
+// Named returns the filter that the flags say, checked, nil if there are none. Times that
+// are durations stay so: it is fila that knows what time it is.
+func (f *FilterFlags) Named() (*wire.Filter, error) {
+	var named string
+	for _, name := range f.names {
+		flag := f.cmd.Flag(name)
+		if !flag.Changed {
+			continue
+		}
+		named = name
+		if text := flag.Value.String(); text == "" || text == "0" || text == "[]" {
+			return nil, UsageError("--%s: what is named must have a value", name)
+		}
+	}
+	given := f.cmd.Flag("filter").Changed
+	switch {
+	case given && named != "":
+		return nil, UsageError("--filter goes without --%s: one of them is allowed", named)
+	case !given && named == "":
+		return nil, nil
+	}
+	body := []byte(f.json)
+	if !given {
+		var err error
+		if body, err = f.encode(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := wire.ParseFilter(body, time.Now()); err != nil {
+		return nil, UsageError("%s", err.Description)
+	}
+	var filter wire.Filter
+	if err := json.Unmarshal(body, &filter); err != nil {
+		return nil, UsageError("--filter: %w", err)
+	}
+	return &filter, nil
+}
+
+func (f *FilterFlags) encode() ([]byte, error) {
+	f.Header = nil
+	for _, text := range f.headers {
+		name, value, err := ParseHeader("header", text)
+		if err != nil {
+			return nil, err
+		}
+		for other := range f.Header {
+			if strings.EqualFold(other, name) {
+				return nil, UsageError("--header %q: %s is named twice, and all have to be so", text, name)
+			}
+		}
+		if f.Header == nil {
+			f.Header = make(map[string]string)
+		}
+		f.Header[name] = value
+	}
+	return json.Marshal(f.Filter)
+}

@@ -1,0 +1,252 @@
+package fingerprint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// MaxText is how many bytes of a text count.
+const MaxText = 1024
+
+// What stands in a normalised text for what differs each time.
+const (
+	number = "#"
+	id     = "<id>"
+	path   = "<path>"
+	quoted = "<text>"
+)
+
+// Of names the error of a code with a text that has been normalised, of what has the name
+// source: 16 hexadecimal digits. Equal errors have equal names, and it takes 2^32 others
+// before two of them are expected to share one.
+func Of(source, code, normalised string) string {
+	text := make([]byte, 0, 256)
+	for _, part := range [...]string{source, code, normalised} {
+		text = append(append(text, part...), 0)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Normalise returns text with one sign for each of these:
+//
+//	"..." '...' `...`                            <text>
+//	/a/b  C:\a  a/b/c  a/b.go:7  https://a/b     <path>
+//	a UUID, a hash, a mail address, a token      <id>
+//	a number, with its unit or a name before it  #, ms# of ms42
+//
+// A list of what has the same sign is one sign, and white space is one space. Words are
+// what is between white space and punctuation that does not belong to a number or a name.
+func Normalise(text string) string {
+	if len(text) > MaxText {
+		text = text[:MaxText]
+	}
+	n := normaliser{text: text, out: make([]byte, 0, len(text))}
+	for n.at < len(text) {
+		n.step()
+	}
+	return strings.TrimSpace(string(n.out))
+}
+
+// normaliser is one Normalise.
+type normaliser struct {
+	text string
+	at   int
+	out  []byte
+	sign string // the last one that was written
+	end  int    // of out after it
+}
+
+// step takes what is next in the text.
+func (n *normaliser) step() {
+	c := n.text[n.at]
+	switch {
+	case c <= ' ':
+		if n.at++; len(n.out) > 0 && n.out[len(n.out)-1] != ' ' {
+			n.out = append(n.out, ' ')
+		}
+	case c == '"' || c == '`' || c == '\'':
+		if end := n.quoteEnd(c); end > 0 {
+			n.at = end
+			n.put(quoted)
+			return
+		}
+		n.keep()
+	case isWord(c) || strings.IndexByte(`/\~.`, c) >= 0:
+		n.word()
+	default:
+		n.keep()
+	}
+}
+
+// keep takes a byte as it is.
+func (n *normaliser) keep() {
+	n.out = append(n.out, n.text[n.at])
+	n.at++
+}
+
+// quoteEnd returns where what begins with a quote c ends; 0: it is none. A quote inside of a
+// word, as in "can't", neither begins nor ends anything.
+func (n *normaliser) quoteEnd(c byte) int {
+	if n.at > 0 && isWord(n.text[n.at-1]) {
+		return 0
+	}
+	for i := n.at + 1; i < len(n.text); i++ {
+		switch {
+		case n.text[i] == '\\':
+			i++
+		case n.text[i] == c && (i+1 == len(n.text) || !isWord(n.text[i+1])):
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// put writes a sign. One that follows the same sign as the next of a list is left out.
+func (n *normaliser) put(sign string) {
+	if n.sign == sign && n.end > 0 && strings.Trim(string(n.out[n.end:]), " ,;|") == "" {
+		n.out = n.out[:n.end]
+		return
+	}
+	n.out = append(n.out, sign...)
+	n.sign, n.end = sign, len(n.out)
+}
+
+// word takes a word, or a path.
+func (n *normaliser) word() {
+	end := n.at
+	for end < len(n.text) && n.text[end] > ' ' && strings.IndexByte("\"'`()[]{}<>,;|=", n.text[end]) < 0 {
+		end++
+	}
+	whole := strings.TrimRight(n.text[n.at:end], ".:!?")
+	if whole == "" { // dots
+		n.keep()
+		return
+	}
+	if isPath(whole) {
+		n.at += len(whole)
+		n.put(path)
+		return
+	}
+	length := 0 // of a word with what joins its parts
+	for length < len(whole) && (isWord(whole[length]) || joins(whole, length)) {
+		length++
+	}
+	if length == 0 {
+		n.keep()
+		return
+	}
+	word := whole[:length]
+	n.at += length
+	if isID(word) {
+		n.put(id)
+		return
+	}
+	n.parts(word)
+}
+
+// joins reports whether the sign at i of s belongs to the word around it.
+func joins(s string, i int) bool {
+	return i > 0 && i+1 < len(s) && strings.IndexByte(`-_.:@+%/\`, s[i]) >= 0 && isWord(s[i-1]) && isWord(s[i+1])
+}
+
+// parts takes a word that is no id as a whole: numbers, also with what joins their parts,
+// are signs.
+func (n *normaliser) parts(word string) {
+	for i := 0; i < len(word); {
+		end := i
+		for end < len(word) && isWord(word[end]) {
+			end++
+		}
+		part := word[i:end]
+		if !hasDigit(part) {
+			for ; end < len(word) && !isWord(word[end]); end++ { // what joins it to the next
+			}
+			n.out = append(n.out, word[i:end]...)
+			i = end
+			continue
+		}
+		for end < len(word) { // the rest of a time, an address, a version
+			next := end + 1
+			for next < len(word) && isWord(word[next]) {
+				next++
+			}
+			if !hasDigit(word[end+1 : next]) {
+				break
+			}
+			end = next
+		}
+		if name := strings.TrimRight(part, "0123456789"); !hasDigit(name) && name != "" && len(name) < len(part) {
+			n.out = append(n.out, name...)
+			n.sign = "" // it is no next one of a list
+		}
+		n.put(number)
+		for i = end; i < len(word) && !isWord(word[i]); i++ {
+			n.out = append(n.out, word[i])
+		}
+	}
+}
+
+// isPath reports whether a word is the name of a file or a place in a network.
+func isPath(word string) bool {
+	slashes := strings.Count(word, "/") + strings.Count(word, `\`)
+	switch {
+	case slashes == 0:
+		return false
+	case strings.Contains(word, "://"), len(word) > 1 && strings.IndexByte(`/\~`, word[0]) >= 0, slashes > 1:
+		return true
+	case strings.HasPrefix(word, "./"), len(word) > 2 && word[1] == ':' && word[2] == '\\':
+		return true
+	}
+	return strings.IndexByte(word, '.') > 0
+}
+
+// isID reports whether a word is an id: a UUID, a hash, a mail address, or long and of
+// letters and digits.
+func isID(word string) bool {
+	const long, hash = 16, 8
+	if strings.IndexByte(word, '@') >= 0 {
+		return true
+	}
+	var digits, letters, hexes, hyphens int
+	for i := range len(word) {
+		c := word[i]
+		switch {
+		case c >= '0' && c <= '9':
+			digits++
+			hexes++
+		case c == '-' || c == '_':
+			hyphens++
+		case strings.IndexByte(`.:+%/\`, c) >= 0:
+			return false
+		default:
+			letters++
+			if c|0x20 >= 'a' && c|0x20 <= 'f' {
+				hexes++
+			}
+		}
+	}
+	switch {
+	case letters == 0:
+		return false // a number
+	case hexes >= hash && hexes+hyphens == len(word):
+		return digits > 0 || hyphens == 0
+	case strings.HasPrefix(word, "0x"):
+		return true
+	}
+	return len(word) >= long && digits >= 2 && (hyphens == 0 || digits*4 >= len(word) || mixed(word))
+}
+
+// mixed reports whether a word has letters of both cases beside digits, as tokens do.
+func mixed(word string) bool {
+	return strings.ToLower(word) != word && strings.ToUpper(word) != word
+}
+
+func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
+
+// isWord reports whether a byte is part of a word: a letter, a digit, or of a rune that is
+// not ASCII.
+func isWord(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80
+}
