@@ -431,6 +431,39 @@ func TestResign(t *testing.T) {
 	})
 }
 
+// Who is to take over learns at once that the owner has resigned and how far the log
+// goes: a promotion over less would be lost, and tried again half a second later.
+func TestResignationIsSeenWhenItIsApplied(t *testing.T) {
+	f := newFakeStream()
+	a := newNode(t, f, t.TempDir(), "a")
+	s := promote(t, a.Replica)
+	require.NoError(t, put(s, "k", "v"))
+	require.NoError(t, s.Resign(t.Context(), "b"))
+
+	o := a.o
+	o.Node, o.Path = "b", filepath.Join(t.TempDir(), "b.db")
+	b := newReplica(o, &end{f: f})
+	require.NoError(t, b.open(t.Context()))
+	defer func() { require.NoError(t, b.closeFile()) }()
+	var entries []entry
+	for i, record := range f.records {
+		entries = append(entries, entry{seq: uint64(i + 1), record: record})
+	}
+	for i := range entries {
+		_, _, err := b.read(&entries[i])
+		require.NoError(t, err)
+		require.False(t, b.Seen().Ended, "nothing of it is applied")
+	}
+	require.Empty(t, b.Ended())
+
+	require.NoError(t, b.closeFile())
+	require.NoError(t, b.open(t.Context()))
+	require.NoError(t, b.take(entries))
+	seen := b.Seen()
+	require.Equal(t, []any{true, "b", f.tail()}, []any{seen.Ended, seen.To, seen.Seq})
+	require.Len(t, b.Ended(), 1)
+}
+
 // A resignation in doubt ends the store as well.
 func TestResignInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -166,6 +166,9 @@ func (r *Replica) take(entries []entry) error {
 		if mine != nil || i == len(entries)-1 {
 			r.change(func(s *Seen) {
 				s.Seq, s.At, s.Lag = r.seq, e.at, e.behind
+				if r.at.ended { // whoever takes over has to know the sequence, too
+					s.Ended, s.To = true, r.to
+				}
 				if r.seq >= r.stuck {
 					s.Err = nil
 				}
@@ -173,6 +176,12 @@ func (r *Replica) take(entries []entry) error {
 		}
 		if mine != nil {
 			return errPromoted
+		}
+	}
+	if r.at.ended {
+		select {
+		case r.ended <- struct{}{}:
+		default:
 		}
 	}
 	return nil
@@ -200,13 +209,12 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 		return nil, nil, nil
 	}
 	var b beginning
-	var to string
 	switch h.kind {
 	case kindEpoch:
 		r.parts = nil
 		b, err = decodeBeginning(body)
 	case kindResign:
-		to, err = decodeResign(body)
+		r.to, err = decodeResign(body)
 	case kindCommit:
 		if r.parts != nil || h.more {
 			r.parts = append(r.parts, body...)
@@ -226,11 +234,8 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 	if !next.more {
 		r.safe.seq, r.safe.at = e.seq, next
 	}
-	switch h.kind {
-	case kindEpoch:
+	if h.kind == kindEpoch {
 		mine = r.begun(next.epoch, b)
-	case kindResign:
-		r.change(func(s *Seen) { s.Ended, s.To = true, to })
 	}
 	return batches, mine, nil
 }

@@ -25,11 +25,13 @@ type Replica struct {
 	seq       uint64      // of the log up to here everything is applied, or in parts
 	at        mark
 	safe      position // of the last record that counted and ended a commit, or was none
+	to        string   // whom the owner asked to follow it, when it resigned last
 	parts     []byte   // of a commit that goes on
 	unwritten int      // records since the file has had its position
 	stuck     uint64   // where it could not go on; beyond that it can
 
-	snapshotting sync.Mutex // held while a snapshot is made
+	ended        chan struct{} // see Ended
+	snapshotting sync.Mutex    // held while a snapshot is made
 
 	mu struct {
 		sync.Mutex
@@ -72,7 +74,7 @@ func Open(ctx context.Context, o Options) (*Replica, error) {
 }
 
 func newReplica(o Options, j journal) *Replica {
-	r := &Replica{o: o, j: j}
+	r := &Replica{o: o, j: j, ended: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	r.mu.changed = make(chan struct{})
 	return r
@@ -107,6 +109,10 @@ func (r *Replica) Seen() Seen {
 	seen, _ := r.look()
 	return seen
 }
+
+// Ended has an element when an owner has resigned since the last one was taken, as Seen
+// says it. It is for one listener.
+func (r *Replica) Ended() <-chan struct{} { return r.ended }
 
 // LogState is how the log of a shard stands, as its owner knows it.
 type LogState struct {
