@@ -35,6 +35,9 @@ type Seen = replog.Seen
 type Replica interface {
 	// Seen does not block.
 	Seen() Seen
+	// Ended has an element when an owner has resigned since the last one was taken. The
+	// Cluster alone listens.
+	Ended() <-chan struct{}
 	// Promote makes this node the owner if nothing has come since seen, and returns when
 	// all that lies before is applied. Afterwards the caller closes the store.
 	Promote(ctx context.Context, seen Seen) (Store, error)
@@ -157,9 +160,9 @@ type Cluster struct {
 	outcomes chan outcome // has room for one of each shard
 	wake     chan struct{}
 	conflict chan error
-	stop     chan struct{} // closed by Shutdown
-	ended    chan struct{} // closed by the turn
-	actions  sync.WaitGroup
+	stop     chan struct{}  // closed by Shutdown
+	ended    chan struct{}  // closed by the turn
+	actions  sync.WaitGroup // and listeners
 	subs     []*nats.Subscription
 	counts   struct{ takeovers, planned, fenced, handovers, handoverNs atomic.Int64 }
 
@@ -232,6 +235,9 @@ func (c *Cluster) Start(ctx context.Context) error {
 		return fmt.Errorf("flush to NATS: %w", err)
 	}
 	go c.run()
+	for _, r := range c.Replicas {
+		c.actions.Go(func() { c.listen(r) })
+	}
 	return nil
 }
 
@@ -322,6 +328,19 @@ func (c *Cluster) nudge() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
+	}
+}
+
+// listen has the turn run when the owner of a shard resigns, which nobody serves from
+// then on.
+func (c *Cluster) listen(r Replica) {
+	for {
+		select {
+		case <-r.Ended():
+			c.nudge()
+		case <-c.stop:
+			return
+		}
 	}
 }
 

@@ -114,6 +114,25 @@ func TestAnOwnerThatCannotWrite(t *testing.T) {
 
 func (p *peer) state(shard int) ownership.State { return p.stateOf(p.Cluster.mu.places[shard]) }
 
+// Between the last record of an owner and the first of the one that it hands over to,
+// nobody waits for a turn.
+func TestAHandoverWaitsForNoTurn(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, r *rig) {
+		a := r.start("a")
+		r.until(3*time.Second, "served", r.served)
+		b := r.start("b")
+		r.pass(15 * time.Second)
+		for _, to := range []*peer{b, a, b, a} {
+			shard := 0
+			_, werr := a.Move(t.Context(), wire.ClusterMoveRequest{Shard: &shard, Node: to.name})
+			require.Nil(t, werr)
+			r.until(5*time.Second, "moved", func() bool { return to.serves(0) })
+			require.Equal(t, r.logs[0].left, r.logs[0].begun)
+			r.pass(5 * time.Second)
+		}
+	})
+}
+
 // A node that ends hands over first, within fractions of a second each, and says
 // farewell.
 func TestSIGTERMHandsOver(t *testing.T) {

@@ -10,8 +10,8 @@
 //
 // # Who calls what
 //
-// One goroutine, the turn, steps all machines, every 25 ms and whenever an action is
-// over. Actions that may take long run in goroutines of their own, one for each shard at
+// One goroutine, the turn, steps all machines, every 25 ms, whenever an action is over,
+// and when an owner has resigned: nobody serves its shard then. Actions that may take long run in goroutines of their own, one for each shard at
 // a time. No method of Shards is called for one shard from two goroutines, but for
 // Fence, which is called by the turn, also while Drain runs.
 //

@@ -39,6 +39,9 @@ type logOf struct {
 	ended bool
 	to    string
 	at    time.Time
+	tell  []chan struct{} // of the replicas, see Ended
+	left  time.Time       // when the last owner resigned
+	begun time.Time       // when the epoch began
 }
 
 // peer is a node, with the Shards that it serves.
@@ -86,7 +89,11 @@ func (r *rig) start(name string) *peer {
 	p := &peer{r: r, name: name, runs: map[int]*fakeStore{}, fenced: map[int]bool{}}
 	var replicas []Replica
 	for i := range r.logs {
-		replicas = append(replicas, &fakeReplica{p: p, log: r.logs[i], shard: i, began: time.Now()})
+		f := &fakeReplica{p: p, log: r.logs[i], shard: i, began: time.Now(), ended: make(chan struct{}, 1)}
+		f.log.mu.Lock()
+		f.log.tell = append(f.log.tell, f.ended)
+		f.log.mu.Unlock()
+		replicas = append(replicas, f)
 	}
 	p.Cluster, err = New(Options{
 		Log: slog.New(slog.DiscardHandler), Conn: nc, Name: "prod", Node: name, Version: "v1", Shards: len(r.logs),
@@ -269,7 +276,11 @@ type fakeReplica struct {
 	shard int
 	began time.Time
 	last  Seen // before it was cut off
+	ended chan struct{}
 }
+
+// Ended implements Replica.
+func (f *fakeReplica) Ended() <-chan struct{} { return f.ended }
 
 func (f *fakeReplica) away() bool {
 	f.p.mu.Lock()
@@ -315,6 +326,7 @@ func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 	}
 	l.seq++
 	l.epoch, l.owner, l.ended, l.to, l.at = l.epoch+1, f.p.name, false, "", time.Now()
+	l.begun = l.at
 	st := &fakeStore{f: f, epoch: l.epoch, acked: time.Now(), failed: make(chan struct{}), stop: make(chan struct{}), over: make(chan struct{})}
 	go st.beat()
 	return st, nil
@@ -393,7 +405,15 @@ func (s *fakeStore) write(more func(*logOf)) error {
 }
 
 func (s *fakeStore) Resign(_ context.Context, to string) error {
-	return s.write(func(l *logOf) { l.ended, l.to = true, to })
+	return s.write(func(l *logOf) {
+		l.ended, l.to, l.left = true, to, time.Now()
+		for _, ended := range l.tell {
+			select {
+			case ended <- struct{}{}:
+			default:
+			}
+		}
+	})
 }
 
 func (s *fakeStore) Close() error {
