@@ -125,6 +125,7 @@ func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
 			nc.Close()
 			x.srv.Shutdown()
 			x.srv.WaitForShutdown()
+			time.Sleep(time.Second) // as in inBubble
 		})
 		for number := range x.nodes {
 			x.nodes[number] = x.start(cfg, fmt.Sprint("node-", number))

@@ -118,7 +118,10 @@ func inBubble(t *testing.T, fn func(t *testing.T)) {
 	runtime.GC()
 	defer runtime.GC()
 	defer runtime.GC()
-	synctest.Test(t, fn)
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Second) }) // the library goes on to look whether subscriptions are drained
+		fn(t)
+	})
 }
 
 // bubble runs fn on a site in a synctest bubble.

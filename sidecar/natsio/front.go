@@ -131,25 +131,54 @@ func flush(ctx context.Context, conn *nats.Conn) error {
 // everything that had arrived has been taken or answered: a plain Unsubscribe would
 // drop it without an answer.
 func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
-	var closed sync.WaitGroup
+	ending := make(map[*nats.Subscription]<-chan struct{})
 	for _, q := range queues {
 		f.mu.Lock()
 		subs := f.mu.attached[q]
 		delete(f.mu.attached, q)
 		f.mu.Unlock()
 		for _, sub := range subs {
-			closed.Add(1)
-			over := sync.OnceFunc(closed.Done) // the connection may close before Drain, and after the handler was set
+			closed := make(chan struct{})
+			over := sync.OnceFunc(func() { close(closed) }) // the connection may close before Drain, and after the handler was set
 			sub.SetClosedHandler(func(string) { over() })
 			if err := sub.Drain(); err != nil {
 				f.Log.Debug("drain", "queue", q.Name(), "error", err)
 				over()
 			}
+			ending[sub] = closed
 		}
 	}
 	done := make(chan struct{})
-	go func() { closed.Wait(); close(done) }()
+	go func() {
+		defer close(done)
+		if len(ending) == 0 {
+			return
+		}
+		complete := f.Flush() == nil // what the server has sent has arrived
+		for sub, closed := range ending {
+			handled(sub, closed, complete)
+		}
+	}()
 	return done
+}
+
+// handledInterval lies between two looks of handled. The library looks whether a
+// subscription has drained every 100 ms, and nobody serves the queue in that time.
+const handledInterval = time.Millisecond
+
+// handled waits until all that has arrived by a subscription is handled, if that is all
+// that will, or until it is closed.
+func handled(sub *nats.Subscription, closed <-chan struct{}, complete bool) {
+	for {
+		if n, _, err := sub.Pending(); complete && err == nil && n == 0 {
+			return
+		}
+		select {
+		case <-closed:
+			return
+		case <-time.After(handledInterval):
+		}
+	}
 }
 
 // parseAck reads what came on a reply subject.

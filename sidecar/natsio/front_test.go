@@ -359,6 +359,40 @@ func TestDetachKnowsWhatIsAttached(t *testing.T) {
 	})
 }
 
+// TestDetachEndsWithTheLastMessage that has arrived, and not some time later: nobody
+// serves the queue from then on.
+func TestDetachEndsWithTheLastMessage(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		q := r.create("orders")
+		<-r.front.Detach(q)
+		busy, goOn := make(chan struct{}), make(chan struct{})
+		handled := 0
+		sub, err := r.front.Conn.Subscribe("work", func(*nats.Msg) {
+			if handled++; handled == 1 {
+				close(busy)
+				<-goOn
+			}
+		})
+		require.NoError(t, err)
+		for range 3 {
+			require.NoError(t, r.front.Conn.Publish("work", nil))
+		}
+		<-busy
+		r.front.mu.attached[q] = []*nats.Subscription{sub}
+		begin, detached := time.Now(), r.front.Detach(q)
+		synctest.Wait()
+		select {
+		case <-detached:
+			t.Fatal("messages are still to be handled")
+		default:
+		}
+		close(goOn)
+		<-detached
+		require.Equal(t, 3, handled)
+		require.LessOrEqual(t, time.Since(begin), handledInterval)
+	})
+}
+
 // TestDetachWhileTheConnectionCloses: a subscription that is in the middle of a message
 // cannot be drained any more, and says all the same that it has ended.
 func TestDetachWhileTheConnectionCloses(t *testing.T) {

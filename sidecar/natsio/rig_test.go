@@ -130,6 +130,7 @@ func (r *rig) end() {
 	Disconnect(r.front.Conn, quietly())
 	r.client.Close()
 	stopTestServer(r.srv)
+	time.Sleep(time.Second) // of the bubble: the library goes on to look whether what Detach has ended is drained
 }
 
 // create makes a queue.
