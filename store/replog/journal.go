@@ -86,9 +86,12 @@ func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
 		s, err = j.create(ctx, 0)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node was faster
 			s, err = j.o.JS.Stream(ctx, j.name)
+			err = beingMade(err)
 		}
 	}
 	switch {
+	case errors.Is(err, errBeingMade):
+		return state{}, fmt.Errorf("replog: stream %s: %w", j.name, err)
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return state{}, fmt.Errorf("%w: %s", ErrGone, j.name)
 	case err != nil:
@@ -96,6 +99,18 @@ func (j *streamJournal) open(ctx context.Context, create bool) (state, error) {
 	}
 	info := s.CachedInfo()
 	return stateOf(info), j.check(&info.Config)
+}
+
+// errBeingMade is of what another node is making: it has been seen, and a server that is
+// asked later may not know it yet.
+var errBeingMade = errors.New("it is being made")
+
+// beingMade marks that something is not found which somebody has made.
+func beingMade(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
+		return fmt.Errorf("%w: %w", errBeingMade, err)
+	}
+	return err
 }
 
 // create makes the stream, whose first record has a sequence, 0 for the usual one.

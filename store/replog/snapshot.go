@@ -71,12 +71,12 @@ func OpenSnapshots(ctx context.Context, js jetstream.JetStream, cluster, incarna
 			obs, err = js.ObjectStore(ctx, bucket)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("replog: object store %s: %w", bucket, err)
+	var status jetstream.ObjectStoreStatus
+	if err == nil {
+		status, err = obs.Status(ctx)
 	}
-	status, err := obs.Status(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("replog: object store %s: %w", bucket, err)
+		return nil, fmt.Errorf("replog: object store %s: %w", bucket, beingMade(err))
 	}
 	for key, value := range want {
 		if got := status.Metadata()[key]; got != value {

@@ -319,6 +319,43 @@ func TestSnapshotsOfAnotherCluster(t *testing.T) {
 	require.ErrorIs(t, err, ErrReplicas)
 }
 
+// made is a JetStream in which another node makes everything first, and whose servers do
+// not know it yet.
+type made struct{ jetstream.JetStream }
+
+func (made) ObjectStore(context.Context, string) (jetstream.ObjectStore, error) {
+	return nil, jetstream.ErrBucketNotFound
+}
+
+func (made) CreateObjectStore(context.Context, jetstream.ObjectStoreConfig) (jetstream.ObjectStore, error) {
+	return nil, jetstream.ErrBucketExists
+}
+
+func (made) Stream(context.Context, string) (jetstream.Stream, error) {
+	return nil, jetstream.ErrStreamNotFound
+}
+
+func (made) CreateStream(context.Context, jetstream.StreamConfig) (jetstream.Stream, error) {
+	return nil, jetstream.ErrStreamNameAlreadyInUse
+}
+
+// Nodes that begin together make the same: what one of them has made is waited for.
+func TestWhatAnotherNodeMakesIsWaitedFor(t *testing.T) {
+	js := made{jetStream(t)}
+	_, err := OpenSnapshots(t.Context(), js, "test", "inc", 1)
+	require.Error(t, err)
+	require.True(t, Busy(err), err)
+	o := options(js, t.TempDir(), "a")
+	_, err = Open(t.Context(), o)
+	require.Error(t, err)
+	require.True(t, Busy(err), err)
+	require.NotErrorIs(t, err, ErrGone)
+	o.Create = false
+	_, err = Open(t.Context(), o)
+	require.ErrorIs(t, err, ErrGone)
+	require.False(t, Busy(err), err)
+}
+
 // The store of a node without a cluster, and a replica of another incarnation, can be
 // what a log begins with.
 func TestSeed(t *testing.T) {

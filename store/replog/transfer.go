@@ -86,6 +86,6 @@ func DiscardLog(ctx context.Context, o Options) error {
 // just now, or not all of its servers yet.
 func Busy(err error) bool {
 	var api *jetstream.APIError
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+	return errors.Is(err, errBeingMade) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
 		errors.Is(err, nats.ErrDisconnected) || errors.As(err, &api) && api.Code >= 500
 }
