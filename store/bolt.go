@@ -194,6 +194,7 @@ func openDB(path string, o Options, why openFor) (*bbolt.DB, *pageChecker, error
 		FreelistType:   bbolt.FreelistMapType,
 		PageSize:       pageSize,
 		NoSync:         o.NoSync,
+		NoGrowSync:     o.NoSync,
 		NoStatistics:   true,
 		ReadOnly:       why == forReading || why == forRewrite,
 		OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {

@@ -47,7 +47,8 @@ type Options struct {
 	OnCommit func(CommitStats)
 
 	// NoSync leaves out the sync of each commit: a crash of the machine may
-	// then lose or break the file. For tests and benchmarks.
+	// then lose or break the file. For tests, benchmarks, and files that can be made
+	// again.
 	NoSync bool
 
 	tune tuning

@@ -262,9 +262,14 @@ func newNode(t *testing.T, f *fakeStream, dir, name string) *node {
 }
 
 func tryNode(f *fakeStream, dir, name string) (*node, error) {
+	return tryNodeOf(f, dir, name, "boot")
+}
+
+// tryNodeOf opens the replica of a node whose machine has a boot.
+func tryNodeOf(f *fakeStream, dir, name, boot string) (*node, error) {
 	o := Options{
 		Cluster: "test", Incarnation: "inc", Shard: 3, Node: name, Path: filepath.Join(dir, name+".db"),
-		Store: store.Options{NoSync: true}, recordBytes: 1 << 10,
+		Store: store.Options{NoSync: true}, recordBytes: 1 << 10, boot: boot,
 	}
 	o.defaults()
 	e := &end{f: f}

@@ -112,6 +112,10 @@ func (r *Replica) follow() error {
 
 // check looks whether the stream is still there, and how far ahead it is.
 func (r *Replica) check() error {
+	if err := r.unsynced.sync(r.o.Now()); err != nil {
+		r.bolt.Fail(err)
+		return err
+	}
 	ctx, cancel := context.WithTimeout(r.ctx, r.o.AckTimeout)
 	defer cancel()
 	st, err := r.j.state(ctx)

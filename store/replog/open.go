@@ -19,16 +19,19 @@ type opener interface {
 // made when the stream is there: a snapshot that it must begin with is older than the
 // stream (see Seed).
 func (r *Replica) open(ctx context.Context) error {
-	fresh := false
+	found := whole
 	if r.bolt == nil {
 		var err error
-		if fresh, err = r.findFile(); err != nil {
+		if found, err = r.findFile(); err != nil {
 			return err
 		}
 	}
-	st, err := r.openStream(ctx, fresh)
-	if err == nil && fresh {
-		err = r.makeFile(ctx)
+	st, err := r.openStream(ctx, found == missing)
+	if err == nil && found == suspect {
+		err = r.giveUpFile(ctx, st)
+	}
+	if err == nil && found != whole {
+		err = r.makeFile(ctx, st)
 	}
 	if err != nil {
 		return err
@@ -56,20 +59,62 @@ func (r *Replica) open(ctx context.Context) error {
 // errUnfinished is of a file that was made, and has not become a replica.
 var errUnfinished = errors.New("it has no position")
 
-// findFile opens the file, or says that it is to be made: it is not there, or was put
-// aside because it is corrupt.
-func (r *Replica) findFile() (fresh bool, err error) {
+// condition is what a replica finds of its file.
+type condition byte
+
+const (
+	whole   condition = iota // it is open
+	missing                  // it is not there, or was put aside because it is corrupt
+	suspect                  // parts of it may be missing, see torn
+)
+
+// findFile opens the file if it is whole.
+func (r *Replica) findFile() (condition, error) {
 	if _, err := os.Stat(r.o.Path); errors.Is(err, fs.ErrNotExist) {
-		return true, nil
+		return missing, nil
 	}
-	err = r.openFile()
+	if torn, err := torn(r.o.Path, r.o.boot); err != nil || torn {
+		return suspect, err
+	}
+	err := r.openFile()
 	switch {
 	case errors.Is(err, errUnfinished):
-		return true, errors.Join(r.closeFile(), os.Remove(r.o.Path))
+		return missing, errors.Join(r.closeFile(), os.Remove(r.o.Path))
 	case errors.Is(err, store.ErrCorrupt):
-		return true, errors.Join(r.closeFile(), r.putAside(err))
+		return missing, errors.Join(r.closeFile(), r.putAside(err))
 	}
-	return false, err
+	return whole, err
+}
+
+// giveUpFile says whether another file may take the place of one that is suspect. How far
+// that had come can be read, as a rule, and then the log must not be shorter: copies may
+// be all that is left of what it lacks.
+func (r *Replica) giveUpFile(ctx context.Context, st state) error {
+	raw, err := positionOf(r.o.Path, r.o.Store)
+	switch {
+	case errors.Is(err, store.ErrLocked):
+		return err
+	case err == nil && raw != nil:
+		if err := r.takePosition(raw); err != nil {
+			return err
+		}
+		if err := r.compare(ctx, st); err != nil && !errors.Is(err, ErrGap) {
+			return err
+		}
+	}
+	r.o.Log.Warn("replog: the machine or its disk has failed while the file was open; it is made again from snapshot and log",
+		"shard", r.o.Shard, "file", r.o.Path)
+	return nil
+}
+
+// positionOf reads the position of a file that is not open.
+func positionOf(path string, o store.Options) ([]byte, error) {
+	f, err := store.OpenFile(path, o)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := f.Position()
+	return raw, errors.Join(err, f.Close())
 }
 
 // putAside moves a file away that is corrupt, and not open.
@@ -80,15 +125,24 @@ func (r *Replica) putAside(cause error) error {
 	return os.Rename(r.o.Path, aside)
 }
 
-// makeFile makes a replica that begins with the newest snapshot, or with nothing.
-func (r *Replica) makeFile(ctx context.Context) error {
-	if _, err := r.restore(ctx, nil); err != nil {
+// makeFile makes a replica that begins with the newest snapshot, or with nothing. A file
+// that is suspect stays until there is another one.
+func (r *Replica) makeFile(ctx context.Context, st state) error {
+	nothing := position{incarnation: r.o.Incarnation, shard: r.o.Shard}
+	done, err := r.restore(ctx, nil)
+	if err == nil && !done {
+		r.safe = nothing
+		if err = r.compare(ctx, st); err == nil {
+			err = remove(r.o.Path)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if err := r.openFile(); !errors.Is(err, errUnfinished) {
 		return err
 	}
-	r.safe = position{incarnation: r.o.Incarnation, shard: r.o.Shard}
+	r.safe = nothing
 	return r.bolt.Apply(nil, r.safe.append(nil))
 }
 
@@ -123,6 +177,11 @@ func (r *Replica) openFile() error {
 		return err
 	}
 	r.setFile(bolt)
+	if r.o.boot != "" {
+		if r.unsynced, err = openUnsynced(r.o.Path, r.o.boot, r.o.Now()); err != nil {
+			return err
+		}
+	}
 	raw, err := bolt.Position()
 	switch {
 	case err != nil:
@@ -132,6 +191,11 @@ func (r *Replica) openFile() error {
 	case raw == nil:
 		return errUnfinished
 	}
+	return r.takePosition(raw)
+}
+
+// takePosition notes how far the file is.
+func (r *Replica) takePosition(raw []byte) (err error) {
 	if r.safe, err = decodePosition(raw); err != nil {
 		return fmt.Errorf("replog: %s: position: %w", r.o.Path, err)
 	}
@@ -176,7 +240,14 @@ func (r *Replica) closeFile() error {
 	}
 	bolt := r.bolt
 	r.setFile(nil)
-	return bolt.Close()
+	return errors.Join(bolt.Close(), r.endUnsynced())
+}
+
+// endUnsynced brings the file to the disk, which has been closed.
+func (r *Replica) endUnsynced() error {
+	u := r.unsynced
+	r.unsynced = nil
+	return u.close()
 }
 
 // heal puts the file aside if it is corrupt. It is not open.

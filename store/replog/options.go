@@ -51,8 +51,9 @@ type Options struct {
 	// Now is a clock that is monotonic. Default time.Now.
 	Now func() time.Time
 
-	recordBytes   int   // a record is no longer
-	truncateBytes int64 // so much log there may be behind a snapshot
+	recordBytes   int    // a record is no longer
+	truncateBytes int64  // so much log there may be behind a snapshot
+	boot          string // of the machine; "": not known, and the file is synced at each commit
 }
 
 // headroom is what of the largest message that NATS takes is left to its headers.
@@ -70,6 +71,8 @@ func (o *Options) defaults() {
 	o.Linger = cmp.Or(o.Linger, 5*time.Second)
 	o.Check = cmp.Or(o.Check, 5*time.Second)
 	o.truncateBytes = cmp.Or(o.truncateBytes, truncateBytes)
+	o.boot = cmp.Or(o.boot, bootID())
+	o.Store.NoSync = o.Store.NoSync || o.boot != ""
 	if o.Now == nil {
 		o.Now = time.Now
 	}

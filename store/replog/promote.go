@@ -124,6 +124,9 @@ func (r *Replica) own() {
 	}
 	<-s.ended
 	r.setFile(nil) // the store has closed it
+	if err := r.endUnsynced(); err != nil {
+		r.o.Log.Error("replog: the file is not on the disk", "shard", r.o.Shard, "error", err)
+	}
 	r.heal(s.corrupt())
 }
 

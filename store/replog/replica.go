@@ -21,6 +21,7 @@ type Replica struct {
 
 	// Owned by run.
 	bolt      *store.Bolt // nil: it is to be opened
+	unsynced  *unsynced   // of the file that is open; nil: it is synced at each commit
 	created   time.Time   // of the stream
 	seq       uint64      // of the log up to here everything is applied, or in parts
 	at        mark

@@ -214,12 +214,8 @@ func compacted(path string, o store.Options) (position, error) {
 	if _, err := store.CompactFile(path, "", o); err != nil {
 		return position{}, err
 	}
-	f, err := store.OpenFile(path, o)
+	raw, err := positionOf(path, o)
 	if err != nil {
-		return position{}, err
-	}
-	raw, err := f.Position()
-	if err = errors.Join(err, f.Close()); err != nil {
 		return position{}, err
 	}
 	return decodePosition(raw)

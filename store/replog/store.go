@@ -121,6 +121,10 @@ func (s *Store) looks() {
 	check := time.NewTicker(s.r.o.Check)
 	defer check.Stop()
 	for {
+		if err := s.r.unsynced.sync(s.r.o.Now()); err != nil {
+			s.Fail(err)
+			return
+		}
 		s.measure()
 		select {
 		case <-check.C:

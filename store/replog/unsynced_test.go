@@ -1,0 +1,167 @@
+package replog
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store/storetest"
+)
+
+// died has what was left of a node that was open in a directory, in another one.
+func died(t *testing.T, dir, name string) string {
+	t.Helper()
+	left := t.TempDir()
+	for _, file := range []string{name + ".db", name + ".db.unsynced"} {
+		from, err := os.Open(filepath.Join(dir, file))
+		require.NoError(t, err)
+		to, err := os.Create(filepath.Join(left, file))
+		require.NoError(t, err)
+		_, err = io.Copy(to, from)
+		require.NoError(t, err)
+		require.NoError(t, from.Close())
+		require.NoError(t, to.Close())
+	}
+	return left
+}
+
+// secretOf tells the file of a node from another one.
+func secretOf(t *testing.T, n *node) []byte {
+	t.Helper()
+	snap, err := n.bolt.Snapshot()
+	require.NoError(t, err)
+	return snap.Secret
+}
+
+// written is a log with some records, and the directory of its owner "a", whose file is
+// open and has a secret.
+func written(t *testing.T) (f *fakeStream, dir string, want *storetest.Content, secret []byte) {
+	t.Helper()
+	f, dir = newFakeStream(), t.TempDir()
+	a := newNode(t, f, dir, "a")
+	s := promote(t, a.Replica)
+	for _, key := range []string{"k", "l", "m"} {
+		require.NoError(t, put(s, key, "v"))
+	}
+	return f, dir, contentOf(t, s), secretOf(t, a)
+}
+
+// What fila has written outlives fila, and needs no log.
+func TestFileOutlivesFila(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir, want, secret := written(t)
+		left := died(t, dir, "a")
+		e := end{f: f}
+		require.NoError(t, e.purge(t.Context(), f.tail()))
+		again := newNode(t, f, left, "a")
+		require.Equal(t, want, again.content(t))
+		require.Equal(t, secret, secretOf(t, again))
+		require.NoError(t, again.Close())
+		require.NoFileExists(t, noteOf(again.o.Path), "it is on the disk")
+		other, err := tryNodeOf(f, left, "a", "another boot")
+		require.NoError(t, err)
+		require.Equal(t, want, other.content(t))
+		require.NoError(t, other.Close())
+	})
+}
+
+// What the machine may have lost in parts is made again: of the log, or not at all if that
+// begins too late.
+func TestFileOfAMachineThatFailedIsMadeAgain(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, path string){
+		"as it was": func(*testing.T, string) {},
+		"torn": func(t *testing.T, path string) {
+			file, err := os.OpenFile(path, os.O_RDWR, 0)
+			require.NoError(t, err)
+			_, err = file.WriteAt(make([]byte, 8*4096), 2*4096)
+			require.NoError(t, err)
+			require.NoError(t, file.Close())
+		},
+		"empty": func(t *testing.T, path string) { require.NoError(t, os.Truncate(path, 0)) },
+		"without a note that is whole": func(t *testing.T, path string) {
+			require.NoError(t, os.Truncate(noteOf(path), 3))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, dir, want, secret := written(t)
+				left := died(t, dir, "a")
+				path := filepath.Join(left, "a.db")
+				spoil(t, path)
+				again, err := tryNodeOf(f, left, "a", "another boot")
+				require.NoError(t, err)
+				require.Equal(t, want, again.content(t))
+				require.NotEqual(t, secret, secretOf(t, again))
+				require.NoError(t, again.Close())
+			})
+		})
+	}
+	t.Run("the log begins too late", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f, dir, _, _ := written(t)
+			left := died(t, dir, "a")
+			e := end{f: f}
+			require.NoError(t, e.purge(t.Context(), f.tail()))
+			_, err := tryNodeOf(f, left, "a", "another boot")
+			require.ErrorIs(t, err, ErrGap)
+			require.FileExists(t, filepath.Join(left, "a.db"), "nothing takes its place")
+		})
+	})
+}
+
+// A log that lacks what such a file had is refused all the same, and the file stays.
+func TestLogThatHasLostMoreThanTheFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir, want, _ := written(t)
+		left := died(t, dir, "a")
+		f.mu.Lock()
+		whole := f.records
+		f.records = whole[:2]
+		f.mu.Unlock()
+		_, err := tryNodeOf(f, left, "a", "another boot")
+		require.ErrorIs(t, err, ErrShorter)
+		require.FileExists(t, filepath.Join(left, "a.db"))
+		f.mu.Lock()
+		f.records = whole
+		f.mu.Unlock()
+		again, err := tryNodeOf(f, left, "a", "another boot")
+		require.NoError(t, err)
+		require.Equal(t, want, again.content(t))
+		require.NoError(t, again.Close())
+	})
+}
+
+// A file that cannot be synced is not read again.
+func TestDiskThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a, b := newNode(t, f, t.TempDir(), "a"), newNode(t, f, t.TempDir(), "b")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		want := b.content(t)
+		before := secretOf(t, b)
+		for _, n := range []*node{a, b} {
+			require.NoError(t, n.unsynced.file.Close())
+		}
+		time.Sleep(2 * syncEvery)
+		require.ErrorIs(t, s.Err(), os.ErrClosed)
+		require.Equal(t, want, b.content(t))
+		require.NotEqual(t, before, secretOf(t, b))
+		require.NoError(t, s.Close())
+		synctest.Wait()
+		require.Equal(t, want, a.content(t))
+	})
+}
+
+// Where nobody knows which boot it is, files are synced at each commit, and have no note.
+func TestMachineWithoutBoots(t *testing.T) {
+	o := Options{Path: filepath.Join(t.TempDir(), "a.db")}
+	o.defaults()
+	require.Equal(t, bootID(), o.boot)
+	require.Equal(t, o.boot != "", o.Store.NoSync)
+}
