@@ -170,6 +170,7 @@ func (k *Consumer) start(ctx context.Context) error {
 	ctx, cancel := k.c.withTimeout(ctx)
 	defer cancel()
 	k.handlerCtx, k.stopHandler = context.WithCancel(context.Background())
+	connected := k.c.nc.StatusChanged(nats.CONNECTED) // a reconnect right behind the registration is heard, too
 	err := k.subscribe(ctx)
 	if err == nil {
 		for range k.o.concurrency {
@@ -178,6 +179,7 @@ func (k *Consumer) start(ctx context.Context) error {
 		err = k.register(ctx)
 	}
 	if err != nil {
+		k.c.nc.RemoveStatusListener(connected)
 		k.stopHandler()
 		k.drain()
 		return errors.Join(err, unsubscribe(k.sub), unsubscribe(k.replies))
@@ -185,7 +187,7 @@ func (k *Consumer) start(ctx context.Context) error {
 	context.AfterFunc(k.handlerCtx, k.c.refusals.listen(k.denied))
 	var keepCtx context.Context
 	keepCtx, k.stopKeeping = context.WithCancel(context.Background())
-	k.keepers.Go(func() { k.keepRegistered(keepCtx) })
+	k.keepers.Go(func() { k.keepRegistered(keepCtx, connected) })
 	k.keepers.Go(func() { k.keepHeld(k.handlerCtx) })
 	return nil
 }

@@ -49,8 +49,7 @@ func (k *Consumer) SetMaxInFlight(ctx context.Context, n int) error {
 
 // keepRegistered renews the registration at a third of its life, at once after
 // a reconnect, and soon after a failure: that heals a restart of fila or NATS.
-func (k *Consumer) keepRegistered(ctx context.Context) {
-	connected := k.c.nc.StatusChanged(nats.CONNECTED)
+func (k *Consumer) keepRegistered(ctx context.Context, connected chan nats.Status) {
 	defer k.c.nc.RemoveStatusListener(connected)
 	period := k.o.ttl / 3
 	timer := time.NewTimer(period)
