@@ -170,6 +170,7 @@ func TestExpiredLeasesAreFailures(t *testing.T) {
 	nextEvent(t, lost)
 	changed(t, events, dest, "open", "half-open", "time")
 	require.Equal(t, "half-open", c.circuit(dest).State)
+	c.call("fila.admin.queue-update."+queue, m{"visibility_timeout_ms": 3_600_000}, nil) // this one does not end
 	k = c.consume(queue, 1)
 	d := k.next()
 	require.Equal(t, 2, d.attempt(t))
