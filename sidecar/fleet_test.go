@@ -28,7 +28,7 @@ func startJetStream(t *testing.T) *server.Server {
 	ns.Start()
 	t.Cleanup(ns.WaitForShutdown)
 	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(10*time.Second))
+	require.True(t, ns.ReadyForConnections(patience))
 	return ns
 }
 
@@ -80,12 +80,12 @@ func (x *sharing) info(key string) wire.CircuitInfo {
 // waitGone waits until a circuit is closed, or not even known any more.
 func (x *sharing) waitGone(key string) {
 	x.t.Helper()
-	require.Eventually(x.t, func() bool { s := x.info(key).State; return s == "closed" || s == "unknown" }, 10*time.Second, time.Millisecond)
+	require.Eventually(x.t, func() bool { s := x.info(key).State; return s == "closed" || s == "unknown" }, patience, time.Millisecond)
 }
 
 func (x *sharing) waitState(key, state string) {
 	x.t.Helper()
-	require.Eventually(x.t, func() bool { return x.info(key).State == state }, 10*time.Second, time.Millisecond, state)
+	require.Eventually(x.t, func() bool { return x.info(key).State == state }, patience, time.Millisecond, state)
 }
 
 func (x *sharing) nextEvent() wire.Event {
@@ -93,7 +93,7 @@ func (x *sharing) nextEvent() wire.Event {
 	select {
 	case e := <-x.events:
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		require.FailNow(x.t, "no event")
 		return wire.Event{}
 	}
@@ -153,11 +153,11 @@ func TestByHandAtAnyFila(t *testing.T) {
 	var resumed wire.PauseInfo
 	b.must("b.admin.resume", `{"kind":"circuit","name":"stripe"}`, &resumed)
 	require.Equal(t, "fleet", resumed.By)
-	require.Eventually(t, func() bool { return b.info("stripe").State != "open" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.info("stripe").State != "open" }, patience, time.Millisecond)
 	a = startSharing(t, ns.ClientURL(), "a", dirs[0])
 	require.NotEqual(t, "open", a.info("stripe").State)
 	var pauses wire.PauseList
-	require.Eventually(t, func() bool { a.must("a.admin.pause-list", "", &pauses); return pauses.Total == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { a.must("a.admin.pause-list", "", &pauses); return pauses.Total == 0 }, patience, time.Millisecond)
 
 	// Open, close and reset answer when they count everywhere.
 	var info wire.CircuitInfo
@@ -166,7 +166,7 @@ func TestByHandAtAnyFila(t *testing.T) {
 	b.waitState("paypal", "open")
 	b.must("b.admin.circuit-reset.paypal", "", &info)
 	require.Equal(t, "closed", info.State)
-	require.Eventually(t, func() bool { return a.info("paypal").State != "open" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return a.info("paypal").State != "open" }, patience, time.Millisecond)
 	a.end()
 	b.end()
 }
@@ -178,7 +178,7 @@ func TestSharedNeedsJetStream(t *testing.T) {
 	ns.Start()
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	require.True(t, ns.ReadyForConnections(10*time.Second))
+	require.True(t, ns.ReadyForConnections(patience))
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.URL = t.TempDir(), "", ns.ClientURL()
 	cfg.Shared.Enabled = true
@@ -193,6 +193,7 @@ func TestSharedNeedsJetStream(t *testing.T) {
 // TestFilaGoesOnWithoutTheBucket: the server loses JetStream's bucket for good; the fila
 // tells, and delivers.
 func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
+	t.Parallel()
 	ns := startJetStream(t)
 	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
 	told, err := a.nc.SubscribeSync("a.event.shared-degraded._")
@@ -280,16 +281,17 @@ func TestCommonGuardWithDocumentedPermissions(t *testing.T) {
 
 // TestCommonGuardWithoutPermissions: what is missing is in the log.
 func TestCommonGuardWithoutPermissions(t *testing.T) {
+	t.Parallel()
 	g, x := startGuarded(t, func(permissions string) string {
 		permissions = strings.ReplaceAll(strings.ReplaceAll(permissions, `"acme.node.>", "$SRV.>"`, `"$SRV.>"`), "\"acme.node.>\"\n", "")
 		require.NotContains(t, permissions, "acme.node")
 		return permissions + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
 	}, func(c *config.Config) { c.Shared.Enabled, c.Shared.GuardPrefix = true, "acme" })
-	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 1 }, patience, time.Millisecond)
 	foreign := strings.Repeat("A", wire.TokenLen)
 	_, werr := g.ask(g.connect("caller"), "acme.guard.done.vendor:stripe", `{"outcome":"ok","permit":"`+foreign+`"}`)
 	require.ErrorIs(t, werr, wire.PermitAway("", 0))
-	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 2 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x.log.count("NATS refuses fila's user a subject that it needs") == 2 }, patience, time.Millisecond)
 	require.Zero(t, x.log.count("NATS refuses a reply"))
 	x.end()
 }
@@ -297,6 +299,7 @@ func TestCommonGuardWithoutPermissions(t *testing.T) {
 // TestSharedWithoutPermissions: those of before are told apart from a bucket that is
 // away.
 func TestSharedWithoutPermissions(t *testing.T) {
+	t.Parallel()
 	ns, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
 		Users: []*server.User{{Username: "fila", Password: "secret", Permissions: &server.Permissions{
@@ -307,7 +310,7 @@ func TestSharedWithoutPermissions(t *testing.T) {
 	ns.Start()
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	require.True(t, ns.ReadyForConnections(10*time.Second))
+	require.True(t, ns.ReadyForConnections(patience))
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr = t.TempDir(), ""
 	cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = ns.ClientURL(), "fila", "secret"
@@ -402,7 +405,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	require.Eventually(t, func() bool {
 		var i wire.CircuitInfo
 		return b.request("acme.b.admin.circuit-show.v", "", nil, &i) == nil && i.State == "open"
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	a.must("a.admin.circuit-open.v", `{"for_ms":3600000}`, nil)
 	b.waitState("v", "open")
 	for range 20 {
@@ -453,6 +456,7 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 // TestStateOfSharedLimits is what all filas together have used, whoever answers, and of a
 // key that is not shared nothing.
 func TestStateOfSharedLimits(t *testing.T) {
+	t.Parallel()
 	ns := startJetStream(t)
 	limited := func(c *config.Config) {
 		commonGuard(c)
@@ -476,7 +480,7 @@ func TestStateOfSharedLimits(t *testing.T) {
 			calls++
 		}
 		return calls >= 10 && len(seen) == 2 || calls >= 50
-	}, 20*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	require.Len(t, seen, 2, "one of them is never asked")
 	require.Eventually(t, func() bool { // what is leased and not used goes back
 		for range 20 {
@@ -490,7 +494,7 @@ func TestStateOfSharedLimits(t *testing.T) {
 			}
 		}
 		return true
-	}, 20*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	var st wire.GuardStatus
 	a.must("acme.guard.state.local", "", &st)
 	require.Empty(t, st.Limits)
@@ -508,7 +512,7 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 	b := startSharing(t, ns.ClientURL(), "b", t.TempDir(), commonGuard, func(c *config.Config) { c.DrainTimeoutMs = 3_600_000 })
 	given := permits(t, "v", a, b)
 	b.stop()
-	require.Eventually(t, func() bool { return b.log.count("waiting for leases") == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.log.count("waiting for leases") == 1 }, patience, time.Millisecond)
 	require.NoError(t, b.s.doors.nc.Flush()) // it has left when the server knows
 	for range 100 {
 		var c wire.GuardAnswer
@@ -530,6 +534,7 @@ func TestAStopLeavesTheGuard(t *testing.T) {
 // TestFilasShareAConcurrencyLimit: two filas have two messages in flight together, and
 // all of them in the end.
 func TestFilasShareAConcurrencyLimit(t *testing.T) {
+	t.Parallel()
 	ns := startJetStream(t)
 	limited := func(c *config.Config) {
 		c.Shared.Keys = []string{"throttle:vendor:*"}
@@ -553,7 +558,7 @@ func TestFilasShareAConcurrencyLimit(t *testing.T) {
 		select {
 		case m := <-deliveries:
 			flying = append(flying, m)
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			require.FailNow(t, "no delivery", "%d in flight", len(flying))
 		}
 		require.LessOrEqual(t, len(flying)+len(deliveries), 2)
@@ -594,7 +599,7 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 			select {
 			case m := <-deliveries:
 				require.Nil(t, x.ack(m, ""))
-			case <-time.After(10 * time.Second):
+			case <-time.After(patience):
 				require.FailNow(t, "no delivery")
 			}
 		}
@@ -612,7 +617,7 @@ func TestRestartOfTheOnlyUserOfALimit(t *testing.T) {
 	require.Eventually(t, func() bool {
 		x.must("a.admin.throttle-show.daily", "", &i)
 		return i.WaitingMessages == 2 && i.State == "window"
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	require.Empty(t, deliveries)
 	x.end()
 }
@@ -647,7 +652,7 @@ func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
 		require.Eventually(t, func() bool {
 			i := a.info("stripe")
 			return i.Threshold == 6 && i.Own != nil && i.Own.Threshold == 4 && i.LimitsBy == "host-b"
-		}, 10*time.Second, time.Millisecond, "restarts: %d", restarted)
+		}, patience, time.Millisecond, "restarts: %d", restarted)
 		require.Equal(t, 6, b.info("stripe").Threshold)
 		require.Nil(t, b.info("stripe").Own)
 		if restarted == 0 {
@@ -657,7 +662,7 @@ func TestSharedCircuitLimitsThatDiffer(t *testing.T) {
 	}
 	a.end()
 	a = startSharing(t, ns.ClientURL(), "a", dir, threshold(5))
-	require.Eventually(t, func() bool { return b.info("stripe").Threshold == 5 }, 10*time.Second, time.Millisecond, "a file that was changed")
+	require.Eventually(t, func() bool { return b.info("stripe").Threshold == 5 }, patience, time.Millisecond, "a file that was changed")
 	require.Nil(t, a.info("stripe").Own)
 	a.end()
 	b.end()

@@ -15,8 +15,9 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	f := flag.Lookup("test.parallel")
-	if n := max(8, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
+	if n := max(16, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
 		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
+	setPasswords() // of the whole process: tests with them are parallel
 	goleak.VerifyTestMain(m)
 }

@@ -268,7 +268,7 @@ func (c *testCluster) inEachShard(settings string) []string {
 	names := make([]string, len(c.status().Shards))
 	for i := 0; slices.Contains(names, ""); i++ {
 		name := fmt.Sprint("q", i)
-		c.must("fila.admin.queue-create."+name, settings, nil)
+		c.insist("fila.admin.queue-create."+name, settings, nil, nil)
 		if shard := c.shardOf(name); names[shard] == "" {
 			names[shard] = name
 		} else {

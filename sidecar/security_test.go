@@ -30,6 +30,13 @@ func permissionBlock(t *testing.T) string {
 	return block
 }
 
+// setPasswords sets those that the permissions of docs/security.md name.
+func setPasswords() {
+	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR"} {
+		_ = os.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
+	}
+}
+
 // guarded is a site behind a NATS server with the permissions of docs/security.md.
 type guarded struct {
 	t       *testing.T
@@ -45,9 +52,6 @@ func startGuarded(t *testing.T, change func(permissions string) string, more ...
 	if change != nil {
 		permissions = change(permissions)
 	}
-	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR"} {
-		t.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
-	}
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	require.NoError(t, os.WriteFile(conf, []byte("port: -1\nhost: 127.0.0.1\n"+permissions), 0o600))
 	opts, err := server.ProcessConfigFile(conf)
@@ -58,7 +62,7 @@ func startGuarded(t *testing.T, change func(permissions string) string, more ...
 	ns.Start()
 	t.Cleanup(ns.WaitForShutdown)
 	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(10*time.Second))
+	require.True(t, ns.ReadyForConnections(patience))
 	g := &guarded{t: t, url: ns.ClientURL(), refused: make(chan string, 64)}
 	return g, startSite(t, t.TempDir(), func(c *config.Config) {
 		c.NATS.URL, c.NATS.User, c.NATS.Password = ns.ClientURL(), "fila", "fila-secret"
@@ -80,7 +84,7 @@ func (g *guarded) connect(user string) *nats.Conn {
 // ask sends a request and returns the reply, which may be an error.
 func (g *guarded) ask(nc *nats.Conn, subject, body string) (*nats.Msg, *wire.Error) {
 	g.t.Helper()
-	m, err := nc.Request(subject, []byte(body), 10*time.Second)
+	m, err := nc.Request(subject, []byte(body), patience)
 	require.NoError(g.t, err, subject)
 	return m, wire.ParseError(m.Header, m.Data)
 }
@@ -115,7 +119,7 @@ func (g *guarded) cannotSubscribe(nc *nats.Conn, subject string) {
 
 func nextOf(t *testing.T, sub *nats.Subscription) *nats.Msg {
 	t.Helper()
-	m, err := sub.NextMsg(10 * time.Second)
+	m, err := sub.NextMsg(patience)
 	require.NoError(t, err)
 	return m
 }
@@ -208,9 +212,6 @@ func TestDocumentedPermissions(t *testing.T) {
 // TestDocumentedPermissionsInside: the roles are those of the embedded server as well,
 // where fila needs no login; JetStream is beside them.
 func TestDocumentedPermissionsInside(t *testing.T) {
-	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR"} {
-		t.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
-	}
 	dir := t.TempDir()
 	users := filepath.Join(dir, "users.conf")
 	require.NoError(t, os.WriteFile(users, []byte(permissionBlock(t)), 0o600))
@@ -269,7 +270,7 @@ func TestClientsCannotFloodTheLog(t *testing.T) {
 	g.request(producer, "fila.enqueue.orders", "")
 	g.request(operator, "$SRV.PING", "")
 	const refused, notSent = "a request is refused that cannot be answered", "NATS refuses a reply to a subject that a client has chosen"
-	require.Eventually(t, func() bool { return x.log.count(notSent) >= 20 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return x.log.count(notSent) >= 20 }, patience, time.Millisecond)
 	x.end()
 	for _, text := range []string{refused, notSent} {
 		require.GreaterOrEqual(t, x.log.count(text), 20, text)
@@ -402,6 +403,7 @@ func clusterPermissions(t *testing.T, permissions string) string {
 // and take over, and no other role touches what a cluster has in JetStream, or speaks as a
 // node.
 func TestClusterWithDocumentedPermissions(t *testing.T) {
+	t.Parallel()
 	asNode := func(name string) func(*config.Config) {
 		return func(c *config.Config) {
 			c.Cluster = config.ClusterConfig{Enabled: true, Name: "fila", Node: name, Shards: 8, FailoverMs: 2500, Replicas: 1, AllowR1: true}

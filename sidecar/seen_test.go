@@ -49,6 +49,7 @@ func scraped(x *testSite) string {
 
 // TestReadinessOfAMember says what it owns, and what it cannot do.
 func TestReadinessOfAMember(t *testing.T) {
+	t.Parallel()
 	x, m := startAlone(t)
 	require.Equal(t, "ready: owner of all 2 shards", readyz(x))
 	x.must("fila.admin.queue-create.orders", "", nil)
@@ -76,6 +77,7 @@ func TestReadinessOfAMember(t *testing.T) {
 // TestWarningOfServersThatMayNotSync is for servers of others, and for one inside that was
 // told not to.
 func TestWarningOfServersThatMayNotSync(t *testing.T) {
+	t.Parallel()
 	const text = "fila cannot see whether the NATS servers sync"
 	x, _ := startAlone(t)
 	require.Zero(t, x.log.count(text), "the default of a node")
@@ -85,6 +87,7 @@ func TestWarningOfServersThatMayNotSync(t *testing.T) {
 
 // TestShardThatFailsComesBack: its machines cannot go on, though its store could.
 func TestShardThatFailsComesBack(t *testing.T) {
+	t.Parallel()
 	x, m := startAlone(t)
 	x.must("fila.admin.queue-create.orders", "", nil)
 	x.must("fila.enqueue.orders", "hello", nil)
@@ -109,6 +112,7 @@ func TestShardThatFailsComesBack(t *testing.T) {
 
 // TestClusterThatIsDeletedEndsItsNodes: nobody can say any more what is where.
 func TestClusterThatIsDeletedEndsItsNodes(t *testing.T) {
+	t.Parallel()
 	x, m := startAlone(t)
 	js, err := jetstream.New(m.conn)
 	require.NoError(t, err)
@@ -122,6 +126,7 @@ func TestClusterThatIsDeletedEndsItsNodes(t *testing.T) {
 
 // TestCorruptShardIsMadeAgain at the node that owns it.
 func TestCorruptShardIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	x, m := startAlone(t)
 	x.must("fila.admin.queue-create.orders", "", nil)
 	var r wire.EnqueueReply

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestSim plays simulations of a few seeds. With -seed it plays one, with -sim.time
 // fresh ones.
 func TestSim(t *testing.T) {
+	t.Parallel()
 	overSeeds(t, 80, func(s *Sim) {
 		if *trace {
 			s.Trace = func(r *Rig, out *queue.Effects) {
@@ -45,6 +46,7 @@ func TestSim(t *testing.T) {
 // TestNamedIsWhatHoldsBack plays simulations for a while, and takes away what the
 // machines name as the causes for which messages wait. It takes seeds like TestSim.
 func TestNamedIsWhatHoldsBack(t *testing.T) {
+	t.Parallel()
 	named := make(map[string]int)
 	overSeeds(t, 60, func(s *Sim) {
 		for range 3 {
