@@ -39,7 +39,9 @@ const truncateBytes = 256 << 20
 
 // due says whether it is time for a snapshot: the log behind the newest one, which
 // goes up to a sequence, is longer than what lives. A stream that takes so many bytes
-// has to hold two such stretches, and a third while a snapshot is made.
+// has to hold two such stretches, and a third while a snapshot is made. How long a stretch
+// is follows from its records, as if all were alike; where some are much larger, a stream
+// that is two thirds full has its snapshot, and then another one that lets it be cut.
 func due(st state, newest uint64, live, least int64) bool {
 	if st.last <= newest || st.last < st.first {
 		return false
@@ -48,8 +50,8 @@ func due(st state, newest uint64, live, least int64) bool {
 	behind := min(st.last-newest, records)
 	size := int64(float64(st.bytes) * float64(behind) / float64(records))
 	most := max(least, live)
-	if st.most > 0 {
-		most = min(most, st.most/3)
+	if third := st.most / 3; third > 0 {
+		return st.bytes > 2*third || size > min(most, third)
 	}
 	return size > most
 }

@@ -276,6 +276,8 @@ func TestSnapshotIsDue(t *testing.T) {
 		"all of it before the new":  {state{first: 1, last: 100, bytes: 9000 * mb}, 100, 0, false},
 		"a third of a small stream": {state{first: 1, last: 100, bytes: 40 * mb, most: 90 * mb}, 0, 400 * mb, true},
 		"less than a third":         {state{first: 1, last: 100, bytes: 29 * mb, most: 90 * mb}, 0, 0, false},
+		"large ones at the end":     {state{first: 1, last: 1000, bytes: 61 * mb, most: 90 * mb}, 990, 0, true},
+		"nothing behind the newest": {state{first: 1, last: 1000, bytes: 89 * mb, most: 90 * mb}, 1000, 0, false},
 		"cut before":                {state{first: 901, last: 1000, bytes: 300 * mb}, 950, 0, false},
 		"purged of everything":      {state{first: 11, last: 10}, 5, 0, false},
 	} {
@@ -458,4 +460,27 @@ func TestDiscard(t *testing.T) {
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 	_, err = js.ObjectStore(t.Context(), snapshotsOf(o.Cluster))
 	require.ErrorIs(t, err, jetstream.ErrBucketNotFound)
+}
+
+// TestLogFullOfLargeRecords behind many small ones is cut although little more is written
+// than beats.
+func TestLogFullOfLargeRecords(t *testing.T) {
+	js := jetStream(t)
+	o := withSnapshots(t, js, t.TempDir(), "a")
+	o.MaxBytes, o.Check, o.Beat = 1<<20, 10*time.Millisecond, 20*time.Millisecond
+	a := openReplica(t, o)
+	s := promote(t, a)
+	for i := range 2000 {
+		require.NoError(t, put(s, "k", fmt.Sprint(i)))
+	}
+	mustSnapshot(t, a)
+	for range 7 {
+		require.NoError(t, put(s, "k", strings.Repeat("v", 100<<10)))
+	}
+	require.Eventually(t, func() bool {
+		st, err := a.j.state(t.Context())
+		require.NoError(t, err)
+		return st.bytes < o.MaxBytes/3
+	}, time.Minute, 10*time.Millisecond)
+	require.False(t, s.Full())
 }
