@@ -223,6 +223,12 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+func sizeBytes(b []byte) int { return sizeUvarint(len(b)) + len(b) }
+
 func sizeString(s string) int { return sizeUvarint(len(s)) + len(s) }
 
 func sizeUvarint(v int) int {

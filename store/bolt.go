@@ -15,7 +15,9 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// Version is the format version that this program reads and writes.
+// Version is the newest format version that this program reads and writes. A file
+// begins with firstVersion, and has this one from the first history, or the first lease
+// that says when it began, on.
 //
 // The file is a bbolt file with these buckets:
 //
@@ -28,17 +30,22 @@ import (
 //	           that recovery does not touch payloads
 //	bitmaps    segment id -> bitmap of finished records, if there are any
 //	state      queue, seq -> state
+//	history    queue, seq -> history; since version 2
 //	dedupe     expiry, stamp -> block of dedupe ids
 //	queues     queue id (u32 big endian) -> queue
 //	consumers  queue id, name -> consumer
 //	config     key -> value, sealed
-const Version = 1
+const (
+	Version      = 2
+	firstVersion = 1
+)
 
 var (
 	bucketMeta      = []byte("meta")
 	bucketSegments  = []byte("segments")
 	bucketBitmaps   = []byte("bitmaps")
 	bucketState     = []byte("state")
+	bucketHistory   = []byte("history") // made when it is needed
 	bucketDedupe    = []byte("dedupe")
 	bucketQueues    = []byte("queues")
 	bucketConsumers = []byte("consumers")
@@ -54,6 +61,7 @@ var (
 	keyIndex     = []byte("i")
 	keyValue     = []byte("v")
 
+	// buckets are there in each store.
 	buckets = [][]byte{
 		bucketMeta, bucketSegments, bucketBitmaps, bucketState, bucketDedupe,
 		bucketQueues, bucketConsumers, bucketConfig,
@@ -95,6 +103,7 @@ type Bolt struct {
 	plan        plan
 	pace        pace
 	nextQueue   QueueID
+	format      uint32        // of the file
 	dedupeFirst int64         // nothing in the dedupe log expires before
 	loaded      RecoveryStats // what loading could not read
 	clock       clock
@@ -119,6 +128,7 @@ type queue struct {
 type counters struct {
 	bytes   int64 // live headers and payloads
 	states  int64
+	history int64 // messages that have one
 	dedupes int64 // values in the log
 	commits int64
 	carried int64
@@ -338,6 +348,7 @@ func (s *Bolt) Stats() Stats {
 		StoredBytes:    s.segs.weight - s.segs.records*recordWeight,
 		Segments:       s.segs.n,
 		States:         s.count.states,
+		Histories:      s.count.history,
 		Commits:        s.count.commits,
 		CarriedTotal:   s.count.carried,
 		CachedBytes:    s.cache.used,

@@ -21,11 +21,12 @@ type Builder struct {
 	o         Options
 	s         *Bolt
 	added     contents
+	past      Ref // whose record was added last
 }
 
 // contents sums up what a store holds, or is to hold.
 type contents struct {
-	messages, bytes, states int64
+	messages, bytes, states, histories int64
 }
 
 // differ is nil if c is as wanted.
@@ -33,8 +34,8 @@ func (c contents) differ(want contents) error {
 	if c == want {
 		return nil
 	}
-	return fmt.Errorf("%w: %d messages of %d, %d bytes of %d, %d states of %d",
-		errDiffers, c.messages, want.messages, c.bytes, want.bytes, c.states, want.states)
+	return fmt.Errorf("%w: %d messages of %d, %d bytes of %d, %d states of %d, %d histories of %d",
+		errDiffers, c.messages, want.messages, c.bytes, want.bytes, c.states, want.states, c.histories, want.histories)
 }
 
 // Build begins a new store at path, where nothing must be: otherwise the error
@@ -89,7 +90,8 @@ func removeStale(tmp string, o Options) error {
 }
 
 // Add puts a batch into the store, without a sync. Its Done is not used. An
-// error means that nothing of it was taken; see [Batch].
+// error means that nothing of it was taken; see [Batch]. The records of one history
+// come one after the other.
 func (b *Builder) Add(batch *Batch) error {
 	done := make(chan error, 1)
 	batch.Done = func(err error) { done <- err }
@@ -104,6 +106,12 @@ func (b *Builder) Add(batch *Batch) error {
 	}
 	b.added.messages += int64(len(batch.Add))
 	b.added.states += int64(len(batch.State))
+	for i := range batch.History {
+		if batch.History[i].Ref != b.past {
+			b.past = batch.History[i].Ref
+			b.added.histories++
+		}
+	}
 	return nil
 }
 
@@ -165,7 +173,7 @@ func (b *Builder) seal() error {
 		err = first
 	}
 	if err == nil {
-		err = contents{sum.Messages, sum.Bytes, sum.States}.differ(b.added)
+		err = contents{sum.Messages, sum.Bytes, sum.States, sum.Histories}.differ(b.added)
 	}
 	if err != nil {
 		return err

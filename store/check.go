@@ -33,6 +33,14 @@ func (b *Batch) Check() error {
 			return fmt.Errorf("%w: state of %d bytes, %d are allowed", ErrTooBig, n, MaxHeaderBytes)
 		}
 	}
+	for i := range b.History {
+		switch n := len(b.History[i].Record); {
+		case n == 0:
+			return fmt.Errorf("%w: an empty record of a history", ErrInvalid)
+		case n > MaxAttemptBytes:
+			return fmt.Errorf("%w: record of a history of %d bytes, %d are allowed", ErrTooBig, n, MaxAttemptBytes)
+		}
+	}
 	for i := range b.Dedupe {
 		if err := checkName("dedupe id", b.Dedupe[i].DedupeID); err != nil {
 			return err

@@ -184,7 +184,7 @@ func TestClockSetBackUnderTools(t *testing.T) {
 		f, err := store.OpenFile(file, c.opts)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, f.Close()) }()
-		require.NoError(t, f.Messages(nil, func(m *store.Message, st *store.State) error {
+		require.NoError(t, f.Messages(nil, func(m *store.Message, st *store.State, _ [][]byte) error {
 			switch {
 			case st != nil:
 				all = append(all, st.ReadyAt+st.Lease.Deadline-c.now)
@@ -241,13 +241,13 @@ func TestClockOfBefore(t *testing.T) {
 	f, err := store.OpenFile(c.Path(), c.opts)
 	require.NoError(t, err)
 	var broken, seqs []string
-	require.NoError(t, f.Messages(func(ce *store.CorruptError) { broken = append(broken, ce.Part) }, func(m *store.Message, _ *store.State) error {
+	require.NoError(t, f.Messages(func(ce *store.CorruptError) { broken = append(broken, ce.Part) }, func(m *store.Message, _ *store.State, _ [][]byte) error {
 		seqs = append(seqs, fmt.Sprint(m.Seq))
 		return nil
 	}))
 	require.Equal(t, []string{"clock"}, broken)
 	require.Equal(t, []string{"1", "2", "3", "4"}, seqs)
-	require.ErrorIs(t, f.Messages(nil, func(*store.Message, *store.State) error { return nil }), store.ErrCorrupt)
+	require.ErrorIs(t, f.Messages(nil, func(*store.Message, *store.State, [][]byte) error { return nil }), store.ErrCorrupt)
 	_, err = f.Stats()
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	require.NoError(t, f.Close())

@@ -10,6 +10,8 @@ import (
 //
 //	0  u32 big endian  queue
 //	4  u64 big endian  seq
+const refKeySize = 12
+
 func appendRefKey(dst []byte, ref Ref) []byte {
 	return be.AppendUint64(be.AppendUint32(dst, uint32(ref.Queue)), ref.Seq)
 }
@@ -28,17 +30,30 @@ func decodeRefKey(b []byte) (Ref, error) {
 //	12  u64  lease id
 //	20  i64  lease deadline, steady time
 //	28       consumer, last error, strings
+//	         of a lease of which it is known: delivered at, i64; what held the message
+//	         before, string
 func appendState(dst []byte, st *State) []byte {
 	dst = le.AppendUint32(dst, st.Attempts)
 	dst = le.AppendUint64(dst, uint64(st.ReadyAt))
 	dst = le.AppendUint64(dst, st.Lease.ID)
 	dst = le.AppendUint64(dst, uint64(st.Lease.Deadline))
 	dst = appendString(dst, st.Lease.Consumer)
-	return appendString(dst, st.LastError)
+	dst = appendString(dst, st.LastError)
+	if !st.Lease.remembers() {
+		return dst
+	}
+	return appendString(le.AppendUint64(dst, uint64(st.Lease.DeliveredAt)), st.Lease.Held)
 }
 
+// remembers reports whether something is known of the time before the lease.
+func (l *Lease) remembers() bool { return l.DeliveredAt != 0 || l.Held != "" }
+
 func stateSize(st *State) int {
-	return 28 + sizeString(st.Lease.Consumer) + sizeString(st.LastError)
+	n := 28 + sizeString(st.Lease.Consumer) + sizeString(st.LastError)
+	if st.Lease.remembers() {
+		n += 8 + sizeString(st.Lease.Held)
+	}
+	return n
 }
 
 func decodeState(key, value []byte, st *State, in *interner) error {
@@ -52,7 +67,55 @@ func decodeState(key, value []byte, st *State, in *interner) error {
 	st.Lease.Deadline = r.i64()
 	st.Lease.Consumer = in.str(r.bytes())
 	st.LastError = in.str(r.bytes())
+	if len(r.b) > 0 {
+		st.Lease.DeliveredAt = r.i64()
+		st.Lease.Held = in.str(r.bytes())
+		if r.err == nil && !st.Lease.remembers() {
+			return errTrailing
+		}
+	}
 	return r.done()
+}
+
+// A history is a sealed value: its records, strings, the oldest first. There is none
+// without records.
+
+func decodeHistory(key, value []byte, dst [][]byte) ([][]byte, error) {
+	r := unsealed(key, value)
+	if len(r.b) == 0 && r.err == nil {
+		return nil, errShort
+	}
+	for len(r.b) > 0 && r.err == nil {
+		if b := r.bytes(); r.err == nil && len(b) == 0 {
+			return nil, errors.New("a record without bytes")
+		} else {
+			dst = append(dst, b)
+		}
+	}
+	return dst, r.err
+}
+
+// addRecord adds to a history, which is not changed, and forgets what is too much of it.
+func addRecord(history, record []byte) []byte {
+	size, n, first := len(history)+sizeBytes(record), 1, 0 // first: bytes of the oldest
+	for r := (reader{b: history}); len(r.b) > 0; n++ {
+		r.bytes()
+		if r.err != nil {
+			return addRecord(nil, record) // no history
+		}
+		if n == 1 {
+			first = len(history) - len(r.b)
+		}
+	}
+	rest := reader{b: history[first:]}
+	for n > MaxHistory || size > MaxHistoryBytes {
+		was := len(rest.b)
+		rest.bytes()
+		size -= was - len(rest.b)
+		n--
+	}
+	out := append(make([]byte, 0, size), history[:first]...)
+	return appendBytes(append(out, rest.b...), record)
 }
 
 // decodeState reads a state with its times by the wall clock.
@@ -214,20 +277,29 @@ func decodeConsumer(key, value []byte) (ConsumerRecord, error) {
 //	24  u64  states
 //	32  u64  dedupe values
 //	40  u64  commits
+//	48  u64  histories, if there are any
 type tally struct {
-	segments, records, finished, states, dedupes, commits uint64
+	segments, records, finished, states, dedupes, commits, histories uint64
 }
 
 func appendTally(dst []byte, t tally) []byte {
 	for _, v := range []uint64{t.segments, t.records, t.finished, t.states, t.dedupes, t.commits} {
 		dst = le.AppendUint64(dst, v)
 	}
+	if t.histories > 0 {
+		dst = le.AppendUint64(dst, t.histories)
+	}
 	return dst
 }
 
 func decodeTally(key, value []byte) (tally, error) {
 	r := unsealed(key, value)
-	t := tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64()}
+	t := tally{r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), r.u64(), 0}
+	if len(r.b) > 0 {
+		if t.histories = r.u64(); r.err == nil && t.histories == 0 {
+			return t, errTrailing
+		}
+	}
 	return t, r.done()
 }
 
@@ -240,5 +312,5 @@ func (t tally) differs(want tally) error {
 }
 
 func (t tally) String() string {
-	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d dedupe values", t.segments, t.records, t.finished, t.states, t.dedupes)
+	return fmt.Sprintf("%d segments, %d records, %d finished, %d states, %d histories, %d dedupe values", t.segments, t.records, t.finished, t.states, t.histories, t.dedupes)
 }

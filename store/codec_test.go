@@ -158,7 +158,8 @@ func FuzzEntry(f *testing.F) {
 
 func FuzzState(f *testing.F) {
 	key := appendRefKey(nil, Ref{1, 2})
-	f.Add(appendState(nil, &State{Attempts: 1, ReadyAt: 2, Lease: Lease{3, "c", 4}, LastError: "e"}))
+	f.Add(appendState(nil, &State{Attempts: 1, ReadyAt: 2, Lease: Lease{ID: 3, Consumer: "c", Deadline: 4}, LastError: "e"}))
+	f.Add(appendState(nil, &State{Lease: Lease{ID: 3, DeliveredAt: 5, Held: "h"}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var st State
 		_ = decodeState(b, b, &st, newInterner())
@@ -167,6 +168,32 @@ func FuzzState(f *testing.F) {
 			require.Equal(t, b, appendState(nil, &st))
 			require.Len(t, b, stateSize(&st))
 		}
+	})
+}
+
+func FuzzHistory(f *testing.F) {
+	key := appendRefKey(nil, Ref{1, 2})
+	f.Add(addRecord(addRecord(nil, []byte("one")), []byte("two")), []byte("three"))
+	f.Fuzz(func(t *testing.T, b, record []byte) {
+		_, _ = decodeHistory(b, b, nil)
+		records, err := decodeHistory(key, seal(nil, key, b), nil)
+		if err != nil {
+			return
+		}
+		var again []byte
+		for _, r := range records {
+			again = appendBytes(again, r)
+		}
+		require.Equal(t, b, again)
+		if len(record) == 0 || len(record) > MaxAttemptBytes || len(records) > MaxHistory || len(records[0]) > MaxAttemptBytes {
+			return
+		}
+		longer, err := decodeHistory(key, seal(nil, key, addRecord(b, record)), nil)
+		require.NoError(t, err)
+		require.Equal(t, records[0], longer[0])
+		require.Equal(t, record, longer[len(longer)-1])
+		require.LessOrEqual(t, len(longer), MaxHistory)
+		require.LessOrEqual(t, len(addRecord(b, record)), MaxHistoryBytes)
 	})
 }
 
@@ -221,7 +248,8 @@ func FuzzBlock(f *testing.F) {
 func FuzzSmallRecords(f *testing.F) {
 	f.Add(appendQueue(nil, &QueueRecord{Name: "q", Settings: []byte("{}")}))
 	f.Add(appendConsumer(nil, &ConsumerRecord{MaxInFlight: 1, ExpiresAt: 2, Reg: 3}))
-	f.Add(appendTally(nil, tally{1, 2, 3, 4, 5, 6}))
+	f.Add(appendTally(nil, tally{1, 2, 3, 4, 5, 6, 0}))
+	f.Add(appendTally(nil, tally{1, 2, 3, 4, 5, 6, 7}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if q, err := decodeQueue([]byte("1234"), seal(nil, []byte("1234"), b)); err == nil {
 			require.Equal(t, b, appendQueue(nil, &q))

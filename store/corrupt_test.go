@@ -15,7 +15,7 @@ import (
 )
 
 // variety makes a store, closed and in a directory of its own, whose tree has
-// branches, overflow pages, inline buckets, bitmaps, states and dedupe ids.
+// branches, overflow pages, inline buckets, bitmaps, states, histories and dedupe ids.
 func variety(t *testing.T, o store.Options) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -32,6 +32,9 @@ func variety(t *testing.T, o store.Options) (dir, file string) {
 			b.Add = append(b.Add, m)
 			if seq%3 == 0 {
 				b.State = append(b.State, store.State{Ref: m.Ref, Attempts: uint32(seq), LastError: "no reason given"})
+			}
+			for range seq % 4 {
+				b.History = append(b.History, store.Attempt{Ref: m.Ref, Record: []byte("what has happened")})
 			}
 			if seq > 40 && seq%5 != 0 {
 				b.Finish = append(b.Finish, store.Ref{Queue: 1, Seq: seq - 30})
@@ -92,6 +95,9 @@ func TestFlippedBytes(t *testing.T) {
 				if strings.HasPrefix(ce.Part, "state") && m.State == nil {
 					want.State = nil // with a broken key nobody knows whose it was
 				}
+				if strings.HasPrefix(ce.Part, "history") && m.History == nil {
+					want.History = nil // in the same way
+				}
 				require.Equal(t, want, m, "offset %d", at)
 			}
 		case at >= 2*4096: // without its newer meta page the file is one commit older
@@ -127,7 +133,7 @@ func salvage(t *testing.T, file string, o store.Options) ([]storetest.Stored, er
 	}
 	all := []storetest.Stored{}
 	rs, first := s.Recover(store.Visitor{Message: func(m *store.Message, _ int, st *store.State) error {
-		all = append(all, storetest.Keep(m, st))
+		all = append(all, storetest.Keep(m, st, nil))
 		return nil
 	}})
 	if first != nil {
@@ -146,6 +152,14 @@ func salvage(t *testing.T, file string, o store.Options) ([]storetest.Stored, er
 			first = err
 		}
 		require.NoError(t, s.Dead([]store.Ref{m.Ref}, func(_ int, d *store.Dead) { require.Equal(t, m.Dead, d) }))
+		err = s.History([]store.Ref{m.Ref}, func(_ int, records [][]byte) {
+			if n := len(out); n > 0 && out[n-1].Ref == m.Ref {
+				out[n-1].History = storetest.Keep(&m.Message, nil, records).History
+			}
+		})
+		if first == nil {
+			first = err
+		}
 	}
 	return out, first
 }

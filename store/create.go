@@ -78,7 +78,7 @@ func initialise(tx *bbolt.Tx, secret []byte, created int64) error {
 	}
 	meta := tx.Bucket(bucketMeta)
 	return errors.Join(
-		putSealed(meta, keyFormat, le.AppendUint32(nil, Version)),
+		putSealed(meta, keyFormat, le.AppendUint32(nil, firstVersion)),
 		putSealed(meta, keySecret, secret),
 		putSealed(meta, keyCreated, le.AppendUint64(nil, uint64(cmp.Or(created, time.Now().UnixNano())))),
 		putSealed(meta, keyNextQueue, le.AppendUint32(nil, 1)),

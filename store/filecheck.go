@@ -21,6 +21,7 @@ type Checked struct {
 	Messages  int64 // live
 	Bytes     int64 // headers and payloads of the live ones
 	States    int64
+	Histories int64
 	DedupeIDs int64 // expired ones included
 	Queues    []QueueRecord
 	Consumers int64
@@ -60,7 +61,7 @@ func CheckFile(path string, o Options, found func(*CorruptError)) (Checked, erro
 		}
 		return nil
 	})
-	for _, part := range []func() error{c.meta, c.segments, c.bitmaps, c.states, c.dedupe, c.consumers, c.config, c.tally} {
+	for _, part := range []func() error{c.meta, c.segments, c.bitmaps, c.states, c.histories, c.dedupe, c.consumers, c.config, c.tally} {
 		if err != nil {
 			break
 		}
@@ -148,9 +149,11 @@ func (c *checker) meta() error {
 	for _, part := range []struct {
 		key  []byte
 		size int
-	}{{keyFormat, 4}, {keySecret, 32}, {keyCreated, 8}, {keyNextQueue, 4}, {keyTally, 48}} {
+	}{{keyFormat, 4}, {keySecret, 32}, {keyCreated, 8}, {keyNextQueue, 4}, {keyTally, 0}} {
 		v, err := unseal(part.key, bucket.Get(part.key))
-		if err == nil && len(v) != part.size {
+		if string(part.key) == string(keyTally) {
+			_, err = decodeTally(part.key, bucket.Get(part.key))
+		} else if err == nil && len(v) != part.size {
 			err = fmt.Errorf("%d bytes instead of %d", len(v), part.size)
 		}
 		if err != nil {
@@ -244,6 +247,23 @@ func (c *checker) states() error {
 	})
 }
 
+func (c *checker) histories() error {
+	if c.tx.Bucket(bucketHistory) == nil {
+		return nil
+	}
+	return c.each(bucketHistory, "history", func(k, v []byte) error {
+		c.sum.Histories++
+		ref, err := decodeRefKey(k)
+		if err == nil {
+			_, err = decodeHistory(k, v, nil)
+		}
+		if err == nil && !c.lost {
+			err = c.live(ref)
+		}
+		return err
+	})
+}
+
 func (c *checker) live(ref Ref) error {
 	q := c.s.queues[ref.Queue]
 	if q == nil {
@@ -303,6 +323,7 @@ func (c *checker) tally() error {
 	got := tally{
 		segments: uint64(c.sum.Segments), records: uint64(c.sum.Records), finished: uint64(c.sum.Finished),
 		states: uint64(c.sum.States), dedupes: uint64(c.tx.Bucket(bucketDedupe).Stats().KeyN), commits: want.commits,
+		histories: uint64(c.sum.Histories),
 	}
 	return c.s.metaError("tally", got.differs(want))
 }

@@ -19,6 +19,7 @@ type FileStats struct {
 	StoredMessages int64 // live ones, and finished ones not yet compacted away
 	StoredBytes    int64
 	States         int64
+	Histories      int64 // messages that have one
 	DedupeIDs      int64 // those that have not expired
 	Consumers      int64
 	Config         int64
@@ -69,7 +70,7 @@ func (f *File) Stats() (FileStats, error) {
 		if err != nil {
 			return f.s.metaError("tally", err)
 		}
-		st.Commits, st.States = int64(t.commits), int64(t.states)
+		st.Commits, st.States, st.Histories = int64(t.commits), int64(t.states), int64(t.histories)
 		return f.countMessages(tx, &st, queues)
 	})
 	if err != nil {

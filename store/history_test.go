@@ -32,6 +32,7 @@ type machine struct {
 	nextSeq map[store.QueueID]uint64
 	refs    []store.Ref // every message there ever was
 	dedupes int
+	records int
 }
 
 func (m *machine) newDir() string {
@@ -157,11 +158,16 @@ func (m *machine) batch(rt *rapid.T) store.Batch {
 		for range rapid.IntRange(0, 6).Draw(rt, "finishes") {
 			b.Finish = append(b.Finish, m.anyRef(rt))
 		}
+		for range rapid.IntRange(0, 4).Draw(rt, "attempts ended") {
+			n := rapid.SampledFrom([]int{1, 20, 600, store.MaxAttemptBytes}).Draw(rt, "record")
+			m.records++
+			b.History = append(b.History, store.Attempt{Ref: m.anyRef(rt), Record: bytes.Repeat([]byte{byte(m.records)}, n)})
+		}
 		for range rapid.IntRange(0, 4).Draw(rt, "states") {
 			b.State = append(b.State, store.State{
 				Ref: m.anyRef(rt), Attempts: rapid.Uint32().Draw(rt, "attempts"),
 				LastError: rapid.StringN(0, 8, 20).Draw(rt, "error"),
-				ReadyAt:   m.end(rt, "ready"), Lease: store.Lease{Deadline: m.end(rt, "lease")},
+				ReadyAt:   m.end(rt, "ready"), Lease: store.Lease{Deadline: m.end(rt, "lease"), DeliveredAt: rapid.Int64Range(0, 1).Draw(rt, "began")},
 			})
 		}
 	}
@@ -253,6 +259,12 @@ func (m *machine) read(rt *rapid.T) {
 	}
 	require.Equal(rt, errs[0], errs[1])
 	require.Equal(rt, got[0], got[1])
+	for i, s := range []store.Store{m.model, m.real} {
+		clear(got[i])
+		errs[i] = class(s.History(refs, func(j int, records [][]byte) { got[i][j] = fmt.Sprintf("%q", records) }))
+	}
+	require.Equal(rt, errs[0], errs[1])
+	require.Equal(rt, got[0], got[1])
 }
 
 // reopen closes the store in the normal way.
@@ -285,6 +297,7 @@ func (m *machine) compare(rt *rapid.T) {
 	st := m.real.Stats()
 	require.Equal(rt, m.model.Stats().LiveBytes, st.LiveBytes)
 	require.Equal(rt, m.model.Stats().States, st.States)
+	require.Equal(rt, m.model.Stats().Histories, st.Histories)
 }
 
 func copyFile(t require.TestingT, from, to string) {

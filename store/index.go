@@ -7,8 +7,8 @@ import (
 )
 
 // loc says where a live message lies: the handle of its segment, its slot
-// there, and the size of headers and payload. The highest bit of the slot says
-// that the message has a State on disk. Handle 0 is no message; pendingSeg is
+// there, and the size of headers and payload. The highest bits of the slot say
+// that the message has a State on disk, and a history. Handle 0 is no message; pendingSeg is
 // one that the running commit adds, its slot counting within the plan.
 type loc struct {
 	seg, slot, size uint32
@@ -17,9 +17,11 @@ type loc struct {
 const (
 	pendingSeg = ^uint32(0)
 	stateBit   = uint32(1) << 31
+	historyBit = uint32(1) << 30
+	slotBits   = stateBit | historyBit // of slot, that are no part of its number
 )
 
-func (l loc) slotNo() int { return int(l.slot &^ stateBit) }
+func (l loc) slotNo() int { return int(l.slot &^ slotBits) }
 
 // seqIndex finds the locations of a queue's live messages by sequence number, in
 // 13 bytes per message and without pointers in the bulk of it: small chunks, so

@@ -22,7 +22,7 @@ func (s *Bolt) load() error {
 			return err
 		}
 		s.count.dedupes = int64(tx.Bucket(bucketDedupe).Stats().KeyN)
-		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.compareTally(tx))
+		return errors.Join(s.loadSegments(tx), s.loadStates(tx), s.loadHistories(tx), s.compareTally(tx))
 	})
 }
 
@@ -40,8 +40,8 @@ func (s *Bolt) checkFormat(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	if found := le.Uint32(v); found != Version {
-		return &VersionError{File: s.path, Found: found, Want: Version}
+	if s.format = le.Uint32(v); s.format < firstVersion || s.format > Version {
+		return &VersionError{File: s.path, Found: s.format, Want: Version}
 	}
 	for _, name := range buckets {
 		if tx.Bucket(name) == nil {
@@ -174,22 +174,36 @@ func (s *Bolt) place(ref Ref, l loc) error {
 
 // loadStates marks the messages that have a state.
 func (s *Bolt) loadStates(tx *bbolt.Tx) error {
-	return tx.Bucket(bucketState).ForEach(func(k, v []byte) error {
-		s.count.states++
+	return s.loadMarks(tx.Bucket(bucketState), "state", stateBit, &s.count.states)
+}
+
+// loadHistories marks the messages that have a history.
+func (s *Bolt) loadHistories(tx *bbolt.Tx) error {
+	b := tx.Bucket(bucketHistory)
+	if b == nil {
+		return nil
+	}
+	return s.loadMarks(b, "history", historyBit, &s.count.history)
+}
+
+// loadMarks marks the messages that a bucket has keys of, and counts them.
+func (s *Bolt) loadMarks(b *bbolt.Bucket, what string, bit uint32, count *int64) error {
+	return b.ForEach(func(k, _ []byte) error {
+		*count++
 		ref, err := decodeRefKey(k)
 		if err == nil {
 			q := s.queues[ref.Queue]
 			if q == nil {
 				err = noQueueOf(ref)
 			} else if l, ok := q.index.get(ref.Seq); ok {
-				l.slot |= stateBit
+				l.slot |= bit
 				q.index.put(ref.Seq, l)
 			} else if s.loaded.CorruptN == 0 { // its message may be one that cannot be read
 				err = noMessage(ref)
 			}
 		}
 		if err != nil {
-			s.loaded.note(s.metaError("state "+hex.EncodeToString(k), err))
+			s.loaded.note(s.metaError(what+" "+hex.EncodeToString(k), err))
 		}
 		return nil
 	})
@@ -214,6 +228,7 @@ func (s *Bolt) tally() tally {
 	return tally{
 		segments: uint64(s.segs.n), records: uint64(s.segs.records), finished: uint64(s.segs.finished),
 		states: uint64(s.count.states), dedupes: uint64(s.count.dedupes), commits: uint64(s.count.commits),
+		histories: uint64(s.count.history),
 	}
 }
 

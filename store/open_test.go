@@ -166,13 +166,13 @@ func TestOpenOtherVersion(t *testing.T) {
 	s := open(t, dir, store.Options{})
 	require.NoError(t, s.Close())
 	edit(t, s.Path(), func(tx *bbolt.Tx) error { // everything else may differ, too
-		return errors.Join(store.PutVersion(tx, 2), tx.DeleteBucket([]byte("segments")))
+		return errors.Join(store.PutVersion(tx, 3), tx.DeleteBucket([]byte("segments")))
 	})
 	_, err := store.Open(s.Path(), store.Options{})
 	require.ErrorIs(t, err, store.ErrVersion)
 	var ve *store.VersionError
 	require.ErrorAs(t, err, &ve)
-	require.Equal(t, store.VersionError{File: s.Path(), Found: 2, Want: store.Version}, *ve)
+	require.Equal(t, store.VersionError{File: s.Path(), Found: 3, Want: store.Version}, *ve)
 }
 
 // TestOpenAfterTools opens a file that bbolt has written with other options: it

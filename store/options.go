@@ -103,6 +103,7 @@ type Stats struct {
 	FileBytes      int64
 	Segments       int64
 	States         int64
+	Histories      int64 // messages that have one
 	Commits        int64
 	CarriedTotal   int64 // messages that compaction has written again
 	CachedBytes    int64 // of the read cache

@@ -64,7 +64,8 @@ type pageChecker struct {
 
 func (c *pageChecker) bad(page uint64, format string, args ...any) error {
 	e := &CorruptError{File: c.path, Part: "page", Offset: int64(page) * pageSize, Reason: fmt.Sprintf(format, args...)}
-	if len(c.where) > 0 && slices.ContainsFunc(buckets, func(b []byte) bool { return bytes.Equal(b, c.where[0]) }) {
+	ours := func(b []byte) bool { return bytes.Equal(b, c.where[0]) }
+	if len(c.where) > 0 && (ours(bucketHistory) || slices.ContainsFunc(buckets, ours)) {
 		e.Part += " of " + string(c.where[0])
 	}
 	if len(c.where) > 1 && len(c.where[1]) == 8 {

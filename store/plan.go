@@ -20,7 +20,8 @@ type plan struct {
 	bytes   int64
 	dirty   []uint32 // segments whose bitmap changes
 	states  []stateOp
-	durable int // of states: for messages that are on disk
+	durable int // of states and past: for messages that are on disk
+	past    []pastOp
 	dedupe  []*Dedupe
 	meta    []metaOp
 
@@ -53,6 +54,14 @@ type stateOp struct {
 	pending bool
 }
 
+// pastOp adds a record to the history of a message, or has it take that of another
+// message from, or, with neither, ends it.
+type pastOp struct {
+	ref    Ref
+	from   Ref
+	record []byte
+}
+
 // metaOp is one change to queues, consumers or configuration; they are applied
 // in order. It puts a value or, with none, deletes a key, or all that begin so.
 type metaOp struct {
@@ -68,7 +77,7 @@ const (
 // reset empties p for the next commit. What a huge one, the deletion of a large
 // queue say, has made room for is let go.
 func (p *plan) reset() {
-	if max(cap(p.adds), cap(p.states), cap(p.items)) > opsKept {
+	if max(cap(p.adds), cap(p.states), cap(p.items), cap(p.past)) > opsKept {
 		*p = plan{}
 		return
 	}
@@ -77,7 +86,7 @@ func (p *plan) reset() {
 		arena = nil
 	}
 	*p = plan{
-		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), dedupe: emptied(p.dedupe),
+		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), past: emptied(p.past), dedupe: emptied(p.dedupe),
 		meta: emptied(p.meta), victims: p.victims[:0], carried: emptied(p.carried), items: emptied(p.items),
 		segments: emptied(p.segments), gone: p.gone[:0], arena: arena,
 	}
@@ -147,7 +156,11 @@ func (s *Bolt) planBatch(tx *bbolt.Tx, b *Batch) error {
 		s.nextQueue = max(s.nextQueue, q.ID+1)
 	}
 	for i := range b.Move {
+		s.moveHistory(&b.Move[i])
 		s.finish(b.Move[i].From)
+	}
+	for i := range b.History {
+		s.addHistory(&b.History[i])
 	}
 	for i := range b.State {
 		s.setState(&b.State[i])
@@ -283,6 +296,10 @@ func (s *Bolt) finishAt(ref Ref, l loc) {
 		s.planState(stateOp{ref: ref, pending: l.seg == pendingSeg})
 		s.count.states--
 	}
+	if l.slot&historyBit != 0 {
+		s.plan.past = append(s.plan.past, pastOp{ref: ref})
+		s.count.history--
+	}
 	if l.seg == pendingSeg {
 		p.adds[l.slotNo()].dead = true
 		p.alive--
@@ -315,6 +332,37 @@ func (s *Bolt) planState(op stateOp) {
 	if !op.pending {
 		s.plan.durable++
 	}
+}
+
+// remember marks a message that has a history from now on.
+func (s *Bolt) remember(q *queue, seq uint64, l loc) {
+	if l.slot&historyBit == 0 {
+		l.slot |= historyBit
+		q.index.put(seq, l)
+		s.count.history++
+	}
+}
+
+func (s *Bolt) addHistory(a *Attempt) {
+	q, l, ok := s.find(a.Ref)
+	if !ok {
+		return
+	}
+	s.remember(q, a.Seq, l)
+	s.plan.past = append(s.plan.past, pastOp{ref: a.Ref, record: a.Record})
+	if l.seg != pendingSeg {
+		s.plan.durable++
+	}
+}
+
+// moveHistory has the history of a message go with it, before it is finished.
+func (s *Bolt) moveHistory(mv *Move) {
+	if _, l, _ := s.find(mv.From); l.slot&historyBit == 0 {
+		return
+	}
+	q, l, _ := s.find(mv.To.Ref)
+	s.remember(q, mv.To.Seq, l)
+	s.plan.past = append(s.plan.past, pastOp{ref: mv.To.Ref, from: mv.From})
 }
 
 // deleteQueue finishes all messages of a queue. Its dedupe ids stay in the log

@@ -49,6 +49,52 @@ func (s *Bolt) Dead(refs []Ref, fn func(i int, d *Dead)) error {
 	}, func(i int) { fn(i, m.Dead) })
 }
 
+// History implements [Store].
+func (s *Bolt) History(refs []Ref, fn func(i int, records [][]byte)) error {
+	if err := s.usable(); err != nil {
+		return err
+	}
+	locs := make([]loc, len(refs))
+	// What is done is in the file: with a Log, Done comes before the commit.
+	s.gate.RLock()
+	s.mu.RLock()
+	for i, ref := range refs {
+		if q := s.queues[ref.Queue]; q != nil {
+			if l, _ := q.index.get(ref.Seq); l.seg != pendingSeg {
+				locs[i] = l
+			}
+		}
+	}
+	s.mu.RUnlock()
+	tx, err := s.db.Begin(false)
+	s.gate.RUnlock()
+	if err != nil {
+		return ErrClosed
+	}
+	defer tx.Rollback() //nolint:errcheck // of a read transaction
+	r := reading{s: s, refs: refs}
+	var records [][]byte
+	for i, ref := range refs {
+		records = records[:0]
+		err := ErrNotFound
+		if locs[i].seg != 0 {
+			err = nil
+		}
+		if locs[i].slot&historyBit != 0 {
+			err = s.guard("read", func() (err error) {
+				records, err = s.history(tx, ref, records)
+				return err
+			})
+		}
+		if err != nil {
+			r.failed(i, err)
+			continue
+		}
+		fn(i, records)
+	}
+	return r.err
+}
+
 // read decodes what is stored of the messages of refs, of which the header index
 // or the record, and calls fn after each that could be decoded.
 func (s *Bolt) read(refs []Ref, index bool, decode decoder, fn func(i int)) error {

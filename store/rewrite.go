@@ -105,7 +105,7 @@ func (f *File) rewrite(r *Rewritten) (b *Builder, err error) {
 		err = b.addPosition(f)
 	}
 	if err == nil {
-		err = b.added.differ(contents{stats.Messages, stats.Bytes, stats.States})
+		err = b.added.differ(contents{stats.Messages, stats.Bytes, stats.States, stats.Histories})
 	}
 	if err != nil {
 		return b, err
@@ -139,7 +139,7 @@ func (b *Builder) addContents(f *File) error {
 	batch, size := &Batch{}, 0
 	flush := func() error {
 		err := b.Add(batch)
-		batch, size = &Batch{Add: batch.Add[:0], State: batch.State[:0], Dedupe: batch.Dedupe[:0]}, 0
+		batch, size = &Batch{Add: batch.Add[:0], State: batch.State[:0], History: batch.History[:0], Dedupe: batch.Dedupe[:0]}, 0
 		return err
 	}
 	flushFull := func() error {
@@ -151,13 +151,16 @@ func (b *Builder) addContents(f *File) error {
 		}
 		return b.step("added")
 	}
-	err := f.Messages(nil, func(m *Message, st *State) error {
+	err := f.Messages(nil, func(m *Message, st *State, history [][]byte) error {
 		// Headers and payload are good until the call returns, so they are copied.
 		c := *m
 		c.Headers, c.Payload = bytes.Clone(m.Headers), bytes.Clone(m.Payload)
 		batch.Add = append(batch.Add, c)
 		if st != nil {
 			batch.State = append(batch.State, *st)
+		}
+		for _, record := range history {
+			batch.History = append(batch.History, Attempt{Ref: m.Ref, Record: bytes.Clone(record)})
 		}
 		size += len(m.Headers) + len(m.Payload)
 		return flushFull()

@@ -274,8 +274,8 @@ func TestFileMessages(t *testing.T) {
 		f, err := store.OpenFile(file, store.Options{})
 		require.NoError(t, err)
 		c := &storetest.Content{}
-		err = f.Messages(broken, func(m *store.Message, st *store.State) error {
-			c.Messages = append(c.Messages, storetest.Keep(m, st))
+		err = f.Messages(broken, func(m *store.Message, st *store.State, history [][]byte) error {
+			c.Messages = append(c.Messages, storetest.Keep(m, st, history))
 			return nil
 		})
 		require.NoError(t, f.Close())
@@ -304,7 +304,7 @@ func TestFileMessages(t *testing.T) {
 	stop := errors.New("stop")
 	f, err := store.OpenFile(file, store.Options{})
 	require.NoError(t, err)
-	require.ErrorIs(t, f.Messages(func(*store.CorruptError) {}, func(*store.Message, *store.State) error { return stop }), stop)
+	require.ErrorIs(t, f.Messages(func(*store.CorruptError) {}, func(*store.Message, *store.State, [][]byte) error { return stop }), stop)
 	require.NoError(t, f.Close())
 }
 

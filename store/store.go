@@ -49,9 +49,11 @@ type Dead struct {
 
 // Lease is the right of one consumer to work on a message. ID 0 is no lease.
 type Lease struct {
-	ID       uint64
-	Consumer string
-	Deadline int64 // Unix nanoseconds
+	ID          uint64
+	Consumer    string
+	Deadline    int64  // Unix nanoseconds
+	DeliveredAt int64  // Unix nanoseconds; 0: not known
+	Held        string // opaque: what held the message before
 }
 
 // State is the part of a message that changes. It replaces the previous State of
@@ -69,6 +71,16 @@ type State struct {
 type Move struct {
 	From Ref
 	To   Message
+}
+
+// Attempt is an attempt at a message that has ended, or what else there is to say of
+// its past: Record, which is opaque, is added to the history of the message. A history
+// goes with its message when that moves, and ends with it. It is bounded: when a record
+// would make it longer than [MaxHistory] or [MaxHistoryBytes], the oldest but the first
+// are forgotten.
+type Attempt struct {
+	Ref
+	Record []byte
 }
 
 // Dedupe remembers that a queue has seen a dedupe id, and in which message,
@@ -105,10 +117,10 @@ type Entry struct {
 
 // Batch is a set of changes that takes effect as a whole or not at all.
 //
-// They apply in this order: PutQueues, Add, Move, State, Finish, Dedupe,
+// They apply in this order: PutQueues, Add, Move, History, State, Finish, Dedupe,
 // consumers, configuration (puts before deletes in both), DeleteQueues. To
-// finish a message that the store does not know, or to set its state, does
-// nothing: both may be repeated. A State for a finished message is forgotten.
+// finish a message that the store does not know, to set its state or to add to its
+// history, does nothing. A State for a finished message is forgotten.
 //
 // A batch that cannot be taken is refused alone, before anything of it is
 // written, and the batches around it are not touched:
@@ -117,13 +129,15 @@ type Entry struct {
 //   - [ErrNotFound]: a Move from a Ref that holds none
 //   - [ErrNoQueue]: a message, consumer or dedupe id of a queue that does not exist
 //   - [ErrTooBig]: a message above [MaxMessageBytes], a header above
-//     [MaxHeaderBytes], a batch above [MaxBatchBytes]
-//   - [ErrInvalid]: a queue id that was used before, an empty name, a sequence
-//     number above [MaxSeq]
+//     [MaxHeaderBytes], an Attempt above [MaxAttemptBytes], a batch above
+//     [MaxBatchBytes]
+//   - [ErrInvalid]: a queue id that was used before, an empty name or Attempt, a
+//     sequence number above [MaxSeq]
 //   - [*CorruptError]: the source of a Move cannot be read
 type Batch struct {
 	Add             []Message
 	Move            []Move
+	History         []Attempt
 	Finish          []Ref
 	State           []State
 	Dedupe          []Dedupe
@@ -156,6 +170,9 @@ const (
 	MaxHeaderBytes  = 1 << 20   // everything else of one message, and one state
 	MaxBatchBytes   = 1 << 30   // headers and payloads of one batch
 	MaxSeq          = 1 << 62   // sequence number: what comes after it must not begin again at 0
+	MaxAttemptBytes = 2 << 10   // one record of a history
+	MaxHistoryBytes = 8 << 10   // all of them
+	MaxHistory      = 16        // records of a history
 )
 
 // Snapshot is what a server needs before it looks at messages.
@@ -233,6 +250,12 @@ type Store interface {
 	// letter, nil for one that is none. All else is as with Read, but that d may
 	// be kept.
 	Dead(refs []Ref, fn func(i int, d *Dead)) error
+
+	// History calls fn in order with the history of every committed message of refs,
+	// the oldest record first; none for a message that has no past. The records are
+	// good during the call only. All else is as with Read. It waits for a commit that
+	// is being written.
+	History(refs []Ref, fn func(i int, records [][]byte)) error
 
 	// Stats returns sizes and counters; it is cheap.
 	Stats() Stats

@@ -17,6 +17,7 @@ type walker struct {
 	ended bool   // there is no next one, or the cursor itself failed
 	st    State
 	stKey []byte
+	past  [][]byte
 }
 
 // segmentView is a segment whose frames are sound. Its items are not checked
@@ -94,12 +95,32 @@ func (s *Bolt) full(v *segmentView, i int, m *Message, in *interner) error {
 	return s.corrupt("segment", v.id, off, err)
 }
 
-// message reads item i with its state.
-func (w *walker) message(v *segmentView, i int, m *Message) (*State, error) {
+// message reads item i with its state and its history.
+func (w *walker) message(v *segmentView, i int, m *Message) (*State, [][]byte, error) {
 	if err := w.s.full(v, i, m, w.in); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return w.state(m.Ref)
+	st, err := w.state(m.Ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.past, err = w.s.history(w.tx, m.Ref, w.past[:0])
+	return st, w.past, err
+}
+
+// history appends the records of a message, which lie in the file.
+func (s *Bolt) history(tx *bbolt.Tx, ref Ref, dst [][]byte) ([][]byte, error) {
+	b := tx.Bucket(bucketHistory)
+	if b == nil {
+		return dst, nil
+	}
+	key := appendRefKey(make([]byte, 0, refKeySize), ref)
+	sealed := b.Get(key)
+	if sealed == nil {
+		return dst, nil
+	}
+	dst, err := decodeHistory(key, sealed, dst)
+	return dst, s.metaError("history "+hex.EncodeToString(key), err)
 }
 
 // state reads the state of a message, nil if it has none.

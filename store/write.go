@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"slices"
 
@@ -122,6 +123,9 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 	if err := s.writeStates(tx); err != nil {
 		return err
 	}
+	if err := s.writeHistories(tx); err != nil {
+		return err
+	}
 	if err := s.writeDedupe(tx); err != nil {
 		return err
 	}
@@ -131,7 +135,7 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 	if err := s.writeClock(tx); err != nil {
 		return err
 	}
-	next.dedupes = uint64(s.count.dedupes)
+	next.dedupes, next.histories = uint64(s.count.dedupes), uint64(s.count.history)
 	next.commits++
 	return putSealed(tx.Bucket(bucketMeta), keyTally, appendTally(nil, next))
 }
@@ -307,7 +311,86 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 			st := *op.st
 			st.ReadyAt, st.Lease.Deadline = s.clock.steady(st.ReadyAt), s.clock.steady(st.Lease.Deadline)
 			value := appendState(p.grab(stateSize(&st)), &st)
+			if st.Lease.remembers() {
+				if err := s.upgrade(tx); err != nil {
+					return err
+				}
+			}
 			err = bucket.Put(key, seal(p.grab(4+len(value)), key, value))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upgrade makes the file one of the newest version, before something is written that
+// is not of the first.
+func (s *Bolt) upgrade(tx *bbolt.Tx) error {
+	if s.format == Version {
+		return nil
+	}
+	s.format = Version
+	_, err := tx.CreateBucketIfNotExists(bucketHistory)
+	return errors.Join(err, putSealed(tx.Bucket(bucketMeta), keyFormat, le.AppendUint32(nil, Version)))
+}
+
+// writeHistories writes what the histories have become that this commit changes.
+func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
+	p := &s.plan
+	if len(p.past) == 0 {
+		return nil
+	}
+	if err := s.upgrade(tx); err != nil {
+		return err
+	}
+	bucket := tx.Bucket(bucketHistory)
+	bucket.FillPercent = 0.9 // most are those of dead letters, whose numbers grow
+	changed := make(map[Ref][]byte, len(p.past))
+	order := make([]Ref, 0, len(p.past))
+	was := func(ref Ref) []byte {
+		if h, ok := changed[ref]; ok {
+			return h
+		}
+		key := appendRefKey(p.grab(refKeySize), ref)
+		sealed := bucket.Get(key)
+		if sealed == nil {
+			return nil
+		}
+		h, err := unseal(key, sealed)
+		if err != nil { // the message counts for more: it begins anew
+			s.o.Logger.Error("store: history of a message is lost", "error", s.metaError("history "+hex.EncodeToString(key), err))
+		}
+		return h
+	}
+	set := func(ref Ref, history []byte) {
+		if _, ok := changed[ref]; !ok {
+			order = append(order, ref)
+		}
+		changed[ref] = history
+	}
+	for i := range p.past {
+		switch op := &p.past[i]; {
+		case op.record != nil:
+			set(op.ref, addRecord(was(op.ref), op.record))
+		case op.from.Queue != 0:
+			set(op.ref, was(op.from))
+			set(op.from, nil)
+		default:
+			set(op.ref, nil)
+		}
+	}
+	slices.SortFunc(order, func(a, b Ref) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Seq, b.Seq))
+	})
+	for _, ref := range order {
+		key := appendRefKey(p.grab(refKeySize), ref)
+		var err error
+		if h := changed[ref]; h == nil {
+			err = bucket.Delete(key)
+		} else {
+			err = bucket.Put(key, seal(p.grab(4+len(h)), key, h))
 		}
 		if err != nil {
 			return err
@@ -371,7 +454,7 @@ func (s *Bolt) apply() {
 			if it.add != nil {
 				s.count.bytes += int64(l.size)
 			}
-			l.seg, l.slot = h, l.slot&stateBit|uint32(slot)
+			l.seg, l.slot = h, l.slot&slotBits|uint32(slot)
 			q.index.put(ref.Seq, l)
 		}
 		s.cache.put(&s.segs, h, n.data)

@@ -113,12 +113,12 @@ func (e *exporter) write(f *store.File, out io.Writer) error {
 			command.Complain(e.errOut, "left out: "+terminal.Clean(ce.Error()))
 		}
 	}
-	err = f.Messages(broken, func(m *store.Message, st *store.State) error {
+	err = f.Messages(broken, func(m *store.Message, st *store.State, history [][]byte) error {
 		name, ok := e.names[m.Queue]
 		if !ok {
 			return fmt.Errorf("message %d is of queue %d, which does not exist", m.Seq, m.Queue)
 		}
-		return e.line(newMessageLine(name, m, st))
+		return e.line(newMessageLine(name, m, st, history))
 	})
 	if err != nil {
 		return err

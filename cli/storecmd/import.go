@@ -335,12 +335,16 @@ func (im *importer) message(l messageLine) error {
 	one := store.Batch{Add: []store.Message{m}}
 	if st != nil {
 		one.State = []store.State{*st}
-		im.batch.State = append(im.batch.State, *st)
+	}
+	for _, record := range l.History {
+		one.History = append(one.History, store.Attempt{Ref: m.Ref, Record: record})
 	}
 	if err := one.Check(); err != nil {
 		return err
 	}
-	im.batch.Add = append(im.batch.Add, m)
+	im.batch.Add = append(im.batch.Add, one.Add...)
+	im.batch.State = append(im.batch.State, one.State...)
+	im.batch.History = append(im.batch.History, one.History...)
 	im.lines = append(im.lines, im.line)
 	im.report.Messages++
 	return im.more(len(m.Headers) + len(m.Payload))

@@ -66,6 +66,7 @@ type (
 		Attempts      uint32              `json:"attempts,omitempty"`
 		Dead          *deadLine           `json:"dead,omitempty"`
 		State         *stateLine          `json:"state,omitempty"`
+		History       [][]byte            `json:"history,omitempty"` // as stored, the oldest record first
 		Headers       map[string][]string `json:"headers,omitempty"`
 		HeadersBase64 []byte              `json:"headers_base64,omitempty"` // as stored, where JSON cannot say them
 		Payload       rawText             `json:"payload"`
@@ -88,6 +89,8 @@ type (
 		ID       uint64  `json:"id,string"` // too large for the numbers of many programs
 		Consumer rawText `json:"consumer,omitempty"`
 		Deadline stamp   `json:"deadline,omitempty"`
+		Began    stamp   `json:"delivered_at,omitempty"`
+		Held     []byte  `json:"held,omitempty"` // as stored: what held the message before
 	}
 	dedupeLine struct {
 		Type     string  `json:"type"`
@@ -208,11 +211,11 @@ func (i *id) UnmarshalText(b []byte) error {
 	return fmt.Errorf("%q: allowed is an id such as 01981c2e-7b2a-7def-8abc-0123456789ab", b)
 }
 
-func newMessageLine(queue string, m *store.Message, st *store.State) messageLine {
+func newMessageLine(queue string, m *store.Message, st *store.State, history [][]byte) messageLine {
 	l := messageLine{
 		Type: lineMessage, Queue: queue, Seq: m.Seq, ID: id(m.ID), EnqueuedAt: stamp(m.EnqueuedAt), NotBefore: stamp(m.NotBefore), Delayed: m.Delayed,
 		ExpiresAt: stamp(m.ExpiresAt), Key: rawText(m.Key), Weight: milli(m.Weight), Cost: milli(m.Cost),
-		CircuitKey: rawText(m.CircuitKey), Attempts: m.Attempts, Payload: rawText(m.Payload),
+		CircuitKey: rawText(m.CircuitKey), Attempts: m.Attempts, Payload: rawText(m.Payload), History: history,
 	}
 	for _, k := range m.ThrottleKeys {
 		l.ThrottleKeys = append(l.ThrottleKeys, rawText(k))
@@ -223,7 +226,7 @@ func newMessageLine(queue string, m *store.Message, st *store.State) messageLine
 	if st != nil {
 		l.State = &stateLine{Attempts: st.Attempts, ReadyAt: stamp(st.ReadyAt), LastError: rawText(st.LastError)}
 		if le := st.Lease; le != (store.Lease{}) {
-			l.State.Lease = &leaseLine{le.ID, rawText(le.Consumer), stamp(le.Deadline)}
+			l.State.Lease = &leaseLine{le.ID, rawText(le.Consumer), stamp(le.Deadline), stamp(le.DeliveredAt), []byte(le.Held)}
 		}
 	}
 	if l.Headers = plainHeaders(m.Headers); l.Headers == nil {
@@ -277,7 +280,9 @@ func (l *messageLine) message(queue store.QueueID) (store.Message, *store.State,
 	}
 	st := &store.State{Ref: ref, Attempts: l.State.Attempts, ReadyAt: int64(l.State.ReadyAt), LastError: string(l.State.LastError)}
 	if le := l.State.Lease; le != nil {
-		st.Lease = store.Lease{ID: le.ID, Consumer: string(le.Consumer), Deadline: int64(le.Deadline)}
+		st.Lease = store.Lease{
+			ID: le.ID, Consumer: string(le.Consumer), Deadline: int64(le.Deadline), DeliveredAt: int64(le.Began), Held: string(le.Held),
+		}
 	}
 	return m, st, nil
 }

@@ -476,7 +476,7 @@ func readReplica(t *testing.T, path string, after int64) *replicaContent {
 	snap, err := f.Snapshot()
 	require.NoError(t, err)
 	have := &replicaContent{Queues: snap.Queues, Messages: map[store.Ref]string{}, Dedupes: map[string]store.ID{}}
-	require.NoError(t, f.Messages(nil, func(m *store.Message, st *store.State) error {
+	require.NoError(t, f.Messages(nil, func(m *store.Message, st *store.State, _ [][]byte) error {
 		attempts := uint32(0)
 		if st != nil {
 			attempts = st.Attempts

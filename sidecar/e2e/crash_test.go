@@ -131,7 +131,7 @@ func (k *kills) note(t testing.TB, p *proc, queues ...string) {
 		}
 	}
 	carried, last := 0, false
-	require.NoError(t, f.Messages(nil, func(m *store.Message, _ *store.State) error {
+	require.NoError(t, f.Messages(nil, func(m *store.Message, _ *store.State, _ [][]byte) error {
 		at, ok := newest[m.Queue]
 		if !ok {
 			return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/filaq/fila/store"
 )
@@ -25,6 +26,9 @@ import (
 //	 9  DeleteConsumers  queue; name, string
 //	10  PutConfig        key and value, strings
 //	11  DeleteConfig     key, string
+//	12  History          ref; record, string
+//	13  State            as many as in section 3, of the lease of each: delivered at; what
+//	                     held the message before, string. Left out if all are empty
 //
 // Times are varints, other numbers uvarints. A ref is queue and sequence number. A
 // message:
@@ -46,6 +50,8 @@ const (
 	sectionDeleteConsumers
 	sectionPutConfig
 	sectionDeleteConfig
+	sectionHistory
+	sectionLeases
 )
 
 const (
@@ -92,6 +98,14 @@ func appendBatch(dst []byte, b *store.Batch) []byte {
 		return putString(putString(dst, e.Key), e.Value)
 	})
 	dst = section(dst, sectionDeleteConfig, b.DeleteConfig, func(dst []byte, k *string) []byte { return putString(dst, *k) })
+	dst = section(dst, sectionHistory, b.History, func(dst []byte, a *store.Attempt) []byte {
+		return putString(putRef(dst, a.Ref), a.Record)
+	})
+	if slices.ContainsFunc(b.State, func(st store.State) bool { return st.Lease.DeliveredAt != 0 || st.Lease.Held != "" }) {
+		dst = section(dst, sectionLeases, b.State, func(dst []byte, st *store.State) []byte {
+			return putString(binary.AppendVarint(dst, st.Lease.DeliveredAt), st.Lease.Held)
+		})
+	}
 	return append(dst, sectionEnd)
 }
 
@@ -319,6 +333,19 @@ func (r *reader) batch() *store.Batch {
 			items(r, &b.PutConfig, func(e *store.Entry) { *e = store.Entry{Key: r.str(), Value: r.str()} })
 		case sectionDeleteConfig:
 			items(r, &b.DeleteConfig, func(k *string) { *k = r.str() })
+		case sectionHistory:
+			items(r, &b.History, func(a *store.Attempt) { *a = store.Attempt{Ref: r.ref(), Record: r.bytes()} })
+		case sectionLeases:
+			var leases []store.Lease
+			items(r, &leases, func(l *store.Lease) { l.DeliveredAt, l.Held = r.varint(), r.str() })
+			if r.err == nil && len(leases) != len(b.State) {
+				r.fail(fmt.Errorf("%d leases of %d states", len(leases), len(b.State)))
+			}
+			for i := range b.State {
+				if r.err == nil {
+					b.State[i].Lease.DeliveredAt, b.State[i].Lease.Held = leases[i].DeliveredAt, leases[i].Held
+				}
+			}
 		default:
 			r.fail(fmt.Errorf("%w: section %d of a batch", ErrUnknown, number))
 		}

@@ -39,6 +39,19 @@ func everything() *store.Batch {
 	}
 }
 
+// remembering has what came after version 1 was first written: batches without it are
+// written as before, and a program that does not know it says so.
+func remembering() *store.Batch {
+	ref := store.Ref{Queue: 7, Seq: 1 << 40}
+	return &store.Batch{
+		History: []store.Attempt{{Ref: ref, Record: []byte("record")}, {Ref: store.Ref{Queue: 1}, Record: []byte{0}}},
+		State: []store.State{
+			{Ref: ref, Attempts: 1},
+			{Ref: ref, Lease: store.Lease{ID: 1, Consumer: "c", Deadline: 5, DeliveredAt: 1e18, Held: "held"}},
+		},
+	}
+}
+
 // Records and positions of version 1 stay readable: what is in a log and in files
 // was written by another version.
 func TestGolden(t *testing.T) {
@@ -46,6 +59,7 @@ func TestGolden(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"epoch":    encode(head{kind: kindEpoch, epoch: 3, n: 1}, beginning{owner: "node-a", token: "ABC"}.append(nil)),
 		"commit":   encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, batches)),
+		"history":  encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{remembering()})),
 		"part":     encode(head{kind: kindCommit, more: true, epoch: 3, n: 3}, []byte("part")),
 		"beat":     encode(head{kind: kindBeat, epoch: 3, n: 1 << 33}, nil),
 		"resign":   encode(head{kind: kindResign, epoch: 3, n: 5}, putString(nil, "node-b")),
@@ -75,6 +89,10 @@ func TestGolden(t *testing.T) {
 	got, err := decodeBatches(body)
 	require.NoError(t, err)
 	require.Equal(t, batches, got)
+	_, body = read("history")
+	got, err = decodeBatches(body)
+	require.NoError(t, err)
+	require.Equal(t, []*store.Batch{remembering()}, got)
 	h, _ = read("part")
 	require.True(t, h.more)
 	_, body = read("resign")
@@ -105,6 +123,19 @@ func TestDamageShows(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestLeasesAreThoseOfTheStates(t *testing.T) {
+	b := remembering()
+	body := appendBatches(nil, []*store.Batch{b})
+	cut := appendBatches(nil, []*store.Batch{{State: b.State[:1]}})
+	states := appendBatches(nil, []*store.Batch{{State: []store.State{{Ref: b.State[0].Ref, Attempts: 1}, {Ref: b.State[1].Ref, Lease: store.Lease{ID: 1, Consumer: "c", Deadline: 5}}}}})
+	wrong := append(cut[:len(cut)-1:len(cut)-1], body[len(states)-1:]...) // one state, and the leases of two
+	_, err := decodeBatches(wrong)
+	require.ErrorContains(t, err, "2 leases of 1 states")
+	unknown := append(cut[:len(cut)-1:len(cut)-1], sectionLeases+1, 1, 0)
+	_, err = decodeBatches(unknown)
+	require.ErrorIs(t, err, ErrUnknown)
+}
+
 func TestPositionOfANewerVersion(t *testing.T) {
 	p := position{seq: 1}.append(nil)
 	p[0]++
@@ -115,7 +146,7 @@ func TestPositionOfANewerVersion(t *testing.T) {
 // What can be read is written and read as the same again, and nothing makes the
 // decoder panic or take memory without end.
 func FuzzRecord(f *testing.F) {
-	for _, name := range []string{"epoch", "commit", "part", "beat", "resign", "position"} {
+	for _, name := range []string{"epoch", "commit", "history", "part", "beat", "resign", "position"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name+".v1"))
 		require.NoError(f, err)
 		f.Add(b)

@@ -21,13 +21,17 @@ type Content struct {
 // Stored is a live message with its state.
 type Stored struct {
 	store.Message
-	State *store.State
+	State   *store.State
+	History [][]byte
 }
 
 // Keep copies what is good during a call only, headers and payload too.
-func Keep(m *store.Message, st *store.State) Stored {
+func Keep(m *store.Message, st *store.State, history [][]byte) Stored {
 	x := Stored{Message: *m}
 	x.Headers, x.Payload = bytes.Clone(m.Headers), bytes.Clone(m.Payload)
+	for _, record := range history {
+		x.History = append(x.History, bytes.Clone(record))
+	}
 	if m.Dead != nil {
 		d := *m.Dead
 		x.Dead = &d
@@ -54,7 +58,7 @@ func Dump(s store.Store) (*Content, error) {
 	var sizes []int
 	_, err = s.Recover(store.Visitor{
 		Message: func(m *store.Message, size int, st *store.State) error {
-			c.Messages = append(c.Messages, Keep(m, st))
+			c.Messages = append(c.Messages, Keep(m, st, nil))
 			refs = append(refs, m.Ref)
 			sizes = append(sizes, size)
 			return nil
@@ -78,6 +82,14 @@ func Dump(s store.Store) (*Content, error) {
 	err = s.Dead(refs, func(i int, d *store.Dead) {
 		if !reflect.DeepEqual(d, c.Messages[i].Dead) {
 			c.Messages[i].Dead = d // whoever compares will see
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.History(refs, func(i int, records [][]byte) {
+		for _, r := range records {
+			c.Messages[i].History = append(c.Messages[i].History, bytes.Clone(r))
 		}
 	})
 	if err != nil {

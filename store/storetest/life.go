@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -57,6 +58,7 @@ func testClose(e *env) {
 	e.s.Submit(&store.Batch{})
 	require.ErrorIs(e, e.s.Read([]store.Ref{ref(1, 1)}, nil), store.ErrClosed)
 	require.ErrorIs(e, e.s.Dead([]store.Ref{ref(1, 1)}, nil), store.ErrClosed)
+	require.ErrorIs(e, e.s.History([]store.Ref{ref(1, 1)}, nil), store.ErrClosed)
 	_, err := e.s.Snapshot()
 	require.ErrorIs(e, err, store.ErrClosed)
 	_, err = e.s.Recover(store.Visitor{})
@@ -96,6 +98,14 @@ func testConcurrentReaders(e *env) {
 						seen = seen || i == 1
 					})
 				}
+				if err == nil || errors.Is(err, store.ErrNotFound) {
+					seen = false
+					err = e.s.History(refs, func(i int, records [][]byte) {
+						kept := refs[i].Seq%keep == 0
+						bad = bad || len(records) > 0 != kept || kept && string(records[0]) != fmt.Sprint(refs[i].Seq)
+						seen = seen || i == 1
+					})
+				}
 				if bad || !seen || (err != nil && !errors.Is(err, store.ErrNotFound)) {
 					errs <- errors.Join(errors.New("wrong bytes, or a live message was not found"), err)
 					return
@@ -107,6 +117,7 @@ func testConcurrentReaders(e *env) {
 		b := store.Batch{Add: []store.Message{message(1, seq)}}
 		if seq%keep == 0 {
 			b.Add[0].Dead = &store.Dead{Attempts: uint32(seq)}
+			b.History = []store.Attempt{attempt(ref(1, seq), fmt.Sprint(seq))}
 		}
 		if old := seq - 50; seq > 50 && old%keep != 0 {
 			b.Finish = []store.Ref{ref(1, old)}

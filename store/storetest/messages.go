@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,7 +41,7 @@ func testRoundTrip(e *env) {
 	bare := store.Message{Ref: ref(1, 9)}
 	state := store.State{
 		Ref: ref(1, 1), Attempts: 3, ReadyAt: 99, LastError: "timeout",
-		Lease: store.Lease{ID: 1 << 60, Consumer: "c1", Deadline: 1234},
+		Lease: store.Lease{ID: 1 << 60, Consumer: "c1", Deadline: 1234, DeliveredAt: 999, Held: "held"},
 	}
 	e.must(store.Batch{Add: []store.Message{message(1, 1), bare, dead}, State: []store.State{state}})
 	c := e.content()
@@ -99,6 +101,109 @@ func testDead(e *env) {
 		require.Equal(e, map[int]*store.Dead{0: one.Dead, 1: nil, 3: one.Dead, 5: {}}, got)
 		e.reopen()
 	}
+}
+
+func attempt(r store.Ref, record string) store.Attempt {
+	return store.Attempt{Ref: r, Record: []byte(record)}
+}
+
+// histories reads the histories of messages that are there, before and after a reopen.
+func (e *env) histories(refs ...store.Ref) (all [][]string) {
+	e.Helper()
+	for i := range 2 {
+		got := make([][]string, len(refs))
+		require.NoError(e, e.s.History(refs, func(i int, records [][]byte) {
+			got[i] = []string{}
+			for _, r := range records {
+				got[i] = append(got[i], string(r))
+			}
+		}))
+		if i == 0 {
+			e.reopen()
+			all = got
+		}
+		require.Equal(e, all, got)
+	}
+	return all
+}
+
+func testHistory(e *env) {
+	e.queue(2)
+	e.must(store.Batch{
+		Add:     []store.Message{message(1, 1), message(1, 2), message(2, 1)},
+		History: []store.Attempt{attempt(ref(1, 1), "one"), attempt(ref(1, 9), "of nobody"), attempt(ref(2, 1), "other"), attempt(ref(1, 1), "two")},
+	})
+	require.Equal(e, [][]string{{"one", "two"}, {}, {"other"}, {"one", "two"}}, e.histories(ref(1, 1), ref(1, 2), ref(2, 1), ref(1, 1)))
+	e.must(store.Batch{History: []store.Attempt{attempt(ref(1, 1), "three"), attempt(ref(1, 2), "first")}})
+	require.Equal(e, [][]string{{"one", "two", "three"}, {"first"}}, e.histories(ref(1, 1), ref(1, 2)))
+	require.Equal(e, int64(3), e.s.Stats().Histories)
+
+	var got []int
+	err := e.s.History([]store.Ref{ref(1, 7), ref(2, 1), ref(9, 1)}, func(i int, _ [][]byte) { got = append(got, i) })
+	require.ErrorIs(e, err, store.ErrNotFound)
+	require.Equal(e, []int{1}, got)
+
+	// It ends with its message: who gets the number has no past.
+	e.must(store.Batch{Finish: []store.Ref{ref(1, 1), ref(1, 2)}, History: []store.Attempt{attempt(ref(1, 1), "late")}})
+	e.must(store.Batch{Add: []store.Message{message(1, 1), message(1, 2)}, History: []store.Attempt{attempt(ref(1, 2), "anew")}})
+	require.Equal(e, [][]string{{}, {"anew"}}, e.histories(ref(1, 1), ref(1, 2)))
+	e.must(store.Batch{DeleteQueues: []store.QueueID{1}})
+	require.Equal(e, int64(1), e.s.Stats().Histories)
+
+	require.ErrorIs(e, e.do(store.Batch{History: []store.Attempt{attempt(ref(2, 1), "")}}), store.ErrInvalid)
+	long := strings.Repeat("x", store.MaxAttemptBytes+1)
+	require.ErrorIs(e, e.do(store.Batch{History: []store.Attempt{attempt(ref(2, 1), long)}}), store.ErrTooBig)
+	e.must(store.Batch{History: []store.Attempt{attempt(ref(2, 1), long[1:])}})
+	require.Equal(e, [][]string{{"other", long[1:]}}, e.histories(ref(2, 1)))
+}
+
+// The first record stays, and of the others the newest.
+func testHistoryIsBounded(e *env) {
+	e.queue(1)
+	e.must(store.Batch{Add: []store.Message{message(1, 1), message(1, 2)}})
+	for i := range 40 {
+		e.must(store.Batch{History: []store.Attempt{attempt(ref(1, 1), fmt.Sprint(i))}})
+	}
+	want := []string{"0"}
+	for i := 40 - store.MaxHistory + 1; i < 40; i++ {
+		want = append(want, fmt.Sprint(i))
+	}
+	require.Equal(e, [][]string{want}, e.histories(ref(1, 1)))
+
+	var all store.Batch
+	for i := range 10 {
+		all.History = append(all.History, attempt(ref(1, 2), strings.Repeat(fmt.Sprint(i), store.MaxAttemptBytes)))
+	}
+	e.must(all)
+	got := e.histories(ref(1, 2))[0]
+	first := make([]byte, 0, 4)
+	for _, r := range got {
+		first = append(first, r[0])
+	}
+	require.Equal(e, "089", string(first)) // with their lengths four are too long
+	e.must(store.Batch{History: []store.Attempt{attempt(ref(1, 2), "small")}})
+	require.Len(e, e.histories(ref(1, 2))[0], 4)
+}
+
+func testHistoryMoves(e *env) {
+	e.queue(2)
+	e.must(store.Batch{Add: []store.Message{message(1, 1), message(1, 2)}, History: []store.Attempt{attempt(ref(1, 1), "one")}})
+	e.must(store.Batch{
+		Move:    []store.Move{{From: ref(1, 1), To: message(2, 1)}, {From: ref(1, 2), To: message(2, 2)}},
+		History: []store.Attempt{attempt(ref(2, 1), "two"), attempt(ref(1, 1), "of nobody"), attempt(ref(2, 2), "first")},
+	})
+	require.Equal(e, [][]string{{"one", "two"}, {"first"}}, e.histories(ref(2, 1), ref(2, 2)))
+	require.Equal(e, int64(2), e.s.Stats().Histories)
+	// There and back, and a number that is free again, in one batch each.
+	e.must(store.Batch{
+		Add:     []store.Message{message(1, 3)},
+		Move:    []store.Move{{From: ref(2, 1), To: message(1, 4)}, {From: ref(1, 4), To: message(2, 3)}, {From: ref(2, 2), To: message(1, 1)}},
+		History: []store.Attempt{attempt(ref(2, 3), "three")},
+	})
+	require.Equal(e, [][]string{{"one", "two", "three"}, {"first"}, {}}, e.histories(ref(2, 3), ref(1, 1), ref(1, 3)))
+	e.must(store.Batch{Move: []store.Move{{From: ref(2, 3), To: message(1, 5)}}, Finish: []store.Ref{ref(1, 5)}})
+	e.must(store.Batch{Add: []store.Message{message(1, 5), message(2, 3)}})
+	require.Equal(e, [][]string{{}, {}}, e.histories(ref(1, 5), ref(2, 3)))
 }
 
 func testFinish(e *env) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -37,6 +38,7 @@ type modelData struct {
 	config    map[string]string
 	messages  map[store.Ref]store.Message
 	states    map[store.Ref]store.State
+	histories map[store.Ref][][]byte
 	dedupes   map[string]store.Dedupe
 	next      store.QueueID
 	secret    []byte
@@ -50,7 +52,8 @@ func newModelData(created int64) *modelData {
 	return &modelData{
 		queues: map[store.QueueID]store.QueueRecord{}, consumers: map[string]store.ConsumerRecord{},
 		config: map[string]string{}, messages: map[store.Ref]store.Message{}, states: map[store.Ref]store.State{},
-		dedupes: map[string]store.Dedupe{}, next: 1, created: created, at: created,
+		histories: map[store.Ref][][]byte{},
+		dedupes:   map[string]store.Dedupe{}, next: 1, created: created, at: created,
 	}
 }
 
@@ -58,6 +61,7 @@ func (d *modelData) clone() *modelData {
 	c := *d
 	c.queues, c.consumers, c.config = maps.Clone(d.queues), maps.Clone(d.consumers), maps.Clone(d.config)
 	c.messages, c.states, c.dedupes = maps.Clone(d.messages), maps.Clone(d.states), maps.Clone(d.dedupes)
+	c.histories = maps.Clone(d.histories)
 	return &c
 }
 
@@ -196,9 +200,17 @@ func (d *modelData) apply(b *store.Batch) error {
 		if err := d.add(mv.To); err != nil {
 			return err
 		}
+		if h, ok := d.histories[mv.From]; ok {
+			d.histories[mv.To.Ref] = h
+		}
 	}
 	for ref := range from {
 		d.finish(ref)
+	}
+	for _, a := range b.History {
+		if _, ok := d.messages[a.Ref]; ok {
+			d.histories[a.Ref] = remembered(d.histories[a.Ref], a.Record)
+		}
 	}
 	for _, st := range b.State {
 		if _, ok := d.messages[st.Ref]; ok {
@@ -236,9 +248,27 @@ func (d *modelData) add(a store.Message) error {
 	return nil
 }
 
+// remembered is a history with one more record. It keeps the first one and, of the
+// others, the newest.
+func remembered(history [][]byte, record []byte) [][]byte {
+	all := append(slices.Clone(history), bytes.Clone(record))
+	tooMuch := func() bool {
+		n := 0
+		for _, r := range all {
+			n += len(binary.AppendUvarint(nil, uint64(len(r)))) + len(r)
+		}
+		return len(all) > store.MaxHistory || n > store.MaxHistoryBytes
+	}
+	for tooMuch() {
+		all = slices.Delete(all, 1, 2)
+	}
+	return all
+}
+
 func (d *modelData) finish(ref store.Ref) {
 	delete(d.messages, ref)
 	delete(d.states, ref)
+	delete(d.histories, ref)
 }
 
 func (d *modelData) remove(b *store.Batch) {
@@ -255,6 +285,7 @@ func (d *modelData) remove(b *store.Batch) {
 		delete(d.queues, id)
 		maps.DeleteFunc(d.messages, func(r store.Ref, _ store.Message) bool { return r.Queue == id })
 		maps.DeleteFunc(d.states, func(r store.Ref, _ store.State) bool { return r.Queue == id })
+		maps.DeleteFunc(d.histories, func(r store.Ref, _ [][]byte) bool { return r.Queue == id })
 		maps.DeleteFunc(d.consumers, func(_ string, c store.ConsumerRecord) bool { return c.Queue == id })
 		maps.DeleteFunc(d.dedupes, func(_ string, x store.Dedupe) bool { return x.Queue == id })
 	}
@@ -350,6 +381,11 @@ func (m *Model) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error {
 	return m.each(refs, func(i int, x store.Message) { fn(i, x.Dead) })
 }
 
+// History implements store.Store.
+func (m *Model) History(refs []store.Ref, fn func(i int, records [][]byte)) error {
+	return m.each(refs, func(i int, x store.Message) { fn(i, m.data.histories[x.Ref]) })
+}
+
 func (m *Model) each(refs []store.Ref, fn func(i int, x store.Message)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -372,7 +408,7 @@ func (m *Model) Stats() store.Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := int64(len(m.data.messages))
-	st := store.Stats{Messages: n, StoredMessages: n, States: int64(len(m.data.states)), Commits: m.data.commits}
+	st := store.Stats{Messages: n, StoredMessages: n, States: int64(len(m.data.states)), Histories: int64(len(m.data.histories)), Commits: m.data.commits}
 	for _, a := range m.data.messages {
 		st.LiveBytes += int64(len(a.Headers) + len(a.Payload))
 	}

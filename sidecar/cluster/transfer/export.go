@@ -157,9 +157,9 @@ func (o *Options) join(b *store.Builder, m *meta.Meta, moved *Moved) error {
 	}
 	to := filler{b: b}
 	for _, f := range files {
-		err := f.Messages(nil, func(m *store.Message, st *store.State) error {
+		err := f.Messages(nil, func(m *store.Message, st *store.State, history [][]byte) error {
 			moved.Messages++
-			return to.message(m, st)
+			return to.message(m, st, history)
 		})
 		if err == nil {
 			err = f.Dedupes(nil, func(d store.Dedupe) error {

@@ -138,13 +138,13 @@ func (o *Options) split(f *store.File, snap *store.Snapshot, places map[string]m
 		}
 		files = append(files, path)
 	}
-	err = f.Messages(nil, func(m *store.Message, st *store.State) error {
+	err = f.Messages(nil, func(m *store.Message, st *store.State, history [][]byte) error {
 		s := of[m.Queue]
 		if s == nil {
 			return fmt.Errorf("message %d is of queue %d, which does not exist", m.Seq, m.Queue)
 		}
 		moved.Messages++
-		return s.message(m, st)
+		return s.message(m, st, history)
 	})
 	if err == nil {
 		err = f.Dedupes(nil, func(d store.Dedupe) error {

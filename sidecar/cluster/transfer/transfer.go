@@ -149,12 +149,15 @@ type filler struct {
 	size  int
 }
 
-func (f *filler) message(m *store.Message, st *store.State) error {
+func (f *filler) message(m *store.Message, st *store.State, history [][]byte) error {
 	c := *m // headers and payload are good during the call only
 	c.Headers, c.Payload = append([]byte(nil), m.Headers...), append([]byte(nil), m.Payload...)
 	f.batch.Add = append(f.batch.Add, c)
 	if st != nil {
 		f.batch.State = append(f.batch.State, *st)
+	}
+	for _, record := range history {
+		f.batch.History = append(f.batch.History, store.Attempt{Ref: m.Ref, Record: append([]byte(nil), record...)})
 	}
 	f.size += len(c.Headers) + len(c.Payload)
 	return f.full()
