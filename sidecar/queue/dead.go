@@ -12,6 +12,7 @@ import (
 type cause struct {
 	reason, err, code string
 	reply             string // who waits for it to be on disk; empty: nobody
+	past              *Past  // the attempt that was the last; nil: there was none
 }
 
 // deadLetter moves message seq, which no place holds any more or a lease, to the
@@ -34,6 +35,9 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	q.m.flush()
 	c := q.m.journal.fresh()
 	c.Move = append(c.Move, store.Move{From: q.ref(seq), To: msg})
+	if why.past != nil {
+		c.History = append(c.History, store.Attempt{Ref: msg.Ref, Record: why.past.Append(nil)})
+	}
 	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size})
 	if why.reply != "" {
 		c.Replies = append(c.Replies, Reply{Kind: ReplyDone, Subject: why.reply})
@@ -101,11 +105,13 @@ func (c Redrive) apply(q *side) {
 	q.m.flush()
 	b := q.m.journal.fresh()
 	b.Ticket, b.redrive = c.Ticket, &c
+	again := (&Past{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
 	t := to.tally()
 	for i := range c.Go {
 		g := &c.Go[i]
 		g.Message.Ref = to.ref(to.nextSeq())
 		b.Move = append(b.Move, store.Move{From: q.ref(g.From), To: g.Message})
+		b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: again})
 		t.Messages++
 		t.Bytes += g.Size
 	}

@@ -66,14 +66,15 @@ func (q *side) deliver(now int64) (more bool) {
 			}
 			held = 0
 		}
+		held := q.heldUntil(id, s, now)
 		q.take(f, id, s, now)
-		q.lease(seq, s, p, q.consumers.next(), now)
+		q.lease(seq, s, p, held, q.consumers.next(), now)
 	}
 	return true
 }
 
 // lease gives message seq to c.
-func (q *side) lease(seq uint64, s *slot, p *permit, c *consumer, now int64) {
+func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, now int64) {
 	le := lease{
 		id:       q.m.nextLease(),
 		seq:      seq,
@@ -81,6 +82,8 @@ func (q *side) lease(seq uint64, s *slot, p *permit, c *consumer, now int64) {
 		deadline: now + q.visibility(),
 		consumer: c,
 		reg:      c.reg,
+		at:       now,
+		held:     held,
 	}
 	i := q.leases.add(le)
 	q.leases.toStore(i, now)

@@ -16,7 +16,7 @@ import (
 func TestFailures(t *testing.T) {
 	const script = "function on_failure(msg) end"
 	byHook := func(reason string, d time.Duration) *queue.Verdict {
-		return &queue.Verdict{Reason: reason, Delay: int64(d), ByHook: true}
+		return &queue.Verdict{Reason: reason, Delay: int64(d), DecidedBy: wire.DecidedByHook}
 	}
 	retry := &queue.Verdict{Outcome: breaker.Failure} // nobody has decided
 	boom := wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: "E1"}

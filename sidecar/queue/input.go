@@ -86,8 +86,14 @@ type Verdict struct {
 	Outcome breaker.Outcome // for the circuit: Failure, or Neutral if the message itself is at fault
 	Reason  string          // one of wire.Reason...: it is a dead letter; empty: it is retried
 	Delay   int64           // ns until the retry
-	ByHook  bool            // on_failure has decided: the default of max_deliveries does not count
+
+	DecidedBy string // one of wire.DecidedBy...
+	Rule      string // error rule that the failure fits; empty: none
 }
+
+// ByHook reports whether on_failure has decided: then the default of max_deliveries does
+// not count.
+func (v *Verdict) ByHook() bool { return v.DecidedBy == wire.DecidedByHook }
 
 // Change is a rare input. The types that implement it are in this file.
 type Change interface{ apply(s *side) }

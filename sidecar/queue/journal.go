@@ -137,6 +137,7 @@ func (j *journal) recycle(c *Commit) {
 		Batch: store.Batch{
 			Add:             emptied(c.Add, keep),
 			Finish:          c.Finish[:0],
+			History:         emptied(c.History, keep),
 			State:           emptied(c.State, keep),
 			Dedupe:          emptied(c.Dedupe, keep),
 			PutConsumers:    emptied(c.PutConsumers, keep),
@@ -289,7 +290,7 @@ func (c *Commit) cut(n int) {
 
 // empty reports whether nothing has to be written and nobody waits for it.
 func (c *Commit) empty() bool {
-	return len(c.Add)+len(c.Move)+len(c.Finish)+len(c.State)+len(c.Dedupe)+
+	return len(c.Add)+len(c.Move)+len(c.History)+len(c.Finish)+len(c.State)+len(c.Dedupe)+
 		len(c.PutConsumers)+len(c.DeleteConsumers)+len(c.Replies) == 0
 }
 
@@ -394,12 +395,12 @@ func (m *Queue) flushIfDue(now int64) {
 }
 
 // keepWorking takes the messages out of the open commit whose acks may come soon,
-// when something else in it is due. States and dedupe ids must not come to be on
-// disk before their messages.
+// when something else in it is due. States, histories and dedupe ids must not come to
+// be on disk before their messages.
 func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 	j, main := &m.journal, &m.sides[Main]
 	c := j.open
-	if j.working == 0 || c.full() || len(c.State)+len(c.Dedupe) > 0 {
+	if j.working == 0 || c.full() || len(c.History)+len(c.State)+len(c.Dedupe) > 0 {
 		return nil, 0
 	}
 	since := now - j.linger()

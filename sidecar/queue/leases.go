@@ -14,6 +14,8 @@ type lease struct {
 	order    int64   // of the delivery, among all of this process
 	stored   bool    // the store has it
 	permit   *permit // what it holds of its gates; nil: nothing
+	at       int64   // when the message was delivered; 0: not known
+	held     []Hold  // what held it before
 }
 
 // leaseTable holds the leases of a queue in the order of their deadlines.
@@ -181,6 +183,15 @@ func (q *side) storeLeases(now int64) {
 	}
 }
 
+// record is what is stored of the lease.
+func (le *lease) record() store.Lease {
+	r := store.Lease{ID: le.id, Consumer: le.consumer.name, Deadline: le.deadline, DeliveredAt: le.at}
+	if len(le.held) > 0 {
+		r.Held = string(appendHolds(nil, le.held))
+	}
+	return r
+}
+
 func (q *side) storeLease(le *lease) {
 	le.stored = true
 	s := q.slots.Get(le.seq)
@@ -190,6 +201,6 @@ func (q *side) storeLease(le *lease) {
 		Ref:      q.ref(le.seq),
 		Attempts: s.attempts,
 		ReadyAt:  s.readyAt,
-		Lease:    store.Lease{ID: le.id, Consumer: le.consumer.name, Deadline: le.deadline},
+		Lease:    le.record(),
 	})
 }

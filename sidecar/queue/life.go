@@ -98,7 +98,7 @@ func (q *side) onAck(in *Input, now int64) {
 		}
 	case wire.AckNack:
 		q.tally().Nacked++
-		q.fail(seq, s, Failure{
+		q.fail(seq, s, wire.AttemptNack, Failure{
 			Error: in.Ack.Error, Code: in.Ack.ErrorCode, Reply: in.Reply,
 			HasDelay: in.Ack.HasDelay, Delay: int64(in.Ack.Delay),
 		}, int64(in.Ack.RetryAfter), now)
@@ -108,9 +108,15 @@ func (q *side) onAck(in *Input, now int64) {
 			return
 		}
 		s.attempts++
-		q.deadLetter(seq, s, cause{reason: wire.ReasonTerm, err: in.Ack.Error, code: in.Ack.ErrorCode, reply: in.Reply}, now)
+		a := spentBy(&q.leases.items[s.ref], wire.AttemptTerm, now)
+		p := q.past(s, s.attempts, &a)
+		p.Error, p.Code, p.DecidedBy, p.Reason = in.Ack.Error, in.Ack.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
+		q.deadLetter(seq, s, cause{reason: wire.ReasonTerm, err: in.Ack.Error, code: in.Ack.ErrorCode, reply: in.Reply, past: &p}, now)
 	case wire.AckNoResponders:
 		le := q.takeBack(seq, s, now)
+		a := spentBy(&le, wire.AttemptNoResponders, now)
+		p := q.past(s, s.attempts+1, &a)
+		q.remember(seq, &p)
 		if c := le.consumer; c.reg == le.reg {
 			q.unreachable(c, now)
 		}
@@ -168,26 +174,28 @@ func (q *side) answer(replyTo string) {
 // onExpired ends the attempt of a message whose lease has run out.
 func (q *side) onExpired(seq uint64, now int64) {
 	q.tally().Expired++
-	q.fail(seq, q.slots.Get(seq), Failure{Error: leaseExpired}, 0, now)
+	q.fail(seq, q.slots.Get(seq), wire.AttemptExpired, Failure{Error: leaseExpired}, 0, now)
 }
 
 // undecided is what the verdict about a failed attempt is waited for with.
 type undecided struct {
 	attempts uint32
+	spent    spent
 	pass     breaker.Pass // of the circuit of its subqueue; 0: none
 }
 
-// fail ends the attempt of the leased message seq. retryAfter (ns) is for how long
+// fail ends the attempt of the leased message seq in that way. retryAfter (ns) is for how long
 // the destination wants to be left alone. What the delivery held is given back at
 // once; only the circuit waits for the verdict, if there is to be one.
-func (q *side) fail(seq uint64, s *slot, f Failure, retryAfter, now int64) {
+func (q *side) fail(seq uint64, s *slot, outcome string, f Failure, retryAfter, now int64) {
 	s.attempts++
 	judged := !q.isDead() && q.m.settings.Judge
 	e := ending{outcome: breaker.Failure, later: judged}
 	if q.isDead() {
 		e = neutral
 	}
-	_, pass := q.unlease(s, e, now)
+	le, pass := q.unlease(s, e, now)
+	a := spentBy(&le, outcome, now)
 	q.retryAfter(s, retryAfter, now)
 	q.countFailure(s, now)
 	f.Side, f.Seq, f.ID, f.Attempts, f.Key = q.which, seq, s.id, s.attempts, q.keys.name(s.flow)
@@ -196,11 +204,11 @@ func (q *side) fail(seq uint64, s *slot, f Failure, retryAfter, now int64) {
 			q.tally().Failed++
 		}
 		s.state = slotMoving
-		v := Verdict{Failure: f}
+		v := Verdict{Failure: f, DecidedBy: wire.DecidedByDefault}
 		if f.HasDelay {
-			v.Delay = f.Delay
+			v.Delay, v.DecidedBy = f.Delay, wire.DecidedByConsumer
 		}
-		q.conclude(s, &v, now)
+		q.conclude(s, &v, &a, now)
 		return
 	}
 	f.Fresh = q.uncommitted(seq)
@@ -208,7 +216,7 @@ func (q *side) fail(seq uint64, s *slot, f Failure, retryAfter, now int64) {
 	if q.failing == nil {
 		q.failing = make(map[uint64]undecided)
 	}
-	q.failing[seq] = undecided{attempts: s.attempts, pass: pass}
+	q.failing[seq] = undecided{attempts: s.attempts, spent: a, pass: pass}
 	q.m.out.Judge = append(q.m.out.Judge, f)
 }
 
@@ -223,26 +231,29 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 	s := q.slots.Get(v.Seq)
 	q.returnPass(s, u.pass, v.Outcome, now)
 	s.state = slotMoving
-	q.conclude(s, v, now)
+	q.conclude(s, v, &u.spent, now)
 }
 
-// conclude retries or dead-letters a message whose attempt has failed, and which is
+// conclude retries or dead-letters a message whose attempt a has failed, and which is
 // in no place.
-func (q *side) conclude(s *slot, v *Verdict, now int64) {
-	reason := ""
+func (q *side) conclude(s *slot, v *Verdict, a *spent, now int64) {
+	p := q.past(s, s.attempts, a)
+	p.Error, p.Code, p.DecidedBy, p.Rule = v.Error, v.Code, v.DecidedBy, v.Rule
 	switch {
 	case q.isDead():
 	case q.expired(v.Seq, s, now):
-		reason = wire.ReasonExpired
-	case q.exhausted(s.attempts, v.ByHook):
-		reason = wire.ReasonMaxDeliveries
+		p.Reason, p.DecidedBy = wire.ReasonExpired, wire.DecidedByTTL
+	case q.exhausted(s.attempts, v.ByHook()):
+		p.Reason, p.DecidedBy = wire.ReasonMaxDeliveries, wire.DecidedByLimit
 	default:
-		reason = v.Reason
+		p.Reason = v.Reason
 	}
-	if reason != "" {
-		q.deadLetter(v.Seq, s, cause{reason: reason, err: v.Error, code: v.Code, reply: v.Reply}, now)
+	if p.Reason != "" {
+		q.deadLetter(v.Seq, s, cause{reason: p.Reason, err: v.Error, code: v.Code, reply: v.Reply, past: &p}, now)
 		return
 	}
+	p.Delay = v.Delay
+	q.remember(v.Seq, &p)
 	s.readyAt = now + v.Delay
 	q.storeState(v.Seq, s, v.Error)
 	q.answer(v.Reply)

@@ -7,6 +7,7 @@ import (
 
 // pauses say what operators and safety limits hold of a side.
 type pauses struct {
+	stalls   stalls                            // by pauses of the side
 	until    int64                             // it delivers nothing until then; 0: it does
 	keys     map[string]int64                  // fairness keys, until when
 	failures map[string]*breaker.FailureWindow // of fairness keys, if they are limited
@@ -14,7 +15,10 @@ type pauses struct {
 
 func (p PauseQueue) apply(q *side) {
 	q.pauses.until = p.Until
-	if p.Until != 0 {
+	if p.Until == 0 {
+		q.pauses.stalls.end(q.m.now)
+	} else {
+		q.pauses.stalls.begin(ByPause, placeQueue, q.name, q.m.now)
 		q.cancelReservation(q.gating.reserving) // nothing is kept from others for a pause
 	}
 }
@@ -26,6 +30,7 @@ func (q *side) paused(now int64) bool {
 		return false
 	}
 	if q.pauses.until <= now {
+		q.pauses.stalls.end(q.pauses.until)
 		q.pauses.until = 0
 		return false
 	}

@@ -132,7 +132,13 @@ func (q *side) recoverLease(r recoveredLease) {
 	c := q.consumers.named(r.Consumer)
 	c.inFlight++
 	s.state = slotLeased
-	le := lease{id: r.ID, seq: r.seq, deadline: r.Deadline, consumer: c, stored: true}
+	le := lease{id: r.ID, seq: r.seq, deadline: r.Deadline, consumer: c, stored: true, at: r.DeliveredAt}
+	if r.Held != "" {
+		held := pastReader{b: []byte(r.Held)}
+		if le.held = held.holds(); held.done() != nil {
+			le.held = nil // of a newer fila
+		}
+	}
 	if s.sub != 0 {
 		le.permit = q.gating.newPermit()
 		le.permit.ticket = q.gating.subs.at(s.sub).set.Adopt()

@@ -40,7 +40,8 @@ type subqueue struct {
 	counted int32     // messages that count as blocked
 	since   int64     // when its first message was blocked; 0: it was not
 	probe   probe
-	retry   bool // its first message was redelivered, and has not been blocked since
+	retry   bool   // its first message was redelivered, and has not been blocked since
+	stalls  uint32 // its row in gating.stalls; 0: it was never blocked
 	reserve reserve
 
 	sisters struct{ prev, next subID } // its neighbours among the subqueues of the flow; 0: none
@@ -173,6 +174,7 @@ func (q *side) releaseSub(id subID, now int64) {
 	if sub.circuit != nil {
 		q.m.out.Circuits = q.m.circuits.Drop(sub.circuit, now, q.m.out.Circuits)
 	}
+	q.gating.forgetStalls(sub)
 	q.gating.subs.remove(id)
 }
 
@@ -379,8 +381,12 @@ func (q *side) place(id subID) {
 		}
 	}
 	q.count(sub, blocked-sub.counted)
+	if sub.list.Len() == 0 || sub.wait == 0 && sub.probe.at == 0 {
+		q.ran(sub)
+	}
 	if sub.list.Len() == 0 && sub.name == "" && sub.refs == 0 {
 		q.keys.entries[sub.flow].bare = 0
+		q.gating.forgetStalls(sub)
 		q.gating.subs.remove(id)
 	}
 }
@@ -475,6 +481,7 @@ func (q *side) block(id subID, why obstacle, now int64) {
 		sub.since = now
 	}
 	q.stand(id, sub, gate, uncharged, why)
+	q.stalled(sub, now)
 	q.place(id)
 	q.flowChanged(sub.flow)
 	if q.order.on {

@@ -22,6 +22,8 @@ type gating struct {
 	trying    bool              // messages try their gates: what opens now is looked at in the next step
 	wakes     []*throttle.Wait  // scratch
 	permits   []*permit         // to be used again
+	stalls    stallTable        // of subqueues, see stalls
+	held      []Hold            // scratch
 	reserving subID             // the subqueue that has the Reservation of the process
 	noCredit  int64             // since when nobody has credit, while there is a Reservation; 0: somebody has
 	blockedBy [BlockKinds]int64 // messages, by what their subqueues were blocked by last

@@ -98,7 +98,7 @@ func (j *judge) run() {
 //  6. the first error rule that fits, with its retry policy or the queue's
 //  7. the default of the queue: [rules.Backoff]
 //
-// The first two have the last word: they hold whatever the verdict is, and ByHook lifts
+// The first two have the last word: they hold whatever the verdict is, and a hook lifts
 // the default of max_deliveries. What the rules say about the circuit and the severity
 // counts in any case.
 func (j *judge) judge(f *queue.Failure) *queue.Verdict {
@@ -106,7 +106,7 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	p := q.policy.Load()
 	ruled := j.r.shard.Control.Rules().Judge(q.name, p.settings.RetryPolicy, f.Code, f.Error, f.Attempts, rand.Float64)
 	q.metrics.Failure(ruled.Severity)
-	v := &queue.Verdict{Failure: *f, Outcome: breaker.Failure}
+	v := &queue.Verdict{Failure: *f, Outcome: breaker.Failure, Rule: ruled.Rule}
 	if ruled.MessageFault {
 		v.Outcome = breaker.Neutral
 	}
@@ -116,7 +116,7 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	}
 	switch {
 	case hook.Decided:
-		v.ByHook = true
+		v.DecidedBy = wire.DecidedByHook
 		switch {
 		case hook.Action == hooks.DeadLetter:
 			v.Reason = wire.ReasonOnFailure
@@ -126,11 +126,15 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 			v.Delay = f.Delay
 		}
 	case f.HasDelay:
-		v.Delay = f.Delay
+		v.Delay, v.DecidedBy = f.Delay, wire.DecidedByConsumer
 	default:
 		j.report(f, &ruled)
-		v.Reason, v.Delay = deadReason(&ruled), ruled.Delay
-		if v.Reason == "" && ruled.Policy == "" {
+		v.Reason, v.Delay, v.DecidedBy = deadReason(&ruled), ruled.Delay, wire.DecidedByRule
+		switch {
+		case ruled.Policy != "" && ruled.Rule == "":
+			v.DecidedBy = wire.DecidedByPolicy
+		case ruled.Policy == "" && v.Reason == "":
+			v.DecidedBy = wire.DecidedByDefault
 			v.Delay = rules.Backoff(&p.settings, f.Attempts, rand.Float64)
 		}
 	}

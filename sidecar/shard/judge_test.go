@@ -54,31 +54,31 @@ func TestVerdicts(t *testing.T) {
 		severity           string
 		event              string
 	}{
-		"nothing":                           {delay: -1, want: queue.Verdict{Delay: 1e9}},
-		"the nack's delay":                  {delay: time.Second, want: queue.Verdict{Delay: 1e9}},
-		"the nack's delay of zero":          {delay: 0, policy: "later"},
-		"the hook before it":                {hook: retry, delay: time.Second, want: queue.Verdict{Delay: 3e9, ByHook: true}},
-		"the hook gives up all the same":    {hook: dead, delay: time.Second, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
-		"the hook leaves it to the nack":    {hook: plain, delay: time.Minute, want: queue.Verdict{Delay: 60e9, ByHook: true}},
-		"the hook wants none":               {hook: none, delay: time.Minute, want: queue.Verdict{ByHook: true}},
-		"the hook names none, nor the nack": {hook: plain, policy: "later", delay: -1, want: queue.Verdict{ByHook: true}},
-		"a broken hook leaves it to it":     {hook: fails, delay: time.Minute, code: "C", want: queue.Verdict{Delay: 60e9}, severity: rules.Critical},
-		"the hook is told":                  {hook: told, delay: 1500 * time.Millisecond, want: queue.Verdict{Delay: 3e9, ByHook: true}},
-		"the hook is told of none":          {hook: told, delay: -1, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
-		"before the rules":                  {code: "C", delay: time.Second, want: queue.Verdict{Delay: 1e9}, severity: rules.Critical},
-		"and yet no fault of the circuit":   {code: "L", delay: 0, want: queue.Verdict{Outcome: breaker.Neutral}, severity: rules.Low},
-		"the hook retries":                  {hook: retry, delay: -1, want: queue.Verdict{Delay: 3e9, ByHook: true}},
-		"the hook gives up":                 {hook: dead, delay: -1, want: queue.Verdict{ByHook: true, Reason: wire.ReasonOnFailure}},
-		"the hook before the rules":         {hook: retry, code: "C", delay: -1, want: queue.Verdict{Delay: 3e9, ByHook: true}, severity: rules.Critical},
-		"a broken hook":                     {hook: fails, delay: -1, want: queue.Verdict{Delay: 1e9}},
-		"a broken hook leaves it to a rule": {hook: fails, code: "C", delay: -1, want: queue.Verdict{Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
-		"a critical rule":                   {code: "C", delay: -1, want: queue.Verdict{Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
-		"a rule with a policy":              {code: "H", delay: -1, want: queue.Verdict{Delay: 2e9}, severity: rules.High, event: wire.EventFailureHigh},
-		"a rule that never retries":         {code: "N", delay: -1, want: queue.Verdict{Reason: wire.ReasonRetryPolicy}},
-		"a mild rule":                       {code: "L", delay: -1, want: queue.Verdict{Delay: 1e9, Outcome: breaker.Neutral}, severity: rules.Low},
-		"the queue's policy":                {policy: "later", delay: -1, want: queue.Verdict{Delay: 2e9}},
-		"the queue's policy never retries":  {policy: "never", delay: -1, want: queue.Verdict{Reason: wire.ReasonRetryPolicy}},
-		"a policy that is gone":             {policy: "gone", delay: -1, want: queue.Verdict{Delay: 1e9}},
+		"nothing":                           {delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByDefault, Delay: 1e9}},
+		"the nack's delay":                  {delay: time.Second, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 1e9}},
+		"the nack's delay of zero":          {delay: 0, policy: "later", want: queue.Verdict{DecidedBy: wire.DecidedByConsumer}},
+		"the hook before it":                {hook: retry, delay: time.Second, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
+		"the hook gives up all the same":    {hook: dead, delay: time.Second, want: queue.Verdict{DecidedBy: wire.DecidedByHook, Reason: wire.ReasonOnFailure}},
+		"the hook leaves it to the nack":    {hook: plain, delay: time.Minute, want: queue.Verdict{Delay: 60e9, DecidedBy: wire.DecidedByHook}},
+		"the hook wants none":               {hook: none, delay: time.Minute, want: queue.Verdict{DecidedBy: wire.DecidedByHook}},
+		"the hook names none, nor the nack": {hook: plain, policy: "later", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook}},
+		"a broken hook leaves it to it":     {hook: fails, delay: time.Minute, code: "C", want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 60e9}, severity: rules.Critical},
+		"the hook is told":                  {hook: told, delay: 1500 * time.Millisecond, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
+		"the hook is told of none":          {hook: told, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook, Reason: wire.ReasonOnFailure}},
+		"before the rules":                  {code: "C", delay: time.Second, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 1e9}, severity: rules.Critical},
+		"and yet no fault of the circuit":   {code: "L", delay: 0, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Outcome: breaker.Neutral}, severity: rules.Low},
+		"the hook retries":                  {hook: retry, delay: -1, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
+		"the hook gives up":                 {hook: dead, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook, Reason: wire.ReasonOnFailure}},
+		"the hook before the rules":         {hook: retry, code: "C", delay: -1, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}, severity: rules.Critical},
+		"a broken hook":                     {hook: fails, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByDefault, Delay: 1e9}},
+		"a broken hook leaves it to a rule": {hook: fails, code: "C", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
+		"a critical rule":                   {code: "C", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Reason: wire.ReasonCritical}, severity: rules.Critical, event: wire.EventFailureCritical},
+		"a rule with a policy":              {code: "H", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Delay: 2e9}, severity: rules.High, event: wire.EventFailureHigh},
+		"a rule that never retries":         {code: "N", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByRule, Reason: wire.ReasonRetryPolicy}},
+		"a mild rule":                       {code: "L", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByDefault, Delay: 1e9, Outcome: breaker.Neutral}, severity: rules.Low},
+		"the queue's policy":                {policy: "later", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByPolicy, Delay: 2e9}},
+		"the queue's policy never retries":  {policy: "never", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByPolicy, Reason: wire.ReasonRetryPolicy}},
+		"a policy that is gone":             {policy: "gone", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByDefault, Delay: 1e9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -91,7 +91,7 @@ func TestVerdicts(t *testing.T) {
 					HasDelay: tc.delay >= 0, Delay: int64(max(tc.delay, 0)), Fresh: &queue.Message{},
 				}
 				got := q.run.judge.judge(&f)
-				tc.want.Failure = f
+				tc.want.Failure, tc.want.Rule = f, tc.code // rules are called like their codes
 				if tc.want.Outcome != breaker.Neutral {
 					tc.want.Outcome = breaker.Failure
 				}

@@ -147,7 +147,7 @@ func (s *Sim) judgeSome() {
 }
 
 func (s *Sim) drawVerdict() queue.Verdict {
-	v := queue.Verdict{Outcome: pick(s, []breaker.Outcome{breaker.Failure, breaker.Failure, breaker.Neutral}), ByHook: s.chance(2)}
+	v := queue.Verdict{Outcome: pick(s, []breaker.Outcome{breaker.Failure, breaker.Failure, breaker.Neutral}), DecidedBy: pick(s, []string{wire.DecidedByHook, wire.DecidedByDefault})}
 	if s.chance(2) {
 		v.Delay = s.rnd.Int64N(2e9)
 	}
@@ -168,7 +168,7 @@ func (s *Sim) judge(n *node, i int, v queue.Verdict) {
 		}
 		n.circuitDone(m, m.pass, v.Outcome)
 		m.pass = 0
-		n.conclude(m, v.Reason, v.Delay, v.ByHook)
+		n.conclude(m, v.Reason, v.Delay, v.DecidedBy)
 	})
 }
 
@@ -216,7 +216,7 @@ func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string
 	case wire.AckNack:
 		n.tally(side).Nacked++
 		q.kind, q.value = askFail, int64(m.attempts)+1
-		n.fail(f, queue.Failure{
+		n.fail(f, wire.AttemptNack, queue.Failure{
 			Error: a.Error, Code: a.ErrorCode, HasDelay: a.HasDelay, Delay: int64(a.Delay), Reply: reply,
 		}, int64(a.RetryAfter))
 	case wire.AckTerm:
@@ -227,10 +227,14 @@ func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string
 		}
 		q.kind = askMove
 		m.attempts++
+		p := n.ended(f, wire.AttemptTerm, m.attempts)
+		p.Error, p.Code, p.DecidedBy, p.Reason = a.Error, a.ErrorCode, wire.DecidedByConsumer, wire.ReasonTerm
+		m.past.expect(p)
 		n.land(f, false)
 		n.circuitDone(m, f.pass, breaker.Neutral)
 		n.bury(m, wire.ReasonTerm)
 	case wire.AckNoResponders:
+		m.past.expect(n.ended(f, wire.AttemptNoResponders, m.attempts+1))
 		n.takeBack(f)
 		n.unreachable(side, f)
 	}

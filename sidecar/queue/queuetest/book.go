@@ -63,6 +63,7 @@ type message struct {
 	finished  bool   // a consumer knows that it is finished
 	least     uint32 // ended attempts that a consumer knows to be on disk
 	hurried   hurry  // an operator knows that it need not wait for its time
+	past      pastBook
 }
 
 // hurry is that the delay before an attempt was ended by hand.
@@ -92,6 +93,7 @@ type flight struct {
 	m        *message
 	lease    uint64
 	attempt  uint32
+	at       int64 // when it was delivered
 	deadline int64
 	extended []int64 // all deadlines that extensions have given it
 	known    int     // how many of them its consumer knows of: that one, or a later one, is on disk
@@ -254,7 +256,7 @@ func (n *node) expire() {
 		})
 		for _, f := range over {
 			n.tally(s).Expired++
-			n.fail(f, queue.Failure{Error: "lease expired"}, 0)
+			n.fail(f, wire.AttemptExpired, queue.Failure{Error: "lease expired"}, 0)
 		}
 		for _, m := range n.s.all {
 			if m.node == n && m.side == s && m.place == waiting && m.expires != 0 && m.expires <= now {
@@ -365,9 +367,11 @@ func (n *node) takeBack(f *flight) {
 }
 
 // fail ends an attempt.
-func (n *node) fail(f *flight, why queue.Failure, retryAfter int64) {
+func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int64) {
 	m, now := f.m, n.Now
 	m.attempts++
+	m.past.last = n.ended(f, outcome, m.attempts)
+	m.past.last.Error, m.past.last.Code = why.Error, why.Code
 	judge := m.side == queue.Main && n.settings.Judge
 	n.land(f, false)
 	if judge {
@@ -390,29 +394,35 @@ func (n *node) fail(f *flight, why queue.Failure, retryAfter int64) {
 	if m.side == queue.Main { // dead letters have no severity
 		n.tally(m.side).Failed++
 	}
-	delay := int64(0)
+	delay, by := int64(0), wire.DecidedByDefault
 	if why.HasDelay {
-		delay = why.Delay
+		delay, by = why.Delay, wire.DecidedByConsumer
 	}
-	n.conclude(m, "", delay, false)
+	n.conclude(m, "", delay, by)
 }
 
 // conclude retries or buries a message whose attempt has failed.
-func (n *node) conclude(m *message, reason string, delay int64, byHook bool) {
+func (n *node) conclude(m *message, reason string, delay int64, by string) {
 	m.failed = true
+	p := m.past.last
+	p.DecidedBy = by
 	if m.side == queue.Main {
-		limit := n.settings.DeliveryLimit(byHook)
+		limit := n.settings.DeliveryLimit(by == wire.DecidedByHook)
 		switch {
 		case m.expires != 0 && m.expires <= n.Now:
-			reason = wire.ReasonExpired
+			reason, p.DecidedBy = wire.ReasonExpired, wire.DecidedByTTL
 		case limit > 0 && int64(m.attempts) >= limit:
-			reason = wire.ReasonMaxDeliveries
+			reason, p.DecidedBy = wire.ReasonMaxDeliveries, wire.DecidedByLimit
 		}
 		if reason != "" {
+			p.Reason = reason
+			m.past.expect(p)
 			n.bury(m, reason)
 			return
 		}
 	}
+	p.Delay = delay
+	m.past.expect(p)
 	m.place, m.ready = waiting, 0
 	if delay > 0 {
 		m.ready = n.Now + delay
@@ -473,6 +483,7 @@ func (n *node) countFailure(key string) {
 func (n *node) arrive(m *message, s queue.Side, seq uint64) {
 	n.s.arrivals++
 	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
+	n.s.refs[store.Ref{Queue: n.IDs[s], Seq: seq}] = m
 	m.setLane()
 	if n.sides[s].keys[m.key] != 0 {
 		n.sides[s].fair.spoil(m.key)
@@ -534,7 +545,7 @@ func (n *node) deliver(d *queue.Delivery) {
 	n.checkFair(m)
 
 	f := &flight{
-		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, deadline: d.Deadline, consumer: c.name, reg: c.reg,
+		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, at: now, deadline: d.Deadline, consumer: c.name, reg: c.reg,
 		went: &passage{at: n.s.clock.at, cost: m.cost},
 	}
 	for _, k := range m.keys {

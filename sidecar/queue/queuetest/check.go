@@ -110,13 +110,16 @@ func (n *node) tellsCommit(c *queue.Commit) {
 		bytes += m.size
 	}
 	require.Equal(n.T, bytes, c.Bytes)
+	defer n.tellsHistory(c)
 	for i := range c.Move {
 		mv := &c.Move[i]
 		m := n.s.byID[mv.To.ID]
 		require.NotNil(n.T, m, "an unknown message is moved")
+		n.s.refs[mv.To.Ref] = m
 		if mv.To.Dead == nil {
 			require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Dead], Seq: m.seq}, mv.From)
 			require.Same(n.T, n, c.Ticket)
+			m.past.expect(queue.Past{Outcome: wire.AttemptRedriven, At: n.Now})
 			continue
 		}
 		reason, ok := n.want.dead[m.id]
@@ -237,6 +240,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 	if err != nil && len(c.Move) == 0 {
 		require.NoError(s.T, err)
 	}
+	s.historyIsSafe(c, err)
 	for i := range c.Move {
 		mv := c.Move[i]
 		m := s.byID[mv.To.ID]

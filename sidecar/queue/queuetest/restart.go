@@ -134,6 +134,8 @@ func (s *Sim) readDisk(crash bool) {
 			require.Equal(s.T, f.lease, state.Lease.ID, "%s: a confirmed extension is lost", m)
 			require.Contains(s.T, f.extended[f.known-1:], state.Lease.Deadline, "%s: a confirmed extension is lost", m)
 		}
+		at := s.checkPast(m, ref, !crash)
+		m.past = pastBook{records: m.past.records[:at], kept: at}
 		n.recovered(m, side, &msg, &state)
 		require.True(s.T, crash || was[m] == nil || m.flight == was[m], "%s: an orderly stop keeps what is leased", m)
 		all = append(all, m)

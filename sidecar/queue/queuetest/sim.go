@@ -28,6 +28,7 @@ type Sim struct {
 	nodes    []*node
 	byRig    map[*Rig]*node
 	byID     map[store.ID]*message
+	refs     map[store.Ref]*message // who had a number last
 	all      []*message // those that are not gone, in the order of their enqueues
 	arrivals int
 	flights  map[uint64]*flight // all that there have ever been, by lease
@@ -69,7 +70,7 @@ func throttleKey(i int) string { return fmt.Sprint("t", i) }
 func NewSim(t T, seed uint64) *Sim {
 	s := &Sim{
 		Inspect: func(*queue.Queue, bool) {},
-		rnd:     rand.New(rand.NewPCG(seed, 12)), byRig: make(map[*Rig]*node), byID: make(map[store.ID]*message),
+		rnd:     rand.New(rand.NewPCG(seed, 12)), byRig: make(map[*Rig]*node), byID: make(map[store.ID]*message), refs: make(map[store.Ref]*message),
 		flights: make(map[uint64]*flight), asks: make(map[string]*ask), vanished: make(map[string]bool),
 		gates: make(map[string]*gateBook), circuits: make(map[string]*circuitBook), pauses: make(map[string]int64),
 		largest: 1000, exact: true,

@@ -1,0 +1,225 @@
+package queue_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// history is what the disk has of a message's past.
+func history(r *rig, at store.Ref) (all []queue.Past) {
+	r.T.Helper()
+	require.NoError(r.T, r.Disk.History([]store.Ref{at}, func(_ int, records [][]byte) {
+		for _, b := range records {
+			p, err := queue.ReadPast(b)
+			require.NoError(r.T, err)
+			all = append(all, p)
+		}
+	}))
+	return all
+}
+
+// Nothing is written of the past of a message that is done at its first attempt, also
+// when its lease was on disk.
+func TestNoPastOfWhatIsDoneAtOnce(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 2, 0)
+	r.Enqueue("k", nil)
+	r.Enqueue("k", nil)
+	r.Commit()
+	r.Pass(time.Second)
+	ds := r.Deliveries()
+	require.Len(t, ds, 2)
+	r.Ack(ds[0], done, "")
+	r.Commit()
+	require.Zero(t, r.Disk.Stats().Histories)
+	r.Ack(ds[1], nack, "")
+	r.Commit()
+	require.EqualValues(t, 1, r.Disk.Stats().Histories)
+	r.Finished(r.Deliveries()...)
+	r.Commit()
+	require.Zero(t, r.Disk.Stats().Histories)
+}
+
+// The past of a message goes with it: to the dead letters, and back, where its attempts
+// are counted from 1 again.
+func TestThePastGoesWithTheMessage(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 1, 0)
+	start := r.Now
+	r.Enqueue("k", nil)
+	r.Commit()
+	r.Pass(100 * time.Millisecond)
+	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: "E1", HasDelay: true, Delay: time.Second}, "")
+	r.Commit()
+	first := queue.Past{
+		Outcome: wire.AttemptNack, Number: 1, At: start, Took: 1e8, Consumer: "w", Error: "boom", Code: "E1",
+		DecidedBy: wire.DecidedByConsumer, Delay: 1e9,
+	}
+	require.Equal(t, []queue.Past{first}, history(r, ref(r, queue.Main, 1)))
+	r.Pass(time.Second)
+	r.Ack(r.One(), nobody, "")
+	r.Commit()
+	unheard := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 11e8, Consumer: "w"}
+	r.Consume(queue.Main, "w", 1, 0)
+	r.Pass(time.Minute) // the lease ends
+	expired := queue.Past{Outcome: wire.AttemptExpired, Number: 2, At: r.Now - 60e9, Took: 30e9, Consumer: "w", Error: queue.LeaseExpired, DecidedBy: wire.DecidedByDefault}
+	ds := r.Deliveries()
+	r.Ack(ds[len(ds)-1], wire.Ack{Kind: wire.AckTerm, Error: "bad"}, "")
+	r.Commit()
+	got := history(r, ref(r, queue.Dead, 1))
+	require.Len(t, got, 4)
+	expired.At, expired.Took = got[2].At, got[2].Took // a second consumer may have it later
+	termed := queue.Past{
+		Outcome: wire.AttemptTerm, Number: 3, At: got[3].At, Took: got[3].Took, Consumer: "w", Error: "bad", DecidedBy: wire.DecidedByConsumer, Reason: wire.ReasonTerm,
+	}
+	require.Equal(t, []queue.Past{first, unheard, expired, termed}, got)
+	require.Positive(t, got[2].Took)
+
+	r.Consume(queue.Dead, "d", 1, 0)
+	r.Ack(r.One(), nack, "")
+	r.Leave(queue.Dead, "d")
+	r.Commit()
+	inDead := history(r, ref(r, queue.Dead, 1))[4]
+	require.True(t, inDead.Dead)
+	require.EqualValues(t, 1, inDead.Number)
+	r.Ack(r.One(), nobody, "") // it was delivered again at once
+	r.Commit()
+
+	r.Leave(queue.Main, "w")
+	letters := pick(r, 0, 9, 9).Letters
+	require.Len(t, letters, 1)
+	r.Do(queue.Dead, queue.Redrive{Go: []queue.Redriven{{From: letters[0].Seq, Message: letters[0].Message, Size: letters[0].Size}}})
+	r.Commit()
+	got = history(r, ref(r, queue.Main, 2))
+	require.Equal(t, []queue.Past{first, unheard, expired, termed, inDead}, got[:5])
+	require.Equal(t, wire.AttemptNoResponders, got[5].Outcome)
+	require.Equal(t, queue.Past{Outcome: wire.AttemptRedriven, At: r.Now}, got[6])
+	r.Consume(queue.Main, "w", 1, 0)
+	r.Ack(r.One(), nack, "")
+	r.Commit()
+	got = history(r, ref(r, queue.Main, 2))
+	require.Len(t, got, 8)
+	require.EqualValues(t, 1, got[7].Number)
+}
+
+// What held a message before its delivery is told by gate, the longest first.
+func TestWhatHeldAMessage(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("slow", perSecond(1))
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("a", "slow")
+	held := r.Gated("a", "slow")
+	r.Commit()
+	r.Finished(r.One())
+	r.Pass(400 * time.Millisecond)
+	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 300e6})
+	r.Pass(700 * time.Millisecond) // 300 of them paused; the second is over after 600
+	d := r.One()
+	require.Equal(t, held, d.ID)
+	r.Ack(d, nack, "")
+	r.Commit()
+	p := history(r, ref(r, queue.Main, 2))[0]
+	require.EqualValues(t, d.Token.Attempt, p.Number)
+	require.InDelta(t, 1.0e9, p.Waited, 1.2e8)
+	require.Len(t, p.Held, 2)
+	require.Equal(t, queue.Hold{Kind: "rate", Place: "throttle:", Key: "slow", For: p.Held[0].For}, p.Held[0])
+	require.InDelta(t, p.Waited, p.Held[0].For, 1e6)
+	require.Equal(t, queue.Hold{Kind: "paused", Place: "queue:", Key: "orders", For: 300e6}, p.Held[1])
+	require.Equal(t, "throttle:slow", p.Held[0].Gate())
+}
+
+// A pause of a key holds messages without gates, and what came to its end before they
+// came did not.
+func TestAPausedKeyHeldAMessage(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 1, 0)
+	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 5e9})
+	r.Pass(6 * time.Second)
+	r.Do(queue.Main, queue.PauseKey{Key: "k", Until: r.Now + 2e9})
+	r.Enqueue("k", nil)
+	r.Commit()
+	r.Pass(2 * time.Second)
+	r.Ack(r.One(), nack, "")
+	r.Commit()
+	p := history(r, ref(r, queue.Main, 1))[0]
+	require.Equal(t, []queue.Hold{{Kind: "paused", Place: "key:", Key: "k", For: 2e9}}, p.Held)
+	require.EqualValues(t, 2e9, p.Waited)
+	r.Ack(r.One(), nack, "")
+	r.Commit()
+	p = history(r, ref(r, queue.Main, 1))[1]
+	require.Empty(t, p.Held, "the second attempt went at once")
+	require.Zero(t, p.Waited)
+}
+
+// A lease that goes on after a crash still knows when it began, and what held its message
+// before.
+func TestAnAttemptOverACrash(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("slow", perSecond(1))
+	r.Consume(queue.Main, "w", 100, 0)
+	r.Gated("a", "slow")
+	r.Gated("a", "slow")
+	r.Commit()
+	r.Finished(r.One())
+	r.Pass(time.Second)
+	d := r.One()
+	began := r.Now
+	r.Pass(50 * time.Millisecond) // the lease is written
+	r.Commit()
+	r.Restart(true, time.Second)
+	r.Run()
+	r.Ack(d, nack, "")
+	r.Commit()
+	p := history(r, ref(r, queue.Main, 2))[0]
+	require.Equal(t, queue.Past{
+		Outcome: wire.AttemptNack, Number: 1, At: began, Took: r.Now - began, Consumer: "w", DecidedBy: wire.DecidedByDefault,
+		Waited: 1e9, Held: []queue.Hold{{Kind: "rate", Place: "throttle:", Key: "slow", For: 1e9}},
+	}, p)
+}
+
+func longest() queue.Past {
+	long := strings.Repeat("é", 600)
+	p := queue.Past{
+		Outcome: long, Number: math.MaxUint32, Dead: true, At: math.MinInt64, Took: math.MaxInt64, Consumer: long, Error: long, Code: long,
+		DecidedBy: long, Rule: long, Reason: long, Delay: math.MaxInt64, Waited: math.MaxInt64,
+	}
+	for range 9 {
+		p.Held = append(p.Held, queue.Hold{Kind: long, Place: "throttle:", Key: long, For: math.MaxInt64})
+	}
+	return p
+}
+
+// However long what it is made of, a store takes a record.
+func TestPastIsBounded(t *testing.T) {
+	p := longest()
+	b := p.Append(nil)
+	require.LessOrEqual(t, len(b), store.MaxAttemptBytes)
+	got, err := queue.ReadPast(b)
+	require.NoError(t, err)
+	require.Len(t, got.Held, 4)
+	require.Len(t, got.Error, wire.MaxErrorText)
+	require.Equal(t, b, got.Append(nil))
+}
+
+func FuzzPast(f *testing.F) {
+	long := longest()
+	f.Add(long.Append(nil))
+	f.Add((&queue.Past{Outcome: wire.AttemptRedriven, At: 1e18}).Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := queue.ReadPast(b)
+		if err != nil {
+			return
+		}
+		again, err := queue.ReadPast(p.Append(nil))
+		require.NoError(t, err)
+		require.Equal(t, again.Append(nil), p.Append(nil))
+	})
+}

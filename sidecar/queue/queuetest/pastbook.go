@@ -1,0 +1,91 @@
+package queuetest
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+)
+
+// pastBook is what the book knows of the history of a message.
+type pastBook struct {
+	last     queue.Past   // the attempt that has ended last, until it is decided about
+	expected []queue.Past // of which no record has been seen yet
+	records  [][]byte     // those that were handed to the store, all of them
+	kept     int          // how many of these are known to be on disk
+}
+
+func (b *pastBook) expect(p queue.Past) { b.expected = append(b.expected, p) }
+
+// ended is what has to be recorded of a flight that ends now.
+func (n *node) ended(f *flight, outcome string, number uint32) queue.Past {
+	return queue.Past{
+		Outcome: outcome, Number: number, Dead: f.m.side == queue.Dead, At: f.at, Took: max(0, n.Now-f.at), Consumer: f.consumer,
+	}
+}
+
+// tellsHistory holds the records of a commit to what has happened: each once, and in
+// order.
+func (n *node) tellsHistory(c *queue.Commit) {
+	for _, a := range c.History {
+		m := n.s.refs[a.Ref]
+		require.NotNil(n.T, m, "a record of an unknown message")
+		got, err := queue.ReadPast(a.Record)
+		require.NoError(n.T, err)
+		require.NotEmpty(n.T, m.past.expected, "%s: nothing has happened to it: %+v", m, got)
+		want := m.past.expected[0]
+		m.past.expected = m.past.expected[1:]
+		for i, h := range got.Held {
+			require.LessOrEqual(n.T, h.For, got.Waited, "%s: held for longer than it waited", m)
+			require.True(n.T, i == 0 || h.For <= got.Held[i-1].For, "%s: %+v", m, got.Held)
+		}
+		want.Waited, want.Held = got.Waited, got.Held
+		require.Equal(n.T, want, got, "%s: its history", m)
+		m.past.records = append(m.past.records, a.Record)
+	}
+}
+
+// historyIsSafe is told the outcome of a commit: what it recorded is on disk, or has not
+// happened.
+func (s *Sim) historyIsSafe(c *queue.Commit, err error) {
+	for _, a := range c.History {
+		m := s.refs[a.Ref]
+		if err != nil {
+			m.past.records = m.past.records[:len(m.past.records)-1]
+			continue
+		}
+		m.past.kept++
+		if s.Disk.ids[a.Ref] == m.id {
+			s.checkPast(m, a.Ref, false)
+		}
+	}
+}
+
+// checkPast holds the history of a message on disk to the book: it is that of some
+// moment, not before what is known to be safe, or has all that there is. It returns how
+// many records have come to be on disk.
+func (s *Sim) checkPast(m *message, ref store.Ref, all bool) int {
+	var got [][]byte
+	require.NoError(s.T, s.Disk.History([]store.Ref{ref}, func(_ int, records [][]byte) { got = records }))
+	b := &m.past
+	at := b.kept
+	for at <= len(b.records) && !slices.EqualFunc(got, bounded(b.records[:at]), bytes.Equal) {
+		at++
+	}
+	if at > len(b.records) || all && (at < len(b.records) || len(b.expected) > 0) {
+		require.Fail(s.T, "another history on disk", "%s: %q on disk, %d of %q are safe, %+v to come", m, got, b.kept, b.records, b.expected)
+	}
+	return at
+}
+
+// bounded is what is left of a history: the first record and, of the others, the newest.
+// The bytes of those in a simulation are never too many.
+func bounded(records [][]byte) [][]byte {
+	if more := len(records) - store.MaxHistory; more > 0 {
+		return append(slices.Clone(records[:1]), records[1+more:]...)
+	}
+	return records
+}

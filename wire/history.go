@@ -1,0 +1,48 @@
+package wire
+
+// How an attempt at a message has ended, or what else there is in its history.
+const (
+	AttemptNack         = "nack"          // the consumer said that it failed
+	AttemptTerm         = "term"          // the consumer sent +TERM
+	AttemptExpired      = "expired"       // the lease ran out
+	AttemptNoResponders = "no_responders" // nobody received the delivery: it does not count
+	AttemptRedriven     = "redriven"      // no attempt: a dead letter went back to its queue
+)
+
+// Who has decided what became of a message after a failed attempt.
+const (
+	DecidedByHook     = "hook"           // on_failure
+	DecidedByConsumer = "consumer"       // the delay of its nack, or its +TERM
+	DecidedByRule     = "rule"           // an error rule
+	DecidedByPolicy   = "policy"         // the retry policy of the queue
+	DecidedByDefault  = "default"        // the backoff of the queue
+	DecidedByLimit    = "max_deliveries" // whatever the others said
+	DecidedByTTL      = "ttl"            // as well
+)
+
+// AttemptInfo is one record of the history of a message, the oldest first. A history has
+// the first record and the newest; of an attempt whose number is missing nothing is known
+// any more. Times are RFC 3339.
+type AttemptInfo struct {
+	Outcome   string     `json:"outcome"`               // one of the Attempt constants, or "unreadable"
+	Attempt   uint32     `json:"attempt,omitempty"`     // its number, which begins anew with a redrive
+	Dead      bool       `json:"dead,omitempty"`        // it was delivered from the dead letter queue
+	At        string     `json:"at,omitempty"`          // when it was delivered, or redriven
+	Consumer  string     `json:"consumer,omitempty"`    // that had it
+	TookMs    float64    `json:"took_ms,omitempty"`     // from the delivery to the end
+	Error     string     `json:"error,omitempty"`       // that the consumer told
+	ErrorCode string     `json:"error_code,omitempty"`  // as well
+	DecidedBy string     `json:"decided_by,omitempty"`  // one of the DecidedBy constants
+	Rule      string     `json:"rule,omitempty"`        // error rule that the failure fits, whoever decided
+	Reason    string     `json:"dead_reason,omitempty"` // why it became a dead letter then
+	DelayMs   float64    `json:"delay_ms,omitempty"`    // until the retry
+	WaitedMs  float64    `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
+	Held      []HeldInfo `json:"held,omitempty"`        // by which gates meanwhile, at most four, the longest first
+}
+
+// HeldInfo is how long a gate has held a message back.
+type HeldInfo struct {
+	Kind string  `json:"kind"` // as in [GateState]
+	Gate string  `json:"gate"` // as well
+	Ms   float64 `json:"ms"`
+}
