@@ -98,6 +98,10 @@ type (
 	ReloadReply = wire.ReloadReply
 	// ExplainedMessage says where a message is and why.
 	ExplainedMessage = wire.ExplainMessage
+	// AttemptInfo is one record of the history of a message.
+	AttemptInfo = wire.AttemptInfo
+	// HeldInfo is how long a gate has held a message back.
+	HeldInfo = wire.HeldInfo
 	// ExplainedKey says how a fairness key stands.
 	ExplainedKey = wire.ExplainKey
 	// ExplainedQueue says what a queue waits for.
@@ -122,6 +126,26 @@ type (
 	ClusterDrainReply = wire.ClusterDrainReply
 	// ClusterMoveReply says where a shard goes from and to.
 	ClusterMoveReply = wire.ClusterMoveReply
+)
+
+// How an attempt has ended, or what else there is in the history of a message.
+const (
+	AttemptNack         = wire.AttemptNack
+	AttemptTerm         = wire.AttemptTerm
+	AttemptExpired      = wire.AttemptExpired
+	AttemptNoResponders = wire.AttemptNoResponders
+	AttemptRedriven     = wire.AttemptRedriven
+)
+
+// Who has decided what became of a message after a failed attempt.
+const (
+	DecidedByHook     = wire.DecidedByHook
+	DecidedByConsumer = wire.DecidedByConsumer
+	DecidedByRule     = wire.DecidedByRule
+	DecidedByPolicy   = wire.DecidedByPolicy
+	DecidedByDefault  = wire.DecidedByDefault
+	DecidedByLimit    = wire.DecidedByLimit
+	DecidedByTTL      = wire.DecidedByTTL
 )
 
 // What a [PauseRequest] names.

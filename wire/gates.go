@@ -242,6 +242,8 @@ type ExplainMessage struct {
 	BlockedSince string      `json:"blocked_since,omitempty"`
 	Ahead        int64       `json:"ahead"`              // messages of its lane or flow that go before it
 	Estimate     string      `json:"estimate,omitempty"` // RFC 3339: when it may go, if nothing changes
+
+	History []AttemptInfo `json:"history,omitempty"` // what has happened to it
 }
 
 // ExplainKey says how a fairness key of a queue stands.

@@ -29,20 +29,20 @@ type AttemptInfo struct {
 	Dead      bool       `json:"dead,omitempty"`        // it was delivered from the dead letter queue
 	At        string     `json:"at,omitempty"`          // when it was delivered, or redriven
 	Consumer  string     `json:"consumer,omitempty"`    // that had it
-	TookMs    float64    `json:"took_ms,omitempty"`     // from the delivery to the end
+	TookMs    int64      `json:"took_ms,omitempty"`     // from the delivery to the end
 	Error     string     `json:"error,omitempty"`       // that the consumer told
 	ErrorCode string     `json:"error_code,omitempty"`  // as well
 	DecidedBy string     `json:"decided_by,omitempty"`  // one of the DecidedBy constants
 	Rule      string     `json:"rule,omitempty"`        // error rule that the failure fits, whoever decided
 	Reason    string     `json:"dead_reason,omitempty"` // why it became a dead letter then
-	DelayMs   float64    `json:"delay_ms,omitempty"`    // until the retry
-	WaitedMs  float64    `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
+	DelayMs   int64      `json:"delay_ms,omitempty"`    // until the retry
+	WaitedMs  int64      `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
 	Held      []HeldInfo `json:"held,omitempty"`        // by which gates meanwhile, at most four, the longest first
 }
 
 // HeldInfo is how long a gate has held a message back.
 type HeldInfo struct {
-	Kind string  `json:"kind"` // as in [GateState]
-	Gate string  `json:"gate"` // as well
-	Ms   float64 `json:"ms"`
+	Kind string `json:"kind"` // as in [GateState]
+	Gate string `json:"gate"` // as well
+	Ms   int64  `json:"ms"`
 }

@@ -72,6 +72,8 @@ type PeekedMessage struct {
 	BlockedBy *GateState `json:"blocked_by,omitempty"`
 	WaitsFor  string     `json:"waits_for,omitempty"` // of a pending message: consumer, credit, turn or verdict
 	Dead      *DeadInfo  `json:"dead,omitempty"`      // of a dead letter
+	// History is what has happened to it, in message-show and of dead letters.
+	History []AttemptInfo `json:"history,omitempty"`
 
 	// Headers have their values in the form of [ShowText].
 	Headers      map[string][]string `json:"headers"`

@@ -108,7 +108,7 @@ func showMessage(env *command.Env, m client.ExplainedMessage) string {
 	for _, g := range m.Gates {
 		gates.Row(g.Gate, gateVerdict(g), env.Soon(g.OpensAt), terminal.OrDash(g.Limits), terminal.OrDash(g.InUse), terminal.OrDash(env.Stamps(g.SetBy)))
 	}
-	return explanation(env, m.Reason, t, gates)
+	return terminal.Sections(explanation(env, m.Reason, t, gates), env.Timeline(m.History))
 }
 
 // backlog is a table whose first rows say what there is of a key or a queue.

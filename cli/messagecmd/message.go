@@ -33,7 +33,8 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a message and what it waits for",
 		Long: `Show a message without taking it: what it waits for and its gates, as explain
-does, and its headers and payload, as peek does. A message that is nowhere was
+does, what has happened at each of its attempts, and its headers and payload, as
+peek does. A message that is nowhere was
 acked, removed, or never was; the exit code is 4 then.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 		PreRunE: func(*cobra.Command, []string) error {
@@ -86,7 +87,7 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 		t.Row("gate", m.Gates[i].Gate+" "+state)
 	}
 	t.Row("payload", terminal.Plural(int64(m.PayloadBytes), "byte"))
-	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(m.Reason))), t.String(), content(paint, &m.PeekedMessage))
+	return terminal.Sections(terminal.Line(terminal.Clean(env.Stamps(m.Reason))), t.String(), env.Timeline(m.History), content(paint, &m.PeekedMessage))
 }
 
 func newMessageDeleteCommand(env *command.Env) *cobra.Command {

@@ -18,6 +18,16 @@ func TestMessageShow(t *testing.T) {
 		Gates:        []wire.GateState{{Gate: "throttle:stripe", Kind: "rate"}, {Gate: "circuit:bank", Kind: "open", Open: true}},
 		BlockedSince: "2026-01-02T11:59:40Z", Ahead: 1, Estimate: "2026-01-02T12:00:05Z",
 	}
+	m.History = []wire.AttemptInfo{
+		{Outcome: wire.AttemptNack, Attempt: 1, At: "2026-01-02T11:59:31Z", Consumer: "w", TookMs: 120, Error: "no\x1bmoney", ErrorCode: "402", DecidedBy: wire.DecidedByRule, Rule: "broke", DelayMs: 5000},
+		{
+			Outcome: wire.AttemptNoResponders, Attempt: 2, At: "2026-01-02T11:59:40Z", Consumer: "w2", WaitedMs: 3500,
+			Held: []wire.HeldInfo{{Kind: "rate", Gate: "throttle:stripe", Ms: 3000}, {Kind: "paused", Gate: "queue:orders", Ms: 400}},
+		},
+		{Outcome: wire.AttemptExpired, Attempt: 2, Consumer: "w", Error: "lease expired", DecidedBy: wire.DecidedByLimit, Rule: "late", Reason: wire.ReasonMaxDeliveries},
+		{Outcome: wire.AttemptRedriven, At: "2026-01-02T11:59:50Z"},
+		{Outcome: wire.AttemptNack, Attempt: 1, Dead: true, DecidedBy: wire.DecidedByDefault},
+	}
 	clitest.Shows(f, program, "message show 2 --queue orders --payload-bytes 100", "fila.admin.message-show", m,
 		"It is held back by throttle:stripe until 2026-01-02T12:00:01Z (in 1.5s).", "",
 		"message        2",
@@ -33,6 +43,12 @@ func TestMessageShow(t *testing.T) {
 		"gate           throttle:stripe blocks",
 		"gate           circuit:bank passes",
 		"payload        100 bytes", "",
+		"ATTEMPT   AT                              CONSUMER  ENDED                   ERROR           THEN                                              BEFORE",
+		"1         2026-01-02T11:59:31Z (29s ago)  w         nack after 120ms        [402] no?money  retried in 5s (rule broke)                        -",
+		"2         2026-01-02T11:59:40Z (20s ago)  w2        no responders after 0s  -               -                                                 waited 3.5s: throttle:stripe (rate) 3s, queue:orders (paused) 400ms",
+		"2         -                               w         expired                 lease expired   dead: max_deliveries (max_deliveries, rule late)  -",
+		"-         2026-01-02T11:59:50Z (10s ago)  -         redriven                -               -                                                 -",
+		"1 (dead)  -                               -         nack                    -               retried (default)                                 -", "",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)",
 	)
 	require.JSONEq(t, `{"id":"2","queue":"orders","payload_bytes":100}`, string(f.Next().Data))

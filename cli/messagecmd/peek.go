@@ -219,6 +219,7 @@ func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) s
 		facts = append(facts, "expires "+env.Soon(m.ExpiresAt))
 	}
 	fmt.Fprintf(&b, "%s  %s\n", paint.Bold(terminal.Clean(m.ID)), strings.Join(facts, ", "))
+	b.WriteString(env.Timeline(m.History))
 	b.WriteString(content(paint, m))
 	return b.String()
 }

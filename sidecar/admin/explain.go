@@ -102,7 +102,9 @@ func (a *Admin) explained(at *located) wire.ExplainMessage {
 	if at.q.IsDLQ() {
 		dead = whyDead(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
 	}
-	return a.gates.message(at.q.Name(), at.v, dead)
+	e := a.gates.message(at.q.Name(), at.v, dead)
+	e.History = history(at.q.Store(), store.Ref{Queue: at.q.ID(), Seq: at.v.Seq})
+	return e
 }
 
 // find looks for a message by its id, in pieces; nil: q does not have it.

@@ -30,7 +30,7 @@ func (a *Admin) messageShow(req wire.MessageShowRequest) (info wire.MessageInfo,
 		PeekedMessage: p.peeked(at.v), Queue: p.queue, Cost: float64(at.v.Cost) / thousand,
 		Reason: e.Reason, Gates: e.Gates, BlockedSince: e.BlockedSince, Ahead: e.Ahead, Estimate: e.Estimate,
 	}
-	info.BlockedBy = e.BlockedBy
+	info.BlockedBy, info.History = e.BlockedBy, e.History
 	if !p.read(at.v.Seq, &info.PeekedMessage) {
 		if a.find(at.q, at.v.ID) == nil {
 			return info, wire.MessageNotFound(req.Queue, req.ID)

@@ -69,6 +69,56 @@ func TestMessagesAreShown(t *testing.T) {
 	})
 }
 
+// TestMessagesHaveAHistory, which message-show, explain and a peek of dead letters tell,
+// and which a redrive does not end.
+func TestMessagesHaveAHistory(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"throttle_headers":["gate"],"retry_initial_ms":1000,"retry_max_ms":1000,"retry_jitter":0}`, nil)
+		h.must(wire.VerbThrottleSet, "slow", `{"concurrency":1}`, nil)
+		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"slow"}`, nil)
+		id := h.enqueue("orders", "1", nats.Header{"gate": {"slow"}})
+		h.consume("orders", 1)
+		time.Sleep(2 * time.Second)
+		h.must(wire.VerbResume, "", `{"kind":"throttle","name":"slow"}`, nil)
+		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: "E1"})
+		var m wire.MessageInfo
+		h.must(wire.VerbMessageShow, "", about(id), &m)
+		require.Len(t, m.History, 1)
+		first := m.History[0]
+		at, err := time.Parse(time.RFC3339Nano, first.At)
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), at, 5*time.Second)
+		require.GreaterOrEqual(t, first.WaitedMs, int64(2000))
+		require.Len(t, first.Held, 1)
+		require.Equal(t, "throttle:slow", first.Held[0].Gate)
+		require.InDelta(t, first.WaitedMs, first.Held[0].Ms, 1000)
+		first.At, first.WaitedMs, first.TookMs, first.Held = "", 0, 0, nil
+		require.Equal(t, wire.AttemptInfo{
+			Outcome: wire.AttemptNack, Attempt: 1, Consumer: "w", Error: "boom", ErrorCode: "E1", DecidedBy: wire.DecidedByDefault, DelayMs: 1000,
+		}, first)
+
+		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckTerm, Error: "bad"})
+		h.must(wire.VerbMessageShow, "", about(id), &m)
+		require.Equal(t, "orders.dlq", m.Queue)
+		require.Len(t, m.History, 2)
+		require.Equal(t, wire.ReasonTerm, m.History[1].Reason)
+		var e wire.ExplainMessage
+		h.must(wire.VerbExplain, "", `{"kind":"message","id":"`+id+`"}`, &e)
+		require.Equal(t, m.History, e.History)
+		var p wire.PeekReply
+		h.must(wire.VerbPeek, "orders.dlq", `{}`, &p)
+		require.Equal(t, m.History, p.Messages[0].History)
+
+		h.must(wire.VerbRedrive, "orders.dlq", `{}`, nil)
+		h.answer("orders", h.one(), wire.Ack{Kind: wire.AckNack})
+		h.must(wire.VerbMessageShow, "", about(id), &e)
+		require.Len(t, e.History, 4)
+		require.Equal(t, m.History, e.History[:2])
+		require.Equal(t, wire.AttemptRedriven, e.History[2].Outcome)
+		require.EqualValues(t, 1, e.History[3].Attempt, "they are counted anew")
+	})
+}
+
 // TestMessagesAreDeleted where they wait, and not under the hands of a consumer.
 func TestMessagesAreDeleted(t *testing.T) {
 	inHouse(t, nil, func(t *testing.T, h *house) {

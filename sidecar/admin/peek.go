@@ -166,6 +166,7 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 	if !wire.IsDLQ(p.queue) {
 		return true
 	}
+	m.History = history(p.store, refs[0])
 	err = p.store.Dead(refs, func(_ int, d *store.Dead) {
 		if d != nil {
 			m.Dead = &wire.DeadInfo{

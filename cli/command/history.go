@@ -1,0 +1,86 @@
+package command
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/wire"
+)
+
+// Timeline has a line for each record of the history of a message; it is empty if there
+// is none.
+func (env *Env) Timeline(history []wire.AttemptInfo) string {
+	if len(history) == 0 {
+		return ""
+	}
+	t := terminal.NewTable("ATTEMPT", "AT", "CONSUMER", "ENDED", "ERROR", "THEN", "BEFORE")
+	for i := range history {
+		a := &history[i]
+		attempt, at := "-", "-"
+		if a.Attempt != 0 {
+			attempt = strconv.FormatUint(uint64(a.Attempt), 10)
+		}
+		if a.Dead {
+			attempt += " (dead)"
+		}
+		if a.At != "" {
+			at = env.When(a.At)
+		}
+		t.Row(attempt, at, terminal.OrDash(a.Consumer), ended(a), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(then(a)), terminal.OrDash(before(a)))
+	}
+	return t.String()
+}
+
+func ended(a *wire.AttemptInfo) string {
+	text := strings.ReplaceAll(a.Outcome, "_", " ")
+	if a.Attempt != 0 && a.At != "" {
+		text += " after " + terminal.FormatMs(a.TookMs)
+	}
+	return text
+}
+
+func failureText(a *wire.AttemptInfo) string {
+	if a.ErrorCode == "" {
+		return a.Error
+	}
+	return strings.TrimSpace("[" + a.ErrorCode + "] " + a.Error)
+}
+
+// then is what was decided, and by whom.
+func then(a *wire.AttemptInfo) string {
+	if a.DecidedBy == "" {
+		return ""
+	}
+	text := "retried"
+	switch {
+	case a.Reason != "":
+		text = "dead: " + a.Reason
+	case a.DelayMs > 0:
+		text += " in " + terminal.FormatMs(a.DelayMs)
+	}
+	by := a.DecidedBy
+	if a.Rule != "" {
+		by += ", rule " + a.Rule
+		if a.DecidedBy == wire.DecidedByRule {
+			by = "rule " + a.Rule
+		}
+	}
+	return text + " (" + by + ")"
+}
+
+// before is for how long it waited to be delivered, and for which gates.
+func before(a *wire.AttemptInfo) string {
+	if a.WaitedMs == 0 {
+		return ""
+	}
+	text := "waited " + terminal.FormatMs(a.WaitedMs)
+	for i, h := range a.Held {
+		sep := ", "
+		if i == 0 {
+			sep = ": "
+		}
+		text += sep + h.Gate + " (" + h.Kind + ") " + terminal.FormatMs(h.Ms)
+	}
+	return text
+}

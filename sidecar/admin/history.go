@@ -1,0 +1,45 @@
+package admin
+
+import (
+	"errors"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// unreadable is the outcome of a record that cannot be read.
+const unreadable = "unreadable"
+
+// history reads what has happened to a message; nil: nothing, or it is not on disk.
+func history(from store.Store, ref store.Ref) (all []wire.AttemptInfo) {
+	err := from.History([]store.Ref{ref}, func(_ int, records [][]byte) {
+		for _, b := range records {
+			p, err := queue.ReadPast(b)
+			if err != nil {
+				all = append(all, wire.AttemptInfo{Outcome: unreadable, Error: err.Error()})
+				continue
+			}
+			all = append(all, attemptInfo(&p))
+		}
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return []wire.AttemptInfo{{Outcome: unreadable, Error: err.Error()}}
+	}
+	return all
+}
+
+func attemptInfo(p *queue.Past) wire.AttemptInfo {
+	a := wire.AttemptInfo{
+		Outcome: p.Outcome, Attempt: p.Number, Dead: p.Dead, Consumer: p.Consumer, TookMs: p.Took / 1e6, Error: p.Error, ErrorCode: p.Code,
+		DecidedBy: p.DecidedBy, Rule: p.Rule, Reason: p.Reason, DelayMs: p.Delay / 1e6, WaitedMs: p.Waited / 1e6,
+	}
+	if p.At != 0 {
+		a.At = wire.Timestamp(p.At)
+	}
+	for i := range p.Held {
+		h := &p.Held[i]
+		a.Held = append(a.Held, wire.HeldInfo{Kind: h.Kind, Gate: h.Place + wire.ShowKey(h.Key), Ms: h.For / 1e6})
+	}
+	return a
+}
