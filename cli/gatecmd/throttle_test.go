@@ -169,9 +169,9 @@ func TestThrottleList(t *testing.T) {
 func TestLimitsInWords(t *testing.T) {
 	rate, burst, n := wire.Rate("1/3"), 1.5, int64(1500)
 	for want, l := range map[string]wire.ThrottleLimits{
-		"none":                                    {},
-		"rate 1/3 per second":                     {Rate: &rate},
-		"burst 1.5 (no effect without a rate)":    {Burst: &burst},
+		"none":                                 {},
+		"rate 1/3 per second":                  {Rate: &rate},
+		"burst 1.5 (no effect without a rate)": {Burst: &burst},
 		"limit 1500 (no effect without a window)": {Limit: &n},
 		"window 1.5s (no effect without a limit)": {WindowMs: &n},
 		"concurrency 1500, 1500 in any 1.5s":      {Concurrency: &n, Limit: &n, WindowMs: &n},

@@ -29,7 +29,7 @@ type Sim struct {
 	byRig    map[*Rig]*node
 	byID     map[store.ID]*message
 	refs     map[store.Ref]*message // who had a number last
-	all      []*message // those that are not gone, in the order of their enqueues
+	all      []*message             // those that are not gone, in the order of their enqueues
 	arrivals int
 	flights  map[uint64]*flight // all that there have ever been, by lease
 	open     []queue.Delivery   // deliveries that may be answered, stale ones among them
