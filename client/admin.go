@@ -77,6 +77,12 @@ func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (Que
 	return aboutQueue[QueueInfo](ctx, c, wire.VerbQueueInspect, queue, wire.QueueInspectRequest{Flows: flows})
 }
 
+// DeadGroups groups the messages of a dead letter queue by their errors, and returns up to
+// limit groups (1 to 1000), the largest first.
+func (c *Client) DeadGroups(ctx context.Context, queue string, limit int) (DeadGroups, error) {
+	return aboutQueue[DeadGroups](ctx, c, wire.VerbDeadGroups, queue, wire.DeadGroupsRequest{Limit: limit})
+}
+
 // Peek shows messages of a queue without leasing them, a page at a time: all of them, or
 // those that a filter means. What all fields of one page say has to be said for the next,
 // but for times that are durations, which mean another time then.

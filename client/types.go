@@ -33,6 +33,10 @@ type (
 	PeekRequest = wire.PeekRequest
 	// Filter says which messages are meant.
 	Filter = wire.Filter
+	// DeadGroups is the dead letters of a queue by their errors.
+	DeadGroups = wire.DeadGroups
+	// DeadGroup is those of them with the same error.
+	DeadGroup = wire.DeadGroup
 	// PeekReply is a page of messages. Next is where the next one begins, 0 if
 	// there is none.
 	PeekReply = wire.PeekReply

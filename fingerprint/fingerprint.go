@@ -105,7 +105,7 @@ func (n *normaliser) quoteEnd(c byte) int {
 
 // put writes a sign. One that follows the same sign as the next of a list is left out.
 func (n *normaliser) put(sign string) {
-	if n.sign == sign && n.end > 0 && strings.Trim(string(n.out[n.end:]), " ,;|") == "" {
+	if n.sign == sign && n.end > 0 && onlyBetween(n.out[n.end:]) {
 		n.out = n.out[:n.end]
 		return
 	}
@@ -113,18 +113,34 @@ func (n *normaliser) put(sign string) {
 	n.sign, n.end = sign, len(n.out)
 }
 
+// onlyBetween reports whether there is nothing but what is between the parts of a list.
+func onlyBetween(out []byte) bool {
+	for _, c := range out {
+		if c != ' ' && c != ',' && c != ';' && c != '|' {
+			return false
+		}
+	}
+	return true
+}
+
 // word takes a word, or a path.
 func (n *normaliser) word() {
-	end := n.at
-	for end < len(n.text) && n.text[end] > ' ' && strings.IndexByte("\"'`()[]{}<>,;|=", n.text[end]) < 0 {
+	end, has := n.at, byte(0)
+	for end < len(n.text) && classes[n.text[end]]&ends == 0 {
+		has |= classes[n.text[end]]
 		end++
+	}
+	if has&(digit|slash|at) == 0 && (has&other != 0 || end-n.at < hash) { // as most are
+		n.out = append(n.out, n.text[n.at:end]...)
+		n.at = end
+		return
 	}
 	whole := strings.TrimRight(n.text[n.at:end], ".:!?")
 	if whole == "" { // dots
 		n.keep()
 		return
 	}
-	if isPath(whole) {
+	if has&slash != 0 && isPath(whole) {
 		n.at += len(whole)
 		n.put(path)
 		return
@@ -148,7 +164,7 @@ func (n *normaliser) word() {
 
 // joins reports whether the sign at i of s belongs to the word around it.
 func joins(s string, i int) bool {
-	return i > 0 && i+1 < len(s) && strings.IndexByte(`-_.:@+%/\`, s[i]) >= 0 && isWord(s[i-1]) && isWord(s[i+1])
+	return i > 0 && i+1 < len(s) && classes[s[i]]&(hyphen|sign|at) != 0 && isWord(s[i-1]) && isWord(s[i+1])
 }
 
 // parts takes a word that is no id as a whole: numbers, also with what joins their parts,
@@ -202,34 +218,39 @@ func isPath(word string) bool {
 	return strings.IndexByte(word, '.') > 0
 }
 
+// Words of hash and more bytes that are hexadecimal are ids, and words of long and more
+// with digits.
+const (
+	hash = 8
+	long = 16
+)
+
 // isID reports whether a word is an id: a UUID, a hash, a mail address, or long and of
 // letters and digits.
 func isID(word string) bool {
-	const long, hash = 16, 8
-	if strings.IndexByte(word, '@') >= 0 {
-		return true
-	}
 	var digits, letters, hexes, hyphens int
+	var has byte
 	for i := range len(word) {
-		c := word[i]
+		c := classes[word[i]]
+		has |= c
 		switch {
-		case c >= '0' && c <= '9':
+		case c&digit != 0:
 			digits++
 			hexes++
-		case c == '-' || c == '_':
+		case c&hyphen != 0:
 			hyphens++
-		case strings.IndexByte(`.:+%/\`, c) >= 0:
-			return false
+		case c&hexLetter != 0:
+			letters++
+			hexes++
 		default:
 			letters++
-			if c|0x20 >= 'a' && c|0x20 <= 'f' {
-				hexes++
-			}
 		}
 	}
 	switch {
-	case letters == 0:
-		return false // a number
+	case has&at != 0:
+		return true
+	case has&sign != 0, letters == 0: // a number, or several words
+		return false
 	case hexes >= hash && hexes+hyphens == len(word):
 		return digits > 0 || hyphens == 0
 	case strings.HasPrefix(word, "0x"):
@@ -243,10 +264,47 @@ func mixed(word string) bool {
 	return strings.ToLower(word) != word && strings.ToUpper(word) != word
 }
 
-func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
-
-// isWord reports whether a byte is part of a word: a letter, a digit, or of a rune that is
-// not ASCII.
-func isWord(c byte) bool {
-	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || c >= 0x80
+func hasDigit(s string) bool {
+	for i := range len(s) {
+		if classes[s[i]]&digit != 0 {
+			return true
+		}
+	}
+	return false
 }
+
+// What a byte is.
+const (
+	digit     = 1 << iota
+	hexLetter // a letter from a to f
+	other     // any other letter, or part of a rune that is not ASCII
+	hyphen    // - or _
+	sign      // others that may join the parts of a word
+	slash     // / or \, which are signs as well
+	at        // @
+	ends      // no word goes on there
+)
+
+var classes = func() (of [256]byte) {
+	for i := range of {
+		c := byte(i)
+		switch low := c | 0x20; {
+		case c >= '0' && c <= '9':
+			of[i] = digit
+		case low >= 'a' && low <= 'f':
+			of[i] = hexLetter
+		case low >= 'g' && low <= 'z', c >= 0x80:
+			of[i] = other
+		case c <= ' ', strings.IndexByte("\"'`()[]{}<>,;|=", c) >= 0:
+			of[i] = ends
+		}
+	}
+	of['-'], of['_'], of['@'], of['/'], of['\\'] = hyphen, hyphen, at, slash|sign, slash|sign
+	for _, c := range []byte(".:+%") {
+		of[c] = sign
+	}
+	return of
+}()
+
+// isWord reports whether a byte is part of a word: a letter or a digit.
+func isWord(c byte) bool { return classes[c]&(digit|hexLetter|other) != 0 }

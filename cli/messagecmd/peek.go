@@ -46,32 +46,39 @@ the same as JSON.`,
   fila peek orders --state parked --gate throttle:stripe
   fila peek orders.dlq --header tenant=acme --error-contains "card declined" --died-after 2h -v
   fila peek orders --json | jq -r '.messages[].id'`,
-		PreRunE: func(_ *cobra.Command, args []string) (err error) {
-			if f.filter, err = f.only.Named(); err != nil {
-				return err
-			}
-			switch err := wire.CheckQueueName(args[0]); {
-			case f.limit < 1:
-				return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
-			case f.bytes < 0 || f.bytes > wire.MaxPeekPayload:
-				return command.UsageError("--payload-bytes %d: allowed are 0 to %d", f.bytes, wire.MaxPeekPayload)
-			case err != nil:
-				return command.UsageError("%w", err)
-			}
-			return nil
-		},
+	}
+	f.addTo(env, cmd, "")
+	return cmd
+}
+
+// addTo has a command peek. Its first argument is a queue with suffix, which need not be
+// said.
+func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
+	queue := func(args []string) string { return strings.TrimSuffix(args[0], suffix) + suffix }
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if f.filter, err = f.only.Named(); err != nil {
+			return err
+		}
+		switch err := wire.CheckQueueName(queue(args)); {
+		case f.limit < 1:
+			return command.UsageError("--limit %d: allowed is 1 and more", f.limit)
+		case f.bytes < 0 || f.bytes > wire.MaxPeekPayload:
+			return command.UsageError("--payload-bytes %d: allowed are 0 to %d", f.bytes, wire.MaxPeekPayload)
+		case err != nil:
+			return command.UsageError("%w", err)
+		}
+		return nil
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (wire.PeekReply, error) {
-		return peek(ctx, s, args[0], f)
+		return peek(ctx, s, queue(args), *f)
 	}, func(reply wire.PeekReply, _ []string) string {
-		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, f)
+		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, *f)
 	})
 	f.only = env.FilterFlags(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most so many")
 	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads, and headers, to so many bytes each; up to 65536")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print headers and payloads")
-	return cmd
 }
 
 // peek asks page by page until it has enough.

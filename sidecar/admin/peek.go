@@ -48,6 +48,11 @@ func (a *Admin) peek(q *shard.Queue, req wire.PeekRequest) (any, *wire.Error) {
 	return p.reply, nil
 }
 
+// deadGroups groups dead letters by their errors.
+func (a *Admin) deadGroups(q *shard.Queue, req wire.DeadGroupsRequest) (wire.DeadGroups, *wire.Error) {
+	return q.Groups(req.Limit)
+}
+
 // filter returns the filter of a request, checked; without one it means all.
 func (a *Admin) filter(asked *wire.Filter) (wire.Filter, *wire.Error) {
 	if asked == nil {

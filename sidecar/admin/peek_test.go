@@ -329,6 +329,28 @@ func TestPeekFilters(t *testing.T) {
 	})
 }
 
+// TestDeadGroups: a verb for dead letter queues.
+func TestDeadGroups(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"max_deliveries":1}`, nil)
+		h.consume("orders", 1)
+		id := h.enqueue("orders", "1", nil)
+		h.ack(h.one(), `-NAK {"error":"no order 17","code":"404"}`)
+		var reply wire.DeadGroups
+		h.must(wire.VerbDeadGroups, "orders.dlq", `{}`, &reply)
+		require.Equal(t, "orders.dlq", reply.Queue)
+		require.Len(t, reply.Groups, 1)
+		g := reply.Groups[0]
+		require.Equal(t, []any{"404", "no order #", int64(1), id}, []any{g.ErrorCode, g.Error, g.Messages, g.Sample})
+		require.Equal(t, []wire.KeyCount{{Key: "default", Messages: 1}}, g.Keys)
+		require.Equal(t, id, h.peek("orders.dlq", `{"filter":{"error_group":"`+g.Group+`"}}`).Messages[0].ID)
+		for body, code := range map[string]int{`{"limit":0}`: wire.CodeBadField, `{"limit":1001}`: wire.CodeBadField, `{"x":1}`: wire.CodeUnknownField} {
+			require.Equal(t, code, h.ask(wire.VerbDeadGroups, "orders.dlq", body, nil).ErrCode)
+		}
+		require.Equal(t, wire.CodeOnlyForDLQ, h.ask(wire.VerbDeadGroups, "orders", ``, nil).ErrCode)
+	})
+}
+
 // heldBy is the gate of a message in a reply.
 func heldBy(reply wire.PeekReply, id string) string {
 	for _, m := range reply.Messages {

@@ -62,6 +62,7 @@ func (a *Admin) verbs() []Verb {
 		queueVerb(a, wire.VerbRedrive, DeadLetters, wire.ParseRedrive, a.redrive),
 		queueVerb(a, wire.VerbHookReset, Ordinary, wire.ParseHookReset, a.hookReset),
 		queueVerb(a, wire.VerbPeek, AnyQueue, wire.ParsePeek, a.peek),
+		queueVerb(a, wire.VerbDeadGroups, DeadLetters, wire.ParseDeadGroups, a.deadGroups),
 		bareVerb(wire.VerbExplain, wire.ParseExplain, a.explain).at(byBody, find(unexplained)),
 		bareVerb(wire.VerbMessageShow, wire.ParseMessageShow, a.messageShow).at(byBody, find(noMessage)),
 		bareVerb(wire.VerbMessageDelete, wire.ParseMessage, a.messageDelete).at(byBody, find(noMessage)),

@@ -107,3 +107,24 @@ func (f *selection) passes(id subID) bool {
 func (f *selection) is(v *MessageView) bool {
 	return len(f.States) == 0 || slices.Contains(f.States, v.State)
 }
+
+// Listed is what a list says of a message.
+type Listed struct {
+	Seq uint64
+	ID  store.ID
+	Key string // fairness key
+}
+
+// List appends to list what there is on side s from the sequence from on, slots messages
+// at most, also those on their way out. next is where to go on, 0 at the end. It costs
+// little for each: who keeps what they were told before finds what has changed.
+func (m *Queue) List(s Side, from uint64, slots int, list []Listed) (all []Listed, next uint64) {
+	q, n := &m.sides[s], 0
+	for seq, s := range q.slots.From(from) {
+		if n++; n > slots {
+			return list, seq
+		}
+		list = append(list, Listed{Seq: seq, ID: s.id, Key: q.keys.name(s.flow)})
+	}
+	return list, 0
+}

@@ -1,14 +1,21 @@
 package shard
 
 import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 // lastDelivery keeps the last delivery to w.
@@ -48,4 +55,107 @@ func BenchmarkTurns(b *testing.B) {
 		require.Nil(b, q.Ack(token, done, "", by))
 	}
 	r.end()
+}
+
+// letterStore opens a rig on a store on disk with n dead letters of 1 KB, which have died
+// of three causes with different numbers, and of 1000 tenants.
+func letterStore(b *testing.B, n int) *rig {
+	path := filepath.Join(b.TempDir(), "letters")
+	db, err := store.Open(path, store.Options{})
+	require.NoError(b, err)
+	write := func(batch *store.Batch) {
+		done := make(chan error, 1)
+		batch.Done = func(err error) { done <- err }
+		db.Submit(batch)
+		require.NoError(b, <-done)
+	}
+	settings, err := json.Marshal(wire.DefaultQueueSettings("orders"))
+	require.NoError(b, err)
+	write(&store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "orders", Settings: settings}, {ID: 2, Name: "orders" + wire.DLQSuffix, Settings: settings}}})
+	causes := []string{
+		"dial tcp 10.0.%d.17:5432: connection refused after 1500ms",
+		"no such customer cust-%d: the account was closed",
+		"cannot open /var/lib/orders/%d.json: permission denied",
+	}
+	payload, batch := make([]byte, 1024), &store.Batch{Queue: 2}
+	for i := range n {
+		m := store.Message{
+			Ref: store.Ref{Queue: 2, Seq: uint64(i + 1)}, EnqueuedAt: int64(i + 1), Key: fmt.Sprint("tenant-", i%1000), Weight: 1000, Cost: 1000,
+			Headers: wire.EncodeHeaders(nil, map[string][]string{"tenant": {fmt.Sprint(i % 1000)}, "kind": {"order"}}), Payload: payload,
+			Dead: &store.Dead{Reason: wire.ReasonMaxDeliveries, Error: fmt.Sprintf(causes[i%3], i), SourceQueue: "orders", At: int64(i + 2), Attempts: 20},
+		}
+		binary.BigEndian.PutUint64(m.ID[:], uint64(i+1))
+		if batch.Add = append(batch.Add, m); len(batch.Add) == 10_000 || i == n-1 {
+			write(batch)
+			batch = &store.Batch{Queue: 2}
+		}
+	}
+	r := openRig(b, newDisk())
+	require.NoError(b, r.store.Store.Close()) // the model
+	r.store.Store = db
+	r.start()
+	require.NoError(b, r.Serve())
+	require.EqualValues(b, n, r.Queue("orders").DLQ().Depth())
+	return r
+}
+
+// BenchmarkDeadLetters is what it takes to look at a million dead letters: their groups
+// when nothing is known yet and when nothing has changed, and a filter by a header. turn-ms
+// is how long the machine was held at most by one piece.
+func BenchmarkDeadLetters(b *testing.B) {
+	const n = 1_000_000
+	r := letterStore(b, n)
+	q := r.Queue("orders").DLQ()
+	ask := func(b *testing.B) {
+		all, err := q.Groups(100)
+		require.Nil(b, err)
+		require.Len(b, all.Groups, 3)
+		require.EqualValues(b, n, all.Messages)
+	}
+	b.Run("groups/cold", func(b *testing.B) {
+		for b.Loop() {
+			q.groups = groups{}
+			ask(b)
+		}
+	})
+	ask(b)
+	b.Run("groups/warm", func(b *testing.B) {
+		for b.Loop() {
+			ask(b)
+		}
+	})
+	for name, f := range map[string]wire.Filter{
+		"find/header": {Header: map[string]string{"tenant": "17"}},
+		"find/group":  {ErrorGroup: GroupOf(&store.Dead{SourceQueue: "orders", Error: "no such customer cust-1: the account was closed"})},
+		"find/key":    {Keys: []string{"tenant-17"}},
+		"find/all":    {All: true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				fd, err := q.Finder(f, 0)
+				require.Nil(b, err)
+				found := 0
+				for from, more := uint64(0), true; more; more = from != 0 {
+					var views []queue.MessageView
+					views, from, err = fd.Find(from, groupPiece, groupPiece)
+					require.Nil(b, err)
+					found += len(views)
+				}
+				require.NotZero(b, found)
+			}
+		})
+	}
+	b.Run("turn", func(b *testing.B) {
+		var most time.Duration
+		for b.Loop() {
+			for from, more := uint64(0), true; more; more = from != 0 {
+				begin := time.Now()
+				q.View(func(m *queue.Queue, side queue.Side, now int64) {
+					_, from = m.Select(side, &queue.Match{}, from, groupPiece, groupPiece, now)
+				})
+				most = max(most, time.Since(begin))
+			}
+		}
+		b.ReportMetric(most.Seconds()*1000, "turn-ms")
+	})
 }

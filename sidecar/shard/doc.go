@@ -16,6 +16,7 @@
 //	            large, for whoever made the step
 //	judge       asks error rules and on_failure about failed attempts; it lives only
 //	            while there are some
+//	readers     two that read dead letters that are new, for who asks for their groups
 //	notifier    the store's, one for all: publishes what waited for a commit, and
 //	            leaves the commit in the mailbox
 //

@@ -35,6 +35,7 @@ type Queue struct {
 	deleted atomic.Bool
 
 	intake intake
+	groups groups // of errors, in a dead letter queue that somebody has asked for them
 }
 
 // Shard is the number of the shard that the queue is in.

@@ -1,0 +1,150 @@
+package messagecmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newDeadCommand(env *command.Env) *cobra.Command {
+	groups, list, show := newDeadGroupsCommand(env), newDeadListCommand(env), newDeadShowCommand(env)
+	for _, cmd := range []*cobra.Command{groups, list, show} {
+		cmd.ValidArgsFunction = env.Complete(deadLetterQueues)
+	}
+	return command.Group(&cobra.Command{
+		Use:   "dead",
+		Short: "Look at dead letters, by the errors that they died of",
+	}, groups, list, show)
+}
+
+// deadQueue is the dead letter queue that an argument names, with its suffix or without.
+func deadQueue(name string) string { return strings.TrimSuffix(name, wire.DLQSuffix) + wire.DLQSuffix }
+
+func newDeadGroupsCommand(env *command.Env) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "groups QUEUE",
+		Short: "Group the dead letters of a queue by their errors",
+		Long: `Group the dead letters of a queue by their errors: those with the same code, and
+the same text but for numbers, ids, quoted parts and paths, which the text of a
+group has signs for. The largest group comes first. The name of a group is what
+--error-group wants.`,
+		Example: `  fila dead groups orders
+  fila dead groups orders --json | jq -r '.groups[0].group'`,
+		PreRunE: func(*cobra.Command, []string) error {
+			if limit < 1 || limit > wire.MaxDeadGroups {
+				return command.UsageError("--limit %d: allowed are 1 to %d", limit, wire.MaxDeadGroups)
+			}
+			return nil
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadGroups, error) {
+			return s.DeadGroups(ctx, deadQueue(args[0]), limit)
+		}, func(reply client.DeadGroups, _ []string) string { return showGroups(env, reply) }),
+	}
+	cmd.Flags().IntVar(&limit, "limit", wire.DefaultDeadGroups, "show at most so many groups, the largest")
+	return cmd
+}
+
+func showGroups(env *command.Env, reply client.DeadGroups) string {
+	if reply.Messages == 0 {
+		return "queue " + reply.Queue + " has no messages\n"
+	}
+	t := terminal.NewTable("GROUP", "MESSAGES", "FIRST", "LAST", "CODE", "ERROR", "KEYS")
+	for i := range reply.Groups {
+		g := &reply.Groups[i]
+		t.Row(g.Group, g.Messages, env.Age(g.First), env.Age(g.Last), terminal.OrDash(g.ErrorCode), terminal.Fit(groupError(g), 60), terminal.Fit(keyCounts(g), 40))
+	}
+	rest := ""
+	if more := reply.Total - len(reply.Groups); more > 0 {
+		rest = fmt.Sprintf("%s more; see --limit\n", terminal.Plural(int64(more), "group"))
+	}
+	if reply.Other > 0 {
+		rest += fmt.Sprintf("%s of no group: there are more than are told apart\n", terminal.Plural(reply.Other, "message"))
+	}
+	return terminal.Sections(t.String(), rest)
+}
+
+func groupError(g *client.DeadGroup) string { return strings.Join(strings.Fields(g.Error), " ") }
+
+// keyCounts are the keys that most messages of a group have.
+func keyCounts(g *client.DeadGroup) string {
+	var parts []string
+	for _, k := range g.Keys {
+		parts = append(parts, fmt.Sprintf("%s %d", terminal.Clean(k.Key), k.Messages))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func newDeadListCommand(env *command.Env) *cobra.Command {
+	f := new(peekFlags)
+	cmd := &cobra.Command{
+		Use:   "list QUEUE",
+		Short: "Show dead letters of a queue without taking them",
+		Long: `Show the dead letters of a queue, the oldest first, as peek does: why each of them
+died, after how many attempts and for how long it has been dead.`,
+		Example: `  fila dead list orders
+  fila dead list orders --error-code 402 --died-after 2h --limit 100
+  fila dead list orders --header tenant=acme -v`,
+	}
+	f.addTo(env, cmd, wire.DLQSuffix)
+	return cmd
+}
+
+func newDeadShowCommand(env *command.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "show QUEUE GROUP",
+		Short: "Show a group of dead letters, and one of them",
+		Long: `Show a group of dead letters with the one of them that died last: its error, headers
+and payload. A group without messages is not found (exit code 4).`,
+	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (deadGroup, error) {
+		return askGroup(ctx, s, deadQueue(args[0]), args[1])
+	}, func(g deadGroup, _ []string) string {
+		t := terminal.NewTable("group", g.Group.Group)
+		t.Row("messages", g.Group.Messages)
+		t.Row("first died", env.When(g.Group.First))
+		t.Row("last died", env.When(g.Group.Last))
+		t.Fact("error code", g.Group.ErrorCode)
+		t.Fact("error", groupError(&g.Group))
+		t.Fact("fairness keys", keyCounts(&g.Group))
+		sample := ""
+		if g.Sample != nil {
+			sample = longPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), g.Sample)
+		}
+		return terminal.Sections(t.String(), sample)
+	})
+	return cmd
+}
+
+// deadGroup is a group with one of its messages.
+type deadGroup struct {
+	Group  client.DeadGroup    `json:"group"`
+	Sample *wire.PeekedMessage `json:"sample,omitempty"`
+}
+
+func askGroup(ctx context.Context, s *command.Session, queue, name string) (g deadGroup, err error) {
+	all, err := s.DeadGroups(ctx, queue, wire.MaxDeadGroups)
+	if err != nil {
+		return g, err
+	}
+	i := slices.IndexFunc(all.Groups, func(g client.DeadGroup) bool { return g.Group == name })
+	if i < 0 {
+		return g, command.Exit(command.ExitNotFound, fmt.Errorf("%s has no dead letters of group %q; `fila dead groups` shows those that there are", queue, name))
+	}
+	g.Group = all.Groups[i]
+	page, err := s.Peek(ctx, queue, client.PeekRequest{
+		Filter: &client.Filter{IDs: []string{g.Group.Sample}}, Limit: 1, PayloadBytes: wire.DefaultPeekPayload,
+	})
+	if len(page.Messages) > 0 {
+		g.Sample = &page.Messages[0]
+	}
+	return g, err
+}

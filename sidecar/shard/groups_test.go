@@ -1,0 +1,115 @@
+package shard
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/wire"
+)
+
+// grouped returns the groups of the dead letters of q as lines.
+func (r *rig) grouped(q *Queue) (lines []string) {
+	r.t.Helper()
+	all, err := q.DLQ().Groups(100)
+	require.Nil(r.t, err)
+	require.Equal(r.t, q.DLQ().Depth(), all.Messages)
+	require.Equal(r.t, len(all.Groups), all.Total)
+	sum := all.Other
+	for _, g := range all.Groups {
+		keys := ""
+		for _, k := range g.Keys {
+			keys += fmt.Sprintf(" %s:%d", k.Key, k.Messages)
+		}
+		lines = append(lines, fmt.Sprintf("%d [%s] %s%s", g.Messages, g.ErrorCode, g.Error, keys))
+		sum += g.Messages
+		require.Equal(r.t, "orders", g.SourceQueue)
+		require.Len(r.t, r.found(q.DLQ(), `{"error_group":"`+g.Group+`"}`, 1000), int(g.Messages), "the filter means the same")
+		require.Len(r.t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
+	}
+	require.Equal(r.t, all.Messages, sum)
+	return lines
+}
+
+// TestDeadLettersAreGrouped by their errors, and what comes and goes is seen whenever
+// somebody asks.
+func TestDeadLettersAreGrouped(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)); s.FairnessHeader = "tenant" })
+		require.Empty(t, r.grouped(q))
+		n := 0
+		bury := func(tenant, code, text string) {
+			t.Helper()
+			n++
+			r.consume(q, "w", 1)
+			require.Nil(t, r.enqueue(fmt.Sprint(n), "", nat("tenant", tenant)))
+			r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack, Error: text, ErrorCode: code}, "")
+			require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+			time.Sleep(time.Second)
+		}
+		bury("a", "", "order 17 is gone")
+		bury("b", "", "order 4711 is gone")
+		bury("b", "402", "order 4711 is gone")
+		bury("b", "", "")
+		require.ElementsMatch(t, []string{"2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1", "1 [402] order # is gone b:1"}, r.grouped(q))
+		before, err := q.DLQ().Groups(1)
+		require.Nil(t, err)
+		require.Equal(t, 3, before.Total)
+		require.Len(t, before.Groups, 1)
+
+		bury("c", "402", "order 1 is gone")
+		bury("c", "402", "order 2 is gone")
+		require.Equal(t, []string{"3 [402] order # is gone c:2 b:1", "2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1"}, r.grouped(q))
+		after, err := q.DLQ().Groups(100)
+		require.Nil(t, err)
+		require.Equal(t, before.Groups[0], after.Groups[1], "nothing of it has changed")
+		require.Less(t, after.Groups[1].First, after.Groups[1].Last)
+
+		require.Nil(t, r.redrive(q, 2, 2))
+		require.Equal(t, []string{"3 [402] order # is gone c:2 b:1", "1 [] max_deliveries b:1"}, r.grouped(q))
+		r.consume(q, "w", 10)
+		synctest.Wait()
+		for _, m := range r.conn.take("w") {
+			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "order 5 is gone", ErrorCode: "402"}, "")
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"5 [402] order # is gone b:2 c:2 a:1", "1 [] max_deliveries b:1"}, r.grouped(q))
+
+		_, _, _, err = q.DLQ().Purge(0, 0)
+		require.Nil(t, err)
+		require.Empty(t, r.grouped(q))
+		g := &q.DLQ().groups
+		require.Len(t, g.free, len(g.known)-1, "all of them can be used again")
+		require.Len(t, g.keys.free, len(g.keys.names)-1)
+		bury("d", "1", "again")
+		require.Equal(t, []string{"1 [1] again d:1"}, r.grouped(q))
+	})
+}
+
+// TestGroupsAreBounded: dead letters with ever other errors and keys are counted, but not
+// told apart.
+func TestGroupsAreBounded(t *testing.T) {
+	g := new(groups)
+	g.forget()
+	name := func(i int) string { return fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676) }
+	for i := range maxGroupKeys + 5 {
+		n := g.groupOf(groupName{"orders", "", name(i)})
+		k := g.keys.of(fmt.Sprint(i))
+		require.Equal(t, i >= maxGroups, n == 0)
+		require.Equal(t, i >= maxGroupKeys, k == 0)
+		l := letter{seq: uint64(i), group: n, key: k}
+		g.enter(l)
+		g.letters = append(g.letters, l)
+	}
+	require.EqualValues(t, maxGroupKeys+5-maxGroups, g.known[0].count)
+	for _, l := range g.letters {
+		g.leave(l)
+	}
+	require.Empty(t, g.number)
+	require.Empty(t, g.keys.number)
+	require.Empty(t, g.known[0].keys)
+}
