@@ -6,7 +6,10 @@ import "github.com/stretchr/testify/require"
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + C_i/w_i + C_j/w_j
 //
-// over every interval in which both stay backlogged and keep their weights. It
+// over every interval in which both stay backlogged and keep their weights, with what
+// has been corrected counted as served, and every C_i larger by what flow i has owed at
+// once: no more than what was corrected upwards since it was served last, since who owes
+// is not served. It
 // sees only what goes in and comes out, and who yields: a flow that does may fall
 // behind the others by what it gave up, but never get ahead of them. C_i is the largest cost given to flow i,
 // which is stricter than the largest of all.
@@ -33,6 +36,8 @@ type served struct {
 	weight, largest int64
 	sum             int64 // S
 	credit          int64 // given back and not yet spent
+	raised          int64 // corrected upwards since it was served last
+	most            int64 // the largest of that
 	tainted         bool
 }
 
@@ -106,9 +111,32 @@ func (b *boundChecker) serve(f Flow, cost int64) {
 	if f != b.last {
 		b.last, b.changed = f, false
 	}
+	fl.raised = 0
 	paid := min(fl.credit, cost)
 	fl.credit -= paid
 	fl.sum += cost - paid
+	b.look()
+}
+
+// correct notes that what f has sent costs more, or less, than was said. What is taken
+// off counts as served until it has gone out, like what is returned.
+func (b *boundChecker) correct(f Flow, delta int64) {
+	fl := b.flows[f]
+	if fl == nil {
+		return
+	}
+	if delta < 0 {
+		back := min(fl.raised, -delta)
+		fl.raised -= back
+		fl.sum -= back
+		b.giveBack(f, 0, -delta-back)
+	} else {
+		taken := min(fl.credit, delta)
+		fl.credit -= taken
+		fl.raised += delta - taken
+		fl.sum += delta - taken
+		fl.most = max(fl.most, fl.raised)
+	}
 	b.look()
 }
 
@@ -156,7 +184,7 @@ func (b *boundChecker) look() {
 				b.pairs[[2]Flow{i, j}] = p
 			}
 			p.least, p.most = min(p.least, x), max(p.most, x)
-			bound := b.quantum*fi.weight*fj.weight + fi.largest*fj.weight + fj.largest*fi.weight
+			bound := b.quantum*fi.weight*fj.weight + (fi.largest+fi.most)*fj.weight + (fj.largest+fj.most)*fi.weight
 			require.LessOrEqual(b.t, max(p.most-x, x-p.least), bound,
 				"flows %d and %d, weights %d and %d", i, j, fi.weight, fj.weight)
 		}

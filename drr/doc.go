@@ -14,7 +14,7 @@
 //   - says with [Scheduler.SetHead] that another thing has come to be the head, and
 //     with [Scheduler.Leave] that nothing of the flow can go any more;
 //   - gives the cost back with [Scheduler.Refund] of what was taken and came back
-//     unused.
+//     unused, and says with [Scheduler.Correct] that it has cost more or less.
 //
 // Only Take charges a flow. So a caller whose messages may be held back by gates looks
 // at the head of the flow that Peek returns, and says SetHead or Leave if its gates are
@@ -38,6 +38,16 @@
 //     of flow i and C_i its largest head;
 //   - a flow that was idle waits for one turn of every other flow at most, if its head
 //     costs no more than a turn of its own.
+//
+// What is corrected counts as served when that is said. A flow that is charged more than
+// it has owes the rest, and is not served before its turns have paid it. So with
+// corrections the bound is
+//
+//	|S_i/w_i - S_j/w_j| <= quantum + (C_i+D_i+R_i)/w_i + (C_j+D_j+R_j)/w_j
+//
+// with D_i the most that flow i has owed, and R_i the most that was given back to it and
+// that it had not spent. Neither is more than what was corrected of flow i since it was
+// served last, one way or the other: what it had in flight at one moment.
 //
 // The order within a flow is the caller's.
 //
@@ -80,7 +90,8 @@
 // The caller knows which flows are active. Join of an active flow, SetHead and Leave of
 // an idle one and Take between turns contradict what the Scheduler knows, and panic.
 //
-// A flow loses what it has saved up when it becomes idle, be it for a moment only. A
+// A flow loses what it has saved up when it becomes idle, be it for a moment only, and
+// what it owes ([Scheduler.Owed]), which a caller may remember and say again. A
 // caller to whom a message comes back says Join before Refund, and SetHead rather than
 // Leave and Join when one head follows another.
 package drr

@@ -10,7 +10,7 @@ type Flow uint32
 // Info describes an active flow.
 type Info struct {
 	Weight  int64 // thousandths
-	Deficit int64 // thousandths of cost that the flow may spend now, or has saved up while it waits
+	Deficit int64 // thousandths of cost that the flow may spend now, or has saved up while it waits; negative: debt
 	Turns   int64 // turns until it is served; 0 while it is in its turn
 }
 
@@ -34,6 +34,7 @@ type Scheduler struct {
 	// What follows belongs to rounds.go, where the invariants are.
 	round   uint64 // number of the current round; wraps around
 	current flowID // the flow in its turn, or none
+	owed    int64  // what the flow in its turn owes, thousandths
 	now     list   // unfiled flows still to be visited in this round
 	next    list   // unfiled flows of the next round
 	due     flowID // root of the heap of filed flows still to be visited in this round
@@ -126,19 +127,49 @@ func (s *Scheduler) Take(next int64) {
 //
 // Until what came back has gone out again, the bound of the package comment counts
 // it as served.
-func (s *Scheduler) Refund(f Flow, cost int64) {
+func (s *Scheduler) Refund(f Flow, cost int64) { s.Correct(f, -clamp(cost, MaxCost)) }
+
+// Correct charges a flow so much more (thousandths), or less if delta is negative, for
+// what has gone before: it has cost more or less than was said when it went. What the
+// flow does not have it owes, and its next turns pay that first, however many it takes;
+// a flow in its turn that owes more than the turn has left loses the rest of it. Nothing
+// happens to an idle flow.
+func (s *Scheduler) Correct(f Flow, delta int64) {
+	id := flowID(f)
+	fl := s.flows.get(id)
+	delta = min(max(delta, -maxDeficit), maxDeficit)
+	switch {
+	case fl == nil || fl.head == 0 || delta == 0:
+	case id == s.current:
+		if s.owed = saturate(s.owed, delta); s.owed < 0 {
+			fl.deficit, s.owed = saturate(fl.deficit, -s.owed), 0
+		}
+	default:
+		s.settle(fl)
+		fl.deficit = saturate(fl.deficit, -delta)
+		s.refile(id, fl)
+	}
+}
+
+// Owed is what a flow owes, in thousandths; 0: nothing, or it is idle.
+func (s *Scheduler) Owed(f Flow) int64 {
 	id := flowID(f)
 	fl := s.flows.get(id)
 	switch {
 	case fl == nil || fl.head == 0:
+		return 0
 	case id == s.current:
-		fl.deficit = saturate(fl.deficit, clamp(cost, MaxCost))
+		return max(0, -s.left(fl))
+	case fl.deficit >= 0:
+		return 0
 	default:
-		s.settle(fl)
-		fl.deficit = saturate(fl.deficit, clamp(cost, MaxCost))
-		s.refile(id, fl)
+		return max(0, -fl.deficit-int64(s.visits(fl))*s.turn(fl))
 	}
 }
+
+// Round is the number of the round in progress. It wraps around, and stands still while
+// all flows are idle.
+func (s *Scheduler) Round() uint64 { return s.round }
 
 // SetWeight sets the weight of a flow; what it has saved up so far stays. An idle
 // flow has no weight: nothing happens.
@@ -212,7 +243,7 @@ func (s *Scheduler) All() iter.Seq2[Flow, Info] {
 func (s *Scheduler) info(id flowID, fl *flow) Info {
 	in := Info{Weight: fl.weight}
 	if id == s.current {
-		in.Deficit = max(0, fl.deficit+s.turn(fl))
+		in.Deficit = s.left(fl)
 		return in
 	}
 	visits := s.visits(fl)
@@ -227,4 +258,4 @@ func clamp(v, most int64) int64 { return min(max(v, 1), most) }
 // check. It takes 1e9 refunds of the largest cost to get there.
 const maxDeficit = 1 << 60
 
-func saturate(deficit, add int64) int64 { return min(deficit+add, maxDeficit) }
+func saturate(deficit, add int64) int64 { return min(max(deficit+add, -maxDeficit), maxDeficit) }

@@ -7,7 +7,8 @@ package drr
 //
 // A flow that yields like this loses the turn. It keeps what it had saved up
 // before the turn began, and what Refund has given back since, less everything
-// that it was charged in the turn, and never less than 0. So yielding is no way to
+// that it was charged in the turn, and never less than 0, but for what it owes and the
+// turn does not pay. So yielding is no way to
 // save up: the flow gets no more than if it had used every turn, and the bound
 // of the package comment holds against every flow that does not yield. If what it
 // sends next does not fit into the turn any more, the turn is over anyway, and what
@@ -18,9 +19,9 @@ func (s *Scheduler) EndTurn() {
 	}
 	id := s.current
 	fl := s.flows.at(id)
-	left := fl.deficit
-	if most := left + s.turn(fl); most < fl.head {
-		left = most
+	left := s.left(fl)
+	if left >= fl.head {
+		left = min(left, max(0, fl.deficit)) // what it owes is paid by the turn that it gives up
 	}
 	s.endTurn(id, fl, left)
 }

@@ -36,6 +36,9 @@ import (
 // has the same bound, but has to remember the tags of flows that have left. Here
 // they are forgotten, and flow numbers may be used again at once.)
 //
+// What [Line.Correct] adds to the cost taken, or takes off it, widens that as it does the
+// bound of Scheduler.
+//
 // # Leaving and coming back
 //
 // A flow gains nothing by leaving and coming back, not even a message: its start
@@ -50,8 +53,9 @@ import (
 // 1e9 make steps from 4.29 to 4.29e18. A start tag has a fraction in 1/weight
 // besides, so that nothing is rounded away however long a flow stays; only finish
 // tags are compared without it, which moves a message by less than 2^-32. Start
-// tags lie in [now-4.3e18, now] and finish tags at most 4.3e18 after them, so all
-// are within 8.6e18 < 2^63 of each other: they wrap around and are compared by
+// tags lie in [now-4.3e18, now], or up to 2.9e17 after now by what was corrected, and
+// finish tags at most 4.3e18 after them, so all
+// are within 8.9e18 < 2^63 of each other: they wrap around and are compared by
 // difference. Order among equals is by arrival as long as fewer than 2^31 messages
 // go meanwhile.
 type Line struct {
@@ -91,6 +95,10 @@ const (
 	// maxLag is how far a start tag may be behind the virtual time: one message
 	// of the largest cost and the smallest weight.
 	maxLag = MaxCost << tagBits
+
+	// maxLead is how far Correct may put a start tag before the virtual time: a cost of
+	// 67 million for weight 1. A flow that owes more is forgiven the rest.
+	maxLead = 1 << 58
 
 	// headStart is what a flow gets whose message was put back, among equals.
 	headStart = 1 << 30
@@ -157,10 +165,7 @@ func (l *Line) Take(nextCost int64, more bool) {
 	}
 	i := l.head()
 	fl := &l.flows[i]
-	w := uint64(fl.weight)
-	n := uint64(fl.cost)<<tagBits + uint64(fl.frac)
-	fl.start += n / w
-	fl.frac = uint32(n % w)
+	l.charge(fl, fl.cost)
 	l.pass(fl)
 	if !more && fl.rest == 0 {
 		l.removeFlow(i)
@@ -245,9 +250,39 @@ func (l *Line) refund(fl *lineFlow, cost uint32) {
 	l.limitLag(fl)
 }
 
+// Correct charges a flow that waits so much more (thousandths), or less if delta is
+// negative, for what has gone before. It reports whether the flow waits: one that has
+// left is forgotten with what it owes.
+func (l *Line) Correct(f Flow, delta int64) bool {
+	i, ok := l.find(f)
+	if !ok {
+		return false
+	}
+	fl := &l.flows[i]
+	if delta = min(max(delta, -MaxCost), MaxCost); delta < 0 {
+		l.refund(fl, uint32(-delta))
+	} else {
+		l.charge(fl, uint32(delta))
+		l.limitLag(fl)
+	}
+	l.retag(i)
+	return true
+}
+
+// charge moves the start tag of fl by a cost.
+func (l *Line) charge(fl *lineFlow, cost uint32) {
+	n, w := uint64(cost)<<tagBits+uint64(fl.frac), uint64(fl.weight)
+	fl.start += n / w
+	fl.frac = uint32(n % w)
+}
+
+// limitLag keeps a start tag in its range.
 func (l *Line) limitLag(fl *lineFlow) {
-	if l.now-fl.start > maxLag {
+	switch lag := int64(l.now - fl.start); {
+	case lag > maxLag:
 		fl.start, fl.frac = l.now-maxLag, 0
+	case lag < -maxLead:
+		fl.start, fl.frac = l.now+maxLead, 0
 	}
 }
 
@@ -304,6 +339,11 @@ func (l *Line) reweigh(i uint32, w uint32) {
 	if fl.weight == w {
 		return
 	}
+	if int64(l.now-fl.start) < 0 || fl.start == l.now && fl.frac != 0 {
+		l.reweighDebt(fl, w)
+		l.retag(i)
+		return
+	}
 	// The lag behind the virtual time in 2^-32 of cost, then at the new weight.
 	hi, lo := bits.Mul64(l.now-fl.start, uint64(fl.weight))
 	lo, borrow := bits.Sub64(lo, uint64(fl.frac), 0)
@@ -321,6 +361,23 @@ func (l *Line) reweigh(i uint32, w uint32) {
 		l.limitLag(fl)
 	}
 	l.retag(i)
+}
+
+// reweighDebt is reweigh for a flow whose start tag is after the virtual time: what it
+// owes stays, in cost.
+func (l *Line) reweighDebt(fl *lineFlow, w uint32) {
+	hi, lo := bits.Mul64(fl.start-l.now, uint64(fl.weight))
+	lo, carry := bits.Add64(lo, uint64(fl.frac), 0)
+	hi += carry
+	fl.weight = w
+	if hi >= uint64(w) {
+		fl.start, fl.frac = l.now+maxLead, 0
+		return
+	}
+	lead, rest := bits.Div64(hi, lo, uint64(w))
+	lead = min(lead, maxLead+1)
+	fl.start, fl.frac = l.now+lead, uint32(rest)
+	l.limitLag(fl)
 }
 
 // retag computes the finish tag of a flow anew and brings the flow to its place

@@ -143,6 +143,9 @@ func (m *lineModel) setLag(f *lineModelFlow, lag *big.Rat) {
 	if most := new(big.Rat).SetInt64(maxLag); lag.Cmp(most) > 0 {
 		lag = most
 	}
+	if least := new(big.Rat).SetInt64(-maxLead); lag.Cmp(new(big.Rat).Sub(least, big.NewRat(1, 1))) <= 0 {
+		lag = least
+	}
 	f.start = new(big.Rat).Sub(new(big.Rat).SetInt(m.now), lag)
 }
 
@@ -151,6 +154,10 @@ func (m *lineModel) reweigh(f *lineModelFlow, weight int64) {
 	lag.Mul(lag, big.NewRat(f.weight, weight))
 	f.weight = weight
 	m.setLag(f, lag)
+}
+
+func (m *lineModel) correct(f *lineModelFlow, delta int64) {
+	m.setLag(f, new(big.Rat).Sub(m.lag(f), f.step(delta)))
 }
 
 func (m *lineModel) remove(lane uint32) {

@@ -82,7 +82,7 @@ func (r *lineRig) run() {
 }
 
 func (r *lineRig) step() {
-	switch op := r.c.choose("op", 16); op {
+	switch op := r.c.choose("op", 18); op {
 	case 0, 1, 2, 3:
 		r.add()
 	case 4, 5, 6, 7, 8:
@@ -109,6 +109,22 @@ func (r *lineRig) step() {
 			mf.lanes[i].cost = cost
 			r.bounded(func(b *boundChecker) { b.put(f, mf.weight, cost) })
 		}
+	case 16, 17:
+		r.correct()
+	}
+}
+
+func (r *lineRig) correct() {
+	f, _ := r.lane()
+	delta := r.cost()
+	if r.c.choose("less", 2) == 0 {
+		delta = -delta
+	}
+	mf := r.m.flow(f)
+	require.Equal(r.t, mf != nil, r.l.Correct(f, delta))
+	if mf != nil {
+		r.m.correct(mf, delta)
+		r.bounded(func(b *boundChecker) { b.correct(f, delta) })
 	}
 }
 
@@ -227,7 +243,8 @@ func checkLine(t require.TestingT, l *Line) {
 		require.False(t, seen[fl.lane])
 		seen[fl.lane] = true
 		require.Less(t, fl.frac, fl.weight)
-		require.LessOrEqual(t, l.now-fl.start, uint64(maxLag+2), "start tags are not after the virtual time")
+		require.LessOrEqual(t, int64(l.now-fl.start), int64(maxLag+2))
+		require.GreaterOrEqual(t, int64(l.now-fl.start), int64(-maxLead), "start tags are not after the virtual time by more")
 		require.LessOrEqual(t, fl.finish-fl.start, uint64(maxLag+1))
 		if fl.rest == 0 {
 			continue

@@ -9,12 +9,13 @@ type model struct {
 	ring    []*modelFlow
 	pos     int        // the flow to visit next, or the one in its turn
 	turn    *modelFlow // nil between turns
+	owed    int64      // by the flow in its turn
 }
 
 type modelFlow struct {
 	id      Flow
 	weight  int64
-	deficit int64 // without the turn in progress
+	deficit int64 // without the turn in progress; negative: debt
 	items   []modelItem
 }
 
@@ -55,7 +56,7 @@ func (m *model) giveBack(id Flow, weight int64, it modelItem) {
 		return
 	}
 	f.items = slices.Insert(f.items, 0, it)
-	f.deficit += it.cost
+	m.correct(id, -it.cost)
 }
 
 // pushFront adds an item that was removed before.
@@ -73,7 +74,7 @@ func (m *model) insertBehind(after uint64, it modelItem, back int64) {
 		for i := range f.items {
 			if f.items[i].value == after {
 				f.items = slices.Insert(f.items, i+1, it)
-				f.deficit += back
+				m.correct(f.id, -back)
 				return
 			}
 		}
@@ -99,13 +100,12 @@ func (m *model) endTurn() (f Flow, yielded bool) {
 	if fl == nil {
 		return 0, false
 	}
-	turn := fl.weight * m.quantum
-	if fl.deficit+turn < fl.items[0].cost {
-		fl.deficit += turn
+	if left := m.left(fl); left < fl.items[0].cost {
+		fl.deficit = left
 	} else {
 		yielded = true
+		fl.deficit = min(left, max(0, fl.deficit))
 	}
-	fl.deficit = max(0, fl.deficit)
 	m.turn = nil
 	m.pos++
 	return fl.id, yielded
@@ -121,14 +121,34 @@ func (m *model) peek() (Flow, modelItem, bool) {
 				m.pos = 0
 			}
 			m.turn = m.ring[m.pos]
+			m.owed = max(0, -m.turn.deficit)
+			m.turn.deficit += m.owed
 		}
 		f := m.turn
-		if it := f.items[0]; f.deficit+f.weight*m.quantum >= it.cost {
+		if it := f.items[0]; m.left(f) >= it.cost {
 			return f.id, it, true
 		}
-		f.deficit = max(0, f.deficit+f.weight*m.quantum)
+		f.deficit = m.left(f)
 		m.turn = nil
 		m.pos++
+	}
+}
+
+// left is what the flow in its turn has left of it. What it sent beyond a turn that was
+// cut short is forgiven, what it owes is not.
+func (m *model) left(f *modelFlow) int64 { return max(0, f.deficit+f.weight*m.quantum) - m.owed }
+
+// correct charges a flow more or less for what has gone before.
+func (m *model) correct(id Flow, delta int64) {
+	f := m.flow(id)
+	switch {
+	case f == nil:
+	case f != m.turn:
+		f.deficit -= delta
+	default:
+		m.owed += delta
+		f.deficit += max(0, -m.owed)
+		m.owed = max(0, m.owed)
 	}
 }
 
@@ -170,7 +190,7 @@ func (m *model) info(f *modelFlow) Info {
 	in := Info{Weight: f.weight, Deficit: f.deficit}
 	turn := f.weight * m.quantum
 	if f == m.turn {
-		in.Deficit = max(0, in.Deficit+turn)
+		in.Deficit = m.left(f)
 		return in
 	}
 	in.Turns = max(1, (f.items[0].cost-f.deficit+turn-1)/turn)

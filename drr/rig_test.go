@@ -65,7 +65,7 @@ func (r *rig) run() {
 }
 
 func (r *rig) step() {
-	switch op := r.c.choose("op", 24); op {
+	switch op := r.c.choose("op", 26); op {
 	case 0, 1, 2, 3, 4:
 		r.push()
 	case 5, 6, 7, 8, 9, 10:
@@ -90,7 +90,20 @@ func (r *rig) step() {
 		r.behind()
 	case 23:
 		r.endTurn()
+	case 24, 25:
+		r.correct()
 	}
+}
+
+// correct says that what a flow has sent cost more or less than was said.
+func (r *rig) correct() {
+	f, delta := r.flow(), r.cost()
+	if r.c.choose("less", 2) == 0 {
+		delta = -delta
+	}
+	r.s.Correct(f, delta)
+	r.m.correct(f, delta)
+	r.bound.correct(f, delta)
 }
 
 func (r *rig) flow() Flow { return Flow(r.c.choose("flow", r.flows) * 97) } // over several chunks

@@ -30,22 +30,26 @@ package drr
 //  I1  A waiting flow is due in this round if and only if it has not been
 //      visited in it and its deficit covers its head with this turn; otherwise
 //      it is due later. Nobody is due earlier.
-//  I2  wait is the least number, at least 1, with
+//  I2  wait is the least number, at least 1 and at most maxWait, with
 //      deficit + wait*weight*quantum >= head.
-//      So whoever begins a turn can send its head.
+//      So whoever begins a turn can send its head, unless it owes so much that it
+//      has waited for maxWait turns.
 //  I3  s.now and s.next are sorted because flows enter s.next only at the
 //      place where the round is, which moves forward. A flow that must go to
 //      any other place goes to the heap or the wheel.
-//  I4  The deficit of a waiting flow is >= 0, and below a head that it has or
-//      has had since it joined, but for what was refunded. That of
+//  I4  The deficit of a waiting flow is below a head that it has or has had
+//      since it joined, but for what was refunded or corrected, and below 0
+//      only by what was corrected: a debt. That of
 //      the current flow does not contain its turn, which is added when it is
 //      looked at: it is what it brought minus what it sent, and may be
 //      negative. A change of weight thus corrects the turn in progress, and no
 //      sequence of changes yields more than the largest of the turns. EndTurn
-//      leaves the turn out for good.
+//      leaves the turn out for good. What the current flow owes is kept apart,
+//      in s.owed: a debt is never forgiven, what was sent beyond a turn that
+//      was cut short is.
 //  I5  An idle flow is in no structure and has no head; an active one has.
 //  I6  Rounds are compared by difference only; differences stay below 2^31
-//      (wait <= MaxCost), so the 32 bits of flow.base suffice and the count
+//      (wait <= maxWait), so the 32 bits of flow.base suffice and the count
 //      may wrap.
 
 // place says in which structure a waiting flow stands.
@@ -61,13 +65,17 @@ const (
 // turn is what a turn adds to the deficit of fl: at most 1e15.
 func (s *Scheduler) turn(fl *flow) int64 { return fl.weight * s.quantum }
 
-// turns returns how many turns fl needs until its head can go: 1..MaxCost.
+// maxWait is for how many turns a flow is filed at most, more than the largest head
+// needs. A flow that owes more is filed again.
+const maxWait = 1 << 30
+
+// turns returns how many turns fl needs until its head can go: 1..maxWait.
 func (s *Scheduler) turns(fl *flow) uint32 {
 	missing, turn := fl.head-fl.deficit, s.turn(fl)
 	if missing <= turn {
 		return 1
 	}
-	return uint32((missing + turn - 1) / turn)
+	return uint32(min((missing-1)/turn+1, maxWait))
 }
 
 // dueRound returns the round in which a waiting flow is due.
@@ -123,6 +131,8 @@ func (s *Scheduler) beginTurn() {
 	fl := s.flows.at(id)
 	s.unplace(id, fl)
 	fl.deficit += int64(fl.wait-1) * s.turn(fl)
+	s.owed = max(0, -fl.deficit)
+	fl.deficit += s.owed
 	s.ring.seen = fl.before
 	s.current = id
 }
@@ -136,7 +146,7 @@ func (s *Scheduler) reach() (flowID, *flow) {
 		}
 		id := s.current
 		fl := s.flows.at(id)
-		left := fl.deficit + s.turn(fl)
+		left := s.left(fl)
 		if left >= fl.head {
 			return id, fl
 		}
@@ -144,11 +154,14 @@ func (s *Scheduler) reach() (flowID, *flow) {
 	}
 }
 
+// left is what the current flow may spend in its turn still; negative: what it owes.
+// Beyond a turn that was cut short it may have sent too much, which is forgiven.
+func (s *Scheduler) left(fl *flow) int64 { return max(0, fl.deficit+s.turn(fl)) - s.owed }
+
 // endTurn lets the current flow wait for its next turn, with what it keeps of
-// its deficit. Beyond a turn that was cut short it may have sent too much, which
-// is forgiven.
+// its deficit.
 func (s *Scheduler) endTurn(id flowID, fl *flow, left int64) {
-	fl.deficit = max(0, left)
+	fl.deficit = left
 	s.current = none
 	s.ring.seen = id
 	s.await(id, fl)
