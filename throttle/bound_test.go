@@ -31,6 +31,7 @@ type history struct {
 	prefix  bool             // limits are those of prefixes, so that gates can be dormant
 	slept   int              // gates that were
 	style   style
+	steps   int
 	reserve *Reservation
 	wanted  *flightRecord // what the reservation is for
 	waits   []*Wait
@@ -147,7 +148,7 @@ func (h *history) set(key string, l Limits) {
 
 func (h *history) record(f *flightRecord) {
 	h.c.log("%v: %d went through %q", h.clock.tick(h.now), f.cost, f.set.name)
-	f.went = &went{at: new(big.Int).Set(h.clock.tick(h.now)), cost: f.cost}
+	f.went = &went{at: new(big.Int).Set(h.clock.tick(h.now)), cost: f.cost, step: h.steps}
 	for _, gate := range f.set.Gates() {
 		k := gate.Key()
 		for _, ps := range []map[string][]*period{h.buckets, h.windows} {
@@ -176,7 +177,19 @@ func (h *history) inFlight(key string) (n int64) {
 	return n
 }
 
+// settle ends a flight with what the message has cost.
+func (h *history) settle(f *flightRecord) {
+	cost := h.style.costs[h.c.pick(len(h.style.costs))] * int64(h.c.pick(3)) / 2
+	h.c.log("%d that went at %v has cost %d", f.cost, f.went.at, cost)
+	if f.ticket.state == taken || cost > f.cost {
+		f.went.settled, f.went.realCost = h.steps, cost
+	}
+	f.set.Settle(&f.ticket, cost-f.cost, h.now, nil)
+	f.set.Settle(&f.ticket, cost-f.cost, h.now, nil) // spent: nothing
+}
+
 func (h *history) step() {
+	h.steps++
 	h.clock.tick(h.now)
 	h.g.clock.tick(h.now) // both see every time, also that of a step without a call
 	switch h.c.pick(16) {
@@ -196,8 +209,10 @@ func (h *history) step() {
 			f.went.undone = true
 		}
 	case 9:
-		if f := h.drop(); f != nil {
+		if f := h.drop(); f != nil && h.c.pick(2) == 0 {
 			f.set.Release(&f.ticket, h.now, nil)
+		} else if f != nil {
+			h.settle(f)
 		}
 	case 10:
 		if h.c.pick(3) == 0 {

@@ -16,10 +16,14 @@ import (
 //  1. tokens + frac/rate.Per <= top; frac < rate.Per; a full bucket has frac 0.
 //  2. A cost is taken only from a level that covers it, or from a full bucket
 //     of nothing held: so the level after it is at least min(0, burst - cost).
+//  3. Below that it gets only by charge, for messages that were in flight: while
+//     it is in debt nothing is taken.
 //
 // From 1 and 2 follows the bound: in an interval t the bucket can give what was
 // in it at most (burst), what flows in (rate * t), and the debt it may be left
-// in: max(burst, largest cost) + rate * t.
+// in: max(burst, largest cost) + rate * t. With 3 it may be exceeded by what the
+// messages that were in flight at one moment had been underestimated by; what it
+// gave too much it lacks afterwards.
 //
 // What a reservation holds (see Reservation) was taken from the level already
 // but counts as given only when the message goes. Until then it makes the top
@@ -87,6 +91,12 @@ func (b *bucket) until(level int64) uint64 {
 func (b *bucket) take(cost, held int64) {
 	b.lows.note(b.at, b.room(held))
 	b.tokens -= cost
+}
+
+// charge takes a cost that has been used already, at the time of the last settle.
+func (b *bucket) charge(cost, held int64) {
+	b.take(cost, held)
+	b.tokens = max(b.tokens, -MaxBurst)
 }
 
 // room is how much fits in up to the top (thousandths, rounded down).

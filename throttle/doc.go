@@ -27,7 +27,10 @@
 //   - a token bucket admits costs of at most max(burst, largest cost) + rate * t
 //     in a time t. A cost above the burst goes when the bucket is full and
 //     leaves it in debt. It is the generic cell rate algorithm (GCRA, ITU-T
-//     I.371 and ATM Forum TM 4.0), kept as an exact fraction;
+//     I.371 and ATM Forum TM 4.0), kept as an exact fraction. With [Set.Settle] what
+//     counts is what messages have cost, as far as that is known when a message goes:
+//     what is learned later is a debt, and nothing goes before it is paid, or comes
+//     back. A debt is 1e9 at most;
 //   - a sliding window admits at most limit messages in any window. It is a
 //     sliding window log: exact up to a limit of 1,024; above that the entries
 //     of 1/1,024 of the window are treated as the latest of them, so that one

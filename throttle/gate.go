@@ -156,6 +156,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	}
 	g.mu.limits = l
 	if s := g.mu.share; s != nil {
+		s.room = room{}
 		l = s.part(l)
 		if !sinceStart {
 			g.stir()

@@ -216,7 +216,7 @@ func TestRestore(t *testing.T) {
 	put(g, start)
 	g.Restore(wild, start)
 	info := set(t, g, "own").Gates()[0].Info(start)
-	require.Equal(t, [2]int64{-MaxCost, 3}, [2]int64{info.Tokens, info.InWindow})
+	require.Equal(t, [2]int64{-MaxBurst, 3}, [2]int64{info.Tokens, info.InWindow})
 }
 
 // Sets that overlap in every way, used from many goroutines, deadlock nowhere,

@@ -171,10 +171,13 @@ func TestDecisionsAreExact(t *testing.T) {
 				i := rapid.IntRange(0, len(flights)-1).Draw(t, "flight")
 				f := flights[i]
 				flights = append(flights[:i], flights[i+1:]...)
-				f.s.Release(&f.t, now, nil)
-				f.s.Release(&f.t, now, nil) // spent: nothing
+				delta := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 10_000)).Draw(t, "more")
+				at := clock.tick(now)
+				f.s.Settle(&f.t, delta, now, nil)
+				f.s.Settle(&f.t, delta, now, nil) // spent: nothing
 				for _, gate := range f.s.Gates() {
 					models[gate.Key()].inFlight--
+					models[gate.Key()].charge(at, delta)
 				}
 			},
 			"": func(t *rapid.T) {

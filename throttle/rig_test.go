@@ -56,8 +56,20 @@ func (c *modelClock) tick(now int64) *big.Int {
 // went is a message that a gate has let in.
 type went struct {
 	at     *big.Int
-	cost   int64
+	cost   int64 // that was taken for it
+	step   int   // when it went
 	undone bool
+
+	settled  int // at which step it was known what it had cost; 0: it is not
+	realCost int64
+}
+
+// known is what is known of the cost at a step.
+func (w *went) known(step int) int64 {
+	if w.settled != 0 && w.settled < step {
+		return w.realCost
+	}
+	return w.cost
 }
 
 // period is what a gate let in while a limit stayed as it was.
@@ -66,19 +78,23 @@ type period struct {
 	went   []*went
 }
 
-// checkBucket holds every interval to max(burst, largest cost) + rate * t.
+// checkBucket holds every interval to max(burst, largest cost) + rate * t, with the costs
+// that were known when it ended: a bucket in debt lets nothing go.
 func (p *period) checkBucket(t require.TestingT) {
 	if p.limits.Rate == (Rate{}) {
 		return
 	}
-	for i, from := range p.went {
+	for i, to := range p.went {
 		sum, largest := int64(0), int64(0)
-		for _, to := range p.went[i:] {
-			if to.undone {
+		if to.undone {
+			continue
+		}
+		for _, from := range slices.Backward(p.went[:i+1]) {
+			if from.undone {
 				continue
 			}
-			sum += to.cost
-			largest = max(largest, to.cost)
+			sum += from.known(to.step)
+			largest = max(largest, from.cost)
 			// sum <= max(burst, largest) + Cost/Per * span, times Per
 			span := new(big.Int).Sub(to.at, from.at)
 			right := span.Mul(span, big.NewInt(p.limits.Rate.Cost))
@@ -169,6 +185,13 @@ func (m *modelGate) admits(at *big.Int, cost int64) bool {
 		return false
 	}
 	return (l.Limit == 0 || int64(len(m.entries)) < l.Limit) && (l.Concurrency == 0 || m.inFlight < l.Concurrency)
+}
+
+// charge takes what a message has cost beyond what was taken for it.
+func (m *modelGate) charge(at *big.Int, cost int64) {
+	if m.settle(at); m.limits.Rate != (Rate{}) {
+		m.level = new(big.Rat).Sub(m.level, new(big.Rat).SetInt64(cost))
+	}
 }
 
 func (m *modelGate) take(cost int64) {

@@ -172,6 +172,48 @@ func (s *Set) Release(t *Ticket, now int64, wake []*Wait) []*Wait {
 	return wake
 }
 
+// Settle is Release of a message that has cost so much more (thousandths) than was taken
+// for it, or less if delta is negative. Buckets give the difference, and go into debt for
+// what they do not have; what was taken too much they get back as by Undo. Windows and
+// places in flight count messages: nothing of them changes.
+func (s *Set) Settle(t *Ticket, delta, now int64, wake []*Wait) []*Wait {
+	u := *t
+	if u.state == spent || delta == 0 {
+		return s.Release(t, now, wake)
+	}
+	*t = Ticket{}
+	for _, g := range s.Gates() {
+		g.mu.Lock()
+		v, last := g.gates.clock.tick(now)
+		g.settle(v)
+		g.correct(u, v, delta)
+		g.leave()
+		wake = g.eased(v, last, wake)
+		g.mu.Unlock()
+	}
+	return wake
+}
+
+// correct gives or takes the difference between what a message has cost and what was
+// taken for it, at the time of the last settle. A ticket that was adopted does not know
+// when that was: then nothing is given back. It needs g.mu.
+func (g *Gate) correct(u Ticket, v instant, delta int64) {
+	b := g.mu.bucket
+	if s := g.mu.share; s != nil && s.by == leased {
+		if b != nil {
+			s.correct(g, u, v, delta)
+		}
+		return
+	}
+	switch {
+	case b == nil:
+	case delta > 0:
+		b.charge(delta, g.mu.held)
+	case u.state == taken:
+		b.putBack(u.at, -delta, g.mu.held)
+	}
+}
+
 // Undo ends the flight of a message that nobody has received, as if it had
 // never left: besides its places it gives back its entries in the windows, and
 // of its tokens as many as can be without admitting more than the bound, which

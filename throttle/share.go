@@ -39,6 +39,27 @@ type share struct {
 	stirred bool // and nobody has looked since
 	needs   Needs
 	used    instant // a message has come last; 0: none
+
+	// owed is what messages have cost beyond what was lent, in thousandths; negative: less.
+	// It is on its way to the fleet.
+	owed int64
+	room room
+}
+
+// room is how much fits into the bucket of the fleet, as far as that is known here: so
+// what was taken too much can be given back without more than the bound, see
+// bucket.putBack. Nobody knows anything before the first look.
+type room struct {
+	known bool
+	now   int64 // thousandths, at time at
+	at    instant
+	lows  lows
+}
+
+// settle brings the room up to time v.
+func (r *room) settle(l Limits, v instant) {
+	r.now = max(0, r.now-l.Rate.Gives(int64(v.since(r.at)))-1)
+	r.at = v
 }
 
 // sharedRest is how long a shared gate is kept that nobody uses: what a call lacks comes
@@ -47,7 +68,7 @@ const sharedRest = 60_000_000_000 // ns
 
 // rests reports whether the gate is kept for a message that may come again.
 func (s *share) rests(v instant) bool {
-	return s.by == leased && s.chunks[0] != (Chunk{}) || s.used != 0 && !v.after(s.used+sharedRest)
+	return s.owed != 0 || s.by == leased && s.chunks[0] != (Chunk{}) || s.used != 0 && !v.after(s.used+sharedRest)
 }
 
 // Chunk is tokens (thousandths) and slots of a window that a fleet has lent.
@@ -71,6 +92,7 @@ type Needs struct {
 	InFlight      int64
 	Permits       int64
 	Crowded       bool // Lower has said so
+	Owed          bool // there is something for TakeOwed
 }
 
 // Needs returns what there is to say of a shared gate. What is wanted is said again as
@@ -98,8 +120,41 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	n.Slots = n.Slots && slots < max(s.size.Slots/2, 1)
 	n.Place = n.Place && gate.mu.inFlight >= s.permits
 	n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
-	n.Held, n.Crowded = s.chunks[0] != (Chunk{}), s.crowded
+	n.Held, n.Crowded, n.Owed = s.chunks[0] != (Chunk{}), s.crowded, s.owed != 0
 	return n, true
+}
+
+// TakeOwed returns what messages of a gate have cost beyond what it was lent, in
+// thousandths; negative: less. The fleet is to charge it.
+func (g *Gates) TakeOwed(key string) (owed int64) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return 0
+	}
+	defer unlock()
+	s := gate.mu.share
+	owed, s.owed = s.owed, 0
+	return owed
+}
+
+// Level says what is in the bucket of the fleet of a gate, in thousandths.
+func (g *Gates) Level(key string, tokens, now int64) {
+	gate, unlock := g.sharedGate(key)
+	if gate == nil {
+		return
+	}
+	defer unlock()
+	s := gate.mu.share
+	if s.by != leased || gate.mu.limits.Rate == (Rate{}) {
+		return
+	}
+	v, _ := g.clock.tick(now)
+	r := &s.room
+	if r.known {
+		r.settle(gate.mu.limits, v)
+	}
+	r.lows.note(v, r.now) // 0 at first: nothing of before is given back
+	r.known, r.now, r.at = true, max(0, gate.mu.limits.burst()-tokens), v
 }
 
 // Shared returns the limits that were set here of a gate that is shared, and whether it
@@ -174,6 +229,9 @@ func (g *Gates) Lend(key string, c Chunk, permits, now int64, wake []*Wait) []*W
 	v, last := g.clock.tick(now)
 	s.expire(v)
 	s.permits = max(gate.mu.inFlight, permits)
+	if paid := min(c.Tokens, s.owed); paid > 0 {
+		c.Tokens, s.owed = c.Tokens-paid, s.owed-paid
+	}
 	if c.Until > last && (c.Tokens > 0 || c.Slots > 0) {
 		if s.chunks[1] != (Chunk{}) {
 			s.drop(v)
@@ -200,7 +258,7 @@ func (g *Gates) HandOver(key string, now int64) (state State, inFlight int64, ok
 		return State{}, 0, false
 	}
 	state, _ = gate.state(now)
-	gate.borrow(now)
+	gate.borrow(now, 0)
 	return state, gate.mu.inFlight, true
 }
 
@@ -212,15 +270,19 @@ func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 		return 0
 	}
 	defer unlock()
-	gate.borrow(now)
+	owed := gate.mu.share.owed
+	if b := gate.mu.bucket; b != nil && gate.mu.share.by != leased {
+		owed = max(0, -b.tokens) // nobody else knows of it
+	}
+	gate.borrow(now, owed)
 	return gate.mu.inFlight
 }
 
 // borrow needs g.mu.
-func (g *Gate) borrow(now int64) {
+func (g *Gate) borrow(now, owed int64) {
 	v, _ := g.gates.clock.tick(now)
 	s := g.mu.share
-	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used}
+	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used, owed: owed}
 	g.setParts(g.mu.limits, v, v, false)
 	g.stir()
 }
@@ -261,6 +323,11 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 		gate.renew(gate.mu.limits, v)
 		gate.fill(state, v, last)
 	}
+	if b, owed := gate.mu.bucket, gate.mu.share.owed; b != nil && owed != 0 {
+		b.settle(v, gate.mu.held)
+		b.charge(owed, gate.mu.held)
+		b.settle(v, gate.mu.held)
+	}
 	*gate.mu.share = share{by: owned, own: gate.mu.share.own, used: gate.mu.share.used}
 	return gate.eased(v, last, wake)
 }
@@ -286,8 +353,9 @@ func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 	gate.mu.bucket = nil
 	gate.setParts(s.part(gate.mu.limits), v, v, false)
 	if b := gate.mu.bucket; b != nil {
-		b.tokens = 0
+		b.tokens = -max(0, s.owed)
 	}
+	s.owed, s.room = 0, room{}
 	return gate.eased(v, last, wake)
 }
 
@@ -478,4 +546,48 @@ func (s *share) putBack(g *Gate, t instant, cost int64) {
 	if g.mu.window != nil {
 		s.chunks[0].Slots++
 	}
+}
+
+// correct charges what has been lent, and what it does not cover the fleet, with the
+// difference between what a message has cost and what was taken for it; or gives back
+// what was taken too much. The gate has a bucket.
+func (s *share) correct(g *Gate, u Ticket, v instant, delta int64) {
+	s.expire(v)
+	if delta < 0 {
+		if delta = -s.giveBack(g, u, v, -delta); delta == 0 {
+			return
+		}
+	}
+	s.owed = min(s.owed+delta, MaxBurst)
+	for i := range s.chunks {
+		if c := &s.chunks[i]; s.owed > 0 {
+			paid := min(s.owed, c.Tokens)
+			c.Tokens, s.owed = c.Tokens-paid, s.owed-paid
+		}
+	}
+	if s.owed < 0 && s.chunks[0] != (Chunk{}) {
+		i := 0
+		if s.chunks[1] != (Chunk{}) {
+			i = 1
+		}
+		s.chunks[i].Tokens, s.owed = s.chunks[i].Tokens-s.owed, 0
+	}
+	if s.owed != 0 {
+		g.stir()
+	}
+}
+
+// giveBack is how much of a cost that a message took too much can be given back.
+func (s *share) giveBack(g *Gate, u Ticket, v instant, cost int64) int64 {
+	if u.state != taken || !s.room.known {
+		return 0
+	}
+	s.room.settle(g.mu.limits, v)
+	back := min(cost, s.room.now, s.room.lows.since(u.at))
+	if back <= 0 {
+		return 0
+	}
+	s.room.now -= back
+	s.room.lows.lower(u.at, back)
+	return back
 }

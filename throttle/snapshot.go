@@ -107,7 +107,7 @@ func (g *Gate) fill(s *State, v instant, last int64) {
 		then -= instant(min(uint64(last)-uint64(s.At), farAhead))
 	}
 	if b := g.mu.bucket; b != nil && s.Tokens != nil {
-		b.tokens, b.frac, b.at = min(max(*s.Tokens, -MaxCost), b.burst), 0, then
+		b.tokens, b.frac, b.at = min(max(*s.Tokens, -MaxBurst), b.burst), 0, then
 	}
 	if w := g.mu.window; w != nil {
 		w.restore(s.Entries, then)

@@ -178,9 +178,11 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 		}
 		return nil, 0, 0, false
 	case leaving || !shared:
+		l.correct(key, mem, &n)
 		ask = l.leave(key, mem, &n, shared, now, fleetNow)
 	case l.settle(key, mem, &n, now, fleetNow):
 	default:
+		l.correct(key, mem, &n)
 		if ask, again, ok = l.ask(key, mem, &n, now, fleetNow); !ok {
 			return nil, 0, again, false
 		}
@@ -246,6 +248,14 @@ func (l *Limits) giveBack(key string, mem *member, now, within int64) {
 	}
 }
 
+// correct tells the record what messages have cost more or less than was taken for them. An
+// owner of which only the record knows has not handed over: it waits until then.
+func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
+	if rec, _ := mem.m.Record(); n.Owed && rec.Owner == "" {
+		mem.m.GiveBack(record.Rest{Tokens: -l.gates.TakeOwed(key), Until: throttle.Never})
+	}
+}
+
 // ask says what a gate needs, and what is given back. ok is false if there is nothing to
 // be said by one whom the record does not know.
 func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now, fleetNow int64) (a record.Ask, again time.Duration, ok bool) {
@@ -261,7 +271,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now, fleetNow i
 	}
 	if a.Waits {
 		again = sooner(again, askAgain)
-	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned {
+	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Owed {
 		return a, again, false
 	}
 	return a, again, true
@@ -336,6 +346,7 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 		}
 		l.opt.Tell(l.gates.Lend(key, c, landed.Permits, now, nil))
 	}
+	l.level(key, mem, now)
 	if mem.answered != nil {
 		close(mem.answered)
 		mem.answered = nil
@@ -343,6 +354,21 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	mem.mu.Unlock()
 	l.report(conflict)
 	l.opt.Fleet.Touch(letter, key)
+}
+
+// level tells the gate what is in the bucket of the fleet: nothing fits in if only the
+// owner knows.
+func (l *Limits) level(key string, mem *member, now int64) {
+	own, alone, shared := l.gates.Shared(key)
+	if !shared || alone {
+		return
+	}
+	limits, _ := mem.m.InForce(own, l.opt.SetAt(key))
+	tokens := int64(throttle.MaxBurst)
+	if v, known := mem.m.Level(now, l.opt.Fleet.Now(), limits); known {
+		tokens = v.Tokens
+	}
+	l.gates.Level(key, tokens, now)
 }
 
 // adopt puts the newest limits of the fleet in force. It returns what is to be told of
@@ -561,6 +587,7 @@ func (l *Limits) Join(entries map[string]fleet.Entry) {
 		now := l.opt.Now()
 		l.meet(key, mem, entries[key], now)
 		conflict := l.adopt(key, mem, now)
+		l.level(key, mem, now)
 		mem.mu.Unlock()
 		l.report(conflict)
 		l.opt.Fleet.Touch(letter, key)

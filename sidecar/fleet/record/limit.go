@@ -100,8 +100,9 @@ type Ask struct {
 	Leave bool
 	// Own is what the owner has come to; it hands over.
 	Own *Level
-	// Back is tokens of a chunk that could be used still, and slots that were not used,
-	// each with the time at which they were leased.
+	// Back is tokens of a chunk that could be used still, less what messages have cost
+	// beyond what was taken for them, and slots that were not used, each with the time at
+	// which they were leased.
 	Back      int64
 	BackSlots []Slot
 	// Cost is that of a message that waits for tokens, in thousandths, or 0.
@@ -160,6 +161,12 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	me.Seen = a.Number
 	changed = next.terms(a.By, &env)
 	back := counted(a.BackSlots, env)
+	charge := func() {
+		if a.Back < 0 {
+			next.Level.settle(env) // what is owed is taken of what is there now
+		}
+		next.Level.Return(a.Back, back...)
+	}
 	handsOver := l.Owner == a.By && (a.Own != nil || a.Leave)
 	if handsOver || l.Owner != "" && l.Owner != a.By && !env.Live(l.Owner) {
 		next.Level, next.Owner, changed = spent(env), "", true
@@ -170,7 +177,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 	}
 	switch {
 	case a.Leave:
-		next.Level.Return(a.Back, back...)
+		charge()
 		delete(next.Users, a.By)
 		return next, Grant{}, known || changed
 	case next.Owner == a.By:
@@ -181,7 +188,7 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 		next.Users[a.By] = me
 		return next, Grant{Permits: a.Hold, Again: askLife}, !known || changed || l.Users[a.By].Permits != a.Hold
 	}
-	next.Level.Return(a.Back, back...)
+	charge()
 	me.Given = max(0, me.Given-a.Back) // who gives back has not had it
 	for _, b := range a.BackSlots {
 		me.Leased = max(0, me.Leased-b.N)
@@ -393,10 +400,11 @@ func (l *Limit) even(now, most int64, had func(*User) *int64) {
 	}
 }
 
-// Return takes back what has not been used: tokens, and slots by when they were leased.
+// Return takes back what has not been used: tokens, fewer than none if more has been
+// used, and slots by when they were leased.
 func (v *Level) Return(tokens int64, slots ...Slot) {
 	if v.Used {
-		v.Tokens += tokens // settle cuts it at the burst
+		v.Tokens = max(v.Tokens+tokens, -throttle.MaxBurst) // settle cuts it at the burst
 	}
 	if len(slots) == 0 {
 		return

@@ -23,9 +23,9 @@ type sentAsk struct {
 	at    int64 // of this host
 }
 
-// Rest is what was not used of a chunk.
+// Rest is what was not used of a chunk, or what messages have cost less.
 type Rest struct {
-	Tokens int64
+	Tokens int64 // negative: they have cost more
 	Slots  Slot
 	Until  int64 // it could be used, by the clock of this host
 }

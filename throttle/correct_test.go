@@ -1,0 +1,195 @@
+package throttle
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tokensOf is what is in the bucket of the only gate of a set.
+func tokensOf(s *Set, now int64) int64 { return s.Gates()[0].Info(now).Tokens }
+
+func TestSettleChargesAndGivesBack(t *testing.T) {
+	g := newGates()
+	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
+	s := set(t, g, "k")
+	acquire := func(now, cost int64) Ticket {
+		ticket, block, ok := s.Acquire(now, cost, nil)
+		require.True(t, ok, "%+v", block)
+		return ticket
+	}
+	more, less, same := acquire(start, 2*One), acquire(start, 5*One), acquire(start, One)
+	require.Equal(t, int64(2*One), tokensOf(s, start))
+	s.Settle(&same, 0, start, nil)
+	require.Equal(t, int64(2*One), tokensOf(s, start))
+	s.Settle(&less, -4*One, start, nil)
+	require.Equal(t, int64(6*One), tokensOf(s, start))
+	s.Settle(&more, 9*One, start, nil)
+	require.Equal(t, int64(-3*One), tokensOf(s, start), "a debt")
+	require.False(t, more.Held())
+	require.Zero(t, s.Gates()[0].Info(start).InFlight)
+
+	_, block, ok := s.Acquire(start, One, nil)
+	require.False(t, ok)
+	require.Equal(t, ByRate, block.Kind)
+	require.Equal(t, start+4*sec, block.At, "the debt is paid first")
+	acquire(start+4*sec, One)
+}
+
+// What was taken too much comes back as far as the bucket has not been full since.
+func TestSettleGivesBackNoMoreThanTheBound(t *testing.T) {
+	g := newGates()
+	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
+	s := set(t, g, "k")
+	ticket, _, _ := s.Acquire(start, 8*One, nil)
+	_, _, ok := s.Acquire(start+20*sec, 5*One, nil) // it was full again
+	require.True(t, ok)
+	s.Settle(&ticket, -7*One, start+20*sec, nil)
+	require.Equal(t, int64(5*One), tokensOf(s, start+20*sec))
+}
+
+// Windows and places in flight count messages.
+func TestSettleLeavesWindowsAlone(t *testing.T) {
+	g := newGates()
+	limit(t, g, "k", Limits{Limit: 3, Window: sec, Concurrency: 5}, start)
+	s := set(t, g, "k")
+	ticket, _, _ := s.Acquire(start, One, nil)
+	s.Settle(&ticket, 100*One, start, nil)
+	info := s.Gates()[0].Info(start)
+	require.Equal(t, [2]int64{1, 0}, [2]int64{info.InWindow, info.InFlight})
+}
+
+// Who waits is told when what was taken too much comes back.
+func TestSettleTellsThoseWhoWait(t *testing.T) {
+	g := newGates()
+	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
+	s := set(t, g, "k")
+	ticket, _, _ := s.Acquire(start, 10*One, nil)
+	w := NewWait(s.Gates()[0], "q")
+	require.Positive(t, w.Join(start, One))
+	require.Equal(t, []*Wait{w}, s.Settle(&ticket, -5*One, start, nil))
+}
+
+// A message that was in flight before a restart pays what it has cost more, and gets
+// nothing back: nobody knows when it went.
+func TestSettleOfAnAdoptedMessage(t *testing.T) {
+	g := newGates()
+	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
+	s := set(t, g, "k")
+	more, less := s.Adopt(), s.Adopt()
+	s.Settle(&more, 4*One, start, nil)
+	s.Settle(&less, -4*One, start, nil)
+	require.Equal(t, int64(6*One), tokensOf(s, start))
+}
+
+// A debt outlives a clean stop, up to the largest burst.
+func TestADebtIsKept(t *testing.T) {
+	g := newGates()
+	l := Limits{Rate: PerSecond(One), Burst: 10 * One}
+	limit(t, g, "k", l, start)
+	s := set(t, g, "k")
+	for range 3 {
+		ticket := s.Adopt()
+		s.Settle(&ticket, MaxCost, start, nil)
+	}
+	states := g.Snapshot(start)
+	later := New(Start{}, start)
+	limit(t, later, "k", l, start)
+	later.Restore(states, start)
+	require.Equal(t, int64(10*One-3*MaxCost), tokensOf(set(t, later, "k"), start))
+	for range 1001 {
+		ticket := s.Adopt()
+		s.Settle(&ticket, MaxCost, start, nil)
+	}
+	require.Equal(t, int64(-MaxBurst), tokensOf(s, start))
+}
+
+// What was lent pays first, then the fleet is charged; what it lends next pays what it
+// has not been charged yet.
+func TestSettleOfWhatIsLent(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
+	g.Lend("s:a", Chunk{Tokens: 5 * One, Until: 150 * msec}, 0, 0, nil)
+	ticket := passes(t, s, 0)
+	f.stirs = nil
+	s.Settle(&ticket, 3*One, 0, nil)
+	require.Empty(t, f.stirs, "it had as much")
+	require.Equal(t, int64(One), tokensOf(s, 0))
+	ticket = passes(t, s, 0)
+	s.Settle(&ticket, 6*One, 0, nil)
+	require.Equal(t, []string{"s:a"}, f.stirs)
+	n, _ := g.Needs("s:a", 0)
+	require.True(t, n.Owed)
+	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
+	refuses(t, s, 0, ByRate)
+	require.Equal(t, int64(4*One), g.TakeOwed("s:a"))
+	require.Zero(t, g.TakeOwed("s:a"))
+	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
+	passes(t, s, 0)
+}
+
+// What was taken too much comes back to what is lent, or to the fleet, as far as there has
+// been room in its bucket since.
+func TestSettleGivesBackToTheFleet(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
+	lend := func(now int64) { g.Lend("s:a", Chunk{Tokens: 5 * One, Until: now + 150*msec}, 0, now, nil) }
+	acquire := func(now int64) Ticket {
+		ticket, _, ok := s.Acquire(now, 4*One, nil)
+		require.True(t, ok)
+		return ticket
+	}
+	lend(0)
+	ticket := acquire(0)
+	s.Settle(&ticket, -3*One, 0, nil)
+	require.Equal(t, int64(One), tokensOf(s, 0), "nobody knows what is in the bucket")
+
+	g.Level("s:a", One, 200*msec)
+	lend(200 * msec)
+	ticket = acquire(200*msec + 1)
+	s.Settle(&ticket, -3*One, 210*msec, nil)
+	require.Equal(t, int64(4*One), tokensOf(s, 210*msec))
+	ticket = acquire(220 * msec)
+	g.Level("s:a", One, 300*msec)
+	s.Settle(&ticket, -3*One, 500*msec, nil) // the chunk has ended
+	require.Equal(t, int64(-3*One), g.TakeOwed("s:a"))
+
+	lend(500 * msec)
+	ticket = acquire(500 * msec)
+	g.Level("s:a", 9*One, 520*msec) // there was room for 1, and less when it is settled
+	s.Settle(&ticket, -3*One, 560*msec, nil)
+	require.Less(t, tokensOf(s, 560*msec), int64(2*One))
+
+	lend(1000 * msec)
+	ticket = acquire(1000 * msec)
+	g.Level("s:a", 10*One, 1010*msec)
+	g.Level("s:a", One, 1020*msec) // somebody has taken of a full bucket
+	s.Settle(&ticket, -3*One, 1030*msec, nil)
+	require.Equal(t, int64(One), tokensOf(s, 1030*msec))
+}
+
+// A debt goes where the gate goes: to limits of its own, to a part, and back.
+func TestADebtFollowsItsGate(t *testing.T) {
+	l := Limits{Rate: PerSecond(10 * One), Burst: 10 * One}
+	owing := func() (*Gates, *Set) {
+		g, s := shared(t, &lender{}, l)
+		g.Lend("s:a", Chunk{Tokens: One, Until: 150 * msec}, 0, 0, nil)
+		ticket := passes(t, s, 0)
+		s.Settle(&ticket, 6*One, 0, nil)
+		return g, s
+	}
+	g, s := owing()
+	g.Own("s:a", nil, 0, nil)
+	require.Equal(t, int64(4*One), tokensOf(s, 0))
+	g, s = owing()
+	g.Part("s:a", 2, 0, nil)
+	require.Equal(t, int64(-6*One), tokensOf(s, 0))
+	g.Borrow("s:a", 0)
+	require.Equal(t, int64(6*One), g.TakeOwed("s:a"))
+	g, s = owing()
+	g.Close(s, 0)
+	other, err := g.Set([]string{"b"}, 100*second)
+	require.NoError(t, err)
+	g.Close(other, 100*second)
+	require.Equal(t, int64(6*One), g.TakeOwed("s:a"), "it is not forgotten while it owes")
+}
