@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -95,6 +96,35 @@ func (m *Message) Ack() error { return m.settle(nil) }
 
 // AckSync finishes the message; when it returns nil, it never comes again.
 func (m *Message) AckSync(ctx context.Context) error { return m.settleSync(ctx, nil) }
+
+// AckCost finishes the message and says what it has cost, 0 to 1,000,000: tokens, bytes,
+// seconds, whatever costs and rates are counted in. fila charges its fairness key and its
+// rates for that instead of what was estimated when it was enqueued. With another cost
+// the message stays as it is.
+func (m *Message) AckCost(cost float64) error {
+	payload, err := costPayload(cost)
+	if err != nil {
+		return err
+	}
+	return m.settle(payload)
+}
+
+// AckCostSync is AckCost with a confirmation.
+func (m *Message) AckCostSync(ctx context.Context, cost float64) error {
+	payload, err := costPayload(cost)
+	if err != nil {
+		return err
+	}
+	return m.settleSync(ctx, payload)
+}
+
+func costPayload(cost float64) ([]byte, error) {
+	if !(cost >= 0 && cost <= wire.MaxAckCost) {
+		return nil, fmt.Errorf("cost is %v: allowed is a number from 0 to %d", cost, wire.MaxAckCost)
+	}
+	// Adding 0 makes 0 of -0.
+	return append(strconv.AppendFloat([]byte(`+ACK {"cost":`), cost+0, 'f', -1, 64), '}'), nil
+}
 
 // Nack gives the message back as failed.
 func (m *Message) Nack(o NackOptions) error { return m.settle(o.payload()) }

@@ -38,6 +38,8 @@ const (
 	MaxErrorText = 1024
 	// MaxErrorCode is how many bytes of an error code are kept.
 	MaxErrorCode = 64
+	// MaxAckCost is the largest cost that an ack may name.
+	MaxAckCost = 1_000_000
 )
 
 // Ack is what a consumer says about a delivery.
@@ -47,6 +49,10 @@ type Ack struct {
 	// 365 days; it counts only if HasDelay.
 	Delay    time.Duration
 	HasDelay bool
+	// Cost is what the message has cost in thousandths, 0 to 1,000,000,000; it counts
+	// only if HasCost, with [AckDone].
+	HasCost bool
+	Cost    uint32
 	// Error and ErrorCode describe a failure; for [AckTerm], Error is the
 	// reason. Valid UTF-8 of at most 1024 and 64 bytes, longer ones are cut.
 	Error, ErrorCode string
@@ -70,11 +76,12 @@ const (
 // nobody received the delivery, everything else with a Status is refused, and
 // neither is ever an ack.
 //
-// Then: empty, "+ACK", "+OK" and "+NXT" are [AckDone], "+WPI" is
+// Then: empty, "+ACK", "+OK" and "+NXT" are [AckDone], where "+ACK" may be followed by
+// a JSON object with "cost", and the header Fila-Cost says it as well; "+WPI" is
 // [AckProgress], "+TERM" with an optional reason is [AckTerm], and "-NAK" is
 // [AckNack], followed by nothing, a Go duration, or a JSON object with any of
 // "delay" (nanoseconds or a Go duration), "error", "code" and
-// "retry_after_ms". For the last two kinds the headers Fila-Error,
+// "retry_after_ms". For nacks and terms the headers Fila-Error,
 // Fila-Error-Code and Fila-Retry-After-Ms fill in what the payload leaves
 // open; where both speak the payload wins.
 func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
@@ -83,9 +90,14 @@ func ParseAck(payload []byte, h map[string][]string) (Ack, *Error) {
 	}
 	switch string(payload) {
 	case "", payloadAck, payloadOK, payloadNext:
-		return Ack{Kind: AckDone}, nil
+		return costFromHeader(Ack{Kind: AckDone}, h)
 	case payloadProgress:
 		return Ack{Kind: AckProgress}, nil
+	}
+	if rest, ok := cutVerb(payload, payloadAck); ok {
+		if arg := strings.TrimSpace(rest); arg != "" {
+			return parseAckCost(arg, h)
+		}
 	}
 	if rest, ok := cutVerb(payload, payloadTerm); ok {
 		a := Ack{Kind: AckTerm, Error: clean(strings.TrimSpace(rest), MaxErrorText)}
@@ -139,10 +151,66 @@ func cutVerb(payload []byte, verb string) (string, bool) {
 		return "", false
 	}
 	rest := string(payload[len(verb):])
-	if rest == "" || strings.IndexByte(" \t\r\n", rest[0]) >= 0 || rest[0] == '{' && verb == payloadNak {
+	if rest == "" || strings.IndexByte(" \t\r\n", rest[0]) >= 0 || rest[0] == '{' && verb != payloadTerm {
 		return rest, true
 	}
 	return "", false
+}
+
+// parseAckCost reads the JSON object after +ACK.
+func parseAckCost(arg string, h map[string][]string) (Ack, *Error) {
+	var body struct {
+		Cost *float64 `json:"cost"`
+	}
+	if arg[0] != '{' {
+		return Ack{}, BadAckPayload("+ACK " + quote(arg) + ": allowed is a JSON object with cost")
+	}
+	if err := DecodeStrict([]byte(arg), &body); err != nil {
+		return Ack{}, BadAckPayload("+ACK: " + err.Description)
+	}
+	a, err := costFromHeader(Ack{Kind: AckDone}, h)
+	if err != nil || body.Cost == nil {
+		return a, err
+	}
+	cost, ok := costThousandths(*body.Cost)
+	if !ok {
+		return Ack{}, BadAckPayload("+ACK: cost is " + strconv.FormatFloat(*body.Cost, 'g', -1, 64) + ": " + costAllowed)
+	}
+	a.Cost, a.HasCost = cost, true
+	return a, nil
+}
+
+const costAllowed = "allowed is a number from 0 to 1000000"
+
+// costFromHeader takes the cost of an ack from its header, if that has one.
+func costFromHeader(a Ack, h map[string][]string) (Ack, *Error) {
+	if len(h) == 0 {
+		return a, nil
+	}
+	cost, err := find(h, HeaderCost)
+	if err != nil {
+		return Ack{}, err
+	}
+	if !cost.set {
+		return a, nil
+	}
+	var f float64
+	text := strings.TrimSpace(cost.value)
+	number := text != "" && text != "null" && json.Unmarshal([]byte(text), &f) == nil
+	n, ok := costThousandths(f)
+	if !number || !ok {
+		return Ack{}, BadAckHeader(HeaderCost, cost.value, costAllowed)
+	}
+	a.Cost, a.HasCost = n, true
+	return a, nil
+}
+
+// costThousandths rounds a cost to thousandths.
+func costThousandths(f float64) (uint32, bool) {
+	if math.Signbit(f) || f > MaxAckCost {
+		return 0, false
+	}
+	return uint32(math.Round(f * 1000)), true
 }
 
 // nakBody is the JSON object after -NAK.

@@ -11,6 +11,7 @@ import (
 
 func TestParseAck(t *testing.T) {
 	nack := Ack{Kind: AckNack}
+	cost := func(thousandths uint32) Ack { return Ack{Kind: AckDone, Cost: thousandths, HasCost: true} }
 	delayed := func(d time.Duration) Ack { return Ack{Kind: AckNack, Delay: d, HasDelay: true} }
 	for _, tc := range []struct {
 		payload string
@@ -26,6 +27,22 @@ func TestParseAck(t *testing.T) {
 		{"+NXT", nil, Ack{Kind: AckDone}},
 		{"+ACK", header{HeaderError: {"ignored"}, HeaderRetryAfterMs: {"bad"}}, Ack{Kind: AckDone}},
 		{"+WPI", nil, Ack{Kind: AckProgress}},
+
+		{"+ACK {}", nil, Ack{Kind: AckDone}},
+		{`+ACK {"cost": 3120}`, nil, cost(3_120_000)},
+		{`+ACK{"cost":0.0015}`, nil, cost(2)},
+		{`+ACK {"cost":0}`, nil, cost(0)},
+		{`+ACK {"cost":1e6}`, nil, cost(1_000_000_000)},
+		{`+ACK {"cost":null}`, nil, Ack{Kind: AckDone}},
+		{"", header{HeaderCost: {"12.5"}}, cost(12_500)},
+		{"+ACK", header{"fila-cost": {" 0 "}}, cost(0)},
+		{"+OK", header{HeaderCost: {"1e6"}}, cost(1_000_000_000)},
+		{"+NXT", header{HeaderCost: {"1"}}, cost(1000)},
+		{"+ACK {}", header{HeaderCost: {"7"}}, cost(7000)},
+		{`+ACK {"cost":5}`, header{HeaderCost: {"7"}}, cost(5000)}, // the payload wins
+		{"+WPI", header{HeaderCost: {"bad"}}, Ack{Kind: AckProgress}},
+		{"-NAK", header{HeaderCost: {"bad"}}, Ack{Kind: AckNack}},
+		{"+TERM", header{HeaderCost: {"bad"}}, Ack{Kind: AckTerm}},
 
 		{"", header{HeaderStatus: {"503"}}, Ack{Kind: AckNoResponders}},
 		{"", header{"status": {"503"}}, Ack{Kind: AckNoResponders}},
@@ -107,6 +124,29 @@ func TestParseAckRefused(t *testing.T) {
 		{"+ACK ", nil, CodeBadAckPayload},
 		{"+ACK\n", nil, CodeBadAckPayload},
 		{"+ACKED", nil, CodeBadAckPayload},
+		{"+ACK 5", nil, CodeBadAckPayload},
+		{"+ACK done", nil, CodeBadAckPayload},
+		{"+ACK {", nil, CodeBadAckPayload},
+		{`+ACK {"cost":-1}`, nil, CodeBadAckPayload},
+		{`+ACK {"cost":-0}`, nil, CodeBadAckPayload},
+		{`+ACK {"cost":1000000.001}`, nil, CodeBadAckPayload},
+		{`+ACK {"cost":1e400}`, nil, CodeBadAckPayload},
+		{`+ACK {"cost":"5"}`, nil, CodeBadAckPayload},
+		{`+ACK {"cost":NaN}`, nil, CodeBadAckPayload},
+		{`+ACK {"cost":5,"cost":5}`, nil, CodeBadAckPayload},
+		{`+ACK {"costs":5}`, nil, CodeBadAckPayload},
+		{`+ACK {"Cost":5}`, nil, CodeBadAckPayload},
+		{`+OK {"cost":5}`, nil, CodeBadAckPayload},
+		{`+WPI {"cost":5}`, nil, CodeBadAckPayload},
+		{`-NAK {"cost":5}`, nil, CodeBadAckPayload},
+		{"", header{HeaderCost: {""}}, CodeBadAckHeader},
+		{"", header{HeaderCost: {"null"}}, CodeBadAckHeader},
+		{"", header{HeaderCost: {"-1"}}, CodeBadAckHeader},
+		{"", header{HeaderCost: {"0x10"}}, CodeBadAckHeader},
+		{"", header{HeaderCost: {"Inf"}}, CodeBadAckHeader},
+		{"+ACK", header{HeaderCost: {"1000001"}}, CodeBadAckHeader},
+		{`+ACK {"cost":5}`, header{HeaderCost: {"x"}}, CodeBadAckHeader},
+		{"", header{HeaderCost: {"1", "2"}}, CodeHeaderRepeated},
 		{"+OKAY", nil, CodeBadAckPayload},
 		{"+NXT 5", nil, CodeBadAckPayload},
 		{"+WPI ", nil, CodeBadAckPayload},
@@ -254,7 +294,8 @@ func TestAckKindString(t *testing.T) {
 }
 
 func FuzzParseAck(f *testing.F) {
-	for _, p := range []string{"", "+ACK", "-NAK 30s", `-NAK {"delay":1e9,"error":"x","code":"y","retry_after_ms":5}`, "+TERM why", "+WPI", "\xff"} {
+	for _, p := range []string{"", "+ACK", "-NAK 30s", `-NAK {"delay":1e9,"error":"x","code":"y","retry_after_ms":5}`, "+TERM why", "+WPI", `+ACK {"cost":3120}`, "\xff"} {
+		f.Add([]byte(p), HeaderCost, "1.5", false)
 		f.Add([]byte(p), HeaderStatus, "503", false)
 		f.Add([]byte(p), HeaderRetryAfterMs, "12", true)
 		f.Add([]byte(p), "fila-error", "boom", true)
@@ -282,7 +323,11 @@ func FuzzParseAck(f *testing.F) {
 			require.True(t, len(a.Error) <= MaxErrorText && len(a.ErrorCode) <= MaxErrorCode)
 			require.True(t, utf8.ValidString(a.Error) && utf8.ValidString(a.ErrorCode))
 			switch a.Kind {
-			case AckDone, AckProgress, AckNoResponders:
+			case AckDone:
+				require.LessOrEqual(t, a.Cost, uint32(MaxAckCost*1000))
+				require.True(t, a.HasCost || a.Cost == 0)
+				require.Equal(t, Ack{Kind: a.Kind, Cost: a.Cost, HasCost: a.HasCost}, a)
+			case AckProgress, AckNoResponders:
 				require.Equal(t, Ack{Kind: a.Kind}, a)
 			case AckTerm:
 				require.False(t, a.HasDelay)

@@ -41,6 +41,9 @@ const (
 	HeaderRetryAfterMs = "Fila-Retry-After-Ms" // also in error replies
 )
 
+// HeaderCost is understood on an ack.
+const HeaderCost = "Fila-Cost" // what the message has cost, 0 to 1,000,000
+
 // Headers of a refusal by an enqueue limit, and of what is left of it.
 const (
 	HeaderRateLimitLimit     = "Fila-RateLimit-Limit"     // how many messages the limit admits at once

@@ -14,6 +14,7 @@ type backlog struct {
 	costly int64            // messages that do not cost 1
 	stamp  int64            // the last one given; what is redelivered gets one below 0
 	sched  *drr.Scheduler   // of the flows that can send something
+	debts  debts            // of those that cannot
 	delays container.Timers // delayed messages, by readyAt
 	ttls   container.Timers // messages with a TTL, by the end of it
 	ends   map[uint64]int64 // of these; most messages have none

@@ -115,8 +115,9 @@ func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, n
 // ending is how the lease of a message ends, for its gates.
 type ending struct {
 	outcome breaker.Outcome
-	undo    bool // nobody received the delivery
-	later   bool // the circuit hears the outcome later
+	undo    bool  // nobody received the delivery
+	later   bool  // the circuit hears the outcome later
+	delta   int64 // how much more (thousandths) it has cost than was estimated
 }
 
 // unlease ends the lease of s and gives back its credit and what it holds of gates,

@@ -91,13 +91,30 @@ func CheckEmpty(t T, m *Queue) {
 		require.Empty(t, q.order.keys, name)
 		require.Zero(t, q.links.Len(), "%s: links", name)
 		require.Zero(t, q.sched.Active(), name)
+		require.Empty(t, q.debts.order, "%s: debts", name)
 		require.Len(t, q.keys.freeHeaps, len(q.keys.heaps)-1, name)
+	}
+}
+
+// checkDebts holds what flows owe that are not in the schedule to debts.
+func checkDebts(t T, q *side) {
+	t.Helper()
+	if len(q.debts.byKey) != len(q.debts.order) || len(q.debts.byKey) > 0 && q.sched.Active() == 0 {
+		require.Fail(t, "debts", "%d by key, %d in order, %d in the schedule", len(q.debts.byKey), len(q.debts.order), q.sched.Active())
+	}
+	for _, key := range q.debts.order {
+		d, ok := q.debts.byKey[key]
+		f, live := q.keys.ids[key]
+		if !ok || live && q.keys.entries[f].active && d.rest(q.sched.Round()) > 0 {
+			require.Fail(t, "debts", "of %q: %+v", key, d)
+		}
 	}
 }
 
 func checkSide(t T, q *side, now int64, loose bool) {
 	t.Helper()
 	name := q.name
+	checkDebts(t, q)
 	states := make(map[slotState]int64)
 	refs := make(map[uint32]int32)
 	leasedBy := make(map[*consumer]int)

@@ -89,7 +89,12 @@ func (q *side) onAck(in *Input, now int64) {
 	case wire.AckDone:
 		q.tally().Acked++
 		q.m.journal.countAck(s, now)
-		q.complete(seq, s, in.Reply, succeeded, now)
+		e := succeeded
+		if in.Ack.HasCost {
+			e.delta = int64(in.Ack.Cost) - int64(s.cost)
+			q.correct(s, e.delta)
+		}
+		q.complete(seq, s, in.Reply, e, now)
 	case wire.AckProgress:
 		q.leases.extend(s.ref, now+q.visibility(), now)
 		if in.Reply != "" {

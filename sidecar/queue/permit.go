@@ -133,7 +133,7 @@ func (q *side) returnPermit(le *lease, s *slot, e ending, now int64) (later brea
 	if e.undo {
 		q.tellWaits(sub.set.Undo(&p.ticket, now, q.gating.wakes[:0]))
 	} else {
-		q.tellWaits(sub.set.Release(&p.ticket, now, q.gating.wakes[:0]))
+		q.tellWaits(sub.set.Settle(&p.ticket, e.delta, now, q.gating.wakes[:0]))
 	}
 	if e.later {
 		later = p.circuit

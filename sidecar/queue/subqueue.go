@@ -347,7 +347,9 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 	}
 	cost := q.headCost(f)
 	q.sched.Take(cost)
-	e.active = cost != 0
+	if e.active = cost != 0; !e.active {
+		q.forgive()
+	}
 	if gate != 0 {
 		q.probed(gate)
 	}
@@ -458,9 +460,9 @@ func (q *side) flowChanged(f drr.Flow) {
 	case cost != 0 && e.active:
 		q.sched.SetHead(f, cost)
 	case cost != 0:
-		q.sched.Join(f, q.keys.weight(f), cost)
+		q.join(f, cost)
 	case e.active:
-		q.sched.Leave(f)
+		q.leave(f)
 	}
 	e.active = cost != 0
 }

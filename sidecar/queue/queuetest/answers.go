@@ -45,6 +45,9 @@ func (s *Sim) drawAck() wire.Ack {
 	a := wire.Ack{Kind: pick(s, []wire.AckKind{
 		wire.AckDone, wire.AckDone, wire.AckNack, wire.AckNack, wire.AckProgress, wire.AckTerm, wire.AckNoResponders,
 	})}
+	if a.Kind == wire.AckDone {
+		a = s.drawDone()
+	}
 	if a.Kind == wire.AckNack {
 		a.Error = pick(s, []string{"", "boom"})
 		if s.chance(2) {
@@ -57,13 +60,26 @@ func (s *Sim) drawAck() wire.Ack {
 	return a
 }
 
+// drawDone is an ack, which may say what the message has cost.
+func (s *Sim) drawDone() wire.Ack {
+	a := wire.Ack{Kind: wire.AckDone}
+	if s.corrects && s.chance(2) {
+		a.HasCost, a.Cost = true, pick(s, []uint32{0, 1, 500, 1000, 3000, 20_000})
+	}
+	return a
+}
+
 // answerMany answers all that is open in one step of each machine.
 func (s *Sim) answerMany() {
 	kind := pick(s, []wire.AckKind{wire.AckDone, wire.AckDone, wire.AckNoResponders, wire.AckNack})
 	open := s.open
 	s.open = nil
 	for i := range open {
-		s.say(&open[i], wire.Ack{Kind: kind})
+		a := wire.Ack{Kind: kind}
+		if kind == wire.AckDone {
+			a = s.drawDone()
+		}
+		s.say(&open[i], a)
 	}
 }
 
@@ -188,6 +204,14 @@ func (s *Sim) answerForTheVanished() {
 	})
 }
 
+// correct does to the book what an ack does that says what a message has cost.
+func (n *node) correct(f *flight, cost int64) {
+	n.sides[f.m.side].fair.correct(f.m.key, cost-f.m.cost)
+	if f.went != nil {
+		f.went.cost = cost
+	}
+}
+
 // heard does to the book what an answer does to a machine.
 func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string) {
 	f := n.current(side, token)
@@ -208,6 +232,9 @@ func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string
 	case wire.AckDone:
 		n.tally(side).Acked++
 		q.kind = askFinish
+		if a.HasCost {
+			n.correct(f, int64(a.Cost))
+		}
 		n.complete(f, breaker.Success)
 	case wire.AckProgress:
 		f.deadline = n.Now + n.visibility()

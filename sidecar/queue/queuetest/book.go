@@ -546,7 +546,7 @@ func (n *node) deliver(d *queue.Delivery) {
 
 	f := &flight{
 		m: m, lease: d.Token.Lease, attempt: d.Token.Attempt, at: now, deadline: d.Deadline, consumer: c.name, reg: c.reg,
-		went: &passage{at: n.s.clock.at, cost: m.cost},
+		went: &passage{at: n.s.clock.at, cost: m.cost, taken: m.cost},
 	}
 	for _, k := range m.keys {
 		if n.s.gate(k).paused > n.s.clock.last {

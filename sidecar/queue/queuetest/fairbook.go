@@ -11,9 +11,11 @@ var plainKeys = [3]string{"p", "q", "r"}
 // fairBook holds the deliveries of a side to the bound of deficit round robin: for two
 // flows that stay backlogged over an interval with unchanged weights,
 //
-//	|S_i/w_i - S_j/w_j| <= quantum + C/w_i + C/w_j
+//	|S_i/w_i - S_j/w_j| <= quantum + (C+D_i)/w_i + (C+D_j)/w_j
 //
-// with S the cost served and C the largest cost. It keeps the smallest and the largest
+// with S the cost served, as far as it is known, C the largest cost that was expected, and
+// D the most that a flow has owed at once: no more than what acks have said beyond that since it
+// was served last, since who owes is not served. It keeps the smallest and the largest
 // value of S_i*w_j - S_j*w_i since both have been backlogged, which holds for all
 // intervals at once.
 type fairBook struct {
@@ -26,7 +28,9 @@ type fairFlow struct {
 	served  int64
 	backlog bool  // it had one when it was looked at last
 	spoilt  bool  // its key has been paused: it takes its turns at the pause, until it is empty
-	back    int64 // cost of what was put back: it may be served in addition, until it is empty
+	back    int64 // cost of what was put back, or was expected too high: it may be served in addition, until it is empty
+	raised  int64 // what acks have said beyond what was expected, since it was served last
+	most    int64 // the largest of that, until it is empty
 }
 
 type fairPair struct {
@@ -85,12 +89,27 @@ func (f *fairBook) putBack(key string, cost int64) {
 	}
 }
 
+// correct notes that a message of a flow has cost more or less than was expected.
+func (f *fairBook) correct(key string, delta int64) {
+	i := plainKey(key)
+	switch {
+	case i < 0:
+	case delta < 0:
+		f.putBack(key, -delta)
+	default:
+		fl := &f.flows[i]
+		fl.served += delta
+		fl.raised += delta
+		fl.most = max(fl.most, fl.raised)
+	}
+}
+
 // backlog says how many messages of a plain flow could be delivered, and how many it
 // has at all.
 func (f *fairBook) backlog(i, ready, all int) {
 	fl := &f.flows[i]
 	if all == 0 {
-		fl.spoilt, fl.back = false, 0
+		fl.spoilt, fl.back, fl.most = false, 0, fl.raised
 	}
 	if fl.backlog = ready > 0 && !fl.spoilt; !fl.backlog {
 		f.reset(plainKeys[i])
@@ -101,6 +120,7 @@ func (f *fairBook) backlog(i, ready, all int) {
 func (f *fairBook) deliver(t T, what, key string, cost, quantum, largest int64) {
 	k := plainKey(key)
 	f.flows[k].served += cost
+	f.flows[k].raised = 0
 	for i := range f.flows {
 		for j := i + 1; j < len(f.flows); j++ {
 			x, y, p := &f.flows[i], &f.flows[j], &f.pairs[i][j]
@@ -124,7 +144,7 @@ func (f *fairBook) deliver(t T, what, key string, cost, quantum, largest int64) 
 			if i == k || j == k {
 				p.delivered++
 			}
-			if p.hi-p.lo > quantum*x.weight*y.weight+(largest+x.back)*y.weight+(largest+y.back)*x.weight {
+			if p.hi-p.lo > quantum*x.weight*y.weight+(largest+x.back+x.most)*y.weight+(largest+y.back+y.most)*x.weight {
 				require.Fail(t, "deficit round robin", "%s: keys %s and %s of weights %d and %d, quantum %d: %d apart after %d deliveries",
 					what, plainKeys[i], plainKeys[j], x.weight, y.weight, quantum, p.hi-p.lo, p.delivered)
 			}

@@ -24,7 +24,8 @@ type gateBook struct {
 // passage is a delivery that has gone through a throttle key.
 type passage struct {
 	at, cost int64
-	undone   bool // nobody received it
+	taken    int64 // what was taken for it: its ack may have said another cost since
+	undone   bool  // nobody received it
 }
 
 // limit changes limits. What has been used stays used as far as it was counted.
@@ -49,10 +50,10 @@ func burstOf(l throttle.Limits) int64 {
 }
 
 // crash is what a crash does: a bucket begins empty, whatever debt a message had left
-// it in that cost more than the burst.
+// it in that cost more than the burst, or than was taken for it.
 func (g *gateBook) crash() {
 	for _, p := range g.bucket {
-		if p.cost > burstOf(g.limits) {
+		if p.cost > min(p.taken, burstOf(g.limits)) {
 			g.bucket = nil
 			return
 		}
@@ -82,7 +83,8 @@ func (g *gateBook) pass(t T, what string, p *passage) {
 	}
 }
 
-// checkRate holds all intervals that end with p to max(burst, largest cost) + rate * t.
+// checkRate holds all intervals that end with p to max(burst, largest cost) + rate * t, with
+// the costs that are known when p goes: a bucket that owes something lets nothing go.
 func (g *gateBook) checkRate(t T, what string, p *passage) {
 	r := g.limits.Rate
 	var sum, largest int64
@@ -91,7 +93,7 @@ func (g *gateBook) checkRate(t T, what string, p *passage) {
 		if e.undone {
 			continue
 		}
-		sum, largest = sum+e.cost, max(largest, e.cost)
+		sum, largest = sum+e.cost, max(largest, e.taken)
 		most := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.Cost), big.NewInt(p.at-e.at)), big.NewInt(r.Per))
 		most.Add(most, new(big.Rat).SetInt64(max(burstOf(g.limits), largest)))
 		if new(big.Rat).SetInt64(sum).Cmp(most) > 0 {

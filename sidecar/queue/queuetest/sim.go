@@ -42,10 +42,11 @@ type Sim struct {
 	pauses   map[string]int64 // of circuits, until when
 	clock    gateClock
 
-	largest int64 // cost
-	plain   bool  // all costs are 1
-	back    bool  // the clock may be set back
-	exact   bool  // it has not been yet
+	largest  int64 // cost
+	plain    bool  // all costs are 1
+	corrects bool  // acks say what messages have cost
+	back     bool  // the clock may be set back
+	exact    bool  // it has not been yet
 }
 
 // gateClock is the time that limits count by: it stands still when the clock is set
@@ -76,6 +77,7 @@ func NewSim(t T, seed uint64) *Sim {
 		largest: 1000, exact: true,
 	}
 	s.plain, s.back = s.chance(2), s.chance(4)
+	s.corrects = seed%2 == 0
 	s.Fleet = NewFleet(t)
 	s.clock.last = s.Now
 	if seed%2 == 0 {

@@ -1,0 +1,264 @@
+package queue_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
+	"github.com/filaq/fila/wire"
+)
+
+// costing is an ack that says what a message has cost.
+func costing(cost int64) wire.Ack {
+	return wire.Ack{Kind: wire.AckDone, HasCost: true, Cost: uint32(cost)}
+}
+
+// costFlow is a flow whose messages cost something else than was expected.
+type costFlow struct {
+	weight int64
+	left   int   // messages that wait
+	served int64 // cost, as far as it is known: what was expected of those in flight
+	under  int64 // by what those in flight are underestimated
+	over   int64
+	most   [2]int64 // the largest of both
+}
+
+type costMessage struct{ expected, real int64 }
+
+// costs holds deliveries to invariant 4 with costs that are corrected: over every
+// interval in which two flows have a backlog
+//
+//	|S_i/w_i - S_j/w_j| <= quantum + (C+M_i)/w_i + (C+M_j)/w_j
+//
+// with S the cost served as far as it is known, C the largest that was expected, and M
+// by what the messages of a flow that were in flight at one moment were misjudged: by
+// what they were underestimated at most and by what they were overestimated at most.
+type costs struct {
+	t              require.TestingT
+	quantum, large int64
+	flows          map[string]*costFlow
+	keys           []string
+	messages       map[store.ID]costMessage
+	span           map[[2]string][2]int64
+}
+
+func (c *costs) look() {
+	for i, a := range c.keys {
+		for _, b := range c.keys[i+1:] {
+			x, y, pair := c.flows[a], c.flows[b], [2]string{a, b}
+			d := x.served*y.weight - y.served*x.weight
+			s, known := c.span[pair]
+			if !known {
+				s = [2]int64{d, d}
+			}
+			s[0], s[1] = min(s[0], d), max(s[1], d)
+			c.span[pair] = s
+			most := c.quantum*x.weight*y.weight + (c.large+x.most[0]+x.most[1])*y.weight + (c.large+y.most[0]+y.most[1])*x.weight
+			require.LessOrEqual(c.t, s[1]-s[0], most, "%s and %s", a, b)
+		}
+	}
+}
+
+func (c *costs) delivered(d delivery) {
+	f, m := c.flows[d.Key], c.messages[d.ID]
+	f.left--
+	f.served += m.expected
+	f.under += max(0, m.real-m.expected)
+	f.over += max(0, m.expected-m.real)
+	f.most = [2]int64{max(f.most[0], f.under), max(f.most[1], f.over)}
+	c.look()
+}
+
+func (c *costs) acked(d delivery) {
+	f, m := c.flows[d.Key], c.messages[d.ID]
+	f.served += m.real - m.expected
+	f.under -= max(0, m.real-m.expected)
+	f.over -= max(0, m.expected-m.real)
+	c.look()
+}
+
+// What has been served by weight is what acks say that it has cost, within the bound,
+// whether the schedule alone or one gate decides who goes.
+func TestCorrectedCostsKeepTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &costs{
+			t: t, quantum: rapid.SampledFrom([]int64{1, 1, 5}).Draw(t, "quantum"),
+			flows: make(map[string]*costFlow), messages: make(map[store.ID]costMessage), span: make(map[[2]string][2]int64),
+		}
+		r := newRig(t, func(s *queue.Settings) { s.Quantum, s.VisibilityTimeoutMs = c.quantum, 1e9 })
+		var gates []string
+		credit := rapid.IntRange(1, 12).Draw(t, "credit")
+		if rapid.Bool().Draw(t, "gate") {
+			gates = []string{"gate"}
+			r.LimitNow("gate", throttle.Limits{Concurrency: int64(credit)})
+			r.Consume(queue.Main, "w", 100, 0)
+		} else {
+			r.Consume(queue.Main, "w", credit, 0)
+		}
+		draw := func(what string) int64 {
+			return rapid.SampledFrom([]int64{1000, 1000, 1, 250, 3000, 40_000}).Draw(t, what)
+		}
+		put := func(key string) {
+			f, m := c.flows[key], costMessage{draw("expected"), draw("real")}
+			if rapid.IntRange(0, 3).Draw(t, "nothing") == 0 {
+				m.real = 0
+			}
+			c.large = max(c.large, m.expected)
+			id := r.Enqueue(key, func(sm *store.Message) {
+				sm.Weight, sm.Cost, sm.ThrottleKeys = uint32(f.weight), uint32(m.expected), gates
+			})
+			c.messages[id] = m
+			f.left++
+		}
+		for i := range rapid.IntRange(2, 4).Draw(t, "flows") {
+			key := fmt.Sprint("flow-", i)
+			c.flows[key] = &costFlow{weight: rapid.SampledFrom([]int64{1000, 1000, 3000, 500, 2500}).Draw(t, "weight")}
+			c.keys = append(c.keys, key)
+		}
+		// All have a backlog, behind something that lets nothing go yet.
+		r.Do(queue.Main, queue.Dispatch{})
+		for range 3 {
+			for _, key := range c.keys {
+				put(key)
+			}
+		}
+		r.Commit()
+		r.Do(queue.Main, queue.Dispatch{On: true})
+		r.Commit()
+		if gates != nil { // flows join the line when they are blocked first
+			for _, d := range r.Deliveries() {
+				c.flows[d.Key].left--
+				r.Ack(d, done, "")
+			}
+			for _, key := range c.keys {
+				for range 2*credit + 3 {
+					put(key)
+				}
+			}
+			r.Commit()
+		}
+		var open []delivery
+		begun := gates == nil
+		for range rapid.IntRange(1, 150).Draw(t, "steps") {
+			for _, d := range r.Deliveries() {
+				if begun {
+					c.delivered(d)
+					open = append(open, d)
+				} else {
+					c.flows[d.Key].left--
+					r.Ack(d, done, "")
+				}
+				for c.flows[d.Key].left < 3 {
+					put(d.Key)
+				}
+			}
+			begun = true
+			if len(open) > 0 {
+				i := rapid.IntRange(0, len(open)-1).Draw(t, "ack")
+				d := open[i]
+				open = slices.Delete(open, i, i+1)
+				r.Ack(d, costing(c.messages[d.ID].real), "")
+				c.acked(d)
+			}
+			r.Commit()
+		}
+		check(r)
+	})
+}
+
+// A key whose messages come one at a time owes what the last one has cost while others
+// wait, and nothing when nobody does.
+func TestAKeyOwesWhileItHasNoMessages(t *testing.T) {
+	for _, others := range []bool{true, false} {
+		t.Run(fmt.Sprint("others wait=", others), func(t *testing.T) {
+			r := newRig(t, nil)
+			r.Consume(queue.Main, "w", 1, 0)
+			one := func(key string) delivery {
+				t.Helper()
+				r.Commit()
+				d := r.One()
+				require.Equal(t, key, d.Key)
+				return d
+			}
+			r.Enqueue("dear", nil)
+			d := one("dear")
+			if others {
+				for range 20 {
+					r.Enqueue("cheap", nil)
+				}
+			}
+			r.Ack(d, costing(10*throttle.One), "")
+			if !others {
+				r.Commit()
+				for range 20 {
+					r.Enqueue("cheap", nil)
+				}
+			}
+			d = one("cheap")
+			r.Enqueue("dear", nil)
+			before := 1
+			for {
+				r.Finished(d)
+				r.Commit()
+				if d = r.One(); d.Key == "dear" {
+					break
+				}
+				before++
+			}
+			if others {
+				require.Equal(t, 9, before)
+			} else {
+				require.LessOrEqual(t, before, 2)
+			}
+			check(r)
+		})
+	}
+}
+
+// A rate is charged with what messages have cost: a tenant's budget for tokens.
+func TestARateIsChargedWithWhatMessagesHaveCost(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	r.LimitNow("tokens", throttle.Limits{Rate: throttle.PerSecond(10 * throttle.One), Burst: 100 * throttle.One})
+	for range 5 {
+		r.Enqueue("k", func(m *store.Message) { m.ThrottleKeys, m.Cost = []string{"tokens"}, 50*throttle.One })
+	}
+	r.Commit()
+	ds := r.Deliveries()
+	require.Len(t, ds, 2)
+	r.Ack(ds[0], costing(10*throttle.One), "") // 40 come back
+	r.Commit()
+	require.Empty(t, r.Deliveries(), "50 are needed")
+	r.Pass(time.Second)
+	d := r.One()
+	r.Ack(ds[1], costing(150*throttle.One), "") // 100 are owed
+	r.Ack(d, done, "")
+	r.Commit()
+	r.Pass(14 * time.Second)
+	require.Empty(t, r.Deliveries())
+	r.Pass(time.Second)
+	r.One()
+}
+
+// An expired lease keeps the estimate, and its late ack changes nothing.
+func TestAnExpiredLeaseKeepsTheEstimate(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 1000 })
+	r.Consume(queue.Main, "w", 10, 0)
+	r.LimitNow("tokens", throttle.Limits{Rate: throttle.PerSecond(1), Burst: 100 * throttle.One})
+	r.Enqueue("k", func(m *store.Message) { m.ThrottleKeys, m.Cost = []string{"tokens"}, 50*throttle.One })
+	r.Commit()
+	d := r.One()
+	r.Pass(1100 * time.Millisecond)
+	r.Ack(d, costing(1), "reply")
+	r.Commit()
+	g, ok, _ := r.Gates.Look("tokens", r.Now)
+	require.True(t, ok)
+	require.Less(t, g.Tokens, int64(51*throttle.One))
+}
