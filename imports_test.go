@@ -91,6 +91,7 @@ var ownImports = map[string][]string{
 
 	"examples/go/consumer": {},
 	"examples/go/producer": {},
+	"examples/llm":         {"client"},
 }
 
 // moduleImports says where each module from outside may be used. Test files are
@@ -98,7 +99,7 @@ var ownImports = map[string][]string{
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
 		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/load", "bench/system",
-		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer",
+		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer", "examples/llm",
 	},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},
 	"github.com/nats-io/nats-server/v2":   {"sidecar/natsio", "bench/system", "cli/clitest"},

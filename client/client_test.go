@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"strconv"
 	"testing"
 	"time"
@@ -341,6 +342,10 @@ func TestAckPayloads(t *testing.T) {
 		"+TERM":      func(m *Message) error { return m.Term("") },
 		"+TERM gone": func(m *Message) error { return m.Term("gone") },
 		"+WPI":       func(m *Message) error { return m.Extend() },
+
+		`+ACK {"cost":3120.5}`:  func(m *Message) error { return m.AckCost(3120.5) },
+		`+ACK {"cost":0}`:       func(m *Message) error { return m.AckCost(math.Copysign(0, -1)) },
+		`+ACK {"cost":1000000}`: func(m *Message) error { return m.AckCost(1e6) },
 		`-NAK {"code":"E1","delay":1000000000,"error":"boom","retry_after_ms":2}`: func(m *Message) error { return m.Nack(all) },
 	} {
 		m := c.newMessage(f.delivery("x", "1", 1))
@@ -352,12 +357,21 @@ func TestAckPayloads(t *testing.T) {
 		_, bad := wire.ParseAck(msg.Data, msg.Header)
 		require.Nil(t, bad, want)
 	}
+	for _, cost := range []float64{-1, 1e6 + 1, math.NaN(), math.Inf(1)} {
+		m := c.newMessage(f.delivery("x", "1", 1))
+		require.ErrorContains(t, m.AckCost(cost), "allowed is a number from 0 to 1000000")
+		require.Error(t, m.AckCostSync(t.Context(), cost))
+		require.NoError(t, m.Ack(), "it is not settled")
+		next(t, f.acks)
+	}
 	lost := &wire.Error{Code: 409, ErrCode: wire.CodeLeaseLost, Description: "lease lost"}
 	for want, settle := range map[string]func(m *Message) error{
 		"":      func(m *Message) error { return m.AckSync(t.Context()) },
 		"-NAK":  func(m *Message) error { return m.NackSync(t.Context(), NackOptions{}) },
 		"+TERM": func(m *Message) error { return m.TermSync(t.Context(), "") },
 		"+WPI":  func(m *Message) error { return m.ExtendSync(t.Context()) },
+
+		`+ACK {"cost":7}`: func(m *Message) error { return m.AckCostSync(t.Context(), 7) },
 	} {
 		m := c.newMessage(f.delivery("x", "1", 1))
 		f.refuseWith(nil)

@@ -40,6 +40,8 @@ var ways = []way{
 	{command: "sudo ", skip: "changes the machine; deploy/check verifies the unit"},
 	{command: "pip ", page: "examples/README.md", skip: "needs PyPI; examples/check installs it"},
 	{command: "python ", page: "examples/README.md", skip: "needs nats-py; examples/check runs it"},
+	{command: "fila queue create llm", page: "examples/README.md", before: `cp -r "$REPOSITORY/examples/llm" .`},
+	{command: "go run ./examples/llm", page: "examples/README.md", skip: "examples/check runs it"},
 	{command: "fila serve --nats-url", skip: "needs a NATS server of its own; sidecar/e2e starts one"},
 	{command: "export NATS_URL=", skip: "the port is another one here"},
 

@@ -42,3 +42,50 @@ func TestAnswers(t *testing.T) {
 	require.Zero(t, c.depth(queue+".dlq"))
 	c.accepted(elsewhere, "")
 }
+
+// TestAcksSayWhatMessagesHaveCost settles a bucket with what acks say, in whatever way
+// they say it and messages are had.
+func TestAcksSayWhatMessagesHaveCost(t *testing.T) {
+	c := shared(t).client(t)
+	gate := unique(t)
+	c.limits(gate, m{"rate": "1/86400", "burst": 1000})
+	queue := c.newQueue(m{"on_enqueue": `function on_enqueue() return { cost = 50, throttle_keys = { "` + gate + `" } } end`})
+	k := c.consume(queue, 1)
+	for _, step := range []struct {
+		payload, header string
+		left            float64
+	}{
+		{"", "", 950},
+		{`+ACK {"cost": 10.5}`, "", 939.5},
+		{"+ACK", "0", 939.5},
+		{"", "339.5", 600},
+		{`+ACK {"cost": 1600}`, "1", -1000},
+	} {
+		c.enqueue(queue, "x")
+		d := k.next()
+		for _, bad := range []string{`+ACK {"cost":-1}`, `+ACK {"cost":1000001}`, `+ACK {"costs":1}`, "+ACK 5"} {
+			c.lost(400, d, bad)
+		}
+		c.refusedMsg(400, &nats.Msg{Subject: d.Reply, Header: nats.Header{"Fila-Cost": {"much"}}})
+		msg := &nats.Msg{Subject: d.Reply, Data: []byte(step.payload), Header: nats.Header{}}
+		if step.header != "" {
+			msg.Header.Set("Fila-Cost", step.header)
+		}
+		if e := c.answerMsg(msg); e != nil {
+			require.NoError(t, e, "%+v", step)
+		}
+		require.Equal(t, 409, c.answerMsg(msg).Code, "it counts once")
+		require.InDelta(t, step.left, c.throttle(gate).Tokens, 0.1, "%+v", step)
+	}
+	c.enqueue(queue, "it waits until the debt is paid")
+	c.parked(queue, 1)
+	k.leave()
+	c.call("fila.admin.throttle-clear."+gate, nil, nil)
+	inbox := nats.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	require.NoError(t, err)
+	require.NoError(t, c.nc.PublishRequest("fila.fetch."+queue, inbox, []byte(`{"batch":1,"expires_ms":30000}`)))
+	got, err := sub.NextMsgWithContext(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, c.answerMsg(&nats.Msg{Subject: got.Reply, Data: []byte(`+ACK {"cost": 7}`)}))
+}
