@@ -40,8 +40,10 @@ type DeadGroup struct {
 	ErrorCode   string     `json:"error_code,omitempty"`
 	Error       string     `json:"error"` // what they have in common of the text; the reason if they have neither code nor text
 	Messages    int64      `json:"messages"`
-	First       string     `json:"first"` // when the first and the last died, of those that are there; RFC 3339
-	Last        string     `json:"last"`
+	First       string     `json:"first,omitempty"` // when the first and the last died, of those that are there; RFC 3339
+	Last        string     `json:"last,omitempty"`
+	Left        int64      `json:"left"`             // how many were redriven, acked or removed, since fila was asked first
+	CameBack    int64      `json:"came_back"`        // how many of these died again, of whatever
 	Keys        []KeyCount `json:"keys"`             // the fairness keys that most of them have, at most five
 	Sample      string     `json:"sample,omitempty"` // the id of the one that died last
 }

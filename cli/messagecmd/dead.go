@@ -35,7 +35,9 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 		Short: "Group the dead letters of a queue by their errors",
 		Long: `Group the dead letters of a queue by their errors: those with the same code, and
 the same text but for numbers, ids, quoted parts and paths, which the text of a
-group has signs for. The largest group comes first. The name of a group is what
+group has signs for. The largest group comes first. LEFT is how many have been
+redriven, acked or removed since fila was asked first, and CAME BACK how many of
+these died again. The name of a group is what
 --error-group wants.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
@@ -54,13 +56,13 @@ group has signs for. The largest group comes first. The name of a group is what
 }
 
 func showGroups(env *command.Env, reply client.DeadGroups) string {
-	if reply.Messages == 0 {
+	if len(reply.Groups) == 0 && reply.Other == 0 {
 		return "queue " + reply.Queue + " has no messages\n"
 	}
-	t := terminal.NewTable("GROUP", "MESSAGES", "FIRST", "LAST", "CODE", "ERROR", "KEYS")
+	t := terminal.NewTable("GROUP", "MESSAGES", "FIRST", "LAST", "LEFT", "CAME BACK", "CODE", "ERROR", "KEYS")
 	for i := range reply.Groups {
 		g := &reply.Groups[i]
-		t.Row(g.Group, g.Messages, env.Age(g.First), env.Age(g.Last), terminal.OrDash(g.ErrorCode), terminal.Fit(groupError(g), 60), terminal.Fit(keyCounts(g), 40))
+		t.Row(g.Group, g.Messages, age(env, g.First), age(env, g.Last), g.Left, g.CameBack, terminal.OrDash(g.ErrorCode), terminal.Fit(groupError(g), 60), terminal.Fit(keyCounts(g), 40))
 	}
 	rest := ""
 	if more := reply.Total - len(reply.Groups); more > 0 {
@@ -70,6 +72,14 @@ func showGroups(env *command.Env, reply client.DeadGroups) string {
 		rest += fmt.Sprintf("%s of no group: there are more than are told apart\n", terminal.Plural(reply.Other, "message"))
 	}
 	return terminal.Sections(t.String(), rest)
+}
+
+// age is how long ago something was; a group without messages has no times.
+func age(env *command.Env, stamp string) string {
+	if stamp == "" {
+		return "-"
+	}
+	return env.Age(stamp)
 }
 
 func groupError(g *client.DeadGroup) string { return strings.Join(strings.Fields(g.Error), " ") }
@@ -103,15 +113,19 @@ func newDeadShowCommand(env *command.Env) *cobra.Command {
 		Use:   "show QUEUE GROUP",
 		Short: "Show a group of dead letters, and one of them",
 		Long: `Show a group of dead letters with the one of them that died last: its error, headers
-and payload. A group without messages is not found (exit code 4).`,
+and payload. A group that fila does not know is not found (exit code 4).`,
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (deadGroup, error) {
 		return askGroup(ctx, s, deadQueue(args[0]), args[1])
 	}, func(g deadGroup, _ []string) string {
 		t := terminal.NewTable("group", g.Group.Group)
 		t.Row("messages", g.Group.Messages)
-		t.Row("first died", env.When(g.Group.First))
-		t.Row("last died", env.When(g.Group.Last))
+		if g.Group.First != "" {
+			t.Row("first died", env.When(g.Group.First))
+			t.Row("last died", env.When(g.Group.Last))
+		}
+		t.Row("left", g.Group.Left)
+		t.Row("came back", g.Group.CameBack)
 		t.Fact("error code", g.Group.ErrorCode)
 		t.Fact("error", groupError(&g.Group))
 		t.Fact("fairness keys", keyCounts(&g.Group))
@@ -139,7 +153,9 @@ func askGroup(ctx context.Context, s *command.Session, queue, name string) (g de
 	if i < 0 {
 		return g, command.Exit(command.ExitNotFound, fmt.Errorf("%s has no dead letters of group %q; `fila dead groups` shows those that there are", queue, name))
 	}
-	g.Group = all.Groups[i]
+	if g.Group = all.Groups[i]; g.Group.Sample == "" {
+		return g, nil
+	}
 	page, err := s.Peek(ctx, queue, client.PeekRequest{
 		Filter: &client.Filter{IDs: []string{g.Group.Sample}}, Limit: 1, PayloadBytes: wire.DefaultPeekPayload,
 	})

@@ -18,9 +18,9 @@ func someGroups() wire.DeadGroups {
 	return wire.DeadGroups{Queue: "orders.dlq", Messages: 5, Total: 3, Other: 1, Groups: []wire.DeadGroup{
 		{
 			Group: aGroup, SourceQueue: "orders", ErrorCode: "402", Error: "no\nmoney for #", Messages: 3, First: "2026-01-02T11:00:00Z", Last: "2026-01-02T11:59:00Z",
-			Keys: []wire.KeyCount{{Key: "acme", Messages: 2}, {Key: "b\x1b", Messages: 1}}, Sample: exampleID,
+			Left: 7, CameBack: 2, Keys: []wire.KeyCount{{Key: "acme", Messages: 2}, {Key: "b\x1b", Messages: 1}}, Sample: exampleID,
 		},
-		{Group: "fedcba9876543210", SourceQueue: "orders", Error: "expired", Messages: 1, First: "2026-01-02T11:00:00Z", Last: "2026-01-02T11:00:00Z"},
+		{Group: "fedcba9876543210", SourceQueue: "orders", Error: "expired", Left: 9},
 	}}
 }
 
@@ -29,8 +29,8 @@ func TestDeadGroups(t *testing.T) {
 	f.Answer("fila.admin.dead-groups.orders.dlq", someGroups())
 	for _, name := range []string{"orders", "orders.dlq"} {
 		out := program.RunAt(t, "dead", "groups", name).Out
-		require.Regexp(t, `(?m)^0123456789abcdef +3 +1h +1m +402 +no money for # +acme 2, b\? 1$`, out)
-		require.Regexp(t, `(?m)^fedcba9876543210 +1 +1h +1h +- +expired`, out)
+		require.Regexp(t, `(?m)^0123456789abcdef +3 +1h +1m +7 +2 +402 +no money for # +acme 2, b\? 1$`, out)
+		require.Regexp(t, `(?m)^fedcba9876543210 +0 +- +- +9 +0 +- +expired`, out)
 		require.Contains(t, out, "1 group more; see --limit\n1 message of no group: there are more than are told apart\n")
 	}
 	require.Equal(t, someGroups(), clitest.JSON[wire.DeadGroups](t, program.Run(t, "", "dead", "groups", "orders", "--json")))
@@ -68,5 +68,8 @@ func TestDeadShow(t *testing.T) {
 	for _, part := range []string{"no money for #", "acme 2", "402", `{"id": 1}`} {
 		require.True(t, strings.Contains(r.Out, part), "%s\n%s", part, r.Out)
 	}
+	r = program.Run(t, "", "dead", "show", "orders", "fedcba9876543210")
+	require.Zero(t, r.Code, r.Err)
+	require.Contains(t, r.Out, "expired", "there is no message to show")
 	clitest.Complains(t, program.Run(t, "", "dead", "show", "orders", "gone"), command.ExitNotFound, "no dead letters of group")
 }

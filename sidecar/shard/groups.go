@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
@@ -16,15 +17,16 @@ import (
 )
 
 const (
-	maxGroups    = 1000   // that are told apart; what dies beyond them is of no group
-	maxGroupKeys = 10_000 // fairness keys that are counted
-	groupPiece   = 16_384 // dead letters that are listed at a time
-	groupTopKeys = 5      // that are shown of a group
-	groupTexts   = 4096   // texts of errors that are remembered while some are read
+	maxGroups    = 1000      // that are told apart; what dies beyond them is of no group
+	maxGroupKeys = 10_000    // fairness keys that are counted
+	groupPiece   = 16_384    // dead letters that are listed at a time
+	groupTopKeys = 5         // that are shown of a group
+	maxGone      = 1_000_000 // that are gone, and are known if they come back
+	groupTexts   = 4096      // texts of errors that are remembered while some are read
 )
 
 // groups knows the dead letters of one queue by the group of their error. It is made when
-// somebody asks for the first time, and costs 24 bytes for each dead letter from then on.
+// somebody asks for the first time, and costs 32 bytes for each dead letter from then on.
 // It is not told of what comes and goes: who asks compares what it knows with a list of
 // what is there, and reads from the store what is new.
 type groups struct {
@@ -34,13 +36,15 @@ type groups struct {
 	number  map[groupName]uint32 // of those in use, in known
 	free    []uint32             // of those that are not
 	keys    groupKeys
-	listed  []queue.Listed // of one piece, kept for the next
+	gone    map[uint64]uint32 // the groups of letters that are gone, by the ids of these: maxGone at most
+	listed  []queue.Listed    // of one piece, kept for the next
 }
 
 // letter is a dead letter. It has no pointers, so that the garbage collector never walks
 // them.
 type letter struct {
 	seq   uint64
+	id    uint64 // half of it: that of two is the same once in 2^62
 	died  int64
 	group uint32 // in known; 0 is that of all that are in no other
 	key   uint32 // in keys; 0 is that of all that are not counted
@@ -53,6 +57,8 @@ type group struct {
 	groupName
 	name        string // of the group
 	count       int64
+	left        int64 // that are gone, since it is known
+	back        int64 // that came back of these
 	first, last int64
 	sample      uint64           // the one that died last, its sequence
 	keys        map[uint32]int64 // messages by key
@@ -131,7 +137,7 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 
 // forget begins anew.
 func (g *groups) forget() {
-	g.letters, g.free, g.number = nil, nil, make(map[groupName]uint32)
+	g.letters, g.free, g.number, g.gone = nil, nil, make(map[groupName]uint32), make(map[uint64]uint32)
 	g.known = []group{{keys: make(map[uint32]int64)}}
 	g.keys = groupKeys{number: make(map[string]uint32), names: []string{""}, uses: []int64{0}}
 }
@@ -158,7 +164,7 @@ func (g *groups) read(q *Queue, unknown []queue.Listed, fresh []letter, texts *[
 		}
 		for j := range found[i] {
 			l := &found[i][j]
-			fresh = append(fresh, letter{seq: l.Seq, died: l.died, group: g.groupOf(l.groupName), key: g.keys.of(l.Key)})
+			fresh = append(fresh, letter{seq: l.Seq, id: binary.BigEndian.Uint64(l.ID[8:]), died: l.died, group: g.groupOf(l.groupName), key: g.keys.of(l.Key)})
 		}
 	}
 	return fresh, nil
@@ -200,6 +206,9 @@ func (q *Queue) named(letters []queue.Listed, texts texts) ([]named, error) {
 // groupOf is the number of the group of that name.
 func (g *groups) groupOf(name groupName) uint32 {
 	n, known := g.number[name]
+	if !known && len(g.free) == 0 && len(g.known) > maxGroups {
+		g.evict()
+	}
 	switch {
 	case known:
 		return n
@@ -214,6 +223,18 @@ func (g *groups) groupOf(name groupName) uint32 {
 	g.number[name] = n
 	g.known[n] = group{groupName: name, name: fingerprint.Of(name.source, name.code, name.text), keys: make(map[uint32]int64)}
 	return n
+}
+
+// evict forgets the groups that have no letters any more.
+func (g *groups) evict() {
+	maps.DeleteFunc(g.number, func(_ groupName, n uint32) bool {
+		empty := g.known[n].count == 0
+		if empty {
+			g.free = append(g.free, n)
+		}
+		return empty
+	})
+	maps.DeleteFunc(g.gone, func(_ uint64, n uint32) bool { return n != 0 && g.known[n].count == 0 })
 }
 
 // of is the number of a key, which is new with the first letter that has it.
@@ -234,8 +255,13 @@ func (k *groupKeys) of(key string) uint32 {
 	return n
 }
 
-// enter counts a letter that is new.
+// enter counts a letter that is new, or one that came back: a message that was a dead
+// letter has been redriven, and died again.
 func (g *groups) enter(l letter) {
+	if was, ok := g.gone[l.id]; ok {
+		g.known[was].back++
+		delete(g.gone, l.id)
+	}
 	of := &g.known[l.group]
 	of.count++
 	of.keys[l.key]++
@@ -246,12 +272,12 @@ func (g *groups) enter(l letter) {
 func (g *groups) leave(l letter) {
 	of := &g.known[l.group]
 	of.count--
+	of.left++
+	if len(g.gone) < maxGone {
+		g.gone[l.id] = l.group
+	}
 	if of.keys[l.key]--; of.keys[l.key] == 0 {
 		delete(of.keys, l.key)
-	}
-	if of.count == 0 && l.group != 0 {
-		delete(g.number, of.groupName)
-		g.free = append(g.free, l.group)
 	}
 	if g.keys.uses[l.key]--; g.keys.uses[l.key] == 0 && l.key != 0 {
 		delete(g.keys.number, g.keys.names[l.key])
@@ -284,11 +310,16 @@ func (g *groups) reply(q *Queue, limit int) wire.DeadGroups {
 		found = append(found, &g.known[n])
 	}
 	r.Total = len(found)
-	slices.SortFunc(found, func(a, b *group) int { return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(found, func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.left, a.left), cmp.Compare(a.name, b.name))
+	})
 	found = found[:min(len(found), limit)]
 	samples := make([]store.ID, len(found))
 	q.View(func(m *queue.Queue, side queue.Side, _ int64) {
 		for i, of := range found {
+			if of.count == 0 {
+				continue
+			}
 			if l, _ := m.List(side, of.sample, 1, nil); len(l) > 0 && l[0].Seq == of.sample {
 				samples[i] = l[0].ID
 			}
@@ -297,7 +328,10 @@ func (g *groups) reply(q *Queue, limit int) wire.DeadGroups {
 	for i, of := range found {
 		d := wire.DeadGroup{
 			Group: of.name, SourceQueue: of.source, ErrorCode: of.code, Error: of.text, Messages: of.count,
-			First: wire.Timestamp(of.first), Last: wire.Timestamp(of.last), Keys: g.largestKeys(of),
+			Left: of.left, CameBack: of.back, Keys: g.largestKeys(of),
+		}
+		if of.count > 0 {
+			d.First, d.Last = wire.Timestamp(of.first), wire.Timestamp(of.last)
 		}
 		if samples[i] != (store.ID{}) {
 			d.Sample = uuid.UUID(samples[i]).String()

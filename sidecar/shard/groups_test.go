@@ -12,8 +12,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// grouped returns the groups of the dead letters of q as lines.
-func (r *rig) grouped(q *Queue) (lines []string) {
+// grouped returns the groups of the dead letters of q that have some as lines, and how many
+// are gone of all groups, and came back.
+func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 	r.t.Helper()
 	all, err := q.DLQ().Groups(100)
 	require.Nil(r.t, err)
@@ -25,6 +26,11 @@ func (r *rig) grouped(q *Queue) (lines []string) {
 		for _, k := range g.Keys {
 			keys += fmt.Sprintf(" %s:%d", k.Key, k.Messages)
 		}
+		left, back = left+g.Left, back+g.CameBack
+		if g.Messages == 0 {
+			require.Empty(r.t, g.First+g.Last+g.Sample)
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("%d [%s] %s%s", g.Messages, g.ErrorCode, g.Error, keys))
 		sum += g.Messages
 		require.Equal(r.t, "orders", g.SourceQueue)
@@ -32,6 +38,12 @@ func (r *rig) grouped(q *Queue) (lines []string) {
 		require.Len(r.t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
 	}
 	require.Equal(r.t, all.Messages, sum)
+	return lines, left, back
+}
+
+// groupLines is grouped without the rest.
+func (r *rig) groupLines(q *Queue) []string {
+	lines, _, _ := r.grouped(q)
 	return lines
 }
 
@@ -40,7 +52,7 @@ func (r *rig) grouped(q *Queue) (lines []string) {
 func TestDeadLettersAreGrouped(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)); s.FairnessHeader = "tenant" })
-		require.Empty(t, r.grouped(q))
+		require.Empty(t, r.groupLines(q))
 		n := 0
 		bury := func(tenant, code, text string) {
 			t.Helper()
@@ -55,7 +67,7 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 		bury("b", "", "order 4711 is gone")
 		bury("b", "402", "order 4711 is gone")
 		bury("b", "", "")
-		require.ElementsMatch(t, []string{"2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1", "1 [402] order # is gone b:1"}, r.grouped(q))
+		require.ElementsMatch(t, []string{"2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1", "1 [402] order # is gone b:1"}, r.groupLines(q))
 		before, err := q.DLQ().Groups(1)
 		require.Nil(t, err)
 		require.Equal(t, 3, before.Total)
@@ -63,30 +75,37 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 
 		bury("c", "402", "order 1 is gone")
 		bury("c", "402", "order 2 is gone")
-		require.Equal(t, []string{"3 [402] order # is gone c:2 b:1", "2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1"}, r.grouped(q))
+		require.Equal(t, []string{"3 [402] order # is gone c:2 b:1", "2 [] order # is gone a:1 b:1", "1 [] max_deliveries b:1"}, r.groupLines(q))
 		after, err := q.DLQ().Groups(100)
 		require.Nil(t, err)
 		require.Equal(t, before.Groups[0], after.Groups[1], "nothing of it has changed")
 		require.Less(t, after.Groups[1].First, after.Groups[1].Last)
 
 		require.Nil(t, r.redrive(q, 2, 2))
-		require.Equal(t, []string{"3 [402] order # is gone c:2 b:1", "1 [] max_deliveries b:1"}, r.grouped(q))
+		require.Equal(t, []string{"3 [402] order # is gone c:2 b:1", "1 [] max_deliveries b:1"}, r.groupLines(q))
 		r.consume(q, "w", 10)
 		synctest.Wait()
 		for _, m := range r.conn.take("w") {
 			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "order 5 is gone", ErrorCode: "402"}, "")
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"5 [402] order # is gone b:2 c:2 a:1", "1 [] max_deliveries b:1"}, r.grouped(q))
+		lines, left, back := r.grouped(q)
+		require.Equal(t, []string{"5 [402] order # is gone b:2 c:2 a:1", "1 [] max_deliveries b:1"}, lines)
+		require.Equal(t, []int64{2, 2}, []int64{left, back}, "whatever they died of")
+		all, err := q.DLQ().Groups(100)
+		require.Nil(t, err)
+		require.Equal(t, before.Groups[0].Group, all.Groups[2].Group, "it is known without messages")
+		require.EqualValues(t, 2, all.Groups[2].CameBack)
 
 		_, _, _, err = q.DLQ().Purge(0, 0)
 		require.Nil(t, err)
-		require.Empty(t, r.grouped(q))
+		lines, left, back = r.grouped(q)
+		require.Empty(t, lines)
+		require.Equal(t, []int64{8, 2}, []int64{left, back})
 		g := &q.DLQ().groups
-		require.Len(t, g.free, len(g.known)-1, "all of them can be used again")
 		require.Len(t, g.keys.free, len(g.keys.names)-1)
 		bury("d", "1", "again")
-		require.Equal(t, []string{"1 [1] again d:1"}, r.grouped(q))
+		require.Equal(t, []string{"1 [1] again d:1"}, r.groupLines(q))
 	})
 }
 
@@ -101,7 +120,7 @@ func TestGroupsAreBounded(t *testing.T) {
 		k := g.keys.of(fmt.Sprint(i))
 		require.Equal(t, i >= maxGroups, n == 0)
 		require.Equal(t, i >= maxGroupKeys, k == 0)
-		l := letter{seq: uint64(i), group: n, key: k}
+		l := letter{seq: uint64(i), id: uint64(i), group: n, key: k}
 		g.enter(l)
 		g.letters = append(g.letters, l)
 	}
@@ -109,7 +128,10 @@ func TestGroupsAreBounded(t *testing.T) {
 	for _, l := range g.letters {
 		g.leave(l)
 	}
-	require.Empty(t, g.number)
+	require.Len(t, g.number, maxGroups)
+	require.NotZero(t, g.groupOf(groupName{"orders", "", "another"}), "those without letters make room")
+	require.Len(t, g.number, 1)
+	require.Len(t, g.gone, maxGroupKeys+5-maxGroups, "of no group")
 	require.Empty(t, g.keys.number)
 	require.Empty(t, g.known[0].keys)
 }
