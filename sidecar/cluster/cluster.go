@@ -242,7 +242,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 }
 
 // Shutdown hands all shards over and leaves the cluster. When ctx is over, what is not
-// handed over by then is given up without. It is called once, after Start.
+// handed over by then is left to whoever is first. It is called once, after Start.
 func (c *Cluster) Shutdown(ctx context.Context) {
 	c.mu.Lock()
 	c.mu.leaving, c.mu.news = true, true
@@ -296,6 +296,7 @@ func (c *Cluster) giveUp() {
 				c.Serve.Lose(p.number, errEnds)
 			}
 			if st != nil {
+				c.letGo(p.number, st)
 				c.close(p.number, st)
 			}
 		})
@@ -316,6 +317,16 @@ func (c *Cluster) giveUp() {
 
 // errEnds is why shards are lost that could not be handed over in time.
 var errEnds = errors.New("this node ends")
+
+// letGo has anybody go on with a shard at once that there was no time to hand over. One that
+// has another owner already, or is left to somebody, is no error.
+func (c *Cluster) letGo(shard int, st Store) {
+	ctx, cancel := context.WithTimeout(context.Background(), resignTimeout)
+	defer cancel()
+	if err := st.Resign(ctx, ""); err != nil && !errors.Is(err, store.ErrFenced) {
+		c.Log.Warn("the shard is given up, and others take it over when its log has been silent for a while", "shard", shard, "error", err)
+	}
+}
 
 func (c *Cluster) close(shard int, st Store) {
 	if err := st.Close(); err != nil {

@@ -133,6 +133,23 @@ func TestAHandoverWaitsForNoTurn(t *testing.T) {
 	})
 }
 
+// A node that has no time to hand over lets others go on at once all the same.
+func TestSIGTERMWithoutTime(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, r *rig) {
+		a := r.start("a")
+		r.until(3*time.Second, "served", r.served)
+		r.start("b")
+		r.pass(30 * time.Second)
+		require.Equal(t, map[string]int{"a": 2, "b": 2}, r.load())
+		before := len(r.told(wire.EventOwnerChanged))
+		a.leave(0)
+		r.until(500*time.Millisecond, "before the logs are silent", r.served)
+		moved := r.told(wire.EventOwnerChanged)[before:]
+		require.Len(t, moved, 2)
+		require.Equal(t, true, moved[0].Data["planned"])
+	})
+}
+
 // A node that ends hands over first, within fractions of a second each, and says
 // farewell.
 func TestSIGTERMHandsOver(t *testing.T) {
