@@ -2,8 +2,10 @@ package replog
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -462,6 +464,32 @@ func TestResignationIsSeenWhenItIsApplied(t *testing.T) {
 	seen := b.Seen()
 	require.Equal(t, []any{true, "b", f.tail()}, []any{seen.Ended, seen.To, seen.Seq})
 	require.Len(t, b.Ended(), 1)
+}
+
+// Between the last record of an owner and the promotion of the next one lies one request:
+// nobody serves the shard meanwhile.
+func TestPromotionIsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a, b := newNode(t, f, t.TempDir(), "a"), newNode(t, f, t.TempDir(), "b")
+		s := promote(t, a.Replica)
+		for i := range 100 {
+			require.NoError(t, put(s, fmt.Sprint("k", i), "v"))
+		}
+		caughtUp(t, b.Replica)
+		b.e.mu.Lock()
+		b.e.asked = nil
+		b.e.mu.Unlock()
+		require.NoError(t, s.Resign(t.Context(), "b"))
+		<-b.Ended()
+		next, err := b.Promote(t.Context(), b.Seen())
+		require.NoError(t, err)
+		b.e.mu.Lock()
+		asked := slices.Clone(b.e.asked)
+		b.e.mu.Unlock()
+		require.Equal(t, []string{"append"}, asked)
+		require.Len(t, keys(contentOf(t, next)), 100)
+	})
 }
 
 // A resignation in doubt ends the store as well.

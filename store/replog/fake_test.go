@@ -103,6 +103,7 @@ type end struct {
 	blind bool          // nobody says how the stream stands
 	fates []fate        // of the next commits; beats and others arrive
 	begin []fate        // of the next epoch records
+	asked []string      // requests, but for those how the stream stands
 }
 
 func (e *end) disconnect() {
@@ -137,7 +138,15 @@ func (e *end) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// ask notes a request.
+func (e *end) ask(what string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.asked = append(e.asked, what)
+}
+
 func (e *end) append(ctx context.Context, record []byte, behind uint64) (uint64, error) {
+	e.ask("append")
 	if err := e.pass(ctx); err != nil {
 		return 0, err
 	}
@@ -193,6 +202,7 @@ func (e *end) state(ctx context.Context) (state, error) {
 }
 
 func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
+	e.ask("get")
 	if err := e.pass(ctx); err != nil {
 		return nil, err
 	}
@@ -205,6 +215,7 @@ func (e *end) get(ctx context.Context, seq uint64) ([]byte, error) {
 }
 
 func (e *end) follow(ctx context.Context, from uint64, fn func(entry)) (func(), <-chan error, error) {
+	e.ask("follow")
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
