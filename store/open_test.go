@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"github.com/filaq/fila/store/storetest"
 )
 
-var update = flag.Bool("update", false, "write testdata/v1.db anew")
+var update = flag.Bool("update", false, "write testdata/*.db anew")
 
 // golden fills a store with one of everything, for good.
 func golden(t *testing.T, s store.Store) {
@@ -66,25 +67,41 @@ func goldenFile(t *testing.T, o store.Options, more ...store.Batch) string {
 	return s.Path()
 }
 
-// TestGolden opens a file that an earlier program wrote.
+// goldenPast adds what a file of version 2 has.
+func goldenPast(t *testing.T, s store.Store) {
+	t.Helper()
+	golden(t, s)
+	ref := func(q store.QueueID, seq uint64) store.Ref { return store.Ref{Queue: q, Seq: seq} }
+	require.NoError(t, storetest.Do(s, &store.Batch{
+		History: []store.Attempt{{Ref: ref(1, 1), Record: []byte("one")}, {Ref: ref(2, 1), Record: []byte("two")}, {Ref: ref(1, 1), Record: []byte("three")}},
+		State: []store.State{{
+			Ref: ref(1, 1), Attempts: 2,
+			Lease: store.Lease{ID: 10, Consumer: "c1", Deadline: 1_700_000_060_000_000_000, DeliveredAt: 1_700_000_030_000_000_000, Held: "held"},
+		}},
+	}))
+}
+
+// TestGolden opens files that earlier programs wrote.
 func TestGolden(t *testing.T) {
-	file := filepath.Join("testdata", "v1.db")
-	if *update {
-		require.NoError(t, os.MkdirAll("testdata", 0o755))
-		require.NoError(t, errors.Join(os.RemoveAll(file)))
-		s, err := store.Open(file, store.Options{}.Dense())
+	for name, fill := range map[string]func(*testing.T, store.Store){"v1.db": golden, "v2.db": goldenPast} {
+		file := filepath.Join("testdata", name)
+		if *update {
+			require.NoError(t, os.MkdirAll("testdata", 0o755))
+			require.NoError(t, errors.Join(os.RemoveAll(file)))
+			s, err := store.Open(file, store.Options{}.Dense())
+			require.NoError(t, err)
+			fill(t, s)
+			require.NoError(t, s.Close())
+		}
+		dir := t.TempDir()
+		old := filepath.Join(dir, "fila.db")
+		copyFile(t, file, old)
+		m, err := storetest.OpenModel(dir, nil)
 		require.NoError(t, err)
-		golden(t, s)
-		require.NoError(t, s.Close())
+		fill(t, m)
+		require.Equal(t, dumpOf(t, m), dump(t, old), name)
+		require.NoError(t, m.Close())
 	}
-	dir := t.TempDir()
-	old := filepath.Join(dir, "fila.db")
-	copyFile(t, file, old)
-	m, err := storetest.OpenModel(dir, nil)
-	require.NoError(t, err)
-	golden(t, m)
-	require.Equal(t, dumpOf(t, m), dump(t, old))
-	require.NoError(t, m.Close())
 }
 
 // TestOpenTellsWhenLocked: between the lock and the check of what is in the file.
@@ -159,6 +176,37 @@ func edit(t *testing.T, file string, fn func(tx *bbolt.Tx) error) {
 	db, err := bbolt.Open(file, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(db.Update(fn), db.Close()))
+}
+
+// TestFormatVersion: a file of version 1 stays one that an older program can open, until
+// there is something in it that such a program would not understand.
+func TestFormatVersion(t *testing.T) {
+	file := goldenFile(t, store.Options{})
+	version := func() (v uint32) {
+		edit(t, file, func(tx *bbolt.Tx) error {
+			v = binary.LittleEndian.Uint32(tx.Bucket([]byte("meta")).Get([]byte("format"))[4:])
+			return nil
+		})
+		return v
+	}
+	write := func(b store.Batch) {
+		s := open(t, filepath.Dir(file), store.Options{})
+		require.NoError(t, storetest.Do(s, &b))
+		require.NoError(t, s.Close())
+		_, err := store.CheckFile(file, store.Options{}, func(e *store.CorruptError) { require.NoError(t, e) })
+		require.NoError(t, err)
+	}
+	ref := store.Ref{Queue: 1, Seq: 1}
+	write(store.Batch{State: []store.State{{Ref: ref, Lease: store.Lease{ID: 1, Consumer: "c", Deadline: 5}}}})
+	require.EqualValues(t, 1, version())
+	write(store.Batch{State: []store.State{{Ref: ref, Lease: store.Lease{ID: 1, Consumer: "c", Deadline: 5, DeliveredAt: 4}}}})
+	require.EqualValues(t, 2, version())
+
+	file = goldenFile(t, store.Options{})
+	write(store.Batch{History: []store.Attempt{{Ref: ref, Record: []byte("x")}}})
+	require.EqualValues(t, 2, version())
+	write(store.Batch{Finish: []store.Ref{ref}})
+	require.EqualValues(t, store.Version, version())
 }
 
 func TestOpenOtherVersion(t *testing.T) {

@@ -221,10 +221,14 @@ func TestStoreRoundTrip(t *testing.T) {
 			for _, seq := range seqs {
 				m := message(rt, store.Ref{Queue: store.QueueID(1 + seq%2), Seq: seq})
 				b.Add = append(b.Add, m)
+				for range rapid.IntRange(0, 3).Draw(rt, "history") {
+					record := rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(rt, "record")
+					b.History = append(b.History, store.Attempt{Ref: m.Ref, Record: record})
+				}
 				if rapid.Bool().Draw(rt, "state") {
 					b.State = append(b.State, store.State{
 						Ref: m.Ref, Attempts: rapid.Uint32().Draw(rt, "ended"), ReadyAt: when.Draw(rt, "ready"), LastError: str.Draw(rt, "last"),
-						Lease: store.Lease{ID: rapid.Uint64().Draw(rt, "lease"), Consumer: str.Draw(rt, "consumer"), Deadline: when.Draw(rt, "deadline")},
+						Lease: store.Lease{ID: rapid.Uint64().Draw(rt, "lease"), Consumer: str.Draw(rt, "consumer"), Deadline: when.Draw(rt, "deadline"), DeliveredAt: when.Draw(rt, "began"), Held: str.Draw(rt, "held")},
 					})
 				}
 			}
