@@ -21,6 +21,7 @@ func enqueueDecision(t *lua.LTable, w *warner) EnqueueDecision {
 	d.CircuitKey = keyField(t, "circuit_key", "", w)
 	d.Weight = thousandths(t.RawGetString("weight"), 1, DefaultWeight, w)
 	d.Cost = thousandths(t.RawGetString("cost"), math.SmallestNonzeroFloat64, DefaultCost, w)
+	d.Priority = priority(t.RawGetString("priority"), w)
 	d.ThrottleKeys = throttleKeys(t.RawGetString("throttle_keys"), w)
 	return d
 }
@@ -62,6 +63,23 @@ func thousandths(v lua.LValue, low float64, def uint32, w *warner) uint32 {
 		return MaxThousandths
 	}
 	return max(uint32(math.Round(f*1000)), 1)
+}
+
+// priority is a whole number from 0 to 9; a larger one is cut to 9, anything else is 0.
+func priority(v lua.LValue, w *warner) uint8 {
+	n, ok := v.(lua.LNumber)
+	switch f := float64(n); {
+	case v == lua.LNil:
+		return 0
+	case !ok || !(f >= 0) || f != math.Trunc(f) && f < MaxPriority:
+		w.add()
+		return 0
+	case f > MaxPriority:
+		w.add()
+		return MaxPriority
+	default:
+		return uint8(f)
+	}
 }
 
 func throttleKeys(v lua.LValue, w *warner) []string {

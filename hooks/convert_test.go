@@ -19,6 +19,7 @@ func TestFieldsOfAResult(t *testing.T) {
 		key, circuit string
 		weight, cost uint32 // 0: the default
 		throttles    []string
+		priority     uint8
 		warnings     int64
 	}{
 		`{}`: {},
@@ -35,12 +36,19 @@ func TestFieldsOfAResult(t *testing.T) {
 		`{ weight = 1/0, cost = 1/0 }`:                                                  {weight: MaxThousandths, cost: MaxThousandths, warnings: 2},
 		`{ weight = 1, cost = 0.0001 }`:                                                 {cost: 1},
 		`{ throttle_keys = { "x", 5, string.rep("k", 257), string.rep("k", 256), "" }}`: {throttles: []string{"x", longest}, warnings: 1},
-		`{ throttle_keys = { a = "x" } }`:                                               {warnings: 1},
+		`{ priority = 7 }`:                {priority: 7},
+		`{ priority = 10 }`:               {priority: 9, warnings: 1},
+		`{ priority = 1/0 }`:              {priority: 9, warnings: 1},
+		`{ priority = -1 }`:               {warnings: 1},
+		`{ priority = 1.5 }`:              {warnings: 1},
+		`{ priority = 0/0 }`:              {warnings: 1},
+		`{ priority = "9" }`:              {warnings: 1},
+		`{ throttle_keys = { a = "x" } }`: {warnings: 1},
 	} {
 		t.Run(returned, func(t *testing.T) {
 			g := newTestGuard(t, OnEnqueue, "function on_enqueue(msg) return "+returned+" end", GuardOptions{})
 			decision := DefaultEnqueueDecision()
-			decision.CircuitKey, decision.ThrottleKeys = want.circuit, want.throttles
+			decision.CircuitKey, decision.ThrottleKeys, decision.Priority = want.circuit, want.throttles, want.priority
 			if want.key != "" {
 				decision.FairnessKey = want.key
 			}

@@ -85,7 +85,7 @@ func effective(kind Kind, r Result) map[string]any {
 	}
 	return map[string]any{
 		"fairness_key": r.Enqueue.FairnessKey, "weight": float64(r.Enqueue.Weight) / 1000,
-		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": r.Enqueue.ThrottleKeys, "circuit_key": r.Enqueue.CircuitKey,
+		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": r.Enqueue.ThrottleKeys, "circuit_key": r.Enqueue.CircuitKey, "priority": r.Enqueue.Priority,
 	}
 }
 

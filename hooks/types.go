@@ -64,6 +64,8 @@ const (
 // Bounds of a decision.
 const (
 	MaxThrottleKeys = 16
+	// MaxPriority is the highest priority of a message.
+	MaxPriority = 9
 	// MaxKeyBytes bounds fairness, throttle and circuit keys.
 	MaxKeyBytes = 256
 	// MaxThousandths bounds weights and costs.
@@ -89,6 +91,7 @@ type EnqueueDecision struct {
 	Cost         uint32 // thousandths, 1..1_000_000_000
 	ThrottleKeys []string
 	CircuitKey   string // "" for none
+	Priority     uint8  // 0..9
 }
 
 // DefaultEnqueueDecision is the decision about a message whose hook failed, is

@@ -16,8 +16,8 @@ import (
 )
 
 // Version is the newest format version that this program reads and writes. A file
-// begins with firstVersion, and has this one from the first history, or the first lease
-// that says when it began, on.
+// begins with firstVersion, and has this one from the first history, the first lease that
+// says when it began, or the first message with a priority on.
 //
 // The file is a bbolt file with these buckets:
 //

@@ -79,6 +79,9 @@ func (b *Batch) checkRecords() error {
 }
 
 func checkEntry(m *Message) error {
+	if m.Priority > MaxPriority {
+		return fmt.Errorf("%w: priority %d, up to %d is allowed", ErrInvalid, m.Priority, MaxPriority)
+	}
 	if m.Seq > MaxSeq {
 		return fmt.Errorf("%w: sequence number %d of queue %d, up to %d is allowed", ErrInvalid, m.Seq, m.Queue, uint64(MaxSeq))
 	}

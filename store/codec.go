@@ -62,7 +62,7 @@ func decodeRecord(b []byte) (record, error) {
 //	64  u32  attempts
 //	68  u32  length of headers
 //	72  u32  length of payload
-//	76  u8   flags: 1 = dead letter, 2 = delayed
+//	76  u8   flags: 1 = dead letter, 2 = delayed; the upper four bits are the priority
 //	77       fairness key, string
 //	         number of throttle keys, uvarint, and each of them, string
 //	         circuit key, string
@@ -74,6 +74,8 @@ const (
 	entryFixed  = 77
 	flagDead    = 1
 	flagDelayed = 2
+
+	priorityShift = 4
 )
 
 func entrySize(m *Message) int {
@@ -101,7 +103,7 @@ func appendEntry(dst []byte, m *Message, headers, payload int) []byte {
 	dst = le.AppendUint32(dst, m.Attempts)
 	dst = le.AppendUint32(dst, uint32(headers))
 	dst = le.AppendUint32(dst, uint32(payload))
-	var flags byte
+	flags := m.Priority << priorityShift
 	if m.Dead != nil {
 		flags |= flagDead
 	}
@@ -160,7 +162,7 @@ func decodeEntry(b []byte, m *Message, in *interner) error {
 		Attempts:   le.Uint32(b[64:]),
 	}
 	flags := b[76]
-	if flags&^(flagDead|flagDelayed) != 0 {
+	if m.Priority = flags >> priorityShift; flags&^(flagDead|flagDelayed|0xf0) != 0 || m.Priority > MaxPriority {
 		return fmt.Errorf("unknown flags %#x", flags)
 	}
 	m.Delayed = flags&flagDelayed != 0

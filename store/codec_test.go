@@ -12,7 +12,7 @@ import (
 func fullMessage() Message {
 	return Message{
 		Ref: Ref{Queue: 7, Seq: 1 << 40}, ID: ID{1, 2, 3}, EnqueuedAt: -1, NotBefore: 2, Delayed: true, ExpiresAt: 3, Weight: 4, Cost: 5,
-		Key: "tenant", ThrottleKeys: []string{"a", "", strings.Repeat("k", 300)}, CircuitKey: "stripe", Attempts: 6,
+		Key: "tenant", ThrottleKeys: []string{"a", "", strings.Repeat("k", 300)}, CircuitKey: "stripe", Priority: 9, Attempts: 6,
 		Dead: &Dead{Reason: "r", Error: "e", ErrorCode: "c", SourceQueue: "q", At: 8, Attempts: 9},
 	}
 }

@@ -30,6 +30,9 @@ func (s *Bolt) Freeze(fn func()) {
 	fn()
 }
 
+// Format is the format version of the file.
+func Format(s *Bolt) uint32 { return s.format }
+
 // PutVersion makes a file one of another version.
 func PutVersion(tx *bbolt.Tx, v uint32) error {
 	return putSealed(tx.Bucket(bucketMeta), keyFormat, le.AppendUint32(nil, v))

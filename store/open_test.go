@@ -254,3 +254,16 @@ func TestOpenTruncated(t *testing.T) {
 		require.ErrorContains(t, err, "cut short")
 	}
 }
+
+// TestPriorityNeedsTheNewFormat: a program that does not know it must not guess what its
+// bits mean.
+func TestPriorityNeedsTheNewFormat(t *testing.T) {
+	s := open(t, t.TempDir(), store.Options{})
+	require.NoError(t, storetest.Do(s, &store.Batch{PutQueues: []store.QueueRecord{{ID: 1, Name: "q"}}}))
+	for priority, want := range []uint32{1, store.Version} {
+		require.NoError(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: uint64(priority) + 1}, Priority: uint8(priority)}}}))
+		require.Equal(t, want, store.Format(s))
+	}
+	require.ErrorIs(t, storetest.Do(s, &store.Batch{Add: []store.Message{{Ref: store.Ref{Queue: 1, Seq: 9}, Priority: 10}}}), store.ErrInvalid)
+	require.NoError(t, s.Close())
+}

@@ -31,6 +31,7 @@ type Message struct {
 	Key          string // fairness key
 	ThrottleKeys []string
 	CircuitKey   string
+	Priority     uint8 // 0 to 9
 	Attempts     uint32
 	Dead         *Dead  // set in a dead letter queue
 	Headers      []byte // opaque
@@ -169,10 +170,11 @@ const (
 	MaxMessageBytes = 128 << 20 // headers and payload of one message
 	MaxHeaderBytes  = 1 << 20   // everything else of one message, and one state
 	MaxBatchBytes   = 1 << 30   // headers and payloads of one batch
-	MaxSeq          = 1 << 62   // sequence number: what comes after it must not begin again at 0
-	MaxAttemptBytes = 2 << 10   // one record of a history
-	MaxHistoryBytes = 8 << 10   // all of them
-	MaxHistory      = 16        // records of a history
+	MaxPriority     = 9
+	MaxSeq          = 1 << 62 // sequence number: what comes after it must not begin again at 0
+	MaxAttemptBytes = 2 << 10 // one record of a history
+	MaxHistoryBytes = 8 << 10 // all of them
+	MaxHistory      = 16      // records of a history
 )
 
 // Snapshot is what a server needs before it looks at messages.

@@ -207,6 +207,11 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 			} else {
 				data = appendRecord(data, it.add.m.Ref, it.add.headers, it.add.payload)
 				index = s.appendEntry(index, it.add)
+				if it.add.m.Priority > 0 {
+					if err := s.upgrade(tx); err != nil {
+						return err
+					}
+				}
 			}
 			endItem(data, j)
 			endItem(index, j)

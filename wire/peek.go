@@ -60,6 +60,7 @@ type PeekReply struct {
 type PeekedMessage struct {
 	ID         string `json:"id"`
 	Key        string `json:"key"`
+	Priority   uint8  `json:"priority,omitempty"`
 	State      string `json:"state"`   // pending, parked, delayed, leased or dead
 	Attempt    uint32 `json:"attempt"` // the next one, or the present one while it is leased
 	EnqueuedAt string `json:"enqueued_at"`

@@ -40,6 +40,10 @@ const (
 	MaxThrottleHeaders = 16
 	// MaxEnqueueBurst is the largest burst of an enqueue rate.
 	MaxEnqueueBurst = 1_000_000_000
+	// MaxPriority is the highest priority of a message.
+	MaxPriority = 9
+	// MaxPriorityAgeMs is the longest wait that counts as one priority: a week.
+	MaxPriorityAgeMs = int64(7 * 24 * time.Hour / time.Millisecond)
 	// MaxFailures is the largest number of failures that a limit may allow.
 	MaxFailures = 1_000_000
 	// MaxPolicyName is the length in bytes of the longest name of a retry
@@ -96,6 +100,14 @@ type QueueSettings struct {
 	ThrottleHeaders []string `json:"throttle_headers" koanf:"throttle_headers" toml:"throttle_headers"`
 	// CircuitHeader names the header that holds the circuit key.
 	CircuitHeader string `json:"circuit_header" koanf:"circuit_header" toml:"circuit_header"`
+
+	// PriorityHeader names the header that holds the priority, 0 to 9, of a message
+	// within its flow. For every PriorityAgeMs that it waits a message counts as one
+	// priority higher; 0 is a minute. Messages of PriorityReserved and above go before
+	// all others of their flow, however long these have waited; 0 is none.
+	PriorityHeader   string `json:"priority_header" koanf:"priority_header" toml:"priority_header"`
+	PriorityAgeMs    int64  `json:"priority_age_ms" koanf:"priority_age_ms" toml:"priority_age_ms"`
+	PriorityReserved int64  `json:"priority_reserved" koanf:"priority_reserved" toml:"priority_reserved"`
 
 	// RetryPolicy names the [[retry_policy]] for failures that neither
 	// on_failure nor an [[error_rule]] decides; empty: the three settings below.

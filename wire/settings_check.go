@@ -53,6 +53,8 @@ func (q QueueSettings) Validate() error {
 		{"max_failures_per_key", q.MaxFailuresPerKey, 0, MaxFailures, ""},
 		{"failure_window_ms", q.FailureWindowMs, 0, MaxSettingMs, ""},
 		{"failure_hold_ms", q.FailureHoldMs, 0, MaxSettingMs, ""},
+		{"priority_age_ms", q.PriorityAgeMs, 0, MaxPriorityAgeMs, ""},
+		{"priority_reserved", q.PriorityReserved, 0, MaxPriority, ""},
 	} {
 		if c.value >= c.lo && c.value <= c.hi || c.value == 0 && c.zero != "" {
 			continue
@@ -77,6 +79,7 @@ func (q QueueSettings) checkDecider() error {
 		{"weight_header", q.WeightHeader},
 		{"throttle_headers", strings.Join(q.ThrottleHeaders, ", ")},
 		{"circuit_header", q.CircuitHeader},
+		{"priority_header", q.PriorityHeader},
 	} {
 		if c.value != "" {
 			return &SettingError{c.field, quote(c.value), "allowed is either " + c.field + " or on_enqueue, which decides alone and reads headers itself"}
@@ -112,10 +115,15 @@ func (q QueueSettings) checkNames() error {
 		{"fairness_header", q.FairnessHeader, legalHeaderSetting(q.FairnessHeader), headerSettings},
 		{"weight_header", q.WeightHeader, legalHeaderSetting(q.WeightHeader), headerSettings},
 		{"circuit_header", q.CircuitHeader, legalHeaderSetting(q.CircuitHeader), headerSettings},
+		{"priority_header", q.PriorityHeader, legalHeaderSetting(q.PriorityHeader), headerSettings},
 		{"retry_policy", q.RetryPolicy, q.RetryPolicy == "" || CheckPolicyName(q.RetryPolicy) == nil, "allowed are 1 to 64 bytes of A-Za-z0-9_-"},
 		{
 			"ordering", q.Ordering, q.Ordering == "" || q.Ordering == OrderingKey,
 			`allowed are "" (fair order) and "key" (one message of a fairness key at a time)`,
+		},
+		{
+			"ordering", q.Ordering, q.Ordering == "" || q.PriorityHeader == "" && q.PriorityAgeMs == 0 && q.PriorityReserved == 0,
+			"priorities (priority_header, priority_age_ms, priority_reserved) are another order: allowed is one of the two",
 		},
 		{"on_blocked", q.OnBlocked, slices.Contains([]string{"", OnBlockedWait, OnBlockedSkip}, q.OnBlocked), `allowed are "wait" and "skip"`},
 		{"on_blocked", q.OnBlocked, q.OnBlocked == "" || q.Ordering != "", `it goes with ordering "key"`},

@@ -19,7 +19,7 @@ func TestDefaultQueueSettings(t *testing.T) {
 	require.JSONEq(t, `{"name":"orders","on_enqueue":"","on_failure":"","visibility_timeout_ms":30000,"max_deliveries":null,
 		"max_depth":0,"max_bytes":0,"dedupe_window_ms":120000,"quantum":1,"lua_timeout_ms":0,"lua_memory_limit_bytes":0,
 		"lua_circuit_breaker_threshold":0,"lua_circuit_breaker_cooldown_ms":0,"fairness_header":"","weight_header":"","throttle_headers":null,
-		"circuit_header":"","retry_policy":"","retry_initial_ms":1000,"retry_max_ms":300000,"retry_jitter":1,"ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
+		"circuit_header":"","priority_header":"","priority_age_ms":0,"priority_reserved":0,"retry_policy":"","retry_initial_ms":1000,"retry_max_ms":300000,"retry_jitter":1,"ordering":"","on_blocked":"","max_pending_per_key":0,"enqueue_rate":"","enqueue_burst":0,
 		"enqueue_rate_per_key":"","enqueue_burst_per_key":0,"max_failures_per_key":0,"failure_window_ms":0,"failure_hold_ms":0}`, string(b))
 }
 
@@ -103,6 +103,12 @@ func TestQueueSettingsValidate(t *testing.T) {
 		{"throttle_headers", "17 names", func(q *QueueSettings) { q.ThrottleHeaders = make([]string, 17) }},
 		{"circuit_header", `"Fila-Key"`, func(q *QueueSettings) { q.CircuitHeader = "Fila-Key" }},
 		{"fairness_header", `is "tenant": allowed is either fairness_header or on_enqueue`, func(q *QueueSettings) { q.OnEnqueue, q.FairnessHeader = "lua", "tenant" }},
+		{"priority_header", `"Fila-Key"`, func(q *QueueSettings) { q.PriorityHeader = "Fila-Key" }},
+		{"priority_header", "or on_enqueue", func(q *QueueSettings) { q.OnEnqueue, q.PriorityHeader = "lua", "urgency" }},
+		{"priority_age_ms", "0 to 604800000", func(q *QueueSettings) { q.PriorityAgeMs = MaxPriorityAgeMs + 1 }},
+		{"priority_reserved", "0 to 9", func(q *QueueSettings) { q.PriorityReserved = 10 }},
+		{"ordering", "priorities", func(q *QueueSettings) { q.Ordering, q.PriorityHeader = OrderingKey, "urgency" }},
+		{"ordering", "priorities", func(q *QueueSettings) { q.Ordering, q.PriorityReserved = OrderingKey, 9 }},
 		{"weight_header", "or on_enqueue", func(q *QueueSettings) { q.OnEnqueue, q.WeightHeader = "lua", "w" }},
 		{"throttle_headers", `is "a, b": allowed is either throttle_headers or on_enqueue`, func(q *QueueSettings) { q.OnEnqueue, q.ThrottleHeaders = "lua", []string{"a", "b"} }},
 		{"circuit_header", "or on_enqueue", func(q *QueueSettings) { q.OnEnqueue, q.CircuitHeader = "lua", "to" }},

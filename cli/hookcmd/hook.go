@@ -355,7 +355,7 @@ func (s *sample) run(script *hooks.Script, kind hooks.Kind, limits hooks.Limits,
 }
 
 // decided are the fields of a decision, in the order in which they are shown.
-var decided = []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "action", "delay_ms"}
+var decided = []string{"fairness_key", "weight", "cost", "throttle_keys", "circuit_key", "priority", "action", "delay_ms"}
 
 // each calls fn for each field of the decision.
 func (o *hookOutcome) each(fn func(name string, value any)) {
@@ -466,6 +466,9 @@ func enqueueOutcome(r hooks.Result) *hookOutcome {
 		"fairness_key": wire.ShowKey(r.Enqueue.FairnessKey), "weight": float64(r.Enqueue.Weight) / 1000,
 		"cost": float64(r.Enqueue.Cost) / 1000, "throttle_keys": throttle, "circuit_key": wire.ShowKey(r.Enqueue.CircuitKey),
 	})
+	if p := r.Enqueue.Priority; p > 0 {
+		o.Decision["priority"] = p
+	}
 	o.checkKeys(&r.Enqueue)
 	if returned, ok := r.Returned.(map[string]any); ok {
 		o.checkLengths("fairness_key", returned["fairness_key"])

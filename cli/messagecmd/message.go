@@ -60,6 +60,9 @@ func showInfo(env *command.Env, paint terminal.Style, m *client.MessageInfo) str
 	t.Row("queue", m.Queue)
 	t.Fact("fairness key", m.Key)
 	t.Row("state", m.State)
+	if m.Priority > 0 {
+		t.Row("priority", m.Priority)
+	}
 	t.Row("attempt", m.Attempt)
 	t.Row("cost", terminal.Number(m.Cost))
 	times := func(name, stamp string) {

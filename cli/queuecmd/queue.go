@@ -276,6 +276,8 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 		{"hook memory", s.LuaMemoryLimitBytes, terminal.Size},
 		{"hook circuit threshold", s.LuaCircuitBreakerThreshold, count},
 		{"hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, terminal.FormatMs},
+		{"priority age", s.PriorityAgeMs, terminal.FormatMs},
+		{"priority reserved from", s.PriorityReserved, count},
 		{"max pending per key", s.MaxPendingPerKey, count},
 		{"max failures per key", s.MaxFailuresPerKey, func(int64) string { return failureLimit(s) }},
 	} {
@@ -287,6 +289,7 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 	t.Fact("weight header", s.WeightHeader)
 	t.Fact("throttle headers", strings.Join(s.ThrottleHeaders, ", "))
 	t.Fact("circuit header", s.CircuitHeader)
+	t.Fact("priority header", s.PriorityHeader)
 	t.Row("retries", retries(s))
 	t.Fact("ordering", ordering(s))
 	t.Fact("enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst))

@@ -195,7 +195,7 @@ func TestStoreRoundTrip(t *testing.T) {
 		m := store.Message{
 			Ref: ref, ID: store.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(rt, "id")), EnqueuedAt: when.Draw(rt, "at"),
 			NotBefore: when.Draw(rt, "not before"), Delayed: rapid.Bool().Draw(rt, "delayed"), ExpiresAt: when.Draw(rt, "expires"), Weight: rapid.Uint32().Draw(rt, "weight"),
-			Cost: rapid.Uint32().Draw(rt, "cost"), Key: str.Draw(rt, "key"), CircuitKey: str.Draw(rt, "circuit"),
+			Cost: rapid.Uint32().Draw(rt, "cost"), Key: str.Draw(rt, "key"), CircuitKey: str.Draw(rt, "circuit"), Priority: rapid.Uint8Range(0, store.MaxPriority).Draw(rt, "priority"),
 			ThrottleKeys: rapid.SliceOfN(str, 0, 3).Draw(rt, "throttle"), Attempts: rapid.Uint32().Draw(rt, "attempts"),
 			Headers: headers.Draw(rt, "headers"), Payload: []byte(str.Draw(rt, "payload")),
 		}

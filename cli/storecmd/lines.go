@@ -63,6 +63,7 @@ type (
 		Cost          milli               `json:"cost"`
 		ThrottleKeys  []rawText           `json:"throttle_keys,omitempty"`
 		CircuitKey    rawText             `json:"circuit_key,omitempty"`
+		Priority      uint8               `json:"priority,omitempty"`
 		Attempts      uint32              `json:"attempts,omitempty"`
 		Dead          *deadLine           `json:"dead,omitempty"`
 		State         *stateLine          `json:"state,omitempty"`
@@ -215,7 +216,7 @@ func newMessageLine(queue string, m *store.Message, st *store.State, history [][
 	l := messageLine{
 		Type: lineMessage, Queue: queue, Seq: m.Seq, ID: id(m.ID), EnqueuedAt: stamp(m.EnqueuedAt), NotBefore: stamp(m.NotBefore), Delayed: m.Delayed,
 		ExpiresAt: stamp(m.ExpiresAt), Key: rawText(m.Key), Weight: milli(m.Weight), Cost: milli(m.Cost),
-		CircuitKey: rawText(m.CircuitKey), Attempts: m.Attempts, Payload: rawText(m.Payload), History: history,
+		CircuitKey: rawText(m.CircuitKey), Priority: m.Priority, Attempts: m.Attempts, Payload: rawText(m.Payload), History: history,
 	}
 	for _, k := range m.ThrottleKeys {
 		l.ThrottleKeys = append(l.ThrottleKeys, rawText(k))
@@ -254,7 +255,7 @@ func (l *messageLine) message(queue store.QueueID) (store.Message, *store.State,
 	ref := store.Ref{Queue: queue, Seq: l.Seq}
 	m := store.Message{
 		Ref: ref, ID: store.ID(l.ID), EnqueuedAt: int64(l.EnqueuedAt), NotBefore: int64(l.NotBefore), Delayed: l.Delayed, ExpiresAt: int64(l.ExpiresAt),
-		Key: string(l.Key), Weight: uint32(l.Weight), Cost: uint32(l.Cost), CircuitKey: string(l.CircuitKey),
+		Key: string(l.Key), Weight: uint32(l.Weight), Cost: uint32(l.Cost), CircuitKey: string(l.CircuitKey), Priority: l.Priority,
 		Attempts: l.Attempts, Headers: l.HeadersBase64, Payload: []byte(l.Payload),
 	}
 	if len(l.Headers) > 0 {

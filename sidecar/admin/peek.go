@@ -118,7 +118,7 @@ func (p *peeking) add(v *queue.MessageView) bool {
 func (p *peeking) peeked(v *queue.MessageView) wire.PeekedMessage {
 	m := wire.PeekedMessage{
 		ID: uuid.UUID(v.ID).String(), Key: wire.ShowKey(v.Key), State: stateText(p.queue, v),
-		Attempt: v.Attempt, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+		Attempt: v.Attempt, Priority: v.Priority, EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 	}
 	if v.ExpiresAt != 0 {
 		m.ExpiresAt = wire.Timestamp(v.ExpiresAt)

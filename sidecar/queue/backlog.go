@@ -12,7 +12,7 @@ type backlog struct {
 	keys   keyTable
 	links  container.Lists  // of messages that wait: those of keys and subqueues, in the order of their stamps, and ordered ones
 	costly int64            // messages that do not cost 1
-	stamp  int64            // the last one given; what is redelivered gets one below 0
+	stamp  int64            // the last one given, see nextStamp; what is redelivered gets one below 0
 	sched  *drr.Scheduler   // of the flows that can send something
 	debts  debts            // of those that cannot
 	delays container.Timers // delayed messages, by readyAt
@@ -58,6 +58,7 @@ type slot struct {
 	sub        subID
 	ref        uint32 // waiting, ordered: its link; leased: index of the lease
 	state      slotState
+	priority   uint8
 	stored     bool // the store has a State of it that differs from "fresh"
 	open       bool // its Add is in the open commit
 	owns       bool // it owns its fairness key, see keyOrder
@@ -118,14 +119,14 @@ type keyTable struct {
 
 type keyEntry struct {
 	name   string
-	weight uint32         // of the latest enqueue, in thousandths
-	known  uint32         // the weight that the schedule and wait lists know; 0: none yet
-	refs   int32          // live messages
-	plain  container.List // messages without gates that wait
-	sub    subID          // the subqueue of the latest message, to find it without a look-up; 0: none
-	bare   subID          // the subqueue that plain has become while the key was paused; 0: none
-	ready  uint32         // the heap of eligible subqueues; 0: there are none
-	active bool           // in the schedule
+	weight uint32          // of the latest enqueue, in thousandths
+	known  uint32          // the weight that the schedule and wait lists know; 0: none yet
+	refs   int32           // live messages
+	plain  container.Ranks // messages without gates that wait, by priority
+	sub    subID           // the subqueue of the latest message, to find it without a look-up; 0: none
+	bare   subID           // the subqueue that plain has become while the key was paused; 0: none
+	ready  uint32          // the heap of eligible subqueues; 0: there are none
+	active bool            // in the schedule
 }
 
 func newKeyTable() keyTable {

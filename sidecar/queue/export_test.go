@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -241,18 +242,6 @@ func checkSubs(t T, q *side) {
 			}
 		}
 	}
-	checkList := func(l *container.List, n int32, at string) {
-		last, found, prev := int64(math.MinInt64), int32(0), uint32(0)
-		for i := l.Head(); i != 0; i = q.links.Next(i) {
-			require.LessOrEqual(t, last, q.links.Stamp(i), "%s: out of order", at)
-			require.Equal(t, prev, q.links.Prev(i), at)
-			require.Equal(t, i, q.slots.Get(q.links.Seq(i)).ref, at)
-			last, prev = q.links.Stamp(i), i
-			found++
-		}
-		require.Equal(t, found, l.Len(), at)
-		require.Equal(t, n, l.Len(), at)
-	}
 	used, named := 0, 0
 	blockedBy := [BlockKinds]int64{}
 	heaps := make(map[drr.Flow][]subID)
@@ -266,21 +255,21 @@ func checkSubs(t T, q *side) {
 		}
 		used++
 		if bare {
-			require.Positive(t, sub.list.Len(), at)
+			require.Positive(t, q.links.Count(&sub.list), at)
 		} else {
 			named++
 			require.Equal(t, refs[id], sub.refs, at)
 			require.Equal(t, id, q.gating.subs.ids[sub.name], at)
 		}
-		checkList(&sub.list, waiting[id], at)
-		require.Equal(t, sub.eligible(), sub.pos != 0, at)
+		q.checkRanks(t, &sub.list, waiting[id], at)
+		require.Equal(t, q.eligible(sub), sub.pos != 0, at)
 		if sub.pos != 0 {
 			heaps[sub.flow] = append(heaps[sub.flow], id)
 		}
 		want := int32(0)
 		if sub.wait != 0 {
-			want = sub.list.Len()
-			if sub.eligible() {
+			want = q.links.Count(&sub.list)
+			if q.eligible(sub) {
 				want--
 			}
 			require.Positive(t, want, "%s waits with nothing", at)
@@ -293,7 +282,7 @@ func checkSubs(t T, q *side) {
 		}
 		blockedBy[sub.kind] += int64(want)
 		if sub.probe.at != 0 {
-			require.Positive(t, sub.list.Len(), at)
+			require.Positive(t, q.links.Count(&sub.list), at)
 		}
 	}
 	require.Equal(t, len(q.gating.subs.items)-1, used+len(q.gating.subs.free), q.name)
@@ -302,7 +291,7 @@ func checkSubs(t T, q *side) {
 	for _, f := range q.keys.ids {
 		e := &q.keys.entries[f]
 		at := fmt.Sprintf("%s, key %s", q.name, e.name)
-		checkList(&e.plain, plain[f], at)
+		q.checkRanks(t, &e.plain, plain[f], at)
 		require.Equal(t, e.ready != 0, len(heaps[f]) > 0, at)
 		if e.ready != 0 {
 			h := q.keys.heaps[e.ready]
@@ -365,7 +354,7 @@ func checkWaits(t T, q *side, now int64, loose bool) {
 		if wl.probing > 0 || wl.line.Len() == 0 || wl.notBefore > now || loose {
 			continue
 		}
-		if n, _, _ := wl.line.Peek(); q.gating.subs.at(subID(n)).eligible() {
+		if n, _, _ := wl.line.Peek(); q.eligible(q.gating.subs.at(subID(n))) {
 			continue // it has something in the schedule that tries first
 		}
 		switch wl.kind {
@@ -508,4 +497,33 @@ func requireTimer(t T, timers *container.Timers, at int64, id uint64, what strin
 		}
 	}
 	require.Fail(t, "no timer is set", what)
+}
+
+// checkRanks holds the waiting messages of a subqueue to their order.
+func (q *side) checkRanks(t T, r *container.Ranks, n int32, at string) {
+	t.Helper()
+	require.Equal(t, n, q.links.Count(r), at)
+	type entry struct {
+		stamp int64
+		rank  uint8
+		link  uint32
+	}
+	var all []entry
+	for rank, i := range q.links.Links(r) {
+		s := q.slots.Get(q.links.Seq(i))
+		require.Equal(t, i, s.ref, at)
+		require.Equal(t, rank, s.priority, at)
+		if k := len(all); k > 0 && all[k-1].rank == rank {
+			require.LessOrEqual(t, all[k-1].stamp, q.links.Stamp(i), "%s: out of order", at)
+			require.Equal(t, all[k-1].link, q.links.Prev(i), at)
+		}
+		all = append(all, entry{q.links.Stamp(i), rank, i})
+	}
+	require.Len(t, all, int(n), at)
+	slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(a.stamp, b.stamp) })
+	for i, want := range []func(*container.Ranks) uint32{q.links.First, q.links.Second} {
+		if len(all) > i {
+			require.Equal(t, all[i].link, want(r), "%s: message %d of the subqueue", at, i)
+		}
+	}
 }

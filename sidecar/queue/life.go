@@ -52,6 +52,9 @@ func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int6
 	}
 	s.flow = q.keys.acquire(m.Key, m.Weight)
 	q.reweigh(s.flow)
+	if !q.order.on {
+		s.priority = m.Priority
+	}
 	s.sub = q.acquireSub(s.flow, m.ThrottleKeys, m.CircuitKey, now)
 	q.countKey(m.Key, counted)
 	return s
@@ -292,8 +295,7 @@ func (q *side) pend(seq uint64, s *slot) {
 
 // pendNow lets message seq wait at the end of its flow.
 func (q *side) pendNow(seq uint64, s *slot) {
-	q.stamp++
-	q.enter(seq, s, q.stamp)
+	q.enter(seq, s, q.nextStamp(s))
 }
 
 // wait makes message seq pending, at once or when s.readyAt has come.

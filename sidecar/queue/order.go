@@ -239,7 +239,7 @@ func (q *side) followSub(id subID, seq uint64) {
 		return
 	}
 	var younger []uint64
-	for link := q.gating.subs.at(id).list.Head(); link != 0; link = q.links.Next(link) {
+	for _, link := range q.links.Links(&q.gating.subs.at(id).list) {
 		if n := q.links.Seq(link); n > seq {
 			younger = append(younger, n)
 		}

@@ -17,8 +17,8 @@ type Recovery struct {
 
 // recovered is what can be put in its place only when all messages have come.
 type recovered struct {
-	retried []uint64 // messages with ended attempts, which wait behind the others
-	leased  []recoveredLease
+	late   []uint64 // messages that waited for their time or their retry, which wait behind the others
+	leased []recoveredLease
 }
 
 type recoveredLease struct {
@@ -42,6 +42,7 @@ func (r *Recovery) side(id store.QueueID) *side {
 
 // Message takes a stored message; size is that of headers and payload.
 func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int64) {
+	r.m.now = now
 	q := r.side(m.Queue)
 	rest := &r.sides[q.which]
 	s := q.newSlot(m, int64(size), r.m.perKey, now)
@@ -58,7 +59,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	// What was never delayed is ready, also when the clock has been set back.
 	ready := func() {
 		if delayed {
-			q.wait(m.Seq, s, now)
+			rest.late = append(rest.late, m.Seq)
 		} else {
 			q.pend(m.Seq, s)
 		}
@@ -79,7 +80,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 		if q.order.on && !q.order.skip {
 			q.recoverOwner(m.Seq, s) // it keeps its place while it waits for its retry
 		}
-		rest.retried = append(rest.retried, m.Seq)
+		rest.late = append(rest.late, m.Seq)
 	}
 }
 
@@ -105,8 +106,8 @@ func (q *side) recoverOwner(seq uint64, s *slot) {
 	}
 }
 
-// Done files leases in the order of their deadlines, and retries behind the other
-// messages.
+// Done files leases in the order of their deadlines, and what waited for a time behind the
+// other messages, in the order of these times.
 func (r *Recovery) Done(now int64) {
 	for i := range r.sides {
 		q, rest := &r.m.sides[i], &r.sides[i]
@@ -114,10 +115,10 @@ func (r *Recovery) Done(now int64) {
 		for _, le := range rest.leased {
 			q.recoverLease(le)
 		}
-		slices.SortFunc(rest.retried, func(a, b uint64) int {
+		slices.SortFunc(rest.late, func(a, b uint64) int {
 			return cmp.Or(cmp.Compare(q.slots.Get(a).readyAt, q.slots.Get(b).readyAt), cmp.Compare(a, b))
 		})
-		for _, seq := range rest.retried {
+		for _, seq := range rest.late {
 			q.wait(seq, q.slots.Get(seq), now)
 		}
 	}

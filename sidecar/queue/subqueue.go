@@ -28,12 +28,12 @@ type subID uint32
 type subqueue struct {
 	name    string // its key in subTable.ids
 	flow    drr.Flow
-	set     *throttle.Set  // throttle keys; nil: none
-	circuit Circuit        // nil: none
-	refs    int32          // live messages
-	ordered int32          // those that wait for their predecessors (see order)
-	list    container.List // those that wait, blocked or not
-	pos     int32          // place in the heap of its flow, + 1; 0: it is not eligible
+	set     *throttle.Set   // throttle keys; nil: none
+	circuit Circuit         // nil: none
+	refs    int32           // live messages
+	ordered int32           // those that wait for their predecessors (see order)
+	list    container.Ranks // those that wait, blocked or not, by priority
+	pos     int32           // place in the heap of its flow, + 1; 0: it is not eligible
 
 	wait    waitID    // where it is blocked; 0: it is not
 	kind    BlockKind // of what blocks it
@@ -63,9 +63,9 @@ type reserve struct {
 // bare reports whether the subqueue has no gates.
 func (sub *subqueue) bare() bool { return sub.set == nil && sub.circuit == nil }
 
-// eligible reports whether the first message may go, or try its gates.
-func (sub *subqueue) eligible() bool {
-	return sub.list.Len() > 0 && (sub.wait == 0 || sub.probe.at != 0 || sub.retry)
+// eligible reports whether the first message of a subqueue may go, or try its gates.
+func (q *side) eligible(sub *subqueue) bool {
+	return q.links.Count(&sub.list) > 0 && (sub.wait == 0 || sub.probe.at != 0 || sub.retry)
 }
 
 // subTable finds subqueues by what makes them: flow, throttle keys and circuit key.
@@ -230,7 +230,7 @@ func (q *side) reweigh(f drr.Flow) {
 func (q *side) bareSub(f drr.Flow) subID {
 	e := &q.keys.entries[f]
 	id := q.gating.subs.add(subqueue{flow: f, list: e.plain})
-	e.plain, e.bare = container.List{}, id
+	e.plain, e.bare = container.Ranks{}, id
 	q.place(id)
 	return id
 }
@@ -251,7 +251,7 @@ func (q *side) isBlocked(s *slot) bool {
 		return false
 	}
 	sub := q.gating.subs.at(id)
-	return sub.wait != 0 && !(sub.eligible() && s.ref == sub.list.Head())
+	return sub.wait != 0 && !(q.eligible(sub) && s.ref == q.links.First(&sub.list))
 }
 
 // enter puts message seq into the list where it waits, at the place of stamp.
@@ -260,21 +260,21 @@ func (q *side) enter(seq uint64, s *slot, stamp int64) {
 	id := q.subOf(s)
 	if id == 0 {
 		e := &q.keys.entries[s.flow]
-		s.ref = q.links.Insert(&e.plain, seq, stamp)
-		if e.plain.Head() == s.ref {
+		s.ref = q.links.InsertRanked(&e.plain, s.priority, seq, stamp)
+		if q.links.First(&e.plain) == s.ref {
 			q.flowChanged(s.flow)
 		}
 		return
 	}
 	sub := q.gating.subs.at(id)
-	s.ref = q.links.Insert(&sub.list, seq, stamp)
+	s.ref = q.links.InsertRanked(&sub.list, s.priority, seq, stamp)
 	switch {
-	case sub.list.Head() == s.ref:
+	case q.links.First(&sub.list) == s.ref:
 		if sub.reserve.held != nil && sub.reserve.cost != s.cost {
 			q.cancelReservation(id)
 		}
 		if sub.probe.at != 0 {
-			q.dropProbe(id, sub, q.links.Next(s.ref))
+			q.dropProbe(id, sub, q.links.Second(&sub.list))
 		}
 		sub.retry = sub.retry || sub.wait != 0 && stamp < 0
 		q.place(id)
@@ -297,15 +297,15 @@ func (q *side) unlist(s *slot) {
 	id := q.subOf(s)
 	if id == 0 {
 		e := &q.keys.entries[s.flow]
-		first := e.plain.Head() == s.ref
-		q.links.Remove(&e.plain, s.ref)
+		first := q.links.First(&e.plain) == s.ref
+		q.links.RemoveRanked(&e.plain, s.priority, s.ref)
 		if first {
 			q.flowChanged(s.flow)
 		}
 		return
 	}
 	sub := q.gating.subs.at(id)
-	if sub.list.Head() == s.ref {
+	if q.links.First(&sub.list) == s.ref {
 		q.cancelReservation(id)
 		if sub.probe.at != 0 {
 			q.dropProbe(id, sub, s.ref)
@@ -313,7 +313,7 @@ func (q *side) unlist(s *slot) {
 		sub.retry = false
 		q.lookAnew(sub.wait)
 	}
-	q.links.Remove(&sub.list, s.ref)
+	q.links.RemoveRanked(&sub.list, s.priority, s.ref)
 	q.place(id)
 	q.recost(id)
 	q.flowChanged(s.flow)
@@ -325,7 +325,7 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 	e := &q.keys.entries[f]
 	gate := waitID(0)
 	if id == 0 {
-		q.links.Remove(&e.plain, s.ref)
+		q.links.RemoveRanked(&e.plain, s.priority, s.ref)
 	} else {
 		sub := q.gating.subs.at(id)
 		gate = sub.probe.at
@@ -333,9 +333,9 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 			q.lookLater(sub.wait)
 		}
 		sub.probe, sub.retry, sub.since = probe{}, false, 0
-		q.links.Remove(&sub.list, s.ref)
-		if sub.list.Len() > 0 {
-			sub.retry = sub.wait != 0 && q.links.Stamp(sub.list.Head()) < 0
+		q.links.RemoveRanked(&sub.list, s.priority, s.ref)
+		if q.links.Count(&sub.list) > 0 {
+			sub.retry = sub.wait != 0 && q.links.Stamp(q.links.First(&sub.list)) < 0
 			if sub.wait != 0 {
 				sub.since = now
 			}
@@ -360,7 +360,7 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 // gone afterwards. The schedule is told by flowChanged, the line by recost.
 func (q *side) place(id subID) {
 	sub := q.gating.subs.at(id)
-	eligible := sub.eligible()
+	eligible := q.eligible(sub)
 	switch {
 	case eligible && sub.pos == 0:
 		q.heapAdd(id, sub)
@@ -371,7 +371,7 @@ func (q *side) place(id subID) {
 	}
 	blocked := int32(0)
 	if sub.wait != 0 {
-		blocked = sub.list.Len()
+		blocked = q.links.Count(&sub.list)
 		if eligible {
 			blocked--
 		}
@@ -383,10 +383,10 @@ func (q *side) place(id subID) {
 		}
 	}
 	q.count(sub, blocked-sub.counted)
-	if sub.list.Len() == 0 || sub.wait == 0 && sub.probe.at == 0 {
+	if q.links.Count(&sub.list) == 0 || sub.wait == 0 && sub.probe.at == 0 {
 		q.ran(sub)
 	}
-	if sub.list.Len() == 0 && sub.name == "" && sub.refs == 0 {
+	if q.links.Count(&sub.list) == 0 && sub.name == "" && sub.refs == 0 {
 		q.keys.entries[sub.flow].bare = 0
 		q.gating.forgetStalls(sub)
 		q.gating.subs.remove(id)
@@ -404,10 +404,10 @@ func (q *side) recost(id subID) {
 // firstBlocked is the link of the first message of a blocked subqueue that is in
 // line.
 func (q *side) firstBlocked(sub *subqueue) uint32 {
-	if sub.eligible() {
-		return q.links.Next(sub.list.Head())
+	if q.eligible(sub) {
+		return q.links.Second(&sub.list)
 	}
-	return sub.list.Head()
+	return q.links.First(&sub.list)
 }
 
 // count keeps the figures of what is blocked.
@@ -433,12 +433,12 @@ func (q *side) costOf(link uint32) int64 {
 func (q *side) firstOf(f drr.Flow) (subID, uint32) {
 	e := &q.keys.entries[f]
 	if e.ready == 0 {
-		return 0, e.plain.Head()
+		return 0, q.links.First(&e.plain)
 	}
 	id := q.keys.heaps[e.ready][0]
-	head := q.gating.subs.at(id).list.Head()
-	if e.plain.Len() > 0 && q.links.Stamp(e.plain.Head()) < q.links.Stamp(head) {
-		return 0, e.plain.Head()
+	head := q.links.First(&q.gating.subs.at(id).list)
+	if plain := q.links.First(&e.plain); plain != 0 && q.links.Stamp(plain) <= q.links.Stamp(head) {
+		return 0, plain
 	}
 	return id, head
 }
@@ -502,7 +502,7 @@ func (q *side) block(id subID, why obstacle, now int64) {
 // stand puts a subqueue into the line of the wait list of why. gate is the one that
 // its first message has probed; 0: none.
 func (q *side) stand(id subID, sub *subqueue, gate waitID, uncharged bool, why obstacle) {
-	weight, cost := q.keys.weight(sub.flow), q.costOf(sub.list.Head())
+	weight, cost := q.keys.weight(sub.flow), q.costOf(q.links.First(&sub.list))
 	if gate != 0 {
 		wl := q.gating.waits.at(gate)
 		switch {
@@ -545,7 +545,7 @@ func (q *side) stand(id subID, sub *subqueue, gate waitID, uncharged bool, why o
 // message.
 
 func (q *side) before(a, b subID) bool {
-	return q.links.Stamp(q.gating.subs.at(a).list.Head()) < q.links.Stamp(q.gating.subs.at(b).list.Head())
+	return q.links.Stamp(q.links.First(&q.gating.subs.at(a).list)) < q.links.Stamp(q.links.First(&q.gating.subs.at(b).list))
 }
 
 func (q *side) heapAdd(id subID, sub *subqueue) {

@@ -90,7 +90,8 @@ type MessageView struct {
 	State      MessageState
 	Attempt    uint32
 	Cost       uint32 // thousandths
-	EnqueuedAt int64  // Unix ns, as all times here
+	Priority   uint8
+	EnqueuedAt int64 // Unix ns, as all times here
 	ReadyAt    int64
 	ExpiresAt  int64  // 0: never
 	Consumer   string // StateLeased
@@ -224,7 +225,7 @@ func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v 
 // waits in front of it.
 func (q *side) view(a *asking, seq uint64, s *slot) MessageView {
 	v := MessageView{
-		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost,
+		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost, Priority: s.priority,
 		EnqueuedAt: s.enqueuedAt, ReadyAt: s.readyAt, ExpiresAt: q.expiresAt(seq, s),
 	}
 	switch s.state {
@@ -266,7 +267,8 @@ func (q *side) viewGates(s *slot, v *MessageView) {
 		}
 	}
 	if v.State == StateBlocked || v.State == StateOrdered {
-		v.Ahead, v.First = q.ahead(s.ref)
+		v.Ahead = q.ahead(s)
+		v.First = v.Ahead == 0
 	}
 }
 
@@ -280,12 +282,19 @@ func (q *side) gate(id waitID) Place {
 	return p
 }
 
-// ahead counts the messages in front of a link, as far as is reasonable.
-func (q *side) ahead(i uint32) (n int64, first bool) {
-	for i = q.links.Prev(i); i != 0 && n < readWalk; i = q.links.Prev(i) {
+// ahead counts the messages in front of one that waits, as far as is reasonable.
+func (q *side) ahead(s *slot) (n int64) {
+	if s.state == slotWaiting {
+		list := &q.keys.entries[s.flow].plain
+		if id := q.subOf(s); id != 0 {
+			list = &q.gating.subs.at(id).list
+		}
+		return q.links.Ahead(list, s.priority, s.ref, readWalk)
+	}
+	for i := q.links.Prev(s.ref); i != 0 && n < readWalk; i = q.links.Prev(i) {
 		n++
 	}
-	return n, n == 0
+	return n
 }
 
 // shareAt is the part of a gate that the flow of a subqueue gets among the flows
@@ -395,9 +404,9 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 // unblocked counts the messages of a flow that no gate holds back as far as the
 // machine has tried.
 func (q *side) unblocked(f drr.Flow) int64 {
-	n := int64(q.keys.entries[f].plain.Len())
+	n := int64(q.links.Count(&q.keys.entries[f].plain))
 	for sub := range q.gating.subs.of(f) {
-		n += int64(sub.list.Len() - sub.counted)
+		n += int64(q.links.Count(&sub.list) - sub.counted)
 	}
 	return n
 }

@@ -346,12 +346,12 @@ func (q *side) probe(id waitID) {
 			first, reserved = subID(n), false
 		}
 		sub := q.gating.subs.at(first)
-		if sub.eligible() {
+		if q.eligible(sub) {
 			return
 		}
-		cost, more := int64(0), sub.list.Len() > 1
+		cost, more := int64(0), q.links.Count(&sub.list) > 1
 		if more {
-			cost = q.costOf(q.links.Next(sub.list.Head()))
+			cost = q.costOf(q.links.Second(&sub.list))
 		}
 		switch {
 		case !reserved:

@@ -74,7 +74,7 @@ func (a *asking) why(f drr.Flow, sub *subqueue, ordered bool) Why {
 		return Why{By: ByOrder}
 	case a.ready != ByNothing:
 		return Why{By: a.ready}
-	case sub != nil && sub.wait != 0 && !sub.eligible():
+	case sub != nil && sub.wait != 0 && !a.q.eligible(sub):
 		if at := a.q.gate(a.q.leader(sub.wait)); !at.Paused {
 			return Why{By: ByTurn, At: at}
 		}
@@ -104,7 +104,7 @@ func (a *asking) gate(sub *subqueue) (w Why) {
 		return w
 	}
 	k := gatesOf{sub.set, sub.circuit, throttle.One}
-	switch head := sub.list.Head(); {
+	switch head := a.q.links.First(&sub.list); {
 	case head != 0:
 		k.cost = a.q.costOf(head)
 	case a.q.costly > 0:
@@ -118,7 +118,7 @@ func (a *asking) gate(sub *subqueue) (w Why) {
 		w = k.ask(func() (throttle.Block, bool) { return k.set.Check(a.now, k.cost, nil) }, a.now)
 		a.asked[k] = w
 	}
-	if w.By == ByNothing && k.cost < throttle.One && sub.wait != 0 && !sub.eligible() {
+	if w.By == ByNothing && k.cost < throttle.One && sub.wait != 0 && !a.q.eligible(sub) {
 		return a.line(a.q.leader(sub.wait))
 	}
 	return w
@@ -253,7 +253,7 @@ func (a *asking) all(h *held) {
 		if more && sub.wait != 0 {
 			seen[sub.wait] += int64(sub.counted)
 		}
-		if n := sub.list.Len(); n > 0 {
+		if n := a.q.links.Count(&sub.list); n > 0 {
 			h.add(q, a.why(sub.flow, sub, false), sub.flow, int64(n))
 		}
 		if sub.ordered > 0 {
@@ -297,18 +297,18 @@ func (a *asking) flow(f drr.Flow, v *KeyView) {
 				blocked.At = q.gate(sub.wait)
 			}
 			count(blocked, int64(sub.counted))
-			count(Why{}, int64(sub.list.Len()-sub.counted))
+			count(Why{}, int64(a.q.links.Count(&sub.list)-sub.counted))
 			count(Why{By: ByOrder}, int64(sub.ordered))
 			continue
 		}
-		if n := sub.list.Len(); n > 0 {
+		if n := a.q.links.Count(&sub.list); n > 0 {
 			count(a.why(f, sub, false), int64(n))
 		}
 		if sub.ordered > 0 {
 			count(a.why(f, sub, true), int64(sub.ordered))
 		}
 	}
-	count(a.why(f, nil, false), int64(q.keys.entries[f].plain.Len()))
+	count(a.why(f, nil, false), int64(q.links.Count(&q.keys.entries[f].plain)))
 	if o := q.order.keys[f]; o != nil {
 		count(a.why(f, nil, true), o.plain)
 	}
@@ -350,7 +350,7 @@ func (a *asking) rest(h *held, unseen [BlockKinds]int64, seen map[waitID]int64) 
 func (a *asking) plain(h *held) (ordered int64) {
 	q := a.q
 	count := func(f drr.Flow) {
-		h.add(q, a.why(f, nil, false), f, int64(q.keys.entries[f].plain.Len()))
+		h.add(q, a.why(f, nil, false), f, int64(q.links.Count(&q.keys.entries[f].plain)))
 		if o := q.order.keys[f]; o != nil {
 			ordered += o.plain
 			h.add(q, a.why(f, nil, true), f, o.plain)

@@ -74,6 +74,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 			Key:          d.FairnessKey,
 			ThrottleKeys: d.ThrottleKeys,
 			CircuitKey:   d.CircuitKey,
+			Priority:     d.Priority,
 			Headers:      headers,
 			Payload:      m.Data,
 		},
@@ -173,6 +174,7 @@ func (p *policy) decide(queue string, headers map[string][]string, size int) hoo
 	if key, ok := keyIn(headers, s.CircuitHeader); ok {
 		d.CircuitKey = key
 	}
+	d.Priority = parsePriority(first(headers, s.PriorityHeader))
 	return d
 }
 
@@ -205,6 +207,14 @@ func parseWeight(s string) (uint32, bool) {
 		return 0, false
 	}
 	return uint32(w*thousand + 0.5), true
+}
+
+// parsePriority reads a priority from 0 to 9; what is none is 0.
+func parsePriority(s string) uint8 {
+	if len(s) != 1 || s[0] < '0' || s[0] > '0'+store.MaxPriority {
+		return 0
+	}
+	return s[0] - '0'
 }
 
 // keyIn returns the key that a header gives, if it is one.

@@ -223,23 +223,25 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 // TestPolicyWithoutLua reads key, weight and gates from headers.
 func TestPolicyWithoutLua(t *testing.T) {
 	p := &policy{settings: wire.QueueSettings{
-		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to",
+		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to", PriorityHeader: "urgency",
 	}}
 	d := p.decide("orders", map[string][]string{
-		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 257)}, "to": {"stripe"},
+		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 257)}, "to": {"stripe"}, "urgency": {"9"},
 	}, 0)
 	require.Equal(t, "acme", d.FairnessKey)
 	require.EqualValues(t, 2500, d.Weight)
 	require.EqualValues(t, 1000, d.Cost)
 	require.Equal(t, []string{"x"}, d.ThrottleKeys, "once, and no longer than allowed")
 	require.Equal(t, "stripe", d.CircuitKey)
+	require.EqualValues(t, 9, d.Priority)
 	for _, h := range []map[string][]string{
-		nil, {"tenant": {""}, "weight": {"0"}}, {"tenant": {strings.Repeat("k", 257)}, "weight": {"x"}, "to": {strings.Repeat("k", 257)}},
+		nil, {"tenant": {""}, "weight": {"0"}}, {"tenant": {strings.Repeat("k", 257)}, "weight": {"x"}, "to": {strings.Repeat("k", 257)}, "urgency": {"10"}}, {"urgency": {"-1"}},
 	} {
 		d = p.decide("orders", h, 0)
 		require.Equal(t, "default", d.FairnessKey)
 		require.EqualValues(t, 1000, d.Weight)
 		require.Empty(t, d.CircuitKey)
+		require.Zero(t, d.Priority)
 	}
 }
 

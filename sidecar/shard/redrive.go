@@ -121,7 +121,7 @@ func (b *redrive) choose(letters []queue.Letter) {
 		}
 		m := l.Message
 		m.Key, m.Weight, m.Cost = d.FairnessKey, d.Weight, d.Cost
-		m.ThrottleKeys, m.CircuitKey = d.ThrottleKeys, d.CircuitKey
+		m.ThrottleKeys, m.CircuitKey, m.Priority = d.ThrottleKeys, d.CircuitKey, d.Priority
 		bytes += l.Size
 		b.Go = append(b.Go, queue.Redriven{From: l.Seq, Message: m, Size: l.Size, Counted: counted})
 	}

@@ -57,6 +57,8 @@ const (
 const (
 	flagDead    = 1
 	flagDelayed = 2
+
+	priorityShift = 4 // the upper four bits are the priority
 )
 
 // appendBatches appends the body of a commit.
@@ -130,7 +132,7 @@ func putRef(dst []byte, r store.Ref) []byte {
 
 func putMessage(dst []byte, m *store.Message) []byte {
 	dst = append(putRef(dst, m.Ref), m.ID[:]...)
-	var flags byte
+	flags := m.Priority << priorityShift
 	if m.Dead != nil {
 		flags |= flagDead
 	}
@@ -373,7 +375,7 @@ func items[T any](r *reader, dst *[]T, read func(*T)) {
 func (r *reader) message(m *store.Message) {
 	m.Ref, m.ID = r.ref(), r.id()
 	flags := r.u8()
-	if flags&^(flagDead|flagDelayed) != 0 {
+	if m.Priority = flags >> priorityShift; flags&^(flagDead|flagDelayed|0xf0) != 0 || m.Priority > store.MaxPriority {
 		r.fail(fmt.Errorf("%w: flags %#x of a message", ErrUnknown, flags))
 		return
 	}

@@ -52,6 +52,14 @@ func remembering() *store.Batch {
 	}
 }
 
+// prioritised has messages with a priority, which is in bits that were 0 before.
+func prioritised() *store.Batch {
+	return &store.Batch{Add: []store.Message{
+		{Ref: store.Ref{Queue: 1, Seq: 2}, Weight: 1000, Cost: 1000, Key: "k", Priority: 9},
+		{Ref: store.Ref{Queue: 1, Seq: 3}, Delayed: true, NotBefore: 5, Priority: 1},
+	}}
+}
+
 // Records and positions of version 1 stay readable: what is in a log and in files
 // was written by another version.
 func TestGolden(t *testing.T) {
@@ -60,6 +68,7 @@ func TestGolden(t *testing.T) {
 		"epoch":    encode(head{kind: kindEpoch, epoch: 3, n: 1}, beginning{owner: "node-a", token: "ABC"}.append(nil)),
 		"commit":   encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, batches)),
 		"history":  encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{remembering()})),
+		"priority": encode(head{kind: kindCommit, epoch: 3, n: 2}, appendBatches(nil, []*store.Batch{prioritised()})),
 		"part":     encode(head{kind: kindCommit, more: true, epoch: 3, n: 3}, []byte("part")),
 		"beat":     encode(head{kind: kindBeat, epoch: 3, n: 1 << 33}, nil),
 		"resign":   encode(head{kind: kindResign, epoch: 3, n: 5}, putString(nil, "node-b")),

@@ -52,6 +52,9 @@ type Lists struct {
 	holes  []uint32 // numbers without a chunk
 	spares []*linkChunk
 	n      int64
+
+	high     []*higher // of Ranks; high[0] is not used
+	freeHigh []uint32
 }
 
 // Len is the number of links in all lists.

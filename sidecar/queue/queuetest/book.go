@@ -41,6 +41,7 @@ type message struct {
 	size     int64
 	weight   uint32
 	cost     int64
+	priority uint8
 	dedupe   bool
 	counted  *keyCount // where the intake has counted its key
 	enqueued int64
@@ -73,8 +74,8 @@ type hurry struct {
 }
 
 func (m *message) String() string {
-	return fmt.Sprintf("message %d of %s (sequence %d), key %q, gates %v, circuit %q, cost %d, attempt %d",
-		m.n, m.node.sideName(m.side), m.seq, m.key, m.keys, m.circuit, m.cost, m.attempts+1)
+	return fmt.Sprintf("message %d of %s (sequence %d), key %q, gates %v, circuit %q, cost %d, priority %d, attempt %d",
+		m.n, m.node.sideName(m.side), m.seq, m.key, m.keys, m.circuit, m.cost, m.priority, m.attempts+1)
 }
 
 // here reports whether the machine has it, and not on its way out.
@@ -153,6 +154,8 @@ type node struct {
 	picking     bool             // a pick is on its way
 	handling    bool             // so is a purge, or something about one message
 	finishing   bool             // the next step is the last one
+	priorities  bool             // messages have some
+	reordered   bool             // the settings of the order have changed
 }
 
 // sideBook is what the book knows of a side beside its messages.
@@ -484,6 +487,9 @@ func (n *node) arrive(m *message, s queue.Side, seq uint64) {
 	n.s.arrivals++
 	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
 	n.s.refs[store.Ref{Queue: n.IDs[s], Seq: seq}] = m
+	if s == queue.Dead || n.ordered() {
+		m.priority = 0
+	}
 	m.setLane()
 	if n.sides[s].keys[m.key] != 0 {
 		n.sides[s].fair.spoil(m.key)
@@ -589,9 +595,27 @@ func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 		// Of those that nobody received, several may change places.
 		if o.n < m.n && o.ready == 0 && o.lane == m.lane && !o.failed && !m.failed && !m.own &&
 			(o.back == 0 || m.back == 0) && o.back < 2 && m.back < 2 && !o.exempt {
-			fail("an older message of the same gates waits", o)
+			if why := n.overtakes(m, o); why != "" {
+				fail(why, o)
+			}
 		}
 	}
+}
+
+// overtakes says why message m, which is younger than o, must not go before it; empty: its
+// priority lets it.
+func (n *node) overtakes(m, o *message) string {
+	set := &n.settings
+	reserved := func(m *message) bool { return set.PriorityReserved != 0 && int64(m.priority) >= set.PriorityReserved }
+	switch {
+	case m.priority <= o.priority:
+		return "an older message of the same gates waits"
+	case n.reordered || n.s.back || reserved(m) && !reserved(o):
+		return ""
+	case m.enqueued-o.enqueued > int64(m.priority-o.priority)*set.PriorityAgeMs*1e6:
+		return "a message that has waited for so long that it counts more waits"
+	}
+	return ""
 }
 
 // checkFair holds m, which is delivered, to the bound of deficit round robin.

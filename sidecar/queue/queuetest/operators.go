@@ -14,7 +14,11 @@ import (
 func (s *Sim) create() {
 	set := queue.Settings{QueueSettings: wire.DefaultQueueSettings(fmt.Sprint("q", s.Fleet.queues))}
 	s.drawSettings(&set)
-	n := &node{s: s, settings: set, failures: make(map[string]*failureBook), grace: s.Now + 60e9}
+	set.PriorityAgeMs = pick(s, []int64{1, 300, 2000})
+	if s.chance(4) {
+		set.PriorityReserved = 5
+	}
+	n := &node{s: s, settings: set, priorities: s.chance(2), failures: make(map[string]*failureBook), grace: s.Now + 60e9}
 	for i := range n.sides {
 		n.sides[i] = newSideBook()
 	}
@@ -160,6 +164,7 @@ func (s *Sim) setSettings(n *node, set queue.Settings) {
 			for _, m := range s.all {
 				m.exempt = m.exempt || m.node == n
 			}
+			n.reordered = true
 		}
 		if n.settings.Quantum != set.Quantum {
 			n.sides[queue.Main].fair.resetAll()

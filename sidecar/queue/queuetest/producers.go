@@ -24,12 +24,15 @@ func (s *Sim) enqueue() {
 		proto.cost = pick(s, []int64{1, 500, 1000, 2000, 5000})
 		s.largest = max(s.largest, proto.cost)
 	}
+	if n.priorities {
+		proto.priority = pick(s, []uint8{0, 0, 1, 5, 9})
+	}
 	for range 1 + s.rnd.IntN(4) {
 		m := proto
 		m.id, m.enqueued, m.size = s.NewID(), s.Now, int64(s.rnd.IntN(30))
 		in := &queue.Message{Size: m.size, Message: store.Message{
 			Ref: store.Ref{Queue: n.IDs[queue.Main]}, ID: m.id, EnqueuedAt: s.Now, Weight: m.weight, Cost: uint32(m.cost),
-			Key: m.key, ThrottleKeys: slices.Clone(m.keys), CircuitKey: m.circuit, Payload: make([]byte, m.size),
+			Key: m.key, ThrottleKeys: slices.Clone(m.keys), CircuitKey: m.circuit, Priority: m.priority, Payload: make([]byte, m.size),
 		}}
 		if s.chance(5) {
 			in.NotBefore = s.Now + s.rnd.Int64N(2e9)
