@@ -59,7 +59,7 @@ func TestPlainOutputs(t *testing.T) {
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
-	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now"} {
+	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create"} {
 		f.Answer(subject, wire.QueueNotFound("ordres"))
 	}
 	more := map[string][]string{ // what these need, too

@@ -218,3 +218,45 @@ func pages[T any](ctx context.Context, c *Client, ask func(ctx context.Context, 
 		}
 	}
 }
+
+// JobCreate begins a job about the messages of a queue, or says what it would do.
+func (c *Client) JobCreate(ctx context.Context, job JobCreateRequest) (JobInfo, error) {
+	return admin[JobInfo](ctx, c, wire.VerbJobCreate, "", job)
+}
+
+// JobShow returns a job.
+func (c *Client) JobShow(ctx context.Context, id string) (JobInfo, error) {
+	return admin[JobInfo](ctx, c, wire.VerbJobShow, "", wire.JobRequest{ID: id})
+}
+
+// JobPause has a job do nothing until JobResume. What it has done is on disk then.
+func (c *Client) JobPause(ctx context.Context, id string) (JobInfo, error) {
+	return admin[JobInfo](ctx, c, wire.VerbJobPause, "", wire.JobRequest{ID: id})
+}
+
+// JobResume has a paused job go on.
+func (c *Client) JobResume(ctx context.Context, id string) (JobInfo, error) {
+	return admin[JobInfo](ctx, c, wire.VerbJobResume, "", wire.JobRequest{ID: id})
+}
+
+// JobCancel ends a job. What it has done stays done.
+func (c *Client) JobCancel(ctx context.Context, id string) (JobInfo, error) {
+	return admin[JobInfo](ctx, c, wire.VerbJobCancel, "", wire.JobRequest{ID: id})
+}
+
+// JobList returns the jobs of a queue and its dead letters, of all queues if it is empty,
+// the newest first. Ended ones are kept for seven days.
+func (c *Client) JobList(ctx context.Context, queue string) ([]JobInfo, error) {
+	var all []JobInfo
+	req := wire.JobListRequest{Queue: queue, Limit: wire.MaxListLimit}
+	for {
+		page, err := admin[wire.JobList](ctx, c, wire.VerbJobList, "", req)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Jobs...)
+		if req.After = page.Next; page.Next == "" {
+			return all, nil
+		}
+	}
+}

@@ -48,6 +48,10 @@ type (
 	QueuePurgeReply = wire.QueuePurgeReply
 	// QueueDeleteReply tells how many messages went with the queue.
 	QueueDeleteReply = wire.QueueDeleteReply
+	// JobCreateRequest says what a job is to do.
+	JobCreateRequest = wire.JobCreateRequest
+	// JobInfo is a job.
+	JobInfo = wire.JobInfo
 	// RedriveReply tells how many messages were moved.
 	RedriveReply = wire.RedriveReply
 	// StoreBackupReply says where a backup of the store is.

@@ -94,6 +94,10 @@ var ways = []way{
 	{page: cliPage, command: "gunzip -c store.jsonl.gz", before: "rm -rf var/lib/fila; gzip -kf store.jsonl"},
 	{page: cliPage, command: "fila throttle set stripe --rate 20 --if-rate 10", before: "fila throttle clear stripe; fila throttle set stripe --rate 10"},
 	{page: cliPage, command: "fila throttle clear", before: "fila throttle set stripe --rate 10 && fila throttle set 'tenant:*' --rate 10"},
+	{page: cliPage, command: "fila job show", before: someJob},
+	{page: cliPage, command: "fila job pause", before: waitingJob},
+	{page: cliPage, command: "fila job resume", before: waitingJob},
+	{page: cliPage, command: "fila job cancel", before: waitingJob},
 	{page: cliPage, command: "fila throttle show", before: "fila throttle set stripe --rate 10"},
 	{page: cliPage, command: "fila top --once"},
 	{page: cliPage, command: "fila top", skip: "draws on a terminal until it is interrupted; cli/opscmd/top_test.go draws it"},
@@ -110,6 +114,8 @@ const (
 	cliPage     = "docs/cli.md"
 	clusterPage = "docs/cluster.md"
 	deadLetter  = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
+	someJob     = "job=$(fila job create orders cancel --all --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
+	waitingJob  = "for i in 1 2 3 4 5 6; do fila publish mails x >/dev/null; done; job=$(fila job create mails delay --all --run-at 1h --rate 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
 	untilDead   = "await 'a dead letter' orders_died"
 	hookFiles   = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
 )
@@ -146,6 +152,7 @@ func (w way) rewrite(command string) string {
 	}
 	return strings.NewReplacer(
 		"01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80", `"$id"`,
+		"01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b", `"$job"`,
 		"'fila.ack.0.<token>.orders'", `"fila.ack.0.$(cat token).orders"`,
 		"'fila.nack.0.<token>.orders'", `"fila.nack.0.$(cat token).orders"`,
 		" /var/lib/fila", " var/lib/fila",

@@ -164,6 +164,11 @@ const (
 	EventFenced             = "fenced"        // tail: shard
 	EventMemberJoined       = "member-joined" // tail: node
 	EventMemberLeft         = "member-left"
+	EventJobCreated         = "job-created" // tail of these: the queue that the job is about
+	EventJobPaused          = "job-paused"  // by hand, or by itself
+	EventJobResumed         = "job-resumed"
+	EventJobDone            = "job-done"
+	EventJobCanceled        = "job-canceled"
 )
 
 // Event is the body of an event.

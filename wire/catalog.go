@@ -56,6 +56,11 @@ const (
 	CodeLeaseLost       = 10409
 	CodeMessageInFlight = 15409
 
+	// Jobs.
+	CodeJobNotFound = 22404
+	CodeJobCount    = 17409
+	CodeJobEnded    = 18409
+
 	// Runtime configuration.
 	CodeBadConfigValue    = 34400
 	CodeConfigKeyNotFound = 12404
@@ -154,6 +159,9 @@ var catalog = []Entry{
 	entry(CodeBadAckHeader, "bad_ack_header", "A header of the nack does not parse or is out of its range; the lease runs on."),
 	entry(CodeMessageNotFound, "message_not_found", "There is no such message in the queue."),
 	entry(CodeMessageInFlight, "message_in_flight", "A consumer works on the message, its last attempt is being judged, or it is on its way to another queue; nothing changes."),
+	entry(CodeJobNotFound, "job_not_found", "There is no job of that id; jobs are kept for seven days after their end."),
+	entry(CodeJobCount, "job_count", "`if_count` is not how many messages the job would be about; nothing was begun."),
+	entry(CodeJobEnded, "job_ended", "The job is done or canceled."),
 	entry(CodeLeaseLost, "lease_lost", "The token is not the message's current lease: it was acked, nacked or has expired; nothing changes."),
 
 	entry(CodeBadConfigValue, "bad_config_value", "The value does not parse as what its key means, or is too long."),

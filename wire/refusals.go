@@ -230,6 +230,21 @@ func MessageInFlight(queue, id, why string) *Error {
 	return newError(CodeMessageInFlight, "message %s of queue %s does not wait: %s", quote(id), quote(queue), why)
 }
 
+// JobNotFound answers for a job that there is not, or not any more.
+func JobNotFound(id string) *Error {
+	return newError(CodeJobNotFound, "there is no job %s; ended ones are kept for seven days", quote(id))
+}
+
+// JobCount refuses a job that would be about another number of messages.
+func JobCount(asked, found int64) *Error {
+	return newError(CodeJobCount, "the filter means %d messages, not %d: nothing was begun", found, asked)
+}
+
+// JobEnded refuses to change a job that has ended.
+func JobEnded(id, state string) *Error {
+	return newError(CodeJobEnded, "job %s is %s", quote(id), state)
+}
+
 // KeyNotFound answers for a fairness key of which a queue knows nothing.
 func KeyNotFound(queue, key string) *Error {
 	return newError(CodeKeyNotFound, "queue %s has no messages of key %s, and nothing is set for it", quote(queue), quote(ShowKey(key)))

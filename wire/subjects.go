@@ -81,6 +81,13 @@ const (
 	VerbMessageShow   = "message-show"
 	VerbMessageDelete = "message-delete"
 	VerbMessageRunNow = "message-run-now"
+
+	VerbJobCreate = "job-create"
+	VerbJobList   = "job-list"
+	VerbJobShow   = "job-show"
+	VerbJobPause  = "job-pause"
+	VerbJobResume = "job-resume"
+	VerbJobCancel = "job-cancel"
 )
 
 // VerbHasTail reports whether the subject of an admin verb ends in a queue
@@ -90,6 +97,7 @@ func VerbHasTail(verb string) bool {
 	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
 		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
 		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow,
+		VerbJobCreate, VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel,
 		VerbClusterStatus, VerbClusterDrain, VerbClusterMove:
 		return false
 	}

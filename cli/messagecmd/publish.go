@@ -18,7 +18,7 @@ import (
 
 // Commands returns the commands that move messages, or look at them.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newPublishCommand(env), newConsumeCommand(env), newPeekCommand(env), newMessageCommand(env), newDeadCommand(env), newRedriveCommand(env)}
+	return []*cobra.Command{newPublishCommand(env), newConsumeCommand(env), newPeekCommand(env), newMessageCommand(env), newDeadCommand(env), newRedriveCommand(env), newJobCommand(env)}
 }
 
 // publishRetry is for how long a message is tried again that fila refuses for

@@ -61,10 +61,6 @@ func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurge
 
 func (a *Admin) redrive(dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
 	n, err := dlq.Redrive(req.Count)
-	if n > 0 {
-		name := dlq.Source().Name()
-		a.shards.Event(wire.EventRedriven, name, wire.Event{Queue: name, Data: map[string]any{"redriven": n}})
-	}
 	return wire.RedriveReply{Redriven: n}, err
 }
 

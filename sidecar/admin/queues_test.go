@@ -116,9 +116,10 @@ func TestRedriveVerb(t *testing.T) {
 		h.must(wire.VerbRedrive, "orders.dlq", `{"count":5}`, &reply)
 		require.EqualValues(t, 1, reply.Redriven)
 		require.EqualValues(t, 1, h.summary("orders").Pending)
-		require.Equal(t, []wire.Event{
-			{Type: wire.EventRedriven, Queue: "orders", Data: map[string]any{"redriven": int64(1)}},
-		}, h.told(wire.EventRedriven))
+		told := h.told(wire.EventRedriven)
+		require.Len(t, told, 1)
+		require.Equal(t, "orders", told[0].Queue)
+		require.EqualValues(t, 1, told[0].Data["redriven"])
 	})
 }
 

@@ -68,6 +68,13 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbMessageDelete, wire.ParseMessage, a.messageDelete).at(byBody, find(noMessage)),
 		bareVerb(wire.VerbMessageRunNow, wire.ParseMessage, a.messageRunNow).at(byBody, find(noMessage)),
 
+		bareVerb(wire.VerbJobCreate, a.parseJobCreate, a.jobCreate).at(byBody, nil),
+		bareVerb(wire.VerbJobList, wire.ParseJobList, sure(a.jobList)).at(nil, listJobs),
+		bareVerb(wire.VerbJobShow, wire.ParseJob, a.jobShow).at(nil, find(noJob)),
+		bareVerb(wire.VerbJobPause, wire.ParseJob, a.jobPause).at(nil, find(noJob)),
+		bareVerb(wire.VerbJobResume, wire.ParseJob, a.jobResume).at(nil, find(noJob)),
+		bareVerb(wire.VerbJobCancel, wire.ParseJob, a.jobCancel).at(nil, find(noJob)),
+
 		{Name: wire.VerbConfigSet, Tail: Key, do: a.configSet},
 		{Name: wire.VerbConfigGet, Tail: Key, do: configVerb(c.ConfigGet)},
 		{Name: wire.VerbConfigDelete, Tail: Key, do: configVerb(c.ConfigDelete)},
@@ -170,6 +177,8 @@ func messages(reply any) (n int64, counts bool) {
 			n = 1
 		}
 		return n, true
+	case wire.JobInfo:
+		return one(r.ID != ""), true
 	case wire.ClusterDrainReply:
 		return one(r.Node != ""), true
 	case wire.ClusterMoveReply:
@@ -227,6 +236,10 @@ func (v Verb) audit(tail string, body, reply []byte) {
 		var named struct{ ID string }
 		_ = json.Unmarshal(reply, &named) // its id is in one form, whatever was asked for
 		what, done = "message:"+named.ID, string(reply)
+	case wire.VerbJobCreate, wire.VerbJobPause, wire.VerbJobResume, wire.VerbJobCancel:
+		var named struct{ ID string }
+		_ = json.Unmarshal(reply, &named)
+		what, done = "job:"+named.ID, string(reply)
 	case wire.VerbClusterDrain, wire.VerbClusterMove:
 		var named struct {
 			Node  string

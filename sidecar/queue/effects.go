@@ -23,7 +23,7 @@ type Effects struct {
 	// they never get there.
 	Written int64
 	Picked  *Picked  // answer to a Pick
-	Handled *Handled // answer to a Purge, Remove or RunNow
+	Handled *Handled // answer to a Purge, Remove, RunNow or Reserve
 }
 
 // Reset empties e for the next step and keeps its room.
@@ -63,7 +63,7 @@ type Commit struct {
 	Replies []Reply
 	Notes   []Note // to be published if it succeeds
 	Bytes   int64  // of Add: they no longer wait for the disk when it is done
-	Ticket  any    // of a Redrive, Purge, Remove or RunNow
+	Ticket  any    // of a Settle, Purge, Remove or RunNow
 	pending
 }
 
@@ -151,20 +151,22 @@ type Note struct {
 
 // Picked is the answer to a Pick.
 type Picked struct {
-	Letters []Letter
-	Next    uint64 // where to go on
+	Letters []Letter               // in the order in which they were named
+	Left    map[MessageState]int64 // how many were not taken, by where they are
+	Gone    int64                  // how many are not there any more
 }
 
-// Handled is the answer to a Purge, Remove or RunNow.
+// Handled is the answer to a Purge, Remove, RunNow or Reserve.
 type Handled struct {
 	Done  int64        // messages that were removed, or made ready
-	Next  uint64       // of a Purge: where to go on; 0: there is nothing more
+	Next  uint64       // of a Purge: where to go on; 0: there is nothing more; of a Reserve: the first
 	Found bool         // of the others: the message is there
 	State MessageState // and was so
 }
 
-// Letter is a dead letter that has been picked.
+// Letter is a message that has been picked.
 type Letter struct {
+	Named   int // which of those that were named
 	Seq     uint64
 	Size    int64
 	Message store.Message // as far as the machine knows it: no headers, payload or gates

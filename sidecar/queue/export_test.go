@@ -27,7 +27,6 @@ const (
 	MaxCommitBytes   = maxCommitBytes
 	PieceBytes       = pieceBytes
 	MostBesideOthers = mostBesideOthers
-	PickBytes        = pickBytes
 	LeaseExpired     = leaseExpired
 	RestoreGrace     = restoreGrace
 	AwayFor          = awayFor

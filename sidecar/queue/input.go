@@ -157,22 +157,51 @@ type Settings struct {
 // acks or receive them. It concerns both sides.
 type Dispatch struct{ On bool }
 
-// Pick takes up to Max dead letters with sequences from From to Last out of the
-// schedule, the oldest first, to be redriven: they come in Effects.Picked, and
-// each must come back in a Redrive before the next Pick. Dead only.
-type Pick struct {
-	From, Last uint64
-	Max        int
+// Named is a message by its sequence and id. One of that sequence with another id is
+// another message.
+type Named struct {
+	Seq uint64
+	ID  store.ID
 }
 
-// Redrive moves dead letters that were picked to Main, and lets those that stay
-// wait again, each at its place. The moves are one commit with that Ticket. Dead
-// only.
-type Redrive struct {
-	Go     []Redriven
-	Stay   []uint64
-	Ticket any // handed back in Commit.Ticket
+// Pick takes those of the messages out of their places that wait, and if Delayed is set
+// those alone that wait for their time. They come in Effects.Picked, and each must come
+// back in a Settle.
+type Pick struct {
+	Named   []Named
+	Delayed bool
 }
+
+// Settle says what becomes of messages that were picked, in one commit with that Ticket
+// and with Put, which is the owner's. It has one of Go, Finish and Ready: a commit with
+// moves can be refused.
+type Settle struct {
+	Go     []Moved
+	Finish []uint64 // are removed
+	Ready  []uint64 // wait for their time no longer
+	Stay   []uint64 // wait again, each at its place
+	Put    []store.Entry
+	Ticket any // handed back in Commit.Ticket; there is no commit if there is nothing to write
+}
+
+// Moved is a message that goes to the end of a side of this machine, or to another one
+// of the same store.
+type Moved struct {
+	From    uint64
+	Message store.Message // Queue says where it goes; Seq is filled in here if that is this machine's, and else one that was reserved
+	Edited  bool          // Headers and Payload replace those that are stored, and Past is its history
+	Past    [][]byte
+	Size    int64
+	Counted KeyCounts
+}
+
+// Reserve takes so many sequences out of use: a Settle of another machine gives them to
+// messages. Effects.Handled says which is the first.
+type Reserve struct{ Count int }
+
+// Arrive takes messages whose move from another machine is on disk, under sequences that
+// were reserved. They have been counted in depth and bytes.
+type Arrive struct{ Messages []Moved }
 
 // Purge removes messages that wait, ready, blocked, ordered and delayed ones, with
 // sequences from From to Last, the oldest first. It looks at Max messages at most;
@@ -197,12 +226,4 @@ type RunNow struct {
 	Seq    uint64
 	ID     store.ID
 	Ticket any // as that of Purge
-}
-
-// Redriven is a dead letter that goes back, with what on_enqueue decided anew.
-type Redriven struct {
-	From    uint64
-	Message store.Message // Ref is filled in by the machine
-	Size    int64
-	Counted KeyCounts
 }

@@ -79,7 +79,8 @@ type pending struct {
 	loaded  bool  // it has had Pacing.Load messages at a time
 	since   int64 // when it got its first change that is no Add; 0: it has none
 	dead    []arrival
-	redrive *Redrive
+	settle  *Settle // whose moves it has; nil: of none
+	from    Side    // that they leave
 }
 
 // arrival is a message that a move brings to the other side.
@@ -230,11 +231,13 @@ func (m *Queue) committed(c *Commit, err error) {
 	j.committing--
 	j.contended = c.Waited
 	for i := range c.Add {
-		j.uncommitted.forget(c.Add[i].Seq)
+		if c.Add[i].Queue == m.sides[Main].id { // a dead letter may have been edited
+			j.uncommitted.forget(c.Add[i].Seq)
+		}
 	}
 	switch {
-	case c.redrive != nil:
-		m.sides[Dead].redriven(c, err)
+	case c.settle != nil:
+		m.sides[c.from].settled(c, err)
 	case len(c.dead) > 0:
 		m.sides[Main].deadLettered(c, err)
 	}

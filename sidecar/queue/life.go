@@ -63,9 +63,13 @@ func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int6
 // arrive takes a message whose move to this side is on disk. It has been counted in
 // depth and bytes.
 func (q *side) arrive(a *arrival, now int64) {
-	s := q.newSlot(&a.msg, int64(a.size), a.counted, now)
-	s.readyAt = now
-	q.pend(a.msg.Seq, s)
+	m := &a.msg
+	s := q.newSlot(m, int64(a.size), a.counted, now)
+	s.attempts, s.readyAt = m.Attempts, max(now, m.NotBefore)
+	if m.ExpiresAt != 0 {
+		q.setTTL(m.Seq, s, m.ExpiresAt)
+	}
+	q.wait(m.Seq, s, now)
 }
 
 // leased returns the slot that a token speaks for, or nil when it names no current

@@ -94,9 +94,9 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	r.Commit()
 
 	r.Leave(queue.Main, "w")
-	letters := pick(r, 0, 9, 9).Letters
+	letters := pick(r, 9, 9).Letters
 	require.Len(t, letters, 1)
-	r.Do(queue.Dead, queue.Redrive{Go: []queue.Redriven{{From: letters[0].Seq, Message: letters[0].Message, Size: letters[0].Size}}})
+	redrive(r, letters)
 	r.Commit()
 	got = history(r, ref(r, queue.Main, 2))
 	require.Equal(t, []queue.Past{first, unheard, expired, termed, inDead}, got[:5])

@@ -91,17 +91,24 @@ func kill(r *rig, ds ...delivery) {
 	r.Commit()
 }
 
-// pick takes dead letters out of the schedule.
-func pick(r *rig, from, last uint64, n int) *queue.Picked {
+// pick takes up to n dead letters with sequences up to last out of the schedule.
+func pick(r *rig, last uint64, n int) *queue.Picked {
 	r.T.Helper()
-	r.Do(queue.Dead, queue.Pick{From: from, Last: last, Max: n})
+	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, n, 1000, r.Now)
+	var named []queue.Named
+	for _, v := range views {
+		if v.Seq <= last {
+			named = append(named, queue.Named{Seq: v.Seq, ID: v.ID})
+		}
+	}
+	r.Do(queue.Dead, queue.Pick{Named: named})
 	return r.Picked
 }
 
 // stay puts picked letters back.
 func stay(r *rig, letters []queue.Letter) {
 	r.T.Helper()
-	r.Do(queue.Dead, queue.Redrive{Stay: seqs(letters)})
+	r.Do(queue.Dead, queue.Settle{Stay: seqs(letters)})
 }
 
 func seqs(letters []queue.Letter) []uint64 {
@@ -115,11 +122,17 @@ func seqs(letters []queue.Letter) []uint64 {
 // redrive moves picked letters back, with the key that they had and without gates.
 func redrive(r *rig, letters []queue.Letter) {
 	r.T.Helper()
-	c := queue.Redrive{}
+	r.Do(queue.Dead, queue.Settle{Go: moved(r, queue.Main, letters)})
+}
+
+// moved are letters that go to a side.
+func moved(r *rig, to queue.Side, letters []queue.Letter) []queue.Moved {
+	var all []queue.Moved
 	for _, l := range letters {
-		c.Go = append(c.Go, queue.Redriven{From: l.Seq, Message: l.Message, Size: l.Size})
+		l.Message.Queue = r.IDs[to]
+		all = append(all, queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size})
 	}
-	r.Do(queue.Dead, c)
+	return all
 }
 
 func ref(r *rig, s queue.Side, seq uint64) store.Ref { return store.Ref{Queue: r.IDs[s], Seq: seq} }

@@ -91,7 +91,8 @@ type MessageView struct {
 	Attempt    uint32
 	Cost       uint32 // thousandths
 	Priority   uint8
-	EnqueuedAt int64 // Unix ns, as all times here
+	Size       uint32 // of headers and payload
+	EnqueuedAt int64  // Unix ns, as all times here
 	ReadyAt    int64
 	ExpiresAt  int64  // 0: never
 	Consumer   string // StateLeased
@@ -225,7 +226,7 @@ func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v 
 // waits in front of it.
 func (q *side) view(a *asking, seq uint64, s *slot) MessageView {
 	v := MessageView{
-		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost, Priority: s.priority,
+		Seq: seq, ID: s.id, Key: q.keys.name(s.flow), Attempt: s.attempts + 1, Cost: s.cost, Priority: s.priority, Size: s.size,
 		EnqueuedAt: s.enqueuedAt, ReadyAt: s.readyAt, ExpiresAt: q.expiresAt(seq, s),
 	}
 	switch s.state {

@@ -38,11 +38,15 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 			r.from.Consumer(rec, s.Subjects.Deliver(rec.Name, r.name))
 		}
 	}
+	byName := make(map[string]*Queue, len(snap.Queues))
 	for _, rec := range snap.Queues {
-		if r := byID[rec.ID]; !r.IsDLQ() {
+		r := byID[rec.ID]
+		byName[rec.Name] = r.Queue
+		if !r.IsDLQ() {
 			s.recovered = append(s.recovered, r.Queue)
 		}
 	}
+	s.recoverJobs(snap.Config, byName)
 	return nil
 }
 

@@ -42,7 +42,7 @@ func byTenant(i int) nats.Header { return nat("tenant", []string{"a", "b"}[i%2])
 func TestRedrive(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.WeightHeader = "weight" })
-		const n = redriveChunk + 10
+		const n = jobPieceFirst + 10
 		r.bury(q, n, func(int) nats.Header { return nats.Header{"weight": {"5"}, wire.HeaderTTL: {"1h"}} })
 		require.Nil(t, r.redrive(q, 3, 3))
 		require.EqualValues(t, 3, q.Depth())
@@ -144,7 +144,7 @@ func TestRedriveOfWhatCannotBeRead(t *testing.T) {
 		r.bury(q, 3, plain)
 		r.store.spoil(badPlaces{seq: 2, read: errCorrupt})
 		require.Equal(t, wire.CodeInternal, r.redrive(q, 0, 2).ErrCode)
-		require.Contains(t, r.log.String(), "dead letters cannot be read")
+		require.Contains(t, r.log.String(), "a job leaves messages that cannot be read")
 		require.EqualValues(t, 1, q.DLQ().Depth())
 		r.store.spoil(badPlaces{})
 		require.Nil(t, r.redrive(q, 0, 1))
@@ -164,10 +164,10 @@ func TestRedriveAtTheEnd(t *testing.T) {
 // TestAPurgeOrRedriveThatFailsHalfWay says how many messages were done, which are those that
 // are on disk.
 func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
-	second := func(r *rig) {
+	after := func(r *rig, good int) {
 		batches := 0
 		r.store.refuse(func(*store.Batch) error {
-			if batches++; batches < 2 {
+			if batches++; batches <= good {
 				return nil
 			}
 			return store.ErrClosed
@@ -175,9 +175,9 @@ func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
 	}
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		r.bury(q, redriveChunk+10, plain)
-		second(r)
-		require.ErrorIs(t, r.redrive(q, 0, redriveChunk), wire.Draining())
+		r.bury(q, jobPieceFirst+10, plain)
+		after(r, 2) // what it is, and a piece
+		require.ErrorIs(t, r.redrive(q, 0, jobPieceFirst), wire.Draining())
 	})
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -185,7 +185,7 @@ func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
 			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
 		}
 		time.Sleep(time.Second)
-		second(r)
+		after(r, 1)
 		removed, _, _, werr := q.Purge(0, 0)
 		require.ErrorIs(t, werr, wire.Draining())
 		require.EqualValues(t, purgeChunk, removed)

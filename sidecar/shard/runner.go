@@ -140,8 +140,8 @@ func (r *runner) view(fn func(m *queue.Queue)) bool {
 	return !r.ended
 }
 
-// said is what a turn answers to whoever makes it: to a Pick, and to a Purge, Remove or
-// RunNow.
+// said is what a turn answers to whoever makes it: to a Pick, and to a Purge, Remove,
+// RunNow or Reserve.
 type said struct {
 	picked  *queue.Picked
 	handled *queue.Handled

@@ -39,6 +39,7 @@ type Shard struct {
 	nextQueue store.QueueID // under admin
 
 	recovered []*Queue // no dead letter queues; until it is in the set
+	jobs      jobs
 	failure   atomic.Pointer[error]
 	attached  bool            // under the state of the set: acks can be heard
 	fenced    atomic.Bool     // written under the state of the set
@@ -76,6 +77,7 @@ func (s *Shard) start() {
 		s.tellKept(q.dlq)
 		q.run.start()
 	}
+	s.startJobs()
 }
 
 // tellKept tells a queue what control keeps about it.
@@ -223,6 +225,7 @@ func storeFailed(err error) error {
 // store, leases included. It returns when their goroutines are done.
 func (s *Shard) finish(queues []*Queue) {
 	s.end()
+	s.endJobs()
 	var ended sync.WaitGroup
 	for _, q := range queues {
 		ended.Go(q.run.end)

@@ -52,8 +52,8 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 }
 
 // What a node without a cluster keeps of its gates and circuits; in a cluster all of that
-// is shared, in another form.
-var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates"}
+// is shared, in another form. Jobs are left behind.
+var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates", "\x00job/"}
 
 func isOwnState(key string) bool {
 	for _, prefix := range ownStates {

@@ -23,7 +23,7 @@ const (
 	leased               // with a consumer
 	judged               // its last attempt is being judged
 	moving               // to the other side, in a commit that is not done
-	picked               // for a redrive
+	picked               // for a job
 	stuck                // it could not be moved: it is on disk only
 	gone                 // finished, or lost
 )

@@ -180,22 +180,48 @@ func (s *Sim) switchDispatch() {
 	n.tell(queue.Main, queue.Dispatch{On: on}, func() { n.dispatching = on })
 }
 
-// redrive goes one step on with a redrive: pick, move or put back.
-func (s *Sim) redrive() {
+// job goes one step on with a job about dead letters: pick, or move, remove or put back.
+func (s *Sim) job() {
 	n := s.anyNode()
 	if len(n.picks) == 0 || s.chance(3) {
 		if n.picking {
 			return // one pick at a time has an answer
 		}
 		n.picking = true
-		p := queue.Pick{From: s.rnd.Uint64N(3), Last: n.M.LastSeq(queue.Dead), Max: 1 + s.rnd.IntN(3)}
+		var p queue.Pick
+		for _, m := range s.all { // in the order in which they came, which is not that of their deaths
+			if m.node == n && m.side == queue.Dead && len(p.Named) < 3 && !s.chance(3) {
+				p.Named = append(p.Named, queue.Named{Seq: m.seq, ID: m.id})
+			}
+		}
+		if s.chance(5) {
+			p.Named = append(p.Named, queue.Named{Seq: 1 + s.rnd.Uint64N(9)})
+		}
 		n.tell(queue.Dead, p, func() { n.picked(p) })
 		return
 	}
 	letters := n.picks[0]
 	n.picks = n.picks[1:]
-	s.decide(n, letters, func() bool { return !s.chance(4) })
+	end := goesBack
+	if s.chance(4) {
+		end = isRemoved
+	}
+	s.decide(n, letters, func() fate {
+		if s.chance(4) {
+			return stays
+		}
+		return end
+	})
 }
+
+// fate is what becomes of a dead letter that was picked.
+type fate uint8
+
+const (
+	stays fate = iota
+	goesBack
+	isRemoved
+)
 
 // byHand is what an operator asks for, with what the book expects of it.
 type byHand struct {
@@ -312,18 +338,25 @@ func (n *node) remove(h *byHand, from []*message) {
 	}
 }
 
-// decide lets letters go back to their queue that may, and the others stay.
-func (s *Sim) decide(n *node, letters []queue.Letter, may func() bool) {
-	c := queue.Redrive{Ticket: n}
-	var going, staying []*message
+// decide has letters go back to their queue, be removed, or stay.
+func (s *Sim) decide(n *node, letters []queue.Letter, of func() fate) {
+	c := queue.Settle{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
+	var going, staying, removed []*message
 	for _, l := range letters {
 		m := s.byID[l.Message.ID]
-		if !may() {
+		switch of() {
+		case stays:
 			c.Stay = append(c.Stay, l.Seq)
 			staying = append(staying, m)
 			continue
+		case isRemoved:
+			c.Finish = append(c.Finish, l.Seq)
+			removed = append(removed, m)
+			continue
+		case goesBack:
 		}
-		g := queue.Redriven{From: l.Seq, Message: l.Message, Size: l.Size}
+		g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
+		g.Message.Ref = store.Ref{Queue: n.IDs[queue.Main]}
 		to := message{key: pick(s, []string{m.key, "a"})}
 		if plainKey(to.key) < 0 && s.chance(2) {
 			to.keys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
@@ -338,9 +371,17 @@ func (s *Sim) decide(n *node, letters []queue.Letter, may func() bool) {
 	}
 	n.tell(queue.Dead, c, func() {
 		for _, m := range staying {
-			m.place, m.own = waiting, true // at the head, also of older ones that were not picked
+			m.place = waiting
+			if m.ready > n.Now {
+				continue
+			}
+			m.ready, m.own = 0, true // at the head, also of older ones that were not picked
 			m.back++
 			n.sides[queue.Dead].fair.putBack(m.key, m.cost)
+		}
+		for _, m := range removed {
+			n.tally(queue.Dead).Removed++
+			n.drop(m)
 		}
 		for i, m := range going {
 			m.place = moving
@@ -426,19 +467,17 @@ func (n *node) weighed(side queue.Side, key string, weight uint32) {
 	book.fair.weigh(key, int64(book.latest[key]))
 }
 
-// picked expects the oldest dead letters that wait.
+// picked expects those of the named dead letters that wait.
 func (n *node) picked(p queue.Pick) {
-	var found []*message
-	for _, m := range n.s.all {
-		if m.node == n && m.side == queue.Dead && m.isReady() && m.seq >= p.From && m.seq <= p.Last {
-			found = append(found, m)
-		}
-	}
-	slices.SortFunc(found, func(a, b *message) int { return int(a.seq) - int(b.seq) })
 	n.picking, n.want.pick = false, true
-	for _, m := range found[:min(p.Max, len(found))] {
-		m.place = picked
-		n.sides[queue.Dead].fair.reset(m.key)
-		n.want.letters = append(n.want.letters, m.seq)
+	for _, named := range p.Named {
+		for _, m := range n.s.all {
+			if m.node != n || m.side != queue.Dead || m.id != named.ID || m.seq != named.Seq || m.place != waiting {
+				continue
+			}
+			m.place = picked
+			n.sides[queue.Dead].fair.reset(m.key)
+			n.want.letters = append(n.want.letters, m.seq)
+		}
 	}
 }

@@ -297,7 +297,7 @@ func (s *Sim) Drain() {
 			s.register(n, side, "last", 50, 0)
 		}
 		for _, letters := range n.picks {
-			s.decide(n, letters, func() bool { return false })
+			s.decide(n, letters, func() fate { return stays })
 		}
 		n.picks = nil
 	}

@@ -199,7 +199,7 @@ var actions = []action[*Sim]{
 	{1, (*Sim).weigh},
 	{1, (*Sim).changeSettings},
 	{1, (*Sim).switchDispatch},
-	{4, (*Sim).redrive},
+	{4, (*Sim).job},
 	{1, (*Sim).refuseMoves},
 	{1, (*Sim).purge},
 	{2, (*Sim).removeOne},

@@ -10,8 +10,9 @@ import (
 	"github.com/filaq/fila/store"
 )
 
-// A pick takes the oldest first and no more than fits into one transaction.
-func TestPickTakesTheOldestFirst(t *testing.T) {
+// A pick takes those that wait of the messages that are named, and says about the others
+// why not.
+func TestPickTakesWhatWaits(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 20, 0)
 	for range 5 {
@@ -20,18 +21,22 @@ func TestPickTakesTheOldestFirst(t *testing.T) {
 	r.Commit()
 	kill(r, r.Deliveries()...)
 	r.Fetch(queue.Dead, "_INBOX.x", 1, 0) // leases the first
-	first := pick(r, 0, 4, 2)
-	require.Equal(t, []uint64{2, 3}, seqs(first.Letters))
-	rest := pick(r, first.Next, 4, 100)
-	require.Equal(t, []uint64{4}, seqs(rest.Letters), "what came after the beginning is left")
-	stay(r, append(first.Letters, rest.Letters...))
-	check(r)
-
-	queue.SetSize(r.M, queue.Dead, 2, queue.PickBytes)
-	r.Bytes[queue.Dead] += queue.PickBytes - 10
-	large := pick(r, 0, 5, 100)
-	require.Equal(t, []uint64{2}, seqs(large.Letters), "a pick ends where it gets large")
-	stay(r, large.Letters)
+	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, 9, 9, r.Now)
+	var named []queue.Named
+	for _, i := range []int{3, 0, 1} {
+		named = append(named, queue.Named{Seq: views[i].Seq, ID: views[i].ID})
+	}
+	named = append(named, queue.Named{Seq: views[2].Seq, ID: views[4].ID}, queue.Named{Seq: 77})
+	r.Do(queue.Dead, queue.Pick{Named: named})
+	require.Equal(t, []uint64{4, 2}, seqs(r.Picked.Letters), "in the order in which they are named")
+	require.Equal(t, 2, r.Picked.Letters[1].Named)
+	require.EqualValues(t, 2, r.Picked.Gone)
+	require.Equal(t, map[queue.MessageState]int64{queue.StateLeased: 1}, r.Picked.Left)
+	first := r.Picked.Letters
+	r.Do(queue.Dead, queue.Pick{Named: named[:1]})
+	require.Empty(t, r.Picked.Letters)
+	require.Equal(t, map[queue.MessageState]int64{queue.StateMoving: 1}, r.Picked.Left)
+	stay(r, first)
 	check(r)
 }
 
@@ -44,7 +49,7 @@ func TestLettersThatStayKeepTheirPlaces(t *testing.T) {
 		want = append(want, r.Gated("k"))
 	}
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 0, 3, 100).Letters
+	letters := pick(r, 3, 100).Letters
 	require.Len(t, letters, 3)
 	require.EqualValues(t, 2, r.M.Moment(queue.Dead, r.Now).Pending)
 	stay(r, letters)
@@ -64,9 +69,9 @@ func TestRedriveMovesLettersBack(t *testing.T) {
 	id := r.Gated("k")
 	r.Gated("k")
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 0, 99, 1).Letters
+	letters := pick(r, 99, 1).Letters
 	require.Equal(t, id, letters[0].Message.ID)
-	c := queue.Redrive{Ticket: "ticket", Go: []queue.Redriven{{From: letters[0].Seq, Message: letters[0].Message, Size: letters[0].Size}}}
+	c := queue.Settle{Ticket: "ticket", Go: moved(r, queue.Main, letters)}
 	c.Go[0].Message.Key = "new"
 	var told any
 	r.Done = func(_ *rig, c *queue.Commit, _ error) { told = c.Ticket }
@@ -97,12 +102,12 @@ func TestARefusedRedriveMovesNothing(t *testing.T) {
 		r.Gated("k")
 	}
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 0, 99, 99).Letters
+	letters := pick(r, 99, 99).Letters
 	require.Len(t, letters, 3)
-	c := queue.Redrive{}
-	for _, l := range letters {
-		counts.Add(l.Message.Key, 1)
-		c.Go = append(c.Go, queue.Redriven{From: l.Seq, Message: l.Message, Size: l.Size, Counted: counts})
+	c := queue.Settle{Go: moved(r, queue.Main, letters)}
+	for i := range c.Go {
+		counts.Add(c.Go[i].Message.Key, 1)
+		c.Go[i].Counted = counts
 	}
 	r.Disk.Refuse = func(b *store.Batch) error {
 		if len(b.Move) > 0 {
@@ -118,7 +123,7 @@ func TestARefusedRedriveMovesNothing(t *testing.T) {
 	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Pending)
 	check(r)
 	r.Disk.Refuse = nil
-	redrive(r, pick(r, 0, 99, 99).Letters)
+	redrive(r, pick(r, 99, 99).Letters)
 	r.Commit()
 	require.Len(t, r.Deliveries(), 3)
 	check(r)
@@ -137,7 +142,7 @@ func TestRedriveOfAKeyThatWasPaused(t *testing.T) {
 	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Blocked)
 	r.Leave(queue.Dead, "d")
 	r.Do(queue.Dead, queue.PauseKey{Key: "a"})
-	letters := pick(r, 0, 99, 100).Letters
+	letters := pick(r, 99, 100).Letters
 	require.Len(t, letters, 3)
 	redrive(r, letters)
 	r.Commit()

@@ -1,0 +1,258 @@
+package messagecmd
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newJobCommand(env *command.Env) *cobra.Command {
+	return command.Group(&cobra.Command{
+		Use:     "job",
+		Aliases: []string{"jobs"},
+		Short:   "Do something about many messages",
+		Long: `A job does one thing about all messages of a queue that a filter means, in pieces,
+beside what the queue does anyway: fila keeps how far it is with what it has done,
+so a kill or a takeover does nothing twice and forgets nothing. Of the jobs of a
+queue and its dead letters one runs at a time. Jobs that have ended are kept for
+seven days.`,
+	},
+		newJobCreateCommand(env), newJobListCommand(env),
+		newJobOneCommand(env, "show", "Show how a job stands", (*client.Client).JobShow),
+		newJobOneCommand(env, "pause", "Have a job do nothing until it is resumed", (*client.Client).JobPause),
+		newJobOneCommand(env, "resume", "Have a paused job go on", (*client.Client).JobResume),
+		newJobOneCommand(env, "cancel", "End a job; what it has done stays done", (*client.Client).JobCancel))
+}
+
+const exampleJob = "01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b"
+
+// jobFlags are those of job create.
+type jobFlags struct {
+	wire.JobCreateRequest
+	only    *command.FilterFlags
+	all     bool
+	set     []string
+	file    string
+	ifCount int64
+	yes     bool
+	wait    bool
+}
+
+func newJobCreateCommand(env *command.Env) *cobra.Command {
+	var f jobFlags
+	cmd := &cobra.Command{
+		Use:   "create QUEUE OP",
+		Short: "Begin a job, or say what it would do",
+		Long: `Begin a job about the messages of a queue that the flags mean, as far as they are
+there now; --all means all of them. OP is what becomes of them:
+
+  redrive       dead letters go back to their queue
+  move          they go to the queue --to
+  delete        dead letters are removed
+  cancel        messages that wait are removed
+  delay         they wait until --run-at
+  run-now       delayed ones wait no longer
+  reprioritise  they get the fairness key --to-key, or the weight --weight
+  edit          one message gets other headers, or another payload
+
+--dry-run says how many messages are meant, and which would be left as they are. On
+a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
+		Example: `  fila job create orders.dlq redrive --error-code timeout --rate 500
+  fila job create orders.dlq delete --error-contains "card declined" --died-after 2h --dry-run
+  fila job create orders move --to slow --key acme --why "they asked for it"
+  fila job create orders.dlq edit --id ` + exampleID + ` --set-header currency=EUR`,
+		Args: command.Args("QUEUE", "OP"),
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			return f.complete(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.JobInfo, error) {
+				return f.create(ctx, cmd, s)
+			}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) })(cmd, args)
+		},
+	}
+	f.only = env.FilterFlags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.all, "all", false, "all messages of the queue")
+	flags.StringVar(&f.To, "to", "", "of move: where they go, the `target`")
+	flags.StringVar(&f.RunAt, "run-at", "", "of delay: RFC 3339, or a duration from now on such as 90m")
+	flags.StringVar(&f.Key, "to-key", "", "of reprioritise: the fairness `key`")
+	flags.Float64Var(&f.Weight, "weight", 0, "of reprioritise: 1 to 1000000")
+	flags.StringArrayVar(&f.set, "set-header", nil, "of edit: set a header, `name=value`; may be repeated")
+	flags.StringArrayVar(&f.RemoveHeaders, "remove-header", nil, "of edit: remove this header; may be repeated")
+	flags.StringVar(&f.file, "payload-file", "", "of edit: the new payload is in this `file`")
+	flags.StringVar(&f.Order, "order", "", "which go first: those that were enqueued first (arrival, the default) or died first (death)")
+	command.Allow(cmd, "order", wire.OrderArrival, wire.OrderDeath)
+	flags.Int64Var(&f.Rate, "rate", 0, "so many messages per second; 0 is as fast as goes")
+	flags.Int64Var(&f.Limit, "limit", 0, "no more than so many; 0 is all")
+	flags.Int64Var(&f.ifCount, "if-count", 0, "only if so many messages are meant")
+	flags.StringVar(&f.Reason, "why", "", "a `reason`, for the audit log")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	flags.BoolVar(&f.yes, "yes", false, "delete and cancel without asking")
+	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, or pauses itself, for as long as --timeout")
+	return cmd
+}
+
+// complete makes the request of the flags.
+func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
+	f.JobCreateRequest.Queue, f.Op = args[0], args[1]
+	filter, err := f.only.Named()
+	switch {
+	case err != nil:
+		return err
+	case f.all && filter != nil:
+		return command.UsageError("--all goes with no other flag that says which messages are meant")
+	case f.all:
+		filter = &wire.Filter{All: true}
+	}
+	f.JobCreateRequest.Filter = filter
+	if cmd.Flag("if-count").Changed {
+		f.IfCount = &f.ifCount
+	}
+	for _, text := range f.set {
+		name, value, err := command.ParseHeader("set-header", text)
+		if err != nil {
+			return err
+		}
+		if f.SetHeaders == nil {
+			f.SetHeaders = make(map[string]string)
+		}
+		f.SetHeaders[name] = value
+	}
+	if f.file != "" {
+		data, err := os.ReadFile(f.file)
+		if err != nil {
+			return command.UsageError("--payload-file: %w", err)
+		}
+		payload := base64.StdEncoding.EncodeToString(data)
+		f.Payload = &payload
+	}
+	return nil
+}
+
+// create begins the job, after a question if it removes messages.
+func (f *jobFlags) create(ctx context.Context, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
+	if (f.Op == wire.JobDelete || f.Op == wire.JobCancel) && !f.yes && !f.DryRun && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
+		dry := f.JobCreateRequest
+		dry.DryRun = true
+		j, err := s.JobCreate(ctx, dry)
+		if err != nil {
+			return j, err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: remove %s for good? [y/N] ", f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
+		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+		if !strings.EqualFold(strings.TrimSpace(answer), "y") {
+			return j, command.Exit(command.ExitConflict, errors.New("nothing was removed"))
+		}
+		f.IfCount = &j.Matched
+	}
+	j, err := s.JobCreate(ctx, f.JobCreateRequest)
+	for f.wait && err == nil && j.ID != "" && !j.Ended() && j.State != wire.JobPaused {
+		select {
+		case <-time.After(jobInterval):
+		case <-ctx.Done():
+			return j, fmt.Errorf("job %s goes on, longer than --timeout: `fila job show %s` says how it stands", j.ID, j.ID)
+		}
+		j, err = s.JobShow(ctx, j.ID)
+	}
+	return j, err
+}
+
+// jobInterval is how often a job is looked at that is waited for.
+const jobInterval = 100 * time.Millisecond
+
+// newJobOneCommand is a command about one job.
+func newJobOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string) (client.JobInfo, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " ID",
+		Short:   short,
+		Example: "  fila job " + verb + " " + exampleJob,
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.JobInfo, error) {
+			return do(s.Client, ctx, args[0])
+		}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) }),
+	}
+}
+
+func newJobListCommand(env *command.Env) *cobra.Command {
+	var queue string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Args:    command.Args(),
+		Aliases: []string{"ls"},
+		Short:   "List jobs, the newest first",
+		Example: "  fila job list\n  fila job list --queue orders --json",
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.JobList, error) {
+			jobs, err := s.JobList(ctx, queue)
+			if jobs == nil {
+				jobs = []client.JobInfo{}
+			}
+			return wire.JobList{Jobs: jobs}, err
+		}, func(list wire.JobList, _ []string) string {
+			t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
+			for _, j := range list.Jobs {
+				t.Row(j.ID, j.Queue, j.Op, j.State, j.Done, j.Matched, env.When(j.CreatedAt))
+			}
+			return t.Or("there are no jobs")
+		}),
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "those of the queue of this `name` and of its dead letters")
+	return cmd
+}
+
+// showJob is a job, or what one would do.
+func showJob(env *command.Env, j *client.JobInfo) string {
+	if j.ID == "" {
+		t := terminal.NewTable("would "+j.Op, j.Queue)
+		t.Row("messages meant", j.Matched)
+		t.Row("would be done", j.Eligible)
+		leftRows(t, j)
+		samples := terminal.NewTable("ID", "KEY", "STATE", "ENQUEUED")
+		for _, m := range j.Samples {
+			samples.Row(m.ID, terminal.Clean(m.Key), m.State, env.When(m.EnqueuedAt))
+		}
+		if len(j.Samples) == 0 {
+			return t.String()
+		}
+		return terminal.Sections(t.String(), samples.String())
+	}
+	t := terminal.NewTable("job", j.ID)
+	t.Row("queue", j.Queue)
+	t.Row("op", j.Op)
+	t.Fact("to", j.To)
+	t.Row("state", j.State)
+	t.Fact("why", terminal.Clean(j.Why))
+	t.Fact("reason", terminal.Clean(j.Reason))
+	t.Row("done", j.Done)
+	t.Row("come by", j.Matched)
+	leftRows(t, j)
+	if j.NewSince != nil {
+		t.Row("new since", *j.NewSince)
+	}
+	for _, at := range []struct{ name, stamp string }{{"created", j.CreatedAt}, {"started", j.StartedAt}, {"ended", j.EndedAt}} {
+		if at.stamp != "" {
+			t.Row(at.name, env.When(at.stamp))
+		}
+	}
+	return t.String()
+}
+
+// leftRows says why messages were left as they are.
+func leftRows(t *terminal.Table, j *client.JobInfo) {
+	for _, why := range slices.Sorted(maps.Keys(j.Left)) {
+		t.Row("left, "+strings.ReplaceAll(why, "_", " "), j.Left[why])
+	}
+}

@@ -1,0 +1,95 @@
+package messagecmd
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+// aJob is one that has paused itself.
+func aJob() wire.JobInfo {
+	since := int64(4)
+	return wire.JobInfo{
+		ID:               "7",
+		JobCreateRequest: wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Reason: "asked for"},
+		State:            wire.JobPaused, Why: "the queue is full", Matched: 12, Done: 9,
+		Left: map[string]int64{wire.LeftInFlight: 2, wire.LeftGone: 1}, NewSince: &since, CreatedAt: "2026-01-02T11:59:30Z",
+	}
+}
+
+func TestJobCreate(t *testing.T) {
+	f := clitest.StartFake(t)
+	clitest.Shows(f, program, "job create orders move --to slow --key acme --limit 12 --rate 5 --why asked --if-count 0", "fila.admin.job-create", aJob(),
+		"job              7",
+		"queue            orders",
+		"op               move",
+		"to               slow",
+		"state            paused",
+		"why              the queue is full",
+		"reason           asked for",
+		"done             9",
+		"come by          12",
+		"left, gone       1",
+		"left, in flight  2",
+		"new since        4",
+		"created          2026-01-02T11:59:30Z (30s ago)",
+	)
+	require.JSONEq(t, `{"queue":"orders","op":"move","filter":{"keys":["acme"]},"to":"slow","rate":5,"limit":12,"if_count":0,"reason":"asked"}`, string(f.Next().Data))
+	f.Next() // the same with --json
+
+	payload := filepath.Join(t.TempDir(), "payload")
+	require.NoError(t, os.WriteFile(payload, []byte("x"), 0o600))
+	f.Answer("fila.admin.job-create", aJob())
+	r := program.Run(t, "", "job", "create", "orders.dlq", "edit", "--id", "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80",
+		"--set-header", "a=1", "--remove-header", "b", "--payload-file", payload, "--json")
+	require.Equal(t, 0, r.Code, r.Err)
+	require.JSONEq(t, `{"queue":"orders.dlq","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"set_headers":{"a":"1"},"remove_headers":["b"],"payload":"eA=="}`,
+		string(f.Next().Data))
+
+	program.Mistakes(t, map[string]string{
+		"job create orders":                                "OP is missing",
+		"job create orders move --all --key a":             "--all goes with no other flag",
+		"job create orders edit --all --set-header x":      "allowed is name=value",
+		"job create orders edit --all --payload-file /no/": "no such file",
+	})
+}
+
+func TestJobDryRun(t *testing.T) {
+	f := clitest.StartFake(t)
+	clitest.Shows(f, program, "job create orders.dlq delete --all --dry-run", "fila.admin.job-create", wire.JobInfo{
+		JobCreateRequest: wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete}, Matched: 3, Eligible: 2,
+		Left: map[string]int64{wire.LeftInFlight: 1}, Samples: []wire.JobSample{{ID: "1", Key: "acme", State: "dead", EnqueuedAt: "2026-01-02T11:59:30Z"}},
+	},
+		"would delete     orders.dlq",
+		"messages meant   3",
+		"would be done    2",
+		"left, in flight  1",
+		"",
+		"ID  KEY   STATE  ENQUEUED",
+		"1   acme  dead   2026-01-02T11:59:30Z (30s ago)",
+	)
+	require.JSONEq(t, `{"queue":"orders.dlq","op":"delete","filter":{"all":true},"dry_run":true}`, string(f.Next().Data))
+}
+
+func TestJobsByID(t *testing.T) {
+	f := clitest.StartFake(t)
+	for _, verb := range []string{"show", "pause", "resume", "cancel"} {
+		f.Answer("fila.admin.job-"+verb, aJob())
+		r := program.Run(t, "", "job", verb, "7")
+		require.Equal(t, 0, r.Code, r.Err)
+		require.Contains(t, r.Out, "the queue is full")
+		require.JSONEq(t, `{"id":"7"}`, string(f.Next().Data))
+	}
+	f.Answer("fila.admin.job-cancel", wire.JobEnded("7", wire.JobDone))
+	require.Equal(t, command.ExitConflict, program.Run(t, "", "job", "cancel", "7").Code)
+	clitest.Shows(f, program, "job list --queue orders", "fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{aJob()}},
+		"JOB  QUEUE   OP    STATE   DONE  MATCHED  CREATED",
+		"7    orders  move  paused  9     12       2026-01-02T11:59:30Z (30s ago)",
+	)
+}

@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
+
+// parseJobCreate resolves the times of a request against the clock of the queues.
+func (a *Admin) parseJobCreate(body []byte) (wire.JobCreateRequest, *wire.Error) {
+	return wire.ParseJobCreate(body, time.Unix(0, a.shards.Now()))
+}
+
+func (a *Admin) jobCreate(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
+	q, err := a.queue(req.Queue)
+	if err != nil {
+		return wire.JobInfo{}, err
+	}
+	return q.CreateJob(req)
+}
+
+func (a *Admin) jobShow(req wire.JobRequest) (wire.JobInfo, *wire.Error) { return a.shards.Job(req.ID) }
+
+func (a *Admin) jobPause(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
+	return a.shards.PauseJob(req.ID)
+}
+
+func (a *Admin) jobResume(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
+	return a.shards.ResumeJob(req.ID)
+}
+
+func (a *Admin) jobCancel(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
+	return a.shards.CancelJob(req.ID)
+}
+
+func (a *Admin) jobList(req wire.JobListRequest) wire.JobList {
+	var l wire.JobList
+	l.Jobs, l.Next = a.shards.Jobs(req.Queue, req.After, req.Limit)
+	return l
+}
+
+func noJob(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == wire.CodeJobNotFound }
+
+// listJobs lists the jobs of all nodes, the newest first.
+func listJobs(v Verb, r request) (reply []byte, werr *wire.Error) {
+	req, werr := wire.ParseJobList(r.body)
+	if werr != nil {
+		return nil, werr
+	}
+	all := wire.JobList{Jobs: []wire.JobInfo{}}
+	more := false
+	all.Missing = v.everywhere(r, func(reply []byte, refused *wire.Error) bool {
+		var part wire.JobList
+		if refused != nil || json.Unmarshal(reply, &part) != nil {
+			werr = cmp.Or(refused, wire.Internal("a list of jobs cannot be read"))
+			return false
+		}
+		all.Jobs, more = append(all.Jobs, part.Jobs...), more || part.Next != ""
+		return true
+	})
+	if werr != nil {
+		return nil, werr
+	}
+	slices.SortFunc(all.Jobs, func(a, b wire.JobInfo) int { return cmp.Compare(b.ID, a.ID) })
+	// One whose queue has been handed over meanwhile is there twice.
+	all.Jobs = slices.CompactFunc(all.Jobs, func(a, b wire.JobInfo) bool { return a.ID == b.ID })
+	if len(all.Jobs) > req.Limit || more && len(all.Jobs) > 0 {
+		all.Jobs = all.Jobs[:min(req.Limit, len(all.Jobs))]
+		all.Next = all.Jobs[len(all.Jobs)-1].ID
+	}
+	data, werr := encode(all)
+	if werr == nil && int64(len(data)) > v.most() {
+		return encode(all.Shorten(int(v.most())))
+	}
+	return data, werr
+}

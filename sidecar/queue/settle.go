@@ -1,0 +1,213 @@
+package queue
+
+import (
+	"math"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// What jobs do to messages: a Pick takes those that are named out of their places, and a
+// Settle says what becomes of them, in one commit with what is kept of the job. So the
+// owner knows which of them it has before it writes anything, and what a job has done is
+// on disk with how far it is.
+
+func (c Pick) apply(q *side) {
+	p := &Picked{Left: make(map[MessageState]int64)}
+	q.m.out.Picked = p
+	for i, n := range c.Named {
+		s := q.slots.Get(n.Seq)
+		switch {
+		case s == nil || s.id != n.ID:
+			p.Gone++
+		case !c.takes(q, s):
+			p.Left[q.stateOf(s)]++
+		default:
+			p.Letters = append(p.Letters, q.letter(n.Seq, s, i))
+			if s.state == slotDelayed {
+				q.delays.Dropped()
+				s.state = slotMoving
+				continue
+			}
+			q.pull(s)
+			s.readyAt = 0 // it waits for no time, wherever the clock is set
+		}
+	}
+}
+
+// takes reports whether a pick takes s, which waits then.
+func (c Pick) takes(q *side, s *slot) bool {
+	switch s.state {
+	case slotDelayed:
+		return true
+	case slotWaiting, slotOrdered:
+		return !c.Delayed
+	default:
+		return false
+	}
+}
+
+// stateOf is the state of s without what it waits for.
+func (q *side) stateOf(s *slot) MessageState {
+	switch s.state {
+	case slotDelayed:
+		return StateDelayed
+	case slotWaiting, slotOrdered:
+		return StatePending
+	case slotLeased:
+		return StateLeased
+	case slotFailing:
+		return StateFailing
+	default:
+		return StateMoving
+	}
+}
+
+// letter is what is known of message seq, which waits.
+func (q *side) letter(seq uint64, s *slot, i int) Letter {
+	m := store.Message{
+		ID: s.id, EnqueuedAt: s.enqueuedAt, Cost: s.cost,
+		Key: q.keys.name(s.flow), Weight: uint32(q.keys.weight(s.flow)),
+	}
+	if !q.isDead() { // a dead letter begins anew
+		m.Attempts, m.ExpiresAt = s.attempts, q.expiresAt(seq, s)
+		if s.state == slotDelayed {
+			m.NotBefore, m.Delayed = s.readyAt, true
+		}
+	}
+	return Letter{Named: i, Seq: seq, Size: int64(s.size), Message: m}
+}
+
+func (c Settle) apply(q *side) {
+	q.putBackPicked(c.Stay)
+	if len(c.Go)+len(c.Finish)+len(c.Ready)+len(c.Put) == 0 {
+		return
+	}
+	q.m.flush()
+	b := q.m.journal.fresh()
+	b.Ticket, b.PutConfig = c.Ticket, c.Put
+	if len(c.Go) > 0 {
+		b.settle, b.from = &c, q.which
+	}
+	again := (&Past{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
+	for i := range c.Go {
+		g := &c.Go[i]
+		q.send(b, g)
+		if q.isDead() && g.Message.Queue != q.id {
+			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: again})
+		}
+	}
+	for _, seq := range c.Finish {
+		b.Finish = append(b.Finish, q.ref(seq))
+		q.forget(seq, q.slots.Get(seq), neutral, q.m.now)
+	}
+	q.tally().Removed += int64(len(c.Finish))
+	for _, seq := range c.Ready {
+		s := q.slots.Get(seq)
+		s.readyAt, s.stored = q.m.now, true
+		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt})
+		q.pend(seq, s)
+	}
+	q.m.submit(b)
+}
+
+// send adds the move of a message to a commit. One that comes to this machine is
+// counted there, one that goes to another has been.
+func (q *side) send(b *Commit, g *Moved) {
+	if to := q.m.sideOf(g.Message.Queue); to != nil {
+		g.Message.Ref = to.ref(to.nextSeq())
+		t := to.tally()
+		t.Messages++
+		t.Bytes += g.Size
+	}
+	if g.Edited {
+		b.Add, b.Confirm = append(b.Add, g.Message), append(b.Confirm, "")
+		b.Finish = append(b.Finish, q.ref(g.From))
+		for _, record := range g.Past {
+			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: record})
+		}
+		return
+	}
+	b.Move = append(b.Move, store.Move{From: q.ref(g.From), To: g.Message})
+}
+
+// sideOf is the side of that id; nil: it is another machine's.
+func (m *Queue) sideOf(id store.QueueID) *side {
+	for i := range m.sides {
+		if m.sides[i].id == id {
+			return &m.sides[i]
+		}
+	}
+	return nil
+}
+
+// settled is told the outcome of the moves of c, which left this side. If it was refused
+// all of its messages stay.
+func (q *side) settled(c *Commit, err error) {
+	gone := c.settle.Go
+	if err != nil {
+		stay := make([]uint64, len(gone))
+		for i := range gone {
+			g := &gone[i]
+			stay[i] = g.From
+			if to := q.m.sideOf(g.Message.Queue); to != nil {
+				t := to.tally()
+				t.Messages--
+				t.Bytes -= g.Size
+				if g.Counted != nil {
+					g.Counted.Add(g.Message.Key, -1)
+				}
+			}
+		}
+		q.putBackPicked(stay)
+		return
+	}
+	for i := range gone {
+		g := &gone[i]
+		q.forget(g.From, q.slots.Get(g.From), neutral, q.m.now)
+		to := q.m.sideOf(g.Message.Queue)
+		if to == nil {
+			continue
+		}
+		if to.which != q.which {
+			to.tally().Redriven++
+		}
+		to.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
+	}
+}
+
+// pickedStamp is where messages that were picked go back to: in front of all, in the
+// order of their sequences.
+const pickedStamp = math.MinInt64 / 2
+
+// putBackPicked makes messages that were picked wait again, each at its place.
+func (q *side) putBackPicked(seqs []uint64) {
+	for _, seq := range seqs {
+		s := q.slots.Get(seq)
+		switch {
+		case q.expired(seq, s, q.m.now): // its timer is over
+			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, q.m.now)
+		case s.readyAt != 0:
+			q.wait(seq, s, q.m.now)
+		default:
+			s.readyAt = q.m.now
+			if q.order.on {
+				q.pend(seq, s)
+			} else {
+				q.enter(seq, s, pickedStamp+int64(seq))
+			}
+		}
+	}
+}
+
+func (c Reserve) apply(q *side) {
+	q.m.out.Handled = &Handled{Next: q.seq + 1}
+	q.seq += uint64(c.Count)
+}
+
+func (c Arrive) apply(q *side) {
+	for i := range c.Messages {
+		g := &c.Messages[i]
+		q.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
+	}
+}

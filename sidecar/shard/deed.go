@@ -1,0 +1,409 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// deed is a piece of a job: what becomes of some messages, in one commit with how far the
+// job is then.
+type deed struct {
+	*job
+	before jobProgress // without the piece
+	named  []candidate // that are meant
+	last   place       // where the piece ends
+
+	next jobProgress // with it
+	went bool        // next is on disk
+	took time.Duration
+
+	to     *Queue         // where messages go; nil: nowhere
+	moves  []*queue.Moved // of named; nil: it is left as it is
+	left   map[string]int64
+	full   *wire.Error // why the rest does not fit
+	key    *wire.Error // why a message was left because of its key
+	landed []queue.Moved
+}
+
+// do carries the piece out. It returns why the job cannot go on.
+func (d *deed) do() *wire.Error {
+	main := d.q.main()
+	main.admin.Lock()
+	defer main.admin.Unlock()
+	if main.deleted.Load() {
+		return wire.QueueNotFound(d.q.name)
+	}
+	d.left = make(map[string]int64)
+	if moves(d.Op) {
+		if werr := d.choose(); werr != nil {
+			return werr
+		}
+		if d.key != nil {
+			d.change(func() { d.mu.refused = d.key })
+		}
+	}
+	if len(d.named) == 0 && d.full != nil {
+		return d.full
+	}
+	if werr := d.settle(); werr != nil {
+		return werr
+	}
+	if d.went {
+		return d.full
+	}
+	return nil
+}
+
+// moves reports whether an op makes records of messages anew.
+func moves(op string) bool {
+	return op != wire.JobDelete && op != wire.JobCancel && op != wire.JobRunNow
+}
+
+// target finds where messages go.
+func (d *deed) target() (*Queue, *wire.Error) {
+	switch d.Op {
+	case wire.JobRedrive:
+		return d.q.source, nil
+	case wire.JobMove:
+		to, werr := d.q.shard.set.Find(d.To)
+		if werr == nil && to.shard != d.q.shard {
+			werr = wire.NoOwner(d.To)
+		}
+		return to, werr
+	}
+	return d.q, nil
+}
+
+// content is what the store has of a message.
+type content struct {
+	headers map[string][]string
+	payload []byte // of an edit
+	size    int    // of the payload
+	dead    *store.Dead
+	past    [][]byte // of an edit
+}
+
+// read reads the messages of the piece; nil: one is not there, or broken.
+func (d *deed) read() ([]*content, *wire.Error) {
+	refs := make([]store.Ref, len(d.named))
+	for i := range refs {
+		refs[i] = store.Ref{Queue: d.q.id, Seq: d.named[i].Seq}
+	}
+	read := make([]*content, len(refs))
+	err := d.q.shard.store.Read(refs, func(i int, headers, payload []byte) {
+		h, err := wire.DecodeHeaders(headers)
+		if err != nil {
+			return
+		}
+		read[i] = &content{headers: h, size: len(payload)}
+		if d.Op == wire.JobEdit {
+			read[i].payload = append([]byte{}, payload...)
+		}
+	})
+	if err == nil && d.Op == wire.JobEdit { // its record is made anew
+		err = d.q.shard.store.Dead(refs, func(i int, dead *store.Dead) { read[i].dead = dead })
+	}
+	if err == nil && d.Op == wire.JobEdit {
+		err = d.q.shard.store.History(refs, func(i int, records [][]byte) {
+			for _, r := range records {
+				read[i].past = append(read[i].past, bytes.Clone(r))
+			}
+		})
+	}
+	switch {
+	case err == nil:
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrCorrupt):
+		d.q.shard.Log.Error("a job leaves messages that cannot be read", "job", d.ID, "queue", d.q.name, "error", err)
+		d.change(func() { d.mu.failed = wire.Internal(err.Error()) })
+	default:
+		return nil, wire.Internal(err.Error())
+	}
+	return read, nil
+}
+
+// choose decides which messages go, as far as they are readable and there is room, with
+// what the hook or the headers of where they go decide about them now.
+func (d *deed) choose() *wire.Error {
+	to, werr := d.target()
+	if werr != nil {
+		return werr
+	}
+	d.to = to
+	read, werr := d.read()
+	if werr != nil {
+		return werr
+	}
+	p := to.main().policy.Load()
+	d.moves = make([]*queue.Moved, len(d.named))
+	var count, size int64
+	for i := range d.named {
+		c, own := read[i], int64(d.named[i].size)
+		if c == nil {
+			d.left[wire.LeftUnreadable]++
+			continue
+		}
+		if to.main() != d.q || to.IsDLQ() != d.q.IsDLQ() {
+			if d.full = to.room(p, count, size, own); d.full != nil {
+				d.cut(i)
+				return nil
+			}
+		}
+		g, why := d.moved(p, c, own)
+		if g == nil {
+			d.left[why]++
+			continue
+		}
+		d.moves[i] = g
+		count, size = count+1, size+g.Size
+	}
+	return nil
+}
+
+// cut ends the piece in front of message i, for which there is no room.
+func (d *deed) cut(i int) {
+	d.last = d.before.At
+	if i > 0 {
+		d.last = d.named[i-1].place
+	}
+	d.named, d.moves = d.named[:i], d.moves[:i]
+}
+
+// moved is a message on its way; nil: it is left as it is.
+func (d *deed) moved(p *policy, c *content, size int64) (g *queue.Moved, why string) {
+	g = &queue.Moved{Size: size}
+	m := &g.Message
+	m.Ref = store.Ref{Queue: d.to.id}
+	if d.Op == wire.JobEdit {
+		if why := d.edit(c, g); why != "" {
+			return nil, why
+		}
+	}
+	e := p.decide(d.to.main().name, c.headers, c.size)
+	if d.Key != "" {
+		e.FairnessKey = wire.NamedKey(d.Key)
+	}
+	if d.Weight != 0 {
+		e.Weight = uint32(d.Weight*thousandths + 0.5)
+	}
+	if p.hooks[hooks.OnEnqueue] != nil || d.Op != wire.JobRedrive { // the headers were taken when it came
+		if werr := checkKeys(&e); werr != nil {
+			d.key = werr
+			return nil, wire.LeftBadKey
+		}
+	}
+	if d.to != d.q || d.Key != "" {
+		counted, werr := d.to.main().countPending(&p.settings, e.FairnessKey)
+		if werr != nil { // others may go
+			d.key = werr
+			return nil, wire.LeftKeyFull
+		}
+		g.Counted = counted
+	}
+	m.Key, m.Weight, m.Cost, m.ThrottleKeys, m.CircuitKey = e.FairnessKey, e.Weight, e.Cost, e.ThrottleKeys, e.CircuitKey
+	m.Priority = e.Priority
+	return g, ""
+}
+
+// thousandths is in what weights and costs are counted.
+const thousandths = 1000
+
+// edit makes the headers and the payload of a message what the job says.
+func (d *deed) edit(c *content, g *queue.Moved) (why string) {
+	h := maps.Clone(c.headers)
+	if h == nil {
+		h = make(map[string][]string)
+	}
+	without := func(name string) {
+		maps.DeleteFunc(h, func(other string, _ []string) bool { return strings.EqualFold(other, name) })
+	}
+	for _, name := range d.RemoveHeaders {
+		without(name)
+	}
+	for name, value := range d.SetHeaders {
+		without(name)
+		h[name] = []string{value}
+	}
+	payload := c.payload
+	if d.Payload != nil {
+		payload, _ = base64.StdEncoding.DecodeString(*d.Payload) // it has been checked
+	}
+	c.headers, c.size = h, len(payload)
+	m := &g.Message
+	m.Headers, m.Payload, m.Dead = wire.EncodeHeaders(nil, h), payload, c.dead
+	g.Edited, g.Past, g.Size = true, c.past, int64(len(m.Headers)+len(m.Payload))
+	if g.Size > d.q.shard.Conn.MaxPayload()-wire.HeaderRoom {
+		return wire.LeftRefused
+	}
+	return ""
+}
+
+// settle has the machine do it, and waits for the disk.
+func (d *deed) settle() *wire.Error {
+	first := uint64(0)
+	if d.to != nil && d.to.main() != d.q.main() {
+		said, ok := d.to.run.do(d.to.changed(queue.Reserve{Count: len(d.named)}))
+		if !ok {
+			return d.to.Gone()
+		}
+		first = said.handled.Next
+	}
+	pick := queue.Pick{Delayed: d.Op == wire.JobRunNow}
+	of := make([]int, 0, len(d.named)) // of the picked, in named
+	for i := range d.named {
+		if d.moves == nil || d.moves[i] != nil {
+			pick.Named = append(pick.Named, queue.Named{Seq: d.named[i].Seq, ID: d.named[i].ID})
+			of = append(of, i)
+		}
+	}
+	done := make(chan error, 1)
+	began := time.Now()
+	ok := d.q.run.settle(d.q, pick, func(p *queue.Picked) queue.Settle {
+		s := d.becomes(p, of, first)
+		s.Ticket = done
+		return s
+	})
+	d.took = time.Since(began)
+	if !ok {
+		d.uncount()
+		return d.q.Gone()
+	}
+	var err error
+	select {
+	case err = <-done:
+		d.q.run.do() // what the answer says is so
+	case <-d.q.shard.lost:
+		return wire.OutcomeUnknown()
+	}
+	return d.over(err)
+}
+
+// becomes says what becomes of the messages that were picked, and what is kept of the job
+// then.
+func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle) {
+	next := d.before.clone()
+	next.At, next.Matched = d.last, next.Matched+int64(len(d.named))
+	for why, n := range d.left {
+		next.leave(why, n)
+	}
+	next.leave(wire.LeftGone, p.Gone)
+	for state, n := range p.Left {
+		next.leave(leftBy(d.Op, state), n)
+	}
+	for i := range p.Letters {
+		l := &p.Letters[i]
+		switch d.Op {
+		case wire.JobDelete, wire.JobCancel:
+			s.Finish = append(s.Finish, l.Seq)
+		case wire.JobRunNow:
+			s.Ready = append(s.Ready, l.Seq)
+		default:
+			g := d.moves[of[l.Named]]
+			d.moves[of[l.Named]] = nil
+			d.complete(g, l)
+			if first != 0 {
+				g.Message.Seq = first
+				first++
+			}
+			s.Go = append(s.Go, *g)
+		}
+	}
+	d.uncount()
+	if d.to != nil && d.to.main() != d.q.main() {
+		d.landed = s.Go
+		d.account(1)
+	}
+	next.Done += int64(len(p.Letters))
+	d.next = next
+	s.Put = d.entries(&next, false)
+	return s
+}
+
+// complete adds to a message on its way what the machine knows of it.
+func (d *deed) complete(g *queue.Moved, l *queue.Letter) {
+	g.From = l.Seq
+	m, was := &g.Message, &l.Message
+	m.ID, m.EnqueuedAt = was.ID, was.EnqueuedAt
+	m.NotBefore, m.Delayed, m.ExpiresAt = was.NotBefore, was.Delayed, was.ExpiresAt
+	if d.to == d.q { // its attempts go on
+		m.Attempts = was.Attempts
+		if d.Op != wire.JobReprioritise && d.Op != wire.JobEdit {
+			m.Key, m.Weight, m.Cost = was.Key, was.Weight, was.Cost
+		}
+		if d.Op == wire.JobReprioritise && d.Key == "" {
+			m.Key = was.Key
+		}
+	}
+	if d.Op == wire.JobDelay {
+		m.NotBefore, m.Delayed = timeOfJob(d.RunAt), false
+	}
+}
+
+// timeOfJob is a time in a request that was checked.
+func timeOfJob(text string) int64 {
+	at, _ := time.Parse(time.RFC3339, text)
+	return at.UnixNano()
+}
+
+// uncount gives back the places of messages that do not go after all.
+func (d *deed) uncount() {
+	for _, g := range d.moves {
+		if g != nil {
+			uncountKey(g.Counted, g.Message.Key)
+		}
+	}
+	d.moves = nil
+}
+
+// account counts what goes to another machine in (1), or out again (-1).
+func (d *deed) account(sign int64) {
+	for i := range d.landed {
+		d.to.depth.Add(sign)
+		d.to.bytes.Add(sign * d.landed[i].Size)
+	}
+}
+
+// over is told how the commit of the piece ended.
+func (d *deed) over(err error) *wire.Error {
+	if err == nil {
+		d.went = true
+		if d.landed != nil {
+			d.to.Tell(queue.Arrive{Messages: d.landed})
+			d.to.run.do()
+		}
+		d.change(func() { d.mu.jobProgress = d.next.clone() })
+		return nil
+	}
+	if d.landed != nil {
+		d.account(-1)
+		for i := range d.landed {
+			uncountKey(d.landed[i].Counted, d.landed[i].Message.Key)
+		}
+	}
+	switch {
+	case errors.Is(err, store.ErrNoQueue) && d.to != nil:
+		return d.to.Gone()
+	case !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrNotFound):
+		return commitError(err)
+	case len(d.named) > 1:
+		return nil // they are tried one by one
+	}
+	d.next = d.before.clone()
+	d.next.At = d.last
+	d.next.Matched++
+	d.next.leave(wire.LeftUnreadable, 1)
+	d.change(func() { d.mu.failed = commitError(err) })
+	if werr := d.keep(d.next, false); werr != nil {
+		return werr
+	}
+	d.went = true
+	return nil
+}

@@ -1,0 +1,431 @@
+package shard
+
+import (
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// everything is the filter that means all messages.
+func everything() *wire.Filter { return &wire.Filter{All: true} }
+
+// begin makes a job of a checked request.
+func (r *rig) begin(req wire.JobCreateRequest) wire.JobInfo {
+	r.t.Helper()
+	info, werr := r.Queue(req.Queue).CreateJob(r.checked(req))
+	require.Nil(r.t, werr)
+	return info
+}
+
+// checked is a request as it comes from a client.
+func (r *rig) checked(req wire.JobCreateRequest) wire.JobCreateRequest {
+	r.t.Helper()
+	parsed, werr := wire.ParseJobCreate([]byte(encodeJob(req)), time.Unix(0, r.Now()))
+	require.Nil(r.t, werr)
+	return parsed
+}
+
+// over waits until a job does nothing any more.
+func (r *rig) over(id string) wire.JobInfo {
+	r.t.Helper()
+	for range 1000 {
+		info, werr := r.Job(id)
+		require.Nil(r.t, werr)
+		if info.Ended() || info.State == wire.JobPaused {
+			return info
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.Fail(r.t, "a job that does not end")
+	return wire.JobInfo{}
+}
+
+// run makes a job and waits until it is done.
+func (r *rig) run(req wire.JobCreateRequest) wire.JobInfo {
+	r.t.Helper()
+	info := r.over(r.begin(req).ID)
+	require.Equal(r.t, wire.JobDone, info.State, info.Why)
+	return info
+}
+
+// another makes a queue beside orders.
+func (r *rig) another(name string, change func(*wire.QueueSettings)) *Queue {
+	r.t.Helper()
+	settings := wire.DefaultQueueSettings(name)
+	settings.RetryInitialMs = 0
+	if change != nil {
+		change(&settings)
+	}
+	_, werr := r.Create(settings)
+	require.Nil(r.t, werr)
+	return r.Queue(name)
+}
+
+// bodies takes all that a queue delivers and acks it.
+func (r *rig) bodies(q *Queue) (all []string) {
+	r.t.Helper()
+	r.consume(q, "reader", 10_000)
+	time.Sleep(time.Second)
+	for _, m := range r.conn.take("reader") {
+		all = append(all, string(m.Data))
+		r.ack(m, done, "")
+	}
+	require.True(r.t, q.Tell(queue.Leave{Consumer: "reader"}))
+	time.Sleep(time.Second)
+	return all
+}
+
+// TestAJobRedrivesWhatIsMeant, and what dies again or comes later is none of its business.
+func TestAJobRedrivesWhatIsMeant(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
+		r.bury(q, 10, byTenant)
+		dry := wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &wire.Filter{Header: map[string]string{"Tenant": "a"}}, DryRun: true}
+		info, werr := q.DLQ().CreateJob(r.checked(dry))
+		require.Nil(t, werr)
+		require.EqualValues(t, []int64{5, 5}, []int64{info.Matched, info.Eligible})
+		require.Len(t, info.Samples, 5)
+		require.Equal(t, "a", info.Samples[0].Key)
+		require.Empty(t, info.ID)
+		require.EqualValues(t, 10, q.DLQ().Depth())
+
+		dry.DryRun = false
+		wrong := int64(4)
+		dry.IfCount = &wrong
+		_, werr = q.DLQ().CreateJob(r.checked(dry))
+		require.Equal(t, wire.CodeJobCount, werr.ErrCode)
+		right := int64(5)
+		dry.IfCount = &right
+		done := r.run(dry)
+		require.EqualValues(t, []int64{5, 5}, []int64{done.Matched, done.Done})
+		require.Empty(t, done.Left)
+		require.Zero(t, *done.NewSince)
+		require.Equal(t, []string{"0", "2", "4", "6", "8"}, r.bodies(q))
+		require.EqualValues(t, 5, q.DLQ().Depth())
+		require.Len(t, r.news(wire.EventJobCreated), 1)
+		ended := r.news(wire.EventJobDone)
+		require.Equal(t, done.ID, ended[0].Data["job"])
+		require.EqualValues(t, 5, r.news(wire.EventRedriven)[0].Data["redriven"])
+	})
+}
+
+// TestOrdersOfJobs: that of arrival is that of the first enqueue, whatever died first.
+func TestOrdersOfJobs(t *testing.T) {
+	for order, want := range map[string][]string{wire.OrderArrival: {"0", "1"}, wire.OrderDeath: {"2", "1"}} {
+		t.Run(order, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				r.consume(q, "w", 3)
+				for i := range 3 {
+					require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+					time.Sleep(time.Second)
+				}
+				all := r.conn.take("w")
+				slices.Reverse(all)
+				for _, m := range all {
+					r.ack(m, term, "")
+				}
+				require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+				time.Sleep(time.Second)
+				done := r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Order: order, Limit: 2})
+				require.EqualValues(t, 2, done.Done)
+				require.Equal(t, want, r.bodies(q))
+			})
+		})
+	}
+}
+
+// TestASelectionHasTheFirst in the order of a job, of any number, and begins behind what
+// was done.
+func TestASelectionHasTheFirst(t *testing.T) {
+	s := selected{order: byArrival}
+	const n = jobSelection + 1000
+	for i := range n {
+		at := (i*7919 + 13) % n // each once
+		s.add(candidate{place: place{Seq: uint64(i), EnqueuedAt: int64(at)}})
+	}
+	list := s.sorted()
+	require.Len(t, list, jobSelection)
+	for i := range list {
+		require.EqualValues(t, i, list[i].EnqueuedAt)
+	}
+}
+
+// TestOpsOnWhatWaits does each of them, and what is with a consumer is left.
+func TestOpsOnWhatWaits(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
+		r.consume(q, "w", 1)
+		for i := range 7 {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", byTenant(i)))
+		}
+		held := r.one("w")
+		require.Equal(t, "0", string(held.Data))
+		done := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: &wire.Filter{Keys: []string{"a"}}, RunAt: "1h"})
+		require.EqualValues(t, 3, done.Done)
+		require.Equal(t, map[string]int64{wire.LeftInFlight: 1}, done.Left)
+		require.Zero(t, *done.NewSince, "what it has moved itself is not new")
+		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobRunNow, Filter: &wire.Filter{Keys: []string{"a", "b"}}, Limit: 1})
+		require.EqualValues(t, 1, done.Done)
+		require.Equal(t, map[string]int64{wire.LeftInFlight: 1, wire.LeftNotDelayed: 1}, done.Left, "those in front of it")
+		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: &wire.Filter{Keys: []string{"b"}}, Key: "c", Weight: 7})
+		require.EqualValues(t, 3, done.Done)
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			require.EqualValues(t, 7000, m.Key(side, "c", now).Weight)
+			require.False(t, m.Key(side, "b", now).Known)
+			require.EqualValues(t, 2, m.Moment(side, now).Delayed)
+		})
+		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: &wire.Filter{State: wire.StateDelayed}})
+		require.EqualValues(t, 2, done.Done)
+		require.EqualValues(t, 5, q.Depth())
+		r.ack(held, wire.Ack{Kind: wire.AckDone}, "")
+		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		synctest.Wait()
+		r.conn.take("w")
+
+		next := r.restart()
+		defer next.end()
+		q = next.Queue("orders")
+		next.consume(q, "x", 10)
+		synctest.Wait()
+		var got []string
+		for _, m := range next.conn.take("x") {
+			got = append(got, string(m.Data)+m.Header.Get(wire.HeaderKey))
+		}
+		slices.Sort(got)
+		require.Equal(t, []string{"1c", "3c", "5c"}, got, "2 was delivered when it was made ready")
+		list, _ := next.Jobs("orders", "", 10)
+		require.Len(t, list, 4)
+		require.Equal(t, done.ID, list[0].ID)
+		require.Equal(t, wire.JobDone, list[0].State)
+	})
+}
+
+// TestDelayedByAJob, a message waits, also over a restart, and keeps its attempts and its
+// TTL.
+func TestDelayedByAJob(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		require.Nil(t, r.enqueue("x", "", nat(wire.HeaderTTL, "3h")))
+		r.consume(q, "w", 1)
+		r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack}, "")
+		require.Equal(t, "2", r.one("w").Header.Get(wire.HeaderAttempt))
+		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		time.Sleep(time.Minute) // its lease ends
+		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: everything(), RunAt: "1h"}).Done)
+		next := r.restart()
+		next.consume(next.Queue("orders"), "w", 1)
+		time.Sleep(58 * time.Minute)
+		next.none("w")
+		time.Sleep(121 * time.Second)
+		require.Equal(t, "3", next.one("w").Header.Get(wire.HeaderAttempt))
+		require.True(t, next.Queue("orders").Tell(queue.Leave{Consumer: "w"}))
+		time.Sleep(3 * time.Hour)
+		require.EqualValues(t, 1, next.Queue("orders.dlq").Depth(), "its TTL has ended")
+		next.end()
+	})
+}
+
+// TestMovesToAnotherQueue of the shard are in both queues' figures, and the other queue
+// decides by its own settings about keys.
+func TestMovesToAnotherQueue(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		to := r.another("slow", func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxDepth = "tenant", 7 })
+		r.bury(q, 3, byTenant)
+		for i := range 6 {
+			require.Nil(t, r.enqueue(fmt.Sprint(10+i), "", byTenant(i)))
+		}
+		require.EqualValues(t, 3, r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobMove, To: "slow", Filter: everything()}).Done)
+		require.Zero(t, q.DLQ().Depth())
+		require.Zero(t, q.DLQ().Bytes())
+
+		paused := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
+		require.Equal(t, wire.JobPaused, paused.State)
+		require.Contains(t, paused.Why, "slow")
+		require.EqualValues(t, 4, paused.Done)
+		require.EqualValues(t, []int64{2, 7}, []int64{q.Depth(), to.Depth()})
+		require.Len(t, r.news(wire.EventJobPaused), 1)
+
+		to.View(func(m *queue.Queue, side queue.Side, now int64) {
+			require.EqualValues(t, 3, m.Key(side, "b", now).Pending)
+		})
+		require.Len(t, r.bodies(to), 7)
+		require.Zero(t, to.Depth())
+		_, werr := r.ResumeJob(paused.ID)
+		require.Nil(t, werr)
+		done := r.over(paused.ID)
+		require.EqualValues(t, 6, done.Done, "%+v", done)
+		require.Equal(t, []string{"14", "15"}, r.bodies(to))
+		require.Zero(t, q.Depth())
+		require.Zero(t, to.Bytes())
+
+		require.Nil(t, r.enqueue("x", "", nil))
+		_, werr = to.Delete(true)
+		require.Nil(t, werr)
+		gone := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
+		require.Equal(t, wire.JobPaused, gone.State)
+		require.Contains(t, gone.Why, "slow")
+		require.EqualValues(t, 1, q.Depth())
+	})
+}
+
+// TestAMoveToAQueueThatIsDeletedMeanwhile leaves the messages where they were.
+func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		to := r.another("slow", func(s *wire.QueueSettings) { s.MaxPendingPerKey = 10 })
+		require.Nil(t, r.enqueue("x", "", nil))
+		r.store.refuse(func(b *store.Batch) error {
+			if len(b.Move) > 0 {
+				return store.ErrNoQueue
+			}
+			return nil
+		})
+		paused := r.over(r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).ID)
+		require.Equal(t, wire.JobPaused, paused.State)
+		require.Zero(t, to.Depth())
+		require.Zero(t, to.Bytes())
+		require.Empty(t, to.perKey.Load().mu.n)
+		r.store.refuse(nil)
+		require.Equal(t, []string{"x"}, r.bodies(q))
+	})
+}
+
+// TestAnEdit replaces headers and payload of a dead letter, which stays one until it is
+// redriven.
+func TestAnEdit(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 2, func(int) nats.Header { return nats.Header{"currency": {"XXX"}, "old": {"1"}} })
+		var id string
+		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+			id = formatID(views[0].ID)
+		})
+		payload := base64.StdEncoding.EncodeToString([]byte("mended"))
+		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{
+			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}},
+			SetHeaders: map[string]string{"Currency": "EUR"}, RemoveHeaders: []string{"OLD"}, Payload: &payload,
+		}).Done)
+		require.EqualValues(t, 2, q.DLQ().Depth())
+		next := r.restart()
+		q = next.Queue("orders")
+		require.EqualValues(t, 1, next.run(wire.JobCreateRequest{
+			Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &wire.Filter{IDs: []string{id}, Reason: wire.ReasonTerm},
+		}).Done)
+		next.consume(q, "w", 1)
+		m := next.one("w")
+		require.Equal(t, "mended", string(m.Data))
+		require.NoError(t, next.store.History([]store.Ref{{Queue: q.ID(), Seq: 1}}, func(_ int, records [][]byte) {
+			require.Len(t, records, 2, "its death, and that it went back")
+		}))
+		require.Equal(t, id, m.Header.Get(wire.HeaderID))
+		require.Equal(t, []string{"EUR"}, m.Header["Currency"])
+		require.NotContains(t, m.Header, "old")
+		next.end()
+	})
+}
+
+// TestAJobIsPausedAndGoesOn, also in another process, and does nothing twice.
+func TestAJobIsPausedAndGoesOn(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 50, plain)
+		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Rate: 10})
+		second := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete, Filter: everything()})
+		time.Sleep(1050 * time.Millisecond)
+		now, _ := r.Job(job.ID)
+		require.Equal(t, wire.JobRunning, now.State)
+		require.InDelta(t, 11, now.Done, 1)
+		other, _ := r.Job(second.ID)
+		require.Equal(t, wire.JobWaiting, other.State, "one of a queue runs at a time")
+		_, werr := r.PauseJob(second.ID)
+		require.Nil(t, werr)
+		paused, werr := r.PauseJob(job.ID)
+		require.Nil(t, werr)
+		require.Equal(t, wire.JobPaused, paused.State)
+		time.Sleep(time.Minute)
+		require.Equal(t, paused.Done, q.Depth())
+
+		next := r.restart()
+		kept, werr := next.Job(job.ID)
+		require.Nil(t, werr)
+		require.Equal(t, paused.Done, kept.Done)
+		require.Equal(t, wire.JobPaused, kept.State)
+		_, werr = next.ResumeJob(job.ID)
+		require.Nil(t, werr)
+		time.Sleep(time.Second)
+		last := next.restart() // while it runs
+		done := last.over(job.ID)
+		require.Equal(t, wire.JobDone, done.State)
+		require.EqualValues(t, 50, done.Done)
+		require.Len(t, last.bodies(last.Queue("orders")), 50)
+
+		canceled, werr := last.CancelJob(second.ID)
+		require.Nil(t, werr)
+		require.Equal(t, wire.JobCanceled, canceled.State)
+		_, werr = last.CancelJob(second.ID)
+		require.Nil(t, werr)
+		_, werr = last.ResumeJob(second.ID)
+		require.Equal(t, wire.CodeJobEnded, werr.ErrCode)
+		_, werr = last.PauseJob(second.ID)
+		require.Equal(t, wire.CodeJobEnded, werr.ErrCode)
+		time.Sleep(jobsKeptFor + time.Hour)
+		list, _ := last.Jobs("", "", 10)
+		require.Empty(t, list)
+		last.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: everything()})
+		_, werr = last.Job(job.ID)
+		require.Equal(t, wire.CodeJobNotFound, werr.ErrCode)
+		last.end()
+	})
+}
+
+// TestJobsOfADeletedQueue are forgotten, on disk, too.
+func TestJobsOfADeletedQueue(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 20, plain)
+		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), Rate: 1})
+		time.Sleep(3 * time.Second)
+		_, werr := q.Delete(true)
+		require.Nil(t, werr)
+		_, werr = r.Job(job.ID)
+		require.Equal(t, wire.CodeJobNotFound, werr.ErrCode)
+		time.Sleep(time.Minute)
+		snap, err := r.store.Snapshot()
+		require.NoError(t, err)
+		require.Empty(t, snap.Config)
+	})
+}
+
+// TestOneMessageThatCannotBeMoved does not hold up a job, nor the others of its piece.
+func TestOneMessageThatCannotBeMoved(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 5, plain)
+		r.store.refuse(func(b *store.Batch) error {
+			for i := range b.Move {
+				if b.Move[i].From.Seq == 3 {
+					return errCorrupt
+				}
+			}
+			return nil
+		})
+		done := r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything()})
+		require.EqualValues(t, 4, done.Done)
+		require.Equal(t, map[string]int64{wire.LeftUnreadable: 1}, done.Left)
+		require.Equal(t, []string{"0", "1", "3", "4"}, r.bodies(q))
+		require.EqualValues(t, 1, q.DLQ().Depth())
+	})
+}

@@ -1,0 +1,415 @@
+package shard
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"slices"
+	"time"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/wire"
+)
+
+const (
+	// jobSelection is how many messages a job knows at a time. In the order of arrival it
+	// looks for the next ones through its whole queue: bounded memory for more looks.
+	jobSelection = 65_536
+	// jobLooks is how many messages a look at the queue takes at a time.
+	jobLooks = 16_384
+	// A job begins with pieces of jobPieceFirst messages. They get larger, up to
+	// jobPieceMost, while the machine is done with one within jobTurn.
+	jobPieceFirst = 256
+	jobPieceMost  = 4096
+	jobTurn       = 5 * time.Millisecond
+	// jobBytes is after how many bytes a piece takes no more.
+	jobBytes = 16 << 20
+	// jobRetry is when a job tries again to write how it stands.
+	jobRetry = time.Second
+)
+
+// work does what a job is about, until it is done, stopped, or the shard ends. It reports
+// false if that cannot be written.
+func (j *job) work() bool {
+	s := j.q.shard
+	if changed, ok := j.claim(""); !ok {
+		select {
+		case <-changed:
+		case <-s.ended.Done():
+		}
+		return true
+	}
+	defer j.release()
+	w := worker{job: j, size: jobPieceFirst, due: s.Now()}
+	if w.at, _, _ = j.standing(); w.at.State != wire.JobWaiting {
+		return true
+	}
+	j.change(func() { j.mu.running, j.mu.stuck = true, nil })
+	if w.at.Started == 0 {
+		w.at.Started = s.Now()
+	}
+	state, why := w.run()
+	if state == "" {
+		return true // the shard ends, or the queue is deleted: whoever goes on with it knows how far it is
+	}
+	if j.Asked && state == wire.JobPaused && why != "" {
+		state = wire.JobCanceled // nobody would resume it
+	}
+	if state == wire.JobDone || state == wire.JobCanceled {
+		w.at.NewSince = w.newSince()
+	}
+	werr := j.end(w.at, state, why)
+	if werr != nil {
+		j.change(func() { j.mu.stuck = werr })
+	}
+	return werr == nil
+}
+
+// worker is a job while it runs.
+type worker struct {
+	*job
+	at     jobProgress // what is on disk
+	finder *Finder
+	queue  []candidate // selected, the next first
+	more   bool        // there may be others behind them
+	size   int         // of a piece
+	due    int64       // when the next piece may begin, at the rate of the job
+}
+
+// candidate is a message that a job may be about.
+type candidate struct {
+	place
+	size uint32
+}
+
+// run works until there is nothing left, and returns what the job becomes and why it
+// pauses itself; an empty state: the shard ends.
+func (w *worker) run() (state, why string) {
+	j := w.job
+	finder, werr := j.q.Finder(*j.Filter, j.Last)
+	if werr != nil {
+		return wire.JobPaused, werr.Description
+	}
+	w.finder = finder
+	w.more = true
+	for {
+		switch {
+		case j.q.shard.ended.Err() != nil, j.q.main().deleted.Load():
+			return "", ""
+		case j.wanted() != "":
+			return j.wanted(), ""
+		case j.Limit > 0 && w.at.Done >= j.Limit:
+			return wire.JobDone, ""
+		case len(w.queue) == 0 && !w.more:
+			return wire.JobDone, ""
+		}
+		if len(w.queue) == 0 {
+			if werr := w.fill(); werr != nil {
+				return w.stopped(werr)
+			}
+			continue
+		}
+		if !w.wait() {
+			continue
+		}
+		switch werr := w.piece(); {
+		case werr == nil:
+		case werr.ErrCode == wire.CodeBacklogUncommitted: // the disk is behind, as it is for producers
+			w.due = j.q.shard.Now() + int64(uncommittedRetryAfter)
+		default:
+			return w.stopped(werr)
+		}
+	}
+}
+
+// stopped is what becomes of the job when it cannot go on.
+func (w *worker) stopped(werr *wire.Error) (state, why string) {
+	if w.q.shard.ended.Err() != nil || w.q.main().deleted.Load() {
+		return "", ""
+	}
+	w.change(func() { w.mu.refused = werr })
+	return wire.JobPaused, werr.Description
+}
+
+// wait waits until the next piece may begin. It reports false if it was disturbed.
+func (w *worker) wait() bool {
+	s := w.q.shard
+	ahead := time.Duration(w.due - s.Now())
+	if ahead <= 0 {
+		return true
+	}
+	w.mu.Lock()
+	changed := w.mu.changed
+	w.mu.Unlock()
+	if w.wanted() != "" {
+		return false
+	}
+	t := time.NewTimer(ahead)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-changed:
+	case <-s.ended.Done():
+	}
+	return false
+}
+
+// next takes the next piece of the selection: as many messages as go at once.
+func (w *worker) next() []candidate {
+	most := w.size
+	if w.Limit > 0 {
+		most = int(min(int64(most), w.Limit-w.at.Done))
+	}
+	if w.Rate > 0 {
+		most = min(most, int(max(w.Rate/10, 1)))
+	}
+	n, bytes := 0, int64(0)
+	for n < min(most, len(w.queue)) && (n == 0 || bytes < jobBytes) {
+		bytes += int64(w.queue[n].size)
+		n++
+	}
+	return w.queue[:n]
+}
+
+// piece does what the job is about with the next messages. It returns why the job cannot
+// go on.
+func (w *worker) piece() *wire.Error {
+	piece := w.next()
+	views := make([]queue.MessageView, len(piece))
+	for i := range piece {
+		views[i].Seq, views[i].ID = piece[i].Seq, piece[i].ID
+	}
+	meant := []bool(nil)
+	if w.finder.reads() {
+		var werr *wire.Error
+		if meant, werr = w.finder.meant(views); werr != nil {
+			return werr
+		}
+	}
+	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place}
+	for i := range piece {
+		if meant == nil || meant[i] {
+			d.named = append(d.named, piece[i])
+		}
+	}
+	if len(d.named) == 0 {
+		// It need not be written: who begins anew comes by here again.
+		w.at.At, w.queue = d.last, w.queue[len(piece):]
+		return nil
+	}
+	werr := d.do()
+	if d.went {
+		w.queue = w.queue[indexBehind(w.queue, d.next.At):]
+		w.due = max(w.due, w.q.shard.Now()) + w.cost(d.next.Done-w.at.Done)
+		w.at = d.next
+		w.adapt(d.took)
+	}
+	if werr == nil && !d.went {
+		w.size = 1 // one of them cannot be written: the others go alone
+		return nil
+	}
+	return werr
+}
+
+// cost is how long (ns) so many messages take at the rate of the job.
+func (w *worker) cost(n int64) int64 {
+	if w.Rate == 0 {
+		return 0
+	}
+	return n * int64(time.Second) / w.Rate
+}
+
+// adapt makes pieces as large as the machine is soon done with.
+func (w *worker) adapt(took time.Duration) {
+	switch {
+	case took > 2*jobTurn:
+		w.size = max(w.size/2, 1)
+	case took < jobTurn:
+		w.size = min(2*w.size, jobPieceMost)
+	}
+}
+
+// indexBehind is how many candidates are at a place or in front of it.
+func indexBehind(queue []candidate, at place) int {
+	for i := range queue {
+		if queue[i].place == at {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// fill selects the next messages of the job, behind the last one that it came by.
+func (w *worker) fill() *wire.Error {
+	match := w.finder.match
+	from, order := uint64(0), byArrival
+	if w.Order == wire.OrderDeath {
+		from, order = w.at.At.Seq+1, bySeq
+	} else {
+		match.Since = max(match.Since, w.at.At.EnqueuedAt)
+	}
+	chosen := selected{order: order}
+	for {
+		var found []queue.MessageView
+		var next uint64
+		if !w.q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			found, next = m.Select(side, &match, from, jobLooks, jobLooks, now)
+		}) {
+			return w.q.Gone()
+		}
+		for i := range found {
+			v := &found[i]
+			c := candidate{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size}
+			if order(c.place, w.at.At) > 0 {
+				chosen.add(c)
+			}
+		}
+		full := len(chosen.list) == jobSelection
+		if full && w.Order != wire.OrderDeath {
+			match.Before = chosen.list[0].EnqueuedAt + 1 // of those that are later none is chosen
+		}
+		if next == 0 || full && w.Order == wire.OrderDeath || w.wanted() != "" || w.q.shard.ended.Err() != nil {
+			break
+		}
+		from = next
+	}
+	w.queue, w.more = chosen.sorted(), len(chosen.list) == jobSelection
+	return nil
+}
+
+// byArrival and bySeq are the orders of jobs.
+func byArrival(a, b place) int {
+	return cmp.Or(cmp.Compare(a.EnqueuedAt, b.EnqueuedAt), bytes.Compare(a.ID[:], b.ID[:]))
+}
+
+func bySeq(a, b place) int { return cmp.Compare(a.Seq, b.Seq) }
+
+// selected is the first jobSelection messages in an order, the last one on top.
+type selected struct {
+	order func(a, b place) int
+	list  []candidate
+}
+
+func (s *selected) Len() int           { return len(s.list) }
+func (s *selected) Less(i, j int) bool { return s.order(s.list[i].place, s.list[j].place) > 0 }
+func (s *selected) Swap(i, j int)      { s.list[i], s.list[j] = s.list[j], s.list[i] }
+func (s *selected) Push(v any)         { s.list = append(s.list, v.(candidate)) }
+func (s *selected) Pop() any           { panic("shard: nothing is taken out of a selection") }
+
+// add adds a message if it is one of the first.
+func (s *selected) add(c candidate) {
+	switch {
+	case len(s.list) < jobSelection:
+		s.list = append(s.list, c)
+		if len(s.list) == jobSelection {
+			heap.Init(s)
+		}
+	case s.order(c.place, s.list[0].place) < 0:
+		s.list[0] = c
+		heap.Fix(s, 0)
+	}
+}
+
+func (s *selected) sorted() []candidate {
+	slices.SortFunc(s.list, func(a, b candidate) int { return s.order(a.place, b.place) })
+	return s.list
+}
+
+// newSinceLooks is at how many pieces of messages newSince looks at most.
+const newSinceLooks = 64
+
+// newSince counts the messages that are as the filter says and came after the job was
+// made; nil: that cannot be told.
+func (w *worker) newSince() *int64 {
+	finder, werr := w.q.Finder(*w.Filter, 0)
+	if werr != nil {
+		return nil
+	}
+	if !w.q.IsDLQ() {
+		finder.match.Since = max(finder.match.Since, w.CreatedAt+1) // what the job itself has moved is older
+	}
+	n, from := int64(0), w.Last+1
+	for range newSinceLooks {
+		found, next, werr := finder.Find(from, jobLooks, jobLooks)
+		if werr != nil {
+			return nil
+		}
+		n += int64(len(found))
+		if from = next; next == 0 {
+			break
+		}
+	}
+	return &n
+}
+
+// dryRun says what a job would do.
+func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
+	info := wire.JobInfo{JobCreateRequest: req, State: wire.JobWaiting}
+	info.Payload = nil
+	var last uint64
+	q.View(func(m *queue.Queue, side queue.Side, _ int64) { last = m.LastSeq(side) })
+	finder, werr := q.Finder(*req.Filter, last)
+	if werr != nil {
+		return info, werr
+	}
+	var left jobProgress
+	for from := uint64(0); ; {
+		found, next, werr := finder.Find(from, jobLooks, jobLooks)
+		if werr != nil {
+			return info, werr
+		}
+		for i := range found {
+			v := &found[i]
+			info.Matched++
+			if why := leftBy(req.Op, v.State); why != "" {
+				left.leave(why, 1)
+				continue
+			}
+			info.Eligible++
+			if len(info.Samples) < wire.JobSamples {
+				info.Samples = append(info.Samples, wire.JobSample{
+					ID: formatID(v.ID), Key: wire.ShowKey(v.Key), State: stateName(q, v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+				})
+			}
+		}
+		if from = next; next == 0 {
+			break
+		}
+	}
+	info.Left = left.Left
+	if req.Limit > 0 {
+		info.Eligible = min(info.Eligible, req.Limit)
+	}
+	return info, nil
+}
+
+// leftBy is why a job leaves messages in a state as they are; empty: it does not.
+func leftBy(op string, state queue.MessageState) string {
+	switch state {
+	case queue.StateLeased, queue.StateFailing:
+		return wire.LeftInFlight
+	case queue.StateMoving:
+		return wire.LeftMoving
+	case queue.StateDelayed:
+		return ""
+	default:
+		if op == wire.JobRunNow {
+			return wire.LeftNotDelayed
+		}
+		return ""
+	}
+}
+
+// stateName is the state of a message of q that waits, for people.
+func stateName(q *Queue, state queue.MessageState) string {
+	switch {
+	case q.IsDLQ():
+		return wire.StateDead
+	case state == queue.StateDelayed:
+		return wire.StateDelayed
+	case state == queue.StateBlocked, state == queue.StateOrdered:
+		return wire.StateParked
+	}
+	return wire.StatePending
+}

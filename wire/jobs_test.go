@@ -1,0 +1,54 @@
+package wire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestJobRequests(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r, err := ParseJobCreate([]byte(`{"queue":"orders","op":"delay","filter":{"keys":["a"],"enqueued_after":"1h"},"run_at":"90m"}`), now)
+	require.Nil(t, err)
+	require.Equal(t, OrderArrival, r.Order)
+	require.Equal(t, "2026-01-02T04:34:05Z", r.RunAt)
+	require.Equal(t, "2026-01-02T02:04:05Z", r.Filter.EnqueuedAfter)
+	_, err = ParseJobCreate([]byte(`{"queue":"orders.dlq","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"payload":"eA=="}`), now)
+	require.Nil(t, err)
+
+	for body, want := range map[string]string{
+		`{}`: "queue",
+		`{"queue":"orders","filter":{"all":true}}`:                                                                               "op is missing",
+		`{"queue":"orders","op":"burn","filter":{"all":true}}`:                                                                   "allowed are redrive, move",
+		`{"queue":"orders","op":"cancel"}`:                                                                                       "filter is missing",
+		`{"queue":"orders","op":"cancel","filter":{}}`:                                                                           "what is meant has to be named",
+		`{"queue":"orders","op":"cancel","filter":{"reason":"term"}}`:                                                            "reason",
+		`{"queue":"orders","op":"redrive","filter":{"all":true}}`:                                                                "redrive",
+		`{"queue":"orders.dlq","op":"cancel","filter":{"all":true}}`:                                                             "cancel",
+		`{"queue":"orders","op":"move","filter":{"all":true}}`:                                                                   "to is missing",
+		`{"queue":"orders.dlq","op":"move","filter":{"all":true},"to":"orders"}`:                                                 "redrive",
+		`{"queue":"orders","op":"move","filter":{"all":true},"to":"slow.dlq"}`:                                                   "slow.dlq",
+		`{"queue":"orders","op":"cancel","filter":{"all":true},"to":"slow"}`:                                                     "belongs to move",
+		`{"queue":"orders","op":"delay","filter":{"all":true},"run_at":"-1h"}`:                                                   "run_at",
+		`{"queue":"orders","op":"reprioritise","filter":{"all":true}}`:                                                           "key is missing",
+		`{"queue":"orders","op":"reprioritise","filter":{"all":true},"weight":0.5}`:                                              "allowed are 1 to 1000000",
+		`{"queue":"orders","op":"edit","filter":{"all":true},"payload":"eA=="}`:                                                  "names one message",
+		`{"queue":"orders","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]}}`:                               "are expected",
+		`{"queue":"orders","op":"cancel","filter":{"all":true},"order":"size"}`:                                                  "allowed are arrival and death",
+		`{"queue":"orders","op":"cancel","filter":{"all":true},"rate":-1}`:                                                       "rate",
+		`{"queue":"orders","op":"cancel","filter":{"all":true},"limit":-1}`:                                                      "limit",
+		`{"queue":"orders","op":"cancel","filter":{"all":true},"if_count":-1}`:                                                   "if_count",
+		`{"queue":"orders","op":"cancel","filter":{"all":true},"nothing":1}`:                                                     "nothing",
+		`{"queue":"orders","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"payload":"?"}`:                 "base64",
+		`{"queue":"orders","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"set_headers":{"Fila-Id":"1"}}`: "Fila-Id",
+	} {
+		_, err := ParseJobCreate([]byte(body), now)
+		require.NotNil(t, err, body)
+		require.Contains(t, err.Description, want, body)
+	}
+	_, err = ParseJob(nil)
+	require.Contains(t, err.Description, "id is missing")
+	_, err = ParseJobList([]byte(`{"limit":0}`))
+	require.NotNil(t, err)
+}
