@@ -101,6 +101,7 @@ var moduleImports = map[string][]string{
 		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/load", "bench/system",
 		"cli/command", "cli/opscmd", "cli/clitest", "examples/go/consumer", "examples/go/producer", "examples/llm",
 	},
+	"github.com/klauspost/compress":       {"store/replog"},
 	"github.com/nats-io/nkeys":            {"sidecar/natsio"},
 	"github.com/nats-io/nats-server/v2":   {"sidecar/natsio", "bench/system", "cli/clitest"},
 	"github.com/yuin/gopher-lua":          {"hooks"},

@@ -1,9 +1,12 @@
 package replog
 
 import (
+	"encoding/binary"
 	"flag"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -108,11 +111,58 @@ func TestGolden(t *testing.T) {
 	to, err := decodeResign(body)
 	require.NoError(t, err)
 	require.Equal(t, "node-b", to)
+	// What a packer makes is its own business; what one has made is read.
+	long := []*store.Batch{everything(), {PutConfig: []store.Entry{{Key: "k", Value: strings.Repeat("value ", 1000)}}}}
+	if *update {
+		packed, ok := pack(nil, appendBatches(nil, long))
+		require.True(t, ok)
+		require.NoError(t, os.WriteFile("testdata/packed.v1", encode(head{kind: kindCommit, packed: true, epoch: 3, n: 4}, packed), 0o644))
+	}
+	h, body = read("packed")
+	require.Equal(t, head{kind: kindCommit, packed: true, epoch: 3, n: 4}, h)
+	body, err = unpack(body)
+	require.NoError(t, err)
+	got, err = decodeBatches(body)
+	require.NoError(t, err)
+	require.Equal(t, long, got)
 	raw, err := os.ReadFile("testdata/position.v1")
 	require.NoError(t, err)
 	p, err := decodePosition(raw)
 	require.NoError(t, err)
 	require.Equal(t, position{seq: 77, at: mark{epoch: 3, n: 5, ended: true}, incarnation: "inc", shard: 300}, p)
+}
+
+// A body is packed if that is worth it.
+func TestPack(t *testing.T) {
+	for name, c := range map[string]struct {
+		body string
+		want bool
+	}{
+		"nothing": {"", false}, "short": {strings.Repeat("x", packFrom-1), false}, "text": {strings.Repeat("x", packFrom), true},
+		"long": {strings.Repeat("text ", 1<<20), true}, "noise": {noise(1 << 20), false}, "both": {noise(packFrom) + strings.Repeat("x", packFrom), true},
+	} {
+		packed, ok := pack([]byte("head"), []byte(c.body))
+		require.Equal(t, c.want, ok, name)
+		if !ok {
+			continue
+		}
+		require.Less(t, len(packed), len(c.body), name)
+		require.Equal(t, "head", string(packed[:4]), name)
+		body, err := unpack(packed[4:])
+		require.NoError(t, err, name)
+		require.Equal(t, c.body, string(body), name)
+		_, err = unpack(packed[4 : len(packed)-1])
+		require.Error(t, err, name)
+	}
+	_, err := unpack(binary.AppendUvarint(nil, maxUnpacked+1))
+	require.ErrorContains(t, err, "bytes are packed in it")
+}
+
+// noise is a text that no packer makes shorter.
+func noise(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it never fails
+	return string(b)
 }
 
 // Every bit of a record counts.
@@ -155,7 +205,7 @@ func TestPositionOfANewerVersion(t *testing.T) {
 // What can be read is written and read as the same again, and nothing makes the
 // decoder panic or take memory without end.
 func FuzzRecord(f *testing.F) {
-	for _, name := range []string{"epoch", "commit", "history", "part", "beat", "resign", "position"} {
+	for _, name := range []string{"epoch", "commit", "history", "part", "beat", "resign", "packed", "position"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name+".v1"))
 		require.NoError(f, err)
 		f.Add(b)

@@ -226,7 +226,12 @@ func (r *Replica) read(e *entry) (batches []*store.Batch, mine *attempt, err err
 		}
 		if !h.more {
 			r.parts = nil
-			batches, err = decodeBatches(body)
+			if h.packed {
+				body, err = unpack(body)
+			}
+			if err == nil {
+				batches, err = decodeBatches(body)
+			}
 		}
 	case kindBeat:
 	}

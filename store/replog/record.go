@@ -5,13 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+
+	"github.com/filaq/fila/store"
 )
 
 // A record is one message of the stream.
 //
 //	 0       "FL"
 //	 2  u8   version
-//	 3  u8   kind; the highest bit: the commit goes on in the next record
+//	 3  u8   kind; the highest bit: the commit goes on in the next record; the one below:
+//	         its body is packed
 //	 4  u32  CRC32-C of bytes 0..3 and 8..
 //	 8  u64  epoch
 //	16  u64  n, within the epoch
@@ -21,8 +27,8 @@ import (
 //
 //	of an epoch is what the new owner is called, and bytes of chance that tell two
 //	attempts of one node apart, both strings
-//	of a commit is the number of its batches, uvarint, and these (see batch.go); of one
-//	that takes several records, a part of that
+//	of a commit is the number of its batches, uvarint, and these (see batch.go), and if it
+//	is packed a block of S2 with that; of one that takes several records, a part
 //	of a beat is empty
 //	of a resignation is who is to follow, string, perhaps empty
 //
@@ -31,6 +37,7 @@ const (
 	recordVersion = 1
 	recordHead    = 24
 	flagMore      = 0x80
+	flagPacked    = 0x40
 )
 
 var (
@@ -48,6 +55,9 @@ func putHead(record []byte, h head) {
 	k := byte(h.kind)
 	if h.more {
 		k |= flagMore
+	}
+	if h.packed {
+		k |= flagPacked
 	}
 	copy(record, []byte{'F', 'L', recordVersion, k})
 	le.PutUint64(record[8:], h.epoch)
@@ -76,8 +86,38 @@ func decode(record []byte) (h head, body []byte, err error) {
 	case le.Uint32(record[4:]) != recordSum(record):
 		return h, nil, errChecksum
 	}
-	h = head{kind: kind(record[3] &^ flagMore), more: record[3]&flagMore != 0, epoch: le.Uint64(record[8:]), n: le.Uint64(record[16:])}
+	k := record[3]
+	h = head{kind: kind(k &^ (flagMore | flagPacked)), more: k&flagMore != 0, packed: k&flagPacked != 0, epoch: le.Uint64(record[8:]), n: le.Uint64(record[16:])}
 	return h, record[recordHead:], nil
+}
+
+const (
+	// packFrom is how long a body has to be to be packed.
+	packFrom = 4 << 10
+	// maxUnpacked is more than a commit can have.
+	maxUnpacked = 2 * store.MaxBatchBytes
+)
+
+// pack appends a body to dst, packed, unless that makes it hardly shorter.
+func pack(dst, body []byte) (packed []byte, ok bool) {
+	n := s2.MaxEncodedLen(len(body))
+	if len(body) < packFrom || n < 0 {
+		return dst, false
+	}
+	dst = slices.Grow(dst, n)
+	block := s2.Encode(dst[len(dst):len(dst)+n], body)
+	return dst[:len(dst)+len(block)], len(block) <= len(body)/8*7
+}
+
+func unpack(body []byte) ([]byte, error) {
+	n, err := s2.DecodedLen(body)
+	if err == nil && n > maxUnpacked {
+		err = fmt.Errorf("%d bytes are packed in it", n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s2.Decode(nil, body)
 }
 
 // beginning is the body of an epoch record.

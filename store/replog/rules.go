@@ -12,10 +12,11 @@ const (
 
 // head is what decides whether a record counts.
 type head struct {
-	kind  kind
-	more  bool // the commit goes on in the next record
-	epoch uint64
-	n     uint64 // within the epoch; the epoch record is 1
+	kind   kind
+	more   bool // the commit goes on in the next record
+	packed bool // the body of the commit is
+	epoch  uint64
+	n      uint64 // within the epoch; the epoch record is 1
 }
 
 // mark is where a reader of a log stands: at the record that counted last.
@@ -42,7 +43,7 @@ const (
 // owner that is none any more: one that it sent before it learned so.
 func (m mark) next(h head) (mark, verdict) {
 	switch {
-	case h.epoch > m.epoch && h.kind == kindEpoch && h.n == 1 && !h.more:
+	case h.epoch > m.epoch && h.kind == kindEpoch && h.n == 1 && !h.more && !h.packed:
 		return mark{epoch: h.epoch, n: 1}, opens
 	case h.epoch > m.epoch:
 		return m, broken
@@ -56,7 +57,7 @@ func (m mark) next(h head) (mark, verdict) {
 	switch {
 	case h.kind < kindEpoch || h.kind > kindResign:
 		return m, unknown
-	case h.kind == kindEpoch, h.kind != kindCommit && (h.more || m.more):
+	case h.kind == kindEpoch, h.kind != kindCommit && (h.more || m.more || h.packed):
 		return m, broken
 	}
 	return mark{epoch: m.epoch, n: h.n, more: h.more, ended: h.kind == kindResign}, counts

@@ -227,7 +227,7 @@ func TestOwnerCutsTheLog(t *testing.T) {
 	a := openReplica(t, o)
 	s := promote(t, a)
 	cut := func() bool {
-		require.NoError(t, put(s, "k", strings.Repeat("v", 5<<10)))
+		require.NoError(t, put(s, "k", noise(5<<10)))
 		st, err := a.j.state(t.Context())
 		require.NoError(t, err)
 		return st.first > 1

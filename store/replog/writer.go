@@ -29,7 +29,7 @@ type writer struct {
 	last uint64     // its sequence, or that of a stale record behind it
 	err  error      // why nothing is written any more
 	buf  []byte     // the record in flight
-	body []byte     // of a commit that takes several
+	body []byte     // of a commit, not packed or longer than a record
 
 	complained time.Time // when it was logged last that a record does not come into the log
 
@@ -67,7 +67,7 @@ const (
 // newWriter goes on behind the epoch record, which lies at a sequence and was sent at
 // a time.
 func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, sent time.Time, st state) *writer {
-	w := &writer{o: o, j: j, ctx: ctx, epoch: epoch, n: 1, last: last, created: st.created, start: sent, buf: make([]byte, recordHead)}
+	w := &writer{o: o, j: j, ctx: ctx, epoch: epoch, n: 1, last: last, created: st.created, start: sent, buf: make([]byte, recordHead), body: make([]byte, recordHead)}
 	w.lastKnown.Store(last)
 	w.room.set(st)
 	return w
@@ -77,12 +77,22 @@ func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, s
 func (w *writer) Append(batches []*store.Batch) ([]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	h := head{kind: kindCommit}
 	w.buf = appendBatches(w.buf[:recordHead], batches)
+	if packed, ok := pack(w.body[:recordHead], w.buf[recordHead:]); ok {
+		h.packed = true
+		w.buf, w.body = packed, w.buf
+	} else {
+		w.body = packed
+	}
+	var err error
 	if len(w.buf) <= w.o.recordBytes {
-		if err := w.write(head{kind: kindCommit}); err != nil {
-			return nil, err
-		}
-	} else if err := w.split(); err != nil {
+		err = w.write(h)
+	} else {
+		err = w.split(h)
+	}
+	w.buf, w.body = w.trim(w.buf), w.trim(w.body)
+	if err != nil {
 		return nil, err
 	}
 	p := position{seq: w.last, at: mark{epoch: w.epoch, n: w.n}, incarnation: w.o.Incarnation, shard: w.o.Shard}
@@ -90,18 +100,14 @@ func (w *writer) Append(batches []*store.Batch) ([]byte, error) {
 }
 
 // split writes the commit that lies in buf as several records. mu is held.
-func (w *writer) split() error {
-	w.body = append(w.body[:0], w.buf[recordHead:]...)
-	defer func() {
-		if cap(w.body) > bufKept {
-			w.body = nil
-		}
-	}()
-	for rest := w.body; len(rest) > 0; {
+func (w *writer) split(h head) error {
+	w.buf, w.body = w.body, w.buf
+	for rest := w.body[recordHead:]; len(rest) > 0; {
 		part := rest[:min(len(rest), w.o.recordBytes-recordHead)]
 		rest = rest[len(part):]
 		w.buf = append(w.buf[:recordHead], part...)
-		if err := w.write(head{kind: kindCommit, more: len(rest) > 0}); err != nil {
+		h.more = len(rest) > 0
+		if err := w.write(h); err != nil {
 			return err
 		}
 	}
@@ -110,6 +116,14 @@ func (w *writer) split() error {
 
 // bufKept is how much room for records stays between commits.
 const bufKept = 4 << 20
+
+// trim returns what of a buffer stays between commits.
+func (w *writer) trim(buf []byte) []byte {
+	if cap(buf) > max(bufKept, 2*w.o.recordBytes) {
+		return make([]byte, recordHead)
+	}
+	return buf[:recordHead]
+}
 
 // say writes a record that is no commit. It waits for the one in flight, unless there
 // is none to wait for: a commit is as good as a beat.
@@ -147,9 +161,6 @@ func (w *writer) write(h head) error {
 	w.n = h.n
 	w.lastKnown.Store(w.last)
 	w.room.used.Add(int64(len(w.buf) + perMessage))
-	if cap(w.buf) > max(bufKept, 2*w.o.recordBytes) {
-		w.buf = make([]byte, recordHead)
-	}
 	return nil
 }
 
