@@ -91,13 +91,18 @@ func (r *Replica) follow() error {
 	defer in.close() // before stop, which waits for put
 	check := time.NewTicker(r.o.Check)
 	defer check.Stop()
+	due := time.NewTimer(0) // for the records that have come
+	defer due.Stop()
+	var applied time.Time
 	for {
 		select {
 		case <-in.some:
-			entries := in.take()
-			if err := r.take(entries); err != nil {
+			due.Reset(r.applyIn(applied))
+		case <-due.C:
+			if err := r.take(in.take()); err != nil {
 				return err
 			}
+			applied = r.o.Now()
 		case err := <-ended:
 			return err
 		case <-check.C:
@@ -108,6 +113,21 @@ func (r *Replica) follow() error {
 			return ErrClosed
 		}
 	}
+}
+
+// applyEvery is how often a follower applies what has come. Of a message that is finished
+// so soon, nothing is written.
+const applyEvery = 50 * time.Millisecond
+
+// applyIn is how long what has come waits: not at all when it comes seldom, or when the
+// node waits for its epoch record.
+func (r *Replica) applyIn(applied time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.try != nil {
+		return 0
+	}
+	return max(applyEvery-r.o.Now().Sub(applied), 0)
 }
 
 // check looks whether the stream is still there, and how far ahead it is.
@@ -134,7 +154,7 @@ func (r *Replica) check() error {
 }
 
 const (
-	groupBytes   = 8 << 20 // records that one transaction applies, about
+	groupBytes   = 8 << 20 // of records that one transaction applies, about
 	writtenEvery = 1024    // records after which the file gets its position, whatever they are
 )
 
