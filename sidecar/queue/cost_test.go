@@ -30,7 +30,10 @@ type costFlow struct {
 	most   [2]int64 // the largest of both
 }
 
-type costMessage struct{ expected, real int64 }
+type costMessage struct {
+	expected, said int64
+	real           int64 // as it counts
+}
 
 // costs holds deliveries to invariant 4 with costs that are corrected: over every
 // interval in which two flows have a backlog
@@ -106,10 +109,11 @@ func TestCorrectedCostsKeepTheBound(t *testing.T) {
 			return rapid.SampledFrom([]int64{1000, 1000, 1, 250, 3000, 40_000}).Draw(t, what)
 		}
 		put := func(key string) {
-			f, m := c.flows[key], costMessage{draw("expected"), draw("real")}
+			f, m := c.flows[key], costMessage{expected: draw("expected"), said: draw("real")}
 			if rapid.IntRange(0, 3).Draw(t, "nothing") == 0 {
-				m.real = 0
+				m.said = 0
 			}
+			m.real = max(m.said, 1)
 			c.large = max(c.large, m.expected)
 			id := r.Enqueue(key, func(sm *store.Message) {
 				sm.Weight, sm.Cost, sm.ThrottleKeys = uint32(f.weight), uint32(m.expected), gates
@@ -164,7 +168,7 @@ func TestCorrectedCostsKeepTheBound(t *testing.T) {
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "ack")
 				d := open[i]
 				open = slices.Delete(open, i, i+1)
-				r.Ack(d, costing(c.messages[d.ID].real), "")
+				r.Ack(d, costing(c.messages[d.ID].said), "")
 				c.acked(d)
 			}
 			r.Commit()
@@ -261,4 +265,38 @@ func TestAnExpiredLeaseKeepsTheEstimate(t *testing.T) {
 	g, ok, _ := r.Gates.Look("tokens", r.Now)
 	require.True(t, ok)
 	require.Less(t, g.Tokens, int64(51*throttle.One))
+}
+
+// A key whose messages cost nothing, as with answers from a cache, does not hold up the
+// others for ever, neither in the schedule nor in the line of a gate.
+func TestWhatCostsNothingLetsOthersGo(t *testing.T) {
+	for _, gates := range [][]string{nil, {"gate"}} {
+		t.Run(fmt.Sprint("gates=", gates), func(t *testing.T) {
+			r := newRig(t, nil)
+			r.LimitNow("gate", throttle.Limits{Concurrency: 1})
+			r.Consume(queue.Main, "w", 1, 0)
+			put := func(key string) {
+				r.Enqueue(key, func(m *store.Message) { m.ThrottleKeys = gates })
+			}
+			for range 3 {
+				put("free")
+				put("other")
+			}
+			r.Commit()
+			others := 0
+			for range 1100 {
+				d := r.One()
+				put(d.Key)
+				if d.Key == "other" {
+					others++
+					r.Ack(d, done, "")
+				} else {
+					r.Ack(d, costing(0), "")
+				}
+				r.Commit()
+			}
+			require.Equal(t, 2, others)
+			check(r)
+		})
+	}
 }

@@ -18,6 +18,10 @@ type debt struct {
 	round uint64
 }
 
+// leastCost is what a message counts as that has cost nothing, in thousandths: a flow that
+// is served for nothing would be served for ever while others wait.
+const leastCost = 1
+
 // maxDebts bounds how many keys are remembered; beyond it the oldest is forgotten.
 const maxDebts = 1 << 16
 

@@ -98,7 +98,7 @@ func (q *side) onAck(in *Input, now int64) {
 		q.m.journal.countAck(s, now)
 		e := succeeded
 		if in.Ack.HasCost {
-			e.delta = int64(in.Ack.Cost) - int64(s.cost)
+			e.delta = int64(max(in.Ack.Cost, leastCost)) - int64(s.cost)
 			q.correct(s, e.delta)
 		}
 		q.complete(seq, s, in.Reply, e, now)

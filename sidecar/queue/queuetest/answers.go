@@ -233,7 +233,7 @@ func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string
 		n.tally(side).Acked++
 		q.kind = askFinish
 		if a.HasCost {
-			n.correct(f, int64(a.Cost))
+			n.correct(f, int64(max(a.Cost, 1)))
 		}
 		n.complete(f, breaker.Success)
 	case wire.AckProgress:
