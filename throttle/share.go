@@ -272,6 +272,8 @@ func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 	defer unlock()
 	owed := gate.mu.share.owed
 	if b := gate.mu.bucket; b != nil && gate.mu.share.by != leased {
+		v, _ := g.clock.tick(now)
+		b.settle(v, gate.mu.held)
 		owed = max(0, -b.tokens) // nobody else knows of it
 	}
 	gate.borrow(now, owed)
