@@ -91,7 +91,7 @@
 // an idle one and Take between turns contradict what the Scheduler knows, and panic.
 //
 // A flow loses what it has saved up when it becomes idle, be it for a moment only, and
-// what it owes ([Scheduler.Owed]), which a caller may remember and say again. A
+// what it owes, which a caller may remember and say again. A
 // caller to whom a message comes back says Join before Refund, and SetHead rather than
 // Leave and Join when one head follows another.
 package drr

@@ -86,8 +86,15 @@ func (s *Scheduler) SetHead(f Flow, cost int64) {
 }
 
 // Leave makes an active flow idle without charging it: nothing of it can go. What it
-// has saved up is lost. It panics if the flow is idle.
-func (s *Scheduler) Leave(f Flow) { s.leave(flowID(f), s.flows.find(flowID(f))) }
+// has saved up is lost; what it owes (thousandths) is returned, and forgotten. It panics
+// if the flow is idle.
+func (s *Scheduler) Leave(f Flow) (owed int64) {
+	id := flowID(f)
+	fl := s.flows.find(id)
+	owed = s.debt(id, fl)
+	s.leave(id, fl)
+	return owed
+}
 
 // Peek returns the flow that is served next, and reports false if all are idle. It
 // may end a turn and begin others. If nothing else is called in between, it returns
@@ -151,13 +158,9 @@ func (s *Scheduler) Correct(f Flow, delta int64) {
 	}
 }
 
-// Owed is what a flow owes, in thousandths; 0: nothing, or it is idle.
-func (s *Scheduler) Owed(f Flow) int64 {
-	id := flowID(f)
-	fl := s.flows.get(id)
+// debt is what an active flow owes.
+func (s *Scheduler) debt(id flowID, fl *flow) int64 {
 	switch {
-	case fl == nil || fl.head == 0:
-		return 0
 	case id == s.current:
 		return max(0, -s.left(fl))
 	case fl.deficit >= 0:

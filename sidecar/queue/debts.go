@@ -107,10 +107,9 @@ func (q *side) join(f drr.Flow, cost int64) {
 
 // leave takes a flow out of the schedule, and remembers what it owes.
 func (q *side) leave(f drr.Flow) {
-	if owed := q.sched.Owed(f); owed > 0 {
+	if owed := q.sched.Leave(f); owed > 0 {
 		q.owe(f, owed)
 	}
-	q.sched.Leave(f)
 	q.forgive()
 }
 
