@@ -22,7 +22,7 @@ type debt struct {
 // is served for nothing would be served for ever while others wait.
 const leastCost = 1
 
-// maxDebts bounds how many keys are remembered; beyond it the oldest is forgotten.
+// maxDebts bounds how many keys are remembered; beyond it one is forgotten for each that comes.
 const maxDebts = 1 << 16
 
 // rest is what is owed in a round.

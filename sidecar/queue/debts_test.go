@@ -25,7 +25,7 @@ func TestDebtsArePaidByRounds(t *testing.T) {
 	require.Zero(t, d.take("a", 4), "it is somebody else's now")
 }
 
-// Who has paid is forgotten, and beyond a number the oldest is, so that memory is bounded
+// Who has paid is forgotten, and beyond a number somebody is, so that memory is bounded
 // by those who owe something.
 func TestDebtsAreForgotten(t *testing.T) {
 	var d debts
