@@ -35,6 +35,7 @@ type groups struct {
 	known   []group
 	number  map[groupName]uint32 // of those in use, in known
 	free    []uint32             // of those that are not
+	vacant  int                  // of those in use, groups that have no letters
 	keys    groupKeys
 	gone    map[uint64]uint32 // the groups of letters that are gone, by the ids of these: maxGone at most
 	listed  []queue.Listed    // of one piece, kept for the next
@@ -100,7 +101,6 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 			g.forget() // letters are half compared
 			return q.Gone()
 		}
-		begin := len(fresh)
 		var unknown []queue.Listed
 		for i := range g.listed {
 			l := &g.listed[i]
@@ -119,9 +119,6 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 			g.forget()
 			return werr
 		}
-		for _, l := range fresh[begin:] {
-			g.enter(l)
-		}
 	}
 	for _, l := range before {
 		g.leave(l)
@@ -137,13 +134,13 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 
 // forget begins anew.
 func (g *groups) forget() {
-	g.letters, g.free, g.number, g.gone = nil, nil, make(map[groupName]uint32), make(map[uint64]uint32)
+	g.letters, g.free, g.vacant, g.number, g.gone = nil, nil, 0, make(map[groupName]uint32), make(map[uint64]uint32)
 	g.known = []group{{keys: make(map[uint32]int64)}}
 	g.keys = groupKeys{number: make(map[string]uint32), names: []string{""}, uses: []int64{0}}
 }
 
-// read appends what the store says of dead letters. Half of them are read beside the other
-// half: it is their errors that take the time.
+// read counts dead letters, and appends what the store says of them. Half of them are
+// read beside the other half: it is their errors that take the time.
 func (g *groups) read(q *Queue, unknown []queue.Listed, fresh []letter, texts *[2]texts) ([]letter, *wire.Error) {
 	half := len(unknown) / 2
 	parts := [2][]queue.Listed{unknown[:half], unknown[half:]}
@@ -164,7 +161,9 @@ func (g *groups) read(q *Queue, unknown []queue.Listed, fresh []letter, texts *[
 		}
 		for j := range found[i] {
 			l := &found[i][j]
-			fresh = append(fresh, letter{seq: l.Seq, id: binary.BigEndian.Uint64(l.ID[8:]), died: l.died, group: g.groupOf(l.groupName), key: g.keys.of(l.Key)})
+			is := letter{seq: l.Seq, id: binary.BigEndian.Uint64(l.ID[8:]), died: l.died, group: g.groupOf(l.groupName), key: g.keys.of(l.Key)}
+			g.enter(is) // before the next one looks for groups without letters
+			fresh = append(fresh, is)
 		}
 	}
 	return fresh, nil
@@ -206,7 +205,7 @@ func (q *Queue) named(letters []queue.Listed, texts texts) ([]named, error) {
 // groupOf is the number of the group of that name.
 func (g *groups) groupOf(name groupName) uint32 {
 	n, known := g.number[name]
-	if !known && len(g.free) == 0 && len(g.known) > maxGroups {
+	if !known && len(g.free) == 0 && len(g.known) > maxGroups && g.vacant > 0 {
 		g.evict()
 	}
 	switch {
@@ -221,12 +220,14 @@ func (g *groups) groupOf(name groupName) uint32 {
 		return 0
 	}
 	g.number[name] = n
+	g.vacant++
 	g.known[n] = group{groupName: name, name: fingerprint.Of(name.source, name.code, name.text), keys: make(map[uint32]int64)}
 	return n
 }
 
 // evict forgets the groups that have no letters any more.
 func (g *groups) evict() {
+	g.vacant = 0
 	maps.DeleteFunc(g.number, func(_ groupName, n uint32) bool {
 		empty := g.known[n].count == 0
 		if empty {
@@ -263,7 +264,9 @@ func (g *groups) enter(l letter) {
 		delete(g.gone, l.id)
 	}
 	of := &g.known[l.group]
-	of.count++
+	if of.count++; of.count == 1 && l.group != 0 {
+		g.vacant--
+	}
 	of.keys[l.key]++
 	g.keys.uses[l.key]++
 }
@@ -271,7 +274,9 @@ func (g *groups) enter(l letter) {
 // leave counts a letter that is gone.
 func (g *groups) leave(l letter) {
 	of := &g.known[l.group]
-	of.count--
+	if of.count--; of.count == 0 && l.group != 0 {
+		g.vacant++
+	}
 	of.left++
 	if len(g.gone) < maxGone {
 		g.gone[l.id] = l.group

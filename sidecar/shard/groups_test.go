@@ -38,6 +38,13 @@ func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 		require.Len(r.t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
 	}
 	require.Equal(r.t, all.Messages, sum)
+	vacant, g := 0, &q.DLQ().groups
+	for _, n := range g.number {
+		if g.known[n].count == 0 {
+			vacant++
+		}
+	}
+	require.Equal(r.t, vacant, g.vacant)
 	return lines, left, back
 }
 
@@ -134,4 +141,31 @@ func TestGroupsAreBounded(t *testing.T) {
 	require.Len(t, g.gone, maxGroupKeys+5-maxGroups, "of no group")
 	require.Empty(t, g.keys.number)
 	require.Empty(t, g.known[0].keys)
+}
+
+// TestGroupsThatComeAtOnce are told apart as far as there is room, each with its own
+// messages: what has been read first does not make room for the rest.
+func TestGroupsThatComeAtOnce(t *testing.T) {
+	const beyond = 100
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
+		r.consume(q, "w", maxGroups+beyond)
+		for i := range maxGroups + beyond {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+		}
+		synctest.Wait()
+		for i, m := range r.conn.take("w") {
+			r.ack(m, wire.Ack{Kind: wire.AckNack, ErrorCode: fmt.Sprint(i)}, "")
+		}
+		time.Sleep(time.Second)
+		all, err := q.DLQ().Groups(maxGroups)
+		require.Nil(t, err)
+		require.EqualValues(t, beyond, all.Other)
+		require.Len(t, all.Groups, maxGroups)
+		require.Zero(t, q.DLQ().groups.vacant)
+		for _, g := range all.Groups[:20] {
+			require.EqualValues(t, 1, g.Messages)
+			require.Len(t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
+		}
+	})
 }
