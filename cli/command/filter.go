@@ -63,7 +63,7 @@ func (f *FilterFlags) Named() (*wire.Filter, error) {
 			continue
 		}
 		named = name
-		if text := flag.Value.String(); text == "" || text == "0" || text == "[]" {
+		if flag.Value.String() == flag.DefValue { // which is the empty one of its type
 			return nil, UsageError("--%s: what is named must have a value", name)
 		}
 	}

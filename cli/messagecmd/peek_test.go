@@ -90,7 +90,7 @@ func TestPeekPages(t *testing.T) {
 	require.Len(t, reply.Messages, 3)
 	require.EqualValues(t, 12, reply.Next)
 	r := program.Run(t, "", "peek", "orders", "--key", "acme", "--limit", "3")
-	require.Contains(t, r.Out, "\nthere are more: fila peek orders --limit 30\n")
+	require.Contains(t, r.Out, "\nthere are more; see --limit\n")
 }
 
 // TestPeekFilters: each flag is a field of the filter.
