@@ -115,7 +115,7 @@ func showPeeked(env *command.Env, paint terminal.Style, reply wire.PeekReply, f 
 		parts = append(parts, peekedTable(env, reply))
 	}
 	if reply.Next != 0 {
-		parts = append(parts, fmt.Sprintf("there are more: fila peek %s --limit %d\n", reply.Queue, 10*f.limit))
+		parts = append(parts, "there are more; see --limit\n")
 	}
 	return terminal.Sections(parts...)
 }
@@ -219,6 +219,9 @@ func longPeeked(env *command.Env, paint terminal.Style, m *wire.PeekedMessage) s
 		attempt, died = terminal.Plural(int64(m.Dead.Attempts), "attempt"), ", dead since "+env.When(m.Dead.At)
 	}
 	facts := []string{m.State, "key " + terminal.Clean(m.Key), attempt, "enqueued " + env.When(m.EnqueuedAt) + died}
+	if m.Priority > 0 {
+		facts = append(facts, fmt.Sprintf("priority %d", m.Priority))
+	}
 	if waits := waitsFor(env, m); waits != "" {
 		facts = append(facts, "waits for "+terminal.Clean(waits))
 	}

@@ -16,7 +16,7 @@ import (
 func peekedMessages() []wire.PeekedMessage {
 	text, lines, gate := `{"id": 1}`, strings.Repeat("long ", 20), "half\x1b[2J"
 	return []wire.PeekedMessage{
-		{ID: "1", Key: "acme", State: "pending", WaitsFor: "consumer", Attempt: 1, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
+		{ID: "1", Key: "acme", State: "pending", WaitsFor: "consumer", Attempt: 1, Priority: 9, EnqueuedAt: "2026-01-02T11:59:00Z", Headers: map[string][]string{}, PayloadBytes: 9, Payload: &text},
 		{
 			ID: "2", Key: "a\x1bb", State: "parked", Attempt: 2, EnqueuedAt: "2026-01-02T11:59:30Z", PayloadBytes: 100, Payload: &lines,
 			BlockedBy: &wire.GateState{Kind: "rate", Gate: "throttle:stripe", OpensAt: "2026-01-02T12:00:01.5Z"},
@@ -42,7 +42,7 @@ func TestPeek(t *testing.T) {
 
 	r := program.RunAt(t, "peek", "orders", "-v")
 	require.Equal(t, clitest.Lines(
-		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago), waits for a consumer", "", `{"id": 1}`, "",
+		"1  pending, key acme, attempt 1, enqueued 2026-01-02T11:59:00Z (1m ago), priority 9, waits for a consumer", "", `{"id": 1}`, "",
 		"2  parked, key a?b, attempt 2, enqueued 2026-01-02T11:59:30Z (30s ago), waits for throttle:stripe (rate), opens in 1.5s",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)", "",
 		"3  delayed, key k, attempt 1, enqueued 2026-01-02T11:59:59Z (1s ago), waits for its time, in 10m, expires in 1h", "", "base64:/wA=", "",
@@ -110,7 +110,8 @@ func TestPeekFilters(t *testing.T) {
 		"--header a=1 --header b:":                `{"header":{"a":"1","b":""}}`,
 		"--attempts-min 3 --consumer w --gate circuit:x --enqueued-after 1h --enqueued-before 2030-01-01T00:00:00Z":            `{"attempts_min":3,"enqueued_after":"1h","enqueued_before":"2030-01-01T00:00:00Z","consumer":"w","gate":"circuit:x"}`,
 		"--reason term --error-code 402 --error-contains card --error-group 0123456789abcdef --died-after 2h --died-before 1h": `{"reason":"term","error_code":"402","error_contains":"card","error_group":"0123456789abcdef","died_after":"2h","died_before":"1h"}`,
-		`--filter {"keys":["a"],"died_after":"1h"}`: `{"keys":["a"],"died_after":"1h"}`,
+		"--key [] --error-code 0 --error-contains []": `{"keys":["[]"],"error_code":"0","error_contains":"[]"}`,
+		`--filter {"keys":["a"],"died_after":"1h"}`:   `{"keys":["a"],"died_after":"1h"}`,
 	} {
 		r := program.Run(t, "", append([]string{"peek", "orders.dlq"}, strings.Fields(flags)...)...)
 		require.Zero(t, r.Code, "%s: %s", flags, r.Err)
