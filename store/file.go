@@ -62,13 +62,14 @@ func (f *File) view(what string, fn func(tx *bbolt.Tx) error) error {
 }
 
 // Messages calls fn for every live message with headers and payload, and with
-// its state or nil and the records of its history, in the order in which they lie in the file: about that of
-// their commits. Everything is good during the call only, strings and slices of
-// strings excepted. The memory that it takes does not grow with the number of
-// messages.
+// its state or nil and the records of its history, in the order in which they lie
+// in the file: about that of their commits. Everything is good during the call
+// only, strings and slices of strings excepted. The memory that it takes does not
+// grow with the number of messages.
 //
-// What cannot be read is given to broken, and the others are visited; if broken
-// is nil, the first such [*CorruptError] ends it. An error of fn ends it, too.
+// What cannot be read is given to broken, and the others are visited, and so is a
+// message whose history cannot be, without it; if broken is nil, the first such
+// [*CorruptError] ends it. An error of fn ends it, too.
 // Without the clock, the ends of delays and leases are as they are in the file.
 func (f *File) Messages(broken func(*CorruptError), fn func(m *Message, st *State, history [][]byte) error) error {
 	tx, err := f.s.db.Begin(false)
@@ -104,11 +105,16 @@ func (f *File) Messages(broken func(*CorruptError), fn func(m *Message, st *Stat
 			}
 			var st *State
 			var history [][]byte
-			err := f.s.guard("read", func() (err error) { st, history, err = w.message(v, i, &m); return err })
+			err := f.s.guard("read", func() (err error) { st, err = w.message(v, i, &m); return err })
+			if err != nil {
+				if err := tell(err); err != nil {
+					return err
+				}
+				continue
+			}
+			err = tell(f.s.guard("read", func() (err error) { history, err = w.history(m.Ref); return err }))
 			if err == nil {
 				err = fn(&m, st, history)
-			} else {
-				err = tell(err)
 			}
 			if err != nil {
 				return err

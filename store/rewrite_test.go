@@ -285,6 +285,39 @@ func TestFileMessages(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, want.Messages, got.Messages)
 
+	var broken []string
+	tell := func(e *store.CorruptError) { broken = append(broken, e.Part) }
+
+	t.Log("A message counts for more than its history.")
+	var past []byte
+	history := func(change func(v []byte) []byte) {
+		edit(t, file, func(tx *bbolt.Tx) error {
+			b := tx.Bucket([]byte("history"))
+			k, v := b.Cursor().First()
+			return b.Put(bytes.Clone(k), change(bytes.Clone(v)))
+		})
+	}
+	history(func(v []byte) []byte { past = v; return v[:len(v)-1] })
+	_, err = read(nil)
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	got, err = read(tell)
+	require.NoError(t, err)
+	require.Len(t, broken, 1)
+	require.Contains(t, broken[0], "history")
+	require.Equal(t, len(want.Messages), len(got.Messages))
+	without := 0
+	for i := range want.Messages {
+		w, g := want.Messages[i], got.Messages[slices.IndexFunc(got.Messages, func(m storetest.Stored) bool { return m.Ref == want.Messages[i].Ref })]
+		if len(w.History) > len(g.History) {
+			without++
+			w.History = nil
+		}
+		require.Equal(t, w, g)
+	}
+	require.Equal(t, 1, without)
+	history(func([]byte) []byte { return past })
+
+	broken = nil
 	edit(t, file, func(tx *bbolt.Tx) error {
 		// One payload is broken, one state, and one bitmap.
 		states, bitmaps := tx.Bucket([]byte("state")), tx.Bucket([]byte("bitmaps"))
@@ -294,8 +327,7 @@ func TestFileMessages(t *testing.T) {
 	})
 	_, err = read(nil)
 	require.ErrorIs(t, err, store.ErrCorrupt)
-	var broken []string
-	got, err = read(func(e *store.CorruptError) { broken = append(broken, e.Part) })
+	got, err = read(tell)
 	require.NoError(t, err)
 	require.Len(t, broken, 2)
 	require.Less(t, len(got.Messages), len(want.Messages)-1)

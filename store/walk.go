@@ -95,17 +95,22 @@ func (s *Bolt) full(v *segmentView, i int, m *Message, in *interner) error {
 	return s.corrupt("segment", v.id, off, err)
 }
 
-// message reads item i with its state and its history.
-func (w *walker) message(v *segmentView, i int, m *Message) (*State, [][]byte, error) {
+// message reads item i with its state.
+func (w *walker) message(v *segmentView, i int, m *Message) (*State, error) {
 	if err := w.s.full(v, i, m, w.in); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	st, err := w.state(m.Ref)
+	return w.state(m.Ref)
+}
+
+// history reads the history of a message; none if it cannot be read.
+func (w *walker) history(ref Ref) ([][]byte, error) {
+	past, err := w.s.history(w.tx, ref, w.past[:0])
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	w.past, err = w.s.history(w.tx, m.Ref, w.past[:0])
-	return st, w.past, err
+	w.past = past
+	return past, nil
 }
 
 // history appends the records of a message, which lie in the file.
