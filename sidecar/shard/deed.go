@@ -109,15 +109,8 @@ func (d *deed) read() ([]*content, *wire.Error) {
 			read[i].payload = append([]byte{}, payload...)
 		}
 	})
-	if err == nil && d.Op == wire.JobEdit { // its record is made anew
-		err = d.q.shard.store.Dead(refs, func(i int, dead *store.Dead) { read[i].dead = dead })
-	}
 	if err == nil && d.Op == wire.JobEdit {
-		err = d.q.shard.store.History(refs, func(i int, records [][]byte) {
-			for _, r := range records {
-				read[i].past = append(read[i].past, bytes.Clone(r))
-			}
-		})
+		err = d.readRecords(refs, read)
 	}
 	switch {
 	case err == nil:
@@ -128,6 +121,30 @@ func (d *deed) read() ([]*content, *wire.Error) {
 		return nil, wire.Internal(err.Error())
 	}
 	return read, nil
+}
+
+// readRecords adds what an edit, which makes the record of its message anew, takes over. A
+// message that would come to lie there without why it is dead, or without its history, is
+// not read.
+func (d *deed) readRecords(refs []store.Ref, read []*content) error {
+	err := d.q.shard.store.Dead(refs, func(i int, dead *store.Dead) {
+		if c := read[i]; c != nil {
+			c.dead = dead
+		}
+	})
+	if err == nil {
+		err = d.q.shard.store.History(refs, func(i int, records [][]byte) {
+			if c := read[i]; c != nil {
+				for _, r := range records {
+					c.past = append(c.past, bytes.Clone(r))
+				}
+			}
+		})
+	}
+	if err != nil {
+		clear(read) // an edit is of one message
+	}
+	return err
 }
 
 // choose decides which messages go, as far as they are readable and there is room, with

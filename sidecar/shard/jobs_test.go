@@ -337,6 +337,32 @@ func TestAnEdit(t *testing.T) {
 	})
 }
 
+// TestAnEditOfABrokenMessage leaves it as it is: it would not know any more why it is dead.
+func TestAnEditOfABrokenMessage(t *testing.T) {
+	for name, bad := range map[string]badPlaces{"headers": {garbled: 1}, "record": {dead: errCorrupt}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(nil)
+				r.bury(q, 1, plain)
+				var id string
+				q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
+					views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+					id = formatID(views[0].ID)
+				})
+				r.store.spoil(bad)
+				info := r.over(r.begin(wire.JobCreateRequest{
+					Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
+				}).ID)
+				require.Zero(t, info.Done)
+				require.Equal(t, map[string]int64{wire.LeftUnreadable: 1}, info.Left)
+				r.store.spoil(badPlaces{})
+				ref := []store.Ref{{Queue: q.DLQ().ID(), Seq: 1}}
+				require.NoError(t, r.store.Dead(ref, func(_ int, d *store.Dead) { require.NotNil(t, d) }))
+			})
+		})
+	}
+}
+
 // TestAJobIsPausedAndGoesOn, also in another process, and does nothing twice.
 func TestAJobIsPausedAndGoesOn(t *testing.T) {
 	bubble(t, func(r *rig) {

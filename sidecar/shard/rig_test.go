@@ -277,6 +277,7 @@ type heldStore struct {
 // badPlaces say where a store has gone bad.
 type badPlaces struct {
 	seq        uint64 // of a message that cannot be read
+	garbled    uint64 // of a message whose headers cannot be decoded
 	read, dead error  // of Read and Dead
 }
 
@@ -296,6 +297,9 @@ func (s *heldStore) spoiled() badPlaces {
 func (s *heldStore) Read(refs []store.Ref, fn func(i int, headers, payload []byte)) error {
 	bad := s.spoiled()
 	err := s.Store.Read(refs, func(i int, headers, payload []byte) {
+		if refs[i].Seq == bad.garbled {
+			headers = []byte{0xff}
+		}
 		if refs[i].Seq != bad.seq {
 			fn(i, headers, payload)
 		}
