@@ -153,7 +153,7 @@ func (f *jobFlags) create(ctx context.Context, cmd *cobra.Command, s *command.Se
 		if err != nil {
 			return j, err
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: remove %s for good? [y/N] ", f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: remove %s for good? [y/N] ", f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		if !strings.EqualFold(strings.TrimSpace(answer), "y") {
 			return j, command.Exit(command.ExitConflict, errors.New("nothing was removed"))
