@@ -28,6 +28,9 @@ const (
 
 	// spareLinkChunks is how many unused chunks are kept at least.
 	spareLinkChunks = 16
+
+	// maxSpareHighs is how many unused higher ranks are kept at most.
+	maxSpareHighs = 1024
 )
 
 type linkChunk [linkChunkSize]link
@@ -53,8 +56,9 @@ type Lists struct {
 	spares []*linkChunk
 	n      int64
 
-	high     []*higher // of Ranks; high[0] is not used
-	freeHigh []uint32
+	high       []*higher // of Ranks; high[0] is not used
+	freeHigh   []uint32  // places in high
+	spareHighs []*higher
 }
 
 // Len is the number of links in all lists.

@@ -111,23 +111,29 @@ func (x *Lists) RemoveRanked(r *Ranks, rank uint8, id uint32) {
 	h := x.high[r.high]
 	x.Remove(&h.lists[rank-1], id)
 	if h.n--; h.n == 0 {
-		*h = higher{}
+		if len(x.spareHighs) < maxSpareHighs {
+			*h = higher{}
+			x.spareHighs = append(x.spareHighs, h)
+		}
+		x.high[r.high] = nil
 		x.freeHigh = append(x.freeHigh, r.high)
 		r.high = 0
 	}
 }
 
-func (x *Lists) newHigher() uint32 {
+func (x *Lists) newHigher() (id uint32) {
 	if n := len(x.freeHigh); n > 0 {
-		id := x.freeHigh[n-1]
-		x.freeHigh = x.freeHigh[:n-1]
-		return id
+		id, x.freeHigh = x.freeHigh[n-1], x.freeHigh[:n-1]
+	} else {
+		id = uint32(max(len(x.high), 1)) // 0 is none
+		x.high = append(x.high, make([]*higher, int(id)+1-len(x.high))...)
 	}
-	if len(x.high) == 0 {
-		x.high = append(x.high, nil) // 0 is none
+	if n := len(x.spareHighs); n > 0 {
+		x.high[id], x.spareHighs = x.spareHighs[n-1], x.spareHighs[:n-1]
+	} else {
+		x.high[id] = new(higher)
 	}
-	x.high = append(x.high, &higher{})
-	return uint32(len(x.high) - 1)
+	return id
 }
 
 // Ahead counts the links in front of one of a rank, up to most.

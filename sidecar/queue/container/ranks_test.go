@@ -69,3 +69,26 @@ func TestRanksAreReadAsOne(t *testing.T) {
 		}
 	})
 }
+
+// TestRanksAreGivenBack when many lists have had some and have none any more.
+func TestRanksAreGivenBack(t *testing.T) {
+	const many = 3 * maxSpareHighs
+	var x Lists
+	for range 2 {
+		ranks := make([]Ranks, many)
+		var links []uint32
+		for i := range ranks {
+			links = append(links, x.InsertRanked(&ranks[i], 9, uint64(i), 1))
+		}
+		require.Len(t, x.high, many+1)
+		require.Empty(t, x.spareHighs)
+		for i := range ranks {
+			x.RemoveRanked(&ranks[i], 9, links[i])
+		}
+		require.Len(t, x.spareHighs, maxSpareHighs)
+		require.Len(t, x.freeHigh, many)
+		for _, h := range x.high {
+			require.Nil(t, h)
+		}
+	}
+}
