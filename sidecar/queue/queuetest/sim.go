@@ -77,7 +77,7 @@ func NewSim(t T, seed uint64) *Sim {
 		largest: 1000, exact: true,
 	}
 	s.plain, s.back = s.chance(2), s.chance(4)
-	s.corrects = seed%2 == 0
+	s.corrects = seed/2%2 == 0
 	s.Fleet = NewFleet(t)
 	s.clock.last = s.Now
 	if seed%2 == 0 {
