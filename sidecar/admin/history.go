@@ -12,19 +12,32 @@ import (
 const unreadable = "unreadable"
 
 // history reads what has happened to a message; nil: nothing, or it is not on disk.
-func history(from store.Store, ref store.Ref) (all []wire.AttemptInfo) {
-	err := from.History([]store.Ref{ref}, func(_ int, records [][]byte) {
+func history(from store.Store, ref store.Ref) []wire.AttemptInfo {
+	return histories(from, []store.Ref{ref})[0]
+}
+
+// histories is history of several messages. They are asked for at once: a store may wait
+// for a commit before it answers.
+func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
+	all := make([][]wire.AttemptInfo, len(refs))
+	read := make([]bool, len(refs))
+	err := from.History(refs, func(i int, records [][]byte) {
+		read[i] = true
 		for _, b := range records {
 			p, err := queue.ReadPast(b)
 			if err != nil {
-				all = append(all, wire.AttemptInfo{Outcome: unreadable, Error: err.Error()})
+				all[i] = append(all[i], wire.AttemptInfo{Outcome: unreadable, Error: err.Error()})
 				continue
 			}
-			all = append(all, attemptInfo(&p))
+			all[i] = append(all[i], attemptInfo(&p))
 		}
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return []wire.AttemptInfo{{Outcome: unreadable, Error: err.Error()}}
+		for i := range all {
+			if !read[i] {
+				all[i] = []wire.AttemptInfo{{Outcome: unreadable, Error: err.Error()}}
+			}
+		}
 	}
 	return all
 }

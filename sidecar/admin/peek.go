@@ -84,8 +84,9 @@ type blockedBy struct {
 // take adds the messages of a piece to the reply. It reports whether to look at
 // more, from next on.
 func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
+	past := p.past(found)
 	for i := range found {
-		if !p.add(&found[i]) {
+		if !p.add(&found[i], past[i]) {
 			p.reply.Next = found[i].Seq
 			return false
 		}
@@ -94,10 +95,23 @@ func (p *peeking) take(found []queue.MessageView, next uint64) (more bool) {
 	return next != 0 && len(p.reply.Messages) < p.req.Limit
 }
 
+// past is the history of each message of a piece; of dead letters alone.
+func (p *peeking) past(found []queue.MessageView) [][]wire.AttemptInfo {
+	if !wire.IsDLQ(p.queue) {
+		return make([][]wire.AttemptInfo, len(found))
+	}
+	refs := make([]store.Ref, len(found))
+	for i := range found {
+		refs[i] = store.Ref{Queue: p.id, Seq: found[i].Seq}
+	}
+	return histories(p.store, refs)
+}
+
 // add completes a message and adds it to the reply, unless it is gone. It reports
 // false if there is no room for it.
-func (p *peeking) add(v *queue.MessageView) bool {
+func (p *peeking) add(v *queue.MessageView, past []wire.AttemptInfo) bool {
 	m := p.peeked(v)
+	m.History = past
 	if !p.read(v.Seq, &m) {
 		return true
 	}
@@ -171,7 +185,6 @@ func (p *peeking) read(seq uint64, m *wire.PeekedMessage) bool {
 	if !wire.IsDLQ(p.queue) {
 		return true
 	}
-	m.History = history(p.store, refs[0])
 	err = p.store.Dead(refs, func(_ int, d *store.Dead) {
 		if d != nil {
 			m.Dead = &wire.DeadInfo{

@@ -1,0 +1,54 @@
+package admin
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// pastStore has a history of each message but 2, whose history is broken, and 3, which
+// is gone.
+type pastStore struct {
+	store.Store
+	asked int
+}
+
+func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) (err error) {
+	s.asked++
+	for i, ref := range refs {
+		switch ref.Seq {
+		case 2:
+			err = &store.CorruptError{Reason: "flipped"}
+		case 3:
+		default:
+			fn(i, [][]byte{(&queue.Past{Outcome: wire.AttemptNack}).Append(nil), {0}})
+		}
+	}
+	return err
+}
+
+// TestHistoriesAreAskedForAtOnce, since each question may wait for a commit, and one that
+// is broken keeps no other from being told.
+func TestHistoriesAreAskedForAtOnce(t *testing.T) {
+	s := &pastStore{}
+	p := peeking{queue: "orders.dlq", store: s}
+	past := p.past([]queue.MessageView{{Seq: 1}, {Seq: 2}, {Seq: 4}})
+	require.Equal(t, 1, s.asked)
+	require.Len(t, past, 3)
+	for _, i := range []int{0, 2} {
+		require.Equal(t, wire.AttemptInfo{Outcome: wire.AttemptNack}, past[i][0])
+		require.Equal(t, unreadable, past[i][1].Outcome, "a record of another version")
+	}
+	require.Len(t, past[1], 1)
+	require.Equal(t, unreadable, past[1][0].Outcome)
+	require.Contains(t, past[1][0].Error, "flipped")
+	require.Nil(t, history(s, store.Ref{Seq: 3}))
+
+	p.queue = "orders"
+	require.Equal(t, make([][]wire.AttemptInfo, 2), p.past(make([]queue.MessageView, 2)))
+	require.Equal(t, 2, s.asked)
+}
