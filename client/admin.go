@@ -77,6 +77,12 @@ func (c *Client) QueueInspect(ctx context.Context, queue string, flows int) (Que
 	return aboutQueue[QueueInfo](ctx, c, wire.VerbQueueInspect, queue, wire.QueueInspectRequest{Flows: flows})
 }
 
+// Noisy says which flows of a queue use much of what its consumers do, and names up to
+// limit (0 to 1000) of the others that wait, the longest wait first.
+func (c *Client) Noisy(ctx context.Context, queue string, limit int) (NoisyReply, error) {
+	return aboutQueue[NoisyReply](ctx, c, wire.VerbNoisy, queue, wire.NoisyRequest{Limit: limit})
+}
+
 // DeadGroups groups the messages of a dead letter queue by their errors, and returns up to
 // limit groups (1 to 1000), the largest first.
 func (c *Client) DeadGroups(ctx context.Context, queue string, limit int) (DeadGroups, error) {

@@ -33,6 +33,8 @@ type (
 	PeekRequest = wire.PeekRequest
 	// Filter says which messages are meant.
 	Filter = wire.Filter
+	// NoisyReply says which flows of a queue disturb which.
+	NoisyReply = wire.NoisyReply
 	// DeadGroups is the dead letters of a queue by their errors.
 	DeadGroups = wire.DeadGroups
 	// DeadGroup is those of them with the same error.

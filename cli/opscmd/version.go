@@ -8,7 +8,7 @@ import (
 
 // Commands returns the commands of those who run fila, or try it.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newConfigCommand(env), newReloadCommand(env), newTopCommand(env), newWatchCommand(env), newDemoCommand(env), newBenchCommand(env), newManCommand(env), newVersionCommand(env)}
+	return []*cobra.Command{newConfigCommand(env), newReloadCommand(env), newTopCommand(env), newNoisyCommand(env), newWatchCommand(env), newDemoCommand(env), newBenchCommand(env), newManCommand(env), newVersionCommand(env)}
 }
 
 func newVersionCommand(env *command.Env) *cobra.Command {

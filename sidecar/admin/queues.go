@@ -86,11 +86,46 @@ func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
 func (a *Admin) Gauges() []telemetry.Gauges {
 	var all []telemetry.Gauges
 	for _, q := range a.shards.Queues() {
-		if n, ok := moment(q); ok {
-			all = append(all, telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Moment: n})
+		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes()}
+		if q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			g.Moment, g.Noise = m.Moment(side, now), m.Noise(side, 0, now)
+		}) {
+			all = append(all, g)
 		}
 	}
 	return all
+}
+
+// noisy says which flows of a queue disturb which.
+func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *wire.Error) {
+	var v queue.NoiseView
+	if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.Noise(side, req.Limit, now) }) {
+		return wire.NoisyReply{}, q.Gone()
+	}
+	reply := wire.NoisyReply{
+		Queue: q.Name(), InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []wire.NoisyFlow{},
+		QuietPending: v.QuietPending, QuietOldestAgeMs: v.QuietOldest / 1e6, Waiting: []wire.WaitingFlow{},
+	}
+	for i := range v.Noisy {
+		n := &v.Noisy[i]
+		reply.Noisy = append(reply.Noisy, wire.NoisyFlow{
+			Key: wire.ShowKey(n.Key), InFlight: n.InFlight, InFlightShare: part(n.InFlight, v.InFlight),
+			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Pending: n.Pending,
+		})
+	}
+	for i := range v.Waiting {
+		w := &v.Waiting[i]
+		reply.Waiting = append(reply.Waiting, wire.WaitingFlow{Key: wire.ShowKey(w.Key), Pending: w.Pending, WaitMs: w.Wait / 1e6})
+	}
+	return reply, nil
+}
+
+// part is how much of all n is.
+func part(n, all int64) float64 {
+	if all <= 0 {
+		return 0
+	}
+	return float64(n) / float64(all)
 }
 
 // moment is how a queue stands; it reports false when the queue has ended.

@@ -95,9 +95,43 @@ func TestQueueInspect(t *testing.T) {
 
 		gauges := h.Gauges()
 		require.Equal(t, []telemetry.Gauges{
-			{Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment}, {Queue: "orders.dlq", Moment: queue.Moment{}},
+			{Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment, Noise: gauges[0].Noise}, {Queue: "orders.dlq", Moment: queue.Moment{}},
 		}, gauges)
 		require.EqualValues(t, 5, gauges[0].Pending)
+		require.EqualValues(t, 5, gauges[0].Noise.QuietPending)
+	})
+}
+
+// A noisy flow and those that wait beside it are named as people write keys, with their
+// parts of the whole.
+func TestNoisyVerb(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","visibility_timeout_ms":600000}`, nil)
+		h.consume("orders", 31)
+		for range 40 {
+			h.enqueue("orders", "x", nats.Header{"tenant": {"loud"}})
+		}
+		h.enqueue("orders", "x", nats.Header{"tenant": {"quiet"}})
+		time.Sleep(time.Second)
+		var reply wire.NoisyReply
+		h.must(wire.VerbNoisy, "orders", ``, &reply)
+		require.Equal(t, []wire.NoisyFlow{{Key: "loud", InFlight: 31, InFlightShare: 1, Pending: 9}}, reply.Noisy)
+		require.EqualValues(t, 31, reply.InFlight)
+		require.EqualValues(t, 1, reply.QuietPending)
+		require.GreaterOrEqual(t, reply.QuietOldestAgeMs, int64(1000))
+		require.Equal(t, []wire.WaitingFlow{{Key: "quiet", Pending: 1, WaitMs: reply.QuietOldestAgeMs}}, reply.Waiting)
+		h.must(wire.VerbNoisy, "orders", `{"limit":0}`, &reply)
+		require.Empty(t, reply.Waiting)
+		var dead wire.NoisyReply
+		h.must(wire.VerbNoisy, "orders.dlq", ``, &dead)
+		require.NotNil(t, dead.Noisy, "a list in JSON")
+		require.NotNil(t, dead.Waiting, "a list in JSON")
+		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbNoisy, "orders", `{"limit":1001}`, nil).ErrCode)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbNoisy, "none", ``, nil).ErrCode)
+
+		short := reply.Shorten(0).(wire.NoisyReply)
+		require.Empty(t, short.Noisy)
+		require.EqualValues(t, 1, short.QuietPending)
 	})
 }
 

@@ -127,6 +127,7 @@ type keyEntry struct {
 	bare   subID           // the subqueue that plain has become while the key was paused; 0: none
 	ready  uint32          // the heap of eligible subqueues; 0: there are none
 	active bool            // in the schedule
+	work   uint16          // a row of side.work that was its own; 0: none
 }
 
 func newKeyTable() keyTable {

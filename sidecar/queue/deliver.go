@@ -129,6 +129,9 @@ func (q *side) unlease(s *slot, e ending, now int64) (le lease, pass breaker.Pas
 	}
 	pass = q.returnPermit(&le, s, e, now)
 	q.leases.remove(s.ref)
+	if !e.undo && le.at != 0 {
+		q.work.add(&q.keys.entries[s.flow], now-le.at, now)
+	}
 	le.consumer.inFlight--
 	q.consumers.update(le.consumer)
 	return le, pass

@@ -31,6 +31,7 @@ type side struct {
 	pauses    pauses
 	consumers consumers
 	leases    leaseTable
+	work      work                 // of consumers, by fairness key
 	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
 	more      bool                 // the step left something to be done at once
 }

@@ -12,6 +12,7 @@ type Gauges struct {
 	Depth int64 // all messages: pending, delayed and in flight
 	Bytes int64 // payloads and headers of all messages
 	queue.Moment
+	Noise queue.NoiseView
 }
 
 // gaugeSpecs lists the gauges per queue.
@@ -27,11 +28,19 @@ var gaugeSpecs = []struct {
 	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{desc("consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
 	{desc("flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
+	{flowDesc("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes; 0 where there is only one."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
+	{flowDesc("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
+	{flowDesc("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
 }
 
 // parkedDesc is the gauge of what gates hold back, by the kind of gate.
 var parkedDesc = desc("parked",
 	"Messages that a pause, a gate or the order of their key holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+
+// flowDesc describes a gauge of the flows of a queue.
+func flowDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("fila_"+name, help, []string{labelQueue}, nil)
+}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("fila_queue_"+name, help, append([]string{labelQueue}, labels...), nil)

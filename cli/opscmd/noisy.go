@@ -1,0 +1,67 @@
+package opscmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newNoisyCommand(env *command.Env) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "noisy QUEUE",
+		Short: "Show which flows of a queue keep its consumers busy, and who waits",
+		Long: `Show which flows of a queue keep its consumers busy, and which of the others have
+waited longest. A flow is noisy if it has more than a tenth of the messages in
+flight, and at least 30, or more than a tenth of the time for which consumers have
+worked in the last one to two minutes (BUSY), for at least 30 messages; where it is
+not the only flow. WAIT is since the first message of a flow became ready: flows of
+which a gate, a pause or their order holds everything back are not listed.`,
+		Example: `  fila noisy orders
+  fila noisy orders --json | jq -r '.noisy[].key'`,
+		PreRunE: func(*cobra.Command, []string) error {
+			if limit < 0 || limit > wire.MaxNoisyLimit {
+				return command.UsageError("--limit %d: allowed are 0 to %d", limit, wire.MaxNoisyLimit)
+			}
+			return nil
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.NoisyReply, error) {
+			return s.Noisy(ctx, args[0], limit)
+		}, showNoisy),
+	}
+	cmd.Flags().IntVar(&limit, "limit", wire.DefaultNoisyLimit, "show at most so many flows that wait, those that have waited longest")
+	return cmd
+}
+
+func showNoisy(reply client.NoisyReply, _ []string) string {
+	head := "no flow of queue " + reply.Queue + " is noisy\n"
+	if len(reply.Noisy) > 0 {
+		t := terminal.NewTable("NOISY", "IN FLIGHT", "BUSY", "ENDED", "READY")
+		for i := range reply.Noisy {
+			n := &reply.Noisy[i]
+			t.Row(terminal.Clean(n.Key), withShare(fmt.Sprint(n.InFlight), n.InFlightShare), withShare(terminal.Age(n.BusyMs), n.BusyShare), n.Ended, n.Pending)
+		}
+		head = t.String()
+	}
+	quiet := fmt.Sprintf("%s of other flows ready", terminal.Plural(reply.QuietPending, "message"))
+	if reply.QuietPending > 0 {
+		quiet += ", the longest wait " + terminal.Age(reply.QuietOldestAgeMs)
+	}
+	if len(reply.Waiting) == 0 {
+		return terminal.Sections(head, quiet+"\n")
+	}
+	t := terminal.NewTable("WAITS", "READY", "WAIT")
+	for i := range reply.Waiting {
+		w := &reply.Waiting[i]
+		t.Row(terminal.Clean(w.Key), w.Pending, terminal.Age(w.WaitMs))
+	}
+	return terminal.Sections(head, quiet+"\n", t.String())
+}
+
+func withShare(n string, share float64) string { return fmt.Sprintf("%s (%.0f%%)", n, 100*share) }

@@ -1,0 +1,35 @@
+package opscmd
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/cli/clitest"
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/wire"
+)
+
+func TestNoisy(t *testing.T) {
+	f := clitest.StartFake(t)
+	reply := wire.NoisyReply{
+		Queue: "orders", InFlight: 64, BusyMs: 90_000,
+		Noisy:        []wire.NoisyFlow{{Key: "acme\x1b[2J", InFlight: 60, InFlightShare: 0.9375, BusyMs: 81_000, BusyShare: 0.9, Ended: 812, Pending: 12_000}},
+		QuietPending: 21, QuietOldestAgeMs: 12_345,
+		Waiting: []wire.WaitingFlow{{Key: "globex", Pending: 20, WaitMs: 12_345}, {Key: "initech", Pending: 1, WaitMs: 900}},
+	}
+	clitest.Shows(f, program, "noisy orders --limit 2", "fila.admin.noisy.orders", reply,
+		"NOISY     IN FLIGHT  BUSY         ENDED  READY",
+		"acme?[2J  60 (94%)   1m21s (90%)  812    12000",
+		"",
+		"21 messages of other flows ready, the longest wait 12.3s",
+		"",
+		"WAITS    READY  WAIT",
+		"globex   20     12.3s",
+		"initech  1      900ms",
+	)
+	require.JSONEq(t, `{"limit":2}`, string(f.Next().Data))
+	clitest.Shows(f, program, "noisy orders", "fila.admin.noisy.orders", wire.NoisyReply{Queue: "orders"},
+		"no flow of queue orders is noisy", "", "0 messages of other flows ready")
+	clitest.Complains(t, program.RunAt(t, "noisy", "orders", "--limit", "-1"), command.ExitUsage, "--limit -1")
+}

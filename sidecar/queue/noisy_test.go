@@ -1,0 +1,129 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/throttle"
+)
+
+// work has n messages of a key be delivered and acked after a time, one after the other.
+func work(r *rig, key string, n int, each time.Duration) {
+	r.T.Helper()
+	for range n {
+		r.Enqueue(key, nil)
+		d := r.One()
+		r.Pass(each)
+		r.Finished(d)
+	}
+}
+
+func noisyKeys(v queue.NoiseView) []string {
+	var keys []string
+	for _, n := range v.Noisy {
+		keys = append(keys, n.Key)
+	}
+	return keys
+}
+
+// A flow with more than a tenth of what is in flight is noisy from 30 messages on, where
+// it is not the only one; the others are quiet.
+func TestNoisyInFlight(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 29, 0)
+	for range 40 {
+		r.Enqueue("loud", nil)
+	}
+	r.Step()
+	r.Enqueue("quiet", nil)
+	r.Pass(time.Second)
+	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now).Noisy, "29 are few")
+	r.Consume(queue.Main, "v", 1, 0)
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.Equal(t, []queue.NoisyFlow{{Key: "loud", InFlight: 30, Pending: 10}}, v.Noisy)
+	require.EqualValues(t, 30, v.InFlight)
+	require.EqualValues(t, 1, v.QuietPending)
+	require.EqualValues(t, time.Second, v.QuietOldest)
+	require.Equal(t, []queue.WaitingFlow{{Key: "quiet", Pending: 1, Wait: int64(time.Second)}}, v.Waiting)
+	require.Empty(t, r.M.Noise(queue.Main, 0, r.Now).Waiting)
+	require.Empty(t, r.M.Noise(queue.Dead, 5, r.Now))
+
+	one := newRig(t, nil)
+	one.Consume(queue.Main, "w", 100, 0)
+	for range 40 {
+		one.Enqueue("loud", nil)
+	}
+	one.Step()
+	require.Empty(t, one.M.Noise(queue.Main, 5, one.Now).Noisy, "it disturbs nobody")
+}
+
+// A flow with more than a tenth of the time of consumers is noisy, for as long as that is
+// lately, though it has nothing in the queue in between.
+func TestNoisyByTime(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	for i := range 20 {
+		work(r, fmt.Sprint("q", i), 1, 100*time.Millisecond)
+	}
+	work(r, "loud", 29, 100*time.Millisecond)
+	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now).Noisy)
+	work(r, "loud", 1, 100*time.Millisecond)
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.Equal(t, []queue.NoisyFlow{{Key: "loud", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
+	require.EqualValues(t, 5*time.Second, v.Took)
+
+	r.Pass(time.Minute)
+	require.Equal(t, v.Noisy, r.M.Noise(queue.Main, 5, r.Now).Noisy, "the window before counts")
+	work(r, "q1", 1, time.Millisecond)
+	require.Equal(t, v.Noisy, r.M.Noise(queue.Main, 5, r.Now).Noisy)
+	r.Pass(2 * time.Minute)
+	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now))
+	work(r, "q1", 1, time.Millisecond)
+	require.EqualValues(t, time.Millisecond, r.M.Noise(queue.Main, 5, r.Now).Took, "what was is forgotten")
+}
+
+// Among many more keys than are counted one by one those with a large part are found.
+func TestNoisyAmongMany(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	for i := range 2000 {
+		work(r, fmt.Sprint("tenant-", i), 1, time.Millisecond)
+		if i%4 == 0 {
+			work(r, "loud", 1, 2*time.Millisecond)
+			work(r, "louder", 1, 3*time.Millisecond)
+		}
+	}
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.Equal(t, []string{"louder", "loud"}, noisyKeys(v))
+	require.InDelta(t, 1500e6, v.Noisy[0].Took, 50e6)
+	require.InDelta(t, 1000e6, v.Noisy[1].Took, 50e6)
+}
+
+// What gates and pauses hold back does not wait for others, and what nobody received has
+// taken no time.
+func TestQuietAreThoseThatCouldGo(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 1, 0)
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.Gated("a", "x")
+	d := r.One()
+	r.Gated("b", "x")
+	r.Consume(queue.Main, "v", 1, 0)
+	r.Pass(time.Second)
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.Zero(t, v.QuietPending)
+	require.Zero(t, v.QuietOldest)
+	require.Empty(t, v.Waiting)
+	r.Ack(d, nobody, "")
+	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Took)
+	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
+	r.Enqueue("c", nil)
+	r.Pass(time.Second)
+	v = r.M.Noise(queue.Main, 5, r.Now)
+	require.Zero(t, v.QuietPending)
+	require.Zero(t, v.QuietOldest)
+}
