@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/store"
 )
 
@@ -17,7 +18,7 @@ type Recovery struct {
 
 // recovered is what can be put in its place only when all messages have come.
 type recovered struct {
-	late   []uint64 // messages that waited for their time or their retry, which wait behind the others
+	late   container.Timers // messages whose time, or retry, has come: they take their places by that time
 	leased []recoveredLease
 }
 
@@ -29,8 +30,32 @@ type recoveredLease struct {
 // Recover begins a recovery.
 func (m *Queue) Recover() *Recovery {
 	r := &Recovery{m: m}
+	for i := range r.sides {
+		r.sides[i].late = container.NewTimers(everyTimer)
+	}
 	m.out = &r.effects
 	return r
+}
+
+// everyTimer counts.
+func everyTimer(container.Timer) bool { return true }
+
+// later puts message seq, which was to be ready at a time, where it belongs: it waits on, or
+// comes behind the messages that were ready before.
+func (r *recovered) later(q *side, seq uint64, s *slot, now int64) {
+	if s.readyAt > now {
+		q.wait(seq, s, now)
+		return
+	}
+	r.late.Add(s.readyAt, seq)
+}
+
+// until has those of them wait whose time came before at.
+func (r *recovered) until(q *side, at int64) {
+	for next, ok := r.late.Next(); ok && next.At < at; next, ok = r.late.Next() {
+		r.late.Pop()
+		q.pend(next.ID, q.slots.Get(next.ID))
+	}
 }
 
 func (r *Recovery) side(id store.QueueID) *side {
@@ -59,8 +84,11 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	// What was never delayed is ready, also when the clock has been set back.
 	ready := func() {
 		if delayed {
-			rest.late = append(rest.late, m.Seq)
+			rest.later(q, m.Seq, s, now)
 		} else {
+			if !q.order.on { // who owns a key is known when all have come
+				rest.until(q, s.readyAt)
+			}
 			q.pend(m.Seq, s)
 		}
 	}
@@ -80,7 +108,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 		if q.order.on && !q.order.skip {
 			q.recoverOwner(m.Seq, s) // it keeps its place while it waits for its retry
 		}
-		rest.late = append(rest.late, m.Seq)
+		rest.later(q, m.Seq, s, now)
 	}
 }
 
@@ -106,8 +134,7 @@ func (q *side) recoverOwner(seq uint64, s *slot) {
 	}
 }
 
-// Done files leases in the order of their deadlines, and what waited for a time behind the
-// other messages, in the order of these times.
+// Done files leases in the order of their deadlines, and what is left that waited for a time.
 func (r *Recovery) Done(now int64) {
 	for i := range r.sides {
 		q, rest := &r.m.sides[i], &r.sides[i]
@@ -115,12 +142,7 @@ func (r *Recovery) Done(now int64) {
 		for _, le := range rest.leased {
 			q.recoverLease(le)
 		}
-		slices.SortFunc(rest.late, func(a, b uint64) int {
-			return cmp.Or(cmp.Compare(q.slots.Get(a).readyAt, q.slots.Get(b).readyAt), cmp.Compare(a, b))
-		})
-		for _, seq := range rest.late {
-			q.wait(seq, q.slots.Get(seq), now)
-		}
+		rest.until(q, now+1)
 	}
 	if counts := r.m.perKey; counts != nil {
 		r.m.perKey = nil

@@ -255,3 +255,23 @@ func TestStrictOrderOverARestart(t *testing.T) {
 	require.Equal(t, a2, r.One().ID)
 	check(r)
 }
+
+// TestRecoveryKeepsThePlaceOfWhatWasDelayed: by the time at which its delay ended, as if
+// nothing had happened.
+func TestRecoveryKeepsThePlaceOfWhatWasDelayed(t *testing.T) {
+	for _, restarts := range []int{0, 1, 2} {
+		r := newRig(t, nil)
+		first := r.Enqueue("a", nil)
+		delayed := r.Enqueue("a", func(m *store.Message) { m.NotBefore, m.Delayed = r.Now+2e9, true })
+		r.Pass(time.Second)
+		second := r.Enqueue("a", nil)
+		r.Pass(2 * time.Second)
+		last := r.Enqueue("a", nil)
+		r.Commit()
+		for range restarts {
+			r.Restart(true, time.Second)
+		}
+		r.Consume(queue.Main, "w", 1, 0)
+		require.Equal(t, []store.ID{first, second, delayed, last}, delivered(r), "%d restarts", restarts)
+	}
+}
