@@ -143,10 +143,15 @@ func (g *Gate) hold(cost int64) {
 }
 
 // ready is admit for the reservation that holds the gate: something is in its
-// way only if limits have been lowered since. A bucket has been paid. It needs
-// g.mu.
+// way only if limits have been lowered since, or if a message that went before has
+// cost so much more than was taken for it that the bucket owes it. It needs g.mu.
 func (g *Gate) ready(v instant) (Kind, uint64) {
 	g.settle(v)
+	if b := g.mu.bucket; b != nil {
+		if need := min(g.mu.held, b.burst) - g.mu.held; b.tokens < need {
+			return ByRate, b.until(need)
+		}
+	}
 	if c := g.mu.limits.Concurrency; c != 0 && g.mu.inFlight > c {
 		return ByInFlight, forever
 	}

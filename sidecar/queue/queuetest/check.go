@@ -268,9 +268,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				t := n.tally(queue.Main)
 				t.Messages--
 				t.Bytes -= m.size
-				m.place, m.own = waiting, true
-				m.back++
-				n.sides[queue.Dead].fair.putBack(m.key, m.cost)
+				n.stays(m)
 			}
 		})
 	}

@@ -371,13 +371,7 @@ func (s *Sim) decide(n *node, letters []queue.Letter, of func() fate) {
 	}
 	n.tell(queue.Dead, c, func() {
 		for _, m := range staying {
-			m.place = waiting
-			if m.ready > n.Now {
-				continue
-			}
-			m.ready, m.own = 0, true // at the head, also of older ones that were not picked
-			m.back++
-			n.sides[queue.Dead].fair.putBack(m.key, m.cost)
+			n.stays(m)
 		}
 		for _, m := range removed {
 			n.tally(queue.Dead).Removed++
@@ -465,6 +459,18 @@ func (n *node) weighed(side queue.Side, key string, weight uint32) {
 	}
 	delete(book.overrides, key)
 	book.fair.weigh(key, int64(book.latest[key]))
+}
+
+// stays puts a dead letter back that was picked: to the head, also of older ones that were
+// not picked, unless it waits for its time.
+func (n *node) stays(m *message) {
+	m.place = waiting
+	if m.ready > n.Now {
+		return
+	}
+	m.ready, m.own = 0, true
+	m.back++
+	n.sides[queue.Dead].fair.putBack(m.key, m.cost)
 }
 
 // picked expects those of the named dead letters that wait.
