@@ -314,7 +314,7 @@ func (t stalls) during(held []Hold, since, now int64) []Hold {
 			at = len(held)
 			held = append(held, Hold{Kind: s.kind.String(), Place: s.place, Key: s.key})
 		}
-		held[at].For += d
+		held[at].For = min(held[at].For+d, now-since) // stretches overlap where the clock was set back
 	}
 	return held
 }
