@@ -52,6 +52,7 @@ type message struct {
 	ready   int64  // until when it is delayed; 0: it is ready, for good
 
 	attempts uint32
+	redriven bool // it is behind others that were enqueued later
 	own      bool // it has a delay of its own, or came back by a redrive
 	failed   bool // an attempt has failed
 	back     int  // how often nobody received it
@@ -610,7 +611,7 @@ func (n *node) overtakes(m, o *message) string {
 	switch {
 	case m.priority <= o.priority:
 		return "an older message of the same gates waits"
-	case n.reordered || n.s.back || reserved(m) && !reserved(o):
+	case n.reordered || n.s.back || m.redriven || o.redriven || reserved(m) && !reserved(o):
 		return ""
 	case m.enqueued-o.enqueued > int64(m.priority-o.priority)*set.PriorityAgeMs*1e6:
 		return "a message that has waited for so long that it counts more waits"

@@ -263,6 +263,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				m.attempts, m.ready, m.back, m.hurried = 0, 0, 0, hurry{}
 				m.key, m.keys, m.weight = mv.To.Key, slices.Clone(mv.To.ThrottleKeys), mv.To.Weight
 				m.own, m.failed, m.exempt, m.least = true, false, false, 0
+				m.redriven = true
 				n.arrive(m, queue.Main, mv.To.Seq)
 			default:
 				t := n.tally(queue.Main)

@@ -164,6 +164,7 @@ func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state 
 	s := n.s
 	m.key, m.keys, m.circuit, m.weight = msg.Key, slices.Clone(msg.ThrottleKeys), msg.CircuitKey, msg.Weight
 	m.priority = msg.Priority
+	m.redriven = m.redriven || m.side == queue.Dead && side == queue.Main
 	slices.Sort(m.keys)
 	m.attempts, m.expires, m.submitted, m.pass, m.back = state.Attempts, msg.ExpiresAt, true, 0, 0
 	m.failed = m.attempts > 0
