@@ -95,10 +95,10 @@ func TestFlippedBytes(t *testing.T) {
 				if strings.HasPrefix(ce.Part, "state") && m.State == nil {
 					want.State = nil // with a broken key nobody knows whose it was
 				}
-				if strings.HasPrefix(ce.Part, "history") && m.History == nil {
-					want.History = nil // in the same way
+				if (strings.HasPrefix(ce.Part, "history") || strings.HasPrefix(ce.Part, "bitmap")) && m.History == nil {
+					want.History = nil // in the same way; and what has one is known of messages whose segment can be read as a whole
 				}
-				require.Equal(t, want, m, "offset %d", at)
+				require.Equal(t, want, m, "offset %d: %v", at, err)
 			}
 		case at >= 2*4096: // without its newer meta page the file is one commit older
 			right++
