@@ -90,10 +90,31 @@ type reach int
 const (
 	reached reach = iota // the bucket, all the time
 	frozen               // the bucket, by those that were not frozen, which may be for more than 10 s
-	away                 // for a while nobody
-	parted               // for a while some did not, while others did
+	parted               // for a while one did not, while the others did
+	away                 // for a while nobody, and then one before the others
+	torn                 // for a while nobody, or some, and then one before the others
 	started              // for a while nobody, and one has started then
 )
+
+// bounds is what three filas may admit: at a rate, beyond it at once, and at a time in
+// flight. Those that reach the bucket have the whole rate, each of the others its third:
+// this is the time D of docs/shared.md, as long as it may be.
+func (r reach) bounds() (rate, beyond float64, places int) {
+	rate, burst, places := float64(limitRate), float64(limitBurst), limitPlaces
+	switch r {
+	case frozen: // it comes back with permits that others have taken
+		places *= 2
+	case parted: // one goes on with its part while the others divide all
+		burst, rate, places = 2*burst, rate*(1+1.0/3), 2*places
+	case away: // two go on with their parts while one has all
+		burst, rate = 2*burst, rate*(1+2.0/3)
+	case torn:
+		burst, rate, places = 2*burst, rate*(1+2.0/3), 2*places
+	case started: // it divides by none, while another one has all and one goes on with its part
+		burst, rate, places = 3*burst, rate*(2+1.0/3), 2*places
+	}
+	return rate, burst + rate*limitSlack.Seconds(), places
+}
 
 // check says whether what came since the last time keeps the bounds of docs/shared.md,
 // and how many messages those were.
@@ -108,18 +129,8 @@ func (a *admissions) check(t testing.TB, r reach, when string) int {
 		slices.SortFunc(all[key], func(a, b admission) int { return a.from.Compare(b.from) })
 		n += len(all[key])
 	}
-	rate, burst, places := float64(limitRate), float64(limitBurst), limitPlaces
-	switch r {
-	case frozen: // it comes back with permits that others have taken
-		places *= 2
-	case away:
-		burst *= 2
-	case parted: // of three filas one goes on with its part while the others divide all
-		burst, rate, places = 2*burst, rate*(1+1.0/3), 2*places
-	case started: // it divides by none, while the others go on with their parts
-		burst, rate, places = 3*burst, rate*(1+2.0/3), 2*places
-	}
-	require.LessOrEqual(t, fullest(all["rate"], rate), burst+rate*limitSlack.Seconds(), "%s: the rate", when)
+	rate, beyond, places := r.bounds()
+	require.LessOrEqual(t, fullest(all["rate"], rate), beyond, "%s: the rate", when)
 	for i, x := range all["window"] {
 		if i >= limitInWindow {
 			require.GreaterOrEqual(t, x.from.Sub(all["window"][i-limitInWindow].from), limitWindow, "%s: the window, admission %d", when, i)
@@ -179,6 +190,21 @@ func TestAdmissions(t *testing.T) {
 	require.Equal(t, 3, most(at(0, 50, 99)))
 	require.Equal(t, 1, most(at(0, 100, 200)))
 	require.Zero(t, most(nil))
+
+	// One fila reaches the bucket 1.5 s before the two others.
+	late := at(0, 0, 0, 0, 0)
+	for ms := range 1500 {
+		if ms%100 == 50 {
+			late = append(late, at(ms, ms)...)
+		}
+		if ms%33 == 0 {
+			late = append(late, at(ms)...)
+		}
+	}
+	for r, ok := range map[reach]bool{reached: false, parted: false, away: true, torn: true, started: true} {
+		rate, beyond, _ := r.bounds()
+		require.Equal(t, ok, fullest(late, rate) <= beyond, "%d", r)
+	}
 }
 
 // limit publishes a message behind a limit.

@@ -352,7 +352,7 @@ func TestFleetOutlivesServers(t *testing.T) {
 			d.busy(d.upTo(time.Second))
 			c.Restart(i)
 		}},
-		{"the bucket's leader is frozen", parted, func() {
+		{"the bucket's leader is frozen", torn, func() {
 			i := c.Leader(gatesStream)
 			c.Freeze(i)
 			d.busyUntil(led, "nobody leads the bucket")
@@ -365,7 +365,7 @@ func TestFleetOutlivesServers(t *testing.T) {
 		}},
 		{"a fila is killed", reached, d.killFila},
 		{"a fila is frozen", frozen, d.freezeFila},
-		{"the bucket's leader is frozen for a moment", parted, func() {
+		{"the bucket's leader is frozen for a moment", torn, func() {
 			i := c.Leader(gatesStream)
 			c.Freeze(i)
 			d.busy(d.upTo(3 * time.Second))
