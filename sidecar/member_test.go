@@ -3,9 +3,9 @@ package sidecar
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -404,8 +404,11 @@ func TestAFullLog(t *testing.T) {
 	queue := c.inEachShard("")[0]
 	work, _ := c.consumer("w", queue, `{"consumer":"w","max_in_flight":100}`)
 	const n = 20
+	chance := rand.NewChaCha8([32]byte{})
 	for range n {
-		c.put(queue, strings.Repeat("x", 32<<10))
+		body := make([]byte, 32<<10) // which cannot be packed: what the log has left takes some records
+		_, _ = chance.Read(body)     // it never fails
+		c.put(queue, string(body))
 	}
 	js := c.js()
 	require.NoError(t, js.DeleteStream(t.Context(), "OBJ_FILA_test_SNAP")) // the log is not cut

@@ -475,7 +475,7 @@ func TestLogFullOfLargeRecords(t *testing.T) {
 	}
 	mustSnapshot(t, a)
 	for range 7 {
-		require.NoError(t, put(s, "k", strings.Repeat("v", 100<<10)))
+		require.NoError(t, put(s, "k", noise(100<<10)))
 	}
 	require.Eventually(t, func() bool {
 		st, err := a.j.state(t.Context())
