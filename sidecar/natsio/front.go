@@ -148,13 +148,13 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 			ending[sub] = closed
 		}
 	}
-	done := make(chan struct{})
+	done, conn := make(chan struct{}), f.Conn
 	go func() {
 		defer close(done)
 		if len(ending) == 0 {
 			return
 		}
-		complete := f.Flush() == nil // what the server has sent has arrived
+		complete := flush(context.Background(), conn) == nil // what the server has sent has arrived
 		for sub, closed := range ending {
 			handled(sub, closed, complete)
 		}
