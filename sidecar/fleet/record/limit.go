@@ -82,6 +82,7 @@ type Level struct {
 	Used   bool   // the rest says something
 	Tokens int64  // in the bucket at time At, in thousandths; negative: debt
 	At     int64  // of Tokens; never goes back
+	Rest   int64  // of the time up to At, what has not brought a thousandth yet (ns)
 	Slots  []Slot // of the window that are leased, oldest first
 }
 
@@ -441,17 +442,13 @@ func (v *Level) settle(env LimitEnv) {
 		v.Used, v.Tokens, v.At = true, burst, env.Now
 	}
 	if gone := env.Now - v.At; gone > 0 && burst > 0 {
-		sure := min(gone, env.Since+int64(ClockSpread))
+		sure := min(gone, env.Since+int64(ClockSpread)) + min(v.Rest, env.Limits.Rate.Takes(1))
 		more := env.Limits.Rate.Gives(sure)
 		v.Tokens += more
-		if sure < gone {
-			v.At = env.Now
-		} else {
-			v.At += env.Limits.Rate.Takes(more) // what is left of a thousandth comes later
-		}
+		v.At, v.Rest = env.Now, max(0, sure-env.Limits.Rate.Takes(more))
 	}
 	if v.Tokens >= burst {
-		v.Tokens, v.At = burst, max(v.At, env.Now)
+		v.Tokens, v.At, v.Rest = burst, max(v.At, env.Now), 0
 	}
 	end := env.Now - env.Limits.Window - int64(ChunkLife+ClockSpread)
 	i := 0
@@ -495,6 +492,7 @@ type encodedLimit struct {
 	Used   bool                   `json:"used,omitempty"`
 	Tokens int64                  `json:"tokens,omitempty"`
 	At     int64                  `json:"at,omitempty"`
+	Rest   int64                  `json:"rest,omitempty"`
 	Slots  []Slot                 `json:"slots,omitempty"`
 	// Limits are the cost and the time of the rate, burst, limit, window (ns) and
 	// concurrency.
@@ -514,7 +512,7 @@ type encodedUser struct {
 
 // Encode returns the record's form in the bucket.
 func (l *Limit) Encode() []byte {
-	e := encodedLimit{V: Version, Owner: l.Owner, Used: l.Used, Tokens: l.Tokens, At: l.At, Slots: l.Slots}
+	e := encodedLimit{V: Version, Owner: l.Owner, Used: l.Used, Tokens: l.Tokens, At: l.At, Rest: l.Rest, Slots: l.Slots}
 	e.Users = make(map[string]encodedUser, len(l.Users))
 	for name, u := range l.Users {
 		e.Users[name] = encodedUser(u)
@@ -544,7 +542,7 @@ func DecodeLimit(data []byte) (Limit, error) {
 		return Limit{}, fmt.Errorf("%w: %d", ErrVersion, e.V)
 	}
 	l := Limit{Owner: e.Owner, Users: make(map[string]User, len(e.Users))}
-	l.Level = Level{Used: e.Used, Tokens: e.Tokens, At: e.At, Slots: e.Slots}
+	l.Level = Level{Used: e.Used, Tokens: e.Tokens, At: e.At, Rest: e.Rest, Slots: e.Slots}
 	for name, u := range e.Users {
 		if len(name) > maxInstance || u.Given < 0 || u.Leased < 0 || u.Permits < 0 || u.Permits > throttle.MaxConcurrency {
 			return Limit{}, fmt.Errorf("user %q is out of range", name)
@@ -564,7 +562,7 @@ func DecodeLimit(data []byte) (Limit, error) {
 		}}
 	}
 	switch _, known := e.Users[e.Owner]; {
-	case e.V < 1, e.Tokens > throttle.MaxBurst, e.Tokens < -throttle.MaxBurst, e.At < 0, len(e.Slots) > maxSlots, len(e.LimitsBy) > maxInstance, (l.Terms.By == "") != (len(e.Limits) == 0), l.Terms.Limits.Validate() != nil:
+	case e.V < 1, e.Tokens > throttle.MaxBurst, e.Tokens < -throttle.MaxBurst, e.At < 0, e.Rest < 0, len(e.Slots) > maxSlots, len(e.LimitsBy) > maxInstance, (l.Terms.By == "") != (len(e.Limits) == 0), l.Terms.Limits.Validate() != nil:
 		return Limit{}, errors.New("a field is out of its range")
 	case e.Owner != "" && !known:
 		return Limit{}, fmt.Errorf("owner %q does not use it", e.Owner)
