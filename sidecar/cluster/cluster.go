@@ -51,6 +51,8 @@ type Store interface {
 	Owns(d time.Duration) bool
 	// Resign writes the last record of the epoch.
 	Resign(ctx context.Context, to string) error
+	// SetFormat says which format of records all nodes read, replog.Format or less.
+	SetFormat(format int)
 	// Failed is closed when the store has ended by itself, for the reason Err.
 	Failed() <-chan struct{}
 	Err() error
@@ -174,6 +176,7 @@ type Cluster struct {
 		draining bool
 		leaving  bool
 		looked   int64           // at members and balance
+		format   int             // of records, that all members read
 		told     int64           // when the last news was told
 		news     bool            // something has changed that others should know at once
 		moving   *ownership.Move // that was told
@@ -199,7 +202,7 @@ func New(o Options) (*Cluster, error) {
 		stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.mu.news = true
+	c.mu.news, c.mu.format = true, replog.Format
 	c.mu.members, c.mu.mover = ownership.NewMembers(o.Node, c.self), ownership.NewMover(o.Node)
 	return c, nil
 }
@@ -463,10 +466,16 @@ func (c *Cluster) changed(p *place, before ownership.State) {
 // look lets time pass for the members, and begins the next handover. mu is held.
 func (c *Cluster) look(now int64) []ownership.Change {
 	changes := c.mu.members.Tick(now)
+	if format := c.mu.members.Format(replog.Format); format != c.mu.format {
+		c.mu.format = format
+		c.Log.Info("the nodes of the cluster read another format of records than before", "format", format, "newest", replog.Format)
+	}
 	here := ownership.Here{Owned: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
 	for _, p := range c.mu.places {
 		seen := p.machine.Over()
-		if p.store == nil {
+		if p.store != nil {
+			p.store.SetFormat(c.mu.format)
+		} else {
 			seen = ownership.Seen{Owner: p.replica.Seen().Owner}
 		}
 		p.rank = c.mu.members.Rank(now, p.number, seen.Owner)

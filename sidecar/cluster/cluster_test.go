@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/cluster/ownership"
+	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
 )
 
@@ -130,6 +131,38 @@ func TestAHandoverWaitsForNoTurn(t *testing.T) {
 			require.Equal(t, r.logs[0].left, r.logs[0].begun)
 			r.pass(5 * time.Second)
 		}
+	})
+}
+
+// While a node of a version is there that reads an older format, owners write that one.
+func TestOwnersWriteTheLowestFormat(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, r *rig) {
+		a := r.start("a")
+		r.until(3*time.Second, "served", r.served)
+		format := func() (all []int32) {
+			a.set(func() {
+				for _, st := range a.runs {
+					all = append(all, st.format.Load())
+				}
+			})
+			return all
+		}
+		require.Equal(t, []int32{replog.Format, replog.Format}, format())
+		older := encode(map[string]any{"node": "old", "incarnation": "x", "version": "v0"}) // of before formats were told
+		for range 5 {
+			require.NoError(t, a.Conn.Publish(a.subjects.members(), older))
+			r.pass(time.Second)
+			require.Equal(t, []int32{1, 1}, format())
+		}
+		r.pass(8 * time.Second)
+		require.Equal(t, []int32{1, 1}, format(), "it may be back")
+		r.pass(4 * time.Second)
+		require.Equal(t, []int32{replog.Format, replog.Format}, format(), "it is gone")
+
+		require.NoError(t, a.Conn.Publish(a.subjects.members(), older))
+		r.until(time.Second, "heard", func() bool { return format()[0] == 1 })
+		require.NoError(t, a.Conn.Publish(a.subjects.members(), encode(map[string]any{"node": "old", "incarnation": "y", "version": "v9", "format": replog.Format + 1})))
+		r.until(time.Second, "it is upgraded", func() bool { return format()[0] == replog.Format })
 	})
 }
 

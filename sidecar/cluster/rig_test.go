@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -336,6 +337,7 @@ func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 type fakeStore struct {
 	f      *fakeReplica
 	epoch  uint64
+	format atomic.Int32
 	mu     sync.Mutex
 	acked  time.Time
 	err    error
@@ -345,6 +347,7 @@ type fakeStore struct {
 }
 
 func (s *fakeStore) Epoch() uint64           { return s.epoch }
+func (s *fakeStore) SetFormat(format int)    { s.format.Store(int32(format)) }
 func (s *fakeStore) Failed() <-chan struct{} { return s.failed }
 
 func (s *fakeStore) Owns(d time.Duration) bool {

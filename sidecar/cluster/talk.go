@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/cluster/ownership"
+	"github.com/filaq/fila/store/replog"
 )
 
 // subjects are those between the nodes of one cluster.
@@ -129,7 +130,7 @@ func (c *Cluster) onNews(m *nats.Msg) {
 func (c *Cluster) tell(left bool) {
 	c.mu.Lock()
 	news := ownership.News{
-		Node: c.Node, Incarnation: c.self, Version: c.Version, SinceMs: c.began.UnixMilli(), UpMs: time.Since(c.began).Milliseconds(),
+		Node: c.Node, Incarnation: c.self, Version: c.Version, Format: replog.Format, SinceMs: c.began.UnixMilli(), UpMs: time.Since(c.began).Milliseconds(),
 		Draining: c.mu.draining, Leaving: c.mu.leaving, Left: left, Moving: c.mu.moving, Pins: c.mu.members.Pins(),
 	}
 	for _, p := range c.mu.places {

@@ -36,6 +36,7 @@ type writer struct {
 	start     time.Time
 	acked     atomic.Int64  // when the newest record that lies in the log was sent, since start
 	lastKnown atomic.Uint64 // last, for others
+	format    atomic.Int32  // see Format
 	room      room
 }
 
@@ -69,6 +70,7 @@ const (
 func newWriter(ctx context.Context, o *Options, j journal, epoch, last uint64, sent time.Time, st state) *writer {
 	w := &writer{o: o, j: j, ctx: ctx, epoch: epoch, n: 1, last: last, created: st.created, start: sent, buf: make([]byte, recordHead), body: make([]byte, recordHead)}
 	w.lastKnown.Store(last)
+	w.format.Store(Format)
 	w.room.set(st)
 	return w
 }
@@ -79,11 +81,13 @@ func (w *writer) Append(batches []*store.Batch) ([]byte, error) {
 	defer w.mu.Unlock()
 	h := head{kind: kindCommit}
 	w.buf = appendBatches(w.buf[:recordHead], batches)
-	if packed, ok := pack(w.body[:recordHead], w.buf[recordHead:]); ok {
-		h.packed = true
-		w.buf, w.body = packed, w.buf
-	} else {
-		w.body = packed
+	if w.format.Load() >= 2 {
+		packed, ok := pack(w.body[:recordHead], w.buf[recordHead:])
+		if h.packed = ok; ok {
+			w.buf, w.body = packed, w.buf
+		} else {
+			w.body = packed
+		}
 	}
 	var err error
 	if len(w.buf) <= w.o.recordBytes {

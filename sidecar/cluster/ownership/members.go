@@ -23,8 +23,9 @@ type News struct {
 	Node        string      `json:"node"`
 	Incarnation string      `json:"incarnation"` // of the process
 	Version     string      `json:"version"`
-	SinceMs     int64       `json:"since_ms"` // Unix time of its start
-	UpMs        int64       `json:"up_ms"`    // since then, by a clock that is not set
+	Format      int         `json:"format,omitempty"` // of records that it reads, and of all before; left out: 1
+	SinceMs     int64       `json:"since_ms"`         // Unix time of its start
+	UpMs        int64       `json:"up_ms"`            // since then, by a clock that is not set
 	Draining    bool        `json:"draining,omitempty"`
 	Leaving     bool        `json:"leaving,omitempty"` // it ends
 	Left        bool        `json:"left,omitempty"`    // the last that is heard of it
@@ -181,6 +182,15 @@ func (m *Members) List() []*Member {
 
 // Of returns a member, nil if there is none of the name.
 func (m *Members) Of(node string) *Member { return m.all[node] }
+
+// Format is the newest format of records that all members read, this node included, whose
+// newest is own. A member that is silent for a moment counts until it is gone.
+func (m *Members) Format(own int) int {
+	for _, o := range m.all {
+		own = min(own, max(o.Format, 1))
+	}
+	return own
+}
 
 // Fresh reports whether a node has been heard just now.
 func (m *Members) Fresh(now int64, node string) bool {
