@@ -307,7 +307,7 @@ func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 func TestAnEdit(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		r.bury(q, 2, func(int) nats.Header { return nats.Header{"currency": {"XXX"}, "old": {"1"}} })
+		r.bury(q, 2, func(int) nats.Header { return nats.Header{"currency": {"none"}, "old": {"1"}} })
 		var id string
 		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
 			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)

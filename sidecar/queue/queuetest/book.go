@@ -600,7 +600,25 @@ func (n *node) checkOrder(m *message, fail func(string, ...any)) {
 				fail(why, o)
 			}
 		}
+		if o.n > m.n && o.isReady() && o.lane == m.lane && n.passes(o, m) {
+			fail("a younger message that counts more waits", o)
+		}
 	}
+}
+
+// passes reports whether message o, which is younger than m, has to go before it. It leaves
+// aside what waits from another time than its enqueue.
+func (n *node) passes(o, m *message) bool {
+	set := &n.settings
+	for _, m := range []*message{o, m} {
+		if m.own || m.failed || m.redriven || m.exempt || m.back > 0 {
+			return false
+		}
+	}
+	if o.priority <= m.priority || n.reordered || n.s.back || n.ordered() {
+		return false
+	}
+	return o.enqueued-m.enqueued < int64(o.priority-m.priority)*set.PriorityAgeMs*1e6
 }
 
 // overtakes says why message m, which is younger than o, must not go before it; empty: its

@@ -1,0 +1,19 @@
+package shard
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// TestPrioritiesHaveOneBound in the rooms that know of each other only here.
+func TestPrioritiesHaveOneBound(t *testing.T) {
+	require.EqualValues(t, wire.MaxPriority, hooks.MaxPriority)
+	require.EqualValues(t, wire.MaxPriority, store.MaxPriority)
+	require.EqualValues(t, wire.MaxPriority, parsePriority("9"))
+	require.Zero(t, parsePriority("10"))
+}
