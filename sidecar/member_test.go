@@ -297,6 +297,7 @@ func TestClocksOffByAnHour(t *testing.T) {
 	require.Nil(t, c.ack(early, ""))
 	require.Nil(t, c.ack(m, ""))
 	require.EqualValues(t, 1, c.kept(queue).Delayed)
+	c.eventually(func() bool { return c.nodes["b"].serves(0) }, "the owner does not say so")
 	require.Equal(t, before+1, c.status().Shards[0].Epoch)
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -50,7 +49,7 @@ func TestFrozenOwner(t *testing.T) {
 	held := k.next()
 	c.accepted(held, "+WPI")
 
-	procs[first].Signal(t, syscall.SIGSTOP)
+	procs[first].Freeze(t)
 	// All replies to one request, whoever sends them.
 	replies, err := c.nc.SubscribeSync("_INBOX.frozen.*")
 	require.NoError(t, err)
@@ -76,7 +75,7 @@ func TestFrozenOwner(t *testing.T) {
 	require.Equal(t, "meanwhile", string(got.Data))
 	c.accepted(got, "")
 
-	procs[first].Signal(t, syscall.SIGCONT)
+	procs[first].Thaw(t)
 	eventually(t, func() bool {
 		return strings.Contains(procs[first].log.String(), "this node does not own the shard any more")
 	})

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -519,9 +518,9 @@ func (c *troubledCluster) takenOver(queues []string) {
 // freezeOwner stops the owner of some shards as it is.
 func (c *troubledCluster) freezeOwner() []string {
 	i, queues := c.victim()
-	c.procs[i].Signal(c.t, syscall.SIGSTOP)
+	c.procs[i].Freeze(c.t)
 	c.busy(time.Second + c.upTo(8*time.Second))
-	c.procs[i].Signal(c.t, syscall.SIGCONT)
+	c.procs[i].Thaw(c.t)
 	return queues
 }
 
@@ -657,9 +656,9 @@ func TestClusterOutlivesTrouble(t *testing.T) {
 		{"an owner is frozen for a moment, again and again", func() []string {
 			i, queues := c.victim()
 			for range 4 {
-				c.procs[i].Signal(c.t, syscall.SIGSTOP)
+				c.procs[i].Freeze(c.t)
 				c.busy(1500*time.Millisecond + c.upTo(1500*time.Millisecond))
-				c.procs[i].Signal(c.t, syscall.SIGCONT)
+				c.procs[i].Thaw(c.t)
 				c.busy(c.upTo(500 * time.Millisecond))
 			}
 			return queues

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -59,10 +58,10 @@ burst = %d`, limit, limit)})
 	reaches(5)
 	send(1, 5)
 	reaches(10)
-	f.procs[1].Signal(t, syscall.SIGSTOP)
+	f.procs[1].Freeze(t)
 	send(0, 5)
 	reaches(15)
-	f.procs[1].Signal(t, syscall.SIGCONT)
+	f.procs[1].Thaw(t)
 	send(1, 5)
 	send(0, 5)
 	reaches(25)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -271,9 +270,9 @@ func (d *trouble) killFila() {
 // freezeFila stops a fila as it is, for so long that others may take it for dead.
 func (d *trouble) freezeFila() {
 	_, victim := d.anyFila()
-	victim.Signal(d.f.t, syscall.SIGSTOP)
+	victim.Freeze(d.f.t)
 	d.busy(time.Second + d.upTo(12*time.Second))
-	victim.Signal(d.f.t, syscall.SIGCONT)
+	victim.Thaw(d.f.t)
 }
 
 // finish judges all rounds.

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +16,7 @@ func TestFrozenConsumer(t *testing.T) {
 	queue := c.newQueue(m{"visibility_timeout_ms": 500})
 	child := startChild(t, p.URL, queue, unique(t), "10")
 	eventually(t, func() bool { return c.inspect(queue).Consumers == 1 })
-	require.NoError(t, child.cmd.Process.Signal(syscall.SIGSTOP))
+	freeze(t, child.cmd.Process)
 	sent := c.enqueue(queue, "x")
 	k := c.subscribe(queue, unique(t))
 	c.waitInFlight(queue, 1)

@@ -114,16 +114,18 @@ func (c *natsCluster) Restart(i int) {
 	c.start(i)
 }
 
-// Freeze stops server i as it is (SIGSTOP): its connections stay, and nothing answers.
-func (c *natsCluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP, true) }
+// Freeze stops server i as it is: its connections stay, and nothing answers.
+func (c *natsCluster) Freeze(i int) {
+	c.t.Helper()
+	freeze(c.t, c.servers[i].cmd.Process)
+	c.servers[i].frozen = true
+}
 
 // Thaw lets a frozen server go on.
-func (c *natsCluster) Thaw(i int) { c.signal(i, syscall.SIGCONT, false) }
-
-func (c *natsCluster) signal(i int, sig syscall.Signal, frozen bool) {
+func (c *natsCluster) Thaw(i int) {
 	c.t.Helper()
-	require.NoError(c.t, c.servers[i].cmd.Process.Signal(sig))
-	c.servers[i].frozen = frozen
+	require.NoError(c.t, c.servers[i].cmd.Process.Signal(syscall.SIGCONT))
+	c.servers[i].frozen = false
 }
 
 // jetStream is what a server says of JetStream.
