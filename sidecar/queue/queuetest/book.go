@@ -618,8 +618,12 @@ func (n *node) passes(o, m *message) bool {
 	if o.priority <= m.priority || n.reordered || n.s.back || n.ordered() {
 		return false
 	}
-	return o.enqueued-m.enqueued < int64(o.priority-m.priority)*set.PriorityAgeMs*1e6
+	return o.enqueued-m.enqueued < int64(o.priority-m.priority)*set.PriorityAgeMs*1e6-n.apart()
 }
+
+// apart is by how much the time from which a message waits can differ from that of its
+// enqueue, in nanoseconds: of messages of one instant each has one of its own.
+func (n *node) apart() int64 { return int64(len(n.s.all)) }
 
 // overtakes says why message m, which is younger than o, must not go before it; empty: its
 // priority lets it.
@@ -631,7 +635,7 @@ func (n *node) overtakes(m, o *message) string {
 		return "an older message of the same gates waits"
 	case n.reordered || n.s.back || m.redriven || o.redriven || reserved(m) && !reserved(o):
 		return ""
-	case m.enqueued-o.enqueued > int64(m.priority-o.priority)*set.PriorityAgeMs*1e6:
+	case m.enqueued-o.enqueued > int64(m.priority-o.priority)*set.PriorityAgeMs*1e6+n.apart():
 		return "a message that has waited for so long that it counts more waits"
 	}
 	return ""
