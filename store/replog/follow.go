@@ -33,7 +33,7 @@ func (r *Replica) run() {
 			if r.own(); r.isClosed() {
 				return
 			}
-			said = ""
+			said, r.stuck = "", 0
 		default:
 			if said != err.Error() {
 				said = err.Error()

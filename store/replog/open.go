@@ -49,7 +49,7 @@ func (r *Replica) open(ctx context.Context) error {
 	r.seq, r.at, r.parts = r.safe.seq, r.safe.at, nil
 	r.change(func(s *Seen) {
 		s.Epoch, s.Ended, s.Seq, s.At, s.Lag = r.at.epoch, r.at.ended, r.seq, r.o.Now(), st.last-r.seq
-		if st.last < r.stuck {
+		if r.stuck == 0 || st.last < r.stuck {
 			s.Err = nil
 		}
 	})
@@ -81,7 +81,7 @@ func (r *Replica) findFile() (condition, error) {
 	case errors.Is(err, errUnfinished):
 		return missing, errors.Join(r.closeFile(), os.Remove(r.o.Path))
 	case errors.Is(err, store.ErrCorrupt):
-		return missing, errors.Join(r.closeFile(), r.putAside(err))
+		return missing, r.putAside(err)
 	}
 	return whole, err
 }
@@ -170,13 +170,22 @@ func (r *Replica) setFile(bolt *store.Bolt) {
 	r.mu.file = bolt
 }
 
-// openFile opens the file and reads how far it is.
+// openFile opens the file and reads how far it is. After an error it is not open, unless
+// that is errUnfinished.
 func (r *Replica) openFile() error {
 	bolt, err := store.Open(r.o.Path, r.o.Store)
 	if err != nil {
 		return err
 	}
 	r.setFile(bolt)
+	if err = r.opened(bolt); err != nil && !errors.Is(err, errUnfinished) {
+		err = errors.Join(err, r.closeFile())
+	}
+	return err
+}
+
+// opened leaves the note of a file that was opened, and reads how far it is.
+func (r *Replica) opened(bolt *store.Bolt) (err error) {
 	if r.o.boot != "" {
 		if r.unsynced, err = openUnsynced(r.o.Path, r.o.boot, r.o.Now()); err != nil {
 			return err

@@ -111,7 +111,7 @@ func pack(dst, body []byte) (packed []byte, ok bool) {
 
 func unpack(body []byte) ([]byte, error) {
 	n, err := s2.DecodedLen(body)
-	if err == nil && n > maxUnpacked {
+	if err == nil && int64(n) > maxUnpacked {
 		err = fmt.Errorf("%d bytes are packed in it", n)
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ type Replica struct {
 	to        string   // whom the owner asked to follow it, when it resigned last
 	parts     []byte   // of a commit that goes on
 	unwritten int      // records since the file has had its position
-	stuck     uint64   // where it could not go on; beyond that it can
+	stuck     uint64   // where following has failed, beyond that it can go on; 0: nowhere since it was promoted
 
 	ended        chan struct{} // see Ended
 	snapshotting sync.Mutex    // held while a snapshot is made

@@ -44,30 +44,27 @@ func torn(path, boot string) (bool, error) {
 	return err == nil && strings.TrimSpace(string(note)) != boot, err
 }
 
-// openUnsynced leaves the note of a file to which nothing has been written yet.
+// openUnsynced leaves the note of a file to which nothing has been written yet. What it
+// returns with an error is to be closed, too. A note that is there is written again: nobody
+// knows whether it is on the disk.
 func openUnsynced(path, boot string, now time.Time) (*unsynced, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	u := &unsynced{note: noteOf(path), file: f, synced: now}
-	if have, err := os.ReadFile(u.note); err == nil && string(have) == boot+"\n" {
-		return u, nil // of a fila that died
-	}
-	if err := u.write(boot); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return u, nil
+	return u, u.write(boot)
 }
 
-// write writes the note. When it returns, the note outlives the machine.
+// write writes the note. When it returns, the note outlives the machine. One that says the
+// same already goes on saying it meanwhile.
 func (u *unsynced) write(text string) error {
-	f, err := os.OpenFile(u.note, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(u.note, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(text + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	n, err := f.WriteString(text + "\n")
+	if err = errors.Join(err, f.Truncate(int64(n)), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return store.SyncDir(filepath.Dir(u.note))

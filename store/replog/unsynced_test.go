@@ -165,3 +165,40 @@ func TestMachineWithoutBoots(t *testing.T) {
 	require.Equal(t, bootID(), o.boot)
 	require.Equal(t, o.boot != "", o.Store.NoSync)
 }
+
+// A file whose note cannot be written is not used, and opened once it can.
+func TestFileWithoutANote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeStream()
+		a := newNode(t, f, t.TempDir(), "a")
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		want := contentOf(t, s)
+		require.NoError(t, os.Remove(noteOf(a.o.Path)))
+		require.NoError(t, os.Symlink(filepath.Join(t.TempDir(), "nowhere", "note"), noteOf(a.o.Path)))
+		a.unsynced.note += ".other" // the next one is in the way
+		require.NoError(t, s.Close())
+		synctest.Wait()
+		require.Error(t, a.Seen().Err)
+		time.Sleep(time.Minute)
+		require.Equal(t, want, a.content(t))
+		require.NoError(t, a.Seen().Err)
+		note, err := os.ReadFile(noteOf(a.o.Path))
+		require.NoError(t, err)
+		require.Equal(t, "boot\n", string(note))
+	})
+}
+
+// A note that is there counts when it is on the disk.
+func TestNoteOfBeforeIsBroughtToTheDisk(t *testing.T) {
+	boot := bootID()
+	if boot == "" {
+		t.Skip("nobody knows the boot")
+	}
+	path := filepath.Join(t.TempDir(), "a.db")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	require.NoError(t, os.Symlink("/proc/sys/kernel/random/boot_id", noteOf(path))) // says it, and cannot be written
+	u, err := openUnsynced(path, boot, time.Now())
+	require.Error(t, err)
+	require.NoError(t, u.close())
+}
