@@ -29,6 +29,8 @@ type deed struct {
 	to     *Queue         // where messages go; nil: nowhere
 	moves  []*queue.Moved // of named; nil: it is left as it is
 	left   map[string]int64
+	broken error       // why some were not read
+	stayed int         // of those were not gone
 	full   *wire.Error // why the rest does not fit
 	key    *wire.Error // why a message was left because of its key
 	landed []queue.Moved
@@ -92,7 +94,7 @@ type content struct {
 	past    [][]byte // of an edit
 }
 
-// read reads the messages of the piece; nil: one is not there, or broken.
+// read reads the messages of the piece; nil: one is gone, or broken.
 func (d *deed) read() ([]*content, *wire.Error) {
 	refs := make([]store.Ref, len(d.named))
 	for i := range refs {
@@ -102,6 +104,7 @@ func (d *deed) read() ([]*content, *wire.Error) {
 	err := d.q.shard.store.Read(refs, func(i int, headers, payload []byte) {
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
+			d.broken = err
 			return
 		}
 		read[i] = &content{headers: h, size: len(payload)}
@@ -115,8 +118,7 @@ func (d *deed) read() ([]*content, *wire.Error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrCorrupt):
-		d.q.shard.Log.Error("a job leaves messages that cannot be read", "job", d.ID, "queue", d.q.name, "error", err)
-		d.change(func() { d.mu.failed = wire.Internal(err.Error()) })
+		d.broken = err
 	default:
 		return nil, wire.Internal(err.Error())
 	}
@@ -165,10 +167,10 @@ func (d *deed) choose() *wire.Error {
 	for i := range d.named {
 		c, own := read[i], int64(d.named[i].size)
 		if c == nil {
-			d.left[wire.LeftUnreadable]++
+			d.moves[i] = unread
 			continue
 		}
-		if to.main() != d.q || to.IsDLQ() != d.q.IsDLQ() {
+		if to != d.q {
 			if d.full = to.room(p, count, size, own); d.full != nil {
 				d.cut(i)
 				return nil
@@ -184,6 +186,10 @@ func (d *deed) choose() *wire.Error {
 	}
 	return nil
 }
+
+// unread stands for a message that was not read: it is gone, which the machine knows, or
+// broken.
+var unread = new(queue.Moved)
 
 // cut ends the piece in front of message i, for which there is no room.
 func (d *deed) cut(i int) {
@@ -293,6 +299,10 @@ func (d *deed) settle() *wire.Error {
 		d.uncount()
 		return d.q.Gone()
 	}
+	if d.stayed > 0 {
+		d.q.shard.Log.Error("a job leaves messages that cannot be read", "job", d.ID, "queue", d.q.name, "messages", d.stayed, "error", d.broken)
+		d.change(func() { d.mu.failed = wire.Internal(d.broken.Error()) })
+	}
 	var err error
 	select {
 	case err = <-done:
@@ -325,6 +335,10 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 		default:
 			g := d.moves[of[l.Named]]
 			d.moves[of[l.Named]] = nil
+			if g == unread {
+				s.Stay = append(s.Stay, l.Seq)
+				continue
+			}
 			d.complete(g, l)
 			if first != 0 {
 				g.Message.Seq = first
@@ -338,7 +352,9 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 		d.landed = s.Go
 		d.account(1)
 	}
-	next.Done += int64(len(p.Letters))
+	d.stayed = len(s.Stay)
+	next.leave(wire.LeftUnreadable, int64(d.stayed))
+	next.Done += int64(len(p.Letters) - d.stayed)
 	d.next = next
 	s.Put = d.entries(&next, false)
 	return s

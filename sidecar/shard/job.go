@@ -30,6 +30,12 @@ type jobSpec struct {
 	Asked     bool   `json:"asked,omitzero"` // by the verb redrive, which waits for it
 }
 
+// kept is how many bytes it has in the store, whatever the last sequence is.
+func (s jobSpec) kept() int {
+	s.Last = store.MaxSeq
+	return len(encodeJob(&s))
+}
+
 // jobProgress is how a job stands.
 type jobProgress struct {
 	State    string           `json:"state"` // JobWaiting, JobPaused, JobDone or JobCanceled
@@ -224,18 +230,19 @@ func recoveredJobs(kept []store.Entry) (specs map[string]jobSpec, at map[string]
 			continue
 		}
 		var err error
-		if id, ok := strings.CutSuffix(name, keyJobAt); ok {
+		id, isProgress := strings.CutSuffix(name, keyJobAt)
+		if isProgress {
 			var p jobProgress
 			err = json.Unmarshal([]byte(e.Value), &p)
 			at[id] = p
 		} else {
 			var s jobSpec
 			err = json.Unmarshal([]byte(e.Value), &s)
-			s.ID = cmp.Or(s.ID, name)
-			specs[name] = s
+			s.ID = cmp.Or(s.ID, id)
+			specs[id] = s
 		}
 		if err != nil {
-			broken = append(broken, name)
+			broken = append(broken, id)
 		}
 	}
 	return specs, at, broken

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -202,6 +203,9 @@ func (q *Queue) createJob(req wire.JobCreateRequest, asked bool) (*job, *wire.Er
 		return nil, wire.LimitReached("jobs of a shard that have not ended", maxJobsOpen, capRetryAfter)
 	}
 	spec := jobSpec{JobCreateRequest: req, ID: formatID(newID()), CreatedAt: s.Now(), Asked: asked}
+	if n := spec.kept(); n > store.MaxHeaderBytes {
+		return nil, wire.BadField("the job", fmt.Sprintf("%d bytes as it is kept", n), fmt.Sprintf("at most %d", store.MaxHeaderBytes))
+	}
 	j := newJob(q, spec, jobProgress{State: wire.JobWaiting})
 	if werr := j.keep(jobProgress{State: wire.JobWaiting}, true); werr != nil {
 		return nil, werr

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -453,5 +454,111 @@ func TestOneMessageThatCannotBeMoved(t *testing.T) {
 		require.Equal(t, map[string]int64{wire.LeftUnreadable: 1}, done.Left)
 		require.Equal(t, []string{"0", "1", "3", "4"}, r.bodies(q))
 		require.EqualValues(t, 1, q.DLQ().Depth())
+	})
+}
+
+// TestAJobThatIsTooLarge for the store is refused, and the shard goes on.
+func TestAJobThatIsTooLarge(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		require.Nil(t, r.enqueue("x", "", nil))
+		synctest.Wait()
+		var id string
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+			id = formatID(views[0].ID)
+		})
+		edit := wire.JobCreateRequest{
+			Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}},
+			SetHeaders: map[string]string{"Page": strings.Repeat("<", store.MaxHeaderBytes/6)}, // of six bytes each in JSON
+		}
+		_, werr := q.CreateJob(edit)
+		require.NotNil(t, werr)
+		require.Equal(t, wire.CodeBadField, werr.ErrCode)
+		require.NoError(t, r.Err())
+		edit.SetHeaders["Page"] = edit.SetHeaders["Page"][1000:]
+		require.EqualValues(t, 1, r.run(edit).Done)
+	})
+}
+
+// TestAJobWhoseProgressCannotBeRead does nothing: it would begin anew.
+func TestAJobWhoseProgressCannotBeRead(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.bury(q, 5, plain)
+		job := r.begin(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete, Filter: everything(), Rate: 1})
+		_, werr := r.PauseJob(job.ID)
+		require.Nil(t, werr)
+		left := q.DLQ().Depth()
+		require.NotZero(t, left)
+		require.NoError(t, r.shard.commit(&store.Batch{PutConfig: []store.Entry{{Key: keyJob + job.ID + keyJobAt, Value: `{"state":"waiting","at":7}`}}}))
+		next := r.restart()
+		time.Sleep(time.Minute)
+		require.Contains(t, next.log.String(), "a job cannot be read")
+		_, werr = next.Job(job.ID)
+		require.NotNil(t, werr)
+		require.Equal(t, wire.CodeJobNotFound, werr.ErrCode)
+		require.Equal(t, left, next.Queue("orders").DLQ().Depth())
+		next.end()
+	})
+}
+
+// TestAnEditOfADeadLetterOfAFullQueue takes no room that it had not before.
+func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.MaxDepth = 2 })
+		r.bury(q, 2, plain)
+		var id string
+		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+			id = formatID(views[0].ID)
+		})
+		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{
+			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
+		}).Done)
+	})
+}
+
+// TestWhatIsFinishedBesideAJob is gone, and nothing is broken.
+func TestWhatIsFinishedBesideAJob(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		for i := range 5 {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+		}
+		job := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobDelay, Filter: everything(), RunAt: "1h", Rate: 1})
+		time.Sleep(500 * time.Millisecond)
+		r.consume(q, "w", 1)
+		m := r.one("w")
+		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		r.ack(m, done, "")
+		info := r.over(job.ID)
+		require.EqualValues(t, 4, info.Done)
+		require.Equal(t, map[string]int64{wire.LeftGone: 1}, info.Left)
+		require.NotContains(t, r.log.String(), "cannot be read")
+	})
+}
+
+// TestAttemptsOfWhatWaits go on in its queue, and begin anew in another.
+func TestAttemptsOfWhatWaits(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.another("slow", nil)
+		require.Nil(t, r.enqueue("x", "", nil))
+		r.consume(q, "w", 1)
+		r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack}, "")
+		require.Equal(t, "2", r.one("w").Header.Get(wire.HeaderAttempt))
+		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		time.Sleep(time.Minute) // its lease ends
+		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Key: "other", Filter: everything()}).Done)
+		r.consume(q, "w", 1)
+		require.Equal(t, "3", r.one("w").Header.Get(wire.HeaderAttempt))
+		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()}).Done)
+		next := r.restart()
+		next.consume(next.Queue("slow"), "w", 1)
+		require.Equal(t, "1", next.one("w").Header.Get(wire.HeaderAttempt))
+		next.end()
 	})
 }
