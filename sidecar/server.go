@@ -111,6 +111,10 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 	}
 	s.limited = telemetry.LimitLog(log, s.now)
 	s.metrics.SetBuild(version)
+	s.metrics.SetReady(func() bool {
+		_, err := s.readiness()
+		return err == nil
+	})
 	s.killed, s.kill = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -401,9 +405,8 @@ func (s *Server) circuitStates() (c telemetry.Circuits) {
 	if len(s.cfg.HTTP.MetricsCircuits) == 0 {
 		others = 0
 	}
-	severity := map[breaker.State]int{breaker.Closed: 0, breaker.HalfOpen: 1, breaker.Open: 2}
 	for _, one := range s.rooms.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
-		c.States = append(c.States, telemetry.CircuitState{Key: one.Key, State: severity[one.State]})
+		c.States = append(c.States, telemetry.CircuitState{Key: one.Key, State: one.State.String()})
 	}
 	s.rooms.circuits.EachTurn(func(from, to breaker.State, n int64) {
 		c.Turns = append(c.Turns, telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n})

@@ -88,8 +88,11 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 	for _, q := range a.shards.Queues() {
 		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes()}
 		if q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			g.Moment, g.Noise = m.Moment(side, now), m.Noise(side, 0, now)
+			g.Moment, g.Noise, g.Totals = m.Moment(side, now), m.Noise(side, 0, now), m.Totals(side, now)
 		}) {
+			for _, h := range q.Hooks() {
+				g.Hooks = append(g.Hooks, telemetry.HookState{Hook: h.Hook, State: h.State})
+			}
 			all = append(all, g)
 		}
 	}

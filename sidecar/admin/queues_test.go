@@ -95,7 +95,10 @@ func TestQueueInspect(t *testing.T) {
 
 		gauges := h.Gauges()
 		require.Equal(t, []telemetry.Gauges{
-			{Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment, Noise: gauges[0].Noise}, {Queue: "orders.dlq", Moment: queue.Moment{}},
+			{
+				Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
+				Hooks: []telemetry.HookState{{Hook: "on_enqueue", State: "closed"}},
+			}, {Queue: "orders.dlq", Moment: queue.Moment{}},
 		}, gauges)
 		require.EqualValues(t, 5, gauges[0].Pending)
 		require.EqualValues(t, 5, gauges[0].Noise.QuietPending)

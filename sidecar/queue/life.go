@@ -95,6 +95,7 @@ func (q *side) onAck(in *Input, now int64) {
 	switch in.Ack.Kind {
 	case wire.AckDone:
 		q.tally().Acked++
+		q.ended(s, OutcomeAck, now)
 		q.m.journal.countAck(s, now)
 		e := succeeded
 		if in.Ack.HasCost {
@@ -110,11 +111,13 @@ func (q *side) onAck(in *Input, now int64) {
 		}
 	case wire.AckNack:
 		q.tally().Nacked++
+		q.ended(s, OutcomeNack, now)
 		q.fail(seq, s, wire.AttemptNack, Failure{
 			Error: in.Ack.Error, Code: in.Ack.ErrorCode, Reply: in.Reply,
 			HasDelay: in.Ack.HasDelay, Delay: int64(in.Ack.Delay),
 		}, int64(in.Ack.RetryAfter), now)
 	case wire.AckTerm:
+		q.ended(s, OutcomeTerm, now)
 		if q.isDead() {
 			q.complete(seq, s, in.Reply, neutral, now)
 			return
@@ -185,8 +188,10 @@ func (q *side) answer(replyTo string) {
 
 // onExpired ends the attempt of a message whose lease has run out.
 func (q *side) onExpired(seq uint64, now int64) {
+	s := q.slots.Get(seq)
 	q.tally().Expired++
-	q.fail(seq, q.slots.Get(seq), wire.AttemptExpired, Failure{Error: leaseExpired}, 0, now)
+	q.ended(s, OutcomeExpired, now)
+	q.fail(seq, s, wire.AttemptExpired, Failure{Error: leaseExpired}, 0, now)
 }
 
 // undecided is what the verdict about a failed attempt is waited for with.

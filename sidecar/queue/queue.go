@@ -109,6 +109,7 @@ func New(o Options, now int64) *Queue {
 // happen. It returns when it must be called again even if nothing comes in; a time
 // that is not after now is at once.
 func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
+	m.meter(now)
 	m.now, m.out = now, out
 	for i := range in {
 		m.sides[in[i].Side].handle(&in[i])

@@ -31,7 +31,8 @@ type side struct {
 	pauses    pauses
 	consumers consumers
 	leases    leaseTable
-	work      work                 // of consumers, by fairness key
+	work      work // of consumers, by fairness key
+	totals    Totals
 	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
 	more      bool                 // the step left something to be done at once
 }

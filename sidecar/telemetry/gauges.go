@@ -12,7 +12,15 @@ type Gauges struct {
 	Depth int64 // all messages: pending, delayed and in flight
 	Bytes int64 // payloads and headers of all messages
 	queue.Moment
-	Noise queue.NoiseView
+	Noise  queue.NoiseView
+	Totals queue.Totals
+	Hooks  []HookState
+}
+
+// HookState is how the circuit of a hook stands.
+type HookState struct {
+	Hook  string
+	State string // closed, half-open or open; others are not told
 }
 
 // gaugeSpecs lists the gauges per queue.
@@ -28,18 +36,48 @@ var gaugeSpecs = []struct {
 	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{desc("consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
 	{desc("flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
-	{flowDesc("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes; 0 where there is only one."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
-	{flowDesc("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
-	{flowDesc("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
+	{sideDesc("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes; 0 where there is only one."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
+	{sideDesc("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
+	{sideDesc("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
 }
 
 // parkedDesc is the gauge of what gates hold back, by the kind of gate.
 var parkedDesc = desc("parked",
 	"Messages that a pause, a gate or the order of their key holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
 
-// flowDesc describes a gauge of the flows of a queue.
-func flowDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("fila_"+name, help, []string{labelQueue}, nil)
+var (
+	blockedDesc = sideDesc("blocked_seconds_total",
+		"Time for which messages have been held back, of all of them together, by the kinds of fila_queue_parked. Counted is what was found when they tried last: behind a gate nothing tries while no consumer has credit.", labelBlockedBy)
+	attemptDesc = sideDesc("attempt_duration_seconds",
+		"Time from a delivery to the end of the attempt, by outcome: ack, nack, term or expired, each from the first one on.", labelOutcome)
+	hookCircuitDesc = sideDesc("hook_circuit_state",
+		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open: messages go on with the defaults.", labelHook)
+)
+
+// attemptBounds are those of queue.AttemptBounds in seconds.
+var attemptBounds = func() (list [len(queue.AttemptBounds)]float64) {
+	for i, b := range queue.AttemptBounds {
+		list[i] = float64(b) / 1e9
+	}
+	return list
+}()
+
+// attempts are the attempts of a queue that ended in one way.
+func attempts(g *Gauges, o queue.Outcome) prometheus.Metric {
+	a := &g.Totals.Attempts[o]
+	buckets := make(map[float64]uint64, len(attemptBounds))
+	sum := uint64(0)
+	for i, bound := range attemptBounds {
+		sum += a.Count[i]
+		buckets[bound] = sum
+	}
+	sum += a.Count[len(attemptBounds)]
+	return prometheus.MustNewConstHistogram(attemptDesc, sum, a.Took, buckets, g.Queue, o.String())
+}
+
+// sideDesc describes what is read of a queue and is not called fila_queue_*.
+func sideDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("fila_"+name, help, append([]string{labelQueue}, labels...), nil)
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -54,7 +92,9 @@ func (gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, spec := range gaugeSpecs {
 		ch <- spec.desc
 	}
-	ch <- parkedDesc
+	for _, d := range []*prometheus.Desc{parkedDesc, blockedDesc, attemptDesc, hookCircuitDesc} {
+		ch <- d
+	}
 }
 
 func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
@@ -64,6 +104,17 @@ func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
 		}
 		for kind := queue.ByNothing + 1; kind < queue.BlockKinds; kind++ {
 			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(g.BlockedBy[kind]), g.Queue, kind.String())
+			ch <- prometheus.MustNewConstMetric(blockedDesc, prometheus.CounterValue, g.Totals.Blocked[kind], g.Queue, kind.String())
+		}
+		for o := range queue.Outcomes {
+			if o == queue.OutcomeAck || g.Totals.Attempts[o] != (queue.Attempts{}) {
+				ch <- attempts(&g, o)
+			}
+		}
+		for _, h := range g.Hooks {
+			if v, ok := stateValues[h.State]; ok {
+				ch <- prometheus.MustNewConstMetric(hookCircuitDesc, prometheus.GaugeValue, v, g.Queue, h.Hook)
+			}
 		}
 	}
 }
@@ -192,11 +243,14 @@ type Circuits struct {
 	Turns  []CircuitTurn
 }
 
-// CircuitState is the state of one circuit: 0 closed, 1 half-open, 2 open.
+// CircuitState is the state of one circuit.
 type CircuitState struct {
 	Key   string // as people read it
-	State int
+	State string
 }
+
+// stateValues are the states of circuits, the worst the highest.
+var stateValues = map[string]float64{"closed": 0, "half-open": 1, "open": 2}
 
 // CircuitTurn is how many transitions there have been between two states.
 type CircuitTurn struct {
@@ -219,7 +273,7 @@ func (circuitCollector) Describe(ch chan<- *prometheus.Desc) {
 func (read circuitCollector) Collect(ch chan<- prometheus.Metric) {
 	c := read()
 	for _, s := range c.States {
-		ch <- prometheus.MustNewConstMetric(circuitStateDesc, prometheus.GaugeValue, float64(s.State), s.Key)
+		ch <- prometheus.MustNewConstMetric(circuitStateDesc, prometheus.GaugeValue, stateValues[s.State], s.Key)
 	}
 	for _, t := range c.Turns {
 		ch <- prometheus.MustNewConstMetric(circuitTurnsDesc, prometheus.CounterValue, float64(t.N), t.From, t.To)

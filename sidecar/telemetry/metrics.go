@@ -181,6 +181,14 @@ func (m *Metrics) SetBuild(version string) {
 	m.registry.MustRegister(info)
 }
 
+// SetReady names, once, the function that says whether /readyz says yes, under the rules
+// of SetGauges.
+func (m *Metrics) SetReady(ready func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fila_ready", Help: "1 while /readyz answers 200, otherwise 0.",
+	}, func() float64 { return boolean(ready()) }))
+}
+
 // SetNode names, once, the function that reads the state of what all queues share,
 // under the rules of SetGauges.
 func (m *Metrics) SetNode(read func() Node) { m.registry.MustRegister(nodeCollector(read)) }

@@ -69,14 +69,20 @@ func fullMetrics() *Metrics {
 				BlockedBy: [queue.BlockKinds]int64{queue.ByNothing: 99, queue.ByRate: 9, queue.ByOrder: 10},
 			},
 			Noise: queue.NoiseView{Noisy: make([]queue.NoisyFlow, 2), QuietPending: 11, QuietOldest: 12_500_000_000},
+			Totals: queue.Totals{
+				Attempts: [queue.Outcomes]queue.Attempts{queue.OutcomeNack: {Count: [len(queue.AttemptBounds) + 1]uint64{1: 3, len(queue.AttemptBounds): 1}, Took: 4000}},
+				Blocked:  [queue.BlockKinds]float64{queue.ByNothing: 99, queue.ByCircuit: 1.5},
+			},
+			Hooks: []HookState{{"on_enqueue", "half-open"}, {"on_failure", "not loaded"}},
 		}}
 	})
 	m.SetBuild("v1.2.3")
+	m.SetReady(func() bool { return true })
 	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
 	m.SetCircuits(func() Circuits {
-		return Circuits{States: []CircuitState{{"stripe", 2}}, Turns: []CircuitTurn{{"closed", "open", 3}}}
+		return Circuits{States: []CircuitState{{"stripe", "open"}}, Turns: []CircuitTurn{{"closed", "open", 3}}}
 	})
 	m.SetShared(func() Shared { return Shared{Degraded: true, Written: 1, Refused: 2, Failed: 3, Age: 4, Instances: 5} })
 	m.SetCluster(func() Cluster {
@@ -261,6 +267,32 @@ func TestMetricsGauges(t *testing.T) {
 		value, ok := sample(parked, "blocked_by="+kind, "queue=orders")
 		require.True(t, ok, kind)
 		require.Equal(t, want, value, kind)
+	}
+}
+
+// What a machine has counted is a histogram for each outcome that there has been, and a
+// counter for each kind of gate; a hook that does not load has no circuit.
+func TestMetricsOfTotals(t *testing.T) {
+	w := httptest.NewRecorder()
+	fullMetrics().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	text := w.Body.String()
+	for _, line := range []string{
+		`fila_attempt_duration_seconds_bucket{outcome="ack",queue="orders",le="+Inf"} 0`,
+		`fila_attempt_duration_seconds_bucket{outcome="nack",queue="orders",le="0.001"} 0`,
+		`fila_attempt_duration_seconds_bucket{outcome="nack",queue="orders",le="0.005"} 3`,
+		`fila_attempt_duration_seconds_bucket{outcome="nack",queue="orders",le="3600"} 3`,
+		`fila_attempt_duration_seconds_bucket{outcome="nack",queue="orders",le="+Inf"} 4`,
+		`fila_attempt_duration_seconds_sum{outcome="nack",queue="orders"} 4000`,
+		`fila_attempt_duration_seconds_count{outcome="nack",queue="orders"} 4`,
+		`fila_blocked_seconds_total{blocked_by="circuit",queue="orders"} 1.5`,
+		`fila_blocked_seconds_total{blocked_by="order",queue="orders"} 0`,
+		`fila_hook_circuit_state{hook="on_enqueue",queue="orders"} 1`,
+		"fila_ready 1",
+	} {
+		require.Contains(t, text, line+"\n")
+	}
+	for _, part := range []string{`fila_attempt_duration_seconds_count{outcome="expired"`, `fila_hook_circuit_state{hook="on_failure"`, `blocked_by="open"`} {
+		require.False(t, strings.Contains(text, part), part)
 	}
 }
 

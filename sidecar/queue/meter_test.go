@@ -1,0 +1,103 @@
+package queue_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Each attempt that somebody received is counted once, by how it ended and by how long it
+// took.
+func TestTotalsOfAttempts(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 60_000 })
+	r.Consume(queue.Main, "w", 8, 0)
+	for range 6 {
+		r.Enqueue("k", nil)
+	}
+	r.Commit()
+	start, ds := r.Now, r.Deliveries()
+	require.Len(t, ds, 6)
+	r.Ack(ds[0], done, "")
+	r.Pass(time.Millisecond)
+	r.Ack(ds[1], done, "") // at the bound
+	r.Pass(time.Microsecond)
+	r.Ack(ds[2], wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "")
+	r.Pass(time.Second)
+	r.Ack(ds[3], term, "")
+	r.Ack(ds[4], nobody, "")
+	r.Ack(ds[0], done, "")                           // it is over
+	r.Pass(time.Minute - time.Duration(r.Now-start)) // the last lease ends
+
+	want := [queue.Outcomes]queue.Attempts{
+		queue.OutcomeAck:     {Count: counts(2), Took: .001},
+		queue.OutcomeNack:    {Count: counts(0, 1), Took: .001_001},
+		queue.OutcomeTerm:    {Count: counts(0, 0, 0, 0, 0, 0, 1), Took: 1.001_001},
+		queue.OutcomeExpired: {Count: counts(0, 0, 0, 0, 0, 0, 0, 0, 0, 1), Took: 60},
+	}
+	got := r.M.Totals(queue.Main, r.Now).Attempts
+	for o := range queue.Outcomes {
+		require.Equal(t, want[o].Count, got[o].Count, o.String())
+		require.InDelta(t, want[o].Took, got[o].Took, 1e-3, o.String())
+	}
+	require.Zero(t, r.M.Totals(queue.Dead, r.Now))
+}
+
+// counts are how many attempts there were up to each bound, the first ones first.
+func counts(n ...uint64) (c [len(queue.AttemptBounds) + 1]uint64) {
+	copy(c[:], n)
+	return c
+}
+
+// Time for which messages are held back is counted for each of them, also while nothing
+// happens, and by what holds them back.
+func TestTotalsOfBlockedTime(t *testing.T) {
+	r := newRig(t, nil)
+	r.Limit("slow", perSecond(1))
+	r.Consume(queue.Main, "w", 8, 0)
+	blocked := func() map[string]float64 {
+		got := map[string]float64{}
+		for kind, seconds := range r.M.Totals(queue.Main, r.Now).Blocked {
+			if seconds != 0 {
+				got[queue.BlockKind(kind).String()] = math.Round(seconds*1000) / 1000
+			}
+		}
+		return got
+	}
+	for range 4 {
+		r.Enqueue("k", func(m *store.Message) { m.ThrottleKeys = []string{"slow"} })
+	}
+	require.Len(t, r.Deliveries(), 1)
+	require.Empty(t, blocked(), "no time has passed")
+	r.Now += int64(500 * time.Millisecond) // not stepped
+	require.Equal(t, map[string]float64{"rate": 1.5}, blocked())
+	require.Equal(t, map[string]float64{"rate": 1.5}, blocked(), "reading changes nothing")
+	r.Pass(500 * time.Millisecond)
+	require.Equal(t, map[string]float64{"rate": 3}, blocked())
+
+	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
+	r.Pass(2 * time.Second)
+	require.Equal(t, map[string]float64{"rate": 3, "paused": 4}, blocked(), "a pause of the queue goes before gates")
+	r.Do(queue.Main, queue.PauseQueue{})
+	r.Pass(5 * time.Second)
+	now := blocked()
+	r.Pass(time.Hour)
+	require.Equal(t, now, blocked(), "nothing waits any more")
+}
+
+// What waits for the one before it of its key is held back by order.
+func TestTotalsOfOrderedTime(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.Ordering = "key" })
+	r.Consume(queue.Main, "w", 8, 0)
+	for range 3 {
+		r.Enqueue("k", nil)
+	}
+	require.Len(t, r.Deliveries(), 1)
+	r.Pass(3 * time.Second)
+	require.InDelta(t, 6, r.M.Totals(queue.Main, r.Now).Blocked[queue.ByOrder], 1e-6)
+}
