@@ -70,6 +70,7 @@ var ownImports = map[string][]string{
 	"sidecar/queue/container": {},
 	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":             {},
+	"sidecar/web/browser":     {},
 
 	"sidecar/cluster":           {"sidecar/cluster/ownership", "store", "store/replog", "wire"},
 	"sidecar/cluster/meta":      {"sidecar/control", "store", "wire"},

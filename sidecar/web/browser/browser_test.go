@@ -1,0 +1,449 @@
+package browser
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// patience is how long a page may take to show what it is to show: a slow machine that is
+// busy with other tests fails no test.
+const patience = 2 * time.Minute
+
+// The widths of a window and of a phone, in px.
+const (
+	wide   = 1280
+	narrow = 400
+)
+
+// chrome is the browser of all tests, started by the first that needs it.
+var chrome struct {
+	once sync.Once
+	ctx  context.Context
+	stop []context.CancelFunc
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for i := len(chrome.stop) - 1; i >= 0; i-- {
+		chrome.stop[i]()
+	}
+	os.Exit(code)
+}
+
+// findChromium returns the path of a browser, "" if there is none.
+func findChromium() string {
+	for _, name := range []string{os.Getenv("FILA_CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); name != "" && err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// needBrowser starts the browser, or skips the test where there is none. In CI there is one.
+func needBrowser(t *testing.T) context.Context {
+	t.Helper()
+	path := findChromium()
+	if path == "" {
+		require.NotEqual(t, "true", os.Getenv("CI"), "chromium is missing")
+		t.Skip("chromium is missing: install it, or name a browser by FILA_CHROMIUM, to test the pages in it")
+	}
+	chrome.once.Do(func() {
+		opts := append(chromedp.DefaultExecAllocatorOptions[:],
+			chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, // the sandbox needs rights that containers do not have
+			chromedp.Flag("lang", "en-US"),
+		)
+		alloc, stop := chromedp.NewExecAllocator(context.Background(), opts...)
+		ctx, end := chromedp.NewContext(alloc)
+		chrome.ctx, chrome.stop = ctx, []context.CancelFunc{stop, end}
+		chrome.err = chromedp.Do(ctx)
+	})
+	require.NoError(t, chrome.err)
+	return chrome.ctx
+}
+
+// tab is a window of the browser with cookies of its own. What the browser complains about
+// is kept until [tab.quiet] asks.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string // http://host:port
+
+	mu struct {
+		sync.Mutex
+		complaints []string
+		refusals   map[int64]bool // statuses of replies that the test expects
+	}
+}
+
+// listener tells Go of violations of the policy, which the log of the browser does not have
+// in every version. It is a binding, as a page has no other way out under its policy.
+const listener = `document.addEventListener('securitypolicyviolation', e =>
+	complain(e.violatedDirective + ' forbids ' + (e.blockedURI || 'inline') + ' at ' + e.sourceFile + ':' + e.lineNumber))`
+
+// open opens a tab for pages at base. At the end of the test nothing may be left to
+// complain about.
+func open(t *testing.T, base string) *tab {
+	t.Helper()
+	ctx, end := chromedp.NewContext(needBrowser(t), chromedp.WithNewBrowserContext())
+	t.Cleanup(end)
+	b := &tab{t: t, ctx: ctx, base: strings.TrimSuffix(base, "/")}
+	b.mu.refusals = map[int64]bool{}
+	require.NoError(t, chromedp.Listen(ctx, b.listen))
+	ask(b, network.Enable, network.EnableParams{})
+	ask(b, runtime.AddBinding, runtime.AddBindingParams{Name: "complain"})
+	ask(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: listener})
+	ask(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Europe/Berlin"}) // a page shows the zone of who looks
+	b.look(wide, "light")
+	t.Cleanup(b.quiet)
+	return b
+}
+
+// listen keeps what the browser complains about.
+func (b *tab) listen(event any) {
+	switch e := event.(type) {
+	case *runtime.EventBindingCalled:
+		b.complain("policy: %s", e.Payload)
+	case *runtime.EventExceptionThrown:
+		text := e.ExceptionDetails.Text
+		if thrown := e.ExceptionDetails.Exception; thrown != nil {
+			text += " " + thrown.Description
+		}
+		b.complain("exception: %s (%s)", text, e.ExceptionDetails.URL)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning || e.Type == runtime.ConsoleAPICalledTypeAssert {
+			var text []string
+			for _, arg := range e.Args {
+				text = append(text, string(arg.Value)+arg.Description)
+			}
+			b.complain("console %s: %s", e.Type, strings.Join(text, " "))
+		}
+	case *log.EventEntryAdded: // what the network has to say is known better from its events
+		if e.Entry.Source != log.EntrySourceNetwork && (e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning) {
+			b.complain("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL)
+		}
+	case *network.EventLoadingFailed: // a stream ends canceled when its page is left
+		if !e.Canceled {
+			b.complain("request failed: %s %s %s", e.Type, e.ErrorText, e.BlockedReason)
+		}
+	case *network.EventResponseReceived:
+		b.mu.Lock()
+		expected := b.mu.refusals[e.Response.Status]
+		b.mu.Unlock()
+		if e.Response.Status >= 400 && !expected {
+			b.complain("request refused: %d %s", e.Response.Status, e.Response.URL)
+		}
+	}
+}
+
+func (b *tab) complain(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.complaints = append(b.mu.complaints, fmt.Sprintf(format, args...))
+}
+
+// complaints returns what the browser has complained about since it was asked last.
+func (b *tab) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.mu.complaints
+	b.mu.complaints = nil
+	return all
+}
+
+// quiet fails if the browser has complained.
+func (b *tab) quiet() {
+	b.t.Helper()
+	if all := b.complaints(); len(all) > 0 {
+		b.t.Errorf("the browser complains:\n  %s", strings.Join(all, "\n  "))
+	}
+}
+
+// expect says which statuses of replies are no complaint from here on.
+func (b *tab) expect(statuses ...int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, status := range statuses {
+		b.mu.refusals[status] = true
+	}
+}
+
+// do does what must succeed.
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	require.NoError(b.t, chromedp.Do(ctx, actions...))
+}
+
+// ask has the browser carry out a command of its protocol.
+func ask[P, R any](b *tab, command cdp.Command[P, R], params P) R {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	reply, err := chromedp.Call(ctx, command, params)
+	require.NoError(b.t, err)
+	return reply
+}
+
+// visit opens a page, a path with or without a query, and waits until it is there.
+func (b *tab) visit(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.base + path))
+}
+
+// eval returns what an expression of JavaScript is.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	value, err := try[T](b, expression)
+	require.NoError(b.t, err)
+	return value
+}
+
+func try[T any](b *tab, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// until waits until an expression is true. A page that is just going gives no answer.
+func (b *tab) until(expression string) {
+	b.t.Helper()
+	var err error
+	ok := wait(b.ctx, func() bool {
+		var holds bool
+		holds, err = try[bool](b, "Boolean("+expression+")")
+		return err == nil && holds
+	})
+	if !ok {
+		body, _ := try[string](b, "location.href + '\\n' + document.body.innerText")
+		require.Fail(b.t, "the page does not get there", "%s (%v)\n%s", expression, err, body)
+	}
+}
+
+// wait asks until the answer is yes, for as long as there is patience.
+func wait(ctx context.Context, ask func() bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for !ask() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-again.C:
+		}
+	}
+	return true
+}
+
+// text returns what can be read of the element that a selector names.
+func (b *tab) text(selector string) string {
+	b.t.Helper()
+	return eval[string](b, fmt.Sprintf("(document.querySelector(%s) || {innerText: ''}).innerText", quote(selector)))
+}
+
+// shows waits until the element that a selector names has a text.
+func (b *tab) shows(selector, text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("[...document.querySelectorAll(%s)].some(e => e.innerText.includes(%s))", quote(selector), quote(text)))
+}
+
+// at waits until a page is there whose path begins so, and has been loaded whole.
+func (b *tab) at(path string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("(location.pathname + location.search).startsWith(%s) && document.readyState == 'complete'", quote(path)))
+}
+
+// click clicks what a selector names, as a mouse does.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	b.do(chromedp.WaitVisible(chromedp.CSS(selector)), chromedp.Click(chromedp.CSS(selector)))
+}
+
+// follow clicks the link or button of a text and waits until the page that it leads to is
+// there, under whatever path.
+func (b *tab) follow(text string) {
+	b.t.Helper()
+	find := fmt.Sprintf(`[...document.querySelectorAll('main a, main button, main summary, nav a')].find(e => e.innerText.trim() == %s && e.checkVisibility())`, quote(text))
+	b.until(find)
+	eval[bool](b, "window.left = false")
+	eval[bool](b, find+".click() || true")
+	b.until("window.left === undefined && document.readyState == 'complete'")
+}
+
+// fill puts a text into the field of a name, as a paste does.
+func (b *tab) fill(name, value string) {
+	b.t.Helper()
+	field := fmt.Sprintf("document.querySelector(%s)", quote(fmt.Sprintf("main [name=%s]", quote(name))))
+	b.until(field + "?.checkVisibility()")
+	eval[bool](b, fmt.Sprintf("(e => { e.focus(); e.value = ''; return true })(%s)", field))
+	ask(b, input.InsertText, input.InsertTextParams{Text: value})
+	require.Equal(b.t, value, eval[string](b, field+".value"))
+}
+
+// choose sets the field of a name to one of its values.
+func (b *tab) choose(name, value string) {
+	b.t.Helper()
+	field := chromedp.CSS(fmt.Sprintf("main select[name=%s]", quote(name)))
+	b.do(chromedp.WaitVisible(field), chromedp.SetValue(field, value))
+}
+
+// press presses a key, such as kb.Tab.
+func (b *tab) press(key string) {
+	b.t.Helper()
+	b.do(chromedp.KeyEvent(key))
+}
+
+// look sets the width of the window and the colours that the viewer prefers: light or dark.
+func (b *tab) look(width int64, scheme string) {
+	b.t.Helper()
+	ask(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width <= narrow})
+	ask(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}})
+}
+
+// shot keeps a picture of the whole page, if pictures are kept.
+func (b *tab) shot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("FILA_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.MkdirAll(dir, 0o750))
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+}
+
+// finding is something that axe has found wrong.
+type finding struct {
+	ID     string
+	Impact string
+	Help   string
+	Nodes  []string
+}
+
+func (f finding) String() string {
+	return fmt.Sprintf("%s (%s): %s\n    %s", f.ID, f.Impact, f.Help, strings.Join(f.Nodes, "\n    "))
+}
+
+// axe is axe-core, whose checksum is that of what was published.
+var axe = sync.OnceValues(func() (string, error) {
+	const sum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+	text, err := os.ReadFile(filepath.Join("testdata", "axe", "axe.min.js"))
+	if got := sha256.Sum256(text); err == nil && hex.EncodeToString(got[:]) != sum {
+		err = fmt.Errorf("axe.min.js is not what was published: its SHA-256 is %x", got)
+	}
+	return string(text), err
+})
+
+// serious returns what axe finds on the page that keeps somebody from using it.
+func (b *tab) serious() (found []finding) {
+	b.t.Helper()
+	script, err := axe()
+	require.NoError(b.t, err)
+	const question = `axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations
+		.filter(v => v.impact == 'serious' || v.impact == 'critical')
+		.map(v => ({id: v.id, impact: v.impact, help: v.help, nodes: v.nodes.map(n => n.html + ' ' + n.any.map(a => a.message).join(' '))}))))`
+	eval[int](b, script+"\n;0")
+	require.NoError(b.t, json.Unmarshal([]byte(eval[string](b, question)), &found))
+	return found
+}
+
+// sound looks at the page as it is, wide and narrow, light and dark: axe finds nothing
+// serious, and nothing stands out on the right. It keeps pictures under the name.
+func (b *tab) sound(name string) {
+	b.t.Helper()
+	for _, v := range []struct {
+		name   string
+		width  int64
+		scheme string
+	}{{"", wide, "light"}, {"-dark", wide, "dark"}, {"-400", narrow, "light"}, {"-400-dark", narrow, "dark"}} {
+		b.look(v.width, v.scheme)
+		b.shot(name + v.name)
+		for _, f := range b.serious() {
+			b.t.Errorf("%s%s: axe finds %s", name, v.name, f)
+		}
+		if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+			b.t.Errorf("%s%s: the page is %d px wider than its window", name, v.name, over)
+		}
+	}
+	b.look(wide, "light")
+	b.quiet()
+}
+
+// reachable goes through the page by the keyboard alone: Tab reaches every link, button and
+// field that can be seen, in the order in which they stand, and each shows that it is meant
+// and has a name. What a script has put on the page meanwhile is left out.
+func (b *tab) reachable() {
+	b.t.Helper()
+	const stops = `(() => {
+		window.stops = [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary')]
+			.filter(e => !e.disabled && e.checkVisibility({visibilityProperty: true}))
+			.filter(e => e.type != 'radio' || e.checked || !document.querySelector('input[type=radio][name="' + e.name + '"]:checked'))
+		document.activeElement.blur()
+		window.scrollTo(0, 0)
+		return stops.length
+	})()`
+	const here = `(() => {
+		const e = document.activeElement, s = getComputedStyle(e)
+		return {
+			place: window.stops.indexOf(e), html: e.outerHTML.slice(0, 200),
+			marked: s.outlineStyle != 'none' && parseFloat(s.outlineWidth) > 0 || s.boxShadow != 'none',
+			named: Boolean(e.innerText || e.ariaLabel || e.labels && e.labels.length || e.title || e.value && e.type == 'submit'),
+		}
+	})()`
+	n := eval[int](b, stops)
+	require.Positive(b.t, n, "there is nothing to reach")
+	last := -1
+	for range n {
+		b.press("\t")
+		at := eval[struct {
+			Place         int
+			HTML          string
+			Marked, Named bool
+		}](b, here)
+		if at.Place < 0 { // it was not there before, or is no link, button or field, such as a part that scrolls
+			continue
+		}
+		require.Greater(b.t, at.Place, last, "Tab leads back: %s", at.HTML)
+		require.True(b.t, at.Marked, "it is not shown that this is meant: %s", at.HTML)
+		require.True(b.t, at.Named, "it has no name: %s", at.HTML)
+		last = at.Place
+	}
+}
+
+// quote is a text as JavaScript has it.
+func quote(text string) string {
+	data, err := json.Marshal(text)
+	if err != nil {
+		panic(errors.Join(errors.New("a text cannot be quoted"), err))
+	}
+	return string(data)
+}
