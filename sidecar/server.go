@@ -27,6 +27,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/sidecar/web"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -67,6 +68,7 @@ type Server struct {
 // doors are what a node opens and closes, in this order; nil: not open.
 type doors struct {
 	http     *telemetry.HTTP
+	web      *web.Web
 	httpAddr string
 	embedded *natsio.Embedded
 	nc       *nats.Conn
@@ -215,12 +217,74 @@ func (s *Server) listen() (err error) {
 	if d.http != nil || s.cfg.HTTP.Addr == "" {
 		return nil
 	}
-	h := telemetry.NewHTTP(s.cfg.HTTP.Addr, s.cfg.HTTP.Pprof, s.metrics, s.readiness, s.limited)
+	c := &s.cfg.HTTP
+	pages, err := web.New(web.Options{
+		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Here: s.here, Events: s.events, Clustered: s.cfg.Cluster.Enabled,
+	})
+	if err != nil {
+		return err
+	}
+	o := telemetry.HTTPOptions{
+		Log: s.limited, Addr: c.Addr, Profiles: c.Pprof, Metrics: s.metrics, Ready: s.readiness, Pages: pages, Cert: c.TLS.Cert, Key: c.TLS.Key,
+	}
+	if c.MetricsToken {
+		o.Guard = pages.Guard
+	}
+	h := telemetry.NewHTTP(o)
 	if d.httpAddr, err = h.Start(); err != nil {
 		return err
 	}
-	d.http = h
+	d.http, d.web = h, pages
+	pages.Start()
 	return nil
+}
+
+// serving says why verbs cannot be carried out for pages; nil: they can.
+func (s *Server) serving() error {
+	switch {
+	case s.draining.Load():
+		return errors.New("it is stopping")
+	case !s.started.Load():
+		return errors.New("it is starting")
+	}
+	return nil
+}
+
+// do carries out a verb for the pages, as for those who ask over NATS.
+func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error) {
+	for _, v := range s.rooms.admin.Verbs() {
+		if v.Name == verb {
+			return v.Do(client, tail, body)
+		}
+	}
+	return nil, wire.BadSubject(verb)
+}
+
+// here is how this node stands, for the pages.
+func (s *Server) here() web.Node {
+	n := web.Node{Store: s.base.bytes()}
+	var err error
+	if n.State, err = s.readiness(); err != nil {
+		n.State = err.Error()
+	}
+	n.Ready = err == nil
+	if d := s.rooms.shards.Disk(); d != nil {
+		n.DiskKnown, n.DiskLow, n.DiskFree = true, d.Low, d.Free
+	}
+	return n
+}
+
+// events hands all events under our prefix on, those of other nodes as well.
+func (s *Server) events(each func(event []byte)) (stop func(), err error) {
+	sub, err := s.doors.nc.Subscribe(s.subjects.EventWildcard(), func(m *nats.Msg) { each(m.Data) })
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if err := sub.Unsubscribe(); err != nil {
+			s.log.Debug("unsubscribe from events", "error", err)
+		}
+	}, nil
 }
 
 // readCache translates "0: none" of the configuration for the store, where 0 is the
@@ -509,6 +573,11 @@ func (s *Server) connected(ctx context.Context) error {
 // graceful, write the rest, close.
 func (s *Server) stop(graceful bool) {
 	s.draining.Store(true)
+	if s.doors.web != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		s.doors.web.Stop(ctx)
+		cancel()
+	}
 	r := &s.rooms
 	if r.shards != nil {
 		var drain time.Duration

@@ -26,7 +26,7 @@ type QueuePurgeReply struct {
 	Next   string `json:"next,omitempty"` // after of the next request, if there is more
 }
 
-// QueueList answers a [ListRequest].
+// QueueList answers a [QueueListRequest].
 type QueueList struct {
 	Total  int            `json:"total"` // of all pages
 	Queues []QueueSummary `json:"queues"`
@@ -53,6 +53,31 @@ type QueueSummary struct {
 	// In a cluster: the shard that the queue is in, and the node that owns it.
 	Shard *int   `json:"shard,omitempty"`
 	Owner string `json:"owner,omitempty"`
+
+	Detail *QueueDetail `json:"detail,omitempty"` // if it was asked for
+}
+
+// QueueDetail is what has happened to a queue since the start of the process that serves
+// it, and who is noisy in it now.
+type QueueDetail struct {
+	Enqueued     int64 `json:"enqueued"`
+	Delivered    int64 `json:"delivered"`
+	Acked        int64 `json:"acked"`
+	Failed       int64 `json:"failed"` // attempts: nacks and leases that ended
+	DeadLettered int64 `json:"dead_lettered"`
+	// Waits counts deliveries by how long their message waited since it was enqueued or
+	// became due: at most as long as each of [WaitBounds], and longer.
+	Waits []int64 `json:"waits"`
+
+	NoisyFlows       int   `json:"noisy_flows"` // as in [NoisyReply]
+	QuietPending     int64 `json:"quiet_pending"`
+	QuietOldestAgeMs int64 `json:"quiet_oldest_age_ms"`
+}
+
+// WaitBounds are the upper ends, in seconds, of what Waits of a [QueueDetail] counts. They
+// reach from a delivery at once to a backlog of an hour.
+var WaitBounds = []float64{
+	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600,
 }
 
 // QueueInfo answers a [QueueInspectRequest].

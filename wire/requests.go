@@ -133,8 +133,8 @@ func ParseQueuePurge(body []byte) (PurgeCursor, *Error) {
 	return PurgeCursor{first, until}, nil
 }
 
-// ListRequest pages through the queues, in the order of their names, or through
-// the pauses.
+// ListRequest pages through the pauses, or, in a [QueueListRequest], through the queues
+// in the order of their names.
 type ListRequest struct {
 	After  string `json:"after,omitempty"`  // next of the page before
 	Offset int    `json:"offset,omitempty"` // from 0, of what comes after After
@@ -144,6 +144,19 @@ type ListRequest struct {
 // ParseList decodes and checks a [ListRequest].
 func ParseList(body []byte) (ListRequest, *Error) {
 	return parse(body, ListRequest{Limit: DefaultListLimit}, func(r *ListRequest) *Error {
+		return checkPage(r.Offset, r.Limit)
+	})
+}
+
+// QueueListRequest pages through the queues.
+type QueueListRequest struct {
+	ListRequest
+	Detail bool `json:"detail,omitempty"` // with [QueueDetail]
+}
+
+// ParseQueueList decodes and checks a [QueueListRequest].
+func ParseQueueList(body []byte) (QueueListRequest, *Error) {
+	return parse(body, QueueListRequest{ListRequest: ListRequest{Limit: DefaultListLimit}}, func(r *QueueListRequest) *Error {
 		return checkPage(r.Offset, r.Limit)
 	})
 }

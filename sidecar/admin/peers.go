@@ -186,14 +186,14 @@ func circuitWaiting(i *wire.CircuitInfo) (*int, *int64)   { return &i.Waiting, &
 
 // listQueues lists the queues of all nodes, by name.
 func listQueues(v Verb, r request) ([]byte, *wire.Error) {
-	req, err := wire.ParseList(r.body)
+	req, err := wire.ParseQueueList(r.body)
 	if err != nil {
 		return nil, err
 	}
 	list := wire.QueueList{Queues: []wire.QueueSummary{}, Next: req.After}
 	for skip, more := req.Offset, true; more && len(list.Queues) < req.Limit; {
 		limit := min(skip+req.Limit-len(list.Queues), wire.MaxListLimit)
-		page, err := pageOfQueues(v, r, wire.ListRequest{After: list.Next, Limit: limit})
+		page, err := pageOfQueues(v, r, wire.QueueListRequest{ListRequest: wire.ListRequest{After: list.Next, Limit: limit}, Detail: req.Detail})
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +212,7 @@ func listQueues(v Verb, r request) ([]byte, *wire.Error) {
 
 // pageOfQueues puts a page together of those of all nodes. They may be shorter than was
 // asked for: beyond the end of any that goes on, there may be others.
-func pageOfQueues(v Verb, r request, req wire.ListRequest) (page wire.QueueList, err *wire.Error) {
+func pageOfQueues(v Verb, r request, req wire.QueueListRequest) (page wire.QueueList, err *wire.Error) {
 	if r.body, err = encode(req); err != nil {
 		return page, err
 	}

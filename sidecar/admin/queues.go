@@ -71,13 +71,26 @@ func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookR
 	return wire.HookResetReply{Queue: q.Name(), Hooks: q.Hooks()}, nil
 }
 
-func (a *Admin) queueList(req wire.ListRequest) wire.QueueList {
+func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
 	page, total, next := a.shards.QueuePage(req.After, req.Offset, req.Limit)
 	list := wire.QueueList{Total: total, Next: next, Queues: []wire.QueueSummary{}}
 	for _, q := range page {
-		if n, ok := moment(q); ok {
-			list.Queues = append(list.Queues, a.summary(q, &n))
+		var n queue.Moment
+		var noise queue.NoiseView
+		if !q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			n = m.Moment(side, now)
+			if req.Detail {
+				noise = m.Noise(side, 0, now)
+			}
+		}) {
+			continue
 		}
+		s := a.summary(q, &n)
+		if req.Detail {
+			s.Detail = q.Metrics().Detail()
+			s.Detail.NoisyFlows, s.Detail.QuietPending, s.Detail.QuietOldestAgeMs = len(noise.Noisy), noise.QuietPending, noise.QuietOldest/1e6
+		}
+		list.Queues = append(list.Queues, s)
 	}
 	return list
 }
@@ -129,12 +142,6 @@ func part(n, all int64) float64 {
 		return 0
 	}
 	return float64(n) / float64(all)
-}
-
-// moment is how a queue stands; it reports false when the queue has ended.
-func moment(q *shard.Queue) (n queue.Moment, ok bool) {
-	ok = q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.Moment(side, now) })
-	return n, ok
 }
 
 // summary is a queue in one line.

@@ -18,6 +18,22 @@ import (
 )
 
 // TestQueueVerbs make, change, list and delete queues.
+// With detail a list has what was counted of each queue, and who is noisy in it.
+func TestQueueListDetail(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		for range 3 {
+			h.enqueue("orders", "payload", nil)
+		}
+		var list wire.QueueList
+		h.must(wire.VerbQueueList, "", `{}`, &list)
+		require.Nil(t, list.Queues[0].Detail)
+		h.must(wire.VerbQueueList, "", `{"detail":true,"limit":1}`, &list)
+		require.EqualValues(t, 3, list.Queues[0].Detail.Enqueued)
+		require.Len(t, list.Queues[0].Detail.Waits, len(wire.WaitBounds)+1)
+	})
+}
+
 func TestQueueVerbs(t *testing.T) {
 	inHouse(t, nil, func(t *testing.T, h *house) {
 		var made, again, changed wire.QueueSettings

@@ -59,7 +59,7 @@ func (a *Admin) verbs() []Verb {
 		queueVerb(a, wire.VerbQueuePurge, AnyQueue, wire.ParseQueuePurge, a.queuePurge),
 		queueVerb(a, wire.VerbQueueInspect, AnyQueue, wire.ParseQueueInspect, a.queueInspect),
 		queueVerb(a, wire.VerbNoisy, AnyQueue, wire.ParseNoisy, a.noisy),
-		bareVerb(wire.VerbQueueList, wire.ParseList, sure(a.queueList)).at(nil, listQueues),
+		bareVerb(wire.VerbQueueList, wire.ParseQueueList, sure(a.queueList)).at(nil, listQueues),
 		queueVerb(a, wire.VerbRedrive, DeadLetters, wire.ParseRedrive, a.redrive),
 		queueVerb(a, wire.VerbHookReset, Ordinary, wire.ParseHookReset, a.hookReset),
 		queueVerb(a, wire.VerbPeek, AnyQueue, wire.ParsePeek, a.peek),

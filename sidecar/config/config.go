@@ -2,9 +2,14 @@ package config
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -127,13 +132,60 @@ const (
 	syncInterval = "interval"
 )
 
-// HTTPConfig is the listener of health checks and metrics.
+// HTTPConfig is the listener of the pages, health checks and metrics.
 type HTTPConfig struct {
 	Addr  string `koanf:"addr"`  // host:port; empty is off
 	Pprof bool   `koanf:"pprof"` // serve /debug/pprof
 	// MetricsCircuits are the circuit keys, or with * at the end prefixes of them, that
 	// may be labels beside those that have a table of their own.
 	MetricsCircuits []string `koanf:"metrics_circuits"`
+
+	// Who may see the pages, and act on them. [HTTPConfig.Open] says when nobody is asked.
+	ViewerToken    string   `koanf:"viewer_token"`    // file
+	OperatorToken  string   `koanf:"operator_token"`  // file
+	TrustedProxies []string `koanf:"trusted_proxies"` // addresses and networks whose headers count
+	UserHeader     string   `koanf:"user_header"`     // of a trusted proxy: who asks; empty: none
+	RoleHeader     string   `koanf:"role_header"`     // of a trusted proxy: viewer or operator; empty: all are viewers
+	Hosts          []string `koanf:"hosts"`           // names under which the pages may be asked for
+	BasePath       string   `koanf:"base_path"`       // of the pages, behind a proxy
+	MetricsToken   bool     `koanf:"metrics_token"`   // /metrics and profiles need a token as well
+	TLS            HTTPTLS  `koanf:"tls"`
+}
+
+// HTTPTLS names PEM files, which go together.
+type HTTPTLS struct {
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+// Open reports whether who reaches the listener is an operator: on a loopback address, and
+// with no word of anybody who passes requests of others on.
+func (h *HTTPConfig) Open() bool {
+	host, _, err := net.SplitHostPort(h.Addr)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	loopback := host == "localhost" || err == nil && ip.IsLoopback()
+	return loopback && !h.Guarded() && h.BasePath == "" && len(h.TrustedProxies) == 0
+}
+
+// Guarded reports whether there are tokens.
+func (h *HTTPConfig) Guarded() bool { return h.ViewerToken != "" || h.OperatorToken != "" }
+
+// Proxies are the networks of TrustedProxies.
+func (h *HTTPConfig) Proxies() (list []netip.Prefix, err error) {
+	for _, text := range h.TrustedProxies {
+		prefix, err := netip.ParsePrefix(text)
+		if addr, bad := netip.ParseAddr(text); bad == nil {
+			prefix, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("http.trusted_proxies has %q: allowed are addresses such as 10.0.0.7 and networks such as 10.0.0.0/8", text)
+		}
+		list = append(list, prefix.Masked())
+	}
+	return list, nil
 }
 
 // NamesCircuit reports whether the key of a circuit may be a label.
@@ -147,8 +199,39 @@ func (h *HTTPConfig) check() error {
 			return fmt.Errorf("http.metrics_circuits has %q: allowed is KEY for one circuit, PREFIX* for all whose keys begin so, * for all", pattern)
 		}
 	}
+	for _, host := range h.Hosts {
+		if host == "" || strings.ContainsAny(host, ":/ *") {
+			return fmt.Errorf("http.hosts has %q: allowed are names without a port, such as fila.example.com", host)
+		}
+	}
+	if b := h.BasePath; b != "" && (!basePath.MatchString(b) || path.Clean(b) != b) {
+		return fmt.Errorf("http.base_path = %q: allowed is a path such as /fila, without a slash at the end, of letters, digits, '.', '_', '~' and '-', or empty for none", b)
+	}
+	if _, err := h.Proxies(); err != nil {
+		return err
+	}
+	for _, header := range []struct{ key, name string }{{"user_header", h.UserHeader}, {"role_header", h.RoleHeader}} {
+		if header.name != "" && !headerName.MatchString(header.name) {
+			return fmt.Errorf("http.%s = %q: allowed is the name of a header, such as X-Forwarded-User, or empty for none", header.key, header.name)
+		}
+	}
+	switch {
+	case h.UserHeader != "" && len(h.TrustedProxies) == 0:
+		return fmt.Errorf("http.user_header = %q: it needs http.trusted_proxies, or anybody could say who they are", h.UserHeader)
+	case h.RoleHeader != "" && h.UserHeader == "":
+		return fmt.Errorf("http.role_header = %q: it needs http.user_header", h.RoleHeader)
+	case h.MetricsToken && !h.Guarded():
+		return errors.New("http.metrics_token = true: it needs http.viewer_token or http.operator_token")
+	case (h.TLS.Cert == "") != (h.TLS.Key == ""):
+		return fmt.Errorf("http.tls.cert = %q, http.tls.key = %q: they go together", h.TLS.Cert, h.TLS.Key)
+	}
 	return nil
 }
+
+var (
+	basePath   = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+	headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+)
 
 // LuaConfig holds the limits of hooks of queues that set none themselves.
 type LuaConfig struct {
@@ -315,7 +398,7 @@ func Default() Config {
 				Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20, Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
 			},
 		},
-		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}},
+		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}, TrustedProxies: []string{}, Hosts: []string{}},
 		Lua: LuaConfig{
 			DefaultTimeoutMs:         10,
 			DefaultMemoryLimitBytes:  1 << 20,

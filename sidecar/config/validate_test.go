@@ -359,3 +359,27 @@ func TestSharedKeys(t *testing.T) {
 	s.Enabled = false
 	require.False(t, s.SharesThrottle("x"))
 }
+
+func TestHTTPValidate(t *testing.T) {
+	proxied := func(c *Config) { c.HTTP.TrustedProxies, c.HTTP.UserHeader = []string{"10.0.0.0/8", "::1"}, "X-User" }
+	for name, tc := range map[string]validateCase{
+		"a base path":            {func(c *Config) { c.HTTP.BasePath = "/a/fila" }, ""},
+		"a slash at the end":     {func(c *Config) { c.HTTP.BasePath = "/fila/" }, `http.base_path = "/fila/": allowed is a path such as /fila`},
+		"no slash":               {func(c *Config) { c.HTTP.BasePath = "fila" }, "http.base_path"},
+		"dots":                   {func(c *Config) { c.HTTP.BasePath = "/a/../b" }, "http.base_path"},
+		"a pattern":              {func(c *Config) { c.HTTP.BasePath = "/{x}" }, "http.base_path"},
+		"a host":                 {func(c *Config) { c.HTTP.Hosts = []string{"fila.example.com"} }, ""},
+		"a port":                 {func(c *Config) { c.HTTP.Hosts = []string{"fila:8222"} }, `http.hosts has "fila:8222": allowed are names without a port`},
+		"proxies":                {proxied, ""},
+		"no address":             {func(c *Config) { c.HTTP.TrustedProxies = []string{"proxy"} }, `http.trusted_proxies has "proxy": allowed are addresses`},
+		"a header of anybody":    {func(c *Config) { c.HTTP.UserHeader = "X-User" }, "it needs http.trusted_proxies"},
+		"no name of a header":    {func(c *Config) { proxied(c); c.HTTP.UserHeader = "X User" }, `http.user_header = "X User": allowed is the name`},
+		"a role of nobody":       {func(c *Config) { c.HTTP.RoleHeader = "X-Role" }, "it needs http.user_header"},
+		"metrics with no token":  {func(c *Config) { c.HTTP.MetricsToken = true }, "it needs http.viewer_token or http.operator_token"},
+		"metrics with a token":   {func(c *Config) { c.HTTP.MetricsToken, c.HTTP.ViewerToken = true, "file" }, ""},
+		"a certificate, no key":  {func(c *Config) { c.HTTP.TLS.Cert = "x.pem" }, "they go together"},
+		"a certificate and keys": {func(c *Config) { c.HTTP.TLS = HTTPTLS{"x.pem", "y.pem"} }, ""},
+	} {
+		t.Run(name, tc.run)
+	}
+}

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,46 +19,70 @@ const (
 	httpIdleTimeout = 2 * time.Minute
 )
 
-// HTTP is the listener of health checks, metrics and, when enabled, profiles.
+// HTTP is the listener of health checks, metrics, pages and, when enabled, profiles.
 type HTTP struct {
-	addr string
-	log  *slog.Logger
-	srv  *http.Server
-	done chan struct{} // closed when the serving goroutine has ended; nil before Start
+	addr      string
+	cert, key string
+	log       *slog.Logger
+	srv       *http.Server
+	done      chan struct{} // closed when the serving goroutine has ended; nil before Start
 }
 
-// NewHTTP prepares the listener on addr (host:port, port 0 takes any free one).
+// HTTPOptions of an [HTTP].
+type HTTPOptions struct {
+	Log      *slog.Logger
+	Addr     string // host:port, port 0 takes any free one
+	Metrics  *Metrics
+	Profiles bool // serve /debug/pprof
+	// Ready returns the state, or why there is none. It is called once per request, from
+	// any goroutine, and must not block.
+	Ready func() (state string, err error)
+	Pages http.Handler // of all other paths; nil: there are none
+	// Guard decides who may see metrics and profiles; nil: whoever asks.
+	Guard     func(http.Handler) http.Handler
+	Cert, Key string // PEM files of HTTPS, "": HTTP
+}
+
+// NewHTTP prepares the listener.
 //
 //	/healthz      200 as long as the process answers
-//	/readyz       200 with the state that ready returns, or 503 with the reason
+//	/readyz       200 with the state that Ready returns, or 503 with the reason
 //	/metrics      Prometheus
-//	/debug/pprof  only if profiles is set
-//
-// ready is called once per request, from any goroutine, and must not block.
-func NewHTTP(addr string, profiles bool, m *Metrics, ready func() (state string, err error), log *slog.Logger) *HTTP {
+//	/debug/pprof  only with Profiles
+func NewHTTP(o HTTPOptions) *HTTP {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		state, err := ready()
+		state, err := o.Ready()
 		if err != nil {
 			answer(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 		answer(w, http.StatusOK, state)
 	})
-	mux.Handle("GET /metrics", m.Handler())
-	if profiles {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	guard := o.Guard
+	if guard == nil {
+		guard = func(h http.Handler) http.Handler { return h }
 	}
-	log = log.With("component", "http")
+	mux.Handle("/healthz", notAllowed("GET, HEAD"))
+	mux.Handle("/readyz", notAllowed("GET, HEAD"))
+	mux.Handle("GET /metrics", guard(o.Metrics.Handler()))
+	mux.Handle("/metrics", notAllowed("GET, HEAD"))
+	if o.Profiles {
+		for path, h := range map[string]http.HandlerFunc{
+			"GET /debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,
+			"GET /debug/pprof/symbol": pprof.Symbol, "POST /debug/pprof/symbol": pprof.Symbol, "GET /debug/pprof/trace": pprof.Trace,
+		} {
+			mux.Handle(path, guard(h))
+		}
+	}
+	if o.Pages != nil {
+		mux.Handle("/", o.Pages)
+	}
+	log := o.Log.With("component", "http")
 	return &HTTP{
-		addr: addr,
-		log:  log,
+		addr: o.Addr, cert: o.Cert, key: o.Key,
+		log: log,
 		srv: &http.Server{
 			Handler:           mux,
 			ReadHeaderTimeout: httpReadTimeout,
@@ -72,6 +97,13 @@ func NewHTTP(addr string, profiles bool, m *Metrics, ready func() (state string,
 
 // Start listens and serves, and returns the bound address. It is called once.
 func (h *HTTP) Start() (string, error) {
+	if h.cert != "" {
+		pair, err := tls.LoadX509KeyPair(h.cert, h.key)
+		if err != nil {
+			return "", fmt.Errorf("http.tls: %w", err)
+		}
+		h.srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
 	l, err := net.Listen("tcp", h.addr)
 	if err != nil {
 		return "", ListenError("the HTTP listener", h.addr, err,
@@ -80,7 +112,11 @@ func (h *HTTP) Start() (string, error) {
 	h.done = make(chan struct{})
 	go func() {
 		defer close(h.done)
-		if err := h.srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		serve := func() error { return h.srv.Serve(l) }
+		if h.cert != "" {
+			serve = func() error { return h.srv.ServeTLS(l, "", "") }
+		}
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			h.log.Error("the HTTP listener has ended", "error", err)
 		}
 	}()
@@ -98,6 +134,14 @@ func (h *HTTP) Stop(ctx context.Context) {
 		_ = h.srv.Close() // its only error would be the listener's, which Shutdown has closed
 	}
 	<-h.done
+}
+
+// notAllowed keeps other methods from falling through to the pages.
+func notAllowed(allowed string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Allow", allowed)
+		answer(w, http.StatusMethodNotAllowed, "allowed is "+allowed)
+	})
 }
 
 func answer(w http.ResponseWriter, code int, text string) {

@@ -36,7 +36,7 @@ func httpGet(t *testing.T, method, url string) (status int, body string) {
 
 func startTestHTTP(t *testing.T, profiles bool, m *Metrics, ready func() (string, error)) string {
 	t.Helper()
-	h := NewHTTP("127.0.0.1:0", profiles, m, ready, slog.New(slog.DiscardHandler))
+	h := NewHTTP(HTTPOptions{Log: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", Profiles: profiles, Metrics: m, Ready: ready})
 	addr, err := h.Start()
 	require.NoError(t, err)
 	t.Cleanup(func() { h.Stop(context.WithoutCancel(t.Context())) })
@@ -96,7 +96,7 @@ func TestHTTPTakenPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	h := NewHTTP(l.Addr().String(), false, New(), func() (string, error) { return "ready", nil }, slog.New(slog.DiscardHandler))
+	h := NewHTTP(HTTPOptions{Log: slog.New(slog.DiscardHandler), Addr: l.Addr().String(), Metrics: New()})
 	_, err = h.Start()
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 	require.EqualError(t, err, "the HTTP listener cannot listen on "+l.Addr().String()+
@@ -107,11 +107,11 @@ func TestHTTPTakenPort(t *testing.T) {
 // A request that is being answered holds stop until the context ends.
 func TestHTTPStop(t *testing.T) {
 	asked, release := make(chan struct{}), make(chan struct{})
-	h := NewHTTP("127.0.0.1:0", false, New(), func() (string, error) {
+	h := NewHTTP(HTTPOptions{Log: slog.New(slog.DiscardHandler), Addr: "127.0.0.1:0", Metrics: New(), Ready: func() (string, error) {
 		close(asked)
 		<-release
 		return "ready", nil
-	}, slog.New(slog.DiscardHandler))
+	}})
 	addr, err := h.Start()
 	require.NoError(t, err)
 	failed := make(chan error, 1)

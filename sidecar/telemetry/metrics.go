@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/filaq/fila/wire"
 )
 
 // Metrics is everything under /metrics: counters and a histogram per queue,
@@ -78,10 +80,8 @@ var counterSpecs = []struct{ name, help, label string }{
 	{hookNames[2], "Messages that went on with the defaults because the hook's circuit was open.", labelHook},
 }
 
-// latencyBuckets reach from a delivery at once to a backlog of an hour.
-var latencyBuckets = []float64{
-	.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600,
-}
+// latencyBuckets are those that the protocol tells of as well.
+var latencyBuckets = wire.WaitBounds
 
 // New returns metrics in which nothing has been counted.
 func New() *Metrics {

@@ -163,6 +163,36 @@ func (q *Queue) Snapshot() map[string]int64 {
 	return values
 }
 
+// Detail returns what has been counted, for lists of queues.
+func (q *Queue) Detail() *wire.QueueDetail {
+	var m dto.Metric
+	read := func(c prometheus.Counter) int64 {
+		if c.Write(&m) != nil {
+			return 0
+		}
+		return int64(m.GetCounter().GetValue())
+	}
+	d := &wire.QueueDetail{
+		Enqueued: read(q.counters[enqueued]), Delivered: read(q.counters[delivered]), Acked: read(q.counters[acked]),
+		Waits: make([]int64, len(latencyBuckets)+1),
+	}
+	for _, c := range q.failures {
+		d.Failed += read(c)
+	}
+	for _, c := range q.dead {
+		d.DeadLettered += read(c)
+	}
+	if h, ok := q.latency.(prometheus.Histogram); ok && h.Write(&m) == nil {
+		var below int64
+		for i, b := range m.GetHistogram().GetBucket() {
+			d.Waits[i] = int64(b.GetCumulativeCount()) - below
+			below = int64(b.GetCumulativeCount())
+		}
+		d.Waits[len(latencyBuckets)] = int64(m.GetHistogram().GetSampleCount()) - below
+	}
+	return d
+}
+
 // Hook returns the counters of one of the queue's hooks, on_enqueue or
 // on_failure.
 func (q *Queue) Hook(kind string) *Hook { return q.hooks[kind] }

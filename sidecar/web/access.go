@@ -1,0 +1,337 @@
+package web
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// Role is what somebody may do.
+type Role uint8
+
+// The roles. Each may do what those before it may.
+const (
+	Nobody Role = iota
+	Viewer
+	Operator
+)
+
+var roleNames = [...]string{"nobody", "viewer", "operator"}
+
+func (r Role) String() string { return roleNames[r] }
+
+// who is somebody who asks for something.
+type who struct {
+	Role  Role
+	Name  string // for the audit log
+	Login bool   // by a cookie, which can be given back
+}
+
+const (
+	minToken   = 16 // characters
+	maxToken   = 4096
+	maxUser    = 128 // bytes
+	cookieName = "fila_session"
+	session    = 12 * time.Hour
+)
+
+// access decides who somebody is.
+type access struct {
+	open     bool // who comes over the loopback is an operator
+	now      func() time.Time
+	cfg      config.HTTPConfig
+	proxies  []netip.Prefix
+	tokens   [Operator + 1]string // by role; "": none
+	failures failures
+}
+
+func newAccess(cfg config.HTTPConfig, now func() time.Time) (*access, error) {
+	a := &access{open: cfg.Open(), now: now, cfg: cfg}
+	var err error
+	if a.proxies, err = cfg.Proxies(); err != nil {
+		return nil, err
+	}
+	if a.tokens[Viewer], err = readToken("http.viewer_token", cfg.ViewerToken); err != nil {
+		return nil, err
+	}
+	if a.tokens[Operator], err = readToken("http.operator_token", cfg.OperatorToken); err != nil {
+		return nil, err
+	}
+	if a.tokens[Viewer] != "" && a.tokens[Viewer] == a.tokens[Operator] {
+		return nil, fmt.Errorf("http.viewer_token and http.operator_token are the same token")
+	}
+	return a, nil
+}
+
+func readToken(key, file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", key, err)
+	}
+	token := strings.TrimSpace(string(data))
+	if len(token) < minToken || len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("%s: %s: allowed is one line of %d to %d printable ASCII characters without spaces", key, file, minToken, maxToken)
+	}
+	return token, nil
+}
+
+// possible reports whether anybody can be let in.
+func (a *access) possible() bool {
+	return a.open || a.tokens[Viewer] != "" || a.tokens[Operator] != "" || a.cfg.UserHeader != ""
+}
+
+// refusal is why a request is not looked at any further.
+type refusal struct {
+	status int
+	text   string
+}
+
+// whose says who asks. A refusal is for good; nil with [Nobody] means that a login may
+// help.
+func (a *access) whose(r *http.Request) (who, *refusal) {
+	if err := a.checkHost(r); err != nil {
+		return who{}, err
+	}
+	peer, behind := a.peer(r)
+	switch {
+	case a.open:
+		return a.local(r, peer)
+	case !a.possible():
+		return who{}, &refusal{http.StatusForbidden, "These pages are shut: http.addr is no loopback address, or a proxy is configured, and nothing says who may see them. Set http.viewer_token or http.operator_token (files), or http.trusted_proxies with http.user_header."}
+	}
+	if behind && a.cfg.UserHeader != "" {
+		if user := r.Header.Get(a.cfg.UserHeader); user != "" {
+			return a.named(r, user)
+		}
+	}
+	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return a.bearer(r, token)
+	}
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		if role := a.readSession(cookie.Value); role != Nobody {
+			return who{Role: role, Name: "web " + role.String(), Login: true}, nil
+		}
+	}
+	return who{}, nil
+}
+
+// local takes whoever comes over the loopback for an operator, unless somebody else may be
+// behind: a proxy that nobody has told fila of.
+func (a *access) local(r *http.Request, peer netip.Addr) (who, *refusal) {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
+		if r.Header.Get(header) != "" {
+			return who{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + header + "), and nothing says who may. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
+		}
+	}
+	if !peer.IsLoopback() {
+		return who{}, &refusal{http.StatusForbidden, "Only this host may see these pages: there is no token."}
+	}
+	return who{Role: Operator, Name: "web"}, nil
+}
+
+// named is somebody whom a trusted proxy names.
+func (a *access) named(r *http.Request, user string) (who, *refusal) {
+	if len(user) > maxUser || !utf8.ValidString(user) || strings.ContainsFunc(user, unicode.IsControl) {
+		return who{}, &refusal{http.StatusForbidden, "The proxy names a user whose name is no text of at most 128 bytes."}
+	}
+	w := who{Role: Viewer, Name: "web " + user}
+	switch role := r.Header.Get(a.cfg.RoleHeader); {
+	case a.cfg.RoleHeader == "" || role == Viewer.String():
+	case role == Operator.String():
+		w.Role = Operator
+	default:
+		return who{}, &refusal{http.StatusForbidden, fmt.Sprintf("The proxy gives %s the role %q: allowed are viewer and operator.", user, role)}
+	}
+	return w, nil
+}
+
+func (a *access) bearer(r *http.Request, token string) (who, *refusal) {
+	role, late := a.login(r, token)
+	switch {
+	case late != nil:
+		return who{}, late
+	case role == Nobody:
+		return who{}, &refusal{http.StatusUnauthorized, "There is no such token."}
+	}
+	return who{Role: role, Name: "web " + role.String()}, nil
+}
+
+// login says whose token it is. Who has tried too many wrong ones has to wait, with the
+// right one as well.
+func (a *access) login(r *http.Request, token string) (Role, *refusal) {
+	peer, _ := a.peer(r)
+	now := a.now()
+	if a.failures.tooMany(peer, now) {
+		return Nobody, &refusal{http.StatusTooManyRequests, "There were too many wrong tokens. Try again in a minute."}
+	}
+	given := sha256.Sum256([]byte(token))
+	for _, role := range []Role{Operator, Viewer} {
+		known := sha256.Sum256([]byte(a.tokens[role]))
+		if a.tokens[role] != "" && subtle.ConstantTimeCompare(given[:], known[:]) == 1 {
+			return role, nil
+		}
+	}
+	a.failures.add(peer, now)
+	return Nobody, nil
+}
+
+// A session is "role.end.mac": it needs no memory here, holds at every node that has the
+// same token, and ends with the token.
+
+func (a *access) newSession(role Role) string {
+	text := role.String() + "." + strconv.FormatInt(a.now().Add(session).Unix(), 10)
+	return text + "." + a.sign(role, text)
+}
+
+func (a *access) sign(role Role, text string) string {
+	mac := hmac.New(sha256.New, []byte(a.tokens[role]))
+	mac.Write([]byte("fila session\n" + text))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func (a *access) readSession(value string) Role {
+	name, rest, _ := strings.Cut(value, ".")
+	end, mac, _ := strings.Cut(rest, ".")
+	role := Role(max(slices.Index(roleNames[:], name), 0))
+	if role == Nobody || a.tokens[role] == "" || !hmac.Equal([]byte(mac), []byte(a.sign(role, name+"."+end))) {
+		return Nobody
+	}
+	if unix, err := strconv.ParseInt(end, 10, 64); err != nil || a.now().Unix() >= unix {
+		return Nobody
+	}
+	return role
+}
+
+// cookie holds a session, or with an empty value ends it.
+func (a *access) cookie(r *http.Request, value string) *http.Cookie {
+	c := &http.Cookie{
+		Name: cookieName, Value: value, Path: a.cfg.BasePath + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: a.encrypted(r), MaxAge: int(session.Seconds()),
+	}
+	if value == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// encrypted reports whether the browser speaks HTTPS.
+func (a *access) encrypted(r *http.Request) bool {
+	_, behind := a.peer(r)
+	return r.TLS != nil || behind && r.Header.Get("X-Forwarded-Proto") == "https"
+}
+
+// peer is the address of who asks: of those that a request has come through, the last one
+// that is no trusted proxy. behind reports whether it came through one.
+func (a *access) peer(r *http.Request) (addr netip.Addr, behind bool) {
+	addr = address(r.RemoteAddr)
+	if !a.trusts(addr) {
+		return addr, false
+	}
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, hop := range slices.Backward(hops) {
+		next := address(strings.TrimSpace(hop))
+		if !next.IsValid() {
+			break
+		}
+		if addr = next; !a.trusts(addr) {
+			break
+		}
+	}
+	return addr, true
+}
+
+func (a *access) trusts(addr netip.Addr) bool {
+	return slices.ContainsFunc(a.proxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// address reads an address with or without a port, the zero one if it is none.
+func address(text string) netip.Addr {
+	if both, err := netip.ParseAddrPort(text); err == nil {
+		return both.Addr().Unmap().WithZone("")
+	}
+	addr, _ := netip.ParseAddr(text)
+	return addr.Unmap().WithZone("")
+}
+
+// checkHost keeps out pages of others whose name has come to mean this host (DNS
+// rebinding): a browser would send them what it sends us, and let them read the answers.
+func (a *access) checkHost(r *http.Request) *refusal {
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	switch {
+	case err == nil || host == "localhost":
+		return nil
+	case len(a.cfg.Hosts) == 0 && !a.open:
+		return nil // what lets somebody in is not sent to another name
+	case slices.ContainsFunc(a.cfg.Hosts, func(allowed string) bool { return strings.EqualFold(allowed, host) }):
+		return nil
+	}
+	return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("These pages are not known as %q. Ask for them by address or as localhost, or name it in http.hosts.", host)}
+}
+
+// failures counts wrong tokens: each address may have so many in a minute, and all of them
+// together so many. It remembers no more addresses than that.
+type failures struct {
+	sync.Mutex
+	minute int64
+	all    int
+	by     map[netip.Prefix]int
+}
+
+const (
+	maxFailures    = 10
+	maxAllFailures = 1000
+)
+
+func (f *failures) tooMany(addr netip.Addr, now time.Time) bool {
+	f.Lock()
+	defer f.Unlock()
+	f.turn(now)
+	return f.all >= maxAllFailures || f.by[neighbourhood(addr)] >= maxFailures
+}
+
+func (f *failures) add(addr netip.Addr, now time.Time) {
+	f.Lock()
+	defer f.Unlock()
+	f.turn(now)
+	f.all++
+	f.by[neighbourhood(addr)]++
+}
+
+func (f *failures) turn(now time.Time) {
+	if minute := now.Unix() / 60; minute != f.minute || f.by == nil {
+		f.minute, f.all, f.by = minute, 0, make(map[netip.Prefix]int)
+	}
+}
+
+// neighbourhood is what one owner has of addresses.
+func neighbourhood(addr netip.Addr) netip.Prefix {
+	bits := 32
+	if addr.Is6() {
+		bits = 64
+	}
+	p, _ := addr.Prefix(bits) // the zero one if there is no address
+	return p
+}

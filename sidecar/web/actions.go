@@ -1,0 +1,176 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
+
+// action is something that a form does: a row of the table. Only an [Operator] may.
+type action struct {
+	name string // of the path, after /do/
+	// asks is a question for those who have not confirmed, nil for what needs none. Beside
+	// it stands what the action does, for the button.
+	asks  func(url.Values) string
+	label string
+	typed string // the field whose value has to be typed to confirm; "": none
+	// do has it done by verbs, and says in a sentence what was done.
+	do   func(a *ask, form url.Values) (note string, err error)
+	back func(url.Values) string // the page to go on with, after the base path; nil: that of the form
+}
+
+// actions is the table of actions.
+var actions = []action{
+	{name: "pause", do: pause},
+	{name: "resume", do: resume},
+	{
+		name: "purge", label: "Remove the messages", typed: "queue", do: purge,
+		asks: func(f url.Values) string {
+			return fmt.Sprintf("Remove all messages that wait in %s? Those that are with consumers stay. This cannot be undone.", f.Get("queue"))
+		},
+	},
+}
+
+// maxForm is more than any message has.
+const maxForm = 8 << 20 // bytes
+
+// act carries out an action, or asks whether it is meant.
+func (w *Web) act(a *ask, act *action) {
+	a.r.Body = http.MaxBytesReader(a.rw, a.r.Body, maxForm)
+	if err := a.r.ParseForm(); err != nil {
+		w.fail(a, http.StatusBadRequest, "The form cannot be read: "+err.Error()+".")
+		return
+	}
+	form := a.r.PostForm
+	confirmed := form.Get("confirm") == "yes"
+	mistake := ""
+	if confirmed && act.typed != "" && form.Get("typed") != form.Get(act.typed) {
+		confirmed, mistake = false, fmt.Sprintf("That is not %s.", form.Get(act.typed))
+	}
+	if act.asks != nil && !confirmed {
+		w.confirm(a, act, mistake)
+		return
+	}
+	note, err := act.do(a, form)
+	if err != nil {
+		w.failed(a, err)
+		return
+	}
+	w.setNote(a, note)
+	to := w.local(form.Get("back"))
+	if act.back != nil {
+		to = w.base + act.back(form)
+	}
+	http.Redirect(a.rw, a.r, to, http.StatusSeeOther)
+}
+
+// question is what a page that asks shows.
+type question struct {
+	Text, Action, Label, Typed, Mistake, Back string
+	Fields                                    []field
+}
+
+type field struct{ Name, Value string }
+
+func (w *Web) confirm(a *ask, act *action, mistake string) {
+	form := a.r.PostForm
+	q := question{Text: act.asks(form), Action: w.base + "/do/" + act.name, Label: act.label, Mistake: mistake, Back: w.local(form.Get("back"))}
+	if act.typed != "" {
+		q.Typed = form.Get(act.typed)
+	}
+	names := make([]string, 0, len(form))
+	for name := range form {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if name == "confirm" || name == "typed" {
+			continue
+		}
+		for _, value := range form[name] {
+			q.Fields = append(q.Fields, field{name, value})
+		}
+	}
+	status := http.StatusOK
+	if mistake != "" {
+		status = http.StatusUnprocessableEntity
+	}
+	w.render(a, status, "confirm", &view{Title: "Are you sure?", Data: q})
+}
+
+// duration reads how long something is to last, 0 for no end.
+func duration(form url.Values, name string) (int64, error) {
+	text := form.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Millisecond {
+		return 0, fmt.Errorf("%q is no time: allowed are such as 90s, 30m and 2h, or nothing for no end", text)
+	}
+	return d.Milliseconds(), nil
+}
+
+// pauseOf reads what a form pauses.
+func pauseOf(form url.Values) (wire.PauseRequest, string, error) {
+	req := wire.PauseRequest{Kind: form.Get("kind"), Queue: form.Get("queue"), Name: form.Get("name")}
+	var err error
+	if req.ForMs, err = duration(form, "for"); err != nil {
+		return req, "", err
+	}
+	if req.Name == "" {
+		return req, "", errors.New("it is not said what is to be paused")
+	}
+	what := req.Kind + " " + req.Name
+	if req.Queue != "" {
+		what += " of queue " + req.Queue
+	}
+	return req, what, nil
+}
+
+func pause(a *ask, form url.Values) (string, error) {
+	req, what, err := pauseOf(form)
+	if err != nil {
+		return "", err
+	}
+	return "Paused: " + what + ".", a.verb(wire.VerbPause, "", req, nil)
+}
+
+func resume(a *ask, form url.Values) (string, error) {
+	req, what, err := pauseOf(form)
+	if err != nil {
+		return "", err
+	}
+	req.ForMs = 0
+	return "Resumed: " + what + ".", a.verb(wire.VerbResume, "", req, nil)
+}
+
+// purgeTime bounds how long a browser waits for a purge.
+const purgeTime = 20 * time.Second
+
+func purge(a *ask, form url.Values) (string, error) {
+	queue := form.Get("queue")
+	end := time.Now().Add(purgeTime)
+	var req wire.QueuePurgeRequest
+	for sum := int64(0); ; {
+		var reply wire.QueuePurgeReply
+		if err := a.verb(wire.VerbQueuePurge, queue, req, &reply); err != nil {
+			if sum > 0 {
+				return "", fmt.Errorf("%d messages of %s were removed, and then: %w", sum, queue, err)
+			}
+			return "", err
+		}
+		sum, req.After = sum+reply.Purged, reply.Next
+		switch {
+		case reply.Next == "":
+			return fmt.Sprintf("Removed %d messages of %s.", sum, queue), nil
+		case time.Now().After(end):
+			return fmt.Sprintf("Removed %d messages of %s; there are more. Purge it again.", sum, queue), nil
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package web
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What is in assets/ and not ours: the package and version of the npm registry, the file in
+// it, and its SHA-256.
+var vendored = map[string]struct{ from, sum string }{
+	"htmx.min.js":       {"htmx.org 4.0.1 dist/htmx.min.js", "a0abb04f2f45a1f89d1d4844023245537e5e6014c87b144553e0607b4cc32130"},
+	"hx-sse.min.js":     {"htmx.org 4.0.1 dist/ext/hx-sse.min.js", "18ef2761356ec1fe0bb6d92612315b37517a7c1e9856b661c5ae81fef239d103"},
+	"htmx.LICENSE":      {"htmx.org 4.0.1 LICENSE", "d3d2456f76414f2456104660ebd65aff1c04cd7966b942bdabd63f3cdb316a38"},
+	"uPlot.iife.min.js": {"uplot 1.6.32 dist/uPlot.iife.min.js", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"},
+	"uPlot.min.css":     {"uplot 1.6.32 dist/uPlot.min.css", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04"},
+	"uPlot.LICENSE":     {"uplot 1.6.32 LICENSE", "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd"},
+}
+
+var ours = []string{"fila.css", "fila.js", "fila.svg"}
+
+func TestAssetsAreWhatTheirMakersReleased(t *testing.T) {
+	size, seen := 0, 0
+	require.NoError(t, fs.WalkDir(assets, "assets", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(assets, path)
+		require.NoError(t, err)
+		size += len(data)
+		if v, ok := vendored[d.Name()]; ok {
+			seen++
+			sum := sha256.Sum256(data)
+			require.Equal(t, v.sum, hex.EncodeToString(sum[:]), "%s is not %s", d.Name(), v.from)
+			return nil
+		}
+		require.Contains(t, ours, d.Name())
+		return nil
+	}))
+	require.Len(t, vendored, seen)
+	require.Less(t, size, 150_000, "bytes of all assets")
+}
+
+// The content security policy would refuse them in the browser.
+func TestTemplatesHaveNothingInline(t *testing.T) {
+	inline := regexp.MustCompile(`(?i)\sstyle=|<style|\son[a-z]+=|\shx-on|javascript:|<script(\s[^>]*)?>[^<]|<script>|https?://`)
+	require.True(t, inline.MatchString(`<p style="x">`) && inline.MatchString("<script>x") && inline.MatchString(`<a onclick="x">`))
+	require.NoError(t, fs.WalkDir(templates, "templates", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(templates, path)
+		require.NoError(t, err)
+		require.Empty(t, inline.FindString(string(data)), path)
+		return nil
+	}))
+}

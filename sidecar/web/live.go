@@ -1,0 +1,239 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// live makes the parts of pages that change, once for all who look at the same: one
+// goroutine takes a sample of fila, at 1 Hz while somebody looks and every ten seconds
+// otherwise, and then makes each part that is looked at. It rests at least twenty times as
+// long as it works, so that it needs no more than a twentieth of a core.
+type live struct {
+	web  *Web
+	wake chan struct{} // somebody has come to look
+	done chan struct{} // nil before start; closed when the goroutine has ended
+	ctx  context.Context
+	end  context.CancelFunc
+
+	mu struct {
+		sync.Mutex
+		scenes  map[string]*scene
+		viewers int
+	}
+}
+
+// scene is the part of a page that changes, with those who look at it.
+type scene struct {
+	page    *page
+	ask     *ask // of the first of them; all others have asked for the same with the same role
+	last    []byte
+	viewers map[*viewer]bool
+}
+
+// viewer is somebody who looks at a scene. frames has room for one: who is slow gets the
+// newest.
+type viewer struct{ frames chan []byte }
+
+// Bounds of what is live, and its pace.
+const (
+	maxViewers = 1000
+	maxScenes  = 100
+	pace       = time.Second
+	idlePace   = historyStep
+	restFactor = 20
+	// frameTimeout is how long a browser may take for a frame.
+	frameTimeout = 10 * time.Second
+)
+
+func newLive(w *Web) *live {
+	l := &live{web: w, wake: make(chan struct{}, 1)}
+	l.ctx, l.end = context.WithCancel(context.Background())
+	l.mu.scenes = make(map[string]*scene)
+	return l
+}
+
+func (l *live) start() {
+	l.done = make(chan struct{})
+	go l.run()
+}
+
+func (l *live) stop() {
+	l.end()
+	if l.done != nil {
+		<-l.done
+	}
+}
+
+func (l *live) run() {
+	defer close(l.done)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		if l.web.Serving() == nil {
+			l.web.history.sample(l.web)
+			l.frame()
+		}
+		rest := restFactor * time.Since(began)
+		// Whoever comes while nobody looked need not wait for the slow pace.
+		for long := max(idlePace, rest); ; {
+			if l.watched() {
+				long = max(pace, rest)
+			}
+			timer.Reset(max(long-time.Since(began), 0))
+			select {
+			case <-l.ctx.Done():
+				return
+			case <-l.wake:
+				continue
+			case <-timer.C:
+				timer.Reset(0)
+			}
+			break
+		}
+	}
+}
+
+func (l *live) watched() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.viewers > 0
+}
+
+// frame makes all scenes and hands them to who looks at them.
+func (l *live) frame() {
+	l.mu.Lock()
+	scenes := make([]*scene, 0, len(l.mu.scenes))
+	for _, s := range l.mu.scenes {
+		scenes = append(scenes, s)
+	}
+	l.mu.Unlock()
+	for _, s := range scenes { // s.page, s.ask and s.last are this goroutine's
+		frame := l.web.frame(s.ask, s.page)
+		if bytes.Equal(frame, s.last) {
+			continue
+		}
+		s.last = frame
+		l.mu.Lock()
+		for v := range s.viewers {
+			v.show(frame)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// show is called under the lock of live.
+func (v *viewer) show(frame []byte) {
+	select {
+	case <-v.frames: // it has not been fetched, and is old now
+	default:
+	}
+	v.frames <- frame
+}
+
+// frame is the changing part of a page as an event of a stream.
+func (w *Web) frame(a *ask, p *page) []byte {
+	v := &view{Title: p.title}
+	w.fill(a, v)
+	name := p.name
+	var out bytes.Buffer
+	data, err := p.data(a)
+	if err != nil {
+		name, data = "error", err.Error()
+	}
+	v.Data = data
+	if err := w.looks.live(&out, name, v); err != nil {
+		w.Log.Error("a page cannot be made", "page", name, "error", err)
+		return nil
+	}
+	frame := []byte("data: ")
+	frame = append(frame, bytes.ReplaceAll(bytes.TrimSpace(out.Bytes()), []byte("\n"), []byte("\ndata: "))...)
+	return append(frame, "\n\n"...)
+}
+
+// look adds a viewer of a page; nil: there are too many.
+func (l *live) look(a *ask, p *page) (v *viewer, leave func()) {
+	key := a.who.Role.String() + " " + a.r.URL.RequestURI()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.mu.scenes[key]
+	if l.mu.viewers >= maxViewers || s == nil && len(l.mu.scenes) >= maxScenes {
+		return nil, nil
+	}
+	if s == nil {
+		// What comes later has no request of its own to answer.
+		s = &scene{page: p, ask: &ask{web: a.web, who: who{Role: a.who.Role, Name: "web"}, r: a.r.Clone(l.ctx)}, viewers: make(map[*viewer]bool)}
+		l.mu.scenes[key] = s
+	}
+	v = &viewer{frames: make(chan []byte, 1)}
+	s.viewers[v] = true
+	if l.mu.viewers++; l.mu.viewers == 1 {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	return v, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(s.viewers, v)
+		l.mu.viewers--
+		if len(s.viewers) == 0 && l.mu.scenes[key] == s {
+			delete(l.mu.scenes, key)
+		}
+	}
+}
+
+// serve sends the frames of a page until the browser goes.
+func (l *live) serve(a *ask, p *page) {
+	rc := http.NewResponseController(a.rw)
+	if err := rc.SetReadDeadline(time.Time{}); err != nil { // it was that of the request
+		l.web.Log.Debug("a stream has a deadline", "error", err)
+	}
+	v, leave := l.look(a, p)
+	if v == nil {
+		http.Error(a.rw, "Too many people look at too many pages; this one does not move.", http.StatusServiceUnavailable)
+		return
+	}
+	defer leave()
+	a.rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	a.rw.Header().Set("X-Accel-Buffering", "no") // a proxy is to pass on what comes
+	send := func(data []byte) bool {
+		if err := rc.SetWriteDeadline(time.Now().Add(frameTimeout)); err != nil {
+			return false
+		}
+		if _, err := a.rw.Write(data); err != nil {
+			return false
+		}
+		return rc.Flush() == nil
+	}
+	if !send([]byte(": fila\n\n")) {
+		return
+	}
+	alive := time.NewTicker(20 * time.Second)
+	defer alive.Stop()
+	for {
+		var data []byte
+		select {
+		case <-a.r.Context().Done():
+			return
+		case <-l.ctx.Done():
+			return
+		case data = <-v.frames:
+		case <-alive.C: // a connection that is dead is found by writing
+			data = []byte(": \n\n")
+		}
+		if !send(data) {
+			return
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package web
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"math"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+//go:embed templates
+var templates embed.FS
+
+// looks has the templates: layout.html has all pages in common, and each other file of
+// templates/ is a page with "main" and, if it changes while it is looked at, "live".
+type looks struct {
+	byName map[string]*template.Template
+}
+
+func newLooks(base string) (looks, error) {
+	l := looks{byName: make(map[string]*template.Template)}
+	common, err := template.New("").Funcs(funcs(base)).ParseFS(templates, "templates/layout.html", "templates/parts/*.html")
+	if err != nil {
+		return l, err
+	}
+	files, err := fs.Glob(templates, "templates/*.html")
+	if err != nil {
+		return l, err
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(path.Base(file), ".html")
+		if name == "layout" {
+			continue
+		}
+		one, err := common.Clone()
+		if err != nil {
+			return l, err
+		}
+		if one, err = one.ParseFS(templates, file); err != nil {
+			return l, err
+		}
+		l.byName[name] = one
+	}
+	return l, nil
+}
+
+func (l looks) page(out io.Writer, name string, v *view) error { return l.part(out, name, "layout", v) }
+
+func (l looks) live(out io.Writer, name string, v *view) error {
+	if name == "error" {
+		return l.part(out, name, "main", v)
+	}
+	return l.part(out, name, "live", v)
+}
+
+func (l looks) part(out io.Writer, name, part string, v *view) error {
+	t, ok := l.byName[name]
+	if !ok {
+		return fmt.Errorf("there is no template %s", name)
+	}
+	return t.ExecuteTemplate(out, part, v)
+}
+
+// funcs are what templates call. All texts that they return are escaped afterwards.
+func funcs(base string) template.FuncMap {
+	return template.FuncMap{
+		// href is the address of a page: its path, and pairs of its query.
+		"href": func(path string, query ...string) string { return href(base, path, query...) },
+		// segment is a name within a path.
+		"segment": url.PathEscape,
+		"asset":   func(name string) string { return assetPath(base, name) },
+		"num":     grouped,
+		"rate":    rateText,
+		"ms":      func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
+		"seconds": func(s float32) string { return span(time.Duration(float64(s) * float64(time.Second))) },
+		"bytes":   bytesText,
+		"percent": func(part float64) string { return strconv.FormatFloat(part*100, 'f', 1, 64) + " %" },
+		"spark":   spark,
+		"add":     func(a, b int64) int64 { return a + b },
+		"dict":    dict,
+		"short":   short,
+	}
+}
+
+// dict makes a map of pairs, for templates with several arguments.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict has a name without a value")
+	}
+	m := make(map[string]any, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("dict: %v is no name", pairs[i])
+		}
+		m[name] = pairs[i+1]
+	}
+	return m, nil
+}
+
+// grouped writes a whole number, exactly, in groups of three digits.
+func grouped(n any) string {
+	text := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// rateText writes what happens in a second.
+func rateText(r float32) string {
+	switch {
+	case r == 0:
+		return "0"
+	case r < 10:
+		return strconv.FormatFloat(float64(r), 'f', 1, 32)
+	}
+	return grouped(int64(math.Round(float64(r))))
+}
+
+// span writes how long something takes, in one unit or two.
+func span(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "0"
+	case d < time.Second:
+		return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+	case d < 2*time.Minute:
+		return strconv.Itoa(int(d.Seconds())) + " s"
+	case d < 2*time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + " min"
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return strconv.Itoa(int(d.Hours()/24)) + " days"
+}
+
+func bytesText(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	v, unit := float64(n)/1024, 0
+	for v >= 1024 && unit < len(units)-1 {
+		v, unit = v/1024, unit+1
+	}
+	return strconv.FormatFloat(v, 'f', 1, 64) + " " + units[unit:unit+1] + "iB"
+}
+
+// short cuts a text that is too long for a cell; the whole of it belongs into the title.
+func short(n int, text string) string {
+	runes := []rune(text)
+	if len(runes) <= n {
+		return text
+	}
+	return string(runes[:n-1]) + "…"
+}
+
+// sparkPoints is how many points of the past a small line has: ten minutes.
+const sparkPoints = 60
+
+// spark is the points of a small line, for an svg of 120 by 24; "": there are too few.
+func spark(l line, what string) string {
+	past := l.Past
+	past = past[max(len(past)-sparkPoints, 0):]
+	if len(past) < 2 {
+		return ""
+	}
+	top := float32(0)
+	for i := range past {
+		top = max(top, past[i].get(what))
+	}
+	var b strings.Builder
+	for i := range past {
+		y := float32(23)
+		if top > 0 {
+			y = 23 - 22*past[i].get(what)/top
+		}
+		fmt.Fprintf(&b, "%.0f,%.1f ", 120-float64(len(past)-1-i)*120/(sparkPoints-1), y)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// get returns one of the figures of a point.
+func (p *point) get(what string) float32 {
+	switch what {
+	case "enqueued":
+		return p.Enqueued
+	case "delivered":
+		return p.Delivered
+	case "acked":
+		return p.Acked
+	case "failed":
+		return p.Failed
+	case "depth":
+		return p.Depth
+	case "in_flight":
+		return p.InFlight
+	case "median":
+		return p.WaitMedian
+	case "high":
+		return p.WaitHigh
+	case "age":
+		return p.OldestAge
+	}
+	return 0
+}
+
+// assetPath is the address of one of assets/, which changes with what is in it.
+func assetPath(base, name string) string {
+	data, err := fs.ReadFile(assets, "assets/"+name)
+	if err != nil {
+		return base + "/assets/" + name
+	}
+	sum := sha256.Sum256(data)
+	return base + "/assets/" + name + "?" + hex.EncodeToString(sum[:4])
+}

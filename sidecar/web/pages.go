@@ -1,0 +1,188 @@
+package web
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
+
+// page is a page: a row of the table.
+type page struct {
+	path  string // after the base path, as http.ServeMux has it
+	name  string // of its template in templates/, without .html
+	title string // data with a method Title say it better
+	nav   bool   // in the navigation
+	only  func(*Web) bool
+	live  bool // its template "live" comes again while it is looked at
+	role  Role // who may see it; the least is [Viewer]
+	data  func(*ask) (any, error)
+}
+
+// pages is the table of pages.
+var pages = []page{
+	{path: "/", name: "overview", title: "Overview", nav: true, live: true, data: overview},
+}
+
+// ask is what somebody wants to see or do.
+type ask struct {
+	web *Web
+	who who
+	rw  http.ResponseWriter // not for data of pages that are live
+	r   *http.Request
+}
+
+// query returns a value of the query, "" if there is none.
+func (a *ask) query(name string) string { return a.r.URL.Query().Get(name) }
+
+// verb has an admin verb carried out. The request is encoded, and the reply decoded into
+// reply unless that is nil. The error is a *wire.Error if it is a refusal.
+func (a *ask) verb(verb, tail string, request, reply any) error {
+	return a.web.verb(a.who.Name, verb, tail, request, reply)
+}
+
+func (w *Web) verb(client, verb, tail string, request, reply any) error {
+	var body []byte
+	if request != nil {
+		var err error
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	data, refused := w.Do(verb, client, tail, body)
+	switch {
+	case refused != nil:
+		return refused
+	case reply == nil:
+		return nil
+	}
+	return json.Unmarshal(data, reply)
+}
+
+// view is what templates get.
+type view struct {
+	Title     string
+	Who       who
+	Version   string
+	Nav       []navItem
+	Note      string // what has just been done
+	Live      string // where the part that changes comes from; "": nowhere
+	Here      string // path and query of this page
+	Now       time.Time
+	Clustered bool
+	Data      any
+}
+
+// Operator is for templates.
+func (v *view) Operator() bool { return v.Who.Role >= Operator }
+
+type navItem struct {
+	Title, Path string
+	Here        bool
+}
+
+// page answers with a page.
+func (w *Web) page(a *ask, p *page) {
+	data, err := p.data(a)
+	if err != nil {
+		w.failed(a, err)
+		return
+	}
+	v := &view{Title: titleOf(p, data), Data: data}
+	if p.live {
+		v.Live = w.base + "/live" + strings.TrimPrefix(a.r.URL.RequestURI(), w.base)
+	}
+	w.render(a, http.StatusOK, p.name, v)
+}
+
+func titleOf(p *page, data any) string {
+	if t, ok := data.(interface{ Title() string }); ok {
+		return t.Title()
+	}
+	return p.title
+}
+
+// fill adds what all pages have.
+func (w *Web) fill(a *ask, v *view) {
+	v.Who, v.Version, v.Now, v.Clustered = a.who, w.Version, time.Now(), w.Clustered
+	v.Here = a.here()
+	if a.who.Role == Nobody {
+		return
+	}
+	for i := range pages {
+		p := &pages[i]
+		if p.nav && a.who.Role >= p.role && (p.only == nil || p.only(w)) {
+			path := w.base + p.path
+			v.Nav = append(v.Nav, navItem{Title: p.title, Path: path, Here: a.path() == path})
+		}
+	}
+}
+
+// render answers with the page of a template.
+func (w *Web) render(a *ask, status int, name string, v *view) {
+	w.fill(a, v)
+	v.Note = w.takeNote(a)
+	var out bytes.Buffer
+	if err := w.looks.page(&out, name, v); err != nil {
+		w.Log.Error("a page cannot be made", "page", name, "error", err)
+		http.Error(a.rw, "This page cannot be made; the log says why.", http.StatusInternalServerError)
+		return
+	}
+	a.rw.Header().Set("Content-Type", "text/html; charset=utf-8")
+	a.rw.WriteHeader(status)
+	_, _ = a.rw.Write(out.Bytes()) // the browser has gone: nobody to tell
+}
+
+// A note says on the next page what has been done on the last one. It travels as a cookie,
+// which no other site can set.
+const (
+	noteName = "fila_note"
+	maxNote  = 1000 // bytes
+)
+
+func (w *Web) setNote(a *ask, text string) {
+	text = strings.ToValidUTF8(text[:min(len(text), maxNote)], "")
+	http.SetCookie(a.rw, &http.Cookie{
+		Name: noteName, Value: base64.RawURLEncoding.EncodeToString([]byte(text)), Path: w.base + "/",
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: w.access.encrypted(a.r), MaxAge: 60,
+	})
+}
+
+func (w *Web) takeNote(a *ask) string {
+	cookie, err := a.r.Cookie(noteName)
+	if err != nil || a.who.Role == Nobody {
+		return ""
+	}
+	http.SetCookie(a.rw, &http.Cookie{Name: noteName, Path: w.base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil || len(text) > maxNote {
+		return ""
+	}
+	return string(text)
+}
+
+// href is the address of a page, with what stands in its path and pairs of its query.
+func href(base, path string, query ...string) string {
+	var values []string
+	for i := 0; i+1 < len(query); i += 2 {
+		if query[i+1] != "" {
+			values = append(values, query[i]+"="+url.QueryEscape(query[i+1]))
+		}
+	}
+	if len(values) > 0 {
+		path += "?" + strings.Join(values, "&")
+	}
+	return base + path
+}
+
+// refusedWith reports whether err is a refusal with a number of wire.
+func refusedWith(err error, code int) bool {
+	var refused *wire.Error
+	return errors.As(err, &refused) && refused.ErrCode == code
+}

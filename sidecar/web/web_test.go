@@ -1,0 +1,279 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+func TestPagesHaveThePolicy(t *testing.T) {
+	r := newRig(t, nil)
+	for _, path := range []string{"/", "/nowhere", "/assets/fila.js", "/login"} {
+		rec := r.get(path)
+		require.Equal(t, policy, rec.Header().Get("Content-Security-Policy"), path)
+		require.Equal(t, "nosniff", rec.Header().Get("X-Content-Type-Options"), path)
+	}
+	require.Equal(t, http.StatusNotFound, r.get("/nowhere").Code)
+	require.Equal(t, http.StatusNotFound, r.get("/assets/nothing.js").Code)
+	rec := r.get("/")
+	require.Equal(t, http.StatusOK, rec.Code, rec.Body)
+	require.Contains(t, rec.Body.String(), "1,234")
+}
+
+// What the overview names is escaped, whoever has chosen it.
+func TestNamesAreText(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(wire.VerbCircuitList, wire.CircuitList{Circuits: []wire.CircuitInfo{{Key: `<script>alert(1)</script>"'`, State: "open"}}})
+	body := r.get("/").Body.String()
+	require.NotContains(t, body, "<script>alert")
+	require.Contains(t, body, "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;")
+}
+
+func TestAFormOfAnotherSiteIsRefused(t *testing.T) {
+	r := newRig(t, nil)
+	req := request(http.MethodPost, "/do/pause", nil)
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	require.Equal(t, http.StatusForbidden, r.serve(req).Code)
+	req.Header.Del("Sec-Fetch-Site")
+	req.Header.Set("Origin", "http://evil.example")
+	require.Equal(t, http.StatusForbidden, r.serve(req).Code)
+	require.Empty(t, r.of(wire.VerbPause))
+}
+
+func TestActionsAreVerbs(t *testing.T) {
+	r := newRig(t, nil)
+	rec := r.post("/do/pause", "kind", "queue", "name", "orders", "for", "90s", "back", "/?find=orders")
+	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
+	require.Equal(t, "/?find=orders", rec.Header().Get("Location"))
+	require.Equal(t, []asked{{wire.VerbPause, "web", "", `{"kind":"queue","name":"orders","for_ms":90000}`}}, r.of(wire.VerbPause))
+
+	// The next page says so, once.
+	req := request(http.MethodGet, "/", nil)
+	for _, c := range rec.Result().Cookies() {
+		require.True(t, c.HttpOnly && c.SameSite == http.SameSiteStrictMode)
+		req.AddCookie(c)
+	}
+	next := r.serve(req)
+	require.Contains(t, next.Body.String(), "Paused: queue orders.")
+	require.Negative(t, next.Result().Cookies()[0].MaxAge)
+
+	require.Equal(t, http.StatusBadRequest, r.post("/do/pause", "kind", "queue", "name", "orders", "for", "soon").Code)
+	require.Equal(t, http.StatusBadRequest, r.post("/do/pause", "kind", "queue").Code)
+	require.Len(t, r.of(wire.VerbPause), 1)
+	r.reply(wire.VerbResume, wire.QueueNotFound("orders"))
+	rec = r.post("/do/resume", "kind", "queue", "name", "orders")
+	require.Equal(t, http.StatusNotFound, rec.Code)
+	require.Contains(t, rec.Body.String(), "orders")
+}
+
+func TestWhatDestroysAsks(t *testing.T) {
+	r := newRig(t, nil)
+	rec := r.post("/do/purge", "queue", "orders")
+	require.Equal(t, http.StatusOK, rec.Code)
+	require.Contains(t, rec.Body.String(), "cannot be undone")
+	rec = r.post("/do/purge", "queue", "orders", "confirm", "yes", "typed", "order")
+	require.Equal(t, http.StatusUnprocessableEntity, rec.Code)
+	require.Contains(t, rec.Body.String(), "That is not orders")
+	require.Empty(t, r.of(wire.VerbQueuePurge))
+	r.reply(wire.VerbQueuePurge, wire.QueuePurgeReply{Purged: 3})
+	rec = r.post("/do/purge", "queue", "orders", "confirm", "yes", "typed", "orders", "back", "https://evil.example/")
+	require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
+	require.Equal(t, "/", rec.Header().Get("Location"), "only pages of ours")
+	require.Len(t, r.of(wire.VerbQueuePurge), 1)
+}
+
+func TestViewersOnlyLook(t *testing.T) {
+	r := newRig(t, withTokens(t))
+	as := func(method, path, token string) int {
+		req := request(method, path, nil)
+		req.Header.Set("Authorization", "Bearer "+token)
+		return r.serve(req).Code
+	}
+	require.Equal(t, http.StatusOK, as(http.MethodGet, "/", viewerToken))
+	for i := range actions {
+		require.Equal(t, http.StatusForbidden, as(http.MethodPost, "/do/"+actions[i].name, viewerToken), actions[i].name)
+		require.NotEqual(t, http.StatusForbidden, as(http.MethodPost, "/do/"+actions[i].name, operatorToken), actions[i].name)
+	}
+}
+
+func TestWaysBackAreOurs(t *testing.T) {
+	r := newRig(t, func(c *config.HTTPConfig) { withTokens(t)(c); c.BasePath = "/fila" })
+	for to, want := range map[string]string{
+		"/fila/?find=x":         "/fila/?find=x",
+		"/fila/queues/a%2Fb":    "/fila/queues/a%2Fb",
+		"":                      "/fila/",
+		"/other/":               "/fila/",
+		"//evil.example/":       "/fila/",
+		"/\\evil.example/":      "/fila/",
+		"https://evil.example/": "/fila/",
+		"/fila/live/":           "/fila/",
+		"javascript:alert(1)":   "/fila/",
+		"/fila/\r\nSet-Cookie:": "/fila/",
+	} {
+		require.Equal(t, want, r.local(to), to)
+	}
+}
+
+func TestPagesOfAFilaThatStops(t *testing.T) {
+	r := newRig(t, nil)
+	r.mu.Lock()
+	r.stopping = true
+	r.mu.Unlock()
+	rec := r.get("/")
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+	require.Contains(t, rec.Body.String(), "it is stopping")
+	r.Stop(t.Context())
+	rec = r.get("/")
+	require.Equal(t, http.StatusServiceUnavailable, rec.Code)
+}
+
+// frames reads events of a live page.
+func frames(t *testing.T, ctx context.Context, url string) (next func() string, close func()) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.Equal(t, "text/event-stream; charset=utf-8", resp.Header.Get("Content-Type"))
+	in := bufio.NewReader(resp.Body)
+	return func() string {
+			var b strings.Builder
+			for {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					require.ErrorIs(t, err, io.EOF)
+					return ""
+				}
+				if data, ok := strings.CutPrefix(line, "data: "); ok {
+					b.WriteString(data)
+				} else if b.Len() > 0 {
+					return b.String()
+				}
+			}
+		}, func() {
+			_ = resp.Body.Close()
+			http.DefaultClient.CloseIdleConnections()
+		}
+}
+
+// All who look at the same page get the same frame, which is made once, when it has changed.
+func TestLivePages(t *testing.T) {
+	r := newRig(t, nil)
+	server := httptest.NewServer(r)
+	defer server.Close()
+	r.Start()
+	one, close := frames(t, t.Context(), server.URL+"/live/")
+	defer close()
+	two, close2 := frames(t, t.Context(), server.URL+"/live/")
+	defer close2()
+	require.Contains(t, one(), "1,234")
+	require.Contains(t, two(), "1,234")
+	r.live.mu.Lock()
+	require.Len(t, r.live.mu.scenes, 1)
+	require.Equal(t, 2, r.live.mu.viewers)
+	r.live.mu.Unlock()
+	r.reply(wire.VerbQueueList, wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{Name: "orders", Pending: 98_765_432_109_876_543, Detail: &wire.QueueDetail{}}}})
+	for _, next := range []func() string{one, two} {
+		for text := ""; !strings.Contains(text, "98,765,432,109,876,543"); {
+			text = next()
+			require.NotEmpty(t, text)
+		}
+	}
+	// The end of the pages ends the streams.
+	r.Stop(t.Context())
+	for one() != "" {
+	}
+}
+
+func TestLiveIsBounded(t *testing.T) {
+	r := newRig(t, nil)
+	p := &pages[0]
+	ask := func(query string) *ask {
+		return &ask{web: r.Web, who: who{Role: Viewer}, r: request(http.MethodGet, "/live/?find="+query, nil)}
+	}
+	var leaves []func()
+	look := func(query string) bool {
+		v, leave := r.live.look(ask(query), p)
+		if v != nil {
+			leaves = append(leaves, leave)
+		}
+		return v != nil
+	}
+	for i := range maxScenes {
+		require.True(t, look(strings.Repeat("x", i)))
+	}
+	require.False(t, look("another"), "so many pages")
+	for range maxViewers - maxScenes {
+		require.True(t, look("x"))
+	}
+	require.False(t, look("x"), "so many viewers")
+	for _, leave := range leaves {
+		leave()
+	}
+	require.Empty(t, r.live.mu.scenes)
+	require.Zero(t, r.live.mu.viewers)
+
+	// Who is slow gets the newest frame.
+	v := &viewer{frames: make(chan []byte, 1)}
+	v.show([]byte("old"))
+	v.show([]byte("new"))
+	require.Equal(t, "new", string(<-v.frames))
+}
+
+func TestHistory(t *testing.T) {
+	var r ring
+	at := time.Unix(1_000_000_000, 0)
+	d := wire.QueueDetail{Waits: make([]int64, len(wire.WaitBounds)+1)}
+	for i := range 2*historyPoints + 1 {
+		d.Enqueued = int64(i) * 50
+		d.Waits = slices.Clone(d.Waits)
+		d.Waits[3] = int64(i) * 100
+		r.add(at.Add(time.Duration(i)*historyStep), int64(i), 0, 1500, &d)
+	}
+	points := r.all()
+	require.Len(t, points, historyPoints, "an hour")
+	for i, p := range points {
+		require.Equal(t, at.Add(time.Duration(historyPoints+1+i)*historyStep).Unix(), p.at)
+		require.EqualValues(t, 5, p.Enqueued)
+		require.EqualValues(t, historyPoints+1+i, p.Depth)
+		require.EqualValues(t, 1.5, p.OldestAge)
+		require.InEpsilon(t, wire.WaitBounds[3], p.WaitMedian, 1e-6)
+	}
+	// A queue whose node was started anew counts from 0.
+	d.Enqueued = 20
+	r.add(at.Add(time.Duration(2*historyPoints+1)*historyStep), 0, 0, 0, &d)
+	require.EqualValues(t, 2, r.all()[historyPoints-1].Enqueued)
+}
+
+func TestWaits(t *testing.T) {
+	n := make([]int64, len(wire.WaitBounds)+1)
+	n[0], n[5] = 98, 2
+	median, high := waits(nil, n)
+	require.InEpsilon(t, wire.WaitBounds[0], median, 1e-6)
+	require.InEpsilon(t, wire.WaitBounds[5], high, 1e-6)
+	median, high = waits(n, n)
+	require.Zero(t, median)
+	require.Zero(t, high)
+}
+
+func TestTexts(t *testing.T) {
+	require.Equal(t, "9,223,372,036,854,775,807", grouped(int64(9223372036854775807)))
+	require.Equal(t, "-1,000", grouped(-1000))
+	require.Equal(t, "999", grouped(999))
+	require.Equal(t, "1.5 s", span(1500*time.Millisecond))
+	require.Equal(t, "3 h 5 min", span(185*time.Minute))
+	require.Equal(t, "1.5 KiB", bytesText(1536))
+	require.Equal(t, "ab…", short(3, "abcd"))
+}
