@@ -337,6 +337,33 @@ func TestLogThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// A leader that was just elected may not have applied yet what was acked: the log is looked
+// at again before it is called shorter.
+func TestLogThatIsShorterForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, dir := newFakeStream(), t.TempDir()
+		a, err := tryNode(f, dir, "a")
+		require.NoError(t, err)
+		s := promote(t, a.Replica)
+		require.NoError(t, put(s, "k", "v"))
+		want := a.content(t)
+		require.NoError(t, a.Close())
+		f.mu.Lock()
+		whole := f.records
+		f.records = whole[:1]
+		f.mu.Unlock()
+		time.AfterFunc(10*time.Second, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.records = whole
+		})
+		a, err = tryNode(f, dir, "a")
+		require.NoError(t, err)
+		require.Equal(t, want, a.content(t))
+		require.NoError(t, a.Close())
+	})
+}
+
 // What a follower does not understand stops it: it does not guess.
 func TestUnknownKindStopsAFollower(t *testing.T) {
 	for name, record := range map[string][]byte{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/filaq/fila/store"
 )
@@ -36,9 +37,9 @@ func (r *Replica) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = r.compare(ctx, st); errors.Is(err, ErrGap) {
+	if err = r.compare(ctx, &st); errors.Is(err, ErrGap) {
 		if err = r.jump(ctx, err); err == nil {
-			err = r.compare(ctx, st)
+			err = r.compare(ctx, &st)
 		}
 	}
 	if err != nil {
@@ -98,7 +99,7 @@ func (r *Replica) giveUpFile(ctx context.Context, st state) error {
 		if err := r.takePosition(raw); err != nil {
 			return err
 		}
-		if err := r.compare(ctx, st); err != nil && !errors.Is(err, ErrGap) {
+		if err := r.compare(ctx, &st); err != nil && !errors.Is(err, ErrGap) {
 			return err
 		}
 	}
@@ -132,7 +133,7 @@ func (r *Replica) makeFile(ctx context.Context, st state) error {
 	done, err := r.restore(ctx, nil)
 	if err == nil && !done {
 		r.safe = nothing
-		if err = r.compare(ctx, st); err == nil {
+		if err = r.compare(ctx, &st); err == nil {
 			err = remove(r.o.Path)
 		}
 	}
@@ -223,8 +224,12 @@ func (r *Replica) openStream(ctx context.Context, fresh bool) (state, error) {
 }
 
 // compare refuses a log that does not go on where the file is.
-func (r *Replica) compare(ctx context.Context, st state) error {
-	switch at := r.safe.seq; {
+func (r *Replica) compare(ctx context.Context, st *state) error {
+	at := r.safe.seq
+	if err := r.reach(ctx, st, at); err != nil {
+		return err
+	}
+	switch {
 	case st.last < at:
 		return fmt.Errorf("%w: shard %d: %s has applied %d records, the stream has %d", ErrShorter, r.o.Shard, r.o.Path, at, st.last)
 	case st.first > at+1:
@@ -232,13 +237,31 @@ func (r *Replica) compare(ctx context.Context, st state) error {
 	case at == 0 || st.first > at:
 		return nil
 	}
-	data, err := r.j.get(ctx, r.safe.seq)
+	data, err := r.j.get(ctx, at)
 	if err != nil {
-		return fmt.Errorf("replog: reading record %d: %w", r.safe.seq, err)
+		return fmt.Errorf("replog: reading record %d: %w", at, err)
 	}
 	h, _, err := decode(data)
 	if err != nil || h.epoch != r.safe.at.epoch || h.n != r.safe.at.n {
-		return fmt.Errorf("%w: shard %d: record %d is another one than %s has applied", ErrShorter, r.o.Shard, r.safe.seq, r.o.Path)
+		return fmt.Errorf("%w: shard %d: record %d is another one than %s has applied", ErrShorter, r.o.Shard, at, r.o.Path)
+	}
+	return nil
+}
+
+// reach waits for a stream that ends before record at. After an outage of its servers a
+// leader may tell how long it is before it has applied all that was acked.
+func (r *Replica) reach(ctx context.Context, st *state, at uint64) (err error) {
+	for until := time.Now().Add(r.o.Settle); st.last < at && time.Now().Before(until); {
+		t := time.NewTimer(min(r.o.Settle, lastRetry))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+		if *st, err = r.j.state(ctx); err != nil {
+			return err
+		}
 	}
 	return nil
 }

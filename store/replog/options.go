@@ -43,6 +43,7 @@ type Options struct {
 	AckTimeout time.Duration // a record without an answer is looked for in the log; default 2 s
 	Linger     time.Duration // how long Close of a Store waits for the stream; default 5 s
 	Check      time.Duration // how often the stream is looked at; default 5 s
+	Settle     time.Duration // how long a stream that ends before the file is looked at again; default 15 s
 
 	// OnAppend is called for each record that an owner has written, when the log has it:
 	// its bytes, and how long that took. It must not block. May be nil.
@@ -70,6 +71,7 @@ func (o *Options) defaults() {
 	o.AckTimeout = cmp.Or(o.AckTimeout, 2*time.Second)
 	o.Linger = cmp.Or(o.Linger, 5*time.Second)
 	o.Check = cmp.Or(o.Check, 5*time.Second)
+	o.Settle = cmp.Or(o.Settle, 15*time.Second)
 	o.truncateBytes = cmp.Or(o.truncateBytes, truncateBytes)
 	o.boot = cmp.Or(o.boot, bootID())
 	o.Store.NoSync = o.Store.NoSync || o.boot != ""

@@ -100,6 +100,7 @@ func TestStreamGone(t *testing.T) {
 			js := jetStream(t)
 			oa, ob := options(js, t.TempDir(), "a"), options(js, t.TempDir(), "b")
 			oa.Check, ob.Check, oa.AckTimeout = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+			oa.Settle, ob.Settle = 50*time.Millisecond, 50*time.Millisecond
 			a, b := openReplica(t, oa), openReplica(t, ob)
 			s := promote(t, a)
 			require.NoError(t, put(s, "k", "v"))
