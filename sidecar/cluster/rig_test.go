@@ -55,6 +55,7 @@ type peer struct {
 	lag    uint64
 	broken error         // Own
 	linger time.Duration // of a store that is closed
+	settle time.Duration // of a shard that is drained
 	runs   map[int]*fakeStore
 	fenced map[int]bool
 	calls  []string
@@ -187,9 +188,10 @@ func (p site) Fence(shard int, on bool) {
 func (p site) Drain(ctx context.Context, shard int) error {
 	p.mu.Lock()
 	p.note("drain %d", shard)
+	settle := max(p.settle, 50*time.Millisecond)
 	p.mu.Unlock()
 	select {
-	case <-time.After(50 * time.Millisecond):
+	case <-time.After(settle):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
