@@ -537,6 +537,7 @@ func (c *Cluster) carryOut(a todo, log *slog.Logger) (done ownership.Done, st St
 		log.Info("campaign", "epoch", a.Seen.Epoch+1, "owner_before", a.Seen.Owner, "resigned", a.Seen.Resigned)
 		st, done.Err = c.promote(a)
 		if done.Err != nil {
+			done.Full = errors.Is(done.Err, replog.ErrFull)
 			log.Info("not promoted", "epoch", a.Seen.Epoch+1, "error", done.Err)
 			break
 		}

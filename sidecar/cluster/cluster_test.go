@@ -15,6 +15,44 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// Candidates of a log without room try ever more seldom, and when it has room again either
+// its owner goes on at once or, if that is gone, one of them takes over soon.
+func TestCandidatesOfAFullLogBackOff(t *testing.T) {
+	for _, alive := range []bool{true, false} {
+		bubble(t, 1, func(t *testing.T, r *rig) {
+			a := r.start("a")
+			r.until(3*time.Second, "served", r.served)
+			r.start("b")
+			r.start("c")
+			r.pass(15 * time.Second)
+			l := r.logs[0]
+			fill := func(full bool) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.full = full
+			}
+			fill(true)
+			if !alive {
+				a.kill()
+			}
+			r.pass(5 * time.Minute)
+			l.mu.Lock()
+			tries := l.tries
+			l.mu.Unlock()
+			require.Positive(t, tries)
+			require.Less(t, tries, 100, "of two candidates that try every half second: 1200")
+			require.Equal(t, uint64(1), l.epoch)
+			fill(false)
+			took := r.until(10*time.Second, "it goes on", r.served)
+			if alive {
+				require.Less(t, took, time.Second)
+				r.pass(20 * time.Second)
+				require.Equal(t, "a", r.owner(0))
+			}
+		})
+	}
+}
+
 // Nodes that start share the shards, and each owner is told once.
 func TestNodesShareTheShards(t *testing.T) {
 	bubble(t, 8, func(t *testing.T, r *rig) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/store/replog"
 	"github.com/filaq/fila/wire"
 )
 
@@ -43,6 +44,8 @@ type logOf struct {
 	tell  []chan struct{} // of the replicas, see Ended
 	left  time.Time       // when the last owner resigned
 	begun time.Time       // when the epoch began
+	full  bool            // it takes no record
+	tries int             // epoch records that it has not taken since
 }
 
 // peer is a node, with the Shards that it serves.
@@ -324,6 +327,10 @@ func (f *fakeReplica) Promote(ctx context.Context, seen Seen) (Store, error) {
 	l := f.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.full {
+		l.tries++
+		return nil, fmt.Errorf("%w: maximum bytes exceeded", replog.ErrFull)
+	}
 	if l.seq != seen.Seq {
 		return nil, errLost
 	}
@@ -395,6 +402,9 @@ func (s *fakeStore) write(more func(*logOf)) error {
 	l := s.f.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.full {
+		return errors.New("maximum bytes exceeded")
+	}
 	if l.epoch != s.epoch {
 		return fmt.Errorf("epoch %d: %w", l.epoch, store.ErrFenced)
 	}

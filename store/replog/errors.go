@@ -6,6 +6,8 @@ var (
 	// ErrLost is returned by Promote when the log has moved on since the caller looked:
 	// another node has won, or the owner lives.
 	ErrLost = errors.New("replog: the log has moved on")
+	// ErrFull is returned by Promote when the stream has no room for an epoch record.
+	ErrFull = errors.New("replog: the log is full")
 	// ErrGone is returned for a log whose stream does not exist, or is not the one
 	// that it was.
 	ErrGone = errors.New("replog: the stream of the log is gone")

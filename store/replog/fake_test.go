@@ -179,8 +179,10 @@ func (f *fakeStream) offer(record []byte, behind uint64, fate fate) (uint64, err
 	switch {
 	case f.last() != behind:
 		return 0, errMoved
-	case fate == refused, f.most > 0 && f.bytes()+int64(len(record)+perMessage) > f.most:
+	case fate == refused:
 		return 0, errRefused
+	case f.most > 0 && f.bytes()+int64(len(record)+perMessage) > f.most:
+		return 0, errors.Join(errRefused, ErrFull)
 	}
 	return f.append(record), nil
 }

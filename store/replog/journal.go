@@ -171,9 +171,17 @@ func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64
 	case refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence,
 		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 		return 0, errMoved
+	case refused.ErrorCode == codeStoreFailed, refused.ErrorCode == codeNoStorage:
+		return 0, fmt.Errorf("%w: %w: %w", errRefused, ErrFull, err)
 	}
 	return 0, fmt.Errorf("%w: %w", errRefused, err)
 }
+
+// Errors of JetStream that have no name in its client.
+const (
+	codeNoStorage   jetstream.ErrorCode = 10047 // of the account, or of the server
+	codeStoreFailed jetstream.ErrorCode = 10077 // max_bytes of the stream
+)
 
 // state implements [journal].
 func (j *streamJournal) state(ctx context.Context) (state, error) {

@@ -190,6 +190,29 @@ func TestRealLogFull(t *testing.T) {
 	require.True(t, s.Owns(time.Minute))
 }
 
+// A candidate is told that it is for room that its epoch is not in the log.
+func TestNoRoomForAnEpoch(t *testing.T) {
+	js := jetStream(t)
+	o := options(js, t.TempDir(), "a")
+	o.MaxBytes = 4 << 10
+	a := openReplica(t, o)
+	s := promote(t, a)
+	resigned := encode(head{kind: kindResign, epoch: s.Epoch(), n: 2}, putString(nil, ""))
+	require.NoError(t, s.Resign(t.Context(), ""))
+	require.NoError(t, s.Close())
+	var err error
+	for err == nil { // what does not count, until nothing more fits
+		var st state
+		st, err = a.j.state(t.Context())
+		require.NoError(t, err)
+		_, err = a.j.append(t.Context(), resigned, st.last)
+	}
+	require.ErrorIs(t, err, errRefused)
+	require.ErrorIs(t, err, ErrFull)
+	_, err = a.Promote(t.Context(), caughtUp(t, a))
+	require.ErrorIs(t, err, ErrFull)
+}
+
 // Whatever is committed, whoever owns, however the followers cut it into transactions:
 // all copies hold the same, and so does one made from the log alone.
 func TestReplicasAreEqual(t *testing.T) {

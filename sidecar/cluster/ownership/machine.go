@@ -20,6 +20,10 @@ const (
 
 	// retryAfter lies between two questions or attempts of one candidate.
 	retryAfter = int64(500 * time.Millisecond)
+	// retryFull is how long that gets, twice as long each time, while the log has no
+	// room for an epoch: somebody has to make room, and a beat of the owner that has got
+	// some shows at once.
+	retryFull = int64(8 * time.Second)
 	// firstWait is how long a node waits before it campaigns for a shard that nobody
 	// has owned: nodes that start together hear of each other in that time.
 	firstWait = int64(time.Second)
@@ -112,6 +116,7 @@ type Action struct {
 type Done struct {
 	Err    error
 	Answer Answer // of Ask
+	Full   bool   // Err is that the log has no room
 	Epoch  uint64 // of Promote
 }
 
@@ -148,6 +153,7 @@ type Machine struct {
 	state     State
 	began     int64 // silence counts from here at the earliest
 	notBefore int64 // of the next question or attempt
+	retry     int64 // how long the last wait for room in the log was; 0: there was none
 	decided   Seen  // what the campaign is about
 	epoch     uint64
 	fenced    bool
@@ -276,9 +282,17 @@ func (m *Machine) done(now int64, in Input, out []Action) []Action {
 		return m.answered(now, in, out)
 	case Promoting:
 		if err != nil {
-			m.state, m.notBefore = Following, now+retryAfter
+			wait := retryAfter
+			if in.Done.Full {
+				wait = min(max(2*m.retry, retryAfter), retryFull)
+				m.retry = wait
+			} else {
+				m.retry = 0
+			}
+			m.state, m.notBefore = Following, now+wait
 			return out
 		}
+		m.retry = 0
 		m.epoch, m.started, m.fenced, m.to, m.why = in.Done.Epoch, false, false, "", nil
 		if in.Leaving {
 			return m.resign("", ErrHandedOver, out)
