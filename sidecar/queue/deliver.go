@@ -109,6 +109,8 @@ func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, n
 		Deadline:   le.deadline,
 		EnqueuedAt: s.enqueuedAt,
 		ReadyAt:    s.readyAt,
+		At:         now,
+		Held:       held,
 	})
 }
 

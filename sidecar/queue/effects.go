@@ -108,9 +108,11 @@ type Delivery struct {
 	Token      wire.Token
 	ID         store.ID
 	Key        string
-	Deadline   int64 // Unix ns
-	EnqueuedAt int64 // Unix ns
-	ReadyAt    int64 // Unix ns: when it became ready
+	Deadline   int64  // Unix ns
+	EnqueuedAt int64  // Unix ns
+	ReadyAt    int64  // Unix ns: when it became ready
+	At         int64  // Unix ns: when it was leased
+	Held       []Hold // what held it since it was ready, the longest first; shared with the machine, which does not change it
 }
 
 // Refusal is an answer that says no, and is counted.

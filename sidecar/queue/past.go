@@ -39,6 +39,7 @@ type Hold struct {
 	Place string // "throttle:", "circuit:", "key:" or "queue:"
 	Key   string
 	For   int64 // ns
+	From  int64 // Unix ns: since when, the first time; not in a record
 }
 
 // Gate names it as wire.GateState does.
@@ -312,7 +313,7 @@ func (t stalls) during(held []Hold, since, now int64) []Hold {
 		at := slices.IndexFunc(held, func(h Hold) bool { return h.Place == s.place && h.Key == s.key })
 		if at < 0 {
 			at = len(held)
-			held = append(held, Hold{Kind: s.kind.String(), Place: s.place, Key: s.key})
+			held = append(held, Hold{Kind: s.kind.String(), Place: s.place, Key: s.key, From: max(s.from, since)})
 		}
 		held[at].For = min(held[at].For+d, now-since) // stretches overlap where the clock was set back
 	}

@@ -223,3 +223,22 @@ func FuzzPast(f *testing.F) {
 		require.Equal(t, again.Append(nil), p.Append(nil))
 	})
 }
+
+// A delivery says what held its message, and since when.
+func TestADeliverySaysWhatHeldIt(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 2, 0)
+	r.Do(queue.Main, queue.PauseQueue{Until: queue.Forever})
+	paused := r.Now
+	r.Pass(time.Second)
+	r.Enqueue("k", nil)
+	enqueued := r.Now
+	r.Pass(time.Second)
+	r.Do(queue.Main, queue.PauseQueue{})
+	ds := r.Deliveries()
+	require.Len(t, ds, 1)
+	require.Less(t, paused, enqueued)
+	require.Equal(t, []queue.Hold{{Kind: "paused", Place: "queue:", Key: "orders", For: int64(time.Second), From: enqueued}}, ds[0].Held)
+	require.Equal(t, enqueued, ds[0].ReadyAt)
+	require.Equal(t, r.Now, ds[0].At)
+}

@@ -1,0 +1,149 @@
+package wire
+
+// HeaderTraceParent is the header by which a producer hands on its trace (W3C Trace
+// Context). It is read in any case, and delivered as it came.
+const HeaderTraceParent = "traceparent"
+
+// TraceParent is the span that a message, or a request, was sent under. The zero value is
+// none.
+type TraceParent struct {
+	Trace   [16]byte
+	Span    [8]byte
+	Sampled bool
+}
+
+// Of version 00, which a later one begins with:
+//
+//	00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+const (
+	traceAt, spanAt, flagsAt = 3, 36, 53
+	traceParentLen           = 55
+	sampledFlag              = 1
+)
+
+// Sampled reports whether headers have a traceparent whose sampled flag is set, and
+// returns it.
+func Sampled(h map[string][]string) (TraceParent, bool) {
+	v := traceParent(h)
+	if len(v) < traceParentLen || !sampledDigit(v[flagsAt+1]) {
+		return TraceParent{}, false
+	}
+	return ParseTraceParent(v)
+}
+
+// SampledIn is Sampled for headers as [EncodeHeaders] leaves them. It looks at the length
+// of each name and at one byte of a traceparent without the flag, and allocates nothing:
+// it is asked about each message. Headers that are broken have none.
+func SampledIn(headers []byte) (TraceParent, bool) {
+	var found []byte
+	for at := 0; at < len(headers); {
+		from, to, ok := shortField(headers, at)
+		if !ok {
+			return TraceParent{}, false
+		}
+		value, end, ok := shortField(headers, to)
+		if !ok {
+			return TraceParent{}, false
+		}
+		if to-from == len(HeaderTraceParent) && isTraceParent(headers[from:to]) {
+			if found != nil {
+				return TraceParent{}, false
+			}
+			found = headers[value:end]
+		}
+		at = end
+	}
+	if len(found) < traceParentLen || !sampledDigit(found[flagsAt+1]) {
+		return TraceParent{}, false
+	}
+	return ParseTraceParent(string(found))
+}
+
+// shortField is fieldAt, and quick for what is shorter than 128 bytes.
+func shortField(b []byte, at int) (from, to int, ok bool) {
+	if at < len(b) && b[at] < 0x80 {
+		from, to = at+1, at+1+int(b[at])
+		return from, to, to <= len(b)
+	}
+	return fieldAt(b, at)
+}
+
+func sampledDigit(c byte) bool { return hexDigit(c)&sampledFlag != 0 }
+
+// isTraceParent reports whether a name is that of the header, in any case.
+func isTraceParent[T string | []byte](name T) bool {
+	if string(name) == HeaderTraceParent {
+		return true
+	}
+	if len(name) != len(HeaderTraceParent) {
+		return false
+	}
+	for i := range len(name) {
+		if name[i]|0x20 != HeaderTraceParent[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// traceParent is the value of the header; empty if there is none, or several, of which
+// nobody could say which one counts.
+func traceParent(h map[string][]string) (found string) {
+	for name, values := range h {
+		if isTraceParent(name) {
+			if found != "" || len(values) != 1 {
+				return ""
+			}
+			found = values[0]
+		}
+	}
+	return found
+}
+
+// ParseTraceParent reads a traceparent; ok is false if it is none that means anything.
+func ParseTraceParent(v string) (p TraceParent, ok bool) {
+	if len(v) < traceParentLen || v[2] != '-' || v[spanAt-1] != '-' || v[flagsAt-1] != '-' {
+		return TraceParent{}, false
+	}
+	version, okVersion := hexByte(v)
+	if !okVersion || version == 0xff || version == 0 && len(v) != traceParentLen || len(v) > traceParentLen && v[traceParentLen] != '-' {
+		return TraceParent{}, false
+	}
+	if !hexBytes(p.Trace[:], v[traceAt:]) || !hexBytes(p.Span[:], v[spanAt:]) {
+		return TraceParent{}, false
+	}
+	flags, ok := hexByte(v[flagsAt:])
+	if !ok || p.Trace == [16]byte{} || p.Span == [8]byte{} {
+		return TraceParent{}, false
+	}
+	p.Sampled = flags&sampledFlag != 0
+	return p, true
+}
+
+func hexBytes(dst []byte, text string) (ok bool) {
+	for i := range dst {
+		if dst[i], ok = hexByte(text[2*i:]); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func hexByte(text string) (b byte, ok bool) {
+	high, low := hexDigit(text[0]), hexDigit(text[1])
+	return high<<4 | low, high != notHex && low != notHex
+}
+
+// notHex has the bit of the sampled flag not set.
+const notHex = 0xf0
+
+// hexDigit is the value of a digit, in lower case as the header has it, or notHex.
+func hexDigit(c byte) byte {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0'
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10
+	}
+	return notHex
+}
