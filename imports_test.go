@@ -51,7 +51,7 @@ var ownImports = map[string][]string{
 	// The rooms of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
 		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue",
-		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/telemetry", "sidecar/web", "hooks", "breaker", "store", "store/replog", "throttle", "wire",
+		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/otlp", "sidecar/telemetry", "sidecar/web", "hooks", "breaker", "store", "store/replog", "throttle", "wire",
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
@@ -64,6 +64,8 @@ var ownImports = map[string][]string{
 	"sidecar/fleet/fleettest": {"sidecar/fleet"},
 	"sidecar/fleet/record":    {"breaker", "throttle"},
 	"sidecar/web":             {"sidecar/config", "wire"},
+	"sidecar/otlp":            {"sidecar/telemetry"},
+	"sidecar/otlp/otlptest":   {},
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},
@@ -111,7 +113,10 @@ var moduleImports = map[string][]string{
 	"golang.org/x/sys":                    {"store"},
 	"github.com/google/uuid":              {"sidecar/admin", "sidecar/shard", "client"},
 	"github.com/prometheus/client_golang": {"sidecar/telemetry"},
-	"github.com/prometheus/client_model":  {"sidecar/telemetry"},
+	"github.com/prometheus/client_model":  {"sidecar/telemetry", "sidecar/otlp"},
+	"go.opentelemetry.io/otel":            {"sidecar/otlp"},
+	"go.opentelemetry.io/proto/otlp":      {"sidecar/otlp", "sidecar/otlp/otlptest"},
+	"google.golang.org/protobuf":          {"sidecar/otlp", "sidecar/otlp/otlptest"},
 	"github.com/prometheus/procfs":        {"bench/measure"},
 	"github.com/HdrHistogram":             {"bench/measure"},
 	"github.com/spf13/cobra": {

@@ -15,7 +15,7 @@ import (
 // with confirmation, commit with fsync, delivery, ack, commit. One producer with
 // 1,024 unconfirmed enqueues at most, one consumer with a credit of 1,024, NATS
 // embedded and reached without a socket.
-func BenchmarkLife(b *testing.B) { benchmarkLife(b, nil, ``, nil) }
+func BenchmarkLife(b *testing.B) { benchmarkLife(b, nil, ``, noHeader) }
 
 // BenchmarkLifeGated is BenchmarkLife with a circuit or a throttle key on each message,
 // that of this fila alone and one that is shared through a bucket, which it alone uses.
@@ -28,13 +28,15 @@ func BenchmarkLifeGated(b *testing.B) {
 					cfg.NATS.Embedded.JetStream = true
 					cfg.Shared.Enabled, cfg.Shared.Keys = shared, []string{"circuit:*", "throttle:*"}
 					cfg.Throttles = []config.ThrottleTable{{Key: "vendor", Rate: wire.Rate("100000000")}}
-				}, settings, nats.Header{gate: {"vendor"}})
+				}, settings, func() nats.Header { return nats.Header{gate: {"vendor"}} })
 			})
 		}
 	}
 }
 
-func benchmarkLife(b *testing.B, configure func(*config.Config), settings string, header nats.Header) {
+func noHeader() nats.Header { return nil }
+
+func benchmarkLife(b *testing.B, configure func(*config.Config), settings string, header func() nats.Header) {
 	const window = 1024
 	x := startSite(b, b.TempDir(), configure)
 	defer x.end()
@@ -70,7 +72,7 @@ func benchmarkLife(b *testing.B, configure func(*config.Config), settings string
 	b.ResetTimer()
 	for range b.N {
 		free <- struct{}{}
-		if err := producer.PublishMsg(&nats.Msg{Subject: "fila.enqueue.orders", Reply: inbox, Header: header, Data: payload}); err != nil {
+		if err := producer.PublishMsg(&nats.Msg{Subject: "fila.enqueue.orders", Reply: inbox, Header: header(), Data: payload}); err != nil {
 			b.Fatal(err)
 		}
 	}

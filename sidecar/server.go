@@ -24,6 +24,7 @@ import (
 	"github.com/filaq/fila/sidecar/guard"
 	"github.com/filaq/fila/sidecar/limit"
 	"github.com/filaq/fila/sidecar/natsio"
+	"github.com/filaq/fila/sidecar/otlp"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/sidecar/telemetry"
@@ -70,6 +71,7 @@ type doors struct {
 	http     *telemetry.HTTP
 	web      *web.Web
 	httpAddr string
+	exporter *otlp.Exporter // to a collector of OpenTelemetry
 	embedded *natsio.Embedded
 	nc       *nats.Conn
 	shared   *nats.Conn // of what filas share
@@ -194,6 +196,9 @@ func (s *Server) open() (err error) {
 		}
 	}()
 	if err = s.base.open(); err != nil {
+		return err
+	}
+	if err = s.startExporter(); err != nil {
 		return err
 	}
 	d := &s.doors
@@ -406,6 +411,9 @@ func (s *Server) build(snap store.Snapshot) error {
 	}
 	if r.fleet != nil {
 		f.circuits.Fleet, f.circuits.Kin, f.circuits.Conflict = r.fleet, r.fleet.Kin, s.tellCircuitConflict(event)
+	}
+	if s.doors.exporter != nil && s.cfg.OTel.Sampling != config.SamplingOff {
+		f.front.Tracer, f.shards.Tracer = s.doors.exporter, s.doors.exporter
 	}
 	s.base.furnish(&f)
 	r.front = natsio.New(f.front)
@@ -642,6 +650,7 @@ func (s *Server) close() {
 	if err := s.base.close(); err != nil {
 		s.log.Error("close the store", "error", err)
 	}
+	s.stopExporter()
 	if d.nc != nil {
 		natsio.Disconnect(d.nc, s.log)
 	}

@@ -114,10 +114,10 @@ func newDrainCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Have a node hand all its shards to others",
-		Long: `Have a node hand all its shards to others, four at a time, each to a node whose
-copy is less than a second behind. The node goes on as a standby and gets no
-shards until it is started anew, or until --cancel. A node that is stopped does
-the same by itself.`,
+		Long: `Have a node hand all its shards to others, one after the other, each to a node
+whose copy is less than a second behind. The node goes on as a standby and gets
+no shards until it is started anew, or until --cancel. A node that is stopped
+does the same by itself.`,
 		Example: `  fila cluster drain fila-2
   fila cluster drain fila-2 --cancel`,
 		ValidArgsFunction: env.Complete(nodeNames),

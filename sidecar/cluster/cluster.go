@@ -463,14 +463,14 @@ func (c *Cluster) changed(p *place, before ownership.State) {
 	}
 }
 
-// look lets time pass for the members, and begins the next handovers. mu is held.
+// look lets time pass for the members, and begins the next handover. mu is held.
 func (c *Cluster) look(now int64) []ownership.Change {
 	changes := c.mu.members.Tick(now)
 	if format := c.mu.members.Format(replog.Format); format != c.mu.format {
 		c.mu.format = format
 		c.Log.Info("the nodes of the cluster read another format of records than before", "format", format, "newest", replog.Format)
 	}
-	here := ownership.Here{Owned: make([]bool, c.Shards), Busy: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
+	here := ownership.Here{Owned: make([]bool, c.Shards), Draining: c.mu.draining, Leaving: c.mu.leaving}
 	for _, p := range c.mu.places {
 		seen := p.machine.Over()
 		if p.store != nil {
@@ -482,12 +482,12 @@ func (c *Cluster) look(now int64) []ownership.Change {
 		switch p.machine.State() {
 		case ownership.Owning:
 			here.Owned[p.number] = p.hand == nil && (c.mu.leaving || !p.machine.Fenced())
-			here.Busy[p.number] = p.hand != nil
+			here.Busy = here.Busy || p.hand != nil
 		case ownership.Draining, ownership.Resigning, ownership.Losing:
-			here.Busy[p.number] = true
+			here.Busy = true
 		}
 	}
-	for _, move := range c.mu.mover.Next(now, c.mu.members, here) {
+	if move, ok := c.mu.mover.Next(now, c.mu.members, here); ok {
 		c.mu.places[move.Shard].hand = &move
 		c.nudge()
 	}

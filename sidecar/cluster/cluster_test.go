@@ -2,9 +2,6 @@ package cluster
 
 import (
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -221,45 +218,6 @@ func TestSIGTERMWithoutTime(t *testing.T) {
 		moved := r.told(wire.EventOwnerChanged)[before:]
 		require.Len(t, moved, 2)
 		require.Equal(t, true, moved[0].Data["planned"])
-	})
-}
-
-// A node that ends hands over several shards at a time, each of them as a single one: it
-// is drained, then resigns, and is lost; and the status says where all of them go.
-func TestSIGTERMOfManyShards(t *testing.T) {
-	bubble(t, 8, func(t *testing.T, r *rig) {
-		a := r.start("a")
-		r.until(3*time.Second, "served", r.served)
-		b := r.start("b")
-		r.pass(time.Minute)
-		require.Equal(t, map[string]int{"a": 4, "b": 4}, r.load())
-		a.set(func() { a.settle, a.calls = time.Second, nil })
-		before := len(r.told(wire.EventOwnerChanged))
-		moving := make(chan int)
-		go func() {
-			time.Sleep(800 * time.Millisecond)
-			n := 0
-			for _, s := range b.Status().Shards {
-				if s.Owner == "a" && s.MovingTo == "b" {
-					n++
-				}
-			}
-			moving <- n
-		}()
-		begin := time.Now()
-		a.leave(20 * time.Second)
-		require.Less(t, time.Since(begin), 2*time.Second, "one after the other it takes more than 5")
-		require.Equal(t, 4, <-moving)
-		r.pass(200 * time.Millisecond)
-		require.Equal(t, map[string]int{"b": 8}, r.load())
-		require.Len(t, r.told(wire.EventOwnerChanged)[before:], 4)
-		for shard := range r.logs {
-			drained := slices.Index(a.calls, fmt.Sprintf("drain %d", shard))
-			lost := slices.IndexFunc(a.calls, func(c string) bool {
-				return strings.HasPrefix(c, fmt.Sprintf("lose %d the shard was handed over", shard))
-			})
-			require.Equal(t, drained >= 0, lost > drained, "%v", a.calls)
-		}
 	})
 }
 

@@ -58,7 +58,6 @@ type peer struct {
 	lag    uint64
 	broken error         // Own
 	linger time.Duration // of a store that is closed
-	settle time.Duration // of a shard that is drained
 	runs   map[int]*fakeStore
 	fenced map[int]bool
 	calls  []string
@@ -191,10 +190,9 @@ func (p site) Fence(shard int, on bool) {
 func (p site) Drain(ctx context.Context, shard int) error {
 	p.mu.Lock()
 	p.note("drain %d", shard)
-	settle := max(p.settle, 50*time.Millisecond)
 	p.mu.Unlock()
 	select {
-	case <-time.After(settle):
+	case <-time.After(50 * time.Millisecond):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -38,9 +38,8 @@ func (c *Cluster) Status() wire.ClusterStatus {
 			of := &st.Shards[s.Shard]
 			if of.Owner == o.Node {
 				node.Shards = append(node.Shards, s.Shard)
-				of.MovingTo = s.To
 				if o.Moving != nil && o.Moving.Shard == s.Shard {
-					of.MovingTo = o.Moving.To // or is about to
+					of.MovingTo = o.Moving.To
 				}
 				continue
 			}

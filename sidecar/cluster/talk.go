@@ -150,12 +150,6 @@ func (c *Cluster) shardNews(p *place) ownership.ShardNews {
 	n.Seq = seen.Seq + seen.Lag
 	if p.store != nil {
 		n.Epoch, n.Owns = p.store.Epoch(), state == ownership.Owning || state == ownership.Draining
-		switch {
-		case p.hand != nil:
-			n.To = p.hand.To
-		case state == ownership.Draining:
-			n.To = p.machine.To()
-		}
 		if c.Detail != nil {
 			d := c.Detail(p.number)
 			n.LogBytes = d.LogBytes

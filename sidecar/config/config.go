@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/textproto"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,6 +30,7 @@ type Config struct {
 	Log            LogConfig     `koanf:"log"`
 	NATS           NATSConfig    `koanf:"nats"`
 	HTTP           HTTPConfig    `koanf:"http"`
+	OTel           OTelConfig    `koanf:"otel"`
 	Lua            LuaConfig     `koanf:"lua"`
 	Store          StoreConfig   `koanf:"store"`
 	Limits         LimitsConfig  `koanf:"limits"`
@@ -233,6 +236,73 @@ var (
 	headerName = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 )
 
+// OTelConfig says what is told to a collector of OpenTelemetry.
+type OTelConfig struct {
+	Endpoint          string `koanf:"endpoint"`            // URL; empty is off
+	Protocol          string `koanf:"protocol"`            // http/protobuf or grpc
+	Sampling          string `koanf:"sampling"`            // parent, or off: no spans
+	MetricsIntervalMs int64  `koanf:"metrics_interval_ms"` // how often metrics are sent; 0: they are not
+	HeadersFile       string `koanf:"headers_file"`        // headers of each request, NAME: VALUE lines
+	CA                string `koanf:"ca"`                  // PEM file, for https
+}
+
+// Ways of [OTelConfig.Sampling].
+const (
+	SamplingParent = "parent"
+	SamplingOff    = "off"
+)
+
+func (o *OTelConfig) check() error {
+	if err := cmp.Or(
+		oneOf("otel.protocol", o.Protocol, "http/protobuf", "grpc"),
+		oneOf("otel.sampling", o.Sampling, SamplingParent, SamplingOff),
+		within("otel.metrics_interval_ms", o.MetricsIntervalMs, 0, 3_600_000),
+	); err != nil || o.Endpoint == "" {
+		return err
+	}
+	const allowed = "allowed is a URL, http://HOST:PORT or https://HOST:PORT, with a path for http/protobuf only, or empty for off"
+	u, err := url.Parse(o.Endpoint)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.User != nil, u.RawQuery != "", u.Fragment != "",
+		o.Protocol == "grpc" && strings.Trim(u.Path, "/") != "":
+		return errors.New("otel.endpoint is not what it should be: " + allowed) // it may have a password
+	case o.CA != "" && u.Scheme != "https":
+		return fmt.Errorf("otel.ca = %q: otel.endpoint is not https", o.CA)
+	case o.Sampling == SamplingOff && o.MetricsIntervalMs == 0:
+		return errors.New("otel.endpoint is set, but otel.sampling is off and otel.metrics_interval_ms is 0: nothing would be sent")
+	}
+	_, err = o.Headers()
+	return err
+}
+
+// Headers are those of HeadersFile, which may hold secrets.
+func (o *OTelConfig) Headers() (map[string][]string, error) {
+	h := make(map[string][]string)
+	if o.HeadersFile == "" {
+		return h, nil
+	}
+	text, err := os.ReadFile(o.HeadersFile)
+	if err != nil {
+		return nil, fmt.Errorf("otel.headers_file: %w", err)
+	}
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		plain := !strings.ContainsFunc(name, func(r rune) bool { return !plainRune(r) }) && !strings.ContainsFunc(value, unicode.IsControl)
+		if !ok || name == "" || !plain {
+			return nil, fmt.Errorf("otel.headers_file: line %d of %s is not NAME: VALUE", n, o.HeadersFile)
+		}
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		h[name] = append(h[name], value)
+	}
+	return h, nil
+}
+
 // LuaConfig holds the limits of hooks of queues that set none themselves.
 type LuaConfig struct {
 	DefaultTimeoutMs         int64 `koanf:"default_timeout_ms"`
@@ -399,6 +469,7 @@ func Default() Config {
 			},
 		},
 		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}, TrustedProxies: []string{}, Hosts: []string{}},
+		OTel: OTelConfig{Protocol: "http/protobuf", Sampling: SamplingParent, MetricsIntervalMs: 15_000},
 		Lua: LuaConfig{
 			DefaultTimeoutMs:         10,
 			DefaultMemoryLimitBytes:  1 << 20,

@@ -25,7 +25,7 @@ const (
 // Validate returns the first value that cannot work, as one line that names
 // the key, the value and what is allowed. Secrets are not printed.
 func (c *Config) Validate() error {
-	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.checkGuards())
+	return cmp.Or(c.checkValues(), c.NATS.check(), c.HTTP.check(), c.OTel.check(), c.checkShared(), c.checkClusterOfNodes(), c.checkQueues(), c.checkThrottles(), c.checkCircuits(), c.checkRules(), c.checkGuards())
 }
 
 // minCircuits is more than the circuits that are kept for the failures that they have

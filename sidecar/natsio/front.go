@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/filaq/fila/sidecar/shard"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/wire"
 )
 
@@ -26,6 +27,9 @@ type Options struct {
 	// Exact has Attach subscribe to all that concerns its queue, acks and requests of
 	// consumers included: in a cluster other queues have other owners.
 	Exact bool
+	// Tracer takes spans of calls of the guard that their callers trace; nil: there are
+	// none.
+	Tracer telemetry.Tracer
 }
 
 // Front holds fila's subscriptions. Its exported methods may be called from any

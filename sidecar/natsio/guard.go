@@ -62,7 +62,7 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 			case draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
-				f.guarded(s, req, tail, do)
+				f.guarded(s, req, tail, do, f.traced(name, tail, req))
 			}
 		}
 		if err := f.serve(service, s, "guard-"+name, subjects.Guard(name, ">"), handle); err != nil {
@@ -73,12 +73,15 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 }
 
 // guarded carries out a request. Those that come behind it do not wait for one that has
-// to.
-func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, do GuardVerb) {
+// to. traced hears of the answer; nil: nobody does.
+func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
 	reply, headers, err, later := do(tail, req.Data())
 	if later == nil {
 		defer f.calls.RUnlock()
+		if traced != nil {
+			traced(reply, err)
+		}
 		if err != nil {
 			s.Refuse("", err) // counts it
 			f.respondError(req, err)
@@ -91,6 +94,9 @@ func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, do GuardVe
 	go func() {
 		defer f.calls.RUnlock()
 		reply, headers, err := later()
+		if traced != nil {
+			traced(reply, err)
+		}
 		if err != nil {
 			s.Refuse(to, err)
 			return

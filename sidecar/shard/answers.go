@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -186,6 +187,7 @@ func (r *runner) note(n *queue.Note) {
 		event(wire.EventConsumerLost, map[string]any{"consumer": n.Consumer, "reason": n.Reason, "in_flight": n.InFlight})
 	case queue.NoteDeadLettered:
 		r.sides[n.Side].metrics.DeadLettered(n.Dead.Reason)
+		s.set.traces.deadLettered(n, name, s.Now())
 		event(wire.EventDeadLettered, map[string]any{
 			"id": formatID(n.ID), "reason": n.Dead.Reason, "error": n.Dead.Error, "attempts": n.Dead.Attempts,
 		})
@@ -195,7 +197,7 @@ func (r *runner) note(n *queue.Note) {
 	case queue.NoteGates:
 		s.Log.Error("throttle keys of a message are left out", "queue", name, "error", n.Err)
 	case queue.NoteStuck:
-		s.Log.Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
+		s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(n.ID))...).Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
 			"queue", name, "id", formatID(n.ID), "seq", n.Seq, "error", n.Err)
 	}
 }

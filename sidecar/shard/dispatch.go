@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -22,6 +23,8 @@ type dispatcher struct {
 	refs  []store.Ref
 	index []int // position in refs -> position in the deliveries
 	msgs  []*nats.Msg
+	// parents are the traces of msgs that had to be read; empty where there is no tracer.
+	parents []wire.TraceParent
 }
 
 // How many deliveries of a turn, and bytes of messages, are published by whoever
@@ -35,9 +38,9 @@ const (
 // readBatch is how many payloads are read in one transaction of the store.
 const readBatch = 128
 
-// publish has the deliveries of a step at time now go out behind those before them. It
+// publish has the deliveries of a step go out behind those before them. It
 // is called by whoever made the turn.
-func (d *dispatcher) publish(work []queue.Delivery, now int64) {
+func (d *dispatcher) publish(work []queue.Delivery) {
 	if len(work) == 0 {
 		return
 	}
@@ -48,7 +51,6 @@ func (d *dispatcher) publish(work []queue.Delivery, now int64) {
 		if w.Kind != queue.DeliverMessage {
 			continue
 		}
-		d.r.sides[w.Side].metrics.Latency(float64(now-w.ReadyAt) / 1e9)
 		if w.Fresh != nil {
 			bytes += w.Fresh.Size
 		} else {
@@ -101,6 +103,9 @@ func (d *dispatcher) all() {
 func (d *dispatcher) send(work []queue.Delivery) {
 	d.refs, d.index = d.refs[:0], d.index[:0]
 	d.msgs = append(d.msgs[:0], make([]*nats.Msg, len(work))...)
+	if d.r.shard.set.traces != nil {
+		d.parents = append(d.parents[:0], make([]wire.TraceParent, len(work))...)
+	}
 	dead := false
 	for i := range work {
 		if w := &work[i]; w.Kind == queue.DeliverMessage && w.Fresh == nil {
@@ -116,7 +121,7 @@ func (d *dispatcher) send(work []queue.Delivery) {
 		d.addDead(work)
 	}
 	for i, m := range d.msgs {
-		d.publishOne(&work[i], m)
+		d.publishOne(i, &work[i], m)
 	}
 	clear(d.msgs)
 }
@@ -126,6 +131,9 @@ func (d *dispatcher) read(work []queue.Delivery) {
 	s := d.r.shard
 	err := s.store.Read(d.refs, func(i int, headers, payload []byte) {
 		w := &work[d.index[i]]
+		if len(d.parents) > 0 {
+			d.parents[d.index[i]], _ = wire.SampledIn(headers)
+		}
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
 			s.Log.Error("headers of a message cannot be decoded", "queue", d.r.sides[w.Side].name, "seq", w.Token.Seq, "error", err)
@@ -138,9 +146,11 @@ func (d *dispatcher) read(work []queue.Delivery) {
 	}
 }
 
-// publishOne publishes a delivery; m is its message, if it had to be read.
-func (d *dispatcher) publishOne(w *queue.Delivery, m *nats.Msg) {
+// publishOne publishes delivery i of those that are sent; m is its message, if it had to
+// be read.
+func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 	s := d.r.shard
+	var parent wire.TraceParent
 	switch w.Kind {
 	case queue.DeliverReply:
 		d.r.answer(&w.Reply)
@@ -148,6 +158,10 @@ func (d *dispatcher) publishOne(w *queue.Delivery, m *nats.Msg) {
 	case queue.DeliverStatus:
 		m = &nats.Msg{Subject: w.Subject, Header: nats.Header{"Status": {w.Status}}}
 	case queue.DeliverMessage:
+		if s.set.traces != nil {
+			parent = d.parent(i, w)
+		}
+		d.r.sides[w.Side].metrics.Latency(float64(w.At-w.ReadyAt)/1e9, parent)
 		if w.Fresh != nil {
 			// Not before: another delivery of it may be in front of this one, and they
 			// share its headers.
@@ -157,9 +171,23 @@ func (d *dispatcher) publishOne(w *queue.Delivery, m *nats.Msg) {
 	if m == nil {
 		return
 	}
-	if err := s.send(m); err != nil && w.Kind == queue.DeliverMessage {
+	err := s.send(m)
+	switch {
+	case w.Kind != queue.DeliverMessage:
+	case err != nil:
 		d.undeliverable(w, err)
+	case parent.Sampled:
+		s.set.traces.waited(w, parent, d.r.sides[w.Side].name, s.number)
 	}
+}
+
+// parent is the trace of a message, if its producer traces it.
+func (d *dispatcher) parent(i int, w *queue.Delivery) wire.TraceParent {
+	if w.Fresh == nil {
+		return d.parents[i]
+	}
+	p, _ := wire.SampledIn(w.Fresh.Headers)
+	return p
 }
 
 // envelope is a delivery with the values of its headers, in one piece.
@@ -237,7 +265,7 @@ func (d *dispatcher) undeliverable(w *queue.Delivery, err error) {
 	if errors.Is(err, nats.ErrMaxPayload) {
 		// The server has lowered its limit since the enqueue: the lease runs
 		// out, and max_deliveries will put the message aside.
-		d.r.shard.Log.Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Side].name, "id", formatID(w.ID))
+		d.r.shard.Log.With(telemetry.TraceAttrs(d.r.shard.set.traces.parent(w.ID))...).Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Side].name, "id", formatID(w.ID))
 		return
 	}
 	d.r.mail.post(queue.Input{Kind: queue.Undelivered, Side: w.Side, Token: w.Token})

@@ -89,6 +89,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	if window := p.settings.DedupeWindowMs * 1e6; opts.DedupeID != "" && window > 0 {
 		msg.DedupeID, msg.DedupeUntil = opts.DedupeID, now+window
 	}
+	s.set.traces.enqueued(msg, p)
 	id, until := msg.ID, msg.DedupeUntil // msg is the machine's once it is posted
 	q.depth.Add(1)
 	q.bytes.Add(size)

@@ -73,6 +73,14 @@ func (p *jobProgress) leave(why string, n int64) {
 	p.Left[why] += n
 }
 
+// leftAlone is how many messages the job has come by and not done anything with.
+func (p *jobProgress) leftAlone() (n int64) {
+	for _, left := range p.Left {
+		n += left
+	}
+	return n
+}
+
 func (p *jobProgress) ended() bool { return p.State == wire.JobDone || p.State == wire.JobCanceled }
 
 // job is one job of a queue.

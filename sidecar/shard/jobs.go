@@ -356,6 +356,9 @@ func (j *job) end(at jobProgress, state, why string) *wire.Error {
 	}[state]
 	j.event(event)
 	s := j.q.shard
+	if at.ended() {
+		s.set.traces.worked(j, &at)
+	}
 	if at.ended() && j.Op == wire.JobRedrive && at.Done > 0 {
 		name := j.q.main().name
 		s.event(wire.EventRedriven, name, wire.Event{Queue: name, Data: map[string]any{"redriven": at.Done, "job": j.ID}})

@@ -76,14 +76,23 @@ func (j *judge) take(buf []queue.Failure) []queue.Failure {
 func (j *judge) run() {
 	for work := j.take(nil); len(work) > 0; work = j.take(recycle(work)) {
 		for i := range work {
-			f := &work[i]
-			// Once it has ended nobody would carry a verdict out: then the attempt ends
-			// at the next start, when the lease runs out.
-			if j.r.stopping.Err() != nil || !j.r.mail.post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: j.judge(f)}) {
+			if f := &work[i]; !j.decide(f) {
 				j.r.shard.replyError(f.Reply, j.r.sides[f.Side].Gone())
 			}
 		}
 	}
+}
+
+// decide has the machine told what becomes of a failed attempt. Once that has ended nobody
+// would carry a verdict out: then it reports false, and the attempt ends at the next start,
+// when the lease runs out.
+func (j *judge) decide(f *queue.Failure) bool {
+	if j.r.stopping.Err() != nil {
+		return false
+	}
+	v := j.judge(f)
+	j.r.shard.set.traces.failed(v, j.r.shard.Now())
+	return j.r.mail.post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: v})
 }
 
 // judge says what becomes of a failed attempt. This is the order of decision about
@@ -188,7 +197,8 @@ func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
 	if kind.severity == rules.Low {
 		level = slog.LevelInfo
 	}
-	telemetry.Unlimited(j.r.shard.Log).Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
+	log := telemetry.Unlimited(j.r.shard.Log).With(telemetry.TraceAttrs(j.r.shard.set.traces.parent(f.ID))...)
+	log.Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
 		"attempts", f.Attempts, "error", f.Error, "error_code", f.Code, "severity", kind.severity, "rule", v.Rule, "suppressed", last.suppressed)
 }
 

@@ -98,7 +98,7 @@ func (r *runner) finish() {
 	now := r.shard.Now()
 	gone := r.sides[queue.Main].deleted.Load() || r.shard.leaving.Load() // others use the gates
 	r.machine.Finish(now, gone, &r.effects)
-	r.carryOut(now)
+	r.carryOut()
 	r.ended = true
 	r.mail.close()
 	for _, in := range r.mail.take(nil) {
@@ -218,7 +218,7 @@ func (r *runner) turn(in []queue.Input) said {
 	next := r.machine.Step(now, in, &r.effects)
 	r.spare = recycle(in)
 	answer := said{r.effects.Picked, r.effects.Handled}
-	r.carryOut(now)
+	r.carryOut()
 	if next < r.armed {
 		// A later time is left alone: the turn that comes too early is rarer
 		// than a new time for every message.
@@ -228,9 +228,9 @@ func (r *runner) turn(in []queue.Input) said {
 	return answer
 }
 
-// carryOut has the effects of a step at time now happen. Figures come first, so that
+// carryOut has the effects of a step happen. Figures come first, so that
 // whoever gets an answer finds them right.
-func (r *runner) carryOut(now int64) {
+func (r *runner) carryOut() {
 	s, fx := r.shard, &r.effects
 	if fx.Written != 0 {
 		s.set.uncommitted.Add(-fx.Written)
@@ -248,7 +248,7 @@ func (r *runner) carryOut(now int64) {
 		}
 		s.store.Submit(&c.Batch)
 	}
-	r.dispatcher.publish(fx.Publish, now)
+	r.dispatcher.publish(fx.Publish)
 	r.judge.post(fx.Judge)
 	for _, w := range fx.Wake {
 		w.Owner.(queue.Owner).GateOpened(w.Gate())

@@ -97,7 +97,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 			queue.Main: {Messages: -1, Bytes: -1, Nacked: 1, Expired: 1, TTLExpired: 1, TakenBack: 1, Failed: 1},
 			queue.Dead: {Messages: 1, Bytes: 1},
 		}
-		q.run.carryOut(r.Now())
+		q.run.carryOut()
 	}
 	close(ended)
 	looking.Wait()

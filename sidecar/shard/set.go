@@ -89,6 +89,9 @@ type Options struct {
 	Metrics  *telemetry.Metrics
 	Subjects wire.Subjects
 	Signer   *wire.Signer
+	// Tracer takes spans of messages whose producers trace them, and of jobs; nil: there
+	// are none.
+	Tracer telemetry.Tracer
 	// Event publishes news under the name of a queue. It does not block.
 	Event func(typ, tail string, e wire.Event)
 	// MaxUncommittedBytes is how many bytes of messages may wait for the disk.
@@ -132,6 +135,7 @@ type Set struct {
 	Options
 
 	queues   registry
+	traces   *traces // nil: there is no tracer
 	refusals refusals
 
 	uncommitted atomic.Int64 // bytes of messages that wait for the disk
@@ -153,7 +157,7 @@ type Set struct {
 
 // NewSet returns a set without shards.
 func NewSet(o Options) *Set {
-	s := &Set{Options: o, failed: make(chan *Shard, 1)}
+	s := &Set{Options: o, traces: newTraces(o.Tracer), failed: make(chan *Shard, 1)}
 	if s.Space == nil {
 		s.Space = noSpace
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/filaq/fila/wire"
 )
@@ -149,14 +150,41 @@ func New() *Metrics {
 func (m *Metrics) Handler() http.Handler {
 	h := promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.mu.Lock()
-		sync := m.mu.sync
-		m.mu.Unlock()
-		if sync != nil {
-			sync()
-		}
+		m.update()
 		h.ServeHTTP(w, r)
 	})
+}
+
+// Gather reads what Handler would serve.
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
+	m.update()
+	return m.registry.Gather()
+}
+
+// update brings up to date what is counted elsewhere.
+func (m *Metrics) update() {
+	m.mu.Lock()
+	sync := m.mu.sync
+	m.mu.Unlock()
+	if sync != nil {
+		sync()
+	}
+}
+
+// SetExports begins, once, to count requests to a collector of OpenTelemetry. It returns
+// what counts one, by what it is about and whether the collector has taken it.
+func (m *Metrics) SetExports() (exported func(signal string, ok bool)) {
+	exports := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fila_otel_exports_total", Help: "Requests to the collector of OpenTelemetry, by what they are about, traces or metrics, and result: sent, or lost if the collector has not taken them.",
+	}, []string{"signal", "result"})
+	m.registry.MustRegister(exports)
+	return func(signal string, ok bool) {
+		result := "lost"
+		if ok {
+			result = "sent"
+		}
+		exports.WithLabelValues(signal, result).Inc()
+	}
 }
 
 // SetSync names a function that is called before each scrape, from any

@@ -78,6 +78,7 @@ func fullMetrics() *Metrics {
 	})
 	m.SetBuild("v1.2.3")
 	m.SetReady(func() bool { return true })
+	m.SetExports()("traces", true)
 	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
@@ -147,7 +148,7 @@ func TestMetricsCount(t *testing.T) {
 	q.Add(queue.Tally{Delivered: 2, Nacked: 0, Failed: 1})
 	q.Add(queue.Tally{Delivered: 3, Messages: 7, Bytes: 8})
 	q.Enqueued()
-	q.Latency(.01)
+	q.Latency(.01, wire.TraceParent{})
 	q.Hook("on_enqueue").Add(3, 2, 0, 1)
 	q.Hook("on_failure").Add(0, 0, 4, 5)
 	q.Refused(10413)
@@ -353,7 +354,7 @@ func TestAddAllocatesNothing(t *testing.T) {
 	q := New().Queue("orders")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		q.Add(queue.Tally{Delivered: 1, Acked: 1, Messages: -1})
-		q.Latency(.003)
+		q.Latency(.003, wire.TraceParent{})
 	}))
 }
 
@@ -362,6 +363,6 @@ func BenchmarkDelivery(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		q.Add(queue.Tally{Delivered: 1})
-		q.Latency(.003)
+		q.Latency(.003, wire.TraceParent{})
 	}
 }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"encoding/hex"
 	"strconv"
 	"strings"
 
@@ -112,8 +113,16 @@ func (q *Queue) Enqueued() { q.counters[enqueued].Inc() }
 func (q *Queue) Duplicate() { q.counters[duplicates].Inc() }
 
 // Latency counts a delivery by the time since the message's enqueue, or since it
-// became due.
-func (q *Queue) Latency(seconds float64) { q.latency.Observe(seconds) }
+// became due. One that is part of a trace is an exemplar.
+func (q *Queue) Latency(seconds float64, p wire.TraceParent) {
+	if !p.Sampled {
+		q.latency.Observe(seconds)
+		return
+	}
+	q.latency.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, prometheus.Labels{
+		"trace_id": hex.EncodeToString(p.Trace[:]), "span_id": hex.EncodeToString(p.Span[:]),
+	})
+}
 
 // Failure counts a failed attempt by the severity that a rule gave it; "" is
 // medium.

@@ -116,10 +116,6 @@ const (
 	// arriveFor is how long after a handover its shard may be without an owner before
 	// other moves go on.
 	arriveFor = int64(5 * time.Second)
-	// leaveAtOnce is how many shards a node hands over at a time that gives all of them
-	// away. Most of a handover is waiting for consumers; what takes the processor is at
-	// those who take over.
-	leaveAtOnce = 4
 )
 
 // Move is a handover that a node is about to make, or makes.
@@ -129,27 +125,17 @@ type Move struct {
 	Begun bool   `json:"begun,omitempty"`
 }
 
-// Mover decides which of a node's shards are handed over next. It is a rule and no lock:
+// Mover decides which of a node's shards is handed over next. It is a rule and no lock:
 // all see the same members and owners, the lowest shard out of place moves first, and
-// who is about to move one tells of it before it begins. If two nodes move at once,
-// because one did not hear the other, nothing breaks: each handover is between an owner,
-// its log and who is named in it.
-//
-// A node moves one shard at a time; if it gives all of them away, leaveAtOnce.
+// who is about to move one tells of it before it begins. If two move at once, because
+// one did not hear the other, nothing breaks.
 type Mover struct {
 	node    string
 	view    []string // owners and members when they were last different
 	since   int64    // they are the same
 	leaving int64    // since when this node ends
-	intent  *Move    // not begun
-	told    int64    // since when the intent is told
-	begun   []begun  // that have not arrived, in the order in which they began
-}
-
-// begun is a handover under way to a node.
-type begun struct {
-	Move
-	at int64
+	intent  *Move
+	told    int64 // since when the intent is told, or the handover has begun
 }
 
 // NewMover returns the mover of a node.
@@ -157,15 +143,10 @@ func NewMover(node string) *Mover { return &Mover{node: node} }
 
 // Telling is the move to tell others of.
 func (v *Mover) Telling() *Move {
-	var told Move
-	switch {
-	case len(v.begun) > 0:
-		told = v.begun[0].Move
-	case v.intent != nil:
-		told = *v.intent
-	default:
+	if v.intent == nil {
 		return nil
 	}
+	told := *v.intent
 	return &told
 }
 
@@ -173,13 +154,13 @@ func (v *Mover) Telling() *Move {
 // it may lag behind.
 type Here struct {
 	Owned    []bool // by shard: it serves it
-	Busy     []bool // by shard: its handover is under way
+	Busy     bool   // a handover is under way
 	Draining bool   // it gives all shards away, and takes none
 	Leaving  bool   // the same, and then it ends
 }
 
-// Next returns the handovers to begin now.
-func (v *Mover) Next(now int64, m *Members, here Here) (moves []Move) {
+// Next returns the handover to begin now.
+func (v *Mover) Next(now int64, m *Members, here Here) (Move, bool) {
 	owners := v.owners(now, m, here)
 	eligible := m.Eligible(now)
 	if here.Draining || here.Leaving {
@@ -188,23 +169,9 @@ func (v *Mover) Next(now int64, m *Members, here Here) (moves []Move) {
 	if view := append(slices.Clone(owners), eligible...); !slices.Equal(view, v.view) {
 		v.view, v.since = view, now
 	}
-	atOnce := 1
-	if here.Draining || here.Leaving {
-		atOnce = leaveAtOnce
+	if v.underWay(now, owners, here.Busy) {
+		return Move{}, false
 	}
-	for under := v.underWay(now, owners, here.Busy); under < atOnce; under++ {
-		move, ok := v.next(now, m, owners, eligible, here)
-		if !ok {
-			break
-		}
-		owners[move.Shard] = move.To
-		moves = append(moves, move)
-	}
-	return moves
-}
-
-// next is the handover that comes next, if it is time for it.
-func (v *Mover) next(now int64, m *Members, owners, eligible []string, here Here) (Move, bool) {
 	want, ok := v.want(now, m, owners, eligible, here)
 	switch {
 	case !ok:
@@ -212,16 +179,13 @@ func (v *Mover) next(now int64, m *Members, owners, eligible []string, here Here
 		return Move{}, false
 	case want.To == "":
 		return want, true // nobody else is there who could mind
-	case len(v.begun) > 0:
-		// The others know that this node moves shards.
 	case v.intent == nil || *v.intent != want:
 		v.intent, v.told = &want, now
 		return Move{}, false
 	case now-v.told < hearFor || v.others(now, m, want.Shard):
 		return Move{}, false
 	}
-	v.intent = nil
-	v.begun = append(v.begun, begun{Move{Shard: want.Shard, To: want.To, Begun: true}, now})
+	v.intent, v.told = &Move{Shard: want.Shard, To: want.To, Begun: true}, now
 	return want, true
 }
 
@@ -240,23 +204,17 @@ func (v *Mover) owners(now int64, m *Members, here Here) []string {
 	return owners
 }
 
-// underWay counts the handovers of this node that have begun and not yet arrived. Their
-// shards are counted as of those that they go to.
-func (v *Mover) underWay(now int64, owners []string, busy []bool) (count int) {
-	v.begun = slices.DeleteFunc(v.begun, func(b begun) bool {
-		owner := owners[b.Shard]
-		return !busy[b.Shard] && (owner != "" && owner != v.node || now-b.at >= arriveFor)
-	})
-	for shard := range busy {
-		i := slices.IndexFunc(v.begun, func(b begun) bool { return b.Shard == shard })
-		if i >= 0 {
-			owners[shard] = v.begun[i].To
-		}
-		if i >= 0 || busy[shard] {
-			count++
-		}
+// underWay reports whether a handover of this node has begun and not yet arrived.
+func (v *Mover) underWay(now int64, owners []string, busy bool) bool {
+	if v.intent == nil || !v.intent.Begun {
+		return busy
 	}
-	return count
+	owner := owners[v.intent.Shard]
+	if busy || (owner == "" || owner == v.node) && now-v.told < arriveFor {
+		return true
+	}
+	v.intent = nil
+	return false
 }
 
 // others reports whether another node moves a shard, or is about to move a lower one.

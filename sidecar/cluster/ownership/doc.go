@@ -5,7 +5,7 @@
 //     been silent for too long, serves while it owns, is fenced when its writes are not
 //     acked, and hands over when it is told to.
 //   - [Members] is who else is there, by what nodes tell of themselves ([News]).
-//   - [Mover] decides which shards of this node go where, at one node of the cluster at a
+//   - [Mover] decides which shard of this node goes where, one in the whole cluster at a
 //     time; [Plan] and [Rank] say where shards belong and who campaigns first.
 //
 // # What safety rests on

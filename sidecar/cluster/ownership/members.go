@@ -40,7 +40,6 @@ type ShardNews struct {
 	State      string `json:"state"`
 	Owns       bool   `json:"owns,omitempty"`
 	Fenced     bool   `json:"fenced,omitempty"`
-	To         string `json:"to,omitempty"` // whom its owner hands it over to
 	Epoch      uint64 `json:"epoch"`
 	Seq        uint64 `json:"seq"`             // of the newest record it knows
 	Lag        uint64 `json:"lag,omitempty"`   // records that it has not applied

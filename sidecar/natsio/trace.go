@@ -1,0 +1,84 @@
+package natsio
+
+import (
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/wire"
+)
+
+// traced begins a span of a request to the guard, which ends with the answer; nil: its
+// caller traces nothing.
+func (f *Front) traced(verb, key string, req micro.Request) func(reply []byte, err *wire.Error) {
+	if f.Tracer == nil {
+		return nil
+	}
+	parent, ok := wire.Sampled(req.Headers())
+	if !ok {
+		return nil
+	}
+	s := &telemetry.Span{
+		Name: "guard " + verb, Kind: telemetry.SpanServer, Parent: parent, Start: time.Now().UnixNano(),
+		Attrs: []slog.Attr{slog.String("verb", verb)},
+	}
+	if key != wire.KeyInBody {
+		s.Attrs = append(s.Attrs, slog.String("key", wire.ShowKey(key)))
+	}
+	return func(reply []byte, err *wire.Error) {
+		s.End = time.Now().UnixNano()
+		if err != nil {
+			s.Error = err.Description
+			s.Attrs = append(s.Attrs, slog.Int("error_code", err.ErrCode))
+		} else {
+			s.Attrs = append(s.Attrs, guardAttrs(verb, reply)...)
+		}
+		f.Tracer.Record(s)
+	}
+}
+
+// guardAttrs are what an answer of the guard says. It is read for calls that are traced
+// alone.
+func guardAttrs(verb string, reply []byte) (attrs []slog.Attr) {
+	var a struct {
+		wire.GuardAnswer
+		Answers []wire.GuardAnswer `json:"answers"`
+		wire.GuardVerdict
+	}
+	if json.Unmarshal(reply, &a) != nil {
+		return nil
+	}
+	text := func(key, v string) {
+		if v != "" {
+			attrs = append(attrs, slog.String(key, v))
+		}
+	}
+	switch verb {
+	case wire.GuardCheck:
+		if a.Answers != nil {
+			allowed := 0
+			for i := range a.Answers {
+				if a.Answers[i].Allowed {
+					allowed++
+				}
+			}
+			return []slog.Attr{slog.Int("calls", len(a.Answers)), slog.Int("allowed_calls", allowed)}
+		}
+		attrs = append(attrs, slog.Bool("allowed", a.Allowed))
+		text("blocked_by", a.Gate)
+		text("gate", a.GuardAnswer.Key)
+		if a.RetryAfterMs > 0 {
+			attrs = append(attrs, slog.Duration("retry_after", time.Duration(a.RetryAfterMs)*time.Millisecond))
+		}
+	case wire.GuardDone:
+		text("severity", a.Severity)
+		text("rule", a.Rule)
+		if a.Severity != "" { // the call has failed
+			attrs = append(attrs, slog.Bool("retry", a.Retry), slog.Duration("delay", time.Duration(a.DelayMs)*time.Millisecond))
+		}
+	}
+	return attrs
+}

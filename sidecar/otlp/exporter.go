@@ -1,0 +1,203 @@
+package otlp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/filaq/fila/sidecar/telemetry"
+)
+
+// Options of an [Exporter].
+type Options struct {
+	Log      *slog.Logger
+	Endpoint string // URL of the collector: scheme, host, port and, for HTTP, a path
+	Protocol string // HTTP or GRPC
+	Header   http.Header
+	CA       string // file with certificates (PEM); empty: those of the system
+	Version  string // of fila
+	Instance string // which fila this is
+
+	Spans bool
+	// Every is how often metrics are sent; 0: they are not.
+	Every time.Duration
+	// Gather reads them. It is called from a goroutine of the exporter.
+	Gather func() ([]*dto.MetricFamily, error)
+	// Exported counts requests to the collector, by what they are about (traces or
+	// metrics) and whether it has taken them.
+	Exported func(signal string, ok bool)
+}
+
+// Exporter sends spans and metrics to a collector. Its methods may be called from any
+// goroutine.
+type Exporter struct {
+	opt      Options
+	sender   *sender
+	resource *resource.Resource
+	provider *sdktrace.TracerProvider // nil: no spans
+	tracer   trace.Tracer
+	began    time.Time
+
+	stopping chan struct{}      // closed by Stop
+	done     chan struct{}      // closed when no metrics are sent any more; nil: none are
+	life     context.Context    // of requests
+	giveUp   context.CancelFunc // ends it
+}
+
+// scope is what the spans and metrics say that they come from.
+const scope = "github.com/filaq/fila"
+
+// maxSpans is how many spans wait for the collector; what comes beyond is let go.
+const maxSpans = 8192
+
+// Start begins to export.
+func Start(o Options) (*Exporter, error) {
+	s, err := newSender(&o)
+	if err != nil {
+		return nil, err
+	}
+	e := &Exporter{opt: o, sender: s, stopping: make(chan struct{}), began: time.Now()}
+	e.life, e.giveUp = context.WithCancel(context.Background())
+	// What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins.
+	e.resource, err = resource.New(context.Background(), resource.WithAttributes(
+		attribute.String("service.name", "fila"), attribute.String("service.version", o.Version), attribute.String("service.instance.id", o.Instance),
+	), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	if o.Spans {
+		exporter, err := otlptrace.New(context.Background(), (*spanClient)(e))
+		if err != nil {
+			return nil, err
+		}
+		e.provider = sdktrace.NewTracerProvider(
+			sdktrace.WithResource(e.resource), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())),
+			sdktrace.WithBatcher(exporter, sdktrace.WithMaxQueueSize(maxSpans)),
+		)
+		e.tracer = e.provider.Tracer(scope, trace.WithInstrumentationVersion(o.Version))
+	}
+	if o.Every > 0 {
+		e.done = make(chan struct{})
+		go e.sendMetrics()
+	}
+	return e, nil
+}
+
+// Stop sends what there is to be sent, for as long as ctx lets it, and ends.
+func (e *Exporter) Stop(ctx context.Context) {
+	close(e.stopping)
+	defer e.giveUp()
+	defer context.AfterFunc(ctx, e.giveUp)()
+	if e.provider != nil { // its own limit would leave its goroutine behind
+		if err := e.provider.Shutdown(context.Background()); err != nil {
+			e.opt.Log.Warn("spans could not be sent to the collector before the end", "error", err)
+		}
+	}
+	if e.done != nil {
+		<-e.done
+	}
+	e.sender.close()
+}
+
+// Record takes a span of a trace that is sampled, or that it begins.
+func (e *Exporter) Record(s *telemetry.Span) {
+	ctx := context.Background()
+	if s.Parent.Sampled {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: s.Parent.Trace, SpanID: s.Parent.Span, TraceFlags: trace.FlagsSampled, Remote: true,
+		}))
+	}
+	kind := trace.SpanKindInternal
+	if s.Kind == telemetry.SpanServer {
+		kind = trace.SpanKindServer
+	}
+	_, span := e.tracer.Start(ctx, s.Name, trace.WithSpanKind(kind), trace.WithTimestamp(time.Unix(0, s.Start)), trace.WithAttributes(attributes(s.Attrs)...))
+	for i := range s.Events {
+		ev := &s.Events[i]
+		span.AddEvent(ev.Name, trace.WithTimestamp(time.Unix(0, ev.At)), trace.WithAttributes(attributes(ev.Attrs)...))
+	}
+	if s.Error != "" {
+		span.SetStatus(codes.Error, s.Error)
+	}
+	span.End(trace.WithTimestamp(time.Unix(0, s.End)))
+}
+
+// attributes are those of a span by their names in OpenTelemetry.
+func attributes(attrs []slog.Attr) []attribute.KeyValue {
+	list := make([]attribute.KeyValue, 0, len(attrs))
+	for _, a := range attrs {
+		key, v := attribute.Key(telemetry.AttrName(a.Key)), a.Value.Resolve()
+		switch v.Kind() {
+		case slog.KindInt64:
+			list = append(list, key.Int64(v.Int64()))
+		case slog.KindUint64:
+			list = append(list, key.Int64(int64(v.Uint64())))
+		case slog.KindFloat64:
+			list = append(list, key.Float64(v.Float64()))
+		case slog.KindBool:
+			list = append(list, key.Bool(v.Bool()))
+		case slog.KindDuration:
+			list = append(list, key.Float64(v.Duration().Seconds()))
+		default:
+			if many, ok := v.Any().([]string); ok {
+				list = append(list, key.StringSlice(many))
+			} else {
+				list = append(list, key.String(v.String()))
+			}
+		}
+	}
+	return list
+}
+
+// spanClient is an [Exporter] as the SDK's exporter of spans wants it.
+type spanClient Exporter
+
+// Start does nothing: the connection is made by the first request.
+func (c *spanClient) Start(context.Context) error { return nil }
+
+// Stop does nothing: the exporter may still send metrics.
+func (c *spanClient) Stop(context.Context) error { return nil }
+
+// UploadTraces sends spans. What cannot be sent is lost, and told here.
+func (c *spanClient) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
+	// The request has the fields of TracesData, whose package needs no gRPC.
+	(*Exporter)(c).export(ctx, traces, &tracepb.TracesData{ResourceSpans: spans})
+	return nil
+}
+
+// export sends a request and says how that went.
+func (e *Exporter) export(ctx context.Context, what signal, request proto.Message) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.life, cancel)()
+	body, err := proto.Marshal(request)
+	if err == nil {
+		err = e.sender.send(ctx, what, body)
+	}
+	e.opt.Exported(what.name, err == nil)
+	if err != nil {
+		e.opt.Log.Warn("the collector of OpenTelemetry does not take what it is sent; that is lost", "signal", what.name, "endpoint", e.opt.Endpoint, "error", err)
+	}
+}
+
+// resourcepb is what the metrics say about this fila.
+func (e *Exporter) resourcepb() *resourcepb.Resource {
+	r := &resourcepb.Resource{}
+	for _, kv := range e.resource.Attributes() {
+		r.Attributes = append(r.Attributes, textAttribute(string(kv.Key), kv.Value.String()))
+	}
+	return r
+}

@@ -1,0 +1,190 @@
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Protocols of [Options].
+const (
+	HTTP = "http/protobuf"
+	GRPC = "grpc"
+)
+
+// signal is a kind of what is sent.
+type signal struct {
+	name    string
+	path    string // of HTTP, below the endpoint
+	service string // of gRPC
+}
+
+var (
+	traces  = signal{"traces", "v1/traces", "/opentelemetry.proto.collector.trace.v1.TraceService/Export"}
+	metrics = signal{"metrics", "v1/metrics", "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"}
+)
+
+// sender brings requests of OTLP to a collector. It may be used by several goroutines.
+type sender struct {
+	client *http.Client
+	base   *url.URL
+	grpc   bool
+	header http.Header
+}
+
+func newSender(o *Options) (*sender, error) {
+	base, err := url.Parse(o.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	secure := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, err
+		}
+		secure.RootCAs = x509.NewCertPool()
+		if !secure.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", o.CA)
+		}
+	}
+	s := &sender{base: base, grpc: o.Protocol == GRPC, header: o.Header.Clone()}
+	if s.header == nil {
+		s.header = make(http.Header)
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	if s.grpc {
+		protocols.SetUnencryptedHTTP2(true)
+		s.header.Set("Content-Type", "application/grpc")
+		s.header.Set("Te", "trailers")
+	} else {
+		protocols.SetHTTP1(true)
+		s.header.Set("Content-Type", "application/x-protobuf")
+	}
+	s.header.Set("User-Agent", "fila/"+o.Version)
+	s.client = &http.Client{Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, Protocols: &protocols, IdleConnTimeout: time.Minute,
+	}}
+	return s, nil
+}
+
+func (s *sender) close() { s.client.CloseIdleConnections() }
+
+const (
+	sendFor    = 10 * time.Second // tries of one request
+	firstPause = 250 * time.Millisecond
+	mostPause  = 4 * time.Second
+)
+
+// send sends a request, again and again while that makes sense, until ctx or its time is
+// over.
+func (s *sender) send(ctx context.Context, what signal, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, sendFor)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		err := s.try(ctx, what, body)
+		var refused *refusal
+		if err == nil || errors.As(err, &refused) && !refused.again {
+			return err
+		}
+		wait := pause
+		if refused != nil {
+			wait = max(wait, refused.after)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// refusal is the answer of a collector that does not take a request.
+type refusal struct {
+	text  string
+	again bool          // it may take it later
+	after time.Duration // not before
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func (s *sender) try(ctx context.Context, what signal, body []byte) error {
+	at := s.base.JoinPath(what.path)
+	if s.grpc {
+		at = &url.URL{Scheme: s.base.Scheme, Host: s.base.Host, Path: what.service}
+		// One message: not compressed, its length, itself.
+		body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = s.header.Clone()
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it has been read
+	const most = 64 << 10
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return err
+	}
+	if s.grpc && resp.StatusCode == http.StatusOK {
+		return grpcStatus(resp)
+	}
+	return httpStatus(resp, text)
+}
+
+func httpStatus(resp *http.Response, text []byte) error {
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	r := &refusal{text: "HTTP status " + resp.Status}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		r.again = true
+		if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
+			r.after = time.Duration(min(seconds, int(sendFor/time.Second))) * time.Second
+		}
+	}
+	if resp.Header.Get("Content-Type") != "application/x-protobuf" && len(text) > 0 {
+		const most = 200
+		r.text = fmt.Sprintf("%s: %.*q", r.text, most, text)
+	}
+	return r
+}
+
+// grpcAgain are the codes of gRPC after which a request may be sent again: cancelled,
+// deadline exceeded, aborted, out of range, unavailable, data loss.
+var grpcAgain = []string{"1", "4", "10", "11", "14", "15"}
+
+// grpcStatus reads the status behind the answer, or before it where there is none.
+func grpcStatus(resp *http.Response) error {
+	status, message := resp.Trailer.Get("Grpc-Status"), resp.Trailer.Get("Grpc-Message")
+	if status == "" {
+		status, message = resp.Header.Get("Grpc-Status"), resp.Header.Get("Grpc-Message")
+	}
+	switch status {
+	case "0":
+		return nil
+	case "":
+		return &refusal{text: "an answer without a status of gRPC"}
+	}
+	if plain, err := url.PathUnescape(message); err == nil {
+		message = plain
+	}
+	return &refusal{text: fmt.Sprintf("gRPC status %s: %s", status, message), again: slices.Contains(grpcAgain, status)}
+}

@@ -1,0 +1,210 @@
+package shard
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/telemetry"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// maxTracks is of how many messages is known what has been decided about them since they
+// began to wait. The oldest is forgotten for a new one: its span goes without that.
+const maxTracks = 16_384
+
+// traces makes spans of the messages whose producers trace them. It belongs to a set; nil
+// where there is no tracer.
+type traces struct {
+	tracer telemetry.Tracer
+
+	mu struct {
+		sync.Mutex
+		byID   map[store.ID]*track
+		ids    []store.ID // of byID, in the order in which they came, as a ring
+		oldest int
+	}
+}
+
+// track is what is known of a message that waits, or is with a consumer.
+type track struct {
+	parent wire.TraceParent
+	since  int64                 // Unix ns: when it began to wait; 0: not known
+	events []telemetry.SpanEvent // what was decided since then
+}
+
+func newTraces(t telemetry.Tracer) *traces {
+	if t == nil {
+		return nil
+	}
+	ts := &traces{tracer: t}
+	ts.mu.byID = make(map[store.ID]*track)
+	return ts
+}
+
+// of returns the track of a message, which is made if it is told whose. Its caller holds
+// mu.
+func (ts *traces) of(id store.ID, parent wire.TraceParent) *track {
+	t := ts.mu.byID[id]
+	if t != nil || !parent.Sampled {
+		return t
+	}
+	if len(ts.mu.ids) < maxTracks {
+		ts.mu.ids = append(ts.mu.ids, id)
+	} else {
+		delete(ts.mu.byID, ts.mu.ids[ts.mu.oldest])
+		ts.mu.ids[ts.mu.oldest] = id
+		ts.mu.oldest = (ts.mu.oldest + 1) % maxTracks
+	}
+	t = &track{parent: parent}
+	ts.mu.byID[id] = t
+	return t
+}
+
+// enqueued notes a message that is about to be the machine's, and what on_enqueue or its
+// headers have made of it.
+func (ts *traces) enqueued(m *queue.Message, p *policy) {
+	if ts == nil {
+		return
+	}
+	parent, ok := wire.SampledIn(m.Headers)
+	if !ok {
+		return
+	}
+	by := "headers"
+	if p.hooks[hooks.OnEnqueue] != nil {
+		by = string(hooks.OnEnqueue)
+	}
+	attrs := []slog.Attr{
+		slog.String("decided_by", by), slog.String("key", m.Key), slog.Float64("weight", float64(m.Weight)/1000),
+		slog.Float64("cost", float64(m.Cost)/1000), slog.Int("priority", int(m.Priority)),
+	}
+	if len(m.ThrottleKeys) > 0 {
+		attrs = append(attrs, slog.Any("throttle_keys", m.ThrottleKeys))
+	}
+	if m.CircuitKey != "" {
+		attrs = append(attrs, slog.String("circuit_key", m.CircuitKey))
+	}
+	if m.NotBefore > 0 {
+		attrs = append(attrs, slog.String("not_before", wire.Timestamp(m.NotBefore)))
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.of(m.ID, parent)
+	t.since = m.EnqueuedAt
+	t.events = append(t.events[:0], telemetry.SpanEvent{Name: "enqueued", At: m.EnqueuedAt, Attrs: attrs})
+}
+
+// failed notes what was decided about an attempt that has failed: its message waits again,
+// or is put aside.
+func (ts *traces) failed(v *queue.Verdict, now int64) {
+	if ts == nil {
+		return
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.of(v.ID, wire.TraceParent{})
+	if t == nil {
+		return
+	}
+	attrs := []slog.Attr{slog.Int("attempt", int(v.Attempts)), slog.String("decided_by", v.DecidedBy), slog.Duration("delay", time.Duration(v.Delay))}
+	for key, text := range map[string]string{"rule": v.Rule, "reason": v.Reason, "error": v.Error, "error_code": v.Code} {
+		if text != "" {
+			attrs = append(attrs, slog.String(key, text))
+		}
+	}
+	t.since = now
+	t.events = []telemetry.SpanEvent{{Name: "attempt failed", At: now, Attrs: attrs}}
+}
+
+// parent is the trace of a message; the zero value: it has none, or that is not known any
+// more.
+func (ts *traces) parent(id store.ID) (p wire.TraceParent) {
+	if ts == nil {
+		return p
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t := ts.mu.byID[id]; t != nil {
+		p = t.parent
+	}
+	return p
+}
+
+// waited records that a message has waited until its delivery.
+func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string, shard int) {
+	ts.mu.Lock()
+	t := ts.of(w.ID, parent)
+	since, events := t.since, t.events
+	t.since, t.events = 0, nil
+	ts.mu.Unlock()
+	if since == 0 || since > w.At {
+		since = min(w.ReadyAt, w.At)
+	}
+	for i := range w.Held {
+		h := &w.Held[i]
+		events = append(events, telemetry.SpanEvent{Name: "held by " + h.Gate(), At: max(h.From, since), Attrs: []slog.Attr{
+			slog.String("gate", h.Gate()), slog.String("blocked_by", h.Kind), slog.Duration("held", time.Duration(h.For)),
+		}})
+	}
+	ts.tracer.Record(&telemetry.Span{
+		Name: "wait " + name, Parent: parent, Start: since, End: w.At, Events: events,
+		Attrs: append(messageAttrs("wait", name, w.ID), slog.Int("attempt", int(w.Token.Attempt)), slog.String("key", w.Key), slog.Int("shard", shard)),
+	})
+}
+
+// deadLettered records that a message was put aside, and why.
+func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
+	if ts == nil {
+		return
+	}
+	ts.mu.Lock()
+	t := ts.mu.byID[n.ID]
+	var parent wire.TraceParent
+	var events []telemetry.SpanEvent
+	if t != nil {
+		parent, events = t.parent, t.events
+		t.since, t.events = 0, nil
+	}
+	ts.mu.Unlock()
+	if t == nil {
+		return
+	}
+	ts.tracer.Record(&telemetry.Span{
+		Name: "dead_letter " + name, Parent: parent, Start: now, End: now, Events: events, Error: n.Dead.Reason,
+		Attrs: append(messageAttrs("dead_letter", name, n.ID), slog.String("reason", n.Dead.Reason), slog.Int("attempts", int(n.Dead.Attempts)),
+			slog.String("error", n.Dead.Error), slog.String("error_code", n.Dead.ErrorCode)),
+	})
+}
+
+// worked records a job that has ended.
+func (ts *traces) worked(j *job, at *jobProgress) {
+	if ts == nil {
+		return
+	}
+	s := &telemetry.Span{
+		Name: "job " + j.Op + " " + j.q.name, Start: at.Started, End: at.Ended,
+		Attrs: []slog.Attr{
+			slog.String(telemetry.AttrSystem, telemetry.System), slog.String(telemetry.AttrOperation, "job"),
+			slog.String("queue", j.q.name), slog.String("job", j.ID), slog.String("op", j.Op), slog.String("state", at.State),
+			slog.Int64("matched", at.Matched), slog.Int64("done", at.Done), slog.Int64("left", at.leftAlone()),
+		},
+	}
+	if at.Started == 0 { // it was canceled before its turn
+		s.Start = at.Ended
+	}
+	if j.Reason != "" {
+		s.Attrs = append(s.Attrs, slog.String("reason", j.Reason))
+	}
+	ts.tracer.Record(s)
+}
+
+func messageAttrs(operation, queue string, id store.ID) []slog.Attr {
+	return []slog.Attr{
+		slog.String(telemetry.AttrSystem, telemetry.System), slog.String(telemetry.AttrOperation, operation),
+		slog.String("queue", queue), slog.String("id", formatID(id)),
+	}
+}
