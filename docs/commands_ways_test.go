@@ -105,6 +105,15 @@ var ways = []way{
 
 	{page: "README.md", command: "fila queue list", before: untilDead},
 
+	{page: runbookPage, command: "systemctl ", skip: "needs systemd"},
+	{page: runbookPage, command: "journalctl ", skip: "needs systemd"},
+	{page: runbookPage, command: "curl ", skip: "the port is another one here; sidecar/e2e asks it"},
+	{page: runbookPage, command: "df ", skip: "the directory is another one here"},
+	{page: runbookPage, command: "ls ", skip: "the directory is another one here"},
+	{page: runbookPage, command: "iostat ", skip: "needs sysstat"},
+	{page: runbookPage, command: "nats kv ", skip: "needs a bucket"},
+	{page: runbookPage, command: "fila cluster ", fails: true}, // this fila is in none
+
 	{page: "docs/protocol.md", command: "nats sub ", instead: "nats sub >sub.out ", after: "await 'the subscription' [ -e subscribed ]"},
 	{page: "docs/protocol.md", command: "nats req 'fila.ack.0.<token>", before: "await 'a delivery' [ -s token ]"},
 	{page: "docs/protocol.md", command: "nats req fila.admin.queue-create", before: "fila queue delete orders --force"},
@@ -128,6 +137,7 @@ var pageSetup = map[string][]string{
 		": >config.toml; fila_serve", "fila queue create orders", "fila queue create mails", "fila queue create lines", "fila circuit open stripe", "fila throttle set stripe --rate 10",
 	},
 	"docs/protocol.md":  {"fila_serve", "fila queue create orders"},
+	runbookPage:         {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
 	"docs/workbench.md": {"fila_serve", "fila queue create orders"},
 	"docs/hooks.md":     {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
 }

@@ -300,4 +300,4 @@ func environment(t *testing.T, container any) map[string]string {
 	return env
 }
 
-func keys(m map[string]any) []string { return slices.Collect(maps.Keys(m)) }
+func keys[V any](m map[string]V) []string { return slices.Collect(maps.Keys(m)) }

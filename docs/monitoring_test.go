@@ -1,0 +1,394 @@
+package docs
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	rulesFile     = "deploy/prometheus/fila.rules.yml"
+	ruleTestsFile = "deploy/prometheus/fila.test.yml"
+	runbookPage   = "docs/runbook.md"
+)
+
+// rule is a rule of Prometheus.
+type rule struct {
+	record, alert, expr string
+	node                any
+}
+
+func rules(t *testing.T) (all []rule) {
+	t.Helper()
+	text := func(v any) string {
+		s, _ := v.(string)
+		return s
+	}
+	for _, group := range at(readYAML(t, readText(t, rulesFile))[0], "groups").([]any) {
+		for _, r := range at(group, "rules").([]any) {
+			all = append(all, rule{text(at(r, "record")), text(at(r, "alert")), text(at(r, "expr")), r})
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+// alerts are the names of the alerts.
+func alerts(t *testing.T) (all []string) {
+	t.Helper()
+	for _, r := range rules(t) {
+		if r.alert != "" {
+			all = append(all, r.alert)
+		}
+	}
+	return all
+}
+
+// promtool says that the rules are right, and that they fire on what they are for.
+func TestRules(t *testing.T) {
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("there is no promtool: Debian has it in the package prometheus")
+	}
+	for _, command := range [][]string{
+		{"check", "rules", "fila.rules.yml"},
+		{"check", "config", "prometheus.yml"},
+		{"test", "rules", "fila.test.yml"},
+	} {
+		cmd := exec.Command("promtool", command...)
+		cmd.Dir = filepath.Dir(rulesFile)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "promtool %s\n%s", strings.Join(command, " "), out)
+	}
+}
+
+// Each alert has a test in which it fires and one in which it does not.
+func TestAlertsAreTested(t *testing.T) {
+	fires, silent := map[string]int{}, map[string]int{}
+	for _, group := range at(readYAML(t, readText(t, ruleTestsFile))[0], "tests").([]any) {
+		tests, _ := at(group, "alert_rule_test").([]any)
+		for _, one := range tests {
+			name := at(one, "alertname").(string)
+			if len(at(one, "exp_alerts").([]any)) > 0 {
+				fires[name]++
+			} else {
+				silent[name]++
+			}
+		}
+	}
+	require.ElementsMatch(t, alerts(t), keys(fires))
+	require.ElementsMatch(t, alerts(t), keys(silent))
+}
+
+// Each alert says how bad it is and has a section in the runbook, with what it means and
+// three commands; TestDocsCommands runs those of fila. No section is about an alert that
+// there is not.
+func TestRunbook(t *testing.T) {
+	sections := map[string]string{}
+	for _, section := range strings.Split(readText(t, runbookPage), "\n## ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		sections[name] = text
+	}
+	require.ElementsMatch(t, alerts(t), keys(sections))
+	for name, text := range sections {
+		meaning, _, _ := strings.Cut(text, "```")
+		require.Greater(t, len(strings.TrimSpace(meaning)), 100, name)
+		found := blocks(runbookPage, text)
+		require.Len(t, found, 1, name)
+		require.Len(t, found[0].steps(), 3, name)
+		own := 0
+		for _, step := range found[0].steps() {
+			if strings.HasPrefix(step.command, "fila ") {
+				own++
+			}
+		}
+		require.Positive(t, own, name)
+	}
+	for _, r := range rules(t) {
+		if r.alert == "" {
+			continue
+		}
+		require.Contains(t, []any{"critical", "warning"}, at(r.node, "labels", "severity"), r.alert)
+		require.NotEmpty(t, at(r.node, "annotations", "summary"), r.alert)
+		require.Equal(t, "https://github.com/filaq/fila/blob/main/"+runbookPage+"#"+anchor(r.alert), at(r.node, "annotations", "runbook_url"))
+	}
+}
+
+// matcher is what a selector of PromQL wants of a label.
+type matcher struct{ label, op, value string }
+
+// query is what an expression of PromQL asks for.
+type query struct {
+	metrics map[string][]matcher
+	groups  []string // labels after by, on and the like
+}
+
+var (
+	promToken   = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[a-zA-Z_:][a-zA-Z0-9_:]*|=~|!~|[=!<>]=|[0-9.]+[a-z]*|\S`)
+	promName    = regexp.MustCompile(`^[a-zA-Z_:]`)
+	promLabels  = []string{"by", "without", "on", "ignoring", "group_left", "group_right"}
+	promBetween = []string{"and", "or", "unless", "bool", "offset"}
+)
+
+// readQuery takes an expression apart as far as the names of metrics and labels go.
+func readQuery(t *testing.T, expr string) query {
+	t.Helper()
+	q := query{metrics: map[string][]matcher{}}
+	tokens := append(promToken.FindAllString(expr, -1), "", "")
+	until := func(i int, end string) []string {
+		n := slices.Index(tokens[i:], end)
+		require.GreaterOrEqual(t, n, 0, "no %s in %s", end, expr)
+		return tokens[i : i+n]
+	}
+	for i := 0; i < len(tokens); i++ {
+		name, next := tokens[i], ""
+		if !promName.MatchString(name) || slices.Contains(promBetween, name) {
+			continue
+		}
+		next = tokens[i+1]
+		switch {
+		case slices.Contains(promLabels, name):
+			if next == "(" {
+				for _, label := range until(i+2, ")") {
+					if label != "," {
+						q.groups = append(q.groups, label)
+					}
+					i++
+				}
+				i += 2
+			}
+		case next == "(" || slices.Contains(promLabels, next): // a function
+		case next == "{":
+			in := until(i+2, "}")
+			i += 2 + len(in)
+			q.metrics[name] = append(q.metrics[name], []matcher{}...)
+			for len(in) > 0 {
+				require.GreaterOrEqual(t, len(in), 3, expr)
+				q.metrics[name] = append(q.metrics[name], matcher{in[0], in[1], strings.Trim(in[2], `"`)})
+				in = in[min(4, len(in)):]
+			}
+		default:
+			q.metrics[name] = append(q.metrics[name], []matcher{}...)
+		}
+	}
+	require.NotEmpty(t, q.metrics, expr)
+	return q
+}
+
+func TestReadQuery(t *testing.T) {
+	q := readQuery(t, `sum by (job, queue) (rate(fila_a_total{queue!~".*[.]dlq", code="by"}[5m])) / on (job) group_left up == 0 and topk(3, x:y:z5m) > 0.5`)
+	require.Equal(t, []string{"job", "queue", "job"}, q.groups)
+	require.Equal(t, map[string][]matcher{"fila_a_total": {{"queue", "!~", ".*[.]dlq"}, {"code", "=", "by"}}, "up": nil, "x:y:z5m": nil}, q.metrics)
+}
+
+// series are the metrics of a running fila: of each its labels, with their values.
+type series map[string]map[string][]string
+
+var (
+	sampleLine  = regexp.MustCompile(`(?m)^([a-zA-Z_:]+)(?:\{(.*)\})? \S+$`)
+	sampleLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
+)
+
+func scrape(t *testing.T, addr string) series {
+	t.Helper()
+	reply, err := http.Get("http://" + addr + "/metrics")
+	require.NoError(t, err)
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	require.NoError(t, err)
+	found := series{}
+	for _, line := range sampleLine.FindAllStringSubmatch(string(text), -1) {
+		labels := found[line[1]]
+		if labels == nil {
+			labels = map[string][]string{}
+			found[line[1]] = labels
+		}
+		for _, l := range sampleLabel.FindAllStringSubmatch(line[2], -1) {
+			labels[l[1]] = append(labels[l[1]], l[2])
+		}
+	}
+	return found
+}
+
+// Where there are the metrics of all that fila can be: a cluster, which shares its gates,
+// and tells a collector.
+const everything = `
+[otel]
+endpoint = "http://127.0.0.1:1"
+[nats.embedded]
+jetstream = true
+[cluster]
+enabled = true
+name = "shop"
+node = "a"
+shards = 1
+replicas = 1
+allow_r1 = true
+[[circuit]]
+key = "stripe"
+threshold = 3
+[[queue]]
+name = "orders"
+on_enqueue = "function on_enqueue(msg) return {} end"
+`
+
+// documentedMetrics are the metrics of docs/metrics.md with their labels.
+func documentedMetrics(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(fila_[a-z_]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(readText(t, "docs/metrics.md"), -1) {
+		labels := []string{}
+		for _, l := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[2], -1) {
+			labels = append(labels, l[1])
+		}
+		all[row[1]] = labels
+	}
+	require.Greater(t, len(all), 60)
+	return all
+}
+
+// family is the name under which docs/metrics.md has a metric.
+func (s series) family(name string) string {
+	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+		if base, ok := strings.CutSuffix(name, suffix); ok && s[base+"_bucket"] != nil {
+			return base
+		}
+	}
+	return name
+}
+
+// running are the metrics of a fila that has all of them. It waits until they are there:
+// a node owns a shard some time after it is ready.
+func running(t *testing.T) series {
+	t.Helper()
+	needBinaries(t)
+	s := newShell(t)
+	s.write("config.toml", everything)
+	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
+		"fila publish orders hello -H 'Fila-Delay: never'")
+	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
+	addr := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
+	require.NotNil(t, addr)
+	missing := keys(documentedMetrics(t))
+	for until := time.Now().Add(patience * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		found := scrape(t, addr[1])
+		missing = slices.DeleteFunc(missing, func(name string) bool { return found[name] != nil || found[name+"_bucket"] != nil })
+		// A shard has a snapshot when it has had something to put into one.
+		if len(missing) == 0 || slices.Equal(missing, []string{"fila_cluster_snapshot_age_seconds"}) {
+			return found
+		}
+		require.True(t, time.Now().Before(until), "a running fila does not have %v", missing)
+	}
+}
+
+// Metrics and labels of docs/metrics.md are those of a running fila, and rules and
+// dashboards name no others.
+func TestMetricsExist(t *testing.T) {
+	found, documented := running(t), documentedMetrics(t)
+	for name, labels := range found {
+		if !strings.HasPrefix(name, "fila_") {
+			continue
+		}
+		of, ok := documented[found.family(name)]
+		require.True(t, ok, "docs/metrics.md does not have %s", name)
+		have := slices.DeleteFunc(keys(labels), func(l string) bool { return l == "le" })
+		require.ElementsMatch(t, of, have, name)
+	}
+
+	// What Prometheus itself adds.
+	found["up"] = map[string][]string{}
+	found["ALERTS"] = map[string][]string{"alertname": nil, "alertstate": nil}
+	known := maps.Clone(found)
+	check := func(where, expr string, more ...string) (labels []string) {
+		q := readQuery(t, expr)
+		have := map[string]bool{"job": true, "instance": true}
+		for metric, matchers := range q.metrics {
+			of, ok := known[metric]
+			require.True(t, ok, "%s: there is no %s: %s", where, metric, expr)
+			for label := range of {
+				have[label] = true
+			}
+			for _, m := range matchers {
+				_, ok := of[m.label]
+				require.True(t, ok || m.label == "job" || m.label == "instance", "%s: %s has no label %s: %s", where, metric, m.label, expr)
+				if of[m.label] == nil || strings.ContainsAny(m.value, "$*") || strings.HasPrefix(m.op, "!") {
+					continue
+				}
+				for one := range strings.SplitSeq(m.value, "|") {
+					require.Contains(t, of[m.label], one, "%s: %s", where, expr)
+				}
+			}
+		}
+		for _, label := range slices.Concat(q.groups, more) {
+			require.True(t, have[label], "%s: nothing has the label %s: %s", where, label, expr)
+		}
+		if len(q.groups) > 0 {
+			return q.groups
+		}
+		return keys(have)
+	}
+	for _, r := range rules(t) {
+		labels := map[string][]string{}
+		for _, l := range check(r.alert+r.record, r.expr) {
+			labels[l] = nil
+		}
+		if r.record != "" {
+			known[r.record] = labels
+		}
+	}
+	legend := regexp.MustCompile(`\{\{(\w+)\}\}`)
+	shown := 0
+	for _, d := range dashboards(t) {
+		for _, row := range d.Rows {
+			for _, p := range row.Panels {
+				for _, q := range p.Queries {
+					var labels []string
+					for _, l := range legend.FindAllStringSubmatch(q.Legend, -1) {
+						labels = append(labels, l[1])
+					}
+					check(fmt.Sprintf("%s, %s", d.Title, p.Title), q.Expr, labels...)
+					shown++
+				}
+			}
+		}
+	}
+	require.Greater(t, shown, 50)
+}
+
+// The compose sample mounts what is there, where Prometheus and Grafana look for it.
+func TestComposeMonitors(t *testing.T) {
+	compose := readYAML(t, readText(t, "deploy/compose/compose.yaml"))[0]
+	mounts := map[string]string{}
+	for _, service := range []string{"prometheus", "grafana"} {
+		require.Equal(t, []any{"monitoring"}, at(compose, "services", service, "profiles"))
+		for _, volume := range at(compose, "services", service, "volumes").([]any) {
+			from, to, _ := strings.Cut(strings.TrimSuffix(volume.(string), ":ro"), ":")
+			if strings.HasPrefix(from, ".") {
+				_, err := os.Stat(filepath.Join("deploy/compose", from))
+				require.NoError(t, err, volume)
+			}
+			mounts[to] = from
+		}
+	}
+	prometheus := readYAML(t, readText(t, "deploy/prometheus/prometheus.yml"))[0]
+	require.Equal(t, []any{"fila.rules.yml"}, at(prometheus, "rule_files"))
+	require.Equal(t, "../prometheus/fila.rules.yml", mounts["/etc/prometheus/fila.rules.yml"])
+	require.Equal(t, "../prometheus/prometheus.yml", mounts["/etc/prometheus/prometheus.yml"])
+	require.Equal(t, "fila", at(prometheus, "scrape_configs", 0, "job_name"), "rules and dashboards want it")
+	require.Equal(t, "fila:8222", at(prometheus, "scrape_configs", 0, "static_configs", 0, "targets", 0))
+	provider := readYAML(t, readText(t, "deploy/grafana/provisioning/dashboards/fila.yaml"))[0]
+	require.Equal(t, "../grafana/dashboards", mounts[at(provider, "providers", 0, "options", "path").(string)])
+	require.Equal(t, "../grafana/provisioning", mounts["/etc/grafana/provisioning"])
+	source := readYAML(t, readText(t, "deploy/grafana/provisioning/datasources/prometheus.yaml"))[0]
+	require.Equal(t, "http://prometheus:9090", at(source, "datasources", 0, "url"))
+}
