@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/cluster/transfer"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/wire"
 )
@@ -396,7 +398,78 @@ func clusterPermissions(t *testing.T, permissions string) string {
 	require.Equal(t, 1, strings.Count(permissions, here))
 	require.Equal(t, 1, strings.Count(permissions, there))
 	permissions = strings.Replace(permissions, here, publish+here, 1)
-	return strings.Replace(permissions, there, subscribe+there, 1)
+	permissions = strings.Replace(permissions, there, subscribe+there, 1)
+
+	_, rest, ok = strings.Cut(rest, "```nats\n# publish.deny\n")
+	require.True(t, ok)
+	never, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	begin, end := strings.Index(permissions, "    {\n      # fila itself"), strings.Index(permissions, "    {\n      user: producer")
+	require.Positive(t, begin)
+	require.Greater(t, end, begin)
+	fila := permissions[begin:end]
+	mover := strings.Replace(fila, "user: fila, password: $FILA_PASSWORD", "user: mover, password: mover-secret", 1)
+	require.NotEqual(t, fila, mover)
+	const deny = "deny: ["
+	require.Equal(t, 1, strings.Count(fila, deny))
+	return permissions[:begin] + strings.Replace(fila, deny, deny+strings.TrimSpace(never)+", ", 1) + mover + permissions[end:]
+}
+
+// TestTransferWithDocumentedPermissions: the nodes' user makes a cluster where nothing is,
+// and exports it; what deletes logs is refused to it, and says so. The role without that
+// refusal is enough for it.
+func TestTransferWithDocumentedPermissions(t *testing.T) {
+	t.Parallel()
+	var dir string
+	g, x := startGuarded(t, func(permissions string) string {
+		return clusterPermissions(t, permissions) + fmt.Sprintf("\njetstream { store_dir: %q }\n", t.TempDir())
+	}, func(c *config.Config) { dir = c.DataDir })
+	g.request(g.connect("operator"), "fila.admin.queue-create.orders", "")
+	g.request(g.connect("producer"), "fila.enqueue.orders", "one")
+	x.end()
+
+	files := t.TempDir()
+	as := func(user string, fn func(ctx context.Context, o transfer.Options) error) error {
+		t.Helper()
+		cfg := config.Default()
+		cfg.DataDir, cfg.NATS.URL, cfg.NATS.User, cfg.NATS.Password = files, g.url, user, user+"-secret"
+		cfg.Cluster = config.ClusterConfig{Enabled: true, Name: "fila", Node: "a", Shards: 8, FailoverMs: 2500, Replicas: 1, AllowR1: true}
+		tr, err := OpenTransfer(t.Context(), cfg, slog.New(slog.DiscardHandler), "transfer")
+		require.NoError(t, err)
+		defer tr.Close()
+		return fn(t.Context(), tr.Options)
+	}
+	rebuild := func(ctx context.Context, o transfer.Options) error {
+		plan, err := transfer.Survey(ctx, o, nil) // of the logs
+		if err != nil {
+			return err
+		}
+		defer plan.Close()
+		_, _, err = plan.Rebuild(ctx)
+		return err
+	}
+	require.NoError(t, as("fila", func(ctx context.Context, o transfer.Options) error {
+		_, err := transfer.Import(ctx, o, filepath.Join(dir, "fila.db"))
+		return err
+	}))
+	err := as("fila", rebuild)
+	require.ErrorIs(t, err, nats.ErrPermissionViolation)
+	require.ErrorContains(t, err, "STREAM.DELETE")
+	require.NoError(t, as("mover", rebuild))
+	require.NoError(t, as("fila", func(ctx context.Context, o transfer.Options) error {
+		moved, err := transfer.Export(ctx, o, filepath.Join(t.TempDir(), "fila.db"))
+		require.EqualValues(t, 1, moved.Messages)
+		return err
+	}))
+
+	fila := g.connect("fila")
+	for _, stream := range []string{"FILA_fila_LOG_0", "FILA_fila_LOG_7", "OBJ_FILA_fila_SNAP", "KV_FILA_fila_META", "KV_FILA_fila_GATES"} {
+		g.cannotPublish(fila, "$JS.API.STREAM.DELETE."+stream, fila.NewInbox(), "")
+	}
+	mover := g.connect("mover")
+	for _, subject := range []string{"$JS.API.STREAM.DELETE.ORDERS", "$JS.API.STREAM.DELETE.FILA_other_LOG_0", "$KV.OTHERS.x"} {
+		g.cannotPublish(mover, subject, mover.NewInbox(), "")
+	}
 }
 
 // TestClusterWithDocumentedPermissions: fila's role is enough for a node to start, serve

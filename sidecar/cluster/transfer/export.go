@@ -74,7 +74,7 @@ func (o *Options) snapshots(ctx context.Context, incarnation string) (jetstream.
 		return nil, nil, err
 	}
 	var snapshots jetstream.ObjectStore
-	err = patiently(ctx, func() (err error) {
+	err = o.patiently(ctx, func() (err error) {
 		snapshots, err = replog.OpenSnapshots(ctx, js, o.Cluster, incarnation, o.Replicas)
 		return err
 	})
@@ -87,7 +87,7 @@ const look = 20 * time.Millisecond
 // read brings a copy of a shard up to the end of its log, and returns that.
 func (o *Options) read(ctx context.Context, js jetstream.JetStream, snapshots jetstream.ObjectStore, incarnation string, shard int) (end uint64, err error) {
 	var r *replog.Replica
-	err = patiently(ctx, func() (err error) {
+	err = o.patiently(ctx, func() (err error) {
 		r, err = replog.Open(ctx, o.replica(js, snapshots, incarnation, shard, o.file(shard)))
 		return err
 	})

@@ -84,11 +84,18 @@ func (o *Options) nobody(ctx context.Context) error {
 // again is how long a try waits after one that JetStream was not ready for.
 const again = 250 * time.Millisecond
 
-// patiently tries until JetStream is ready.
-func patiently(ctx context.Context, try func() error) error {
+// patiently tries until JetStream is ready. What NATS refuses is not answered, and looks
+// the same: that is an error.
+func (o *Options) patiently(ctx context.Context, try func() error) error {
 	for {
 		err := try()
-		if err == nil || !replog.Busy(err) || ctx.Err() != nil {
+		if err == nil || !replog.Busy(err) {
+			return err
+		}
+		if refused := o.Conn.LastError(); errors.Is(refused, nats.ErrPermissionViolation) {
+			return fmt.Errorf("NATS refuses the user of the configuration what this needs: %w", refused)
+		}
+		if ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -106,12 +113,12 @@ func (o *Options) fill(ctx context.Context, m *meta.Meta, files []string, incarn
 	if err != nil {
 		return err
 	}
-	err = patiently(ctx, func() error { return replog.Discard(ctx, js, o.Cluster, m.Shards(), incarnations...) })
+	err = o.patiently(ctx, func() error { return replog.Discard(ctx, js, o.Cluster, m.Shards(), incarnations...) })
 	if err != nil {
 		return err
 	}
 	var snapshots jetstream.ObjectStore
-	err = patiently(ctx, func() (err error) {
+	err = o.patiently(ctx, func() (err error) {
 		snapshots, err = replog.OpenSnapshots(ctx, js, o.Cluster, m.Incarnation(), o.Replicas)
 		return err
 	})
@@ -120,7 +127,7 @@ func (o *Options) fill(ctx context.Context, m *meta.Meta, files []string, incarn
 	}
 	for shard, path := range files {
 		r := o.replica(js, snapshots, m.Incarnation(), shard, o.file(shard))
-		err := patiently(ctx, func() error {
+		err := o.patiently(ctx, func() error {
 			err := replog.Seed(ctx, r, path)
 			if err == nil || !replog.Busy(err) {
 				return err
