@@ -31,8 +31,9 @@ type share struct {
 	parts   int64    // with parted, at least 1
 	chunks  [2]Chunk // the older one first
 	ends    [2]instant
-	size    Chunk   // of what was lent last: half of it is little
-	changed instant // tickets that are not later give nothing back
+	late    []lateChunk // what is left of chunks that could not be used up; the oldest first
+	size    Chunk       // of what was lent last: half of it is little
+	changed instant     // tickets that are not later give nothing back
 	permits int64
 	crowded bool // permits beyond fair end with the flights that use them
 	fair    int64
@@ -68,7 +69,7 @@ const sharedRest = 60_000_000_000 // ns
 
 // rests reports whether the gate is kept for a message that may come again.
 func (s *share) rests(v instant) bool {
-	return s.owed != 0 || s.by == leased && s.chunks[0] != (Chunk{}) || s.used != 0 && !v.after(s.used+sharedRest)
+	return s.owed != 0 || s.by == leased && (s.chunks[0] != (Chunk{}) || len(s.late) > 0) || s.used != 0 && !v.after(s.used+sharedRest)
 }
 
 // Chunk is tokens (thousandths) and slots of a window that a fleet has lent.
@@ -79,6 +80,15 @@ type Chunk struct {
 	// Until is when they end (Unix ns).
 	Until int64
 }
+
+// lateChunk is a chunk that is to be given back, and when it ends or has ended.
+type lateChunk struct {
+	Chunk
+	end instant
+}
+
+// maxLate bounds how many of them wait for GiveUp.
+const maxLate = 8
 
 // Needs is what a shared gate has, and what it has wanted since that was asked last.
 type Needs struct {
@@ -184,7 +194,8 @@ func (g *Gates) sharedGate(key string) (gate *Gate, unlock func()) {
 	return gate, gate.mu.Unlock
 }
 
-// GiveUp takes the chunks of a gate back that end within so many nanoseconds.
+// GiveUp takes the chunks of a gate back that end within so many nanoseconds, and what is
+// left of those that have ended. Until of each is by the clock that now is of.
 func (g *Gates) GiveUp(key string, now, within int64) (rests []Chunk) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -194,9 +205,13 @@ func (g *Gates) GiveUp(key string, now, within int64) (rests []Chunk) {
 	s := gate.mu.share
 	v, _ := g.clock.tick(now)
 	for s.chunks[0] != (Chunk{}) && int64(s.ends[0]-v) <= within {
-		rests = append(rests, s.chunks[0])
 		s.drop(v)
 	}
+	for _, c := range s.late {
+		c.Until = now + int64(c.end-v)
+		rests = append(rests, c.Chunk)
+	}
+	s.late = nil
 	return rests
 }
 
@@ -232,7 +247,9 @@ func (g *Gates) Lend(key string, c Chunk, permits, now int64, wake []*Wait) []*W
 	if paid := min(c.Tokens, s.owed); paid > 0 {
 		c.Tokens, s.owed = c.Tokens-paid, s.owed-paid
 	}
-	if c.Until > last && (c.Tokens > 0 || c.Slots > 0) {
+	if c.Until <= last {
+		s.keep(c, v-instant(last-c.Until))
+	} else if c.Tokens > 0 || c.Slots > 0 {
 		if s.chunks[1] != (Chunk{}) {
 			s.drop(v)
 		}
@@ -465,10 +482,22 @@ func (s *share) expire(v instant) {
 	}
 }
 
-// drop drops the older chunk.
+// drop ends the older chunk. What is left of it is for GiveUp.
 func (s *share) drop(v instant) {
+	s.keep(s.chunks[0], s.ends[0])
 	s.chunks, s.ends = [2]Chunk{s.chunks[1]}, [2]instant{s.ends[1]}
 	s.changed = v
+}
+
+// keep has a chunk be given back that ends at a time, or has ended.
+func (s *share) keep(c Chunk, end instant) {
+	if c.Tokens <= 0 && c.Slots <= 0 {
+		return
+	}
+	if len(s.late) == maxLate {
+		s.late = s.late[1:]
+	}
+	s.late = append(s.late, lateChunk{c, end})
 }
 
 // admit is Gate.admit for a gate that is not owned.

@@ -165,6 +165,33 @@ func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 	}
 }
 
+// TestLateChunks are given back, for what of them has not come in again since: what ended
+// before it was used up, came when it had ended, or was in the way of a third one.
+func TestLateChunks(t *testing.T) {
+	f := &lender{}
+	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})
+	g.Lend("s:a", Chunk{Tokens: 3 * One, Leased: 1, Until: 100 * msec}, 0, 0, nil)
+	passes(t, s, 10*msec)
+	refuses(t, s, 100*msec, ByRate)
+	g.Lend("s:a", Chunk{Tokens: One, Slots: 2, Leased: 2, Until: 90 * msec}, 0, 110*msec, nil)
+	refuses(t, s, 110*msec, ByRate)
+	for leased := range 3 {
+		g.Lend("s:a", Chunk{Tokens: One, Leased: int64(3 + leased), Until: 200 * msec}, 0, 120*msec, nil)
+	}
+	require.Equal(t, []Chunk{
+		{Tokens: 2 * One, Leased: 1, Until: 100 * msec},
+		{Tokens: One, Slots: 2, Leased: 2, Until: 90 * msec},
+		{Tokens: One, Leased: 3, Until: 200 * msec},
+	}, g.GiveUp("s:a", 120*msec, 50*msec))
+	require.Empty(t, g.GiveUp("s:a", 120*msec, 50*msec))
+	passes(t, s, 120*msec)
+	passes(t, s, 120*msec)
+	for range 2 * maxLate {
+		g.Lend("s:a", Chunk{Tokens: One, Until: 90 * msec}, 0, 130*msec, nil)
+	}
+	require.Len(t, g.GiveUp("s:a", 130*msec, 50*msec), maxLate)
+}
+
 func TestChunksOfTwoTimes(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})

@@ -229,7 +229,7 @@ func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now, fleetNo
 	case sole && pressed:
 		mem.m.HandOver(mem.m.Regain())
 	case sole && !n.Owned:
-		l.own(key, mem.m.Regain(), now, fleetNow)
+		l.own(key, mem, mem.m.Regain(), now, fleetNow)
 		return true
 	case sole:
 		return true
@@ -334,7 +334,7 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	case !ok:
 	case landed.Own != nil:
 		if _, alone, shared := l.gates.Shared(key); shared && !alone {
-			l.own(key, *landed.Own, now, l.opt.Fleet.Now())
+			l.own(key, mem, *landed.Own, now, l.opt.Fleet.Now())
 		}
 	default:
 		c := throttle.Chunk{
@@ -399,13 +399,16 @@ func (l *Limits) report(c *Conflict) {
 }
 
 // own has a gate go by limits of its own from a level on, to which that comes which it
-// was lent before. A chunk that has ended is used up.
-func (l *Limits) own(key string, level record.Level, now, fleetNow int64) {
+// was lent before. Slots of a chunk that has ended are used up.
+func (l *Limits) own(key string, mem *member, level record.Level, now, fleetNow int64) {
+	set, _, _ := l.gates.Shared(key)
+	inForce, _ := mem.m.InForce(set, l.opt.SetAt(key))
 	for _, c := range l.gates.GiveUp(key, now, int64(record.ChunkLife)) {
-		if c.Until <= now {
-			continue
+		rest := record.Rest{Tokens: c.Tokens, Until: c.Until}
+		if c.Until > now {
+			rest.Slots = record.Slot{At: c.Leased, N: c.Slots}
 		}
-		level.Return(c.Tokens, record.Slot{At: c.Leased, N: c.Slots})
+		level.Return(rest.Back(now, inForce.Rate), rest.Slots)
 	}
 	var state *throttle.State
 	if level.Used {

@@ -30,6 +30,16 @@ type Rest struct {
 	Until  int64 // it could be used, by the clock of this host
 }
 
+// Back is how many of the tokens may be given back at time now. Once the chunk has ended
+// they have begun to flow in again, since the bucket was less full for them: what may have
+// come of that is not there twice.
+func (r Rest) Back(now int64, rate throttle.Rate) int64 {
+	if r.Tokens <= 0 || r.Until > now {
+		return r.Tokens
+	}
+	return max(0, r.Tokens-rate.Gives(now-r.Until+int64(ChunkLife+ClockSpread))-1)
+}
+
 // Landed is a grant that lies in the record.
 type Landed struct {
 	Grant
@@ -99,7 +109,7 @@ func (m *Member) Regain() Level {
 	return own
 }
 
-// GiveBack notes what has not been used. It cannot be used any more.
+// GiveBack notes what has not been used, and cannot be used any more.
 func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests...) }
 
 // Swap returns the record to be written over a revision, if it is another one, and what
@@ -110,10 +120,9 @@ func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests..
 func (m *Member) Swap(now, fleet int64, a Ask, live func(string) bool, limits throttle.Limits, set int64) (next Limit, over uint64, g Grant, ok bool) {
 	m.number++
 	a.By, a.Number, a.Own = m.me, m.number, m.own
+	inForce, _ := m.InForce(limits, set)
 	for _, r := range m.returns {
-		if r.Until > now {
-			a.Back += r.Tokens
-		}
+		a.Back += r.Back(now, inForce.Rate)
 		if r.Slots.N > 0 {
 			a.BackSlots = append(a.BackSlots, r.Slots)
 		}
