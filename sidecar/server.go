@@ -224,7 +224,7 @@ func (s *Server) listen() (err error) {
 	}
 	c := &s.cfg.HTTP
 	pages, err := web.New(web.Options{
-		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Here: s.here, Events: s.events, Clustered: s.cfg.Cluster.Enabled,
+		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Guard: s.askGuard, Here: s.here, Events: s.events, Clustered: s.cfg.Cluster.Enabled,
 	})
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (s *Server) listen() (err error) {
 		Log: s.limited, Addr: c.Addr, Profiles: c.Pprof, Metrics: s.metrics, Ready: s.readiness, Pages: pages, Cert: c.TLS.Cert, Key: c.TLS.Key,
 	}
 	if c.MetricsToken {
-		o.Guard = pages.Guard
+		o.Guard = pages.Guarded
 	}
 	h := telemetry.NewHTTP(o)
 	if d.httpAddr, err = h.Start(); err != nil {
@@ -263,6 +263,23 @@ func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error
 		}
 	}
 	return nil, wire.BadSubject(verb)
+}
+
+// askGuard carries out a verb of the guard for the pages: one that needs not wait.
+func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) {
+	verbs := s.rooms.guard.Verbs()
+	if s.cfg.Cluster.Enabled {
+		verbs = s.rooms.guard.Common()
+	}
+	do, ok := verbs[verb]
+	if !ok {
+		return nil, wire.BadSubject(verb)
+	}
+	reply, _, err, later := do(tail, body)
+	if later != nil {
+		reply, _, err = later()
+	}
+	return reply, err
 }
 
 // here is how this node stands, for the pages.

@@ -85,7 +85,8 @@ type QueueInfo struct {
 	QueueSummary
 	Settings     QueueSettings    `json:"settings"`
 	Quantum      int64            `json:"quantum"`
-	Flows        int              `json:"flows"` // active ones, all of them
+	Flows        int              `json:"flows"`   // active ones, all of them
+	BusyMs       int64            `json:"busy_ms"` // as in [NoisyReply]
 	ConsumerList []ConsumerInfo   `json:"consumer_list"`
 	TopFlows     []FlowInfo       `json:"top_flows"` // those with the most pending messages
 	Hooks        []HookInfo       `json:"hooks"`
@@ -114,6 +115,11 @@ type FlowInfo struct {
 	Deficit float64 `json:"deficit"`
 	Pending int64   `json:"pending"`
 	Share   float64 `json:"share"` // its weight among all active flows, 0 to 1
+
+	// What it has of what consumers do: messages in flight, and part of busy_ms of the
+	// queue, 0 to 1, as far as it is known.
+	InFlight  int64   `json:"in_flight"`
+	BusyShare float64 `json:"busy_share"`
 }
 
 // HookInfo is the state of a hook and its circuit. Counts are since the start

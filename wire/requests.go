@@ -179,6 +179,20 @@ func ParseKeyList(body []byte) (KeyListRequest, *Error) {
 	})
 }
 
+// CircuitListRequest pages through the circuits.
+type CircuitListRequest struct {
+	KeyListRequest
+	NotClosed bool `json:"not_closed,omitempty"` // those alone that are open or half-open
+}
+
+// ParseCircuitList decodes and checks a [CircuitListRequest].
+func ParseCircuitList(body []byte) (CircuitListRequest, *Error) {
+	return parse(body, CircuitListRequest{KeyListRequest: KeyListRequest{Limit: DefaultListLimit}}, func(r *CircuitListRequest) *Error {
+		r.Prefix = NamedKey(r.Prefix)
+		return checkPage(r.Offset, r.Limit)
+	})
+}
+
 // QueueInspectRequest asks for a [QueueInfo].
 type QueueInspectRequest struct {
 	Flows int `json:"flows"` // how many flows to show, 0 to 1000, default 20

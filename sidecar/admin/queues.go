@@ -170,8 +170,15 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 	var n queue.Moment
 	var consumers []queue.ConsumerView
 	var flows []queue.FlowView
+	var uses []queue.UseView
+	var all queue.UseView
 	ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
 		n, consumers, flows = m.Moment(side, now), m.Consumers(side), m.Flows(side, req.Flows)
+		keys := make([]string, len(flows))
+		for i := range flows {
+			keys[i] = flows[i].Key
+		}
+		uses, all = m.Uses(side, keys, now)
 	})
 	if !ok {
 		return info, q.Gone()
@@ -184,9 +191,11 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 		}
 		info.ConsumerList = append(info.ConsumerList, i)
 	}
-	for _, f := range flows {
+	info.BusyMs = all.Took / 1e6
+	for i, f := range flows {
 		info.TopFlows = append(info.TopFlows, wire.FlowInfo{
 			Key: wire.ShowKey(f.Key), Weight: float64(f.Weight) / thousand, Deficit: float64(f.Deficit) / thousand, Pending: f.Pending, Share: f.Share,
+			InFlight: uses[i].InFlight, BusyShare: part(uses[i].Took, all.Took),
 		})
 	}
 	return info, nil

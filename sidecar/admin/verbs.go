@@ -90,7 +90,7 @@ func (a *Admin) verbs() []Verb {
 		gateVerb(wire.VerbCircuitOpen, wire.ParseCircuitOpen, c.CircuitOpen),
 		gateVerb(wire.VerbCircuitClose, wire.ParseGateKey, c.CircuitClose),
 		gateVerb(wire.VerbCircuitReset, wire.ParseGateKey, c.CircuitReset),
-		bareVerb(wire.VerbCircuitList, wire.ParseKeyList, sure(c.CircuitList)),
+		bareVerb(wire.VerbCircuitList, wire.ParseCircuitList, sure(c.CircuitList)),
 		bareVerb(wire.VerbPause, wire.ParsePause, c.Pause),
 		bareVerb(wire.VerbResume, wire.ParseResume, c.Resume),
 		bareVerb(wire.VerbPauseList, wire.ParseList, sure(c.PauseList)),

@@ -78,7 +78,7 @@ func TestCircuitsTogether(t *testing.T) {
 					limits.Breaker.Threshold = 1 + rand.IntN(5)
 					r.reg.Configure(limits, map[string]Settings{keys[rand.IntN(len(keys))]: limits}, nil)
 				case 6:
-					r.reg.List(wire.KeyListRequest{Limit: 10})
+					r.reg.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 10}})
 				case 7:
 					if err := <-c.saved(); err != nil {
 						t.Error(err)

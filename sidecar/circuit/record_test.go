@@ -300,7 +300,7 @@ func TestListingCircuits(t *testing.T) {
 	}
 	r.fail(r.use("b"), 7)
 	list := func(prefix string, offset, limit int) (keys []string, total int) {
-		infos, total, _ := r.reg.List(wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit})
+		infos, total, _ := r.reg.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: prefix, Offset: offset, Limit: limit}})
 		require.NotNil(t, infos)
 		for _, i := range infos {
 			keys = append(keys, i.Key+" "+i.State)
@@ -319,4 +319,30 @@ func TestListingCircuits(t *testing.T) {
 	keys, total = list("z", 0, 2)
 	require.Empty(t, keys)
 	require.Zero(t, total)
+}
+
+// A list of those that are not closed looks at all, and has no others.
+func TestListNotClosed(t *testing.T) {
+	r := newRig(t)
+	r.reg.Configure(standard, nil, nil)
+	r.use("b")
+	for _, key := range []string{"x", "c", "a"} {
+		r.fail(r.use(key), standard.Breaker.Threshold)
+	}
+	keys := func(req wire.KeyListRequest) (list []string, total int, next string) {
+		infos, total, next := r.reg.List(wire.CircuitListRequest{KeyListRequest: req, NotClosed: true})
+		for _, i := range infos {
+			require.Equal(t, "open", i.State)
+			list = append(list, i.Key)
+		}
+		return list, total, next
+	}
+	list, total, next := keys(wire.KeyListRequest{Limit: 2})
+	require.Equal(t, []string{"a", "c"}, list)
+	require.Equal(t, 3, total)
+	list, _, next = keys(wire.KeyListRequest{Limit: 2, After: next})
+	require.Equal(t, []string{"x"}, list)
+	require.Empty(t, next)
+	list, _, _ = keys(wire.KeyListRequest{Limit: 2, Prefix: "b"})
+	require.Empty(t, list)
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -407,10 +408,42 @@ func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
 // List describes the circuits, live and configured ones, that a page is about, in
 // the order of their keys. It says how many there are in all, and, if more follow,
 // the key after which they do.
-func (r *Registry) List(req wire.KeyListRequest) (infos []wire.CircuitInfo, total int, next string) {
+func (r *Registry) List(req wire.CircuitListRequest) (infos []wire.CircuitInfo, total int, next string) {
+	if req.NotClosed {
+		return r.listNotClosed(&req.KeyListRequest)
+	}
 	r.mu.Lock()
 	page := r.mu.listed.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
 	r.mu.Unlock()
+	infos = []wire.CircuitInfo{}
+	for _, key := range page.Keys {
+		if i, ok := r.Info(key); ok {
+			infos = append(infos, i)
+		}
+	}
+	return infos, page.Total, wire.ShowKey(page.Next)
+}
+
+// listNotClosed is List of the circuits that are open or half-open, for which it looks at
+// all of them.
+func (r *Registry) listNotClosed(req *wire.KeyListRequest) (infos []wire.CircuitInfo, total int, next string) {
+	var found ordered.Set
+	now := r.opt.Now()
+	r.mu.Lock()
+	circuits := make([]*Circuit, 0, len(r.mu.byKey))
+	for _, c := range r.mu.byKey {
+		circuits = append(circuits, c)
+	}
+	r.mu.Unlock()
+	for _, c := range circuits {
+		if !strings.HasPrefix(c.key, req.Prefix) {
+			continue
+		}
+		if state, _ := c.stands(now); state != breaker.Closed {
+			found.Add(c.key)
+		}
+	}
+	page := found.Page(req.Prefix, wire.NamedKey(req.After), req.Offset, req.Limit)
 	infos = []wire.CircuitInfo{}
 	for _, key := range page.Keys {
 		if i, ok := r.Info(key); ok {

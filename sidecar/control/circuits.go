@@ -63,7 +63,7 @@ func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.
 }
 
 // CircuitList lists circuits.
-func (c *Control) CircuitList(req wire.KeyListRequest) wire.CircuitList {
+func (c *Control) CircuitList(req wire.CircuitListRequest) wire.CircuitList {
 	var list wire.CircuitList
 	list.Circuits, list.Total, list.Next = c.opt.Circuits.List(req)
 	return list

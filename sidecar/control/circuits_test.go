@@ -80,9 +80,9 @@ func TestCircuitVerbs(t *testing.T) {
 			_, err := do(key("nobody"))
 			refused(t, wire.CodeCircuitNotFound, err)
 		}
-		list := r.c.CircuitList(wire.KeyListRequest{Prefix: "s", Limit: 1})
+		list := r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "s", Limit: 1}})
 		require.Equal(t, "set", list.Circuits[0].Key)
-		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(wire.KeyListRequest{Prefix: "x", Limit: 10})))
+		require.Equal(t, `{"total":0,"circuits":[]}`, toJSON(t, r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "x", Limit: 10}})))
 	})
 }
 

@@ -110,7 +110,7 @@ func TestListsByPage(t *testing.T) {
 				return listed{keysOf(l), l.Total, l.Next}
 			},
 			"circuits": func(prefix, after string, offset, limit int) listed {
-				l := r.c.CircuitList(wire.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit})
+				l := r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: prefix, After: after, Offset: offset, Limit: limit}})
 				x := listed{total: l.Total, next: l.Next}
 				for _, i := range l.Circuits {
 					x.items = append(x.items, i.Key)
@@ -171,9 +171,9 @@ func TestListsByPage(t *testing.T) {
 		before := r.c.ThrottleList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total
 		r.delete("throttle:set7:burst")
 		require.Equal(t, before-1, r.c.ThrottleList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total)
-		before = r.c.CircuitList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total
+		before = r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "set", Limit: 1}}).Total
 		r.delete("circuit:set7:threshold")
-		require.Equal(t, before-1, r.c.CircuitList(wire.KeyListRequest{Prefix: "set", Limit: 1}).Total)
+		require.Equal(t, before-1, r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: "set", Limit: 1}}).Total)
 		r.resume(`{"kind":"throttle","name":"paused/7"}`)
 		require.Len(t, r.pauses(), 59)
 	})

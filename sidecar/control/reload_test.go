@@ -139,7 +139,7 @@ func (r *rig) state() state {
 	r.t.Helper()
 	return state{
 		r.c.applied.Load(), r.c.values.all(""), r.stored(""), r.limits("tenant:a"),
-		r.c.CircuitList(wire.KeyListRequest{Limit: 100}), r.queues.Settings(),
+		r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 100}}), r.queues.Settings(),
 	}
 }
 

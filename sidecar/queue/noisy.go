@@ -236,6 +236,34 @@ func (q *side) noisy(v *NoiseView, now int64) []NoisyFlow {
 	return list
 }
 
+// UseView is how much of what consumers do a fairness key has, or all of them.
+type UseView struct {
+	InFlight int64
+	Took     int64 // ns for which consumers have worked on what has ended lately
+}
+
+// Uses says how much of what consumers of a side do each of some fairness keys has, and all
+// keys together. The time of a key that never had much of it may not be known, and is 0.
+func (m *Queue) Uses(s Side, keys []string, now int64) (each []UseView, all UseView) {
+	q := &m.sides[s]
+	all = UseView{InFlight: int64(q.leases.live), Took: q.work.lately(q.work.took, now)}
+	took := make(map[string]int64, len(q.work.rows))
+	for i := range q.work.rows {
+		if r := &q.work.rows[i]; q.work.lately(r.ended, now) > 0 {
+			took[r.key] = q.work.lately(r.took, now)
+		}
+	}
+	leases := q.flowLeases()
+	each = make([]UseView, len(keys))
+	for i, key := range keys {
+		each[i].Took = took[key]
+		if f, ok := q.keys.ids[key]; ok {
+			each[i].InFlight = leases[f]
+		}
+	}
+	return each, all
+}
+
 // flowLeases counts the leases of each flow, the oldest ones as far as is reasonable.
 func (q *side) flowLeases() map[drr.Flow]int64 {
 	counts := make(map[drr.Flow]int64)

@@ -127,3 +127,16 @@ func TestQuietAreThoseThatCouldGo(t *testing.T) {
 	require.Zero(t, v.QuietPending)
 	require.Zero(t, v.QuietOldest)
 }
+
+// Uses says what some keys have of what consumers do.
+func TestUses(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 10, 0)
+	work(r, "a", 3, time.Second)
+	work(r, "b", 1, time.Second)
+	r.Enqueue("a", nil)
+	r.Step()
+	each, all := r.M.Uses(queue.Main, []string{"b", "nobody", "a"}, r.Now)
+	require.Equal(t, []queue.UseView{{Took: int64(time.Second)}, {}, {InFlight: 1, Took: 3 * int64(time.Second)}}, each)
+	require.Equal(t, queue.UseView{InFlight: 1, Took: 4 * int64(time.Second)}, all)
+}

@@ -249,7 +249,7 @@ func TestFailuresAreBounded(t *testing.T) {
 
 func TestMetricsBehindTheToken(t *testing.T) {
 	r := newRig(t, withTokens(t))
-	h := r.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	h := r.Guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	code := func(token string) int {
 		req := request(http.MethodGet, "/metrics", nil)
 		if token != "" {

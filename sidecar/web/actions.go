@@ -28,6 +28,33 @@ type action struct {
 var actions = []action{
 	{name: "pause", do: pause},
 	{name: "resume", do: resume},
+	{name: "weight", do: setWeight},
+	{name: "hook-reset", do: resetHooks},
+	{name: "throttle-set", do: throttleSet},
+	{
+		name: "throttle-clear", label: "Take the limits away", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
+		asks: func(f url.Values) string {
+			return fmt.Sprintf("Take all limits of %s away, an override among them? What waits for it goes.", f.Get("key"))
+		},
+	},
+	{name: "circuit-open", do: circuitOpen},
+	{name: "circuit-close", do: aboutGate(wire.VerbCircuitClose, "The circuit %s is closed.")},
+	{name: "circuit-reset", do: aboutGate(wire.VerbCircuitReset, "The circuit %s is closed, and its failures are forgotten.")},
+	{
+		name: "cluster-drain", label: "Go on", do: clusterDrain,
+		asks: func(f url.Values) string {
+			if f.Get("cancel") != "" {
+				return fmt.Sprintf("Let %s take shards again?", f.Get("node"))
+			}
+			return fmt.Sprintf("Have %s give all of its shards away? Each is not served for a moment.", f.Get("node"))
+		},
+	},
+	{
+		name: "cluster-move", label: "Move the shard", do: clusterMove,
+		asks: func(f url.Values) string {
+			return fmt.Sprintf("Move shard %s to %s? It is not served for a moment.", f.Get("shard"), f.Get("node"))
+		},
+	},
 	{
 		name: "purge", label: "Remove the messages", typed: "queue", do: purge,
 		asks: func(f url.Values) string {

@@ -82,6 +82,7 @@ func (l *live) run() {
 		if l.web.Serving() == nil {
 			l.web.history.sample(l.web)
 			l.frame()
+			l.web.events.rest(false)
 		}
 		rest := restFactor * time.Since(began)
 		// Whoever comes while nobody looked need not wait for the slow pace.

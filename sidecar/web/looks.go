@@ -81,13 +81,29 @@ func funcs(base string) template.FuncMap {
 		"rate":    rateText,
 		"ms":      func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
 		"seconds": func(s float32) string { return span(time.Duration(float64(s) * float64(time.Second))) },
+		"msOf":    func(ms *int64) string { return span(time.Duration(*ms) * time.Millisecond) },
 		"bytes":   bytesText,
 		"percent": func(part float64) string { return strconv.FormatFloat(part*100, 'f', 1, 64) + " %" },
 		"spark":   spark,
-		"add":     func(a, b int64) int64 { return a + b },
-		"dict":    dict,
-		"short":   short,
+		// hundred is a part of 100, for lengths in an svg.
+		"hundred":  func(part float64) string { return strconv.FormatFloat(min(max(part, 0), 1)*100, 'f', 2, 64) },
+		"gatePath": func(gate string) string { return gatePath(base, gate) },
+		"add":      func(a, b int64) int64 { return a + b },
+		"dict":     dict,
+		"short":    short,
 	}
+}
+
+// gatePath is the page of a gate that explanations name, "" if it has none.
+func gatePath(base, gate string) string {
+	kind, key, _ := strings.Cut(gate, ":")
+	switch kind {
+	case "throttle", "circuit":
+		return href(base, "/gates/"+kind, "key", key)
+	case "queue":
+		return href(base, "/queues/"+url.PathEscape(key))
+	}
+	return ""
 }
 
 // dict makes a map of pairs, for templates with several arguments.

@@ -26,8 +26,10 @@ type overviewData struct {
 	Noise      []noise
 	MoreNoise  int
 	Circuits   []wire.CircuitInfo
-	Pauses     []wire.PauseInfo
-	MorePauses int
+
+	MoreCircuits int
+	Pauses       []wire.PauseInfo
+	MorePauses   int
 }
 
 type queueRow struct {
@@ -45,6 +47,8 @@ type noise struct {
 const (
 	maxNoise  = 5 // queues whose flows are named
 	maxPauses = 10
+	// maxCircuits is how many circuits that are not closed are named.
+	maxCircuits = 10
 	// starved is how long a quiet flow may wait beside noisy ones before it is worth a line.
 	starved = 1000 // ms
 )
@@ -81,14 +85,10 @@ func overview(a *ask) (any, error) {
 		return nil, err
 	}
 	var circuits wire.CircuitList
-	if err := a.verb(wire.VerbCircuitList, "", wire.KeyListRequest{Limit: wire.MaxListLimit}, &circuits); err != nil {
+	if err := a.verb(wire.VerbCircuitList, "", wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: maxCircuits}, NotClosed: true}, &circuits); err != nil {
 		return nil, err
 	}
-	for _, c := range circuits.Circuits {
-		if c.State != "closed" {
-			d.Circuits = append(d.Circuits, c)
-		}
-	}
+	d.Circuits, d.MoreCircuits = circuits.Circuits, circuits.Total-len(circuits.Circuits)
 	var pauses wire.PauseList
 	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: maxPauses}, &pauses); err != nil {
 		return nil, err

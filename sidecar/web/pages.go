@@ -28,6 +28,12 @@ type page struct {
 // pages is the table of pages.
 var pages = []page{
 	{path: "/", name: "overview", title: "Overview", nav: true, live: true, data: overview},
+	{path: "/queues/{queue}", name: "queue", live: true, data: queuePage},
+	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, data: gatesPage},
+	{path: "/gates/throttle", name: "throttle", live: true, data: throttlePage},
+	{path: "/gates/circuit", name: "circuit", live: true, data: circuitPage},
+	{path: "/cluster", name: "cluster", title: "Cluster", nav: true, only: func(w *Web) bool { return w.Clustered }, live: true, data: clusterPage},
+	{path: "/events", name: "events", title: "Events", nav: true, live: true, data: eventsPage},
 }
 
 // ask is what somebody wants to see or do.
@@ -95,7 +101,7 @@ func (w *Web) page(a *ask, p *page) {
 		return
 	}
 	v := &view{Title: titleOf(p, data), Data: data}
-	if p.live {
+	if still, ok := data.(interface{ Still() bool }); p.live && (!ok || !still.Still()) {
 		v.Live = w.base + "/live" + strings.TrimPrefix(a.r.URL.RequestURI(), w.base)
 	}
 	w.render(a, http.StatusOK, p.name, v)

@@ -52,7 +52,9 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 			}
 			return nil
 		},
-		Here: func() Node { return Node{State: "ready", Ready: true} },
+		Guard:  func(verb, tail string, body []byte) ([]byte, *wire.Error) { return r.do("guard "+verb, "", tail, body) },
+		Events: func(func([]byte)) (func(), error) { return func() {}, nil },
+		Here:   func() Node { return Node{State: "ready", Ready: true} },
 	})
 	require.NoError(t, err)
 	r.Web = web

@@ -33,6 +33,8 @@ type Options struct {
 	// Do carries out an admin verb for a client, with the tail of its subject, and returns
 	// the reply, JSON. It is called from any goroutine, while Serving returns nil.
 	Do func(verb, client, tail string, body []byte) ([]byte, *wire.Error)
+	// Guard carries out a verb of the guard that takes nothing, likewise.
+	Guard func(verb, tail string, body []byte) ([]byte, *wire.Error)
 	// Here returns what this node alone knows of itself. It is called as Do is.
 	Here func() Node
 	// Events calls each with every event of fila, JSON, until stop is called. It must not
@@ -61,6 +63,7 @@ type Web struct {
 	handler http.Handler
 	looks   looks
 	history history
+	events  eventLog
 	live    *live
 
 	mu struct {
@@ -100,6 +103,7 @@ func (w *Web) Stop(ctx context.Context) {
 	w.mu.stopped = true
 	w.mu.Unlock()
 	w.live.stop()
+	w.events.rest(true)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -196,8 +200,8 @@ func (w *Web) let(role Role, next func(*ask)) http.HandlerFunc {
 	}
 }
 
-// Guard lets those who may look pass, without a page for others: it is for metrics.
-func (w *Web) Guard(next http.Handler) http.Handler {
+// Guarded lets those who may look pass, without a page for others: it is for metrics.
+func (w *Web) Guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		somebody, refused := w.access.whose(r)
 		switch {

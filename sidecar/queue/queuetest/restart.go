@@ -422,7 +422,7 @@ func (s *Sim) empty() {
 		i := s.Fleet.gate(key)
 		require.Zero(s.T, i.InFlight+i.Held+int64(i.Waiting), key)
 	}
-	infos, _, _ := s.Circuits.List(wire.KeyListRequest{Limit: 100})
+	infos, _, _ := s.Circuits.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 100}})
 	for _, i := range infos {
 		require.Zero(s.T, i.Waiting+i.Probes, i.Key)
 	}

@@ -1,0 +1,137 @@
+package web
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
+
+// eventLog has the newest events. It hears them from the first time on that somebody has
+// looked, until nobody has looked for a while.
+type eventLog struct {
+	mu struct {
+		sync.Mutex
+		heard  []wire.Event // the oldest first
+		missed int          // that had no room
+		since  time.Time    // when it began to hear
+		asked  time.Time    // when somebody looked last
+		stop   func()       // nil: it does not hear
+		closed bool
+	}
+}
+
+const (
+	maxEvents  = 1000
+	eventsIdle = 15 * time.Minute
+)
+
+// listen begins to hear, unless it does.
+func (l *eventLog) listen(w *Web) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.asked = time.Now()
+	if l.mu.stop != nil || l.mu.closed {
+		return nil
+	}
+	stop, err := w.Events(l.hear)
+	if err != nil {
+		return err
+	}
+	l.mu.stop, l.mu.since, l.mu.heard, l.mu.missed = stop, time.Now(), nil, 0
+	return nil
+}
+
+func (l *eventLog) hear(data []byte) {
+	var e wire.Event
+	if json.Unmarshal(data, &e) != nil {
+		return // a newer node says it in another way, or it is none of fila's
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.mu.heard) == maxEvents {
+		n := maxEvents / 10
+		l.mu.heard, l.mu.missed = slices.Delete(l.mu.heard, 0, n), l.mu.missed+n
+	}
+	l.mu.heard = append(l.mu.heard, e)
+}
+
+// rest stops hearing where nobody has looked for long, or at once.
+func (l *eventLog) rest(atOnce bool) {
+	l.mu.Lock()
+	stop := l.mu.stop
+	if !atOnce && time.Since(l.mu.asked) < eventsIdle {
+		stop = nil
+	}
+	if stop != nil {
+		l.mu.stop = nil
+	}
+	l.mu.closed = l.mu.closed || atOnce
+	l.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// eventsData is what the page of events shows.
+type eventsData struct {
+	Find   string
+	Paused bool
+	Since  string
+	Events []eventRow // the newest first
+	Missed int
+	Here   string // this page, going on or paused
+}
+
+type eventRow struct {
+	wire.Event
+	Data string
+}
+
+// shownEvents is how many events a page has.
+const shownEvents = 200
+
+func eventsPage(a *ask) (any, error) {
+	l := &a.web.events
+	if err := l.listen(a.web); err != nil {
+		return nil, err
+	}
+	d := eventsData{Find: a.query("find"), Paused: a.query("paused") != ""}
+	other := "yes"
+	if d.Paused {
+		other = ""
+	}
+	d.Here = href(a.web.base, "/events", "find", d.Find, "paused", other)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d.Since, d.Missed = wire.Timestamp(l.mu.since.UnixNano()), l.mu.missed
+	for _, e := range slices.Backward(l.mu.heard) {
+		row := eventRow{Event: e}
+		if len(e.Data) > 0 {
+			text, err := json.Marshal(e.Data)
+			if err != nil {
+				return nil, err
+			}
+			row.Data = string(text)
+		}
+		if !row.has(strings.ToLower(d.Find)) {
+			continue
+		}
+		if d.Events = append(d.Events, row); len(d.Events) == shownEvents {
+			break
+		}
+	}
+	return d, nil
+}
+
+func (r *eventRow) has(text string) bool {
+	return slices.ContainsFunc([]string{r.Type, r.Queue, r.Key, r.Data}, func(s string) bool {
+		return strings.Contains(strings.ToLower(s), text)
+	})
+}
+
+// Still is for pages: one that is paused does not move.
+func (d eventsData) Still() bool { return d.Paused }

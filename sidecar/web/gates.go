@@ -1,0 +1,231 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
+
+// gatesData is what the page of all gates shows: a part of each list, by key.
+type gatesData struct {
+	Prefix    string
+	NotClosed bool
+	Throttles cursor[wire.ThrottleInfo]
+	Circuits  cursor[wire.CircuitInfo]
+	Pauses    cursor[wire.PauseInfo]
+}
+
+// cursor is a part of a list that goes on by cursor.
+type cursor[T any] struct {
+	Rows  []T
+	Total int
+	First string // address of the beginning; "": this is it
+	Next  string // address of what follows; "": nothing does
+}
+
+// cursorOf makes the addresses of a list whose cursor is a value of the query.
+func cursorOf[T any](a *ask, name string, rows []T, total int, next string) cursor[T] {
+	c := cursor[T]{Rows: rows, Total: total}
+	at := func(value string) string {
+		q := a.r.URL.Query()
+		q.Set(name, value)
+		if value == "" {
+			q.Del(name)
+		}
+		return a.path() + "?" + q.Encode()
+	}
+	if a.query(name) != "" {
+		c.First = at("")
+	}
+	if next != "" {
+		c.Next = at(next)
+	}
+	return c
+}
+
+func gatesPage(a *ask) (any, error) {
+	d := gatesData{Prefix: a.query("prefix"), NotClosed: a.query("not_closed") != ""}
+	req := wire.KeyListRequest{Prefix: d.Prefix, Limit: perPage, After: a.query("throttle")}
+	var throttles wire.ThrottleList
+	if err := a.verb(wire.VerbThrottleList, "", req, &throttles); err != nil {
+		return nil, err
+	}
+	req.After = a.query("circuit")
+	var circuits wire.CircuitList
+	if err := a.verb(wire.VerbCircuitList, "", wire.CircuitListRequest{KeyListRequest: req, NotClosed: d.NotClosed}, &circuits); err != nil {
+		return nil, err
+	}
+	var pauses wire.PauseList
+	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: perPage, After: a.query("pause")}, &pauses); err != nil {
+		return nil, err
+	}
+	d.Throttles = cursorOf(a, "throttle", throttles.Throttles, throttles.Total, throttles.Next)
+	d.Circuits = cursorOf(a, "circuit", circuits.Circuits, circuits.Total, circuits.Next)
+	d.Pauses = cursorOf(a, "pause", pauses.Pauses, pauses.Total, pauses.Next)
+	return d, nil
+}
+
+// throttleData is what the page of a throttle key shows.
+type throttleData struct {
+	wire.ThrottleInfo
+	Guard *wire.GuardStatus // nil: a prefix has no calls
+	In    map[string]string // its limits as fields of the form have them
+}
+
+// Title is the key.
+func (d throttleData) Title() string { return "Throttle " + d.Key }
+
+func throttlePage(a *ask) (any, error) {
+	var d throttleData
+	tail, key := wire.KeyTail(a.query("key"))
+	if err := a.verb(wire.VerbThrottleShow, tail, wire.GateKeyRequest{Key: key}, &d.ThrottleInfo); err != nil {
+		return nil, err
+	}
+	var err error
+	d.Guard, err = guardOf(a, a.query("key"))
+	d.In = map[string]string{}
+	if l := d.ThrottleLimits; l.Rate != nil {
+		d.In["rate"] = string(*l.Rate)
+	}
+	if v := d.Burst; v != nil {
+		d.In["burst"] = strconv.FormatFloat(*v, 'f', -1, 64)
+	}
+	for name, v := range map[string]*int64{"concurrency": d.Concurrency, "limit": d.Limit} {
+		if v != nil {
+			d.In[name] = strconv.FormatInt(*v, 10)
+		}
+	}
+	if v := d.WindowMs; v != nil {
+		d.In["window"] = (time.Duration(*v) * time.Millisecond).String()
+	}
+	return d, err
+}
+
+// circuitData is what the page of a circuit shows.
+type circuitData struct {
+	wire.CircuitInfo
+	Guard *wire.GuardStatus
+}
+
+// Title is the key.
+func (d circuitData) Title() string { return "Circuit " + d.Key }
+
+func circuitPage(a *ask) (any, error) {
+	var d circuitData
+	tail, key := wire.KeyTail(a.query("key"))
+	if err := a.verb(wire.VerbCircuitShow, tail, wire.GateKeyRequest{Key: key}, &d.CircuitInfo); err != nil {
+		return nil, err
+	}
+	var err error
+	d.Guard, err = guardOf(a, a.query("key"))
+	return d, err
+}
+
+// guardOf asks what the guard would say of a call with a key. It takes nothing.
+func guardOf(a *ask, text string) (*wire.GuardStatus, error) {
+	if text == "" || text[len(text)-1] == '*' {
+		return nil, nil
+	}
+	tail, key := wire.KeyTail(text)
+	body, err := json.Marshal(wire.GateKeyRequest{Key: key})
+	if err != nil {
+		return nil, err
+	}
+	data, refused := a.web.Guard(wire.GuardState, tail, body)
+	if refused != nil {
+		return nil, refused
+	}
+	var status wire.GuardStatus
+	return &status, json.Unmarshal(data, &status)
+}
+
+// throttleOf reads limits from a form. An empty field takes its limit away, unless the form says to keep it.
+func throttleOf(form url.Values, now wire.ThrottleLimits) (req wire.ThrottleSetRequest, err error) {
+	whole := func(name string) *int64 {
+		text := form.Get(name)
+		if text == "" {
+			return nil
+		}
+		n, bad := strconv.ParseInt(text, 10, 64)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("%s is %q: a whole number is expected", name, text))
+		}
+		return &n
+	}
+	if text := form.Get("rate"); text != "" {
+		rate := wire.Rate(text)
+		req.Rate = &rate
+	}
+	if text := form.Get("burst"); text != "" {
+		burst, bad := strconv.ParseFloat(text, 64)
+		if bad != nil {
+			err = errors.Join(err, fmt.Errorf("burst is %q: a number is expected", text))
+		}
+		req.Burst = &burst
+	}
+	req.Concurrency, req.Limit = whole("concurrency"), whole("limit")
+	if window, bad := duration(form, "window"); bad != nil {
+		err = errors.Join(err, bad)
+	} else if window > 0 {
+		req.WindowMs = &window
+	}
+	for _, name := range now.Names() {
+		if form.Get("keep") == "" && !slices.Contains(req.Names(), name) {
+			req.Unset = append(req.Unset, name)
+		}
+	}
+	if err == nil {
+		req.ForMs, err = duration(form, "for")
+	}
+	return req, err
+}
+
+func throttleSet(a *ask, form url.Values) (string, error) {
+	tail, key := wire.KeyTail(form.Get("key"))
+	var now wire.ThrottleInfo
+	err := a.verb(wire.VerbThrottleShow, tail, wire.GateKeyRequest{Key: key}, &now)
+	if err != nil && !refusedWith(err, wire.CodeThrottleNotFound) {
+		return "", err
+	}
+	if now.Source != "config" && now.Source != "override" {
+		now.ThrottleLimits = wire.ThrottleLimits{} // they are those of a prefix, and are not taken away here
+	}
+	req, err := throttleOf(form, now.ThrottleLimits)
+	if err != nil {
+		return "", err
+	}
+	req.Key = key
+	note := "The limits of " + form.Get("key") + " are set."
+	if req.ForMs > 0 {
+		note = fmt.Sprintf("The limits of %s are set for %s.", form.Get("key"), form.Get("for"))
+	}
+	return note, a.verb(wire.VerbThrottleSet, tail, req, nil)
+}
+
+// aboutGate is an action that has a verb without fields carried out on a gate.
+func aboutGate(verb, note string) func(*ask, url.Values) (string, error) {
+	return func(a *ask, form url.Values) (string, error) {
+		tail, key := wire.KeyTail(form.Get("key"))
+		return fmt.Sprintf(note, form.Get("key")), a.verb(verb, tail, wire.GateKeyRequest{Key: key}, nil)
+	}
+}
+
+func circuitOpen(a *ask, form url.Values) (string, error) {
+	tail, key := wire.KeyTail(form.Get("key"))
+	req := wire.CircuitOpenRequest{Key: key}
+	var err error
+	if req.ForMs, err = duration(form, "for"); err != nil {
+		return "", err
+	}
+	note := "The circuit " + form.Get("key") + " is open until it is closed by hand."
+	if req.ForMs > 0 {
+		note = fmt.Sprintf("The circuit %s is open for %s.", form.Get("key"), form.Get("for"))
+	}
+	return note, a.verb(wire.VerbCircuitOpen, tail, req, nil)
+}

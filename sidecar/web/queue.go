@@ -1,0 +1,177 @@
+package web
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// queueData is what the page of a queue shows.
+type queueData struct {
+	wire.QueueInfo
+	Why      wire.ExplainQueue
+	Noise    wire.NoisyReply
+	Source   string // of a dead letter queue
+	Flows    []flowRow
+	Active   int // fairness keys with messages that are ready
+	Line     line
+	Settings []setting
+	Counted  []counter
+	Waits    chart
+	Rates    chart
+	Paused   []wire.PauseInfo // of fairness keys of this queue
+}
+
+// Title is the name of the queue.
+func (d queueData) Title() string { return d.Name }
+
+// IsDLQ is for templates.
+func (d queueData) IsDLQ() bool { return d.Source != "" }
+
+type flowRow struct {
+	wire.FlowInfo
+	Noisy bool
+	Wait  int64 // ms since its first message became ready; 0: not among those that have waited longest
+}
+
+type setting struct{ Name, Value string }
+
+type counter struct {
+	Name string
+	N    int64
+}
+
+// shownFlows is how many flows, and of those that wait how many, a page has.
+const shownFlows = 20
+
+func queuePage(a *ask) (any, error) {
+	name := a.r.PathValue("queue")
+	d := queueData{}
+	if err := a.verb(wire.VerbQueueInspect, name, wire.QueueInspectRequest{Flows: shownFlows}, &d.QueueInfo); err != nil {
+		return nil, err
+	}
+	if err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "queue", Queue: name}, &d.Why); err != nil {
+		return nil, err
+	}
+	if err := a.verb(wire.VerbNoisy, name, wire.NoisyRequest{Limit: shownFlows}, &d.Noise); err != nil {
+		return nil, err
+	}
+	if err := a.web.history.fresh(a.web); err != nil {
+		return nil, err
+	}
+	if wire.IsDLQ(name) {
+		d.Source = wire.Source(name)
+	}
+	d.Active = d.QueueInfo.Flows
+	wait := make(map[string]int64)
+	for _, w := range d.Noise.Waiting {
+		wait[w.Key] = w.WaitMs
+	}
+	for _, f := range d.TopFlows {
+		noisy := slices.ContainsFunc(d.Noise.Noisy, func(n wire.NoisyFlow) bool { return n.Key == f.Key })
+		d.Flows = append(d.Flows, flowRow{FlowInfo: f, Noisy: noisy, Wait: wait[f.Key]})
+	}
+	var err error
+	if d.Settings, err = settingsOf(d.QueueInfo.Settings); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Counters)) {
+		d.Counted = append(d.Counted, counter{strings.ReplaceAll(name, "_", " "), d.Counters[name]})
+	}
+	d.Line = a.web.history.of(name)
+	d.Waits = chartOf(d.Line, "median", "half waited less", "high", "99 of 100 waited less")
+	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
+	d.Paused, err = keyPauses(a, name)
+	return d, err
+}
+
+// settingsOf lists settings that are not empty, as requests have them. Scripts have a page
+// of their own.
+func settingsOf(s wire.QueueSettings) ([]setting, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(data, &values); err != nil {
+		return nil, err
+	}
+	var list []setting
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		text := string(values[name])
+		switch {
+		case name == "name" || text == `""` || text == "0" || text == "null" || text == "[]":
+			continue
+		case name == wire.HookOnEnqueue || name == wire.HookOnFailure:
+			text = "a script"
+		}
+		list = append(list, setting{name, strings.Trim(text, `"`)})
+	}
+	return list, nil
+}
+
+// shownPauses is how many pauses of fairness keys a page looks through.
+const shownPauses = wire.MaxListLimit
+
+// keyPauses lists pauses of fairness keys of a queue, as far as the first shownPauses have
+// them.
+func keyPauses(a *ask, queue string) ([]wire.PauseInfo, error) {
+	var all wire.PauseList
+	if err := a.verb(wire.VerbPauseList, "", wire.ListRequest{Limit: shownPauses}, &all); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all.Pauses, func(p wire.PauseInfo) bool { return p.Kind != wire.PauseKey || p.Queue != queue }), nil
+}
+
+// chart is what the script draws, and what stands there without it.
+type chart struct {
+	JSON string
+	Rows int
+}
+
+// chartOf is a chart of pairs of figures of points and their names.
+func chartOf(l line, pairs ...string) chart {
+	data := struct {
+		Names []string    `json:"names"`
+		Rows  [][]float64 `json:"rows"`
+	}{Rows: make([][]float64, 1+len(pairs)/2)}
+	for i := 0; i < len(pairs); i += 2 {
+		data.Names = append(data.Names, pairs[i+1])
+	}
+	for i := range data.Rows {
+		data.Rows[i] = make([]float64, 0, len(l.Past))
+	}
+	for i := range l.Past {
+		p := &l.Past[i]
+		data.Rows[0] = append(data.Rows[0], float64(p.at))
+		for j := 0; j < len(pairs); j += 2 {
+			data.Rows[1+j/2] = append(data.Rows[1+j/2], float64(p.get(pairs[j])))
+		}
+	}
+	text, err := json.Marshal(data)
+	if err != nil { // there are numbers and names alone
+		return chart{}
+	}
+	return chart{JSON: string(text), Rows: len(l.Past)}
+}
+
+// setWeight overrides the weight of a fairness key, or lets its messages say it again.
+func setWeight(a *ask, form url.Values) (string, error) {
+	queue, key, weight := form.Get("queue"), form.Get("key"), form.Get("weight")
+	name := "weight:" + queue + ":" + key
+	if weight == "" {
+		return fmt.Sprintf("The messages of %s in %s say their weight again.", key, queue), a.verb(wire.VerbConfigDelete, name, nil, nil)
+	}
+	return fmt.Sprintf("%s has the weight %s in %s now.", key, weight, queue), a.verb(wire.VerbConfigSet, name, wire.ConfigSetRequest{Value: weight}, nil)
+}
+
+// resetHooks closes the circuits of the hooks of a queue.
+func resetHooks(a *ask, form url.Values) (string, error) {
+	queue := form.Get("queue")
+	return "The hooks of " + queue + " are run again.", a.verb(wire.VerbHookReset, queue, wire.HookResetRequest{Hook: form.Get("hook")}, nil)
+}
