@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,8 +68,15 @@ func tryChart(t *testing.T, change func(values map[string]any)) (map[string]any,
 			}
 			return v, nil
 		},
-		"fail":       func(why string) (string, error) { return "", errors.New(why) },
-		"list":       func(of ...any) []any { return of },
+		"fail": func(why string) (string, error) { return "", errors.New(why) },
+		"list": func(of ...any) []any { return of },
+		"int":  func(v any) int { return v.(int) },
+		"until": func(n int) (all []int) {
+			for i := range n {
+				all = append(all, i)
+			}
+			return all
+		},
 		"quote":      func(v any) string { return fmt.Sprintf("%q", fmt.Sprint(v)) },
 		"contains":   func(part, s string) bool { return strings.Contains(s, part) },
 		"trunc":      func(n int, s string) string { return s[:min(n, len(s))] },
@@ -205,12 +213,92 @@ func TestChartCluster(t *testing.T) {
 	alone := renderChart(t, nil)["StatefulSet"]
 	require.Nil(t, at(alone, "spec", "podManagementPolicy"))
 	require.NotContains(t, environment(t, at(alone, "spec", "template", "spec", "containers", 0)), "FILA_CLUSTER__ENABLED")
+	require.NotContains(t, env, "FILA_NATS__EMBEDDED__CLUSTER__NAME")
 	_, err := tryChart(t, func(values map[string]any) {
 		values["image"].(map[string]any)["repository"] = "registry.example.com/fila"
 		values["cluster"].(map[string]any)["enabled"] = true
 		values["nats"].(map[string]any)["url"] = ""
 	})
-	require.ErrorContains(t, err, "cluster.enabled needs nats.url")
+	require.ErrorContains(t, err, "cluster.enabled without nats.url needs existingSecret")
+}
+
+// Without NATS outside, the pods of a cluster have it inside: they find each other before
+// any of them is ready, and real filas with their environment are a cluster.
+func TestChartClusterWithNATSInside(t *testing.T) {
+	needBinaries(t)
+	objects := renderChart(t, func(values map[string]any) {
+		values["cluster"].(map[string]any)["enabled"] = true
+		values["nats"].(map[string]any)["url"] = ""
+		values["existingSecret"] = "login"
+	})
+	set, service := objects["StatefulSet"], objects["Service"]
+	require.Equal(t, true, at(service, "spec", "publishNotReadyAddresses"))
+	require.Equal(t, "routes", at(service, "spec", "ports", 2, "targetPort"))
+	container := at(set, "spec", "template", "spec", "containers", 0)
+	require.Equal(t, "routes", at(container, "ports", 2, "name"))
+	require.Equal(t, 6222, at(container, "ports", 2, "containerPort"))
+	env := environment(t, container)
+	var pods []string
+	for i := range 3 {
+		pods = append(pods, fmt.Sprintf("%s-%d", at(set, "metadata", "name"), i))
+	}
+	secret := map[string]string{
+		"FILA_NATS__EMBEDDED__TOKEN": "t", "FILA_NATS__EMBEDDED__CLUSTER__USER": "route", "FILA_NATS__EMBEDDED__CLUSTER__PASSWORD": "p",
+	}
+	nodes := map[string]map[string]string{}
+	for _, pod := range pods {
+		of := maps.Clone(env)
+		maps.Copy(of, secret)
+		of["FILA_CLUSTER__NODE"] = pod // there it is the name of the host
+		nodes[pod+"."+at(service, "metadata", "name").(string)] = of
+	}
+	status := serveCluster(t, nodes)
+	for _, pod := range pods {
+		require.Contains(t, status, `"node": "`+pod+`"`)
+	}
+}
+
+// serveCluster starts a fila for each host with its environment, in which the hosts are
+// ports of this machine, waits until all are ready, makes a queue, and returns the status.
+func serveCluster(t *testing.T, nodes map[string]map[string]string) string {
+	t.Helper()
+	var ports []net.Listener
+	var local []string
+	for host := range nodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		ports = append(ports, l)
+		local = append(local, host+":6222", l.Addr().String())
+	}
+	for _, l := range ports {
+		require.NoError(t, l.Close())
+	}
+	here := strings.NewReplacer(local...)
+	s := newShell(t)
+	token := ""
+	for host, env := range nodes {
+		name := env["FILA_CLUSTER__NODE"]
+		token = env["FILA_NATS__EMBEDDED__TOKEN"]
+		routes := strings.Split(env["FILA_NATS__EMBEDDED__CLUSTER__ROUTES"], ",")
+		require.Contains(t, routes, host+":6222")
+		require.Len(t, routes, len(nodes))
+		require.Equal(t, "0.0.0.0:6222", env["FILA_NATS__EMBEDDED__CLUSTER__LISTEN"])
+		of := maps.Clone(env)
+		of["FILA_DATA_DIR"], of["FILA_NATS__EMBEDDED__HOST"] = "./"+name, "127.0.0.1"
+		of["FILA_NATS__EMBEDDED__CLUSTER__LISTEN"] = here.Replace(host + ":6222")
+		of["FILA_NATS__EMBEDDED__CLUSTER__ROUTES"] = here.Replace(env["FILA_NATS__EMBEDDED__CLUSTER__ROUTES"])
+		var commands strings.Builder
+		for name, value := range of {
+			if strings.HasPrefix(name, "FILA_") {
+				commands.WriteString("export " + name + "='" + value + "'\n")
+			}
+		}
+		out, code := s.run(commands.String() + "fila_serve_node " + name)
+		require.Zero(t, code, out)
+	}
+	out, code := s.run("export NATS_TOKEN='" + token + "'; nodes_ready && fila queue create orders && fila cluster status --json")
+	require.Zero(t, code, out)
+	return out
 }
 
 // What cannot work is refused while rendering, in words.

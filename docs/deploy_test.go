@@ -219,6 +219,47 @@ func TestCompose(t *testing.T) {
 	require.NotZero(t, code, "it is healthy without fila")
 }
 
+// Three real filas with the environments of the cluster's compose file are a cluster, and
+// healthy.
+func TestComposeCluster(t *testing.T) {
+	needBinaries(t)
+	compose := readYAML(t, readText(t, "deploy/compose/cluster.yaml"))[0]
+	passwords := map[string]string{}
+	for line := range strings.Lines(readText(t, "deploy/compose/env.example")) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		require.True(t, ok, line)
+		passwords[name] = value
+	}
+	nodes := map[string]map[string]string{}
+	ports := map[any]bool{}
+	for host, service := range at(compose, "services").(map[string]any) {
+		require.FileExists(t, filepath.Join("deploy/compose", at(service, "build", "context").(string), at(service, "build", "dockerfile").(string)))
+		volume, path, _ := strings.Cut(at(service, "volumes", 0).(string), ":")
+		require.Contains(t, at(compose, "volumes"), volume)
+		require.Equal(t, "/data", path)
+		for _, port := range at(service, "ports").([]any) {
+			require.False(t, ports[port], port)
+			ports[port] = true
+		}
+		require.Equal(t, []any{"CMD", "/fila", "cluster", "status", "--timeout", "4s"}, at(service, "healthcheck", "test"))
+		env := map[string]string{}
+		for name, value := range at(service, "environment").(map[string]any) {
+			env[name] = regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`).ReplaceAllStringFunc(value.(string), func(use string) string {
+				name := use[2:strings.Index(use, ":?")]
+				require.Contains(t, passwords, name)
+				return passwords[name]
+			})
+		}
+		require.Equal(t, volume, env["FILA_CLUSTER__NODE"])
+		require.Equal(t, env["FILA_NATS__EMBEDDED__TOKEN"], env["NATS_TOKEN"], "its health check can log in")
+		nodes[host] = env
+	}
+	status := serveCluster(t, nodes)
+	for _, node := range []string{"a", "b", "c"} {
+		require.Contains(t, status, `"node": "`+node+`"`)
+	}
+}
+
 // The sample of the compose file is that of docs/security.md.
 func TestComposePermissions(t *testing.T) {
 	for _, b := range blocks("docs/security.md", readText(t, "docs/security.md")) {

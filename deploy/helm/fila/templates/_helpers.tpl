@@ -13,3 +13,8 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
+
+{{- define "fila.routes" -}}
+{{- $name := include "fila.name" . }}
+{{- range $i := until (int .Values.cluster.nodes) }}{{ if $i }},{{ end }}{{ $name }}-{{ $i }}.{{ $name }}:6222{{ end }}
+{{- end }}
