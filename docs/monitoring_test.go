@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 )
 
 const (
@@ -70,6 +71,30 @@ func TestRules(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "promtool %s\n%s", strings.Join(command, " "), out)
 	}
+}
+
+// promtool understands what the dashboards ask for.
+func TestDashboardsAsk(t *testing.T) {
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("there is no promtool: Debian has it in the package prometheus")
+	}
+	var asked []any
+	for _, d := range dashboards(t) {
+		for _, row := range d.Rows {
+			for _, p := range row.Panels {
+				for _, q := range p.Queries {
+					expr := strings.NewReplacer("$job", "fila", "$queue", "orders").Replace(q.Expr)
+					asked = append(asked, object{"record": fmt.Sprintf("query:%d", len(asked)), "expr": expr})
+				}
+			}
+		}
+	}
+	text, err := yaml.Marshal(object{"groups": []any{object{"name": "dashboards", "rules": asked}}})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "dashboards.yml")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	out, err := exec.Command("promtool", "check", "rules", file).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 }
 
 // Each alert has a test in which it fires and one in which it does not.
@@ -225,6 +250,7 @@ func scrape(t *testing.T, addr string) series {
 const everything = `
 [otel]
 endpoint = "http://127.0.0.1:1"
+metrics_interval_ms = 0
 [nats.embedded]
 jetstream = true
 [cluster]

@@ -178,6 +178,11 @@ func (m *Metrics) SetExports() (exported func(signal string, ok bool)) {
 		Name: "fila_otel_exports_total", Help: "Requests to the collector of OpenTelemetry, by what they are about, traces or metrics, and result: sent, or lost if the collector has not taken them.",
 	}, []string{"signal", "result"})
 	m.registry.MustRegister(exports)
+	for _, signal := range []string{"traces", "metrics"} {
+		for _, result := range []string{"sent", "lost"} {
+			exports.WithLabelValues(signal, result) // from 0 on
+		}
+	}
 	return func(signal string, ok bool) {
 		result := "lost"
 		if ok {
