@@ -30,7 +30,7 @@ var gaugeSpecs = []struct {
 }{
 	{desc("depth", "Messages in the queue: pending, delayed and in flight."), func(g *Gauges) float64 { return float64(g.Depth) }},
 	{desc("pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
-	{desc("delayed", "Messages waiting for their time."), func(g *Gauges) float64 { return float64(g.Delayed) }},
+	{desc("delayed", "Messages waiting for their time, or for a verdict about their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
 	{desc("in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
 	{desc("bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
 	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
@@ -128,7 +128,7 @@ type Node struct {
 
 var (
 	connectedDesc  = prometheus.NewDesc("fila_nats_connected", "1 while fila is connected to NATS, otherwise 0.", nil, nil)
-	storeBytesDesc = prometheus.NewDesc("fila_store_bytes", "Bytes of the file of the store.", nil, nil)
+	storeBytesDesc = prometheus.NewDesc("fila_store_bytes", "Bytes of the file of the store; in a cluster of the files of all shards.", nil, nil)
 	permitsDesc    = prometheus.NewDesc("fila_guard_permits", "Permits of the guard whose calls are under way.", nil, nil)
 )
 

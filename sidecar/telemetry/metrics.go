@@ -118,7 +118,7 @@ func New() *Metrics {
 	}, []string{labelQueue})
 	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_commit_duration_seconds",
-		Help:    "Time of one group commit of the store, fsync included.",
+		Help:    "Time of one group commit of the store, fsync included; in a cluster there is none, and confirmations wait for fila_cluster_append_duration_seconds.",
 		Buckets: prometheus.ExponentialBuckets(.0001, 2, 16), // 100 us to 3.3 s
 	})
 	m.commitBatch = prometheus.NewHistogram(prometheus.HistogramOpts{
