@@ -57,7 +57,7 @@ var ownImports = map[string][]string{
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
 	"sidecar/guard":           {"sidecar/queue", "sidecar/config", "sidecar/rules", "breaker", "throttle", "wire"},
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
-	"sidecar/shard":           {"fingerprint", "sidecar/queue", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
+	"sidecar/shard":           {"fingerprint", "sidecar/queue", "sidecar/schedule", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},
 	"sidecar/limit":           {"sidecar/fleet", "sidecar/fleet/record", "throttle"},
 	"sidecar/fleet":           {},
@@ -69,6 +69,7 @@ var ownImports = map[string][]string{
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},
 	"sidecar/config":          {"sidecar/rules", "throttle", "wire"},
 	"sidecar/rules":           {"wire"},
+	"sidecar/schedule":        {},
 	"sidecar/queue":           {"sidecar/queue/container", "breaker", "drr", "store", "throttle", "wire"},
 	"sidecar/queue/container": {},
 	"sidecar/queue/queuetest": {"sidecar/queue", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
@@ -135,7 +136,7 @@ var moduleImports = map[string][]string{
 
 // purePackages compute: time is an argument, and they start, log and touch
 // nothing.
-var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
+var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/schedule", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
 
 // machinePackages are pure, and have no lock, channel or chance of their own
 // either: equal inputs give equal effects.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -261,6 +262,50 @@ func (c *Client) JobList(ctx context.Context, queue string) ([]JobInfo, error) {
 			return nil, err
 		}
 		all = append(all, page.Jobs...)
+		if req.After = page.Next; page.Next == "" {
+			return all, nil
+		}
+	}
+}
+
+// ScheduleAdd makes a schedule of a queue, or replaces the one of that name; one that is
+// there with all of this stays as it is. It is on disk then. Missed is "one" if it is empty.
+func (c *Client) ScheduleAdd(ctx context.Context, queue string, schedule ScheduleAddRequest) (ScheduleInfo, error) {
+	schedule.Missed = cmp.Or(schedule.Missed, wire.MissedOne)
+	return aboutQueue[ScheduleInfo](ctx, c, wire.VerbScheduleAdd, queue, schedule)
+}
+
+// ScheduleShow returns a schedule of a queue with its message.
+func (c *Client) ScheduleShow(ctx context.Context, queue, name string) (ScheduleInfo, error) {
+	return aboutQueue[ScheduleInfo](ctx, c, wire.VerbScheduleShow, queue, wire.ScheduleRequest{Name: name})
+}
+
+// ScheduleDelete ends a schedule, and returns it as it was. Messages that it has made stay.
+func (c *Client) ScheduleDelete(ctx context.Context, queue, name string) (ScheduleInfo, error) {
+	return aboutQueue[ScheduleInfo](ctx, c, wire.VerbScheduleDelete, queue, wire.ScheduleRequest{Name: name})
+}
+
+// SchedulePause has a schedule not run until ScheduleResume.
+func (c *Client) SchedulePause(ctx context.Context, queue, name string) (ScheduleInfo, error) {
+	return aboutQueue[ScheduleInfo](ctx, c, wire.VerbSchedulePause, queue, wire.ScheduleRequest{Name: name})
+}
+
+// ScheduleResume has a paused schedule run again, from now on.
+func (c *Client) ScheduleResume(ctx context.Context, queue, name string) (ScheduleInfo, error) {
+	return aboutQueue[ScheduleInfo](ctx, c, wire.VerbScheduleResume, queue, wire.ScheduleRequest{Name: name})
+}
+
+// ScheduleList returns the schedules of a queue, of all queues if it is empty, by queue and
+// name.
+func (c *Client) ScheduleList(ctx context.Context, queue string) ([]ScheduleInfo, error) {
+	var all []ScheduleInfo
+	req := wire.ScheduleListRequest{Queue: queue, Limit: wire.MaxListLimit}
+	for {
+		page, err := admin[wire.ScheduleList](ctx, c, wire.VerbScheduleList, "", req)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Schedules...)
 		if req.After = page.Next; page.Next == "" {
 			return all, nil
 		}

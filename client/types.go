@@ -54,6 +54,12 @@ type (
 	JobCreateRequest = wire.JobCreateRequest
 	// JobInfo is a job.
 	JobInfo = wire.JobInfo
+	// ScheduleAddRequest says what a schedule enqueues, and when.
+	ScheduleAddRequest = wire.ScheduleAddRequest
+	// ScheduleInfo is a schedule of a queue.
+	ScheduleInfo = wire.ScheduleInfo
+	// ScheduleRun is a run of a schedule that was made.
+	ScheduleRun = wire.ScheduleRun
 	// RedriveReply tells how many messages were moved.
 	RedriveReply = wire.RedriveReply
 	// StoreBackupReply says where a backup of the store is.

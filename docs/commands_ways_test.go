@@ -98,6 +98,11 @@ var ways = []way{
 	{page: cliPage, command: "fila job pause", before: waitingJob},
 	{page: cliPage, command: "fila job resume", before: waitingJob},
 	{page: cliPage, command: "fila job cancel", before: waitingJob},
+	{page: cliPage, command: "fila schedule add orders launch", before: "echo x >launch.json"},
+	{page: cliPage, command: "fila schedule delete", before: aSchedule},
+	{page: cliPage, command: "fila schedule pause", before: aSchedule},
+	{page: cliPage, command: "fila schedule resume", before: aSchedule},
+	{page: cliPage, command: "fila schedule show", before: aSchedule},
 	{page: cliPage, command: "fila throttle show", before: "fila throttle set stripe --rate 10"},
 	{page: cliPage, command: "fila top --once"},
 	{page: cliPage, command: "fila top", skip: "draws on a terminal until it is interrupted; cli/opscmd/top_test.go draws it"},
@@ -123,6 +128,7 @@ const (
 	cliPage     = "docs/cli.md"
 	clusterPage = "docs/cluster.md"
 	deadLetter  = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
+	aSchedule   = "fila schedule add orders nightly @daily"
 	someJob     = "job=$(fila job create orders cancel --all --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
 	waitingJob  = "for i in 1 2 3 4 5 6; do fila publish mails x >/dev/null; done; job=$(fila job create mails delay --all --run-at 1h --rate 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
 	untilDead   = "await 'a dead letter' orders_died"
@@ -139,6 +145,7 @@ var pageSetup = map[string][]string{
 	"docs/protocol.md":  {"fila_serve", "fila queue create orders"},
 	runbookPage:         {"fila_serve", "fila queue create orders", "fila circuit open stripe", deadLetter},
 	"docs/workbench.md": {"fila_serve", "fila queue create orders"},
+	"docs/schedules.md": {"fila_serve", "fila queue create orders"},
 	"docs/hooks.md":     {"fila_serve", "echo 'function on_enqueue(msg) return { fairness_key = msg.headers[\"tenant\"] } end' >fair.lua"},
 }
 

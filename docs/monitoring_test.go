@@ -301,7 +301,7 @@ func running(t *testing.T) series {
 	s := newShell(t)
 	s.write("config.toml", everything)
 	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
-		"fila publish orders hello -H 'Fila-Delay: never'")
+		"fila schedule add orders yearly @yearly >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
 	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
 	addr := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
 	require.NotNil(t, addr)

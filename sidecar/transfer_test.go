@@ -95,6 +95,9 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 	for _, q := range queues {
 		c.must("fila.admin.queue-create."+q, `{"visibility_timeout_ms":3600000,"throttle_headers":["Gate"]}`, nil)
 	}
+	for _, q := range queues { // they lie with their queues
+		c.must("fila.admin.schedule-add."+q, `{"name":"nightly","schedule":"0 30 2 * * *","time_zone":"Europe/Berlin","missed":"skip","payload":"eA=="}`, nil)
+	}
 	c.must("fila.admin.queue-create.gone", "", nil)
 	c.must("fila.admin.queue-delete.gone", "", nil)
 	c.must("fila.admin.config-set.color", `{"value":"blue"}`, nil)
@@ -161,6 +164,10 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 		again := c.put(q, "delayed", wire.HeaderMsgID, "once")
 		require.True(t, again.Duplicate)
 		require.Equal(t, once[q], again.ID)
+		var schedule wire.ScheduleInfo
+		c.insist("fila.admin.schedule-show."+q, `{"name":"nightly"}`, nil, &schedule)
+		require.Equal(t, "x", string(schedule.Payload))
+		require.Len(t, schedule.Next, wire.ScheduleNext)
 	}
 	for _, q := range queues {
 		kept(q)
@@ -175,6 +182,9 @@ func TestFromASingleFilaToAClusterAndBack(t *testing.T) {
 	var entry wire.ConfigEntry
 	c.insist("fila.admin.config-get.color", "", nil, &entry)
 	require.Equal(t, "blue", entry.Value)
+	var schedules wire.ScheduleList
+	c.insist("fila.admin.schedule-list", `{}`, nil, &schedules)
+	require.Len(t, schedules.Schedules, len(queues), "of both shards")
 	c.insist("fila.admin.queue-create.later", "", nil, nil)
 	c.stopAll()
 

@@ -5,6 +5,12 @@ type EnqueueReply struct {
 	ID        string `json:"id"` // a UUID; of the first one if Duplicate
 	Queue     string `json:"queue"`
 	Duplicate bool   `json:"duplicate,omitempty"`
+
+	// Of an enqueue that has made a schedule, which has no id.
+	Schedule  string `json:"schedule,omitempty"`  // its name
+	Replaced  bool   `json:"replaced,omitempty"`  // there was another one of that name
+	Unchanged bool   `json:"unchanged,omitempty"` // it was there
+	Next      string `json:"next,omitempty"`      // its first run, RFC 3339 in its time zone
 }
 
 // ConsumeReply answers a [ConsumeRequest].
@@ -200,6 +206,14 @@ const (
 	EventJobResumed         = "job-resumed"
 	EventJobDone            = "job-done"
 	EventJobCanceled        = "job-canceled"
+	EventScheduleCreated    = "schedule-created" // tail of these: the queue
+	EventScheduleReplaced   = "schedule-replaced"
+	EventScheduleDeleted    = "schedule-deleted" // by hand
+	EventSchedulePaused     = "schedule-paused"
+	EventScheduleResumed    = "schedule-resumed"
+	EventScheduleEnded      = "schedule-ended"   // it was to run once
+	EventScheduleMissed     = "schedule-missed"  // runs were left out
+	EventScheduleRefused    = "schedule-refused" // the queue does not take a run now; it is tried again
 )
 
 // Event is the body of an event.

@@ -61,6 +61,10 @@ const (
 	CodeJobCount    = 17409
 	CodeJobEnded    = 18409
 
+	// Schedules.
+	CodeBadSchedule      = 43400
+	CodeScheduleNotFound = 23404
+
 	// Runtime configuration.
 	CodeBadConfigValue    = 34400
 	CodeConfigKeyNotFound = 12404
@@ -162,6 +166,8 @@ var catalog = []Entry{
 	entry(CodeJobNotFound, "job_not_found", "There is no job of that id; jobs are kept for seven days after their end."),
 	entry(CodeJobCount, "job_count", "`if_count` is not how many messages the job would be about; nothing was begun."),
 	entry(CodeJobEnded, "job_ended", "The job is done or canceled."),
+	entry(CodeBadSchedule, "bad_schedule", "The schedule does not parse, names a time zone that is not known or the queue of others, or lacks something; the description says what."),
+	entry(CodeScheduleNotFound, "schedule_not_found", "The queue has no schedule of that name; one that has run once is gone."),
 	entry(CodeLeaseLost, "lease_lost", "The token is not the message's current lease: it was acked, nacked or has expired; nothing changes."),
 
 	entry(CodeBadConfigValue, "bad_config_value", "The value does not parse as what its key means, or is too long."),

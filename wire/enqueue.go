@@ -28,6 +28,8 @@ type EnqueueOptions struct {
 	// TTL is how long the message lives, from now on: at least one second; 0
 	// if it lives for ever.
 	TTL time.Duration
+	// Schedule is set if this is no message, but makes a schedule. All else is zero then.
+	Schedule *ScheduleHeaders
 }
 
 // ParseEnqueueHeaders reads the headers that fila understands on an enqueue,
@@ -35,7 +37,7 @@ type EnqueueOptions struct {
 // it does not understand, a delay together with a not-before time, times more
 // than ten years away, names that no client could deliver, and reserved ones that
 // mean nothing here, since they would be lost without a word. A not-before time
-// that has passed is no delay.
+// that has passed is no delay. Headers of a schedule go with none of the others.
 func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Error) {
 	var o EnqueueOptions
 	if len(h) == 0 {
@@ -44,6 +46,10 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 	f, err := collect(h)
 	if err != nil {
 		return EnqueueOptions{}, err
+	}
+	if f.schedule != nil {
+		o.Schedule, err = f.schedule.parse(&f)
+		return o, err
 	}
 	o.DedupeID = f.msgID.value
 	switch {
@@ -68,6 +74,7 @@ func ParseEnqueueHeaders(h map[string][]string, now int64) (EnqueueOptions, *Err
 
 type enqueueFields struct {
 	msgID, delay, notBefore, ttl field
+	schedule                     *scheduleFields // nil: it has none of them
 }
 
 // collect finds the understood headers in one pass and checks the names of
@@ -92,13 +99,27 @@ func collect(h map[string][]string) (enqueueFields, *Error) {
 		case strings.EqualFold(k, HeaderTTL):
 			err = f.ttl.add(HeaderTTL, values)
 		case !addedByNATS(k):
-			err = HeaderReserved(k)
+			err = f.ofSchedule(k, values)
 		}
 		if err != nil {
 			return enqueueFields{}, err
 		}
 	}
 	return f, nil
+}
+
+// ofSchedule takes a header of a schedule, and refuses all others.
+func (f *enqueueFields) ofSchedule(name string, values []string) *Error {
+	s := f.schedule
+	if s == nil {
+		s = new(scheduleFields)
+	}
+	known, err := s.add(name, values)
+	if !known {
+		return HeaderReserved(name)
+	}
+	f.schedule = s
+	return err
 }
 
 // addedByNATS reports whether a reserved header is what NATS itself writes on a

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -101,7 +102,7 @@ func TestParseEnqueueHeadersRefused(t *testing.T) {
 		check(header{name: {"1"}, strings.ToUpper(name): {"2"}}, CodeHeaderRepeated, name)
 	}
 	for _, name := range []string{
-		"Fila-Id", "fila-delays", "Fila-", "Nats-Schedule", "Nats-Schedule-Target", "nats-schedule-ttl", "Nats-Expected-Last-Sequence", "Nats-Rollup", "Nats-Trace-", "Nats-", "Status", "STATUS",
+		"Fila-Id", "fila-delays", "Fila-", "Fila-Schedule", "Fila-Scheduled-At", "Nats-Schedule-Source", "nats-schedule-rollup", "Nats-Expected-Last-Sequence", "Nats-Rollup", "Nats-Trace-", "Nats-", "Status", "STATUS",
 	} {
 		check(header{name: {"x"}}, CodeHeaderReserved, `header "`+name+`": names that begin with Fila- or Nats-, and Status, are reserved; allowed of them are Fila-Delay, Fila-Not-Before, Nats-Msg-Id and Nats-TTL`)
 		check(header{name: {}, HeaderDelay: {"1s"}}, CodeHeaderReserved, name)
@@ -141,4 +142,63 @@ func FuzzParseEnqueueHeaders(f *testing.F) {
 		require.True(t, o.TTL == 0 || o.TTL >= time.Second && o.TTL <= MaxDelay, o.TTL)
 		require.True(t, o.NotBefore == 0 || o.NotBefore > now && o.NotBefore-now <= int64(MaxDelay), o.NotBefore)
 	})
+}
+
+func TestScheduleHeaders(t *testing.T) {
+	type header = map[string][]string
+	all := header{
+		"nats-schedule": {"0 30 2 * * *"}, HeaderScheduleTarget: {"orders"}, HeaderScheduleName: {"nightly"}, HeaderScheduleZone: {"Europe/Berlin"},
+		"Nats-Schedule-Ttl": {"5m"}, HeaderScheduleMissed: {"all"}, "tenant": {"acme"},
+	}
+	with := func(name string, values ...string) header {
+		h := maps.Clone(all)
+		h[name] = values
+		return h
+	}
+	without := func(name string) header {
+		h := maps.Clone(all)
+		delete(h, name)
+		return h
+	}
+	o, err := ParseEnqueueHeaders(all, 0)
+	require.Nil(t, err)
+	require.Equal(t, EnqueueOptions{Schedule: &ScheduleHeaders{Target: "orders", ScheduleAddRequest: ScheduleAddRequest{
+		Name: "nightly", Schedule: "0 30 2 * * *", TimeZone: "Europe/Berlin", Missed: MissedAll, TTLMs: 300_000,
+	}}}, o)
+	o, err = ParseEnqueueHeaders(without(HeaderScheduleMissed), 0)
+	require.Nil(t, err)
+	require.Equal(t, MissedOne, o.Schedule.Missed)
+	for _, c := range []struct {
+		h    header
+		code int
+		want string
+	}{
+		{without("nats-schedule"), CodeBadSchedule, "Nats-Schedule is missing"},
+		{without(HeaderScheduleName), CodeBadSchedule, "Fila-Schedule-Name is missing"},
+		{without(HeaderScheduleTarget), CodeBadSchedule, "Nats-Schedule-Target is missing"},
+		{with(HeaderDelay, "5m"), CodeBadSchedule, "Fila-Delay does not go"},
+		{with(HeaderNotBefore, "5m"), CodeBadSchedule, "Fila-Not-Before does not go"},
+		{with(HeaderMsgID, "5m"), CodeBadSchedule, "Nats-Msg-Id does not go"},
+		{with(HeaderTTL, "5m"), CodeBadSchedule, "Nats-TTL does not go"},
+		{with("Nats-Schedule-Ttl", "5"), 0, ""},
+		{with("Nats-Schedule-Ttl", "x"), CodeBadTTL, "x"},
+		{with("Nats-Schedule-Source", "x"), CodeHeaderReserved, "Nats-Schedule-Source"},
+		{with(HeaderScheduleName, "a", "b"), CodeHeaderRepeated, HeaderScheduleName},
+	} {
+		_, err := ParseEnqueueHeaders(c.h, 0)
+		if c.code == 0 {
+			require.Nil(t, err)
+			continue
+		}
+		require.NotNil(t, err, c.want)
+		require.Equal(t, c.code, err.ErrCode)
+		require.Contains(t, err.Description, c.want)
+	}
+}
+
+// What fila says of a run is kept with the message, and only that.
+func TestHeadersOfARunAreKept(t *testing.T) {
+	h, err := DecodeHeaders(EncodeHeaders(nil, map[string][]string{HeaderScheduledBy: {"a"}, HeaderScheduledAt: {"b"}, HeaderID: {"c"}, "fila-schedule": {"d"}, "x": {"y"}}))
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{HeaderScheduledBy: {"a"}, HeaderScheduledAt: {"b"}, "x": {"y"}}, h)
 }

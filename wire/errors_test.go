@@ -24,7 +24,7 @@ func everyError() []*Error {
 		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second), BacklogLog(3, time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
-		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), MessageNotFound("", "id"), MessageInFlight("q", "id", "why"), JobNotFound("id"), JobCount(1, 2), JobEnded("id", JobDone), KeyNotFound("q", "k"), LeaseLost(),
+		TokenRefused(), BadAckPayload("x"), BadAckStatus("x"), BadAckHeader(HeaderRetryAfterMs, "x", "y"), MessageNotFound("q", "id"), MessageNotFound("", "id"), MessageInFlight("q", "id", "why"), JobNotFound("id"), JobCount(1, 2), BadSchedule("x"), ScheduleNotFound("q", "x"), JobEnded("id", JobDone), KeyNotFound("q", "k"), LeaseLost(),
 		BadConfigValue("k", "x", "y"), ConfigKeyNotFound("k"), ConfigMismatch("k", &v), ConfigMismatch("k", nil),
 		HookNotFound("q", ""), HookNotFound("q", HookOnEnqueue),
 		GuardPair("a", "b"), PermitRefused("a"), PermitNotFound("a"), PermitAway("a", time.Second),
@@ -124,6 +124,8 @@ func TestErrCodesAreStable(t *testing.T) {
 22404 job_not_found
 17409 job_count
 18409 job_ended
+43400 bad_schedule
+23404 schedule_not_found
 10409 lease_lost
 34400 bad_config_value
 12404 config_key_not_found

@@ -22,14 +22,15 @@ import (
 // ErrBadHeaders is returned when bytes are not an encoding of headers.
 var ErrBadHeaders = errors.New("wire: malformed stored headers")
 
-// EncodeHeaders appends the stored form of h to dst, without reserved headers.
+// EncodeHeaders appends the stored form of h to dst, without reserved headers but those
+// of the run of a schedule, which no producer can bring ([ParseEnqueueHeaders]).
 // A header without values leaves no trace. It does not allocate if dst is
 // large enough and h has at most 16 names.
 func EncodeHeaders(dst []byte, h map[string][]string) []byte {
 	var room [16]string
 	keys := room[:0]
 	for k := range h {
-		if k != "" && !Reserved(k) {
+		if k != "" && kept(k) {
 			keys = append(keys, k)
 		}
 	}

@@ -101,11 +101,18 @@ func Reserved(name string) bool {
 	return strings.EqualFold(name, HeaderStatus)
 }
 
+// kept reports whether a header is stored: those of producers, and what fila says of the
+// run of a schedule.
+func kept(name string) bool {
+	return !Reserved(name) || name == HeaderScheduledBy || name == HeaderScheduledAt
+}
+
 // OfDelivery reports whether fila adds a header of this name to deliveries.
 func OfDelivery(name string) bool {
 	return slices.Contains([]string{
 		HeaderID, HeaderQueue, HeaderKey, HeaderAttempt, HeaderEnqueuedAt, HeaderDeadline,
 		HeaderDeadReason, HeaderDeadError, HeaderDeadErrorCode, HeaderDeadAt, HeaderDeadAttempts, HeaderSourceQueue,
+		HeaderScheduledBy, HeaderScheduledAt,
 	}, name)
 }
 

@@ -240,6 +240,14 @@ func JobCount(asked, found int64) *Error {
 	return newError(CodeJobCount, "the filter means %d messages, not %d: nothing was begun", found, asked)
 }
 
+// BadSchedule refuses a schedule; why says what is wrong with it.
+func BadSchedule(why string) *Error { return newError(CodeBadSchedule, "bad schedule: %s", tame(why)) }
+
+// ScheduleNotFound answers for a schedule that a queue does not have.
+func ScheduleNotFound(queue, name string) *Error {
+	return newError(CodeScheduleNotFound, "queue %s has no schedule %s", quote(queue), quote(name))
+}
+
 // JobEnded refuses to change a job that has ended.
 func JobEnded(id, state string) *Error {
 	return newError(CodeJobEnded, "job %s is %s", quote(id), state)

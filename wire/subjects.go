@@ -97,7 +97,7 @@ func VerbHasTail(verb string) bool {
 	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
 		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
 		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow,
-		VerbJobCreate, VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel,
+		VerbJobCreate, VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel, VerbScheduleList,
 		VerbClusterStatus, VerbClusterDrain, VerbClusterMove:
 		return false
 	}

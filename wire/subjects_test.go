@@ -72,7 +72,7 @@ func TestSubjectsBuild(t *testing.T) {
 // What has no tail would never hear a request with one, and the other way round.
 func TestVerbHasTail(t *testing.T) {
 	tail := []string{
-		VerbQueueCreate, VerbQueueUpdate, VerbQueueDelete, VerbQueueInspect, VerbConfigSet, VerbConfigGet, VerbConfigDelete, VerbRedrive, VerbHookReset, VerbPeek, VerbNoisy,
+		VerbQueueCreate, VerbQueueUpdate, VerbQueueDelete, VerbQueueInspect, VerbConfigSet, VerbConfigGet, VerbConfigDelete, VerbRedrive, VerbHookReset, VerbPeek, VerbNoisy, VerbScheduleAdd, VerbScheduleShow, VerbScheduleDelete, VerbSchedulePause, VerbScheduleResume,
 		VerbThrottleSet, VerbThrottleClear, VerbThrottleShow, VerbCircuitShow, VerbCircuitOpen, VerbCircuitClose, VerbCircuitReset,
 	}
 	bare := []string{

@@ -18,7 +18,7 @@ import (
 
 // Commands returns the commands that move messages, or look at them.
 func Commands(env *command.Env) []*cobra.Command {
-	return []*cobra.Command{newPublishCommand(env), newConsumeCommand(env), newPeekCommand(env), newMessageCommand(env), newDeadCommand(env), newRedriveCommand(env), newJobCommand(env)}
+	return []*cobra.Command{newPublishCommand(env), newConsumeCommand(env), newPeekCommand(env), newMessageCommand(env), newDeadCommand(env), newRedriveCommand(env), newJobCommand(env), newScheduleCommand(env)}
 }
 
 // publishRetry is for how long a message is tried again that fila refuses for
@@ -162,7 +162,12 @@ func publishOne(ctx context.Context, env *command.Env, cmd *cobra.Command, s *co
 	if receipt.Duplicate && !env.JSON {
 		command.Complain(cmd.ErrOrStderr(), "a duplicate; the id is that of the first message")
 	}
-	return env.Show(cmd, receipt, func() string { return receipt.ID + "\n" })
+	return env.Show(cmd, receipt, func() string {
+		if receipt.Schedule != "" {
+			return "schedule " + receipt.Schedule + ", next " + receipt.Next + "\n"
+		}
+		return receipt.ID + "\n"
+	})
 }
 
 // refusedForNow reports whether it makes sense to come again.

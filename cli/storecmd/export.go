@@ -140,6 +140,9 @@ func (e *exporter) line(v any) error {
 	return e.enc.Encode(v)
 }
 
+// keySchedule begins the keys of schedules, which belong to their queues as messages do.
+const keySchedule = "\x00schedule/"
+
 // head writes everything but messages and dedupe ids.
 func (e *exporter) head(snap *store.Snapshot) error {
 	head := headerLine{Type: lineHeader, Format: exportFormat, Version: exportVersion}
@@ -160,7 +163,7 @@ func (e *exporter) head(snap *store.Snapshot) error {
 		}
 	}
 	for _, c := range snap.Config {
-		if strings.HasPrefix(c.Key, "\x00") && !e.all {
+		if strings.HasPrefix(c.Key, "\x00") && !strings.HasPrefix(c.Key, keySchedule) && !e.all {
 			continue
 		}
 		if err := e.line(configLine{lineConfig, rawText(c.Key), rawText(c.Value)}); err != nil {

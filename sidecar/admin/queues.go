@@ -100,6 +100,7 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 	var all []telemetry.Gauges
 	for _, q := range a.shards.Queues() {
 		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes()}
+		g.Schedules, g.NextRun = q.Scheduled()
 		if q.View(func(m *queue.Queue, side queue.Side, now int64) {
 			g.Moment, g.Noise, g.Totals = m.Moment(side, now), m.Noise(side, 0, now), m.Totals(side, now)
 		}) {

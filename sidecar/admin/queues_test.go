@@ -121,6 +121,47 @@ func TestQueueInspect(t *testing.T) {
 	})
 }
 
+// TestScheduleVerbs: what is done about a schedule is audited, what changes nothing is not.
+func TestScheduleVerbs(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", ``, nil)
+		var s wire.ScheduleInfo
+		h.must(wire.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
+		require.Equal(t, []string{"2000-01-01T00:01:00Z"}, s.Next[:1])
+		h.must(wire.VerbScheduleAdd, "orders", `{"name":"tick","schedule":"@every 1m","payload":"eA=="}`, &s)
+		require.True(t, s.Unchanged)
+		h.must(wire.VerbSchedulePause, "orders", `{"name":"tick"}`, &s)
+		require.Equal(t, wire.SchedulePaused, s.State)
+		h.must(wire.VerbScheduleResume, "orders", `{"name":"tick"}`, nil)
+		h.must(wire.VerbScheduleShow, "orders", `{"name":"tick"}`, &s)
+		require.Equal(t, "x", string(s.Payload))
+		time.Sleep(90 * time.Second)
+		var list wire.ScheduleList
+		h.must(wire.VerbScheduleList, "", `{"queue":"orders"}`, &list)
+		require.EqualValues(t, 1, list.Schedules[0].Runs)
+		require.Nil(t, list.Schedules[0].Payload)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbScheduleList, "", `{"queue":"none"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeNotForDLQ, h.ask(wire.VerbScheduleList, "", `{"queue":"orders.dlq"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeScheduleNotFound, h.ask(wire.VerbScheduleShow, "orders", `{"name":"none"}`, nil).ErrCode)
+		require.Equal(t, wire.CodeBadSchedule, h.ask(wire.VerbScheduleAdd, "orders", `{"name":"x","schedule":"@never"}`, nil).ErrCode)
+		gauges := h.Gauges()
+		require.Equal(t, 1, gauges[0].Schedules)
+		require.EqualValues(t, 2*60*1e9, gauges[0].NextRun-946_684_800*1e9)
+		h.must(wire.VerbScheduleDelete, "orders", `{"name":"tick"}`, nil)
+		h.must(wire.VerbScheduleList, "", ``, &list)
+		require.NotNil(t, list.Schedules)
+		require.Empty(t, list.Schedules)
+		var log wire.ConfigLog
+		h.must(wire.VerbConfigLog, "", `{"prefix":"schedule:"}`, &log)
+		var verbs []string
+		for _, e := range log.Entries {
+			require.Equal(t, "schedule:orders/tick", e.Key)
+			verbs = append(verbs, e.By)
+		}
+		require.ElementsMatch(t, []string{wire.VerbScheduleAdd, wire.VerbSchedulePause, wire.VerbScheduleResume, wire.VerbScheduleDelete}, verbs)
+	})
+}
+
 // A noisy flow and those that wait beside it are named as people write keys, with their
 // parts of the whole.
 func TestNoisyVerb(t *testing.T) {

@@ -76,6 +76,13 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbJobResume, wire.ParseJob, a.jobResume).at(nil, find(noJob)),
 		bareVerb(wire.VerbJobCancel, wire.ParseJob, a.jobCancel).at(nil, find(noJob)),
 
+		queueVerb(a, wire.VerbScheduleAdd, Ordinary, wire.ParseScheduleAdd, (*shard.Queue).AddSchedule),
+		queueVerb(a, wire.VerbScheduleShow, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).Schedule)),
+		queueVerb(a, wire.VerbScheduleDelete, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).DeleteSchedule)),
+		queueVerb(a, wire.VerbSchedulePause, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).PauseSchedule)),
+		queueVerb(a, wire.VerbScheduleResume, Ordinary, wire.ParseSchedule, bySchedule((*shard.Queue).ResumeSchedule)),
+		bareVerb(wire.VerbScheduleList, wire.ParseScheduleList, a.scheduleList).at(byBody, listSchedules),
+
 		{Name: wire.VerbConfigSet, Tail: Key, do: a.configSet},
 		{Name: wire.VerbConfigGet, Tail: Key, do: configVerb(c.ConfigGet)},
 		{Name: wire.VerbConfigDelete, Tail: Key, do: configVerb(c.ConfigDelete)},
@@ -180,6 +187,8 @@ func messages(reply any) (n int64, counts bool) {
 		return n, true
 	case wire.JobInfo:
 		return one(r.ID != ""), true
+	case wire.ScheduleInfo:
+		return one(r.Name != "" && !r.Unchanged), true
 	case wire.ClusterDrainReply:
 		return one(r.Node != ""), true
 	case wire.ClusterMoveReply:
@@ -241,6 +250,10 @@ func (v Verb) audit(tail string, body, reply []byte) {
 		var named struct{ ID string }
 		_ = json.Unmarshal(reply, &named)
 		what, done = "job:"+named.ID, string(reply)
+	case wire.VerbScheduleAdd, wire.VerbScheduleDelete, wire.VerbSchedulePause, wire.VerbScheduleResume:
+		var named struct{ Name string }
+		_ = json.Unmarshal(reply, &named)
+		what, done = "schedule:"+tail+"/"+named.Name, string(reply)
 	case wire.VerbClusterDrain, wire.VerbClusterMove:
 		var named struct {
 			Node  string

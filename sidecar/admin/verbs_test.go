@@ -218,7 +218,7 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 				require.Equal(t, wire.CodeOnlyForDLQ, refused(v, "orders"), v.Name)
 			}
 		}
-		require.Equal(t, 9, looked)
+		require.Equal(t, 14, looked)
 	})
 }
 

@@ -63,7 +63,7 @@ type Commit struct {
 	Replies []Reply
 	Notes   []Note // to be published if it succeeds
 	Bytes   int64  // of Add: they no longer wait for the disk when it is done
-	Ticket  any    // of a Settle, Purge, Remove or RunNow
+	Ticket  any    // of a Settle, Keep, Purge, Remove or RunNow
 	pending
 }
 

@@ -203,6 +203,18 @@ type Reserve struct{ Count int }
 // were reserved. They have been counted in depth and bytes.
 type Arrive struct{ Messages []Moved }
 
+// Keep writes what the owner keeps beside messages, in one commit of its own with that
+// Ticket, behind all changes so far. Message, if there is one, is enqueued by it: it is on
+// disk with that, or not at all. Answer is published to Reply when it is.
+type Keep struct {
+	Message *Message
+	Put     []store.Entry
+	Delete  []string
+	Reply   string
+	Answer  []byte
+	Ticket  any // handed back in Commit.Ticket
+}
+
 // Purge removes messages that wait, ready, blocked, ordered and delayed ones, with
 // sequences from From to Last, the oldest first. It looks at Max messages at most;
 // those that are leased, judged or on their way stay. What it removes is one commit

@@ -294,7 +294,7 @@ func (c *Commit) cut(n int) {
 // empty reports whether nothing has to be written and nobody waits for it.
 func (c *Commit) empty() bool {
 	return len(c.Add)+len(c.Move)+len(c.History)+len(c.Finish)+len(c.State)+len(c.Dedupe)+
-		len(c.PutConsumers)+len(c.DeleteConsumers)+len(c.Replies) == 0
+		len(c.PutConsumers)+len(c.DeleteConsumers)+len(c.PutConfig)+len(c.DeleteConfig)+len(c.Replies) == 0 && c.Ticket == nil
 }
 
 // withdraw takes message seq, which is finished, out of the open commit, if it is

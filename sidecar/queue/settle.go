@@ -200,6 +200,20 @@ func (q *side) putBackPicked(seqs []uint64) {
 	}
 }
 
+func (c Keep) apply(q *side) {
+	j := &q.m.journal
+	q.m.flush()
+	if c.Message != nil {
+		q.enqueue(c.Message, q.m.now)
+	}
+	b := j.change(q.m.now)
+	b.PutConfig, b.DeleteConfig, b.Ticket = c.Put, c.Delete, c.Ticket
+	if c.Reply != "" {
+		j.reply(q.m.now, Reply{Kind: ReplyData, Subject: c.Reply, Data: c.Answer})
+	}
+	q.m.flush()
+}
+
 func (c Reserve) apply(q *side) {
 	q.m.out.Handled = &Handled{Next: q.seq + 1}
 	q.seq += uint64(c.Count)

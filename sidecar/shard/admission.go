@@ -11,7 +11,7 @@ import (
 )
 
 // rates limit how fast producers may send to a queue, all of them and for one fairness
-// key. They belong to the goroutine of the intake.
+// key. They belong to the intake.
 type rates struct {
 	gates   atomic.Pointer[throttle.Gates] // keys: allProducers, and perKey + fairness key; everybody reads it
 	applied wire.QueueSettings

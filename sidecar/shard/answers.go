@@ -116,8 +116,11 @@ func (r *runner) committed(c *queue.Commit, err error) {
 	if !final {
 		r.mail.post(queue.Input{Kind: queue.Committed, Commit: c, Err: err})
 	}
-	if done, ok := ticket.(chan error); ok {
+	switch done := ticket.(type) {
+	case chan error:
 		done <- err
+	case func(error): // it does not block
+		done(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package shard
 import (
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -13,11 +14,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// intake is what the goroutine that takes a queue's messages in knows of it. Recovery
-// fills seen before.
+// intake is what is known of a queue where its messages are taken in, by the goroutine of
+// their subscription and by schedules. Recovery fills it before.
 type intake struct {
-	seen  dedupe
-	rates rates
+	mu        sync.Mutex // held while a message is taken in, or a schedule changed
+	seen      dedupe
+	rates     rates
+	schedules map[string]*scheduled // by name
 }
 
 // accept decides about one message and hands it to the machine.
@@ -25,12 +28,17 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	s := q.shard
 	now := s.Now()
 	opts, werr := wire.ParseEnqueueHeaders(m.Header, now)
-	if werr != nil {
+	switch {
+	case werr != nil:
 		return werr
+	case opts.Schedule != nil:
+		return q.scheduleBy(m, opts.Schedule)
 	}
 	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; wireSize(m) > limit {
 		return wire.MessageTooLarge(wireSize(m), limit)
 	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	if opts.DedupeID != "" {
 		in.seen.sweep(now)
 		if id, ok := in.seen.find(opts.DedupeID, now); ok {
@@ -41,26 +49,36 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 			return nil
 		}
 	}
-	headers := wire.EncodeHeaders(nil, m.Header)
-	size := int64(len(headers) + len(m.Data))
-	p := q.policy.Load()
-	if werr := q.room(p, 0, 0, size); werr != nil {
-		return werr
-	}
-	d := p.decide(q.name, m.Header, len(m.Data))
-	if werr := checkKeys(&d); werr != nil {
-		return werr
-	}
-	if werr := in.full(q, &d, opts.DedupeID, now); werr != nil {
-		return werr
-	}
-	counted, werr := q.countPending(&p.settings, d.FairnessKey)
+	msg, werr := in.take(q, m.Header, m.Data, &opts, now)
 	if werr != nil {
 		return werr
 	}
+	msg.HeaderMap, msg.Reply = deliverable(m.Header), m.Reply
+	return in.hand(q, msg, func() bool { return q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) })
+}
+
+// take makes a message of what has come at time now, unless the queue does not take it.
+func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.EnqueueOptions, now int64) (*queue.Message, *wire.Error) {
+	headers := wire.EncodeHeaders(nil, header)
+	size := int64(len(headers) + len(data))
+	p := q.policy.Load()
+	if werr := q.room(p, 0, 0, size); werr != nil {
+		return nil, werr
+	}
+	d := p.decide(q.name, header, len(data))
+	if werr := checkKeys(&d); werr != nil {
+		return nil, werr
+	}
+	if werr := in.full(q, &d, opts.DedupeID, now); werr != nil {
+		return nil, werr
+	}
+	counted, werr := q.countPending(&p.settings, d.FairnessKey)
+	if werr != nil {
+		return nil, werr
+	}
 	if werr := in.rates.admit(q, &p.settings, d.FairnessKey, now); werr != nil {
 		uncountKey(counted, d.FairnessKey)
-		return werr
+		return nil, werr
 	}
 	msg := &queue.Message{
 		Message: store.Message{
@@ -76,12 +94,10 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 			CircuitKey:   d.CircuitKey,
 			Priority:     d.Priority,
 			Headers:      headers,
-			Payload:      m.Data,
+			Payload:      data,
 		},
-		HeaderMap: deliverable(m.Header),
-		Size:      size,
-		Reply:     m.Reply,
-		Counted:   counted,
+		Size:    size,
+		Counted: counted,
 	}
 	if opts.TTL > 0 {
 		msg.ExpiresAt = now + int64(opts.TTL)
@@ -89,21 +105,26 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	if window := p.settings.DedupeWindowMs * 1e6; opts.DedupeID != "" && window > 0 {
 		msg.DedupeID, msg.DedupeUntil = opts.DedupeID, now+window
 	}
-	s.set.traces.enqueued(msg, p)
-	id, until := msg.ID, msg.DedupeUntil // msg is the machine's once it is posted
+	return msg, nil
+}
+
+// hand hands a message over to the machine by post, which reports false if that has ended.
+func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Error {
+	q.shard.set.traces.enqueued(msg, q.policy.Load())
+	id, key, dedupeID, until := msg.ID, msg.Key, msg.DedupeID, msg.DedupeUntil // msg is the machine's once it is posted
 	q.depth.Add(1)
-	q.bytes.Add(size)
-	s.set.uncommitted.Add(size)
+	q.bytes.Add(msg.Size)
+	q.shard.set.uncommitted.Add(msg.Size)
 	// Counted first, looked at second; Delete does it the other way round. So a
 	// deletion without force either sees this message or keeps it out.
-	if q.deleted.Load() || !q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) {
+	if q.deleted.Load() || !post() {
 		q.uncount(msg)
-		uncountKey(counted, d.FairnessKey)
+		uncountKey(msg.Counted, key)
 		return q.Gone()
 	}
 	q.metrics.Enqueued()
 	if until != 0 {
-		in.seen.add(opts.DedupeID, id, until)
+		in.seen.add(dedupeID, id, until)
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
 func TestReservedHeadersAreTakenOut(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		for _, name := range []string{wire.HeaderDeadReason, "Nats-Schedule", "status"} {
+		for _, name := range []string{wire.HeaderDeadReason, "Nats-Rollup", wire.HeaderScheduledBy, "status"} {
 			require.Equal(t, wire.HeaderReserved(name), r.enqueue("one", "", nats.Header{name: {"mine"}, "Own": {"1"}}))
 		}
 		require.Zero(t, q.Depth())

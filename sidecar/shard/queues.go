@@ -263,8 +263,8 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	}
 	q.run.end()
 	deleted := q.held()
-	jobs := s.forgetJobs(func(j *job) bool { return j.q.main() == q })
-	if err := s.commit(&store.Batch{Queue: q.id, DeleteConfig: jobs, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
+	kept := append(s.forgetJobs(func(j *job) bool { return j.q.main() == q }), q.forgetSchedules()...)
+	if err := s.commit(&store.Batch{Queue: q.id, DeleteConfig: kept, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)
 	}
 	s.forgetPlace(q)

@@ -47,6 +47,7 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 		}
 	}
 	s.recoverJobs(snap.Config, byName)
+	s.recoverSchedules(snap.Config, byName)
 	return nil
 }
 

@@ -40,6 +40,7 @@ type Shard struct {
 
 	recovered []*Queue // no dead letter queues; until it is in the set
 	jobs      jobs
+	schedules schedules
 	failure   atomic.Pointer[error]
 	attached  bool            // under the state of the set: acks can be heard
 	fenced    atomic.Bool     // written under the state of the set
@@ -56,6 +57,7 @@ type Shard struct {
 // takes in. Its number is in reply subjects.
 func (s *Set) New(number int, st store.Store) *Shard {
 	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
+	sh.schedules.wake = make(chan struct{}, 1)
 	sh.ended, sh.end = context.WithCancel(context.Background())
 	return sh
 }
@@ -78,6 +80,7 @@ func (s *Shard) start() {
 		q.run.start()
 	}
 	s.startJobs()
+	s.startSchedules()
 }
 
 // tellKept tells a queue what control keeps about it.
@@ -226,6 +229,7 @@ func storeFailed(err error) error {
 func (s *Shard) finish(queues []*Queue) {
 	s.end()
 	s.endJobs()
+	s.endSchedules()
 	var ended sync.WaitGroup
 	for _, q := range queues {
 		ended.Go(q.run.end)

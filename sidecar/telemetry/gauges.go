@@ -8,9 +8,11 @@ import (
 
 // Gauges is the state of one queue at the moment of a scrape.
 type Gauges struct {
-	Queue string
-	Depth int64 // all messages: pending, delayed and in flight
-	Bytes int64 // payloads and headers of all messages
+	Queue     string
+	Depth     int64 // all messages: pending, delayed and in flight
+	Bytes     int64 // payloads and headers of all messages
+	Schedules int
+	NextRun   int64 // Unix ns; when the first of the schedules runs next, 0: none does
 	queue.Moment
 	Noise  queue.NoiseView
 	Totals queue.Totals
@@ -52,6 +54,8 @@ var (
 		"Time from a delivery to the end of the attempt, by outcome: ack, nack, term or expired, each from the first one on.", labelOutcome)
 	hookCircuitDesc = sideDesc("hook_circuit_state",
 		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open: messages go on with the defaults.", labelHook)
+	schedulesDesc = desc("schedules", "Schedules of the queue, paused ones included; only where there are some.")
+	nextRunDesc   = desc("next_run_timestamp_seconds", "When the first of the schedules of the queue runs next, in Unix time; only where one does. In the past: it is late.")
 )
 
 // attemptBounds are those of queue.AttemptBounds in seconds.
@@ -92,7 +96,7 @@ func (gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, spec := range gaugeSpecs {
 		ch <- spec.desc
 	}
-	for _, d := range []*prometheus.Desc{parkedDesc, blockedDesc, attemptDesc, hookCircuitDesc} {
+	for _, d := range []*prometheus.Desc{parkedDesc, blockedDesc, attemptDesc, hookCircuitDesc, schedulesDesc, nextRunDesc} {
 		ch <- d
 	}
 }
@@ -115,6 +119,12 @@ func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
 			if v, ok := stateValues[h.State]; ok {
 				ch <- prometheus.MustNewConstMetric(hookCircuitDesc, prometheus.GaugeValue, v, g.Queue, h.Hook)
 			}
+		}
+		if g.Schedules > 0 {
+			ch <- prometheus.MustNewConstMetric(schedulesDesc, prometheus.GaugeValue, float64(g.Schedules), g.Queue)
+		}
+		if g.NextRun != 0 {
+			ch <- prometheus.MustNewConstMetric(nextRunDesc, prometheus.GaugeValue, float64(g.NextRun)/1e9, g.Queue)
 		}
 	}
 }

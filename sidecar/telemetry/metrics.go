@@ -72,6 +72,8 @@ var counterSpecs = []struct{ name, help, label string }{
 	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", ""},
 	{"fila_removed_total", "Messages that an operator has purged or deleted, dead letters at their own queue.", ""},
 	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", ""},
+	{"fila_schedule_runs_total", "Runs of schedules: messages that they have enqueued.", ""},
+	{"fila_schedule_missed_total", "Runs of schedules that were left out, since fila was down or the queue took nothing.", ""},
 	{nameRefused, "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", labelCode},
 	{nameDead, "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", labelReason},
 	{nameFailures, "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", labelSeverity},

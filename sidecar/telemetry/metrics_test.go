@@ -63,7 +63,7 @@ func fullMetrics() *Metrics {
 	q.Refused(10429)
 	m.SetGauges(func() []Gauges {
 		return []Gauges{{
-			Queue: "orders", Depth: 1, Bytes: 5,
+			Queue: "orders", Depth: 1, Bytes: 5, Schedules: 13, NextRun: 1_700_000_000_500_000_000,
 			Moment: queue.Moment{
 				Pending: 2, Delayed: 3, InFlight: 4, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
 				BlockedBy: [queue.BlockKinds]int64{queue.ByNothing: 99, queue.ByRate: 9, queue.ByOrder: 10},

@@ -29,6 +29,8 @@ const (
 	takenBack
 	removed
 	hookWarnings
+	scheduleRuns
+	scheduleMissed
 	queueCounters // the number of them
 )
 
@@ -102,6 +104,12 @@ func (q *Queue) Add(t queue.Tally) {
 		}
 	}
 }
+
+// Scheduled counts a run of a schedule.
+func (q *Queue) Scheduled() { q.counters[scheduleRuns].Inc() }
+
+// Missed counts runs of a schedule that are left out.
+func (q *Queue) Missed(n int) { q.counters[scheduleMissed].Add(float64(n)) }
 
 // KeyHeld counts a fairness key that has had too many failures.
 func (q *Queue) KeyHeld() { q.keyHeld.Inc() }

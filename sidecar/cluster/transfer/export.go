@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -133,6 +134,11 @@ func (o *Options) join(b *store.Builder, m *meta.Meta, moved *Moved) error {
 		snap, err := f.Snapshot()
 		if err != nil {
 			return err
+		}
+		for _, e := range snap.Config {
+			if strings.HasPrefix(e.Key, keySchedule) {
+				head.PutConfig = append(head.PutConfig, e)
+			}
 		}
 		head.PutQueues, head.PutConsumers = append(head.PutQueues, snap.Queues...), append(head.PutConsumers, snap.Consumers...)
 	}

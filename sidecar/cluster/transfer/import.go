@@ -55,6 +55,10 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 // is shared, in another form. Jobs are left behind.
 var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates", "\x00job/"}
 
+// keySchedule begins the keys of schedules, which lie with their queues:
+// \x00schedule/<queue>/...
+const keySchedule = "\x00schedule/"
+
 func isOwnState(key string) bool {
 	for _, prefix := range ownStates {
 		if strings.HasPrefix(key, prefix) {
@@ -69,7 +73,7 @@ func (o *Options) beginning(snap *store.Snapshot) meta.Beginning {
 	b := meta.Beginning{By: byImport, Secret: snap.Secret, LastID: snap.NextQueueID - 1}
 	b.Queues = placesOf(snap.Queues, &b.LastID, func(name string) int { return meta.ShardOf(name, o.Shards) })
 	for _, e := range snap.Config {
-		if !isOwnState(e.Key) {
+		if !isOwnState(e.Key) && !strings.HasPrefix(e.Key, keySchedule) {
 			b.Entries = append(b.Entries, e)
 		}
 	}
@@ -127,6 +131,13 @@ func (o *Options) split(f *store.File, snap *store.Snapshot, places map[string]m
 	for _, c := range snap.Consumers {
 		n := numbers[c.Queue]
 		heads[n].PutConsumers = append(heads[n].PutConsumers, c)
+	}
+	for _, e := range snap.Config {
+		if of, ok := strings.CutPrefix(e.Key, keySchedule); ok {
+			name, _, _ := strings.Cut(of, "/")
+			n := places[name].Shard
+			heads[n].PutConfig = append(heads[n].PutConfig, e)
+		}
 	}
 	for n := range shards {
 		path := o.file(n)

@@ -59,10 +59,16 @@ func (s *Sim) enqueue() {
 func (s *Sim) accept(m *message, in *queue.Message) {
 	s.byID[m.id] = m
 	s.all = append(s.all, m)
-	if !s.chance(8) {
+	switch {
+	case s.schedules && s.chance(4):
+		m.scheduled = true
+		m.node.Keep(queue.Keep{Message: in, Put: []store.Entry{{Key: scheduledKey(m.id), Value: "made"}}})
+	case !s.chance(8):
 		in.Reply = s.ask(ask{kind: askEnqueue, node: m.node, m: m})
+		fallthrough
+	default:
+		m.node.Accept(in)
 	}
-	m.node.Accept(in)
 	m.node.later(func() {
 		m.node.sides[queue.Main].seq++
 		if m.ready <= s.Now {
@@ -74,6 +80,9 @@ func (s *Sim) accept(m *message, in *queue.Message) {
 		}
 	})
 }
+
+// scheduledKey is under which key the owner keeps that a message was made.
+func scheduledKey(id store.ID) string { return fmt.Sprintf("scheduled/%x", id) }
 
 // duplicate is a message whose dedupe id is known.
 func (s *Sim) duplicate() {

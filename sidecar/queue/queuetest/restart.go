@@ -90,9 +90,27 @@ func (n *node) reopen() {
 	}
 }
 
+// keptOfSchedules are the messages of schedules of which it is on disk that they were made.
+func (s *Sim) keptOfSchedules() map[store.ID]bool {
+	snap, err := s.Disk.Snapshot()
+	require.NoError(s.T, err)
+	keys := make(map[string]bool, len(snap.Config))
+	for _, e := range snap.Config {
+		keys[e.Key] = true
+	}
+	kept := make(map[store.ID]bool)
+	for id, m := range s.byID {
+		if m.scheduled && keys[scheduledKey(id)] {
+			kept[id] = true
+		}
+	}
+	return kept
+}
+
 // readDisk makes the book what the disk says, and holds that to what was confirmed.
 func (s *Sim) readDisk(crash bool) {
 	messages, states, _ := s.Disk.Stored()
+	kept := s.keptOfSchedules()
 	found := make(map[store.ID]bool)
 	was := make(map[*message]*flight)
 	for _, m := range s.all {
@@ -116,6 +134,7 @@ func (s *Sim) readDisk(crash bool) {
 		require.False(s.T, found[msg.ID], "%s: it is on disk twice", m)
 		found[msg.ID] = true
 		require.True(s.T, crash || m.place != gone, "%s: it is finished and comes back after an orderly stop", m)
+		require.Equal(s.T, m.scheduled, kept[m.id], "%s: a message of a schedule is on disk with what is kept of it", m)
 		n := owner[ref.Queue]
 		require.Same(s.T, m.node, n)
 		side := queue.Main
@@ -142,7 +161,8 @@ func (s *Sim) readDisk(crash bool) {
 	}
 	for _, m := range s.all {
 		if !found[m.id] {
-			require.True(s.T, m.place == gone || crash && !m.confirmed, "%s: it is lost, and was confirmed %v", m, m.confirmed)
+			known := m.confirmed || kept[m.id]
+			require.True(s.T, m.place == gone || crash && !known, "%s: it is lost, and was confirmed %v, or kept %v", m, m.confirmed, kept[m.id])
 			m.place = gone
 		}
 	}

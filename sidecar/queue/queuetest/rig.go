@@ -222,6 +222,14 @@ func (r *Rig) Accept(m *queue.Message) {
 	r.Post(queue.Input{Kind: queue.Enqueue, Message: m})
 }
 
+// Keep posts what is kept with a message, which it counts as Accept does.
+func (r *Rig) Keep(k queue.Keep) {
+	r.Depth[queue.Main]++
+	r.Bytes[queue.Main] += k.Message.Size
+	r.Uncommitted += k.Message.Size
+	r.Post(queue.Input{Kind: queue.Changed, Change: k})
+}
+
 // Enqueue accepts a message and makes the steps that follow.
 func (r *Rig) Enqueue(key string, change func(*store.Message)) store.ID {
 	r.T.Helper()

@@ -42,11 +42,12 @@ type Sim struct {
 	pauses   map[string]int64 // of circuits, until when
 	clock    gateClock
 
-	largest  int64 // cost
-	plain    bool  // all costs are 1
-	corrects bool  // acks say what messages have cost
-	back     bool  // the clock may be set back
-	exact    bool  // it has not been yet
+	largest   int64 // cost
+	plain     bool  // all costs are 1
+	corrects  bool  // acks say what messages have cost
+	schedules bool  // some messages are of schedules
+	back      bool  // the clock may be set back
+	exact     bool  // it has not been yet
 }
 
 // gateClock is the time that limits count by: it stands still when the clock is set
@@ -78,6 +79,7 @@ func NewSim(t T, seed uint64) *Sim {
 	}
 	s.plain, s.back = s.chance(2), s.chance(4)
 	s.corrects = seed/2%2 == 0
+	s.schedules = seed/4%3 == 0
 	s.Fleet = NewFleet(t)
 	s.clock.last = s.Now
 	if seed%2 == 0 {

@@ -1,0 +1,263 @@
+package messagecmd
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+func newScheduleCommand(env *command.Env) *cobra.Command {
+	return command.Group(&cobra.Command{
+		Use:     "schedule",
+		Aliases: []string{"schedules"},
+		Short:   "Enqueue messages by the clock",
+		Long: `A schedule enqueues a message into its queue at the times that it says. It lies in
+the store with how far it is: after a kill or a takeover each run has made one
+message, neither two nor none.`,
+	},
+		newScheduleAddCommand(env), newScheduleListCommand(env),
+		newScheduleOneCommand(env, "show", "Show a schedule, its message, its last runs and those to come", (*client.Client).ScheduleShow),
+		newScheduleDeleteCommand(env),
+		newScheduleOneCommand(env, "pause", "Have a schedule not run until it is resumed", (*client.Client).SchedulePause),
+		newScheduleOneCommand(env, "resume", "Have a paused schedule run again, from now on", (*client.Client).ScheduleResume))
+}
+
+// scheduleFlags are those of schedule add.
+type scheduleFlags struct {
+	zone, missed, file string
+	ttl                terminal.Millis
+	headers            []string
+}
+
+func newScheduleAddCommand(env *command.Env) *cobra.Command {
+	var f scheduleFlags
+	cmd := &cobra.Command{
+		Use:   "add QUEUE NAME SCHEDULE [TEXT]",
+		Short: "Make a schedule, or replace the one of that name",
+		Long: `Make a schedule of a queue, or replace the one of that name; one that is there with
+all of this goes on as it was. The payload of its messages is TEXT, or the file
+of --file, - for standard input; without either it is empty. SCHEDULE is one of
+
+  @at 2026-03-29T02:30:00+01:00   once; at once if that has passed
+  @every 90m                      from now on
+  @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
+  '0 30 2 * * mon-fri'            second, minute, hour, day of month, month, day of week
+
+A time of day that the clocks of --zone leave out is made up for when they are put
+forward, and one that comes twice runs once; with a * in the hour field, hours
+are counted. --missed says what becomes of runs while fila was down or the queue
+was full: one makes up for the last of them, all for all up to the last 1,000,
+and skip for none, nor for one that is more than a minute late.`,
+		Example: `  fila schedule add orders nightly '0 30 2 * * *' '{"report":"sales"}' --zone Europe/Berlin
+  fila schedule add orders poll '@every 90s' --missed skip -H tenant=acme
+  fila schedule add orders launch '@at 2026-12-01T09:00:00+01:00' --file launch.json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			for i, name := range []string{"QUEUE", "NAME", "SCHEDULE"} {
+				if len(args) <= i {
+					return command.UsageError("%s is missing", name)
+				}
+			}
+			if len(args) > 4 {
+				return command.UsageError("%q is too much: a SCHEDULE of several words stands in quotes", args[4])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := f.request(cmd.InOrStdin(), args)
+			if err != nil {
+				return err
+			}
+			return command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
+				return s.ScheduleAdd(ctx, args[0], req)
+			}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) })(cmd, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.zone, "zone", "", "of a cron schedule: the time `zone`, such as Europe/Berlin (default UTC)")
+	flags.StringVar(&f.missed, "missed", wire.MissedOne, "what becomes of missed runs: skip, one or all")
+	command.Allow(cmd, "missed", wire.MissedSkip, wire.MissedOne, wire.MissedAll)
+	flags.Var(&f.ttl, "ttl", "dead-letter its messages if they are not delivered within this time, at least 1s")
+	flags.StringArrayVarP(&f.headers, "header", "H", nil, "header of its messages as `name=value` or name:value; may be repeated")
+	flags.StringVarP(&f.file, "file", "f", "", "the payload is in this `file`")
+	return cmd
+}
+
+// request makes the request of the flags.
+func (f *scheduleFlags) request(in io.Reader, args []string) (client.ScheduleAddRequest, error) {
+	req := client.ScheduleAddRequest{Name: args[1], Schedule: args[2], TimeZone: f.zone, Missed: f.missed, TTLMs: int64(f.ttl)}
+	for _, text := range f.headers {
+		name, value, err := command.ParseHeader("header", text)
+		if err != nil {
+			return req, err
+		}
+		if req.Headers == nil {
+			req.Headers = make(map[string][]string)
+		}
+		req.Headers[name] = append(req.Headers[name], value)
+	}
+	switch {
+	case len(args) > 3 && f.file != "":
+		return req, command.UsageError("TEXT and --file: one of them is allowed")
+	case len(args) > 3:
+		req.Payload = []byte(args[3])
+	case f.file == "-":
+		data, err := readPayload(in)
+		if err != nil {
+			return req, err
+		}
+		req.Payload = data
+	case f.file != "":
+		data, err := os.ReadFile(f.file)
+		if err != nil {
+			return req, command.UsageError("--file %s: %w", f.file, command.PathReason(err))
+		}
+		req.Payload = data
+	}
+	return req, nil
+}
+
+// newScheduleOneCommand is a command about one schedule.
+func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string, string) (client.ScheduleInfo, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:     verb + " QUEUE NAME",
+		Short:   short,
+		Example: "  fila schedule " + verb + " orders nightly",
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
+			return do(s.Client, ctx, args[0], args[1])
+		}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) }),
+	}
+}
+
+func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete QUEUE NAME",
+		Short: "End a schedule; the messages that it has made stay",
+		Long: `End a schedule, and print it as it was: its message is gone with it. On a terminal
+it is shown first, and the command asks; --yes goes ahead.`,
+		Example: "  fila schedule delete orders nightly",
+	}
+	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
+		if !yes && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
+			i, err := s.ScheduleShow(ctx, args[0], args[1])
+			if err != nil {
+				return i, err
+			}
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: delete this schedule? [y/N] ", showSchedule(env, &i), args[0])
+			answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+			if !strings.EqualFold(strings.TrimSpace(answer), "y") {
+				return i, command.Exit(command.ExitConflict, errors.New("nothing was deleted"))
+			}
+		}
+		return s.ScheduleDelete(ctx, args[0], args[1])
+	}, func(i client.ScheduleInfo, _ []string) string {
+		return fmt.Sprintf("deleted schedule %s of queue %s: %s\n", i.Name, i.Queue, terminal.Clean(i.Schedule))
+	})
+	cmd.Flags().BoolVar(&yes, "yes", false, "delete without asking")
+	return cmd
+}
+
+func newScheduleListCommand(env *command.Env) *cobra.Command {
+	var queue string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Args:    command.Args(),
+		Aliases: []string{"ls"},
+		Short:   "List schedules by queue and name",
+		Example: "  fila schedule list\n  fila schedule list --queue orders --json",
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.ScheduleList, error) {
+			all, err := s.ScheduleList(ctx, queue)
+			if all == nil {
+				all = []client.ScheduleInfo{}
+			}
+			return wire.ScheduleList{Schedules: all}, err
+		}, func(list wire.ScheduleList, _ []string) string {
+			t := terminal.NewTable("QUEUE", "NAME", "SCHEDULE", "ZONE", "STATE", "NEXT", "RUNS", "MISSED")
+			for i := range list.Schedules {
+				s := &list.Schedules[i]
+				next := "-"
+				if len(s.Next) > 0 {
+					next = nextRun(env, s.Next[0])
+				}
+				t.Row(s.Queue, s.Name, terminal.Clean(s.Schedule), terminal.OrDash(terminal.Clean(s.TimeZone)), scheduleState(s), next, s.Runs, s.MissedN)
+			}
+			return t.Or("there are no schedules")
+		}),
+	}
+	cmd.Flags().StringVar(&queue, "queue", "", "those of the queue of this `name`")
+	return cmd
+}
+
+// nextRun is a run to come, by the clock of the schedule.
+func nextRun(env *command.Env, stamp string) string { return stamp + " (" + env.Soon(stamp) + ")" }
+
+// scheduleState is how a schedule stands, in a word.
+func scheduleState(s *client.ScheduleInfo) string {
+	if s.Why != "" {
+		return "late"
+	}
+	return s.State
+}
+
+func showSchedule(env *command.Env, i *client.ScheduleInfo) string {
+	t := terminal.NewTable("schedule", i.Name)
+	t.Row("queue", i.Queue)
+	t.Row("runs", terminal.Clean(i.Schedule))
+	t.Fact("time zone", terminal.Clean(i.TimeZone))
+	t.Row("state", scheduleState(i))
+	t.Fact("why", terminal.Clean(i.Why))
+	t.Row("missed runs", i.Missed)
+	if i.TTLMs > 0 {
+		t.Row("ttl", terminal.FormatMs(i.TTLMs))
+	}
+	by := ""
+	if i.ByEnqueue {
+		by = ", by an enqueue"
+	}
+	t.Row("created", env.When(i.CreatedAt)+by)
+	if i.Replaced {
+		t.Row("", "another one of that name was replaced")
+	}
+	if i.Unchanged {
+		t.Row("", "it was there, and goes on")
+	}
+	for n, next := range i.Next {
+		name := ""
+		if n == 0 {
+			name = "next"
+		}
+		t.Row(name, nextRun(env, next))
+	}
+	t.Row("made", i.Runs)
+	t.Row("missed", i.MissedN)
+	for _, name := range slices.Sorted(maps.Keys(i.Headers)) {
+		for _, value := range i.Headers[name] {
+			t.Row("header", terminal.Clean(name)+": "+terminal.Clean(value))
+		}
+	}
+	t.Row("bytes", i.Bytes)
+	if len(i.Payload) > 0 {
+		t.Row("payload", terminal.Fit(terminal.Clean(string(i.Payload)), 100))
+	}
+	if len(i.Last) == 0 {
+		return t.String()
+	}
+	runs := terminal.NewTable("RAN AT", "MADE", "MESSAGE")
+	for _, r := range i.Last {
+		runs.Row(env.When(r.At), r.MadeAt, r.ID)
+	}
+	return terminal.Sections(t.String(), runs.String())
+}

@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestScheduleRequestsAreChecked(t *testing.T) {
+	good := func() ScheduleAddRequest {
+		r, err := ParseScheduleAdd([]byte(`{"name":"a","schedule":"@daily","headers":{"tenant":["acme"]},"payload":"eA=="}`))
+		require.Nil(t, err)
+		require.Equal(t, MissedOne, r.Missed)
+		require.Equal(t, "x", string(r.Payload))
+		return r
+	}
+	r := good()
+	require.Nil(t, r.Check())
+	for _, c := range []struct {
+		change func(*ScheduleAddRequest)
+		code   int
+		want   string
+	}{
+		{func(r *ScheduleAddRequest) { r.Name = "" }, CodeBadSchedule, "schedule name"},
+		{func(r *ScheduleAddRequest) { r.Name = "a/b" }, CodeBadSchedule, "1 to 64 bytes"},
+		{func(r *ScheduleAddRequest) { r.Schedule = "" }, CodeBadSchedule, "is missing"},
+		{func(r *ScheduleAddRequest) { r.Schedule = strings.Repeat("x", MaxScheduleText+1) }, CodeBadSchedule, "more than 256"},
+		{func(r *ScheduleAddRequest) { r.TimeZone = strings.Repeat("x", MaxScheduleText+1) }, CodeBadSchedule, "more than 256"},
+		{func(r *ScheduleAddRequest) { r.Missed = "most" }, CodeBadSchedule, "skip, one and all"},
+		{func(r *ScheduleAddRequest) { r.TTLMs = 999 }, CodeBadSchedule, "ttl_ms is 999"},
+		{func(r *ScheduleAddRequest) { r.Headers["Nats-TTL"] = nil }, CodeHeaderReserved, "Nats-TTL"},
+		{func(r *ScheduleAddRequest) { r.Headers["a b"] = nil }, CodeBadHeaderName, "a b"},
+		{func(r *ScheduleAddRequest) { r.Headers["a"] = []string{"x\ny"} }, CodeBadSchedule, "one line of UTF-8"},
+		{func(r *ScheduleAddRequest) { r.Headers["a"] = []string{"\xff"} }, CodeBadSchedule, "one line of UTF-8"},
+		{func(r *ScheduleAddRequest) { r.Payload = make([]byte, MaxScheduleBytes-9) }, CodeMessageTooLarge, "65537 bytes"},
+	} {
+		r := good()
+		c.change(&r)
+		err := r.Check()
+		require.NotNil(t, err, c.want)
+		require.Equal(t, c.code, err.ErrCode, err.Description)
+		require.Contains(t, err.Description, c.want)
+	}
+	_, err := ParseScheduleList([]byte(`{"limit":0}`))
+	require.Equal(t, CodeBadField, err.ErrCode)
+	_, err = ParseScheduleList([]byte(`{"queue":"a b"}`))
+	require.Equal(t, CodeBadQueueName, err.ErrCode)
+	_, err = ParseScheduleAdd([]byte(`{"cron":"x"}`))
+	require.Equal(t, CodeUnknownField, err.ErrCode)
+}
+
+func TestScheduleListsAreShortened(t *testing.T) {
+	l := ScheduleList{}
+	for _, name := range []string{"a", "b", "c"} {
+		l.Schedules = append(l.Schedules, ScheduleInfo{Queue: "q", Name: name, Schedule: strings.Repeat("x", 3000)})
+	}
+	short := l.Shorten(9000).(ScheduleList)
+	require.Len(t, short.Schedules, 2)
+	require.Equal(t, "q/b", short.Next)
+}
