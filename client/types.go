@@ -35,6 +35,8 @@ type (
 	Filter = wire.Filter
 	// NoisyReply says which flows of a queue disturb which.
 	NoisyReply = wire.NoisyReply
+	// WaitingFlow is a flow that could send something.
+	WaitingFlow = wire.WaitingFlow
 	// DeadGroups is the dead letters of a queue by their errors.
 	DeadGroups = wire.DeadGroups
 	// DeadGroup is those of them with the same error.

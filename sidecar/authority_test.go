@@ -59,6 +59,7 @@ var settables = []settable{
 	{table: "queue", key: "priority_header", file: `"a"`, runtime: `"b"`, unsaid: `""`},
 	{table: "queue", key: "priority_age_ms", file: `5`, runtime: `7`, unsaid: `0`},
 	{table: "queue", key: "priority_reserved", file: `5`, runtime: `7`, unsaid: `0`},
+	{table: "queue", key: "starve_after_ms", file: `5000`, runtime: `7000`, unsaid: `0`},
 	{table: "queue", key: "retry_policy", file: `"one"`, runtime: `"two"`, unsaid: `""`},
 	{table: "queue", key: "retry_initial_ms", file: `5`, runtime: `7`, unsaid: `1000`, zero: true},
 	{table: "queue", key: "retry_max_ms", file: `5`, runtime: `7`, with: `retry_initial_ms = 1`, unsaid: `300000`},

@@ -91,8 +91,10 @@ type QueueInfo struct {
 	QueueSummary
 	Settings     QueueSettings    `json:"settings"`
 	Quantum      int64            `json:"quantum"`
-	Flows        int              `json:"flows"`   // active ones, all of them
-	BusyMs       int64            `json:"busy_ms"` // as in [NoisyReply]
+	Flows        int              `json:"flows"`                 // active ones, all of them
+	BusyMs       int64            `json:"busy_ms"`               // as in [NoisyReply]
+	NoisyFlows   []string         `json:"noisy_flows,omitempty"` // see [NoisyReply]
+	StarvedFlows int              `json:"starved_flows,omitempty"`
 	ConsumerList []ConsumerInfo   `json:"consumer_list"`
 	TopFlows     []FlowInfo       `json:"top_flows"` // those with the most pending messages
 	Hooks        []HookInfo       `json:"hooks"`
@@ -186,6 +188,8 @@ const (
 	EventHookCircuitChanged = "hook-circuit-changed" // tail: queue
 	EventConsumerJoined     = "consumer-joined"
 	EventConsumerLost       = "consumer-lost"
+	EventFlowNoisy          = "flow-noisy"       // or no longer; tail: queue
+	EventFlowStarved        = "flow-starved"     // or no longer; tail: queue
 	EventPaused             = "paused"           // tail: what is paused
 	EventResumed            = "resumed"          // by hand or by time
 	EventHeld               = "held"             // max_failures; tail: the key

@@ -34,6 +34,8 @@ type NoisyReply struct {
 	QuietPending     int64         `json:"quiet_pending"`
 	QuietOldestAgeMs int64         `json:"quiet_oldest_age_ms"` // the longest wait
 	Waiting          []WaitingFlow `json:"waiting"`             // quiet flows, the longest wait first
+	StarvedFlows     int           `json:"starved_flows"`       // for starve_after_ms not delivered from, though others were
+	Starved          []WaitingFlow `json:"starved"`             // these, the longest wait first
 }
 
 // NoisyFlow is a flow that uses much of what the consumers do.
@@ -58,6 +60,7 @@ type WaitingFlow struct {
 // Shorten implements [Long]: the flows that have waited least are left out.
 func (r NoisyReply) Shorten(room int) any {
 	r.Noisy, room = shorten(r.Noisy, room-envelope) // there are fewer than twenty
+	r.Starved, room = shorten(r.Starved, room)
 	r.Waiting, _ = shorten(r.Waiting, room)
 	return r
 }

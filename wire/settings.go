@@ -42,6 +42,9 @@ const (
 	MaxEnqueueBurst = 1_000_000_000
 	// MaxPriority is the highest priority of a message.
 	MaxPriority = 9
+	// MinStarveAfterMs is the shortest time after which a flow starves: a second.
+	MinStarveAfterMs = int64(1000)
+
 	// MaxPriorityAgeMs is the longest wait that counts as one priority: a week.
 	MaxPriorityAgeMs = int64(7 * 24 * time.Hour / time.Millisecond)
 	// MaxFailures is the largest number of failures that a limit may allow.
@@ -108,6 +111,11 @@ type QueueSettings struct {
 	PriorityHeader   string `json:"priority_header" koanf:"priority_header" toml:"priority_header"`
 	PriorityAgeMs    int64  `json:"priority_age_ms" koanf:"priority_age_ms" toml:"priority_age_ms"`
 	PriorityReserved int64  `json:"priority_reserved" koanf:"priority_reserved" toml:"priority_reserved"`
+
+	// StarveAfterMs is after how long a flow starves that could send something and is
+	// not delivered from, while others are; 0 is never, otherwise from
+	// [MinStarveAfterMs] on.
+	StarveAfterMs int64 `json:"starve_after_ms" koanf:"starve_after_ms" toml:"starve_after_ms"`
 
 	// RetryPolicy names the [[retry_policy]] for failures that neither
 	// on_failure nor an [[error_rule]] decides; empty: the three settings below.

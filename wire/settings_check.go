@@ -55,6 +55,7 @@ func (q QueueSettings) Validate() error {
 		{"failure_hold_ms", q.FailureHoldMs, 0, MaxSettingMs, ""},
 		{"priority_age_ms", q.PriorityAgeMs, 0, MaxPriorityAgeMs, ""},
 		{"priority_reserved", q.PriorityReserved, 0, MaxPriority, ""},
+		{"starve_after_ms", q.StarveAfterMs, MinStarveAfterMs, MaxSettingMs, "never"},
 	} {
 		if c.value >= c.lo && c.value <= c.hi || c.value == 0 && c.zero != "" {
 			continue

@@ -22,7 +22,9 @@ waited longest. A flow is noisy if it has more than a tenth of the messages in
 flight, and at least 30, or more than a tenth of the time for which consumers have
 worked in the last one to two minutes (BUSY), for at least 30 messages; where it is
 not the only flow. WAIT is since the first message of a flow became ready: flows of
-which a gate, a pause or their order holds everything back are not listed.`,
+which a gate, a pause or their order holds everything back are not listed. A flow
+STARVES that could send something and has not been delivered from for starve_after_ms
+of the queue, though others were.`,
 		Example: `  fila noisy orders
   fila noisy orders --json | jq -r '.noisy[].key'`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -53,15 +55,22 @@ func showNoisy(reply client.NoisyReply, _ []string) string {
 	if reply.QuietPending > 0 {
 		quiet += ", the longest wait " + terminal.Age(reply.QuietOldestAgeMs)
 	}
-	if len(reply.Waiting) == 0 {
-		return terminal.Sections(head, quiet+"\n")
+	sections := []string{head, quiet + "\n"}
+	if reply.StarvedFlows > 0 {
+		sections = append(sections, waits("STARVES", reply.Starved))
 	}
-	t := terminal.NewTable("WAITS", "READY", "WAIT")
-	for i := range reply.Waiting {
-		w := &reply.Waiting[i]
-		t.Row(terminal.Clean(w.Key), w.Pending, terminal.Age(w.WaitMs))
+	if len(reply.Waiting) > 0 {
+		sections = append(sections, waits("WAITS", reply.Waiting))
 	}
-	return terminal.Sections(head, quiet+"\n", t.String())
+	return terminal.Sections(sections...)
+}
+
+func waits(title string, flows []client.WaitingFlow) string {
+	t := terminal.NewTable(title, "READY", "WAIT")
+	for i := range flows {
+		t.Row(terminal.Clean(flows[i].Key), flows[i].Pending, terminal.Age(flows[i].WaitMs))
+	}
+	return t.String()
 }
 
 func withShare(n string, share float64) string { return fmt.Sprintf("%s (%.0f%%)", n, 100*share) }

@@ -28,6 +28,20 @@ func TestNoisy(t *testing.T) {
 		"globex   20     12.3s",
 		"initech  1      900ms",
 	)
+	reply.StarvedFlows, reply.Starved, reply.Noisy = 2, reply.Waiting[:1], nil
+	clitest.Shows(f, program, "noisy orders", "fila.admin.noisy.orders", reply,
+		"no flow of queue orders is noisy",
+		"",
+		"21 messages of other flows ready, the longest wait 12.3s",
+		"",
+		"STARVES  READY  WAIT",
+		"globex   20     12.3s",
+		"",
+		"WAITS    READY  WAIT",
+		"globex   20     12.3s",
+		"initech  1      900ms",
+	)
+	require.NotNil(t, f.Next())
 	require.JSONEq(t, `{"limit":2}`, string(f.Next().Data))
 	clitest.Shows(f, program, "noisy orders", "fila.admin.noisy.orders", wire.NoisyReply{Queue: "orders"},
 		"no flow of queue orders is noisy", "", "0 messages of other flows ready")

@@ -296,6 +296,8 @@ type topQueue struct {
 	Active      int                   `json:"active_flows"`
 	Flows       []client.FlowInfo     `json:"flows"`
 	ParkedBy    []client.BlockedCount `json:"parked_by"`
+	Noisy       []string              `json:"noisy_flows"`
+	Starved     int                   `json:"starved_flows"`
 }
 
 // messages are the unfinished ones.
@@ -337,6 +339,7 @@ func (s *sample) frame(before *sample) topFrame {
 			Name: q.Name, Ready: q.Pending - q.Parked, Parked: q.Parked, Delayed: q.Delayed, InFlight: q.InFlight,
 			In: rate("enqueued", "redriven"), Out: rate("delivered"), Acked: rate("acked"), Failed: rate("nacked", "expired"),
 			OldestAgeMs: q.OldestAgeMs, Consumers: q.ConsumerList, Active: q.Flows, Flows: q.TopFlows, ParkedBy: s.blocked[q.Name],
+			Noisy: q.NoisyFlows, Starved: q.StarvedFlows,
 		})
 	}
 	return f

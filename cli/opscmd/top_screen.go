@@ -420,6 +420,12 @@ func (t *topScreen) details(q *topQueue) (lines []string) {
 		}
 		detail(terminal.Plural(int64(q.Active), "flow"), parts...)
 	}
+	if len(q.Noisy) > 0 {
+		detail("noisy", q.Noisy...)
+	}
+	if q.Starved > 0 {
+		detail("starved", terminal.Plural(int64(q.Starved), "flow")+": fila noisy "+q.Name)
+	}
 	for _, g := range q.ParkedBy[:min(len(q.ParkedBy), 3)] {
 		text := fmt.Sprintf("%s by %s (%s)", terminal.Short(float64(g.Messages)), g.Gate, g.Kind)
 		if g.OpensAt != "" {

@@ -345,3 +345,14 @@ func TestCoarse(t *testing.T) {
 		require.Equal(t, want, coarse(ms))
 	}
 }
+
+func TestTopNoisyAndStarved(t *testing.T) {
+	s := testScreen()
+	frame := strings.Join(s.lines(100), "\n")
+	require.NotContains(t, frame, "starved")
+	at := frameAt(2)
+	at.queues[1].NoisyFlows, at.queues[1].StarvedFlows = []string{"acme\x1b[2J", "globex"}, 3
+	s.take(at.frame(frameAt(0)))
+	frame = strings.Join(s.lines(100), "\n")
+	require.Contains(t, frame, "  noisy      acme?[2J, globex\n  starved    3 flows: fila noisy orders\n")
+}

@@ -23,7 +23,7 @@ import (
 var eventTypes = []string{
 	wire.EventQueueCreated, wire.EventQueueUpdated, wire.EventQueueDeleted, wire.EventConfigChanged, wire.EventRefused,
 	wire.EventDeadLettered, wire.EventRedriven, wire.EventCircuitChanged, wire.EventHookCircuitChanged,
-	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventPaused, wire.EventResumed, wire.EventHeld,
+	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventFlowNoisy, wire.EventFlowStarved, wire.EventPaused, wire.EventResumed, wire.EventHeld,
 	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
 	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered, wire.EventSharedConflict,
 	wire.EventOwnerChanged, wire.EventFenced, wire.EventMemberJoined, wire.EventMemberLeft,
@@ -142,7 +142,7 @@ func (w *watcher) line(e wire.Event) string {
 	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld,
 		wire.EventDiskLow, wire.EventSharedDegraded, wire.EventFenced, wire.EventMemberLeft:
 		typ = w.paint.Red(typ)
-	case wire.EventFailureHigh, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused, wire.EventOwnerChanged, wire.EventSharedConflict:
+	case wire.EventFailureHigh, wire.EventFlowNoisy, wire.EventFlowStarved, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused, wire.EventOwnerChanged, wire.EventSharedConflict:
 		typ = w.paint.Yellow(typ)
 	default:
 		typ = w.paint.Green(typ)
@@ -180,6 +180,8 @@ func sentence(env *command.Env, e wire.Event) string {
 		return fmt.Sprintf("consumer %s joined queue %s, up to %s in flight", d.text("consumer"), e.Queue, d.text("max_in_flight"))
 	case wire.EventConsumerLost:
 		return fmt.Sprintf("consumer %s of queue %s is lost (%s), in flight: %s", d.text("consumer"), e.Queue, d.text("reason"), d.text("in_flight"))
+	case wire.EventFlowNoisy, wire.EventFlowStarved:
+		return flowSentence(e, d)
 	case wire.EventPaused, wire.EventResumed, wire.EventHeld:
 		return pauseSentence(env, e, d)
 	case wire.EventFailureCritical, wire.EventFailureHigh:
@@ -225,6 +227,21 @@ func configSentence(key string, d eventData) string {
 	default:
 		return key + " is " + value + "; it was " + was
 	}
+}
+
+func flowSentence(e wire.Event, d eventData) string {
+	text := "key " + e.Key + " of queue " + e.Queue
+	began, _ := d["began"].(bool)
+	switch {
+	case e.Type == wire.EventFlowNoisy && began:
+		return text + " is noisy, in flight: " + d.text("in_flight")
+	case e.Type == wire.EventFlowNoisy:
+		return text + " is no longer noisy"
+	case began:
+		ms, _ := d["wait_ms"].(float64)
+		return text + " is not delivered while others are, waiting for " + terminal.Age(int64(ms))
+	}
+	return text + " no longer starves"
 }
 
 func circuitSentence(env *command.Env, e wire.Event, d eventData) string {

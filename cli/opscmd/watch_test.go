@@ -50,6 +50,13 @@ func TestEventSentences(t *testing.T) {
 			`{"type":"consumer-lost","queue":"orders","data":{"consumer":"w","reason":"no responders","in_flight":2}}`,
 			"consumer w of queue orders is lost (no responders), in flight: 2",
 		},
+		{`{"type":"flow-noisy","queue":"orders","key":"acme","data":{"began":true,"noisy_flows":1,"in_flight":60}}`, "key acme of queue orders is noisy, in flight: 60"},
+		{`{"type":"flow-noisy","queue":"orders","key":"acme","data":{"began":false,"noisy_flows":0}}`, "key acme of queue orders is no longer noisy"},
+		{
+			`{"type":"flow-starved","queue":"orders","key":"globex","data":{"began":true,"starved_flows":1,"wait_ms":61000}}`,
+			"key globex of queue orders is not delivered while others are, waiting for 1m1s",
+		},
+		{`{"type":"flow-starved","queue":"orders","key":"globex","data":{"began":false,"starved_flows":0}}`, "key globex of queue orders no longer starves"},
 		{`{"type":"paused","queue":"orders","data":{"kind":"queue","by":"operator"}}`, "queue orders is paused (operator)"},
 		{
 			`{"type":"paused","queue":"orders","key":"acme","data":{"kind":"key","by":"operator","until":"2026-01-02T13:00:00Z"}}`,

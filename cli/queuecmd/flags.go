@@ -58,6 +58,7 @@ func settings() []setting {
 		{flag: "priority-header", usage: "`header` that is the priority within the flow, 0 to 9, in place of on_enqueue"},
 		{flag: "priority-age", kind: ms, usage: "a message counts as one priority higher for each such wait; 0 is 1m"},
 		{flag: "priority-reserved", kind: count, usage: "messages of this `priority` and above always go before others of their flow; 0 is none"},
+		{flag: "starve-after", kind: ms, usage: "alarm about a flow that could send something and is not delivered from for so long, while others are, from 1s; 0 is none"},
 		{flag: "retry-policy", usage: "`name` of the retry policy of config.toml for failures that nothing else decides; \"\" is --retry-initial and what follows"},
 		{flag: "retry-initial", kind: ms, standard: defaults.RetryInitialMs, usage: "wait before the first retry that nothing else decides, doubled with every attempt; 0 is none at all"},
 		{flag: "retry-max", kind: ms, standard: defaults.RetryMaxMs, usage: "the longest of these waits"},

@@ -278,6 +278,7 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 		{"hook circuit cooldown", s.LuaCircuitBreakerCooldownMs, terminal.FormatMs},
 		{"priority age", s.PriorityAgeMs, terminal.FormatMs},
 		{"priority reserved from", s.PriorityReserved, count},
+		{"starvation alarm after", s.StarveAfterMs, terminal.FormatMs},
 		{"max pending per key", s.MaxPendingPerKey, count},
 		{"max failures per key", s.MaxFailuresPerKey, func(int64) string { return failureLimit(s) }},
 	} {

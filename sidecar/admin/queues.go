@@ -121,7 +121,7 @@ func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *
 	}
 	reply := wire.NoisyReply{
 		Queue: q.Name(), InFlight: v.InFlight, BusyMs: v.Took / 1e6, Noisy: []wire.NoisyFlow{},
-		QuietPending: v.QuietPending, QuietOldestAgeMs: v.QuietOldest / 1e6, Waiting: []wire.WaitingFlow{},
+		QuietPending: v.QuietPending, QuietOldestAgeMs: v.QuietOldest / 1e6,
 	}
 	for i := range v.Noisy {
 		n := &v.Noisy[i]
@@ -130,11 +130,18 @@ func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *
 			BusyMs: n.Took / 1e6, BusyShare: part(n.Took, v.Took), Ended: n.Ended, Pending: n.Pending,
 		})
 	}
-	for i := range v.Waiting {
-		w := &v.Waiting[i]
-		reply.Waiting = append(reply.Waiting, wire.WaitingFlow{Key: wire.ShowKey(w.Key), Pending: w.Pending, WaitMs: w.Wait / 1e6})
-	}
+	reply.Waiting = waitingFlows(v.Waiting)
+	reply.StarvedFlows, reply.Starved = v.Starving, waitingFlows(v.Starved)
 	return reply, nil
+}
+
+func waitingFlows(flows []queue.WaitingFlow) []wire.WaitingFlow {
+	list := []wire.WaitingFlow{}
+	for i := range flows {
+		f := &flows[i]
+		list = append(list, wire.WaitingFlow{Key: wire.ShowKey(f.Key), Pending: f.Pending, WaitMs: f.Wait / 1e6})
+	}
+	return list
 }
 
 // part is how much of all n is.
@@ -172,6 +179,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 	var consumers []queue.ConsumerView
 	var flows []queue.FlowView
 	var uses []queue.UseView
+	var noise queue.NoiseView
 	var all queue.UseView
 	ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
 		n, consumers, flows = m.Moment(side, now), m.Consumers(side), m.Flows(side, req.Flows)
@@ -180,11 +188,15 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 			keys[i] = flows[i].Key
 		}
 		uses, all = m.Uses(side, keys, now)
+		noise = m.Noise(side, 0, now)
 	})
 	if !ok {
 		return info, q.Gone()
 	}
-	info.QueueSummary, info.Flows = a.summary(q, &n), n.Flows
+	info.QueueSummary, info.Flows, info.StarvedFlows = a.summary(q, &n), n.Flows, noise.Starving
+	for i := range noise.Noisy {
+		info.NoisyFlows = append(info.NoisyFlows, wire.ShowKey(noise.Noisy[i].Key))
+	}
 	for _, c := range consumers {
 		i := wire.ConsumerInfo{Name: c.Name, MaxInFlight: c.MaxInFlight, InFlight: c.InFlight, Credit: c.Credit, Fetch: c.Fetch}
 		if c.ExpiresAt != 0 {

@@ -186,6 +186,7 @@ func TestNoisyVerb(t *testing.T) {
 		h.must(wire.VerbNoisy, "orders.dlq", ``, &dead)
 		require.NotNil(t, dead.Noisy, "a list in JSON")
 		require.NotNil(t, dead.Waiting, "a list in JSON")
+		require.NotNil(t, dead.Starved, "a list in JSON")
 		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbNoisy, "orders", `{"limit":1001}`, nil).ErrCode)
 		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbNoisy, "none", ``, nil).ErrCode)
 

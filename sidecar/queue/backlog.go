@@ -128,6 +128,10 @@ type keyEntry struct {
 	ready  uint32          // the heap of eligible subqueues; 0: there are none
 	active bool            // in the schedule
 	work   uint16          // a row of side.work that was its own; 0: none
+
+	// See watch.
+	unserved uint8 // looks since something was delivered of it, or it came into the schedule
+	starves  uint8
 }
 
 func newKeyTable() keyTable {

@@ -100,6 +100,7 @@ func (q *side) owe(f drr.Flow, delta int64) {
 // join puts a flow into the schedule, with what it owes.
 func (q *side) join(f drr.Flow, cost int64) {
 	q.sched.Join(f, q.keys.weight(f), cost)
+	q.keys.entries[f].unserved = 0
 	if len(q.debts.byKey) > 0 {
 		q.sched.Correct(f, q.debts.take(q.keys.name(f), q.sched.Round()))
 	}
@@ -107,6 +108,7 @@ func (q *side) join(f drr.Flow, cost int64) {
 
 // leave takes a flow out of the schedule, and remembers what it owes.
 func (q *side) leave(f drr.Flow) {
+	q.endStarving(&q.keys.entries[f])
 	if owed := q.sched.Leave(f); owed > 0 {
 		q.owe(f, owed)
 	}

@@ -133,6 +133,8 @@ const (
 	NoteHeld                         // Key, Until: max_failures_per_key is exceeded; the machine has paused the key
 	NoteGates                        // Err: throttle keys of a message are left out
 	NoteStuck                        // ID, Seq, Err: a message cannot be dead-lettered and stays in the store
+	NoteNoisy                        // Key, Began, Flows, InFlight: a flow is noisy, or no longer
+	NoteStarved                      // Key, Began, Flows, Waited: a flow starves, or no longer
 )
 
 // Note is news, for events and the log.
@@ -149,6 +151,9 @@ type Note struct {
 	Seq         uint64
 	Dead        *store.Dead
 	Err         error
+	Began       bool
+	Flows       int   // how many do now
+	Waited      int64 // ns since its first message became ready
 }
 
 // Picked is the answer to a Pick.

@@ -149,15 +149,19 @@ type NoiseView struct {
 	QuietPending int64         // ready
 	QuietOldest  int64         // ns: the longest Wait
 	Waiting      []WaitingFlow // the longest Wait first
+	Starving     int           // flows that starve, see watch
+	Starved      []WaitingFlow // these, the longest Wait first
 }
 
-// Noise says how flows of a side disturb each other, and names up to most that wait. Its
+// Noise says how flows of a side disturb each other, and names up to most that wait, and as
+// many that starve. Its
 // cost is bounded: of more flows that can send something, those are looked at whose turn
 // comes first.
 func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
 	q := &m.sides[s]
 	v := NoiseView{InFlight: int64(q.leases.live), Took: q.work.lately(q.work.took, now)}
 	v.Noisy = q.noisy(&v, now)
+	v.Starving, v.Starved = q.watch.starving, q.starving(most, now)
 	loud := make(map[string]bool, len(v.Noisy))
 	var h held
 	moment := q.moment(&h, now)
@@ -191,11 +195,16 @@ func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
 			v.Waiting = append(v.Waiting, WaitingFlow{Key: q.keys.name(f), Pending: q.unblocked(f), Wait: wait})
 		}
 	}
-	slices.SortStableFunc(v.Waiting, func(a, b WaitingFlow) int {
+	v.Waiting = longest(v.Waiting, most)
+	return v
+}
+
+// longest keeps up to most flows, those with the longest waits, in this order.
+func longest(list []WaitingFlow, most int) []WaitingFlow {
+	slices.SortStableFunc(list, func(a, b WaitingFlow) int {
 		return cmp.Or(cmp.Compare(b.Wait, a.Wait), cmp.Compare(a.Key, b.Key))
 	})
-	v.Waiting = v.Waiting[:min(len(v.Waiting), most)]
-	return v
+	return list[:min(len(list), most)]
 }
 
 // noisy lists the noisy flows.

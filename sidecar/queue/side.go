@@ -33,6 +33,7 @@ type side struct {
 	leases    leaseTable
 	work      work // of consumers, by fairness key
 	totals    Totals
+	watch     watch
 	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
 	more      bool                 // the step left something to be done at once
 }
@@ -84,7 +85,7 @@ func (q *side) visibility() int64 { return q.m.settings.VisibilityTimeoutMs * in
 // idle reports whether nothing can happen here without an input.
 func (q *side) idle() bool {
 	return q.slots.Len() == 0 && len(q.consumers.byName) == 0 && len(q.consumers.fetches) == 0 && q.pauses.until == 0 &&
-		len(q.gating.looks) == 0
+		len(q.gating.looks) == 0 && len(q.watch.loud) == 0
 }
 
 // handle takes an input.
@@ -117,6 +118,9 @@ func (q *side) pass(now int64) {
 	q.tryAgain(now)
 	more := q.expire(now)
 	more = q.serve(now) || more
+	if now >= q.watch.at {
+		more = q.watchFlows(now) || more
+	}
 	q.endNoWait(more)
 	q.storeLeases(now)
 	q.more = more
@@ -147,6 +151,9 @@ func (q *side) next(now int64) int64 {
 	}
 	if q.gating.reserving != 0 && q.gating.noCredit != 0 {
 		next = min(next, q.gating.noCredit+reserveAfter)
+	}
+	if len(q.watch.loud) > 0 {
+		next = min(next, q.watch.noiseAt)
 	}
 	return next
 }
@@ -193,6 +200,9 @@ const (
 func (q *side) applySettings() {
 	s := &q.m.settings
 	q.sched.SetQuantum(s.Quantum)
+	if s.StarveAfterMs*1e6 != q.watch.after {
+		q.watch.at, q.watch.starveAt = 0, 0
+	}
 	q.setOrdering(s.Ordering == orderingKey && !q.isDead(), s.OnBlocked == onBlockedSkip)
 	if !q.isDead() {
 		q.countKeys(s.PerKey)

@@ -202,7 +202,21 @@ func (r *runner) note(n *queue.Note) {
 	case queue.NoteStuck:
 		s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(n.ID))...).Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
 			"queue", name, "id", formatID(n.ID), "seq", n.Seq, "error", n.Err)
+	case queue.NoteNoisy:
+		r.flowEvent(wire.EventFlowNoisy, n, map[string]any{"began": n.Began, "noisy_flows": n.Flows, "in_flight": n.InFlight})
+	case queue.NoteStarved:
+		r.flowEvent(wire.EventFlowStarved, n, map[string]any{"began": n.Began, "starved_flows": n.Flows, "wait_ms": n.Waited / 1e6})
 	}
+}
+
+// flowEvent tells how a flow fares, and that it does no longer without the figures of it.
+func (r *runner) flowEvent(typ string, n *queue.Note, data map[string]any) {
+	name := r.sides[n.Side].name
+	if !n.Began {
+		delete(data, "in_flight")
+		delete(data, "wait_ms")
+	}
+	r.shard.event(typ, name, wire.Event{Queue: name, Key: wire.ShowKey(n.Key), Data: data})
 }
 
 // refusals publishes events for refused messages whose producer asked for no

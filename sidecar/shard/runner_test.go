@@ -426,6 +426,43 @@ func TestNewsOfTheMachine(t *testing.T) {
 	})
 }
 
+// TestFlowEvents: a flow that keeps consumers busy, and one that waits while it is served.
+func TestFlowEvents(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.FairnessHeader, s.WeightHeader, s.StarveAfterMs, s.VisibilityTimeoutMs = "tenant", "weight", 1000, 3_600_000
+		})
+		r.consume(q, "w", 1)
+		for range 50 {
+			require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"loud"}, "weight": {"1000"}}))
+		}
+		require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"quiet"}, "weight": {"1"}}))
+		for range 10 {
+			r.ack(r.one("w"), done, "")
+			time.Sleep(300 * time.Millisecond)
+		}
+		starved := r.news(wire.EventFlowStarved)
+		require.Len(t, starved, 1)
+		require.Equal(t, "orders", starved[0].Queue)
+		require.Equal(t, "quiet", starved[0].Key)
+		require.Equal(t, true, starved[0].Data["began"])
+		require.Equal(t, 1, starved[0].Data["starved_flows"])
+		require.GreaterOrEqual(t, starved[0].Data["wait_ms"], int64(1000))
+		r.consume(q, "v", 39)
+		time.Sleep(10 * time.Second)
+		r.ack(r.one("w"), done, "") // the last one of loud that waited for a consumer
+		require.Equal(t, "quiet", r.one("w").Header.Get("tenant"))
+		noisy := r.news(wire.EventFlowNoisy)
+		require.Len(t, noisy, 1)
+		require.Equal(t, wire.Event{
+			Type: wire.EventFlowNoisy, Queue: "orders", Key: "loud", Data: map[string]any{"began": true, "noisy_flows": 1, "in_flight": 39},
+		}, noisy[0])
+		starved = r.news(wire.EventFlowStarved)
+		require.Len(t, starved, 1)
+		require.Equal(t, map[string]any{"began": false, "starved_flows": 0}, starved[0].Data)
+	})
+}
+
 // TestCircuitsAreAnnouncedAfterTheStep.
 func TestCircuitsAreAnnouncedAfterTheStep(t *testing.T) {
 	bubble(t, func(r *rig) {

@@ -68,7 +68,7 @@ func fullMetrics() *Metrics {
 				Pending: 2, Delayed: 3, InFlight: 4, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
 				BlockedBy: [queue.BlockKinds]int64{queue.ByNothing: 99, queue.ByRate: 9, queue.ByOrder: 10},
 			},
-			Noise: queue.NoiseView{Noisy: make([]queue.NoisyFlow, 2), QuietPending: 11, QuietOldest: 12_500_000_000},
+			Noise: queue.NoiseView{Noisy: make([]queue.NoisyFlow, 2), Starving: 3, QuietPending: 11, QuietOldest: 12_500_000_000},
 			Totals: queue.Totals{
 				Attempts: [queue.Outcomes]queue.Attempts{queue.OutcomeNack: {Count: [len(queue.AttemptBounds) + 1]uint64{1: 3, len(queue.AttemptBounds): 1}, Took: 4000}},
 				Blocked:  [queue.BlockKinds]float64{queue.ByNothing: 99, queue.ByCircuit: 1.5},
@@ -256,7 +256,7 @@ func TestMetricsGauges(t *testing.T) {
 	for name, want := range map[string]float64{
 		"fila_queue_depth": 1, "fila_queue_pending": 2, "fila_queue_delayed": 3, "fila_queue_in_flight": 4,
 		"fila_queue_bytes": 5, "fila_queue_oldest_age_seconds": 6.5, "fila_queue_consumers": 7, "fila_queue_flows": 8,
-		"fila_noisy_flows": 2, "fila_quiet_pending": 11, "fila_quiet_oldest_age_seconds": 12.5,
+		"fila_noisy_flows": 2, "fila_starved_flows": 3, "fila_quiet_pending": 11, "fila_quiet_oldest_age_seconds": 12.5,
 	} {
 		value, ok := sample(got[name], "queue=orders")
 		require.True(t, ok, name)

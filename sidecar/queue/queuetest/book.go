@@ -169,6 +169,8 @@ type sideBook struct {
 	latest    map[string]uint32 // weights of the latest arrivals
 	clients   map[string]*client
 	fair      fairBook
+	served    map[string]int64 // when a key was delivered from last
+	starves   map[string]bool  // keys of which the machine has said so
 }
 
 // expectation is what a step has to say.
@@ -203,7 +205,10 @@ func (k *keyCount) Add(key string, n int64) {
 }
 
 func newSideBook() *sideBook {
-	return &sideBook{keys: make(map[string]int64), overrides: make(map[string]uint32), latest: make(map[string]uint32), clients: make(map[string]*client)}
+	return &sideBook{
+		served: make(map[string]int64), starves: make(map[string]bool),
+		keys: make(map[string]int64), overrides: make(map[string]uint32), latest: make(map[string]uint32), clients: make(map[string]*client),
+	}
 }
 
 func (n *node) sideName(s queue.Side) string {

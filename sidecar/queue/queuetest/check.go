@@ -29,6 +29,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 		switch d := &out.Publish[i]; d.Kind {
 		case queue.DeliverMessage:
 			n.deliver(d)
+			n.sides[d.Side].served[d.Key] = s.Now
 			s.open = append(s.open, *d)
 		case queue.DeliverStatus:
 			n.tellsStatus(d)
@@ -81,6 +82,9 @@ func (n *node) tellsNotes(out *queue.Effects) {
 			if !n.s.exact && n.sides[queue.Main].keys[note.Key] < note.Until {
 				n.holdKey(queue.Main, note.Key, note.Until)
 			}
+		case queue.NoteStarved:
+			n.tellsStarved(&note)
+		case queue.NoteNoisy: // what it goes by is too large for a simulation
 		default:
 			require.Fail(n.T, "a note too early, or one of its own", "%+v", note)
 		}
@@ -94,6 +98,16 @@ func (n *node) tellsNotes(out *queue.Effects) {
 	slices.Sort(n.want.held)
 	if n.s.exact && !slices.Equal(n.want.held, held) {
 		require.Equal(n.T, n.want.held, held, "keys that have failed too often")
+	}
+}
+
+// tellsStarved looks at what is said of a key that starves, or no longer does.
+func (n *node) tellsStarved(note *queue.Note) {
+	side, key := n.sides[note.Side], note.Key
+	require.NotEqual(n.T, note.Began, side.starves[key], "%s: told twice", key)
+	side.starves[key] = note.Began
+	if note.Began && n.s.exact {
+		require.GreaterOrEqual(n.T, n.Now-side.served[key], n.settings.StarveAfterMs*1e6, "%s is not starving", key)
 	}
 }
 

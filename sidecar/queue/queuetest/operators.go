@@ -48,6 +48,9 @@ func (s *Sim) drawSettings(q *queue.Settings) {
 	if s.chance(4) {
 		q.MaxFailuresPerKey, q.FailureHoldMs, q.FailureWindowMs = 1+s.rnd.Int64N(3), s.rnd.Int64N(2000), pick(s, []int64{0, 1000})
 	}
+	if q.StarveAfterMs = 0; s.chance(2) {
+		q.StarveAfterMs = wire.MinStarveAfterMs
+	}
 	q.Judge, q.OnFailure = s.chance(2), ""
 	if q.Judge && s.chance(2) {
 		q.OnFailure = "function on_failure(msg) end" // the simulation decides itself

@@ -87,6 +87,7 @@ func (n *node) reopen() {
 		side.seq = 0
 		side.fair = fairBook{}
 		clear(side.clients)
+		clear(side.starves)
 	}
 }
 

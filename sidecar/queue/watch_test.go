@@ -1,0 +1,170 @@
+package queue_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
+)
+
+// news takes what has been noted of flows of that kind.
+func news(r *rig, kind queue.NoteKind) (list []queue.Note) {
+	for _, n := range r.Notes {
+		if n.Kind == kind {
+			list = append(list, n)
+		}
+	}
+	r.Notes = nil
+	return list
+}
+
+// serve delivers and acks one message a quarter of a second for so long.
+func serve(r *rig, d time.Duration) {
+	r.T.Helper()
+	for ; d > 0; d -= 250 * time.Millisecond {
+		r.Finished(r.One())
+		r.Pass(250 * time.Millisecond)
+	}
+}
+
+// starve is a queue with one worker and a backlog of messages that cost 1, beside which the
+// flows of some keys wait with one that costs much.
+func starve(t *testing.T, cheap, cost int, dear ...string) *rig {
+	r := newRig(t, func(s *queue.Settings) { s.StarveAfterMs, s.VisibilityTimeoutMs = 1000, 1e9 })
+	for range cheap {
+		r.Accept(r.Message("cheap", nil))
+	}
+	for _, key := range dear {
+		r.Accept(r.Message(key, func(m *store.Message) { m.Cost = uint32(cost) * 1000 }))
+	}
+	r.Run()
+	r.Consume(queue.Main, "w", 1, 0)
+	return r
+}
+
+// A flow that could send something and is not delivered from starves after that time, as
+// long as others are; that ends with its delivery.
+func TestStarving(t *testing.T) {
+	r := starve(t, 60, 20, "dear")
+	r.Pass(time.Hour)
+	require.Empty(t, news(r, queue.NoteStarved), "nothing is delivered")
+	serve(r, 750*time.Millisecond)
+	require.Empty(t, news(r, queue.NoteStarved))
+	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+	serve(r, 500*time.Millisecond)
+	began := news(r, queue.NoteStarved)
+	require.Len(t, began, 1)
+	require.Greater(t, began[0].Waited, int64(time.Hour))
+	began[0].Waited = 0
+	require.Equal(t, queue.Note{Kind: queue.NoteStarved, Key: "dear", Began: true, Flows: 1}, began[0])
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.Equal(t, 1, v.Starving)
+	require.Len(t, v.Starved, 1)
+	require.Greater(t, v.Starved[0].Wait, int64(time.Hour))
+	require.Equal(t, []queue.WaitingFlow{{Key: "dear", Pending: 1, Wait: v.Starved[0].Wait}}, v.Starved)
+	require.Empty(t, r.M.Noise(queue.Main, 0, r.Now).Starved)
+	serve(r, 2*time.Second)
+	require.Empty(t, news(r, queue.NoteStarved), "it was told")
+	serve(r, 4*time.Second)
+	require.Equal(t, []queue.Note{{Kind: queue.NoteStarved, Key: "dear"}}, news(r, queue.NoteStarved))
+	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+}
+
+// What is served in turns does not starve, though its messages wait for long.
+func TestFairSharesDoNotStarve(t *testing.T) {
+	r := starve(t, 60, 3, "dear", "dear", "dear", "dear")
+	serve(r, 10*time.Second)
+	require.Empty(t, news(r, queue.NoteStarved))
+}
+
+// A flow no longer starves when its key is paused, its message is taken away, or nobody
+// asks any more.
+func TestStarvingEnds(t *testing.T) {
+	for name, end := range map[string]func(r *rig){
+		"pause": func(r *rig) { r.Do(queue.Main, queue.PauseKey{Key: "dear", Until: queue.Forever}) },
+		"removal": func(r *rig) {
+			for _, v := range r.Peek(queue.Main) {
+				if v.Key == "dear" {
+					r.Do(queue.Main, queue.Remove{Seq: v.Seq, ID: v.ID})
+				}
+			}
+		},
+		"setting": func(r *rig) {
+			s := r.Settings
+			s.StarveAfterMs = 0
+			r.Do(queue.Main, s)
+		},
+		"longer": func(r *rig) {
+			s := r.Settings
+			s.StarveAfterMs = 60_000
+			r.Do(queue.Main, s)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := starve(t, 100, 80, "dear")
+			serve(r, 2*time.Second)
+			require.Len(t, news(r, queue.NoteStarved), 1)
+			end(r)
+			serve(r, time.Second)
+			require.Equal(t, []queue.Note{{Kind: queue.NoteStarved, Key: "dear"}}, news(r, queue.NoteStarved))
+			require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+			serve(r, 5*time.Second)
+			require.Empty(t, news(r, queue.NoteStarved))
+		})
+	}
+}
+
+// Of many flows that starve twenty are told in a minute, of these the end as well, and all
+// are counted, whatever their number.
+func TestManyStarve(t *testing.T) {
+	const many = 5000 // more than a step looks at
+	keys := make([]string, many)
+	for i := range keys {
+		keys[i] = fmt.Sprint("dear-", i)
+	}
+	r := starve(t, 500, 1000, keys...)
+	serve(r, 3*time.Second)
+	began := 0
+	for _, n := range news(r, queue.NoteStarved) {
+		require.True(t, n.Began)
+		began++
+	}
+	require.Equal(t, 20, began)
+	require.Equal(t, many, r.M.Noise(queue.Main, 5, r.Now).Starving)
+	require.Len(t, r.M.Noise(queue.Main, 5, r.Now).Starved, 5)
+	serve(r, time.Minute)
+	require.Len(t, news(r, queue.NoteStarved), 19, "the next minute tells others, and that the cheap flow is noisy")
+	s := r.Settings
+	s.StarveAfterMs = 0
+	r.Do(queue.Main, s)
+	require.Len(t, news(r, queue.NoteStarved), 39)
+	require.Zero(t, r.M.Noise(queue.Main, 5, r.Now).Starving)
+}
+
+// That a flow has become noisy is told once, and that it no longer is when it has not been
+// for a while, also where nothing else happens.
+func TestNoisyIsTold(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 40, 0)
+	for range 39 {
+		r.Enqueue("loud", nil)
+	}
+	r.Enqueue("quiet", nil)
+	loud := r.Deliveries()
+	require.Len(t, loud, 40)
+	r.Pass(10 * time.Second)
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud", Began: true, InFlight: 39, Flows: 1}}, news(r, queue.NoteNoisy))
+	r.Finished(loud...)
+	r.Leave(queue.Main, "w")
+	r.Pass(2 * time.Minute)
+	require.Empty(t, news(r, queue.NoteNoisy), "what consumers have worked counts")
+	for range 5 {
+		r.Pass(r.Next())
+	}
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud"}}, news(r, queue.NoteNoisy))
+	require.Equal(t, time.Hour, r.Next(), "nothing wakes the machine")
+}
