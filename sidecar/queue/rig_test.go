@@ -94,7 +94,7 @@ func kill(r *rig, ds ...delivery) {
 // pick takes up to n dead letters with sequences up to last out of the schedule.
 func pick(r *rig, last uint64, n int) *queue.Picked {
 	r.T.Helper()
-	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, n, 1000, r.Now)
+	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, n, 1000, nil, r.Now)
 	var named []queue.Named
 	for _, v := range views {
 		if v.Seq <= last {

@@ -22,14 +22,15 @@ type Match struct {
 	Last        uint64            // the last sequence that is looked at; 0: there is none
 }
 
-// Select returns up to limit messages of side s that match, from the sequence from on,
-// looking at slots messages at most. next is where to go on, 0 at the end. What is on
+// Select appends up to limit messages of side s that match to list, from the sequence from
+// on, looking at slots messages at most. next is where to go on, 0 at the end. What is on
 // its way out is left out, and so are Ahead, First, Share, Throttles and Circuit.
-func (m *Queue) Select(s Side, match *Match, from uint64, limit, slots int, now int64) (found []MessageView, next uint64) {
+func (m *Queue) Select(s Side, match *Match, from uint64, limit, slots int, list []MessageView, now int64) (found []MessageView, next uint64) {
 	f := selection{q: &m.sides[s], Match: match}
 	if !f.begin() {
-		return nil, 0
+		return list, 0
 	}
+	found, limit = list, len(list)+limit
 	n, a := 0, f.q.asking(now)
 	for seq, s := range f.q.slots.From(from) {
 		switch n++; {

@@ -64,7 +64,7 @@ func TestSelect(t *testing.T) {
 		for _, slots := range []int{1, 3, 100} {
 			var got []store.ID
 			for from := uint64(0); ; {
-				views, next := r.M.Select(queue.Main, &tc.match, from, 2, slots, r.Now)
+				views, next := r.M.Select(queue.Main, &tc.match, from, 2, slots, nil, r.Now)
 				require.LessOrEqual(t, len(views), 2)
 				for _, v := range views {
 					got = append(got, v.ID)

@@ -21,7 +21,7 @@ func TestPickTakesWhatWaits(t *testing.T) {
 	r.Commit()
 	kill(r, r.Deliveries()...)
 	r.Fetch(queue.Dead, "_INBOX.x", 1, 0) // leases the first
-	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, 9, 9, r.Now)
+	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, 9, 9, nil, r.Now)
 	var named []queue.Named
 	for _, i := range []int{3, 0, 1} {
 		named = append(named, queue.Named{Seq: views[i].Seq, ID: views[i].ID})

@@ -102,7 +102,7 @@ func TestSelectGoesOnWhereItStopped(t *testing.T) {
 	pieces := 0
 	for from := uint64(0); pieces == 0 || from != 0; pieces++ {
 		var views []queue.MessageView
-		views, from = r.M.Select(queue.Main, &queue.Match{Keys: []string{"k3"}}, from, 2, 7, r.Now)
+		views, from = r.M.Select(queue.Main, &queue.Match{Keys: []string{"k3"}}, from, 2, 7, nil, r.Now)
 		for _, v := range views {
 			require.Equal(t, "k3", v.Key)
 			found = append(found, v.ID)
@@ -114,7 +114,7 @@ func TestSelectGoesOnWhereItStopped(t *testing.T) {
 		want = append(want, ids[i])
 	}
 	require.Equal(t, want, found)
-	views, next := r.M.Select(queue.Main, &queue.Match{Keys: []string{"nobody"}}, 0, 2, 7, r.Now)
+	views, next := r.M.Select(queue.Main, &queue.Match{Keys: []string{"nobody"}}, 0, 2, 7, nil, r.Now)
 	require.Empty(t, views)
 	require.Zero(t, next)
 	v, next := r.M.Find(queue.Main, ids[30], 0, 10, r.Now)

@@ -151,7 +151,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 			for from, more := uint64(0), true; more; more = from != 0 {
 				begin := time.Now()
 				q.View(func(m *queue.Queue, side queue.Side, now int64) {
-					_, from = m.Select(side, &queue.Match{}, from, groupPiece, groupPiece, now)
+					_, from = m.Select(side, &queue.Match{}, from, groupPiece, groupPiece, nil, now)
 				})
 				most = max(most, time.Since(begin))
 			}

@@ -24,7 +24,9 @@ type deed struct {
 
 	next jobProgress // with it
 	went bool        // next is on disk
-	took time.Duration
+
+	took  time.Duration // of the machine
+	wrote time.Duration // of the disk, with what it had to do before
 
 	to     *Queue         // where messages go; nil: nowhere
 	moves  []*queue.Moved // of named; nil: it is left as it is
@@ -306,6 +308,7 @@ func (d *deed) settle() *wire.Error {
 	var err error
 	select {
 	case err = <-done:
+		d.wrote = time.Since(began) - d.took
 		d.q.run.do() // what the answer says is so
 	case <-d.q.shard.lost:
 		return wire.OutcomeUnknown()

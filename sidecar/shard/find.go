@@ -86,7 +86,7 @@ func (fd *Finder) Find(from uint64, limit, slots int) (found []queue.MessageView
 		may = slots // most may be others
 	}
 	ok := fd.q.View(func(m *queue.Queue, side queue.Side, now int64) {
-		found, next = m.Select(side, &fd.match, from, may, slots, now)
+		found, next = m.Select(side, &fd.match, from, may, slots, nil, now)
 	})
 	if !ok {
 		return nil, 0, fd.q.Gone()

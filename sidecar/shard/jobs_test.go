@@ -311,7 +311,7 @@ func TestAnEdit(t *testing.T) {
 		r.bury(q, 2, func(int) nats.Header { return nats.Header{"currency": {"none"}, "old": {"1"}} })
 		var id string
 		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
 			id = formatID(views[0].ID)
 		})
 		payload := base64.StdEncoding.EncodeToString([]byte("mended"))
@@ -347,7 +347,7 @@ func TestAnEditOfABrokenMessage(t *testing.T) {
 				r.bury(q, 1, plain)
 				var id string
 				q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
-					views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+					views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
 					id = formatID(views[0].ID)
 				})
 				r.store.spoil(bad)
@@ -465,7 +465,7 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 		synctest.Wait()
 		var id string
 		q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
 			id = formatID(views[0].ID)
 		})
 		edit := wire.JobCreateRequest{
@@ -510,7 +510,7 @@ func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 		r.bury(q, 2, plain)
 		var id string
 		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, now)
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
 			id = formatID(views[0].ID)
 		})
 		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{

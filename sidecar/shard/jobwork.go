@@ -16,12 +16,23 @@ const (
 	// looks for the next ones through its whole queue: bounded memory for more looks.
 	jobSelection = 65_536
 	// jobLooks is how many messages a look at the queue takes at a time.
-	jobLooks = 16_384
-	// A job begins with pieces of jobPieceFirst messages. They get larger, up to
-	// jobPieceMost, while the machine is done with one within jobTurn.
+	jobLooks = 4096
+	// A job begins with jobFirst pieces of jobPieceFirst messages. They get larger, up to
+	// jobPieceMost, while the machine is done with one within jobTurn and the disk within
+	// jobCommit: all queues of the shard wait for the commit of a piece. A disk for which
+	// the quickest of the first pieces took longer than that is slow to begin with, so
+	// pieces may take twice as long there and be larger, up to jobGrowth times. A slow
+	// commit makes none smaller than the first ones, since then it is slow for other
+	// reasons.
+	jobFirst      = 4
 	jobPieceFirst = 256
-	jobPieceMost  = 4096
+	jobPieceMost  = 512
+	jobGrowth     = 8
 	jobTurn       = 5 * time.Millisecond
+	jobCommit     = 4 * time.Millisecond
+	// After a piece, and a look, a job leaves the disk and the processors to others for half
+	// as long again as that has taken, at most jobRest.
+	jobRest = 20 * time.Millisecond
 	// jobBytes is after how many bytes a piece takes no more.
 	jobBytes = 16 << 20
 	// jobRetry is when a job tries again to write how it stands.
@@ -73,7 +84,10 @@ type worker struct {
 	queue  []candidate // selected, the next first
 	more   bool        // there may be others behind them
 	size   int         // of a piece
-	due    int64       // when the next piece may begin, at the rate of the job
+	due    int64       // when the next piece may begin
+
+	pieces   int           // done so far
+	quickest time.Duration // what the disk took for the quickest of the first
 }
 
 // candidate is a message that a job may be about.
@@ -187,6 +201,7 @@ func (w *worker) piece() *wire.Error {
 			return werr
 		}
 	}
+	began := w.q.shard.Now()
 	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place}
 	for i := range piece {
 		if meant == nil || meant[i] {
@@ -201,9 +216,9 @@ func (w *worker) piece() *wire.Error {
 	werr := d.do()
 	if d.went {
 		w.queue = w.queue[indexBehind(w.queue, d.next.At):]
-		w.due = max(w.due, w.q.shard.Now()) + w.cost(d.next.Done-w.at.Done)
+		w.due = max(max(w.due, w.q.shard.Now())+w.cost(d.next.Done-w.at.Done), w.rested(began))
 		w.at = d.next
-		w.adapt(d.took)
+		w.adapt(d.took, d.wrote)
 	}
 	if werr == nil && !d.went {
 		w.size = 1 // one of them cannot be written: the others go alone
@@ -220,13 +235,28 @@ func (w *worker) cost(n int64) int64 {
 	return n * int64(time.Second) / w.Rate
 }
 
-// adapt makes pieces as large as the machine is soon done with.
-func (w *worker) adapt(took time.Duration) {
+// rested is when the job goes on with what it does since began, if it did a part of that.
+func (w *worker) rested(began int64) int64 {
+	now := w.q.shard.Now()
+	return now + min(max((now-began)*3/2, 0), int64(jobRest))
+}
+
+// adapt makes pieces as large as the machine and the disk are soon done with.
+func (w *worker) adapt(took, wrote time.Duration) {
+	if w.pieces++; w.pieces == 1 || w.pieces <= jobFirst && wrote < w.quickest {
+		w.quickest = wrote
+	}
+	commit, most := time.Duration(jobCommit), jobPieceMost
+	if w.quickest > jobCommit {
+		commit, most = 2*w.quickest, int(min(jobPieceMost*w.quickest/jobCommit, jobPieceMost*jobGrowth))
+	}
 	switch {
 	case took > 2*jobTurn:
 		w.size = max(w.size/2, 1)
-	case took < jobTurn:
-		w.size = min(2*w.size, jobPieceMost)
+	case wrote > 2*commit:
+		w.size = max(w.size/2, min(w.size, jobPieceFirst))
+	case took < jobTurn && (w.size < jobPieceFirst || w.pieces >= jobFirst && wrote < commit):
+		w.size = max(w.size, min(2*w.size, most))
 	}
 }
 
@@ -250,11 +280,12 @@ func (w *worker) fill() *wire.Error {
 		match.Since = max(match.Since, w.at.At.EnqueuedAt)
 	}
 	chosen := selected{order: order}
+	var found []queue.MessageView
 	for {
-		var found []queue.MessageView
+		began := w.q.shard.Now()
 		var next uint64
 		if !w.q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			found, next = m.Select(side, &match, from, jobLooks, jobLooks, now)
+			found, next = m.Select(side, &match, from, jobLooks, jobLooks, found[:0], now)
 		}) {
 			return w.q.Gone()
 		}
@@ -273,6 +304,8 @@ func (w *worker) fill() *wire.Error {
 			break
 		}
 		from = next
+		w.due = max(w.due, w.rested(began))
+		w.wait()
 	}
 	w.queue, w.more = chosen.sorted(), len(chosen.list) == jobSelection
 	return nil

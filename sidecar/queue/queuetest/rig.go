@@ -336,7 +336,7 @@ func (r *Rig) Peek(s queue.Side) []queue.MessageView {
 	var all []queue.MessageView
 	from := uint64(0)
 	for {
-		found, next := r.M.Select(s, &queue.Match{}, from, 100, 100, r.Now)
+		found, next := r.M.Select(s, &queue.Match{}, from, 100, 100, nil, r.Now)
 		all = append(all, found...)
 		if next == 0 {
 			return all
