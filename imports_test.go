@@ -63,7 +63,7 @@ var ownImports = map[string][]string{
 	"sidecar/fleet":           {},
 	"sidecar/fleet/fleettest": {"sidecar/fleet"},
 	"sidecar/fleet/record":    {"breaker", "throttle"},
-	"sidecar/web":             {"sidecar/config", "wire"},
+	"sidecar/web":             {"sidecar/config", "hooks", "wire"},
 	"sidecar/otlp":            {"sidecar/telemetry"},
 	"sidecar/otlp/otlptest":   {},
 	"sidecar/telemetry":       {"sidecar/queue", "sidecar/rules", "wire"},

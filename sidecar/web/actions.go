@@ -20,7 +20,10 @@ type action struct {
 	label string
 	typed string // the field whose value has to be typed to confirm; "": none
 	// do has it done by verbs, and says in a sentence what was done.
-	do   func(a *ask, form url.Values) (note string, err error)
+	do func(a *ask, form url.Values) (note string, err error)
+	// show and data are of one that changes nothing: a template, and what it shows.
+	show string
+	data func(a *ask, form url.Values) (any, error)
 	back func(url.Values) string // the page to go on with, after the base path; nil: that of the form
 }
 
@@ -61,6 +64,30 @@ var actions = []action{
 			return fmt.Sprintf("Remove all messages that wait in %s? Those that are with consumers stay. This cannot be undone.", f.Get("queue"))
 		},
 	},
+	{name: "run-now", do: runNow},
+	{
+		name: "cancel-message", label: "Remove the message", do: cancelMessage, back: backToMessages,
+		asks: func(f url.Values) string {
+			return fmt.Sprintf("Remove message %s? This cannot be undone.", f.Get("id"))
+		},
+	},
+	{name: "edit-message", do: editMessage, back: backToJob},
+	{name: "start-job", do: startJob, back: backToJob},
+	{name: "pause-job", do: aboutJob(wire.VerbJobPause, "paused"), back: backToJob},
+	{name: "resume-job", do: aboutJob(wire.VerbJobResume, "resumed"), back: backToJob},
+	{
+		name: "cancel-job", label: "Cancel the rest", do: aboutJob(wire.VerbJobCancel, "canceled"), back: backToJob,
+		asks: func(f url.Values) string {
+			return fmt.Sprintf("Cancel what is left of job %s? What it has done stays done.", f.Get("id"))
+		},
+	},
+	{name: "set-config", do: setConfig},
+	{
+		name: "delete-config", label: "Delete the key", do: deleteConfig,
+		asks: func(f url.Values) string { return fmt.Sprintf("Delete the key %s of the configuration?", f.Get("key")) },
+	},
+	{name: "reload", do: reload},
+	{name: "try-hook", show: "tried", data: tryHook},
 }
 
 // maxForm is more than any message has.
@@ -83,6 +110,10 @@ func (w *Web) act(a *ask, act *action) {
 		w.confirm(a, act, mistake)
 		return
 	}
+	if act.show != "" {
+		w.shows(a, act, form)
+		return
+	}
 	note, err := act.do(a, form)
 	if err != nil {
 		w.failed(a, err)
@@ -94,6 +125,16 @@ func (w *Web) act(a *ask, act *action) {
 		to = w.base + act.back(form)
 	}
 	http.Redirect(a.rw, a.r, to, http.StatusSeeOther)
+}
+
+// shows answers a form with a page.
+func (w *Web) shows(a *ask, act *action, form url.Values) {
+	data, err := act.data(a, form)
+	if err != nil {
+		w.failed(a, err)
+		return
+	}
+	w.render(a, http.StatusOK, act.show, &view{Title: titleOf(&page{}, data), Data: data})
 }
 
 // question is what a page that asks shows.

@@ -91,6 +91,13 @@ func funcs(base string) template.FuncMap {
 		"add":      func(a, b int64) int64 { return a + b },
 		"dict":     dict,
 		"short":    short,
+		"list":     func(all ...string) []string { return all },
+		"int64":    func(n int) int64 { return int64(n) },
+		"json":     jsonText,
+		"left":     leftText,
+		"ended":    ended,
+		"then":     then,
+		"pieces":   pieces,
 	}
 }
 

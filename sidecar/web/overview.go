@@ -146,7 +146,10 @@ type pager struct {
 }
 
 // paged takes the part of rows that the query asks for by page, from 1.
-func paged[T any](a *ask, rows []T) ([]T, pager) {
+func paged[T any](a *ask, rows []T) ([]T, pager) { return pagedBy(a, rows, perPage) }
+
+// pagedBy takes a part of so many rows.
+func pagedBy[T any](a *ask, rows []T, perPage int) ([]T, pager) {
 	number, _ := strconv.Atoi(a.query("page")) // what is no number is the first page
 	last := max((len(rows)+perPage-1)/perPage, 1)
 	number = min(max(number, 1), last)

@@ -28,10 +28,22 @@ type page struct {
 // pages is the table of pages.
 var pages = []page{
 	{path: "/", name: "overview", title: "Overview", nav: true, live: true, data: overview},
+	{path: "/find", name: "find", title: "Find", nav: true, data: find},
 	{path: "/queues/{queue}", name: "queue", live: true, data: queuePage},
+	{path: "/queues/{queue}/messages", name: "messages", data: messages},
+	{path: "/messages/{id}", name: "message", live: true, data: message},
+	{path: "/messages/{id}/edit", name: "edit", role: Operator, data: edit},
+	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, data: deadList},
+	{path: "/dead/{queue}", name: "messages", data: dead},
+	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, data: jobs},
+	{path: "/jobs/new", name: "newjob", role: Operator, data: newJob},
+	{path: "/jobs/{id}", name: "job", live: true, data: job},
 	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, data: gatesPage},
 	{path: "/gates/throttle", name: "throttle", live: true, data: throttlePage},
 	{path: "/gates/circuit", name: "circuit", live: true, data: circuitPage},
+	{path: "/hooks", name: "hooks", title: "Hooks", nav: true, data: hookList},
+	{path: "/hooks/{queue}", name: "hook", data: hookPage},
+	{path: "/configuration", name: "configuration", title: "Configuration", nav: true, data: configuration},
 	{path: "/cluster", name: "cluster", title: "Cluster", nav: true, only: func(w *Web) bool { return w.Clustered }, live: true, data: clusterPage},
 	{path: "/events", name: "events", title: "Events", nav: true, live: true, data: eventsPage},
 }

@@ -28,7 +28,7 @@ import (
 
 // patience is how long a page may take to show what it is to show: a slow machine that is
 // busy with other tests fails no test.
-const patience = 2 * time.Minute
+const patience = 15 * time.Second
 
 // The widths of a window and of a phone, in px.
 const (
@@ -277,10 +277,12 @@ func (b *tab) at(path string) {
 	b.until(fmt.Sprintf("(location.pathname + location.search).startsWith(%s) && document.readyState == 'complete'", quote(path)))
 }
 
-// click clicks what a selector names, as a mouse does.
+// click clicks the first element that a selector names and that can be seen.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	b.do(chromedp.WaitVisible(chromedp.CSS(selector)), chromedp.Click(chromedp.CSS(selector)))
+	find := fmt.Sprintf("[...document.querySelectorAll(%s)].find(e => e.checkVisibility())", quote(selector))
+	b.until(find)
+	eval[bool](b, find+".click() || true")
 }
 
 // follow clicks the link or button of a text and waits until the page that it leads to is
@@ -339,6 +341,17 @@ func (b *tab) shot(name string) {
 	require.NoError(b.t, err)
 	require.NoError(b.t, os.MkdirAll(dir, 0o750))
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+}
+
+// window keeps a picture of what a window shows without scrolling.
+func (b *tab) window(name string) {
+	b.t.Helper()
+	dir := os.Getenv("FILA_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	shot := ask(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng})
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), shot.Data, 0o600))
 }
 
 // finding is something that axe has found wrong.
@@ -406,9 +419,10 @@ func (b *tab) reachable() {
 	const stops = `(() => {
 		window.stops = [...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary')]
 			.filter(e => !e.disabled && e.checkVisibility({visibilityProperty: true}))
+			.filter(e => !e.closest('details:not([open]) > :not(summary)'))
 			.filter(e => e.type != 'radio' || e.checked || !document.querySelector('input[type=radio][name="' + e.name + '"]:checked'))
-		document.activeElement.blur()
-		window.scrollTo(0, 0)
+		document.body.tabIndex = -1 // where Tab begins, wherever it was before
+		document.body.focus()
 		return stops.length
 	})()`
 	const here = `(() => {
@@ -424,6 +438,7 @@ func (b *tab) reachable() {
 	last := -1
 	for range n {
 		b.press("\t")
+		eval[bool](b, "document.body.removeAttribute('tabindex') || true")
 		at := eval[struct {
 			Place         int
 			HTML          string

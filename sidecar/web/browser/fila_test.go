@@ -1,0 +1,173 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar"
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+// fila is a whole sidecar in this process, with a NATS server and a disk.
+type fila struct {
+	t    *testing.T
+	base string // of its pages
+	c    *client.Client
+}
+
+// start starts a fila that ends with the test. change may be nil.
+func start(t *testing.T, change func(*config.Config)) *fila {
+	t.Helper()
+	cfg := config.Default()
+	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = t.TempDir(), "127.0.0.1:0", -1
+	cfg.DrainTimeoutMs = 100
+	cfg.Throttles = []config.ThrottleTable{{Key: "vendor:stripe", Rate: wire.Rate("2"), Burst: 2}}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := sidecar.New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
+	require.NoError(t, err)
+	ctx, end := context.WithCancel(context.Background())
+	over := make(chan error, 1)
+	go func() { over <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		require.NoError(t, <-over)
+	})
+	select {
+	case <-s.Ready():
+	case err := <-over:
+		over <- err
+		require.NoError(t, err, "fila does not start")
+	}
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	c, err := client.New(nc, client.WithTimeout(patience))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return &fila{t: t, base: "http://" + s.HTTPAddr(), c: c}
+}
+
+// queue makes a queue whose messages have the header tenant as their fairness key, and the
+// header gate as a throttle key.
+func (f *fila) queue(name string, change func(*client.QueueSettings)) {
+	f.t.Helper()
+	s := wire.DefaultQueueSettings(name)
+	s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = "Tenant", []string{"Gate"}, "Circuit"
+	if change != nil {
+		change(&s)
+	}
+	_, err := f.c.QueueCreate(f.t.Context(), s)
+	require.NoError(f.t, err)
+}
+
+// publish enqueues a message and returns its id.
+func (f *fila) publish(queue, payload string, opts ...client.PublishOption) string {
+	f.t.Helper()
+	r, err := f.c.Publish(f.t.Context(), queue, []byte(payload), opts...)
+	require.NoError(f.t, err)
+	return r.ID
+}
+
+func tenant(name string) client.PublishOption { return client.Header("Tenant", name) }
+
+// consume has a consumer work on a queue until the test ends.
+func (f *fila) consume(queue, name string, handler client.Handler, opts ...client.ConsumeOption) {
+	f.t.Helper()
+	k, err := f.c.Consume(f.t.Context(), queue, handler, append([]client.ConsumeOption{client.ConsumerName(name)}, opts...)...)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = k.Stop(ctx) // fila may end first
+	})
+}
+
+// load keeps a queue busy until the test ends: two tenants, one of which has most of the
+// messages, and failures now and then.
+func (f *fila) load(queue string) {
+	f.t.Helper()
+	f.queue(queue, nil)
+	n := 0
+	f.consume(queue, "worker", func(_ context.Context, m *client.Message) error {
+		if n++; n%50 == 0 {
+			return m.Nack(client.NackOptions{Error: "connection refused", Code: "503", Delay: time.Second})
+		}
+		return nil
+	})
+	ctx, end := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() {
+		next := time.NewTicker(10 * time.Millisecond)
+		defer next.Stop()
+		for i := 0; ; i++ {
+			who := "acme"
+			if i%10 == 0 {
+				who = "globex"
+			}
+			if _, err := f.c.Publish(ctx, queue, []byte(strconv.Itoa(i)), tenant(who)); errors.Is(err, context.Canceled) {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-next.C:
+			}
+		}
+	})
+	f.t.Cleanup(func() {
+		end()
+		done.Wait()
+	})
+}
+
+// kill publishes messages that die of an error at their first attempt.
+func (f *fila) kill(queue string, n int, who, code, text string) {
+	f.t.Helper()
+	for i := range n {
+		f.publish(queue, fmt.Sprintf(`{"order": %d}`, i), tenant(who), client.Header("Die-Code", code), client.Header("Die-Of", text))
+	}
+}
+
+// undertaker lets messages die of what their headers say, and acks the others.
+func undertaker(_ context.Context, m *client.Message) error {
+	if m.Header.Get("Die-Of") != "" {
+		return m.Nack(client.NackOptions{Error: m.Header.Get("Die-Of"), Code: m.Header.Get("Die-Code")})
+	}
+	return nil
+}
+
+// mortal is a queue whose messages die of their first failure.
+func mortal(s *client.QueueSettings) {
+	one := int64(1)
+	s.MaxDeliveries = &one
+}
+
+// inspected waits until a queue is as a test wants it.
+func (f *fila) inspected(queue string, ok func(client.QueueInfo) bool) {
+	f.t.Helper()
+	var last client.QueueInfo
+	var err error
+	require.True(f.t, wait(f.t.Context(), func() bool {
+		last, err = f.c.QueueInspect(f.t.Context(), queue, 0)
+		return err == nil && ok(last)
+	}), "%+v %v", last, err)
+}
+
+// depth waits until so many messages wait in a queue.
+func (f *fila) depth(queue string, n int64) {
+	f.t.Helper()
+	f.inspected(queue, func(q client.QueueInfo) bool { return q.Pending+q.Delayed == n })
+}

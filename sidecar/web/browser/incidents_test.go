@@ -1,0 +1,153 @@
+package browser
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/client"
+)
+
+// Each of these is an incident as somebody meets it who has never seen fila: which tenant
+// suffers, why, since when, and how it is mended, by the pages alone. docs/dashboard.md
+// goes through the first, with the pictures that it takes.
+
+// A deploy breaks the handling of some orders: dead letters of three causes, of which one is
+// mended and redriven, one is given up, and one is looked at.
+func TestIncidentOfABadDeploy(t *testing.T) {
+	f := start(t, nil)
+	f.load("mails")
+	f.queue("invoices", mortal)
+	var mended atomic.Bool
+	f.consume("invoices", "invoicer", func(ctx context.Context, m *client.Message) error {
+		if mended.Load() && m.Header.Get("Die-Code") == "500" {
+			return nil
+		}
+		return undertaker(ctx, m)
+	}, client.MaxInFlight(50))
+	f.kill("invoices", 240, "acme", "500", "template invoice.html: line 42: no field \"vat\"")
+	f.kill("invoices", 60, "globex", "500", "template invoice.html: line 42: no field \"vat\"")
+	f.kill("invoices", 25, "initech", "550", "mailbox unavailable: <billing@initech.example>")
+	f.kill("invoices", 3, "umbrella", "", "panic: runtime error: index out of range [3] with length 3")
+	f.depth("invoices.dlq", 328)
+	b := open(t, f.base)
+
+	// What is wrong, and where?
+	b.visit("/")
+	b.shows("main", "invoices")
+	b.follow("Dead letters")
+	b.shows("main table", "328")
+	b.shot("incident-dead")
+	b.follow("invoices")
+
+	// Why, since when, and who suffers: the groups say so.
+	b.shows("section[aria-labelledby=groups]", "328 dead letters in 3 groups.")
+	b.shows("section[aria-labelledby=groups]", "acme (240), globex (60)")
+	b.window("incident-groups")
+	b.follow("template invoice.html: line #: no field <text>")
+	b.shows("main", "50 messages")
+	b.click("tbody th a.mono")
+	b.shows(".timeline", `[500] template invoice.html: line 42: no field "vat"`)
+	b.shows(".timeline", "dead: max_deliveries")
+	b.window("incident-message")
+	eval[bool](b, "history.back() || true")
+	b.at("/dead/invoices?error_group=")
+
+	// The mended version is there: they go back, not all at once.
+	mended.Store(true)
+	b.click("#all")
+	b.follow("Redrive")
+	b.shows(".sentence", "300 of 300 messages")
+	b.fill("rate", "100")
+	b.fill("reason", "INC-7: vat is back")
+	b.window("incident-dry-run")
+	b.follow("Redrive 300 messages")
+	b.shows(".sentence", "redrive: ")
+	b.window("incident-job")
+	b.shows(".sentence", "redrive: done")
+	f.depth("invoices.dlq", 28)
+	f.depth("invoices", 0)
+
+	// A mailbox that is gone stays gone.
+	b.visit("/dead/invoices")
+	b.follow("mailbox unavailable: <<id>>")
+	b.click("#all")
+	b.follow("Delete")
+	b.follow("Delete 25 messages")
+	b.shows(".sentence", "delete: done")
+	b.visit("/dead/invoices")
+	b.shows("main", "3 dead letters")
+	b.visit("/configuration?prefix=job:")
+	b.shows("main", "INC-7: vat is back")
+}
+
+// One customer asks where its orders are: a pause of its vendor that somebody has forgotten.
+func TestIncidentOfAForgottenPause(t *testing.T) {
+	f := start(t, nil)
+	f.load("mails")
+	f.queue("orders", nil)
+	f.consume("orders", "worker", func(context.Context, *client.Message) error { return nil })
+	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
+	require.NoError(t, err)
+	for range 40 {
+		f.publish("orders", "x", tenant("globex"), client.Header("Gate", "vendor:stripe"))
+		f.publish("orders", "x", tenant("acme"))
+	}
+	f.depth("orders", 40)
+	b := open(t, f.base)
+	b.visit("/")
+	b.shows("main", "vendor:stripe") // a pause, and since when
+	b.follow("Find")
+	b.fill("text", "globex")
+	b.press("\r")
+	b.shows("main table", "vendor:stripe") // the reason why globex waits
+	b.follow("orders")
+	b.at("/queues/orders/messages?key=globex")
+	b.click("tbody th a.mono")
+	b.shows(".gates .holds", "throttle:vendor:stripe (paused)")
+	b.shows("main", "parked since")
+	b.click(".gates .holds a")
+	b.shows("main", "vendor:stripe")
+	b.follow("Resume")
+	b.shows(".note", "Resumed")
+	f.inspected("orders", func(q client.QueueInfo) bool { return q.Parked < 40 })
+}
+
+// One tenant has sent so much slow work that others wait.
+func TestIncidentOfANoisyTenant(t *testing.T) {
+	f := start(t, nil)
+	f.queue("reports", nil)
+	release := make(chan struct{})
+	f.consume("reports", "worker", func(ctx context.Context, _ *client.Message) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil
+	}, client.MaxInFlight(40), client.Concurrency(40))
+	for range 60 {
+		f.publish("reports", "slow", tenant("acme"))
+	}
+	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 40 })
+	for range 5 {
+		f.publish("reports", "quick", tenant("globex"))
+	}
+	b := open(t, f.base)
+	b.visit("/")
+	b.shows(".warning", "acme")
+	b.shows(".warning", "globex")
+	b.shows(".warning", "has waited for")
+	b.sound("incident-noisy")
+	// acme is held back, and what is with consumers comes to its end.
+	b.visit("/queues/reports")
+	b.shows("main", "acme")
+	b.visit("/queues/reports/messages?key=acme")
+	b.shows("main", "messages")
+	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "key", Queue: "reports", Name: "acme", ForMs: time.Hour.Milliseconds()})
+	require.NoError(t, err)
+	close(release)
+	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // globex's are done
+}

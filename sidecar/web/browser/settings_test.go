@@ -1,0 +1,124 @@
+package browser
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/client"
+)
+
+// TestConfiguration: keys are set, changed and deleted, and the log has who has done it.
+func TestConfiguration(t *testing.T) {
+	f := start(t, nil)
+	b := open(t, f.base)
+	b.visit("/configuration?prefix=greet")
+	b.shows("main", "Nothing is set that begins so.")
+	b.visit("/configuration")
+	b.shows("main table", "vendor:stripe")
+	b.visit("/configuration?prefix=greet")
+	b.fill("key", "greeting")
+	b.fill("value", "<b>hello</b>")
+	b.click("main section[aria-labelledby=set] button")
+	b.shows(".note", "greeting is set.")
+	b.shows("main table", "<b>hello</b>")
+	b.sound("configuration")
+	b.reachable()
+
+	b.click("details summary")
+	b.until("document.querySelector('details').open")
+	b.reachable()
+	b.fill("value", "good evening")
+	b.follow("Set")
+	b.shows("main table", "good evening")
+	v, err := f.c.ConfigGet(t.Context(), "greeting")
+	require.NoError(t, err)
+	require.Equal(t, "good evening", v.Value)
+
+	// Somebody else was faster.
+	b.visit("/configuration")
+	_, err = f.c.ConfigSet(t.Context(), "greeting", "hi", nil)
+	require.NoError(t, err)
+	b.click("details summary")
+	b.fill("value", "too late")
+	b.expect(409)
+	b.follow("Set")
+	b.shows(".mistake", "hi")
+
+	b.visit("/configuration?prefix=greet")
+	b.click("details summary")
+	b.follow("Delete")
+	b.shows("main", "Delete the key greeting")
+	b.follow("Delete the key")
+	b.shows(".note", "greeting is deleted.")
+	b.shows("main section[aria-labelledby=log] table", "config-delete")
+	b.shows("main section[aria-labelledby=log] table", "web")
+	_, err = f.c.ConfigGet(t.Context(), "greeting")
+	require.Error(t, err)
+}
+
+const hook = `function on_enqueue(msg)
+  fila.log("tenant " .. (msg.headers["Tenant"] or "?"))
+  return { fairness_key = msg.headers["Tenant"], weight = 2 }
+end
+`
+
+// TestHooks: the source of a hook, how it stands, and what another would do.
+func TestHooks(t *testing.T) {
+	f := start(t, nil)
+	f.queue("orders", func(s *client.QueueSettings) {
+		s.OnEnqueue, s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = hook, "", nil, ""
+		s.OnFailure = "function on_failure(msg)\n  error('<i>it broke</i>')\nend\n"
+		s.LuaCircuitBreakerThreshold, s.LuaCircuitBreakerCooldownMs = 1, 3_600_000
+	})
+	f.publish("orders", "x", tenant("acme"))
+	failed := make(chan struct{}, 100)
+	f.consume("orders", "worker", func(_ context.Context, m *client.Message) error {
+		defer func() { failed <- struct{}{} }()
+		return m.Nack(client.NackOptions{Error: "no"})
+	})
+	<-failed
+	f.inspected("orders", func(q client.QueueInfo) bool {
+		for _, h := range q.Hooks {
+			if h.State == "open" {
+				return true
+			}
+		}
+		return false
+	})
+	b := open(t, f.base)
+	b.visit("/hooks")
+	b.shows("main table", "<i>it broke</i>")
+	b.sound("hooks")
+	b.follow("orders")
+	b.at("/hooks/orders")
+	b.shows(".source", "function on_enqueue(msg)")
+	b.shows("main", "open")
+	b.sound("hook")
+	b.reachable()
+	b.follow("Close its circuit")
+	b.shows(".note", "are run again")
+
+	b.fill("headers", "Tenant: globex")
+	b.follow("Check it and run it on the sample")
+	b.shows(".note", "It loads, and decides about the sample.")
+	b.shows("main", "globex")
+	b.shows("pre", "info: tenant globex")
+	b.sound("hook-tried")
+	b.reachable()
+
+	b.fill("script", "function on_enqueue(msg)\n  return { fairness_key = nope.x }\nend")
+	b.follow("Check it and run it on the sample")
+	b.shows(".mistake", "fails on the sample at line 2")
+	b.fill("script", "function on_enqueue(msg\n")
+	b.follow("Check it and run it on the sample")
+	b.shows(".mistake", "It is refused")
+	b.fill("script", "function on_enqueue(msg) while true do end end")
+	b.follow("Check it and run it on the sample")
+	b.shows(".mistake", "fails on the sample")
+	b.choose("hook", "on_failure")
+	b.fill("script", "function on_failure(msg) return { action = 'retry', delay_ms = 5000 } end")
+	b.follow("Check it and run it on the sample")
+	b.shows("main", "5s")
+}

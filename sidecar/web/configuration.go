@@ -1,0 +1,66 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// configurationData is the runtime configuration with its audit log.
+type configurationData struct {
+	Prefix    string
+	Entries   wire.ConfigList
+	MoreLink  string // address of the next page of entries
+	Log       wire.ConfigLog
+	OlderLink string // address of older changes
+	Older     bool   // these are not the newest
+}
+
+func configuration(a *ask) (any, error) {
+	d := &configurationData{Prefix: a.query("prefix"), Older: a.query("before") != ""}
+	if err := a.verb(wire.VerbConfigList, "", wire.KeyListRequest{Prefix: d.Prefix, After: a.query("after"), Limit: perPage}, &d.Entries); err != nil {
+		return nil, err
+	}
+	if err := a.verb(wire.VerbConfigLog, "", wire.KeyListRequest{Prefix: d.Prefix, After: a.query("before"), Limit: perPage}, &d.Log); err != nil {
+		return nil, err
+	}
+	if d.Entries.Next != "" {
+		d.MoreLink = href(a.web.base, "/configuration", "prefix", d.Prefix, "after", d.Entries.Next)
+	}
+	if d.Log.Next != "" {
+		d.OlderLink = href(a.web.base, "/configuration", "prefix", d.Prefix, "before", d.Log.Next)
+	}
+	return d, nil
+}
+
+// configKey is a key as the tail of a subject: what a form has is text.
+func configKey(form url.Values) string { return strings.TrimSpace(form.Get("key")) }
+
+func setConfig(a *ask, form url.Values) (string, error) {
+	req := wire.ConfigSetRequest{Value: form.Get("value")}
+	if was, known := form["was"]; known && len(was) == 1 { // somebody else may have changed it meanwhile
+		req.IfValue = &was[0]
+	}
+	return fmt.Sprintf("%s is set.", configKey(form)), a.verb(wire.VerbConfigSet, configKey(form), req, nil)
+}
+
+func deleteConfig(a *ask, form url.Values) (string, error) {
+	return fmt.Sprintf("%s is deleted.", configKey(form)), a.verb(wire.VerbConfigDelete, configKey(form), nil, nil)
+}
+
+func reload(a *ask, _ url.Values) (string, error) {
+	var reply wire.ReloadReply
+	if err := a.verb(wire.VerbReload, "", nil, &reply); err != nil {
+		return "", err
+	}
+	note := "The files were read again. Nothing has changed."
+	if len(reply.Changes) > 0 {
+		note = "The files were read again. Changed: " + strings.Join(reply.Changes, "; ") + "."
+	}
+	if len(reply.NotReloaded) > 0 {
+		note += " Not at all nodes: " + strings.Join(reply.NotReloaded, "; ") + "."
+	}
+	return note, nil
+}

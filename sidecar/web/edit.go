@@ -1,0 +1,142 @@
+package web
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// editData is a message in a form.
+type editData struct {
+	wire.MessageInfo
+	Headers string // a line each: "name: value"
+	Several bool   // a header has several values
+	Payload string
+	Binary  bool // Payload is base64
+	Cut     bool // not all of it is here, so it stays as it is
+}
+
+// Title is the title of the page.
+func (d *editData) Title() string { return "Edit message " + d.ID }
+
+func edit(a *ask) (any, error) {
+	d := &editData{}
+	if err := a.editable(a.query("queue"), a.r.PathValue("id"), d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// editable reads a message whose headers are all here.
+func (a *ask) editable(queue, id string, d *editData) error {
+	if err := a.verb(wire.VerbMessageShow, "", showRequest(queue, id, wire.MaxPeekPayload), &d.MessageInfo); err != nil {
+		return err
+	}
+	if d.HeadersCut || d.Unreadable != "" {
+		return errors.New("this message cannot be edited here: it has too many headers, or cannot be read; fila job create edit can")
+	}
+	var b strings.Builder
+	for _, h := range headersOf(&d.PeekedMessage) {
+		switch {
+		case wire.Reserved(h.Name):
+		case len(d.PeekedMessage.Headers[h.Name]) > 1:
+			d.Several = true
+		default:
+			b.WriteString(h.Name + ": " + h.Value + "\n")
+		}
+	}
+	d.Headers = b.String()
+	d.Payload, d.Binary = payloadText(&d.PeekedMessage)
+	d.Cut = d.PayloadCut
+	return nil
+}
+
+// editMessage makes a job that changes what differs from the message as it is.
+func editMessage(a *ask, form url.Values) (string, error) {
+	var d editData
+	queue, id := form.Get("queue"), form.Get("id")
+	if err := a.editable(queue, id, &d); err != nil {
+		return "", err
+	}
+	req := wire.JobCreateRequest{Queue: d.Queue, Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{d.ID}}, Reason: form.Get("reason")}
+	was, err := headerLines(d.Headers)
+	if err != nil {
+		return "", err
+	}
+	is, err := headerLines(form.Get("headers"))
+	if err != nil {
+		return "", err
+	}
+	for name, value := range is {
+		if before, ok := was[name]; !ok || before != value {
+			if req.SetHeaders == nil {
+				req.SetHeaders = make(map[string]string)
+			}
+			req.SetHeaders[name] = value
+		}
+	}
+	for name := range was {
+		if _, ok := is[name]; !ok {
+			req.RemoveHeaders = append(req.RemoveHeaders, name)
+		}
+	}
+	if _, given := form["payload"]; given && !d.Cut {
+		if req.Payload, err = changed(&d, form.Get("payload")); err != nil {
+			return "", err
+		}
+	}
+	if len(req.SetHeaders)+len(req.RemoveHeaders) == 0 && req.Payload == nil {
+		return "", errors.New("nothing was changed")
+	}
+	return a.createJob(req, form)
+}
+
+// changed is the payload that a form has, in base64; nil: it is that of the message. A
+// browser sends every end of a line as CR LF.
+func changed(d *editData, text string) (*string, error) {
+	if d.Binary {
+		data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(text), ""))
+		if err != nil {
+			return nil, errors.New("the payload is no base64")
+		}
+		text = base64.StdEncoding.EncodeToString(data)
+		if text == d.Payload {
+			return nil, nil
+		}
+		return &text, nil
+	}
+	lines := strings.ReplaceAll(text, "\r\n", "\n")
+	if lines == strings.ReplaceAll(d.Payload, "\r\n", "\n") {
+		return nil, nil
+	}
+	if strings.Contains(d.Payload, "\r\n") {
+		lines = strings.ReplaceAll(lines, "\n", "\r\n")
+	}
+	text = base64.StdEncoding.EncodeToString([]byte(lines))
+	return &text, nil
+}
+
+// headerLines reads headers, a line each.
+func headerLines(text string) (map[string]string, error) {
+	headers := make(map[string]string)
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r\n", "\n"), "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		name, value = strings.TrimSpace(name), strings.TrimPrefix(value, " ")
+		_, twice := headers[name]
+		switch {
+		case !ok || name == "":
+			return nil, fmt.Errorf("%q is no header: allowed is name: value", line)
+		case twice:
+			return nil, fmt.Errorf("the header %s is there twice: a message that is edited has each once", name)
+		}
+		headers[name] = value
+	}
+	return headers, nil
+}

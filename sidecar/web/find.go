@@ -1,0 +1,75 @@
+package web
+
+import (
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// findData is what has been found: a message by its id, queues by a part of their names,
+// and queues in which a fairness key has messages.
+type findData struct {
+	Text    string
+	Message *wire.MessageInfo
+	Queues  []string
+	More    int // queues that are not shown
+	Keys    []wire.ExplainKey
+	Asked   int // queues that were asked for the key
+	Of      int
+}
+
+// Bounds of what is looked for.
+const (
+	maxFoundQueues = 50
+	maxKeyQueues   = 200 // that are asked for a key, those with most messages
+)
+
+func find(a *ask) (any, error) {
+	d := findData{Text: strings.TrimSpace(a.query("text"))}
+	if d.Text == "" {
+		return d, nil
+	}
+	if _, ok := wire.ParseID(d.Text); ok {
+		var m wire.MessageInfo
+		switch err := a.verb(wire.VerbMessageShow, "", showRequest("", d.Text, 0), &m); {
+		case err == nil:
+			d.Message = &m
+		case !refusedWith(err, wire.CodeMessageNotFound):
+			return nil, err
+		}
+	}
+	h := &a.web.history
+	if err := h.fresh(a.web); err != nil {
+		return nil, err
+	}
+	all, _ := h.all()
+	rows := make([]queueRow, 0, len(all))
+	for i := range all {
+		if q := &all[i]; depthOf(q) > 0 && wire.CheckNamedKey(d.Text) == nil {
+			rows = append(rows, queueRow{QueueSummary: *q, Depth: depthOf(q)})
+		}
+		if !strings.Contains(strings.ToLower(all[i].Name), strings.ToLower(d.Text)) {
+			continue
+		}
+		if len(d.Queues) == maxFoundQueues {
+			d.More++
+			continue
+		}
+		d.Queues = append(d.Queues, all[i].Name)
+	}
+	sortQueues(rows, "depth")
+	d.Of = len(rows)
+	for i := range rows[:min(len(rows), maxKeyQueues)] {
+		var k wire.ExplainKey
+		d.Asked++
+		err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "key", Queue: rows[i].Name, Key: d.Text}, &k)
+		switch {
+		case err == nil:
+			d.Keys = append(d.Keys, k)
+		case refusedWith(err, wire.CodeKeyNotFound), refusedWith(err, wire.CodeQueueNotFound):
+		default:
+			return nil, err
+		}
+	}
+	return d, nil
+}

@@ -1,0 +1,227 @@
+package web
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/wire"
+)
+
+// hooksData is the queues with hooks, of a part of all queues.
+type hooksData struct {
+	Queues []hookedQueue
+	Pager  pager
+}
+
+type hookedQueue struct {
+	Name  string
+	Hooks []wire.HookInfo
+}
+
+// hooksPerPage is how many queues are asked for their hooks for one page.
+const hooksPerPage = 200
+
+func hookList(a *ask) (any, error) {
+	h := &a.web.history
+	if err := h.fresh(a.web); err != nil {
+		return nil, err
+	}
+	all, _ := h.all()
+	var names []string
+	for i := range all {
+		if !wire.IsDLQ(all[i].Name) {
+			names = append(names, all[i].Name)
+		}
+	}
+	d := new(hooksData)
+	names, d.Pager = pagedBy(a, names, hooksPerPage)
+	for _, name := range names {
+		var info wire.QueueInfo
+		err := a.verb(wire.VerbQueueInspect, name, wire.QueueInspectRequest{}, &info)
+		switch {
+		case refusedWith(err, wire.CodeQueueNotFound):
+		case err != nil:
+			return nil, err
+		case len(info.Hooks) > 0:
+			d.Queues = append(d.Queues, hookedQueue{name, info.Hooks})
+		}
+	}
+	return d, nil
+}
+
+// hookData is the hooks of one queue.
+type hookData struct {
+	Queue  string
+	Hooks  []hookSource
+	Sample sample
+}
+
+type hookSource struct {
+	wire.HookInfo
+	Source string
+	Lines  []string
+}
+
+// Title is the title of the page.
+func (d *hookData) Title() string { return "Hooks of " + d.Queue }
+
+func hookPage(a *ask) (any, error) {
+	d := &hookData{Queue: a.r.PathValue("queue")}
+	var info wire.QueueInfo
+	if err := a.verb(wire.VerbQueueInspect, d.Queue, wire.QueueInspectRequest{}, &info); err != nil {
+		return nil, err
+	}
+	for _, h := range info.Hooks {
+		text := info.Settings.OnEnqueue
+		if h.Hook == string(hooks.OnFailure) {
+			text = info.Settings.OnFailure
+		}
+		d.Hooks = append(d.Hooks, hookSource{h, text, strings.Split(strings.TrimSuffix(text, "\n"), "\n")})
+	}
+	d.Sample = sample{Queue: d.Queue, Hook: string(hooks.OnEnqueue), Attempts: "1", Headers: "tenant: acme", Size: "100", Error: "connection refused", ErrorCode: "503"}
+	if len(d.Hooks) > 0 {
+		d.Sample.Hook, d.Sample.Script = d.Hooks[0].Hook, d.Hooks[0].Source
+	}
+	return d, nil
+}
+
+// sample is a script and a message that is made up, as the fields of a form.
+type sample struct {
+	Queue, Hook, Script, Headers, Size, Attempts, Error, ErrorCode string
+}
+
+// tried is what a script does with a sample. It runs in the sandbox of all hooks and within
+// their limits, and nothing comes of it: no queue and no message is touched.
+type tried struct {
+	sample
+	Loads    bool
+	Mistake  string // why it does not load, or has failed
+	Line     int
+	Defines  []hooks.Kind
+	Warnings []hooks.Warning
+	Ran      bool
+	Decision []field
+	Returned string
+	Said     []string // its log
+	Elapsed  time.Duration
+	Units    int64 // of work
+	Bytes    int64 // that it has allocated
+	Fixed    int64 // fields that took their defaults
+}
+
+// Title is the title of the page.
+func (*tried) Title() string { return "A hook on a sample" }
+
+// Bounds of a script that is tried.
+const (
+	maxScript = 256 << 10
+	maxSaid   = 100
+)
+
+// tryHook checks a script and runs it on a sample.
+func tryHook(a *ask, form url.Values) (any, error) {
+	t := &tried{sample: sample{
+		form.Get("queue"), form.Get("hook"), form.Get("script"), form.Get("headers"), form.Get("size"), form.Get("attempts"), form.Get("error"), form.Get("error_code"),
+	}}
+	t.Script = strings.ReplaceAll(t.Script, "\r\n", "\n")
+	kind := hooks.Kind(t.Hook)
+	switch {
+	case kind != hooks.OnEnqueue && kind != hooks.OnFailure:
+		return nil, fmt.Errorf("%q is no hook: allowed are %s and %s", t.Hook, hooks.OnEnqueue, hooks.OnFailure)
+	case len(t.Script) > maxScript:
+		return nil, fmt.Errorf("the script is too long: allowed are %d bytes", maxScript)
+	}
+	headers, err := headerLines(t.Headers)
+	if err != nil {
+		return nil, err
+	}
+	size, err := count(form, "size")
+	if err != nil {
+		return nil, err
+	}
+	attempts, err := strconv.ParseUint(t.Attempts, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no number of attempts", t.Attempts)
+	}
+	in := hooks.FailureInput{
+		ID: "00000000-0000-0000-0000-000000000000", Queue: t.Queue, Error: t.Error, ErrorCode: t.ErrorCode, Attempts: uint32(attempts),
+		Headers: make(map[string][]string, len(headers)),
+	}
+	for name, value := range headers {
+		in.Headers[name] = []string{value}
+	}
+	t.run(a, kind, &in, int(size))
+	return t, nil
+}
+
+func (t *tried) run(a *ask, kind hooks.Kind, in *hooks.FailureInput, size int) {
+	script, err := hooks.Compile(kind, t.Queue+"."+string(kind), t.Script, hooks.Limits{})
+	if err != nil {
+		t.Mistake = err.Error()
+		var load *hooks.LoadError
+		if errors.As(err, &load) {
+			t.Mistake, t.Line = load.Message, load.Line
+		}
+		return
+	}
+	t.Loads, t.Defines, t.Warnings = true, script.Defines(), script.Warnings()
+	r := hooks.NewRunner(hooks.RunnerOptions{
+		Kind: kind, Script: script,
+		Get: func(key string) (string, bool) { // as the hook would: what is set now
+			var e wire.ConfigEntry
+			err := a.verb(wire.VerbConfigGet, wire.ShowKey(key), nil, &e)
+			return e.Value, err == nil
+		},
+		Log: func(level slog.Level, line string) {
+			if len(t.Said) < maxSaid {
+				t.Said = append(t.Said, strings.ToLower(level.String())+": "+line)
+			}
+		},
+	})
+	var res hooks.Result
+	if kind == hooks.OnEnqueue {
+		res = r.OnEnqueue(&hooks.EnqueueInput{Headers: in.Headers, PayloadSize: size, Queue: in.Queue})
+		t.enqueue(&res.Enqueue)
+	} else {
+		res = r.OnFailure(in)
+		t.failure(&res.Failure)
+	}
+	t.Ran, t.Elapsed, t.Units, t.Bytes, t.Fixed = res.Err == nil, res.Elapsed, res.Instructions, res.Allocated, res.Warnings
+	if res.Err != nil {
+		t.Mistake, t.Line = res.Err.Message, res.Err.Line
+	}
+	if text, err := json.Marshal(res.Returned); err == nil {
+		t.Returned = string(text)
+	}
+}
+
+func (t *tried) decide(name string, value any) {
+	t.Decision = append(t.Decision, field{name, fmt.Sprint(value)})
+}
+
+func (t *tried) enqueue(d *hooks.EnqueueDecision) {
+	t.decide("fairness_key", wire.ShowKey(d.FairnessKey))
+	t.decide("weight", float64(d.Weight)/1000)
+	t.decide("cost", float64(d.Cost)/1000)
+	for _, key := range d.ThrottleKeys {
+		t.decide("throttle_key", wire.ShowKey(key))
+	}
+	if d.CircuitKey != "" {
+		t.decide("circuit_key", wire.ShowKey(d.CircuitKey))
+	}
+	t.decide("priority", d.Priority)
+}
+
+func (t *tried) failure(d *hooks.FailureDecision) {
+	t.decide("action", d.Action)
+	if d.HasDelay {
+		t.decide("delay", d.Delay)
+	}
+}

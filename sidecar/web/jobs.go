@@ -1,0 +1,250 @@
+package web
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// jobOp is what a job can do to messages of a queue.
+type jobOp struct {
+	Op, Title string
+	Destroys  bool
+}
+
+// jobOps are what jobs can do to messages of a queue, but for edits, which are about one.
+func jobOps(queue string) []jobOp {
+	if wire.IsDLQ(queue) {
+		return []jobOp{{wire.JobRedrive, "Redrive", false}, {wire.JobMove, "Move", false}, {wire.JobDelete, "Delete", true}}
+	}
+	return []jobOp{
+		{wire.JobRunNow, "Run now", false},
+		{wire.JobDelay, "Delay", false},
+		{wire.JobReprioritise, "Another key or weight", false},
+		{wire.JobMove, "Move", false},
+		{wire.JobCancel, "Cancel", true},
+	}
+}
+
+// newJobData is a job that is about to be made, with what it would do.
+type newJobData struct {
+	Op     jobOp
+	Queue  string
+	Ticked int // messages that were named one by one; 0: the filter means them
+	Filter filterForm
+	IDs    []string
+	Dry    *wire.JobInfo // what it would do; nil: not all is said
+	Form   url.Values
+	Back   string
+}
+
+// Title is the title of the page.
+func (d *newJobData) Title() string { return d.Op.Title + ": " + d.Queue }
+
+// Value returns what was given for a field.
+func (d *newJobData) Value(name string) string { return d.Form.Get(name) }
+
+// Missing says what the job needs beside its messages.
+func (d *newJobData) Missing() bool { return d.Dry == nil }
+
+// newJob shows what a job would do, and asks whether it is meant.
+func newJob(a *ask) (any, error) {
+	form := a.r.URL.Query()
+	req, filter, err := jobRequest(form)
+	if err != nil {
+		return nil, err
+	}
+	d := &newJobData{Queue: req.Queue, Ticked: len(req.Filter.IDs), IDs: req.Filter.IDs, Filter: filter, Form: form, Back: messagesPath(a.web.base, req.Queue, filter)}
+	ops := jobOps(req.Queue)
+	at := slices.IndexFunc(ops, func(op jobOp) bool { return op.Op == req.Op })
+	if at < 0 {
+		return nil, fmt.Errorf("a job cannot %s messages of %s", req.Op, req.Queue)
+	}
+	d.Op = ops[at]
+	if req.Op == wire.JobMove && req.To == "" || req.Op == wire.JobDelay && req.RunAt == "" || req.Op == wire.JobReprioritise && req.Key == "" && req.Weight == 0 {
+		return d, nil
+	}
+	req.DryRun, req.IfCount = true, nil
+	d.Dry = new(wire.JobInfo)
+	return d, a.verb(wire.VerbJobCreate, "", req, d.Dry)
+}
+
+// messagesPath is the page of the messages that a filter means.
+func messagesPath(base, queue string, f filterForm) string {
+	path := "/queues/" + url.PathEscape(queue) + "/messages"
+	if wire.IsDLQ(queue) {
+		path = "/dead/" + url.PathEscape(wire.Source(queue))
+	}
+	var query []string
+	for _, one := range f.Fields {
+		query = append(query, one.Name, one.Value)
+	}
+	return href(base, path, query...)
+}
+
+// jobRequest reads a job from a form: messages that are ticked, or all that its filter
+// means.
+func jobRequest(form url.Values) (wire.JobCreateRequest, filterForm, error) {
+	f, filter, err := readFilter(form)
+	if err != nil {
+		return wire.JobCreateRequest{}, f, err
+	}
+	req := wire.JobCreateRequest{
+		Queue: form.Get("queue"), Op: form.Get("op"), Filter: &filter, To: strings.TrimSpace(form.Get("to")), RunAt: strings.TrimSpace(form.Get("run_at")),
+		Key: form.Get("new_key"), Order: form.Get("order"), Reason: strings.TrimSpace(form.Get("reason")),
+	}
+	switch form.Get("which") {
+	case "ticked":
+		if len(form["id"]) == 0 {
+			return req, f, errors.New("no message is ticked")
+		}
+		*req.Filter = wire.Filter{IDs: form["id"]}
+	case "all":
+	default:
+		return req, f, errors.New("it is not said which messages are meant")
+	}
+	if req.Op != wire.JobMove {
+		req.To = ""
+	}
+	if req.Op != wire.JobDelay {
+		req.RunAt = ""
+	}
+	if req.Op != wire.JobReprioritise {
+		req.Key = ""
+	} else if text := form.Get("weight"); text != "" {
+		if req.Weight, err = strconv.ParseFloat(text, 64); err != nil {
+			return req, f, fmt.Errorf("%q is no weight", text)
+		}
+	}
+	for _, one := range []struct {
+		name string
+		to   *int64
+	}{{"rate", &req.Rate}, {"limit", &req.Limit}} {
+		if *one.to, err = count(form, one.name); err != nil {
+			return req, f, err
+		}
+	}
+	if form.Get("unless_changed") == "yes" {
+		n, err := count(form, "count")
+		if err != nil {
+			return req, f, err
+		}
+		req.IfCount = &n
+	}
+	return req, f, nil
+}
+
+// count reads a number of messages, 0 for none.
+func count(form url.Values, name string) (int64, error) {
+	text := form.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%q is no number of messages", text)
+	}
+	return n, nil
+}
+
+// startJob makes the job that newJob has asked about.
+func startJob(a *ask, form url.Values) (string, error) {
+	req, _, err := jobRequest(form)
+	if err != nil {
+		return "", err
+	}
+	return a.createJob(req, form)
+}
+
+// createdJob is the field of a form that has the id of the job that it has made.
+const createdJob = "created"
+
+// createJob makes a job and has the browser go on with its page.
+func (a *ask) createJob(req wire.JobCreateRequest, form url.Values) (string, error) {
+	var job wire.JobInfo
+	if err := a.verb(wire.VerbJobCreate, "", req, &job); err != nil {
+		return "", err
+	}
+	form.Set(createdJob, job.ID)
+	return fmt.Sprintf("The job %s was made.", job.ID), nil
+}
+
+func backToJob(form url.Values) string { return "/jobs/" + url.PathEscape(form.Get(createdJob)) }
+
+// aboutJob makes an action that is about one job.
+func aboutJob(verb, done string) func(*ask, url.Values) (string, error) {
+	return func(a *ask, form url.Values) (string, error) {
+		var job wire.JobInfo
+		if err := a.verb(verb, "", wire.JobRequest{ID: form.Get("id")}, &job); err != nil {
+			return "", err
+		}
+		form.Set(createdJob, job.ID)
+		return fmt.Sprintf("The job %s was %s.", job.ID, done), nil
+	}
+}
+
+// jobData is one job.
+type jobData struct{ wire.JobInfo }
+
+// Title is the title of the page.
+func (d *jobData) Title() string { return "Job " + d.ID }
+
+// Most is how many messages the job is about, as far as that is known; 0: it is not.
+func (d *jobData) Most() int64 {
+	switch {
+	case d.Limit > 0:
+		return d.Limit
+	case d.IfCount != nil:
+		return *d.IfCount
+	}
+	return int64(len(d.Filter.IDs))
+}
+
+// LeftInAll is how many messages were left as they are.
+func (d *jobData) LeftInAll() (n int64) {
+	for _, one := range d.Left {
+		n += one
+	}
+	return n
+}
+
+// leftText says why messages were left as they are.
+func leftText(why string) string {
+	text := map[string]string{
+		wire.LeftGone: "they were finished meanwhile", wire.LeftInFlight: "a consumer works on them", wire.LeftMoving: "they are on their way to another queue",
+		wire.LeftNotDelayed: "they wait for no time", wire.LeftKeyFull: "their key has as many messages as it may", wire.LeftBadKey: "on_enqueue gives them a key that is none",
+		wire.LeftUnreadable: "they cannot be read", wire.LeftRefused: "the other queue takes no such message",
+	}[why]
+	if text == "" {
+		return why
+	}
+	return text
+}
+
+func job(a *ask) (any, error) {
+	d := new(jobData)
+	return d, a.verb(wire.VerbJobShow, "", wire.JobRequest{ID: a.r.PathValue("id")}, &d.JobInfo)
+}
+
+// jobsData is a page of jobs.
+type jobsData struct {
+	Queue string
+	wire.JobList
+	Following string // address of the next page
+}
+
+func jobs(a *ask) (any, error) {
+	d := &jobsData{Queue: a.query("queue")}
+	if err := a.verb(wire.VerbJobList, "", wire.JobListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.JobList); err != nil {
+		return nil, err
+	}
+	if d.Next != "" {
+		d.Following = href(a.web.base, "/jobs", "queue", d.Queue, "after", d.Next)
+	}
+	return d, nil
+}

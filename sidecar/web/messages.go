@@ -1,0 +1,386 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/filaq/fila/wire"
+)
+
+// messagesData is messages of a queue, those that a filter means, or of a dead letter queue
+// with the groups of their errors.
+type messagesData struct {
+	Queue    string
+	Source   string // the queue of dead letters, "" if they are none
+	Filter   filterForm
+	Messages []wire.PeekedMessage
+	After    bool   // this is not the beginning
+	First    string // the address of the beginning
+	Next     string // of what follows, "" at the end
+	Groups   *wire.DeadGroups
+	Jobs     []wire.JobInfo
+	Ops      []jobOp
+}
+
+// Title is the title of the page.
+func (d *messagesData) Title() string {
+	if d.Source != "" {
+		return "Dead letters of " + d.Source
+	}
+	return "Messages of " + d.Queue
+}
+
+const (
+	perPeek      = 50
+	maxGroups    = 50
+	recentJobs   = 5
+	shownHeaders = 4 << 10 // bytes
+)
+
+// filterForm is a filter as the fields of a form.
+type filterForm struct {
+	State, Key, Header, AttemptsMin, EnqueuedAfter, EnqueuedBefore, Consumer, Gate string
+	Reason, ErrorCode, ErrorContains, ErrorGroup, DiedAfter, DiedBefore            string
+
+	Named   bool     // it names something
+	Mistake string   // why it is none
+	Fields  []field  // what it names
+	Reasons []string // that there are
+}
+
+// readFilter reads a filter. It names everything if nothing is given.
+func readFilter(q url.Values) (filterForm, wire.Filter, error) {
+	f := filterForm{Reasons: wire.Reasons()}
+	for _, one := range []struct {
+		name string
+		to   *string
+	}{
+		{"state", &f.State},
+		{"key", &f.Key},
+		{"header", &f.Header},
+		{"attempts_min", &f.AttemptsMin},
+		{"enqueued_after", &f.EnqueuedAfter},
+		{"enqueued_before", &f.EnqueuedBefore},
+		{"consumer", &f.Consumer},
+		{"gate", &f.Gate},
+		{"dead_reason", &f.Reason},
+		{"error_code", &f.ErrorCode},
+		{"error_contains", &f.ErrorContains},
+		{"error_group", &f.ErrorGroup},
+		{"died_after", &f.DiedAfter},
+		{"died_before", &f.DiedBefore},
+	} {
+		if *one.to = strings.TrimSpace(q.Get(one.name)); *one.to != "" {
+			f.Named = true
+			f.Fields = append(f.Fields, field{one.name, *one.to})
+		}
+	}
+	filter := wire.Filter{
+		All: !f.Named, State: f.State, EnqueuedAfter: f.EnqueuedAfter, EnqueuedBefore: f.EnqueuedBefore, Consumer: f.Consumer, Gate: f.Gate,
+		Reason: f.Reason, ErrorCode: f.ErrorCode, ErrorContains: f.ErrorContains, ErrorGroup: f.ErrorGroup, DiedAfter: f.DiedAfter, DiedBefore: f.DiedBefore,
+	}
+	if f.Key != "" {
+		filter.Keys = []string{f.Key}
+	}
+	if f.Header != "" {
+		name, value, ok := strings.Cut(f.Header, "=")
+		if !ok || name == "" {
+			return f, filter, fmt.Errorf("%q is no header: allowed is name=value", f.Header)
+		}
+		filter.Header = map[string]string{strings.TrimSpace(name): value}
+	}
+	if f.AttemptsMin != "" {
+		n, err := strconv.ParseUint(f.AttemptsMin, 10, 32)
+		if err != nil || n == 0 {
+			return f, filter, fmt.Errorf("%q is no number of attempts: allowed are 1 and more", f.AttemptsMin)
+		}
+		filter.AttemptsMin = uint32(n)
+	}
+	return f, filter, nil
+}
+
+// messages shows messages of a queue.
+func messages(a *ask) (any, error) { return listMessages(a, a.r.PathValue("queue")) }
+
+// dead shows dead letters of the queue in the path.
+func dead(a *ask) (any, error) {
+	name := a.r.PathValue("queue")
+	d, err := listMessages(a, name+wire.DLQSuffix)
+	if err != nil {
+		return nil, err
+	}
+	d.Groups = new(wire.DeadGroups)
+	if err := a.verb(wire.VerbDeadGroups, d.Queue, wire.DeadGroupsRequest{Limit: maxGroups}, d.Groups); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+func listMessages(a *ask, queue string) (*messagesData, error) {
+	d := &messagesData{Queue: queue, Ops: jobOps(queue)}
+	if wire.IsDLQ(queue) {
+		d.Source = wire.Source(queue)
+	}
+	form, filter, err := readFilter(a.r.URL.Query())
+	d.Filter = form
+	if err == nil {
+		req := wire.PeekRequest{Filter: &filter, Limit: perPeek, PayloadBytes: 0}
+		if text := a.query("after"); text != "" {
+			if req.After, err = strconv.ParseUint(text, 10, 64); err != nil {
+				return nil, fmt.Errorf("%q is no place in a list", text)
+			}
+			d.After = true
+		}
+		err = d.peek(a, req)
+	}
+	var refused *wire.Error
+	switch {
+	case err == nil:
+	case refusedWith(err, wire.CodeQueueNotFound):
+		return nil, err
+	case errors.As(err, &refused) && refused.Code != 400: // it is not about the filter
+		return nil, err
+	default:
+		d.Filter.Mistake = err.Error()
+		if refused != nil {
+			d.Filter.Mistake = refused.Description
+		}
+	}
+	var jobs wire.JobList
+	if err := a.verb(wire.VerbJobList, "", wire.JobListRequest{Queue: queue, Limit: recentJobs}, &jobs); err != nil {
+		return nil, err
+	}
+	d.Jobs = jobs.Jobs
+	return d, nil
+}
+
+// peek fills a page with messages. What a filter means may be far apart: it goes on until
+// there is a page, or has looked for long enough.
+func (d *messagesData) peek(a *ask, req wire.PeekRequest) error {
+	for range maxPeeks {
+		var reply wire.PeekReply
+		if err := a.verb(wire.VerbPeek, d.Queue, req, &reply); err != nil {
+			return err
+		}
+		d.Messages = append(d.Messages, reply.Messages...)
+		req.After, req.Limit = reply.Next, perPeek-len(d.Messages)
+		if req.After == 0 || req.Limit == 0 {
+			break
+		}
+	}
+	q := a.r.URL.Query()
+	q.Del("after")
+	d.First = a.path() + "?" + q.Encode()
+	if req.After != 0 {
+		q.Set("after", strconv.FormatUint(req.After, 10))
+		d.Next = a.path() + "?" + q.Encode()
+	}
+	return nil
+}
+
+// maxPeeks is how many pieces of a queue are looked at for one page.
+const maxPeeks = 20
+
+// deadListData is all dead letter queues that have messages.
+type deadListData struct {
+	Queues []queueRow
+	Pager  pager
+	Empty  int
+}
+
+func deadList(a *ask) (any, error) {
+	h := &a.web.history
+	if err := h.fresh(a.web); err != nil {
+		return nil, err
+	}
+	all, _ := h.all()
+	var d deadListData
+	var rows []queueRow
+	for i := range all {
+		q := &all[i]
+		switch {
+		case !wire.IsDLQ(q.Name):
+		case depthOf(q) == 0:
+			d.Empty++
+		default:
+			rows = append(rows, queueRow{QueueSummary: *q, Depth: depthOf(q)})
+		}
+	}
+	sortQueues(rows, "depth")
+	d.Queues, d.Pager = paged(a, rows)
+	for i := range d.Queues {
+		d.Queues[i].Line = h.of(d.Queues[i].Name)
+	}
+	return &d, nil
+}
+
+// Source is the queue whose dead letters are in a queue.
+func (r *queueRow) Source() string { return wire.Source(r.Name) }
+
+// messageData is one message.
+type messageData struct {
+	wire.MessageInfo
+	Source  string // the queue of a dead letter
+	Headers []field
+	Asked   bool   // its payload is asked for
+	Text    string // of the payload
+	Binary  bool   // it is no text: Text has its bytes in base64
+	Trace   string // id of its trace
+	TraceOf string // the header that has it
+}
+
+// Title is the title of the page.
+func (d *messageData) Title() string { return "Message " + d.ID }
+
+// showRequest asks for a message with its headers, and at most so much of its payload.
+func showRequest(queue, id string, payload int) wire.MessageShowRequest {
+	return wire.MessageShowRequest{MessageRequest: wire.MessageRequest{Queue: queue, ID: id}, PayloadBytes: max(payload, shownHeaders)}
+}
+
+func message(a *ask) (any, error) {
+	d := &messageData{Asked: a.query("payload") == "show" && a.who.Role >= Operator}
+	payload := 0
+	if d.Asked {
+		payload = wire.MaxPeekPayload
+	}
+	if err := a.verb(wire.VerbMessageShow, "", showRequest(a.query("queue"), a.r.PathValue("id"), payload), &d.MessageInfo); err != nil {
+		return nil, err
+	}
+	if wire.IsDLQ(d.Queue) {
+		d.Source = wire.Source(d.Queue)
+	}
+	d.Headers = headersOf(&d.PeekedMessage)
+	for _, h := range d.Headers {
+		if strings.EqualFold(h.Name, "traceparent") {
+			if parts := strings.Split(h.Value, "-"); len(parts) >= 4 && len(parts[1]) == 32 {
+				d.Trace = parts[1]
+			}
+		}
+	}
+	d.Text, d.Binary = payloadText(&d.PeekedMessage)
+	return d, nil
+}
+
+// payloadText is what there is of a payload: a text, or base64.
+func payloadText(m *wire.PeekedMessage) (text string, binary bool) {
+	if m.Payload != nil {
+		return *m.Payload, false
+	}
+	data, _ := json.Marshal(m.PayloadBase64) // of bytes it never fails
+	return strings.Trim(string(data), `"`), true
+}
+
+// headersOf are the headers of a message in the order of their names, each value alone.
+func headersOf(m *wire.PeekedMessage) (list []field) {
+	for name, values := range m.Headers {
+		for _, value := range values {
+			list = append(list, field{name, value})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b field) int {
+		return cmp.Or(cmp.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	return list
+}
+
+// ended says how an attempt has ended.
+func ended(h *wire.AttemptInfo) string {
+	switch h.Outcome {
+	case wire.AttemptNack:
+		return "failed after " + spanMs(max(h.TookMs, 1))
+	case wire.AttemptTerm:
+		return "given up after " + spanMs(max(h.TookMs, 1))
+	case wire.AttemptExpired:
+		return "no answer in " + spanMs(h.TookMs)
+	case wire.AttemptNoResponders:
+		return "nobody received it"
+	case wire.AttemptRedriven:
+		return "redriven"
+	}
+	return h.Outcome
+}
+
+// then says what became of a message after an attempt, and who has decided it.
+func then(h *wire.AttemptInfo) string {
+	by := h.DecidedBy
+	if h.Rule != "" {
+		by += " " + h.Rule
+	}
+	text := ""
+	switch {
+	case h.Reason != "":
+		text = "dead: " + h.Reason
+	case h.DelayMs > 0:
+		text = "again in " + spanMs(h.DelayMs)
+	case h.Outcome == wire.AttemptNack || h.Outcome == wire.AttemptExpired:
+		text = "again at once"
+	}
+	if text != "" && by != "" {
+		text += " (" + strings.TrimSpace(by) + ")"
+	}
+	return text
+}
+
+// runNow ends the delay of a message.
+func runNow(a *ask, form url.Values) (string, error) {
+	var reply wire.MessageReply
+	if err := a.verb(wire.VerbMessageRunNow, "", messageOf(form), &reply); err != nil {
+		return "", err
+	}
+	if !reply.Done {
+		return "It was ready before.", nil
+	}
+	return "It is ready now.", nil
+}
+
+// cancelMessage removes a message.
+func cancelMessage(a *ask, form url.Values) (string, error) {
+	var reply wire.MessageReply
+	if err := a.verb(wire.VerbMessageDelete, "", messageOf(form), &reply); err != nil {
+		return "", err
+	}
+	form.Set("queue", reply.Queue)
+	return fmt.Sprintf("Message %s was removed from %s.", reply.ID, reply.Queue), nil
+}
+
+func messageOf(form url.Values) wire.MessageRequest {
+	return wire.MessageRequest{ID: form.Get("id"), Queue: form.Get("queue")}
+}
+
+func backToMessages(form url.Values) string { return messagesPath("", form.Get("queue"), filterForm{}) }
+
+// jsonText is what requests have, for those who want to send one.
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// spanMs writes milliseconds.
+func spanMs(ms int64) string { return span(time.Duration(ms) * time.Millisecond) }
+
+// piece is a part of a sentence: a text, or a time.
+type piece struct{ Text, Time string }
+
+var timeInSentence = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
+
+// pieces takes a sentence apart, so that the times in it can be shown in the zone of who
+// looks.
+func pieces(sentence string) (list []piece) {
+	at := 0
+	for _, found := range timeInSentence.FindAllStringIndex(sentence, -1) {
+		list = append(list, piece{Text: sentence[at:found[0]]}, piece{Time: sentence[found[0]:found[1]]})
+		at = found[1]
+	}
+	return append(list, piece{Text: sentence[at:]})
+}

@@ -1,0 +1,183 @@
+package web
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
+)
+
+const someID = "0195e5a0-0000-7000-8000-000000000001"
+
+// someMessage is a message that waits.
+func someMessage(payload string) wire.MessageInfo {
+	m := wire.MessageInfo{Queue: "orders", Reason: "It waits for its time, 2030-01-02T15:04:05Z."}
+	m.ID, m.Key, m.State = someID, "acme", wire.StateDelayed
+	m.SetContent(map[string][]string{"Plan": {"gold"}, "Tenant": {"acme"}, "Twice": {"a", "b"}}, []byte(payload), wire.MaxPeekPayload)
+	return m
+}
+
+// A payload is seen by operators alone, when they ask.
+func TestPayloadsAreHidden(t *testing.T) {
+	r := newRig(t, func(cfg *config.HTTPConfig) { cfg.ViewerToken = tokenFile(t, "viewer-viewer-viewer") })
+	r.reply(wire.VerbMessageShow, someMessage("secret <b>payload</b>"))
+	req := request(http.MethodGet, "/messages/"+someID+"?payload=show", nil)
+	req.Header.Set("Authorization", "Bearer viewer-viewer-viewer")
+	rec := r.serve(req)
+	require.Equal(t, http.StatusOK, rec.Code, rec.Body)
+	require.NotContains(t, rec.Body.String(), "secret")
+	require.Contains(t, rec.Body.String(), "gold")
+	for _, path := range []string{"/messages/" + someID + "/edit", "/jobs/new?queue=orders&op=cancel&which=all"} {
+		req = request(http.MethodGet, path, nil)
+		req.Header.Set("Authorization", "Bearer viewer-viewer-viewer")
+		require.Equal(t, http.StatusForbidden, r.serve(req).Code, path)
+	}
+
+	r = newRig(t, nil)
+	r.reply(wire.VerbMessageShow, someMessage("secret <b>payload</b>"))
+	require.NotContains(t, r.get("/messages/"+someID).Body.String(), "secret")
+	body := r.get("/messages/" + someID + "?payload=show").Body.String()
+	require.Contains(t, body, "secret &lt;b&gt;payload&lt;/b&gt;")
+	require.Contains(t, body, `It waits for its time, <time datetime="2030-01-02T15:04:05Z">`)
+}
+
+// A form that nobody has touched changes nothing, whatever a browser does to its lines.
+func TestEditsAreWhatDiffers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		payload string
+		binary  bool
+		form    []string
+		want    string // of the job; "": nothing was changed
+		refused string
+	}{
+		"nothing":          {"one\ntwo", false, []string{"headers", "Plan: gold\r\nTenant: acme\r\n", "payload", "one\r\ntwo"}, "", ""},
+		"header":           {"x", false, []string{"headers", "Plan: silver\r\nTenant: acme", "payload", "x"}, `"set_headers":{"Plan":"silver"}`, ""},
+		"new header":       {"x", false, []string{"headers", "Plan: gold\nTenant: acme\nTo: a: b", "payload", "x"}, `"set_headers":{"To":"a: b"}`, ""},
+		"no header":        {"x", false, []string{"headers", "Tenant: acme", "payload", "x"}, `"remove_headers":["Plan"]`, ""},
+		"payload":          {"one\ntwo", false, []string{"headers", "Plan: gold\nTenant: acme", "payload", "one\r\nthree"}, `"payload":"` + base64.StdEncoding.EncodeToString([]byte("one\nthree")) + `"`, ""},
+		"payload of CR LF": {"one\r\ntwo", false, []string{"headers", "Plan: gold\nTenant: acme", "payload", "one\r\nthree"}, `"payload":"` + base64.StdEncoding.EncodeToString([]byte("one\r\nthree")) + `"`, ""},
+		"bytes":            {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "/w\r\nE="}, `"payload":"/wE="`, ""},
+		"same bytes":       {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "/wA="}, "", ""},
+		"no base64":        {"\xff\x00", true, []string{"headers", "Plan: gold\nTenant: acme", "payload", "no!"}, "", "no base64"},
+		"no payload":       {"x", false, []string{"headers", "Tenant: acme"}, `"remove_headers":["Plan"]`, ""},
+		"no line":          {"x", false, []string{"headers", "Plan"}, "", "is no header"},
+		"twice":            {"x", false, []string{"headers", "Plan: a\nPlan: b"}, "", "there twice"},
+		"reason":           {"x", false, []string{"headers", "Tenant: acme", "reason", "why"}, `"reason":"why"`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.reply(wire.VerbMessageShow, someMessage(tc.payload))
+			r.reply(wire.VerbJobCreate, wire.JobInfo{ID: "job-1"})
+			rec := r.post("/do/edit-message", append([]string{"queue", "orders", "id", someID}, tc.form...)...)
+			made := r.of(wire.VerbJobCreate)
+			if tc.want == "" {
+				require.Empty(t, made)
+				require.Equal(t, http.StatusBadRequest, rec.Code)
+				if tc.refused == "" {
+					tc.refused = "nothing was changed"
+				}
+				require.Contains(t, rec.Body.String(), tc.refused)
+				return
+			}
+			require.Equal(t, http.StatusSeeOther, rec.Code, rec.Body)
+			require.Equal(t, "/jobs/job-1", rec.Header().Get("Location"))
+			require.Len(t, made, 1)
+			require.Contains(t, made[0].body, tc.want)
+			require.Contains(t, made[0].body, `"filter":{"ids":["`+someID+`"]}`)
+			require.NotContains(t, made[0].body, "Twice")
+		})
+	}
+}
+
+// What a form says about messages is a filter that the protocol knows, and a form that
+// says nothing of which are meant does nothing.
+func TestFormsAreFilters(t *testing.T) {
+	_, f, err := readFilter(url.Values{})
+	require.NoError(t, err)
+	require.Equal(t, wire.Filter{All: true}, f)
+	form, f, err := readFilter(url.Values{"key": {" acme "}, "header": {"plan=a=b"}, "attempts_min": {"3"}, "dead_reason": {"expired"}, "state": {""}})
+	require.NoError(t, err)
+	require.Equal(t, wire.Filter{Keys: []string{"acme"}, Header: map[string]string{"plan": "a=b"}, AttemptsMin: 3, Reason: "expired"}, f)
+	require.Equal(t, []field{{"key", "acme"}, {"header", "plan=a=b"}, {"attempts_min", "3"}, {"dead_reason", "expired"}}, form.Fields)
+	for _, bad := range []url.Values{{"header": {"plan"}}, {"attempts_min": {"0"}}, {"attempts_min": {"-1"}}} {
+		_, _, err := readFilter(bad)
+		require.Error(t, err)
+	}
+
+	r := newRig(t, nil)
+	r.reply(wire.VerbJobCreate, wire.JobInfo{ID: "job-1"})
+	for _, form := range [][]string{
+		{"queue", "orders", "op", "cancel"},
+		{"queue", "orders", "op", "cancel", "which", "ticked"},
+		{"queue", "orders", "op", "cancel", "which", "all", "rate", "fast"},
+		{"queue", "orders", "op", "cancel", "which", "all", "header", "x"},
+	} {
+		require.Equal(t, http.StatusBadRequest, r.post("/do/start-job", form...).Code, form)
+	}
+	require.Empty(t, r.of(wire.VerbJobCreate))
+	r.post("/do/start-job", "queue", "orders", "op", "cancel", "which", "all", "key", "acme", "rate", "5", "unless_changed", "yes", "count", "7", "to", "elsewhere", "reason", "why")
+	r.post("/do/start-job", "queue", "orders", "op", "cancel", "which", "ticked", "key", "acme", "id", someID)
+	var req wire.JobCreateRequest
+	made := r.of(wire.VerbJobCreate)
+	require.NoError(t, json.Unmarshal([]byte(made[0].body), &req))
+	seven := int64(7)
+	require.Equal(t, wire.JobCreateRequest{Queue: "orders", Op: "cancel", Filter: req.Filter, Rate: 5, IfCount: &seven, Reason: "why"}, req)
+	require.Equal(t, []string{"acme"}, req.Filter.Keys)
+	require.Contains(t, made[1].body, `"filter":{"ids":["`+someID+`"]}`, "those that are ticked, and no filter beside them")
+}
+
+// A dry run is a page, which nobody makes anything by looking at.
+func TestLookingMakesNoJob(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(wire.VerbJobCreate, wire.JobInfo{Matched: 12345, Eligible: 12000, Left: map[string]int64{wire.LeftInFlight: 345}})
+	body := r.get("/jobs/new?queue=orders.dlq&op=redrive&which=all&error_code=503").Body.String()
+	require.Contains(t, body, "12,000 of 12,345 messages")
+	require.Contains(t, body, "345, since a consumer works on them")
+	for _, made := range r.of(wire.VerbJobCreate) {
+		require.Contains(t, made.body, `"dry_run":true`)
+	}
+	require.Equal(t, http.StatusBadRequest, r.get("/jobs/new?queue=orders.dlq&op=cancel&which=all").Code)
+	require.NotContains(t, r.get("/jobs/new?queue=orders&op=move&which=all").Body.String(), "of 12,345")
+}
+
+// A refusal of a filter is said beside the filter, and others are pages of their own.
+func TestMistakesInAFilter(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(wire.VerbPeek, wire.BadField("state", "x", "allowed are some"))
+	rec := r.get("/queues/orders/messages?state=x")
+	require.Equal(t, http.StatusOK, rec.Code)
+	require.Contains(t, rec.Body.String(), "allowed are some")
+	r.reply(wire.VerbPeek, wire.QueueNotFound("orders"))
+	require.Equal(t, http.StatusNotFound, r.get("/queues/orders/messages").Code)
+}
+
+func TestPiecesOfASentence(t *testing.T) {
+	require.Equal(t, []piece{{Text: "No time."}}, pieces("No time."))
+	require.Equal(t, []piece{{Text: "At "}, {Time: "2030-01-02T15:04:05.123Z"}, {Text: " or "}, {Time: "2031-01-02T15:04:05Z"}, {Text: "."}},
+		pieces("At 2030-01-02T15:04:05.123Z or 2031-01-02T15:04:05Z."))
+}
+
+// A hook that is tried touches no queue, and never hangs a page.
+func TestATriedHookTouchesNothing(t *testing.T) {
+	r := newRig(t, nil)
+	form := func(script string) []string {
+		return []string{"queue", "orders", "hook", "on_enqueue", "attempts", "1", "size", "10", "headers", "Tenant: acme\r\n", "script", script}
+	}
+	body := r.post("/do/try-hook", form("function on_enqueue(msg)\r\n return {fairness_key = msg.headers['Tenant'], weight = 'x'} end")...).Body.String()
+	require.Contains(t, body, "acme")
+	require.Contains(t, body, "took their defaults")
+	require.Contains(t, r.post("/do/try-hook", form("function on_enqueue(msg) while true do end end")...).Body.String(), "fails on the sample")
+	require.Contains(t, r.post("/do/try-hook", form("function f(")...).Body.String(), "It is refused")
+	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", form(strings.Repeat(" ", maxScript+1))...).Code)
+	require.Equal(t, http.StatusBadRequest, r.post("/do/try-hook", "hook", "on_fire").Code)
+	for _, a := range r.asked {
+		require.Equal(t, wire.VerbQueueList, a.verb)
+	}
+}
