@@ -36,6 +36,7 @@ var actions = []action{
 	{name: "throttle-set", do: throttleSet},
 	{
 		name: "throttle-clear", label: "Take the limits away", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
+		back: func(url.Values) string { return "/gates" }, // a key without limits may be none
 		asks: func(f url.Values) string {
 			return fmt.Sprintf("Take all limits of %s away, an override among them? What waits for it goes.", f.Get("key"))
 		},

@@ -296,10 +296,26 @@ func (b *tab) follow(text string) {
 	b.until("window.left === undefined && document.readyState == 'complete'")
 }
 
-// fill puts a text into the field of a name, as a paste does.
+// submit sends the form that an element is in by its last button, and waits for the page
+// that follows.
+func (b *tab) submit(selector string) {
+	b.t.Helper()
+	form := fmt.Sprintf("document.querySelector(%s)", quote(selector))
+	b.until(form)
+	eval[bool](b, "window.left = false")
+	eval[bool](b, fmt.Sprintf("(f => { f.requestSubmit([...f.querySelectorAll('button')].pop()); return true })(%s.closest('form'))", form))
+	b.until("window.left === undefined && document.readyState == 'complete'")
+}
+
+// fill puts a text into a field, as a paste does: that of a name or, such as #rate, of an
+// id.
 func (b *tab) fill(name, value string) {
 	b.t.Helper()
-	field := fmt.Sprintf("document.querySelector(%s)", quote(fmt.Sprintf("main [name=%s]", quote(name))))
+	selector := name
+	if !strings.HasPrefix(name, "#") {
+		selector = fmt.Sprintf("main [name=%s]", quote(name))
+	}
+	field := fmt.Sprintf("document.querySelector(%s)", quote(selector))
 	b.until(field + "?.checkVisibility()")
 	eval[bool](b, fmt.Sprintf("(e => { e.focus(); e.value = ''; return true })(%s)", field))
 	ask(b, input.InsertText, input.InsertTextParams{Text: value})
@@ -326,6 +342,18 @@ func (b *tab) look(width int64, scheme string) {
 	ask(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
 		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
 	}})
+}
+
+// scripts turns the scripts of pages on or off, from the next page on.
+func (b *tab) scripts(on bool) {
+	b.t.Helper()
+	ask(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on})
+}
+
+// printed shows the page as it is on paper.
+func (b *tab) printed() {
+	b.t.Helper()
+	ask(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: "print"})
 }
 
 // shot keeps a picture of the whole page, if pictures are kept.

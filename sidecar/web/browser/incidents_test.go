@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -146,8 +145,11 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	b.shows("main", "acme")
 	b.visit("/queues/reports/messages?key=acme")
 	b.shows("main", "messages")
-	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "key", Queue: "reports", Name: "acme", ForMs: time.Hour.Milliseconds()})
-	require.NoError(t, err)
+	b.follow("The queue reports")
+	b.fill("#key-name", "acme")
+	b.fill("#key-for", "30m")
+	b.submit("#key-for")
+	b.shows(".note", "Paused: key acme of queue reports.")
 	close(release)
 	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // globex's are done
 }
