@@ -36,14 +36,14 @@ var actions = []action{
 	{name: "throttle-set", do: throttleSet},
 	{
 		name: "throttle-clear", label: "Take the limits away", do: aboutGate(wire.VerbThrottleClear, "%s has no limits of its own any more."),
-		back: func(url.Values) string { return "/gates" }, // a key without limits may be none
+		back: backToGates,
 		asks: func(f url.Values) string {
 			return fmt.Sprintf("Take all limits of %s away, an override among them? What waits for it goes.", f.Get("key"))
 		},
 	},
 	{name: "circuit-open", do: circuitOpen},
-	{name: "circuit-close", do: aboutGate(wire.VerbCircuitClose, "The circuit %s is closed.")},
-	{name: "circuit-reset", do: aboutGate(wire.VerbCircuitReset, "The circuit %s is closed, and its failures are forgotten.")},
+	{name: "circuit-close", do: aboutGate(wire.VerbCircuitClose, "The circuit %s is closed."), back: backToGates},
+	{name: "circuit-reset", do: aboutGate(wire.VerbCircuitReset, "The circuit %s is closed, and its failures are forgotten."), back: backToGates},
 	{
 		name: "cluster-drain", label: "Go on", do: clusterDrain,
 		asks: func(f url.Values) string {

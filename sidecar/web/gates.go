@@ -208,6 +208,9 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 	return note, a.verb(wire.VerbThrottleSet, tail, req, nil)
 }
 
+// backToGates is where to go on from a gate that may be none any more.
+func backToGates(url.Values) string { return "/gates" }
+
 // aboutGate is an action that has a verb without fields carried out on a gate.
 func aboutGate(verb, note string) func(*ask, url.Values) (string, error) {
 	return func(a *ask, form url.Values) (string, error) {

@@ -28,7 +28,7 @@ func TestOverview(t *testing.T) {
 	b.press("\r")
 	b.at("/?find=mail")
 	b.until("document.querySelectorAll('main tbody tr').length == 2") // with its dead letters
-	b.visit("/nowhere-else") // is no page
+	b.visit("/nowhere-else")                                          // is no page
 	b.shows("main", "There is no such page")
 	require.Contains(t, b.complaints()[0], "404")
 	b.complaints()
