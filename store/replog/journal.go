@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -171,7 +172,7 @@ func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64
 	case refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence,
 		refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 		return 0, errMoved
-	case refused.ErrorCode == codeStoreFailed, refused.ErrorCode == codeNoStorage:
+	case refused.ErrorCode == codeStoreFailed && strings.Contains(refused.Description, "maximum bytes"), refused.ErrorCode == codeNoStorage:
 		return 0, fmt.Errorf("%w: %w: %w", errRefused, ErrFull, err)
 	}
 	return 0, fmt.Errorf("%w: %w", errRefused, err)
@@ -180,7 +181,7 @@ func (j *streamJournal) append(ctx context.Context, record []byte, behind uint64
 // Errors of JetStream that have no name in its client.
 const (
 	codeNoStorage   jetstream.ErrorCode = 10047 // of the account, or of the server
-	codeStoreFailed jetstream.ErrorCode = 10077 // max_bytes of the stream
+	codeStoreFailed jetstream.ErrorCode = 10077 // max_bytes of the stream, among others
 )
 
 // state implements [journal].

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/filaq/fila/store"
@@ -139,12 +140,52 @@ func (o *Options) upload(ctx context.Context, path, name string, seq uint64) (Sn
 	defer f.Close() //nolint:errcheck // it was only read
 	info, err := o.Snapshots.Put(ctx, jetstream.ObjectMeta{
 		Name: name, Metadata: map[string]string{metaSeq: strconv.FormatUint(seq, 10), metaIncarnation: o.Incarnation},
-	}, f)
+	}, &paced{r: f, pace: func() error { return o.pace(ctx) }, left: paceBytes})
 	if err != nil {
 		return Snapshot{}, err
 	}
 	return Snapshot{Seq: seq, Bytes: int64(info.Size), At: info.ModTime, name: name}, nil
 }
+
+// paceBytes is how much of a snapshot is on its way at a time. The client library sends
+// 500 MB before it waits for the first answer, which it keeps in memory, and a server
+// refuses what it has not written when that is more than 128 MB.
+const paceBytes = 8 << 20
+
+// paced is a file that is read no faster than pace returns.
+type paced struct {
+	r    io.Reader
+	pace func() error // called after each paceBytes
+	left int
+}
+
+// Read implements io.Reader.
+func (p *paced) Read(b []byte) (int, error) {
+	if p.left <= 0 {
+		if err := p.pace(); err != nil {
+			return 0, err
+		}
+		p.left = paceBytes
+	}
+	n, err := p.r.Read(b)
+	p.left -= n
+	return n, err
+}
+
+// pace returns when the object store has what was sent to it before: the stream behind it
+// has one order. It leaves one message there, which is no part of an object.
+func (o *Options) pace(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, paceTimeout)
+	defer cancel()
+	bucket := snapshotsOf(o.Cluster)
+	m := nats.NewMsg("$O." + bucket + ".C.pace." + strconv.Itoa(o.Shard))
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	_, err := o.JS.PublishMsg(ctx, m, jetstream.WithExpectStream("OBJ_"+bucket))
+	return err
+}
+
+// paceTimeout is how long some megabytes may take that everybody else waits for, too.
+const paceTimeout = time.Minute
 
 // Snapshots returns what there is of the shard, the newest first.
 func (r *Replica) Snapshots(ctx context.Context) ([]Snapshot, error) {

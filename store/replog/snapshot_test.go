@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -362,6 +364,40 @@ func TestWhatAnotherNodeMakesIsWaitedFor(t *testing.T) {
 
 // The store of a node without a cluster, and a replica of another incarnation, can be
 // what a log begins with.
+// A snapshot may be larger than what a server takes before it has written it: it is sent
+// in pieces, each of which is waited for, and what that leaves behind is no object.
+func TestALargeSnapshotIsPaced(t *testing.T) {
+	const most = 2 * paceBytes
+	js := jetStream(t, func(o *server.Options) { o.StreamMaxBufferedSize = most })
+	o := withSnapshots(t, js, t.TempDir(), "a")
+	text := noise(4 * most)
+	path := filepath.Join(t.TempDir(), "large")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	for _, seq := range []uint64{7, 8} {
+		made, err := o.upload(t.Context(), path, o.slot(0), seq)
+		require.NoError(t, err)
+		require.EqualValues(t, len(text), made.Bytes)
+	}
+	have, err := o.list(t.Context())
+	require.NoError(t, err)
+	require.Len(t, have, 1)
+	bucket, err := js.Stream(t.Context(), "OBJ_FILA_test_SNAP")
+	require.NoError(t, err)
+	waited, err := bucket.GetLastMsgForSubject(t.Context(), "$O.FILA_test_SNAP.C.pace.3")
+	require.NoError(t, err)
+	require.Empty(t, waited.Data)
+	objects, err := o.Snapshots.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, objects, 1)
+	got, err := o.Snapshots.GetBytes(t.Context(), o.slot(0))
+	require.NoError(t, err)
+	require.True(t, text == string(got))
+
+	refused := errors.New("refused")
+	_, err = io.Copy(io.Discard, &paced{r: strings.NewReader(text), pace: func() error { return refused }, left: paceBytes})
+	require.ErrorIs(t, err, refused)
+}
+
 func TestSeed(t *testing.T) {
 	js := jetStream(t)
 	dir := t.TempDir()

@@ -26,9 +26,13 @@ func TestMain(m *testing.M) {
 }
 
 // jetStream runs a NATS server with JetStream that ends with the test.
-func jetStream(t testing.TB) jetstream.JetStream {
+func jetStream(t testing.TB, change ...func(*server.Options)) jetstream.JetStream {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()})
+	o := &server.Options{DontListen: true, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir()}
+	for _, fn := range change {
+		fn(o)
+	}
+	srv, err := server.NewServer(o)
 	require.NoError(t, err)
 	srv.Start()
 	require.True(t, srv.ReadyForConnections(10*time.Second))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	"github.com/nats-io/nats.go"
@@ -87,5 +88,5 @@ func DiscardLog(ctx context.Context, o Options) error {
 func Busy(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, errBeingMade) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
-		errors.Is(err, nats.ErrDisconnected) || errors.As(err, &api) && api.Code >= 500
+		errors.Is(err, nats.ErrDisconnected) || errors.As(err, &api) && (api.Code >= 500 || api.Code == http.StatusTooManyRequests)
 }
