@@ -489,3 +489,36 @@ func TestAllNodesDieAtOnce(t *testing.T) {
 		require.EqualValues(t, 1, c.kept(queue).Pending)
 	}
 }
+
+// A schedule goes on at the node that takes its shard over, and makes up for what came in
+// between: each run has one message.
+func TestSchedulesOverATakeover(t *testing.T) {
+	t.Parallel()
+	c := startTestCluster(t, nil, "a", "b")
+	c.gather("a")
+	c.must("fila.admin.queue-create.orders", "", nil)
+	var made wire.ScheduleInfo
+	c.must("fila.admin.schedule-add.orders", `{"name":"tick","schedule":"@every 1s","missed":"all"}`, &made)
+	show := func() (s wire.ScheduleInfo) {
+		c.insist("fila.admin.schedule-show.orders", `{"name":"tick"}`, nil, &s)
+		return s
+	}
+	c.eventually(func() bool { return show().Runs >= 2 }, "runs at the first node")
+	c.nodes["a"].kill()
+	before := show().Runs
+	c.eventually(func() bool { return show().Runs >= before+2 }, "runs at the second node")
+	var s wire.ScheduleInfo
+	c.must("fila.admin.schedule-pause.orders", `{"name":"tick"}`, &s)
+	require.Zero(t, s.MissedN)
+	require.Equal(t, made.CreatedAt, s.CreatedAt)
+	got, _ := c.consumer("w", "orders", `{"consumer":"w","max_in_flight":1000}`)
+	first, err := time.Parse(time.RFC3339Nano, made.Next[0])
+	require.NoError(t, err)
+	for i := range s.Runs {
+		m := next(t, got)
+		at := first.Add(time.Duration(i) * time.Second).Format(time.RFC3339Nano)
+		require.Equal(t, at, m.Header.Get(wire.HeaderScheduledAt))
+		require.Nil(t, c.ack(m, ""))
+	}
+	require.EqualValues(t, 0, c.kept("orders").Pending)
+}
