@@ -300,3 +300,27 @@ func TestWhatCostsNothingLetsOthersGo(t *testing.T) {
 		})
 	}
 }
+
+// A key that waits at a gate is charged there for a message of it that has passed the gate
+// together with other ones, and so from another subqueue.
+func TestAWaitingKeyIsChargedForItsOtherMessages(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("shared", throttle.Limits{Concurrency: 1})
+	r.LimitNow("other", throttle.Limits{Concurrency: 9})
+	r.Consume(queue.Main, "w", 9, 0)
+	r.Gated("a", "shared", "other")
+	dear := r.One()
+	for range 12 {
+		r.Gated("a", "shared")
+		r.Gated("b", "shared")
+	}
+	r.Ack(dear, costing(6*throttle.One), "")
+	served := ""
+	for range 10 {
+		d := r.One()
+		served += d.Key
+		r.Finished(d)
+	}
+	require.Equal(t, "bbbbbababa", served, "five more than was estimated")
+	check(r)
+}

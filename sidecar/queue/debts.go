@@ -74,7 +74,8 @@ func (d *debts) take(key string, round uint64) int64 {
 }
 
 // correct charges a flow so much more (thousandths), or less, for message s, which it has
-// sent: in the schedule, and where the messages with the same gates wait.
+// sent: in the schedule, and where it waits for gates that the message has passed, through
+// whichever of its subqueues.
 func (q *side) correct(s *slot, delta int64) {
 	if delta == 0 {
 		return
@@ -87,7 +88,21 @@ func (q *side) correct(s *slot, delta int64) {
 	if s.sub == 0 {
 		return
 	}
-	if at := q.gating.subs.at(s.sub).wait; at != 0 && q.gating.waits.at(at).line.Correct(s.flow, delta) {
+	sub := q.gating.subs.at(s.sub)
+	if sub.circuit != nil && len(q.gating.waits.byCircuit) > 0 {
+		q.correctAt(q.gating.waits.byCircuit[sub.circuit], s.flow, delta)
+	}
+	if sub.set != nil && len(q.gating.waits.byGate) > 0 {
+		for _, g := range sub.set.Gates() {
+			q.correctAt(q.gating.waits.byGate[g], s.flow, delta)
+		}
+	}
+}
+
+// correctAt charges a flow so where it waits for a gate that the message has passed; 0 is
+// nowhere.
+func (q *side) correctAt(at waitID, f drr.Flow, delta int64) {
+	if at != 0 && q.gating.waits.at(at).line.Correct(f, delta) {
 		q.lookAnew(at) // another subqueue may be the first now
 	}
 }
