@@ -14,6 +14,7 @@ type history struct {
 	mu struct {
 		sync.Mutex
 		at      time.Time
+		took    time.Duration       // by the last sample
 		queues  []wire.QueueSummary // by name
 		missing []int               // shards that nobody serves
 		err     error               // why the last sample failed
@@ -28,8 +29,9 @@ const (
 	historyPoints = 360 // an hour
 	maxHistories  = 2000
 	maxQueues     = 20_000 // that are looked at
-	// freshFor is how old the last sample may be for a page.
-	freshFor = 2 * time.Second
+	// freshFor is how old the last sample may be for a page; where a sample takes long, as
+	// old as it is between two samples that nobody waits for.
+	freshFor, freshFactor, staleFor = 2 * time.Second, 100, 2 * historyStep
 )
 
 // point is how a queue stood at a time, and what happened per second before it.
@@ -138,6 +140,7 @@ func waits(before, after []int64) (median, high float32) {
 func (h *history) sample(w *Web) {
 	h.sampling.Lock()
 	defer h.sampling.Unlock()
+	began := time.Now()
 	var queues []wire.QueueSummary
 	var missing []int
 	req := wire.QueueListRequest{ListRequest: wire.ListRequest{Limit: wire.MaxListLimit}, Detail: true}
@@ -157,7 +160,7 @@ func (h *history) sample(w *Web) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.at, h.mu.queues, h.mu.missing, h.mu.err = now, queues, missing, nil
+	h.mu.at, h.mu.took, h.mu.queues, h.mu.missing, h.mu.err = now, now.Sub(began), queues, missing, nil
 	h.keep(now)
 }
 
@@ -208,7 +211,7 @@ func depthOf(q *wire.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFl
 // fresh takes a sample unless the last one is new enough.
 func (h *history) fresh(w *Web) error {
 	h.mu.Lock()
-	old := time.Since(h.mu.at) > freshFor
+	old := time.Since(h.mu.at) > min(max(freshFor, freshFactor*h.mu.took), staleFor)
 	h.mu.Unlock()
 	if old {
 		h.sample(w)
@@ -243,4 +246,11 @@ func (h *history) all() (queues []wire.QueueSummary, missing []int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mu.queues, h.mu.missing
+}
+
+// asOf is when that was.
+func (h *history) asOf() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return wire.Timestamp(h.mu.at.Truncate(time.Second).UnixNano())
 }

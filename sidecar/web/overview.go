@@ -23,6 +23,7 @@ type overviewData struct {
 	InFlight   int64
 	Node       Node
 	Missing    []int
+	AsOf       string
 	Noise      []noise
 	MoreNoise  int
 	Circuits   []wire.CircuitInfo
@@ -60,7 +61,7 @@ func overview(a *ask) (any, error) {
 	}
 	all, missing := h.all()
 	d := overviewData{
-		Find: a.query("find"), Sort: cmp.Or(a.query("sort"), "depth"), All: len(all), Total: h.of(""), Node: a.web.Here(), Missing: missing,
+		Find: a.query("find"), Sort: cmp.Or(a.query("sort"), "depth"), All: len(all), Total: h.of(""), Node: a.web.Here(), Missing: missing, AsOf: h.asOf(),
 	}
 	find := strings.ToLower(d.Find)
 	var noisy []wire.QueueSummary

@@ -277,3 +277,21 @@ func TestTexts(t *testing.T) {
 	require.Equal(t, "1.5 KiB", bytesText(1536))
 	require.Equal(t, "ab…", short(3, "abcd"))
 }
+
+// A page takes a sample itself only where that is quick, or the last one is very old.
+func TestPagesWaitForNoLongSample(t *testing.T) {
+	r := newRig(t, nil)
+	samples := func(age, took time.Duration) int {
+		t.Helper()
+		r.history.mu.Lock()
+		r.history.mu.at, r.history.mu.took = time.Now().Add(-age), took
+		r.history.mu.Unlock()
+		before := len(r.of(wire.VerbQueueList))
+		require.Equal(t, http.StatusOK, r.get("/").Code)
+		return len(r.of(wire.VerbQueueList)) - before
+	}
+	require.Zero(t, samples(-time.Hour, time.Millisecond), "it is from a moment ago")
+	require.Equal(t, 1, samples(2*freshFor, time.Millisecond))
+	require.Zero(t, samples(2*freshFor, time.Hour))
+	require.Equal(t, 1, samples(staleFor+time.Second, time.Hour))
+}
