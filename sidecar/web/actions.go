@@ -82,6 +82,15 @@ var actions = []action{
 			return fmt.Sprintf("Cancel what is left of job %s? What it has done stays done.", f.Get("id"))
 		},
 	},
+	{name: "schedule-add", do: addSchedule},
+	{name: "schedule-pause", do: aboutSchedule(wire.VerbSchedulePause, "paused")},
+	{name: "schedule-resume", do: aboutSchedule(wire.VerbScheduleResume, "resumed")},
+	{
+		name: "schedule-delete", label: "Delete the schedule", do: aboutSchedule(wire.VerbScheduleDelete, "deleted"),
+		asks: func(f url.Values) string {
+			return fmt.Sprintf("Delete the schedule %s of %s? The messages that it has made stay.", f.Get("name"), f.Get("queue"))
+		},
+	},
 	{name: "set-config", do: setConfig},
 	{
 		name: "delete-config", label: "Delete the key", do: deleteConfig,

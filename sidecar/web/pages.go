@@ -38,6 +38,7 @@ var pages = []page{
 	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, data: jobs},
 	{path: "/jobs/new", name: "newjob", role: Operator, data: newJob},
 	{path: "/jobs/{id}", name: "job", live: true, data: job},
+	{path: "/schedules", name: "schedules", title: "Schedules", nav: true, live: true, data: schedules},
 	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, data: gatesPage},
 	{path: "/gates/throttle", name: "throttle", live: true, data: throttlePage},
 	{path: "/gates/circuit", name: "circuit", live: true, data: circuitPage},

@@ -1,0 +1,65 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/filaq/fila/wire"
+)
+
+// schedulesData is a page of schedules.
+type schedulesData struct {
+	Queue string
+	wire.ScheduleList
+	Following string // address of the next page
+}
+
+func schedules(a *ask) (any, error) {
+	d := &schedulesData{Queue: a.query("queue")}
+	if err := a.verb(wire.VerbScheduleList, "", wire.ScheduleListRequest{Queue: d.Queue, After: a.query("after"), Limit: perPage}, &d.ScheduleList); err != nil {
+		return nil, err
+	}
+	if d.Next != "" {
+		d.Following = href(a.web.base, "/schedules", "queue", d.Queue, "after", d.Next)
+	}
+	return d, nil
+}
+
+// addSchedule makes a schedule, or replaces the one of its name.
+func addSchedule(a *ask, form url.Values) (string, error) {
+	req := wire.ScheduleAddRequest{
+		Name: strings.TrimSpace(form.Get("name")), Schedule: strings.TrimSpace(form.Get("schedule")), TimeZone: strings.TrimSpace(form.Get("zone")),
+		Missed: form.Get("missed"), Payload: []byte(strings.ReplaceAll(form.Get("payload"), "\r\n", "\n")),
+	}
+	headers, err := headerLines(form.Get("headers"))
+	if err != nil {
+		return "", err
+	}
+	for name, value := range headers {
+		if req.Headers == nil {
+			req.Headers = make(map[string][]string)
+		}
+		req.Headers[name] = []string{value}
+	}
+	var reply wire.ScheduleInfo
+	if err := a.verb(wire.VerbScheduleAdd, strings.TrimSpace(form.Get("queue")), req, &reply); err != nil {
+		return "", err
+	}
+	note := "The schedule %s of %s was made."
+	switch {
+	case reply.Unchanged:
+		note = "The schedule %s of %s was there already."
+	case reply.Replaced:
+		note = "The schedule %s of %s was replaced."
+	}
+	return fmt.Sprintf(note, reply.Name, reply.Queue), nil
+}
+
+// aboutSchedule makes an action that is about one schedule.
+func aboutSchedule(verb, done string) func(*ask, url.Values) (string, error) {
+	return func(a *ask, form url.Values) (string, error) {
+		queue, name := form.Get("queue"), form.Get("name")
+		return fmt.Sprintf("The schedule %s of %s was %s.", name, queue, done), a.verb(verb, queue, wire.ScheduleRequest{Name: name}, nil)
+	}
+}
