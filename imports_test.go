@@ -28,7 +28,7 @@ var ownImports = map[string][]string{
 	".": {"cli"},
 
 	"cli": {
-		"sidecar", "sidecar/config", "sidecar/rules", "wire", "cli/command", "cli/terminal",
+		"sidecar", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "wire", "cli/command", "cli/terminal",
 		"cli/queuecmd", "cli/messagecmd", "cli/gatecmd", "cli/hookcmd", "cli/storecmd", "cli/clustercmd", "cli/opscmd",
 	},
 	"cli/queuecmd":   {"client", "sidecar/config", "wire", "cli/command", "cli/terminal"},
@@ -115,7 +115,7 @@ var moduleImports = map[string][]string{
 	"github.com/google/uuid":              {"sidecar/admin", "sidecar/shard", "client"},
 	"github.com/prometheus/client_golang": {"sidecar/telemetry"},
 	"github.com/prometheus/client_model":  {"sidecar/telemetry", "sidecar/otlp"},
-	"go.opentelemetry.io/otel":            {"sidecar/otlp"},
+	"go.opentelemetry.io/otel":            {"sidecar/otlp", "client"},
 	"go.opentelemetry.io/proto/otlp":      {"sidecar/otlp", "sidecar/otlp/otlptest"},
 	"google.golang.org/protobuf":          {"sidecar/otlp", "sidecar/otlp/otlptest"},
 	"github.com/prometheus/procfs":        {"bench/measure"},

@@ -16,6 +16,7 @@ import (
 	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/sidecar"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/sidecar/telemetry"
 )
 
 // runner is the part of sidecar.Server that serve needs.
@@ -208,6 +209,7 @@ func newLogger(cfg config.LogConfig, w io.Writer) *slog.Logger {
 	}
 	options := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
+		options.ReplaceAttr = telemetry.LogAttr
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))

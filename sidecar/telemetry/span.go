@@ -73,6 +73,16 @@ func AttrName(key string) string {
 	return "fila." + key
 }
 
+// LogAttr gives an attribute of a log its name in OpenTelemetry. It is for
+// [slog.HandlerOptions].
+func LogAttr(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey || a.Key == slog.MessageKey) {
+		return a
+	}
+	a.Key = AttrName(a.Key)
+	return a
+}
+
 // TraceAttrs are the attributes of a log line about what is part of a trace; none if it
 // is part of none.
 func TraceAttrs(p wire.TraceParent) []any {
