@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/filaq/fila/wire"
 )
@@ -20,7 +22,8 @@ type Client struct {
 	subjects wire.Subjects
 	timeout  time.Duration
 	async    *publisher
-	refusals *refusals // of the connection
+	refusals *refusals    // of the connection
+	tracer   trace.Tracer // nil: none
 }
 
 // Option changes how a Client works.
@@ -31,6 +34,7 @@ type options struct {
 	timeout    time.Duration
 	maxPending int
 	onAsync    func(*PublishFuture, error)
+	tracer     trace.Tracer
 }
 
 // WithPrefix sets the subject prefix; the default is "fila".
@@ -66,7 +70,7 @@ func New(nc *nats.Conn, opts ...Option) (*Client, error) {
 	if o.maxPending < 1 {
 		return nil, fmt.Errorf("max pending is %d: allowed is at least 1", o.maxPending)
 	}
-	c := &Client{nc: nc, subjects: subjects, timeout: max(o.timeout, 0), refusals: refusalsOf(nc)}
+	c := &Client{nc: nc, subjects: subjects, timeout: max(o.timeout, 0), refusals: refusalsOf(nc), tracer: o.tracer}
 	c.async = newPublisher(c, o.maxPending, o.onAsync)
 	return c, nil
 }
@@ -141,6 +145,9 @@ func (c *Client) call(ctx context.Context, subject string, body, into any) error
 	msg := nats.NewMsg(subject)
 	if name := c.nc.Opts.Name; name != "" {
 		msg.Header.Set(wire.HeaderClient, name)
+	}
+	if c.tracer != nil {
+		propagation.TraceContext{}.Inject(ctx, carrier(msg.Header))
 	}
 	if body != nil {
 		data, err := json.Marshal(body)

@@ -33,6 +33,7 @@ type consumeOptions struct {
 	concurrency int
 	ttl         time.Duration
 	manual      bool
+	inTrace     bool
 	onError     func(error)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // PublishFuture is the confirmation of a PublishAsync that is still to come.
@@ -17,6 +18,7 @@ type PublishFuture struct {
 
 	receipt Receipt
 	err     error
+	span    trace.Span // nil: no tracer
 
 	retry bool      // until says for how long
 	until time.Time // no try after this

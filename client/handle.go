@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // receive runs on the subscription's goroutine.
@@ -72,6 +73,12 @@ func (k *Consumer) handle(h *hold) {
 // call runs the handler. A handler that ends its goroutine, as a failed test
 // does, takes the worker with it: another one takes over.
 func (k *Consumer) call(h *hold) (err error) {
+	ctx := h.ctx
+	if k.c.tracer != nil {
+		var span trace.Span
+		ctx, span = k.processing(ctx, h.m)
+		defer func() { endSpan(span, err) }()
+	}
 	returned := false
 	defer func() {
 		if returned {
@@ -88,7 +95,7 @@ func (k *Consumer) call(h *hold) (err error) {
 			k.workers.Go(k.run)
 		}
 	}()
-	err = k.handler(h.ctx, h.m)
+	err = k.handler(ctx, h.m)
 	returned = true
 	return err
 }

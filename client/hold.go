@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/filaq/fila/wire"
 )
@@ -35,11 +36,12 @@ type hold struct {
 	err    error
 
 	// The consumer's mutex guards the rest.
-	due    time.Time // when something is to be sent
-	answer []byte    // what settles it; counts if sent is not 0
-	sent   int       // how often the answer was
-	giveUp time.Time // of an answer
-	users  int       // of ctx: its handler, and the lease
+	due    time.Time  // when something is to be sent
+	answer []byte     // what settles it; counts if sent is not 0
+	sent   int        // how often the answer was
+	giveUp time.Time  // of an answer
+	users  int        // of ctx: its handler, and the lease
+	span   trace.Span // of the answer; nil: no tracer
 }
 
 func (k *Consumer) hold(m *Message) *hold {
@@ -71,19 +73,21 @@ func (k *Consumer) wakeUp() {
 }
 
 // settle sends the answer of a message for the first time and sees to it from
-// then on. It returns false if the message is not held any more, as after Stop.
-func (k *Consumer) settle(h *hold, payload []byte) (bool, error) {
+// then on. It returns false if the message is not held any more, as after Stop; the span
+// of the answer is the caller's to end then.
+func (k *Consumer) settle(h *hold, payload []byte, span trace.Span) (bool, error) {
 	now := time.Now()
 	k.mu.Lock()
 	held := k.mu.held[h.id] == h
 	if held {
-		h.answer = payload
+		h.answer, h.span = payload, span
 		h.giveUp = now.Add(2 * max(time.Duration(k.visibility.Load())*time.Millisecond, replyWithin))
 		k.mu.unsettled++
 	}
 	k.mu.Unlock()
 	if !held {
 		if err := context.Cause(h.ctx); errors.Is(err, ErrLeaseLost) {
+			settled(span, err)
 			return true, err
 		}
 		return false, nil
@@ -130,11 +134,14 @@ func (k *Consumer) again(h *hold, d time.Duration) {
 
 // release forgets a message whose fate is known.
 func (k *Consumer) release(h *hold, err error) {
+	var span trace.Span
+	defer func() { settled(span, err) }() // when the mutex is free
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.mu.held[h.id] != h {
 		return
 	}
+	span = h.span
 	delete(k.mu.held, h.id)
 	h.err = err
 	close(h.done)

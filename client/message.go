@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/filaq/fila/wire"
 )
@@ -36,8 +37,9 @@ type Message struct {
 	c       *Client
 	ackTo   string
 	settled atomic.Bool
-	holder  *Consumer // nil for a fetched message
-	hold    *hold     // of the holder
+	holder  *Consumer         // nil for a fetched message
+	hold    *hold             // of the holder
+	process trace.SpanContext // of its handler, if there is a tracer
 }
 
 func (c *Client) newMessage(msg *nats.Msg) *Message {
@@ -161,12 +163,14 @@ func (m *Message) settle(payload []byte) error {
 	if m.settled.Swap(true) {
 		return ErrSettled
 	}
+	span := m.settling(context.Background(), payload)
 	if m.holder != nil {
-		if kept, err := m.holder.settle(m.hold, payload); kept {
+		if kept, err := m.holder.settle(m.hold, payload, span); kept {
 			return err
 		}
 	}
 	err := m.c.nc.Publish(m.ackTo, payload)
+	settled(span, err)
 	m.settled.Store(err == nil)
 	return err
 }
@@ -177,8 +181,9 @@ func (m *Message) settleSync(ctx context.Context, payload []byte) error {
 	if m.settled.Swap(true) {
 		return ErrSettled
 	}
+	span := m.settling(ctx, payload)
 	if m.holder != nil {
-		if kept, err := m.holder.settle(m.hold, payload); kept {
+		if kept, err := m.holder.settle(m.hold, payload, span); kept {
 			if err != nil {
 				return err
 			}
@@ -186,6 +191,7 @@ func (m *Message) settleSync(ctx context.Context, payload []byte) error {
 		}
 	}
 	err := m.confirm(ctx, payload)
+	settled(span, err)
 	var refused *Error
 	m.settled.Store(err == nil || errors.As(err, &refused) && refused.Code < 500)
 	return err

@@ -69,10 +69,13 @@ func NoWait() PublishOption { return func(o *publishOptions) { o.noWait = true }
 // returns without error, the message survives a crash of fila. After
 // [ErrNoReply] the outcome is not known; publish again with the same
 // [DedupeID] to be safe, or let [RetryFor] do it.
-func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts ...PublishOption) (Receipt, error) {
+func (c *Client) Publish(ctx context.Context, queue string, payload []byte, opts ...PublishOption) (receipt Receipt, err error) {
 	msg, o, err := c.enqueueMsg(queue, payload, opts)
 	if err != nil {
 		return Receipt{}, err
+	}
+	if span := c.publishing(ctx, queue, msg); span != nil {
+		defer func() { published(span, receipt, err) }()
 	}
 	if o.retryFor <= 0 {
 		return c.publishOnce(ctx, msg)
@@ -119,13 +122,16 @@ func parseReceipt(data []byte) (Receipt, error) {
 
 // Send hands a message to the NATS connection and waits for nothing. It may be
 // lost or refused without a word here; fila counts refusals and publishes an
-// event. Flush the connection before closing it.
+// event. Flush the connection before closing it. With a tracer its span begins a trace.
 func (c *Client) Send(queue string, payload []byte, opts ...PublishOption) error {
 	msg, _, err := c.enqueueMsg(queue, payload, opts)
 	if err != nil {
 		return err
 	}
-	return sendError(msg.Subject, c.nc.PublishMsg(msg))
+	span := c.publishing(context.Background(), queue, msg)
+	err = sendError(msg.Subject, c.nc.PublishMsg(msg))
+	published(span, Receipt{}, err)
+	return err
 }
 
 func (c *Client) enqueueMsg(queue string, payload []byte, opts []PublishOption) (*nats.Msg, publishOptions, error) {

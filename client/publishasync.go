@@ -35,12 +35,13 @@ func (c *Client) PublishAsync(ctx context.Context, queue string, payload []byte,
 	if err := p.enter(ctx, o.noWait); err != nil {
 		return nil, err
 	}
-	f := &PublishFuture{p: p, queue: queue, msg: msg, done: make(chan struct{})}
+	f := &PublishFuture{p: p, queue: queue, msg: msg, done: make(chan struct{}), span: c.publishing(ctx, queue, msg)}
 	if o.retryFor > 0 {
 		f.retry, f.until = true, time.Now().Add(o.retryFor)
 	}
 	if err := p.begin(f); err != nil {
 		<-p.window
+		published(f.span, Receipt{}, err)
 		return nil, err
 	}
 	return f, nil
@@ -320,6 +321,7 @@ func (p *publisher) resolve(f *PublishFuture, receipt Receipt, err error) {
 		complete, p.mu.complete = p.mu.complete, nil
 	}
 	p.mu.Unlock()
+	published(f.span, receipt, err)
 	if err != nil && p.onErr != nil {
 		p.onErr(f, err)
 	}

@@ -100,6 +100,21 @@ func traceParent(h map[string][]string) (found string) {
 	return found
 }
 
+// TraceParentOf reads the traceparent of headers, sampled or not.
+func TraceParentOf(h map[string][]string) (p TraceParent, ok bool) {
+	return ParseTraceParent(traceParent(h))
+}
+
+// HasTraceParent reports whether headers have a traceparent, whatever is in it.
+func HasTraceParent(h map[string][]string) bool {
+	for name := range h {
+		if isTraceParent(name) {
+			return true
+		}
+	}
+	return false
+}
+
 // ParseTraceParent reads a traceparent; ok is false if it is none that means anything.
 func ParseTraceParent(v string) (p TraceParent, ok bool) {
 	if len(v) < traceParentLen || v[2] != '-' || v[spanAt-1] != '-' || v[flagsAt-1] != '-' {

@@ -24,9 +24,11 @@ func TestTraceParent(t *testing.T) {
 		require.True(t, ok, name)
 		require.Equal(t, want, got, name)
 	}
-	got, ok := ParseTraceParent(unsampledParent)
+	got, ok := TraceParentOf(header{"TraceParent": {unsampledParent}})
 	require.True(t, ok)
 	require.False(t, got.Sampled)
+	require.True(t, HasTraceParent(header{"TraceParent": {"nonsense"}}))
+	require.False(t, HasTraceParent(header{"Traceparents": {sampledParent}}))
 	// A later version may have more flags, and more behind them.
 	_, ok = Sampled(header{"traceparent": {"01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0f-more"}})
 	require.True(t, ok)

@@ -373,3 +373,21 @@ func TestHTTPS(t *testing.T) {
 	_, err = Start(o)
 	require.True(t, errors.Is(err, os.ErrNotExist), err)
 }
+
+// BenchmarkRecord is what a sampled message costs its queue, beside its collector.
+func BenchmarkRecord(b *testing.B) {
+	c := otlptest.New(b)
+	o, _, _ := options(c.URL, HTTP)
+	e, err := Start(o)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Record(&telemetry.Span{
+			Name: "wait orders", Parent: parent, Start: 1, End: 2,
+			Attrs:  []slog.Attr{slog.String("queue", "orders"), slog.String("id", "7"), slog.Int("attempt", 1), slog.String("key", "acme")},
+			Events: []telemetry.SpanEvent{{Name: "enqueued", At: 1, Attrs: []slog.Attr{slog.String("decided_by", "headers"), slog.Float64("weight", 1)}}},
+		})
+	}
+	b.StopTimer()
+	stop(e)
+}

@@ -1,0 +1,177 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/filaq/fila/wire"
+)
+
+// WithTracer has spans made of OpenTelemetry, by the semantic conventions for messaging:
+//
+//   - "publish QUEUE" for each message, until it is confirmed. Its context goes along in
+//     the header traceparent, unless the message has one.
+//   - "process QUEUE" around each handler of a [Consumer], with a link to the span that
+//     the message was published under; [ProcessInTrace] makes that its parent. The
+//     handler's context has it.
+//   - "settle QUEUE" for an ack, nack or term, until fila has confirmed or refused it or,
+//     where nobody waits for that, until it was sent.
+//
+// Requests for the guard hand the context of their caller on. Without a tracer nothing of
+// this costs anything.
+func WithTracer(p trace.TracerProvider) Option {
+	return func(o *options) { o.tracer = p.Tracer("github.com/filaq/fila/client") }
+}
+
+// ProcessInTrace makes the span that a message was published under the parent of that of
+// its handler, so that both are in one trace. It is for queues in which one message is one
+// piece of work, and needs [WithTracer].
+func ProcessInTrace() ConsumeOption { return func(o *consumeOptions) { o.inTrace = true } }
+
+// carrier is headers of a message as OpenTelemetry wants them.
+type carrier nats.Header
+
+// Get returns the first value of a header.
+func (c carrier) Get(key string) string {
+	if v := c[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// Set replaces a header.
+func (c carrier) Set(key, value string) { c[key] = []string{value} }
+
+// Keys are the names of the headers.
+func (c carrier) Keys() []string {
+	keys := make([]string, 0, len(c))
+	for key := range c {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func messageAttrs(name, kind, queue string, more ...attribute.KeyValue) trace.SpanStartEventOption {
+	return trace.WithAttributes(append([]attribute.KeyValue{
+		attribute.String("messaging.system", "fila"), attribute.String("messaging.operation.name", name),
+		attribute.String("messaging.operation.type", kind), attribute.String("messaging.destination.name", queue),
+	}, more...)...)
+}
+
+// publishing begins the span of a message and hands its context on; nil: there is no
+// tracer.
+func (c *Client) publishing(ctx context.Context, queue string, msg *nats.Msg) trace.Span {
+	if c.tracer == nil {
+		return nil
+	}
+	ctx, span := c.tracer.Start(ctx, "publish "+queue, trace.WithSpanKind(trace.SpanKindProducer),
+		messageAttrs("publish", "send", queue, attribute.Int("messaging.message.body.size", len(msg.Data))))
+	if !wire.HasTraceParent(msg.Header) {
+		propagation.TraceContext{}.Inject(ctx, carrier(msg.Header))
+	}
+	return span
+}
+
+// published ends the span of a message, if it has one.
+func published(span trace.Span, r Receipt, err error) {
+	if span == nil {
+		return
+	}
+	if r.ID != "" {
+		span.SetAttributes(attribute.String("messaging.message.id", r.ID), attribute.Bool("fila.duplicate", r.Duplicate))
+	}
+	endSpan(span, err)
+}
+
+func endSpan(span trace.Span, err error) {
+	if err != nil {
+		kind := "_OTHER"
+		var refused *Error
+		if errors.As(err, &refused) {
+			kind = strconv.Itoa(refused.ErrCode)
+		}
+		span.SetAttributes(attribute.String("error.type", kind))
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// producer is the context that a message was published under, if it has one.
+func (m *Message) producer() (trace.SpanContext, bool) {
+	p, ok := wire.TraceParentOf(m.Header)
+	if !ok {
+		return trace.SpanContext{}, false
+	}
+	var flags trace.TraceFlags
+	return trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: p.Trace, SpanID: p.Span, TraceFlags: flags.WithSampled(p.Sampled), Remote: true,
+	}), true
+}
+
+func (m *Message) attrs(name, kind string, more ...attribute.KeyValue) trace.SpanStartEventOption {
+	return messageAttrs(name, kind, m.Queue, append([]attribute.KeyValue{
+		attribute.String("messaging.message.id", m.ID), attribute.String("fila.key", m.Key), attribute.Int("fila.attempt", m.Attempt),
+	}, more...)...)
+}
+
+// processing begins the span of a handler, for which it returns a context.
+func (k *Consumer) processing(ctx context.Context, m *Message) (context.Context, trace.Span) {
+	opts := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindConsumer),
+		m.attrs("process", "process", attribute.String("messaging.consumer.group.name", k.o.name), attribute.Int("messaging.message.body.size", len(m.Data))),
+	}
+	switch producer, ok := m.producer(); {
+	case ok && k.o.inTrace:
+		ctx = trace.ContextWithRemoteSpanContext(ctx, producer)
+	case ok:
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: producer}))
+	}
+	ctx, span := k.c.tracer.Start(ctx, "process "+m.Queue, opts...)
+	m.process = span.SpanContext()
+	return ctx, span
+}
+
+// settling begins the span of an answer, below that of its handler or else of ctx; nil:
+// there is no tracer.
+func (m *Message) settling(ctx context.Context, payload []byte) trace.Span {
+	if m.c.tracer == nil {
+		return nil
+	}
+	if m.process.IsValid() {
+		ctx = trace.ContextWithSpanContext(ctx, m.process)
+	}
+	opts := []trace.SpanStartOption{
+		trace.WithSpanKind(trace.SpanKindClient), m.attrs("settle", "settle", attribute.String("fila.outcome", outcomeOf(payload))),
+	}
+	if producer, ok := m.producer(); ok {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: producer}))
+	}
+	_, span := m.c.tracer.Start(ctx, "settle "+m.Queue, opts...)
+	return span
+}
+
+// outcomeOf is what an answer says.
+func outcomeOf(payload []byte) string {
+	switch {
+	case bytes.HasPrefix(payload, []byte("-NAK")):
+		return "nack"
+	case bytes.HasPrefix(payload, []byte("+TERM")):
+		return "term"
+	}
+	return "ack"
+}
+
+// settled ends the span of an answer, if it has one.
+func settled(span trace.Span, err error) {
+	if span != nil {
+		endSpan(span, err)
+	}
+}
