@@ -296,7 +296,7 @@ func serveCluster(t *testing.T, nodes map[string]map[string]string) string {
 		out, code := s.run(commands.String() + "fila_serve_node " + name)
 		require.Zero(t, code, out)
 	}
-	out, code := s.run("export NATS_TOKEN='" + token + "'; nodes_ready && fila queue create orders && fila cluster status --json")
+	out, code := s.run("export NATS_TOKEN='" + token + "'; nodes_ready && for i in $(seq 60); do fila queue create orders && break; sleep 1; done && fila cluster status --json")
 	require.Zero(t, code, out)
 	return out
 }

@@ -598,11 +598,7 @@ func (s *Server) connected(ctx context.Context) error {
 // graceful, write the rest, close.
 func (s *Server) stop(graceful bool) {
 	s.draining.Store(true)
-	if s.doors.web != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-		s.doors.web.Stop(ctx)
-		cancel()
-	}
+	s.stopPages()
 	r := &s.rooms
 	if r.shards != nil {
 		var drain time.Duration
@@ -629,6 +625,16 @@ func (s *Server) stop(graceful bool) {
 	}
 	s.close()
 	s.log.Info("stopped")
+}
+
+// stopPages ends the pages, if they have begun. It may be called again.
+func (s *Server) stopPages() {
+	if s.doors.web == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	s.doors.web.Stop(ctx)
 }
 
 // leave gives up what other nodes go on with.
@@ -663,6 +669,7 @@ func (s *Server) drain(graceful bool) {
 // close ends what open has opened, as far as it is open.
 func (s *Server) close() {
 	d := &s.doors
+	s.stopPages()
 	// The last commit sends the last replies, so it comes before the flush.
 	if err := s.base.close(); err != nil {
 		s.log.Error("close the store", "error", err)
