@@ -124,7 +124,8 @@ type Consumer struct {
 }
 
 // Consume subscribes, registers with fila and calls handler for each message
-// until Stop. The context is for the registration only.
+// until Stop. The context is for the registration only, which is tried again until its
+// deadline, or for the client's timeout, while nobody owns the queue or there is no reply.
 func (c *Client) Consume(ctx context.Context, queue string, handler Handler, opts ...ConsumeOption) (*Consumer, error) {
 	o := consumeOptions{maxInFlight: wire.DefaultMaxInFlight, concurrency: 1, ttl: 30 * time.Second, onError: func(error) {}}
 	for _, opt := range opts {
@@ -177,7 +178,7 @@ func (k *Consumer) start(ctx context.Context) error {
 		for range k.o.concurrency {
 			k.workers.Go(k.run)
 		}
-		err = k.register(ctx)
+		err = k.registerFirst(ctx)
 	}
 	if err != nil {
 		k.c.nc.RemoveStatusListener(connected)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/wire"
@@ -52,6 +53,46 @@ func stopWithin(t *testing.T, k *Consumer, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	return k.Stop(ctx)
+}
+
+// TestConsumeDuringATakeover: a registration that nobody answers, or nobody may, is made again
+// until the deadline; without one, or where it cannot help, it fails.
+func TestConsumeDuringATakeover(t *testing.T) {
+	f, c := setup(t)
+	nobody := &wire.Error{Code: 503, ErrCode: wire.CodeNoOwner, Description: "nobody"}
+	for name, prepare := range map[string]func(){
+		"no reply": func() { f.silence(1) },
+		"nobody":   func() { f.refuseWith(nobody) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			prepare()
+			short, err := New(c.Conn(), WithTimeout(50*time.Millisecond))
+			require.NoError(t, err)
+			_, err = short.Consume(t.Context(), "orders", noWork, ConsumerName("w1"))
+			require.Error(t, err)
+			f.nextRequest()
+			prepare()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := make(chan *Consumer)
+			go func() {
+				k, err := short.Consume(ctx, "orders", noWork, ConsumerName("w1"))
+				assert.NoError(t, err)
+				began <- k
+			}()
+			f.nextRequest()
+			f.refuseWith(nil)
+			require.NoError(t, stopWithin(t, <-began, time.Minute))
+			for len(f.requests) > 0 {
+				<-f.requests
+			}
+		})
+	}
+	f.refuseWith(&wire.Error{Code: 404, ErrCode: wire.CodeQueueNotFound, Description: "no such queue"})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	_, err := c.Consume(ctx, "orders", noWork)
+	require.Error(t, err)
 }
 
 func TestConsume(t *testing.T) {

@@ -51,6 +51,7 @@ type fakeFila struct {
 
 	mu struct {
 		sync.Mutex
+		silent int         // so many of these get no reply
 		refuse *wire.Error // answer of the next ack requests and registrations
 	}
 }
@@ -121,9 +122,20 @@ func (f *fakeFila) refuseWith(e *wire.Error) {
 	f.mu.refuse = e
 }
 
+// silence has so many requests get no reply.
+func (f *fakeFila) silence(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.silent = n
+}
+
 func (f *fakeFila) refused(msg *nats.Msg) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.mu.silent > 0 {
+		f.mu.silent--
+		return true
+	}
 	if f.mu.refuse == nil {
 		return false
 	}

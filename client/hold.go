@@ -193,8 +193,8 @@ func (k *Consumer) reply(msg *nats.Msg) {
 	case refused != nil && refused.Code >= 500:
 		k.again(h, max(refused.RetryAfter, resendAfter))
 	case refused != nil && settled:
+		k.o.onError(answerRefused(h, sent, refused)) // before anybody who waits for its fate goes on, and ends perhaps
 		k.release(h, refused)
-		k.o.onError(answerRefused(h, sent, refused))
 	case refused != nil:
 		k.lost(h, refused)
 	case settled:
@@ -240,10 +240,10 @@ func (k *Consumer) denied(err *PermissionError) {
 	if held == nil {
 		return
 	}
+	k.o.onError(fmt.Errorf("ack of %s: %w", held.m.ID, err))
 	if answered {
 		k.release(held, err)
 	}
-	k.o.onError(fmt.Errorf("ack of %s: %w", held.m.ID, err))
 }
 
 // keepHeld sends what is due until ctx ends, which is after the last answer.

@@ -33,6 +33,29 @@ func (k *Consumer) register(ctx context.Context) error {
 	return nil
 }
 
+// registerFirst registers. What an owner has left without an answer that fell silent, or
+// nobody owns for a while, it tries again until ctx ends.
+func (k *Consumer) registerFirst(ctx context.Context) error {
+	for {
+		try, cancel := ctx, func() {}
+		if k.c.timeout > 0 {
+			try, cancel = context.WithTimeout(ctx, k.c.timeout)
+		}
+		err := k.register(try)
+		cancel()
+		var refused *Error
+		nobody := errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner
+		if !nobody && !errors.Is(err, ErrNoReply) {
+			return err
+		}
+		select {
+		case <-time.After(retryRegister):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // SetMaxInFlight changes how many unfinished messages the consumer may have.
 // Those that it has already stay, even if they are more.
 func (k *Consumer) SetMaxInFlight(ctx context.Context, n int) error {

@@ -23,6 +23,10 @@ import (
 // stopGrace is how long an interrupted consume waits for fila's last replies.
 const stopGrace = 5 * time.Second
 
+// takeover is how long it tries to register while nobody owns the queue, or whoever owns
+// it does not answer: longer than an election of the log's servers and a campaign.
+const takeover = 30 * time.Second
+
 type consumeFlags struct {
 	name        string
 	count       int
@@ -157,7 +161,9 @@ func (c *consumption) consume(ctx context.Context, restoreSignals func(), s *com
 	if c.flags.noAck {
 		options = append(options, client.ManualAck())
 	}
-	consumer, err := s.Consume(ctx, queue, c.handle, options...)
+	begin, cancel := context.WithTimeout(ctx, takeover)
+	defer cancel()
+	consumer, err := s.Consume(begin, queue, c.handle, options...)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
