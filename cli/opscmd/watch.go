@@ -27,6 +27,9 @@ var eventTypes = []string{
 	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
 	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered, wire.EventSharedConflict,
 	wire.EventOwnerChanged, wire.EventFenced, wire.EventMemberJoined, wire.EventMemberLeft,
+	wire.EventJobCreated, wire.EventJobPaused, wire.EventJobResumed, wire.EventJobDone, wire.EventJobCanceled,
+	wire.EventScheduleCreated, wire.EventScheduleReplaced, wire.EventScheduleDeleted, wire.EventSchedulePaused,
+	wire.EventScheduleResumed, wire.EventScheduleEnded, wire.EventScheduleMissed, wire.EventScheduleRefused,
 }
 
 type watchFlags struct {
@@ -213,6 +216,14 @@ func sentence(env *command.Env, e wire.Event) string {
 		return fmt.Sprintf("node %s has left the cluster", d.text("node"))
 	case wire.EventDiskRecovered:
 		return "messages are taken again: the disk of fila has " + d.text("free_bytes") + " bytes free"
+	}
+	if word, ok := strings.CutPrefix(e.Type, "job-"); ok {
+		return fmt.Sprintf("job %s (%s) of queue %s: %s, %s of %s done%s",
+			d.text("job"), d.text("op"), e.Queue, word, d.text("done"), d.text("matched"), d.between("; ", "why", ""))
+	}
+	if word, ok := strings.CutPrefix(e.Type, "schedule-"); ok {
+		return fmt.Sprintf("schedule %s of queue %s: %s%s%s%s",
+			d.text("schedule"), e.Queue, word, d.between(", runs: ", "missed", ""), d.between(", ", "description", ""), d.between(" (", "text", ")"))
 	}
 	known := []string{e.Queue, e.Key, compactJSON(e.Data)}
 	return strings.Join(slices.DeleteFunc(known, func(text string) bool { return text == "" }), " ")

@@ -3,6 +3,9 @@ package opscmd
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +94,19 @@ func TestEventSentences(t *testing.T) {
 		{`{"type":"fenced","data":{"shard":3,"node":"a","epoch":2}}`, "node a cannot write the log of shard 3 and neither delivers nor answers"},
 		{`{"type":"member-joined","data":{"node":"b","version":"v1"}}`, "node b (v1) has joined the cluster"},
 		{`{"type":"member-left","data":{"node":"b","version":"v1"}}`, "node b has left the cluster"},
+		{`{"type":"job-created","queue":"a.dlq","data":{"job":"J","op":"redrive","matched":0,"done":0}}`, "job J (redrive) of queue a.dlq: created, 0 of 0 done"},
+		{`{"type":"job-paused","queue":"a.dlq","data":{"job":"J","op":"redrive","matched":9,"done":4,"why":"full"}}`, "job J (redrive) of queue a.dlq: paused, 4 of 9 done; full"},
+		{`{"type":"job-resumed","queue":"a","data":{"job":"J","op":"move","matched":9,"done":4}}`, "job J (move) of queue a: resumed, 4 of 9 done"},
+		{`{"type":"job-done","queue":"a","data":{"job":"J","op":"move","matched":9,"done":9}}`, "job J (move) of queue a: done, 9 of 9 done"},
+		{`{"type":"job-canceled","queue":"a","data":{"job":"J","op":"move","matched":9,"done":4}}`, "job J (move) of queue a: canceled, 4 of 9 done"},
+		{`{"type":"schedule-created","queue":"a","data":{"schedule":"n","text":"@daily"}}`, "schedule n of queue a: created (@daily)"},
+		{`{"type":"schedule-replaced","queue":"a","data":{"schedule":"n","text":"@daily"}}`, "schedule n of queue a: replaced (@daily)"},
+		{`{"type":"schedule-deleted","queue":"a","data":{"schedule":"n","text":"@daily"}}`, "schedule n of queue a: deleted (@daily)"},
+		{`{"type":"schedule-paused","queue":"a","data":{"schedule":"n","text":"@daily"}}`, "schedule n of queue a: paused (@daily)"},
+		{`{"type":"schedule-resumed","queue":"a","data":{"schedule":"n","text":"@daily"}}`, "schedule n of queue a: resumed (@daily)"},
+		{`{"type":"schedule-ended","queue":"a","data":{"schedule":"n","text":"@at x"}}`, "schedule n of queue a: ended (@at x)"},
+		{`{"type":"schedule-missed","queue":"a","data":{"schedule":"n","text":"@daily","missed":3}}`, "schedule n of queue a: missed, runs: 3 (@daily)"},
+		{`{"type":"schedule-refused","queue":"a","data":{"schedule":"n","text":"@daily","err_code":1,"description":"it is full"}}`, "schedule n of queue a: refused, it is full (@daily)"},
 		{`{"type":"something-new","queue":"orders","data":{"a":1}}`, `orders {"a":1}`},
 		{`{"type":"config-changed"}`, " was deleted; it was "},
 	} {
@@ -103,6 +119,21 @@ func TestEventSentences(t *testing.T) {
 	for _, typ := range eventTypes {
 		require.True(t, seen[typ], "%s has its sentence", typ)
 	}
+}
+
+// TestWatchKnowsAllEvents: one that is not listed could not be asked for.
+func TestWatchKnowsAllEvents(t *testing.T) {
+	files, err := filepath.Glob("../../wire/*.go")
+	require.NoError(t, err)
+	var all []string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`(?m)^\s+Event[A-Z]\w* += "([a-z-]+)"`).FindAllSubmatch(source, -1) {
+			all = append(all, string(found[1]))
+		}
+	}
+	require.ElementsMatch(t, all, eventTypes)
 }
 
 func TestWatch(t *testing.T) {
