@@ -214,10 +214,12 @@ func TestSIGTERMWithoutTime(t *testing.T) {
 		require.Equal(t, map[string]int{"a": 2, "b": 2}, r.load())
 		before := len(r.told(wire.EventOwnerChanged))
 		a.leave(0)
-		r.until(500*time.Millisecond, "before the logs are silent", r.served)
-		moved := r.told(wire.EventOwnerChanged)[before:]
-		require.Len(t, moved, 2)
-		require.Equal(t, true, moved[0].Data["planned"])
+		r.until(500*time.Millisecond, "before the logs are silent", func() bool {
+			return r.served() && len(r.told(wire.EventOwnerChanged)) == before+2
+		})
+		for _, moved := range r.told(wire.EventOwnerChanged)[before:] {
+			require.Equal(t, true, moved.Data["planned"])
+		}
 	})
 }
 
