@@ -63,6 +63,7 @@ type slot struct {
 	open       bool // its Add is in the open commit
 	owns       bool // it owns its fairness key, see keyOrder
 	ttl        bool // it has a TTL, see backlog.ends
+	watched    bool // its attempts are told of; not known of what comes from the store
 }
 
 // setTTL notes when message seq expires.
@@ -127,11 +128,12 @@ type keyEntry struct {
 	bare   subID           // the subqueue that plain has become while the key was paused; 0: none
 	ready  uint32          // the heap of eligible subqueues; 0: there are none
 	active bool            // in the schedule
-	work   uint16          // a row of side.work that was its own; 0: none
 
-	// See watch.
-	unserved uint8 // looks since something was delivered of it, or it came into the schedule
-	starves  uint8
+	// See watch: looks since something was delivered of it, or it came into the schedule;
+	// or that it starves.
+	unserved uint8
+
+	work uint16 // a row of side.work that was its own; 0: none
 }
 
 func newKeyTable() keyTable {

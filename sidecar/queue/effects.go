@@ -18,6 +18,7 @@ type Effects struct {
 	Circuits []Circuit        // Announce them; one may be named twice
 	Refuse   []Refusal
 	Notes    []Note
+	Ended    []Ended // attempts of watched messages
 	Tally    [Sides]Tally
 	// Written is how many bytes of messages no longer wait for the disk, because
 	// they never get there.
@@ -32,7 +33,7 @@ func (e *Effects) Reset() {
 	*e = Effects{
 		Commits: emptied(e.Commits, keep), Publish: emptied(e.Publish, keep), Judge: emptied(e.Judge, keep),
 		Wake: emptied(e.Wake, keep), Circuits: emptied(e.Circuits, keep), Refuse: emptied(e.Refuse, keep),
-		Notes: emptied(e.Notes, keep),
+		Notes: emptied(e.Notes, keep), Ended: emptied(e.Ended, keep),
 	}
 }
 
@@ -52,6 +53,14 @@ type Tally struct {
 	Failed                            int64             // failures that nobody judges
 	Messages, Bytes                   int64             // change of depth and of bytes
 	Held                              [BlockKinds]int64 // subqueues that began to wait, by what for
+}
+
+// Ended is an attempt that somebody received and that has ended.
+type Ended struct {
+	Side    Side
+	Outcome Outcome
+	ID      store.ID
+	Took    int64 // ns since the delivery
 }
 
 // Commit is a batch of changes, with those who wait for it. The owner sets Done,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,11 +21,18 @@ type T interface {
 	Helper()
 }
 
+// What a machine keeps of each message, and of each fairness key that has some.
+const (
+	SlotBytes = unsafe.Sizeof(slot{})
+	KeyBytes  = unsafe.Sizeof(keyEntry{})
+)
+
 // Bounds of the work of one step.
 const (
 	DeliverPerStep   = deliverPerStep
 	TimersPerStep    = timersPerStep
 	MaxCommitBytes   = maxCommitBytes
+	HoldAtMost       = holdAtMost
 	PieceBytes       = pieceBytes
 	MostBesideOthers = mostBesideOthers
 	LeaseExpired     = leaseExpired

@@ -61,6 +61,7 @@ type Message struct {
 	DedupeUntil int64               // Unix ns
 	Reply       string              // who waits for the confirmation; empty: nobody
 	Counted     KeyCounts           // where its fairness key was counted; nil: nowhere
+	Watched     bool                // Effects.Ended tells of its attempts
 }
 
 // Failure is an ended attempt that has to be judged: by error rules and
@@ -174,14 +175,18 @@ type Pick struct {
 
 // Settle says what becomes of messages that were picked, in one commit with that Ticket
 // and with Put, which is the owner's. It has one of Go, Finish and Ready: a commit with
-// moves can be refused.
+// moves can be refused. Those that are held are still picked afterwards, also after a
+// restart: each must come back in Sent or Release of another Settle.
 type Settle struct {
-	Go     []Moved
-	Finish []uint64 // are removed
-	Ready  []uint64 // wait for their time no longer
-	Stay   []uint64 // wait again, each at its place
-	Put    []store.Entry
-	Ticket any // handed back in Commit.Ticket; there is no commit if there is nothing to write
+	Go      []Moved
+	Finish  []uint64 // are removed
+	Ready   []uint64 // wait for their time no longer
+	Stay    []uint64 // wait again, each at its place
+	Hold    []uint64 // may be on disk elsewhere before it is known here
+	Sent    []uint64 // of those that were held: they are elsewhere
+	Release []uint64 // of those that were held: they wait again, each at its place
+	Put     []store.Entry
+	Ticket  any // handed back in Commit.Ticket; there is no commit if there is nothing to write
 }
 
 // Moved is a message that goes to the end of a side of this machine, or to another one

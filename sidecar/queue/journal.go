@@ -73,14 +73,15 @@ const spareCommits = 8
 
 // pending is what the machine keeps about a commit.
 type pending struct {
-	dropped int   // of Add: finished before they were handed in
-	first   int   // all before Add[first] are dropped
-	waited  int   // of Confirm: somebody waits
-	loaded  bool  // it has had Pacing.Load messages at a time
-	since   int64 // when it got its first change that is no Add; 0: it has none
-	dead    []arrival
-	settle  *Settle // whose moves it has; nil: of none
-	from    Side    // that they leave
+	dropped   int   // of Add: finished before they were handed in
+	first     int   // all before Add[first] are dropped
+	waited    int   // of Confirm: somebody waits
+	loaded    bool  // it has had Pacing.Load messages at a time
+	since     int64 // when it got its first change that is no Add; 0: it has none
+	pastBytes int64 // of History
+	dead      []arrival
+	settle    *Settle // whose moves it has; nil: of none
+	from      Side    // that they leave
 }
 
 // arrival is a message that a move brings to the other side.
@@ -438,7 +439,9 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 
 // full reports whether a commit has enough to be handed in whatever else there is.
 func (c *Commit) full() bool {
-	return len(c.Add)-c.dropped+len(c.Finish)+len(c.State) >= holdAtMost || c.Bytes > maxCommitBytes/8
+	// A retry has a state and a record, a delivery that reached nobody has a record alone.
+	n := len(c.Add) - c.dropped + len(c.Finish) + max(len(c.State), len(c.History))
+	return n >= holdAtMost || c.Bytes+c.pastBytes > maxCommitBytes/8
 }
 
 // oldest is when the oldest message among those to be added came; now if there is

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -210,6 +211,56 @@ func TestWhatIsAckedBeforeItIsWrittenNeverIs(t *testing.T) {
 		messages, _, dedupes := r.Disk.Stored()
 		require.Empty(t, messages)
 		require.Equal(t, len(dedupe) > 0, dedupes == 1)
+	}
+}
+
+// Records of histories fill a commit as all else does: it is handed in though another one
+// is under way.
+func TestHistoriesFillACommit(t *testing.T) {
+	long := wire.Ack{Kind: wire.AckNack, Error: strings.Repeat("e", wire.MaxErrorText), ErrorCode: strings.Repeat("c", 64), HasDelay: true}
+	for name, c := range map[string]struct {
+		take func(r *rig)
+		ack  wire.Ack
+	}{
+		"many":  {func(r *rig) { r.Fetch(queue.Main, "inbox", 1, time.Minute) }, nobody},
+		"large": {func(r *rig) { r.Consume(queue.Main, strings.Repeat("w", 64), 1, 0) }, long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := queuetest.NewFleet(t)
+			f.Pacing = queue.DefaultPacing
+			settings := queue.Settings{QueueSettings: wire.DefaultQueueSettings("orders")}
+			settings.MaxDeliveries = new(int64)
+			r := f.Create(settings)
+			r.Commit()
+			r.Enqueue("k", nil)
+			r.Commit()
+			r.Enqueue("other", nil) // under way from now on
+			require.Len(t, r.Disk.Waiting(), 1)
+			c.take(r)
+			d := r.One()
+			n := 0
+			for ; len(r.Disk.Waiting()) == 1; n++ {
+				require.LessOrEqual(t, n, queue.HoldAtMost)
+				r.Ack(d, c.ack, "")
+				if c.ack.Kind == wire.AckNoResponders {
+					c.take(r)
+				}
+				if ds := r.Deliveries(); len(ds) > 0 {
+					d = ds[len(ds)-1]
+				}
+			}
+			bytes := 0
+			for _, a := range r.Disk.Waiting()[1].History {
+				bytes += len(a.Record)
+			}
+			if name == "large" {
+				require.Less(t, n, queue.HoldAtMost)
+				require.Greater(t, bytes, queue.MaxCommitBytes/8-store.MaxAttemptBytes)
+				require.LessOrEqual(t, bytes, queue.MaxCommitBytes/8+store.MaxAttemptBytes)
+			} else {
+				require.InDelta(t, queue.HoldAtMost, n, 10)
+			}
+		})
 	}
 }
 

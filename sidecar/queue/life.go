@@ -17,6 +17,7 @@ func (q *side) enqueue(in *Message, now int64) {
 	m := &in.Message
 	m.Seq = q.nextSeq()
 	s := q.newSlot(m, in.Size, in.Counted, m.EnqueuedAt)
+	s.watched = in.Watched
 	s.readyAt = max(m.EnqueuedAt, m.NotBefore)
 	c := j.get()
 	if c.Bytes > maxCommitBytes {

@@ -84,4 +84,7 @@ func (q *side) ended(s *slot, o Outcome, now int64) {
 	}
 	a.Count[i]++
 	a.Took += float64(took) / 1e9
+	if s.watched {
+		q.m.out.Ended = append(q.m.out.Ended, Ended{Side: q.which, Outcome: o, ID: s.id, Took: took})
+	}
 }

@@ -48,6 +48,39 @@ func TestTotalsOfAttempts(t *testing.T) {
 	require.Zero(t, r.M.Totals(queue.Dead, r.Now))
 }
 
+// Who runs the machine hears of each attempt of a message that it watches, and of no other.
+func TestAttemptsOfWatchedMessages(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 60_000 })
+	r.Consume(queue.Main, "w", 8, 0)
+	enqueue := func(watched bool) store.ID {
+		m := r.Message("k", nil)
+		m.Watched = watched
+		r.Accept(m)
+		return m.ID
+	}
+	id := enqueue(true)
+	enqueue(false)
+	r.Commit()
+	ds := r.Deliveries()
+	require.Len(t, ds, 2)
+	r.Pass(time.Second)
+	r.Ack(ds[0], wire.Ack{Kind: wire.AckNack}, "")
+	r.Ack(ds[1], wire.Ack{Kind: wire.AckNack}, "")
+	for _, ack := range []wire.Ack{nobody, term} {
+		ds = r.Deliveries()
+		require.Len(t, ds, 2)
+		r.Pass(2 * time.Second)
+		for _, d := range ds {
+			r.Ack(d, ack, "")
+		}
+		r.Consume(queue.Main, "w", 8, 0)
+	}
+	require.Equal(t, []queue.Ended{
+		{Side: queue.Main, Outcome: queue.OutcomeNack, ID: id, Took: 1e9},
+		{Side: queue.Main, Outcome: queue.OutcomeTerm, ID: id, Took: 2e9},
+	}, r.Ended)
+}
+
 // counts are how many attempts there were up to each bound, the first ones first.
 func counts(n ...uint64) (c [len(queue.AttemptBounds) + 1]uint64) {
 	copy(c[:], n)

@@ -143,6 +143,7 @@ type WaitingFlow struct {
 
 // NoiseView says which flows are noisy, and how the quiet ones, all others, fare.
 type NoiseView struct {
+	Moment       Moment        // of the side
 	InFlight     int64         // of all flows
 	Took         int64         // ns, of all flows
 	Noisy        []NoisyFlow   // the one with most of the time first
@@ -154,9 +155,8 @@ type NoiseView struct {
 }
 
 // Noise says how flows of a side disturb each other, and names up to most that wait, and as
-// many that starve. Its
-// cost is bounded: of more flows that can send something, those are looked at whose turn
-// comes first.
+// many that starve. Its cost is bounded: of more flows that can send something, those are
+// looked at whose turn comes first.
 func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
 	q := &m.sides[s]
 	v := NoiseView{InFlight: int64(q.leases.live), Took: q.work.lately(q.work.took, now)}
@@ -164,8 +164,8 @@ func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
 	v.Starving, v.Starved = q.watch.starving, q.starving(most, now)
 	loud := make(map[string]bool, len(v.Noisy))
 	var h held
-	moment := q.moment(&h, now)
-	v.QuietPending = moment.Pending - moment.Blocked
+	v.Moment = q.moment(&h, now)
+	v.QuietPending = v.Moment.Pending - v.Moment.Blocked
 	for i := range v.Noisy {
 		n := &v.Noisy[i]
 		loud[n.Key] = true
@@ -180,14 +180,21 @@ func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
 	if q.paused(now) {
 		return v
 	}
-	looked := 0
+	looked, ask := 0, q.asking(now)
 	for f := range q.sched.All() {
 		if looked++; looked > readLines {
 			break
 		}
-		_, link := q.firstOf(f)
+		id, link := q.firstOf(f)
 		if link == 0 || loud[q.keys.name(f)] {
 			continue
+		}
+		var sub *subqueue
+		if id != 0 {
+			sub = q.gating.subs.at(id)
+		}
+		if w := ask.why(f, sub, false); w.parks() {
+			continue // nothing has tried yet, as nobody has credit
 		}
 		wait := max(now-q.slots.Get(q.links.Seq(link)).readyAt, 0)
 		v.QuietOldest = max(v.QuietOldest, wait)
@@ -209,6 +216,9 @@ func longest(list []WaitingFlow, most int) []WaitingFlow {
 
 // noisy lists the noisy flows.
 func (q *side) noisy(v *NoiseView, now int64) []NoisyFlow {
+	if q.leases.live < leastNoisy && q.work.lately(q.work.took, now) == 0 {
+		return nil
+	}
 	byKey := make(map[string]*NoisyFlow)
 	flows := len(q.keys.ids)
 	for i := range q.work.rows {

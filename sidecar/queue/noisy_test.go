@@ -81,7 +81,8 @@ func TestNoisyByTime(t *testing.T) {
 	work(r, "q1", 1, time.Millisecond)
 	require.Equal(t, v.Noisy, r.M.Noise(queue.Main, 5, r.Now).Noisy)
 	r.Pass(2 * time.Minute)
-	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now))
+	v = r.M.Noise(queue.Main, 5, r.Now)
+	require.Equal(t, queue.NoiseView{Moment: r.M.Moment(queue.Main, r.Now)}, v)
 	work(r, "q1", 1, time.Millisecond)
 	require.EqualValues(t, time.Millisecond, r.M.Noise(queue.Main, 5, r.Now).Took, "what was is forgotten")
 }
@@ -126,6 +127,25 @@ func TestQuietAreThoseThatCouldGo(t *testing.T) {
 	v = r.M.Noise(queue.Main, 5, r.Now)
 	require.Zero(t, v.QuietPending)
 	require.Zero(t, v.QuietOldest)
+}
+
+// A pause is known before anybody has credit for the messages that it holds back.
+func TestWhatIsPausedIsNotQuiet(t *testing.T) {
+	r := newRig(t, nil)
+	r.Do(queue.Main, queue.PauseKey{Key: "held", Until: queue.Forever})
+	r.LimitNow("x", throttle.Limits{Concurrency: 1})
+	r.Enqueue("held", nil)
+	r.Gated("held", "x")
+	r.Enqueue("free", nil)
+	r.Pass(time.Second)
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.EqualValues(t, 1, v.QuietPending)
+	require.Equal(t, []queue.WaitingFlow{{Key: "free", Pending: 1, Wait: int64(time.Second)}}, v.Waiting)
+	r.Do(queue.Main, queue.PauseKey{Key: "free", Until: queue.Forever})
+	v = r.M.Noise(queue.Main, 5, r.Now)
+	require.Zero(t, v.QuietPending)
+	require.Zero(t, v.QuietOldest)
+	require.Empty(t, v.Waiting)
 }
 
 // Uses says what some keys have of what consumers do.

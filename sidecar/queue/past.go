@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -31,6 +32,8 @@ type Past struct {
 	Delay     int64  // ns until the retry
 	Waited    int64  // ns from when it was ready until it was delivered
 	Held      []Hold // what held it meanwhile, the longest first
+	Times     uint32 // how many attempts in a row have ended like that; 0 and 1: this one
+	Last      int64  // when the last of several was delivered (Unix ns); Consumer is that of it
 }
 
 // Hold is how long a gate has held a message back.
@@ -52,17 +55,22 @@ const (
 
 // A record is, integers being uvarints and times varints:
 //
-//	version, u8, 1; flags, u8: 1 = dead
+//	version, u8; flags, u8: 1 = dead
 //	outcome, string; number; at; took
 //	consumer, error, code, decided by, rule, reason, strings; delay
 //	waited; holds
+//	times; last
+//
+// It is of version 1 and ends with the holds, unless it is about several attempts: those
+// are of version 2.
 //
 // Holds are their number and, of each, kind and gate, strings, and for. A string is its
 // length and its bytes; a long one is cut, so that a record never exceeds what a store
 // takes.
 const (
-	pastVersion = 1
-	pastDead    = 1
+	pastVersion  = 1
+	pastRepeated = 2 // the version of those about several attempts
+	pastDead     = 1
 
 	maxPastWord = 24 // of our own
 	maxPastName = 64 // of consumers and rules, and codes
@@ -71,11 +79,14 @@ const (
 
 // Append appends the record.
 func (p *Past) Append(dst []byte) []byte {
-	flags := byte(0)
+	version, flags := byte(pastVersion), byte(0)
+	if p.Times > 1 {
+		version = pastRepeated
+	}
 	if p.Dead {
 		flags = pastDead
 	}
-	dst = append(dst, pastVersion, flags)
+	dst = append(dst, version, flags)
 	dst = appendText(dst, p.Outcome, maxPastWord)
 	dst = binary.AppendUvarint(dst, uint64(p.Number))
 	dst = binary.AppendVarint(dst, p.At)
@@ -88,14 +99,19 @@ func (p *Past) Append(dst []byte) []byte {
 	dst = appendText(dst, p.Reason, maxPastWord)
 	dst = appendSpan(dst, p.Delay)
 	dst = appendSpan(dst, p.Waited)
-	return appendHolds(dst, p.Held)
+	dst = appendHolds(dst, p.Held)
+	if version == pastRepeated {
+		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(p.Times)), p.Last)
+	}
+	return dst
 }
 
 // ReadPast reads a record. The result keeps nothing of it.
 func ReadPast(record []byte) (p Past, err error) {
 	r := pastReader{b: record}
-	if v := r.byte(); r.err == nil && v != pastVersion {
-		return p, fmt.Errorf("a record of version %d, this program knows %d", v, pastVersion)
+	version := r.byte()
+	if r.err == nil && version != pastVersion && version != pastRepeated {
+		return p, fmt.Errorf("a record of version %d, this program knows those up to %d", version, pastRepeated)
 	}
 	flags := r.byte()
 	if flags&^pastDead != 0 {
@@ -106,7 +122,40 @@ func ReadPast(record []byte) (p Past, err error) {
 		Error: r.text(), Code: r.text(), DecidedBy: r.text(), Rule: r.text(), Reason: r.text(),
 		Delay: r.span(), Waited: r.span(), Held: r.holds(),
 	}
+	if version == pastRepeated {
+		if p.Times, p.Last = r.u32(), r.varint(); p.Times < 2 {
+			r.fail()
+		}
+	}
 	return p, r.done()
+}
+
+// JoinPast makes one record of the newest of a history and the next one, if both are
+// about deliveries that reached nobody: a message whose consumers are away for long would
+// have no others. nil: they are two. It depends on nothing but the records, so copies of
+// a store do not differ.
+func JoinPast(last, next []byte) []byte {
+	if !unreached(last) || !unreached(next) {
+		return nil
+	}
+	p, err := ReadPast(last)
+	n, nerr := ReadPast(next)
+	if err != nil || nerr != nil || p.Dead != n.Dead || p.Number != n.Number {
+		return nil
+	}
+	times := uint64(max(p.Times, 1)) + uint64(max(n.Times, 1))
+	p.Times, p.Last, p.Consumer = uint32(min(times, math.MaxUint32)), n.At, n.Consumer
+	if n.Times > 1 {
+		p.Last = n.Last
+	}
+	return p.Append(nil)
+}
+
+// unreached reports whether a record is about a delivery that reached nobody, without
+// reading it.
+func unreached(record []byte) bool {
+	const text = string(rune(len(wire.AttemptNoResponders))) + wire.AttemptNoResponders
+	return len(record) > 2 && bytes.HasPrefix(record[2:], []byte(text))
 }
 
 func appendHolds(dst []byte, held []Hold) []byte {
@@ -253,8 +302,9 @@ func (q *side) past(s *slot, number uint32, a *spent) Past {
 
 // remember adds a record to the history of message seq.
 func (q *side) remember(seq uint64, p *Past) {
-	c := q.m.journal.change(q.m.now)
-	c.History = append(c.History, store.Attempt{Ref: q.ref(seq), Record: p.Append(nil)})
+	c, record := q.m.journal.change(q.m.now), p.Append(nil)
+	c.History = append(c.History, store.Attempt{Ref: q.ref(seq), Record: record})
+	c.pastBytes += int64(len(record))
 }
 
 // stall is a stretch of time in which a gate held messages back.

@@ -110,6 +110,79 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	require.EqualValues(t, 1, got[7].Number)
 }
 
+// Deliveries in a row that reached nobody are one record: a message whose consumers are
+// away for long keeps what else has happened to it.
+func TestDeliveriesThatReachNobodyAreOneRecord(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 1, 0)
+	start := r.Now
+	r.Enqueue("k", nil)
+	r.Commit()
+	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Second}, "")
+	r.Commit()
+	r.Pass(time.Second)
+	unheard := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 1e9, Consumer: "w"}
+	for i := range 40 {
+		ds := r.Deliveries()
+		require.NotEmpty(t, ds)
+		r.Ack(ds[len(ds)-1], nobody, "")
+		if i%3 == 0 {
+			r.Commit() // several in one commit, and over commits
+		}
+		name := string(rune('a' + i%5))
+		r.Pass(time.Second)
+		r.Consume(queue.Main, name, 1, 0)
+		if i > 0 {
+			unheard.Times, unheard.Last, unheard.Consumer = uint32(i+1), r.Now-1e9, string(rune('a'+(i-1)%5))
+		}
+	}
+	r.Commit()
+	got := history(r, ref(r, queue.Main, 1))
+	require.Len(t, got, 2)
+	require.Equal(t, wire.AttemptNack, got[0].Outcome)
+	require.Equal(t, unheard, got[1])
+	r.Restart(true, 0)
+	r.Run()
+	require.Equal(t, got, history(r, ref(r, queue.Main, 1)))
+}
+
+// What is another attempt, or was delivered elsewhere, is another record.
+func TestWhatIsJoined(t *testing.T) {
+	one := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: 5, Consumer: "w", Waited: 3, Held: []queue.Hold{{Kind: "rate", Place: "throttle:", Key: "k", For: 2}}}
+	later := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: 9, Consumer: "v"}
+	join := func(a, b queue.Past) *queue.Past {
+		joined := queue.JoinPast(a.Append(nil), b.Append(nil))
+		if joined == nil {
+			return nil
+		}
+		p, err := queue.ReadPast(joined)
+		require.NoError(t, err)
+		return &p
+	}
+	both := one
+	both.Times, both.Last, both.Consumer = 2, 9, "v"
+	require.Equal(t, &both, join(one, later))
+	four := both
+	four.Times, four.Last = 4, 9
+	require.Equal(t, &four, join(both, both))
+	many := both
+	many.Times = math.MaxUint32
+	require.Equal(t, &many, join(many, later))
+	for _, change := range []func(*queue.Past){
+		func(p *queue.Past) { p.Number = 3 },
+		func(p *queue.Past) { p.Dead = true },
+		func(p *queue.Past) { p.Outcome = wire.AttemptExpired },
+	} {
+		other := later
+		change(&other)
+		require.Nil(t, join(one, other))
+		require.Nil(t, join(other, one))
+	}
+	broken := one.Append(nil)
+	require.Nil(t, queue.JoinPast(broken[:len(broken)-1], one.Append(nil)))
+	require.Nil(t, queue.JoinPast(nil, one.Append(nil)))
+}
+
 // What held a message before its delivery is told by gate, the longest first.
 func TestWhatHeldAMessage(t *testing.T) {
 	r := newRig(t, nil)
@@ -190,6 +263,7 @@ func longest() queue.Past {
 	p := queue.Past{
 		Outcome: long, Number: math.MaxUint32, Dead: true, At: math.MinInt64, Took: math.MaxInt64, Consumer: long, Error: long, Code: long,
 		DecidedBy: long, Rule: long, Reason: long, Delay: math.MaxInt64, Waited: math.MaxInt64,
+		Times: math.MaxUint32, Last: math.MinInt64,
 	}
 	for range 9 {
 		p.Held = append(p.Held, queue.Hold{Kind: long, Place: "throttle:", Key: long, For: math.MaxInt64})
@@ -213,6 +287,7 @@ func FuzzPast(f *testing.F) {
 	long := longest()
 	f.Add(long.Append(nil))
 	f.Add((&queue.Past{Outcome: wire.AttemptRedriven, At: 1e18}).Append(nil))
+	f.Add((&queue.Past{Outcome: wire.AttemptNoResponders, At: 1e18, Times: 3, Last: 2e18}).Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := queue.ReadPast(b)
 		if err != nil {

@@ -145,6 +145,36 @@ func TestPrioritiesOutliveARestart(t *testing.T) {
 	require.Equal(t, order(ids, 0, 2, 1), delivered(r))
 }
 
+// TestOthersKeepTheirAge over a restart, beside a message that was put back and came to its
+// queue long after it got its sequence.
+func TestOthersKeepTheirAge(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 5, 0)
+	r.Enqueue("a", nil)
+	kill(r, r.Deliveries()...)
+	r.Leave(queue.Main, "w")
+	ids := prioritised(r, "a", 0)
+	letters := pick(r, 99, 1).Letters
+	r.Do(queue.Dead, queue.Settle{Go: moved(r, queue.Main, letters)})
+	ids = append(ids, prioritised(r, "a", 9)...)
+	r.Pass(time.Hour)
+	r.Commit()
+	r.Consume(queue.Main, "w", 5, 0)
+	sent := r.Deliveries()
+	require.Len(t, sent, 3)
+	r.Pass(time.Second)
+	r.Commit() // with the leases
+	r.Leave(queue.Main, "w")
+	for _, d := range sent {
+		r.Ack(d, nobody, "")
+	}
+	r.Pass(time.Second)
+	r.Commit()
+	r.Restart(true, time.Minute)
+	r.Consume(queue.Main, "v", 1, 0)
+	require.Equal(t, order(ids, 1, 0), delivered(r)[:2])
+}
+
 // TestAnAgeThatChanges keeps the order among equals.
 func TestAnAgeThatChanges(t *testing.T) {
 	r := newRig(t, nil)

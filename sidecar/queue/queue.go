@@ -129,6 +129,9 @@ func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
 	return next
 }
 
+// Stepped is when the last step was.
+func (m *Queue) Stepped() int64 { return m.now }
+
 // Finish is the last step: it hands in everything, leases included, so that
 // consumers which go on working can ack to the next process. A queue that is
 // gone here, while others use its gates, gives back what it holds of them.

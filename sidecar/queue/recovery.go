@@ -99,10 +99,15 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	s.stored = true
 	s.attempts, s.readyAt = st.Attempts, st.ReadyAt
 	switch {
+	case isHeld(&st.Lease): // as after the Pick
+		s.state = slotMoving
 	case st.Lease.ID != 0:
 		q.recoverOwner(m.Seq, s)
 		rest.leased = append(rest.leased, recoveredLease{m.Seq, st.Lease})
 	case st.Attempts == m.Attempts:
+		if !delayed { // it was put back: its place is that of its sequence
+			s.readyAt = min(s.readyAt, m.EnqueuedAt)
+		}
 		ready()
 	default:
 		if q.order.on && !q.order.skip {
@@ -110,6 +115,13 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 		}
 		rest.later(q, m.Seq, s, now)
 	}
+}
+
+// Used has no sequence up to last be given to a message: somebody goes by which messages
+// were there when it was the last.
+func (r *Recovery) Used(id store.QueueID, last uint64) {
+	q := r.side(id)
+	q.seq = max(q.seq, last)
 }
 
 // recoverOwner lets a message that was delivered before the restart own its fairness

@@ -27,33 +27,69 @@ type Match struct {
 // its way out is left out, and so are Ahead, First, Share, Throttles and Circuit.
 func (m *Queue) Select(s Side, match *Match, from uint64, limit, slots int, list []MessageView, now int64) (found []MessageView, next uint64) {
 	f := selection{q: &m.sides[s], Match: match}
-	if !f.begin() {
-		return list, 0
-	}
-	found, limit = list, len(list)+limit
-	n, a := 0, f.q.asking(now)
-	for seq, s := range f.q.slots.From(from) {
-		switch n++; {
-		case match.Last != 0 && seq > match.Last:
-			return found, 0
-		case n > slots || len(found) == limit:
-			return found, seq
-		case !f.may(s):
-			continue
+	a := f.q.asking(now)
+	next = f.each(from, limit, slots, func(seq uint64, s *slot) bool {
+		v := f.q.view(a, seq, s)
+		if !f.is(&v) {
+			return false
 		}
-		if v := f.q.view(a, seq, s); f.is(&v) {
-			found = append(found, v)
-		}
-	}
-	return found, 0
+		list = append(list, v)
+		return true
+	})
+	return list, next
 }
 
-// selection is one Select.
+// Member is what a job knows of a message that it may be about.
+type Member struct {
+	Seq        uint64
+	EnqueuedAt int64
+	ID         store.ID
+	Size       uint32 // of headers and payload
+}
+
+// Members is Select for who wants to know which messages they are, and little else: of
+// what a message waits for nothing is found out, unless states are asked for.
+func (m *Queue) Members(s Side, match *Match, from uint64, limit, slots int, list []Member, now int64) (found []Member, next uint64) {
+	f := selection{q: &m.sides[s], Match: match}
+	a := f.q.asking(now)
+	next = f.each(from, limit, slots, func(seq uint64, s *slot) bool {
+		if len(f.States) > 0 {
+			if v := f.q.view(a, seq, s); !f.is(&v) {
+				return false
+			}
+		}
+		list = append(list, Member{Seq: seq, EnqueuedAt: s.enqueuedAt, ID: s.id, Size: s.size})
+		return true
+	})
+	return list, next
+}
+
+// selection is one Select, or Members.
 type selection struct {
 	*Match
 	q     *side
 	flows map[drr.Flow]bool // of Keys
 	gated map[subID]bool    // those that have been asked for the gates
+}
+
+// each looks at messages, and calls take for those that may match until it has said so
+// often that one does. It returns where to go on.
+func (f *selection) each(from uint64, limit, slots int, take func(seq uint64, s *slot) bool) (next uint64) {
+	if !f.begin() {
+		return 0
+	}
+	n, found := 0, 0
+	for seq, s := range f.q.slots.From(from) {
+		switch n++; {
+		case f.Last != 0 && seq > f.Last:
+			return 0
+		case n > slots || found == limit:
+			return seq
+		case f.may(s) && take(seq, s):
+			found++
+		}
+	}
+	return 0
 }
 
 // begin looks the keys up. It reports false if no message can match.
@@ -109,6 +145,21 @@ func (f *selection) is(v *MessageView) bool {
 	return len(f.States) == 0 || slices.Contains(f.States, v.State)
 }
 
+// Sequences appends to list those of the messages on side s, also of those on their way
+// out, from the sequence from on, up to slots of them. next is where to go on, 0 at the
+// end. It costs next to nothing for each: who keeps what they were told before finds what
+// has changed.
+func (m *Queue) Sequences(s Side, from uint64, slots int, list []uint64) (all []uint64, next uint64) {
+	n := 0
+	for seq := range m.sides[s].slots.From(from) {
+		if n++; n > slots {
+			return list, seq
+		}
+		list = append(list, seq)
+	}
+	return list, 0
+}
+
 // Listed is what a list says of a message.
 type Listed struct {
 	Seq uint64
@@ -116,16 +167,13 @@ type Listed struct {
 	Key string // fairness key
 }
 
-// List appends to list what there is on side s from the sequence from on, slots messages
-// at most, also those on their way out. next is where to go on, 0 at the end. It costs
-// little for each: who keeps what they were told before finds what has changed.
-func (m *Queue) List(s Side, from uint64, slots int, list []Listed) (all []Listed, next uint64) {
-	q, n := &m.sides[s], 0
-	for seq, s := range q.slots.From(from) {
-		if n++; n > slots {
-			return list, seq
+// List appends to list those of the messages seqs of side s that are there.
+func (m *Queue) List(s Side, seqs []uint64, list []Listed) []Listed {
+	q := &m.sides[s]
+	for _, seq := range seqs {
+		if s := q.slots.Get(seq); s != nil {
+			list = append(list, Listed{Seq: seq, ID: s.id, Key: q.keys.name(s.flow)})
 		}
-		list = append(list, Listed{Seq: seq, ID: s.id, Key: q.keys.name(s.flow)})
 	}
-	return list, 0
+	return list
 }

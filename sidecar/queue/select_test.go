@@ -74,6 +74,20 @@ func TestSelect(t *testing.T) {
 				}
 			}
 			require.Equal(t, tc.want, got, "%s, %d slots", what, slots)
+			got = nil
+			for from := uint64(0); ; {
+				members, next := r.M.Members(queue.Main, &tc.match, from, 2, slots, nil, r.Now)
+				require.LessOrEqual(t, len(members), 2)
+				for _, m := range members {
+					v := r.Find(queue.Main, m.ID)
+					require.Equal(t, queue.Member{Seq: v.Seq, ID: v.ID, EnqueuedAt: v.EnqueuedAt, Size: v.Size}, m)
+					got = append(got, m.ID)
+				}
+				if from = next; next == 0 {
+					break
+				}
+			}
+			require.Equal(t, tc.want, got, "%s, %d slots, members", what, slots)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/filaq/fila/store"
@@ -80,7 +81,7 @@ func (q *side) letter(seq uint64, s *slot, i int) Letter {
 
 func (c Settle) apply(q *side) {
 	q.putBackPicked(c.Stay)
-	if len(c.Go)+len(c.Finish)+len(c.Ready)+len(c.Put) == 0 {
+	if len(c.Go)+len(c.Finish)+len(c.Ready)+len(c.Hold)+len(c.Sent)+len(c.Release)+len(c.Put) == 0 {
 		return
 	}
 	q.m.flush()
@@ -108,7 +109,39 @@ func (c Settle) apply(q *side) {
 		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt})
 		q.pend(seq, s)
 	}
+	for _, seq := range c.Hold {
+		q.hold(b, seq)
+	}
+	for _, seq := range c.Sent {
+		b.Finish = append(b.Finish, q.ref(seq))
+		q.forget(seq, q.slots.Get(seq), neutral, q.m.now)
+	}
+	for _, seq := range c.Release {
+		s := q.slots.Get(seq)
+		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: cmp.Or(s.readyAt, q.m.now)})
+	}
 	q.m.submit(b)
+	q.putBackPicked(c.Release)
+}
+
+// heldBy is who leases messages that are held, in the store. It is no name of a consumer.
+const heldBy = "\x00job"
+
+// heldUntil is when that lease ends: in the year 2200. A fila that does not know what it is
+// about delivers none of them.
+const heldUntil = 7_258_118_400_000_000_000
+
+// isHeld reports whether a lease in the store is that of a message that is held.
+func isHeld(l *store.Lease) bool { return l.Consumer == heldBy }
+
+// hold has a message that was picked stay so over a restart.
+func (q *side) hold(b *Commit, seq uint64) {
+	s := q.slots.Get(seq)
+	s.stored = true
+	b.State = append(b.State, store.State{
+		Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt,
+		Lease: store.Lease{ID: 1, Consumer: heldBy, Deadline: heldUntil},
+	})
 }
 
 // send adds the move of a message to a commit. One that comes to this machine is

@@ -8,6 +8,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 // A pick takes those that wait of the messages that are named, and says about the others
@@ -201,4 +202,78 @@ func TestDeadLettersAreToldOf(t *testing.T) {
 	require.Equal(t, "term", n.Dead.Reason)
 	require.EqualValues(t, 1, n.Dead.Attempts)
 	require.Equal(t, "orders", n.Dead.SourceQueue)
+}
+
+// What is held is neither delivered nor removed, also after a restart, and whatever ends
+// meanwhile. Released it waits where it was, and what was sent is gone.
+func TestHeldMessages(t *testing.T) {
+	r := newRig(t, nil)
+	var ids []store.ID
+	for i := range 5 {
+		ids = append(ids, r.Enqueue("k", func(m *store.Message) {
+			switch i {
+			case 3: // its delay ends while it is held
+				m.NotBefore, m.Delayed = r.Now+int64(time.Minute), true
+			case 4: // and its time to live
+				m.ExpiresAt = r.Now + int64(time.Minute)
+			}
+		}))
+	}
+	r.Commit()
+	r.Consume(queue.Main, "w", 1, 0)
+	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, Delay: time.Second}, "")
+	r.Leave(queue.Main, "w")
+	r.Deliveries()
+	r.Commit()
+	r.Run()
+	named := func(ids ...store.ID) (all []queue.Named) {
+		for _, id := range ids {
+			v := r.Find(queue.Main, id)
+			all = append(all, queue.Named{Seq: v.Seq, ID: id})
+		}
+		return all
+	}
+	r.Do(queue.Main, queue.Pick{Named: named(ids[0], ids[2], ids[3], ids[4])})
+	require.Len(t, r.Picked.Letters, 4)
+	seq := seqs(r.Picked.Letters)
+	r.Do(queue.Main, queue.Settle{Hold: seq, Put: []store.Entry{{Key: "k", Value: "v"}}, Ticket: "t"})
+	r.Commit()
+	held := func() {
+		t.Helper()
+		check(r)
+		for i, id := range ids {
+			require.Equal(t, i != 1, r.Find(queue.Main, id).State == queue.StateMoving, i)
+		}
+		r.Do(queue.Main, queue.Pick{Named: named(ids[0])})
+		require.Empty(t, r.Picked.Letters)
+	}
+	held()
+	r.Restart(true, time.Second)
+	held()
+	r.Restart(false, 2*time.Minute)
+	held()
+	_, states, _ := r.Disk.Stored()
+	require.Len(t, states, 4)
+
+	r.Do(queue.Main, queue.Settle{Sent: seq[1:2], Release: []uint64{seq[0], seq[2], seq[3]}, Ticket: "t"})
+	r.Commit()
+	over := func() {
+		t.Helper()
+		check(r)
+		require.Equal(t, [queue.Sides]int64{3, 1}, r.Depth, "one of them has expired")
+	}
+	over()
+	r.Restart(true, time.Second)
+	over()
+	r.Consume(queue.Main, "x", 9, 0)
+	r.Run()
+	var got []store.ID
+	attempts := make(map[store.ID]uint32)
+	for _, d := range r.Deliveries() {
+		got = append(got, d.ID)
+		attempts[d.ID] = d.Token.Attempt
+	}
+	require.ElementsMatch(t, []store.ID{ids[0], ids[1], ids[3]}, got)
+	require.Equal(t, map[store.ID]uint32{ids[0]: 2, ids[1]: 1, ids[3]: 1}, attempts)
+	check(r)
 }

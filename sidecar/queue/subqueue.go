@@ -345,9 +345,10 @@ func (q *side) take(f drr.Flow, id subID, s *slot, now int64) {
 			q.recost(id) // the first of the blocked ones is another one
 		}
 	}
-	if e.unserved = 0; e.starves != starvesNot {
+	if e.starves() {
 		q.endStarving(e)
 	}
+	e.unserved = 0
 	cost := q.headCost(f)
 	q.sched.Take(cost)
 	if e.active = cost != 0; !e.active {

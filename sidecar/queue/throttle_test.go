@@ -294,6 +294,7 @@ func TestAGateThatOpensForManyFlows(t *testing.T) {
 	require.EqualValues(t, n-1, v.Moment.Blocked, "also those that nobody looks at one by one")
 	require.Len(t, v.Blocked, 1)
 	require.EqualValues(t, n-1, v.Blocked[0].Messages)
+	require.EqualValues(t, n-1, waitingAt(r, "x"))
 	r.Limit("x", throttle.Limits{})
 	r.Step()
 	m := r.M.Moment(queue.Main, r.Now)

@@ -343,29 +343,29 @@ func (m *Queue) State(s Side, most int, now int64) StateView {
 	q := &m.sides[s]
 	var h held
 	if most > 0 {
-		h.at = make(map[heldAt]*BlockedView)
+		h.places = newPlaces()
 	}
 	v := StateView{Moment: q.moment(&h, now), Credit: q.credit()}
 	if q.pauses.until > now {
 		v.Paused = q.pauses.until
 	}
 	if most > 0 {
-		v.Blocked = h.largest(most)
+		v.Blocked = h.places.largest(most)
 	}
 	return v
 }
 
-// WaitingAt counts the messages of a side that wait at places of which at is true. Its
-// cost is that of Moment.
-func (m *Queue) WaitingAt(s Side, at func(Place) bool, now int64) (n int64) {
-	h := held{at: make(map[heldAt]*BlockedView)}
-	m.sides[s].asking(now).all(&h)
-	for k, b := range h.at {
-		if at(k.Place) {
-			n += b.Messages
-		}
+// WaitingAt counts the messages of a side that wait at a throttle key or, if that is empty,
+// at a circuit. Its cost is that of Moment at most: messages that do not go through the gate
+// are not asked about.
+func (m *Queue) WaitingAt(s Side, throttleKey, circuitKey string, now int64) (n int64) {
+	q := &m.sides[s]
+	if q.links.Len() == 0 {
+		return 0
 	}
-	return n
+	h := held{at: &oneGate{throttleKey, circuitKey}}
+	q.asking(now).all(&h)
+	return h.n
 }
 
 // Key says how a fairness key stands.

@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +13,41 @@ import (
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
+
+// waitingAt is how many messages wait at a throttle key.
+func waitingAt(r *rig, key string) int64 {
+	return r.M.WaitingAt(queue.Main, key, "", r.Now)
+}
+
+// Of many gates those are named that hold most messages back, of equal ones the first by
+// name, however many are asked for.
+func TestTheLargestGates(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 100, 0)
+	require.Zero(t, waitingAt(r, "gate-00"))
+	var want []string
+	for i := range 30 {
+		key, n := fmt.Sprintf("gate-%02d", 29-i), i%7+1
+		r.LimitNow(key, throttle.Limits{Concurrency: 1})
+		for range n + 1 {
+			r.Gated("a", key)
+		}
+		want = append(want, fmt.Sprintf("%d %s", 100-n, key))
+	}
+	r.Run()
+	slices.Sort(want)
+	for _, most := range []int{1, 2, 5, 29, 30, 31} {
+		var got []string
+		for _, b := range r.M.State(queue.Main, most, r.Now).Blocked {
+			got = append(got, fmt.Sprintf("%d %s", 100-b.Messages, b.At.Throttle.Key()))
+			require.Equal(t, b.Messages, waitingAt(r, b.At.Throttle.Key()))
+			require.Equal(t, queue.ByInFlight, b.By)
+		}
+		require.Equal(t, want[:min(most, 30)], got)
+	}
+	r.Do(queue.Main, queue.PauseQueue{Until: r.Now + 1e9})
+	require.Zero(t, waitingAt(r, "gate-00"), "they wait for the end of the pause")
+}
 
 // What is shown of messages that wait at a gate: where, since when, behind how many,
 // and with which share of it.
@@ -199,4 +235,10 @@ func TestWhyOfACheapMessageInLine(t *testing.T) {
 	require.Equal(t, "x", v.At.Throttle.Key())
 	r.Pass(time.Second / 2)
 	require.Equal(t, cheap, r.One().ID)
+}
+
+// What a queue does not use costs its messages nothing.
+func TestRecordsAreSmall(t *testing.T) {
+	require.LessOrEqual(t, int(queue.SlotBytes), 64)
+	require.LessOrEqual(t, int(queue.KeyBytes), 64)
 }

@@ -54,12 +54,13 @@ const (
 	newsPerMinute = 20
 )
 
-// How a flow starves (keyEntry.starves).
+// How a flow starves (keyEntry.unserved).
 const (
-	starvesNot    = iota
-	starvesUntold // it does, but others are told of
+	starvesUntold uint8 = 254 + iota // others are told of
 	starvesTold
 )
+
+func (e *keyEntry) starves() bool { return e.unserved >= starvesUntold }
 
 // watchFlows makes the looks that are due. It reports whether one goes on in the next step.
 func (q *side) watchFlows(now int64) (more bool) {
@@ -153,10 +154,10 @@ func (q *side) watchStarving(now int64) (more bool) {
 		case w.clear || q.flowHeld(e, now):
 			q.endStarving(e)
 			e.unserved = 0
-		case w.ran && e.unserved < math.MaxUint8:
+		case w.ran && e.unserved < starveLooks:
 			e.unserved++
 		}
-		if e.active && e.unserved >= starveLooks && e.starves != starvesTold {
+		if e.active && e.unserved >= starveLooks && e.unserved != starvesTold {
 			q.starve(e, f, now)
 		}
 	}
@@ -172,12 +173,12 @@ func (q *side) flowHeld(e *keyEntry, now int64) bool {
 
 // starve notes that a flow starves, and tells of it as far as that is not too much.
 func (q *side) starve(e *keyEntry, f drr.Flow, now int64) {
-	if e.starves == starvesNot {
+	if !e.starves() {
 		q.watch.starving++
-		e.starves = starvesUntold
+		e.unserved = starvesUntold
 	}
 	if q.mayTell(now) {
-		e.starves = starvesTold
+		e.unserved = starvesTold
 		q.note(Note{Kind: NoteStarved, Key: e.name, Began: true, Waited: q.headWait(f, now), Flows: q.watch.starving})
 	}
 }
@@ -193,14 +194,14 @@ func (q *side) headWait(f drr.Flow, now int64) int64 {
 
 // endStarving notes that a flow was delivered from, or has nothing to deliver.
 func (q *side) endStarving(e *keyEntry) {
-	if e.starves == starvesNot {
+	if !e.starves() {
 		return
 	}
 	q.watch.starving--
-	if e.starves == starvesTold {
+	if e.unserved == starvesTold {
 		q.note(Note{Kind: NoteStarved, Key: e.name, Flows: q.watch.starving})
 	}
-	e.starves = starvesNot
+	e.unserved = 0
 }
 
 // starving lists up to most flows that starve, the longest wait first.
@@ -209,7 +210,7 @@ func (q *side) starving(most int, now int64) (list []WaitingFlow) {
 		return nil
 	}
 	for f := range q.keys.entries[:min(len(q.keys.entries), readWalk)] {
-		if e := &q.keys.entries[f]; e.starves != starvesNot {
+		if e := &q.keys.entries[f]; e.starves() {
 			list = append(list, WaitingFlow{Key: e.name, Pending: q.unblocked(drr.Flow(f)), Wait: q.headWait(drr.Flow(f), now)})
 		}
 	}

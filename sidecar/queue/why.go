@@ -36,8 +36,12 @@ type asking struct {
 	q     *side
 	now   int64
 	ready BlockKind       // what messages wait for that nothing else holds back
-	asked map[gatesOf]Why // gates that have been asked
+	asked map[gatesOf]Why // gates that have been asked, up to maxAsked of them
 }
+
+// maxAsked is how many gates are remembered: more of them are hardly those of many
+// subqueues, and asking again costs less than remembering.
+const maxAsked = 256
 
 // gatesOf is what subqueues with the same gates have in common.
 type gatesOf struct {
@@ -47,7 +51,7 @@ type gatesOf struct {
 }
 
 func (q *side) asking(now int64) *asking {
-	a := &asking{q: q, now: now, asked: make(map[gatesOf]Why)}
+	a := &asking{q: q, now: now}
 	switch {
 	case q.consumers.registered()+len(q.consumers.fetches) == 0:
 		a.ready = ByNoConsumer
@@ -116,7 +120,12 @@ func (a *asking) gate(sub *subqueue) (w Why) {
 		w = known
 	} else {
 		w = k.ask(func() (throttle.Block, bool) { return k.set.Check(a.now, k.cost, nil) }, a.now)
-		a.asked[k] = w
+		if a.asked == nil {
+			a.asked = make(map[gatesOf]Why)
+		}
+		if len(a.asked) < maxAsked {
+			a.asked[k] = w
+		}
 	}
 	if w.By == ByNothing && k.cost < throttle.One && sub.wait != 0 && !a.q.eligible(sub) {
 		return a.line(a.q.leader(sub.wait))
@@ -168,8 +177,34 @@ func (a *asking) message(s *slot) Why {
 
 // held is what pauses, gates and order hold back of a side or of a flow.
 type held struct {
-	by [BlockKinds]int64
-	at map[heldAt]*BlockedView // nil: nobody asks where
+	by     [BlockKinds]int64
+	places *places  // nil: nobody asks where
+	at     *oneGate // not nil: only what waits there is counted, by n
+	n      int64
+}
+
+// oneGate is a throttle or, if its key is empty, a circuit.
+type oneGate struct{ throttle, circuit string }
+
+func (g *oneGate) is(at Place) bool {
+	if g.throttle != "" {
+		return at.Throttle != nil && at.Throttle.Key() == g.throttle
+	}
+	return at.Circuit != nil && at.Circuit.Key() == g.circuit
+}
+
+// of reports whether messages of a subqueue go through the gate.
+func (g *oneGate) of(sub *subqueue) bool {
+	if g.throttle == "" {
+		return sub.circuit != nil && sub.circuit.Key() == g.circuit
+	}
+	return slices.ContainsFunc(sub.set.Gates(), func(t *throttle.Gate) bool { return t.Key() == g.throttle })
+}
+
+// places are those where something is held back.
+type places struct {
+	list []BlockedView
+	of   map[heldAt]int // where in list
 }
 
 type heldAt struct {
@@ -178,28 +213,48 @@ type heldAt struct {
 	key drr.Flow  // of a pause of a key
 }
 
+func newPlaces() *places { return &places{of: make(map[heldAt]int)} }
+
+// at is a place of the list, which is good until the next call, and whether it is new.
+func (p *places) at(k heldAt) (b *BlockedView, added bool) {
+	i, ok := p.of[k]
+	if !ok {
+		i = len(p.list)
+		p.of[k] = i
+		p.list = append(p.list, BlockedView{At: k.Place})
+	}
+	return &p.list[i], !ok
+}
+
 // add counts n messages of a flow, in a subqueue of their own.
 func (h *held) add(q *side, w Why, f drr.Flow, n int64) {
 	if n == 0 || !w.parks() {
 		return
 	}
 	h.by[w.By] += n
-	if h.at == nil {
-		return
-	}
-	k, b := heldAt{Place: w.At}, BlockedView{At: w.At, By: w.By}
 	switch {
-	case w.At.Paused && !w.At.Queue:
-		k.key, b.Key = f, q.keys.name(f)
-	case w.At == Place{}:
-		k.by = w.By
-	}
-	if h.at[k] == nil {
-		h.at[k] = &b
-	}
-	h.at[k].Messages += n
-	if h.at[k].Flows++; b.Key != "" {
-		h.at[k].Flows = 1
+	case h.at != nil && h.at.is(w.At):
+		h.n += n
+	case h.places != nil:
+		k := heldAt{Place: w.At}
+		ofKey := w.At.Paused && !w.At.Queue
+		switch {
+		case ofKey:
+			k.key = f
+		case w.At == Place{}:
+			k.by = w.By
+		}
+		b, added := h.places.at(k)
+		if added {
+			b.By = w.By
+			if ofKey {
+				b.Key = q.keys.name(f)
+			}
+		}
+		b.Messages += n
+		if b.Flows++; ofKey {
+			b.Flows = 1
+		}
 	}
 }
 
@@ -210,25 +265,42 @@ func (h *held) sum() (n int64) {
 	return n
 }
 
-// largest are up to most of the places, the largest first.
-func (h *held) largest(most int) (list []BlockedView) {
-	for _, b := range h.at {
-		list = append(list, *b)
+// largest are up to most of the places, at least one, the largest first. It may reorder
+// them: it is asked once.
+func (p *places) largest(most int) (list []BlockedView) {
+	if most >= len(p.list) {
+		slices.SortFunc(p.list, func(a, b BlockedView) int { return a.before(&b) })
+		return p.list
 	}
-	slices.SortFunc(list, func(a, b BlockedView) int {
-		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.name(), b.name()), cmp.Compare(a.By, b.By))
-	})
-	return list[:min(len(list), most)]
+	for i := range p.list {
+		b := &p.list[i]
+		if len(list) == most && list[most-1].before(b) <= 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(list, b, func(in BlockedView, b *BlockedView) int { return in.before(b) })
+		list = slices.Insert(list[:min(len(list), most-1)], at, *b)
+	}
+	return list
 }
 
-func (b *BlockedView) name() string {
+// before compares places by their order in lists; below 0: b comes first.
+func (b *BlockedView) before(o *BlockedView) int {
+	if c := cmp.Compare(o.Messages, b.Messages); c != 0 {
+		return c
+	}
+	kind, key := b.name()
+	kind2, key2 := o.name()
+	return cmp.Or(cmp.Compare(kind, kind2), cmp.Compare(key, key2), cmp.Compare(b.By, o.By))
+}
+
+func (b *BlockedView) name() (kind, key string) {
 	switch {
 	case b.At.Throttle != nil:
-		return "throttle:" + b.At.Throttle.Key()
+		return "throttle:", b.At.Throttle.Key()
 	case b.At.Circuit != nil:
-		return "circuit:" + b.At.Circuit.Key()
+		return "circuit:", b.At.Circuit.Key()
 	}
-	return b.Key
+	return "", b.Key
 }
 
 // all counts what is held back on the side. It looks at readLines subqueues and keys
@@ -237,9 +309,9 @@ func (a *asking) all(h *held) {
 	q := a.q
 	if q.pauses.until > a.now {
 		h.by[ByPause] = q.links.Len()
-		if h.at != nil && q.links.Len() > 0 {
-			w := a.paused(0)
-			h.at[heldAt{Place: w.At}] = &BlockedView{At: w.At, By: ByPause, Messages: q.links.Len(), Flows: len(q.keys.ids)}
+		if h.places != nil && q.links.Len() > 0 {
+			b, _ := h.places.at(heldAt{Place: a.paused(0).At})
+			b.By, b.Messages, b.Flows = ByPause, q.links.Len(), len(q.keys.ids)
 		}
 		return
 	}
@@ -252,6 +324,9 @@ func (a *asking) all(h *held) {
 		unseen[sub.kind] -= int64(sub.counted)
 		if more && sub.wait != 0 {
 			seen[sub.wait] += int64(sub.counted)
+		}
+		if h.at != nil && !h.at.of(sub) {
+			continue
 		}
 		if n := a.q.links.Count(&sub.list); n > 0 {
 			h.add(q, a.why(sub.flow, sub, false), sub.flow, int64(n))
@@ -266,15 +341,17 @@ func (a *asking) all(h *held) {
 	}
 	ordered -= a.plain(h)
 	h.by[ByOrder] += ordered
-	if h.at != nil && ordered > 0 {
-		k := heldAt{by: ByOrder}
-		if h.at[k] == nil {
-			h.at[k] = &BlockedView{By: ByOrder}
-		}
-		h.at[k].Messages += ordered
+	if h.places == nil {
+		return
 	}
-	if b := h.at[heldAt{by: ByOrder}]; b != nil {
-		b.Flows = len(q.order.keys)
+	inOrder := heldAt{by: ByOrder}
+	if ordered > 0 {
+		b, _ := h.places.at(inOrder)
+		b.By = ByOrder
+		b.Messages += ordered
+	}
+	if i, ok := h.places.of[inOrder]; ok {
+		h.places.list[i].Flows = len(q.order.keys)
 	}
 }
 
@@ -282,7 +359,7 @@ func (a *asking) all(h *held) {
 // machine found them last.
 func (a *asking) flow(f drr.Flow, v *KeyView) {
 	q := a.q
-	h := held{at: make(map[heldAt]*BlockedView)}
+	h := held{places: newPlaces()}
 	count := func(w Why, n int64) {
 		h.add(q, w, f, n)
 		if !w.parks() {
@@ -312,7 +389,7 @@ func (a *asking) flow(f drr.Flow, v *KeyView) {
 	if o := q.order.keys[f]; o != nil {
 		count(a.why(f, nil, true), o.plain)
 	}
-	v.Blocked, v.At = h.sum(), h.largest(len(h.at))
+	v.Blocked, v.At = h.sum(), h.places.largest(len(h.places.list))
 	for i := range v.At {
 		v.At[i].Flows = 1
 	}
@@ -324,7 +401,7 @@ func (a *asking) rest(h *held, unseen [BlockKinds]int64, seen map[waitID]int64) 
 	for by, n := range unseen {
 		h.by[by] += n
 	}
-	if h.at == nil {
+	if h.places == nil && h.at == nil {
 		return
 	}
 	waits := a.q.gating.waits.items
@@ -332,15 +409,19 @@ func (a *asking) rest(h *held, unseen [BlockKinds]int64, seen map[waitID]int64) 
 		if i == 0 || wl.kind == waitFree || wl.messages == seen[waitID(i)] {
 			continue
 		}
-		k := heldAt{Place: a.q.gate(waitID(i)), key: wl.flow}
-		if h.at[k] == nil {
-			h.at[k] = &BlockedView{At: k.Place}
-			if wl.kind == waitPause {
-				h.at[k].By, h.at[k].Key = ByPause, a.q.keys.name(wl.flow)
+		place, more := a.q.gate(waitID(i)), wl.messages-seen[waitID(i)]
+		if h.at != nil {
+			if h.at.is(place) {
+				h.n += more
 			}
+			continue
 		}
-		h.at[k].Messages += wl.messages - seen[waitID(i)]
-		h.at[k].Flows = max(h.at[k].Flows, wl.line.Len())
+		b, added := h.places.at(heldAt{Place: place, key: wl.flow})
+		if added && wl.kind == waitPause {
+			b.By, b.Key = ByPause, a.q.keys.name(wl.flow)
+		}
+		b.Messages += more
+		b.Flows = max(b.Flows, wl.line.Len())
 	}
 }
 

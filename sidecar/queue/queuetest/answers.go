@@ -132,6 +132,7 @@ func (s *Sim) wrongToken() {
 	if n.current(side, token) != nil {
 		return
 	}
+	n.Step() // what is due by now is no effect of it
 	before := n.dump()
 	steps := n.Steps
 	a := s.drawAck()

@@ -22,7 +22,7 @@ const (
 	waiting              // ready, or until its time
 	leased               // with a consumer
 	judged               // its last attempt is being judged
-	moving               // to the other side, in a commit that is not done
+	moving               // to the other side, or by a job to the end of its own, in a commit that is not done
 	picked               // for a job
 	stuck                // it could not be moved: it is on disk only
 	gone                 // finished, or lost
@@ -44,6 +44,7 @@ type message struct {
 	priority uint8
 	dedupe   bool
 	counted  *keyCount // where the intake has counted its key
+	going    *going    // by a job, to the end of its side
 	enqueued int64
 
 	n       int    // order of arrival on its side
@@ -65,6 +66,7 @@ type message struct {
 	scheduled bool   // it came with an entry of its own id that the owner keeps
 	finished  bool   // a consumer knows that it is finished
 	least     uint32 // ended attempts that a consumer knows to be on disk
+	picks     int    // how often a job has picked it
 	hurried   hurry  // an operator knows that it need not wait for its time
 	past      pastBook
 }
@@ -83,9 +85,18 @@ func (m *message) String() string {
 // here reports whether the machine has it, and not on its way out.
 func (m *message) here() bool { return m.place == waiting || m.place == leased || m.place == judged }
 
+// going is what a message becomes that a job puts to the end of its side.
+type going struct {
+	queue.Moved
+	counted *keyCount // where it has been counted already
+}
+
 // placed reports whether the machine has a place for it on its side.
-func (m *message) placed() bool {
-	return m.here() || m.place == picked || m.place == moving && m.side == queue.Dead
+func (m *message) placed() bool { return m.here() || m.place == picked || m.settles() }
+
+// settles reports whether a job moves it, which has its place until that is done.
+func (m *message) settles() bool {
+	return m.place == moving && (m.side == queue.Dead || m.going != nil)
 }
 
 // isReady reports whether it could be delivered as far as its time is concerned.

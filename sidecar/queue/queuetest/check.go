@@ -118,6 +118,10 @@ func (n *node) tellsCommit(c *queue.Commit) {
 	for i := range c.Add {
 		m := n.s.byID[c.Add[i].ID]
 		require.NotNil(n.T, m, "an unknown message is written")
+		if m.going != nil && m.going.Message.Ref == c.Add[i].Ref {
+			n.tellsEdit(c, i, m)
+			continue
+		}
 		require.False(n.T, m.submitted, "%s: written twice", m)
 		require.Equal(n.T, m.seq, c.Add[i].Seq)
 		m.submitted = true
@@ -131,8 +135,11 @@ func (n *node) tellsCommit(c *queue.Commit) {
 		require.NotNil(n.T, m, "an unknown message is moved")
 		n.s.refs[mv.To.Ref] = m
 		if mv.To.Dead == nil {
-			require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Dead], Seq: m.seq}, mv.From)
+			require.Equal(n.T, store.Ref{Queue: n.IDs[m.side], Seq: m.seq}, mv.From)
 			require.Same(n.T, n, c.Ticket)
+			if m.side == queue.Main {
+				continue
+			}
 			m.past.expect(queue.Past{Outcome: wire.AttemptRedriven, At: n.Now})
 			continue
 		}
@@ -146,6 +153,23 @@ func (n *node) tellsCommit(c *queue.Commit) {
 		n.sides[queue.Dead].seq++
 		require.Equal(n.T, store.Ref{Queue: n.IDs[queue.Dead], Seq: n.sides[queue.Dead].seq}, mv.To.Ref)
 	}
+}
+
+// tellsEdit looks at a message that is written anew by a job: in one batch with its end at
+// its old place, and with its history.
+func (n *node) tellsEdit(c *queue.Commit, i int, m *message) {
+	a := &c.Add[i]
+	require.True(n.T, m.going.Edited, "%s is written twice", m)
+	require.Equal(n.T, m.going.Message.Ref, a.Ref)
+	require.Contains(n.T, c.Finish, store.Ref{Queue: n.IDs[m.side], Seq: m.seq})
+	var past [][]byte
+	for _, h := range c.History {
+		if h.Ref == a.Ref {
+			past = append(past, h.Record)
+		}
+	}
+	require.Equal(n.T, m.going.Past, past)
+	n.s.refs[a.Ref] = m
 }
 
 func (n *node) tellsStatus(d *queue.Delivery) {
@@ -237,7 +261,7 @@ func (s *Sim) handledIsSafe(c *queue.Commit) {
 		m.finished = true
 		s.checkSafe(m)
 	}
-	if h.m != nil && h.hurry.at != 0 {
+	if h.m != nil && h.hurry.at != 0 && h.picks == h.m.picks { // otherwise it is ready since later
 		h.m.hurried = h.hurry
 	}
 }
@@ -255,11 +279,18 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 		require.NoError(s.T, err)
 	}
 	s.historyIsSafe(c, err)
+	for i := range c.Add {
+		if m := s.byID[c.Add[i].ID]; m.going != nil && m.going.Message.Ref == c.Add[i].Ref {
+			n.later(func() { n.lands(m) })
+		}
+	}
 	for i := range c.Move {
 		mv := c.Move[i]
 		m := s.byID[mv.To.ID]
 		n.later(func() {
 			switch {
+			case m.going != nil && mv.To.Dead == nil && err == nil:
+				n.lands(m)
 			case mv.To.Dead != nil && err == nil:
 				m.attempts, m.ready, m.expires, m.back, m.hurried = 0, 0, 0, 0, hurry{}
 				m.keys, m.circuit, m.weight = nil, "", mv.To.Weight
@@ -283,6 +314,7 @@ func (s *Sim) done(r *Rig, c *queue.Commit, err error) {
 				t := n.tally(queue.Main)
 				t.Messages--
 				t.Bytes -= m.size
+				m.going = nil
 				n.stays(m)
 			}
 		})
@@ -399,7 +431,7 @@ func (n *node) checkViews(side queue.Side) {
 	byKey := make(map[string]int64)
 	var parked [queue.BlockKinds]int64
 	for _, m := range n.s.all {
-		if m.node != n || m.side != side || m.place == posted || m.place == stuck || m.place == moving && side == queue.Main {
+		if m.node != n || m.side != side || m.place == posted || m.place == stuck || m.place == moving && !m.settles() {
 			continue
 		}
 		byKey[m.key]++
@@ -521,12 +553,12 @@ func (n *node) checkAccounts() {
 			continue
 		}
 		side := m.side
-		if m.place == moving && side == queue.Main {
+		if m.place == moving && !m.settles() {
 			side = queue.Dead // counted there
 		}
 		depth[side]++
 		bytes[side] += m.size
-		if m.place == moving && m.side == queue.Dead {
+		if m.settles() {
 			depth[queue.Main]++ // counted on both
 			bytes[queue.Main] += m.size
 		}
@@ -536,9 +568,12 @@ func (n *node) checkAccounts() {
 		if m.place == leased || m.place == judged {
 			open++
 		}
+		if m.going != nil && m.going.counted == counts && counting {
+			perKey.Add(m.going.Message.Key, 1)
+		}
 		switch {
 		case !counting:
-		case m.side == queue.Main && m.here(), m.counted == counts && (m.place == posted || m.place == moving && m.side == queue.Dead):
+		case m.side == queue.Main && m.placed(), m.counted == counts && (m.place == posted || m.place == moving && m.side == queue.Dead):
 			perKey.Add(n.keyOf(m), 1)
 		}
 	}
@@ -658,11 +693,11 @@ func (n *node) inTurn(m *message) bool {
 		return true
 	}
 	for _, o := range n.s.all {
-		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.here() {
+		if o.node != n || o.side != m.side || o.key != m.key || o == m || !o.placed() {
 			continue
 		}
 		switch {
-		case o.place != waiting:
+		case o.place != waiting: // a job that moves it holds the key until that is done
 			return false
 		case n.settings.OnBlocked != wire.OnBlockedSkip && (o.seq < m.seq || o.failed || o.exempt || m.exempt || m.own):
 			return false // it may own the key

@@ -33,8 +33,10 @@ type submitted struct {
 }
 
 func newDisk(now func() int64) *Disk {
+	model := storetest.NewModel(now)
+	model.Join = queue.JoinPast
 	return &Disk{
-		Model: storetest.NewModel(now), Live: make(map[store.ID]int),
+		Model: model, Live: make(map[store.ID]int),
 		ids: make(map[store.Ref]store.ID), dedupes: make(map[string]bool),
 	}
 }

@@ -200,7 +200,7 @@ func (s *Sim) job() {
 		if s.chance(5) {
 			p.Named = append(p.Named, queue.Named{Seq: 1 + s.rnd.Uint64N(9)})
 		}
-		n.tell(queue.Dead, p, func() { n.picked(p) })
+		n.tell(queue.Dead, p, func() { n.picked(queue.Dead, p) })
 		return
 	}
 	letters := n.picks[0]
@@ -215,6 +215,135 @@ func (s *Sim) job() {
 		}
 		return end
 	})
+}
+
+// liveJob is a piece of a job about messages that are not dead: those of them that wait are
+// canceled, made ready, or go to the end of their queue with another time, another key and
+// gates, or another content. As jobs do it, nothing else happens between the pick and what
+// becomes of the picked.
+func (s *Sim) liveJob() {
+	s.Run()
+	n := s.anyNode()
+	if n.picking || len(n.picks) > 0 {
+		return
+	}
+	op := pick(s, []string{wire.JobCancel, wire.JobRunNow, wire.JobDelay, wire.JobReprioritise, wire.JobEdit})
+	p := queue.Pick{Delayed: op == wire.JobRunNow}
+	for _, m := range s.all {
+		if m.node != n || m.side != queue.Main || len(p.Named) == 3 || s.chance(3) || op == wire.JobEdit && !s.editable(m) {
+			continue
+		}
+		p.Named = append(p.Named, queue.Named{Seq: m.seq, ID: m.id})
+	}
+	if s.chance(5) {
+		p.Named = append(p.Named, queue.Named{Seq: 1 + s.rnd.Uint64N(9)})
+	}
+	n.picking = true
+	n.tell(queue.Main, p, func() { n.picked(queue.Main, p) })
+	n.Step()
+	if len(n.picks) == 0 {
+		return
+	}
+	letters := n.picks[0]
+	n.picks = nil
+	s.settleLive(n, op, letters)
+}
+
+// editable reports whether all that there is of a message is on disk, as it has to be for
+// an edit.
+func (s *Sim) editable(m *message) bool {
+	b := &m.past
+	return len(b.expected) == 0 && b.kept == len(b.records) && len(bounded(b.records)) < store.MaxHistory && s.Disk.ids[m.ref()] == m.id
+}
+
+func (m *message) ref() store.Ref { return store.Ref{Queue: m.node.IDs[m.side], Seq: m.seq} }
+
+// settleLive says what becomes of messages that were picked.
+func (s *Sim) settleLive(n *node, op string, letters []queue.Letter) {
+	c := queue.Settle{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
+	var then []func()
+	for _, l := range letters {
+		m := s.byID[l.Message.ID]
+		switch {
+		case s.chance(5):
+			c.Stay = append(c.Stay, l.Seq)
+			then = append(then, func() { n.stays(m) })
+		case op == wire.JobCancel:
+			c.Finish = append(c.Finish, l.Seq)
+			then = append(then, func() {
+				n.tally(queue.Main).Removed++
+				n.drop(m)
+			})
+		case op == wire.JobRunNow:
+			c.Ready = append(c.Ready, l.Seq)
+			then = append(then, func() { m.place, m.ready = waiting, 0 })
+		default:
+			m.going = &going{Moved: s.changed(n, m, op, &l)}
+			if counts, ok := m.going.Counted.(*keyCount); ok {
+				m.going.counted = counts
+			}
+			c.Go = append(c.Go, m.going.Moved)
+			then = append(then, func() {
+				m.place = moving
+				n.sides[queue.Main].seq++
+				m.going.Message.Seq = n.sides[queue.Main].seq
+				t := n.tally(queue.Main)
+				t.Messages++
+				t.Bytes += m.size
+			})
+		}
+	}
+	n.tell(queue.Main, c, func() {
+		for _, fn := range then {
+			fn()
+		}
+	})
+}
+
+// changed is a message as a job makes it anew.
+func (s *Sim) changed(n *node, m *message, op string, l *queue.Letter) queue.Moved {
+	g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
+	to := &g.Message
+	to.Ref = store.Ref{Queue: n.IDs[queue.Main]}
+	to.ThrottleKeys, to.CircuitKey, to.Priority = slices.Clone(m.keys), m.circuit, m.priority
+	switch op {
+	case wire.JobDelay:
+		to.NotBefore, to.Delayed = s.Now+s.rnd.Int64N(2e9), false
+	case wire.JobReprioritise:
+		to.Weight = pick(s, []uint32{1000, 2500})
+		if n.priorities {
+			to.Priority = pick(s, []uint8{0, 5, 9})
+		}
+		if plainKey(m.key) < 0 {
+			to.Key = pick(s, []string{"a", "b", "c"})
+			to.ThrottleKeys = []string{throttleKey(s.rnd.IntN(throttleKeys))}
+		}
+		if counts, ok := n.settings.PerKey.(*keyCount); ok {
+			counts.Add(to.Key, 1)
+			g.Counted = counts
+		}
+	case wire.JobEdit:
+		to.Payload = make([]byte, m.size)
+		g.Edited = true
+		if err := s.Disk.History([]store.Ref{m.ref()}, func(_ int, records [][]byte) { g.Past = slices.Clone(records) }); err != nil {
+			panic(err) // it is there, and a model in memory does not fail
+		}
+	}
+	return g
+}
+
+// lands puts a message to the end of its side, where a job has moved it.
+func (n *node) lands(m *message) {
+	to := &m.going.Message
+	n.drop(m)
+	m.going = nil
+	m.key, m.keys, m.circuit, m.weight, m.priority = to.Key, slices.Clone(to.ThrottleKeys), to.CircuitKey, to.Weight, to.Priority
+	slices.Sort(m.keys)
+	if m.ready = 0; to.NotBefore > n.Now {
+		m.ready = to.NotBefore
+	}
+	m.own, m.redriven, m.exempt, m.back, m.hurried = true, true, false, 0, hurry{}
+	n.arrive(m, queue.Main, to.Seq)
 }
 
 // fate is what becomes of a dead letter that was picked.
@@ -232,6 +361,7 @@ type byHand struct {
 	m        *message // nil: it is a purge
 	hurrying bool     // the message is to be made ready
 	hurry    hurry    // as of then
+	picks    int      // of m, as of then
 	removed  []*message
 }
 
@@ -289,7 +419,7 @@ func (s *Sim) runNow() {
 	side, seq := h.m.side, h.m.seq
 	h.m.node.byHand(side, queue.RunNow{Seq: seq, ID: h.m.id, Ticket: h}, h, func() {
 		if h.find(side, seq) && h.m.place == waiting {
-			h.m.ready, h.hurry = 0, hurry{attempts: h.m.attempts, at: s.Now}
+			h.m.ready, h.hurry, h.picks = 0, hurry{attempts: h.m.attempts, at: s.Now}, h.m.picks
 		}
 	})
 }
@@ -464,28 +594,29 @@ func (n *node) weighed(side queue.Side, key string, weight uint32) {
 	book.fair.weigh(key, int64(book.latest[key]))
 }
 
-// stays puts a dead letter back that was picked: to the head, also of older ones that were
-// not picked, unless it waits for its time.
+// stays puts a message back that was picked: to the head, also of older ones that were not
+// picked, unless it waits for its time.
 func (n *node) stays(m *message) {
 	m.place = waiting
 	if m.ready > n.Now {
 		return
 	}
-	m.ready, m.own = 0, true
+	m.ready, m.own, m.hurried = 0, true, hurry{} // it is ready since now
 	m.back++
-	n.sides[queue.Dead].fair.putBack(m.key, m.cost)
+	n.sides[m.side].fair.putBack(m.key, m.cost)
 }
 
-// picked expects those of the named dead letters that wait.
-func (n *node) picked(p queue.Pick) {
+// picked expects those of the named messages that wait.
+func (n *node) picked(side queue.Side, p queue.Pick) {
 	n.picking, n.want.pick = false, true
 	for _, named := range p.Named {
 		for _, m := range n.s.all {
-			if m.node != n || m.side != queue.Dead || m.id != named.ID || m.seq != named.Seq || m.place != waiting {
+			if m.node != n || m.side != side || m.id != named.ID || m.seq != named.Seq || m.place != waiting || p.Delayed && m.ready == 0 {
 				continue
 			}
 			m.place = picked
-			n.sides[queue.Dead].fair.reset(m.key)
+			m.picks++
+			n.sides[side].fair.reset(m.key)
 			n.want.letters = append(n.want.letters, m.seq)
 		}
 	}

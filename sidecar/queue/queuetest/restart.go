@@ -142,8 +142,11 @@ func (s *Sim) readDisk(crash bool) {
 		if ref.Queue == n.IDs[queue.Dead] {
 			side = queue.Dead
 		}
+		if m.going != nil && ref == m.going.Message.Ref {
+			m.hurried = hurry{} // a job has put it elsewhere meanwhile
+		}
 		if side == m.side {
-			require.GreaterOrEqual(s.T, state.Attempts, m.least, "%s: a confirmed nack is lost", m)
+			require.GreaterOrEqual(s.T, max(state.Attempts, msg.Attempts), m.least, "%s: a confirmed nack is lost", m)
 		} else {
 			m.least, m.hurried = 0, hurry{}
 		}
@@ -187,7 +190,10 @@ func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state 
 	m.priority = msg.Priority
 	m.redriven = m.redriven || m.side == queue.Dead && side == queue.Main
 	slices.Sort(m.keys)
-	m.attempts, m.expires, m.submitted, m.pass, m.back = state.Attempts, msg.ExpiresAt, true, 0, 0
+	m.attempts, m.expires, m.submitted, m.pass, m.back = max(state.Attempts, msg.Attempts), msg.ExpiresAt, true, 0, 0
+	if m.going != nil {
+		m.own, m.going = true, nil // it may have got to the end
+	}
 	m.failed = m.attempts > 0
 	if m.place == stuck || m.place == gone { // others of its key have gone meanwhile, or settings have changed
 		m.exempt = true
@@ -209,11 +215,11 @@ func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state 
 		for _, k := range m.keys {
 			s.gate(k).inFlight++
 		}
-	case m.attempts > 0:
+	case m.attempts > msg.Attempts:
 		if state.ReadyAt > n.Now {
 			m.ready = state.ReadyAt
 		}
-	case msg.NotBefore > msg.EnqueuedAt:
+	case msg.Delayed || msg.NotBefore > msg.EnqueuedAt:
 		if at := cmp.Or(state.ReadyAt, msg.NotBefore); at > n.Now {
 			m.ready, m.own = at, true
 		}

@@ -23,6 +23,7 @@ type Rig struct {
 	Answers []Answer
 	Judge   []queue.Failure // failures that nobody has judged yet
 	Notes   []queue.Note
+	Ended   []queue.Ended
 	Picked  *queue.Picked  // the last
 	Handled *queue.Handled // the last
 
@@ -142,6 +143,7 @@ func (r *Rig) carryOut() {
 	}
 	r.Judge = append(r.Judge, out.Judge...)
 	r.Notes = append(r.Notes, out.Notes...)
+	r.Ended = append(r.Ended, out.Ended...)
 	for _, no := range out.Refuse {
 		r.Answered(r, Answer{Subject: no.Reply, Err: no.Err})
 	}

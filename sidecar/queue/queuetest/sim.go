@@ -202,6 +202,7 @@ var actions = []action[*Sim]{
 	{1, (*Sim).changeSettings},
 	{1, (*Sim).switchDispatch},
 	{4, (*Sim).job},
+	{4, (*Sim).liveJob},
 	{1, (*Sim).refuseMoves},
 	{1, (*Sim).purge},
 	{2, (*Sim).removeOne},

@@ -145,9 +145,9 @@ func (n *node) checkWhy(m *message, w queue.Why) {
 func (n *node) checkWhyInside(m *message, w queue.Why, fail func(string)) {
 	others, busy := 0, 0
 	for _, o := range n.s.all {
-		if o.node == n && o.side == m.side && o.key == m.key && o != m && o.here() {
+		if o.node == n && o.side == m.side && o.key == m.key && o != m && o.placed() {
 			others++
-			if o.place != waiting {
+			if o.place != waiting && o.here() {
 				busy++
 			}
 		}
