@@ -291,3 +291,86 @@ func TestAClusterIsRebuilt(t *testing.T) {
 	c.must("fila.admin.queue-create.new", "", nil)
 	require.NotEmpty(t, c.put("new", "first").ID)
 }
+
+// TestJobsGoOnInAClusterAndBack: those that wait or are paused lie with their queues
+// wherever these are, and what has ended is shown. What is under way between two shards is
+// not taken apart.
+func TestJobsGoOnInAClusterAndBack(t *testing.T) {
+	t.Parallel()
+	c := withSingle(t)
+	alone := c.start(single)
+	for _, q := range []string{"orders", "mails"} {
+		c.must("fila.admin.queue-create."+q, `{"max_deliveries":1}`, nil)
+	}
+	require.NotEqual(t, meta.ShardOf("orders", 2), meta.ShardOf("mails", 2))
+	for range 6 {
+		c.put("orders", "x")
+	}
+	paused := func(body string) (info wire.JobInfo) {
+		c.must("fila.admin.job-create", body, &info)
+		c.must("fila.admin.job-pause", `{"id":"`+info.ID+`"}`, &info)
+		require.Equal(t, wire.JobPaused, info.State)
+		return info
+	}
+	show := func(id string) (info wire.JobInfo) {
+		c.insist("fila.admin.job-show", `{"id":"`+id+`"}`, nil, &info)
+		return info
+	}
+	over := func(id string) (info wire.JobInfo) {
+		c.insist("fila.admin.job-resume", `{"id":"`+id+`"}`, nil, nil)
+		c.eventually(func() bool { info = show(id); return info.State == wire.JobDone }, "the job does not end")
+		return info
+	}
+	here := paused(`{"queue":"orders","op":"move","to":"mails","filter":{"all":true},"limit":2,"rate":1}`)
+	var ended wire.JobInfo
+	c.must("fila.admin.job-create", `{"queue":"orders.dlq","op":"redrive","filter":{"all":true}}`, &ended)
+	c.eventually(func() bool { return show(ended.ID).State == wire.JobDone }, "the job does not end")
+	waiting := show(here.ID)
+	alone.leave()
+	delete(c.nodes, single)
+
+	path := filepath.Join(c.dirs[single], "fila.db")
+	_, err := c.importFrom(path)
+	require.NoError(t, err)
+	c.start("a")
+	c.settled()
+	require.Equal(t, waiting, show(here.ID))
+	require.Equal(t, wire.JobDone, show(ended.ID).State)
+	info := over(here.ID)
+	require.EqualValues(t, 2, info.Done, "between two shards now")
+	require.EqualValues(t, []int64{4, 2}, []int64{c.kept("orders").Pending, c.kept("mails").Pending})
+	later := paused(`{"queue":"orders","op":"move","to":"mails","filter":{"all":true},"rate":1}`)
+
+	// As if the other shard had not answered.
+	out := store.Entry{Key: "\x00job/" + later.ID + "/out", Value: `{"no":7,"shard":1,"items":[{"s":1}]}`}
+	shard := c.shardOf("orders")
+	write := func(b *store.Batch) {
+		done := make(chan error, 1)
+		b.Done = func(err error) { done <- err }
+		m := c.nodes["a"].s.base.(*member)
+		m.mu.Lock()
+		st := m.mu.stores[shard]
+		m.mu.Unlock()
+		st.Submit(b)
+		require.NoError(t, <-done)
+	}
+	write(&store.Batch{PutConfig: []store.Entry{out}})
+	c.stopAll()
+	data := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.Mkdir(data, 0o750))
+	_, err = c.exportTo(filepath.Join(data, "fila.db"))
+	require.ErrorIs(t, err, transfer.ErrUnderWay)
+	require.ErrorContains(t, err, later.ID)
+	c.restart("a")
+	c.settled()
+	write(&store.Batch{DeleteConfig: []string{out.Key}})
+	c.stopAll()
+	clear(c.nodes)
+	_, err = c.exportTo(filepath.Join(data, "fila.db"))
+	require.NoError(t, err)
+
+	c.dirs[single] = data
+	c.start(single)
+	require.EqualValues(t, 4, over(later.ID).Done)
+	require.EqualValues(t, []int64{0, 6}, []int64{c.kept("orders").Pending, c.kept("mails").Pending})
+}

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -161,14 +162,16 @@ func BenchmarkRead(b *testing.B) {
 // BenchmarkOpen opens and recovers, one operation being the whole of it. It also
 // reports what the location index takes per message.
 func BenchmarkOpen(b *testing.B) {
-	for _, n := range []int{100_000, 1_000_000} {
-		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
+	for _, c := range []struct{ n, histories int }{{100_000, 0}, {1_000_000, 0}, {1_000_000, 1_000_000}} {
+		n := c.n
+		b.Run(fmt.Sprintf("messages=%d/histories=%d", n, c.histories), func(b *testing.B) {
 			if n > 100_000 && testing.Short() {
 				b.Skip("large")
 			}
 			dir := b.TempDir()
 			s := open(b, dir, store.Options{NoSync: true})
 			newLoader(b, s).fill(b, n)
+			past(b, s, c.histories)
 			require.NoError(b, s.Close())
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -186,5 +189,19 @@ func BenchmarkOpen(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "msg/s")
 		})
+	}
+}
+
+// past gives the first n messages histories of 300 bytes.
+func past(b *testing.B, s *store.Bolt, n int) {
+	record := bytes.Repeat([]byte{1}, 100)
+	for from := 0; from < n; from += 1000 {
+		var batch store.Batch
+		for i := from; i < min(from+1000, n); i++ {
+			for range 3 {
+				batch.History = append(batch.History, store.Attempt{Ref: store.Ref{Queue: 1, Seq: uint64(i + 1)}, Record: record})
+			}
+		}
+		require.NoError(b, storetest.Do(s, &batch))
 	}
 }

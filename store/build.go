@@ -54,6 +54,7 @@ func build(path, tmp string, secret []byte, created int64, o Options) (*Builder,
 	// It is synced once, in the end. What is added lies in the order in which it
 	// was added, since nothing is ever merged.
 	o.NoSync, o.ReadCacheBytes, o.OnCommit = true, -1, nil
+	o.Join = nil // histories come as they are
 	o.tune.mergeFanIn = math.MaxInt
 	if err := removeStale(tmp, o); err != nil {
 		return nil, err

@@ -96,17 +96,28 @@ func decodeHistory(key, value []byte, dst [][]byte) ([][]byte, error) {
 }
 
 // addRecord adds to a history, which is not changed, and forgets what is too much of it.
-func addRecord(history, record []byte) []byte {
-	size, n, first := len(history)+sizeBytes(record), 1, 0 // first: bytes of the oldest
+// What join makes of its newest record and the new one, unless that is nil, takes the
+// place of both.
+func addRecord(history, record []byte, join func(last, next []byte) []byte) []byte {
+	n, first := 1, 0 // first: bytes of the oldest
+	var newest []byte
+	before := 0 // bytes before the newest
 	for r := (reader{b: history}); len(r.b) > 0; n++ {
-		r.bytes()
+		before = len(history) - len(r.b)
+		newest = r.bytes()
 		if r.err != nil {
-			return addRecord(nil, record) // no history
+			return addRecord(nil, record, nil) // no history
 		}
 		if n == 1 {
 			first = len(history) - len(r.b)
 		}
 	}
+	if join != nil && newest != nil {
+		if one := join(newest, record); len(one) > 0 && len(one) <= MaxAttemptBytes {
+			return addRecord(history[:before], one, nil)
+		}
+	}
+	size := len(history) + sizeBytes(record)
 	rest := reader{b: history[first:]}
 	for n > MaxHistory || size > MaxHistoryBytes {
 		was := len(rest.b)

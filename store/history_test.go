@@ -54,10 +54,16 @@ func TestHistories(t *testing.T) {
 		m.back = rapid.Bool().Draw(rt, "back")
 		m.opts.Now = func() int64 { return m.clock }
 		m.disk = m.newDir()
+		if rapid.Bool().Draw(rt, "join") {
+			m.opts.Join = func(last, next []byte) []byte {
+				if last[0]%4 == next[0]%4 { // they are joined until they are too long
+					return append(bytes.Clone(last), next...)
+				}
+				return nil
+			}
+		}
 		m.real = open(t, m.disk, m.opts)
-		var err error
-		m.model, err = storetest.OpenModel(m.disk, m.opts.Now)
-		require.NoError(rt, err)
+		m.openModel(rt)
 		m.commit(rt)
 		defer func() {
 			require.NoError(t, m.model.Close())
@@ -103,9 +109,14 @@ func (m *machine) down(rt *rapid.T) {
 	if m.back {
 		m.clock += rapid.Int64Range(-300, 300).Draw(rt, "down") * 1e9
 	}
+	m.openModel(rt)
+}
+
+func (m *machine) openModel(rt *rapid.T) {
 	var err error
 	m.model, err = storetest.OpenModel(m.disk, m.opts.Now)
 	require.NoError(rt, err)
+	m.model.Join = m.opts.Join
 }
 
 // end is the end of a delay or a lease, or none.

@@ -42,6 +42,11 @@ type Options struct {
 	// as it is. It is called again if the file could not be mapped at once.
 	Locked func() error
 
+	// Join makes one record of the newest of a history and the next one; nil, and what
+	// is too long: they stay two. It must depend on nothing but them, since copies of a
+	// store make their histories themselves. Default: none.
+	Join func(last, next []byte) []byte
+
 	// OnCommit is called after each commit, before the Done calls of its
 	// batches and from the same goroutine.
 	OnCommit func(CommitStats)

@@ -55,6 +55,7 @@ type pageChecker struct {
 	seen  []uint64 // a bit for each page that something refers to
 	used  uint64   // how many of them
 	torn  bool     // one of the two meta pages is damaged
+	spare [][]byte // pages that have been walked, for those to come
 
 	// report, if it is there, gets what is wrong below a page, and the walk goes
 	// on beside it. Otherwise the first fault ends it.
@@ -169,7 +170,10 @@ func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
 
 // load reads a page with its overflow as far as wanted: the first page at least.
 func (c *pageChecker) load(id uint64, from, n int64) ([]byte, error) {
-	b := make([]byte, n)
+	return c.loadInto(make([]byte, n), id, from)
+}
+
+func (c *pageChecker) loadInto(b []byte, id uint64, from int64) ([]byte, error) {
 	if _, err := c.f.ReadAt(b, int64(id)*pageSize+from); err != nil {
 		return nil, c.bad(id, "reading: %v", err)
 	}
@@ -204,7 +208,14 @@ func (c *pageChecker) page(id uint64, depth int, low, high []byte) error {
 	if err := c.claim(id, 1); err != nil {
 		return err
 	}
-	b, err := c.load(id, 0, pageSize)
+	var b []byte
+	if n := len(c.spare); n > 0 {
+		b, c.spare = c.spare[n-1], c.spare[:n-1]
+	} else {
+		b = make([]byte, pageSize)
+	}
+	defer func(b []byte) { c.spare = append(c.spare, b) }(b) // its keys bound those of the pages below
+	b, err := c.loadInto(b, id, 0)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ type Move struct {
 // its past: Record, which is opaque, is added to the history of the message. A history
 // goes with its message when that moves, and ends with it. It is bounded: when a record
 // would make it longer than [MaxHistory] or [MaxHistoryBytes], the oldest but the first
-// are forgotten.
+// are forgotten. A record may be joined with the newest (Options.Join).
 type Attempt struct {
 	Ref
 	Record []byte

@@ -378,7 +378,7 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	for i := range p.past {
 		switch op := &p.past[i]; {
 		case op.record != nil:
-			set(op.ref, addRecord(was(op.ref), op.record))
+			set(op.ref, addRecord(was(op.ref), op.record, s.o.Join))
 		case op.from.Queue != 0:
 			set(op.ref, was(op.from))
 			set(op.from, nil)

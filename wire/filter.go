@@ -35,13 +35,16 @@ type Filter struct {
 	Consumer       string `json:"consumer,omitempty"`        // that has it
 	Gate           string `json:"gate,omitempty"`            // one of its gates: throttle:KEY or circuit:KEY
 
-	// Of dead letters.
-	Reason        string `json:"reason,omitempty"`         // one of the Reason constants
-	ErrorCode     string `json:"error_code,omitempty"`     // of the last error
-	ErrorContains string `json:"error_contains,omitempty"` // this is in the text of the last error
+	// Of the last error: what a dead letter died of, or of another message the last of
+	// those of its attempts.
+	ErrorCode     string `json:"error_code,omitempty"`
+	ErrorContains string `json:"error_contains,omitempty"` // this is in its text
 	ErrorGroup    string `json:"error_group,omitempty"`    // as dead-groups names it
-	DiedAfter     string `json:"died_after,omitempty"`     // as EnqueuedAfter
-	DiedBefore    string `json:"died_before,omitempty"`
+
+	// Of dead letters.
+	Reason     string `json:"reason,omitempty"`     // one of the Reason constants
+	DiedAfter  string `json:"died_after,omitempty"` // as EnqueuedAfter
+	DiedBefore string `json:"died_before,omitempty"`
 
 	named []string // the fields that were given, until they are checked
 }
@@ -126,7 +129,20 @@ func (f *Filter) check(seen []string, now time.Time) *Error {
 			}
 		}
 	}
-	return nil
+	if err := inOrder("enqueued", f.EnqueuedAfter, f.EnqueuedBefore); err != nil {
+		return err
+	}
+	return inOrder("died", f.DiedAfter, f.DiedBefore)
+}
+
+// inOrder refuses two times, resolved or empty, between which nothing can be.
+func inOrder(what, after, before string) *Error {
+	from, err := time.Parse(time.RFC3339, after)
+	until, wrong := time.Parse(time.RFC3339, before)
+	if err != nil || wrong != nil || from.Before(until) { // one that is empty is no time
+		return nil
+	}
+	return BadField(what+"_before", quote(before), "it is not later than "+what+"_after, and no message is between them")
 }
 
 func (f *Filter) checkState(name string) *Error {
@@ -255,9 +271,6 @@ func (f *Filter) For(queue string) *Error {
 	}{
 		{"state " + StateDead, f.State == StateDead, true},
 		{"reason", f.Reason != "", true},
-		{"error_code", f.ErrorCode != "", true},
-		{"error_contains", f.ErrorContains != "", true},
-		{"error_group", f.ErrorGroup != "", true},
 		{"died_after", f.DiedAfter != "", true},
 		{"died_before", f.DiedBefore != "", true},
 		{"state " + f.State, f.State != "" && f.State != StateDead && f.State != StateLeased, false},

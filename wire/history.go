@@ -38,6 +38,8 @@ type AttemptInfo struct {
 	DelayMs   int64      `json:"delay_ms,omitempty"`    // until the retry
 	WaitedMs  int64      `json:"waited_ms,omitempty"`   // from when it was ready to the delivery
 	Held      []HeldInfo `json:"held,omitempty"`        // by which gates meanwhile, at most four, the longest first
+	Times     uint32     `json:"times,omitempty"`       // how many deliveries in a row it is about, if more than one; the rest is said of the first one,
+	LastAt    string     `json:"last_at,omitempty"`     // but for when the last of these was, and Consumer, that of the last one
 }
 
 // HeldInfo is how long a gate has held a message back.

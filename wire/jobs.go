@@ -48,7 +48,7 @@ const (
 	LeftMoving     = "moving"      // it is on its way to another queue
 	LeftNotDelayed = "not_delayed" // it waits for no time
 	LeftKeyFull    = "key_full"    // its fairness key has as many messages as it may
-	LeftBadKey     = "bad_key"     // on_enqueue gives it a key that is none
+	LeftBadKey     = "bad_key"     // on_enqueue or a header gives it a key that is none, a weight or a priority
 	LeftUnreadable = "unreadable"  // its record is broken
 	LeftRefused    = "refused"     // the target takes no such message
 )
@@ -63,8 +63,11 @@ const (
 
 // JobCreateRequest begins a job about messages of a queue.
 type JobCreateRequest struct {
-	Queue  string  `json:"queue"`
-	Op     string  `json:"op"`
+	// These begin the JSON, of which the audit log keeps the beginning.
+	Queue  string `json:"queue"`
+	Op     string `json:"op"`
+	Reason string `json:"reason,omitempty"` // for the audit log
+
 	Filter *Filter `json:"filter"`
 
 	To            string            `json:"to,omitempty"`             // of move: the queue
@@ -76,11 +79,10 @@ type JobCreateRequest struct {
 	Payload       *string           `json:"payload,omitempty"`        // of edit: base64
 
 	Order   string `json:"order,omitempty"`    // arrival, the default, or death
-	Rate    int64  `json:"rate,omitempty"`     // messages per second; 0: as fast as goes
+	Rate    int64  `json:"rate,omitempty"`     // messages per second; 0: 40,000
 	Limit   int64  `json:"limit,omitempty"`    // no more than so many; 0: all
 	DryRun  bool   `json:"dry_run,omitempty"`  // say what would be done, and do nothing
 	IfCount *int64 `json:"if_count,omitempty"` // only if it is about so many messages
-	Reason  string `json:"reason,omitempty"`   // for the audit log
 }
 
 // ParseJobCreate decodes and checks a [JobCreateRequest]. Times in it that are relative
@@ -207,7 +209,7 @@ func (r *JobCreateRequest) checkPriority() *Error {
 
 func (r *JobCreateRequest) checkEdit() *Error {
 	if len(r.Filter.IDs) != 1 {
-		return BadField("filter", "of an edit", "it names one message by its id")
+		return BadField("ids", strconv.Itoa(len(r.Filter.IDs)), "an edit is of one message, and its filter names that by its id")
 	}
 	if len(r.SetHeaders)+len(r.RemoveHeaders) == 0 && r.Payload == nil {
 		return BadField("set_headers", "", "headers to set or to remove, or a payload, are expected")
@@ -273,10 +275,11 @@ type JobInfo struct {
 	StartedAt string `json:"started_at,omitempty"`
 	EndedAt   string `json:"ended_at,omitempty"`
 
-	Matched  int64            `json:"matched"`            // messages that it has come by: those that are meant
-	Done     int64            `json:"done"`               // of them, those that it has done
-	Eligible int64            `json:"eligible,omitempty"` // after a dry run: those that it would have done
-	Left     map[string]int64 `json:"left,omitempty"`     // of them, those that were left as they are, by why
+	Matched  int64            `json:"matched"`             // messages that it has come by: those that are meant
+	Done     int64            `json:"done"`                // of them, those that it has done
+	Eligible int64            `json:"eligible,omitempty"`  // after a dry run: those that it would have done
+	Left     map[string]int64 `json:"left,omitempty"`      // of them, those that were left as they are, by why
+	UnderWay int64            `json:"under_way,omitempty"` // messages that are on their way to another shard: held, until it has said which it has
 	NewSince *int64           `json:"new_since,omitempty"`
 	Samples  []JobSample      `json:"samples,omitempty"` // after a dry run: the first
 }
@@ -295,8 +298,8 @@ func (j *JobInfo) Ended() bool { return j.State == JobDone || j.State == JobCanc
 // JobList is a page of jobs, the newest first.
 type JobList struct {
 	Jobs    []JobInfo `json:"jobs"`
-	Next    string    `json:"next,omitempty"`    // goes into After
-	Missing []int     `json:"missing,omitempty"` // shards of a cluster that nobody has answered for
+	Next    string    `json:"next,omitempty"`           // goes into After
+	Missing []int     `json:"missing_shards,omitempty"` // shards of a cluster that nobody has answered for
 }
 
 // Shorten implements [Long].

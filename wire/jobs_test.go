@@ -33,7 +33,7 @@ func TestJobRequests(t *testing.T) {
 		`{"queue":"orders","op":"delay","filter":{"all":true},"run_at":"-1h"}`:                                                   "run_at",
 		`{"queue":"orders","op":"reprioritise","filter":{"all":true}}`:                                                           "key is missing",
 		`{"queue":"orders","op":"reprioritise","filter":{"all":true},"weight":0.5}`:                                              "allowed are 1 to 1000000",
-		`{"queue":"orders","op":"edit","filter":{"all":true},"payload":"eA=="}`:                                                  "names one message",
+		`{"queue":"orders","op":"edit","filter":{"all":true},"payload":"eA=="}`:                                                  "ids is 0: an edit is of one message",
 		`{"queue":"orders","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]}}`:                               "are expected",
 		`{"queue":"orders","op":"cancel","filter":{"all":true},"order":"size"}`:                                                  "allowed are arrival and death",
 		`{"queue":"orders","op":"cancel","filter":{"all":true},"rate":-1}`:                                                       "rate",

@@ -18,10 +18,12 @@
 // Flags of `go test ./sidecar/e2e`:
 //
 //	-fila.bin PATH    use this binary instead of building one
-//	-fila.kills N     rounds of TestCrash, TestCrashWithGates, TestNATSRestartUnderLoad,
-//	                  TestFleetOutlives* and TestClusterOutlivesTrouble (default 3; the long
-//	                  run takes 50 and more)
-//	-fila.measure     run TestFleetMeasure, which prints figures (with -v)
+//	-fila.kills N     rounds of TestCrash, TestCrashWithGates, TestJobsAreKilledOnTheWay,
+//	                  TestNATSRestartUnderLoad, TestFleetOutlives* and
+//	                  TestClusterOutlivesTrouble (default 3; the long run takes 50 and more)
+//	-fila.letters N   messages of TestJobsAreKilledOnTheWay and TestJobsMeasure (default 3000;
+//	                  the long run takes 1,000,000)
+//	-fila.measure     run TestFleetMeasure and TestJobsMeasure, which print figures (with -v)
 //	-fila.trouble T   only rounds of TestClusterOutlivesTrouble whose name has this text
 //	-fila.seed N      seed of their choices, as printed by an earlier run
 //

@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/store"
 )
 
 // TestAJobIsKilledOnTheWay: a job that redrives dead letters goes on after each kill, and
@@ -64,4 +68,120 @@ func TestAJobIsKilledOnTheWay(t *testing.T) {
 		require.NoError(t, d.Respond(nil))
 	}
 	c.waitDepth("orders", 0)
+}
+
+// TestJobsAreKilledOnTheWay: after each kill every message is in exactly one place, or
+// gone if that is what the job does, and as many are done as the job says on disk.
+func TestJobsAreKilledOnTheWay(t *testing.T) {
+	t.Parallel()
+	for op, of := range map[string]struct{ from, to string }{
+		"redrive": {"orders.dlq", "orders"},
+		"move":    {"orders", "mails"},
+		"delete":  {"orders.dlq", ""},
+	} {
+		t.Run(op, func(t *testing.T) {
+			t.Parallel()
+			_, rng := choices(t)
+			k := &killedJob{p: startFila(t, options{}), n: *flagLetters, from: of.from, to: of.to}
+			k.run(t, op, rng)
+		})
+	}
+}
+
+// killedJob is a job on n messages of a queue that is killed on the way.
+type killedJob struct {
+	p        *proc
+	n        int
+	from, to string // where messages are and come to; to is empty if they go
+	id       string
+	known    map[store.ID]bool // the messages, and whether this look has come by it
+}
+
+func (k *killedJob) run(t *testing.T, op string, rng *rand.Rand) {
+	k.p.pile(t, k.n, 100, k.from)
+	c := k.p.client(t)
+	want := m{"queue": k.from, "op": op, "filter": m{"all": true}}
+	if op == "move" {
+		c.createQueue(k.to, m{"max_depth": 0})
+		want["to"] = k.to
+	}
+	if k.n < 100_000 {
+		want["rate"] = k.n / 2 // it would be over before somebody looks
+	}
+	c.nc.Close()
+	require.Zero(t, k.p.Stop(t))
+	k.known = make(map[store.ID]bool)
+	k.p.look(t, k.from, func(msg *store.Message, _ [][]byte) { k.known[msg.ID] = false })
+	require.Len(t, k.known, k.n)
+	k.p.Restart(t)
+	c = k.p.client(t)
+	var job struct {
+		ID, State string
+		Done      int
+		Left      map[string]int
+	}
+	c.call("fila.admin.job-create", want, &job)
+	k.id = job.ID
+	kills, onTheWay := *flagKills, 0
+	for i := range kills {
+		at := (i*k.n + rng.IntN(k.n)) / (kills + 1)
+		eventually(t, func() bool {
+			c.call("fila.admin.job-show", m{"id": k.id}, &job)
+			return job.Done >= at || job.State == "done"
+		})
+		time.Sleep(time.Duration(rng.IntN(20_000)) * time.Microsecond) // anywhere in a piece
+		c.nc.Close()
+		k.p.Kill9(t)
+		if done := k.check(t); done > 0 && done < k.n {
+			onTheWay++
+		}
+		k.p.Restart(t)
+		c = k.p.client(t)
+	}
+	eventually(t, func() bool {
+		c.call("fila.admin.job-show", m{"id": k.id}, &job)
+		return job.State == "done"
+	})
+	require.Equal(t, k.n, job.Done)
+	require.Empty(t, job.Left)
+	c.nc.Close()
+	require.Zero(t, k.p.Stop(t))
+	require.Equal(t, k.n, k.check(t))
+	t.Logf("%s of %d messages, killed %d times, %d of them on the way", op, k.n, kills, onTheWay)
+}
+
+// check looks at the file of a fila that has ended, and returns what the job has done.
+func (k *killedJob) check(t *testing.T) (done int) {
+	t.Helper()
+	for id := range k.known {
+		k.known[id] = false
+	}
+	count := func(queue string) (n int) {
+		k.p.look(t, queue, func(msg *store.Message, _ [][]byte) {
+			seen, ok := k.known[msg.ID]
+			require.True(t, ok, "%x is none of the messages", msg.ID)
+			require.False(t, seen, "%x is in two places", msg.ID)
+			k.known[msg.ID] = true
+			n++
+		})
+		return n
+	}
+	left := count(k.from)
+	done = k.n - left
+	if k.to != "" {
+		require.Equal(t, done, count(k.to), "messages are gone")
+	}
+	f, err := store.OpenFile(k.p.file(), store.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	snap, err := f.Snapshot()
+	require.NoError(t, err)
+	var at struct{ Done int }
+	for _, e := range snap.Config {
+		if e.Key == "\x00job/"+k.id+"/at" {
+			require.NoError(t, json.Unmarshal([]byte(e.Value), &at))
+		}
+	}
+	require.Equal(t, done, at.Done, "the job says something else than what it has done")
+	return done
 }

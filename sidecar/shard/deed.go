@@ -36,6 +36,9 @@ type deed struct {
 	full   *wire.Error // why the rest does not fit
 	key    *wire.Error // why a message was left because of its key
 	landed []queue.Moved
+
+	sent  bool    // to another shard: a parcel is under way
+	cargo []goods // in it
 }
 
 // do carries the piece out. It returns why the job cannot go on.
@@ -79,7 +82,7 @@ func (d *deed) target() (*Queue, *wire.Error) {
 		return d.q.source, nil
 	case wire.JobMove:
 		to, werr := d.q.shard.set.Find(d.To)
-		if werr == nil && to.shard != d.q.shard {
+		if werr == nil && to.shard != d.q.shard { // it has just been made there
 			werr = wire.NoOwner(d.To)
 		}
 		return to, werr
@@ -212,18 +215,24 @@ func (d *deed) moved(p *policy, c *content, size int64) (g *queue.Moved, why str
 			return nil, why
 		}
 	}
-	e := p.decide(d.to.main().name, c.headers, c.size)
+	e, werr := p.decide(d.to.main().name, c.headers, c.size)
 	if d.Key != "" {
 		e.FairnessKey = wire.NamedKey(d.Key)
 	}
 	if d.Weight != 0 {
 		e.Weight = uint32(d.Weight*thousandths + 0.5)
 	}
-	if p.hooks[hooks.OnEnqueue] != nil || d.Op != wire.JobRedrive { // the headers were taken when it came
-		if werr := checkKeys(&e); werr != nil {
-			d.key = werr
-			return nil, wire.LeftBadKey
+	if d.Op == wire.JobRedrive || d.to == d.q && d.Op != wire.JobEdit {
+		if p.hooks[hooks.OnEnqueue] == nil {
+			werr = nil // its headers were taken when it came
 		}
+	}
+	if d.Key != "" && werr == nil {
+		werr = checkKeys(&e)
+	}
+	if werr != nil {
+		d.key = werr
+		return nil, wire.LeftBadKey
 	}
 	if d.to != d.q || d.Key != "" {
 		counted, werr := d.to.main().countPending(&p.settings, e.FairnessKey)

@@ -136,7 +136,8 @@ func (d *dispatcher) read(work []queue.Delivery) {
 		}
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
-			s.Log.Error("headers of a message cannot be decoded", "queue", d.r.sides[w.Side].name, "seq", w.Token.Seq, "error", err)
+			s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(w.ID))...).Error("headers of a message cannot be decoded",
+				"queue", d.r.sides[w.Side].name, "id", formatID(w.ID), "seq", w.Token.Seq, "error", err)
 			return
 		}
 		d.msgs[d.index[i]] = d.message(w, h, append([]byte(nil), payload...))

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/filaq/fila/fingerprint"
@@ -32,6 +33,8 @@ func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
 	}}
 	if q.IsDLQ() {
 		fd.match.AttemptsMin = 0 // those before it died are the store's
+	} else if fd.asksError() {
+		fd.match.AttemptsMin = max(fd.match.AttemptsMin, 1) // others have failed at nothing
 	}
 	for _, key := range f.Keys {
 		fd.match.Keys = append(fd.match.Keys, wire.NamedKey(key))
@@ -81,12 +84,18 @@ const findReads = 512
 // where to go on, 0 at the end: there may be more although none were found. What cannot be
 // read is as no filter says that asks for what is in the store.
 func (fd *Finder) Find(from uint64, limit, slots int) (found []queue.MessageView, next uint64, werr *wire.Error) {
+	return fd.find(from, limit, slots, nil)
+}
+
+// find is Find into list, whose contents are over: who looks again and again makes no
+// garbage.
+func (fd *Finder) find(from uint64, limit, slots int, list []queue.MessageView) (found []queue.MessageView, next uint64, werr *wire.Error) {
 	may := limit
 	if fd.reads() {
 		may = slots // most may be others
 	}
 	ok := fd.q.View(func(m *queue.Queue, side queue.Side, now int64) {
-		found, next = m.Select(side, &fd.match, from, may, slots, nil, now)
+		found, next = m.Select(side, &fd.match, from, may, slots, list[:0], now)
 	})
 	if !ok {
 		return nil, 0, fd.q.Gone()
@@ -117,12 +126,14 @@ func (fd *Finder) Find(from uint64, limit, slots int) (found []queue.MessageView
 }
 
 // reads reports whether the store has to be asked.
-func (fd *Finder) reads() bool { return fd.headers != nil || fd.asksDead() }
+func (fd *Finder) reads() bool { return fd.headers != nil || fd.asksDead() || fd.asksError() }
 
 func (fd *Finder) asksDead() bool {
 	f := &fd.f
-	return f.Reason+f.ErrorCode+f.ErrorContains+f.ErrorGroup+f.DiedAfter+f.DiedBefore != "" || fd.q.IsDLQ() && f.AttemptsMin > 0
+	return fd.q.IsDLQ() && (f.Reason+f.DiedAfter+f.DiedBefore != "" || f.AttemptsMin > 0 || fd.asksError())
 }
+
+func (fd *Finder) asksError() bool { return fd.f.ErrorCode+fd.f.ErrorContains+fd.f.ErrorGroup != "" }
 
 // meant asks the store which of these messages are meant.
 func (fd *Finder) meant(piece []queue.MessageView) ([]bool, *wire.Error) {
@@ -135,9 +146,14 @@ func (fd *Finder) meant(piece []queue.MessageView) ([]bool, *wire.Error) {
 	for i := range at {
 		at[i] = i
 	}
-	if fd.asksDead() {
+	if fd.asksDead() || fd.asksError() {
 		kept := refs[:0]
-		err := fd.q.Store().Dead(refs, func(i int, d *store.Dead) { meant[i] = d != nil && fd.diedSo(d) })
+		var err error
+		if fd.q.IsDLQ() {
+			err = fd.q.Store().Dead(refs, func(i int, d *store.Dead) { meant[i] = d != nil && fd.diedSo(d) })
+		} else {
+			err = fd.q.Store().History(refs, func(i int, records [][]byte) { meant[i] = fd.failedSo(records) })
+		}
 		if err := fd.unread(err); err != nil {
 			return nil, err
 		}
@@ -185,9 +201,30 @@ func (fd *Finder) has(encoded []byte) bool {
 func (fd *Finder) diedSo(d *store.Dead) bool {
 	f := &fd.f
 	return (f.Reason == "" || d.Reason == f.Reason) &&
-		(f.ErrorCode == "" || d.ErrorCode == f.ErrorCode) &&
 		d.Attempts >= f.AttemptsMin &&
 		d.At >= fd.died.since && (fd.died.before == 0 || d.At < fd.died.before) &&
+		fd.erred(d)
+}
+
+// failedSo reports whether the last attempt of a message that has failed did so as the
+// filter says, by its history. The group of its error is that of a dead letter with it.
+func (fd *Finder) failedSo(records [][]byte) bool {
+	for _, r := range slices.Backward(records) {
+		p, err := queue.ReadPast(r)
+		if err != nil {
+			return false
+		}
+		if p.Outcome == wire.AttemptNack || p.Outcome == wire.AttemptExpired {
+			return fd.erred(&store.Dead{SourceQueue: fd.q.name, Error: p.Error, ErrorCode: p.Code})
+		}
+	}
+	return false
+}
+
+// erred reports whether an error is as the filter says.
+func (fd *Finder) erred(d *store.Dead) bool {
+	f := &fd.f
+	return (f.ErrorCode == "" || d.ErrorCode == f.ErrorCode) &&
 		strings.Contains(d.Error, f.ErrorContains) &&
 		(f.ErrorGroup == "" || GroupOf(d) == f.ErrorGroup)
 }

@@ -82,6 +82,55 @@ func TestDeadLettersAreFound(t *testing.T) {
 	})
 }
 
+// TestMessagesAreFoundByTheirLastError while they wait for another attempt, or for their
+// turn after one.
+func TestMessagesAreFoundByTheirLastError(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(3)) })
+		r.consume(q, "w", 1)
+		fail := func(text, code string, delay time.Duration) {
+			r.ack(r.one("w"), wire.Ack{Kind: wire.AckNack, Error: text, ErrorCode: code, HasDelay: true, Delay: delay}, "")
+			time.Sleep(time.Second)
+		}
+		send := func(body string) {
+			require.Nil(t, r.enqueue(body, "", nat("tenant", body)))
+			time.Sleep(time.Second)
+		}
+		send("a")
+		fail("order 1 is gone", "", 3*time.Second) // 1: fails twice, and is delayed
+		time.Sleep(3 * time.Second)
+		fail("order 2 is broken", "500", time.Hour)
+		send("b")
+		fail("order 3 is gone", "402", time.Hour) // 2
+		send("c")
+		fail("", "", time.Hour) // 3: says nothing
+		send("d")               // 4: is leased, and has not failed
+		send("e")               // 5: waits
+		r.one("w")
+		group := GroupOf(&store.Dead{SourceQueue: q.Name(), Error: "order 77 is gone", ErrorCode: "402"})
+		for body, want := range map[string][]uint64{
+			`{"error_contains":"order"}`:                         {1, 2},
+			`{"error_contains":"gone"}`:                          {2},
+			`{"error_contains":"gone","keys":["x"]}`:             nil,
+			`{"error_contains":"order","header":{"tenant":"a"}}`: {1},
+			`{"error_code":"500"}`:                               {1},
+			`{"error_code":"500","attempts_min":2}`:              {1},
+			`{"error_code":"402","attempts_min":2}`:              nil,
+			`{"error_group":"` + group + `"}`:                    {2},
+			`{"error_contains":"o","state":"delayed"}`:           {1, 2},
+			`{"error_contains":"o","state":"leased"}`:            nil,
+		} {
+			for _, slots := range []int{1, 4, 1000} {
+				require.Equal(t, want, r.found(q, body, slots), "%s, %d slots", body, slots)
+			}
+		}
+		r.consume(q, "w", 0)
+		j := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobRunNow, Filter: &wire.Filter{ErrorCode: "402"}})
+		require.EqualValues(t, 1, j.Done)
+		require.Equal(t, []uint64{2}, r.found(q, `{"error_code":"402","state":"pending"}`, 10), "it still has its last error")
+	})
+}
+
 func stamp(at time.Time) string { return wire.Timestamp(at.UnixNano()) }
 
 // TestFindLooksNoFurther than the sequence that it was told, and refuses what cannot be.

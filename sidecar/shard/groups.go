@@ -19,7 +19,7 @@ import (
 const (
 	maxGroups    = 1000      // that are told apart; what dies beyond them is of no group
 	maxGroupKeys = 10_000    // fairness keys that are counted
-	groupPiece   = 16_384    // dead letters that are listed at a time
+	groupPiece   = 4096      // dead letters that are listed at a time
 	groupTopKeys = 5         // that are shown of a group
 	maxGone      = 1_000_000 // that are gone, and are known if they come back
 	groupTexts   = 4096      // texts of errors that are remembered while some are read
@@ -38,7 +38,8 @@ type groups struct {
 	vacant  int                  // of those in use, groups that have no letters
 	keys    groupKeys
 	gone    map[uint64]uint32 // the groups of letters that are gone, by the ids of these: maxGone at most
-	listed  []queue.Listed    // of one piece, kept for the next
+	seqs    []uint64          // of one piece, kept for the next
+	listed  []queue.Listed    // those of them that are new
 }
 
 // letter is a dead letter. It has no pointers, so that the garbage collector never walks
@@ -95,30 +96,38 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 	texts := [2]texts{{}, {}}
 	for from, more := uint64(0), true; more; more = from != 0 {
 		ok := q.View(func(m *queue.Queue, side queue.Side, _ int64) {
-			g.listed, from = m.List(side, from, groupPiece, g.listed[:0])
+			g.seqs, from = m.Sequences(side, from, groupPiece, g.seqs[:0])
 		})
+		unknown := g.seqs[:0]
+		for _, seq := range g.seqs {
+			for len(before) > 0 && before[0].seq < seq {
+				g.leave(before[0])
+				before = before[1:]
+			}
+			if len(before) > 0 && before[0].seq == seq {
+				kept, before = append(kept, before[0]), before[1:]
+				continue
+			}
+			unknown = append(unknown, seq)
+		}
+		ok = ok && (len(unknown) == 0 || q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+			g.listed = m.List(side, unknown, g.listed[:0])
+		}))
 		if !ok {
 			g.forget() // letters are half compared
 			return q.Gone()
 		}
-		var unknown []queue.Listed
-		for i := range g.listed {
-			l := &g.listed[i]
-			for len(before) > 0 && before[0].seq < l.Seq {
-				g.leave(before[0])
-				before = before[1:]
-			}
-			if len(before) > 0 && before[0].seq == l.Seq {
-				kept, before = append(kept, before[0]), before[1:]
-				continue
-			}
-			unknown = append(unknown, *l)
+		if len(unknown) == 0 {
+			continue
 		}
 		var werr *wire.Error
-		if fresh, werr = g.read(q, unknown, fresh, &texts); werr != nil {
+		if fresh, werr = g.read(q, g.listed, fresh, &texts); werr != nil {
 			g.forget()
 			return werr
 		}
+	}
+	if len(fresh) == 0 && len(kept) == len(g.letters) {
+		return nil
 	}
 	for _, l := range before {
 		g.leave(l)
@@ -325,7 +334,7 @@ func (g *groups) reply(q *Queue, limit int) wire.DeadGroups {
 			if of.count == 0 {
 				continue
 			}
-			if l, _ := m.List(side, of.sample, 1, nil); len(l) > 0 && l[0].Seq == of.sample {
+			if l := m.List(side, []uint64{of.sample}, nil); len(l) > 0 {
 				samples[i] = l[0].ID
 			}
 		}

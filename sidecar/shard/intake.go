@@ -65,8 +65,8 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	if werr := q.room(p, 0, 0, size); werr != nil {
 		return nil, werr
 	}
-	d := p.decide(q.name, header, len(data))
-	if werr := checkKeys(&d); werr != nil {
+	d, werr := p.decide(q.name, header, len(data))
+	if werr != nil {
 		return nil, werr
 	}
 	if werr := in.full(q, &d, opts.DedupeID, now); werr != nil {
@@ -175,29 +175,33 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 }
 
 // decide gives a message its fairness key, weight and gates: by on_enqueue, or
-// by the headers that the settings name.
-func (p *policy) decide(queue string, headers map[string][]string, size int) hooks.EnqueueDecision {
+// by the headers that the settings name. A message whose headers or hook say what
+// nothing can be is refused: the error, beside what is to be done without it.
+func (p *policy) decide(queue string, headers map[string][]string, size int) (hooks.EnqueueDecision, *wire.Error) {
 	if g := p.hooks[hooks.OnEnqueue]; g != nil {
-		return g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
+		d := g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
+		return d, checkKeys(&d)
 	}
+	h := headerReader{headers: headers}
 	d := hooks.DefaultEnqueueDecision()
 	s := &p.settings
-	if key, ok := keyIn(headers, s.FairnessHeader); ok {
+	if key := h.key("fairness", s.FairnessHeader); key != "" {
 		d.FairnessKey = key
 	}
-	if weight, ok := parseWeight(first(headers, s.WeightHeader)); ok {
+	if weight := h.weight(s.WeightHeader); weight != 0 {
 		d.Weight = weight
 	}
 	for _, name := range s.ThrottleHeaders {
-		if key, ok := keyIn(headers, name); ok && !slices.Contains(d.ThrottleKeys, key) {
+		if key := h.key("throttle", name); key != "" && !slices.Contains(d.ThrottleKeys, key) {
 			d.ThrottleKeys = append(d.ThrottleKeys, key)
 		}
 	}
-	if key, ok := keyIn(headers, s.CircuitHeader); ok {
-		d.CircuitKey = key
+	d.CircuitKey = h.key("circuit", s.CircuitHeader)
+	d.Priority = h.priority(s.PriorityHeader)
+	if h.werr == nil {
+		h.werr = checkKeys(&d)
 	}
-	d.Priority = parsePriority(first(headers, s.PriorityHeader))
-	return d
+	return d, h.werr
 }
 
 // checkKeys refuses keys that nobody could name afterwards, whether a header or
@@ -218,31 +222,55 @@ func checkKeys(d *hooks.EnqueueDecision) *wire.Error {
 	return nil
 }
 
-// parseWeight reads a weight from 1 to 1,000,000 and returns it in thousandths.
-func parseWeight(s string) (uint32, bool) {
-	const thousand = 1000
-	if s == "" {
-		return 0, false
-	}
-	w, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(w >= 1 && w <= hooks.MaxThousandths/thousand) {
-		return 0, false
-	}
-	return uint32(w*thousand + 0.5), true
+// headerReader reads the headers that the settings of a queue name. A value that is
+// empty is none; what is none for another reason is, and is the error.
+type headerReader struct {
+	headers map[string][]string
+	werr    *wire.Error // the first one
 }
 
-// parsePriority reads a priority from 0 to 9; what is none is 0.
-func parsePriority(s string) uint8 {
-	if len(s) != 1 || s[0] < '0' || s[0] > '0'+store.MaxPriority {
+// bad notes a value that is not taken.
+func (h *headerReader) bad(werr *wire.Error) {
+	if h.werr == nil {
+		h.werr = werr
+	}
+}
+
+// key reads a key that is not too long; the rest of it is looked at with those of hooks.
+func (h *headerReader) key(which, name string) string {
+	key := first(h.headers, name)
+	if len(key) > hooks.MaxKeyBytes {
+		h.bad(wire.BadMessageKey(which, key))
+		return ""
+	}
+	return key
+}
+
+// weight reads a weight from 1 to 1,000,000 and returns it in thousandths; 0: none.
+func (h *headerReader) weight(name string) uint32 {
+	text := first(h.headers, name)
+	if text == "" {
 		return 0
 	}
-	return s[0] - '0'
+	w, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(w >= 1 && w <= hooks.MaxThousandths/thousandths) {
+		h.bad(wire.BadHeaderValue(name, text, "allowed is a weight from 1 to 1,000,000"))
+		return 0
+	}
+	return uint32(w*thousandths + 0.5)
 }
 
-// keyIn returns the key that a header gives, if it is one.
-func keyIn(headers map[string][]string, name string) (string, bool) {
-	key := first(headers, name)
-	return key, key != "" && len(key) <= hooks.MaxKeyBytes
+// priority reads a priority.
+func (h *headerReader) priority(name string) uint8 {
+	text := first(h.headers, name)
+	switch {
+	case text == "":
+		return 0
+	case len(text) > 1 || text[0] < '0' || text[0] > '0'+store.MaxPriority:
+		h.bad(wire.BadHeaderValue(name, text, "allowed is a priority from 0 to 9"))
+		return 0
+	}
+	return text[0] - '0'
 }
 
 // first is the first value of a header, empty if there is none or no name.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -208,7 +209,10 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		for _, name := range []string{wire.HeaderDeadReason, "Nats-Rollup", wire.HeaderScheduledBy, "status"} {
-			require.Equal(t, wire.HeaderReserved(name), r.enqueue("one", "", nats.Header{name: {"mine"}, "Own": {"1"}}))
+			werr := r.enqueue("one", "", nats.Header{name: {"mine"}, "Own": {"1"}})
+			require.NotNil(t, werr, name)
+			require.Equal(t, wire.CodeHeaderReserved, werr.ErrCode)
+			require.Contains(t, werr.Description, name)
 		}
 		require.Zero(t, q.Depth())
 		require.Nil(t, r.enqueue("one", "", nats.Header{wire.HeaderMsgID: {"a"}, "Nats-Stream": {"s"}, "Own": {"1"}}))
@@ -220,29 +224,72 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 	})
 }
 
-// TestPolicyWithoutLua reads key, weight and gates from headers.
+// TestPolicyWithoutLua reads key, weight, gates and priority from headers.
 func TestPolicyWithoutLua(t *testing.T) {
 	p := &policy{settings: wire.QueueSettings{
 		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to", PriorityHeader: "urgency",
 	}}
-	d := p.decide("orders", map[string][]string{
-		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 257)}, "to": {"stripe"}, "urgency": {"9"},
+	d, werr := p.decide("orders", map[string][]string{
+		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 256)}, "to": {"stripe"}, "urgency": {"9"},
 	}, 0)
+	require.Nil(t, werr)
 	require.Equal(t, "acme", d.FairnessKey)
 	require.EqualValues(t, 2500, d.Weight)
 	require.EqualValues(t, 1000, d.Cost)
-	require.Equal(t, []string{"x"}, d.ThrottleKeys, "once, and no longer than allowed")
+	require.Equal(t, []string{"x", strings.Repeat("y", 256)}, d.ThrottleKeys, "once")
 	require.Equal(t, "stripe", d.CircuitKey)
 	require.EqualValues(t, 9, d.Priority)
-	for _, h := range []map[string][]string{
-		nil, {"tenant": {""}, "weight": {"0"}}, {"tenant": {strings.Repeat("k", 257)}, "weight": {"x"}, "to": {strings.Repeat("k", 257)}, "urgency": {"10"}}, {"urgency": {"-1"}},
-	} {
-		d = p.decide("orders", h, 0)
+	for _, h := range []map[string][]string{nil, {"tenant": {""}, "weight": {""}, "urgency": {""}, "to": {""}, "a": {""}}} {
+		d, werr = p.decide("orders", h, 0)
+		require.Nil(t, werr)
 		require.Equal(t, "default", d.FairnessKey)
 		require.EqualValues(t, 1000, d.Weight)
+		require.Empty(t, d.ThrottleKeys)
 		require.Empty(t, d.CircuitKey)
 		require.Zero(t, d.Priority)
 	}
+}
+
+// TestHeadersThatAreNone: a message with one is refused, as one with a bad delay is, and
+// what is to be done without it is as if the header was not there.
+func TestHeadersThatAreNone(t *testing.T) {
+	weight, priority := "allowed is a weight from 1 to 1,000,000", "allowed is a priority from 0 to 9"
+	long := strings.Repeat("k", 257)
+	settings := wire.QueueSettings{
+		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a"}, CircuitHeader: "to", PriorityHeader: "urgency",
+	}
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.FairnessHeader, s.WeightHeader, s.ThrottleHeaders, s.CircuitHeader, s.PriorityHeader = "tenant", "weight", []string{"a"}, "to", "urgency"
+		})
+		for _, tt := range []struct {
+			header, value string
+			want          *wire.Error
+		}{
+			{"weight", "0", wire.BadHeaderValue("weight", "0", weight)},
+			{"weight", "x", wire.BadHeaderValue("weight", "x", weight)},
+			{"weight", "NaN", wire.BadHeaderValue("weight", "NaN", weight)},
+			{"weight", "1000001", wire.BadHeaderValue("weight", "1000001", weight)},
+			{"weight", " ", wire.BadHeaderValue("weight", " ", weight)},
+			{"urgency", "10", wire.BadHeaderValue("urgency", "10", priority)},
+			{"urgency", "x", wire.BadHeaderValue("urgency", "x", priority)},
+			{"urgency", "-1", wire.BadHeaderValue("urgency", "-1", priority)},
+			{"urgency", ":", wire.BadHeaderValue("urgency", ":", priority)},
+			{"tenant", long, wire.BadMessageKey("fairness", long)},
+			{"a", long, wire.BadMessageKey("throttle", long)},
+			{"to", long, wire.BadMessageKey("circuit", long)},
+		} {
+			h := map[string][]string{tt.header: {tt.value}}
+			require.Equal(t, tt.want, r.enqueue("x", "producer", h), "%s %s", tt.header, tt.value)
+			d, werr := (&policy{settings: settings}).decide("orders", h, 0)
+			require.Equal(t, tt.want, werr)
+			require.Equal(t, hooks.DefaultEnqueueDecision(), d)
+		}
+		r.none("producer")
+		require.Zero(t, q.Depth())
+		require.Nil(t, r.enqueue("x", "producer", nats.Header{"weight": {"1e6"}, "urgency": {"0"}}))
+		r.id("producer")
+	})
 }
 
 // TestKeysThatNobodyCouldName are refused, whether a header or a hook brings them, and

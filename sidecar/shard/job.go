@@ -16,6 +16,7 @@ import (
 //
 //	\x00job/<id>     what it is: jobSpec, JSON, written once
 //	\x00job/<id>/at  how far it is: jobProgress, JSON, written with what it does
+//	\x00job/<id>/out what it has sent to another shard last, see parcel
 const (
 	keyJob   = "\x00job/"
 	keyJobAt = "/at"
@@ -91,6 +92,8 @@ type job struct {
 	mu struct {
 		sync.Mutex
 		jobProgress               // what is on disk
+		parcel      parcel        // likewise
+		settled     bool          // the machine knows what becomes of it
 		claimed     bool          // somebody does something about it
 		running     bool          // work does
 		stop        string        // what it is to become: JobPaused or JobCanceled; empty: nothing else
@@ -101,9 +104,9 @@ type job struct {
 	}
 }
 
-func newJob(q *Queue, spec jobSpec, at jobProgress) *job {
+func newJob(q *Queue, spec jobSpec, at jobProgress, out parcel) *job {
 	j := &job{jobSpec: spec, q: q}
-	j.mu.jobProgress, j.mu.changed = at, make(chan struct{})
+	j.mu.jobProgress, j.mu.parcel, j.mu.changed = at, out, make(chan struct{})
 	return j
 }
 
@@ -155,9 +158,10 @@ func (j *job) wanted() string {
 // info is the job for people.
 func (j *job) info() wire.JobInfo {
 	at, running, _ := j.standing()
+	out := j.out()
 	i := wire.JobInfo{
 		ID: j.ID, JobCreateRequest: j.JobCreateRequest, State: at.State, Why: at.Why, CreatedAt: wire.Timestamp(j.CreatedAt),
-		Matched: at.Matched, Done: at.Done, Left: at.Left, NewSince: at.NewSince,
+		Matched: at.Matched, Done: at.Done, Left: at.Left, NewSince: at.NewSince, UnderWay: int64(len(out.held())),
 	}
 	i.Payload = nil // it may be large
 	if running && at.State == wire.JobWaiting {
@@ -182,7 +186,9 @@ func (j *job) entries(at *jobProgress, first bool) []store.Entry {
 }
 
 // keys are under which the job is kept.
-func (j *job) keys() []string { return []string{keyJob + j.ID, keyJob + j.ID + keyJobAt} }
+func (j *job) keys() []string {
+	return []string{keyJob + j.ID, keyJob + j.ID + keyJobAt, keyJob + j.ID + keyJobOut}
+}
 
 func encodeJob(v any) string {
 	text, err := json.Marshal(v)
@@ -230,22 +236,23 @@ func (r *runner) settle(q *Queue, p queue.Pick, of func(*queue.Picked) queue.Set
 }
 
 // recoveredJobs are those that a store has kept, by id.
-func recoveredJobs(kept []store.Entry) (specs map[string]jobSpec, at map[string]jobProgress, broken []string) {
-	specs, at = make(map[string]jobSpec), make(map[string]jobProgress)
+func recoveredJobs(kept []store.Entry) (specs map[string]jobSpec, at map[string]jobProgress, out map[string]parcel, broken []string) {
+	specs, at, out = make(map[string]jobSpec), make(map[string]jobProgress), make(map[string]parcel)
 	for _, e := range kept {
 		name, ok := strings.CutPrefix(e.Key, keyJob)
 		if !ok {
 			continue
 		}
+		id, part, _ := strings.Cut(name, "/")
 		var err error
-		id, isProgress := strings.CutSuffix(name, keyJobAt)
-		if isProgress {
-			var p jobProgress
-			err = json.Unmarshal([]byte(e.Value), &p)
-			at[id] = p
-		} else {
+		switch "/" + part {
+		case keyJobAt:
+			at[id], err = decodeJob[jobProgress](e.Value)
+		case keyJobOut:
+			out[id], err = decodeJob[parcel](e.Value)
+		default:
 			var s jobSpec
-			err = json.Unmarshal([]byte(e.Value), &s)
+			s, err = decodeJob[jobSpec](e.Value)
 			s.ID = cmp.Or(s.ID, id)
 			specs[id] = s
 		}
@@ -253,5 +260,10 @@ func recoveredJobs(kept []store.Entry) (specs map[string]jobSpec, at map[string]
 			broken = append(broken, id)
 		}
 	}
-	return specs, at, broken
+	return specs, at, out, broken
+}
+
+func decodeJob[T any](text string) (v T, err error) {
+	err = json.Unmarshal([]byte(text), &v)
+	return v, err
 }

@@ -120,15 +120,16 @@ func (s *Shard) nextJob(q *Queue) (next *job) {
 }
 
 // recoverJobs takes in what the store has kept of jobs.
-func (s *Shard) recoverJobs(kept []store.Entry, byName map[string]*Queue) {
-	specs, at, broken := recoveredJobs(kept)
+func (s *Shard) recoverJobs(kept []store.Entry, byName map[string]recovering) {
+	specs, at, out, broken := recoveredJobs(kept)
 	for _, name := range broken {
 		s.Log.Error("a job cannot be read; it does nothing any more", "job", name)
 		delete(specs, name)
 	}
 	for id, spec := range specs {
-		if q := byName[spec.Queue]; q != nil {
-			s.addJob(newJob(q, spec, at[id]))
+		if r, ok := byName[spec.Queue]; ok {
+			r.from.Used(r.id, spec.Last) // what comes later is none of its messages
+			s.addJob(newJob(r.Queue, spec, at[id], out[id]))
 		}
 	}
 }
@@ -206,7 +207,7 @@ func (q *Queue) createJob(req wire.JobCreateRequest, asked bool) (*job, *wire.Er
 	if n := spec.kept(); n > store.MaxHeaderBytes {
 		return nil, wire.BadField("the job", fmt.Sprintf("%d bytes as it is kept", n), fmt.Sprintf("at most %d", store.MaxHeaderBytes))
 	}
-	j := newJob(q, spec, jobProgress{State: wire.JobWaiting})
+	j := newJob(q, spec, jobProgress{State: wire.JobWaiting}, parcel{})
 	if werr := j.keep(jobProgress{State: wire.JobWaiting}, true); werr != nil {
 		return nil, werr
 	}
@@ -298,6 +299,12 @@ func (j *job) become(state string) *wire.Error {
 				return nil
 			case at.ended():
 				return wire.JobEnded(j.ID, at.State)
+			}
+			if state == wire.JobCanceled {
+				if werr := j.recall(); werr != nil {
+					return werr
+				}
+				at, _, _ = j.standing()
 			}
 			return j.end(at, state, "")
 		}

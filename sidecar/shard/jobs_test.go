@@ -513,9 +513,11 @@ func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
 			id = formatID(views[0].ID)
 		})
-		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{
+		info := r.run(wire.JobCreateRequest{
 			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
-		}).Done)
+		})
+		require.EqualValues(t, 1, info.Done)
+		require.Zero(t, *info.NewSince, "what it has edited is not new")
 	})
 }
 
@@ -560,5 +562,34 @@ func TestAttemptsOfWhatWaits(t *testing.T) {
 		next.consume(next.Queue("slow"), "w", 1)
 		require.Equal(t, "1", next.one("w").Header.Get(wire.HeaderAttempt))
 		next.end()
+	})
+}
+
+// TestWhatComesAfterARestartIsNoneOfAJob: though the last of the messages that were there
+// when it was made are done, and nothing of their sequences is left.
+func TestWhatComesAfterARestartIsNoneOfAJob(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.another("slow", nil)
+		for i := range 5 {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+		}
+		info := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything(), Rate: 1})
+		_, werr := r.PauseJob(info.ID)
+		require.Nil(t, werr)
+		require.NotEmpty(t, r.bodies(q))
+		next := r.restart()
+		defer next.end()
+		for i := range 5 {
+			require.Nil(t, next.enqueue(fmt.Sprint("later ", i), "", nil))
+		}
+		synctest.Wait()
+		_, werr = next.ResumeJob(info.ID)
+		require.Nil(t, werr)
+		info = next.over(info.ID)
+		require.Equal(t, wire.JobDone, info.State)
+		require.LessOrEqual(t, info.Matched, int64(1))
+		require.EqualValues(t, 5, *info.NewSince)
+		require.EqualValues(t, 5, next.Queue("orders").Depth())
 	})
 }

@@ -15,26 +15,26 @@ const (
 	// jobSelection is how many messages a job knows at a time. In the order of arrival it
 	// looks for the next ones through its whole queue: bounded memory for more looks.
 	jobSelection = 65_536
-	// jobLooks is how many messages a look at the queue takes at a time.
+	// A look at the queue takes jobLooks messages at a time, and looks at jobSlots at most:
+	// the machine stands still meanwhile.
 	jobLooks = 4096
-	// A job begins with jobFirst pieces of jobPieceFirst messages. They get larger, up to
-	// jobPieceMost, while the machine is done with one within jobTurn and the disk within
-	// jobCommit: all queues of the shard wait for the commit of a piece. A disk for which
-	// the quickest of the first pieces took longer than that is slow to begin with, so
-	// pieces may take twice as long there and be larger, up to jobGrowth times. A slow
-	// commit makes none smaller than the first ones, since then it is slow for other
-	// reasons.
-	jobFirst      = 4
-	jobPieceFirst = 256
-	jobPieceMost  = 512
-	jobGrowth     = 8
-	jobTurn       = 5 * time.Millisecond
-	jobCommit     = 4 * time.Millisecond
-	// After a piece, and a look, a job leaves the disk and the processors to others for half
-	// as long again as that has taken, at most jobRest.
+	jobSlots = 4 * jobLooks
+	// A piece is jobPiece messages, and no more from jobBytes on: all queues of the shard wait
+	// while it is written, so it takes the disk about as long as a few commits of others do.
+	// They get fewer where the machine needs more than jobTurn for them. A disk for which
+	// the quickest of the first jobFirst pieces took longer than jobCommit is slow however
+	// few they are, so there they get more, up to jobGrowth times.
+	jobPiece  = 256
+	jobFirst  = 4
+	jobGrowth = 16
+	jobTurn   = 5 * time.Millisecond
+	jobCommit = 4 * time.Millisecond
+	jobBytes  = 1 << 20
+	// A job takes up to jobMost messages a second, if it was not told another rate, and
+	// leaves the disk and the processors to others after a piece, and a look, for as long as
+	// that has taken, at most jobRest.
+	jobMost = 40_000
 	jobRest = 20 * time.Millisecond
-	// jobBytes is after how many bytes a piece takes no more.
-	jobBytes = 16 << 20
 	// jobRetry is when a job tries again to write how it stands.
 	jobRetry = time.Second
 )
@@ -51,7 +51,7 @@ func (j *job) work() bool {
 		return true
 	}
 	defer j.release()
-	w := worker{job: j, size: jobPieceFirst, due: s.Now()}
+	w := worker{job: j, size: jobPiece, due: s.Now()}
 	if w.at, _, _ = j.standing(); w.at.State != wire.JobWaiting {
 		return true
 	}
@@ -62,6 +62,9 @@ func (j *job) work() bool {
 	state, why := w.run()
 	if state == "" {
 		return true // the shard ends, or the queue is deleted: whoever goes on with it knows how far it is
+	}
+	if state == wire.JobCanceled && len(j.out().Items) > 0 {
+		state = wire.JobPaused // whoever cancels it recalls what is under way, or is told
 	}
 	if j.Asked && state == wire.JobPaused && why != "" {
 		state = wire.JobCanceled // nobody would resume it
@@ -85,6 +88,8 @@ type worker struct {
 	more   bool        // there may be others behind them
 	size   int         // of a piece
 	due    int64       // when the next piece may begin
+	cargo  []goods     // of the parcel that is under way, if it is known
+	began  int64       // when it was made; 0: by somebody else
 
 	pieces   int           // done so far
 	quickest time.Duration // what the disk took for the quickest of the first
@@ -110,6 +115,21 @@ func (w *worker) run() (state, why string) {
 		switch {
 		case j.q.shard.ended.Err() != nil, j.q.main().deleted.Load():
 			return "", ""
+		case len(j.out().Items) > 0:
+			before := w.at.Done
+			next, werr := j.carry(&w.at, w.cargo, j.wanted() == wire.JobCanceled)
+			w.at, w.cargo = next, nil
+			w.queue = w.queue[indexBehind(w.queue, w.at.At):]
+			w.due = max(w.due, w.began+w.cost(next.Done-before))
+			if werr != nil {
+				if wanted := j.wanted(); wanted != "" && len(j.out().Items) > 0 {
+					return wanted, ""
+				}
+				if state, why, stops := w.refused(werr); stops {
+					return state, why
+				}
+			}
+			continue
 		case j.wanted() != "":
 			return j.wanted(), ""
 		case j.Limit > 0 && w.at.Done >= j.Limit:
@@ -126,14 +146,22 @@ func (w *worker) run() (state, why string) {
 		if !w.wait() {
 			continue
 		}
-		switch werr := w.piece(); {
-		case werr == nil:
-		case werr.ErrCode == wire.CodeBacklogUncommitted: // the disk is behind, as it is for producers
-			w.due = j.q.shard.Now() + int64(uncommittedRetryAfter)
-		default:
-			return w.stopped(werr)
+		if werr := w.piece(); werr != nil {
+			if state, why, stops := w.refused(werr); stops {
+				return state, why
+			}
 		}
 	}
+}
+
+// refused is told why the job does not go on. It may be soon over.
+func (w *worker) refused(werr *wire.Error) (state, why string, stops bool) {
+	if werr.ErrCode == wire.CodeBacklogUncommitted { // the disk is behind, as it is for producers
+		w.due = w.q.shard.Now() + int64(uncommittedRetryAfter)
+		return "", "", false
+	}
+	state, why = w.stopped(werr)
+	return state, why, true
 }
 
 // stopped is what becomes of the job when it cannot go on.
@@ -190,12 +218,12 @@ func (w *worker) next() []candidate {
 // go on.
 func (w *worker) piece() *wire.Error {
 	piece := w.next()
-	views := make([]queue.MessageView, len(piece))
-	for i := range piece {
-		views[i].Seq, views[i].ID = piece[i].Seq, piece[i].ID
-	}
 	meant := []bool(nil)
 	if w.finder.reads() {
+		views := make([]queue.MessageView, len(piece))
+		for i := range piece {
+			views[i].Seq, views[i].ID = piece[i].Seq, piece[i].ID
+		}
 		var werr *wire.Error
 		if meant, werr = w.finder.meant(views); werr != nil {
 			return werr
@@ -213,10 +241,20 @@ func (w *worker) piece() *wire.Error {
 		w.at.At, w.queue = d.last, w.queue[len(piece):]
 		return nil
 	}
-	werr := d.do()
+	var werr *wire.Error
+	if to, away := w.away(); away {
+		if werr = d.send(to); d.sent {
+			w.cargo = d.cargo
+			w.began, w.due = began, w.rested(began)
+			w.adapt(d.took, d.wrote)
+			return nil
+		}
+	} else {
+		werr = d.do()
+	}
 	if d.went {
 		w.queue = w.queue[indexBehind(w.queue, d.next.At):]
-		w.due = max(max(w.due, w.q.shard.Now())+w.cost(d.next.Done-w.at.Done), w.rested(began))
+		w.due = max(began+w.cost(d.next.Done-w.at.Done), w.rested(began))
 		w.at = d.next
 		w.adapt(d.took, d.wrote)
 	}
@@ -229,33 +267,31 @@ func (w *worker) piece() *wire.Error {
 
 // cost is how long (ns) so many messages take at the rate of the job.
 func (w *worker) cost(n int64) int64 {
-	if w.Rate == 0 {
-		return 0
-	}
-	return n * int64(time.Second) / w.Rate
+	return n * int64(time.Second) / cmp.Or(w.Rate, jobMost)
 }
 
-// rested is when the job goes on with what it does since began, if it did a part of that.
+// rested is when the job goes on with what it has done a part of since began.
 func (w *worker) rested(began int64) int64 {
 	now := w.q.shard.Now()
-	return now + min(max((now-began)*3/2, 0), int64(jobRest))
+	return now + min(max(now-began, 0), int64(jobRest))
 }
 
-// adapt makes pieces as large as the machine and the disk are soon done with.
+// adapt makes pieces as large as the machine and the disk are soon done with. A slow commit
+// makes none smaller than the first ones, since then it is slow for other reasons.
 func (w *worker) adapt(took, wrote time.Duration) {
 	if w.pieces++; w.pieces == 1 || w.pieces <= jobFirst && wrote < w.quickest {
 		w.quickest = wrote
 	}
-	commit, most := time.Duration(jobCommit), jobPieceMost
-	if w.quickest > jobCommit {
-		commit, most = 2*w.quickest, int(min(jobPieceMost*w.quickest/jobCommit, jobPieceMost*jobGrowth))
+	commit, most := time.Duration(jobCommit), jobPiece
+	if w.pieces >= jobFirst && w.quickest > jobCommit {
+		commit, most = 2*w.quickest, int(min(2*jobPiece*w.quickest/jobCommit, jobPiece*jobGrowth))
 	}
 	switch {
 	case took > 2*jobTurn:
 		w.size = max(w.size/2, 1)
 	case wrote > 2*commit:
-		w.size = max(w.size/2, min(w.size, jobPieceFirst))
-	case took < jobTurn && (w.size < jobPieceFirst || w.pieces >= jobFirst && wrote < commit):
+		w.size = max(w.size/2, min(w.size, jobPiece))
+	case took < jobTurn && (w.size < jobPiece || wrote < commit):
 		w.size = max(w.size, min(2*w.size, most))
 	}
 }
@@ -272,43 +308,64 @@ func indexBehind(queue []candidate, at place) int {
 
 // fill selects the next messages of the job, behind the last one that it came by.
 func (w *worker) fill() *wire.Error {
-	match := w.finder.match
-	from, order := uint64(0), byArrival
-	if w.Order == wire.OrderDeath {
-		from, order = w.at.At.Seq+1, bySeq
-	} else {
-		match.Since = max(match.Since, w.at.At.EnqueuedAt)
-	}
-	chosen := selected{order: order}
-	var found []queue.MessageView
+	l := w.newLook()
 	for {
 		began := w.q.shard.Now()
-		var next uint64
-		if !w.q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			found, next = m.Select(side, &match, from, jobLooks, jobLooks, found[:0], now)
-		}) {
+		if !l.next() {
 			return w.q.Gone()
 		}
-		for i := range found {
-			v := &found[i]
-			c := candidate{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size}
-			if order(c.place, w.at.At) > 0 {
-				chosen.add(c)
-			}
-		}
-		full := len(chosen.list) == jobSelection
-		if full && w.Order != wire.OrderDeath {
-			match.Before = chosen.list[0].EnqueuedAt + 1 // of those that are later none is chosen
-		}
-		if next == 0 || full && w.Order == wire.OrderDeath || w.wanted() != "" || w.q.shard.ended.Err() != nil {
+		if l.over() || w.wanted() != "" || w.q.shard.ended.Err() != nil {
 			break
 		}
-		from = next
 		w.due = max(w.due, w.rested(began))
 		w.wait()
 	}
-	w.queue, w.more = chosen.sorted(), len(chosen.list) == jobSelection
+	w.queue, w.more = l.chosen.sorted(), l.chosen.full()
 	return nil
+}
+
+// look is one look through a queue for the next messages of a job, in pieces.
+type look struct {
+	w      *worker
+	match  queue.Match
+	from   uint64 // where the next piece begins; 0: at the end
+	found  []queue.Member
+	chosen selected
+}
+
+func (w *worker) newLook() *look {
+	l := &look{w: w, match: w.finder.match, chosen: selected{order: byArrival}}
+	if w.Order == wire.OrderDeath {
+		l.from, l.chosen.order = w.at.At.Seq+1, bySeq
+	} else {
+		l.match.Since = max(l.match.Since, w.at.At.EnqueuedAt)
+	}
+	return l
+}
+
+// next looks at a piece. It reports false if the queue is gone.
+func (l *look) next() bool {
+	if !l.w.q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		l.found, l.from = m.Members(side, &l.match, l.from, jobLooks, jobSlots, l.found[:0], now)
+	}) {
+		return false
+	}
+	for i := range l.found {
+		m := &l.found[i]
+		c := candidate{place: place{Seq: m.Seq, EnqueuedAt: m.EnqueuedAt, ID: m.ID}, size: m.Size}
+		if l.chosen.order(c.place, l.w.at.At) > 0 {
+			l.chosen.add(c)
+		}
+	}
+	if l.chosen.full() && l.w.Order != wire.OrderDeath {
+		l.match.Before = l.chosen.list[0].EnqueuedAt + 1 // of those that are later none is chosen
+	}
+	return true
+}
+
+// over reports whether the rest of the queue has nothing to choose.
+func (l *look) over() bool {
+	return l.from == 0 || l.w.Order == wire.OrderDeath && l.chosen.full()
 }
 
 // byArrival and bySeq are the orders of jobs.
@@ -330,12 +387,15 @@ func (s *selected) Swap(i, j int)      { s.list[i], s.list[j] = s.list[j], s.lis
 func (s *selected) Push(v any)         { s.list = append(s.list, v.(candidate)) }
 func (s *selected) Pop() any           { panic("shard: nothing is taken out of a selection") }
 
+// full reports whether it has as many as it may: there may be more.
+func (s *selected) full() bool { return len(s.list) == jobSelection }
+
 // add adds a message if it is one of the first.
 func (s *selected) add(c candidate) {
 	switch {
 	case len(s.list) < jobSelection:
 		s.list = append(s.list, c)
-		if len(s.list) == jobSelection {
+		if s.full() {
 			heap.Init(s)
 		}
 	case s.order(c.place, s.list[0].place) < 0:
@@ -355,6 +415,9 @@ const newSinceLooks = 64
 // newSince counts the messages that are as the filter says and came after the job was
 // made; nil: that cannot be told.
 func (w *worker) newSince() *int64 {
+	if w.Op == wire.JobEdit { // it names a message by its id, and what it has edited is the same
+		return new(int64)
+	}
 	finder, werr := w.q.Finder(*w.Filter, 0)
 	if werr != nil {
 		return nil
@@ -363,13 +426,13 @@ func (w *worker) newSince() *int64 {
 		finder.match.Since = max(finder.match.Since, w.CreatedAt+1) // what the job itself has moved is older
 	}
 	n, from := int64(0), w.Last+1
+	var found []queue.MessageView
 	for range newSinceLooks {
-		found, next, werr := finder.Find(from, jobLooks, jobLooks)
-		if werr != nil {
+		if found, from, werr = finder.find(from, jobLooks, jobLooks, found); werr != nil {
 			return nil
 		}
 		n += int64(len(found))
-		if from = next; next == 0 {
+		if from == 0 {
 			break
 		}
 	}
@@ -387,9 +450,9 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 		return info, werr
 	}
 	var left jobProgress
-	for from := uint64(0); ; {
-		found, next, werr := finder.Find(from, jobLooks, jobLooks)
-		if werr != nil {
+	var found []queue.MessageView
+	for from, more := uint64(0), true; more; more = from != 0 {
+		if found, from, werr = finder.find(from, jobLooks, jobLooks, found); werr != nil {
 			return info, werr
 		}
 		for i := range found {
@@ -405,9 +468,6 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 					ID: formatID(v.ID), Key: wire.ShowKey(v.Key), State: stateName(q, v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
 				})
 			}
-		}
-		if from = next; next == 0 {
-			break
 		}
 	}
 	info.Left = left.Left

@@ -206,10 +206,11 @@ func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
 func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	s, q := j.r.shard, j.r.sides[f.Side]
 	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}
+	log := func() *slog.Logger { return s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(f.ID))...) }
 	decode := func(headers []byte) {
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
-			s.Log.Error("headers of a message cannot be decoded", "queue", q.name, "id", in.ID, "error", err)
+			log().Error("headers of a message cannot be decoded", "queue", q.name, "id", in.ID, "error", err)
 		}
 		in.Headers = h
 	}
@@ -219,7 +220,7 @@ func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	}
 	err := s.store.Read([]store.Ref{{Queue: q.id, Seq: f.Seq}}, func(_ int, headers, _ []byte) { decode(headers) })
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		s.Log.Error("headers for on_failure cannot be read", "queue", q.name, "id", in.ID, "error", err)
+		log().Error("headers for on_failure cannot be read", "queue", q.name, "id", in.ID, "error", err)
 	}
 	return in
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -25,9 +26,10 @@ type Queue struct {
 
 	policy  atomic.Pointer[policy]
 	metrics *telemetry.Queue
-	depth   atomic.Int64              // messages accepted and not finished
-	bytes   atomic.Int64              // their headers and payloads
-	perKey  atomic.Pointer[keyCounts] // unfinished messages by fairness key; nil: not limited
+	detail  atomic.Pointer[knownDetail] // nil: not asked for yet
+	depth   atomic.Int64                // messages accepted and not finished
+	bytes   atomic.Int64                // their headers and payloads
+	perKey  atomic.Pointer[keyCounts]   // unfinished messages by fairness key; nil: not limited
 
 	// admin serialises what operators do to this queue and its dead letters: update,
 	// delete and redrive.
@@ -70,6 +72,29 @@ func (q *Queue) Bytes() int64 { return q.bytes.Load() }
 
 // Metrics are the counters of the queue.
 func (q *Queue) Metrics() *telemetry.Queue { return q.metrics }
+
+// knownDetail is what was counted of a queue at a time, and when its machine had made its last
+// step then (Unix ns).
+type knownDetail struct {
+	stepped, at int64
+	detail      wire.QueueDetail
+}
+
+// countedAfter is how long after a step all is counted that comes of it, such as how long
+// messages waited that are delivered.
+const countedAfter = 5 * int64(time.Second)
+
+// Detail returns what has been counted, for lists of queues. stepped and now are from
+// [Queue.View]. Nothing is counted without a step: of a queue that has made none for a while
+// it is what it was. Nobody changes Waits.
+func (q *Queue) Detail(stepped, now int64) wire.QueueDetail {
+	if c := q.detail.Load(); c != nil && c.stepped == stepped && c.at > stepped+countedAfter {
+		return c.detail
+	}
+	c := &knownDetail{stepped, now, q.metrics.Detail()}
+	q.detail.Store(c)
+	return c.detail
+}
 
 // Gone is the answer of a queue that has ended.
 func (q *Queue) Gone() *wire.Error {

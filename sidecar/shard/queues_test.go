@@ -72,6 +72,37 @@ func TestCreate(t *testing.T) {
 	})
 }
 
+// What has been counted is not counted again while a queue does nothing, and never late.
+func TestDetailOfAQueueThatRests(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		detail := func() (d wire.QueueDetail) {
+			synctest.Wait()
+			require.True(t, q.View(func(m *queue.Queue, _ queue.Side, now int64) { d = q.Detail(m.Stepped(), now) }))
+			return d
+		}
+		life := func() {
+			require.Nil(t, r.enqueue("one", "", nil))
+			r.ack(r.one("w"), done, "")
+		}
+		r.consume(q, "w", 1)
+		for i := range 3 {
+			life()
+			d := detail()
+			require.Equal(t, q.metrics.Detail(), d)
+			require.EqualValues(t, i+1, d.Acked)
+		}
+		require.Equal(t, q.metrics.Detail(), detail())
+		time.Sleep(time.Duration(countedAfter) + time.Second)
+		require.Equal(t, q.metrics.Detail(), detail())
+		q.metrics.Enqueued() // as nothing is without a step
+		require.EqualValues(t, 3, detail().Enqueued, "it was not counted again")
+		life()
+		require.EqualValues(t, 5, detail().Enqueued)
+		require.EqualValues(t, 4, detail().Acked)
+	})
+}
+
 // TestWhatIsKeptReachesTheQueue, whether it is new or from the store.
 func TestWhatIsKeptReachesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

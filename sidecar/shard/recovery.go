@@ -38,17 +38,17 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 			r.from.Consumer(rec, s.Subjects.Deliver(rec.Name, r.name))
 		}
 	}
-	byName := make(map[string]*Queue, len(snap.Queues))
+	byName := make(map[string]recovering, len(snap.Queues))
 	for _, rec := range snap.Queues {
 		r := byID[rec.ID]
-		byName[rec.Name] = r.Queue
+		byName[rec.Name] = r
 		if !r.IsDLQ() {
 			s.recovered = append(s.recovered, r.Queue)
 		}
 	}
 	s.recoverJobs(snap.Config, byName)
 	s.recoverSchedules(snap.Config, byName)
-	return nil
+	return s.recoverReceipts(snap.Config)
 }
 
 // recoverQueues makes queues of their records, without messages.

@@ -42,7 +42,7 @@ func byTenant(i int) nats.Header { return nat("tenant", []string{"a", "b"}[i%2])
 func TestRedrive(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.WeightHeader = "weight" })
-		const n = jobPieceFirst + 10
+		const n = jobPiece + 10
 		r.bury(q, n, func(int) nats.Header { return nats.Header{"weight": {"5"}, wire.HeaderTTL: {"1h"}} })
 		require.Nil(t, r.redrive(q, 3, 3))
 		require.EqualValues(t, 3, q.Depth())
@@ -65,6 +65,24 @@ func TestRedrive(t *testing.T) {
 			require.Empty(t, m.Header.Get(wire.HeaderDeadReason))
 			require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
 		}
+	})
+}
+
+// TestHeadersWereTakenBefore: what is redriven, or stays in its queue, is not refused for
+// a header that meant nothing when it came; what goes to another queue is.
+func TestHeadersWereTakenBefore(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		to := r.another("other", func(s *wire.QueueSettings) { s.PriorityHeader = "urgency" })
+		r.bury(q, 4, func(int) nats.Header { return nat("urgency", "soon") })
+		r.update(q, func(s *wire.QueueSettings) { s.PriorityHeader = "urgency" })
+		require.Nil(t, r.redrive(q, 2, 2))
+		j := r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: everything(), Weight: 2})
+		require.EqualValues(t, 2, j.Done)
+		j = r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobMove, To: "other", Filter: everything()})
+		require.Zero(t, j.Done)
+		require.Equal(t, map[string]int64{wire.LeftBadKey: 2}, j.Left)
+		require.Zero(t, to.Depth())
 	})
 }
 
@@ -175,9 +193,9 @@ func TestAPurgeOrRedriveThatFailsHalfWay(t *testing.T) {
 	}
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		r.bury(q, jobPieceFirst+10, plain)
+		r.bury(q, jobPiece+10, plain)
 		after(r, 2) // what it is, and a piece
-		require.ErrorIs(t, r.redrive(q, 0, jobPieceFirst), wire.Draining())
+		require.ErrorIs(t, r.redrive(q, 0, jobPiece), wire.Draining())
 	})
 	bubble(t, func(r *rig) {
 		q := r.create(nil)

@@ -239,6 +239,10 @@ func (r *runner) carryOut() {
 	// whoever deletes a queue without force looks at both depths.
 	r.sides[queue.Dead].count(&fx.Tally[queue.Dead])
 	r.sides[queue.Main].count(&fx.Tally[queue.Main])
+	for i := range fx.Ended {
+		e := &fx.Ended[i]
+		r.sides[e.Side].metrics.Attempt(e.Outcome, e.Took, s.set.traces.parent(e.ID))
+	}
 	for _, c := range fx.Commits {
 		c.Queue = r.sides[queue.Main].id
 		c.Done = func(err error) { r.committed(c, err) }

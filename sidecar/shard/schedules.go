@@ -172,20 +172,20 @@ func (s *Shard) dueSchedule() (sc *scheduled, wait time.Duration) {
 }
 
 // recoverSchedules takes in what the store has kept of schedules.
-func (s *Shard) recoverSchedules(kept []store.Entry, byName map[string]*Queue) {
+func (s *Shard) recoverSchedules(kept []store.Entry, byName map[string]recovering) {
 	specs, at, broken := recoveredSchedules(kept)
 	for name, spec := range specs {
 		of, _, _ := strings.Cut(name, "/")
-		q := byName[of]
-		if q == nil {
+		r, ok := byName[of]
+		if !ok {
 			continue
 		}
+		q := r.Queue
 		sc, err := newScheduled(q, spec)
 		if err = cmp.Or(broken[name], err); err != nil {
 			s.Log.Error("a schedule cannot be read; it does not run any more", "schedule", name, "error", err)
 			continue
 		}
-		var ok bool
 		if sc.state, ok = at[name]; !ok {
 			sc.state.Last = sc.runs.Begin(time.Unix(0, sc.CreatedAt)).UnixNano()
 		}
@@ -216,6 +216,9 @@ func (q *Queue) AddSchedule(req wire.ScheduleAddRequest) (wire.ScheduleInfo, *wi
 // scheduleBy makes a schedule of what a producer has sent: of this queue alone, as it may
 // send to no other one. It does not wait for the disk.
 func (q *Queue) scheduleBy(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error {
+	if q.policy.Load().settings.EnqueueSchedules == wire.SchedulesRefuse {
+		return wire.BadSchedule("queue " + q.name + " takes no schedules by enqueues (enqueue_schedules); they need the verb " + wire.VerbScheduleAdd)
+	}
 	if h.Target != q.name && h.Target != m.Subject {
 		return wire.BadSchedule(wire.HeaderScheduleTarget + " names another queue: what comes by an enqueue schedules messages of its own, " +
 			q.name + "; others need the verb " + wire.VerbScheduleAdd)

@@ -390,6 +390,38 @@ func TestSchedulesByEnqueue(t *testing.T) {
 	})
 }
 
+// TestQueuesThatTakeNoSchedules by enqueues: the verb makes them all the same, and those
+// that are there go on.
+func TestQueuesThatTakeNoSchedules(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		headers := nats.Header{
+			wire.HeaderSchedule: {"@every 1m"}, wire.HeaderScheduleTarget: {"orders"}, wire.HeaderScheduleName: {"tick"},
+		}
+		require.Nil(t, r.enqueue("body", "me", headers))
+		r.one("me")
+		for _, setting := range []string{wire.SchedulesRefuse, wire.SchedulesAllow, ""} {
+			r.update(q, func(s *wire.QueueSettings) { s.EnqueueSchedules = setting })
+			werr := r.enqueue("body", "me", headers)
+			if setting == wire.SchedulesRefuse {
+				require.NotNil(t, werr)
+				require.Equal(t, wire.CodeBadSchedule, werr.ErrCode)
+				require.Contains(t, werr.Description, "enqueue_schedules")
+				r.none("me")
+				r.plan("tock", "@every 1m", nil)
+				require.Nil(t, r.enqueue("plain", "me", nil))
+				r.id("me")
+				continue
+			}
+			require.Nil(t, werr)
+			r.one("me")
+		}
+		time.Sleep(90 * time.Second)
+		require.Equal(t, []string{"orders/tick", "orders/tick/at", "orders/tock", "orders/tock/at"}, r.kept())
+		require.EqualValues(t, 1, r.schedule("tick").Runs)
+	})
+}
+
 func TestListsOfSchedules(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)

@@ -109,6 +109,9 @@ type Options struct {
 	// Placement says which shard a queue belongs to; nil: there is one shard, and it
 	// hands out ids itself.
 	Placement Placement
+	// Send has whoever serves a shard carry out a request by [Set.Receive], which may be
+	// this set, and returns the answer. A refusal is a *wire.Error. nil: there is one shard.
+	Send func(ctx context.Context, shard int, body []byte) (answer []byte, err error)
 }
 
 // Placement says which of several shards queues belong to. Its methods may be called

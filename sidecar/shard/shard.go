@@ -29,7 +29,10 @@ type Shard struct {
 	// Full reports whether the log of the store has no room for new messages; nil: it has
 	// none. They are refused then, so that there is room for what finishes messages. It
 	// is set before [Set.Add].
-	Full     func() bool
+	Full func() bool
+	// Plain reports whether the store leaves histories out, since a node is there that
+	// does not know them; nil: it does not. It is set before [Set.Add].
+	Plain    func() bool
 	set      *Set
 	number   int
 	store    store.Store
@@ -41,6 +44,7 @@ type Shard struct {
 	recovered []*Queue // no dead letter queues; until it is in the set
 	jobs      jobs
 	schedules schedules
+	inbound   inbound
 	failure   atomic.Pointer[error]
 	attached  bool            // under the state of the set: acks can be heard
 	fenced    atomic.Bool     // written under the state of the set

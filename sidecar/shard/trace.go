@@ -74,6 +74,7 @@ func (ts *traces) enqueued(m *queue.Message, p *policy) {
 	if !ok {
 		return
 	}
+	m.Watched = true
 	by := "headers"
 	if p.hooks[hooks.OnEnqueue] != nil {
 		by = string(hooks.OnEnqueue)

@@ -33,6 +33,9 @@ func plain(b *store.Batch) {
 // logged stay as they are.
 func (s *Store) SetFormat(format int) { s.w.format.Store(int32(format)) }
 
+// Format is which one it writes.
+func (s *Store) Format() int { return int(s.w.format.Load()) }
+
 // Submit implements store.Store.
 func (s *Store) Submit(b *store.Batch) {
 	if s.w.format.Load() < 2 {

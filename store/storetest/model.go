@@ -17,6 +17,9 @@ import (
 // Model is a store in memory. It keeps nothing but maps and applies batches one
 // by one: slow, simple, and meant to be obviously right.
 type Model struct {
+	// Join is that of [store.Options]. It is set before anything else is done.
+	Join func(last, next []byte) []byte
+
 	now func() int64
 
 	mu       sync.Mutex
@@ -167,14 +170,14 @@ func (m *Model) apply(b *store.Batch) error {
 	if len(b.Add)+len(b.Move)+len(b.PutQueues)+len(b.PutConsumers)+len(b.Dedupe) > 0 {
 		d = d.clone()
 	}
-	if err := d.apply(b); err != nil {
+	if err := d.apply(b, m.Join); err != nil {
 		return err
 	}
 	*m.data = *d
 	return nil
 }
 
-func (d *modelData) apply(b *store.Batch) error {
+func (d *modelData) apply(b *store.Batch, join func(last, next []byte) []byte) error {
 	next := d.next
 	for _, q := range b.PutQueues {
 		if _, ok := d.queues[q.ID]; !ok && q.ID < next {
@@ -209,7 +212,7 @@ func (d *modelData) apply(b *store.Batch) error {
 	}
 	for _, a := range b.History {
 		if _, ok := d.messages[a.Ref]; ok {
-			d.histories[a.Ref] = remembered(d.histories[a.Ref], a.Record)
+			d.histories[a.Ref] = remembered(d.histories[a.Ref], a.Record, join)
 		}
 	}
 	for _, st := range b.State {
@@ -248,9 +251,14 @@ func (d *modelData) add(a store.Message) error {
 	return nil
 }
 
-// remembered is a history with one more record. It keeps the first one and, of the
-// others, the newest.
-func remembered(history [][]byte, record []byte) [][]byte {
+// remembered is a history with one more record, which may be joined with the newest. It
+// keeps the first one and, of the others, the newest.
+func remembered(history [][]byte, record []byte, join func(last, next []byte) []byte) [][]byte {
+	if n := len(history); n > 0 && join != nil {
+		if one := join(history[n-1], record); len(one) > 0 && len(one) <= store.MaxAttemptBytes {
+			history, record = history[:n-1], one
+		}
+	}
 	all := append(slices.Clone(history), bytes.Clone(record))
 	tooMuch := func() bool {
 		n := 0

@@ -136,7 +136,10 @@ func (o *Options) join(b *store.Builder, m *meta.Meta, moved *Moved) error {
 			return err
 		}
 		for _, e := range snap.Config {
-			if strings.HasPrefix(e.Key, keySchedule) {
+			if err := settled(e); err != nil {
+				return fmt.Errorf("shard %d: %w", shard, err)
+			}
+			if isOfShard(e.Key) && !strings.HasPrefix(e.Key, keyMoved) {
 				head.PutConfig = append(head.PutConfig, e)
 			}
 		}

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -30,6 +31,11 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 	if err != nil {
 		return moved, err
 	}
+	for _, e := range snap.Config {
+		if err := settled(e); err != nil {
+			return moved, err
+		}
+	}
 	if err := o.nobody(ctx); err != nil {
 		return moved, err
 	}
@@ -52,12 +58,68 @@ func Import(ctx context.Context, o Options, path string) (moved Moved, err error
 }
 
 // What a node without a cluster keeps of its gates and circuits; in a cluster all of that
-// is shared, in another form. Jobs are left behind.
-var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates", "\x00job/"}
+// is shared, in another form.
+var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gates"}
 
-// keySchedule begins the keys of schedules, which lie with their queues:
-// \x00schedule/<queue>/...
-const keySchedule = "\x00schedule/"
+// What lies with queues.
+const (
+	keySchedule = "\x00schedule/" // \x00schedule/<queue>/...
+	keyJob      = "\x00job/"      // \x00job/<id>: JSON with its queue; \x00job/<id>/...
+	keyJobOut   = "/out"          // \x00job/<id>/out: JSON, with the messages that are under way
+	keyMoved    = "\x00moved/"    // what has come of jobs of other shards: none is under way, so nobody asks for it
+)
+
+// ErrUnderWay is returned while messages of a job are on their way to another shard: it is
+// in the stores of both, and the nodes have to agree about it.
+var ErrUnderWay = errors.New("messages are on their way between two shards")
+
+// settled refuses an entry of a job that has messages under way.
+func settled(e store.Entry) error {
+	name, isJob := strings.CutPrefix(e.Key, keyJob)
+	id, isOut := strings.CutSuffix(name, keyJobOut)
+	if !isJob || !isOut {
+		return nil
+	}
+	var out struct{ Items []json.RawMessage }
+	if err := json.Unmarshal([]byte(e.Value), &out); err != nil {
+		return fmt.Errorf("what job %s has under way cannot be read: %w", id, err)
+	}
+	if n := len(out.Items); n > 0 {
+		return fmt.Errorf("%w: up to %d of job %s; start the nodes, and pause, cancel or resume it (fila job show %[3]s) until none is under way", ErrUnderWay, n, id)
+	}
+	return nil
+}
+
+// jobQueues are the queues of jobs, by their ids.
+func jobQueues(entries []store.Entry) map[string]string {
+	queues := make(map[string]string)
+	for _, e := range entries {
+		if id, ok := strings.CutPrefix(e.Key, keyJob); ok && !strings.Contains(id, "/") {
+			var spec struct{ Queue string }
+			_ = json.Unmarshal([]byte(e.Value), &spec) // one that cannot be read does nothing
+			queues[id] = spec.Queue
+		}
+	}
+	return queues
+}
+
+// queueOf is the queue that an entry lies with; "": none.
+func queueOf(e store.Entry, jobs map[string]string) string {
+	if of, ok := strings.CutPrefix(e.Key, keySchedule); ok {
+		name, _, _ := strings.Cut(of, "/")
+		return name
+	}
+	if of, ok := strings.CutPrefix(e.Key, keyJob); ok {
+		id, _, _ := strings.Cut(of, "/")
+		return wire.Source(jobs[id])
+	}
+	return ""
+}
+
+// isOfShard reports whether an entry lies in the store of a shard.
+func isOfShard(key string) bool {
+	return strings.HasPrefix(key, keySchedule) || strings.HasPrefix(key, keyJob) || strings.HasPrefix(key, keyMoved)
+}
 
 func isOwnState(key string) bool {
 	for _, prefix := range ownStates {
@@ -73,7 +135,7 @@ func (o *Options) beginning(snap *store.Snapshot) meta.Beginning {
 	b := meta.Beginning{By: byImport, Secret: snap.Secret, LastID: snap.NextQueueID - 1}
 	b.Queues = placesOf(snap.Queues, &b.LastID, func(name string) int { return meta.ShardOf(name, o.Shards) })
 	for _, e := range snap.Config {
-		if !isOwnState(e.Key) && !strings.HasPrefix(e.Key, keySchedule) {
+		if !isOwnState(e.Key) && !isOfShard(e.Key) {
 			b.Entries = append(b.Entries, e)
 		}
 	}
@@ -132,11 +194,10 @@ func (o *Options) split(f *store.File, snap *store.Snapshot, places map[string]m
 		n := numbers[c.Queue]
 		heads[n].PutConsumers = append(heads[n].PutConsumers, c)
 	}
+	jobs := jobQueues(snap.Config)
 	for _, e := range snap.Config {
-		if of, ok := strings.CutPrefix(e.Key, keySchedule); ok {
-			name, _, _ := strings.Cut(of, "/")
-			n := places[name].Shard
-			heads[n].PutConfig = append(heads[n].PutConfig, e)
+		if place, ok := places[queueOf(e, jobs)]; ok {
+			heads[place.Shard].PutConfig = append(heads[place.Shard].PutConfig, e)
 		}
 	}
 	for n := range shards {

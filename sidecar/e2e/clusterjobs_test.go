@@ -1,0 +1,217 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// jobCluster is three nodes with two shards, and a queue in each.
+type jobCluster struct {
+	*client
+	procs  map[string]*proc
+	queues []string // by shard
+}
+
+func startJobCluster(t *testing.T) *jobCluster {
+	t.Helper()
+	s := startNATS(t, func(o *server.Options) { o.JetStream, o.StoreDir = true, t.TempDir() })
+	c := &jobCluster{client: dial(t, s.URL), procs: make(map[string]*proc), queues: make([]string, 2)}
+	for _, name := range []string{"a", "b", "c"} {
+		c.procs[name] = startFila(t, options{natsURL: s.URL, drainMs: 5000, tail: fmt.Sprintf(
+			"[cluster]\nenabled = true\nname = \"jobs\"\nnode = %q\nshards = 2\nreplicas = 1\nallow_r1 = true\n", name)})
+	}
+	c.owned("a", "b")
+	for i := 0; slices.Contains(c.queues, ""); i++ {
+		name := fmt.Sprint("q", i)
+		c.insist("queue-create."+name, m{"max_deliveries": 1, "retry_initial_ms": 0}, nil)
+		var info struct{ Shard int }
+		c.insist("queue-inspect."+name, nil, &info)
+		c.queues[info.Shard] = name
+	}
+	return c
+}
+
+// insist asks a verb until it is answered, as clients do while a shard has no owner.
+func (c *jobCluster) insist(verb string, body, into any) {
+	c.t.Helper()
+	eventually(c.t, func() bool {
+		ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+		defer cancel()
+		r, err := c.nc.RequestWithContext(ctx, "fila.admin."+verb, encode(c.t, body))
+		if err != nil || errorOf(c.t, r) != nil {
+			return false
+		}
+		return into == nil || json.Unmarshal(r.Data, into) == nil
+	}, verb)
+}
+
+// owned has nodes own the shards, by number, and waits until the others follow.
+func (c *jobCluster) owned(nodes ...string) {
+	c.t.Helper()
+	for shard, node := range nodes {
+		eventually(c.t, func() bool {
+			var st clusterState
+			c.insist("cluster-status", nil, &st)
+			if len(st.Shards) <= shard || len(st.Shards[shard].Standbys) < 2 {
+				return false
+			}
+			if st.Shards[shard].Owner != node {
+				_, _ = c.nc.Request("fila.admin.cluster-move", encode(c.t, m{"shard": shard, "node": node}), time.Second)
+				return false
+			}
+			return st.Shards[shard].Standbys[0].Lag == 0 && st.Shards[shard].Standbys[1].Lag == 0
+		}, "shards are not where they should be")
+	}
+}
+
+// killOwner ends the process that serves a shard.
+func (c *jobCluster) killOwner(shard int) (node string) {
+	c.t.Helper()
+	eventually(c.t, func() bool { // a node that has just started does not know
+		var st clusterState
+		c.insist("cluster-status", nil, &st)
+		if len(st.Shards) > shard {
+			node = st.Shards[shard].Owner
+		}
+		return node != ""
+	}, "a shard without an owner")
+	c.procs[node].Kill9(c.t)
+	return node
+}
+
+// bury makes n dead letters of the first queue, and returns their ids.
+func (c *jobCluster) bury(n int) []string {
+	c.t.Helper()
+	var msgs []*nats.Msg
+	for i := range n {
+		msgs = append(msgs, &nats.Msg{Subject: "fila.enqueue." + c.queues[0], Data: fmt.Append(nil, i)})
+	}
+	ids := c.enqueueAll(msgs)
+	k := c.consume(c.queues[0], 1000)
+	for range n {
+		require.NoError(c.t, k.next().Respond([]byte("+TERM")))
+	}
+	c.waitDepth(c.queues[0]+".dlq", int64(n))
+	k.leave()
+	return ids
+}
+
+// begin makes a job.
+func (c *jobCluster) begin(body m) string {
+	c.t.Helper()
+	var made struct{ ID string }
+	c.call("fila.admin.job-create", body, &made)
+	return made.ID
+}
+
+type jobState struct {
+	State, Why    string
+	Matched, Done int64
+	UnderWay      int64 `json:"under_way"`
+	Left          map[string]int64
+	NewSince      int64 `json:"new_since"`
+}
+
+func (c *jobCluster) job(id string) (j jobState) {
+	c.t.Helper()
+	c.insist("job-show", m{"id": id}, &j)
+	return j
+}
+
+// goesOn waits until a job has done so much. It pauses itself where a takeover takes very
+// long.
+func (c *jobCluster) goesOn(id string, done int64) {
+	c.t.Helper()
+	eventually(c.t, func() bool {
+		j := c.job(id)
+		if j.State == "paused" {
+			c.insist("job-resume", m{"id": id}, nil)
+		}
+		return j.Done >= done
+	}, "the job does not go on")
+}
+
+// ends waits until a job is done with all of n messages.
+func (c *jobCluster) ends(id string, n int) {
+	c.t.Helper()
+	c.goesOn(id, int64(n))
+	eventually(c.t, func() bool { return c.job(id).State == "done" }, "the job does not end")
+	j := c.job(id)
+	require.EqualValues(c.t, []int64{int64(n), int64(n), 0}, []int64{j.Matched, j.Done, j.UnderWay})
+	require.Empty(c.t, j.Left)
+}
+
+// delivers takes all messages of a queue, which are these in this order, each once.
+func (c *jobCluster) delivers(queue string, ids []string) {
+	c.t.Helper()
+	k := c.consume(queue, 1000)
+	for i := range ids {
+		d := k.next()
+		require.Equal(c.t, ids[i], d.id())
+		c.accepted(d, "")
+	}
+	k.none()
+	c.waitDepth(queue, 0)
+	k.leave()
+}
+
+// TestARedriveOverATakeover: the owner is killed, and the next one goes on with the job.
+func TestARedriveOverATakeover(t *testing.T) {
+	t.Parallel()
+	c := startJobCluster(t)
+	const n = 3000
+	ids := c.bury(n)
+	id := c.begin(m{"queue": c.queues[0] + ".dlq", "op": "redrive", "filter": m{"all": true}, "rate": 600})
+	c.goesOn(id, 200)
+	require.Equal(t, "a", c.killOwner(0))
+	before := c.job(id)
+	require.Less(t, before.Done, int64(n), "it was over before the kill")
+	c.ends(id, n)
+	require.Zero(t, c.depth(c.queues[0]+".dlq"))
+	c.delivers(c.queues[0], ids)
+}
+
+// TestAMoveBetweenShards: the owner of the one and then that of the other is killed while
+// a job moves dead letters from one to the other. Each message arrives, once and in its
+// order, with what happened to it before.
+func TestAMoveBetweenShards(t *testing.T) {
+	t.Parallel()
+	c := startJobCluster(t)
+	const n = 4000
+	ids := c.bury(n)
+	from, to := c.queues[0]+".dlq", c.queues[1]
+	id := c.begin(m{"queue": from, "op": "move", "to": to, "filter": m{"all": true}, "rate": 500})
+	c.goesOn(id, 100)
+	first := c.killOwner(0)
+	require.Equal(t, "a", first)
+	at := c.job(id).Done
+	require.Less(t, at, int64(n), "it was over before the kill")
+	c.goesOn(id, at+100)
+	c.procs[first].Restart(t)
+	second := c.killOwner(1)
+	at = c.job(id).Done
+	require.Less(t, at, int64(n), "it was over before the second kill")
+	c.goesOn(id, min(at+100, n))
+	c.procs[second].Restart(t)
+	c.ends(id, n)
+	require.Zero(t, c.depth(from))
+	require.EqualValues(t, n, c.depth(to))
+	var shown struct {
+		History []struct{ Outcome string }
+	}
+	c.insist("message-show", m{"id": ids[n-1]}, &shown)
+	require.Equal(t, "redriven", shown.History[len(shown.History)-1].Outcome)
+	require.Equal(t, "term", shown.History[0].Outcome)
+	c.owned("a", "b") // where they go when their nodes have been back for some seconds
+	c.delivers(to, ids)
+}
