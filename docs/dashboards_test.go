@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -117,6 +118,76 @@ func (d *dashboard) render(t *testing.T) []byte {
 	}, "", "  ")
 	require.NoError(t, err)
 	return append(text, '\n')
+}
+
+// What Grafana wants of a dashboard and does not say before it shows one: ids that are
+// unique, panels that fit and do not overlap, of kinds that it has, variables and data
+// sources that there are.
+func TestDashboardsFit(t *testing.T) {
+	source := readYAML(t, readText(t, "deploy/grafana/provisioning/datasources/prometheus.yaml"))[0]
+	kind := at(source, "datasources", 0, "type").(string)
+	uids := map[string]bool{}
+	for _, d := range dashboards(t) {
+		require.Regexp(t, "^[a-zA-Z0-9_-]{1,40}$", d.UID)
+		require.False(t, uids[d.UID], d.UID)
+		uids[d.UID] = true
+		var read any
+		require.NoError(t, json.Unmarshal([]byte(readText(t, filepath.Join("deploy/grafana/dashboards", strings.TrimPrefix(d.UID, "fila-")+".json"))), &read))
+		require.GreaterOrEqual(t, at(read, "schemaVersion"), 39.)
+		defined, used := map[string]bool{}, map[string]bool{}
+		for _, v := range at(read, "templating", "list").([]any) {
+			name := at(v, "name").(string)
+			require.False(t, defined[name], name)
+			defined[name] = true
+			switch at(v, "type") {
+			case "datasource":
+				require.Equal(t, kind, at(v, "query"), "of the one that is provisioned")
+			case "query":
+				require.Regexp(t, `^label_values\(fila_\w+(\{.*\})?, \w+\)$`, at(v, "query", "query"))
+			default:
+				require.Fail(t, "no such type of variables", at(v, "type"))
+			}
+		}
+		variable := regexp.MustCompile(`\$\{?(\w+)`)
+		ids, taken := map[float64]bool{}, map[[2]int]string{}
+		for _, p := range at(read, "panels").([]any) {
+			title := at(p, "title").(string)
+			require.NotEmpty(t, title)
+			id := at(p, "id").(float64)
+			require.Positive(t, id, title)
+			require.False(t, ids[id], title)
+			ids[id] = true
+			require.Contains(t, []any{"row", "stat", "timeseries"}, at(p, "type"), title)
+			pos := func(name string) int { return int(at(p, "gridPos", name).(float64)) }
+			require.GreaterOrEqual(t, pos("x"), 0, title)
+			require.LessOrEqual(t, pos("x")+pos("w"), 24, title)
+			for x := pos("x"); x < pos("x")+pos("w"); x++ {
+				for y := pos("y"); y < pos("y")+pos("h"); y++ {
+					require.Empty(t, taken[[2]int{x, y}], "%s lies under %s", title, taken[[2]int{x, y}])
+					taken[[2]int{x, y}] = title
+				}
+			}
+			if at(p, "type") == "row" {
+				require.Equal(t, []any{}, at(p, "panels"), "it is open: its panels follow")
+				require.Equal(t, 1, pos("h"))
+				continue
+			}
+			refs := map[any]bool{}
+			for _, q := range at(p, "targets").([]any) {
+				require.False(t, refs[at(q, "refId")], title)
+				refs[at(q, "refId")] = true
+				for _, of := range []any{p, q} {
+					require.Equal(t, map[string]any{"type": kind, "uid": "${datasource}"}, at(of, "datasource"), title)
+				}
+			}
+			text, err := json.Marshal(p)
+			require.NoError(t, err)
+			for _, v := range variable.FindAllStringSubmatch(string(text), -1) {
+				used[v[1]] = true
+			}
+		}
+		require.Equal(t, defined, used, d.UID)
+	}
 }
 
 // The dashboards are what dashboards.yaml says.

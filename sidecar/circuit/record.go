@@ -27,6 +27,8 @@ type kept struct {
 	Cooling   bool   `json:"cooling,omitempty"`
 	// ThenClosed says that it is closed when its time is over, not half-open.
 	ThenClosed bool `json:"then_closed,omitempty"`
+	// NotClosedSince is when it was closed last; 0: not known.
+	NotClosedSince int64 `json:"not_closed_since,omitempty"`
 }
 
 // saveState is what a circuit knows of its record. At most one write is under
@@ -141,7 +143,7 @@ func (c *Circuit) encode() string {
 	data, err := json.Marshal(kept{
 		Cause: cause, Client: client, HalfOpen: s.State == breaker.HalfOpen, Failures: s.Failures,
 		OpenedAt: s.OpenedAt, Since: s.Since, OpenUntil: s.OpenUntil, Floor: s.Floor,
-		Cooling: s.Cooling, ThenClosed: s.After == breaker.Closed,
+		Cooling: s.Cooling, ThenClosed: s.After == breaker.Closed, NotClosedSince: c.mu.unwell,
 	})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -192,6 +194,7 @@ func (c *Circuit) restore(rec *kept, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.save.stored = true
+	c.mu.unwell = rec.NotClosedSince
 	if sh := c.mu.share; sh != nil { // the bucket has not been asked yet
 		sh.r.Restore(now, s, rec.Cause, rec.Client)
 		sh.r.News()

@@ -147,6 +147,8 @@ window_ms = 3600000
 	require.Contains(t, text, `fila_circuit_state{circuit="vendor:b"} 2`)
 	require.Contains(t, text, `fila_circuit_state{circuit="named"} 0`)
 	require.NotContains(t, text, "secret", "a key that no setting names is no label")
+	require.EqualValues(t, 3, p.metric(t, "fila_circuits", "state", "open"), "but it counts")
+	require.Positive(t, p.metric(t, "fila_circuit_longest_open_seconds"))
 	require.EqualValues(t, 3, p.metric(t, "fila_circuit_transitions_total", "from", "closed", "to", "open"))
 
 	c.call("fila.admin.circuit-close.vendor:a", nil, nil)

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"os/exec"
 	"testing"
@@ -11,21 +14,85 @@ import (
 	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
+	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	goclient "github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/otlp/otlptest"
 )
 
+// byGRPC hands what comes by the gRPC of Google on to a collector over HTTP.
+type byGRPC struct {
+	collectortrace.UnimplementedTraceServiceServer
+	to string
+}
+
+func (g byGRPC) Export(_ context.Context, r *collectortrace.ExportTraceServiceRequest) (*collectortrace.ExportTraceServiceResponse, error) {
+	return &collectortrace.ExportTraceServiceResponse{}, handOn(g.to+"/v1/traces", r)
+}
+
+type metricsByGRPC struct {
+	collectormetrics.UnimplementedMetricsServiceServer
+	to string
+}
+
+func (g metricsByGRPC) Export(_ context.Context, r *collectormetrics.ExportMetricsServiceRequest) (*collectormetrics.ExportMetricsServiceResponse, error) {
+	return &collectormetrics.ExportMetricsServiceResponse{}, handOn(g.to+"/v1/metrics", r)
+}
+
+func handOn(url string, m proto.Message) error {
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	reply, err := http.Post(url, "application/x-protobuf", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	return reply.Body.Close()
+}
+
+// startGRPC runs a receiver in front of a collector, and returns its endpoint.
+func startGRPC(t *testing.T, c *otlptest.Collector) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := grpc.NewServer()
+	collectortrace.RegisterTraceServiceServer(s, byGRPC{to: c.URL})
+	collectormetrics.RegisterMetricsServiceServer(s, metricsByGRPC{to: c.URL})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Stop()
+		require.NoError(t, <-served)
+	})
+	return "http://" + l.Addr().String()
+}
+
 // A producer in Python begins a trace, fila says how long the message waited, and a
-// consumer in Go goes on: one trace of three programs.
+// consumer in Go goes on: one trace of three programs, over either protocol.
 func TestATraceFromPythonToGo(t *testing.T) {
 	t.Parallel()
+	for _, protocol := range []string{"http/protobuf", "grpc"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			traceFromPythonToGo(t, protocol)
+		})
+	}
+}
+
+func traceFromPythonToGo(t *testing.T, protocol string) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("there is no python3")
 	}
 	collector := otlptest.New(t)
-	p := startFila(t, options{tail: fmt.Sprintf("[otel]\nendpoint = %q\n[[queue]]\nname = \"orders\"\n", collector.URL)})
+	endpoint := collector.URL
+	if protocol == "grpc" {
+		endpoint = startGRPC(t, collector)
+	}
+	p := startFila(t, options{tail: fmt.Sprintf("[otel]\nendpoint = %q\nprotocol = %q\nmetrics_interval_ms = 500\n[[queue]]\nname = \"orders\"\n", endpoint, protocol)})
 	nc, err := nats.Connect(p.URL)
 	require.NoError(t, err)
 	defer nc.Close()
@@ -51,6 +118,10 @@ func TestATraceFromPythonToGo(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	require.NoError(t, k.Stop(ctx))
+	// A stop waits for the collector a second at most, which a loaded machine may need.
+	eventually(t, func() bool {
+		return len(collector.Spans()["wait orders"]) == 1 && collector.Metrics()["fila_enqueued_total"] != nil
+	})
 	p.Stop(t)
 
 	spans := collector.Spans()["wait orders"]

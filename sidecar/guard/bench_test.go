@@ -47,12 +47,12 @@ func BenchmarkGuard(b *testing.B) {
 	ask, done := []byte(`{"with":["tenant:acme"]}`), []byte(`{"permit":"`)
 	b.ReportAllocs()
 	for b.Loop() {
-		reply, _, werr, _ := g.checkVerb("vendor:stripe", ask)
+		reply, _, werr, _ := g.checkVerb("vendor:stripe", ask, wire.TraceParent{})
 		if werr != nil {
 			b.Fatal(werr)
 		}
 		tell := append(done, reply[before:before+wire.TokenLen]...)
-		if _, _, werr, _ := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...)); werr != nil {
+		if _, _, werr, _ := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), wire.TraceParent{}); werr != nil {
 			b.Fatal(werr)
 		}
 	}

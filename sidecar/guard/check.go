@@ -36,7 +36,7 @@ func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer,
 	if err != nil {
 		return nil, err
 	}
-	g.count(d)
+	g.count(d, wire.TraceParent{})
 	return d.answers, nil
 }
 
@@ -159,11 +159,11 @@ func (g *Guard) onDisk(d *decision) *wire.Error {
 }
 
 // count counts calls whose answers can be told.
-func (g *Guard) count(d *decision) {
+func (g *Guard) count(d *decision, trace wire.TraceParent) {
 	for i := range d.answers {
 		g.opt.Metrics.GuardChecked(d.answers[i].Gate)
 	}
-	g.opt.Metrics.GuardTook(g.opt.Now() - d.began)
+	g.opt.Metrics.GuardTook(g.opt.Now()-d.began, trace)
 }
 
 // pairs refuses keys that no table of the configuration lets come together.

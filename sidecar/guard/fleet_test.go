@@ -102,7 +102,12 @@ func TestStateOfAFleet(t *testing.T) {
 			})
 		}
 		for _, r := range rigs { // both have come before anything counts
-			require.True(t, r.ask("v").Allowed)
+			allowed := false
+			for tries := 0; !allowed && tries < 5; tries++ { // what it borrows may be under way
+				allowed = r.ask("v").Allowed
+				time.Sleep(time.Second)
+			}
+			require.True(t, allowed)
 		}
 		time.Sleep(5 * time.Second)
 		require.True(t, rigs[0].ask("v").Allowed)

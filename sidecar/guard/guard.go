@@ -72,8 +72,9 @@ type Caps struct {
 
 // Metrics count what the guard does.
 type Metrics interface {
-	GuardChecked(gate string)       // a call was asked for; what refused it, "" if nothing did
-	GuardTook(ns int64)             // a request of check was answered
+	GuardChecked(gate string) // a call was asked for; what refused it, "" if nothing did
+	// GuardTook tells that a request of check was answered, and for whose trace.
+	GuardTook(ns int64, trace wire.TraceParent)
 	GuardEnded(how string, n int64) // permits ended: ok, error or expired
 }
 

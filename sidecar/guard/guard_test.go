@@ -38,9 +38,9 @@ type rig struct {
 }
 
 // GuardChecked, GuardTook and GuardEnded make it the metrics of its guard.
-func (r *rig) GuardChecked(string)      { r.checked.Add(1) }
-func (r *rig) GuardTook(int64)          {}
-func (r *rig) GuardEnded(string, int64) {}
+func (r *rig) GuardChecked(string)               { r.checked.Add(1) }
+func (r *rig) GuardTook(int64, wire.TraceParent) {}
+func (r *rig) GuardEnded(string, int64)          {}
 
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 
@@ -174,12 +174,12 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 		before := r.State("v")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
 		r.payload = 4096
-		_, _, err, _ := r.checkVerb("_", checks)
+		_, _, err, _ := r.checkVerb("_", checks, wire.TraceParent{})
 		require.ErrorContains(t, err, "ask for fewer")
 		require.Equal(t, before, r.State("v"))
 		require.Zero(t, r.checked.Load(), "nobody was allowed anything")
 		r.payload = 16 << 10
-		_, _, err, _ = r.checkVerb("_", checks)
+		_, _, err, _ = r.checkVerb("_", checks, wire.TraceParent{})
 		require.Nil(t, err)
 		require.Equal(t, 100, r.Live())
 		require.EqualValues(t, 100, r.checked.Load())
@@ -455,7 +455,7 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 		ask := func(body string) (disk chan *wire.Error, answered chan *wire.Error) {
 			disk, answered = make(chan *wire.Error, 1), make(chan *wire.Error, 1)
 			r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
-			_, _, err, later := r.checkVerb("_", []byte(body))
+			_, _, err, later := r.checkVerb("_", []byte(body), wire.TraceParent{})
 			require.Nil(t, err)
 			require.NotNil(t, later)
 			go func() {
@@ -525,18 +525,18 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		}
 		done := r.Common()[wire.GuardDone]
 		tell := func(permit, caller string) Later {
-			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`))
+			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.TraceParent{})
 			require.Nil(t, reply)
 			require.Nil(t, err)
 			require.NotNil(t, later)
 			return later
 		}
 		own, foreign := r.allowed(`v\x`), other.allowed(`v\x`)
-		reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+own+`","caller":"me","outcome":"ok"}`))
+		reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+own+`","caller":"me","outcome":"ok"}`), wire.TraceParent{})
 		require.Nil(t, err)
 		require.Nil(t, later)
 		require.JSONEq(t, `{"retry":false}`, string(reply))
-		_, _, err, _ = done("v", []byte(`{"permit":"`+strings.Repeat("=", wire.TokenLen)+`","outcome":"ok"}`))
+		_, _, err, _ = done("v", []byte(`{"permit":"`+strings.Repeat("=", wire.TokenLen)+`","outcome":"ok"}`), wire.TraceParent{})
 		require.ErrorIs(t, err, wire.PermitRefused(""))
 
 		outcome := func(later Later, failed error) (string, *wire.Error) {
@@ -561,7 +561,7 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		for range maxForwards {
 			waiting = append(waiting, tell(foreign, "me"))
 		}
-		_, _, err, later = done(`v\x`, []byte(`{"permit":"`+foreign+`","caller":"me","outcome":"ok"}`))
+		_, _, err, later = done(`v\x`, []byte(`{"permit":"`+foreign+`","caller":"me","outcome":"ok"}`), wire.TraceParent{})
 		require.Nil(t, later)
 		require.ErrorContains(t, err, "at most 1000")
 		for _, later := range waiting {

@@ -9,10 +9,10 @@ import (
 // Later waits for what a request is answered with, which takes a goroutine of its own.
 type Later = func() (reply []byte, headers map[string][]string, err *wire.Error)
 
-// Verb carries out a request with the tail of its subject, and returns the reply with
-// its headers. It does not block: where an answer has to be waited for it returns later
+// Verb carries out a request with the tail of its subject, and the trace that it is part of
+// if it is sampled, and returns the reply with its headers. It does not block: where an answer has to be waited for it returns later
 // alone.
-type Verb func(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
+type Verb func(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
 
 // Verbs are the verbs of the guard by name.
 func (g *Guard) Verbs() map[string]Verb {
@@ -24,7 +24,7 @@ func (g *Guard) Common() map[string]Verb {
 	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.anyonesDone, wire.GuardState: g.sharedStateVerb}
 }
 
-func (g *Guard) checkVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) checkVerb(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardCheck(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -43,18 +43,18 @@ func (g *Guard) checkVerb(tail string, body []byte) (reply []byte, headers map[s
 			if err != nil {
 				return nil, nil, err
 			}
-			return g.told(d, r.Checks != nil)
+			return g.told(d, r.Checks != nil, trace)
 		}
 	case len(d.onDisk) > 0:
-		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, r.Checks != nil) }
+		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, r.Checks != nil, trace) }
 	}
-	reply, headers, err = g.told(d, r.Checks != nil)
+	reply, headers, err = g.told(d, r.Checks != nil, trace)
 	return reply, headers, err, nil
 }
 
 // told is the reply to a check, when its permits may be told of. What cannot be told is
 // as if nobody had asked.
-func (g *Guard) told(d *decision, batch bool) (reply []byte, headers map[string][]string, err *wire.Error) {
+func (g *Guard) told(d *decision, batch bool, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error) {
 	if err = g.onDisk(d); err != nil {
 		return nil, nil, err
 	}
@@ -74,11 +74,11 @@ func (g *Guard) told(d *decision, batch bool) (reply []byte, headers map[string]
 		g.cancel(d.given, g.opt.Now())
 		return nil, nil, err
 	}
-	g.count(d)
+	g.count(d, trace)
 	return reply, headers, nil
 }
 
-func (g *Guard) doneVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) doneVerb(tail string, body []byte, _ wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -89,7 +89,7 @@ func (g *Guard) doneVerb(tail string, body []byte) (reply []byte, headers map[st
 }
 
 // anyonesDone takes back a permit of this fila, or tells the one that gave it.
-func (g *Guard) anyonesDone(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) anyonesDone(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -99,7 +99,7 @@ func (g *Guard) anyonesDone(tail string, body []byte) (reply []byte, headers map
 	case bad != nil:
 		return nil, nil, wire.PermitRefused(r.Key), nil
 	case issuer == g.run:
-		return g.doneVerb(tail, body)
+		return g.doneVerb(tail, body, trace)
 	}
 	key := r.Key
 	r.Key = wire.ShowKey(key)
@@ -124,11 +124,11 @@ func (g *Guard) anyonesDone(tail string, body []byte) (reply []byte, headers map
 
 // Forwarded takes back a permit of this fila of which another one was told.
 func (g *Guard) Forwarded(body []byte) ([]byte, *wire.Error) {
-	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body)
+	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body, wire.TraceParent{})
 	return reply, err
 }
 
-func (g *Guard) sharedStateVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) sharedStateVerb(tail string, body []byte, _ wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGateKey(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -137,7 +137,7 @@ func (g *Guard) sharedStateVerb(tail string, body []byte) (reply []byte, headers
 	return reply, headers, err, nil
 }
 
-func (g *Guard) stateVerb(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) stateVerb(tail string, body []byte, _ wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGateKey(tail, body)
 	if err != nil {
 		return nil, nil, err, nil

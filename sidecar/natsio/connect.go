@@ -187,6 +187,7 @@ func watchOptions(cfg config.NATSConfig, log *slog.Logger, onDisconnect, onRecon
 				log.Warn("still no connection to NATS; trying on", "error", err)
 			}
 		}),
+		nats.PermissionErrOnSubscribe(true), // who waits for messages is told
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) { logAsyncError(cfg, log, sub, err) }),
 		nats.LameDuckModeHandler(func(*nats.Conn) { log.Warn("the NATS server is about to shut down") }),
 		// Not for a close by fila: the server refused the protocol itself, which

@@ -505,7 +505,7 @@ func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 			return []byte(strconv.Quote(text)), map[string][]string{"Test": {text}}, nil
 		}
 		require.NoError(t, r.front.ServeGuard(r.shards, map[string]GuardVerb{
-			wire.GuardCheck: func(tail string, body []byte) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
+			wire.GuardCheck: func(tail string, body []byte, _ wire.TraceParent) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
 				if string(body) == "wait" {
 					return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
 						<-hanging

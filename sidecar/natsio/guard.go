@@ -12,10 +12,10 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// GuardVerb carries out a request of a verb of the guard with the tail of its subject,
-// and returns the reply and its headers. Where they have to be waited for it returns
+// GuardVerb carries out a request of a verb of the guard with the tail of its subject, and
+// the trace that it is part of if that is sampled, and returns the reply and its headers. Where they have to be waited for it returns
 // later alone, which waits.
-type GuardVerb func(tail string, body []byte) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
+type GuardVerb func(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
 
 // ServeGuard adds the verbs of the guard by name to the micro service, which
 // ServeRequests has begun. When it returns they can be reached.
@@ -62,7 +62,8 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 			case draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
-				f.guarded(s, req, tail, do, f.traced(name, tail, req))
+				trace, traced := f.traced(name, tail, req)
+				f.guarded(s, req, tail, trace, do, traced)
 			}
 		}
 		if err := f.serve(service, s, "guard-"+name, subjects.Guard(name, ">"), handle); err != nil {
@@ -74,9 +75,9 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 
 // guarded carries out a request. Those that come behind it do not wait for one that has
 // to. traced hears of the answer; nil: nobody does.
-func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
+func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, trace wire.TraceParent, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
-	reply, headers, err, later := do(tail, req.Data())
+	reply, headers, err, later := do(tail, req.Data(), trace)
 	if later == nil {
 		defer f.calls.RUnlock()
 		if traced != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// traced begins a span of a request to the guard, which ends with the answer; nil: its
-// caller traces nothing.
-func (f *Front) traced(verb, key string, req micro.Request) func(reply []byte, err *wire.Error) {
+// traced begins a span of a request to the guard, which ends with the answer: answered is
+// told of it; nil: its caller traces nothing.
+func (f *Front) traced(verb, key string, req micro.Request) (parent wire.TraceParent, answered func(reply []byte, err *wire.Error)) {
 	if f.Tracer == nil {
-		return nil
+		return parent, nil
 	}
 	parent, ok := wire.Sampled(req.Headers())
 	if !ok {
-		return nil
+		return parent, nil
 	}
 	s := &telemetry.Span{
 		Name: "guard " + verb, Kind: telemetry.SpanServer, Parent: parent, Start: time.Now().UnixNano(),
@@ -28,7 +28,7 @@ func (f *Front) traced(verb, key string, req micro.Request) func(reply []byte, e
 	if key != wire.KeyInBody {
 		s.Attrs = append(s.Attrs, slog.String("key", wire.ShowKey(key)))
 	}
-	return func(reply []byte, err *wire.Error) {
+	return parent, func(reply []byte, err *wire.Error) {
 		s.End = time.Now().UnixNano()
 		if err != nil {
 			s.Error = err.Description

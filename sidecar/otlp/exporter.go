@@ -39,6 +39,8 @@ type Options struct {
 	// Exported counts requests to the collector, by what they are about (traces or
 	// metrics) and whether it has taken them.
 	Exported func(signal string, ok bool)
+
+	transport http.RoundTripper // of a test, in place of a network
 }
 
 // Exporter sends spans and metrics to a collector. Its methods may be called from any
@@ -65,11 +67,12 @@ const maxSpans = 8192
 
 // Start begins to export.
 func Start(o Options) (*Exporter, error) {
-	s, err := newSender(&o)
+	stopping := make(chan struct{})
+	s, err := newSender(&o, stopping)
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opt: o, sender: s, stopping: make(chan struct{}), began: time.Now()}
+	e := &Exporter{opt: o, sender: s, stopping: stopping, began: time.Now()}
 	e.life, e.giveUp = context.WithCancel(context.Background())
 	// What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins.
 	e.resource, err = resource.New(context.Background(), resource.WithAttributes(
@@ -96,7 +99,8 @@ func Start(o Options) (*Exporter, error) {
 	return e, nil
 }
 
-// Stop sends what there is to be sent, for as long as ctx lets it, and ends.
+// Stop sends what there is to be sent, for as long as ctx lets it, and ends. A collector
+// that cannot be reached is not tried again.
 func (e *Exporter) Stop(ctx context.Context) {
 	close(e.stopping)
 	defer e.giveUp()

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -186,6 +187,59 @@ func TestNoCollector(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		e.Stop(ctx)
+	}
+}
+
+// roundTrip answers requests in place of a network.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The end waits for a collector no longer than it is told to, whatever that does, and not at
+// all for one that is not there, however long it has been away.
+func TestStopIsShort(t *testing.T) {
+	silent := func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	away := func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }
+	busy := func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}, nil
+	}
+	const lastFor = time.Second
+	for _, c := range []struct {
+		name      string
+		collector roundTrip
+		tried     time.Duration // before the end
+		most      time.Duration
+	}{
+		{"silent", silent, 0, lastFor},
+		{"silent, and tried before", silent, 7 * time.Second, lastFor},
+		{"away", away, 0, 0},
+		{"away, and tried before", away, 7 * time.Second, 0},
+		{"busy", busy, 7 * time.Second, lastFor},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, sent, log := options("http://collector", HTTP)
+				o.Every, o.transport = time.Second, c.collector
+				e, err := Start(o)
+				require.NoError(t, err)
+				record(e)
+				time.Sleep(c.tried) // of the bubble: spans and metrics are on their way
+				synctest.Wait()
+				record(e)
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), lastFor)
+				defer cancel()
+				e.Stop(ctx)
+				require.LessOrEqual(t, time.Since(began), c.most)
+				require.Zero(t, sent.of("traces sent")+sent.of("metrics sent"))
+				require.NotZero(t, sent.of("traces"), "they are counted as lost")
+				require.NotZero(t, sent.of("metrics"))
+				require.NotEmpty(t, log.String())
+			})
+		})
 	}
 }
 

@@ -41,9 +41,11 @@ type sender struct {
 	base   *url.URL
 	grpc   bool
 	header http.Header
+
+	stopping <-chan struct{} // closed: what has no answer is not tried again
 }
 
-func newSender(o *Options) (*sender, error) {
+func newSender(o *Options, stopping <-chan struct{}) (*sender, error) {
 	base, err := url.Parse(o.Endpoint)
 	if err != nil {
 		return nil, err
@@ -59,7 +61,7 @@ func newSender(o *Options) (*sender, error) {
 			return nil, fmt.Errorf("%s has no certificate", o.CA)
 		}
 	}
-	s := &sender{base: base, grpc: o.Protocol == GRPC, header: o.Header.Clone()}
+	s := &sender{base: base, grpc: o.Protocol == GRPC, header: o.Header.Clone(), stopping: stopping}
 	if s.header == nil {
 		s.header = make(http.Header)
 	}
@@ -77,6 +79,9 @@ func newSender(o *Options) (*sender, error) {
 	s.client = &http.Client{Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, Protocols: &protocols, IdleConnTimeout: time.Minute,
 	}}
+	if o.transport != nil {
+		s.client.Transport = o.transport
+	}
 	return s, nil
 }
 
@@ -99,12 +104,19 @@ func (s *sender) send(ctx context.Context, what signal, body []byte) error {
 		if err == nil || errors.As(err, &refused) && !refused.again {
 			return err
 		}
-		wait := pause
+		wait, stopping := pause, s.stopping
 		if refused != nil {
-			wait = max(wait, refused.after)
+			wait, stopping = max(wait, refused.after), nil // it is there
+		}
+		select {
+		case <-stopping:
+			return err
+		default:
 		}
 		select {
 		case <-time.After(wait):
+		case <-stopping:
+			return err
 		case <-ctx.Done():
 			return err
 		}

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -17,6 +19,8 @@ type Gauges struct {
 	Noise  queue.NoiseView
 	Totals queue.Totals
 	Hooks  []HookState
+
+	Counters *Queue // whose attempts are exemplars; nil: none
 }
 
 // HookState is how the circuit of a hook stands.
@@ -77,7 +81,11 @@ func attempts(g *Gauges, o queue.Outcome) prometheus.Metric {
 		buckets[bound] = sum
 	}
 	sum += a.Count[len(attemptBounds)]
-	return prometheus.MustNewConstHistogram(attemptDesc, sum, a.Took, buckets, g.Queue, o.String())
+	h := prometheus.MustNewConstHistogram(attemptDesc, sum, a.Took, buckets, g.Queue, o.String())
+	if with, err := prometheus.NewMetricWithExemplars(h, g.Counters.exemplars(o)...); err == nil { // there are some
+		return with
+	}
+	return h
 }
 
 // sideDesc describes what is read of a queue and is not called fila_queue_*.
@@ -252,6 +260,9 @@ func (read sharedCollector) Collect(ch chan<- prometheus.Metric) {
 type Circuits struct {
 	States []CircuitState // of those that may be named
 	Turns  []CircuitTurn
+
+	Open, HalfOpen int           // of all
+	Longest        time.Duration // for which one of these has not been closed
 }
 
 // CircuitState is the state of one circuit.
@@ -270,15 +281,18 @@ type CircuitTurn struct {
 }
 
 var (
-	circuitStateDesc = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open. For circuits that the configuration names and, of those that http.metrics_circuits lets be named, the 100 that had a failure or a transition last.", []string{"circuit"}, nil)
-	circuitTurnsDesc = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of circuits that this fila has seen, by the states before and after, of all keys together.", []string{"from", "to"}, nil)
+	circuitStateDesc  = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open. For circuits that the configuration names and, of those that http.metrics_circuits lets be named, the 100 that had a failure or a transition last.", []string{"circuit"}, nil)
+	circuitsDesc      = prometheus.NewDesc("fila_circuits", "Circuits of all keys that are not closed, by state: open or half-open. One whose time is over counts as half-open, but not for longer than a quarter of an hour where nothing is sent to it.", []string{"state"}, nil)
+	circuitUnwellDesc = prometheus.NewDesc("fila_circuit_longest_open_seconds", "How long the one of those has not been closed, probes that failed included, that has been so for longest; 0: all are closed.", nil, nil)
+	circuitTurnsDesc  = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of circuits that this fila has seen, by the states before and after, of all keys together.", []string{"from", "to"}, nil)
 )
 
 type circuitCollector func() Circuits
 
 func (circuitCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- circuitStateDesc
-	ch <- circuitTurnsDesc
+	for _, d := range []*prometheus.Desc{circuitStateDesc, circuitsDesc, circuitUnwellDesc, circuitTurnsDesc} {
+		ch <- d
+	}
 }
 
 func (read circuitCollector) Collect(ch chan<- prometheus.Metric) {
@@ -286,6 +300,9 @@ func (read circuitCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.States {
 		ch <- prometheus.MustNewConstMetric(circuitStateDesc, prometheus.GaugeValue, stateValues[s.State], s.Key)
 	}
+	ch <- prometheus.MustNewConstMetric(circuitsDesc, prometheus.GaugeValue, float64(c.Open), "open")
+	ch <- prometheus.MustNewConstMetric(circuitsDesc, prometheus.GaugeValue, float64(c.HalfOpen), "half-open")
+	ch <- prometheus.MustNewConstMetric(circuitUnwellDesc, prometheus.GaugeValue, c.Longest.Seconds())
 	for _, t := range c.Turns {
 		ch <- prometheus.MustNewConstMetric(circuitTurnsDesc, prometheus.CounterValue, float64(t.N), t.From, t.To)
 	}

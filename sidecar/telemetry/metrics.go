@@ -283,7 +283,14 @@ func (m *Metrics) GuardChecked(gate string) {
 }
 
 // GuardTook counts a check of the guard by the time in which it was decided (ns).
-func (m *Metrics) GuardTook(ns int64) { m.guardCheck.Observe(float64(ns) / 1e9) }
+// One that is part of a trace is an exemplar.
+func (m *Metrics) GuardTook(ns int64, p wire.TraceParent) {
+	if !p.Sampled {
+		m.guardCheck.Observe(float64(ns) / 1e9)
+		return
+	}
+	m.guardCheck.(prometheus.ExemplarObserver).ObserveWithExemplar(float64(ns)/1e9, exemplarOf(p))
+}
 
 // GuardEnded counts n permits of the guard by how they ended.
 func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues(how).Add(float64(n)) }

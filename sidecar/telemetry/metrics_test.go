@@ -83,7 +83,7 @@ func fullMetrics() *Metrics {
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
 	m.SetCircuits(func() Circuits {
-		return Circuits{States: []CircuitState{{"stripe", "open"}}, Turns: []CircuitTurn{{"closed", "open", 3}}}
+		return Circuits{States: []CircuitState{{"stripe", "open"}}, Turns: []CircuitTurn{{"closed", "open", 3}}, Open: 4, HalfOpen: 5, Longest: time.Minute}
 	})
 	m.SetShared(func() Shared { return Shared{Degraded: true, Written: 1, Refused: 2, Failed: 3, Age: 4, Instances: 5} })
 	m.SetCluster(func() Cluster {
@@ -112,6 +112,17 @@ func TestMetricsDocumented(t *testing.T) {
 	}
 	require.Equal(t, slices.Sorted(maps.Keys(registered)), slices.Sorted(maps.Keys(documented)))
 	require.Equal(t, registered, documented, "the meaning in the document is the help text")
+}
+
+func TestMetricsOfCircuits(t *testing.T) {
+	w := httptest.NewRecorder()
+	fullMetrics().Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, line := range []string{
+		`fila_circuit_state{circuit="stripe"} 2`, `fila_circuit_transitions_total{from="closed",to="open"} 3`,
+		`fila_circuits{state="open"} 4`, `fila_circuits{state="half-open"} 5`, "fila_circuit_longest_open_seconds 60",
+	} {
+		require.Contains(t, w.Body.String(), line+"\n")
+	}
 }
 
 func TestMetricsOfShared(t *testing.T) {
@@ -327,6 +338,39 @@ func TestOpenMetrics(t *testing.T) {
 	require.Contains(t, w.Body.String(), "# EOF\n")
 }
 
+// The attempt that was traced last is the exemplar of its bucket, for each outcome.
+func TestExemplarsOfAttempts(t *testing.T) {
+	m := New()
+	q := m.Queue("orders")
+	var totals queue.Totals
+	for _, o := range []queue.Outcome{queue.OutcomeAck, queue.OutcomeNack} {
+		totals.Attempts[o] = queue.Attempts{Took: 1}
+		for i := range totals.Attempts[o].Count {
+			totals.Attempts[o].Count[i] = 1
+		}
+	}
+	m.SetGauges(func() []Gauges { return []Gauges{{Queue: "orders", Totals: totals, Counters: q}} })
+	q.Attempt(queue.OutcomeAck, 2e6, wire.TraceParent{Trace: [16]byte{1}})
+	text := func() string {
+		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	require.NotContains(t, text(), "trace_id", "it is not sampled")
+	for i, took := range []int64{3e6, 2e6, 1e9, 7e12} { // in the second bucket, there again, at a bound, beyond all
+		q.Attempt(queue.OutcomeAck, took, wire.TraceParent{Trace: [16]byte{byte(i + 1)}, Span: [8]byte{9}, Sampled: true})
+	}
+	got := regexp.MustCompile(`(?m)^fila_attempt_duration_seconds_bucket\{outcome="(\w+)",queue="orders",le="(\S+)"\} \d+ # \{(\S+)\} (\S+) `).FindAllStringSubmatch(text(), -1)
+	for i := range got {
+		got[i] = got[i][1:]
+		require.Contains(t, got[i][2], `span_id="0900000000000000"`)
+		got[i][2] = regexp.MustCompile(`trace_id="(..)`).FindStringSubmatch(got[i][2])[1]
+	}
+	require.Equal(t, [][]string{{"ack", "0.005", "02", "0.002"}, {"ack", "1.0", "03", "1.0"}, {"ack", "+Inf", "04", "7000.0"}}, got)
+}
+
 // Queues come and go while they are counted and scraped.
 func TestMetricsConcurrent(t *testing.T) {
 	m := fullMetrics()
@@ -355,6 +399,7 @@ func TestAddAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		q.Add(queue.Tally{Delivered: 1, Acked: 1, Messages: -1})
 		q.Latency(.003, wire.TraceParent{})
+		q.Attempt(queue.OutcomeAck, 3e6, wire.TraceParent{})
 	}))
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -46,6 +48,18 @@ type Queue struct {
 	latency  prometheus.Observer
 	refused  *prometheus.CounterVec
 	hooks    map[string]*Hook // by kind; written by newQueue only
+
+	// The attempt of each outcome and bucket that was traced last.
+	traced struct {
+		sync.Mutex
+		last map[tracedAttempt]prometheus.Exemplar // nil: none was
+	}
+}
+
+// tracedAttempt is where an exemplar of an attempt belongs.
+type tracedAttempt struct {
+	outcome queue.Outcome
+	bucket  int
 }
 
 func newQueue(m *Metrics, name string) *Queue {
@@ -127,9 +141,45 @@ func (q *Queue) Latency(seconds float64, p wire.TraceParent) {
 		q.latency.Observe(seconds)
 		return
 	}
-	q.latency.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, prometheus.Labels{
-		"trace_id": hex.EncodeToString(p.Trace[:]), "span_id": hex.EncodeToString(p.Span[:]),
-	})
+	q.latency.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, exemplarOf(p))
+}
+
+// exemplarOf is what an exemplar says of a trace.
+func exemplarOf(p wire.TraceParent) prometheus.Labels {
+	return prometheus.Labels{"trace_id": hex.EncodeToString(p.Trace[:]), "span_id": hex.EncodeToString(p.Span[:])}
+}
+
+// Attempt takes an attempt that has ended as an exemplar, if it is part of a trace. The
+// machine has counted it.
+func (q *Queue) Attempt(o queue.Outcome, took int64, p wire.TraceParent) {
+	if !p.Sampled {
+		return
+	}
+	at := tracedAttempt{outcome: o}
+	for at.bucket < len(queue.AttemptBounds) && took > queue.AttemptBounds[at.bucket] {
+		at.bucket++
+	}
+	q.traced.Lock()
+	defer q.traced.Unlock()
+	if q.traced.last == nil {
+		q.traced.last = make(map[tracedAttempt]prometheus.Exemplar)
+	}
+	q.traced.last[at] = prometheus.Exemplar{Value: float64(took) / 1e9, Labels: exemplarOf(p), Timestamp: time.Now()}
+}
+
+// exemplars are those of attempts that ended in one way.
+func (q *Queue) exemplars(o queue.Outcome) (all []prometheus.Exemplar) {
+	if q == nil {
+		return nil
+	}
+	q.traced.Lock()
+	defer q.traced.Unlock()
+	for at, x := range q.traced.last {
+		if at.outcome == o {
+			all = append(all, x)
+		}
+	}
+	return all
 }
 
 // Failure counts a failed attempt by the severity that a rule gave it; "" is
@@ -181,7 +231,7 @@ func (q *Queue) Snapshot() map[string]int64 {
 }
 
 // Detail returns what has been counted, for lists of queues.
-func (q *Queue) Detail() *wire.QueueDetail {
+func (q *Queue) Detail() wire.QueueDetail {
 	var m dto.Metric
 	read := func(c prometheus.Counter) int64 {
 		if c.Write(&m) != nil {
@@ -189,7 +239,7 @@ func (q *Queue) Detail() *wire.QueueDetail {
 		}
 		return int64(m.GetCounter().GetValue())
 	}
-	d := &wire.QueueDetail{
+	d := wire.QueueDetail{
 		Enqueued: read(q.counters[enqueued]), Delivered: read(q.counters[delivered]), Acked: read(q.counters[acked]),
 		Waits: make([]int64, len(latencyBuckets)+1),
 	}

@@ -113,3 +113,25 @@ func isLog(x ast.Expr) bool {
 	}
 	return false
 }
+
+// A line of a log of JSON names its event, in front of what it has itself; one at level debug
+// does not, and one in words of its own is a notice.
+func TestEventLog(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(EventLog(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: LogAttr})))
+	line := func() map[string]any {
+		var m map[string]any
+		require.NoError(t, json.Unmarshal(out.Bytes(), &m), out.String())
+		out.Reset()
+		delete(m, "time")
+		return m
+	}
+	LimitLog(log, func() int64 { return 0 }).With("component", "x").Info("queue created", "queue", "orders")
+	require.Equal(t, map[string]any{
+		"level": "INFO", "msg": "queue created", "event.name": "fila.queue.created", "fila.component": "x", "messaging.destination.name": "orders",
+	}, line())
+	log.Warn("http.addr: differs, but needs a restart; not applied")
+	require.Equal(t, "fila.notice", line()["event.name"])
+	log.Debug("flush")
+	require.NotContains(t, line(), "event.name")
+}

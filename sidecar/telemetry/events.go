@@ -1,0 +1,210 @@
+package telemetry
+
+import (
+	"context"
+	"log/slog"
+)
+
+// AttrEvent is the attribute of a log of JSON that says which event a line is about, as the
+// semantic conventions of OpenTelemetry have it. The text of a line is for people and may
+// change; the name stays.
+const AttrEvent = "event.name"
+
+// eventNotice is the event of lines that say in words of their own what somebody may want
+// to mend, such as warnings about the configuration.
+const eventNotice = "fila.notice"
+
+// Events are the names of the events, by the texts of the lines. docs/log.md lists them.
+// Lines at level debug have none.
+var Events = map[string]string{
+	"fila is ready":                                 "fila.process.ready",
+	"stopping; once more stops at once":             "fila.process.stopping",
+	"stopping at once":                              "fila.process.killed",
+	"stopping: no new messages, waiting for leases": "fila.process.draining",
+	"stopped": "fila.process.stopped",
+	"leases that did not settle in time are kept for the next start": "fila.process.leases_kept",
+	"configuration read":                     "fila.config.read",
+	"reloading the configuration file":       "fila.config.reloading",
+	"reload failed":                          "fila.config.reload_failed",
+	"a reload was interrupted; reload again": "fila.config.reload_interrupted",
+	"configuration file reloaded":            "fila.config.reloaded",
+	"reloaded":                               "fila.config.changed",
+	"set by the configuration file":          "fila.config.set_by_file",
+	"the configuration file wins over what was changed at run time":                                          "fila.config.file_wins",
+	"the settings in the configuration file win over those that were changed at run time":                    "fila.config.queue_file_wins",
+	"a queue of the configuration file is changed at run time; the file wins at the next start":              "fila.config.queue_changed",
+	"a throttle of the configuration file is changed at run time; the file wins at the next start or reload": "fila.config.throttle_changed",
+	"a circuit of the configuration file is changed at run time; the file wins at the next start or reload":  "fila.config.circuit_changed",
+	"a setting of the runtime configuration has no effect: fila does not know it, or not its value":          "fila.config.value_ignored",
+	"queues of the configuration file cannot be made":                                                        "fila.config.queues_not_made",
+	"connected":                            "fila.nats.connected",
+	"reconnected":                          "fila.nats.reconnected",
+	"NATS does not answer; waiting for it": "fila.nats.waiting",
+	"disconnected; nothing is delivered until NATS is back":                 "fila.nats.disconnected",
+	"still no connection to NATS; trying on":                                "fila.nats.still_disconnected",
+	"NATS closed the connection for good; restart fila":                     "fila.nats.closed",
+	"the NATS server is about to shut down":                                 "fila.nats.lame_duck",
+	"the NATS client dropped messages that came faster than fila took them": "fila.nats.messages_dropped",
+	"NATS refuses fila's user a subject that it needs":                      "fila.nats.subject_refused",
+	"NATS refuses a reply to a subject that a client has chosen":            "fila.nats.reply_refused",
+	"NATS reports an error":                                                 "fila.nats.error",
+	"the NATS server says":                                                  "fila.nats.server_says",
+	"the NATS server says about a client":                                   "fila.nats.server_says_of_client",
+	"waiting for JetStream":                                                 "fila.nats.jetstream_waiting",
+	"a request is refused that cannot be answered (nats.reply_prefixes)":    "fila.request.unanswerable",
+	"encode reply":                   "fila.request.reply_not_encoded",
+	"an event cannot be encoded":     "fila.event.not_encoded",
+	"the presence cannot be encoded": "fila.presence.not_encoded",
+	"another fila under this subject prefix is stopping; waiting for its end":           "fila.presence.other_stopping",
+	"another fila has appeared under this subject prefix; it is younger and has to end": "fila.presence.other_appeared",
+	"queue created": "fila.queue.created",
+	"queue updated": "fila.queue.updated",
+	"queue deleted": "fila.queue.deleted",
+	"a new queue cannot be subscribed to; a restart will try again": "fila.queue.not_subscribed",
+	"a queue cannot be placed":                                      "fila.queue.not_placed",
+	"the place of a deleted queue is kept":                          "fila.queue.place_kept",
+	"an enqueue limit cannot be set":                                "fila.queue.limit_not_set",
+	"consumer lost":                                                 "fila.consumer.lost",
+	"attempt failed":                                                "fila.message.attempt_failed",
+	"a message cannot be shown":                                     "fila.message.not_shown",
+	"a message cannot be dead-lettered; it stays in the store, undelivered until the next start": "fila.message.not_dead_lettered",
+	"throttle keys of a message are left out":                                                    "fila.message.keys_left_out",
+	"a message is larger than the server now accepts":                                            "fila.message.too_large",
+	"headers of a message cannot be decoded":                                                     "fila.message.headers_broken",
+	"headers for on_failure cannot be read":                                                      "fila.message.headers_unreadable",
+	"a message cannot be read, and is not found by what is in it":                                "fila.message.not_found_by_content",
+	"messages cannot be read; their leases will run out":                                         "fila.message.unreadable",
+	"why messages are dead letters cannot be read; they go out without":                          "fila.message.dead_unreadable",
+	"a dead letter cannot be read, and is in no group":                                           "fila.message.not_grouped",
+	"store: history of a message is lost":                                                        "fila.message.history_lost",
+	"job created":                                                                                "fila.job.created",
+	"job running":                                                                                "fila.job.running",
+	"job paused":                                                                                 "fila.job.paused",
+	"job done":                                                                                   "fila.job.done",
+	"job canceled":                                                                               "fila.job.canceled",
+	"a job cannot be read; it does nothing any more":                                             "fila.job.unreadable",
+	"a job leaves messages that cannot be read":                                                  "fila.job.messages_left",
+	"runs of a schedule were missed":                                                             "fila.schedule.missed",
+	"a run of a schedule is refused; it is tried again":                                          "fila.schedule.refused",
+	"a schedule cannot be read; it does not run any more":                                        "fila.schedule.unreadable",
+	"hook says": "fila.hook.says",
+	"hook failed, the message goes on with the safe defaults":          "fila.hook.failed",
+	"hook circuit opened, the hook is bypassed until a probe succeeds": "fila.hook.circuit_opened",
+	"hook circuit closed": "fila.hook.circuit_closed",
+	"a stored hook does not load; messages go on with the safe defaults until it is replaced": "fila.hook.not_loaded",
+	"circuit open":                                "fila.circuit.open",
+	"circuit half-open":                           "fila.circuit.half_open",
+	"circuit closed":                              "fila.circuit.closed",
+	"circuit held: too many failures":             "fila.circuit.held",
+	"the state of a circuit could not be written": "fila.circuit.not_written",
+	"the stored state of a circuit cannot be read; the circuit is closed":                                     "fila.circuit.unreadable",
+	"the state of the gates is not kept; they begin as after a crash":                                         "fila.gates.not_kept",
+	"the state of the gates is lost; they begin as after a crash":                                             "fila.gates.lost",
+	"fila was not stopped in order: so that no limit is exceeded, token buckets begin empty and windows full": "fila.gates.begin_shut",
+	"limits are not applied":                                    "fila.gates.limits_not_applied",
+	"a stored override cannot be read and is ignored":           "fila.gates.override_unreadable",
+	"an override of another node cannot be read and is ignored": "fila.gates.override_of_node_unreadable",
+	"a stored pause cannot be read and is ignored":              "fila.gates.pause_unreadable",
+	"a pause of another node cannot be read and is ignored":     "fila.gates.pause_of_node_unreadable",
+	"fila ended while calls that the guard allowed went on: so that no limit of concurrency is exceeded, their throttle keys are paused until the last may be over": "fila.guard.keys_paused",
+	"keys of the guard's calls are paused at the next start": "fila.guard.keys_to_pause",
+	"until when calls go on cannot be read and is ignored":   "fila.guard.calls_unreadable",
+	"an entry of the audit log cannot be read":               "fila.audit.unreadable",
+	"an entry of the audit log is not kept":                  "fila.audit.not_kept",
+	"backup written":                                         "fila.backup.written",
+	"backup failed":                                          "fila.backup.failed",
+	"circuits and limits are shared":                         "fila.shared.joined",
+	"the bucket of shared circuits and limits cannot be reached; this fila goes by what it knows until it can": "fila.shared.degraded",
+	"circuits and limits are shared again": "fila.shared.recovered",
+	"another fila has set limits of a shared circuit later than this one; its limits are in force here, too":              "fila.shared.circuit_conflict",
+	"another fila has set limits of a shared throttle key later than this one; its limits are in force here, too":         "fila.shared.throttle_conflict",
+	"a newer fila has written the shared record of a circuit; this one goes by itself":                                    "fila.shared.circuit_newer",
+	"the shared record of a circuit cannot be read; it is local until the record is deleted":                              "fila.shared.circuit_unreadable",
+	"the shared record of a throttle key cannot be read; it is limited as without the bucket until the record is deleted": "fila.shared.throttle_unreadable",
+	"the bucket of shared gates has another number of replicas than shared.replicas says; it stays as it is":              "fila.shared.replicas_differ",
+	"shared limits are not given back in time; until this fila counts as dead nobody else gets what it has":               "fila.shared.not_given_back",
+	"the cluster has been made":                            "fila.cluster.made",
+	"a node has joined the cluster":                        "fila.cluster.node_joined",
+	"a node has left the cluster":                          "fila.cluster.node_left",
+	"another node gets no answer":                          "fila.cluster.node_silent",
+	"an operator has changed whether this node is drained": "fila.cluster.drained",
+	"the bucket of the cluster has another number of replicas than cluster.replicas says; it stays as it is":                                                                                               "fila.cluster.replicas_differ",
+	"fila cannot see whether the NATS servers sync what JetStream acks: without sync_interval: always in the jetstream block of each, a power failure of all of them can lose messages that are confirmed": "fila.cluster.sync_not_known",
+	"the bucket of the cluster cannot be followed; trying on":                                                                                                                                              "fila.cluster.not_followed",
+	"the nodes of the cluster read another format of records than before":                                                                                                                                  "fila.cluster.format",
+	"campaign":                                  "fila.shard.campaign",
+	"not promoted":                              "fila.shard.not_promoted",
+	"the shard does not start at this node":     "fila.shard.not_started",
+	"this node owns the shard":                  "fila.shard.owned",
+	"this node does not own the shard any more": "fila.shard.given_up",
+	"the shard is given up, and others take it over when its log has been silent for a while": "fila.shard.abandoned",
+	"handover": "fila.shard.handover",
+	"the shard could not be drained; it is handed over as it is":                                                 "fila.shard.not_drained",
+	"writes are not acked; the shard neither delivers nor answers until they are":                                "fila.shard.fenced",
+	"writes are acked again; the shard goes on":                                                                  "fila.shard.unfenced",
+	"the store of a shard does not close":                                                                        "fila.shard.store_not_closed",
+	"the log of a shard begins":                                                                                  "fila.log.begins",
+	"replog: a record is not in the log, trying again":                                                           "fila.log.not_written",
+	"replog: the log cannot be read, trying again":                                                               "fila.log.not_read",
+	"replog: the log is nearly full: messages are refused, all else goes on":                                     "fila.log.nearly_full",
+	"replog: the log has room again: messages are taken":                                                         "fila.log.has_room",
+	"replog: passing over a record of an earlier owner":                                                          "fila.log.record_passed_over",
+	"replog: a snapshot was made":                                                                                "fila.log.snapshot_made",
+	"replog: no snapshot was made, and the log grows":                                                            "fila.log.snapshot_not_made",
+	"replog: a snapshot cannot be read":                                                                          "fila.log.snapshot_unreadable",
+	"replog: beginning with a snapshot":                                                                          "fila.log.begins_with_snapshot",
+	"replog: the replica does not follow":                                                                        "fila.replica.not_following",
+	"replog: the replica cannot go on":                                                                           "fila.replica.ended",
+	"replog: closing":                                                                                            "fila.replica.not_closed",
+	"replog: the file is corrupt and put aside; it is made again from snapshot and log":                          "fila.replica.file_corrupt",
+	"replog: a corrupt file cannot be put aside":                                                                 "fila.replica.file_stays",
+	"replog: the machine or its disk has failed while the file was open; it is made again from snapshot and log": "fila.replica.file_made_again",
+	"replog: the file is not on the disk":                                                                        "fila.replica.file_not_on_disk",
+	"store: made":                                                                                                "fila.store.made",
+	"store: reading and checking the file":                                                                       "fila.store.checking",
+	"recovering":                                                                                                 "fila.store.recovering",
+	"recovered":                                                                                                  "fila.store.recovered",
+	"store: one of two meta pages is damaged, using the other; the last commit may be missing":                   "fila.store.meta_damaged",
+	"store: commit failed":                                                                                       "fila.store.commit_failed",
+	"store: segment cannot be compacted":                                                                         "fila.store.not_compacted",
+	"store: the clock has been set back: delays and leases keep what remains of them, other times stay as they are": "fila.store.clock_set_back",
+	"store: the time of the end is not on disk: should the clock be set back now, delays and leases last longer":    "fila.store.end_not_kept",
+	"store: closing after a failed open": "fila.store.closed_after_failure",
+	"close the store":                    "fila.store.not_closed",
+	"the disk is nearly full: messages are refused, all else goes on":            "fila.disk.low",
+	"the disk has room again: messages are taken":                                "fila.disk.recovered",
+	"the collector of OpenTelemetry does not take what it is sent; that is lost": "fila.otel.lost",
+	"spans could not be sent to the collector before the end":                    "fila.otel.lost_at_end",
+	"some metrics cannot be read":                                                "fila.otel.metrics_unreadable",
+	"the HTTP listener has ended":                                                "fila.http.ended",
+	"a page cannot be made":                                                      "fila.web.page_failed",
+	"a login with a wrong token":                                                 "fila.web.login_failed",
+}
+
+// EventLog returns a handler that says in each line which event it is about.
+func EventLog(next slog.Handler) slog.Handler { return eventLog{next} }
+
+type eventLog struct{ slog.Handler }
+
+func (h eventLog) Handle(ctx context.Context, r slog.Record) error {
+	name := Events[r.Message]
+	if name == "" && r.Level > slog.LevelDebug {
+		name = eventNotice
+	}
+	if name == "" {
+		return h.Handler.Handle(ctx, r)
+	}
+	named := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	named.AddAttrs(slog.String(AttrEvent, name))
+	r.Attrs(func(a slog.Attr) bool {
+		named.AddAttrs(a)
+		return true
+	})
+	return h.Handler.Handle(ctx, named)
+}
+
+func (h eventLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return eventLog{h.Handler.WithAttrs(attrs)}
+}
+
+func (h eventLog) WithGroup(name string) slog.Handler { return eventLog{h.Handler.WithGroup(name)} }
