@@ -20,29 +20,53 @@ type eventLog struct {
 		since  time.Time    // when it began to hear
 		asked  time.Time    // when somebody looked last
 		stop   func()       // nil: it does not hear
-		closed bool
+		// refused is why NATS lets no events come, and turn counts the times that it began
+		// to hear, as a refusal may come late.
+		refused error
+		turn    int
+		closed  bool
 	}
 }
 
 const (
 	maxEvents  = 1000
 	eventsIdle = 15 * time.Minute
+	// eventsAgain is when it is tried again to hear events that NATS has refused.
+	eventsAgain = 10 * time.Second
+	// refusalTime is how long a refusal may take.
+	refusalTime = 3 * time.Second
 )
 
 // listen begins to hear, unless it does.
 func (l *eventLog) listen(w *Web) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.asked = time.Now()
-	if l.mu.stop != nil || l.mu.closed {
+	now := time.Now()
+	l.mu.asked = now
+	if l.mu.stop != nil || l.mu.closed || l.mu.refused != nil && now.Sub(l.mu.since) < eventsAgain {
 		return nil
 	}
-	stop, err := w.Events(l.hear)
+	l.mu.turn++
+	turn := l.mu.turn
+	stop, err := w.Events(l.hear, func(err error) { l.refuse(turn, err) })
 	if err != nil {
 		return err
 	}
-	l.mu.stop, l.mu.since, l.mu.heard, l.mu.missed = stop, time.Now(), nil, 0
+	l.mu.stop, l.mu.since, l.mu.heard, l.mu.missed = stop, now, nil, 0
 	return nil
+}
+
+// refuse keeps why nothing is heard any more. It is tried again for who looks.
+func (l *eventLog) refuse(turn int, err error) {
+	l.mu.Lock()
+	if turn != l.mu.turn || l.mu.stop == nil {
+		l.mu.Unlock()
+		return
+	}
+	stop := l.mu.stop
+	l.mu.refused, l.mu.stop = err, nil
+	l.mu.Unlock()
+	stop()
 }
 
 func (l *eventLog) hear(data []byte) {
@@ -52,6 +76,7 @@ func (l *eventLog) hear(data []byte) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.mu.refused = nil
 	if len(l.mu.heard) == maxEvents {
 		n := maxEvents / 10
 		l.mu.heard, l.mu.missed = slices.Delete(l.mu.heard, 0, n), l.mu.missed+n
@@ -84,6 +109,8 @@ type eventsData struct {
 	Events []eventRow // the newest first
 	Missed int
 	Here   string // this page, going on or paused
+	// Refused is why NATS lets none come, Needs the subject that it refuses.
+	Refused, Needs string
 }
 
 type eventRow struct {
@@ -107,6 +134,9 @@ func eventsPage(a *ask) (any, error) {
 	d.Here = href(a.web.base, "/events", "find", d.Find, "paused", other)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.mu.refused != nil && (l.mu.stop == nil || time.Since(l.mu.since) < refusalTime) {
+		d.Refused, d.Needs = l.mu.refused.Error(), a.web.Needs
+	}
 	d.Since, d.Missed = wire.Timestamp(l.mu.since.UnixNano()), l.mu.missed
 	for _, e := range slices.Backward(l.mu.heard) {
 		row := eventRow{Event: e}

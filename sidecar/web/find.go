@@ -38,31 +38,29 @@ func find(a *ask) (any, error) {
 			return nil, err
 		}
 	}
-	h := &a.web.history
-	if err := h.fresh(a.web); err != nil {
+	s, err := a.web.history.fresh(a.web)
+	if err != nil {
 		return nil, err
 	}
-	all, _ := h.all()
-	rows := make([]queueRow, 0, len(all))
-	for i := range all {
-		if q := &all[i]; depthOf(q) > 0 && wire.CheckNamedKey(d.Text) == nil {
-			rows = append(rows, queueRow{QueueSummary: *q, Depth: depthOf(q)})
-		}
-		if !strings.Contains(strings.ToLower(all[i].Name), strings.ToLower(d.Text)) {
-			continue
-		}
-		if len(d.Queues) == maxFoundQueues {
+	text := strings.ToLower(d.Text)
+	for i := range s.queues {
+		switch {
+		case !strings.Contains(strings.ToLower(s.queues[i].Name), text):
+		case len(d.Queues) == maxFoundQueues:
 			d.More++
-			continue
+		default:
+			d.Queues = append(d.Queues, s.queues[i].Name)
 		}
-		d.Queues = append(d.Queues, all[i].Name)
 	}
-	sortQueues(rows, "depth")
-	d.Of = len(rows)
-	for i := range rows[:min(len(rows), maxKeyQueues)] {
+	if wire.CheckNamedKey(d.Text) != nil {
+		return d, nil
+	}
+	full := s.pick("depth", func(q *wire.QueueSummary) bool { return depthOf(q) > 0 })
+	d.Of = len(full)
+	for _, q := range full[:min(len(full), maxKeyQueues)] {
 		var k wire.ExplainKey
 		d.Asked++
-		err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "key", Queue: rows[i].Name, Key: d.Text}, &k)
+		err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "key", Queue: q.Name, Key: d.Text}, &k)
 		switch {
 		case err == nil:
 			d.Keys = append(d.Keys, k)

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -8,18 +9,18 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// history has the last sample of all queues, and an hour of each, in a ring of points that
-// are ten seconds apart. Queues beyond the first maxHistories by name have none.
+// history has the last sample of all queues, and an hour of each in which something has ever
+// been, in a ring of points that are ten seconds apart. Queues beyond the first maxHistories
+// have none.
 type history struct {
 	mu struct {
 		sync.Mutex
-		at      time.Time
-		took    time.Duration       // by the last sample
-		queues  []wire.QueueSummary // by name
-		missing []int               // shards that nobody serves
-		err     error               // why the last sample failed
-		rings   map[string]*ring
-		total   *ring
+		at    time.Time
+		took  time.Duration // by the last sample
+		last  *snapshot     // nil: there was none
+		err   error         // why the last one failed
+		rings map[string]*ring
+		total *ring
 	}
 	sampling sync.Mutex // one at a time
 }
@@ -27,12 +28,75 @@ type history struct {
 const (
 	historyStep   = 10 * time.Second
 	historyPoints = 360 // an hour
-	maxHistories  = 2000
+	maxHistories  = 4000
 	maxQueues     = 20_000 // that are looked at
 	// freshFor is how old the last sample may be for a page; where a sample takes long, as
 	// old as it is between two samples that nobody waits for.
 	freshFor, freshFactor, staleFor = 2 * time.Second, 100, 2 * historyStep
 )
+
+// snapshot is all queues at a time. Pages share it: nobody changes what is in it.
+type snapshot struct {
+	queues          []wire.QueueSummary // by name
+	missing         []int               // shards that nobody serves
+	depth, inFlight int64               // of all queues
+	dead            map[string]int64    // depth of dead letter queues that are not empty
+	deadDepth       int64               // of all of them
+
+	mu struct {
+		sync.Mutex
+		orders map[string][]*wire.QueueSummary // by what they are sorted by, once somebody has asked
+	}
+}
+
+// sorted returns the queues by one of their figures, the largest first, or by name. The list
+// is read-only.
+func (s *snapshot) sorted(by string) []*wire.QueueSummary {
+	value := figures[by]
+	if by == "dead" {
+		value = func(q *wire.QueueSummary) int64 { return s.dead[q.DLQ] }
+	}
+	if value == nil && by != "name" {
+		by, value = "depth", depthOf
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if list, ok := s.mu.orders[by]; ok {
+		return list
+	}
+	list := make([]*wire.QueueSummary, len(s.queues))
+	for i := range list {
+		list[i] = &s.queues[i]
+	}
+	if value != nil {
+		slices.SortStableFunc(list, func(a, b *wire.QueueSummary) int { return cmp.Compare(value(b), value(a)) })
+	}
+	if s.mu.orders == nil {
+		s.mu.orders = make(map[string][]*wire.QueueSummary)
+	}
+	s.mu.orders[by] = list
+	return list
+}
+
+// pick returns those of the queues that a page is about, sorted.
+func (s *snapshot) pick(by string, ok func(*wire.QueueSummary) bool) (list []*wire.QueueSummary) {
+	for _, q := range s.sorted(by) {
+		if ok(q) {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+// figures are what queues can be sorted by.
+var figures = map[string]func(*wire.QueueSummary) int64{
+	"depth":     depthOf,
+	"in_flight": func(q *wire.QueueSummary) int64 { return q.InFlight },
+	"parked":    func(q *wire.QueueSummary) int64 { return q.Parked },
+	"delayed":   func(q *wire.QueueSummary) int64 { return q.Delayed },
+	"age":       func(q *wire.QueueSummary) int64 { return q.OldestAgeMs },
+	"consumers": func(q *wire.QueueSummary) int64 { return int64(q.Consumers) },
+}
 
 // point is how a queue stood at a time, and what happened per second before it.
 type point struct {
@@ -45,8 +109,8 @@ type point struct {
 
 // ring is the points of a queue.
 type ring struct {
-	points [historyPoints]point
-	next   int
+	points []point // up to historyPoints
+	next   int     // where the next one goes once there are so many
 	// base is what was counted at the last point, last what was counted last.
 	base, last counted
 	rate       point // between the last two samples
@@ -59,15 +123,23 @@ type counted struct {
 	wire.QueueDetail
 }
 
-// all returns the points that there are, the oldest first.
-func (r *ring) all() []point {
-	var list []point
-	for i := range historyPoints {
-		if p := r.points[(r.next+i)%historyPoints]; p.at != 0 {
-			list = append(list, p)
-		}
+// recent returns up to n points, the newest, the oldest of them first.
+func (r *ring) recent(n int) []point {
+	n = min(n, len(r.points))
+	list := make([]point, n)
+	for i := range list {
+		list[i] = r.points[(r.next+len(r.points)-n+i)%len(r.points)]
 	}
 	return list
+}
+
+func (r *ring) push(p point) {
+	if len(r.points) < historyPoints {
+		r.points = append(r.points, p)
+		return
+	}
+	r.points[r.next] = p
+	r.next = (r.next + 1) % historyPoints
 }
 
 func (r *ring) add(now time.Time, depth, inFlight, oldest int64, d *wire.QueueDetail) {
@@ -82,8 +154,7 @@ func (r *ring) add(now time.Time, depth, inFlight, oldest int64, d *wire.QueueDe
 	case r.base.at.IsZero():
 		r.base = is
 	case now.Sub(r.base.at) >= historyStep-pace/2:
-		r.points[r.next] = fill(r.base.until(&is))
-		r.next = (r.next + 1) % historyPoints
+		r.push(fill(r.base.until(&is)))
 		r.base = is
 	}
 }
@@ -113,7 +184,8 @@ func waits(before, after []int64) (median, high float32) {
 	if len(after) != len(wire.WaitBounds)+1 {
 		return 0, 0
 	}
-	n := slices.Clone(after)
+	var room [32]int64
+	n := append(room[:0], after...)
 	var all int64
 	for i := range n {
 		if len(before) == len(n) && before[i] <= n[i] {
@@ -141,26 +213,35 @@ func (h *history) sample(w *Web) {
 	h.sampling.Lock()
 	defer h.sampling.Unlock()
 	began := time.Now()
-	var queues []wire.QueueSummary
-	var missing []int
+	s := &snapshot{dead: make(map[string]int64)}
 	req := wire.QueueListRequest{ListRequest: wire.ListRequest{Limit: wire.MaxListLimit}, Detail: true}
-	for len(queues) < maxQueues {
-		var page wire.QueueList
-		if err := w.verb("web", wire.VerbQueueList, "", req, &page); err != nil {
+	for len(s.queues) < maxQueues {
+		page, refused := w.Queues(req)
+		if refused != nil {
 			h.mu.Lock()
-			h.mu.err = err
+			h.mu.err = refused
 			h.mu.Unlock()
 			return
 		}
-		queues, missing = append(queues, page.Queues...), page.Missing
+		if s.queues == nil {
+			s.queues = make([]wire.QueueSummary, 0, page.Total)
+		}
+		s.queues, s.missing = append(s.queues, page.Queues...), page.Missing
 		if req.After = page.Next; req.After == "" {
 			break
+		}
+	}
+	for i := range s.queues {
+		q := &s.queues[i]
+		s.depth, s.inFlight = s.depth+depthOf(q), s.inFlight+q.InFlight
+		if n := depthOf(q); n > 0 && wire.IsDLQ(q.Name) {
+			s.dead[q.Name], s.deadDepth = n, s.deadDepth+n
 		}
 	}
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.at, h.mu.took, h.mu.queues, h.mu.missing, h.mu.err = now, now.Sub(began), queues, missing, nil
+	h.mu.at, h.mu.took, h.mu.last, h.mu.err = now, now.Sub(began), s, nil
 	h.keep(now)
 }
 
@@ -169,28 +250,25 @@ func (h *history) keep(now time.Time) {
 	if h.mu.rings == nil {
 		h.mu.rings, h.mu.total = make(map[string]*ring), new(ring)
 	}
-	var sum wire.QueueDetail
-	var depth, inFlight, oldest int64
-	for i := range h.mu.queues {
-		q := &h.mu.queues[i]
+	var oldest int64
+	sum := wire.QueueDetail{Waits: make([]int64, len(wire.WaitBounds)+1)}
+	for i := range h.mu.last.queues {
+		q := &h.mu.last.queues[i]
 		d := q.Detail
 		if d == nil {
 			continue
 		}
-		depth, inFlight, oldest = depth+depthOf(q), inFlight+q.InFlight, max(oldest, q.OldestAgeMs)
+		oldest = max(oldest, q.OldestAgeMs)
 		sum.Enqueued += d.Enqueued
 		sum.Delivered += d.Delivered
 		sum.Acked += d.Acked
 		sum.Failed += d.Failed
-		for j, n := range d.Waits {
-			if len(sum.Waits) <= j {
-				sum.Waits = append(sum.Waits, 0)
-			}
-			sum.Waits[j] += n
+		for j := range min(len(d.Waits), len(sum.Waits)) {
+			sum.Waits[j] += d.Waits[j]
 		}
 		r := h.mu.rings[q.Name]
 		if r == nil {
-			if len(h.mu.rings) >= maxHistories {
+			if len(h.mu.rings) >= maxHistories || depthOf(q) == 0 && d.Enqueued == 0 && d.Delivered == 0 {
 				continue
 			}
 			r = new(ring)
@@ -198,7 +276,7 @@ func (h *history) keep(now time.Time) {
 		}
 		r.add(now, depthOf(q), q.InFlight, q.OldestAgeMs, d)
 	}
-	h.mu.total.add(now, depth, inFlight, oldest, &sum)
+	h.mu.total.add(now, h.mu.last.depth, h.mu.last.inFlight, oldest, &sum)
 	for name, r := range h.mu.rings {
 		if now.Sub(r.seen) > time.Hour {
 			delete(h.mu.rings, name)
@@ -208,17 +286,27 @@ func (h *history) keep(now time.Time) {
 
 func depthOf(q *wire.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight }
 
-// fresh takes a sample unless the last one is new enough.
-func (h *history) fresh(w *Web) error {
+// fresh returns the last sample, or a new one unless that is new enough.
+func (h *history) fresh(w *Web) (*snapshot, error) {
 	h.mu.Lock()
-	old := time.Since(h.mu.at) > min(max(freshFor, freshFactor*h.mu.took), staleFor)
+	old := h.mu.last == nil || time.Since(h.mu.at) > min(max(freshFor, freshFactor*h.mu.took), staleFor)
 	h.mu.Unlock()
 	if old {
 		h.sample(w)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.mu.err
+	return h.mu.last, h.mu.err
+}
+
+// rest is how long there has to be nothing after what took so long.
+func (h *history) rest(took time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.err != nil || h.mu.last != nil && len(h.mu.last.missing) > 0 {
+		return 0
+	}
+	return restFactor * took
 }
 
 // line is what is known of a queue over time.
@@ -227,8 +315,8 @@ type line struct {
 	Past []point
 }
 
-// of returns the history of a queue, that of all of them for "".
-func (h *history) of(queue string) line {
+// of returns the last n points of a queue, of all of them for "".
+func (h *history) of(queue string, n int) line {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.mu.total
@@ -238,17 +326,10 @@ func (h *history) of(queue string) line {
 	if r == nil {
 		return line{}
 	}
-	return line{Now: r.rate, Past: r.all()}
+	return line{Now: r.rate, Past: r.recent(n)}
 }
 
-// all returns the queues of the last sample, by name.
-func (h *history) all() (queues []wire.QueueSummary, missing []int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.queues, h.mu.missing
-}
-
-// asOf is when that was.
+// asOf is when the last sample was.
 func (h *history) asOf() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,20 +29,15 @@ type hookedQueue struct {
 const hooksPerPage = 200
 
 func hookList(a *ask) (any, error) {
-	h := &a.web.history
-	if err := h.fresh(a.web); err != nil {
+	s, err := a.web.history.fresh(a.web)
+	if err != nil {
 		return nil, err
 	}
-	all, _ := h.all()
-	var names []string
-	for i := range all {
-		if !wire.IsDLQ(all[i].Name) {
-			names = append(names, all[i].Name)
-		}
-	}
 	d := new(hooksData)
-	names, d.Pager = pagedBy(a, names, hooksPerPage)
-	for _, name := range names {
+	var queues []*wire.QueueSummary
+	queues, d.Pager = pagedBy(a, s.pick("name", func(q *wire.QueueSummary) bool { return !wire.IsDLQ(q.Name) }), hooksPerPage)
+	for _, q := range queues {
+		name := q.Name
 		var info wire.QueueInfo
 		err := a.verb(wire.VerbQueueInspect, name, wire.QueueInspectRequest{}, &info)
 		switch {

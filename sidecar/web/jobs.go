@@ -217,7 +217,7 @@ func (d *jobData) LeftInAll() (n int64) {
 func leftText(why string) string {
 	text := map[string]string{
 		wire.LeftGone: "they were finished meanwhile", wire.LeftInFlight: "a consumer works on them", wire.LeftMoving: "they are on their way to another queue",
-		wire.LeftNotDelayed: "they wait for no time", wire.LeftKeyFull: "their key has as many messages as it may", wire.LeftBadKey: "on_enqueue gives them a key that is none",
+		wire.LeftNotDelayed: "they wait for no time", wire.LeftKeyFull: "their key has as many messages as it may", wire.LeftBadKey: "on_enqueue or a header gives them a key, a weight or a priority that is none",
 		wire.LeftUnreadable: "they cannot be read", wire.LeftRefused: "the other queue takes no such message",
 	}[why]
 	if text == "" {

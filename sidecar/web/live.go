@@ -11,7 +11,8 @@ import (
 // live makes the parts of pages that change, once for all who look at the same: one
 // goroutine takes a sample of fila, at 1 Hz while somebody looks and every ten seconds
 // otherwise, and then makes each part that is looked at. It rests at least twenty times as
-// long as it works, so that it needs no more than a twentieth of a core.
+// long as it works, so that it needs no more than a twentieth of a core. While nobody serves
+// some shard it has only waited for one, and goes on: there is much to see then.
 type live struct {
 	web  *Web
 	wake chan struct{} // somebody has come to look
@@ -84,7 +85,7 @@ func (l *live) run() {
 			l.frame()
 			l.web.events.rest(false)
 		}
-		rest := restFactor * time.Since(began)
+		rest := l.web.history.rest(time.Since(began))
 		// Whoever comes while nobody looked need not wait for the slow pace.
 		for long := max(idlePace, rest); ; {
 			if l.watched() {

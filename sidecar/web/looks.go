@@ -11,6 +11,7 @@ import (
 	"math"
 	"net/url"
 	"path"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -78,6 +79,7 @@ func funcs(base string) template.FuncMap {
 		"segment": url.PathEscape,
 		"asset":   func(name string) string { return assetPath(base, name) },
 		"num":     grouped,
+		"count":   howMany,
 		"rate":    rateText,
 		"ms":      func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
 		"seconds": func(s float32) string { return span(time.Duration(float64(s) * float64(time.Second))) },
@@ -129,8 +131,12 @@ func dict(pairs ...any) (map[string]any, error) {
 	return m, nil
 }
 
-// grouped writes a whole number, exactly, in groups of three digits.
+// grouped writes a whole number, or the one that n points to, exactly, in groups of three
+// digits.
 func grouped(n any) string {
+	if v := reflect.ValueOf(n); v.Kind() == reflect.Pointer {
+		n = v.Elem().Interface()
+	}
 	text := fmt.Sprint(n)
 	sign := ""
 	if strings.HasPrefix(text, "-") {
@@ -140,6 +146,15 @@ func grouped(n any) string {
 		text = text[:i] + "," + text[i:]
 	}
 	return sign + text
+}
+
+// howMany writes so many of a thing, whose plural has an s.
+func howMany(n any, thing string) string {
+	text := grouped(n)
+	if text != "1" {
+		thing += "s"
+	}
+	return text + " " + thing
 }
 
 // rateText writes what happens in a second.

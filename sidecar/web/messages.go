@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,27 +199,19 @@ type deadListData struct {
 
 func deadList(a *ask) (any, error) {
 	h := &a.web.history
-	if err := h.fresh(a.web); err != nil {
+	s, err := h.fresh(a.web)
+	if err != nil {
 		return nil, err
 	}
-	all, _ := h.all()
 	var d deadListData
-	var rows []queueRow
-	for i := range all {
-		q := &all[i]
-		switch {
-		case !wire.IsDLQ(q.Name):
-		case depthOf(q) == 0:
+	rows, pager := paged(a, s.pick("depth", func(q *wire.QueueSummary) bool {
+		dead := wire.IsDLQ(q.Name)
+		if dead && depthOf(q) == 0 {
 			d.Empty++
-		default:
-			rows = append(rows, queueRow{QueueSummary: *q, Depth: depthOf(q)})
 		}
-	}
-	sortQueues(rows, "depth")
-	d.Queues, d.Pager = paged(a, rows)
-	for i := range d.Queues {
-		d.Queues[i].Line = h.of(d.Queues[i].Name)
-	}
+		return dead && depthOf(q) > 0
+	}))
+	d.Queues, d.Pager = h.rows(rows), pager
 	return &d, nil
 }
 
@@ -234,7 +227,7 @@ type messageData struct {
 	Text    string // of the payload
 	Binary  bool   // it is no text: Text has its bytes in base64
 	Trace   string // id of its trace
-	TraceOf string // the header that has it
+	TraceAt string // where a browser finds that; empty: nowhere
 }
 
 // Title is the title of the page.
@@ -260,8 +253,11 @@ func message(a *ask) (any, error) {
 	d.Headers = headersOf(&d.PeekedMessage)
 	for _, h := range d.Headers {
 		if strings.EqualFold(h.Name, "traceparent") {
-			if parts := strings.Split(h.Value, "-"); len(parts) >= 4 && len(parts[1]) == 32 {
-				d.Trace = parts[1]
+			if p, ok := wire.ParseTraceParent(h.Value); ok {
+				d.Trace = hex.EncodeToString(p.Trace[:])
+				if p.Sampled { // others are nowhere
+					d.TraceAt = a.web.HTTP.Trace(d.Trace)
+				}
 			}
 		}
 	}
@@ -301,6 +297,9 @@ func ended(h *wire.AttemptInfo) string {
 	case wire.AttemptExpired:
 		return "no answer in " + spanMs(h.TookMs)
 	case wire.AttemptNoResponders:
+		if h.Times > 1 {
+			return fmt.Sprintf("nobody received it, %d times", h.Times)
+		}
 		return "nobody received it"
 	case wire.AttemptRedriven:
 		return "redriven"

@@ -24,6 +24,37 @@ func someMessage(payload string) wire.MessageInfo {
 	return m
 }
 
+// The page of a message leads to its trace where somebody has said where that is, and to no
+// trace that nobody has kept, nor to what only looks like one.
+func TestTheTraceOfAMessage(t *testing.T) {
+	const id = "0af7651916cd43dd8448eb211c80319c"
+	at := `<a href="https://traces.example.com/explore?q=%7B%22id%22:%22` + id + `%22%7D&amp;x=1" target="_blank" rel="noopener noreferrer">` + id + `</a>`
+	for name, tc := range map[string]struct {
+		header, value string
+		url           string
+		shows         string // "": no trace
+	}{
+		"a link":      {"TraceParent", "00-" + id + "-b7ad6b7169203331-01", "https://traces.example.com/explore?q=%7B%22id%22:%22{trace_id}%22%7D&x=1", at},
+		"nowhere":     {"traceparent", "00-" + id + "-b7ad6b7169203331-01", "", id},
+		"not sampled": {"traceparent", "00-" + id + "-b7ad6b7169203331-00", "https://traces.example.com/{trace_id}", id},
+		"no id":       {"traceparent", "00-" + strings.Repeat("/", 32) + "-b7ad6b7169203331-01", "https://traces.example.com/{trace_id}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(cfg *config.HTTPConfig) { cfg.TraceURL = tc.url })
+			m := someMessage("x")
+			m.SetContent(map[string][]string{tc.header: {tc.value}}, nil, wire.MaxPeekPayload)
+			r.reply(wire.VerbMessageShow, m)
+			body := r.get("/messages/" + someID).Body.String()
+			if tc.shows == "" {
+				require.NotContains(t, body, "<dt>Trace</dt>")
+				require.NotContains(t, body, "traces.example.com")
+			} else {
+				require.Contains(t, body, `<dt>Trace</dt><dd class="mono">`+tc.shows+"</dd>")
+			}
+		})
+	}
+}
+
 // A payload is seen by operators alone, when they ask.
 func TestPayloadsAreHidden(t *testing.T) {
 	r := newRig(t, func(cfg *config.HTTPConfig) { cfg.ViewerToken = tokenFile(t, "viewer-viewer-viewer") })
@@ -46,6 +77,21 @@ func TestPayloadsAreHidden(t *testing.T) {
 	body := r.get("/messages/" + someID + "?payload=show").Body.String()
 	require.Contains(t, body, "secret &lt;b&gt;payload&lt;/b&gt;")
 	require.Contains(t, body, `It waits for its time, <time datetime="2030-01-02T15:04:05Z">`)
+}
+
+// Deliveries that nobody received are one entry, with their number.
+func TestATimelineSaysHowOften(t *testing.T) {
+	r := newRig(t, nil)
+	m := someMessage("x")
+	m.History = []wire.AttemptInfo{
+		{Outcome: wire.AttemptNoResponders, Attempt: 1, At: "2030-01-02T15:04:05Z", Consumer: "w"},
+		{Outcome: wire.AttemptNoResponders, Attempt: 2, At: "2030-01-02T15:05:05Z", Consumer: "w", Times: 3, LastAt: "2030-01-02T15:06:05Z"},
+	}
+	r.reply(wire.VerbMessageShow, m)
+	body := r.get("/messages/" + someID).Body.String()
+	require.Contains(t, body, "Attempt 1: nobody received it</strong>")
+	require.Contains(t, body, "Attempt 2: nobody received it, 3 times</strong>")
+	require.Contains(t, body, `, the last <time datetime="2030-01-02T15:06:05Z">`)
 }
 
 // A form that nobody has touched changes nothing, whatever a browser does to its lines.

@@ -18,7 +18,7 @@ type overviewData struct {
 	Queues     []queueRow
 	Pager      pager
 	Total      line
-	All, Idle  int
+	All        int
 	Depth      int64
 	InFlight   int64
 	Node       Node
@@ -26,6 +26,9 @@ type overviewData struct {
 	AsOf       string
 	Noise      []noise
 	MoreNoise  int
+	Deserted   []string // queues with messages that are ready, and nobody who consumes
+	MoreDesert int
+	Dead       int64
 	Circuits   []wire.CircuitInfo
 
 	MoreCircuits int
@@ -36,7 +39,13 @@ type overviewData struct {
 type queueRow struct {
 	wire.QueueSummary
 	Depth int64
+	Dead  int64 // messages of its dead letter queue
 	Line  line
+}
+
+// Well reports whether nothing is known that needs somebody.
+func (d overviewData) Well() bool {
+	return d.Node.Ready && !d.Node.DiskLow && len(d.Missing)+len(d.Noise)+len(d.Deserted)+len(d.Circuits)+len(d.Pauses) == 0
 }
 
 // noise is a queue in which some flows keep others waiting.
@@ -46,8 +55,11 @@ type noise struct {
 }
 
 const (
-	maxNoise  = 5 // queues whose flows are named
-	maxPauses = 10
+	maxNoise   = 5 // queues whose flows are named
+	maxWaiting = 3 // flows of each that wait, and that starve
+	maxPauses  = 10
+	// maxDeserted is how many queues that nobody consumes from are named.
+	maxDeserted = 10
 	// maxCircuits is how many circuits that are not closed are named.
 	maxCircuits = 10
 	// starved is how long a quiet flow may wait beside noisy ones before it is worth a line.
@@ -56,32 +68,41 @@ const (
 
 func overview(a *ask) (any, error) {
 	h := &a.web.history
-	if err := h.fresh(a.web); err != nil {
+	s, err := h.fresh(a.web)
+	if err != nil {
 		return nil, err
 	}
-	all, missing := h.all()
 	d := overviewData{
-		Find: a.query("find"), Sort: cmp.Or(a.query("sort"), "depth"), All: len(all), Total: h.of(""), Node: a.web.Here(), Missing: missing, AsOf: h.asOf(),
+		Find: a.query("find"), Sort: cmp.Or(a.query("sort"), "depth"), Total: h.of("", sparkPoints), Depth: s.depth - s.deadDepth, Dead: s.deadDepth, InFlight: s.inFlight,
+		Node: a.web.Here(), Missing: s.missing, AsOf: h.asOf(),
 	}
 	find := strings.ToLower(d.Find)
+	rows, pager := paged(a, s.pick(d.Sort, func(q *wire.QueueSummary) bool { // dead letters are a column of their queue
+		return !wire.IsDLQ(q.Name) && strings.Contains(strings.ToLower(q.Name), find)
+	}))
+	d.Queues, d.Pager = h.rows(rows), pager
+	for i := range d.Queues {
+		d.Queues[i].Dead = s.dead[d.Queues[i].DLQ]
+	}
 	var noisy []wire.QueueSummary
-	rows := make([]queueRow, 0, len(all))
-	for i := range all {
-		q := &all[i]
-		d.Depth, d.InFlight = d.Depth+depthOf(q), d.InFlight+q.InFlight
-		if n := q.Detail; n != nil && n.NoisyFlows > 0 && n.QuietPending > 0 && n.QuietOldestAgeMs >= starved {
+	for i := range s.queues {
+		q := &s.queues[i]
+		if wire.IsDLQ(q.Name) {
+			continue
+		}
+		d.All++
+		if n := q.Detail; n != nil && (n.StarvedFlows > 0 || n.NoisyFlows > 0 && n.QuietPending > 0 && n.QuietOldestAgeMs >= starved) {
 			noisy = append(noisy, *q)
 		}
-		if strings.Contains(strings.ToLower(q.Name), find) {
-			rows = append(rows, queueRow{QueueSummary: *q, Depth: depthOf(q)})
+		if q.Consumers > 0 || q.Pending <= q.Parked {
+			continue
 		}
+		if len(d.Deserted) == maxDeserted {
+			d.MoreDesert++
+			continue
+		}
+		d.Deserted = append(d.Deserted, q.Name)
 	}
-	sortQueues(rows, d.Sort)
-	rows, d.Pager = paged(a, rows)
-	for i := range rows {
-		rows[i].Line = h.of(rows[i].Name)
-	}
-	d.Queues = rows
 	if err := d.noise(a, noisy); err != nil {
 		return nil, err
 	}
@@ -101,43 +122,47 @@ func overview(a *ask) (any, error) {
 // noise asks who is noisy in the queues where others have waited longest.
 func (d *overviewData) noise(a *ask, noisy []wire.QueueSummary) error {
 	slices.SortStableFunc(noisy, func(a, b wire.QueueSummary) int {
-		return cmp.Compare(b.Detail.QuietOldestAgeMs, a.Detail.QuietOldestAgeMs)
+		return cmp.Or(cmp.Compare(b.Detail.StarvedFlows, a.Detail.StarvedFlows), cmp.Compare(b.Detail.QuietOldestAgeMs, a.Detail.QuietOldestAgeMs))
 	})
 	d.MoreNoise = max(len(noisy)-maxNoise, 0)
 	for _, q := range noisy[:min(len(noisy), maxNoise)] {
 		n := noise{Queue: q.Name}
-		err := a.verb(wire.VerbNoisy, q.Name, wire.NoisyRequest{Limit: 3}, &n.NoisyReply)
+		err := a.verb(wire.VerbNoisy, q.Name, wire.NoisyRequest{Limit: maxWaiting}, &n.NoisyReply)
+		if err == nil {
+			err = n.unpaused(a)
+		}
 		switch {
 		case refusedWith(err, wire.CodeQueueNotFound):
 		case err != nil:
 			return err
-		case len(n.Noisy) > 0 && len(n.Waiting) > 0:
+		case len(n.Starved) > 0 || len(n.Noisy) > 0 && len(n.Waiting) > 0:
 			d.Noise = append(d.Noise, n)
 		}
 	}
 	return nil
 }
 
-func sortQueues(rows []queueRow, by string) {
-	value := func(r *queueRow) int64 {
-		switch by {
-		case "in_flight":
-			return r.InFlight
-		case "parked":
-			return r.Parked
-		case "delayed":
-			return r.Delayed
-		case "age":
-			return r.OldestAgeMs
-		case "consumers":
-			return int64(r.Consumers)
-		}
-		return r.Depth
+// unpaused leaves out keys that are paused: while no consumer has room nobody has tried
+// whether they might go, but what keeps them is the pause.
+func (n *noise) unpaused(a *ask) error {
+	paused, err := keyPauses(a, n.Queue)
+	if err != nil || len(paused) == 0 {
+		return err
 	}
-	if by == "name" {
-		return // as they come
+	is := func(f wire.WaitingFlow) bool {
+		return slices.ContainsFunc(paused, func(p wire.PauseInfo) bool { return p.Name == f.Key })
 	}
-	slices.SortStableFunc(rows, func(a, b queueRow) int { return cmp.Compare(value(&b), value(&a)) })
+	n.Waiting, n.Starved = slices.DeleteFunc(n.Waiting, is), slices.DeleteFunc(n.Starved, is)
+	return nil
+}
+
+// rows are queues as a table has them.
+func (h *history) rows(queues []*wire.QueueSummary) []queueRow {
+	rows := make([]queueRow, len(queues))
+	for i, q := range queues {
+		rows[i] = queueRow{QueueSummary: *q, Depth: depthOf(q), Line: h.of(q.Name, sparkPoints)}
+	}
+	return rows
 }
 
 // pager says which part of a list a page shows, and where the others are.

@@ -61,7 +61,7 @@ func queuePage(a *ask) (any, error) {
 	if err := a.verb(wire.VerbNoisy, name, wire.NoisyRequest{Limit: shownFlows}, &d.Noise); err != nil {
 		return nil, err
 	}
-	if err := a.web.history.fresh(a.web); err != nil {
+	if _, err := a.web.history.fresh(a.web); err != nil {
 		return nil, err
 	}
 	if wire.IsDLQ(name) {
@@ -83,7 +83,7 @@ func queuePage(a *ask) (any, error) {
 	for _, name := range slices.Sorted(maps.Keys(d.Counters)) {
 		d.Counted = append(d.Counted, counter{strings.ReplaceAll(name, "_", " "), d.Counters[name]})
 	}
-	d.Line = a.web.history.of(name)
+	d.Line = a.web.history.of(name, historyPoints)
 	d.Waits = chartOf(d.Line, "median", "half waited less", "high", "99 of 100 waited less")
 	d.Rates = chartOf(d.Line, "enqueued", "enqueued", "failed", "failed", "acked", "acked")
 	d.Paused, err = keyPauses(a, name)

@@ -29,6 +29,7 @@ type rig struct {
 	replies  map[string]any // by verb
 	asked    []asked
 	stopping bool
+	refuse   func(error) // what events are refused by
 }
 
 type asked struct{ verb, client, tail, body string }
@@ -52,9 +53,24 @@ func newRig(t *testing.T, change func(*config.HTTPConfig)) *rig {
 			}
 			return nil
 		},
-		Guard:  func(verb, tail string, body []byte) ([]byte, *wire.Error) { return r.do("guard "+verb, "", tail, body) },
-		Events: func(func([]byte)) (func(), error) { return func() {}, nil },
-		Here:   func() Node { return Node{State: "ready", Ready: true} },
+		Queues: func(req wire.QueueListRequest) (list wire.QueueList, refused *wire.Error) {
+			body, err := json.Marshal(req)
+			require.NoError(t, err)
+			data, refused := r.do(wire.VerbQueueList, "web", "", body)
+			if refused == nil {
+				require.NoError(t, json.Unmarshal(data, &list))
+			}
+			return list, refused
+		},
+		Guard: func(verb, tail string, body []byte) ([]byte, *wire.Error) { return r.do("guard "+verb, "", tail, body) },
+		Events: func(each func([]byte), refused func(error)) (func(), error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.refuse = refused
+			return func() {}, nil
+		},
+		Needs: "fila.event.>",
+		Here:  func() Node { return Node{State: "ready", Ready: true} },
 	})
 	require.NoError(t, err)
 	r.Web = web

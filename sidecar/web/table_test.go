@@ -1,8 +1,10 @@
 package web
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +88,67 @@ func TestPagesOfHostileNames(t *testing.T) {
 			require.True(t, strings.Contains(body, "&lt;script&gt;") || strings.Contains(body, "%3cscript%3e"), target)
 		}
 	}
+}
+
+// What a noisy key has is said in messages, and in time only where some has ended: nothing
+// of nothing is no share.
+func TestWhatANoisyKeyHas(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply(wire.VerbQueueList, wire.QueueList{Total: 1, Queues: []wire.QueueSummary{{
+		Name: "reports", Consumers: 1, InFlight: 40, Detail: &wire.QueueDetail{NoisyFlows: 1, QuietPending: 5, QuietOldestAgeMs: starved},
+	}}})
+	noisy := wire.NoisyReply{
+		InFlight: 40, Noisy: []wire.NoisyFlow{{Key: "acme", InFlight: 38, InFlightShare: 0.95}}, Waiting: []wire.WaitingFlow{{Key: "globex", Pending: 5, WaitMs: 2000}},
+	}
+	said := func() string {
+		t.Helper()
+		r.reply(wire.VerbNoisy, noisy)
+		body := r.get("/").Body.String()
+		_, body, _ = strings.Cut(body, `class="warning"`)
+		body, _, _ = strings.Cut(body, "</p>")
+		return strings.Join(strings.Fields(regexp.MustCompile("<[^>]*>").ReplaceAllString(body, "")), " ")
+	}
+	require.Contains(t, said(), "acme has 38 of 40 messages in flight; meanwhile globex has waited for 2.0 s with 5 ready.")
+	noisy.Waiting = append(noisy.Waiting, wire.WaitingFlow{Key: "umbrella", Pending: 5, WaitMs: 3000})
+	require.Contains(t, said(), "umbrella has waited")
+	r.reply(wire.VerbPauseList, wire.PauseList{Total: 1, Pauses: []wire.PauseInfo{{Kind: wire.PauseKey, Queue: "reports", Name: "umbrella"}}})
+	require.NotContains(t, said(), "umbrella", "nobody but its pause keeps it")
+	noisy.BusyMs, noisy.Noisy[0].BusyShare = 1000, 0.904
+	require.Contains(t, said(), "acme has 38 of 40 messages in flight and 90.4 % of the time that consumers have worked lately; meanwhile")
+	noisy.Noisy, noisy.Waiting, noisy.Starved = nil, nil, []wire.WaitingFlow{{Key: "initech", Pending: 1, WaitMs: 60_000}}
+	require.Contains(t, said(), "initech has waited for 60 s with 1 ready, and nothing of it was delivered though others were served.")
+}
+
+// Numbers that may be missing are numbers, not addresses.
+func TestNumbersThatMayBeMissing(t *testing.T) {
+	n := int64(1_234_567)
+	require.Equal(t, "1,234,567", grouped(&n))
+	require.Equal(t, "-1,234", grouped(-1234))
+	require.Equal(t, "1 message", howMany(1, "message"))
+	require.Equal(t, "0 queues", howMany(0, "queue"))
+}
+
+func TestEventsThatAreRefused(t *testing.T) {
+	r := newRig(t, nil)
+	require.NotContains(t, r.get("/events").Body.String(), "cannot be shown")
+	r.refuse(errors.New("nats: permissions violation"))
+	body := r.get("/events").Body.String()
+	require.Contains(t, body, "<code>fila.event.&gt;</code>")
+	require.Contains(t, body, "nats: permissions violation")
+	r.events.mu.since = r.events.mu.since.Add(-eventsAgain)
+	require.Contains(t, r.get("/events").Body.String(), "cannot be shown", "it is tried again, and may be refused again")
+	r.events.mu.since = r.events.mu.since.Add(-refusalTime)
+	require.NotContains(t, r.get("/events").Body.String(), "cannot be shown")
+}
+
+// A sample that has waited for a shard that nobody serves is not followed by a long rest.
+func TestPagesGoOnDuringATakeover(t *testing.T) {
+	r := newRig(t, nil)
+	r.history.sample(r.Web)
+	require.Equal(t, restFactor*time.Second, r.history.rest(time.Second))
+	r.reply(wire.VerbQueueList, wire.QueueList{Missing: []int{2}})
+	r.history.sample(r.Web)
+	require.Zero(t, r.history.rest(2*time.Second))
 }
 
 func TestLimitsOfAForm(t *testing.T) {

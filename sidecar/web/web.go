@@ -33,13 +33,18 @@ type Options struct {
 	// Do carries out an admin verb for a client, with the tail of its subject, and returns
 	// the reply, JSON. It is called from any goroutine, while Serving returns nil.
 	Do func(verb, client, tail string, body []byte) ([]byte, *wire.Error)
+	// Queues is the verb queue-list, likewise, without its encoding. What it returns nobody
+	// changes.
+	Queues func(wire.QueueListRequest) (wire.QueueList, *wire.Error)
 	// Guard carries out a verb of the guard that takes nothing, likewise.
 	Guard func(verb, tail string, body []byte) ([]byte, *wire.Error)
 	// Here returns what this node alone knows of itself. It is called as Do is.
 	Here func() Node
-	// Events calls each with every event of fila, JSON, until stop is called. It must not
-	// be held up.
-	Events func(each func(event []byte)) (stop func(), err error)
+	// Events calls each with every event of fila, JSON, until stop is called, or refused,
+	// with the reason, when NATS lets nothing more come. Neither must be held up.
+	Events func(each func(event []byte), refused func(error)) (stop func(), err error)
+	// Needs is the subject that Events needs, for those whom NATS refuses it.
+	Needs string
 	// Clustered says that this fila is a node of a cluster.
 	Clustered bool
 }
@@ -147,27 +152,48 @@ func (w *Web) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.handler.ServeHTTP(rw, r)
 }
 
-// routes is what is at which path.
-func (w *Web) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+w.base+"/assets/{file}", w.asset)
-	mux.HandleFunc("GET "+w.base+"/login", w.loginPage)
-	mux.HandleFunc("POST "+w.base+"/login", w.login)
-	mux.HandleFunc("POST "+w.base+"/logout", w.logout)
+// route is what is at a path.
+type route struct {
+	pattern string // a method and a path after the base path, as [http.ServeMux] has them
+	serve   http.HandlerFunc
+}
+
+// Routes returns the patterns of all pages, of the parts of them that change, and of what
+// forms do, without the base path. The tests in a browser hold that each was asked for.
+func Routes() []string {
+	var list []string
+	for _, r := range new(Web).table() {
+		list = append(list, r.pattern)
+	}
+	return list
+}
+
+// table is what is at which path.
+func (w *Web) table() []route {
+	list := []route{{"GET /assets/{file}", w.asset}, {"GET /login", w.loginPage}, {"POST /login", w.login}, {"POST /logout", w.logout}}
 	for i := range pages {
 		p := &pages[i]
 		path := p.path
 		if path == "/" {
 			path = "/{$}"
 		}
-		mux.HandleFunc("GET "+w.base+path, w.let(p.role, func(a *ask) { w.page(a, p) }))
+		list = append(list, route{"GET " + path, w.let(p.role, func(a *ask) { w.page(a, p) })})
 		if p.live {
-			mux.HandleFunc("GET "+w.base+"/live"+path, w.let(p.role, func(a *ask) { w.live.serve(a, p) }))
+			list = append(list, route{"GET /live" + path, w.let(p.role, func(a *ask) { w.live.serve(a, p) })})
 		}
 	}
 	for i := range actions {
 		act := &actions[i]
-		mux.HandleFunc("POST "+w.base+"/do/"+act.name, w.let(Operator, func(a *ask) { w.act(a, act) }))
+		list = append(list, route{"POST /do/" + act.name, w.let(Operator, func(a *ask) { w.act(a, act) })})
+	}
+	return list
+}
+
+func (w *Web) routes() http.Handler {
+	mux := http.NewServeMux()
+	for _, r := range w.table() {
+		method, path, _ := strings.Cut(r.pattern, " ")
+		mux.HandleFunc(method+" "+w.base+path, r.serve)
 	}
 	mux.HandleFunc(w.base+"/", w.let(Viewer, func(a *ask) {
 		w.fail(a, http.StatusNotFound, "There is no such page.")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -242,7 +243,7 @@ func TestHistory(t *testing.T) {
 		d.Waits[3] = int64(i) * 100
 		r.add(at.Add(time.Duration(i)*historyStep), int64(i), 0, 1500, &d)
 	}
-	points := r.all()
+	points := r.recent(historyPoints)
 	require.Len(t, points, historyPoints, "an hour")
 	for i, p := range points {
 		require.Equal(t, at.Add(time.Duration(historyPoints+1+i)*historyStep).Unix(), p.at)
@@ -254,7 +255,46 @@ func TestHistory(t *testing.T) {
 	// A queue whose node was started anew counts from 0.
 	d.Enqueued = 20
 	r.add(at.Add(time.Duration(2*historyPoints+1)*historyStep), 0, 0, 0, &d)
-	require.EqualValues(t, 2, r.all()[historyPoints-1].Enqueued)
+	require.EqualValues(t, 2, r.recent(1)[0].Enqueued)
+}
+
+// An hour is kept of queues in which something has been, and no longer than they are there.
+func TestHistoryOfIdleQueues(t *testing.T) {
+	r := newRig(t, nil)
+	detail := func(enqueued int64) *wire.QueueDetail { return &wire.QueueDetail{Enqueued: enqueued} }
+	list := func(queues ...wire.QueueSummary) {
+		r.reply(wire.VerbQueueList, wire.QueueList{Total: len(queues), Queues: queues})
+		r.history.sample(r.Web)
+	}
+	list(wire.QueueSummary{Name: "idle", Detail: detail(0)}, wire.QueueSummary{Name: "done", Detail: detail(3)}, wire.QueueSummary{Name: "full", Pending: 1, Detail: detail(0)})
+	require.ElementsMatch(t, []string{"done", "full"}, slices.Collect(maps.Keys(r.history.mu.rings)))
+	require.Equal(t, line{}, r.history.of("idle", historyPoints))
+	list(wire.QueueSummary{Name: "full", Detail: detail(1)})
+	require.Contains(t, r.history.mu.rings, "done", "for an hour")
+	r.history.mu.rings["done"].seen = time.Now().Add(-2 * time.Hour)
+	list(wire.QueueSummary{Name: "full", Detail: detail(1)})
+	require.NotContains(t, r.history.mu.rings, "done")
+}
+
+// Queues are sorted once for all pages of a sample; equal ones are by name.
+func TestSortedQueues(t *testing.T) {
+	s := &snapshot{queues: []wire.QueueSummary{
+		{Name: "a", Pending: 1, InFlight: 1, Parked: 3, OldestAgeMs: 5}, {Name: "b", Pending: 3, Delayed: 2, Consumers: 4}, {Name: "c", Pending: 1, InFlight: 1, OldestAgeMs: 9},
+	}}
+	names := func(list []*wire.QueueSummary) (text string) {
+		for _, q := range list {
+			text += q.Name
+		}
+		return text
+	}
+	for by, want := range map[string]string{
+		"depth": "bac", "nonsense": "bac", "": "bac", "name": "abc", "in_flight": "acb", "parked": "abc", "delayed": "bac", "age": "cab", "consumers": "bac",
+	} {
+		require.Equal(t, want, names(s.sorted(by)), by)
+		require.Equal(t, want, names(s.sorted(by)), by)
+	}
+	require.Len(t, s.mu.orders, 7, "what nobody can sort by is not kept")
+	require.Equal(t, "bc", names(s.pick("depth", func(q *wire.QueueSummary) bool { return q.Name != "a" })))
 }
 
 func TestWaits(t *testing.T) {
@@ -290,6 +330,7 @@ func TestPagesWaitForNoLongSample(t *testing.T) {
 		require.Equal(t, http.StatusOK, r.get("/").Code)
 		return len(r.of(wire.VerbQueueList)) - before
 	}
+	require.Equal(t, 1, samples(-time.Hour, time.Millisecond), "there is none")
 	require.Zero(t, samples(-time.Hour, time.Millisecond), "it is from a moment ago")
 	require.Equal(t, 1, samples(2*freshFor, time.Millisecond))
 	require.Zero(t, samples(2*freshFor, time.Hour))

@@ -4,20 +4,30 @@
   'use strict';
 
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  const shown = new Intl.DateTimeFormat(undefined, { dateStyle: 'short', timeStyle: 'medium' });
+  const style = { dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23' };
+  const there = new Intl.DateTimeFormat(undefined, style);
+  const utc = new Intl.DateTimeFormat(undefined, { ...style, timeZone: 'UTC' });
 
-  // Each time keeps its UTC text as a title; what is not a time stays as it is.
+  // Where a viewer has asked for UTC, the tab keeps it.
+  let inUTC = false;
+  try { inUTC = sessionStorage.getItem('utc') === 'yes'; } catch { /* it is not allowed to keep anything */ }
+
+  // Each time keeps its exact UTC text as a title; what is not a time stays as it is.
   function localise() {
     for (const el of document.querySelectorAll('time[datetime]')) {
-      const utc = el.getAttribute('datetime');
-      const at = new Date(utc);
+      const exact = el.getAttribute('datetime');
+      const at = new Date(exact);
       if (isNaN(at)) continue;
-      const text = shown.format(at);
+      const text = (inUTC ? utc : there).format(at);
       if (el.textContent !== text) el.textContent = text;
-      el.title = utc;
+      el.title = exact;
     }
     const said = document.querySelector('.zone');
-    if (said && zone) said.textContent = 'Times are of ' + zone + '; each has its UTC as a title.';
+    const turn = document.querySelector('button.utc');
+    if (!said || !turn || !zone) return;
+    said.textContent = inUTC ? 'Times are UTC.' : 'Times are of ' + zone + '; each has its UTC as a title.';
+    turn.textContent = inUTC ? 'Show times of ' + zone : 'Show UTC';
+    turn.hidden = false;
   }
 
   // A chart is drawn of the points that stand in the part of the page that changes:
@@ -51,16 +61,24 @@
       probe.remove();
       const unit = box.dataset.unit || '';
       const value = (_, v) => v == null ? '' : +v.toPrecision(3) + unit;
+      const figures = (_, all) => all.map(v => +v.toPrecision(3) + unit);
       const axis = { stroke: ink, grid: { stroke: 'rgba(128,128,128,.25)' }, ticks: { stroke: 'rgba(128,128,128,.25)' } };
       const plot = new uPlot({
         width: Math.max(box.clientWidth, 280), height: 200,
         series: [{}, ...names.map((label, i) => ({ label, stroke: strokes[i % strokes.length], width: 1.5, value, dash: i ? [6, 3] : [] }))],
-        axes: [axis, { ...axis, size: 60 }],
+        axes: [axis, { ...axis, size: 70, values: figures }],
+        legend: { live: false },
         scales: { y: { range: (_, lo, hi) => [0, hi > 0 ? hi * 1.1 : 1] } },
       }, rows, box);
       charts.set(box, { plot, text });
     }
   }
+
+  document.querySelector('button.utc')?.addEventListener('click', () => {
+    inUTC = !inUTC;
+    try { sessionStorage.setItem('utc', inUTC ? 'yes' : 'no'); } catch { /* this page alone, then */ }
+    localise();
+  });
 
   addEventListener('resize', () => {
     for (const [box, { plot }] of charts) plot.setSize({ width: Math.max(box.clientWidth, 280), height: 200 });

@@ -6,7 +6,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +27,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/web"
 )
 
 // patience is how long a page may take to show what it is to show: a slow machine that is
@@ -46,15 +51,77 @@ var chrome struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
+	if missing := unasked(); code == 0 && len(missing) > 0 {
+		fmt.Printf("FAIL: no test in the browser has got an answer to\n  %s\n", strings.Join(missing, "\n  "))
+		code = 1
+	}
 	for i := len(chrome.stop) - 1; i >= 0; i-- {
 		chrome.stop[i]()
 	}
 	os.Exit(code)
 }
 
+// asked has what the browser has asked of a fila, and got: patterns of [web.Routes].
+var asked struct {
+	sync.Mutex
+	patterns map[string]bool
+}
+
+// table finds the pattern of a request.
+var table = sync.OnceValue(func() *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, pattern := range web.Routes() {
+		mux.Handle(pattern, http.NotFoundHandler())
+	}
+	return mux
+})
+
+// got takes an answer down. What a form does is done when the browser is sent on to the
+// next page: what asks whether it is meant is not. To try a hook does nothing.
+func (b *tab) got(id network.RequestID, answer *network.Response) {
+	b.mu.Lock()
+	method, counts := b.mu.methods[id], b.mu.counts
+	b.mu.Unlock()
+	u, err := url.Parse(answer.URL)
+	if err != nil || !counts || !strings.HasPrefix(answer.URL, b.base) || answer.Status >= http.StatusBadRequest {
+		return
+	}
+	_, pattern := table().Handler(&http.Request{Method: method, URL: u})
+	if method == http.MethodPost && answer.Status != http.StatusSeeOther && pattern != "POST /do/try-hook" {
+		return
+	}
+	asked.Lock()
+	defer asked.Unlock()
+	if asked.patterns == nil {
+		asked.patterns = make(map[string]bool)
+	}
+	asked.patterns[pattern] = true
+}
+
+// unasked returns what fila's pages have and no test has asked for, unless only some of the
+// tests were run, or none for want of a browser.
+func unasked() (missing []string) {
+	for _, name := range []string{"test.run", "test.skip", "test.list"} {
+		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
+			return nil
+		}
+	}
+	asked.Lock()
+	defer asked.Unlock()
+	if len(asked.patterns) == 0 {
+		return nil
+	}
+	for _, pattern := range web.Routes() {
+		if !asked.patterns[pattern] {
+			missing = append(missing, pattern)
+		}
+	}
+	return missing
+}
+
 // findChromium returns the path of a browser, "" if there is none.
 func findChromium() string {
-	for _, name := range []string{os.Getenv("FILA_CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
+	for _, name := range []string{os.Getenv("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); name != "" && err == nil {
 			return path
 		}
@@ -68,7 +135,7 @@ func needBrowser(t *testing.T) context.Context {
 	path := findChromium()
 	if path == "" {
 		require.NotEqual(t, "true", os.Getenv("CI"), "chromium is missing")
-		t.Skip("chromium is missing: install it, or name a browser by FILA_CHROMIUM, to test the pages in it")
+		t.Skip("chromium is missing: install it, or name a browser by CHROMIUM, to test the pages in it")
 	}
 	chrome.once.Do(func() {
 		opts := append(chromedp.DefaultExecAllocatorOptions[:],
@@ -95,6 +162,8 @@ type tab struct {
 		sync.Mutex
 		complaints []string
 		refusals   map[int64]bool // statuses of replies that the test expects
+		methods    map[network.RequestID]string
+		counts     bool // what it asks for is that of a fila, and is taken down
 	}
 }
 
@@ -110,7 +179,7 @@ func open(t *testing.T, base string) *tab {
 	ctx, end := chromedp.NewContext(needBrowser(t), chromedp.WithNewBrowserContext())
 	t.Cleanup(end)
 	b := &tab{t: t, ctx: ctx, base: strings.TrimSuffix(base, "/")}
-	b.mu.refusals = map[int64]bool{}
+	b.mu.refusals, b.mu.methods = map[int64]bool{}, map[network.RequestID]string{}
 	require.NoError(t, chromedp.Listen(ctx, b.listen))
 	ask(b, network.Enable, network.EnableParams{})
 	ask(b, runtime.AddBinding, runtime.AddBindingParams{Name: "complain"})
@@ -148,7 +217,15 @@ func (b *tab) listen(event any) {
 		if !e.Canceled {
 			b.complain("request failed: %s %s %s", e.Type, e.ErrorText, e.BlockedReason)
 		}
+	case *network.EventRequestWillBeSent:
+		if e.RedirectResponse != nil {
+			b.got(e.RequestID, e.RedirectResponse)
+		}
+		b.mu.Lock()
+		b.mu.methods[e.RequestID] = e.Request.Method
+		b.mu.Unlock()
 	case *network.EventResponseReceived:
+		b.got(e.RequestID, e.Response)
 		b.mu.Lock()
 		expected := b.mu.refusals[e.Response.Status]
 		b.mu.Unlock()
@@ -208,10 +285,14 @@ func ask[P, R any](b *tab, command cdp.Command[P, R], params P) R {
 	return reply
 }
 
-// visit opens a page, a path with or without a query, and waits until it is there.
-func (b *tab) visit(path string) {
+// visit opens a page, a path with or without a query, and waits until it is there and shows
+// all of the texts.
+func (b *tab) visit(path string, texts ...string) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(b.base + path))
+	for _, text := range texts {
+		b.shows("main", text)
+	}
 }
 
 // eval returns what an expression of JavaScript is.
@@ -296,6 +377,20 @@ func (b *tab) follow(text string) {
 	b.until("window.left === undefined && document.readyState == 'complete'")
 }
 
+// does follows the button of a text, and waits until the next page says what was done.
+func (b *tab) does(text, note string) {
+	b.t.Helper()
+	b.follow(text)
+	b.shows(".note", note)
+}
+
+// sends submits the form of an element, and waits until the next page says what was done.
+func (b *tab) sends(selector, note string) {
+	b.t.Helper()
+	b.submit(selector)
+	b.shows(".note", note)
+}
+
 // submit sends the form that an element is in by its last button, and waits for the page
 // that follows.
 func (b *tab) submit(selector string) {
@@ -307,12 +402,12 @@ func (b *tab) submit(selector string) {
 	b.until("window.left === undefined && document.readyState == 'complete'")
 }
 
-// fill puts a text into a field, as a paste does: that of a name or, such as #rate, of an
-// id.
+// fill puts a text into a field, as a paste does: that of a name on the page or, such as
+// #rate, of a selector.
 func (b *tab) fill(name, value string) {
 	b.t.Helper()
 	selector := name
-	if !strings.HasPrefix(name, "#") {
+	if !strings.ContainsAny(name, "#[") {
 		selector = fmt.Sprintf("main [name=%s]", quote(name))
 	}
 	field := fmt.Sprintf("document.querySelector(%s)", quote(selector))
@@ -322,10 +417,14 @@ func (b *tab) fill(name, value string) {
 	require.Equal(b.t, value, eval[string](b, field+".value"))
 }
 
-// choose sets the field of a name to one of its values.
+// choose sets the field of a name, or of an id as in fill, to one of its values.
 func (b *tab) choose(name, value string) {
 	b.t.Helper()
-	field := chromedp.CSS(fmt.Sprintf("main select[name=%s]", quote(name)))
+	selector := name
+	if !strings.HasPrefix(name, "#") {
+		selector = fmt.Sprintf("main select[name=%s]", quote(name))
+	}
+	field := chromedp.CSS(selector)
 	b.do(chromedp.WaitVisible(field), chromedp.SetValue(field, value))
 }
 
@@ -359,7 +458,7 @@ func (b *tab) printed() {
 // shot keeps a picture of the whole page, if pictures are kept.
 func (b *tab) shot(name string) {
 	b.t.Helper()
-	dir := os.Getenv("FILA_SCREENSHOTS")
+	dir := os.Getenv("SCREENSHOTS")
 	if dir == "" {
 		return
 	}
@@ -374,7 +473,7 @@ func (b *tab) shot(name string) {
 // window keeps a picture of what a window shows without scrolling.
 func (b *tab) window(name string) {
 	b.t.Helper()
-	dir := os.Getenv("FILA_SCREENSHOTS")
+	dir := os.Getenv("SCREENSHOTS")
 	if dir == "" {
 		return
 	}
@@ -421,22 +520,30 @@ func (b *tab) serious() (found []finding) {
 // serious, and nothing stands out on the right. It keeps pictures under the name.
 func (b *tab) sound(name string) {
 	b.t.Helper()
-	for _, v := range []struct {
-		name   string
-		width  int64
-		scheme string
-	}{{"", wide, "light"}, {"-400-dark", narrow, "dark"}} {
-		b.look(v.width, v.scheme)
-		b.shot(name + v.name)
-		for _, f := range b.serious() {
-			b.t.Errorf("%s%s: axe finds %s", name, v.name, f)
-		}
-		if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
-			b.t.Errorf("%s%s: the page is %d px wider than its window", name, v.name, over)
-		}
-	}
+	b.fits(name, wide, "light")
+	b.usable(name)
+	b.fits(name+"-400-dark", narrow, "dark")
+	b.usable(name + "-400-dark")
 	b.look(wide, "light")
 	b.quiet()
+}
+
+// fits looks at the page at one width and in one scheme of colours: nothing stands out.
+func (b *tab) fits(name string, width int64, scheme string) {
+	b.t.Helper()
+	b.look(width, scheme)
+	b.shot(name)
+	if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+		b.t.Errorf("%s: the page is %d px wider than its window", name, over)
+	}
+}
+
+// usable has axe look at the page.
+func (b *tab) usable(name string) {
+	b.t.Helper()
+	for _, f := range b.serious() {
+		b.t.Errorf("%s: axe finds %s", name, f)
+	}
 }
 
 // reachable goes through the page by the keyboard alone: Tab reaches every link, button and

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -26,15 +28,39 @@ type fila struct {
 	c    *client.Client
 }
 
-// start starts a fila that ends with the test. change may be nil.
-func start(t *testing.T, change func(*config.Config)) *fila {
+// run starts a fila, and opens a tab for its pages. Whatever the tab asks for is taken down
+// in asked.
+func run(t *testing.T, change ...func(*config.Config)) (*fila, *tab) {
+	t.Helper()
+	needBrowser(t)
+	f := start(t, change...)
+	b := open(t, f.base)
+	b.mu.counts = true
+	return f, b
+}
+
+// startNATS starts a NATS server beside the filas of a test.
+func startNATS(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, true
+	ns, err := server.NewServer(o)
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(ns.WaitForShutdown)
+	t.Cleanup(ns.Shutdown)
+	require.True(t, ns.ReadyForConnections(patience))
+	return ns
+}
+
+// start starts a fila that ends with the test.
+func start(t *testing.T, change ...func(*config.Config)) *fila {
 	t.Helper()
 	cfg := config.Default()
 	cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = t.TempDir(), "127.0.0.1:0", -1
 	cfg.DrainTimeoutMs = 100
 	cfg.Throttles = []config.ThrottleTable{{Key: "vendor:stripe", Rate: wire.Rate("2"), Burst: 2}}
-	if change != nil {
-		change(&cfg)
+	for _, one := range change {
+		one(&cfg)
 	}
 	s, err := sidecar.New(cfg, slog.New(slog.DiscardHandler), "1.0.0")
 	require.NoError(t, err)
@@ -51,7 +77,8 @@ func start(t *testing.T, change func(*config.Config)) *fila {
 		over <- err
 		require.NoError(t, err, "fila does not start")
 	}
-	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(patience))
+	url := cmp.Or(cfg.NATS.URL, s.ClientURL())
+	nc, err := nats.Connect(url, nats.Timeout(patience))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	c, err := client.New(nc, client.WithTimeout(patience))
@@ -62,12 +89,12 @@ func start(t *testing.T, change func(*config.Config)) *fila {
 
 // queue makes a queue whose messages have the header tenant as their fairness key, and the
 // header gate as a throttle key.
-func (f *fila) queue(name string, change func(*client.QueueSettings)) {
+func (f *fila) queue(name string, change ...func(*client.QueueSettings)) {
 	f.t.Helper()
 	s := wire.DefaultQueueSettings(name)
 	s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = "Tenant", []string{"Gate"}, "Circuit"
-	if change != nil {
-		change(&s)
+	for _, one := range change {
+		one(&s)
 	}
 	_, err := f.c.QueueCreate(f.t.Context(), s)
 	require.NoError(f.t, err)
@@ -99,7 +126,7 @@ func (f *fila) consume(queue, name string, handler client.Handler, opts ...clien
 // messages, and failures now and then.
 func (f *fila) load(queue string) {
 	f.t.Helper()
-	f.queue(queue, nil)
+	f.queue(queue)
 	n := 0
 	f.consume(queue, "worker", func(_ context.Context, m *client.Message) error {
 		if n++; n%50 == 0 {

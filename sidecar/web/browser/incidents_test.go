@@ -17,7 +17,7 @@ import (
 // A deploy breaks the handling of some orders: dead letters of three causes, of which one is
 // mended and redriven, one is given up, and one is looked at.
 func TestIncidentOfABadDeploy(t *testing.T) {
-	f := start(t, nil)
+	f, b := run(t)
 	f.load("mails")
 	f.queue("invoices", mortal)
 	var mended atomic.Bool
@@ -32,11 +32,9 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	f.kill("invoices", 25, "initech", "550", "mailbox unavailable: <billing@initech.example>")
 	f.kill("invoices", 3, "umbrella", "", "panic: runtime error: index out of range [3] with length 3")
 	f.depth("invoices.dlq", 328)
-	b := open(t, f.base)
 
 	// What is wrong, and where?
-	b.visit("/")
-	b.shows("main", "invoices")
+	b.visit("/", "invoices")
 	b.follow("Dead letters")
 	b.shows("main table", "328")
 	b.shot("incident-dead")
@@ -77,17 +75,15 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 	b.follow("Delete")
 	b.follow("Delete 25 messages")
 	b.shows(".sentence", "delete: done")
-	b.visit("/dead/invoices")
-	b.shows("main", "3 dead letters")
-	b.visit("/configuration?prefix=job:")
-	b.shows("main", "INC-7: vat is back")
+	b.visit("/dead/invoices", "3 dead letters")
+	b.visit("/configuration?prefix=job:", "INC-7: vat is back")
 }
 
 // One customer asks where its orders are: a pause of its vendor that somebody has forgotten.
 func TestIncidentOfAForgottenPause(t *testing.T) {
-	f := start(t, nil)
+	f, b := run(t)
 	f.load("mails")
-	f.queue("orders", nil)
+	f.queue("orders")
 	f.consume("orders", "worker", func(context.Context, *client.Message) error { return nil })
 	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
@@ -96,7 +92,6 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 		f.publish("orders", "x", tenant("acme"))
 	}
 	f.depth("orders", 40)
-	b := open(t, f.base)
 	b.visit("/")
 	b.shows("main", "vendor:stripe") // a pause, and since when
 	b.follow("Find")
@@ -109,16 +104,15 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 	b.shows(".gates .holds", "throttle:vendor:stripe (paused)")
 	b.shows("main", "parked since")
 	b.click(".gates .holds a")
-	b.shows("main", "vendor:stripe")
-	b.follow("Resume")
-	b.shows(".note", "Resumed")
+	b.shows("section[aria-labelledby=waiters]", "orders") // and nobody else
+	b.does("Resume", "Resumed")
 	f.inspected("orders", func(q client.QueueInfo) bool { return q.Parked < 40 })
 }
 
 // One tenant has sent so much slow work that others wait.
 func TestIncidentOfANoisyTenant(t *testing.T) {
-	f := start(t, nil)
-	f.queue("reports", nil)
+	f, b := run(t)
+	f.queue("reports")
 	release := make(chan struct{})
 	f.consume("reports", "worker", func(ctx context.Context, _ *client.Message) error {
 		select {
@@ -134,22 +128,18 @@ func TestIncidentOfANoisyTenant(t *testing.T) {
 	for range 5 {
 		f.publish("reports", "quick", tenant("globex"))
 	}
-	b := open(t, f.base)
 	b.visit("/")
 	b.shows(".warning", "acme")
 	b.shows(".warning", "globex")
-	b.shows(".warning", "has waited for")
+	b.shows(".warning", "acme has 40 of 40 messages in flight; meanwhile globex has waited for")
 	b.sound("incident-noisy")
 	// acme is held back, and what is with consumers comes to its end.
-	b.visit("/queues/reports")
-	b.shows("main", "acme")
-	b.visit("/queues/reports/messages?key=acme")
-	b.shows("main", "messages")
+	b.visit("/queues/reports", "acme")
+	b.visit("/queues/reports/messages?key=acme", "messages")
 	b.follow("The queue reports")
 	b.fill("#key-name", "acme")
 	b.fill("#key-for", "30m")
-	b.submit("#key-for")
-	b.shows(".note", "Paused: key acme of queue reports.")
+	b.sends("#key-for", "Paused: key acme of queue reports.")
 	close(release)
 	f.inspected("reports", func(q client.QueueInfo) bool { return q.InFlight == 0 && q.Pending == 20 }) // globex's are done
 }

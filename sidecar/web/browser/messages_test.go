@@ -15,9 +15,9 @@ import (
 // TestMessage: what a message waits for, what has happened to it, its payload when asked,
 // and what is done about it.
 func TestMessage(t *testing.T) {
-	f := start(t, nil)
+	f, b := run(t)
 	f.load("busy")
-	f.queue("orders", nil)
+	f.queue("orders")
 	for range 4 {
 		f.publish("orders", "first", tenant("acme"), client.Header("Gate", "vendor:stripe"))
 	}
@@ -32,22 +32,14 @@ func TestMessage(t *testing.T) {
 	id := f.publish("orders", `{"amount": 12}`, tenant("globex"), client.Header("Plan", "gold"), client.Delay(time.Hour),
 		client.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
 	f.depth("orders", 5)
-	b := open(t, f.base)
 
-	b.visit("/queues/orders/messages?state=delayed")
-	b.shows("main", id)
-	b.shows("main", "5 messages")
-	b.sound("messages")
-	b.reachable()
-	b.visit("/queues/orders/messages?key=acme")
-	b.shows("main", "4 messages")
+	b.visit("/queues/orders/messages?state=delayed", id, "5 messages")
+	b.visit("/queues/orders/messages?key=acme", "4 messages")
 	b.click("tbody a")
 	b.at("/messages/")
 	b.shows(".timeline", "Attempt 1: failed after")
 	b.shows(".timeline", "[402] card <b>declined</b>")
 	b.shows(".timeline", "again in")
-	b.sound("message")
-	b.reachable()
 
 	b.visit("/messages/" + id)
 	b.shows(".sentence", "waits")
@@ -58,8 +50,6 @@ func TestMessage(t *testing.T) {
 	b.shows("#payload-text", `{"amount": 12}`)
 
 	b.follow("Edit")
-	b.sound("message-edit")
-	b.reachable()
 	b.fill("headers", "Tenant: globex\nPlan: silver\n")
 	b.fill("payload", "{\n\"amount\": 13}")
 	b.fill("reason", "the amount was wrong")
@@ -73,18 +63,16 @@ func TestMessage(t *testing.T) {
 	require.NotContains(t, m.Headers, "Traceparent")
 
 	b.visit("/messages/" + id)
-	b.follow("Run now")
-	b.shows(".note", "It is ready now.")
+	b.does("Run now", "It is ready now.")
 	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 }) // it has failed as well
 
-	f.queue("elsewhere", nil)
+	f.queue("elsewhere")
 	b.visit("/messages/" + id)
 	b.follow("Move")
 	b.at("/jobs/new")
 	b.fill("to", "elsewhere")
 	b.follow("Say what would happen")
 	b.shows(".sentence", "1 of 1 message")
-	b.sound("job-new")
 	b.follow("Move 1 message")
 	b.at("/jobs/")
 	b.shows(".sentence", "move: done")
@@ -99,28 +87,24 @@ func TestMessage(t *testing.T) {
 	b.shows(".note", "was removed from elsewhere")
 	f.depth("elsewhere", 0)
 	b.expect(404)
-	b.visit("/messages/" + id)
-	b.shows("main", "it is finished, or never was")
+	b.visit("/messages/"+id, "it is finished, or never was")
 
 	b.visit("/configuration?prefix=message:")
 	b.shows("main", "message:"+id)
-	b.visit("/configuration?prefix=job:")
-	b.shows("main", "the amount was wrong")
+	b.visit("/configuration?prefix=job:", "the amount was wrong")
 }
 
 // TestHeldMessage: the gates of a message, one by one.
 func TestHeldMessage(t *testing.T) {
-	f := start(t, nil)
-	f.queue("orders", nil)
+	f, b := run(t)
+	f.queue("orders")
 	f.consume("orders", "worker", func(_ context.Context, _ *client.Message) error { return nil })
 	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	id := f.publish("orders", "x", tenant("acme"), client.Header("Gate", "vendor:stripe"), client.Header("Circuit", "bank"))
-	b := open(t, f.base)
 	b.visit("/messages/" + id)
 	b.shows(".gates .holds", "throttle:vendor:stripe")
 	b.shows(".gates .passes", "circuit:bank")
-	b.sound("message-held")
 	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "throttle", Name: "vendor:stripe"})
 	require.NoError(t, err)
 	b.expect(404)
@@ -129,13 +113,12 @@ func TestHeldMessage(t *testing.T) {
 
 // TestFind: by queue, key and id.
 func TestFind(t *testing.T) {
-	f := start(t, nil)
-	f.queue("orders", nil)
-	f.queue("orders-eu", nil)
-	f.queue("mails", nil)
+	f, b := run(t)
+	f.queue("orders")
+	f.queue("orders-eu")
+	f.queue("mails")
 	id := f.publish("mails", "x", tenant("acme <x>"))
 	f.publish("orders", "x", tenant("acme <x>"))
-	b := open(t, f.base)
 	b.visit("/find")
 	b.fill("text", "orders")
 	b.press("\r")
@@ -145,17 +128,13 @@ func TestFind(t *testing.T) {
 	b.press("\r")
 	b.shows("main table", "mails")
 	b.shows("main table", "orders")
-	b.sound("find")
-	b.reachable()
-	b.visit("/find?text=" + url.QueryEscape(id))
-	b.shows("main", "no consumer")
-	b.visit("/find?text=nobody")
-	b.shows("main", "Nothing is called nobody")
+	b.visit("/find?text="+url.QueryEscape(id), "no consumer")
+	b.visit("/find?text=nobody", "Nothing is called nobody")
 }
 
 // TestDeadLetters: from a thousand dead letters to none, by the page alone.
 func TestDeadLetters(t *testing.T) {
-	f := start(t, nil)
+	f, b := run(t)
 	f.load("busy")
 	f.queue("orders", mortal)
 	f.consume("orders", "worker", undertaker, client.MaxInFlight(100))
@@ -163,17 +142,12 @@ func TestDeadLetters(t *testing.T) {
 	f.kill("orders", 30, "globex", "402", "card declined")
 	f.kill("orders", 2, "initech", "", "<script>alert(1)</script>")
 	f.depth("orders.dlq", 152)
-	b := open(t, f.base)
 
-	b.visit("/dead")
-	b.shows("main", "orders")
-	b.sound("dead")
+	b.visit("/dead", "orders")
 	b.follow("orders")
 	b.at("/dead/orders")
 	b.shows("main", "152 dead letters in 3 groups")
 	b.shows("main", "<script>alert(#)")
-	b.sound("dead-letters")
-	b.reachable()
 
 	// Those that are ticked.
 	b.follow("card declined")
@@ -198,8 +172,7 @@ func TestDeadLetters(t *testing.T) {
 	f.depth("orders.dlq", 122)
 
 	// Slowly, so that it can be paused.
-	b.visit("/dead/orders?error_code=503")
-	b.shows("main", "50 messages")
+	b.visit("/dead/orders?error_code=503", "50 messages")
 	b.follow("Next")
 	b.follow("From the beginning")
 	b.click("#all")
@@ -210,8 +183,6 @@ func TestDeadLetters(t *testing.T) {
 	b.at("/jobs/")
 	b.shows(".sentence", "redrive: running")
 	b.until("document.querySelector('#done').innerText != '0'") // by itself
-	b.sound("job")
-	b.reachable()
 	b.follow("Pause")
 	b.shows(".sentence", "redrive: paused")
 	b.follow("Resume")
@@ -220,29 +191,23 @@ func TestDeadLetters(t *testing.T) {
 	b.shows("main", "What it has done stays done.")
 	b.follow("Cancel the rest")
 	b.shows(".sentence", "redrive: canceled")
-	b.visit("/jobs?queue=orders")
-	b.shows("main table", "canceled")
-	b.shows("main table", "the cards are gone")
-	b.sound("jobs")
-	b.reachable()
+	b.visit("/jobs?queue=orders", "canceled", "the cards are gone")
 
 	b.visit("/dead/orders?error_code=503&attempts_min=none")
 	b.shows(".mistake", "no number of attempts")
 	b.visit("/dead/orders?died_before=yesterday")
 	b.shows(".mistake", "yesterday")
-	b.visit("/dead/orders?error_contains=nothing+of+the+kind")
-	b.shows("main", "No message matches")
+	b.visit("/dead/orders?error_contains=nothing+of+the+kind", "No message matches")
 }
 
 // TestLiveJobs: jobs about messages that wait.
 func TestLiveJobs(t *testing.T) {
-	f := start(t, nil)
-	f.queue("orders", nil)
+	f, b := run(t)
+	f.queue("orders")
 	for range 5 {
 		f.publish("orders", "x", tenant("acme"))
 		f.publish("orders", "x", tenant("globex"), client.Delay(time.Hour))
 	}
-	b := open(t, f.base)
 	do := func(query, op string, fields map[string]string, button, done string) {
 		t.Helper()
 		b.visit("/queues/orders/messages" + query)
@@ -263,17 +228,13 @@ func TestLiveJobs(t *testing.T) {
 	do("?key=acme", "Delay", map[string]string{"run_at": "2h"}, "Delay 5 messages", "delay: done")
 	f.inspected("orders", func(q client.QueueInfo) bool { return q.Delayed == 5 })
 	do("?key=acme", "Another key or weight", map[string]string{"new_key": "umbrella", "weight": "3"}, "Another key or weight 5 messages", "reprioritise: done")
-	b.visit("/queues/orders/messages?key=umbrella")
-	b.shows("main", "5 messages")
+	b.visit("/queues/orders/messages?key=umbrella", "5 messages")
 	do("", "Cancel", nil, "Cancel 10 messages", "cancel: done")
 	f.depth("orders", 0)
 	b.expect(400)
-	b.visit("/queues/orders/messages")
-	b.shows("main", "There are no messages.")
-	b.visit("/jobs/new?queue=orders&op=cancel&which=ticked")
-	b.shows("main", "no message is ticked")
-	b.visit("/jobs/new?queue=orders&op=cancel")
-	b.shows("main", "it is not said which messages are meant")
+	b.visit("/queues/orders/messages", "There are no messages.")
+	b.visit("/jobs/new?queue=orders&op=cancel&which=ticked", "no message is ticked")
+	b.visit("/jobs/new?queue=orders&op=cancel", "it is not said which messages are meant")
 }
 
 // hostile is what producers may send that a browser must take for text.
@@ -295,9 +256,18 @@ var hostile = []string{
 	"🏴‍☠️ ﷽ 漢字 א",
 }
 
+// unhurt fails where a text has become markup, or has run.
+func (b *tab) unhurt() {
+	b.t.Helper()
+	require.Equal(b.t, "undefined", eval[string](b, "typeof window.owned"))
+	require.Zero(b.t, eval[int](b, `document.querySelectorAll('main script, main iframe, main img, main base, main meta, main #bait, main [hx-get], main [onload], main [onerror], main form form').length`))
+	require.LessOrEqual(b.t, eval[int](b, "document.documentElement.scrollWidth - innerWidth"), 0, "it widens the page")
+	require.Empty(b.t, b.complaints())
+}
+
 // TestHostile: whatever producers put into payloads, headers, keys and errors is text.
 func TestHostile(t *testing.T) {
-	f := start(t, nil)
+	f, b := run(t)
 	f.queue("orders", mortal)
 	f.consume("orders", "worker", undertaker, client.MaxInFlight(100))
 	_, err := f.c.Pause(t.Context(), client.PauseRequest{Kind: "queue", Name: "orders"})
@@ -309,42 +279,32 @@ func TestHostile(t *testing.T) {
 		ids = append(ids, f.publish("orders", text, tenant(strings.ToValidUTF8(line.Replace(key), "")), client.Header("Evil", line.Replace(text)), client.Header("traceparent", line.Replace(text)),
 			client.Header("Die-Of", line.Replace(text)), client.Header("Die-Code", "x<b>")))
 	}
-	b := open(t, f.base)
-	unhurt := func() {
-		t.Helper()
-		require.Equal(t, "undefined", eval[string](b, "typeof window.owned"))
-		require.Zero(t, eval[int](b, `document.querySelectorAll('main script, main iframe, main img, main base, main meta, main #bait, main [hx-get], main [onload], main [onerror], main form form').length`))
-		require.Empty(t, b.complaints())
-	}
 	for i, id := range ids {
 		b.visit("/messages/" + id + "?payload=show")
 		want := hostile[i]
 		if !strings.ContainsAny(want, "\x00\x1b") { // which HTML has no sign for
 			require.Equal(t, want, eval[string](b, "document.querySelector('#payload-text').textContent"))
 		}
-		require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth - innerWidth"), 0, "%q widens the page", want)
-		unhurt()
+		b.unhurt()
 		b.visit("/messages/" + id + "/edit")
-		unhurt()
+		b.unhurt()
 	}
-	b.visit("/queues/orders/messages")
-	b.shows("main", "messages")
-	unhurt()
+	b.visit("/queues/orders/messages", "messages")
+	b.unhurt()
 	b.sound("hostile")
 	_, err = f.c.Resume(t.Context(), client.PauseRequest{Kind: "queue", Name: "orders"})
 	require.NoError(t, err)
 	f.depth("orders.dlq", int64(len(ids)))
-	b.visit("/dead/orders")
-	b.shows("main", "dead letters in")
-	unhurt()
+	b.visit("/dead/orders", "dead letters in")
+	b.unhurt()
 	b.visit("/messages/" + ids[0])
 	b.shows(".timeline", hostile[0])
-	unhurt()
+	b.unhurt()
 	for _, text := range hostile {
 		for _, path := range []string{"/find?text=", "/dead/orders?error_contains=", "/queues/orders/messages?key=", "/configuration?prefix="} {
 			b.expect(400)
 			b.visit(path + url.QueryEscape(text))
-			unhurt()
+			b.unhurt()
 		}
 	}
 }

@@ -2,29 +2,28 @@ package browser
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
 )
 
 // TestConfiguration: keys are set, changed and deleted, and the log has who has done it.
 func TestConfiguration(t *testing.T) {
-	f := start(t, nil)
-	b := open(t, f.base)
-	b.visit("/configuration?prefix=greet")
-	b.shows("main", "Nothing is set that begins so.")
-	b.visit("/configuration")
-	b.shows("main table", "vendor:stripe")
+	f, b := run(t)
+	b.visit("/configuration?prefix=greet", "Nothing is set that begins so.")
+	b.visit("/configuration", "vendor:stripe")
 	b.visit("/configuration?prefix=greet")
 	b.fill("key", "greeting")
 	b.fill("value", "<b>hello</b>")
 	b.click("main section[aria-labelledby=set] button")
 	b.shows(".note", "greeting is set.")
 	b.shows("main table", "<b>hello</b>")
-	b.sound("configuration")
-	b.reachable()
 
 	b.click("details summary")
 	b.until("document.querySelector('details').open")
@@ -50,12 +49,43 @@ func TestConfiguration(t *testing.T) {
 	b.click("details summary")
 	b.follow("Delete")
 	b.shows("main", "Delete the key greeting")
-	b.follow("Delete the key")
-	b.shows(".note", "greeting is deleted.")
+	b.does("Delete the key", "greeting is deleted.")
 	b.shows("main section[aria-labelledby=log] table", "config-delete")
 	b.shows("main section[aria-labelledby=log] table", "web")
 	_, err = f.c.ConfigGet(t.Context(), "greeting")
 	require.Error(t, err)
+}
+
+// TestReload: the files are read again, and the page says what has changed.
+func TestReload(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	write := func(rate int) {
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "[[throttle]]\nkey = \"vendor:stripe\"\nrate = %d\n", rate), 0o600))
+	}
+	write(2)
+	loaded, err := config.Load(config.Sources{File: file})
+	require.NoError(t, err)
+	f, b := run(t, func(cfg *config.Config) {
+		cfg.Throttles = loaded.Throttles
+		now := *cfg
+		cfg.Reload = func() (config.Config, error) { // but for what the test has set itself
+			next, err := loaded.Reload()
+			now.Throttles = next.Throttles
+			return now, err
+		}
+	})
+	b.visit("/configuration")
+	b.does("Read the configuration files again", "Nothing has changed.")
+	write(7)
+	b.does("Read the configuration files again", "vendor:stripe")
+	k, err := f.c.ThrottleShow(t.Context(), "vendor:stripe")
+	require.NoError(t, err)
+	require.EqualValues(t, "7", *k.Rate)
+	b.visit("/configuration", "file") // it is in the audit log
+	write(-1)
+	b.expect(400)
+	b.follow("Read the configuration files again")
+	b.shows(".mistake", "rate")
 }
 
 const hook = `function on_enqueue(msg)
@@ -66,7 +96,7 @@ end
 
 // TestHooks: the source of a hook, how it stands, and what another would do.
 func TestHooks(t *testing.T) {
-	f := start(t, nil)
+	f, b := run(t)
 	f.queue("orders", func(s *client.QueueSettings) {
 		s.OnEnqueue, s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = hook, "", nil, ""
 		s.OnFailure = "function on_failure(msg)\n  error('<i>it broke</i>')\nend\n"
@@ -87,22 +117,15 @@ func TestHooks(t *testing.T) {
 		}
 		return false
 	})
-	b := open(t, f.base)
-	b.visit("/hooks")
-	b.shows("main table", "<i>it broke</i>")
-	b.sound("hooks")
+	b.visit("/hooks", "<i>it broke</i>")
 	b.follow("orders")
 	b.at("/hooks/orders")
 	b.shows(".source", "function on_enqueue(msg)")
 	b.shows("main", "open")
-	b.sound("hook")
-	b.reachable()
-	b.follow("Close its circuit")
-	b.shows(".note", "are run again")
+	b.does("Close its circuit", "are run again")
 
 	b.fill("headers", "Tenant: globex")
-	b.follow("Check it and run it on the sample")
-	b.shows(".note", "It loads, and decides about the sample.")
+	b.does("Check it and run it on the sample", "It loads, and decides about the sample.")
 	b.shows("main", "globex")
 	b.shows("pre", "info: tenant globex")
 	b.sound("hook-tried")

@@ -1,0 +1,66 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// TestCluster: three nodes on one NATS server; a shard is moved, a node is drained and takes
+// shards again, all by the pages of one node, and a queue goes on meanwhile.
+func TestCluster(t *testing.T) {
+	needBrowser(t)
+	ns := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
+	member := func(name string) func(*config.Config) {
+		return func(cfg *config.Config) {
+			cfg.Throttles = nil
+			cfg.NATS.URL = ns.ClientURL()
+			cfg.Cluster = config.ClusterConfig{Enabled: true, Name: "plant", Node: name, Shards: 3, FailoverMs: 3000, Replicas: 1, AllowR1: true}
+		}
+	}
+	f, b := run(t, member("anna"))
+	start(t, member("berta"))
+	start(t, member("carla"))
+	b.visit("/cluster", "Cluster plant", "anna", "berta", "carla")
+	node := func(name string) string {
+		return fmt.Sprintf("[...document.querySelectorAll('section[aria-labelledby=nodes] tbody tr')].find(r => r.cells[0].innerText == %s)", quote(name))
+	}
+	b.until("document.querySelectorAll('section[aria-labelledby=shards] tbody tr').length == 3 && !document.querySelector('section[aria-labelledby=shards] .bad')")
+	f.queue("orders")
+	f.publish("orders", "x", tenant("acme"))
+	b.sound("cluster")
+	b.reachable()
+
+	b.visit("/cluster") // forms know the nodes that there were when the page was made
+	for shard, to := range []string{"carla", "berta"} {
+		b.choose("#shard", fmt.Sprint(shard))
+		b.choose("#to", to)
+		b.follow("Move")
+		b.shows("main", fmt.Sprintf("Move shard %d to %s?", shard, to))
+		b.does("Move the shard", fmt.Sprintf("Shard %d goes to %s.", shard, to))
+		b.until(fmt.Sprintf("document.querySelectorAll('section[aria-labelledby=shards] tbody tr')[%d]?.cells[1].innerText.startsWith(%s)", shard, quote(to)))
+	}
+
+	b.choose("#node", "carla")
+	b.follow("Drain")
+	b.shows("main", "Have carla give all of its shards away?")
+	b.does("Go on", "carla gives its shards away.")
+	b.until(node("carla") + "?.cells[2].innerText == '0' && " + node("carla") + ".cells[1].innerText == 'draining'")
+	require.True(t, wait(t.Context(), func() bool { // its shard may just be on its way
+		_, err := f.c.Publish(t.Context(), "orders", []byte("y"), tenant("acme"), client.DedupeID("y"))
+		return err == nil
+	}))
+	f.depth("orders", 2)
+	b.visit("/", "orders", "All shards are served.")
+	b.visit("/cluster")
+	b.choose("#node", "carla")
+	b.follow("Let it take shards again")
+	b.does("Go on", "carla takes shards again.")
+	b.until(node("carla") + "?.cells[1].innerText == 'serves'")
+	b.visit("/configuration", "cluster-drain", "cluster-move")
+}

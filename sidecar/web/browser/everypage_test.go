@@ -1,0 +1,235 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// names is what people call their things.
+type names struct {
+	queue, consumer, schedule, job     string // letters, digits, - and _ alone
+	noisy, quiet, gate, circuit, value string
+	failure, payload                   string
+}
+
+var (
+	plain = names{
+		queue: "orders", consumer: "worker-1", schedule: "nightly", job: "INC-7: the vendor is back",
+		noisy: "acme", quiet: "globex", gate: "vendor:stripe", circuit: "bank", value: "good morning",
+		failure: "dial tcp 10.0.0.7:5432: i/o timeout", payload: `{"order": 4711}`,
+	}
+	nasty = names{
+		queue: "q" + strings.Repeat("-very-long-name", 8), consumer: "c" + strings.Repeat("-long", 12), schedule: "s" + strings.Repeat("-long", 12),
+		job: hostile[3], noisy: hostile[1] + strings.Repeat("W", 120), quiet: hostile[8] + "\u202egnp.exe", gate: hostile[2] + strings.Repeat("M", 150),
+		circuit: hostile[0] + "é漢字", value: hostile[6] + strings.Repeat("v", 900), failure: hostile[9] + strings.Repeat("x", 900), payload: hostile[10],
+	}
+)
+
+// shown is a page, and texts that it has to show.
+type shown struct {
+	name, path string
+	texts      []string
+}
+
+// world has something of everything in a fila, and returns all pages, each with something
+// on it.
+func (f *fila) world(n names) []shown {
+	t, ctx := f.t, f.t.Context()
+	t.Helper()
+	f.load("busy")
+	f.queue(n.queue)
+	f.queue("dead", mortal)
+	f.queue("hooked", func(s *client.QueueSettings) {
+		s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = "", nil, ""
+		s.OnEnqueue = hook
+		s.OnFailure = "function on_failure(msg)\n  error(" + fmt.Sprintf("%q", "it broke: <i>"+n.consumer) + ")\nend\n"
+		s.LuaCircuitBreakerThreshold, s.LuaCircuitBreakerCooldownMs = 1, 3_600_000
+	})
+	must := func(err error) {
+		t.Helper()
+		require.NoError(t, err)
+	}
+	_, err := f.c.ThrottleSet(ctx, client.ThrottleChange{Key: n.gate, ForMs: 3_600_000, ThrottleLimits: client.ThrottleLimits{Concurrency: new(int64(3))}})
+	must(err)
+	_, err = f.c.Pause(ctx, client.PauseRequest{Kind: "throttle", Name: n.gate})
+	must(err)
+	_, err = f.c.CircuitOpen(ctx, n.circuit, 3_600_000)
+	must(err)
+	_, err = f.c.Pause(ctx, client.PauseRequest{Kind: "key", Queue: n.queue, Name: "umbrella", ForMs: 3_600_000})
+	must(err)
+	_, err = f.c.ConfigSet(ctx, "greeting", n.value, nil)
+	must(err)
+	_, err = f.c.ScheduleAdd(ctx, "hooked", client.ScheduleAddRequest{Name: n.schedule, Schedule: "@every 1h", Payload: []byte(n.payload)})
+	must(err)
+
+	// One tenant has all that consumers can take, another waits, and a third is held back.
+	over := make(chan struct{})
+	f.consume(n.queue, n.consumer, func(context.Context, *client.Message) error {
+		<-over
+		return nil
+	}, client.MaxInFlight(40), client.Concurrency(40))
+	t.Cleanup(func() { close(over) })
+	for range 60 {
+		f.publish(n.queue, n.payload, tenant(n.noisy))
+	}
+	f.inspected(n.queue, func(q client.QueueInfo) bool { return q.InFlight == 40 })
+	for range 5 {
+		f.publish(n.queue, n.payload, tenant(n.quiet))
+		f.publish(n.queue, n.payload, tenant("umbrella"))
+	}
+	held := f.publish(n.queue, n.payload, tenant(n.quiet), client.Header("Gate", n.gate), client.Header("Circuit", n.circuit))
+	later := f.publish(n.queue, n.payload, tenant(n.quiet), client.Delay(time.Hour))
+
+	f.publish("hooked", n.payload, tenant(n.quiet))
+	f.consume("hooked", n.consumer, func(_ context.Context, m *client.Message) error {
+		return m.Nack(client.NackOptions{Error: n.failure, Code: "503", Delay: time.Hour})
+	})
+	f.consume("dead", n.consumer, undertaker, client.MaxInFlight(50))
+	f.kill("dead", 20, n.noisy, "503", n.failure)
+	f.kill("dead", 3, n.quiet, "402", "card declined")
+	dead := f.publish("dead", n.payload, tenant(n.quiet), client.Header("Evil", n.value), client.Header("Die-Of", n.failure), client.Header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+	f.depth("dead.dlq", 24)
+	job, err := f.c.JobCreate(ctx, client.JobCreateRequest{Queue: "dead.dlq", Op: "delete", Filter: &client.Filter{ErrorCode: "503"}, Rate: 1, Reason: n.job})
+	must(err)
+	_, err = f.c.JobPause(ctx, job.ID) // or its messages are gone on a slow machine
+	must(err)
+	f.inspected("hooked", func(q client.QueueInfo) bool {
+		for _, h := range q.Hooks {
+			if h.State == "open" {
+				return true
+			}
+		}
+		return false
+	})
+
+	q, key := url.PathEscape(n.queue), url.QueryEscape(n.quiet)
+	return []shown{
+		{"overview", "/", []string{n.queue, n.circuit, n.gate, n.noisy}},
+		{"find", "/find?text=" + key, []string{n.queue}},
+		{"queue", "/queues/" + q, []string{n.noisy, n.circuit, n.consumer, "umbrella"}},
+		{"queue-hooked", "/queues/hooked", []string{"on_failure", "it broke"}},
+		{"messages", "/queues/" + q + "/messages?state=delayed", []string{later}},
+		{"message-held", "/messages/" + held, []string{n.gate, n.circuit, "holds it back"}},
+		{"message-delayed", "/messages/" + later, []string{"waits for its time"}},
+		{"message-dead", "/messages/" + dead + "?payload=show", []string{"0af7651916cd43dd8448eb211c80319c"}},
+		{"message-edit", "/messages/" + dead + "/edit", nil},
+		{"dead", "/dead", []string{"dead"}},
+		{"dead-letters", "/dead/dead", []string{"dead letters in 3 groups", "card declined"}},
+		{"job-new", "/jobs/new?queue=dead.dlq&which=all&op=redrive&error_code=402", []string{"3 of 3 messages"}},
+		{"jobs", "/jobs", []string{n.job}},
+		{"job", "/jobs/" + job.ID, []string{n.job}},
+		{"schedules", "/schedules", []string{n.schedule}},
+		{"gates", "/gates", []string{n.gate, n.circuit}},
+		{"gate-throttle", "/gates/throttle?key=" + url.QueryEscape(n.gate), []string{"override"}},
+		{"gate-circuit", "/gates/circuit?key=" + url.QueryEscape(n.circuit), nil},
+		{"hooks", "/hooks", []string{"it broke"}},
+		{"hook", "/hooks/hooked", []string{"function on_enqueue(msg)"}},
+		{"configuration", "/configuration", []string{n.value[:12]}},
+		{"events", "/events", []string{"paused"}},
+	}
+}
+
+// TestEveryPage: each page of a fila with something of everything, as axe sees it, wide and
+// narrow, light and dark; by the keyboard alone; and with lines of what was before.
+func TestEveryPage(t *testing.T) {
+	f, b := run(t)
+	b.visit("/events") // what happens from now on
+	for _, p := range f.world(plain) {
+		b.visit(p.path, p.texts...)
+		b.sound(p.name)
+		b.reachable()
+	}
+	b.visit("/queues/busy")
+	b.until("document.querySelector('.chart canvas')") // after two points of the past
+	b.sound("queue-busy")
+	b.visit("/", "busy")
+	b.sound("overview-busy")
+	b.expect(404)
+	b.visit("/nowhere-else", "There is no such page")
+	b.sound("nowhere")
+}
+
+// TestEveryPageOfNastyNames: names that are long, or markup, are text and widen no page.
+func TestEveryPageOfNastyNames(t *testing.T) {
+	f, b := run(t)
+	b.visit("/events")
+	for _, p := range f.world(nasty) {
+		b.visit(p.path) // what it shows, TestHostile looks at
+		b.unhurt()
+		b.fits("nasty-"+p.name, narrow, "light")
+		b.fits("nasty-"+p.name+"-dark", wide, "dark")
+	}
+}
+
+// TestEveryPageOfNothing: where there is nothing yet, a page says what to do about it.
+func TestEveryPageOfNothing(t *testing.T) {
+	_, b := run(t, func(cfg *config.Config) { cfg.Throttles = nil })
+	for _, p := range []shown{
+		{"overview", "/", []string{"There is no queue yet."}},
+		{"find", "/find", []string{"id of a message"}},
+		{"dead", "/dead", []string{"No queue has dead letters."}},
+		{"jobs", "/jobs", []string{"There is no job."}},
+		{"schedules", "/schedules", []string{"There is no schedule."}},
+		{"gates", "/gates", []string{"There are none", "Nothing is paused."}},
+		{"hooks", "/hooks", []string{"No queue has hooks"}},
+		{"configuration", "/configuration", []string{"Nothing is set.", "Nothing was changed."}},
+		{"events", "/events", []string{"Nothing has happened yet."}},
+	} {
+		b.visit(p.path, p.texts...)
+		b.fits("nothing-"+p.name, narrow, "dark")
+		b.usable("nothing-" + p.name)
+		b.fits("nothing-"+p.name+"-light", wide, "light")
+	}
+}
+
+// TestLogin: a token lets somebody in, many wrong ones keep everybody of the address out for
+// a minute, and who logs out is out.
+func TestLogin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("a-token-to-work-with"), 0o600))
+	f, b := run(t, func(cfg *config.Config) { cfg.HTTP.OperatorToken = file })
+	f.queue("orders")
+	b.visit("/queues/orders")
+	b.at("/login")
+	b.fill("token", "a-token-to-work-with")
+	b.submit("#token")
+	b.at("/queues/orders")
+	b.sends("main form[action='/do/pause'] button", "Paused: queue orders.")
+	b.visit("/configuration", "web operator")
+	b.click("header form button")
+	b.at("/login")
+	b.visit("/")
+	b.at("/login")
+	b.sound("login")
+	b.reachable()
+
+	// The count begins anew with each minute of the clock: once more, if one has just begun.
+	b.expect(401, 429)
+	for {
+		b.until(`(async () => {
+			for (let i = 0; i < 40; i++) {
+				const r = await fetch('/login', {method: 'POST', body: new URLSearchParams({token: 'wrong'})})
+				if (r.status == 429) return true
+			}
+		})()`)
+		b.fill("token", "a-token-to-work-with")
+		b.submit("#token")
+		if b.text(".mistake") != "" {
+			break
+		}
+		b.click("header form button")
+		b.at("/login")
+	}
+	b.shows(".mistake", "There were too many wrong tokens.")
+}
