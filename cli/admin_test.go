@@ -65,6 +65,7 @@ func TestUnknownQueue(t *testing.T) {
 	more := map[string][]string{ // what these need, too
 		"fila queue update": {"--max-depth", "5"},
 		"fila publish":      {"text"},
+		"fila job create":   {"--all"},
 	}
 	seen := 0
 	ask := func(cmd *cobra.Command, meant string, args ...string) {
@@ -214,7 +215,7 @@ func TestUsageErrors(t *testing.T) {
 		"queue create":               "QUEUE is missing (see `fila queue create --help`)",
 		"queue create a b":           `unexpected argument "b" (see`,
 		"queue list --nosuch":        "unknown flag: --nosuch (see `fila queue list --help`)",
-		"queue create a --quantum x": `invalid argument "x" for "--quantum"`,
+		"queue create a --quantum x": `--quantum "x": allowed is a whole number`,
 		"queue create a --visibility-timeout soon":     `allowed is a duration such as 30s`,
 		"queue create a --on-enqueue " + dir:           "--on-enqueue: " + dir + ": is a directory",
 		"queue create a --enqueue-rate fast":           "--enqueue-rate: allowed is a number per second such as 10 or 0.5",

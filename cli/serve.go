@@ -210,7 +210,7 @@ func newLogger(cfg config.LogConfig, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
 		options.ReplaceAttr = telemetry.LogAttr
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(telemetry.EventLog(slog.NewJSONHandler(w, options)))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }

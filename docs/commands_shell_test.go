@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -18,6 +19,10 @@ import (
 // patience bounds, in seconds, what the commands of a page wait for: it only turns a
 // hang into a failure that says what did not come.
 const patience = 60
+
+// stepLimit is for how long one command may run: it only turns one that never ends into a
+// failure that says which.
+const stepLimit = 3 * time.Minute
 
 // prelude is what a page's shell knows before its first command. fila_serve
 // stands for `fila serve`: it takes free ports, runs in the background, prints
@@ -49,6 +54,18 @@ fila_serve() {
   grep 'fila is ready' serve.log || { cat serve.log; return 1; }
   export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
 }
+# fila_demo stands for a demo that goes on until it is stopped, and takes the place of
+# the server before.
+fila_demo() {
+  stop_server
+  : >serve.log
+  fila demo "$@" >serve.log 2>&1 &
+  server=$!
+  await 'the incident' demo_tells || { cat serve.log; return 1; }
+  cat serve.log
+  export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
+}
+demo_tells() { grep -q '^An interrupt ends it' serve.log || ended "$server"; }
 # Succeeds when the server is ready or has ended.
 serve_tells() { grep -q 'fila is ready' serve.log || ended "$server"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
@@ -101,6 +118,8 @@ first_line() {
 first_line_tells() { [ -s first_line.out ] || ended "$1"; }
 # Succeeds when orders has dead letters.
 orders_died() { fila queue inspect orders.dlq --json | grep -q '"pending": *[1-9]'; }
+# Succeeds when a hundred messages that were redriven are dead letters again.
+came_back() { fila dead groups invoices --json | grep -q '"came_back": *100,'; }
 # Where there is no jq its examples show what it would read.
 command -v jq >/dev/null || jq() { cat; }
 # Without arguments wait would wait for whatever a page has started.
@@ -115,11 +134,15 @@ trap 'stop_server; kill_nodes 2>/dev/null; kill $(jobs -p) 2>/dev/null' EXIT
 // shell is a bash in a directory of its own that keeps its variables from one
 // command to the next.
 type shell struct {
-	t    *testing.T
-	dir  string
-	in   io.Writer
-	out  *bufio.Reader
-	runs int
+	t     *testing.T
+	dir   string
+	in    io.Writer
+	lines chan string // what it prints; closed when it has ended
+	end   func()      // kills it and all that it has started
+	runs  int
+
+	where string        // the page and line of what is run, as far as it is of one
+	limit time.Duration // for each run
 }
 
 func newShell(t *testing.T) *shell {
@@ -134,23 +157,42 @@ func newShell(t *testing.T) *shell {
 	cmd := exec.Command(bash, "--norc", "--noprofile")
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "TMPDIR=" + dir, "REPOSITORY=" + repository}
+	ownGroup(cmd)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
+	s := &shell{t: t, dir: dir, in: in, lines: make(chan string), end: func() { killGroup(cmd) }, limit: stepLimit}
+	go func() {
+		defer close(s.lines)
+		for from := bufio.NewReader(out); ; {
+			line, err := from.ReadString('\n')
+			if err != nil {
+				return
+			}
+			s.lines <- line
+		}
+	}()
 	t.Cleanup(func() {
-		require.NoError(t, in.Close())
+		hung := time.AfterFunc(stepLimit, s.end)
+		defer hung.Stop()
+		_ = in.Close() // it may have been killed
+		for range s.lines {
+		}
 		_ = cmd.Wait() // its exit code is that of the last command
 	})
-	s := &shell{t: t, dir: dir, in: in, out: bufio.NewReader(out)}
 	_, code := s.run(fmt.Sprintf("patience=%d\n", patience) + prelude)
 	require.Zero(t, code)
 	return s
 }
 
+// of has what is run next be of a test and of a place of a page.
+func (s *shell) of(t *testing.T, where string) { s.t, s.where = t, where }
+
 // run runs commands and returns what they print and their exit code.
 func (s *shell) run(commands string) (string, int) {
+	s.t.Helper()
 	s.runs++
 	script := filepath.Join(s.dir, ".step")
 	require.NoError(s.t, os.WriteFile(script, []byte(commands+"\n"), 0o600))
@@ -158,15 +200,23 @@ func (s *shell) run(commands string) (string, int) {
 	_, err := fmt.Fprintf(s.in, ". ./.step </dev/null 2>&1; printf '\\n%%s%%d\\n' '%s' $?\n", mark)
 	require.NoError(s.t, err)
 	var printed strings.Builder
+	late := time.NewTimer(s.limit)
+	defer late.Stop()
 	for {
-		line, err := s.out.ReadString('\n')
-		require.NoError(s.t, err, "the shell ended after: %s\n%s", commands, printed.String())
-		if code, ok := strings.CutPrefix(line, mark); ok {
-			n, err := strconv.Atoi(strings.TrimSpace(code))
-			require.NoError(s.t, err)
-			return strings.TrimSuffix(printed.String(), "\n"), n
+		select {
+		case line, ok := <-s.lines:
+			require.True(s.t, ok, "%s: the shell ended after: %s\n%s", s.where, commands, &printed)
+			if code, ok := strings.CutPrefix(line, mark); ok {
+				n, err := strconv.Atoi(strings.TrimSpace(code))
+				require.NoError(s.t, err)
+				return strings.TrimSuffix(printed.String(), "\n"), n
+			}
+			printed.WriteString(line)
+		case <-late.C:
+			s.end()
+			require.FailNow(s.t, "a command does not end", "%s: %q runs for longer than %s. Bound it as readers would (--count, --once, --timeout), "+
+				"or have a row of ways run it with first_line. It printed:\n%s", s.where, commands, s.limit, &printed)
 		}
-		printed.WriteString(line)
 	}
 }
 
@@ -238,6 +288,21 @@ func TestPagesDoNotWaitForEver(t *testing.T) {
 	out, code = s.run("first_line sleep 600")
 	require.NotZero(t, code)
 	require.Contains(t, out, "waited in vain for a line of sleep 600")
+
+	// One that never ends is stopped with all that the page has started, and it is said
+	// where it stands.
+	s = newShell(t)
+	inner := &testing.T{}
+	s.of(inner, "docs/some.md:12")
+	s.limit = 100 * time.Millisecond
+	failed := make(chan bool)
+	go func() { // FailNow ends its goroutine
+		defer func() { failed <- inner.Failed() }()
+		s.run("sleep 600 & sleep 600")
+	}()
+	require.True(t, <-failed)
+	for range s.lines { // until nobody is left who could print
+	}
 }
 
 func TestRequirePrintedCanFail(t *testing.T) {

@@ -24,6 +24,8 @@ import (
 //     without printed lines may print what it likes. It must succeed, unless the
 //     last line printed is an error of fila.
 //   - Each line of a block marked sh is a command that must succeed.
+//   - A command may run for stepLimit. One that does not end by itself is bounded as
+//     readers would do it (--count, --once, --timeout), or has a row in ways.
 //   - A block that begins with a comment that is nothing but a file name is
 //     written to that file.
 //
@@ -112,6 +114,7 @@ func blocks(page, text string) []block {
 type step struct {
 	command string
 	want    []string // nil: nothing is said
+	line    int      // of the page
 }
 
 func (b block) transcript() bool { return strings.HasPrefix(b.text, "$ ") }
@@ -119,8 +122,9 @@ func (b block) transcript() bool { return strings.HasPrefix(b.text, "$ ") }
 // steps returns the commands of a block.
 func (b block) steps() []step {
 	var found []step
-	more := false
+	more, at := false, b.line
 	for line := range strings.Lines(b.text) {
+		at++
 		line = strings.TrimSuffix(line, "\n")
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
@@ -132,7 +136,7 @@ func (b block) steps() []step {
 			last := &found[len(found)-1]
 			last.want = append(last.want, line)
 		case b.transcript(), b.lang == "sh" && line != "" && !strings.HasPrefix(line, "#"):
-			found = append(found, step{command: command})
+			found = append(found, step{command: command, line: at})
 			more = strings.HasSuffix(line, `\`)
 		}
 	}
@@ -195,7 +199,7 @@ func runPage(t *testing.T, name, text string) {
 		for _, step := range b.steps() {
 			ran++
 			ok := t.Run(step.command, func(t *testing.T) { runStep(t, s, b, step) })
-			require.True(t, ok, "%s:%d: stopped after %q", name, b.line, step.command)
+			require.True(t, ok, "%s:%d: stopped after %q", name, step.line, step.command)
 		}
 	}
 	require.Positive(t, ran)
@@ -205,12 +209,15 @@ func runPage(t *testing.T, name, text string) {
 var pipe = regexp.MustCompile(`\s+(?:[>|#&]|&&)(?:\s.*)?$`)
 
 func runStep(t *testing.T, s *shell, b block, step step) {
+	page := s.t
+	s.of(t, fmt.Sprintf("%s:%d", b.page, step.line))
+	defer s.of(page, b.page)
 	way := wayOf(b.page, step.command)
 	if way.skip != "" {
 		// Its flags are looked at all the same.
 		if command := pipe.ReplaceAllString(step.command, ""); strings.HasPrefix(command, "fila ") {
 			out, code := s.run(command + " --help")
-			require.Zero(t, code, "%s:%d: %s", b.page, b.line, out)
+			require.Zero(t, code, "%s:%d: %s", b.page, step.line, out)
 		}
 		t.Skip(way.skip)
 	}
@@ -224,7 +231,7 @@ func runStep(t *testing.T, s *shell, b block, step step) {
 		require.Zero(t, failed, "after it: %s\n%s\n%s", way.after, out, more)
 	}
 	fails := way.fails || len(step.want) > 0 && strings.HasPrefix(step.want[len(step.want)-1], "fila: ")
-	require.Equal(t, fails, code != 0, "%s:%d: exit code %d\n%s\n%s", b.page, b.line, code, out, s.log())
+	require.Equal(t, fails, code != 0, "%s:%d: exit code %d\n%s\n%s", b.page, step.line, code, out, s.log())
 	if step.want != nil {
 		requirePrinted(t, step.want, out)
 	}

@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/cli/terminal"
 )
@@ -65,10 +67,24 @@ func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in i
 	text := err.Error()
 	if !env.started && code == ExitFailed {
 		code = ExitUsage
+		text = badFlag(err)
 		text += fmt.Sprintf(" (see `%s --help`)", cmd.CommandPath())
 	}
 	Complain(errOut, text)
 	return code
+}
+
+// badFlag is what is wrong with a command line, where pflag says it of a number in the words
+// of strconv.
+func badFlag(err error) string {
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) && errors.Is(err, strconv.ErrSyntax) {
+		allowed := map[string]string{"int": "a whole number", "int64": "a whole number", "uint32": "a whole number, 0 or more", "float64": "a number"}
+		if want := allowed[bad.GetFlag().Value.Type()]; want != "" {
+			return fmt.Sprintf("--%s %q: allowed is %s", bad.GetFlag().Name, bad.GetValue(), want)
+		}
+	}
+	return err.Error()
 }
 
 // Group adds subcommands to a command that does nothing else, and makes it refuse

@@ -328,3 +328,12 @@ func connectionName() string {
 	}
 	return "fila cli @" + host
 }
+
+// NotWhole says of a list of n entries that some of it is away, which is told after the
+// list, or that there is none.
+func (s *Session) NotWhole(n int, err error) (partly, failed error) {
+	if refused := (*client.Error)(nil); n > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
+		return fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil
+	}
+	return nil, err
+}

@@ -27,13 +27,16 @@ func (env *Env) Timeline(history []wire.AttemptInfo) string {
 		if a.At != "" {
 			at = env.When(a.At)
 		}
-		t.Row(attempt, at, terminal.OrDash(a.Consumer), ended(a), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(then(a)), terminal.OrDash(before(a)))
+		t.Row(attempt, at, terminal.OrDash(a.Consumer), ended(a), terminal.OrDash(terminal.Fit(terminal.Clean(failureText(a)), 60)), terminal.OrDash(env.then(a)), terminal.OrDash(before(a)))
 	}
 	return t.String()
 }
 
 func ended(a *wire.AttemptInfo) string {
 	text := strings.ReplaceAll(a.Outcome, "_", " ")
+	if a.Times > 1 {
+		return text + " " + strconv.FormatUint(uint64(a.Times), 10) + " times"
+	}
 	if a.Attempt != 0 && a.At != "" {
 		text += " after " + terminal.FormatMs(a.TookMs)
 	}
@@ -47,8 +50,11 @@ func failureText(a *wire.AttemptInfo) string {
 	return strings.TrimSpace("[" + a.ErrorCode + "] " + a.Error)
 }
 
-// then is what was decided, and by whom.
-func then(a *wire.AttemptInfo) string {
+// then is what was decided, and by whom, or when the last of several was.
+func (env *Env) then(a *wire.AttemptInfo) string {
+	if a.Times > 1 {
+		return "the last " + env.When(a.LastAt)
+	}
 	if a.DecidedBy == "" {
 		return ""
 	}

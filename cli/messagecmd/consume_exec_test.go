@@ -151,6 +151,6 @@ func TestConsumeMistakes(t *testing.T) {
 		"consume q --exec true --concurrency 0":         "--concurrency 0: allowed are 1 to 1000",
 		"consume q --exec true --no-ack":                "the command decides",
 		"consume q --exec true -v":                      "the command decides",
-		"consume q --exec true --max-in-flight nothing": "invalid argument",
+		"consume q --exec true --max-in-flight nothing": `--max-in-flight "nothing": allowed is a whole number`,
 	})
 }

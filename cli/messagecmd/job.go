@@ -2,6 +2,7 @@ package messagecmd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -81,7 +82,7 @@ a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.JobInfo, error) {
-				return f.create(ctx, cmd, s)
+				return f.create(ctx, env, cmd, s)
 			}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) })(cmd, args)
 		},
 	}
@@ -97,7 +98,7 @@ a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
 	flags.StringVar(&f.file, "payload-file", "", "of edit: the new payload is in this `file`")
 	flags.StringVar(&f.Order, "order", "", "which go first: those that were enqueued first (arrival, the default) or died first (death)")
 	command.Allow(cmd, "order", wire.OrderArrival, wire.OrderDeath)
-	flags.Int64Var(&f.Rate, "rate", 0, "so many messages per second; 0 is as fast as goes")
+	flags.Int64Var(&f.Rate, "rate", 0, "at most so many messages per second; 0 is 40,000")
 	flags.Int64Var(&f.Limit, "limit", 0, "no more than so many; 0 is all")
 	flags.Int64Var(&f.ifCount, "if-count", 0, "only if so many messages are meant")
 	flags.StringVar(&f.Reason, "why", "", "a `reason`, for the audit log")
@@ -118,6 +119,8 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 		return command.UsageError("--all goes with no other flag that says which messages are meant")
 	case f.all:
 		filter = &wire.Filter{All: true}
+	case filter == nil:
+		return command.UsageError("which messages are meant has to be said by a flag such as --key, --header or --error-code; --all is all of the queue")
 	}
 	f.JobCreateRequest.Filter = filter
 	if cmd.Flag("if-count").Changed {
@@ -136,7 +139,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	if f.file != "" {
 		data, err := os.ReadFile(f.file)
 		if err != nil {
-			return command.UsageError("--payload-file: %w", err)
+			return command.UsageError("--payload-file %s: %w", f.file, command.PathReason(err))
 		}
 		payload := base64.StdEncoding.EncodeToString(data)
 		f.Payload = &payload
@@ -145,7 +148,7 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 }
 
 // create begins the job, after a question if it removes messages.
-func (f *jobFlags) create(ctx context.Context, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
+func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Command, s *command.Session) (client.JobInfo, error) {
 	if (f.Op == wire.JobDelete || f.Op == wire.JobCancel) && !f.yes && !f.DryRun && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
 		dry := f.JobCreateRequest
 		dry.DryRun = true
@@ -153,7 +156,10 @@ func (f *jobFlags) create(ctx context.Context, cmd *cobra.Command, s *command.Se
 		if err != nil {
 			return j, err
 		}
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: remove %s for good? [y/N] ", f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
+		if j.Eligible == 0 {
+			return j, nil // there is nothing to ask
+		}
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: remove %s for good? [y/N] ", showJob(env, &j), f.JobCreateRequest.Queue, terminal.Plural(j.Eligible, "message"))
 		answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 		if !strings.EqualFold(strings.TrimSpace(answer), "y") {
 			return j, command.Exit(command.ExitConflict, errors.New("nothing was removed"))
@@ -189,25 +195,28 @@ func newJobOneCommand(env *command.Env, verb, short string, do func(*client.Clie
 
 func newJobListCommand(env *command.Env) *cobra.Command {
 	var queue string
+	var partly error // the list is not whole
+	list := command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.JobList, error) {
+		jobs, err := s.JobList(ctx, queue)
+		partly, err = s.NotWhole(len(jobs), err)
+		if jobs == nil {
+			jobs = []client.JobInfo{}
+		}
+		return wire.JobList{Jobs: jobs}, err
+	}, func(list wire.JobList, _ []string) string {
+		t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
+		for _, j := range list.Jobs {
+			t.Row(j.ID, j.Queue, j.Op, j.State, j.Done, j.Matched, env.When(j.CreatedAt))
+		}
+		return t.Or("there are no jobs")
+	})
 	cmd := &cobra.Command{
 		Use:     "list",
 		Args:    command.Args(),
 		Aliases: []string{"ls"},
 		Short:   "List jobs, the newest first",
 		Example: "  fila job list\n  fila job list --queue orders --json",
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.JobList, error) {
-			jobs, err := s.JobList(ctx, queue)
-			if jobs == nil {
-				jobs = []client.JobInfo{}
-			}
-			return wire.JobList{Jobs: jobs}, err
-		}, func(list wire.JobList, _ []string) string {
-			t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
-			for _, j := range list.Jobs {
-				t.Row(j.ID, j.Queue, j.Op, j.State, j.Done, j.Matched, env.When(j.CreatedAt))
-			}
-			return t.Or("there are no jobs")
-		}),
+		RunE:    func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) },
 	}
 	cmd.Flags().StringVar(&queue, "queue", "", "those of the queue of this `name` and of its dead letters")
 	return cmd
@@ -239,6 +248,9 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 	t.Row("done", j.Done)
 	t.Row("come by", j.Matched)
 	leftRows(t, j)
+	if j.UnderWay > 0 {
+		t.Row("under way", j.UnderWay)
+	}
 	if j.NewSince != nil {
 		t.Row("new since", *j.NewSince)
 	}

@@ -56,7 +56,9 @@ func TestJobCreate(t *testing.T) {
 		"job create orders":                                "OP is missing",
 		"job create orders move --all --key a":             "--all goes with no other flag",
 		"job create orders edit --all --set-header x":      "allowed is name=value",
-		"job create orders edit --all --payload-file /no/": "no such file",
+		"job create orders edit --all --payload-file /no/": "--payload-file /no/: no such file",
+		"job create orders cancel":                         "--all is all of the queue",
+		"job create orders cancel --attempts-min x":        `--attempts-min "x": allowed is a whole number, 0 or more`,
 	})
 }
 
@@ -92,4 +94,22 @@ func TestJobsByID(t *testing.T) {
 		"JOB  QUEUE   OP    STATE   DONE  MATCHED  CREATED",
 		"7    orders  move  paused  9     12       2026-01-02T11:59:30Z (30s ago)",
 	)
+}
+
+// TestListsThatAreNotWhole are printed as far as they go, and then it is said what is away.
+func TestListsThatAreNotWhole(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Answer("fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{{ID: "j", State: wire.JobDone}}, Missing: []int{2}})
+	f.Answer("fila.admin.schedule-list", wire.ScheduleList{Schedules: []wire.ScheduleInfo{{Name: "s"}}, Missing: []int{2}})
+	for _, verb := range []string{"job", "schedule"} {
+		r := program.RunAt(t, verb, "list")
+		require.NotZero(t, r.Code)
+		require.Contains(t, r.Out, "QUEUE")
+		require.Contains(t, r.Err, "the list is not whole: ")
+	}
+	f.Answer("fila.admin.job-list", wire.JobList{Missing: []int{2}})
+	r := program.RunAt(t, "job", "list")
+	require.NotZero(t, r.Code)
+	require.Empty(t, r.Out)
+	require.NotContains(t, r.Err, "not whole")
 }

@@ -25,6 +25,7 @@ func TestMessageShow(t *testing.T) {
 			Held: []wire.HeldInfo{{Kind: "rate", Gate: "throttle:stripe", Ms: 3000}, {Kind: "paused", Gate: "queue:orders", Ms: 400}},
 		},
 		{Outcome: wire.AttemptExpired, Attempt: 2, Consumer: "w", Error: "lease expired", DecidedBy: wire.DecidedByLimit, Rule: "late", Reason: wire.ReasonMaxDeliveries},
+		{Outcome: wire.AttemptNoResponders, Attempt: 3, At: "2026-01-02T11:59:45Z", Times: 3, LastAt: "2026-01-02T11:59:48Z"},
 		{Outcome: wire.AttemptRedriven, At: "2026-01-02T11:59:50Z"},
 		{Outcome: wire.AttemptNack, Attempt: 1, Dead: true, DecidedBy: wire.DecidedByDefault},
 	}
@@ -47,6 +48,7 @@ func TestMessageShow(t *testing.T) {
 		"1         2026-01-02T11:59:31Z (29s ago)  w         nack after 120ms        [402] no?money  retried in 5s (rule broke)                        -",
 		"2         2026-01-02T11:59:40Z (20s ago)  w2        no responders after 0s  -               -                                                 waited 3.5s: throttle:stripe (rate) 3s, queue:orders (paused) 400ms",
 		"2         -                               w         expired                 lease expired   dead: max_deliveries (max_deliveries, rule late)  -",
+		"3         2026-01-02T11:59:45Z (15s ago)  -         no responders 3 times   -               the last 2026-01-02T11:59:48Z (12s ago)           -",
 		"-         2026-01-02T11:59:50Z (10s ago)  -         redriven                -               -                                                 -",
 		"1 (dead)  -                               -         nack                    -               retried (default)                                 -", "",
 		"a: 1", "a: 2", "tenant: acme", "(more headers)", "", strings.Repeat("long ", 20), "(the first 100 of 100 bytes)",

@@ -2,6 +2,7 @@ package messagecmd
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,6 +173,7 @@ it is shown first, and the command asks; --yes goes ahead.`,
 
 func newScheduleListCommand(env *command.Env) *cobra.Command {
 	var queue string
+	var partly error // the list is not whole
 	cmd := &cobra.Command{
 		Use:     "list",
 		Args:    command.Args(),
@@ -180,6 +182,7 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 		Example: "  fila schedule list\n  fila schedule list --queue orders --json",
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.ScheduleList, error) {
 			all, err := s.ScheduleList(ctx, queue)
+			partly, err = s.NotWhole(len(all), err)
 			if all == nil {
 				all = []client.ScheduleInfo{}
 			}
@@ -197,6 +200,8 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 			return t.Or("there are no schedules")
 		}),
 	}
+	list := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) }
 	cmd.Flags().StringVar(&queue, "queue", "", "those of the queue of this `name`")
 	return cmd
 }

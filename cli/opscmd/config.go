@@ -2,6 +2,7 @@ package opscmd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -104,8 +105,8 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 		Short: "Show who changed what, newest first",
 		Long: `Show what was changed of the runtime configuration, throttles, circuits, pauses,
 queues and messages, and who asked for it: newest first, with the beginning of the
-old and the new value; --json has up to 1 KiB of each. fila keeps the newest
-10,000.`,
+old and the new value, of a job with what it does and for what reason; --json has
+up to 1 KiB of each. fila keeps the newest 10,000.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -120,7 +121,7 @@ old and the new value; --json has up to 1 KiB of each. fila keeps the newest
 		}, func(log client.ConfigLog, _ []string) string {
 			t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
 			for _, e := range log.Entries {
-				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), change(e.New), asked(e))
+				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), changed(e), asked(e))
 			}
 			return t.Or("no changes")
 		}),
@@ -135,6 +136,46 @@ func asked(e client.ConfigLogEntry) string {
 		return e.By
 	}
 	return e.By + " (" + e.Client + ")"
+}
+
+// changed prints what an entry of the audit log has changed something to; of a job what it
+// does and for what reason.
+func changed(e client.ConfigLogEntry) string {
+	if strings.HasPrefix(e.Key, "job:") && e.New != nil {
+		if words := jobWords(*e.New); words != "" {
+			return terminal.Fit(words, changeWidth)
+		}
+	}
+	return change(e.New)
+}
+
+// jobWords is a job in a few words. The log has the beginning of its JSON, which may end
+// anywhere.
+func jobWords(text string) string {
+	said := map[string]string{}
+	from := json.NewDecoder(strings.NewReader(text))
+	for _, err := from.Token(); err == nil && from.More(); {
+		var name json.Token
+		if name, err = from.Token(); err != nil {
+			break
+		}
+		var value any
+		err = from.Decode(&value)
+		if text, ok := value.(string); ok {
+			said[fmt.Sprint(name)] = terminal.Clean(text)
+		}
+	}
+	if said["op"] == "" {
+		return ""
+	}
+	words := said["op"] + " " + said["queue"]
+	if to := said["to"]; to != "" {
+		words += " to " + to
+	}
+	if reason := said["reason"]; reason != "" {
+		words += ": " + reason
+	}
+	return words
 }
 
 // change prints a value of the audit log; what does not exist is a dash, so

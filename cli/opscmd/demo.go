@@ -54,7 +54,7 @@ var demoRuns = []demoRun{
 }
 
 func newDemoCommand(env *command.Env) *cobra.Command {
-	duration, shared, cluster := terminal.Millis(20_000), false, false
+	duration, shared, cluster, incident := terminal.Millis(20_000), false, false, false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See what fila is for, in 20 seconds",
@@ -75,17 +75,22 @@ the owner of a queue killed under load, and counts: who took over, how long
 nothing was confirmed, and that all that was confirmed is delivered. Its load
 lasts %d seconds; the cluster is made before.
 
-Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000),
+With --incident it is your turn: a bad release of the workers makes %d dead
+letters of three causes, and fila and the workers stay until an interrupt, for you to
+sort them out with the commands of the workbench or the pages in a browser.
+
+Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sharedProbes, clusterDuration/1000, incidentMessages),
 		Example: `  fila demo
   fila demo --shared
   fila demo --cluster
+  fila demo --incident
   fila demo --duration 10s --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if duration < 200 || duration > 3_600_000 {
 				return command.UsageError("--duration %s: allowed are 200ms to 1h", duration.String())
 			}
-			if shared && cluster {
-				return command.UsageError("--shared and --cluster are two demos: one of them is allowed")
+			if shared && cluster || shared && incident || cluster && incident {
+				return command.UsageError("--shared, --cluster and --incident are demos of their own: one of them is allowed")
 			}
 			play := fairDemo
 			switch {
@@ -96,12 +101,17 @@ Nothing is left behind, after an interrupt neither.`, demoWorkers, demoRate, sha
 				if !cmd.Flags().Changed("duration") {
 					duration = clusterDuration
 				}
+			case incident && cmd.Flags().Changed("duration"):
+				return command.UsageError("--incident has no --duration: it ends with an interrupt")
+			case incident:
+				play = incidentDemo
 			}
 			return demo(env, cmd, duration.Duration(), play)
 		},
 	}
 	cmd.Flags().BoolVar(&shared, "shared", false, "two filas that share the circuit of a vendor that breaks")
 	cmd.Flags().BoolVar(&cluster, "cluster", false, "three nodes of a cluster, one of which is killed")
+	cmd.Flags().BoolVar(&incident, "incident", false, "a bad release and its dead letters, for you to sort out")
 	cmd.Flags().Var(&duration, "duration", "how long it takes in all; with --cluster, how long there is load")
 	return cmd
 }
@@ -162,6 +172,7 @@ type demoMoment struct {
 // demoServer is the sidecar of a demo with a connection to it.
 type demoServer struct {
 	url   string
+	http  string // the address of its pages, if it has some
 	nc    *nats.Conn
 	c     *client.Client
 	stop  context.CancelFunc
@@ -192,7 +203,7 @@ func startDemo(ctx context.Context, cfg config.Config, errOut io.Writer) (*demoS
 		cancel()
 		return nil, fmt.Errorf("start fila: %w", err)
 	}
-	d.url = server.ClientURL()
+	d.url, d.http = server.ClientURL(), server.HTTPAddr()
 	if d.nc, err = nats.Connect(d.url, nats.Name("fila demo")); err == nil {
 		d.c, err = client.New(d.nc, client.WithPrefix(cfg.NATS.SubjectPrefix))
 	}

@@ -29,6 +29,21 @@ func TestConfigLog(t *testing.T) {
 	f.Answer("fila.admin.config-log", wire.ConfigLog{Total: 1, Entries: []wire.ConfigLogEntry{{Seq: 1, Time: "2026-01-02T11:59:00Z", Key: "k", New: &long, By: "config-set"}}})
 	require.Contains(t, clitest.OK(t, program.RunAt(t, "config", "log")).Out, " "+long[:changeWidth-1]+"~ ")
 	require.Contains(t, clitest.OK(t, program.RunAt(t, "config", "log", "--json")).Out, long)
+	job := func(seq uint64, text string) wire.ConfigLogEntry {
+		return wire.ConfigLogEntry{Seq: seq, Time: "2026-01-02T11:59:00Z", Key: "job:j", New: &text, By: "job-create", Client: "ann"}
+	}
+	clitest.Shows(f, program, "config log", "fila.admin.config-log", wire.ConfigLog{Total: 4, Entries: []wire.ConfigLogEntry{
+		job(4, `{"id":"j","queue":"orders","op":"move","reason":"by hand","filter":{"all":true},"to":"slow","matched":0}`),
+		job(3, `{"id":"j","queue":"orders.dlq","op":"delete","reason":"gone","filter":{"ids":["1",`),
+		job(2, `{"id":"j","queue":"orders","op":"run-now","filter":{"all":true}}`),
+		job(1, `{"id":"j`),
+	}},
+		"SEQ  TIME                           KEY    OLD  NEW                           BY",
+		"4    2026-01-02T11:59:00Z (1m ago)  job:j  -    move orders to slow: by hand  job-create (ann)",
+		"3    2026-01-02T11:59:00Z (1m ago)  job:j  -    delete orders.dlq: gone       job-create (ann)",
+		"2    2026-01-02T11:59:00Z (1m ago)  job:j  -    run-now orders                job-create (ann)",
+		`1    2026-01-02T11:59:00Z (1m ago)  job:j  -    {"id":"j                      job-create (ann)`,
+	)
 	clitest.Complains(t, program.RunAt(t, "config", "log", "--limit", "-1"), command.ExitUsage, "--limit -1")
 	clitest.Shows(f, program, "config log", "fila.admin.config-log", wire.ConfigLog{Entries: []wire.ConfigLogEntry{}}, "no changes")
 }

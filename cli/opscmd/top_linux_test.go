@@ -2,8 +2,6 @@ package opscmd
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,24 +13,6 @@ import (
 	"github.com/filaq/fila/cli/command"
 )
 
-// pty opens a terminal: what is written to ours is typed, and what is drawn is read there.
-func pty(t *testing.T) (ours, theirs *os.File) {
-	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("there are no terminals: %v", err)
-	}
-	t.Cleanup(func() { _ = ours.Close() }) // which ends who reads
-	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
-	require.NoError(t, err)
-	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = theirs.Close() })
-	require.NoError(t, unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 72}))
-	return ours, theirs
-}
-
 // The terminal is as it was when fila top ends, whatever ends it, and keys work meanwhile
 // without being echoed.
 func TestTopOnATerminal(t *testing.T) {
@@ -40,7 +20,7 @@ func TestTopOnATerminal(t *testing.T) {
 	scripted(f)
 	for name, key := range map[string]string{"q": "q", "an interrupt": "\x03", "a signal": ""} {
 		t.Run(name, func(t *testing.T) {
-			ours, theirs := pty(t)
+			ours, theirs := clitest.Terminal(t)
 			before, err := unix.IoctlGetTermios(int(theirs.Fd()), unix.TCGETS)
 			require.NoError(t, err)
 			var screen clitest.Buffer

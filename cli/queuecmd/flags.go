@@ -70,6 +70,7 @@ func settings() []setting {
 		{flag: "enqueue-burst", kind: count, usage: "how many of them at once; 0 is the larger of 1 and the rate"},
 		{flag: "enqueue-rate-per-key", kind: rate, usage: "messages per second taken of each fairness key, `n`; \"\" is no limit"},
 		{flag: "enqueue-burst-per-key", kind: count, usage: "how many of them at once; 0 is the larger of 1 and the rate"},
+		{flag: "enqueue-schedules", usage: "`refuse` takes no schedules by enqueues; \"\" and allow do"},
 		{flag: "max-failures-per-key", kind: count, usage: "hold a fairness key after so many failures within the window; 0 is no limit"},
 		{flag: "failure-window", kind: ms, usage: "the window of --max-failures-per-key; 0 is 1m"},
 		{flag: "failure-hold", kind: ms, usage: "how long a key is held after too many failures; 0 is until it is resumed"},

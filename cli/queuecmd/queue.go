@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -145,9 +144,7 @@ func newQueueListCommand(env *command.Env) *cobra.Command {
 	var partly error // the list is not whole
 	list := command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueList, error) {
 		queues, err := s.QueueList(ctx)
-		if refused := (*client.Error)(nil); len(queues) > 0 && errors.As(err, &refused) && refused.ErrCode == wire.CodeNoOwner {
-			partly, err = fmt.Errorf("the list is not whole: %w", s.Explain(err)), nil
-		}
+		partly, err = s.NotWhole(len(queues), err)
 		queues = slices.DeleteFunc(queues, func(q client.QueueSummary) bool {
 			fits, _ := path.Match(pattern(args), q.Name) // checked above
 			return !fits
@@ -295,6 +292,7 @@ func settingRows(t *terminal.Table, s client.QueueSettings) {
 	t.Fact("ordering", ordering(s))
 	t.Fact("enqueue rate", enqueueRate(s.EnqueueRate, s.EnqueueBurst))
 	t.Fact("enqueue rate per key", enqueueRate(s.EnqueueRatePerKey, s.EnqueueBurstPerKey))
+	t.Fact("enqueue schedules", s.EnqueueSchedules)
 	t.Fact("on_enqueue", lines(s.OnEnqueue))
 	t.Fact("on_failure", lines(s.OnFailure))
 }

@@ -24,7 +24,7 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 		"--throttle-header", "a,b", "--throttle-header", "c", "--lua-timeout", "5ms", "--lua-memory-limit", "2048",
 		"--lua-circuit-breaker-threshold", "4", "--lua-circuit-breaker-cooldown", "1s",
 		"--circuit-header", "vendor", "--retry-policy", "slow", "--retry-initial", "2s",
-		"--retry-max", "1h", "--retry-jitter", "0.25", "--ordering", "key", "--on-blocked", "skip", "--max-pending-per-key", "8",
+		"--retry-max", "1h", "--retry-jitter", "0.25", "--ordering", "key", "--on-blocked", "skip", "--enqueue-schedules", "refuse", "--max-pending-per-key", "8",
 		"--enqueue-rate", "0.5", "--enqueue-burst", "9", "--enqueue-rate-per-key", "1/3", "--enqueue-burst-per-key", "10",
 		"--max-failures-per-key", "11", "--failure-window", "5m", "--failure-hold", "1h")
 	require.Equal(t, command.ExitOK, r.Code, r.Err)
@@ -35,7 +35,7 @@ func TestQueueCreateSendsSettings(t *testing.T) {
 		VisibilityTimeoutMs: 60_000, MaxDeliveries: new(int64), MaxDepth: 5, MaxBytes: 6, DedupeWindowMs: 30_000, Quantum: 7,
 		FairnessHeader: "tenant", WeightHeader: "w", ThrottleHeaders: []string{"a,b", "c"},
 		LuaTimeoutMs: 5, LuaMemoryLimitBytes: 2048, LuaCircuitBreakerThreshold: 4, LuaCircuitBreakerCooldownMs: 1000,
-		CircuitHeader: "vendor", RetryPolicy: "slow", RetryInitialMs: 2000, RetryMaxMs: 3_600_000, RetryJitter: 0.25, Ordering: "key", OnBlocked: "skip", MaxPendingPerKey: 8,
+		CircuitHeader: "vendor", RetryPolicy: "slow", RetryInitialMs: 2000, RetryMaxMs: 3_600_000, RetryJitter: 0.25, Ordering: "key", OnBlocked: "skip", EnqueueSchedules: "refuse", MaxPendingPerKey: 8,
 		EnqueueRate: "0.5", EnqueueBurst: 9, EnqueueRatePerKey: "1/3", EnqueueBurstPerKey: 10,
 		MaxFailuresPerKey: 11, FailureWindowMs: 300_000, FailureHoldMs: 3_600_000,
 	}, got)

@@ -1,0 +1,205 @@
+package opscmd
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/filaq/fila/cli/command"
+	"github.com/filaq/fila/cli/terminal"
+	"github.com/filaq/fila/client"
+	"github.com/filaq/fila/wire"
+)
+
+// What the demo of an incident is about: workers whose new release sends no invoice.
+const (
+	incidentQueue    = "invoices"
+	incidentMessages = 40_000
+	incidentRelease  = "release" // the key of the runtime configuration that workers follow
+	incidentBad      = 2         // the release that the workers have; later ones are mended
+	incidentLook     = 100 * time.Millisecond
+)
+
+// incidentReady is what fila demo --incident --json prints when there is something to do.
+type incidentReady struct {
+	NATS        string `json:"nats"`
+	Pages       string `json:"pages"`
+	Queue       string `json:"queue"`
+	DeadLetters int64  `json:"dead_letters"`
+}
+
+// incidentDemo has an incident happen, and leaves what there is to do about it to who
+// looks at it, until an interrupt.
+func incidentDemo(ctx context.Context, env *command.Env, cmd *cobra.Command, dir string, _ time.Duration) (err error) {
+	cfg := demoConfig(dir)
+	cfg.HTTP.Addr = "127.0.0.1:0"
+	server, err := startDemo(ctx, cfg, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if ended := server.end(); err == nil {
+			err = ended
+		}
+	}()
+	show := newDemoScreen(env, cmd.OutOrStdout())
+	show.write(fmt.Sprintf("%s invoices are to be sent, and release %d of the workers was deployed a moment ago ...\n\n",
+		terminal.Grouped(incidentMessages), incidentBad))
+	i := newIncident(server.c)
+	defer i.stop()
+	if err := i.happen(ctx, incidentMessages); err != nil {
+		return stopped(ctx, err)
+	}
+	if err := show.ready(incidentReady{NATS: server.url, Pages: "http://" + server.http, Queue: incidentQueue, DeadLetters: incidentMessages}); err != nil {
+		return err
+	}
+	i.follow(ctx, func(release int64) { show.write(fmt.Sprintf("release %d of the workers is deployed\n", release)) })
+	return nil
+}
+
+// ready says what there is to do, and where.
+func (s *demoScreen) ready(r incidentReady) error {
+	if s.env.JSON {
+		return terminal.PrintJSON(s.out, r)
+	}
+	_, err := fmt.Fprintf(s.out, `%s of them are dead letters of the queue %s. Sort them out: in a browser at
+
+  %s
+
+or in another terminal:
+
+  export NATS_URL=%s
+  fila dead groups %s
+
+The workers go on. This deploys a release of them that is mended:
+
+  fila config set %s %d
+
+An interrupt ends it, and nothing is left behind.
+`, terminal.Grouped(r.DeadLetters), r.Queue, r.Pages, r.NATS, r.Queue, incidentRelease, incidentBad+1)
+	return err
+}
+
+// incident is the workers, and what they do with an invoice.
+type incident struct {
+	c       *client.Client
+	release atomic.Int64
+	workers []*client.Consumer
+}
+
+func newIncident(c *client.Client) *incident {
+	i := &incident{c: c}
+	i.release.Store(incidentBad)
+	return i
+}
+
+// happen has count invoices enqueued, and returns when the workers have made dead letters
+// of them all.
+func (i *incident) happen(ctx context.Context, count int) error {
+	settings := client.DefaultQueueSettings(incidentQueue)
+	deliveries := int64(2)
+	settings.FairnessHeader, settings.MaxDeliveries, settings.RetryInitialMs = "tenant", &deliveries, 100
+	if _, err := i.c.QueueCreate(ctx, settings); err != nil {
+		return err
+	}
+	if _, err := i.c.ConfigSet(ctx, incidentRelease, strconv.Itoa(incidentBad), nil); err != nil {
+		return err
+	}
+	for n := range demoWorkers {
+		w, err := i.c.Consume(ctx, incidentQueue, i.work, client.ConsumerName(fmt.Sprintf("worker-%d", n+1)), client.MaxInFlight(256))
+		if err != nil {
+			return err
+		}
+		i.workers = append(i.workers, w)
+	}
+	sent := make([]*client.PublishFuture, count)
+	for n := range sent {
+		tenant, currency := incidentInvoice(n)
+		future, err := i.c.PublishAsync(ctx, incidentQueue, fmt.Appendf(nil, `{"invoice":%d,"cents":%d}`, n, 100+n%9000),
+			client.Header("tenant", tenant), client.Header("currency", currency), client.RetryFor(time.Minute))
+		if err != nil {
+			return err
+		}
+		sent[n] = future
+	}
+	for _, future := range sent {
+		select {
+		case <-future.Done():
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if _, err := future.Result(); err != nil {
+			return err
+		}
+	}
+	return i.died(ctx, int64(count))
+}
+
+// incidentInvoice is for whom invoice n is, and in which currency: initech has shut its
+// mailbox, and one invoice in a thousand has a currency that nobody knows.
+func incidentInvoice(n int) (tenant, currency string) {
+	currency = "EUR"
+	if n%1000 == 7 {
+		currency = "EURO"
+	}
+	return [...]string{"initech", "acme", "acme", "acme", "globex"}[n%5], currency
+}
+
+// work sends an invoice, or says why not.
+func (i *incident) work(_ context.Context, m *client.Message) error {
+	switch currency := m.Header.Get("currency"); {
+	case m.Key == "initech":
+		return m.Nack(client.NackOptions{Code: "550", Error: "mailbox billing@initech.example is unavailable"})
+	case currency != "EUR":
+		return m.Nack(client.NackOptions{Code: "422", Error: fmt.Sprintf("currency %q is not known", currency)})
+	case i.release.Load() <= incidentBad:
+		return m.Nack(client.NackOptions{Code: "500", Error: fmt.Sprintf(`template invoice.html:17: no field "vat" in invoice %s`, m.ID)})
+	}
+	return m.Ack()
+}
+
+// died waits until there are so many dead letters.
+func (i *incident) died(ctx context.Context, count int64) error {
+	for {
+		info, err := i.c.QueueInspect(ctx, incidentQueue+wire.DLQSuffix, 0)
+		if err != nil || info.Pending >= count {
+			return err
+		}
+		select {
+		case <-time.After(incidentLook):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow has the workers be of the release that is deployed, until ctx ends.
+func (i *incident) follow(ctx context.Context, deployed func(release int64)) {
+	for {
+		select {
+		case <-time.After(incidentLook):
+		case <-ctx.Done():
+			return
+		}
+		entry, err := i.c.ConfigGet(ctx, incidentRelease)
+		release, bad := strconv.ParseInt(entry.Value, 10, 64)
+		if err != nil || bad != nil || release == i.release.Load() {
+			continue // deleted, or no number: nothing is deployed
+		}
+		i.release.Store(release)
+		deployed(release)
+	}
+}
+
+// stop ends the workers.
+func (i *incident) stop() {
+	for _, w := range i.workers {
+		ctx, cancel := context.WithTimeout(context.Background(), demoGrace)
+		_ = w.Stop(ctx) // what they hold comes again, and is gone with the rest
+		cancel()
+	}
+}
