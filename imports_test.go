@@ -111,7 +111,7 @@ var moduleImports = map[string][]string{
 	"github.com/nats-io/nats-server/v2":   {"sidecar/natsio", "bench/system", "cli/clitest"},
 	"github.com/yuin/gopher-lua":          {"hooks"},
 	"go.etcd.io/bbolt":                    {"store"},
-	"golang.org/x/sys":                    {"store"},
+	"golang.org/x/sys":                    {"store", "cli/clitest"},
 	"github.com/google/uuid":              {"sidecar/admin", "sidecar/shard", "client"},
 	"github.com/prometheus/client_golang": {"sidecar/telemetry"},
 	"github.com/prometheus/client_model":  {"sidecar/telemetry", "sidecar/otlp"},

@@ -65,11 +65,17 @@ func (c *Client) QueueList(ctx context.Context) ([]QueueSummary, error) {
 		missing = append(missing, page.Missing...)
 		return page.Queues, page.Total, page.Next, err
 	})
-	if err == nil && len(missing) > 0 {
-		slices.Sort(missing)
-		err = wire.ShardsMissing(slices.Compact(missing))
+	return queues, cmp.Or(err, notWhole(missing))
+}
+
+// notWhole is the error of a list without what is in shards that nobody serves; nil if
+// there are none.
+func notWhole(missing []int) error {
+	if len(missing) == 0 {
+		return nil
 	}
-	return queues, err
+	slices.Sort(missing)
+	return wire.ShardsMissing(slices.Compact(missing))
 }
 
 // QueueInspect describes a queue with its consumers, hooks and up to flows of
@@ -252,18 +258,20 @@ func (c *Client) JobCancel(ctx context.Context, id string) (JobInfo, error) {
 }
 
 // JobList returns the jobs of a queue and its dead letters, of all queues if it is empty,
-// the newest first. Ended ones are kept for seven days.
+// the newest first. Ended ones are kept for seven days. While no node of a cluster serves
+// some of them, it returns the others and an error.
 func (c *Client) JobList(ctx context.Context, queue string) ([]JobInfo, error) {
 	var all []JobInfo
+	var missing []int
 	req := wire.JobListRequest{Queue: queue, Limit: wire.MaxListLimit}
 	for {
 		page, err := admin[wire.JobList](ctx, c, wire.VerbJobList, "", req)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page.Jobs...)
+		all, missing = append(all, page.Jobs...), append(missing, page.Missing...)
 		if req.After = page.Next; page.Next == "" {
-			return all, nil
+			return all, notWhole(missing)
 		}
 	}
 }
@@ -296,18 +304,19 @@ func (c *Client) ScheduleResume(ctx context.Context, queue, name string) (Schedu
 }
 
 // ScheduleList returns the schedules of a queue, of all queues if it is empty, by queue and
-// name.
+// name. While no node of a cluster serves some of them, it returns the others and an error.
 func (c *Client) ScheduleList(ctx context.Context, queue string) ([]ScheduleInfo, error) {
 	var all []ScheduleInfo
+	var missing []int
 	req := wire.ScheduleListRequest{Queue: queue, Limit: wire.MaxListLimit}
 	for {
 		page, err := admin[wire.ScheduleList](ctx, c, wire.VerbScheduleList, "", req)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page.Schedules...)
+		all, missing = append(all, page.Schedules...), append(missing, page.Missing...)
 		if req.After = page.Next; page.Next == "" {
-			return all, nil
+			return all, notWhole(missing)
 		}
 	}
 }

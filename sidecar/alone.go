@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/filaq/fila/sidecar/control"
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/store"
 )
@@ -66,6 +67,7 @@ func (s *Server) storeOptions() store.Options {
 		ReadCacheBytes: readCache(s.cfg.Store.ReadCacheBytes),
 		Logger:         s.log,
 		Now:            s.now,
+		Join:           queue.JoinPast,
 		OnCommit:       func(c store.CommitStats) { s.metrics.Commit(c.Duration, c.Batches) },
 	}
 }

@@ -71,6 +71,7 @@ var settables = []settable{
 	{table: "queue", key: "enqueue_burst", file: `5`, runtime: `7`, with: `enqueue_rate = 1`, unsaid: `0`},
 	{table: "queue", key: "enqueue_rate_per_key", file: `"5"`, runtime: `"7"`, unsaid: `""`},
 	{table: "queue", key: "enqueue_burst_per_key", file: `5`, runtime: `7`, with: `enqueue_rate_per_key = 1`, unsaid: `0`},
+	{table: "queue", key: "enqueue_schedules", file: `"refuse"`, runtime: `"allow"`, unsaid: `""`},
 	{table: "queue", key: "max_failures_per_key", file: `5`, runtime: `7`, unsaid: `0`},
 	{table: "queue", key: "failure_window_ms", file: `5`, runtime: `7`, with: `max_failures_per_key = 1`, unsaid: `0`},
 	{table: "queue", key: "failure_hold_ms", file: `5`, runtime: `7`, with: `max_failures_per_key = 1`, unsaid: `0`},

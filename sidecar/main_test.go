@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -18,7 +19,8 @@ func TestMain(m *testing.M) {
 	if n := max(16, 2*runtime.GOMAXPROCS(0)); f.Value.String() == f.DefValue {
 		_ = flag.Set("test.parallel", strconv.Itoa(n))
 	}
-	setPasswords() // of the whole process: tests with them are parallel
+	lastExport = time.Minute // a loaded machine may take its time
+	setPasswords()           // of the whole process: tests with them are parallel
 	// nats.go leaves it behind when a connection goes just as the first record is published.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"))
 }

@@ -62,6 +62,9 @@ func newMember(s *Server) (*member, error) {
 	return m, nil
 }
 
+// histories is the first format of records that has those of messages.
+const histories = 2
+
 // settleTime is how long leases of a shard may settle that is handed over.
 const settleTime = time.Second
 
@@ -104,7 +107,21 @@ func (m *member) furnish(f *furniture) {
 	f.shards.Placement = placement{m.meta}
 	f.front.Exact = true
 	m.peers = natsio.NewPeers(natsio.PeersOptions{Log: m.s.limited, Conn: m.conn, Cluster: m.s.cfg.Cluster.Name})
+	f.shards.Send = m.send
 	f.admin.Peers, f.admin.Cluster, f.admin.Node = m.peers, clusterVerbs{m}, m.node
+}
+
+// send has whoever owns a shard receive what another one sends.
+func (m *member) send(ctx context.Context, number int, body []byte) ([]byte, error) {
+	if shards := m.s.rooms.shards; shards.Shard(number) != nil {
+		answer, refused := shards.Receive(body)
+		if refused != nil {
+			return nil, refused
+		}
+		return answer, nil
+	}
+	answer, _, err := m.peers.Ask(ctx, number, shard.ParcelVerb, "", "", body)
+	return answer, err
 }
 
 // forget is done with what needs not be kept here.
@@ -345,7 +362,7 @@ func (m *member) Own(number int, st cluster.Store) error {
 	sh := shards.New(number, owned)
 	fence := m.cluster.FenceAfter()
 	sh.Owns = func() bool { return owned.Owns(fence) }
-	sh.Full = owned.Full
+	sh.Full, sh.Plain = owned.Full, func() bool { return owned.Format() < histories }
 	if err := sh.Recover(snap); err != nil {
 		return discard(owned, err)
 	}

@@ -32,9 +32,21 @@ func permissionBlock(t *testing.T) string {
 	return block
 }
 
+// operators are the users of docs/security.md that may do less than an operator.
+func operators(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/security.md")
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(string(page), "```nats\n{\n")
+	require.True(t, ok, "docs/security.md has no kinds of operators")
+	users, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	return "{\n" + users
+}
+
 // setPasswords sets those that the permissions of docs/security.md name.
 func setPasswords() {
-	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR"} {
+	for _, user := range []string{"FILA", "PRODUCER", "WORKER_1", "WORKER_2", "CALLER", "OPERATOR", "VIEWER", "ON_CALL"} {
 		_ = os.Setenv(user+"_PASSWORD", strings.ReplaceAll(strings.ToLower(user), "_", "-")+"-secret")
 	}
 }
@@ -209,6 +221,54 @@ func TestDocumentedPermissions(t *testing.T) {
 		require.Contains(t, string(event.Data), "reply subject")
 		g.request(operator, "fila.admin.queue-inspect.orders", "")
 	})
+}
+
+// TestKindsOfOperators: each of those of docs/security.md may send the verbs that are said to
+// be its own, and none of the others that there are.
+func TestKindsOfOperators(t *testing.T) {
+	g, x := startGuarded(t, func(permissions string) string {
+		return strings.Replace(permissions, "  users = [\n", "  users = [\n"+operators(t), 1)
+	})
+	defer x.end()
+	const look, operate, all = 1, 2, 3
+	least := map[string]int{
+		"queue-list": look, "queue-inspect": look, "noisy": look, "explain": look, "dead-groups": look,
+		"job-list": look, "job-show": look, "schedule-list": look,
+		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look,
+		"config-list": look, "config-get": look, "config-log": look, "cluster-status": look,
+
+		"peek": operate, "message-show": operate, "schedule-show": operate,
+		"message-run-now": operate, "redrive": operate, "hook-reset": operate, "pause": operate, "resume": operate,
+		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate,
+		"job-pause": operate, "job-resume": operate, "job-cancel": operate, "schedule-pause": operate, "schedule-resume": operate,
+		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate,
+
+		"queue-create": all, "queue-update": all, "queue-delete": all, "queue-purge": all, "message-delete": all,
+		"job-create": all, "schedule-add": all, "schedule-delete": all, "config-set": all, "config-delete": all, "reload": all,
+	}
+	verbs := x.s.rooms.admin.Verbs()
+	require.Len(t, least, len(verbs), "who may send a verb is said of each")
+	for user, may := range map[string]int{"viewer": look, "on-call": operate} {
+		nc := g.connect(user)
+		g.request(nc, "$SRV.PING.fila", "")
+		for _, v := range verbs {
+			require.Contains(t, least, v.Name)
+			subject := "fila.admin." + v.Name
+			if wire.VerbHasTail(v.Name) {
+				subject += ".nosuch"
+			}
+			if least[v.Name] <= may {
+				_, _ = g.ask(nc, subject, "") // fila answers, whatever it says
+			} else {
+				g.cannotPublish(nc, subject, nc.NewInbox(), "")
+			}
+		}
+		for _, subject := range []string{"fila.enqueue.orders", "fila.ack.0.x.orders", "fila.consume.orders", "fila.node.ask", "fila.guard.check.k"} {
+			g.cannotPublish(nc, subject, "", "")
+		}
+		g.cannotSubscribe(nc, "fila.>")
+		g.cannotSubscribe(nc, "_INBOX.>")
+	}
 }
 
 // TestDocumentedPermissionsInside: the roles are those of the embedded server as well,

@@ -224,7 +224,7 @@ func (s *Server) listen() (err error) {
 	}
 	c := &s.cfg.HTTP
 	pages, err := web.New(web.Options{
-		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Guard: s.askGuard, Here: s.here, Events: s.events, Clustered: s.cfg.Cluster.Enabled,
+		Log: s.limited, HTTP: *c, Version: s.version, Serving: s.serving, Do: s.do, Queues: s.queues, Guard: s.askGuard, Here: s.here, Events: s.events, Needs: s.subjects.EventWildcard(), Clustered: s.cfg.Cluster.Enabled,
 	})
 	if err != nil {
 		return err
@@ -265,6 +265,11 @@ func (s *Server) do(verb, client, tail string, body []byte) ([]byte, *wire.Error
 	return nil, wire.BadSubject(verb)
 }
 
+// queues lists queues for the pages.
+func (s *Server) queues(req wire.QueueListRequest) (wire.QueueList, *wire.Error) {
+	return s.rooms.admin.Queues(req)
+}
+
 // askGuard carries out a verb of the guard for the pages: one that needs not wait.
 func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) {
 	verbs := s.rooms.guard.Verbs()
@@ -275,7 +280,7 @@ func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) 
 	if !ok {
 		return nil, wire.BadSubject(verb)
 	}
-	reply, _, err, later := do(tail, body)
+	reply, _, err, later := do(tail, body, wire.TraceParent{})
 	if later != nil {
 		reply, _, err = later()
 	}
@@ -297,11 +302,24 @@ func (s *Server) here() web.Node {
 }
 
 // events hands all events under our prefix on, those of other nodes as well.
-func (s *Server) events(each func(event []byte)) (stop func(), err error) {
-	sub, err := s.doors.nc.Subscribe(s.subjects.EventWildcard(), func(m *nats.Msg) { each(m.Data) })
+func (s *Server) events(each func(event []byte), refused func(error)) (stop func(), err error) {
+	sub, err := s.doors.nc.SubscribeSync(s.subjects.EventWildcard())
 	if err != nil {
 		return nil, err
 	}
+	go func() {
+		for {
+			m, err := sub.NextMsg(time.Minute)
+			switch {
+			case err == nil:
+				each(m.Data)
+			case errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrSlowConsumer): // of which some are missing
+			default: // that it was unsubscribed among them
+				refused(err)
+				return
+			}
+		}
+	}()
 	return func() {
 		if err := sub.Unsubscribe(); err != nil {
 			s.log.Debug("unsubscribe from events", "error", err)
@@ -378,7 +396,7 @@ func (s *Server) sayReady() {
 	}
 	if s.cfg.Log.Format == "json" {
 		// Whatever the level of the log: scripts wait for it.
-		slog.New(slog.NewJSONHandler(s.announce, nil)).Info("fila is ready", "nats", s.ClientURL(), "http", http, "data_dir", dir)
+		slog.New(telemetry.EventLog(slog.NewJSONHandler(s.announce, nil))).Info("fila is ready", "nats", s.ClientURL(), "http", http, "data_dir", dir)
 		return
 	}
 	if _, err := fmt.Fprintf(s.announce, "fila is ready: nats=%s http=%s data_dir=%s\n", s.ClientURL(), http, dir); err != nil {
@@ -497,6 +515,8 @@ func (s *Server) circuitStates() (c telemetry.Circuits) {
 	for _, one := range s.rooms.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
 		c.States = append(c.States, telemetry.CircuitState{Key: one.Key, State: one.State.String()})
 	}
+	unwell := s.rooms.circuits.Unwell()
+	c.Open, c.HalfOpen, c.Longest = unwell.Open, unwell.HalfOpen, unwell.Longest
 	s.rooms.circuits.EachTurn(func(from, to breaker.State, n int64) {
 		c.Turns = append(c.Turns, telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n})
 	})

@@ -71,7 +71,7 @@ func TestReadyLine(t *testing.T) {
 	dir := t.TempDir()
 	for format, want := range map[string]string{
 		"text": `^fila is ready: nats=nats://\S+ http=off data_dir=` + regexp.QuoteMeta(dir) + "\n$",
-		"json": `^\{"time":"[^"]+","level":"INFO","msg":"fila is ready","nats":"nats://[^"]+","http":"off","data_dir":"` + regexp.QuoteMeta(dir) + "\"\\}\n$",
+		"json": `^\{"time":"[^"]+","level":"INFO","msg":"fila is ready","event.name":"fila.process.ready","nats":"nats://[^"]+","http":"off","data_dir":"` + regexp.QuoteMeta(dir) + "\"\\}\n$",
 	} {
 		t.Run(format, func(t *testing.T) {
 			cfg := config.Default()

@@ -78,6 +78,7 @@ type QueueDetail struct {
 	NoisyFlows       int   `json:"noisy_flows"` // as in [NoisyReply]
 	QuietPending     int64 `json:"quiet_pending"`
 	QuietOldestAgeMs int64 `json:"quiet_oldest_age_ms"`
+	StarvedFlows     int   `json:"starved_flows"`
 }
 
 // WaitBounds are the upper ends, in seconds, of what Waits of a [QueueDetail] counts. They

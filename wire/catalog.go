@@ -38,6 +38,7 @@ const (
 	CodeBadHeaderName      = 29400
 	CodeBadMessageKey      = 37400
 	CodeHeaderReserved     = 38400
+	CodeBadHeaderValue     = 44400
 	CodeMessageTooLarge    = 10413
 	CodeReplyTooLarge      = 11413
 	CodeBacklogMessages    = 10429
@@ -147,7 +148,8 @@ var catalog = []Entry{
 	entry(CodeHeaderRepeated, "header_repeated", "A header that fila understands is given several times with different values."),
 	entry(CodeBadHeaderName, "bad_header_name", "A header's name is not an RFC 7230 token, so NATS clients cannot deliver it."),
 	entry(CodeHeaderReserved, "header_reserved", "A header begins with Fila- or Nats-, or is Status, and means nothing on an enqueue; consumers would not get it."),
-	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key that a header or on_enqueue gives the message is not UTF-8 or has control characters."),
+	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key that a header or on_enqueue gives the message is not UTF-8 or has control characters, or a header has one of more than 256 bytes."),
+	entry(CodeBadHeaderValue, "bad_header_value", "The header that weight_header or priority_header names is no weight from 1 to 1,000,000, or no priority from 0 to 9."),
 	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers are larger than the server's max_payload less 8 KiB for the headers of deliveries."),
 	entry(CodeReplyTooLarge, "reply_too_large", "The reply is larger than the server's max_payload; if the request was to change something, that is done. Ask for less, or raise max_payload."),
 	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),
@@ -166,7 +168,7 @@ var catalog = []Entry{
 	entry(CodeJobNotFound, "job_not_found", "There is no job of that id; jobs are kept for seven days after their end."),
 	entry(CodeJobCount, "job_count", "`if_count` is not how many messages the job would be about; nothing was begun."),
 	entry(CodeJobEnded, "job_ended", "The job is done or canceled."),
-	entry(CodeBadSchedule, "bad_schedule", "The schedule does not parse, names a time zone that is not known or the queue of others, or lacks something; the description says what."),
+	entry(CodeBadSchedule, "bad_schedule", "The schedule does not parse, names a time zone that is not known or the queue of others, or lacks something, or the queue takes none by an enqueue; the description says what."),
 	entry(CodeScheduleNotFound, "schedule_not_found", "The queue has no schedule of that name; one that has run once is gone."),
 	entry(CodeLeaseLost, "lease_lost", "The token is not the message's current lease: it was acked, nacked or has expired; nothing changes."),
 

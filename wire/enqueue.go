@@ -116,7 +116,7 @@ func (f *enqueueFields) ofSchedule(name string, values []string) *Error {
 	}
 	known, err := s.add(name, values)
 	if !known {
-		return HeaderReserved(name)
+		return HeaderReserved(name, "allowed of them are "+HeaderDelay+", "+HeaderNotBefore+", "+HeaderMsgID+", "+HeaderTTL+" and those that make a schedule")
 	}
 	f.schedule = s
 	return err

@@ -104,7 +104,7 @@ func TestParseEnqueueHeadersRefused(t *testing.T) {
 	for _, name := range []string{
 		"Fila-Id", "fila-delays", "Fila-", "Fila-Schedule", "Fila-Scheduled-At", "Nats-Schedule-Source", "nats-schedule-rollup", "Nats-Expected-Last-Sequence", "Nats-Rollup", "Nats-Trace-", "Nats-", "Status", "STATUS",
 	} {
-		check(header{name: {"x"}}, CodeHeaderReserved, `header "`+name+`": names that begin with Fila- or Nats-, and Status, are reserved; allowed of them are Fila-Delay, Fila-Not-Before, Nats-Msg-Id and Nats-TTL`)
+		check(header{name: {"x"}}, CodeHeaderReserved, `header "`+name+`": names that begin with Fila- or Nats-, and Status, are reserved; allowed of them are Fila-Delay, Fila-Not-Before, Nats-Msg-Id, Nats-TTL and those that make a schedule`)
 		check(header{name: {}, HeaderDelay: {"1s"}}, CodeHeaderReserved, name)
 	}
 	for _, name := range []string{"", " ", "a b", "a:b", "a(b)", "a/b", "tenant@x", "é", "a\x00", "a\x7f", `a"b`, "[a]", "{a}", "a,b", "a;b", "a?b", `a\b`, "<a>", "a=b"} {

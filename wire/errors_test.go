@@ -20,7 +20,7 @@ func everyError() []*Error {
 		BadQueueName(err), ReservedName("x.dlq"), BadConsumerName(err), BadConfigKey(err),
 		BadQueueSettings(err), HookLoad("q", HookOnEnqueue, err.Error()), NotForDLQ("enqueue", "q.dlq"), OnlyForDLQ("redrive", "q"),
 		QueueNotFound("q"), QueueExists("q", []string{"quantum is 1, not 2"}), QueueNotEmpty("q", 3),
-		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), HeaderReserved("x"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
+		BadDelay("x"), BadNotBefore("x"), DelayAndNotBefore(), BadTTL("x"), BadMsgID(""), BadMessageKey("fairness", "x"), BadHeaderValue("x", "y", "z"), HeaderReserved("x", "allowed are others"), HeaderRepeated(HeaderTTL), BadHeaderName("a b"),
 		MessageTooLarge(2, 1), ReplyTooLarge(2, 1), BacklogMessages("q", 1, time.Second), BacklogBytes("q", 1, time.Second), BacklogUncommitted(time.Second), BacklogLog(3, time.Second),
 		EnqueueRate("q", "", RateLimit{Limit: 10, Remaining: 1, Reset: 2 * time.Second}, time.Second),
 		EnqueueRate("q", "k", RateLimit{}, 0), KeyPending("q", "k", 5, time.Second),
@@ -31,7 +31,7 @@ func everyError() []*Error {
 		BadThrottle("x"), ThrottleNotFound("k"), CircuitNotFound("k"), PauseNotFound(PauseKey, "q", "k"), PauseNotFound(PauseQueue, "", "q"),
 		ThrottleMismatch("k", "rate", ""), ThrottleMismatch("k", "rate", "5"), ReloadFailed(err),
 		NoCluster(), NodeNotFound("n"), NodeSilent("n"), NoSuchShard(8, 8), StandbyNotReady(1, "n"),
-		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), ShardsMissing([]int{1, 2}), FieldRepeated("x"), BackupFailed("why\nnot"),
+		LimitReached("queues", 10, 0), OutcomeUnknown(), Internal("x"), Draining(), StoreFailed(), DiskLow(1, 2, time.Second), NoOwner("a"), NotTaken("a", "why"), ShardsMissing([]int{1, 2}), FieldRepeated("x"), BackupFailed("why\nnot"),
 	}
 }
 
@@ -107,6 +107,7 @@ func TestErrCodesAreStable(t *testing.T) {
 29400 bad_header_name
 38400 header_reserved
 37400 bad_message_key
+44400 bad_header_value
 10413 message_too_large
 11413 reply_too_large
 10429 backlog_full

@@ -13,7 +13,7 @@ import (
 func TestFieldsOfReplies(t *testing.T) {
 	for of, want := range map[reflect.Type]string{
 		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight consumers bytes oldest_age_ms dlq? shard? owner? detail?",
-		reflect.TypeFor[QueueDetail]():    "enqueued delivered acked failed dead_lettered waits noisy_flows quiet_pending quiet_oldest_age_ms",
+		reflect.TypeFor[QueueDetail]():    "enqueued delivered acked failed dead_lettered waits noisy_flows quiet_pending quiet_oldest_age_ms starved_flows",
 		reflect.TypeFor[QueueInfo]():      "QueueSummary settings quantum flows busy_ms noisy_flows? starved_flows? consumer_list top_flows hooks counters more_flows? more_consumers?",
 		reflect.TypeFor[ConsumerInfo]():   "name max_in_flight in_flight credit fetch expires_at?",
 		reflect.TypeFor[FlowInfo]():       "key weight deficit pending share in_flight busy_share",

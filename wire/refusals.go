@@ -99,10 +99,10 @@ func count(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// HeaderReserved refuses a header that consumers would not get.
-func HeaderReserved(name string) *Error {
-	return newError(CodeHeaderReserved, "header %s: names that begin with Fila- or Nats-, and %s, are reserved; allowed of them are %s, %s, %s and %s",
-		quote(name), HeaderStatus, HeaderDelay, HeaderNotBefore, HeaderMsgID, HeaderTTL)
+// HeaderReserved refuses a header that consumers would not get; allowed says which of its
+// kind are taken there.
+func HeaderReserved(name, allowed string) *Error {
+	return newError(CodeHeaderReserved, "header %s: names that begin with Fila- or Nats-, and %s, are reserved; %s", quote(name), HeaderStatus, allowed)
 }
 
 // BadDelay refuses the value of Fila-Delay.
@@ -139,6 +139,12 @@ func BadMsgID(id string) *Error {
 // gives it; which says what key it is.
 func BadMessageKey(which, key string) *Error {
 	return newError(CodeBadMessageKey, "%s key %s: %s", which, quote(key), allowedKey)
+}
+
+// BadHeaderValue refuses a message because of the header that a setting of its queue
+// names.
+func BadHeaderValue(name, value, allowed string) *Error {
+	return newError(CodeBadHeaderValue, "header %s %s: %s", name, quote(value), allowed)
 }
 
 // HeaderRepeated refuses a header with different values.
@@ -237,7 +243,11 @@ func JobNotFound(id string) *Error {
 
 // JobCount refuses a job that would be about another number of messages.
 func JobCount(asked, found int64) *Error {
-	return newError(CodeJobCount, "the filter means %d messages, not %d: nothing was begun", found, asked)
+	messages := "messages"
+	if found == 1 {
+		messages = "message"
+	}
+	return newError(CodeJobCount, "the filter means %d %s, not %d: nothing was begun", found, messages, asked)
 }
 
 // BadSchedule refuses a schedule; why says what is wrong with it.
@@ -390,6 +400,11 @@ const handoverTime = time.Second
 // NoOwner answers for a queue that no node of the cluster serves at the moment.
 func NoOwner(queue string) *Error {
 	return newError(CodeNoOwner, "no node of the cluster serves queue %s at the moment", quote(queue)).retry(handoverTime)
+}
+
+// NotTaken answers for messages that the shard of a queue does not take from another one.
+func NotTaken(queue, why string) *Error {
+	return newError(CodeNoOwner, "the shard of queue %s takes no messages: %s", quote(queue), why).retry(handoverTime)
 }
 
 // ShardsMissing answers for what may be in shards that no node of the cluster serves at

@@ -95,7 +95,7 @@ func (r *ScheduleAddRequest) Check() *Error {
 	for name, values := range r.Headers {
 		switch {
 		case Reserved(name):
-			return HeaderReserved(name)
+			return HeaderReserved(name, "the messages of a schedule get none of them; how long they live is its ttl_ms")
 		case !legalHeaderName(name):
 			return BadHeaderName(name)
 		}
@@ -174,8 +174,8 @@ type ScheduleRun struct {
 // ScheduleList is a page of schedules by queue and name.
 type ScheduleList struct {
 	Schedules []ScheduleInfo `json:"schedules"`
-	Next      string         `json:"next,omitempty"`    // goes into After
-	Missing   []int          `json:"missing,omitempty"` // shards of a cluster that nobody has answered for
+	Next      string         `json:"next,omitempty"`           // goes into After
+	Missing   []int          `json:"missing_shards,omitempty"` // shards of a cluster that nobody has answered for
 }
 
 // Cursor is After of the page that begins behind s.
@@ -225,7 +225,7 @@ func (f *scheduleFields) parse(of *enqueueFields) (*ScheduleHeaders, *Error) {
 	case !f.schedule.set:
 		return nil, BadSchedule("header " + HeaderSchedule + " is missing")
 	case !f.name.set:
-		return nil, BadSchedule("header " + HeaderScheduleName + " is missing: one of that name is replaced")
+		return nil, BadSchedule("header " + HeaderScheduleName + " is missing: it names the schedule, and one of that name is replaced")
 	case !f.target.set:
 		return nil, BadSchedule("header " + HeaderScheduleTarget + " is missing: the queue of the enqueue is expected")
 	}

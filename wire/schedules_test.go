@@ -29,6 +29,7 @@ func TestScheduleRequestsAreChecked(t *testing.T) {
 		{func(r *ScheduleAddRequest) { r.TimeZone = strings.Repeat("x", MaxScheduleText+1) }, CodeBadSchedule, "more than 256"},
 		{func(r *ScheduleAddRequest) { r.Missed = "most" }, CodeBadSchedule, "skip, one and all"},
 		{func(r *ScheduleAddRequest) { r.TTLMs = 999 }, CodeBadSchedule, "ttl_ms is 999"},
+		{func(r *ScheduleAddRequest) { r.Headers = map[string][]string{"Fila-Delay": {"1s"}} }, CodeHeaderReserved, "get none of them"},
 		{func(r *ScheduleAddRequest) { r.Headers["Nats-TTL"] = nil }, CodeHeaderReserved, "Nats-TTL"},
 		{func(r *ScheduleAddRequest) { r.Headers["a b"] = nil }, CodeBadHeaderName, "a b"},
 		{func(r *ScheduleAddRequest) { r.Headers["a"] = []string{"x\ny"} }, CodeBadSchedule, "one line of UTF-8"},

@@ -54,11 +54,13 @@ const (
 	MaxPolicyName = 64
 )
 
-// Values of [QueueSettings].Ordering and OnBlocked.
+// Values of [QueueSettings].Ordering, OnBlocked and EnqueueSchedules.
 const (
-	OrderingKey   = "key"
-	OnBlockedWait = "wait"
-	OnBlockedSkip = "skip"
+	OrderingKey     = "key"
+	OnBlockedWait   = "wait"
+	OnBlockedSkip   = "skip"
+	SchedulesAllow  = "allow"
+	SchedulesRefuse = "refuse"
 )
 
 // QueueSettings are the settings of a queue, under the same names in
@@ -147,6 +149,10 @@ type QueueSettings struct {
 	EnqueueBurst       int64 `json:"enqueue_burst" koanf:"enqueue_burst" toml:"enqueue_burst"`
 	EnqueueRatePerKey  Rate  `json:"enqueue_rate_per_key" koanf:"enqueue_rate_per_key" toml:"enqueue_rate_per_key"`
 	EnqueueBurstPerKey int64 `json:"enqueue_burst_per_key" koanf:"enqueue_burst_per_key" toml:"enqueue_burst_per_key"`
+
+	// EnqueueSchedules is "" or "allow", or "refuse": nobody makes a schedule by an
+	// enqueue.
+	EnqueueSchedules string `json:"enqueue_schedules" koanf:"enqueue_schedules" toml:"enqueue_schedules"`
 
 	// MaxFailuresPerKey is how many failures a fairness key may have within
 	// FailureWindowMs; one more holds it for FailureHoldMs, or until it is

@@ -127,6 +127,7 @@ func (q QueueSettings) checkNames() error {
 			"priorities (priority_header, priority_age_ms, priority_reserved) are another order: allowed is one of the two",
 		},
 		{"on_blocked", q.OnBlocked, slices.Contains([]string{"", OnBlockedWait, OnBlockedSkip}, q.OnBlocked), `allowed are "wait" and "skip"`},
+		{"enqueue_schedules", q.EnqueueSchedules, slices.Contains([]string{"", SchedulesAllow, SchedulesRefuse}, q.EnqueueSchedules), `allowed are "allow" and "refuse"`},
 		{"on_blocked", q.OnBlocked, q.OnBlocked == "" || q.Ordering != "", `it goes with ordering "key"`},
 	} {
 		if !c.ok {

@@ -108,9 +108,7 @@ func opens(at queue.Place, now int64) int64 {
 func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	info, err := a.control.ThrottleShow(req)
 	if err == nil {
-		info.Waiting, info.WaitingMessages = a.waiting(func(at queue.Place) bool {
-			return at.Throttle != nil && at.Throttle.Key() == req.Key
-		})
+		info.Waiting, info.WaitingMessages = a.waiting(req.Key, "")
 	}
 	return info, err
 }
@@ -119,20 +117,18 @@ func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.
 func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	info, err := a.control.CircuitShow(req)
 	if err == nil {
-		info.Waiting, info.WaitingMessages = a.waiting(func(at queue.Place) bool {
-			return at.Circuit != nil && at.Circuit.Key() == req.Key
-		})
+		info.Waiting, info.WaitingMessages = a.waiting("", req.Key)
 	}
 	return info, err
 }
 
-// waiting counts the queues, and their messages, that wait at places of which at is
-// true. A gate itself knows of those alone that have tried: without a consumer with
-// credit a queue tries nothing.
-func (a *Admin) waiting(at func(queue.Place) bool) (queues int, messages int64) {
+// waiting counts the queues, and their messages, that wait at a throttle key or, if that is
+// empty, at a circuit. A gate itself knows of those alone that have tried: without a
+// consumer with credit a queue tries nothing.
+func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64) {
 	for _, q := range a.shards.Queues() {
 		n := int64(0)
-		q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.WaitingAt(side, at, now) })
+		q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.WaitingAt(side, throttleKey, circuitKey, now) })
 		if n > 0 {
 			queues, messages = queues+1, messages+n
 		}

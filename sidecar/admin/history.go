@@ -50,6 +50,9 @@ func attemptInfo(p *queue.Past) wire.AttemptInfo {
 	if p.At != 0 {
 		a.At = wire.Timestamp(p.At)
 	}
+	if p.Times > 1 {
+		a.Times, a.LastAt = p.Times, wire.Timestamp(p.Last)
+	}
 	for i := range p.Held {
 		h := &p.Held[i]
 		a.Held = append(a.Held, wire.HeldInfo{Kind: h.Kind, Gate: h.Place + wire.ShowKey(h.Key), Ms: h.For / 1e6})

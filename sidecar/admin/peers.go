@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/filaq/fila/sidecar/shard"
 	"github.com/filaq/fila/wire"
 )
 
@@ -40,6 +41,10 @@ type request struct {
 // Here carries out a request that another node has sent to this one, and returns which
 // shards the reply is about.
 func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shards []int, err *wire.Error) {
+	if verb == shard.ParcelVerb {
+		reply, err = a.shards.Receive(body)
+		return reply, a.shards.Numbers(), err
+	}
 	i := slices.IndexFunc(a.table, func(v Verb) bool { return v.Name == verb })
 	if i < 0 { // a newer node has it
 		return nil, nil, wire.BadSubject(verb)

@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -73,36 +75,66 @@ func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookR
 
 func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
 	page, total, next := a.shards.QueuePage(req.After, req.Offset, req.Limit)
-	list := wire.QueueList{Total: total, Next: next, Queues: []wire.QueueSummary{}}
-	for _, q := range page {
-		var n queue.Moment
+	list := wire.QueueList{Total: total, Next: next, Queues: make([]wire.QueueSummary, 0, len(page))}
+	var details []wire.QueueDetail
+	if req.Detail {
+		details = make([]wire.QueueDetail, len(page))
+	}
+	for i, q := range page {
 		var noise queue.NoiseView
+		var stepped, at int64
 		if !q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			n = m.Moment(side, now)
-			if req.Detail {
-				noise = m.Noise(side, 0, now)
+			if !req.Detail {
+				noise.Moment = m.Moment(side, now)
+				return
 			}
+			noise, stepped, at = m.Noise(side, 0, now), m.Stepped(), now
 		}) {
 			continue
 		}
-		s := a.summary(q, &n)
+		s := a.summary(q, &noise.Moment)
 		if req.Detail {
-			s.Detail = q.Metrics().Detail()
-			s.Detail.NoisyFlows, s.Detail.QuietPending, s.Detail.QuietOldestAgeMs = len(noise.Noisy), noise.QuietPending, noise.QuietOldest/1e6
+			d := &details[i]
+			*d = q.Detail(stepped, at)
+			d.NoisyFlows, d.QuietPending, d.QuietOldestAgeMs = len(noise.Noisy), noise.QuietPending, noise.QuietOldest/1e6
+			d.StarvedFlows = noise.Starving
+			s.Detail = d
 		}
 		list.Queues = append(list.Queues, s)
 	}
 	return list
 }
 
+// Queues is [wire.VerbQueueList] for the pages of this process, which ask for all queues once
+// a second: where this fila is alone nothing is encoded in between.
+func (a *Admin) Queues(req wire.QueueListRequest) (list wire.QueueList, err *wire.Error) {
+	if a.peers == nil {
+		return a.queueList(req), nil
+	}
+	body, err := encode(req)
+	if err != nil {
+		return list, err
+	}
+	i := slices.IndexFunc(a.table, func(v Verb) bool { return v.Name == wire.VerbQueueList })
+	data, err := a.table[i].Do("web", "", body)
+	if err != nil {
+		return list, err
+	}
+	if json.Unmarshal(data, &list) != nil {
+		return list, wire.Internal("a list of queues cannot be read")
+	}
+	return list, nil
+}
+
 // Gauges reads all queues for a scrape of the metrics.
 func (a *Admin) Gauges() []telemetry.Gauges {
 	var all []telemetry.Gauges
 	for _, q := range a.shards.Queues() {
-		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes()}
+		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Counters: q.Metrics()}
 		g.Schedules, g.NextRun = q.Scheduled()
 		if q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			g.Moment, g.Noise, g.Totals = m.Moment(side, now), m.Noise(side, 0, now), m.Totals(side, now)
+			g.Noise, g.Totals = m.Noise(side, 0, now), m.Totals(side, now)
+			g.Moment = g.Noise.Moment
 		}) {
 			for _, h := range q.Hooks() {
 				g.Hooks = append(g.Hooks, telemetry.HookState{Hook: h.Hook, State: h.State})
@@ -175,24 +207,23 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 		Settings: settings, Quantum: settings.Quantum, Hooks: q.Hooks(), Counters: q.Metrics().Snapshot(),
 		ConsumerList: []wire.ConsumerInfo{}, TopFlows: []wire.FlowInfo{},
 	}
-	var n queue.Moment
 	var consumers []queue.ConsumerView
 	var flows []queue.FlowView
 	var uses []queue.UseView
 	var noise queue.NoiseView
 	var all queue.UseView
 	ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
-		n, consumers, flows = m.Moment(side, now), m.Consumers(side), m.Flows(side, req.Flows)
+		noise, consumers, flows = m.Noise(side, 0, now), m.Consumers(side), m.Flows(side, req.Flows)
 		keys := make([]string, len(flows))
 		for i := range flows {
 			keys[i] = flows[i].Key
 		}
 		uses, all = m.Uses(side, keys, now)
-		noise = m.Noise(side, 0, now)
 	})
 	if !ok {
 		return info, q.Gone()
 	}
+	n := noise.Moment
 	info.QueueSummary, info.Flows, info.StarvedFlows = a.summary(q, &n), n.Flows, noise.Starving
 	for i := range noise.Noisy {
 		info.NoisyFlows = append(info.NoisyFlows, wire.ShowKey(noise.Noisy[i].Key))

@@ -113,8 +113,8 @@ func TestQueueInspect(t *testing.T) {
 		require.Equal(t, []telemetry.Gauges{
 			{
 				Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
-				Hooks: []telemetry.HookState{{Hook: "on_enqueue", State: "closed"}},
-			}, {Queue: "orders.dlq", Moment: queue.Moment{}},
+				Hooks: []telemetry.HookState{{Hook: "on_enqueue", State: "closed"}}, Counters: gauges[0].Counters,
+			}, {Queue: "orders.dlq", Moment: queue.Moment{}, Counters: gauges[1].Counters},
 		}, gauges)
 		require.EqualValues(t, 5, gauges[0].Pending)
 		require.EqualValues(t, 5, gauges[0].Noise.QuietPending)

@@ -152,6 +152,7 @@ type HTTPConfig struct {
 	Hosts          []string `koanf:"hosts"`           // names under which the pages may be asked for
 	BasePath       string   `koanf:"base_path"`       // of the pages, behind a proxy
 	MetricsToken   bool     `koanf:"metrics_token"`   // /metrics and profiles need a token as well
+	TraceURL       string   `koanf:"trace_url"`       // where a browser finds a trace; empty: nowhere
 	TLS            HTTPTLS  `koanf:"tls"`
 }
 
@@ -191,6 +192,23 @@ func (h *HTTPConfig) Proxies() (list []netip.Prefix, err error) {
 	return list, nil
 }
 
+// traceID stands for the id of a trace in TraceURL.
+const traceID = "{trace_id}"
+
+// Trace is where a browser finds a trace; empty: nobody has said.
+func (h *HTTPConfig) Trace(id string) string { return strings.ReplaceAll(h.TraceURL, traceID, id) }
+
+func (h *HTTPConfig) checkTraceURL() error {
+	if h.TraceURL == "" {
+		return nil
+	}
+	u, err := url.Parse(h.Trace("0af7651916cd43dd8448eb211c80319c"))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || strings.Contains(u.Host, "0af7651916cd43dd8448eb211c80319c") || !strings.Contains(h.TraceURL, traceID) {
+		return fmt.Errorf("http.trace_url = %q: allowed is an http or https URL with %s behind its host, such as https://traces.example.com/trace/%s, or empty for none", h.TraceURL, traceID, traceID)
+	}
+	return nil
+}
+
 // NamesCircuit reports whether the key of a circuit may be a label.
 func (h *HTTPConfig) NamesCircuit(key string) bool {
 	return slices.ContainsFunc(h.MetricsCircuits, func(pattern string) bool { return covers(pattern, key) })
@@ -211,6 +229,9 @@ func (h *HTTPConfig) check() error {
 		return fmt.Errorf("http.base_path = %q: allowed is a path such as /fila, without a slash at the end, of letters, digits, '.', '_', '~' and '-', or empty for none", b)
 	}
 	if _, err := h.Proxies(); err != nil {
+		return err
+	}
+	if err := h.checkTraceURL(); err != nil {
 		return err
 	}
 	for _, header := range []struct{ key, name string }{{"user_header", h.UserHeader}, {"role_header", h.RoleHeader}} {

@@ -377,6 +377,13 @@ func TestHTTPValidate(t *testing.T) {
 		"a role of nobody":       {func(c *Config) { c.HTTP.RoleHeader = "X-Role" }, "it needs http.user_header"},
 		"metrics with no token":  {func(c *Config) { c.HTTP.MetricsToken = true }, "it needs http.viewer_token or http.operator_token"},
 		"metrics with a token":   {func(c *Config) { c.HTTP.MetricsToken, c.HTTP.ViewerToken = true, "file" }, ""},
+		"traces":                 {func(c *Config) { c.HTTP.TraceURL = "https://g.example.com/explore?q=%7B%22id%22%3A%22{trace_id}%22%7D" }, ""},
+		"traces without an id":   {func(c *Config) { c.HTTP.TraceURL = "https://g.example.com/" }, `http.trace_url = "https://g.example.com/": allowed is`},
+		"traces by a script":     {func(c *Config) { c.HTTP.TraceURL = "javascript:alert('{trace_id}')" }, "http.trace_url"},
+		"traces without a host":  {func(c *Config) { c.HTTP.TraceURL = "https:///{trace_id}" }, "http.trace_url"},
+		"a host of each trace":   {func(c *Config) { c.HTTP.TraceURL = "https://{trace_id}.example.com/" }, "http.trace_url"},
+		"traces with a password": {func(c *Config) { c.HTTP.TraceURL = "https://a:b@g.example.com/{trace_id}" }, "http.trace_url"},
+		"traces, no URL":         {func(c *Config) { c.HTTP.TraceURL = "https://g.example.com/%zz{trace_id}" }, "http.trace_url"},
 		"a certificate, no key":  {func(c *Config) { c.HTTP.TLS.Cert = "x.pem" }, "they go together"},
 		"a certificate and keys": {func(c *Config) { c.HTTP.TLS = HTTPTLS{"x.pem", "y.pem"} }, ""},
 	} {

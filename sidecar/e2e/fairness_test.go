@@ -182,8 +182,7 @@ func TestHeadersDecideWithoutLua(t *testing.T) {
 	k := c.consume(queue, 1)
 	for _, tt := range []struct{ want, tenant, weight string }{
 		{"acme", "acme", "2"},
-		{"acme", "acme", "not a number"},
-		{"acme", "acme", "-1"},
+		{"acme", "acme", ""},
 		{"default", "", "1"},
 		{"with space/and:signs", "with space/and:signs", "1"},
 	} {
@@ -195,5 +194,8 @@ func TestHeadersDecideWithoutLua(t *testing.T) {
 		d := k.next()
 		require.Equal(t, tt.want, d.key())
 		c.accepted(d, "")
+	}
+	for _, weight := range []string{"not a number", "-1"} {
+		c.refusedMsg(400, message(queue, "x", "Weight", weight))
 	}
 }
