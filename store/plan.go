@@ -22,6 +22,8 @@ type plan struct {
 	states  []stateOp
 	durable int // of states and past: for messages that are on disk
 	past    []pastOp
+	changed map[Ref][]byte // histories as they become
+	order   []Ref          // of changed
 	dedupe  []*Dedupe
 	meta    []metaOp
 
@@ -81,12 +83,13 @@ func (p *plan) reset() {
 		*p = plan{}
 		return
 	}
+	clear(p.changed)
 	arena := p.arena[:0]
 	if cap(arena) > arenaKept {
 		arena = nil
 	}
 	*p = plan{
-		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), past: emptied(p.past), dedupe: emptied(p.dedupe),
+		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), past: emptied(p.past), changed: p.changed, order: p.order[:0], dedupe: emptied(p.dedupe),
 		meta: emptied(p.meta), victims: p.victims[:0], carried: emptied(p.carried), items: emptied(p.items),
 		segments: emptied(p.segments), gone: p.gone[:0], arena: arena,
 	}

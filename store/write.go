@@ -352,15 +352,19 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	}
 	bucket := tx.Bucket(bucketHistory)
 	bucket.FillPercent = 0.9 // most are those of dead letters, whose numbers grow
-	changed := make(map[Ref][]byte, len(p.past))
-	order := make([]Ref, 0, len(p.past))
+	at := bucket.Cursor()
+	key := make([]byte, 0, refKeySize)
+	if p.changed == nil {
+		p.changed = make(map[Ref][]byte, len(p.past))
+	}
+	changed, order := p.changed, p.order
 	was := func(ref Ref) []byte {
 		if h, ok := changed[ref]; ok {
 			return h
 		}
-		key := appendRefKey(p.grab(refKeySize), ref)
-		sealed := bucket.Get(key)
-		if sealed == nil {
+		key = appendRefKey(key[:0], ref)
+		found, sealed := at.Seek(key)
+		if !bytes.Equal(found, key) {
 			return nil
 		}
 		h, err := unseal(key, sealed)
@@ -390,17 +394,18 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Seq, b.Seq))
 	})
 	for _, ref := range order {
-		key := appendRefKey(p.grab(refKeySize), ref)
+		key = appendRefKey(key[:0], ref)
 		var err error
-		if h := changed[ref]; h == nil {
-			err = bucket.Delete(key)
-		} else {
+		if h := changed[ref]; h != nil {
 			err = bucket.Put(key, seal(p.grab(4+len(h)), key, h))
+		} else if found, _ := at.Seek(key); bytes.Equal(found, key) {
+			err = at.Delete()
 		}
 		if err != nil {
 			return err
 		}
 	}
+	p.order = order
 	return nil
 }
 

@@ -138,6 +138,7 @@ func (j *journal) recycle(c *Commit) {
 	*c = Commit{
 		Batch: store.Batch{
 			Add:             emptied(c.Add, keep),
+			Move:            emptied(c.Move, keep),
 			Finish:          c.Finish[:0],
 			History:         emptied(c.History, keep),
 			State:           emptied(c.State, keep),

@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -14,7 +15,7 @@ import (
 // on disk with how far it is.
 
 func (c Pick) apply(q *side) {
-	p := &Picked{Left: make(map[MessageState]int64)}
+	p := &Picked{Left: make(map[MessageState]int64), Letters: make([]Letter, 0, len(c.Named))}
 	q.m.out.Picked = p
 	for i, n := range c.Named {
 		s := q.slots.Get(n.Seq)
@@ -91,6 +92,7 @@ func (c Settle) apply(q *side) {
 		b.settle, b.from = &c, q.which
 	}
 	again := (&Past{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
+	b.Move = slices.Grow(b.Move, len(c.Go))
 	for i := range c.Go {
 		g := &c.Go[i]
 		q.send(b, g)

@@ -337,6 +337,9 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 	for state, n := range p.Left {
 		next.leave(leftBy(d.Op, state), n)
 	}
+	if moves(d.Op) {
+		s.Go = make([]queue.Moved, 0, len(p.Letters))
+	}
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		switch d.Op {

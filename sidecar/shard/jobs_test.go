@@ -155,11 +155,17 @@ func TestASelectionHasTheFirst(t *testing.T) {
 		at := (i*7919 + 13) % n // each once
 		s.add(candidate{place: place{Seq: uint64(i), EnqueuedAt: int64(at)}})
 	}
-	list := s.sorted()
-	require.Len(t, list, jobSelection)
-	for i := range list {
-		require.EqualValues(t, i, list[i].EnqueuedAt)
+	require.True(t, s.full())
+	s.turn()
+	for i := 0; i < jobSelection; {
+		list := s.first(1000)
+		require.NotEmpty(t, list)
+		for _, c := range list {
+			require.EqualValues(t, i, c.EnqueuedAt)
+			i++
+		}
 	}
+	require.Empty(t, s.first(1))
 }
 
 // TestOpsOnWhatWaits does each of them, and what is with a consumer is left.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
-	"slices"
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
@@ -15,6 +14,7 @@ const (
 	// jobSelection is how many messages a job knows at a time. In the order of arrival it
 	// looks for the next ones through its whole queue: bounded memory for more looks.
 	jobSelection = 65_536
+	jobNear      = 512 // of them are in order at a time: to sort them all takes tens of milliseconds
 	// A look at the queue takes jobLooks messages at a time, and looks at jobSlots at most:
 	// the machine stands still meanwhile.
 	jobLooks = 4096
@@ -84,7 +84,8 @@ type worker struct {
 	*job
 	at     jobProgress // what is on disk
 	finder *Finder
-	queue  []candidate // selected, the next first
+	chosen selected    // the next ones
+	queue  []candidate // in front of them, the next first
 	more   bool        // there may be others behind them
 	size   int         // of a piece
 	due    int64       // when the next piece may begin
@@ -134,10 +135,13 @@ func (w *worker) run() (state, why string) {
 			return j.wanted(), ""
 		case j.Limit > 0 && w.at.Done >= j.Limit:
 			return wire.JobDone, ""
-		case len(w.queue) == 0 && !w.more:
+		case len(w.queue)+len(w.chosen.list) == 0 && !w.more:
 			return wire.JobDone, ""
 		}
 		if len(w.queue) == 0 {
+			if w.queue = w.chosen.first(jobNear); len(w.queue) > 0 {
+				continue
+			}
 			if werr := w.fill(); werr != nil {
 				return w.stopped(werr)
 			}
@@ -320,7 +324,8 @@ func (w *worker) fill() *wire.Error {
 		w.due = max(w.due, w.rested(began))
 		w.wait()
 	}
-	w.queue, w.more = l.chosen.sorted(), l.chosen.full()
+	w.chosen, w.more = l.chosen, l.chosen.full()
+	w.chosen.turn()
 	return nil
 }
 
@@ -404,9 +409,24 @@ func (s *selected) add(c candidate) {
 	}
 }
 
-func (s *selected) sorted() []candidate {
-	slices.SortFunc(s.list, func(a, b candidate) int { return s.order(a.place, b.place) })
-	return s.list
+// turn has the first of them on top instead.
+func (s *selected) turn() {
+	order := s.order
+	s.order = func(a, b place) int { return order(b, a) }
+	heap.Init(s)
+}
+
+// first takes out the first n of those that were turned, in their order.
+func (s *selected) first(n int) (out []candidate) {
+	for len(out) < n && len(s.list) > 0 {
+		last := len(s.list) - 1
+		s.Swap(0, last)
+		out, s.list = append(out, s.list[last]), s.list[:last]
+		if last > 0 {
+			heap.Fix(s, 0)
+		}
+	}
+	return out
 }
 
 // newSinceLooks is at how many pieces of messages newSince looks at most.
