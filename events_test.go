@@ -45,7 +45,7 @@ func logged(t *testing.T, path string) (texts []string, made bool) {
 	require.NoError(t, err)
 	source, err := os.ReadFile(path)
 	require.NoError(t, err)
-	logger := regexp.MustCompile(`(?i)(log|logger|limited|With\(.*\)|log\(\)|slog\.New\(.*\)|say)$`)
+	logger := regexp.MustCompile(`(?i)(log|logger|limited|With\(.*\)|logAbout\(.*\)|slog\.New\(.*\)|say)$`)
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok || len(call.Args) == 0 {

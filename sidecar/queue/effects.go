@@ -140,7 +140,7 @@ const (
 	NoteLost                         // Consumer, Reason, InFlight: a consumer is not there any more
 	NoteDeadLettered                 // ID, Dead: a message is a dead letter now
 	NoteHeld                         // Key, Until: max_failures_per_key is exceeded; the machine has paused the key
-	NoteGates                        // Err: throttle keys of a message are left out
+	NoteGates                        // ID, Err: throttle keys of a message are left out
 	NoteStuck                        // ID, Seq, Err: a message cannot be dead-lettered and stays in the store
 	NoteNoisy                        // Key, Began, Flows, InFlight: a flow is noisy, or no longer
 	NoteStarved                      // Key, Began, Flows, Waited: a flow starves, or no longer

@@ -56,7 +56,7 @@ func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int6
 	if !q.order.on {
 		s.priority = m.Priority
 	}
-	s.sub = q.acquireSub(s.flow, m.ThrottleKeys, m.CircuitKey, now)
+	s.sub = q.acquireSub(s.flow, m, now)
 	q.countKey(m.Key, counted)
 	return s
 }

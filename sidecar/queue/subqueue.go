@@ -7,6 +7,7 @@ import (
 
 	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/sidecar/queue/container"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
 
@@ -103,9 +104,10 @@ func (t *subTable) key(flow drr.Flow, throttleKeys []string, circuitKey string) 
 	return b
 }
 
-// acquireSub counts one more message of the subqueue with these gates, which is made
+// acquireSub counts message m in the subqueue of the flow with its gates, which is made
 // if need be. Without gates there is none.
-func (q *side) acquireSub(flow drr.Flow, throttleKeys []string, circuitKey string, now int64) subID {
+func (q *side) acquireSub(flow drr.Flow, m *store.Message, now int64) subID {
+	throttleKeys, circuitKey := m.ThrottleKeys, m.CircuitKey
 	if len(throttleKeys) == 0 && circuitKey == "" {
 		return 0
 	}
@@ -121,7 +123,7 @@ func (q *side) acquireSub(flow drr.Flow, throttleKeys []string, circuitKey strin
 		set, err := q.m.gates.Set(throttleKeys, now)
 		if err != nil {
 			// Hooks and settings allow no more keys than a set does.
-			q.note(Note{Kind: NoteGates, Err: err})
+			q.note(Note{Kind: NoteGates, ID: m.ID, Err: err})
 			set = nil
 		}
 		sub := subqueue{name: string(name), flow: flow, set: set}

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/queue"
-	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -198,9 +197,9 @@ func (r *runner) note(n *queue.Note) {
 		r.sides[n.Side].metrics.KeyHeld()
 		s.Control.HoldKey(name, n.Key, n.Until)
 	case queue.NoteGates:
-		s.Log.Error("throttle keys of a message are left out", "queue", name, "error", n.Err)
+		s.logAbout(n.ID).Error("throttle keys of a message are left out", "queue", name, "id", formatID(n.ID), "error", n.Err)
 	case queue.NoteStuck:
-		s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(n.ID))...).Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
+		s.logAbout(n.ID).Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
 			"queue", name, "id", formatID(n.ID), "seq", n.Seq, "error", n.Err)
 	case queue.NoteNoisy:
 		r.flowEvent(wire.EventFlowNoisy, n, map[string]any{"began": n.Began, "noisy_flows": n.Flows, "in_flight": n.InFlight})

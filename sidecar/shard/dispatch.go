@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/sidecar/queue"
-	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -136,7 +135,7 @@ func (d *dispatcher) read(work []queue.Delivery) {
 		}
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
-			s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(w.ID))...).Error("headers of a message cannot be decoded",
+			s.logAbout(w.ID).Error("headers of a message cannot be decoded",
 				"queue", d.r.sides[w.Side].name, "id", formatID(w.ID), "seq", w.Token.Seq, "error", err)
 			return
 		}
@@ -266,7 +265,7 @@ func (d *dispatcher) undeliverable(w *queue.Delivery, err error) {
 	if errors.Is(err, nats.ErrMaxPayload) {
 		// The server has lowered its limit since the enqueue: the lease runs
 		// out, and max_deliveries will put the message aside.
-		d.r.shard.Log.With(telemetry.TraceAttrs(d.r.shard.set.traces.parent(w.ID))...).Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Side].name, "id", formatID(w.ID))
+		d.r.shard.logAbout(w.ID).Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Side].name, "id", formatID(w.ID))
 		return
 	}
 	d.r.mail.post(queue.Input{Kind: queue.Undelivered, Side: w.Side, Token: w.Token})

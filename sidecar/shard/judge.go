@@ -197,7 +197,7 @@ func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
 	if kind.severity == rules.Low {
 		level = slog.LevelInfo
 	}
-	log := telemetry.Unlimited(j.r.shard.Log).With(telemetry.TraceAttrs(j.r.shard.set.traces.parent(f.ID))...)
+	log := telemetry.Unlimited(j.r.shard.logAbout(f.ID))
 	log.Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
 		"attempts", f.Attempts, "error", f.Error, "error_code", f.Code, "severity", kind.severity, "rule", v.Rule, "suppressed", last.suppressed)
 }
@@ -206,11 +206,10 @@ func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
 func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	s, q := j.r.shard, j.r.sides[f.Side]
 	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}
-	log := func() *slog.Logger { return s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(f.ID))...) }
 	decode := func(headers []byte) {
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
-			log().Error("headers of a message cannot be decoded", "queue", q.name, "id", in.ID, "error", err)
+			s.logAbout(f.ID).Error("headers of a message cannot be decoded", "queue", q.name, "id", in.ID, "error", err)
 		}
 		in.Headers = h
 	}
@@ -220,7 +219,7 @@ func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	}
 	err := s.store.Read([]store.Ref{{Queue: q.id, Seq: f.Seq}}, func(_ int, headers, _ []byte) { decode(headers) })
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		log().Error("headers for on_failure cannot be read", "queue", q.name, "id", in.ID, "error", err)
+		s.logAbout(f.ID).Error("headers for on_failure cannot be read", "queue", q.name, "id", in.ID, "error", err)
 	}
 	return in
 }

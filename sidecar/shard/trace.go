@@ -135,6 +135,11 @@ func (ts *traces) parent(id store.ID) (p wire.TraceParent) {
 	return p
 }
 
+// logAbout is the log for a line about a message, with its trace if it has one.
+func (s *Shard) logAbout(id store.ID) *slog.Logger {
+	return s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(id))...)
+}
+
 // waited records that a message has waited until its delivery.
 func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string, shard int) {
 	ts.mu.Lock()

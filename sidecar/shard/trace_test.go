@@ -2,8 +2,10 @@ package shard
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
 
@@ -94,4 +97,22 @@ func TestUnsampledAllocatesNothing(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(100, func() { ts.enqueued(m, nil) }))
 	}
 	require.Empty(t, ts.mu.byID)
+}
+
+// A line about a message whose throttle keys are too many says which one it is, and has
+// the ids of its trace.
+func TestKeysLeftOutAreTraced(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.traces = newTraces(&keptSpans{})
+		q := r.create(nil)
+		m := sampledMessage(1)
+		m.Key = "k"
+		for i := range throttle.MaxKeys + 1 {
+			m.ThrottleKeys = append(m.ThrottleKeys, fmt.Sprint("vendor-", i))
+		}
+		r.traces.enqueued(m, q.policy.Load())
+		require.True(t, q.run.post(queue.Input{Kind: queue.Enqueue, Message: m}, nil))
+		synctest.Wait()
+		require.Contains(t, r.log.String(), `msg="throttle keys of a message are left out" trace_id=0af7651916cd43dd8448eb211c80319c span_id=b7ad6b7169203331 queue=orders id=`+formatID(m.ID))
+	})
 }

@@ -66,7 +66,6 @@ var Events = map[string]string{
 	"an enqueue limit cannot be set":                                "fila.queue.limit_not_set",
 	"consumer lost":                                                 "fila.consumer.lost",
 	"attempt failed":                                                "fila.message.attempt_failed",
-	"a message cannot be shown":                                     "fila.message.not_shown",
 	"a message cannot be dead-lettered; it stays in the store, undelivered until the next start": "fila.message.not_dead_lettered",
 	"throttle keys of a message are left out":                                                    "fila.message.keys_left_out",
 	"a message is larger than the server now accepts":                                            "fila.message.too_large",
