@@ -362,7 +362,7 @@ func TestVerbsAtEitherNode(t *testing.T) {
 		require.Contains(t, x.both(wire.VerbQueueInspect, "a b", ""), fmt.Sprint(wire.CodeBadQueueName))
 		require.Contains(t, x.both(wire.VerbMessageShow, "", `{`), fmt.Sprint(wire.CodeBadJSON))
 
-		require.Contains(t, x.both(wire.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2`)
+		require.Contains(t, x.both(wire.VerbThrottleShow, "shut", ""), `"waiting":2,"waiting_messages":2,"waiting_queues":[{"queue":"first","messages":1,"flows":1},{"queue":"orders","messages":1,"flows":1}]`)
 		require.Contains(t, x.both(wire.VerbThrottleShow, "nothing", ""), fmt.Sprint(wire.CodeThrottleNotFound))
 		require.Contains(t, x.both(wire.VerbCircuitShow, "nothing", ""), fmt.Sprint(wire.CodeCircuitNotFound))
 

@@ -52,8 +52,21 @@ type ThrottleInfo struct {
 	// replies it is how many queues stand in line: those that have tried.
 	Waiting         int   `json:"waiting"`
 	WaitingMessages int64 `json:"waiting_messages,omitempty"`
+	// WaitingQueues are, in the reply to throttle-show, the MaxWaitingQueues of them with
+	// the most messages that wait because of it, these first.
+	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`
 
 	Shared *ThrottleShared `json:"shared,omitempty"` // nil: the limits are this fila's alone
+}
+
+// MaxWaitingQueues is how many queues that wait at a gate a reply names.
+const MaxWaitingQueues = 50
+
+// WaitingQueue is a queue with what of it waits at a gate.
+type WaitingQueue struct {
+	Queue    string `json:"queue"`
+	Messages int64  `json:"messages"`
+	Flows    int    `json:"flows"`
 }
 
 // ThrottleShared is how filas share the limits of a throttle key. What its ThrottleInfo
@@ -101,6 +114,8 @@ type CircuitInfo struct {
 	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until it is closed by hand
 	Waiting             int    `json:"waiting"`         // queues, as in ThrottleInfo
 	WaitingMessages     int64  `json:"waiting_messages,omitempty"`
+
+	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"` // as in ThrottleInfo
 
 	// Of a circuit that filas share.
 	Shared    bool           `json:"shared,omitempty"`

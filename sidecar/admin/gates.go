@@ -1,8 +1,10 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -108,7 +110,7 @@ func opens(at queue.Place, now int64) int64 {
 func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.Error) {
 	info, err := a.control.ThrottleShow(req)
 	if err == nil {
-		info.Waiting, info.WaitingMessages = a.waiting(req.Key, "")
+		info.Waiting, info.WaitingMessages, info.WaitingQueues = a.waiting(req.Key, "")
 	}
 	return info, err
 }
@@ -117,23 +119,33 @@ func (a *Admin) throttleShow(req wire.GateKeyRequest) (wire.ThrottleInfo, *wire.
 func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	info, err := a.control.CircuitShow(req)
 	if err == nil {
-		info.Waiting, info.WaitingMessages = a.waiting("", req.Key)
+		info.Waiting, info.WaitingMessages, info.WaitingQueues = a.waiting("", req.Key)
 	}
 	return info, err
 }
 
 // waiting counts the queues, and their messages, that wait at a throttle key or, if that is
-// empty, at a circuit. A gate itself knows of those alone that have tried: without a
+// empty, at a circuit, and names those where most do. A gate itself knows of those alone that have tried: without a
 // consumer with credit a queue tries nothing.
-func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64) {
+func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64, most []wire.WaitingQueue) {
 	for _, q := range a.shards.Queues() {
-		n := int64(0)
-		q.View(func(m *queue.Queue, side queue.Side, now int64) { n = m.WaitingAt(side, throttleKey, circuitKey, now) })
-		if n > 0 {
-			queues, messages = queues+1, messages+n
+		w := wire.WaitingQueue{Queue: q.Name()}
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			w.Messages, w.Flows = m.WaitingAt(side, throttleKey, circuitKey, now)
+		})
+		if w.Messages > 0 {
+			messages, most = messages+w.Messages, append(most, w)
 		}
 	}
-	return queues, messages
+	return len(most), messages, mostWaiting(most)
+}
+
+// mostWaiting are those of the queues where most messages wait, sorted.
+func mostWaiting(list []wire.WaitingQueue) []wire.WaitingQueue {
+	slices.SortFunc(list, func(a, b wire.WaitingQueue) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue))
+	})
+	return list[:min(len(list), wire.MaxWaitingQueues)]
 }
 
 // interval is how many nanoseconds a throttle key needs for a message of that cost

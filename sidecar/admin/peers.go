@@ -155,7 +155,7 @@ func unexplained(reply []byte, err *wire.Error) bool {
 
 // sum asks all nodes how a gate stands, and adds up what waits at it. The gate itself
 // stands as it does at the first node that knows it.
-func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64)) func(Verb, request) ([]byte, *wire.Error) {
+func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int64, most *[]wire.WaitingQueue)) func(Verb, request) ([]byte, *wire.Error) {
 	return func(v Verb, r request) ([]byte, *wire.Error) {
 		var total *Info
 		var refused *wire.Error
@@ -173,9 +173,9 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 			case total == nil:
 				total = info
 			default:
-				queues, messages := waiting(total)
-				more, moreMessages := waiting(info)
-				*queues, *messages = *queues+*more, *messages+*moreMessages
+				queues, messages, most := waiting(total)
+				more, moreMessages, others := waiting(info)
+				*queues, *messages, *most = *queues+*more, *messages+*moreMessages, mostWaiting(append(*most, *others...))
 			}
 			return true
 		})
@@ -186,8 +186,13 @@ func sum[Info any](notFound int, waiting func(*Info) (queues *int, messages *int
 	}
 }
 
-func throttleWaiting(i *wire.ThrottleInfo) (*int, *int64) { return &i.Waiting, &i.WaitingMessages }
-func circuitWaiting(i *wire.CircuitInfo) (*int, *int64)   { return &i.Waiting, &i.WaitingMessages }
+func throttleWaiting(i *wire.ThrottleInfo) (*int, *int64, *[]wire.WaitingQueue) {
+	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
+}
+
+func circuitWaiting(i *wire.CircuitInfo) (*int, *int64, *[]wire.WaitingQueue) {
+	return &i.Waiting, &i.WaitingMessages, &i.WaitingQueues
+}
 
 // listQueues lists the queues of all nodes, by name.
 func listQueues(v Verb, r request) ([]byte, *wire.Error) {

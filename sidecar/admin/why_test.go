@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -131,20 +132,32 @@ func TestAllThatWaitAtAGateCount(t *testing.T) {
 			}
 			h.enqueue(name, "x", nats.Header{"api": {"other"}})
 		}
-		waiting := func() []any {
-			var throttle wire.ThrottleInfo
-			var circuit wire.CircuitInfo
+		h.enqueue("orders", "x", nats.Header{"api": {"stripe"}, "dest": {"bank"}})
+		waiting := func() (throttle wire.ThrottleInfo, circuit wire.CircuitInfo) {
 			h.must(wire.VerbThrottleShow, "stripe", "", &throttle)
 			h.must(wire.VerbCircuitShow, "bank", "", &circuit)
-			return []any{throttle.Waiting, throttle.WaitingMessages, circuit.Waiting, circuit.WaitingMessages}
+			require.Len(t, throttle.WaitingQueues, throttle.Waiting)
+			require.Len(t, circuit.WaitingQueues, circuit.Waiting)
+			return throttle, circuit
 		}
-		require.Equal(t, []any{0, int64(0), 0, int64(0)}, waiting(), "they wait for a consumer")
+		both := []wire.WaitingQueue{{Queue: "orders", Messages: 4, Flows: 1}, {Queue: "bills", Messages: 3, Flows: 1}}
+		throttle, circuit := waiting()
+		require.Zero(t, throttle.WaitingMessages+circuit.WaitingMessages, "they wait for a consumer")
+		require.Zero(t, throttle.Waiting+circuit.Waiting)
 		h.must(wire.VerbPause, "", `{"kind":"throttle","name":"stripe"}`, nil)
-		require.Equal(t, []any{2, int64(6), 0, int64(0)}, waiting())
+		throttle, circuit = waiting()
+		require.EqualValues(t, 7, throttle.WaitingMessages)
+		require.Equal(t, both, throttle.WaitingQueues)
+		require.Zero(t, circuit.Waiting)
 		h.must(wire.VerbCircuitOpen, "bank", ``, nil)
-		require.Equal(t, []any{0, int64(0), 2, int64(6)}, waiting(), "the circuit comes first")
+		throttle, circuit = waiting()
+		require.Zero(t, throttle.Waiting, "the circuit comes first")
+		require.EqualValues(t, 7, circuit.WaitingMessages)
+		require.Equal(t, both, circuit.WaitingQueues)
 		h.must(wire.VerbPause, "", `{"kind":"queue","name":"bills"}`, nil)
-		require.Equal(t, []any{0, int64(0), 1, int64(3)}, waiting())
+		_, circuit = waiting()
+		require.EqualValues(t, 4, circuit.WaitingMessages)
+		require.Equal(t, both[:1], circuit.WaitingQueues)
 	})
 }
 
@@ -168,4 +181,16 @@ func TestPeekSaysWhatAReadyMessageWaitsFor(t *testing.T) {
 		require.Equal(t, []string{"leased ", "parked "}, waits())
 	})
 	require.Equal(t, wire.WaitsForTurn, waitsFor(queue.ByNothing))
+}
+
+// Of many queues that wait those are named where most messages do, of all nodes.
+func TestMostWaiting(t *testing.T) {
+	var list []wire.WaitingQueue
+	for i := range int64(2 * wire.MaxWaitingQueues) {
+		list = append(list, wire.WaitingQueue{Queue: strconv.FormatInt(i, 10), Messages: i / 2})
+	}
+	most := mostWaiting(list)
+	require.Len(t, most, wire.MaxWaitingQueues)
+	require.Equal(t, []wire.WaitingQueue{{Queue: "98", Messages: 49}, {Queue: "99", Messages: 49}, {Queue: "96", Messages: 48}}, most[:3])
+	require.Empty(t, mostWaiting(nil))
 }

@@ -355,17 +355,17 @@ func (m *Queue) State(s Side, most int, now int64) StateView {
 	return v
 }
 
-// WaitingAt counts the messages of a side that wait at a throttle key or, if that is empty,
-// at a circuit. Its cost is that of Moment at most: messages that do not go through the gate
-// are not asked about.
-func (m *Queue) WaitingAt(s Side, throttleKey, circuitKey string, now int64) (n int64) {
+// WaitingAt counts the messages of a side, and their flows, that wait at a throttle key or,
+// if that is empty, at a circuit. Its cost is that of Moment at most: messages that do not
+// go through the gate are not asked about.
+func (m *Queue) WaitingAt(s Side, throttleKey, circuitKey string, now int64) (messages int64, flows int) {
 	q := &m.sides[s]
 	if q.links.Len() == 0 {
-		return 0
+		return 0, 0
 	}
-	h := held{at: &oneGate{throttleKey, circuitKey}}
+	h := held{at: &oneGate{throttle: throttleKey, circuit: circuitKey}}
 	q.asking(now).all(&h)
-	return h.n
+	return h.at.messages, h.at.flows
 }
 
 // Key says how a fairness key stands.

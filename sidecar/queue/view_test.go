@@ -16,7 +16,9 @@ import (
 
 // waitingAt is how many messages wait at a throttle key.
 func waitingAt(r *rig, key string) int64 {
-	return r.M.WaitingAt(queue.Main, key, "", r.Now)
+	n, flows := r.M.WaitingAt(queue.Main, key, "", r.Now)
+	require.Equal(r.T, n > 0, flows > 0)
+	return n
 }
 
 // Of many gates those are named that hold most messages back, of equal ones the first by

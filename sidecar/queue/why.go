@@ -179,12 +179,15 @@ func (a *asking) message(s *slot) Why {
 type held struct {
 	by     [BlockKinds]int64
 	places *places  // nil: nobody asks where
-	at     *oneGate // not nil: only what waits there is counted, by n
-	n      int64
+	at     *oneGate // not nil: only what waits there is counted
 }
 
-// oneGate is a throttle or, if its key is empty, a circuit.
-type oneGate struct{ throttle, circuit string }
+// oneGate is a throttle or, if its key is empty, a circuit, with what waits there.
+type oneGate struct {
+	throttle, circuit string
+	messages          int64
+	flows             int
+}
 
 func (g *oneGate) is(at Place) bool {
 	if g.throttle != "" {
@@ -234,7 +237,8 @@ func (h *held) add(q *side, w Why, f drr.Flow, n int64) {
 	h.by[w.By] += n
 	switch {
 	case h.at != nil && h.at.is(w.At):
-		h.n += n
+		h.at.messages += n
+		h.at.flows++
 	case h.places != nil:
 		k := heldAt{Place: w.At}
 		ofKey := w.At.Paused && !w.At.Queue
@@ -412,7 +416,8 @@ func (a *asking) rest(h *held, unseen [BlockKinds]int64, seen map[waitID]int64) 
 		place, more := a.q.gate(waitID(i)), wl.messages-seen[waitID(i)]
 		if h.at != nil {
 			if h.at.is(place) {
-				h.n += more
+				h.at.messages += more
+				h.at.flows = max(h.at.flows, wl.line.Len())
 			}
 			continue
 		}

@@ -71,46 +71,15 @@ func gatesPage(a *ask) (any, error) {
 	return d, nil
 }
 
-// waiter is a queue with messages that a gate holds back.
-type waiter struct {
-	Queue string
-	wire.BlockedCount
-}
-
-// maxWaiters is how many queues are asked whether a gate holds their messages back, those
-// with the most that are held back.
-const maxWaiters = 50
-
-// waiters asks who waits at a gate.
-func waiters(a *ask, gate string) (list []waiter, err error) {
-	s, err := a.web.history.fresh(a.web)
-	if err != nil {
-		return nil, err
-	}
-	full := s.pick("parked", func(q *wire.QueueSummary) bool { return q.Parked > 0 })
-	for _, q := range full[:min(len(full), maxWaiters)] {
-		var why wire.ExplainQueue
-		switch err := a.verb(wire.VerbExplain, "", wire.ExplainRequest{Kind: "queue", Queue: q.Name}, &why); {
-		case refusedWith(err, wire.CodeQueueNotFound):
-		case err != nil:
-			return nil, err
-		}
-		for _, b := range why.BlockedBy {
-			if b.Gate == gate {
-				list = append(list, waiter{q.Name, b})
-			}
-		}
-	}
-	return list, nil
-}
-
 // throttleData is what the page of a throttle key shows.
 type throttleData struct {
 	wire.ThrottleInfo
-	Waiters []waiter
-	Guard   *wire.GuardStatus // nil: a prefix has no calls
-	In      map[string]string // its limits as fields of the form have them
+	Guard *wire.GuardStatus // nil: a prefix has no calls
+	In    map[string]string // its limits as fields of the form have them
 }
+
+// Gate is its name as filters have it.
+func (d throttleData) Gate() string { return "throttle:" + d.Key }
 
 // Title is the key.
 func (d throttleData) Title() string { return "Throttle " + d.Key }
@@ -122,9 +91,6 @@ func throttlePage(a *ask) (any, error) {
 		return nil, err
 	}
 	var err error
-	if d.Waiters, err = waiters(a, "throttle:"+d.Key); err != nil {
-		return nil, err
-	}
 	d.Guard, err = guardOf(a, a.query("key"))
 	d.In = map[string]string{}
 	if l := d.ThrottleLimits; l.Rate != nil {
@@ -147,9 +113,11 @@ func throttlePage(a *ask) (any, error) {
 // circuitData is what the page of a circuit shows.
 type circuitData struct {
 	wire.CircuitInfo
-	Waiters []waiter
-	Guard   *wire.GuardStatus
+	Guard *wire.GuardStatus
 }
+
+// Gate is its name as filters have it.
+func (d circuitData) Gate() string { return "circuit:" + d.Key }
 
 // Title is the key.
 func (d circuitData) Title() string { return "Circuit " + d.Key }
@@ -161,9 +129,6 @@ func circuitPage(a *ask) (any, error) {
 		return nil, err
 	}
 	var err error
-	if d.Waiters, err = waiters(a, "circuit:"+d.Key); err != nil {
-		return nil, err
-	}
 	d.Guard, err = guardOf(a, a.query("key"))
 	return d, err
 }

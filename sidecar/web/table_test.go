@@ -29,7 +29,8 @@ func (r *rig) full() {
 	gate := wire.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, OpensAt: at}
 	throttle := wire.ThrottleInfo{
 		Key: hostile, ThrottleLimits: wire.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "config", State: "rate", OpensAt: at,
-		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, Shared: &wire.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
+		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, WaitingQueues: []wire.WaitingQueue{{Queue: hostile, Messages: 9, Flows: 2}},
+		Shared: &wire.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
 	}
 	circuit := wire.CircuitInfo{Key: hostile, State: "open", OpenUntil: at, Cause: hostile, OpenedByClient: hostile, Shared: true, OpenedBy: hostile, By: hostile, ChangedAt: at}
 	pauses := wire.PauseList{Total: 2, Pauses: []wire.PauseInfo{
@@ -88,6 +89,23 @@ func TestPagesOfHostileNames(t *testing.T) {
 			require.True(t, strings.Contains(body, "&lt;script&gt;") || strings.Contains(body, "%3cscript%3e"), target)
 		}
 	}
+}
+
+// The page of a gate names the queues that wait, and says when these are not all.
+func TestWhoWaitsAtAGate(t *testing.T) {
+	r := newRig(t, nil)
+	r.reply("guard "+wire.GuardState, wire.GuardStatus{})
+	gate := wire.CircuitInfo{Key: "stripe", Waiting: 1, WaitingMessages: 9, WaitingQueues: []wire.WaitingQueue{{Queue: "orders", Messages: 9, Flows: 2}}}
+	page := func() string {
+		r.reply(wire.VerbCircuitShow, gate)
+		return r.get("/gates/circuit?key=stripe").Body.String()
+	}
+	require.Contains(t, page(), `<a href="/queues/orders/messages?gate=circuit%3Astripe">`)
+	require.NotContains(t, page(), "where most messages wait")
+	gate.Waiting = 2
+	require.Contains(t, page(), "These are the 1 of 2 queues where most messages wait.")
+	gate.Waiting, gate.WaitingQueues = 0, nil
+	require.Contains(t, page(), "No message waits here.")
 }
 
 // What a noisy key has is said in messages, and in time only where some has ended: nothing
