@@ -14,12 +14,14 @@ func TestTableOfWideText(t *testing.T) {
 	table.Row("注文", 22, "")
 	table.Row("🚀 rocket", 3, "7 B")
 	table.Row("한국어 ключ é", 4, "8 B")
+	table.Row("\u202egnp.exe\u2069", 5, "9 B") // what turns the direction of text is seen
 	require.Equal(t, strings.Join([]string{
 		"QUEUE          PENDING  SIZE",
 		"orders         1        5 B",
 		"注文           22",
 		"🚀 rocket      3        7 B",
 		"한국어 ключ é  4        8 B",
+		"?gnp.exe?      5        9 B",
 		"",
 	}, "\n"), table.String())
 }

@@ -11,6 +11,7 @@
 // all who look at the same, and history.go keeps what is needed for lines over time.
 //
 // access.go decides who somebody is, before anything else is looked at. What producers have
-// sent is text: html/template escapes it, and the content security policy forbids scripts
-// and styles but those of assets/.
+// sent is text: html/template escapes it, looks.go shows characters that turn its direction
+// as their code points, and the content security policy forbids scripts and styles but those
+// of assets/.
 package web

@@ -18,6 +18,7 @@ type editData struct {
 	Payload string
 	Binary  bool // Payload is base64
 	Cut     bool // not all of it is here, so it stays as it is
+	Turns   bool // a field has characters that turn the direction of text
 }
 
 // Title is the title of the page.
@@ -52,6 +53,7 @@ func (a *ask) editable(queue, id string, d *editData) error {
 	d.Headers = b.String()
 	d.Payload, d.Binary = payloadText(&d.PeekedMessage)
 	d.Cut = d.PayloadCut
+	d.Turns = turns([]byte(d.Headers)) || !d.Cut && turns([]byte(d.Payload))
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -12,9 +13,11 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 //go:embed templates
@@ -67,7 +70,45 @@ func (l looks) part(out io.Writer, name, part string, v *view) error {
 	if !ok {
 		return fmt.Errorf("there is no template %s", name)
 	}
-	return t.ExecuteTemplate(out, part, v)
+	var made bytes.Buffer
+	if err := t.ExecuteTemplate(&made, part, v); err != nil {
+		return err
+	}
+	_, err := out.Write(unturned(made.Bytes()))
+	return err
+}
+
+// turners are the characters by which a text turns its direction, and that of what stands
+// around it, without being seen.
+const turners = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+// turned finds each of them, and before it what a form sends back as it is: values, and
+// what is in a textarea. A quote within a text is escaped.
+var turned = regexp.MustCompile(`(?s)<textarea.*?</textarea>| value="[^"]*"|[` + turners + `]`)
+
+// unturned has a page show turners as their code points, such as ⟨U+202E⟩, so that what is
+// read is what is there. In fields of forms they stay as they are.
+func unturned(page []byte) []byte {
+	if !turns(page) {
+		return page
+	}
+	return turned.ReplaceAllFunc(page, func(found []byte) []byte {
+		if r, n := utf8.DecodeRune(found); n == len(found) {
+			return fmt.Appendf(nil, "⟨%U⟩", r)
+		}
+		return found
+	})
+}
+
+// turns reports whether a text has turners. It looks first for how they begin in UTF-8,
+// since a page hardly ever has that.
+func turns(text []byte) bool {
+	for _, begin := range []string{"\u061c", "\xe2\x80", "\xe2\x81"} {
+		if bytes.Contains(text, []byte(begin)) {
+			return bytes.ContainsAny(text, turners)
+		}
+	}
+	return false
 }
 
 // funcs are what templates call. All texts that they return are escaped afterwards.

@@ -79,6 +79,32 @@ func TestPayloadsAreHidden(t *testing.T) {
 	require.Contains(t, body, `It waits for its time, <time datetime="2030-01-02T15:04:05Z">`)
 }
 
+// Characters that turn the direction of a text are seen, wherever it is shown, and stay
+// where a form sends it back; there the page says that they are there.
+func TestTurnersAreSeen(t *testing.T) {
+	r := newRig(t, nil)
+	const payload = "a\u061cb\u200ec\u200fd\u202ae\u202bf\u202cg\u202dh\u202ei\u2066j\u2067k\u2068l\u2069m \u2014 \u05d0"
+	m := someMessage(payload)
+	m.Key, m.Reason = "\u202egnp.exe", "It says \u2067."
+	m.PeekedMessage.Headers["Plan"] = []string{"\u2066gold"}
+	r.reply(wire.VerbMessageShow, m)
+	body := r.get("/messages/" + someID + "?payload=show").Body.String()
+	for _, seen := range []string{
+		"a⟨U+061C⟩b⟨U+200E⟩c⟨U+200F⟩d⟨U+202A⟩e⟨U+202B⟩f⟨U+202C⟩g⟨U+202D⟩h⟨U+202E⟩i⟨U+2066⟩j⟨U+2067⟩k⟨U+2068⟩l⟨U+2069⟩m \u2014 \u05d0",
+		"⟨U+202E⟩gnp.exe", "It says ⟨U+2067⟩.", "⟨U+2066⟩gold",
+	} {
+		require.Contains(t, body, seen)
+	}
+	require.False(t, turns([]byte(ofForms.ReplaceAllString(body, ""))), body)
+	const warns = "turn the direction of text"
+	body = r.get("/messages/" + someID + "/edit").Body.String()
+	require.Contains(t, body, payload)
+	require.Contains(t, body, "Plan: \u2066gold")
+	require.Contains(t, body, warns)
+	r.reply(wire.VerbMessageShow, someMessage("\u2014 \u05d0"))
+	require.NotContains(t, r.get("/messages/"+someID+"/edit").Body.String(), warns)
+}
+
 // Deliveries that nobody received are one entry, with their number.
 func TestATimelineSaysHowOften(t *testing.T) {
 	r := newRig(t, nil)

@@ -14,8 +14,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// hostile is a name that is markup where it is not escaped.
-const hostile = `"'><img src=x onerror=alert(1)></script><script>alert(2)</script>`
+// hostile is a name that is markup where it is not escaped, and turns its direction where
+// that is not shown.
+const hostile = `"'><img src=x onerror=alert(1)></script><script>alert(2)</script>` + "\u202egnp.exe"
 
 // full has verbs answer with something of everything, all of it named by hostile.
 func (r *rig) full() {
@@ -65,6 +66,9 @@ var known = map[string]string{
 	"/gates/circuit": "/gates/circuit?key=x", "/cluster": "/cluster", "/events": "/events?find=",
 }
 
+// ofForms is what a form sends back as it is.
+var ofForms = regexp.MustCompile(` value="[^"]*"`)
+
 // Whatever a name is, it is text, in a page, in what of it changes, and as a part of an
 // address.
 func TestPagesOfHostileNames(t *testing.T) {
@@ -86,6 +90,7 @@ func TestPagesOfHostileNames(t *testing.T) {
 			require.NotContains(t, body, "<img", target)
 			require.NotContains(t, body, "<script>", target)
 			require.NotContains(t, body, "ZgotmplZ", target)
+			require.NotContains(t, ofForms.ReplaceAllString(body, ""), "\u202e", target)
 			require.True(t, strings.Contains(body, "&lt;script&gt;") || strings.Contains(body, "%3cscript%3e"), target)
 		}
 	}

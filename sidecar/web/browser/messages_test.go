@@ -252,9 +252,13 @@ var hostile = []string{
 	`<base href="http://127.0.0.2:9/"><meta http-equiv="refresh" content="0;url=http://127.0.0.2:9/">`,
 	`data: x` + "\u2028" + `event: message`,
 	"\u202egnp.exe \u0000\u0007\u001b[31m red",
+	"invoice\u202egnp.exe \u2066a\u2067b\u2069 \u200f.\u061c",
 	strings.Repeat("W", 3000),
 	"🏴‍☠️ ﷽ 漢字 א",
 }
+
+// seen has those of its characters that turn its direction as a page shows them.
+var seen = strings.NewReplacer("\u202e", "⟨U+202E⟩", "\u2066", "⟨U+2066⟩", "\u2067", "⟨U+2067⟩", "\u2069", "⟨U+2069⟩", "\u200f", "⟨U+200F⟩", "\u061c", "⟨U+061C⟩")
 
 // unhurt fails where a text has become markup, or has run.
 func (b *tab) unhurt() {
@@ -281,7 +285,7 @@ func TestHostile(t *testing.T) {
 	}
 	for i, id := range ids {
 		b.visit("/messages/" + id + "?payload=show")
-		want := hostile[i]
+		want := seen.Replace(hostile[i])
 		if !strings.ContainsAny(want, "\x00\x1b") { // which HTML has no sign for
 			require.Equal(t, want, eval[string](b, "document.querySelector('#payload-text').textContent"))
 		}
