@@ -43,7 +43,7 @@ type QueueList struct {
 }
 
 // QueueSummary is a queue in one line. A message counts in exactly one of
-// Pending, Delayed and InFlight. Parked are those of the pending ones that a
+// Pending, Delayed, InFlight and Moving. Parked are those of the pending ones that a
 // pause, a gate or the order of their key holds back.
 type QueueSummary struct {
 	Name        string `json:"name"`
@@ -51,6 +51,7 @@ type QueueSummary struct {
 	Parked      int64  `json:"parked"`
 	Delayed     int64  `json:"delayed"`
 	InFlight    int64  `json:"in_flight"`
+	Moving      int64  `json:"moving,omitempty"` // picked by a job, or held until another queue has them
 	Consumers   int    `json:"consumers"`
 	Bytes       int64  `json:"bytes"`         // payloads and headers of all messages
 	OldestAgeMs int64  `json:"oldest_age_ms"` // of the oldest unfinished message, 0 if there is none

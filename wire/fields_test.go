@@ -12,7 +12,7 @@ import (
 // may be missing has a question mark.
 func TestFieldsOfReplies(t *testing.T) {
 	for of, want := range map[reflect.Type]string{
-		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight consumers bytes oldest_age_ms dlq? shard? owner? detail?",
+		reflect.TypeFor[QueueSummary]():   "name pending parked delayed in_flight moving? consumers bytes oldest_age_ms dlq? shard? owner? detail?",
 		reflect.TypeFor[QueueDetail]():    "enqueued delivered acked failed dead_lettered waits noisy_flows quiet_pending quiet_oldest_age_ms starved_flows",
 		reflect.TypeFor[QueueInfo]():      "QueueSummary settings quantum flows busy_ms noisy_flows? starved_flows? consumer_list top_flows hooks counters more_flows? more_consumers?",
 		reflect.TypeFor[ConsumerInfo]():   "name max_in_flight in_flight credit fetch expires_at?",
@@ -31,8 +31,8 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[GateState]():      "kind gate open opens_at? limits? set_by? in_use?",
 		reflect.TypeFor[BlockedCount]():   "GateState messages flows",
 		reflect.TypeFor[ExplainMessage](): "id state queue? key? attempt? enqueued_at? ready_at? consumer? lease_until? reason gates? blocked_by? blocked_since? ahead estimate? history?",
-		reflect.TypeFor[ExplainKey]():     "queue key pending parked in_flight delayed weight weight_by? deficit share paused? blocked_by reason",
-		reflect.TypeFor[ExplainQueue]():   "queue pending parked delayed in_flight consumers credit paused? blocked_by reason",
+		reflect.TypeFor[ExplainKey]():     "queue key pending parked in_flight delayed moving? weight weight_by? deficit share paused? blocked_by reason",
+		reflect.TypeFor[ExplainQueue]():   "queue pending parked delayed in_flight moving? consumers credit paused? blocked_by reason",
 	} {
 		var got []string
 		for f := range of.Fields() {

@@ -269,6 +269,7 @@ type ExplainKey struct {
 	Parked    int64          `json:"parked"`
 	InFlight  int64          `json:"in_flight"`
 	Delayed   int64          `json:"delayed"`
+	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
 	Weight    float64        `json:"weight"`
 	WeightBy  string         `json:"weight_by,omitempty"` // "producer" or "config"
 	Deficit   float64        `json:"deficit"`
@@ -285,6 +286,7 @@ type ExplainQueue struct {
 	Parked    int64          `json:"parked"`
 	Delayed   int64          `json:"delayed"`
 	InFlight  int64          `json:"in_flight"`
+	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
 	Consumers int            `json:"consumers"`
 	Credit    int            `json:"credit"`           // how many more messages the consumers take
 	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"

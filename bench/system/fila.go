@@ -47,7 +47,7 @@ func (f *fila) TearDown(ctx context.Context) error {
 
 func (f *fila) Held(ctx context.Context) (Content, error) {
 	info, err := f.client.QueueInspect(ctx, f.queue.Name, 0)
-	return Content{info.Pending + info.Delayed + info.InFlight, info.Bytes}, err
+	return Content{info.Pending + info.Delayed + info.InFlight + info.Moving, info.Bytes}, err
 }
 
 func (f *fila) Subject() string { return f.subjects.Enqueue(f.queue.Name) }

@@ -269,7 +269,7 @@ func topQueuesOf(ctx context.Context, s *command.Session, now *sample, f topFlag
 }
 
 // messages are the unfinished ones of a queue.
-func messages(q client.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight }
+func messages(q client.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
 
 // topFrame is what fila top shows, and prints with --json.
 type topFrame struct {
@@ -287,6 +287,7 @@ type topQueue struct {
 	Parked      int64                 `json:"parked"`
 	Delayed     int64                 `json:"delayed"`
 	InFlight    int64                 `json:"in_flight"`
+	Moving      int64                 `json:"moving"`
 	In          float64               `json:"in"`
 	Out         float64               `json:"out"`
 	Acked       float64               `json:"acked"`
@@ -301,7 +302,7 @@ type topQueue struct {
 }
 
 // messages are the unfinished ones.
-func (q *topQueue) messages() int64 { return q.Ready + q.Parked + q.Delayed + q.InFlight }
+func (q *topQueue) messages() int64 { return q.Ready + q.Parked + q.Delayed + q.InFlight + q.Moving }
 
 // idle reports whether there is nothing to see.
 func (q *topQueue) idle() bool {
@@ -336,7 +337,7 @@ func (s *sample) frame(before *sample) topFrame {
 			return max(float64(n), 0) / f.Seconds // less than before: fila was restarted
 		}
 		f.Queues = append(f.Queues, topQueue{
-			Name: q.Name, Ready: q.Pending - q.Parked, Parked: q.Parked, Delayed: q.Delayed, InFlight: q.InFlight,
+			Name: q.Name, Ready: q.Pending - q.Parked, Parked: q.Parked, Delayed: q.Delayed, InFlight: q.InFlight, Moving: q.Moving,
 			In: rate("enqueued", "redriven"), Out: rate("delivered"), Acked: rate("acked"), Failed: rate("nacked", "expired"),
 			OldestAgeMs: q.OldestAgeMs, Consumers: q.ConsumerList, Active: q.Flows, Flows: q.TopFlows, ParkedBy: s.blocked[q.Name],
 			Noisy: q.NoisyFlows, Starved: q.StarvedFlows,

@@ -218,6 +218,9 @@ func showQueue(info client.QueueInfo, _ []string) string {
 	}
 	facts.Row("delayed", info.Delayed)
 	facts.Row("in flight", info.InFlight)
+	if info.Moving > 0 {
+		facts.Row("moving", fmt.Sprintf("%d, with a job (`fila job list`)", info.Moving))
+	}
 	facts.Row("oldest", terminal.Age(info.OldestAgeMs))
 	facts.Row("size", terminal.Size(info.Bytes))
 	facts.Row("quantum", info.Quantum)

@@ -259,13 +259,15 @@ func estimate(v *queue.MessageView, now int64) string {
 // queue says what a queue waits for.
 func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
 	e := wire.ExplainQueue{
-		Queue: name, Pending: v.Pending - v.Moment.Blocked, Parked: v.Moment.Blocked, Delayed: v.Delayed, InFlight: v.InFlight,
+		Queue: name, Pending: v.Pending - v.Moment.Blocked, Parked: v.Moment.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
 		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.Blocked),
 	}
 	parked := parkedText(e.Parked, e.BlockedBy)
 	switch {
 	case v.Paused != 0:
 		e.Reason = "The queue is paused" + untilText(v.Paused) + "."
+	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0 && e.Moving > 0:
+		e.Reason = movingText(e.Moving)
 	case e.Pending+e.Parked+e.Delayed+e.InFlight == 0:
 		e.Reason = "The queue is empty."
 	case e.Pending > 0 && e.Consumers == 0:
@@ -307,6 +309,10 @@ func delayedText(n int64) string {
 	return fmt.Sprintf("%d messages wait for their time.", n)
 }
 
+func movingText(n int64) string {
+	return plural(n, "message") + are(n) + "with a job."
+}
+
 // verb is what so many do.
 func verb(n int64, many string) string {
 	if n == 1 {
@@ -325,7 +331,7 @@ func are(n int64) string {
 // key says how a fairness key of a queue stands.
 func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
-		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
+		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
 		Weight: float64(v.Weight) / thousand, WeightBy: "producer", Deficit: float64(v.Deficit) / thousand, Share: v.Share,
 		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
 	}
@@ -356,6 +362,8 @@ func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 		e.Reason = parked
 	case e.InFlight > 0:
 		e.Reason = plural(e.InFlight, "message") + are(e.InFlight) + "with consumers."
+	case e.Delayed == 0 && e.Moving > 0:
+		e.Reason = movingText(e.Moving)
 	default:
 		e.Reason = delayedText(e.Delayed)
 	}

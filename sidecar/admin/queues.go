@@ -187,7 +187,7 @@ func part(n, all int64) float64 {
 // summary is a queue in one line.
 func (a *Admin) summary(q *shard.Queue, n *queue.Moment) wire.QueueSummary {
 	s := wire.QueueSummary{
-		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight,
+		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
 		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
 	}
 	if dlq := q.DLQ(); dlq != nil {

@@ -167,6 +167,7 @@ func checkSide(t T, q *side, now int64, loose bool) {
 	require.Equal(t, states[slotWaiting]+states[slotOrdered], q.links.Len(), "%s: links", name)
 	require.EqualValues(t, states[slotLeased], q.leases.live, "%s: leases", name)
 	require.Len(t, q.failing, int(states[slotFailing]), "%s: failing", name)
+	require.Len(t, q.moving, int(states[slotMoving]), "%s: moving", name)
 	require.EqualValues(t, states[slotOrdered], q.order.waiting, "%s: ordered", name)
 	checkKeys(t, &q.keys, refs)
 	checkSubs(t, q)

@@ -101,6 +101,7 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	switch {
 	case isHeld(&st.Lease): // as after the Pick
 		s.state = slotMoving
+		q.moves(m.Seq, s)
 	case st.Lease.ID != 0:
 		q.recoverOwner(m.Seq, s)
 		rest.leased = append(rest.leased, recoveredLease{m.Seq, st.Lease})

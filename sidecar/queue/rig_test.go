@@ -51,7 +51,7 @@ func check(r *rig) {
 // live is how many messages a side has.
 func live(r *rig, s queue.Side) int64 {
 	m := r.M.Moment(s, r.Now)
-	return m.Pending + m.Delayed + m.InFlight
+	return m.Pending + m.Delayed + m.InFlight + m.Moving
 }
 
 // current reports whether the lease of a delivery is in force.

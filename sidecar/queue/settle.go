@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/filaq/fila/drr"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -26,6 +27,7 @@ func (c Pick) apply(q *side) {
 			p.Left[q.stateOf(s)]++
 		default:
 			p.Letters = append(p.Letters, q.letter(n.Seq, s, i))
+			q.moves(n.Seq, s)
 			if s.state == slotDelayed {
 				q.delays.Dropped()
 				s.state = slotMoving
@@ -35,6 +37,14 @@ func (c Pick) apply(q *side) {
 			s.readyAt = 0 // it waits for no time, wherever the clock is set
 		}
 	}
+}
+
+// moves notes that message seq is picked.
+func (q *side) moves(seq uint64, s *slot) {
+	if q.moving == nil {
+		q.moving = make(map[uint64]drr.Flow)
+	}
+	q.moving[seq] = s.flow
 }
 
 // takes reports whether a pick takes s, which waits then.
@@ -102,13 +112,14 @@ func (c Settle) apply(q *side) {
 	}
 	for _, seq := range c.Finish {
 		b.Finish = append(b.Finish, q.ref(seq))
-		q.forget(seq, q.slots.Get(seq), neutral, q.m.now)
+		q.moved(seq)
 	}
 	q.tally().Removed += int64(len(c.Finish))
 	for _, seq := range c.Ready {
 		s := q.slots.Get(seq)
 		s.readyAt, s.stored = q.m.now, true
 		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt})
+		delete(q.moving, seq)
 		q.pend(seq, s)
 	}
 	for _, seq := range c.Hold {
@@ -116,7 +127,7 @@ func (c Settle) apply(q *side) {
 	}
 	for _, seq := range c.Sent {
 		b.Finish = append(b.Finish, q.ref(seq))
-		q.forget(seq, q.slots.Get(seq), neutral, q.m.now)
+		q.moved(seq)
 	}
 	for _, seq := range c.Release {
 		s := q.slots.Get(seq)
@@ -124,6 +135,12 @@ func (c Settle) apply(q *side) {
 	}
 	q.m.submit(b)
 	q.putBackPicked(c.Release)
+}
+
+// moved forgets a message that was picked.
+func (q *side) moved(seq uint64) {
+	delete(q.moving, seq)
+	q.forget(seq, q.slots.Get(seq), neutral, q.m.now)
 }
 
 // heldBy is who leases messages that are held, in the store. It is no name of a consumer.
@@ -199,7 +216,7 @@ func (q *side) settled(c *Commit, err error) {
 	}
 	for i := range gone {
 		g := &gone[i]
-		q.forget(g.From, q.slots.Get(g.From), neutral, q.m.now)
+		q.moved(g.From)
 		to := q.m.sideOf(g.Message.Queue)
 		if to == nil {
 			continue
@@ -219,6 +236,7 @@ const pickedStamp = math.MinInt64 / 2
 func (q *side) putBackPicked(seqs []uint64) {
 	for _, seq := range seqs {
 		s := q.slots.Get(seq)
+		delete(q.moving, seq)
 		switch {
 		case q.expired(seq, s, q.m.now): // its timer is over
 			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, q.m.now)

@@ -244,6 +244,8 @@ func TestHeldMessages(t *testing.T) {
 		for i, id := range ids {
 			require.Equal(t, i != 1, r.Find(queue.Main, id).State == queue.StateMoving, i)
 		}
+		m := r.M.Moment(queue.Main, r.Now)
+		require.Equal(t, []int64{4, 0}, []int64{m.Moving, m.Delayed}, "they wait for no time")
 		r.Do(queue.Main, queue.Pick{Named: named(ids[0])})
 		require.Empty(t, r.Picked.Letters)
 	}

@@ -35,6 +35,7 @@ type side struct {
 	totals    Totals
 	watch     watch
 	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
+	moving    map[uint64]drr.Flow  // messages that a job has picked, or that are held until another queue has them, by sequence
 	more      bool                 // the step left something to be done at once
 }
 

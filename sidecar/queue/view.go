@@ -112,6 +112,7 @@ type Moment struct {
 	Pending   int64 // waiting for a consumer or a gate
 	Blocked   int64 // those of them that a pause, a gate or their order holds back
 	Delayed   int64 // waiting for their time, or for a verdict
+	Moving    int64 // picked by a job, or held until another queue has them
 	InFlight  int64
 	OldestAge int64 // ns
 	Consumers int   // registrations and fetches
@@ -146,6 +147,7 @@ type KeyView struct {
 	Blocked     int64
 	InFlight    int64
 	Delayed     int64
+	Moving      int64
 	Share       float64 // of the deliveries
 	Paused      int64
 	QueuePaused int64
@@ -191,13 +193,14 @@ func (q *side) moment(h *held, now int64) Moment {
 	n := Moment{
 		Pending:   q.links.Len(),
 		Blocked:   h.sum(),
+		Moving:    int64(len(q.moving)),
 		InFlight:  int64(q.leases.live),
 		Consumers: q.consumers.registered() + len(q.consumers.fetches),
 		Flows:     q.sched.Active(),
 		BlockedBy: h.by,
 	}
-	// What is neither pending nor leased waits: for its time, or for a verdict.
-	n.Delayed = max(q.slots.Len()-n.Pending-n.InFlight, 0)
+	// What is in none of these waits: for its time, or for a verdict.
+	n.Delayed = max(q.slots.Len()-n.Pending-n.InFlight-n.Moving, 0)
 	for _, oldest := range q.slots.From(0) {
 		n.OldestAge = max(now-oldest.enqueuedAt, 0)
 		break
@@ -398,7 +401,12 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 			v.InFlight++
 		}
 	}
-	v.Delayed = max(int64(q.keys.entries[f].refs)-v.Pending-v.Blocked-v.InFlight, 0)
+	for _, of := range q.moving {
+		if of == f {
+			v.Moving++
+		}
+	}
+	v.Delayed = max(int64(q.keys.entries[f].refs)-v.Pending-v.Blocked-v.InFlight-v.Moving, 0)
 	return v
 }
 

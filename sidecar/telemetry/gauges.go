@@ -34,10 +34,11 @@ var gaugeSpecs = []struct {
 	desc  *prometheus.Desc
 	value func(*Gauges) float64
 }{
-	{desc("depth", "Messages in the queue: pending, delayed and in flight."), func(g *Gauges) float64 { return float64(g.Depth) }},
+	{desc("depth", "Messages in the queue: pending, delayed, in flight and moving."), func(g *Gauges) float64 { return float64(g.Depth) }},
 	{desc("pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
 	{desc("delayed", "Messages waiting for their time, or for a verdict about their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
 	{desc("in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
+	{desc("moving", "Messages that a job has picked, or that are held until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
 	{desc("bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
 	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{desc("consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},

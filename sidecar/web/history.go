@@ -284,7 +284,7 @@ func (h *history) keep(now time.Time) {
 	}
 }
 
-func depthOf(q *wire.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight }
+func depthOf(q *wire.QueueSummary) int64 { return q.Pending + q.Delayed + q.InFlight + q.Moving }
 
 // fresh returns the last sample, or a new one unless that is new enough.
 func (h *history) fresh(w *Web) (*snapshot, error) {

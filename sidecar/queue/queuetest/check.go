@@ -427,7 +427,7 @@ func (n *node) checkViews(side queue.Side) {
 	for i := range views {
 		byID[views[i].ID] = &views[i]
 	}
-	var ready, live, flying, judging int64
+	var ready, live, flying, judging, away int64
 	byKey := make(map[string]int64)
 	var parked [queue.BlockKinds]int64
 	for _, m := range n.s.all {
@@ -437,6 +437,7 @@ func (n *node) checkViews(side queue.Side) {
 		byKey[m.key]++
 		live++
 		if !m.here() {
+			away++
 			require.Nil(t, byID[m.id], "%s: shown although it is on its way", m)
 			continue
 		}
@@ -479,7 +480,7 @@ func (n *node) checkViews(side queue.Side) {
 	}
 	m := n.M.Moment(side, now)
 	want := queue.Moment{
-		Pending: ready, Delayed: live - ready - flying, InFlight: flying, Consumers: len(book.clients),
+		Pending: ready, Delayed: live - ready - flying - away, Moving: away, InFlight: flying, Consumers: len(book.clients),
 		Blocked: m.Blocked, OldestAge: m.OldestAge, Flows: m.Flows, BlockedBy: parked,
 	}
 	if want != m {
@@ -528,16 +529,18 @@ func (n *node) checkConsumers(side queue.Side) {
 }
 
 func (n *node) checkKeys(side queue.Side, byKey map[string]int64, m *queue.Moment) {
-	var blocked, pending int64
+	var blocked, pending, away int64
 	for _, key := range []string{"a", "b", "c", plainKeys[0], plainKeys[1], plainKeys[2]} {
 		v := n.M.Key(side, key, n.Now)
 		require.Equal(n.T, byKey[key] > 0, v.Known, "key %s", key)
-		require.Equal(n.T, byKey[key], v.Pending+v.Blocked+v.InFlight+v.Delayed, "key %s", key)
+		require.Equal(n.T, byKey[key], v.Pending+v.Blocked+v.InFlight+v.Delayed+v.Moving, "key %s", key)
 		blocked += v.Blocked
 		pending += v.Pending
+		away += v.Moving
 	}
 	require.Equal(n.T, m.Blocked, blocked)
 	require.Equal(n.T, m.Pending, blocked+pending)
+	require.Equal(n.T, m.Moving, away)
 }
 
 // checkAccounts compares what the owner counts with the book.
