@@ -28,6 +28,7 @@ type deed struct {
 	took  time.Duration // of the machine
 	wrote time.Duration // of the disk, with what it had to do before
 
+	taken  *queue.Picked  // of an edit: before it is read
 	to     *Queue         // where messages go; nil: nowhere
 	moves  []*queue.Moved // of named; nil: it is left as it is
 	left   map[string]int64
@@ -50,7 +51,13 @@ func (d *deed) do() *wire.Error {
 		return wire.QueueNotFound(d.q.name)
 	}
 	d.left = make(map[string]int64)
-	if moves(d.Op) {
+	if d.Op == wire.JobEdit {
+		defer d.putBack()
+		if werr := d.take(); werr != nil {
+			return werr
+		}
+	}
+	if moves(d.Op) && (d.taken == nil || len(d.taken.Letters) > 0) {
 		if werr := d.choose(); werr != nil {
 			return werr
 		}
@@ -68,6 +75,38 @@ func (d *deed) do() *wire.Error {
 		return d.full
 	}
 	return nil
+}
+
+// take picks the message of an edit before it is read, and waits until what has happened
+// to it is on disk: the edit makes its history anew as well, and no attempt may end
+// meanwhile.
+func (d *deed) take() *wire.Error {
+	pick := queue.Pick{Named: make([]queue.Named, len(d.named))}
+	for i := range d.named {
+		pick.Named[i] = queue.Named{Seq: d.named[i].Seq, ID: d.named[i].ID}
+	}
+	done := make(chan error, 1)
+	said, ok := d.q.run.do(d.q.changed(pick))
+	if !ok {
+		return d.q.Gone()
+	}
+	d.taken = said.picked
+	if _, ok = d.q.run.do(d.q.changed(queue.Keep{Ticket: done})); !ok {
+		return d.q.Gone()
+	}
+	return d.written(done)
+}
+
+// putBack has what was taken, and not settled, wait again.
+func (d *deed) putBack() {
+	if d.taken == nil {
+		return
+	}
+	var stay []uint64
+	for i := range d.taken.Letters {
+		stay = append(stay, d.taken.Letters[i].Seq)
+	}
+	d.q.run.do(d.q.changed(queue.Settle{Stay: stay}))
 }
 
 // moves reports whether an op makes records of messages anew.
@@ -293,7 +332,10 @@ func (d *deed) settle() *wire.Error {
 	pick := queue.Pick{Delayed: d.Op == wire.JobRunNow}
 	of := make([]int, 0, len(d.named)) // of the picked, in named
 	for i := range d.named {
-		if d.moves == nil || d.moves[i] != nil {
+		switch {
+		case d.taken != nil:
+			of = append(of, i)
+		case d.moves == nil || d.moves[i] != nil:
 			pick.Named = append(pick.Named, queue.Named{Seq: d.named[i].Seq, ID: d.named[i].ID})
 			of = append(of, i)
 		}
@@ -301,6 +343,9 @@ func (d *deed) settle() *wire.Error {
 	done := make(chan error, 1)
 	began := time.Now()
 	ok := d.q.run.settle(d.q, pick, func(p *queue.Picked) queue.Settle {
+		if d.taken != nil {
+			p, d.taken = d.taken, nil
+		}
 		s := d.becomes(p, of, first)
 		s.Ticket = done
 		return s
@@ -350,8 +395,11 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 		default:
 			g := d.moves[of[l.Named]]
 			d.moves[of[l.Named]] = nil
-			if g == unread {
+			if g == nil || g == unread {
 				s.Stay = append(s.Stay, l.Seq)
+				if g == unread {
+					d.stayed++
+				}
 				continue
 			}
 			d.complete(g, l)
@@ -367,9 +415,8 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 		d.landed = s.Go
 		d.account(1)
 	}
-	d.stayed = len(s.Stay)
 	next.leave(wire.LeftUnreadable, int64(d.stayed))
-	next.Done += int64(len(p.Letters) - d.stayed)
+	next.Done += int64(len(p.Letters) - len(s.Stay))
 	d.next = next
 	s.Put = d.entries(&next, false)
 	return s

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -598,4 +599,78 @@ func TestWhatComesAfterARestartIsNoneOfAJob(t *testing.T) {
 		require.EqualValues(t, 5, *info.NewSince)
 		require.EqualValues(t, 5, next.Queue("orders").Depth())
 	})
+}
+
+// TestAnAttemptDuringAnEdit: whatever ends while an edit is under way is part of the
+// history of its message.
+func TestAnAttemptDuringAnEdit(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.VisibilityTimeoutMs = 2 * time.Hour.Milliseconds() })
+		require.Nil(t, r.enqueue("x", "id", nil))
+		id := r.id("id")
+		ended := 0
+		attempt := func() {
+			r.consume(q, "w", 1)
+			for _, m := range r.conn.take("w") {
+				r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "boom", Delay: time.Hour, HasDelay: true}, "")
+				ended++
+			}
+		}
+		read, goOn := make(chan bool), make(chan bool)
+		r.store.meanwhile = func() {
+			read <- true
+			<-goOn
+		}
+		job := r.begin(wire.JobCreateRequest{
+			Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
+		})
+		<-read
+		attempt()
+		r.store.meanwhile = nil
+		goOn <- true
+		require.EqualValues(t, 1, r.over(job.ID).Done)
+		time.Sleep(time.Hour)
+		attempt()
+		require.NotZero(t, ended)
+		time.Sleep(time.Second) // it is on disk
+		var at store.Ref
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
+			at = store.Ref{Queue: q.ID(), Seq: views[0].Seq}
+			require.EqualValues(t, ended+1, views[0].Attempt)
+		})
+		require.NoError(t, r.store.History([]store.Ref{at}, func(_ int, records [][]byte) {
+			require.Len(t, records, ended)
+		}))
+	})
+}
+
+// TestAnEditThatDoesNothing leaves its message where it was.
+func TestAnEditThatDoesNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bad   badPlaces
+		key   string
+		state string
+	}{
+		"it cannot be read": {badPlaces{dead: errors.New("the disk is away")}, "a", wire.JobPaused},
+		"its key is none":   {badPlaces{}, strings.Repeat("k", wire.MaxKeyBytes+1), wire.JobDone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "Tenant" })
+				require.Nil(t, r.enqueue("x", "id", nil))
+				id := r.id("id")
+				r.store.spoil(tc.bad)
+				info := r.over(r.begin(wire.JobCreateRequest{
+					Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Tenant": tc.key},
+				}).ID)
+				require.Equal(t, tc.state, info.State, info.Why)
+				require.Zero(t, info.Done)
+				q.View(func(m *queue.Queue, side queue.Side, now int64) {
+					require.Equal(t, []int64{1, 0}, []int64{m.Moment(side, now).Pending, m.Moment(side, now).Moving})
+				})
+				require.Equal(t, []string{"x"}, r.bodies(q))
+			})
+		})
+	}
 }

@@ -263,6 +263,8 @@ type heldStore struct {
 	store.Store
 	failed chan struct{}
 
+	meanwhile func() // what happens when a history has just been read; nil: nothing
+
 	mu struct {
 		sync.Mutex
 		held      bool
@@ -315,6 +317,14 @@ func (s *heldStore) Dead(refs []store.Ref, fn func(i int, d *store.Dead)) error 
 		return bad.dead
 	}
 	return s.Store.Dead(refs, fn)
+}
+
+func (s *heldStore) History(refs []store.Ref, fn func(i int, records [][]byte)) error {
+	err := s.Store.History(refs, fn)
+	if s.meanwhile != nil {
+		s.meanwhile()
+	}
+	return err
 }
 
 // hold keeps batches back until release.
