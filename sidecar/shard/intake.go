@@ -34,7 +34,8 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	case opts.Schedule != nil:
 		return q.scheduleBy(m, opts.Schedule)
 	}
-	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; wireSize(m) > limit {
+	// Size is known, and has the subjects in it.
+	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; int64(m.Size()) > limit && wireSize(m) > limit {
 		return wire.MessageTooLarge(wireSize(m), limit)
 	}
 	in.mu.Lock()
