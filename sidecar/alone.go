@@ -68,6 +68,7 @@ func (s *Server) storeOptions() store.Options {
 		Logger:         s.log,
 		Now:            s.now,
 		Join:           queue.JoinPast,
+		Keep:           queue.IsRedrive,
 		OnCommit:       func(c store.CommitStats) { s.metrics.Commit(c.Duration, c.Batches) },
 	}
 }

@@ -96,9 +96,9 @@ func decodeHistory(key, value []byte, dst [][]byte) ([][]byte, error) {
 }
 
 // addRecord adds to a history, which is not changed, and forgets what is too much of it.
-// What join makes of its newest record and the new one, unless that is nil, takes the
+// What Join makes of its newest record and the new one, unless that is nil, takes the
 // place of both.
-func addRecord(history, record []byte, join func(last, next []byte) []byte) []byte {
+func (o *Options) addRecord(history, record []byte) []byte {
 	n, first := 1, 0 // first: bytes of the oldest
 	var newest []byte
 	before := 0 // bytes before the newest
@@ -106,26 +106,37 @@ func addRecord(history, record []byte, join func(last, next []byte) []byte) []by
 		before = len(history) - len(r.b)
 		newest = r.bytes()
 		if r.err != nil {
-			return addRecord(nil, record, nil) // no history
+			return o.addRecord(nil, record) // no history
 		}
 		if n == 1 {
 			first = len(history) - len(r.b)
 		}
 	}
-	if join != nil && newest != nil {
-		if one := join(newest, record); len(one) > 0 && len(one) <= MaxAttemptBytes {
-			return addRecord(history[:before], one, nil)
+	if o.Join != nil && newest != nil {
+		if one := o.Join(newest, record); len(one) > 0 && len(one) <= MaxAttemptBytes {
+			return (&Options{Keep: o.Keep}).addRecord(history[:before], one)
 		}
 	}
 	size := len(history) + sizeBytes(record)
 	rest := reader{b: history[first:]}
+	var kept []byte
 	for n > MaxHistory || size > MaxHistoryBytes {
-		was := len(rest.b)
-		rest.bytes()
-		size -= was - len(rest.b)
-		n--
+		var oldest []byte
+		if len(rest.b) > 0 {
+			oldest = rest.bytes()
+		}
+		if oldest == nil || o.Keep != nil && o.Keep(oldest) {
+			oldest, kept = kept, oldest
+		}
+		if oldest != nil {
+			size -= sizeBytes(oldest)
+			n--
+		}
 	}
 	out := append(make([]byte, 0, size), history[:first]...)
+	if kept != nil {
+		out = appendBytes(out, kept)
+	}
 	return appendBytes(append(out, rest.b...), record)
 }
 

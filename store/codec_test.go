@@ -173,7 +173,9 @@ func FuzzState(f *testing.F) {
 
 func FuzzHistory(f *testing.F) {
 	key := appendRefKey(nil, Ref{1, 2})
-	f.Add(addRecord(addRecord(nil, []byte("one"), nil), []byte("two"), nil), []byte("three"))
+	var o Options
+	f.Add(o.addRecord(o.addRecord(nil, []byte("one")), []byte("two")), []byte("three"))
+	keeps := Options{Keep: func(r []byte) bool { return r[0] == 't' }}
 	f.Fuzz(func(t *testing.T, b, record []byte) {
 		_, _ = decodeHistory(b, b, nil)
 		records, err := decodeHistory(key, seal(nil, key, b), nil)
@@ -188,12 +190,15 @@ func FuzzHistory(f *testing.F) {
 		if len(record) == 0 || len(record) > MaxAttemptBytes || len(records) > MaxHistory || len(records[0]) > MaxAttemptBytes {
 			return
 		}
-		longer, err := decodeHistory(key, seal(nil, key, addRecord(b, record, nil)), nil)
-		require.NoError(t, err)
-		require.Equal(t, records[0], longer[0])
-		require.Equal(t, record, longer[len(longer)-1])
-		require.LessOrEqual(t, len(longer), MaxHistory)
-		require.LessOrEqual(t, len(addRecord(b, record, nil)), MaxHistoryBytes)
+		for _, o := range []Options{{}, keeps} {
+			added := o.addRecord(b, record)
+			longer, err := decodeHistory(key, seal(nil, key, added), nil)
+			require.NoError(t, err)
+			require.Equal(t, records[0], longer[0])
+			require.Equal(t, record, longer[len(longer)-1])
+			require.LessOrEqual(t, len(longer), MaxHistory)
+			require.LessOrEqual(t, len(added), MaxHistoryBytes)
+		}
 	})
 }
 

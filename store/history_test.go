@@ -62,6 +62,9 @@ func TestHistories(t *testing.T) {
 				return nil
 			}
 		}
+		if rapid.Bool().Draw(rt, "keep") {
+			m.opts.Keep = func(record []byte) bool { return record[0]%8 == 0 }
+		}
 		m.real = open(t, m.disk, m.opts)
 		m.openModel(rt)
 		m.commit(rt)
@@ -116,7 +119,7 @@ func (m *machine) openModel(rt *rapid.T) {
 	var err error
 	m.model, err = storetest.OpenModel(m.disk, m.opts.Now)
 	require.NoError(rt, err)
-	m.model.Join = m.opts.Join
+	m.model.Join, m.model.Keep = m.opts.Join, m.opts.Keep
 }
 
 // end is the end of a delay or a lease, or none.

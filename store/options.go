@@ -47,6 +47,11 @@ type Options struct {
 	// store make their histories themselves. Default: none.
 	Join func(last, next []byte) []byte
 
+	// Keep reports whether a record of a history is kept for longer than others: the newest
+	// of those that would be forgotten is not. It must depend on nothing but the record.
+	// Default: none is.
+	Keep func(record []byte) bool
+
 	// OnCommit is called after each commit, before the Done calls of its
 	// batches and from the same goroutine.
 	OnCommit func(CommitStats)

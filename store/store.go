@@ -78,7 +78,8 @@ type Move struct {
 // its past: Record, which is opaque, is added to the history of the message. A history
 // goes with its message when that moves, and ends with it. It is bounded: when a record
 // would make it longer than [MaxHistory] or [MaxHistoryBytes], the oldest but the first
-// are forgotten. A record may be joined with the newest (Options.Join).
+// are forgotten. A record may be joined with the newest (Options.Join), or be kept for
+// longer than others (Options.Keep).
 type Attempt struct {
 	Ref
 	Record []byte

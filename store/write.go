@@ -382,7 +382,7 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	for i := range p.past {
 		switch op := &p.past[i]; {
 		case op.record != nil:
-			set(op.ref, addRecord(was(op.ref), op.record, s.o.Join))
+			set(op.ref, s.o.addRecord(was(op.ref), op.record))
 		case op.from.Queue != 0:
 			set(op.ref, was(op.from))
 			set(op.from, nil)

@@ -158,6 +158,13 @@ func unreached(record []byte) bool {
 	return len(record) > 2 && bytes.HasPrefix(record[2:], []byte(text))
 }
 
+// IsRedrive reports whether a record is about a redrive, without reading it. The newest
+// one is kept whatever comes behind it: it says that a dead letter has been one before.
+func IsRedrive(record []byte) bool {
+	const text = string(rune(len(wire.AttemptRedriven))) + wire.AttemptRedriven
+	return len(record) > 2 && bytes.HasPrefix(record[2:], []byte(text))
+}
+
 func appendHolds(dst []byte, held []Hold) []byte {
 	held = held[:min(len(held), maxHolds)]
 	dst = binary.AppendUvarint(dst, uint64(len(held)))

@@ -108,6 +108,16 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	got = history(r, ref(r, queue.Main, 2))
 	require.Len(t, got, 8)
 	require.EqualValues(t, 1, got[7].Number)
+
+	again := got[6]
+	for range store.MaxHistory {
+		r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Second}, "")
+		r.Commit()
+		r.Pass(time.Second)
+	}
+	got = history(r, ref(r, queue.Main, 2))
+	require.Len(t, got, store.MaxHistory)
+	require.Equal(t, []queue.Past{first, again}, got[:2], "however long ago that was")
 }
 
 // Deliveries in a row that reached nobody are one record: a message whose consumers are

@@ -19,6 +19,8 @@ import (
 type Model struct {
 	// Join is that of [store.Options]. It is set before anything else is done.
 	Join func(last, next []byte) []byte
+	// Keep is likewise.
+	Keep func(record []byte) bool
 
 	now func() int64
 
@@ -170,14 +172,14 @@ func (m *Model) apply(b *store.Batch) error {
 	if len(b.Add)+len(b.Move)+len(b.PutQueues)+len(b.PutConsumers)+len(b.Dedupe) > 0 {
 		d = d.clone()
 	}
-	if err := d.apply(b, m.Join); err != nil {
+	if err := d.apply(b, m); err != nil {
 		return err
 	}
 	*m.data = *d
 	return nil
 }
 
-func (d *modelData) apply(b *store.Batch, join func(last, next []byte) []byte) error {
+func (d *modelData) apply(b *store.Batch, m *Model) error {
 	next := d.next
 	for _, q := range b.PutQueues {
 		if _, ok := d.queues[q.ID]; !ok && q.ID < next {
@@ -212,7 +214,7 @@ func (d *modelData) apply(b *store.Batch, join func(last, next []byte) []byte) e
 	}
 	for _, a := range b.History {
 		if _, ok := d.messages[a.Ref]; ok {
-			d.histories[a.Ref] = remembered(d.histories[a.Ref], a.Record, join)
+			d.histories[a.Ref] = m.remembered(d.histories[a.Ref], a.Record)
 		}
 	}
 	for _, st := range b.State {
@@ -252,10 +254,11 @@ func (d *modelData) add(a store.Message) error {
 }
 
 // remembered is a history with one more record, which may be joined with the newest. It
-// keeps the first one and, of the others, the newest.
-func remembered(history [][]byte, record []byte, join func(last, next []byte) []byte) [][]byte {
-	if n := len(history); n > 0 && join != nil {
-		if one := join(history[n-1], record); len(one) > 0 && len(one) <= store.MaxAttemptBytes {
+// keeps the first one and, of the others, the newest, and of those in front of them the
+// newest that Keep keeps.
+func (m *Model) remembered(history [][]byte, record []byte) [][]byte {
+	if n := len(history); n > 0 && m.Join != nil {
+		if one := m.Join(history[n-1], record); len(one) > 0 && len(one) <= store.MaxAttemptBytes {
 			history, record = history[:n-1], one
 		}
 	}
@@ -268,7 +271,11 @@ func remembered(history [][]byte, record []byte, join func(last, next []byte) []
 		return len(all) > store.MaxHistory || n > store.MaxHistoryBytes
 	}
 	for tooMuch() {
-		all = slices.Delete(all, 1, 2)
+		at := 1
+		if m.Keep != nil && len(all) > 3 && m.Keep(all[1]) && !m.Keep(all[2]) {
+			at = 2
+		}
+		all = slices.Delete(all, at, at+1)
 	}
 	return all
 }

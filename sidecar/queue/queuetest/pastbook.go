@@ -87,8 +87,8 @@ func (s *Sim) checkPast(m *message, ref store.Ref, all bool) int {
 	return at
 }
 
-// bounded is what is left of a history: the first record and, of the others, the newest.
-// The bytes of those in a simulation are never too many. Deliveries in a row that reached
+// bounded is what is left of a history: the first record and, of the others, the newest,
+// and of those in front of them the last redrive. The bytes of those in a simulation are never too many. Deliveries in a row that reached
 // nobody are one record.
 func bounded(all [][]byte) [][]byte {
 	var records [][]byte
@@ -99,10 +99,13 @@ func bounded(all [][]byte) [][]byte {
 				continue
 			}
 		}
-		records = append(records, r)
-	}
-	if more := len(records) - store.MaxHistory; more > 0 {
-		return append(slices.Clone(records[:1]), records[1+more:]...)
+		if records = append(records, r); len(records) > store.MaxHistory {
+			at := 1
+			if queue.IsRedrive(records[1]) && !queue.IsRedrive(records[2]) {
+				at = 2
+			}
+			records = slices.Delete(records, at, at+1)
+		}
 	}
 	return records
 }
