@@ -2,11 +2,13 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -330,10 +332,27 @@ func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 	delete(c.nodes, single)
 
 	path := filepath.Join(c.dirs[single], "fila.db")
-	_, err := c.importFrom(path)
+	st, err := store.Open(path, store.Options{})
+	require.NoError(t, err)
+	for i, q := range []string{"orders", "mails"} {
+		e := store.Entry{Key: "\x00redriven/" + q + "/0123456789abcdef", Value: fmt.Sprintf(`{"source":%q,"error":"boom","count":%d,"last":%d}`, q, i+1, time.Now().UnixNano())}
+		st.Submit(&store.Batch{PutConfig: []store.Entry{e}})
+	}
+	require.NoError(t, st.Close())
+	redriven := func() (left []int64) {
+		for _, q := range []string{"orders", "mails"} {
+			var all wire.DeadGroups
+			c.insist("fila.admin.dead-groups."+q+".dlq", "", nil, &all)
+			require.Len(t, all.Groups, 1)
+			left = append(left, all.Groups[0].Left)
+		}
+		return left
+	}
+	_, err = c.importFrom(path)
 	require.NoError(t, err)
 	c.start("a")
 	c.settled()
+	require.Equal(t, []int64{1, 2}, redriven())
 	require.Equal(t, waiting, show(here.ID))
 	require.Equal(t, wire.JobDone, show(ended.ID).State)
 	info := over(here.ID)
@@ -371,6 +390,7 @@ func TestJobsGoOnInAClusterAndBack(t *testing.T) {
 
 	c.dirs[single] = data
 	c.start(single)
+	require.Equal(t, []int64{1, 2}, redriven())
 	require.EqualValues(t, 4, over(later.ID).Done)
 	require.EqualValues(t, []int64{0, 6}, []int64{c.kept("orders").Pending, c.kept("mails").Pending})
 }

@@ -35,10 +35,10 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 		Short: "Group the dead letters of a queue by their errors",
 		Long: `Group the dead letters of a queue by their errors: those with the same code, and
 the same text but for numbers, ids, quoted parts and paths, which the text of a
-group has signs for. The largest group comes first. LEFT is how many have been
-redriven, acked or removed since fila was asked first, and CAME BACK how many of
-these died again. The name of a group is what
---error-group wants.`,
+group has signs for. The largest group comes first. LEFT is how many of it were
+redriven, or moved to another queue, and CAME BACK how many of those that are
+there had been redriven before. LEFT is forgotten a week after the last of them.
+The name of a group is what --error-group wants.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
 		PreRunE: func(*cobra.Command, []string) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -177,11 +178,20 @@ func (k *killedJob) check(t *testing.T) (done int) {
 	snap, err := f.Snapshot()
 	require.NoError(t, err)
 	var at struct{ Done int }
+	redriven := 0
 	for _, e := range snap.Config {
+		if strings.HasPrefix(e.Key, "\x00redriven/orders/") {
+			var of struct{ Count int }
+			require.NoError(t, json.Unmarshal([]byte(e.Value), &of))
+			redriven += of.Count
+		}
 		if e.Key == "\x00job/"+k.id+"/at" {
 			require.NoError(t, json.Unmarshal([]byte(e.Value), &at))
 		}
 	}
 	require.Equal(t, done, at.Done, "the job says something else than what it has done")
+	if k.to == "orders" {
+		require.Equal(t, done, redriven, "the groups say something else")
+	}
 	return done
 }

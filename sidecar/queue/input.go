@@ -186,7 +186,8 @@ type Settle struct {
 	Sent    []uint64 // of those that were held: they are elsewhere
 	Release []uint64 // of those that were held: they wait again, each at its place
 	Put     []store.Entry
-	Ticket  any // handed back in Commit.Ticket; there is no commit if there is nothing to write
+	Delete  []string // keys of entries; there is something else to write then
+	Ticket  any      // handed back in Commit.Ticket; there is no commit if there is nothing to write
 }
 
 // Moved is a message that goes to the end of a side of this machine, or to another one

@@ -97,7 +97,7 @@ func (c Settle) apply(q *side) {
 	}
 	q.m.flush()
 	b := q.m.journal.fresh()
-	b.Ticket, b.PutConfig = c.Ticket, c.Put
+	b.Ticket, b.PutConfig, b.DeleteConfig = c.Ticket, c.Put, c.Delete
 	if len(c.Go) > 0 {
 		b.settle, b.from = &c, q.which
 	}

@@ -57,8 +57,8 @@ func BenchmarkTurns(b *testing.B) {
 	r.end()
 }
 
-// letterStore opens a rig on a store on disk with n dead letters of 1 KB, which have died
-// of three causes with different numbers, and of 1000 tenants.
+// letterStore opens a rig on a store on disk with n dead letters of 1 KB with a history each, which have
+// died of three causes with different numbers, and of 1000 tenants.
 func letterStore(b *testing.B, n int) *rig {
 	path := filepath.Join(b.TempDir(), "letters")
 	db, err := store.Open(path, store.Options{})
@@ -85,6 +85,8 @@ func letterStore(b *testing.B, n int) *rig {
 			Dead: &store.Dead{Reason: wire.ReasonMaxDeliveries, Error: fmt.Sprintf(causes[i%3], i), SourceQueue: "orders", At: int64(i + 2), Attempts: 20},
 		}
 		binary.BigEndian.PutUint64(m.ID[:], uint64(i+1))
+		p := queue.Past{Outcome: wire.AttemptNack, Number: 1, At: int64(i + 2), Consumer: "worker", Error: m.Dead.Error, DecidedBy: "max_deliveries", Reason: m.Dead.Reason}
+		batch.History = append(batch.History, store.Attempt{Ref: m.Ref, Record: p.Append(nil)})
 		if batch.Add = append(batch.Add, m); len(batch.Add) == 10_000 || i == n-1 {
 			write(batch)
 			batch = &store.Batch{Queue: 2}

@@ -38,6 +38,9 @@ type deed struct {
 	key    *wire.Error // why a message was left because of its key
 	landed []queue.Moved
 
+	groups map[uint64]letterGroup // of dead letters that go elsewhere, by sequence
+	more   redrivesMore           // of these, with it
+
 	sent  bool    // to another shard: a parcel is under way
 	cargo []goods // in it
 }
@@ -385,6 +388,7 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 	if moves(d.Op) {
 		s.Go = make([]queue.Moved, 0, len(p.Letters))
 	}
+	var gone []letterGroup
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		switch d.Op {
@@ -408,6 +412,7 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 				first++
 			}
 			s.Go = append(s.Go, *g)
+			gone = append(gone, d.groups[l.Seq])
 		}
 	}
 	d.uncount()
@@ -417,8 +422,9 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 	}
 	next.leave(wire.LeftUnreadable, int64(d.stayed))
 	next.Done += int64(len(p.Letters) - len(s.Stay))
-	d.next = next
-	s.Put = d.entries(&next, false)
+	d.next, d.more = next, d.q.redrives.more(gone, d.q.shard.Now())
+	s.Put = append(d.entries(&next, false), d.more.entries(d.q.name)...)
+	s.Delete = d.more.keys(d.q.name)
 	return s
 }
 
@@ -474,6 +480,7 @@ func (d *deed) over(err error) *wire.Error {
 			d.to.Tell(queue.Arrive{Messages: d.landed})
 			d.to.run.do()
 		}
+		d.q.redrives.are(d.more)
 		d.change(func() { d.mu.jobProgress = d.next.clone() })
 		return nil
 	}

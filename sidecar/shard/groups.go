@@ -2,7 +2,6 @@ package shard
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
@@ -17,12 +16,11 @@ import (
 )
 
 const (
-	maxGroups    = 1000      // that are told apart; what dies beyond them is of no group
-	maxGroupKeys = 10_000    // fairness keys that are counted
-	groupPiece   = 4096      // dead letters that are listed at a time
-	groupTopKeys = 5         // that are shown of a group
-	maxGone      = 1_000_000 // that are gone, and are known if they come back
-	groupTexts   = 4096      // texts of errors that are remembered while some are read
+	maxGroups    = 1000   // that are told apart; what dies beyond them is of no group
+	maxGroupKeys = 10_000 // fairness keys that are counted
+	groupPiece   = 4096   // dead letters that are listed at a time
+	groupTopKeys = 5      // that are shown of a group
+	groupTexts   = 1024   // texts of errors that are remembered while some are read
 )
 
 // groups knows the dead letters of one queue by the group of their error. It is made when
@@ -33,23 +31,21 @@ type groups struct {
 	sync.Mutex
 	letters []letter // by sequence
 	known   []group
-	number  map[groupName]uint32 // of those in use, in known
-	free    []uint32             // of those that are not
-	vacant  int                  // of those in use, groups that have no letters
+	number  map[groupName]uint32 // of those that have letters, in known
+	free    []uint32             // of the others
 	keys    groupKeys
-	gone    map[uint64]uint32 // the groups of letters that are gone, by the ids of these: maxGone at most
-	seqs    []uint64          // of one piece, kept for the next
-	listed  []queue.Listed    // those of them that are new
+	seqs    []uint64       // of one piece, kept for the next
+	listed  []queue.Listed // those of them that are new
 }
 
 // letter is a dead letter. It has no pointers, so that the garbage collector never walks
 // them.
 type letter struct {
 	seq   uint64
-	id    uint64 // half of it: that of two is the same once in 2^62
 	died  int64
 	group uint32 // in known; 0 is that of all that are in no other
 	key   uint32 // in keys; 0 is that of all that are not counted
+	again bool   // it was a dead letter before, and was redriven
 }
 
 // groupName is what dead letters of a group have in common.
@@ -59,8 +55,7 @@ type group struct {
 	groupName
 	name        string // of the group
 	count       int64
-	left        int64 // that are gone, since it is known
-	back        int64 // that came back of these
+	again       int64 // of these
 	first, last int64
 	sample      uint64           // the one that died last, its sequence
 	keys        map[uint32]int64 // messages by key
@@ -143,7 +138,7 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 
 // forget begins anew.
 func (g *groups) forget() {
-	g.letters, g.free, g.vacant, g.number, g.gone = nil, nil, 0, make(map[groupName]uint32), make(map[uint64]uint32)
+	g.letters, g.free, g.number = nil, nil, make(map[groupName]uint32)
 	g.known = []group{{keys: make(map[uint32]int64)}}
 	g.keys = groupKeys{number: make(map[string]uint32), names: []string{""}, uses: []int64{0}}
 }
@@ -170,8 +165,8 @@ func (g *groups) read(q *Queue, unknown []queue.Listed, fresh []letter, texts *[
 		}
 		for j := range found[i] {
 			l := &found[i][j]
-			is := letter{seq: l.Seq, id: binary.BigEndian.Uint64(l.ID[8:]), died: l.died, group: g.groupOf(l.groupName), key: g.keys.of(l.Key)}
-			g.enter(is) // before the next one looks for groups without letters
+			is := letter{seq: l.Seq, died: l.died, group: g.groupOf(l.groupName), key: g.keys.of(l.Key), again: l.again}
+			g.enter(is)
 			fresh = append(fresh, is)
 		}
 	}
@@ -181,14 +176,30 @@ func (g *groups) read(q *Queue, unknown []queue.Listed, fresh []letter, texts *[
 // texts remembers what texts of errors have in common with others.
 type texts map[string]string
 
+// of is the text of the group of d.
+func (t texts) of(d *store.Dead) string {
+	if d.Error == "" {
+		return groupText(d) // which is about more
+	}
+	text, known := t[d.Error]
+	if !known {
+		text = groupText(d)
+		if len(t) < groupTexts {
+			t[d.Error] = text
+		}
+	}
+	return text
+}
+
 // named is a dead letter with what its group is called by.
 type named struct {
 	queue.Listed
 	groupName
-	died int64
+	died  int64
+	again bool
 }
 
-// named reads dead letters.
+// named reads dead letters with their histories, as far as both are on disk.
 func (q *Queue) named(letters []queue.Listed, texts texts) ([]named, error) {
 	refs := make([]store.Ref, len(letters))
 	for i := range letters {
@@ -199,24 +210,27 @@ func (q *Queue) named(letters []queue.Listed, texts texts) ([]named, error) {
 		if d == nil {
 			return
 		}
-		text, known := texts[d.Error]
-		if !known || d.Error == "" {
-			text = groupText(d)
-			if len(texts) < groupTexts {
-				texts[d.Error] = text
-			}
-		}
-		found = append(found, named{letters[i], groupName{d.SourceQueue, d.ErrorCode, text}, d.At})
+		found = append(found, named{letters[i], groupName{d.SourceQueue, d.ErrorCode, texts.of(d)}, d.At, false})
 	})
-	return found, err
+	if broken(err) != nil {
+		return nil, err
+	}
+	refs = refs[:0]
+	for i := range found {
+		refs = append(refs, store.Ref{Queue: q.id, Seq: found[i].Seq})
+	}
+	told := 0
+	herr := q.Store().History(refs, func(i int, records [][]byte) {
+		found[told] = found[i]
+		found[told].again = slices.ContainsFunc(records, queue.IsRedrive)
+		told++
+	})
+	return found[:told], cmp.Or(herr, err)
 }
 
 // groupOf is the number of the group of that name.
 func (g *groups) groupOf(name groupName) uint32 {
 	n, known := g.number[name]
-	if !known && len(g.free) == 0 && len(g.known) > maxGroups && g.vacant > 0 {
-		g.evict()
-	}
 	switch {
 	case known:
 		return n
@@ -229,22 +243,8 @@ func (g *groups) groupOf(name groupName) uint32 {
 		return 0
 	}
 	g.number[name] = n
-	g.vacant++
 	g.known[n] = group{groupName: name, name: fingerprint.Of(name.source, name.code, name.text), keys: make(map[uint32]int64)}
 	return n
-}
-
-// evict forgets the groups that have no letters any more.
-func (g *groups) evict() {
-	g.vacant = 0
-	maps.DeleteFunc(g.number, func(_ groupName, n uint32) bool {
-		empty := g.known[n].count == 0
-		if empty {
-			g.free = append(g.free, n)
-		}
-		return empty
-	})
-	maps.DeleteFunc(g.gone, func(_ uint64, n uint32) bool { return n != 0 && g.known[n].count == 0 })
 }
 
 // of is the number of a key, which is new with the first letter that has it.
@@ -265,16 +265,12 @@ func (k *groupKeys) of(key string) uint32 {
 	return n
 }
 
-// enter counts a letter that is new, or one that came back: a message that was a dead
-// letter has been redriven, and died again.
+// enter counts a letter that is new.
 func (g *groups) enter(l letter) {
-	if was, ok := g.gone[l.id]; ok {
-		g.known[was].back++
-		delete(g.gone, l.id)
-	}
 	of := &g.known[l.group]
-	if of.count++; of.count == 1 && l.group != 0 {
-		g.vacant--
+	of.count++
+	if l.again {
+		of.again++
 	}
 	of.keys[l.key]++
 	g.keys.uses[l.key]++
@@ -283,12 +279,12 @@ func (g *groups) enter(l letter) {
 // leave counts a letter that is gone.
 func (g *groups) leave(l letter) {
 	of := &g.known[l.group]
-	if of.count--; of.count == 0 && l.group != 0 {
-		g.vacant++
+	if l.again {
+		of.again--
 	}
-	of.left++
-	if len(g.gone) < maxGone {
-		g.gone[l.id] = l.group
+	if of.count--; of.count == 0 && l.group != 0 {
+		delete(g.number, of.groupName)
+		g.free = append(g.free, l.group)
 	}
 	if of.keys[l.key]--; of.keys[l.key] == 0 {
 		delete(of.keys, l.key)
@@ -320,12 +316,19 @@ func (g *groups) span() {
 func (g *groups) reply(q *Queue, limit int) wire.DeadGroups {
 	r := wire.DeadGroups{Queue: q.name, Messages: int64(len(g.letters)), Groups: []wire.DeadGroup{}, Other: g.known[0].count}
 	var found []*group
+	gone := q.redrives.known(q.shard.Now())
+	left := maps.Clone(gone)
 	for _, n := range g.number {
-		found = append(found, &g.known[n])
+		of := &g.known[n]
+		found = append(found, of)
+		delete(left, of.name)
+	}
+	for name, is := range left { // all have gone
+		found = append(found, &group{groupName: groupName{is.Source, is.Code, is.Error}, name: name})
 	}
 	r.Total = len(found)
 	slices.SortFunc(found, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.left, a.left), cmp.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(gone[b.name].Count, gone[a.name].Count), cmp.Compare(a.name, b.name))
 	})
 	found = found[:min(len(found), limit)]
 	samples := make([]store.ID, len(found))
@@ -342,7 +345,7 @@ func (g *groups) reply(q *Queue, limit int) wire.DeadGroups {
 	for i, of := range found {
 		d := wire.DeadGroup{
 			Group: of.name, SourceQueue: of.source, ErrorCode: of.code, Error: of.text, Messages: of.count,
-			Left: of.left, CameBack: of.back, Keys: g.largestKeys(of),
+			Left: gone[of.name].Count, CameBack: of.again, Keys: g.largestKeys(of),
 		}
 		if of.count > 0 {
 			d.First, d.Last = wire.Timestamp(of.first), wire.Timestamp(of.last)

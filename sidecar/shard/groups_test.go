@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // grouped returns the groups of the dead letters of q that have some as lines, and how many
-// are gone of all groups, and came back.
+// have been redriven of all groups, and came back.
 func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 	r.t.Helper()
 	all, err := q.DLQ().Groups(100)
@@ -38,13 +39,6 @@ func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 		require.Len(r.t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
 	}
 	require.Equal(r.t, all.Messages, sum)
-	vacant, g := 0, &q.DLQ().groups
-	for _, n := range g.number {
-		if g.known[n].count == 0 {
-			vacant++
-		}
-	}
-	require.Equal(r.t, vacant, g.vacant)
 	return lines, left, back
 }
 
@@ -98,17 +92,19 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 		time.Sleep(time.Second)
 		lines, left, back := r.grouped(q)
 		require.Equal(t, []string{"5 [402] order # is gone b:2 c:2 a:1", "1 [] max_deliveries b:1"}, lines)
-		require.Equal(t, []int64{2, 2}, []int64{left, back}, "whatever they died of")
+		require.Equal(t, []int64{2, 2}, []int64{left, back})
 		all, err := q.DLQ().Groups(100)
 		require.Nil(t, err)
+		require.EqualValues(t, 2, all.Groups[0].CameBack, "of what they died of now")
 		require.Equal(t, before.Groups[0].Group, all.Groups[2].Group, "it is known without messages")
-		require.EqualValues(t, 2, all.Groups[2].CameBack)
+		require.Equal(t, before.Groups[0].Error, all.Groups[2].Error)
+		require.EqualValues(t, 2, all.Groups[2].Left)
 
 		_, _, _, err = q.DLQ().Purge(0, 0)
 		require.Nil(t, err)
 		lines, left, back = r.grouped(q)
 		require.Empty(t, lines)
-		require.Equal(t, []int64{8, 2}, []int64{left, back})
+		require.Equal(t, []int64{2, 0}, []int64{left, back}, "what is removed has not been redriven")
 		g := &q.DLQ().groups
 		require.Len(t, g.keys.free, len(g.keys.names)-1)
 		bury("d", "1", "again")
@@ -127,7 +123,7 @@ func TestGroupsAreBounded(t *testing.T) {
 		k := g.keys.of(fmt.Sprint(i))
 		require.Equal(t, i >= maxGroups, n == 0)
 		require.Equal(t, i >= maxGroupKeys, k == 0)
-		l := letter{seq: uint64(i), id: uint64(i), group: n, key: k}
+		l := letter{seq: uint64(i), group: n, key: k}
 		g.enter(l)
 		g.letters = append(g.letters, l)
 	}
@@ -135,10 +131,9 @@ func TestGroupsAreBounded(t *testing.T) {
 	for _, l := range g.letters {
 		g.leave(l)
 	}
-	require.Len(t, g.number, maxGroups)
+	require.Empty(t, g.number)
 	require.NotZero(t, g.groupOf(groupName{"orders", "", "another"}), "those without letters make room")
-	require.Len(t, g.number, 1)
-	require.Len(t, g.gone, maxGroupKeys+5-maxGroups, "of no group")
+	require.Len(t, g.known, maxGroups+1)
 	require.Empty(t, g.keys.number)
 	require.Empty(t, g.known[0].keys)
 }
@@ -162,10 +157,130 @@ func TestGroupsThatComeAtOnce(t *testing.T) {
 		require.Nil(t, err)
 		require.EqualValues(t, beyond, all.Other)
 		require.Len(t, all.Groups, maxGroups)
-		require.Zero(t, q.DLQ().groups.vacant)
 		for _, g := range all.Groups[:20] {
 			require.EqualValues(t, 1, g.Messages)
 			require.Len(t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
 		}
 	})
+}
+
+// TestRedrivesAreKept with what they do, and what came back is told by histories: neither
+// begins anew with a shard.
+func TestRedrivesAreKept(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
+		_, werr := r.Create(wire.DefaultQueueSettings("by-hand"))
+		require.Nil(t, werr)
+		die := func(r *rig, text string, n int) {
+			t.Helper()
+			r.consume(r.Queue("orders"), "w", 100)
+			dead := r.conn.take("w")
+			require.Len(t, dead, n)
+			for _, m := range dead {
+				r.ack(m, wire.Ack{Kind: wire.AckNack, Error: text}, "")
+			}
+			require.True(t, r.Queue("orders").Tell(queue.Leave{Consumer: "w"}))
+			time.Sleep(time.Second)
+		}
+		for i := range 10 {
+			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
+		}
+		die(r, "boom 17", 10)
+		told := func(r *rig) (lines []string) {
+			t.Helper()
+			all, werr := r.Queue("orders").DLQ().Groups(100)
+			require.Nil(t, werr)
+			for _, g := range all.Groups {
+				lines = append(lines, fmt.Sprintf("%s: %d there, %d left, %d came back", g.Error, g.Messages, g.Left, g.CameBack))
+			}
+			return lines
+		}
+		job := func(r *rig, op string, limit int64) {
+			t.Helper()
+			req := wire.JobCreateRequest{Queue: "orders.dlq", Op: op, Filter: &wire.Filter{All: true}, Limit: limit, Order: wire.OrderArrival}
+			if op == wire.JobMove {
+				req.To = "by-hand"
+			}
+			j, werr := r.Queue("orders").DLQ().CreateJob(req)
+			require.Nil(t, werr)
+			time.Sleep(time.Second)
+			j, werr = r.Job(j.ID)
+			require.Nil(t, werr)
+			require.Equal(t, []any{wire.JobDone, limit}, []any{j.State, j.Done})
+		}
+		job(r, wire.JobRedrive, 3) // before anybody has asked for groups
+		want := []string{"boom #: 7 there, 3 left, 0 came back"}
+		require.Equal(t, want, told(r))
+		next := r.restart()
+		require.Equal(t, want, told(next))
+		die(next, "bang", 3)
+		want = []string{"boom #: 7 there, 3 left, 0 came back", "bang: 3 there, 0 left, 3 came back"}
+		require.Equal(t, want, told(next))
+		next = next.restart()
+		require.Equal(t, want, told(next))
+		job(next, wire.JobRedrive, 4)
+		job(next, wire.JobMove, 2)
+		job(next, wire.JobDelete, 1)
+		want = []string{"boom #: 3 there, 6 left, 0 came back", "bang: 0 there, 3 left, 0 came back"}
+		require.Equal(t, want, told(next), "what is deleted does not count")
+		next = next.restart()
+		require.Equal(t, want, told(next))
+
+		time.Sleep(jobsKeptFor)
+		require.Equal(t, []string{"boom #: 3 there, 0 left, 0 came back"}, told(next), "that was long ago")
+		require.Len(t, next.keptOf(keyRedriven), 2)
+		job(next, wire.JobRedrive, 1)
+		require.Equal(t, []string{"boom #: 2 there, 1 left, 0 came back"}, told(next))
+		require.Len(t, next.keptOf(keyRedriven), 1)
+
+		_, werr = next.Queue("orders").Delete(true)
+		require.Nil(t, werr)
+		require.Empty(t, next.keptOf(keyRedriven))
+		next.create(nil)
+		require.Empty(t, told(next), "another queue of that name")
+		next.end()
+	})
+}
+
+// keptOf are the keys of a kind that the store has.
+func (r *rig) keptOf(prefix string) (keys []string) {
+	r.t.Helper()
+	snap, err := r.store.Snapshot()
+	require.NoError(r.t, err)
+	for _, e := range snap.Config {
+		if strings.HasPrefix(e.Key, prefix) {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys
+}
+
+// TestRedrivesAreBounded: of too many groups those are forgotten from which nothing has
+// gone for longest.
+func TestRedrivesAreBounded(t *testing.T) {
+	var r redrives
+	group := func(i int) letterGroup { return letterGroup{groupName{"orders", "", fmt.Sprint(i)}, fmt.Sprint(i)} }
+	for i := range maxRedriven {
+		more := r.more([]letterGroup{group(i), group(i), {}}, int64(i))
+		require.Empty(t, more.drop)
+		r.are(more)
+	}
+	r.are(r.more([]letterGroup{group(0)}, maxRedriven))
+	require.EqualValues(t, 3, r.known(0)["0"].Count)
+	more := r.more([]letterGroup{group(maxRedriven), group(maxRedriven + 1)}, maxRedriven+1)
+	require.Equal(t, []string{"1", "2"}, more.drop)
+	require.Len(t, more.put, 2)
+	require.Contains(t, r.known(0), "1", "it is not so yet")
+	r.are(more)
+	require.Len(t, r.known(0), maxRedriven)
+
+	var many []letterGroup
+	for i := range 2 * maxRedriven {
+		many = append(many, group(i+1000))
+	}
+	more = r.more(many, maxRedriven+2)
+	require.Len(t, more.put, maxRedriven)
+	require.Len(t, more.drop, maxRedriven)
+	r.are(more)
+	require.Len(t, r.known(0), maxRedriven)
 }

@@ -82,12 +82,19 @@ func (p *jobProgress) leftAlone() (n int64) {
 	return n
 }
 
+// leaves reports whether the job takes dead letters back to work: to their queue, or to
+// another one.
+func (j *job) leaves() bool {
+	return j.q.IsDLQ() && (j.Op == wire.JobRedrive || j.Op == wire.JobMove)
+}
+
 func (p *jobProgress) ended() bool { return p.State == wire.JobDone || p.State == wire.JobCanceled }
 
 // job is one job of a queue.
 type job struct {
 	jobSpec
-	q *Queue // the side that it is about
+	q     *Queue     // the side that it is about
+	names groupNames // for who works on it
 
 	mu struct {
 		sync.Mutex
@@ -105,7 +112,7 @@ type job struct {
 }
 
 func newJob(q *Queue, spec jobSpec, at jobProgress, out parcel) *job {
-	j := &job{jobSpec: spec, q: q}
+	j := &job{jobSpec: spec, q: q, names: newGroupNames()}
 	j.mu.jobProgress, j.mu.parcel, j.mu.changed = at, out, make(chan struct{})
 	return j
 }
@@ -138,6 +145,7 @@ func (j *job) claim(stop string) (changed <-chan struct{}, ok bool) {
 }
 
 func (j *job) release() {
+	j.names = newGroupNames()
 	j.change(func() { j.mu.claimed, j.mu.running, j.mu.stop = false, false, "" })
 }
 

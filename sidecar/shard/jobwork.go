@@ -92,6 +92,8 @@ type worker struct {
 	cargo  []goods     // of the parcel that is under way, if it is known
 	began  int64       // when it was made; 0: by somebody else
 
+	groups map[uint64]letterGroup // of the next messages, if they are dead letters that go elsewhere
+
 	pieces   int           // done so far
 	quickest time.Duration // what the disk took for the quickest of the first
 }
@@ -146,6 +148,9 @@ func (w *worker) run() (state, why string) {
 				return w.stopped(werr)
 			}
 			continue
+		}
+		if werr := w.readGroups(); werr != nil { // while it rests
+			return w.stopped(werr)
 		}
 		if !w.wait() {
 			continue
@@ -218,6 +223,25 @@ func (w *worker) next() []candidate {
 	return w.queue[:n]
 }
 
+// readGroups reads the groups of the next piece, unless they are known.
+func (w *worker) readGroups() (werr *wire.Error) {
+	if !w.leaves() {
+		return nil
+	}
+	var seqs []uint64
+	known := true
+	for _, c := range w.next() {
+		if _, ok := w.groups[c.Seq]; !ok {
+			known = false
+		}
+		seqs = append(seqs, c.Seq)
+	}
+	if !known {
+		w.groups, werr = w.q.letterGroups(seqs, w.names)
+	}
+	return werr
+}
+
 // piece does what the job is about with the next messages. It returns why the job cannot
 // go on.
 func (w *worker) piece() *wire.Error {
@@ -234,7 +258,7 @@ func (w *worker) piece() *wire.Error {
 		}
 	}
 	began := w.q.shard.Now()
-	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place}
+	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place, groups: w.groups}
 	for i := range piece {
 		if meant == nil || meant[i] {
 			d.named = append(d.named, piece[i])

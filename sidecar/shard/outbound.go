@@ -356,17 +356,29 @@ func (j *job) conclude(at *jobProgress, out *parcel, r *receipt) (jobProgress, *
 	over := parcel{No: out.No, Shard: out.Shard}
 	next, sent, back := out.after(at, r)
 	done := make(chan error, 1)
+	var more redrivesMore
+	if j.leaves() {
+		groups, werr := j.q.letterGroups(sent, j.names)
+		if werr != nil {
+			return *at, werr
+		}
+		more = j.q.redrives.more(slices.Collect(maps.Values(groups)), j.q.shard.Now())
+	}
 	if j.settled(true) {
 		return *at, wire.OutcomeUnknown()
 	}
 	if !j.q.run.settle(j.q, queue.Pick{}, func(*queue.Picked) queue.Settle {
-		return queue.Settle{Sent: sent, Release: back, Put: append(j.entries(&next, false), j.outEntry(&over)), Ticket: done}
+		put := append(j.entries(&next, false), j.outEntry(&over))
+		return queue.Settle{
+			Sent: sent, Release: back, Put: append(put, more.entries(j.q.name)...), Delete: more.keys(j.q.name), Ticket: done,
+		}
 	}) {
 		return *at, j.q.Gone()
 	}
 	if werr := j.written(done); werr != nil {
 		return *at, werr
 	}
+	j.q.redrives.are(more)
 	j.change(func() { j.mu.jobProgress, j.mu.parcel = next.clone(), over })
 	j.settled(false)
 	return next, r.Refused

@@ -36,8 +36,9 @@ type Queue struct {
 	admin   sync.Mutex
 	deleted atomic.Bool
 
-	intake intake
-	groups groups // of errors, in a dead letter queue that somebody has asked for them
+	intake   intake
+	groups   groups   // of errors, in a dead letter queue that somebody has asked for them
+	redrives redrives // of a dead letter queue
 }
 
 // Shard is the number of the shard that the queue is in.

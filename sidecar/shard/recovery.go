@@ -48,6 +48,7 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 	}
 	s.recoverJobs(snap.Config, byName)
 	s.recoverSchedules(snap.Config, byName)
+	s.recoverRedriven(snap.Config, byName)
 	return s.recoverReceipts(snap.Config)
 }
 

@@ -64,6 +64,7 @@ var ownStates = []string{"\x00calls/", "\x00changed/", "\x00circuit/", "\x00gate
 // What lies with queues.
 const (
 	keySchedule = "\x00schedule/" // \x00schedule/<queue>/...
+	keyRedriven = "\x00redriven/" // \x00redriven/<queue>/...
 	keyJob      = "\x00job/"      // \x00job/<id>: JSON with its queue; \x00job/<id>/...
 	keyJobOut   = "/out"          // \x00job/<id>/out: JSON, with the messages that are under way
 	keyMoved    = "\x00moved/"    // what has come of jobs of other shards: none is under way, so nobody asks for it
@@ -105,9 +106,11 @@ func jobQueues(entries []store.Entry) map[string]string {
 
 // queueOf is the queue that an entry lies with; "": none.
 func queueOf(e store.Entry, jobs map[string]string) string {
-	if of, ok := strings.CutPrefix(e.Key, keySchedule); ok {
-		name, _, _ := strings.Cut(of, "/")
-		return name
+	for _, prefix := range []string{keySchedule, keyRedriven} {
+		if of, ok := strings.CutPrefix(e.Key, prefix); ok {
+			name, _, _ := strings.Cut(of, "/")
+			return name
+		}
 	}
 	if of, ok := strings.CutPrefix(e.Key, keyJob); ok {
 		id, _, _ := strings.Cut(of, "/")
@@ -118,7 +121,12 @@ func queueOf(e store.Entry, jobs map[string]string) string {
 
 // isOfShard reports whether an entry lies in the store of a shard.
 func isOfShard(key string) bool {
-	return strings.HasPrefix(key, keySchedule) || strings.HasPrefix(key, keyJob) || strings.HasPrefix(key, keyMoved)
+	for _, prefix := range []string{keySchedule, keyRedriven, keyJob, keyMoved} {
+		if strings.HasPrefix(key, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func isOwnState(key string) bool {
