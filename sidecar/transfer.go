@@ -8,6 +8,8 @@ import (
 	"github.com/filaq/fila/sidecar/cluster/transfer"
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/natsio"
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
 )
 
 // Transfer is what takes a cluster in and out: the connection of a node that does not run,
@@ -25,7 +27,7 @@ func OpenTransfer(ctx context.Context, cfg config.Config, log *slog.Logger, dir 
 	c := &cfg.Cluster
 	t := &Transfer{log: log, Options: transfer.Options{
 		Log: log, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, LogBytes: c.LogBytes,
-		Dir: filepath.Join(cfg.DataDir, dir),
+		Dir: filepath.Join(cfg.DataDir, dir), Store: store.Options{Join: queue.JoinPast, Keep: queue.IsRedrive},
 	}}
 	if err := t.open(ctx, &cfg); err != nil {
 		t.Close()

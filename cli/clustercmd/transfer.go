@@ -61,7 +61,7 @@ func (c *configured) with(cmd *cobra.Command, dir string, fn func(ctx context.Co
 		return command.Exit(command.ExitConnect, err)
 	}
 	defer t.Close()
-	t.Now = func() int64 { return c.env.Now().UnixNano() }
+	t.Store.Now = func() int64 { return c.env.Now().UnixNano() }
 	return explain(fn(ctx, t.Options, cfg))
 }
 

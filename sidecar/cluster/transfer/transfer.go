@@ -33,7 +33,9 @@ type Options struct {
 
 	// Dir is for files that are there meanwhile. It is made, and removed in the end.
 	Dir string
-	Now func() int64 // Unix ns; default time.Now
+
+	// Store has the options of all files; Logger is Log.
+	Store store.Options
 }
 
 // Moved is how much there was.
@@ -60,7 +62,11 @@ func (o *Options) meta() meta.Options {
 	}
 }
 
-func (o *Options) store() store.Options { return store.Options{Now: o.Now, Logger: o.Log} }
+func (o *Options) store() store.Options {
+	st := o.Store
+	st.Logger = o.Log
+	return st
+}
 
 // replica are the options of a shard's copy at path.
 func (o *Options) replica(js jetstream.JetStream, snapshots jetstream.ObjectStore, incarnation string, shard int, path string) replog.Options {
