@@ -83,6 +83,7 @@ var Events = map[string]string{
 	"job canceled":                                                                               "fila.job.canceled",
 	"a job cannot be read; it does nothing any more":                                             "fila.job.unreadable",
 	"a job leaves messages that cannot be read":                                                  "fila.job.messages_left",
+	"what is kept of redrives cannot be read; they are counted anew":                             "fila.job.redrives_unreadable",
 	"runs of a schedule were missed":                                                             "fila.schedule.missed",
 	"a run of a schedule is refused; it is tried again":                                          "fila.schedule.refused",
 	"a schedule cannot be read; it does not run any more":                                        "fila.schedule.unreadable",
