@@ -33,7 +33,7 @@ func startJobCluster(t *testing.T) *jobCluster {
 	c.owned("a", "b")
 	for i := 0; slices.Contains(c.queues, ""); i++ {
 		name := fmt.Sprint("q", i)
-		c.insist("queue-create."+name, m{"max_deliveries": 1, "retry_initial_ms": 0}, nil)
+		c.insist("queue-create."+name, m{"max_deliveries": 1, "retry_initial_ms": 0, "visibility_timeout_ms": 600_000}, nil)
 		var info struct{ Shard int }
 		c.insist("queue-inspect."+name, nil, &info)
 		c.queues[info.Shard] = name

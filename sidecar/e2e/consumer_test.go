@@ -202,6 +202,7 @@ type queueInfo struct {
 	Pending     int64            `json:"pending"`
 	Delayed     int64            `json:"delayed"`
 	InFlight    int64            `json:"in_flight"`
+	Moving      int64            `json:"moving"`
 	Consumers   int              `json:"consumers"`
 	OldestAgeMs int64            `json:"oldest_age_ms"`
 	DLQ         string           `json:"dlq"`
@@ -234,13 +235,25 @@ func (c *client) dump(queue string) string {
 func (c *client) depth(queue string) int64 {
 	c.t.Helper()
 	info := c.inspect(queue)
-	return info.Pending + info.Delayed + info.InFlight
+	return info.depth()
 }
 
-// waitDepth waits until a queue holds n messages in any state.
+func (i *queueInfo) depth() int64 { return i.Pending + i.Delayed + i.InFlight + i.Moving }
+
+// waitDepth waits until a queue holds n messages in any state. In a cluster it may have no
+// owner at the moment.
 func (c *client) waitDepth(queue string, n int64) {
 	c.t.Helper()
-	eventually(c.t, func() bool { return c.depth(queue) == n }, "depth of %s must become %d: %s", queue, n, c.dump(queue))
+	eventually(c.t, func() bool {
+		reply := c.do(&nats.Msg{Subject: "fila.admin.queue-inspect." + queue})
+		if e := errorOf(c.t, reply); e != nil {
+			require.Equal(c.t, 503, e.Code, "%v", e)
+			return false
+		}
+		var info queueInfo
+		require.NoError(c.t, json.Unmarshal(reply.Data, &info))
+		return info.depth() == n
+	}, "depth of %s must become %d: %s", queue, n, c.dump(queue))
 }
 
 // number reads a number of a JSON object.
