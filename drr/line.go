@@ -353,6 +353,7 @@ func (l *Line) reweigh(i uint32, w uint32) {
 		fl.start, fl.frac = l.now-maxLag, 0
 	} else {
 		lag, rest := bits.Div64(hi, lo, uint64(w))
+		lag = min(lag, maxLag+1)
 		fl.start, fl.frac = l.now-lag, 0
 		if rest != 0 {
 			fl.start--

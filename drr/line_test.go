@@ -234,3 +234,21 @@ func TestLongLineAgainstModel(t *testing.T) {
 		require.Equal(t, m.len(), l.Len())
 	}
 }
+
+// A flow with a large weight that waits for three costs has more to its credit than a tag
+// can say, once its weight is the smallest: it keeps what is possible, and owes nothing.
+func TestLineWeightFallsOfAFlowWithCredit(t *testing.T) {
+	var l Line
+	l.Add(1, MaxWeight, 1, MaxCost)
+	l.Add(2, 1, 2, MaxCost)
+	l.Take(MaxCost, true)
+	for range 3 {
+		l.PutBack(1, MaxWeight, 1, MaxCost)
+	}
+	l.SetWeight(1, 1)
+	i, ok := l.find(1)
+	require.True(t, ok)
+	require.Equal(t, uint64(maxLag), l.now-l.flows[i].start)
+	_, f, _ := l.Peek()
+	require.Equal(t, Flow(1), f)
+}
