@@ -125,8 +125,8 @@ func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Er
 }
 
 // waiting counts the queues, and their messages, that wait at a throttle key or, if that is
-// empty, at a circuit, and names those where most do. A gate itself knows of those alone that have tried: without a
-// consumer with credit a queue tries nothing.
+// empty, at a circuit, and names those where most do. A gate itself knows of those alone that
+// have tried: without a consumer with credit a queue tries nothing.
 func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64, most []wire.WaitingQueue) {
 	for _, q := range a.shards.Queues() {
 		w := wire.WaitingQueue{Queue: q.Name()}
