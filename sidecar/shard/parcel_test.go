@@ -675,7 +675,9 @@ func (p *pair) trouble(rng *rand.Rand) {
 	p.put("orders", pad+"o", n)
 	p.put("first", pad+"f", n)
 	var late sync.WaitGroup
+	begun := make(chan struct{}) // a job that begins later would move what has come by the other
 	p.linked(func(ctx context.Context, shard int, body []byte) ([]byte, error) {
+		<-begun
 		time.Sleep(time.Duration(chance(20)) * time.Millisecond)
 		again := chance(4) == 0
 		if again { // a copy of it comes at some other time
@@ -697,6 +699,7 @@ func (p *pair) trouble(rng *rand.Rand) {
 	for from, to := range map[string]string{"orders": "first", "first": "orders"} {
 		jobs[from] = p.begin(moveAll(from, to)).ID
 	}
+	close(begun)
 	for range 3 + chance(8) {
 		number := chance(2)
 		p.stores[number].die(1+chance(6), chance(2) == 0)
