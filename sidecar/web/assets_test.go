@@ -59,3 +59,17 @@ func TestTemplatesHaveNothingInline(t *testing.T) {
 		return nil
 	}))
 }
+
+// TestEveryPageParses, since none is parsed before it is asked for.
+func TestEveryPageParses(t *testing.T) {
+	l, err := newLooks("/fila")
+	require.NoError(t, err)
+	for i := range pages {
+		require.Contains(t, l.byName, pages[i].name)
+	}
+	for name, parse := range l.byName {
+		page, err := parse()
+		require.NoError(t, err, name)
+		require.NotNil(t, page.Lookup("main"), name)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -24,17 +25,15 @@ import (
 var templates embed.FS
 
 // looks has the templates: layout.html has all pages in common, and each other file of
-// templates/ is a page with "main" and, if it changes while it is looked at, "live".
+// templates/ is a page with "main" and, if it changes while it is looked at, "live". A page
+// is parsed when it is first asked for: the trees of all of them are megabytes of small
+// objects, which each collection would walk in servers whose pages nobody opens.
 type looks struct {
-	byName map[string]*template.Template
+	byName map[string]func() (*template.Template, error)
 }
 
 func newLooks(base string) (looks, error) {
-	l := looks{byName: make(map[string]*template.Template)}
-	common, err := template.New("").Funcs(funcs(base)).ParseFS(templates, "templates/layout.html", "templates/parts/*.html")
-	if err != nil {
-		return l, err
-	}
+	l := looks{byName: make(map[string]func() (*template.Template, error))}
 	files, err := fs.Glob(templates, "templates/*.html")
 	if err != nil {
 		return l, err
@@ -44,14 +43,9 @@ func newLooks(base string) (looks, error) {
 		if name == "layout" {
 			continue
 		}
-		one, err := common.Clone()
-		if err != nil {
-			return l, err
-		}
-		if one, err = one.ParseFS(templates, file); err != nil {
-			return l, err
-		}
-		l.byName[name] = one
+		l.byName[name] = sync.OnceValues(func() (*template.Template, error) {
+			return template.New("").Funcs(funcs(base)).ParseFS(templates, "templates/layout.html", "templates/parts/*.html", file)
+		})
 	}
 	return l, nil
 }
@@ -66,15 +60,19 @@ func (l looks) live(out io.Writer, name string, v *view) error {
 }
 
 func (l looks) part(out io.Writer, name, part string, v *view) error {
-	t, ok := l.byName[name]
+	parse, ok := l.byName[name]
 	if !ok {
 		return fmt.Errorf("there is no template %s", name)
+	}
+	t, err := parse()
+	if err != nil {
+		return err
 	}
 	var made bytes.Buffer
 	if err := t.ExecuteTemplate(&made, part, v); err != nil {
 		return err
 	}
-	_, err := out.Write(unturned(made.Bytes()))
+	_, err = out.Write(unturned(made.Bytes()))
 	return err
 }
 
