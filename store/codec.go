@@ -196,12 +196,15 @@ func (bl block) entry(i int, m *Message, in *interner) (head entryHead, offset i
 type interner struct {
 	strs  map[string]string
 	lists map[string][]string
+	most  int // of each
 }
 
 const internMax = 1 << 16
 
-func newInterner() *interner {
-	return &interner{strs: make(map[string]string), lists: make(map[string][]string)}
+func newInterner() *interner { return newInternerOf(internMax) }
+
+func newInternerOf(most int) *interner {
+	return &interner{strs: make(map[string]string), lists: make(map[string][]string), most: most}
 }
 
 func (in *interner) str(b []byte) string {
@@ -212,7 +215,7 @@ func (in *interner) str(b []byte) string {
 		return s
 	}
 	s := string(b)
-	if len(in.strs) < internMax && len(s) <= 256 {
+	if len(in.strs) < in.most && len(s) <= 256 {
 		in.strs[s] = s
 	}
 	return s
@@ -246,7 +249,7 @@ func (in *interner) list(r *reader) []string {
 	for i := range l {
 		l[i] = in.str(again.bytes())
 	}
-	if len(in.lists) < internMax && len(raw) <= 1024 {
+	if len(in.lists) < in.most && len(raw) <= 1024 {
 		in.lists[string(raw)] = l
 	}
 	return l

@@ -43,6 +43,7 @@ type added struct {
 	ref              Ref
 	m                *Message // its submitter's again once the batch is done, where a Log has it before the file
 	headers, payload []byte
+	moved            bool // from another queue
 	dead             bool // finished already
 	segment, slot    int  // where it is laid out, counting within the plan; where there is a Log only
 }
@@ -254,6 +255,7 @@ func (s *Bolt) planNew(b *Batch, sources []source) (err error) {
 		if err := s.add(&mv.To, src.headers, src.payload); err != nil {
 			return err
 		}
+		p.adds[len(p.adds)-1].moved = true
 	}
 	for i := range b.PutConsumers {
 		if id := b.PutConsumers[i].Queue; s.queue(id) == nil {

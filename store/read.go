@@ -31,6 +31,9 @@ type reading struct {
 
 var readings = sync.Pool{New: func() any { return new(reading) }}
 
+// deadStrings are for what Dead reads: errors are many, and few of them come twice.
+var deadStrings = sync.Pool{New: func() any { return newInternerOf(1024) }}
+
 // Read implements [Store].
 func (s *Bolt) Read(refs []Ref, fn func(i int, headers, payload []byte)) error {
 	var headers, payload []byte
@@ -43,7 +46,8 @@ func (s *Bolt) Read(refs []Ref, fn func(i int, headers, payload []byte)) error {
 // Dead implements [Store].
 func (s *Bolt) Dead(refs []Ref, fn func(i int, d *Dead)) error {
 	var m Message
-	in := newInterner()
+	in := deadStrings.Get().(*interner)
+	defer deadStrings.Put(in)
 	return s.read(refs, true, func(index []byte, p place, ref Ref) error {
 		return s.decodeIndexed(index, p.id, p.l.slotNo(), ref, &m, in)
 	}, func(i int) { fn(i, m.Dead) })

@@ -31,8 +31,10 @@ func (it item) ref() Ref {
 	return it.add.ref
 }
 
-// newSegment is a segment that the commit makes of items [from, to).
+// newSegment is a segment that the commit makes of items [from, to). A cold one is of
+// messages that have been moved, and are not expected to be delivered soon.
 type newSegment struct {
+	cold                  bool
 	id                    uint64
 	from, to              int
 	recordBytes, entryLen int
@@ -143,11 +145,18 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 // layout decides which records go into which new segment.
 func (s *Bolt) layout() {
 	p := &s.plan
-	for i := range p.adds {
-		if !p.adds[i].dead {
-			p.items = append(p.items, item{add: &p.adds[i]})
+	warm := 0 // items
+	for _, moved := range []bool{false, true} {
+		for i := range p.adds {
+			if a := &p.adds[i]; !a.dead && a.moved == moved {
+				p.items = append(p.items, item{add: a})
+			}
+		}
+		if !moved {
+			warm = len(p.items)
 		}
 	}
+	moved := len(p.items) > warm
 	for i := range p.carried {
 		p.items = append(p.items, item{carry: &p.carried[i]})
 	}
@@ -155,10 +164,12 @@ func (s *Bolt) layout() {
 	for i, it := range p.items {
 		r, e := it.sizes()
 		full := n.to-n.from >= s.o.tune.segmentRecords || int64(n.recordBytes+n.entryLen+r+e) > s.o.tune.segmentBytes
-		if full && n.to > n.from {
+		cold := moved && i >= warm
+		if (full || cold != n.cold) && n.to > n.from {
 			p.segments = append(p.segments, n)
 			n = newSegment{from: i}
 		}
+		n.cold = cold
 		n.to = i + 1
 		n.recordBytes += r
 		n.entryLen += e
@@ -198,7 +209,13 @@ func (s *Bolt) writeSegments(tx *bbolt.Tx, next *tally) error {
 		n := &p.segments[i]
 		count := n.to - n.from
 		frame := blockHeader + 4*count
-		data := beginBlock(make([]byte, 0, frame+n.recordBytes), kindSegment, n.id, count)
+		var data []byte
+		if n.cold && s.log == nil {
+			data = p.grab(frame + n.recordBytes)
+		} else { // it stays in memory, to be read
+			data = make([]byte, 0, frame+n.recordBytes)
+		}
+		data = beginBlock(data, kindSegment, n.id, count)
 		index := beginBlock(p.grab(frame+n.entryLen), kindIndex, n.id, count)
 		for j, it := range p.items[n.from:n.to] {
 			if c := it.carry; c != nil {
@@ -467,7 +484,9 @@ func (s *Bolt) apply() {
 			l.seg, l.slot = h, l.slot&slotBits|uint32(slot)
 			q.index.put(ref.Seq, l)
 		}
-		s.cache.put(&s.segs, h, n.data)
+		if !n.cold {
+			s.cache.put(&s.segs, h, n.data)
+		}
 	}
 	for _, h := range p.gone {
 		s.cache.drop(s.segs.segs[h])

@@ -48,18 +48,25 @@ func EncodeHeaders(dst []byte, h map[string][]string) []byte {
 
 // DecodeHeaders is the inverse of [EncodeHeaders]. The result shares no memory
 // with b, and is nil if b is empty. Errors wrap [ErrBadHeaders].
-func DecodeHeaders(b []byte) (map[string][]string, error) {
+func DecodeHeaders(b []byte) (map[string][]string, error) { return DecodeHeadersInto(nil, b) }
+
+// DecodeHeadersInto is like [DecodeHeaders], and uses the room of h, if there is any, for
+// the result: what h had is no longer in it.
+func DecodeHeadersInto(h map[string][]string, b []byte) (map[string][]string, error) {
+	clear(h)
 	if len(b) == 0 {
-		return nil, nil
+		return h, nil
 	}
 	n, err := countHeaders(b)
 	if err != nil {
-		return nil, err
+		return h, err
+	}
+	if h == nil {
+		h = make(map[string][]string, n)
 	}
 	// One copy of the bytes and one array of values carry all the strings.
 	text := string(b)
 	values := make([]string, n)
-	h := make(map[string][]string, n)
 	at := 0
 	for i := range values {
 		from, to, _ := fieldAt(b, at)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +39,9 @@ type deed struct {
 	key    *wire.Error // why a message was left because of its key
 	landed []queue.Moved
 
-	groups map[uint64]letterGroup // of dead letters that go elsewhere, by sequence
-	more   redrivesMore           // of these, with it
+	groups map[uint64]*letterGroup // of dead letters that go elsewhere, by sequence
+	more   redrivesMore            // of these, with it
+	room   *pieceRoom
 
 	sent  bool    // to another shard: a parcel is under way
 	cargo []goods // in it
@@ -132,6 +134,21 @@ func (d *deed) target() (*Queue, *wire.Error) {
 	return d.q, nil
 }
 
+// pieceRoom is what the pieces of a job use one after the other: each is over before the
+// next one begins.
+type pieceRoom struct {
+	read         []content
+	found        []*content
+	moves, going []queue.Moved
+	chosen       []*queue.Moved
+}
+
+// roomFor returns room for n, with what was in it.
+func roomFor[T any](room *[]T, n int) []T {
+	*room = slices.Grow((*room)[:0], n)[:n]
+	return *room
+}
+
 // content is what the store has of a message.
 type content struct {
 	headers map[string][]string
@@ -147,14 +164,20 @@ func (d *deed) read() ([]*content, *wire.Error) {
 	for i := range refs {
 		refs[i] = store.Ref{Queue: d.q.id, Seq: d.named[i].Seq}
 	}
-	read := make([]*content, len(refs))
+	room, read := roomFor(&d.room.read, len(refs)), roomFor(&d.room.found, len(refs))
+	clear(read)
 	err := d.q.shard.store.Read(refs, func(i int, headers, payload []byte) {
-		h, err := wire.DecodeHeaders(headers)
+		h := room[i].headers
+		if len(h) > headersKept {
+			h = nil
+		}
+		h, err := wire.DecodeHeadersInto(h, headers)
+		room[i] = content{headers: h, size: len(payload)}
 		if err != nil {
 			d.broken = err
 			return
 		}
-		read[i] = &content{headers: h, size: len(payload)}
+		read[i] = &room[i]
 		if d.Op == wire.JobEdit {
 			read[i].payload = append([]byte{}, payload...)
 		}
@@ -171,6 +194,9 @@ func (d *deed) read() ([]*content, *wire.Error) {
 	}
 	return read, nil
 }
+
+// headersKept is how many names of headers the room of a message is kept for.
+const headersKept = 32
 
 // readRecords adds what an edit, which makes the record of its message anew, takes over. A
 // message that would come to lie there without why it is dead, or without its history, is
@@ -209,7 +235,9 @@ func (d *deed) choose() *wire.Error {
 		return werr
 	}
 	p := to.main().policy.Load()
-	d.moves = make([]*queue.Moved, len(d.named))
+	room := roomFor(&d.room.moves, len(d.named))
+	d.moves = roomFor(&d.room.chosen, len(d.named))
+	clear(d.moves)
 	var count, size int64
 	for i := range d.named {
 		c, own := read[i], int64(d.named[i].size)
@@ -223,8 +251,8 @@ func (d *deed) choose() *wire.Error {
 				return nil
 			}
 		}
-		g, why := d.moved(p, c, own)
-		if g == nil {
+		g := &room[i]
+		if why := d.moved(g, p, c, own); why != "" {
 			d.left[why]++
 			continue
 		}
@@ -247,14 +275,14 @@ func (d *deed) cut(i int) {
 	d.named, d.moves = d.named[:i], d.moves[:i]
 }
 
-// moved is a message on its way; nil: it is left as it is.
-func (d *deed) moved(p *policy, c *content, size int64) (g *queue.Moved, why string) {
-	g = &queue.Moved{Size: size}
+// moved makes g a message on its way, unless it is left as it is.
+func (d *deed) moved(g *queue.Moved, p *policy, c *content, size int64) (why string) {
+	*g = queue.Moved{Size: size}
 	m := &g.Message
 	m.Ref = store.Ref{Queue: d.to.id}
 	if d.Op == wire.JobEdit {
 		if why := d.edit(c, g); why != "" {
-			return nil, why
+			return why
 		}
 	}
 	e, werr := p.decide(d.to.main().name, c.headers, c.size)
@@ -274,19 +302,19 @@ func (d *deed) moved(p *policy, c *content, size int64) (g *queue.Moved, why str
 	}
 	if werr != nil {
 		d.key = werr
-		return nil, wire.LeftBadKey
+		return wire.LeftBadKey
 	}
 	if d.to != d.q || d.Key != "" {
 		counted, werr := d.to.main().countPending(&p.settings, e.FairnessKey)
 		if werr != nil { // others may go
 			d.key = werr
-			return nil, wire.LeftKeyFull
+			return wire.LeftKeyFull
 		}
 		g.Counted = counted
 	}
 	m.Key, m.Weight, m.Cost, m.ThrottleKeys, m.CircuitKey = e.FairnessKey, e.Weight, e.Cost, e.ThrottleKeys, e.CircuitKey
 	m.Priority = e.Priority
-	return g, ""
+	return ""
 }
 
 // thousandths is in what weights and costs are counted.
@@ -386,9 +414,9 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 		next.leave(leftBy(d.Op, state), n)
 	}
 	if moves(d.Op) {
-		s.Go = make([]queue.Moved, 0, len(p.Letters))
+		s.Go = roomFor(&d.room.going, len(p.Letters))[:0]
 	}
-	var gone []letterGroup
+	gone := make([]*letterGroup, 0, len(p.Letters))
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		switch d.Op {

@@ -259,22 +259,22 @@ func (r *rig) keptOf(prefix string) (keys []string) {
 // gone for longest.
 func TestRedrivesAreBounded(t *testing.T) {
 	var r redrives
-	group := func(i int) letterGroup { return letterGroup{groupName{"orders", "", fmt.Sprint(i)}, fmt.Sprint(i)} }
+	group := func(i int) *letterGroup { return &letterGroup{groupName{"orders", "", fmt.Sprint(i)}, fmt.Sprint(i)} }
 	for i := range maxRedriven {
-		more := r.more([]letterGroup{group(i), group(i), {}}, int64(i))
+		more := r.more([]*letterGroup{group(i), group(i), nil}, int64(i))
 		require.Empty(t, more.drop)
 		r.are(more)
 	}
-	r.are(r.more([]letterGroup{group(0)}, maxRedriven))
+	r.are(r.more([]*letterGroup{group(0)}, maxRedriven))
 	require.EqualValues(t, 3, r.known(0)["0"].Count)
-	more := r.more([]letterGroup{group(maxRedriven), group(maxRedriven + 1)}, maxRedriven+1)
+	more := r.more([]*letterGroup{group(maxRedriven), group(maxRedriven + 1)}, maxRedriven+1)
 	require.Equal(t, []string{"1", "2"}, more.drop)
 	require.Len(t, more.put, 2)
 	require.Contains(t, r.known(0), "1", "it is not so yet")
 	r.are(more)
 	require.Len(t, r.known(0), maxRedriven)
 
-	var many []letterGroup
+	var many []*letterGroup
 	for i := range 2 * maxRedriven {
 		many = append(many, group(i+1000))
 	}

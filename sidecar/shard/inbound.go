@@ -211,8 +211,8 @@ func (s *Shard) admit(to *Queue, w *waybill, cargo []goods, r *receipt) (landed 
 			said.WriteByte(saidNoRoom)
 			break
 		}
-		moved, why := d.moved(p, &content{headers: headers, size: len(g.payload)}, own)
-		if moved == nil {
+		var moved queue.Moved
+		if why := d.moved(&moved, p, &content{headers: headers, size: len(g.payload)}, own); why != "" {
 			said.WriteByte(map[string]byte{wire.LeftKeyFull: saidKeyFull, wire.LeftBadKey: saidBadKey}[why])
 			continue
 		}
@@ -220,7 +220,7 @@ func (s *Shard) admit(to *Queue, w *waybill, cargo []goods, r *receipt) (landed 
 		m.ID, m.EnqueuedAt, m.ExpiresAt = store.ID(it.ID), it.EnqueuedAt, it.ExpiresAt
 		m.NotBefore, m.Delayed = it.NotBefore, it.Delayed
 		m.Headers, m.Payload, moved.Past = g.headers, g.payload, g.past
-		landed, bytes = append(landed, *moved), bytes+own
+		landed, bytes = append(landed, moved), bytes+own
 		said.WriteByte(saidTaken)
 	}
 	r.Said = said.String()

@@ -159,14 +159,14 @@ func TestASelectionHasTheFirst(t *testing.T) {
 	require.True(t, s.full())
 	s.turn()
 	for i := 0; i < jobSelection; {
-		list := s.first(1000)
+		list := s.first(1000, nil)
 		require.NotEmpty(t, list)
 		for _, c := range list {
 			require.EqualValues(t, i, c.EnqueuedAt)
 			i++
 		}
 	}
-	require.Empty(t, s.first(1))
+	require.Empty(t, s.first(1, nil))
 }
 
 // TestOpsOnWhatWaits does each of them, and what is with a consumer is left.

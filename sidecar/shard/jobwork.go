@@ -92,7 +92,9 @@ type worker struct {
 	cargo  []goods     // of the parcel that is under way, if it is known
 	began  int64       // when it was made; 0: by somebody else
 
-	groups map[uint64]letterGroup // of the next messages, if they are dead letters that go elsewhere
+	near   []candidate // room for queue
+	room   pieceRoom
+	groups map[uint64]*letterGroup // of the next messages, if they are dead letters that go elsewhere
 
 	pieces   int           // done so far
 	quickest time.Duration // what the disk took for the quickest of the first
@@ -141,7 +143,8 @@ func (w *worker) run() (state, why string) {
 			return wire.JobDone, ""
 		}
 		if len(w.queue) == 0 {
-			if w.queue = w.chosen.first(jobNear); len(w.queue) > 0 {
+			w.near = w.chosen.first(jobNear, w.near[:0])
+			if w.queue = w.near; len(w.queue) > 0 {
 				continue
 			}
 			if werr := w.fill(); werr != nil {
@@ -228,9 +231,9 @@ func (w *worker) readGroups() (werr *wire.Error) {
 	if !w.leaves() {
 		return nil
 	}
-	var seqs []uint64
-	known := true
-	for _, c := range w.next() {
+	known, next := true, w.next()
+	seqs := make([]uint64, 0, len(next))
+	for _, c := range next {
 		if _, ok := w.groups[c.Seq]; !ok {
 			known = false
 		}
@@ -258,10 +261,13 @@ func (w *worker) piece() *wire.Error {
 		}
 	}
 	began := w.q.shard.Now()
-	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place, groups: w.groups}
-	for i := range piece {
-		if meant == nil || meant[i] {
-			d.named = append(d.named, piece[i])
+	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place, groups: w.groups, room: &w.room}
+	if d.named = piece; meant != nil {
+		d.named = make([]candidate, 0, len(piece))
+		for i := range piece {
+			if meant[i] {
+				d.named = append(d.named, piece[i])
+			}
 		}
 	}
 	if len(d.named) == 0 {
@@ -363,7 +369,7 @@ type look struct {
 }
 
 func (w *worker) newLook() *look {
-	l := &look{w: w, match: w.finder.match, chosen: selected{order: byArrival}}
+	l := &look{w: w, match: w.finder.match, chosen: selected{order: byArrival, list: w.chosen.list[:0]}}
 	if w.Order == wire.OrderDeath {
 		l.from, l.chosen.order = w.at.At.Seq+1, bySeq
 	} else {
@@ -440,9 +446,10 @@ func (s *selected) turn() {
 	heap.Init(s)
 }
 
-// first takes out the first n of those that were turned, in their order.
-func (s *selected) first(n int) (out []candidate) {
-	for len(out) < n && len(s.list) > 0 {
+// first takes out the first n of those that were turned, in their order, and adds them to
+// out.
+func (s *selected) first(n int, out []candidate) []candidate {
+	for ; n > 0 && len(s.list) > 0; n-- {
 		last := len(s.list) - 1
 		s.Swap(0, last)
 		out, s.list = append(out, s.list[last]), s.list[:last]

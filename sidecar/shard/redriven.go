@@ -47,7 +47,7 @@ type redrivesMore struct {
 	drop []string
 }
 
-// letterGroup is the group of a dead letter; without a name it is not known.
+// letterGroup is the group of a dead letter.
 type letterGroup struct {
 	groupName
 	name string
@@ -55,8 +55,8 @@ type letterGroup struct {
 
 // letterGroups reads the groups of dead letters of q, by their sequences. That of one that
 // is gone or broken is not known.
-func (q *Queue) letterGroups(seqs []uint64, names groupNames) (map[uint64]letterGroup, *wire.Error) {
-	refs, found := make([]store.Ref, len(seqs)), make(map[uint64]letterGroup, len(seqs))
+func (q *Queue) letterGroups(seqs []uint64, names groupNames) (map[uint64]*letterGroup, *wire.Error) {
+	refs, found := make([]store.Ref, len(seqs)), make(map[uint64]*letterGroup, len(seqs))
 	for i, seq := range seqs {
 		refs[i] = store.Ref{Queue: q.id, Seq: seq}
 	}
@@ -74,30 +74,31 @@ func (q *Queue) letterGroups(seqs []uint64, names groupNames) (map[uint64]letter
 // groupNames remembers what groups are called, as far as there are not too many.
 type groupNames struct {
 	texts texts
-	names map[groupName]string
+	known map[groupName]*letterGroup
 }
 
-func newGroupNames() groupNames { return groupNames{texts{}, make(map[groupName]string)} }
+func newGroupNames() groupNames { return groupNames{texts{}, make(map[groupName]*letterGroup)} }
 
-func (n groupNames) of(d *store.Dead) letterGroup {
-	g := letterGroup{groupName: groupName{d.SourceQueue, d.ErrorCode, n.texts.of(d)}}
-	var known bool
-	if g.name, known = n.names[g.groupName]; !known {
-		g.name = fingerprint.Of(g.source, g.code, g.text)
-		if len(n.names) < maxRedriven {
-			n.names[g.groupName] = g.name
+func (n groupNames) of(d *store.Dead) *letterGroup {
+	called := groupName{d.SourceQueue, d.ErrorCode, n.texts.of(d)}
+	g := n.known[called]
+	if g == nil {
+		g = &letterGroup{called, fingerprint.Of(called.source, called.code, called.text)}
+		if len(n.known) < maxRedriven {
+			n.known[called] = g
 		}
 	}
 	return g
 }
 
-// more says what is known when dead letters of these groups have gone as well.
-func (r *redrives) more(gone []letterGroup, now int64) redrivesMore {
+// more says what is known when dead letters of these groups, nil for one that is not
+// known, have gone as well.
+func (r *redrives) more(gone []*letterGroup, now int64) redrivesMore {
 	r.Lock()
 	defer r.Unlock()
 	all, m := r.since(now), redrivesMore{put: make(map[string]redriven)}
 	for _, g := range gone {
-		if g.name != "" {
+		if g != nil {
 			all[g.name] = redriven{g.source, g.code, g.text, all[g.name].Count + 1, now}
 			m.put[g.name] = all[g.name]
 		}
