@@ -43,8 +43,7 @@ type deed struct {
 	more   redrivesMore            // of these, with it
 	room   *pieceRoom
 
-	sent  bool    // to another shard: a parcel is under way
-	cargo []goods // in it
+	sent bool // to another shard: a parcel is under way
 }
 
 // do carries the piece out. It returns why the job cannot go on.

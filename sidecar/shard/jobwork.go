@@ -89,8 +89,7 @@ type worker struct {
 	more   bool        // there may be others behind them
 	size   int         // of a piece
 	due    int64       // when the next piece may begin
-	cargo  []goods     // of the parcel that is under way, if it is known
-	began  int64       // when it was made; 0: by somebody else
+	began  int64       // when the parcel that is under way was made; 0: by somebody else
 
 	near   []candidate // room for queue
 	room   pieceRoom
@@ -122,8 +121,8 @@ func (w *worker) run() (state, why string) {
 			return "", ""
 		case len(j.out().Items) > 0:
 			before := w.at.Done
-			next, werr := j.carry(&w.at, w.cargo, j.wanted() == wire.JobCanceled)
-			w.at, w.cargo = next, nil
+			next, werr := j.carry(&w.at, j.wanted() == wire.JobCanceled)
+			w.at = next
 			w.queue = w.queue[indexBehind(w.queue, w.at.At):]
 			w.due = max(w.due, w.began+w.cost(next.Done-before))
 			if werr != nil {
@@ -278,7 +277,6 @@ func (w *worker) piece() *wire.Error {
 	var werr *wire.Error
 	if to, away := w.away(); away {
 		if werr = d.send(to); d.sent {
-			w.cargo = d.cargo
 			w.began, w.due = began, w.rested(began)
 			w.adapt(d.took, d.wrote)
 			return nil

@@ -93,11 +93,6 @@ func (d *deed) send(to int) *wire.Error {
 		return nil
 	}
 	d.change(func() { d.mu.parcel = out })
-	for i := range out.Items {
-		if out.Items[i].Why == "" {
-			d.cargo = append(d.cargo, cargo[i])
-		}
-	}
 	return nil
 }
 
@@ -263,23 +258,23 @@ func (p *parcel) after(before *jobProgress, r *receipt) (next jobProgress, sent,
 	return next, sent, back
 }
 
-// carry brings the parcel to its end that is under way. cargo is what is in it, if that is
-// known. With recall the other shard is to take nothing that it does not have. It returns
-// how the job stands then, and why it cannot go on.
-func (j *job) carry(at *jobProgress, cargo []goods, recall bool) (next jobProgress, werr *wire.Error) {
+// carry brings the parcel to its end that is under way. With recall the other shard is to
+// take nothing that it does not have. It returns how the job stands then, and why it cannot
+// go on.
+func (j *job) carry(at *jobProgress, recall bool) (next jobProgress, werr *wire.Error) {
 	out := j.out()
 	w := &waybill{Shard: out.Shard, From: j.q.shard.number, Job: j.ID, No: out.No, Queue: j.To}
+	var cargo []goods
 	if held := out.held(); !recall {
-		if cargo == nil {
-			named := make([]candidate, len(held))
-			for i := range held {
-				named[i].place = held[i].place()
-			}
-			if cargo, werr = j.q.load(named); werr != nil {
-				return *at, werr
-			}
-			cargo[0].shorten(j.q.shard.cargoRoom()) // as when the parcel was made
+		// What was read to make the parcel may have got a longer history before it was held.
+		named := make([]candidate, len(held))
+		for i := range held {
+			named[i].place = held[i].place()
 		}
+		if cargo, werr = j.q.load(named); werr != nil {
+			return *at, werr
+		}
+		fit(cargo, j.q.shard.cargoRoom())
 		for i := range held {
 			it := &held[i]
 			w.Items = append(w.Items, shipped{ID: it.ID, EnqueuedAt: it.EnqueuedAt, NotBefore: it.NotBefore, Delayed: it.Delayed, ExpiresAt: it.ExpiresAt})
@@ -399,7 +394,7 @@ func (j *job) recall() *wire.Error {
 		return nil
 	}
 	at, _, _ := j.standing()
-	if _, werr := j.carry(&at, nil, true); len(j.out().Items) > 0 {
+	if _, werr := j.carry(&at, true); len(j.out().Items) > 0 {
 		return werr
 	}
 	return nil

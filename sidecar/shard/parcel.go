@@ -155,6 +155,18 @@ func (g *goods) shorten(room int) bool {
 	return g.size() <= room
 }
 
+// fit has messages fit into a request that did when their histories were shorter.
+func fit(cargo []goods, room int) {
+	for i := range cargo {
+		room -= cargo[i].size()
+	}
+	for i := 0; i < len(cargo) && room < 0; i++ {
+		was := cargo[i].size()
+		cargo[i].shorten(was + room)
+		room += was - cargo[i].size()
+	}
+}
+
 // Tags of what is signed with the secret of the cluster, which no client has.
 const (
 	tagWaybill = "fila.parcel.1"

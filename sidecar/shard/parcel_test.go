@@ -130,7 +130,8 @@ func (p *pair) takeOver(number int) {
 // mortalStore writes some more batches, and then none.
 type mortalStore struct {
 	store.Store
-	failed chan struct{}
+	failed    chan struct{}
+	meanwhile func() // what happens when histories have just been read; nil: nothing
 
 	mu struct {
 		sync.Mutex
@@ -175,6 +176,14 @@ func (s *mortalStore) Submit(b *store.Batch) {
 			}
 		}})
 	}
+}
+
+func (s *mortalStore) History(refs []store.Ref, fn func(i int, records [][]byte)) error {
+	err := s.Store.History(refs, fn)
+	if s.meanwhile != nil {
+		s.meanwhile()
+	}
+	return err
 }
 
 // put enqueues messages whose bodies are a prefix and a number.
@@ -267,6 +276,50 @@ func TestAMoveToAnotherShard(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		require.EqualValues(t, 1, to.DLQ().Depth(), "its TTL has ended")
 	})
+}
+
+// TestAnAttemptBeforeAParcelIsHeld is part of the history that goes with the message, also
+// where the parcel was full before.
+func TestAnAttemptBeforeAParcelIsHeld(t *testing.T) {
+	const full = 4 << 10
+	for name, body := range map[string]int{"with room": 1, "full": full - itemRoom - 340} {
+		t.Run(name, func(t *testing.T) {
+			pairOf(t, func(p *pair) {
+				from, to := p.Queue("orders"), p.Queue("first")
+				require.Nil(t, p.enqueue(strings.Repeat("x", body), "id", nil))
+				id := p.id("id")
+				attempt := func(why string) {
+					p.consume(from, "w", 1)
+					p.ack(p.one("w"), wire.Ack{Kind: wire.AckNack, Error: why, Delay: time.Hour, HasDelay: true}, "")
+					require.True(t, from.Tell(queue.Leave{Consumer: "w"}))
+				}
+				for _, why := range []string{"first", "second"} {
+					attempt(why)
+					time.Sleep(2 * time.Hour)
+				}
+				read, goOn := make(chan bool), make(chan bool)
+				p.stores[0].meanwhile = func() {
+					read <- true
+					<-goOn
+				}
+				p.conn.max = full + waybillRoom
+				job := p.begin(moveAll("orders", "first"))
+				<-read
+				attempt(strings.Repeat("e", 200))
+				p.stores[0].meanwhile = nil
+				goOn <- true
+				require.EqualValues(t, 1, p.over(job.ID).Done)
+				past := p.past(to, id)
+				require.Contains(t, past[0], "first")
+				require.Contains(t, past[len(past)-1], "eee")
+				if name == "with room" {
+					require.Len(t, past, 3)
+				} else {
+					require.Len(t, past, 2, "of the records between them as many as fit")
+				}
+			})
+		})
+	}
 }
 
 // past is the history of a message.
