@@ -141,11 +141,12 @@ func (w *worker) run() (state, why string) {
 		case len(w.queue)+len(w.chosen.list) == 0 && !w.more:
 			return wire.JobDone, ""
 		}
+		if len(w.queue) < w.size && len(w.chosen.list) > 0 {
+			w.near = append(w.near[:0], w.queue...)
+			w.near = w.chosen.first(max(jobNear, w.size)-len(w.near), w.near)
+			w.queue = w.near
+		}
 		if len(w.queue) == 0 {
-			w.near = w.chosen.first(jobNear, w.near[:0])
-			if w.queue = w.near; len(w.queue) > 0 {
-				continue
-			}
 			if werr := w.fill(); werr != nil {
 				return w.stopped(werr)
 			}
