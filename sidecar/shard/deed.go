@@ -39,6 +39,7 @@ type deed struct {
 	key    *wire.Error // why a message was left because of its key
 	landed []queue.Moved
 
+	found  []*content              // of named, where that was read before
 	groups map[uint64]*letterGroup // of dead letters that go elsewhere, by sequence
 	more   redrivesMore            // of these, with it
 	room   *pieceRoom
@@ -229,9 +230,11 @@ func (d *deed) choose() *wire.Error {
 		return werr
 	}
 	d.to = to
-	read, werr := d.read()
-	if werr != nil {
-		return werr
+	read := d.found
+	if read == nil {
+		if read, werr = d.read(); werr != nil {
+			return werr
+		}
 	}
 	p := to.main().policy.Load()
 	room := roomFor(&d.room.moves, len(d.named))

@@ -24,7 +24,7 @@ const (
 	// They get fewer where the machine needs more than jobTurn for them. A disk for which
 	// the quickest of the first jobFirst pieces took longer than jobCommit is slow however
 	// few they are, so there they get more, up to jobGrowth times.
-	jobPiece  = 256
+	jobPiece  = 192
 	jobFirst  = 4
 	jobGrowth = 16
 	jobTurn   = 5 * time.Millisecond
@@ -91,9 +91,9 @@ type worker struct {
 	due    int64       // when the next piece may begin
 	began  int64       // when the parcel that is under way was made; 0: by somebody else
 
-	near   []candidate // room for queue
-	room   pieceRoom
-	groups map[uint64]*letterGroup // of the next messages, if they are dead letters that go elsewhere
+	near  []candidate // room for queue
+	ahead *deed       // the next piece, as far as nothing is done yet; nil: it is not made
+	room  pieceRoom
 
 	pieces   int           // done so far
 	quickest time.Duration // what the disk took for the quickest of the first
@@ -141,7 +141,7 @@ func (w *worker) run() (state, why string) {
 		case len(w.queue)+len(w.chosen.list) == 0 && !w.more:
 			return wire.JobDone, ""
 		}
-		if len(w.queue) < w.size && len(w.chosen.list) > 0 {
+		if w.ahead == nil && len(w.queue) < w.size && len(w.chosen.list) > 0 {
 			w.near = append(w.near[:0], w.queue...)
 			w.near = w.chosen.first(max(jobNear, w.size)-len(w.near), w.near)
 			w.queue = w.near
@@ -152,7 +152,7 @@ func (w *worker) run() (state, why string) {
 			}
 			continue
 		}
-		if werr := w.readGroups(); werr != nil { // while it rests
+		if werr := w.prepare(); werr != nil { // while it rests
 			return w.stopped(werr)
 		}
 		if !w.wait() {
@@ -226,56 +226,64 @@ func (w *worker) next() []candidate {
 	return w.queue[:n]
 }
 
-// readGroups reads the groups of the next piece, unless they are known.
-func (w *worker) readGroups() (werr *wire.Error) {
-	if !w.leaves() {
+// prepare makes the next piece, unless that is done, and reads what is needed for it.
+func (w *worker) prepare() (werr *wire.Error) {
+	if w.ahead != nil {
 		return nil
 	}
-	known, next := true, w.next()
-	seqs := make([]uint64, 0, len(next))
-	for _, c := range next {
-		if _, ok := w.groups[c.Seq]; !ok {
-			known = false
-		}
-		seqs = append(seqs, c.Seq)
-	}
-	if !known {
-		w.groups, werr = w.q.letterGroups(seqs, w.names)
-	}
-	return werr
-}
-
-// piece does what the job is about with the next messages. It returns why the job cannot
-// go on.
-func (w *worker) piece() *wire.Error {
-	piece := w.next()
-	meant := []bool(nil)
+	d := &deed{job: w.job, before: w.at, named: w.next(), room: &w.room}
+	d.last = d.named[len(d.named)-1].place
 	if w.finder.reads() {
-		views := make([]queue.MessageView, len(piece))
-		for i := range piece {
-			views[i].Seq, views[i].ID = piece[i].Seq, piece[i].ID
-		}
-		var werr *wire.Error
-		if meant, werr = w.finder.meant(views); werr != nil {
+		if d.named, werr = w.meant(d.named); werr != nil {
 			return werr
 		}
 	}
-	began := w.q.shard.Now()
-	d := &deed{job: w.job, before: w.at, last: piece[len(piece)-1].place, groups: w.groups, room: &w.room}
-	if d.named = piece; meant != nil {
-		d.named = make([]candidate, 0, len(piece))
-		for i := range piece {
-			if meant[i] {
-				d.named = append(d.named, piece[i])
-			}
+	if w.leaves() {
+		seqs := make([]uint64, len(d.named))
+		for i := range d.named {
+			seqs[i] = d.named[i].Seq
+		}
+		if d.groups, werr = w.q.letterGroups(seqs, w.names); werr != nil {
+			return werr
 		}
 	}
+	if _, away := w.away(); moves(w.Op) && w.Op != wire.JobEdit && !away {
+		if d.found, werr = d.read(); werr != nil {
+			return werr
+		}
+	}
+	w.ahead = d
+	return nil
+}
+
+// meant are those of the candidates that are as the filter says, which takes a look at what
+// is stored of them.
+func (w *worker) meant(all []candidate) ([]candidate, *wire.Error) {
+	views := make([]queue.MessageView, len(all))
+	for i := range all {
+		views[i].Seq, views[i].ID = all[i].Seq, all[i].ID
+	}
+	are, werr := w.finder.meant(views)
+	meant := make([]candidate, 0, len(all))
+	for i := range are {
+		if are[i] {
+			meant = append(meant, all[i])
+		}
+	}
+	return meant, werr
+}
+
+// piece does what the job is about with the next messages, which are prepared. It returns
+// why the job cannot go on.
+func (w *worker) piece() (werr *wire.Error) {
+	d := w.ahead
+	w.ahead = nil
+	began := w.q.shard.Now()
 	if len(d.named) == 0 {
 		// It need not be written: who begins anew comes by here again.
-		w.at.At, w.queue = d.last, w.queue[len(piece):]
+		w.at.At, w.queue = d.last, w.queue[indexBehind(w.queue, d.last):]
 		return nil
 	}
-	var werr *wire.Error
 	if to, away := w.away(); away {
 		if werr = d.send(to); d.sent {
 			w.began, w.due = began, w.rested(began)
