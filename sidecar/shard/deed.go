@@ -358,6 +358,7 @@ func (d *deed) settle() *wire.Error {
 	if d.to != nil && d.to.main() != d.q.main() {
 		said, ok := d.to.run.do(d.to.changed(queue.Reserve{Count: len(d.named)}))
 		if !ok {
+			d.uncount()
 			return d.to.Gone()
 		}
 		first = said.handled.Next

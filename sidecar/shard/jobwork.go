@@ -231,8 +231,13 @@ func (w *worker) prepare() (werr *wire.Error) {
 	if w.ahead != nil {
 		return nil
 	}
+	began := w.q.shard.Now()
 	d := &deed{job: w.job, before: w.at, named: w.next(), room: &w.room}
 	d.last = d.named[len(d.named)-1].place
+	if w.late() {
+		w.ahead = d
+		return nil
+	}
 	if w.finder.reads() {
 		if d.named, werr = w.meant(d.named); werr != nil {
 			return werr
@@ -253,8 +258,13 @@ func (w *worker) prepare() (werr *wire.Error) {
 		}
 	}
 	w.ahead = d
+	w.due = max(w.due, w.rested(began))
 	return nil
 }
+
+// late reports whether the filter is asked at the last moment, since what it asks for, the
+// last error of a message that is alive, may change.
+func (w *worker) late() bool { return w.finder.reads() && !w.q.IsDLQ() }
 
 // meant are those of the candidates that are as the filter says, which takes a look at what
 // is stored of them.
@@ -278,6 +288,11 @@ func (w *worker) meant(all []candidate) ([]candidate, *wire.Error) {
 func (w *worker) piece() (werr *wire.Error) {
 	d := w.ahead
 	w.ahead = nil
+	if w.late() {
+		if d.named, werr = w.meant(d.named); werr != nil {
+			return werr
+		}
+	}
 	began := w.q.shard.Now()
 	if len(d.named) == 0 {
 		// It need not be written: who begins anew comes by here again.
