@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -251,6 +252,70 @@ func TestCommitBytesOfMoves(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	require.LessOrEqual(t, most, 2)
+}
+
+// TestMovedSegmentsAreNotCached, if much is moved at a time; what came in the same commit is,
+// and all of it can be read, also when the next commits have used the room of the last ones.
+func TestMovedSegmentsAreNotCached(t *testing.T) {
+	for size, cold := range map[int]bool{10 << 10: false, 100 << 10: true} {
+		s := openTest(t, Options{NoSync: true})
+		require.NoError(t, submit(s, &Batch{Queue: 1, PutQueues: []QueueRecord{{ID: 2, Name: "q.dlq"}}}))
+		const n = 5
+		payload := func(seq uint64) []byte { return bytes.Repeat([]byte{byte(seq)}, size) }
+		for seq := range uint64(n) {
+			require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: Ref{1, seq}, Payload: payload(seq)}}}))
+		}
+		for seq := range uint64(n) {
+			require.NoError(t, submit(s, &Batch{
+				Queue: 1, Add: []Message{{Ref: Ref{1, n + seq}, Payload: payload(n + seq)}},
+				Move: []Move{{From: Ref{1, seq}, To: Message{Ref: Ref{2, seq}}}},
+			}))
+		}
+		var refs []Ref
+		s.mu.RLock()
+		for seq := range uint64(n) {
+			refs = append(refs, Ref{2, seq}, Ref{1, n + seq})
+			moved, _ := s.queues[2].index.get(seq)
+			added, _ := s.queues[1].index.get(n + seq)
+			require.Equal(t, cold, s.segs.segs[moved.seg].data == nil)
+			require.NotNil(t, s.segs.segs[added.seg].data)
+			require.Equal(t, cold, moved.seg != added.seg)
+		}
+		s.mu.RUnlock()
+		require.NoError(t, s.Read(refs, func(i int, _, got []byte) {
+			want := refs[i].Seq
+			require.Equal(t, payload(want), got)
+		}))
+	}
+}
+
+// TestHistoryOfANumberThatIsUsedAgain in the commit that ends its first message.
+func TestHistoryOfANumberThatIsUsedAgain(t *testing.T) {
+	s := openTest(t, Options{NoSync: true})
+	record := func(ref Ref, text string) Attempt { return Attempt{Ref: ref, Record: []byte(text)} }
+	one := Ref{1, 1}
+	require.NoError(t, submit(s, &Batch{Queue: 1, Add: []Message{{Ref: one}, {Ref: Ref{1, 2}}}, History: []Attempt{record(one, "old"), record(Ref{1, 2}, "other")}}))
+	done := make(chan error, 4)
+	batches := []Batch{
+		{History: []Attempt{record(one, "older")}, Move: []Move{{From: one, To: Message{Ref: Ref{1, 3}}}}},
+		{Add: []Message{{Ref: one}}, History: []Attempt{record(one, "gone")}},
+		{Finish: []Ref{one, {1, 2}}},
+		{Add: []Message{{Ref: one}, {Ref: Ref{1, 2}}}, History: []Attempt{record(one, "new"), record(Ref{1, 3}, "moved"), record(one, "newer")}},
+	}
+	s.Freeze(func() {
+		for i := range batches {
+			batches[i].Queue, batches[i].Done = 1, func(err error) { done <- err }
+			s.Submit(&batches[i])
+		}
+	})
+	for range batches {
+		require.NoError(t, <-done)
+	}
+	var got []string
+	require.NoError(t, s.History([]Ref{one, {1, 2}, {1, 3}}, func(_ int, records [][]byte) {
+		got = append(got, string(bytes.Join(records, []byte(","))))
+	}))
+	require.Equal(t, []string{"new,newer", "", "old,moved"}, got)
 }
 
 // TestQueuesTakeTurns: what one has to write does not hold up another one, and stays in

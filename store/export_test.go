@@ -10,7 +10,7 @@ import (
 // compaction, merging and several segments per commit.
 func (o Options) Small() Options {
 	o.CompactMinBytes = 1
-	o.tune = tuning{segmentRecords: 7, segmentBytes: 4 << 10, allocBytes: 16 << 10, mergeFanIn: 4, carryBytes: 8 << 10}
+	o.tune = tuning{coldBytes: 100, segmentRecords: 7, segmentBytes: 4 << 10, allocBytes: 16 << 10, mergeFanIn: 4, carryBytes: 8 << 10}
 	return o
 }
 

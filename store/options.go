@@ -66,6 +66,7 @@ type Options struct {
 
 // tuning holds what only tests change.
 type tuning struct {
+	coldBytes      int   // from where on what a commit moves has segments of its own
 	segmentRecords int   // most records in one segment
 	segmentBytes   int64 // a segment is closed when it is larger
 	allocBytes     int   // the file grows by so much; 0: by its size
@@ -91,6 +92,7 @@ func (o Options) withDefaults() Options {
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	t := &o.tune
+	t.coldBytes = cmp.Or(t.coldBytes, 64<<10)
 	t.segmentRecords = cmp.Or(t.segmentRecords, 8192)
 	t.segmentBytes = cmp.Or(t.segmentBytes, 8<<20)
 	t.mergeFanIn = cmp.Or(t.mergeFanIn, 16)

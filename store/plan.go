@@ -20,10 +20,12 @@ type plan struct {
 	bytes   int64
 	dirty   []uint32 // segments whose bitmap changes
 	states  []stateOp
-	durable int // of states and past: for messages that are on disk
-	past    []pastOp
-	changed map[Ref][]byte // histories as they become
-	order   []Ref          // of changed
+	durable int            // of states and past: for messages that are on disk
+	past    []*Attempt     // of messages that are on disk
+	ended   []Ref          // messages on disk whose histories end
+	pasts   []pendingPast  // of messages that the commit adds
+	changed map[Ref][]byte // histories of messages on disk as they become
+	writes  []pastPut      // what all of this comes to
 	dedupe  []*Dedupe
 	meta    []metaOp
 
@@ -43,9 +45,10 @@ type added struct {
 	ref              Ref
 	m                *Message // its submitter's again once the batch is done, where a Log has it before the file
 	headers, payload []byte
-	moved            bool // from another queue
-	dead             bool // finished already
-	segment, slot    int  // where it is laid out, counting within the plan; where there is a Log only
+	moved            bool  // by a Move
+	dead             bool  // finished already
+	past             int32 // its pendingPast, counted from 1; 0: it has no history
+	segment, slot    int   // where it is laid out, counting within the plan; where there is a Log only
 }
 
 // stateOp sets a state or, with none, deletes it. A pending one is for a message
@@ -57,12 +60,22 @@ type stateOp struct {
 	pending bool
 }
 
-// pastOp adds a record to the history of a message, or has it take that of another
-// message from, or, with neither, ends it.
-type pastOp struct {
-	ref    Ref
-	from   Ref
-	record []byte
+// pendingPast is the history of a message that the commit adds: what it had before it
+// moved, and records. A commit knows it without asking the file, so that only histories of
+// messages on disk are looked for by their names.
+type pendingPast struct {
+	add    int      // in adds
+	from   Ref      // a message on disk whose history it takes over
+	of     int32    // or one that the commit adds, counted as added.past
+	record []byte   // what is added to it; nil: nothing
+	more   [][]byte // and then these
+	value  []byte   // what it becomes
+}
+
+// pastPut is a history as it is written.
+type pastPut struct {
+	ref   Ref
+	value []byte
 }
 
 // metaOp is one change to queues, consumers or configuration; they are applied
@@ -80,7 +93,7 @@ const (
 // reset empties p for the next commit. What a huge one, the deletion of a large
 // queue say, has made room for is let go.
 func (p *plan) reset() {
-	if max(cap(p.adds), cap(p.states), cap(p.items), cap(p.past)) > opsKept {
+	if max(cap(p.adds), cap(p.states), cap(p.items), cap(p.past), cap(p.pasts), cap(p.ended)) > opsKept {
 		*p = plan{}
 		return
 	}
@@ -90,7 +103,8 @@ func (p *plan) reset() {
 		arena = nil
 	}
 	*p = plan{
-		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), past: emptied(p.past), changed: p.changed, order: p.order[:0], dedupe: emptied(p.dedupe),
+		adds: emptied(p.adds), dirty: p.dirty[:0], states: emptied(p.states), dedupe: emptied(p.dedupe),
+		past: emptied(p.past), ended: p.ended[:0], pasts: emptied(p.pasts), changed: p.changed, writes: emptied(p.writes),
 		meta: emptied(p.meta), victims: p.victims[:0], carried: emptied(p.carried), items: emptied(p.items),
 		segments: emptied(p.segments), gone: p.gone[:0], arena: arena,
 	}
@@ -302,7 +316,9 @@ func (s *Bolt) finishAt(ref Ref, l loc) {
 		s.count.states--
 	}
 	if l.slot&historyBit != 0 {
-		s.plan.past = append(s.plan.past, pastOp{ref: ref})
+		if l.seg != pendingSeg {
+			p.ended = append(p.ended, ref)
+		}
 		s.count.history--
 	}
 	if l.seg == pendingSeg {
@@ -354,20 +370,40 @@ func (s *Bolt) addHistory(a *Attempt) {
 		return
 	}
 	s.remember(q, a.Seq, l)
-	s.plan.past = append(s.plan.past, pastOp{ref: a.Ref, record: a.Record})
 	if l.seg != pendingSeg {
+		s.plan.past = append(s.plan.past, a)
 		s.plan.durable++
+		return
 	}
+	if past := s.plan.pastOf(l); past.record == nil {
+		past.record = a.Record
+	} else {
+		past.more = append(past.more, a.Record)
+	}
+}
+
+// pastOf is the history of a message that the commit adds.
+func (p *plan) pastOf(l loc) *pendingPast {
+	a := &p.adds[l.slotNo()]
+	if a.past == 0 {
+		p.pasts = append(p.pasts, pendingPast{add: l.slotNo()})
+		a.past = int32(len(p.pasts))
+	}
+	return &p.pasts[a.past-1]
 }
 
 // moveHistory has the history of a message go with it, before it is finished.
 func (s *Bolt) moveHistory(mv *Move) {
-	if _, l, _ := s.find(mv.From); l.slot&historyBit == 0 {
+	_, was, _ := s.find(mv.From)
+	if was.slot&historyBit == 0 {
 		return
 	}
 	q, l, _ := s.find(mv.To.Ref)
 	s.remember(q, mv.To.Seq, l)
-	s.plan.past = append(s.plan.past, pastOp{ref: mv.To.Ref, from: mv.From})
+	past := s.plan.pastOf(l)
+	if past.from = mv.From; was.seg == pendingSeg {
+		past.from, past.of = Ref{}, s.plan.adds[was.slotNo()].past
+	}
 }
 
 // deleteQueue finishes all messages of a queue. Its dedupe ids stay in the log

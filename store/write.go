@@ -32,7 +32,8 @@ func (it item) ref() Ref {
 }
 
 // newSegment is a segment that the commit makes of items [from, to). A cold one is of
-// messages that have been moved, and are not expected to be delivered soon.
+// messages that have been moved, most of which are not delivered at once: it is not kept in
+// memory.
 type newSegment struct {
 	cold                  bool
 	id                    uint64
@@ -145,26 +146,19 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 // layout decides which records go into which new segment.
 func (s *Bolt) layout() {
 	p := &s.plan
-	warm := 0 // items
-	for _, moved := range []bool{false, true} {
-		for i := range p.adds {
-			if a := &p.adds[i]; !a.dead && a.moved == moved {
-				p.items = append(p.items, item{add: a})
-			}
-		}
-		if !moved {
-			warm = len(p.items)
-		}
-	}
-	moved := len(p.items) > warm
+	p.file(false)
 	for i := range p.carried {
 		p.items = append(p.items, item{carry: &p.carried[i]})
+	}
+	warm := len(p.items)
+	if p.file(true) < s.o.tune.coldBytes { // a few dead letters, say
+		warm = len(p.items)
 	}
 	var n newSegment
 	for i, it := range p.items {
 		r, e := it.sizes()
 		full := n.to-n.from >= s.o.tune.segmentRecords || int64(n.recordBytes+n.entryLen+r+e) > s.o.tune.segmentBytes
-		cold := moved && i >= warm
+		cold := i >= warm
 		if (full || cold != n.cold) && n.to > n.from {
 			p.segments = append(p.segments, n)
 			n = newSegment{from: i}
@@ -189,6 +183,17 @@ func (s *Bolt) layout() {
 			}
 		}
 	}
+}
+
+// file lays out the messages that have been moved, or the others, and returns their bytes.
+func (p *plan) file(moved bool) (bytes int) {
+	for i := range p.adds {
+		if a := &p.adds[i]; !a.dead && a.moved == moved {
+			p.items = append(p.items, item{add: a})
+			bytes += len(a.headers) + len(a.payload)
+		}
+	}
+	return bytes
 }
 
 // grab returns n bytes (length 0) that stay as they are until the commit.
@@ -361,7 +366,7 @@ func (s *Bolt) upgrade(tx *bbolt.Tx) error {
 // writeHistories writes what the histories have become that this commit changes.
 func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	p := &s.plan
-	if len(p.past) == 0 {
+	if len(p.past)+len(p.ended)+len(p.pasts) == 0 {
 		return nil
 	}
 	if err := s.upgrade(tx); err != nil {
@@ -372,12 +377,13 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 	at := bucket.Cursor()
 	key := make([]byte, 0, refKeySize)
 	if p.changed == nil {
-		p.changed = make(map[Ref][]byte, len(p.past))
+		p.changed = make(map[Ref][]byte)
 	}
-	changed, order := p.changed, p.order
 	was := func(ref Ref) []byte {
-		if h, ok := changed[ref]; ok {
-			return h
+		if len(p.changed) > 0 {
+			if h, ok := p.changed[ref]; ok {
+				return h
+			}
 		}
 		key = appendRefKey(key[:0], ref)
 		found, sealed := at.Seek(key)
@@ -390,40 +396,54 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 		}
 		return h
 	}
-	set := func(ref Ref, history []byte) {
-		if _, ok := changed[ref]; !ok {
-			order = append(order, ref)
-		}
-		changed[ref] = history
+	for _, a := range p.past {
+		p.changed[a.Ref] = s.o.addRecord(was(a.Ref), a.Record)
 	}
-	for i := range p.past {
-		switch op := &p.past[i]; {
-		case op.record != nil:
-			set(op.ref, s.o.addRecord(was(op.ref), op.record))
-		case op.from.Queue != 0:
-			set(op.ref, was(op.from))
-			set(op.from, nil)
-		default:
-			set(op.ref, nil)
+	for i := range p.pasts { // a message moves after it was added: what it takes over is known
+		past := &p.pasts[i]
+		switch {
+		case past.of != 0:
+			past.value = p.pasts[past.of-1].value
+		case past.from.Queue != 0:
+			past.value = was(past.from)
+		}
+		if past.record != nil {
+			past.value = s.o.addRecord(past.value, past.record)
+		}
+		for _, record := range past.more {
+			past.value = s.o.addRecord(past.value, record)
+		}
+		if a := &p.adds[past.add]; !a.dead && past.value != nil {
+			p.writes = append(p.writes, pastPut{a.ref, past.value})
 		}
 	}
-	slices.SortFunc(order, func(a, b Ref) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Seq, b.Seq))
-	})
-	for _, ref := range order {
+	// What ends goes first: a message that is added may have the number of one that ends.
+	slices.SortFunc(p.ended, compareRefs)
+	for _, ref := range p.ended {
+		delete(p.changed, ref)
 		key = appendRefKey(key[:0], ref)
-		var err error
-		if h := changed[ref]; h != nil {
-			err = bucket.Put(key, seal(p.grab(4+len(h)), key, h))
-		} else if found, _ := at.Seek(key); bytes.Equal(found, key) {
-			err = at.Delete()
+		if found, _ := at.Seek(key); bytes.Equal(found, key) {
+			if err := at.Delete(); err != nil {
+				return err
+			}
 		}
-		if err != nil {
+	}
+	for ref, h := range p.changed {
+		p.writes = append(p.writes, pastPut{ref, h})
+	}
+	slices.SortFunc(p.writes, func(a, b pastPut) int { return compareRefs(a.ref, b.ref) })
+	for i := range p.writes {
+		key = appendRefKey(key[:0], p.writes[i].ref)
+		h := p.writes[i].value
+		if err := bucket.Put(key, seal(p.grab(4+len(h)), key, h)); err != nil {
 			return err
 		}
 	}
-	p.order = order
 	return nil
+}
+
+func compareRefs(a, b Ref) int {
+	return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Seq, b.Seq))
 }
 
 // writeMeta applies the changes to queues, consumers and configuration.
