@@ -24,7 +24,7 @@ const (
 	// They get fewer where the machine needs more than jobTurn for them. A disk for which
 	// the quickest of the first jobFirst pieces took longer than jobCommit is slow however
 	// few they are, so there they get more, up to jobGrowth times.
-	jobPiece  = 192
+	jobPiece  = 160
 	jobFirst  = 4
 	jobGrowth = 16
 	jobTurn   = 5 * time.Millisecond
