@@ -61,8 +61,7 @@ type stateOp struct {
 }
 
 // pendingPast is the history of a message that the commit adds: what it had before it
-// moved, and records. A commit knows it without asking the file, so that only histories of
-// messages on disk are looked for by their names.
+// moved, and records. It is found by the place of the message in the plan.
 type pendingPast struct {
 	add    int      // in adds
 	from   Ref      // a message on disk whose history it takes over
