@@ -645,6 +645,36 @@ func TestAnAttemptDuringAnEdit(t *testing.T) {
 	})
 }
 
+// TestAnEditWaitsForRecords of attempts that are not on disk yet.
+func TestAnEditWaitsForRecords(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		require.Nil(t, r.enqueue("x", "id", nil))
+		r.consume(q, "w", 1)
+		var at place
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
+			at = place{Seq: views[0].Seq, ID: views[0].ID}
+		})
+		r.store.hold()
+		for _, m := range r.conn.take("w") {
+			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "boom", Delay: time.Hour, HasDelay: true}, "")
+		}
+		d := &deed{job: &job{q: q}, named: []candidate{{place: at}}}
+		took := make(chan *wire.Error, 1)
+		go func() { took <- d.take() }()
+		synctest.Wait()
+		require.Empty(t, took)
+		r.store.release()
+		require.Nil(t, <-took)
+		require.Len(t, d.taken.Letters, 1)
+		require.NoError(t, r.store.History([]store.Ref{{Queue: q.ID(), Seq: at.Seq}}, func(_ int, records [][]byte) {
+			require.Len(t, records, 1)
+		}))
+		d.putBack()
+	})
+}
+
 // TestAnEditThatDoesNothing leaves its message where it was.
 func TestAnEditThatDoesNothing(t *testing.T) {
 	for name, tc := range map[string]struct {
