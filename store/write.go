@@ -146,12 +146,12 @@ func (s *Bolt) write(tx *bbolt.Tx) error {
 // layout decides which records go into which new segment.
 func (s *Bolt) layout() {
 	p := &s.plan
-	p.file(false)
+	p.itemise(false)
 	for i := range p.carried {
 		p.items = append(p.items, item{carry: &p.carried[i]})
 	}
 	warm := len(p.items)
-	if p.file(true) < s.o.tune.coldBytes { // a few dead letters, say
+	if p.itemise(true) < s.o.tune.coldBytes { // a few dead letters, say
 		warm = len(p.items)
 	}
 	var n newSegment
@@ -185,8 +185,9 @@ func (s *Bolt) layout() {
 	}
 }
 
-// file lays out the messages that have been moved, or the others, and returns their bytes.
-func (p *plan) file(moved bool) (bytes int) {
+// itemise adds the new messages that have been moved, or the others, to the items, and
+// returns their bytes.
+func (p *plan) itemise(moved bool) (bytes int) {
 	for i := range p.adds {
 		if a := &p.adds[i]; !a.dead && a.moved == moved {
 			p.items = append(p.items, item{add: a})
@@ -317,9 +318,7 @@ func (s *Bolt) writeStates(tx *bbolt.Tx) error {
 	if len(p.states) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(p.states, func(a, b stateOp) int {
-		return cmp.Or(cmp.Compare(a.ref.Queue, b.ref.Queue), cmp.Compare(a.ref.Seq, b.ref.Seq))
-	})
+	slices.SortStableFunc(p.states, func(a, b stateOp) int { return compareRefs(a.ref, b.ref) })
 	bucket := tx.Bucket(bucketState)
 	key := make([]byte, 0, 12)
 	durable := false // one of the operations on the message found it on disk, with a state perhaps
@@ -380,10 +379,8 @@ func (s *Bolt) writeHistories(tx *bbolt.Tx) error {
 		p.changed = make(map[Ref][]byte)
 	}
 	was := func(ref Ref) []byte {
-		if len(p.changed) > 0 {
-			if h, ok := p.changed[ref]; ok {
-				return h
-			}
+		if h, ok := p.changed[ref]; ok {
+			return h
 		}
 		key = appendRefKey(key[:0], ref)
 		found, sealed := at.Seek(key)
