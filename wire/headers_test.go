@@ -116,6 +116,12 @@ func FuzzDecodeHeaders(f *testing.F) {
 		} else {
 			require.ErrorIs(t, err, ErrBadHeaders)
 		}
+		used, usedErr := DecodeHeadersInto(header{"tenant": {"of another"}, "other": {"x"}}, b)
+		require.Equal(t, err, usedErr)
+		require.Equal(t, len(h), len(used))
+		for name := range h {
+			require.Equal(t, h[name], used[name])
+		}
 		want := header{k: {v1, v2}}
 		got, err := DecodeHeaders(EncodeHeaders(nil, want))
 		require.NoError(t, err)

@@ -1,7 +1,9 @@
 package shard
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -105,6 +107,56 @@ func TestTurnsOfJobs(t *testing.T) {
 		require.Equal(t, jobPiece, most)
 	})
 	require.LessOrEqual(t, jobSelection*unsafe.Sizeof(candidate{}), uintptr(3<<20), "of a job, however many messages it is about")
+}
+
+// TestPiecesAreFull but for the last one, however the selection is handed out.
+func TestPiecesAreFull(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(nil)
+		const n = 3*jobNear + 7
+		for i := range n {
+			require.Nil(t, r.enqueue("x", fmt.Sprint(i), nil))
+		}
+		synctest.Wait()
+		var pieces []int
+		r.store.refuse(func(b *store.Batch) error {
+			if len(b.Finish) > 0 {
+				pieces = append(pieces, len(b.Finish))
+			}
+			return nil
+		})
+		require.EqualValues(t, n, r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: everything()}).Done)
+		for _, of := range pieces[:len(pieces)-1] {
+			require.Equal(t, jobPiece, of)
+		}
+		require.Len(t, pieces, (n+jobPiece-1)/jobPiece)
+	})
+}
+
+// TestAFilterByTheLastError of messages that are alive is asked when they are picked: one
+// that fails otherwise while the job rests is not meant any more.
+func TestAFilterByTheLastError(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		for _, delay := range []time.Duration{time.Hour, 500 * time.Millisecond} { // the first is the older one
+			require.Nil(t, r.enqueue("x", delay.String(), nil))
+			r.consume(q, "w", 1)
+			for _, m := range r.conn.take("w") {
+				r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "meant", Delay: delay, HasDelay: true}, "")
+			}
+			require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		}
+		synctest.Wait()
+		job := r.begin(wire.JobCreateRequest{Queue: "orders", Op: wire.JobCancel, Filter: &wire.Filter{ErrorContains: "meant"}, Rate: 1})
+		time.Sleep(600 * time.Millisecond) // the first has gone, and the job rests
+		require.EqualValues(t, 1, q.Depth())
+		r.consume(q, "w", 1)
+		for _, m := range r.conn.take("w") {
+			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "other", Delay: time.Hour, HasDelay: true}, "")
+		}
+		require.EqualValues(t, 1, r.over(job.ID).Done)
+		require.EqualValues(t, 1, q.Depth())
+	})
 }
 
 // TestLargeMessagesOfAJob go in pieces of few.
