@@ -164,7 +164,7 @@ var catalog = []Entry{
 	entry(CodeBadAckStatus, "bad_ack_status", "The ack has a Status header that fila does not understand there; the lease runs on."),
 	entry(CodeBadAckHeader, "bad_ack_header", "A header of the nack does not parse or is out of its range; the lease runs on."),
 	entry(CodeMessageNotFound, "message_not_found", "There is no such message in the queue."),
-	entry(CodeMessageInFlight, "message_in_flight", "A consumer works on the message, its last attempt is being judged, or it is on its way to another queue; nothing changes."),
+	entry(CodeMessageInFlight, "message_in_flight", "A consumer works on the message, its last attempt is being judged, or it is on its way between two queues; nothing changes."),
 	entry(CodeJobNotFound, "job_not_found", "There is no job of that id; jobs are kept for seven days after their end."),
 	entry(CodeJobCount, "job_count", "`if_count` is not how many messages the job would be about; nothing was begun."),
 	entry(CodeJobEnded, "job_ended", "The job is done or canceled."),

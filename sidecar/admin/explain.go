@@ -177,7 +177,7 @@ func (g *gates) message(name string, v *queue.MessageView, dead string) wire.Exp
 	case v.State == queue.StateFailing:
 		e.Reason = "on_failure is deciding about its last attempt."
 	case v.State == queue.StateMoving:
-		e.Reason = "It is on its way to another queue."
+		e.Reason = "It is on its way between two queues."
 	case v.State == queue.StateLeased:
 		e.Reason = fmt.Sprintf("Consumer %s works on it until %s.", e.Consumer, e.LeaseUntil)
 	default:

@@ -163,7 +163,7 @@ func TestExplainMessage(t *testing.T) {
 		},
 		"moving": {
 			view: queue.MessageView{State: queue.StateMoving},
-			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way to another queue."},
+			want: wire.ExplainMessage{State: "pending", Reason: "It is on its way between two queues."},
 		},
 		"behind its predecessors": {
 			view: queue.MessageView{State: queue.StateOrdered, Why: queue.Why{By: queue.ByOrder}, Ahead: 2},

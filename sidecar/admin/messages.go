@@ -76,5 +76,5 @@ func (a *Admin) handle(req wire.MessageRequest,
 var inFlight = map[queue.MessageState]string{
 	queue.StateLeased:  "a consumer works on it",
 	queue.StateFailing: "its last attempt is being judged",
-	queue.StateMoving:  "it is on its way to another queue",
+	queue.StateMoving:  "it is on its way between two queues",
 }

@@ -38,6 +38,10 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 		c.History = append(c.History, store.Attempt{Ref: msg.Ref, Record: why.past.Append(nil)})
 	}
 	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size})
+	if to.dying == nil {
+		to.dying = make(map[uint64]*arrival)
+	}
+	to.dying[msg.Seq] = &c.dead[0]
 	if why.reply != "" {
 		c.Replies = append(c.Replies, Reply{Kind: ReplyDone, Subject: why.reply})
 	}
@@ -58,6 +62,7 @@ func (q *side) deadLettered(c *Commit, err error) {
 	to := &q.m.sides[Dead]
 	for i := range c.dead {
 		a := &c.dead[i]
+		delete(to.dying, a.msg.Seq)
 		if err == nil {
 			to.arrive(a, q.m.now)
 			continue

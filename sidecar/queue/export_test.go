@@ -86,6 +86,7 @@ func CheckEmpty(t T, m *Queue) {
 		q := &m.sides[i]
 		name := q.name
 		require.Zero(t, q.slots.Len(), name)
+		require.Empty(t, q.dying, name)
 		require.Empty(t, q.ends, "%s: TTLs", name)
 		require.Empty(t, q.keys.ids, name)
 		require.Empty(t, q.gating.subs.ids, name)

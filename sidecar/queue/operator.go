@@ -47,10 +47,14 @@ func (c RunNow) apply(q *side) {
 	q.pend(c.Seq, s)
 }
 
-// named returns the slot of message seq if it has that id; nil: it is not here.
+// named returns the slot of message seq if it has that id; nil: it is not here, or
+// not on disk here.
 func (q *side) named(seq uint64, id store.ID) (*slot, *Handled) {
 	s := q.slots.Get(seq)
-	if s == nil || s.id != id {
+	switch a := q.dying[seq]; {
+	case a != nil && a.msg.ID == id:
+		return nil, &Handled{Found: true, State: StateMoving}
+	case s == nil || s.id != id:
 		return nil, &Handled{}
 	}
 	return s, &Handled{Found: true, State: q.view(q.asking(q.m.now), seq, s).State}

@@ -124,3 +124,38 @@ func TestRunNowEndsADelay(t *testing.T) {
 	require.Equal(t, paused, r.One().ID)
 	check(r)
 }
+
+// TestDyingIsFound: a message that becomes a dead letter is at no moment nowhere, and stays
+// as it is until it is there.
+func TestDyingIsFound(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 2, 0)
+	ids := []store.ID{r.Enqueue("a", nil), r.Enqueue("b", nil)}
+	r.Commit()
+	for _, d := range r.Deliveries() {
+		r.Ack(d, term, "")
+	}
+	remove := func(seq uint64, id store.ID) queue.Handled {
+		r.Do(queue.Dead, queue.Remove{Seq: seq, ID: id})
+		return *r.Handled
+	}
+	for i, id := range ids {
+		seq := uint64(i + 1)
+		require.Nil(t, r.Find(queue.Main, id))
+		v := r.Find(queue.Dead, id)
+		require.NotNil(t, v)
+		require.Equal(t, queue.StateMoving, v.State)
+		require.Equal(t, []string{"a", "b"}[i], v.Key)
+		require.Equal(t, seq, v.Seq)
+		require.Equal(t, queue.Handled{Found: true, State: queue.StateMoving}, remove(seq, id))
+		require.Equal(t, queue.Handled{}, remove(3-seq, id), "the sequence is another's")
+	}
+	r.Commit()
+	for i, id := range ids {
+		require.Equal(t, queue.StatePending, r.Find(queue.Dead, id).State)
+		require.EqualValues(t, 1, remove(uint64(i+1), id).Done)
+	}
+	r.Commit()
+	check(r)
+	queue.CheckEmpty(t, r.M)
+}

@@ -36,6 +36,7 @@ type side struct {
 	watch     watch
 	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
 	moving    map[uint64]drr.Flow  // messages that a job has picked, or that are held until another queue has them, by sequence
+	dying     map[uint64]*arrival  // dead letters whose move to this side is not on disk yet, by sequence
 	more      bool                 // the step left something to be done at once
 }
 

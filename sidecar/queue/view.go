@@ -209,7 +209,8 @@ func (q *side) moment(h *held, now int64) Moment {
 }
 
 // Find looks for a message by its id among slots messages from the sequence from
-// on. next is where to go on, 0 at the end.
+// on. next is where to go on, 0 at the end. A dead letter is where it goes, also while that
+// is not on disk.
 func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v *MessageView, next uint64) {
 	q, n := &m.sides[s], 0
 	for seq, s := range q.slots.From(from) {
@@ -220,6 +221,13 @@ func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v 
 			found := q.view(q.asking(now), seq, s)
 			q.viewGates(s, &found)
 			return &found, 0
+		}
+	}
+	for seq, a := range q.dying {
+		if a.msg.ID == id {
+			return &MessageView{
+				Seq: seq, ID: id, Key: a.msg.Key, Attempt: 1, Cost: a.msg.Cost, Size: a.size, EnqueuedAt: a.msg.EnqueuedAt, State: StateMoving,
+			}, 0
 		}
 	}
 	return nil, 0
