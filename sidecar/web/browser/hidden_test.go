@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -8,33 +9,47 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+// moving is that the figures of the queue orders move by themselves.
+const moving = `[...document.querySelectorAll('main tr')].some(r => r.innerText.includes('orders') && /[1-9][\d.,]*\/s/.test(r.innerText))`
+
+// way returns the address of a way to f that passes by look.
+func (f *fila) way(look func(r *http.Request) (done func())) string {
+	f.t.Helper()
+	to, err := url.Parse(f.base)
+	require.NoError(f.t, err)
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
+	way := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		defer look(r)()
+		proxy.ServeHTTP(rw, r)
+	}))
+	f.t.Cleanup(way.Close)
+	return way.URL
+}
 
 // TestHiddenTab: a tab that nobody sees has no stream, and has one again when it is seen. What
 // the page asks fila for goes by way of the test, which counts its streams.
 func TestHiddenTab(t *testing.T) {
 	f := start(t)
 	f.load("orders")
-	to, err := url.Parse(f.base)
-	require.NoError(t, err)
 	var streams atomic.Int64
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, FlushInterval: -1}
-	way := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/live/") {
-			streams.Add(1)
-			defer streams.Add(-1)
+	base := f.way(func(r *http.Request) func() {
+		if !strings.HasPrefix(r.URL.Path, "/live/") {
+			return func() {}
 		}
-		proxy.ServeHTTP(rw, r)
-	}))
-	t.Cleanup(way.Close)
+		streams.Add(1)
+		return func() { streams.Add(-1) }
+	})
 	has := func(n int64) {
 		t.Helper()
 		require.True(t, wait(t.Context(), func() bool { return streams.Load() == n }), "%d streams", streams.Load())
 	}
 
-	b := open(t, way.URL)
+	b := open(t, base)
 	b.visit("/")
 	has(1)
 	b.shows("main table", "orders")
@@ -44,5 +59,23 @@ func TestHiddenTab(t *testing.T) {
 	has(0)
 	eval[bool](b, strings.Replace(turn, "%s", "false", 1))
 	has(1)
-	b.until(`[...document.querySelectorAll('main tr')].some(r => r.innerText.includes('orders') && /[1-9][\d.,]*\/s/.test(r.innerText))`)
+	b.until(moving)
+}
+
+// TestSlowScripts: a page moves whichever of its scripts comes late.
+func TestSlowScripts(t *testing.T) {
+	f := start(t)
+	f.queue("orders")
+	for _, late := range []string{"htmx", "hx-sse", "uPlot.iife", "fila.js"} {
+		base := f.way(func(r *http.Request) func() {
+			if strings.HasPrefix(r.URL.Path, "/assets/"+late) {
+				time.Sleep(300 * time.Millisecond)
+			}
+			return func() {}
+		})
+		b := open(t, base)
+		b.visit("/", "orders")
+		const asOf = "document.querySelector('main time').dateTime"
+		b.until(fmt.Sprintf("%s != %q", asOf, eval[string](b, asOf)))
+	}
 }

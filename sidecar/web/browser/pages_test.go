@@ -20,7 +20,7 @@ func TestOverview(t *testing.T) {
 	f.load("orders")
 	f.queue("mails")
 	b.visit("/", "orders")
-	b.until(`[...document.querySelectorAll('main tr')].some(r => r.innerText.includes('orders') && /[1-9][\d.,]*\/s/.test(r.innerText))`)
+	b.until(moving)
 	b.fill("find", "mail")
 	b.press("\r")
 	b.at("/?find=mail")
