@@ -310,6 +310,32 @@ func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	})
 }
 
+// TestAMoveToAQueueThatIsGone when its messages have been chosen counts none of them there.
+func TestAMoveToAQueueThatIsGone(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		to := r.another("slow", func(s *wire.QueueSettings) { s.MaxPendingPerKey = 10 })
+		require.Nil(t, r.enqueue("x", "", nil))
+		time.Sleep(time.Second)
+		spec := jobSpec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobMove, To: "slow", Filter: everything()}}
+		d := &deed{job: newJob(q, spec, jobProgress{}, parcel{}), left: make(map[string]int64), room: new(pieceRoom)}
+		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
+			for _, v := range views {
+				d.named = append(d.named, candidate{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size})
+			}
+		})
+		require.Nil(t, d.choose())
+		counts := to.perKey.Load()
+		require.Equal(t, map[string]int64{"default": 1}, counts.mu.n)
+		_, werr := to.Delete(true)
+		require.Nil(t, werr)
+		require.Equal(t, wire.QueueNotFound("slow"), d.settle())
+		require.Empty(t, counts.mu.n)
+		require.Equal(t, []string{"x"}, r.bodies(q))
+	})
+}
+
 // TestAnEdit replaces headers and payload of a dead letter, which stays one until it is
 // redriven.
 func TestAnEdit(t *testing.T) {
