@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// moving is that the figures of the queue orders move by themselves.
+// moving is whether the page has a rate of the queue orders: with its first figures it has none.
 const moving = `[...document.querySelectorAll('main tr')].some(r => r.innerText.includes('orders') && /[1-9][\d.,]*\/s/.test(r.innerText))`
 
 // way returns the address of a way to f that passes by look.
