@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -214,4 +215,31 @@ func TestAMoveBetweenShards(t *testing.T) {
 	require.Equal(t, "term", shown.History[0].Outcome)
 	c.owned("a", "b") // where they go when their nodes have been back for some seconds
 	c.delivers(to, ids)
+}
+
+// TestClusterJobsMeasure prints how fast messages of 1 KB move between two shards, each of
+// them with an owner at another node, and back.
+func TestClusterJobsMeasure(t *testing.T) {
+	if !*flagMeasure {
+		t.Skip("prints figures; -fila.measure")
+	}
+	c := startJobCluster(t)
+	n := *flagLetters
+	msgs := make([]*nats.Msg, n)
+	for i := range msgs {
+		payload := make([]byte, 1024) // that a log cannot pack
+		_, _ = rand.Read(payload)
+		msgs[i] = &nats.Msg{Subject: "fila.enqueue." + c.queues[0], Data: payload}
+	}
+	c.enqueueAll(msgs)
+	for range 2 {
+		for i, from := range c.queues {
+			to := c.queues[1-i]
+			begin := time.Now()
+			id := c.begin(m{"queue": from, "op": "move", "to": to, "filter": m{"all": true}})
+			c.goesOn(id, int64(n))
+			t.Logf("%d from %s to %s: %.0f/s; %s", n, from, to, float64(n)/time.Since(begin).Seconds(), machine())
+			c.waitDepth(to, int64(n))
+		}
+	}
 }
