@@ -2,6 +2,7 @@ package system
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -46,7 +47,10 @@ func (hops) Consume(ctx context.Context, nc *nats.Conn, _ string, _ int, handle 
 	if err != nil {
 		return nil, err
 	}
-	return func(context.Context) error { return sub.Unsubscribe() }, Flush(ctx, nc)
+	stop := func(ctx context.Context) error { // a group that the server still knows is sent messages of the next phase
+		return errors.Join(sub.Unsubscribe(), Flush(ctx, nc))
+	}
+	return stop, Flush(ctx, nc)
 }
 
 // startMiddle does what fila cannot leave out, and no more: it confirms, sends
