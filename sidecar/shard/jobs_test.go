@@ -73,6 +73,17 @@ func (r *rig) another(name string, change func(*wire.QueueSettings)) *Queue {
 	return r.Queue(name)
 }
 
+// first is the first message of a queue.
+func (r *rig) first(q *Queue) (v queue.MessageView) {
+	r.t.Helper()
+	q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
+		require.Len(r.t, views, 1)
+		v = views[0]
+	})
+	return v
+}
+
 // bodies takes all that a queue delivers and acks it.
 func (r *rig) bodies(q *Queue) (all []string) {
 	r.t.Helper()
@@ -319,12 +330,8 @@ func TestAMoveToAQueueThatIsGone(t *testing.T) {
 		time.Sleep(time.Second)
 		spec := jobSpec{JobCreateRequest: wire.JobCreateRequest{Op: wire.JobMove, To: "slow", Filter: everything()}}
 		d := &deed{job: newJob(q, spec, jobProgress{}, parcel{}), left: make(map[string]int64), room: new(pieceRoom)}
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-			for _, v := range views {
-				d.named = append(d.named, candidate{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size})
-			}
-		})
+		v := r.first(q)
+		d.named = []candidate{{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size}}
 		require.Nil(t, d.choose())
 		counts := to.perKey.Load()
 		require.Equal(t, map[string]int64{"default": 1}, counts.mu.n)
@@ -342,11 +349,7 @@ func TestAnEdit(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.bury(q, 2, func(int) nats.Header { return nats.Header{"currency": {"none"}, "old": {"1"}} })
-		var id string
-		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-			id = formatID(views[0].ID)
-		})
+		id := formatID(r.first(q.DLQ()).ID)
 		payload := base64.StdEncoding.EncodeToString([]byte("mended"))
 		require.EqualValues(t, 1, r.run(wire.JobCreateRequest{
 			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}},
@@ -378,11 +381,7 @@ func TestAnEditOfABrokenMessage(t *testing.T) {
 			bubble(t, func(r *rig) {
 				q := r.create(nil)
 				r.bury(q, 1, plain)
-				var id string
-				q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
-					views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-					id = formatID(views[0].ID)
-				})
+				id := formatID(r.first(q.DLQ()).ID)
 				r.store.spoil(bad)
 				info := r.over(r.begin(wire.JobCreateRequest{
 					Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
@@ -496,11 +495,7 @@ func TestAJobThatIsTooLarge(t *testing.T) {
 		q := r.create(nil)
 		require.Nil(t, r.enqueue("x", "", nil))
 		synctest.Wait()
-		var id string
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-			id = formatID(views[0].ID)
-		})
+		id := formatID(r.first(q).ID)
 		edit := wire.JobCreateRequest{
 			Queue: "orders", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}},
 			SetHeaders: map[string]string{"Page": strings.Repeat("<", store.MaxHeaderBytes/6)}, // of six bytes each in JSON
@@ -541,11 +536,7 @@ func TestAnEditOfADeadLetterOfAFullQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDepth = 2 })
 		r.bury(q, 2, plain)
-		var id string
-		q.DLQ().View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-			id = formatID(views[0].ID)
-		})
+		id := formatID(r.first(q.DLQ()).ID)
 		info := r.run(wire.JobCreateRequest{
 			Queue: "orders.dlq", Op: wire.JobEdit, Filter: &wire.Filter{IDs: []string{id}}, SetHeaders: map[string]string{"Currency": "EUR"},
 		})
@@ -659,12 +650,9 @@ func TestAnAttemptDuringAnEdit(t *testing.T) {
 		attempt()
 		require.NotZero(t, ended)
 		time.Sleep(time.Second) // it is on disk
-		var at store.Ref
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-			at = store.Ref{Queue: q.ID(), Seq: views[0].Seq}
-			require.EqualValues(t, ended+1, views[0].Attempt)
-		})
+		v := r.first(q)
+		require.EqualValues(t, ended+1, v.Attempt)
+		at := store.Ref{Queue: q.ID(), Seq: v.Seq}
 		require.NoError(t, r.store.History([]store.Ref{at}, func(_ int, records [][]byte) {
 			require.Len(t, records, ended)
 		}))
@@ -677,11 +665,8 @@ func TestAnEditWaitsForRecords(t *testing.T) {
 		q := r.create(nil)
 		require.Nil(t, r.enqueue("x", "id", nil))
 		r.consume(q, "w", 1)
-		var at place
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
-			views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
-			at = place{Seq: views[0].Seq, ID: views[0].ID}
-		})
+		v := r.first(q)
+		at := place{Seq: v.Seq, ID: v.ID}
 		r.store.hold()
 		for _, m := range r.conn.take("w") {
 			r.ack(m, wire.Ack{Kind: wire.AckNack, Error: "boom", Delay: time.Hour, HasDelay: true}, "")
