@@ -116,34 +116,39 @@ func throttleKeys(v lua.LValue, w *warner) []string {
 	return keys
 }
 
-// failureDecision reads the result of on_failure. One without an action that it knows
-// decides nothing: wrong says what it must return, and what it did.
+// failureDecision reads the result of on_failure: an action, a delay, or both. A
+// delay without an action is a retry. A result with neither, or with an unknown
+// action, decides nothing: wrong says what it must return, and what it did.
 func failureDecision(t *lua.LTable, w *warner) (d FailureDecision, wrong string) {
-	switch action := t.RawGetString("action"); action {
-	case lua.LString("dlq"):
+	action := t.RawGetString("action")
+	if action == lua.LString("dlq") {
 		return FailureDecision{Decided: true, Action: DeadLetter}, ""
-	case lua.LString("retry"):
-	default:
-		const maxShown = 64
-		got := article(action.Type().String())
-		if text, ok := action.(lua.LString); ok {
-			got = strconv.Quote(string(text[:min(len(text), maxShown)]))
-		}
-		return d, `the action "retry" or "dlq", it returned ` + got
 	}
-	d.Decided = true
-	v := t.RawGetString("delay_ms")
-	ms, ok := v.(lua.LNumber)
+	d.Delay, d.HasDelay = retryDelay(t.RawGetString("delay_ms"), w)
+	if action == lua.LString("retry") || action == lua.LNil && d.HasDelay {
+		d.Decided = true
+		return d, ""
+	}
+	const maxShown = 64
+	got := article(action.Type().String())
+	if text, ok := action.(lua.LString); ok {
+		got = strconv.Quote(string(text[:min(len(text), maxShown)]))
+	}
+	return FailureDecision{}, `the action "retry" or "dlq", or delay_ms, it returned ` + got
+}
+
+// retryDelay reads delay_ms; ok is false where it names no delay.
+func retryDelay(v lua.LValue, w *warner) (delay time.Duration, ok bool) {
+	ms, isNumber := v.(lua.LNumber)
 	switch {
 	case v == lua.LNil:
-	case !ok || !(ms >= 0):
+		return 0, false
+	case !isNumber || !(ms >= 0):
 		w.add()
+		return 0, false
 	case float64(ms) > float64(MaxDelay/time.Millisecond):
 		w.add()
-		d.Delay, d.HasDelay = MaxDelay, true
-	default:
-		d.HasDelay = true
-		d.Delay = time.Duration(math.Round(float64(ms) * float64(time.Millisecond)))
+		return MaxDelay, true
 	}
-	return d, ""
+	return time.Duration(math.Round(float64(ms) * float64(time.Millisecond))), true
 }

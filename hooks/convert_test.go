@@ -70,6 +70,9 @@ func TestFieldsOfAResult(t *testing.T) {
 		`{ action = "dlq", delay_ms = 5 }`:     {FailureDecision{Action: DeadLetter}, 0},
 		`{ action = "retry" }`:                 {FailureDecision{}, 0},
 		`{ action = "retry", delay_ms = 1.5 }`: {FailureDecision{Delay: 1500 * time.Microsecond, HasDelay: true}, 0},
+		`{ delay_ms = 5 }`:                     {FailureDecision{Delay: 5 * time.Millisecond, HasDelay: true}, 0},
+		`{ delay_ms = 0 }`:                     {FailureDecision{HasDelay: true}, 0},
+		`{ delay_ms = 1/0 }`:                   {FailureDecision{Delay: MaxDelay, HasDelay: true}, 1},
 		`{ action = "retry", delay_ms = 0 }`:   {FailureDecision{HasDelay: true}, 0},
 		`{ action = "retry", delay_ms = "x" }`: {FailureDecision{}, 1},
 		`{ action = "retry", delay_ms = -1 }`:  {FailureDecision{}, 1},
@@ -89,10 +92,11 @@ func TestFieldsOfAResult(t *testing.T) {
 // nothing, and opens the circuit if it goes on so.
 func TestUnknownActionsFail(t *testing.T) {
 	for returned, want := range map[string]string{
-		`{ action = "explode", delay_ms = 5 }`: `on_failure must return the action "retry" or "dlq", it returned "explode"`,
+		`{ action = "explode", delay_ms = 5 }`: `on_failure must return the action "retry" or "dlq", or delay_ms, it returned "explode"`,
 		`{ action = "a\27" .. ("x"):rep(99) }`: `it returned "a\x1b` + strings.Repeat("x", 62) + `"`,
 		`{ action = 5 }`:                       "it returned a number",
-		`{ delay_ms = 5 }`:                     "it returned nothing or nil",
+		`{}`:                                   "it returned nothing or nil",
+		`{ action = 5, delay_ms = 5 }`:         "it returned a number",
 	} {
 		t.Run(returned, func(t *testing.T) {
 			g := newTestGuard(t, OnFailure, "function on_failure(msg) return "+returned+" end", GuardOptions{Breaker: breaker.Config{Threshold: 2, Cooldown: time.Hour}})

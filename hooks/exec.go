@@ -189,7 +189,10 @@ func (x *exec) saw(n int) {
 // kill stops the run for good.
 func (x *exec) kill(c Cause, msg string) {
 	if x.killed == nil {
-		x.killed = &RunError{Cause: c, Message: msg, Line: currentLine(x.L)}
+		x.killed = &RunError{
+			Cause: c, Message: msg, Line: currentLine(x.L),
+			usedUp: x.active > int64(x.lim.Timeout) || x.steps > x.lim.Steps,
+		}
 	}
 	x.n, x.interval = -1, 0
 	panic(x.sentinel())

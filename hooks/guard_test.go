@@ -95,6 +95,58 @@ func TestCircuitOfAHook(t *testing.T) {
 	require.Zero(t, g.Stats().ConsecutiveFailures)
 }
 
+// TestRunawaysOpenWhateverComesBetween puts good messages and short failures between
+// the runs that use up their time limit.
+func TestRunawaysOpenWhateverComesBetween(t *testing.T) {
+	const text = `function on_enqueue(msg)
+  if msg.headers.tenant == "loop" then while true do end end
+  if msg.headers.tenant == "bad" then error("no such tenant") end
+  return { fairness_key = msg.headers.tenant }
+end`
+	g := newTestGuard(t, OnEnqueue, text, GuardOptions{Limits: Limits{Timeout: time.Hour, Steps: 10_000}})
+	between := func() {
+		g.OnEnqueue(tenant("bad"))
+		require.Equal(t, "good", g.OnEnqueue(tenant("good")).FairnessKey)
+		g.now += int64(4 * time.Second)
+	}
+	for range 2 {
+		g.OnEnqueue(tenant("loop"))
+		between()
+	}
+	require.Equal(t, "closed", g.Stats().State)
+	g.OnEnqueue(tenant("loop"))
+	require.Equal(t, "open", g.Stats().State, "the third one within ten seconds")
+	require.Contains(t, g.log.String(), `reason="runs that used up the time limit" consecutive_failures=1`)
+	require.Equal(t, "default", g.OnEnqueue(tenant("good")).FairnessKey, "bypassed")
+
+	g.now += int64(10 * time.Second)
+	require.Equal(t, "good", g.OnEnqueue(tenant("good")).FairnessKey, "the probe")
+	for range 10 {
+		require.Equal(t, "closed", g.Stats().State, "the older ones do not count any more")
+		g.OnEnqueue(tenant("loop"))
+		between()
+		between()
+	}
+	g.SetBreaker(breaker.Config{Threshold: 2})
+	g.OnEnqueue(tenant("loop"))
+	require.Equal(t, "open", g.Stats().State, "the second one, by the new threshold")
+}
+
+// TestABusyMachineIsNoRunaway stops runs for their wall time, in which they did not run.
+func TestABusyMachineIsNoRunaway(t *testing.T) {
+	g := newTestGuard(t, OnEnqueue, loopHook, GuardOptions{Limits: Limits{Timeout: 10 * time.Millisecond}})
+	clock := g.vm.x.clock
+	for range 5 {
+		at := int64(0)
+		g.vm.x.clock = func() int64 { at += int64(40 * time.Millisecond); return at }
+		g.OnEnqueue(&EnqueueInput{PayloadSize: 10_000})
+		g.vm.x.clock = clock
+		g.OnEnqueue(&EnqueueInput{})
+	}
+	require.EqualValues(t, 5, g.Stats().Timeouts)
+	require.Equal(t, "closed", g.Stats().State)
+}
+
 func TestResetByHand(t *testing.T) {
 	g := newTestGuard(t, OnEnqueue, failsForBad, GuardOptions{Breaker: breaker.Config{Threshold: 1}})
 	g.OnEnqueue(tenant("bad"))

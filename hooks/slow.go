@@ -13,45 +13,54 @@ import (
 // one may use before it waits is what a hundred of them may use at once.
 const slowAfter = int64(50 * time.Microsecond)
 
-// A slow run also rests now and then: the Go scheduler takes a processor away from
-// a goroutine only after 10 ms, and until then nobody runs what has become ready
-// behind it. While the run sleeps its processor looks for such work. It rests for
-// three times as long as it runs at most: a short sleep is a long one (1 ms) where
-// nobody else wants the processor, and a hook that uses up its time shall be over
-// soon.
+// A slow run also rests: the Go scheduler takes a processor away from a goroutine
+// only after 10 ms, and until then nothing runs that has become ready behind it.
+// After each restEvery of running time the run yields its processor, and as often
+// as its budget allows it sleeps instead, so that the processor also looks at the
+// network. A sleep of restFor takes up to sleepTakes where nobody else wants the
+// processor. All rests together take at most two fifths of the running time: a
+// run that uses up its limit is over after less than 1.5 times its limit, unless
+// the machine is overloaded.
 const (
-	restEvery = int64(50 * time.Microsecond) // of running time
-	restFor   = 50 * time.Microsecond
+	restEvery  = int64(50 * time.Microsecond) // of running time
+	restFor    = 50 * time.Microsecond
+	sleepTakes = int64(1100 * time.Microsecond)
 )
 
 var slowPlaces = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// goSlow waits for a slow place. The wait does not count as running time.
+// goSlow waits for a slow place. The wait counts neither as running time nor as
+// wall time.
 func (x *exec) goSlow() {
 	select {
 	case slowPlaces <- struct{}{}:
 	default:
-		x.notCounting(func() { slowPlaces <- struct{}{} })
+		x.start += x.notRunning(func() { slowPlaces <- struct{}{} })
 	}
 	x.slow = true
 	x.restedAt, x.rested = x.active, 0
 }
 
-// rest gives the processor to others for a moment.
+// rest gives the processor to others for a moment, if the budget allows it.
 func (x *exec) rest() {
 	x.restedAt = x.active
-	if x.sleep != nil && x.rested < 3*x.active {
-		x.rested += x.notCounting(func() { x.sleep(restFor) })
+	if x.sleep == nil {
+		return
+	}
+	switch budget := x.active*2/5 - x.rested; {
+	case budget >= sleepTakes:
+		x.rested += x.notRunning(func() { x.sleep(restFor) })
+	case budget > 0:
+		x.rested += x.notRunning(runtime.Gosched)
 	}
 }
 
-// notCounting runs wait, moves the run's times along so that it is not running
-// time, and returns how long it took (ns).
-func (x *exec) notCounting(wait func()) int64 {
+// notRunning runs wait, which does not count as running time, and returns how
+// long it took (ns).
+func (x *exec) notRunning(wait func()) int64 {
 	before := x.clock()
 	wait()
 	waited := x.clock() - before
-	x.start += waited
 	x.last += waited
 	return waited
 }

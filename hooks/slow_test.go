@@ -45,21 +45,25 @@ func TestWaitingForASlowPlaceIsFree(t *testing.T) {
 	require.Empty(t, slowPlaces)
 }
 
-// TestRestsAreFreeAndBounded lets a slow run rest on a clock that only its rests
-// move: they do not count as running time, and are over when they have taken three
-// times as long as the run.
-func TestRestsAreFreeAndBounded(t *testing.T) {
-	now, rests := int64(1000), 0
-	x := &exec{start: 10, last: 20, active: int64(7 * time.Millisecond)}
-	x.clock = func() int64 { return now }
-	x.sleep = func(time.Duration) { rests++; now += int64(time.Millisecond) }
-	for range 100 {
-		x.rest()
+// TestARunawayIsOverInTime runs an endless loop on a clock that moves by 2 us at each
+// look and by 1.1 ms at each sleep, as it does where nobody else wants the processor:
+// rests do not count as running time, and the run is over within 1.5 times its limit.
+func TestARunawayIsOverInTime(t *testing.T) {
+	for _, limit := range []time.Duration{5, 10, 50, 100} {
+		limit *= time.Millisecond
+		v := newTestVM(t, `function on_enqueue(m) while true do end end`, Limits{Timeout: limit})
+		now, slept := time.Duration(0), 0
+		v.x.clock = func() int64 { now += 2 * time.Microsecond; return int64(now) }
+		v.x.sleep = func(time.Duration) { slept++; now += 1100 * time.Microsecond }
+		require.Nil(t, v.load())
+		now, slept = 0, 0
+		_, err := v.enqueue(&EnqueueInput{}, &warner{})
+		require.Equal(t, CauseTimeout, err.Cause)
+		require.True(t, err.usedUp)
+		require.Greater(t, now, limit)
+		require.Less(t, now, limit*3/2)
+		require.Positive(t, slept, "the run rests")
 	}
-	require.Equal(t, 21, rests)
-	require.EqualValues(t, 10+21*time.Millisecond, x.start)
-	require.EqualValues(t, 20+21*time.Millisecond, x.last)
-	require.Equal(t, x.active, x.restedAt)
 }
 
 // TestSlowPlacesAreGivenBack runs more scripts than there are places into their

@@ -26,9 +26,10 @@ const (
 // Limits bound one run of a hook. A field that is zero or negative means its
 // default, never that there is no limit.
 type Limits struct {
-	// Timeout is the running time of one run. Time during which the goroutine
-	// was not scheduled counts for 1 ms at most per gap; three times Timeout
-	// is a hard limit on the wall time. Default 10 ms.
+	// Timeout is the running time of one run. A run that uses it up is over after
+	// less than 1.5 times Timeout of wall time, its rests included. On an overloaded
+	// machine a gap in which the goroutine was not scheduled counts for 1 ms at
+	// most, and three times Timeout of wall time ends the run. Default 10 ms.
 	Timeout time.Duration
 	// MemoryBytes bounds the bytes that one run allocates, garbage included,
 	// by a fixed charge per operation, so that a run costs the same on every
@@ -134,8 +135,8 @@ type FailureDecision struct {
 	Delay  time.Duration // 0..MaxDelay; only for Retry
 	// HasDelay is false when the hook names no delay: the nack's counts, or none.
 	HasDelay bool
-	// Decided is false when the hook failed or was bypassed: others decide. An action
-	// that is not known is a failure of the hook.
+	// Decided is false when the hook failed or was bypassed: others decide. An unknown
+	// action, or neither an action nor a delay, is a failure of the hook.
 	Decided bool
 }
 
@@ -202,6 +203,8 @@ type RunError struct {
 	Column  int // in bytes, from 1; 0 if unknown
 	Message string
 	Source  string
+
+	usedUp bool // the run used up its running time or its steps
 }
 
 // Error returns the cause, the place, the message and the line.
