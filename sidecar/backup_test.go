@@ -22,6 +22,11 @@ func TestStoreBackupVerb(t *testing.T) {
 		x.must("fila.admin.store-backup", ``, &r)
 		x.enqueue("too late", nil)
 		require.Equal(t, filepath.Join(dir, "backups"), filepath.Dir(r.Path))
+		var log wire.ConfigLog
+		x.must("fila.admin.config-log", ``, &log)
+		e := log.Entries[0]
+		require.Equal(t, "store-backup store", e.By+" "+e.Key, "a copy holds payloads and the key of tokens")
+		require.Contains(t, *e.New, r.Path)
 		x.end()
 		data, err := os.ReadFile(r.Path)
 		require.NoError(t, err)

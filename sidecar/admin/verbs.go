@@ -193,6 +193,8 @@ func messages(reply any) (n int64, counts bool) {
 		return one(r.Node != ""), true
 	case wire.ClusterMoveReply:
 		return one(r.To != ""), true
+	case wire.StoreBackupReply: // it holds payloads and the key of tokens
+		return one(r.Path != ""), true
 	}
 	return 0, false
 }
@@ -266,6 +268,8 @@ func (v Verb) audit(tail string, body, reply []byte) {
 		}
 	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
 		what = "circuit:" + circuitKey(tail, body)
+	case wire.VerbStoreBackup:
+		what, done = "store", string(reply)
 	default:
 		return
 	}

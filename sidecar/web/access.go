@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -57,11 +58,13 @@ type access struct {
 	cfg      config.HTTPConfig
 	proxies  []netip.Prefix
 	tokens   [Operator + 1]string // by role; "": none
+	sums     [Operator + 1][sha256.Size]byte
 	failures failures
+	log      *slog.Logger
 }
 
-func newAccess(cfg config.HTTPConfig, now func() time.Time) (*access, error) {
-	a := &access{open: cfg.Open(), now: now, cfg: cfg}
+func newAccess(cfg config.HTTPConfig, now func() time.Time, log *slog.Logger) (*access, error) {
+	a := &access{open: cfg.Open(), now: now, cfg: cfg, log: log}
 	var err error
 	if a.proxies, err = cfg.Proxies(); err != nil {
 		return nil, err
@@ -74,6 +77,9 @@ func newAccess(cfg config.HTTPConfig, now func() time.Time) (*access, error) {
 	}
 	if a.tokens[Viewer] != "" && a.tokens[Viewer] == a.tokens[Operator] {
 		return nil, fmt.Errorf("http.viewer_token and http.operator_token are the same token")
+	}
+	for role, token := range a.tokens {
+		a.sums[role] = sha256.Sum256([]byte(token))
 	}
 	return a, nil
 }
@@ -133,13 +139,34 @@ func (a *access) whose(r *http.Request) (who, *refusal) {
 	return who{}, nil
 }
 
-// local takes whoever comes over the loopback for an operator, unless somebody else may be
-// behind: a proxy that nobody has told fila of.
-func (a *access) local(r *http.Request, peer netip.Addr) (who, *refusal) {
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via"} {
-		if r.Header.Get(header) != "" {
-			return who{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + header + "), and nothing says who may. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
+// byProxy returns what shows that r came through a proxy, "" if nothing does. A proxy that
+// adds none of these headers, speaks HTTP/1.1 and names fila as the host cannot be told from
+// a browser on this host.
+func byProxy(r *http.Request) string {
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Forwarded") || strings.HasPrefix(name, "X-Original-") || strings.HasPrefix(name, "X-Envoy-") ||
+			strings.HasPrefix(name, "Cf-") || strings.HasPrefix(name, "Tailscale-") || slices.Contains(proxyHeaders[:], name) {
+			return name
 		}
+	}
+	if !r.ProtoAtLeast(1, 1) {
+		return r.Proto // no browser speaks it, and nginx does unless it is told otherwise
+	}
+	return ""
+}
+
+// proxyHeaders are further headers that proxies and load balancers add, in canonical form.
+var proxyHeaders = [...]string{
+	"Client-Ip", "Fastly-Client-Ip", "Forwarded", "Proxy-Client-Ip", "Remote-User", "True-Client-Ip", "Via", "Wl-Proxy-Client-Ip",
+	"X-Amzn-Trace-Id", "X-Appengine-Remote-Addr", "X-Client-Ip", "X-Cloud-Trace-Context", "X-Cluster-Client-Ip", "X-Forwarder-For",
+	"X-Proxyuser-Ip", "X-Real-Ip", "X-Remote-User", "X-Scheme",
+}
+
+// local takes anybody who comes over the loopback for an operator, unless the request came
+// through a proxy that the configuration does not name.
+func (a *access) local(r *http.Request, peer netip.Addr) (who, *refusal) {
+	if by := byProxy(r); by != "" {
+		return who{}, &refusal{http.StatusForbidden, "This request has come through a proxy (" + by + "), and nothing says who may. Set http.trusted_proxies with http.user_header, or http.viewer_token and http.operator_token (files)."}
 	}
 	if !peer.IsLoopback() {
 		return who{}, &refusal{http.StatusForbidden, "Only this host may see these pages: there is no token."}
@@ -174,22 +201,25 @@ func (a *access) bearer(r *http.Request, token string) (who, *refusal) {
 	return who{Role: role, Name: "web " + role.String()}, nil
 }
 
-// login says whose token it is. Who has tried too many wrong ones has to wait, with the
-// right one as well.
+// login returns the role of a token. A right token always counts, however many wrong ones
+// there were: the limit on wrong tokens must not shut anybody out who has a right one, and
+// tokens are too long to be guessed. A comparison costs one hash of at most maxToken bytes.
 func (a *access) login(r *http.Request, token string) (Role, *refusal) {
+	if len(token) <= maxToken {
+		given := sha256.Sum256([]byte(token))
+		for _, role := range []Role{Operator, Viewer} {
+			if a.tokens[role] != "" && subtle.ConstantTimeCompare(given[:], a.sums[role][:]) == 1 {
+				return role, nil
+			}
+		}
+	}
 	peer, _ := a.peer(r)
 	now := a.now()
 	if a.failures.tooMany(peer, now) {
-		return Nobody, &refusal{http.StatusTooManyRequests, "There were too many wrong tokens. Try again in a minute."}
-	}
-	given := sha256.Sum256([]byte(token))
-	for _, role := range []Role{Operator, Viewer} {
-		known := sha256.Sum256([]byte(a.tokens[role]))
-		if a.tokens[role] != "" && subtle.ConstantTimeCompare(given[:], known[:]) == 1 {
-			return role, nil
-		}
+		return Nobody, &refusal{http.StatusTooManyRequests, "The token is wrong, and there were too many wrong tokens before. Try again in a minute."}
 	}
 	a.failures.add(peer, now)
+	a.log.Warn("a login with a wrong token", "remote", r.RemoteAddr, "address", peer.String())
 	return Nobody, nil
 }
 
@@ -258,6 +288,12 @@ func (a *access) peer(r *http.Request) (addr netip.Addr, behind bool) {
 	return addr, true
 }
 
+// person tells those who ask apart as well as can be: by name and address.
+func (a *access) person(q *ask) string {
+	peer, _ := a.peer(q.r)
+	return q.who.Name + " " + neighbourhood(peer).String()
+}
+
 func (a *access) trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(a.proxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
@@ -279,20 +315,20 @@ func (a *access) checkHost(r *http.Request) *refusal {
 		host = name
 	}
 	host = strings.TrimSuffix(strings.ToLower(host), ".")
-	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	switch {
-	case err == nil || host == "localhost":
+	case host == "localhost" || err == nil && (!a.open || addr.Unmap().IsLoopback()):
 		return nil
 	case len(a.cfg.Hosts) == 0 && !a.open:
 		return nil // what lets somebody in is not sent to another name
 	case slices.ContainsFunc(a.cfg.Hosts, func(allowed string) bool { return strings.EqualFold(allowed, host) }):
 		return nil
 	}
-	return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("These pages are not known as %q. Ask for them by address or as localhost, or name it in http.hosts.", host)}
+	return &refusal{http.StatusMisdirectedRequest, fmt.Sprintf("These pages are not known as %q. Ask for them as localhost or by the address in http.addr, or name it in http.hosts.", host)}
 }
 
-// failures counts wrong tokens: each address may have so many in a minute, and all of them
-// together so many. It remembers no more addresses than that.
+// failures counts wrong tokens: each address may have maxFailures in a minute, and all of
+// them together maxAllFailures. It remembers no more addresses than that.
 type failures struct {
 	sync.Mutex
 	minute int64

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -60,6 +62,12 @@ func TestWhoMay(t *testing.T) {
 		"an unknown proxy":          {request: header("X-Forwarded-For", "192.0.2.1"), refused: 403},
 		"an unknown proxy, RFC7239": {request: header("Forwarded", "for=192.0.2.1"), refused: 403},
 		"an unknown proxy, Via":     {request: header("Via", "1.1 x"), refused: 403},
+		"an unknown proxy, bare":    {request: func(r *http.Request) { r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0 }, refused: 403},
+		"an unknown proxy, a cloud": {request: header("CF-Connecting-IP", "192.0.2.1"), refused: 403},
+		"an unknown proxy, port":    {request: header("X-Forwarded-Port", "443"), refused: 403},
+		"an unknown proxy, user":    {request: header("Remote-User", "ann"), refused: 403},
+		"this host by its address":  {request: func(r *http.Request) { r.Host = "192.0.2.1:8222" }, refused: 421},
+		"its address with a token":  {config: tokens, request: func(r *http.Request) { r.Host = "192.0.2.1:8222" }},
 		"not from here":             {request: from("192.0.2.1:5555"), refused: 403},
 		"all addresses, no token":   {config: func(c *config.HTTPConfig) { c.Addr = ":8222" }, refused: 403},
 		"an address, no token":      {config: func(c *config.HTTPConfig) { c.Addr = "192.0.2.1:8222" }, refused: 403},
@@ -99,7 +107,7 @@ func TestWhoMay(t *testing.T) {
 			if tc.config != nil {
 				tc.config(&cfg)
 			}
-			a, err := newAccess(cfg, time.Now)
+			a, err := newAccess(cfg, time.Now, slog.New(slog.DiscardHandler))
 			require.NoError(t, err)
 			r := request(http.MethodGet, "/", nil)
 			if tc.request != nil {
@@ -129,7 +137,7 @@ func TestTokensAreChecked(t *testing.T) {
 	} {
 		cfg := config.Default().HTTP
 		cfg.ViewerToken, cfg.OperatorToken = tokenFile(t, tc.viewer), tokenFile(t, tc.operator)
-		_, err := newAccess(cfg, time.Now)
+		_, err := newAccess(cfg, time.Now, slog.New(slog.DiscardHandler))
 		if tc.mistake == "" {
 			require.NoError(t, err, name)
 			continue
@@ -138,7 +146,7 @@ func TestTokensAreChecked(t *testing.T) {
 	}
 	cfg := config.Default().HTTP
 	cfg.OperatorToken = "nowhere"
-	_, err := newAccess(cfg, time.Now)
+	_, err := newAccess(cfg, time.Now, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "http.operator_token: open nowhere")
 }
 
@@ -211,9 +219,9 @@ func TestCookiesAreSecureBehindHTTPS(t *testing.T) {
 	require.True(t, rec.Result().Cookies()[0].Secure)
 }
 
-// Wrong tokens are counted by address; who has tried too many waits with the right one, too,
-// and nobody else does.
-func TestLoginsAreLimited(t *testing.T) {
+// Wrong tokens are counted by address, and all together; a right one is taken whatever was
+// tried before.
+func TestWrongTokensAreLimited(t *testing.T) {
 	r := newRig(t, func(c *config.HTTPConfig) { withTokens(t)(c); c.TrustedProxies = []string{"10.0.0.1"} })
 	clock := &clock{time.Unix(1_000_000_000, 0)}
 	r.access.now = clock.now
@@ -223,11 +231,36 @@ func TestLoginsAreLimited(t *testing.T) {
 	for range maxFailures {
 		require.Equal(t, http.StatusUnauthorized, login(r, "wrong", "/", by("10.0.0.1:3", "6.6.6.6, 192.0.2.1")).Code)
 	}
-	require.Equal(t, http.StatusTooManyRequests, login(r, operatorToken, "/", by("10.0.0.1:3", "7.7.7.7, 192.0.2.1")).Code)
-	require.Equal(t, http.StatusSeeOther, login(r, operatorToken, "/", by("10.0.0.1:3", "192.0.2.2")).Code)
-	require.Equal(t, http.StatusSeeOther, login(r, operatorToken, "/", by("192.0.2.7:3", "192.0.2.1")).Code, "who is no proxy cannot say where from")
+	by1 := by("10.0.0.1:3", "7.7.7.7, 192.0.2.1")
+	require.Equal(t, http.StatusTooManyRequests, login(r, "wrong", "/", by1).Code)
+	require.Equal(t, http.StatusSeeOther, login(r, operatorToken, "/", by1).Code, "the right one")
+	require.Equal(t, http.StatusUnauthorized, login(r, "wrong", "/", by("10.0.0.1:3", "192.0.2.2")).Code)
+	require.Equal(t, http.StatusUnauthorized, login(r, "wrong", "/", by("192.0.2.7:3", "192.0.2.1")).Code, "only a proxy can say for which address")
 	clock.at = clock.at.Add(time.Minute)
-	require.Equal(t, http.StatusSeeOther, login(r, operatorToken, "/", by("10.0.0.1:3", "192.0.2.1")).Code)
+	require.Equal(t, http.StatusUnauthorized, login(r, "wrong", "/", by1).Code)
+
+	// From all addresses together.
+	for i := range maxAllFailures {
+		login(r, "wrong", "/", by("10.0.0.1:3", netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).String()))
+	}
+	require.Equal(t, http.StatusTooManyRequests, login(r, "wrong", "/", by("10.0.0.1:3", "203.0.113.1")).Code)
+	require.Equal(t, http.StatusSeeOther, login(r, operatorToken, "/", by("10.0.0.1:3", "203.0.113.1")).Code)
+	req := request(http.MethodGet, "/", nil)
+	req.Header.Set("Authorization", "Bearer "+viewerToken)
+	require.Equal(t, http.StatusOK, r.serve(req).Code)
+}
+
+// TestWrongTokensAreLogged shows them to a page and as a Bearer token.
+func TestWrongTokensAreLogged(t *testing.T) {
+	r := newRig(t, withTokens(t))
+	var log bytes.Buffer
+	r.access.log = slog.New(slog.NewTextHandler(&log, nil))
+	login(r, "wrong", "/")
+	req := request(http.MethodGet, "/", nil)
+	req.Header.Set("Authorization", "Bearer wrong")
+	require.Equal(t, http.StatusUnauthorized, r.serve(req).Code)
+	require.Equal(t, 2, strings.Count(log.String(), `msg="a login with a wrong token"`))
+	require.Contains(t, log.String(), "address=")
 }
 
 func TestFailuresAreBounded(t *testing.T) {

@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type live struct {
 		sync.Mutex
 		scenes  map[string]*scene
 		viewers int
+		of      map[string]int // viewers by person
 	}
 }
 
@@ -41,11 +43,12 @@ type viewer struct{ frames chan []byte }
 
 // Bounds of what is live, and its pace.
 const (
-	maxViewers = 1000
-	maxScenes  = 100
-	pace       = time.Second
-	idlePace   = historyStep
-	restFactor = 20
+	maxViewers  = 1000
+	maxScenes   = 100
+	maxOfPerson = 25 // viewers of one person: a person at one address
+	pace        = time.Second
+	idlePace    = historyStep
+	restFactor  = 20
 	// frameTimeout is how long a browser may take for a frame.
 	frameTimeout = 10 * time.Second
 )
@@ -54,6 +57,7 @@ func newLive(w *Web) *live {
 	l := &live{web: w, wake: make(chan struct{}, 1)}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.mu.scenes = make(map[string]*scene)
+	l.mu.of = make(map[string]int)
 	return l
 }
 
@@ -162,22 +166,32 @@ func (w *Web) frame(a *ask, p *page) []byte {
 	return append(frame, "\n\n"...)
 }
 
-// look adds a viewer of a page; nil: there are too many.
-func (l *live) look(a *ask, p *page) (v *viewer, leave func()) {
-	key := a.who.Role.String() + " " + a.r.URL.RequestURI()
+// look adds a viewer of a page. Viewers share a scene if their page, role and the part of
+// the query that the page uses are the same. v is nil if there are too many: then refused
+// says of what.
+func (l *live) look(a *ask, p *page) (v *viewer, leave func(), refused string) {
+	shown := p.used(a.r.URL)
+	key := a.who.Role.String() + " " + shown.RequestURI()
+	person := l.web.access.person(a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.mu.scenes[key]
-	if l.mu.viewers >= maxViewers || s == nil && len(l.mu.scenes) >= maxScenes {
-		return nil, nil
+	switch {
+	case l.mu.of[person] >= maxOfPerson:
+		return nil, nil, fmt.Sprintf("You look at %d pages that move. Close one, and load this page again.", maxOfPerson)
+	case l.mu.viewers >= maxViewers || s == nil && len(l.mu.scenes) >= maxScenes:
+		return nil, nil, "Too many people look at too many pages; this one does not move."
 	}
 	if s == nil {
-		// What comes later has no request of its own to answer.
-		s = &scene{page: p, ask: &ask{web: a.web, who: who{Role: a.who.Role, Name: "web"}, r: a.r.Clone(l.ctx)}, viewers: make(map[*viewer]bool)}
+		// Later frames answer no request of their own.
+		r := a.r.Clone(l.ctx)
+		r.URL = shown
+		s = &scene{page: p, ask: &ask{web: a.web, who: who{Role: a.who.Role, Name: "web"}, r: r}, viewers: make(map[*viewer]bool)}
 		l.mu.scenes[key] = s
 	}
 	v = &viewer{frames: make(chan []byte, 1)}
 	s.viewers[v] = true
+	l.mu.of[person]++
 	if l.mu.viewers++; l.mu.viewers == 1 {
 		select {
 		case l.wake <- struct{}{}:
@@ -189,10 +203,13 @@ func (l *live) look(a *ask, p *page) (v *viewer, leave func()) {
 		defer l.mu.Unlock()
 		delete(s.viewers, v)
 		l.mu.viewers--
+		if l.mu.of[person]--; l.mu.of[person] == 0 {
+			delete(l.mu.of, person)
+		}
 		if len(s.viewers) == 0 && l.mu.scenes[key] == s {
 			delete(l.mu.scenes, key)
 		}
-	}
+	}, ""
 }
 
 // serve sends the frames of a page until the browser goes.
@@ -201,9 +218,9 @@ func (l *live) serve(a *ask, p *page) {
 	if err := rc.SetReadDeadline(time.Time{}); err != nil { // it was that of the request
 		l.web.Log.Debug("a stream has a deadline", "error", err)
 	}
-	v, leave := l.look(a, p)
+	v, leave, refused := l.look(a, p)
 	if v == nil {
-		http.Error(a.rw, "Too many people look at too many pages; this one does not move.", http.StatusServiceUnavailable)
+		http.Error(a.rw, refused, http.StatusServiceUnavailable)
 		return
 	}
 	defer leave()

@@ -20,33 +20,48 @@ type page struct {
 	title string // data with a method Title say it better
 	nav   bool   // in the navigation
 	only  func(*Web) bool
-	live  bool // its template "live" comes again while it is looked at
-	role  Role // who may see it; the least is [Viewer]
+	live  bool     // its template "live" comes again while it is looked at
+	query []string // of a live page: the values of the query that its data use
+	role  Role     // who may see it; the least is [Viewer]
 	data  func(*ask) (any, error)
 }
 
 // pages is the table of pages.
 var pages = []page{
-	{path: "/", name: "overview", title: "Overview", nav: true, live: true, data: overview},
+	{path: "/", name: "overview", title: "Overview", nav: true, live: true, query: []string{"find", "sort", "page"}, data: overview},
 	{path: "/find", name: "find", title: "Find", nav: true, data: find},
 	{path: "/queues/{queue}", name: "queue", live: true, data: queuePage},
 	{path: "/queues/{queue}/messages", name: "messages", data: messages},
-	{path: "/messages/{id}", name: "message", live: true, data: message},
+	{path: "/messages/{id}", name: "message", live: true, query: []string{"queue", "payload"}, data: message},
 	{path: "/messages/{id}/edit", name: "edit", role: Operator, data: edit},
-	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, data: deadList},
+	{path: "/dead", name: "dead", title: "Dead letters", nav: true, live: true, query: []string{"page"}, data: deadList},
 	{path: "/dead/{queue}", name: "messages", data: dead},
-	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, data: jobs},
+	{path: "/jobs", name: "jobs", title: "Jobs", nav: true, live: true, query: []string{"queue", "after"}, data: jobs},
 	{path: "/jobs/new", name: "newjob", role: Operator, data: newJob},
 	{path: "/jobs/{id}", name: "job", live: true, data: job},
-	{path: "/schedules", name: "schedules", title: "Schedules", nav: true, live: true, data: schedules},
-	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, data: gatesPage},
-	{path: "/gates/throttle", name: "throttle", live: true, data: throttlePage},
-	{path: "/gates/circuit", name: "circuit", live: true, data: circuitPage},
+	{path: "/schedules", name: "schedules", title: "Schedules", nav: true, live: true, query: []string{"queue", "after"}, data: schedules},
+	{path: "/gates", name: "gates", title: "Gates", nav: true, live: true, query: []string{"prefix", "not_closed", "throttle", "circuit", "pause"}, data: gatesPage},
+	{path: "/gates/throttle", name: "throttle", live: true, query: []string{"key"}, data: throttlePage},
+	{path: "/gates/circuit", name: "circuit", live: true, query: []string{"key"}, data: circuitPage},
 	{path: "/hooks", name: "hooks", title: "Hooks", nav: true, data: hookList},
 	{path: "/hooks/{queue}", name: "hook", data: hookPage},
 	{path: "/configuration", name: "configuration", title: "Configuration", nav: true, data: configuration},
 	{path: "/cluster", name: "cluster", title: "Cluster", nav: true, only: func(w *Web) bool { return w.Clustered }, live: true, data: clusterPage},
-	{path: "/events", name: "events", title: "Events", nav: true, live: true, data: eventsPage},
+	{path: "/events", name: "events", title: "Events", nav: true, live: true, query: []string{"find", "paused"}, data: eventsPage},
+}
+
+// used returns the URL with the part of its query that the page uses, in one form for all
+// who ask for the same.
+func (p *page) used(u *url.URL) *url.URL {
+	asked, kept := u.Query(), url.Values{}
+	for _, name := range p.query {
+		if value := asked.Get(name); value != "" {
+			kept.Set(name, value)
+		}
+	}
+	short := *u
+	short.RawQuery, short.ForceQuery = kept.Encode(), false
+	return &short
 }
 
 // ask is what somebody wants to see or do.

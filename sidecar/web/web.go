@@ -80,11 +80,11 @@ type Web struct {
 
 // New reads the tokens and makes the pages; nothing runs before [Web.Start].
 func New(o Options) (*Web, error) {
-	access, err := newAccess(o.HTTP, time.Now)
+	o.Log = o.Log.With("component", "web")
+	access, err := newAccess(o.HTTP, time.Now, o.Log)
 	if err != nil {
 		return nil, err
 	}
-	o.Log = o.Log.With("component", "web")
 	w := &Web{Options: o, base: o.HTTP.BasePath, access: access}
 	if w.looks, err = newLooks(w.base); err != nil {
 		return nil, err
@@ -290,7 +290,6 @@ func (w *Web) login(rw http.ResponseWriter, r *http.Request) {
 	case refused != nil:
 		w.showLogin(a, refused.status, refused.text, to)
 	case role == Nobody:
-		w.Log.Warn("a login with a wrong token", "remote", r.RemoteAddr)
 		w.showLogin(a, http.StatusUnauthorized, "There is no such token.", to)
 	default:
 		http.SetCookie(rw, w.access.cookie(r, w.access.newSession(role)))
@@ -303,14 +302,24 @@ func (w *Web) logout(rw http.ResponseWriter, r *http.Request) {
 	http.Redirect(rw, r, w.base+"/login", http.StatusSeeOther)
 }
 
-// local is a path of ours to go back to, the first page if it is none.
+// local is a path of ours to go back to, the first page if it is none. A path with dot
+// segments, also encoded ones, may lead out of base: browsers resolve them.
 func (w *Web) local(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, w.base+"/") ||
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, w.base+"/") || hasDotSegment(u.Path) ||
 		strings.HasPrefix(u.Path, "//") || strings.ContainsAny(to, "\\\r\n") || strings.HasPrefix(u.Path, w.base+"/live/") {
 		return w.base + "/"
 	}
 	return u.RequestURI()
+}
+
+func hasDotSegment(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // fail answers with a page that says what is wrong.

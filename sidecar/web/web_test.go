@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +117,11 @@ func TestWaysBackAreOurs(t *testing.T) {
 		"/fila/queues/a%2Fb":    "/fila/queues/a%2Fb",
 		"":                      "/fila/",
 		"/other/":               "/fila/",
+		"/fila/../other/":       "/fila/",
+		"/fila/%2e%2e/other/":   "/fila/",
+		"/fila/x/..%2F..%2Fy":   "/fila/",
+		"/fila/./x":             "/fila/",
+		"/fila/queues/a..b":     "/fila/queues/a..b",
 		"//evil.example/":       "/fila/",
 		"/\\evil.example/":      "/fila/",
 		"https://evil.example/": "/fila/",
@@ -201,29 +208,36 @@ func TestLivePages(t *testing.T) {
 func TestLiveIsBounded(t *testing.T) {
 	r := newRig(t, nil)
 	p := &pages[0]
-	ask := func(query string) *ask {
-		return &ask{web: r.Web, who: who{Role: Viewer}, r: request(http.MethodGet, "/live/?find="+query, nil)}
-	}
 	var leaves []func()
-	look := func(query string) bool {
-		v, leave := r.live.look(ask(query), p)
+	look := func(person int, query string) string {
+		req := request(http.MethodGet, "/live/?"+query, nil)
+		req.RemoteAddr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(person >> 8), byte(person)}), 1234).String()
+		v, leave, refused := r.live.look(&ask{web: r.Web, who: who{Role: Viewer}, r: req}, p)
+		require.Equal(t, v == nil, refused != "")
 		if v != nil {
 			leaves = append(leaves, leave)
 		}
-		return v != nil
+		return refused
 	}
-	for i := range maxScenes {
-		require.True(t, look(strings.Repeat("x", i)))
+	scenes := func() int { return len(r.live.mu.scenes) }
+	for i := range maxOfPerson {
+		require.Empty(t, look(0, "n="+strconv.Itoa(i)+"&find="), "the page does not use n")
 	}
-	require.False(t, look("another"), "so many pages")
-	for range maxViewers - maxScenes {
-		require.True(t, look("x"))
+	require.Equal(t, 1, scenes())
+	require.Contains(t, look(0, "find=x"), "25 pages", "so many of one person")
+	for i := range maxScenes - 1 {
+		require.Empty(t, look(1+i/maxOfPerson, "find=x"+strconv.Itoa(i)))
 	}
-	require.False(t, look("x"), "so many viewers")
+	require.Contains(t, look(9, "find=another"), "Too many", "so many pages")
+	for i := maxOfPerson + maxScenes - 1; i < maxViewers; i++ {
+		require.Empty(t, look(10+i/maxOfPerson, ""))
+	}
+	require.Contains(t, look(9, ""), "Too many", "so many viewers")
 	for _, leave := range leaves {
 		leave()
 	}
 	require.Empty(t, r.live.mu.scenes)
+	require.Empty(t, r.live.mu.of)
 	require.Zero(t, r.live.mu.viewers)
 
 	// Who is slow gets the newest frame.
