@@ -54,6 +54,9 @@ func openFile(path string, o Options, why openFor) (*File, error) {
 // Close lets go of the file.
 func (f *File) Close() error { return f.s.closeFile() }
 
+// TornMeta is [Checked.TornMeta] of the file.
+func (f *File) TornMeta() bool { return f.pages.torn }
+
 // Snapshot is like [Store.Snapshot].
 func (f *File) Snapshot() (Snapshot, error) { return f.s.Snapshot() }
 

@@ -32,9 +32,11 @@ type Checked struct {
 	Problems  int64
 	Structure bool
 
-	// TornMeta says that one of the two meta pages is damaged. A commit that was
-	// cut off leaves that, and nothing that was confirmed is missing then; the
-	// next commit mends it.
+	// TornMeta says that one of the two meta pages is damaged, so that the last
+	// commit may be missing. A commit that was cut off leaves that: then nothing of
+	// it was confirmed. A page that went bad later looks the same, and then the
+	// commit may have been confirmed. The next commit writes the page anew, and
+	// with it the trace is gone.
 	TornMeta bool
 }
 

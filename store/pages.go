@@ -161,8 +161,8 @@ func (c *pageChecker) meta(o Options) (root, freelist uint64, err error) {
 		return 0, 0, c.bad(0, "%d pages in use", c.pages)
 	}
 	if c.torn = valid == 1; c.torn {
-		// A commit that was cut off while it wrote its meta page looks like
-		// this, and then nothing of it was confirmed.
+		// A commit that was cut off while it wrote its meta page looks like this,
+		// and then nothing of it was confirmed. So does a page that went bad later.
 		o.Logger.Warn("store: one of two meta pages is damaged, using the other; the last commit may be missing", "file", c.path)
 	}
 	return root, freelist, nil

@@ -14,6 +14,7 @@ type Rewritten struct {
 	Before, After int64 // bytes of the file
 	Messages      int64 // live ones, all of which are in the new file
 	Dropped       int64 // finished ones that still had space
+	TornMeta      bool  // as in [Checked], of the old file
 }
 
 const (
@@ -36,6 +37,7 @@ func CompactFile(path, keep string, o Options) (Rewritten, error) {
 	if err != nil {
 		return r, err
 	}
+	r.TornMeta = old.TornMeta()
 	b, err := old.rewrite(&r)
 	if err == nil {
 		err = keepOwner(path, b.tmp)

@@ -17,6 +17,7 @@ const (
 	ExitRefused  = 6 // refused for now: backlog full or draining (429, 503)
 	ExitConnect  = 7 // no NATS server, or no fila behind it
 	ExitDenied   = 8 // NATS permissions do not allow it
+	ExitInDoubt  = 9 // done, but the store's last commit may be missing
 )
 
 // ExitError is an error with the exit code that main returns for it. Commands

@@ -1,6 +1,7 @@
 package storecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,11 +42,12 @@ mode is 0600. --timeout is an hour here if it is not given.`,
 			if dir == "" {
 				return backupOnline(env, cmd, args)
 			}
-			reply, err := backupOffline(cmd.Context(), storeFile(dir), to)
+			reply, torn, err := backupOffline(cmd.Context(), storeFile(dir), to)
 			if err != nil {
 				return err
 			}
-			return env.Show(cmd, reply, func() string { return showBackup(reply, nil) })
+			err = env.Show(cmd, reply, func() string { return showBackup(reply, nil) })
+			return cmp.Or(err, lastCommit(storeFile(dir), torn))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", "", "data `directory` of a fila that does not run")
@@ -73,22 +75,22 @@ func backupOnline(env *command.Env, cmd *cobra.Command, args []string) error {
 	return err
 }
 
-func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, err error) {
+func backupOffline(ctx context.Context, file, to string) (reply client.StoreBackupReply, torn bool, err error) {
 	begin := time.Now()
 	f, err := store.OpenFile(file, store.Options{})
 	if errors.Is(err, store.ErrLocked) {
-		return reply, command.Exit(command.ExitRefused, fmt.Errorf("%s is in use by a fila process: leave out --data-dir and --to, and that fila writes the backup", file))
+		return reply, false, command.Exit(command.ExitRefused, fmt.Errorf("%s is in use by a fila process: leave out --data-dir and --to, and that fila writes the backup", file))
 	}
 	if err != nil {
-		return reply, storeError(file, err)
+		return reply, false, storeError(file, err)
 	}
 	n, err := f.BackupTo(ctx, to)
 	err = errors.Join(err, f.Close())
 	if errors.Is(err, os.ErrExist) {
-		return reply, command.Exit(command.ExitConflict, err)
+		return reply, false, command.Exit(command.ExitConflict, err)
 	}
 	if err != nil {
-		return reply, err
+		return reply, false, err
 	}
-	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, nil
+	return client.StoreBackupReply{Path: to, Bytes: n, DurationMs: time.Since(begin).Milliseconds()}, f.TornMeta(), nil
 }

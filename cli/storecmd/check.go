@@ -54,7 +54,8 @@ func newStoreCheckCommand(env *command.Env) *cobra.Command {
 		Short: "Read everything in a store and say what is wrong",
 		Long: `Read everything in a store, payloads included, and print all that is wrong and
 where. PATH is a data directory, its fila.db, or a backup, that no fila has
-open. Nothing is changed. The exit code is 1 if anything is wrong.`,
+open. Nothing is changed. The exit code is 1 if anything is wrong, and 9 if all
+that is there is sound, but the last commit may be missing.`,
 		Example: `  fila store check /var/lib/fila
   fila store check backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -91,7 +92,7 @@ func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
 	for _, p := range queueProblems(sum.Queues) {
 		found(p)
 	}
-	r.OK, r.Structure, r.TornMeta = r.ProblemsTotal == 0, sum.Structure, sum.TornMeta
+	r.OK, r.Structure, r.TornMeta = r.ProblemsTotal == 0 && !sum.TornMeta, sum.Structure, sum.TornMeta
 	r.FileBytes, r.Pages, r.PagesUsed, r.Queues = sum.FileBytes, sum.Pages, sum.UsedPages, len(sum.Queues)
 	r.Segments, r.Records, r.Finished, r.Messages, r.Bytes = sum.Segments, sum.Records, sum.Finished, sum.Messages, sum.Bytes
 	r.States, r.DedupeIDs, r.Consumers, r.Config = sum.States, sum.DedupeIDs, sum.Consumers, sum.Config
@@ -101,10 +102,10 @@ func checkStore(env *command.Env, cmd *cobra.Command, file string) error {
 	if writeErr != nil {
 		return writeErr
 	}
-	if !r.OK {
+	if r.ProblemsTotal > 0 {
 		return fmt.Errorf("%s found in %s; docs/operations.md says what to do", terminal.Plural(r.ProblemsTotal, "problem"), file)
 	}
-	return nil
+	return lastCommit(file, r.TornMeta)
 }
 
 func (p problem) String() string {
@@ -125,7 +126,7 @@ func (r *checkReport) text() string {
 	text := fmt.Sprintf("%s: %s, %s in %s, %s, %s, %s\n", r.File, terminal.Plural(int64(r.Queues), "queue"), terminal.Plural(r.Messages, "message"),
 		terminal.Plural(r.Segments, "segment"), terminal.Plural(r.States, "state"), terminal.Plural(r.DedupeIDs, "dedupe id"), terminal.Size(r.FileBytes))
 	if r.TornMeta {
-		text += "one of the two meta pages is damaged, as after a commit that was cut off; the next commit mends it\n"
+		text += "one of the two meta pages is damaged: the last commit may be missing\n"
 	}
 	if r.OK {
 		text += "nothing is wrong\n"

@@ -32,7 +32,10 @@ audit log) and the key of the ack tokens: with it, deliveries that are out with
 consumers can be acked to the imported store. Guard such an export like a key.
 
 --skip-broken leaves out what cannot be read, names each on standard error, and
-ends with exit code 1; without it the first one ends the export.`,
+ends with exit code 1; without it the first one ends the export.
+
+If the last commit of the store may be missing, the export is what is there, a
+line on standard error says so, and the exit code is 9.`,
 		Example: `  fila store export /var/lib/fila > store.jsonl
   fila store export backup.db --all --to store.jsonl
   fila store export /var/lib/fila | jq -c 'select(.type == "message" and .dead)'`,
@@ -74,10 +77,14 @@ func (e *exporter) run(file, to string, stdout io.Writer) (err error) {
 	if err != nil {
 		return storeError(file, err)
 	}
+	doubt := lastCommit(file, f.TornMeta())
 	if e.skipped > 0 {
+		if doubt != nil {
+			command.Complain(e.errOut, doubt.Error())
+		}
 		return fmt.Errorf("the export leaves out %s that could not be read", terminal.Plural(e.skipped, "record"))
 	}
-	return nil
+	return doubt
 }
 
 // writeFile leaves either a whole new file, synced, or none.

@@ -1,6 +1,7 @@
 package storecmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,6 +61,15 @@ func storeError(file string, err error) error {
 	return err
 }
 
+// lastCommit returns the error of a command that has done its work on a store with a
+// damaged meta page.
+func lastCommit(file string, torn bool) error {
+	if !torn {
+		return nil
+	}
+	return command.Exit(command.ExitInDoubt, fmt.Errorf("one of the two meta pages of %s is damaged: its last commit may be missing; docs/operations.md says what to do", file))
+}
+
 func isThere(file string) bool {
 	_, err := os.Lstat(file)
 	return err == nil
@@ -87,10 +97,11 @@ anything broken is refused.`,
 			if err != nil {
 				return storeError(file, err)
 			}
-			return env.Show(cmd, compactReport{file, r.Before, r.After, r.Messages, r.Dropped}, func() string {
+			err = env.Show(cmd, compactReport{file, r.Before, r.After, r.Messages, r.Dropped}, func() string {
 				return fmt.Sprintf("%s: %s before, %s now; %s kept, %s dropped\n",
 					file, terminal.Size(r.Before), terminal.Size(r.After), terminal.Plural(r.Messages, "message"), terminal.Plural(r.Dropped, "finished one"))
 			})
+			return cmp.Or(err, lastCommit(file, r.TornMeta))
 		},
 	}
 	cmd.Flags().StringVar(&keep, "keep", "", "keep the old file as `file`, on the same file system")

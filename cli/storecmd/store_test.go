@@ -1,6 +1,7 @@
 package storecmd
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"os"
@@ -187,6 +188,63 @@ func TestStoreCompact(t *testing.T) {
 	require.EqualValues(t, 3, report.Messages)
 	require.LessOrEqual(t, report.After, report.Before)
 	require.Equal(t, before, program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir, "--all"))
+}
+
+// TestALastCommitMayBeMissing damages the newer meta page of a store after its last commit:
+// what is there is sound, and each command says that the commit may be missing.
+func TestALastCommitMayBeMissing(t *testing.T) {
+	dir := t.TempDir()
+	file := aStore(t, dir)
+	want := clitest.OK(t, program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir)).Out
+	s, err := store.Open(file, store.Options{NoSync: true, Now: storeTime.UnixNano})
+	require.NoError(t, err)
+	add := store.Message{Ref: store.Ref{Queue: 1, Seq: 11}, ID: store.ID{1, 15: 3}, Weight: 1000, Cost: 1000, Key: "k", Payload: []byte("confirmed")}
+	require.NoError(t, errors.Join(storetest.Do(s, &store.Batch{Add: []store.Message{add}}), s.Close()))
+	damageNewerMeta(t, file)
+
+	const says = "its last commit may be missing; docs/operations.md says what to do\n"
+	r := program.Run(t, "", "store", "check", dir)
+	clitest.Complains(t, r, command.ExitInDoubt, says)
+	require.NotContains(t, r.Out, "nothing is wrong")
+	r = program.Run(t, "", "store", "check", dir, "--json")
+	require.Equal(t, command.ExitInDoubt, r.Code)
+	report := clitest.JSON[checkReport](t, clitest.Ended(command.ExitOK, r.Out, ""))
+	require.False(t, report.OK)
+	require.True(t, report.TornMeta)
+	require.Zero(t, report.ProblemsTotal)
+
+	r = program.RunEnv(t, t.Context(), storeApp(), "", "store", "export", dir)
+	clitest.Complains(t, r, command.ExitInDoubt, says)
+	require.Equal(t, want, r.Out, "what is there is exported")
+	to := filepath.Join(t.TempDir(), "copy.db")
+	r = program.Run(t, "", "store", "backup", "--data-dir", dir, "--to", to)
+	clitest.Complains(t, r, command.ExitInDoubt, says)
+	require.FileExists(t, to)
+	r = program.RunEnv(t, t.Context(), storeApp(), "", "store", "compact", dir)
+	clitest.Complains(t, r, command.ExitInDoubt, says)
+	clitest.OK(t, program.Run(t, "", "store", "check", dir))
+}
+
+// damageNewerMeta flips a byte of the meta page of the last commit.
+func damageNewerMeta(t *testing.T, file string) {
+	t.Helper()
+	const page, txID = 4096, 16 + 48
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close() //nolint:errcheck // what it wrote is read below
+	var at [2]uint64
+	for i := range at {
+		b := make([]byte, 8)
+		_, err := f.ReadAt(b, int64(i)*page+txID)
+		require.NoError(t, err)
+		at[i] = binary.NativeEndian.Uint64(b)
+	}
+	newer := int64(0)
+	if at[1] > at[0] {
+		newer = 1
+	}
+	_, err = f.WriteAt([]byte{0xff}, newer*page+txID+7)
+	require.NoError(t, err)
 }
 
 func TestStoreBackup(t *testing.T) {
