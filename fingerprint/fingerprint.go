@@ -36,6 +36,10 @@ func Of(source, code, normalised string) string {
 //	a UUID, a hash, a mail address, a token      <id>
 //	a number, with its unit or a name before it  #, ms# of ms42
 //
+// A status stays: three digits from 100 to 599 that stand first in the text, or behind
+// HTTP, status or code, as in "HTTP 404", "HTTP/1.1 503", "statusCode=503" and "code: 429".
+// Different statuses are different errors.
+//
 // A list of what has the same sign is one sign, and white space is one space. Words are
 // what is between white space and punctuation that does not belong to a number or a name.
 func Normalise(text string) string {
@@ -159,7 +163,7 @@ func (n *normaliser) word() {
 		n.put(id)
 		return
 	}
-	n.parts(word)
+	n.parts(word, n.at-length)
 }
 
 // joins reports whether the sign at i of s belongs to the word around it.
@@ -167,9 +171,9 @@ func joins(s string, i int) bool {
 	return i > 0 && i+1 < len(s) && classes[s[i]]&(hyphen|sign|at) != 0 && isWord(s[i-1]) && isWord(s[i+1])
 }
 
-// parts takes a word that is no id as a whole: numbers, also with what joins their parts,
-// are signs.
-func (n *normaliser) parts(word string) {
+// parts takes a word at a place in the text that is no id as a whole: numbers, also with
+// what joins their parts, are signs, and a status stays.
+func (n *normaliser) parts(word string, place int) {
 	for i := 0; i < len(word); {
 		end := i
 		for end < len(word) && isWord(word[end]) {
@@ -193,7 +197,14 @@ func (n *normaliser) parts(word string) {
 			}
 			end = next
 		}
-		if name := strings.TrimRight(part, "0123456789"); !hasDigit(name) && name != "" && len(name) < len(part) {
+		name := strings.TrimRight(part, "0123456789")
+		if end == i+len(part) && (isStatus(part) && n.announcesStatus(place+i) || isStatus(part[len(name):]) && endsInStatusWord(name)) {
+			n.out = append(n.out, part...)
+			n.sign = ""
+			i = end
+			continue
+		}
+		if !hasDigit(name) && name != "" && len(name) < len(part) {
 			n.out = append(n.out, name...)
 			n.sign = "" // it is no next one of a list
 		}
@@ -203,6 +214,45 @@ func (n *normaliser) parts(word string) {
 		}
 	}
 }
+
+// isStatus reports whether a word is a status as HTTP has them.
+func isStatus(word string) bool {
+	return len(word) == 3 && word[0] >= '1' && word[0] <= '5' && strings.Trim(word, "0123456789") == ""
+}
+
+// announcesStatus reports whether a status may stand at a place of the text: nothing stands
+// before it, or HTTP, status or code with a few signs between.
+func (n *normaliser) announcesStatus(place int) bool {
+	if len(n.out) == 0 {
+		return true
+	}
+	const maxSigns = 3 // as in "code": 503
+	end := place
+	for end > max(0, place-maxSigns) && strings.IndexByte(` :="'#([-_/`, n.text[end-1]) >= 0 {
+		end--
+	}
+	return endsInStatusWord(n.text[:end])
+}
+
+// endsInStatusWord reports whether the last word of a text, or its last part as in
+// statusCode and http_status, is HTTP, status or code.
+func endsInStatusWord(text string) bool {
+	if http := strings.TrimRight(text, "0123456789."); len(http) < len(text) && strings.HasSuffix(http, "/") {
+		text = http[:len(http)-1] // HTTP/1.1
+	}
+	for _, word := range [...]string{"http", "status", "code"} {
+		begin := len(text) - len(word)
+		if begin < 0 || !strings.EqualFold(text[begin:], word) {
+			continue
+		}
+		if begin == 0 || classes[text[begin-1]]&(hexLetter|other) == 0 || isUpper(text[begin]) && !isUpper(text[begin-1]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 
 // isPath reports whether a word is the name of a file or a place in a network.
 func isPath(word string) bool {
