@@ -308,7 +308,8 @@ func TestFleetOutlivesTrouble(t *testing.T) {
 
 // TestFleetOutlivesServers: the bucket has three replicas on three servers. The server
 // that leads it is killed and frozen, and so are two servers at once, the one that leads
-// the cluster, filas, and the links between a fila and the servers.
+// the cluster, filas, and the links between a fila and the servers. All links stall, too, at
+// any moment after a start, when the fleet's clock is hardly known.
 func TestFleetOutlivesServers(t *testing.T) {
 	t.Parallel()
 	const filas, servers = 3, 3
@@ -344,6 +345,19 @@ func TestFleetOutlivesServers(t *testing.T) {
 		r    reach
 		do   func()
 	}{
+		{"all links stall a moment after a fila has started", started, func() {
+			_, victim := d.anyFila()
+			victim.Kill9(t)
+			victim.Start(t)
+			d.busy(d.upTo(5 * time.Second))
+			for i := range filas {
+				all(i, func(l *link) { l.Stall(toServer, toClient) })
+			}
+			d.busy(d.upTo(3 * time.Second))
+			for i := range filas {
+				all(i, (*link).Heal)
+			}
+		}},
 		{"the bucket's leader is killed", away, func() {
 			i := c.Leader(gatesStream)
 			c.Kill(i)

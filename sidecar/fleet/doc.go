@@ -33,10 +33,12 @@
 // # The clock
 //
 // Times in records are those of the fleet's clock ([Sync.Now]): that of the NATS
-// server, which every message in the bucket has on it, learned from the own beats. It
-// is right to half of the round trip. Who is alive is known by the server's clock
-// alone: an instance is dead when the watch has brought something that is so much newer
-// than its last beat, so a watch that stands still kills nobody.
+// server, which every message in the bucket has on it, learned from the own beats. A
+// beat tells it to half of its round trip, and of several beats the best counts, over
+// sessions too: so [Sync.Read] knows how far off the clock may be, also when the bucket
+// is slow or stalls. Who is alive is known by the server's clock alone: an instance is
+// dead when the watch has brought something that is so much newer than its last beat, so
+// a watch that stands still kills nobody.
 //
 // # How another kind of record joins
 //
@@ -51,7 +53,7 @@
 //     newer. It touches the key if there is more to write.
 //   - Permits, chunks and shares in a record carry the instance ([Sync.Me]); those of
 //     instances that are not [Sync.Live] are free to be taken.
-//   - Bounds that depend on time use Sync.Now, and must hold when it is wrong by a round
-//     trip. What holds when nobody can be asked is decided between Away and Join.
+//   - Bounds that depend on time use Sync.Read, and must hold when it is wrong by as much
+//     as it says. What holds when nobody can be asked is decided between Away and Join.
 //   - Idle tells the daily sweep which records say nothing that no record says.
 package fleet

@@ -79,14 +79,16 @@ func (s *Sync) session(ctx context.Context, begun func()) (err error) {
 	return err
 }
 
-// collect reads what is there, up to the first beat of this instance, from which the
-// fleet's clock is known.
+// collect reads what is there, and sends beats until one has come back from which the
+// fleet's clock is known: well, or as well as some beats tell. The clock of a session
+// before counts on.
 func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 	entries := make(map[string]Entry)
 	var freshest time.Time
 	beats := make(chan beat, 1)
-	var own beat
-	var echo Entry
+	var x exchange
+	begun := time.Now()
+	sent, beating := 0, false
 	for {
 		select {
 		case e, ok := <-watch:
@@ -94,6 +96,7 @@ func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 				return errors.New("the watch has ended")
 			}
 			if e.Key == "" { // all that was there
+				sent, beating = 1, true
 				go func() { beats <- s.beat(ctx) }()
 				continue
 			}
@@ -102,25 +105,42 @@ func (s *Sync) collect(ctx context.Context, watch <-chan Entry) error {
 				freshest = e.At
 			}
 			if e.Key == bucketKey(beatPrefix, s.me) {
-				echo = e
+				x.echoed = e
 			}
-		case own = <-beats:
-			if own.err != nil {
-				return own.err
+		case x.asked = <-beats:
+			if x.asked.err != nil {
+				return x.asked.err
 			}
+			beating = false
 		case <-ctx.Done():
 			return fmt.Errorf("reading the bucket: %w", ctx.Err())
 		}
-		if own.rev != 0 && echo.Rev >= own.rev {
-			break
+		if sent == 0 || beating {
+			continue
 		}
+		switch at := x.echoed.At; {
+		case x.matches():
+			s.learnClock(x.asked, at)
+			fine := s.clock.Load().errAt(s.opt.Now()) <= clockFine
+			if fine || sent == firstBeats || time.Since(begun) > s.opt.StartTimeout/2 {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				clear(s.mu.strangers)
+				s.mu.entries, s.mu.freshest, s.mu.began, s.mu.seen = entries, freshest, at, time.Now()
+				return nil
+			}
+		case x.echoed.Rev <= x.asked.rev:
+			continue // it is on its way
+		} // a beat that was given up and stored later has hidden the echo
+		sent, beating = sent+1, true
+		go func() { beats <- s.beat(ctx) }()
 	}
-	s.offset.Store(own.offset(echo.At))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.mu.strangers)
-	s.mu.entries, s.mu.freshest, s.mu.began, s.mu.seen = entries, freshest, echo.At, time.Now()
-	return nil
+}
+
+// learnClock takes what a beat tells that was stored at a time.
+func (s *Sync) learnClock(b beat, stored time.Time) {
+	next := s.clock.Load().learn(b, stored)
+	s.clock.Store(&next)
 }
 
 func (s *Sync) beat(ctx context.Context) (b beat) {
@@ -178,7 +198,7 @@ func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
 	defer sweep.Stop()
 	beats := make(chan beat, 1)
 	beating := false
-	var clock clock
+	var x exchange
 	var out sync.WaitGroup
 	defer out.Wait()
 	aside, cancel := context.WithCancel(ctx)
@@ -190,8 +210,8 @@ func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
 				return errors.New("the watch has ended")
 			}
 			if e.Key == bucketKey(beatPrefix, s.me) {
-				if offset, known := clock.echo(e); known {
-					s.offset.Store(offset)
+				if x.echoed = e; x.matches() {
+					s.learnClock(x.asked, e.At)
 				}
 				s.mu.Lock()
 				s.mu.seen = time.Now()
@@ -203,8 +223,9 @@ func (s *Sync) follow(ctx context.Context, watch <-chan Entry) error {
 			if b.err != nil {
 				return fmt.Errorf("beat: %w", b.err)
 			}
-			if offset, known := clock.beat(b); known {
-				s.offset.Store(offset)
+			at := x.echoed.At
+			if x.asked = b; x.matches() {
+				s.learnClock(b, at)
 			}
 		case <-tick.C:
 			if err := s.stale(); err != nil {

@@ -66,12 +66,12 @@ const beatPrefix = "i"
 // Sync keeps the records of all kinds. See the package's comment. Its methods may be
 // called from any goroutine.
 type Sync struct {
-	opt    Options
-	me     string
-	card   []byte          // the value of beats
-	kinds  map[string]Kind // written before Start
-	offset atomic.Int64    // of the fleet's clock against Options.Now
-	stats  struct{ written, refused, failed atomic.Int64 }
+	opt   Options
+	me    string
+	card  []byte          // the value of beats
+	kinds map[string]Kind // written before Start
+	clock atomic.Pointer[clock]
+	stats struct{ written, refused, failed atomic.Int64 }
 
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
@@ -117,6 +117,7 @@ func New(o Options) *Sync {
 		panic(err) // strings
 	}
 	s.card = card
+	s.clock.Store(&clock{err: clockUnknown})
 	s.mu.entries, s.mu.states = make(map[string]Entry), make(map[string]*keyState)
 	s.mu.strangers = make(map[string]time.Time)
 	s.mu.why = errors.New("not started")
@@ -139,10 +140,17 @@ func NameOf(instance string) string {
 }
 
 // Now is the fleet's clock, Unix ns.
-func (s *Sync) Now() int64 { return s.opt.Now() + s.offset.Load() }
+func (s *Sync) Now() int64 { return s.opt.Now() + s.Offset() }
 
 // Offset is how far the fleet's clock is ahead of this host's.
-func (s *Sync) Offset() int64 { return s.offset.Load() }
+func (s *Sync) Offset() int64 { return s.clock.Load().offset }
+
+// Read is the fleet's clock at a time of this host's, and how far off that may be: by half
+// of a round trip to the bucket, and what clocks drift apart since.
+func (s *Sync) Read(now int64) (fleet, off int64) {
+	c := s.clock.Load()
+	return now + c.offset, c.errAt(now)
+}
 
 // Live reports whether an instance is alive, as far as the watch has told.
 func (s *Sync) Live(instance string) bool {

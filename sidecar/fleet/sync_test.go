@@ -278,6 +278,76 @@ func TestOneClock(t *testing.T) {
 	})
 }
 
+// TestClockIsOffByNoMoreThanItSays whatever round trips beats have, and a slow one does not
+// make it worse.
+func TestClockIsOffByNoMoreThanItSays(t *testing.T) {
+	for begin := time.Duration(0); begin < 6*time.Second; begin += 100 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			b := fleettest.New()
+			b.Skew = time.Hour
+			skew := 5 * time.Second
+			n := newNode(b, "a", skew)
+			check := func(most time.Duration) {
+				t.Helper()
+				now, off := n.Read(time.Now().Add(skew).UnixNano())
+				require.InDelta(t, time.Now().Add(b.Skew).UnixNano(), now, float64(off), "stalled after %s", begin)
+				require.LessOrEqual(t, off, int64(most), "stalled after %s", begin)
+			}
+			check(24 * time.Hour)
+			go func() {
+				time.Sleep(begin)
+				b.Stall(true)
+				time.Sleep(1800 * time.Millisecond)
+				b.Stall(false)
+			}()
+			require.NoError(t, n.Start(t.Context()))
+			for range 100 {
+				after(100 * time.Millisecond)
+				check(20 * time.Millisecond)
+			}
+			// The server's clock is set.
+			b.Skew -= 3 * time.Second
+			after(3 * time.Second)
+			check(20 * time.Millisecond)
+			n.Stop()
+		})
+	}
+}
+
+// hiddenBeat is a bucket whose first beat is followed by one that was given up before and
+// was under way for a second longer: the watch brings only that.
+type hiddenBeat struct {
+	*fleettest.End
+	done bool
+}
+
+func (b *hiddenBeat) Set(ctx context.Context, key string, value []byte) (uint64, error) {
+	if b.done {
+		return b.End.Set(ctx, key, value)
+	}
+	b.done = true
+	b.Hold(true)
+	go func() {
+		time.Sleep(time.Second)
+		_, _ = b.End.Set(ctx, key, value)
+		b.Merge()
+		b.Hold(false)
+	}()
+	return b.End.Set(ctx, key, value)
+}
+
+// TestEchoOfAnotherBeatTellsNoTime of the beat that was sent last.
+func TestEchoOfAnotherBeatTellsNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{end: fleettest.New().Of()}
+		n.of(&hiddenBeat{End: n.end}, "a", 0)
+		require.NoError(t, n.Start(t.Context()))
+		require.NoError(t, n.Away())
+		require.Equal(t, time.Now().UnixNano(), n.Now())
+		n.Stop()
+	})
+}
+
 func TestWhoIsAlive(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, _ *fleettest.Bucket, nodes []*node) {
 		a, b, c := nodes[0], nodes[1], nodes[2]

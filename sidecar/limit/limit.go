@@ -140,6 +140,12 @@ func (l *Limits) member(key string) *member {
 // age is how long ago a record was written, by the server's clock.
 func (l *Limits) age(e fleet.Entry) int64 { return int64(l.opt.Fleet.AgeOf(e)) }
 
+// read is the fleet's clock at time now of this host.
+func (l *Limits) read(now int64) record.Reading {
+	at, off := l.opt.Fleet.Read(now)
+	return record.Reading{Now: at, Err: off}
+}
+
 func (l *Limits) find(key string) *member {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +169,8 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 	}
 	mem.mu.Lock()
 	defer mem.mu.Unlock()
-	now, fleetNow := l.opt.Now(), l.opt.Fleet.Now()
+	now := l.opt.Now()
+	at := l.read(now)
 	n, shared := l.gates.Needs(key, now)
 	rec, _ := mem.m.Record()
 	if mem.foreign != nil && !mem.told {
@@ -179,15 +186,15 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 		return nil, 0, 0, false
 	case leaving || !shared:
 		l.correct(key, mem, &n)
-		ask = l.leave(key, mem, &n, shared, now, fleetNow)
-	case l.settle(key, mem, &n, now, fleetNow):
+		ask = l.leave(key, mem, &n, shared, now, at)
+	case l.settle(key, mem, &n, now, at):
 	default:
 		l.correct(key, mem, &n)
-		if ask, again, ok = l.ask(key, mem, &n, now, fleetNow); !ok {
+		if ask, again, ok = l.ask(key, mem, &n, now, at); !ok {
 			return nil, 0, again, false
 		}
 	}
-	next, over, g, ok := mem.m.Swap(now, fleetNow, ask, l.opt.Fleet.Live, n.Limits, l.opt.SetAt(key))
+	next, over, g, ok := mem.m.Swap(now, at, ask, l.opt.Fleet.Live, n.Limits, l.opt.SetAt(key))
 	again = sooner(again, g.Again)
 	if !ok {
 		return nil, 0, again, false
@@ -198,7 +205,7 @@ func (l *Limits) Swap(key string) (value []byte, over uint64, again time.Duratio
 // leave ends the use of a key: what is not used goes back, and the owner says what it has
 // come to. A key without a gate was not used, or all that was used is over. Of one that
 // this instance does not use it says that the owner is dead.
-func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, now, fleetNow int64) record.Ask {
+func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, now int64, at record.Reading) record.Ask {
 	l.giveBack(key, mem, now, int64(record.ChunkLife))
 	switch sole, _ := mem.m.Sole(l.opt.Fleet.Live); {
 	case !shared:
@@ -206,7 +213,7 @@ func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, 
 	case sole && n.Owned:
 		if state, _, ok := l.gates.HandOver(key, now); ok {
 			inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
-			mem.m.HandOver(levelOf(state, inForce, fleetNow))
+			mem.m.HandOver(levelOf(state, inForce, at))
 		}
 	case sole:
 		mem.m.HandOver(mem.m.Regain())
@@ -216,20 +223,20 @@ func (l *Limits) leave(key string, mem *member, n *throttle.Needs, shared bool, 
 
 // settle has the gate be what the record says of this instance: the owner, which has
 // nothing to say but its limits unless others press, or a user.
-func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now, fleetNow int64) (sole bool) {
+func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now int64, at record.Reading) (sole bool) {
 	rec, _ := mem.m.Record()
 	sole, pressed := mem.m.Sole(l.opt.Fleet.Live)
 	switch {
 	case sole && n.Owned && pressed:
 		if state, inFlight, ok := l.gates.HandOver(key, now); ok {
 			inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
-			mem.m.HandOver(levelOf(state, inForce, fleetNow))
+			mem.m.HandOver(levelOf(state, inForce, at))
 			n.Owned, n.Permits = false, inFlight
 		}
 	case sole && pressed:
 		mem.m.HandOver(mem.m.Regain())
 	case sole && !n.Owned:
-		l.own(key, mem, mem.m.Regain(), now, fleetNow)
+		l.own(key, mem, mem.m.Regain(), now, at)
 		return true
 	case sole:
 		return true
@@ -258,7 +265,7 @@ func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
 
 // ask says what a gate needs, and what is given back. ok is false if there is nothing to
 // be said by one whom the record does not know.
-func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now, fleetNow int64) (a record.Ask, again time.Duration, ok bool) {
+func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at record.Reading) (a record.Ask, again time.Duration, ok bool) {
 	l.giveBack(key, mem, now, int64(record.ChunkLife-record.GiveBackAfter))
 	if age := time.Duration(now - mem.lent); n.Held && age < record.ChunkLife {
 		again = max(record.GiveBackAfter-age, time.Millisecond)
@@ -266,7 +273,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now, fleetNow i
 	inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
 	a = record.Ask{Tokens: n.Tokens, Slots: n.Slots, Cost: n.Cost, Waits: n.Tokens || n.Slots || n.Place}
 	if inForce.Concurrency > 0 {
-		later := l.permits(key, mem, n, inForce, &a, now, fleetNow)
+		later := l.permits(key, mem, n, inForce, &a, now, at)
 		again = sooner(again, later)
 	}
 	if a.Waits {
@@ -279,10 +286,10 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now, fleetNow i
 
 // permits says which permits are kept and wanted. Those that nobody needs are given back
 // after a while, or at once if others ask.
-func (l *Limits) permits(key string, mem *member, n *throttle.Needs, limits throttle.Limits, a *record.Ask, now, fleetNow int64) (again time.Duration) {
+func (l *Limits) permits(key string, mem *member, n *throttle.Needs, limits throttle.Limits, a *record.Ask, now int64, at record.Reading) (again time.Duration) {
 	a.Hold = max(n.Permits, n.InFlight)
-	fair := mem.m.Fair(fleetNow, limits)
-	hungry := mem.m.Hungry(fleetNow, limits)
+	fair := mem.m.Fair(at.Now, limits)
+	hungry := mem.m.Hungry(at.Now, limits)
 	crowded := hungry && a.Hold > fair
 	if n.Crowded && !crowded {
 		a.Hold = l.gates.Lower(key, a.Hold, false)
@@ -334,7 +341,7 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 	case !ok:
 	case landed.Own != nil:
 		if _, alone, shared := l.gates.Shared(key); shared && !alone {
-			l.own(key, mem, *landed.Own, now, l.opt.Fleet.Now())
+			l.own(key, mem, *landed.Own, now, l.read(now))
 		}
 	default:
 		c := throttle.Chunk{
@@ -365,7 +372,7 @@ func (l *Limits) level(key string, mem *member, now int64) {
 	}
 	limits, _ := mem.m.InForce(own, l.opt.SetAt(key))
 	tokens := int64(throttle.MaxBurst)
-	if v, known := mem.m.Level(now, l.opt.Fleet.Now(), limits); known {
+	if v, known := mem.m.Level(now, l.read(now), limits); known {
 		tokens = v.Tokens
 	}
 	l.gates.Level(key, tokens, now)
@@ -400,7 +407,7 @@ func (l *Limits) report(c *Conflict) {
 
 // own has a gate go by limits of its own from a level on, to which that comes which it
 // was lent before. Slots of a chunk that has ended are used up.
-func (l *Limits) own(key string, mem *member, level record.Level, now, fleetNow int64) {
+func (l *Limits) own(key string, mem *member, level record.Level, now int64, at record.Reading) {
 	set, _, _ := l.gates.Shared(key)
 	inForce, _ := mem.m.InForce(set, l.opt.SetAt(key))
 	for _, c := range l.gates.GiveUp(key, now, int64(record.ChunkLife)) {
@@ -412,7 +419,7 @@ func (l *Limits) own(key string, mem *member, level record.Level, now, fleetNow 
 	}
 	var state *throttle.State
 	if level.Used {
-		s := stateOf(level, now, fleetNow)
+		s := stateOf(level, now, at)
 		state = &s
 	}
 	l.opt.Tell(l.gates.Own(key, state, now, nil))
@@ -530,8 +537,8 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 		return throttle.Open, 0, false
 	}
 	limits, _ := mem.m.InForce(own, l.opt.SetAt(i.Key))
-	fleetNow := l.opt.Fleet.Now()
-	v, known := mem.m.Level(now, fleetNow, limits)
+	clock := l.read(now)
+	v, known := mem.m.Level(now, clock, limits)
 	kind, at = i.Kind, now
 	if !known { // it is about to hand over
 		return kind, at, true
@@ -547,7 +554,7 @@ func (l *Limits) Outlook(i *throttle.Info, cost, now int64) (kind throttle.Kind,
 		later(throttle.ByRate, now+limits.Rate.Takes(max(0, min(cost, full)-v.Tokens)))
 	}
 	if limits.Limit > 0 {
-		n, first, last := v.InWindow(fleetNow, limits.Window)
+		n, first, last := v.InWindow(clock, limits.Window)
 		i.InWindow, i.WindowEmpty = n, max(0, last)
 		if n >= limits.Limit {
 			later(throttle.ByWindow, now+first)
@@ -646,27 +653,27 @@ func (l *Limits) Idle(key string, value []byte) bool {
 	if rec.Lost(l.opt.Fleet.Live) {
 		l.Stir(key)
 	}
-	return rec.Idle(l.opt.Fleet.Now(), l.opt.Fleet.Live)
+	return rec.Idle(l.read(l.opt.Now()), l.opt.Fleet.Live)
 }
 
 // levelOf is the state of a gate as a record has it.
-func levelOf(s throttle.State, limits throttle.Limits, fleetNow int64) record.Level {
-	v := record.Level{Used: true, Tokens: limits.Full(), At: fleetNow}
+func levelOf(s throttle.State, limits throttle.Limits, at record.Reading) record.Level {
+	v := record.Level{Used: true, Tokens: limits.Full(), At: at.Now}
 	if s.Tokens != nil {
 		v.Tokens = *s.Tokens
 	}
 	for _, e := range s.Entries {
-		v.Slots = append(v.Slots, record.Slot{At: fleetNow - e.Age, N: e.Count})
+		v.Slots = append(v.Slots, record.Slot{At: at.Latest() - e.Age, N: e.Count})
 	}
 	return v
 }
 
 // stateOf is the level of a record as a gate has it. A slot may have been used until its
 // lease ended.
-func stateOf(v record.Level, now, fleetNow int64) throttle.State {
-	s := throttle.State{At: now - max(0, fleetNow-v.At), Tokens: &v.Tokens}
+func stateOf(v record.Level, now int64, at record.Reading) throttle.State {
+	s := throttle.State{At: now - max(0, at.Earliest()-v.At), Tokens: &v.Tokens}
 	for _, slot := range v.Slots {
-		age := fleetNow - slot.At - int64(record.ChunkLife+record.ClockSpread)
+		age := at.Earliest() - slot.At - int64(record.ChunkLife+record.ClockSpread)
 		s.Entries = append(s.Entries, throttle.Entry{Age: max(0, age), Count: slot.N})
 	}
 	return s

@@ -23,6 +23,7 @@ type Bucket struct {
 		rev     uint64
 		ends    []*End
 		swaps   int
+		stalled chan struct{} // closed when the stall ends; nil: there is none
 	}
 }
 
@@ -104,6 +105,42 @@ func (e *End) Merge() {
 	}
 }
 
+// Stall has the bucket do nothing until the stall ends, as a server that is frozen: a
+// request waits, and is done afterwards, also if its caller does not wait any more; watches
+// bring nothing.
+func (b *Bucket) Stall(stalled bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case stalled && b.mu.stalled == nil:
+		b.mu.stalled = make(chan struct{})
+	case !stalled && b.mu.stalled != nil:
+		close(b.mu.stalled)
+		b.mu.stalled = nil
+	}
+	for _, e := range b.mu.ends {
+		for _, w := range e.watches {
+			w.poke()
+		}
+	}
+}
+
+// await returns when the bucket is not stalled, or with ctx.
+func (b *Bucket) await(ctx context.Context) error {
+	b.mu.Lock()
+	stalled := b.mu.stalled
+	b.mu.Unlock()
+	if stalled == nil {
+		return nil
+	}
+	select {
+	case <-stalled:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Clear makes the bucket anew: it is empty, and revisions begin again.
 func (b *Bucket) Clear() {
 	b.mu.Lock()
@@ -142,7 +179,10 @@ func (w *watch) poke() {
 }
 
 // Open is as in fleet.Bucket.
-func (e *End) Open(context.Context) error {
+func (e *End) Open(ctx context.Context) error {
+	if err := e.b.await(ctx); err != nil {
+		return err
+	}
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	if e.gone {
@@ -153,6 +193,9 @@ func (e *End) Open(context.Context) error {
 
 // Watch is as in fleet.Bucket.
 func (e *End) Watch(ctx context.Context) (<-chan fleet.Entry, error) {
+	if err := e.b.await(ctx); err != nil {
+		return nil, err
+	}
 	e.b.mu.Lock()
 	defer e.b.mu.Unlock()
 	if e.gone {
@@ -180,7 +223,7 @@ func (e *End) Watch(ctx context.Context) (<-chan fleet.Entry, error) {
 			}
 			for {
 				e.b.mu.Lock()
-				if len(w.queue) == 0 || w.held {
+				if len(w.queue) == 0 || w.held || e.b.mu.stalled != nil {
 					e.b.mu.Unlock()
 					break
 				}
@@ -212,7 +255,19 @@ func (b *Bucket) put(key string, value []byte) uint64 {
 	return b.mu.rev
 }
 
-func (e *End) write(key string, value []byte, over *uint64) (uint64, error) {
+// write is a request: it waits for the end of a stall, and is done then in any case.
+func (e *End) write(ctx context.Context, key string, value []byte, over *uint64) (uint64, error) {
+	if err := e.b.await(ctx); err != nil {
+		go func() {
+			_ = e.b.await(context.Background())
+			_, _ = e.writeNow(key, value, over)
+		}()
+		return 0, err
+	}
+	return e.writeNow(key, value, over)
+}
+
+func (e *End) writeNow(key string, value []byte, over *uint64) (uint64, error) {
 	b := e.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -230,25 +285,25 @@ func (e *End) write(key string, value []byte, over *uint64) (uint64, error) {
 }
 
 // Swap is as in fleet.Bucket.
-func (e *End) Swap(_ context.Context, key string, value []byte, over uint64) (uint64, error) {
+func (e *End) Swap(ctx context.Context, key string, value []byte, over uint64) (uint64, error) {
 	e.b.mu.Lock()
 	e.b.mu.swaps++
 	e.b.mu.Unlock()
-	return e.write(key, slices.Clone(value), &over)
+	return e.write(ctx, key, slices.Clone(value), &over)
 }
 
 // Set is as in fleet.Bucket.
-func (e *End) Set(_ context.Context, key string, value []byte) (uint64, error) {
-	return e.write(key, slices.Clone(value), nil)
+func (e *End) Set(ctx context.Context, key string, value []byte) (uint64, error) {
+	return e.write(ctx, key, slices.Clone(value), nil)
 }
 
 // Delete is as in fleet.Bucket.
-func (e *End) Delete(_ context.Context, key string, over uint64) error {
+func (e *End) Delete(ctx context.Context, key string, over uint64) error {
 	if over == 0 {
-		_, err := e.write(key, nil, nil)
+		_, err := e.write(ctx, key, nil, nil)
 		return err
 	}
-	_, err := e.write(key, nil, &over)
+	_, err := e.write(ctx, key, nil, &over)
 	return err
 }
 

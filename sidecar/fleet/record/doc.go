@@ -64,7 +64,9 @@
 //     goes forward in the record;
 //   - a window has at most its limit in any window: a leased slot counts until it has
 //     left the window whenever it was used, and a slot that was not used is taken out of
-//     the very entry that counts it;
+//     the very entry that counts it. It counts from the latest time at which it can have
+//     been leased, and has left at the earliest that it can be ([Reading]), so clocks that
+//     are known badly make a window let fewer through, never more;
 //   - at most as many are in flight as there may be: permits are lowered at the gate
 //     before they are in the record, and raised after that. Those of an instance that
 //     is dead are free, although its messages may be at a consumer still.

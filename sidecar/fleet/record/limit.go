@@ -126,9 +126,22 @@ type Grant struct {
 	Again   time.Duration // ask again then; 0: nothing that time brings was refused
 }
 
+// Reading is a time of the fleet's clock as an instance knows it: Now, which is off by Err
+// at most. Half of ClockSpread is allowed for everywhere, so a greater error alone counts.
+type Reading struct{ Now, Err int64 }
+
+// beyond is the error that nothing else allows for.
+func (r Reading) beyond() int64 { return max(0, r.Err-int64(ClockSpread/2)) }
+
+// Latest is the latest time that it can be: slots count from there on.
+func (r Reading) Latest() int64 { return r.Now + r.beyond() }
+
+// Earliest is the earliest time that it can be: slots leave a window by it.
+func (r Reading) Earliest() int64 { return r.Now - r.beyond() }
+
 // LimitEnv is what the rule of a Limit has to know besides.
 type LimitEnv struct {
-	Now    int64 // of the fleet's clock
+	Reading
 	Since  int64 // ns since the record was written, as far as that is sure
 	Live   func(instance string) bool
 	Limits throttle.Limits // in force; of the instance, where they are newer than the record's
@@ -211,14 +224,14 @@ func (l *Limit) Apply(a Ask, env LimitEnv) (next Limit, g Grant, changed bool) {
 // counted is those of slots whose entry is still in the record for certain. Without it
 // they would be taken out of what was leased later.
 func counted(slots []Slot, env LimitEnv) []Slot {
-	return slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return env.Now-s.At >= env.Limits.Window })
+	return slices.DeleteFunc(slices.Clone(slots), func(s Slot) bool { return env.Latest()-s.At >= env.Limits.Window })
 }
 
 // spent is a level of which nothing is left: what the owner of it has used is not known.
 func spent(env LimitEnv) Level {
 	v := Level{Used: true, At: env.Now}
 	if env.Limits.Limit > 0 {
-		v.Slots = []Slot{{env.Now, env.Limits.Limit}}
+		v.Slots = []Slot{{env.Latest(), env.Limits.Limit}}
 	}
 	return v
 }
@@ -348,14 +361,14 @@ func (l *Limit) slots(a *Ask, g *Grant, askers int64, env LimitEnv) int64 {
 	}
 	g.wait(env.Limits.Window / windowParts)
 	if free <= 0 && len(l.Slots) > 0 {
-		g.wait(l.Slots[0].At + env.Limits.Window + int64(ChunkLife+ClockSpread) - env.Now)
+		g.wait(l.Slots[0].At + env.Limits.Window + int64(ChunkLife+ClockSpread) - env.Earliest())
 	}
 	return 0
 }
 
 // lease has so many slots of the window counted from now on.
 func (l *Limit) lease(g *Grant, n int64, env LimitEnv) {
-	g.Slots = Slot{env.Now, n}
+	g.Slots = Slot{env.Latest(), n}
 	if last := len(l.Slots); last > 0 {
 		g.Slots.At = max(g.Slots.At, l.Slots[last-1].At)
 	}
@@ -421,11 +434,11 @@ func (v *Level) Return(tokens int64, slots ...Slot) {
 }
 
 // InWindow returns how many slots are used or leased, and how long (ns) from now on it takes
-// until the first and until the last of them have left the window.
-func (v *Level) InWindow(now, window int64) (n, first, last int64) {
+// until the first and until the last of them have left the window for certain.
+func (v *Level) InWindow(at Reading, window int64) (n, first, last int64) {
 	for i, s := range v.Slots {
 		n += s.N
-		last = s.At + window + int64(ChunkLife+ClockSpread) - now
+		last = s.At + window + int64(ChunkLife+ClockSpread) - at.Earliest()
 		if i == 0 {
 			first = last
 		}
@@ -450,7 +463,7 @@ func (v *Level) settle(env LimitEnv) {
 	if v.Tokens >= burst {
 		v.Tokens, v.At, v.Rest = burst, max(v.At, env.Now), 0
 	}
-	end := env.Now - env.Limits.Window - int64(ChunkLife+ClockSpread)
+	end := env.Earliest() - env.Limits.Window - int64(ChunkLife+ClockSpread)
 	i := 0
 	for i < len(v.Slots) && v.Slots[i].At <= end {
 		i++
@@ -463,7 +476,7 @@ func (v *Level) settle(env LimitEnv) {
 
 // Idle reports whether a record says nothing that no record says: nobody uses it, and
 // nothing of its limits is used any more.
-func (l *Limit) Idle(now int64, live func(string) bool) bool {
+func (l *Limit) Idle(at Reading, live func(string) bool) bool {
 	for name := range l.Users {
 		if live(name) {
 			return false
@@ -473,7 +486,7 @@ func (l *Limit) Idle(now int64, live func(string) bool) bool {
 		return l.Owner == ""
 	}
 	v, full := l.Level, l.Terms.Limits.Full()
-	v.settle(LimitEnv{Now: now, Since: math.MaxInt64 / 2, Limits: l.Terms.Limits})
+	v.settle(LimitEnv{Reading: at, Since: math.MaxInt64 / 2, Limits: l.Terms.Limits})
 	return v.Tokens >= full && len(v.Slots) == 0
 }
 

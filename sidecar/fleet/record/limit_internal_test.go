@@ -17,11 +17,11 @@ func TestSlowRateFills(t *testing.T) {
 	const every = int64(200 * time.Millisecond)
 	v := Level{Used: true, Tokens: 100, At: 1}
 	for i := range int64(100_000) {
-		v.settle(LimitEnv{Now: (i+1)*every + 1, Since: every, Limits: limits})
+		v.settle(LimitEnv{Reading: Reading{Now: (i+1)*every + 1}, Since: every, Limits: limits})
 	}
 	require.EqualValues(t, 100+20_000, v.Tokens, "a thousandth for each second")
 
 	v = Level{Used: true, Tokens: 100, At: 1, Rest: math.MaxInt64}
-	v.settle(LimitEnv{Now: 2, Since: every, Limits: limits})
+	v.settle(LimitEnv{Reading: Reading{Now: 2}, Since: every, Limits: limits})
 	require.EqualValues(t, 101, v.Tokens, "what has not brought a thousandth is less than one takes")
 }

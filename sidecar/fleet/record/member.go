@@ -117,7 +117,7 @@ func (m *Member) GiveBack(rests ...Rest) { m.returns = append(m.returns, rests..
 // tells its fate by Learn: when it asks again without that, it was refused. fleet is the
 // time of the fleet's clock; limits are those of this instance, and set when they were
 // set, by that clock.
-func (m *Member) Swap(now, fleet int64, a Ask, live func(string) bool, limits throttle.Limits, set int64) (next Limit, over uint64, g Grant, ok bool) {
+func (m *Member) Swap(now int64, fleet Reading, a Ask, live func(string) bool, limits throttle.Limits, set int64) (next Limit, over uint64, g Grant, ok bool) {
 	m.number++
 	a.By, a.Number, a.Own = m.me, m.number, m.own
 	inForce, _ := m.InForce(limits, set)
@@ -127,7 +127,7 @@ func (m *Member) Swap(now, fleet int64, a Ask, live func(string) bool, limits th
 			a.BackSlots = append(a.BackSlots, r.Slots)
 		}
 	}
-	next, g, ok = m.rec.Apply(a, LimitEnv{Now: fleet, Since: max(0, now-m.came), Live: live, Limits: limits, Set: set})
+	next, g, ok = m.rec.Apply(a, LimitEnv{Reading: fleet, Since: max(0, now-m.came), Live: live, Limits: limits, Set: set})
 	m.sent = nil
 	if ok {
 		m.sent = &sentAsk{a, g, now}
@@ -140,9 +140,9 @@ func (m *Member) Record() (Limit, uint64) { return m.rec, m.rev }
 
 // Level returns what of these limits is used and leased now, as far as it is known. ok is
 // false if only the owner knows.
-func (m *Member) Level(now, fleet int64, limits throttle.Limits) (v Level, ok bool) {
+func (m *Member) Level(now int64, fleet Reading, limits throttle.Limits) (v Level, ok bool) {
 	v = m.rec.Level
-	v.settle(LimitEnv{Now: fleet, Since: max(0, now-m.came), Limits: limits})
+	v.settle(LimitEnv{Reading: fleet, Since: max(0, now-m.came), Limits: limits})
 	return v, m.rec.Owner == ""
 }
 

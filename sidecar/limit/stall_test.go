@@ -1,0 +1,130 @@
+package limit_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/filaq/fila/sidecar/fleet/fleettest"
+)
+
+// TestLimitsHoldOverStalls has the bucket stall at each moment after an instance has
+// started, while hosts' clocks are apart: requests and what the watch brings come late,
+// so whatever an instance learns of the fleet's clock from them is wrong.
+func TestLimitsHoldOverStalls(t *testing.T) {
+	for _, length := range []time.Duration{300 * time.Millisecond, 1800 * time.Millisecond, 6 * time.Second} {
+		for begin := time.Duration(0); begin <= 4500*time.Millisecond; begin += 300 * time.Millisecond {
+			t.Run(fmt.Sprint(length, " after ", begin), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := fleettest.New()
+					b.Skew = time.Hour
+					r := newTrail(window)
+					a := start(t, slow{b.Of(), 4 * time.Millisecond}, window, 5*time.Second)
+					c := start(t, slow{b.Of(), 4 * time.Millisecond}, window, -5*time.Second)
+					during(t, 1100*time.Millisecond, r, 0, a, c)
+					go func() {
+						time.Sleep(begin)
+						b.Stall(true)
+						time.Sleep(length)
+						b.Stall(false)
+					}()
+					d := start(t, slow{b.Of(), 4 * time.Millisecond}, window, time.Second)
+					defer stop(a, c, d)
+					during(t, begin+length+8*time.Second, r, 0, a, c, d)
+					r.check(t)
+					before := r.sum()
+					during(t, 4*time.Second, r, 0, a, c, d)
+					r.check(t)
+					if n := r.sum() - before; n < 140 {
+						t.Errorf("only %d of 200 go when the stall is over", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+var (
+	flagSeeds = flag.Int("fila.seeds", 30, "how many histories TestWindowHoldsByChance tries")
+	flagSeed  = flag.Uint64("fila.seed", 1, "the first of them; 0 takes a new one")
+)
+
+// TestWindowHoldsByChance has a bucket that stalls, and instances that are cut off for less
+// than the time after which they count as dead, whose answers are lost, that stop and die and
+// start, at any moments, with hosts' clocks that are apart. No window ever has more than its limit.
+func TestWindowHoldsByChance(t *testing.T) {
+	first := *flagSeed
+	if first == 0 {
+		first = rand.Uint64N(1 << 40)
+	}
+	t.Logf("-fila.seed=%d -fila.seeds=%d", first, *flagSeeds)
+	went := 0
+	for seed := first; seed < first+uint64(*flagSeeds); seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { went += windowByChance(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+	t.Logf("%d messages", went)
+}
+
+// windowByChance is a minute or so of trouble. It returns how many messages went.
+func windowByChance(t *testing.T, r *rand.Rand) int {
+	upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+	b := fleettest.New()
+	b.Skew = upTo(2*time.Hour) - time.Hour
+	went := newTrail(window)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wants sync.WaitGroup
+	type user struct {
+		*instance
+		leave func()
+	}
+	begin := func() user {
+		i := start(t, slow{b.Of(), 1 + upTo(20*time.Millisecond)}, window, upTo(time.Hour)-30*time.Minute)
+		ctx, leave := context.WithCancel(ctx)
+		var done sync.WaitGroup
+		done.Go(func() { i.want(ctx, went, 0) })
+		wants.Go(done.Wait)
+		return user{i, func() { leave(); done.Wait() }}
+	}
+	all := []user{begin(), begin(), begin()}
+	for range 25 {
+		u := &all[r.IntN(len(all))]
+		switch r.IntN(8) {
+		case 0, 1, 2:
+			b.Stall(true)
+			time.Sleep(upTo(3 * time.Second))
+			b.Stall(false)
+		case 3:
+			u.end.Cut(true)
+			time.Sleep(upTo(4 * time.Second))
+			u.end.Cut(false)
+		case 4:
+			u.end.Mute(true)
+			time.Sleep(upTo(time.Second))
+			u.end.Mute(false)
+		case 5: // it dies
+			u.leave()
+			u.end.Cut(true)
+			u.sync.Stop()
+			*u = begin()
+		case 6:
+			u.leave()
+			stop(u.instance)
+			*u = begin()
+		}
+		time.Sleep(upTo(3 * time.Second))
+	}
+	cancel()
+	wants.Wait()
+	for _, u := range all {
+		stop(u.instance)
+	}
+	went.check(t)
+	return went.sum()
+}
