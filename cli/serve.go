@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,7 @@ type runner interface {
 	Run(ctx context.Context) error // until ctx ends, gracefully
 	Kill()                         // stops at once
 	Reload() error                 // reads the rules of the file again; changes nothing if it fails
+	Check() error                  // reads the files that the configuration names; starts nothing
 }
 
 type serverFactory func(cfg config.Config, log *slog.Logger, version string) (runner, error)
@@ -51,6 +54,7 @@ var serveKeys = map[string]string{
 
 func newServeCommand(a *app) *cobra.Command {
 	var path string
+	var check bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the sidecar",
@@ -62,17 +66,24 @@ The configuration is put together from defaults, a file, FILA_* variables
 (FILA_NATS__URL is nats.url) and flags, later ones winning. The file is the one
 of --config, or else ./config.toml, or else /etc/fila/config.toml, if there is
 one. Without nats.url fila runs a NATS server of its own on 127.0.0.1:4222.
-NATS_* variables and the selected context of the nats CLI are not looked at.`,
+NATS_* variables and the selected context of the nats CLI are not looked at.
+
+--check reads the configuration and the files that it names (hooks, tokens,
+certificates, credentials), says whether fila would start with them, and ends:
+nothing is opened, made or changed. "fila reload --dry-run" says what a file
+would change of a fila that runs.`,
 		Example: `  fila serve
   fila serve --config /etc/fila/config.toml
+  fila serve --config /etc/fila/config.toml --check
   fila serve --nats-url nats://nats:4222 --data-dir /var/lib/fila
   FILA_LOG__LEVEL=debug fila serve --port -1`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, path) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd, path, check) },
 	}
 	defaults := config.Default()
 	drain := terminal.Millis(defaults.DrainTimeoutMs)
 	flags := cmd.Flags()
 	flags.StringVar(&path, "config", "", "configuration `file`; it must exist")
+	flags.BoolVar(&check, "check", false, "check the configuration, and start nothing")
 	flags.String("data-dir", defaults.DataDir, "`directory` of the store")
 	flags.Var(&drain, "drain-timeout", "how long a shutdown waits for leases to settle")
 	flags.String("log-level", defaults.Log.Level, "debug, info, warn or error")
@@ -89,7 +100,7 @@ NATS_* variables and the selected context of the nats CLI are not looked at.`,
 	return cmd
 }
 
-func (a *app) serve(cmd *cobra.Command, path string) error {
+func (a *app) serve(cmd *cobra.Command, path string, check bool) error {
 	flags := cmd.Flags()
 	for _, name := range []string{"timeout", "inbox-prefix"} {
 		if flags.Changed(name) {
@@ -112,6 +123,9 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 	if err != nil {
 		return command.Exit(command.ExitUsage, err)
 	}
+	if check {
+		return a.checkConfig(cmd, cfg)
+	}
 	defer tuneMemory(os.Getenv)()
 	log := newLogger(cfg.Log, cmd.ErrOrStderr())
 	for _, warning := range cfg.Warnings {
@@ -132,6 +146,37 @@ func (a *app) serve(cmd *cobra.Command, path string) error {
 		return command.Exit(command.ExitConflict, err)
 	}
 	return err
+}
+
+// configCheck is the JSON of fila serve --check.
+type configCheck struct {
+	Valid    bool     `json:"valid"`
+	File     string   `json:"file,omitempty"`
+	Warnings []string `json:"warnings"`
+}
+
+// checkConfig says whether fila would start with a configuration, as far as files can tell.
+func (a *app) checkConfig(cmd *cobra.Command, cfg *config.Loaded) error {
+	server, err := a.newServer(cfg.Config, slog.New(slog.DiscardHandler), command.ReadBuildInfo().Version)
+	if err == nil {
+		err = server.Check()
+	}
+	if err != nil {
+		return command.Exit(command.ExitUsage, err)
+	}
+	return a.Show(cmd, configCheck{Valid: true, File: cfg.File, Warnings: append([]string{}, cfg.Warnings...)}, func() string {
+		var b strings.Builder
+		for _, warning := range cfg.Warnings {
+			b.WriteString("warning: " + terminal.Clean(warning) + "\n")
+		}
+		name := "the configuration without a file"
+		if cfg.File != "" {
+			name = terminal.Clean(cfg.File)
+		}
+		fmt.Fprintf(&b, "%s is valid: %s, %s, %s\n", name, terminal.Plural(int64(len(cfg.Queues)), "queue"),
+			terminal.Plural(int64(len(cfg.Throttles)), "throttle"), terminal.Plural(int64(len(cfg.Circuits)), "circuit"))
+		return b.String()
+	})
 }
 
 // serveSettings are what the flags that were given set. --json makes the log JSON

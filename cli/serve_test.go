@@ -43,6 +43,8 @@ func (s *fakeServer) Run(ctx context.Context) error {
 
 func (s *fakeServer) Kill() { close(s.killed) }
 
+func (s *fakeServer) Check() error { return s.err }
+
 func (s *fakeServer) Reload() error {
 	err := s.reloads[0]
 	s.reloads = s.reloads[1:]
@@ -185,6 +187,46 @@ func TestServeMistakes(t *testing.T) {
 		return nil, errors.New("queue q, on_enqueue:\nunexpected symbol")
 	})
 	require.Equal(t, clitest.Ended(command.ExitUsage, "", "fila: queue q, on_enqueue:; unexpected symbol\n"), r)
+}
+
+// TestServeCheck reads files as a start would, and makes nothing.
+func TestServeCheck(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write := func(name, text string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	check := func(args ...string) clitest.Result {
+		return serve(t, t.Context(), newSidecar, append([]string{"--check"}, args...)...)
+	}
+	require.Equal(t, clitest.Ended(command.ExitOK, "the configuration without a file is valid: 0 queues, 0 throttles, 0 circuits\n", ""), check())
+	write("fair.lua", "function on_enqueue(msg) return {} end")
+	write("token", "operator-token-0123456789")
+	const good = "[[queue]]\nname = 'orders'\non_enqueue_file = 'fair.lua'\n[[throttle]]\nkey = 'tenant:*'\nrate = 5\n[http]\noperator_token = 'token'\n"
+	write("config.toml", good)
+	require.Equal(t, clitest.Ended(command.ExitOK, "config.toml is valid: 1 queue, 1 throttle, 0 circuits\n", ""), check())
+	require.JSONEq(t, `{"valid":true,"file":"config.toml","warnings":[]}`, check("--json").Out)
+
+	write("bad.lua", "function on_enqueue(msg) return { end")
+	write("short", "short")
+	for text, want := range map[string]string{
+		strings.Replace(good, "fair.lua", "bad.lua", 1):                "orders/on_enqueue:1:37",
+		strings.Replace(good, "fair.lua", "none.lua", 1):               "none.lua",
+		strings.Replace(good, "rate = 5", "rate = -5", 1):              "rate",
+		strings.Replace(good, "'token'", "'short'", 1):                 "http.operator_token: short: allowed is one line of",
+		good + "[http.tls]\ncert = 'none.pem'\nkey = 'none.key'\n":     "none.pem",
+		good + "[nats.embedded]\nusers_file = 'none.conf'\n":           "none.conf",
+		good + "[nats]\nurl = 'nats://x:4222'\ncreds = 'none.creds'\n": "none.creds",
+		"[nats]\nurl = 'nats://x:4222'\n[nats.tls]\nca = 'none.pem'\n": "none.pem",
+		"nosuch = 1\n" + good: "nosuch",
+	} {
+		write("config.toml", text)
+		r := check()
+		require.Equal(t, command.ExitUsage, r.Code, "%s: %s%s", want, r.Out, r.Err)
+		require.Contains(t, r.Err, want)
+	}
+	require.NoDirExists(t, "data")
 }
 
 func TestVersion(t *testing.T) {

@@ -146,6 +146,11 @@ func (c *Client) Reload(ctx context.Context) (ReloadReply, error) {
 	return admin[ReloadReply](ctx, c, wire.VerbReload, "", nil)
 }
 
+// ReloadDryRun returns what [Client.Reload] would change, and changes nothing.
+func (c *Client) ReloadDryRun(ctx context.Context) (ReloadReply, error) {
+	return admin[ReloadReply](ctx, c, wire.VerbReload, "", wire.ReloadRequest{DryRun: true})
+}
+
 // ExplainMessage says where a message is, which gates it has and what it waits
 // for. It is looked for in all queues if queue is empty; one that is not found
 // has the state "unknown". It changes nothing.

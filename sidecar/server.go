@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -134,6 +135,22 @@ func hookDefaults(lua *config.LuaConfig) shard.HookDefaults {
 			HalfOpenMaxCalls: 1,
 		},
 	}
+}
+
+// Check reads the files that the configuration names and a start would read: tokens,
+// certificates, credentials, users. It opens no store and no connection, and makes nothing.
+func (s *Server) Check() error {
+	if h := &s.cfg.HTTP; h.Addr != "" {
+		if err := web.CheckConfig(*h); err != nil {
+			return err
+		}
+		if h.TLS.Cert != "" {
+			if _, err := tls.LoadX509KeyPair(h.TLS.Cert, h.TLS.Key); err != nil {
+				return fmt.Errorf("http.tls: %w", err)
+			}
+		}
+	}
+	return natsio.CheckConfig(s.cfg.NATS, s.cfg.EmbeddedServer())
 }
 
 // Ready is closed when every queue can be published to and consumed from.

@@ -27,7 +27,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[PauseInfo]():      "kind queue? name since until? by",
 		reflect.TypeFor[PauseList]():      "total pauses next?",
 		reflect.TypeFor[ConfigLog]():      "total entries next?",
-		reflect.TypeFor[ReloadReply]():    "changes nodes? not_reloaded?",
+		reflect.TypeFor[ReloadReply]():    "dry_run? changes nodes? not_reloaded?",
 		reflect.TypeFor[GateState]():      "kind gate open opens_at? limits? set_by? in_use?",
 		reflect.TypeFor[BlockedCount]():   "GateState messages flows",
 		reflect.TypeFor[ExplainMessage](): "id state queue? key? attempt? enqueued_at? ready_at? consumer? lease_until? reason gates? blocked_by? blocked_since? ahead estimate? history?",

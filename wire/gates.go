@@ -201,8 +201,19 @@ type ConfigLog struct {
 	Next    string           `json:"next,omitempty"` // after of the next request, if there is more
 }
 
-// ReloadReply says what a reload of the rules has changed.
+// ReloadRequest makes fila read its configuration file again.
+type ReloadRequest struct {
+	DryRun bool `json:"dry_run,omitempty"` // say what would change, and change nothing
+}
+
+// ParseReload decodes a [ReloadRequest].
+func ParseReload(body []byte) (ReloadRequest, *Error) {
+	return parse(body, ReloadRequest{}, func(*ReloadRequest) *Error { return nil })
+}
+
+// ReloadReply says what a reload of the rules has changed, or would change.
 type ReloadReply struct {
+	DryRun  bool     `json:"dry_run,omitempty"`
 	Changes []string `json:"changes"`
 
 	// In a cluster all nodes reload, each its own file: those that have, and why others

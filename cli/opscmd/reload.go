@@ -13,28 +13,43 @@ import (
 )
 
 func newReloadCommand(env *command.Env) *cobra.Command {
-	return &cobra.Command{
+	var dryRun bool
+	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Make fila read its configuration file again",
 		Long: `Make the running fila read its configuration file again and take its error
 rules, retry policies, throttles, circuits and queues, all or nothing, as SIGHUP
 does. What needs a restart stays as it is, and is named. In a cluster all nodes
-reload, each the file that it has; SIGHUP is for one.`,
-		Example: `  fila reload
+reload, each the file that it has; SIGHUP is for one.
+
+--dry-run prints what a reload would change, field by field, and changes nothing.
+A file with a mistake is refused as by a reload.`,
+		Example: `  fila reload --dry-run
+  fila reload
   fila reload --json`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (client.ReloadReply, error) {
-			reply, err := s.Reload(ctx)
+			do := s.Reload
+			if dryRun {
+				do = s.ReloadDryRun
+			}
+			reply, err := do(ctx)
 			return reply, command.Hint(err, wire.CodeReloadFailed, "correct the file and reload again; until then what was loaded before holds")
 		}, func(reply client.ReloadReply, _ []string) string {
 			var b strings.Builder
+			done, undone, same := "reloaded", "NOT reloaded", "reloaded, nothing has changed"
+			if reply.DryRun {
+				done, undone, same = "a reload would change, read", "NOT read", "a reload would change nothing"
+			}
 			if len(reply.Nodes) > 0 {
-				b.WriteString("reloaded at " + terminal.Clean(strings.Join(reply.Nodes, ", ")) + "\n")
+				b.WriteString(done + " at " + terminal.Clean(strings.Join(reply.Nodes, ", ")) + "\n")
 			}
 			for _, node := range reply.NotReloaded {
-				b.WriteString("NOT reloaded at " + terminal.Clean(node) + "\n")
+				b.WriteString(undone + " at " + terminal.Clean(node) + "\n")
 			}
 			if len(reply.Changes) == 0 {
-				b.WriteString("reloaded, nothing has changed\n")
+				b.WriteString(same + "\n")
+			} else if reply.DryRun && len(reply.Nodes) == 0 {
+				b.WriteString("a reload would change:\n")
 			}
 			for _, change := range reply.Changes {
 				b.WriteString(terminal.Clean(change) + "\n")
@@ -42,4 +57,6 @@ reload, each the file that it has; SIGHUP is for one.`,
 			return b.String()
 		}),
 	}
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print what a reload would change, and change nothing")
+	return cmd
 }

@@ -56,6 +56,11 @@ func TestReload(t *testing.T) {
 	clitest.Shows(f, program, "reload", "fila.admin.reload",
 		wire.ReloadReply{Changes: []string{"b: queue orders is new"}, Nodes: []string{"a", "b"}, NotReloaded: []string{"c: the node does not answer"}},
 		"reloaded at a, b", "NOT reloaded at c: the node does not answer", "b: queue orders is new")
+	clitest.Shows(f, program, "reload --dry-run", "fila.admin.reload", wire.ReloadReply{DryRun: true, Changes: changes}, append([]string{"a reload would change:"}, changes...)...)
+	clitest.Shows(f, program, "reload --dry-run", "fila.admin.reload", wire.ReloadReply{DryRun: true}, "a reload would change nothing")
+	clitest.Shows(f, program, "reload --dry-run", "fila.admin.reload",
+		wire.ReloadReply{DryRun: true, Changes: []string{"b: queue orders is new"}, Nodes: []string{"a", "b"}, NotReloaded: []string{"c: the node does not answer"}},
+		"a reload would change, read at a, b", "NOT read at c: the node does not answer", "b: queue orders is new")
 	f.Answer("fila.admin.reload", wire.ReloadFailed(json.Unmarshal([]byte("{"), new(int))))
 	clitest.Complains(t, program.RunAt(t, "reload"), command.ExitUsage, "nothing was reloaded: unexpected end of JSON input: correct the file and reload again")
 }

@@ -272,6 +272,7 @@ func reloadAll(v Verb, r request) ([]byte, *wire.Error) {
 			all.NotReloaded = append(all.NotReloaded, node+": its answer cannot be read")
 			return
 		}
+		all.DryRun = reply.DryRun
 		all.Nodes = append(all.Nodes, node)
 		for _, line := range reply.Changes {
 			all.Changes = append(all.Changes, node+": "+line)

@@ -102,7 +102,7 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbResume, wire.ParseResume, c.Resume),
 		bareVerb(wire.VerbPauseList, wire.ParseList, sure(c.PauseList)),
 
-		bareVerb(wire.VerbReload, nothing, a.reload).at(nil, reloadAll),
+		bareVerb(wire.VerbReload, wire.ParseReload, a.reload).at(nil, reloadAll),
 		bareVerb(wire.VerbStoreBackup, nothing, a.backups.verb),
 
 		clusterVerb(a, wire.VerbClusterStatus, nothing, clusterStatus),
@@ -375,6 +375,9 @@ func (a *Admin) configSet(key string, body []byte) (any, *wire.Error) {
 	return a.control.ConfigSet(wire.NamedKey(key), req)
 }
 
-func (a *Admin) reload(struct{}) (wire.ReloadReply, *wire.Error) {
+func (a *Admin) reload(req wire.ReloadRequest) (wire.ReloadReply, *wire.Error) {
+	if req.DryRun {
+		return a.control.ReloadDryRun()
+	}
 	return a.control.Reload(context.Background())
 }

@@ -34,6 +34,9 @@ type Queues interface {
 	// Declare makes a queue, or gives it these settings, and returns those that it
 	// had; nil if it is new. It waits for the disk.
 	Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, err *wire.Error)
+	// Declared returns the settings of a queue that Declare would replace by these, nil
+	// if it would make the queue. It changes nothing.
+	Declared(settings wire.QueueSettings) (had *wire.QueueSettings)
 	// Settings returns those of all queues, by name.
 	Settings() []wire.QueueSettings
 }

@@ -79,25 +79,33 @@ func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 	if err := c.noteDefaults(&p.next.config.CircuitDefaults); err != nil {
 		return nil, err
 	}
-	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) {
-		next := make(map[string]*string, len(p.values))
-		for key, value := range p.values {
-			_, s := splitSetting(key)
-			if now, ok := c.values.Get(key); !ok || value == nil || !s.same(now, *value) {
-				next[key] = value // 10 for 10.0 is no change
-			}
-		}
-		return next, nil
-	}, c.writeAs(byFile))
+	changes, err := c.values.edit(func() (map[string]*string, *wire.Error) { return c.differing(p), nil }, c.writeAs(byFile))
 	if err != nil {
 		return nil, err
 	}
 	c.applied.Store(&p.next)
 	c.configureCircuits()
 	c.act(changes)
-	kind := func(ch change) string { kind, _, _ := strings.Cut(ch.key, ":"); return kind }
-	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(kind(b), kind(a)) }) // throttles first
+	throttlesFirst(changes)
 	return changes, nil
+}
+
+// differing returns those values of a plan that mean something else than what is in force:
+// 10 for 10.0 is no change.
+func (c *Control) differing(p *plan) map[string]*string {
+	next := make(map[string]*string, len(p.values))
+	for key, value := range p.values {
+		_, s := splitSetting(key)
+		if now, ok := c.values.Get(key); !ok || value == nil || !s.same(now, *value) {
+			next[key] = value
+		}
+	}
+	return next
+}
+
+func throttlesFirst(changes []change) {
+	kind := func(ch change) string { kind, _, _ := strings.Cut(ch.key, ":"); return kind }
+	slices.SortStableFunc(changes, func(a, b change) int { return cmp.Compare(kind(b), kind(a)) })
 }
 
 // line is a change of a setting as people read it.
@@ -131,7 +139,7 @@ func (c *Control) Start(cfg config.Config) error {
 			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.line())
 		}
 	}
-	for _, line := range c.lostPolicies() {
+	for _, line := range c.lostPolicies(p) {
 		c.opt.Log.Warn(line)
 	}
 	return nil
@@ -195,17 +203,9 @@ func (c *Control) apply(ctx context.Context, p *plan) ([]string, *wire.Error) {
 func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
 	c.applying.Lock()
 	defer c.applying.Unlock()
-	read := c.running.Reload
-	if read == nil {
-		return wire.ReloadReply{}, wire.ReloadFailed(errors.New("fila was started without a configuration file"))
-	}
-	next, err := read()
-	if err != nil {
-		return wire.ReloadReply{}, wire.ReloadFailed(err)
-	}
-	p, err := c.plan(next)
-	if err != nil {
-		return wire.ReloadReply{}, wire.ReloadFailed(err)
+	p, werr := c.readPlan()
+	if werr != nil {
+		return wire.ReloadReply{}, werr
 	}
 	changes, werr := c.apply(ctx, p)
 	if werr != nil {
@@ -214,11 +214,7 @@ func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
 	for _, line := range changes {
 		c.opt.Log.Info("reloaded", "change", line)
 	}
-	var warnings []string
-	for _, key := range config.RestartKeys(&c.running, &next) {
-		warnings = append(warnings, key+": differs, but needs a restart; not applied")
-	}
-	warnings = append(warnings, c.lostPolicies()...)
+	warnings := c.reloadWarnings(p)
 	for _, line := range warnings {
 		c.opt.Log.Warn(line)
 	}
@@ -229,11 +225,60 @@ func (c *Control) Reload(ctx context.Context) (wire.ReloadReply, *wire.Error) {
 	return wire.ReloadReply{Changes: fitting(changes, room)}, nil
 }
 
-// lostPolicies names the queues whose retry_policy does not exist, in sentences.
-func (c *Control) lostPolicies() []string {
+// ReloadDryRun returns what Reload would change, and changes nothing.
+func (c *Control) ReloadDryRun() (wire.ReloadReply, *wire.Error) {
+	c.applying.Lock()
+	defer c.applying.Unlock()
+	p, werr := c.readPlan()
+	if werr != nil {
+		return wire.ReloadReply{}, werr
+	}
+	lines := config.Diff(&c.applied.Load().config, &p.next.config)
+	changes := c.values.changes(c.differing(p))
+	throttlesFirst(changes)
+	for _, ch := range changes {
+		lines = append(lines, ch.line())
+	}
+	for _, next := range p.next.config.Queues {
+		lines = append(lines, config.QueueDiff(c.opt.Queues.Declared(next), next)...)
+	}
+	lines = append(lines, c.reloadWarnings(p)...)
+	return wire.ReloadReply{DryRun: true, Changes: fitting(lines, c.opt.MaxPayload()/2)}, nil
+}
+
+// readPlan reads the configuration file and plans what it says.
+func (c *Control) readPlan() (*plan, *wire.Error) {
+	read := c.running.Reload
+	if read == nil {
+		return nil, wire.ReloadFailed(errors.New("fila was started without a configuration file"))
+	}
+	next, err := read()
+	if err != nil {
+		return nil, wire.ReloadFailed(err)
+	}
+	p, err := c.plan(next)
+	if err != nil {
+		return nil, wire.ReloadFailed(err)
+	}
+	return p, nil
+}
+
+// reloadWarnings says what a reload by a plan leaves as it is, and what its rules lack.
+func (c *Control) reloadWarnings(p *plan) []string {
+	var lines []string
+	for _, key := range config.RestartKeys(&c.running, &p.next.config) {
+		lines = append(lines, key+": differs, but needs a restart; not applied")
+	}
+	return append(lines, c.lostPolicies(p)...)
+}
+
+// lostPolicies names the queues whose retry_policy is not in the file of a plan, in
+// sentences.
+func (c *Control) lostPolicies(p *plan) []string {
 	var lines []string
 	for _, q := range c.opt.Queues.Settings() {
-		if !c.Rules().HasPolicy(q.RetryPolicy) {
+		declared := slices.IndexFunc(p.next.config.Queues, func(d wire.QueueSettings) bool { return d.Name == q.Name })
+		if declared < 0 && !p.next.rules.HasPolicy(q.RetryPolicy) {
 			lines = append(lines, fmt.Sprintf("queue %s: its retry_policy %s is not in the configuration file; what no error rule fits is retried after the default backoff of the queue", q.Name, q.RetryPolicy))
 		}
 	}

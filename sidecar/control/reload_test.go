@@ -41,8 +41,14 @@ func (r *rig) started(file *config.Config) {
 // reloaded returns what a reload has changed.
 func (r *rig) reloaded() []string {
 	r.t.Helper()
+	before := r.state()
+	planned, err := r.c.ReloadDryRun()
+	require.Nil(r.t, err)
+	require.Equal(r.t, before, r.state(), "a dry run changes nothing")
 	reply, err := r.c.Reload(r.t.Context())
 	require.Nil(r.t, err)
+	require.Equal(r.t, append([]string{}, reply.Changes...), planned.Changes, "a dry run says what a reload does")
+	require.True(r.t, planned.DryRun)
 	events := r.events.take()
 	e := events[len(events)-1]
 	require.Equal(r.t, wire.EventRulesReloaded, e.Type)

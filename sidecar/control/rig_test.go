@@ -368,6 +368,15 @@ func (q *noted) Declare(_ context.Context, settings wire.QueueSettings) (*wire.Q
 	return &had, nil
 }
 
+func (q *noted) Declared(settings wire.QueueSettings) *wire.QueueSettings {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if had, ok := q.settings[settings.Name]; ok {
+		return &had
+	}
+	return nil
+}
+
 func (q *noted) Settings() []wire.QueueSettings {
 	q.mu.Lock()
 	defer q.mu.Unlock()

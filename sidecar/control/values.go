@@ -153,28 +153,36 @@ func (v *values) tryEdit(
 		return nil, werr, nil
 	}
 	var kept Batch
-	var changes []change
-	for _, key := range slices.Sorted(maps.Keys(next)) {
-		ch := change{key: key, new: next[key]}
-		if text, ok := v.Get(key); ok {
-			ch.old = &text
+	changes := v.changes(next)
+	for _, ch := range changes {
+		if ch.new != nil {
+			kept.put(ch.key, *ch.new)
+		} else {
+			kept.Delete = append(kept.Delete, ch.key)
 		}
-		switch {
-		case equalTexts(ch.old, ch.new):
-			continue
-		case ch.new != nil:
-			kept.put(key, *ch.new)
-		default:
-			kept.Delete = append(kept.Delete, key)
-		}
-		kept.Was = append(kept.Was, Was{key, ch.old})
-		changes = append(changes, ch)
+		kept.Was = append(kept.Was, Was{ch.key, ch.old})
 	}
 	if err := <-write(kept, changes); err != nil {
 		return nil, nil, err
 	}
 	v.put(changes)
 	return changes, nil, nil
+}
+
+// changes returns what differs between next, of which nil deletes, and what is kept, in the
+// order of the keys.
+func (v *values) changes(next map[string]*string) []change {
+	var changes []change
+	for _, key := range slices.Sorted(maps.Keys(next)) {
+		ch := change{key: key, new: next[key]}
+		if text, ok := v.Get(key); ok {
+			ch.old = &text
+		}
+		if !equalTexts(ch.old, ch.new) {
+			changes = append(changes, ch)
+		}
+	}
+	return changes
 }
 
 // put makes changes of what is on disk.

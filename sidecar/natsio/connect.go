@@ -59,6 +59,26 @@ func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisc
 	return dial(cfg, embedded, log, append(watchOptions(cfg, log, onDisconnect, onReconnect), opts...))
 }
 
+// CheckConfig reads what a connection, or the embedded server where there is no URL, needs
+// at a start: users, credentials, certificates. It connects to nothing.
+func CheckConfig(cfg config.NATSConfig, embedded config.EmbeddedConfig) error {
+	if cfg.URL == "" {
+		_, _, err := embeddedOptions(embedded)
+		return err
+	}
+	login, err := loginOptions(cfg)
+	if err != nil {
+		return err
+	}
+	opts := nats.GetDefaultOptions()
+	for _, option := range login {
+		if err := option(&opts); err != nil {
+			return fmt.Errorf("connect to NATS: %w", err)
+		}
+	}
+	return nil
+}
+
 // PingOften is an option of [Connect] for a fila that others rely on: a server that is
 // there and answers nothing is left for another one within 9 s.
 func PingOften() nats.Option { return nats.PingInterval(fleetPingInterval) }

@@ -343,6 +343,17 @@ func (s *Set) Declare(ctx context.Context, settings wire.QueueSettings) (had *wi
 	return had, werr
 }
 
+// Declared returns the settings of a queue that Declare with these settings would change,
+// nil if it would make the queue. A queue of another node has these settings already.
+func (s *Set) Declared(settings wire.QueueSettings) *wire.QueueSettings {
+	if q := s.queues.get(settings.Name); q != nil {
+		settings = q.Settings()
+	} else if s.here(settings.Name) {
+		return nil
+	}
+	return &settings
+}
+
 // Settings returns those of all queues that are no dead letter queues, by name.
 func (s *Set) Settings() []wire.QueueSettings {
 	var all []wire.QueueSettings

@@ -63,6 +63,12 @@ type access struct {
 	log      *slog.Logger
 }
 
+// CheckConfig reads what the pages need at a start, and says what is wrong with it.
+func CheckConfig(cfg config.HTTPConfig) error {
+	_, err := newAccess(cfg, time.Now, slog.New(slog.DiscardHandler))
+	return err
+}
+
 func newAccess(cfg config.HTTPConfig, now func() time.Time, log *slog.Logger) (*access, error) {
 	a := &access{open: cfg.Open(), now: now, cfg: cfg, log: log}
 	var err error
