@@ -57,6 +57,7 @@ var ways = []way{
 	{page: clusterPage, command: "fila queue create orders", before: "await 'owners of all shards' fila queue list"},
 	{page: clusterPage, command: "pkill -KILL -f 'serve --config a.toml'", instead: "kill_node a"},
 	{page: clusterPage, command: "fila consume orders --count 1", before: "await 'another owner' fila queue inspect orders"},
+	{command: "fila serve --config /etc/fila/config.toml --check", before: "mkdir -p etc/fila && : >etc/fila/config.toml", instead: "fila serve --config etc/fila/config.toml --check"},
 	{command: "fila serve --config /etc/fila/config.toml", before: "mkdir -p etc/fila && : >etc/fila/config.toml", instead: "fila_serve --config etc/fila/config.toml"},
 	{page: "examples/safety/README.md", command: "fila serve", before: `cp "$REPOSITORY/examples/safety/safety.toml" .`, instead: "fila_serve"},
 	{command: "fila serve", instead: "fila_serve"},
