@@ -366,6 +366,9 @@ func (s *Server) readiness() (state string, err error) {
 	if state, err = s.base.health(); err != nil {
 		return "", err
 	}
+	if stuck := s.rooms.shards.Stuck(); len(stuck) > 0 {
+		return "", errors.New(stuck[0])
+	}
 	if d := s.rooms.shards.Disk(); d != nil && d.Low {
 		return fmt.Sprintf("degraded: the disk is nearly full (%d bytes are free, store.min_free_bytes is %d): no messages are taken", d.Free, d.MinFree), nil
 	}
@@ -503,6 +506,7 @@ func (s *Server) build(snap store.Snapshot) error {
 func caps(l *config.LimitsConfig) shard.Caps {
 	return shard.Caps{
 		ThrottleKeys: l.MaxThrottleKeys, Circuits: l.MaxCircuits, RateKeys: l.MaxRateKeys, DedupeIDs: l.MaxDedupeIDs, Consumers: l.MaxConsumers,
+		Schedules: l.MaxSchedules, EnqueuedSchedules: l.MaxEnqueuedSchedules,
 	}
 }
 
@@ -515,6 +519,8 @@ func (s *Server) limits() []telemetry.Limit {
 		{Name: "max_rate_keys", Used: used.RateKeys, Max: most.RateKeys},
 		{Name: "max_dedupe_ids", Used: used.DedupeIDs, Max: most.DedupeIDs},
 		{Name: "max_consumers", Used: used.Consumers, Max: most.Consumers},
+		{Name: "max_schedules", Used: used.Schedules, Max: most.Schedules},
+		{Name: "max_enqueued_schedules", Used: used.EnqueuedSchedules, Max: most.EnqueuedSchedules},
 		{Name: "max_guard_permits", Used: s.rooms.guard.Known(), Max: s.cfg.Limits.MaxGuardPermits},
 	}
 }
@@ -583,6 +589,7 @@ func (s *Server) start(ctx context.Context) error {
 		}
 		return 0, false, false
 	})
+	s.metrics.SetStuck(func() int { return len(r.shards.Stuck()) })
 	s.metrics.SetLimits(s.limits)
 	s.metrics.SetCircuits(s.circuitStates)
 	s.metrics.SetSync(r.shards.CountHooks)

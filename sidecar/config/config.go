@@ -349,7 +349,10 @@ type LimitsConfig struct {
 	MaxRateKeys     int64 `koanf:"max_rate_keys"`  // per queue, with enqueue_rate_per_key
 	MaxDedupeIDs    int64 `koanf:"max_dedupe_ids"` // per queue
 	MaxConsumers    int64 `koanf:"max_consumers"`  // per queue
-	MaxGuardPermits int64 `koanf:"max_guard_permits"`
+	MaxSchedules    int64 `koanf:"max_schedules"`  // per queue
+	// MaxEnqueuedSchedules bounds those of the schedules of a queue that enqueues made.
+	MaxEnqueuedSchedules int64 `koanf:"max_enqueued_schedules"`
+	MaxGuardPermits      int64 `koanf:"max_guard_permits"`
 }
 
 // SharedConfig says what this fila shares with others by a key-value bucket of
@@ -500,7 +503,7 @@ func Default() Config {
 		Store: StoreConfig{ReadCacheBytes: 64 << 20, MinFreeBytes: -1},
 		Limits: LimitsConfig{
 			MaxUncommittedBytes: 256 << 20,
-			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxGuardPermits: 1_000_000,
+			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxSchedules: 1000, MaxEnqueuedSchedules: 100, MaxGuardPermits: 1_000_000,
 		},
 		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
 		Cluster:         ClusterConfig{Name: "fila", Shards: 8, FailoverMs: 2500, Replicas: 3},

@@ -35,6 +35,9 @@ const minCircuits = 20_000
 // maxLimit is the largest number of keys, ids and consumers that may be allowed.
 const maxLimit = 1_000_000_000
 
+// maxSchedules is how many schedules a shard has at most.
+const maxSchedules = 10_000
+
 func (c *Config) checkValues() error {
 	return cmp.Or(
 		required("data_dir", c.DataDir, "a directory"),
@@ -54,6 +57,8 @@ func (c *Config) checkValues() error {
 		within("limits.max_rate_keys", c.Limits.MaxRateKeys, 1, maxLimit),
 		within("limits.max_dedupe_ids", c.Limits.MaxDedupeIDs, 1, maxLimit),
 		within("limits.max_consumers", c.Limits.MaxConsumers, 1, maxLimit),
+		within("limits.max_schedules", c.Limits.MaxSchedules, 1, maxSchedules),
+		within("limits.max_enqueued_schedules", c.Limits.MaxEnqueuedSchedules, 1, maxSchedules),
 		within("limits.max_guard_permits", c.Limits.MaxGuardPermits, 1, maxLimit),
 	)
 }

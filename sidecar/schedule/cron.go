@@ -25,7 +25,7 @@ type cron struct {
 	second, minute, hour, day, month, weekday uint64
 
 	anyDay, anyWeekday bool // the field has a *: the other one decides
-	everyHour          bool // the hour field has a *
+	everyHour          bool // the hour field names all hours: runs follow each other over changes of the clock
 	zone               *time.Location
 }
 
@@ -58,7 +58,7 @@ func parseCron(text string, zone *time.Location) (*cron, error) {
 		}
 		*into = set
 	}
-	c.everyHour = strings.Contains(parts[2], "*")
+	c.everyHour = c.hour == 1<<24-1
 	c.anyDay, c.anyWeekday = strings.Contains(parts[3], "*"), strings.Contains(parts[5], "*")
 	return c, nil
 }
@@ -117,38 +117,93 @@ func (f *field) value(text string) (int, error) {
 // horizon is how far a run may be away: 29 February comes after eight years at most.
 const horizon = 9 * 366 * 24 * time.Hour
 
+// maxSteps bounds the search for a run: periods of the zone, and days and months. The days
+// of the horizon are 3,300, and its periods a few in each year.
+const maxSteps = 10_000
+
 var errNever = errors.New("it names no day that there is")
 
-// next goes from one change of the wall clock to the next: in between, it is as far from
-// UTC all the time.
+// next is the first run after a time; false: there is none within the horizon.
 func (c *cron) next(after time.Time) (time.Time, bool) {
+	at, _, ok := c.search(after)
+	return at, ok
+}
+
+// search is next, and says how many steps it took. It goes from one period of the zone to
+// the next: within one, the wall clock is as far from UTC all the time. Each step gets
+// nearer to the horizon by at least a second, whatever the data of the zone say.
+func (c *cron) search(after time.Time) (at time.Time, steps int, ok bool) {
 	t := after.Truncate(time.Second).Add(time.Second)
 	limit := t.Add(horizon)
-	for t.Before(limit) {
-		local := t.In(c.zone)
-		_, offset := local.Zone()
-		start, end := local.ZoneBounds()
-		if end.IsZero() || end.After(limit) {
-			end = limit
-		}
-		from := onWall(t, offset)
-		if !start.IsZero() && !c.everyHour {
-			_, before := start.Add(-time.Nanosecond).Zone()
+	for t.Before(limit) && steps < maxSteps {
+		p := periodAt(t, c.zone, limit)
+		from := onWall(t, p.offset)
+		if !c.everyHour {
 			switch {
-			case before > offset: // set back: what comes again has been
-				from = later(from, onWall(start, before))
-			case before < offset && t.Equal(start): // put forward: what is skipped comes now
-				if _, ok := c.first(onWall(t, before), from); ok {
-					return t.UTC(), true
+			case p.before > p.offset: // set back: what comes again has been
+				from = later(from, onWall(p.start, p.before))
+			case p.before < p.offset && t.Equal(p.start): // put forward: what is skipped comes now
+				_, n, ok := c.first(onWall(t, p.before), from)
+				if steps += n; ok {
+					return t.UTC(), steps, true
 				}
 			}
 		}
-		if at, ok := c.first(from, onWall(end, offset)); ok {
-			return at.Add(-time.Duration(offset) * time.Second), true
+		wall, n, ok := c.first(from, onWall(p.end, p.offset))
+		if steps += n + 1; ok {
+			return wall.Add(-time.Duration(p.offset) * time.Second), steps, true
 		}
-		t = end
+		t = p.end
 	}
-	return time.Time{}, false
+	return time.Time{}, steps, false
+}
+
+// period is a time in which a zone stays as far from UTC.
+type period struct {
+	start, end time.Time
+	offset     int // seconds ahead of UTC
+	before     int // just before start; offset if that is not known
+}
+
+// periodAt is the period of a zone around t, cut at limit. Its end is after t. Beyond the
+// table of a zone [time.Time.ZoneBounds] ends some periods too soon, even before t (on 31
+// December of leap years): then the end is found by looking at the offsets of a day.
+func periodAt(t time.Time, zone *time.Location, limit time.Time) period {
+	local := t.In(zone)
+	_, offset := local.Zone()
+	p := period{offset: offset, before: offset}
+	start, end := local.ZoneBounds()
+	if !start.IsZero() && !start.After(t) {
+		p.start = start
+		_, p.before = start.Add(-time.Nanosecond).Zone()
+	}
+	switch {
+	case end.IsZero() || end.After(limit):
+		end = limit
+	case !end.After(t):
+		end = changeWithin(t, 24*time.Hour, zone)
+	}
+	p.end = end
+	return p
+}
+
+// changeWithin is when a zone changes its offset within a time after t, or the end of that
+// time if it does not.
+func changeWithin(t time.Time, within time.Duration, zone *time.Location) time.Time {
+	offset := func(at time.Time) int { _, offset := at.In(zone).Zone(); return offset }
+	had, end := offset(t), t.Add(within)
+	if offset(end) == had {
+		return end
+	}
+	low := t // offset(low) == had, offset(end) != had
+	for end.Sub(low) > time.Second {
+		if mid := low.Add((end.Sub(low) / 2).Truncate(time.Second)); offset(mid) == had {
+			low = mid
+		} else {
+			end = mid
+		}
+	}
+	return end
 }
 
 // onWall is what a wall clock shows, so many seconds ahead of UTC, as if it showed UTC.
@@ -163,9 +218,10 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// first is the first time of c on a wall clock, from a time on and before another.
-func (c *cron) first(from, before time.Time) (time.Time, bool) {
-	for from.Before(before) {
+// first is the first time of c on a wall clock, from a time on and before another, and how
+// many days and months it looked at.
+func (c *cron) first(from, before time.Time) (at time.Time, steps int, ok bool) {
+	for ; from.Before(before); steps++ {
 		year, month, day := from.Date()
 		if c.month&(1<<month) == 0 {
 			from = time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
@@ -174,12 +230,12 @@ func (c *cron) first(from, before time.Time) (time.Time, bool) {
 		if c.onDay(day, from.Weekday()) {
 			if h, m, s, ok := c.inDay(from.Clock()); ok {
 				at := time.Date(year, month, day, h, m, s, 0, time.UTC)
-				return at, at.Before(before)
+				return at, steps, at.Before(before)
 			}
 		}
 		from = time.Date(year, month, day+1, 0, 0, 0, 0, time.UTC)
 	}
-	return time.Time{}, false
+	return time.Time{}, steps, false
 }
 
 // onDay reports whether c has times on a day: where both fields name some, those of either.

@@ -59,6 +59,7 @@ func TestNext(t *testing.T) {
 		{"0 0 0 29 2 *", "2097-01-01T00:00:00Z", []string{"2104-02-29T00:00:00Z"}}, // 2100 is no leap year
 		{"59 59 23 31 12 *", "2026-12-31T23:59:59Z", []string{"2027-12-31T23:59:59Z"}},
 		{"30 1,3 5 * * *", "2026-01-01T05:01:31Z", []string{"2026-01-01T05:03:30Z", "2026-01-02T05:01:30Z"}},
+		{"0 0 0 29 2 *", "2026-01-01T00:00:00Z", []string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
 		{"10 0 * * * *", "2026-01-01T05:00:10Z", []string{"2026-01-01T06:00:10Z"}},
 	} {
 		require.Equal(t, c.want, runs(t, c.text, "", c.after, len(c.want)), c.text)
@@ -92,7 +93,15 @@ func TestTheClockOnTheWallIsChanged(t *testing.T) {
 		},
 		{
 			"an hour of a step that is skipped", "0 30 */2 * * *", "America/New_York", "2026-03-08T00:30:00-05:00",
-			[]string{"2026-03-08T04:30:00-04:00"},
+			[]string{"2026-03-08T03:00:00-04:00", "2026-03-08T04:30:00-04:00"},
+		},
+		{
+			"an hour of a step comes twice", "0 30 1-23/2 * * *", "America/New_York", "2026-11-01T00:00:00-04:00",
+			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T03:30:00-05:00"},
+		},
+		{
+			"all hours by name", "0 30 0-23 * * *", "America/New_York", "2026-11-01T01:00:00-04:00",
+			[]string{"2026-11-01T01:30:00-04:00", "2026-11-01T01:30:00-05:00", "2026-11-01T02:30:00-05:00"},
 		},
 		{
 			"a day on which no time is skipped", "0 30 1 * * *", "America/New_York", "2026-03-08T00:00:00-05:00",
@@ -141,6 +150,11 @@ func TestTheClockOnTheWallIsChanged(t *testing.T) {
 		{
 			"daily", "@daily", "Europe/Berlin", "2026-03-28T12:00:00+01:00",
 			[]string{"2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"},
+		},
+		// Beyond the table of the zone, and over 31 December of leap years.
+		{
+			"leap days", "0 0 0 29 2 *", "Europe/Berlin", "2026-01-01T00:00:00+01:00",
+			[]string{"2028-02-29T00:00:00+01:00", "2032-02-29T00:00:00+01:00", "2036-02-29T00:00:00+01:00", "2040-02-29T00:00:00+01:00", "2044-02-29T00:00:00+01:00"},
 		},
 		// Apia left out 2011-12-30: its clocks were put forward by a day.
 		{
@@ -255,6 +269,8 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{"0 30 2 * * mon-fri", "@every 90m", "@at 2026-03-29T02:30:00Z", "*/7 1-5/2,9 * * feb *", "@daily"} {
 		f.Add(text, "America/New_York", int64(1_773_000_000))
 	}
+	f.Add("0 0 0 29 2 *", "Europe/Berlin", int64(1_861_833_600)) // 31 December 2028
+	f.Add("@yearly", "America/New_York", int64(1_861_833_600))
 	f.Fuzz(func(t *testing.T, text, zone string, made int64) {
 		if made < 0 || made > 4_000_000_000 || strings.Contains(zone, "/") && len(zone) > 40 {
 			t.Skip()
@@ -271,6 +287,11 @@ func FuzzParse(f *testing.F) {
 			}
 			if !next.After(now) {
 				t.Fatalf("%q in %q: %s is not after %s", text, zone, next, now)
+			}
+			if s.cron != nil {
+				if _, steps, _ := s.cron.search(now); steps >= maxSteps/2 {
+					t.Fatalf("%q in %q: %d steps after %s", text, zone, steps, now)
+				}
 			}
 			now = next
 		}

@@ -3,7 +3,7 @@ package shard
 import (
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -17,10 +17,15 @@ import (
 // intake is what is known of a queue where its messages are taken in, by the goroutine of
 // their subscription and by schedules. Recovery fills it before.
 type intake struct {
-	mu        sync.Mutex // held while a message is taken in, or a schedule changed
+	mu        watchedMutex // held while a message is taken in, or a schedule changed
 	seen      dedupe
 	rates     rates
 	schedules map[string]*scheduled // by name
+
+	// Written under mu, read without it.
+	scheduled atomic.Int64 // how many schedules there are
+	enqueued  atomic.Int64 // how many of them were made by enqueues
+	nextRun   atomic.Int64 // Unix ns: when the first of them runs next; 0: none does
 }
 
 // accept decides about one message and hands it to the machine.

@@ -28,7 +28,7 @@ type runner struct {
 	judge      judge
 	told       bool // that deliveries may go out; under the state of the set
 
-	mu      sync.Mutex // held during a turn; guards what follows
+	mu      watchedMutex // held during a turn; guards what follows
 	machine *queue.Queue
 	effects queue.Effects
 	spare   []queue.Input

@@ -68,6 +68,7 @@ type scheduled struct {
 
 	// Under the lock of the intake.
 	state   scheduleState
+	nextAt  int64       // Unix ns: the first run after state.Last; 0: there is none
 	gone    bool        // deleted, replaced, or it has run once
 	refused *wire.Error // why its last run is late
 
@@ -118,23 +119,37 @@ func (sc *scheduled) next() int64 {
 	if sc.state.Paused {
 		return 0
 	}
-	t, ok := sc.runs.Next(time.Unix(0, sc.state.Last))
+	return sc.nextAt
+}
+
+// runAfter is the first run after a time, both Unix ns; 0: there is none. It searches a
+// calendar: its caller holds no lock.
+func (sc *scheduled) runAfter(last int64) int64 {
+	t, ok := sc.runs.Next(time.Unix(0, last))
 	if !ok {
 		return 0
 	}
 	return t.UnixNano()
 }
 
-// coming are runs to come, in the time zone of the schedule.
-func (sc *scheduled) coming(after int64, n int) []string {
-	list := []string{}
-	for t, ok := sc.runs.Next(time.Unix(0, after)); ok && len(list) < n; t, ok = sc.runs.Next(t) {
-		list = append(list, t.In(sc.runs.Zone()).Format(time.RFC3339Nano))
+// showComing puts the runs to come into what info has returned, in the time zone of the
+// schedule. It searches a calendar: its caller holds no lock.
+func (sc *scheduled) showComing(i *wire.ScheduleInfo, last int64) {
+	if i.State != wire.ScheduleActive {
+		return
 	}
-	return list
+	i.Next = []string{}
+	for t, ok := sc.runs.Next(time.Unix(0, last)); ok && len(i.Next) < wire.ScheduleNext; t, ok = sc.runs.Next(t) {
+		i.Next = append(i.Next, sc.showTime(t))
+	}
 }
 
-// info is the schedule for people. Its caller holds the lock of the intake.
+func (sc *scheduled) showTime(t time.Time) string {
+	return t.In(sc.runs.Zone()).Format(time.RFC3339Nano)
+}
+
+// info is the schedule for people, with one run to come; showComing adds the others. Its
+// caller holds the lock of the intake.
 func (sc *scheduled) info() wire.ScheduleInfo {
 	i := wire.ScheduleInfo{
 		Queue: sc.q.name, Name: sc.Name, Schedule: sc.Schedule, TimeZone: sc.TimeZone, Missed: sc.Missed, TTLMs: sc.TTLMs,
@@ -146,8 +161,8 @@ func (sc *scheduled) info() wire.ScheduleInfo {
 	}
 	if sc.state.Paused {
 		i.State = wire.SchedulePaused
-	} else {
-		i.Next = sc.coming(sc.state.Last, wire.ScheduleNext)
+	} else if sc.nextAt != 0 {
+		i.Next = append(i.Next, sc.showTime(time.Unix(0, sc.nextAt)))
 	}
 	for _, r := range slices.Backward(sc.state.Recent) {
 		i.Last = append(i.Last, wire.ScheduleRun{At: wire.Timestamp(r.At), MadeAt: wire.Timestamp(r.Made), ID: formatID(r.ID)})
@@ -159,30 +174,34 @@ func (sc *scheduled) info() wire.ScheduleInfo {
 func (sc *scheduled) run() {
 	in, s := &sc.q.intake, sc.q.shard
 	in.mu.Lock()
-	defer in.mu.Unlock()
+	last := sc.state.Last
+	in.mu.Unlock()
 	now := s.wall()
 	if s.silent() { // another node may make them
+		in.mu.Lock()
 		sc.plan(now + int64(scheduleRetry))
+		in.mu.Unlock()
 		return
 	}
-	runs, missed := sc.dueRuns(now)
-	for len(runs) > 0 || missed > 0 {
-		if sc.gone || sc.state.Paused {
-			return // whoever did that has planned what comes
+	for _, r := range sc.dueRuns(last, now) {
+		in.mu.Lock()
+		// Another who pauses, resumes or ends the schedule has planned what comes.
+		stop := sc.gone || sc.state.Paused || sc.state.Last != last
+		if !stop {
+			if werr := sc.make(r, now); werr != nil {
+				sc.late(werr, now)
+				stop = true
+			}
 		}
-		var at int64
-		if len(runs) > 0 {
-			at, runs = runs[0].UnixNano(), runs[1:]
-		}
-		if werr := sc.make(at, missed, now); werr != nil {
-			sc.late(werr, now)
+		last = sc.state.Last
+		in.mu.Unlock() // producers come by
+		if stop {
 			return
 		}
-		missed = 0
-		in.mu.Unlock() // producers come by
-		in.mu.Lock()
 	}
-	if !sc.gone {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if !sc.gone && sc.state.Last == last {
 		sc.plan(sc.next())
 	}
 }
@@ -191,32 +210,55 @@ func (sc *scheduled) run() {
 // of the intake.
 func (sc *scheduled) plan(due int64) { sc.q.shard.planSchedule(sc, due) }
 
-// dueRuns are the runs that are to be made now, and how many before them are missed.
-func (sc *scheduled) dueRuns(now int64) (runs []time.Time, missed int) {
+// dueRun is a run that is to be made now, or none, with what follows it.
+type dueRun struct {
+	at     int64 // Unix ns; 0: none, only runs that are missed
+	missed int   // runs before it that nobody makes
+	last   int64 // Unix ns: up to when all runs are decided then
+	next   int64 // Unix ns: the run after last; 0: none
+}
+
+// dueRuns are the runs after a time that are to be made now. It searches a calendar: its
+// caller holds no lock.
+func (sc *scheduled) dueRuns(last, now int64) []dueRun {
 	most := 1
 	if sc.Missed == wire.MissedAll {
 		most = mostMadeUp
 	}
 	until := time.Unix(0, now)
-	runs, all := sc.runs.Due(time.Unix(0, sc.state.Last), until, most)
-	if sc.Missed == wire.MissedSkip && len(runs) > 0 && until.Sub(runs[0]) > tooLate {
-		runs = nil
+	times, all := sc.runs.Due(time.Unix(0, last), until, most)
+	if sc.Missed == wire.MissedSkip && len(times) > 0 && until.Sub(times[0]) > tooLate {
+		times = nil
 	}
-	return runs, all - len(runs)
+	missed := all - len(times)
+	if len(times) == 0 {
+		if missed == 0 {
+			return nil
+		}
+		return []dueRun{{missed: missed, last: now, next: sc.runAfter(now)}}
+	}
+	runs := make([]dueRun, len(times))
+	for i, t := range times {
+		runs[i] = dueRun{at: t.UnixNano(), last: t.UnixNano()}
+		if i > 0 {
+			runs[i-1].next = runs[i].at
+		}
+	}
+	runs[0].missed = missed
+	runs[len(runs)-1].next = sc.runAfter(runs[len(runs)-1].at)
+	return runs
 }
 
-// make enqueues the message of a run, 0: of none, and keeps that with it and how many runs
-// before it are missed. It returns why the queue does not take it. Its caller holds the
-// lock of the intake.
-func (sc *scheduled) make(at int64, missed int, now int64) (werr *wire.Error) {
+// make enqueues the message of a run, and keeps that with it and how many runs before it
+// are missed. It returns why the queue does not take it. Its caller holds the lock of the
+// intake.
+func (sc *scheduled) make(r dueRun, now int64) (werr *wire.Error) {
 	in := &sc.q.intake
 	next := sc.state
-	next.Missed += int64(missed)
+	next.Missed += int64(r.missed)
+	next.Last = r.last
 	keep := queue.Keep{}
-	if at == 0 {
-		next.Last = now
-	} else {
-		next.Last = at
+	if at := r.at; at != 0 {
 		next.Runs++
 		id := sc.runID(at)
 		if keep.Message, werr = sc.message(at, id); werr != nil {
@@ -228,8 +270,7 @@ func (sc *scheduled) make(at int64, missed int, now int64) (werr *wire.Error) {
 		}
 		next.Recent = append(slices.Clone(next.Recent[max(0, len(next.Recent)-wire.ScheduleRuns+1):]), scheduledRun{At: at, Made: now, ID: id})
 	}
-	_, more := sc.runs.Next(time.Unix(0, next.Last))
-	if more {
+	if r.next != 0 {
 		keep.Put = []store.Entry{sc.entry(&next)}
 	} else {
 		keep.Delete = sc.keys()
@@ -246,16 +287,17 @@ func (sc *scheduled) make(at int64, missed int, now int64) (werr *wire.Error) {
 	if werr != nil {
 		return werr
 	}
-	sc.state, sc.refused = next, nil
-	if at != 0 {
+	sc.state, sc.nextAt, sc.refused = next, r.next, nil
+	in.publishSchedules()
+	if r.at != 0 {
 		sc.q.metrics.Scheduled()
 	}
-	if missed > 0 {
-		sc.q.metrics.Missed(missed)
-		sc.event(wire.EventScheduleMissed, map[string]any{"missed": missed})
-		sc.q.shard.Log.Warn("runs of a schedule were missed", "queue", sc.q.name, "schedule", sc.Name, "missed", missed)
+	if r.missed > 0 {
+		sc.q.metrics.Missed(r.missed)
+		sc.event(wire.EventScheduleMissed, map[string]any{"missed": r.missed})
+		sc.q.shard.Log.Warn("runs of a schedule were missed", "queue", sc.q.name, "schedule", sc.Name, "missed", r.missed)
 	}
-	if !more {
+	if r.next == 0 {
 		sc.q.forgetSchedule(sc)
 		sc.event(wire.EventScheduleEnded, nil)
 	}

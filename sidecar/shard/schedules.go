@@ -189,6 +189,7 @@ func (s *Shard) recoverSchedules(kept []store.Entry, byName map[string]recoverin
 		if sc.state, ok = at[name]; !ok {
 			sc.state.Last = sc.runs.Begin(time.Unix(0, sc.CreatedAt)).UnixNano()
 		}
+		sc.nextAt = sc.runAfter(sc.state.Last)
 		q.intake.putSchedule(sc)
 		s.countSchedules(1, sc.bytes)
 		s.planSchedule(sc, sc.next())
@@ -200,6 +201,44 @@ func (in *intake) putSchedule(sc *scheduled) {
 		in.schedules = make(map[string]*scheduled)
 	}
 	in.schedules[sc.Name] = sc
+	in.publishSchedules()
+}
+
+// publishSchedules publishes how many schedules there are, and when the first of them runs
+// next, for metrics and views: they take no lock. Its caller holds the lock of the intake.
+func (in *intake) publishSchedules() {
+	first, enqueued := int64(0), int64(0)
+	for _, sc := range in.schedules {
+		if sc.ByEnqueue {
+			enqueued++
+		}
+		if at := sc.next(); at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	in.scheduled.Store(int64(len(in.schedules)))
+	in.enqueued.Store(enqueued)
+	in.nextRun.Store(first)
+}
+
+// roomForSchedule says why the queue takes no further schedule beside had, which the new one
+// replaces; nil: it does. Its caller holds the lock of the intake.
+func (q *Queue) roomForSchedule(had *scheduled, byEnqueue bool) *wire.Error {
+	caps := &q.shard.Caps
+	count, enqueued := q.intake.scheduled.Load(), q.intake.enqueued.Load()
+	if had != nil {
+		count--
+		if had.ByEnqueue {
+			enqueued--
+		}
+	}
+	switch {
+	case caps.Schedules > 0 && count >= caps.Schedules:
+		return wire.LimitReached("schedules of queue "+q.name+" (limits.max_schedules)", caps.Schedules, capRetryAfter)
+	case byEnqueue && caps.EnqueuedSchedules > 0 && enqueued >= caps.EnqueuedSchedules:
+		return wire.LimitReached("schedules of queue "+q.name+" made by enqueues (limits.max_enqueued_schedules)", caps.EnqueuedSchedules, capRetryAfter)
+	}
+	return nil
 }
 
 // AddSchedule makes a schedule of the queue, or replaces the one of that name. What the
@@ -248,7 +287,7 @@ func (q *Queue) scheduleBy(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error {
 // addSchedule makes a schedule and hands it to the store, with what keep says of it. It
 // does not wait for the disk; done is told when it is there.
 func (q *Queue) addSchedule(req wire.ScheduleAddRequest, byEnqueue bool, keep func(wire.ScheduleInfo) queue.Keep, done func(error)) (wire.ScheduleInfo, *wire.Error) {
-	s, in := q.shard, &q.intake
+	s := q.shard
 	if werr := req.Check(); werr != nil {
 		return wire.ScheduleInfo{}, werr
 	}
@@ -264,21 +303,36 @@ func (q *Queue) addSchedule(req wire.ScheduleAddRequest, byEnqueue bool, keep fu
 		return wire.ScheduleInfo{}, wire.MessageTooLarge(sc.bytes, limit)
 	}
 	sc.state.Last = sc.runs.Begin(time.Unix(0, now)).UnixNano()
+	sc.nextAt = sc.runAfter(sc.state.Last)
+	info, last, werr := q.putSchedule(sc, keep, done)
+	if werr == nil {
+		sc.showComing(&info, last)
+	}
+	return info, werr
+}
+
+// putSchedule is what addSchedule does under the lock of the intake. It returns up to when
+// the runs of what it shows are decided, as well.
+func (q *Queue) putSchedule(sc *scheduled, keep func(wire.ScheduleInfo) queue.Keep, done func(error)) (info wire.ScheduleInfo, last int64, werr *wire.Error) {
+	s, in := q.shard, &q.intake
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if q.deleted.Load() {
-		return wire.ScheduleInfo{}, q.Gone()
+		return info, 0, q.Gone()
 	}
 	had := in.schedules[sc.Name]
-	if had != nil && had.same(&req) {
-		info := had.info()
+	if had != nil && had.same(&sc.ScheduleAddRequest) {
+		info = had.info()
 		info.Unchanged = true
-		return info, q.keep(keep(info), done)
+		return info, had.state.Last, q.keep(keep(info), done)
+	}
+	if werr := q.roomForSchedule(had, sc.ByEnqueue); werr != nil {
+		return info, 0, werr
 	}
 	if werr := s.roomForSchedule(sc.bytes, had); werr != nil {
-		return wire.ScheduleInfo{}, werr
+		return info, 0, werr
 	}
-	info := sc.info()
+	info = sc.info()
 	info.Replaced = had != nil
 	k := keep(info)
 	k.Put = []store.Entry{{Key: sc.key(), Value: encodeSchedule(&sc.scheduleSpec)}, sc.entry(&sc.state)}
@@ -293,14 +347,14 @@ func (q *Queue) addSchedule(req wire.ScheduleAddRequest, byEnqueue bool, keep fu
 		done(err)
 	}); werr != nil {
 		s.countSchedules(-1, -sc.bytes)
-		return info, werr
+		return info, 0, werr
 	}
 	if had != nil {
 		q.forgetSchedule(had)
 	}
 	in.putSchedule(sc)
 	s.planSchedule(sc, sc.next())
-	return info, nil
+	return info, sc.state.Last, nil
 }
 
 // keep hands what is kept of a schedule to the store, and tells done when it is on disk.
@@ -330,6 +384,7 @@ func (q *Queue) wrote(done <-chan error) *wire.Error {
 func (q *Queue) forgetSchedule(sc *scheduled) {
 	sc.gone = true
 	delete(q.intake.schedules, sc.Name)
+	q.intake.publishSchedules()
 	q.shard.planSchedule(sc, 0)
 	q.shard.countSchedules(-1, -sc.bytes)
 }
@@ -349,12 +404,14 @@ func (q *Queue) forgetSchedules() (keys []string) {
 // Schedule shows a schedule.
 func (q *Queue) Schedule(name string) (wire.ScheduleInfo, *wire.Error) {
 	q.intake.mu.Lock()
-	defer q.intake.mu.Unlock()
 	sc := q.intake.schedules[name]
 	if sc == nil {
+		q.intake.mu.Unlock()
 		return wire.ScheduleInfo{}, wire.ScheduleNotFound(q.name, name)
 	}
-	info := sc.info()
+	info, last := sc.info(), sc.state.Last
+	q.intake.mu.Unlock()
+	sc.showComing(&info, last)
 	info.Headers, info.Payload = sc.Headers, sc.Payload
 	return info, nil
 }
@@ -362,32 +419,35 @@ func (q *Queue) Schedule(name string) (wire.ScheduleInfo, *wire.Error) {
 // changeSchedule has change say what is kept of a schedule from now on, and waits for the
 // disk.
 func (q *Queue) changeSchedule(name, event string, change func(*scheduled) queue.Keep) (wire.ScheduleInfo, *wire.Error) {
-	q.intake.mu.Lock()
-	sc := q.intake.schedules[name]
+	in := &q.intake
+	in.mu.Lock()
+	sc := in.schedules[name]
 	if sc == nil {
-		q.intake.mu.Unlock()
+		in.mu.Unlock()
 		return wire.ScheduleInfo{}, wire.ScheduleNotFound(q.name, name)
 	}
 	done := make(chan error, 1)
-	before := sc.state
+	before, nextBefore := sc.state, sc.nextAt
 	k := change(sc)
 	werr := q.keep(k, func(err error) { done <- err })
 	if werr != nil {
-		sc.state = before
+		sc.state, sc.nextAt = before, nextBefore
 	} else if len(k.Delete) > 0 {
 		q.forgetSchedule(sc)
 	} else {
 		sc.refused = nil
+		in.publishSchedules()
 		q.shard.planSchedule(sc, sc.next())
 	}
-	info := sc.info()
-	q.intake.mu.Unlock()
+	info, last := sc.info(), sc.state.Last
+	in.mu.Unlock()
 	if werr == nil {
 		werr = q.wrote(done)
 	}
 	if werr != nil {
 		return wire.ScheduleInfo{}, werr
 	}
+	sc.showComing(&info, last)
 	sc.event(event, nil)
 	return info, nil
 }
@@ -410,9 +470,16 @@ func (q *Queue) PauseSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
 // ResumeSchedule has a paused schedule run again, from now on: the runs of the pause are
 // none that it has missed. One that is to run once does so now.
 func (q *Queue) ResumeSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
+	q.intake.mu.Lock()
+	was := q.intake.schedules[name]
+	q.intake.mu.Unlock()
+	now, next := q.shard.wall(), int64(0)
+	if was != nil {
+		next = was.runAfter(now)
+	}
 	return q.changeSchedule(name, wire.EventScheduleResumed, func(sc *scheduled) queue.Keep {
-		if sc.state.Paused && !sc.runs.Once() {
-			sc.state.Last = sc.q.shard.wall() // it may be in the future, if the clock was wrong
+		if sc == was && sc.state.Paused && !sc.runs.Once() {
+			sc.state.Last, sc.nextAt = now, next // Last may be in the future, if the clock was wrong
 		}
 		sc.state.Paused = false
 		return queue.Keep{Put: []store.Entry{sc.entry(&sc.state)}}
@@ -441,26 +508,26 @@ func (s *Set) Schedules(of, after string, limit int) (page []wire.ScheduleInfo, 
 }
 
 // listSchedules lists schedules of the queue by name, behind one.
-func (q *Queue) listSchedules(after string, limit int) (list []wire.ScheduleInfo) {
+func (q *Queue) listSchedules(after string, limit int) []wire.ScheduleInfo {
+	var found []*scheduled
+	var list []wire.ScheduleInfo
+	var last []int64
 	q.intake.mu.Lock()
-	defer q.intake.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(q.intake.schedules)) {
 		if name > after && len(list) < limit {
-			list = append(list, q.intake.schedules[name].info())
+			sc := q.intake.schedules[name]
+			found, list, last = append(found, sc), append(list, sc.info()), append(last, sc.state.Last)
 		}
+	}
+	q.intake.mu.Unlock()
+	for i, sc := range found {
+		sc.showComing(&list[i], last[i])
 	}
 	return list
 }
 
 // Scheduled counts the schedules of the queue, and says when the first of them runs next:
-// Unix ns, 0: none does.
+// Unix ns, 0: none does. It takes no lock.
 func (q *Queue) Scheduled() (n int, next int64) {
-	q.intake.mu.Lock()
-	defer q.intake.mu.Unlock()
-	for _, sc := range q.intake.schedules {
-		if at := sc.next(); at != 0 && (next == 0 || at < next) {
-			next = at
-		}
-	}
-	return len(q.intake.schedules), next
+	return int(q.intake.scheduled.Load()), q.intake.nextRun.Load()
 }

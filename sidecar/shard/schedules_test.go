@@ -524,3 +524,82 @@ func TestMetricsOfSchedules(t *testing.T) {
 		require.Contains(t, scrape(t, r), `fila_schedule_missed_total{queue="orders"} 4`)
 	})
 }
+
+// TestSchedulesOfAQueueAreBounded: by enqueues fewer than in all, and replacing one goes on.
+func TestSchedulesOfAQueueAreBounded(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.Caps.Schedules, r.Caps.EnqueuedSchedules = 4, 2
+		byEnqueue := func(name string) *wire.Error {
+			return r.enqueue("x", "reply", nats.Header{
+				wire.HeaderSchedule: {"@every 1m"}, wire.HeaderScheduleTarget: {"orders"}, wire.HeaderScheduleName: {name},
+			})
+		}
+		add := func(name string) *wire.Error {
+			_, werr := q.AddSchedule(wire.ScheduleAddRequest{Name: name, Schedule: "@daily", Missed: wire.MissedOne})
+			return werr
+		}
+		refused := func(werr *wire.Error, limit string) {
+			t.Helper()
+			require.NotNil(t, werr)
+			require.Equal(t, wire.CodeLimitReached, werr.ErrCode)
+			require.Contains(t, werr.Description, limit)
+		}
+		require.Nil(t, byEnqueue("a"))
+		require.Nil(t, byEnqueue("b"))
+		refused(byEnqueue("c"), "limits.max_enqueued_schedules")
+		require.Nil(t, byEnqueue("a"), "it is there")
+		require.Nil(t, r.enqueue("another", "reply", nats.Header{
+			wire.HeaderSchedule: {"@every 2m"}, wire.HeaderScheduleTarget: {"orders"}, wire.HeaderScheduleName: {"a"},
+		}), "it takes the place of another one")
+		require.Nil(t, add("d"))
+		require.Nil(t, add("e"))
+		refused(add("f"), "limits.max_schedules")
+		refused(byEnqueue("c"), "limits.max_schedules")
+		require.Nil(t, add("a"), "in place of one by an enqueue")
+		_, werr := q.DeleteSchedule("d")
+		require.Nil(t, werr)
+		require.Nil(t, byEnqueue("c"), "of those by enqueues there is one less as well")
+		usage := r.Usage()
+		require.EqualValues(t, 4, usage.Schedules)
+		require.EqualValues(t, 2, usage.EnqueuedSchedules)
+	})
+}
+
+// TestRunsKeepTheEnqueueRate has more runs than the queue takes: they come later, one after
+// the other, and none is lost.
+func TestRunsKeepTheEnqueueRate(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(func(s *wire.QueueSettings) { s.EnqueueRate, s.EnqueueBurst = "1/10", 1 })
+		for i := range 20 {
+			r.plan(fmt.Sprint("at-", i), "@at 2000-01-01T00:00:01Z", nil)
+		}
+		r.plan("often", "* * * * * *", missed(wire.MissedSkip))
+		time.Sleep(100 * time.Second)
+		n := len(r.made())
+		require.GreaterOrEqual(t, n, 9)
+		require.LessOrEqual(t, n, 11)
+		require.NotEmpty(t, r.schedule("often").Why)
+		_, werr := r.Queue("orders").DeleteSchedule("often")
+		require.Nil(t, werr)
+		time.Sleep(400 * time.Second)
+		r.made()
+		left, _ := r.Queue("orders").Scheduled()
+		require.Zero(t, left, "each has run once")
+	})
+}
+
+// TestAScheduleOfLeapDays is what any producer can send; it once hung the queue.
+func TestAScheduleOfLeapDays(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.create(nil)
+		require.Nil(t, r.enqueue("x", "reply", nats.Header{
+			wire.HeaderSchedule: {"0 0 0 29 2 *"}, wire.HeaderScheduleTarget: {"orders"}, wire.HeaderScheduleName: {"leap"},
+			wire.HeaderScheduleZone: {"Europe/Berlin"},
+		}))
+		require.Len(t, r.schedule("leap").Next, wire.ScheduleNext)
+		require.Nil(t, r.enqueue("y", "", nil))
+		synctest.Wait()
+		require.Equal(t, 1, int(r.Queue("orders").depth.Load()), "enqueues go on")
+	})
+}

@@ -76,6 +76,9 @@ type Caps struct {
 	RateKeys     int64 // of a queue
 	DedupeIDs    int64 // of a queue
 	Consumers    int64 // of a queue
+	Schedules    int64 // of a queue
+
+	EnqueuedSchedules int64 // of a queue, made by enqueues
 }
 
 // Options of a [Set].
@@ -144,6 +147,7 @@ type Set struct {
 	uncommitted atomic.Int64 // bytes of messages that wait for the disk
 	draining    atomic.Bool
 	disk        alarm
+	dog         watchdog
 
 	state struct {
 		sync.Mutex          // held until all machines have been told
@@ -236,6 +240,8 @@ func (s *Set) Usage() Caps {
 	for _, q := range s.queues.inOrder() {
 		u.RateKeys = max(u.RateKeys, q.intake.rates.used())
 		u.DedupeIDs = max(u.DedupeIDs, q.intake.seen.n.Load())
+		u.Schedules = max(u.Schedules, q.intake.scheduled.Load())
+		u.EnqueuedSchedules = max(u.EnqueuedSchedules, q.intake.enqueued.Load())
 		q.View(func(m *queue.Queue, side queue.Side, _ int64) {
 			n, _ := m.Registered(side, "")
 			u.Consumers = max(u.Consumers, int64(n))
@@ -353,6 +359,7 @@ func (s *Set) Start() {
 	if s.lookAtDisk(); s.Disk() != nil {
 		go s.watchDisk()
 	}
+	go s.watchLocks()
 	s.state.Lock()
 	defer s.state.Unlock()
 	s.state.started = true

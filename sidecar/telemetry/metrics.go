@@ -238,6 +238,15 @@ func (m *Metrics) SetDisk(read func() (free int64, low, known bool)) {
 	m.registry.MustRegister(diskCollector(read))
 }
 
+// SetStuck names, once, the function that counts what is stuck of queues, under the rules of
+// SetGauges.
+func (m *Metrics) SetStuck(read func() int) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fila_stuck_queues",
+		Help: "Queues of which a lock has been held for four seconds or more, so that they take no messages or deliver none: a defect of fila. /readyz answers 503 meanwhile.",
+	}, func() float64 { return float64(read()) }))
+}
+
 // SetShared names, once, the function that reads the state of what filas share, under
 // the rules of SetGauges.
 func (m *Metrics) SetShared(read func() Shared) { m.registry.MustRegister(sharedCollector(read)) }
