@@ -40,9 +40,22 @@ type costMessage struct {
 //
 //	|S_i/w_i - S_j/w_j| <= quantum + (C+M_i)/w_i + (C+M_j)/w_j
 //
-// with S the cost served as far as it is known, C the largest that was expected, and M
-// by what the messages of a flow that were in flight at one moment were misjudged: by
-// what they were underestimated at most and by what they were overestimated at most.
+// with S the cost served as far as it is known, C the largest that was expected, and
+// M = U + O: the messages of a flow that were in flight at one moment were underestimated
+// by U in all at most, and overestimated by O at most.
+//
+// The argument: a turn adds w*quantum to the deficit D of a flow, and whatever is added to
+// S is taken off D, corrections included. So over an interval with m turns
+//
+//	S = m*w*quantum + D(begin) - D(end)
+//
+// and D stays in [-U, C+O): a message goes only if D covers what is expected of it, so D >= 0
+// when it has gone, and until the next one goes only messages that were in flight then can
+// take something off D, U in all. When a turn ends D is less than the cost of the next
+// message, and until the next turn corrections bring back O at most. So S/w and m*quantum
+// differ by (C+M)/w at most, and the turns of two flows that have a backlog all the time
+// differ by one. Where a gate decides, start tags take the place of deficits (drr.Line),
+// with nothing for the quantum.
 type costs struct {
 	t              require.TestingT
 	quantum, large int64
@@ -126,9 +139,11 @@ func TestCorrectedCostsKeepTheBound(t *testing.T) {
 			c.flows[key] = &costFlow{weight: rapid.SampledFrom([]int64{1000, 1000, 3000, 500, 2500}).Draw(t, "weight")}
 			c.keys = append(c.keys, key)
 		}
-		// All have a backlog, behind something that lets nothing go yet.
+		// All have a backlog, behind something that lets nothing go yet. As many messages
+		// as there is credit may go before the first of them is replaced: a flow that
+		// runs empty has no backlog, and the bound says nothing about it.
 		r.Do(queue.Main, queue.Dispatch{})
-		for range 3 {
+		for range credit + 3 {
 			for _, key := range c.keys {
 				put(key)
 			}
