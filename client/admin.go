@@ -15,16 +15,16 @@ type QueueChanges map[string]any
 // QueueCreate makes a queue with its dead letter queue and returns the full
 // settings. When it returns, the queue can be published to. Creating it again
 // with the same settings changes nothing; with others it is a conflict (409).
-func (c *Client) QueueCreate(ctx context.Context, settings QueueSettings) (QueueSettings, error) {
-	return aboutQueue[QueueSettings](ctx, c, wire.VerbQueueCreate, settings.Name, settings)
+func (c *Client) QueueCreate(ctx context.Context, settings QueueSettings) (QueueReply, error) {
+	return aboutQueue[QueueReply](ctx, c, wire.VerbQueueCreate, settings.Name, settings)
 }
 
 // QueueUpdate changes settings of a queue and returns the full settings.
-func (c *Client) QueueUpdate(ctx context.Context, queue string, changes QueueChanges) (QueueSettings, error) {
+func (c *Client) QueueUpdate(ctx context.Context, queue string, changes QueueChanges) (QueueReply, error) {
 	if changes == nil {
 		changes = QueueChanges{}
 	}
-	return aboutQueue[QueueSettings](ctx, c, wire.VerbQueueUpdate, queue, changes)
+	return aboutQueue[QueueReply](ctx, c, wire.VerbQueueUpdate, queue, changes)
 }
 
 // QueueDelete deletes a queue and its dead letter queue. Without force it is a

@@ -79,11 +79,11 @@ func TestAdmin(t *testing.T) {
 	created, err := json.Marshal(settings)
 	require.NoError(t, err)
 	testRequests(t, f, []adminRequest{
-		{"create", "fila.admin.queue-create.orders", string(created), settings, func() (any, error) { return c.QueueCreate(t.Context(), settings) }},
-		{"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, settings, func() (any, error) {
+		{"create", "fila.admin.queue-create.orders", string(created), QueueReply{QueueSettings: settings}, func() (any, error) { return c.QueueCreate(t.Context(), settings) }},
+		{"update", "fila.admin.queue-update.orders", `{"max_depth":5,"on_failure":""}`, QueueReply{QueueSettings: settings}, func() (any, error) {
 			return c.QueueUpdate(t.Context(), "orders", QueueChanges{"max_depth": 5, "on_failure": ""})
 		}},
-		{"update nothing", "fila.admin.queue-update.orders", `{}`, settings, func() (any, error) {
+		{"update nothing", "fila.admin.queue-update.orders", `{}`, QueueReply{QueueSettings: settings}, func() (any, error) {
 			return c.QueueUpdate(t.Context(), "orders", nil)
 		}},
 		{"delete", "fila.admin.queue-delete.orders", `{"force":true}`, QueueDeleteReply{Deleted: 7}, func() (any, error) {

@@ -11,6 +11,8 @@ type (
 	Receipt = wire.EnqueueReply
 	// QueueSettings are the settings of a queue, with the names of config.toml.
 	QueueSettings = wire.QueueSettings
+	// QueueReply is what QueueCreate and QueueUpdate return.
+	QueueReply = wire.QueueReply
 	// QueueSummary is a queue in a list.
 	QueueSummary = wire.QueueSummary
 	// QueueList is a page of queues.

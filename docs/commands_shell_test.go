@@ -46,7 +46,6 @@ stop_server() {
   server=
 }
 fila_serve() {
-  case " $* " in *' --check '*) fila serve "$@"; return ;; esac
   stop_server
   : >serve.log
   FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &

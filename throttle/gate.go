@@ -62,6 +62,7 @@ type Gate struct {
 	// The rest belongs to Gates.mu.
 	refs     int  // sets that have it
 	declared bool // it has limits of its own
+	used     bool // a set has had it
 	idle     int  // its place among the idle gates + 1; 0: not there
 }
 

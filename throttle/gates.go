@@ -65,7 +65,7 @@ func New(start Start, now int64) *Gates {
 	g.start.WindowHold = max(0, start.WindowHold)
 	g.startAt, _ = g.clock.tick(now)
 	g.mu.named = map[string]bool{}
-	g.mu.prefixes.limits = map[string]Limits{}
+	g.mu.prefixes.limits, g.mu.prefixes.used = map[string]Limits{}, map[string]bool{}
 	g.mu.awakeIdle = awakeIdle
 	return g
 }
@@ -177,8 +177,12 @@ func (g *Gates) SetPrefix(prefix string, l Limits, now int64, wake []*Wait) ([]*
 		if n > len(prefix) {
 			continue
 		}
-		if gate := g.mu.gates.all[key]; gate != nil && !gate.declared {
+		gate := g.mu.gates.all[key]
+		if gate != nil && !gate.declared {
 			wake = gate.change(l.or(other), now, wake)
+		}
+		if l != (Limits{}) && (d != "" || gate != nil && gate.used && !gate.declared) {
+			g.mu.prefixes.used[prefix] = true
 		}
 		if d != "" && !g.changeDormant(key, d, old.or(other), l.or(other), now) {
 			over = append(over, key)
@@ -201,6 +205,18 @@ func (g *Gates) Limits(key string) Limits {
 		return gate.mu.limits
 	}
 	return g.mu.prefixes.of(key)
+}
+
+// Used reports whether any Set has had the limits of a key of its own, or with prefix the
+// limits of those that begin so.
+func (g *Gates) Used(key string, prefix bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if prefix {
+		return g.mu.prefixes.used[key]
+	}
+	gate := g.mu.gates.all[key]
+	return gate != nil && gate.used
 }
 
 // Find returns the gate of a key if there is one, to look at it.
@@ -307,6 +323,12 @@ func (g *Gates) gate(key string, now int64) *Gate {
 	gate := g.awake(key)
 	if gate == nil {
 		gate = g.newGate(key, g.mu.prefixes.of(key), now)
+	}
+	if !gate.used {
+		gate.used = true
+		if !gate.declared {
+			g.mu.prefixes.use(key)
+		}
 	}
 	g.unrest(gate)
 	return gate

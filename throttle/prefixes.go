@@ -6,7 +6,8 @@ import "slices"
 // with how many lengths there are among the prefixes, not with how many prefixes.
 type prefixes struct {
 	limits  map[string]Limits
-	lengths []prefixLength // the longest first
+	used    map[string]bool // those of limits whose limits a key has had
+	lengths []prefixLength  // the longest first
 }
 
 // prefixLength is how many prefixes have a length.
@@ -32,11 +33,19 @@ func (p *prefixes) longest(key string, except int) (Limits, int) {
 	return Limits{}, -1
 }
 
+// use notes that a key goes by the limits of its longest prefix.
+func (p *prefixes) use(key string) {
+	if _, n := p.longest(key, -1); n >= 0 {
+		p.used[key[:n]] = true
+	}
+}
+
 // set gives a prefix limits; zero Limits take them away. It returns those of before.
 func (p *prefixes) set(prefix string, l Limits) (old Limits) {
 	old = p.limits[prefix]
 	if l == (Limits{}) {
 		delete(p.limits, prefix)
+		delete(p.used, prefix)
 	} else {
 		p.limits[prefix] = l
 	}

@@ -108,6 +108,13 @@ type QueueInfo struct {
 	MoreConsumers int `json:"more_consumers,omitempty"`
 }
 
+// QueueReply answers queue-create and queue-update: the settings of the queue, and what
+// about them is likely not meant.
+type QueueReply struct {
+	QueueSettings
+	Warnings []string `json:"warnings,omitempty"`
+}
+
 // ConsumerInfo is a registered consumer, or a waiting fetch.
 type ConsumerInfo struct {
 	Name        string `json:"name"`

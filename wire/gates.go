@@ -52,6 +52,9 @@ type ThrottleInfo struct {
 	// replies it is how many queues stand in line: those that have tried.
 	Waiting         int   `json:"waiting"`
 	WaitingMessages int64 `json:"waiting_messages,omitempty"`
+	// Unused says that limits are set for the key, or the prefix, and no message or call
+	// has had it since fila started. A node of a cluster does not say so.
+	Unused bool `json:"unused,omitempty"`
 	// WaitingQueues are, in the reply to throttle-show, the MaxWaitingQueues of them with
 	// the most messages that wait because of it, these first.
 	WaitingQueues []WaitingQueue `json:"waiting_queues,omitempty"`

@@ -99,11 +99,12 @@ type QueueSettings struct {
 	LuaCircuitBreakerCooldownMs int64 `json:"lua_circuit_breaker_cooldown_ms" koanf:"lua_circuit_breaker_cooldown_ms" toml:"lua_circuit_breaker_cooldown_ms"`
 
 	// FairnessHeader, WeightHeader and ThrottleHeaders name the producer's
-	// headers that decide about scheduling without a hook.
+	// headers that decide about scheduling without a hook. Keys may be made of headers:
+	// see [ParseKeyTemplate].
 	FairnessHeader  string   `json:"fairness_header" koanf:"fairness_header" toml:"fairness_header"`
 	WeightHeader    string   `json:"weight_header" koanf:"weight_header" toml:"weight_header"`
 	ThrottleHeaders []string `json:"throttle_headers" koanf:"throttle_headers" toml:"throttle_headers"`
-	// CircuitHeader names the header that holds the circuit key.
+	// CircuitHeader names the header that holds the circuit key, or is a template of it.
 	CircuitHeader string `json:"circuit_header" koanf:"circuit_header" toml:"circuit_header"`
 
 	// PriorityHeader names the header that holds the priority, 0 to 9, of a message

@@ -113,9 +113,7 @@ func (q QueueSettings) checkNames() error {
 		{"name", q.Name, !IsDLQ(q.Name), "names that end in .dlq are reserved for dead letter queues"},
 		{"on_enqueue_file", q.OnEnqueueFile, q.OnEnqueueFile == "", noFile + "on_enqueue"},
 		{"on_failure_file", q.OnFailureFile, q.OnFailureFile == "", noFile + "on_failure"},
-		{"fairness_header", q.FairnessHeader, legalHeaderSetting(q.FairnessHeader), headerSettings},
 		{"weight_header", q.WeightHeader, legalHeaderSetting(q.WeightHeader), headerSettings},
-		{"circuit_header", q.CircuitHeader, legalHeaderSetting(q.CircuitHeader), headerSettings},
 		{"priority_header", q.PriorityHeader, legalHeaderSetting(q.PriorityHeader), headerSettings},
 		{"retry_policy", q.RetryPolicy, q.RetryPolicy == "" || CheckPolicyName(q.RetryPolicy) == nil, "allowed are 1 to 64 bytes of A-Za-z0-9_-"},
 		{
@@ -134,15 +132,25 @@ func (q QueueSettings) checkNames() error {
 			return &SettingError{c.field, quote(c.value), c.allowed}
 		}
 	}
+	for _, c := range []struct{ field, value string }{{"fairness_header", q.FairnessHeader}, {"circuit_header", q.CircuitHeader}} {
+		if err := checkTemplate(c.field, c.value); err != nil {
+			return err
+		}
+	}
+	return q.checkThrottleHeaders()
+}
+
+func (q QueueSettings) checkThrottleHeaders() error {
 	if n := len(q.ThrottleHeaders); n > MaxThrottleHeaders {
 		return &SettingError{"throttle_headers", strconv.Itoa(n) + " names", fmt.Sprintf("allowed are at most %d", MaxThrottleHeaders)}
 	}
 	for i, name := range q.ThrottleHeaders {
+		if err := checkTemplate("throttle_headers", name); err != nil {
+			return err
+		}
 		switch {
 		case name == "":
 			return &SettingError{"throttle_headers", `""`, "a header's name must not be empty"}
-		case !legalHeaderSetting(name):
-			return &SettingError{"throttle_headers", quote(name), headerSettings}
 		case slices.ContainsFunc(q.ThrottleHeaders[:i], func(o string) bool { return strings.EqualFold(o, name) }):
 			return &SettingError{"throttle_headers", quote(name), "each header may be named once"}
 		}
@@ -171,6 +179,15 @@ func (q QueueSettings) checkEnqueueRates() error {
 	}
 	return nil
 }
+
+func checkTemplate(field, text string) error {
+	if _, err := ParseKeyTemplate(text); err != nil {
+		return &SettingError{field, quote(text), err.Error() + "; " + templateSettings}
+	}
+	return nil
+}
+
+const templateSettings = "allowed is a header's name that does not start with Fila- or Nats-, or text with such names in braces, as tenant:{tenant}"
 
 const headerSettings = "allowed is a header's name that does not start with Fila- or Nats-"
 

@@ -225,7 +225,11 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 			t := terminal.NewTable("KEY", "LIMITS", "SET BY", "NOW", "OPENS", "TOKENS", "IN FLIGHT", "QUEUES WAITING")
 			for _, i := range list.Throttles {
 				if isPrefix(i.Key) {
-					t.Row(i.Key, words(i.ThrottleLimits), i.Source, "-", "-", "-", "-", "-")
+					now := "-"
+					if i.Unused {
+						now = neverUsed
+					}
+					t.Row(i.Key, words(i.ThrottleLimits), i.Source, now, "-", "-", "-", "-")
 					continue
 				}
 				tokens := "-"
@@ -247,8 +251,15 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 // has no gate of its own.
 func isPrefix(key string) bool { return strings.HasSuffix(key, "*") }
 
+// neverUsed is said of limits that no message or call has been under since fila started:
+// its key may be another one than the one that is meant.
+const neverUsed = "never used"
+
 // gateNow says whether a throttle admits messages, and what holds them if not.
 func gateNow(i client.ThrottleInfo) string {
+	if i.Unused {
+		return neverUsed
+	}
 	if i.State == "open" || i.State == "" {
 		return "passes"
 	}
@@ -268,6 +279,9 @@ func showThrottle(env *command.Env, i client.ThrottleInfo) string {
 		t.Row("paused until", env.When(i.PausedUntil))
 	}
 	if isPrefix(i.Key) {
+		if i.Unused {
+			t.Row("now", neverUsed)
+		}
 		return t.String()
 	}
 	now := gateNow(i)

@@ -38,18 +38,18 @@ fine; with others it is a conflict (exit code 5).`,
   fila queue create orders --on-enqueue orders.lua --on-failure retry.lua \
       --visibility-timeout 30s --max-deliveries 20`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (settings client.QueueSettings, err error) {
-			settings = client.DefaultQueueSettings(args[0])
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (reply client.QueueReply, err error) {
+			settings := client.DefaultQueueSettings(args[0])
 			data, err := json.Marshal(changes)
 			if err == nil {
 				err = json.Unmarshal(data, &settings)
 			}
 			if err != nil {
-				return settings, err
+				return reply, err
 			}
-			settings, err = s.QueueCreate(ctx, settings)
-			return settings, command.Hint(err, wire.CodeQueueExists, "`fila queue update` changes them")
-		}, func(s client.QueueSettings, _ []string) string { return showSettings(s, "created") }),
+			reply, err = s.QueueCreate(ctx, settings)
+			return reply, command.Hint(err, wire.CodeQueueExists, "`fila queue update` changes them")
+		}, func(r client.QueueReply, _ []string) string { return showSettings(r, "created") }),
 	}
 	given := addSettings(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -68,9 +68,9 @@ func newQueueUpdateCommand(env *command.Env) *cobra.Command {
 config.toml declares gets its settings from there again at the next start.`,
 		Example: `  fila queue update orders --max-deliveries 5
   fila queue update orders --on-failure ""`,
-		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueSettings, error) {
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueReply, error) {
 			return s.QueueUpdate(ctx, args[0], changes)
-		}, func(s client.QueueSettings, _ []string) string { return showSettings(s, "updated") }),
+		}, func(r client.QueueReply, _ []string) string { return showSettings(r, "updated") }),
 	}
 	given := addSettings(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
@@ -364,9 +364,13 @@ func lines(script string) string {
 }
 
 // showSettings shows what has become of a queue that was made or changed.
-func showSettings(s client.QueueSettings, done string) string {
-	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(s.Name), "?")+" "+done)
-	t.Row("quantum", s.Quantum)
-	settingRows(t, s)
-	return t.String()
+func showSettings(r client.QueueReply, done string) string {
+	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(r.Name), "?")+" "+done)
+	t.Row("quantum", r.Quantum)
+	settingRows(t, r.QueueSettings)
+	text := t.String()
+	for _, warning := range r.Warnings {
+		text += "warning: " + terminal.Clean(warning) + "\n"
+	}
+	return text
 }

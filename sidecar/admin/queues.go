@@ -22,14 +22,28 @@ func (a *Admin) queueCreate(name string, body []byte) (any, *wire.Error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.shards.Create(settings)
+	settings, err = a.shards.Create(settings)
+	return a.queueReply(settings, err), err
 }
 
-func (a *Admin) queueUpdate(q *shard.Queue, body []byte) (wire.QueueSettings, *wire.Error) {
+// queueReply is what a queue that was made or changed is like now.
+func (a *Admin) queueReply(settings wire.QueueSettings, err *wire.Error) wire.QueueReply {
+	reply := wire.QueueReply{QueueSettings: settings}
+	if err == nil {
+		reply.Warnings = a.control.KeyWarnings(settings)
+	}
+	for _, warning := range reply.Warnings {
+		a.log.Warn("the throttle keys of a queue are likely not what is meant", "queue", settings.Name, "warning", warning)
+	}
+	return reply
+}
+
+func (a *Admin) queueUpdate(q *shard.Queue, body []byte) (wire.QueueReply, *wire.Error) {
 	if a.control.InFile(q.Name()) {
 		a.log.Warn("a queue of the configuration file is changed at run time; the file wins at the next start", "queue", q.Name())
 	}
-	return q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) })
+	settings, err := q.Update(func(old wire.QueueSettings) (wire.QueueSettings, *wire.Error) { return a.patch(old, body) })
+	return a.queueReply(settings, err), err
 }
 
 // patch changes settings as a request says. A retry policy must be one of the

@@ -139,7 +139,7 @@ func (c *Control) Start(cfg config.Config) error {
 			c.opt.Log.Warn("the configuration file wins over what was changed at run time", "change", ch.line())
 		}
 	}
-	for _, line := range c.lostPolicies(p) {
+	for _, line := range append(c.lostPolicies(p), c.keyWarnings(p, cfg.Queues...)...) {
 		c.opt.Log.Warn(line)
 	}
 	return nil
@@ -269,7 +269,7 @@ func (c *Control) reloadWarnings(p *plan) []string {
 	for _, key := range config.RestartKeys(&c.running, &p.next.config) {
 		lines = append(lines, key+": differs, but needs a restart; not applied")
 	}
-	return append(lines, c.lostPolicies(p)...)
+	return slices.Concat(lines, c.lostPolicies(p), c.keyWarnings(p, p.next.config.Queues...))
 }
 
 // lostPolicies names the queues whose retry_policy is not in the file of a plan, in

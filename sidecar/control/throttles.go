@@ -391,7 +391,9 @@ func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
 // describe is throttleInfo for a key whose gate, if there is one, looks like state.
 func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.ThrottleInfo, bool) {
 	info, known := c.throttleSource(key)
-	if _, ok := isPrefix(key); ok {
+	beginning, prefix := isPrefix(key)
+	info.Unused = c.opt.Node == "" && (info.Source == "config" || info.Source == "override") && !c.throttles.gates.Used(beginning, prefix)
+	if prefix {
 		return info, known
 	}
 	known = known || gate

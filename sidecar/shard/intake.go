@@ -191,18 +191,18 @@ func (p *policy) decide(queue string, headers map[string][]string, size int) (ho
 	h := headerReader{headers: headers}
 	d := hooks.DefaultEnqueueDecision()
 	s := &p.settings
-	if key := h.key("fairness", s.FairnessHeader); key != "" {
+	if key := h.key("fairness", &p.keys.fairness); key != "" {
 		d.FairnessKey = key
 	}
 	if weight := h.weight(s.WeightHeader); weight != 0 {
 		d.Weight = weight
 	}
-	for _, name := range s.ThrottleHeaders {
-		if key := h.key("throttle", name); key != "" && !slices.Contains(d.ThrottleKeys, key) {
+	for i := range p.keys.throttles {
+		if key := h.key("throttle", &p.keys.throttles[i]); key != "" && !slices.Contains(d.ThrottleKeys, key) {
 			d.ThrottleKeys = append(d.ThrottleKeys, key)
 		}
 	}
-	d.CircuitKey = h.key("circuit", s.CircuitHeader)
+	d.CircuitKey = h.key("circuit", &p.keys.circuit)
 	d.Priority = h.priority(s.PriorityHeader)
 	if h.werr == nil {
 		h.werr = checkKeys(&d)
@@ -243,8 +243,8 @@ func (h *headerReader) bad(werr *wire.Error) {
 }
 
 // key reads a key that is not too long; the rest of it is looked at with those of hooks.
-func (h *headerReader) key(which, name string) string {
-	key := first(h.headers, name)
+func (h *headerReader) key(which string, template *wire.KeyTemplate) string {
+	key := template.Key(h.headers)
 	if len(key) > hooks.MaxKeyBytes {
 		h.bad(wire.BadMessageKey(which, key))
 		return ""

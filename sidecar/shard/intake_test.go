@@ -224,11 +224,36 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 	})
 }
 
+// policyOf is a policy without hooks.
+func policyOf(s wire.QueueSettings) *policy { return &policy{settings: s, keys: newKeyTemplates(&s)} }
+
+// TestKeysByTemplates makes keys of several headers, and none where one is missing.
+func TestKeysByTemplates(t *testing.T) {
+	p := policyOf(wire.QueueSettings{
+		FairnessHeader: "{tenant}/{user}", ThrottleHeaders: []string{"tenant:{tenant}", "{vendor}", "plan:{plan}"}, CircuitHeader: "vendor:{vendor}",
+	})
+	d, werr := p.decide("orders", map[string][]string{"tenant": {"mailer", "other"}, "user": {"ann"}, "vendor": {"mailer"}, "plan": {""}}, 0)
+	require.Nil(t, werr)
+	require.Equal(t, "mailer/ann", d.FairnessKey)
+	require.Equal(t, []string{"tenant:mailer", "mailer"}, d.ThrottleKeys, "a tenant is no vendor of that name")
+	require.Equal(t, "vendor:mailer", d.CircuitKey)
+	d, werr = p.decide("orders", map[string][]string{"tenant": {"acme"}}, 0)
+	require.Nil(t, werr)
+	require.Equal(t, "default", d.FairnessKey)
+	require.Equal(t, []string{"tenant:acme"}, d.ThrottleKeys)
+	require.Empty(t, d.CircuitKey)
+	long := strings.Repeat("x", 250)
+	_, werr = p.decide("orders", map[string][]string{"tenant": {long}}, 0)
+	require.Equal(t, wire.BadMessageKey("throttle", "tenant:"+long), werr)
+	_, werr = p.decide("orders", map[string][]string{"tenant": {"a\x01"}}, 0)
+	require.NotNil(t, werr)
+}
+
 // TestPolicyWithoutLua reads key, weight, gates and priority from headers.
 func TestPolicyWithoutLua(t *testing.T) {
-	p := &policy{settings: wire.QueueSettings{
+	p := policyOf(wire.QueueSettings{
 		FairnessHeader: "tenant", WeightHeader: "weight", ThrottleHeaders: []string{"a", "b", "c"}, CircuitHeader: "to", PriorityHeader: "urgency",
-	}}
+	})
 	d, werr := p.decide("orders", map[string][]string{
 		"tenant": {"acme", "other"}, "weight": {"2.5"}, "a": {"x"}, "b": {"x"}, "c": {strings.Repeat("y", 256)}, "to": {"stripe"}, "urgency": {"9"},
 	}, 0)
@@ -281,7 +306,7 @@ func TestHeadersThatAreNone(t *testing.T) {
 		} {
 			h := map[string][]string{tt.header: {tt.value}}
 			require.Equal(t, tt.want, r.enqueue("x", "producer", h), "%s %s", tt.header, tt.value)
-			d, werr := (&policy{settings: settings}).decide("orders", h, 0)
+			d, werr := policyOf(settings).decide("orders", h, 0)
 			require.Equal(t, tt.want, werr)
 			require.Equal(t, hooks.DefaultEnqueueDecision(), d)
 		}

@@ -66,14 +66,37 @@ func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
 // whole.
 type policy struct {
 	settings wire.QueueSettings
+	keys     keyTemplates
 	hooks    map[hooks.Kind]*guard
 	broken   []wire.HookInfo // hooks of the store that do not load
+}
+
+// keyTemplates make the keys of messages in a queue without on_enqueue.
+type keyTemplates struct {
+	fairness, circuit wire.KeyTemplate
+	throttles         []wire.KeyTemplate
+}
+
+// newKeyTemplates reads the templates of settings that were checked.
+func newKeyTemplates(s *wire.QueueSettings) (k keyTemplates) {
+	read := func(text string) wire.KeyTemplate {
+		t, err := wire.ParseKeyTemplate(text)
+		if err != nil {
+			return wire.KeyTemplate{} // of a file that a later version wrote
+		}
+		return t
+	}
+	k.fairness, k.circuit = read(s.FairnessHeader), read(s.CircuitHeader)
+	for _, text := range s.ThrottleHeaders {
+		k.throttles = append(k.throttles, read(text))
+	}
+	return k
 }
 
 // newPolicy compiles the settings of a queue. Hooks whose script and limits are
 // those of old are taken over with their circuits; old may be nil.
 func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *wire.Error) {
-	p := &policy{settings: settings, hooks: make(map[hooks.Kind]*guard)}
+	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, old); err != nil {
 			return nil, wire.HookLoad(settings.Name, string(kind), brief(err))
@@ -95,7 +118,7 @@ func brief(err error) string {
 // not load any more, after an upgrade say, must not take the queue's messages
 // away: they go on with the safe defaults, and the log and inspect say why.
 func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
-	p := &policy{settings: settings, hooks: make(map[hooks.Kind]*guard)}
+	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
 		if err := s.loadHook(p, kind, nil); err != nil {
 			s.Log.Error("a stored hook does not load; messages go on with the safe defaults until it is replaced",

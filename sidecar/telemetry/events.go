@@ -173,14 +173,15 @@ var Events = map[string]string{
 	"close the store":                    "fila.store.not_closed",
 	"the disk is nearly full: messages are refused, all else goes on":                        "fila.disk.low",
 	"a queue is stuck; restart fila, and report the defect with a profile of its goroutines": "fila.queue.stuck",
-	"no queue is stuck any more":                                                 "fila.queue.not_stuck",
-	"the disk has room again: messages are taken":                                "fila.disk.recovered",
-	"the collector of OpenTelemetry does not take what it is sent; that is lost": "fila.otel.lost",
-	"spans could not be sent to the collector before the end":                    "fila.otel.lost_at_end",
-	"some metrics cannot be read":                                                "fila.otel.metrics_unreadable",
-	"the HTTP listener has ended":                                                "fila.http.ended",
-	"a page cannot be made":                                                      "fila.web.page_failed",
-	"a login with a wrong token":                                                 "fila.web.login_failed",
+	"the throttle keys of a queue are likely not what is meant":                              "fila.queue.throttle_keys",
+	"no queue is stuck any more":                                                             "fila.queue.not_stuck",
+	"the disk has room again: messages are taken":                                            "fila.disk.recovered",
+	"the collector of OpenTelemetry does not take what it is sent; that is lost":             "fila.otel.lost",
+	"spans could not be sent to the collector before the end":                                "fila.otel.lost_at_end",
+	"some metrics cannot be read":                                                            "fila.otel.metrics_unreadable",
+	"the HTTP listener has ended":                                                            "fila.http.ended",
+	"a page cannot be made":                                                                  "fila.web.page_failed",
+	"a login with a wrong token":                                                             "fila.web.login_failed",
 }
 
 // EventLog returns a handler that says in each line which event it is about.

@@ -513,12 +513,13 @@ func TestControlsOfACluster(t *testing.T) {
 
 type noQueues struct{}
 
-func (noQueues) Exists(string) bool             { return false }
-func (noQueues) PauseQueue(string, int64)       {}
-func (noQueues) PauseKey(string, string, int64) {}
-func (noQueues) Weigh(string, string, uint32)   {}
-func (noQueues) Check(wire.QueueSettings) error { return nil }
-func (noQueues) Settings() []wire.QueueSettings { return nil }
+func (noQueues) Exists(string) bool                              { return false }
+func (noQueues) PauseQueue(string, int64)                        {}
+func (noQueues) PauseKey(string, string, int64)                  {}
+func (noQueues) Weigh(string, string, uint32)                    {}
+func (noQueues) Check(wire.QueueSettings) error                  { return nil }
+func (noQueues) Declared(wire.QueueSettings) *wire.QueueSettings { return nil }
+func (noQueues) Settings() []wire.QueueSettings                  { return nil }
 func (noQueues) Declare(context.Context, wire.QueueSettings) (*wire.QueueSettings, *wire.Error) {
 	return nil, nil
 }
