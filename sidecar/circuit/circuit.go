@@ -37,12 +37,13 @@ type Circuit struct {
 
 	mu struct {
 		sync.Mutex
-		share    *share          // nil: it is this process's alone
-		m        breaker.Machine // of one that is not shared
-		cause    string          // of the opening of m, unless closed
-		client   string          // that has opened it by hand, as far as it is known
-		settings Settings
-		failures breaker.FailureWindow
+		share     *share          // nil: it is this process's alone
+		m         breaker.Machine // of one that is not shared
+		cause     string          // of the opening of m, unless closed
+		client    string          // that has opened it by hand, as far as it is known
+		settings  Settings
+		failures  breaker.FailureWindow
+		undecided undecided
 
 		// waiters are in the order in which they came. Those that were told in the
 		// present epoch know that a look is worth it; quiet says that all were. A look
@@ -58,6 +59,13 @@ type Circuit struct {
 		unwell int64  // since when it is not closed, probes that failed included; 0: it is, or that is not known
 		save   saveState
 	}
+}
+
+// undecided counts deliveries of a state of the circuit that have failed, while it is judged
+// whether that counts. gen is the generation of their passes: after a transition none counts.
+type undecided struct {
+	gen uint64
+	n   int
 }
 
 // waiter is an owner of machines with messages blocked at a circuit.
@@ -118,6 +126,10 @@ func (c *Circuit) Allow(now int64) (pass breaker.Pass, pending bool) {
 	if c.mu.share != nil {
 		return c.allowShared(now)
 	}
+	if c.awaitsVerdicts() {
+		c.lookedInVain()
+		return 0, false
+	}
 	pass, change := c.mu.m.Allow(now)
 	switch {
 	case pass == 0:
@@ -137,6 +149,69 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.done(pass, now, o)
+}
+
+// Undecided notes that the delivery of a pass has failed, and that it is still judged whether
+// this counts. Decided takes the pass back. Until then a closed circuit counts the failure
+// towards its threshold, and a half-open one lets no further probe through, so that nothing
+// goes that must not go if the verdict is a failure.
+func (c *Circuit) Undecided(pass breaker.Pass, _ int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gen := c.machine().Gen()
+	if uint64(pass) != gen {
+		return // it counts for nothing
+	}
+	if c.mu.undecided.gen != gen {
+		c.mu.undecided = undecided{gen: gen}
+	}
+	c.mu.undecided.n++
+}
+
+// Decided is Done for a pass that Undecided had.
+func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	awaited := c.awaitsVerdicts()
+	if u := &c.mu.undecided; u.n > 0 && uint64(pass) == u.gen {
+		u.n--
+	}
+	pending = c.done(pass, now, o)
+	if awaited && !c.awaitsVerdicts() {
+		c.tell()
+		pending = c.pending() || pending
+	}
+	return pending
+}
+
+// awaitsVerdicts reports whether nothing may be admitted before it is known whether failures
+// count. Its caller holds mu.
+func (c *Circuit) awaitsVerdicts() bool {
+	u := &c.mu.undecided
+	if u.n == 0 {
+		return false
+	}
+	m := c.machine()
+	switch {
+	case u.gen != m.Gen():
+		return false
+	case m.State() == breaker.Closed:
+		return c.failuresInRow()+u.n >= m.Config().Threshold
+	}
+	return m.State() == breaker.HalfOpen
+}
+
+// failuresInRow are those that are known here. Its caller holds mu.
+func (c *Circuit) failuresInRow() int {
+	if c.mu.share != nil {
+		return c.mu.share.r.Failures(0)
+	}
+	return c.mu.m.Info(0).ConsecutiveFailures
+}
+
+// done is Done under mu.
+func (c *Circuit) done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool) {
 	if c.mu.share != nil {
 		return c.doneShared(pass, now, o)
 	}

@@ -85,11 +85,16 @@ func (c *Circuit) machine() *breaker.Machine {
 // admits is Admits or, with look, Peek. Its caller holds mu.
 func (c *Circuit) admits(now int64, look bool) (n, at int64) {
 	if c.mu.share == nil {
-		return c.mu.m.Admits(now)
+		n, at = c.mu.m.Admits(now)
+	} else {
+		n, at = c.mu.share.r.Admits(c.toFleet(now), look)
+		c.absorb()
+		at = c.toHost(at)
 	}
-	n, at = c.mu.share.r.Admits(c.toFleet(now), look)
-	c.absorb()
-	return n, c.toHost(at)
+	if n > 0 && c.awaitsVerdicts() {
+		return 0, math.MaxInt64
+	}
+	return n, at
 }
 
 // absorb notes what has become of a shared circuit, and has it written what there is to
@@ -127,7 +132,9 @@ func (c *Circuit) absorb() {
 
 // allowShared is Allow of a shared circuit. Its caller holds mu.
 func (c *Circuit) allowShared(now int64) (pass breaker.Pass, pending bool) {
-	pass = c.mu.share.r.Allow(c.toFleet(now))
+	if !c.awaitsVerdicts() {
+		pass = c.mu.share.r.Allow(c.toFleet(now))
+	}
 	if pass == 0 {
 		c.lookedInVain()
 	}

@@ -96,3 +96,100 @@ func TestTheCircuitWaitsForTheVerdict(t *testing.T) {
 		})
 	}
 }
+
+// TestNoMoreGoThanTheThreshold fails every delivery, one after the other, while verdicts come
+// late: with n in flight threshold + n - 1 messages go at most, as without verdicts.
+func TestNoMoreGoThanTheThreshold(t *testing.T) {
+	for _, inFlight := range []int{1, 2, 5, 10} {
+		for _, late := range []int{0, 1, 3, 100} { // verdicts that are held back
+			t.Run(fmt.Sprint(inFlight, " in flight, ", late, " late"), func(t *testing.T) {
+				r := newRig(t, func(s *queue.Settings) { s.Judge = true })
+				r.Breaker(breakerConfig(3, time.Hour))
+				r.Consume(queue.Main, "w", inFlight, 0)
+				for i := range 40 {
+					r.Enqueue(fmt.Sprint("tenant-", i%4), func(m *store.Message) { m.CircuitKey = "api" })
+				}
+				r.Commit()
+				judge := func() {
+					f := r.Judge[0]
+					r.Judge = r.Judge[1:]
+					r.Post(queue.Input{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: f, Outcome: breaker.Failure, Delay: 1e15}})
+					r.Run()
+				}
+				var open []delivery
+				went := 0
+				for {
+					ds := r.Deliveries()
+					went += len(ds)
+					if open = append(open, ds...); len(open) == 0 && len(r.Judge) == 0 {
+						break
+					}
+					if len(open) > 0 {
+						r.Ack(open[0], nack, "")
+						open = open[1:]
+					}
+					for len(r.Judge) > late || len(open) == 0 && len(r.Judge) > 0 {
+						judge()
+					}
+				}
+				require.LessOrEqual(t, went, 3+inFlight-1)
+				require.GreaterOrEqual(t, went, 3)
+				i, _ := r.Circuits.Info("api")
+				require.Equal(t, "open", i.State)
+				check(r)
+			})
+		}
+	}
+}
+
+// TestAFailureThatDoesNotCountLetsOthersGo: what waited for the verdicts goes on after them.
+func TestAFailureThatDoesNotCountLetsOthersGo(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.Judge = true })
+	r.Breaker(breakerConfig(2, time.Hour))
+	r.Consume(queue.Main, "w", 5, 0)
+	for range 5 {
+		r.Enqueue("a", func(m *store.Message) { m.CircuitKey = "api" })
+	}
+	r.Commit()
+	ds := r.Deliveries()
+	require.Len(t, ds, 5)
+	for _, d := range ds[:2] {
+		r.Ack(d, nack, "")
+	}
+	r.Enqueue("a", func(m *store.Message) { m.CircuitKey = "api" })
+	r.Commit()
+	require.Empty(t, r.Deliveries(), "two failures that may count")
+	r.Post(queue.Input{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: r.Judge[0], Outcome: breaker.Neutral, Delay: 1e15}})
+	r.Run()
+	require.Len(t, r.Deliveries(), 1)
+	check(r)
+}
+
+// TestAProbeThatFailedIsTheLast: while it is judged no further probe goes.
+func TestAProbeThatFailedIsTheLast(t *testing.T) {
+	for _, outcome := range []breaker.Outcome{breaker.Failure, breaker.Neutral} {
+		r := newRig(t, func(s *queue.Settings) { s.Judge = true })
+		cfg := breakerConfig(1, time.Second)
+		cfg.HalfOpenMaxCalls = 3
+		r.Breaker(cfg)
+		r.Consume(queue.Main, "w", 1, 0)
+		for range 5 {
+			r.Enqueue("a", func(m *store.Message) { m.CircuitKey = "api" })
+		}
+		r.Commit()
+		judge := func(o breaker.Outcome) {
+			f := r.Judge[0]
+			r.Judge = r.Judge[1:]
+			r.Post(queue.Input{Kind: queue.Judged, Verdict: &queue.Verdict{Failure: f, Outcome: o, Delay: 1e15}})
+			r.Run()
+		}
+		r.Ack(r.One(), nack, "")
+		judge(breaker.Failure)
+		r.Pass(time.Second)
+		r.Ack(r.One(), nack, "")
+		require.Empty(t, r.Deliveries(), "the first probe has failed")
+		judge(outcome)
+		require.Len(t, r.Deliveries(), map[breaker.Outcome]int{breaker.Failure: 0, breaker.Neutral: 1}[outcome])
+		check(r)
+	}
+}

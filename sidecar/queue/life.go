@@ -247,7 +247,7 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 	}
 	delete(q.failing, v.Seq)
 	s := q.slots.Get(v.Seq)
-	q.returnPass(s, u.pass, v.Outcome, now)
+	q.returnJudged(s, u.pass, v.Outcome, now)
 	s.state = slotMoving
 	q.conclude(s, v, &u.spent, now)
 }

@@ -136,7 +136,9 @@ func (q *side) returnPermit(le *lease, s *slot, e ending, now int64) (later brea
 		q.tellWaits(sub.set.Settle(&p.ticket, e.delta, now, q.gating.wakes[:0]))
 	}
 	if e.later {
-		later = p.circuit
+		if later = p.circuit; later != 0 {
+			sub.circuit.Undecided(later, now)
+		}
 	} else {
 		q.returnPass(s, p.circuit, e.outcome, now)
 	}
@@ -149,6 +151,14 @@ func (q *side) returnPass(s *slot, pass breaker.Pass, o breaker.Outcome, now int
 	if pass != 0 {
 		c := q.gating.subs.at(s.sub).circuit
 		q.m.announce(c, c.Done(pass, now, o))
+	}
+}
+
+// returnJudged is returnPass for a failure that was judged later.
+func (q *side) returnJudged(s *slot, pass breaker.Pass, o breaker.Outcome, now int64) {
+	if pass != 0 {
+		c := q.gating.subs.at(s.sub).circuit
+		q.m.announce(c, c.Decided(pass, now, o))
 	}
 }
 

@@ -48,6 +48,11 @@ type Circuit interface {
 	Allow(now int64) (pass breaker.Pass, pending bool)
 	// Done takes a pass back, with how the delivery ended.
 	Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
+	// Undecided notes that the delivery of a pass has failed, and that whether this counts
+	// is still being judged: Decided takes the pass back then, in place of Done. Until
+	// then nothing is admitted that must not be if the failure counts.
+	Undecided(pass breaker.Pass, now int64)
+	Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pending bool)
 	// RetryAfter shuts the circuit until a time, since the destination has asked for
 	// it.
 	RetryAfter(now, until int64) (pending bool)

@@ -492,7 +492,7 @@ func (q *side) leaveGates(now int64) {
 		q.returnPermit(le, q.slots.Get(le.seq), neutral, now)
 	}
 	for _, seq := range slices.Sorted(maps.Keys(q.failing)) {
-		q.returnPass(q.slots.Get(seq), q.failing[seq].pass, neutral.outcome, now)
+		q.returnJudged(q.slots.Get(seq), q.failing[seq].pass, neutral.outcome, now)
 	}
 	for id := 1; id < len(q.gating.waits.items); id++ {
 		if wl := q.gating.waits.items[id]; wl.kind != waitFree {

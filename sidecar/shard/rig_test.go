@@ -573,6 +573,12 @@ func (c *fakeCircuit) RetryAfter(int64, int64) bool     { return true }
 func (c *fakeCircuit) Wait(queue.Owner, int64) bool     { return false }
 func (c *fakeCircuit) Leave(queue.Owner)                {}
 
+func (c *fakeCircuit) Undecided(breaker.Pass, int64) {}
+
+func (c *fakeCircuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) bool {
+	return c.Done(pass, now, o)
+}
+
 func (c *fakeCircuit) Done(_ breaker.Pass, _ int64, o breaker.Outcome) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

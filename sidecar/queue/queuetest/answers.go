@@ -183,7 +183,7 @@ func (s *Sim) judge(n *node, i int, v queue.Verdict) {
 		if m.place != judged || m.attempts != v.Attempts {
 			require.Fail(s.T, "a verdict for nobody", "%s", m)
 		}
-		n.circuitDone(m, m.pass, v.Outcome)
+		n.circuitDecided(m, m.pass, v.Outcome)
 		m.pass = 0
 		n.conclude(m, v.Reason, v.Delay, v.DecidedBy)
 	})

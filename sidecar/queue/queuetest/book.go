@@ -359,6 +359,13 @@ func (n *node) circuitDone(m *message, pass int, o breaker.Outcome) {
 	}
 }
 
+// circuitDecided is circuitDone for a failure that was judged.
+func (n *node) circuitDecided(m *message, pass int, o breaker.Outcome) {
+	if pass != 0 {
+		n.s.circuit(m.circuit).decided(n.Now, pass, o)
+	}
+}
+
 // complete finishes a message for good.
 func (n *node) complete(f *flight, o breaker.Outcome) {
 	m := f.m
@@ -396,7 +403,9 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	judge := m.side == queue.Main && n.settings.Judge
 	n.land(f, false)
 	if judge {
-		m.pass = f.pass
+		if m.pass = f.pass; m.pass != 0 {
+			n.s.circuit(m.circuit).suspect(m.pass)
+		}
 	} else if m.side == queue.Main {
 		n.circuitDone(m, f.pass, breaker.Failure)
 	}

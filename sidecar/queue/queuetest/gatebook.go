@@ -113,10 +113,11 @@ type circuitBook struct {
 	byHand    bool
 	probes    int
 	successes int
+	undecided int // failures of the state that are judged
 }
 
 func (c *circuitBook) turn(s breaker.State) {
-	c.state, c.probes, c.successes = s, 0, 0
+	c.state, c.probes, c.successes, c.undecided = s, 0, 0, 0
 	c.gen++
 }
 
@@ -143,11 +144,15 @@ func (c *circuitBook) allow(now int64) (pass int, ok bool) {
 	case breaker.Open:
 		return 0, false
 	case breaker.HalfOpen:
-		if c.probes >= c.cfg.HalfOpenMaxCalls {
+		if c.probes >= c.cfg.HalfOpenMaxCalls || c.undecided > 0 {
 			return 0, false
 		}
 		c.probes++
 	case breaker.Closed:
+		// After Threshold failures in a row nothing goes, whether or not they are judged yet.
+		if c.failures+c.undecided >= c.cfg.Threshold {
+			return 0, false
+		}
 	}
 	return c.gen, true
 }
@@ -157,6 +162,21 @@ func (c *circuitBook) admits(now int64) bool {
 	look := *c
 	_, ok := look.allow(now)
 	return ok
+}
+
+// suspect notes a failure that is judged from now on.
+func (c *circuitBook) suspect(pass int) {
+	if pass == c.gen {
+		c.undecided++
+	}
+}
+
+// decided is done for one that was judged.
+func (c *circuitBook) decided(now int64, pass int, o breaker.Outcome) {
+	if pass == c.gen {
+		c.undecided--
+	}
+	c.done(now, pass, o)
 }
 
 func (c *circuitBook) done(now int64, pass int, o breaker.Outcome) {

@@ -555,7 +555,7 @@ func (s *Sim) replaceQueue() {
 			case m.place == leased:
 				n.circuitDone(m, m.flight.pass, breaker.Neutral)
 			case m.place == judged:
-				n.circuitDone(m, m.pass, breaker.Neutral)
+				n.circuitDecided(m, m.pass, breaker.Neutral)
 			}
 			m.place = gone
 		}
