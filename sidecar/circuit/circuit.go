@@ -149,7 +149,9 @@ func (c *Circuit) Done(pass breaker.Pass, now int64, o breaker.Outcome) (pending
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.done(pass, now, o)
+	awaited := c.awaitsVerdicts()
+	pending = c.done(pass, now, o)
+	return c.resume(awaited) || pending
 }
 
 // Undecided notes that the delivery of a pass has failed, and that it is still judged whether
@@ -178,11 +180,17 @@ func (c *Circuit) Decided(pass breaker.Pass, now int64, o breaker.Outcome) (pend
 		u.n--
 	}
 	pending = c.done(pass, now, o)
-	if awaited && !c.awaitsVerdicts() {
-		c.tell()
-		pending = c.pending() || pending
+	return c.resume(awaited) || pending
+}
+
+// resume tells those who waited for verdicts, if they need not any more: a success of another
+// delivery may have ended the row as well. Its caller holds mu.
+func (c *Circuit) resume(awaited bool) (pending bool) {
+	if !awaited || c.awaitsVerdicts() {
+		return false
 	}
-	return pending
+	c.tell()
+	return c.pending()
 }
 
 // awaitsVerdicts reports whether nothing may be admitted before it is known whether failures

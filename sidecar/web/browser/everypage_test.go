@@ -214,7 +214,8 @@ func TestLogin(t *testing.T) {
 	b.sound("login")
 	b.reachable()
 
-	// The count begins anew with each minute of the clock: once more, if one has just begun.
+	// After many wrong ones another wrong one is told to wait, and the right one is taken. The
+	// count begins anew with each minute of the clock: once more, if one has just begun.
 	b.expect(401, 429)
 	for {
 		b.until(`(async () => {
@@ -223,13 +224,13 @@ func TestLogin(t *testing.T) {
 				if (r.status == 429) return true
 			}
 		})()`)
-		b.fill("token", "a-token-to-work-with")
+		b.fill("token", "wrong")
 		b.submit("#token")
-		if b.text(".mistake") != "" {
+		if strings.Contains(b.text(".mistake"), "there were too many wrong tokens before") {
 			break
 		}
-		b.click("header form button")
-		b.at("/login")
 	}
-	b.shows(".mistake", "There were too many wrong tokens.")
+	b.fill("token", "a-token-to-work-with")
+	b.submit("#token")
+	b.at("/")
 }
