@@ -306,7 +306,7 @@ func TestClockIsOffByNoMoreThanItSays(t *testing.T) {
 				check(20 * time.Millisecond)
 			}
 			// The server's clock is set.
-			b.Skew -= 3 * time.Second
+			b.SetClock(-3 * time.Second)
 			after(3 * time.Second)
 			check(20 * time.Millisecond)
 			n.Stop()

@@ -390,7 +390,9 @@ func TestALargeSnapshotIsPaced(t *testing.T) {
 	objects, err := o.Snapshots.List(t.Context())
 	require.NoError(t, err)
 	require.Len(t, objects, 1)
-	got, err := o.Snapshots.GetBytes(t.Context(), o.slot(0))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // without a deadline the client library has one of five seconds
+	defer cancel()
+	got, err := o.Snapshots.GetBytes(ctx, o.slot(0))
 	require.NoError(t, err)
 	require.True(t, text == string(got))
 

@@ -50,6 +50,13 @@ type watch struct {
 	held  bool
 }
 
+// SetClock sets the server's clock forward by d, or back if it is negative.
+func (b *Bucket) SetClock(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.Skew += d
+}
+
 // Of returns a way to the bucket for one instance.
 func (b *Bucket) Of() *End {
 	e := &End{b: b}
