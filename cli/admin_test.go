@@ -246,7 +246,7 @@ func TestBareDurations(t *testing.T) {
 				return
 			}
 			seen++
-			require.ErrorContains(t, f.Value.Set("5"), "say 5s or 5ms", "%s --%s", cmd.CommandPath(), f.Name)
+			require.ErrorContains(t, f.Value.Set("5"), "say 5ms or 5s", "%s --%s", cmd.CommandPath(), f.Name)
 			require.NoError(t, f.Value.Set("0"), "%s --%s", cmd.CommandPath(), f.Name)
 		})
 		for _, sub := range cmd.Commands() {
@@ -258,11 +258,12 @@ func TestBareDurations(t *testing.T) {
 	clitest.Isolate(t)
 	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
 	program.Mistakes(t, map[string]string{
-		"queue create a --visibility-timeout 5": `"5" has no unit: say 5s or 5ms`,
-		"throttle set a --if-window 5":          "say 5s or 5ms",
+		"queue create a --visibility-timeout 30000": `"30000" has no unit: say 30s (30000 milliseconds) or 30000s; allowed is`,
+		"queue create a --visibility-timeout 5":     `"5" has no unit: say 5ms or 5s`,
+		"throttle set a --if-window 5":              "say 5ms or 5s",
 	})
 	t.Setenv("NATS_TIMEOUT", "5")
-	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: say 5s or 5ms"})
+	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: say 5ms or 5s"})
 }
 
 // What NATS permissions refuse ends a command at once, with a code of its own.

@@ -111,9 +111,19 @@ func parseDuration(s string) (time.Duration, error) {
 	}
 	const allowed = "allowed is a duration such as 30s, 5m or 1h30m"
 	if bareNumber.MatchString(s) {
-		return 0, fmt.Errorf("%q has no unit: say %ss or %sms; %s", s, s, s, allowed)
+		return 0, fmt.Errorf("%q has no unit: say %s or %ss; %s", s, asMilliseconds(s), s, allowed)
 	}
 	return 0, fmt.Errorf("%q: %s", s, allowed)
+}
+
+// asMilliseconds is how a number of milliseconds is written as a duration: fields of the
+// protocol and of config.toml have them, so that is likely what is meant.
+func asMilliseconds(number string) string {
+	text := number + "ms"
+	if d, err := time.ParseDuration(text); err == nil && d >= time.Second && d%time.Millisecond == 0 {
+		return FormatMs(d.Milliseconds()) + " (" + number + " milliseconds)"
+	}
+	return text
 }
 
 var bareNumber = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)

@@ -229,6 +229,9 @@ func checkMeaning(key, value string) *wire.Error {
 			return wire.BadConfigValue(key, value, fmt.Sprintf("the key must be %s:<key of up to %d bytes>:<one of %s>",
 				kind, wire.MaxKeyBytes, strings.Join(names, ", ")))
 		}
+		if _, prefix := isPrefix(name); prefix && kind == kindCircuit {
+			return wire.BadConfigValue(key, value, "the key must be circuit:<one key>:<setting>, without a prefix; the settings of all other circuits are in [circuit_defaults] of config.toml")
+		}
 		if _, ok := s.canonical(value); !ok {
 			return wire.BadConfigValue(key, value, "allowed is "+s.allowed)
 		}
