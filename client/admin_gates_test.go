@@ -14,7 +14,7 @@ import (
 func TestAdminGates(t *testing.T) {
 	f, c := setup(t)
 	rate, old, slots := Rate("0.5"), Rate("10"), int64(5)
-	stripe := ThrottleInfo{Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate}, Source: "config", State: "open"}
+	stripe := ThrottleInfo{Key: "stripe", ThrottleLimits: ThrottleLimits{Rate: &rate}, Source: "operator", State: "open"}
 	circuit := CircuitInfo{Key: "stripe", State: "open", Cause: "by hand"}
 	pause := PauseInfo{Kind: PauseKey, Queue: "orders", Name: "acme", By: "operator"}
 	testRequests(t, f, []adminRequest{

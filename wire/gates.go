@@ -32,12 +32,31 @@ type GateKeyRequest struct {
 	Key string `json:"key,omitempty"` // if it is not the subject's tail
 }
 
+// Who has set limits and weights, in ThrottleInfo.Source, CircuitInfo.Source,
+// GateState.SetBy and ExplainKey.WeightBy.
+const (
+	SetByFile     = "file"     // a table of the configuration file
+	SetByOperator = "operator" // at run time: throttle-set, config-set
+	SetByOverride = "override" // an operator, for a time
+	SetByDefault  = "default"  // nobody: the default is in force
+	SetByNobody   = "none"     // nobody: there is no limit
+	SetByHook     = "hook"     // on_enqueue of the queue
+	SetByHeader   = "header"   // the weight_header of the queue
+	SetByMessage  = "message"  // the weight came with the messages: from a job, or from earlier settings
+)
+
+// SetForKey reports whether a ThrottleInfo.Source says that the limits are set for the
+// key itself at this fila, and not for a prefix or at another fila.
+func SetForKey(source string) bool {
+	return source == SetByFile || source == SetByOperator || source == SetByOverride
+}
+
 // ThrottleInfo is a throttle key with its limits and the state of its gate.
 type ThrottleInfo struct {
 	Key string `json:"key"`
 	ThrottleLimits
-	// Source says who set the limits: "config", "override", "prefix <prefix>*" or
-	// "none".
+	// Source says who set the limits: SetByFile, SetByOperator, SetByOverride,
+	// "prefix <prefix>*, " and one of these, "fila <name>" of another fila, or SetByNobody.
 	Source        string `json:"source"`
 	OverrideUntil string `json:"override_until,omitempty"` // RFC 3339
 	PausedUntil   string `json:"paused_until,omitempty"`   // RFC 3339, or "resumed" if only a resume ends it
@@ -112,7 +131,8 @@ type CircuitInfo struct {
 	CooldownMs          int64  `json:"cooldown_ms"`
 	HalfOpenMaxCalls    int    `json:"half_open_max_calls"`
 	HalfOpenSuccesses   int    `json:"half_open_successes"`
-	MaxFailures         int64  `json:"max_failures"` // 0: any number
+	Source              string `json:"source,omitempty"` // of these: file, operator, default, or "fila <name>" of another fila
+	MaxFailures         int64  `json:"max_failures"`     // 0: any number
 	FailureWindowMs     int64  `json:"failure_window_ms"`
 	FailureHoldMs       int64  `json:"failure_hold_ms"` // 0: until it is closed by hand
 	Waiting             int    `json:"waiting"`         // queues, as in ThrottleInfo
@@ -250,7 +270,7 @@ type GateState struct {
 	Open    bool   `json:"open"`               // it would admit the message now
 	OpensAt string `json:"opens_at,omitempty"` // RFC 3339, if a time is known
 	Limits  string `json:"limits,omitempty"`   // in words: "rate 10/s, burst 20"
-	SetBy   string `json:"set_by,omitempty"`   // config, override until ..., prefix tenant:*, ...
+	SetBy   string `json:"set_by,omitempty"`   // file, operator, override until ..., prefix tenant:*, file, default, ...
 	InUse   string `json:"in_use,omitempty"`   // in words: "0.2 tokens", "5 in flight"
 }
 
@@ -285,7 +305,7 @@ type ExplainKey struct {
 	Delayed   int64          `json:"delayed"`
 	Moving    int64          `json:"moving,omitempty"` // as in QueueSummary
 	Weight    float64        `json:"weight"`
-	WeightBy  string         `json:"weight_by,omitempty"` // "producer" or "config"
+	WeightBy  string         `json:"weight_by,omitempty"` // operator, hook, header, default or message
 	Deficit   float64        `json:"deficit"`
 	Share     float64        `json:"share"`            // of the weights of active flows
 	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"

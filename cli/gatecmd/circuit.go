@@ -108,6 +108,7 @@ func showCircuit(env *command.Env, c client.CircuitInfo) string {
 	t.Fact("opened by", openedBy(&c))
 	t.Row("failures in a row", fmt.Sprintf("%d, opens at %d", c.ConsecutiveFailures, c.Threshold))
 	t.Row("max failures", maxFailures(&c))
+	t.Fact("limits set by", terminal.Clean(c.Source))
 	t.Row("cooldown", terminal.FormatMs(c.CooldownMs))
 	t.Row("probes", fmt.Sprintf("%d under way, at most %d at once, %s to close", c.Probes, c.HalfOpenMaxCalls, plural2(c.HalfOpenSuccesses, "success", "successes")))
 	t.Row("queues waiting", waitingText(c.Waiting, c.WaitingMessages))

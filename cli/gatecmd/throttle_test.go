@@ -109,8 +109,8 @@ func TestThrottleShowAndClear(t *testing.T) {
 	require.Equal(t, paused, clitest.JSON[wire.ThrottleInfo](t, program.RunAt(t, "throttle", "show", "two words", "--json")))
 
 	rate := wire.Rate("10")
-	prefix := wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "config"} // it has no gate
-	clitest.Shows(f, program, "throttle show tenant:*", "fila.admin.throttle-show.tenant:*", prefix, "throttle  tenant:*", "limits    rate 10/s", "set by    config")
+	prefix := wire.ThrottleInfo{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &rate}, Source: "operator"} // it has no gate
+	clitest.Shows(f, program, "throttle show tenant:*", "fila.admin.throttle-show.tenant:*", prefix, "throttle  tenant:*", "limits    rate 10/s", "set by    operator")
 
 	clitest.Complains(t, program.RunAt(t, "throttle", "show", strings.Repeat("k", wire.MaxKeyBytes+1)), command.ExitUsage, "allowed are 1 to 256 bytes of UTF-8")
 
@@ -142,9 +142,9 @@ func TestThrottleThatIsShared(t *testing.T) {
 		f.Answer("fila.admin.throttle-show.stripe", shared)
 		require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "show", "stripe")).Out, line)
 	}
-	list := wire.ThrottleList{Total: 1, Throttles: []wire.ThrottleInfo{{Key: "a", ThrottleLimits: wire.ThrottleLimits{Concurrency: &one}, Source: "config", State: "open", Shared: &wire.ThrottleShared{}}}}
+	list := wire.ThrottleList{Total: 1, Throttles: []wire.ThrottleInfo{{Key: "a", ThrottleLimits: wire.ThrottleLimits{Concurrency: &one}, Source: "operator", State: "open", Shared: &wire.ThrottleShared{}}}}
 	f.Answer("fila.admin.throttle-list", list)
-	require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "list")).Out, "config, shared")
+	require.Contains(t, clitest.OK(t, program.RunAt(t, "throttle", "list")).Out, "operator, shared")
 }
 
 func TestThrottleList(t *testing.T) {
@@ -153,13 +153,13 @@ func TestThrottleList(t *testing.T) {
 	list := wire.ThrottleList{Total: 3, Throttles: []wire.ThrottleInfo{
 		{Key: "a\x1b[31m", Source: "none", State: "open", InFlight: 1},
 		stripe(),
-		{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &ten}, Source: "config", State: "open"},
+		{Key: "tenant:*", ThrottleLimits: wire.ThrottleLimits{Rate: &ten}, Source: "operator", State: "open"},
 	}}
 	clitest.Shows(f, program, "throttle list s", "fila.admin.throttle-list", list,
 		"KEY       LIMITS                                              SET BY    NOW           OPENS    TOKENS  IN FLIGHT  QUEUES WAITING",
 		"a?[31m    none                                                none      passes        -        -       1          0",
 		"stripe    rate 0.5/s, burst 20, concurrency 5, 100 in any 1m  override  blocks: rate  in 1.5s  0.25    3          2",
-		"tenant:*  rate 10/s                                           config    -             -        -       -          -",
+		"tenant:*  rate 10/s                                           operator  -             -        -       -          -",
 	)
 	require.JSONEq(t, `{"prefix":"s","limit":1000}`, string(f.Next().Data))
 	clitest.Shows(f, program, "throttle list", "fila.admin.throttle-list", wire.ThrottleList{Throttles: []wire.ThrottleInfo{}},

@@ -40,7 +40,7 @@ type Admin struct {
 func New(o Options) *Admin {
 	a := &Admin{
 		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
-		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Circuits.Info},
+		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 	}
 	a.table = a.newTable()

@@ -41,13 +41,35 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 		if !v.Known && v.Paused == 0 && !v.Overridden {
 			return nil, wire.KeyNotFound(q.Name(), req.Key)
 		}
-		return a.gates.key(q.Name(), req.Key, &v), nil
+		e := a.gates.key(q.Name(), req.Key, &v)
+		if v.Known || v.Overridden {
+			e.WeightBy = weightBy(&v, q.Settings())
+		}
+		return e, nil
 	}
 	var v queue.StateView
 	if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.State(side, explainGates, now) }) {
 		return nil, q.Gone()
 	}
 	return a.gates.queue(q.Name(), &v), nil
+}
+
+// weightBy says who has set the weight of a fairness key, of a queue with these settings.
+// Messages are kept without the origin of their weight, so the settings of today say
+// where the latest one is from.
+func weightBy(v *queue.KeyView, s wire.QueueSettings) string {
+	standard := v.Weight == thousand
+	switch {
+	case v.Overridden:
+		return wire.SetByOperator
+	case s.OnEnqueue != "":
+		return wire.SetByHook
+	case standard:
+		return wire.SetByDefault
+	case s.WeightHeader != "":
+		return wire.SetByHeader
+	}
+	return wire.SetByMessage
 }
 
 // explainMessage explains a message, or says that there is none.
@@ -332,11 +354,8 @@ func are(n int64) string {
 func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
 		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
-		Weight: float64(v.Weight) / thousand, WeightBy: "producer", Deficit: float64(v.Deficit) / thousand, Share: v.Share,
+		Weight: float64(v.Weight) / thousand, Deficit: float64(v.Deficit) / thousand, Share: v.Share,
 		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
-	}
-	if v.Overridden {
-		e.WeightBy = "config"
 	}
 	for i := range e.BlockedBy {
 		if b := &e.BlockedBy[i]; b.Kind == queue.ByOrder.String() {

@@ -48,7 +48,7 @@ func newExplained(t *testing.T) *explained {
 		if l == (throttle.Limits{}) {
 			return l, ""
 		}
-		return l, "config"
+		return l, "operator"
 	}
 	x.circuit = func(key string) (wire.CircuitInfo, bool) {
 		i, ok := x.circuits[key]
@@ -106,7 +106,7 @@ func atCircuit(i wire.CircuitInfo, at int64) place {
 
 // atFailures is a circuit that failures have opened for 5 minutes.
 var atFailures = atCircuit(
-	wire.CircuitInfo{State: "open", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}, now+300*second)
+	wire.CircuitInfo{State: "open", Source: "operator", Cause: "failures", ConsecutiveFailures: 7, Threshold: 5, CooldownMs: 300_000}, now+300*second)
 
 // atPause is a pause of the message's key.
 func atPause(until int64) place {
@@ -177,7 +177,7 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true, Cost: 1000, BlockedSince: now - second},
 			want: wire.ExplainMessage{
 				State: "parked", BlockedSince: at(-1), Estimate: at(10), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
-				Reason: "It is held back by throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
+				Reason: "It is held back by throttle:stripe (rate), rate 1/10 per second, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"third at a rate, with half of its deliveries": {
@@ -186,7 +186,7 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 2, Estimate: at(10 + 2*10*2), Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "2 messages of the same key and gates are in front of it; the first of them is held back by " +
-					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
+					"throttle:stripe (rate), rate 1/10 per second, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"so far behind that nobody counts": {
@@ -195,7 +195,7 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: explainWalk, Gates: []wire.GateState{rateGate}, BlockedBy: &rateGate,
 				Reason: "100000 messages of the same key and gates are in front of it; the first of them is held back by " +
-					"throttle:stripe (rate), rate 1/10 per second, burst 2 [config]; it may open at " + at(10) + ".",
+					"throttle:stripe (rate), rate 1/10 per second, burst 2 [operator]; it may open at " + at(10) + ".",
 			},
 		},
 		"second at a window": {
@@ -204,20 +204,20 @@ func TestExplainMessage(t *testing.T) {
 			want: wire.ExplainMessage{
 				State: "parked", Ahead: 1, Estimate: at(60 + 30),
 				BlockedBy: &wire.GateState{
-					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in 1m0s", SetBy: "config",
+					Kind: "window", Gate: "throttle:stripe", OpensAt: at(60), Limits: "2 in 1m0s", SetBy: "operator",
 					InUse: "2 in the window, 2 in flight",
 				},
 				Reason: "1 message of the same key and gates is in front of it, held back by " +
-					"throttle:stripe (window), 2 in 1m0s [config]; it may open at " + at(60) + ".",
+					"throttle:stripe (window), 2 in 1m0s [operator]; it may open at " + at(60) + ".",
 			},
 		},
 		"at a concurrency": {
 			at:   atThrottle(queue.ByInFlight, throttle.Limits{Concurrency: 1}, 1),
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
-				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), 1 in flight [config].",
+				State: "parked", Reason: "It is held back by throttle:stripe (concurrency), 1 in flight [operator].",
 				BlockedBy: &wire.GateState{
-					Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "config", InUse: "1 in flight",
+					Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "operator", InUse: "1 in flight",
 				},
 			},
 		},
@@ -226,9 +226,9 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
-				Reason: "It is held back by throttle:stripe, where others have waited for longer, 1 in flight [config].",
+				Reason: "It is held back by throttle:stripe, where others have waited for longer, 1 in flight [operator].",
 				BlockedBy: &wire.GateState{
-					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "config", InUse: "0 in flight",
+					Kind: "turn", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
 		},
@@ -237,9 +237,9 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(0),
-				Reason: "It is held back by throttle:stripe, which another message is collecting, 1 in flight [config].",
+				Reason: "It is held back by throttle:stripe, which another message is collecting, 1 in flight [operator].",
 				BlockedBy: &wire.GateState{
-					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "config", InUse: "0 in flight",
+					Kind: "reserved", Gate: "throttle:stripe", Open: true, Limits: "1 in flight", SetBy: "operator", InUse: "0 in flight",
 				},
 			},
 		},
@@ -248,15 +248,15 @@ func TestExplainMessage(t *testing.T) {
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Estimate: at(300), Gates: []wire.GateState{circuitGate}, BlockedBy: &circuitGate,
-				Reason: "It is held back by circuit:api (circuit), opens after 5 failures in a row for 5m0s [failures]; it may open at " + at(300) + ".",
+				Reason: "It is held back by circuit:api (circuit), open (failures), 7 failures in a row, opens after 5 failures in a row for 5m0s [operator]; it may open at " + at(300) + ".",
 			},
 		},
 		"at a circuit that only a hand closes": {
-			at:   atCircuit(wire.CircuitInfo{State: "open", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
+			at:   atCircuit(wire.CircuitInfo{State: "open", Source: "file", Cause: "by hand", Threshold: 5, CooldownMs: 1500}, queue.Forever),
 			view: queue.MessageView{First: true},
 			want: wire.ExplainMessage{
 				State: "parked", Gates: []wire.GateState{handGate}, BlockedBy: &handGate,
-				Reason: "It is held back by circuit:api (circuit), opens after 5 failures in a row for 1.5s [by hand].",
+				Reason: "It is held back by circuit:api (circuit), open (by hand), opens after 5 failures in a row for 1.5s [file].",
 			},
 		},
 		"its key is paused": {
@@ -331,17 +331,17 @@ func TestExplainMessage(t *testing.T) {
 }
 
 var rateGate = wire.GateState{
-	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 1/10 per second, burst 2", SetBy: "config",
+	Kind: "rate", Gate: "throttle:stripe", OpensAt: at(10), Limits: "rate 1/10 per second, burst 2", SetBy: "operator",
 	InUse: "0 tokens, 2 in flight",
 }
 
 var circuitGate = wire.GateState{
-	Kind: "circuit", Gate: "circuit:api", OpensAt: at(300), Limits: "opens after 5 failures in a row for 5m0s", SetBy: "failures",
-	InUse: "open, 7 failures in a row",
+	Kind: "circuit", Gate: "circuit:api", OpensAt: at(300), Limits: "opens after 5 failures in a row for 5m0s", SetBy: "operator",
+	InUse: "open (failures), 7 failures in a row",
 }
 
 var handGate = wire.GateState{
-	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "by hand", InUse: "open",
+	Kind: "circuit", Gate: "circuit:api", Limits: "opens after 5 failures in a row for 1.5s", SetBy: "file", InUse: "open (by hand)",
 }
 
 // TestExplainAllGates of a message, open ones as well.
@@ -356,7 +356,7 @@ func TestExplainAllGates(t *testing.T) {
 	require.Equal(t, []wire.GateState{
 		{Kind: "open", Gate: "throttle:free", Open: true, Limits: "none", InUse: "0 in flight"},
 		{
-			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.500 per second, burst 10.5; 100 in 1m0s; 1 in flight", SetBy: "config",
+			Kind: "concurrency", Gate: "throttle:full", Limits: "rate 1.500 per second, burst 10.5; 100 in 1m0s; 1 in flight", SetBy: "operator",
 			InUse: "9.5 tokens, 1 in the window, 1 in flight",
 		},
 		{Kind: "circuit", Gate: "circuit:api", Open: true, Limits: "opens after 5 failures in a row for 1s", InUse: "closed"},
@@ -421,7 +421,7 @@ func TestExplainBlockedCounts(t *testing.T) {
 	g := x.throttle("stripe", throttle.Limits{Concurrency: 1}, 1)
 	require.Equal(t, []wire.BlockedCount{
 		{
-			GateState: wire.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "config", InUse: "1 in flight"},
+			GateState: wire.GateState{Kind: "concurrency", Gate: "throttle:stripe", Limits: "1 in flight", SetBy: "operator", InUse: "1 in flight"},
 			Messages:  7, Flows: 2,
 		},
 		{GateState: wire.GateState{Kind: "paused", Gate: "key:acme", OpensAt: at(1)}, Messages: 3, Flows: 1},
@@ -463,11 +463,8 @@ func TestExplainKey(t *testing.T) {
 			e := newExplained(t).key("orders", "acme", &v)
 			want := wire.ExplainKey{
 				Queue: "orders", Key: "acme", Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
-				Weight: float64(v.Weight) / 1000, WeightBy: "producer", Deficit: float64(v.Deficit) / 1000, Share: v.Share,
+				Weight: float64(v.Weight) / 1000, Deficit: float64(v.Deficit) / 1000, Share: v.Share,
 				BlockedBy: e.BlockedBy, Reason: tc.reason,
-			}
-			if v.Overridden {
-				want.WeightBy = "config"
 			}
 			if v.Paused != 0 {
 				want.Paused = "until resumed"
@@ -477,6 +474,29 @@ func TestExplainKey(t *testing.T) {
 			require.NotNil(t, e.BlockedBy, "a list in JSON")
 		})
 	}
+}
+
+// Weights say whether they come from an operator, the hook, the header or nobody.
+func TestWeightsSayWhoSetThem(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		by := func(key string) string {
+			var e wire.ExplainKey
+			h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"`+key+`"}`, &e)
+			return e.WeightBy
+		}
+		h.must(wire.VerbQueueCreate, "orders", `{"fairness_header":"tenant","weight_header":"weight"}`, nil)
+		h.enqueue("orders", "x", nats.Header{"tenant": {"a"}, "weight": {"3"}})
+		h.enqueue("orders", "x", nats.Header{"tenant": {"b"}})
+		require.Equal(t, "header", by("a"))
+		require.Equal(t, "default", by("b"))
+		h.must(wire.VerbConfigSet, "weight:orders:b", `{"value":"5"}`, nil)
+		require.Equal(t, "operator", by("b"))
+		h.must(wire.VerbQueueUpdate, "orders", `{"weight_header":""}`, nil)
+		require.Equal(t, "message", by("a"), "nothing of the queue could say it today")
+		h.must(wire.VerbQueueUpdate, "orders", `{"fairness_header":"","on_enqueue":"function on_enqueue(m) return {weight = 2} end"}`, nil)
+		h.enqueue("orders", "x", nil)
+		require.Equal(t, "hook", by("default"))
+	})
 }
 
 func (h *house) explain(body string) (e wire.ExplainMessage) {
@@ -505,7 +525,7 @@ func TestExplainFindsMessages(t *testing.T) {
 		require.Equal(t, "orders parked", e.Queue+" "+e.State)
 		require.Equal(t, "circuit:api", e.BlockedBy.Gate)
 		require.Equal(t, []wire.GateState{{
-			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row for 5m0s", InUse: "open", SetBy: "by hand",
+			Kind: "circuit", Gate: "circuit:api", Limits: "opens after 10 failures in a row for 5m0s", InUse: "open (by hand)", SetBy: "default",
 		}}, e.Gates)
 		require.Equal(t, e, h.explain(`{"kind":"message","id":"`+last+`","queue":"orders"}`))
 		e = h.explain(`{"kind":"message","id":"` + last + `","queue":"accounts"}`)
@@ -520,9 +540,9 @@ func TestExplainFindsMessages(t *testing.T) {
 
 		var k wire.ExplainKey
 		h.must(wire.VerbExplain, "", `{"kind":"key","queue":"orders","key":"default"}`, &k)
-		require.Equal(t, "1 message is held back by circuit:api (circuit), opens after 10 failures in a row for 5m0s [by hand]. 10 messages are ready, but no consumer is registered.", k.Reason)
+		require.Equal(t, "1 message is held back by circuit:api (circuit), open (by hand), opens after 10 failures in a row for 5m0s [default]. 10 messages are ready, but no consumer is registered.", k.Reason)
 		var q wire.ExplainQueue
 		h.must(wire.VerbExplain, "", `{"kind":"queue","queue":"orders"}`, &q)
-		require.Equal(t, "1 message is held back by circuit:api (circuit), opens after 10 failures in a row for 5m0s [by hand]. 10 messages are ready, but no consumer is registered.", q.Reason)
+		require.Equal(t, "1 message is held back by circuit:api (circuit), open (by hand), opens after 10 failures in a row for 5m0s [default]. 10 messages are ready, but no consumer is registered.", q.Reason)
 	})
 }

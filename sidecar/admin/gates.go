@@ -61,7 +61,10 @@ func (g *gates) circuitState(c queue.Circuit) wire.GateState {
 		return st // its last message has gone meanwhile
 	}
 	st.Limits = fmt.Sprintf("opens after %s in a row for %s", plural(int64(i.Threshold), "failure"), time.Duration(i.CooldownMs)*time.Millisecond)
-	st.InUse, st.SetBy = i.State, i.Cause
+	st.InUse, st.SetBy = i.State, i.Source
+	if i.Cause != "" {
+		st.InUse += " (" + i.Cause + ")"
+	}
 	if i.ConsecutiveFailures > 0 {
 		st.InUse += ", " + plural(int64(i.ConsecutiveFailures), "failure") + " in a row"
 	}
@@ -174,6 +177,9 @@ func gateText(st *wire.GateState) string {
 		fmt.Fprintf(&b, "%s, which another message is collecting", st.Gate)
 	default:
 		fmt.Fprintf(&b, "%s (%s)", st.Gate, st.Kind)
+	}
+	if st.Kind == queue.ByCircuit.String() && st.InUse != "" {
+		fmt.Fprintf(&b, ", %s", st.InUse)
 	}
 	if st.Limits != "" && st.Limits != "none" {
 		fmt.Fprintf(&b, ", %s", st.Limits)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"time"
@@ -55,17 +56,36 @@ func circuitSettings(l *config.CircuitLimits) circuit.Settings {
 
 // CircuitShow describes a circuit.
 func (c *Control) CircuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
-	info, ok := c.opt.Circuits.Info(req.Key)
+	info, ok := c.CircuitInfo(req.Key)
 	if !ok {
 		return info, wire.CircuitNotFound(req.Key)
 	}
 	return info, nil
 }
 
+// CircuitInfo describes the circuit of a key, with who has set its limits. It reports
+// false if there is none.
+func (c *Control) CircuitInfo(key string) (info wire.CircuitInfo, ok bool) {
+	info, ok = c.opt.Circuits.Info(key)
+	return c.withSource(info), ok
+}
+
+// withSource adds to a circuit who has set its limits.
+func (c *Control) withSource(info wire.CircuitInfo) wire.CircuitInfo {
+	info.Source = cmp.Or(c.setBy(kindCircuit, wire.NamedKey(info.Key)), wire.SetByDefault)
+	if info.LimitsBy != "" {
+		info.Source = "fila " + info.LimitsBy
+	}
+	return info
+}
+
 // CircuitList lists circuits.
 func (c *Control) CircuitList(req wire.CircuitListRequest) wire.CircuitList {
 	var list wire.CircuitList
 	list.Circuits, list.Total, list.Next = c.opt.Circuits.List(req)
+	for i := range list.Circuits {
+		list.Circuits[i] = c.withSource(list.Circuits[i])
+	}
 	return list
 }
 
@@ -84,9 +104,10 @@ func (c *Control) CircuitOpen(req wire.CircuitOpenRequest) (wire.CircuitInfo, *w
 // newest is what is known of a circuit after a change, which counts at a shared one only
 // when it is written.
 func (c *Control) newest(info wire.CircuitInfo) wire.CircuitInfo {
-	if now, ok := c.opt.Circuits.Info(wire.NamedKey(info.Key)); ok {
+	if now, ok := c.CircuitInfo(wire.NamedKey(info.Key)); ok {
 		return now
 	}
+	info = c.withSource(info)
 	info.State, info.OpenUntil, info.Cause = breaker.Closed.String(), "", "" // it has been forgotten, so that is all
 	info.ConsecutiveFailures, info.Probes, info.ProbesBy = 0, 0, nil
 	return info
@@ -118,7 +139,7 @@ func (c *Control) closeCircuit(verb, key string, forget bool) (wire.CircuitInfo,
 		return info, wire.CircuitNotFound(key)
 	}
 	if saved == nil { // one that is only configured is closed and has failed nothing so far
-		return info, nil
+		return c.withSource(info), nil
 	}
 	// A pause would shut it again at the next start.
 	_, forgotten := c.endPauses(byOperator, verb, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})

@@ -48,7 +48,7 @@ func TestCircuitVerbs(t *testing.T) {
 		i := r.open1("stripe", "")
 		require.Equal(t, wire.CircuitInfo{
 			Key: "stripe", State: "open", OpenUntil: "closed", Cause: "by hand",
-			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000,
+			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Source: "default", FailureWindowMs: 60_000,
 		}, i)
 		require.Equal(t, i, r.circuit("stripe"))
 		require.Len(t, r.stored("\x00circuit/"), 1)
@@ -65,7 +65,7 @@ func TestCircuitVerbs(t *testing.T) {
 		i = done(r.c.CircuitClose(key("a b")))
 		require.Equal(t, wire.CircuitInfo{
 			Key: "a b", State: "closed", ConsecutiveFailures: 9,
-			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, FailureWindowMs: 60_000,
+			Threshold: 10, CooldownMs: 300_000, HalfOpenMaxCalls: 3, HalfOpenSuccesses: 1, Source: "default", FailureWindowMs: 60_000,
 		}, i)
 		require.Zero(t, done(r.c.CircuitReset(key("a b"))).ConsecutiveFailures)
 		c := r.circuits.Use("a b", now())

@@ -18,13 +18,11 @@ import (
 type applied struct {
 	config config.Config
 	rules  *rules.Rules
+	values map[string]*string // of the runtime configuration, as the tables say; nil: the table does not say it
 }
 
 // plan is a configuration that can be applied.
-type plan struct {
-	next   applied
-	values map[string]*string // of the runtime configuration, as the tables say
-}
+type plan struct{ next applied }
 
 // plan finds whatever would keep a configuration from being applied. It changes
 // nothing.
@@ -46,7 +44,7 @@ func newPlan(next config.Config) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{next: applied{next, compiled}, values: make(map[string]*string)}
+	p := &plan{applied{next, compiled, make(map[string]*string)}}
 	for i := range next.Throttles {
 		t := &next.Throttles[i]
 		l, err := t.Limits()
@@ -69,7 +67,7 @@ func (p *plan) declare(kind, key string, table limits, zeros ...string) {
 		if text == "" && slices.Contains(zeros, s.name) {
 			text = "0"
 		}
-		p.values[s.key(key)] = orNil(text)
+		p.next.values[s.key(key)] = orNil(text)
 	}
 }
 
@@ -93,14 +91,35 @@ func (c *Control) putInForce(p *plan) ([]change, *wire.Error) {
 // differing returns those values of a plan that mean something else than what is in force:
 // 10 for 10.0 is no change.
 func (c *Control) differing(p *plan) map[string]*string {
-	next := make(map[string]*string, len(p.values))
-	for key, value := range p.values {
+	next := make(map[string]*string, len(p.next.values))
+	for key, value := range p.next.values {
 		_, s := splitSetting(key)
 		if now, ok := c.values.Get(key); !ok || value == nil || !s.same(now, *value) {
 			next[key] = value
 		}
 	}
 	return next
+}
+
+// setBy returns who has set what is in force of a throttle or circuit key: wire.SetByFile if
+// all of it is as the key's table says, wire.SetByOperator if any of it was set at run time,
+// or "" if nothing is set.
+func (c *Control) setBy(kind, key string) string {
+	declared := c.applied.Load().values
+	by := ""
+	for s := range settingsOf(kind) {
+		name := s.key(key)
+		now, ok := c.values.Get(name)
+		file := declared[name]
+		switch {
+		case !ok && file == nil:
+		case ok && file != nil && s.same(now, *file):
+			by = wire.SetByFile
+		default:
+			return wire.SetByOperator
+		}
+	}
+	return by
 }
 
 func throttlesFirst(changes []change) {

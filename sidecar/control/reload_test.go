@@ -131,6 +131,49 @@ func TestReload(t *testing.T) {
 	})
 }
 
+// What the file says and what an operator has set are told apart, at once and after a
+// reload.
+func TestLimitsSayWhoSetThem(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		file := withRules()
+		file.Throttles = append(file.Throttles, config.ThrottleTable{Key: "mail", Rate: "10.0", Concurrency: 5})
+		r.started(&file)
+		circuitBy := func(key string) string {
+			info, err := r.c.CircuitShow(wire.GateKeyRequest{Key: key})
+			require.Nil(t, err)
+			for _, listed := range r.c.CircuitList(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Prefix: key, Limit: 1}}).Circuits {
+				require.Equal(t, info.Source, listed.Source)
+			}
+			return info.Source
+		}
+		limitsBy := func(key string) string {
+			_, by := r.c.LimitsOf(key)
+			return by
+		}
+		require.Equal(t, "file", r.show("mail").Source)
+		require.Equal(t, "file", limitsBy("mail"))
+		require.Equal(t, "prefix tenant:*, file", r.show("tenant:a").Source)
+		require.Equal(t, "prefix tenant:*, file", limitsBy("tenant:a"))
+		require.Equal(t, "file", circuitBy("stripe"))
+		r.open1("api", "")
+		require.Equal(t, "default", circuitBy("api"))
+
+		require.Equal(t, "operator", r.set("mail", `{"limit":3,"window_ms":1000}`).Source, "a limit that the table does not have")
+		require.Equal(t, "operator", limitsBy("mail"))
+		require.Equal(t, "operator", r.set("sms", `{"rate":1}`).Source)
+		r.set("tenant:*", `{"rate":1,"for_ms":1000}`)
+		require.Equal(t, "prefix tenant:*, override", r.show("tenant:a").Source)
+		_, err := r.c.ConfigSet("circuit:stripe:threshold", wire.ConfigSetRequest{Value: "4"})
+		require.Nil(t, err)
+		require.Equal(t, "operator", circuitBy("stripe"))
+
+		r.reloaded()
+		require.Equal(t, "file", r.show("mail").Source, "the file wins")
+		require.Equal(t, "operator", r.show("sms").Source)
+		require.Equal(t, "file", circuitBy("stripe"))
+	})
+}
+
 // state is all that a reload may change.
 type state struct {
 	applied  *applied

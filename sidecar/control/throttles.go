@@ -222,8 +222,8 @@ func (c *Control) endOverride(key string, now int64) {
 }
 
 // LimitsOf returns the limits of a throttle key and who has set them, for
-// explanations: "config", "override until <time>", "prefix <prefix>*", or empty if
-// there are none.
+// explanations: "file", "operator" or "override until <time>", after "prefix <prefix>*"
+// if a prefix limits the key, or empty if there are none.
 func (c *Control) LimitsOf(key string) (limits throttle.Limits, setBy string) {
 	c.throttles.mu.Lock()
 	defer c.throttles.mu.Unlock()
@@ -231,15 +231,18 @@ func (c *Control) LimitsOf(key string) (limits throttle.Limits, setBy string) {
 	if limits = complete(s.inForce); limits == (throttle.Limits{}) {
 		return limits, ""
 	}
-	var by []string
-	if s.key != key {
-		by = append(by, "prefix "+wire.ShowKey(s.key))
-	}
+	setBy = c.setBy(kindThrottle, s.key)
 	if s.override != nil {
-		by = append(by, "override until "+wire.Timestamp(s.override.Until))
+		setBy = wire.SetByOverride + " until " + wire.Timestamp(s.override.Until)
 	}
-	return limits, cmp.Or(strings.Join(by, ", "), "config")
+	if s.key != key {
+		setBy = setByPrefix(s.key, setBy)
+	}
+	return limits, setBy
 }
+
+// setByPrefix says that the limits of a prefix, which by has set, are those of a key.
+func setByPrefix(prefix, by string) string { return "prefix " + wire.ShowKey(prefix) + ", " + by }
 
 // expect compares what a request expects with what is set.
 func expect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
@@ -392,7 +395,7 @@ func (c *Control) throttleInfo(key string) (wire.ThrottleInfo, bool) {
 func (c *Control) describe(key string, state throttle.Info, gate bool) (wire.ThrottleInfo, bool) {
 	info, known := c.throttleSource(key)
 	beginning, prefix := isPrefix(key)
-	info.Unused = c.opt.Node == "" && (info.Source == "config" || info.Source == "override") && !c.throttles.gates.Used(beginning, prefix)
+	info.Unused = c.opt.Node == "" && wire.SetForKey(info.Source) && !c.throttles.gates.Used(beginning, prefix)
 	if prefix {
 		return info, known
 	}
@@ -429,17 +432,18 @@ func (c *Control) throttleSource(key string) (info wire.ThrottleInfo, known bool
 	if _, ok := isPrefix(key); !ok {
 		from = c.limiting(key)
 	}
-	info = wire.ThrottleInfo{Key: wire.ShowKey(key), Source: "none", State: throttle.Open.String(), ThrottleLimits: wireLimits(from.inForce)}
-	if own.lasting != (throttle.Limits{}) {
-		info.Source = "config"
+	info = wire.ThrottleInfo{Key: wire.ShowKey(key), Source: c.setBy(kindThrottle, from.key), State: throttle.Open.String(), ThrottleLimits: wireLimits(from.inForce)}
+	if from.override != nil {
+		info.Source = wire.SetByOverride
 	}
 	if own.override != nil {
-		info.Source, info.OverrideUntil = "override", wire.Timestamp(own.override.Until)
+		info.OverrideUntil = wire.Timestamp(own.override.Until)
 	}
 	if from.key != key {
-		info.Source = "prefix " + wire.ShowKey(from.key)
+		info.Source = setByPrefix(from.key, info.Source)
 	}
-	return info, info.Source != "none"
+	info.Source = cmp.Or(info.Source, wire.SetByNobody)
+	return info, info.Source != wire.SetByNobody
 }
 
 // unused is what the gate of a key would be like if there were one.

@@ -17,7 +17,7 @@ import (
 func TestThrottleSet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		info := r.set("stripe", `{"rate":10,"burst":20,"concurrency":5}`)
-		require.Equal(t, "config", info.Source)
+		require.Equal(t, "operator", info.Source)
 		require.Equal(t, wire.Rate("10"), *info.Rate)
 		require.EqualValues(t, 20, *info.Burst)
 		require.EqualValues(t, 5, *info.Concurrency)
@@ -186,9 +186,9 @@ func TestOverride(t *testing.T) {
 		r.pass(1)
 		require.Equal(t, throttle.Limits{Rate: perSecond(10), Concurrency: 3}, r.limits("k"))
 		require.Empty(t, r.stored(stateOverride))
-		require.Equal(t, "config", r.show("k").Source)
+		require.Equal(t, "operator", r.show("k").Source)
 		_, by = r.c.LimitsOf("k")
-		require.Equal(t, "config", by)
+		require.Equal(t, "operator", by)
 
 		r.set("k", `{"rate":2,"for_ms":60000}`)
 		r.restart(true, time.Hour)
@@ -235,7 +235,7 @@ func TestOverrideOfAPrefix(t *testing.T) {
 		require.Equal(t, perSecond(1), r.limits("t:a").Rate)
 		_, by := r.c.LimitsOf("t:a")
 		require.Equal(t, "prefix t:*, override until "+info.OverrideUntil, by)
-		require.Equal(t, "prefix t:*", r.show("t:a").Source)
+		require.Equal(t, "prefix t:*, override", r.show("t:a").Source)
 		require.Equal(t, wire.Rate("1"), *r.show("t:a").Rate)
 		r.set("t:b", `{"concurrency":2,"for_ms":2000}`)
 		require.Equal(t, throttle.Limits{Concurrency: 2}, r.limits("t:b"), "the limits of a key hide those of the prefix")
@@ -244,7 +244,7 @@ func TestOverrideOfAPrefix(t *testing.T) {
 		r.pass(time.Second)
 		require.Equal(t, perSecond(10), r.limits("t:b").Rate)
 		_, by = r.c.LimitsOf("t:b")
-		require.Equal(t, "prefix t:*", by)
+		require.Equal(t, "prefix t:*, operator", by)
 		r.clear("t:*")
 		require.Zero(t, r.limits("t:b"))
 		_, by = r.c.LimitsOf("t:b")
@@ -313,22 +313,22 @@ func TestThrottleShowAndList(t *testing.T) {
 
 		r.set("p:*", `{"rate":"0.5","burst":3}`)
 		require.EqualValues(t, 3, r.show("p:new").Tokens, "as a gate would be that is not there yet")
-		require.Equal(t, "prefix p:*", r.show("p:new").Source)
+		require.Equal(t, "prefix p:*, operator", r.show("p:new").Source)
 		require.Equal(t, wire.Rate("0.5"), *r.show("p:new").Rate)
 		missing("x*")
 		r.set("o", `{"rate":1,"for_ms":1000}`)
 		r.set("incomplete", `{"burst":4}`)
 		info = r.show("incomplete")
 		require.EqualValues(t, 4, *info.Burst)
-		require.Equal(t, "config", info.Source)
+		require.Equal(t, "operator", info.Source)
 		require.Positive(t, r.admits("used"))
 		r.pause(`{"kind":"throttle","name":"paused"}`)
 		require.Equal(t, "paused", r.show("paused").State)
 		require.Equal(t, "resumed", r.show("paused").PausedUntil)
 
 		all := []string{
-			"a config rate", "b config concurrency", "c config window", "incomplete config open", "o override open",
-			"p:* config open", "paused none paused", "used none open",
+			"a operator rate", "b operator concurrency", "c operator window", "incomplete operator open", "o override open",
+			"p:* operator open", "paused none paused", "used none open",
 		}
 		got, total := list("", 0, 100)
 		require.Equal(t, all, got)

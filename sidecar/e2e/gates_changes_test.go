@@ -96,7 +96,7 @@ func TestOverrideEndsByItself(t *testing.T) {
 		t.Log("override", text)
 	}
 	info = c.throttle(gate)
-	require.Equal(t, "config", info.Source)
+	require.Equal(t, "operator", info.Source)
 	require.Equal(t, seldom, info.Rate)
 	require.Empty(t, info.OverrideUntil)
 	h := c.explainQueue(queue)
@@ -194,9 +194,9 @@ func TestPrefixes(t *testing.T) {
 	require.Equal(t, want, counts(k.take(7)))
 	c.parked(queue, 13)
 	k.none()
-	require.Equal(t, "prefix "+base+":*", c.throttle(base+":a").Source)
-	require.Equal(t, "prefix "+base+":vip:*", c.throttle(base+":vip:x").Source)
-	require.Equal(t, "config", c.throttle(base+":own").Source)
+	require.Equal(t, "prefix "+base+":*, operator", c.throttle(base+":a").Source)
+	require.Equal(t, "prefix "+base+":vip:*, operator", c.throttle(base+":vip:x").Source)
+	require.Equal(t, "operator", c.throttle(base+":own").Source)
 	var list struct {
 		Total     int            `json:"total"`
 		Throttles []throttleInfo `json:"throttles"`
@@ -213,7 +213,7 @@ func TestPrefixes(t *testing.T) {
 	require.Equal(t, map[string]int{":a": 1, ":b": 1}, counts(k.take(2)))
 	c.call("fila.admin.throttle-clear."+base+":own", nil, nil)
 	k.none() // now it has the prefix's 2, and 3 in flight
-	require.Equal(t, "prefix "+base+":*", c.throttle(base+":own").Source)
+	require.Equal(t, "prefix "+base+":*, operator", c.throttle(base+":own").Source)
 	c.call("fila.admin.throttle-clear."+base+":*", nil, nil)
 	require.Equal(t, map[string]int{":a": 3, ":b": 3, ":own": 2}, counts(k.take(8)))
 	k.none()

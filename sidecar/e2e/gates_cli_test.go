@@ -20,7 +20,7 @@ func TestCommandLineThrottles(t *testing.T) {
 	p.okJSON(t, &info, "throttle", "show", gate)
 	require.Equal(t, throttleInfo{
 		Key: gate, Rate: "1/3600", Burst: 2, Concurrency: 5, Limit: 10, WindowMs: 60_000,
-		Source: "config", State: "open", Tokens: info.Tokens,
+		Source: "operator", State: "open", Tokens: info.Tokens,
 	}, info)
 	c.enqueueAll(gated(queue, "a", gate, 4))
 	k := c.consume(queue, 5)

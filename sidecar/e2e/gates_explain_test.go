@@ -46,12 +46,12 @@ func TestExplainEveryState(t *testing.T) {
 		name, header, kind, gate, setBy string
 		opens                           bool
 	}{
-		{"rate", "gate", "rate", "throttle:" + gate("rate"), "config", true},
-		{"window", "gate", "window", "throttle:" + gate("window"), "config", true},
+		{"rate", "gate", "rate", "throttle:" + gate("rate"), "operator", true},
+		{"window", "gate", "window", "throttle:" + gate("window"), "operator", true},
 		{"places", "gate", "concurrency", "throttle:" + gate("places"), "override until ", false},
-		{"pre:x", "gate", "rate", "throttle:" + gate("pre:x"), "prefix " + gate("pre:*"), true},
+		{"pre:x", "gate", "rate", "throttle:" + gate("pre:x"), "prefix " + gate("pre:*") + ", operator", true},
 		{"paused", "gate", "paused", "throttle:" + gate("paused"), "", true},
-		{"api", "dest", "circuit", "circuit:" + gate("api"), "by hand", true},
+		{"api", "dest", "circuit", "circuit:" + gate("api"), "default", true},
 		{"held", "tenant", "paused", "key:held", "", false},
 	} {
 		value := gate(tt.name)
@@ -122,7 +122,7 @@ func TestExplainEveryState(t *testing.T) {
 	require.EqualValues(t, 4, hk.InFlight)
 	require.EqualValues(t, 1, hk.Delayed)
 	require.InDelta(t, 1, hk.Weight, 0)
-	require.Equal(t, "producer", hk.WeightBy)
+	require.Equal(t, "default", hk.WeightBy)
 
 	// Dead, and gone.
 	c.call("fila.admin.resume", m{"kind": "key", "queue": queue, "name": "held"}, nil)

@@ -38,7 +38,7 @@ func TestEveryChangeIsLogged(t *testing.T) {
 	c.set("throttle:x:rate", "2")
 	c.limits("x", m{"rate": 3, "burst": 4})
 	c.limits("x", m{"rate": 9, "for_ms": 1})
-	eventually(t, func() bool { return c.throttle("x").Source == "config" })
+	eventually(t, func() bool { return c.throttle("x").Source == "operator" })
 	c.call("fila.admin.throttle-clear.x", nil, nil)
 	c.call("fila.admin.pause", m{"kind": "throttle", "name": "x"}, nil)
 	c.call("fila.admin.resume", m{"kind": "throttle", "name": "x"}, nil)

@@ -59,7 +59,7 @@ func TestReload(t *testing.T) {
 	p := startFila(t, options{tail: reloadFile})
 	c := p.client(t)
 	require.Equal(t, "10", c.throttle("vendor:a").Rate)
-	require.Equal(t, "config", c.throttle("vendor:a").Source)
+	require.Equal(t, "file", c.throttle("vendor:a").Source)
 	require.Equal(t, 3, c.circuit("api").Threshold)
 	c.call("fila.admin.reload", nil, nil)
 

@@ -199,7 +199,7 @@ func throttleSet(a *ask, form url.Values) (string, error) {
 	if err != nil && !refusedWith(err, wire.CodeThrottleNotFound) {
 		return "", err
 	}
-	if now.Source != "config" && now.Source != "override" {
+	if !wire.SetForKey(now.Source) {
 		now.ThrottleLimits = wire.ThrottleLimits{} // they are those of a prefix, and are not taken away here
 	}
 	req, err := throttleOf(form, now.ThrottleLimits)

@@ -29,7 +29,7 @@ func (r *rig) full() {
 	}
 	gate := wire.GateState{Kind: "rate", Gate: "throttle:" + hostile, Limits: hostile, SetBy: hostile, InUse: hostile, OpensAt: at}
 	throttle := wire.ThrottleInfo{
-		Key: hostile, ThrottleLimits: wire.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "config", State: "rate", OpensAt: at,
+		Key: hostile, ThrottleLimits: wire.ThrottleLimits{Rate: &rate, Concurrency: &concurrency}, Source: "operator", State: "rate", OpensAt: at,
 		OverrideUntil: at, PausedUntil: at, Waiting: 2, WaitingMessages: 9, WaitingQueues: []wire.WaitingQueue{{Queue: hostile, Messages: 9, Flows: 2}},
 		Shared: &wire.ThrottleShared{Users: map[string]int64{hostile: 2}, By: hostile},
 	}
@@ -177,7 +177,7 @@ func TestPagesGoOnDuringATakeover(t *testing.T) {
 func TestLimitsOfAForm(t *testing.T) {
 	rate, window := wire.Rate("10"), int64(60_000)
 	r := newRig(t, nil)
-	r.reply(wire.VerbThrottleShow, wire.ThrottleInfo{Key: "stripe", Source: "config", ThrottleLimits: wire.ThrottleLimits{Rate: &rate, WindowMs: &window}})
+	r.reply(wire.VerbThrottleShow, wire.ThrottleInfo{Key: "stripe", Source: "operator", ThrottleLimits: wire.ThrottleLimits{Rate: &rate, WindowMs: &window}})
 	set := func(pairs ...string) string {
 		t.Helper()
 		rec := r.post("/do/throttle-set", append(pairs, "key", "stripe")...)
