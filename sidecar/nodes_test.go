@@ -158,7 +158,7 @@ func (x *twoNodes) start(cfg config.NATSConfig, name string) *testNode {
 		Log: log, Now: now, KV: control.StoreKV(own.Submit), Event: event, Queues: &queues, Circuits: circuits, MaxPayload: conn.MaxPayload,
 	}, snap)
 	m := &testNode{shared: shared}
-	m.front = natsio.New(natsio.Options{Log: log, Conn: conn, Subjects: subjects, Signer: x.signer, ReplyPrefixes: cfg.ReplyPrefixes, Exact: true})
+	m.front = natsio.New(natsio.Options{Log: log, Conn: conn, Subjects: subjects, Signer: x.signer, ReplyPrefixes: cfg.ReplyPrefixes, Headers: natsio.HeaderLimitsOf(&cfg), Exact: true})
 	m.set = shard.NewSet(shard.Options{
 		Log: log, Now: now, Conn: conn, Front: m.front, Control: ctl, Circuits: circuits, Metrics: telemetry.New(), Subjects: subjects,
 		Signer: x.signer, Event: event, MaxUncommittedBytes: 256 << 20, Pacing: queue.DefaultPacing, Placement: x.at,

@@ -448,7 +448,10 @@ func (s *Server) build(snap store.Snapshot) error {
 	// Control and shards need each other; neither is asked before both are there.
 	var queues struct{ *shard.Set }
 	f := furniture{
-		front: natsio.Options{Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer, ReplyPrefixes: s.cfg.NATS.ReplyPrefixes},
+		front: natsio.Options{
+			Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer,
+			ReplyPrefixes: s.cfg.NATS.ReplyPrefixes, Headers: natsio.HeaderLimitsOf(&s.cfg.NATS),
+		},
 		circuits: circuit.Options{
 			Log: s.limited, Now: s.now, Event: event, Held: s.metrics.CircuitHeld, Shares: s.shared.SharesCircuit,
 		},

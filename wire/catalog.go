@@ -39,6 +39,7 @@ const (
 	CodeBadMessageKey      = 37400
 	CodeHeaderReserved     = 38400
 	CodeBadHeaderValue     = 44400
+	CodeHeadersTooLarge    = 45400
 	CodeMessageTooLarge    = 10413
 	CodeReplyTooLarge      = 11413
 	CodeBacklogMessages    = 10429
@@ -150,6 +151,7 @@ var catalog = []Entry{
 	entry(CodeHeaderReserved, "header_reserved", "A header begins with Fila- or Nats-, or is Status, and means nothing on an enqueue; consumers would not get it."),
 	entry(CodeBadMessageKey, "bad_message_key", "A fairness, throttle or circuit key that a header or on_enqueue gives the message is not UTF-8 or has control characters, or a header has one of more than 256 bytes."),
 	entry(CodeBadHeaderValue, "bad_header_value", "The header that weight_header or priority_header names is no weight from 1 to 1,000,000, or no priority from 0 to 9."),
+	entry(CodeHeadersTooLarge, "headers_too_large", "The message or request has more header bytes than nats.max_header_bytes, or more headers than nats.max_headers; put the data into the payload, or raise the limit."),
 	entry(CodeMessageTooLarge, "message_too_large", "Payload and headers are larger than the server's max_payload less 8 KiB for the headers of deliveries."),
 	entry(CodeReplyTooLarge, "reply_too_large", "The reply is larger than the server's max_payload; if the request was to change something, that is done. Ask for less, or raise max_payload."),
 	entry(CodeBacklogMessages, "backlog_full", "The queue holds max_depth messages; retry later."),

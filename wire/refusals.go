@@ -157,6 +157,16 @@ func BadHeaderName(name string) *Error {
 	return newError(CodeBadHeaderName, `header name %s: allowed is printable ASCII without spaces and "(),/:;<=>?@[\]{}`, quote(name))
 }
 
+// HeadersTooLarge refuses the headers of a message or request for their bytes.
+func HeadersTooLarge(size, limit int) *Error {
+	return newError(CodeHeadersTooLarge, "headers of %d bytes: allowed are %d (nats.max_header_bytes)", size, limit)
+}
+
+// TooManyHeaders refuses the headers of a message or request for their number.
+func TooManyHeaders(count, limit int) *Error {
+	return newError(CodeHeadersTooLarge, "%d headers: allowed are %d (nats.max_headers)", count, limit)
+}
+
 // MessageTooLarge refuses a message; both sizes are bytes of payload and
 // headers together.
 func MessageTooLarge(size, limit int64) *Error {

@@ -70,12 +70,15 @@ type NATSConfig struct {
 	Token    string `koanf:"token"`
 	// Context names a context of the nats CLI, from which Load has filled the
 	// other fields.
-	Context       string         `koanf:"context"`
-	SubjectPrefix string         `koanf:"subject_prefix"`
-	ReplyPrefixes []string       `koanf:"reply_prefixes"` // of reply subjects that are answered
-	Name          string         `koanf:"name"`           // connection name, as the server lists it
-	TLS           TLSConfig      `koanf:"tls"`
-	Embedded      EmbeddedConfig `koanf:"embedded"`
+	Context       string   `koanf:"context"`
+	SubjectPrefix string   `koanf:"subject_prefix"`
+	ReplyPrefixes []string `koanf:"reply_prefixes"` // of reply subjects that are answered
+	// What clients send with larger or more headers is refused before it is parsed.
+	MaxHeaderBytes int            `koanf:"max_header_bytes"`
+	MaxHeaders     int            `koanf:"max_headers"`
+	Name           string         `koanf:"name"` // connection name, as the server lists it
+	TLS            TLSConfig      `koanf:"tls"`
+	Embedded       EmbeddedConfig `koanf:"embedded"`
 }
 
 // TLSConfig names PEM files. Cert and Key go together.
@@ -485,9 +488,10 @@ func Default() Config {
 		DrainTimeoutMs: 10_000,
 		Log:            LogConfig{Level: "info", Format: "text"},
 		NATS: NATSConfig{
-			SubjectPrefix: "fila",
-			ReplyPrefixes: []string{"_INBOX.", "_R_."},
-			Name:          "fila",
+			SubjectPrefix:  "fila",
+			ReplyPrefixes:  []string{"_INBOX.", "_R_."},
+			MaxHeaderBytes: 16 << 10, MaxHeaders: 128,
+			Name: "fila",
 			Embedded: EmbeddedConfig{
 				Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20, Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
 			},

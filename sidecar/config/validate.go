@@ -169,7 +169,10 @@ func (n *NATSConfig) checkPrefixes() error {
 			return fmt.Errorf("nats.reply_prefixes: %w", err)
 		}
 	}
-	return nil
+	if err := within("nats.max_header_bytes", int64(n.MaxHeaderBytes), 1<<10, 1<<20); err != nil {
+		return err
+	}
+	return within("nats.max_headers", int64(n.MaxHeaders), 16, 10_000)
 }
 
 func (n *NATSConfig) checkURL() error {

@@ -54,9 +54,20 @@ const (
 // it is back, with all subscriptions, and for the first connection if it had to be
 // waited for. Neither is called for a close by the caller. Both run on the
 // connection's callback goroutine and must not block; nil is allowed.
+//
+// Messages with headers beyond the limits of cfg arrive without headers and payload, and
+// a [Front] refuses them; over WebSocket they arrive as they are.
 func Connect(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, onDisconnect, onReconnect func(), opts ...nats.Option) (*nats.Conn, error) {
 	log = log.With("component", "nats")
-	return dial(cfg, embedded, log, append(watchOptions(cfg, log, onDisconnect, onReconnect), opts...))
+	opts = append(watchOptions(cfg, log, onDisconnect, onReconnect), opts...)
+	limits := HeaderLimitsOf(&cfg)
+	switch {
+	case embedded != nil:
+		opts = append(opts, nats.InProcessServer(filteredServer{embedded, limits}))
+	case !strings.HasPrefix(strings.TrimSpace(cfg.URL), "ws"):
+		opts = append(opts, filteredDial(limits))
+	}
+	return dial(cfg, embedded, log, opts)
 }
 
 // CheckConfig reads what a connection, or the embedded server where there is no URL, needs
@@ -100,8 +111,7 @@ func ConnectFleet(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger) (
 
 func dial(cfg config.NATSConfig, embedded *Embedded, log *slog.Logger, opts []nats.Option) (*nats.Conn, error) {
 	if embedded != nil {
-		opts = append(opts, nats.InProcessServer(embedded))
-		opts = append(opts, embedded.login...)
+		opts = slices.Concat([]nats.Option{nats.InProcessServer(embedded)}, opts, embedded.login)
 		nc, err := nats.Connect("", opts...)
 		if err != nil {
 			return nil, fmt.Errorf("connect to the embedded NATS server: %w", err)

@@ -357,8 +357,12 @@ func TestConnectTLS(t *testing.T) {
 	require.ErrorContains(t, err, "certificate", "an authority that nobody knows")
 
 	cfg.TLS = config.TLSConfig{CA: certFile, Cert: certFile, Key: keyFile}
-	_, err = connect(t, cfg, quietly(), nil, nil).TLSConnectionState()
+	nc := connect(t, cfg, quietly(), nil, nil)
+	require.NoError(t, nc.Flush())
+	conns, err := srv.Connz(nil)
 	require.NoError(t, err)
+	require.Len(t, conns.Conns, 1)
+	require.Equal(t, "1.3", conns.Conns[0].TLSVersion)
 }
 
 // writeCertificate makes a certificate that signs itself and serves both ends.

@@ -24,6 +24,8 @@ type Options struct {
 	// ReplyPrefixes are what a reply subject must begin with to be answered. None of
 	// them may let a subject through that fila takes orders on.
 	ReplyPrefixes []string
+	// Headers are the limits by which Conn has removed headers, see [Connect].
+	Headers HeaderLimits
 	// Exact has Attach subscribe to all that concerns its queue, acks and requests of
 	// consumers included: in a cluster other queues have other owners.
 	Exact bool
@@ -109,6 +111,10 @@ func (f *Front) subscribe(subject string, handle nats.MsgHandler) (*nats.Subscri
 func (f *Front) enqueue(q *shard.Queue, m *nats.Msg) {
 	if err := f.checkReply(m.Subject, m.Reply); err != nil {
 		q.Refuse("", err)
+		return
+	}
+	if err := f.refusedHeaders(m.Header); err != nil {
+		q.Refuse(m.Reply, err)
 		return
 	}
 	if err := q.Accept(m); err != nil {
@@ -265,7 +271,11 @@ func (f *Front) settle(q *shard.Queue, token string, parse parseAck, m *nats.Msg
 		q.Refuse(m.Reply, wire.TokenRefused())
 		return
 	}
-	ack, werr := parse(m.Data, m.Header)
+	var ack wire.Ack
+	werr := f.refusedHeaders(m.Header)
+	if werr == nil {
+		ack, werr = parse(m.Data, m.Header)
+	}
 	if werr == nil {
 		werr = q.Ack(t, ack, m.Reply, m.Sub)
 	}

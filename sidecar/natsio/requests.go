@@ -81,6 +81,11 @@ func (f *Front) serve(service micro.Service, s *shard.Set, name, subject string,
 			s.Refuse("", err)
 			return
 		}
+		if err := f.refusedHeaders(req.Headers()); err != nil {
+			s.Refuse("", err) // counts it
+			f.respondError(req, err)
+			return
+		}
 		handle(req)
 	})
 	err := service.AddEndpoint(name, handler, micro.WithEndpointSubject(subject), micro.WithEndpointPendingLimits(-1, -1))
@@ -216,6 +221,9 @@ func (f *Front) directRequest(q *shard.Queue, parse parseSubject, do queueVerb) 
 		case !ok:
 			err = wire.BadSubject(m.Subject)
 		default:
+			if err = f.refusedHeaders(m.Header); err != nil {
+				break
+			}
 			err = do(q, consumer, m.Data, reply)
 		}
 		switch {

@@ -79,7 +79,7 @@ func newRig(t *testing.T) *rig {
 	require.NoError(t, err)
 	metrics := telemetry.New()
 	events := Events(conn, subjects, now, log)
-	r.front = New(Options{Log: log, Conn: conn, Subjects: subjects, Signer: signer, ReplyPrefixes: cfg.ReplyPrefixes})
+	r.front = New(Options{Log: log, Conn: conn, Subjects: subjects, Signer: signer, ReplyPrefixes: cfg.ReplyPrefixes, Headers: HeaderLimitsOf(&cfg)})
 	r.shards = shard.NewSet(shard.Options{
 		Log: log, Now: now, Conn: conn, Front: r.front, Metrics: metrics, Subjects: subjects, Signer: signer,
 		Control:  plainControl{throttle.New(throttle.Start{}, now())},

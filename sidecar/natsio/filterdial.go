@@ -1,0 +1,147 @@
+package natsio
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/filaq/fila/sidecar/config"
+)
+
+// HeaderLimitsOf returns the limits that a configuration sets.
+func HeaderLimitsOf(cfg *config.NATSConfig) HeaderLimits {
+	return HeaderLimits{Bytes: cfg.MaxHeaderBytes, Count: cfg.MaxHeaders}
+}
+
+// filteredServer connects to an embedded server through a [frameFilter].
+type filteredServer struct {
+	*Embedded
+	limits HeaderLimits
+}
+
+// InProcessConn is what nats.go calls for a connection.
+func (s filteredServer) InProcessConn() (net.Conn, error) {
+	conn, err := s.Embedded.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	return newFrameFilter(conn, s.limits), nil
+}
+
+// filteredDial has a connection dialed through a [frameFilter].
+func filteredDial(limits HeaderLimits) nats.Option {
+	return func(o *nats.Options) error {
+		o.SkipHostLookup = true // the dialer needs the name for TLS
+		o.CustomDialer = &filterDialer{limits: limits, options: o}
+		return nil
+	}
+}
+
+// filterDialer dials one connection of nats.go at a time. It makes TLS itself, since the
+// filter has to see what TLS has decrypted.
+type filterDialer struct {
+	limits  HeaderLimits
+	options *nats.Options // TLS files may be set later than the dialer is
+
+	last *frameFilter // the connection that was dialed last
+	host string       // of last
+	name string       // of the host of last that is no address: other servers of a cluster tell only addresses
+}
+
+// Dial tries all addresses of a host.
+func (d *filterDialer) Dial(network, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), natsDialTimeout)
+	defer cancel()
+	addresses := []string{host}
+	if net.ParseIP(host) == nil {
+		if addresses, err = net.DefaultResolver.LookupHost(ctx, host); err != nil {
+			return nil, err
+		}
+		rand.Shuffle(len(addresses), func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] })
+	}
+	for _, one := range addresses {
+		dialer := net.Dialer{Timeout: natsDialTimeout / time.Duration(len(addresses))}
+		var conn net.Conn
+		if conn, err = dialer.DialContext(ctx, network, net.JoinHostPort(one, port)); err == nil {
+			d.last, d.host = newFrameFilter(conn, d.limits), host
+			return d.last, nil
+		}
+	}
+	return nil, err
+}
+
+// SkipTLSHandshake is what nats.go calls when it is time for TLS. The handshake is made
+// then, and its error is that of the next write and read.
+func (d *filterDialer) SkipTLSHandshake() bool {
+	conn, err := d.handshake()
+	if err != nil {
+		_ = d.last.Conn.Close()
+		conn = failedConn{d.last.Conn, fmt.Errorf("%w: %w", nats.ErrTLS, err)}
+	}
+	d.last.Conn = conn
+	return true
+}
+
+func (d *filterDialer) handshake() (net.Conn, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if d.options.TLSConfig != nil {
+		cfg = d.options.TLSConfig.Clone()
+	}
+	if load := d.options.RootCAsCB; load != nil {
+		pool, err := load()
+		if err != nil {
+			return nil, err
+		}
+		cfg.RootCAs = pool
+	}
+	if load := d.options.TLSCertCB; load != nil {
+		cert, err := load()
+		if err != nil {
+			return nil, err
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	isName := net.ParseIP(d.host) == nil
+	if cfg.ServerName == "" {
+		cfg.ServerName = d.host
+		if !isName && d.name != "" && !d.configured() {
+			cfg.ServerName = d.name
+		}
+	}
+	conn := tls.Client(d.last.Conn, cfg)
+	if err := conn.Handshake(); err != nil {
+		return nil, err
+	}
+	if isName {
+		d.name = d.host
+	}
+	return conn, nil
+}
+
+// configured reports whether the host of last is one of the configuration.
+func (d *filterDialer) configured() bool {
+	return slices.ContainsFunc(d.options.Servers, func(server string) bool {
+		u, err := url.Parse(server)
+		return err == nil && u.Hostname() == d.host
+	})
+}
+
+// failedConn is a connection whose handshake has failed.
+type failedConn struct {
+	net.Conn
+	err error
+}
+
+func (c failedConn) Read([]byte) (int, error)  { return 0, c.err }
+func (c failedConn) Write([]byte) (int, error) { return 0, c.err }
