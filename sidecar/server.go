@@ -442,6 +442,14 @@ func (s *Server) build(snap store.Snapshot) error {
 	}
 	d, r := &s.doors, &s.rooms
 	event := natsio.Events(d.nc, s.subjects, s.now, s.limited)
+	if d.embedded != nil {
+		d.embedded.OnCut(func(c natsio.CutClient) {
+			s.metrics.ClientCut(c.Reason)
+			event(wire.EventClientCut, wire.KeyInBody, wire.Event{Data: map[string]any{
+				"reason": c.Reason, "user": c.User, "client": c.Client, "address": c.Address,
+			}})
+		})
+	}
 	if r.fleet, err = s.joinFleet(event); err != nil {
 		return err
 	}

@@ -210,6 +210,7 @@ const (
 	EventSharedConflict     = "shared-conflict" // newer limits of another fila are in force for a shared key
 	EventSharedDegraded     = "shared-degraded" // what filas share cannot be reached
 	EventSharedRecovered    = "shared-recovered"
+	EventClientCut          = "client-cut"    // the embedded NATS server has closed its connection
 	EventOwnerChanged       = "owner-changed" // tail: shard
 	EventFenced             = "fenced"        // tail: shard
 	EventMemberJoined       = "member-joined" // tail: node

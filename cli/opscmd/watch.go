@@ -25,7 +25,7 @@ var eventTypes = []string{
 	wire.EventDeadLettered, wire.EventRedriven, wire.EventCircuitChanged, wire.EventHookCircuitChanged,
 	wire.EventConsumerJoined, wire.EventConsumerLost, wire.EventFlowNoisy, wire.EventFlowStarved, wire.EventPaused, wire.EventResumed, wire.EventHeld,
 	wire.EventFailureCritical, wire.EventFailureHigh, wire.EventRulesReloaded,
-	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered, wire.EventSharedConflict,
+	wire.EventDiskLow, wire.EventDiskRecovered, wire.EventSharedDegraded, wire.EventSharedRecovered, wire.EventSharedConflict, wire.EventClientCut,
 	wire.EventOwnerChanged, wire.EventFenced, wire.EventMemberJoined, wire.EventMemberLeft,
 	wire.EventJobCreated, wire.EventJobPaused, wire.EventJobResumed, wire.EventJobDone, wire.EventJobCanceled,
 	wire.EventScheduleCreated, wire.EventScheduleReplaced, wire.EventScheduleDeleted, wire.EventSchedulePaused,
@@ -143,7 +143,7 @@ func (w *watcher) line(e wire.Event) string {
 	typ := terminal.Pad(terminal.Clean(e.Type), 20)
 	switch e.Type {
 	case wire.EventDeadLettered, wire.EventFailureCritical, wire.EventConsumerLost, wire.EventRefused, wire.EventHeld,
-		wire.EventDiskLow, wire.EventSharedDegraded, wire.EventFenced, wire.EventMemberLeft:
+		wire.EventDiskLow, wire.EventSharedDegraded, wire.EventClientCut, wire.EventFenced, wire.EventMemberLeft:
 		typ = w.paint.Red(typ)
 	case wire.EventFailureHigh, wire.EventFlowNoisy, wire.EventFlowStarved, wire.EventCircuitChanged, wire.EventHookCircuitChanged, wire.EventPaused, wire.EventOwnerChanged, wire.EventSharedConflict:
 		typ = w.paint.Yellow(typ)
@@ -197,6 +197,11 @@ func sentence(env *command.Env, e wire.Event) string {
 		return fmt.Sprintf("messages are refused: the disk of fila has %s bytes free, below %s", d.text("free_bytes"), d.text("min_free_bytes"))
 	case wire.EventSharedDegraded:
 		return "shared circuits and limits cannot be reached, each fila goes by itself: " + d.text("error")
+	case wire.EventClientCut:
+		why := map[string]string{
+			"pending": "it left too much unread", "deadline": "it read nothing for too long", "connections": "its user has too many connections",
+		}[d.text("reason")]
+		return fmt.Sprintf("the embedded NATS server has cut off client %s (user %s) at %s: %s", d.text("client"), d.text("user"), d.text("address"), why)
 	case wire.EventSharedRecovered:
 		return "circuits and limits are shared again"
 	case wire.EventSharedConflict:

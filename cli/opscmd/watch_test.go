@@ -79,6 +79,7 @@ func TestEventSentences(t *testing.T) {
 		{`{"type":"rules-reloaded","data":{"changes":["a","b"]}}`, "the configuration file was read again, changes: 2: a; b"},
 		{`{"type":"disk-low","data":{"free_bytes":5,"min_free_bytes":10}}`, "messages are refused: the disk of fila has 5 bytes free, below 10"},
 		{`{"type":"disk-recovered","data":{"free_bytes":15,"min_free_bytes":10}}`, "messages are taken again: the disk of fila has 15 bytes free"},
+		{`{"type":"client-cut","data":{"reason":"deadline","user":"worker","client":"w-1","address":"10.0.0.7:51234"}}`, "the embedded NATS server has cut off client w-1 (user worker) at 10.0.0.7:51234: it read nothing for too long"},
 		{`{"type":"shared-degraded","data":{"error":"timeout"}}`, "shared circuits and limits cannot be reached, each fila goes by itself: timeout"},
 		{
 			`{"type":"shared-conflict","key":"vendor:x","data":{"kind":"throttle","by":"eu","limits":"5 in flight","own":"none"}}`,

@@ -94,9 +94,15 @@ type EmbeddedConfig struct {
 	Host       string `koanf:"host"`
 	Port       int    `koanf:"port"`        // -1 takes any free port
 	MaxPayload int64  `koanf:"max_payload"` // largest message, payload and headers
-	User       string `koanf:"user"`
-	Password   string `koanf:"password"`
-	Token      string `koanf:"token"`
+	// A client is cut off when it has left MaxPending bytes unread, or twice MaxPayload if
+	// that is more, and when it has read nothing for WriteDeadlineMs.
+	MaxPending            int64 `koanf:"max_pending"`
+	WriteDeadlineMs       int64 `koanf:"write_deadline_ms"`
+	MaxConnectionsPerUser int   `koanf:"max_connections_per_user"`
+
+	User     string `koanf:"user"`
+	Password string `koanf:"password"`
+	Token    string `koanf:"token"`
 	// UsersFile has users, permissions and accounts as in a nats-server's
 	// configuration. fila is in the account Account, empty: that of all without one.
 	UsersFile    string `koanf:"users_file"`
@@ -493,7 +499,8 @@ func Default() Config {
 			MaxHeaderBytes: 16 << 10, MaxHeaders: 128,
 			Name: "fila",
 			Embedded: EmbeddedConfig{
-				Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20, Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
+				Host: "127.0.0.1", Port: 4222, MaxPayload: 1 << 20, MaxPending: 16 << 20, WriteDeadlineMs: 5000, MaxConnectionsPerUser: 1000,
+				Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
 			},
 		},
 		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}, TrustedProxies: []string{}, Hosts: []string{}},

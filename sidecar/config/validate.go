@@ -230,7 +230,12 @@ func (e *EmbeddedConfig) check() error {
 		return fmt.Errorf("nats.embedded.port = %d: allowed is 1 to 65535, or -1 for any free port", e.Port)
 	}
 	// Deliveries need 8 KiB for headers, so less than that leaves no message.
-	if err := within("nats.embedded.max_payload", e.MaxPayload, 16<<10, 64<<20); err != nil {
+	if err := cmp.Or(
+		within("nats.embedded.max_payload", e.MaxPayload, 16<<10, 64<<20),
+		within("nats.embedded.max_pending", e.MaxPending, 1<<20, 1<<30),
+		within("nats.embedded.write_deadline_ms", e.WriteDeadlineMs, 100, 600_000),
+		within("nats.embedded.max_connections_per_user", int64(e.MaxConnectionsPerUser), 1, 1_000_000),
+	); err != nil {
 		return err
 	}
 	switch {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -23,16 +24,30 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 )
 
-// embeddedMaxPending is how many bytes the embedded server holds for one
-// connection that reads slower than it is sent to, before it cuts it off. The
-// server's own default of 64 MiB is less than a burst of 100,000 messages of
-// 1 KiB, which fila promises to take.
-const embeddedMaxPending = 256 << 20
-
 // Embedded is a NATS server inside this process.
 type Embedded struct {
 	*server.Server
+	log   *slog.Logger
 	login []nats.Option // of fila itself
+	onCut atomic.Pointer[func(CutClient)]
+	watch sync.WaitGroup
+	stop  context.CancelFunc
+}
+
+// Shutdown stops the server.
+func (e *Embedded) Shutdown() {
+	e.stop()
+	e.watch.Wait()
+	e.Server.Shutdown()
+}
+
+// InProcessConn connects fila itself to the server, which never finds it slow.
+func (e *Embedded) InProcessConn() (net.Conn, error) {
+	conn, err := e.Server.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
+	return newReadAhead(conn, ownMaxPending), nil
 }
 
 // StartEmbedded runs a NATS server inside this process, alone or as a member of the
@@ -60,7 +75,11 @@ func StartEmbedded(cfg config.EmbeddedConfig, log *slog.Logger) (*Embedded, erro
 		srv.WaitForShutdown()
 		return nil, err
 	}
-	return &Embedded{Server: srv, login: login}, nil
+	e := &Embedded{Server: srv, login: login, log: log}
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.watch.Go(func() { e.watchClients(ctx, cfg.MaxConnectionsPerUser) })
+	return e, nil
 }
 
 // started says what has kept a server from starting. Start does its work, the
@@ -109,7 +128,8 @@ func embeddedOptions(cfg config.EmbeddedConfig) (opts *server.Options, login []n
 	opts.Port = cfg.Port // -1 is the server's RANDOM_PORT
 	opts.DontListen = cfg.Port == 0
 	opts.MaxPayload = int32(cfg.MaxPayload)
-	opts.MaxPending = embeddedMaxPending
+	opts.MaxPending = max(cfg.MaxPending, 2*cfg.MaxPayload)
+	opts.WriteDeadline = time.Duration(cfg.WriteDeadlineMs) * time.Millisecond
 	opts.JetStream, opts.StoreDir, opts.SyncAlways = cfg.JetStream, cfg.JetStreamDir, cfg.SyncsAlways()
 	if err := joinCluster(opts, &cfg); err != nil {
 		return nil, nil, err

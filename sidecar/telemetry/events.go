@@ -174,6 +174,7 @@ var Events = map[string]string{
 	"the disk is nearly full: messages are refused, all else goes on":                        "fila.disk.low",
 	"a queue is stuck; restart fila, and report the defect with a profile of its goroutines": "fila.queue.stuck",
 	"the throttle keys of a queue are likely not what is meant":                              "fila.queue.throttle_keys",
+	"the embedded NATS server has cut off a client":                                          "fila.nats.client_cut",
 	"no queue is stuck any more":                                                             "fila.queue.not_stuck",
 	"the disk has room again: messages are taken":                                            "fila.disk.recovered",
 	"the collector of OpenTelemetry does not take what it is sent; that is lost":             "fila.otel.lost",

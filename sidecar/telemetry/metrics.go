@@ -24,7 +24,7 @@ type Metrics struct {
 	counters map[string]*prometheus.CounterVec // by name; written by New only
 	latency  *prometheus.HistogramVec
 
-	guardChecks, guardEnded *prometheus.CounterVec
+	guardChecks, guardEnded, clientsCut *prometheus.CounterVec
 
 	exceeded map[string]prometheus.Counter // by limit; written by New only
 
@@ -95,6 +95,13 @@ func New() *Metrics {
 	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, or expired if nobody told it.",
 	}, []string{labelOutcome})
+	m.clientsCut = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fila_nats_clients_cut_total", Help: "Clients that the embedded NATS server has cut off, by reason: pending (it left nats.embedded.max_pending bytes unread), deadline (it read nothing for nats.embedded.write_deadline_ms), or connections (its user has more than nats.embedded.max_connections_per_user).",
+	}, []string{labelReason})
+	for _, reason := range []string{"pending", "deadline", "connections"} {
+		m.clientsCut.WithLabelValues(reason)
+	}
+	m.registry.MustRegister(m.clientsCut)
 	exceeded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_limits_exceeded_total", Help: "Times that a limit has been exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or a call of the guard was refused), max_failures of circuits, max_failures_per_key of queues.",
 	}, []string{labelLimit})
@@ -303,6 +310,9 @@ func (m *Metrics) GuardTook(ns int64, p wire.TraceParent) {
 
 // GuardEnded counts n permits of the guard by how they ended.
 func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues(how).Add(float64(n)) }
+
+// ClientCut counts a client that the embedded NATS server has cut off.
+func (m *Metrics) ClientCut(reason string) { m.clientsCut.WithLabelValues(reason).Inc() }
 
 // CircuitHeld counts a circuit that too many failures have opened.
 func (m *Metrics) CircuitHeld() { m.exceeded[limitMaxFailures].Inc() }

@@ -81,6 +81,7 @@ func fullMetrics() *Metrics {
 	m.SetExports()("traces", true)
 	m.SetNode(func() Node { return Node{Connected: true, StoreBytes: 12} })
 	m.SetStuck(func() int { return 0 })
+	m.ClientCut("pending")
 	m.SetDisk(func() (free int64, low, known bool) { return 11, true, true })
 	m.SetLimits(func() []Limit { return []Limit{{Name: "max_circuits", Used: 3, Max: 20}} })
 	m.SetCircuits(func() Circuits {

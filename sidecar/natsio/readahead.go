@@ -1,0 +1,137 @@
+package natsio
+
+import (
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// ownMaxPending is how many bytes fila's own connection to the embedded server holds
+	// that it has not parsed yet, before the server has to wait. A burst of 100,000
+	// messages of 1 KiB, which fila promises to take, is less.
+	ownMaxPending = 256 << 20
+	// keptBuffer is how large a buffer may be that stays after a burst.
+	keptBuffer = 1 << 20
+)
+
+// readAhead is a connection that is read as soon as something comes, up to most
+// bytes ahead of its reader. The embedded server cuts off clients that do not keep up with
+// what it sends, and fila's own connection must never be one of them, however long the
+// client library takes to parse a burst.
+type readAhead struct {
+	net.Conn
+	most    int    // bytes that are read ahead
+	current []byte // is read; only Read uses it
+
+	mu       sync.Mutex
+	change   *sync.Cond
+	came     []byte // comes behind current
+	spare    []byte
+	err      error // comes behind came
+	deadline time.Time
+	timer    *time.Timer // wakes Read at the deadline
+}
+
+// newReadAhead returns a connection that reads conn until Close, or until an error.
+func newReadAhead(conn net.Conn, most int) *readAhead {
+	r := &readAhead{Conn: conn, most: most}
+	r.change = sync.NewCond(&r.mu)
+	go r.fill()
+	return r
+}
+
+// fill reads the connection.
+func (r *readAhead) fill() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Conn.Read(buf)
+		r.mu.Lock()
+		for len(r.came) >= r.most && r.err == nil {
+			r.change.Wait()
+		}
+		r.came = append(r.came, buf[:n]...)
+		if r.err == nil {
+			r.err = err
+		}
+		err = r.err
+		r.mu.Unlock()
+		r.change.Broadcast()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read returns what has come.
+func (r *readAhead) Read(p []byte) (int, error) {
+	if len(r.current) == 0 {
+		if err := r.next(); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, r.current)
+	r.current = r.current[n:]
+	return n, nil
+}
+
+// next waits for something to come and makes it current.
+func (r *readAhead) next() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.came) == 0 {
+		switch {
+		case r.err != nil:
+			return r.err
+		case !r.deadline.IsZero() && !time.Now().Before(r.deadline):
+			return os.ErrDeadlineExceeded
+		}
+		r.change.Wait()
+	}
+	r.current, r.came, r.spare = r.came, r.spare[:0], r.came[:0]
+	if cap(r.spare) > keptBuffer {
+		r.spare = nil
+	}
+	r.change.Broadcast()
+	return nil
+}
+
+// SetDeadline sets both deadlines.
+func (r *readAhead) SetDeadline(t time.Time) error {
+	if err := r.Conn.SetWriteDeadline(t); err != nil {
+		return err
+	}
+	return r.SetReadDeadline(t)
+}
+
+// SetReadDeadline bounds Read, not the reading ahead.
+func (r *readAhead) SetReadDeadline(t time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.deadline = t
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+	if !t.IsZero() {
+		r.timer = time.AfterFunc(time.Until(t), r.change.Broadcast)
+	}
+	r.change.Broadcast()
+	return nil
+}
+
+// Close closes the connection, and ends a Read that waits.
+func (r *readAhead) Close() error {
+	err := r.Conn.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = net.ErrClosed
+	}
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.change.Broadcast()
+	return err
+}
