@@ -31,7 +31,7 @@ func TestFieldsOfReplies(t *testing.T) {
 		reflect.TypeFor[GateState]():      "kind gate open opens_at? limits? set_by? in_use?",
 		reflect.TypeFor[BlockedCount]():   "GateState messages flows",
 		reflect.TypeFor[ExplainMessage](): "id state queue? key? attempt? enqueued_at? ready_at? consumer? lease_until? reason gates? blocked_by? blocked_since? ahead estimate? history?",
-		reflect.TypeFor[ExplainKey]():     "queue key pending parked in_flight delayed moving? weight weight_by? deficit share paused? blocked_by reason",
+		reflect.TypeFor[ExplainKey]():     "queue key pending parked in_flight delayed moving? weight weight_by? deficit active share paused? blocked_by reason",
 		reflect.TypeFor[ExplainQueue]():   "queue pending parked delayed in_flight moving? consumers credit paused? blocked_by reason",
 	} {
 		var got []string

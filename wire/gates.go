@@ -307,7 +307,8 @@ type ExplainKey struct {
 	Weight    float64        `json:"weight"`
 	WeightBy  string         `json:"weight_by,omitempty"` // operator, hook, header, default or message
 	Deficit   float64        `json:"deficit"`
-	Share     float64        `json:"share"`            // of the weights of active flows
+	Active    bool           `json:"active"`           // it takes part in the schedule now: something of it is ready
+	Share     float64        `json:"share"`            // of the weights of active flows: what it gets, or would get if it were active
 	Paused    string         `json:"paused,omitempty"` // RFC 3339, or "until resumed"
 	BlockedBy []BlockedCount `json:"blocked_by"`
 	Reason    string         `json:"reason"` // one sentence

@@ -122,6 +122,20 @@ func backlog(kind, name, queue string, ready, parked, delayed, inFlight any) *te
 	return t
 }
 
+// shareText is what a flow gets of the deliveries.
+func shareText(k *client.ExplainedKey) string {
+	share := fmt.Sprintf("%.1f%%", k.Share*100)
+	switch {
+	case k.Active:
+		return share + " of the weights of the active flows"
+	case k.Share == 0: // it has no messages
+		return "-"
+	case k.Parked > 0:
+		return "none while it is blocked, then " + share
+	}
+	return "none while nothing of it is ready, then " + share
+}
+
 func showKey(env *command.Env, k client.ExplainedKey) string {
 	t := backlog("key", k.Key, k.Queue, k.Pending, k.Parked, k.Delayed, k.InFlight)
 	weight := terminal.Number(k.Weight)
@@ -129,7 +143,7 @@ func showKey(env *command.Env, k client.ExplainedKey) string {
 		weight += " (set by " + k.WeightBy + ")"
 	}
 	t.Row("weight", weight)
-	t.Row("share", fmt.Sprintf("%.1f%% of the weights of the active flows", k.Share*100))
+	t.Row("share", shareText(&k))
 	t.Row("deficit", terminal.Number(k.Deficit))
 	pausedRow(env, t, k.Paused, "fila resume key "+k.Queue+" "+k.Key)
 	return explanation(env, k.Reason, t, blockedTable(env, k.BlockedBy))

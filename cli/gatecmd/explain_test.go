@@ -97,7 +97,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		Messages:  1200, Flows: 3,
 	}}
 	clitest.Shows(f, program, "explain key orders acme", "fila.admin.explain", wire.ExplainKey{
-		Queue: "orders", Key: "acme", Pending: 1, Parked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "config", Deficit: 0.5, Share: 0.25,
+		Queue: "orders", Key: "acme", Pending: 1, Parked: 1200, InFlight: 2, Delayed: 3, Weight: 2.5, WeightBy: "operator", Deficit: 0.5, Active: true, Share: 0.25,
 		Paused: "until resumed", BlockedBy: blocked, Reason: "It is paused.",
 	},
 		"It is paused.",
@@ -108,7 +108,7 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"parked     1200",
 		"delayed    3",
 		"in flight  2",
-		"weight     2.5 (set by config)",
+		"weight     2.5 (set by operator)",
 		"share      25.0% of the weights of the active flows",
 		"deficit    0.5",
 		"paused     until `fila resume key orders acme`",
@@ -117,6 +117,15 @@ func TestExplainKeyAndQueue(t *testing.T) {
 		"circuit:stripe  1200   3      blocks: circuit  in 5m  threshold 10  open    default",
 	)
 	require.JSONEq(t, `{"kind":"key","queue":"orders","key":"acme"}`, string(f.Next().Data))
+	for line, key := range map[string]wire.ExplainKey{
+		"share      none while it is blocked, then 25.0%\n":           {Parked: 2, Weight: 1, Share: 0.25},
+		"share      none while nothing of it is ready, then 100.0%\n": {Delayed: 2, Weight: 1, Share: 1},
+		"share      -\n": {Paused: "until resumed"},
+	} {
+		f.Answer("fila.admin.explain", key)
+		require.Contains(t, clitest.OK(t, program.RunAt(t, "explain", "key", "orders", "acme")).Out, line)
+		f.Next()
+	}
 	f.Next()
 
 	clitest.Shows(f, program, "explain queue orders", "fila.admin.explain", wire.ExplainQueue{

@@ -354,7 +354,7 @@ func are(n int64) string {
 func (g *gates) key(name, key string, v *queue.KeyView) wire.ExplainKey {
 	e := wire.ExplainKey{
 		Queue: name, Key: wire.ShowKey(key), Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed, Moving: v.Moving,
-		Weight: float64(v.Weight) / thousand, Deficit: float64(v.Deficit) / thousand, Share: v.Share,
+		Weight: float64(v.Weight) / thousand, Deficit: float64(v.Deficit) / thousand, Active: v.Active, Share: v.Share,
 		Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.At),
 	}
 	for i := range e.BlockedBy {

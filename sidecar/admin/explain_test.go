@@ -446,7 +446,7 @@ func TestExplainKey(t *testing.T) {
 		"unconsumed":        {queue.KeyView{Known: true, Pending: 2}, "2 messages are ready, but no consumer is registered."},
 		"no credit":         {queue.KeyView{Known: true, Pending: 2, Consumers: 1}, "2 messages are ready and wait for a consumer with room."},
 		"ready": {
-			queue.KeyView{Known: true, Pending: 2, Consumers: 1, Credit: 1, Share: 0.255, Weight: 2500, Deficit: 500},
+			queue.KeyView{Known: true, Pending: 2, Consumers: 1, Credit: 1, Active: true, Share: 0.255, Weight: 2500, Deficit: 500},
 			"2 messages are ready; the key gets 26 % of the deliveries.",
 		},
 		"blocked": {
@@ -463,7 +463,7 @@ func TestExplainKey(t *testing.T) {
 			e := newExplained(t).key("orders", "acme", &v)
 			want := wire.ExplainKey{
 				Queue: "orders", Key: "acme", Pending: v.Pending, Parked: v.Blocked, InFlight: v.InFlight, Delayed: v.Delayed,
-				Weight: float64(v.Weight) / 1000, Deficit: float64(v.Deficit) / 1000, Share: v.Share,
+				Weight: float64(v.Weight) / 1000, Deficit: float64(v.Deficit) / 1000, Active: v.Active, Share: v.Share,
 				BlockedBy: e.BlockedBy, Reason: tc.reason,
 			}
 			if v.Paused != 0 {

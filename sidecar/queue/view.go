@@ -148,7 +148,8 @@ type KeyView struct {
 	InFlight    int64
 	Delayed     int64
 	Moving      int64
-	Share       float64 // of the deliveries
+	Active      bool    // in the schedule: something of it may be delivered
+	Share       float64 // of the deliveries while it is active
 	Paused      int64
 	QueuePaused int64
 	Consumers   int // of the side
@@ -395,14 +396,17 @@ func (m *Queue) Key(s Side, key string, now int64) KeyView {
 		return v
 	}
 	v.Known, v.Weight = true, q.keys.weight(f)
-	if in, ok := q.sched.Flow(f); ok {
-		v.Deficit = in.Deficit
-		var all int64
-		for _, other := range q.sched.All() {
-			all += other.Weight
-		}
-		v.Share = float64(in.Weight) / float64(all)
+	var all int64
+	for _, other := range q.sched.All() {
+		all += other.Weight
 	}
+	in, active := q.sched.Flow(f)
+	if v.Active = active; active {
+		v.Deficit = in.Deficit
+	} else {
+		all += v.Weight
+	}
+	v.Share = float64(v.Weight) / float64(all)
 	q.asking(now).flow(f, &v)
 	for i := q.leases.head; i != 0; i = q.leases.items[i-1].next {
 		if q.slots.Get(q.leases.items[i-1].seq).flow == f {

@@ -244,3 +244,23 @@ func TestRecordsAreSmall(t *testing.T) {
 	require.LessOrEqual(t, int(queue.SlotBytes), 64)
 	require.LessOrEqual(t, int(queue.KeyBytes), 64)
 }
+
+// A flow that is blocked, or has nothing ready, says which share it would get.
+func TestKeySaysTheShareOfABlockedFlow(t *testing.T) {
+	r := newRig(t, nil)
+	r.LimitNow("db", throttle.Limits{Concurrency: 1})
+	r.Consume(queue.Main, "w", 2, 0)
+	for range 2 {
+		r.Enqueue("blocked", func(m *store.Message) { m.Weight, m.ThrottleKeys = 3000, []string{"db"} })
+	}
+	r.Enqueue("free", nil)
+	r.Enqueue("free", nil)
+	r.Step()
+	v := r.M.Key(queue.Main, "blocked", r.Now)
+	require.EqualValues(t, 1, v.Blocked)
+	require.False(t, v.Active)
+	require.InDelta(t, 0.75, v.Share, 0)
+	v = r.M.Key(queue.Main, "free", r.Now)
+	require.True(t, v.Active)
+	require.InDelta(t, 1, v.Share, 0)
+}
