@@ -24,8 +24,8 @@ func ParseNoisy(body []byte) (NoisyRequest, *Error) {
 
 // NoisyReply answers a [NoisyRequest]. A flow is noisy if it has more than a tenth of the
 // messages in flight, and at least 30, or more than a tenth of the time for which consumers
-// have worked in the last one to two minutes, for at least 30 messages. Where there is only
-// one flow, none is.
+// have worked in the last one to two minutes, for at least 30 messages, while a message of
+// another flow is ready.
 type NoisyReply struct {
 	Queue            string        `json:"queue"`
 	InFlight         int64         `json:"in_flight"` // of all flows

@@ -20,8 +20,8 @@ func newNoisyCommand(env *command.Env) *cobra.Command {
 		Long: `Show which flows of a queue keep its consumers busy, and which of the others have
 waited longest. A flow is noisy if it has more than a tenth of the messages in
 flight, and at least 30, or more than a tenth of the time for which consumers have
-worked in the last one to two minutes (BUSY), for at least 30 messages; where it is
-not the only flow. WAIT is since the first message of a flow became ready: flows of
+worked in the last one to two minutes (BUSY), for at least 30 messages; while a
+message of another flow is ready. WAIT is since the first message of a flow became ready: flows of
 which a gate, a pause or their order holds everything back are not listed. A flow
 STARVES that could send something and has not been delivered from for starve_after_ms
 of the queue, though others were.`,

@@ -118,7 +118,8 @@ func (w *work) lately(v [2]int64, now int64) int64 {
 
 // A flow is noisy if it has more than a tenth of the messages in flight, and at least
 // leastNoisy, or more than a tenth of the time for which consumers have worked lately, for
-// at least leastNoisy messages; where it is not the only one.
+// at least leastNoisy messages, while a message of another flow is ready: on a queue where
+// nobody else waits, a flow disturbs nobody, however much it uses.
 const (
 	noisyPart  = 10
 	leastNoisy = 30
@@ -169,12 +170,7 @@ func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
 	for i := range v.Noisy {
 		n := &v.Noisy[i]
 		loud[n.Key] = true
-		if f, ok := q.keys.ids[n.Key]; ok {
-			var k KeyView
-			q.asking(now).flow(f, &k)
-			n.Pending = k.Pending
-			v.QuietPending -= k.Pending
-		}
+		v.QuietPending -= n.Pending
 	}
 	v.QuietPending = max(v.QuietPending, 0)
 	if q.paused(now) {
@@ -249,10 +245,34 @@ func (q *side) noisy(v *NoiseView, now int64) []NoisyFlow {
 			list = append(list, *n)
 		}
 	}
+	list = q.disturbing(list, now)
 	slices.SortFunc(list, func(a, b NoisyFlow) int {
 		return cmp.Or(cmp.Compare(b.Took, a.Took), cmp.Compare(b.InFlight, a.InFlight), cmp.Compare(a.Key, b.Key))
 	})
 	return list
+}
+
+// disturbing keeps those of a list of flows besides which a message of another flow is
+// ready, and says how many of their own are.
+func (q *side) disturbing(list []NoisyFlow, now int64) []NoisyFlow {
+	if len(list) == 0 {
+		return nil
+	}
+	var h held
+	moment := q.moment(&h, now)
+	ready := moment.Pending - moment.Blocked
+	kept := list[:0]
+	for _, n := range list {
+		if f, ok := q.keys.ids[n.Key]; ok {
+			var k KeyView
+			q.asking(now).flow(f, &k)
+			n.Pending = k.Pending
+		}
+		if ready > n.Pending {
+			kept = append(kept, n)
+		}
+	}
+	return kept
 }
 
 // UseView is how much of what consumers do a fairness key has, or all of them.

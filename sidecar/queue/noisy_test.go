@@ -30,6 +30,38 @@ func noisyKeys(v queue.NoiseView) []string {
 	return keys
 }
 
+// beside is the noise while a message of another flow waits for consumers.
+func beside(r *rig, credit int) queue.NoiseView {
+	r.T.Helper()
+	r.Leave(queue.Main, "w")
+	r.Enqueue("waits", nil)
+	r.Step()
+	v := r.M.Noise(queue.Main, 5, r.Now)
+	require.EqualValues(r.T, 1, v.QuietPending)
+	r.Consume(queue.Main, "w", credit, 0)
+	r.Finished(r.One())
+	return v
+}
+
+// Where no message of another flow waits, nobody is noisy: neither on an idle queue after
+// all flows have worked a lot, nor where a flow with a backlog has the consumers for itself.
+func TestNobodyIsNoisyWhereNobodyElseWaits(t *testing.T) {
+	r := newRig(t, nil)
+	r.Consume(queue.Main, "w", 30, 0)
+	for _, key := range []string{"a", "b", "c"} {
+		work(r, key, 40, 100*time.Millisecond)
+	}
+	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now).Noisy)
+	for range 40 {
+		r.Enqueue("a", nil)
+	}
+	r.Step()
+	require.NotContains(t, noisyKeys(r.M.Noise(queue.Main, 5, r.Now)), "a")
+	r.Enqueue("quiet", nil)
+	r.Step()
+	require.Equal(t, []string{"a", "b", "c"}, noisyKeys(r.M.Noise(queue.Main, 5, r.Now)))
+}
+
 // A flow with more than a tenth of what is in flight is noisy from 30 messages on, where
 // it is not the only one; the others are quiet.
 func TestNoisyInFlight(t *testing.T) {
@@ -70,16 +102,16 @@ func TestNoisyByTime(t *testing.T) {
 		work(r, fmt.Sprint("q", i), 1, 100*time.Millisecond)
 	}
 	work(r, "loud", 29, 100*time.Millisecond)
-	require.Empty(t, r.M.Noise(queue.Main, 5, r.Now).Noisy)
+	require.Empty(t, beside(r, 10).Noisy)
 	work(r, "loud", 1, 100*time.Millisecond)
-	v := r.M.Noise(queue.Main, 5, r.Now)
+	v := beside(r, 10)
 	require.Equal(t, []queue.NoisyFlow{{Key: "loud", Took: int64(3 * time.Second), Ended: 30}}, v.Noisy)
 	require.EqualValues(t, 5*time.Second, v.Took)
 
 	r.Pass(time.Minute)
-	require.Equal(t, v.Noisy, r.M.Noise(queue.Main, 5, r.Now).Noisy, "the window before counts")
+	require.Equal(t, v.Noisy, beside(r, 10).Noisy, "the window before counts")
 	work(r, "q1", 1, time.Millisecond)
-	require.Equal(t, v.Noisy, r.M.Noise(queue.Main, 5, r.Now).Noisy)
+	require.Equal(t, v.Noisy, beside(r, 10).Noisy)
 	r.Pass(2 * time.Minute)
 	v = r.M.Noise(queue.Main, 5, r.Now)
 	require.Equal(t, queue.NoiseView{Moment: r.M.Moment(queue.Main, r.Now)}, v)
@@ -98,7 +130,7 @@ func TestNoisyAmongMany(t *testing.T) {
 			work(r, "louder", 1, 3*time.Millisecond)
 		}
 	}
-	v := r.M.Noise(queue.Main, 5, r.Now)
+	v := beside(r, 10)
 	require.Equal(t, []string{"louder", "loud"}, noisyKeys(v))
 	require.InDelta(t, 1500e6, v.Noisy[0].Took, 50e6)
 	require.InDelta(t, 1000e6, v.Noisy[1].Took, 50e6)

@@ -154,6 +154,7 @@ func TestNoisyIsTold(t *testing.T) {
 		r.Enqueue("loud", nil)
 	}
 	r.Enqueue("quiet", nil)
+	r.Enqueue("quiet", nil)
 	loud := r.Deliveries()
 	require.Len(t, loud, 40)
 	r.Pass(10 * time.Second)

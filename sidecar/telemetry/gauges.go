@@ -43,7 +43,7 @@ var gaugeSpecs = []struct {
 	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{desc("consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
 	{desc("flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
-	{sideDesc("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes; 0 where there is only one."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
+	{sideDesc("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes, while a message of another key is ready."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
 	{sideDesc("starved_flows", "Fairness keys that could send something and have not been delivered from for starve_after_ms of the queue, though others were; 0 where that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
 	{sideDesc("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
 	{sideDesc("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
