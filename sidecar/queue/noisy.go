@@ -263,12 +263,12 @@ func (q *side) disturbing(list []NoisyFlow, now int64) []NoisyFlow {
 	ready := moment.Pending - moment.Blocked
 	kept := list[:0]
 	for _, n := range list {
+		var k KeyView
 		if f, ok := q.keys.ids[n.Key]; ok {
-			var k KeyView
 			q.asking(now).flow(f, &k)
 			n.Pending = k.Pending
 		}
-		if ready > n.Pending {
+		if ready > k.Pending-k.Blocked {
 			kept = append(kept, n)
 		}
 	}
