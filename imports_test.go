@@ -117,7 +117,7 @@ var moduleImports = map[string][]string{
 	"github.com/prometheus/client_model":  {"sidecar/telemetry", "sidecar/otlp"},
 	"go.opentelemetry.io/otel":            {"sidecar/otlp", "client"},
 	"go.opentelemetry.io/proto/otlp":      {"sidecar/otlp", "sidecar/otlp/otlptest"},
-	"google.golang.org/protobuf":          {"sidecar/otlp", "sidecar/otlp/otlptest"},
+	"google.golang.org/protobuf":          {"sidecar/otlp", "sidecar/otlp/otlptest", "sidecar/telemetry"},
 	"github.com/prometheus/procfs":        {"bench/measure"},
 	"github.com/HdrHistogram":             {"bench/measure"},
 	"github.com/spf13/cobra": {

@@ -164,6 +164,9 @@ func TestPrometheus(t *testing.T) {
 	out, code = s.run("fila circuit close stripe")
 	require.Zero(t, code, out)
 	wait("the circuit is closed", func() bool { return p.firing(t)["FilaCircuitOpen"] == "" })
+	// A message that was held, delivered and acked: what it moves begins to have series.
+	out, code = s.run("fila pause queue orders && fila publish orders hello && fila resume queue orders && fila consume orders --count 1 --timeout 1m")
+	require.Zero(t, code, out)
 
 	for _, r := range rules(t) {
 		if r.record != "" {

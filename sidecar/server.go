@@ -116,6 +116,7 @@ func New(cfg config.Config, log *slog.Logger, version string) (*Server, error) {
 	}
 	s.limited = telemetry.LimitLog(log, s.now)
 	s.metrics.SetBuild(version)
+	s.metrics.NameQueues(cfg.HTTP.NamesQueue)
 	s.metrics.SetReady(func() bool {
 		_, err := s.readiness()
 		return err == nil

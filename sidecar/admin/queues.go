@@ -142,8 +142,9 @@ func (a *Admin) Queues(req wire.QueueListRequest) (list wire.QueueList, err *wir
 
 // Gauges reads all queues for a scrape of the metrics.
 func (a *Admin) Gauges() []telemetry.Gauges {
-	var all []telemetry.Gauges
-	for _, q := range a.shards.Queues() {
+	queues := a.shards.Queues()
+	all := make([]telemetry.Gauges, 0, len(queues))
+	for _, q := range queues {
 		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Counters: q.Metrics()}
 		g.Schedules, g.NextRun = q.Scheduled()
 		if q.View(func(m *queue.Queue, side queue.Side, now int64) {

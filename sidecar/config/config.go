@@ -151,6 +151,9 @@ type HTTPConfig struct {
 	// MetricsCircuits are the circuit keys, or with * at the end prefixes of them, that
 	// may be labels beside those that have a table of their own.
 	MetricsCircuits []string `koanf:"metrics_circuits"`
+	// MetricsQueues are the queues, or with * at the end prefixes of their names, that are
+	// labels, with their dead letter queues.
+	MetricsQueues []string `koanf:"metrics_queues"`
 
 	// Who may see the pages, and act on them. [HTTPConfig.Open] says when nobody is asked.
 	ViewerToken    string   `koanf:"viewer_token"`    // file
@@ -218,6 +221,12 @@ func (h *HTTPConfig) checkTraceURL() error {
 	return nil
 }
 
+// NamesQueue reports whether the name of a queue, which is no dead letter queue, may be a
+// label.
+func (h *HTTPConfig) NamesQueue(name string) bool {
+	return slices.ContainsFunc(h.MetricsQueues, func(pattern string) bool { return covers(pattern, name) })
+}
+
 // NamesCircuit reports whether the key of a circuit may be a label.
 func (h *HTTPConfig) NamesCircuit(key string) bool {
 	return slices.ContainsFunc(h.MetricsCircuits, func(pattern string) bool { return covers(pattern, key) })
@@ -227,6 +236,11 @@ func (h *HTTPConfig) check() error {
 	for _, pattern := range h.MetricsCircuits {
 		if pattern == "" || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
 			return fmt.Errorf("http.metrics_circuits has %q: allowed is KEY for one circuit, PREFIX* for all whose keys begin so, * for all", pattern)
+		}
+	}
+	for _, pattern := range h.MetricsQueues {
+		if err := checkQueuePattern(pattern); err != nil {
+			return err
 		}
 	}
 	for _, host := range h.Hosts {
@@ -257,6 +271,19 @@ func (h *HTTPConfig) check() error {
 		return errors.New("http.metrics_token = true: it needs http.viewer_token or http.operator_token")
 	case (h.TLS.Cert == "") != (h.TLS.Key == ""):
 		return fmt.Errorf("http.tls.cert = %q, http.tls.key = %q: they go together", h.TLS.Cert, h.TLS.Key)
+	}
+	return nil
+}
+
+// checkQueuePattern refuses what no queue is called, and dead letter queues, which go with
+// their queues.
+func checkQueuePattern(pattern string) error {
+	name, many := strings.CutSuffix(pattern, "*")
+	if many && (name == "" || strings.HasSuffix(name, ".")) {
+		name += "x" // which may come
+	}
+	if wire.CheckQueueName(name) != nil || wire.IsDLQ(pattern) {
+		return fmt.Errorf("http.metrics_queues has %q: allowed is QUEUE for one queue and its dead letter queue, PREFIX* for all whose names begin so, * for all", pattern)
 	}
 	return nil
 }
@@ -503,7 +530,7 @@ func Default() Config {
 				Cluster: EmbeddedCluster{Listen: "127.0.0.1:6222", Routes: []string{}},
 			},
 		},
-		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}, TrustedProxies: []string{}, Hosts: []string{}},
+		HTTP: HTTPConfig{Addr: "127.0.0.1:8222", MetricsCircuits: []string{}, MetricsQueues: []string{"*"}, TrustedProxies: []string{}, Hosts: []string{}},
 		OTel: OTelConfig{Protocol: "http/protobuf", Sampling: SamplingParent, MetricsIntervalMs: 15_000},
 		Lua: LuaConfig{
 			DefaultTimeoutMs:         10,

@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/filaq/fila/sidecar/queue"
 )
@@ -20,7 +22,7 @@ type Gauges struct {
 	Totals queue.Totals
 	Hooks  []HookState
 
-	Counters *Queue // whose attempts are exemplars; nil: none
+	Counters *Queue
 }
 
 // HookState is how the circuit of a hook stands.
@@ -29,115 +31,97 @@ type HookState struct {
 	State string // closed, half-open or open; others are not told
 }
 
-// gaugeSpecs lists the gauges per queue.
-var gaugeSpecs = []struct {
-	desc  *prometheus.Desc
-	value func(*Gauges) float64
-}{
-	{desc("depth", "Messages in the queue: pending, delayed, in flight and moving."), func(g *Gauges) float64 { return float64(g.Depth) }},
-	{desc("pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
-	{desc("delayed", "Messages waiting for their time, or for a verdict about their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
-	{desc("in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
-	{desc("moving", "Messages that a job has picked, or that are held until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
-	{desc("bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
-	{desc("oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
-	{desc("consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
-	{desc("flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
-	{sideDesc("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes, while a message of another key is ready."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
-	{sideDesc("starved_flows", "Fairness keys that could send something and have not been delivered from for starve_after_ms of the queue, though others were; 0 where that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
-	{sideDesc("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
-	{sideDesc("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
+// add adds another queue. States of hooks have no sum.
+func (g *Gauges) add(o *Gauges) {
+	g.Depth += o.Depth
+	g.Bytes += o.Bytes
+	g.Schedules += o.Schedules
+	if o.NextRun != 0 && (g.NextRun == 0 || o.NextRun < g.NextRun) {
+		g.NextRun = o.NextRun
+	}
+	g.Pending += o.Pending
+	g.Delayed += o.Delayed
+	g.InFlight += o.InFlight
+	g.Moving += o.Moving
+	g.OldestAge = max(g.OldestAge, o.OldestAge)
+	g.Consumers += o.Consumers
+	g.Flows += o.Flows
+	for kind := range o.BlockedBy {
+		g.BlockedBy[kind] += o.BlockedBy[kind]
+		g.Totals.Blocked[kind] += o.Totals.Blocked[kind]
+	}
+	g.Noise.Noisy = append(g.Noise.Noisy, o.Noise.Noisy...)
+	g.Noise.Starving += o.Noise.Starving
+	g.Noise.QuietPending += o.Noise.QuietPending
+	g.Noise.QuietOldest = max(g.Noise.QuietOldest, o.Noise.QuietOldest)
+	for outcome := range o.Totals.Attempts {
+		a, b := &g.Totals.Attempts[outcome], &o.Totals.Attempts[outcome]
+		for i := range b.Count {
+			a.Count[i] += b.Count[i]
+		}
+		a.Took += b.Took
+	}
 }
 
-// parkedDesc is the gauge of what gates hold back, by the kind of gate.
-var parkedDesc = desc("parked",
-	"Messages that a pause, a gate or the order of their key holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+// gaugeSpecs lists the gauges of a queue that have no other label.
+var gaugeSpecs = []struct {
+	spec
+	value func(*Gauges) float64
+}{
+	{gauge("queue_depth", "Messages in the queue: pending, delayed, in flight and moving."), func(g *Gauges) float64 { return float64(g.Depth) }},
+	{gauge("queue_pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
+	{gauge("queue_delayed", "Messages waiting for their time, or for a verdict about their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
+	{gauge("queue_in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
+	{gauge("queue_moving", "Messages that a job has picked, or that are held until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
+	{gauge("queue_bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
+	{gauge("queue_oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
+	{gauge("queue_consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
+	{gauge("queue_flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
+	{gauge("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes, while a message of another key is ready."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
+	{gauge("starved_flows", "Fairness keys that could send something and have not been delivered from for starve_after_ms of the queue, though others were; 0 where that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
+	{gauge("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
+	{gauge("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
+}
+
+const depthGauge = 0 // in gaugeSpecs
 
 var (
-	blockedDesc = sideDesc("blocked_seconds_total",
-		"Time for which messages have been held back, of all of them together, by the kinds of fila_queue_parked. Counted is what was found when they tried last: behind a gate nothing tries while no consumer has credit.", labelBlockedBy)
-	attemptDesc = sideDesc("attempt_duration_seconds",
-		"Time from a delivery to the end of the attempt, by outcome: ack, nack, term or expired, each from the first one on.", labelOutcome)
-	hookCircuitDesc = sideDesc("hook_circuit_state",
+	parkedSpec = gauge("queue_parked",
+		"Messages that a pause, a gate or the order of their key holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+	hookCircuitSpec = gauge("hook_circuit_state",
 		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open: messages go on with the defaults.", labelHook)
-	schedulesDesc = desc("schedules", "Schedules of the queue, paused ones included; only where there are some.")
-	nextRunDesc   = desc("next_run_timestamp_seconds", "When the first of the schedules of the queue runs next, in Unix time; only where one does. In the past: it is late.")
+	schedulesSpec = gauge("queue_schedules", "Schedules of the queue, paused ones included; only where there are some.")
+	nextRunSpec   = gauge("queue_next_run_timestamp_seconds", "When the first of the schedules of the queue runs next, in Unix time; only where one does. In the past: it is late.")
+	blockedSpec   = spec{
+		"fila_blocked_seconds_total",
+		"Time for which messages have been held back, of all of them together, by the kinds of fila_queue_parked. Counted is what was found when they tried last: behind a gate nothing tries while no consumer has credit.",
+		dto.MetricType_COUNTER, labelBlockedBy,
+	}
+	attemptSpec = spec{
+		"fila_attempt_duration_seconds",
+		"Time from a delivery to the end of the attempt, by outcome: ack, nack, term or expired, each from the first one on.",
+		dto.MetricType_HISTOGRAM, labelOutcome,
+	}
+)
+
+// gauge describes a gauge of a queue.
+func gauge(name, help string, label ...string) spec {
+	return spec{"fila_" + name, help, dto.MetricType_GAUGE, strings.Join(label, "")}
+}
+
+// Bits of Queue.told: those of gaugeSpecs, of kinds of gates and of hooks, in that order.
+var (
+	parkedBit = len(gaugeSpecs)
+	hookBit   = parkedBit + int(queue.BlockKinds)
 )
 
 // attemptBounds are those of queue.AttemptBounds in seconds.
-var attemptBounds = func() (list [len(queue.AttemptBounds)]float64) {
-	for i, b := range queue.AttemptBounds {
-		list[i] = float64(b) / 1e9
+var attemptBounds = func() (list []float64) {
+	for _, b := range queue.AttemptBounds {
+		list = append(list, float64(b)/1e9)
 	}
 	return list
 }()
-
-// attempts are the attempts of a queue that ended in one way.
-func attempts(g *Gauges, o queue.Outcome) prometheus.Metric {
-	a := &g.Totals.Attempts[o]
-	buckets := make(map[float64]uint64, len(attemptBounds))
-	sum := uint64(0)
-	for i, bound := range attemptBounds {
-		sum += a.Count[i]
-		buckets[bound] = sum
-	}
-	sum += a.Count[len(attemptBounds)]
-	h := prometheus.MustNewConstHistogram(attemptDesc, sum, a.Took, buckets, g.Queue, o.String())
-	if with, err := prometheus.NewMetricWithExemplars(h, g.Counters.exemplars(o)...); err == nil { // there are some
-		return with
-	}
-	return h
-}
-
-// sideDesc describes what is read of a queue and is not called fila_queue_*.
-func sideDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("fila_"+name, help, append([]string{labelQueue}, labels...), nil)
-}
-
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("fila_queue_"+name, help, append([]string{labelQueue}, labels...), nil)
-}
-
-// gaugeCollector reads the gauges when it is asked, so that nothing is counted
-// twice and a scrape sees one moment of each queue.
-type gaugeCollector func() []Gauges
-
-func (gaugeCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, spec := range gaugeSpecs {
-		ch <- spec.desc
-	}
-	for _, d := range []*prometheus.Desc{parkedDesc, blockedDesc, attemptDesc, hookCircuitDesc, schedulesDesc, nextRunDesc} {
-		ch <- d
-	}
-}
-
-func (read gaugeCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, g := range read() {
-		for _, spec := range gaugeSpecs {
-			ch <- prometheus.MustNewConstMetric(spec.desc, prometheus.GaugeValue, spec.value(&g), g.Queue)
-		}
-		for kind := queue.ByNothing + 1; kind < queue.BlockKinds; kind++ {
-			ch <- prometheus.MustNewConstMetric(parkedDesc, prometheus.GaugeValue, float64(g.BlockedBy[kind]), g.Queue, kind.String())
-			ch <- prometheus.MustNewConstMetric(blockedDesc, prometheus.CounterValue, g.Totals.Blocked[kind], g.Queue, kind.String())
-		}
-		for o := range queue.Outcomes {
-			if o == queue.OutcomeAck || g.Totals.Attempts[o] != (queue.Attempts{}) {
-				ch <- attempts(&g, o)
-			}
-		}
-		for _, h := range g.Hooks {
-			if v, ok := stateValues[h.State]; ok {
-				ch <- prometheus.MustNewConstMetric(hookCircuitDesc, prometheus.GaugeValue, v, g.Queue, h.Hook)
-			}
-		}
-		if g.Schedules > 0 {
-			ch <- prometheus.MustNewConstMetric(schedulesDesc, prometheus.GaugeValue, float64(g.Schedules), g.Queue)
-		}
-		if g.NextRun != 0 {
-			ch <- prometheus.MustNewConstMetric(nextRunDesc, prometheus.GaugeValue, float64(g.NextRun)/1e9, g.Queue)
-		}
-	}
-}
 
 // Node is the state of what all queues share at the moment of a scrape.
 type Node struct {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"runtime"
-	"strconv"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,20 +13,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/wire"
 )
 
-// Metrics is everything under /metrics: counters and a histogram per queue,
-// histograms of the store, gauges, and the collectors of the Go runtime and the
-// process.
+// Metrics is everything under /metrics: what is counted and read of queues, histograms
+// of the store, gauges, and the collectors of the Go runtime and the process.
 type Metrics struct {
-	registry *prometheus.Registry
-	counters map[string]*prometheus.CounterVec // by name; written by New only
-	latency  *prometheus.HistogramVec
+	registry *prometheus.Registry // of all that is not of queues
+	none     *Queue               // what belongs to no queue that exists
+	others   [queue.Sides]*Queue  // queues that were not named and are deleted
 
 	guardChecks, guardEnded, clientsCut *prometheus.CounterVec
 
-	exceeded map[string]prometheus.Counter // by limit; written by New only
+	exceeded map[string]prometheus.Counter        // by limit; written by New only
+	limits   [queue.BlockKinds]prometheus.Counter // of those that are gates; nil: it is none
 
 	commitDuration prometheus.Histogram
 	commitBatch    prometheus.Histogram
@@ -35,7 +36,10 @@ type Metrics struct {
 	mu struct {
 		sync.Mutex
 		queues map[string]*Queue
+		named  int                     // queues that are told by name, without their dead letter queues
+		fits   func(queue string) bool // whether a queue may be named; nil: each may
 		sync   func()
+		gauges func() []Gauges
 	}
 }
 
@@ -51,44 +55,11 @@ const (
 
 	limitMaxFailures       = "max_failures"
 	limitMaxFailuresPerKey = "max_failures_per_key"
-
-	nameRefused  = "fila_refused_total"
-	nameFailures = "fila_failures_total"
-	nameDead     = "fila_dead_lettered_total"
-	nameHeld     = "fila_held_total"
 )
-
-// counterSpecs lists the counters, those with the queue as their only label in the
-// order of [counter]; docs/metrics.md repeats the help texts.
-var counterSpecs = []struct{ name, help, label string }{
-	{"fila_enqueued_total", "Messages accepted.", ""},
-	{"fila_duplicates_total", "Enqueues answered with the id of an earlier message with the same Nats-Msg-Id.", ""},
-	{"fila_delivered_total", "Deliveries published to consumers.", ""},
-	{"fila_acked_total", "Messages finished by an ack.", ""},
-	{"fila_nacked_total", "Attempts ended by a nack.", ""},
-	{"fila_expired_total", "Attempts ended by the end of their lease.", ""},
-	{"fila_ttl_expired_total", "Messages dead-lettered because their TTL had passed.", ""},
-	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue that they returned to.", ""},
-	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", ""},
-	{"fila_removed_total", "Messages that an operator has purged or deleted, dead letters at their own queue.", ""},
-	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", ""},
-	{"fila_schedule_runs_total", "Runs of schedules: messages that they have enqueued.", ""},
-	{"fila_schedule_missed_total", "Runs of schedules that were left out, since fila was down or the queue took nothing.", ""},
-	{nameRefused, "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", labelCode},
-	{nameDead, "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", labelReason},
-	{nameFailures, "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", labelSeverity},
-	{nameHeld, "Times that messages began to wait at a gate, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Those of one fairness key that have the same gates wait, and count, as one.", labelBlockedBy},
-	{hookNames[0], "Runs of a Lua hook, failed ones included.", labelHook},
-	{hookNames[1], "Runs of a Lua hook that failed; their messages went on with the defaults.", labelHook},
-	{hookNames[2], "Messages that went on with the defaults because the hook's circuit was open.", labelHook},
-}
-
-// latencyBuckets are those that the protocol tells of as well.
-var latencyBuckets = wire.WaitBounds
 
 // New returns metrics in which nothing has been counted.
 func New() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), counters: make(map[string]*prometheus.CounterVec, len(counterSpecs))}
+	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.guardChecks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_guard_checks_total", Help: "Calls that the guard was asked for, by outcome: allowed, or the kind of gate that refused them.",
 	}, []string{labelOutcome})
@@ -111,20 +82,11 @@ func New() *Metrics {
 	}
 	m.registry.MustRegister(exceeded)
 	m.mu.queues = make(map[string]*Queue)
-	for _, spec := range counterSpecs {
-		labels := []string{labelQueue}
-		if spec.label != "" {
-			labels = append(labels, spec.label)
-		}
-		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: spec.name, Help: spec.help}, labels)
-		m.counters[spec.name] = vec
-		m.registry.MustRegister(vec)
+	for kind := queue.ByNothing + 1; kind < queue.BlockKinds; kind++ {
+		m.limits[kind] = m.exceeded[kind.String()]
 	}
-	m.latency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "fila_delivery_latency_seconds",
-		Help:    "Time from a message's enqueue, or from the moment it became due, to its delivery.",
-		Buckets: latencyBuckets,
-	}, []string{labelQueue})
+	m.none = newQueue(m, "", true)
+	m.others = [queue.Sides]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
 	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_commit_duration_seconds",
 		Help:    "Time of one group commit of the store, fsync included; in a cluster there is none, and confirmations wait for fila_cluster_append_duration_seconds.",
@@ -147,37 +109,31 @@ func New() *Metrics {
 		Buckets: prometheus.ExponentialBuckets(.000_001, 4, 10), // 1 us to 262 ms
 	})
 	m.registry.MustRegister(
-		m.latency, m.commitDuration, m.commitBatch, m.guardCheck, m.guardChecks, m.guardEnded,
+		m.commitDuration, m.commitBatch, m.guardCheck, m.guardChecks, m.guardEnded,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
 }
 
-// Handler serves the registry, after bringing up to date what is counted
-// elsewhere.
+// Handler serves what Gather reads.
 func (m *Metrics) Handler() http.Handler {
-	h := promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true}))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		m.update()
-		h.ServeHTTP(w, r)
-	})
+	return promhttp.InstrumentMetricHandler(m.registry, promhttp.HandlerFor(m, promhttp.HandlerOpts{EnableOpenMetrics: true}))
 }
 
-// Gather reads what Handler would serve.
+// Gather reads all metrics, sorted by name, after bringing up to date what is counted
+// elsewhere.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
-	m.update()
-	return m.registry.Gather()
-}
-
-// update brings up to date what is counted elsewhere.
-func (m *Metrics) update() {
 	m.mu.Lock()
-	sync := m.mu.sync
+	update, gauges := m.mu.sync, m.mu.gauges
 	m.mu.Unlock()
-	if sync != nil {
-		sync()
+	if update != nil {
+		update()
 	}
+	families, err := m.registry.Gather()
+	families = append(families, m.ofQueues(gauges)...)
+	slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return families, err
 }
 
 // SetExports begins, once, to count requests to a collector of OpenTelemetry. It returns
@@ -211,7 +167,19 @@ func (m *Metrics) SetSync(update func()) {
 
 // SetGauges names, once, the function that reads the gauges of all queues. It is
 // called at each scrape, from any goroutine, and must return soon.
-func (m *Metrics) SetGauges(read func() []Gauges) { m.registry.MustRegister(gaugeCollector(read)) }
+func (m *Metrics) SetGauges(read func() []Gauges) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.gauges = read
+}
+
+// NameQueues has queues be told by their names that fit, as many as there is room for, and
+// their dead letter queues with them. It is called before there are queues.
+func (m *Metrics) NameQueues(fits func(queue string) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.fits = fits
+}
 
 // SetBuild says, once, which build of fila this is.
 func (m *Metrics) SetBuild(version string) {
@@ -265,10 +233,23 @@ func (m *Metrics) Queue(name string) *Queue {
 	defer m.mu.Unlock()
 	q, ok := m.mu.queues[name]
 	if !ok {
-		q = newQueue(m, name)
+		q = newQueue(m, name, m.names(name))
+		if q.named && !wire.IsDLQ(name) {
+			m.mu.named++
+		}
 		m.mu.queues[name] = q
 	}
 	return q
+}
+
+// names reports whether a new queue is told by its name, for as long as it is there. It
+// needs mu.
+func (m *Metrics) names(name string) bool {
+	source := wire.Source(name)
+	if q := m.mu.queues[source]; q != nil { // name is its dead letter queue
+		return q.named
+	}
+	return m.mu.named < maxNamedQueues && (m.mu.fits == nil || m.mu.fits(source))
 }
 
 // Drop removes a deleted queue. Whoever still holds its [Queue] counts into the
@@ -276,18 +257,21 @@ func (m *Metrics) Queue(name string) *Queue {
 func (m *Metrics) Drop(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.mu.queues, name)
-	for _, vec := range m.counters {
-		vec.DeletePartialMatch(prometheus.Labels{labelQueue: name})
+	q, ok := m.mu.queues[name]
+	switch {
+	case !ok:
+		return
+	case !q.named: // what is told of all that are not named does not go back
+		m.others[sideOf(name)].absorb(q)
+	case !wire.IsDLQ(name):
+		m.mu.named--
 	}
-	m.latency.DeletePartialMatch(prometheus.Labels{labelQueue: name})
+	delete(m.mu.queues, name)
 }
 
 // Refused counts a refusal that belongs to no queue that exists. The name that
 // was asked for is not a label: whoever invents names must not fill the registry.
-func (m *Metrics) Refused(errCode int) {
-	m.counters[nameRefused].WithLabelValues("", strconv.Itoa(errCode)).Inc()
-}
+func (m *Metrics) Refused(errCode int) { m.none.Refused(errCode) }
 
 // GuardChecked counts a call that the guard was asked for, by the kind of gate that
 // refused it; "" is allowed.

@@ -2,21 +2,24 @@ package telemetry
 
 import (
 	"encoding/hex"
-	"strconv"
+	"maps"
+	"slices"
+	"sort"
 	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
 	"github.com/filaq/fila/wire"
 )
 
-// counter is a counter that has no label but the queue: an index into
-// counterSpecs and into Queue.counters.
+// counter is a counter that has no label but the queue: an index into counterSpecs and
+// into counted.
 type counter int
 
 const (
@@ -36,63 +39,185 @@ const (
 	queueCounters // the number of them
 )
 
-// Queue holds the counters of one queue.
-type Queue struct {
-	name     string
-	counters [queueCounters]prometheus.Counter
-	failures map[string]prometheus.Counter        // by severity; written by newQueue only
-	dead     map[string]prometheus.Counter        // by reason; written by newQueue only
-	held     [queue.BlockKinds]prometheus.Counter // those of gates
-	limits   [queue.BlockKinds]prometheus.Counter // of all queues; nil: not a limit
-	keyHeld  prometheus.Counter                   // of all queues
-	latency  prometheus.Observer
-	refused  *prometheus.CounterVec
-	hooks    map[string]*Hook // by kind; written by newQueue only
+// counterSpecs lists the counters, those with the queue as their only label in the
+// order of [counter]; docs/metrics.md repeats the help texts.
+var counterSpecs = []spec{
+	{"fila_enqueued_total", "Messages accepted.", dto.MetricType_COUNTER, ""},
+	{"fila_duplicates_total", "Enqueues answered with the id of an earlier message with the same Nats-Msg-Id.", dto.MetricType_COUNTER, ""},
+	{"fila_delivered_total", "Deliveries published to consumers.", dto.MetricType_COUNTER, ""},
+	{"fila_acked_total", "Messages finished by an ack.", dto.MetricType_COUNTER, ""},
+	{"fila_nacked_total", "Attempts ended by a nack.", dto.MetricType_COUNTER, ""},
+	{"fila_expired_total", "Attempts ended by the end of their lease.", dto.MetricType_COUNTER, ""},
+	{"fila_ttl_expired_total", "Messages dead-lettered because their TTL had passed.", dto.MetricType_COUNTER, ""},
+	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue that they returned to.", dto.MetricType_COUNTER, ""},
+	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", dto.MetricType_COUNTER, ""},
+	{"fila_removed_total", "Messages that an operator has purged or deleted, dead letters at their own queue.", dto.MetricType_COUNTER, ""},
+	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", dto.MetricType_COUNTER, ""},
+	{"fila_schedule_runs_total", "Runs of schedules: messages that they have enqueued.", dto.MetricType_COUNTER, ""},
+	{"fila_schedule_missed_total", "Runs of schedules that were left out, since fila was down or the queue took nothing.", dto.MetricType_COUNTER, ""},
+	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", dto.MetricType_COUNTER, labelReason},
+	{"fila_failures_total", "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", dto.MetricType_COUNTER, labelSeverity},
+	{"fila_held_total", "Times that messages began to wait at a gate, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Those of one fairness key that have the same gates wait, and count, as one.", dto.MetricType_COUNTER, labelBlockedBy},
+	{"fila_hook_runs_total", "Runs of a Lua hook, failed ones included.", dto.MetricType_COUNTER, labelHook},
+	{"fila_hook_failures_total", "Runs of a Lua hook that failed; their messages went on with the defaults.", dto.MetricType_COUNTER, labelHook},
+	{"fila_hook_bypassed_total", "Messages that went on with the defaults because the hook's circuit was open.", dto.MetricType_COUNTER, labelHook},
+	{"fila_refused_total", "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", dto.MetricType_COUNTER, labelCode},
+}
 
-	// The attempt of each outcome and bucket that was traced last.
-	traced struct {
+// Those with a second label, in counterSpecs.
+const (
+	deadSpec = int(queueCounters) + iota
+	failuresSpec
+	heldSpec
+	hookRunsSpec
+	hookFailuresSpec
+	hookBypassedSpec
+	refusedSpec
+)
+
+// latencySpec is the histogram of deliveries, and latencyBuckets are those that the
+// protocol tells of as well.
+var (
+	latencySpec    = spec{"fila_delivery_latency_seconds", "Time from a message's enqueue, or from the moment it became due, to its delivery.", dto.MetricType_HISTOGRAM, ""}
+	latencyBuckets = wire.WaitBounds
+)
+
+// otherReason is that of a dead letter for a reason that is not one of those.
+const otherReason = "other"
+
+var (
+	reasons   = append(wire.Reasons(), otherReason)
+	hookKinds = []string{"on_enqueue", "on_failure"}
+)
+
+// series is a counter of one queue: a metric with a value of its second label.
+type series struct {
+	spec  int // in counterSpecs
+	value string
+}
+
+// counted are the series of a queue whose labels are known beforehand, all but refusals,
+// and where those of a metric with two labels begin.
+var counted, deadAt, failuresAt, heldAt, hooksAt = func() (all []series, dead, failures, held, hooks int) {
+	for i := range int(queueCounters) {
+		all = append(all, series{i, ""})
+	}
+	add := func(spec int, values ...string) (at int) {
+		at = len(all)
+		for _, v := range values {
+			all = append(all, series{spec, v})
+		}
+		return at
+	}
+	dead = add(deadSpec, reasons...)
+	failures = add(failuresSpec, rules.Severities...)
+	var gates []string
+	for kind := queue.ByNothing + 1; kind < queue.ByOrder; kind++ {
+		gates = append(gates, kind.String())
+	}
+	held = add(heldSpec, gates...)
+	hooks = add(hookRunsSpec, hookKinds...)
+	add(hookFailuresSpec, hookKinds...)
+	add(hookBypassedSpec, hookKinds...)
+	return all, dead, failures, held, hooks
+}()
+
+// Queue holds the counters of one queue. What was never counted costs next to nothing.
+type Queue struct {
+	metrics *Metrics
+	name    string
+	named   bool // it is told by its name
+	created *timestamppb.Timestamp
+	counts  []atomic.Int64 // as counted
+	told    atomic.Uint64  // the gauges that have been told, see gaugeBit
+	hooks   [2]Hook        // as hookKinds
+
+	mu struct {
 		sync.Mutex
-		last map[tracedAttempt]prometheus.Exemplar // nil: none was
+		refused map[int]int64 // by err_code; nil: nothing was
+		latency histogram
+		traced  map[tracedIn]*dto.Exemplar // the last one of each bucket; nil: there was none
 	}
 }
 
-// tracedAttempt is where an exemplar of an attempt belongs.
-type tracedAttempt struct {
-	outcome queue.Outcome
+// histogram counts by latencyBuckets. Its zero value has counted nothing.
+type histogram struct {
+	count []uint64 // the last is what lies beyond all bounds
+	sum   float64
+}
+
+func (h *histogram) add(o *histogram) {
+	if o.count == nil {
+		return
+	}
+	if h.count == nil {
+		h.count = make([]uint64, len(latencyBuckets)+1)
+	}
+	for i, n := range o.count {
+		h.count[i] += n
+	}
+	h.sum += o.sum
+}
+
+// tracedIn is where an exemplar belongs: the bucket of deliveries, or of attempts that
+// ended in one way.
+type tracedIn struct {
+	outcome queue.Outcome // ofDelivery: it is a delivery
 	bucket  int
 }
 
-func newQueue(m *Metrics, name string) *Queue {
-	q := &Queue{
-		name:     name,
-		failures: make(map[string]prometheus.Counter),
-		dead:     make(map[string]prometheus.Counter),
-		latency:  m.latency.WithLabelValues(name),
-		refused:  m.counters[nameRefused],
-		hooks:    make(map[string]*Hook),
-	}
-	for i := range q.counters {
-		q.counters[i] = m.counters[counterSpecs[i].name].WithLabelValues(name)
-	}
-	for _, severity := range rules.Severities {
-		q.failures[severity] = m.counters[nameFailures].WithLabelValues(name, severity)
-	}
-	for _, reason := range reasons {
-		q.dead[reason] = m.counters[nameDead].WithLabelValues(name, reason)
-	}
-	for kind := queue.ByNothing + 1; kind < queue.ByOrder; kind++ {
-		q.held[kind] = m.counters[nameHeld].WithLabelValues(name, kind.String())
-		q.limits[kind] = m.exceeded[kind.String()]
-	}
-	q.keyHeld = m.exceeded[limitMaxFailuresPerKey]
-	for _, kind := range []string{"on_enqueue", "on_failure"} {
-		h := &Hook{warnings: q.counters[hookWarnings]}
-		for i, metric := range hookNames {
-			h.counters[i] = m.counters[metric].WithLabelValues(name, kind)
-		}
-		q.hooks[kind] = h
+const ofDelivery = queue.Outcomes
+
+func newQueue(m *Metrics, name string, named bool) *Queue {
+	q := &Queue{metrics: m, name: name, named: named, created: timestamppb.Now(), counts: make([]atomic.Int64, len(counted))}
+	for i := range q.hooks {
+		q.hooks[i] = Hook{q, hooksAt + i}
 	}
 	return q
+}
+
+// figures are what was counted of a queue, or of several together.
+type figures struct {
+	counts  []int64
+	refused map[int]int64
+	latency histogram
+}
+
+// addTo adds what the queue has counted.
+func (q *Queue) addTo(f *figures) {
+	if f.counts == nil {
+		f.counts = make([]int64, len(counted))
+	}
+	for i := range q.counts {
+		f.counts[i] += q.counts[i].Load()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if f.refused == nil && len(q.mu.refused) > 0 {
+		f.refused = make(map[int]int64)
+	}
+	for code, n := range q.mu.refused {
+		f.refused[code] += n
+	}
+	f.latency.add(&q.mu.latency)
+}
+
+// absorb counts what another queue has counted.
+func (q *Queue) absorb(o *Queue) {
+	var f figures
+	o.addTo(&f)
+	for i, n := range f.counts {
+		q.counts[i].Add(n)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.refused == nil {
+		q.mu.refused = make(map[int]int64)
+	}
+	for code, n := range f.refused {
+		q.mu.refused[code] += n
+	}
+	q.mu.latency.add(&f.latency)
 }
 
 // Add counts what a step of the queue has done.
@@ -102,51 +227,51 @@ func (q *Queue) Add(t queue.Tally) {
 		ttlExpired: t.TTLExpired, redriven: t.Redriven, takenBack: t.TakenBack, removed: t.Removed,
 	} {
 		if n != 0 {
-			q.counters[i].Add(float64(n))
+			q.counts[i].Add(n)
 		}
 	}
 	if t.Failed != 0 {
-		q.failures[rules.Medium].Add(float64(t.Failed))
+		q.failures(rules.Medium).Add(t.Failed)
 	}
 	for kind, n := range t.Held {
 		if n == 0 {
 			continue
 		}
-		q.held[kind].Add(float64(n))
-		if limit := q.limits[kind]; limit != nil {
+		q.counts[heldAt+kind-int(queue.ByNothing)-1].Add(n)
+		if limit := q.metrics.limits[kind]; limit != nil {
 			limit.Add(float64(n))
 		}
 	}
 }
 
 // Scheduled counts a run of a schedule.
-func (q *Queue) Scheduled() { q.counters[scheduleRuns].Inc() }
+func (q *Queue) Scheduled() { q.counts[scheduleRuns].Add(1) }
 
 // Missed counts runs of a schedule that are left out.
-func (q *Queue) Missed(n int) { q.counters[scheduleMissed].Add(float64(n)) }
+func (q *Queue) Missed(n int) { q.counts[scheduleMissed].Add(int64(n)) }
 
 // KeyHeld counts a fairness key that has had too many failures.
-func (q *Queue) KeyHeld() { q.keyHeld.Inc() }
+func (q *Queue) KeyHeld() { q.metrics.exceeded[limitMaxFailuresPerKey].Inc() }
 
 // Enqueued counts a message that was accepted.
-func (q *Queue) Enqueued() { q.counters[enqueued].Inc() }
+func (q *Queue) Enqueued() { q.counts[enqueued].Add(1) }
 
 // Duplicate counts an enqueue that was answered with the id of an earlier message.
-func (q *Queue) Duplicate() { q.counters[duplicates].Inc() }
+func (q *Queue) Duplicate() { q.counts[duplicates].Add(1) }
 
 // Latency counts a delivery by the time since the message's enqueue, or since it
 // became due. One that is part of a trace is an exemplar.
 func (q *Queue) Latency(seconds float64, p wire.TraceParent) {
-	if !p.Sampled {
-		q.latency.Observe(seconds)
-		return
+	bucket := sort.SearchFloat64s(latencyBuckets, seconds)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h := &q.mu.latency
+	if h.count == nil {
+		h.count = make([]uint64, len(latencyBuckets)+1)
 	}
-	q.latency.(prometheus.ExemplarObserver).ObserveWithExemplar(seconds, exemplarOf(p))
-}
-
-// exemplarOf is what an exemplar says of a trace.
-func exemplarOf(p wire.TraceParent) prometheus.Labels {
-	return prometheus.Labels{"trace_id": hex.EncodeToString(p.Trace[:]), "span_id": hex.EncodeToString(p.Span[:])}
+	h.count[bucket]++
+	h.sum += seconds
+	q.trace(tracedIn{ofDelivery, bucket}, seconds, p)
 }
 
 // Attempt takes an attempt that has ended as an exemplar, if it is part of a trace. The
@@ -155,129 +280,133 @@ func (q *Queue) Attempt(o queue.Outcome, took int64, p wire.TraceParent) {
 	if !p.Sampled {
 		return
 	}
-	at := tracedAttempt{outcome: o}
+	at := tracedIn{outcome: o}
 	for at.bucket < len(queue.AttemptBounds) && took > queue.AttemptBounds[at.bucket] {
 		at.bucket++
 	}
-	q.traced.Lock()
-	defer q.traced.Unlock()
-	if q.traced.last == nil {
-		q.traced.last = make(map[tracedAttempt]prometheus.Exemplar)
-	}
-	q.traced.last[at] = prometheus.Exemplar{Value: float64(took) / 1e9, Labels: exemplarOf(p), Timestamp: time.Now()}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.trace(at, float64(took)/1e9, p)
 }
 
-// exemplars are those of attempts that ended in one way.
-func (q *Queue) exemplars(o queue.Outcome) (all []prometheus.Exemplar) {
-	if q == nil {
-		return nil
+// trace keeps what is part of a trace as an exemplar. It needs mu.
+func (q *Queue) trace(at tracedIn, value float64, p wire.TraceParent) {
+	if !p.Sampled {
+		return
 	}
-	q.traced.Lock()
-	defer q.traced.Unlock()
-	for at, x := range q.traced.last {
+	if q.mu.traced == nil {
+		q.mu.traced = make(map[tracedIn]*dto.Exemplar)
+	}
+	x := &dto.Exemplar{Value: new(value), Timestamp: timestamppb.Now()}
+	labels := exemplarOf(p)
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		x.Label = append(x.Label, pair(name, labels[name]))
+	}
+	q.mu.traced[at] = x
+}
+
+// exemplarOf is what an exemplar says of a trace.
+func exemplarOf(p wire.TraceParent) prometheus.Labels {
+	return prometheus.Labels{"trace_id": hex.EncodeToString(p.Trace[:]), "span_id": hex.EncodeToString(p.Span[:])}
+}
+
+// exemplars are those of deliveries, or of attempts that ended in one way, by bucket.
+func (q *Queue) exemplars(o queue.Outcome) (all map[int]*dto.Exemplar) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for at, x := range q.mu.traced {
 		if at.outcome == o {
-			all = append(all, x)
+			if all == nil {
+				all = make(map[int]*dto.Exemplar)
+			}
+			all[at.bucket] = x
 		}
 	}
 	return all
 }
 
-// Failure counts a failed attempt by the severity that a rule gave it; "" is
-// medium.
-func (q *Queue) Failure(severity string) {
+// failures counts those of one severity; "" is medium.
+func (q *Queue) failures(severity string) *atomic.Int64 {
 	if severity == "" {
 		severity = rules.Medium
 	}
-	q.failures[severity].Inc()
+	return &q.counts[failuresAt+slices.Index(rules.Severities, severity)]
 }
 
-// otherReason is that of a dead letter for a reason that is not one of those.
-const otherReason = "other"
-
-var reasons = append(wire.Reasons(), otherReason)
+// Failure counts a failed attempt by the severity that a rule gave it; "" is
+// medium.
+func (q *Queue) Failure(severity string) { q.failures(severity).Add(1) }
 
 // DeadLettered counts a message that has become a dead letter, by one of the reasons of
 // package wire.
 func (q *Queue) DeadLettered(reason string) {
-	if q.dead[reason] == nil {
-		reason = otherReason
+	i := slices.Index(reasons, reason)
+	if i < 0 {
+		i = len(reasons) - 1 // otherReason
 	}
-	q.dead[reason].Inc()
+	q.counts[deadAt+i].Add(1)
 }
 
-// Refused counts a refusal of this queue by its err_code. Refusals are rare
-// enough for the look-up.
+// Refused counts a refusal of this queue by its err_code.
 func (q *Queue) Refused(errCode int) {
-	q.refused.WithLabelValues(q.name, strconv.Itoa(errCode)).Inc()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.refused == nil {
+		q.mu.refused = make(map[int]int64)
+	}
+	q.mu.refused[errCode]++
+}
+
+// sum is what some series have counted together.
+func (q *Queue) sum(at, n int) (sum int64) {
+	for i := range n {
+		sum += q.counts[at+i].Load()
+	}
+	return sum
 }
 
 // Snapshot returns what has been counted of messages, without the prefix and
 // suffix of the metrics' names.
 func (q *Queue) Snapshot() map[string]int64 {
-	values := make(map[string]int64, hookWarnings)
-	add := func(metric string, c prometheus.Counter) {
-		var m dto.Metric
-		if err := c.Write(&m); err == nil {
-			values[strings.TrimSuffix(strings.TrimPrefix(metric, "fila_"), "_total")] += int64(m.GetCounter().GetValue())
-		}
+	values := make(map[string]int64, hookWarnings+1)
+	add := func(s *spec, n int64) { values[strings.TrimSuffix(strings.TrimPrefix(s.name, "fila_"), "_total")] = n }
+	for i := range int(hookWarnings) {
+		add(&counterSpecs[i], q.counts[i].Load())
 	}
-	for i, c := range q.counters[:hookWarnings] {
-		add(counterSpecs[i].name, c)
-	}
-	for _, c := range q.dead {
-		add(nameDead, c)
-	}
+	add(&counterSpecs[deadSpec], q.sum(deadAt, len(reasons)))
 	return values
 }
 
 // Detail returns what has been counted, for lists of queues.
 func (q *Queue) Detail() wire.QueueDetail {
-	var m dto.Metric
-	read := func(c prometheus.Counter) int64 {
-		if c.Write(&m) != nil {
-			return 0
-		}
-		return int64(m.GetCounter().GetValue())
-	}
 	d := wire.QueueDetail{
-		Enqueued: read(q.counters[enqueued]), Delivered: read(q.counters[delivered]), Acked: read(q.counters[acked]),
+		Enqueued: q.counts[enqueued].Load(), Delivered: q.counts[delivered].Load(), Acked: q.counts[acked].Load(),
+		Failed: q.sum(failuresAt, len(rules.Severities)), DeadLettered: q.sum(deadAt, len(reasons)),
 		Waits: make([]int64, len(latencyBuckets)+1),
 	}
-	for _, c := range q.failures {
-		d.Failed += read(c)
-	}
-	for _, c := range q.dead {
-		d.DeadLettered += read(c)
-	}
-	if h, ok := q.latency.(prometheus.Histogram); ok && h.Write(&m) == nil {
-		var below int64
-		for i, b := range m.GetHistogram().GetBucket() {
-			d.Waits[i] = int64(b.GetCumulativeCount()) - below
-			below = int64(b.GetCumulativeCount())
-		}
-		d.Waits[len(latencyBuckets)] = int64(m.GetHistogram().GetSampleCount()) - below
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, n := range q.mu.latency.count {
+		d.Waits[i] = int64(n)
 	}
 	return d
 }
 
 // Hook returns the counters of one of the queue's hooks, on_enqueue or
 // on_failure.
-func (q *Queue) Hook(kind string) *Hook { return q.hooks[kind] }
-
-// hookNames are the metrics of hooks, in the order of Hook.counters.
-var hookNames = [...]string{"fila_hook_runs_total", "fila_hook_failures_total", "fila_hook_bypassed_total"}
+func (q *Queue) Hook(kind string) *Hook { return &q.hooks[slices.Index(hookKinds, kind)] }
 
 // Hook holds the counters of one hook of one queue.
 type Hook struct {
-	counters [len(hookNames)]prometheus.Counter
-	warnings prometheus.Counter // of all hooks of the queue
+	queue *Queue
+	at    int // the first of its series; the others are len(hookKinds) apart
 }
 
 // Add counts runs of the hook, failed ones included; failures among them;
 // messages that met its open circuit; and fields of results that it corrected.
 func (h *Hook) Add(runs, failures, bypassed, warnings int64) {
 	for i, n := range [...]int64{runs, failures, bypassed} {
-		h.counters[i].Add(float64(n))
+		h.queue.counts[h.at+i*len(hookKinds)].Add(n)
 	}
-	h.warnings.Add(float64(warnings))
+	h.queue.counts[hookWarnings].Add(warnings)
 }
