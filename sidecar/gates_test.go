@@ -62,6 +62,7 @@ func TestMetricsOfLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		x := startSite(t, dir, func(c *config.Config) {
 			c.Limits.MaxThrottleKeys, c.Limits.MaxCircuits, c.Limits.MaxRateKeys, c.Limits.MaxDedupeIDs, c.Limits.MaxConsumers = 10, 20_000, 30, 40, 50
+			c.Limits.MaxFetches, c.Limits.MaxConsumerFetches = 3, 2
 		})
 		scrape := func() string {
 			w := httptest.NewRecorder()
@@ -82,6 +83,7 @@ func TestMetricsOfLimits(t *testing.T) {
 			require.Contains(t, scrape(), fmt.Sprintf("\nfila_limit_max{limit=%q} %d\n", limit, n))
 		}
 		x.must("fila.admin.queue-create.little", `{"enqueue_rate_per_key":"1"}`, nil)
+		x.must("fila.admin.queue-create.empty", "", nil)
 		x.must("fila.admin.queue-create.much", `{"fairness_header":"f","throttle_headers":["t"],"circuit_header":"c","enqueue_rate":"100","enqueue_rate_per_key":"1/3600","enqueue_burst_per_key":2}`, nil)
 		require.Nil(t, x.request("fila.enqueue.little", "x", nats.Header{wire.HeaderMsgID: {"1"}}, nil))
 		for i := range 3 {
@@ -92,6 +94,20 @@ func TestMetricsOfLimits(t *testing.T) {
 			x.consumer(fmt.Sprint("w", i), "little", fmt.Sprintf(`{"consumer":"w%d"}`, i))
 		}
 		used(3, 1, 3, 3, 4)
+		fetch := func(subject, inbox string) {
+			require.NoError(t, x.nc.PublishRequest(subject, inbox, []byte(`{"fetch":{"expires_ms":60000}}`)))
+		}
+		refusals, err := x.nc.SubscribeSync("_INBOX.w.>")
+		require.NoError(t, err)
+		for i := range 3 {
+			fetch("fila.consumer.w.empty", fmt.Sprint("_INBOX.w.", i))
+		}
+		refusal, err := refusals.NextMsg(time.Minute)
+		require.NoError(t, err)
+		require.Equal(t, "_INBOX.w.2", refusal.Subject)
+		require.Contains(t, wire.ParseError(refusal.Header, refusal.Data).Description, "limits.max_consumer_fetches")
+		require.Contains(t, scrape(), "\nfila_limit_used{limit=\"max_fetches\"} 2\n")
+		require.Contains(t, scrape(), "\nfila_limit_max{limit=\"max_fetches\"} 3\n")
 		x.end()
 	})
 }

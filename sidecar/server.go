@@ -518,6 +518,7 @@ func (s *Server) build(snap store.Snapshot) error {
 func caps(l *config.LimitsConfig) shard.Caps {
 	return shard.Caps{
 		ThrottleKeys: l.MaxThrottleKeys, Circuits: l.MaxCircuits, RateKeys: l.MaxRateKeys, DedupeIDs: l.MaxDedupeIDs, Consumers: l.MaxConsumers,
+		Fetches: l.MaxFetches, ConsumerFetches: l.MaxConsumerFetches,
 		Schedules: l.MaxSchedules, EnqueuedSchedules: l.MaxEnqueuedSchedules,
 	}
 }
@@ -531,6 +532,7 @@ func (s *Server) limits() []telemetry.Limit {
 		{Name: "max_rate_keys", Used: used.RateKeys, Max: most.RateKeys},
 		{Name: "max_dedupe_ids", Used: used.DedupeIDs, Max: most.DedupeIDs},
 		{Name: "max_consumers", Used: used.Consumers, Max: most.Consumers},
+		{Name: "max_fetches", Used: used.Fetches, Max: most.Fetches},
 		{Name: "max_schedules", Used: used.Schedules, Max: most.Schedules},
 		{Name: "max_enqueued_schedules", Used: used.EnqueuedSchedules, Max: most.EnqueuedSchedules},
 		{Name: "max_guard_permits", Used: s.rooms.guard.Known(), Max: s.cfg.Limits.MaxGuardPermits},

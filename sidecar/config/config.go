@@ -385,7 +385,11 @@ type LimitsConfig struct {
 	MaxRateKeys     int64 `koanf:"max_rate_keys"`  // per queue, with enqueue_rate_per_key
 	MaxDedupeIDs    int64 `koanf:"max_dedupe_ids"` // per queue
 	MaxConsumers    int64 `koanf:"max_consumers"`  // per queue
+	MaxFetches      int64 `koanf:"max_fetches"`    // that wait, per queue
 	MaxSchedules    int64 `koanf:"max_schedules"`  // per queue
+	// MaxConsumerFetches bounds those of the waiting fetches of a queue that one consumer
+	// has asked for on the subject of its name.
+	MaxConsumerFetches int64 `koanf:"max_consumer_fetches"`
 	// MaxEnqueuedSchedules bounds those of the schedules of a queue that enqueues made.
 	MaxEnqueuedSchedules int64 `koanf:"max_enqueued_schedules"`
 	MaxGuardPermits      int64 `koanf:"max_guard_permits"`
@@ -541,7 +545,7 @@ func Default() Config {
 		Store: StoreConfig{ReadCacheBytes: 64 << 20, MinFreeBytes: -1},
 		Limits: LimitsConfig{
 			MaxUncommittedBytes: 256 << 20,
-			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxSchedules: 1000, MaxEnqueuedSchedules: 100, MaxGuardPermits: 1_000_000,
+			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxFetches: 10_000, MaxConsumerFetches: 1000, MaxSchedules: 1000, MaxEnqueuedSchedules: 100, MaxGuardPermits: 1_000_000,
 		},
 		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
 		Cluster:         ClusterConfig{Name: "fila", Shards: 8, FailoverMs: 2500, Replicas: 3},

@@ -57,6 +57,8 @@ func (c *Config) checkValues() error {
 		within("limits.max_rate_keys", c.Limits.MaxRateKeys, 1, maxLimit),
 		within("limits.max_dedupe_ids", c.Limits.MaxDedupeIDs, 1, maxLimit),
 		within("limits.max_consumers", c.Limits.MaxConsumers, 1, maxLimit),
+		within("limits.max_fetches", c.Limits.MaxFetches, 1, maxLimit),
+		within("limits.max_consumer_fetches", c.Limits.MaxConsumerFetches, 1, maxLimit),
 		within("limits.max_schedules", c.Limits.MaxSchedules, 1, maxSchedules),
 		within("limits.max_enqueued_schedules", c.Limits.MaxEnqueuedSchedules, 1, maxSchedules),
 		within("limits.max_guard_permits", c.Limits.MaxGuardPermits, 1, maxLimit),

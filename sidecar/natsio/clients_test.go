@@ -120,7 +120,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 // which does not read meanwhile.
 func TestOwnConnectionTakesABurst(t *testing.T) {
 	checkLeaks(t)
-	e, cut := startBounded(t, func(c *config.EmbeddedConfig) { c.MaxPending, c.WriteDeadlineMs = 1<<20, 100 })
+	e, cut := startBounded(t, func(c *config.EmbeddedConfig) { c.MaxPending, c.WriteDeadlineMs = 4<<20, 5000 })
 	own, err := e.InProcessConn()
 	require.NoError(t, err)
 	defer own.Close()

@@ -266,7 +266,7 @@ func (f *Front) consumer(q *shard.Queue, name string, body []byte, reply string)
 	case err != nil:
 		return err
 	case r.Fetch != nil:
-		return f.fetchInto(q, name+".", r.Fetch, reply)
+		return f.fetchInto(q, name, r.Fetch, reply)
 	}
 	return f.register(q, &r.ConsumeRequest, reply)
 }
@@ -312,17 +312,21 @@ func (f *Front) fetch(q *shard.Queue, _ string, body []byte, reply string) *wire
 	return f.fetchInto(q, "", body, reply)
 }
 
-// fetchInto has messages sent to an inbox, in which owner must follow one of the
-// prefixes of reply subjects.
-func (f *Front) fetchInto(q *shard.Queue, owner string, body []byte, inbox string) *wire.Error {
+// fetchInto has messages sent to an inbox. The name of the consumer, if it is known, must
+// follow one of the prefixes of reply subjects there.
+func (f *Front) fetchInto(q *shard.Queue, consumer string, body []byte, inbox string) *wire.Error {
 	r, err := wire.ParseFetch(body)
 	if err != nil {
 		return err
 	}
+	owner := ""
+	if consumer != "" {
+		owner = consumer + "."
+	}
 	if !f.answers(inbox, owner) {
 		return wire.BadReplySubject(inbox, "a fetch needs a reply subject that begins with "+strings.Join(f.ReplyPrefixes, owner+" or ")+owner)
 	}
-	return tell(q, queue.Fetch{Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires())})
+	return tell(q, queue.Fetch{Inbox: inbox, Batch: r.Batch, Expires: int64(r.Expires()), Owner: consumer, Limits: q.FetchLimits()})
 }
 
 func tell(q *shard.Queue, change queue.Change) *wire.Error {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/wire"
 )
 
 // A store puts consumers before it deletes them, so a leave and a return must not
@@ -137,6 +138,62 @@ func TestFetch(t *testing.T) {
 	r.Ack(lost[0], nobody, "")
 	require.Empty(t, r.M.Consumers(queue.Main), "a 503 ends a fetch")
 	check(r)
+}
+
+// One fetch more than may wait is refused, and takes no place; a fetch that has ended
+// leaves its place to another.
+func TestFetchesAreBounded(t *testing.T) {
+	r := newRig(t, nil)
+	fetch := func(inbox, owner string, expires time.Duration) {
+		r.Do(queue.Main, queue.Fetch{
+			Inbox: inbox, Batch: 1, Expires: int64(expires), Owner: owner, Limits: queue.FetchLimits{Most: 4, MostOfOwner: 2},
+		})
+	}
+	refused := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, no := range r.Answers {
+			if no.Err == nil {
+				continue // the enqueue is confirmed
+			}
+			require.Equal(t, wire.CodeLimitReached, no.Err.ErrCode)
+			require.Equal(t, 10*time.Second, no.Err.RetryAfter)
+			got = append(got, no.Subject+": "+no.Err.Description)
+		}
+		require.Equal(t, want, got)
+		r.Answers = nil
+		check(r)
+	}
+	const owners = "too many waiting fetches of consumer w at queue orders (limits.max_consumer_fetches): at most 2"
+	const all = "too many waiting fetches of queue orders (limits.max_fetches): at most 4"
+	fetch("a", "w", time.Second)
+	fetch("b", "w", time.Minute)
+	fetch("c", "w", time.Minute)
+	fetch("d", "w", 0)
+	refused("c: "+owners, "d: "+owners)
+	fetch("e", "v", time.Minute)
+	fetch("f", "", time.Minute)
+	fetch("g", "u", time.Minute)
+	fetch("h", "", time.Minute)
+	refused("g: "+all, "h: "+all)
+	require.Equal(t, 4, r.M.Fetches(queue.Main))
+	require.Equal(t, 4, r.M.State(queue.Main, 0, r.Now).Credit)
+
+	r.Pass(time.Second)
+	_, status := r.Take()
+	require.Equal(t, map[string]string{"a": "408"}, status)
+	fetch("i", "w", time.Minute)
+	refused()
+	r.Enqueue("k", nil)
+	r.Commit()
+	filled := r.One().Subject
+	require.Equal(t, "b", filled)
+	fetch("j", "w", time.Minute)
+	fetch("k", "", time.Minute)
+	refused("k: " + all)
+	r.Do(queue.Dead, queue.Fetch{Inbox: "l", Batch: 1, Expires: int64(time.Minute), Limits: queue.FetchLimits{Most: 1}})
+	r.Do(queue.Dead, queue.Fetch{Inbox: "m", Batch: 1, Expires: int64(time.Minute), Limits: queue.FetchLimits{Most: 1}})
+	refused("m: too many waiting fetches of queue orders.dlq (limits.max_fetches): at most 1")
 }
 
 // Whoever waits is told when nothing can come.

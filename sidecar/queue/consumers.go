@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/filaq/fila/sidecar/queue/container"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 // consumer is somebody who may be given messages: a registration, which stays
@@ -21,8 +23,9 @@ type consumer struct {
 	expiresAt int64  // 0: never
 	gone      bool   // left, lost or expired: gets nothing more
 	fetch     bool
-	restored  bool // registered before the start of this process, and not since
-	away      bool // restored, and not yet found again: gets nothing for a moment
+	owner     string // of a fetch: the consumer that asked, if it is known
+	restored  bool   // registered before the start of this process, and not since
+	away      bool   // restored, and not yet found again: gets nothing for a moment
 
 	prev, next *consumer // ring of consumers with credit; nil: not in it
 }
@@ -44,6 +47,8 @@ func (c *consumer) credit() int {
 type consumers struct {
 	byName    map[string]*consumer
 	fetches   map[*consumer]struct{}
+	owners    map[string]int       // the fetches of each owner
+	wanted    int                  // how many messages the fetches still take
 	ring      *consumer            // the next to be served
 	regs      uint64               // the last registration
 	expiring  container.Timers     // those with an end, by reg
@@ -55,7 +60,7 @@ type consumers struct {
 
 func newConsumers(graceEnds int64) consumers {
 	return consumers{
-		byName: make(map[string]*consumer), fetches: make(map[*consumer]struct{}),
+		byName: make(map[string]*consumer), fetches: make(map[*consumer]struct{}), owners: make(map[string]int),
 		byReg: make(map[uint64]*consumer), graceEnds: graceEnds,
 	}
 }
@@ -293,17 +298,43 @@ const (
 	statusExpired = "408"
 )
 
+// fetchRetryAfter is when to try again a fetch that was one too many.
+const fetchRetryAfter = 10 * time.Second
+
 func (f Fetch) apply(q *side) {
+	if err := q.tooMany(&f); err != nil {
+		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Side: q.which, Reply: f.Inbox, Err: err})
+		return
+	}
 	q.consumers.regs++
-	c := &consumer{name: f.Inbox, subject: f.Inbox, reg: q.consumers.regs, limit: f.Batch, fetch: true}
+	c := &consumer{name: f.Inbox, subject: f.Inbox, reg: q.consumers.regs, limit: f.Batch, fetch: true, owner: f.Owner}
 	if f.Expires == 0 {
 		q.consumers.noWait = append(q.consumers.noWait, c)
 	} else {
 		q.endAt(c, q.m.now+f.Expires)
 	}
 	q.consumers.fetches[c] = struct{}{}
+	q.consumers.wanted += c.limit
+	if c.owner != "" {
+		q.consumers.owners[c.owner]++
+	}
 	q.consumers.update(c)
 }
+
+// tooMany refuses a fetch beyond its limits, or returns nil.
+func (q *side) tooMany(f *Fetch) *wire.Error {
+	over := func(n int, limit int64) bool { return limit > 0 && int64(n) >= limit }
+	switch l := f.Limits; {
+	case f.Owner != "" && over(q.consumers.owners[f.Owner], l.MostOfOwner):
+		return wire.LimitReached("waiting fetches of consumer "+f.Owner+" at queue "+q.name+" (limits.max_consumer_fetches)", l.MostOfOwner, fetchRetryAfter)
+	case over(len(q.consumers.fetches), l.Most):
+		return wire.LimitReached("waiting fetches of queue "+q.name+" (limits.max_fetches)", l.Most, fetchRetryAfter)
+	}
+	return nil
+}
+
+// Fetches is how many fetches wait at a side.
+func (m *Queue) Fetches(s Side) int { return len(m.sides[s].consumers.fetches) }
 
 // endNoWait ends the fetches that wanted only what there was, when nothing more
 // can be delivered now.
@@ -323,6 +354,12 @@ func (q *side) endNoWait(more bool) {
 
 func (q *side) endFetch(c *consumer) {
 	delete(q.consumers.fetches, c)
+	q.consumers.wanted -= c.limit
+	if n := q.consumers.owners[c.owner]; n > 1 {
+		q.consumers.owners[c.owner] = n - 1
+	} else {
+		delete(q.consumers.owners, c.owner)
+	}
 	q.end(c)
 }
 

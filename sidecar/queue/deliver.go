@@ -93,6 +93,7 @@ func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, n
 	}
 	c.inFlight++
 	if c.fetch {
+		q.consumers.wanted--
 		if c.limit--; c.limit == 0 {
 			q.endFetch(c)
 		}

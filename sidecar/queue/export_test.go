@@ -482,10 +482,16 @@ func checkConsumers(t T, q *side, leasedBy map[*consumer]int) {
 		require.False(t, c.gone && c.inFlight == 0, "%s is gone and remembered for nothing", name)
 		check(c)
 	}
+	wanted, owners := 0, map[string]int{}
 	for c := range q.consumers.fetches {
 		require.False(t, c.gone)
 		check(c)
+		if wanted += c.credit(); c.owner != "" {
+			owners[c.owner]++
+		}
 	}
+	require.Equal(t, wanted, q.consumers.wanted, "what fetches take")
+	require.Equal(t, owners, q.consumers.owners, "fetches of each owner")
 	require.Len(t, q.consumers.byReg, ends, "ends of consumers")
 	for c := range leasedBy {
 		if !known[c] {

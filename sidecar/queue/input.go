@@ -122,7 +122,15 @@ type Leave struct {
 type Fetch struct {
 	Inbox   string
 	Batch   int
-	Expires int64 // ns; 0: only what can be had at once
+	Expires int64  // ns; 0: only what can be had at once
+	Owner   string // the consumer that fetches; "": it has not said
+	Limits  FetchLimits
+}
+
+// FetchLimits bound how many fetches wait at a side; 0: any number. One more is refused.
+type FetchLimits struct {
+	Most        int64
+	MostOfOwner int64 // those with the same Owner, which is not ""
 }
 
 // PauseQueue holds the whole side until a time (Unix ns), [Forever] until it is

@@ -339,11 +339,8 @@ func (q *side) shareAt(sub *subqueue) float64 {
 
 // credit is how many more messages the consumers take.
 func (q *side) credit() int {
-	n := 0
+	n := q.consumers.wanted
 	for _, c := range q.consumers.byName {
-		n += max(c.credit(), 0)
-	}
-	for c := range q.consumers.fetches {
 		n += max(c.credit(), 0)
 	}
 	return n

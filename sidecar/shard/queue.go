@@ -130,6 +130,11 @@ func (q *Queue) RoomFor(consumer string) *wire.Error {
 	return nil
 }
 
+// FetchLimits bound how many fetches of the queue wait.
+func (q *Queue) FetchLimits() queue.FetchLimits {
+	return queue.FetchLimits{Most: q.shard.Caps.Fetches, MostOfOwner: q.shard.Caps.ConsumerFetches}
+}
+
 // Tell has a change take effect some time, in the order of the calls. It never
 // blocks, and reports false when the queue has ended.
 func (q *Queue) Tell(c queue.Change) bool { return q.run.mail.post(q.changed(c)) }

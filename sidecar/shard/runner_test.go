@@ -436,7 +436,9 @@ func TestFlowEvents(t *testing.T) {
 		for range 50 {
 			require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"loud"}, "weight": {"1000"}}))
 		}
-		require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"quiet"}, "weight": {"1"}}))
+		for range 2 {
+			require.Nil(t, r.enqueue("x", "", nats.Header{"tenant": {"quiet"}, "weight": {"1"}}))
+		}
 		for range 10 {
 			r.ack(r.one("w"), done, "")
 			time.Sleep(300 * time.Millisecond)

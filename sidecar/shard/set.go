@@ -76,8 +76,10 @@ type Caps struct {
 	RateKeys     int64 // of a queue
 	DedupeIDs    int64 // of a queue
 	Consumers    int64 // of a queue
+	Fetches      int64 // that wait, of a queue
 	Schedules    int64 // of a queue
 
+	ConsumerFetches   int64 // that wait, of one consumer of a queue
 	EnqueuedSchedules int64 // of a queue, made by enqueues
 }
 
@@ -245,6 +247,7 @@ func (s *Set) Usage() Caps {
 		q.View(func(m *queue.Queue, side queue.Side, _ int64) {
 			n, _ := m.Registered(side, "")
 			u.Consumers = max(u.Consumers, int64(n))
+			u.Fetches = max(u.Fetches, int64(m.Fetches(side)))
 		})
 	}
 	return u

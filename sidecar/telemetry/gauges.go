@@ -166,7 +166,7 @@ type Limit struct {
 }
 
 var (
-	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "How many there are of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids, max_consumers, max_schedules or max_enqueued_schedules. The last five are bounded for each queue: it is what the queue has that has the most.", []string{labelLimit}, nil)
+	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "How many there are of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids, max_consumers, max_fetches, max_schedules or max_enqueued_schedules. The last six are bounded for each queue: it is what the queue has that has the most.", []string{labelLimit}, nil)
 	limitMaxDesc  = prometheus.NewDesc("fila_limit_max", "How many there may be of it.", []string{labelLimit}, nil)
 )
 
