@@ -12,8 +12,11 @@ const (
 	// that it has not parsed yet, before the server has to wait. A burst of 100,000
 	// messages of 1 KiB, which fila promises to take, is less.
 	ownMaxPending = 256 << 20
-	// keptBuffer is how large a buffer may be that stays after a burst.
-	keptBuffer = 1 << 20
+	// aheadChunk is how large the pieces are in which it holds them. What is held is never
+	// copied to make room for more, which would let the server wait.
+	aheadChunk = 64 << 10
+	// spareChunks is how many of them stay for the next burst.
+	spareChunks = 16
 )
 
 // readAhead is a connection that is read as soon as something comes, up to most
@@ -24,11 +27,13 @@ type readAhead struct {
 	net.Conn
 	most    int    // bytes that are read ahead
 	current []byte // is read; only Read uses it
+	rest    []byte // of current
 
 	mu       sync.Mutex
 	change   *sync.Cond
-	came     []byte // comes behind current
-	spare    []byte
+	came     [][]byte // comes behind current
+	ahead    int      // bytes of came
+	spare    [][]byte
 	err      error // comes behind came
 	deadline time.Time
 	timer    *time.Timer // wakes Read at the deadline
@@ -44,14 +49,16 @@ func newReadAhead(conn net.Conn, most int) *readAhead {
 
 // fill reads the connection.
 func (r *readAhead) fill() {
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, aheadChunk)
 	for {
 		n, err := r.Conn.Read(buf)
 		r.mu.Lock()
-		for len(r.came) >= r.most && r.err == nil {
+		for r.ahead >= r.most && r.err == nil {
 			r.change.Wait()
 		}
-		r.came = append(r.came, buf[:n]...)
+		if n > 0 {
+			r.append(buf[:n])
+		}
 		if r.err == nil {
 			r.err = err
 		}
@@ -64,15 +71,31 @@ func (r *readAhead) fill() {
 	}
 }
 
+// append adds up to one chunk to what has come.
+func (r *readAhead) append(b []byte) {
+	r.ahead += len(b)
+	if n := len(r.came); n > 0 && len(r.came[n-1])+len(b) <= aheadChunk {
+		r.came[n-1] = append(r.came[n-1], b...)
+		return
+	}
+	var chunk []byte
+	if n := len(r.spare); n > 0 {
+		chunk, r.spare = r.spare[n-1], r.spare[:n-1]
+	} else {
+		chunk = make([]byte, 0, aheadChunk)
+	}
+	r.came = append(r.came, append(chunk, b...))
+}
+
 // Read returns what has come.
 func (r *readAhead) Read(p []byte) (int, error) {
-	if len(r.current) == 0 {
+	if len(r.rest) == 0 {
 		if err := r.next(); err != nil {
 			return 0, err
 		}
 	}
-	n := copy(p, r.current)
-	r.current = r.current[n:]
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
 	return n, nil
 }
 
@@ -89,10 +112,12 @@ func (r *readAhead) next() error {
 		}
 		r.change.Wait()
 	}
-	r.current, r.came, r.spare = r.came, r.spare[:0], r.came[:0]
-	if cap(r.spare) > keptBuffer {
-		r.spare = nil
+	if r.current != nil && len(r.spare) < spareChunks {
+		r.spare = append(r.spare, r.current[:0])
 	}
+	r.current, r.came[0], r.came = r.came[0], nil, r.came[1:]
+	r.rest = r.current
+	r.ahead -= len(r.current)
 	r.change.Broadcast()
 	return nil
 }
