@@ -154,7 +154,7 @@ func (q *side) next(now int64) int64 {
 	if q.gating.reserving != 0 && q.gating.noCredit != 0 {
 		next = min(next, q.gating.noCredit+reserveAfter)
 	}
-	if len(q.watch.loud) > 0 {
+	if q.noiseMatters(now) {
 		next = min(next, q.watch.noiseAt)
 	}
 	return next

@@ -7,8 +7,9 @@ import (
 )
 
 // watch looks at the flows of a side now and then, to tell when some become noisy or starve,
-// and when they no longer do. Between two looks it costs a comparison in each step, and
-// nothing wakes a machine for it but the end of what it has told of.
+// and when they no longer do. Between two looks it costs a comparison in each step. It wakes
+// a machine as long as a flow may be noisy, or was told to be; whether one starves is only
+// decided by what is delivered, which is a step.
 //
 // A flow starves that could send something at starveLooks looks in a row and was not
 // delivered from between them, though other flows of its side were: as long as nothing is
@@ -19,7 +20,6 @@ type watch struct {
 
 	noiseAt int64
 	loud    []loudFlow // noisy flows that have been told of
-	quiet   int64      // leases.given at a look that has found nothing
 
 	starveAt int64
 	after    int64 // StarveAfterMs, which the looks so far have counted by (ns)
@@ -78,17 +78,21 @@ func (q *side) watchFlows(now int64) (more bool) {
 	return more
 }
 
+// noiseMatters reports whether a flow may be noisy, or was told to be: a message is there
+// that is not in flight, and consumers work, or have worked lately, on enough.
+func (q *side) noiseMatters(now int64) bool {
+	return len(q.watch.loud) > 0 || q.slots.Len() > int64(q.leases.live) &&
+		(q.leases.live >= leastNoisy || q.work.lately(q.work.took, now) > 0)
+}
+
 // watchNoise tells which flows have become noisy, and which are no longer.
 func (q *side) watchNoise(now int64) {
 	w := &q.watch
-	if w.quiet == q.leases.given && len(w.loud) == 0 {
+	if !q.noiseMatters(now) {
 		return
 	}
 	v := NoiseView{InFlight: int64(q.leases.live), Took: q.work.lately(q.work.took, now)}
 	v.Noisy = q.noisy(&v, now)
-	if len(v.Noisy) == 0 && q.leases.live < leastNoisy {
-		w.quiet = q.leases.given
-	}
 	told := make(map[string]int, len(w.loud))
 	for i := range w.loud {
 		told[w.loud[i].key] = i

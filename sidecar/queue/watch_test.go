@@ -167,5 +167,52 @@ func TestNoisyIsTold(t *testing.T) {
 		r.Pass(r.Next())
 	}
 	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud"}}, news(r, queue.NoteNoisy))
+	sleep(r, 2*time.Minute) // until the last work is long ago
 	require.Equal(t, time.Hour, r.Next(), "nothing wakes the machine")
+}
+
+// sleep lets time go by, and steps the machine only when it wants to be.
+func sleep(r *rig, d time.Duration) {
+	r.T.Helper()
+	for end := r.Now + int64(d); r.Now < end && r.Next() <= time.Duration(end-r.Now); {
+		r.Pass(r.Next())
+	}
+}
+
+// A flow that holds all places while another waits is told of at the next look, though
+// nothing is delivered, acked or enqueued.
+func TestNoisyIsToldWhileNothingMoves(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
+	r.Consume(queue.Main, "w", 30, 0)
+	for range 30 {
+		r.Enqueue("loud", nil)
+	}
+	require.Len(t, r.Deliveries(), 30)
+	r.Run()
+	r.Pass(time.Second) // the leases are on disk
+	require.Greater(t, r.Next(), 10*time.Second, "as long as nobody waits nothing wakes the machine")
+	r.Enqueue("quiet", nil)
+	r.Run()
+	require.Empty(t, news(r, queue.NoteNoisy))
+	sleep(r, 10*time.Second)
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud", Began: true, InFlight: 30, Flows: 1}}, news(r, queue.NoteNoisy))
+}
+
+// A flow that has worked a lot is told of when another waits, although nothing was delivered
+// since a look that has found nobody waiting, and that ends when its work is long ago.
+func TestNoisyByTimeIsToldWhileNothingMoves(t *testing.T) {
+	r := newRig(t, func(s *queue.Settings) { s.VisibilityTimeoutMs = 3_600_000 })
+	r.Consume(queue.Main, "w", 1, 0)
+	work(r, "loud", 40, 300*time.Millisecond)
+	r.Enqueue("loud", nil)
+	r.One()
+	r.Pass(10 * time.Second)
+	r.Enqueue("quiet", nil)
+	r.Run()
+	require.Empty(t, news(r, queue.NoteNoisy))
+	sleep(r, 10*time.Second)
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud", Began: true, InFlight: 1, Flows: 1}}, news(r, queue.NoteNoisy))
+	sleep(r, 3*time.Minute)
+	require.Equal(t, []queue.Note{{Kind: queue.NoteNoisy, Key: "loud"}}, news(r, queue.NoteNoisy))
+	require.Greater(t, r.Next(), time.Minute, "nothing wakes the machine")
 }

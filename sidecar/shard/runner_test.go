@@ -451,14 +451,14 @@ func TestFlowEvents(t *testing.T) {
 		require.Equal(t, 1, starved[0].Data["starved_flows"])
 		require.GreaterOrEqual(t, starved[0].Data["wait_ms"], int64(1000))
 		r.consume(q, "v", 39)
-		time.Sleep(10 * time.Second)
-		r.ack(r.one("w"), done, "") // the last one of loud that waited for a consumer
-		require.Equal(t, "quiet", r.one("w").Header.Get("tenant"))
+		time.Sleep(10 * time.Second) // nothing moves
 		noisy := r.news(wire.EventFlowNoisy)
 		require.Len(t, noisy, 1)
 		require.Equal(t, wire.Event{
-			Type: wire.EventFlowNoisy, Queue: "orders", Key: "loud", Data: map[string]any{"began": true, "noisy_flows": 1, "in_flight": 39},
+			Type: wire.EventFlowNoisy, Queue: "orders", Key: "loud", Data: map[string]any{"began": true, "noisy_flows": 1, "in_flight": 40},
 		}, noisy[0])
+		r.ack(r.one("w"), done, "") // the last one of loud that waited for a consumer
+		require.Equal(t, "quiet", r.one("w").Header.Get("tenant"))
 		starved = r.news(wire.EventFlowStarved)
 		require.Len(t, starved, 1)
 		require.Equal(t, map[string]any{"began": false, "starved_flows": 0}, starved[0].Data)
