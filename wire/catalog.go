@@ -180,7 +180,7 @@ var catalog = []Entry{
 
 	entry(CodeHookNotFound, "hook_not_found", "The queue has no such hook."),
 
-	entry(CodeBadThrottle, "bad_throttle", "A limit of the throttle key is out of its range, or nothing is asked for; the description names it and what is allowed."),
+	entry(CodeBadThrottle, "bad_throttle", "A limit of the throttle key is out of its range or would have no effect without another one, or nothing is asked for; the description names it and what is allowed."),
 	entry(CodeThrottleNotFound, "throttle_not_found", "Nothing is set for the throttle key and no message waits at it."),
 	entry(CodeCircuitNotFound, "circuit_not_found", "There is no circuit of this key: nothing is set for it and no message names it."),
 	entry(CodePauseNotFound, "pause_not_found", "What is to be resumed is not paused."),

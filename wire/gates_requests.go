@@ -100,7 +100,7 @@ func (l ThrottleLimits) Names() []string {
 }
 
 // Validate returns nil or the refusal of the first limit that is out of its
-// range. Limits that miss their other half pass: they have no effect yet.
+// range. Limits that miss their other half pass: fila knows whether the key has it.
 func (l ThrottleLimits) Validate() *Error { return l.check(false) }
 
 // check allows an empty rate and zeros only if none is: as an expectation they

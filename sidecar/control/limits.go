@@ -97,6 +97,23 @@ func complete(l throttle.Limits) throttle.Limits {
 	return l
 }
 
+// checkEffect refuses a request that would give or leave a limit which limits nothing,
+// now being what is set for the key after it.
+func checkEffect(req wire.ThrottleSetRequest, now throttle.Limits) *wire.Error {
+	noWindow, noRate := now.Window == 0, now.Rate == (throttle.Rate{})
+	switch {
+	case now.Limit != 0 && noWindow && slices.Contains(req.Unset, "window_ms"):
+		return wire.BadThrottle(fmt.Sprintf("limit is %d and has no effect without a window: unset limit, too", now.Limit))
+	case req.Limit != nil && noWindow:
+		return wire.BadThrottle(fmt.Sprintf("limit is %d and has no effect without a window, and the key has none: give window_ms (--window), too", now.Limit))
+	case req.WindowMs != nil && now.Limit == 0:
+		return wire.BadThrottle(fmt.Sprintf("window_ms is %d and has no effect without a limit, and the key has none: give limit, too", *req.WindowMs))
+	case req.Burst != nil && noRate:
+		return wire.BadThrottle(fmt.Sprintf("burst is %s and has no effect without a rate, and the key has none: give rate, too", strconv.FormatFloat(*req.Burst, 'f', -1, 64)))
+	}
+	return nil
+}
+
 // override are limits of a throttle key for a time, on top of those that are set.
 type override struct {
 	Set   map[string]string `json:"set,omitempty"`

@@ -180,7 +180,7 @@ func (c *Control) setOverride(req wire.ThrottleSetRequest, o *override) *wire.Er
 	o.Until = c.opt.Now() + req.ForMs*int64(time.Millisecond)
 	t.mu.Lock()
 	old := c.own(req.Key)
-	if err := expect(req, old.inForce); err != nil {
+	if err := cmp.Or(expect(req, old.inForce), checkEffect(req, o.over(old.lasting))); err != nil {
 		t.mu.Unlock()
 		return err
 	}
@@ -299,7 +299,9 @@ func (c *Control) setLimits(req wire.ThrottleSetRequest, texts map[string]string
 				next[s.key(req.Key)] = orNil(text)
 			}
 		}
-		return next, expect(req, c.values.throttle(req.Key))
+		lasting := c.values.throttle(req.Key)
+		after := &override{Set: texts, Unset: req.Unset}
+		return next, cmp.Or(expect(req, lasting), checkEffect(req, after.over(lasting)))
 	}, c.writeAs(wire.VerbThrottleSet))
 	if err != nil {
 		return err

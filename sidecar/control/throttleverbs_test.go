@@ -55,6 +55,51 @@ func TestThrottleSet(t *testing.T) {
 	})
 }
 
+// throttle-set refuses limits that would limit nothing, and a change that leaves one,
+// whatever the key had and for however long.
+func TestThrottleSetRefusesLimitsWithoutEffect(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.set("whole", `{"rate":1,"limit":3,"window_ms":1000}`)
+		r.set("over", `{"concurrency":2}`)
+		r.set("over", `{"limit":3,"window_ms":1000,"for_ms":60000}`)
+		r.set("tenant:*", `{"rate":5,"limit":3,"window_ms":1000}`)
+		before := r.stored("")
+		for _, tc := range []struct{ key, body, part string }{
+			{"k", `{"limit":3}`, "limit is 3 and has no effect without a window"},
+			{"k", `{"limit":3,"rate":1}`, "give window_ms (--window), too"},
+			{"k*", `{"limit":3}`, "give window_ms"},
+			{"tenant:a", `{"limit":3}`, "give window_ms"}, // a prefix lends nothing
+			{"over", `{"limit":4}`, "give window_ms"},     // nor does an override to what lasts
+			{"k", `{"window_ms":1000}`, "window_ms is 1000 and has no effect without a limit"},
+			{"k", `{"burst":2.5}`, "burst is 2.5 and has no effect without a rate"},
+			{"whole", `{"limit":4,"unset":["window_ms"]}`, "unset limit, too"},
+			{"whole", `{"unset":["window_ms"]}`, "limit is 3 and has no effect without a window: unset limit, too"},
+			{"whole", `{"window_ms":2,"unset":["limit"]}`, "give limit"},
+			{"whole", `{"burst":2,"unset":["rate"]}`, "give rate"},
+		} {
+			for _, body := range []string{tc.body, tc.body[:len(tc.body)-1] + `,"for_ms":1000}`} {
+				_, err := r.trySet(tc.key, body)
+				refused(t, wire.CodeBadThrottle, err, tc.key, body)
+				require.Contains(t, err.Description, tc.part, "%s %s", tc.key, body)
+			}
+		}
+		require.Equal(t, before, r.stored(""), "what is refused changes nothing")
+
+		r.set("whole", `{"limit":4}`)
+		r.set("whole", `{"window_ms":2000,"for_ms":1000}`)
+		r.set("whole", `{"burst":2}`)
+		r.set("whole", `{"unset":["limit"]}`) // takes a limit away, and leaves nothing that seems to be one
+		r.set("whole", `{"unset":["window_ms","rate"]}`)
+		require.Zero(t, r.limits("whole"))
+
+		// The runtime configuration has one key for each limit.
+		r.put("throttle:c:limit", "3")
+		r.set("c", `{"concurrency":1}`)
+		r.set("c", `{"window_ms":1000}`)
+		require.EqualValues(t, 3, r.limits("c").Limit)
+	})
+}
+
 // Conditions compare by meaning, and with nothing.
 func TestThrottleCompareAndSet(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
@@ -317,7 +362,7 @@ func TestThrottleShowAndList(t *testing.T) {
 		require.Equal(t, wire.Rate("0.5"), *r.show("p:new").Rate)
 		missing("x*")
 		r.set("o", `{"rate":1,"for_ms":1000}`)
-		r.set("incomplete", `{"burst":4}`)
+		r.put("throttle:incomplete:burst", "4")
 		info = r.show("incomplete")
 		require.EqualValues(t, 4, *info.Burst)
 		require.Equal(t, "operator", info.Source)

@@ -163,6 +163,7 @@ func TestCompareAndSet(t *testing.T) {
 		{"concurrency": 0},
 		{"concurrency": 1.5},
 		{"limit": -1},
+		{"limit": 3}, // without a window
 		{"window_ms": 0},
 		{"unset": []string{"speed"}},
 		{"rate": 1, "unset": []string{"rate"}},

@@ -45,6 +45,7 @@ func TestCommandLineThrottles(t *testing.T) {
 	require.Equal(t, 4, p.fila(t, "throttle", "clear", gate).code)
 	require.Equal(t, 2, p.fila(t, "throttle", "set", gate).code, "nothing to set")
 	require.NotZero(t, p.fila(t, "throttle", "set", gate, "--rate", "fast").code)
+	require.Equal(t, 2, p.fila(t, "throttle", "set", gate, "--limit", "3").code, "without a window")
 
 	log := p.ok(t, "config", "log", "throttle:"+gate)
 	require.Contains(t, log, "throttle-clear")
