@@ -143,7 +143,7 @@ func TestRunbook(t *testing.T) {
 		if r.alert == "" {
 			continue
 		}
-		require.Contains(t, []any{"critical", "warning"}, at(r.node, "labels", "severity"), r.alert)
+		require.Contains(t, []any{"critical", "warning", "info"}, at(r.node, "labels", "severity"), r.alert)
 		require.NotEmpty(t, at(r.node, "annotations", "summary"), r.alert)
 		require.Equal(t, "https://github.com/filaq/fila/blob/main/"+runbookPage+"#"+anchor(r.alert), at(r.node, "annotations", "runbook_url"))
 	}
@@ -263,6 +263,9 @@ allow_r1 = true
 [[circuit]]
 key = "stripe"
 threshold = 3
+[[throttle]]
+key = "mail"
+concurrency = 1
 [[queue]]
 name = "orders"
 on_enqueue = "function on_enqueue(msg) return {} end"
@@ -351,7 +354,8 @@ func runEverything(t *testing.T) (s *shell, addr string) {
 	s = newShell(t)
 	s.write("config.toml", everything)
 	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
-		"fila schedule add orders yearly @yearly >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
+		"fila schedule add orders yearly @yearly >/dev/null; fila circuit open stripe >/dev/null; " +
+		"fila guard check vendor mail >/dev/null; fila guard check vendor mail >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
 	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
 	found := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
 	require.NotNil(t, found)

@@ -55,6 +55,51 @@ func TestThrottlesAndPausesOverNATS(t *testing.T) {
 	})
 }
 
+// What gates that the configuration names hold back is told by key: of messages, and of
+// calls of the guard.
+func TestMetricsOfNamedGates(t *testing.T) {
+	dir := t.TempDir()
+	inBubble(t, func(t *testing.T) {
+		x := startSite(t, dir, func(c *config.Config) {
+			c.Throttles = []config.ThrottleTable{{Key: "mail", Concurrency: 1}, {Key: "tenant:*", Concurrency: 1}}
+			c.Circuits = []config.CircuitTable{{Key: "stripe", CircuitLimits: config.CircuitLimits{Threshold: 1}}}
+		})
+		x.must("fila.admin.queue-create.orders", `{"throttle_headers":["t"],"circuit_header":"c"}`, nil)
+		messages, err := x.nc.SubscribeSync("fila.deliver.w.orders")
+		require.NoError(t, err)
+		x.must("fila.consume.orders", `{"consumer":"w","max_in_flight":10}`, nil)
+		for range 2 {
+			require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"t": {"mail"}}, nil))
+			require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"t": {"tenant:acme"}}, nil))
+		}
+		var answer wire.GuardAnswer
+		require.Nil(t, x.request("fila.guard.check.vendor", `{"with":["mail"]}`, nil, &answer))
+		require.Equal(t, "concurrency", answer.Gate)
+		require.Nil(t, x.request("fila.enqueue.orders", "x", nats.Header{"c": {"stripe"}}, nil))
+		for {
+			m, err := messages.NextMsg(time.Minute)
+			require.NoError(t, err)
+			if m.Header.Get("c") != "" {
+				require.Nil(t, x.request(m.Reply, `-NAK {"error":"down"}`, nil, nil))
+				break
+			}
+		}
+		require.Nil(t, x.request("fila.guard.check.stripe", ``, nil, &answer))
+		require.Equal(t, "circuit", answer.Gate)
+		w := httptest.NewRecorder()
+		x.s.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		for _, line := range []string{
+			`fila_throttle_rejections_total{blocked_by="concurrency",throttle="mail"} 2`,
+			`fila_circuit_rejections_total{circuit="stripe"} 1`,
+			`fila_circuit_key_transitions_total{circuit="stripe",from="closed",to="open"} 1`,
+		} {
+			require.Contains(t, w.Body.String(), "\n"+line+"\n")
+		}
+		require.NotContains(t, w.Body.String(), "acme")
+		x.end()
+	})
+}
+
 // The metrics tell how full the caps of [limits] are, and of those of a queue which
 // queue has the most.
 func TestMetricsOfLimits(t *testing.T) {

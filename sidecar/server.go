@@ -550,14 +550,31 @@ func (s *Server) circuitStates() (c telemetry.Circuits) {
 		others = 0
 	}
 	for _, one := range s.rooms.circuits.States(others, s.cfg.HTTP.NamesCircuit) {
-		c.States = append(c.States, telemetry.CircuitState{Key: one.Key, State: one.State.String()})
+		state := telemetry.CircuitState{Key: one.Key, State: one.State.String(), Held: one.Held}
+		one.EachTurn(func(from, to breaker.State, n int64) { state.Turns = append(state.Turns, circuitTurn(from, to, n)) })
+		c.States = append(c.States, state)
 	}
 	unwell := s.rooms.circuits.Unwell()
 	c.Open, c.HalfOpen, c.Longest = unwell.Open, unwell.HalfOpen, unwell.Longest
 	s.rooms.circuits.EachTurn(func(from, to breaker.State, n int64) {
-		c.Turns = append(c.Turns, telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n})
+		c.Turns = append(c.Turns, circuitTurn(from, to, n))
 	})
 	return c
+}
+
+func circuitTurn(from, to breaker.State, n int64) telemetry.CircuitTurn {
+	return telemetry.CircuitTurn{From: from.String(), To: to.String(), N: n}
+}
+
+// maxNamedThrottles is how many throttle keys are named in metrics.
+const maxNamedThrottles = 1000
+
+// throttlesHeld is what throttle keys have held back, for metrics.
+func (s *Server) throttlesHeld() (list []telemetry.ThrottleHeld) {
+	for _, h := range s.rooms.control.Gates().HeldCounts(maxNamedThrottles) {
+		list = append(list, telemetry.ThrottleHeld{Key: wire.ShowKey(h.Key), BlockedBy: h.Kind.String(), N: h.N})
+	}
+	return list
 }
 
 // setOffline also lets queues look: what they hold for deliveries that cannot go out
@@ -606,6 +623,7 @@ func (s *Server) start(ctx context.Context) error {
 	s.metrics.SetStuck(func() int { return len(r.shards.Stuck()) })
 	s.metrics.SetLimits(s.limits)
 	s.metrics.SetCircuits(s.circuitStates)
+	s.metrics.SetThrottles(s.throttlesHeld)
 	s.metrics.SetSync(r.shards.CountHooks)
 	r.shards.Start()
 	if err := s.connected(ctx); err != nil {

@@ -1,6 +1,9 @@
 package throttle
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Kind is what holds a message back.
 type Kind uint8
@@ -58,6 +61,8 @@ type Gate struct {
 		guest   bool   // the last to be let in was a Guest, while queues waited
 		share   *share // nil: the limits are those of this process alone
 	}
+
+	held atomic.Pointer[heldCounts] // nil: not counted, the gate has never had limits of its own
 
 	// The rest belongs to Gates.mu.
 	refs     int  // sets that have it

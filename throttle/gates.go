@@ -45,6 +45,7 @@ type Gates struct {
 	mu struct {
 		sync.Mutex
 		gates       shrinking[*Gate]     // those that are awake
+		own         map[string]*Gate     // those of keys with limits of their own
 		named       map[string]bool      // keys to be listed without a gate, see Name
 		listed      ordered.Map[dormant] // all gates and named; empty: awake, or none
 		sets        shrinking[*Set]
@@ -64,7 +65,7 @@ func New(start Start, now int64) *Gates {
 	g := &Gates{start: start}
 	g.start.WindowHold = max(0, start.WindowHold)
 	g.startAt, _ = g.clock.tick(now)
-	g.mu.named = map[string]bool{}
+	g.mu.named, g.mu.own = map[string]bool{}, map[string]*Gate{}
 	g.mu.prefixes.limits, g.mu.prefixes.used = map[string]Limits{}, map[string]bool{}
 	g.mu.awakeIdle = awakeIdle
 	return g
@@ -146,6 +147,7 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 			return wake, nil
 		}
 		gate.declared = false
+		delete(g.mu.own, key)
 		if gate.refs == 0 {
 			g.rest(gate)
 		}
@@ -157,6 +159,8 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 		wake = gate.change(l, now, wake)
 	}
 	gate.declared = true
+	g.mu.own[key] = gate
+	gate.held.CompareAndSwap(nil, new(heldCounts))
 	return wake, nil
 }
 

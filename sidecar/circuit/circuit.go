@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/filaq/fila/breaker"
 	"github.com/filaq/fila/sidecar/fleet"
@@ -35,6 +36,8 @@ type Circuit struct {
 	refs int // guarded by r.mu
 	idle int // place in r.mu.idle, -1: none; guarded by r.mu
 
+	held atomic.Int64 // messages that have begun to wait, and calls that were refused
+
 	mu struct {
 		sync.Mutex
 		share     *share          // nil: it is this process's alone
@@ -56,6 +59,7 @@ type Circuit struct {
 		news   []news // to be published
 		saying bool   // somebody is publishing
 		marked int64  // when it has failed or turned last; 0: never
+		turns  *turns // nil: none yet
 		unwell int64  // since when it is not closed, probes that failed included; 0: it is, or that is not known
 		save   saveState
 	}

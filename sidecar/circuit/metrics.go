@@ -12,6 +12,12 @@ import (
 // states is how many a circuit can have.
 const states = breaker.HalfOpen + 1
 
+// turns says how often a circuit has gone from one state to another.
+type turns [states][states]int64
+
+// CountHeld counts a message that begins to wait, or a call that is refused.
+func (c *Circuit) CountHeld() { c.held.Add(1) }
+
 // mark notes a transition for those who count. Its caller holds mu.
 func (c *Circuit) mark(change breaker.Change) {
 	c.mu.marked = change.At
@@ -23,6 +29,10 @@ func (c *Circuit) mark(change breaker.Change) {
 	}
 	if change.Turned() {
 		c.r.turns[change.Old][change.New].Add(1)
+		if c.mu.turns == nil {
+			c.mu.turns = new(turns)
+		}
+		c.mu.turns[change.Old][change.New]++
 	}
 }
 
@@ -38,10 +48,26 @@ func (r *Registry) EachTurn(say func(from, to breaker.State, n int64)) {
 	}
 }
 
-// KeyState is the state of a circuit.
+// KeyState is the state of a circuit, and what has been counted of it since it was last
+// forgotten, which one with limits of its own never is.
 type KeyState struct {
 	Key   string // as people read it
 	State breaker.State
+	Held  int64 // messages that began to wait, and calls that were refused
+
+	turns turns
+}
+
+// EachTurn says how many transitions there have been between any two states, where there
+// has been one.
+func (k *KeyState) EachTurn(say func(from, to breaker.State, n int64)) {
+	for from := range states {
+		for to := range states {
+			if n := k.turns[from][to]; n > 0 {
+				say(from, to, n)
+			}
+		}
+	}
 }
 
 // States returns the states of the circuits that have limits of their own, by key, and
@@ -65,11 +91,11 @@ func (r *Registry) States(others int, named func(key string) bool) []KeyState {
 	slices.Sort(own)
 	var all []KeyState
 	for _, key := range own {
-		state := breaker.Closed
+		k := KeyState{Key: wire.ShowKey(key), State: breaker.Closed}
 		if c := r.find(key); c != nil {
-			state, _ = c.stands(now)
+			k, _ = c.keyState(now)
 		}
-		all = append(all, KeyState{wire.ShowKey(key), state})
+		all = append(all, k)
 	}
 	type marked struct {
 		KeyState
@@ -77,8 +103,8 @@ func (r *Registry) States(others int, named func(key string) bool) []KeyState {
 	}
 	var last []marked
 	for _, c := range rest {
-		if state, at := c.stands(now); at != 0 {
-			last = append(last, marked{KeyState{wire.ShowKey(c.key), state}, at})
+		if k, at := c.keyState(now); at != 0 {
+			last = append(last, marked{k, at})
 		}
 	}
 	slices.SortFunc(last, func(a, b marked) int { return cmp.Or(cmp.Compare(b.at, a.at), cmp.Compare(a.Key, b.Key)) })
@@ -136,6 +162,18 @@ func (c *Circuit) ails(now int64) (state breaker.State, since, marked int64) {
 		}
 	}
 	return state, cmp.Or(since, now), marked
+}
+
+// keyState returns how the circuit stands, and when it has failed or turned last.
+func (c *Circuit) keyState(now int64) (k KeyState, marked int64) {
+	k = KeyState{Key: wire.ShowKey(c.key), Held: c.held.Load()}
+	k.State, marked = c.stands(now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.turns != nil {
+		k.turns = *c.mu.turns
+	}
+	return k, marked
 }
 
 // stands returns the state of the circuit, and when it has failed or turned last.

@@ -28,16 +28,25 @@ func TestStatesAreBounded(t *testing.T) {
 	r.fail(r.use("own"), 2)
 	states := r.reg.States(100, vendor)
 	require.Len(t, states, 102)
-	require.Equal(t, []KeyState{{"idle", breaker.Closed}, {"own", breaker.Closed}, {"vendor:003", breaker.Open}, {"vendor:199", breaker.Closed}}, states[:4])
+	opened := turns{breaker.Closed: {breaker.Open: 1}}
+	require.Equal(t, []KeyState{
+		{Key: "idle", State: breaker.Closed},
+		{Key: "own", State: breaker.Closed},
+		{Key: "vendor:003", State: breaker.Open, turns: opened},
+		{Key: "vendor:199", State: breaker.Closed},
+	}, states[:4])
+	var told []string
+	states[2].EachTurn(func(from, to breaker.State, n int64) { told = append(told, fmt.Sprint(from, " ", to, " ", n)) })
+	require.Equal(t, []string{"closed open 1"}, told)
 	require.Equal(t, "vendor:101", states[101].Key)
 	require.Len(t, r.reg.States(0, vendor), 2)
 	r.pass(2 * time.Minute)
-	require.Equal(t, KeyState{"vendor:003", breaker.HalfOpen}, r.reg.States(100, vendor)[2], "its time is over, as circuit list says")
-	turns := make(map[string]int64)
-	r.reg.EachTurn(func(from, to breaker.State, n int64) { turns[from.String()+" "+to.String()] = n })
+	require.Equal(t, KeyState{Key: "vendor:003", State: breaker.HalfOpen, turns: opened}, r.reg.States(100, vendor)[2], "its time is over, as circuit list says")
+	all := make(map[string]int64)
+	r.reg.EachTurn(func(from, to breaker.State, n int64) { all[from.String()+" "+to.String()] = n })
 	require.Equal(t, map[string]int64{
 		"closed open": 1, "open closed": 0, "open half-open": 0, "half-open open": 0, "half-open closed": 0, "closed half-open": 0,
-	}, turns)
+	}, all)
 }
 
 // Circuits that nobody may name are counted, and how long the worst of them has not been

@@ -161,7 +161,11 @@ func (g *Guard) onDisk(d *decision) *wire.Error {
 // count counts calls whose answers can be told.
 func (g *Guard) count(d *decision, trace wire.TraceParent) {
 	for i := range d.answers {
-		g.opt.Metrics.GuardChecked(d.answers[i].Gate)
+		a := &d.answers[i]
+		g.opt.Metrics.GuardChecked(a.Gate)
+		if a.Gate != "" { // it counts nothing for a circuit, which pass has counted
+			g.opt.Gates.CountHeld(a.Key, a.Gate)
+		}
 	}
 	g.opt.Metrics.GuardTook(g.opt.Now()-d.began, trace)
 }
@@ -240,6 +244,7 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer
 	// Not Peek: the permit for a probe of a circuit that a fleet shares has to be asked for.
 	n, at := h.circuit.Admits(now)
 	if n <= 0 {
+		h.circuit.CountHeld()
 		return g.byCircuit(ask.Key, at, now), ""
 	}
 	ticket, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
@@ -253,6 +258,7 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer
 	}
 	if pass == 0 { // somebody else was faster
 		g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
+		h.circuit.CountHeld()
 		_, at := h.circuit.Peek(now)
 		return g.byCircuit(ask.Key, at, now), ""
 	}

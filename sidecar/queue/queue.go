@@ -43,6 +43,8 @@ type Circuit interface {
 	Admits(now int64) (n, at int64)
 	// Peek is Admits for those who only look: nobody has to be told afterwards.
 	Peek(now int64) (n, at int64)
+	// CountHeld counts a message that begins to wait here.
+	CountHeld()
 	// Allow asks to deliver one message; 0 is no. A pass that is granted must be
 	// given to Done.
 	Allow(now int64) (pass breaker.Pass, pending bool)

@@ -39,23 +39,18 @@ var blockNames = [...]string{
 
 func (k BlockKind) String() string { return blockNames[k] }
 
+// throttleKinds are the kinds of what throttle keys say.
+var throttleKinds = [BlockKinds]throttle.Kind{
+	ByRate: throttle.ByRate, ByWindow: throttle.ByWindow, ByInFlight: throttle.ByInFlight, ByReserved: throttle.ByReserved,
+	ByTurn: throttle.ByTurn, ByPause: throttle.ByPause,
+}
+
 // BlockOf is the kind of what a throttle key says.
 func BlockOf(k throttle.Kind) BlockKind {
-	switch k {
-	case throttle.ByRate:
-		return ByRate
-	case throttle.ByWindow:
-		return ByWindow
-	case throttle.ByInFlight:
-		return ByInFlight
-	case throttle.ByReserved:
-		return ByReserved
-	case throttle.ByTurn:
-		return ByTurn
-	case throttle.ByPause:
-		return ByPause
+	if k == throttle.Open {
+		return ByNothing
 	}
-	return ByNothing
+	return BlockKind(slices.Index(throttleKinds[:], k))
 }
 
 // Place is where messages wait: at a throttle key, at a circuit, for the end of a

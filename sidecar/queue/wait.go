@@ -129,6 +129,16 @@ func (q *side) atCircuit(ci Circuit) waitID {
 	return id
 }
 
+// countHeld tells the gate of the list that a message begins to wait there.
+func (wl *waitList) countHeld(kind BlockKind) {
+	switch wl.kind {
+	case waitThrottle:
+		wl.gate.CountHeld(throttleKinds[kind])
+	case waitCircuit:
+		wl.circuit.CountHeld()
+	}
+}
+
 func (q *side) atPause(f drr.Flow) waitID {
 	id, ok := q.gating.waits.byFlow[f]
 	if !ok {

@@ -254,6 +254,8 @@ type Circuits struct {
 type CircuitState struct {
 	Key   string // as people read it
 	State string
+	Held  int64 // messages that began to wait, and calls that were refused
+	Turns []CircuitTurn
 }
 
 // stateValues are the states of circuits, the worst the highest.
@@ -270,12 +272,15 @@ var (
 	circuitsDesc      = prometheus.NewDesc("fila_circuits", "Circuits of all keys that are not closed, by state: open or half-open. One whose time is over counts as half-open, but not for longer than a quarter of an hour where nothing is sent to it.", []string{"state"}, nil)
 	circuitUnwellDesc = prometheus.NewDesc("fila_circuit_longest_open_seconds", "How long the one of those has not been closed, probes that failed included, that has been so for longest; 0: all are closed.", nil, nil)
 	circuitTurnsDesc  = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of circuits that this fila has seen, by the states before and after, of all keys together.", []string{"from", "to"}, nil)
+	keyTurnsDesc      = prometheus.NewDesc("fila_circuit_key_transitions_total", "The same for the circuits that fila_circuit_state names, where there has been such a transition.", []string{"circuit", "from", "to"}, nil)
+	circuitHeldDesc   = prometheus.NewDesc("fila_circuit_rejections_total", "Times that a circuit that fila_circuit_state names did not let through: messages that began to wait for it, and calls of the guard that it refused.", []string{"circuit"}, nil)
+	throttleHeldDesc  = prometheus.NewDesc("fila_throttle_rejections_total", "Times that a throttle key with limits of its own did not let through, by what held back: rate, window, concurrency, reserved, turn or paused. Messages that began to wait for it, and calls of the guard that it refused. For the first 1,000 such keys in the order of names.", []string{"throttle", "blocked_by"}, nil)
 )
 
 type circuitCollector func() Circuits
 
 func (circuitCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{circuitStateDesc, circuitsDesc, circuitUnwellDesc, circuitTurnsDesc} {
+	for _, d := range []*prometheus.Desc{circuitStateDesc, circuitsDesc, circuitUnwellDesc, circuitTurnsDesc, keyTurnsDesc, circuitHeldDesc} {
 		ch <- d
 	}
 }
@@ -284,6 +289,10 @@ func (read circuitCollector) Collect(ch chan<- prometheus.Metric) {
 	c := read()
 	for _, s := range c.States {
 		ch <- prometheus.MustNewConstMetric(circuitStateDesc, prometheus.GaugeValue, stateValues[s.State], s.Key)
+		ch <- prometheus.MustNewConstMetric(circuitHeldDesc, prometheus.CounterValue, float64(s.Held), s.Key)
+		for _, t := range s.Turns {
+			ch <- prometheus.MustNewConstMetric(keyTurnsDesc, prometheus.CounterValue, float64(t.N), s.Key, t.From, t.To)
+		}
 	}
 	ch <- prometheus.MustNewConstMetric(circuitsDesc, prometheus.GaugeValue, float64(c.Open), "open")
 	ch <- prometheus.MustNewConstMetric(circuitsDesc, prometheus.GaugeValue, float64(c.HalfOpen), "half-open")

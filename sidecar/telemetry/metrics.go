@@ -305,6 +305,29 @@ func (m *Metrics) CircuitHeld() { m.exceeded[limitMaxFailures].Inc() }
 // of SetGauges.
 func (m *Metrics) SetCircuits(read func() Circuits) { m.registry.MustRegister(circuitCollector(read)) }
 
+// ThrottleHeld says how often a throttle key has held something back.
+type ThrottleHeld struct {
+	Key       string // as people read it
+	BlockedBy string
+	N         int64
+}
+
+type throttleCollector func() []ThrottleHeld
+
+func (throttleCollector) Describe(ch chan<- *prometheus.Desc) { ch <- throttleHeldDesc }
+
+func (read throttleCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, h := range read() {
+		ch <- prometheus.MustNewConstMetric(throttleHeldDesc, prometheus.CounterValue, float64(h.N), h.Key, h.BlockedBy)
+	}
+}
+
+// SetThrottles names, once, the function that reads what throttle keys with limits of
+// their own have held back, under the rules of SetGauges.
+func (m *Metrics) SetThrottles(read func() []ThrottleHeld) {
+	m.registry.MustRegister(throttleCollector(read))
+}
+
 // Commit counts a group commit of the store: how long it took, fsync included,
 // and how many batches shared it.
 func (m *Metrics) Commit(took time.Duration, batches int) {

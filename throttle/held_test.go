@@ -1,0 +1,44 @@
+package throttle
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a gate has held back is counted where its key has limits of its own, for as long as
+// it has them, and told of the first keys only.
+func TestHeldCounts(t *testing.T) {
+	g := New(Start{}, 0)
+	set := func(key string, l Limits) {
+		_, err := g.SetLimits(key, l, 0, nil)
+		require.NoError(t, err)
+	}
+	_, err := g.SetPrefix("tenant:", Limits{Concurrency: 1}, 0, nil)
+	require.NoError(t, err)
+	set("b", Limits{Concurrency: 1})
+	s, err := g.Set([]string{"b", "tenant:acme", "none"}, 0)
+	require.NoError(t, err)
+	require.Empty(t, g.HeldCounts(10))
+	for _, gate := range s.Gates() {
+		gate.CountHeld(ByInFlight)
+		gate.CountHeld(ByInFlight)
+		gate.CountHeld(ByRate)
+	}
+	g.CountHeld("b", "paused")
+	g.CountHeld("b", "circuit")
+	g.CountHeld("unknown", "rate")
+	b := []HeldCount{{"b", ByRate, 1}, {"b", ByInFlight, 2}, {"b", ByPause, 1}}
+	require.Equal(t, b, g.HeldCounts(10))
+	for i := range 3 {
+		key := fmt.Sprint("a", i)
+		set(key, Limits{Concurrency: 1})
+		g.CountHeld(key, "window")
+	}
+	require.Equal(t, []HeldCount{{"a0", ByWindow, 1}, {"a1", ByWindow, 1}}, g.HeldCounts(2))
+	require.Len(t, g.HeldCounts(4), 6)
+	set("b", Limits{})
+	require.Len(t, g.HeldCounts(4), 3)
+	g.Close(s, 0)
+}
