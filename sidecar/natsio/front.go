@@ -48,13 +48,21 @@ type Front struct {
 	mu struct {
 		sync.Mutex
 		attached map[*shard.Queue][]*nats.Subscription
+		dead     map[string]*shard.Queue // dead letter queues, by subject, that enqueues are handed over for
+		enqueues chan *nats.Msg          // to these, see refuseDead
+		closed   chan nats.Status        // ends refuseDead, which is there while dead is not empty; nil: it is not
 	}
 }
+
+// deadBacklog is how many enqueues to dead letter queues wait at most to be refused; more
+// at once get no answer.
+const deadBacklog = 16_384
 
 // New returns a Front without subscriptions.
 func New(o Options) *Front {
 	f := &Front{Options: o}
 	f.mu.attached = make(map[*shard.Queue][]*nats.Subscription)
+	f.mu.dead = make(map[string]*shard.Queue)
 	return f
 }
 
@@ -67,6 +75,9 @@ type interest struct {
 // Attach subscribes to the enqueues of a queue and, with Exact, to all else that concerns
 // it. A dead letter queue takes nothing, but answers producers who try.
 func (f *Front) Attach(q *shard.Queue) error {
+	if q.IsDLQ() && !f.Exact {
+		return f.attachDead(q)
+	}
 	interests := []interest{{f.Subjects.Enqueue(q.Name()), func(m *nats.Msg) { f.enqueue(q, m) }}}
 	if f.Exact {
 		interests = append(f.ofQueue(q), interests...) // acks before what could be acked
@@ -82,6 +93,53 @@ func (f *Front) Attach(q *shard.Queue) error {
 		f.mu.Unlock()
 	}
 	return nil
+}
+
+// attachDead subscribes to the enqueues of a dead letter queue. One goroutine refuses those
+// of all of them: there are as many as queues, and next to nobody enqueues there.
+func (f *Front) attachDead(q *shard.Queue) error {
+	subject := f.Subjects.Enqueue(q.Name())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.mu.closed == nil {
+		f.mu.closed = f.Conn.StatusChanged(nats.CLOSED)
+		f.mu.enqueues = make(chan *nats.Msg, deadBacklog)
+		go f.refuseDead(f.mu.enqueues, f.mu.closed)
+	}
+	f.mu.dead[subject] = q
+	sub, err := f.Conn.ChanSubscribe(subject, f.mu.enqueues)
+	if err != nil {
+		f.detachDead(subject)
+		return fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	f.mu.attached[q] = append(f.mu.attached[q], sub)
+	return nil
+}
+
+// detachDead forgets a dead letter queue. It needs mu.
+func (f *Front) detachDead(subject string) {
+	delete(f.mu.dead, subject)
+	if len(f.mu.dead) == 0 {
+		f.Conn.RemoveStatusListener(f.mu.closed)
+		f.mu.closed = nil
+	}
+}
+
+// refuseDead refuses what comes to dead letter queues, until they or the connection are gone.
+func (f *Front) refuseDead(in <-chan *nats.Msg, closed <-chan nats.Status) {
+	for {
+		select {
+		case m := <-in:
+			f.mu.Lock()
+			q := f.mu.dead[m.Subject]
+			f.mu.Unlock()
+			if q != nil {
+				f.enqueue(q, m)
+			}
+		case <-closed:
+			return
+		}
+	}
 }
 
 // ofQueue is what concerns a queue alone beside enqueues.
@@ -146,8 +204,19 @@ func (f *Front) Detach(queues ...*shard.Queue) <-chan struct{} {
 		f.mu.Lock()
 		subs := f.mu.attached[q]
 		delete(f.mu.attached, q)
+		subject := f.Subjects.Enqueue(q.Name())
+		_, dead := f.mu.dead[subject]
+		if dead {
+			f.detachDead(subject)
+		}
 		f.mu.Unlock()
 		for _, sub := range subs {
+			if dead { // it takes nothing, so nothing is lost
+				if err := sub.Unsubscribe(); err != nil {
+					f.Log.Debug("unsubscribe", "subject", sub.Subject, "error", err)
+				}
+				continue
+			}
 			closed := make(chan struct{})
 			over := sync.OnceFunc(func() { close(closed) }) // the connection may close before Drain, and after the handler was set
 			sub.SetClosedHandler(func(string) { over() })

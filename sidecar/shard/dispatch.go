@@ -15,7 +15,7 @@ import (
 // dispatcher publishes the deliveries of a machine in order.
 type dispatcher struct {
 	r    *runner
-	mail *mailbox[queue.Delivery] // what its goroutine publishes
+	rest relay[queue.Delivery] // what its goroutine publishes
 
 	mu    sync.Mutex // held from the taking to the end of publishing; guards what follows
 	spare []queue.Delivery
@@ -56,8 +56,8 @@ func (d *dispatcher) publish(work []queue.Delivery) {
 			reads = true
 		}
 	}
-	if len(work) > publishAtOnce || bytes > publishBytesAtOnce || reads || !d.publishNow(work) {
-		d.mail.post(work...)
+	if (len(work) > publishAtOnce || bytes > publishBytesAtOnce || reads || !d.publishNow(work)) && d.rest.post(work) {
+		d.r.stopped.Go(d.run)
 	}
 }
 
@@ -68,7 +68,7 @@ func (d *dispatcher) publishNow(work []queue.Delivery) bool {
 		return false
 	}
 	defer d.mu.Unlock()
-	if !d.mail.empty() {
+	if !d.rest.empty() {
 		return false
 	}
 	d.send(work)
@@ -77,24 +77,22 @@ func (d *dispatcher) publishNow(work []queue.Delivery) bool {
 
 // run publishes what is left to it.
 func (d *dispatcher) run() {
-	for range d.mail.wake {
-		d.all()
-		if d.mail.ended() {
-			return
-		}
+	for d.some() {
 	}
 }
 
-func (d *dispatcher) all() {
+// some publishes what waits. It reports false if there was nothing.
+func (d *dispatcher) some() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	work := d.mail.take(d.spare)
+	work := d.rest.take(d.spare)
 	for rest := work; len(rest) > 0; {
 		n := min(len(rest), readBatch)
 		d.send(rest[:n])
 		rest = rest[n:]
 	}
 	d.spare = recycle(work)
+	return len(work) > 0
 }
 
 // send reads the payloads of work and publishes it. Payloads are copied out of

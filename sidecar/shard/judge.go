@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/filaq/fila/breaker"
@@ -23,11 +22,7 @@ import (
 type judge struct {
 	r *runner
 
-	mu struct {
-		sync.Mutex
-		waiting []queue.Failure
-		running bool
-	}
+	failures relay[queue.Failure]
 
 	said map[failureKind]saying // of the goroutine
 }
@@ -51,30 +46,13 @@ const sayAgain = int64(10e9)
 
 // post has failures judged. It is called during a turn.
 func (j *judge) post(failures []queue.Failure) {
-	if len(failures) == 0 {
-		return
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.mu.waiting = append(j.mu.waiting, failures...)
-	if !j.mu.running {
-		j.mu.running = true
+	if j.failures.post(failures) {
 		j.r.stopped.Go(j.run)
 	}
 }
 
-// take returns what waits. If that is nothing, the goroutine must end.
-func (j *judge) take(buf []queue.Failure) []queue.Failure {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	work := j.mu.waiting
-	j.mu.waiting = buf[:0]
-	j.mu.running = len(work) > 0
-	return work
-}
-
 func (j *judge) run() {
-	for work := j.take(nil); len(work) > 0; work = j.take(recycle(work)) {
+	for work := j.failures.take(nil); len(work) > 0; work = j.failures.take(recycle(work)) {
 		for i := range work {
 			if f := &work[i]; !j.decide(f) {
 				j.r.shard.replyError(f.Reply, j.r.sides[f.Side].Gone())

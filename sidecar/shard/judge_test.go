@@ -351,9 +351,9 @@ func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
 		q.policy.Load().hooks[hooks.OnFailure].mu.Lock() // a run that takes its time
 		require.Nil(t, r.enqueue("one", "", nil))
 		m := r.one("w")
-		q.run.judge.mu.Lock()
-		q.run.judge.mu.running = true // nobody judges
-		q.run.judge.mu.Unlock()
+		q.run.judge.failures.mu.Lock()
+		q.run.judge.failures.mu.running = true // nobody judges
+		q.run.judge.failures.mu.Unlock()
 		r.ack(m, nack, "nack")
 		require.Nil(t, r.enqueue("two", "", nil))
 		two := r.one("w")

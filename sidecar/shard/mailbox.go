@@ -63,13 +63,6 @@ func (m *mailbox[T]) take(buf []T) []T {
 	return items
 }
 
-// empty reports whether there is nothing to take.
-func (m *mailbox[T]) empty() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.mu.items) == 0
-}
-
 // close refuses later posts; what has been posted can still be taken.
 func (m *mailbox[T]) close() {
 	m.mu.Lock()
@@ -89,9 +82,44 @@ func recycle[T any](items []T) []T {
 	return items[:0]
 }
 
-// ended reports whether the mailbox is closed and empty: nothing will come.
-func (m *mailbox[T]) ended() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.mu.closed && len(m.mu.items) == 0
+// relay hands values to a goroutine that is there only while there are some. Posting
+// never blocks.
+type relay[T any] struct {
+	mu struct {
+		sync.Mutex
+		waiting []T
+		running bool // the goroutine is about to take what waits
+	}
+}
+
+// post appends values. If it reports true its caller starts the goroutine, which takes
+// until nothing is left.
+func (r *relay[T]) post(values []T) (start bool) {
+	if len(values) == 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.waiting = append(r.mu.waiting, values...)
+	start = !r.mu.running
+	r.mu.running = true
+	return start
+}
+
+// take returns everything posted and gives buf, emptied by the caller, back as the next
+// buffer. If that is nothing, the goroutine must end.
+func (r *relay[T]) take(buf []T) []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	values := r.mu.waiting
+	r.mu.waiting = buf[:0]
+	r.mu.running = len(values) > 0
+	return values
+}
+
+// empty reports whether there is nothing to take.
+func (r *relay[T]) empty() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.waiting) == 0
 }

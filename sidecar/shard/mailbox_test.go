@@ -25,16 +25,17 @@ func TestMailboxLosesNothing(t *testing.T) {
 	go func() { posting.Wait(); m.close() }()
 	var next [posters]int
 	var buf [][2]int
-	for range m.wake {
+	for last := false; !last; {
+		<-m.wake
+		m.mu.Lock()
+		last = m.mu.closed
+		m.mu.Unlock()
 		buf = m.take(buf)
 		for _, v := range buf {
 			require.Equal(t, next[v[0]], v[1], "order of poster %d", v[0])
 			next[v[0]]++
 		}
 		buf = recycle(buf)
-		if m.ended() {
-			break
-		}
 	}
 	for p, n := range next {
 		require.Equal(t, each, n, "poster %d", p)
@@ -47,9 +48,45 @@ func TestMailboxClosedKeepsWhatCame(t *testing.T) {
 	m := newMailbox[int]()
 	require.True(t, m.post(1))
 	m.close()
-	require.False(t, m.ended())
+	require.False(t, m.post(2))
 	require.Equal(t, []int{1}, m.take(nil))
-	require.True(t, m.ended())
+	require.Empty(t, m.take(nil))
+}
+
+// TestRelayLosesNothing: many posters, and a goroutine that is started as often as there is
+// something to take. Everything arrives once, each poster's in order, one goroutine at a time.
+func TestRelayLosesNothing(t *testing.T) {
+	const posters, each = 8, 5000
+	var (
+		r     relay[[2]int]
+		ended sync.WaitGroup
+		next  [posters]int
+	)
+	take := func() {
+		for work := r.take(nil); len(work) > 0; work = r.take(recycle(work)) {
+			for _, v := range work {
+				if next[v[0]] != v[1] {
+					panic("out of order")
+				}
+				next[v[0]]++
+			}
+		}
+	}
+	for p := range posters {
+		ended.Go(func() {
+			for i := range each {
+				if r.post([][2]int{{p, i}}) {
+					ended.Go(take)
+				}
+			}
+		})
+	}
+	ended.Wait()
+	for p, n := range next {
+		require.Equal(t, each, n, "poster %d", p)
+	}
+	require.True(t, r.empty())
+	require.False(t, r.post(nil), "nothing needs no goroutine")
 }
 
 func TestRecycleKeepsNothingAlive(t *testing.T) {

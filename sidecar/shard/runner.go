@@ -52,16 +52,14 @@ func newRunner(s *Shard) *runner {
 	}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.timer.Stop()
-	r.dispatcher = dispatcher{r: r, mail: newMailbox[queue.Delivery]()}
-	r.judge.r = r
+	r.dispatcher.r, r.judge.r = r, r
 	return r
 }
 
-// start runs the goroutines. The first turn is made at once.
+// start runs the goroutine. The first turn is made at once.
 func (r *runner) start() {
 	r.mail.poke()
 	r.stopped.Go(r.run)
-	r.stopped.Go(r.dispatcher.run)
 }
 
 // end lets the machine handle what has been posted and waits until all goroutines are
@@ -104,7 +102,6 @@ func (r *runner) finish() {
 	for _, in := range r.mail.take(nil) {
 		r.refuse(&in)
 	}
-	r.dispatcher.mail.close() // nobody else posts to it
 }
 
 // refuse answers an input that came after the end.

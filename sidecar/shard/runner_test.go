@@ -130,9 +130,23 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 	r := newRig(t, newDisk())
 	q, by := r.create(nil), subscription(t)
 	const n = 5000
-	acks := newMailbox[*nats.Msg]()
 	finished := make(chan string, 1)
 	next := 0
+	var (
+		acks   relay[*nats.Msg]
+		acking sync.WaitGroup
+	)
+	ack := func() {
+		for some := acks.take(nil); len(some) > 0; some = acks.take(nil) {
+			for _, m := range some {
+				text, name, _ := r.Subjects.ParseToken(m.Reply)
+				token, err := r.Signer.Parse(text, name)
+				if err != nil || q.Ack(token, done, "", by) != nil {
+					finished <- "an ack was refused"
+				}
+			}
+		}
+	}
 	r.conn.refuse(func(m *nats.Msg) error {
 		if m.Subject != "w" {
 			return nil
@@ -143,23 +157,10 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 		if next++; next == n {
 			finished <- ""
 		}
-		acks.post(m)
-		return nil
-	})
-	var acking sync.WaitGroup
-	acking.Go(func() {
-		for range acks.wake {
-			for _, m := range acks.take(nil) {
-				text, name, _ := r.Subjects.ParseToken(m.Reply)
-				token, err := r.Signer.Parse(text, name)
-				if err != nil || q.Ack(token, done, "", by) != nil {
-					finished <- "an ack was refused"
-				}
-			}
-			if acks.ended() {
-				return
-			}
+		if acks.post([]*nats.Msg{m}) {
+			acking.Go(ack)
 		}
+		return nil
 	})
 	for i := range n {
 		if i%250 == 0 {
@@ -173,7 +174,6 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.FailNow(t, "deliveries stopped")
 	}
-	acks.close()
 	acking.Wait()
 	r.end()
 }
