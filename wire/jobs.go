@@ -270,7 +270,7 @@ type JobInfo struct {
 	ID string `json:"id,omitempty"`
 	JobCreateRequest
 	State     string `json:"state"`
-	Why       string `json:"why,omitempty"` // it has paused itself, or was canceled other than by hand
+	Why       string `json:"why,omitempty"` // it has paused itself, would so after a dry run, or was canceled other than by hand
 	CreatedAt string `json:"created_at,omitempty"`
 	StartedAt string `json:"started_at,omitempty"`
 	EndedAt   string `json:"ended_at,omitempty"`

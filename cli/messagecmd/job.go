@@ -228,6 +228,7 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 		t := terminal.NewTable("would "+j.Op, j.Queue)
 		t.Row("messages meant", j.Matched)
 		t.Row("would be done", j.Eligible)
+		t.Fact("then stops, as", terminal.Clean(j.Why))
 		leftRows(t, j)
 		samples := terminal.NewTable("ID", "KEY", "STATE", "ENQUEUED")
 		for _, m := range j.Samples {

@@ -143,6 +143,13 @@ func (k *keyCounts) take(key string, limit int64) bool {
 	return true
 }
 
+// of is how many messages of key there are.
+func (k *keyCounts) of(key string) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mu.n[key]
+}
+
 // Add counts n more messages of key, or fewer.
 func (k *keyCounts) Add(key string, n int64) {
 	k.mu.Lock()

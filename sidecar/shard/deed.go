@@ -43,6 +43,7 @@ type deed struct {
 	groups map[uint64]*letterGroup // of dead letters that go elsewhere, by sequence
 	more   redrivesMore            // of these, with it
 	room   *pieceRoom
+	trial  *trial // of a dry run: nothing is taken; nil: it is carried out
 
 	sent bool // to another shard: a parcel is under way
 }
@@ -248,7 +249,7 @@ func (d *deed) choose() *wire.Error {
 			continue
 		}
 		if to != d.q {
-			if d.full = to.room(p, count, size, own); d.full != nil {
+			if d.full = d.fits(p, count, size, own); d.full != nil {
 				d.cut(i)
 				return nil
 			}
@@ -262,6 +263,22 @@ func (d *deed) choose() *wire.Error {
 		count, size = count+1, size+g.Size
 	}
 	return nil
+}
+
+// fits reports why a message does not go besides others of the piece.
+func (d *deed) fits(p *policy, count, size, own int64) *wire.Error {
+	if d.trial != nil {
+		return d.trial.fits(d.to, p, count, size, own)
+	}
+	return d.to.room(p, count, size, own)
+}
+
+// place takes one of the places of a fairness key where the messages go.
+func (d *deed) place(p *policy, key string) (queue.KeyCounts, *wire.Error) {
+	if d.trial != nil {
+		return nil, d.trial.place(d.to.main(), &p.settings, key)
+	}
+	return d.to.main().countPending(&p.settings, key)
 }
 
 // unread stands for a message that was not read: it is gone, which the machine knows, or
@@ -307,7 +324,7 @@ func (d *deed) moved(g *queue.Moved, p *policy, c *content, size int64) (why str
 		return wire.LeftBadKey
 	}
 	if d.to != d.q || d.Key != "" {
-		counted, werr := d.to.main().countPending(&p.settings, e.FairnessKey)
+		counted, werr := d.place(p, e.FairnessKey)
 		if werr != nil { // others may go
 			d.key = werr
 			return wire.LeftKeyFull

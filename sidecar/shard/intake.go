@@ -161,7 +161,7 @@ func (q *Queue) uncount(m *queue.Message) {
 // room refuses a message that would exceed a limit. messages and bytes are about to
 // come and not counted yet.
 func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
-	s, limits := q.shard, &p.settings
+	s := q.shard
 	waiting, disk := s.set.uncommitted.Load(), s.set.Disk()
 	switch {
 	case s.failed():
@@ -172,6 +172,14 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 		return wire.BacklogLog(s.number, logFullRetryAfter)
 	case waiting > 0 && waiting+size > s.MaxUncommittedBytes:
 		return wire.BacklogUncommitted(uncommittedRetryAfter)
+	}
+	return q.fits(p, messages, bytes, size)
+}
+
+// fits reports whether the queue may get a message of that size besides others of a step.
+func (q *Queue) fits(p *policy, messages, bytes, size int64) *wire.Error {
+	limits := &p.settings
+	switch {
 	case limits.MaxDepth > 0 && q.depth.Load()+messages >= limits.MaxDepth:
 		return wire.BacklogMessages(q.name, limits.MaxDepth, fullRetryAfter)
 	case limits.MaxBytes > 0 && q.bytes.Load()+bytes+size > limits.MaxBytes:

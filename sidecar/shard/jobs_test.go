@@ -299,6 +299,74 @@ func TestMovesToAnotherQueue(t *testing.T) {
 	})
 }
 
+// TestADryRunSaysWhatTheRunDoes: how many messages, why others are left, and what ends it;
+// and it takes nothing itself.
+func TestADryRunSaysWhatTheRunDoes(t *testing.T) {
+	perKey := func(n int64) func(*wire.QueueSettings) {
+		return func(s *wire.QueueSettings) { s.FairnessHeader, s.MaxPendingPerKey = "tenant", n }
+	}
+	large := base64.StdEncoding.EncodeToString(make([]byte, 1000))
+	for name, c := range map[string]struct {
+		from, to   func(*wire.QueueSettings) // settings of orders and slow
+		dead       bool
+		req        wire.JobCreateRequest
+		done       int64
+		left       map[string]int64
+		stops, one bool
+	}{
+		"a key that gets full":         {from: perKey(10), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "vip"}, done: 10, left: map[string]int64{wire.LeftKeyFull: 2}},
+		"a key that is full":           {from: perKey(6), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, left: map[string]int64{wire.LeftKeyFull: 12}},
+		"a key with room for a piece":  {from: perKey(20), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Key: "a"}, done: 12},
+		"another weight takes nothing": {from: perKey(6), req: wire.JobCreateRequest{Op: wire.JobReprioritise, Weight: 2}, done: 12},
+		"keys of the target":           {to: perKey(2), req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 4, left: map[string]int64{wire.LeftKeyFull: 8}},
+		"a target that gets full":      {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 7, stops: true},
+		"bytes of the target":          {to: func(s *wire.QueueSettings) { s.MaxBytes = 100 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow"}, done: 10, stops: true},
+		"a limit in front of that":     {to: func(s *wire.QueueSettings) { s.MaxDepth = 7 }, req: wire.JobCreateRequest{Op: wire.JobMove, To: "slow", Limit: 7}, done: 7},
+		"a target that is not there":   {req: wire.JobCreateRequest{Op: wire.JobMove, To: "nowhere"}, stops: true},
+		"keys of dead letters":         {from: perKey(4), dead: true, req: wire.JobCreateRequest{Op: wire.JobRedrive}, done: 8, left: map[string]int64{wire.LeftKeyFull: 4}},
+		"an edit that gets too large":  {req: wire.JobCreateRequest{Op: wire.JobEdit, Payload: &large}, one: true, left: map[string]int64{wire.LeftRefused: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				q := r.create(c.from)
+				r.another("slow", c.to)
+				for i := range 12 {
+					if c.dead {
+						break
+					}
+					require.Nil(t, r.enqueue("x", "", byTenant(i)))
+				}
+				c.req.Queue, c.req.Filter = "orders", everything()
+				if c.dead {
+					r.bury(q, 12, byTenant)
+					c.req.Queue = "orders.dlq"
+				}
+				time.Sleep(time.Second)
+				if c.one {
+					r.conn.max = wire.HeaderRoom + int64(len(large))/2
+					c.req.Filter = &wire.Filter{IDs: []string{formatID(r.first(q).ID)}}
+				}
+				dry := c.req
+				dry.DryRun = true
+				said, werr := r.Queue(c.req.Queue).CreateJob(r.checked(dry))
+				ran := r.over(r.begin(c.req).ID)
+				require.Equal(t, c.done, ran.Done, "%+v", ran)
+				require.Equal(t, c.left, ran.Left)
+				require.Equal(t, c.stops, ran.State == wire.JobPaused, ran.Why)
+				if werr != nil {
+					require.True(t, c.stops)
+					require.Equal(t, ran.Why, werr.Description)
+					return
+				}
+				require.Equal(t, ran.Done, said.Eligible)
+				require.Equal(t, ran.Left, said.Left)
+				require.Equal(t, ran.Why, said.Why)
+				require.Len(t, said.Samples, int(min(ran.Done, wire.JobSamples)))
+			})
+		})
+	}
+}
+
 // TestAMoveToAQueueThatIsDeletedMeanwhile leaves the messages where they were.
 func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	bubble(t, func(r *rig) {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"container/heap"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -522,32 +525,140 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	if werr != nil {
 		return info, werr
 	}
+	var t *trial
+	if req.DryRun { // others ask how many are meant
+		if t, werr = q.try(req); werr != nil {
+			return info, werr
+		}
+	}
 	var left jobProgress
 	var found []queue.MessageView
 	for from, more := uint64(0), true; more; more = from != 0 {
 		if found, from, werr = finder.find(from, jobLooks, jobLooks, found); werr != nil {
 			return info, werr
 		}
-		for i := range found {
-			v := &found[i]
-			info.Matched++
-			if why := leftBy(req.Op, v.State); why != "" {
+		info.Matched += int64(len(found))
+		meant := slices.DeleteFunc(found, func(v queue.MessageView) bool {
+			why := leftBy(req.Op, v.State)
+			if why != "" {
 				left.leave(why, 1)
-				continue
 			}
-			info.Eligible++
-			if len(info.Samples) < wire.JobSamples {
-				info.Samples = append(info.Samples, wire.JobSample{
-					ID: formatID(v.ID), Key: wire.ShowKey(v.Key), State: stateName(q, v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
-				})
+			return why != ""
+		})
+		if t != nil && (req.Limit == 0 || info.Eligible < req.Limit) {
+			if meant, werr = t.ask(meant, &left); werr != nil {
+				return info, werr
 			}
+		}
+		info.Eligible += int64(len(meant))
+		for i := range meant[:min(len(meant), wire.JobSamples-len(info.Samples))] {
+			v := &meant[i]
+			info.Samples = append(info.Samples, wire.JobSample{
+				ID: formatID(v.ID), Key: wire.ShowKey(v.Key), State: stateName(q, v.State), EnqueuedAt: wire.Timestamp(v.EnqueuedAt),
+			})
 		}
 	}
 	info.Left = left.Left
 	if req.Limit > 0 {
 		info.Eligible = min(info.Eligible, req.Limit)
 	}
+	if t != nil && t.full != nil && (req.Limit == 0 || info.Eligible < req.Limit) {
+		info.Why = t.full.Description
+	}
 	return info, nil
+}
+
+// trial asks for a dry run what a job asks where its messages go, and takes nothing there.
+type trial struct {
+	*job
+	count, size int64            // of those that would be there by now
+	keys        map[string]int64 // places that they would have taken; what they leave is less
+	full        *wire.Error      // why no more of them fit
+	room        pieceRoom
+}
+
+// try begins a trial of a job. It returns why the job could not begin.
+func (q *Queue) try(req wire.JobCreateRequest) (*trial, *wire.Error) {
+	j := newJob(q, jobSpec{JobCreateRequest: req}, jobProgress{}, parcel{})
+	t := &trial{job: j, keys: make(map[string]int64)}
+	if !moves(j.Op) {
+		return t, nil
+	}
+	if _, away := j.away(); away {
+		return t, j.plain()
+	}
+	if _, werr := (&deed{job: j}).target(); werr != nil {
+		return nil, werr
+	}
+	done := make(chan error, 1) // all that is there can be read then
+	if _, ok := q.run.do(q.changed(queue.Keep{Ticket: done})); !ok {
+		return nil, q.Gone()
+	}
+	return t, j.written(done)
+}
+
+// ask keeps those of some messages that the job would do something about, and counts why
+// it would leave others. From the first on for which there is no room it keeps none.
+func (t *trial) ask(list []queue.MessageView, left *jobProgress) ([]queue.MessageView, *wire.Error) {
+	if _, away := t.away(); away || !moves(t.Op) {
+		return list, nil
+	}
+	kept := list[:0]
+	for len(list) > 0 && t.full == nil {
+		piece := list[:min(jobPiece, len(list))]
+		list = list[len(piece):]
+		d := &deed{job: t.job, named: make([]candidate, len(piece)), left: make(map[string]int64), room: &t.room, trial: t}
+		for i := range piece {
+			v := &piece[i]
+			d.named[i] = candidate{place: place{Seq: v.Seq, EnqueuedAt: v.EnqueuedAt, ID: v.ID}, size: v.Size}
+		}
+		if werr := d.choose(); werr != nil {
+			return nil, werr
+		}
+		for why, n := range d.left {
+			left.leave(why, n)
+		}
+		t.full = d.full
+		for i, m := range d.moves {
+			switch {
+			case m == nil:
+			case m == unread && errors.Is(d.broken, store.ErrNotFound):
+				left.leave(wire.LeftGone, 1)
+			case m == unread:
+				left.leave(wire.LeftUnreadable, 1)
+			default:
+				if d.to == t.q && t.Key != "" {
+					t.keys[piece[i].Key]-- // it leaves the place that it had
+				}
+				t.count, t.size = t.count+1, t.size+m.Size
+				kept = append(kept, piece[i])
+			}
+		}
+	}
+	return kept, nil
+}
+
+// fits reports why a message does not go to a queue besides those that would be there by
+// now. That the disk is behind is soon over, and a job waits for it.
+func (t *trial) fits(to *Queue, p *policy, count, size, own int64) *wire.Error {
+	werr := to.room(p, t.count+count, t.size+size, own)
+	if werr != nil && werr.ErrCode == wire.CodeBacklogUncommitted {
+		return to.fits(p, t.count+count, t.size+size, own)
+	}
+	return werr
+}
+
+// place takes one of the places of a key in a queue for the trial.
+func (t *trial) place(to *Queue, s *wire.QueueSettings, key string) *wire.Error {
+	counts := to.perKey.Load()
+	if counts == nil || s.MaxPendingPerKey <= 0 {
+		return nil
+	}
+	if counts.of(key)+t.keys[key] >= s.MaxPendingPerKey {
+		return wire.KeyPending(to.name, key, s.MaxPendingPerKey, fullRetryAfter)
+	}
+	t.keys[key]++
+	return nil
 }
 
 // leftBy is why a job leaves messages in a state as they are; empty: it does not.

@@ -36,6 +36,14 @@ func (j *job) away() (shard int, ok bool) {
 	return shard, ok && shard != s.number
 }
 
+// plain reports why no messages go to another shard.
+func (j *job) plain() *wire.Error {
+	if s := j.q.shard; s.Plain != nil && s.Plain() {
+		return wire.NotTaken(j.To, "a node of an older version is in the cluster, which does not know how")
+	}
+	return nil
+}
+
 // cargoRoom is how many bytes of messages a request may have.
 func (s *Shard) cargoRoom() int { return int(s.Conn.MaxPayload()) - waybillRoom }
 
@@ -59,8 +67,8 @@ func (d *deed) send(to int) *wire.Error {
 	if main.deleted.Load() {
 		return wire.QueueNotFound(d.q.name)
 	}
-	if s := d.q.shard; s.Plain != nil && s.Plain() {
-		return wire.NotTaken(d.To, "a node of an older version is in the cluster, which does not know how")
+	if werr := d.plain(); werr != nil {
+		return werr
 	}
 	d.named = d.named[:min(len(d.named), parcelMost)]
 	cargo, werr := d.q.load(d.named)
