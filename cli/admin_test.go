@@ -36,6 +36,8 @@ func TestPlainOutputs(t *testing.T) {
 	}{
 		{"queue delete orders --force", "queue orders deleted, 1 message with it\n", `{"force":true}`},
 		{"queue rm orders", "queue orders deleted, 1 message with it\n", `{}`},
+		{"redrive orders --count 10", "2 messages redriven from orders.dlq\n", `{"count":10}`},
+		{"hook reset orders.dlq", "HOOK        CIRCUIT\non_failure  closed\n", `{}`},
 		{"redrive orders.dlq --count 10", "2 messages redriven from orders.dlq\n", `{"count":10}`},
 		{"config set a 5 --if-value 4", "a = 5 (was 4)\n", `{"value":"5","if_value":"4"}`},
 		{"config set a -- -5", "a = 5 (was 4)\n", `{"value":"-5"}`},

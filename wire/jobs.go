@@ -95,12 +95,15 @@ func (r *JobCreateRequest) check(now time.Time) *Error {
 	if err := CheckQueueName(r.Queue); err != nil {
 		return BadQueueName(err)
 	}
+	if r.Op == JobRedrive { // only dead letters can be redriven
+		r.Queue = DeadLetters(r.Queue)
+	}
 	dead := IsDLQ(r.Queue)
 	switch {
 	case !slices.Contains(JobOps(), r.Op):
 		return BadField("op", quoted(r.Op), "allowed are "+strings.Join(JobOps(), ", "))
-	case !dead && (r.Op == JobRedrive || r.Op == JobDelete):
-		return OnlyForDLQ("a job with op "+r.Op, r.Queue)
+	case !dead && r.Op == JobDelete: // it may mean the messages that wait, and nothing brings back dead letters
+		return OnlyForDLQ("op delete removes dead letters, op cancel messages that wait: delete", r.Queue)
 	case dead && slices.Contains([]string{JobCancel, JobDelay, JobRunNow, JobReprioritise}, r.Op):
 		return NotForDLQ("a job with op "+r.Op, r.Queue)
 	case r.Filter == nil:

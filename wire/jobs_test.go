@@ -17,6 +17,12 @@ func TestJobRequests(t *testing.T) {
 	_, err = ParseJobCreate([]byte(`{"queue":"orders.dlq","op":"edit","filter":{"ids":["01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80"]},"payload":"eA=="}`), now)
 	require.Nil(t, err)
 
+	for _, queue := range []string{"orders", "orders.dlq"} { // only dead letters can be redriven
+		r, err = ParseJobCreate([]byte(`{"queue":"`+queue+`","op":"redrive","filter":{"reason":"term"}}`), now)
+		require.Nil(t, err)
+		require.Equal(t, "orders.dlq", r.Queue)
+	}
+
 	for body, want := range map[string]string{
 		`{}`: "queue",
 		`{"queue":"orders","filter":{"all":true}}`:                                                                               "op is missing",
@@ -24,7 +30,8 @@ func TestJobRequests(t *testing.T) {
 		`{"queue":"orders","op":"cancel"}`:                                                                                       "filter is missing",
 		`{"queue":"orders","op":"cancel","filter":{}}`:                                                                           "what is meant has to be named",
 		`{"queue":"orders","op":"cancel","filter":{"reason":"term"}}`:                                                            "reason",
-		`{"queue":"orders","op":"redrive","filter":{"all":true}}`:                                                                "redrive",
+		`{"queue":"orders","op":"redrive","filter":{"state":"leased","gate":"throttle:x"}}`:                                      "gate",
+		`{"queue":"orders","op":"delete","filter":{"all":true}}`:                                                                 "op cancel messages that wait: delete needs a dead letter queue",
 		`{"queue":"orders.dlq","op":"cancel","filter":{"all":true}}`:                                                             "cancel",
 		`{"queue":"orders","op":"move","filter":{"all":true}}`:                                                                   "to is missing",
 		`{"queue":"orders.dlq","op":"move","filter":{"all":true},"to":"orders"}`:                                                 "redrive",

@@ -74,6 +74,10 @@ func IsDLQ(queue string) bool {
 // DLQ returns the name of the dead letter queue of queue.
 func DLQ(queue string) string { return queue + DLQSuffix }
 
+// DeadLetters returns the name of a dead letter queue that is given by its own name or by
+// that of its queue.
+func DeadLetters(queue string) string { return DLQ(Source(queue)) }
+
 // Source returns the name of the queue whose dead letters dlq holds. A name
 // that is not a dead letter queue's is returned unchanged.
 func Source(dlq string) string {

@@ -590,7 +590,7 @@ with safe defaults until the cooldown is over.`,
 		Example: `  fila hook reset orders
   fila hook reset orders --hook on_failure`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.HookResetReply, error) {
-			return s.HookReset(ctx, args[0], hook)
+			return s.HookReset(ctx, wire.Source(args[0]), hook)
 		}, func(reply client.HookResetReply, _ []string) string {
 			t := terminal.NewTable("HOOK", "CIRCUIT")
 			for _, h := range reply.Hooks {

@@ -25,9 +25,6 @@ func newDeadCommand(env *command.Env) *cobra.Command {
 	}, groups, list, show)
 }
 
-// deadQueue is the dead letter queue that an argument names, with its suffix or without.
-func deadQueue(name string) string { return strings.TrimSuffix(name, wire.DLQSuffix) + wire.DLQSuffix }
-
 func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
@@ -48,7 +45,7 @@ The name of a group is what --error-group wants.`,
 			return nil
 		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.DeadGroups, error) {
-			return s.DeadGroups(ctx, deadQueue(args[0]), limit)
+			return s.DeadGroups(ctx, wire.DeadLetters(args[0]), limit)
 		}, func(reply client.DeadGroups, _ []string) string { return showGroups(env, reply) }),
 	}
 	cmd.Flags().IntVar(&limit, "limit", wire.DefaultDeadGroups, "show at most so many groups, the largest")
@@ -116,7 +113,7 @@ func newDeadShowCommand(env *command.Env) *cobra.Command {
 and payload. A group that fila does not know is not found (exit code 4).`,
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (deadGroup, error) {
-		return askGroup(ctx, s, deadQueue(args[0]), args[1])
+		return askGroup(ctx, s, wire.DeadLetters(args[0]), args[1])
 	}, func(g deadGroup, _ []string) string {
 		t := terminal.NewTable("group", g.Group.Group)
 		t.Row("messages", g.Group.Messages)

@@ -70,9 +70,12 @@ there now; --all means all of them. OP is what becomes of them:
   reprioritise  they get the fairness key --to-key, or the weight --weight
   edit          one message gets other headers, or another payload
 
+QUEUE of redrive is the queue or its dead letter queue; delete removes for good, so
+it wants the dead letter queue by its name, QUEUE.dlq.
+
 --dry-run says how many messages are meant, and which would be left as they are. On
 a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
-		Example: `  fila job create orders.dlq redrive --error-code timeout --rate 500
+		Example: `  fila job create orders redrive --error-code timeout --rate 500
   fila job create orders.dlq delete --error-contains "card declined" --died-after 2h --dry-run
   fila job create orders move --to slow --key acme --why "they asked for it"
   fila job create orders.dlq edit --id ` + exampleID + ` --set-header currency=EUR`,
@@ -111,6 +114,9 @@ a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
 // complete makes the request of the flags.
 func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	f.JobCreateRequest.Queue, f.Op = args[0], args[1]
+	if f.Op == wire.JobRedrive {
+		f.JobCreateRequest.Queue = wire.DeadLetters(args[0])
+	}
 	filter, err := f.only.Named()
 	switch {
 	case err != nil:

@@ -43,6 +43,12 @@ func TestJobCreate(t *testing.T) {
 	require.JSONEq(t, `{"queue":"orders","op":"move","filter":{"keys":["acme"]},"to":"slow","rate":5,"limit":12,"if_count":0,"reason":"asked"}`, string(f.Next().Data))
 	f.Next() // the same with --json
 
+	for _, queue := range []string{"orders", "orders.dlq"} {
+		f.Answer("fila.admin.job-create", aJob())
+		require.Equal(t, 0, program.Run(t, "", "job", "create", queue, "redrive", "--all").Code)
+		require.JSONEq(t, `{"queue":"orders.dlq","op":"redrive","filter":{"all":true}}`, string(f.Next().Data))
+	}
+
 	payload := filepath.Join(t.TempDir(), "payload")
 	require.NoError(t, os.WriteFile(payload, []byte("x"), 0o600))
 	f.Answer("fila.admin.job-create", aJob())

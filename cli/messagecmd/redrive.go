@@ -16,13 +16,13 @@ import (
 func newRedriveCommand(env *command.Env) *cobra.Command {
 	var count int64
 	cmd := &cobra.Command{
-		Use:   "redrive QUEUE.dlq",
+		Use:   "redrive QUEUE",
 		Short: "Move dead letters back to their queue",
-		Long: `Move messages of a dead letter queue back to their queue, oldest first. They go
-through on_enqueue again, keep their id and start with attempt 1. Messages that
-a consumer of the dead letter queue holds are skipped.`,
+		Long: `Move dead letters of a queue back to it, oldest first. They go through on_enqueue
+again, keep their id and start with attempt 1. Messages that a consumer of the
+dead letter queue holds are skipped. QUEUE is the queue or its dead letter queue.`,
 		Example: `  fila redrive orders.dlq
-  fila redrive orders.dlq --count 10`,
+  fila redrive orders --count 10`,
 		ValidArgsFunction: env.Complete(deadLetterQueues),
 		PreRunE: func(*cobra.Command, []string) error {
 			if count < 0 {
@@ -31,9 +31,9 @@ a consumer of the dead letter queue holds are skipped.`,
 			return nil
 		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
-			return s.Redrive(ctx, args[0], count)
+			return s.Redrive(ctx, wire.DeadLetters(args[0]), count)
 		}, func(reply client.RedriveReply, args []string) string {
-			return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), args[0])
+			return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), wire.DeadLetters(args[0]))
 		}),
 	}
 	cmd.Flags().Int64Var(&count, "count", 0, "move at most so many; 0 is all")

@@ -82,7 +82,7 @@ and skip for none, nor for one that is more than a minute late.`,
 				return err
 			}
 			return command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
-				return s.ScheduleAdd(ctx, args[0], req)
+				return s.ScheduleAdd(ctx, wire.Source(args[0]), req)
 			}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) })(cmd, args)
 		},
 	}
@@ -137,7 +137,7 @@ func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client
 		Short:   short,
 		Example: "  fila schedule " + verb + " orders nightly",
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
-			return do(s.Client, ctx, args[0], args[1])
+			return do(s.Client, ctx, wire.Source(args[0]), args[1])
 		}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) }),
 	}
 }
@@ -153,17 +153,17 @@ it is shown first, and the command asks; --yes goes ahead.`,
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
 		if !yes && terminal.IsTerminalInput(cmd.InOrStdin()) && terminal.IsTerminal(cmd.ErrOrStderr()) {
-			i, err := s.ScheduleShow(ctx, args[0], args[1])
+			i, err := s.ScheduleShow(ctx, wire.Source(args[0]), args[1])
 			if err != nil {
 				return i, err
 			}
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: delete this schedule? [y/N] ", showSchedule(env, &i), args[0])
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s\n%s: delete this schedule? [y/N] ", showSchedule(env, &i), i.Queue)
 			answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 			if !strings.EqualFold(strings.TrimSpace(answer), "y") {
 				return i, command.Exit(command.ExitConflict, errors.New("nothing was deleted"))
 			}
 		}
-		return s.ScheduleDelete(ctx, args[0], args[1])
+		return s.ScheduleDelete(ctx, wire.Source(args[0]), args[1])
 	}, func(i client.ScheduleInfo, _ []string) string {
 		return fmt.Sprintf("deleted schedule %s of queue %s: %s\n", i.Name, i.Queue, terminal.Clean(i.Schedule))
 	})
@@ -181,7 +181,7 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 		Short:   "List schedules by queue and name",
 		Example: "  fila schedule list\n  fila schedule list --queue orders --json",
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, _ []string) (wire.ScheduleList, error) {
-			all, err := s.ScheduleList(ctx, queue)
+			all, err := s.ScheduleList(ctx, wire.Source(queue))
 			partly, err = s.NotWhole(len(all), err)
 			if all == nil {
 				all = []client.ScheduleInfo{}

@@ -47,6 +47,8 @@ func TestScheduleShow(t *testing.T) {
 	)
 	require.JSONEq(t, `{"name":"nightly"}`, string(f.Next().Data))
 	f.Next() // the same with --json
+	require.Equal(t, 0, program.Run(t, "", "schedule", "show", "orders.dlq", "nightly").Code, "a dead letter queue has the schedules of its queue")
+	require.Equal(t, "fila.admin.schedule-show.orders", f.Next().Subject)
 	for _, verb := range []string{"pause", "resume"} {
 		late := aSchedule()
 		late.Why = "the queue is full"

@@ -69,7 +69,7 @@ config.toml declares gets its settings from there again at the next start.`,
 		Example: `  fila queue update orders --max-deliveries 5
   fila queue update orders --on-failure ""`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueReply, error) {
-			return s.QueueUpdate(ctx, args[0], changes)
+			return s.QueueUpdate(ctx, wire.Source(args[0]), changes)
 		}, func(r client.QueueReply, _ []string) string { return showSettings(r, "updated") }),
 	}
 	given := addSettings(cmd)
@@ -94,6 +94,7 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
 			reply, err := s.QueueDelete(ctx, args[0], force)
+			err = command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes the messages that are in it")
 			return reply, command.Hint(err, wire.CodeQueueNotEmpty, "--force deletes them, too")
 		}, func(reply client.QueueDeleteReply, args []string) string {
 			return fmt.Sprintf("queue %s deleted, %s with it\n", args[0], terminal.Plural(reply.Deleted, "message"))

@@ -340,6 +340,9 @@ func TestDeadGroups(t *testing.T) {
 		h.must(wire.VerbDeadGroups, "orders.dlq", `{}`, &reply)
 		require.Equal(t, "orders.dlq", reply.Queue)
 		require.Len(t, reply.Groups, 1)
+		var again wire.DeadGroups
+		h.must(wire.VerbDeadGroups, "orders", `{}`, &again)
+		require.Equal(t, reply, again, "the queue names its dead letters as well")
 		g := reply.Groups[0]
 		require.Equal(t, []any{"404", "no order #", int64(1), id}, []any{g.ErrorCode, g.Error, g.Messages, g.Sample})
 		require.Equal(t, []wire.KeyCount{{Key: "default", Messages: 1}}, g.Keys)
@@ -347,7 +350,6 @@ func TestDeadGroups(t *testing.T) {
 		for body, code := range map[string]int{`{"limit":0}`: wire.CodeBadField, `{"limit":1001}`: wire.CodeBadField, `{"x":1}`: wire.CodeUnknownField} {
 			require.Equal(t, code, h.ask(wire.VerbDeadGroups, "orders.dlq", body, nil).ErrCode)
 		}
-		require.Equal(t, wire.CodeOnlyForDLQ, h.ask(wire.VerbDeadGroups, "orders", ``, nil).ErrCode)
 	})
 }
 

@@ -18,15 +18,11 @@ func bySchedule(do func(*shard.Queue, string) (wire.ScheduleInfo, *wire.Error)) 
 
 func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList, err *wire.Error) {
 	if req.Queue != "" {
-		q, err := a.queue(req.Queue)
-		switch {
-		case err != nil:
+		if _, err := a.queue(req.Queue); err != nil {
 			return l, err
-		case q.IsDLQ():
-			return l, wire.NotForDLQ(wire.VerbScheduleList, req.Queue)
 		}
 	}
-	l.Schedules, l.Next = a.shards.Schedules(req.Queue, req.After, req.Limit)
+	l.Schedules, l.Next = a.shards.Schedules(wire.Source(req.Queue), req.After, req.Limit)
 	return l, nil
 }
 

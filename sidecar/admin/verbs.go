@@ -20,7 +20,7 @@ const (
 	NewQueue         // the name of a queue that need not exist
 	AnyQueue         // a queue or a dead letter queue
 	Ordinary         // a queue that is no dead letter queue
-	DeadLetters      // a dead letter queue
+	DeadLetters      // a dead letter queue, by its name or by that of its queue
 	Key              // of the runtime configuration, or of a gate, whose key the body may have instead
 )
 
@@ -142,6 +142,9 @@ func (v Verb) here(r request) ([]byte, *wire.Error) {
 	v.one.Lock()
 	defer v.one.Unlock()
 	defer v.a.control.As(v.Name, r.client)()
+	if v.Tail == DeadLetters {
+		r.tail = wire.DeadLetters(r.tail)
+	}
 	tail, body := r.tail, r.body
 	before := v.standing(tail, body)
 	reply, werr := v.do(tail, body)
@@ -325,8 +328,6 @@ func queueVerb[Req, Reply any](a *Admin, name string, kind Tail,
 			return nil, err
 		case kind == Ordinary && q.IsDLQ():
 			return nil, wire.NotForDLQ(name, tail)
-		case kind == DeadLetters && !q.IsDLQ():
-			return nil, wire.OnlyForDLQ(name, tail)
 		}
 		return do(q, req)
 	}}
