@@ -354,7 +354,7 @@ func runEverything(t *testing.T) (s *shell, addr string) {
 	s = newShell(t)
 	s.write("config.toml", everything)
 	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
-		"fila schedule add orders yearly @yearly >/dev/null; fila circuit open stripe >/dev/null; " +
+		"fila schedule add orders yearly @yearly >/dev/null; fila circuit open stripe >/dev/null; fila circuit close stripe >/dev/null; " +
 		"fila guard check vendor mail >/dev/null; fila guard check vendor mail >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
 	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
 	found := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
