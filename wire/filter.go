@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Bounds of a [Filter].
@@ -32,7 +33,7 @@ type Filter struct {
 	AttemptsMin    uint32 `json:"attempts_min,omitempty"`    // so many attempts have ended, of a dead letter before it died
 	EnqueuedAfter  string `json:"enqueued_after,omitempty"`  // at this time or later: RFC 3339, or a Go duration before now
 	EnqueuedBefore string `json:"enqueued_before,omitempty"` // earlier than this
-	Consumer       string `json:"consumer,omitempty"`        // that has it
+	Consumer       string `json:"consumer,omitempty"`        // that has it, or the inbox of the fetch
 	Gate           string `json:"gate,omitempty"`            // one of its gates: throttle:KEY or circuit:KEY
 
 	// Of the last error: what a dead letter died of, or of another message the last of
@@ -180,12 +181,17 @@ func (f *Filter) checkHeader(name string) *Error {
 	return inRange(name, len(f.Header), 1, MaxFilterHeaders)
 }
 
+// checkConsumer takes whatever peek and explain may show: the name of a consumer, or the
+// inbox of a fetch, which is a subject of any form.
 func (f *Filter) checkConsumer(name string) *Error {
-	if err := CheckConsumerName(f.Consumer); err != nil {
-		return BadField(name, quote(f.Consumer), "a name of a consumer is expected")
+	if len(f.Consumer) > maxInbox || strings.ContainsFunc(f.Consumer, unicode.IsSpace) {
+		return BadField(name, quote(f.Consumer), "the name of a consumer is expected, or the inbox of a fetch")
 	}
 	return nil
 }
+
+// maxInbox is how long a subject can be: a line of the NATS protocol.
+const maxInbox = 4096
 
 func (f *Filter) checkGate(name string) *Error {
 	if kind, key, _ := strings.Cut(f.Gate, ":"); kind != PauseThrottle && kind != PauseCircuit || CheckNamedKey(key) != nil {
