@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -142,7 +143,12 @@ func brokeOff(err error) bool {
 // call makes a request whose body and reply are JSON. A nil body is empty, a
 // nil into discards the reply.
 func (c *Client) call(ctx context.Context, subject string, body, into any) error {
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
 	msg := nats.NewMsg(subject)
+	if deadline, ok := ctx.Deadline(); ok {
+		msg.Header.Set(wire.HeaderTimeoutMs, strconv.FormatInt(min(max(time.Until(deadline).Milliseconds(), 1), wire.MaxSettingMs), 10))
+	}
 	if name := c.nc.Opts.Name; name != "" {
 		msg.Header.Set(wire.HeaderClient, name)
 	}

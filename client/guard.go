@@ -52,8 +52,8 @@ type GuardCall struct {
 	// went. The limits of all of them, up to eight, are asked.
 	Keys []string
 	Cost float64 // for rates; 0 is 1
-	// TTL is how long the call may take, up to an hour; 0 is 30 s. Afterwards it
-	// counts as failed.
+	// TTL is how long the call may take, up to an hour; 0 is 30 s. Afterwards its permit
+	// ends, and its circuit hears nothing of it, or a failure where the configuration says so.
 	TTL time.Duration
 	// Attempt is how many calls were made for this work, this one included; 0 is 1.
 	// With RetryPolicy it decides about a retry.

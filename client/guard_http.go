@@ -20,7 +20,7 @@ import (
 // code, and its Retry-After for how long the host wants to be left alone; the caller
 // gets the response all the same. A call is over when the body of its response has
 // been read to its end, or closed, or when the server switches to another protocol.
-// One that takes longer than 30 s goes on, but counts as failed.
+// One that takes longer than 30 s goes on, but its permit ends by itself.
 func (g *Guard) Transport(base http.RoundTripper, keys func(*http.Request) []string) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport

@@ -298,7 +298,7 @@ func (s *Server) askGuard(verb, tail string, body []byte) ([]byte, *wire.Error) 
 	if !ok {
 		return nil, wire.BadSubject(verb)
 	}
-	reply, _, err, later := do(tail, body, wire.TraceParent{})
+	reply, _, err, later := do(tail, body, wire.GuardOrigin{})
 	if later != nil {
 		reply, _, err = later()
 	}
@@ -458,7 +458,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	var queues struct{ *shard.Set }
 	f := furniture{
 		front: natsio.Options{
-			Log: s.limited, Conn: d.nc, Subjects: s.subjects, Signer: signer,
+			Log: s.limited, Now: s.now, Conn: d.nc, Subjects: s.subjects, Signer: signer,
 			ReplyPrefixes: s.cfg.NATS.ReplyPrefixes, Headers: natsio.HeaderLimitsOf(&s.cfg.NATS),
 		},
 		circuits: circuit.Options{
@@ -504,7 +504,7 @@ func (s *Server) build(snap store.Snapshot) error {
 		lender = r.limits
 	}
 	r.guard = guard.New(guard.Options{
-		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards,
+		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards, ExpiredFails: r.control.ExpiredFails,
 		Tell: control.Tell, Keep: r.control.KeepCalls, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
 		Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},

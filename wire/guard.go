@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 )
 
 // The guard answers callers that are no consumers: may I call now (check), it went
@@ -70,6 +71,37 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 	})
 }
 
+// GuardOrigin is what is known of a request to the guard beside its body.
+type GuardOrigin struct {
+	Trace TraceParent // that the request is part of, if it is sampled
+	Until int64       // when its caller does not wait for the answer any more (Unix ns); 0: not known
+}
+
+// Late reports whether nobody waits for the answer any more.
+func (o *GuardOrigin) Late(now int64) bool { return o.Until != 0 && now >= o.Until }
+
+// GuardUntil returns until when the caller of a check waits for the answer (Unix ns), as the
+// headers say; 0: they do not. The request was sent at time sent or later.
+func GuardUntil(get func(header string) string, sent int64) (until int64, err *Error) {
+	if text := get(HeaderTimeoutMs); text != "" {
+		ms, bad := strconv.ParseInt(text, 10, 64)
+		if bad != nil || ms < 1 || ms > MaxSettingMs {
+			return 0, BadHeaderValue(HeaderTimeoutMs, text, "allowed are 1 to "+strconv.FormatInt(MaxSettingMs, 10)+" milliseconds")
+		}
+		until = sent + ms*int64(time.Millisecond)
+	}
+	if text := get(HeaderDeadline); text != "" {
+		at, bad := time.Parse(time.RFC3339Nano, text)
+		if bad != nil || at.Year() < 1970 || at.Year() > 2200 {
+			return 0, BadHeaderValue(HeaderDeadline, text, "a time is expected, such as 2030-01-02T15:04:05.678Z")
+		}
+		if until == 0 || at.UnixNano() < until {
+			until = max(at.UnixNano(), 1)
+		}
+	}
+	return until, nil
+}
+
 // complete checks a call and fills its defaults in.
 func (a *GuardAsk) complete(tail string) *Error {
 	if err := firstKey(tail, &a.Key); err != nil {
@@ -118,6 +150,9 @@ func checkCaller(caller string) *Error {
 	return nil
 }
 
+// GateLate is the gate of a refusal of a check whose answer nobody may wait for any more.
+const GateLate = "late"
+
 // GuardLimit is how one limit stands.
 type GuardLimit struct {
 	Key        string `json:"key"`
@@ -140,7 +175,7 @@ type GuardAnswer struct {
 	Probe     bool   `json:"probe,omitempty"`
 
 	// Otherwise: what refuses, at which key, and when to ask again.
-	Gate         string      `json:"gate,omitempty"` // circuit, rate, window, concurrency, reserved, turn or paused
+	Gate         string      `json:"gate,omitempty"` // circuit, rate, window, concurrency, reserved, turn, paused or late
 	Key          string      `json:"key,omitempty"`
 	RetryAfterMs int64       `json:"retry_after_ms,omitempty"` // rounded up; absent: nobody knows
 	Limit        *GuardLimit `json:"limit,omitempty"`          // of a rate, window or concurrency

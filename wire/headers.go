@@ -41,6 +41,10 @@ const (
 	HeaderRetryAfterMs = "Fila-Retry-After-Ms" // also in error replies
 )
 
+// HeaderTimeoutMs is understood on a check of the guard, as [HeaderDeadline] is: for how long
+// the caller waits for the answer.
+const HeaderTimeoutMs = "Fila-Timeout-Ms"
+
 // HeaderCost is understood on an ack.
 const HeaderCost = "Fila-Cost" // what the message has cost, 0 to 1,000,000
 

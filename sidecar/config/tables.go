@@ -67,9 +67,46 @@ func (t *ThrottleTable) Limits() (throttle.Limits, error) {
 // asks for a call. Keys that end in '*' stand for all that begin with what is before
 // it. Without any such table every key may come with every other.
 type GuardTable struct {
-	Key  string   `koanf:"key"`
-	With []string `koanf:"with"`
+	Key     string   `koanf:"key"`
+	With    []string `koanf:"with"`
+	Expired string   `koanf:"expired"` // see [ExpiredFailure]
 }
+
+// What the circuit hears of a permit that ends without a done: nothing, unless a table
+// says that it is a failure.
+const (
+	ExpiredNeutral = "neutral"
+	ExpiredFailure = "failure"
+)
+
+func checkExpired(value string) error {
+	switch value {
+	case "", ExpiredNeutral, ExpiredFailure:
+		return nil
+	}
+	return fmt.Errorf(".expired = %q: allowed are %q and %q", value, ExpiredNeutral, ExpiredFailure)
+}
+
+// ExpiredFails reports whether a permit with this first key that ends without a done counts
+// as a failure. The table of the circuit goes first, then the [[guard]] tables in the order
+// of the file.
+func (c *Config) ExpiredFails(key string) bool {
+	for i := range c.Circuits {
+		if t := &c.Circuits[i]; t.Key == key && t.Expired != "" {
+			return t.Expired == ExpiredFailure
+		}
+	}
+	for i := range c.Guards {
+		if t := &c.Guards[i]; t.Expired != "" && covers(t.Key, key) {
+			return t.Expired == ExpiredFailure
+		}
+	}
+	return false
+}
+
+// Pairs reports whether the table says which keys may come together: one that says of
+// expired alone does not.
+func (t GuardTable) Pairs() bool { return t.With != nil || t.Expired == "" }
 
 // Allows reports whether the table lets a further key come with a first key.
 func (t *GuardTable) Allows(key, with string) bool {
@@ -87,7 +124,8 @@ func covers(pattern, key string) bool {
 type CircuitTable struct {
 	Key string `koanf:"key"`
 	CircuitLimits
-	Zeros []string `koanf:"-"` // keys of limits that the file says are 0, where 0 is a value
+	Expired string   `koanf:"expired"` // see [ExpiredFailure]
+	Zeros   []string `koanf:"-"`       // keys of limits that the file says are 0, where 0 is a value
 }
 
 // zeros returns what [CircuitTable.Zeros] is of a table of the file.

@@ -383,6 +383,9 @@ func (c *Config) checkCircuits() error {
 		if err := t.check(0); err != nil {
 			return fmt.Errorf("circuit[%s].%w", t.Key, err)
 		}
+		if err := checkExpired(t.Expired); err != nil {
+			return fmt.Errorf("circuit[%s]%w", t.Key, err)
+		}
 	}
 	return nil
 }
@@ -414,6 +417,9 @@ func (c *Config) checkGuards() error {
 			if err := checkPattern("guard["+t.Key+"]", key); err != nil {
 				return err
 			}
+		}
+		if err := checkExpired(t.Expired); err != nil {
+			return fmt.Errorf("guard[%s]%w", t.Key, err)
 		}
 	}
 	return nil

@@ -199,6 +199,10 @@ func (c *Control) Rules() *rules.Rules { return c.applied.Load().rules }
 // Guards are the [[guard]] tables in force.
 func (c *Control) Guards() []config.GuardTable { return c.applied.Load().config.Guards }
 
+// ExpiredFails reports whether a permit of the guard with this first key that ends by itself
+// is a failure for the circuit.
+func (c *Control) ExpiredFails(key string) bool { return c.applied.Load().config.ExpiredFails(key) }
+
 // Weights returns the weight overrides of a queue by fairness key, in thousandths.
 // Whoever makes a queue asks again when Queues.Weigh finds it.
 func (c *Control) Weights(queue string) map[string]uint32 {

@@ -31,8 +31,8 @@ func BenchmarkGuard(b *testing.B) {
 			Submit: func(b *store.Batch) { b.Done(nil) },
 		}),
 		Rules:  func() *rules.Rules { return nil },
-		Tables: func() []config.GuardTable { return nil },
-		Tell:   func([]*throttle.Wait) {}, Keep: func([]string, int64) func() *wire.Error { return nil }, Signer: signer, Metrics: telemetry.New(),
+		Tables: func() []config.GuardTable { return nil }, ExpiredFails: func(string) bool { return false },
+		Tell: func([]*throttle.Wait) {}, Keep: func([]string, int64) func() *wire.Error { return nil }, Signer: signer, Metrics: telemetry.New(),
 		MaxPayload: func() int64 { return 1 << 20 }, Caps: Caps{Permits: 1e6, ThrottleKeys: 1e6, Circuits: 1e5},
 	})
 	defer g.Stop()
@@ -47,12 +47,12 @@ func BenchmarkGuard(b *testing.B) {
 	ask, done := []byte(`{"with":["tenant:acme"]}`), []byte(`{"permit":"`)
 	b.ReportAllocs()
 	for b.Loop() {
-		reply, _, werr, _ := g.checkVerb("vendor:stripe", ask, wire.TraceParent{})
+		reply, _, werr, _ := g.checkVerb("vendor:stripe", ask, wire.GuardOrigin{})
 		if werr != nil {
 			b.Fatal(werr)
 		}
 		tell := append(done, reply[before:before+wire.TokenLen]...)
-		if _, _, werr, _ := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), wire.TraceParent{}); werr != nil {
+		if _, _, werr, _ := g.doneVerb("vendor:stripe", append(tell, `","outcome":"ok"}`...), wire.GuardOrigin{}); werr != nil {
 			b.Fatal(werr)
 		}
 	}

@@ -173,7 +173,7 @@ func (g *Guard) count(d *decision, trace wire.TraceParent) {
 // pairs refuses keys that no table of the configuration lets come together.
 func (g *Guard) pairs(ask *wire.GuardAsk) *wire.Error {
 	tables := g.opt.Tables()
-	if len(tables) == 0 {
+	if !slices.ContainsFunc(tables, config.GuardTable.Pairs) {
 		return nil
 	}
 	for _, key := range ask.With {

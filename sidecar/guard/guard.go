@@ -31,10 +31,13 @@ type Options struct {
 	Circuits Circuits
 	Rules    func() *rules.Rules
 	Tables   func() []config.GuardTable // which keys may come together
-	Tell     func([]*throttle.Wait)     // those whose turn it is at a gate
-	Metrics  Metrics
-	Signer   *wire.Signer
-	Caps     Caps
+	// ExpiredFails reports whether a permit with this first key that ends by itself is a
+	// failure for the circuit.
+	ExpiredFails func(key string) bool
+	Tell         func([]*throttle.Wait) // those whose turn it is at a gate
+	Metrics      Metrics
+	Signer       *wire.Signer
+	Caps         Caps
 
 	// Keep has it on disk until when calls may go on under keys with a limit of
 	// concurrency. It does not block; onDisk waits, nil: it is there already.
@@ -177,11 +180,11 @@ func (g *Guard) Stop() int {
 		g.mu.timer.Stop()
 		g.mu.timer = nil
 	}
-	var ended []held
+	var ended []ending
 	told := 0
 	for len(g.mu.ends) > 0 {
 		if p := g.mu.ends[0]; !p.done {
-			ended = append(ended, g.end(p))
+			ended = append(ended, ending{g.end(p), breaker.Neutral})
 			if !p.untold {
 				told++
 			}
@@ -189,7 +192,7 @@ func (g *Guard) Stop() int {
 		g.forget()
 	}
 	g.mu.Unlock()
-	g.settle(ended, breaker.Neutral, g.opt.Now())
+	g.settle(ended, g.opt.Now())
 	return told
 }
 
@@ -304,14 +307,25 @@ func (g *Guard) sign(p *permit) string {
 	return string(g.opt.Signer.Append(nil, signed(p.key, p.caller), wire.Token{Seq: p.number, Lease: g.run}))
 }
 
-// atTime does something under mu after what is due at now has ended. A call of which
-// nobody has heard counts as failed: its caller may be hanging in it.
+// ending is what a permit held that has ended without a done, and what its circuit hears.
+type ending struct {
+	held    held
+	outcome breaker.Outcome
+}
+
+// atTime does something under mu after what is due at now has ended. Nobody knows how such
+// a call went, or whether it was made: its caller may hang in it, have waited for the answer
+// in vain, or tell nothing ever.
 func (g *Guard) atTime(now int64, do func()) {
 	g.mu.Lock()
-	var ended []held
+	var ended []ending
 	for len(g.mu.ends) > 0 && g.mu.ends[0].due() <= now {
 		if p := g.mu.ends[0]; !p.done {
-			ended = append(ended, g.end(p))
+			e := ending{g.end(p), breaker.Neutral}
+			if g.opt.ExpiredFails(p.key) {
+				e.outcome = breaker.Failure
+			}
+			ended = append(ended, e)
 		}
 		g.forget()
 	}
@@ -323,14 +337,14 @@ func (g *Guard) atTime(now int64, do func()) {
 	g.mu.Unlock()
 	if len(ended) > 0 {
 		g.opt.Metrics.GuardEnded(expired, int64(len(ended)))
-		g.settle(ended, breaker.Failure, now)
+		g.settle(ended, now)
 	}
 }
 
-// settle gives back what permits held that have ended by themselves.
-func (g *Guard) settle(ended []held, o breaker.Outcome, now int64) {
+// settle gives back what permits held that have ended without a done.
+func (g *Guard) settle(ended []ending, now int64) {
 	for i := range ended {
-		g.giveBack(&ended[i], o, 0, now)
+		g.giveBack(&ended[i].held, ended[i].outcome, 0, now)
 	}
 }
 

@@ -32,6 +32,7 @@ type rig struct {
 	circuits *circuit.Registry
 	rules    *rules.Rules
 	tables   []config.GuardTable
+	fails    []config.CircuitTable // whose permits fail if they end by themselves
 	payload  int64
 	keep     func(keys []string, until int64) (onDisk func() *wire.Error)
 	checked  atomic.Int64 // by the metrics
@@ -63,7 +64,11 @@ func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
 	require.NoError(t, err)
 	r.Guard = New(Options{
 		Now: now, Gates: r.gates, Circuits: r.circuits, Rules: func() *rules.Rules { return r.rules },
-		Tables: func() []config.GuardTable { return r.tables }, Tell: func([]*throttle.Wait) {}, Signer: signer,
+		Tables: func() []config.GuardTable { return r.tables },
+		ExpiredFails: func(key string) bool {
+			return (&config.Config{Guards: r.tables, Circuits: r.fails}).ExpiredFails(key)
+		},
+		Tell: func([]*throttle.Wait) {}, Signer: signer,
 		Keep:    func(keys []string, until int64) func() *wire.Error { return r.keep(keys, until) },
 		Metrics: r, MaxPayload: func() int64 { return r.payload },
 	})
@@ -143,9 +148,77 @@ func TestAPermitEndsByItself(t *testing.T) {
 		require.Zero(t, r.Live(), "nobody asked, but the time is over")
 		st := r.State("v")
 		require.Equal(t, int64(1), st.Limits[0].Remaining, "its place is free")
-		require.Equal(t, "open", st.Circuit.State, "a call of which nobody hears counts as failed")
+		require.Equal(t, "closed", r.circuitState("v"), "nobody knows whether the call was made")
 		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
+	})
+}
+
+// A table says that a caller which tells nothing hangs in its call.
+func TestAPermitThatEndsByItselfIsAFailureWhereATableSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		r.tables = []config.GuardTable{{Key: "vendor:*", Expired: config.ExpiredFailure}}
+		r.fails = []config.CircuitTable{{Key: "hangs", Expired: config.ExpiredFailure}, {Key: "vendor:slow", Expired: config.ExpiredNeutral}}
+		want := map[string]string{"vendor:a": "open", "vendor:slow": "closed", "hangs": "open", "other": "closed"}
+		for key := range want {
+			r.allowed(key, "tenant:x") // such a table says nothing of further keys
+		}
+		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
+		synctest.Wait()
+		for key, state := range want {
+			require.Equal(t, state, r.circuitState(key), key)
+		}
+	})
+}
+
+// A probe of which nobody tells anything makes room for the next one.
+func TestAProbeThatEndsByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
+		r.done("v", r.allowed("v"), wire.GuardError)
+		time.Sleep(time.Minute)
+		require.True(t, r.ask("v").Probe)
+		require.Equal(t, "circuit", r.ask("v").Gate)
+		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
+		synctest.Wait()
+		require.Equal(t, "half-open", r.circuitState("v"))
+		r.done("v", r.allowed("v"), wire.GuardOK)
+		require.Equal(t, "closed", r.circuitState("v"))
+	})
+}
+
+// Nobody is there for the answer: a check that is handled too late gives no permit, also if
+// it was the disk that it had to wait for.
+func TestLateChecksGiveNoPermit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.limit("v", throttle.Limits{Concurrency: 10})
+		before := r.State("v")
+		check := func(body string, until time.Time) (string, Later) {
+			reply, _, err, later := r.checkVerb("v", []byte(body), wire.GuardOrigin{Until: until.UnixNano()})
+			require.Nil(t, err)
+			return string(reply), later
+		}
+		reply, _ := check("{}", time.Now())
+		require.JSONEq(t, `{"allowed":false,"gate":"late","key":"v","retry_after_ms":50}`, reply)
+		reply, _ = check(`{"checks":[{},{}]}`, time.Now().Add(-time.Second))
+		require.Equal(t, 2, strings.Count(reply, `"gate":"late"`))
+		require.Equal(t, before, r.State("v"))
+		reply, _ = check("{}", time.Now().Add(1))
+		require.Contains(t, reply, `"allowed":true`)
+
+		r.keep = func([]string, int64) func() *wire.Error {
+			return func() *wire.Error { time.Sleep(2 * time.Second); return nil }
+		}
+		_, later := check("{}", time.Now().Add(time.Second))
+		slow, _, err := later()
+		require.Nil(t, err)
+		require.Contains(t, string(slow), `"gate":"late"`)
+		require.Equal(t, 1, r.Live(), "the first one alone")
+		require.EqualValues(t, 5, r.checked.Load())
 	})
 }
 
@@ -174,12 +247,12 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 		before := r.State("v")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
 		r.payload = 4096
-		_, _, err, _ := r.checkVerb("_", checks, wire.TraceParent{})
+		_, _, err, _ := r.checkVerb("_", checks, wire.GuardOrigin{})
 		require.ErrorContains(t, err, "ask for fewer")
 		require.Equal(t, before, r.State("v"))
 		require.Zero(t, r.checked.Load(), "nobody was allowed anything")
 		r.payload = 16 << 10
-		_, _, err, _ = r.checkVerb("_", checks, wire.TraceParent{})
+		_, _, err, _ = r.checkVerb("_", checks, wire.GuardOrigin{})
 		require.Nil(t, err)
 		require.Equal(t, 100, r.Live())
 		require.EqualValues(t, 100, r.checked.Load())
@@ -449,13 +522,14 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
+		r.tables = []config.GuardTable{{Key: "*", Expired: config.ExpiredFailure}}
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 100, Window: int64(time.Hour)})
 		free := r.State("v")
 		ask := func(body string) (disk chan *wire.Error, answered chan *wire.Error) {
 			disk, answered = make(chan *wire.Error, 1), make(chan *wire.Error, 1)
 			r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
-			_, _, err, later := r.checkVerb("_", []byte(body), wire.TraceParent{})
+			_, _, err, later := r.checkVerb("_", []byte(body), wire.GuardOrigin{})
 			require.Nil(t, err)
 			require.NotNil(t, later)
 			go func() {
@@ -525,18 +599,18 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		}
 		done := r.Common()[wire.GuardDone]
 		tell := func(permit, caller string) Later {
-			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.TraceParent{})
+			reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+permit+`","caller":"`+caller+`","outcome":"ok"}`), wire.GuardOrigin{})
 			require.Nil(t, reply)
 			require.Nil(t, err)
 			require.NotNil(t, later)
 			return later
 		}
 		own, foreign := r.allowed(`v\x`), other.allowed(`v\x`)
-		reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+own+`","caller":"me","outcome":"ok"}`), wire.TraceParent{})
+		reply, _, err, later := done(`v\x`, []byte(`{"permit":"`+own+`","caller":"me","outcome":"ok"}`), wire.GuardOrigin{})
 		require.Nil(t, err)
 		require.Nil(t, later)
 		require.JSONEq(t, `{"retry":false}`, string(reply))
-		_, _, err, _ = done("v", []byte(`{"permit":"`+strings.Repeat("=", wire.TokenLen)+`","outcome":"ok"}`), wire.TraceParent{})
+		_, _, err, _ = done("v", []byte(`{"permit":"`+strings.Repeat("=", wire.TokenLen)+`","outcome":"ok"}`), wire.GuardOrigin{})
 		require.ErrorIs(t, err, wire.PermitRefused(""))
 
 		outcome := func(later Later, failed error) (string, *wire.Error) {
@@ -561,7 +635,7 @@ func TestPermitsOfAnotherFila(t *testing.T) {
 		for range maxForwards {
 			waiting = append(waiting, tell(foreign, "me"))
 		}
-		_, _, err, later = done(`v\x`, []byte(`{"permit":"`+foreign+`","caller":"me","outcome":"ok"}`), wire.TraceParent{})
+		_, _, err, later = done(`v\x`, []byte(`{"permit":"`+foreign+`","caller":"me","outcome":"ok"}`), wire.GuardOrigin{})
 		require.Nil(t, later)
 		require.ErrorContains(t, err, "at most 1000")
 		for _, later := range waiting {

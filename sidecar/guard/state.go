@@ -9,8 +9,10 @@ import (
 )
 
 // A refusal of which nobody knows when it ends names these times: until the queue has
-// gone that has the turn, until a call that is under way may have ended.
+// gone that has the turn, until a call that is under way may have ended, until fila knows
+// again that requests come to it as they are sent.
 const (
+	lateRetryAfter = 50 * time.Millisecond
 	turnRetryAfter = 50 * time.Millisecond
 	busyRetryAfter = 200 * time.Millisecond
 )

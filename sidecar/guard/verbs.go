@@ -9,10 +9,9 @@ import (
 // Later waits for what a request is answered with, which takes a goroutine of its own.
 type Later = func() (reply []byte, headers map[string][]string, err *wire.Error)
 
-// Verb carries out a request with the tail of its subject, and the trace that it is part of
-// if it is sampled, and returns the reply with its headers. It does not block: where an answer has to be waited for it returns later
-// alone.
-type Verb func(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
+// Verb carries out a request with the tail of its subject, and returns the reply with its
+// headers. It does not block: where an answer has to be waited for it returns later alone.
+type Verb func(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later)
 
 // Verbs are the verbs of the guard by name.
 func (g *Guard) Verbs() map[string]Verb {
@@ -24,7 +23,7 @@ func (g *Guard) Common() map[string]Verb {
 	return map[string]Verb{wire.GuardCheck: g.checkVerb, wire.GuardDone: g.anyonesDone, wire.GuardState: g.sharedStateVerb}
 }
 
-func (g *Guard) checkVerb(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) checkVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardCheck(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -32,6 +31,10 @@ func (g *Guard) checkVerb(tail string, body []byte, trace wire.TraceParent) (rep
 	asks := r.Checks
 	if asks == nil {
 		asks = []wire.GuardAsk{r.GuardAsk}
+	}
+	if from.Late(g.opt.Now()) {
+		reply, headers, err = g.tellLate(asks, r.Checks != nil, &from)
+		return reply, headers, err, nil
 	}
 	d, err := g.decide(r.Caller, asks)
 	switch {
@@ -43,21 +46,40 @@ func (g *Guard) checkVerb(tail string, body []byte, trace wire.TraceParent) (rep
 			if err != nil {
 				return nil, nil, err
 			}
-			return g.told(d, r.Checks != nil, trace)
+			return g.told(d, asks, r.Checks != nil, &from)
 		}
 	case len(d.onDisk) > 0:
-		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, r.Checks != nil, trace) }
+		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) { return g.told(d, asks, r.Checks != nil, &from) }
 	}
-	reply, headers, err = g.told(d, r.Checks != nil, trace)
+	reply, headers, err = g.told(d, asks, r.Checks != nil, &from)
 	return reply, headers, err, nil
 }
 
 // told is the reply to a check, when its permits may be told of. What cannot be told is
 // as if nobody had asked.
-func (g *Guard) told(d *decision, batch bool, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error) {
+func (g *Guard) told(d *decision, asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
 	if err = g.onDisk(d); err != nil {
 		return nil, nil, err
 	}
+	if now := g.opt.Now(); len(d.given) > 0 && from.Late(now) {
+		g.cancel(d.given, now)
+		return g.tellLate(asks, batch, from)
+	}
+	return g.tell(d, batch, from)
+}
+
+// tellLate is the reply to a check for which nobody may wait any more. It gives no permit:
+// the answer says that one may be had by asking again, should somebody hear it.
+func (g *Guard) tellLate(asks []wire.GuardAsk, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
+	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
+	for i := range asks {
+		d.answers[i] = wire.GuardAnswer{Gate: wire.GateLate, Key: asks[i].Key, RetryAfterMs: lateRetryAfter.Milliseconds()}
+	}
+	return g.tell(d, batch, from)
+}
+
+// tell encodes what was decided.
+func (g *Guard) tell(d *decision, batch bool, from *wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error) {
 	first := &d.answers[0]
 	switch {
 	case batch:
@@ -74,11 +96,11 @@ func (g *Guard) told(d *decision, batch bool, trace wire.TraceParent) (reply []b
 		g.cancel(d.given, g.opt.Now())
 		return nil, nil, err
 	}
-	g.count(d, trace)
+	g.count(d, from.Trace)
 	return reply, headers, nil
 }
 
-func (g *Guard) doneVerb(tail string, body []byte, _ wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) doneVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -89,7 +111,7 @@ func (g *Guard) doneVerb(tail string, body []byte, _ wire.TraceParent) (reply []
 }
 
 // anyonesDone takes back a permit of this fila, or tells the one that gave it.
-func (g *Guard) anyonesDone(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) anyonesDone(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGuardDone(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -99,7 +121,7 @@ func (g *Guard) anyonesDone(tail string, body []byte, trace wire.TraceParent) (r
 	case bad != nil:
 		return nil, nil, wire.PermitRefused(r.Key), nil
 	case issuer == g.run:
-		return g.doneVerb(tail, body, trace)
+		return g.doneVerb(tail, body, from)
 	}
 	key := r.Key
 	r.Key = wire.ShowKey(key)
@@ -124,11 +146,11 @@ func (g *Guard) anyonesDone(tail string, body []byte, trace wire.TraceParent) (r
 
 // Forwarded takes back a permit of this fila of which another one was told.
 func (g *Guard) Forwarded(body []byte) ([]byte, *wire.Error) {
-	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body, wire.TraceParent{})
+	reply, _, err, _ := g.doneVerb(wire.KeyInBody, body, wire.GuardOrigin{})
 	return reply, err
 }
 
-func (g *Guard) sharedStateVerb(tail string, body []byte, _ wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) sharedStateVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGateKey(tail, body)
 	if err != nil {
 		return nil, nil, err, nil
@@ -137,7 +159,7 @@ func (g *Guard) sharedStateVerb(tail string, body []byte, _ wire.TraceParent) (r
 	return reply, headers, err, nil
 }
 
-func (g *Guard) stateVerb(tail string, body []byte, _ wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+func (g *Guard) stateVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
 	r, err := wire.ParseGateKey(tail, body)
 	if err != nil {
 		return nil, nil, err, nil

@@ -29,6 +29,7 @@ type Options struct {
 	// Exact has Attach subscribe to all that concerns its queue, acks and requests of
 	// consumers included: in a cluster other queues have other owners.
 	Exact bool
+	Now   func() int64 // Unix ns; it does not go back
 	// Tracer takes spans of calls of the guard that their callers trace; nil: there are
 	// none.
 	Tracer telemetry.Tracer
@@ -39,6 +40,9 @@ type Options struct {
 // calls once.
 type Front struct {
 	Options
+
+	standstill standstill
+	watched    chan struct{} // closed when standstills need not be noticed any more; nil: not begun
 
 	acks    []*nats.Subscription // acks and nacks
 	service micro.Service        // requests; nil: not begun

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -505,7 +506,7 @@ func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 			return []byte(strconv.Quote(text)), map[string][]string{"Test": {text}}, nil
 		}
 		require.NoError(t, r.front.ServeGuard(r.shards, map[string]GuardVerb{
-			wire.GuardCheck: func(tail string, body []byte, _ wire.TraceParent) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
+			wire.GuardCheck: func(tail string, body []byte, _ wire.GuardOrigin) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
 				if string(body) == "wait" {
 					return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
 						<-hanging
@@ -539,6 +540,53 @@ func TestACallThatWaitsHoldsUpNobody(t *testing.T) {
 		}
 		require.Equal(t, "v", answers[`"v"`])
 		require.Equal(t, "404", answers[string(wire.PermitNotFound("refused").Body())])
+	})
+}
+
+// TestChecksAfterAStandstill: until fila has caught up, a check may have waited as long as
+// fila stood still. Its timeout says whether somebody may still be there, and without one
+// nobody is counted on.
+func TestChecksAfterAStandstill(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		var stood atomic.Int64
+		r.front.Now = func() int64 { return time.Now().UnixNano() + stood.Load() }
+		require.NoError(t, r.front.ServeGuard(r.shards, map[string]GuardVerb{
+			wire.GuardCheck: func(_ string, _ []byte, from wire.GuardOrigin) ([]byte, map[string][]string, *wire.Error, func() ([]byte, map[string][]string, *wire.Error)) {
+				return strconv.AppendBool(nil, from.Late(r.front.Now())), nil, nil, nil
+			},
+		}))
+		late := func(header, value string) string {
+			t.Helper()
+			msg := nats.NewMsg("fila.guard.check.v")
+			if header != "" {
+				msg.Header.Set(header, value)
+			}
+			m, err := r.client.RequestMsgWithContext(t.Context(), msg)
+			require.NoError(t, err)
+			return string(m.Data)
+		}
+		now := func(d time.Duration) string {
+			return time.Unix(0, r.front.Now()).Add(d).UTC().Format(time.RFC3339Nano)
+		}
+		require.Equal(t, "false", late("", ""))
+		require.Equal(t, "false", late(wire.HeaderTimeoutMs, "1"))
+		require.Equal(t, "false", late(wire.HeaderDeadline, now(time.Second)))
+		require.Equal(t, "true", late(wire.HeaderDeadline, now(-time.Millisecond)))
+		require.Contains(t, late(wire.HeaderTimeoutMs, "soon"), "44400")
+		require.Contains(t, late(wire.HeaderDeadline, "soon"), "44400")
+
+		stood.Add(int64(3 * time.Second))
+		require.Equal(t, "true", late("", ""))
+		require.Equal(t, "true", late(wire.HeaderTimeoutMs, "2900"))
+		require.Equal(t, "false", late(wire.HeaderTimeoutMs, "5000"))
+		require.Equal(t, "false", late(wire.HeaderDeadline, now(time.Second)))
+		time.Sleep(beatEvery)
+		synctest.Wait()
+		require.Equal(t, "true", late("", ""), "it has noticed, and catches up")
+		time.Sleep(catchUp)
+		synctest.Wait()
+		require.Equal(t, "false", late("", ""))
+		r.front.StopRequests()
 	})
 }
 

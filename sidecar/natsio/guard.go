@@ -13,13 +13,14 @@ import (
 )
 
 // GuardVerb carries out a request of a verb of the guard with the tail of its subject, and
-// the trace that it is part of if that is sampled, and returns the reply and its headers. Where they have to be waited for it returns
-// later alone, which waits.
-type GuardVerb func(tail string, body []byte, trace wire.TraceParent) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
+// returns the reply and its headers. Where they have to be waited for it returns later alone,
+// which waits.
+type GuardVerb func(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later func() ([]byte, map[string][]string, *wire.Error))
 
 // ServeGuard adds the verbs of the guard by name to the micro service, which
 // ServeRequests has begun. When it returns they can be reached.
 func (f *Front) ServeGuard(s *shard.Set, verbs map[string]GuardVerb) error {
+	f.watchStandstills()
 	return f.serveGuard(f.service, s, f.Subjects, verbs, s.Draining)
 }
 
@@ -50,6 +51,19 @@ func (f *Front) LeaveGuard() {
 	}
 }
 
+// origin is what a request of a verb of the guard says beside its body.
+func (f *Front) origin(verb string, req micro.Request) (from wire.GuardOrigin, err *wire.Error) {
+	if verb != wire.GuardCheck {
+		return from, nil
+	}
+	now := f.now()
+	sent, sure := f.standstill.since(now)
+	if from.Until, err = wire.GuardUntil(req.Headers().Get, sent); err == nil && from.Until == 0 && !sure {
+		from.Until = sent // who says nothing of a timeout may have a short one
+	}
+	return from, err
+}
+
 func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Subjects, verbs map[string]GuardVerb, draining func() bool) error {
 	for _, name := range slices.Sorted(maps.Keys(verbs)) {
 		do := verbs[name]
@@ -62,8 +76,15 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 			case draining() && name == wire.GuardCheck:
 				f.respondError(req, wire.Draining())
 			default:
-				trace, traced := f.traced(name, tail, req)
-				f.guarded(s, req, tail, trace, do, traced)
+				from, err := f.origin(name, req)
+				if err != nil {
+					s.Refuse("", err) // counts it
+					f.respondError(req, err)
+					return
+				}
+				var traced func([]byte, *wire.Error)
+				from.Trace, traced = f.traced(name, tail, req)
+				f.guarded(s, req, tail, from, do, traced)
 			}
 		}
 		if err := f.serve(service, s, "guard-"+name, subjects.Guard(name, ">"), handle); err != nil {
@@ -75,9 +96,9 @@ func (f *Front) serveGuard(service micro.Service, s *shard.Set, subjects wire.Su
 
 // guarded carries out a request. Those that come behind it do not wait for one that has
 // to. traced hears of the answer; nil: nobody does.
-func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, trace wire.TraceParent, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
+func (f *Front) guarded(s *shard.Set, req micro.Request, tail string, from wire.GuardOrigin, do GuardVerb, traced func(reply []byte, err *wire.Error)) {
 	f.calls.RLock()
-	reply, headers, err, later := do(tail, req.Data(), trace)
+	reply, headers, err, later := do(tail, req.Data(), from)
 	if later == nil {
 		defer f.calls.RUnlock()
 		if traced != nil {

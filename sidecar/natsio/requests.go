@@ -103,6 +103,10 @@ func (f *Front) StopRequests() {
 	}
 	f.calls.Lock()
 	defer f.calls.Unlock()
+	if f.watched != nil {
+		close(f.watched)
+		f.watched = nil
+	}
 	if err := f.service.Stop(); err != nil {
 		f.Log.Debug("micro service", "error", err)
 	}

@@ -61,7 +61,7 @@ const (
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.guardChecks = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_checks_total", Help: "Calls that the guard was asked for, by outcome: allowed, or the kind of gate that refused them.",
+		Name: "fila_guard_checks_total", Help: "Calls that the guard was asked for, by outcome: allowed, the kind of gate that refused them, or late: nobody may wait for the answer any more.",
 	}, []string{labelOutcome})
 	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, or expired if nobody told it.",
@@ -97,7 +97,7 @@ func New() *Metrics {
 		Help:    "Batches of changes that shared one group commit.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
 	})
-	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused"} {
+	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate} {
 		m.guardChecks.WithLabelValues(outcome) // from 0 on
 	}
 	for _, outcome := range []string{"ok", "error", "expired"} {
