@@ -224,6 +224,24 @@ func (p *Permit) tell(ctx context.Context, err error) GuardVerdict {
 // State says how a key stands, and takes nothing.
 func (g *Guard) State(ctx context.Context, key string) (status GuardStatus, err error) {
 	tail, inBody := wire.KeyTail(key)
-	err = g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), wire.GuardKeyRequest{Key: inBody}, &status)
+	err = g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), wire.GuardStateRequest{Key: inBody}, &status)
 	return status, err
+}
+
+// Judge says what the rules make of a failure of a call, told as in [Permit.Done], and
+// counts nothing. The failure is not nil.
+func (g *Guard) Judge(ctx context.Context, call GuardCall, failure error) (GuardVerdict, error) {
+	tail, inBody := wire.KeyTail(call.Keys[0])
+	ask := wire.GuardStateRequest{
+		Key: inBody, ErrorCode: errorCode(failure), Error: strings.ToValidUTF8(failure.Error(), "\uFFFD"),
+		Attempt: uint32(max(call.Attempt, 1)), RetryPolicy: call.RetryPolicy,
+	}
+	var status GuardStatus
+	if err := g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), ask, &status); err != nil {
+		return GuardVerdict{}, err
+	}
+	if status.Verdict == nil {
+		return GuardVerdict{}, errors.New("fila is older and says nothing of errors")
+	}
+	return *status.Verdict, nil
 }

@@ -89,6 +89,9 @@ func TestGuard(t *testing.T) {
 			_ = g.Do(ctx, []string{"v"}, func(context.Context) error { return errors.New("down") })
 		}
 		require.ErrorIs(t, g.Do(ctx, []string{"v"}, func(context.Context) error { return nil }), ErrRefused, "the circuit is open")
+		verdict, err := g.Judge(ctx, GuardCall{Keys: []string{"v"}}, codeError("400"))
+		require.NoError(t, err)
+		require.Equal(t, "ours", verdict.Rule)
 		status, err := g.State(ctx, "v")
 		require.NoError(t, err)
 		require.Equal(t, "open", status.Circuit.State)

@@ -252,13 +252,8 @@ func ParseGuardDone(tail string, body []byte) (GuardDoneRequest, *Error) {
 			return BadField("outcome", quote(r.Outcome), "allowed are ok and error")
 		case r.Outcome == GuardOK && (r.ErrorCode != "" || r.Error != "" || r.RetryAfterMs != 0):
 			return BadField("outcome", quote(r.Outcome), "error_code, error and retry_after_ms go with error")
-		case len(r.ErrorCode) > maxGuardCodeBytes:
-			return BadField("error_code", quote(r.ErrorCode), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
-		case r.Attempt < 1:
-			return BadField("attempt", "0", "allowed is 1 and more")
 		}
-		r.Error = r.Error[:min(len(r.Error), maxGuardErrorBytes)]
-		return inRange("retry_after_ms", r.RetryAfterMs, 0, MaxSettingMs)
+		return cmp.Or(checkFailure(r.ErrorCode, &r.Error, r.Attempt), inRange("retry_after_ms", r.RetryAfterMs, 0, MaxSettingMs))
 	})
 }
 
@@ -275,8 +270,48 @@ type GuardVerdict struct {
 	RetriesLeft *int64 `json:"retries_left,omitempty"` // after this attempt; absent: as many as you like
 }
 
-// GuardKeyRequest names the key of a state request.
-type GuardKeyRequest = GateKeyRequest
+// GuardStateRequest asks how a key stands. With an error it asks as well what the rules
+// make of that one, which counts nowhere.
+type GuardStateRequest struct {
+	Key         string `json:"key,omitempty"` // if it is not the subject's tail
+	ErrorCode   string `json:"error_code,omitempty"`
+	Error       string `json:"error,omitempty"`
+	Attempt     uint32 `json:"attempt,omitempty"`      // of the call that would have failed; default 1
+	RetryPolicy string `json:"retry_policy,omitempty"` // as in [GuardDoneRequest]
+}
+
+// ParseGuardState decodes and checks a [GuardStateRequest]. Key is set in any case.
+func ParseGuardState(tail string, body []byte) (GuardStateRequest, *Error) {
+	return parse(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *Error {
+		if err := resolveKey(tail, &r.Key); err != nil {
+			return err
+		}
+		if r.ErrorCode == "" && r.Error == "" && (r.Attempt != 1 || r.RetryPolicy != "") {
+			return BadField("error_code", "", "attempt and retry_policy go with error_code or error")
+		}
+		return checkFailure(r.ErrorCode, &r.Error, r.Attempt)
+	})
+}
+
+// Failure is the error that is asked about, or nil.
+func (r *GuardStateRequest) Failure() *GuardDoneRequest {
+	if r.ErrorCode == "" && r.Error == "" {
+		return nil
+	}
+	return &GuardDoneRequest{Key: r.Key, Outcome: GuardError, ErrorCode: r.ErrorCode, Error: r.Error, Attempt: r.Attempt, RetryPolicy: r.RetryPolicy}
+}
+
+// checkFailure checks what is told of a failure, and cuts a text that is too long.
+func checkFailure(code string, text *string, attempt uint32) *Error {
+	switch {
+	case len(code) > maxGuardCodeBytes:
+		return BadField("error_code", quote(code), "allowed are up to "+strconv.Itoa(maxGuardCodeBytes)+" bytes")
+	case attempt < 1:
+		return BadField("attempt", "0", "allowed is 1 and more")
+	}
+	*text = (*text)[:min(len(*text), maxGuardErrorBytes)]
+	return nil
+}
 
 // GuardStatus answers a state request. Nothing is taken from.
 type GuardStatus struct {
@@ -285,4 +320,6 @@ type GuardStatus struct {
 	Limits  []GuardLimit `json:"limits"`
 	Circuit *CircuitInfo `json:"circuit,omitempty"` // absent: nothing is known of it, it is closed
 	Permits int          `json:"permits"`           // of calls under way with this key as the first
+
+	Verdict *GuardVerdict `json:"verdict,omitempty"` // on the error of the request
 }

@@ -67,7 +67,7 @@ func FuzzGuardRequests(f *testing.F) {
 	for _, body := range []string{
 		"", `{"with":["tenant:acme"],"cost":0.5,"ttl_ms":1000,"caller":"web"}`, `{"key":"a key","with":[]}`,
 		`{"checks":[{"key":"a"},{"key":"b","with":["c"],"cost":1e6}]}`, `{"checks":null}`, `{"cost":1e-3}`, `{"cost":-0}`,
-		`{"permit":"` + permit + `","outcome":"ok"}`,
+		`{"permit":"` + permit + `","outcome":"ok"}`, `{"error_code":"503","error":"x","attempt":2,"retry_policy":"p"}`,
 		`{"permit":"` + permit + `","outcome":"error","error_code":"503","error":"\u0000","retry_after_ms":1,"attempt":4294967295,"retry_policy":"p"}`,
 	} {
 		f.Add("v", []byte(body))
@@ -99,6 +99,12 @@ func FuzzGuardRequests(f *testing.F) {
 				require.Nil(t, werr)
 				require.Equal(t, r.Keys(), r2.Keys())
 			}
+		} else {
+			require.Equal(t, 400, err.Code)
+		}
+		if r, err := ParseGuardState(tail, body); err == nil {
+			require.LessOrEqual(t, len(r.Error), maxGuardErrorBytes)
+			require.Equal(t, r.ErrorCode+r.Error != "", r.Failure() != nil)
 		} else {
 			require.Equal(t, 400, err.Code)
 		}

@@ -23,7 +23,7 @@ func newGuardCommand(env *command.Env) *cobra.Command {
 		Long: `Calls that are no messages pass the same limits and circuits: whoever makes them
 asks before, gets a permit, and tells afterwards how the call went. The first
 key is the destination, whose circuit is asked; the limits of all keys are.`,
-	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardStateCommand(env))
+	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env))
 }
 
 func newGuardCheckCommand(env *command.Env) *cobra.Command {
@@ -108,12 +108,46 @@ the first key of the check. A call counts once, however often it is told.`,
 	f := cmd.Flags()
 	f.StringVar(&caller, "caller", "", "`name` that the check gave")
 	f.BoolVar(&failed, "failed", false, "the call has failed; implied by the flags that say how")
+	f.Var(&retryAfter, "retry-after", "for how long the destination wants to be left alone")
+	addErrorFlags(cmd, &told, &call)
+	return cmd
+}
+
+func newGuardJudgeCommand(env *command.Env) *cobra.Command {
+	var told toldError
+	var call client.GuardCall
+	cmd := &cobra.Command{
+		Use:   "judge KEY",
+		Short: "Show what the error rules make of an error, without a call",
+		Long: `Show what the error rules of the running fila make of an error: how severe it is,
+whether and when to call again. It counts nothing: no call has failed. KEY is the
+destination.`,
+		Example:           `  fila guard judge vendor:stripe --error-code 503 --error "upstream is down"`,
+		ValidArgsFunction: env.Complete(circuitKeys),
+		PreRunE: func(*cobra.Command, []string) error {
+			if told == (toldError{}) {
+				return command.UsageError("which error? Say --error-code, --error or both")
+			}
+			return nil
+		},
+		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardVerdict, error) {
+			call.Keys = args[:1]
+			return s.Guard().Judge(ctx, call, &told)
+		}, func(v client.GuardVerdict, _ []string) string {
+			return verdictTable(terminal.NewTable("severity", v.Severity), &v)
+		}),
+	}
+	addErrorFlags(cmd, &told, &call)
+	return cmd
+}
+
+// addErrorFlags adds what error rules look at.
+func addErrorFlags(cmd *cobra.Command, told *toldError, call *client.GuardCall) {
+	f := cmd.Flags()
 	f.StringVar(&told.code, "error-code", "", "error `code`, which error rules look at")
 	f.StringVar(&told.text, "error", "", "error `text`, which error rules look at")
-	f.Var(&retryAfter, "retry-after", "for how long the destination wants to be left alone")
 	f.IntVar(&call.Attempt, "attempt", 1, "how many calls were made for this work")
 	f.StringVar(&call.RetryPolicy, "retry-policy", "", "`name` of the retry policy for failures to which no rule gives one")
-	return cmd
 }
 
 func newGuardStateCommand(env *command.Env) *cobra.Command {
@@ -171,6 +205,11 @@ func showVerdict(v *client.GuardVerdict) string {
 		return t.String()
 	}
 	t.Row("severity", v.Severity)
+	return verdictTable(t, v)
+}
+
+// verdictTable adds what the rules make of an error.
+func verdictTable(t *terminal.Table, v *client.GuardVerdict) string {
 	t.Row("rule", cmp.Or(terminal.Clean(strings.TrimSpace(v.Rule+"  "+v.Description)), "none"))
 	retry := "no"
 	if v.Retry {

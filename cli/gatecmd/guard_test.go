@@ -49,6 +49,18 @@ func TestGuardDone(t *testing.T) {
 	require.JSONEq(t, `{"permit":"P","outcome":"error","attempt":1}`, string(f.Next().Data))
 }
 
+func TestGuardJudge(t *testing.T) {
+	f := clitest.StartFake(t)
+	left := int64(3)
+	f.Answer("fila.guard.state.v", wire.GuardStatus{Verdict: &wire.GuardVerdict{Severity: "high", Rule: "down", Retry: true, DelayMs: 2000, RetriesLeft: &left}})
+	r := clitest.OK(t, program.RunAt(t, "guard", "judge", "v", "--error-code", "503", "--attempt", "2"))
+	require.Equal(t, "severity  high\nrule      down\nretry     in 2s, 3 left\n", r.Out)
+	require.JSONEq(t, `{"error_code":"503","attempt":2}`, string(f.Next().Data))
+	f.Answer("fila.guard.state.v", wire.GuardStatus{})
+	r = program.RunAt(t, "guard", "judge", "v", "--error", "x")
+	require.Contains(t, r.Err, "fila is older")
+}
+
 func TestGuardState(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.guard.state.v", wire.GuardStatus{
@@ -71,6 +83,7 @@ func TestGuardUsage(t *testing.T) {
 		"guard check k --ttl 5":     "say 5ms or 5s",
 		"guard done k":              "PERMIT is missing",
 		"guard state":               "KEY is missing",
+		"guard judge k":             "error-code",
 		"guard check k --cost dear": "dear",
 	})
 }

@@ -221,8 +221,8 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 	if err != nil {
 		return wire.GuardVerdict{}, wire.PermitRefused(r.Key)
 	}
-	if !g.opt.Rules().HasPolicy(r.RetryPolicy) {
-		return wire.GuardVerdict{}, wire.BadField("retry_policy", `"`+r.RetryPolicy+`"`, g.opt.Rules().AllowedPolicies())
+	if err := g.knownPolicy(r.RetryPolicy); err != nil {
+		return wire.GuardVerdict{}, err
 	}
 	verdict, outcome := g.judge(r)
 	now := g.opt.Now()
@@ -250,6 +250,13 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 		g.giveBack(&h, outcome, r.RetryAfterMs*int64(time.Millisecond), now)
 	}
 	return verdict, nil
+}
+
+func (g *Guard) knownPolicy(name string) *wire.Error {
+	if g.opt.Rules().HasPolicy(name) {
+		return nil
+	}
+	return wire.BadField("retry_policy", `"`+name+`"`, g.opt.Rules().AllowedPolicies())
 }
 
 // judge says what the rules make of a call, and what its circuit is to hear.

@@ -436,8 +436,23 @@ func TestVerdicts(t *testing.T) {
 			require.Nil(t, werr, c.name)
 			require.Equal(t, c.want, v, c.name)
 		}
+		// What the rules make of an error can be asked without a call, and counts nothing.
+		state := r.Verbs()[wire.GuardState]
+		for body, want := range map[string]string{
+			`{"error_code":"404","attempt":2}`:    `{"severity":"low","rule":"gone","description":"there is no such thing","retry":true,"delay_ms":200,"retries_left":4}`,
+			`{"error":"x","retry_policy":"five"}`: `{"severity":"medium","retry":true,"delay_ms":100,"retries_left":5}`,
+			`{"error_code":"401"}`:                `{"severity":"critical","rule":"fatal","retry":false,"retries_left":0}`,
+		} {
+			reply, _, werr, _ := state("_", []byte(strings.Replace(body, "{", `{"key":"v",`, 1)), wire.GuardOrigin{})
+			require.Nil(t, werr)
+			require.Contains(t, string(reply), `"verdict":`+want)
+		}
+		_, _, werr, _ := state("v", []byte(`{"error":"x","retry_policy":"six"}`), wire.GuardOrigin{})
+		require.Contains(t, werr.Description, "five")
+		_, _, werr, _ = state("v", []byte(`{"attempt":2}`), wire.GuardOrigin{})
+		require.Contains(t, werr.Description, "go with error_code or error")
 		require.Equal(t, 2, r.State("v").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
-		_, werr := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
+		_, werr = r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)
 		require.Contains(t, werr.Description, "five")
 	})

@@ -151,21 +151,30 @@ func (g *Guard) Forwarded(body []byte) ([]byte, *wire.Error) {
 }
 
 func (g *Guard) sharedStateVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
-	r, err := wire.ParseGateKey(tail, body)
-	if err != nil {
-		return nil, nil, err, nil
-	}
-	reply, headers, err = encode(g.SharedState(r.Key), nil, nil)
+	reply, headers, err = g.stateReply(tail, body, g.SharedState)
 	return reply, headers, err, nil
 }
 
 func (g *Guard) stateVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
-	r, err := wire.ParseGateKey(tail, body)
-	if err != nil {
-		return nil, nil, err, nil
-	}
-	reply, headers, err = encode(g.State(r.Key), nil, nil)
+	reply, headers, err = g.stateReply(tail, body, g.State)
 	return reply, headers, err, nil
+}
+
+// stateReply answers how a key stands, and what the rules make of an error.
+func (g *Guard) stateReply(tail string, body []byte, state func(key string) wire.GuardStatus) ([]byte, map[string][]string, *wire.Error) {
+	r, err := wire.ParseGuardState(tail, body)
+	if err == nil {
+		err = g.knownPolicy(r.RetryPolicy)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	st := state(r.Key)
+	if failure := r.Failure(); failure != nil {
+		verdict, _ := g.judge(failure)
+		st.Verdict = &verdict
+	}
+	return encode(st, nil, nil)
 }
 
 func encode(reply any, headers map[string][]string, err *wire.Error) ([]byte, map[string][]string, *wire.Error) {
