@@ -45,7 +45,7 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	if why.reply != "" {
 		c.Replies = append(c.Replies, Reply{Kind: ReplyDone, Subject: why.reply})
 	}
-	c.Notes = append(c.Notes, Note{Kind: NoteDeadLettered, Side: q.which, ID: msg.ID, Dead: msg.Dead})
+	c.Notes = append(c.Notes, Note{Kind: NoteDeadLettered, Side: q.which, ID: msg.ID, Key: msg.Key, Dead: msg.Dead})
 	q.m.submit(c)
 
 	t := to.tally()

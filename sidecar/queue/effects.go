@@ -138,7 +138,7 @@ type NoteKind uint8
 const (
 	NoteJoined       NoteKind = iota // Consumer, MaxInFlight: a registration is new
 	NoteLost                         // Consumer, Reason, InFlight: a consumer is not there any more
-	NoteDeadLettered                 // ID, Dead: a message is a dead letter now
+	NoteDeadLettered                 // ID, Key, Dead: a message is a dead letter now
 	NoteHeld                         // Key, Until: max_failures_per_key is exceeded; the machine has paused the key
 	NoteGates                        // ID, Err: throttle keys of a message are left out
 	NoteStuck                        // ID, Seq, Err: a message cannot be dead-lettered and stays in the store

@@ -199,6 +199,7 @@ func TestDeadLettersAreToldOf(t *testing.T) {
 	n := r.Notes[len(r.Notes)-1]
 	require.Equal(t, queue.NoteDeadLettered, n.Kind)
 	require.Equal(t, id, n.ID)
+	require.Equal(t, "k", n.Key)
 	require.Equal(t, "term", n.Dead.Reason)
 	require.EqualValues(t, 1, n.Dead.Attempts)
 	require.Equal(t, "orders", n.Dead.SourceQueue)

@@ -189,6 +189,8 @@ func (r *runner) note(n *queue.Note) {
 		event(wire.EventConsumerLost, map[string]any{"consumer": n.Consumer, "reason": n.Reason, "in_flight": n.InFlight})
 	case queue.NoteDeadLettered:
 		r.sides[n.Side].metrics.DeadLettered(n.Dead.Reason)
+		s.logAbout(n.ID).Warn("message dead-lettered", "queue", name, "id", formatID(n.ID), "key", wire.ShowKey(n.Key),
+			"reason", n.Dead.Reason, "error_code", n.Dead.ErrorCode, "error", n.Dead.Error, "attempts", n.Dead.Attempts)
 		s.set.traces.deadLettered(n, name, s.Now())
 		event(wire.EventDeadLettered, map[string]any{
 			"id": formatID(n.ID), "reason": n.Dead.Reason, "error": n.Dead.Error, "attempts": n.Dead.Attempts,

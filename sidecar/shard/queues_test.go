@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -362,6 +363,21 @@ func TestLeasesAreNotNumberedAlike(t *testing.T) {
 		r.ack(now, done, "consumer")
 		require.Empty(t, r.one("consumer").Data)
 		require.Zero(t, q.Depth())
+	})
+}
+
+// TestDeadLettersAreLogged with their key and code when they are on disk, once each.
+func TestDeadLettersAreLogged(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
+		r.consume(q, "w", 3)
+		require.Nil(t, r.enqueue("one", "", nats.Header{"tenant": {"acme"}}))
+		m := r.one("w")
+		r.ack(m, wire.Ack{Kind: wire.AckTerm, Error: "no such account", ErrorCode: "422"}, "")
+		time.Sleep(time.Second)
+		require.Equal(t, 1, strings.Count(r.log.String(), "message dead-lettered"))
+		require.Contains(t, r.log.String(), `level=WARN msg="message dead-lettered" queue=orders id=`+m.Header.Get(wire.HeaderID)+
+			` key=acme reason=term error_code=422 error="no such account" attempts=1`+"\n")
 	})
 }
 
