@@ -25,6 +25,7 @@ func TestPlainOutputs(t *testing.T) {
 	f := clitest.StartFake(t)
 	was := "4"
 	f.Answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
+	f.Answer("fila.admin.queue-delete.filed", wire.QueueDeleteReply{Warnings: []string{"it comes back"}})
 	f.Answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2})
 	f.Answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
 	f.Answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
@@ -35,6 +36,7 @@ func TestPlainOutputs(t *testing.T) {
 		args, out, body string
 	}{
 		{"queue delete orders --force", "queue orders deleted, 1 message with it\n", `{"force":true}`},
+		{"queue delete filed", "queue filed deleted, 0 messages with it\nwarning: it comes back\n", `{}`},
 		{"queue rm orders", "queue orders deleted, 1 message with it\n", `{}`},
 		{"redrive orders --count 10", "2 messages redriven from orders.dlq\n", `{"count":10}`},
 		{"hook reset orders.dlq", "HOOK        CIRCUIT\non_failure  closed\n", `{}`},

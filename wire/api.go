@@ -23,7 +23,8 @@ type ConsumeReply struct {
 
 // QueueDeleteReply answers a [QueueDeleteRequest].
 type QueueDeleteReply struct {
-	Deleted int64 `json:"deleted"` // messages, those of the dead letter queue included
+	Deleted  int64    `json:"deleted"` // messages, those of the dead letter queue included
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // QueuePurgeReply answers a [QueuePurgeRequest].

@@ -97,7 +97,7 @@ it is a conflict (exit code 5), unless --force deletes them, too.`,
 			err = command.Hint(err, wire.CodeNotForDLQ, "`fila queue purge "+args[0]+"` removes the messages that are in it")
 			return reply, command.Hint(err, wire.CodeQueueNotEmpty, "--force deletes them, too")
 		}, func(reply client.QueueDeleteReply, args []string) string {
-			return fmt.Sprintf("queue %s deleted, %s with it\n", args[0], terminal.Plural(reply.Deleted, "message"))
+			return fmt.Sprintf("queue %s deleted, %s with it\n%s", args[0], terminal.Plural(reply.Deleted, "message"), warnings(reply.Warnings))
 		}),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "delete messages, too")
@@ -369,8 +369,12 @@ func showSettings(r client.QueueReply, done string) string {
 	t := terminal.NewTable("queue", cmp.Or(terminal.Clean(r.Name), "?")+" "+done)
 	t.Row("quantum", r.Quantum)
 	settingRows(t, r.QueueSettings)
-	text := t.String()
-	for _, warning := range r.Warnings {
+	return t.String() + warnings(r.Warnings)
+}
+
+// warnings are those of a reply, a line each.
+func warnings(all []string) (text string) {
+	for _, warning := range all {
 		text += "warning: " + terminal.Clean(warning) + "\n"
 	}
 	return text

@@ -63,7 +63,12 @@ func (a *Admin) patch(old wire.QueueSettings, body []byte) (wire.QueueSettings, 
 
 func (a *Admin) queueDelete(q *shard.Queue, req wire.QueueDeleteRequest) (wire.QueueDeleteReply, *wire.Error) {
 	n, err := q.Delete(req.Force)
-	return wire.QueueDeleteReply{Deleted: n}, err
+	reply := wire.QueueDeleteReply{Deleted: n}
+	if err == nil && a.control.InFile(q.Name()) {
+		a.log.Warn("a queue of the configuration file is deleted; the next reload or start makes it again", "queue", q.Name())
+		reply.Warnings = []string{"the configuration file has queue " + q.Name() + ": the next reload or start makes it again, unless its table is removed"}
+	}
+	return reply, err
 }
 
 func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurgeReply, *wire.Error) {

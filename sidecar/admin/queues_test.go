@@ -262,6 +262,18 @@ func TestQueueOfTheFile(t *testing.T) {
 		require.Empty(t, text.String())
 		h.must(wire.VerbQueueUpdate, "orders", `{"quantum":7}`, nil)
 		require.Contains(t, text.String(), "a queue of the configuration file is changed at run time")
+		h.enqueue("orders", "x", nil)
+		var deleted wire.QueueDeleteReply
+		require.Equal(t, wire.CodeQueueNotEmpty, h.ask(wire.VerbQueueDelete, "orders", ``, &deleted).ErrCode)
+		require.NotContains(t, text.String(), "is deleted")
+		h.must(wire.VerbQueueDelete, "orders", `{"force":true}`, &deleted)
+		require.Equal(t, []string{"the configuration file has queue orders: the next reload or start makes it again, unless its table is removed"}, deleted.Warnings)
+		require.Contains(t, text.String(), "a queue of the configuration file is deleted; the next reload or start makes it again")
+		text.Reset()
+		deleted = wire.QueueDeleteReply{}
+		h.must(wire.VerbQueueDelete, "accounts", ``, &deleted)
+		require.Empty(t, deleted.Warnings)
+		require.NotContains(t, text.String(), "is deleted")
 	})
 }
 
