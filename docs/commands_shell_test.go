@@ -118,8 +118,6 @@ first_line() {
 first_line_tells() { [ -s first_line.out ] || ended "$1"; }
 # Succeeds when orders has dead letters.
 orders_died() { fila queue inspect orders.dlq --json | grep -q '"pending": *[1-9]'; }
-# Succeeds when a hundred messages that were redriven are dead letters again.
-came_back() { fila dead groups invoices --json | grep -q '"came_back": *100,'; }
 # Where there is no jq its examples show what it would read.
 command -v jq >/dev/null || jq() { cat; }
 # Without arguments wait would wait for whatever a page has started.

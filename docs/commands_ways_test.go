@@ -31,9 +31,6 @@ var ways = []way{
 	{command: "fila bench", skip: "takes up to an hour; cli/opscmd/bench_test.go checks its flags"},
 	{command: "fila demo --duration 10s", instead: "fila demo --duration 1s"},
 	{page: storyPage, command: "fila demo --incident", instead: "fila_demo --incident"},
-	{page: storyPage, command: "fila dead list invoices", after: aDeadLetter},
-	{page: storyPage, command: "fila config set release 3", after: "await 'release 3' grep -q '^release 3 of the workers is deployed' serve.log"},
-	{page: storyPage, command: "fila job create invoices.dlq redrive --error-group d202ef9d4ea26c02 --limit 100", after: "await 'the death of them' came_back"},
 	{command: "fila demo", skip: "takes 20 seconds; cli/opscmd/demo_test.go runs it"},
 	{command: "fila cluster import /var/lib/fila --config node-a.toml", skip: "sidecar/transfer_test.go imports one, cli/clustercmd tests the command"},
 	{command: "fila cluster export --to /var/lib/fila-alone --config node-a.toml", skip: "as above"},
@@ -133,7 +130,6 @@ const (
 	cliPage     = "docs/cli.md"
 	clusterPage = "docs/cluster.md"
 	storyPage   = "docs/workbench.md"
-	aDeadLetter = "id=$(fila dead list invoices --error-code 422 --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"
 	deadLetter  = "fila publish orders dead --ttl 1s >/dev/null; " + untilDead
 	aSchedule   = "fila schedule add orders nightly @daily"
 	someJob     = "job=$(fila job create orders cancel --all --limit 1 --json | sed -n 's/^ *\"id\": \"\\(.*\\)\",*$/\\1/p')"

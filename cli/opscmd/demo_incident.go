@@ -86,9 +86,10 @@ An interrupt ends it, and nothing is left behind.
 
 // incident is the workers, and what they do with an invoice.
 type incident struct {
-	c       *client.Client
-	release atomic.Int64
-	workers []*client.Consumer
+	c        *client.Client
+	release  atomic.Int64
+	happened atomic.Bool // nothing but what is redriven comes any more
+	workers  []*client.Consumer
 }
 
 func newIncident(c *client.Client) *incident {
@@ -136,7 +137,9 @@ func (i *incident) happen(ctx context.Context, count int) error {
 			return err
 		}
 	}
-	return i.died(ctx, int64(count))
+	err := i.died(ctx, int64(count))
+	i.happened.Store(true)
+	return err
 }
 
 // incidentInvoice is for whom invoice n is, and in which currency: initech has shut its
@@ -149,14 +152,32 @@ func incidentInvoice(n int) (tenant, currency string) {
 	return [...]string{"initech", "acme", "acme", "acme", "globex"}[n%5], currency
 }
 
+// mended reports whether the workers are of a release that has the template. They ask for
+// what is deployed where it matters, so that what is redriven right after the command that
+// deploys a release meets that release.
+func (i *incident) mended(ctx context.Context) bool {
+	if i.release.Load() > incidentBad || !i.happened.Load() {
+		return i.release.Load() > incidentBad
+	}
+	release, ok := i.deployed(ctx)
+	return ok && release > incidentBad
+}
+
+// deployed asks which release is.
+func (i *incident) deployed(ctx context.Context) (release int64, ok bool) {
+	entry, err := i.c.ConfigGet(ctx, incidentRelease)
+	release, bad := strconv.ParseInt(entry.Value, 10, 64)
+	return release, err == nil && bad == nil // it may have been deleted, or be no number
+}
+
 // work sends an invoice, or says why not.
-func (i *incident) work(_ context.Context, m *client.Message) error {
+func (i *incident) work(ctx context.Context, m *client.Message) error {
 	switch currency := m.Header.Get("currency"); {
 	case m.Key == "initech":
 		return m.Nack(client.NackOptions{Code: "550", Error: "mailbox billing@initech.example is unavailable"})
 	case currency != "EUR":
 		return m.Nack(client.NackOptions{Code: "422", Error: fmt.Sprintf("currency %q is not known", currency)})
-	case i.release.Load() <= incidentBad:
+	case !i.mended(ctx):
 		return m.Nack(client.NackOptions{Code: "500", Error: fmt.Sprintf(`template invoice.html:17: no field "vat" in invoice %s`, m.ID)})
 	}
 	return m.Ack()
@@ -185,10 +206,9 @@ func (i *incident) follow(ctx context.Context, deployed func(release int64)) {
 		case <-ctx.Done():
 			return
 		}
-		entry, err := i.c.ConfigGet(ctx, incidentRelease)
-		release, bad := strconv.ParseInt(entry.Value, 10, 64)
-		if err != nil || bad != nil || release == i.release.Load() {
-			continue // deleted, or no number: nothing is deployed
+		release, ok := i.deployed(ctx)
+		if !ok || release == i.release.Load() {
+			continue
 		}
 		i.release.Store(release)
 		deployed(release)

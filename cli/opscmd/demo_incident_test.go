@@ -40,17 +40,11 @@ func TestIncident(t *testing.T) {
 		"422 currency <text> is not known":                             2,
 	}, found)
 
-	followCtx, stop := context.WithCancel(ctx)
-	deployed, ended := make(chan int64), make(chan struct{})
-	go func() {
-		defer close(ended)
-		i.follow(followCtx, func(release int64) { deployed <- release })
-	}()
 	for _, value := range []string{"soon", "3"} { // the first is no release
 		_, err = server.c.ConfigSet(ctx, incidentRelease, value, nil)
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, 3, <-deployed)
+	// Nobody waits until the workers have looked, so none of these dies again.
 	_, err = server.c.JobCreate(ctx, client.JobCreateRequest{
 		Queue: "invoices.dlq", Op: "redrive", Filter: &client.Filter{ErrorCode: "500"},
 	})
@@ -59,6 +53,14 @@ func TestIncident(t *testing.T) {
 		info, err := server.c.QueueInspect(ctx, "invoices", 0)
 		return err == nil && info.Counters["acked"] == 806
 	}, time.Minute, incidentLook)
+
+	followCtx, stop := context.WithCancel(ctx)
+	deployed, ended := make(chan int64), make(chan struct{})
+	go func() {
+		defer close(ended)
+		i.follow(followCtx, func(release int64) { deployed <- release })
+	}()
+	require.EqualValues(t, 3, <-deployed)
 	stop()
 	<-ended
 }
