@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"io"
 	"log/slog"
 	"os"
@@ -205,6 +206,9 @@ func (s *Server) Run(ctx context.Context) error {
 // open takes the data directory and the listeners. It leaves nothing open when it
 // fails.
 func (s *Server) open() (err error) {
+	if err := s.tryPorts(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(s.cfg.DataDir, 0o750); err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
@@ -231,6 +235,24 @@ func (s *Server) open() (err error) {
 	}
 	d.nc, err = natsio.Connect(s.cfg.NATS, d.embedded, s.limited, func() { s.setOffline(true) }, func() { s.setOffline(false) }, opts...)
 	return err
+}
+
+// tryPorts says which port of the configuration is busy, so that a start which fails
+// because of it makes no data directory. A directory that is there may be that of the
+// fila which has the ports; then the store says so.
+func (s *Server) tryPorts() error {
+	if _, err := os.Stat(s.cfg.DataDir); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if s.cfg.HTTP.Addr != "" {
+		if err := telemetry.TryListen(s.cfg.HTTP.Addr); err != nil {
+			return err
+		}
+	}
+	if s.cfg.NATS.URL != "" {
+		return nil
+	}
+	return natsio.TryListen(s.cfg.EmbeddedServer())
 }
 
 // listen starts the HTTP listener as soon as the data directory is ours: whoever

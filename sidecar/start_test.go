@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -62,6 +63,42 @@ func TestAStartThatFails(t *testing.T) {
 			st, err = store.Open(cfg.StorePath(), store.Options{})
 			require.NoError(t, err)
 			require.NoError(t, st.Close())
+		})
+	}
+}
+
+// TestABusyPortLeavesNoDataDirectory behind, and none of the directories above it.
+func TestABusyPortLeavesNoDataDirectory(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	addr, port := taken.Addr().String(), taken.Addr().(*net.TCPAddr).Port
+	for name, tc := range map[string]struct {
+		takes func(*config.Config)
+		want  string
+	}{
+		"HTTP": {func(c *config.Config) { c.HTTP.Addr = addr }, "the HTTP listener"},
+		"NATS": {func(c *config.Config) { c.NATS.Embedded.Port = port }, "the embedded NATS server"},
+		"JetStream": {func(c *config.Config) {
+			c.NATS.Embedded.Port, c.NATS.Embedded.JetStream = port, true
+		}, "the embedded NATS server"},
+		"NATS cluster": {func(c *config.Config) {
+			c.NATS.Embedded.Cluster = config.EmbeddedCluster{Name: "c", Listen: addr, ServerName: "s", Routes: []string{addr}}
+		}, "the embedded NATS server, for other servers,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			parent := t.TempDir()
+			cfg.DataDir, cfg.HTTP.Addr, cfg.NATS.Embedded.Port = filepath.Join(parent, "var", "data"), "127.0.0.1:0", anyPort
+			tc.takes(&cfg)
+			s, err := New(cfg, slog.New(slog.DiscardHandler), "0.0.0")
+			require.NoError(t, err)
+			err = s.Run(t.Context())
+			require.ErrorIs(t, err, syscall.EADDRINUSE)
+			require.ErrorContains(t, err, tc.want+" cannot listen on "+addr+": another process has this port; set ")
+			left, err := os.ReadDir(parent)
+			require.NoError(t, err)
+			require.Empty(t, left)
 		})
 	}
 }

@@ -90,8 +90,7 @@ func started(srv *server.Server, cfg config.EmbeddedConfig, bridge *natsLog) err
 		return fmt.Errorf("nats.embedded.jetstream, in %s: %s", cfg.JetStreamDir, bridge.fatal())
 	}
 	if cfg.Port != 0 && srv.Addr() == nil {
-		return listenError("the embedded NATS server", net.JoinHostPort(cfg.Host, strconv.Itoa(max(cfg.Port, 0))), bridge.fatal(),
-			"set nats.embedded.port (-1 takes any free port), or nats.url to use a NATS server that runs already")
+		return listenError(forClients(cfg), bridge.fatal())
 	}
 	if cfg.Cluster.Name == "" {
 		return nil
@@ -100,12 +99,51 @@ func started(srv *server.Server, cfg config.EmbeddedConfig, bridge *natsLog) err
 	defer look.Stop()
 	for srv.ClusterAddr() == nil {
 		if bridge.fatal() != "" {
-			return listenError("the embedded NATS server, for other servers,", cfg.Cluster.Listen, bridge.fatal(),
-				"set nats.embedded.cluster.listen, and nats.embedded.cluster.routes of the other servers")
+			return listenError(forServers(cfg), bridge.fatal())
 		}
 		<-look.C
 	}
 	return nil
+}
+
+// TryListen says why [StartEmbedded] could not listen where the configuration says now;
+// nil: it could.
+func TryListen(cfg config.EmbeddedConfig) error {
+	if cfg.Port > 0 {
+		if err := forClients(cfg).try(); err != nil {
+			return err
+		}
+	}
+	if cfg.Cluster.Name == "" {
+		return nil
+	}
+	return forServers(cfg).try()
+}
+
+// listener is one of the embedded server.
+type listener struct{ who, addr, remedy string }
+
+func forClients(cfg config.EmbeddedConfig) listener {
+	return listener{
+		"the embedded NATS server", net.JoinHostPort(cfg.Host, strconv.Itoa(max(cfg.Port, 0))),
+		"set nats.embedded.port (-1 takes any free port), or nats.url to use a NATS server that runs already",
+	}
+}
+
+func forServers(cfg config.EmbeddedConfig) listener {
+	return listener{
+		"the embedded NATS server, for other servers,", cfg.Cluster.Listen,
+		"set nats.embedded.cluster.listen, and nats.embedded.cluster.routes of the other servers",
+	}
+}
+
+// try says why nobody can listen on the address now; nil: somebody can.
+func (a listener) try() error {
+	l, err := net.Listen("tcp", a.addr)
+	if err != nil {
+		return telemetry.ListenError(a.who, a.addr, err, a.remedy)
+	}
+	return l.Close()
 }
 
 // embeddedOptions returns the options of the server, and with what fila logs in to it.
@@ -224,13 +262,11 @@ func serverTLS(files *config.TLSConfig) (*tls.Config, error) {
 // listenError explains why the embedded server does not listen, and what to do. The
 // server keeps the reason to itself, so the address is tried once more; should it be
 // free by now, what the server logged has to do.
-func listenError(who, addr, logged, remedy string) error {
-	l, err := net.Listen("tcp", addr)
-	if err == nil {
-		_ = l.Close()
-		return fmt.Errorf("%s cannot listen on %s: %s", who, addr, logged)
+func listenError(a listener, logged string) error {
+	if err := a.try(); err != nil {
+		return err
 	}
-	return telemetry.ListenError(who, addr, err, remedy)
+	return fmt.Errorf("%s cannot listen on %s: %s", a.who, a.addr, logged)
 }
 
 // natsLog passes what the embedded server logs on to slog: its notices are

@@ -104,10 +104,9 @@ func (h *HTTP) Start() (string, error) {
 		}
 		h.srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
-	l, err := net.Listen("tcp", h.addr)
+	l, err := listenHTTP(h.addr)
 	if err != nil {
-		return "", ListenError("the HTTP listener", h.addr, err,
-			`set http.addr (port 0 takes any free port, "" is off)`)
+		return "", err
 	}
 	h.done = make(chan struct{})
 	go func() {
@@ -121,6 +120,23 @@ func (h *HTTP) Start() (string, error) {
 		}
 	}()
 	return l.Addr().String(), nil
+}
+
+func listenHTTP(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, ListenError("the HTTP listener", addr, err, `set http.addr (port 0 takes any free port, "" is off)`)
+	}
+	return l, nil
+}
+
+// TryListen says why [HTTP.Start] could not listen on addr now; nil: it could.
+func TryListen(addr string) error {
+	l, err := listenHTTP(addr)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // Stop ends the listener: running requests may finish until ctx ends, then they
