@@ -148,7 +148,7 @@ func TestCommandLineRedrive(t *testing.T) {
 	p := shared(t)
 	c := p.client(t)
 	queue, ids := deadLetters(c, 3, nil)
-	require.Contains(t, p.ok(t, "redrive", queue+".dlq", "--count", "1"), "1")
+	require.Contains(t, p.ok(t, "redrive", queue, "--count", "1"), "1", "the name of the queue means its dead letters")
 	var reply struct {
 		Redriven int `json:"redriven"`
 	}
@@ -157,7 +157,7 @@ func TestCommandLineRedrive(t *testing.T) {
 	for i, d := range c.consume(queue, 1).drain(3) {
 		require.Equal(t, ids[i], d.id())
 	}
-	require.NotZero(t, p.fila(t, "redrive", queue).code)
+	require.Equal(t, 4, p.fila(t, "redrive", unique(t)).code)
 	require.Equal(t, 4, p.fila(t, "redrive", unique(t)+".dlq").code)
 }
 

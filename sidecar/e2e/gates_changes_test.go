@@ -236,7 +236,7 @@ func TestWeightsActBehindGates(t *testing.T) {
 	n = counts(k.drain(100))
 	require.InDelta(t, 80, n["a"], 5, "%v", n)
 	require.InDelta(t, 4, c.explainKey(queue, "a").Weight, 0)
-	require.Equal(t, "config", c.explainKey(queue, "a").WeightBy)
+	require.Equal(t, "operator", c.explainKey(queue, "a").WeightBy)
 	c.call("fila.admin.config-delete.weight:"+queue+":a", nil, nil)
 	// The weight of the latest message is that of its flow, parked or not.
 	msg := gated(queue, "b", gate, 1)
