@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/wire"
 )
 
@@ -66,6 +67,26 @@ func TestMessagesAreShown(t *testing.T) {
 			}
 		}
 		require.Equal(t, wire.CodeBadField, h.ask(wire.VerbMessageShow, "", `{"id":"`+id+`","payload_bytes":-1}`, nil).ErrCode)
+	})
+}
+
+// TestAFetchIsAConsumer: peek shows its inbox as the consumer, and finds messages by it.
+func TestAFetchIsAConsumer(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		id := h.enqueue("orders", "1", nil)
+		h.enqueue("orders", "2", nil)
+		require.True(t, h.shards.Queue("orders").Tell(queue.Fetch{Inbox: "_INBOX.w.1", Batch: 1, Expires: 60e9}))
+		time.Sleep(time.Second)
+		var p wire.PeekReply
+		h.must(wire.VerbPeek, "orders", `{"filter":{"state":"leased"}}`, &p)
+		require.Len(t, p.Messages, 1)
+		require.Equal(t, "_INBOX.w.1", p.Messages[0].Consumer)
+		h.must(wire.VerbPeek, "orders", `{"filter":{"consumer":"_INBOX.w.1"}}`, &p)
+		require.Len(t, p.Messages, 1)
+		require.Equal(t, id, p.Messages[0].ID)
+		h.must(wire.VerbPeek, "orders", `{"filter":{"consumer":"_INBOX.w.2"}}`, &p)
+		require.Empty(t, p.Messages)
 	})
 }
 
