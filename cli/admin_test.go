@@ -26,7 +26,7 @@ func TestPlainOutputs(t *testing.T) {
 	was := "4"
 	f.Answer("fila.admin.queue-delete.orders", wire.QueueDeleteReply{Deleted: 1})
 	f.Answer("fila.admin.queue-delete.filed", wire.QueueDeleteReply{Warnings: []string{"it comes back"}})
-	f.Answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2})
+	f.Answer("fila.admin.redrive.orders.dlq", wire.RedriveReply{Redriven: 2, Job: "j-1"})
 	f.Answer("fila.admin.config-set.a", wire.ConfigSetReply{Key: "a", Value: "5", Previous: &was})
 	f.Answer("fila.admin.config-get.a", wire.ConfigEntry{Key: "a", Value: "line 1\nline 2"})
 	f.Answer("fila.admin.config-delete.a", wire.ConfigEntry{Key: "a", Value: "5"})
@@ -38,9 +38,9 @@ func TestPlainOutputs(t *testing.T) {
 		{"queue delete orders --force", "queue orders deleted, 1 message with it\n", `{"force":true}`},
 		{"queue delete filed", "queue filed deleted, 0 messages with it\nwarning: it comes back\n", `{}`},
 		{"queue rm orders", "queue orders deleted, 1 message with it\n", `{}`},
-		{"redrive orders --count 10", "2 messages redriven from orders.dlq\n", `{"count":10}`},
+		{"redrive orders --count 10", "2 messages redriven from orders.dlq, job j-1\n", `{"count":10}`},
 		{"hook reset orders.dlq", "HOOK        CIRCUIT\non_failure  closed\n", `{}`},
-		{"redrive orders.dlq --count 10", "2 messages redriven from orders.dlq\n", `{"count":10}`},
+		{"redrive orders.dlq --count 10", "2 messages redriven from orders.dlq, job j-1\n", `{"count":10}`},
 		{"config set a 5 --if-value 4", "a = 5 (was 4)\n", `{"value":"5","if_value":"4"}`},
 		{"config set a -- -5", "a = 5 (was 4)\n", `{"value":"-5"}`},
 		{"config get a", "line 1\nline 2\n", ""},
@@ -369,4 +369,12 @@ func TestLogin(t *testing.T) {
 	clitest.Complains(t, program.Run(t, "", args...), command.ExitConnect, "Authorization Violation")
 	r := program.Run(t, "", append(args, "--user", "me", "--password", "secret")...)
 	require.Contains(t, r.Err, "no fila listens", "logged in")
+}
+
+// TestARedriveThatTakesLong is a job that goes on when the command does not wait any more.
+func TestARedriveThatTakesLong(t *testing.T) {
+	f := clitest.StartFake(t)
+	f.Handle("fila.admin.redrive.orders.dlq", func(*nats.Msg) any { return nil })
+	r := program.Run(t, "", "redrive", "orders.dlq", "--timeout", "50ms")
+	clitest.Complains(t, r, command.ExitFailed, "a redrive is a job and goes on: `fila job list --queue orders` shows it")
 }

@@ -109,6 +109,12 @@ func (c *Client) Pauses(ctx context.Context) ([]PauseInfo, error) {
 // ConfigLog returns the newest changes of keys that start with prefix, newest
 // first, up to limit of them, or all that are kept if limit is 0.
 func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]ConfigLogEntry, error) {
+	log, err := c.ConfigLogPage(ctx, prefix, limit)
+	return log.Entries, err
+}
+
+// ConfigLogPage is [Client.ConfigLog] with Total, how many changes fila keeps of these keys.
+func (c *Client) ConfigLogPage(ctx context.Context, prefix string, limit int) (log ConfigLog, err error) {
 	size := wire.MaxListLimit
 	if limit > 0 {
 		size = min(size, limit)
@@ -119,7 +125,10 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 	for body := (wire.KeyListRequest{Prefix: prefix, Limit: size}); ; {
 		page, err := admin[ConfigLog](ctx, c, wire.VerbConfigLog, "", body)
 		if err != nil {
-			return nil, err
+			return log, err
+		}
+		if len(entries) == 0 { // later pages count what has come meanwhile
+			log.Total = page.Total
 		}
 		for _, entry := range page.Entries {
 			// Asked by offset, a change meanwhile moves entries to the next page.
@@ -130,11 +139,13 @@ func (c *Client) ConfigLog(ctx context.Context, prefix string, limit int) ([]Con
 		body.Offset += len(page.Entries)
 		switch {
 		case limit > 0 && len(entries) >= limit:
-			return entries[:limit], nil
+			log.Entries = entries[:limit]
+			return log, nil
 		case page.Next != "":
 			body.After, body.Offset = page.Next, 0
 		case body.After != "" || len(page.Entries) == 0 || body.Offset >= page.Total:
-			return entries, nil
+			log.Entries = entries
+			return log, nil
 		} // else: a fila that does not say what is next
 	}
 }

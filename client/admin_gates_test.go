@@ -133,8 +133,10 @@ func TestConfigLogPages(t *testing.T) {
 	})
 	for limit, want := range map[int]int{0: 2500, 5: 5, 1000: 1000, 1500: 1500} {
 		newest = 2500
-		entries, err := c.ConfigLog(t.Context(), "throttle:", limit)
+		log, err := c.ConfigLogPage(t.Context(), "throttle:", limit)
 		require.NoError(t, err)
+		require.Equal(t, 2500, log.Total)
+		entries := log.Entries
 		require.Len(t, entries, want)
 		for i, entry := range entries {
 			require.EqualValues(t, 2500-i, entry.Seq)

@@ -182,7 +182,8 @@ type ConfigList struct {
 
 // RedriveReply answers a [RedriveRequest].
 type RedriveReply struct {
-	Redriven int64 `json:"redriven"`
+	Redriven int64  `json:"redriven"`
+	Job      string `json:"job"` // its id: a redrive is a job, which job-show shows for seven days
 }
 
 // Types of events.

@@ -93,7 +93,7 @@ func TestRepliesRoundTrip(t *testing.T) {
 		{&ConfigSetReply{Key: "k", Value: "10", Previous: &prev}, &ConfigSetReply{}, `{"key":"k","value":"10","previous":"5"}`},
 		{&ConfigSetReply{Key: "k", Value: "10"}, &ConfigSetReply{}, `{"key":"k","value":"10","previous":null}`},
 		{&ConfigList{Total: 1, Entries: []ConfigEntry{{"k", "v"}}}, &ConfigList{}, `{"total":1,"entries":[{"key":"k","value":"v"}]}`},
-		{&RedriveReply{Redriven: 2}, &RedriveReply{}, `{"redriven":2}`},
+		{&RedriveReply{Redriven: 2, Job: "j"}, &RedriveReply{}, `{"redriven":2,"job":"j"}`},
 		{
 			&HookResetReply{Queue: "q", Hooks: []HookInfo{{Hook: HookOnEnqueue, State: "closed"}}},
 			&HookResetReply{},

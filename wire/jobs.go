@@ -300,6 +300,7 @@ func (j *JobInfo) Ended() bool { return j.State == JobDone || j.State == JobCanc
 
 // JobList is a page of jobs, the newest first.
 type JobList struct {
+	Total   int       `json:"total"` // of all pages
 	Jobs    []JobInfo `json:"jobs"`
 	Next    string    `json:"next,omitempty"`           // goes into After
 	Missing []int     `json:"missing_shards,omitempty"` // shards of a cluster that nobody has answered for

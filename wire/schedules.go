@@ -173,6 +173,7 @@ type ScheduleRun struct {
 
 // ScheduleList is a page of schedules by queue and name.
 type ScheduleList struct {
+	Total     int            `json:"total"` // of all pages
 	Schedules []ScheduleInfo `json:"schedules"`
 	Next      string         `json:"next,omitempty"`           // goes into After
 	Missing   []int          `json:"missing_shards,omitempty"` // shards of a cluster that nobody has answered for

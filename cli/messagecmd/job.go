@@ -208,7 +208,7 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 		if jobs == nil {
 			jobs = []client.JobInfo{}
 		}
-		return wire.JobList{Jobs: jobs}, err
+		return wire.JobList{Total: len(jobs), Jobs: jobs}, err
 	}, func(list wire.JobList, _ []string) string {
 		t := terminal.NewTable("JOB", "QUEUE", "OP", "STATE", "DONE", "MATCHED", "CREATED")
 		for _, j := range list.Jobs {

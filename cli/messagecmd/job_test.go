@@ -96,7 +96,7 @@ func TestJobsByID(t *testing.T) {
 	}
 	f.Answer("fila.admin.job-cancel", wire.JobEnded("7", wire.JobDone))
 	require.Equal(t, command.ExitConflict, program.Run(t, "", "job", "cancel", "7").Code)
-	clitest.Shows(f, program, "job list --queue orders", "fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{aJob()}},
+	clitest.Shows(f, program, "job list --queue orders", "fila.admin.job-list", wire.JobList{Total: 1, Jobs: []wire.JobInfo{aJob()}},
 		"JOB  QUEUE   OP    STATE   DONE  MATCHED  CREATED",
 		"7    orders  move  paused  9     12       2026-01-02T11:59:30Z (30s ago)",
 	)

@@ -2,6 +2,7 @@ package messagecmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,7 +21,10 @@ func newRedriveCommand(env *command.Env) *cobra.Command {
 		Short: "Move dead letters back to their queue",
 		Long: `Move dead letters of a queue back to it, oldest first. They go through on_enqueue
 again, keep their id and start with attempt 1. Messages that a consumer of the
-dead letter queue holds are skipped. QUEUE is the queue or its dead letter queue.`,
+dead letter queue holds are skipped. QUEUE is the queue or its dead letter queue.
+
+A redrive is a job (see "fila job"). The command waits for the job as long as
+--timeout, and prints its id; a job that takes longer goes on without it.`,
 		Example: `  fila redrive orders.dlq
   fila redrive orders --count 10`,
 		ValidArgsFunction: env.Complete(deadLetterQueues),
@@ -31,9 +35,17 @@ dead letter queue holds are skipped. QUEUE is the queue or its dead letter queue
 			return nil
 		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.RedriveReply, error) {
-			return s.Redrive(ctx, wire.DeadLetters(args[0]), count)
+			reply, err := s.Redrive(ctx, wire.DeadLetters(args[0]), count)
+			if errors.Is(err, client.ErrNoReply) {
+				err = fmt.Errorf("%w; a redrive is a job and goes on: `fila job list --queue %s` shows it", err, wire.Source(args[0]))
+			}
+			return reply, err
 		}, func(reply client.RedriveReply, args []string) string {
-			return fmt.Sprintf("%s redriven from %s\n", terminal.Plural(reply.Redriven, "message"), wire.DeadLetters(args[0]))
+			text := fmt.Sprintf("%s redriven from %s", terminal.Plural(reply.Redriven, "message"), wire.DeadLetters(args[0]))
+			if reply.Job != "" { // an older fila does not say it
+				text += ", job " + reply.Job
+			}
+			return text + "\n"
 		}),
 	}
 	cmd.Flags().Int64Var(&count, "count", 0, "move at most so many; 0 is all")

@@ -186,7 +186,7 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 			if all == nil {
 				all = []client.ScheduleInfo{}
 			}
-			return wire.ScheduleList{Schedules: all}, err
+			return wire.ScheduleList{Total: len(all), Schedules: all}, err
 		}, func(list wire.ScheduleList, _ []string) string {
 			t := terminal.NewTable("QUEUE", "NAME", "SCHEDULE", "ZONE", "STATE", "NEXT", "RUNS", "MISSED")
 			for i := range list.Schedules {

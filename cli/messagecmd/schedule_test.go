@@ -104,7 +104,7 @@ func TestScheduleAdd(t *testing.T) {
 func TestScheduleList(t *testing.T) {
 	f := clitest.StartFake(t)
 	paused := wire.ScheduleInfo{Queue: "orders", Name: "poll", Schedule: "@every 90s", State: wire.SchedulePaused}
-	clitest.Shows(f, program, "schedule list --queue orders", "fila.admin.schedule-list", wire.ScheduleList{Schedules: []wire.ScheduleInfo{aSchedule(), paused}},
+	clitest.Shows(f, program, "schedule list --queue orders", "fila.admin.schedule-list", wire.ScheduleList{Total: 2, Schedules: []wire.ScheduleInfo{aSchedule(), paused}},
 		"QUEUE   NAME     SCHEDULE      ZONE           STATE   NEXT                                   RUNS  MISSED",
 		"orders  nightly  0 30 2 * * *  Europe/Berlin  active  2026-01-03T02:30:00+01:00 (in 13h30m)  3     1",
 		"orders  poll     @every 90s    -              paused  -                                      0     0",

@@ -116,14 +116,17 @@ up to 1 KiB of each. fila keeps the newest 10,000.`,
 			return nil
 		},
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ConfigLog, error) {
-			entries, err := s.ConfigLog(ctx, strings.Join(args, ""), limit)
-			return client.ConfigLog{Total: len(entries), Entries: entries}, err
+			return s.ConfigLogPage(ctx, strings.Join(args, ""), limit)
 		}, func(log client.ConfigLog, _ []string) string {
 			t := terminal.NewTable("SEQ", "TIME", "KEY", "OLD", "NEW", "BY")
 			for _, e := range log.Entries {
 				t.Row(e.Seq, env.When(e.Time), e.Key, change(e.Old), changed(e), asked(e))
 			}
-			return t.Or("no changes")
+			rest := ""
+			if more := log.Total - len(log.Entries); limit > 0 && more > 0 {
+				rest = terminal.Plural(int64(more), "change") + " more; see --limit\n"
+			}
+			return terminal.Sections(t.Or("no changes"), rest)
 		}),
 	}
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most so many; 0 is all")

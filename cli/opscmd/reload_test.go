@@ -26,8 +26,11 @@ func TestConfigLog(t *testing.T) {
 	)
 	require.JSONEq(t, `{"prefix":"throttle:","limit":2}`, string(f.Next().Data))
 	long := strings.Repeat("x", 1000)
-	f.Answer("fila.admin.config-log", wire.ConfigLog{Total: 1, Entries: []wire.ConfigLogEntry{{Seq: 1, Time: "2026-01-02T11:59:00Z", Key: "k", New: &long, By: "config-set"}}})
-	require.Contains(t, clitest.OK(t, program.RunAt(t, "config", "log")).Out, " "+long[:changeWidth-1]+"~ ")
+	f.Answer("fila.admin.config-log", wire.ConfigLog{Total: 10, Entries: []wire.ConfigLogEntry{{Seq: 1, Time: "2026-01-02T11:59:00Z", Key: "k", New: &long, By: "config-set"}}})
+	cut := clitest.OK(t, program.RunAt(t, "config", "log", "--limit", "1")).Out
+	require.Contains(t, cut, " "+long[:changeWidth-1]+"~ ")
+	require.Contains(t, cut, "\n9 changes more; see --limit\n")
+	require.Equal(t, 10, clitest.JSON[wire.ConfigLog](t, program.RunAt(t, "config", "log", "--limit", "1", "--json")).Total, "of all that are kept")
 	require.Contains(t, clitest.OK(t, program.RunAt(t, "config", "log", "--json")).Out, long)
 	job := func(seq uint64, text string) wire.ConfigLogEntry {
 		return wire.ConfigLogEntry{Seq: seq, Time: "2026-01-02T11:59:00Z", Key: "job:j", New: &text, By: "job-create", Client: "ann"}

@@ -37,9 +37,7 @@ func (a *Admin) jobCancel(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
 }
 
 func (a *Admin) jobList(req wire.JobListRequest) wire.JobList {
-	var l wire.JobList
-	l.Jobs, l.Next = a.shards.Jobs(req.Queue, req.After, req.Limit)
-	return l
+	return a.shards.Jobs(req.Queue, req.After, req.Limit)
 }
 
 func noJob(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == wire.CodeJobNotFound }
@@ -58,6 +56,7 @@ func listJobs(v Verb, r request) (reply []byte, werr *wire.Error) {
 			werr = cmp.Or(refused, wire.Internal("a list of jobs cannot be read"))
 			return false
 		}
+		all.Total += part.Total
 		all.Jobs, more = append(all.Jobs, part.Jobs...), more || part.Next != ""
 		return true
 	})

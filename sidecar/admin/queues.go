@@ -81,8 +81,7 @@ func (a *Admin) queuePurge(q *shard.Queue, at wire.PurgeCursor) (wire.QueuePurge
 }
 
 func (a *Admin) redrive(dlq *shard.Queue, req wire.RedriveRequest) (wire.RedriveReply, *wire.Error) {
-	n, err := dlq.Redrive(req.Count)
-	return wire.RedriveReply{Redriven: n}, err
+	return dlq.Redrive(req.Count)
 }
 
 func (a *Admin) hookReset(q *shard.Queue, req wire.HookResetRequest) (wire.HookResetReply, *wire.Error) {

@@ -138,6 +138,7 @@ func TestScheduleVerbs(t *testing.T) {
 		time.Sleep(90 * time.Second)
 		var list wire.ScheduleList
 		h.must(wire.VerbScheduleList, "", `{"queue":"orders"}`, &list)
+		require.Equal(t, 1, list.Total)
 		require.EqualValues(t, 1, list.Schedules[0].Runs)
 		require.Nil(t, list.Schedules[0].Payload)
 		h.must(wire.VerbScheduleList, "", `{"queue":"orders.dlq"}`, &list)
@@ -211,6 +212,10 @@ func TestRedriveVerb(t *testing.T) {
 		h.consume("orders", 0)
 		h.must(wire.VerbRedrive, "orders.dlq", `{"count":5}`, &reply)
 		require.EqualValues(t, 1, reply.Redriven)
+		var job wire.JobInfo
+		h.must(wire.VerbJobShow, "", `{"id":"`+reply.Job+`"}`, &job)
+		require.Equal(t, wire.JobRedrive, job.Op)
+		require.EqualValues(t, 1, job.Done)
 		require.EqualValues(t, 1, h.summary("orders").Pending)
 		told := h.told(wire.EventRedriven)
 		require.Len(t, told, 1)

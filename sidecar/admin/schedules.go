@@ -22,8 +22,7 @@ func (a *Admin) scheduleList(req wire.ScheduleListRequest) (l wire.ScheduleList,
 			return l, err
 		}
 	}
-	l.Schedules, l.Next = a.shards.Schedules(wire.Source(req.Queue), req.After, req.Limit)
-	return l, nil
+	return a.shards.Schedules(wire.Source(req.Queue), req.After, req.Limit), nil
 }
 
 // listSchedules lists the schedules of all nodes by queue and name.
@@ -40,6 +39,7 @@ func listSchedules(v Verb, r request) (reply []byte, werr *wire.Error) {
 			werr = cmp.Or(refused, wire.Internal("a list of schedules cannot be read"))
 			return false
 		}
+		all.Total += part.Total
 		all.Schedules, more = append(all.Schedules, part.Schedules...), more || part.Next != ""
 		return true
 	})

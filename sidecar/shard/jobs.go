@@ -242,29 +242,32 @@ func (s *Set) Job(id string) (wire.JobInfo, *wire.Error) {
 	return j.info(), nil
 }
 
-// Jobs lists jobs, the newest first: those of a queue and its dead letters, of all queues
-// if it is empty, after the id next of the page before.
-func (s *Set) Jobs(queue, after string, limit int) (page []wire.JobInfo, next string) {
-	var list []*job
+// Jobs returns a page of the jobs, newest first: those of a queue and its dead letters, or
+// of all queues if queue is empty, after the job of id after. Total counts all pages.
+func (s *Set) Jobs(queue, after string, limit int) (list wire.JobList) {
+	var all []*job
 	since := s.Now() - int64(jobsKeptFor)
 	for _, sh := range s.all() {
 		if !sh.silent() {
-			list = append(list, sh.listJobs()...)
+			all = append(all, sh.listJobs()...)
 		}
 	}
-	list = slices.DeleteFunc(list, func(j *job) bool {
+	all = slices.DeleteFunc(all, func(j *job) bool {
 		at, _, _ := j.standing()
-		return queue != "" && j.q.main().name != wire.Source(queue) || after != "" && j.ID >= after || at.ended() && at.Ended < since
+		return queue != "" && j.q.main().name != wire.Source(queue) || at.ended() && at.Ended < since
 	})
-	slices.SortFunc(list, func(a, b *job) int { return cmp.Compare(b.ID, a.ID) })
-	page = []wire.JobInfo{}
-	for _, j := range list[:min(limit, len(list))] {
-		page = append(page, j.info())
+	list = wire.JobList{Total: len(all), Jobs: []wire.JobInfo{}}
+	if after != "" {
+		all = slices.DeleteFunc(all, func(j *job) bool { return j.ID >= after })
 	}
-	if len(list) > limit {
-		next = page[limit-1].ID
+	slices.SortFunc(all, func(a, b *job) int { return cmp.Compare(b.ID, a.ID) })
+	for _, j := range all[:min(limit, len(all))] {
+		list.Jobs = append(list.Jobs, j.info())
 	}
-	return page, next
+	if len(all) > limit {
+		list.Next = list.Jobs[limit-1].ID
+	}
+	return list
 }
 
 // PauseJob has a job do nothing until ResumeJob. What it has done is on disk when the
@@ -387,32 +390,34 @@ func (j *job) event(typ string) {
 // Redrive moves up to count messages (0: all that are there now) of q, a dead letter
 // queue, back to its queue, the oldest first: it is a job, and this waits for it. Leased
 // ones are skipped, and so are those of a fairness key that is full. It stops where the
-// queue is full, and returns how many it moved.
-func (q *Queue) Redrive(count int64) (moved int64, werr *wire.Error) {
+// queue is full, and returns how many it moved, and the id of the job.
+func (q *Queue) Redrive(count int64) (reply wire.RedriveReply, werr *wire.Error) {
 	j, werr := q.createJob(wire.JobCreateRequest{
 		Queue: q.name, Op: wire.JobRedrive, Filter: &wire.Filter{All: true}, Order: wire.OrderArrival, Limit: count,
 	}, true)
 	if werr != nil {
-		return 0, werr
+		return reply, werr
 	}
+	reply.Job = j.ID
 	for {
 		j.mu.Lock()
 		at, busy, refused, failed, changed := j.mu.jobProgress.clone(), j.mu.claimed, j.mu.refused, j.mu.failed, j.mu.changed
 		stuck := j.mu.stuck
 		j.mu.Unlock()
+		reply.Redriven = at.Done
 		if stuck != nil {
-			return at.Done, stuck
+			return reply, stuck
 		}
 		if !busy && (at.ended() || at.State == wire.JobPaused) {
 			if at.Done > 0 {
 				refused = nil
 			}
-			return at.Done, cmp.Or(failed, refused)
+			return reply, cmp.Or(failed, refused)
 		}
 		select {
 		case <-changed:
 		case <-q.shard.ended.Done():
-			return at.Done, q.Gone()
+			return reply, q.Gone()
 		}
 	}
 }

@@ -30,8 +30,8 @@ func (r *rig) bury(q *Queue, n int, headers func(i int) nats.Header) {
 // redrive moves up to count dead letters of q and checks how many went.
 func (r *rig) redrive(q *Queue, count, want int64) *wire.Error {
 	r.t.Helper()
-	moved, werr := q.DLQ().Redrive(count)
-	require.Equal(r.t, want, moved)
+	reply, werr := q.DLQ().Redrive(count)
+	require.Equal(r.t, want, reply.Redriven)
 	return werr
 }
 

@@ -486,25 +486,30 @@ func (q *Queue) ResumeSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
 	})
 }
 
-// Schedules lists schedules by queue and name: those of a queue, of all if it is empty,
-// behind the cursor of the page before.
-func (s *Set) Schedules(of, after string, limit int) (page []wire.ScheduleInfo, next string) {
-	page = []wire.ScheduleInfo{}
+// Schedules returns a page of the schedules by queue and name: those of the queue of, or of
+// all queues if it is empty, after the cursor of the page before. Total counts all pages.
+func (s *Set) Schedules(of, after string, limit int) (list wire.ScheduleList) {
+	list.Schedules = []wire.ScheduleInfo{}
 	behind, name, _ := strings.Cut(after, "/")
 	for _, q := range s.served() {
-		switch {
-		case q.IsDLQ(), of != "" && q.name != of, q.name < behind:
+		if q.IsDLQ() || of != "" && q.name != of {
 			continue
-		case q.name != behind:
+		}
+		n, _ := q.Scheduled()
+		list.Total += n
+		if q.name < behind || len(list.Schedules) > limit {
+			continue
+		}
+		if q.name != behind {
 			name = ""
 		}
-		page = append(page, q.listSchedules(name, limit+1-len(page))...)
-		if len(page) > limit {
-			page = page[:limit]
-			return page, page[limit-1].Cursor()
-		}
+		list.Schedules = append(list.Schedules, q.listSchedules(name, limit+1-len(list.Schedules))...)
 	}
-	return page, ""
+	if len(list.Schedules) > limit {
+		list.Schedules = list.Schedules[:limit]
+		list.Next = list.Schedules[limit-1].Cursor()
+	}
+	return list
 }
 
 // listSchedules lists schedules of the queue by name, behind one.

@@ -433,11 +433,12 @@ func TestListsOfSchedules(t *testing.T) {
 			}
 		}
 		list := func(of, after string, limit int) (names []string, next string) {
-			page, next := r.Schedules(of, after, limit)
-			for i := range page {
-				names = append(names, page[i].Cursor())
+			page := r.Schedules(of, after, limit)
+			for i := range page.Schedules {
+				names = append(names, page.Schedules[i].Cursor())
 			}
-			return names, next
+			require.Equal(t, map[string]int{"": 6, "a-b": 3}[of], page.Total, "of all pages")
+			return names, page.Next
 		}
 		names, next := list("", "", 4)
 		require.Equal(t, []string{"a/x", "a/y", "a/z", "a-b/x"}, names)
@@ -466,8 +467,7 @@ func TestBrokenSchedulesAreLeftAlone(t *testing.T) {
 		}}))
 		r = r.restart()
 		defer r.end()
-		page, _ := r.Schedules("", "", 10)
-		require.Len(t, page, 1)
+		require.Len(t, r.Schedules("", "", 10).Schedules, 1)
 		require.Contains(t, r.log.String(), "schedule=orders/bad")
 		require.Contains(t, r.log.String(), "schedule=orders/zone")
 	})
