@@ -250,7 +250,7 @@ func TestBareDurations(t *testing.T) {
 				return
 			}
 			seen++
-			require.ErrorContains(t, f.Value.Set("5"), "say 5ms or 5s", "%s --%s", cmd.CommandPath(), f.Name)
+			require.ErrorContains(t, f.Value.Set("5"), "write 5ms or 5s", "%s --%s", cmd.CommandPath(), f.Name)
 			require.NoError(t, f.Value.Set("0"), "%s --%s", cmd.CommandPath(), f.Name)
 		})
 		for _, sub := range cmd.Commands() {
@@ -262,12 +262,15 @@ func TestBareDurations(t *testing.T) {
 	clitest.Isolate(t)
 	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
 	program.Mistakes(t, map[string]string{
-		"queue create a --visibility-timeout 30000": `"30000" has no unit: say 30s (30000 milliseconds) or 30000s; allowed is`,
-		"queue create a --visibility-timeout 5":     `"5" has no unit: say 5ms or 5s`,
-		"throttle set a --if-window 5":              "say 5ms or 5s",
+		"queue create a --visibility-timeout 30000": `fila: --visibility-timeout "30000" has no unit: write 30s (30000 milliseconds) or 30000s; allowed is`,
+		"queue create a --visibility-timeout 5":     `"5" has no unit: write 5ms or 5s`,
+		"publish a x --delay 5000":                  `fila: --delay "5000" has no unit: write 5s (5000 milliseconds) or 5000s`,
+		"schedule add a b @hourly --ttl 5000":       `fila: --ttl "5000" has no unit: write 5s (5000 milliseconds) or 5000s`,
+		"peek a --enqueued-after 90":                `fila: --enqueued-after is "90": it has no unit, as 90s or 90m has; allowed are`,
+		"throttle set a --if-window 5":              "write 5ms or 5s",
 	})
 	t.Setenv("NATS_TIMEOUT", "5")
-	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: say 5ms or 5s"})
+	program.Mistakes(t, map[string]string{"queue list": "NATS_TIMEOUT = \"5\" has no unit: write 5ms or 5s"})
 }
 
 // What NATS permissions refuse ends a command at once, with a code of its own.
@@ -377,4 +380,29 @@ func TestARedriveThatTakesLong(t *testing.T) {
 	f.Handle("fila.admin.redrive.orders.dlq", func(*nats.Msg) any { return nil })
 	r := program.Run(t, "", "redrive", "orders.dlq", "--timeout", "50ms")
 	clitest.Complains(t, r, command.ExitFailed, "a redrive is a job and goes on: `fila job list --queue orders` shows it")
+}
+
+// TestProblemsAsJSON are one line on standard error, with the fields of an error reply, and
+// nothing is on standard output. The exit codes are the same.
+func TestProblemsAsJSON(t *testing.T) {
+	f := clitest.StartFake(t)
+	full := &wire.Error{Code: 429, ErrCode: wire.CodeBacklogMessages, Description: `queue "orders" is full`, RetryAfter: 1500 * time.Millisecond}
+	f.Answer("fila.admin.queue-delete.orders", full)
+	for line, want := range map[string]struct {
+		code int
+		json string
+	}{
+		"queue delete orders --json":             {command.ExitRefused, `{"code":429,"err_code":10429,"name":"backlog_full","description":"queue \"orders\" is full","retry_after_ms":1500}`},
+		"queue list --server 127.0.0.1:1 --json": {command.ExitConnect, "{\"description\":\"no NATS server answers at 127.0.0.1:1: start one with `fila serve`, or name another with --server, --context or NATS_URL\"}"},
+		"queue list --nosuch --json":             {command.ExitUsage, "{\"description\":\"unknown flag: --nosuch (see `fila queue list --help`)\"}"},
+		"--json queue inspect":                {command.ExitUsage, "{\"description\":\"QUEUE is missing (see `fila queue inspect --help`)\"}"},
+	} {
+		r := program.Run(t, "", strings.Fields(line)...)
+		require.Equal(t, want.code, r.Code, line)
+		require.Empty(t, r.Out, line)
+		require.JSONEq(t, `{"error":`+want.json+`}`, r.Err, line)
+		require.Equal(t, 1, strings.Count(r.Err, "\n"), "one line: %s", r.Err)
+	}
+	r := program.Run(t, "", "queue", "list", "--nosuch", "--", "--json")
+	require.Equal(t, "fila: unknown flag: --nosuch (see `fila queue list --help`)\n", r.Err, "what follows -- is no flag")
 }

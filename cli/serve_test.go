@@ -176,7 +176,7 @@ func TestServeMistakes(t *testing.T) {
 		"serve --server a --nats-url b":    "fila: --server and --nats-url say the same: one of them is allowed\n",
 		"serve --nosuch":                   "fila: unknown flag: --nosuch (see `fila serve --help`)\n",
 		"serve --port abc":                 `fila: --port "abc": allowed is a whole number` + " (see `fila serve --help`)\n",
-		"serve --drain-timeout soon extra": `fila: invalid argument "soon" for "--drain-timeout" flag: "soon": allowed is a duration`,
+		"serve --drain-timeout soon extra": `fila: --drain-timeout "soon": allowed is a duration`,
 	} {
 		r := program.Run(t, "", strings.Fields(args)...)
 		require.Equal(t, command.ExitUsage, r.Code, args)

@@ -232,11 +232,20 @@ func resolve(text *string, now time.Time) func(string) *Error {
 			at, err = now.Add(-ago), nil
 		}
 		if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-			return BadField(name, quote(*text), "allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
+			return BadField(name, quote(*text), noUnit(*text)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration such as 90m, which is so long ago")
 		}
 		*text = Timestamp(at.UnixNano())
 		return nil
 	}
+}
+
+// noUnit says that a bare number where a duration may be lacks its unit; it is empty for
+// any other text.
+func noUnit(text string) string {
+	if text == "" || strings.Trim(text, "0123456789.") != "" {
+		return ""
+	}
+	return "it has no unit, as " + text + "s or " + text + "m has; "
 }
 
 // headersOnce refuses a filter that names a header twice, of which a decoder takes the

@@ -68,6 +68,7 @@ func TestFiltersRefused(t *testing.T) {
 		`{"error_contains":""}`:                            "error_contains is missing",
 		`{"error_group":"xyz"}`:                            "error_group is",
 		`{"error_group":"0123456789ABCDEF"}`:               "error_group is",
+		`{"died_after":"90"}`:                              `died_after is "90": it has no unit, as 90s or 90m has; allowed are a time`,
 		`{"died_after":"yesterday"}`:                       "died_after is",
 		`{"died_before":"-1h"}`:                            "died_before is",
 		`{"enqueued_after":"0001-01-01T00:00:00Z"}`:        "enqueued_after is",

@@ -192,7 +192,7 @@ func (r *JobCreateRequest) checkRunAt(now time.Time) *Error {
 		at, err = now.Add(after), nil
 	}
 	if err != nil || at.Year() < 1970 || at.Year() > 2261 { // what 64 bits of nanoseconds hold
-		return BadField("run_at", quoted(r.RunAt), "allowed are a time such as 2030-01-02T15:04:05Z and a Go duration from now on such as 90m")
+		return BadField("run_at", quoted(r.RunAt), noUnit(r.RunAt)+"allowed are a time such as 2030-01-02T15:04:05Z and a Go duration from now on such as 90m")
 	}
 	r.RunAt = Timestamp(at.UnixNano())
 	return nil

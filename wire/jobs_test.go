@@ -37,6 +37,7 @@ func TestJobRequests(t *testing.T) {
 		`{"queue":"orders.dlq","op":"move","filter":{"all":true},"to":"orders"}`:                                                 "redrive",
 		`{"queue":"orders","op":"move","filter":{"all":true},"to":"slow.dlq"}`:                                                   "slow.dlq",
 		`{"queue":"orders","op":"cancel","filter":{"all":true},"to":"slow"}`:                                                     "belongs to move",
+		`{"queue":"orders","op":"delay","filter":{"all":true},"run_at":"90"}`:                                                    `"90": it has no unit, as 90s or 90m has; allowed are`,
 		`{"queue":"orders","op":"delay","filter":{"all":true},"run_at":"-1h"}`:                                                   "run_at",
 		`{"queue":"orders","op":"reprioritise","filter":{"all":true}}`:                                                           "key is missing",
 		`{"queue":"orders","op":"reprioritise","filter":{"all":true},"weight":0.5}`:                                              "allowed are 1 to 1000000",

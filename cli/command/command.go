@@ -8,14 +8,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/filaq/fila/cli/terminal"
 )
@@ -50,7 +48,8 @@ func (env *Env) Root(commands ...*cobra.Command) *cobra.Command {
 }
 
 // Run runs a root command with the arguments after its name and returns the exit
-// code. It prints a problem as one line on errOut.
+// code. It prints a problem on errOut: as one line of text, or with --json as one line of
+// JSON.
 func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) > 0 && slices.Contains([]string{cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd}, args[0]) {
 		env.completeByName(root)
@@ -70,21 +69,12 @@ func Run(ctx context.Context, env *Env, root *cobra.Command, args []string, in i
 		text = badFlag(err)
 		text += fmt.Sprintf(" (see `%s --help`)", cmd.CommandPath())
 	}
-	Complain(errOut, text)
-	return code
-}
-
-// badFlag is what is wrong with a command line, where pflag says it of a number in the words
-// of strconv.
-func badFlag(err error) string {
-	var bad *pflag.InvalidValueError
-	if errors.As(err, &bad) && errors.Is(err, strconv.ErrSyntax) {
-		allowed := map[string]string{"int": "a whole number", "int64": "a whole number", "uint32": "a whole number, 0 or more", "float64": "a number"}
-		if want := allowed[bad.GetFlag().Value.Type()]; want != "" {
-			return fmt.Sprintf("--%s %q: allowed is %s", bad.GetFlag().Name, bad.GetValue(), want)
-		}
+	if env.JSON || !env.started && asksForJSON(args) {
+		complainJSON(errOut, err, text)
+	} else {
+		Complain(errOut, text)
 	}
-	return err.Error()
+	return code
 }
 
 // Group adds subcommands to a command that does nothing else, and makes it refuse
@@ -220,17 +210,4 @@ func (env *Env) Stay(cmd *cobra.Command, fn func(ctx context.Context, restore fu
 // restore a signal ends the process.
 func UntilSignal(cmd *cobra.Command) (ctx context.Context, restore func()) {
 	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-}
-
-// Complain writes a problem as one line, but for a quotation at its end, whose lines
-// are indented: a mark in it is under its place. Where standard error is broken,
-// nobody can be told.
-func Complain(w io.Writer, text string) {
-	const indented = "\n    "
-	said, quoted, found := strings.Cut(text, indented)
-	line := "fila: " + terminal.OneLine(said) + "\n"
-	if found {
-		line += "    " + quoted + "\n"
-	}
-	_, _ = io.WriteString(w, line)
 }

@@ -241,7 +241,7 @@ func (s *Session) Explain(err error) error {
 		if refused.ErrCode == wire.CodeQueueNotFound {
 			refused = s.hintQueue(refused)
 		}
-		return Exit(codeOf(refused.Code), describe(refused))
+		return Exit(codeOf(refused.Code), &refusal{*refused})
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return Exit(ExitDenied, fmt.Errorf("%w; docs/security.md has the permissions of each role", err))
 	case errors.Is(err, client.ErrNoFila):
@@ -278,18 +278,6 @@ func codeOf(code int) int {
 		return ExitRefused
 	}
 	return ExitFailed
-}
-
-// describe words a refusal for people, with its number for the docs.
-func describe(e *client.Error) error {
-	text := e.Description
-	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(" (try again in %s)", e.RetryAfter)
-	}
-	if e.ErrCode != 0 {
-		text += fmt.Sprintf(" [err_code %d]", e.ErrCode)
-	}
-	return errors.New(text)
 }
 
 func redactURLs(list string) string {

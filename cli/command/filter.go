@@ -82,13 +82,27 @@ func (f *FilterFlags) Named() (*wire.Filter, error) {
 		}
 	}
 	if _, err := wire.ParseFilter(body, time.Now()); err != nil {
-		return nil, UsageError("%s", err.Description)
+		return nil, f.refused(given, err)
 	}
 	var filter wire.Filter
 	if err := json.Unmarshal(body, &filter); err != nil {
 		return nil, UsageError("--filter: %w", err)
 	}
 	return &filter, nil
+}
+
+// refused names the flag, rather than the field of the filter, that is wrong.
+func (f *FilterFlags) refused(asJSON bool, refused *wire.Error) error {
+	if asJSON {
+		return UsageError("--filter: %s", refused.Description)
+	}
+	for _, name := range f.names {
+		rest, found := strings.CutPrefix(refused.Description, strings.ReplaceAll(name, "-", "_")+" ")
+		if found {
+			return UsageError("--%s %s", name, rest)
+		}
+	}
+	return UsageError("%s", refused.Description)
 }
 
 func (f *FilterFlags) encode() ([]byte, error) {

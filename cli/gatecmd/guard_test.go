@@ -80,7 +80,7 @@ func TestGuardUsage(t *testing.T) {
 	t.Setenv("NATS_URL", "nats://127.0.0.1:1")
 	program.Mistakes(t, map[string]string{
 		"guard check":               "KEY is missing",
-		"guard check k --ttl 5":     "say 5ms or 5s",
+		"guard check k --ttl 5":     "write 5ms or 5s",
 		"guard done k":              "PERMIT is missing",
 		"guard state":               "KEY is missing",
 		"guard judge k":             "error-code",

@@ -166,7 +166,7 @@ func TestPublishStopsAtTheFirstRefusal(t *testing.T) {
 	})
 	r := program.Run(t, "a\nbad\nc\nd\n", "publish", "orders", "--lines", "--window", "1", "--json")
 	require.Equal(t, command.ExitUsage, r.Code)
-	require.Equal(t, "fila: message 2: too large [err_code 10413]\n", r.Err)
+	require.JSONEq(t, `{"error":{"code":413,"err_code":10413,"name":"message_too_large","description":"message 2: too large"}}`, r.Err)
 	var summary publishSummary
 	require.NoError(t, json.Unmarshal([]byte(r.Out), &summary))
 	require.Equal(t, []int64{2, 1}, []int64{summary.Sent, summary.Confirmed})

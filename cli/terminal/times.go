@@ -111,7 +111,7 @@ func parseDuration(s string) (time.Duration, error) {
 	}
 	const allowed = "allowed is a duration such as 30s, 5m or 1h30m"
 	if bareNumber.MatchString(s) {
-		return 0, fmt.Errorf("%q has no unit: say %s or %ss; %s", s, asMilliseconds(s), s, allowed)
+		return 0, fmt.Errorf("%q has no unit: write %s or %ss; %s", s, asMilliseconds(s), s, allowed)
 	}
 	return 0, fmt.Errorf("%q: %s", s, allowed)
 }

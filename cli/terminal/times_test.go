@@ -47,8 +47,8 @@ func TestParseMs(t *testing.T) {
 		require.ErrorContains(t, err, "allowed", in)
 	}
 	_, err := ParseMs("5")
-	require.ErrorContains(t, err, `"5" has no unit: say 5ms or 5s`)
-	require.ErrorContains(t, new(Duration).Set("1.5"), "say 1.5ms or 1.5s")
+	require.ErrorContains(t, err, `"5" has no unit: write 5ms or 5s`)
+	require.ErrorContains(t, new(Duration).Set("1.5"), "write 1.5ms or 1.5s")
 }
 
 func TestFormatMs(t *testing.T) {

@@ -48,7 +48,7 @@ func Parse(text, zone string, made time.Time) (*Schedule, error) {
 	case "@every":
 		every, err := time.ParseDuration(rest)
 		if err != nil || every < MinEvery || every > MaxAhead {
-			return nil, errors.New("@every needs a duration from 1s to ten years, such as @every 90m")
+			return nil, fmt.Errorf("@every is %q: allowed is a duration from 1s to ten years with its unit, such as @every 90m", rest)
 		}
 		return &Schedule{every: every, from: made.UTC().Truncate(time.Second)}, nil
 	}
