@@ -63,7 +63,7 @@ func TestPlainOutputs(t *testing.T) {
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
-	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create"} {
+	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create", "fila.admin.job-list", "fila.admin.schedule-list"} {
 		f.Answer(subject, wire.QueueNotFound("ordres"))
 	}
 	more := map[string][]string{ // what these need, too
@@ -395,7 +395,7 @@ func TestProblemsAsJSON(t *testing.T) {
 		"queue delete orders --json":             {command.ExitRefused, `{"code":429,"err_code":10429,"name":"backlog_full","description":"queue \"orders\" is full","retry_after_ms":1500}`},
 		"queue list --server 127.0.0.1:1 --json": {command.ExitConnect, "{\"description\":\"no NATS server answers at 127.0.0.1:1: start one with `fila serve`, or name another with --server, --context or NATS_URL\"}"},
 		"queue list --nosuch --json":             {command.ExitUsage, "{\"description\":\"unknown flag: --nosuch (see `fila queue list --help`)\"}"},
-		"--json queue inspect":                {command.ExitUsage, "{\"description\":\"QUEUE is missing (see `fila queue inspect --help`)\"}"},
+		"--json queue inspect":                   {command.ExitUsage, "{\"description\":\"QUEUE is missing (see `fila queue inspect --help`)\"}"},
 	} {
 		r := program.Run(t, "", strings.Fields(line)...)
 		require.Equal(t, want.code, r.Code, line)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -40,62 +39,93 @@ func TestCompletionAsksFila(t *testing.T) {
 	f.Answer("fila.admin.pause-list", wire.PauseList{Total: 3, Pauses: []wire.PauseInfo{
 		{Kind: "queue", Name: "mail"}, {Kind: "key", Queue: "orders", Name: "held"}, {Kind: "key", Queue: "mail", Name: "other"}, {Kind: "throttle", Name: "slow"},
 	}})
+	f.Answer("fila.admin.queue-inspect.orders.dlq", wire.QueueInfo{TopFlows: []wire.FlowInfo{{Key: "died"}}, ConsumerList: []wire.ConsumerInfo{{Name: "undertaker"}}})
+	f.Answer("fila.admin.job-list", wire.JobList{Jobs: []wire.JobInfo{
+		{ID: "j1", JobCreateRequest: wire.JobCreateRequest{Op: "redrive", Queue: "orders.dlq"}, State: wire.JobRunning}, {ID: "j2", JobCreateRequest: wire.JobCreateRequest{Op: "move", Queue: "mail"}, State: wire.JobPaused}, {ID: "j3", JobCreateRequest: wire.JobCreateRequest{Op: "delete", Queue: "mail.dlq"}, State: wire.JobDone},
+	}, Missing: []int{1}})
+	f.Answer("fila.admin.dead-groups.orders.dlq", wire.DeadGroups{Groups: []wire.DeadGroup{
+		{Group: "0123456789abcdef", ErrorCode: "402", Error: "no\nmoney", Messages: 2}, {Group: "fedcba9876543210", Error: "gone", Messages: 1},
+	}})
+	f.Answer("fila.admin.schedule-list", wire.ScheduleList{Schedules: []wire.ScheduleInfo{{Name: "nightly", Schedule: "@daily"}, {Name: "tick", Schedule: "@every 1m"}}})
 	f.Answer("fila.admin.cluster-status", wire.ClusterStatus{Nodes: []wire.ClusterNode{{Node: "fila-1"}, {Node: "fila-2"}}, Shards: []wire.ClusterShard{{Shard: 0}, {Shard: 1}}})
 	for line, want := range map[string]string{
-		"cluster drain |":                 "fila-1 fila-2",
-		"cluster move |":                  "0 1",
-		"cluster move 1 |":                "fila-1 fila-2",
-		"queue inspect |":                 "mail orders orders.dlq",
-		"queue list o|":                   "orders orders.dlq",
-		"queue update o|":                 "orders orders.dlq",
-		"queue delete x|":                 "",
-		"queue create |":                  "",
-		"queue inspect orders |":          "",
-		"consume |":                       "mail orders orders.dlq",
-		"publish ma|":                     "mail",
-		"publish mail |":                  "",
-		"peek |":                          "mail orders orders.dlq",
-		"peek orders --key |":             "acme,two words",
-		"peek --key |":                    "",
-		"redrive |":                       "orders.dlq",
-		"hook reset |":                    "mail orders orders.dlq",
-		"explain key |":                   "mail orders orders.dlq",
-		"explain key orders a|":           "acme",
-		"explain queue m|":                "mail",
-		"explain message x --queue m|":    "mail",
-		"top --queue m|":                  "mail",
-		"watch --queue m|":                "mail",
-		"throttle set |":                  "stripe tenant:*",
-		"throttle show t|":                "tenant:*",
-		"throttle clear |":                "stripe tenant:*",
-		"throttle list s|":                "stripe",
-		"circuit open |":                  "paypal",
-		"circuit list |":                  "paypal",
-		"config get |":                    "feature:x",
-		"config set |":                    "feature:x",
-		"config set feature:x |":          "",
-		"config log |":                    "feature:x",
-		"pause queue |":                   "mail orders orders.dlq",
-		"pause key orders |":              "acme,two words",
-		"pause key --queue orders |":      "acme,two words",
-		"pause throttle |":                "stripe tenant:*",
-		"pause circuit |":                 "paypal",
-		"resume queue |":                  "mail",
-		"resume key orders |":             "held",
-		"resume key --queue mail |":       "other",
-		"resume throttle |":               "slow",
-		"resume circuit |":                "",
-		"queue create a --ordering |":     "key",
-		"queue update a --on-blocked |":   "skip wait",
-		"throttle set k --unset bu|":      "burst",
-		"throttle set k --unset limit,c|": "limit,concurrency",
-		"watch --type paused,re|":         "paused,redriven paused,refused paused,resumed",
-		"hook run f --hook |":             "on_enqueue on_failure",
-		"hook reset q --hook on_f|":       "on_failure",
-		"bench --workload life|":          "life life-confirmed",
-		"bench --system hop|":             "hops hops-wire",
-		"serve --log-level |":             "debug error info warn",
-		"serve --log-format |":            "json text",
+		"cluster drain |":                           "fila-1 fila-2",
+		"cluster move |":                            "0 1",
+		"cluster move 1 |":                          "fila-1 fila-2",
+		"queue inspect |":                           "mail orders orders.dlq",
+		"queue list o|":                             "orders orders.dlq",
+		"queue update o|":                           "orders orders.dlq",
+		"queue delete x|":                           "",
+		"queue create |":                            "",
+		"queue inspect orders |":                    "",
+		"consume |":                                 "mail orders orders.dlq",
+		"publish ma|":                               "mail",
+		"publish mail |":                            "",
+		"peek |":                                    "mail orders orders.dlq",
+		"peek orders --key |":                       "acme,two words",
+		"peek --key |":                              "",
+		"redrive |":                                 "orders.dlq",
+		"job create |":                              "mail orders orders.dlq",
+		"job create orders |":                       "cancel delay delete edit move redrive reprioritise run-now",
+		"job create orders re|":                     "redrive reprioritise",
+		"job create orders move --to |":             "mail orders orders.dlq",
+		"job create orders redrive --key |":         "died",
+		"job create orders cancel --key a|":         "acme",
+		"job create orders reprioritise --to-key |": "acme,two words",
+		"job create orders move --gate |":           "circuit:paypal throttle:stripe throttle:tenant:*",
+		"job create orders move --gate throttle:s|": "throttle:stripe",
+		"job list --queue m|":                       "mail",
+		"job show |":                                "j1\tredrive orders.dlq, running,j2\tmove mail, paused,j3\tdelete mail.dlq, done",
+		"job pause |":                               "j1\tredrive orders.dlq, running,j2\tmove mail, paused",
+		"job resume |":                              "j2\tmove mail, paused",
+		"job cancel j1|":                            "j1\tredrive orders.dlq, running",
+		"dead groups |":                             "orders.dlq",
+		"dead list orders --key |":                  "died",
+		"dead list orders --consumer |":             "undertaker",
+		"dead list orders --error-code |":           "402",
+		"dead list orders --error-group f|":         "fedcba9876543210\t1 message: gone",
+		"dead show orders |":                        "0123456789abcdef\t2 messages: 402 no?money,fedcba9876543210\t1 message: gone",
+		"schedule list --queue m|":                  "mail",
+		"schedule show orders |":                    "nightly\t@daily,tick\t@every 1m",
+		"schedule delete orders t|":                 "tick\t@every 1m",
+		"hook reset |":                              "mail orders orders.dlq",
+		"explain key |":                             "mail orders orders.dlq",
+		"explain key orders a|":                     "acme",
+		"explain queue m|":                          "mail",
+		"explain message x --queue m|":              "mail",
+		"top --queue m|":                            "mail",
+		"watch --queue m|":                          "mail",
+		"throttle set |":                            "stripe tenant:*",
+		"throttle show t|":                          "tenant:*",
+		"throttle clear |":                          "stripe tenant:*",
+		"throttle list s|":                          "stripe",
+		"circuit open |":                            "paypal",
+		"circuit list |":                            "paypal",
+		"config get |":                              "feature:x",
+		"config set |":                              "feature:x",
+		"config set feature:x |":                    "",
+		"config log |":                              "feature:x",
+		"pause queue |":                             "mail orders orders.dlq",
+		"pause key orders |":                        "acme,two words",
+		"pause key --queue orders |":                "acme,two words",
+		"pause throttle |":                          "stripe tenant:*",
+		"pause circuit |":                           "paypal",
+		"resume queue |":                            "mail",
+		"resume key orders |":                       "held",
+		"resume key --queue mail |":                 "other",
+		"resume throttle |":                         "slow",
+		"resume circuit |":                          "",
+		"queue create a --ordering |":               "key",
+		"queue update a --on-blocked |":             "skip wait",
+		"throttle set k --unset bu|":                "burst",
+		"throttle set k --unset limit,c|":           "limit,concurrency",
+		"watch --type paused,re|":                   "paused,redriven paused,refused paused,resumed",
+		"hook run f --hook |":                       "on_enqueue on_failure",
+		"hook reset q --hook on_f|":                 "on_failure",
+		"bench --workload life|":                    "life life-confirmed",
+		"bench --system hop|":                       "hops hops-wire",
+		"serve --log-level |":                       "debug error info warn",
+		"serve --log-format |":                      "json text",
 	} {
 		words := strings.Fields(strings.TrimSuffix(line, "|"))
 		if strings.HasSuffix(line, " |") {
@@ -103,7 +133,7 @@ func TestCompletionAsksFila(t *testing.T) {
 		}
 		got, directive := completions(t, words...)
 		separator := " "
-		if strings.Contains(want, "two words") {
+		if strings.Contains(want, "two words") || strings.Contains(want, "\t") {
 			separator = ","
 		}
 		require.Equal(t, want, strings.Join(got, separator), line)
@@ -142,6 +172,8 @@ func TestCompletionWithoutFila(t *testing.T) {
 	f.Answer("fila.admin.queue-list", wire.QueueNotFound("orders"))
 	words, _ = completions(t, "queue", "inspect", "")
 	require.Empty(t, words, "a refusal")
+	words, _ = completions(t, "job", "create", "orders", "mo")
+	require.Equal(t, []string{"move"}, words, "what needs no fila")
 	for _, args := range [][]string{{"--server", "nats://127.0.0.1:1"}, {"--token", "a", "--creds", "b"}, {"--context", "nosuch"}} {
 		words, _ = completions(t, append(args, "queue", "inspect", "")...)
 		require.Empty(t, words, args)
@@ -149,8 +181,11 @@ func TestCompletionWithoutFila(t *testing.T) {
 
 	silent := clitest.StartFake(t)
 	silent.Handle("fila.admin.queue-list", func(*nats.Msg) any { return nil })
-	begin := time.Now()
-	words, _ = completions(t, "queue", "inspect", "")
-	require.Empty(t, words)
-	require.Less(t, time.Since(begin), 4*time.Second, "less than --timeout")
+	for _, subject := range []string{"job-list", "dead-groups.orders.dlq", "schedule-list"} {
+		silent.Handle("fila.admin."+subject, func(*nats.Msg) any { return nil })
+	}
+	for _, line := range []string{"queue inspect", "job show", "dead show orders", "schedule show orders"} {
+		words, _ = completions(t, append(strings.Fields(line+" --timeout 1h"), "")...)
+		require.Empty(t, words, "it does not wait for --timeout")
+	}
 }

@@ -11,15 +11,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/filaq/fila/cli/terminal"
 	"github.com/filaq/fila/client"
 	"github.com/filaq/fila/sidecar/config"
+	"github.com/filaq/fila/wire"
 )
 
 // completeWait is how long the completion of a word waits for fila.
 const completeWait = time.Second
 
 // Lookup returns what may stand in one place of a command line, after args. It
-// may return more than begins with prefix.
+// may return more than begins with prefix. A word may have an explanation ([Described]).
 type Lookup func(ctx context.Context, s *Session, args []string, prefix string) ([]string, error)
 
 // Complete completes arguments, each by the lookup of its place. Where fila does
@@ -56,14 +58,25 @@ func (env *Env) look(ctx context.Context, find Lookup, args []string, prefix str
 	return names
 }
 
+// Described is a word with what a shell shows beside it.
+func Described(word, about string) string {
+	return cobra.CompletionWithDesc(word, terminal.Fit(terminal.Clean(about), 60))
+}
+
 // choose returns the names that begin with prefix. Those that a command line
 // cannot hold on one line are left out.
 func choose(names []string, prefix string) []string {
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return !strings.HasPrefix(name, prefix) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+		word, _, _ := strings.Cut(name, "\t")
+		return !strings.HasPrefix(name, prefix) || strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) })
 	})
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// Words completes with words that need no fila.
+func Words(all []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return choose(slices.Clone(all), prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
 // NamesOf is the lookup of a list that the client gets.
@@ -74,7 +87,7 @@ func NamesOf[T any](list func(c *client.Client, ctx context.Context, prefix stri
 		for i := range all {
 			names[i] = name(all[i])
 		}
-		return names, err
+		return oneWord(names), err
 	}
 }
 
@@ -91,16 +104,86 @@ func FairnessKeys(ctx context.Context, s *Session, args []string, _ string) ([]s
 	for _, flow := range info.TopFlows {
 		keys = append(keys, flow.Key)
 	}
-	return keys, err
+	return oneWord(keys), err
 }
 
-// CompleteKeys completes a flag with the fairness keys of the queue that is the
-// first argument.
-func (env *Env) CompleteKeys(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// oneWord leaves out names with a tab, behind which a shell would see an explanation.
+func oneWord(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return strings.Contains(name, "\t") })
+}
+
+// consumers are those that the queue that is the first argument has registered.
+func consumers(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
+	info, err := s.QueueInspect(ctx, args[0], 0)
+	var names []string
+	for _, c := range info.ConsumerList {
+		names = append(names, c.Name)
 	}
-	return env.Complete(nil, FairnessKeys)(cmd, args[:1], prefix)
+	return oneWord(names), err
+}
+
+// gates are all throttle and circuit keys, with their kinds.
+func gates(ctx context.Context, s *Session, _ []string, prefix string) ([]string, error) {
+	kind, key, _ := strings.Cut(prefix, ":")
+	var names []string
+	if strings.HasPrefix(wire.PauseThrottle, kind) {
+		all, err := s.ThrottleList(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			names = append(names, wire.PauseThrottle+":"+all[i].Key)
+		}
+	}
+	if strings.HasPrefix(wire.PauseCircuit, kind) {
+		all, err := s.CircuitList(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			names = append(names, wire.PauseCircuit+":"+all[i].Key)
+		}
+	}
+	return oneWord(names), nil
+}
+
+// ErrorGroups are the groups of the dead letters of the queue that is the first argument,
+// each with its error.
+func ErrorGroups(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
+	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
+	var names []string
+	for i := range all.Groups {
+		g := &all.Groups[i]
+		names = append(names, Described(g.Group, terminal.Plural(g.Messages, "message")+": "+strings.TrimSpace(g.ErrorCode+" "+g.Error)))
+	}
+	return names, err
+}
+
+// errorCodes are the codes of these groups.
+func errorCodes(ctx context.Context, s *Session, args []string, _ string) ([]string, error) {
+	all, err := s.DeadGroups(ctx, wire.DeadLetters(args[0]), wire.MaxDeadGroups)
+	var codes []string
+	for i := range all.Groups {
+		if code := all.Groups[i].ErrorCode; code != "" {
+			codes = append(codes, code)
+		}
+	}
+	return oneWord(codes), err
+}
+
+// OfQueue completes a flag with what a lookup finds of the queue that is the first
+// argument. queue says which that is; nil: the argument itself.
+func (env *Env) OfQueue(find Lookup, queue func(args []string) string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		name := args[0]
+		if queue != nil {
+			name = queue(args)
+		}
+		return env.Complete(nil, find)(cmd, []string{name}, prefix)
+	}
 }
 
 // The shell completes names of files.

@@ -19,8 +19,9 @@ type FilterFlags struct {
 	wire.Filter
 }
 
-// FilterFlags adds them to a command whose first argument is a queue.
-func (env *Env) FilterFlags(cmd *cobra.Command) *FilterFlags {
+// FilterFlags adds them to a command whose first argument is a queue. queue says which
+// queue the arguments mean, for completion; nil: the first argument.
+func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string) *FilterFlags {
 	f, flags := &FilterFlags{cmd: cmd}, cmd.Flags()
 	text := func(to *string, name, usage string) {
 		flags.StringVar(to, name, "", usage)
@@ -33,7 +34,6 @@ func (env *Env) FilterFlags(cmd *cobra.Command) *FilterFlags {
 	text(&f.State, "state", "only messages in this `state`: pending, parked, delayed, leased or dead")
 	Allow(cmd, "state", wire.StatePending, wire.StateParked, wire.StateDelayed, wire.StateLeased, wire.StateDead)
 	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated: of one of them")
-	CompleteFlag(cmd, "key", env.CompleteKeys)
 	texts(&f.IDs, "id", "only the message with this `id`; may be repeated: one of them")
 	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated: with all of them")
 	flags.Uint32Var(&f.AttemptsMin, "attempts-min", 0, "only messages that have had so many attempts")
@@ -49,6 +49,11 @@ func (env *Env) FilterFlags(cmd *cobra.Command) *FilterFlags {
 	text(&f.ErrorGroup, "error-group", "only messages whose last error is of this `group`")
 	text(&f.DiedAfter, "died-after", "only dead letters that died at this `time` or later")
 	text(&f.DiedBefore, "died-before", "only dead letters that died before this `time`")
+	for name, find := range map[string]Lookup{
+		"key": FairnessKeys, "consumer": consumers, "gate": gates, "error-group": ErrorGroups, "error-code": errorCodes,
+	} {
+		CompleteFlag(cmd, name, env.OfQueue(find, queue))
+	}
 	flags.StringVar(&f.json, "filter", "", "a filter as `JSON`, as in the protocol; goes without the flags of its fields")
 	return f
 }

@@ -16,9 +16,10 @@ import (
 
 func newDeadCommand(env *command.Env) *cobra.Command {
 	groups, list, show := newDeadGroupsCommand(env), newDeadListCommand(env), newDeadShowCommand(env)
-	for _, cmd := range []*cobra.Command{groups, list, show} {
+	for _, cmd := range []*cobra.Command{groups, list} {
 		cmd.ValidArgsFunction = env.Complete(deadLetterQueues)
 	}
+	show.ValidArgsFunction = env.Complete(deadLetterQueues, command.ErrorGroups)
 	return command.Group(&cobra.Command{
 		Use:   "dead",
 		Short: "Look at dead letters, by the errors that they died of",

@@ -33,10 +33,10 @@ queue and its dead letters one runs at a time. Jobs that have ended are kept for
 seven days.`,
 	},
 		newJobCreateCommand(env), newJobListCommand(env),
-		newJobOneCommand(env, "show", "Show how a job stands", (*client.Client).JobShow),
-		newJobOneCommand(env, "pause", "Have a job do nothing until it is resumed", (*client.Client).JobPause),
-		newJobOneCommand(env, "resume", "Have a paused job go on", (*client.Client).JobResume),
-		newJobOneCommand(env, "cancel", "End a job; what it has done stays done", (*client.Client).JobCancel))
+		newJobOneCommand(env, "show", "Show a job and its progress", anyJob, (*client.Client).JobShow),
+		newJobOneCommand(env, "pause", "Pause a job until it is resumed", (*client.JobInfo).Ended, (*client.Client).JobPause),
+		newJobOneCommand(env, "resume", "Resume a paused job", notPaused, (*client.Client).JobResume),
+		newJobOneCommand(env, "cancel", "End a job; what it has done stays done", (*client.JobInfo).Ended, (*client.Client).JobCancel))
 }
 
 const exampleJob = "01981c2e-9a30-7b12-8f00-6c1d2e3f4a5b"
@@ -89,12 +89,20 @@ a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
 			}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) })(cmd, args)
 		},
 	}
-	f.only = env.FilterFlags(cmd)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 1 {
+			return command.Words(wire.JobOps(), prefix)
+		}
+		return env.Complete(command.QueueNames)(cmd, args, prefix)
+	}
+	f.only = env.FilterFlags(cmd, jobQueue)
 	flags := cmd.Flags()
 	flags.BoolVar(&f.all, "all", false, "all messages of the queue")
-	flags.StringVar(&f.To, "to", "", "of move: where they go, the `target`")
+	flags.StringVar(&f.To, "to", "", "of move: the `target` queue")
+	command.CompleteFlag(cmd, "to", env.OfQueue(command.QueueNames, nil))
 	flags.StringVar(&f.RunAt, "run-at", "", "of delay: RFC 3339, or a duration from now on such as 90m")
 	flags.StringVar(&f.Key, "to-key", "", "of reprioritise: the fairness `key`")
+	command.CompleteFlag(cmd, "to-key", env.OfQueue(command.FairnessKeys, jobQueue))
 	flags.Float64Var(&f.Weight, "weight", 0, "of reprioritise: 1 to 1000000")
 	flags.StringArrayVar(&f.set, "set-header", nil, "of edit: set a header, `name=value`; may be repeated")
 	flags.StringArrayVar(&f.RemoveHeaders, "remove-header", nil, "of edit: remove this header; may be repeated")
@@ -111,12 +119,17 @@ a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
 	return cmd
 }
 
+// jobQueue is the queue that the arguments QUEUE and OP mean.
+func jobQueue(args []string) string {
+	if len(args) > 1 && args[1] == wire.JobRedrive {
+		return wire.DeadLetters(args[0])
+	}
+	return args[0]
+}
+
 // complete makes the request of the flags.
 func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
-	f.JobCreateRequest.Queue, f.Op = args[0], args[1]
-	if f.Op == wire.JobRedrive {
-		f.JobCreateRequest.Queue = wire.DeadLetters(args[0])
-	}
+	f.JobCreateRequest.Queue, f.Op = jobQueue(args), args[1]
 	filter, err := f.only.Named()
 	switch {
 	case err != nil:
@@ -187,12 +200,36 @@ func (f *jobFlags) create(ctx context.Context, env *command.Env, cmd *cobra.Comm
 // jobInterval is how often a job is looked at that is waited for.
 const jobInterval = 100 * time.Millisecond
 
-// newJobOneCommand is a command about one job.
-func newJobOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string) (client.JobInfo, error)) *cobra.Command {
+func anyJob(*client.JobInfo) bool { return false }
+
+func notPaused(j *client.JobInfo) bool { return j.State != wire.JobPaused }
+
+// jobIDs are the jobs of all queues, each with what it does, but for those that leaveOut
+// names: the command can do nothing about them.
+func jobIDs(leaveOut func(*client.JobInfo) bool) command.Lookup {
+	return func(ctx context.Context, s *command.Session, _ []string, _ string) ([]string, error) {
+		all, err := s.JobList(ctx, "")
+		if len(all) > 0 {
+			err = nil // some shards of a cluster are away, and here are the jobs of the others
+		}
+		var ids []string
+		for i := range all {
+			if j := &all[i]; !leaveOut(j) {
+				ids = append(ids, command.Described(j.ID, j.Op+" "+j.Queue+", "+j.State))
+			}
+		}
+		return ids, err
+	}
+}
+
+// newJobOneCommand is a command about one job. Completion leaves jobs out for which it does
+// nothing.
+func newJobOneCommand(env *command.Env, verb, short string, leaveOut func(*client.JobInfo) bool, do func(*client.Client, context.Context, string) (client.JobInfo, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:     verb + " ID",
-		Short:   short,
-		Example: "  fila job " + verb + " " + exampleJob,
+		Use:               verb + " ID",
+		Short:             short,
+		Example:           "  fila job " + verb + " " + exampleJob,
+		ValidArgsFunction: env.Complete(jobIDs(leaveOut)),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.JobInfo, error) {
 			return do(s.Client, ctx, args[0])
 		}, func(j client.JobInfo, _ []string) string { return showJob(env, &j) }),
@@ -224,7 +261,7 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 		Example: "  fila job list\n  fila job list --queue orders --json",
 		RunE:    func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) },
 	}
-	cmd.Flags().StringVar(&queue, "queue", "", "those of the queue of this `name` and of its dead letters")
+	cmd.Flags().StringVar(&queue, "queue", "", "only jobs of this `queue` and of its dead letters")
 	return cmd
 }
 

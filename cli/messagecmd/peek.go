@@ -74,7 +74,7 @@ func (f *peekFlags) addTo(env *command.Env, cmd *cobra.Command, suffix string) {
 	}, func(reply wire.PeekReply, _ []string) string {
 		return showPeeked(env, terminal.StyleFor(cmd.OutOrStdout()), reply, *f)
 	})
-	f.only = env.FilterFlags(cmd)
+	f.only = env.FilterFlags(cmd, queue)
 	flags := cmd.Flags()
 	flags.IntVar(&f.limit, "limit", wire.DefaultPeekLimit, "show at most so many")
 	flags.IntVar(&f.bytes, "payload-bytes", wire.DefaultPeekPayload, "cut payloads, and headers, to so many bytes each; up to 65536")

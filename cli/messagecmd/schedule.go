@@ -46,8 +46,9 @@ type scheduleFlags struct {
 func newScheduleAddCommand(env *command.Env) *cobra.Command {
 	var f scheduleFlags
 	cmd := &cobra.Command{
-		Use:   "add QUEUE NAME SCHEDULE [TEXT]",
-		Short: "Make a schedule, or replace the one of that name",
+		Use:               "add QUEUE NAME SCHEDULE [TEXT]",
+		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
+		Short:             "Make a schedule, or replace the one of that name",
 		Long: `Make a schedule of a queue, or replace the one of that name; one that is there with
 all of this goes on as it was. The payload of its messages is TEXT, or the file
 of --file, - for standard input; without either it is empty. SCHEDULE is one of
@@ -130,12 +131,24 @@ func (f *scheduleFlags) request(in io.Reader, args []string) (client.ScheduleAdd
 	return req, nil
 }
 
+// scheduleNames are the schedules of the queue that is the first argument, each with when
+// it runs.
+func scheduleNames(ctx context.Context, s *command.Session, args []string, _ string) ([]string, error) {
+	all, err := s.ScheduleList(ctx, wire.Source(args[0]))
+	var names []string
+	for i := range all {
+		names = append(names, command.Described(all[i].Name, all[i].Schedule))
+	}
+	return names, err
+}
+
 // newScheduleOneCommand is a command about one schedule.
 func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client.Client, context.Context, string, string) (client.ScheduleInfo, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:     verb + " QUEUE NAME",
-		Short:   short,
-		Example: "  fila schedule " + verb + " orders nightly",
+		Use:               verb + " QUEUE NAME",
+		Short:             short,
+		Example:           "  fila schedule " + verb + " orders nightly",
+		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {
 			return do(s.Client, ctx, wire.Source(args[0]), args[1])
 		}, func(i client.ScheduleInfo, _ []string) string { return showSchedule(env, &i) }),
@@ -145,8 +158,9 @@ func newScheduleOneCommand(env *command.Env, verb, short string, do func(*client
 func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "delete QUEUE NAME",
-		Short: "End a schedule; the messages that it has made stay",
+		Use:               "delete QUEUE NAME",
+		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
+		Short:             "End a schedule; the messages that it has made stay",
 		Long: `End a schedule, and print it as it was: its message is gone with it. On a terminal
 it is shown first, and the command asks; --yes goes ahead.`,
 		Example: "  fila schedule delete orders nightly",
@@ -202,7 +216,7 @@ func newScheduleListCommand(env *command.Env) *cobra.Command {
 	}
 	list := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) }
-	cmd.Flags().StringVar(&queue, "queue", "", "those of the queue of this `name`")
+	cmd.Flags().StringVar(&queue, "queue", "", "only schedules of this `queue`")
 	return cmd
 }
 

@@ -36,8 +36,13 @@ func (a *Admin) jobCancel(req wire.JobRequest) (wire.JobInfo, *wire.Error) {
 	return a.shards.CancelJob(req.ID)
 }
 
-func (a *Admin) jobList(req wire.JobListRequest) wire.JobList {
-	return a.shards.Jobs(req.Queue, req.After, req.Limit)
+func (a *Admin) jobList(req wire.JobListRequest) (wire.JobList, *wire.Error) {
+	if req.Queue != "" {
+		if _, err := a.queue(req.Queue); err != nil {
+			return wire.JobList{}, err
+		}
+	}
+	return a.shards.Jobs(req.Queue, req.After, req.Limit), nil
 }
 
 func noJob(_ []byte, err *wire.Error) bool { return err != nil && err.ErrCode == wire.CodeJobNotFound }

@@ -215,6 +215,13 @@ func TestRedriveVerb(t *testing.T) {
 		var job wire.JobInfo
 		h.must(wire.VerbJobShow, "", `{"id":"`+reply.Job+`"}`, &job)
 		require.Equal(t, wire.JobRedrive, job.Op)
+		var jobs wire.JobList
+		h.must(wire.VerbJobList, "", `{"queue":"orders"}`, &jobs)
+		require.Equal(t, reply.Job, jobs.Jobs[0].ID)
+		h.must(wire.VerbJobList, "", `{"queue":"orders.dlq","limit":1}`, &jobs)
+		require.Equal(t, 2, jobs.Total, "of all pages")
+		require.Len(t, jobs.Jobs, 1)
+		require.Equal(t, wire.CodeQueueNotFound, h.ask(wire.VerbJobList, "", `{"queue":"none"}`, nil).ErrCode)
 		require.EqualValues(t, 1, job.Done)
 		require.EqualValues(t, 1, h.summary("orders").Pending)
 		told := h.told(wire.EventRedriven)

@@ -70,7 +70,7 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbMessageRunNow, wire.ParseMessage, a.messageRunNow).at(byBody, find(noMessage)),
 
 		bareVerb(wire.VerbJobCreate, a.parseJobCreate, a.jobCreate).at(byBody, nil),
-		bareVerb(wire.VerbJobList, wire.ParseJobList, sure(a.jobList)).at(nil, listJobs),
+		bareVerb(wire.VerbJobList, wire.ParseJobList, a.jobList).at(byBody, listJobs),
 		bareVerb(wire.VerbJobShow, wire.ParseJob, a.jobShow).at(nil, find(noJob)),
 		bareVerb(wire.VerbJobPause, wire.ParseJob, a.jobPause).at(nil, find(noJob)),
 		bareVerb(wire.VerbJobResume, wire.ParseJob, a.jobResume).at(nil, find(noJob)),
