@@ -58,20 +58,20 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the sidecar",
-		Long: `Run the sidecar until SIGINT or SIGTERM, which let running leases settle; a
+		Long: `Run the sidecar until SIGINT or SIGTERM. The first signal lets running leases finish; a
 second one stops at once. SIGHUP reads the file again and applies its rules and
 queues, all or nothing, as "fila reload" does.
 
-The configuration is put together from defaults, a file, FILA_* variables
-(FILA_NATS__URL is nats.url) and flags, later ones winning. The file is the one
-of --config, or else ./config.toml, or else /etc/fila/config.toml, if there is
-one. Without nats.url fila runs a NATS server of its own on 127.0.0.1:4222.
-NATS_* variables and the selected context of the nats CLI are not looked at.
+The configuration comes from defaults, a file, FILA_* variables (FILA_NATS__URL is
+nats.url) and flags, later ones winning. The file is the one of --config, or else
+./config.toml, or else /etc/fila/config.toml, if there is one. Without nats.url fila
+runs a NATS server of its own on 127.0.0.1:4222. fila serve ignores NATS_* variables
+and the selected context of the nats CLI.
 
 --check reads the configuration and the files that it names (hooks, tokens,
-certificates, credentials), says whether fila would start with them, and ends:
-nothing is opened, made or changed. "fila reload --dry-run" says what a file
-would change of a fila that runs.`,
+certificates, credentials), prints whether fila would start with them, and ends. It
+opens, makes and changes nothing. "fila reload --dry-run" shows what a file would
+change in a running fila.`,
 		Example: `  fila serve
   fila serve --config /etc/fila/config.toml
   fila serve --config /etc/fila/config.toml --check

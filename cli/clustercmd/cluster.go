@@ -18,11 +18,11 @@ import (
 func Commands(env *command.Env) []*cobra.Command {
 	return []*cobra.Command{command.Group(&cobra.Command{
 		Use:   "cluster",
-		Short: "Show a cluster, move its shards between nodes, take it in and out",
-		Long: `In a cluster the queues lie in shards. Each shard is served by one node, its
-owner, and followed by all others, which take it over when the owner dies. The
-commands ask any node, but for import, export, rebuild and nats, which are for a
-cluster whose nodes do not run, and go by the configuration of one of them.`,
+		Short: "Show a cluster, move its shards, and convert to and from a single fila",
+		Long: `The queues of a cluster lie in shards. One node, the owner, serves each shard; all
+other nodes follow it, and one of them takes over when the owner dies. The commands
+ask any node, except import, export, rebuild and nats: these are for a cluster whose
+nodes do not run, and read the configuration of one of them.`,
 	}, newStatusCommand(env), newDrainCommand(env), newMoveCommand(env),
 		newImportCommand(env), newExportCommand(env), newRebuildCommand(env), newNATSCommand(env))}
 }
@@ -113,11 +113,11 @@ func newDrainCommand(env *command.Env) *cobra.Command {
 	var cancel bool
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
-		Short: "Have a node hand all its shards to others",
-		Long: `Have a node hand all its shards to others, one after the other, each to a node
-whose copy is less than a second behind. The node goes on as a standby and gets
-no shards until it is started anew, or until --cancel. A node that is stopped
-does the same by itself.`,
+		Short: "Move all shards of a node to other nodes",
+		Long: `Make a node hand over all its shards, one after the other, each to a node whose copy
+is less than a second behind. The node goes on as a standby and gets no shards until
+it is restarted, or until --cancel. A node that is stopped hands over its shards by
+itself.`,
 		Example: `  fila cluster drain fila-2
   fila cluster drain fila-2 --cancel`,
 		ValidArgsFunction: env.Complete(nodeNames),

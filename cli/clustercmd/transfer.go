@@ -91,7 +91,7 @@ func newImportCommand(env *command.Env) *cobra.Command {
 	c := &configured{env: env}
 	return c.addTo(&cobra.Command{
 		Use:   "import DATA_DIR",
-		Short: "Make a cluster of the store of a single fila",
+		Short: "Make a cluster from the store of a single fila",
 		Long: `Make a cluster of the store of a single fila, which does not run. DATA_DIR is its
 data directory, or its fila.db, which is only read. The cluster is the one of the
 configuration; it must not exist yet, and its nodes are started afterwards.
@@ -135,14 +135,15 @@ func newExportCommand(env *command.Env) *cobra.Command {
 	var to string
 	cmd := c.addTo(&cobra.Command{
 		Use:   "export",
-		Short: "Make a store for a single fila of a cluster",
-		Long: `Make a store for a single fila of a cluster whose nodes do not run: a fila.db in a
-data directory that has none; it is made if it is missing. "fila serve" without
-[cluster] goes on with it, with the same ids, tokens, leases and configuration.
+		Short: "Make a store for a single fila from a cluster",
+		Long: `Make a store for a single fila from a cluster whose nodes do not run: a fila.db in a
+data directory that has none. The directory is made if it is missing. "fila serve"
+without [cluster] goes on with this store, with the same ids, tokens, leases and
+configuration.
 
-All is read from JetStream; of the nodes nothing is needed, and the cluster stays
-as it is. Nothing is in the directory until all of it is. It needs room for the
-messages twice.`,
+The command reads everything from JetStream: it needs nothing of the nodes, and the
+cluster stays as it is. The file appears in the directory when it is complete. The
+disk needs room for the messages twice.`,
 		Example: `  fila cluster export --to /var/lib/fila-alone`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if to == "" {
@@ -173,17 +174,18 @@ func newRebuildCommand(env *command.Env) *cobra.Command {
 	var yes bool
 	cmd := c.addTo(&cobra.Command{
 		Use:   "rebuild [DATA_DIR...]",
-		Short: "Make a cluster again whose logs are lost, of the copies of its nodes",
-		Long: `Make a cluster again whose logs in JetStream are lost or shorter than they were, of
-the copies that its nodes have in their data directories. No node may run. Name
-the data directories of all nodes, or copies of them that this host can read;
-without any it is that of the configuration. Logs that are still there count, too.
+		Short: "Rebuild a cluster whose logs are lost from the copies of its nodes",
+		Long: `Rebuild a cluster whose logs in JetStream are lost, or shorter than they were, from
+the copies that its nodes have in their data directories. No node may run. Name the
+data directories of all nodes, or copies of them that this host can read; without
+any, the command takes the one of the configuration. It uses logs that are still
+there, too.
 
-Of each shard the most advanced copy is taken, and what that lacks is lost. What
-is taken is shown, and asked for before anything changes. The cluster becomes
-another incarnation: the files of the nodes are put aside, and nodes that were not
-named refuse to start until the directory shards of their data directory is put
-aside, too. If it is interrupted, call it again with the same directories.`,
+Of each shard the command takes the most advanced copy; what that copy lacks is lost.
+It shows what it takes, and asks before anything changes. The cluster becomes another
+incarnation: the files of the nodes are put aside, and nodes that were not named
+refuse to start until the directory shards of their data directory is put aside,
+too. If the command is interrupted, run it again with the same directories.`,
 		Example: `  fila cluster rebuild /var/lib/fila /mnt/b/fila /mnt/c/fila`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.with(cmd, "rebuild", func(ctx context.Context, o transfer.Options, cfg config.Config) error {

@@ -33,19 +33,19 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 	}
 	text(&f.State, "state", "only messages in this `state`: pending, parked, delayed, leased or dead")
 	Allow(cmd, "state", wire.StatePending, wire.StateParked, wire.StateDelayed, wire.StateLeased, wire.StateDead)
-	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated: of one of them")
-	texts(&f.IDs, "id", "only the message with this `id`; may be repeated: one of them")
-	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated: with all of them")
-	flags.Uint32Var(&f.AttemptsMin, "attempts-min", 0, "only messages that have had so many attempts")
+	texts(&f.Keys, "key", "only messages of this fairness `key`; may be repeated to take several keys")
+	texts(&f.IDs, "id", "only the message with this `id`; may be repeated to take several")
+	texts(&f.headers, "header", "only messages with this header, `name=value`; may be repeated for messages that have all of them")
+	flags.Uint32Var(&f.AttemptsMin, "attempts-min", 0, "only messages with at least this many attempts")
 	f.names = append(f.names, "attempts-min")
-	text(&f.EnqueuedAfter, "enqueued-after", "only messages enqueued at this `time` or later: RFC 3339, or a duration such as 90m, which is so long ago")
+	text(&f.EnqueuedAfter, "enqueued-after", "only messages enqueued at this `time` or later: RFC 3339, or a duration such as 90m for 90 minutes ago")
 	text(&f.EnqueuedBefore, "enqueued-before", "only messages enqueued before this `time`")
-	text(&f.Consumer, "consumer", "only messages that this `consumer` has")
+	text(&f.Consumer, "consumer", "only messages that are leased to this `consumer`")
 	text(&f.Gate, "gate", "only messages that pass this `gate`: throttle:KEY or circuit:KEY")
 	text(&f.Reason, "reason", "only dead letters that died for this `reason`: "+strings.Join(wire.Reasons(), ", "))
 	Allow(cmd, "reason", wire.Reasons()...)
 	text(&f.ErrorCode, "error-code", "only messages whose last error has this `code`")
-	text(&f.ErrorContains, "error-contains", "only messages whose last error has this `text` in it")
+	text(&f.ErrorContains, "error-contains", "only messages whose last error contains this `text`")
 	text(&f.ErrorGroup, "error-group", "only messages whose last error is of this `group`")
 	text(&f.DiedAfter, "died-after", "only dead letters that died at this `time` or later")
 	text(&f.DiedBefore, "died-before", "only dead letters that died before this `time`")
@@ -54,7 +54,7 @@ func (env *Env) FilterFlags(cmd *cobra.Command, queue func(args []string) string
 	} {
 		CompleteFlag(cmd, name, env.OfQueue(find, queue))
 	}
-	flags.StringVar(&f.json, "filter", "", "a filter as `JSON`, as in the protocol; goes without the flags of its fields")
+	flags.StringVar(&f.json, "filter", "", "a filter as `JSON`, as in the protocol, instead of the flags that select messages")
 	return f
 }
 

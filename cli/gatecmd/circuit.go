@@ -19,12 +19,13 @@ func newCircuitCommand(env *command.Env) *cobra.Command {
 	return env.KeyGroup(&cobra.Command{
 		Use:     "circuit",
 		Aliases: []string{"circuits"},
-		Short:   "Show and switch the circuits around destinations",
-		Long: `A circuit key is what on_enqueue or the circuit header gives a message: the
-destination that its consumer will call. When a destination fails too often in
-a row its circuit opens: its messages stay in their queues, undelivered and
-without counting attempts, until the cooldown is over. Then a few probes go, and
-their success closes it. A destination's own "retry after" opens it as well.`,
+		Short:   "Show, open and close the circuits of destinations",
+		Long: `A message gets its circuit key from on_enqueue or from the circuit header: it names
+the destination that the consumer will call. When a destination fails too often in a
+row, its circuit opens: its messages stay in their queues, are not delivered, and no
+attempt is counted, until the cooldown is over. Then fila delivers a few messages as
+probes, and their success closes the circuit. A "retry after" of the destination
+opens it as well.`,
 	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
 		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go. If the destination still fails, it opens
 again.`, (*client.Client).CircuitClose),
@@ -69,8 +70,8 @@ func newCircuitShowCommand(env *command.Env) *cobra.Command {
 
 func newCircuitOpenCommand(env *command.Env) *cobra.Command {
 	var forMs terminal.Millis
-	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: none of its messages is delivered until its time is
-over, or until it is closed by hand. What is in flight goes on.`,
+	cmd := circuitCommand(env, "open", "Open a circuit by hand", `Open a circuit by hand: fila delivers none of its messages until the time of --for is
+over, or until the circuit is closed by hand. What is in flight goes on.`,
 		func(c *client.Client, ctx context.Context, key string) (client.CircuitInfo, error) {
 			return c.CircuitOpen(ctx, key, int64(forMs))
 		})

@@ -18,10 +18,10 @@ import (
 func newExplainCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "explain",
-		Short: "Say why a message, a fairness key or a queue waits",
-		Long: `Say where a message is and what it waits for, how a fairness key of a queue
-stands, or what a queue waits for: first in one sentence, then gate by gate,
-with who set each limit and when it opens. Asking changes nothing.`,
+		Short: "Explain why a message, a fairness key or a queue waits",
+		Long: `Explain where a message is and what it waits for, or what a fairness key or a queue
+waits for: first in one sentence, then gate by gate, with who set each limit and when
+the gate opens. Asking changes nothing.`,
 	}, newExplainMessageCommand(env), newExplainKeyCommand(env), newExplainQueueCommand(env))
 }
 
@@ -30,9 +30,9 @@ func newExplainMessageCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "message ID",
 		Aliases: []string{"msg"},
-		Short:   "Say where a message is and what it waits for",
-		Long: `Say where a message is and what it waits for. A message that is not found was
-acked and deleted, or never was here; the exit code is 4 then.`,
+		Short:   "Explain where a message is and what it waits for",
+		Long: `Explain where a message is and what it waits for. If no queue has the message, it was
+acked or removed, or it never was; the exit code is 4 then.`,
 		Example: `  fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80
   fila explain message 01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80 --queue orders --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,7 +54,7 @@ acked and deleted, or never was here; the exit code is 4 then.`,
 func newExplainKeyCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:               "key QUEUE KEY",
-		Short:             "Say how a fairness key of a queue stands",
+		Short:             "Explain what a fairness key of a queue gets, and what holds it back",
 		Example:           `  fila explain key orders acme`,
 		ValidArgsFunction: env.Complete(command.QueueNames, command.FairnessKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedKey, error) {
@@ -66,7 +66,7 @@ func newExplainKeyCommand(env *command.Env) *cobra.Command {
 func newExplainQueueCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "queue QUEUE",
-		Short:   "Say what a queue waits for",
+		Short:   "Explain what a queue waits for",
 		Example: `  fila explain queue orders`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ExplainedQueue, error) {
 			return s.ExplainQueue(ctx, args[0])

@@ -19,10 +19,11 @@ import (
 func newGuardCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:   "guard",
-		Short: "Ask before a call, and tell how it went",
-		Long: `Calls that are no messages pass the same limits and circuits: whoever makes them
-asks before, gets a permit, and tells afterwards how the call went. The first
-key is the destination, whose circuit is asked; the limits of all keys are.`,
+		Short: "Use limits and circuits for calls that are no messages",
+		Long: `The guard applies the same limits and circuits to calls that are no messages. The
+caller asks before the call, gets a permit, and reports afterwards how the call
+went. The first key names the destination, whose circuit decides; the limits of all
+keys count.`,
 	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env))
 }
 
@@ -34,8 +35,9 @@ func newGuardCheckCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check KEY [KEY...]",
 		Short: "Ask whether a call may be made now",
-		Long: `Ask whether a call may be made now. If it may, the permit is printed, which
-` + "`fila guard done`" + ` takes back. If it may not, what refuses it is printed and the
+		Long: `Ask whether a call may be made now. If it may, the command prints the permit, which
+"fila guard done" gives back. If it may not, the command prints what refuses it, and
+the exit code is 6.` + "`fila guard done`" + ` takes back. If it may not, what refuses it is printed and the
 exit code is 6.`,
 		Example: `  fila guard check vendor:stripe tenant:acme
   permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
@@ -88,10 +90,11 @@ func newGuardDoneCommand(env *command.Env) *cobra.Command {
 	var call client.GuardCall
 	cmd := &cobra.Command{
 		Use:   "done KEY PERMIT",
-		Short: "Tell how a call went",
-		Long: `Tell how a call went, well unless a flag says what was wrong, and show what the
-error rules make of it: how severe it is, whether and when to call again. KEY is
-the first key of the check. A call counts once, however often it is told.`,
+		Short: "Report how a call went",
+		Long: `Report how a call went, and show what the error rules make of it: the severity,
+whether to call again, and when. Without flags the call went well; the flags say
+what was wrong. KEY is the first key of the check. A call counts once, however often
+it is reported.`,
 		Example: `  fila guard done vendor:stripe $permit
   fila guard done vendor:stripe $permit --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
@@ -119,9 +122,9 @@ func newGuardJudgeCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "judge KEY",
 		Short: "Show what the error rules make of an error, without a call",
-		Long: `Show what the error rules of the running fila make of an error: how severe it is,
-whether and when to call again. It counts nothing: no call has failed. KEY is the
-destination.`,
+		Long: `Show what the error rules of the running fila make of an error: the severity,
+whether to call again, and when. Nothing is counted, since no call has failed. KEY is
+the destination.`,
 		Example:           `  fila guard judge vendor:stripe --error-code 503 --error "upstream is down"`,
 		ValidArgsFunction: env.Complete(circuitKeys),
 		PreRunE: func(*cobra.Command, []string) error {

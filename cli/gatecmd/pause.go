@@ -31,10 +31,10 @@ var pausables = []pausable{
 func newPauseCommand(env *command.Env) *cobra.Command {
 	cmd := command.Group(&cobra.Command{
 		Use:   "pause",
-		Short: "Hold a queue, a fairness key, a throttle key or a circuit",
-		Long: `Hold a queue, a fairness key of a queue, a throttle key or a circuit: nothing
-of it is delivered until the pause ends. Producers go on, and so does what is in
-flight. A pause survives a restart. Pausing again replaces the time.`,
+		Short: "Pause a queue, a fairness key, a throttle key or a circuit",
+		Long: `Pause a queue, a fairness key of a queue, a throttle key or a circuit: fila delivers
+nothing of it until the pause ends. Producers can still publish, and what is in
+flight goes on. A pause survives a restart. Pausing again replaces its end.`,
 	})
 	for _, p := range pausables {
 		cmd.AddCommand(newPauseOneCommand(env, p))
@@ -47,8 +47,8 @@ func newResumeCommand(env *command.Env) *cobra.Command {
 	cmd := command.Group(&cobra.Command{
 		Use:   "resume",
 		Short: "End a pause",
-		Long: `End a pause now, also one that a limit on failures has set. "fila pause list"
-shows what is paused.`,
+		Long: `End a pause now, also a pause that fila set because of too many failures. "fila pause
+list" shows what is paused.`,
 	})
 	for _, p := range pausables {
 		cmd.AddCommand(newResumeOneCommand(env, p))
@@ -97,7 +97,7 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 	var queue, until string
 	var forMs terminal.Millis
 	cmd := p.command(env, &queue, p.names)
-	cmd.Short = "Hold " + p.what + p.where
+	cmd.Short = "Pause " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila pause %[1]s %[2]s --for 10m\n  fila pause %[1]s %[2]s --until 07:00", p.kind, p.name)
 	var request client.PauseRequest
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -148,7 +148,7 @@ func target(r client.PauseRequest) string {
 func newResumeOneCommand(env *command.Env, p pausable) *cobra.Command {
 	var queue string
 	cmd := p.command(env, &queue, p.paused)
-	cmd.Short = "Let " + p.what + " go on" + p.where
+	cmd.Short = "Resume " + p.what + p.where
 	cmd.Example = fmt.Sprintf("  fila resume %s %s", p.kind, p.name)
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.PauseInfo, error) {
 		info, err := s.Resume(ctx, p.request(args, queue))

@@ -27,14 +27,15 @@ func newThrottleCommand(env *command.Env) *cobra.Command {
 		Use:     "throttle",
 		Aliases: []string{"throttles"},
 		Short:   "Limit rate and concurrency by throttle key",
-		Long: `A throttle key is what on_enqueue or a throttle header gives a message: the
-tenant, the vendor, the workflow. A message waits until all its keys admit it,
-and nothing else waits with it. A key has up to three limits: a rate with its
-burst, a number of messages in flight at once, and a number in any window of
-time. Changes act at once, on what waits already, too.
+		Long: `A message gets its throttle keys from on_enqueue or from the headers that
+throttle_headers names: the tenant, the vendor, the workflow. It waits until all its
+keys admit it; messages with other keys do not wait with it. A key has up to three
+limits: a rate with its burst, a number of messages in flight at once, and a number
+of messages in any window of time. A change acts at once, also on messages that wait
+already.
 
-A key that ends in * is a prefix: each key that begins so and has no limits of
-its own gets them, each on its own.`,
+A key that ends in * is a prefix: it gives its limits to each key that begins with it
+and has no limits of its own. Each of these keys has the limits for itself.`,
 	}, throttleKeys, newThrottleSetCommand(env), newThrottleClearCommand(env), newThrottleShowCommand(env), newThrottleListCommand(env))
 }
 
@@ -196,8 +197,9 @@ func throttleCommand(env *command.Env, name, short, long string, aliases []strin
 }
 
 func newThrottleClearCommand(env *command.Env) *cobra.Command {
-	cmd := throttleCommand(env, "clear", "Take all limits of a throttle key away", `Take all limits of a throttle key away, an override, too. What waits for it
-goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
+	cmd := throttleCommand(env, "clear", "Take all limits of a throttle key away", `Remove all limits of a throttle key, an override included. Messages that wait for the
+key can go. Where a prefix covers the key, it has the limits of the prefix from then
+on.`,
 		[]string{"delete", "rm"}, (*client.Client).ThrottleClear)
 	cmd.Example = `  fila throttle clear stripe
   fila throttle clear 'tenant:*'`
@@ -205,7 +207,7 @@ goes. Where a prefix covers the key, the prefix's limits hold from then on.`,
 }
 
 func newThrottleShowCommand(env *command.Env) *cobra.Command {
-	cmd := throttleCommand(env, "show", "Show the limits of a throttle key and how it stands", "", []string{"get"}, (*client.Client).ThrottleShow)
+	cmd := throttleCommand(env, "show", "Show the limits of a throttle key and what is used of them", "", []string{"get"}, (*client.Client).ThrottleShow)
 	cmd.Example = `  fila throttle show stripe
   fila throttle show stripe --json`
 	return cmd
@@ -215,7 +217,7 @@ func newThrottleListCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list [KEY-PREFIX]",
 		Aliases: []string{"ls"},
-		Short:   "List throttle keys with their limits and how they stand",
+		Short:   "List throttle keys with their limits and what is used of them",
 		Example: `  fila throttle list
   fila throttle list tenant:`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ThrottleList, error) {

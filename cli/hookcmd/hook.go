@@ -33,7 +33,7 @@ const (
 
 // Commands returns fila hook.
 func Commands(env *command.Env) []*cobra.Command {
-	group := &cobra.Command{Use: "hook", Short: "Check, try and look after the Lua hooks of queues"}
+	group := &cobra.Command{Use: "hook", Short: "Check and try Lua hooks, and close their circuits"}
 	return []*cobra.Command{command.Group(group, newHookCheckCommand(), newHookRunCommand(), newHookResetCommand(env))}
 }
 
@@ -66,16 +66,15 @@ func newHookCheckCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Load scripts, run their hooks on a sample and say what they return",
-		Long: `Check loads each script as the server would: it compiles it within the load
-limits, runs its top level once, and lists the hooks it defines and what
-deserves a look. Then it runs each hook once on a sample, which is the message
-that fila hook run has without flags, and says what it returns. Headers of the
-sample are given by --header; without any, a hook sees what a producer can send
-who knows nothing of it.
+		Long: `Load each script as the server would: compile it within the load limits, run its top
+level once, and list the hooks that it defines and what deserves a look. Then run
+each hook once on a sample, the message that fila hook run has without flags, and
+print what it returns. --header gives headers to the sample; without any, a hook sees
+a message of a producer that knows nothing of it.
 
 Exit status: 0 all is well, 1 a hook failed or its message would be refused,
 2 a script is refused, 3 the time or memory limit stopped a hook.`,
-		Args: cobra.MinimumNArgs(1),
+		Args: command.Args("FILE", "[FILE...]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			checks := make([]hookCheck, 0, len(args))
 			for _, file := range args {
@@ -220,14 +219,13 @@ func newHookRunCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run a hook on a made-up message and print its decision",
-		Long: `Run loads a script and runs one of its hooks in the same sandbox and within
-the same limits as the server. It prints the decision after defaults, the table
-that the script returned, and what the run took.
+		Long: `Load a script and run one of its hooks in the same sandbox and within the same limits
+as the server. Print the decision after defaults, the table that the script returned,
+and the time and memory that the run took.
 
 Exit status: 0 the hook decided, 1 it failed or the server would refuse the
 message for a key of it, 2 the script was refused, 3 the time or memory limit
 stopped it.`,
-		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {

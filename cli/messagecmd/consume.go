@@ -44,23 +44,24 @@ func newConsumeCommand(env *command.Env) *cobra.Command {
 		Use:     "consume QUEUE",
 		Aliases: []string{"sub"},
 		Short:   "Print the messages of a queue, or run a command for each",
-		Long: `Print the payload of each message on a line of its own, and ack it when it has
-been printed. With -v its id, key and headers stand before it; with --json each
-message is a JSON object on one line. An interrupt leaves the queue and ends.
+		Long: `Print the payload of each message on a line of its own, and ack the message when it
+is printed. With -v the line has its id, key and headers first; with --json each
+message is a JSON object on one line. After an interrupt the command leaves the
+queue and ends.
 
---exec runs a command for each message instead, with the shell. It gets the
+--exec runs a command with the shell for each message instead. The command gets the
 payload on standard input, and each header in a variable: the header tenant is
-FILA_HEADER_TENANT, Fila-Attempt is FILA_HEADER_FILA_ATTEMPT; what is no letter
-or digit is an underscore. What it prints is printed. If it exits with 0 the
-message is acked. Otherwise it is nacked with the last line that the command
-has written to standard error and the code exit-N (or signal-N), for which
-on_failure and the error rules may decide about retries; exit-75, say, could
-mean to come again later. The lease is extended as long as the command runs; if
-it is lost all the same, the command is ended with SIGTERM, and SIGKILL five
-seconds later. --concurrency runs several at once.
+FILA_HEADER_TENANT, and Fila-Attempt is FILA_HEADER_FILA_ATTEMPT; an underscore
+stands for everything that is no letter or digit. If the command exits with 0, the
+message is acked. Otherwise it is nacked with the last line that the command wrote
+to standard error and the code exit-N (or signal-N); on_failure and the error rules
+can use both to decide about retries: exit-75, say, could mean to try again later.
+The lease is extended as long as the command runs; if it is lost all the same, the
+command gets SIGTERM, and SIGKILL five seconds later. --concurrency runs several
+commands at once.
 
-After an interrupt no more messages are taken, and what runs is finished; a
-second interrupt ends the commands, too, and their messages come again.`,
+After an interrupt fila consume takes no more messages and waits for the commands
+that run; a second interrupt ends them, and their messages are delivered again.`,
 		Example: `  fila consume orders
   fila consume orders --count 10 --timeout 5s --json
   fila consume orders.dlq --no-ack -v
@@ -84,7 +85,7 @@ second interrupt ends the commands, too, and their messages come again.`,
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print id, key, attempt and headers, too")
 	flags.StringVar(&f.command, "exec", "", "run this `command` for each message")
 	flags.IntVar(&f.concurrency, "concurrency", 1, "how many commands of --exec run at once")
-	flags.Var(&f.idle, "timeout", "end when no message has come for so long; with --count it is a failure then; 0 is never")
+	flags.Var(&f.idle, "timeout", "end when no message has come for this time, with --count as a failure; 0 is never")
 	return cmd
 }
 

@@ -22,7 +22,7 @@ func newDeadCommand(env *command.Env) *cobra.Command {
 	show.ValidArgsFunction = env.Complete(deadLetterQueues, command.ErrorGroups)
 	return command.Group(&cobra.Command{
 		Use:   "dead",
-		Short: "Look at dead letters, by the errors that they died of",
+		Short: "Show dead letters, grouped by their errors",
 	}, groups, list, show)
 }
 
@@ -31,12 +31,14 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups QUEUE",
 		Short: "Group the dead letters of a queue by their errors",
-		Long: `Group the dead letters of a queue by their errors: those with the same code, and
-the same text but for numbers, ids, quoted parts and paths, which the text of a
-group has signs for. The largest group comes first. LEFT is how many of it were
-redriven, or moved to another queue, and CAME BACK how many of those that are
-there had been redriven before. LEFT is forgotten a week after the last of them.
-The name of a group is what --error-group wants.`,
+		Long: `Group the dead letters of a queue by their errors, the largest group first. A group
+has the errors with the same code and the same text; numbers, ids, quoted parts and
+paths may differ, and signs stand for them in the text of the group.
+
+LEFT is how many messages of the group were redriven, or moved to another queue.
+fila forgets it a week after the last of them. CAME BACK is how many of the dead
+letters that are there now had been redriven before. --error-group takes the name
+of a group.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
 		PreRunE: func(*cobra.Command, []string) error {
@@ -96,8 +98,8 @@ func newDeadListCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list QUEUE",
 		Short: "Show dead letters of a queue without taking them",
-		Long: `Show the dead letters of a queue, the oldest first, as peek does: why each of them
-died, after how many attempts and for how long it has been dead.`,
+		Long: `Show the dead letters of a queue, oldest first, as peek does: why each of them
+died, after how many attempts, and how long ago.`,
 		Example: `  fila dead list orders
   fila dead list orders --error-code 402 --died-after 2h --limit 100
   fila dead list orders --header tenant=acme -v`,
@@ -109,9 +111,9 @@ died, after how many attempts and for how long it has been dead.`,
 func newDeadShowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show QUEUE GROUP",
-		Short: "Show a group of dead letters, and one of them",
-		Long: `Show a group of dead letters with the one of them that died last: its error, headers
-and payload. A group that fila does not know is not found (exit code 4).`,
+		Short: "Show a group of dead letters, and the newest of them",
+		Long: `Show a group of dead letters, and the message of it that died last, with its error,
+headers and payload. If fila does not know the group, the exit code is 4.`,
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (deadGroup, error) {
 		return askGroup(ctx, s, wire.DeadLetters(args[0]), args[1])

@@ -25,12 +25,12 @@ func newJobCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:     "job",
 		Aliases: []string{"jobs"},
-		Short:   "Do something about many messages",
-		Long: `A job does one thing about all messages of a queue that a filter means, in pieces,
-beside what the queue does anyway: fila keeps how far it is with what it has done,
-so a kill or a takeover does nothing twice and forgets nothing. Of the jobs of a
-queue and its dead letters one runs at a time. Jobs that have ended are kept for
-seven days.`,
+		Short:   "Redrive, move, delete or change many messages",
+		Long: `A job redrives, moves, deletes or changes all messages of a queue that match a
+filter. It works in small steps while the queue goes on, and stores its progress
+together with each step: after a kill or a takeover it continues, and does nothing
+twice. One job runs at a time for a queue and its dead letters; the others wait.
+fila keeps jobs for seven days after their end.`,
 	},
 		newJobCreateCommand(env), newJobListCommand(env),
 		newJobOneCommand(env, "show", "Show a job and its progress", anyJob, (*client.Client).JobShow),
@@ -57,24 +57,25 @@ func newJobCreateCommand(env *command.Env) *cobra.Command {
 	var f jobFlags
 	cmd := &cobra.Command{
 		Use:   "create QUEUE OP",
-		Short: "Begin a job, or say what it would do",
-		Long: `Begin a job about the messages of a queue that the flags mean, as far as they are
-there now; --all means all of them. OP is what becomes of them:
+		Short: "Create a job, or show what it would do",
+		Long: `Create a job for the messages of a queue that match the flags and are there now;
+--all matches all of them. OP is one of
 
-  redrive       dead letters go back to their queue
-  move          they go to the queue --to
-  delete        dead letters are removed
-  cancel        messages that wait are removed
-  delay         they wait until --run-at
-  run-now       delayed ones wait no longer
-  reprioritise  they get the fairness key --to-key, or the weight --weight
-  edit          one message gets other headers, or another payload
+  redrive       moves dead letters back to their queue
+  move          moves messages to the queue --to
+  delete        removes dead letters
+  cancel        removes messages that wait
+  delay         delays messages that wait until --run-at
+  run-now       ends the delay of messages
+  reprioritise  gives messages the fairness key --to-key, or the weight --weight
+  edit          gives one message other headers, or another payload
 
-QUEUE of redrive is the queue or its dead letter queue; delete removes for good, so
-it wants the dead letter queue by its name, QUEUE.dlq.
+A redrive takes the queue or its dead letter queue as QUEUE. A delete removes for
+good, so it takes only the name of the dead letter queue itself, QUEUE.dlq.
 
---dry-run says how many messages are meant, and which would be left as they are. On
-a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
+--dry-run prints how many messages match, and how many of them the job would leave
+as they are. On a terminal delete and cancel print that first, and ask; --yes
+does not ask.`,
 		Example: `  fila job create orders redrive --error-code timeout --rate 500
   fila job create orders.dlq delete --error-contains "card declined" --died-after 2h --dry-run
   fila job create orders move --to slow --key acme --why "they asked for it"
@@ -107,15 +108,15 @@ a terminal delete and cancel do that first, and ask; --yes goes ahead.`,
 	flags.StringArrayVar(&f.set, "set-header", nil, "of edit: set a header, `name=value`; may be repeated")
 	flags.StringArrayVar(&f.RemoveHeaders, "remove-header", nil, "of edit: remove this header; may be repeated")
 	flags.StringVar(&f.file, "payload-file", "", "of edit: the new payload is in this `file`")
-	flags.StringVar(&f.Order, "order", "", "which go first: those that were enqueued first (arrival, the default) or died first (death)")
+	flags.StringVar(&f.Order, "order", "", "which messages go first: arrival (the default) is the order of their enqueues, death the order in which they died")
 	command.Allow(cmd, "order", wire.OrderArrival, wire.OrderDeath)
-	flags.Int64Var(&f.Rate, "rate", 0, "at most so many messages per second; 0 is 40,000")
-	flags.Int64Var(&f.Limit, "limit", 0, "no more than so many; 0 is all")
-	flags.Int64Var(&f.ifCount, "if-count", 0, "only if so many messages are meant")
-	flags.StringVar(&f.Reason, "why", "", "a `reason`, for the audit log")
-	flags.BoolVar(&f.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	flags.Int64Var(&f.Rate, "rate", 0, "messages per second, at most; 0 is 40,000")
+	flags.Int64Var(&f.Limit, "limit", 0, "messages in all, at most; 0 is no limit")
+	flags.Int64Var(&f.ifCount, "if-count", 0, "create the job only if exactly this many messages match; otherwise exit code 5")
+	flags.StringVar(&f.Reason, "why", "", "the `reason`, which the audit log shows")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "print what the job would do, and do nothing")
 	flags.BoolVar(&f.yes, "yes", false, "delete and cancel without asking")
-	flags.BoolVar(&f.wait, "wait", false, "wait until it has ended, or pauses itself, for as long as --timeout")
+	flags.BoolVar(&f.wait, "wait", false, "wait up to --timeout for the job to end, or to pause itself")
 	return cmd
 }
 
@@ -135,11 +136,11 @@ func (f *jobFlags) complete(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case f.all && filter != nil:
-		return command.UsageError("--all goes with no other flag that says which messages are meant")
+		return command.UsageError("--all selects all messages: leave out the other flags that select some")
 	case f.all:
 		filter = &wire.Filter{All: true}
 	case filter == nil:
-		return command.UsageError("which messages are meant has to be said by a flag such as --key, --header or --error-code; --all is all of the queue")
+		return command.UsageError("no message is selected: give a flag such as --key, --header or --error-code, or --all for all messages of the queue")
 	}
 	f.JobCreateRequest.Filter = filter
 	if cmd.Flag("if-count").Changed {
@@ -257,7 +258,7 @@ func newJobListCommand(env *command.Env) *cobra.Command {
 		Use:     "list",
 		Args:    command.Args(),
 		Aliases: []string{"ls"},
-		Short:   "List jobs, the newest first",
+		Short:   "List jobs, newest first",
 		Example: "  fila job list\n  fila job list --queue orders --json",
 		RunE:    func(cmd *cobra.Command, args []string) error { return cmp.Or(list(cmd, args), partly) },
 	}
@@ -290,7 +291,7 @@ func showJob(env *command.Env, j *client.JobInfo) string {
 	t.Fact("why", terminal.Clean(j.Why))
 	t.Fact("reason", terminal.Clean(j.Reason))
 	t.Row("done", j.Done)
-	t.Row("come by", j.Matched)
+	t.Row("matched", j.Matched)
 	leftRows(t, j)
 	if j.UnderWay > 0 {
 		t.Row("under way", j.UnderWay)

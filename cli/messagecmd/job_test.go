@@ -34,7 +34,7 @@ func TestJobCreate(t *testing.T) {
 		"why              the queue is full",
 		"reason           asked for",
 		"done             9",
-		"come by          12",
+		"matched          12",
 		"left, gone       1",
 		"left, in flight  2",
 		"new since        4",
@@ -60,7 +60,7 @@ func TestJobCreate(t *testing.T) {
 
 	program.Mistakes(t, map[string]string{
 		"job create orders":                                "OP is missing",
-		"job create orders move --all --key a":             "--all goes with no other flag",
+		"job create orders move --all --key a":             "--all selects all messages",
 		"job create orders edit --all --set-header x":      "allowed is name=value",
 		"job create orders edit --all --payload-file /no/": "--payload-file /no/: no such file",
 		"job create orders cancel":                         "--all is all of the queue",

@@ -16,7 +16,7 @@ func newMessageCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:     "message",
 		Aliases: []string{"msg"},
-		Short:   "Show, delete or hurry one message",
+		Short:   "Show, delete or run one message now",
 	}, newMessageShowCommand(env), newMessageDeleteCommand(env), newMessageRunNowCommand(env))
 }
 
@@ -33,9 +33,9 @@ func newMessageShowCommand(env *command.Env) *cobra.Command {
 		Use:   "show ID",
 		Short: "Show a message and what it waits for",
 		Long: `Show a message without taking it: what it waits for and its gates, as explain
-does, what has happened at each of its attempts, and its headers and payload, as
-peek does. A message that is nowhere was
-acked, removed, or never was; the exit code is 4 then.`,
+does; what happened at each of its attempts; and its headers and payload, as peek
+does. If no queue has the message, it was acked or removed, or it never was; the
+exit code is 4 then.`,
 		Example: "  fila message show " + exampleID + "\n  fila message show " + exampleID + " --queue orders --json",
 		PreRunE: func(*cobra.Command, []string) error {
 			if bytes < 0 || bytes > wire.MaxPeekPayload {
@@ -98,9 +98,9 @@ func newMessageDeleteCommand(env *command.Env) *cobra.Command {
 		Use:     "delete ID",
 		Aliases: []string{"rm"},
 		Short:   "Remove a message that waits or is dead",
-		Long: `Remove a message for good: one that waits, for whatever, or is a dead letter. One
-that a consumer works on, or whose failure is being judged, is left alone, and it
-is a conflict (exit code 5): ack it, or try again when its lease has ended.`,
+		Long: `Remove a message for good: one that waits, for whatever reason, or a dead letter.
+The command refuses a message that a consumer works on, or whose failure fila is
+judging (exit code 5): ack it, or try again when its lease has ended.`,
 		Example: "  fila message delete " + exampleID,
 	}
 	queue := aboutMessage(cmd)
@@ -117,9 +117,9 @@ func newMessageRunNowCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run-now ID",
 		Short: "End the delay of a message",
-		Long: `Make a message ready that waits for its time or for a retry. It goes when its turn
-comes: pauses, gates and the order of its key hold it back as before. One that is
-in flight is left alone, and it is a conflict (exit code 5).`,
+		Long: `End the delay of a message that waits for its time or for a retry. It goes when its
+turn comes: pauses, gates and the order of its key hold it back as before. The
+command refuses a message that is in flight (exit code 5).`,
 		Example: "  fila message run-now " + exampleID,
 	}
 	queue := aboutMessage(cmd)

@@ -30,17 +30,17 @@ func newPeekCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peek QUEUE",
 		Short: "Show messages of a queue without taking them",
-		Long: `Show messages of a queue, dead letters included, without leasing them: nothing
-changes, no attempt is counted, and nobody waits. The oldest come first, which
-need not be the order in which they will be delivered. Each is shown with its
-state: pending, parked (and by which gate), delayed (and until when), leased
-(and to whom) or dead (and why, after how many attempts and for how long).
+		Long: `Show messages of a queue, or of a dead letter queue, without leasing them: nothing
+changes, and no attempt is counted. The oldest come first, which need not be the
+order of delivery. Each message is shown with its state: pending, parked (and by
+which gate), delayed (and until when), leased (and to whom) or dead (and why, after
+how many attempts, and how long ago).
 
-A payload is cut to fit the line; with -v headers and payloads are printed, too,
-up to --payload-bytes. What is not text is printed as base64.
+Payloads are cut to fit the line; -v prints headers and payloads, up to
+--payload-bytes. What is not text is printed as base64.
 
-Flags say which messages are meant, and each narrows it down further. --filter says
-the same as JSON.`,
+Each flag that selects messages narrows the selection further. --filter takes the
+same selection as JSON.`,
 		Example: `  fila peek orders
   fila peek orders --key acme --limit 100
   fila peek orders --state parked --gate throttle:stripe

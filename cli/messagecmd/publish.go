@@ -45,26 +45,26 @@ func newPublishCommand(env *command.Env) *cobra.Command {
 		Use:     "publish QUEUE [TEXT]",
 		Aliases: []string{"pub"},
 		Short:   "Publish one message or many",
-		Long: `Publish a message, and print its id when it is safely stored. The payload is
-TEXT, or the file of --file, or else all of standard input (TEXT - says so).
+		Long: `Publish a message, and print its id when it is on disk. The payload is TEXT, or the
+file of --file, or else all of standard input (as with TEXT -).
 
-Many messages: --count repeats the one; --lines makes one of every line of the
-file or of standard input; --jsonl reads a JSON object from every line:
+To publish many messages, --count repeats the one; --lines makes a message of every
+line of the file or of standard input; --jsonl reads a JSON object from every line:
 
   {"payload":"text","headers":{"tenant":"acme"}}
 
 A payload that is not a string is sent as JSON; payload_base64 holds bytes. In the
-value of a header \xNN is a byte, \x5c a backslash before an x. dedupe_id, delay
-and ttl work as the flags do. What fila consume --json prints can be read back:
-its other fields are not looked at. Flags are for all messages; a header of the
-line wins over one of the flags.
+value of a header \xNN is a byte, and \x5c a backslash before an x. dedupe_id, delay
+and ttl mean what the flags mean. What fila consume --json prints can be published
+again: other fields are ignored. Flags are for all messages; a header of a line
+replaces the one of a flag.
 
-Many messages are confirmed many at a time, and a line says in the end how many
-there were. The first that fila refuses ends the command; its number is the
-line's. Refusals for now (429, 503) are waited out, as long as fila asks for
-and for up to an hour, unless --no-retry. A single message is not tried again:
-the error says when it makes sense. An interrupt stops sending and waits
-for what is on its way.`,
+Many messages are sent without waiting for each confirmation; the last line says how
+many there were. The first message that fila refuses ends the command, and the error
+has the number of its line. Where fila refuses for now (429, 503), the command waits
+as long as fila asks for, up to an hour, and tries again, unless --no-retry. It does
+not retry a single message: the error says when to try again. After an interrupt the
+command sends nothing more, and waits for the confirmations of what it has sent.`,
 		Example: `  fila publish orders '{"id":1}' -H tenant=acme
   fila publish orders --delay 10m --dedupe-id order-1 < order.json
   fila publish orders --file order.json --count 1000 --rate 50

@@ -24,16 +24,16 @@ func newScheduleCommand(env *command.Env) *cobra.Command {
 	return command.Group(&cobra.Command{
 		Use:     "schedule",
 		Aliases: []string{"schedules"},
-		Short:   "Enqueue messages by the clock",
-		Long: `A schedule enqueues a message into its queue at the times that it says. It lies in
-the store with how far it is: after a kill or a takeover each run has made one
-message, neither two nor none.`,
+		Short:   "Enqueue messages at fixed times or intervals",
+		Long: `A schedule enqueues a message into its queue at its times. fila stores each run
+together with its message: after a kill or a takeover, each run has made exactly
+one message.`,
 	},
 		newScheduleAddCommand(env), newScheduleListCommand(env),
-		newScheduleOneCommand(env, "show", "Show a schedule, its message, its last runs and those to come", (*client.Client).ScheduleShow),
+		newScheduleOneCommand(env, "show", "Show a schedule, its message, its last runs and its next ones", (*client.Client).ScheduleShow),
 		newScheduleDeleteCommand(env),
-		newScheduleOneCommand(env, "pause", "Have a schedule not run until it is resumed", (*client.Client).SchedulePause),
-		newScheduleOneCommand(env, "resume", "Have a paused schedule run again, from now on", (*client.Client).ScheduleResume))
+		newScheduleOneCommand(env, "pause", "Pause a schedule until it is resumed", (*client.Client).SchedulePause),
+		newScheduleOneCommand(env, "resume", "Resume a paused schedule, from now on", (*client.Client).ScheduleResume))
 }
 
 // scheduleFlags are those of schedule add.
@@ -48,21 +48,23 @@ func newScheduleAddCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "add QUEUE NAME SCHEDULE [TEXT]",
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
-		Short:             "Make a schedule, or replace the one of that name",
-		Long: `Make a schedule of a queue, or replace the one of that name; one that is there with
-all of this goes on as it was. The payload of its messages is TEXT, or the file
-of --file, - for standard input; without either it is empty. SCHEDULE is one of
+		Short:             "Add a schedule, or replace the one of that name",
+		Long: `Add a schedule to a queue. Adding a schedule with an existing name replaces it;
+adding it unchanged does nothing. The payload of its messages is TEXT, or the file
+of --file (- is standard input); without either it is empty. SCHEDULE is one of
 
-  @at 2026-03-29T02:30:00+01:00   once; at once if that has passed
-  @every 90m                      from now on
+  @at 2026-03-29T02:30:00+01:00   once; at once if the time has passed
+  @every 90m                      at this interval, from now on
   @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually
   '0 30 2 * * mon-fri'            second, minute, hour, day of month, month, day of week
 
-A time of day that the clocks of --zone leave out is made up for when they are put
-forward, and one that comes twice runs once; with a * in the hour field, hours
-are counted. --missed says what becomes of runs while fila was down or the queue
-was full: one makes up for the last of them, all for all up to the last 1,000,
-and skip for none, nor for one that is more than a minute late.`,
+When the clocks of --zone go forward and skip the time of a run, the run is made as
+soon as they have. When they go back and a time comes twice, the run is made once.
+With a * in the hour field, every hour counts.
+
+--missed says what fila does about runs that it missed, because it was down or the
+queue was full: one makes up for the last of them, all for each of the last 1,000,
+and skip for none. With skip, a run that is more than a minute late is missed.`,
 		Example: `  fila schedule add orders nightly '0 30 2 * * *' '{"report":"sales"}' --zone Europe/Berlin
   fila schedule add orders poll '@every 90s' --missed skip -H tenant=acme
   fila schedule add orders launch '@at 2026-12-01T09:00:00+01:00' --file launch.json`,
@@ -160,9 +162,9 @@ func newScheduleDeleteCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "delete QUEUE NAME",
 		ValidArgsFunction: env.Complete(command.QueueNames, scheduleNames),
-		Short:             "End a schedule; the messages that it has made stay",
-		Long: `End a schedule, and print it as it was: its message is gone with it. On a terminal
-it is shown first, and the command asks; --yes goes ahead.`,
+		Short:             "Delete a schedule; the messages that it has made stay",
+		Long: `Delete a schedule and its message, and print them as they were. On a terminal the
+command shows the schedule first and asks; --yes does not ask.`,
 		Example: "  fila schedule delete orders nightly",
 	}
 	cmd.RunE = command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.ScheduleInfo, error) {

@@ -19,8 +19,8 @@ func newConfigCommand(env *command.Env) *cobra.Command {
 		Use:   "config",
 		Short: "Read and change the runtime configuration",
 		Long: `The runtime configuration is a persisted map of strings. Hooks read it with
-fila.get(key); a change acts at once. What fila serve is started with is another
-thing: see docs/configuration.md.`,
+fila.get(key); a change acts at once. It is not the configuration that fila serve
+starts with, which docs/configuration.md describes.`,
 	}, configKeys, newConfigSetCommand(env), newConfigGetCommand(env), newConfigListCommand(env),
 		newConfigDeleteCommand(env), newConfigLogCommand(env))
 }
@@ -103,10 +103,10 @@ func newConfigLogCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "log [KEY-PREFIX]",
 		Short: "Show who changed what, newest first",
-		Long: `Show what was changed of the runtime configuration, throttles, circuits, pauses,
-queues and messages, and who asked for it: newest first, with the beginning of the
-old and the new value, of a job with what it does and for what reason; --json has
-up to 1 KiB of each. fila keeps the newest 10,000.`,
+		Long: `Show changes of the runtime configuration, throttles, circuits, pauses, queues and
+messages, newest first: who asked for each, and the beginning of the old and the new
+value; for a job, what it does and why. --json prints up to 1 KiB of each value. fila
+keeps the newest 10,000 changes.`,
 		Example: `  fila config log
   fila config log throttle:stripe --limit 0`,
 		PreRunE: func(*cobra.Command, []string) error {

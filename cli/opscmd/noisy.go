@@ -16,15 +16,19 @@ func newNoisyCommand(env *command.Env) *cobra.Command {
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "noisy QUEUE",
-		Short: "Show which flows of a queue keep its consumers busy, and who waits",
-		Long: `Show which flows of a queue keep its consumers busy, and which of the others have
-waited longest. A flow is noisy if it has more than a tenth of the messages in
-flight, and at least 30, or more than a tenth of the time for which consumers have
-worked in the last one to two minutes (BUSY), for at least 30 messages; while a
-message of another flow is ready. WAIT is since the first message of a flow became ready: flows of
-which a gate, a pause or their order holds everything back are not listed. A flow
-STARVES that could send something and has not been delivered from for starve_after_ms
-of the queue, though others were.`,
+		Short: "Show which flows of a queue keep its consumers busy, and which flows wait",
+		Long: `Show which flows of a queue keep its consumers busy, and which of the other flows
+have waited longest.
+
+A flow is noisy while a message of another flow is ready and it has more than a tenth
+of the messages in flight, and at least 30; or more than a tenth of the time for which
+consumers have worked in the last one to two minutes (BUSY), for at least 30 messages.
+
+WAIT is the time since the first message of a flow became ready. Flows are not listed
+if a gate, a pause or their order holds back all of their messages.
+
+A flow STARVES if it could send something and was not delivered from for
+starve_after_ms of the queue, though other flows were.`,
 		Example: `  fila noisy orders
   fila noisy orders --json | jq -r '.noisy[].key'`,
 		PreRunE: func(*cobra.Command, []string) error {

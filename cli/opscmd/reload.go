@@ -17,13 +17,13 @@ func newReloadCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reload",
 		Short: "Make fila read its configuration file again",
-		Long: `Make the running fila read its configuration file again and take its error
-rules, retry policies, throttles, circuits and queues, all or nothing, as SIGHUP
-does. What needs a restart stays as it is, and is named. In a cluster all nodes
-reload, each the file that it has; SIGHUP is for one.
+		Long: `Make the running fila read its configuration file again and apply its error rules,
+retry policies, throttles, circuits and queues, all or nothing, as SIGHUP does. A
+change that needs a restart is not applied, and the command names it. In a cluster
+all nodes reload, each its own file; SIGHUP reloads one node.
 
 --dry-run prints what a reload would change, field by field, and changes nothing.
-A file with a mistake is refused as by a reload.`,
+It refuses a file with a mistake, as a reload does.`,
 		Example: `  fila reload --dry-run
   fila reload
   fila reload --json`,

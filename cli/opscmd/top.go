@@ -35,23 +35,23 @@ func newTopCommand(env *command.Env) *cobra.Command {
 	f := topFlags{interval: 2000}
 	cmd := &cobra.Command{
 		Use:   "top",
-		Short: "Show what goes on, live",
+		Short: "Show queues, rates and consumers live",
 		Long: `Show queues with their backlog, rates, the age of the oldest message and their
-consumers, and below each its largest flows, the gates that hold messages back,
-and its consumers with how much they have in flight. Rates are per second, of
-the last interval: IN are messages taken, OUT deliveries, ACKED what is done,
-FAIL nacks and leases that ran out. What the terminal is too narrow for is left
-out; where it has room, a line of bars shows the rates of the last intervals.
+consumers; below each queue its largest flows, the gates that hold messages back, and
+its consumers with how much they have in flight. Rates are per second, over the last
+interval: IN counts messages taken, OUT deliveries, ACKED messages that are done, FAIL
+nacks and leases that ran out. Columns for which the terminal is too narrow are left
+out; a wide one shows the rates of the last intervals as bars.
 
-Queues without messages in which nothing happens are left out, unless --all.
+Queues without messages in which nothing happens are left out, unless --all is given.
 
-Keys: s and S sort by the next or previous column, f filters by name, a shows
-idle queues, too, d leaves out what stands below the queues, p or space stops
-the picture and lets it go on, ? is help, q or an interrupt ends it.
+Keys: s and S sort by the next or previous column, f filters by name, a shows idle
+queues, too, d hides what is below the queues, p or space pauses the display, ? is
+help, q or an interrupt ends it.
 
---once measures for one interval and prints one table; with --json each interval
-is a JSON object on one line. When the output is not a terminal, one table
-follows the other.`,
+--once measures for one interval and prints one table; with --json each interval is a
+JSON object on one line. When the output is not a terminal, the command prints one
+table after the other.`,
 		Example: `  fila top
   fila top --queue orders --interval 500ms
   fila top --once --sort oldest

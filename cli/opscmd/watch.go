@@ -47,7 +47,7 @@ func newWatchCommand(env *command.Env) *cobra.Command {
 made and deleted, consumers that join and get lost, messages refused and
 dead-lettered, circuits that open and close, pauses, changes of the
 configuration. With --json each is the JSON object as fila has published it.
-Events are news, not records: what happens while nobody watches is not told.
+fila does not keep events: what happens while nobody watches is not shown later.
 
 The types: ` + terminal.Wrap(strings.Join(eventTypes, ", "), len("The types: "), 76) + `.`,
 		Example: `  fila watch

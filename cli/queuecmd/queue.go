@@ -32,8 +32,8 @@ func newQueueCreateCommand(env *command.Env) *cobra.Command {
 		Use:   "create QUEUE",
 		Short: "Create a queue and its dead letter queue",
 		Long: `Create a queue and its dead letter queue QUEUE.dlq. When the command returns,
-the queue can be published to. Creating it again with the same settings is
-fine; with others it is a conflict (exit code 5).`,
+producers can publish to the queue. Creating it again with the same settings does
+nothing; with other settings it is a conflict (exit code 5).`,
 		Example: `  fila queue create orders --fairness-header tenant
   fila queue create orders --on-enqueue orders.lua --on-failure retry.lua \
       --visibility-timeout 30s --max-deliveries 20`,
@@ -88,8 +88,8 @@ func newQueueDeleteCommand(env *command.Env) *cobra.Command {
 		Use:     "delete QUEUE",
 		Aliases: []string{"rm"},
 		Short:   "Delete a queue and its dead letter queue",
-		Long: `Delete a queue and its dead letter queue. If there are messages in one of them
-it is a conflict (exit code 5), unless --force deletes them, too.`,
+		Long: `Delete a queue and its dead letter queue. If one of them has messages, it is a
+conflict (exit code 5), unless --force deletes them, too.`,
 		Example: `  fila queue delete orders
   fila queue delete orders --force`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueueDeleteReply, error) {
@@ -109,11 +109,10 @@ func newQueuePurgeCommand(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "purge QUEUE",
 		Short: "Remove the messages that wait in a queue",
-		Long: `Remove the messages that wait in a queue or in a dead letter queue: ready, parked,
-delayed and retrying ones, as far as they are there when the command begins. What
-consumers work on stays, and goes on. Dedupe ids are remembered as if the
-messages had been acked. Without --force it says how many there are, and it is a
-conflict (exit code 5).`,
+		Long: `Remove the messages that wait in a queue or in a dead letter queue when the command
+begins: ready, parked, delayed and retrying ones. What consumers work on stays, and
+goes on. fila remembers dedupe ids as if the messages had been acked. Without --force
+the command prints how many messages there are, and removes none (exit code 5).`,
 		Example: `  fila queue purge orders --force
   fila queue purge orders.dlq --force --timeout 1m`,
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.QueuePurgeReply, error) {

@@ -209,9 +209,9 @@ func newStoreStatsCommand(env *command.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats PATH",
 		Short: "Show how large a store is, and what is in it",
-		Long: `Show how large a store is, and what is in it. PATH is a data directory, its
-fila.db, or a backup, that no fila has open; of a running one "fila queue list"
-and its metrics tell.`,
+		Long: `Show how large a store is, and what is in it. PATH is a data directory, its fila.db,
+or a backup, that no fila has open; for a running fila, "fila queue list" and its
+metrics show the same.`,
 		Example: `  fila store stats /var/lib/fila
   fila store stats backup.db --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -28,15 +28,15 @@ func newStoreImportCommand(env *command.Env) *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use:   "import DIR",
-		Short: "Make a store of an export",
-		Long: `Make a store of an export, in a data directory that holds none; it is made if it
-is missing. Nothing of the store is there until all of it is: a line that is
-wrong is named, and leaves nothing behind. Run it as the user that fila runs as.
+		Short: "Make a store from an export",
+		Long: `Make a store from an export, in a data directory that holds none; the directory is
+made if it is missing. The store appears when it is complete: if a line is wrong, the
+command names it and leaves nothing behind. Run it as the user that fila runs as.
 
 Ids, order, attempts, delays, leases, reasons of dead letters, fairness keys,
 weights and dedupe ids are those of the export. Without the key of an
-"export --all", acks of deliveries that were out are refused, and their messages
-are delivered again when their leases end.`,
+"export --all", fila refuses acks of deliveries that were out, and delivers their
+messages again when their leases end.`,
 		Example: `  fila store import /var/lib/fila --from store.jsonl
   gunzip -c store.jsonl.gz | fila store import /var/lib/fila`,
 		RunE: func(cmd *cobra.Command, args []string) error {

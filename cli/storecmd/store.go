@@ -79,7 +79,7 @@ func newStoreCompactCommand(env *command.Env) *cobra.Command {
 	var keep string
 	cmd := &cobra.Command{
 		Use:   "compact PATH",
-		Short: "Write the store anew, as small as it can be",
+		Short: "Rewrite the store, as small as it can be",
 		Long: `Write the store anew, as small as it can be, and put the new file in the place of
 the old one. PATH is a data directory or a fila.db that no fila has open. A
 running fila reuses the space of finished messages by itself; this is for a file
