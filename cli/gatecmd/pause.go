@@ -128,6 +128,7 @@ func newPauseOneCommand(env *command.Env, p pausable) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&until, "until", "", "when it ends: an RFC 3339 `time`, or local time as 2030-01-02 07:00 or 07:00")
 	cmd.Flags().Var(&forMs, "for", "how long (default until it is resumed)")
+	cmd.Flag("for").DefValue = "" // the text has it
 	return cmd
 }
 

@@ -63,7 +63,7 @@ func TestJobCreate(t *testing.T) {
 		"job create orders move --all --key a":             "--all selects all messages",
 		"job create orders edit --all --set-header x":      "allowed is name=value",
 		"job create orders edit --all --payload-file /no/": "--payload-file /no/: no such file",
-		"job create orders cancel":                         "--all is all of the queue",
+		"job create orders cancel":                         "--all for all messages of the queue",
 		"job create orders cancel --attempts-min x":        `--attempts-min "x": allowed is a whole number, 0 or more`,
 	})
 }
