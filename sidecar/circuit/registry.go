@@ -359,7 +359,7 @@ func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitI
 // mind unless forget is set: the next one opens it again. saved is as in Open, and
 // nil if nothing is known of the circuit, which is closed then; ok is as in Info.
 func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-chan error, ok bool) {
-	c := r.lookup(key)
+	c := r.known(key)
 	if c == nil {
 		i, ok = r.Info(key)
 		return i, nil, ok
@@ -383,26 +383,36 @@ func (r *Registry) Pause(key string, since, until int64, client string) {
 // Resume ends what Pause has begun, and any other opening by hand or by
 // MaxFailures.
 func (r *Registry) Resume(key string) {
-	if c := r.lookup(key); c != nil {
+	if c := r.known(key); c != nil {
 		defer r.giveBack(c)
 		c.release(r.opt.Now())
 	}
 }
 
-// Info describes the circuit of a key. ok is false if nothing is known of it and
-// nothing is set for it.
+// Info describes the circuit of a key. ok is false if nothing is known of it, here or in
+// the record of a fleet, and nothing is set for it.
 func (r *Registry) Info(key string) (i wire.CircuitInfo, ok bool) {
+	if c := r.known(key); c != nil {
+		defer r.giveBack(c)
+		return c.info(r.opt.Now()), true
+	}
 	r.mu.Lock()
-	c := r.mu.byKey[key]
 	s, configured := r.mu.perKey[key]
 	r.mu.Unlock()
-	switch {
-	case c != nil:
-		return c.info(r.opt.Now()), true
-	case configured:
+	if configured {
 		return closedInfo(key, &s), true
 	}
 	return wire.CircuitInfo{}, false
+}
+
+// known is use for a circuit that exists or that is not closed by the newest record of a
+// fleet, and nil for others.
+func (r *Registry) known(key string) *Circuit {
+	if c := r.lookup(key); c != nil || r.opt.Fleet == nil {
+		return c
+	}
+	e, _ := r.opt.Fleet.Find(letter, key)
+	return Records{r}.meet(key, e, true)
 }
 
 // List describes the circuits, live and configured ones, that a page is about, in

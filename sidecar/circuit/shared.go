@@ -206,7 +206,7 @@ func (k Records) Learn(key string, e fleet.Entry) { k.take(key, e, false, false)
 
 func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 	r := k.r
-	c := r.find(key)
+	c := r.lookup(key)
 	if c == nil {
 		if c = k.meet(key, e, quiet); c == nil {
 			if e.Value == nil {
@@ -215,6 +215,7 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 			return
 		}
 	}
+	defer r.giveBack(c)
 	rec, readable := r.decode(key, e)
 	c.mu.Lock()
 	sh := c.mu.share
@@ -244,7 +245,6 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 	if on := r.onResumed.Load(); resumed && on != nil {
 		(*on)(key)
 	}
-	r.revisit(c)
 }
 
 // limitsSetAt is when the limits of a key were set here, by the fleet's clock; 0: not
@@ -292,6 +292,8 @@ func LimitsText(l breaker.Config) string {
 
 // meet makes the circuit of a record that says something, or goes by older limits than
 // those of this instance, if it is one that is shared here. It is not news if it is quiet.
+// The caller has a use of the circuit, as of [Registry.lookup]: until it has taken the
+// record the circuit looks like one that may be forgotten.
 func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
 	r := k.r
 	if e.Value == nil || !r.opt.Shares(key) {
@@ -312,6 +314,7 @@ func (k Records) meet(key string, e fleet.Entry, quiet bool) *Circuit {
 		known = e
 	}
 	c := r.getWith(key, now, known)
+	c.refs++
 	r.place(c)
 	return c
 }
@@ -367,10 +370,11 @@ func (r *Registry) OnResumed(told func(key string)) { r.onResumed.Store(&told) }
 // Held reports whether a shared circuit is open by hand, whichever instance has opened
 // it.
 func (r *Registry) Held(key string) bool {
-	c := r.find(key)
+	c := r.known(key)
 	if c == nil {
 		return false
 	}
+	defer r.giveBack(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.share != nil && c.mu.share.r.Cause() == causeByHand

@@ -2,12 +2,15 @@ package guard
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/circuit"
 	"github.com/filaq/fila/sidecar/fleet"
 	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	fleetlimit "github.com/filaq/fila/sidecar/limit"
@@ -116,5 +119,52 @@ func TestStateOfAFleet(t *testing.T) {
 		require.Len(t, st.Limits, 3)
 		require.Less(t, st.Limits[0].Remaining, int64(997), "the rest of a chunk is lent")
 		require.Equal(t, st.Limits, rigs[1].SharedState("v").Limits)
+	})
+}
+
+// openRecords is a fleet by whose records every circuit is open, which its circuits have
+// not been told yet.
+type openRecords struct {
+	circuit.Fleet
+	value []byte
+}
+
+func (f openRecords) Register(string, fleet.Kind) {}
+
+func (f openRecords) Find(string, string) (fleet.Entry, bool) {
+	return fleet.Entry{Value: f.value, Rev: 1}, true
+}
+
+// TestStateOfAnOpenSharedCircuit: the state of a key refuses a call, as a check would,
+// although no check has touched its circuit yet.
+func TestStateOfAnOpenSharedCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fleettest.New()
+		f := fleet.New(fleet.Options{
+			Log: slog.New(slog.DiscardHandler), Bucket: b.Of(), Instance: "a",
+			Now: func() int64 { return time.Now().UnixNano() }, Degraded: func(error) {},
+		})
+		a := newSharedRig(t, f)
+		a.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute}})
+		require.NoError(t, f.Start(t.Context()))
+		defer f.Stop()
+		a.done("v", a.allowed("v"), wire.GuardError)
+		synctest.Wait()
+		var value []byte
+		for key, e := range b.Entries() {
+			if strings.HasPrefix(key, "c.") {
+				value = e.Value
+			}
+		}
+		require.NotNil(t, value)
+
+		other := newSharedRig(t, openRecords{f, value})
+		for _, st := range []wire.GuardStatus{other.State("v"), other.SharedState("v")} {
+			require.False(t, st.Answer.Allowed)
+			require.Equal(t, "circuit", st.Answer.Gate)
+			require.Equal(t, "open", st.Circuit.State)
+			require.Equal(t, int64(60_000), st.Answer.RetryAfterMs)
+		}
+		require.Equal(t, "circuit", other.ask("v").Gate)
 	})
 }

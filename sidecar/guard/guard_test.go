@@ -46,7 +46,7 @@ func (r *rig) GuardEnded(string, int64)          {}
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 
 // newSharedRig is newRig with circuits that are shared, unless f is nil.
-func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
+func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
 	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) func() *wire.Error { return nil }}
@@ -71,6 +71,7 @@ func newSharedRig(t *testing.T, f *fleet.Sync) *rig {
 		Tell: func([]*throttle.Wait) {}, Signer: signer,
 		Keep:    func(keys []string, until int64) func() *wire.Error { return r.keep(keys, until) },
 		Metrics: r, MaxPayload: func() int64 { return r.payload },
+		SharesLimits: func(string) bool { return false },
 	})
 	t.Cleanup(func() { r.Stop() })
 	return r
