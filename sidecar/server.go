@@ -527,7 +527,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	}
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards, ExpiredFails: r.control.ExpiredFails,
-		Tell: control.Tell, Keep: r.control.KeepCalls, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
+		Tell: control.Tell, Keep: r.control.KeepCall, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
 		Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
 		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
 	})
@@ -709,9 +709,8 @@ func (s *Server) stop(graceful bool) {
 		}
 		s.drain(graceful)
 		r.front.StopAcks()
-		if r.guard.Stop() == 0 {
-			r.control.ForgetCalls()
-		}
+		r.guard.Stop()
+		r.control.SettleCalls()
 		r.shards.End()
 		r.circuits.Stop()
 		s.releaseLimits()

@@ -1,7 +1,8 @@
 package control
 
 import (
-	"math"
+	"maps"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,134 +13,274 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// calls are the throttle keys under which callers that are no consumers may be in a
-// call, and until when at the longest. Their permits are in memory alone, so after a
-// crash nobody knows how many there are. So that no limit of concurrency is exceeded by
-// what comes then, such a key is paused until the last of them is over.
+// calls knows, by throttle key, the calls of the guard that are under way, and keeps on
+// disk until when they may go on. Permits are in memory alone, so after a crash nobody
+// knows how many calls go on. So that no limit of concurrency is exceeded, a key is paused
+// then until the time on disk.
+//
+// The invariant: a permit that its caller knows of ends no later than the time on disk of
+// each of its keys. A time on disk is raised before the permit is told, and lowered only to
+// what the permits need that are held at that moment.
 type calls struct {
 	mu struct {
 		sync.Mutex
-		until   map[string]int64    // Unix ns, by key; on disk
-		writing map[string]*keeping // by key: the newest that is on its way there
+		keys    map[string]*keyCalls // with calls under way or a time on disk
+		changed map[string]bool      // keys whose time on disk may be later than needed
+		looking bool                 // lowerCalls is to be called
 	}
 }
 
-// keeping is a time on its way to the disk.
-type keeping struct {
+// keyCalls are the calls under one key.
+type keyCalls struct {
+	until   int64      // Unix ns; on disk, or lower if a lower one is on its way; 0: none
+	writing *callsKept // the newest time on its way to the disk that is higher; nil: none
+	classes [callClasses]callClass
+}
+
+// callClass are the calls whose permits live about equally long: those of class c were
+// given for less than 2^c seconds, and for half of that or more unless c is 0.
+type callClass struct {
+	live int
+	last int64 // Unix ns: when the last of them ends, if nobody ends it before
+	left int64 // Unix ns: since when there is none, if live is 0
+}
+
+// callsKept is a time on its way to the disk.
+type callsKept struct {
 	until int64
 	over  chan struct{} // closed when err is known
 	err   error
 }
 
 const (
-	// callsStep is how much longer than asked for a key is kept, so that it is written
-	// once in that time, and not for each call.
-	callsStep = int64(time.Minute)
-	// callsLook is how many keys each write looks at whose time may be over.
-	callsLook = 4
+	// callClasses is one class more than the bits of wire.MaxPermitMs in seconds.
+	callClasses = 13
+
+	// The time on disk is ahead of the end of a permit by half of what the permit lives,
+	// within these bounds, so that it is written once in that time and not for each call.
+	callsAheadMin = time.Second
+	callsAheadMax = time.Minute
+
+	// callsSettle is how long a key has to go without calls, or without long ones, before
+	// its time on disk is lowered. At most once in that time it is looked for such keys.
+	callsSettle = time.Second
+	// callsBatch is how many keys are lowered in one write, and callsNext how long after it
+	// the next ones are.
+	callsBatch = 1000
+	callsNext  = 50 * time.Millisecond
 )
 
-// KeepCalls has it on disk that calls under the keys may go on until a time (Unix ns). It
-// does not block: onDisk waits until it is there, nil is that it is there already, as it
-// is mostly.
-func (c *Control) KeepCalls(keys []string, until int64) (onDisk func() *wire.Error) {
-	if c.shared() { // other nodes count the permits, and outlive this one
-		return nil
+// callsAhead is how far ahead of the end of a permit that lives so long the time on disk is.
+func callsAhead(ttl int64) int64 { return min(max(ttl/2, int64(callsAheadMin)), int64(callsAheadMax)) }
+
+// classOf is the class of a permit that lives so long.
+func classOf(ttl int64) int {
+	return min(bits.Len64(uint64(max(ttl, 0)/int64(time.Second))), callClasses-1)
+}
+
+// needed is until when calls may go on; 0: there are none, and were none lately.
+func (k *keyCalls) needed(now int64) (until int64) {
+	for i := range k.classes {
+		if c := &k.classes[i]; c.live > 0 || c.last != 0 && now-c.left < int64(callsSettle) {
+			until = max(until, c.last)
+		}
 	}
+	return until
+}
+
+// KeepCall counts a call under the keys until ended is called, and has it on disk that it
+// may go on until a time (Unix ns). It does not block: onDisk waits until that is on disk,
+// nil is that it is there already, as it is mostly. ended is nil where nothing is counted.
+func (c *Control) KeepCall(keys []string, until int64) (ended func(), onDisk func() *wire.Error) {
+	if c.shared() { // other nodes count the permits, and outlive this one
+		return nil, nil
+	}
+	now := c.opt.Now()
+	ttl := max(until-now, 0)
+	class := classOf(ttl)
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
-	var kept Batch
-	var ways []*keeping // that the keys wait for
-	next := &keeping{until: min(until, math.MaxInt64-callsStep) + callsStep, over: make(chan struct{})}
+	var put Batch
+	var awaited []*callsKept
+	next := &callsKept{until: until + callsAhead(ttl), over: make(chan struct{})}
 	for _, key := range keys {
-		if ks.mu.until[key] >= until {
+		k := ks.mu.keys[key]
+		if k == nil {
+			k = &keyCalls{}
+			ks.mu.keys[key] = k
+		}
+		k.classes[class].live++
+		k.classes[class].last = max(k.classes[class].last, until)
+		if k.until >= until {
 			continue
 		}
-		way := ks.mu.writing[key]
-		if way == nil || way.until < until {
-			way = next
-			ks.mu.writing[key] = next
-			kept.put(stateCalls+key, strconv.FormatInt(next.until, 10))
+		if k.writing == nil || k.writing.until < until {
+			k.writing = next
+			put.put(stateCalls+key, strconv.FormatInt(next.until, 10))
 		}
-		if !slices.Contains(ways, way) {
-			ways = append(ways, way)
+		if !slices.Contains(awaited, k.writing) {
+			awaited = append(awaited, k.writing)
 		}
 	}
-	if len(kept.Put) > 0 {
-		ks.forgetSome(&kept, keys, c.opt.Now())
-		done := c.opt.KV.Write(kept)
-		go ks.finish(next, kept.Put, done)
+	if len(put.Put) > 0 {
+		go ks.finish(next, put.Put, c.opt.KV.Write(put))
 	}
-	if len(ways) == 0 {
-		return nil
+	ended = func() { c.endCall(keys, class) }
+	if len(awaited) == 0 {
+		return ended, nil
 	}
-	return func() *wire.Error {
-		for _, way := range ways {
-			if <-way.over; way.err != nil {
-				return outcome(way.err)
+	return ended, func() *wire.Error {
+		for _, kept := range awaited {
+			if <-kept.over; kept.err != nil {
+				return outcome(kept.err)
 			}
 		}
 		return nil
 	}
 }
 
-// forgetSome drops some of the times that are over. Its caller holds mu.
-func (ks *calls) forgetSome(kept *Batch, keys []string, now int64) {
-	looked := 0
-	for key, end := range ks.mu.until {
-		if looked++; looked > callsLook {
-			return
-		}
-		if end <= now && !slices.Contains(keys, key) && ks.mu.writing[key] == nil {
-			kept.Delete = append(kept.Delete, stateCalls+key)
-			delete(ks.mu.until, key) // what is written for it from now on comes later
-		}
-	}
-}
-
 // finish waits for a write, and tells those who wait for it.
-func (ks *calls) finish(way *keeping, written []store.Entry, done <-chan error) {
-	way.err = <-done
+func (ks *calls) finish(kept *callsKept, written []store.Entry, done <-chan error) {
+	kept.err = <-done
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	for _, e := range written {
-		key := strings.TrimPrefix(e.Key, stateCalls)
-		if ks.mu.writing[key] == way {
-			delete(ks.mu.writing, key)
+		k := ks.mu.keys[strings.TrimPrefix(e.Key, stateCalls)]
+		if k == nil { // forgotten by SettleCalls
+			continue
 		}
-		if way.err == nil {
-			ks.mu.until[key] = max(ks.mu.until[key], way.until)
+		if k.writing != kept {
+			continue // a higher time is on its way, or the key was lowered since
+		}
+		k.writing = nil
+		if kept.err == nil {
+			k.until = kept.until
 		}
 	}
-	close(way.over)
+	close(kept.over)
 }
 
-// ForgetCalls notes that no call goes on any more. It is for an orderly stop, before
-// Stop.
-func (c *Control) ForgetCalls() {
+// endCall notes that a call is over that KeepCall has counted.
+func (c *Control) endCall(keys []string, class int) {
+	ks, now := &c.calls, c.opt.Now()
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	for _, key := range keys {
+		k := ks.mu.keys[key]
+		if k == nil { // forgotten by SettleCalls
+			continue
+		}
+		if k.classes[class].live--; k.classes[class].live == 0 {
+			k.classes[class].left = now
+			ks.mu.changed[key] = true
+		}
+	}
+	c.lookForCalls(now, callsSettle)
+}
+
+// lookForCalls has lowerCalls called after a while, if there is something to look at. Its
+// caller holds mu of the calls.
+func (c *Control) lookForCalls(now int64, after time.Duration) {
+	if len(c.calls.mu.changed) > 0 && !c.calls.mu.looking {
+		c.calls.mu.looking = true
+		c.schedule.set(stateCalls, now+int64(after))
+	}
+}
+
+// lowerCalls lowers the times on disk of keys that have no calls any more, or no long ones,
+// so that a crash pauses them no longer than it has to.
+func (c *Control) lowerCalls(now int64) {
+	ks := &c.calls
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	ks.mu.looking = false
+	var lower Batch
+	after := callsSettle
+	for key := range ks.mu.changed {
+		if len(lower.Put)+len(lower.Delete) == callsBatch {
+			after = callsNext
+			break
+		}
+		if ks.lowerKey(key, now, &lower) {
+			delete(ks.mu.changed, key)
+		}
+	}
+	if len(lower.Put)+len(lower.Delete) > 0 {
+		done := c.opt.KV.Write(lower)
+		go func() {
+			if err := <-done; err != nil { // what is on disk is later than it need be
+				c.opt.Log.Error("until when calls go on is not lowered; a crash pauses their throttle keys for longer", "error", err)
+			}
+		}()
+	}
+	c.lookForCalls(now, after)
+}
+
+// lowerKey adds to lower what a key needs less than it has on disk. It reports whether the
+// key need not be looked at again before a call ends. Its caller holds mu.
+func (ks *calls) lowerKey(key string, now int64, lower *Batch) (settled bool) {
+	k := ks.mu.keys[key]
+	if k == nil {
+		return true
+	}
+	if k.writing != nil {
+		return false // what is written now has to come first
+	}
+	settled = true
+	for i := range k.classes {
+		if cl := &k.classes[i]; cl.live == 0 && cl.last != 0 {
+			if now-cl.left < int64(callsSettle) {
+				settled = false
+			} else {
+				*cl = callClass{}
+			}
+		}
+	}
+	needed := k.needed(now)
+	if needed == 0 {
+		lower.Delete = append(lower.Delete, stateCalls+key)
+		delete(ks.mu.keys, key)
+		return true
+	}
+	if want := needed + callsAhead(needed-now); want+int64(callsAheadMin) <= k.until {
+		k.until = want
+		lower.put(stateCalls+key, strconv.FormatInt(want, 10))
+	}
+	return settled
+}
+
+// SettleCalls is for an orderly stop, before Stop: from now on only the calls that are
+// under way keep their keys paused after the next start, until the last of them ends.
+func (c *Control) SettleCalls() {
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
 	var kept Batch
-	for key := range ks.mu.until {
-		kept.Delete = append(kept.Delete, stateCalls+key)
-	}
-	for key := range ks.mu.writing { // it is written before
-		if _, ok := ks.mu.until[key]; !ok {
+	for _, key := range slices.Sorted(maps.Keys(ks.mu.keys)) {
+		until := int64(0)
+		for _, class := range ks.mu.keys[key].classes {
+			if class.live > 0 {
+				until = max(until, class.last)
+			}
+		}
+		if until > 0 {
+			kept.put(stateCalls+key, strconv.FormatInt(until, 10))
+		} else {
 			kept.Delete = append(kept.Delete, stateCalls+key)
 		}
 	}
-	clear(ks.mu.until)
+	clear(ks.mu.keys)
+	clear(ks.mu.changed)
 	if err := <-c.opt.KV.Write(kept); err != nil {
-		c.opt.Log.Error("keys of the guard's calls are paused at the next start", "error", err)
+		c.opt.Log.Error("keys of the guard's calls may be paused at the next start", "error", err)
 	}
 }
 
 // restoreCalls pauses the keys under which calls that the last process allowed may
 // still go on.
 func (c *Control) restoreCalls(kept []store.Entry, now int64) {
-	c.calls.mu.until, c.calls.mu.writing = make(map[string]int64), make(map[string]*keeping)
+	c.calls.mu.keys, c.calls.mu.changed = make(map[string]*keyCalls), make(map[string]bool)
 	ps := &c.pauses
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -2,74 +2,210 @@ package control
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/filaq/fila/wire"
 )
 
-// keepCalls has calls kept, and waits for the disk.
-func (r *rig) keepCalls(keys []string, until int64) *wire.Error {
-	if onDisk := r.c.KeepCalls(keys, until); onDisk != nil {
-		return onDisk()
+// inCall has a call kept, and waits for the disk.
+func (r *rig) inCall(ttl time.Duration, keys ...string) (ended func(), err *wire.Error) {
+	ended, onDisk := r.c.KeepCall(keys, now()+int64(ttl))
+	if onDisk != nil {
+		err = onDisk()
 	}
-	return nil
+	return ended, err
+}
+
+func (r *rig) call(ttl time.Duration, keys ...string) (ended func()) {
+	r.t.Helper()
+	ended, err := r.inCall(ttl, keys...)
+	require.Nil(r.t, err)
+	return ended
+}
+
+// keptUntil is until when a key is kept on disk, from now on; 0: it is not.
+func (r *rig) keptUntil(key string) time.Duration {
+	r.t.Helper()
+	value, ok := r.stored(stateCalls)[stateCalls+key]
+	if !ok {
+		return 0
+	}
+	until, err := strconv.ParseInt(value, 10, 64)
+	require.NoError(r.t, err)
+	return time.Duration(until - now())
+}
+
+// callWrites is how many writes about calls there were.
+func (r *rig) callWrites() (n int) {
+	r.kv.mu.Lock()
+	defer r.kv.mu.Unlock()
+	for _, b := range r.kv.writes {
+		for _, key := range append(b.Delete, putKeys(b)...) {
+			if strings.HasPrefix(key, stateCalls) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+func putKeys(b Batch) (keys []string) {
+	for _, e := range b.Put {
+		keys = append(keys, e.Key)
+	}
+	return keys
 }
 
 // Whoever needs what is on its way to the disk waits for it, and nobody else does.
 func TestCallsWaitForTheirOwnKeys(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		until := now() + int64(30*time.Second)
-		require.Nil(t, r.keepCalls([]string{"kept"}, until))
+		const ttl = 30 * time.Second
+		r.call(ttl, "kept")
 		disk := make(chan struct{})
 		r.kv.slow = disk
 		r.kv.writes = nil
-		waits := []func() *wire.Error{r.c.KeepCalls([]string{"stripe"}, until), r.c.KeepCalls([]string{"kept", "stripe"}, until), r.c.KeepCalls([]string{"stripe", "acme"}, until)}
+		var waits []func() *wire.Error
+		for _, keys := range [][]string{{"stripe"}, {"kept", "stripe"}, {"stripe", "acme"}} {
+			_, wait := r.c.KeepCall(keys, now()+int64(ttl))
+			require.NotNil(t, wait)
+			waits = append(waits, wait)
+		}
 		over := make(chan *wire.Error, len(waits))
 		for _, wait := range waits {
-			require.NotNil(t, wait)
 			go func() { over <- wait() }()
 		}
 		require.Len(t, r.kv.writes, 2, "nothing is written twice")
-		require.Nil(t, r.c.KeepCalls([]string{"kept"}, until))
+		_, wait := r.c.KeepCall([]string{"kept"}, now()+int64(ttl))
+		require.Nil(t, wait)
 		r.pass(time.Second)
 		require.Empty(t, over)
 		close(disk)
 		for range waits {
 			require.Nil(t, <-over)
 		}
-		require.Nil(t, r.c.KeepCalls([]string{"kept", "stripe", "acme"}, until))
+		_, wait = r.c.KeepCall([]string{"kept", "stripe", "acme"}, now()+int64(ttl))
+		require.Nil(t, wait)
 		require.Len(t, r.stored(stateCalls), 3)
-
-		// Once more for later, while a stop forgets all of them.
-		r.kv.slow = nil
-		require.NotNil(t, r.c.KeepCalls([]string{"new", "acme"}, until+int64(time.Hour)))
-		r.c.ForgetCalls()
-		r.pass(0)
-		require.Empty(t, r.stored(stateCalls))
 	})
 }
 
-// Calls are written once a minute and key, and what is over goes.
-func TestCallsAreKeptAhead(t *testing.T) {
+// A busy key is written twice in the life of a permit, whatever that is, but no more than
+// once a second and no less than once a minute.
+func TestCommitsOfABusyKey(t *testing.T) {
+	for ttl, writes := range map[time.Duration]int{
+		100 * time.Millisecond: 60, 4 * time.Second: 30, 30 * time.Second: 4, 10 * time.Minute: 1,
+	} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.call(ttl, "stripe", "acme")()
+				r.pass(time.Millisecond)
+				r.kv.writes = nil
+				for range 60 * 100 {
+					over := r.call(ttl, "stripe", "acme")
+					r.pass(5 * time.Millisecond)
+					over()
+					r.pass(5 * time.Millisecond)
+					require.LessOrEqual(t, r.keptUntil("stripe"), ttl+time.Duration(callsAhead(int64(ttl))))
+				}
+				require.InDelta(t, writes, r.callWrites(), 1)
+			})
+		})
+	}
+}
+
+// A key without calls is not kept any more soon after the last call, and one without long
+// calls only for the short ones.
+func TestCallsThatAreOverAreNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
+		const settled = 2*callsSettle + time.Millisecond
 		r.kv.writes = nil
-		for range 100 {
-			require.Nil(t, r.keepCalls([]string{"stripe", "acme"}, now()+int64(30*time.Second)))
-			r.pass(time.Second)
+		long, short := r.call(time.Hour, "stripe", "acme"), r.call(4*time.Second, "stripe")
+		require.Greater(t, r.keptUntil("stripe"), time.Hour)
+		require.Equal(t, r.keptUntil("stripe"), r.keptUntil("acme"))
+		r.pass(settled)
+		require.Greater(t, r.keptUntil("stripe"), 59*time.Minute, "the long call goes on")
+		long()
+		for range 5 { // it is busy with short ones
+			next := r.call(4*time.Second, "stripe")
+			short()
+			short = next
+			r.pass(500 * time.Millisecond)
 		}
-		require.Len(t, r.kv.writes, 2)
-		require.Len(t, r.stored(stateCalls), 2)
-		r.pass(time.Hour)
-		require.Nil(t, r.keepCalls([]string{"other", "acme"}, now()+1))
-		require.Len(t, r.stored(stateCalls), 2, "stripe is over")
-		require.Contains(t, r.stored(stateCalls), stateCalls+"acme")
-		r.c.ForgetCalls()
+		require.Zero(t, r.keptUntil("acme"))
+		require.Positive(t, r.keptUntil("stripe"))
+		require.LessOrEqual(t, r.keptUntil("stripe"), 8*time.Second)
+		short()
+		r.pass(settled)
 		require.Empty(t, r.stored(stateCalls))
+		writes := r.callWrites()
+		r.pass(time.Hour)
+		require.Equal(t, writes, r.callWrites(), "nothing is looked for while nothing happens")
 		r.restart(true, 0)
 		require.Empty(t, r.pauses())
+	})
+}
+
+// A time that is on its way to the disk is not lowered before it is there, or it would
+// count as kept afterwards.
+func TestATimeOnItsWayIsNotLowered(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		over := r.call(30*time.Minute, "stripe")
+		r.call(10*time.Second, "stripe")
+		disk := make(chan struct{})
+		r.kv.slow = disk
+		long, wait := r.c.KeepCall([]string{"stripe"}, now()+int64(time.Hour))
+		require.NotNil(t, wait)
+		over()
+		long()
+		r.pass(3 * callsSettle)
+		r.kv.heal()
+		require.Nil(t, wait())
+		r.pass(0)
+		r.call(30*time.Minute, "stripe")
+		require.GreaterOrEqual(t, r.keptUntil("stripe"), 30*time.Minute)
+	})
+}
+
+// Thousands of keys whose calls are over take bounded commits.
+func TestManyCallsThatAreOver(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		for i := range 2*callsBatch + 1 {
+			r.call(time.Hour, fmt.Sprint("tenant:", i))()
+		}
+		r.kv.writes = nil
+		r.pass(3 * callsSettle)
+		require.Equal(t, 3, r.callWrites())
+		require.Empty(t, r.stored(stateCalls))
+		require.Empty(t, r.c.calls.mu.keys, "and no memory")
+		require.Empty(t, r.c.calls.mu.changed)
+	})
+}
+
+// An orderly stop keeps the keys of calls that are under way, until they end, and no others.
+func TestCallsOverAStop(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.call(20*time.Second, "stripe")
+		long := r.call(time.Hour, "stripe", "over")
+		r.pass(time.Millisecond)
+		long()
+		r.c.SettleCalls()
+		require.Equal(t, 20*time.Second-time.Millisecond, r.keptUntil("stripe"))
+		require.Zero(t, r.keptUntil("over"))
+		long = r.call(time.Second, "late") // refused by the guard, which says so
+		long()
+		r.restart(false, 0)
+		require.Equal(t, wire.Timestamp(now()+int64(20*time.Second-time.Millisecond)), r.pauses()[1].Until)
+		require.Equal(t, "stripe", r.pauses()[1].Name)
 	})
 }
 
@@ -77,10 +213,19 @@ func TestCallsAreKeptAhead(t *testing.T) {
 func TestCallsNeedTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.kv.failed = errors.New("no disk")
-		require.ErrorIs(t, r.keepCalls([]string{"stripe"}, now()+1), wire.OutcomeUnknown())
+		_, err := r.inCall(time.Second, "stripe")
+		require.ErrorIs(t, err, wire.OutcomeUnknown())
 		r.kv.failed = nil
-		require.Nil(t, r.keepCalls([]string{"stripe"}, now()+1))
+		over := r.call(time.Second, "stripe")
 		require.Contains(t, r.stored(stateCalls), stateCalls+"stripe")
+
+		r.kv.fail(errors.New("no disk"))
+		over()
+		r.pass(3 * time.Second)
+		require.Contains(t, r.stored(stateCalls), stateCalls+"stripe", "it could not be lowered")
+		r.kv.fail(nil)
+		r.call(time.Second, "stripe")
+		require.Greater(t, r.keptUntil("stripe"), time.Second)
 	})
 }
 
@@ -90,11 +235,10 @@ func TestCallsOverACrash(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const ttl = 30 * time.Second
 		begin := now()
-		keys := []string{"stripe", "adyen", "held", "a/b", "over"}
-		require.Nil(t, r.keepCalls(keys, begin+int64(ttl)))
+		r.call(ttl, "stripe", "adyen", "held", "a/b", "over")
 		r.pause(`{"kind":"throttle","name":"held"}`)
 		r.pause(`{"kind":"throttle","name":"over","for_ms":2000}`) // ends while nobody is there
-		until := wire.Timestamp(begin + int64(ttl) + callsStep)
+		ends := begin + int64(ttl) + callsAhead(int64(ttl))
 		for range 2 {
 			r.restart(true, 10*time.Second)
 			require.Empty(t, r.stored(stateCalls))
@@ -107,17 +251,168 @@ func TestCallsOverACrash(t *testing.T) {
 					require.Empty(t, p.Until)
 				} else {
 					require.Equal(t, "calls", p.By)
-					require.Equal(t, until, p.Until)
+					require.Equal(t, wire.Timestamp(ends), p.Until)
 				}
 				require.Zero(t, r.admits(p.Name))
 			}
 		}
 		r.resume(`{"kind":"throttle","name":"adyen"}`)
 		require.Positive(t, r.admits("adyen"))
-		r.pass(time.Duration(begin + int64(ttl) + callsStep - 1 - now()))
+		r.pass(time.Duration(ends - 1 - now()))
 		require.Zero(t, r.admits("stripe"))
 		r.pass(1)
 		require.Positive(t, r.admits("stripe"))
 		require.Len(t, r.pauses(), 1)
 	})
+}
+
+// TestWhatIsKeptOfCalls: at any moment, whatever the disk does, a crash pauses each key as
+// long as a call under it may go on of which its caller knows, and no longer than the calls
+// need that go on or went on within the last seconds.
+func TestWhatIsKeptOfCalls(t *testing.T) {
+	disk := t.TempDir()
+	tests := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		tests++
+		seed := rapid.Uint64().Draw(rt, "seed")
+		var failure string
+		synctest.Test(t, func(t *testing.T) {
+			r := &rig{t: t, disk: fmt.Sprint(disk, "/", tests), events: &published{}, queues: &noted{settings: map[string]wire.QueueSettings{}}}
+			r.open()
+			failure = (&callsModel{rig: r, rand: rand.New(rand.NewPCG(seed, 1))}).run()
+			r.close()
+			synctest.Wait()
+		})
+		if failure != "" {
+			rt.Fatal(failure)
+		}
+	})
+}
+
+// callsModel makes calls at random, and compares what is on disk with what has to be.
+type callsModel struct {
+	*rig
+	rand     *rand.Rand
+	calls    []*modelCall
+	troubled bool // the disk was slow or has failed
+}
+
+type modelCall struct {
+	keys  []string
+	ttl   time.Duration
+	until int64
+	told  bool
+	left  int64 // when it has ended; 0: it goes on
+	ended func()
+}
+
+func (m *callsModel) run() (failure string) {
+	for range 400 {
+		switch m.rand.IntN(6) {
+		case 0, 1:
+			m.begin()
+		case 2, 3:
+			m.end()
+		case 4:
+			m.pass([]time.Duration{time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second, time.Minute}[m.rand.IntN(5)])
+		default:
+			m.disk()
+		}
+		for _, c := range m.calls { // a permit ends by itself
+			if c.told && c.left == 0 && c.until <= now() {
+				m.over(c)
+			}
+		}
+		if failure = m.check(); failure != "" {
+			return failure
+		}
+	}
+	m.kv.heal()
+	return ""
+}
+
+func (m *callsModel) begin() {
+	c := &modelCall{ttl: []time.Duration{time.Millisecond, time.Second, 4 * time.Second, 30 * time.Second, time.Hour}[m.rand.IntN(5)]}
+	for _, key := range []string{"a", "b", "c"} {
+		if m.rand.IntN(2) == 0 {
+			c.keys = append(c.keys, key)
+		}
+	}
+	c.until = now() + int64(c.ttl)
+	var onDisk func() *wire.Error
+	c.ended, onDisk = m.c.KeepCall(c.keys, c.until)
+	m.calls = append(m.calls, c)
+	if onDisk == nil {
+		c.told = true
+		return
+	}
+	go func() {
+		if err := onDisk(); err == nil && c.left == 0 {
+			c.told = true
+		} else if c.left == 0 {
+			m.over(c)
+		}
+	}()
+	synctest.Wait()
+}
+
+func (m *callsModel) end() {
+	if len(m.calls) > 0 {
+		if c := m.calls[m.rand.IntN(len(m.calls))]; c.left == 0 {
+			m.over(c)
+		}
+	}
+}
+
+func (m *callsModel) over(c *modelCall) {
+	c.told, c.left = false, now()
+	c.ended()
+}
+
+// disk makes the disk slow, or fail, or well again.
+func (m *callsModel) disk() {
+	m.kv.heal()
+	synctest.Wait()
+	switch m.rand.IntN(3) {
+	case 0:
+		m.kv.fail(errDisk)
+		m.troubled = true
+	case 1:
+		m.kv.mu.Lock()
+		m.kv.slow = make(chan struct{})
+		m.kv.mu.Unlock()
+		m.troubled = true
+	}
+}
+
+// check compares what is on disk now with the calls.
+func (m *callsModel) check() string {
+	stored := m.stored(stateCalls)
+	for _, c := range m.calls {
+		for _, key := range c.keys {
+			if until, _ := strconv.ParseInt(stored[stateCalls+key], 10, 64); c.told && until < c.until {
+				return fmt.Sprintf("a call under %s goes on until %d, and is kept until %d", key, c.until, until)
+			}
+		}
+	}
+	if m.troubled { // what could not be written is not lower either
+		return ""
+	}
+	for state, value := range stored {
+		until, _ := strconv.ParseInt(value, 10, 64)
+		most := int64(0)
+		for _, c := range m.calls {
+			for _, key := range c.keys {
+				if stateCalls+key == state && (c.left == 0 || now()-c.left <= int64(2*callsSettle)) {
+					// The class of its life rounds that up, and nothing is lowered for less
+					// than a second.
+					most = max(most, c.until+int64(c.ttl)+callsAhead(2*int64(c.ttl))+int64(callsAheadMin))
+				}
+			}
+		}
+		if until > most {
+			return fmt.Sprintf("%s is kept until %d, and has to be at most until %d", state, until, most)
+		}
+	}
+	return ""
 }

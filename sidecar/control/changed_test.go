@@ -407,7 +407,8 @@ func TestANodeStartsLate(t *testing.T) {
 		ns.settle()
 		require.Equal(t, a.pauses(), ns.all[1].pauses())
 		require.Equal(t, a.trail(), ns.all[1].trail())
-		require.Nil(t, a.c.KeepCalls([]string{"api"}, now()+1))
+		_, wait := a.c.KeepCall([]string{"api"}, now()+1)
+		require.Nil(t, wait)
 		require.Empty(t, ns.stored(stateCalls))
 	})
 }

@@ -178,8 +178,12 @@ func (c *Control) whenEnded(done <-chan error, tell func()) <-chan error {
 	return outcome
 }
 
-// endDue ends the override or pause that is kept under a key.
+// endDue ends the override or pause that is kept under a key, or lowers the times of calls.
 func (c *Control) endDue(state string, now int64) {
+	if state == stateCalls {
+		c.lowerCalls(now)
+		return
+	}
 	if key, ok := strings.CutPrefix(state, stateOverride); ok {
 		c.endOverride(key, now)
 	} else if id, ok := parsePause(state); ok {

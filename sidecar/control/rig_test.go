@@ -282,6 +282,7 @@ type keeper struct {
 	failed error
 	slow   chan struct{} // unless nil, writes wait for it to be closed
 	writes []Batch
+	behind chan struct{} // closed when the last slow write is done
 }
 
 func (k *keeper) Write(b Batch) <-chan error {
@@ -295,10 +296,30 @@ func (k *keeper) Write(b Batch) <-chan error {
 	}
 	if slow := k.slow; slow != nil {
 		done := make(chan error, 1)
-		go func() { <-slow; done <- <-k.KV.Write(b) }()
+		before, over := k.behind, make(chan struct{})
+		k.behind = over
+		go func() {
+			<-slow
+			if before != nil {
+				<-before
+			}
+			written := k.KV.Write(b)
+			close(over)
+			done <- <-written
+		}()
 		return done
 	}
 	return k.KV.Write(b)
+}
+
+// heal ends what makes it slow or fail.
+func (k *keeper) heal() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.slow != nil {
+		close(k.slow)
+	}
+	k.failed, k.slow = nil, nil
 }
 
 func (k *keeper) fail(err error) {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// schedule ends overrides and pauses at their time, between begin and stop. Its
-// methods may be called from any goroutine, with the locks of overrides and pauses
-// held.
+// schedule ends overrides and pauses at their time, and has calls looked at, between begin
+// and stop. Its methods may be called from any goroutine, with the locks of overrides,
+// pauses and calls held.
 type schedule struct {
 	now func() int64 // Unix ns; as fast as the timers
 	// end is called without a lock for each key whose time has come. It looks itself

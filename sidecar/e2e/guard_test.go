@@ -12,7 +12,8 @@ import (
 )
 
 // TestCallsOverAKill: the place of a call that may go on is not given to another one
-// after kill -9, by any key that limits how many there are.
+// after kill -9, by any key that limits how many there are, and for no longer than its
+// permit lives and half of that. Keys that were not used are not paused.
 func TestCallsOverAKill(t *testing.T) {
 	t.Parallel()
 	p := startFila(t, options{tail: "[[throttle]]\nkey = \"tenant:*\"\nconcurrency = 1\n"})
@@ -26,10 +27,17 @@ func TestCallsOverAKill(t *testing.T) {
 	}
 	c.call("fila.guard.check.vendor", m{"with": []string{"tenant:acme"}, "ttl_ms": 600_000}, &answer)
 	require.True(t, answer.Allowed)
+	answer.Allowed = false
+	c.call("fila.guard.check.vendor", m{"with": []string{"tenant:short"}, "ttl_ms": 40_000}, &answer)
+	require.True(t, answer.Allowed)
 	p.Kill9(t)
 	p.Start(t)
 	c = p.client(t)
 	answer.Allowed = false
+	c.call("fila.guard.check.other", m{"with": []string{"tenant:short"}}, &answer)
+	require.False(t, answer.Allowed)
+	require.Equal(t, "paused", answer.Gate)
+	require.LessOrEqual(t, answer.RetryAfterMs, int64(60_000))
 	c.call("fila.guard.check.other", m{"with": []string{"tenant:acme"}}, &answer)
 	require.False(t, answer.Allowed)
 	require.Equal(t, "paused", answer.Gate)

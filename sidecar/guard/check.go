@@ -119,7 +119,8 @@ func (g *Guard) check(ask *wire.GuardAsk, caller string, d *decision, a *wire.Gu
 	p := &permit{until: d.began + ask.TTLMs*int64(time.Millisecond), key: ask.Key, caller: caller, held: h}
 	d.given = append(d.given, p)
 	if keys := h.set.Concurrent(); keys != nil {
-		if wait := g.opt.Keep(keys, p.until); wait != nil {
+		var wait func() *wire.Error
+		if p.held.ended, wait = g.opt.Keep(keys, p.until); wait != nil {
 			d.onDisk = append(d.onDisk, wait)
 		}
 	}

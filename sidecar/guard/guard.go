@@ -39,9 +39,10 @@ type Options struct {
 	Signer       *wire.Signer
 	Caps         Caps
 
-	// Keep has it on disk until when calls may go on under keys with a limit of
-	// concurrency. It does not block; onDisk waits, nil: it is there already.
-	Keep func(keys []string, until int64) (onDisk func() *wire.Error)
+	// Keep has it on disk until when a call may go on under keys with a limit of
+	// concurrency. It does not block; onDisk waits, nil: it is there already. ended is
+	// called once when the call is over, and never if fila ends before; nil: nobody counts.
+	Keep func(keys []string, until int64) (ended func(), onDisk func() *wire.Error)
 
 	MaxPayload func() int64 // bytes of the largest reply
 
@@ -141,6 +142,7 @@ type held struct {
 	ticket  throttle.Ticket
 	circuit queue.Circuit
 	pass    breaker.Pass
+	ended   func() // of Options.Keep, or nil
 }
 
 // New returns a guard without permits.
@@ -172,8 +174,8 @@ func (g *Guard) Settle(ctx context.Context) {
 }
 
 // Stop ends all permits: what they hold is given back, and a circuit hears nothing of
-// how the calls went. It says of how many somebody had been told. No new ones are given
-// afterwards.
+// how the calls went. It says of how many somebody had been told: these calls may go on, so
+// their keys stay kept. No new ones are given afterwards.
 func (g *Guard) Stop() int {
 	g.mu.Lock()
 	if g.mu.timer != nil {
@@ -184,10 +186,12 @@ func (g *Guard) Stop() int {
 	told := 0
 	for len(g.mu.ends) > 0 {
 		if p := g.mu.ends[0]; !p.done {
-			ended = append(ended, ending{g.end(p), breaker.Neutral})
+			e := ending{g.end(p), breaker.Neutral}
 			if !p.untold {
 				told++
+				e.held.ended = nil
 			}
+			ended = append(ended, e)
 		}
 		g.forget()
 	}
@@ -211,6 +215,9 @@ func (g *Guard) giveBack(h *held, o breaker.Outcome, retryAfter, now int64) {
 		c.Announce()
 	}
 	g.opt.Gates.Close(h.set, now)
+	if h.ended != nil {
+		h.ended()
+	}
 	*h = held{}
 }
 

@@ -35,6 +35,7 @@ type rig struct {
 	fails    []config.CircuitTable // whose permits fail if they end by themselves
 	payload  int64
 	keep     func(keys []string, until int64) (onDisk func() *wire.Error)
+	kept     atomic.Int64 // calls that Keep was told of and that have not ended
 	checked  atomic.Int64 // by the metrics
 }
 
@@ -69,7 +70,10 @@ func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 			return (&config.Config{Guards: r.tables, Circuits: r.fails}).ExpiredFails(key)
 		},
 		Tell: func([]*throttle.Wait) {}, Signer: signer,
-		Keep:    func(keys []string, until int64) func() *wire.Error { return r.keep(keys, until) },
+		Keep: func(keys []string, until int64) (func(), func() *wire.Error) {
+			r.kept.Add(1)
+			return func() { r.kept.Add(-1) }, r.keep(keys, until)
+		},
 		Metrics: r, MaxPayload: func() int64 { return r.payload },
 		SharesLimits: func(string) bool { return false },
 	})
