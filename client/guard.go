@@ -221,10 +221,10 @@ func (p *Permit) tell(ctx context.Context, err error) GuardVerdict {
 	return verdict
 }
 
-// State says how a key stands, and takes nothing.
+// State says how a key stands for the caller of the guard, and takes nothing.
 func (g *Guard) State(ctx context.Context, key string) (status GuardStatus, err error) {
 	tail, inBody := wire.KeyTail(key)
-	err = g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), wire.GuardStateRequest{Key: inBody}, &status)
+	err = g.c.call(ctx, g.c.subjects.Guard(wire.GuardState, tail), wire.GuardStateRequest{Key: inBody, Caller: g.caller}, &status)
 	return status, err
 }
 

@@ -529,9 +529,12 @@ func (s *Server) build(snap store.Snapshot) error {
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards, ExpiredFails: r.control.ExpiredFails,
 		Tell: control.Tell, Keep: r.control.KeepCall, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
 		Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
-		Caps: guard.Caps{Permits: s.cfg.Limits.MaxGuardPermits, ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits},
+		Caps: guard.Caps{
+			Permits: s.cfg.Limits.MaxGuardPermits, KeyPermits: s.cfg.Limits.MaxGuardKeyPermits, CallerPermits: s.cfg.Limits.MaxGuardCallerPermits,
+			ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits,
+		},
 	})
-	f.admin.Shards, f.admin.Control, f.admin.Circuits = r.shards, r.control, r.circuits
+	f.admin.Shards, f.admin.Control, f.admin.Circuits, f.admin.Permits = r.shards, r.control, r.circuits, r.guard
 	r.admin = admin.New(f.admin)
 	return nil
 }
@@ -557,7 +560,7 @@ func (s *Server) limits() []telemetry.Limit {
 		{Name: "max_fetches", Used: used.Fetches, Max: most.Fetches},
 		{Name: "max_schedules", Used: used.Schedules, Max: most.Schedules},
 		{Name: "max_enqueued_schedules", Used: used.EnqueuedSchedules, Max: most.EnqueuedSchedules},
-		{Name: "max_guard_permits", Used: s.rooms.guard.Known(), Max: s.cfg.Limits.MaxGuardPermits},
+		{Name: "max_guard_permits", Used: int64(s.rooms.guard.Live()), Max: s.cfg.Limits.MaxGuardPermits},
 	}
 }
 

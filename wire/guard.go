@@ -26,6 +26,7 @@ const (
 	MaxPermitMs         = 3_600_000
 	MaxGuardCost        = 1_000_000
 	MaxGuardCallerBytes = 64
+	MaxGuardUserBytes   = 256
 	maxGuardErrorBytes  = 4 << 10
 	maxGuardCodeBytes   = 256
 )
@@ -73,6 +74,7 @@ func ParseGuardCheck(tail string, body []byte) (GuardCheckRequest, *Error) {
 
 // GuardOrigin is what is known of a request to the guard beside its body.
 type GuardOrigin struct {
+	User  string      // the NATS user, as account/user; empty: not known
 	Trace TraceParent // that the request is part of, if it is sampled
 	Until int64       // when its caller does not wait for the answer any more (Unix ns); 0: not known
 }
@@ -156,7 +158,7 @@ const GateLate = "late"
 // GuardLimit is how one limit stands.
 type GuardLimit struct {
 	Key        string `json:"key"`
-	Gate       string `json:"gate"`                  // rate, window or concurrency
+	Gate       string `json:"gate"`                  // rate, window or concurrency; of a state's answer also a key of [limits]
 	Limit      int64  `json:"limit"`                 // calls of cost 1 at once, or in the window
 	Remaining  int64  `json:"remaining"`             // of them, now
 	ResetS     int64  `json:"reset_s,omitempty"`     // seconds until all of it is there again if nobody takes any, rounded up
@@ -175,7 +177,7 @@ type GuardAnswer struct {
 	Probe     bool   `json:"probe,omitempty"`
 
 	// Otherwise: what refuses, at which key, and when to ask again.
-	Gate         string      `json:"gate,omitempty"` // circuit, rate, window, concurrency, reserved, turn, paused or late
+	Gate         string      `json:"gate,omitempty"` // circuit, rate, window, concurrency, reserved, turn, paused or late; of a state also a key of [limits]
 	Key          string      `json:"key,omitempty"`
 	RetryAfterMs int64       `json:"retry_after_ms,omitempty"` // rounded up; absent: nobody knows
 	Limit        *GuardLimit `json:"limit,omitempty"`          // of a rate, window or concurrency
@@ -273,7 +275,8 @@ type GuardVerdict struct {
 // GuardStateRequest asks how a key stands. With an error it asks as well what the rules
 // make of that one, which counts nowhere.
 type GuardStateRequest struct {
-	Key         string `json:"key,omitempty"` // if it is not the subject's tail
+	Key         string `json:"key,omitempty"`    // if it is not the subject's tail
+	Caller      string `json:"caller,omitempty"` // who would ask; it has permits of its own
 	ErrorCode   string `json:"error_code,omitempty"`
 	Error       string `json:"error,omitempty"`
 	Attempt     uint32 `json:"attempt,omitempty"`      // of the call that would have failed; default 1
@@ -283,7 +286,7 @@ type GuardStateRequest struct {
 // ParseGuardState decodes and checks a [GuardStateRequest]. Key is set in any case.
 func ParseGuardState(tail string, body []byte) (GuardStateRequest, *Error) {
 	return parse(body, GuardStateRequest{Attempt: 1}, func(r *GuardStateRequest) *Error {
-		if err := resolveKey(tail, &r.Key); err != nil {
+		if err := cmp.Or(resolveKey(tail, &r.Key), checkCaller(r.Caller)); err != nil {
 			return err
 		}
 		if r.ErrorCode == "" && r.Error == "" && (r.Attempt != 1 || r.RetryPolicy != "") {

@@ -98,6 +98,7 @@ func VerbHasTail(verb string) bool {
 		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
 		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow,
 		VerbJobCreate, VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel, VerbScheduleList,
+		VerbGuardPermits, VerbGuardEnd,
 		VerbClusterStatus, VerbClusterDrain, VerbClusterMove:
 		return false
 	}

@@ -15,6 +15,7 @@ type Options struct {
 	Shards   *shard.Set
 	Control  *control.Control
 	Circuits *circuit.Registry
+	Permits  Permits     // of the guard
 	Peers    Peers       // nil: this fila is alone
 	Store    store.Store // for backups
 	DataDir  string      // they go to a directory in it
@@ -27,6 +28,7 @@ type Admin struct {
 	log     *slog.Logger
 	shards  *shard.Set
 	control *control.Control
+	permits Permits
 	cluster Cluster // nil: this fila is alone
 	peers   Peers   // nil: this fila is alone
 	node    string  // "": this fila is alone
@@ -39,7 +41,7 @@ type Admin struct {
 // New returns an Admin. The queues need not be there yet.
 func New(o Options) *Admin {
 	a := &Admin{
-		log: o.Log, shards: o.Shards, control: o.Control, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
+		log: o.Log, shards: o.Shards, control: o.Control, permits: o.Permits, cluster: o.Cluster, peers: o.Peers, node: o.Node, piece: 16_384,
 		gates:   gates{now: o.Shards.Now, limits: o.Control.LimitsOf, circuit: o.Control.CircuitInfo},
 		backups: newBackups(o.Log, o.DataDir, o.Store),
 	}

@@ -102,6 +102,9 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbResume, wire.ParseResume, c.Resume),
 		bareVerb(wire.VerbPauseList, wire.ParseList, sure(c.PauseList)),
 
+		bareVerb(wire.VerbGuardPermits, wire.ParseGuardPermits, sure(a.guardPermits)).at(nil, listPermits),
+		bareVerb(wire.VerbGuardEnd, wire.ParseGuardEnd, sure(a.guardEnd)).at(nil, endPermits),
+
 		bareVerb(wire.VerbReload, wire.ParseReload, a.reload).at(nil, reloadAll),
 		bareVerb(wire.VerbStoreBackup, nothing, a.backups.verb),
 
@@ -196,6 +199,8 @@ func messages(reply any) (n int64, counts bool) {
 		return one(r.Node != ""), true
 	case wire.ClusterMoveReply:
 		return one(r.To != ""), true
+	case wire.GuardEndReply:
+		return r.Ended, true
 	case wire.StoreBackupReply: // it holds payloads and the key of tokens
 		return one(r.Path != ""), true
 	}
@@ -271,6 +276,8 @@ func (v Verb) audit(tail string, body, reply []byte) {
 		}
 	case wire.VerbCircuitOpen, wire.VerbCircuitClose, wire.VerbCircuitReset:
 		what = "circuit:" + circuitKey(tail, body)
+	case wire.VerbGuardEnd:
+		what, done = auditPermits(reply)
 	case wire.VerbStoreBackup:
 		what, done = "store", string(reply)
 	default:

@@ -392,7 +392,11 @@ type LimitsConfig struct {
 	MaxConsumerFetches int64 `koanf:"max_consumer_fetches"`
 	// MaxEnqueuedSchedules bounds those of the schedules of a queue that enqueues made.
 	MaxEnqueuedSchedules int64 `koanf:"max_enqueued_schedules"`
-	MaxGuardPermits      int64 `koanf:"max_guard_permits"`
+	// MaxGuardPermits bounds the permits of the guard that are live, MaxGuardKeyPermits those
+	// of one first key, and MaxGuardCallerPermits those of one caller.
+	MaxGuardPermits       int64 `koanf:"max_guard_permits"`
+	MaxGuardKeyPermits    int64 `koanf:"max_guard_key_permits"`
+	MaxGuardCallerPermits int64 `koanf:"max_guard_caller_permits"`
 }
 
 // SharedConfig says what this fila shares with others by a key-value bucket of
@@ -546,6 +550,7 @@ func Default() Config {
 		Limits: LimitsConfig{
 			MaxUncommittedBytes: 256 << 20,
 			MaxThrottleKeys:     1_000_000, MaxCircuits: 100_000, MaxRateKeys: 100_000, MaxDedupeIDs: 10_000_000, MaxConsumers: 10_000, MaxFetches: 10_000, MaxConsumerFetches: 1000, MaxSchedules: 1000, MaxEnqueuedSchedules: 100, MaxGuardPermits: 1_000_000,
+			MaxGuardKeyPermits: 100_000, MaxGuardCallerPermits: 50_000,
 		},
 		Shared:          SharedConfig{Bucket: "FILA_GATES", Replicas: 1, Keys: []string{"circuit:*"}},
 		Cluster:         ClusterConfig{Name: "fila", Shards: 8, FailoverMs: 2500, Replicas: 3},

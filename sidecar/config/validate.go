@@ -62,6 +62,8 @@ func (c *Config) checkValues() error {
 		within("limits.max_schedules", c.Limits.MaxSchedules, 1, maxSchedules),
 		within("limits.max_enqueued_schedules", c.Limits.MaxEnqueuedSchedules, 1, maxSchedules),
 		within("limits.max_guard_permits", c.Limits.MaxGuardPermits, 1, maxLimit),
+		within("limits.max_guard_key_permits", c.Limits.MaxGuardKeyPermits, 1, maxLimit),
+		within("limits.max_guard_caller_permits", c.Limits.MaxGuardCallerPermits, 1, maxLimit),
 	)
 }
 

@@ -26,9 +26,10 @@ const maxLends = 1000
 // Check asks for calls, each by itself, in their order, and waits for the disk where it
 // has to. If one of them cannot be decided, it is as if nobody had asked for any.
 func (g *Guard) Check(caller string, asks ...wire.GuardAsk) ([]wire.GuardAnswer, *wire.Error) {
-	d, err := g.decide(caller, asks)
+	who := asker{caller: caller}
+	d, err := g.decide(who, asks)
 	if err == nil && d.lacks != "" {
-		d, err = g.lent(d, caller, asks)
+		d, err = g.lent(d, who, asks)
 	}
 	if err == nil {
 		err = g.onDisk(d)
@@ -51,11 +52,11 @@ type decision struct {
 
 // decide decides about calls. The permits are live, but nobody is to be told of them
 // before what they wait for is on disk.
-func (g *Guard) decide(caller string, asks []wire.GuardAsk) (*decision, *wire.Error) {
+func (g *Guard) decide(who asker, asks []wire.GuardAsk) (*decision, *wire.Error) {
 	d := &decision{began: g.opt.Now(), answers: make([]wire.GuardAnswer, len(asks))}
 	var err *wire.Error
 	for i := range asks {
-		if err = g.check(&asks[i], caller, d, &d.answers[i]); err != nil {
+		if err = g.check(&asks[i], who, d, &d.answers[i]); err != nil {
 			break
 		}
 	}
@@ -72,7 +73,7 @@ func (g *Guard) decide(caller string, asks []wire.GuardAsk) (*decision, *wire.Er
 }
 
 // lent decides again as soon as a fleet has lent what was lacking, or after a while.
-func (g *Guard) lent(d *decision, caller string, asks []wire.GuardAsk) (*decision, *wire.Error) {
+func (g *Guard) lent(d *decision, who asker, asks []wire.GuardAsk) (*decision, *wire.Error) {
 	select {
 	case g.lends <- struct{}{}:
 		defer func() { <-g.lends }()
@@ -86,7 +87,7 @@ func (g *Guard) lent(d *decision, caller string, asks []wire.GuardAsk) (*decisio
 		g.cancel(d.given, g.opt.Now())
 		answered := g.opt.Fleet.Answered(d.lacks) // before it is asked
 		var err *wire.Error
-		if d, err = g.decide(caller, asks); err != nil {
+		if d, err = g.decide(who, asks); err != nil {
 			return nil, err
 		}
 		if d.lacks == "" {
@@ -103,20 +104,21 @@ func (g *Guard) lent(d *decision, caller string, asks []wire.GuardAsk) (*decisio
 }
 
 // check asks for a call, and makes a permit if it is allowed.
-func (g *Guard) check(ask *wire.GuardAsk, caller string, d *decision, a *wire.GuardAnswer) *wire.Error {
+func (g *Guard) check(ask *wire.GuardAsk, who asker, d *decision, a *wire.GuardAnswer) *wire.Error {
 	if err := g.pairs(ask); err != nil {
 		return err
 	}
 	keys := ask.Keys()
-	if err := g.room(keys, len(d.given), d.began); err != nil {
-		return err
+	if full := g.room(keys, who.holder(), d.given, d.began); full != nil {
+		g.opt.Metrics.GuardCapped(full.name)
+		return full.refusal()
 	}
 	h, lacks, err := g.take(ask, keys, d.began, a)
 	d.lacks = cmp.Or(d.lacks, lacks)
 	if err != nil || !a.Allowed {
 		return err
 	}
-	p := &permit{until: d.began + ask.TTLMs*int64(time.Millisecond), key: ask.Key, caller: caller, held: h}
+	p := &permit{asker: who, given: d.began, until: d.began + ask.TTLMs*int64(time.Millisecond), key: ask.Key, held: h, probe: a.Probe}
 	d.given = append(d.given, p)
 	if keys := h.set.Concurrent(); keys != nil {
 		var wait func() *wire.Error
@@ -140,9 +142,9 @@ func (g *Guard) onDisk(d *decision) *wire.Error {
 	g.atTime(now, func() {
 		for _, p := range d.given {
 			switch {
-			case g.mu.permits[p.number] != p:
+			case g.mu.timer == nil:
 				err = cmp.Or(err, wire.Draining())
-			case p.until <= now:
+			case g.mu.permits[p.number] != p, p.until <= now: // an operator, or time, has ended it
 				err = cmp.Or(err, wire.PermitNotFound(p.key))
 			}
 		}
@@ -193,8 +195,6 @@ func (g *Guard) cancel(given []*permit, now int64) {
 		for _, p := range given {
 			if g.mu.permits[p.number] == p && !p.done {
 				undone = append(undone, g.end(p))
-				heap.Remove(&g.mu.ends, p.place)
-				delete(g.mu.permits, p.number)
 			}
 		}
 	})
@@ -207,23 +207,6 @@ func (g *Guard) cancel(given []*permit, now int64) {
 func (g *Guard) undo(h *held, now int64) {
 	g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
 	g.giveBack(h, breaker.Neutral, 0, now)
-}
-
-// room reports whether there is room for one more permit, beside those that are about
-// to be given, and for its keys.
-func (g *Guard) room(keys []string, given int, now int64) *wire.Error {
-	caps := &g.opt.Caps
-	permits := int64(given)
-	g.atTime(now, func() { permits += int64(len(g.mu.permits)) })
-	switch {
-	case caps.Permits > 0 && permits >= caps.Permits:
-		return wire.LimitReached("permits of the guard (limits.max_guard_permits)", caps.Permits, capRetryAfter)
-	case caps.ThrottleKeys > 0 && g.opt.Gates.Full(keys, caps.ThrottleKeys, now):
-		return wire.LimitReached("throttle keys (limits.max_throttle_keys)", caps.ThrottleKeys, capRetryAfter)
-	case caps.Circuits > 0 && g.opt.Circuits.Full(keys[0], caps.Circuits):
-		return wire.LimitReached("circuits (limits.max_circuits)", caps.Circuits, capRetryAfter)
-	}
-	return nil
 }
 
 // take takes all that the call needs, or nothing and says what refuses it, and for which
@@ -275,12 +258,7 @@ func (g *Guard) keep(d *decision) (kept bool) {
 		}
 		for _, p := range d.given {
 			p.untold = len(d.onDisk) > 0
-			g.mu.number++
-			p.number = g.mu.number
-			g.mu.permits[p.number] = p
-			g.mu.live++
-			g.mu.byKey[p.key]++
-			heap.Push(&g.mu.ends, p)
+			g.hold(p)
 		}
 	})
 	if !kept {

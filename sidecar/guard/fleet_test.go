@@ -82,7 +82,7 @@ func TestCallsUnderSharedLimits(t *testing.T) {
 					require.False(t, a.Allowed)
 					require.Greater(t, a.RetryAfterMs, tc.retry)
 					require.Positive(t, a.Limit.ResetS)
-					st := r.SharedState("v")
+					st := r.SharedState("v", "me")
 					require.False(t, st.Answer.Allowed)
 					require.Zero(t, st.Limits[len(st.Limits)-1].Remaining)
 					a.Limit.ResetS, a.Limit.ResetEpoch = 0, 0
@@ -115,10 +115,10 @@ func TestStateOfAFleet(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		require.True(t, rigs[0].ask("v").Allowed)
 		synctest.Wait()
-		st := rigs[0].SharedState("v")
+		st := rigs[0].SharedState("v", "me")
 		require.Len(t, st.Limits, 3)
 		require.Less(t, st.Limits[0].Remaining, int64(997), "the rest of a chunk is lent")
-		require.Equal(t, st.Limits, rigs[1].SharedState("v").Limits)
+		require.Equal(t, st.Limits, rigs[1].SharedState("v", "me").Limits)
 	})
 }
 
@@ -159,7 +159,7 @@ func TestStateOfAnOpenSharedCircuit(t *testing.T) {
 		require.NotNil(t, value)
 
 		other := newSharedRig(t, openRecords{f, value})
-		for _, st := range []wire.GuardStatus{other.State("v"), other.SharedState("v")} {
+		for _, st := range []wire.GuardStatus{other.State("v", "me"), other.SharedState("v", "me")} {
 			require.False(t, st.Answer.Allowed)
 			require.Equal(t, "circuit", st.Answer.Gate)
 			require.Equal(t, "open", st.Circuit.State)

@@ -67,11 +67,13 @@ type Fleet interface {
 	Answered(key string) <-chan struct{}
 }
 
-// Caps bound what callers name; 0 is no bound. Beyond it they are refused (429).
+// Caps bound what callers hold and name; 0 is no bound. Beyond it they are refused (429).
 type Caps struct {
-	Permits      int64
-	ThrottleKeys int64
-	Circuits     int64
+	Permits       int64 // live ones
+	KeyPermits    int64 // of them, those with one first key
+	CallerPermits int64 // of them, those of one holder
+	ThrottleKeys  int64
+	Circuits      int64
 }
 
 // Metrics count what the guard does.
@@ -79,11 +81,15 @@ type Metrics interface {
 	GuardChecked(gate string) // a call was asked for; what refused it, "" if nothing did
 	// GuardTook tells that a request of check was answered, and for whose trace.
 	GuardTook(ns int64, trace wire.TraceParent)
-	GuardEnded(how string, n int64) // permits ended: ok, error or expired
+	GuardEnded(how string, n int64) // permits ended: ok, error, expired or operator
+	GuardCapped(limit string)       // a request was refused by a key of [limits]
 }
 
-// expired is how a permit ends of which nobody has heard.
-const expired = "expired"
+// How a permit ends of which its caller tells nothing.
+const (
+	expired    = "expired"
+	byOperator = "operator"
+)
 
 // capRetryAfter is when it makes sense to try again after a refusal by a cap.
 const capRetryAfter = time.Second
@@ -91,9 +97,9 @@ const capRetryAfter = time.Second
 // maxForwards is how many calls may be on their way to the filas that gave their permits.
 const maxForwards = 1000
 
-// remember is how long (ns) a permit is known after it was done, to tell a repetition
+// remembered is how long (ns) a permit is known after it was done, to tell a repetition
 // of done from a permit that there never was.
-const remember = int64(10e9)
+const remembered = int64(10e9)
 
 // Guard gives permits and takes them back. Its methods may be called from any
 // goroutine.
@@ -105,27 +111,32 @@ type Guard struct {
 
 	mu struct {
 		sync.Mutex
-		permits map[uint64]*permit // by number: live ones, and those that are remembered
-		ends    ends
-		number  uint64
-		live    int
-		byKey   map[string]int // live ones, by first key
-		idle    chan struct{}  // of Settle: closed when none is live
-		timer   *time.Timer    // fires when the first of ends is due; nil: it is over
-		rings   int64          // when it fires (Unix ns)
+		permits  map[uint64]*permit // by number: live ones, and those that are remembered
+		ends     ends               // live ones
+		done     []*permit          // those that are remembered, in the order in which they are forgotten
+		number   uint64             // of the newest permit
+		byKey    map[string]int     // how many are live, by first key
+		byHolder map[holder]int
+		listed   ledger        // live ones
+		idle     chan struct{} // of Settle: closed when none is live
+		timer    *time.Timer   // fires when the first of ends or done is due; nil: it is over
+		rings    int64         // when it fires (Unix ns)
 	}
 }
 
 // permit is a call under way, or one that is done.
 type permit struct {
-	number      uint64
-	until       int64 // Unix ns: when it ends or, if it is done, is forgotten
-	place       int   // in ends
-	key, caller string
-	held        held
-	untold      bool // it waits for the disk, and its caller for the answer: it does not end by itself
-	done        bool
-	verdict     wire.GuardVerdict // if it is done
+	asker
+	number  uint64
+	given   int64 // Unix ns
+	until   int64 // Unix ns: when it ends or, if it is done, is forgotten
+	place   int   // in ends
+	key     string
+	held    held
+	probe   bool
+	untold  bool // it waits for the disk, and its caller for the answer: it does not end by itself
+	done    bool
+	verdict wire.GuardVerdict // if it is done
 }
 
 // due is when something happens to it by itself.
@@ -149,7 +160,7 @@ type held struct {
 func New(o Options) *Guard {
 	g := &Guard{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards), lends: make(chan struct{}, maxLends)}
 	g.mu.permits = make(map[uint64]*permit)
-	g.mu.byKey = make(map[string]int)
+	g.mu.byKey, g.mu.byHolder = make(map[string]int), make(map[holder]int)
 	g.mu.timer = time.AfterFunc(time.Hour, func() {
 		// Now may be behind the timer, then it is set again.
 		g.atTime(g.opt.Now(), func() { g.mu.rings = 0 })
@@ -160,7 +171,7 @@ func New(o Options) *Guard {
 // Settle waits until no permit is live, or ctx ends. New ones may come meanwhile.
 func (g *Guard) Settle(ctx context.Context) {
 	g.mu.Lock()
-	if g.mu.live == 0 {
+	if len(g.mu.ends) == 0 {
 		g.mu.Unlock()
 		return
 	}
@@ -185,15 +196,16 @@ func (g *Guard) Stop() int {
 	var ended []ending
 	told := 0
 	for len(g.mu.ends) > 0 {
-		if p := g.mu.ends[0]; !p.done {
-			e := ending{g.end(p), breaker.Neutral}
-			if !p.untold {
-				told++
-				e.held.ended = nil
-			}
-			ended = append(ended, e)
+		p := g.mu.ends[0]
+		e := ending{g.end(p), breaker.Neutral}
+		if !p.untold {
+			told++
+			e.held.ended = nil
 		}
-		g.forget()
+		ended = append(ended, e)
+	}
+	for len(g.mu.done) > 0 {
+		g.forgetDone()
 	}
 	g.mu.Unlock()
 	g.settle(ended, g.opt.Now())
@@ -245,8 +257,8 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 			verdict.Duplicate = true
 		default:
 			h = g.end(p)
-			p.done, p.verdict, p.until = true, verdict, now+remember
-			heap.Fix(&g.mu.ends, p.place)
+			p.done, p.verdict, p.until = true, verdict, now+remembered
+			g.remember(p)
 		}
 	})
 	if refused != nil {
@@ -298,19 +310,11 @@ func (g *Guard) judge(r *wire.GuardDoneRequest) (wire.GuardVerdict, breaker.Outc
 // Issuer is this process as the permits that it gives name it.
 func (g *Guard) Issuer() uint64 { return g.run }
 
-// Known is how many permits are in memory: live ones, and those that were done a moment
-// ago.
-func (g *Guard) Known() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return int64(len(g.mu.permits))
-}
-
 // Live is how many permits are held.
 func (g *Guard) Live() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.mu.live
+	return len(g.mu.ends)
 }
 
 // signed is what a permit's id is bound to. No queue has a name with a NUL in it, so
@@ -334,19 +338,20 @@ func (g *Guard) atTime(now int64, do func()) {
 	g.mu.Lock()
 	var ended []ending
 	for len(g.mu.ends) > 0 && g.mu.ends[0].due() <= now {
-		if p := g.mu.ends[0]; !p.done {
-			e := ending{g.end(p), breaker.Neutral}
-			if g.opt.ExpiredFails(p.key) {
-				e.outcome = breaker.Failure
-			}
-			ended = append(ended, e)
+		p := g.mu.ends[0]
+		e := ending{g.end(p), breaker.Neutral}
+		if g.opt.ExpiredFails(p.key) {
+			e.outcome = breaker.Failure
 		}
-		g.forget()
+		ended = append(ended, e)
+	}
+	for len(g.mu.done) > 0 && g.mu.done[0].until <= now {
+		g.forgetDone()
 	}
 	do()
-	if len(g.mu.ends) > 0 && g.mu.timer != nil && g.mu.ends[0].due() != g.mu.rings {
-		g.mu.rings = g.mu.ends[0].due()
-		g.mu.timer.Reset(time.Duration(max(g.mu.rings-now, 0)))
+	if due := g.due(); due != math.MaxInt64 && g.mu.timer != nil && due != g.mu.rings {
+		g.mu.rings = due
+		g.mu.timer.Reset(time.Duration(max(due-now, 0)))
 	}
 	g.mu.Unlock()
 	if len(ended) > 0 {
@@ -362,28 +367,24 @@ func (g *Guard) settle(ended []ending, now int64) {
 	}
 }
 
-// forget forgets the permit that ends first. Its caller holds mu.
-func (g *Guard) forget() {
-	p := heap.Pop(&g.mu.ends).(*permit)
-	delete(g.mu.permits, p.number)
-}
-
-// end takes from a permit what it holds. Its caller holds mu.
-func (g *Guard) end(p *permit) held {
-	h := p.held
-	p.held = held{}
-	if g.mu.live--; g.mu.live == 0 && g.mu.idle != nil {
-		close(g.mu.idle)
-		g.mu.idle = nil
+// due is when the first permit ends or is forgotten; math.MaxInt64: none does by itself. Its
+// caller holds mu.
+func (g *Guard) due() int64 {
+	due := int64(math.MaxInt64)
+	if len(g.mu.ends) > 0 {
+		due = g.mu.ends[0].due()
 	}
-	if g.mu.byKey[p.key]--; g.mu.byKey[p.key] == 0 {
-		delete(g.mu.byKey, p.key)
+	if len(g.mu.done) > 0 {
+		due = min(due, g.mu.done[0].until)
 	}
-	return h
+	return due
 }
 
 // ends are permits by the time at which they end.
 type ends []*permit
+
+func (e *ends) add(p *permit)    { heap.Push(e, p) }
+func (e *ends) remove(p *permit) { heap.Remove(e, p.place) }
 
 func (e ends) Len() int           { return len(e) }
 func (e ends) Less(i, j int) bool { return e[i].due() < e[j].due() }

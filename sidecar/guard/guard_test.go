@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,12 +38,27 @@ type rig struct {
 	keep     func(keys []string, until int64) (onDisk func() *wire.Error)
 	kept     atomic.Int64 // calls that Keep was told of and that have not ended
 	checked  atomic.Int64 // by the metrics
+
+	metrics sync.Mutex // guards what follows
+	capped  []string
+	ended   map[string]int64
 }
 
 // GuardChecked, GuardTook and GuardEnded make it the metrics of its guard.
 func (r *rig) GuardChecked(string)               { r.checked.Add(1) }
 func (r *rig) GuardTook(int64, wire.TraceParent) {}
-func (r *rig) GuardEnded(string, int64)          {}
+
+func (r *rig) GuardEnded(how string, n int64) {
+	r.metrics.Lock()
+	defer r.metrics.Unlock()
+	r.ended[how] += n
+}
+
+func (r *rig) GuardCapped(limit string) {
+	r.metrics.Lock()
+	defer r.metrics.Unlock()
+	r.capped = append(r.capped, limit)
+}
 
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 
@@ -50,7 +66,7 @@ func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
 func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 	t.Helper()
 	now := func() int64 { return time.Now().UnixNano() }
-	r := &rig{t: t, gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) func() *wire.Error { return nil }}
+	r := &rig{t: t, ended: make(map[string]int64), gates: throttle.New(throttle.Start{}, now()), payload: 1 << 20, keep: func([]string, int64) func() *wire.Error { return nil }}
 	circuits := circuit.Options{
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Event:  func(string, string, wire.Event) {},
@@ -138,7 +154,7 @@ func TestAllKeysOrNone(t *testing.T) {
 		a = r.ask("vendor:a", "tenant:z")
 		require.Equal(t, "concurrency", a.Gate)
 		require.Equal(t, 2, r.Live())
-		require.Equal(t, 2, r.State("vendor:a").Permits)
+		require.Equal(t, 2, r.State("vendor:a", "me").Permits)
 	})
 }
 
@@ -151,7 +167,7 @@ func TestAPermitEndsByItself(t *testing.T) {
 		time.Sleep(wire.DefaultPermitMs * time.Millisecond)
 		synctest.Wait()
 		require.Zero(t, r.Live(), "nobody asked, but the time is over")
-		st := r.State("v")
+		st := r.State("v", "me")
 		require.Equal(t, int64(1), st.Limits[0].Remaining, "its place is free")
 		require.Equal(t, "closed", r.circuitState("v"), "nobody knows whether the call was made")
 		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: permit, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
@@ -201,7 +217,7 @@ func TestLateChecksGiveNoPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.limit("v", throttle.Limits{Concurrency: 10})
-		before := r.State("v")
+		before := r.State("v", "me")
 		check := func(body string, until time.Time) (string, Later) {
 			reply, _, err, later := r.checkVerb("v", []byte(body), wire.GuardOrigin{Until: until.UnixNano()})
 			require.Nil(t, err)
@@ -211,7 +227,7 @@ func TestLateChecksGiveNoPermit(t *testing.T) {
 		require.JSONEq(t, `{"allowed":false,"gate":"late","key":"v","retry_after_ms":50}`, reply)
 		reply, _ = check(`{"checks":[{},{}]}`, time.Now().Add(-time.Second))
 		require.Equal(t, 2, strings.Count(reply, `"gate":"late"`))
-		require.Equal(t, before, r.State("v"))
+		require.Equal(t, before, r.State("v", "me"))
 		reply, _ = check("{}", time.Now().Add(1))
 		require.Contains(t, reply, `"allowed":true`)
 
@@ -249,12 +265,12 @@ func TestAnswersThatAreTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.limit("v", throttle.Limits{Concurrency: 100, Limit: 100, Window: int64(time.Minute)})
-		before := r.State("v")
+		before := r.State("v", "me")
 		checks := []byte(`{"checks":[` + strings.Repeat(`{"key":"v"},`, 99) + `{"key":"v"}]}`)
 		r.payload = 4096
 		_, _, err, _ := r.checkVerb("_", checks, wire.GuardOrigin{})
 		require.ErrorContains(t, err, "ask for fewer")
-		require.Equal(t, before, r.State("v"))
+		require.Equal(t, before, r.State("v", "me"))
 		require.Zero(t, r.checked.Load(), "nobody was allowed anything")
 		r.payload = 16 << 10
 		_, _, err, _ = r.checkVerb("_", checks, wire.GuardOrigin{})
@@ -277,11 +293,11 @@ func TestDoneCountsOnce(t *testing.T) {
 		require.True(t, again.Duplicate)
 		again.Duplicate = false
 		require.Equal(t, v, again, "the first outcome stands")
-		require.Equal(t, int64(1), r.State("v").Limits[0].Remaining, "one place is free, not two")
-		require.Equal(t, 1, r.State("v").Circuit.ConsecutiveFailures)
+		require.Equal(t, int64(1), r.State("v", "me").Limits[0].Remaining, "one place is free, not two")
+		require.Equal(t, 1, r.State("v", "me").Circuit.ConsecutiveFailures)
 		r.done("v", second, wire.GuardError)
-		require.Equal(t, "open", r.State("v").Circuit.State)
-		time.Sleep(time.Duration(remember))
+		require.Equal(t, "open", r.State("v", "me").Circuit.State)
+		time.Sleep(time.Duration(remembered))
 		_, err := r.Done(&wire.GuardDoneRequest{Key: "v", Permit: first, Caller: "me", Outcome: wire.GuardOK, Attempt: 1})
 		require.ErrorIs(t, err, wire.PermitNotFound("v"))
 	})
@@ -370,7 +386,7 @@ func TestTheCircuitDecidesAndHears(t *testing.T) {
 }
 
 func (r *rig) circuitState(key string) string {
-	if c := r.State(key).Circuit; c != nil {
+	if c := r.State(key, "me").Circuit; c != nil {
 		return c.State
 	}
 	return "closed"
@@ -382,7 +398,7 @@ func TestACircuitThatOnlyAHandCloses(t *testing.T) {
 		r := newRig(t)
 		r.circuits.Open("v", math.MaxInt64, "")
 		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.ask("v"))
-		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v").Answer)
+		require.Equal(t, wire.GuardAnswer{Gate: "circuit", Key: "v"}, r.State("v", "me").Answer)
 		r.circuits.Close("v", false)
 		r.allowed("v")
 	})
@@ -456,7 +472,7 @@ func TestVerdicts(t *testing.T) {
 		require.Contains(t, werr.Description, "five")
 		_, _, werr, _ = state("v", []byte(`{"attempt":2}`), wire.GuardOrigin{})
 		require.Contains(t, werr.Description, "go with error_code or error")
-		require.Equal(t, 2, r.State("v").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
+		require.Equal(t, 2, r.State("v", "me").Circuit.ConsecutiveFailures, "the fault of a call does not count against its destination")
 		_, werr = r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)
 		require.Contains(t, werr.Description, "five")
@@ -491,10 +507,10 @@ func TestSeveralChecksAreOrNot(t *testing.T) {
 		r = newRig(t)
 		r.opt.Caps.Permits = 1
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 2, Window: int64(time.Minute), Rate: rate(t, "1"), Burst: 2 * throttle.One})
-		before := r.State("v")
+		before := r.State("v", "me")
 		_, err = r.Check("", ask, ask)
 		require.ErrorContains(t, err, "max_guard_permits")
-		require.Equal(t, before, r.State("v"), "as if nobody had asked")
+		require.Equal(t, before, r.State("v", "me"), "as if nobody had asked")
 		require.Zero(t, r.Live())
 	})
 }
@@ -522,17 +538,17 @@ func TestCallsAreKeptBeforeTheyAreAllowed(t *testing.T) {
 
 		time.Sleep(time.Minute)
 		r.keep = func([]string, int64) func() *wire.Error { return wire.OutcomeUnknown }
-		before := r.State("v")
+		before := r.State("v", "me")
 		answers, err := r.Check("me", wire.GuardAsk{Key: "v", With: []string{"w"}, Cost: 1, TTLMs: 1000})
 		require.NotNil(t, err, answers)
 		require.ErrorIs(t, err, wire.OutcomeUnknown())
-		require.Equal(t, before, r.State("v"), "the probe has come back, too")
+		require.Equal(t, before, r.State("v", "me"), "the probe has come back, too")
 		require.Zero(t, r.Live())
 
 		r.Stop()
 		_, err = r.Check("me", wire.GuardAsk{Key: "y", With: []string{"w"}, Cost: 1, TTLMs: 1000})
 		require.ErrorIs(t, err, wire.Draining())
-		require.Equal(t, int64(2), r.State("w").Limits[0].Remaining)
+		require.Equal(t, int64(2), r.State("w", "me").Limits[0].Remaining)
 	})
 }
 
@@ -545,7 +561,7 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 		r.tables = []config.GuardTable{{Key: "*", Expired: config.ExpiredFailure}}
 		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1, Cooldown: time.Minute, HalfOpenMaxCalls: 1}})
 		r.limit("v", throttle.Limits{Concurrency: 2, Limit: 100, Window: int64(time.Hour)})
-		free := r.State("v")
+		free := r.State("v", "me")
 		ask := func(body string) (disk chan *wire.Error, answered chan *wire.Error) {
 			disk, answered = make(chan *wire.Error, 1), make(chan *wire.Error, 1)
 			r.keep = func([]string, int64) func() *wire.Error { return func() *wire.Error { return <-disk } }
@@ -561,13 +577,13 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 		const call, batch = `{"key":"v","ttl_ms":1000}`, `{"checks":[{"key":"w","ttl_ms":1},{"key":"v","ttl_ms":1000}]}`
 		disk, answered := ask(call)
 		r.allowed("other")
-		require.Equal(t, 1, r.State("v").Permits, "it holds its place")
+		require.Equal(t, 1, r.State("v", "me").Permits, "it holds its place")
 		disk <- nil
 		require.Nil(t, <-answered)
 		time.Sleep(time.Second)
 		require.Equal(t, "open", r.circuitState("v"), "it was a permit like any other")
 		r.circuits.Close("v", true)
-		free.Limits = r.State("v").Limits
+		free.Limits = r.State("v", "me").Limits
 
 		for name, tell := range map[string]struct {
 			after time.Duration
@@ -586,8 +602,8 @@ func TestOnlyCallsThatNeedTheDiskWaitForIt(t *testing.T) {
 				if tell.err != nil {
 					require.ErrorIs(t, err, tell.err, name)
 				}
-				require.Equal(t, free.Limits[1].Remaining, r.State("v").Limits[1].Remaining, name)
-				require.Zero(t, r.State("v").Permits+r.State("w").Permits, name)
+				require.Equal(t, free.Limits[1].Remaining, r.State("v", "me").Limits[1].Remaining, name)
+				require.Zero(t, r.State("v", "me").Permits+r.State("w", "me").Permits, name)
 				require.Equal(t, "closed", r.circuitState("v"), "%s: no call was made", name)
 				require.Equal(t, "closed", r.circuitState("w"), "%s: no call was made", name)
 				require.Equal(t, checked, r.checked.Load(), name)
@@ -812,7 +828,7 @@ func TestNothingLeaks(t *testing.T) {
 			}
 			for i, key := range keys {
 				require.LessOrEqual(t, used[key], int64(i+1))
-				require.Equal(t, int64(i+1)-used[key], r.State(key).Limits[0].Remaining, key)
+				require.Equal(t, int64(i+1)-used[key], r.State(key, "me").Limits[0].Remaining, key)
 			}
 			require.Equal(t, len(live), r.Live())
 		}
@@ -821,7 +837,7 @@ func TestNothingLeaks(t *testing.T) {
 		require.Empty(t, r.mu.permits, "what is done is forgotten")
 		require.Empty(t, r.mu.byKey)
 		for i, key := range keys {
-			require.Equal(t, int64(i+1), r.State(key).Limits[0].Remaining)
+			require.Equal(t, int64(i+1), r.State(key, "me").Limits[0].Remaining)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func TestManyCallers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_ = r.State("v")
+				_ = r.State("v", "me")
 				switch {
 				case !answers[0].Allowed:
 				case forgets:
@@ -57,6 +57,6 @@ func TestManyCallers(t *testing.T) {
 	crew.Wait()
 	require.Positive(t, allowed.Load())
 	require.Eventually(t, func() bool { return r.Live() == 0 }, 10*time.Second, time.Millisecond)
-	require.Equal(t, int64(places), r.State("v").Limits[0].Remaining)
+	require.Equal(t, int64(places), r.State("v", "me").Limits[0].Remaining)
 	t.Log(allowed.Load(), "allowed,", forgotten.Load(), "forgotten")
 }

@@ -17,21 +17,24 @@ const (
 	busyRetryAfter = 200 * time.Millisecond
 )
 
-// State says how a key stands, and takes nothing.
-func (g *Guard) State(key string) wire.GuardStatus { return g.state(key, true, false) }
-
-// SharedState is State by what filas share of the key alone.
-func (g *Guard) SharedState(key string) wire.GuardStatus {
-	return g.state(key, g.opt.SharesLimits(key), true)
+// State says how a key stands for a caller, and takes nothing.
+func (g *Guard) State(key, caller string) wire.GuardStatus {
+	return g.state(key, asker{caller: caller}, false)
 }
 
-// state says how a key stands by its limits, or without, and by its circuit or, with
-// shared, only if that is a shared one.
-func (g *Guard) state(key string, limits, shared bool) wire.GuardStatus {
+// SharedState is State by what filas share of the key alone.
+func (g *Guard) SharedState(key, caller string) wire.GuardStatus {
+	return g.state(key, asker{caller: caller}, true)
+}
+
+// state says how a key stands by its limits and its circuit or, with shared, by those of
+// them that filas share.
+func (g *Guard) state(key string, who asker, shared bool) wire.GuardStatus {
 	now := g.opt.Now()
 	st := wire.GuardStatus{Key: key, Answer: wire.GuardAnswer{Allowed: true}, Limits: []wire.GuardLimit{}}
+	full := g.room([]string{key}, who.holder(), nil, now) // before the look makes its gate
 	g.atTime(now, func() { st.Permits = g.mu.byKey[key] })
-	if limits {
+	if !shared || g.opt.SharesLimits(key) {
 		g.stateOfLimits(&st, now)
 	}
 	if info, ok := g.opt.Circuits.Info(key); ok && (info.Shared || !shared) {
@@ -43,6 +46,9 @@ func (g *Guard) state(key string, limits, shared bool) wire.GuardStatus {
 		for _, c := range g.opt.Circuits.Drop(c, now, nil) {
 			c.Announce()
 		}
+	}
+	if full != nil {
+		st.Answer = full.answer(key)
 	}
 	return st
 }

@@ -36,13 +36,14 @@ func (g *Guard) checkVerb(tail string, body []byte, from wire.GuardOrigin) (repl
 		reply, headers, err = g.tellLate(asks, r.Checks != nil, &from)
 		return reply, headers, err, nil
 	}
-	d, err := g.decide(r.Caller, asks)
+	who := asker{r.Caller, from.User}
+	d, err := g.decide(who, asks)
 	switch {
 	case err != nil:
 		return nil, nil, err, nil
 	case d.lacks != "":
 		return nil, nil, nil, func() ([]byte, map[string][]string, *wire.Error) {
-			d, err := g.lent(d, r.Caller, asks)
+			d, err := g.lent(d, who, asks)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -150,18 +151,19 @@ func (g *Guard) Forwarded(body []byte) ([]byte, *wire.Error) {
 	return reply, err
 }
 
-func (g *Guard) sharedStateVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
-	reply, headers, err = g.stateReply(tail, body, g.SharedState)
+func (g *Guard) sharedStateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+	reply, headers, err = g.stateReply(tail, body, from.User, true)
 	return reply, headers, err, nil
 }
 
-func (g *Guard) stateVerb(tail string, body []byte, _ wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
-	reply, headers, err = g.stateReply(tail, body, g.State)
+func (g *Guard) stateVerb(tail string, body []byte, from wire.GuardOrigin) (reply []byte, headers map[string][]string, err *wire.Error, later Later) {
+	reply, headers, err = g.stateReply(tail, body, from.User, false)
 	return reply, headers, err, nil
 }
 
-// stateReply answers how a key stands, and what the rules make of an error.
-func (g *Guard) stateReply(tail string, body []byte, state func(key string) wire.GuardStatus) ([]byte, map[string][]string, *wire.Error) {
+// stateReply answers how a key stands, with shared by what filas share, and what the rules
+// make of an error.
+func (g *Guard) stateReply(tail string, body []byte, user string, shared bool) ([]byte, map[string][]string, *wire.Error) {
 	r, err := wire.ParseGuardState(tail, body)
 	if err == nil {
 		err = g.knownPolicy(r.RetryPolicy)
@@ -169,7 +171,7 @@ func (g *Guard) stateReply(tail string, body []byte, state func(key string) wire
 	if err != nil {
 		return nil, nil, err
 	}
-	st := state(r.Key)
+	st := g.state(r.Key, asker{r.Caller, user}, shared)
 	if failure := r.Failure(); failure != nil {
 		verdict, _ := g.judge(failure)
 		st.Verdict = &verdict

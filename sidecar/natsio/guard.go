@@ -53,6 +53,10 @@ func (f *Front) LeaveGuard() {
 
 // origin is what a request of a verb of the guard says beside its body.
 func (f *Front) origin(verb string, req micro.Request) (from wire.GuardOrigin, err *wire.Error) {
+	if verb == wire.GuardDone {
+		return from, nil // the permit says who has asked
+	}
+	from.User = userOf(req.Headers())
 	if verb != wire.GuardCheck {
 		return from, nil
 	}

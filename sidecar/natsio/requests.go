@@ -37,6 +37,24 @@ func clientOf(h micro.Headers) string {
 	return strings.ToValidUTF8(client[:min(len(client), wire.MaxClient)], "") // without half a letter
 }
 
+// userOf is the NATS user who has sent a request, as account/user, as far as NATS says it;
+// empty: it does not.
+func userOf(h micro.Headers) string {
+	text := h.Get(requestInfo)
+	if text == "" {
+		return ""
+	}
+	var info struct {
+		Account string `json:"acc"`
+		User    string `json:"user"`
+	}
+	if err := json.Unmarshal([]byte(text), &info); err != nil || info.User == "" {
+		return ""
+	}
+	user := wire.ShowKey(info.Account + "/" + info.User)
+	return strings.ToValidUTF8(user[:min(len(user), wire.MaxGuardUserBytes)], "")
+}
+
 // ServeRequests registers the micro service, whose endpoints are the verbs by name, and
 // consumer, consume and fetch of the queues of s, unless Attach subscribes for each. When
 // it returns they can be reached.

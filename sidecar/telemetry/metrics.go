@@ -24,7 +24,7 @@ type Metrics struct {
 	none     *Queue               // what belongs to no queue that exists
 	others   [queue.Sides]*Queue  // queues that were not named and are deleted
 
-	guardChecks, guardEnded, clientsCut *prometheus.CounterVec
+	guardChecks, guardEnded, guardCapped, clientsCut *prometheus.CounterVec
 
 	exceeded map[string]prometheus.Counter        // by limit; written by New only
 	limits   [queue.BlockKinds]prometheus.Counter // of those that are gates; nil: it is none
@@ -64,8 +64,14 @@ func New() *Metrics {
 		Name: "fila_guard_checks_total", Help: "Calls that the guard was asked for, by outcome: allowed, the kind of gate that refused them, or late: nobody may wait for the answer any more.",
 	}, []string{labelOutcome})
 	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, or expired if nobody told it.",
+		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, expired if nobody told it, or operator if one has ended it.",
 	}, []string{labelOutcome})
+	m.guardCapped = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fila_guard_capped_total", Help: "Requests to the guard that were refused since a limit on their number is reached, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
+	}, []string{labelLimit})
+	for _, limit := range []string{"max_guard_permits", "max_guard_key_permits", "max_guard_caller_permits", "max_throttle_keys", "max_circuits"} {
+		m.guardCapped.WithLabelValues(limit) // from 0 on
+	}
 	m.clientsCut = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "fila_nats_clients_cut_total", Help: "Clients that the embedded NATS server has cut off, by reason: pending (it left nats.embedded.max_pending bytes unread), deadline (it read nothing for nats.embedded.write_deadline_ms), or connections (its user has more than nats.embedded.max_connections_per_user).",
 	}, []string{labelReason})
@@ -100,7 +106,7 @@ func New() *Metrics {
 	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate} {
 		m.guardChecks.WithLabelValues(outcome) // from 0 on
 	}
-	for _, outcome := range []string{"ok", "error", "expired"} {
+	for _, outcome := range []string{"ok", "error", "expired", "operator"} {
 		m.guardEnded.WithLabelValues(outcome)
 	}
 	m.guardCheck = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -109,7 +115,7 @@ func New() *Metrics {
 		Buckets: prometheus.ExponentialBuckets(.000_001, 4, 10), // 1 us to 262 ms
 	})
 	m.registry.MustRegister(
-		m.commitDuration, m.commitBatch, m.guardCheck, m.guardChecks, m.guardEnded,
+		m.commitDuration, m.commitBatch, m.guardCheck, m.guardChecks, m.guardEnded, m.guardCapped,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -294,6 +300,9 @@ func (m *Metrics) GuardTook(ns int64, p wire.TraceParent) {
 
 // GuardEnded counts n permits of the guard by how they ended.
 func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues(how).Add(float64(n)) }
+
+// GuardCapped counts a request to the guard that a key of limits refused.
+func (m *Metrics) GuardCapped(limit string) { m.guardCapped.WithLabelValues(limit).Inc() }
 
 // ClientCut counts a client that the embedded NATS server has cut off.
 func (m *Metrics) ClientCut(reason string) { m.clientsCut.WithLabelValues(reason).Inc() }

@@ -1,0 +1,320 @@
+package guard
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"strconv"
+
+	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/wire"
+)
+
+// asker is who asks for a call.
+type asker struct {
+	caller string // as the check gives it
+	user   string // the NATS user; empty: not known
+}
+
+// holder is whom permits count for: the user or, if that is not known, the name that the
+// caller gives itself. All callers without either are one holder.
+type holder struct {
+	user bool
+	name string
+}
+
+func (a asker) holder() holder {
+	if a.user != "" {
+		return holder{true, a.user}
+	}
+	return holder{false, a.caller}
+}
+
+func (h holder) String() string {
+	switch {
+	case h.user:
+		return "NATS user " + strconv.Quote(h.name)
+	case h.name != "":
+		return "caller " + strconv.Quote(h.name)
+	}
+	return "callers without a name"
+}
+
+// Names of the caps, which are keys of [limits].
+const (
+	capPermits       = "max_guard_permits"
+	capKeyPermits    = "max_guard_key_permits"
+	capCallerPermits = "max_guard_caller_permits"
+	capThrottleKeys  = "max_throttle_keys"
+	capCircuits      = "max_circuits"
+)
+
+// capped is a cap that is reached.
+type capped struct {
+	name string
+	what string // is too much, in the plural
+	most int64
+}
+
+func (c *capped) refusal() *wire.Error { return wire.LimitReached(c.what, c.most, capRetryAfter) }
+
+// answer is what a state says in place of the error that a check with the key would get.
+func (c *capped) answer(key string) wire.GuardAnswer {
+	return wire.GuardAnswer{
+		Gate: c.name, Key: key, RetryAfterMs: capRetryAfter.Milliseconds(),
+		Limit: &wire.GuardLimit{Key: key, Gate: c.name, Limit: c.most},
+	}
+}
+
+// room returns the cap that one more permit would pass, beside those that are about to be
+// given, or that its keys would; nil: there is room.
+func (g *Guard) room(keys []string, who holder, given []*permit, now int64) *capped {
+	caps := &g.opt.Caps
+	var all, ofKey, ofHolder int64
+	g.atTime(now, func() {
+		all, ofKey, ofHolder = int64(len(g.mu.ends)), int64(g.mu.byKey[keys[0]]), int64(g.mu.byHolder[who])
+	})
+	for _, p := range given {
+		all++
+		if p.key == keys[0] {
+			ofKey++
+		}
+		if p.holder() == who {
+			ofHolder++
+		}
+	}
+	reached := func(n, most int64) bool { return most > 0 && n >= most }
+	switch {
+	case reached(ofKey, caps.KeyPermits):
+		return &capped{capKeyPermits, "permits of key " + strconv.Quote(keys[0]) + " (limits." + capKeyPermits + ", so that other keys have some)", caps.KeyPermits}
+	case reached(ofHolder, caps.CallerPermits):
+		return &capped{capCallerPermits, "permits of " + who.String() + " (limits." + capCallerPermits + ", so that other callers have some)", caps.CallerPermits}
+	case reached(all, caps.Permits):
+		return &capped{capPermits, "permits of the guard (limits." + capPermits + ")", caps.Permits}
+	case caps.ThrottleKeys > 0 && g.opt.Gates.Full(keys, caps.ThrottleKeys, now):
+		return &capped{capThrottleKeys, "throttle keys (limits." + capThrottleKeys + ")", caps.ThrottleKeys}
+	case caps.Circuits > 0 && g.opt.Circuits.Full(keys[0], caps.Circuits):
+		return &capped{capCircuits, "circuits (limits." + capCircuits + ")", caps.Circuits}
+	}
+	return nil
+}
+
+// hold makes a permit live. Its caller holds mu.
+func (g *Guard) hold(p *permit) {
+	g.mu.number++
+	p.number = g.mu.number
+	g.mu.permits[p.number] = p
+	g.mu.ends.add(p)
+	g.mu.byKey[p.key]++
+	g.mu.byHolder[p.holder()]++
+	g.mu.listed.add(p)
+}
+
+// end takes from a live permit what it holds, and forgets it. Its caller holds mu.
+func (g *Guard) end(p *permit) held {
+	h := p.held
+	p.held = held{}
+	delete(g.mu.permits, p.number)
+	g.mu.ends.remove(p)
+	g.mu.listed.remove(p.number)
+	if g.mu.byKey[p.key]--; g.mu.byKey[p.key] == 0 {
+		delete(g.mu.byKey, p.key)
+	}
+	who := p.holder()
+	if g.mu.byHolder[who]--; g.mu.byHolder[who] == 0 {
+		delete(g.mu.byHolder, who)
+	}
+	if len(g.mu.ends) == 0 && g.mu.idle != nil {
+		close(g.mu.idle)
+		g.mu.idle = nil
+	}
+	return h
+}
+
+// remember keeps a permit that is done, to tell a repetition of its done. As many are kept
+// as may be live: then the oldest is forgotten. Its caller holds mu.
+func (g *Guard) remember(p *permit) {
+	g.mu.permits[p.number] = p
+	g.mu.done = append(g.mu.done, p)
+	if most := g.opt.Caps.Permits; most > 0 && int64(len(g.mu.done)) > most {
+		g.forgetDone()
+	}
+}
+
+// forgetDone forgets the permit that was done first. Its caller holds mu.
+func (g *Guard) forgetDone() {
+	delete(g.mu.permits, g.mu.done[0].number)
+	g.mu.done[0] = nil
+	g.mu.done = g.mu.done[1:]
+}
+
+// ledger has the live permits in the order in which they were given.
+type ledger struct {
+	lines []line
+	gone  int // lines without a permit
+}
+
+// line is one of a ledger. The number stays when the permit has ended.
+type line struct {
+	number uint64
+	permit *permit // nil: it has ended
+}
+
+func (l *ledger) add(p *permit) { l.lines = append(l.lines, line{p.number, p}) }
+
+// after is the index of the first line with a larger number.
+func (l *ledger) after(number uint64) int {
+	return sort.Search(len(l.lines), func(i int) bool { return l.lines[i].number > number })
+}
+
+// ledgerRoom is how many lines a ledger may have room for, however few it has.
+const ledgerRoom = 1024
+
+// remove takes a permit out. When half of the lines are those of ended ones, these go.
+func (l *ledger) remove(number uint64) {
+	l.lines[l.after(number)-1].permit = nil
+	if l.gone++; l.gone > len(l.lines)/2 {
+		l.lines = slices.DeleteFunc(l.lines, func(n line) bool { return n.permit == nil })
+		if l.gone = 0; cap(l.lines) > ledgerRoom && cap(l.lines) > 4*len(l.lines) {
+			l.lines = slices.Clone(l.lines)
+		}
+	}
+}
+
+// Operators look at permits in pieces, between which others have the guard.
+const (
+	lookLines = 10_000 // lines of the ledger
+	endPiece  = 1000   // permits
+)
+
+// Permits lists the permits that are held.
+func (g *Guard) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
+	list := wire.GuardPermitList{Permits: []wire.GuardPermit{}}
+	g.atTime(g.opt.Now(), func() {
+		list.Total = len(g.mu.ends)
+		if r.After == "" {
+			list.Keys, list.Callers = g.holders()
+		}
+	})
+	from := uint64(0)
+	if issuer, number, ok := wire.ParsePermitID(r.After); ok {
+		switch cmp.Compare(issuer, g.run) {
+		case 0:
+			from = number
+		case 1: // all of this process came before
+			return list
+		}
+	}
+	want := func(p *permit) bool { return p.fits(&r.PermitFilter) }
+	for more := true; more; {
+		from, more = g.look(from, func(p *permit) bool {
+			if want(p) {
+				if len(list.Permits) == r.Limit {
+					list.Next = list.Permits[r.Limit-1].ID
+					return false
+				}
+				list.Permits = append(list.Permits, g.describe(p))
+			}
+			return true
+		})
+	}
+	return list
+}
+
+// look calls each with the live permits that were given after a number, while it returns
+// true. It looks at a piece of the ledger, and returns where the next one begins, if any.
+func (g *Guard) look(from uint64, each func(*permit) bool) (last uint64, more bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lines := g.mu.listed.lines[g.mu.listed.after(from):]
+	for i := range lines[:min(len(lines), lookLines)] {
+		if p := lines[i].permit; p != nil && !each(p) {
+			return from, false
+		}
+		from = lines[i].number
+	}
+	return from, len(lines) > lookLines
+}
+
+// holders are the keys and callers with the most permits. Its caller holds mu.
+func (g *Guard) holders() (keys, callers []wire.GuardHolder) {
+	for key, n := range g.mu.byKey {
+		keys = append(keys, wire.GuardHolder{Key: wire.ShowKey(key), Permits: n})
+	}
+	for who, n := range g.mu.byHolder {
+		h := wire.GuardHolder{Caller: who.name, Permits: n}
+		if who.user {
+			h.Caller, h.User = "", who.name
+		}
+		callers = append(callers, h)
+	}
+	return wire.MostPermits(keys), wire.MostPermits(callers)
+}
+
+// describe is a live permit for operators. Its caller holds mu.
+func (g *Guard) describe(p *permit) wire.GuardPermit {
+	d := wire.GuardPermit{
+		ID: wire.PermitID(g.run, p.number), Key: wire.ShowKey(p.key), Caller: p.caller, User: p.user,
+		GivenAt: wire.Timestamp(p.given), ExpiresAt: wire.Timestamp(p.until), Probe: p.probe,
+	}
+	for _, gate := range p.held.set.Gates() {
+		if key := gate.Key(); key != p.key {
+			d.With = append(d.With, wire.ShowKey(key))
+		}
+	}
+	return d
+}
+
+// fits reports whether a permit is one of those that a filter means.
+func (p *permit) fits(f *wire.PermitFilter) bool {
+	return (f.Key == "" || p.key == f.Key) && (f.Caller == nil || p.caller == *f.Caller) && (f.User == "" || p.user == f.User)
+}
+
+// EndPermits ends permits that are live now. What they hold is given back, and their
+// circuits hear nothing: nobody knows how these calls go.
+func (g *Guard) EndPermits(r wire.GuardEndRequest) (ended int64) {
+	g.mu.Lock()
+	last := g.mu.number
+	g.mu.Unlock()
+	if len(r.IDs) > 0 {
+		var meant []uint64
+		for _, id := range r.IDs {
+			if issuer, number, ok := wire.ParsePermitID(id); ok && issuer == g.run {
+				meant = append(meant, number)
+			}
+		}
+		return g.endThese(meant, &r.PermitFilter)
+	}
+	for from, more := uint64(0), true; more && from < last; {
+		var meant []uint64
+		from, more = g.look(from, func(p *permit) bool {
+			if p.number <= last && p.fits(&r.PermitFilter) {
+				meant = append(meant, p.number)
+			}
+			return p.number < last
+		})
+		ended += g.endThese(meant, &r.PermitFilter)
+	}
+	return ended
+}
+
+// endThese ends the permits with these numbers that are live and fit.
+func (g *Guard) endThese(numbers []uint64, f *wire.PermitFilter) (ended int64) {
+	for piece := range slices.Chunk(numbers, endPiece) {
+		now := g.opt.Now()
+		var over []ending
+		g.atTime(now, func() {
+			for _, number := range piece {
+				if p := g.mu.permits[number]; p != nil && !p.done && p.fits(f) {
+					over = append(over, ending{g.end(p), breaker.Neutral})
+				}
+			}
+		})
+		if len(over) > 0 {
+			g.opt.Metrics.GuardEnded(byOperator, int64(len(over)))
+			g.settle(over, now)
+		}
+		ended += int64(len(over))
+	}
+	return ended
+}

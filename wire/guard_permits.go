@@ -1,0 +1,200 @@
+package wire
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The verbs of operators about permits of the guard.
+const (
+	VerbGuardPermits = "guard-permits"
+	VerbGuardEnd     = "guard-end"
+)
+
+// MaxPermitIDs is how many permits a [GuardEndRequest] may name by their ids.
+const MaxPermitIDs = 1000
+
+// MaxGuardHolders is how many keys and callers a [GuardPermitList] names at most.
+const MaxGuardHolders = 10
+
+// PermitFilter says which permits are meant: those of which all that is given is so.
+type PermitFilter struct {
+	Key    string  `json:"key,omitempty"`    // the first key
+	Caller *string `json:"caller,omitempty"` // the caller as the check gave it; "" is none
+	User   string  `json:"user,omitempty"`   // the NATS user who asked, as account/user
+}
+
+func (f *PermitFilter) check() *Error {
+	if f.Key != "" {
+		if err := nameKey("key", &f.Key); err != nil {
+			return err
+		}
+	}
+	if f.Caller != nil {
+		return checkCaller(*f.Caller)
+	}
+	return nil
+}
+
+// GuardPermitsRequest asks for the permits that are held, by their ids.
+type GuardPermitsRequest struct {
+	PermitFilter
+	After string `json:"after,omitempty"` // Next of the page before
+	Limit int    `json:"limit"`           // 1 to 1000, default 100
+}
+
+// ParseGuardPermits decodes and checks a [GuardPermitsRequest].
+func ParseGuardPermits(body []byte) (GuardPermitsRequest, *Error) {
+	return parse(body, GuardPermitsRequest{Limit: DefaultListLimit}, func(r *GuardPermitsRequest) *Error {
+		if r.After != "" {
+			if err := checkPermitID("after", r.After); err != nil {
+				return err
+			}
+		}
+		return cmp.Or(r.check(), inRange("limit", r.Limit, 1, MaxListLimit))
+	})
+}
+
+// GuardPermit is a permit that is held. Its id names it to operators; done needs the permit
+// itself.
+type GuardPermit struct {
+	ID        string   `json:"id"`
+	Key       string   `json:"key"`            // the first key
+	With      []string `json:"with,omitempty"` // further keys, in order
+	Caller    string   `json:"caller,omitempty"`
+	User      string   `json:"user,omitempty"`
+	GivenAt   string   `json:"given_at"`
+	ExpiresAt string   `json:"expires_at"`
+	Probe     bool     `json:"probe,omitempty"`
+}
+
+// GuardHolder is how many permits are held under a key, or by a caller.
+type GuardHolder struct {
+	Key     string `json:"key,omitempty"`
+	Caller  string `json:"caller,omitempty"` // neither this nor User: callers that say no name
+	User    string `json:"user,omitempty"`   // if it is known, it counts instead of Caller
+	Permits int    `json:"permits"`
+}
+
+// GuardPermitList answers guard-permits. The first page has what holds the most permits,
+// the filter left aside.
+type GuardPermitList struct {
+	Permits []GuardPermit `json:"permits"`
+	Next    string        `json:"next,omitempty"` // after of the next request, if there is more
+
+	Total   int           `json:"total"`             // permits that are held, whatever the filter says
+	Keys    []GuardHolder `json:"keys,omitempty"`    // up to 10, the largest first
+	Callers []GuardHolder `json:"callers,omitempty"` // likewise
+
+	Missing []string `json:"missing_nodes,omitempty"` // of a cluster, nodes that have not answered
+}
+
+// Shorten implements [Long].
+func (l GuardPermitList) Shorten(room int) any {
+	const holder = 1 << 10 // a key of 256 bytes with all of them escaped, or little less
+	trim(&l.Permits, &l.Next, room-holder*(len(l.Keys)+len(l.Callers)), func(p *GuardPermit) string { return p.ID })
+	return l
+}
+
+// GuardEndRequest ends permits: what they hold is given back, as if their time was over,
+// and their circuits hear nothing. At least one field of the filter or one id is needed.
+type GuardEndRequest struct {
+	PermitFilter
+	IDs []string `json:"ids,omitempty"` // these alone; at most 1000
+}
+
+// ParseGuardEnd decodes and checks a [GuardEndRequest].
+func ParseGuardEnd(body []byte) (GuardEndRequest, *Error) {
+	return parse(body, GuardEndRequest{}, func(r *GuardEndRequest) *Error {
+		switch {
+		case len(r.IDs) > MaxPermitIDs:
+			return BadField("ids", strconv.Itoa(len(r.IDs))+" of them", "allowed are up to "+strconv.Itoa(MaxPermitIDs))
+		case r.Key == "" && r.Caller == nil && r.User == "" && len(r.IDs) == 0:
+			return BadField("key", "", "say which permits are to end: by key, caller, user or ids")
+		}
+		for _, id := range r.IDs {
+			if err := checkPermitID("ids", id); err != nil {
+				return err
+			}
+		}
+		return r.check()
+	})
+}
+
+// GuardEndReply answers guard-end.
+type GuardEndReply struct {
+	GuardEndRequest
+	Ended   int64    `json:"ended"`                   // permits
+	Missing []string `json:"missing_nodes,omitempty"` // of a cluster, nodes that have not answered
+}
+
+// PermitID is the id by which operators name a permit. Ids of one issuer are in the order
+// in which the permits were given.
+func PermitID(issuer, number uint64) string { return fmt.Sprintf("%016x-%016x", issuer, number) }
+
+// ParsePermitID is the opposite of [PermitID].
+func ParsePermitID(id string) (issuer, number uint64, ok bool) {
+	first, second, found := strings.Cut(id, "-")
+	if !found || len(first) != 16 || len(second) != 16 || strings.ToLower(id) != id {
+		return 0, 0, false
+	}
+	issuer, err := strconv.ParseUint(first, 16, 64)
+	if err != nil {
+		return 0, 0, false
+	}
+	number, err = strconv.ParseUint(second, 16, 64)
+	return issuer, number, err == nil
+}
+
+func checkPermitID(field, id string) *Error {
+	if _, _, ok := ParsePermitID(id); !ok {
+		return BadField(field, quote(id), "the id of a permit is expected, as guard-permits has it")
+	}
+	return nil
+}
+
+// MergePermits puts pages of several nodes together. A page may be shorter than was asked
+// for: beyond the end of one that goes on, others are left for the next.
+func MergePermits(pages []GuardPermitList, limit int) GuardPermitList {
+	all := GuardPermitList{Permits: []GuardPermit{}}
+	for _, page := range pages {
+		all.Total += page.Total
+		all.Permits = append(all.Permits, page.Permits...)
+		all.Keys, all.Callers = append(all.Keys, page.Keys...), append(all.Callers, page.Callers...)
+		if page.Next != "" && (all.Next == "" || page.Next < all.Next) {
+			all.Next = page.Next
+		}
+	}
+	slices.SortFunc(all.Permits, func(a, b GuardPermit) int { return cmp.Compare(a.ID, b.ID) })
+	if all.Next != "" {
+		all.Permits = slices.DeleteFunc(all.Permits, func(p GuardPermit) bool { return p.ID > all.Next })
+	}
+	if len(all.Permits) > limit {
+		all.Permits = all.Permits[:limit]
+		all.Next = all.Permits[limit-1].ID
+	}
+	all.Keys, all.Callers = MostPermits(all.Keys), MostPermits(all.Callers)
+	return all
+}
+
+// MostPermits adds up what is of the same key or caller, and returns the largest.
+func MostPermits(holders []GuardHolder) []GuardHolder {
+	sum := make(map[GuardHolder]int)
+	for _, h := range holders {
+		n := h.Permits
+		h.Permits = 0
+		sum[h] += n
+	}
+	all := make([]GuardHolder, 0, len(sum))
+	for h, n := range sum {
+		h.Permits = n
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b GuardHolder) int {
+		return cmp.Or(cmp.Compare(b.Permits, a.Permits), cmp.Compare(a.Key, b.Key), cmp.Compare(a.User, b.User), cmp.Compare(a.Caller, b.Caller))
+	})
+	return all[:min(len(all), MaxGuardHolders)]
+}
