@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -57,6 +58,12 @@ func TestAdminGates(t *testing.T) {
 		{"cluster move", "fila.admin.cluster-move", `{"shard":0,"node":"b"}`, ClusterMoveReply{From: "a", To: "b"}, func() (any, error) {
 			return c.ClusterMove(t.Context(), 0, "b")
 		}},
+		{"permits", "fila.admin.guard-permits", `{"key":"v","caller":"","limit":100}`, GuardPermitList{Total: 1, Permits: []GuardPermit{{ID: "x"}}}, func() (any, error) {
+			return c.GuardPermits(t.Context(), GuardPermitsRequest{PermitFilter: PermitFilter{Key: "v", Caller: new(string)}})
+		}},
+		{"end permits", "fila.admin.guard-end", `{"user":"A/bob","ids":["x"]}`, GuardEndReply{Ended: 1}, func() (any, error) {
+			return c.GuardEnd(t.Context(), GuardEndRequest{PermitFilter: PermitFilter{User: "A/bob"}, IDs: []string{"x"}})
+		}},
 		{"explain message", "fila.admin.explain", `{"kind":"message","id":"x"}`, ExplainedMessage{ID: "x", State: "parked"}, func() (any, error) {
 			return c.ExplainMessage(t.Context(), "", "x")
 		}},
@@ -74,10 +81,14 @@ func TestGateKeysAreChecked(t *testing.T) {
 	_, c := setup(t)
 	for _, key := range []string{"", "a\xff", strings.Repeat("k", wire.MaxKeyBytes+1)} {
 		for name, call := range map[string]func() error{
-			"set":     func() error { _, err := c.ThrottleSet(t.Context(), ThrottleChange{Key: key}); return err },
-			"show":    func() error { _, err := c.ThrottleShow(t.Context(), key); return err },
-			"open":    func() error { _, err := c.CircuitOpen(t.Context(), key, 0); return err },
-			"pause":   func() error { _, err := c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Name: key}); return err },
+			"set":   func() error { _, err := c.ThrottleSet(t.Context(), ThrottleChange{Key: key}); return err },
+			"show":  func() error { _, err := c.ThrottleShow(t.Context(), key); return err },
+			"open":  func() error { _, err := c.CircuitOpen(t.Context(), key, 0); return err },
+			"pause": func() error { _, err := c.Pause(t.Context(), PauseRequest{Kind: PauseKey, Name: key}); return err },
+			"permits": func() error {
+				_, err := c.GuardPermits(t.Context(), GuardPermitsRequest{PermitFilter: PermitFilter{Key: cmp.Or(key, "a\xff")}})
+				return err
+			},
 			"explain": func() error { _, err := c.ExplainKey(t.Context(), "q", key); return err },
 		} {
 			refused := refusal(t, call(), name)

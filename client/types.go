@@ -84,6 +84,20 @@ type (
 	GuardVerdict = wire.GuardVerdict
 	// GuardStatus is how a key stands.
 	GuardStatus = wire.GuardStatus
+	// PermitFilter says which permits of the guard are meant.
+	PermitFilter = wire.PermitFilter
+	// GuardPermitsRequest asks for permits of the guard that are held.
+	GuardPermitsRequest = wire.GuardPermitsRequest
+	// GuardPermit is a permit that is held.
+	GuardPermit = wire.GuardPermit
+	// GuardHolder is how many permits are held under a key, or by a caller.
+	GuardHolder = wire.GuardHolder
+	// GuardPermitList is a page of permits.
+	GuardPermitList = wire.GuardPermitList
+	// GuardEndRequest ends permits of the guard.
+	GuardEndRequest = wire.GuardEndRequest
+	// GuardEndReply says how many permits were ended.
+	GuardEndReply = wire.GuardEndReply
 )
 
 // The types of gates: throttles, circuits and pauses.

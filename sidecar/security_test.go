@@ -234,12 +234,12 @@ func TestKindsOfOperators(t *testing.T) {
 	least := map[string]int{
 		"queue-list": look, "queue-inspect": look, "noisy": look, "explain": look, "dead-groups": look,
 		"job-list": look, "job-show": look, "schedule-list": look,
-		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look,
+		"throttle-list": look, "throttle-show": look, "circuit-list": look, "circuit-show": look, "pause-list": look, "guard-permits": look,
 		"config-list": look, "config-get": look, "config-log": look, "cluster-status": look,
 
 		"peek": operate, "message-show": operate, "schedule-show": operate,
 		"message-run-now": operate, "redrive": operate, "hook-reset": operate, "pause": operate, "resume": operate,
-		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate,
+		"throttle-set": operate, "throttle-clear": operate, "circuit-open": operate, "circuit-close": operate, "circuit-reset": operate, "guard-end": operate,
 		"job-pause": operate, "job-resume": operate, "job-cancel": operate, "schedule-pause": operate, "schedule-resume": operate,
 		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate,
 
@@ -316,6 +316,44 @@ func TestOtherAccounts(t *testing.T) {
 	delivery := g.request(team, "fila.fetch.orders", "")
 	require.Equal(t, "from another account", string(delivery.Data))
 	require.Empty(t, g.request(team, delivery.Reply, "+ACK").Data)
+}
+
+// TestUsersOfTheGuard: permits count for the user that NATS names, which it does for imports
+// that share this, and for the name that callers give themselves otherwise.
+func TestUsersOfTheGuard(t *testing.T) {
+	g, x := startGuarded(t, func(permissions string) string {
+		permissions = strings.Replace(permissions, "authorization {", "accounts {\n  FILA: {\n    exports = [{service: \"fila.guard.>\"}]", 1)
+		return permissions + `
+  TOLD: {
+    imports = [{service: {account: FILA, subject: "fila.guard.>"}, share: true}]
+    users = [{user: told, password: told-secret}]
+  }
+  UNTOLD: {
+    imports = [{service: {account: FILA, subject: "fila.guard.>"}}]
+    users = [{user: untold, password: untold-secret}]
+  }
+}`
+	})
+	defer x.end()
+	check := func(user string) {
+		m := nats.NewMsg("fila.guard.check.v")
+		m.Data = []byte(`{"caller":"web"}`)
+		m.Header = nats.Header{"Nats-Request-Info": {`{"acc":"FILA","user":"somebody"}`}}
+		reply, err := g.connect(user).RequestMsg(m, patience)
+		require.NoError(t, err)
+		require.Contains(t, string(reply.Data), `"allowed":true`)
+	}
+	operator := g.connect("operator")
+	for user, known := range map[string]string{"told": "TOLD/told", "untold": ""} {
+		check(user)
+		var list wire.GuardPermitList
+		require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.guard-permits", "").Data, &list))
+		require.Len(t, list.Permits, 1)
+		require.Equal(t, []string{"web", known}, []string{list.Permits[0].Caller, list.Permits[0].User}, user)
+		var ended wire.GuardEndReply
+		require.NoError(t, json.Unmarshal(g.request(operator, "fila.admin.guard-end", `{"key":"v"}`).Data, &ended))
+		require.EqualValues(t, 1, ended.Ended)
+	}
 }
 
 // TestClientsCannotFloodTheLog: what a client has refused all the time is told a few

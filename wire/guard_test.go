@@ -119,3 +119,109 @@ func FuzzGuardRequests(f *testing.F) {
 		}
 	})
 }
+
+func TestParsePermitRequests(t *testing.T) {
+	id := PermitID(1, 2)
+	for body, names := range map[string]string{
+		`{"limit":0}`: "limit", `{"limit":1001}`: "limit", `{"offset":1}`: "offset", `{"after":"x"}`: "after", `{"after":"` + strings.ToUpper(PermitID(15, 1)) + `"}`: "after",
+		`{"caller":"` + strings.Repeat("x", 65) + `"}`: "caller", `{"key":"` + strings.Repeat("x", 257) + `"}`: "key",
+	} {
+		_, err := ParseGuardPermits([]byte(body))
+		require.NotNil(t, err, body)
+		require.Contains(t, err.Description, names, body)
+	}
+	for body, names := range map[string]string{
+		``: "key", `{}`: "ids", `{"ids":[]}`: "ids", `{"ids":["x"]}`: "ids", `{"key":"k","limit":1}`: "limit", `{"caller":"\u0000"}`: "caller",
+		`{"ids":[` + strings.TrimSuffix(strings.Repeat(`"`+id+`",`, MaxPermitIDs+1), ",") + `]}`: "1001",
+	} {
+		_, err := ParseGuardEnd([]byte(body))
+		require.NotNil(t, err, body)
+		require.Contains(t, err.Description, names, body)
+	}
+	list, err := ParseGuardPermits(nil)
+	require.Nil(t, err)
+	require.Equal(t, GuardPermitsRequest{Limit: DefaultListLimit}, list)
+	end, err := ParseGuardEnd([]byte(`{"caller":""}`))
+	require.Nil(t, err)
+	require.Empty(t, *end.Caller, "callers without a name are meant")
+	end, err = ParseGuardEnd([]byte(`{"key":"a\\x00b","ids":["` + id + `"]}`))
+	require.Nil(t, err)
+	require.Equal(t, "a\x00b", end.Key)
+}
+
+func TestPermitIDs(t *testing.T) {
+	for _, pair := range [][2]uint64{{0, 0}, {1, 2}, {math.MaxUint64, math.MaxUint64}} {
+		issuer, number, ok := ParsePermitID(PermitID(pair[0], pair[1]))
+		require.True(t, ok)
+		require.Equal(t, pair, [2]uint64{issuer, number})
+	}
+	require.Less(t, PermitID(1, math.MaxUint64), PermitID(2, 0), "in order")
+	require.Less(t, PermitID(1, 9), PermitID(1, 10))
+	for _, bad := range []string{"", "-", "1-2", PermitID(1, 2) + "0", "+" + PermitID(1, 2)[1:], strings.Replace(PermitID(1, 2), "-", ".", 1)} {
+		_, _, ok := ParsePermitID(bad)
+		require.False(t, ok, bad)
+	}
+}
+
+// Pages of several nodes are one list: each permit is on exactly one page.
+func TestMergedPermits(t *testing.T) {
+	nodes := [][]GuardPermit{{}, {}, {}}
+	for issuer := range uint64(3) {
+		for number := range 5 * issuer {
+			nodes[issuer] = append(nodes[issuer], GuardPermit{ID: PermitID(issuer, number)})
+		}
+	}
+	for limit := 1; limit < 20; limit++ {
+		var all []GuardPermit
+		for after := ""; ; {
+			var pages []GuardPermitList
+			for _, permits := range nodes {
+				var page GuardPermitList
+				for _, p := range permits {
+					if p.ID > after && len(page.Permits) == limit {
+						page.Next = page.Permits[limit-1].ID
+						break
+					}
+					if p.ID > after {
+						page.Permits = append(page.Permits, p)
+					}
+				}
+				pages = append(pages, page)
+			}
+			page := MergePermits(pages, limit)
+			all = append(all, page.Permits...)
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+		require.Equal(t, append(append([]GuardPermit{}, nodes[1]...), nodes[2]...), all, limit)
+	}
+	merged := MergePermits([]GuardPermitList{
+		{Total: 3, Keys: []GuardHolder{{Key: "a", Permits: 2}, {Key: "b", Permits: 1}}, Callers: []GuardHolder{{Permits: 3}}},
+		{Total: 4, Keys: []GuardHolder{{Key: "b", Permits: 4}}, Callers: []GuardHolder{{User: "x", Permits: 1}, {Caller: "x", Permits: 3}}},
+	}, 1)
+	require.Equal(t, GuardPermitList{
+		Permits: []GuardPermit{}, Total: 7, Keys: []GuardHolder{{Key: "b", Permits: 5}, {Key: "a", Permits: 2}},
+		Callers: []GuardHolder{{Permits: 3}, {Caller: "x", Permits: 3}, {User: "x", Permits: 1}},
+	}, merged)
+}
+
+// A page that is too long for a message says where the next one begins.
+func TestALongPageOfPermits(t *testing.T) {
+	list := GuardPermitList{Next: "x"}
+	for i := range 1000 {
+		list.Permits = append(list.Permits, GuardPermit{ID: PermitID(1, uint64(i)), Key: strings.Repeat("k", 256)})
+	}
+	for range MaxGuardHolders {
+		list.Keys = append(list.Keys, GuardHolder{Key: strings.Repeat("\"", 256)})
+		list.Callers = append(list.Callers, GuardHolder{User: strings.Repeat("\"", MaxGuardUserBytes)})
+	}
+	for _, room := range []int{32 << 10, 64 << 10, 128 << 10} {
+		short := list.Shorten(room).(GuardPermitList)
+		data, err := json.Marshal(short)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(data), room)
+		require.Equal(t, short.Permits[len(short.Permits)-1].ID, short.Next)
+		require.Less(t, len(short.Permits), 1000)
+	}
+}

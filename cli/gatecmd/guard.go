@@ -24,7 +24,7 @@ func newGuardCommand(env *command.Env) *cobra.Command {
 caller asks before the call, gets a permit, and reports afterwards how the call
 went. The first key names the destination, whose circuit decides; the limits of all
 keys count.`,
-	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env))
+	}, newGuardCheckCommand(env), newGuardDoneCommand(env), newGuardJudgeCommand(env), newGuardStateCommand(env), newGuardPermitsCommand(env), newGuardEndCommand(env))
 }
 
 func newGuardCheckCommand(env *command.Env) *cobra.Command {
@@ -154,15 +154,18 @@ func addErrorFlags(cmd *cobra.Command, told *toldError, call *client.GuardCall) 
 }
 
 func newGuardStateCommand(env *command.Env) *cobra.Command {
-	return &cobra.Command{
+	var caller string
+	cmd := &cobra.Command{
 		Use:               "state KEY",
 		Short:             "Show whether a call with a key would be allowed, and its limits",
 		Example:           "  fila guard state vendor:stripe",
 		ValidArgsFunction: env.Complete(circuitKeys),
 		RunE: command.Ask(env, func(ctx context.Context, s *command.Session, args []string) (client.GuardStatus, error) {
-			return s.Guard().State(ctx, args[0])
+			return s.Guard(client.GuardCaller(caller)).State(ctx, args[0])
 		}, func(st client.GuardStatus, _ []string) string { return showGuardStatus(env, &st) }),
 	}
+	cmd.Flags().StringVar(&caller, "caller", "", "`name` of who would ask, whose permits are limited")
+	return cmd
 }
 
 func showGuardAnswer(env *command.Env, a *client.GuardAnswer) string {

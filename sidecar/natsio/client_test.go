@@ -25,3 +25,18 @@ func TestClientOf(t *testing.T) {
 		require.Equal(t, want, clientOf(h))
 	}
 }
+
+// TestUserOf: only NATS says who the user is, whatever clients say of themselves.
+func TestUserOf(t *testing.T) {
+	for want, h := range map[string]micro.Headers{
+		"":         {wire.HeaderClient: {"cli"}, requestInfo: {"no JSON"}},
+		"A/alice":  {wire.HeaderClient: {"cli"}, requestInfo: {`{"acc":"A","user":"alice","name":"app"}`}},
+		"/alice":   {requestInfo: {`{"user":"alice"}`}},
+		`A/a\x1b[`: {requestInfo: {"{\"acc\":\"A\",\"user\":\"a\\u001b[\"}"}},
+		"A/" + strings.Repeat("x", wire.MaxGuardUserBytes-2): {requestInfo: {`{"acc":"A","user":"` + strings.Repeat("x", 500) + `"}`}},
+	} {
+		require.Equal(t, want, userOf(h))
+	}
+	require.Empty(t, userOf(nil))
+	require.Empty(t, userOf(micro.Headers{requestInfo: {`{"acc":"A","name":"app"}`}}), "an account is no user")
+}
