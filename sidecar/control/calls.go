@@ -88,9 +88,10 @@ func (k *keyCalls) needed(now int64) (until int64) {
 	return until
 }
 
-// KeepCall counts a call under the keys until ended is called, and has it on disk that it
-// may go on until a time (Unix ns). It does not block: onDisk waits until that is on disk,
-// nil is that it is there already, as it is mostly. ended is nil where nothing is counted.
+// KeepCall counts a call under the keys until the caller calls ended, and puts on disk that
+// the call may go on until a time (Unix ns). It does not block: onDisk waits for the disk,
+// and is nil if the disk has a time that is late enough, which is the usual case. ended is
+// nil in a cluster, where nothing is counted.
 func (c *Control) KeepCall(keys []string, until int64) (ended func(), onDisk func() *wire.Error) {
 	if c.shared() { // other nodes count the permits, and outlive this one
 		return nil, nil
@@ -250,8 +251,8 @@ func (ks *calls) lowerKey(key string, now int64, lower *Batch) (settled bool) {
 	return settled
 }
 
-// SettleCalls is for an orderly stop, before Stop: from now on only the calls that are
-// under way keep their keys paused after the next start, until the last of them ends.
+// SettleCalls is for an orderly stop, before Stop. It leaves on disk when the last of the
+// calls under way ends, for each key that has any: the next start pauses these keys only.
 func (c *Control) SettleCalls() {
 	ks := &c.calls
 	ks.mu.Lock()
