@@ -34,7 +34,6 @@ var madeTexts = map[string][]string{
 	"sidecar/natsio/connect.go":  {"connected", "reconnected"},
 	"sidecar/natsio/embedded.go": {"the NATS server says", "the NATS server says about a client"},
 	"sidecar/shard/jobs.go":      {"job running", "job paused", "job done", "job canceled"},
-	"sidecar/shard/judge.go":     {"attempt failed"},
 	"store/replog/writer.go":     {"replog: a record is not in the log, trying again", "replog: the log cannot be read, trying again"},
 }
 

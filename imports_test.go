@@ -55,7 +55,7 @@ var ownImports = map[string][]string{
 	},
 	"sidecar/admin":           {"sidecar/control", "sidecar/circuit", "sidecar/shard", "sidecar/queue", "sidecar/telemetry", "store", "throttle", "wire"},
 	"sidecar/natsio":          {"sidecar/shard", "sidecar/queue", "sidecar/config", "sidecar/telemetry", "wire"},
-	"sidecar/guard":           {"sidecar/queue", "sidecar/config", "sidecar/rules", "breaker", "throttle", "wire"},
+	"sidecar/guard":           {"sidecar/queue", "sidecar/config", "sidecar/rules", "sidecar/telemetry", "breaker", "throttle", "wire"},
 	"sidecar/control":         {"sidecar/circuit", "sidecar/config", "sidecar/rules", "breaker", "ordered", "store", "throttle", "wire"},
 	"sidecar/shard":           {"fingerprint", "sidecar/queue", "sidecar/schedule", "sidecar/rules", "sidecar/telemetry", "hooks", "breaker", "store", "throttle", "wire"},
 	"sidecar/circuit":         {"sidecar/fleet", "sidecar/fleet/record", "sidecar/queue", "breaker", "ordered", "store", "wire"},

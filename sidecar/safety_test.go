@@ -224,11 +224,23 @@ func TestSafetyRetries(t *testing.T) {
 				require.NotEmpty(t, v.Description)
 			}
 		}
+		critical, err := x.nc.SubscribeSync("fila.event." + wire.EventFailureCritical + ".>")
+		require.NoError(t, err)
+		require.NoError(t, x.nc.Flush())
 		for code, severity := range map[string]string{"400": "low", "401": "critical", "canceled": "low"} {
 			v := x.call(code, 1, "vendor:x")
 			require.False(t, v.Retry)
 			require.Equal(t, severity, v.Severity)
 		}
+		m, err := critical.NextMsg(time.Second)
+		require.NoError(t, err)
+		require.Equal(t, "fila.event.failure-critical.vendor:x", m.Subject)
+		var e wire.Event
+		require.NoError(t, json.Unmarshal(m.Data, &e))
+		require.Equal(t, "vendor:x", e.Key)
+		require.Empty(t, e.Queue)
+		require.Equal(t, wire.FailureOfCall, e.Data["kind"])
+		require.Equal(t, "credentials", e.Data["rule"])
 
 		deliveries, _ := x.consumer("w", "calls", `{"consumer":"w"}`)
 		require.Nil(t, x.request("fila.enqueue.calls", "hello", nats.Header{"vendor": {"stripe"}}, nil))

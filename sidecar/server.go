@@ -528,7 +528,7 @@ func (s *Server) build(snap store.Snapshot) error {
 	r.guard = guard.New(guard.Options{
 		Now: s.now, Gates: r.control.Gates(), Circuits: r.circuits, Rules: r.control.Rules, Tables: r.control.Guards, ExpiredFails: r.control.ExpiredFails,
 		Tell: control.Tell, Keep: r.control.KeepCall, MaxPayload: d.nc.MaxPayload, Signer: signer, Metrics: s.metrics,
-		Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
+		Log: s.limited, Event: event, Forward: s.forward, SharesLimits: s.shared.SharesThrottle, Fleet: lender,
 		Caps: guard.Caps{
 			Permits: s.cfg.Limits.MaxGuardPermits, KeyPermits: s.cfg.Limits.MaxGuardKeyPermits, CallerPermits: s.cfg.Limits.MaxGuardCallerPermits,
 			ThrottleKeys: s.cfg.Limits.MaxThrottleKeys, Circuits: s.cfg.Limits.MaxCircuits,

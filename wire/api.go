@@ -204,8 +204,8 @@ const (
 	EventPaused             = "paused"           // tail: what is paused
 	EventResumed            = "resumed"          // by hand or by time
 	EventHeld               = "held"             // max_failures; tail: the key
-	EventFailureCritical    = "failure-critical" // severity critical; tail: queue
-	EventFailureHigh        = "failure-high"     // severity high; tail: queue
+	EventFailureCritical    = "failure-critical" // severity critical; tail: queue, or first key of a call
+	EventFailureHigh        = "failure-high"     // severity high; the same tail
 	EventRulesReloaded      = "rules-reloaded"
 	EventDiskLow            = "disk-low" // messages are refused
 	EventDiskRecovered      = "disk-recovered"

@@ -152,6 +152,10 @@ func checkCaller(caller string) *Error {
 	return nil
 }
 
+// FailureOfCall is the kind, in the data of an event, of a failure that a caller of the guard
+// has told. Events about messages have none.
+const FailureOfCall = "call"
+
 // GateLate is the gate of a refusal of a check whose answer nobody may wait for any more.
 const GateLate = "late"
 

@@ -188,6 +188,10 @@ func sentence(env *command.Env, e wire.Event) string {
 	case wire.EventPaused, wire.EventResumed, wire.EventHeld:
 		return pauseSentence(env, e, d)
 	case wire.EventFailureCritical, wire.EventFailureHigh:
+		if d.text("kind") == wire.FailureOfCall {
+			return fmt.Sprintf("a call of %s%s failed, attempt %s: %s%s (rule %s)",
+				e.Key, d.between(" by ", "caller", ""), d.text("attempts"), d.between("[", "error_code", "] "), d.text("error"), d.text("rule"))
+		}
 		return fmt.Sprintf("message %s of key %s in queue %s failed, attempt %s: %s%s (rule %s)",
 			d.text("id"), e.Key, e.Queue, d.text("attempts"), d.between("[", "error_code", "] "), d.text("error"), d.text("rule"))
 	case wire.EventRulesReloaded:

@@ -76,6 +76,14 @@ func TestEventSentences(t *testing.T) {
 			`{"type":"failure-high","queue":"orders","key":"acme","data":{"id":"x","error":"boom","rule":"r","attempts":1}}`,
 			"message x of key acme in queue orders failed, attempt 1: boom (rule r)",
 		},
+		{
+			`{"type":"failure-critical","key":"vendor:x","data":{"kind":"call","caller":"web","error":"boom","error_code":"401","rule":"r","attempts":1}}`,
+			"a call of vendor:x by web failed, attempt 1: [401] boom (rule r)",
+		},
+		{
+			`{"type":"failure-high","key":"vendor:x","data":{"kind":"call","caller":"","error":"boom","error_code":"","rule":"r","attempts":1}}`,
+			"a call of vendor:x failed, attempt 1: boom (rule r)",
+		},
 		{`{"type":"rules-reloaded","data":{"changes":["a","b"]}}`, "the configuration file was read again, changes: 2: a; b"},
 		{`{"type":"disk-low","data":{"free_bytes":5,"min_free_bytes":10}}`, "messages are refused: the disk of fila has 5 bytes free, below 10"},
 		{`{"type":"disk-recovered","data":{"free_bytes":15,"min_free_bytes":10}}`, "messages are taken again: the disk of fila has 15 bytes free"},

@@ -3,6 +3,7 @@ package guard
 import (
 	"container/heap"
 	"context"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"github.com/filaq/fila/sidecar/config"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/throttle"
 	"github.com/filaq/fila/wire"
 )
@@ -45,6 +47,9 @@ type Options struct {
 	Keep func(keys []string, until int64) (ended func(), onDisk func() *wire.Error)
 
 	MaxPayload func() int64 // bytes of the largest reply
+
+	Log   *slog.Logger
+	Event func(typ, tail string, e wire.Event) // publishes an event; it does not block
 
 	// Of a guard that several filas answer together. Forward tells the one that gave a
 	// permit how the call went, and returns its answer; an error: there is none.
@@ -83,6 +88,7 @@ type Metrics interface {
 	GuardTook(ns int64, trace wire.TraceParent)
 	GuardEnded(how string, n int64) // permits ended: ok, error, expired or operator
 	GuardCapped(limit string)       // a request was refused by a key of [limits]
+	GuardFailed(severity string)    // a caller has told of an error
 }
 
 // How a permit ends of which its caller tells nothing.
@@ -108,6 +114,7 @@ type Guard struct {
 	run      uint64        // of this process; in its permits
 	forwards chan struct{} // has room for those that are under way
 	lends    chan struct{} // the same of requests that wait for a fleet
+	failures *telemetry.Failures
 
 	mu struct {
 		sync.Mutex
@@ -159,6 +166,7 @@ type held struct {
 // New returns a guard without permits.
 func New(o Options) *Guard {
 	g := &Guard{opt: o, run: rand.Uint64(), forwards: make(chan struct{}, maxForwards), lends: make(chan struct{}, maxLends)}
+	g.failures = telemetry.NewFailures(o.Now, o.Event)
 	g.mu.permits = make(map[uint64]*permit)
 	g.mu.byKey, g.mu.byHolder = make(map[string]int), make(map[holder]int)
 	g.mu.timer = time.AfterFunc(time.Hour, func() {
@@ -267,8 +275,19 @@ func (g *Guard) Done(r *wire.GuardDoneRequest) (wire.GuardVerdict, *wire.Error) 
 	if h.set != nil {
 		g.opt.Metrics.GuardEnded(r.Outcome, 1)
 		g.giveBack(&h, outcome, r.RetryAfterMs*int64(time.Millisecond), now)
+		if r.Outcome == wire.GuardError {
+			g.reportFailure(r, &verdict)
+		}
 	}
 	return verdict, nil
+}
+
+// reportFailure counts and reports a failure of a call as those of messages.
+func (g *Guard) reportFailure(r *wire.GuardDoneRequest, v *wire.GuardVerdict) {
+	g.opt.Metrics.GuardFailed(v.Severity)
+	g.failures.Report(telemetry.Unlimited(g.opt.Log), &telemetry.Failure{
+		Key: r.Key, Caller: r.Caller, Attempts: r.Attempt, Error: r.Error, Code: r.ErrorCode, Severity: v.Severity, Rule: v.Rule,
+	})
 }
 
 func (g *Guard) knownPolicy(name string) *wire.Error {

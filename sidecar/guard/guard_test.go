@@ -38,10 +38,15 @@ type rig struct {
 	keep     func(keys []string, until int64) (onDisk func() *wire.Error)
 	kept     atomic.Int64 // calls that Keep was told of and that have not ended
 	checked  atomic.Int64 // by the metrics
+	log      strings.Builder
 
 	metrics sync.Mutex // guards what follows
 	capped  []string
 	ended   map[string]int64
+
+	told     sync.Mutex   // guards what follows
+	events   []wire.Event // with the tail of the subject in their data
+	failures []string     // severities, by the metrics
 }
 
 // GuardChecked, GuardTook and GuardEnded make it the metrics of its guard.
@@ -58,6 +63,12 @@ func (r *rig) GuardCapped(limit string) {
 	r.metrics.Lock()
 	defer r.metrics.Unlock()
 	r.capped = append(r.capped, limit)
+}
+
+func (r *rig) GuardFailed(severity string) {
+	r.told.Lock()
+	defer r.told.Unlock()
+	r.failures = append(r.failures, severity)
 }
 
 func newRig(t *testing.T) *rig { return newSharedRig(t, nil) }
@@ -92,6 +103,14 @@ func newSharedRig(t *testing.T, f circuit.Fleet) *rig {
 		},
 		Metrics: r, MaxPayload: func() int64 { return r.payload },
 		SharesLimits: func(string) bool { return false },
+		Log:          slog.New(slog.NewTextHandler(&r.log, nil)),
+		Event: func(typ, tail string, e wire.Event) {
+			e.Type = typ
+			e.Data["tail"] = tail
+			r.told.Lock()
+			defer r.told.Unlock()
+			r.events = append(r.events, e)
+		},
 	})
 	t.Cleanup(func() { r.Stop() })
 	return r
@@ -476,6 +495,63 @@ func TestVerdicts(t *testing.T) {
 		_, werr = r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)
 		require.Contains(t, werr.Description, "five")
+	})
+}
+
+// Failures that callers tell of are counted, logged and published as those of messages.
+func TestFailuresAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.circuit(circuit.Settings{Breaker: breaker.Config{Threshold: 1000, Cooldown: time.Minute, HalfOpenMaxCalls: 1, HalfOpenSuccesses: 1}})
+		var err error
+		r.rules, err = rules.Compile(nil, []rules.ErrorRule{
+			{Name: "fatal", Code: "401", Severity: rules.Critical},
+			{Name: "down", Code: "503", Severity: rules.High},
+			{Name: "busy", Code: "429", Severity: rules.Low},
+		})
+		require.NoError(t, err)
+		var permit string
+		fail := func(code string) {
+			t.Helper()
+			permit = r.allowed("vendor:stripe", "tenant:acme")
+			_, err := r.Done(&wire.GuardDoneRequest{
+				Key: "vendor:stripe", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: code, Error: "no", Attempt: 2,
+			})
+			require.Nil(t, err)
+		}
+		event := func(typ, code, rule string) wire.Event {
+			return wire.Event{Type: typ, Key: "vendor:stripe", Data: map[string]any{
+				"tail": "vendor:stripe", "kind": wire.FailureOfCall, "caller": "me", "error": "no", "error_code": code, "rule": rule, "attempts": uint32(2),
+			}}
+		}
+		for _, code := range []string{"401", "503", "429", "other"} {
+			fail(code)
+		}
+		require.Equal(t, []string{rules.Critical, rules.High, rules.Low, rules.Medium}, r.failures)
+		require.Equal(t, []wire.Event{event(wire.EventFailureCritical, "401", "fatal"), event(wire.EventFailureHigh, "503", "down")}, r.events)
+		lines := strings.Split(strings.TrimSpace(r.log.String()), "\n")
+		require.Len(t, lines, 4)
+		require.Contains(t, lines[0], `level=WARN msg="call failed" key=vendor:stripe caller=me attempts=2 error=no error_code=401 severity=critical rule=fatal suppressed=0`)
+		require.Contains(t, lines[2], "level=INFO")
+
+		v, werr := r.Done(&wire.GuardDoneRequest{Key: "vendor:stripe", Permit: permit, Caller: "me", Outcome: wire.GuardError, ErrorCode: "401", Attempt: 1})
+		require.Nil(t, werr)
+		require.True(t, v.Duplicate)
+		require.Len(t, r.failures, 4, "a repetition counts nowhere")
+		r.done("vendor:stripe", r.allowed("vendor:stripe"), wire.GuardOK)
+		require.Len(t, r.failures, 4, "a success is none")
+
+		// One line of a kind in ten seconds, whoever tells; events and counts are of all.
+		r.log.Reset()
+		for range 100 {
+			fail("401")
+		}
+		require.Empty(t, r.log.String())
+		require.Len(t, r.events, 102)
+		time.Sleep(10 * time.Second)
+		fail("401")
+		require.Equal(t, 1, strings.Count(r.log.String(), "\n"))
+		require.Contains(t, r.log.String(), "suppressed=100")
 	})
 }
 

@@ -1,10 +1,7 @@
 package shard
 
 import (
-	"cmp"
-	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -23,26 +20,8 @@ type judge struct {
 	r *runner
 
 	failures relay[queue.Failure]
-
-	said map[failureKind]saying // of the goroutine
+	reports  *telemetry.Failures
 }
-
-// failureKind is what lines about failures are limited by. There are as many as there
-// are rules.
-type failureKind struct {
-	side           queue.Side
-	severity, rule string
-}
-
-// saying is when the last line about a kind of failures was written (Unix ns), and how
-// many failures have had none since then.
-type saying struct {
-	at         int64
-	suppressed int
-}
-
-// sayAgain is how long after a line (ns) the next one of its kind may follow.
-const sayAgain = int64(10e9)
 
 // post has failures judged. It is called during a turn.
 func (j *judge) post(failures []queue.Failure) {
@@ -140,44 +119,12 @@ func deadReason(v *rules.Verdict) string {
 	return ""
 }
 
-// failureEvents are about the failures that somebody should look at, by severity.
-var failureEvents = map[string]string{rules.Critical: wire.EventFailureCritical, rules.High: wire.EventFailureHigh}
-
-// report logs a failure that rules or the default of the queue decide about, and
-// publishes a severe one.
+// report reports a failure that rules or the default of the queue decide about.
 func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
-	j.log(f, v)
-	typ, told := failureEvents[v.Severity]
-	if !told {
-		return
-	}
-	name := j.r.sides[f.Side].name
-	j.r.shard.Event(typ, name, wire.Event{Queue: name, Key: f.Key, Data: map[string]any{
-		"id": formatID(f.ID), "error": f.Error, "error_code": f.Code, "rule": v.Rule, "attempts": f.Attempts,
-	}})
-}
-
-// log writes a line for the first failure of a kind, and then not more than one in ten
-// seconds: consumers may fail as often as they like.
-func (j *judge) log(f *queue.Failure, v *rules.Verdict) {
-	now, kind := j.r.shard.Now(), failureKind{f.Side, cmp.Or(v.Severity, rules.Medium), v.Rule}
-	last, again := j.said[kind]
-	if again && now >= last.at && now-last.at < sayAgain {
-		last.suppressed++
-		j.said[kind] = last
-		return
-	}
-	if j.said == nil {
-		j.said = make(map[failureKind]saying)
-	}
-	j.said[kind] = saying{at: now}
-	level := slog.LevelWarn
-	if kind.severity == rules.Low {
-		level = slog.LevelInfo
-	}
-	log := telemetry.Unlimited(j.r.shard.logAbout(f.ID))
-	log.Log(context.Background(), level, "attempt failed", "queue", j.r.sides[f.Side].name, "id", formatID(f.ID), "key", f.Key,
-		"attempts", f.Attempts, "error", f.Error, "error_code", f.Code, "severity", kind.severity, "rule", v.Rule, "suppressed", last.suppressed)
+	j.reports.Report(telemetry.Unlimited(j.r.shard.logAbout(f.ID)), &telemetry.Failure{
+		Queue: j.r.sides[f.Side].name, ID: formatID(f.ID), Key: f.Key, Attempts: f.Attempts, Error: f.Error, Code: f.Code,
+		Severity: v.Severity, Rule: v.Rule,
+	})
 }
 
 // input is what on_failure gets.

@@ -12,6 +12,7 @@ import (
 	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/rules"
+	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/throttle"
 )
@@ -53,6 +54,7 @@ func newRunner(s *Shard) *runner {
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.timer.Stop()
 	r.dispatcher.r, r.judge.r = r, r
+	r.judge.reports = telemetry.NewFailures(s.Now, s.Event)
 	return r
 }
 

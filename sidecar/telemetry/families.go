@@ -29,6 +29,10 @@ const maxNamedQueues = 2000
 // queue can be called so.
 const nameOfOthers = "(others)"
 
+// nameOfGuard stands for the guard where failures are counted by queue. No queue can be
+// called so.
+const nameOfGuard = "(guard)"
+
 func sideOf(name string) queue.Side {
 	if wire.IsDLQ(name) {
 		return queue.Dead
@@ -84,6 +88,7 @@ func (m *Metrics) counters(s *scrape) {
 		s.figures(q.subject(), &f)
 	}
 	tell(m.none)
+	tell(m.guard)
 	for _, name := range slices.Sorted(maps.Keys(m.mu.queues)) {
 		if q := m.mu.queues[name]; q.named {
 			tell(q)

@@ -22,6 +22,7 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry // of all that is not of queues
 	none     *Queue               // what belongs to no queue that exists
+	guard    *Queue               // failures of the guard's calls
 	others   [queue.Sides]*Queue  // queues that were not named and are deleted
 
 	guardChecks, guardEnded, guardCapped, clientsCut *prometheus.CounterVec
@@ -92,6 +93,7 @@ func New() *Metrics {
 		m.limits[kind] = m.exceeded[kind.String()]
 	}
 	m.none = newQueue(m, "", true)
+	m.guard = newQueue(m, nameOfGuard, true)
 	m.others = [queue.Sides]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
 	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_commit_duration_seconds",
@@ -303,6 +305,9 @@ func (m *Metrics) GuardEnded(how string, n int64) { m.guardEnded.WithLabelValues
 
 // GuardCapped counts a request to the guard that a key of limits refused.
 func (m *Metrics) GuardCapped(limit string) { m.guardCapped.WithLabelValues(limit).Inc() }
+
+// GuardFailed counts a failed call of the guard by its severity; "" is medium.
+func (m *Metrics) GuardFailed(severity string) { m.guard.Failure(severity) }
 
 // ClientCut counts a client that the embedded NATS server has cut off.
 func (m *Metrics) ClientCut(reason string) { m.clientsCut.WithLabelValues(reason).Inc() }

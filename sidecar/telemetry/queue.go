@@ -56,7 +56,7 @@ var counterSpecs = []spec{
 	{"fila_schedule_runs_total", "Runs of schedules: messages that they have enqueued.", dto.MetricType_COUNTER, ""},
 	{"fila_schedule_missed_total", "Runs of schedules that were left out, since fila was down or the queue took nothing.", dto.MetricType_COUNTER, ""},
 	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", dto.MetricType_COUNTER, labelReason},
-	{"fila_failures_total", "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one.", dto.MetricType_COUNTER, labelSeverity},
+	{"fila_failures_total", "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one. The queue (guard) has the calls of the guard of which done told an error.", dto.MetricType_COUNTER, labelSeverity},
 	{"fila_held_total", "Times that messages began to wait at a gate, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Those of one fairness key that have the same gates wait, and count, as one.", dto.MetricType_COUNTER, labelBlockedBy},
 	{"fila_hook_runs_total", "Runs of a Lua hook, failed ones included.", dto.MetricType_COUNTER, labelHook},
 	{"fila_hook_failures_total", "Runs of a Lua hook that failed; their messages went on with the defaults.", dto.MetricType_COUNTER, labelHook},
