@@ -21,9 +21,9 @@
 // later one.
 //
 // An opening may end in closed instead of half-open (RetryAfter, and Open of one
-// that was closed), Close keeps the failures in mind, Admits says how many calls
-// would be granted and when to ask again, and Save and Restore carry an opening
-// over a restart.
+// that was closed), Reset closes it by hand, Admits says how many calls would be
+// granted and when to ask again, and Save and Restore carry an opening over a
+// restart.
 //
 // A FailureWindow counts failures within a time, whatever is between them.
 //

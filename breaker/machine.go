@@ -165,18 +165,8 @@ func (m *Machine) Release(now int64) Change {
 	return m.turn(m.after, now)
 }
 
-// Close closes it by hand at time now. Unlike Reset it keeps the failures in
-// mind: one that was opened by a row of them opens again with the next.
-func (m *Machine) Close(now int64) Change {
-	if m.state == Closed {
-		return Change{}
-	}
-	m.failures = min(m.failures, m.cfg.Threshold-1)
-	return m.turn(Closed, now)
-}
-
-// Reset closes it by hand at time now and forgets its failures; results of
-// calls under way do not count any more.
+// Reset closes it by hand at time now. It begins anew: its failures are forgotten,
+// and results of calls under way do not count any more.
 func (m *Machine) Reset(now int64) Change {
 	m.failures = 0
 	if m.state == Closed {

@@ -203,21 +203,20 @@ func TestHowOpeningsByHandEnd(t *testing.T) {
 	}
 }
 
-func TestCloseKeepsFailuresInMind(t *testing.T) {
+func TestResetBeginsAnew(t *testing.T) {
 	m := opened(t, 0, Config{})
-	require.Equal(t, Change{Open, Closed, 2, sec}, m.Close(sec))
+	require.Equal(t, Change{Open, Closed, 0, sec}, m.Reset(sec))
 	p, _ := m.Allow(sec)
 	c, _ := m.Done(sec, p, Failure)
-	require.Equal(t, Change{Closed, Open, 3, sec}, c)
-
-	require.True(t, m.Reset(sec).Turned())
-	p, _ = m.Allow(sec)
-	c, _ = m.Done(sec, p, Failure)
 	require.False(t, c.Turned())
+	require.Equal(t, 1, m.Info(sec).ConsecutiveFailures)
+
 	p, _ = m.Allow(sec)
-	require.False(t, m.Close(sec).Turned())
+	require.False(t, m.Reset(sec).Turned(), "it is closed")
+	require.Zero(t, m.Info(sec).ConsecutiveFailures)
 	_, counted := m.Done(sec, p, Failure)
-	require.True(t, counted, "nothing was closed")
+	require.False(t, counted, "of a call that was under way")
+	require.Zero(t, m.Info(sec).ConsecutiveFailures)
 }
 
 func TestRestore(t *testing.T) {
@@ -365,14 +364,6 @@ func TestMachineModel(t *testing.T) {
 					m.turn(m.after)
 				}
 				same(was, real.Release(now))
-			},
-			"close": func(t *rapid.T) {
-				was := m.state
-				if m.state != Closed {
-					m.row = min(m.row, m.cfg.Threshold-1)
-					m.turn(Closed)
-				}
-				same(was, real.Close(now))
 			},
 			"reset": func(t *rapid.T) {
 				was := m.state

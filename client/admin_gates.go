@@ -56,13 +56,13 @@ func (c *Client) CircuitOpen(ctx context.Context, key string, forMs int64) (Circ
 	return admin[CircuitInfo](ctx, c, wire.VerbCircuitOpen, tail, wire.CircuitOpenRequest{Key: bodyKey, ForMs: forMs})
 }
 
-// CircuitClose closes a circuit now.
+// CircuitClose closes a circuit now, with no failures in a row.
 func (c *Client) CircuitClose(ctx context.Context, key string) (CircuitInfo, error) {
 	return aboutGate[CircuitInfo](ctx, c, wire.VerbCircuitClose, key)
 }
 
-// CircuitReset closes a circuit now and forgets its failures and any time that
-// the destination asked for.
+// CircuitReset closes a circuit now and forgets its failures, those that max_failures
+// counts among them.
 func (c *Client) CircuitReset(ctx context.Context, key string) (CircuitInfo, error) {
 	return aboutGate[CircuitInfo](ctx, c, wire.VerbCircuitReset, key)
 }

@@ -27,10 +27,10 @@ attempt is counted, until the cooldown is over. Then fila delivers a few message
 probes, and their success closes the circuit. A "retry after" of the destination
 opens it as well.`,
 	}, circuitKeys, newCircuitListCommand(env), newCircuitShowCommand(env), newCircuitOpenCommand(env),
-		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go. If the destination still fails, it opens
-again.`, (*client.Client).CircuitClose),
-		circuitCommand(env, "reset", "Close a circuit and forget its failures", `Close a circuit now and forget its failures and any time that the destination
-asked for.`, (*client.Client).CircuitReset))
+		circuitCommand(env, "close", "Close a circuit now", `Close a circuit now: its messages go, and it counts failures in a row from 0.
+Failures that max_failures counts still count.`, (*client.Client).CircuitClose),
+		circuitCommand(env, "reset", "Close a circuit and forget all its failures", `Close a circuit now and forget its failures, those that max_failures counts
+among them.`, (*client.Client).CircuitReset))
 }
 
 func newCircuitListCommand(env *command.Env) *cobra.Command {

@@ -107,14 +107,14 @@ func (r *Registry) publish(key string, n *news) {
 	}
 	say := r.opt.Log.Info
 	switch {
-	case n.cause == causeRetryAfter || n.cause == causeTime || n.cause == causeUnused:
-		say = r.opt.Log.Debug // as often as a destination likes
+	case n.cause == causeTime || n.cause == causeUnused:
+		say = r.opt.Log.Debug // the line about the opening says until when
 	case c.New == breaker.Open:
 		say = r.opt.Log.Warn
 	}
 	args := []any{"circuit", key, "was", c.Old.String(), "cause", n.cause, "failures", c.ConsecutiveFailures}
 	if c.New == breaker.Open {
-		args = append(args, "threshold", n.threshold, "timeout", openFor(n.until, c.At))
+		args = append(args, "threshold", n.threshold, "timeout", openFor(n.until, c.At), "until", openUntil(n.until))
 	}
 	if n.shared {
 		args = append(args, "by", n.by)

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/filaq/fila/breaker"
+	"github.com/filaq/fila/sidecar/fleet/fleettest"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
 func TestNothingLeavesACircuitBeforeItIsAnnounced(t *testing.T) {
@@ -70,7 +73,33 @@ func TestTheLineOfAnOpening(t *testing.T) {
 	c.close(now, true)
 	require.Contains(t, log.String(), `level=INFO msg="circuit closed" circuit=stripe was=open cause="by hand" failures=0`)
 	c.open(now, math.MaxInt64, breaker.HalfOpen, "")
-	require.Contains(t, log.String(), `cause="by hand" failures=0 threshold=2 timeout="until closed"`)
+	require.Contains(t, log.String(), `cause="by hand" failures=0 threshold=2 timeout="until closed" until=closed`)
+	c.close(now, true)
+	log.Reset()
+	r.retryAfter(c, now+90*second)
+	require.Contains(t, log.String(), `level=WARN msg="circuit open" circuit=stripe was=closed cause=retry_after failures=0 threshold=2 timeout=1m30s until=`+wire.Timestamp(now+90*second))
+	r.retryAfter(c, now+91*second)
+	require.Equal(t, 1, strings.Count(log.String(), "\n"), "it is open already")
+}
+
+// TestTheLineOfASharedOpening: the fila that was asked for time says so in its log, and the
+// others say by whom.
+func TestTheLineOfASharedOpening(t *testing.T) {
+	crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+		var logs [2]bytes.Buffer
+		for i, f := range all {
+			f.reg.opt.Log = slog.New(slog.NewTextHandler(&logs[i], nil))
+			f.use("stripe")
+		}
+		until := all[0].clock() + 90*second
+		if all[0].use("stripe").RetryAfter(all[0].clock(), until) {
+			all[0].use("stripe").Announce()
+		}
+		after(0)
+		require.Contains(t, logs[0].String(), `level=WARN msg="circuit open" circuit=stripe was=closed cause=retry_after failures=0 threshold=5 timeout=1m30s until=`+wire.Timestamp(until)+" by=a")
+		require.Contains(t, logs[1].String(), `level=WARN msg="circuit open" circuit=stripe was=closed cause=retry_after`)
+		require.Contains(t, logs[1].String(), "by=a")
+	})
 }
 
 func TestDropSaysWhatIsToBeAnnounced(t *testing.T) {

@@ -329,23 +329,20 @@ func (c *Circuit) openSince(now, since, until int64, after breaker.State, client
 	})
 }
 
-// close makes it closed now, whatever has opened it. A row of failures stays in
-// mind unless forget is set: the next one opens it again.
+// close makes it closed now, whatever has opened it, with no failures in a row. forget
+// forgets the failures that MaxFailures counts as well.
 func (c *Circuit) close(now int64, forget bool) {
 	c.byHand(now, func() {
-		kind := record.Close
 		if forget {
 			c.mu.failures.Clear()
-			kind = record.Reset
 		}
-		switch {
-		case c.mu.share != nil:
-			c.doShared(now, record.Step{Kind: kind, At: c.toFleet(now)})
-		case forget:
+		awaited := c.awaitsVerdicts()
+		if c.mu.share != nil {
+			c.doShared(now, record.Step{Kind: record.Reset, At: c.toFleet(now)})
+		} else {
 			c.ended(c.mu.m.Reset(now))
-		default:
-			c.ended(c.mu.m.Close(now))
 		}
+		c.resume(awaited)
 	})
 }
 

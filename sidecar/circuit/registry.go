@@ -355,8 +355,8 @@ func (r *Registry) Open(key string, until int64, client string) (i wire.CircuitI
 	return c.info(now), c.saved()
 }
 
-// Close closes a circuit now, whatever has opened it. A row of failures stays in
-// mind unless forget is set: the next one opens it again. saved is as in Open, and
+// Close closes a circuit now, whatever has opened it, with no failures in a row. forget
+// forgets the failures that MaxFailures counts as well. saved is as in Open, and
 // nil if nothing is known of the circuit, which is closed then; ok is as in Info.
 func (r *Registry) Close(key string, forget bool) (i wire.CircuitInfo, saved <-chan error, ok bool) {
 	c := r.known(key)

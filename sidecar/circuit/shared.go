@@ -223,7 +223,7 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 		c.mu.Unlock()
 		return
 	}
-	now := r.opt.Fleet.Now()
+	now, awaited := r.opt.Fleet.Now(), c.awaitsVerdicts()
 	sh.r.SetConfig(c.mu.settings.Breaker, r.limitsSetAt(key))
 	switch {
 	case !readable:
@@ -236,6 +236,7 @@ func (k Records) take(key string, e fleet.Entry, join, quiet bool) {
 		sh.r.Learn(now, e.Rev, rec, false)
 	}
 	c.absorb()
+	c.resume(awaited)
 	conflict := c.conflict()
 	resumed := sh.resumed
 	sh.resumed = false

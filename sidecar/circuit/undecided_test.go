@@ -1,8 +1,10 @@
 package circuit
 
 import (
+	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -84,5 +86,85 @@ func TestUndecidedFailuresHoldBack(t *testing.T) {
 				require.Equal(t, "closed", f.info(key).State)
 			})
 		})
+	}
+}
+
+// TestCloseByHandCountsFromZero closes circuits by hand, shared and not: no failure of before
+// counts, be it told, undecided, or of a call that is still under way.
+func TestCloseByHandCountsFromZero(t *testing.T) {
+	for _, key := range []string{"shared", "own:x"} {
+		for _, forget := range []bool{false, true} {
+			t.Run(fmt.Sprint(key, " ", forget), func(t *testing.T) {
+				crew(t, 2, func(t *testing.T, _ *fleettest.Bucket, all []*fila) {
+					f := all[0]
+					c := f.use(key)
+					closeByHand := func() {
+						t.Helper()
+						_, saved, ok := f.reg.Close(key, forget)
+						require.True(t, ok)
+						require.NoError(t, <-saved)
+						after(0)
+						require.Equal(t, "closed", f.info(key).State)
+						require.Zero(t, f.info(key).ConsecutiveFailures)
+					}
+					fail := func(n int) {
+						t.Helper()
+						for range n {
+							require.True(t, f.call(c, breaker.Failure))
+							after(0)
+						}
+					}
+					fail(5) // the threshold
+					require.Equal(t, "open", f.info(key).State)
+					closeByHand()
+					fail(4)
+					require.Equal(t, "closed", f.info(key).State)
+					closeByHand() // one that is closed
+					fail(2)
+
+					var passes []breaker.Pass
+					for range 3 {
+						pass, _ := c.Allow(f.clock())
+						require.NotZero(t, pass)
+						c.Undecided(pass, f.clock())
+						passes = append(passes, pass)
+					}
+					o := f.owner("waits")
+					if n, _ := c.Admits(f.clock()); c.Wait(o, f.clock()) {
+						require.Zero(t, n)
+						c.Announce()
+					}
+					require.Empty(t, f.wakes())
+					closeByHand()
+					require.Equal(t, []string{"waits"}, f.wakes())
+					for _, pass := range passes {
+						if c.Decided(pass, f.clock(), breaker.Failure) {
+							c.Announce()
+						}
+						after(0)
+					}
+					require.Zero(t, f.info(key).ConsecutiveFailures)
+					fail(4)
+					require.Equal(t, "closed", f.info(key).State)
+					fail(1)
+					require.Equal(t, "open", f.info(key).State)
+				})
+			})
+		}
+	}
+}
+
+// TestCloseKeepsTheWindow: only a reset forgets the failures that MaxFailures counts.
+func TestCloseKeepsTheWindow(t *testing.T) {
+	for forget, state := range map[bool]string{false: "open", true: "closed"} {
+		r := newRig(t)
+		r.reg.Configure(Settings{Breaker: breaker.Config{Threshold: 10}, MaxFailures: 3, FailureWindow: time.Hour}, nil, nil)
+		c := r.use("x")
+		r.fail(c, 3)
+		_, _, ok := r.reg.Close("x", forget)
+		require.True(t, ok)
+		r.fail(c, 1)
+		i, _ := r.reg.Info("x")
+		require.Equal(t, state, i.State)
 	}
 }

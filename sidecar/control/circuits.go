@@ -122,13 +122,12 @@ func (c *Control) CircuitResumed(key string) {
 	c.endPauses(byFleet, byFleet, math.MaxInt64, pauseID{wire.PauseCircuit, "", key})
 }
 
-// CircuitClose makes a circuit closed now. If its destination still fails, the next
-// failure opens it again; CircuitReset also forgets those before.
+// CircuitClose makes a circuit closed now, with no failures in a row.
 func (c *Control) CircuitClose(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	return c.closeCircuit(wire.VerbCircuitClose, req.Key, false)
 }
 
-// CircuitReset is CircuitClose that forgets failures.
+// CircuitReset is CircuitClose that also forgets the failures that max_failures counts.
 func (c *Control) CircuitReset(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Error) {
 	return c.closeCircuit(wire.VerbCircuitReset, req.Key, true)
 }

@@ -266,7 +266,7 @@ func TestCircuitByHand(t *testing.T) {
 	changed(t, events, dest, "open", "half-open", "time")
 	changed(t, events, dest, "half-open", "closed", "success")
 
-	// Closing keeps the row of failures in mind, a reset does not.
+	// One that is closed by hand counts from 0.
 	c.circuitLimits(dest, 2, 3_600_000, 1, 1)
 	fail := func(n int) {
 		c.toDest(queue, dest, n)
@@ -276,6 +276,8 @@ func TestCircuitByHand(t *testing.T) {
 	changed(t, events, dest, "closed", "open", "failures")
 	c.call("fila.admin.circuit-close."+dest, nil, nil)
 	changed(t, events, dest, "open", "closed", "by hand")
+	fail(1)
+	require.Equal(t, "closed", c.circuit(dest).State)
 	fail(1)
 	changed(t, events, dest, "closed", "open", "failures")
 	c.call("fila.admin.circuit-reset."+dest, nil, &info)

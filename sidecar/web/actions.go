@@ -43,7 +43,7 @@ var actions = []action{
 	},
 	{name: "circuit-open", do: circuitOpen},
 	{name: "circuit-close", do: aboutGate(wire.VerbCircuitClose, "The circuit %s is closed."), back: backToGates},
-	{name: "circuit-reset", do: aboutGate(wire.VerbCircuitReset, "The circuit %s is closed, and its failures are forgotten."), back: backToGates},
+	{name: "circuit-reset", do: aboutGate(wire.VerbCircuitReset, "The circuit %s is closed, and all its failures are forgotten."), back: backToGates},
 	{
 		name: "cluster-drain", label: "Go on", do: clusterDrain,
 		asks: func(f url.Values) string {

@@ -152,9 +152,9 @@ func TestByHand(t *testing.T) {
 	longer := apply(t, c, "b", second, hand(Open, second, math.MaxInt64, breaker.Closed))
 	require.Equal(t, []any{uint64(2), c.Gen}, []any{longer.Turn, longer.Gen}, "worth telling, and no other state")
 
-	_, changed = c.Apply(Batch{"b", 1, []Step{hand(Close, second-lateAfter-1, 0, 0)}}, env(second))
+	_, changed = c.Apply(Batch{"b", 1, []Step{hand(Reset, second-lateAfter-1, 0, 0)}}, env(second))
 	require.False(t, changed, "out of date: the state is newer")
-	for _, k := range []Kind{Close, Reset, Release} {
+	for _, k := range []Kind{Reset, Release} {
 		closed := apply(t, c, "b", 2*second, hand(k, 2*second, 0, 0))
 		require.Equal(t, []any{breaker.Closed, "", CauseByHand}, []any{closed.State, closed.Cause, closed.Why})
 	}

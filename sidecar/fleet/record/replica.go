@@ -203,7 +203,7 @@ func (r *Replica) doneAlone(now int64, p breaker.Pass, o breaker.Outcome) bool {
 }
 
 // Do does what somebody has asked for at time now, whatever the calls say: a step of
-// kind RetryAfter, Open, Close, Reset or Release. It counts when the record has it,
+// kind RetryAfter, Open, Reset or Release. It counts when the record has it,
 // or at once if there is none to be had.
 func (r *Replica) Do(now int64, s Step) {
 	r.settle(now)

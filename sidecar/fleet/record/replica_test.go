@@ -402,7 +402,7 @@ func TestToldBeforeARestart(t *testing.T) {
 	news, _ := again.News()
 	require.Empty(t, news)
 	again = restarted()
-	r.Do(second, Step{Kind: Close, At: second})
+	r.Do(second, Step{Kind: Reset, At: second})
 	b.swap(r, second)
 	again.Back(second, b.rev, b.rec)
 	news, _ = again.News()

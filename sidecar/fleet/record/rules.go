@@ -181,8 +181,6 @@ func (c *Circuit) byHand(m *breaker.Machine, s *Step, now int64) (change breaker
 		}
 		change = m.Open(now, s.Until, s.After)
 		return change, s.Cause, true
-	case Close:
-		change = m.Close(now)
 	case Reset:
 		change = m.Reset(now)
 	case Release:

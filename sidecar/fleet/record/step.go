@@ -17,8 +17,6 @@ const (
 	RetryAfter
 	// Open by hand, or for too many failures, until Until; After follows.
 	Open
-	// Close by hand.
-	Close
 	// Reset closes by hand and forgets failures.
 	Reset
 	// Release ends an Open before its time.

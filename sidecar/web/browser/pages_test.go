@@ -110,7 +110,7 @@ func TestGates(t *testing.T) {
 	b.fill("#open-key", "bank")
 	b.sends("#open-for", "The circuit bank is open until it is closed by hand.")
 	b.follow("bank")
-	b.does("Close, and forget its failures", "The circuit bank is closed, and its failures are forgotten.")
+	b.does("Close, and forget all its failures", "The circuit bank is closed, and all its failures are forgotten.")
 	open, err := f.c.CircuitList(t.Context(), "")
 	require.NoError(t, err)
 	for _, c := range open {
