@@ -4,7 +4,7 @@
 //   node guard.mjs COUNT KEY [KEY...]
 //
 // The first key is the vendor, whose circuit is asked; the limits of all keys are.
-// NATS_URL says where.
+// NATS_URL says where, CALL_SECONDS how long a call takes.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, errors } from "@nats-io/transport-node";
@@ -15,19 +15,23 @@ if (!key) {
   process.exit(2);
 }
 
+const permitMs = 10_000; // how long a permit lives without a done: longer than a call takes
+const patienceMs = 60_000; // how long a check waits for somebody to answer
+
 const nc = await connect({ servers: process.env.NATS_URL });
 for (let call = 0; call < Number(count); call++) await make(call);
 await nc.close();
 
 // callVendor stands for the call itself: the first attempt of call 1 fails.
 async function callVendor(call, attempt) {
+  await sleep(1000 * Number(process.env.CALL_SECONDS ?? 0));
   if (call === 1 && attempt === 1) throw Object.assign(new Error("upstream is down"), { code: "503" });
 }
 
 // make makes a call, again as long as fila advises it.
 async function make(call) {
   for (let attempt = 1; ; attempt++) {
-    const permit = await check(call);
+    const { permit, ends } = await check(call);
     let failure;
     try {
       await callVendor(call, attempt);
@@ -35,55 +39,72 @@ async function make(call) {
       failure = error;
     }
     if (!failure) {
-      // The call was made, whatever becomes of this; a permit ends by itself.
-      await done(permit, attempt).catch((error) => console.error(`call ${call}: ${error.message}`));
+      await done(permit, ends, attempt); // the call was made, whatever becomes of this
       console.log(`made call ${call}, attempt ${attempt}`);
       return;
     }
-    const verdict = await done(permit, attempt, failure);
+    const verdict = await done(permit, ends, attempt, failure);
+    if (!verdict) {
+      // Whether to try again without advice is yours to say.
+      console.log(`failed call ${call}, attempt ${attempt}`);
+      return;
+    }
     console.log(`failed call ${call}, attempt ${attempt}: ${verdict.severity}`);
     if (!verdict.retry) return;
     await sleep(verdict.delay_ms ?? 0);
   }
 }
 
-// check returns a permit, when the call may be made.
+// check returns a permit and when it ends, when the call may be made.
 async function check(call) {
   for (;;) {
-    const answer = await ask("check", { with: further, caller: "example", ttl_ms: 10_000 });
-    if (answer.allowed) return answer.permit;
+    const asked = Date.now();
+    const answer = await ask("check", { with: further, caller: "example", ttl_ms: permitMs }, asked + patienceMs);
+    if (answer.allowed) return { permit: answer.permit, ends: asked + permitMs };
     const ms = answer.retry_after_ms ?? 1000; // absent: nobody knows, perhaps it is paused
     console.log(`refused call ${call} by ${answer.gate} of ${answer.key}, again in ${ms} ms`);
     await sleep(ms);
   }
 }
 
-// done gives the permit back, and returns what to do about an error.
-function done(permit, attempt, error) {
+// done gives the permit back, and returns what to do about an error. Telling it twice does
+// no harm, so it is told until the permit has ended by itself. undefined: nobody could be
+// told, and the circuit does not hear how the call went.
+async function done(permit, ends, attempt, error) {
   const how = { permit, attempt, caller: "example", outcome: "ok" };
   if (error) Object.assign(how, { outcome: "error", error_code: error.code, error: error.message });
-  return ask("done", how);
+  try {
+    return await ask("done", how, ends);
+  } catch (why) {
+    console.error(`not told: ${why.message}`);
+  }
 }
 
-// ask sends a request; the first key is in the subject, where permissions bind it. A
-// key that is not legal in a subject goes into the request as "key", and the subject
-// ends in "_" instead.
-async function ask(verb, request) {
+// ask sends a request, and again until it is answered or the time is over. The first key is
+// in the subject, where permissions bind it. A key that is not legal in a subject goes into
+// the request as "key", and the subject ends in "_" instead.
+async function ask(verb, request, until) {
   for (;;) {
-    let reply;
+    let wait = 250;
+    let why;
     try {
-      reply = await nc.request(`fila.guard.${verb}.${key}`, JSON.stringify(request), { timeout: 2000 });
+      // A done may take 2 s where several filas answer one guard.
+      const reply = await nc.request(`fila.guard.${verb}.${key}`, JSON.stringify(request), { timeout: 5000 });
+      const code = reply.headers?.get("Nats-Service-Error-Code");
+      if (!code) return reply.json();
+      why = new Error(reply.string());
+      // 429: a cap is full. 503: fila is stopping or, as the answer to a done (err_code
+      // 14503), the fila that gave the permit has ended or cannot be reached.
+      if (code !== "429" && code !== "503") throw why;
+      wait = Number(reply.headers.get("Fila-Retry-After-Ms")) || wait;
     } catch (error) {
+      const nobody = error instanceof errors.RequestError && error.isNoResponders();
       // Whether to call without a permit is yours to say.
-      if (!(error instanceof errors.RequestError && error.isNoResponders())) throw error;
-      console.error("nobody is there, again in 250 ms");
-      await sleep(250);
-      continue;
+      if (!nobody && !(error instanceof errors.TimeoutError)) throw error;
+      why = nobody ? new Error("nobody is there") : error;
     }
-    const code = reply.headers?.get("Nats-Service-Error-Code");
-    if (!code) return reply.json();
-    // 429: a cap is full. 503: fila is stopping.
-    if (code !== "429" && code !== "503") throw new Error(reply.string());
-    await sleep(Number(reply.headers.get("Fila-Retry-After-Ms")) || 250);
+    if (Date.now() + wait > until) throw why;
+    console.error(`${verb}: ${why.message}, again in ${wait} ms`);
+    await sleep(wait);
   }
 }
