@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -213,6 +214,45 @@ func TestFilaGoesOnWithoutTheBucket(t *testing.T) {
 	require.True(t, a.info("stripe").Degraded)
 	require.Nil(t, a.ack(<-deliveries, "")) // its own probe
 	a.waitGone("stripe")
+	a.end()
+}
+
+// TestDegradedIsToldAfterAnOutage: NATS as a whole is away, so the event that says so comes
+// when it is back, with the time when that began, and before the one that says that it is over.
+func TestDegradedIsToldAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	run := func(port int) *server.Server {
+		ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, JetStream: true, StoreDir: dir})
+		require.NoError(t, err)
+		ns.Start()
+		t.Cleanup(ns.WaitForShutdown)
+		t.Cleanup(ns.Shutdown)
+		require.True(t, ns.ReadyForConnections(patience))
+		return ns
+	}
+	ns := run(-1)
+	a := startSharing(t, ns.ClientURL(), "a", t.TempDir())
+	listener, err := nats.Connect(ns.ClientURL(), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	defer listener.Close()
+	told, err := listener.SubscribeSync("a.event.*._")
+	require.NoError(t, err)
+	require.NoError(t, listener.Flush())
+	port := ns.Addr().(*net.TCPAddr).Port
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	require.Eventually(t, func() bool { return a.log.count("the bucket of shared circuits and limits cannot be reached") == 1 }, patience, time.Millisecond)
+	before := time.Now()
+	run(port)
+	for i, typ := range []string{wire.EventSharedDegraded, wire.EventSharedRecovered} {
+		var e wire.Event
+		require.NoError(t, json.Unmarshal(nextOf(t, told).Data, &e))
+		require.Equal(t, typ, e.Type)
+		at, err := time.Parse(time.RFC3339Nano, e.Time)
+		require.NoError(t, err)
+		require.Equal(t, i == 0, at.Before(before), "it is the time when it happened")
+	}
 	a.end()
 }
 

@@ -3,15 +3,35 @@ package natsio
 import (
 	"encoding/json"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/filaq/fila/wire"
 )
 
+const (
+	// maxKeptEvents bounds the bytes of events that are kept until the server has them.
+	// Beyond it the oldest are lost.
+	maxKeptEvents = 1 << 20
+	// keptEventBytes is about what an event takes beside its body and subject.
+	keptEventBytes = 128
+	// eventsWait is how long events wait after a connection is back. Those who listen were
+	// cut off as well, and most clients try to connect every two seconds.
+	eventsWait = 2500 * time.Millisecond
+	// eventsConfirmEvery bounds how often the server is asked whether it has the events.
+	eventsConfirmEvery = 100 * time.Millisecond
+	eventsPollEvery    = 50 * time.Millisecond
+)
+
 // Events returns what publishes an event, whose type and time it fills in, under the
-// name of its queue or key. Events are news, not records: nobody waits for them.
+// name of its queue or key. Events are news, not records: nobody waits for them. Those of
+// while NATS is away are kept, as far as there is room, and published in their order when
+// it is back. So are those that the server may not have got before it went, which can
+// come twice.
 func Events(nc *nats.Conn, subjects wire.Subjects, now func() int64, log *slog.Logger) func(typ, tail string, e wire.Event) {
+	p := &eventPublisher{nc: nc, log: log}
 	return func(typ, tail string, e wire.Event) {
 		e.Type, e.Time, e.Key = typ, wire.Timestamp(now()), wire.ShowKey(e.Key)
 		data, err := json.Marshal(e)
@@ -19,8 +39,145 @@ func Events(nc *nats.Conn, subjects wire.Subjects, now func() int64, log *slog.L
 			log.Error("an event cannot be encoded", "type", typ, "error", err)
 			return
 		}
-		if err := nc.Publish(subjects.Event(typ, tail), data); err != nil {
-			log.Debug("an event could not be published", "type", typ, "error", err)
+		p.publish(keptEvent{subjects.Event(typ, tail), data})
+	}
+}
+
+type keptEvent struct {
+	subject string
+	data    []byte
+}
+
+func (e *keptEvent) bytes() int { return keptEventBytes + len(e.subject) + len(e.data) }
+
+// eventPublisher publishes events in their order, and keeps each until the server has it.
+type eventPublisher struct {
+	nc  *nats.Conn
+	log *slog.Logger
+
+	mu      sync.Mutex
+	kept    []keptEvent // in their order
+	bytes   int         // of kept
+	dropped int         // events that have left kept since the start
+	sent    int         // of kept, from the first: published, but the server may not have them
+	link    uint64      // reconnects of nc when the first of sent was published
+	away    bool        // all of kept wait for the connection
+	lost    int         // events that were never published, since the last that was
+	working bool        // a goroutine runs work
+}
+
+func (p *eventPublisher) publish(e keptEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nc.IsClosed() {
+		p.log.Debug("an event could not be published", "subject", e.subject)
+		return
+	}
+	p.kept = append(p.kept, e)
+	p.bytes += e.bytes()
+	if !p.away {
+		p.send()
+	}
+	for p.bytes > maxKeptEvents {
+		if p.sent == 0 {
+			p.lost++
+		}
+		p.drop(1)
+	}
+	if !p.working && len(p.kept) > 0 {
+		p.working = true
+		go p.work()
+	}
+}
+
+// send publishes what has not been published. Its caller holds mu.
+func (p *eventPublisher) send() {
+	for p.sent < len(p.kept) {
+		if p.sent == 0 {
+			p.link = p.nc.Stats().Reconnects
+		}
+		e := &p.kept[p.sent]
+		if p.nc.Publish(e.subject, e.data) != nil {
+			p.away, p.sent = true, 0
+			return
+		}
+		p.sent++
+	}
+	if p.lost > 0 {
+		p.log.Warn("events are lost: NATS was away for too long", "events", p.lost)
+		p.lost = 0
+	}
+}
+
+// drop forgets the first n of kept. Its caller holds mu.
+func (p *eventPublisher) drop(n int) {
+	for i := range n {
+		p.bytes -= p.kept[i].bytes()
+		p.kept[i] = keptEvent{}
+	}
+	p.kept = p.kept[n:]
+	p.dropped += n
+	p.sent = max(p.sent-n, 0)
+}
+
+// work runs while events are kept.
+func (p *eventPublisher) work() {
+	for p.keeps() {
+		p.mu.Lock()
+		away, end := p.away, p.dropped+p.sent
+		p.mu.Unlock()
+		if !away {
+			p.confirm(end)
+			time.Sleep(eventsConfirmEvery)
+			continue
+		}
+		if p.awaitConnection() {
+			p.mu.Lock()
+			p.away = false
+			p.send()
+			p.mu.Unlock()
 		}
 	}
+}
+
+// keeps reports whether events are kept and may still be published. Otherwise work ends.
+func (p *eventPublisher) keeps() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.nc.IsClosed() {
+		p.drop(len(p.kept))
+	}
+	p.working = len(p.kept) > 0
+	return p.working
+}
+
+// confirm waits until the server has what was published up to end, counted like dropped,
+// and forgets that. If the connection has been lost since, all that is kept has to be
+// published again.
+func (p *eventPublisher) confirm(end int) {
+	err := p.nc.FlushTimeout(natsDialTimeout)
+	connected := p.nc.IsConnected()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case !connected || p.nc.Stats().Reconnects != p.link:
+		p.away, p.sent = true, 0
+	case err == nil:
+		p.drop(max(end-p.dropped, 0))
+	}
+}
+
+// awaitConnection waits until there has been a connection for a while. It reports false if
+// the connection is closed for good.
+func (p *eventPublisher) awaitConnection() bool {
+	for up := time.Duration(0); up < eventsWait; up += eventsPollEvery {
+		if p.nc.IsClosed() {
+			return false
+		}
+		if !p.nc.IsConnected() {
+			up = 0
+		}
+		time.Sleep(eventsPollEvery)
+	}
+	return true
 }
