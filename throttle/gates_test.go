@@ -160,6 +160,11 @@ func TestStartAfterCrash(t *testing.T) {
 	block, ok := set(t, strict, "long").Check(start, One, nil)
 	require.False(t, ok)
 	require.Equal(t, start+1000*sec, block.At)
+	// A short window forgets the long one: docs/gates.md.
+	limit(t, strict, "long", Limits{Limit: 2, Window: sec}, start+sec)
+	limit(t, strict, "long", Limits{Limit: 2, Window: 1000 * sec}, start+3*sec)
+	_, ok = set(t, strict, "long").Check(start+3*sec, One, nil)
+	require.True(t, ok)
 	none := New(Start{Crashed: true}, start)
 	limit(t, none, "long", Limits{Limit: 2, Window: 1000 * sec}, start)
 	_, ok = set(t, none, "long").Check(start, One, nil)

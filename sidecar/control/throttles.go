@@ -53,7 +53,7 @@ func (c *Control) startThrottles(kept []store.Entry, now int64) {
 	// Limits hold over a crash, whatever it takes: what was used before it is not
 	// known, so all of it counts as used. A window of a day that began to fill just
 	// before the crash must not admit its limit again, and so admits nothing for a
-	// day; whoever knows better takes the limit away and sets it again.
+	// day; whoever knows better sets a short window for a moment (docs/gates.md).
 	t.start = throttle.Start{Crashed: !c.shared() && !saved.found && hadLimits(kept), WindowHold: throttle.MaxWindow}
 	t.startAt = now
 	t.gates = throttle.New(t.start, now)

@@ -3,8 +3,12 @@ package guard
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -495,6 +499,58 @@ func TestVerdicts(t *testing.T) {
 		_, werr = r.Done(&wire.GuardDoneRequest{Key: "v", Permit: r.allowed("v"), Caller: "me", Outcome: wire.GuardError, Attempt: 1, RetryPolicy: "six"})
 		require.Equal(t, wire.CodeBadField, werr.ErrCode)
 		require.Contains(t, werr.Description, "five")
+	})
+}
+
+// Refusals have the fields that docs/guard.md says, and the headers that go with them.
+func TestRefusalsAreAsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/guard.md")
+	require.NoError(t, err)
+	limited := map[string][]bool{} // by gate, what the rows say of limit
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| [^|]+ \\| ([^|]+) \\| (yes|no)[^|]* \\|$").FindAllStringSubmatch(string(page), -1) {
+		limited[row[1]] = append(limited[row[1]], row[3] == "yes")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		now := time.Now().UnixNano()
+		r.limit("k", throttle.Limits{Rate: rate(t, "1"), Burst: throttle.One, Limit: 1, Window: int64(time.Minute), Concurrency: 1})
+		set, err := r.gates.Set([]string{"k"}, now)
+		require.NoError(t, err)
+		defer r.gates.Close(set, now)
+		said := map[string]wire.GuardAnswer{
+			"circuit": r.byCircuit("k", now+int64(time.Second), now),
+			"late":    {Gate: wire.GateLate, Key: "k", RetryAfterMs: lateRetryAfter.Milliseconds()},
+		}
+		for _, kind := range []throttle.Kind{throttle.ByRate, throttle.ByWindow, throttle.ByInFlight, throttle.ByTurn, throttle.ByReserved, throttle.ByPause} {
+			a, _ := r.byThrottle(throttle.Block{Gate: set.Gates()[0], Kind: kind, At: now + int64(time.Second)}, throttle.One, now)
+			said[a.Gate] = a
+		}
+		require.ElementsMatch(t, slices.Collect(maps.Keys(limited)), slices.Collect(maps.Keys(said)))
+		for gate, a := range said {
+			for _, has := range limited[gate] {
+				require.Equal(t, has, a.Limit != nil, gate)
+			}
+			want := []string{wire.HeaderRetryAfter, wire.HeaderRetryAfterMs}
+			if a.Limit != nil {
+				want = append(want, wire.HeaderRateLimitLimit, wire.HeaderRateLimitRemaining, wire.HeaderRateLimitReset)
+				require.Equal(t, gate == "window", a.Limit.WindowMs != 0, gate)
+			}
+			require.ElementsMatch(t, want, slices.Collect(maps.Keys(a.Headers())), gate)
+		}
+
+		// A circuit that only a hand closes says neither when nor how many.
+		r.circuits.Open("v", math.MaxInt64, "")
+		reply, headers, werr, later := r.checkVerb("v", nil, wire.GuardOrigin{})
+		require.Nil(t, werr)
+		require.Nil(t, later)
+		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v"}`, string(reply))
+		require.Empty(t, headers)
+		r.circuits.Open("v", now+int64(1500*time.Millisecond), "")
+		reply, headers, _, _ = r.checkVerb("v", nil, wire.GuardOrigin{})
+		require.JSONEq(t, `{"allowed":false,"gate":"circuit","key":"v","retry_after_ms":1500}`, string(reply))
+		require.Equal(t, map[string][]string{wire.HeaderRetryAfter: {"2"}, wire.HeaderRetryAfterMs: {"1500"}}, headers)
+		_, headers, _, _ = r.checkVerb("_", []byte(`{"checks":[{"key":"v"}]}`), wire.GuardOrigin{})
+		require.Empty(t, headers, "a list of answers has no headers")
 	})
 }
 
