@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -100,6 +102,10 @@ func TestOneGuardOfTwoFilas(t *testing.T) {
 	alive, lost := live(0), live(1)
 	require.Equal(t, len(given), alive+lost)
 	filas[1].Kill9(t)
+	eventually(t, func() bool { // until NATS gives it no more requests
+		_, err := nc.Request("acme.f1.guard.state.v", nil, time.Second)
+		return errors.Is(err, nats.ErrNoResponders)
+	})
 	for _, permit := range given {
 		r := done(permit)
 		if r.Error.Code == 0 {
