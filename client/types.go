@@ -169,6 +169,7 @@ const (
 	AttemptExpired      = wire.AttemptExpired
 	AttemptNoResponders = wire.AttemptNoResponders
 	AttemptRedriven     = wire.AttemptRedriven
+	AttemptMoved        = wire.AttemptMoved
 )
 
 // Who has decided what became of a message after a failed attempt.

@@ -42,7 +42,7 @@ type DeadGroup struct {
 	Messages    int64      `json:"messages"`
 	First       string     `json:"first,omitempty"` // when the first and the last died, of those that are there; RFC 3339
 	Last        string     `json:"last,omitempty"`
-	Left        int64      `json:"left"`             // how many of it were redriven, or moved to another queue
+	Left        int64      `json:"left"`             // how many of it were redriven; moves to other queues do not count
 	CameBack    int64      `json:"came_back"`        // how many of Messages had been redriven before, whatever they died of then
 	Keys        []KeyCount `json:"keys"`             // the fairness keys that most of them have, at most five
 	Sample      string     `json:"sample,omitempty"` // the id of the one that died last

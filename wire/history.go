@@ -7,6 +7,7 @@ const (
 	AttemptExpired      = "expired"       // the lease ran out
 	AttemptNoResponders = "no_responders" // nobody received the delivery: it does not count
 	AttemptRedriven     = "redriven"      // no attempt: a dead letter went back to its queue
+	AttemptMoved        = "moved"         // no attempt: a job moved it to another queue
 )
 
 // Who has decided what became of a message after a failed attempt.
@@ -27,7 +28,7 @@ type AttemptInfo struct {
 	Outcome   string     `json:"outcome"`               // one of the Attempt constants, or "unreadable"
 	Attempt   uint32     `json:"attempt,omitempty"`     // its number, which begins anew with a redrive
 	Dead      bool       `json:"dead,omitempty"`        // it was delivered from the dead letter queue
-	At        string     `json:"at,omitempty"`          // when it was delivered, or redriven
+	At        string     `json:"at,omitempty"`          // when it was delivered, redriven or moved
 	Consumer  string     `json:"consumer,omitempty"`    // that had it
 	TookMs    int64      `json:"took_ms,omitempty"`     // from the delivery to the end
 	Error     string     `json:"error,omitempty"`       // that the consumer told
@@ -40,6 +41,8 @@ type AttemptInfo struct {
 	Held      []HeldInfo `json:"held,omitempty"`        // by which gates meanwhile, at most four, the longest first
 	Times     uint32     `json:"times,omitempty"`       // how many deliveries in a row it is about, if more than one; the rest is said of the first one,
 	LastAt    string     `json:"last_at,omitempty"`     // but for when the last of these was, and Consumer, that of the last one
+	From      string     `json:"from,omitempty"`        // of a message that was moved: the queue that it left
+	To        string     `json:"to,omitempty"`          // as well: the queue that it came to
 }
 
 // HeldInfo is how long a gate has held a message back.

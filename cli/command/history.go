@@ -34,6 +34,9 @@ func (env *Env) Timeline(history []wire.AttemptInfo) string {
 
 func ended(a *wire.AttemptInfo) string {
 	text := strings.ReplaceAll(a.Outcome, "_", " ")
+	if a.From != "" && a.To != "" {
+		text += " from " + a.From + " to " + a.To
+	}
 	if a.Times > 1 {
 		return text + " " + strconv.FormatUint(uint64(a.Times), 10) + " times"
 	}

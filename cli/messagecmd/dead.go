@@ -35,10 +35,9 @@ func newDeadGroupsCommand(env *command.Env) *cobra.Command {
 has the errors with the same code and the same text; numbers, ids, quoted parts and
 paths may differ, and signs stand for them in the text of the group.
 
-LEFT is how many messages of the group were redriven, or moved to another queue.
-fila forgets it a week after the last of them. CAME BACK is how many of the dead
-letters that are there now had been redriven before. --error-group takes the name
-of a group.`,
+LEFT is how many messages of the group were redriven. fila forgets it a week after
+the last of them. CAME BACK is how many of the dead letters that are there now had
+been redriven before. --error-group takes the name of a group.`,
 		Example: `  fila dead groups orders
   fila dead groups orders --json | jq -r '.groups[0].group'`,
 		PreRunE: func(*cobra.Command, []string) error {

@@ -50,6 +50,7 @@ func attemptInfo(p *queue.Past) wire.AttemptInfo {
 	if p.At != 0 {
 		a.At = wire.Timestamp(p.At)
 	}
+	a.From, a.To = p.From, p.To
 	if p.Times > 1 {
 		a.Times, a.LastAt = p.Times, wire.Timestamp(p.Last)
 	}

@@ -31,6 +31,12 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 	return err
 }
 
+// A record of a move says from which queue to which.
+func TestAMoveInAHistory(t *testing.T) {
+	p := queue.Past{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
+	require.Equal(t, wire.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
+}
+
 // TestHistoriesAreAskedForAtOnce, since each question may wait for a commit, and one that
 // is broken keeps no other from being told.
 func TestHistoriesAreAskedForAtOnce(t *testing.T) {

@@ -187,6 +187,7 @@ type Pick struct {
 // restart: each must come back in Sent or Release of another Settle.
 type Settle struct {
 	Go      []Moved
+	To      string   // where Go moves messages if that is another machine: the name of the queue
 	Finish  []uint64 // are removed
 	Ready   []uint64 // wait for their time no longer
 	Stay    []uint64 // wait again, each at its place

@@ -187,7 +187,7 @@ func (q *side) storeLeases(now int64) {
 func (le *lease) record() store.Lease {
 	r := store.Lease{ID: le.id, Consumer: le.consumer.name, Deadline: le.deadline, DeliveredAt: le.at}
 	if len(le.held) > 0 {
-		r.Held = string(appendHolds(nil, le.held))
+		r.Held = string(appendHolds(nil, le.held, maxPastGate))
 	}
 	return r
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Past is one record of the history of a message, most of all an attempt that has ended.
+// Past is one record of the history of a message: an attempt that has ended, a redrive or a
+// move to another queue.
 // Nothing is recorded of a message that is done at its first attempt, and the machine
 // keeps nothing of it: the store does.
 type Past struct {
@@ -34,6 +35,7 @@ type Past struct {
 	Held      []Hold // what held it meanwhile, the longest first
 	Times     uint32 // how many attempts in a row have ended like that; 0 and 1: this one
 	Last      int64  // when the last of several was delivered (Unix ns); Consumer is that of it
+	From, To  string // of a move: the queues
 }
 
 // Hold is how long a gate has held a message back.
@@ -67,6 +69,9 @@ const (
 // Holds are their number and, of each, kind and gate, strings, and for. A string is its
 // length and its bytes; a long one is cut, so that a record never exceeds what a store
 // takes.
+//
+// The record of a move names its queues as holds of 0 ns with the kinds "from" and "to". A
+// program that does not know moves reads such a record, and says that the message was moved.
 const (
 	pastVersion  = 1
 	pastRepeated = 2 // the version of those about several attempts
@@ -75,6 +80,11 @@ const (
 	maxPastWord = 24 // of our own
 	maxPastName = 64 // of consumers and rules, and codes
 	maxPastGate = 96
+
+	maxPastQueue = wire.MaxQueueName + len(wire.DLQSuffix)
+
+	movedFrom = "from"
+	movedTo   = "to"
 )
 
 // Append appends the record.
@@ -99,7 +109,12 @@ func (p *Past) Append(dst []byte) []byte {
 	dst = appendText(dst, p.Reason, maxPastWord)
 	dst = appendSpan(dst, p.Delay)
 	dst = appendSpan(dst, p.Waited)
-	dst = appendHolds(dst, p.Held)
+	if p.Outcome == wire.AttemptMoved {
+		queues := []Hold{{Kind: movedFrom, Place: placeQueue, Key: p.From}, {Kind: movedTo, Place: placeQueue, Key: p.To}}
+		dst = appendHolds(dst, queues, maxPastQueue)
+	} else {
+		dst = appendHolds(dst, p.Held, maxPastGate)
+	}
 	if version == pastRepeated {
 		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(p.Times)), p.Last)
 	}
@@ -127,7 +142,23 @@ func ReadPast(record []byte) (p Past, err error) {
 			r.fail()
 		}
 	}
+	if p.Outcome == wire.AttemptMoved {
+		p.readQueues()
+	}
 	return p, r.done()
+}
+
+// readQueues takes the queues of a move out of the holds.
+func (p *Past) readQueues() {
+	for i := range p.Held {
+		switch h := &p.Held[i]; h.Kind {
+		case movedFrom:
+			p.From = h.Key
+		case movedTo:
+			p.To = h.Key
+		}
+	}
+	p.Held = nil
 }
 
 // JoinPast makes one record of the newest of a history and the next one, if both are
@@ -165,14 +196,14 @@ func IsRedrive(record []byte) bool {
 	return len(record) > 2 && bytes.HasPrefix(record[2:], []byte(text))
 }
 
-func appendHolds(dst []byte, held []Hold) []byte {
+func appendHolds(dst []byte, held []Hold, longestKey int) []byte {
 	held = held[:min(len(held), maxHolds)]
 	dst = binary.AppendUvarint(dst, uint64(len(held)))
 	for i := range held {
 		h := &held[i]
 		dst = appendText(dst, h.Kind, maxPastWord)
 		dst = appendText(dst, h.Place, maxPastWord)
-		dst = appendText(dst, h.Key, maxPastGate)
+		dst = appendText(dst, h.Key, longestKey)
 		dst = appendSpan(dst, h.For)
 	}
 	return dst

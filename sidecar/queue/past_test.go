@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"encoding/hex"
 	"math"
 	"strings"
 	"testing"
@@ -293,8 +294,35 @@ func TestPastIsBounded(t *testing.T) {
 	require.Equal(t, b, got.Append(nil))
 }
 
+// Records are on disk, and in the logs of clusters whose nodes are of several versions: what
+// was written before must be read, and what is written must be what older programs read.
+func TestRecordsAreAsTheyWere(t *testing.T) {
+	for text, want := range map[string]queue.Past{
+		"010008726564726976656e008080a0f6f4acdbe01b00000000000000000000": {Outcome: wire.AttemptRedriven, At: 1e18},
+		"02000d6e6f5f726573706f6e64657273058080a0f6f4acdbe01b0001770000000000000000038080c0ece9d9b6c137": {
+			Outcome: wire.AttemptNoResponders, Number: 5, At: 1e18, Consumer: "w", Times: 3, Last: 2e18,
+		},
+		"0100056d6f766564008080a0f6f4acdbe01b000000000000000000020466726f6d0671756575653a0a6f72646572732e646c710002746f0671756575653a0762792d68616e6400": {
+			Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand",
+		},
+	} {
+		record, err := hex.DecodeString(text)
+		require.NoError(t, err)
+		got, err := queue.ReadPast(record)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.Equal(t, text, hex.EncodeToString(want.Append(nil)), want.Outcome)
+	}
+	moved := queue.Past{Outcome: wire.AttemptMoved, From: strings.Repeat("q", wire.MaxQueueName) + wire.DLQSuffix, To: strings.Repeat("r", wire.MaxQueueName)}
+	got, err := queue.ReadPast(moved.Append(nil))
+	require.NoError(t, err)
+	require.Equal(t, moved, got, "the longest names of queues fit")
+	require.False(t, queue.IsRedrive(moved.Append(nil)))
+}
+
 func FuzzPast(f *testing.F) {
 	long := longest()
+	f.Add((&queue.Past{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}).Append(nil))
 	f.Add(long.Append(nil))
 	f.Add((&queue.Past{Outcome: wire.AttemptRedriven, At: 1e18}).Append(nil))
 	f.Add((&queue.Past{Outcome: wire.AttemptNoResponders, At: 1e18, Times: 3, Last: 2e18}).Append(nil))

@@ -101,15 +101,11 @@ func (c Settle) apply(q *side) {
 	if len(c.Go) > 0 {
 		b.settle, b.from = &c, q.which
 	}
-	again := (&Past{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
 	b.Move = slices.Grow(b.Move, len(c.Go))
 	for i := range c.Go {
-		g := &c.Go[i]
-		q.send(b, g)
-		if q.isDead() && g.Message.Queue != q.id {
-			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: again})
-		}
+		q.send(b, &c.Go[i])
 	}
+	q.recordMoves(b, &c)
 	for _, seq := range c.Finish {
 		b.Finish = append(b.Finish, q.ref(seq))
 		q.moved(seq)
@@ -135,6 +131,24 @@ func (c Settle) apply(q *side) {
 	}
 	q.m.submit(b)
 	q.putBackPicked(c.Release)
+}
+
+// recordMoves adds what a Settle has moved to histories: dead letters that go back to their
+// queue are redriven, and what goes to another machine is moved. A message that has not
+// failed yet has no history, and gets none.
+func (q *side) recordMoves(b *Commit, c *Settle) {
+	redriven := (&Past{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
+	moved := (&Past{Outcome: wire.AttemptMoved, At: q.m.now, From: q.name, To: c.To}).Append(nil)
+	for i := range c.Go {
+		g := &c.Go[i]
+		switch to := q.m.sideOf(g.Message.Queue); {
+		case to == q:
+		case to != nil:
+			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: redriven})
+		case q.isDead() || q.slots.Get(g.From).attempts > 0:
+			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: moved})
+		}
+	}
 }
 
 // moved forgets a message that was picked.

@@ -465,7 +465,7 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 	}
 	d.uncount()
 	if d.to != nil && d.to.main() != d.q.main() {
-		d.landed = s.Go
+		s.To, d.landed = d.to.name, s.Go
 		d.account(1)
 	}
 	next.leave(wire.LeftUnreadable, int64(d.stayed))

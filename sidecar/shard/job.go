@@ -82,11 +82,9 @@ func (p *jobProgress) leftAlone() (n int64) {
 	return n
 }
 
-// leaves reports whether the job takes dead letters back to work: to their queue, or to
-// another one.
-func (j *job) leaves() bool {
-	return j.q.IsDLQ() && (j.Op == wire.JobRedrive || j.Op == wire.JobMove)
-}
+// isRedrive reports whether the job takes dead letters back to their queue, so that they
+// count among those of their groups that left.
+func (j *job) isRedrive() bool { return j.Op == wire.JobRedrive }
 
 func (p *jobProgress) ended() bool { return p.State == wire.JobDone || p.State == wire.JobCanceled }
 

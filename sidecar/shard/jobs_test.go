@@ -790,3 +790,79 @@ func TestAnEditThatDoesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestMovesAreRecordedAsMoves: the history of a message tells a move to another queue from a
+// redrive, and a message that has not failed gets no history by it.
+func TestMovesAreRecordedAsMoves(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		other := r.another("by-hand", nil)
+		r.bury(q, 1, plain)
+		r.run(wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything()})
+		r.consume(q, "w", 1)
+		r.ack(r.one("w"), wire.Ack{Kind: wire.AckTerm, Error: "again"}, "")
+		time.Sleep(time.Second)
+		r.run(moveAll("orders.dlq", "by-hand"))
+		require.Equal(t, []string{"term", "redriven", "term", "moved from orders.dlq to by-hand"}, r.records(other))
+
+		r.consume(other, "v", 1)
+		r.ack(r.one("v"), wire.Ack{Kind: wire.AckTerm}, "")
+		time.Sleep(time.Second)
+		groups, werr := other.DLQ().Groups(10)
+		require.Nil(t, werr)
+		require.EqualValues(t, 1, groups.Groups[0].CameBack, "it was redriven once")
+
+		require.True(t, q.Tell(queue.Leave{Consumer: "w"}))
+		require.Nil(t, r.enqueue("new", "", nil))
+		time.Sleep(time.Second)
+		r.run(moveAll("orders", "by-hand"))
+		fresh := r.one("v")
+		require.Empty(t, r.records(other))
+		r.ack(fresh, wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Hour}, "")
+		time.Sleep(time.Second)
+		r.another("third", nil)
+		r.run(moveAll("by-hand", "third"))
+		require.Equal(t, []string{"nack", "moved from by-hand to third"}, r.records(r.Queue("third")))
+		next := r.restart()
+		require.Equal(t, []string{"nack", "moved from by-hand to third"}, next.records(next.Queue("third")))
+		next.end()
+	})
+}
+
+// TestAMoveIsNoRedrive: dead letters that were only moved did not come back.
+func TestAMoveIsNoRedrive(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		other := r.another("by-hand", nil)
+		r.bury(q, 2, plain)
+		r.run(moveAll("orders.dlq", "by-hand"))
+		groups, werr := q.DLQ().Groups(10)
+		require.Nil(t, werr)
+		require.Empty(t, groups.Groups, "a move counts as no redrive of a group")
+		r.consume(other, "v", 2)
+		for _, m := range r.conn.take("v") {
+			r.ack(m, wire.Ack{Kind: wire.AckTerm}, "")
+		}
+		time.Sleep(time.Second)
+		groups, werr = other.DLQ().Groups(10)
+		require.Nil(t, werr)
+		require.EqualValues(t, []int64{2, 0}, []int64{groups.Groups[0].Messages, groups.Groups[0].CameBack})
+	})
+}
+
+// records are how the records of the first message of a queue say that it went.
+func (r *rig) records(q *Queue) (all []string) {
+	r.t.Helper()
+	at := store.Ref{Queue: q.id, Seq: r.first(q).Seq}
+	require.NoError(r.t, q.Store().History([]store.Ref{at}, func(_ int, records [][]byte) {
+		for _, b := range records {
+			p, err := queue.ReadPast(b)
+			require.NoError(r.t, err)
+			if p.From != "" {
+				p.Outcome += " from " + p.From + " to " + p.To
+			}
+			all = append(all, p.Outcome)
+		}
+	}))
+	return all
+}

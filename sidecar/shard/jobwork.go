@@ -246,7 +246,7 @@ func (w *worker) prepare() (werr *wire.Error) {
 			return werr
 		}
 	}
-	if w.leaves() {
+	if w.isRedrive() {
 		seqs := make([]uint64, len(d.named))
 		for i := range d.named {
 			seqs[i] = d.named[i].Seq

@@ -71,7 +71,7 @@ func (d *deed) send(to int) *wire.Error {
 		return werr
 	}
 	d.named = d.named[:min(len(d.named), parcelMost)]
-	cargo, werr := d.q.load(d.named)
+	cargo, werr := d.q.load(d.named, d.To)
 	if werr != nil {
 		return werr
 	}
@@ -183,8 +183,9 @@ func untaken(op string, p *queue.Picked) (words []string) {
 	return words
 }
 
-// load reads messages.
-func (q *Queue) load(named []candidate) ([]goods, *wire.Error) {
+// load reads messages that are to be moved to the queue to. The histories of those that have
+// one, or that are dead letters, say so.
+func (q *Queue) load(named []candidate, to string) ([]goods, *wire.Error) {
 	refs, cargo := make([]store.Ref, len(named)), make([]goods, len(named))
 	for i := range refs {
 		refs[i] = store.Ref{Queue: q.id, Seq: named[i].Seq}
@@ -210,10 +211,10 @@ func (q *Queue) load(named []candidate) ([]goods, *wire.Error) {
 	if err != nil {
 		return nil, wire.Internal(err.Error())
 	}
-	if q.IsDLQ() {
-		again := (&queue.Past{Outcome: wire.AttemptRedriven, At: q.shard.Now()}).Append(nil)
-		for i := range cargo {
-			cargo[i].past = append(cargo[i].past, again)
+	moved := (&queue.Past{Outcome: wire.AttemptMoved, At: q.shard.Now(), From: q.name, To: to}).Append(nil)
+	for i := range cargo {
+		if q.IsDLQ() || len(cargo[i].past) > 0 {
+			cargo[i].past = append(cargo[i].past, moved)
 		}
 	}
 	return cargo, nil
@@ -279,7 +280,7 @@ func (j *job) carry(at *jobProgress, recall bool) (next jobProgress, werr *wire.
 		for i := range held {
 			named[i].place = held[i].place()
 		}
-		if cargo, werr = j.q.load(named); werr != nil {
+		if cargo, werr = j.q.load(named, j.To); werr != nil {
 			return *at, werr
 		}
 		fit(cargo, j.q.shard.cargoRoom())
@@ -359,29 +360,17 @@ func (j *job) conclude(at *jobProgress, out *parcel, r *receipt) (jobProgress, *
 	over := parcel{No: out.No, Shard: out.Shard}
 	next, sent, back := out.after(at, r)
 	done := make(chan error, 1)
-	var more redrivesMore
-	if j.leaves() {
-		groups, werr := j.q.letterGroups(sent, j.names)
-		if werr != nil {
-			return *at, werr
-		}
-		more = j.q.redrives.more(slices.Collect(maps.Values(groups)), j.q.shard.Now())
-	}
 	if j.settled(true) {
 		return *at, wire.OutcomeUnknown()
 	}
 	if !j.q.run.settle(j.q, queue.Pick{}, func(*queue.Picked) queue.Settle {
-		put := append(j.entries(&next, false), j.outEntry(&over))
-		return queue.Settle{
-			Sent: sent, Release: back, Put: append(put, more.entries(j.q.name)...), Delete: more.keys(j.q.name), Ticket: done,
-		}
+		return queue.Settle{Sent: sent, Release: back, Put: append(j.entries(&next, false), j.outEntry(&over)), Ticket: done}
 	}) {
 		return *at, j.q.Gone()
 	}
 	if werr := j.written(done); werr != nil {
 		return *at, werr
 	}
-	j.q.redrives.are(more)
 	j.change(func() { j.mu.jobProgress, j.mu.parcel = next.clone(), over })
 	j.settled(false)
 	return next, r.Refused

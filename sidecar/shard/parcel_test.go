@@ -250,7 +250,12 @@ func TestAMoveToAnotherShard(t *testing.T) {
 		require.EqualValues(t, []int64{0, 4}, []int64{from.Depth(), to.Depth()})
 		require.Zero(t, from.Bytes())
 		require.Empty(t, p.kept(0))
-		require.Equal(t, past, p.past(to, last.Header.Get(wire.HeaderID)))
+		moved := p.past(to, last.Header.Get(wire.HeaderID))
+		require.Len(t, moved, 4)
+		require.Equal(t, past, moved[:3])
+		record, err := queue.ReadPast([]byte(moved[3]))
+		require.NoError(t, err)
+		require.Equal(t, []string{wire.AttemptMoved, "orders", "first"}, []string{record.Outcome, record.From, record.To})
 		bytes := to.Bytes()
 
 		p.takeOver(1)
@@ -282,7 +287,7 @@ func TestAMoveToAnotherShard(t *testing.T) {
 // where the parcel was full before.
 func TestAnAttemptBeforeAParcelIsHeld(t *testing.T) {
 	const full = 4 << 10
-	for name, body := range map[string]int{"with room": 1, "full": full - itemRoom - 340} {
+	for name, body := range map[string]int{"with room": 1, "full": full - itemRoom - 340 - 70} {
 		t.Run(name, func(t *testing.T) {
 			pairOf(t, func(p *pair) {
 				from, to := p.Queue("orders"), p.Queue("first")
@@ -311,11 +316,12 @@ func TestAnAttemptBeforeAParcelIsHeld(t *testing.T) {
 				require.EqualValues(t, 1, p.over(job.ID).Done)
 				past := p.past(to, id)
 				require.Contains(t, past[0], "first")
-				require.Contains(t, past[len(past)-1], "eee")
+				require.Contains(t, past[len(past)-2], "eee")
+				require.Contains(t, past[len(past)-1], wire.AttemptMoved)
 				if name == "with room" {
-					require.Len(t, past, 3)
+					require.Len(t, past, 4)
 				} else {
-					require.Len(t, past, 2, "of the records between them as many as fit")
+					require.Len(t, past, 3, "of the records between them as many as fit")
 				}
 			})
 		})
@@ -345,7 +351,8 @@ func (p *pair) past(q *Queue, id string) (records []string) {
 	return records
 }
 
-// TestDeadLettersMoveToAnotherShard, and their histories say that they have been redriven.
+// TestDeadLettersMoveToAnotherShard: their histories say that they were moved, which is no
+// redrive: their group counts none.
 func TestDeadLettersMoveToAnotherShard(t *testing.T) {
 	pairOf(t, func(p *pair) {
 		q := p.Queue("orders")
@@ -354,8 +361,7 @@ func TestDeadLettersMoveToAnotherShard(t *testing.T) {
 		require.Zero(t, q.DLQ().Depth())
 		groups, werr := q.DLQ().Groups(10)
 		require.Nil(t, werr)
-		require.Len(t, groups.Groups, 1)
-		require.EqualValues(t, 5, groups.Groups[0].Left)
+		require.Empty(t, groups.Groups)
 		p.consume(p.Queue("first"), "w", 10)
 		all := p.conn.take("w")
 		require.Len(t, all, 5)
@@ -363,7 +369,7 @@ func TestDeadLettersMoveToAnotherShard(t *testing.T) {
 		require.Len(t, past, 2)
 		info, err := queue.ReadPast([]byte(past[1]))
 		require.NoError(t, err)
-		require.Equal(t, wire.AttemptRedriven, info.Outcome)
+		require.Equal(t, []string{wire.AttemptMoved, "orders.dlq", "first"}, []string{info.Outcome, info.From, info.To})
 	})
 }
 
@@ -566,6 +572,8 @@ func TestLargeMessagesGoToAnotherShard(t *testing.T) {
 		info := p.run(moveAll("orders", "first"))
 		require.EqualValues(t, len(sizes), info.Done)
 		after := p.past(p.Queue("first"), id)
+		require.Contains(t, after[len(after)-1], wire.AttemptMoved)
+		after = after[:len(after)-1]
 		require.Less(t, len(after), len(before))
 		require.Greater(t, len(after), 2)
 		require.Equal(t, before[0], after[0], "the first is kept")

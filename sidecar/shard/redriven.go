@@ -14,7 +14,7 @@ import (
 
 // What the store of a shard keeps of redrives, among its configuration:
 //
-//	\x00redriven/<queue>/<group>  how many dead letters of a group have gone: redriven, JSON
+//	\x00redriven/<queue>/<group>  how many dead letters of a group were redriven: redriven, JSON
 //
 // It is written in the commit in which they go. It counts for as long as a job is shown
 // that has ended: an older one goes with the next that is written, or with the queue.
@@ -24,8 +24,7 @@ const keyRedriven = "\x00redriven/"
 // which messages went last.
 const maxRedriven = 256
 
-// redriven is how many dead letters of a group jobs have sent back to their queue, or to
-// another one.
+// redriven is how many dead letters of a group jobs have sent back to their queue.
 type redriven struct {
 	Source string `json:"source"`
 	Code   string `json:"code,omitempty"`

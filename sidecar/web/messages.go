@@ -303,6 +303,10 @@ func ended(h *wire.AttemptInfo) string {
 		return "nobody received it"
 	case wire.AttemptRedriven:
 		return "redriven"
+	case wire.AttemptMoved:
+		if h.From != "" && h.To != "" {
+			return "moved from " + h.From + " to " + h.To
+		}
 	}
 	return h.Outcome
 }
