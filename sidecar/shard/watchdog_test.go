@@ -2,6 +2,7 @@ package shard
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,7 @@ func TestAStuckQueueIsSeen(t *testing.T) {
 				q.View(func(*queue.Queue, queue.Side, int64) { <-release })
 			},
 		} {
+			synctest.Wait() // nothing works that would wait for the lock: time does not pass for who waits for one
 			release, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
