@@ -50,7 +50,7 @@ const (
 type slot struct {
 	id         store.ID
 	enqueuedAt int64
-	readyAt    int64 // when it became, or becomes, pending
+	readyAt    int64 // when it became, or becomes, pending; see readySince
 	size       uint32
 	attempts   uint32 // ended ones
 	cost       uint32 // thousandths
@@ -64,6 +64,7 @@ type slot struct {
 	owns       bool // it owns its fairness key, see keyOrder
 	ttl        bool // it has a TTL, see backlog.ends
 	watched    bool // its attempts are told of; not known of what comes from the store
+	picked     bool // it was pending when a job took it out of its place
 }
 
 // setTTL notes when message seq expires.

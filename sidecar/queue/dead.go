@@ -37,7 +37,7 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	if why.past != nil {
 		c.History = append(c.History, store.Attempt{Ref: msg.Ref, Record: why.past.Append(nil)})
 	}
-	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size})
+	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size, ready: true})
 	if to.dying == nil {
 		to.dying = make(map[uint64]*arrival)
 	}

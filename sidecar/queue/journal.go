@@ -90,6 +90,7 @@ type arrival struct {
 	msg     store.Message
 	size    uint32
 	counted KeyCounts
+	ready   bool // it waits for no time
 }
 
 // maxCommitBytes is where a commit takes no more messages, far below what a store

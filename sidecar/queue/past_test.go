@@ -243,6 +243,91 @@ func TestAPausedKeyHeldAMessage(t *testing.T) {
 	require.Zero(t, p.Waited)
 }
 
+// The wait of an attempt counts from the same moment, whether the process that delivers is
+// the one in which the message became ready or a later one.
+func TestWaitsAreTheSameAfterARestart(t *testing.T) {
+	dies := func(r *rig) {
+		r.Enqueue("k", nil)
+		r.Commit()
+		r.Pass(time.Hour)
+		r.Consume(queue.Main, "w", 1, 0)
+		r.Ack(r.One(), wire.Ack{Kind: wire.AckTerm}, "")
+		r.Commit()
+		r.Leave(queue.Main, "w")
+	}
+	for name, tc := range map[string]struct {
+		side  queue.Side
+		ready func(r *rig) // makes the message ready
+		more  time.Duration
+	}{
+		"a dead letter": {queue.Dead, dies, 0},
+		"a redriven one": {queue.Main, func(r *rig) {
+			dies(r)
+			r.Pass(time.Hour)
+			redrive(r, pick(r, 9, 9).Letters)
+			r.Commit()
+		}, 0},
+		"one that a job put back": {queue.Dead, func(r *rig) {
+			dies(r)
+			p := pick(r, 9, 9)
+			r.Pass(2 * time.Second)
+			stay(r, p.Letters)
+		}, 2 * time.Second},
+		"one that was held": {queue.Dead, func(r *rig) {
+			dies(r)
+			p := pick(r, 9, 9)
+			r.Do(queue.Dead, queue.Settle{Hold: []uint64{p.Letters[0].Seq}})
+			r.Commit()
+			r.Pass(2 * time.Second)
+			r.Do(queue.Dead, queue.Settle{Release: []uint64{p.Letters[0].Seq}})
+			r.Commit()
+		}, 2 * time.Second},
+		"one that was not delivered": {queue.Main, func(r *rig) {
+			r.Enqueue("k", nil)
+			r.Commit()
+			r.Pass(2 * time.Second)
+			r.Consume(queue.Main, "w", 1, 0)
+			d := r.One()
+			r.Pass(time.Second) // its lease is written
+			r.Commit()
+			r.Leave(queue.Main, "w")
+			r.Ack(d, nobody, "")
+			r.Commit()
+		}, 3 * time.Second},
+		"one whose retry is due": {queue.Main, func(r *rig) {
+			r.Enqueue("k", nil)
+			r.Commit()
+			r.Consume(queue.Main, "w", 1, 0)
+			r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Minute}, "")
+			r.Leave(queue.Main, "w")
+			r.Commit()
+			r.Pass(time.Minute)
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, restarted := range []bool{false, true} {
+				r := newRig(t, nil)
+				tc.ready(r)
+				r.Pass(time.Second)
+				if restarted {
+					restart(r, true)
+				}
+				r.Pass(time.Second)
+				r.Consume(tc.side, "v", 1, 0)
+				ds := r.Deliveries()
+				require.NotEmpty(t, ds)
+				d := ds[len(ds)-1]
+				require.Equal(t, tc.more+2*time.Second, time.Duration(d.At-d.ReadyAt), "restarted: %v", restarted)
+				r.Ack(d, nack, "")
+				r.Commit()
+				past := history(r, ref(r, tc.side, r.Find(tc.side, d.ID).Seq))
+				require.Equal(t, tc.more+2*time.Second, time.Duration(past[len(past)-1].Waited), "restarted: %v", restarted)
+				check(r)
+			}
+		})
+	}
+}
+
 // A lease that goes on after a crash still knows when it began, and what held its message
 // before.
 func TestAnAttemptOverACrash(t *testing.T) {

@@ -71,24 +71,20 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 	q := r.side(m.Queue)
 	rest := &r.sides[q.which]
 	s := q.newSlot(m, int64(size), r.m.perKey, now)
-	delayed := m.Delayed || m.NotBefore > m.EnqueuedAt
-	s.readyAt = m.EnqueuedAt
-	if delayed {
-		s.readyAt = m.NotBefore // before EnqueuedAt if the clock has been set back
-	}
+	s.readyAt = readySince(m)
 	s.attempts = m.Attempts
 	q.seq = max(q.seq, m.Seq)
 	if m.ExpiresAt != 0 {
 		q.setTTL(m.Seq, s, m.ExpiresAt)
 	}
-	// What was never delayed is ready, also when the clock has been set back.
 	ready := func() {
-		if delayed {
+		switch {
+		case q.order.on && (!delayed(m) || s.readyAt <= now): // who owns a key is known when all have come
+			q.pend(m.Seq, s)
+		case delayed(m):
 			rest.later(q, m.Seq, s, now)
-		} else {
-			if !q.order.on { // who owns a key is known when all have come
-				rest.until(q, s.readyAt)
-			}
+		default:
+			rest.until(q, s.readyAt)
 			q.pend(m.Seq, s)
 		}
 	}
@@ -97,17 +93,20 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 		return
 	}
 	s.stored = true
-	s.attempts, s.readyAt = st.Attempts, st.ReadyAt
+	s.attempts = st.Attempts
+	if st.ReadyAt != 0 { // a program before this one held messages without it
+		s.readyAt = st.ReadyAt
+	}
 	switch {
 	case isHeld(&st.Lease): // as after the Pick
-		s.state = slotMoving
+		s.state, s.picked = slotMoving, s.readyAt <= now
 		q.moves(m.Seq, s)
 	case st.Lease.ID != 0:
 		q.recoverOwner(m.Seq, s)
 		rest.leased = append(rest.leased, recoveredLease{m.Seq, st.Lease})
 	case st.Attempts == m.Attempts:
-		if !delayed { // it was put back: its place is that of its sequence
-			s.readyAt = min(s.readyAt, m.EnqueuedAt)
+		if !delayed(m) { // it was put back: its place is that of its sequence
+			s.readyAt = readySince(m)
 		}
 		ready()
 	default:

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"math"
 	"slices"
 
@@ -34,7 +33,7 @@ func (c Pick) apply(q *side) {
 				continue
 			}
 			q.pull(s)
-			s.readyAt = 0 // it waits for no time, wherever the clock is set
+			s.picked = true // it waits for no time, wherever the clock is set
 		}
 	}
 }
@@ -127,10 +126,19 @@ func (c Settle) apply(q *side) {
 	}
 	for _, seq := range c.Release {
 		s := q.slots.Get(seq)
-		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: cmp.Or(s.readyAt, q.m.now)})
+		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: q.pickedReadyAt(s)})
 	}
 	q.m.submit(b)
 	q.putBackPicked(c.Release)
+}
+
+// pickedReadyAt is what is stored of when a message that was picked is ready. One that waits
+// for no time is ready at any time to which the clock is set, and after a restart too.
+func (q *side) pickedReadyAt(s *slot) int64 {
+	if s.picked {
+		return min(s.readyAt, q.m.now)
+	}
+	return s.readyAt
 }
 
 // recordMoves adds what a Settle has moved to histories: dead letters that go back to their
@@ -172,7 +180,7 @@ func (q *side) hold(b *Commit, seq uint64) {
 	s := q.slots.Get(seq)
 	s.stored = true
 	b.State = append(b.State, store.State{
-		Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: s.readyAt,
+		Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: q.pickedReadyAt(s),
 		Lease: store.Lease{ID: 1, Consumer: heldBy, Deadline: heldUntil},
 	})
 }
@@ -180,6 +188,7 @@ func (q *side) hold(b *Commit, seq uint64) {
 // send adds the move of a message to a commit. One that comes to this machine is
 // counted there, one that goes to another has been.
 func (q *side) send(b *Commit, g *Moved) {
+	g.ArrivesAt(q.m.now)
 	if to := q.m.sideOf(g.Message.Queue); to != nil {
 		g.Message.Ref = to.ref(to.nextSeq())
 		t := to.tally()
@@ -238,8 +247,13 @@ func (q *side) settled(c *Commit, err error) {
 		if to.which != q.which {
 			to.tally().Redriven++
 		}
-		to.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
+		to.arrive(g.arrival(), q.m.now)
 	}
+}
+
+// arrival is the message as its new place takes it in.
+func (g *Moved) arrival() *arrival {
+	return &arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted, ready: g.ready}
 }
 
 // pickedStamp is where messages that were picked go back to: in front of all, in the
@@ -254,16 +268,14 @@ func (q *side) putBackPicked(seqs []uint64) {
 		switch {
 		case q.expired(seq, s, q.m.now): // its timer is over
 			q.deadLetter(seq, s, cause{reason: wire.ReasonExpired}, q.m.now)
-		case s.readyAt != 0:
+		case !s.picked:
 			q.wait(seq, s, q.m.now)
+		case q.order.on:
+			q.pend(seq, s)
 		default:
-			s.readyAt = q.m.now
-			if q.order.on {
-				q.pend(seq, s)
-			} else {
-				q.enter(seq, s, pickedStamp+int64(seq))
-			}
+			q.enter(seq, s, pickedStamp+int64(seq))
 		}
+		s.picked = false
 	}
 }
 
@@ -289,6 +301,6 @@ func (c Reserve) apply(q *side) {
 func (c Arrive) apply(q *side) {
 	for i := range c.Messages {
 		g := &c.Messages[i]
-		q.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
+		q.arrive(g.arrival(), q.m.now)
 	}
 }

@@ -78,7 +78,7 @@ const (
 // latencySpec is the histogram of deliveries, and latencyBuckets are those that the
 // protocol tells of as well.
 var (
-	latencySpec    = spec{"fila_delivery_latency_seconds", "Time from a message's enqueue, or from the moment it became due, to its delivery.", dto.MetricType_HISTOGRAM, ""}
+	latencySpec    = spec{"fila_delivery_latency_seconds", "Time from a message's enqueue, or from the moment it became due or came to its queue (by a redrive or move, or as a dead letter), to its delivery.", dto.MetricType_HISTOGRAM, ""}
 	latencyBuckets = wire.WaitBounds
 )
 
