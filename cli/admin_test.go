@@ -63,7 +63,7 @@ func TestPlainOutputs(t *testing.T) {
 func TestUnknownQueue(t *testing.T) {
 	f := clitest.StartFake(t)
 	f.Answer("fila.admin.queue-list", wire.QueueList{Total: 3, Queues: []wire.QueueSummary{{Name: "mail"}, {Name: "orders"}, {Name: "orders.dlq"}}})
-	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create", "fila.admin.job-list", "fila.admin.schedule-list"} {
+	for _, subject := range []string{"fila.admin.*.ordres", "fila.admin.*.ordres.dlq", "fila.admin.explain", "fila.admin.pause", "fila.admin.resume", "fila.admin.message-show", "fila.admin.message-delete", "fila.admin.message-run-now", "fila.admin.job-create.redrive.*", "fila.admin.job-create.redrive.*.dlq", "fila.admin.job-list", "fila.admin.schedule-list"} {
 		f.Answer(subject, wire.QueueNotFound("ordres"))
 	}
 	more := map[string][]string{ // what these need, too
@@ -90,6 +90,8 @@ func TestUnknownQueue(t *testing.T) {
 				required, meant = append(required, "ordres"), "orders"
 			case placeholder == "QUEUE.dlq":
 				required, meant = append(required, "ordres.dlq"), "orders.dlq"
+			case placeholder == "OP":
+				required = append(required, "redrive")
 			case !strings.HasPrefix(placeholder, "["):
 				required = append(required, "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80")
 			}

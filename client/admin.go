@@ -3,7 +3,10 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/filaq/fila/wire"
 )
@@ -232,9 +235,28 @@ func pages[T any](ctx context.Context, c *Client, ask func(ctx context.Context, 
 	}
 }
 
-// JobCreate begins a job about the messages of a queue, or says what it would do.
+// JobCreate begins a job about the messages of a queue, or says what it would do. Its subject
+// names the op and the queue, so permissions can tell who may do what. A fila that does not
+// know such subjects gets the request on the one without them.
 func (c *Client) JobCreate(ctx context.Context, job JobCreateRequest) (JobInfo, error) {
-	return admin[JobInfo](ctx, c, wire.VerbJobCreate, "", job)
+	if err := checkQueue(job.Queue); err != nil {
+		return JobInfo{}, err
+	}
+	if !slices.Contains(wire.JobOps(), job.Op) {
+		return JobInfo{}, wire.BadField("op", strconv.Quote(job.Op), "allowed are "+strings.Join(wire.JobOps(), ", "))
+	}
+	ctx, cancel := c.withTimeout(ctx)
+	defer cancel()
+	info, err := admin[JobInfo](ctx, c, wire.VerbJobCreate, wire.JobTail(job.Op, job.Queue), job)
+	if !errors.Is(err, ErrNoFila) {
+		return info, err
+	}
+	older, olderErr := admin[JobInfo](ctx, c, wire.VerbJobCreate, "", job)
+	var denied *PermissionError
+	if errors.Is(olderErr, ErrNoFila) || errors.As(olderErr, &denied) {
+		return info, err // there is none, or none that may be asked so
+	}
+	return older, olderErr
 }
 
 // JobShow returns a job.

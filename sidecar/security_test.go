@@ -244,20 +244,37 @@ func TestKindsOfOperators(t *testing.T) {
 		"store-backup": operate, "cluster-drain": operate, "cluster-move": operate,
 
 		"queue-create": all, "queue-update": all, "queue-delete": all, "queue-purge": all, "message-delete": all,
-		"job-create": all, "schedule-add": all, "schedule-delete": all, "config-set": all, "config-delete": all, "reload": all,
+		"job-create.redrive.orders": operate, "job-create.delay.orders": operate, "job-create.run-now.orders": operate, "job-create.reprioritise.orders": operate,
+		"job-create": all, "job-create.delete.orders.dlq": all, "job-create.cancel.orders": all, "job-create.move.orders": all, "job-create.edit.orders": all,
+		"schedule-add": all, "schedule-delete": all, "config-set": all, "config-delete": all, "reload": all,
 	}
-	verbs := x.s.rooms.admin.Verbs()
-	require.Len(t, least, len(verbs), "who may send a verb is said of each")
+	var subjects []string
+	for _, v := range x.s.rooms.admin.Verbs() {
+		switch {
+		case v.Name == wire.VerbJobCreate:
+			subjects = append(subjects, v.Name, "job-create.delete.orders.dlq")
+			for _, op := range wire.JobOps() {
+				if op != wire.JobDelete {
+					subjects = append(subjects, v.Name+"."+op+".orders")
+				}
+			}
+		case wire.VerbHasTail(v.Name):
+			require.Contains(t, least, v.Name)
+			least[v.Name+".nosuch"] = least[v.Name]
+			delete(least, v.Name)
+			subjects = append(subjects, v.Name+".nosuch")
+		default:
+			subjects = append(subjects, v.Name)
+		}
+	}
+	require.Len(t, least, len(subjects), "who may send a verb is said of each")
 	for user, may := range map[string]int{"viewer": look, "on-call": operate} {
 		nc := g.connect(user)
 		g.request(nc, "$SRV.PING.fila", "")
-		for _, v := range verbs {
-			require.Contains(t, least, v.Name)
-			subject := "fila.admin." + v.Name
-			if wire.VerbHasTail(v.Name) {
-				subject += ".nosuch"
-			}
-			if least[v.Name] <= may {
+		for _, what := range subjects {
+			require.Contains(t, least, what)
+			subject := "fila.admin." + what
+			if least[what] <= may {
 				_, _ = g.ask(nc, subject, "") // fila answers, whatever it says
 			} else {
 				g.cannotPublish(nc, subject, nc.NewInbox(), "")
@@ -269,6 +286,47 @@ func TestKindsOfOperators(t *testing.T) {
 		g.cannotSubscribe(nc, "fila.>")
 		g.cannotSubscribe(nc, "_INBOX.>")
 	}
+}
+
+// TestOnCallRedrivesAndDeletesNothing: neither the body of a request nor the bare subject lets
+// the on-call user of docs/security.md do what the subject does not say.
+func TestOnCallRedrivesAndDeletesNothing(t *testing.T) {
+	g, x := startGuarded(t, func(permissions string) string {
+		return strings.Replace(permissions, "  users = [\n", "  users = [\n"+operators(t), 1)
+	})
+	defer x.end()
+	operator, onCall := g.connect("operator"), g.connect("on-call")
+	g.request(operator, "fila.admin.queue-create.orders", "")
+	g.request(g.connect("producer"), "fila.enqueue.orders", "hello")
+	worker := g.connect("worker-1")
+	g.request(worker, g.request(worker, "fila.consumer.worker-1.orders", `{"fetch":{}}`).Reply, "+TERM")
+
+	const dead, remove = "fila.admin.job-create.redrive.orders.dlq", `{"queue":"orders.dlq","op":"delete","filter":{"all":true}}`
+	for _, subject := range []string{"fila.admin.job-create", "fila.admin.job-create.delete.orders.dlq"} {
+		g.cannotPublish(onCall, subject, onCall.NewInbox(), remove)
+	}
+	for body, says := range map[string]string{
+		remove: `op is "delete": the subject says "redrive"`,
+		`{"op":"delete","op":"redrive","filter":{"all":true}}`:  "given twice",
+		`{"op":"redrive","OP":"delete","filter":{"all":true}}`:  "unknown field",
+		`{"queue":"other.dlq","filter":{"all":true}}`:           `the subject says "orders.dlq"`,
+		`{"op":"","filter":{"all":true}}`:                       "op is missing",
+		`{"op":null,"queue":null,"filter":{"state":"pending"}}`: "dead letter queue",
+	} {
+		_, werr := g.ask(onCall, dead, body)
+		require.NotNil(t, werr, body)
+		require.Contains(t, werr.Description, says, body)
+	}
+	for _, subject := range []string{"fila.admin.job-create.redrive", "fila.admin.job-create.melt.orders", "fila.admin.job-create.redrive.nosuch"} {
+		_, werr := g.ask(onCall, subject, `{"filter":{"all":true}}`)
+		require.NotNil(t, werr, subject)
+	}
+	var job wire.JobInfo
+	require.NoError(t, json.Unmarshal(g.request(onCall, dead, `{"filter":{"all":true},"dry_run":true}`).Data, &job))
+	require.Equal(t, []any{"redrive", "orders.dlq", int64(1)}, []any{job.Op, job.Queue, job.Eligible})
+	require.NoError(t, json.Unmarshal(g.request(onCall, "fila.admin.job-create.redrive.orders", `{"queue":"orders.dlq","filter":{"all":true}}`).Data, &job))
+	require.Equal(t, "redrive", job.Op)
+	g.request(operator, "fila.admin.job-create", remove)
 }
 
 // TestDocumentedPermissionsInside: the roles are those of the embedded server as well,

@@ -91,6 +91,23 @@ func ParseJobCreate(body []byte, now time.Time) (JobCreateRequest, *Error) {
 	return parse(body, JobCreateRequest{Order: OrderArrival}, func(r *JobCreateRequest) *Error { return r.check(now) })
 }
 
+// ParseJobCreateOf is ParseJobCreate for a request whose subject ends in tail, a [JobTail]:
+// what the body says of op and queue must be what the subject says, or missing. Permissions go
+// by the subject, so nothing in the body may overrule it.
+func ParseJobCreateOf(tail string, body []byte, now time.Time) (JobCreateRequest, *Error) {
+	op, queue, _ := strings.Cut(tail, ".")
+	named := JobCreateRequest{Op: op, Queue: queue, Order: OrderArrival}
+	return parse(body, named, func(r *JobCreateRequest) *Error {
+		if r.Op != op {
+			return BadField("op", quoted(r.Op), "the subject says "+quote(op))
+		}
+		if r.Queue != queue && (op != JobRedrive || DeadLetters(r.Queue) != DeadLetters(queue)) {
+			return BadField("queue", quoted(r.Queue), "the subject says "+quote(queue))
+		}
+		return r.check(now)
+	})
+}
+
 func (r *JobCreateRequest) check(now time.Time) *Error {
 	if err := CheckQueueName(r.Queue); err != nil {
 		return BadQueueName(err)

@@ -91,19 +91,27 @@ const (
 )
 
 // VerbHasTail reports whether the subject of an admin verb ends in a queue
-// name or a key.
+// name or a key. That of [VerbJobCreate] ends in an op and a queue, but see [BareVerb].
 func VerbHasTail(verb string) bool {
 	switch verb {
 	case VerbQueueList, VerbConfigList, VerbConfigLog, VerbThrottleList, VerbCircuitList,
 		VerbPause, VerbResume, VerbPauseList, VerbReload, VerbExplain, VerbStoreBackup,
 		VerbMessageShow, VerbMessageDelete, VerbMessageRunNow,
-		VerbJobCreate, VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel, VerbScheduleList,
+		VerbJobList, VerbJobShow, VerbJobPause, VerbJobResume, VerbJobCancel, VerbScheduleList,
 		VerbGuardPermits, VerbGuardEnd,
 		VerbClusterStatus, VerbClusterDrain, VerbClusterMove:
 		return false
 	}
 	return true
 }
+
+// BareVerb reports whether an admin verb whose subject has a tail is also served without one:
+// [VerbJobCreate] then takes the op and the queue from its request.
+func BareVerb(verb string) bool { return verb == VerbJobCreate }
+
+// JobTail is the end of the subject of [VerbJobCreate]. Permissions tell ops and queues apart
+// by it.
+func JobTail(op, queue string) string { return op + "." + queue }
 
 // Subjects builds and parses the subjects under one prefix. The zero value is
 // not usable; make one with [NewSubjects]. It is immutable and cheap to copy.
@@ -190,7 +198,7 @@ func (s Subjects) AppendAck(dst, token []byte, queue string) []byte {
 }
 
 // Admin returns the subject of an admin verb. The tail is a queue name or a
-// configuration key, or empty for the verbs without one.
+// configuration key, a [JobTail], or empty for the verbs without one.
 func (s Subjects) Admin(verb, tail string) string {
 	if tail == "" {
 		return s.prefix + "." + kindAdmin + "." + verb

@@ -18,7 +18,7 @@ import (
 func TestDeleteAsks(t *testing.T) {
 	dead := int64(3)
 	f := clitest.StartFake(t)
-	f.Handle("fila.admin.job-create", func(m *nats.Msg) any {
+	f.Handle("fila.admin.job-create.delete.orders.dlq", func(m *nats.Msg) any {
 		j := wire.JobInfo{JobCreateRequest: wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete}, State: wire.JobWaiting, Matched: dead, Eligible: dead}
 		if !strings.Contains(string(m.Data), `"dry_run"`) {
 			j.ID = "j"

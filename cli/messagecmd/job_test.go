@@ -25,7 +25,7 @@ func aJob() wire.JobInfo {
 
 func TestJobCreate(t *testing.T) {
 	f := clitest.StartFake(t)
-	clitest.Shows(f, program, "job create orders move --to slow --key acme --limit 12 --rate 5 --why asked --if-count 0", "fila.admin.job-create", aJob(),
+	clitest.Shows(f, program, "job create orders move --to slow --key acme --limit 12 --rate 5 --why asked --if-count 0", "fila.admin.job-create.move.orders", aJob(),
 		"job              7",
 		"queue            orders",
 		"op               move",
@@ -44,14 +44,14 @@ func TestJobCreate(t *testing.T) {
 	f.Next() // the same with --json
 
 	for _, queue := range []string{"orders", "orders.dlq"} {
-		f.Answer("fila.admin.job-create", aJob())
+		f.Answer("fila.admin.job-create.redrive.orders.dlq", aJob())
 		require.Equal(t, 0, program.Run(t, "", "job", "create", queue, "redrive", "--all").Code)
 		require.JSONEq(t, `{"queue":"orders.dlq","op":"redrive","filter":{"all":true}}`, string(f.Next().Data))
 	}
 
 	payload := filepath.Join(t.TempDir(), "payload")
 	require.NoError(t, os.WriteFile(payload, []byte("x"), 0o600))
-	f.Answer("fila.admin.job-create", aJob())
+	f.Answer("fila.admin.job-create.edit.orders.dlq", aJob())
 	r := program.Run(t, "", "job", "create", "orders.dlq", "edit", "--id", "01981c2e-7b1c-7d3a-9b1e-2f4c5d6e7f80",
 		"--set-header", "a=1", "--remove-header", "b", "--payload-file", payload, "--json")
 	require.Equal(t, 0, r.Code, r.Err)
@@ -70,7 +70,7 @@ func TestJobCreate(t *testing.T) {
 
 func TestJobDryRun(t *testing.T) {
 	f := clitest.StartFake(t)
-	clitest.Shows(f, program, "job create orders.dlq delete --all --dry-run", "fila.admin.job-create", wire.JobInfo{
+	clitest.Shows(f, program, "job create orders.dlq delete --all --dry-run", "fila.admin.job-create.delete.orders.dlq", wire.JobInfo{
 		JobCreateRequest: wire.JobCreateRequest{Queue: "orders.dlq", Op: wire.JobDelete}, Matched: 3, Eligible: 2,
 		Left: map[string]int64{wire.LeftInFlight: 1}, Samples: []wire.JobSample{{ID: "1", Key: "acme", State: "dead", EnqueuedAt: "2026-01-02T11:59:30Z"}},
 	},

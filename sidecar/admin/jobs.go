@@ -9,6 +9,28 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
+// jobCreateVerb is the verb that makes jobs. Its subject may say which op it has, about which
+// queue.
+func (a *Admin) jobCreateVerb() Verb {
+	v := bareVerb(wire.VerbJobCreate, a.parseJobCreate, a.jobCreate).at(byBody, nil)
+	v.Tail, v.withTail = OpAndQueue, a.jobOfSubject
+	return v
+}
+
+// jobOfSubject returns a request that says what its subject says. It is written anew, so that
+// whoever reads it next, which may be another version, finds the op that was checked.
+func (a *Admin) jobOfSubject(tail string, body []byte) ([]byte, *wire.Error) {
+	req, err := wire.ParseJobCreateOf(tail, body, time.Unix(0, a.shards.Now()))
+	if err != nil {
+		return nil, err
+	}
+	data, merr := json.Marshal(req)
+	if merr != nil {
+		return nil, wire.Internal(merr.Error())
+	}
+	return data, nil
+}
+
 // parseJobCreate resolves the times of a request against the clock of the queues.
 func (a *Admin) parseJobCreate(body []byte) (wire.JobCreateRequest, *wire.Error) {
 	return wire.ParseJobCreate(body, time.Unix(0, a.shards.Now()))

@@ -22,6 +22,7 @@ const (
 	Ordinary         // a queue that is no dead letter queue
 	DeadLetters      // a dead letter queue, by its name or by that of its queue
 	Key              // of the runtime configuration, or of a gate, whose key the body may have instead
+	OpAndQueue       // of a job, which the body may have instead
 )
 
 // Verb is a verb of the admin protocol.
@@ -32,6 +33,10 @@ type Verb struct {
 	most func() int64 // bytes of a reply
 	a    *Admin
 	one  *sync.Mutex // one request of a verb at a time, see [control.Control.As]
+
+	// withTail puts what the subject of a request says into its body, after checking the
+	// body against it; nil: do gets the tail. Nodes of a cluster get only the body.
+	withTail func(tail string, body []byte) ([]byte, *wire.Error)
 
 	// In a cluster, about returns the queue at whose owner a request is carried out, ""
 	// for none, and gather has all nodes carry out others. nil: it is carried out here.
@@ -69,7 +74,7 @@ func (a *Admin) verbs() []Verb {
 		bareVerb(wire.VerbMessageDelete, wire.ParseMessage, a.messageDelete).at(byBody, find(noMessage)),
 		bareVerb(wire.VerbMessageRunNow, wire.ParseMessage, a.messageRunNow).at(byBody, find(noMessage)),
 
-		bareVerb(wire.VerbJobCreate, a.parseJobCreate, a.jobCreate).at(byBody, nil),
+		a.jobCreateVerb(),
 		bareVerb(wire.VerbJobList, wire.ParseJobList, a.jobList).at(byBody, listJobs),
 		bareVerb(wire.VerbJobShow, wire.ParseJob, a.jobShow).at(nil, find(noJob)),
 		bareVerb(wire.VerbJobPause, wire.ParseJob, a.jobPause).at(nil, find(noJob)),
@@ -134,6 +139,13 @@ func byBody(_ string, body []byte) string {
 // subject. It returns the reply, JSON.
 func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
 	r := request{v.Name, client, tail, body}
+	if v.withTail != nil && tail != "" {
+		var err *wire.Error
+		if r.body, err = v.withTail(tail, body); err != nil {
+			return nil, err
+		}
+		r.tail = ""
+	}
 	if v.a.peers == nil {
 		return v.here(r)
 	}

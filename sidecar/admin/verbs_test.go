@@ -43,7 +43,7 @@ func TestVerbsAreDocumented(t *testing.T) {
 	section, _, found = strings.Cut(section, "\n## ")
 	require.True(t, found)
 	var documented []string
-	subject := regexp.MustCompile("`(?:fila\\.admin\\.)?([a-z-]+(?:\\.<[a-z]+>(?:\\.dlq)?)?)`")
+	subject := regexp.MustCompile("`(?:fila\\.admin\\.)?([a-z-]+(?:\\.<[a-z]+>)*(?:\\.dlq)?)`")
 	for line := range strings.Lines(section) {
 		if cell, ok := strings.CutPrefix(line, "| `fila.admin."); ok {
 			cell, _, _ = strings.Cut("`fila.admin."+cell, " | ")
@@ -52,7 +52,7 @@ func TestVerbsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	tails := map[Tail]string{NewQueue: ".<queue>", AnyQueue: ".<queue>", Ordinary: ".<queue>", DeadLetters: ".<queue>.dlq", Key: ".<key>"}
+	tails := map[Tail]string{NewQueue: ".<queue>", AnyQueue: ".<queue>", Ordinary: ".<queue>", DeadLetters: ".<queue>.dlq", Key: ".<key>", OpAndQueue: ".<op>.<queue>"}
 	var table []string
 	for _, v := range verbTable() {
 		table = append(table, v.Name+tails[v.Tail])

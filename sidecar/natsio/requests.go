@@ -72,6 +72,12 @@ func (f *Front) ServeRequests(s *shard.Set, version string, verbs map[string]Ver
 		if err := f.serve(service, s, name, f.Subjects.AdminWildcard(name), f.verb(s, verbs[name])); err != nil {
 			return err
 		}
+		if !wire.BareVerb(name) {
+			continue
+		}
+		if err := f.serve(service, s, name+"-bare", f.Subjects.Admin(name, ""), f.verb(s, verbs[name])); err != nil {
+			return err
+		}
 	}
 	if f.Exact {
 		return f.Flush()

@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/wire"
+)
+
+// The subject of a job says its op and queue, for permissions. A fila that does not serve such
+// subjects is asked on the one without them.
+func TestJobsAreMadeBySubject(t *testing.T) {
+	srv := startNATS(t)
+	f, c := startFake(t, srv), newClient(t, srv)
+	job := JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &Filter{All: true}}
+	_, err := c.JobCreate(t.Context(), job)
+	require.ErrorIs(t, err, ErrNoFila)
+	require.ErrorContains(t, err, "fila.admin.job-create.redrive.orders.dlq")
+
+	asked := make(chan string, 9)
+	answer := func(m *nats.Msg) {
+		asked <- m.Subject
+		f.reply(m, wire.JobInfo{ID: "7", JobCreateRequest: job})
+	}
+	older := f.handle("fila.admin.job-create", answer)
+	info, err := c.JobCreate(t.Context(), job)
+	require.NoError(t, err)
+	require.Equal(t, "7", info.ID)
+	require.Equal(t, "fila.admin.job-create", <-asked)
+
+	f.handle("fila.admin.job-create.>", answer)
+	_, err = c.JobCreate(t.Context(), job)
+	require.NoError(t, err)
+	require.Equal(t, "fila.admin.job-create.redrive.orders.dlq", <-asked)
+	require.NoError(t, older.Unsubscribe())
+
+	for _, bad := range []JobCreateRequest{{Queue: "orders", Op: ""}, {Queue: "orders", Op: "*"}, {Queue: "a b", Op: wire.JobMove}, {Queue: ">", Op: wire.JobMove}} {
+		_, err = c.JobCreate(t.Context(), bad)
+		var refused *Error
+		require.ErrorAs(t, err, &refused, "%+v", bad)
+		require.Equal(t, 400, refused.Code)
+	}
+	require.Empty(t, asked, "what cannot be a subject is not sent")
+}
+
+// A user who may redrive and nothing else hears that no fila is there, not that it may not
+// ask on the other subject.
+func TestJobsOfAUserWhoMayOnlyRedrive(t *testing.T) {
+	c := restricted(t, []string{"fila.admin.job-create.redrive.>"}, []string{"_INBOX.>"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	job := JobCreateRequest{Queue: "orders.dlq", Op: wire.JobRedrive, Filter: &Filter{All: true}}
+	_, err := c.JobCreate(ctx, job)
+	require.ErrorIs(t, err, ErrNoFila)
+	require.ErrorContains(t, err, "fila.admin.job-create.redrive.orders.dlq")
+	job.Op = wire.JobDelete
+	_, err = c.JobCreate(ctx, job)
+	denied(t, err, false, "fila.admin.job-create.delete.orders.dlq")
+}

@@ -1,0 +1,58 @@
+package admin
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/wire"
+)
+
+// A request by subject becomes one that says everything in its body, which is what the owner
+// of the queue gets, of whatever version it is: the same job as without the subject.
+func TestAJobBySubjectIsTheSameInItsBody(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		for tail, body := range map[string]string{
+			"redrive.orders":           `{"filter":{"all":true},"order":"death","limit":5}`,
+			"delay.orders.eu":          `{"filter":{"keys":["a"],"enqueued_after":"1h"},"run_at":"10m","rate":7,"reason":"why"}`,
+			"reprioritise.orders":      `{"filter":{"state":"pending"},"key":"k","weight":2.5,"if_count":0,"dry_run":true}`,
+			"edit.orders.dlq":          `{"filter":{"ids":["` + nowhere + `"]},"payload":"","set_headers":{"a":""},"remove_headers":["b"]}`,
+			"move.orders.dlq":          `{"filter":{"header":{"a":""}},"to":"other"}`,
+			"delete.orders.cancel.dlq": `{"queue":"orders.cancel.dlq","op":"delete","filter":{"reason":"term"}}`,
+		} {
+			bySubject, err := wire.ParseJobCreateOf(tail, []byte(body), time.Now())
+			require.Nil(t, err, tail)
+			rewritten, err := h.jobOfSubject(tail, []byte(body))
+			require.Nil(t, err, tail)
+			again, err := wire.ParseJobCreate(rewritten, time.Now().Add(time.Minute))
+			require.Nil(t, err, "%s", rewritten)
+			require.Equal(t, bySubject, again)
+		}
+	})
+}
+
+// TestTheNameOfAFetchIsAFilter: what fila shows as the consumer of a message, the inbox of a
+// fetch, finds it in a peek and in a job.
+func TestTheNameOfAFetchIsAFilter(t *testing.T) {
+	inHouse(t, nil, func(t *testing.T, h *house) {
+		h.must(wire.VerbQueueCreate, "orders", `{}`, nil)
+		h.enqueue("orders", "1", nil)
+		id := h.enqueue("orders", "2", nil)
+		h.consume("orders", 1)
+		const inbox = "_INBOX.worker-1.d5Qr0z$V~x{!}.7"
+		require.True(t, h.shards.Queue("orders").Tell(queue.Fetch{Inbox: inbox, Owner: "worker-1", Batch: 1, Expires: int64(time.Hour)}))
+		time.Sleep(time.Second)
+		var shown wire.MessageInfo
+		h.must(wire.VerbMessageShow, "", about(id), &shown)
+		require.Equal(t, inbox, shown.Consumer)
+		var p wire.PeekReply
+		h.must(wire.VerbPeek, "orders", `{"filter":{"consumer":"`+shown.Consumer+`"}}`, &p)
+		require.Len(t, p.Messages, 1)
+		require.Equal(t, id, p.Messages[0].ID)
+		var job wire.JobInfo
+		h.must(wire.VerbJobCreate, "cancel.orders", `{"filter":{"consumer":"`+p.Messages[0].Consumer+`"},"dry_run":true}`, &job)
+		require.EqualValues(t, []int64{1, 1}, []int64{job.Matched, job.Left[wire.LeftInFlight]})
+	})
+}
