@@ -3,6 +3,7 @@ package natsio
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -84,12 +85,15 @@ func (d *filterDialer) Dial(network, address string) (net.Conn, error) {
 // SkipTLSHandshake is what nats.go calls when it is time for TLS. The handshake is made
 // then, and its error is that of the next write and read.
 func (d *filterDialer) SkipTLSHandshake() bool {
+	plain := d.last.Conn
 	conn, err := d.handshake()
-	if err != nil {
-		_ = d.last.Conn.Close()
-		conn = failedConn{d.last.Conn, fmt.Errorf("%w: %w", nats.ErrTLS, err)}
+	if err == nil && !d.last.secure(conn) {
+		err = errors.New("the server sent more than INFO before TLS")
 	}
-	d.last.Conn = conn
+	if err != nil {
+		_ = plain.Close()
+		d.last.secure(failedConn{plain, fmt.Errorf("%w: %w", nats.ErrTLS, err)})
+	}
 	return true
 }
 

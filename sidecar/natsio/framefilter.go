@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/filaq/fila/wire"
 )
@@ -40,11 +41,15 @@ const (
 // subscription and the reply subject pass, with the header [headerRefused] in the place of
 // headers and payload, so that its handler can refuse it.
 //
+// Until the client writes, or TLS is made, a Read returns one line at most: nats.go reads
+// INFO, and nothing that came with it before TLS may count as if TLS had brought it.
+//
 // Only the goroutine that reads the connection calls Read. What is no frame that the
 // filter understands, and all that follows, passes unchanged: nats.go reports it.
 type frameFilter struct {
 	net.Conn
 	limits HeaderLimits
+	begun  atomic.Bool // the client has written, or TLS is made
 
 	// buf[read:approved] is to be passed on, then substitute, and then the next discard
 	// bytes are dropped. buf[approved:end] is not inspected yet, unless pass > 0: then the
@@ -68,7 +73,11 @@ func (f *frameFilter) Read(p []byte) (int, error) {
 	for {
 		switch {
 		case f.read < f.approved:
-			n := copy(p, f.buf[f.read:f.approved])
+			next := f.buf[f.read:f.approved]
+			if i := bytes.IndexByte(next, '\n'); i >= 0 && !f.begun.Load() {
+				next = next[:i+1]
+			}
+			n := copy(p, next)
 			f.read += n
 			return n, nil
 		case len(f.substitute) > 0:
@@ -93,6 +102,22 @@ func (f *frameFilter) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+}
+
+// Write writes to the connection.
+func (f *frameFilter) Write(p []byte) (int, error) {
+	if !f.begun.Load() {
+		f.begun.Store(true)
+	}
+	return f.Conn.Write(p)
+}
+
+// secure notes that the connection has TLS from now on. It reports whether all that came
+// without TLS was read.
+func (f *frameFilter) secure(conn net.Conn) bool {
+	f.Conn = conn
+	f.begun.Store(true)
+	return f.read == f.end && len(f.substitute) == 0 && f.discard == 0 && f.pass == 0
 }
 
 // fill reads more behind what is not inspected yet.

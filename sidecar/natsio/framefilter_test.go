@@ -2,6 +2,7 @@ package natsio
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 func filtered(t testing.TB, stream []byte, limits HeaderLimits, seed uint64) []byte {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	f := newFrameFilter(&pieces{rest: stream, rng: rng}, limits)
+	f.begun.Store(true)
 	var got []byte
 	for {
 		b := make([]byte, 1+rng.IntN(1<<rng.IntN(17)))
@@ -128,6 +130,42 @@ func TestWhatIsNoFramePasses(t *testing.T) {
 
 // However the bytes arrive, they become the same, and the filter neither hangs nor makes
 // more of them than came, but for what it writes itself.
+// Whoever can write into the stream before TLS is made must not bring messages in.
+func TestNothingButInfoCountsBeforeTLS(t *testing.T) {
+	f := newFrameFilter(&pieces{rest: []byte("INFO {}\r\nPONG\r\nMSG a 1 0\r\n\r\n"), rng: rand.New(rand.NewPCG(1, 1))}, HeaderLimits{Bytes: 1000, Count: 10})
+	b, info := make([]byte, 100), ""
+	for !strings.HasSuffix(info, "\n") {
+		n, err := f.Read(b)
+		require.NoError(t, err)
+		info += string(b[:n])
+	}
+	require.Equal(t, "INFO {}\r\n", info)
+
+	certFile, keyFile := writeCertificate(t, t.TempDir())
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	for _, injected := range []string{"PONG\r\nMSG fila.admin.queue-delete.orders 1 0\r\n\r\n", "PON", "HMSG a 1 99999 99999\r\n"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, `INFO {"server_id":"x","version":"2.12.0","proto":1,"headers":true,"tls_required":true,"max_payload":1048576}`+"\r\n"+injected)
+			_, _ = io.Copy(io.Discard, tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{pair}}))
+		}()
+		nc, err := nats.Connect("tls://"+l.Addr().String(), filteredDial(HeaderLimits{Bytes: 1000, Count: 10}), nats.RootCAs(certFile))
+		require.ErrorContains(t, err, "more than INFO before TLS", injected)
+		require.Nil(t, nc)
+		require.NoError(t, l.Close())
+		<-over
+	}
+}
+
 func FuzzFrameFilter(f *testing.F) {
 	f.Add([]byte("INFO {}\r\n"+frame("a 1", 3, 5, 7)+frame("a 1 r", 40, 0, 3)+"PING\r\n"), uint64(1))
 	f.Add([]byte("HMSG a 1 5 5\r\nNATS/"), uint64(2))
