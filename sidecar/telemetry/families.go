@@ -101,21 +101,27 @@ func (m *Metrics) counters(s *scrape) {
 	}
 }
 
-// gauges tells how queues stand.
+// gauges tells how queues stand. What the sums of all others count goes on when one of those
+// is deleted, from what its last scrape told.
 func (m *Metrics) gauges(s *scrape, all []Gauges) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var sums [queue.Sides]Gauges
-	for side, q := range m.others {
-		sums[side] = Gauges{Queue: q.name, Counters: q}
-	}
 	others := false
+	for side, q := range m.others {
+		sums[side] = Gauges{Queue: q.name, Counters: q, Totals: q.totals}
+		others = others || q.totals != queue.Totals{}
+	}
 	for i := range all {
 		g := &all[i]
-		if g.Counters.named {
+		switch {
+		case g.Counters.named:
 			s.gauges(g)
-			continue
+		case m.mu.queues[g.Queue] == g.Counters: // it was not deleted meanwhile
+			others = true
+			sums[sideOf(g.Queue)].add(g)
+			g.Counters.totals = g.Totals
 		}
-		others = true
-		sums[sideOf(g.Queue)].add(g)
 	}
 	if others {
 		for side := range sums {

@@ -48,14 +48,21 @@ func (g *Gauges) add(o *Gauges) {
 	g.Flows += o.Flows
 	for kind := range o.BlockedBy {
 		g.BlockedBy[kind] += o.BlockedBy[kind]
-		g.Totals.Blocked[kind] += o.Totals.Blocked[kind]
 	}
 	g.Noise.Noisy = append(g.Noise.Noisy, o.Noise.Noisy...)
 	g.Noise.Starving += o.Noise.Starving
 	g.Noise.QuietPending += o.Noise.QuietPending
 	g.Noise.QuietOldest = max(g.Noise.QuietOldest, o.Noise.QuietOldest)
-	for outcome := range o.Totals.Attempts {
-		a, b := &g.Totals.Attempts[outcome], &o.Totals.Attempts[outcome]
+	addTotals(&g.Totals, &o.Totals)
+}
+
+// addTotals adds the totals of another queue.
+func addTotals(t, o *queue.Totals) {
+	for kind := range o.Blocked {
+		t.Blocked[kind] += o.Blocked[kind]
+	}
+	for outcome := range o.Attempts {
+		a, b := &t.Attempts[outcome], &o.Attempts[outcome]
 		for i := range b.Count {
 			a.Count[i] += b.Count[i]
 		}

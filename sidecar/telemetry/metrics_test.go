@@ -485,11 +485,27 @@ func TestQueuesThatAreNotNamed(t *testing.T) {
 	m.Drop("a.dlq")
 	m.Drop("orders")
 	m.Queue("a").Enqueued()
+	// The scrape had asked for the gauges of a before it was deleted.
+	require.Equal(t, []string{
+		`fila_attempt_duration_seconds_sum{outcome="ack",queue="(others)"} 2`,
+		`fila_attempt_duration_seconds_count{outcome="ack",queue="(others)"} 4`,
+		`fila_blocked_seconds_total{blocked_by="rate",queue="(others)"} 1`,
+	}, others()[:3])
+	m.Drop("b")
 	now = nil
 	require.Equal(t, []string{
+		`fila_attempt_duration_seconds_sum{outcome="ack",queue="(others)"} 2`,
+		`fila_attempt_duration_seconds_count{outcome="ack",queue="(others)"} 4`,
+		`fila_blocked_seconds_total{blocked_by="rate",queue="(others)"} 1`,
 		`fila_delivery_latency_seconds_sum{queue="(others)"} 6`,
 		`fila_delivery_latency_seconds_count{queue="(others)"} 2`,
 		`fila_enqueued_total{queue="(others)"} 3`,
+		`fila_noisy_flows{queue="(others)"} 0`,
+		`fila_queue_depth{queue="(others)"} 0`,
+		`fila_queue_oldest_age_seconds{queue="(others)"} 0`,
+		`fila_queue_parked{blocked_by="rate",queue="(others)"} 0`,
+		`fila_queue_pending{queue="(others)"} 0`,
+		`fila_quiet_oldest_age_seconds{queue="(others)"} 0`,
 		`fila_refused_total{code="10413",queue="(others)"} 2`,
 	}, others())
 }

@@ -131,6 +131,7 @@ type Queue struct {
 	counts  []atomic.Int64 // as counted
 	told    atomic.Uint64  // the gauges that have been told, see gaugeBit
 	hooks   [2]Hook        // as hookKinds
+	totals  queue.Totals   // of one that is not named, at its last scrape; under Metrics.mu
 
 	mu struct {
 		sync.Mutex
@@ -202,8 +203,9 @@ func (q *Queue) addTo(f *figures) {
 	f.latency.add(&q.mu.latency)
 }
 
-// absorb counts what another queue has counted.
+// absorb counts what another queue has counted. Its caller holds Metrics.mu.
 func (q *Queue) absorb(o *Queue) {
+	addTotals(&q.totals, &o.totals)
 	var f figures
 	o.addTo(&f)
 	for i, n := range f.counts {
