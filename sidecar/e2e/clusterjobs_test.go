@@ -211,7 +211,7 @@ func TestAMoveBetweenShards(t *testing.T) {
 		History []struct{ Outcome string }
 	}
 	c.insist("message-show", m{"id": ids[n-1]}, &shown)
-	require.Equal(t, "redriven", shown.History[len(shown.History)-1].Outcome)
+	require.Equal(t, "moved", shown.History[len(shown.History)-1].Outcome)
 	require.Equal(t, "term", shown.History[0].Outcome)
 	c.owned("a", "b") // where they go when their nodes have been back for some seconds
 	c.delivers(to, ids)
