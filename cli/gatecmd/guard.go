@@ -37,8 +37,7 @@ func newGuardCheckCommand(env *command.Env) *cobra.Command {
 		Short: "Ask whether a call may be made now",
 		Long: `Ask whether a call may be made now. If it may, the command prints the permit, which
 "fila guard done" gives back. If it may not, the command prints what refuses it, and
-the exit code is 6.` + "`fila guard done`" + ` takes back. If it may not, what refuses it is printed and the
-exit code is 6.`,
+the exit code is 6.`,
 		Example: `  fila guard check vendor:stripe tenant:acme
   permit=$(fila guard check vendor:stripe --json | jq -r .permit)`,
 		ValidArgsFunction: env.Complete(circuitKeys, throttleKeys),

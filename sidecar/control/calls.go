@@ -27,6 +27,7 @@ type calls struct {
 		keys    map[string]*keyCalls // with calls under way or a time on disk
 		changed map[string]bool      // keys whose time on disk may be later than needed
 		looking bool                 // lowerCalls is to be called
+		settled bool                 // SettleCalls was called: no call begins any more
 	}
 }
 
@@ -102,6 +103,9 @@ func (c *Control) KeepCall(keys []string, until int64) (ended func(), onDisk fun
 	ks := &c.calls
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
+	if ks.mu.settled {
+		return nil, wire.Draining
+	}
 	var put Batch
 	var awaited []*callsKept
 	next := &callsKept{until: until + callsAhead(ttl), over: make(chan struct{})}
@@ -273,6 +277,7 @@ func (c *Control) SettleCalls() {
 	}
 	clear(ks.mu.keys)
 	clear(ks.mu.changed)
+	ks.mu.settled = true
 	if err := <-c.opt.KV.Write(kept); err != nil {
 		c.opt.Log.Error("keys of the guard's calls may be paused at the next start", "error", err)
 	}

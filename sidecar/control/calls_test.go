@@ -201,11 +201,13 @@ func TestCallsOverAStop(t *testing.T) {
 		r.c.SettleCalls()
 		require.Equal(t, 20*time.Second-time.Millisecond, r.keptUntil("stripe"))
 		require.Zero(t, r.keptUntil("over"))
-		long = r.call(time.Second, "late") // refused by the guard, which says so
-		long()
+		over, err := r.inCall(time.Second, "late")
+		require.Equal(t, wire.Draining(), err)
+		require.Nil(t, over)
+		require.Zero(t, r.keptUntil("late"))
 		r.restart(false, 0)
-		require.Equal(t, wire.Timestamp(now()+int64(20*time.Second-time.Millisecond)), r.pauses()[1].Until)
-		require.Equal(t, "stripe", r.pauses()[1].Name)
+		require.Equal(t, wire.Timestamp(now()+int64(20*time.Second-time.Millisecond)), r.pauses()[0].Until)
+		require.Equal(t, "stripe", r.pauses()[0].Name)
 	})
 }
 

@@ -205,7 +205,7 @@ func (g *Guard) Stop() int {
 	told := 0
 	for len(g.mu.ends) > 0 {
 		p := g.mu.ends[0]
-		e := ending{g.end(p), breaker.Neutral}
+		e := ending{held: g.end(p), outcome: breaker.Neutral}
 		if !p.untold {
 			told++
 			e.held.ended = nil
@@ -346,6 +346,7 @@ func (g *Guard) sign(p *permit) string {
 
 // ending is what a permit held that has ended without a done, and what its circuit hears.
 type ending struct {
+	key     string
 	held    held
 	outcome breaker.Outcome
 }
@@ -358,11 +359,7 @@ func (g *Guard) atTime(now int64, do func()) {
 	var ended []ending
 	for len(g.mu.ends) > 0 && g.mu.ends[0].due() <= now {
 		p := g.mu.ends[0]
-		e := ending{g.end(p), breaker.Neutral}
-		if g.opt.ExpiredFails(p.key) {
-			e.outcome = breaker.Failure
-		}
-		ended = append(ended, e)
+		ended = append(ended, ending{p.key, g.end(p), breaker.Neutral})
 	}
 	for len(g.mu.done) > 0 && g.mu.done[0].until <= now {
 		g.forgetDone()
@@ -374,6 +371,11 @@ func (g *Guard) atTime(now int64, do func()) {
 	}
 	g.mu.Unlock()
 	if len(ended) > 0 {
+		for i := range ended {
+			if g.opt.ExpiredFails(ended[i].key) {
+				ended[i].outcome = breaker.Failure
+			}
+		}
 		g.opt.Metrics.GuardEnded(expired, int64(len(ended)))
 		g.settle(ended, now)
 	}

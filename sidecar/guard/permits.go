@@ -2,6 +2,7 @@ package guard
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -190,12 +191,17 @@ const (
 // Permits lists the permits that are held.
 func (g *Guard) Permits(r wire.GuardPermitsRequest) wire.GuardPermitList {
 	list := wire.GuardPermitList{Permits: []wire.GuardPermit{}}
+	var byKey map[string]int
+	var byHolder map[holder]int
 	g.atTime(g.opt.Now(), func() {
 		list.Total = len(g.mu.ends)
 		if r.After == "" {
-			list.Keys, list.Callers = g.holders()
+			byKey, byHolder = maps.Clone(g.mu.byKey), maps.Clone(g.mu.byHolder)
 		}
 	})
+	if r.After == "" {
+		list.Keys, list.Callers = mostPermits(byKey, byHolder)
+	}
 	from := uint64(0)
 	if issuer, number, ok := wire.ParsePermitID(r.After); ok {
 		switch cmp.Compare(issuer, g.run) {
@@ -236,12 +242,12 @@ func (g *Guard) look(from uint64, each func(*permit) bool) (last uint64, more bo
 	return from, len(lines) > lookLines
 }
 
-// holders are the keys and callers with the most permits. Its caller holds mu.
-func (g *Guard) holders() (keys, callers []wire.GuardHolder) {
-	for key, n := range g.mu.byKey {
+// mostPermits are the keys and callers with the most permits.
+func mostPermits(byKey map[string]int, byHolder map[holder]int) (keys, callers []wire.GuardHolder) {
+	for key, n := range byKey {
 		keys = append(keys, wire.GuardHolder{Key: wire.ShowKey(key), Permits: n})
 	}
-	for who, n := range g.mu.byHolder {
+	for who, n := range byHolder {
 		h := wire.GuardHolder{Caller: who.name, Permits: n}
 		if who.user {
 			h.Caller, h.User = "", who.name
@@ -306,7 +312,7 @@ func (g *Guard) endThese(numbers []uint64, f *wire.PermitFilter) (ended int64) {
 		g.atTime(now, func() {
 			for _, number := range piece {
 				if p := g.mu.permits[number]; p != nil && !p.done && p.fits(f) {
-					over = append(over, ending{g.end(p), breaker.Neutral})
+					over = append(over, ending{held: g.end(p), outcome: breaker.Neutral})
 				}
 			}
 		})
