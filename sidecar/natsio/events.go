@@ -2,7 +2,9 @@ package natsio
 
 import (
 	"encoding/json"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,11 +99,17 @@ func (p *eventPublisher) send() {
 			p.link = p.nc.Stats().Reconnects
 		}
 		e := &p.kept[p.sent]
-		if p.nc.Publish(e.subject, e.data) != nil {
+		switch err := p.nc.Publish(e.subject, e.data); {
+		case err == nil:
+			p.sent++
+		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrBadSubject): // it never goes
+			p.log.Error("an event cannot be published", "subject", e.subject, "bytes", len(e.data), "error", err)
+			p.bytes -= e.bytes()
+			p.kept = slices.Delete(p.kept, p.sent, p.sent+1)
+		default:
 			p.away, p.sent = true, 0
 			return
 		}
-		p.sent++
 	}
 	if p.lost > 0 {
 		p.log.Warn("events are lost: NATS was away for too long", "events", p.lost)

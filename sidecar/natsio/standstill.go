@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A process that stands still, because it is frozen or the machine sleeps, finds what has
-// come meanwhile when it goes on. Nobody notes when that was sent, so until it is handled
+// A process that stands still, because it is frozen, finds what has come meanwhile when it
+// goes on. A machine that was suspended is not noticed: fila's clock stands still with it. Nobody notes when that was sent, so until it is handled
 // each request may be as old as the standstill is long.
 const (
 	beatEvery = 250 * time.Millisecond // how often the process notes that it runs
@@ -39,13 +39,14 @@ func (s *standstill) since(now int64) (sent int64, sure bool) {
 
 // beat notes that the process runs, and reports whether it has stood still before.
 func (s *standstill) beat(now int64) (stood bool) {
-	ran := s.ran.Swap(now)
-	if ran == 0 || now-ran <= int64(standsFor) {
-		return false
+	ran := s.ran.Load()
+	stood = ran != 0 && now-ran > int64(standsFor)
+	if stood { // before ran, or a request between the two would count as new
+		s.times.Add(1)
+		s.unsure.CompareAndSwap(0, ran)
 	}
-	s.times.Add(1)
-	s.unsure.CompareAndSwap(0, ran)
-	return true
+	s.ran.Store(now)
+	return stood
 }
 
 // watchStandstills notices standstills until the requests end.
@@ -79,15 +80,17 @@ func (f *Front) catchUp(times int64, over <-chan struct{}) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), catchUpAtMost)
 	defer cancel()
+	// What the server has for this connection comes before its answer to the flush. If the
+	// connection is lost, nothing more comes of it.
+	_ = f.Conn.FlushWithContext(ctx)
 	handled := make(chan struct{})
-	// What the server has for this connection comes before its answer to the flush, and
-	// what has come before the barrier.
-	if f.Conn.FlushWithContext(ctx) == nil && f.Conn.Barrier(func() { close(handled) }) == nil {
-		select {
-		case <-handled:
-		case <-ctx.Done():
-		case <-over:
-		}
+	if f.Conn.Barrier(func() { close(handled) }) != nil {
+		return // it is closed for good
+	}
+	select {
+	case <-handled: // all that came before the barrier
+	case <-over:
+		return
 	}
 	if f.standstill.times.Load() == times {
 		f.standstill.unsure.Store(0)
