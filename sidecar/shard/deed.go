@@ -238,6 +238,11 @@ func (d *deed) choose() *wire.Error {
 		}
 	}
 	p := to.main().policy.Load()
+	if d.trial != nil {
+		if p, werr = d.trial.policyOf(to.main()); werr != nil {
+			return werr
+		}
+	}
 	room := roomFor(&d.room.moves, len(d.named))
 	d.moves = roomFor(&d.room.chosen, len(d.named))
 	clear(d.moves)

@@ -26,6 +26,8 @@ type intake struct {
 	scheduled atomic.Int64 // how many schedules there are
 	enqueued  atomic.Int64 // how many of them were made by enqueues
 	nextRun   atomic.Int64 // Unix ns: when the first of them runs next; 0: none does
+	// nextRunStale: nextRun may be another one. It is set under the lock.
+	nextRunStale atomic.Bool
 }
 
 // accept decides about one message and hands it to the machine.

@@ -373,6 +373,53 @@ func TestADryRunSaysWhatTheRunDoes(t *testing.T) {
 	}
 }
 
+// A dry run asks the hook of the target, and what the hook does then is no failure of the
+// queue's hook.
+func TestADryRunIsNoRunOfTheHook(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(func(s *wire.QueueSettings) {
+			s.OnEnqueue = `function on_enqueue(msg) if msg.headers["Tenant"] == "bad" then error("no") end return {fairness_key = "k"} end`
+		})
+		r.bury(q, 12, func(int) nats.Header { return nats.Header{"Tenant": {"bad"}} })
+		before := q.Hooks()
+		said, werr := r.Queue("orders.dlq").CreateJob(r.checked(wire.JobCreateRequest{
+			Queue: "orders.dlq", Op: wire.JobRedrive, Filter: everything(), DryRun: true,
+		}))
+		require.Nil(t, werr)
+		require.EqualValues(t, 12, said.Eligible, "they would go with the defaults")
+		require.Equal(t, before, q.Hooks())
+	})
+}
+
+// A dry run tries so many messages, and counts the others by their states.
+func TestADryRunTriesSoMany(t *testing.T) {
+	bubble(t, func(r *rig) {
+		q := r.create(nil)
+		r.another("slow", func(s *wire.QueueSettings) { s.MaxDepth = 2 })
+		for range 5 {
+			require.Nil(t, r.enqueue("x", "", nil))
+		}
+		time.Sleep(time.Second)
+		trial, werr := q.try(wire.JobCreateRequest{Queue: "orders", Op: wire.JobMove, To: "slow", Filter: everything()})
+		require.Nil(t, werr)
+		defer trial.end()
+		finder, werr := q.Finder(*everything(), 0)
+		require.Nil(t, werr)
+		list, _, werr := finder.find(0, jobLooks, jobLooks, nil)
+		require.Nil(t, werr)
+		trial.tried = mostTried
+		kept, werr := trial.ask(slices.Clone(list), new(jobProgress))
+		require.Nil(t, werr)
+		require.Equal(t, list, kept)
+		require.EqualValues(t, 5, trial.untried)
+		trial.tried = mostTried - 1
+		kept, werr = trial.ask(slices.Clone(list), new(jobProgress))
+		require.Nil(t, werr)
+		require.Equal(t, list[:2], kept)
+		require.NotNil(t, trial.full)
+	})
+}
+
 // TestAMoveToAQueueThatIsDeletedMeanwhile leaves the messages where they were.
 func TestAMoveToAQueueThatIsDeletedMeanwhile(t *testing.T) {
 	bubble(t, func(r *rig) {

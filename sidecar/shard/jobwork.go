@@ -5,9 +5,11 @@ import (
 	"cmp"
 	"container/heap"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/filaq/fila/hooks"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -530,6 +532,7 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 		if t, werr = q.try(req); werr != nil {
 			return info, werr
 		}
+		defer t.end()
 	}
 	var left jobProgress
 	var found []queue.MessageView
@@ -562,11 +565,19 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	if req.Limit > 0 {
 		info.Eligible = min(info.Eligible, req.Limit)
 	}
-	if t != nil && t.full != nil && (req.Limit == 0 || info.Eligible < req.Limit) {
+	switch {
+	case t == nil:
+	case t.full != nil && (req.Limit == 0 || info.Eligible < req.Limit):
 		info.Why = t.full.Description
+	case t.untried > 0:
+		info.Why = fmt.Sprintf("the dry run has tried %d messages; it counts %d more as eligible, which the target may refuse", t.tried, t.untried)
 	}
 	return info, nil
 }
+
+// mostTried is how many messages a dry run tries at most, so that it ends within seconds: each
+// is read, and on_enqueue of the target runs for it.
+const mostTried = 100_000
 
 // trial asks for a dry run what a job asks where its messages go, and takes nothing there.
 type trial struct {
@@ -575,6 +586,28 @@ type trial struct {
 	keys        map[string]int64 // places that they would have taken; what they leave is less
 	full        *wire.Error      // why no more of them fit
 	room        pieceRoom
+
+	policy         *policy // of the target, see forTrial; nil: nothing was tried
+	over           func()  // ends policy
+	tried, untried int64   // messages; untried ones count as eligible
+}
+
+// policyOf returns the policy that the trial goes by at its target.
+func (t *trial) policyOf(target *Queue) (*policy, *wire.Error) {
+	if t.policy == nil {
+		p, over, err := target.shard.forTrial(target.policy.Load())
+		if err != nil {
+			return nil, wire.HookLoad(target.name, string(hooks.OnEnqueue), brief(err))
+		}
+		t.policy, t.over = p, over
+	}
+	return t.policy, nil
+}
+
+func (t *trial) end() {
+	if t.over != nil {
+		t.over()
+	}
 }
 
 // try begins a trial of a job. It returns why the job could not begin.
@@ -605,7 +638,12 @@ func (t *trial) ask(list []queue.MessageView, left *jobProgress) ([]queue.Messag
 	}
 	kept := list[:0]
 	for len(list) > 0 && t.full == nil {
+		if t.tried >= mostTried {
+			t.untried += int64(len(list))
+			return append(kept, list...), nil
+		}
 		piece := list[:min(jobPiece, len(list))]
+		t.tried += int64(len(piece))
 		list = list[len(piece):]
 		d := &deed{job: t.job, named: make([]candidate, len(piece)), left: make(map[string]int64), room: &t.room, trial: t}
 		for i := range piece {

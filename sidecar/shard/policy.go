@@ -153,6 +153,26 @@ func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 	return nil
 }
 
+// forTrial returns a copy of a policy for a dry run: its on_enqueue has a sandbox, a circuit
+// and counters of its own, so what the hook does there is no failure of the queue's hook. over
+// ends it.
+func (s *Shard) forTrial(p *policy) (trial *policy, over func(), err error) {
+	trial = &policy{settings: p.settings, keys: p.keys}
+	if p.hooks[hooks.OnEnqueue] == nil {
+		return trial, func() {}, nil
+	}
+	script, err := s.Hooks.compile(hooks.OnEnqueue, p.settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	hook := hooks.NewGuard(hooks.GuardOptions{
+		Kind: hooks.OnEnqueue, Queue: p.settings.Name, Script: script, Limits: s.Hooks.limits(p.settings),
+		Breaker: s.Hooks.breaker(p.settings), Get: s.Control.Get, Now: s.Now,
+	})
+	trial.hooks = map[hooks.Kind]*guard{hooks.OnEnqueue: {hook: hook}}
+	return trial, hook.Close, nil
+}
+
 func sameHookLimits(a, b *wire.QueueSettings) bool {
 	return a.LuaTimeoutMs == b.LuaTimeoutMs && a.LuaMemoryLimitBytes == b.LuaMemoryLimitBytes &&
 		a.LuaCircuitBreakerThreshold == b.LuaCircuitBreakerThreshold &&

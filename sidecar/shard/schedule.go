@@ -288,7 +288,7 @@ func (sc *scheduled) make(r dueRun, now int64) (werr *wire.Error) {
 		return werr
 	}
 	sc.state, sc.nextAt, sc.refused = next, r.next, nil
-	in.publishSchedules()
+	in.nextRunStale.Store(true)
 	if r.at != 0 {
 		sc.q.metrics.Scheduled()
 	}

@@ -201,24 +201,17 @@ func (in *intake) putSchedule(sc *scheduled) {
 		in.schedules = make(map[string]*scheduled)
 	}
 	in.schedules[sc.Name] = sc
-	in.publishSchedules()
+	in.countSchedule(sc, 1)
 }
 
-// publishSchedules publishes how many schedules there are, and when the first of them runs
-// next, for metrics and views: they take no lock. Its caller holds the lock of the intake.
-func (in *intake) publishSchedules() {
-	first, enqueued := int64(0), int64(0)
-	for _, sc := range in.schedules {
-		if sc.ByEnqueue {
-			enqueued++
-		}
-		if at := sc.next(); at != 0 && (first == 0 || at < first) {
-			first = at
-		}
+// countSchedule counts a schedule that has come (1) or gone (-1), for metrics, views and limits:
+// they take no lock. Its caller holds the lock of the intake.
+func (in *intake) countSchedule(sc *scheduled, n int64) {
+	in.scheduled.Add(n)
+	if sc.ByEnqueue {
+		in.enqueued.Add(n)
 	}
-	in.scheduled.Store(int64(len(in.schedules)))
-	in.enqueued.Store(enqueued)
-	in.nextRun.Store(first)
+	in.nextRunStale.Store(true)
 }
 
 // roomForSchedule says why the queue takes no further schedule beside had, which the new one
@@ -384,7 +377,7 @@ func (q *Queue) wrote(done <-chan error) *wire.Error {
 func (q *Queue) forgetSchedule(sc *scheduled) {
 	sc.gone = true
 	delete(q.intake.schedules, sc.Name)
-	q.intake.publishSchedules()
+	q.intake.countSchedule(sc, -1)
 	q.shard.planSchedule(sc, 0)
 	q.shard.countSchedules(-1, -sc.bytes)
 }
@@ -436,7 +429,7 @@ func (q *Queue) changeSchedule(name, event string, change func(*scheduled) queue
 		q.forgetSchedule(sc)
 	} else {
 		sc.refused = nil
-		in.publishSchedules()
+		in.nextRunStale.Store(true)
 		q.shard.planSchedule(sc, sc.next())
 	}
 	info, last := sc.info(), sc.state.Last
@@ -532,7 +525,19 @@ func (q *Queue) listSchedules(after string, limit int) []wire.ScheduleInfo {
 }
 
 // Scheduled counts the schedules of the queue, and says when the first of them runs next:
-// Unix ns, 0: none does. It takes no lock.
+// Unix ns, 0: none does. It waits for no lock: while the intake is busy, the next run is the one
+// that was known before.
 func (q *Queue) Scheduled() (n int, next int64) {
-	return int(q.intake.scheduled.Load()), q.intake.nextRun.Load()
+	in := &q.intake
+	if in.nextRunStale.Load() && in.mu.TryLock() {
+		in.nextRunStale.Store(false)
+		for _, sc := range in.schedules {
+			if at := sc.next(); at != 0 && (next == 0 || at < next) {
+				next = at
+			}
+		}
+		in.nextRun.Store(next)
+		in.mu.Unlock()
+	}
+	return int(in.scheduled.Load()), in.nextRun.Load()
 }
