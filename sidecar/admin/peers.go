@@ -50,7 +50,8 @@ func (a *Admin) Here(verb, client, tail string, body []byte) (reply []byte, shar
 		return nil, nil, wire.BadSubject(verb)
 	}
 	shards = a.shards.Numbers()
-	reply, err = a.table[i].here(request{verb, client, tail, body})
+	v := a.table[i]
+	reply, err = v.here(v.request(client, tail, body))
 	return reply, shards, err
 }
 

@@ -135,10 +135,18 @@ func byBody(_ string, body []byte) string {
 	return named.Queue
 }
 
+// request is one of the verb. Its tail names a dead letter queue in full, for older nodes too.
+func (v Verb) request(client, tail string, body []byte) request {
+	if v.Tail == DeadLetters {
+		tail = wire.DeadLetters(tail)
+	}
+	return request{v.Name, client, tail, body}
+}
+
 // Do carries out a request of a client, "" if it is not known, with the tail of its
 // subject. It returns the reply, JSON.
 func (v Verb) Do(client, tail string, body []byte) ([]byte, *wire.Error) {
-	r := request{v.Name, client, tail, body}
+	r := v.request(client, tail, body)
 	if v.withTail != nil && tail != "" {
 		var err *wire.Error
 		if r.body, err = v.withTail(tail, body); err != nil {
@@ -157,9 +165,6 @@ func (v Verb) here(r request) ([]byte, *wire.Error) {
 	v.one.Lock()
 	defer v.one.Unlock()
 	defer v.a.control.As(v.Name, r.client)()
-	if v.Tail == DeadLetters {
-		r.tail = wire.DeadLetters(r.tail)
-	}
 	tail, body := r.tail, r.body
 	before := v.standing(tail, body)
 	reply, werr := v.do(tail, body)
