@@ -176,10 +176,14 @@ func addedBytes(b *Batch) int64 {
 	return n
 }
 
-// batchBytes is how many bytes of messages a batch writes: what it moves is written
-// again. It is for the committer.
+// batchBytes is how many bytes of messages and histories a batch writes at most: what it
+// moves is written again, and so is the history to which it adds a record. It is for the
+// committer.
 func (s *Bolt) batchBytes(b *Batch) int64 {
 	n := addedBytes(b)
+	for i := range b.History {
+		n += int64(min(MaxHistory*len(b.History[i].Record), MaxHistoryBytes))
+	}
 	for i := range b.Move {
 		if _, l, ok := s.find(b.Move[i].From); ok {
 			n += int64(l.size)

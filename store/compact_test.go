@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 )
 
 func openTest(t testing.TB, o Options) *Bolt {
@@ -252,6 +253,51 @@ func TestCommitBytesOfMoves(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	require.LessOrEqual(t, most, 2)
+}
+
+// TestCommitBytesOfHistories: a history is written again with each record, and counts, when a
+// commit is filled and when it is learned what it has cost.
+func TestCommitBytesOfHistories(t *testing.T) {
+	const n, records = 8, 128
+	var most int
+	s := openTest(t, Options{NoSync: true, MaxCommitBytes: 2 << 20, OnCommit: func(c CommitStats) { most = max(most, c.Batches) }})
+	var add Batch
+	for seq := range uint64(records) {
+		add.Add = append(add.Add, Message{Ref: Ref{1, seq}})
+	}
+	require.NoError(t, submit(s, &add))
+	failures := func(done func(error)) *Batch {
+		b := &Batch{Queue: 1, Done: done}
+		for seq := range uint64(records) {
+			b.History = append(b.History, Attempt{Ref: Ref{1, seq}, Record: bytes.Repeat([]byte{'e'}, 1<<10)})
+		}
+		return b
+	}
+	done := make(chan error, n)
+	s.Freeze(func() {
+		for range n {
+			s.Submit(failures(func(err error) { done <- err }))
+		}
+	})
+	for range n {
+		require.NoError(t, <-done)
+	}
+	require.LessOrEqual(t, most, 2, "each batch may write 1 MiB")
+
+	var written int64
+	require.NoError(t, s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketHistory).ForEach(func(_, v []byte) error {
+			written += int64(len(v))
+			return nil
+		})
+	}))
+	require.Greater(t, written, int64(records*6<<10))
+	require.LessOrEqual(t, written, s.batchBytes(failures(nil))+records*64, "it is what it may be at most")
+	s.committing.Lock()
+	defer s.committing.Unlock()
+	s.plan.writes = []pastPut{{value: make([]byte, 1000)}, {value: make([]byte, 500)}}
+	require.EqualValues(t, 1500, s.plan.written())
+	s.plan.writes = nil
 }
 
 // TestMovedSegmentsAreNotCached, if much is moved at a time; what came in the same commit is,

@@ -120,9 +120,13 @@ func (p *plan) empty() bool {
 	return p.alive == 0 && len(p.dirty) == 0 && p.durable == 0 && len(p.dedupe) == 0 && len(p.meta) == 0
 }
 
-// written is how many bytes of messages have been laid out, carried ones included.
+// written is how many bytes of messages and histories have been laid out, carried ones
+// included.
 func (p *plan) written() int64 {
 	var n int64
+	for i := range p.writes {
+		n += int64(len(p.writes[i].value))
+	}
 	for i := range p.segments {
 		n += int64(p.segments[i].recordBytes)
 	}

@@ -35,7 +35,7 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	c := q.m.journal.fresh()
 	c.Move = append(c.Move, store.Move{From: q.ref(seq), To: msg})
 	if why.past != nil {
-		c.History = append(c.History, store.Attempt{Ref: msg.Ref, Record: why.past.Append(nil)})
+		q.m.journal.record(c, msg.Ref, why.past)
 	}
 	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size, ready: true})
 	if to.dying == nil {

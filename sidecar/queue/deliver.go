@@ -40,7 +40,7 @@ func (q *side) deliver(now int64) (more bool) {
 	}
 	held := 0
 	for range deliverPerStep {
-		if q.consumers.ring == nil {
+		if q.consumers.ring == nil || q.m.journal.behind() {
 			return false
 		}
 		f, ok := q.sched.Peek()

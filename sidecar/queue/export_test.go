@@ -35,6 +35,8 @@ const (
 	HoldAtMost       = holdAtMost
 	PieceBytes       = pieceBytes
 	MostBesideOthers = mostBesideOthers
+	FailedMost       = failedMost
+	FailedBeside     = failedBesideOthers
 	LeaseExpired     = leaseExpired
 	RestoreGrace     = restoreGrace
 	AwayFor          = awayFor
@@ -54,6 +56,9 @@ func Expiring(m *Queue, s Side) int { return len(slices.Collect(m.sides[s].consu
 
 // KeptUncommitted is how many messages are kept since they may not be on disk.
 func KeptUncommitted(m *Queue) int { return len(m.journal.uncommitted.items) }
+
+// Failed is how many bytes of failed attempts are under way.
+func Failed(m *Queue) int64 { return m.journal.failed }
 
 // AckTime is how long messages live, as far as is known (ns).
 func AckTime(m *Queue) *int64 { return &m.journal.ackTime }
@@ -176,7 +181,7 @@ func checkSide(t T, q *side, now int64, loose bool) {
 	checkOrder(t, q)
 	checkLeases(t, &q.leases)
 	checkConsumers(t, q, leasedBy)
-	if q.m.dispatching && q.pauses.until == 0 {
+	if q.m.dispatching && q.pauses.until == 0 && !q.m.journal.behind() {
 		idle := q.sched.Active() == 0 || q.consumers.ring == nil
 		require.True(t, idle, "%s: messages wait although there is credit", name)
 	}
@@ -226,6 +231,19 @@ func checkJournal(t T, m *Queue) {
 		require.Equal(t, bytes, c.Bytes, q.name)
 	}
 	require.Len(t, open, waiting, q.name)
+	failed := int64(0)
+	for i := range m.sides {
+		for _, u := range m.sides[i].failing {
+			failed += u.bytes
+		}
+	}
+	if j.open != nil {
+		failed += j.open.failed
+	}
+	require.GreaterOrEqual(t, j.failed, failed, q.name)
+	if j.committing == 0 {
+		require.Equal(t, failed, j.failed, "%s: failed attempts under way", q.name)
+	}
 	for i, in := range j.uncommitted.items {
 		if in != nil {
 			require.NotNil(t, q.slots.Get(j.uncommitted.base+uint64(i)), "%s: kept for nothing", q.name)

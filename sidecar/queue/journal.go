@@ -42,8 +42,20 @@ type journal struct {
 	working     int     // leased messages whose Add is in the open commit
 	ackTime     int64   // how long messages live (ns), see countAck
 	uncommitted window
+	failed      int64 // bytes of failed attempts that are judged, or whose records are not on disk
 	spare       []*Commit
 }
+
+const (
+	// failedMost is how many bytes of failed attempts may be under way while messages are
+	// delivered. Consumers may fail faster than the disk takes what is recorded of it, and
+	// each failure makes room for the next delivery. While other queues keep the disk busy
+	// it is failedBesideOthers: they may be as many as you like.
+	failedMost         = 64 << 20
+	failedBesideOthers = 8 << 20
+	// failedBytes is about what a failed attempt takes beside its texts.
+	failedBytes = 256
+)
 
 // Pacing says when changes are handed in. The zero value hands them in at the end
 // of each step.
@@ -79,6 +91,7 @@ type pending struct {
 	loaded    bool  // it has had Pacing.Load messages at a time
 	since     int64 // when it got its first change that is no Add; 0: it has none
 	pastBytes int64 // of History
+	failed    int64 // what History has in journal.failed
 	dead      []arrival
 	settle    *Settle // whose moves it has; nil: of none
 	from      Side    // that they leave
@@ -233,6 +246,7 @@ func (m *Queue) committed(c *Commit, err error) {
 	j := &m.journal
 	j.committing--
 	j.contended = c.Waited
+	j.failed -= c.failed
 	for i := range c.Add {
 		if c.Add[i].Queue == m.sides[Main].id { // a dead letter may have been edited
 			j.uncommitted.forget(c.Add[i].Seq)
@@ -443,7 +457,26 @@ func (m *Queue) keepWorking(now int64) (rest *Commit, working int) {
 func (c *Commit) full() bool {
 	// A retry has a state and a record, a delivery that reached nobody has a record alone.
 	n := len(c.Add) - c.dropped + len(c.Finish) + max(len(c.State), len(c.History))
-	return n >= holdAtMost || c.Bytes+c.pastBytes > maxCommitBytes/8
+	return n >= holdAtMost || c.Bytes > maxCommitBytes/8 || c.pastBytes > pieceBytes
+}
+
+// behind reports whether so much of failed attempts is under way that nothing is to be
+// delivered. A verdict or a commit changes that, with a step.
+func (j *journal) behind() bool {
+	if j.contended {
+		return j.failed > failedBesideOthers
+	}
+	return j.failed > failedMost
+}
+
+// record adds a record to the history of a message.
+func (j *journal) record(c *Commit, ref store.Ref, p *Past) {
+	record := p.Append(nil)
+	n := int64(len(record))
+	c.History = append(c.History, store.Attempt{Ref: ref, Record: record})
+	c.pastBytes += n
+	c.failed += n + failedBytes
+	j.failed += n + failedBytes
 }
 
 // oldest is when the oldest message among those to be added came; now if there is

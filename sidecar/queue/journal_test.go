@@ -255,8 +255,8 @@ func TestHistoriesFillACommit(t *testing.T) {
 			}
 			if name == "large" {
 				require.Less(t, n, queue.HoldAtMost)
-				require.Greater(t, bytes, queue.MaxCommitBytes/8-store.MaxAttemptBytes)
-				require.LessOrEqual(t, bytes, queue.MaxCommitBytes/8+store.MaxAttemptBytes)
+				require.Greater(t, bytes, queue.PieceBytes-store.MaxAttemptBytes)
+				require.LessOrEqual(t, bytes, queue.PieceBytes+store.MaxAttemptBytes)
 			} else {
 				require.InDelta(t, queue.HoldAtMost, n, 10)
 			}

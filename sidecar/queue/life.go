@@ -234,6 +234,7 @@ type undecided struct {
 	attempts uint32
 	spent    spent
 	pass     breaker.Pass // of the circuit of its subqueue; 0: none
+	bytes    int64        // what the failure has in journal.failed
 }
 
 // fail ends the attempt of the leased message seq in that way. retryAfter (ns) is for how long
@@ -268,7 +269,9 @@ func (q *side) fail(seq uint64, s *slot, outcome string, f Failure, retryAfter, 
 	if q.failing == nil {
 		q.failing = make(map[uint64]undecided)
 	}
-	q.failing[seq] = undecided{attempts: s.attempts, spent: a, pass: pass}
+	u := undecided{attempts: s.attempts, spent: a, pass: pass, bytes: int64(len(f.Error)+len(f.Code)) + failedBytes}
+	q.failing[seq] = u
+	q.m.journal.failed += u.bytes
 	q.m.out.Judge = append(q.m.out.Judge, f)
 }
 
@@ -280,6 +283,7 @@ func (q *side) onVerdict(v *Verdict, now int64) {
 		return
 	}
 	delete(q.failing, v.Seq)
+	q.m.journal.failed -= u.bytes
 	s := q.slots.Get(v.Seq)
 	q.returnJudged(s, u.pass, v.Outcome, now)
 	s.state = slotMoving

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
@@ -340,9 +339,8 @@ func (q *side) past(s *slot, number uint32, a *spent) Past {
 
 // remember adds a record to the history of message seq.
 func (q *side) remember(seq uint64, p *Past) {
-	c, record := q.m.journal.change(q.m.now), p.Append(nil)
-	c.History = append(c.History, store.Attempt{Ref: q.ref(seq), Record: record})
-	c.pastBytes += int64(len(record))
+	j := &q.m.journal
+	j.record(j.change(q.m.now), q.ref(seq), p)
 }
 
 // stall is a stretch of time in which a gate held messages back.

@@ -49,6 +49,62 @@ func TestNoPastOfWhatIsDoneAtOnce(t *testing.T) {
 	require.Zero(t, r.Disk.Stats().Histories)
 }
 
+// Consumers that fail faster than the disk takes it, or than it is judged, get no more
+// messages before what is under way is less.
+func TestDeliveriesWaitForFailures(t *testing.T) {
+	const credit = 1000
+	for name, tc := range map[string]struct {
+		judged, contended bool
+		most              int64
+	}{
+		"the disk":                  {most: queue.FailedMost},
+		"the disk, as others do":    {contended: true, most: queue.FailedBeside},
+		"verdicts":                  {judged: true, most: queue.FailedMost},
+		"verdicts, and others wait": {judged: true, contended: true, most: queue.FailedBeside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(s *queue.Settings) { s.Judge, s.MaxDeliveries = tc.judged, new(int64(0)) })
+			r.Consume(queue.Main, "w", credit, 0)
+			nack := wire.Ack{Kind: wire.AckNack, Error: strings.Repeat("e", wire.MaxErrorText), HasDelay: true}
+			fail := func() (n int64) {
+				for _, d := range r.Deliveries() {
+					r.Post(queue.Input{Kind: queue.Acked, Side: d.Side, Token: d.Token, Ack: nack})
+					n++
+				}
+				r.Run()
+				return n
+			}
+			messages := 2 * credit
+			if tc.judged { // none of them comes back
+				messages = int(tc.most/wire.MaxErrorText) + 2*credit
+			}
+			for range messages { // in one commit
+				r.Accept(r.Message("k", nil))
+			}
+			r.Run()
+			for _, b := range r.Disk.Waiting() {
+				b.Waited = tc.contended
+			}
+			r.Commit()
+			failed := int64(0)
+			for n := fail(); n > 0 && failed*wire.MaxErrorText < 2*tc.most; n = fail() {
+				failed += n
+			}
+			require.Greater(t, queue.Failed(r.M), tc.most)
+			require.LessOrEqual(t, queue.Failed(r.M), tc.most+credit*2*wire.MaxErrorText)
+			require.Greater(t, failed*2*wire.MaxErrorText, tc.most)
+			check(r)
+			for _, f := range r.Judge {
+				r.Post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: &queue.Verdict{Failure: f}})
+			}
+			r.Judge = nil
+			r.Run()
+			r.Commit()
+			require.NotZero(t, fail(), "it goes on")
+		})
+	}
+}
+
 // The past of a message goes with it: to the dead letters, and back, where its attempts
 // are counted from 1 again.
 func TestThePastGoesWithTheMessage(t *testing.T) {
