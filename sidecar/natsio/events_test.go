@@ -176,3 +176,16 @@ func TestEventsOfALongOutage(t *testing.T) {
 		require.Contains(t, c.log.String(), fmt.Sprintf("events are lost: NATS was away for too long\" events=%d", n-came))
 	})
 }
+
+// An event that the server would never take is dropped alone: those behind it go on.
+func TestAnEventThatIsTooLargeIsDroppedAlone(t *testing.T) {
+	cabled(t, func(c *cable, publish func(typ, tail string, e wire.Event), events <-chan *nats.Msg) {
+		publish(wire.EventPaused, "a", wire.Event{})
+		publish(wire.EventPaused, "b", wire.Event{Data: map[string]any{"error": strings.Repeat("e", 2<<20)}})
+		publish(wire.EventResumed, "c", wire.Event{})
+		require.Equal(t, wire.EventPaused, c.nextEvent(events).Type)
+		require.Equal(t, wire.EventResumed, c.nextEvent(events).Type)
+		time.Sleep(time.Minute)
+		c.none(events)
+	})
+}
