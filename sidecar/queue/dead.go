@@ -37,7 +37,7 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	if why.past != nil {
 		q.m.journal.record(c, msg.Ref, why.past)
 	}
-	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size, ready: true})
+	c.dead = append(c.dead, arrival{from: seq, msg: msg, size: s.size})
 	if to.dying == nil {
 		to.dying = make(map[uint64]*arrival)
 	}

@@ -208,7 +208,6 @@ type Moved struct {
 	Past    [][]byte
 	Size    int64
 	Counted KeyCounts
-	ready   bool // it waits for no time; see ArrivesAt
 }
 
 // Reserve takes so many sequences out of use: a Settle of another machine gives them to

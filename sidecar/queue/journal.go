@@ -103,7 +103,6 @@ type arrival struct {
 	msg     store.Message
 	size    uint32
 	counted KeyCounts
-	ready   bool // it waits for no time
 }
 
 // maxCommitBytes is where a commit takes no more messages, far below what a store

@@ -61,9 +61,8 @@ func (q *side) newSlot(m *store.Message, size int64, counted KeyCounts, now int6
 	return s
 }
 
-// readySince is when message m is ready for the first time on its side, as its record says,
-// so that it is the same in each process that serves it: when its delay ends, when it became
-// a dead letter, when it was redriven or moved (see Moved.ArrivesAt), or else when it was enqueued.
+// readySince is when message m is ready for the first time on its side, as its record says:
+// when its delay ends, when it became a dead letter, or else when it was enqueued.
 func readySince(m *store.Message) int64 {
 	switch {
 	case delayed(m):
@@ -78,32 +77,21 @@ func readySince(m *store.Message) int64 {
 // delayed is ready, also when the clock has been set back.
 func delayed(m *store.Message) bool { return m.Delayed || m.NotBefore > m.EnqueuedAt }
 
-// ArrivesAt has the record of a message that goes to another place say when it came there,
-// unless it is a dead letter, which says so anyway, or waits for a time.
-func (g *Moved) ArrivesAt(now int64) {
-	m := &g.Message
-	g.ready = m.Dead != nil || m.NotBefore == 0
-	if g.ready && m.Dead == nil {
-		m.NotBefore, m.Delayed = now, true
-	}
-}
-
 // arrive takes a message whose move to this side is on disk. It has been counted in
 // depth and bytes.
 func (q *side) arrive(a *arrival, now int64) {
 	m := &a.msg
 	s := q.newSlot(m, int64(a.size), a.counted, now)
-	s.attempts, s.readyAt = m.Attempts, m.NotBefore
-	if a.ready {
-		s.readyAt = readySince(m)
-	}
+	s.attempts = m.Attempts
 	if m.ExpiresAt != 0 {
 		q.setTTL(m.Seq, s, m.ExpiresAt)
 	}
-	if a.ready { // wherever the clock has been set meanwhile
+	if m.Dead != nil && !delayed(m) { // wherever the clock has been set meanwhile
+		s.readyAt = m.Dead.At
 		q.pend(m.Seq, s)
 		return
 	}
+	s.readyAt = max(now, m.NotBefore)
 	q.wait(m.Seq, s, now)
 }
 

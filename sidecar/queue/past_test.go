@@ -317,12 +317,6 @@ func TestWaitsAreTheSameAfterARestart(t *testing.T) {
 		more  time.Duration
 	}{
 		"a dead letter": {queue.Dead, dies, 0},
-		"a redriven one": {queue.Main, func(r *rig) {
-			dies(r)
-			r.Pass(time.Hour)
-			redrive(r, pick(r, 9, 9).Letters)
-			r.Commit()
-		}, 0},
 		"one that a job put back": {queue.Dead, func(r *rig) {
 			dies(r)
 			p := pick(r, 9, 9)

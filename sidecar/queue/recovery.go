@@ -78,15 +78,14 @@ func (r *Recovery) Message(m *store.Message, size int, st *store.State, now int6
 		q.setTTL(m.Seq, s, m.ExpiresAt)
 	}
 	ready := func() {
-		switch {
-		case q.order.on && (!delayed(m) || s.readyAt <= now): // who owns a key is known when all have come
-			q.pend(m.Seq, s)
-		case delayed(m):
+		if delayed(m) {
 			rest.later(q, m.Seq, s, now)
-		default:
-			rest.until(q, s.readyAt)
-			q.pend(m.Seq, s)
+			return
 		}
+		if !q.order.on { // who owns a key is known when all have come
+			rest.until(q, s.readyAt)
+		}
+		q.pend(m.Seq, s)
 	}
 	if st == nil {
 		ready()

@@ -188,7 +188,6 @@ func (q *side) hold(b *Commit, seq uint64) {
 // send adds the move of a message to a commit. One that comes to this machine is
 // counted there, one that goes to another has been.
 func (q *side) send(b *Commit, g *Moved) {
-	g.ArrivesAt(q.m.now)
 	if to := q.m.sideOf(g.Message.Queue); to != nil {
 		g.Message.Ref = to.ref(to.nextSeq())
 		t := to.tally()
@@ -247,13 +246,8 @@ func (q *side) settled(c *Commit, err error) {
 		if to.which != q.which {
 			to.tally().Redriven++
 		}
-		to.arrive(g.arrival(), q.m.now)
+		to.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
 	}
-}
-
-// arrival is the message as its new place takes it in.
-func (g *Moved) arrival() *arrival {
-	return &arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted, ready: g.ready}
 }
 
 // pickedStamp is where messages that were picked go back to: in front of all, in the
@@ -301,6 +295,6 @@ func (c Reserve) apply(q *side) {
 func (c Arrive) apply(q *side) {
 	for i := range c.Messages {
 		g := &c.Messages[i]
-		q.arrive(g.arrival(), q.m.now)
+		q.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)
 	}
 }

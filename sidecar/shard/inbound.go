@@ -219,7 +219,6 @@ func (s *Shard) admit(to *Queue, w *waybill, cargo []goods, r *receipt) (landed 
 		m := &moved.Message
 		m.ID, m.EnqueuedAt, m.ExpiresAt = store.ID(it.ID), it.EnqueuedAt, it.ExpiresAt
 		m.NotBefore, m.Delayed = it.NotBefore, it.Delayed
-		moved.ArrivesAt(s.Now())
 		m.Headers, m.Payload, moved.Past = g.headers, g.payload, g.past
 		landed, bytes = append(landed, moved), bytes+own
 		said.WriteByte(saidTaken)

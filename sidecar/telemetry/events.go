@@ -54,6 +54,7 @@ var Events = map[string]string{
 	"waiting for JetStream":                                                 "fila.nats.jetstream_waiting",
 	"a request is refused that cannot be answered (nats.reply_prefixes)":    "fila.request.unanswerable",
 	"encode reply":                                "fila.request.reply_not_encoded",
+	"an event cannot be published":                "fila.event.not_published",
 	"an event cannot be encoded":                  "fila.event.not_encoded",
 	"events are lost: NATS was away for too long": "fila.event.lost",
 	"the presence cannot be encoded":              "fila.presence.not_encoded",
