@@ -72,8 +72,8 @@ func TestCallsWaitForTheirOwnKeys(t *testing.T) {
 		const ttl = 30 * time.Second
 		r.call(ttl, "kept")
 		disk := make(chan struct{})
-		r.kv.slow = disk
-		r.kv.writes = nil
+		r.kv.block(disk)
+		r.kv.fail(nil)
 		var waits []func() *wire.Error
 		for _, keys := range [][]string{{"stripe"}, {"kept", "stripe"}, {"stripe", "acme"}} {
 			_, wait := r.c.KeepCall(keys, now()+int64(ttl))
@@ -109,7 +109,7 @@ func TestCommitsOfABusyKey(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
 				r.call(ttl, "stripe", "acme")()
 				r.pass(time.Millisecond)
-				r.kv.writes = nil
+				r.kv.fail(nil)
 				for range 60 * 100 {
 					over := r.call(ttl, "stripe", "acme")
 					r.pass(5 * time.Millisecond)
@@ -128,7 +128,7 @@ func TestCommitsOfABusyKey(t *testing.T) {
 func TestCallsThatAreOverAreNotKept(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		const settled = 2*callsSettle + time.Millisecond
-		r.kv.writes = nil
+		r.kv.fail(nil)
 		long, short := r.call(time.Hour, "stripe", "acme"), r.call(4*time.Second, "stripe")
 		require.Greater(t, r.keptUntil("stripe"), time.Hour)
 		require.Equal(t, r.keptUntil("stripe"), r.keptUntil("acme"))
@@ -162,7 +162,7 @@ func TestATimeOnItsWayIsNotLowered(t *testing.T) {
 		over := r.call(30*time.Minute, "stripe")
 		r.call(10*time.Second, "stripe")
 		disk := make(chan struct{})
-		r.kv.slow = disk
+		r.kv.block(disk)
 		long, wait := r.c.KeepCall([]string{"stripe"}, now()+int64(time.Hour))
 		require.NotNil(t, wait)
 		over()
@@ -182,7 +182,7 @@ func TestManyCallsThatAreOver(t *testing.T) {
 		for i := range 2*callsBatch + 1 {
 			r.call(time.Hour, fmt.Sprint("tenant:", i))()
 		}
-		r.kv.writes = nil
+		r.kv.fail(nil)
 		r.pass(3 * callsSettle)
 		require.Equal(t, 3, r.callWrites())
 		require.Empty(t, r.stored(stateCalls))
@@ -214,10 +214,10 @@ func TestCallsOverAStop(t *testing.T) {
 // What cannot be written does not count as kept.
 func TestCallsNeedTheDisk(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.kv.failed = errors.New("no disk")
+		r.kv.fail(errors.New("no disk"))
 		_, err := r.inCall(time.Second, "stripe")
 		require.ErrorIs(t, err, wire.OutcomeUnknown())
-		r.kv.failed = nil
+		r.kv.fail(nil)
 		over := r.call(time.Second, "stripe")
 		require.Contains(t, r.stored(stateCalls), stateCalls+"stripe")
 

@@ -322,6 +322,13 @@ func (k *keeper) heal() {
 	k.failed, k.slow = nil, nil
 }
 
+// block has writes wait for disk.
+func (k *keeper) block(disk chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.slow = disk
+}
+
 func (k *keeper) fail(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
