@@ -217,6 +217,7 @@ func TestVerbsKnowTheirQueues(t *testing.T) {
 			if v.Tail == DeadLetters {
 				require.Zero(t, refused(v, "orders"), v.Name)
 				require.Zero(t, refused(v, "orders.dlq"), v.Name)
+				require.Equal(t, "orders.dlq", v.request("", "orders", nil).tail, "a node of an older version knows no other name")
 			}
 		}
 		require.Equal(t, 14, looked)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// A process that stands still, because it is frozen, finds what has come meanwhile when it
-// goes on. A machine that was suspended is not noticed: fila's clock stands still with it. Nobody notes when that was sent, so until it is handled
-// each request may be as old as the standstill is long.
+// A process that was frozen finds what has come meanwhile when it goes on. Nobody notes when
+// that was sent, so until it is handled each request may be as old as the standstill is long.
+// fila does not notice that its machine was suspended: its clock stands still as well.
 const (
 	beatEvery = 250 * time.Millisecond // how often the process notes that it runs
 	standsFor = 750 * time.Millisecond // without such a note it has stood still

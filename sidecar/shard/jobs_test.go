@@ -412,11 +412,12 @@ func TestADryRunTriesSoMany(t *testing.T) {
 		require.Nil(t, werr)
 		require.Equal(t, list, kept)
 		require.EqualValues(t, 5, trial.untried)
+		require.Equal(t, "the dry run has tried 100000 messages; it counts 5 more as eligible, which the target may refuse", trial.why(true))
 		trial.tried = mostTried - 1
 		kept, werr = trial.ask(slices.Clone(list), new(jobProgress))
 		require.Nil(t, werr)
 		require.Equal(t, list[:2], kept)
-		require.NotNil(t, trial.full)
+		require.Equal(t, trial.full.Description, trial.why(true))
 	})
 }
 

@@ -565,14 +565,21 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	if req.Limit > 0 {
 		info.Eligible = min(info.Eligible, req.Limit)
 	}
-	switch {
-	case t == nil:
-	case t.full != nil && (req.Limit == 0 || info.Eligible < req.Limit):
-		info.Why = t.full.Description
-	case t.untried > 0:
-		info.Why = fmt.Sprintf("the dry run has tried %d messages; it counts %d more as eligible, which the target may refuse", t.tried, t.untried)
+	if t != nil {
+		info.Why = t.why(req.Limit == 0 || info.Eligible < req.Limit)
 	}
 	return info, nil
+}
+
+// why says what would stop the job before its limit, or what the trial leaves open.
+func (t *trial) why(belowLimit bool) string {
+	switch {
+	case t.full != nil && belowLimit:
+		return t.full.Description
+	case t.untried > 0:
+		return fmt.Sprintf("the dry run has tried %d messages; it counts %d more as eligible, which the target may refuse", t.tried, t.untried)
+	}
+	return ""
 }
 
 // mostTried is how many messages a dry run tries at most, so that it ends within seconds: each
