@@ -245,9 +245,6 @@ func TestDocsCommandsAreMarked(t *testing.T) {
 			if len(b.steps()) > 0 || b.lang != "" && b.lang != "console" && b.lang != "bash" && b.lang != "shell" {
 				continue
 			}
-			if name == "docs/cli.md" && strings.Count(b.text, "\n") == 1 {
-				continue // the usage line of a command
-			}
 			require.NotRegexp(t, command, b.text, "%s:%d: mark the block sh, or begin it with \"$ \"", name, b.line)
 		}
 	}
