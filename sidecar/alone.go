@@ -67,7 +67,7 @@ func (s *Server) storeOptions() store.Options {
 		ReadCacheBytes: readCache(s.cfg.Store.ReadCacheBytes),
 		Logger:         s.log,
 		Now:            s.now,
-		Join:           queue.JoinPast,
+		Join:           queue.JoinAttempts,
 		Keep:           queue.IsRedrive,
 		OnCommit:       func(c store.CommitStats) { s.metrics.Commit(c.Duration, c.Batches) },
 	}

@@ -447,13 +447,13 @@ func (p placement) Where(name string) (int, bool) {
 	return place.Shard, ok
 }
 
-func (p placement) Place(ctx context.Context, name string) ([queue.Sides]store.QueueID, int, error) {
+func (p placement) Place(ctx context.Context, name string) ([queue.Roles]store.QueueID, int, error) {
 	place, err := p.meta.Place(ctx, name)
 	return place.IDs, place.Shard, err
 }
 
 func (p placement) Shards() int { return p.meta.Shards() }
 
-func (p placement) Drop(ctx context.Context, name string, ids [queue.Sides]store.QueueID) error {
+func (p placement) Drop(ctx context.Context, name string, ids [queue.Roles]store.QueueID) error {
 	return p.meta.Drop(ctx, name, ids)
 }

@@ -64,7 +64,7 @@ func (listed) Status() wire.ClusterStatus {
 type places struct {
 	mu   sync.Mutex
 	next store.QueueID
-	ids  map[string][queue.Sides]store.QueueID
+	ids  map[string][queue.Roles]store.QueueID
 }
 
 func (p *places) Shards() int { return 2 }
@@ -82,17 +82,17 @@ func (p *places) Where(name string) (int, bool) {
 	return p.number(name), ok
 }
 
-func (p *places) Place(_ context.Context, name string) (ids [queue.Sides]store.QueueID, number int, err error) {
+func (p *places) Place(_ context.Context, name string) (ids [queue.Roles]store.QueueID, number int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.ids[name]; !ok {
-		p.ids[name] = [queue.Sides]store.QueueID{p.next, p.next + 1}
+		p.ids[name] = [queue.Roles]store.QueueID{p.next, p.next + 1}
 		p.next += 2
 	}
 	return p.ids[name], p.number(name), nil
 }
 
-func (p *places) Drop(_ context.Context, name string, ids [queue.Sides]store.QueueID) error {
+func (p *places) Drop(_ context.Context, name string, ids [queue.Roles]store.QueueID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ids[name] == ids {
@@ -106,7 +106,7 @@ func bubbleOfNodes(t *testing.T, fn func(t *testing.T, x *twoNodes)) {
 	t.Helper()
 	disk := t.TempDir() // a name that nobody else has
 	inBubble(t, func(t *testing.T) {
-		x := &twoNodes{at: &places{next: 1, ids: make(map[string][queue.Sides]store.QueueID)}}
+		x := &twoNodes{at: &places{next: 1, ids: make(map[string][queue.Roles]store.QueueID)}}
 		cfg := config.Default().NATS
 		cfg.Embedded.Port = 0
 		var err error

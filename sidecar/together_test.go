@@ -107,7 +107,7 @@ func TestEverythingAtOnce(t *testing.T) {
 					q := x.s.rooms.shards.Queue(name)
 					require.Zero(t, q.Depth(), name)
 					require.Zero(t, q.Bytes(), name)
-					q.View(func(m *queue.Queue, side queue.Side, now int64) {
+					q.View(func(m *queue.Queue, side queue.Role, now int64) {
 						left := m.Moment(side, now)
 						left.Consumers = 0 // they stay
 						require.Zero(t, left, name)

@@ -27,7 +27,7 @@ func OpenTransfer(ctx context.Context, cfg config.Config, log *slog.Logger, dir 
 	c := &cfg.Cluster
 	t := &Transfer{log: log, Options: transfer.Options{
 		Log: log, Cluster: c.Name, Shards: int(c.Shards), Replicas: int(c.Replicas), AllowR1: c.AllowR1, LogBytes: c.LogBytes,
-		Dir: filepath.Join(cfg.DataDir, dir), Store: store.Options{Join: queue.JoinPast, Keep: queue.IsRedrive},
+		Dir: filepath.Join(cfg.DataDir, dir), Store: store.Options{Join: queue.JoinAttempts, Keep: queue.IsRedrive},
 	}}
 	if err := t.open(ctx, &cfg); err != nil {
 		t.Close()

@@ -35,7 +35,7 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 	}
 	if req.Kind == "key" {
 		var v queue.KeyView
-		if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.Key(side, req.Key, now) }) {
+		if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Key(side, req.Key, now) }) {
 			return nil, q.Gone()
 		}
 		if !v.Known && v.Paused == 0 && !v.Overridden {
@@ -48,7 +48,7 @@ func (a *Admin) explain(req wire.ExplainRequest) (any, *wire.Error) {
 		return e, nil
 	}
 	var v queue.StateView
-	if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.State(side, explainGates, now) }) {
+	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.State(side, explainGates, now) }) {
 		return nil, q.Gone()
 	}
 	return a.gates.queue(q.Name(), &v), nil
@@ -134,7 +134,7 @@ func (a *Admin) find(q *shard.Queue, id store.ID) *queue.MessageView {
 	var v *queue.MessageView
 	var from uint64
 	for {
-		ok := q.View(func(m *queue.Queue, side queue.Side, now int64) { v, from = m.Find(side, id, from, a.piece, now) })
+		ok := q.View(func(m *queue.Queue, side queue.Role, now int64) { v, from = m.Find(side, id, from, a.piece, now) })
 		if !ok || v != nil || from == 0 {
 			return v
 		}
@@ -281,7 +281,7 @@ func estimate(v *queue.MessageView, now int64) string {
 // queue says what a queue waits for.
 func (g *gates) queue(name string, v *queue.StateView) wire.ExplainQueue {
 	e := wire.ExplainQueue{
-		Queue: name, Pending: v.Pending - v.Moment.Blocked, Parked: v.Moment.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
+		Queue: name, Pending: v.Pending - v.Stats.Blocked, Parked: v.Stats.Blocked, Delayed: v.Delayed, InFlight: v.InFlight, Moving: v.Moving,
 		Consumers: v.Consumers, Credit: v.Credit, Paused: pausedText(v.Paused), BlockedBy: g.counts(name, v.Blocked),
 	}
 	parked := parkedText(e.Parked, e.BlockedBy)

@@ -365,46 +365,46 @@ func TestExplainAllGates(t *testing.T) {
 
 // TestExplainQueue puts what a queue waits for into words.
 func TestExplainQueue(t *testing.T) {
-	busy := queue.Moment{Pending: 10, Blocked: 4, Delayed: 3, InFlight: 2, Consumers: 1}
+	busy := queue.Stats{Pending: 10, Blocked: 4, Delayed: 3, InFlight: 2, Consumers: 1}
 	for name, tc := range map[string]struct {
 		view   queue.StateView
 		paused string
 		reason string
 	}{
-		"paused":     {queue.StateView{Moment: busy, Paused: now + second}, at(1), "The queue is paused until " + at(1) + "."},
+		"paused":     {queue.StateView{Stats: busy, Paused: now + second}, at(1), "The queue is paused until " + at(1) + "."},
 		"by a hand":  {queue.StateView{Paused: queue.Forever}, "until resumed", "The queue is paused until it is resumed."},
-		"empty":      {queue.StateView{Moment: queue.Moment{Consumers: 1}}, "", "The queue is empty."},
-		"unconsumed": {queue.StateView{Moment: queue.Moment{Pending: 6}}, "", "6 messages are ready, but no consumer is registered."},
+		"empty":      {queue.StateView{Stats: queue.Stats{Consumers: 1}}, "", "The queue is empty."},
+		"unconsumed": {queue.StateView{Stats: queue.Stats{Pending: 6}}, "", "6 messages are ready, but no consumer is registered."},
 		"no credit": {
-			queue.StateView{Moment: queue.Moment{Pending: 6, InFlight: 2, Consumers: 1}},
+			queue.StateView{Stats: queue.Stats{Pending: 6, InFlight: 2, Consumers: 1}},
 			"",
 			"6 messages are ready and wait for the consumers, which have 2 in flight and no room for more.",
 		},
 		"blocked, and others unconsumed": {
-			queue.StateView{Moment: queue.Moment{Pending: 2, Blocked: 1}, Blocked: []queue.BlockedView{{By: queue.ByOrder, Messages: 1, Flows: 1}}},
+			queue.StateView{Stats: queue.Stats{Pending: 2, Blocked: 1}, Blocked: []queue.BlockedView{{By: queue.ByOrder, Messages: 1, Flows: 1}}},
 			"",
 			"1 message is held back by queue:orders (order) [ordering of queue orders]. 1 message is ready, but no consumer is registered.",
 		},
 		"blocked": {
-			queue.StateView{Moment: busy, Credit: 1, Blocked: []queue.BlockedView{
+			queue.StateView{Stats: busy, Credit: 1, Blocked: []queue.BlockedView{
 				{By: queue.ByPause, At: queue.Place{Paused: true, Until: queue.Forever}, Key: "acme", Messages: 1, Flows: 1},
 				{By: queue.ByOrder, Messages: 3, Flows: 2},
 			}},
 			"",
 			"4 messages are held back by gates, 3 of them by queue:orders (order) [ordering of queue orders].",
 		},
-		"one is delayed": {queue.StateView{Moment: queue.Moment{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
+		"one is delayed": {queue.StateView{Stats: queue.Stats{Delayed: 1, Consumers: 1}, Credit: 1}, "", "1 message waits for its time."},
 		"no credit for one": {
-			queue.StateView{Moment: queue.Moment{Pending: 1, InFlight: 2, Consumers: 1}},
+			queue.StateView{Stats: queue.Stats{Pending: 1, InFlight: 2, Consumers: 1}},
 			"",
 			"1 message is ready and waits for the consumers, which have 2 in flight and no room for more.",
 		},
-		"delayed":   {queue.StateView{Moment: queue.Moment{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
-		"delivered": {queue.StateView{Moment: queue.Moment{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
+		"delayed":   {queue.StateView{Stats: queue.Stats{Delayed: 3, Consumers: 1}, Credit: 1}, "", "3 messages wait for their time."},
+		"delivered": {queue.StateView{Stats: queue.Stats{Delayed: 3, InFlight: 1, Consumers: 1}, Credit: 1}, "", "Messages are being delivered."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newExplained(t).queue("orders", &tc.view)
-			m := tc.view.Moment
+			m := tc.view.Stats
 			require.Equal(t, wire.ExplainQueue{
 				Queue: "orders", Pending: m.Pending - m.Blocked, Parked: m.Blocked, Delayed: m.Delayed, InFlight: m.InFlight,
 				Consumers: m.Consumers, Credit: tc.view.Credit, Paused: tc.paused, BlockedBy: e.BlockedBy, Reason: tc.reason,

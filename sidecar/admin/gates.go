@@ -133,7 +133,7 @@ func (a *Admin) circuitShow(req wire.GateKeyRequest) (wire.CircuitInfo, *wire.Er
 func (a *Admin) waiting(throttleKey, circuitKey string) (queues int, messages int64, most []wire.WaitingQueue) {
 	for _, q := range a.shards.Queues() {
 		w := wire.WaitingQueue{Queue: q.Name()}
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			w.Messages, w.Flows = m.WaitingAt(side, throttleKey, circuitKey, now)
 		})
 		if w.Messages > 0 {

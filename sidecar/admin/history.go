@@ -24,7 +24,7 @@ func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	err := from.History(refs, func(i int, records [][]byte) {
 		read[i] = true
 		for _, b := range records {
-			p, err := queue.ReadPast(b)
+			p, err := queue.ReadAttempt(b)
 			if err != nil {
 				all[i] = append(all[i], wire.AttemptInfo{Outcome: unreadable, Error: err.Error()})
 				continue
@@ -42,7 +42,7 @@ func histories(from store.Store, refs []store.Ref) [][]wire.AttemptInfo {
 	return all
 }
 
-func attemptInfo(p *queue.Past) wire.AttemptInfo {
+func attemptInfo(p *queue.AttemptRecord) wire.AttemptInfo {
 	a := wire.AttemptInfo{
 		Outcome: p.Outcome, Attempt: p.Number, Dead: p.Dead, Consumer: p.Consumer, TookMs: p.Took / 1e6, Error: p.Error, ErrorCode: p.Code,
 		DecidedBy: p.DecidedBy, Rule: p.Rule, Reason: p.Reason, DelayMs: p.Delay / 1e6, WaitedMs: p.Waited / 1e6,
@@ -54,8 +54,8 @@ func attemptInfo(p *queue.Past) wire.AttemptInfo {
 	if p.Times > 1 {
 		a.Times, a.LastAt = p.Times, wire.Timestamp(p.Last)
 	}
-	for i := range p.Held {
-		h := &p.Held[i]
+	for i := range p.Blocked {
+		h := &p.Blocked[i]
 		a.Held = append(a.Held, wire.HeldInfo{Kind: h.Kind, Gate: h.Place + wire.ShowKey(h.Key), Ms: h.For / 1e6})
 	}
 	return a

@@ -25,7 +25,7 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 			err = &store.CorruptError{Reason: "flipped"}
 		case 3:
 		default:
-			fn(i, [][]byte{(&queue.Past{Outcome: wire.AttemptNack}).Append(nil), {0}})
+			fn(i, [][]byte{(&queue.AttemptRecord{Outcome: wire.AttemptNack}).Append(nil), {0}})
 		}
 	}
 	return err
@@ -33,7 +33,7 @@ func (s *pastStore) History(refs []store.Ref, fn func(i int, records [][]byte)) 
 
 // A record of a move says from which queue to which.
 func TestAMoveInAHistory(t *testing.T) {
-	p := queue.Past{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
+	p := queue.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}
 	require.Equal(t, wire.AttemptInfo{Outcome: "moved", At: "2001-09-09T01:46:40Z", From: "orders.dlq", To: "by-hand"}, attemptInfo(&p))
 }
 

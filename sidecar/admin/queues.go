@@ -101,7 +101,7 @@ func (a *Admin) queueList(req wire.QueueListRequest) wire.QueueList {
 	for i, q := range page {
 		var noise queue.NoiseView
 		var stepped, at int64
-		if !q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		if !q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			if !req.Detail {
 				noise.Moment = m.Moment(side, now)
 				return
@@ -151,9 +151,9 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 	for _, q := range queues {
 		g := telemetry.Gauges{Queue: q.Name(), Depth: q.Depth(), Bytes: q.Bytes(), Counters: q.Metrics()}
 		g.Schedules, g.NextRun = q.Scheduled()
-		if q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		if q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			g.Noise, g.Totals = m.Noise(side, 0, now), m.Totals(side, now)
-			g.Moment = g.Noise.Moment
+			g.Stats = g.Noise.Moment
 		}) {
 			for _, h := range q.Hooks() {
 				g.Hooks = append(g.Hooks, telemetry.HookState{Hook: h.Hook, State: h.State})
@@ -167,7 +167,7 @@ func (a *Admin) Gauges() []telemetry.Gauges {
 // noisy says which flows of a queue disturb which.
 func (a *Admin) noisy(q *shard.Queue, req wire.NoisyRequest) (wire.NoisyReply, *wire.Error) {
 	var v queue.NoiseView
-	if !q.View(func(m *queue.Queue, side queue.Side, now int64) { v = m.Noise(side, req.Limit, now) }) {
+	if !q.View(func(m *queue.Queue, side queue.Role, now int64) { v = m.Noise(side, req.Limit, now) }) {
 		return wire.NoisyReply{}, q.Gone()
 	}
 	reply := wire.NoisyReply{
@@ -204,7 +204,7 @@ func part(n, all int64) float64 {
 }
 
 // summary is a queue in one line.
-func (a *Admin) summary(q *shard.Queue, n *queue.Moment) wire.QueueSummary {
+func (a *Admin) summary(q *shard.Queue, n *queue.Stats) wire.QueueSummary {
 	s := wire.QueueSummary{
 		Name: q.Name(), Pending: n.Pending, Parked: n.Blocked, Delayed: n.Delayed, InFlight: n.InFlight, Moving: n.Moving,
 		Consumers: n.Consumers, Bytes: q.Bytes(), OldestAgeMs: n.OldestAge / 1e6,
@@ -231,7 +231,7 @@ func (a *Admin) queueInspect(q *shard.Queue, req wire.QueueInspectRequest) (wire
 	var uses []queue.UseView
 	var noise queue.NoiseView
 	var all queue.UseView
-	ok := q.View(func(m *queue.Queue, side queue.Side, now int64) {
+	ok := q.View(func(m *queue.Queue, side queue.Role, now int64) {
 		noise, consumers, flows = m.Noise(side, 0, now), m.Consumers(side), m.Flows(side, req.Flows)
 		keys := make([]string, len(flows))
 		for i := range flows {

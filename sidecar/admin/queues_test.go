@@ -112,9 +112,9 @@ func TestQueueInspect(t *testing.T) {
 		gauges := h.Gauges()
 		require.Equal(t, []telemetry.Gauges{
 			{
-				Queue: "orders", Depth: 6, Bytes: info.Bytes, Moment: gauges[0].Moment, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
+				Queue: "orders", Depth: 6, Bytes: info.Bytes, Stats: gauges[0].Stats, Noise: gauges[0].Noise, Totals: gauges[0].Totals,
 				Hooks: []telemetry.HookState{{Hook: "on_enqueue", State: "closed"}}, Counters: gauges[0].Counters,
-			}, {Queue: "orders.dlq", Moment: queue.Moment{}, Counters: gauges[1].Counters},
+			}, {Queue: "orders.dlq", Stats: queue.Stats{}, Counters: gauges[1].Counters},
 		}, gauges)
 		require.EqualValues(t, 5, gauges[0].Pending)
 		require.EqualValues(t, 5, gauges[0].Noise.QuietPending)

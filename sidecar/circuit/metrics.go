@@ -15,8 +15,8 @@ const states = breaker.HalfOpen + 1
 // turns says how often a circuit has gone from one state to another.
 type turns [states][states]int64
 
-// CountHeld counts a message that begins to wait, or a call that is refused.
-func (c *Circuit) CountHeld() { c.held.Add(1) }
+// CountBlocked counts a message that begins to wait, or a call that is refused.
+func (c *Circuit) CountBlocked() { c.held.Add(1) }
 
 // mark notes a transition for those who count. Its caller holds mu.
 func (c *Circuit) mark(change breaker.Change) {

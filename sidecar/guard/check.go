@@ -228,7 +228,7 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer
 	// Not Peek: the permit for a probe of a circuit that a fleet shares has to be asked for.
 	n, at := h.circuit.Admits(now)
 	if n <= 0 {
-		h.circuit.CountHeld()
+		h.circuit.CountBlocked()
 		return g.byCircuit(ask.Key, at, now), ""
 	}
 	ticket, block, ok := h.set.Acquire(now, ask.Thousandths(), throttle.Guest)
@@ -242,7 +242,7 @@ func (g *Guard) pass(h *held, ask *wire.GuardAsk, now int64) (a wire.GuardAnswer
 	}
 	if pass == 0 { // somebody else was faster
 		g.opt.Tell(h.set.Undo(&h.ticket, now, nil))
-		h.circuit.CountHeld()
+		h.circuit.CountBlocked()
 		_, at := h.circuit.Peek(now)
 		return g.byCircuit(ask.Key, at, now), ""
 	}

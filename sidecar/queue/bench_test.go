@@ -86,9 +86,9 @@ func (b *bench) spin() {
 			b.uncommitted.Add(-c.Bytes)
 			b.post(queue.Input{Kind: queue.Committed, Commit: c})
 		}
-		for i := range b.out.Tally {
-			b.depth.Add(b.out.Tally[i].Messages)
-			b.bytes.Add(b.out.Tally[i].Bytes)
+		for i := range b.out.Counters {
+			b.depth.Add(b.out.Counters[i].Messages)
+			b.bytes.Add(b.out.Counters[i].Bytes)
 		}
 		b.uncommitted.Add(-b.out.Written)
 		for _, w := range b.out.Wake {

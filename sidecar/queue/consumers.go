@@ -144,7 +144,7 @@ func (s *consumers) registered() int {
 
 // Registered says how many consumers a side knows by name, those included that have
 // gone and still have deliveries, and whether name is one of them.
-func (m *Queue) Registered(s Side, name string) (n int, known bool) {
+func (m *Queue) Registered(s Role, name string) (n int, known bool) {
 	c := &m.sides[s].consumers
 	_, known = c.byName[name]
 	return len(c.byName), known
@@ -303,7 +303,7 @@ const fetchRetryAfter = 10 * time.Second
 
 func (f Fetch) apply(q *side) {
 	if err := q.tooMany(&f); err != nil {
-		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Side: q.which, Reply: f.Inbox, Err: err})
+		q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.which, Reply: f.Inbox, Err: err})
 		return
 	}
 	q.consumers.regs++
@@ -334,7 +334,7 @@ func (q *side) tooMany(f *Fetch) *wire.Error {
 }
 
 // Fetches is how many fetches wait at a side.
-func (m *Queue) Fetches(s Side) int { return len(m.sides[s].consumers.fetches) }
+func (m *Queue) Fetches(s Role) int { return len(m.sides[s].consumers.fetches) }
 
 // endNoWait ends the fetches that wanted only what there was, when nothing more
 // can be delivered now.
@@ -365,5 +365,5 @@ func (q *side) endFetch(c *consumer) {
 
 // status ends a fetch with a status behind the deliveries sent so far.
 func (q *side) status(c *consumer, status string) {
-	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverStatus, Side: q.which, Subject: c.subject, Status: status})
+	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverStatus, Role: q.which, Subject: c.subject, Status: status})
 }

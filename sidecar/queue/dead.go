@@ -10,8 +10,8 @@ import (
 // cause is why a message becomes a dead letter.
 type cause struct {
 	reason, err, code string
-	reply             string // who waits for it to be on disk; empty: nobody
-	past              *Past  // the attempt that was the last; nil: there was none
+	reply             string         // who waits for it to be on disk; empty: nobody
+	past              *AttemptRecord // the attempt that was the last; nil: there was none
 }
 
 // deadLetter moves message seq, which no place holds any more or a lease, to the
@@ -45,7 +45,7 @@ func (q *side) deadLetter(seq uint64, s *slot, why cause, now int64) {
 	if why.reply != "" {
 		c.Replies = append(c.Replies, Reply{Kind: ReplyDone, Subject: why.reply})
 	}
-	c.Notes = append(c.Notes, Note{Kind: NoteDeadLettered, Side: q.which, ID: msg.ID, Key: msg.Key, Dead: msg.Dead})
+	c.Notes = append(c.Notes, Note{Kind: NoteDeadLettered, Role: q.which, ID: msg.ID, Key: msg.Key, Dead: msg.Dead})
 	q.m.submit(c)
 
 	t := to.tally()
@@ -71,7 +71,7 @@ func (q *side) deadLettered(c *Commit, err error) {
 		t.Messages--
 		t.Bytes -= int64(a.size)
 		if !errors.Is(err, store.ErrNoQueue) {
-			q.note(Note{Kind: NoteStuck, ID: a.msg.ID, Seq: a.from, Err: err})
+			q.note(Note{Kind: NoteMoveFailed, ID: a.msg.ID, Seq: a.from, Err: err})
 		}
 	}
 }

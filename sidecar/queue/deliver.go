@@ -74,7 +74,7 @@ func (q *side) deliver(now int64) (more bool) {
 }
 
 // lease gives message seq to c.
-func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, now int64) {
+func (q *side) lease(seq uint64, s *slot, p *permit, held []BlockedInterval, c *consumer, now int64) {
 	le := lease{
 		id:       q.m.nextLease(),
 		seq:      seq,
@@ -101,7 +101,7 @@ func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, n
 	q.consumers.update(c)
 	q.tally().Delivered++
 	q.m.out.Publish = append(q.m.out.Publish, Delivery{
-		Side:       q.which,
+		Role:       q.which,
 		Subject:    c.subject,
 		Fresh:      q.uncommitted(seq),
 		Token:      wire.Token{Seq: seq, Attempt: s.attempts + 1, Lease: le.id},
@@ -111,7 +111,7 @@ func (q *side) lease(seq uint64, s *slot, p *permit, held []Hold, c *consumer, n
 		EnqueuedAt: s.enqueuedAt,
 		ReadyAt:    s.readyAt,
 		At:         now,
-		Held:       held,
+		Blocked:    held,
 	})
 }
 

@@ -12,7 +12,7 @@
 // equal inputs give equal effects, and a test can drive a queue through a year in
 // a moment (package queuetest).
 //
-// A queue and its dead letters are two [Side]s of one machine: each has messages,
+// A queue and its dead letters are two roles of one machine: each has messages,
 // consumers, leases and pauses of its own, and what moves between them is one
 // batch of changes.
 //

@@ -19,11 +19,11 @@ type Effects struct {
 	Refuse   []Refusal
 	Notes    []Note
 	Ended    []Ended // attempts of watched messages
-	Tally    [Sides]Tally
+	Counters [Roles]Counters
 	// Written is how many bytes of messages no longer wait for the disk, because
 	// they never get there.
 	Written int64
-	Picked  *Picked  // answer to a Pick
+	Claimed *Claimed // answer to a Pick
 	Handled *Handled // answer to a Purge, Remove, RunNow or Reserve
 }
 
@@ -46,18 +46,18 @@ func emptied[T any](items []T, keep int) []T {
 }
 
 // Tally is what a step adds to the figures of a side.
-type Tally struct {
+type Counters struct {
 	Delivered, Acked, Nacked, Expired int64
 	TTLExpired                        int64
 	Redriven, TakenBack, Removed      int64
 	Failed                            int64             // failures that nobody judges
 	Messages, Bytes                   int64             // change of depth and of bytes
-	Held                              [BlockKinds]int64 // subqueues that began to wait, by what for
+	Blocked                           [BlockKinds]int64 // subqueues that began to wait, by what for
 }
 
 // Ended is an attempt that somebody received and that has ended.
 type Ended struct {
-	Side    Side
+	Role    Role
 	Outcome Outcome
 	ID      store.ID
 	Took    int64 // ns since the delivery
@@ -109,7 +109,7 @@ const (
 // the status that ends a fetch, or an answer.
 type Delivery struct {
 	Kind       DeliveryKind
-	Side       Side
+	Role       Role
 	Subject    string
 	Status     string   // DeliverStatus
 	Reply      Reply    // DeliverReply
@@ -117,16 +117,16 @@ type Delivery struct {
 	Token      wire.Token
 	ID         store.ID
 	Key        string
-	Deadline   int64  // Unix ns
-	EnqueuedAt int64  // Unix ns
-	ReadyAt    int64  // Unix ns: when it became ready
-	At         int64  // Unix ns: when it was leased
-	Held       []Hold // what held it since it was ready, the longest first; shared with the machine, which does not change it
+	Deadline   int64             // Unix ns
+	EnqueuedAt int64             // Unix ns
+	ReadyAt    int64             // Unix ns: when it became ready
+	At         int64             // Unix ns: when it was leased
+	Blocked    []BlockedInterval // what held it since it was ready, the longest first; shared with the machine, which does not change it
 }
 
 // Refusal is an answer that says no, and is counted.
 type Refusal struct {
-	Side  Side
+	Role  Role
 	Reply string
 	Err   *wire.Error
 }
@@ -139,9 +139,9 @@ const (
 	NoteJoined       NoteKind = iota // Consumer, MaxInFlight: a registration is new
 	NoteLost                         // Consumer, Reason, InFlight: a consumer is not there any more
 	NoteDeadLettered                 // ID, Key, Dead: a message is a dead letter now
-	NoteHeld                         // Key, Until: max_failures_per_key is exceeded; the machine has paused the key
+	NoteKeyPaused                    // Key, Until: max_failures_per_key is exceeded; the machine has paused the key
 	NoteGates                        // ID, Err: throttle keys of a message are left out
-	NoteStuck                        // ID, Seq, Err: a message cannot be dead-lettered and stays in the store
+	NoteMoveFailed                   // ID, Seq, Err: a message cannot be dead-lettered and stays in the store
 	NoteNoisy                        // Key, Began, Flows, InFlight: a flow is noisy, or no longer
 	NoteStarved                      // Key, Began, Flows, Waited: a flow starves, or no longer
 )
@@ -149,7 +149,7 @@ const (
 // Note is news, for events and the log.
 type Note struct {
 	Kind        NoteKind
-	Side        Side
+	Role        Role
 	Consumer    string
 	MaxInFlight int
 	InFlight    int
@@ -166,10 +166,10 @@ type Note struct {
 }
 
 // Picked is the answer to a Pick.
-type Picked struct {
-	Letters []Letter               // in the order in which they were named
-	Left    map[MessageState]int64 // how many were not taken, by where they are
-	Gone    int64                  // how many are not there any more
+type Claimed struct {
+	Messages []ClaimedMessage       // in the order in which they were named
+	Left     map[MessageState]int64 // how many were not taken, by where they are
+	Gone     int64                  // how many are not there any more
 }
 
 // Handled is the answer to a Purge, Remove, RunNow or Reserve.
@@ -181,8 +181,8 @@ type Handled struct {
 }
 
 // Letter is a message that has been picked.
-type Letter struct {
-	Named   int // which of those that were named
+type ClaimedMessage struct {
+	Index   int // which of those that were named
 	Seq     uint64
 	Size    int64
 	Message store.Message // as far as the machine knows it: no headers, payload or gates

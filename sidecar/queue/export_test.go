@@ -43,7 +43,7 @@ const (
 )
 
 // Leased reports whether a token names a lease in force.
-func Leased(m *Queue, s Side, t wire.Token) bool { return m.sides[s].leased(t) != nil }
+func Leased(m *Queue, s Role, t wire.Token) bool { return m.sides[s].leased(t) != nil }
 
 // Reserving reports whether a message of Main collects its gates.
 func Reserving(m *Queue) bool { return m.sides[Main].gating.reserving != 0 }
@@ -52,7 +52,7 @@ func Reserving(m *Queue) bool { return m.sides[Main].gating.reserving != 0 }
 func Subqueues(m *Queue) int { return len(m.sides[Main].gating.subs.ids) }
 
 // Expiring is how many entries the heap of ends of consumers has.
-func Expiring(m *Queue, s Side) int { return len(slices.Collect(m.sides[s].consumers.expiring.All())) }
+func Expiring(m *Queue, s Role) int { return len(slices.Collect(m.sides[s].consumers.expiring.All())) }
 
 // KeptUncommitted is how many messages are kept since they may not be on disk.
 func KeptUncommitted(m *Queue) int { return len(m.journal.uncommitted.items) }
@@ -67,7 +67,7 @@ func AckTime(m *Queue) *int64 { return &m.journal.ackTime }
 func SetAttempts(m *Queue, seq uint64, n uint32) { m.sides[Main].slots.Get(seq).attempts = n }
 
 // SetSize sets the size of a message.
-func SetSize(m *Queue, s Side, seq uint64, n uint32) { m.sides[s].slots.Get(seq).size = n }
+func SetSize(m *Queue, s Role, seq uint64, n uint32) { m.sides[s].slots.Get(seq).size = n }
 
 // SetReadyAt sets when a message became ready.
 func SetReadyAt(m *Queue, seq uint64, at int64) { m.sides[Main].slots.Get(seq).readyAt = at }

@@ -8,13 +8,13 @@ import (
 )
 
 // Side is one of the two queues of a machine.
-type Side uint8
+type Role uint8
 
 // The sides.
 const (
-	Main  Side = iota // the queue itself
+	Main  Role = iota // the queue itself
 	Dead              // its dead letter queue
-	Sides             // the number of sides
+	Roles             // the number of sides
 )
 
 // Kind says what an [Input] is.
@@ -36,7 +36,7 @@ const (
 // Input is one thing that a machine is told.
 type Input struct {
 	Kind    Kind
-	Side    Side
+	Role    Role
 	Message *Message
 	ID      store.ID
 	Reply   string // where an answer is expected; empty: nowhere
@@ -68,7 +68,7 @@ type Message struct {
 // on_failure. What it held of credit and throttle keys has been given back; its
 // circuit waits for the verdict.
 type Failure struct {
-	Side     Side
+	Role     Role
 	Seq      uint64
 	ID       store.ID
 	Attempts uint32   // ended ones, this one included
@@ -168,7 +168,7 @@ type Dispatch struct{ On bool }
 
 // Named is a message by its sequence and id. One of that sequence with another id is
 // another message.
-type Named struct {
+type MessageRef struct {
 	Seq uint64
 	ID  store.ID
 }
@@ -176,27 +176,27 @@ type Named struct {
 // Pick takes those of the messages out of their places that wait, and if Delayed is set
 // those alone that wait for their time. They come in Effects.Picked, and each must come
 // back in a Settle.
-type Pick struct {
-	Named   []Named
-	Delayed bool
+type Claim struct {
+	Messages []MessageRef
+	Delayed  bool
 }
 
 // Settle says what becomes of messages that were picked, in one commit with that Ticket
 // and with Put, which is the owner's. It has one of Go, Finish and Ready: a commit with
 // moves can be refused. Those that are held are still picked afterwards, also after a
 // restart: each must come back in Sent or Release of another Settle.
-type Settle struct {
-	Go      []Moved
-	To      string   // where Go moves messages if that is another machine: the name of the queue
-	Finish  []uint64 // are removed
-	Ready   []uint64 // wait for their time no longer
-	Stay    []uint64 // wait again, each at its place
-	Hold    []uint64 // may be on disk elsewhere before it is known here
-	Sent    []uint64 // of those that were held: they are elsewhere
-	Release []uint64 // of those that were held: they wait again, each at its place
-	Put     []store.Entry
-	Delete  []string // keys of entries; there is something else to write then
-	Ticket  any      // handed back in Commit.Ticket; there is no commit if there is nothing to write
+type Complete struct {
+	Move        []Moved
+	To          string   // where Go moves messages if that is another machine: the name of the queue
+	Finish      []uint64 // are removed
+	Ready       []uint64 // wait for their time no longer
+	Unclaim     []uint64 // wait again, each at its place
+	Park        []uint64 // may be on disk elsewhere before it is known here
+	Transferred []uint64 // of those that were held: they are elsewhere
+	Unpark      []uint64 // of those that were held: they wait again, each at its place
+	Put         []store.Entry
+	Delete      []string // keys of entries; there is something else to write then
+	Ticket      any      // handed back in Commit.Ticket; there is no commit if there is nothing to write
 }
 
 // Moved is a message that goes to the end of a side of this machine, or to another one
@@ -205,7 +205,7 @@ type Moved struct {
 	From    uint64
 	Message store.Message // Queue says where it goes; Seq is filled in here if that is this machine's, and else one that was reserved
 	Edited  bool          // Headers and Payload replace those that are stored, and Past is its history
-	Past    [][]byte
+	History [][]byte
 	Size    int64
 	Counted KeyCounts
 }
@@ -216,12 +216,12 @@ type Reserve struct{ Count int }
 
 // Arrive takes messages whose move from another machine is on disk, under sequences that
 // were reserved. They have been counted in depth and bytes.
-type Arrive struct{ Messages []Moved }
+type Accept struct{ Messages []Moved }
 
 // Keep writes what the owner keeps beside messages, in one commit of its own with that
 // Ticket, behind all changes so far. Message, if there is one, is enqueued by it: it is on
 // disk with that, or not at all. Answer is published to Reply when it is.
-type Keep struct {
+type WriteEntries struct {
 	Message *Message
 	Put     []store.Entry
 	Delete  []string

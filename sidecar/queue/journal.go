@@ -93,8 +93,8 @@ type pending struct {
 	pastBytes int64 // of History
 	failed    int64 // what History has in journal.failed
 	dead      []arrival
-	settle    *Settle // whose moves it has; nil: of none
-	from      Side    // that they leave
+	settle    *Complete // whose moves it has; nil: of none
+	from      Role      // that they leave
 }
 
 // arrival is a message that a move brings to the other side.
@@ -469,7 +469,7 @@ func (j *journal) behind() bool {
 }
 
 // record adds a record to the history of a message.
-func (j *journal) record(c *Commit, ref store.Ref, p *Past) {
+func (j *journal) record(c *Commit, ref store.Ref, p *AttemptRecord) {
 	record := p.Append(nil)
 	n := int64(len(record))
 	c.History = append(c.History, store.Attempt{Ref: ref, Record: record})

@@ -11,11 +11,11 @@ type lease struct {
 	reg      uint64 // registration of the consumer that the delivery was sent under
 	prev     uint32 // order of deadlines; index+1, 0: none
 	next     uint32
-	order    int64   // of the delivery, among all of this process
-	stored   bool    // the store has it
-	permit   *permit // what it holds of its gates; nil: nothing
-	at       int64   // when the message was delivered; 0: not known
-	held     []Hold  // what held it before
+	order    int64             // of the delivery, among all of this process
+	stored   bool              // the store has it
+	permit   *permit           // what it holds of its gates; nil: nothing
+	at       int64             // when the message was delivered; 0: not known
+	held     []BlockedInterval // what held it before
 }
 
 // leaseTable holds the leases of a queue in the order of their deadlines.

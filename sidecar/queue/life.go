@@ -110,7 +110,7 @@ func (q *side) onAck(in *Input, now int64) {
 	s := q.leased(in.Token)
 	if s == nil {
 		if in.Ack.Kind != wire.AckNoResponders {
-			q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Side: q.which, Reply: in.Reply, Err: wire.LeaseLost()})
+			q.m.out.Refuse = append(q.m.out.Refuse, Refusal{Role: q.which, Reply: in.Reply, Err: wire.LeaseLost()})
 		}
 		return
 	}
@@ -191,7 +191,7 @@ func (q *side) complete(seq uint64, s *slot, replyTo string, e ending, now int64
 
 // publish answers at once, behind the deliveries so far.
 func (q *side) publish(r Reply) {
-	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverReply, Side: q.which, Reply: r})
+	q.m.out.Publish = append(q.m.out.Publish, Delivery{Kind: DeliverReply, Role: q.which, Reply: r})
 }
 
 // How leases end: acked, without anything said about the destination, or without
@@ -239,7 +239,7 @@ func (q *side) fail(seq uint64, s *slot, outcome string, f Failure, retryAfter, 
 	a := spentBy(&le, outcome, now)
 	q.retryAfter(s, retryAfter, now)
 	q.countFailure(s, now)
-	f.Side, f.Seq, f.ID, f.Attempts, f.Key = q.which, seq, s.id, s.attempts, q.keys.name(s.flow)
+	f.Role, f.Seq, f.ID, f.Attempts, f.Key = q.which, seq, s.id, s.attempts, q.keys.name(s.flow)
 	if !judged {
 		if !q.isDead() {
 			q.tally().Failed++

@@ -58,14 +58,14 @@ func TestStaleTokens(t *testing.T) {
 	attempt := second
 	attempt.Token.Attempt++
 	dlq := second
-	dlq.Side = queue.Dead
+	dlq.Role = queue.Dead
 	for _, d := range []delivery{first, forged, other, attempt, dlq} {
 		for kind := wire.AckDone; kind <= wire.AckNoResponders; kind++ {
 			r.Ack(d, wire.Ack{Kind: kind}, "reply")
 			require.True(t, current(r, second))
 			require.Empty(t, r.Disk.Waiting()[1:], "nothing but the lost lease's state is written")
 		}
-		r.Post(queue.Input{Kind: queue.Undelivered, Side: d.Side, Token: d.Token})
+		r.Post(queue.Input{Kind: queue.Undelivered, Role: d.Role, Token: d.Token})
 		r.Run()
 		require.True(t, current(r, second))
 	}
@@ -243,7 +243,7 @@ func TestMessagesAreCountedByKey(t *testing.T) {
 	kill(r, r.Deliveries()...)
 	require.Empty(t, anew.n)
 	require.EqualValues(t, 2, r.Depth[queue.Dead])
-	redrive(r, pick(r, 99, 99).Letters)
+	redrive(r, pick(r, 99, 99).Messages)
 	r.Commit()
 	require.Equal(t, map[string]int64{"a": 1, "b": 1}, anew.n)
 	require.Equal(t, map[string]int64{"a": 1, "b": 1}, counts.n, "nobody wants to know any more")

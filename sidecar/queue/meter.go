@@ -28,7 +28,7 @@ type Attempts struct {
 }
 
 // Totals is what a side has counted since the machine was made.
-type Totals struct {
+type Cumulative struct {
 	Attempts [Outcomes]Attempts
 	Blocked  [BlockKinds]float64 // seconds for which messages have been blocked, of all together
 }
@@ -36,7 +36,7 @@ type Totals struct {
 // Totals reads what a side has counted. Messages count as blocked as the machine has
 // found them last, which tries while consumers have credit; behind a pause of the queue
 // all do that are ready.
-func (m *Queue) Totals(s Side, now int64) Totals {
+func (m *Queue) Totals(s Role, now int64) Cumulative {
 	q := &m.sides[s]
 	t := q.totals
 	t.blocked(q, m.now, now)
@@ -52,7 +52,7 @@ func (m *Queue) meter(now int64) {
 }
 
 // blocked adds a stretch of time in which a side stood as it does.
-func (t *Totals) blocked(q *side, from, to int64) {
+func (t *Cumulative) blocked(q *side, from, to int64) {
 	pending := q.links.Len()
 	if pending == 0 || to <= from {
 		return
@@ -85,6 +85,6 @@ func (q *side) ended(s *slot, o Outcome, now int64) {
 	a.Count[i]++
 	a.Took += float64(took) / 1e9
 	if s.watched {
-		q.m.out.Ended = append(q.m.out.Ended, Ended{Side: q.which, Outcome: o, ID: s.id, Took: took})
+		q.m.out.Ended = append(q.m.out.Ended, Ended{Role: q.which, Outcome: o, ID: s.id, Took: took})
 	}
 }

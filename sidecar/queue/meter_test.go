@@ -76,8 +76,8 @@ func TestAttemptsOfWatchedMessages(t *testing.T) {
 		r.Consume(queue.Main, "w", 8, 0)
 	}
 	require.Equal(t, []queue.Ended{
-		{Side: queue.Main, Outcome: queue.OutcomeNack, ID: id, Took: 1e9},
-		{Side: queue.Main, Outcome: queue.OutcomeTerm, ID: id, Took: 2e9},
+		{Role: queue.Main, Outcome: queue.OutcomeNack, ID: id, Took: 1e9},
+		{Role: queue.Main, Outcome: queue.OutcomeTerm, ID: id, Took: 2e9},
 	}, r.Ended)
 }
 

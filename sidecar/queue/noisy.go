@@ -144,7 +144,7 @@ type WaitingFlow struct {
 
 // NoiseView says which flows are noisy, and how the quiet ones, all others, fare.
 type NoiseView struct {
-	Moment       Moment        // of the side
+	Moment       Stats         // of the side
 	InFlight     int64         // of all flows
 	Took         int64         // ns, of all flows
 	Noisy        []NoisyFlow   // the one with most of the time first
@@ -158,7 +158,7 @@ type NoiseView struct {
 // Noise says how flows of a side disturb each other, and names up to most that wait, and as
 // many that starve. Its cost is bounded: of more flows that can send something, those are
 // looked at whose turn comes first.
-func (m *Queue) Noise(s Side, most int, now int64) NoiseView {
+func (m *Queue) Noise(s Role, most int, now int64) NoiseView {
 	q := &m.sides[s]
 	v := NoiseView{InFlight: int64(q.leases.live), Took: q.work.lately(q.work.took, now)}
 	v.Noisy = q.noisy(&v, now)
@@ -283,7 +283,7 @@ type UseView struct {
 
 // Uses says how much of what consumers of a side do each of some fairness keys has, and all
 // keys together. The time of a key that never had much of it may not be known, and is 0.
-func (m *Queue) Uses(s Side, keys []string, now int64) (each []UseView, all UseView) {
+func (m *Queue) Uses(s Role, keys []string, now int64) (each []UseView, all UseView) {
 	q := &m.sides[s]
 	all = UseView{InFlight: int64(q.leases.live), Took: q.work.lately(q.work.took, now)}
 	took := make(map[string]int64, len(q.work.rows))

@@ -69,7 +69,7 @@ func TestRemoveTakesAMessageThatWaits(t *testing.T) {
 	r := newRig(t, nil)
 	r.Consume(queue.Main, "w", 1, 0)
 	leased, waits := r.Gated("k"), r.Gated("k")
-	remove := func(side queue.Side, seq uint64, id store.ID) queue.Handled {
+	remove := func(side queue.Role, seq uint64, id store.ID) queue.Handled {
 		r.Do(side, queue.Remove{Seq: seq, ID: id})
 		r.Commit()
 		return *r.Handled
@@ -81,7 +81,7 @@ func TestRemoveTakesAMessageThatWaits(t *testing.T) {
 	require.Equal(t, queue.Handled{}, remove(queue.Main, 2, waits))
 	kill(r, r.One())
 	require.Equal(t, queue.Handled{Done: 1, Found: true, State: queue.StatePending}, remove(queue.Dead, 1, leased))
-	require.Equal(t, [queue.Sides]int64{}, r.Depth)
+	require.Equal(t, [queue.Roles]int64{}, r.Depth)
 	check(r)
 }
 

@@ -17,7 +17,7 @@ import (
 // move to another queue.
 // Nothing is recorded of a message that is done at its first attempt, and the machine
 // keeps nothing of it: the store does.
-type Past struct {
+type AttemptRecord struct {
 	Outcome   string // one of wire.Attempt...
 	Number    uint32 // of the attempt; 0: it is none
 	Dead      bool   // it was delivered from the dead letter queue
@@ -26,19 +26,19 @@ type Past struct {
 	Consumer  string
 	Error     string
 	Code      string
-	DecidedBy string // one of wire.DecidedBy...; empty: nothing had to be decided
-	Rule      string // error rule that the failure fits
-	Reason    string // why it became a dead letter; empty: it did not
-	Delay     int64  // ns until the retry
-	Waited    int64  // ns from when it was ready until it was delivered
-	Held      []Hold // what held it meanwhile, the longest first
-	Times     uint32 // how many attempts in a row have ended like that; 0 and 1: this one
-	Last      int64  // when the last of several was delivered (Unix ns); Consumer is that of it
-	From, To  string // of a move: the queues
+	DecidedBy string            // one of wire.DecidedBy...; empty: nothing had to be decided
+	Rule      string            // error rule that the failure fits
+	Reason    string            // why it became a dead letter; empty: it did not
+	Delay     int64             // ns until the retry
+	Waited    int64             // ns from when it was ready until it was delivered
+	Blocked   []BlockedInterval // what held it meanwhile, the longest first
+	Times     uint32            // how many attempts in a row have ended like that; 0 and 1: this one
+	Last      int64             // when the last of several was delivered (Unix ns); Consumer is that of it
+	From, To  string            // of a move: the queues
 }
 
 // Hold is how long a gate has held a message back.
-type Hold struct {
+type BlockedInterval struct {
 	Kind  string // of a [BlockKind]
 	Place string // "throttle:", "circuit:", "key:" or "queue:"
 	Key   string
@@ -47,7 +47,7 @@ type Hold struct {
 }
 
 // Gate names it as wire.GateState does.
-func (h *Hold) Gate() string { return h.Place + h.Key }
+func (h *BlockedInterval) Gate() string { return h.Place + h.Key }
 
 const (
 	maxHolds  = 4
@@ -87,7 +87,7 @@ const (
 )
 
 // Append appends the record.
-func (p *Past) Append(dst []byte) []byte {
+func (p *AttemptRecord) Append(dst []byte) []byte {
 	version, flags := byte(pastVersion), byte(0)
 	if p.Times > 1 {
 		version = pastRepeated
@@ -109,10 +109,10 @@ func (p *Past) Append(dst []byte) []byte {
 	dst = appendSpan(dst, p.Delay)
 	dst = appendSpan(dst, p.Waited)
 	if p.Outcome == wire.AttemptMoved {
-		queues := []Hold{{Kind: movedFrom, Place: placeQueue, Key: p.From}, {Kind: movedTo, Place: placeQueue, Key: p.To}}
+		queues := []BlockedInterval{{Kind: movedFrom, Place: placeQueue, Key: p.From}, {Kind: movedTo, Place: placeQueue, Key: p.To}}
 		dst = appendHolds(dst, queues, maxPastQueue)
 	} else {
-		dst = appendHolds(dst, p.Held, maxPastGate)
+		dst = appendHolds(dst, p.Blocked, maxPastGate)
 	}
 	if version == pastRepeated {
 		dst = binary.AppendVarint(binary.AppendUvarint(dst, uint64(p.Times)), p.Last)
@@ -121,7 +121,7 @@ func (p *Past) Append(dst []byte) []byte {
 }
 
 // ReadPast reads a record. The result keeps nothing of it.
-func ReadPast(record []byte) (p Past, err error) {
+func ReadAttempt(record []byte) (p AttemptRecord, err error) {
 	r := pastReader{b: record}
 	version := r.byte()
 	if r.err == nil && version != pastVersion && version != pastRepeated {
@@ -131,10 +131,10 @@ func ReadPast(record []byte) (p Past, err error) {
 	if flags&^pastDead != 0 {
 		r.fail()
 	}
-	p = Past{
+	p = AttemptRecord{
 		Dead: flags&pastDead != 0, Outcome: r.text(), Number: r.u32(), At: r.varint(), Took: r.span(), Consumer: r.text(),
 		Error: r.text(), Code: r.text(), DecidedBy: r.text(), Rule: r.text(), Reason: r.text(),
-		Delay: r.span(), Waited: r.span(), Held: r.holds(),
+		Delay: r.span(), Waited: r.span(), Blocked: r.holds(),
 	}
 	if version == pastRepeated {
 		if p.Times, p.Last = r.u32(), r.varint(); p.Times < 2 {
@@ -148,28 +148,28 @@ func ReadPast(record []byte) (p Past, err error) {
 }
 
 // readQueues takes the queues of a move out of the holds.
-func (p *Past) readQueues() {
-	for i := range p.Held {
-		switch h := &p.Held[i]; h.Kind {
+func (p *AttemptRecord) readQueues() {
+	for i := range p.Blocked {
+		switch h := &p.Blocked[i]; h.Kind {
 		case movedFrom:
 			p.From = h.Key
 		case movedTo:
 			p.To = h.Key
 		}
 	}
-	p.Held = nil
+	p.Blocked = nil
 }
 
 // JoinPast makes one record of the newest of a history and the next one, if both are
 // about deliveries that reached nobody: a message whose consumers are away for long would
 // have no others. nil: they are two. It depends on nothing but the records, so copies of
 // a store do not differ.
-func JoinPast(last, next []byte) []byte {
+func JoinAttempts(last, next []byte) []byte {
 	if !unreached(last) || !unreached(next) {
 		return nil
 	}
-	p, err := ReadPast(last)
-	n, nerr := ReadPast(next)
+	p, err := ReadAttempt(last)
+	n, nerr := ReadAttempt(next)
 	if err != nil || nerr != nil || p.Dead != n.Dead || p.Number != n.Number {
 		return nil
 	}
@@ -195,7 +195,7 @@ func IsRedrive(record []byte) bool {
 	return len(record) > 2 && bytes.HasPrefix(record[2:], []byte(text))
 }
 
-func appendHolds(dst []byte, held []Hold, longestKey int) []byte {
+func appendHolds(dst []byte, held []BlockedInterval, longestKey int) []byte {
 	held = held[:min(len(held), maxHolds)]
 	dst = binary.AppendUvarint(dst, uint64(len(held)))
 	for i := range held {
@@ -296,14 +296,14 @@ func (r *pastReader) text() string {
 	return s
 }
 
-func (r *pastReader) holds() (held []Hold) {
+func (r *pastReader) holds() (held []BlockedInterval) {
 	n := r.uvarint()
 	if n > maxHolds {
 		r.fail()
 		return nil
 	}
 	for range n {
-		held = append(held, Hold{Kind: r.text(), Place: r.text(), Key: r.text(), For: r.span()})
+		held = append(held, BlockedInterval{Kind: r.text(), Place: r.text(), Key: r.text(), For: r.span()})
 	}
 	return held
 }
@@ -313,7 +313,7 @@ type spent struct {
 	outcome  string
 	at, took int64
 	consumer string
-	held     []Hold
+	held     []BlockedInterval
 }
 
 // spentBy is the attempt under a lease that ends now.
@@ -327,9 +327,9 @@ func spentBy(le *lease, outcome string, now int64) spent {
 
 // past is the record of attempt a, the last one of message s, whose place it has not
 // left yet otherwise: readyAt is that of the attempt.
-func (q *side) past(s *slot, number uint32, a *spent) Past {
-	p := Past{
-		Outcome: a.outcome, Number: number, Dead: q.isDead(), At: a.at, Took: a.took, Consumer: a.consumer, Held: a.held,
+func (q *side) past(s *slot, number uint32, a *spent) AttemptRecord {
+	p := AttemptRecord{
+		Outcome: a.outcome, Number: number, Dead: q.isDead(), At: a.at, Took: a.took, Consumer: a.consumer, Blocked: a.held,
 	}
 	if a.at != 0 {
 		p.Waited = a.at - s.readyAt
@@ -338,7 +338,7 @@ func (q *side) past(s *slot, number uint32, a *spent) Past {
 }
 
 // remember adds a record to the history of message seq.
-func (q *side) remember(seq uint64, p *Past) {
+func (q *side) remember(seq uint64, p *AttemptRecord) {
 	j := &q.m.journal
 	j.record(j.change(q.m.now), q.ref(seq), p)
 }
@@ -389,17 +389,17 @@ func (t *stalls) end(now int64) {
 
 // during adds to held what held a message that was ready since a time and is delivered
 // now.
-func (t stalls) during(held []Hold, since, now int64) []Hold {
+func (t stalls) during(held []BlockedInterval, since, now int64) []BlockedInterval {
 	for i := range t {
 		s := &t[i]
 		d := min(s.to, now) - max(s.from, since)
 		if d <= 0 {
 			continue
 		}
-		at := slices.IndexFunc(held, func(h Hold) bool { return h.Place == s.place && h.Key == s.key })
+		at := slices.IndexFunc(held, func(h BlockedInterval) bool { return h.Place == s.place && h.Key == s.key })
 		if at < 0 {
 			at = len(held)
-			held = append(held, Hold{Kind: s.kind.String(), Place: s.place, Key: s.key, From: max(s.from, since)})
+			held = append(held, BlockedInterval{Kind: s.kind.String(), Place: s.place, Key: s.key, From: max(s.from, since)})
 		}
 		held[at].For = min(held[at].For+d, now-since) // stretches overlap where the clock was set back
 	}
@@ -408,7 +408,7 @@ func (t stalls) during(held []Hold, since, now int64) []Hold {
 
 // heldUntil says what held message s, of a subqueue, until its delivery now; nil: nothing
 // that is worth a word.
-func (q *side) heldUntil(id subID, s *slot, now int64) []Hold {
+func (q *side) heldUntil(id subID, s *slot, now int64) []BlockedInterval {
 	var own stalls
 	if id != 0 {
 		if row := q.gating.subs.at(id).stalls; row != 0 {
@@ -420,8 +420,8 @@ func (q *side) heldUntil(id subID, s *slot, now int64) []Hold {
 	}
 	held := q.pauses.stalls.during(own.during(q.gating.held[:0], s.readyAt, now), s.readyAt, now)
 	q.gating.held = held
-	held = slices.DeleteFunc(held, func(h Hold) bool { return h.For < leastHold })
-	slices.SortStableFunc(held, func(a, b Hold) int { return cmp.Compare(b.For, a.For) })
+	held = slices.DeleteFunc(held, func(h BlockedInterval) bool { return h.For < leastHold })
+	slices.SortStableFunc(held, func(a, b BlockedInterval) int { return cmp.Compare(b.For, a.For) })
 	return slices.Clone(held[:min(len(held), maxHolds)])
 }
 

@@ -15,11 +15,11 @@ import (
 )
 
 // history is what the disk has of a message's past.
-func history(r *rig, at store.Ref) (all []queue.Past) {
+func history(r *rig, at store.Ref) (all []queue.AttemptRecord) {
 	r.T.Helper()
 	require.NoError(r.T, r.Disk.History([]store.Ref{at}, func(_ int, records [][]byte) {
 		for _, b := range records {
-			p, err := queue.ReadPast(b)
+			p, err := queue.ReadAttempt(b)
 			require.NoError(r.T, err)
 			all = append(all, p)
 		}
@@ -68,7 +68,7 @@ func TestDeliveriesWaitForFailures(t *testing.T) {
 			nack := wire.Ack{Kind: wire.AckNack, Error: strings.Repeat("e", wire.MaxErrorText), HasDelay: true}
 			fail := func() (n int64) {
 				for _, d := range r.Deliveries() {
-					r.Post(queue.Input{Kind: queue.Acked, Side: d.Side, Token: d.Token, Ack: nack})
+					r.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: nack})
 					n++
 				}
 				r.Run()
@@ -95,7 +95,7 @@ func TestDeliveriesWaitForFailures(t *testing.T) {
 			require.Greater(t, failed*2*wire.MaxErrorText, tc.most)
 			check(r)
 			for _, f := range r.Judge {
-				r.Post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: &queue.Verdict{Failure: f}})
+				r.Post(queue.Input{Kind: queue.Judged, Role: f.Role, Verdict: &queue.Verdict{Failure: f}})
 			}
 			r.Judge = nil
 			r.Run()
@@ -116,28 +116,28 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	r.Pass(100 * time.Millisecond)
 	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, Error: "boom", ErrorCode: "E1", HasDelay: true, Delay: time.Second}, "")
 	r.Commit()
-	first := queue.Past{
+	first := queue.AttemptRecord{
 		Outcome: wire.AttemptNack, Number: 1, At: start, Took: 1e8, Consumer: "w", Error: "boom", Code: "E1",
 		DecidedBy: wire.DecidedByConsumer, Delay: 1e9,
 	}
-	require.Equal(t, []queue.Past{first}, history(r, ref(r, queue.Main, 1)))
+	require.Equal(t, []queue.AttemptRecord{first}, history(r, ref(r, queue.Main, 1)))
 	r.Pass(time.Second)
 	r.Ack(r.One(), nobody, "")
 	r.Commit()
-	unheard := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 11e8, Consumer: "w"}
+	unheard := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 11e8, Consumer: "w"}
 	r.Consume(queue.Main, "w", 1, 0)
 	r.Pass(time.Minute) // the lease ends
-	expired := queue.Past{Outcome: wire.AttemptExpired, Number: 2, At: r.Now - 60e9, Took: 30e9, Consumer: "w", Error: queue.LeaseExpired, DecidedBy: wire.DecidedByDefault}
+	expired := queue.AttemptRecord{Outcome: wire.AttemptExpired, Number: 2, At: r.Now - 60e9, Took: 30e9, Consumer: "w", Error: queue.LeaseExpired, DecidedBy: wire.DecidedByDefault}
 	ds := r.Deliveries()
 	r.Ack(ds[len(ds)-1], wire.Ack{Kind: wire.AckTerm, Error: "bad"}, "")
 	r.Commit()
 	got := history(r, ref(r, queue.Dead, 1))
 	require.Len(t, got, 4)
 	expired.At, expired.Took = got[2].At, got[2].Took // a second consumer may have it later
-	termed := queue.Past{
+	termed := queue.AttemptRecord{
 		Outcome: wire.AttemptTerm, Number: 3, At: got[3].At, Took: got[3].Took, Consumer: "w", Error: "bad", DecidedBy: wire.DecidedByConsumer, Reason: wire.ReasonTerm,
 	}
-	require.Equal(t, []queue.Past{first, unheard, expired, termed}, got)
+	require.Equal(t, []queue.AttemptRecord{first, unheard, expired, termed}, got)
 	require.Positive(t, got[2].Took)
 
 	r.Consume(queue.Dead, "d", 1, 0)
@@ -151,14 +151,14 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	r.Commit()
 
 	r.Leave(queue.Main, "w")
-	letters := pick(r, 9, 9).Letters
+	letters := pick(r, 9, 9).Messages
 	require.Len(t, letters, 1)
 	redrive(r, letters)
 	r.Commit()
 	got = history(r, ref(r, queue.Main, 2))
-	require.Equal(t, []queue.Past{first, unheard, expired, termed, inDead}, got[:5])
+	require.Equal(t, []queue.AttemptRecord{first, unheard, expired, termed, inDead}, got[:5])
 	require.Equal(t, wire.AttemptNoResponders, got[5].Outcome)
-	require.Equal(t, queue.Past{Outcome: wire.AttemptRedriven, At: r.Now}, got[6])
+	require.Equal(t, queue.AttemptRecord{Outcome: wire.AttemptRedriven, At: r.Now}, got[6])
 	r.Consume(queue.Main, "w", 1, 0)
 	r.Ack(r.One(), nack, "")
 	r.Commit()
@@ -174,7 +174,7 @@ func TestThePastGoesWithTheMessage(t *testing.T) {
 	}
 	got = history(r, ref(r, queue.Main, 2))
 	require.Len(t, got, store.MaxHistory)
-	require.Equal(t, []queue.Past{first, again}, got[:2], "however long ago that was")
+	require.Equal(t, []queue.AttemptRecord{first, again}, got[:2], "however long ago that was")
 }
 
 // Deliveries in a row that reached nobody are one record: a message whose consumers are
@@ -188,7 +188,7 @@ func TestDeliveriesThatReachNobodyAreOneRecord(t *testing.T) {
 	r.Ack(r.One(), wire.Ack{Kind: wire.AckNack, HasDelay: true, Delay: time.Second}, "")
 	r.Commit()
 	r.Pass(time.Second)
-	unheard := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 1e9, Consumer: "w"}
+	unheard := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: start + 1e9, Consumer: "w"}
 	for i := range 40 {
 		ds := r.Deliveries()
 		require.NotEmpty(t, ds)
@@ -215,14 +215,14 @@ func TestDeliveriesThatReachNobodyAreOneRecord(t *testing.T) {
 
 // What is another attempt, or was delivered elsewhere, is another record.
 func TestWhatIsJoined(t *testing.T) {
-	one := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: 5, Consumer: "w", Waited: 3, Held: []queue.Hold{{Kind: "rate", Place: "throttle:", Key: "k", For: 2}}}
-	later := queue.Past{Outcome: wire.AttemptNoResponders, Number: 2, At: 9, Consumer: "v"}
-	join := func(a, b queue.Past) *queue.Past {
-		joined := queue.JoinPast(a.Append(nil), b.Append(nil))
+	one := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: 5, Consumer: "w", Waited: 3, Blocked: []queue.BlockedInterval{{Kind: "rate", Place: "throttle:", Key: "k", For: 2}}}
+	later := queue.AttemptRecord{Outcome: wire.AttemptNoResponders, Number: 2, At: 9, Consumer: "v"}
+	join := func(a, b queue.AttemptRecord) *queue.AttemptRecord {
+		joined := queue.JoinAttempts(a.Append(nil), b.Append(nil))
 		if joined == nil {
 			return nil
 		}
-		p, err := queue.ReadPast(joined)
+		p, err := queue.ReadAttempt(joined)
 		require.NoError(t, err)
 		return &p
 	}
@@ -235,10 +235,10 @@ func TestWhatIsJoined(t *testing.T) {
 	many := both
 	many.Times = math.MaxUint32
 	require.Equal(t, &many, join(many, later))
-	for _, change := range []func(*queue.Past){
-		func(p *queue.Past) { p.Number = 3 },
-		func(p *queue.Past) { p.Dead = true },
-		func(p *queue.Past) { p.Outcome = wire.AttemptExpired },
+	for _, change := range []func(*queue.AttemptRecord){
+		func(p *queue.AttemptRecord) { p.Number = 3 },
+		func(p *queue.AttemptRecord) { p.Dead = true },
+		func(p *queue.AttemptRecord) { p.Outcome = wire.AttemptExpired },
 	} {
 		other := later
 		change(&other)
@@ -246,8 +246,8 @@ func TestWhatIsJoined(t *testing.T) {
 		require.Nil(t, join(other, one))
 	}
 	broken := one.Append(nil)
-	require.Nil(t, queue.JoinPast(broken[:len(broken)-1], one.Append(nil)))
-	require.Nil(t, queue.JoinPast(nil, one.Append(nil)))
+	require.Nil(t, queue.JoinAttempts(broken[:len(broken)-1], one.Append(nil)))
+	require.Nil(t, queue.JoinAttempts(nil, one.Append(nil)))
 }
 
 // What held a message before its delivery is told by gate, the longest first.
@@ -269,11 +269,11 @@ func TestWhatHeldAMessage(t *testing.T) {
 	p := history(r, ref(r, queue.Main, 2))[0]
 	require.EqualValues(t, d.Token.Attempt, p.Number)
 	require.InDelta(t, 1.0e9, p.Waited, 1.2e8)
-	require.Len(t, p.Held, 2)
-	require.Equal(t, queue.Hold{Kind: "rate", Place: "throttle:", Key: "slow", For: p.Held[0].For}, p.Held[0])
-	require.InDelta(t, p.Waited, p.Held[0].For, 1e6)
-	require.Equal(t, queue.Hold{Kind: "paused", Place: "queue:", Key: "orders", For: 300e6}, p.Held[1])
-	require.Equal(t, "throttle:slow", p.Held[0].Gate())
+	require.Len(t, p.Blocked, 2)
+	require.Equal(t, queue.BlockedInterval{Kind: "rate", Place: "throttle:", Key: "slow", For: p.Blocked[0].For}, p.Blocked[0])
+	require.InDelta(t, p.Waited, p.Blocked[0].For, 1e6)
+	require.Equal(t, queue.BlockedInterval{Kind: "paused", Place: "queue:", Key: "orders", For: 300e6}, p.Blocked[1])
+	require.Equal(t, "throttle:slow", p.Blocked[0].Gate())
 }
 
 // A pause of a key holds messages without gates, and what came to its end before they
@@ -290,12 +290,12 @@ func TestAPausedKeyHeldAMessage(t *testing.T) {
 	r.Ack(r.One(), nack, "")
 	r.Commit()
 	p := history(r, ref(r, queue.Main, 1))[0]
-	require.Equal(t, []queue.Hold{{Kind: "paused", Place: "key:", Key: "k", For: 2e9}}, p.Held)
+	require.Equal(t, []queue.BlockedInterval{{Kind: "paused", Place: "key:", Key: "k", For: 2e9}}, p.Blocked)
 	require.EqualValues(t, 2e9, p.Waited)
 	r.Ack(r.One(), nack, "")
 	r.Commit()
 	p = history(r, ref(r, queue.Main, 1))[1]
-	require.Empty(t, p.Held, "the second attempt went at once")
+	require.Empty(t, p.Blocked, "the second attempt went at once")
 	require.Zero(t, p.Waited)
 }
 
@@ -312,7 +312,7 @@ func TestWaitsAreTheSameAfterARestart(t *testing.T) {
 		r.Leave(queue.Main, "w")
 	}
 	for name, tc := range map[string]struct {
-		side  queue.Side
+		side  queue.Role
 		ready func(r *rig) // makes the message ready
 		more  time.Duration
 	}{
@@ -321,15 +321,15 @@ func TestWaitsAreTheSameAfterARestart(t *testing.T) {
 			dies(r)
 			p := pick(r, 9, 9)
 			r.Pass(2 * time.Second)
-			stay(r, p.Letters)
+			stay(r, p.Messages)
 		}, 2 * time.Second},
 		"one that was held": {queue.Dead, func(r *rig) {
 			dies(r)
 			p := pick(r, 9, 9)
-			r.Do(queue.Dead, queue.Settle{Hold: []uint64{p.Letters[0].Seq}})
+			r.Do(queue.Dead, queue.Complete{Park: []uint64{p.Messages[0].Seq}})
 			r.Commit()
 			r.Pass(2 * time.Second)
-			r.Do(queue.Dead, queue.Settle{Release: []uint64{p.Letters[0].Seq}})
+			r.Do(queue.Dead, queue.Complete{Unpark: []uint64{p.Messages[0].Seq}})
 			r.Commit()
 		}, 2 * time.Second},
 		"one that was not delivered": {queue.Main, func(r *rig) {
@@ -398,21 +398,21 @@ func TestAnAttemptOverACrash(t *testing.T) {
 	r.Ack(d, nack, "")
 	r.Commit()
 	p := history(r, ref(r, queue.Main, 2))[0]
-	require.Equal(t, queue.Past{
+	require.Equal(t, queue.AttemptRecord{
 		Outcome: wire.AttemptNack, Number: 1, At: began, Took: r.Now - began, Consumer: "w", DecidedBy: wire.DecidedByDefault,
-		Waited: 1e9, Held: []queue.Hold{{Kind: "rate", Place: "throttle:", Key: "slow", For: 1e9}},
+		Waited: 1e9, Blocked: []queue.BlockedInterval{{Kind: "rate", Place: "throttle:", Key: "slow", For: 1e9}},
 	}, p)
 }
 
-func longest() queue.Past {
+func longest() queue.AttemptRecord {
 	long := strings.Repeat("é", 600)
-	p := queue.Past{
+	p := queue.AttemptRecord{
 		Outcome: long, Number: math.MaxUint32, Dead: true, At: math.MinInt64, Took: math.MaxInt64, Consumer: long, Error: long, Code: long,
 		DecidedBy: long, Rule: long, Reason: long, Delay: math.MaxInt64, Waited: math.MaxInt64,
 		Times: math.MaxUint32, Last: math.MinInt64,
 	}
 	for range 9 {
-		p.Held = append(p.Held, queue.Hold{Kind: long, Place: "throttle:", Key: long, For: math.MaxInt64})
+		p.Blocked = append(p.Blocked, queue.BlockedInterval{Kind: long, Place: "throttle:", Key: long, For: math.MaxInt64})
 	}
 	return p
 }
@@ -422,9 +422,9 @@ func TestPastIsBounded(t *testing.T) {
 	p := longest()
 	b := p.Append(nil)
 	require.LessOrEqual(t, len(b), store.MaxAttemptBytes)
-	got, err := queue.ReadPast(b)
+	got, err := queue.ReadAttempt(b)
 	require.NoError(t, err)
-	require.Len(t, got.Held, 4)
+	require.Len(t, got.Blocked, 4)
 	require.Len(t, got.Error, wire.MaxErrorText)
 	require.Equal(t, b, got.Append(nil))
 }
@@ -432,7 +432,7 @@ func TestPastIsBounded(t *testing.T) {
 // Records are on disk, and in the logs of clusters whose nodes are of several versions: what
 // was written before must be read, and what is written must be what older programs read.
 func TestRecordsAreAsTheyWere(t *testing.T) {
-	for text, want := range map[string]queue.Past{
+	for text, want := range map[string]queue.AttemptRecord{
 		"010008726564726976656e008080a0f6f4acdbe01b00000000000000000000": {Outcome: wire.AttemptRedriven, At: 1e18},
 		"02000d6e6f5f726573706f6e64657273058080a0f6f4acdbe01b0001770000000000000000038080c0ece9d9b6c137": {
 			Outcome: wire.AttemptNoResponders, Number: 5, At: 1e18, Consumer: "w", Times: 3, Last: 2e18,
@@ -443,13 +443,13 @@ func TestRecordsAreAsTheyWere(t *testing.T) {
 	} {
 		record, err := hex.DecodeString(text)
 		require.NoError(t, err)
-		got, err := queue.ReadPast(record)
+		got, err := queue.ReadAttempt(record)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 		require.Equal(t, text, hex.EncodeToString(want.Append(nil)), want.Outcome)
 	}
-	moved := queue.Past{Outcome: wire.AttemptMoved, From: strings.Repeat("q", wire.MaxQueueName) + wire.DLQSuffix, To: strings.Repeat("r", wire.MaxQueueName)}
-	got, err := queue.ReadPast(moved.Append(nil))
+	moved := queue.AttemptRecord{Outcome: wire.AttemptMoved, From: strings.Repeat("q", wire.MaxQueueName) + wire.DLQSuffix, To: strings.Repeat("r", wire.MaxQueueName)}
+	got, err := queue.ReadAttempt(moved.Append(nil))
 	require.NoError(t, err)
 	require.Equal(t, moved, got, "the longest names of queues fit")
 	require.False(t, queue.IsRedrive(moved.Append(nil)))
@@ -457,16 +457,16 @@ func TestRecordsAreAsTheyWere(t *testing.T) {
 
 func FuzzPast(f *testing.F) {
 	long := longest()
-	f.Add((&queue.Past{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}).Append(nil))
+	f.Add((&queue.AttemptRecord{Outcome: wire.AttemptMoved, At: 1e18, From: "orders.dlq", To: "by-hand"}).Append(nil))
 	f.Add(long.Append(nil))
-	f.Add((&queue.Past{Outcome: wire.AttemptRedriven, At: 1e18}).Append(nil))
-	f.Add((&queue.Past{Outcome: wire.AttemptNoResponders, At: 1e18, Times: 3, Last: 2e18}).Append(nil))
+	f.Add((&queue.AttemptRecord{Outcome: wire.AttemptRedriven, At: 1e18}).Append(nil))
+	f.Add((&queue.AttemptRecord{Outcome: wire.AttemptNoResponders, At: 1e18, Times: 3, Last: 2e18}).Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := queue.ReadPast(b)
+		p, err := queue.ReadAttempt(b)
 		if err != nil {
 			return
 		}
-		again, err := queue.ReadPast(p.Append(nil))
+		again, err := queue.ReadAttempt(p.Append(nil))
 		require.NoError(t, err)
 		require.Equal(t, again.Append(nil), p.Append(nil))
 	})
@@ -486,7 +486,7 @@ func TestADeliverySaysWhatHeldIt(t *testing.T) {
 	ds := r.Deliveries()
 	require.Len(t, ds, 1)
 	require.Less(t, paused, enqueued)
-	require.Equal(t, []queue.Hold{{Kind: "paused", Place: "queue:", Key: "orders", For: int64(time.Second), From: enqueued}}, ds[0].Held)
+	require.Equal(t, []queue.BlockedInterval{{Kind: "paused", Place: "queue:", Key: "orders", For: int64(time.Second), From: enqueued}}, ds[0].Blocked)
 	require.Equal(t, enqueued, ds[0].ReadyAt)
 	require.Equal(t, r.Now, ds[0].At)
 }

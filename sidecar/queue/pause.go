@@ -110,5 +110,5 @@ func (q *side) countFailure(s *slot, now int64) {
 	if q.pauses.keys[key] < until { // an operator's pause may be longer
 		q.pauseKey(key, until)
 	}
-	q.note(Note{Kind: NoteHeld, Key: key, Until: until})
+	q.note(Note{Kind: NoteKeyPaused, Key: key, Until: until})
 }

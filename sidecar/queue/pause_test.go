@@ -52,9 +52,9 @@ func TestPausesOfDeadLetters(t *testing.T) {
 	kill(r, r.One())
 	require.Empty(t, r.Deliveries())
 	r.Gated("a")
-	require.Equal(t, queue.Main, r.One().Side)
+	require.Equal(t, queue.Main, r.One().Role)
 	r.Do(queue.Dead, queue.PauseQueue{})
-	require.Equal(t, queue.Dead, r.One().Side)
+	require.Equal(t, queue.Dead, r.One().Role)
 }
 
 func TestASafetyPauseDoesNotEndAnOperatorsPauseSooner(t *testing.T) {
@@ -88,7 +88,7 @@ func TestASafetyPause(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, queue.Note{Kind: queue.NoteHeld, Key: "a", Until: r.Now + 1e9}, r.Notes[len(r.Notes)-1])
+	require.Equal(t, queue.Note{Kind: queue.NoteKeyPaused, Key: "a", Until: r.Now + 1e9}, r.Notes[len(r.Notes)-1])
 	require.Empty(t, r.Deliveries())
 	r.Gated("b")
 	require.Equal(t, "b", r.One().Key)

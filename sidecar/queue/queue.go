@@ -44,7 +44,7 @@ type Circuit interface {
 	// Peek is Admits for those who only look: nobody has to be told afterwards.
 	Peek(now int64) (n, at int64)
 	// CountHeld counts a message that begins to wait here.
-	CountHeld()
+	CountBlocked()
 	// Allow asks to deliver one message; 0 is no. A pass that is granted must be
 	// given to Done.
 	Allow(now int64) (pass breaker.Pass, pending bool)
@@ -75,7 +75,7 @@ type KeyCounts interface{ Add(key string, n int64) }
 // Options of a new machine.
 type Options struct {
 	Name       string               // of the queue; its dead letter queue is wire.DLQ of it
-	IDs        [Sides]store.QueueID // in the store
+	IDs        [Roles]store.QueueID // in the store
 	Settings   Settings
 	Gates      *throttle.Gates
 	Circuits   Circuits
@@ -94,7 +94,7 @@ type Queue struct {
 	dispatching bool
 	lease       uint64 // the last one given
 
-	sides   [Sides]side
+	sides   [Roles]side
 	journal journal
 
 	now int64    // of this step
@@ -119,7 +119,7 @@ func (m *Queue) Step(now int64, in []Input, out *Effects) (next int64) {
 	m.meter(now)
 	m.now, m.out = now, out
 	for i := range in {
-		m.sides[in[i].Side].handle(&in[i])
+		m.sides[in[i].Role].handle(&in[i])
 	}
 	next = now + int64(time.Hour)
 	for i := range m.sides {
@@ -170,7 +170,7 @@ func (m *Queue) Open() int {
 }
 
 // LastSeq is the last sequence that a side has given out.
-func (m *Queue) LastSeq(s Side) uint64 { return m.sides[s].seq }
+func (m *Queue) LastSeq(s Role) uint64 { return m.sides[s].seq }
 
 // nextLease returns an id that no lease of this process had. Ids are never zero.
 func (m *Queue) nextLease() uint64 {

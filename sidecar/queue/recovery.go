@@ -13,7 +13,7 @@ import (
 type Recovery struct {
 	m       *Queue
 	effects Effects // of no interest: whoever recovers counts what comes
-	sides   [Sides]recovered
+	sides   [Roles]recovered
 }
 
 // recovered is what can be put in its place only when all messages have come.

@@ -35,7 +35,7 @@ var (
 func check(r *rig) {
 	r.T.Helper()
 	queue.Check(r.T, r.M, r.Now, false)
-	for s := range queue.Sides {
+	for s := range queue.Roles {
 		moving := int64(0)
 		for _, b := range r.Disk.Waiting() {
 			for i := range b.Move {
@@ -49,13 +49,13 @@ func check(r *rig) {
 }
 
 // live is how many messages a side has.
-func live(r *rig, s queue.Side) int64 {
+func live(r *rig, s queue.Role) int64 {
 	m := r.M.Moment(s, r.Now)
 	return m.Pending + m.Delayed + m.InFlight + m.Moving
 }
 
 // current reports whether the lease of a delivery is in force.
-func current(r *rig, d delivery) bool { return queue.Leased(r.M, d.Side, d.Token) }
+func current(r *rig, d delivery) bool { return queue.Leased(r.M, d.Role, d.Token) }
 
 func perSecond(n int64) throttle.Limits {
 	return throttle.Limits{Rate: throttle.PerSecond(n * throttle.One), Burst: throttle.One}
@@ -72,7 +72,7 @@ func subjects(r *rig) []string {
 }
 
 // registered is how many registrations a side has.
-func registered(r *rig, s queue.Side) int {
+func registered(r *rig, s queue.Role) int {
 	n := 0
 	for _, c := range r.M.Consumers(s) {
 		if !c.Fetch {
@@ -92,26 +92,26 @@ func kill(r *rig, ds ...delivery) {
 }
 
 // pick takes up to n dead letters with sequences up to last out of the schedule.
-func pick(r *rig, last uint64, n int) *queue.Picked {
+func pick(r *rig, last uint64, n int) *queue.Claimed {
 	r.T.Helper()
 	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, n, 1000, nil, r.Now)
-	var named []queue.Named
+	var named []queue.MessageRef
 	for _, v := range views {
 		if v.Seq <= last {
-			named = append(named, queue.Named{Seq: v.Seq, ID: v.ID})
+			named = append(named, queue.MessageRef{Seq: v.Seq, ID: v.ID})
 		}
 	}
-	r.Do(queue.Dead, queue.Pick{Named: named})
+	r.Do(queue.Dead, queue.Claim{Messages: named})
 	return r.Picked
 }
 
 // stay puts picked letters back.
-func stay(r *rig, letters []queue.Letter) {
+func stay(r *rig, letters []queue.ClaimedMessage) {
 	r.T.Helper()
-	r.Do(queue.Dead, queue.Settle{Stay: seqs(letters)})
+	r.Do(queue.Dead, queue.Complete{Unclaim: seqs(letters)})
 }
 
-func seqs(letters []queue.Letter) []uint64 {
+func seqs(letters []queue.ClaimedMessage) []uint64 {
 	var all []uint64
 	for _, l := range letters {
 		all = append(all, l.Seq)
@@ -120,13 +120,13 @@ func seqs(letters []queue.Letter) []uint64 {
 }
 
 // redrive moves picked letters back, with the key that they had and without gates.
-func redrive(r *rig, letters []queue.Letter) {
+func redrive(r *rig, letters []queue.ClaimedMessage) {
 	r.T.Helper()
-	r.Do(queue.Dead, queue.Settle{Go: moved(r, queue.Main, letters)})
+	r.Do(queue.Dead, queue.Complete{Move: moved(r, queue.Main, letters)})
 }
 
 // moved are letters that go to a side.
-func moved(r *rig, to queue.Side, letters []queue.Letter) []queue.Moved {
+func moved(r *rig, to queue.Role, letters []queue.ClaimedMessage) []queue.Moved {
 	var all []queue.Moved
 	for _, l := range letters {
 		l.Message.Queue = r.IDs[to]
@@ -135,4 +135,4 @@ func moved(r *rig, to queue.Side, letters []queue.Letter) []queue.Moved {
 	return all
 }
 
-func ref(r *rig, s queue.Side, seq uint64) store.Ref { return store.Ref{Queue: r.IDs[s], Seq: seq} }
+func ref(r *rig, s queue.Role, seq uint64) store.Ref { return store.Ref{Queue: r.IDs[s], Seq: seq} }

@@ -25,7 +25,7 @@ type Match struct {
 // Select appends up to limit messages of side s that match to list, from the sequence from
 // on, looking at slots messages at most. next is where to go on, 0 at the end. What is on
 // its way out is left out, and so are Ahead, First, Share, Throttles and Circuit.
-func (m *Queue) Select(s Side, match *Match, from uint64, limit, slots int, list []MessageView, now int64) (found []MessageView, next uint64) {
+func (m *Queue) Select(s Role, match *Match, from uint64, limit, slots int, list []MessageView, now int64) (found []MessageView, next uint64) {
 	f := selection{q: &m.sides[s], Match: match}
 	a := f.q.asking(now)
 	next = f.each(from, limit, slots, func(seq uint64, s *slot) bool {
@@ -49,7 +49,7 @@ type Member struct {
 
 // Members is Select for who wants to know which messages they are, and little else: of
 // what a message waits for nothing is found out, unless states are asked for.
-func (m *Queue) Members(s Side, match *Match, from uint64, limit, slots int, list []Member, now int64) (found []Member, next uint64) {
+func (m *Queue) Members(s Role, match *Match, from uint64, limit, slots int, list []Member, now int64) (found []Member, next uint64) {
 	f := selection{q: &m.sides[s], Match: match}
 	a := f.q.asking(now)
 	next = f.each(from, limit, slots, func(seq uint64, s *slot) bool {
@@ -149,7 +149,7 @@ func (f *selection) is(v *MessageView) bool {
 // out, from the sequence from on, up to slots of them. next is where to go on, 0 at the
 // end. It costs next to nothing for each: who keeps what they were told before finds what
 // has changed.
-func (m *Queue) Sequences(s Side, from uint64, slots int, list []uint64) (all []uint64, next uint64) {
+func (m *Queue) Sequences(s Role, from uint64, slots int, list []uint64) (all []uint64, next uint64) {
 	n := 0
 	for seq := range m.sides[s].slots.From(from) {
 		if n++; n > slots {
@@ -168,7 +168,7 @@ type Listed struct {
 }
 
 // List appends to list those of the messages seqs of side s that are there.
-func (m *Queue) List(s Side, seqs []uint64, list []Listed) []Listed {
+func (m *Queue) List(s Role, seqs []uint64, list []Listed) []Listed {
 	q := &m.sides[s]
 	for _, seq := range seqs {
 		if s := q.slots.Get(seq); s != nil {

@@ -14,10 +14,10 @@ import (
 // owner knows which of them it has before it writes anything, and what a job has done is
 // on disk with how far it is.
 
-func (c Pick) apply(q *side) {
-	p := &Picked{Left: make(map[MessageState]int64), Letters: make([]Letter, 0, len(c.Named))}
-	q.m.out.Picked = p
-	for i, n := range c.Named {
+func (c Claim) apply(q *side) {
+	p := &Claimed{Left: make(map[MessageState]int64), Messages: make([]ClaimedMessage, 0, len(c.Messages))}
+	q.m.out.Claimed = p
+	for i, n := range c.Messages {
 		s := q.slots.Get(n.Seq)
 		switch {
 		case s == nil || s.id != n.ID:
@@ -25,7 +25,7 @@ func (c Pick) apply(q *side) {
 		case !c.takes(q, s):
 			p.Left[q.stateOf(s)]++
 		default:
-			p.Letters = append(p.Letters, q.letter(n.Seq, s, i))
+			p.Messages = append(p.Messages, q.letter(n.Seq, s, i))
 			q.moves(n.Seq, s)
 			if s.state == slotDelayed {
 				q.delays.Dropped()
@@ -47,7 +47,7 @@ func (q *side) moves(seq uint64, s *slot) {
 }
 
 // takes reports whether a pick takes s, which waits then.
-func (c Pick) takes(q *side, s *slot) bool {
+func (c Claim) takes(q *side, s *slot) bool {
 	switch s.state {
 	case slotDelayed:
 		return true
@@ -75,7 +75,7 @@ func (q *side) stateOf(s *slot) MessageState {
 }
 
 // letter is what is known of message seq, which waits.
-func (q *side) letter(seq uint64, s *slot, i int) Letter {
+func (q *side) letter(seq uint64, s *slot, i int) ClaimedMessage {
 	m := store.Message{
 		ID: s.id, EnqueuedAt: s.enqueuedAt, Cost: s.cost,
 		Key: q.keys.name(s.flow), Weight: uint32(q.keys.weight(s.flow)),
@@ -86,23 +86,23 @@ func (q *side) letter(seq uint64, s *slot, i int) Letter {
 			m.NotBefore, m.Delayed = s.readyAt, true
 		}
 	}
-	return Letter{Named: i, Seq: seq, Size: int64(s.size), Message: m}
+	return ClaimedMessage{Index: i, Seq: seq, Size: int64(s.size), Message: m}
 }
 
-func (c Settle) apply(q *side) {
-	q.putBackPicked(c.Stay)
-	if len(c.Go)+len(c.Finish)+len(c.Ready)+len(c.Hold)+len(c.Sent)+len(c.Release)+len(c.Put) == 0 {
+func (c Complete) apply(q *side) {
+	q.putBackPicked(c.Unclaim)
+	if len(c.Move)+len(c.Finish)+len(c.Ready)+len(c.Park)+len(c.Transferred)+len(c.Unpark)+len(c.Put) == 0 {
 		return
 	}
 	q.m.flush()
 	b := q.m.journal.fresh()
 	b.Ticket, b.PutConfig, b.DeleteConfig = c.Ticket, c.Put, c.Delete
-	if len(c.Go) > 0 {
+	if len(c.Move) > 0 {
 		b.settle, b.from = &c, q.which
 	}
-	b.Move = slices.Grow(b.Move, len(c.Go))
-	for i := range c.Go {
-		q.send(b, &c.Go[i])
+	b.Move = slices.Grow(b.Move, len(c.Move))
+	for i := range c.Move {
+		q.send(b, &c.Move[i])
 	}
 	q.recordMoves(b, &c)
 	for _, seq := range c.Finish {
@@ -117,19 +117,19 @@ func (c Settle) apply(q *side) {
 		delete(q.moving, seq)
 		q.pend(seq, s)
 	}
-	for _, seq := range c.Hold {
+	for _, seq := range c.Park {
 		q.hold(b, seq)
 	}
-	for _, seq := range c.Sent {
+	for _, seq := range c.Transferred {
 		b.Finish = append(b.Finish, q.ref(seq))
 		q.moved(seq)
 	}
-	for _, seq := range c.Release {
+	for _, seq := range c.Unpark {
 		s := q.slots.Get(seq)
 		b.State = append(b.State, store.State{Ref: q.ref(seq), Attempts: s.attempts, ReadyAt: q.pickedReadyAt(s)})
 	}
 	q.m.submit(b)
-	q.putBackPicked(c.Release)
+	q.putBackPicked(c.Unpark)
 }
 
 // pickedReadyAt is what is stored of when a message that was picked is ready. One that waits
@@ -144,11 +144,11 @@ func (q *side) pickedReadyAt(s *slot) int64 {
 // recordMoves adds what a Settle has moved to histories: dead letters that go back to their
 // queue are redriven, and what goes to another machine is moved. A message that has not
 // failed yet has no history, and gets none.
-func (q *side) recordMoves(b *Commit, c *Settle) {
-	redriven := (&Past{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
-	moved := (&Past{Outcome: wire.AttemptMoved, At: q.m.now, From: q.name, To: c.To}).Append(nil)
-	for i := range c.Go {
-		g := &c.Go[i]
+func (q *side) recordMoves(b *Commit, c *Complete) {
+	redriven := (&AttemptRecord{Outcome: wire.AttemptRedriven, At: q.m.now}).Append(nil)
+	moved := (&AttemptRecord{Outcome: wire.AttemptMoved, At: q.m.now, From: q.name, To: c.To}).Append(nil)
+	for i := range c.Move {
+		g := &c.Move[i]
 		switch to := q.m.sideOf(g.Message.Queue); {
 		case to == q:
 		case to != nil:
@@ -197,7 +197,7 @@ func (q *side) send(b *Commit, g *Moved) {
 	if g.Edited {
 		b.Add, b.Confirm = append(b.Add, g.Message), append(b.Confirm, "")
 		b.Finish = append(b.Finish, q.ref(g.From))
-		for _, record := range g.Past {
+		for _, record := range g.History {
 			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: record})
 		}
 		return
@@ -218,7 +218,7 @@ func (m *Queue) sideOf(id store.QueueID) *side {
 // settled is told the outcome of the moves of c, which left this side. If it was refused
 // all of its messages stay.
 func (q *side) settled(c *Commit, err error) {
-	gone := c.settle.Go
+	gone := c.settle.Move
 	if err != nil {
 		stay := make([]uint64, len(gone))
 		for i := range gone {
@@ -273,7 +273,7 @@ func (q *side) putBackPicked(seqs []uint64) {
 	}
 }
 
-func (c Keep) apply(q *side) {
+func (c WriteEntries) apply(q *side) {
 	j := &q.m.journal
 	q.m.flush()
 	if c.Message != nil {
@@ -292,7 +292,7 @@ func (c Reserve) apply(q *side) {
 	q.seq += uint64(c.Count)
 }
 
-func (c Arrive) apply(q *side) {
+func (c Accept) apply(q *side) {
 	for i := range c.Messages {
 		g := &c.Messages[i]
 		q.arrive(&arrival{msg: g.Message, size: uint32(g.Size), counted: g.Counted}, q.m.now)

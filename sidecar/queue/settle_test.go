@@ -23,19 +23,19 @@ func TestPickTakesWhatWaits(t *testing.T) {
 	kill(r, r.Deliveries()...)
 	r.Fetch(queue.Dead, "_INBOX.x", 1, 0) // leases the first
 	views, _ := r.M.Select(queue.Dead, &queue.Match{}, 0, 9, 9, nil, r.Now)
-	var named []queue.Named
+	var named []queue.MessageRef
 	for _, i := range []int{3, 0, 1} {
-		named = append(named, queue.Named{Seq: views[i].Seq, ID: views[i].ID})
+		named = append(named, queue.MessageRef{Seq: views[i].Seq, ID: views[i].ID})
 	}
-	named = append(named, queue.Named{Seq: views[2].Seq, ID: views[4].ID}, queue.Named{Seq: 77})
-	r.Do(queue.Dead, queue.Pick{Named: named})
-	require.Equal(t, []uint64{4, 2}, seqs(r.Picked.Letters), "in the order in which they are named")
-	require.Equal(t, 2, r.Picked.Letters[1].Named)
+	named = append(named, queue.MessageRef{Seq: views[2].Seq, ID: views[4].ID}, queue.MessageRef{Seq: 77})
+	r.Do(queue.Dead, queue.Claim{Messages: named})
+	require.Equal(t, []uint64{4, 2}, seqs(r.Picked.Messages), "in the order in which they are named")
+	require.Equal(t, 2, r.Picked.Messages[1].Index)
 	require.EqualValues(t, 2, r.Picked.Gone)
 	require.Equal(t, map[queue.MessageState]int64{queue.StateLeased: 1}, r.Picked.Left)
-	first := r.Picked.Letters
-	r.Do(queue.Dead, queue.Pick{Named: named[:1]})
-	require.Empty(t, r.Picked.Letters)
+	first := r.Picked.Messages
+	r.Do(queue.Dead, queue.Claim{Messages: named[:1]})
+	require.Empty(t, r.Picked.Messages)
 	require.Equal(t, map[queue.MessageState]int64{queue.StateMoving: 1}, r.Picked.Left)
 	stay(r, first)
 	check(r)
@@ -50,7 +50,7 @@ func TestLettersThatStayKeepTheirPlaces(t *testing.T) {
 		want = append(want, r.Gated("k"))
 	}
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 3, 100).Letters
+	letters := pick(r, 3, 100).Messages
 	require.Len(t, letters, 3)
 	require.EqualValues(t, 2, r.M.Moment(queue.Dead, r.Now).Pending)
 	stay(r, letters)
@@ -70,19 +70,19 @@ func TestRedriveMovesLettersBack(t *testing.T) {
 	id := r.Gated("k")
 	r.Gated("k")
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 99, 1).Letters
+	letters := pick(r, 99, 1).Messages
 	require.Equal(t, id, letters[0].Message.ID)
-	c := queue.Settle{Ticket: "ticket", Go: moved(r, queue.Main, letters)}
-	c.Go[0].Message.Key = "new"
+	c := queue.Complete{Ticket: "ticket", Move: moved(r, queue.Main, letters)}
+	c.Move[0].Message.Key = "new"
 	var told any
 	r.Done = func(_ *rig, c *queue.Commit, _ error) { told = c.Ticket }
 	r.Do(queue.Dead, c)
 	require.Empty(t, r.Deliveries())
-	require.Equal(t, [queue.Sides]int64{1, 2}, r.Depth)
+	require.Equal(t, [queue.Roles]int64{1, 2}, r.Depth)
 	check(r)
 	r.Commit()
 	require.Equal(t, "ticket", told)
-	require.Equal(t, [queue.Sides]int64{1, 1}, r.Depth)
+	require.Equal(t, [queue.Roles]int64{1, 1}, r.Depth)
 	require.EqualValues(t, 1, r.Tally[queue.Main].Redriven)
 	d := r.One()
 	require.Equal(t, id, d.ID)
@@ -103,12 +103,12 @@ func TestARefusedRedriveMovesNothing(t *testing.T) {
 		r.Gated("k")
 	}
 	kill(r, r.Deliveries()...)
-	letters := pick(r, 99, 99).Letters
+	letters := pick(r, 99, 99).Messages
 	require.Len(t, letters, 3)
-	c := queue.Settle{Go: moved(r, queue.Main, letters)}
-	for i := range c.Go {
-		counts.Add(c.Go[i].Message.Key, 1)
-		c.Go[i].Counted = counts
+	c := queue.Complete{Move: moved(r, queue.Main, letters)}
+	for i := range c.Move {
+		counts.Add(c.Move[i].Message.Key, 1)
+		c.Move[i].Counted = counts
 	}
 	r.Disk.Refuse = func(b *store.Batch) error {
 		if len(b.Move) > 0 {
@@ -118,13 +118,13 @@ func TestARefusedRedriveMovesNothing(t *testing.T) {
 	}
 	r.Do(queue.Dead, c)
 	r.Commit()
-	require.Equal(t, [queue.Sides]int64{0, 3}, r.Depth)
+	require.Equal(t, [queue.Roles]int64{0, 3}, r.Depth)
 	require.Empty(t, counts.n)
 	require.Zero(t, r.Tally[queue.Main].Redriven)
 	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Pending)
 	check(r)
 	r.Disk.Refuse = nil
-	redrive(r, pick(r, 99, 99).Letters)
+	redrive(r, pick(r, 99, 99).Messages)
 	r.Commit()
 	require.Len(t, r.Deliveries(), 3)
 	check(r)
@@ -143,7 +143,7 @@ func TestRedriveOfAKeyThatWasPaused(t *testing.T) {
 	require.EqualValues(t, 3, r.M.Moment(queue.Dead, r.Now).Blocked)
 	r.Leave(queue.Dead, "d")
 	r.Do(queue.Dead, queue.PauseKey{Key: "a"})
-	letters := pick(r, 99, 100).Letters
+	letters := pick(r, 99, 100).Messages
 	require.Len(t, letters, 3)
 	redrive(r, letters)
 	r.Commit()
@@ -170,12 +170,12 @@ func TestAMessageThatCannotBeDeadLettered(t *testing.T) {
 			}
 			r.Ack(d, term, "reply")
 			r.Answers = nil
-			require.Equal(t, [queue.Sides]int64{0, 1}, r.Depth)
+			require.Equal(t, [queue.Roles]int64{0, 1}, r.Depth)
 			r.Commit()
-			require.Equal(t, [queue.Sides]int64{}, r.Depth)
+			require.Equal(t, [queue.Roles]int64{}, r.Depth)
 			require.NotNil(t, r.Answers[0].Err)
 			require.Equal(t, queue.Note{
-				Kind: queue.NoteStuck, ID: id, Seq: d.Token.Seq, Err: refused,
+				Kind: queue.NoteMoveFailed, ID: id, Seq: d.Token.Seq, Err: refused,
 			}, r.Notes[len(r.Notes)-1])
 			check(r)
 			r.Disk.Refuse = nil
@@ -227,17 +227,17 @@ func TestHeldMessages(t *testing.T) {
 	r.Deliveries()
 	r.Commit()
 	r.Run()
-	named := func(ids ...store.ID) (all []queue.Named) {
+	named := func(ids ...store.ID) (all []queue.MessageRef) {
 		for _, id := range ids {
 			v := r.Find(queue.Main, id)
-			all = append(all, queue.Named{Seq: v.Seq, ID: id})
+			all = append(all, queue.MessageRef{Seq: v.Seq, ID: id})
 		}
 		return all
 	}
-	r.Do(queue.Main, queue.Pick{Named: named(ids[0], ids[2], ids[3], ids[4])})
-	require.Len(t, r.Picked.Letters, 4)
-	seq := seqs(r.Picked.Letters)
-	r.Do(queue.Main, queue.Settle{Hold: seq, Put: []store.Entry{{Key: "k", Value: "v"}}, Ticket: "t"})
+	r.Do(queue.Main, queue.Claim{Messages: named(ids[0], ids[2], ids[3], ids[4])})
+	require.Len(t, r.Picked.Messages, 4)
+	seq := seqs(r.Picked.Messages)
+	r.Do(queue.Main, queue.Complete{Park: seq, Put: []store.Entry{{Key: "k", Value: "v"}}, Ticket: "t"})
 	r.Commit()
 	held := func() {
 		t.Helper()
@@ -247,8 +247,8 @@ func TestHeldMessages(t *testing.T) {
 		}
 		m := r.M.Moment(queue.Main, r.Now)
 		require.Equal(t, []int64{4, 0}, []int64{m.Moving, m.Delayed}, "they wait for no time")
-		r.Do(queue.Main, queue.Pick{Named: named(ids[0])})
-		require.Empty(t, r.Picked.Letters)
+		r.Do(queue.Main, queue.Claim{Messages: named(ids[0])})
+		require.Empty(t, r.Picked.Messages)
 	}
 	held()
 	r.Restart(true, time.Second)
@@ -258,12 +258,12 @@ func TestHeldMessages(t *testing.T) {
 	_, states, _ := r.Disk.Stored()
 	require.Len(t, states, 4)
 
-	r.Do(queue.Main, queue.Settle{Sent: seq[1:2], Release: []uint64{seq[0], seq[2], seq[3]}, Ticket: "t"})
+	r.Do(queue.Main, queue.Complete{Transferred: seq[1:2], Unpark: []uint64{seq[0], seq[2], seq[3]}, Ticket: "t"})
 	r.Commit()
 	over := func() {
 		t.Helper()
 		check(r)
-		require.Equal(t, [queue.Sides]int64{3, 1}, r.Depth, "one of them has expired")
+		require.Equal(t, [queue.Roles]int64{3, 1}, r.Depth, "one of them has expired")
 	}
 	over()
 	r.Restart(true, time.Second)

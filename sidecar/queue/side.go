@@ -20,7 +20,7 @@ import (
 //     it into another, or removes the slot, in the same step.
 type side struct {
 	m     *Queue
-	which Side
+	which Role
 	id    store.QueueID
 	name  string
 	seq   uint64 // the last sequence given out
@@ -32,7 +32,7 @@ type side struct {
 	consumers consumers
 	leases    leaseTable
 	work      work // of consumers, by fairness key
-	totals    Totals
+	totals    Cumulative
 	watch     watch
 	failing   map[uint64]undecided // messages whose last attempt is being judged, by sequence
 	moving    map[uint64]drr.Flow  // messages that a job has picked, or that are held until another queue has them, by sequence
@@ -47,7 +47,7 @@ const (
 	deliverPerStep = 1024
 )
 
-func (q *side) init(m *Queue, which Side, id store.QueueID, name string) {
+func (q *side) init(m *Queue, which Role, id store.QueueID, name string) {
 	*q = side{
 		m: m, which: which, id: id, name: name,
 		backlog: backlog{
@@ -74,10 +74,10 @@ func (q *side) nextSeq() uint64 {
 
 func (q *side) ref(seq uint64) store.Ref { return store.Ref{Queue: q.id, Seq: seq} }
 
-func (q *side) tally() *Tally { return &q.m.out.Tally[q.which] }
+func (q *side) tally() *Counters { return &q.m.out.Counters[q.which] }
 
 func (q *side) note(n Note) {
-	n.Side = q.which
+	n.Role = q.which
 	q.m.out.Notes = append(q.m.out.Notes, n)
 }
 

@@ -483,7 +483,7 @@ func (q *side) block(id subID, why obstacle, now int64) {
 	}
 	sub.probe, sub.retry = probe{}, false
 	if sub.since == 0 || sub.kind != why.kind {
-		q.tally().Held[why.kind]++
+		q.tally().Blocked[why.kind]++
 		q.gating.waits.at(why.wait).countHeld(why.kind)
 	}
 	if sub.since == 0 {

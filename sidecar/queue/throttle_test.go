@@ -34,7 +34,7 @@ func TestARateHoldsOnlyItsOwnMessagesBack(t *testing.T) {
 	}
 	v := r.M.State(queue.Main, 10, r.Now)
 	require.Empty(t, v.Blocked, "nothing waits any more")
-	require.Zero(t, v.Moment.Blocked)
+	require.Zero(t, v.Stats.Blocked)
 }
 
 func TestFlowsShareAGateByWeight(t *testing.T) {
@@ -291,7 +291,7 @@ func TestAGateThatOpensForManyFlows(t *testing.T) {
 	}
 	r.Run()
 	v := r.M.State(queue.Main, 5, r.Now)
-	require.EqualValues(t, n-1, v.Moment.Blocked, "also those that nobody looks at one by one")
+	require.EqualValues(t, n-1, v.Stats.Blocked, "also those that nobody looks at one by one")
 	require.Len(t, v.Blocked, 1)
 	require.EqualValues(t, n-1, v.Blocked[0].Messages)
 	require.EqualValues(t, n-1, waitingAt(r, "x"))

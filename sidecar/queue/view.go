@@ -103,7 +103,7 @@ type MessageView struct {
 }
 
 // Moment is the figures of a side at one moment.
-type Moment struct {
+type Stats struct {
 	Pending   int64 // waiting for a consumer or a gate
 	Blocked   int64 // those of them that a pause, a gate or their order holds back
 	Delayed   int64 // waiting for their time, or for a verdict
@@ -126,7 +126,7 @@ type BlockedView struct {
 
 // StateView is what a side waits for.
 type StateView struct {
-	Moment
+	Stats
 	Credit  int
 	Paused  int64         // until when; 0: it is not
 	Blocked []BlockedView // the largest, the largest first
@@ -179,14 +179,14 @@ const (
 
 // Moment reads the figures of a side. Its cost does not depend on the number of
 // messages, and is bounded in that of subqueues.
-func (m *Queue) Moment(s Side, now int64) Moment {
+func (m *Queue) Moment(s Role, now int64) Stats {
 	var h held
 	return m.sides[s].moment(&h, now)
 }
 
-func (q *side) moment(h *held, now int64) Moment {
+func (q *side) moment(h *held, now int64) Stats {
 	q.asking(now).all(h)
-	n := Moment{
+	n := Stats{
 		Pending:   q.links.Len(),
 		Blocked:   h.sum(),
 		Moving:    int64(len(q.moving)),
@@ -207,7 +207,7 @@ func (q *side) moment(h *held, now int64) Moment {
 // Find looks for a message by its id among slots messages from the sequence from
 // on. next is where to go on, 0 at the end. A dead letter is where it goes, also while that
 // is not on disk.
-func (m *Queue) Find(s Side, id store.ID, from uint64, slots int, now int64) (v *MessageView, next uint64) {
+func (m *Queue) Find(s Role, id store.ID, from uint64, slots int, now int64) (v *MessageView, next uint64) {
 	q, n := &m.sides[s], 0
 	for seq, s := range q.slots.From(from) {
 		if n++; n > slots {
@@ -343,13 +343,13 @@ func (q *side) credit() int {
 
 // State says what a side waits for, and names up to most places, the largest; none if
 // most is below 1.
-func (m *Queue) State(s Side, most int, now int64) StateView {
+func (m *Queue) State(s Role, most int, now int64) StateView {
 	q := &m.sides[s]
 	var h held
 	if most > 0 {
 		h.places = newPlaces()
 	}
-	v := StateView{Moment: q.moment(&h, now), Credit: q.credit()}
+	v := StateView{Stats: q.moment(&h, now), Credit: q.credit()}
 	if q.pauses.until > now {
 		v.Paused = q.pauses.until
 	}
@@ -362,7 +362,7 @@ func (m *Queue) State(s Side, most int, now int64) StateView {
 // WaitingAt counts the messages of a side, and their flows, that wait at a throttle key or,
 // if that is empty, at a circuit. Its cost is that of Moment at most: messages that do not
 // go through the gate are not asked about.
-func (m *Queue) WaitingAt(s Side, throttleKey, circuitKey string, now int64) (messages int64, flows int) {
+func (m *Queue) WaitingAt(s Role, throttleKey, circuitKey string, now int64) (messages int64, flows int) {
 	q := &m.sides[s]
 	if q.links.Len() == 0 {
 		return 0, 0
@@ -373,7 +373,7 @@ func (m *Queue) WaitingAt(s Side, throttleKey, circuitKey string, now int64) (me
 }
 
 // Key says how a fairness key stands.
-func (m *Queue) Key(s Side, key string, now int64) KeyView {
+func (m *Queue) Key(s Role, key string, now int64) KeyView {
 	q := &m.sides[s]
 	v := KeyView{Credit: q.credit(), Consumers: q.consumers.registered() + len(q.consumers.fetches)}
 	if until := q.pauses.keys[key]; until > now {
@@ -425,7 +425,7 @@ func (q *side) unblocked(f drr.Flow) int64 {
 }
 
 // Consumers lists registrations and fetches by name.
-func (m *Queue) Consumers(s Side) []ConsumerView {
+func (m *Queue) Consumers(s Role) []ConsumerView {
 	q := &m.sides[s]
 	list := []ConsumerView{}
 	add := func(c *consumer) {
@@ -447,7 +447,7 @@ func (m *Queue) Consumers(s Side) []ConsumerView {
 
 // Flows returns the n flows with the most pending messages, of equal ones those with
 // the most weight. It looks at every active flow once and keeps n of them in a heap.
-func (m *Queue) Flows(s Side, n int) []FlowView {
+func (m *Queue) Flows(s Role, n int) []FlowView {
 	q := &m.sides[s]
 	top := flowHeap{}
 	var weights int64

@@ -95,7 +95,7 @@ func TestViewsOfBlockedMessages(t *testing.T) {
 	for _, none := range []int{0, -1} {
 		few := r.M.State(queue.Main, none, r.Now)
 		require.Empty(t, few.Blocked)
-		require.Equal(t, s.Moment, few.Moment)
+		require.Equal(t, s.Stats, few.Stats)
 	}
 	require.Empty(t, r.M.Flows(queue.Main, 5))
 	require.Equal(t, "holder", r.Peek(queue.Main)[0].Key)

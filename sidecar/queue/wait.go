@@ -23,7 +23,7 @@ type gating struct {
 	wakes     []*throttle.Wait  // scratch
 	permits   []*permit         // to be used again
 	stalls    stallTable        // of subqueues, see stalls
-	held      []Hold            // scratch
+	held      []BlockedInterval // scratch
 	reserving subID             // the subqueue that has the Reservation of the process
 	noCredit  int64             // since when nobody has credit, while there is a Reservation; 0: somebody has
 	blockedBy [BlockKinds]int64 // messages, by what their subqueues were blocked by last
@@ -135,7 +135,7 @@ func (wl *waitList) countHeld(kind BlockKind) {
 	case waitThrottle:
 		wl.gate.CountHeld(throttleKinds[kind])
 	case waitCircuit:
-		wl.circuit.CountHeld()
+		wl.circuit.CountBlocked()
 	}
 }
 

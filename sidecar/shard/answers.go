@@ -179,7 +179,7 @@ func (s *Shard) event(typ, tail string, e wire.Event) {
 
 // note passes on news of the machine.
 func (r *runner) note(n *queue.Note) {
-	s, name := r.shard, r.sides[n.Side].name
+	s, name := r.shard, r.sides[n.Role].name
 	event := func(typ string, data map[string]any) { s.event(typ, name, wire.Event{Queue: name, Data: data}) }
 	switch n.Kind {
 	case queue.NoteJoined:
@@ -188,19 +188,19 @@ func (r *runner) note(n *queue.Note) {
 		s.Log.Info("consumer lost", "queue", name, "consumer", n.Consumer, "reason", n.Reason)
 		event(wire.EventConsumerLost, map[string]any{"consumer": n.Consumer, "reason": n.Reason, "in_flight": n.InFlight})
 	case queue.NoteDeadLettered:
-		r.sides[n.Side].metrics.DeadLettered(n.Dead.Reason)
+		r.sides[n.Role].metrics.DeadLettered(n.Dead.Reason)
 		s.logAbout(n.ID).Warn("message dead-lettered", "queue", name, "id", formatID(n.ID), "key", wire.ShowKey(n.Key),
 			"reason", n.Dead.Reason, "error_code", n.Dead.ErrorCode, "error", n.Dead.Error, "attempts", n.Dead.Attempts)
 		s.set.traces.deadLettered(n, name, s.Now())
 		event(wire.EventDeadLettered, map[string]any{
 			"id": formatID(n.ID), "reason": n.Dead.Reason, "error": n.Dead.Error, "attempts": n.Dead.Attempts,
 		})
-	case queue.NoteHeld:
-		r.sides[n.Side].metrics.KeyHeld()
+	case queue.NoteKeyPaused:
+		r.sides[n.Role].metrics.KeyHeld()
 		s.Control.HoldKey(name, n.Key, n.Until)
 	case queue.NoteGates:
 		s.logAbout(n.ID).Error("throttle keys of a message are left out", "queue", name, "id", formatID(n.ID), "error", n.Err)
-	case queue.NoteStuck:
+	case queue.NoteMoveFailed:
 		s.logAbout(n.ID).Error("a message cannot be dead-lettered; it stays in the store, undelivered until the next start",
 			"queue", name, "id", formatID(n.ID), "seq", n.Seq, "error", n.Err)
 	case queue.NoteNoisy:
@@ -212,7 +212,7 @@ func (r *runner) note(n *queue.Note) {
 
 // flowEvent tells how a flow fares, and that it does no longer without the figures of it.
 func (r *runner) flowEvent(typ string, n *queue.Note, data map[string]any) {
-	name := r.sides[n.Side].name
+	name := r.sides[n.Role].name
 	if !n.Began {
 		delete(data, "in_flight")
 		delete(data, "wait_ms")

@@ -85,7 +85,7 @@ func letterStore(b *testing.B, n int) *rig {
 			Dead: &store.Dead{Reason: wire.ReasonMaxDeliveries, Error: fmt.Sprintf(causes[i%3], i), SourceQueue: "orders", At: int64(i + 2), Attempts: 20},
 		}
 		binary.BigEndian.PutUint64(m.ID[:], uint64(i+1))
-		p := queue.Past{Outcome: wire.AttemptNack, Number: 1, At: int64(i + 2), Consumer: "worker", Error: m.Dead.Error, DecidedBy: "max_deliveries", Reason: m.Dead.Reason}
+		p := queue.AttemptRecord{Outcome: wire.AttemptNack, Number: 1, At: int64(i + 2), Consumer: "worker", Error: m.Dead.Error, DecidedBy: "max_deliveries", Reason: m.Dead.Reason}
 		batch.History = append(batch.History, store.Attempt{Ref: m.Ref, Record: p.Append(nil)})
 		if batch.Add = append(batch.Add, m); len(batch.Add) == 10_000 || i == n-1 {
 			write(batch)
@@ -152,7 +152,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 		for b.Loop() {
 			for from, more := uint64(0), true; more; more = from != 0 {
 				begin := time.Now()
-				q.View(func(m *queue.Queue, side queue.Side, now int64) {
+				q.View(func(m *queue.Queue, side queue.Role, now int64) {
 					_, from = m.Select(side, &queue.Match{}, from, groupPiece, groupPiece, nil, now)
 				})
 				most = max(most, time.Since(begin))

@@ -29,7 +29,7 @@ type deed struct {
 	took  time.Duration // of the machine
 	wrote time.Duration // of the disk, with what it had to do before
 
-	taken  *queue.Picked  // of an edit: before it is read
+	taken  *queue.Claimed // of an edit: before it is read
 	to     *Queue         // where messages go; nil: nowhere
 	moves  []*queue.Moved // of named; nil: it is left as it is
 	left   map[string]int64
@@ -63,7 +63,7 @@ func (d *deed) do() *wire.Error {
 			return werr
 		}
 	}
-	if moves(d.Op) && (d.taken == nil || len(d.taken.Letters) > 0) {
+	if moves(d.Op) && (d.taken == nil || len(d.taken.Messages) > 0) {
 		if werr := d.choose(); werr != nil {
 			return werr
 		}
@@ -87,9 +87,9 @@ func (d *deed) do() *wire.Error {
 // to it is on disk: the edit makes its history anew as well, and no attempt may end
 // meanwhile.
 func (d *deed) take() *wire.Error {
-	pick := queue.Pick{Named: make([]queue.Named, len(d.named))}
+	pick := queue.Claim{Messages: make([]queue.MessageRef, len(d.named))}
 	for i := range d.named {
-		pick.Named[i] = queue.Named{Seq: d.named[i].Seq, ID: d.named[i].ID}
+		pick.Messages[i] = queue.MessageRef{Seq: d.named[i].Seq, ID: d.named[i].ID}
 	}
 	done := make(chan error, 1)
 	said, ok := d.q.run.do(d.q.changed(pick))
@@ -97,7 +97,7 @@ func (d *deed) take() *wire.Error {
 		return d.q.Gone()
 	}
 	d.taken = said.picked
-	if _, ok = d.q.run.do(d.q.changed(queue.Keep{Ticket: done})); !ok {
+	if _, ok = d.q.run.do(d.q.changed(queue.WriteEntries{Ticket: done})); !ok {
 		return d.q.Gone()
 	}
 	return d.written(done)
@@ -109,10 +109,10 @@ func (d *deed) putBack() {
 		return
 	}
 	var stay []uint64
-	for i := range d.taken.Letters {
-		stay = append(stay, d.taken.Letters[i].Seq)
+	for i := range d.taken.Messages {
+		stay = append(stay, d.taken.Messages[i].Seq)
 	}
-	d.q.run.do(d.q.changed(queue.Settle{Stay: stay}))
+	d.q.run.do(d.q.changed(queue.Complete{Unclaim: stay}))
 }
 
 // moves reports whether an op makes records of messages anew.
@@ -367,7 +367,7 @@ func (d *deed) edit(c *content, g *queue.Moved) (why string) {
 	c.headers, c.size = h, len(payload)
 	m := &g.Message
 	m.Headers, m.Payload, m.Dead = wire.EncodeHeaders(nil, h), payload, c.dead
-	g.Edited, g.Past, g.Size = true, c.past, int64(len(m.Headers)+len(m.Payload))
+	g.Edited, g.History, g.Size = true, c.past, int64(len(m.Headers)+len(m.Payload))
 	if g.Size > d.q.shard.Conn.MaxPayload()-wire.HeaderRoom {
 		return wire.LeftRefused
 	}
@@ -385,20 +385,20 @@ func (d *deed) settle() *wire.Error {
 		}
 		first = said.handled.Next
 	}
-	pick := queue.Pick{Delayed: d.Op == wire.JobRunNow}
+	pick := queue.Claim{Delayed: d.Op == wire.JobRunNow}
 	of := make([]int, 0, len(d.named)) // of the picked, in named
 	for i := range d.named {
 		switch {
 		case d.taken != nil:
 			of = append(of, i)
 		case d.moves == nil || d.moves[i] != nil:
-			pick.Named = append(pick.Named, queue.Named{Seq: d.named[i].Seq, ID: d.named[i].ID})
+			pick.Messages = append(pick.Messages, queue.MessageRef{Seq: d.named[i].Seq, ID: d.named[i].ID})
 			of = append(of, i)
 		}
 	}
 	done := make(chan error, 1)
 	began := time.Now()
-	ok := d.q.run.settle(d.q, pick, func(p *queue.Picked) queue.Settle {
+	ok := d.q.run.settle(d.q, pick, func(p *queue.Claimed) queue.Complete {
 		if d.taken != nil {
 			p, d.taken = d.taken, nil
 		}
@@ -428,7 +428,7 @@ func (d *deed) settle() *wire.Error {
 
 // becomes says what becomes of the messages that were picked, and what is kept of the job
 // then.
-func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle) {
+func (d *deed) becomes(p *queue.Claimed, of []int, first uint64) (s queue.Complete) {
 	next := d.before.clone()
 	next.At, next.Matched = d.last, next.Matched+int64(len(d.named))
 	for why, n := range d.left {
@@ -439,21 +439,21 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 		next.leave(leftBy(d.Op, state), n)
 	}
 	if moves(d.Op) {
-		s.Go = roomFor(&d.room.going, len(p.Letters))[:0]
+		s.Move = roomFor(&d.room.going, len(p.Messages))[:0]
 	}
-	gone := make([]*letterGroup, 0, len(p.Letters))
-	for i := range p.Letters {
-		l := &p.Letters[i]
+	gone := make([]*letterGroup, 0, len(p.Messages))
+	for i := range p.Messages {
+		l := &p.Messages[i]
 		switch d.Op {
 		case wire.JobDelete, wire.JobCancel:
 			s.Finish = append(s.Finish, l.Seq)
 		case wire.JobRunNow:
 			s.Ready = append(s.Ready, l.Seq)
 		default:
-			g := d.moves[of[l.Named]]
-			d.moves[of[l.Named]] = nil
+			g := d.moves[of[l.Index]]
+			d.moves[of[l.Index]] = nil
 			if g == nil || g == unread {
-				s.Stay = append(s.Stay, l.Seq)
+				s.Unclaim = append(s.Unclaim, l.Seq)
 				if g == unread {
 					d.stayed++
 				}
@@ -464,17 +464,17 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 				g.Message.Seq = first
 				first++
 			}
-			s.Go = append(s.Go, *g)
+			s.Move = append(s.Move, *g)
 			gone = append(gone, d.groups[l.Seq])
 		}
 	}
 	d.uncount()
 	if d.to != nil && d.to.main() != d.q.main() {
-		s.To, d.landed = d.to.name, s.Go
+		s.To, d.landed = d.to.name, s.Move
 		d.account(1)
 	}
 	next.leave(wire.LeftUnreadable, int64(d.stayed))
-	next.Done += int64(len(p.Letters) - len(s.Stay))
+	next.Done += int64(len(p.Messages) - len(s.Unclaim))
 	d.next, d.more = next, d.q.redrives.more(gone, d.q.shard.Now())
 	s.Put = append(d.entries(&next, false), d.more.entries(d.q.name)...)
 	s.Delete = d.more.keys(d.q.name)
@@ -482,7 +482,7 @@ func (d *deed) becomes(p *queue.Picked, of []int, first uint64) (s queue.Settle)
 }
 
 // complete adds to a message on its way what the machine knows of it.
-func (d *deed) complete(g *queue.Moved, l *queue.Letter) {
+func (d *deed) complete(g *queue.Moved, l *queue.ClaimedMessage) {
 	g.From = l.Seq
 	m, was := &g.Message, &l.Message
 	m.ID, m.EnqueuedAt = was.ID, was.EnqueuedAt
@@ -530,7 +530,7 @@ func (d *deed) over(err error) *wire.Error {
 	if err == nil {
 		d.went = true
 		if d.landed != nil {
-			d.to.Tell(queue.Arrive{Messages: d.landed})
+			d.to.Tell(queue.Accept{Messages: d.landed})
 			d.to.run.do()
 		}
 		d.q.redrives.are(d.more)

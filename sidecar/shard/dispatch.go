@@ -106,9 +106,9 @@ func (d *dispatcher) send(work []queue.Delivery) {
 	dead := false
 	for i := range work {
 		if w := &work[i]; w.Kind == queue.DeliverMessage && w.Fresh == nil {
-			d.refs = append(d.refs, store.Ref{Queue: d.r.sides[w.Side].id, Seq: w.Token.Seq})
+			d.refs = append(d.refs, store.Ref{Queue: d.r.sides[w.Role].id, Seq: w.Token.Seq})
 			d.index = append(d.index, i)
-			dead = dead || w.Side == queue.Dead
+			dead = dead || w.Role == queue.Dead
 		}
 	}
 	if len(d.refs) > 0 {
@@ -134,7 +134,7 @@ func (d *dispatcher) read(work []queue.Delivery) {
 		h, err := wire.DecodeHeaders(headers)
 		if err != nil {
 			s.logAbout(w.ID).Error("headers of a message cannot be decoded",
-				"queue", d.r.sides[w.Side].name, "id", formatID(w.ID), "seq", w.Token.Seq, "error", err)
+				"queue", d.r.sides[w.Role].name, "id", formatID(w.ID), "seq", w.Token.Seq, "error", err)
 			return
 		}
 		d.msgs[d.index[i]] = d.message(w, h, append([]byte(nil), payload...))
@@ -159,7 +159,7 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 		if s.set.traces != nil {
 			parent = d.parent(i, w)
 		}
-		d.r.sides[w.Side].metrics.Latency(float64(w.At-w.ReadyAt)/1e9, parent)
+		d.r.sides[w.Role].metrics.Latency(float64(w.At-w.ReadyAt)/1e9, parent)
 		if w.Fresh != nil {
 			// Not before: another delivery of it may be in front of this one, and they
 			// share its headers.
@@ -175,7 +175,7 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 	case err != nil:
 		d.undeliverable(w, err)
 	case parent.Sampled:
-		s.set.traces.waited(w, parent, d.r.sides[w.Side].name, s.number)
+		s.set.traces.waited(w, parent, d.r.sides[w.Role].name, s.number)
 	}
 }
 
@@ -196,7 +196,7 @@ type envelope struct {
 
 // message makes a delivery of a message. It adds to headers, which it keeps.
 func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
-	s, name := d.r.shard, d.r.sides[w.Side].name
+	s, name := d.r.shard, d.r.sides[w.Role].name
 	if headers == nil {
 		headers = make(nats.Header, 6)
 	}
@@ -230,7 +230,7 @@ func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []b
 func (d *dispatcher) addDead(work []queue.Delivery) {
 	n := 0
 	for i, at := range d.index {
-		if work[at].Side == queue.Dead {
+		if work[at].Role == queue.Dead {
 			d.refs[n], d.index[n] = d.refs[i], at
 			n++
 		}
@@ -263,8 +263,8 @@ func (d *dispatcher) undeliverable(w *queue.Delivery, err error) {
 	if errors.Is(err, nats.ErrMaxPayload) {
 		// The server has lowered its limit since the enqueue: the lease runs
 		// out, and max_deliveries will put the message aside.
-		d.r.shard.logAbout(w.ID).Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Side].name, "id", formatID(w.ID))
+		d.r.shard.logAbout(w.ID).Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Role].name, "id", formatID(w.ID))
 		return
 	}
-	d.r.mail.post(queue.Input{Kind: queue.Undelivered, Side: w.Side, Token: w.Token})
+	d.r.mail.post(queue.Input{Kind: queue.Undelivered, Role: w.Role, Token: w.Token})
 }

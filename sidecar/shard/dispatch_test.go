@@ -109,7 +109,7 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 		}}}))
 		var work []queue.Delivery
 		for seq := range uint64(3) {
-			work = append(work, queue.Delivery{Side: queue.Dead, Subject: "w", Token: wire.Token{Seq: seq + 1}})
+			work = append(work, queue.Delivery{Role: queue.Dead, Subject: "w", Token: wire.Token{Seq: seq + 1}})
 		}
 		q.run.dispatcher.send(work)
 		m := r.one("w")
@@ -137,9 +137,9 @@ func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 		q.run.dispatcher.send([]queue.Delivery{
 			{Subject: "main", Token: wire.Token{Seq: 1}},
 			{Kind: queue.DeliverStatus, Subject: "status", Status: "408"},
-			{Side: queue.Dead, Subject: "gone", Token: wire.Token{Seq: 99}},
-			{Side: queue.Dead, Subject: "dead", Token: wire.Token{Seq: 1}},
-			{Side: queue.Dead, Subject: "unknown", Token: wire.Token{Seq: 2}},
+			{Role: queue.Dead, Subject: "gone", Token: wire.Token{Seq: 99}},
+			{Role: queue.Dead, Subject: "dead", Token: wire.Token{Seq: 1}},
+			{Role: queue.Dead, Subject: "unknown", Token: wire.Token{Seq: 2}},
 			{Kind: queue.DeliverReply, Reply: queue.Reply{Kind: queue.ReplyDuplicate, Subject: "producer"}},
 		})
 		synctest.Wait()

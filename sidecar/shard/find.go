@@ -94,7 +94,7 @@ func (fd *Finder) find(from uint64, limit, slots int, list []queue.MessageView) 
 	if fd.reads() {
 		may = slots // most may be others
 	}
-	ok := fd.q.View(func(m *queue.Queue, side queue.Side, now int64) {
+	ok := fd.q.View(func(m *queue.Queue, side queue.Role, now int64) {
 		found, next = m.Select(side, &fd.match, from, may, slots, list[:0], now)
 	})
 	if !ok {
@@ -210,7 +210,7 @@ func (fd *Finder) diedSo(d *store.Dead) bool {
 // filter says, by its history. The group of its error is that of a dead letter with it.
 func (fd *Finder) failedSo(records [][]byte) bool {
 	for _, r := range slices.Backward(records) {
-		p, err := queue.ReadPast(r)
+		p, err := queue.ReadAttempt(r)
 		if err != nil {
 			return false
 		}

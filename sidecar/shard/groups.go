@@ -90,7 +90,7 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 	var fresh []letter
 	texts := [2]texts{{}, {}}
 	for from, more := uint64(0), true; more; more = from != 0 {
-		ok := q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+		ok := q.View(func(m *queue.Queue, side queue.Role, _ int64) {
 			g.seqs, from = m.Sequences(side, from, groupPiece, g.seqs[:0])
 		})
 		unknown := g.seqs[:0]
@@ -105,7 +105,7 @@ func (g *groups) refresh(q *Queue) *wire.Error {
 			}
 			unknown = append(unknown, seq)
 		}
-		ok = ok && (len(unknown) == 0 || q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+		ok = ok && (len(unknown) == 0 || q.View(func(m *queue.Queue, side queue.Role, _ int64) {
 			g.listed = m.List(side, unknown, g.listed[:0])
 		}))
 		if !ok {
@@ -332,7 +332,7 @@ func (g *groups) reply(q *Queue, limit int) wire.DeadGroups {
 	})
 	found = found[:min(len(found), limit)]
 	samples := make([]store.ID, len(found))
-	q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+	q.View(func(m *queue.Queue, side queue.Role, _ int64) {
 		for i, of := range found {
 			if of.count == 0 {
 				continue

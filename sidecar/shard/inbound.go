@@ -175,7 +175,7 @@ func (s *Shard) fileIn(to *Queue, w *waybill, cargo []goods, r *receipt, b *stor
 		g := &landed[i]
 		g.Message.Seq = said.handled.Next + uint64(i)
 		b.Add = append(b.Add, g.Message)
-		for _, record := range g.Past {
+		for _, record := range g.History {
 			b.History = append(b.History, store.Attempt{Ref: g.Message.Ref, Record: record})
 		}
 		g.Message.Headers, g.Message.Payload = nil, nil // the machine has no use for them
@@ -187,7 +187,7 @@ func (s *Shard) fileIn(to *Queue, w *waybill, cargo []goods, r *receipt, b *stor
 		drop()
 		return err
 	}
-	to.Tell(queue.Arrive{Messages: landed})
+	to.Tell(queue.Accept{Messages: landed})
 	to.run.do()
 	return nil
 }
@@ -219,7 +219,7 @@ func (s *Shard) admit(to *Queue, w *waybill, cargo []goods, r *receipt) (landed 
 		m := &moved.Message
 		m.ID, m.EnqueuedAt, m.ExpiresAt = store.ID(it.ID), it.EnqueuedAt, it.ExpiresAt
 		m.NotBefore, m.Delayed = it.NotBefore, it.Delayed
-		m.Headers, m.Payload, moved.Past = g.headers, g.payload, g.past
+		m.Headers, m.Payload, moved.History = g.headers, g.payload, g.past
 		landed, bytes = append(landed, moved), bytes+own
 		said.WriteByte(saidTaken)
 	}

@@ -208,11 +208,11 @@ func encodeJob(v any) string {
 // far, and waits for the disk.
 func (j *job) keep(at jobProgress, first bool) *wire.Error {
 	done := make(chan error, 1)
-	if !j.q.run.settle(j.q, queue.Pick{}, func(*queue.Picked) queue.Settle {
+	if !j.q.run.settle(j.q, queue.Claim{}, func(*queue.Claimed) queue.Complete {
 		if first { // all that has a sequence so far is on disk before the job is
 			j.Last = j.q.run.machine.LastSeq(j.q.side)
 		}
-		return queue.Settle{Put: j.entries(&at, first), Ticket: done}
+		return queue.Complete{Put: j.entries(&at, first), Ticket: done}
 	}) {
 		return j.q.Gone()
 	}
@@ -230,7 +230,7 @@ func (j *job) keep(at jobProgress, first bool) *wire.Error {
 
 // settle makes a turn for a pick, and the next one for what becomes of it: nothing else
 // happens in between. What of returns has something to write.
-func (r *runner) settle(q *Queue, p queue.Pick, of func(*queue.Picked) queue.Settle) bool {
+func (r *runner) settle(q *Queue, p queue.Claim, of func(*queue.Claimed) queue.Complete) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {

@@ -76,7 +76,7 @@ func (r *rig) another(name string, change func(*wire.QueueSettings)) *Queue {
 // first is the first message of a queue.
 func (r *rig) first(q *Queue) (v queue.MessageView) {
 	r.t.Helper()
-	q.View(func(m *queue.Queue, side queue.Side, now int64) {
+	q.View(func(m *queue.Queue, side queue.Role, now int64) {
 		views, _ := m.Select(side, &queue.Match{}, 0, 1, 1, nil, now)
 		require.Len(r.t, views, 1)
 		v = views[0]
@@ -199,7 +199,7 @@ func TestOpsOnWhatWaits(t *testing.T) {
 		require.Equal(t, map[string]int64{wire.LeftInFlight: 1, wire.LeftNotDelayed: 1}, done.Left, "those in front of it")
 		done = r.run(wire.JobCreateRequest{Queue: "orders", Op: wire.JobReprioritise, Filter: &wire.Filter{Keys: []string{"b"}}, Key: "c", Weight: 7})
 		require.EqualValues(t, 3, done.Done)
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			require.EqualValues(t, 7000, m.Key(side, "c", now).Weight)
 			require.False(t, m.Key(side, "b", now).Known)
 			require.EqualValues(t, 2, m.Moment(side, now).Delayed)
@@ -282,7 +282,7 @@ func TestMovesToAnotherQueue(t *testing.T) {
 		require.EqualValues(t, []int64{2, 7}, []int64{q.Depth(), to.Depth()})
 		require.Len(t, r.news(wire.EventJobPaused), 1)
 
-		to.View(func(m *queue.Queue, side queue.Side, now int64) {
+		to.View(func(m *queue.Queue, side queue.Role, now int64) {
 			require.EqualValues(t, 3, m.Key(side, "b", now).Pending)
 		})
 		require.Len(t, r.bodies(to), 7)
@@ -801,7 +801,7 @@ func TestAnEditWaitsForRecords(t *testing.T) {
 		require.Empty(t, took)
 		r.store.release()
 		require.Nil(t, <-took)
-		require.Len(t, d.taken.Letters, 1)
+		require.Len(t, d.taken.Messages, 1)
 		require.NoError(t, r.store.History([]store.Ref{{Queue: q.ID(), Seq: at.Seq}}, func(_ int, records [][]byte) {
 			require.Len(t, records, 1)
 		}))
@@ -830,7 +830,7 @@ func TestAnEditThatDoesNothing(t *testing.T) {
 				}).ID)
 				require.Equal(t, tc.state, info.State, info.Why)
 				require.Zero(t, info.Done)
-				q.View(func(m *queue.Queue, side queue.Side, now int64) {
+				q.View(func(m *queue.Queue, side queue.Role, now int64) {
 					require.Equal(t, []int64{1, 0}, []int64{m.Moment(side, now).Pending, m.Moment(side, now).Moving})
 				})
 				require.Equal(t, []string{"x"}, r.bodies(q))
@@ -904,7 +904,7 @@ func (r *rig) records(q *Queue) (all []string) {
 	at := store.Ref{Queue: q.id, Seq: r.first(q).Seq}
 	require.NoError(r.t, q.Store().History([]store.Ref{at}, func(_ int, records [][]byte) {
 		for _, b := range records {
-			p, err := queue.ReadPast(b)
+			p, err := queue.ReadAttempt(b)
 			require.NoError(r.t, err)
 			if p.From != "" {
 				p.Outcome += " from " + p.From + " to " + p.To

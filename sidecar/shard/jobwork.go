@@ -407,7 +407,7 @@ func (w *worker) newLook() *look {
 
 // next looks at a piece. It reports false if the queue is gone.
 func (l *look) next() bool {
-	if !l.w.q.View(func(m *queue.Queue, side queue.Side, now int64) {
+	if !l.w.q.View(func(m *queue.Queue, side queue.Role, now int64) {
 		l.found, l.from = m.Members(side, &l.match, l.from, jobLooks, jobSlots, l.found[:0], now)
 	}) {
 		return false
@@ -522,7 +522,7 @@ func (q *Queue) dryRun(req wire.JobCreateRequest) (wire.JobInfo, *wire.Error) {
 	info := wire.JobInfo{JobCreateRequest: req, State: wire.JobWaiting}
 	info.Payload = nil
 	var last uint64
-	q.View(func(m *queue.Queue, side queue.Side, _ int64) { last = m.LastSeq(side) })
+	q.View(func(m *queue.Queue, side queue.Role, _ int64) { last = m.LastSeq(side) })
 	finder, werr := q.Finder(*req.Filter, last)
 	if werr != nil {
 		return info, werr
@@ -631,7 +631,7 @@ func (q *Queue) try(req wire.JobCreateRequest) (*trial, *wire.Error) {
 		return nil, werr
 	}
 	done := make(chan error, 1) // all that is there can be read then
-	if _, ok := q.run.do(q.changed(queue.Keep{Ticket: done})); !ok {
+	if _, ok := q.run.do(q.changed(queue.WriteEntries{Ticket: done})); !ok {
 		return nil, q.Gone()
 	}
 	return t, j.written(done)

@@ -34,7 +34,7 @@ func (j *judge) run() {
 	for work := j.failures.take(nil); len(work) > 0; work = j.failures.take(recycle(work)) {
 		for i := range work {
 			if f := &work[i]; !j.decide(f) {
-				j.r.shard.replyError(f.Reply, j.r.sides[f.Side].Gone())
+				j.r.shard.replyError(f.Reply, j.r.sides[f.Role].Gone())
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (j *judge) decide(f *queue.Failure) bool {
 	}
 	v := j.judge(f)
 	j.r.shard.set.traces.failed(v, j.r.shard.Now())
-	return j.r.mail.post(queue.Input{Kind: queue.Judged, Side: f.Side, Verdict: v})
+	return j.r.mail.post(queue.Input{Kind: queue.Judged, Role: f.Role, Verdict: v})
 }
 
 // judge says what becomes of a failed attempt. This is the order of decision about
@@ -68,7 +68,7 @@ func (j *judge) decide(f *queue.Failure) bool {
 // the default of max_deliveries. What the rules say about the circuit and the severity
 // counts in any case.
 func (j *judge) judge(f *queue.Failure) *queue.Verdict {
-	q := j.r.sides[f.Side]
+	q := j.r.sides[f.Role]
 	p := q.policy.Load()
 	ruled := j.r.shard.Control.Rules().Judge(q.name, p.settings.RetryPolicy, f.Code, f.Error, f.Attempts, rand.Float64)
 	q.metrics.Failure(ruled.Severity)
@@ -122,14 +122,14 @@ func deadReason(v *rules.Verdict) string {
 // report reports a failure that rules or the default of the queue decide about.
 func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 	j.reports.Report(telemetry.Unlimited(j.r.shard.logAbout(f.ID)), &telemetry.Failure{
-		Queue: j.r.sides[f.Side].name, ID: formatID(f.ID), Key: f.Key, Attempts: f.Attempts, Error: f.Error, Code: f.Code,
+		Queue: j.r.sides[f.Role].name, ID: formatID(f.ID), Key: f.Key, Attempts: f.Attempts, Error: f.Error, Code: f.Code,
 		Severity: v.Severity, Rule: v.Rule,
 	})
 }
 
 // input is what on_failure gets.
 func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
-	s, q := j.r.shard, j.r.sides[f.Side]
+	s, q := j.r.shard, j.r.sides[f.Role]
 	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}
 	decode := func(headers []byte) {
 		h, err := wire.DecodeHeaders(headers)

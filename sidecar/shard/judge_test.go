@@ -361,7 +361,7 @@ func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
 		r.ack(two, done, "")
 		r.none("nack")
 		open := 0
-		q.View(func(m *queue.Queue, _ queue.Side, _ int64) { open = m.Open() })
+		q.View(func(m *queue.Queue, _ queue.Role, _ int64) { open = m.Open() })
 		require.Equal(t, 1, open, "the shutdown waits for it")
 		q.policy.Load().hooks[hooks.OnFailure].mu.Unlock()
 		q.run.stopped.Go(q.run.judge.run)

@@ -25,7 +25,7 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 		return 0, 0, 0, wire.QueueNotFound(q.name)
 	}
 	if last == 0 {
-		q.View(func(m *queue.Queue, side queue.Side, _ int64) { last = m.LastSeq(side) })
+		q.View(func(m *queue.Queue, side queue.Role, _ int64) { last = m.LastSeq(side) })
 	}
 	done := make(chan error, purgeChunks)
 	var commits []int64 // how many are gone with each

@@ -83,7 +83,7 @@ func (d *deed) send(to int) *wire.Error {
 	out.Last = d.last
 	done := make(chan error, 1)
 	began := time.Now()
-	if !d.q.run.settle(d.q, pick, func(p *queue.Picked) queue.Settle {
+	if !d.q.run.settle(d.q, pick, func(p *queue.Claimed) queue.Complete {
 		s := d.holds(&out, p, of)
 		s.Ticket = done
 		return s
@@ -120,7 +120,7 @@ func (j *job) written(done <-chan error) *wire.Error {
 
 // fill puts the messages into a parcel that fit into one request: at least the first one
 // does, or can never go.
-func (d *deed) fill(out *parcel, cargo []goods) (pick queue.Pick, of []int, fits int) {
+func (d *deed) fill(out *parcel, cargo []goods) (pick queue.Claim, of []int, fits int) {
 	room := d.q.shard.cargoRoom()
 	for i := range cargo {
 		c, g := &d.named[i], &cargo[i]
@@ -135,7 +135,7 @@ func (d *deed) fill(out *parcel, cargo []goods) (pick queue.Pick, of []int, fits
 		default:
 			room -= g.size()
 			of = append(of, i)
-			pick.Named = append(pick.Named, queue.Named{Seq: c.Seq, ID: c.ID})
+			pick.Messages = append(pick.Messages, queue.MessageRef{Seq: c.Seq, ID: c.ID})
 		}
 		out.Items = append(out.Items, it)
 	}
@@ -144,10 +144,10 @@ func (d *deed) fill(out *parcel, cargo []goods) (pick queue.Pick, of []int, fits
 
 // holds says that the messages that were picked are held. If there are none the piece is
 // over.
-func (d *deed) holds(out *parcel, p *queue.Picked, of []int) (s queue.Settle) {
-	picked := make(map[int]*queue.Letter, len(p.Letters))
-	for i := range p.Letters {
-		picked[of[p.Letters[i].Named]] = &p.Letters[i]
+func (d *deed) holds(out *parcel, p *queue.Claimed, of []int) (s queue.Complete) {
+	picked := make(map[int]*queue.ClaimedMessage, len(p.Messages))
+	for i := range p.Messages {
+		picked[of[p.Messages[i].Index]] = &p.Messages[i]
 	}
 	rest := untaken(d.Op, p)
 	for _, i := range of {
@@ -159,9 +159,9 @@ func (d *deed) holds(out *parcel, p *queue.Picked, of []int) (s queue.Settle) {
 		}
 		m := &l.Message
 		it.NotBefore, it.Delayed, it.ExpiresAt = m.NotBefore, m.Delayed, m.ExpiresAt
-		s.Hold = append(s.Hold, l.Seq)
+		s.Park = append(s.Park, l.Seq)
 	}
-	if len(s.Hold) > 0 {
+	if len(s.Park) > 0 {
 		s.Put = []store.Entry{d.outEntry(out)}
 		return s
 	}
@@ -171,7 +171,7 @@ func (d *deed) holds(out *parcel, p *queue.Picked, of []int) (s queue.Settle) {
 }
 
 // untaken are the words for messages that a pick has not taken.
-func untaken(op string, p *queue.Picked) (words []string) {
+func untaken(op string, p *queue.Claimed) (words []string) {
 	for range p.Gone {
 		words = append(words, wire.LeftGone)
 	}
@@ -211,7 +211,7 @@ func (q *Queue) load(named []candidate, to string) ([]goods, *wire.Error) {
 	if err != nil {
 		return nil, wire.Internal(err.Error())
 	}
-	moved := (&queue.Past{Outcome: wire.AttemptMoved, At: q.shard.Now(), From: q.name, To: to}).Append(nil)
+	moved := (&queue.AttemptRecord{Outcome: wire.AttemptMoved, At: q.shard.Now(), From: q.name, To: to}).Append(nil)
 	for i := range cargo {
 		if q.IsDLQ() || len(cargo[i].past) > 0 {
 			cargo[i].past = append(cargo[i].past, moved)
@@ -363,8 +363,8 @@ func (j *job) conclude(at *jobProgress, out *parcel, r *receipt) (jobProgress, *
 	if j.settled(true) {
 		return *at, wire.OutcomeUnknown()
 	}
-	if !j.q.run.settle(j.q, queue.Pick{}, func(*queue.Picked) queue.Settle {
-		return queue.Settle{Sent: sent, Release: back, Put: append(j.entries(&next, false), j.outEntry(&over)), Ticket: done}
+	if !j.q.run.settle(j.q, queue.Claim{}, func(*queue.Claimed) queue.Complete {
+		return queue.Complete{Transferred: sent, Unpark: back, Put: append(j.entries(&next, false), j.outEntry(&over)), Ticket: done}
 	}) {
 		return *at, j.q.Gone()
 	}

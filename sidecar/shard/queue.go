@@ -18,7 +18,7 @@ import (
 type Queue struct {
 	shard  *Shard
 	run    *runner // shared by both sides
-	side   queue.Side
+	side   queue.Role
 	id     store.QueueID
 	name   string
 	dlq    *Queue // nil in a dead letter queue
@@ -110,7 +110,7 @@ func (q *Queue) Gone() *wire.Error {
 
 // View lets fn look at the machine between two steps. fn changes nothing and keeps
 // nothing of it. View reports false when the queue has ended.
-func (q *Queue) View(fn func(m *queue.Queue, side queue.Side, now int64)) bool {
+func (q *Queue) View(fn func(m *queue.Queue, side queue.Role, now int64)) bool {
 	return q.run.view(func(m *queue.Queue) { fn(m, q.side, q.shard.Now()) })
 }
 
@@ -120,7 +120,7 @@ func (q *Queue) RoomFor(consumer string) *wire.Error {
 	if limit <= 0 {
 		return nil
 	}
-	q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+	q.View(func(m *queue.Queue, side queue.Role, _ int64) {
 		n, known := m.Registered(side, consumer)
 		full = !known && int64(n) >= limit
 	})
@@ -140,7 +140,7 @@ func (q *Queue) FetchLimits() queue.FetchLimits {
 func (q *Queue) Tell(c queue.Change) bool { return q.run.mail.post(q.changed(c)) }
 
 func (q *Queue) changed(c queue.Change) queue.Input {
-	return queue.Input{Kind: queue.Changed, Side: q.side, Change: c}
+	return queue.Input{Kind: queue.Changed, Role: q.side, Change: c}
 }
 
 // Accept takes a message that a producer has sent, or says why it does not. reply
@@ -156,7 +156,7 @@ func (q *Queue) Accept(m *nats.Msg) *wire.Error {
 // Ack takes what came on a reply subject, by a subscription, for a delivery with that
 // token. Refusals that the queue itself makes go to reply.
 func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subscription) *wire.Error {
-	if !q.run.post(queue.Input{Kind: queue.Acked, Side: q.side, Token: token, Ack: ack, Reply: reply}, by) {
+	if !q.run.post(queue.Input{Kind: queue.Acked, Role: q.side, Token: token, Ack: ack, Reply: reply}, by) {
 		return q.Gone()
 	}
 	return nil

@@ -25,8 +25,8 @@ func dlqSettings(q wire.QueueSettings) wire.QueueSettings {
 }
 
 // records are what the store keeps of a queue and its dead letter queue.
-func records(ids [queue.Sides]store.QueueID, settings wire.QueueSettings) ([]store.QueueRecord, error) {
-	recs := make([]store.QueueRecord, queue.Sides)
+func records(ids [queue.Roles]store.QueueID, settings wire.QueueSettings) ([]store.QueueRecord, error) {
+	recs := make([]store.QueueRecord, queue.Roles)
 	for side, of := range [...]wire.QueueSettings{settings, dlqSettings(settings)} {
 		data, err := json.Marshal(of)
 		if err != nil {
@@ -38,7 +38,7 @@ func records(ids [queue.Sides]store.QueueID, settings wire.QueueSettings) ([]sto
 }
 
 // newQueue makes a queue with its dead letter queue and their machine.
-func (s *Shard) newQueue(ids [queue.Sides]store.QueueID, p *policy) *Queue {
+func (s *Shard) newQueue(ids [queue.Roles]store.QueueID, p *policy) *Queue {
 	name := p.settings.Name
 	q := &Queue{shard: s, side: queue.Main, id: ids[queue.Main], name: name, metrics: s.Metrics.Queue(name)}
 	dead := wire.DLQ(name)
@@ -47,7 +47,7 @@ func (s *Shard) newQueue(ids [queue.Sides]store.QueueID, p *policy) *Queue {
 	q.dlq.policy.Store(&policy{settings: dlqSettings(p.settings)})
 	r := newRunner(s)
 	q.run, q.dlq.run = r, r
-	r.sides = [queue.Sides]*Queue{q, q.dlq}
+	r.sides = [queue.Roles]*Queue{q, q.dlq}
 	r.rules = s.Control.Rules()
 	settings := r.settings()
 	r.machine = queue.New(queue.Options{
@@ -143,7 +143,7 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 }
 
 // put has the store keep a new queue, and returns its ids.
-func (s *Shard) put(settings wire.QueueSettings) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
+func (s *Shard) put(settings wire.QueueSettings) (ids [queue.Roles]store.QueueID, werr *wire.Error) {
 	for again := false; ; again = true {
 		if ids, werr = s.place(settings.Name, ids); werr != nil {
 			return ids, werr
@@ -168,9 +168,9 @@ const placeTimeout = 5 * time.Second
 // place returns the ids of a new queue. With several shards, those that it was given
 // before may be spent: higher ones have come to the store since, or a queue of that name
 // that is no more. It gets others then. Spent is zero if none are known to be.
-func (s *Shard) place(name string, spent [queue.Sides]store.QueueID) (ids [queue.Sides]store.QueueID, werr *wire.Error) {
+func (s *Shard) place(name string, spent [queue.Roles]store.QueueID) (ids [queue.Roles]store.QueueID, werr *wire.Error) {
 	if s.Placement == nil {
-		ids = [queue.Sides]store.QueueID{s.nextQueue, s.nextQueue + 1}
+		ids = [queue.Roles]store.QueueID{s.nextQueue, s.nextQueue + 1}
 		s.nextQueue += 2
 		return ids, nil
 	}
@@ -214,7 +214,7 @@ func (q *Queue) Update(patch func(wire.QueueSettings) (wire.QueueSettings, *wire
 	if werr != nil {
 		return old.settings, werr
 	}
-	recs, err := records([queue.Sides]store.QueueID{q.id, q.dlq.id}, settings)
+	recs, err := records([queue.Roles]store.QueueID{q.id, q.dlq.id}, settings)
 	if err != nil {
 		return old.settings, wire.Internal(err.Error())
 	}
@@ -287,7 +287,7 @@ func (s *Shard) forgetPlace(q *Queue) {
 	}
 	ctx, cancel := context.WithTimeout(s.ended, placeTimeout)
 	defer cancel()
-	if err := s.Placement.Drop(ctx, q.name, [queue.Sides]store.QueueID{q.id, q.dlq.id}); err != nil {
+	if err := s.Placement.Drop(ctx, q.name, [queue.Roles]store.QueueID{q.id, q.dlq.id}); err != nil {
 		s.Log.Warn("the place of a deleted queue is kept", "queue", q.name, "error", err)
 	}
 }

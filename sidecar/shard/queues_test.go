@@ -79,7 +79,7 @@ func TestDetailOfAQueueThatRests(t *testing.T) {
 		q := r.create(nil)
 		detail := func() (d wire.QueueDetail) {
 			synctest.Wait()
-			require.True(t, q.View(func(m *queue.Queue, _ queue.Side, now int64) { d = q.Detail(m.Stepped(), now) }))
+			require.True(t, q.View(func(m *queue.Queue, _ queue.Role, now int64) { d = q.Detail(m.Stepped(), now) }))
 			return d
 		}
 		life := func() {
@@ -116,7 +116,7 @@ func TestWhatIsKeptReachesTheQueue(t *testing.T) {
 		check := func(r *rig) {
 			t.Helper()
 			synctest.Wait()
-			require.True(t, r.Queue("orders").View(func(m *queue.Queue, side queue.Side, now int64) {
+			require.True(t, r.Queue("orders").View(func(m *queue.Queue, side queue.Role, now int64) {
 				require.Equal(t, r.control.until, m.State(side, 1, now).Paused)
 				a := m.Key(side, "a", now)
 				require.True(t, a.Overridden)
@@ -143,7 +143,7 @@ func TestWhatIsKeptReachesTheQueue(t *testing.T) {
 		r.Weigh("orders", "a", 0)
 		r.PauseQueue("nothing", queue.Forever)
 		synctest.Wait()
-		r.Queue("orders").View(func(m *queue.Queue, side queue.Side, now int64) {
+		r.Queue("orders").View(func(m *queue.Queue, side queue.Role, now int64) {
 			require.Zero(t, m.State(side, 1, now).Paused)
 			require.False(t, m.Key(side, "a", now).Overridden)
 			require.Zero(t, m.Key(side, "c", now).Paused)

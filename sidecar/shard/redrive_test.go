@@ -52,7 +52,7 @@ func TestRedrive(t *testing.T) {
 		require.Zero(t, q.DLQ().Bytes())
 		require.EqualValues(t, n, q.Metrics().Snapshot()["redriven"])
 		require.Nil(t, r.redrive(q, 0, 0))
-		q.View(func(m *queue.Queue, side queue.Side, now int64) {
+		q.View(func(m *queue.Queue, side queue.Role, now int64) {
 			require.EqualValues(t, 5000, m.Key(side, "default", now).Weight, "as the headers say")
 		})
 		time.Sleep(2 * time.Hour)

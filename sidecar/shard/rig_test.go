@@ -565,7 +565,7 @@ func (c *fakeCircuit) Drop(_ queue.Circuit, _ int64, pending []queue.Circuit) []
 	return pending
 }
 
-func (c *fakeCircuit) CountHeld()                       {}
+func (c *fakeCircuit) CountBlocked()                    {}
 func (c *fakeCircuit) Key() string                      { return "stripe" }
 func (c *fakeCircuit) Admits(int64) (n, at int64)       { return queue.Forever, 0 }
 func (c *fakeCircuit) Peek(int64) (n, at int64)         { return queue.Forever, 0 }

@@ -23,7 +23,7 @@ import (
 // on the spot, too: at light load, changes of goroutine cost more than the work.
 type runner struct {
 	shard      *Shard
-	sides      [queue.Sides]*Queue
+	sides      [queue.Roles]*Queue
 	mail       *mailbox[queue.Input]
 	dispatcher dispatcher
 	judge      judge
@@ -108,7 +108,7 @@ func (r *runner) finish() {
 
 // refuse answers an input that came after the end.
 func (r *runner) refuse(in *queue.Input) {
-	q := r.sides[in.Side]
+	q := r.sides[in.Role]
 	reply := in.Reply
 	switch in.Kind {
 	case queue.Enqueue:
@@ -142,7 +142,7 @@ func (r *runner) view(fn func(m *queue.Queue)) bool {
 // said is what a turn answers to whoever makes it: to a Pick, and to a Purge, Remove,
 // RunNow or Reserve.
 type said struct {
-	picked  *queue.Picked
+	picked  *queue.Claimed
 	handled *queue.Handled
 }
 
@@ -216,7 +216,7 @@ func (r *runner) turn(in []queue.Input) said {
 	now := r.shard.Now()
 	next := r.machine.Step(now, in, &r.effects)
 	r.spare = recycle(in)
-	answer := said{r.effects.Picked, r.effects.Handled}
+	answer := said{r.effects.Claimed, r.effects.Handled}
 	r.carryOut()
 	if next < r.armed {
 		// A later time is left alone: the turn that comes too early is rarer
@@ -236,11 +236,11 @@ func (r *runner) carryOut() {
 	}
 	// A message that is dead-lettered counts twice for a moment rather than not at all:
 	// whoever deletes a queue without force looks at both depths.
-	r.sides[queue.Dead].count(&fx.Tally[queue.Dead])
-	r.sides[queue.Main].count(&fx.Tally[queue.Main])
+	r.sides[queue.Dead].count(&fx.Counters[queue.Dead])
+	r.sides[queue.Main].count(&fx.Counters[queue.Main])
 	for i := range fx.Ended {
 		e := &fx.Ended[i]
-		r.sides[e.Side].metrics.Attempt(e.Outcome, e.Took, s.set.traces.parent(e.ID))
+		r.sides[e.Role].metrics.Attempt(e.Outcome, e.Took, s.set.traces.parent(e.ID))
 	}
 	for _, c := range fx.Commits {
 		c.Queue = r.sides[queue.Main].id
@@ -261,7 +261,7 @@ func (r *runner) carryOut() {
 	}
 	for i := range fx.Refuse {
 		refusal := &fx.Refuse[i]
-		r.sides[refusal.Side].Refuse(refusal.Reply, refusal.Err)
+		r.sides[refusal.Role].Refuse(refusal.Reply, refusal.Err)
 	}
 	for i := range fx.Notes {
 		r.note(&fx.Notes[i])
@@ -270,8 +270,8 @@ func (r *runner) carryOut() {
 }
 
 // count adds up what a step has done.
-func (q *Queue) count(t *queue.Tally) {
-	if *t == (queue.Tally{}) {
+func (q *Queue) count(t *queue.Counters) {
+	if *t == (queue.Counters{}) {
 		return
 	}
 	if t.Messages != 0 {

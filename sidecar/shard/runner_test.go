@@ -92,7 +92,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 	for (looks.Load() < 1_000_000 || accepted.Load() < 50_000) && missed.Load() == 0 {
 		q.depth.Add(1)
 		accepted.Add(1)
-		q.run.effects.Tally = [queue.Sides]queue.Tally{
+		q.run.effects.Counters = [queue.Roles]queue.Counters{
 			// With many figures to be counted the moment would be long.
 			queue.Main: {Messages: -1, Bytes: -1, Nacked: 1, Expired: 1, TTLExpired: 1, TakenBack: 1, Failed: 1},
 			queue.Dead: {Messages: 1, Bytes: 1},
@@ -196,7 +196,7 @@ func TestTurnsOfManyPosters(t *testing.T) {
 	posting.Wait()
 	require.Eventually(t, func() bool {
 		last := uint64(0)
-		q.View(func(m *queue.Queue, side queue.Side, _ int64) { last = m.LastSeq(side) })
+		q.View(func(m *queue.Queue, side queue.Role, _ int64) { last = m.LastSeq(side) })
 		return last == posters*each
 	}, time.Minute, time.Millisecond)
 	r.end()

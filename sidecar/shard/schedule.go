@@ -257,7 +257,7 @@ func (sc *scheduled) make(r dueRun, now int64) (werr *wire.Error) {
 	next := sc.state
 	next.Missed += int64(r.missed)
 	next.Last = r.last
-	keep := queue.Keep{}
+	keep := queue.WriteEntries{}
 	if at := r.at; at != 0 {
 		next.Runs++
 		id := sc.runID(at)

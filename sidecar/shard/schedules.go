@@ -238,7 +238,7 @@ func (q *Queue) roomForSchedule(had *scheduled, byEnqueue bool) *wire.Error {
 // answer says is on disk.
 func (q *Queue) AddSchedule(req wire.ScheduleAddRequest) (wire.ScheduleInfo, *wire.Error) {
 	done := make(chan error, 1)
-	info, werr := q.addSchedule(req, false, func(wire.ScheduleInfo) queue.Keep { return queue.Keep{} }, func(err error) { done <- err })
+	info, werr := q.addSchedule(req, false, func(wire.ScheduleInfo) queue.WriteEntries { return queue.WriteEntries{} }, func(err error) { done <- err })
 	if werr != nil {
 		return info, werr
 	}
@@ -267,19 +267,19 @@ func (q *Queue) scheduleBy(m *nats.Msg, h *wire.ScheduleHeaders) *wire.Error {
 			req.Headers[name] = values
 		}
 	}
-	_, werr := q.addSchedule(req, true, func(i wire.ScheduleInfo) queue.Keep {
+	_, werr := q.addSchedule(req, true, func(i wire.ScheduleInfo) queue.WriteEntries {
 		r := wire.EnqueueReply{Queue: q.name, Schedule: i.Name, Replaced: i.Replaced, Unchanged: i.Unchanged}
 		if len(i.Next) > 0 {
 			r.Next = i.Next[0]
 		}
-		return queue.Keep{Reply: m.Reply, Answer: []byte(encodeSchedule(r))}
+		return queue.WriteEntries{Reply: m.Reply, Answer: []byte(encodeSchedule(r))}
 	}, func(error) {})
 	return werr
 }
 
 // addSchedule makes a schedule and hands it to the store, with what keep says of it. It
 // does not wait for the disk; done is told when it is there.
-func (q *Queue) addSchedule(req wire.ScheduleAddRequest, byEnqueue bool, keep func(wire.ScheduleInfo) queue.Keep, done func(error)) (wire.ScheduleInfo, *wire.Error) {
+func (q *Queue) addSchedule(req wire.ScheduleAddRequest, byEnqueue bool, keep func(wire.ScheduleInfo) queue.WriteEntries, done func(error)) (wire.ScheduleInfo, *wire.Error) {
 	s := q.shard
 	if werr := req.Check(); werr != nil {
 		return wire.ScheduleInfo{}, werr
@@ -306,7 +306,7 @@ func (q *Queue) addSchedule(req wire.ScheduleAddRequest, byEnqueue bool, keep fu
 
 // putSchedule is what addSchedule does under the lock of the intake. It returns up to when
 // the runs of what it shows are decided, as well.
-func (q *Queue) putSchedule(sc *scheduled, keep func(wire.ScheduleInfo) queue.Keep, done func(error)) (info wire.ScheduleInfo, last int64, werr *wire.Error) {
+func (q *Queue) putSchedule(sc *scheduled, keep func(wire.ScheduleInfo) queue.WriteEntries, done func(error)) (info wire.ScheduleInfo, last int64, werr *wire.Error) {
 	s, in := q.shard, &q.intake
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -351,7 +351,7 @@ func (q *Queue) putSchedule(sc *scheduled, keep func(wire.ScheduleInfo) queue.Ke
 }
 
 // keep hands what is kept of a schedule to the store, and tells done when it is on disk.
-func (q *Queue) keep(k queue.Keep, done func(error)) *wire.Error {
+func (q *Queue) keep(k queue.WriteEntries, done func(error)) *wire.Error {
 	k.Ticket = done
 	if _, ok := q.run.do(q.changed(k)); !ok {
 		return q.Gone()
@@ -411,7 +411,7 @@ func (q *Queue) Schedule(name string) (wire.ScheduleInfo, *wire.Error) {
 
 // changeSchedule has change say what is kept of a schedule from now on, and waits for the
 // disk.
-func (q *Queue) changeSchedule(name, event string, change func(*scheduled) queue.Keep) (wire.ScheduleInfo, *wire.Error) {
+func (q *Queue) changeSchedule(name, event string, change func(*scheduled) queue.WriteEntries) (wire.ScheduleInfo, *wire.Error) {
 	in := &q.intake
 	in.mu.Lock()
 	sc := in.schedules[name]
@@ -447,16 +447,16 @@ func (q *Queue) changeSchedule(name, event string, change func(*scheduled) queue
 
 // DeleteSchedule ends a schedule, and returns it as it was. Messages that it has made stay.
 func (q *Queue) DeleteSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
-	return q.changeSchedule(name, wire.EventScheduleDeleted, func(sc *scheduled) queue.Keep {
-		return queue.Keep{Delete: sc.keys()}
+	return q.changeSchedule(name, wire.EventScheduleDeleted, func(sc *scheduled) queue.WriteEntries {
+		return queue.WriteEntries{Delete: sc.keys()}
 	})
 }
 
 // PauseSchedule has a schedule not run until ResumeSchedule.
 func (q *Queue) PauseSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
-	return q.changeSchedule(name, wire.EventSchedulePaused, func(sc *scheduled) queue.Keep {
+	return q.changeSchedule(name, wire.EventSchedulePaused, func(sc *scheduled) queue.WriteEntries {
 		sc.state.Paused = true
-		return queue.Keep{Put: []store.Entry{sc.entry(&sc.state)}}
+		return queue.WriteEntries{Put: []store.Entry{sc.entry(&sc.state)}}
 	})
 }
 
@@ -470,12 +470,12 @@ func (q *Queue) ResumeSchedule(name string) (wire.ScheduleInfo, *wire.Error) {
 	if was != nil {
 		next = was.runAfter(now)
 	}
-	return q.changeSchedule(name, wire.EventScheduleResumed, func(sc *scheduled) queue.Keep {
+	return q.changeSchedule(name, wire.EventScheduleResumed, func(sc *scheduled) queue.WriteEntries {
 		if sc == was && sc.state.Paused && !sc.runs.Once() {
 			sc.state.Last, sc.nextAt = now, next // Last may be in the future, if the clock was wrong
 		}
 		sc.state.Paused = false
-		return queue.Keep{Put: []store.Entry{sc.entry(&sc.state)}}
+		return queue.WriteEntries{Put: []store.Entry{sc.entry(&sc.state)}}
 	})
 }
 

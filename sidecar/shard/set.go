@@ -128,9 +128,9 @@ type Placement interface {
 	// be. It does not block.
 	Where(queue string) (number int, ok bool)
 	// Place gives a queue a shard and ids, which stay the same until Drop.
-	Place(ctx context.Context, queue string) (ids [queue.Sides]store.QueueID, number int, err error)
+	Place(ctx context.Context, queue string) (ids [queue.Roles]store.QueueID, number int, err error)
 	// Drop forgets a queue that is no more. One of that name with other ids stays.
-	Drop(ctx context.Context, queue string, ids [queue.Sides]store.QueueID) error
+	Drop(ctx context.Context, queue string, ids [queue.Roles]store.QueueID) error
 }
 
 // capRetryAfter is when to try again what was refused by one of the Caps.
@@ -244,7 +244,7 @@ func (s *Set) Usage() Caps {
 		u.DedupeIDs = max(u.DedupeIDs, q.intake.seen.n.Load())
 		u.Schedules = max(u.Schedules, q.intake.scheduled.Load())
 		u.EnqueuedSchedules = max(u.EnqueuedSchedules, q.intake.enqueued.Load())
-		q.View(func(m *queue.Queue, side queue.Side, _ int64) {
+		q.View(func(m *queue.Queue, side queue.Role, _ int64) {
 			n, _ := m.Registered(side, "")
 			u.Consumers = max(u.Consumers, int64(n))
 			u.Fetches = max(u.Fetches, int64(m.Fetches(side)))

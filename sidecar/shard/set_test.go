@@ -27,14 +27,14 @@ type places struct {
 	mu struct {
 		sync.Mutex
 		next store.QueueID
-		ids  map[string][queue.Sides]store.QueueID
+		ids  map[string][queue.Roles]store.QueueID
 		err  error // of Place and Drop
 	}
 }
 
 func newPlaces(shards int) *places {
 	p := &places{shards: shards}
-	p.mu.next, p.mu.ids = 1, make(map[string][queue.Sides]store.QueueID)
+	p.mu.next, p.mu.ids = 1, make(map[string][queue.Roles]store.QueueID)
 	return p
 }
 
@@ -53,22 +53,22 @@ func (p *places) Where(name string) (int, bool) {
 	return p.number(name), ok
 }
 
-func (p *places) Place(_ context.Context, name string) ([queue.Sides]store.QueueID, int, error) {
+func (p *places) Place(_ context.Context, name string) ([queue.Roles]store.QueueID, int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.err != nil {
-		return [queue.Sides]store.QueueID{}, 0, p.mu.err
+		return [queue.Roles]store.QueueID{}, 0, p.mu.err
 	}
 	ids, ok := p.mu.ids[name]
 	if !ok {
-		ids = [queue.Sides]store.QueueID{p.mu.next, p.mu.next + 1}
+		ids = [queue.Roles]store.QueueID{p.mu.next, p.mu.next + 1}
 		p.mu.ids[name] = ids
 		p.mu.next += 2
 	}
 	return ids, p.number(name), nil
 }
 
-func (p *places) Drop(_ context.Context, name string, ids [queue.Sides]store.QueueID) error {
+func (p *places) Drop(_ context.Context, name string, ids [queue.Roles]store.QueueID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.err == nil && p.mu.ids[name] == ids {
@@ -241,7 +241,7 @@ func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
 		second.Owns = func() bool { return !lost.Load() }
 		q := r.Queue("first")
 		r.consume(q, "w", 1)
-		idle := second.newQueue([queue.Sides]store.QueueID{98, 99}, &policy{settings: wire.DefaultQueueSettings("idle")})
+		idle := second.newQueue([queue.Roles]store.QueueID{98, 99}, &policy{settings: wire.DefaultQueueSettings("idle")})
 		r.queues.update(func(m map[string]*Queue) { m["idle"] = idle }) // it is not started: what it is told stays
 		second.Fence(false)
 		lost.Store(true)

@@ -204,7 +204,7 @@ func TestHooksThatDoNotLoadAnyMore(t *testing.T) {
 		r := openRig(t, newDisk())
 		settings := wire.DefaultQueueSettings("orders")
 		settings.OnEnqueue, settings.OnFailure = "function", "function on_failure(msg) return { action = 'dlq' } end"
-		recs, err := records([queue.Sides]store.QueueID{1, 2}, settings)
+		recs, err := records([queue.Roles]store.QueueID{1, 2}, settings)
 		require.NoError(t, err)
 		require.NoError(t, r.shard.commit(&store.Batch{PutQueues: recs}))
 		require.NoError(t, r.shard.Recover(store.Snapshot{Queues: recs, NextQueueID: 3}))

@@ -150,8 +150,8 @@ func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string
 	if since == 0 || since > w.At {
 		since = min(w.ReadyAt, w.At)
 	}
-	for i := range w.Held {
-		h := &w.Held[i]
+	for i := range w.Blocked {
+		h := &w.Blocked[i]
 		events = append(events, telemetry.SpanEvent{Name: "held by " + h.Gate(), At: max(h.From, since), Attrs: []slog.Attr{
 			slog.String("gate", h.Gate()), slog.String("blocked_by", h.Kind), slog.Duration("held", time.Duration(h.For)),
 		}})

@@ -59,7 +59,7 @@ func TestAWaitWithoutATrack(t *testing.T) {
 	ts := newTraces(k)
 	parent, ok := wire.ParseTraceParent(sampledParent)
 	require.True(t, ok)
-	ts.waited(&queue.Delivery{ReadyAt: 50, At: 80, Token: wire.Token{Attempt: 3}, Held: []queue.Hold{
+	ts.waited(&queue.Delivery{ReadyAt: 50, At: 80, Token: wire.Token{Attempt: 3}, Blocked: []queue.BlockedInterval{
 		{Kind: "rate", Place: "throttle:", Key: "v", For: 20, From: 55}, {Kind: "paused", Place: "queue:", Key: "orders", For: 5},
 	}}, parent, "orders", 2)
 	require.Len(t, k.all, 1)

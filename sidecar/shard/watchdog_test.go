@@ -24,7 +24,7 @@ func TestAStuckQueueIsSeen(t *testing.T) {
 				<-release
 			},
 			"queue orders is stuck: it delivers no messages": func(release <-chan struct{}) {
-				q.View(func(*queue.Queue, queue.Side, int64) { <-release })
+				q.View(func(*queue.Queue, queue.Role, int64) { <-release })
 			},
 		} {
 			synctest.Wait() // nothing works that would wait for the lock: time does not pass for who waits for one

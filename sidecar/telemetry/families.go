@@ -33,7 +33,7 @@ const nameOfOthers = "(others)"
 // called so.
 const nameOfGuard = "(guard)"
 
-func sideOf(name string) queue.Side {
+func sideOf(name string) queue.Role {
 	if wire.IsDLQ(name) {
 		return queue.Dead
 	}
@@ -78,7 +78,7 @@ func (m *Metrics) ofQueues(gauges func() []Gauges) []*dto.MetricFamily {
 func (m *Metrics) counters(s *scrape) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var sums [queue.Sides]figures
+	var sums [queue.Roles]figures
 	for side, q := range m.others {
 		q.addTo(&sums[side])
 	}
@@ -106,11 +106,11 @@ func (m *Metrics) counters(s *scrape) {
 func (m *Metrics) gauges(s *scrape, all []Gauges) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var sums [queue.Sides]Gauges
+	var sums [queue.Roles]Gauges
 	others := false
 	for side, q := range m.others {
 		sums[side] = Gauges{Queue: q.name, Counters: q, Totals: q.totals}
-		others = others || q.totals != queue.Totals{}
+		others = others || q.totals != queue.Cumulative{}
 	}
 	for i := range all {
 		g := &all[i]

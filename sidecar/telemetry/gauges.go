@@ -17,9 +17,9 @@ type Gauges struct {
 	Bytes     int64 // payloads and headers of all messages
 	Schedules int
 	NextRun   int64 // Unix ns; when the first of the schedules runs next, 0: none does
-	queue.Moment
+	queue.Stats
 	Noise  queue.NoiseView
-	Totals queue.Totals
+	Totals queue.Cumulative
 	Hooks  []HookState
 
 	Counters *Queue
@@ -57,7 +57,7 @@ func (g *Gauges) add(o *Gauges) {
 }
 
 // addTotals adds the totals of another queue.
-func addTotals(t, o *queue.Totals) {
+func addTotals(t, o *queue.Cumulative) {
 	for kind := range o.Blocked {
 		t.Blocked[kind] += o.Blocked[kind]
 	}

@@ -23,7 +23,7 @@ type Metrics struct {
 	registry *prometheus.Registry // of all that is not of queues
 	none     *Queue               // what belongs to no queue that exists
 	guard    *Queue               // failures of the guard's calls
-	others   [queue.Sides]*Queue  // queues that were not named and are deleted
+	others   [queue.Roles]*Queue  // queues that were not named and are deleted
 
 	guardChecks, guardEnded, guardCapped, clientsCut *prometheus.CounterVec
 
@@ -94,7 +94,7 @@ func New() *Metrics {
 	}
 	m.none = newQueue(m, "", true)
 	m.guard = newQueue(m, nameOfGuard, true)
-	m.others = [queue.Sides]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
+	m.others = [queue.Roles]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
 	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_commit_duration_seconds",
 		Help:    "Time of one group commit of the store, fsync included; in a cluster there is none, and confirmations wait for fila_cluster_append_duration_seconds.",

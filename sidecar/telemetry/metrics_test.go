@@ -69,12 +69,12 @@ func fullMetrics() *Metrics {
 	m.SetGauges(func() []Gauges {
 		return []Gauges{{
 			Counters: q, Queue: "orders", Depth: 1, Bytes: 5, Schedules: 13, NextRun: 1_700_000_000_500_000_000,
-			Moment: queue.Moment{
+			Stats: queue.Stats{
 				Pending: 2, Delayed: 3, InFlight: 4, Moving: 5, OldestAge: 6_500_000_000, Consumers: 7, Flows: 8,
 				BlockedBy: [queue.BlockKinds]int64{queue.ByNothing: 99, queue.ByRate: 9, queue.ByOrder: 10},
 			},
 			Noise: queue.NoiseView{Noisy: make([]queue.NoisyFlow, 2), Starving: 3, QuietPending: 11, QuietOldest: 12_500_000_000},
-			Totals: queue.Totals{
+			Totals: queue.Cumulative{
 				Attempts: [queue.Outcomes]queue.Attempts{queue.OutcomeNack: {Count: [len(queue.AttemptBounds) + 1]uint64{1: 3, len(queue.AttemptBounds): 1}, Took: 4000}},
 				Blocked:  [queue.BlockKinds]float64{queue.ByNothing: 99, queue.ByCircuit: 1.5},
 			},
@@ -170,8 +170,8 @@ func TestMetricsCount(t *testing.T) {
 	q := m.Queue("orders")
 	require.Same(t, q, m.Queue("orders"))
 
-	q.Add(queue.Tally{Delivered: 2, Nacked: 0, Failed: 1})
-	q.Add(queue.Tally{Delivered: 3, Messages: 7, Bytes: 8})
+	q.Add(queue.Counters{Delivered: 2, Nacked: 0, Failed: 1})
+	q.Add(queue.Counters{Delivered: 3, Messages: 7, Bytes: 8})
 	q.Enqueued()
 	q.Latency(.01, wire.TraceParent{})
 	q.Hook("on_enqueue").Add(3, 2, 0, 1)
@@ -179,7 +179,7 @@ func TestMetricsCount(t *testing.T) {
 	q.Refused(10413)
 	q.Failure("")
 	q.Failure(rules.Critical)
-	m.Queue("other").Add(queue.Tally{Delivered: 1})
+	m.Queue("other").Add(queue.Counters{Delivered: 1})
 	m.Refused(10404)
 	m.Commit(3*time.Millisecond, 3)
 
@@ -217,7 +217,7 @@ func TestMetricsCount(t *testing.T) {
 func TestSnapshot(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
-	q.Add(queue.Tally{
+	q.Add(queue.Counters{
 		Delivered: 3, Acked: 4, Nacked: 5, Expired: 6, TTLExpired: 7, Redriven: 9, TakenBack: 10, Failed: 11, Removed: 12,
 	})
 	q.Enqueued()
@@ -352,7 +352,7 @@ func TestOpenMetrics(t *testing.T) {
 func TestExemplarsOfAttempts(t *testing.T) {
 	m := New()
 	q := m.Queue("orders")
-	var totals queue.Totals
+	var totals queue.Cumulative
 	for _, o := range []queue.Outcome{queue.OutcomeAck, queue.OutcomeNack} {
 		totals.Attempts[o] = queue.Attempts{Took: 1}
 		for i := range totals.Attempts[o].Count {
@@ -554,7 +554,7 @@ func TestScrapeOfManyQueues(t *testing.T) {
 	for i := range now {
 		g := &now[i]
 		g.Counters.Enqueued()
-		g.Counters.Add(queue.Tally{Delivered: 1, Acked: 1})
+		g.Counters.Add(queue.Counters{Delivered: 1, Acked: 1})
 		g.Counters.Latency(.1, wire.TraceParent{})
 		g.Depth, g.Bytes, g.Pending, g.OldestAge, g.Consumers, g.Flows = 1, 1, 1, 1, 1, 1
 		g.Totals.Attempts[queue.OutcomeAck] = queue.Attempts{Count: [len(queue.AttemptBounds) + 1]uint64{2: 1}, Took: 1}
@@ -586,7 +586,7 @@ func BenchmarkScrapeOfManyQueues(b *testing.B) {
 		q := m.Queue("queue-" + strconv.Itoa(i))
 		g := Gauges{Queue: q.name, Counters: q, Depth: 1, Bytes: 1}
 		q.Enqueued()
-		q.Add(queue.Tally{Delivered: 1, Acked: 1})
+		q.Add(queue.Counters{Delivered: 1, Acked: 1})
 		q.Latency(.1, wire.TraceParent{})
 		g.Totals.Attempts[queue.OutcomeAck] = queue.Attempts{Count: [len(queue.AttemptBounds) + 1]uint64{2: 1}, Took: 1}
 		now = append(now, g)
@@ -606,7 +606,7 @@ func TestMetricsConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for range 200 {
 				q := m.Queue(name)
-				q.Add(queue.Tally{Delivered: 1})
+				q.Add(queue.Counters{Delivered: 1})
 				q.Refused(10400)
 				m.Drop(name)
 			}
@@ -624,7 +624,7 @@ func TestMetricsConcurrent(t *testing.T) {
 func TestAddAllocatesNothing(t *testing.T) {
 	q := New().Queue("orders")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		q.Add(queue.Tally{Delivered: 1, Acked: 1, Messages: -1})
+		q.Add(queue.Counters{Delivered: 1, Acked: 1, Messages: -1})
 		q.Latency(.003, wire.TraceParent{})
 		q.Attempt(queue.OutcomeAck, 3e6, wire.TraceParent{})
 	}))
@@ -634,7 +634,7 @@ func BenchmarkDelivery(b *testing.B) {
 	q := New().Queue("orders")
 	b.ReportAllocs()
 	for b.Loop() {
-		q.Add(queue.Tally{Delivered: 1})
+		q.Add(queue.Counters{Delivered: 1})
 		q.Latency(.003, wire.TraceParent{})
 	}
 }

@@ -128,10 +128,10 @@ type Queue struct {
 	name    string
 	named   bool // it is told by its name
 	created *timestamppb.Timestamp
-	counts  []atomic.Int64 // as counted
-	told    atomic.Uint64  // the gauges that have been told, see gaugeBit
-	hooks   [2]Hook        // as hookKinds
-	totals  queue.Totals   // of one that is not named, at its last scrape; under Metrics.mu
+	counts  []atomic.Int64   // as counted
+	told    atomic.Uint64    // the gauges that have been told, see gaugeBit
+	hooks   [2]Hook          // as hookKinds
+	totals  queue.Cumulative // of one that is not named, at its last scrape; under Metrics.mu
 
 	mu struct {
 		sync.Mutex
@@ -223,7 +223,7 @@ func (q *Queue) absorb(o *Queue) {
 }
 
 // Add counts what a step of the queue has done.
-func (q *Queue) Add(t queue.Tally) {
+func (q *Queue) Add(t queue.Counters) {
 	for i, n := range [queueCounters]int64{
 		delivered: t.Delivered, acked: t.Acked, nacked: t.Nacked, expired: t.Expired,
 		ttlExpired: t.TTLExpired, redriven: t.Redriven, takenBack: t.TakenBack, removed: t.Removed,
@@ -235,7 +235,7 @@ func (q *Queue) Add(t queue.Tally) {
 	if t.Failed != 0 {
 		q.failures(rules.Medium).Add(t.Failed)
 	}
-	for kind, n := range t.Held {
+	for kind, n := range t.Blocked {
 		if n == 0 {
 			continue
 		}

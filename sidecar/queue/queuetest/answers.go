@@ -90,9 +90,9 @@ func (s *Sim) say(d *queue.Delivery, a wire.Ack) {
 		return
 	}
 	if a.Kind == wire.AckNoResponders && s.chance(2) {
-		n.Post(queue.Input{Kind: queue.Undelivered, Side: d.Side, Token: d.Token})
+		n.Post(queue.Input{Kind: queue.Undelivered, Role: d.Role, Token: d.Token})
 		n.later(func() {
-			if f := n.current(d.Side, d.Token); f != nil {
+			if f := n.current(d.Role, d.Token); f != nil {
 				n.takeBack(f)
 			}
 		})
@@ -102,8 +102,8 @@ func (s *Sim) say(d *queue.Delivery, a wire.Ack) {
 	if a.Kind != wire.AckNoResponders && !s.chance(4) {
 		reply = s.ask(q)
 	}
-	n.Post(queue.Input{Kind: queue.Acked, Side: d.Side, Token: d.Token, Ack: a, Reply: reply})
-	n.later(func() { n.heard(d.Side, d.Token, a, reply) })
+	n.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: a, Reply: reply})
+	n.later(func() { n.heard(d.Role, d.Token, a, reply) })
 }
 
 // wrongToken answers under a token that is not, or no longer, good: nothing happens.
@@ -116,7 +116,7 @@ func (s *Sim) wrongToken() {
 		if n = s.nodeOf(&d); n == nil {
 			return
 		}
-		side, token = d.Side, d.Token
+		side, token = d.Role, d.Token
 		switch s.rnd.IntN(5) {
 		case 0:
 			token.Lease ^= 1 << s.rnd.IntN(64)
@@ -137,17 +137,17 @@ func (s *Sim) wrongToken() {
 	steps := n.Steps
 	a := s.drawAck()
 	if a.Kind == wire.AckNoResponders {
-		n.Post(queue.Input{Kind: queue.Undelivered, Side: side, Token: token})
+		n.Post(queue.Input{Kind: queue.Undelivered, Role: side, Token: token})
 		n.later(func() {})
 	} else {
 		reply := s.ask(ask{node: n})
-		n.Post(queue.Input{Kind: queue.Acked, Side: side, Token: token, Ack: a, Reply: reply})
+		n.Post(queue.Input{Kind: queue.Acked, Role: side, Token: token, Ack: a, Reply: reply})
 		n.later(func() { n.heard(side, token, a, reply) })
 	}
 	n.Step()
 	require.Equal(s.T, steps+1, n.Steps)
 	if out := &n.out; len(out.Commits)+len(out.Publish)+len(out.Judge)+len(out.Wake)+len(out.Circuits)+len(out.Notes) > 0 ||
-		out.Tally != [queue.Sides]queue.Tally{} {
+		out.Counters != [queue.Roles]queue.Counters{} {
 		require.Fail(s.T, "a wrong token has an effect", "%+v", *out)
 	}
 	require.Equal(s.T, before, n.dump(), "a wrong token changes something")
@@ -177,7 +177,7 @@ func (s *Sim) drawVerdict() queue.Verdict {
 func (s *Sim) judge(n *node, i int, v queue.Verdict) {
 	v.Failure = n.Judge[i]
 	n.Judge = slices.Delete(n.Judge, i, i+1)
-	n.Post(queue.Input{Kind: queue.Judged, Side: v.Side, Verdict: &v})
+	n.Post(queue.Input{Kind: queue.Judged, Role: v.Role, Verdict: &v})
 	n.later(func() {
 		m := s.byID[v.ID]
 		if m.place != judged || m.attempts != v.Attempts {
@@ -196,11 +196,11 @@ func (s *Sim) answerForTheVanished() {
 		if n == nil {
 			return true
 		}
-		if !s.vanished[fmt.Sprint(n.Name, d.Side, d.Subject)] || s.chance(3) {
+		if !s.vanished[fmt.Sprint(n.Name, d.Role, d.Subject)] || s.chance(3) {
 			return false
 		}
-		n.Post(queue.Input{Kind: queue.Acked, Side: d.Side, Token: d.Token, Ack: wire.Ack{Kind: wire.AckNoResponders}})
-		n.later(func() { n.heard(d.Side, d.Token, wire.Ack{Kind: wire.AckNoResponders}, "") })
+		n.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: wire.Ack{Kind: wire.AckNoResponders}})
+		n.later(func() { n.heard(d.Role, d.Token, wire.Ack{Kind: wire.AckNoResponders}, "") })
 		return true
 	})
 }
@@ -214,7 +214,7 @@ func (n *node) correct(f *flight, cost int64) {
 }
 
 // heard does to the book what an answer does to a machine.
-func (n *node) heard(side queue.Side, token wire.Token, a wire.Ack, reply string) {
+func (n *node) heard(side queue.Role, token wire.Token, a wire.Ack, reply string) {
 	f := n.current(side, token)
 	q := n.s.asks[reply]
 	if q == nil {

@@ -32,7 +32,7 @@ const (
 type message struct {
 	id       store.ID
 	node     *node
-	side     queue.Side
+	side     queue.Role
 	place    place
 	key      string
 	keys     []string // throttle keys
@@ -158,17 +158,17 @@ type node struct {
 	s           *Sim
 	settings    queue.Settings
 	dispatching bool
-	sides       [queue.Sides]*sideBook
+	sides       [queue.Roles]*sideBook
 	failures    map[string]*failureBook
 	grace       int64    // until when restored consumers get time
 	pre         []func() // what the inputs of the next step do to the book
 	want        expectation
-	picks       [][]queue.Letter // picked, and not yet decided about
-	picking     bool             // a pick is on its way
-	handling    bool             // so is a purge, or something about one message
-	finishing   bool             // the next step is the last one
-	priorities  bool             // messages have some
-	reordered   bool             // the settings of the order have changed
+	picks       [][]queue.ClaimedMessage // picked, and not yet decided about
+	picking     bool                     // a pick is on its way
+	handling    bool                     // so is a purge, or something about one message
+	finishing   bool                     // the next step is the last one
+	priorities  bool                     // messages have some
+	reordered   bool                     // the settings of the order have changed
 }
 
 // sideBook is what the book knows of a side beside its messages.
@@ -186,7 +186,7 @@ type sideBook struct {
 
 // expectation is what a step has to say.
 type expectation struct {
-	tally   [queue.Sides]queue.Tally
+	tally   [queue.Roles]queue.Counters
 	judge   map[store.ID]queue.Failure
 	dead    map[store.ID]string
 	notes   []string
@@ -222,7 +222,7 @@ func newSideBook() *sideBook {
 	}
 }
 
-func (n *node) sideName(s queue.Side) string {
+func (n *node) sideName(s queue.Role) string {
 	if s == queue.Dead {
 		return wire.DLQ(n.Name)
 	}
@@ -237,12 +237,12 @@ func (n *node) ordered() bool { return n.settings.Ordering == wire.OrderingKey }
 func (n *node) later(fn func()) { n.pre = append(n.pre, fn) }
 
 // tell posts a change with what it does to the book.
-func (n *node) tell(s queue.Side, c queue.Change, fn func()) {
+func (n *node) tell(s queue.Role, c queue.Change, fn func()) {
 	n.Tell(s, c)
 	n.later(fn)
 }
 
-func (n *node) tally(s queue.Side) *queue.Tally { return &n.want.tally[s] }
+func (n *node) tally(s queue.Role) *queue.Counters { return &n.want.tally[s] }
 
 // expect begins a step.
 func (n *node) expect() {
@@ -265,7 +265,7 @@ func (n *node) expire() {
 			}
 		}
 	}
-	for s := range queue.Sides {
+	for s := range queue.Roles {
 		var over []*flight
 		for _, m := range n.s.all {
 			if m.node == n && m.side == s && m.place == leased && m.flight.deadline <= now {
@@ -306,7 +306,7 @@ func sortedClients(clients map[string]*client) []*client {
 	return all
 }
 
-func (n *node) inFlight(s queue.Side, consumer string) int {
+func (n *node) inFlight(s queue.Role, consumer string) int {
 	k := 0
 	for _, m := range n.s.all {
 		if m.node == n && m.side == s && m.place == leased && m.flight.consumer == consumer {
@@ -317,7 +317,7 @@ func (n *node) inFlight(s queue.Side, consumer string) int {
 }
 
 // credit is how many more messages a client may have.
-func (n *node) credit(s queue.Side, c *client) int {
+func (n *node) credit(s queue.Role, c *client) int {
 	switch {
 	case c.away != 0:
 		return 0
@@ -327,13 +327,13 @@ func (n *node) credit(s queue.Side, c *client) int {
 	return max(0, c.limit-n.inFlight(s, c.name))
 }
 
-func (n *node) lose(s queue.Side, c *client, why string) {
+func (n *node) lose(s queue.Role, c *client, why string) {
 	delete(n.sides[s].clients, c.name)
 	n.want.notes = append(n.want.notes, fmt.Sprint("lost ", s, " ", c.name, " ", why, " ", n.inFlight(s, c.name)))
 }
 
 // current returns the flight that a token speaks for, or nil.
-func (n *node) current(s queue.Side, t wire.Token) *flight {
+func (n *node) current(s queue.Role, t wire.Token) *flight {
 	f := n.s.flights[t.Lease]
 	if f == nil || f.m.node != n || f.m.side != s || f.m.seq != t.Seq || f.attempt != t.Attempt || f.m.place != leased || f.m.flight != f {
 		return nil
@@ -417,7 +417,7 @@ func (n *node) fail(f *flight, outcome string, why queue.Failure, retryAfter int
 	}
 	if judge {
 		m.place = judged
-		why.Side, why.Seq, why.ID, why.Attempts, why.Key = m.side, m.seq, m.id, m.attempts, m.key
+		why.Role, why.Seq, why.ID, why.Attempts, why.Key = m.side, m.seq, m.id, m.attempts, m.key
 		n.want.judge[m.id] = why
 		return
 	}
@@ -510,7 +510,7 @@ func (n *node) countFailure(key string) {
 }
 
 // arrive puts a message to a side. It has no gates on Dead.
-func (n *node) arrive(m *message, s queue.Side, seq uint64) {
+func (n *node) arrive(m *message, s queue.Role, seq uint64) {
 	n.s.arrivals++
 	m.side, m.place, m.seq, m.n = s, waiting, seq, n.s.arrivals
 	n.s.refs[store.Ref{Queue: n.IDs[s], Seq: seq}] = m
@@ -542,9 +542,9 @@ func (n *node) deliver(d *queue.Delivery) {
 	fail := func(what string, args ...any) {
 		require.Fail(t, what, "%s, at %d: %v", m, now-Start, args)
 	}
-	side := n.sides[d.Side]
+	side := n.sides[d.Role]
 	switch {
-	case m.node != n || m.side != d.Side:
+	case m.node != n || m.side != d.Role:
 		fail("delivered on another side")
 	case m.place == leased:
 		fail("leased twice")
@@ -564,13 +564,13 @@ func (n *node) deliver(d *queue.Delivery) {
 		fail("another deadline", d.Deadline-now)
 	case n.s.flights[d.Token.Lease] != nil || d.Token.Lease == 0:
 		fail("a lease was given twice")
-	case d.Fresh == nil && n.Disk.ids[store.Ref{Queue: n.IDs[d.Side], Seq: m.seq}] != m.id:
+	case d.Fresh == nil && n.Disk.ids[store.Ref{Queue: n.IDs[d.Role], Seq: m.seq}] != m.id:
 		fail("neither on disk nor in memory")
 	case d.Fresh != nil && d.Fresh.ID != m.id:
 		fail("the content of another message")
 	}
 	c := side.clients[strings.TrimPrefix(d.Subject, "deliver.")]
-	if c == nil || n.credit(d.Side, c) <= 0 {
+	if c == nil || n.credit(d.Role, c) <= 0 {
 		fail("delivered to somebody without credit", d.Subject)
 		return
 	}
@@ -595,7 +595,7 @@ func (n *node) deliver(d *queue.Delivery) {
 	}
 	m.place, m.flight = leased, f
 	n.s.flights[f.lease] = f
-	n.tally(d.Side).Delivered++
+	n.tally(d.Role).Delivered++
 	if c.fetch {
 		if c.limit--; c.limit == 0 {
 			delete(side.clients, c.name)
@@ -686,7 +686,7 @@ func (n *node) checkFair(m *message) {
 
 // countPlain tells the book of fairness what waits, and returns how many messages of
 // each plain key could be delivered.
-func (n *node) countPlain(s queue.Side) (ready [len(plainKeys)]int) {
+func (n *node) countPlain(s queue.Role) (ready [len(plainKeys)]int) {
 	var all [len(plainKeys)]int
 	for _, m := range n.s.all {
 		i := plainKey(m.key)

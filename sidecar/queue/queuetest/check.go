@@ -29,7 +29,7 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 		switch d := &out.Publish[i]; d.Kind {
 		case queue.DeliverMessage:
 			n.deliver(d)
-			n.sides[d.Side].served[d.Key] = s.Now
+			n.sides[d.Role].served[d.Key] = s.Now
 			s.open = append(s.open, *d)
 		case queue.DeliverStatus:
 			n.tellsStatus(d)
@@ -46,9 +46,9 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 		delete(n.want.judge, f.ID)
 	}
 	require.Empty(s.T, n.want.judge, "failures that are not judged")
-	tally := out.Tally
+	tally := out.Counters
 	for side := range tally {
-		tally[side].Held = n.want.tally[side].Held // the book has messages, not subqueues
+		tally[side].Blocked = n.want.tally[side].Blocked // the book has messages, not subqueues
 	}
 	if n.want.tally != tally {
 		require.Equal(s.T, n.want.tally, tally, "tally")
@@ -57,8 +57,8 @@ func (s *Sim) after(r *Rig, out *queue.Effects) {
 	n.tellsPicked(out)
 	n.tellsHandled(out)
 	for side, book := range n.sides {
-		if book.seq != n.M.LastSeq(queue.Side(side)) {
-			require.Equal(s.T, book.seq, n.M.LastSeq(queue.Side(side)), "sequence of %s", n.sideName(queue.Side(side)))
+		if book.seq != n.M.LastSeq(queue.Role(side)) {
+			require.Equal(s.T, book.seq, n.M.LastSeq(queue.Role(side)), "sequence of %s", n.sideName(queue.Role(side)))
 		}
 	}
 	if len(out.Publish) > 4*1024 || len(out.Commits) > 4*1024 {
@@ -72,12 +72,12 @@ func (n *node) tellsNotes(out *queue.Effects) {
 	for _, note := range out.Notes {
 		switch note.Kind {
 		case queue.NoteJoined:
-			notes = append(notes, fmt.Sprint("joined ", note.Side, " ", note.Consumer, " ", note.MaxInFlight))
+			notes = append(notes, fmt.Sprint("joined ", note.Role, " ", note.Consumer, " ", note.MaxInFlight))
 		case queue.NoteLost:
-			notes = append(notes, fmt.Sprint("lost ", note.Side, " ", note.Consumer, " ", note.Reason, " ", note.InFlight))
-		case queue.NoteStuck:
+			notes = append(notes, fmt.Sprint("lost ", note.Role, " ", note.Consumer, " ", note.Reason, " ", note.InFlight))
+		case queue.NoteMoveFailed:
 			notes = append(notes, fmt.Sprintf("stuck %x", note.ID))
-		case queue.NoteHeld:
+		case queue.NoteKeyPaused:
 			held = append(held, fmt.Sprint(note.Key, " until ", note.Until))
 			if !n.s.exact && n.sides[queue.Main].keys[note.Key] < note.Until {
 				n.holdKey(queue.Main, note.Key, note.Until)
@@ -103,7 +103,7 @@ func (n *node) tellsNotes(out *queue.Effects) {
 
 // tellsStarved looks at what is said of a key that starves, or no longer does.
 func (n *node) tellsStarved(note *queue.Note) {
-	side, key := n.sides[note.Side], note.Key
+	side, key := n.sides[note.Role], note.Key
 	require.NotEqual(n.T, note.Began, side.starves[key], "%s: told twice", key)
 	side.starves[key] = note.Began
 	if note.Began && n.s.exact {
@@ -140,7 +140,7 @@ func (n *node) tellsCommit(c *queue.Commit) {
 			if m.side == queue.Main {
 				continue
 			}
-			m.past.expect(queue.Past{Outcome: wire.AttemptRedriven, At: n.Now})
+			m.past.expect(queue.AttemptRecord{Outcome: wire.AttemptRedriven, At: n.Now})
 			continue
 		}
 		reason, ok := n.want.dead[m.id]
@@ -168,12 +168,12 @@ func (n *node) tellsEdit(c *queue.Commit, i int, m *message) {
 			past = append(past, h.Record)
 		}
 	}
-	require.Equal(n.T, m.going.Past, past)
+	require.Equal(n.T, m.going.History, past)
 	n.s.refs[a.Ref] = m
 }
 
 func (n *node) tellsStatus(d *queue.Delivery) {
-	side := n.sides[d.Side]
+	side := n.sides[d.Role]
 	c := side.clients[d.Subject]
 	if c == nil || !c.fetch {
 		require.Fail(n.T, "a status for nobody", d.Subject)
@@ -201,12 +201,12 @@ func (n *node) tellsRefusals(out *queue.Effects) {
 }
 
 func (n *node) tellsPicked(out *queue.Effects) {
-	require.Equal(n.T, n.want.pick, out.Picked != nil)
-	if out.Picked == nil {
+	require.Equal(n.T, n.want.pick, out.Claimed != nil)
+	if out.Claimed == nil {
 		return
 	}
 	var letters []uint64
-	for _, l := range out.Picked.Letters {
+	for _, l := range out.Claimed.Messages {
 		letters = append(letters, l.Seq)
 		m := n.s.byID[l.Message.ID]
 		require.Equal(n.T, m.seq, l.Seq)
@@ -215,7 +215,7 @@ func (n *node) tellsPicked(out *queue.Effects) {
 	}
 	require.Equal(n.T, n.want.letters, letters, "dead letters that were picked")
 	if len(letters) > 0 {
-		n.picks = append(n.picks, out.Picked.Letters)
+		n.picks = append(n.picks, out.Claimed.Messages)
 	}
 }
 
@@ -409,7 +409,7 @@ func (s *Sim) check() {
 	}
 	for _, n := range s.nodes {
 		require.Greater(s.T, n.wakeAt, n.mono, "%s: it would be stepped for ever", n.Name)
-		for side := range queue.Sides {
+		for side := range queue.Roles {
 			n.checkViews(side)
 		}
 		n.checkAccounts()
@@ -420,7 +420,7 @@ func (s *Sim) check() {
 }
 
 // checkViews compares what a machine shows with the book.
-func (n *node) checkViews(side queue.Side) {
+func (n *node) checkViews(side queue.Role) {
 	t, now, book := n.T, n.Now, n.sides[side]
 	byID := make(map[store.ID]*queue.MessageView)
 	views := n.Peek(side)
@@ -479,7 +479,7 @@ func (n *node) checkViews(side queue.Side) {
 		require.Fail(t, "a message that is not there is shown", "%s: %+v", n.sideName(side), *v)
 	}
 	m := n.M.Moment(side, now)
-	want := queue.Moment{
+	want := queue.Stats{
 		Pending: ready, Delayed: live - ready - flying - away, Moving: away, InFlight: flying, Consumers: len(book.clients),
 		Blocked: m.Blocked, OldestAge: m.OldestAge, Flows: m.Flows, BlockedBy: parked,
 	}
@@ -499,7 +499,7 @@ func (n *node) checkViews(side queue.Side) {
 	n.checkKeys(side, byKey, &m)
 }
 
-func (n *node) checkConsumers(side queue.Side) {
+func (n *node) checkConsumers(side queue.Role) {
 	credit, away := 0, false
 	want := []queue.ConsumerView{}
 	for _, c := range sortedClients(n.sides[side].clients) {
@@ -528,7 +528,7 @@ func (n *node) checkConsumers(side queue.Side) {
 	}
 }
 
-func (n *node) checkKeys(side queue.Side, byKey map[string]int64, m *queue.Moment) {
+func (n *node) checkKeys(side queue.Role, byKey map[string]int64, m *queue.Stats) {
 	var blocked, pending, away int64
 	for _, key := range []string{"a", "b", "c", plainKeys[0], plainKeys[1], plainKeys[2]} {
 		v := n.M.Key(side, key, n.Now)
@@ -546,7 +546,7 @@ func (n *node) checkKeys(side queue.Side, byKey map[string]int64, m *queue.Momen
 // checkAccounts compares what the owner counts with the book.
 func (n *node) checkAccounts() {
 	t := n.T
-	var depth, bytes [queue.Sides]int64
+	var depth, bytes [queue.Roles]int64
 	var uncommitted int64
 	open := 0
 	perKey := newKeyCount()

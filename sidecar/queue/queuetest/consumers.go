@@ -11,7 +11,7 @@ func (s *Sim) consume() {
 	s.register(s.anyNode(), s.anySide(), pick(s, []string{"w1", "w2"}), 1+s.rnd.IntN(5), ttl)
 }
 
-func (s *Sim) register(n *node, side queue.Side, name string, credit int, ttl int64) {
+func (s *Sim) register(n *node, side queue.Role, name string, credit int, ttl int64) {
 	subject := "deliver." + name
 	delete(s.vanished, fmt.Sprint(n.Name, side, subject))
 	c := queue.Register{Consumer: name, Subject: subject, MaxInFlight: credit, TTL: ttl}
@@ -78,7 +78,7 @@ func (s *Sim) vanish() {
 }
 
 // unreachable is told that nobody received a delivery.
-func (n *node) unreachable(side queue.Side, f *flight) {
+func (n *node) unreachable(side queue.Role, f *flight) {
 	c := n.sides[side].clients[f.consumer]
 	switch {
 	case c == nil || c.reg != f.reg:

@@ -34,7 +34,7 @@ type submitted struct {
 
 func newDisk(now func() int64) *Disk {
 	model := storetest.NewModel(now)
-	model.Join, model.Keep = queue.JoinPast, queue.IsRedrive
+	model.Join, model.Keep = queue.JoinAttempts, queue.IsRedrive
 	return &Disk{
 		Model: model, Live: make(map[store.ID]int),
 		ids: make(map[store.Ref]store.ID), dedupes: make(map[string]bool),

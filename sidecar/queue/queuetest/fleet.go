@@ -83,7 +83,7 @@ func newFleet(t T, l *link, settings ...wire.QueueSettings) *Fleet {
 // Create makes a queue.
 func (f *Fleet) Create(s queue.Settings) *Rig {
 	f.T.Helper()
-	r := &Rig{Fleet: f, Name: s.Name, IDs: [queue.Sides]store.QueueID{f.queues + 1, f.queues + 2}, Settings: s}
+	r := &Rig{Fleet: f, Name: s.Name, IDs: [queue.Roles]store.QueueID{f.queues + 1, f.queues + 2}, Settings: s}
 	f.queues += 2
 	f.CommitAll()
 	require.NoError(f.T, f.Disk.Apply(&store.Batch{PutQueues: []store.QueueRecord{

@@ -120,11 +120,11 @@ func (s *Sim) hold(until int64) {
 	}
 }
 
-func (s *Sim) pauseQueue(n *node, side queue.Side, until int64) {
+func (s *Sim) pauseQueue(n *node, side queue.Role, until int64) {
 	n.tell(side, queue.PauseQueue{Until: until}, func() { n.sides[side].paused = until })
 }
 
-func (s *Sim) pauseKey(n *node, side queue.Side, key string, until int64) {
+func (s *Sim) pauseKey(n *node, side queue.Role, key string, until int64) {
 	n.tell(side, queue.PauseKey{Key: key, Until: until}, func() { n.holdKey(side, key, until) })
 }
 
@@ -191,14 +191,14 @@ func (s *Sim) job() {
 			return // one pick at a time has an answer
 		}
 		n.picking = true
-		var p queue.Pick
+		var p queue.Claim
 		for _, m := range s.all { // in the order in which they came, which is not that of their deaths
-			if m.node == n && m.side == queue.Dead && len(p.Named) < 3 && !s.chance(3) {
-				p.Named = append(p.Named, queue.Named{Seq: m.seq, ID: m.id})
+			if m.node == n && m.side == queue.Dead && len(p.Messages) < 3 && !s.chance(3) {
+				p.Messages = append(p.Messages, queue.MessageRef{Seq: m.seq, ID: m.id})
 			}
 		}
 		if s.chance(5) {
-			p.Named = append(p.Named, queue.Named{Seq: 1 + s.rnd.Uint64N(9)})
+			p.Messages = append(p.Messages, queue.MessageRef{Seq: 1 + s.rnd.Uint64N(9)})
 		}
 		n.tell(queue.Dead, p, func() { n.picked(queue.Dead, p) })
 		return
@@ -228,15 +228,15 @@ func (s *Sim) liveJob() {
 		return
 	}
 	op := pick(s, []string{wire.JobCancel, wire.JobRunNow, wire.JobDelay, wire.JobReprioritise, wire.JobEdit})
-	p := queue.Pick{Delayed: op == wire.JobRunNow}
+	p := queue.Claim{Delayed: op == wire.JobRunNow}
 	for _, m := range s.all {
-		if m.node != n || m.side != queue.Main || len(p.Named) == 3 || s.chance(3) || op == wire.JobEdit && !s.editable(m) {
+		if m.node != n || m.side != queue.Main || len(p.Messages) == 3 || s.chance(3) || op == wire.JobEdit && !s.editable(m) {
 			continue
 		}
-		p.Named = append(p.Named, queue.Named{Seq: m.seq, ID: m.id})
+		p.Messages = append(p.Messages, queue.MessageRef{Seq: m.seq, ID: m.id})
 	}
 	if s.chance(5) {
-		p.Named = append(p.Named, queue.Named{Seq: 1 + s.rnd.Uint64N(9)})
+		p.Messages = append(p.Messages, queue.MessageRef{Seq: 1 + s.rnd.Uint64N(9)})
 	}
 	n.picking = true
 	n.tell(queue.Main, p, func() { n.picked(queue.Main, p) })
@@ -259,14 +259,14 @@ func (s *Sim) editable(m *message) bool {
 func (m *message) ref() store.Ref { return store.Ref{Queue: m.node.IDs[m.side], Seq: m.seq} }
 
 // settleLive says what becomes of messages that were picked.
-func (s *Sim) settleLive(n *node, op string, letters []queue.Letter) {
-	c := queue.Settle{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
+func (s *Sim) settleLive(n *node, op string, letters []queue.ClaimedMessage) {
+	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
 	var then []func()
 	for _, l := range letters {
 		m := s.byID[l.Message.ID]
 		switch {
 		case s.chance(5):
-			c.Stay = append(c.Stay, l.Seq)
+			c.Unclaim = append(c.Unclaim, l.Seq)
 			then = append(then, func() { n.stays(m) })
 		case op == wire.JobCancel:
 			c.Finish = append(c.Finish, l.Seq)
@@ -282,7 +282,7 @@ func (s *Sim) settleLive(n *node, op string, letters []queue.Letter) {
 			if counts, ok := m.going.Counted.(*keyCount); ok {
 				m.going.counted = counts
 			}
-			c.Go = append(c.Go, m.going.Moved)
+			c.Move = append(c.Move, m.going.Moved)
 			then = append(then, func() {
 				m.place = moving
 				n.sides[queue.Main].seq++
@@ -301,7 +301,7 @@ func (s *Sim) settleLive(n *node, op string, letters []queue.Letter) {
 }
 
 // changed is a message as a job makes it anew.
-func (s *Sim) changed(n *node, m *message, op string, l *queue.Letter) queue.Moved {
+func (s *Sim) changed(n *node, m *message, op string, l *queue.ClaimedMessage) queue.Moved {
 	g := queue.Moved{From: l.Seq, Message: l.Message, Size: l.Size}
 	to := &g.Message
 	to.Ref = store.Ref{Queue: n.IDs[queue.Main]}
@@ -325,7 +325,7 @@ func (s *Sim) changed(n *node, m *message, op string, l *queue.Letter) queue.Mov
 	case wire.JobEdit:
 		to.Payload = make([]byte, m.size)
 		g.Edited = true
-		if err := s.Disk.History([]store.Ref{m.ref()}, func(_ int, records [][]byte) { g.Past = slices.Clone(records) }); err != nil {
+		if err := s.Disk.History([]store.Ref{m.ref()}, func(_ int, records [][]byte) { g.History = slices.Clone(records) }); err != nil {
 			panic(err) // it is there, and a model in memory does not fail
 		}
 	}
@@ -425,7 +425,7 @@ func (s *Sim) runNow() {
 }
 
 // byHand posts what an operator asks for. There is one answer in a step.
-func (n *node) byHand(side queue.Side, c queue.Change, h *byHand, fn func()) {
+func (n *node) byHand(side queue.Role, c queue.Change, h *byHand, fn func()) {
 	if n.handling {
 		return
 	}
@@ -437,7 +437,7 @@ func (n *node) byHand(side queue.Side, c queue.Change, h *byHand, fn func()) {
 }
 
 // find expects the message to be found if it is there.
-func (h *byHand) find(side queue.Side, seq uint64) bool {
+func (h *byHand) find(side queue.Role, seq uint64) bool {
 	m := h.m
 	if h.Found = m.placed() && m.side == side && m.seq == seq; !h.Found {
 		return false
@@ -472,14 +472,14 @@ func (n *node) remove(h *byHand, from []*message) {
 }
 
 // decide has letters go back to their queue, be removed, or stay.
-func (s *Sim) decide(n *node, letters []queue.Letter, of func() fate) {
-	c := queue.Settle{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
+func (s *Sim) decide(n *node, letters []queue.ClaimedMessage, of func() fate) {
+	c := queue.Complete{Ticket: n, Put: []store.Entry{{Key: "job", Value: "so far"}}}
 	var going, staying, removed []*message
 	for _, l := range letters {
 		m := s.byID[l.Message.ID]
 		switch of() {
 		case stays:
-			c.Stay = append(c.Stay, l.Seq)
+			c.Unclaim = append(c.Unclaim, l.Seq)
 			staying = append(staying, m)
 			continue
 		case isRemoved:
@@ -499,7 +499,7 @@ func (s *Sim) decide(n *node, letters []queue.Letter, of func() fate) {
 			counts.Add(to.key, 1)
 			g.Counted, m.counted = counts, counts
 		}
-		c.Go = append(c.Go, g)
+		c.Move = append(c.Move, g)
 		going = append(going, m)
 	}
 	n.tell(queue.Dead, c, func() {
@@ -513,7 +513,7 @@ func (s *Sim) decide(n *node, letters []queue.Letter, of func() fate) {
 		for i, m := range going {
 			m.place = moving
 			n.sides[queue.Main].seq++
-			c.Go[i].Message.Ref = store.Ref{Queue: n.IDs[queue.Main], Seq: n.sides[queue.Main].seq}
+			c.Move[i].Message.Ref = store.Ref{Queue: n.IDs[queue.Main], Seq: n.sides[queue.Main].seq}
 			t := n.tally(queue.Main)
 			t.Messages++
 			t.Bytes += m.size
@@ -574,7 +574,7 @@ func (s *Sim) forgetAsks(n *node) {
 	}
 }
 
-func (n *node) holdKey(side queue.Side, key string, until int64) {
+func (n *node) holdKey(side queue.Role, key string, until int64) {
 	if until == 0 {
 		delete(n.sides[side].keys, key)
 		return
@@ -583,7 +583,7 @@ func (n *node) holdKey(side queue.Side, key string, until int64) {
 	n.sides[side].fair.spoil(key)
 }
 
-func (n *node) weighed(side queue.Side, key string, weight uint32) {
+func (n *node) weighed(side queue.Role, key string, weight uint32) {
 	book := n.sides[side]
 	if weight != 0 {
 		book.overrides[key] = weight
@@ -607,9 +607,9 @@ func (n *node) stays(m *message) {
 }
 
 // picked expects those of the named messages that wait.
-func (n *node) picked(side queue.Side, p queue.Pick) {
+func (n *node) picked(side queue.Role, p queue.Claim) {
 	n.picking, n.want.pick = false, true
-	for _, named := range p.Named {
+	for _, named := range p.Messages {
 		for _, m := range n.s.all {
 			if m.node != n || m.side != side || m.id != named.ID || m.seq != named.Seq || m.place != waiting || p.Delayed && m.ready == 0 {
 				continue

@@ -12,17 +12,17 @@ import (
 
 // pastBook is what the book knows of the history of a message.
 type pastBook struct {
-	last     queue.Past   // the attempt that has ended last, until it is decided about
-	expected []queue.Past // of which no record has been seen yet
-	records  [][]byte     // those that were handed to the store, all of them
-	kept     int          // how many of these are known to be on disk
+	last     queue.AttemptRecord   // the attempt that has ended last, until it is decided about
+	expected []queue.AttemptRecord // of which no record has been seen yet
+	records  [][]byte              // those that were handed to the store, all of them
+	kept     int                   // how many of these are known to be on disk
 }
 
-func (b *pastBook) expect(p queue.Past) { b.expected = append(b.expected, p) }
+func (b *pastBook) expect(p queue.AttemptRecord) { b.expected = append(b.expected, p) }
 
 // ended is what has to be recorded of a flight that ends now.
-func (n *node) ended(f *flight, outcome string, number uint32) queue.Past {
-	return queue.Past{
+func (n *node) ended(f *flight, outcome string, number uint32) queue.AttemptRecord {
+	return queue.AttemptRecord{
 		Outcome: outcome, Number: number, Dead: f.m.side == queue.Dead, At: f.at, Took: max(0, n.Now-f.at), Consumer: f.consumer,
 	}
 }
@@ -36,16 +36,16 @@ func (n *node) tellsHistory(c *queue.Commit) {
 		if m.going != nil && m.going.Message.Ref == a.Ref {
 			continue // what it has already
 		}
-		got, err := queue.ReadPast(a.Record)
+		got, err := queue.ReadAttempt(a.Record)
 		require.NoError(n.T, err)
 		require.NotEmpty(n.T, m.past.expected, "%s: nothing has happened to it: %+v", m, got)
 		want := m.past.expected[0]
 		m.past.expected = m.past.expected[1:]
-		for i, h := range got.Held {
+		for i, h := range got.Blocked {
 			require.LessOrEqual(n.T, h.For, got.Waited, "%s: held for longer than it waited", m)
-			require.True(n.T, i == 0 || h.For <= got.Held[i-1].For, "%s: %+v", m, got.Held)
+			require.True(n.T, i == 0 || h.For <= got.Blocked[i-1].For, "%s: %+v", m, got.Blocked)
 		}
-		want.Waited, want.Held = got.Waited, got.Held
+		want.Waited, want.Blocked = got.Waited, got.Blocked
 		require.Equal(n.T, want, got, "%s: its history", m)
 		m.past.records = append(m.past.records, a.Record)
 	}
@@ -94,7 +94,7 @@ func bounded(all [][]byte) [][]byte {
 	var records [][]byte
 	for _, r := range all {
 		if n := len(records); n > 0 {
-			if one := queue.JoinPast(records[n-1], r); one != nil {
+			if one := queue.JoinAttempts(records[n-1], r); one != nil {
 				records[n-1] = one
 				continue
 			}

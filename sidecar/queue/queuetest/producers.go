@@ -62,7 +62,7 @@ func (s *Sim) accept(m *message, in *queue.Message) {
 	switch {
 	case s.schedules && s.chance(4):
 		m.scheduled = true
-		m.node.Keep(queue.Keep{Message: in, Put: []store.Entry{{Key: scheduledKey(m.id), Value: "made"}}})
+		m.node.Keep(queue.WriteEntries{Message: in, Put: []store.Entry{{Key: scheduledKey(m.id), Value: "made"}}})
 	case !s.chance(8):
 		in.Reply = s.ask(ask{kind: askEnqueue, node: m.node, m: m})
 		fallthrough

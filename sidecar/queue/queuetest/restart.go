@@ -184,7 +184,7 @@ func (s *Sim) readDisk(crash bool) {
 }
 
 // recovered puts a message where the disk says that it is.
-func (n *node) recovered(m *message, side queue.Side, msg *store.Message, state *store.State) {
+func (n *node) recovered(m *message, side queue.Role, msg *store.Message, state *store.State) {
 	s := n.s
 	m.key, m.keys, m.circuit, m.weight = msg.Key, slices.Clone(msg.ThrottleKeys), msg.CircuitKey, msg.Weight
 	m.priority = msg.Priority
@@ -283,7 +283,7 @@ func (s *Sim) holdAgain() {
 		}
 	}
 	for _, n := range s.nodes {
-		for side := range queue.Sides {
+		for side := range queue.Roles {
 			book := n.sides[side]
 			if until := book.paused; until > s.Now {
 				s.pauseQueue(n, side, until)
@@ -321,7 +321,7 @@ func (s *Sim) Drain() {
 	}
 	for _, n := range s.nodes {
 		n.tell(queue.Main, queue.Dispatch{On: true}, func() { n.dispatching = true })
-		for side := range queue.Sides {
+		for side := range queue.Roles {
 			s.register(n, side, "last", 50, 0)
 		}
 		for _, letters := range n.picks {
@@ -354,7 +354,7 @@ func (s *Sim) Drain() {
 		require.LessOrEqual(s.T, rounds, most, "somebody polls: %s", s.left())
 	}
 	for _, n := range s.nodes {
-		for side := range queue.Sides {
+		for side := range queue.Roles {
 			for _, c := range sortedClients(n.sides[side].clients) {
 				if c.fetch {
 					continue
@@ -380,7 +380,7 @@ func (s *Sim) resumeAll() {
 		s.pauseCircuit(key, 0)
 	}
 	for _, n := range s.nodes {
-		for side := range queue.Sides {
+		for side := range queue.Roles {
 			s.pauseQueue(n, side, 0)
 			for _, key := range slices.Sorted(maps.Keys(n.sides[side].keys)) {
 				s.pauseKey(n, side, key, 0)
@@ -424,12 +424,12 @@ func (s *Sim) empty() {
 	s.check()
 	require.Empty(s.T, s.asks, "somebody was not answered")
 	for _, n := range s.nodes {
-		require.Equal(s.T, [queue.Sides]int64{}, n.Depth)
-		require.Equal(s.T, [queue.Sides]int64{}, n.Bytes)
+		require.Equal(s.T, [queue.Roles]int64{}, n.Depth)
+		require.Equal(s.T, [queue.Roles]int64{}, n.Bytes)
 		require.Zero(s.T, n.Uncommitted)
-		for side := range queue.Sides {
+		for side := range queue.Roles {
 			m := n.M.Moment(side, s.Now)
-			require.Equal(s.T, queue.Moment{}, m, n.sideName(side))
+			require.Equal(s.T, queue.Stats{}, m, n.sideName(side))
 		}
 	}
 	messages, states, _ := s.Disk.Stored()

@@ -15,7 +15,7 @@ import (
 type Rig struct {
 	*Fleet
 	Name     string
-	IDs      [queue.Sides]store.QueueID
+	IDs      [queue.Roles]store.QueueID
 	Settings queue.Settings
 	M        *queue.Queue
 
@@ -24,12 +24,12 @@ type Rig struct {
 	Judge   []queue.Failure // failures that nobody has judged yet
 	Notes   []queue.Note
 	Ended   []queue.Ended
-	Picked  *queue.Picked  // the last
+	Picked  *queue.Claimed // the last
 	Handled *queue.Handled // the last
 
-	Tally       [queue.Sides]queue.Tally // all steps together
-	Depth       [queue.Sides]int64       // as the owner counts it
-	Bytes       [queue.Sides]int64
+	Tally       [queue.Roles]queue.Counters // all steps together
+	Depth       [queue.Roles]int64          // as the owner counts it
+	Bytes       [queue.Roles]int64
 	Uncommitted int64 // bytes that wait for the disk
 
 	inputs []queue.Input
@@ -64,7 +64,7 @@ func (r *Rig) start() {
 		FirstLease: r.leases, Pacing: r.Pacing,
 	}, r.Now)
 	r.inputs, r.Judge, r.Picked = nil, nil, nil
-	r.Depth, r.Bytes, r.Uncommitted = [queue.Sides]int64{}, [queue.Sides]int64{}, 0
+	r.Depth, r.Bytes, r.Uncommitted = [queue.Roles]int64{}, [queue.Roles]int64{}, 0
 	r.wakeAt = r.mono
 	r.Post(queue.Input{Kind: queue.Changed, Change: queue.Dispatch{On: true}})
 }
@@ -81,12 +81,12 @@ func (r *Rig) CircuitOpened(c queue.Circuit) {
 func (r *Rig) Post(in queue.Input) { r.inputs = append(r.inputs, in) }
 
 // Tell posts a change.
-func (r *Rig) Tell(s queue.Side, c queue.Change) {
-	r.Post(queue.Input{Kind: queue.Changed, Side: s, Change: c})
+func (r *Rig) Tell(s queue.Role, c queue.Change) {
+	r.Post(queue.Input{Kind: queue.Changed, Role: s, Change: c})
 }
 
 // Do tells a change and makes the steps that follow.
-func (r *Rig) Do(s queue.Side, c queue.Change) {
+func (r *Rig) Do(s queue.Role, c queue.Change) {
 	r.T.Helper()
 	r.Tell(s, c)
 	r.Run()
@@ -128,10 +128,10 @@ func (r *Rig) carryOut() {
 		c.Queue = r.IDs[queue.Main]
 		r.Disk.submit(submitted{rig: r, commit: c, batch: &c.Batch})
 	}
-	for i := range out.Tally {
-		add(&r.Tally[i], &out.Tally[i])
-		r.Depth[i] += out.Tally[i].Messages
-		r.Bytes[i] += out.Tally[i].Bytes
+	for i := range out.Counters {
+		add(&r.Tally[i], &out.Counters[i])
+		r.Depth[i] += out.Counters[i].Messages
+		r.Bytes[i] += out.Counters[i].Bytes
 	}
 	r.Uncommitted -= out.Written
 	for i := range out.Publish {
@@ -147,8 +147,8 @@ func (r *Rig) carryOut() {
 	for _, no := range out.Refuse {
 		r.Answered(r, Answer{Subject: no.Reply, Err: no.Err})
 	}
-	if out.Picked != nil {
-		r.Picked = out.Picked
+	if out.Claimed != nil {
+		r.Picked = out.Claimed
 	}
 	if out.Handled != nil {
 		r.Handled = out.Handled
@@ -159,7 +159,7 @@ func (r *Rig) carryOut() {
 	}
 }
 
-func add(sum, t *queue.Tally) {
+func add(sum, t *queue.Counters) {
 	sum.Delivered += t.Delivered
 	sum.Acked += t.Acked
 	sum.Nacked += t.Nacked
@@ -171,8 +171,8 @@ func add(sum, t *queue.Tally) {
 	sum.Failed += t.Failed
 	sum.Messages += t.Messages
 	sum.Bytes += t.Bytes
-	for kind, n := range t.Held {
-		sum.Held[kind] += n
+	for kind, n := range t.Blocked {
+		sum.Blocked[kind] += n
 	}
 }
 
@@ -225,7 +225,7 @@ func (r *Rig) Accept(m *queue.Message) {
 }
 
 // Keep posts what is kept with a message, which it counts as Accept does.
-func (r *Rig) Keep(k queue.Keep) {
+func (r *Rig) Keep(k queue.WriteEntries) {
 	r.Depth[queue.Main]++
 	r.Bytes[queue.Main] += k.Message.Size
 	r.Uncommitted += k.Message.Size
@@ -251,7 +251,7 @@ func (r *Rig) Gated(key string, throttleKeys ...string) store.ID {
 }
 
 // Consume registers a consumer.
-func (r *Rig) Consume(s queue.Side, name string, credit int, ttl time.Duration) {
+func (r *Rig) Consume(s queue.Role, name string, credit int, ttl time.Duration) {
 	r.T.Helper()
 	r.Do(s, queue.Register{
 		Consumer: name, Subject: "deliver." + name, MaxInFlight: credit, TTL: int64(ttl), Reply: "reply", Answer: []byte("{}"),
@@ -259,13 +259,13 @@ func (r *Rig) Consume(s queue.Side, name string, credit int, ttl time.Duration) 
 }
 
 // Leave ends a registration.
-func (r *Rig) Leave(s queue.Side, name string) {
+func (r *Rig) Leave(s queue.Role, name string) {
 	r.T.Helper()
 	r.Do(s, queue.Leave{Consumer: name})
 }
 
 // Fetch asks for messages once.
-func (r *Rig) Fetch(s queue.Side, inbox string, batch int, expires time.Duration) {
+func (r *Rig) Fetch(s queue.Role, inbox string, batch int, expires time.Duration) {
 	r.T.Helper()
 	r.Do(s, queue.Fetch{Inbox: inbox, Batch: batch, Expires: int64(expires)})
 }
@@ -273,7 +273,7 @@ func (r *Rig) Fetch(s queue.Side, inbox string, batch int, expires time.Duration
 // Ack answers a delivery.
 func (r *Rig) Ack(d queue.Delivery, a wire.Ack, reply string) {
 	r.T.Helper()
-	r.Post(queue.Input{Kind: queue.Acked, Side: d.Side, Token: d.Token, Ack: a, Reply: reply})
+	r.Post(queue.Input{Kind: queue.Acked, Role: d.Role, Token: d.Token, Ack: a, Reply: reply})
 	r.Run()
 }
 
@@ -322,7 +322,7 @@ func (r *Rig) One() queue.Delivery {
 }
 
 // Find looks for a message in a whole side.
-func (r *Rig) Find(s queue.Side, id store.ID) *queue.MessageView {
+func (r *Rig) Find(s queue.Role, id store.ID) *queue.MessageView {
 	from := uint64(0)
 	for {
 		v, next := r.M.Find(s, id, from, 1000, r.Now)
@@ -334,7 +334,7 @@ func (r *Rig) Find(s queue.Side, id store.ID) *queue.MessageView {
 }
 
 // Peek lists the messages of a side, by sequence.
-func (r *Rig) Peek(s queue.Side) []queue.MessageView {
+func (r *Rig) Peek(s queue.Role) []queue.MessageView {
 	var all []queue.MessageView
 	from := uint64(0)
 	for {

@@ -317,7 +317,7 @@ func (s *SharedSim) respond(f *fila, i int, asksForTime bool) {
 		}
 	}
 	s.trace("%s is answered %s: failed %v", f.link.name, fl.key, a.Kind == wire.AckNack)
-	fl.rig.Post(queue.Input{Kind: queue.Acked, Side: fl.Side, Token: fl.Token, Ack: a})
+	fl.rig.Post(queue.Input{Kind: queue.Acked, Role: fl.Role, Token: fl.Token, Ack: a})
 }
 
 // operate does what an operator may do at any fila.

@@ -115,7 +115,7 @@ func pick[E any](s *Sim, from []E) E { return from[s.rnd.IntN(len(from))] }
 
 func (s *Sim) anyNode() *node { return pick(s, s.nodes) }
 
-func (s *Sim) anySide() queue.Side {
+func (s *Sim) anySide() queue.Role {
 	if s.chance(4) {
 		return queue.Dead
 	}
@@ -229,7 +229,7 @@ func (s *Sim) Play(steps int) {
 // dump is all that a machine shows of itself.
 func (n *node) dump() string {
 	var b strings.Builder
-	for side := range queue.Sides {
+	for side := range queue.Roles {
 		fmt.Fprintf(&b, "%+v\n%+v\n%+v\n", n.M.State(side, 100, n.Now), n.M.Consumers(side), n.M.Flows(side, 100))
 		for _, v := range n.Peek(side) {
 			fmt.Fprintf(&b, "%+v\n", v)

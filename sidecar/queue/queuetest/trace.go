@@ -52,14 +52,14 @@ func WriteEffects(w *bytes.Buffer, out *queue.Effects) {
 		fmt.Fprintf(w, "circuit %s\n", c.Key())
 	}
 	for _, r := range out.Refuse {
-		fmt.Fprintf(w, "refuse %d %s %v\n", r.Side, r.Reply, r.Err)
+		fmt.Fprintf(w, "refuse %d %s %v\n", r.Role, r.Reply, r.Err)
 	}
 	for i := range out.Notes {
 		writeNote(w, &out.Notes[i])
 	}
-	fmt.Fprintf(w, "tally %+v written %d\n", out.Tally, out.Written)
-	if out.Picked != nil {
-		fmt.Fprintf(w, "picked %+v\n", *out.Picked)
+	fmt.Fprintf(w, "tally %+v written %d\n", out.Counters, out.Written)
+	if out.Claimed != nil {
+		fmt.Fprintf(w, "picked %+v\n", *out.Claimed)
 	}
 	if out.Handled != nil {
 		fmt.Fprintf(w, "handled %+v\n", *out.Handled)
