@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -116,7 +117,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 	}
 	b.Run("groups/cold", func(b *testing.B) {
 		for b.Loop() {
-			q.groups = groups{}
+			q.groups = deadletter.Index{}
 			ask(b)
 		}
 	})
@@ -128,7 +129,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 	})
 	for name, f := range map[string]wire.Filter{
 		"find/header": {Header: map[string]string{"tenant": "17"}},
-		"find/group":  {ErrorGroup: GroupOf(&store.Dead{SourceQueue: "orders", Error: "no such customer cust-1: the account was closed"})},
+		"find/group":  {ErrorGroup: deadletter.GroupID(&store.Dead{SourceQueue: "orders", Error: "no such customer cust-1: the account was closed"})},
 		"find/key":    {Keys: []string{"tenant-17"}},
 		"find/all":    {All: true},
 	} {
@@ -139,7 +140,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 				found := 0
 				for from, more := uint64(0), true; more; more = from != 0 {
 					var views []queue.MessageView
-					views, from, err = fd.Find(from, groupPiece, groupPiece)
+					views, from, err = fd.Find(from, 4096, 4096)
 					require.Nil(b, err)
 					found += len(views)
 				}
@@ -153,7 +154,7 @@ func BenchmarkDeadLetters(b *testing.B) {
 			for from, more := uint64(0), true; more; more = from != 0 {
 				begin := time.Now()
 				q.View(func(m *queue.Queue, side queue.Role, now int64) {
-					_, from = m.Select(side, &queue.Match{}, from, groupPiece, groupPiece, nil, now)
+					_, from = m.Select(side, &queue.Match{}, from, 4096, 4096, nil, now)
 				})
 				most = max(most, time.Since(begin))
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/hooks"
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -39,9 +40,9 @@ type deed struct {
 	key    *wire.Error // why a message was left because of its key
 	landed []queue.Moved
 
-	found  []*content              // of named, where that was read before
-	groups map[uint64]*letterGroup // of dead letters that go elsewhere, by sequence
-	more   redrivesMore            // of these, with it
+	found  []*content                   // of named, where that was read before
+	groups map[uint64]*deadletter.Group // of dead letters that go elsewhere, by sequence
+	more   deadletter.Change            // of these, with it
 	room   *pieceRoom
 	trial  *trial // of a dry run: nothing is taken; nil: it is carried out
 
@@ -441,7 +442,7 @@ func (d *deed) becomes(p *queue.Claimed, of []int, first uint64) (s queue.Comple
 	if moves(d.Op) {
 		s.Move = roomFor(&d.room.going, len(p.Messages))[:0]
 	}
-	gone := make([]*letterGroup, 0, len(p.Messages))
+	gone := make([]*deadletter.Group, 0, len(p.Messages))
 	for i := range p.Messages {
 		l := &p.Messages[i]
 		switch d.Op {
@@ -475,9 +476,9 @@ func (d *deed) becomes(p *queue.Claimed, of []int, first uint64) (s queue.Comple
 	}
 	next.leave(wire.LeftUnreadable, int64(d.stayed))
 	next.Done += int64(len(p.Messages) - len(s.Unclaim))
-	d.next, d.more = next, d.q.redrives.more(gone, d.q.shard.Now())
-	s.Put = append(d.entries(&next, false), d.more.entries(d.q.name)...)
-	s.Delete = d.more.keys(d.q.name)
+	d.next, d.more = next, d.q.redrives.Count(gone, d.q.shard.Now())
+	s.Put = append(d.entries(&next, false), d.more.Put(d.q.name)...)
+	s.Delete = d.more.Deleted(d.q.name)
 	return s
 }
 
@@ -533,7 +534,7 @@ func (d *deed) over(err error) *wire.Error {
 			d.to.Tell(queue.Accept{Messages: d.landed})
 			d.to.run.do()
 		}
-		d.q.redrives.are(d.more)
+		d.q.redrives.Commit(d.more)
 		d.change(func() { d.mu.jobProgress = d.next.clone() })
 		return nil
 	}

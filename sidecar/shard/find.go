@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/filaq/fila/fingerprint"
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -226,19 +226,5 @@ func (fd *Finder) erred(d *store.Dead) bool {
 	f := &fd.f
 	return (f.ErrorCode == "" || d.ErrorCode == f.ErrorCode) &&
 		strings.Contains(d.Error, f.ErrorContains) &&
-		(f.ErrorGroup == "" || GroupOf(d) == f.ErrorGroup)
-}
-
-// GroupOf is the group of errors that a dead letter belongs to.
-func GroupOf(d *store.Dead) string {
-	return fingerprint.Of(d.SourceQueue, d.ErrorCode, groupText(d))
-}
-
-// groupText is what stands for the error of a dead letter in its group: its reason, if it
-// has none.
-func groupText(d *store.Dead) string {
-	if d.Error == "" && d.ErrorCode == "" {
-		return d.Reason
-	}
-	return fingerprint.Normalise(d.Error)
+		(f.ErrorGroup == "" || deadletter.GroupID(d) == f.ErrorGroup)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -50,7 +51,7 @@ func TestDeadLettersAreFound(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		group := func(i int) string {
-			return GroupOf(&store.Dead{SourceQueue: q.Name(), Error: "order 1 is gone", ErrorCode: []string{"", "402"}[i]})
+			return deadletter.GroupID(&store.Dead{SourceQueue: q.Name(), Error: "order 1 is gone", ErrorCode: []string{"", "402"}[i]})
 		}
 		for body, want := range map[string][]uint64{
 			`{"all":true}`:                              {1, 2, 3, 4, 5, 6},
@@ -107,7 +108,7 @@ func TestMessagesAreFoundByTheirLastError(t *testing.T) {
 		send("d")               // 4: is leased, and has not failed
 		send("e")               // 5: waits
 		r.one("w")
-		group := GroupOf(&store.Dead{SourceQueue: q.Name(), Error: "order 77 is gone", ErrorCode: "402"})
+		group := deadletter.GroupID(&store.Dead{SourceQueue: q.Name(), Error: "order 77 is gone", ErrorCode: "402"})
 		for body, want := range map[string][]uint64{
 			`{"error_contains":"order"}`:                         {1, 2},
 			`{"error_contains":"gone"}`:                          {2},

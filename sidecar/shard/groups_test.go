@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/wire"
 )
@@ -105,47 +106,19 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 		lines, left, back = r.grouped(q)
 		require.Empty(t, lines)
 		require.Equal(t, []int64{2, 0}, []int64{left, back}, "what is removed has not been redriven")
-		g := &q.DLQ().groups
-		require.Len(t, g.keys.free, len(g.keys.names)-1)
 		bury("d", "1", "again")
 		require.Equal(t, []string{"1 [1] again d:1"}, r.groupLines(q))
 	})
 }
 
-// TestGroupsAreBounded: dead letters with ever other errors and keys are counted, but not
-// told apart.
-func TestGroupsAreBounded(t *testing.T) {
-	g := new(groups)
-	g.forget()
-	name := func(i int) string { return fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676) }
-	for i := range maxGroupKeys + 5 {
-		n := g.groupOf(groupName{"orders", "", name(i)})
-		k := g.keys.of(fmt.Sprint(i))
-		require.Equal(t, i >= maxGroups, n == 0)
-		require.Equal(t, i >= maxGroupKeys, k == 0)
-		l := letter{seq: uint64(i), group: n, key: k}
-		g.enter(l)
-		g.letters = append(g.letters, l)
-	}
-	require.EqualValues(t, maxGroupKeys+5-maxGroups, g.known[0].count)
-	for _, l := range g.letters {
-		g.leave(l)
-	}
-	require.Empty(t, g.number)
-	require.NotZero(t, g.groupOf(groupName{"orders", "", "another"}), "those without letters make room")
-	require.Len(t, g.known, maxGroups+1)
-	require.Empty(t, g.keys.number)
-	require.Empty(t, g.known[0].keys)
-}
-
 // TestGroupsThatComeAtOnce are told apart as far as there is room, each with its own
 // messages: what has been read first does not make room for the rest.
 func TestGroupsThatComeAtOnce(t *testing.T) {
-	const beyond = 100
+	const groups, beyond = 1000, 100
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
-		r.consume(q, "w", maxGroups+beyond)
-		for i := range maxGroups + beyond {
+		r.consume(q, "w", groups+beyond)
+		for i := range groups + beyond {
 			require.Nil(t, r.enqueue(fmt.Sprint(i), "", nil))
 		}
 		synctest.Wait()
@@ -153,10 +126,10 @@ func TestGroupsThatComeAtOnce(t *testing.T) {
 			r.ack(m, wire.Ack{Kind: wire.AckNack, ErrorCode: fmt.Sprint(i)}, "")
 		}
 		time.Sleep(time.Second)
-		all, err := q.DLQ().Groups(maxGroups)
+		all, err := q.DLQ().Groups(groups)
 		require.Nil(t, err)
 		require.EqualValues(t, beyond, all.Other)
-		require.Len(t, all.Groups, maxGroups)
+		require.Len(t, all.Groups, groups)
 		for _, g := range all.Groups[:20] {
 			require.EqualValues(t, 1, g.Messages)
 			require.Len(t, r.found(q.DLQ(), `{"ids":["`+g.Sample+`"],"error_group":"`+g.Group+`"}`, 1000), 1, "the sample is one of them")
@@ -226,16 +199,16 @@ func TestRedrivesAreKept(t *testing.T) {
 		next = next.restart()
 		require.Equal(t, want, told(next))
 
-		time.Sleep(jobsKeptFor)
+		time.Sleep(deadletter.KeptFor)
 		require.Equal(t, []string{"boom #: 3 there, 0 left, 0 came back"}, told(next), "that was long ago")
-		require.Len(t, next.keptOf(keyRedriven), 2)
+		require.Len(t, next.keptOf("\x00redriven/"), 2)
 		job(next, wire.JobRedrive, 1)
 		require.Equal(t, []string{"boom #: 2 there, 1 left, 0 came back"}, told(next))
-		require.Len(t, next.keptOf(keyRedriven), 1)
+		require.Len(t, next.keptOf("\x00redriven/"), 1)
 
 		_, werr = next.Queue("orders").Delete(true)
 		require.Nil(t, werr)
-		require.Empty(t, next.keptOf(keyRedriven))
+		require.Empty(t, next.keptOf("\x00redriven/"))
 		next.create(nil)
 		require.Empty(t, told(next), "another queue of that name")
 		next.end()
@@ -253,34 +226,4 @@ func (r *rig) keptOf(prefix string) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// TestRedrivesAreBounded: of too many groups those are forgotten from which nothing has
-// gone for longest.
-func TestRedrivesAreBounded(t *testing.T) {
-	var r redrives
-	group := func(i int) *letterGroup { return &letterGroup{groupName{"orders", "", fmt.Sprint(i)}, fmt.Sprint(i)} }
-	for i := range maxRedriven {
-		more := r.more([]*letterGroup{group(i), group(i), nil}, int64(i))
-		require.Empty(t, more.drop)
-		r.are(more)
-	}
-	r.are(r.more([]*letterGroup{group(0)}, maxRedriven))
-	require.EqualValues(t, 3, r.known(0)["0"].Count)
-	more := r.more([]*letterGroup{group(maxRedriven), group(maxRedriven + 1)}, maxRedriven+1)
-	require.Equal(t, []string{"1", "2"}, more.drop)
-	require.Len(t, more.put, 2)
-	require.Contains(t, r.known(0), "1", "it is not so yet")
-	r.are(more)
-	require.Len(t, r.known(0), maxRedriven)
-
-	var many []*letterGroup
-	for i := range 2 * maxRedriven {
-		many = append(many, group(i+1000))
-	}
-	more = r.more(many, maxRedriven+2)
-	require.Len(t, more.put, maxRedriven)
-	require.Len(t, more.drop, maxRedriven)
-	r.are(more)
-	require.Len(t, r.known(0), maxRedriven)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -91,8 +92,8 @@ func (p *jobProgress) ended() bool { return p.State == wire.JobDone || p.State =
 // job is one job of a queue.
 type job struct {
 	jobSpec
-	q     *Queue     // the side that it is about
-	names groupNames // for who works on it
+	q     *Queue            // the side that it is about
+	names deadletter.Reader // for who works on it
 
 	mu struct {
 		sync.Mutex
@@ -110,7 +111,7 @@ type job struct {
 }
 
 func newJob(q *Queue, spec jobSpec, at jobProgress, out parcel) *job {
-	j := &job{jobSpec: spec, q: q, names: newGroupNames()}
+	j := &job{jobSpec: spec, q: q, names: deadletter.NewReader()}
 	j.mu.jobProgress, j.mu.parcel, j.mu.changed = at, out, make(chan struct{})
 	return j
 }
@@ -143,7 +144,7 @@ func (j *job) claim(stop string) (changed <-chan struct{}, ok bool) {
 }
 
 func (j *job) release() {
-	j.names = newGroupNames()
+	j.names = deadletter.NewReader()
 	j.change(func() { j.mu.claimed, j.mu.running, j.mu.stop = false, false, "" })
 }
 

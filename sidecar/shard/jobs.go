@@ -7,13 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
 
 const (
 	// jobsKeptFor is how long jobs are shown that have ended.
-	jobsKeptFor = 7 * 24 * time.Hour
+	jobsKeptFor = deadletter.KeptFor
 	// maxJobsKept is how many of them a shard keeps, the newest.
 	maxJobsKept = 1000
 	// maxJobsOpen is how many jobs a shard has that have not ended.

@@ -253,8 +253,9 @@ func (w *worker) prepare() (werr *wire.Error) {
 		for i := range d.named {
 			seqs[i] = d.named[i].Seq
 		}
-		if d.groups, werr = w.q.letterGroups(seqs, w.names); werr != nil {
-			return werr
+		var err error
+		if d.groups, err = w.names.Groups(w.q.Store(), w.q.id, seqs); err != nil {
+			return wire.Internal(err.Error())
 		}
 	}
 	if _, away := w.away(); moves(w.Op) && w.Op != wire.JobEdit && !away {

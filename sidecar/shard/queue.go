@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
@@ -36,9 +37,10 @@ type Queue struct {
 	admin   sync.Mutex
 	deleted atomic.Bool
 
-	intake   intake
-	groups   groups   // of errors, in a dead letter queue that somebody has asked for them
-	redrives redrives // of a dead letter queue
+	intake intake
+	// Of a dead letter queue.
+	groups   deadletter.Index
+	redrives deadletter.Redrives
 }
 
 // Shard is the number of the shard that the queue is in.
@@ -174,6 +176,11 @@ func (q *Queue) Refuse(reply string, e *wire.Error) {
 		return
 	}
 	q.shard.replyError(reply, e)
+}
+
+// Groups returns the largest groups of dead letters of q, a dead letter queue, up to limit.
+func (q *Queue) Groups(limit int) (wire.DeadGroups, *wire.Error) {
+	return q.groups.List(q, &q.redrives, limit, q.shard.Now(), q.shard.Log)
 }
 
 // Hooks describes the hooks of the queue, on_enqueue first, and then those that do

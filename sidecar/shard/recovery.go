@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -48,7 +49,12 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 	}
 	s.recoverJobs(snap.Config, byName)
 	s.recoverSchedules(snap.Config, byName)
-	s.recoverRedriven(snap.Config, byName)
+	deadletter.Recover(snap.Config, func(dlq string) *deadletter.Redrives {
+		if r, ok := byName[dlq]; ok {
+			return &r.redrives
+		}
+		return nil
+	}, s.Log)
 	return s.recoverReceipts(snap.Config)
 }
 
