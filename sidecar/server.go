@@ -596,7 +596,7 @@ const maxNamedThrottles = 1000
 
 // throttlesHeld is what throttle keys have held back, for metrics.
 func (s *Server) throttlesHeld() (list []telemetry.ThrottleHeld) {
-	for _, h := range s.rooms.control.Gates().HeldCounts(maxNamedThrottles) {
+	for _, h := range s.rooms.control.Gates().BlockedCounts(maxNamedThrottles) {
 		list = append(list, telemetry.ThrottleHeld{Key: wire.ShowKey(h.Key), BlockedBy: h.Kind.String(), N: h.N})
 	}
 	return list

@@ -38,10 +38,10 @@ type history struct {
 }
 
 type flightRecord struct {
-	set    *Set
-	ticket Ticket
-	cost   int64
-	went   *went
+	set   *Set
+	grant Grant
+	cost  int64
+	went  *went
 }
 
 // style is what a history draws from: the first has all there is, the others
@@ -178,14 +178,14 @@ func (h *history) inFlight(key string) (n int64) {
 }
 
 // settle ends a flight with what the message has cost.
-func (h *history) settle(f *flightRecord) {
+func (h *history) advance(f *flightRecord) {
 	cost := h.style.costs[h.c.pick(len(h.style.costs))] * int64(h.c.pick(3)) / 2
 	h.c.log("%d that went at %v has cost %d", f.cost, f.went.at, cost)
-	if f.ticket.state == taken || cost > f.cost {
+	if f.grant.state == granted || cost > f.cost {
 		f.went.settled, f.went.realCost = h.steps, cost
 	}
-	f.set.Settle(&f.ticket, cost-f.cost, h.now, nil)
-	f.set.Settle(&f.ticket, cost-f.cost, h.now, nil) // spent: nothing
+	f.set.ReleaseCorrected(&f.grant, cost-f.cost, h.now, nil)
+	f.set.ReleaseCorrected(&f.grant, cost-f.cost, h.now, nil) // returned: nothing
 }
 
 func (h *history) step() {
@@ -199,20 +199,20 @@ func (h *history) step() {
 		f := &flightRecord{set: one(h.c, h.sets), cost: one(h.c, h.style.costs)}
 		owner := []any{nil, nil, 0, 1}[h.c.pick(4)]
 		var ok bool
-		if f.ticket, _, ok = f.set.Acquire(h.now, f.cost, owner); ok {
+		if f.grant, _, ok = f.set.Acquire(h.now, f.cost, owner); ok {
 			h.record(f)
 		}
 	case 7, 8:
 		if f := h.drop(); f != nil {
 			h.c.log("undo of %d, went at %v", f.cost, f.went.at)
-			f.set.Undo(&f.ticket, h.now, nil)
+			f.set.Undo(&f.grant, h.now, nil)
 			f.went.undone = true
 		}
 	case 9:
 		if f := h.drop(); f != nil && h.c.pick(2) == 0 {
-			f.set.Release(&f.ticket, h.now, nil)
+			f.set.Release(&f.grant, h.now, nil)
 		} else if f != nil {
-			h.settle(f)
+			h.advance(f)
 		}
 	case 10:
 		if h.c.pick(3) == 0 {
@@ -239,7 +239,7 @@ func (h *history) step() {
 	case 14:
 		h.pause(one(h.c, h.keys))
 	case 15:
-		h.rest()
+		h.addIdle()
 	}
 	h.seePauses()
 }
@@ -278,7 +278,7 @@ func (h *history) pause(key string) {
 
 // rest has nobody need the gates for some time, in which they fall asleep, and time,
 // limits and pauses go on.
-func (h *history) rest() {
+func (h *history) addIdle() {
 	if h.reserve != nil {
 		h.reserve.Cancel(h.now, nil)
 		h.reserve = nil
@@ -287,7 +287,7 @@ func (h *history) rest() {
 		w.Leave(nil)
 	}
 	for _, f := range h.flights {
-		f.set.Release(&f.ticket, h.now, nil)
+		f.set.Release(&f.grant, h.now, nil)
 	}
 	h.flights = nil
 	for _, s := range h.sets {
@@ -337,9 +337,9 @@ func (h *history) reserveStep() {
 		h.reserve = nil
 		return
 	}
-	ticket, _, _ := h.reserve.Acquire(h.now, nil, nil)
-	if ticket.Held() {
-		h.wanted.ticket, h.reserve = ticket, nil
+	grant, _, _ := h.reserve.Acquire(h.now, nil, nil)
+	if grant.Active() {
+		h.wanted.grant, h.reserve = grant, nil
 		h.record(h.wanted)
 	}
 }
@@ -376,7 +376,7 @@ func (h *history) restart() {
 				break
 			}
 		}
-		f.ticket = f.set.Adopt()
+		f.grant = f.set.Adopt()
 	}
 }
 
@@ -394,7 +394,7 @@ func (h *history) check() {
 	held := map[string]int64{}
 	if h.reserve != nil {
 		for i, gate := range h.reserve.set.Gates() {
-			held[gate.Key()] = int64(h.reserve.held >> i & 1)
+			held[gate.Key()] = int64(h.reserve.collected >> i & 1)
 		}
 	}
 	for _, k := range h.keys {

@@ -11,7 +11,7 @@ import (
 // arrival time: the level is tokens + frac/rate.Per thousandths, and nothing is
 // ever rounded, so there is no drift however often it is asked.
 //
-// Invariants, top being burst - held:
+// Invariants, top being burst - reserved:
 //
 //  1. tokens + frac/rate.Per <= top; frac < rate.Per; a full bucket has frac 0.
 //  2. A cost is taken only from a level that covers it, or from a full bucket
@@ -27,7 +27,7 @@ import (
 //
 // What a reservation holds (see Reservation) was taken from the level already
 // but counts as given only when the message goes. Until then it makes the top
-// lower: otherwise the bucket would fill up behind it, and burst + held could
+// lower: otherwise the bucket would fill up behind it, and burst + reserved could
 // go at one moment.
 type bucket struct {
 	rate    Rate
@@ -35,13 +35,13 @@ type bucket struct {
 	tokens  int64   // thousandths, whole ones; negative: debt
 	frac    uint64  // a part of one thousandth, in 1/rate.Per
 	at      instant // the time of tokens and frac
-	changed instant // tickets that are not later give nothing back
+	changed instant // grants that are not later give nothing back
 	lows    lows
 }
 
 // settle brings the level up to time v.
-func (b *bucket) settle(v instant, held int64) {
-	top := b.burst - held
+func (b *bucket) advance(v instant, reserved int64) {
+	top := b.burst - reserved
 	gone := v.since(b.at)
 	b.at = v
 	if gone != 0 && b.tokens < top {
@@ -61,12 +61,12 @@ func (b *bucket) settle(v instant, held int64) {
 // wait is how long a message of that cost has to wait from the time of the last
 // settle, if nothing else is taken: 0 if it may go, forever if it has to wait
 // for a reservation to end.
-func (b *bucket) wait(cost, held int64) uint64 {
+func (b *bucket) wait(cost, reserved int64) uint64 {
 	need := min(cost, b.burst)
 	if b.tokens >= need {
 		return 0
 	}
-	if need > b.burst-held {
+	if need > b.burst-reserved {
 		return forever
 	}
 	return b.until(need)
@@ -88,20 +88,20 @@ func (b *bucket) until(level int64) uint64 {
 }
 
 // take takes a cost that wait has let pass, at the time of the last settle.
-func (b *bucket) take(cost, held int64) {
-	b.lows.note(b.at, b.room(held))
+func (b *bucket) take(cost, reserved int64) {
+	b.lows.note(b.at, b.room(reserved))
 	b.tokens -= cost
 }
 
 // charge takes a cost that has been used already, at the time of the last settle.
-func (b *bucket) charge(cost, held int64) {
-	b.take(cost, held)
+func (b *bucket) charge(cost, reserved int64) {
+	b.take(cost, reserved)
 	b.tokens = max(b.tokens, -MaxBurst)
 }
 
 // room is how much fits in up to the top (thousandths, rounded down).
-func (b *bucket) room(held int64) int64 {
-	r := b.burst - held - b.tokens
+func (b *bucket) room(reserved int64) int64 {
+	r := b.burst - reserved - b.tokens
 	if b.frac != 0 {
 		r--
 	}
@@ -114,11 +114,11 @@ func (b *bucket) room(held int64) int64 {
 // takes leave the difference as it is; and it shrinks only when the other level
 // runs over, never below the room there was at any moment. So the smallest room
 // since then, if less than the cost, is what may be put back.
-func (b *bucket) putBack(t instant, cost, held int64) {
+func (b *bucket) putBack(t instant, cost, reserved int64) {
 	if !t.after(b.changed) {
 		return
 	}
-	back := min(cost, b.room(held), b.lows.since(t))
+	back := min(cost, b.room(reserved), b.lows.since(t))
 	if back > 0 {
 		b.tokens += back
 		b.lows.lower(t, cost)
@@ -126,12 +126,12 @@ func (b *bucket) putBack(t instant, cost, held int64) {
 }
 
 // setLimits changes rate and burst at the time of the last settle.
-func (b *bucket) setLimits(l Limits, held int64) {
+func (b *bucket) setLimits(l Limits, reserved int64) {
 	b.frac, _, _ = mulDiv(b.frac, uint64(l.Rate.Per), 0, uint64(b.rate.Per))
 	b.rate, b.burst = l.Rate, l.burst()
 	b.changed = b.at
 	b.lows = lows{}
-	b.settle(b.at, held)
+	b.advance(b.at, reserved)
 }
 
 // lows remembers the smallest room that a bucket had since any time in the

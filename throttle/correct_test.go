@@ -13,20 +13,20 @@ func TestSettleChargesAndGivesBack(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
-	acquire := func(now, cost int64) Ticket {
-		ticket, block, ok := s.Acquire(now, cost, nil)
+	acquire := func(now, cost int64) Grant {
+		grant, block, ok := s.Acquire(now, cost, nil)
 		require.True(t, ok, "%+v", block)
-		return ticket
+		return grant
 	}
 	more, less, same := acquire(start, 2*One), acquire(start, 5*One), acquire(start, One)
 	require.Equal(t, int64(2*One), tokensOf(s, start))
-	s.Settle(&same, 0, start, nil)
+	s.ReleaseCorrected(&same, 0, start, nil)
 	require.Equal(t, int64(2*One), tokensOf(s, start))
-	s.Settle(&less, -4*One, start, nil)
+	s.ReleaseCorrected(&less, -4*One, start, nil)
 	require.Equal(t, int64(6*One), tokensOf(s, start))
-	s.Settle(&more, 9*One, start, nil)
+	s.ReleaseCorrected(&more, 9*One, start, nil)
 	require.Equal(t, int64(-3*One), tokensOf(s, start), "a debt")
-	require.False(t, more.Held())
+	require.False(t, more.Active())
 	require.Zero(t, s.Gates()[0].Info(start).InFlight)
 
 	_, block, ok := s.Acquire(start, One, nil)
@@ -41,10 +41,10 @@ func TestSettleGivesBackNoMoreThanTheBound(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
-	ticket, _, _ := s.Acquire(start, 8*One, nil)
+	grant, _, _ := s.Acquire(start, 8*One, nil)
 	_, _, ok := s.Acquire(start+20*sec, 5*One, nil) // it was full again
 	require.True(t, ok)
-	s.Settle(&ticket, -7*One, start+20*sec, nil)
+	s.ReleaseCorrected(&grant, -7*One, start+20*sec, nil)
 	require.Equal(t, int64(5*One), tokensOf(s, start+20*sec))
 }
 
@@ -53,21 +53,21 @@ func TestSettleLeavesWindowsAlone(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Limit: 3, Window: sec, Concurrency: 5}, start)
 	s := set(t, g, "k")
-	ticket, _, _ := s.Acquire(start, One, nil)
-	s.Settle(&ticket, 100*One, start, nil)
+	grant, _, _ := s.Acquire(start, One, nil)
+	s.ReleaseCorrected(&grant, 100*One, start, nil)
 	info := s.Gates()[0].Info(start)
 	require.Equal(t, [2]int64{1, 0}, [2]int64{info.InWindow, info.InFlight})
 }
 
-// Who waits is told when what was taken too much comes back.
+// Who waits is notified when what was taken too much comes back.
 func TestSettleTellsThoseWhoWait(t *testing.T) {
 	g := newGates()
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
-	ticket, _, _ := s.Acquire(start, 10*One, nil)
+	grant, _, _ := s.Acquire(start, 10*One, nil)
 	w := NewWait(s.Gates()[0], "q")
 	require.Positive(t, w.Join(start, One))
-	require.Equal(t, []*Wait{w}, s.Settle(&ticket, -5*One, start, nil))
+	require.Equal(t, []*Wait{w}, s.ReleaseCorrected(&grant, -5*One, start, nil))
 }
 
 // A message that was in flight before a restart pays what it has cost more, and gets
@@ -77,8 +77,8 @@ func TestSettleOfAnAdoptedMessage(t *testing.T) {
 	limit(t, g, "k", Limits{Rate: PerSecond(One), Burst: 10 * One}, start)
 	s := set(t, g, "k")
 	more, less := s.Adopt(), s.Adopt()
-	s.Settle(&more, 4*One, start, nil)
-	s.Settle(&less, -4*One, start, nil)
+	s.ReleaseCorrected(&more, 4*One, start, nil)
+	s.ReleaseCorrected(&less, -4*One, start, nil)
 	require.Equal(t, int64(6*One), tokensOf(s, start))
 }
 
@@ -89,8 +89,8 @@ func TestADebtIsKept(t *testing.T) {
 	limit(t, g, "k", l, start)
 	s := set(t, g, "k")
 	for range 3 {
-		ticket := s.Adopt()
-		s.Settle(&ticket, MaxCost, start, nil)
+		grant := s.Adopt()
+		s.ReleaseCorrected(&grant, MaxCost, start, nil)
 	}
 	states := g.Snapshot(start)
 	later := New(Start{}, start)
@@ -98,8 +98,8 @@ func TestADebtIsKept(t *testing.T) {
 	later.Restore(states, start)
 	require.Equal(t, int64(10*One-3*MaxCost), tokensOf(set(t, later, "k"), start))
 	for range 1001 {
-		ticket := s.Adopt()
-		s.Settle(&ticket, MaxCost, start, nil)
+		grant := s.Adopt()
+		s.ReleaseCorrected(&grant, MaxCost, start, nil)
 	}
 	require.Equal(t, int64(-MaxBurst), tokensOf(s, start))
 }
@@ -109,22 +109,22 @@ func TestADebtIsKept(t *testing.T) {
 func TestSettleOfWhatIsLent(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
-	g.Lend("s:a", Chunk{Tokens: 5 * One, Until: 150 * msec}, 0, 0, nil)
-	ticket := passes(t, s, 0)
+	g.AddLease("s:a", Lease{Tokens: 5 * One, Until: 150 * msec}, 0, 0, nil)
+	grant := passes(t, s, 0)
 	f.stirs = nil
-	s.Settle(&ticket, 3*One, 0, nil)
+	s.ReleaseCorrected(&grant, 3*One, 0, nil)
 	require.Empty(t, f.stirs, "it had as much")
 	require.Equal(t, int64(One), tokensOf(s, 0))
-	ticket = passes(t, s, 0)
-	s.Settle(&ticket, 6*One, 0, nil)
+	grant = passes(t, s, 0)
+	s.ReleaseCorrected(&grant, 6*One, 0, nil)
 	require.Equal(t, []string{"s:a"}, f.stirs)
 	n, _ := g.Needs("s:a", 0)
-	require.True(t, n.Owed)
-	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
+	require.True(t, n.Uncharged)
+	g.AddLease("s:a", Lease{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
 	refuses(t, s, 0, ByRate)
-	require.Equal(t, int64(4*One), g.TakeOwed("s:a"))
-	require.Zero(t, g.TakeOwed("s:a"))
-	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
+	require.Equal(t, int64(4*One), g.TakeUncharged("s:a"))
+	require.Zero(t, g.TakeUncharged("s:a"))
+	g.AddLease("s:a", Lease{Tokens: 2 * One, Until: 150 * msec}, 0, 0, nil)
 	passes(t, s, 0)
 }
 
@@ -133,38 +133,38 @@ func TestSettleOfWhatIsLent(t *testing.T) {
 func TestSettleGivesBackToTheFleet(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One), Burst: 10 * One})
-	lend := func(now int64) { g.Lend("s:a", Chunk{Tokens: 5 * One, Until: now + 150*msec}, 0, now, nil) }
-	acquire := func(now int64) Ticket {
-		ticket, _, ok := s.Acquire(now, 4*One, nil)
+	lend := func(now int64) { g.AddLease("s:a", Lease{Tokens: 5 * One, Until: now + 150*msec}, 0, now, nil) }
+	acquire := func(now int64) Grant {
+		grant, _, ok := s.Acquire(now, 4*One, nil)
 		require.True(t, ok)
-		return ticket
+		return grant
 	}
 	lend(0)
-	ticket := acquire(0)
-	s.Settle(&ticket, -3*One, 0, nil)
+	grant := acquire(0)
+	s.ReleaseCorrected(&grant, -3*One, 0, nil)
 	require.Equal(t, int64(One), tokensOf(s, 0), "nobody knows what is in the bucket")
 
 	g.Level("s:a", One, 200*msec)
 	lend(200 * msec)
-	ticket = acquire(200*msec + 1)
-	s.Settle(&ticket, -3*One, 210*msec, nil)
+	grant = acquire(200*msec + 1)
+	s.ReleaseCorrected(&grant, -3*One, 210*msec, nil)
 	require.Equal(t, int64(4*One), tokensOf(s, 210*msec))
-	ticket = acquire(220 * msec)
+	grant = acquire(220 * msec)
 	g.Level("s:a", One, 300*msec)
-	s.Settle(&ticket, -3*One, 500*msec, nil) // the chunk has ended
-	require.Equal(t, int64(-3*One), g.TakeOwed("s:a"))
+	s.ReleaseCorrected(&grant, -3*One, 500*msec, nil) // the chunk has ended
+	require.Equal(t, int64(-3*One), g.TakeUncharged("s:a"))
 
 	lend(500 * msec)
-	ticket = acquire(500 * msec)
+	grant = acquire(500 * msec)
 	g.Level("s:a", 9*One, 520*msec) // there was room for 1, and less when it is settled
-	s.Settle(&ticket, -3*One, 560*msec, nil)
+	s.ReleaseCorrected(&grant, -3*One, 560*msec, nil)
 	require.Less(t, tokensOf(s, 560*msec), int64(2*One))
 
 	lend(1000 * msec)
-	ticket = acquire(1000 * msec)
+	grant = acquire(1000 * msec)
 	g.Level("s:a", 10*One, 1010*msec)
 	g.Level("s:a", One, 1020*msec) // somebody has taken of a full bucket
-	s.Settle(&ticket, -3*One, 1030*msec, nil)
+	s.ReleaseCorrected(&grant, -3*One, 1030*msec, nil)
 	require.Equal(t, int64(One), tokensOf(s, 1030*msec))
 }
 
@@ -173,9 +173,9 @@ func TestADebtFollowsItsGate(t *testing.T) {
 	l := Limits{Rate: PerSecond(10 * One), Burst: 10 * One}
 	owing := func() (*Gates, *Set) {
 		g, s := shared(t, &lender{}, l)
-		g.Lend("s:a", Chunk{Tokens: One, Until: 150 * msec}, 0, 0, nil)
-		ticket := passes(t, s, 0)
-		s.Settle(&ticket, 6*One, 0, nil)
+		g.AddLease("s:a", Lease{Tokens: One, Until: 150 * msec}, 0, 0, nil)
+		grant := passes(t, s, 0)
+		s.ReleaseCorrected(&grant, 6*One, 0, nil)
 		return g, s
 	}
 	g, s := owing()
@@ -185,15 +185,15 @@ func TestADebtFollowsItsGate(t *testing.T) {
 	g.Part("s:a", 2, 0, nil)
 	require.Equal(t, int64(-6*One), tokensOf(s, 0))
 	g.Borrow("s:a", 0)
-	require.Equal(t, int64(6*One), g.TakeOwed("s:a"))
+	require.Equal(t, int64(6*One), g.TakeUncharged("s:a"))
 	g, _ = owing()
 	g.Part("s:a", 2, 0, nil)
 	g.Borrow("s:a", second)
-	require.Equal(t, int64(One), g.TakeOwed("s:a"), "5 have been paid by its part of the rate")
+	require.Equal(t, int64(One), g.TakeUncharged("s:a"), "5 have been paid by its part of the rate")
 	g, s = owing()
 	g.Close(s, 0)
 	other, err := g.Set([]string{"b"}, 100*second)
 	require.NoError(t, err)
 	g.Close(other, 100*second)
-	require.Equal(t, int64(6*One), g.TakeOwed("s:a"), "it is not forgotten while it owes")
+	require.Equal(t, int64(6*One), g.TakeUncharged("s:a"), "it is not forgotten while it owes")
 }

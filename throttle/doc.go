@@ -8,17 +8,17 @@
 // none. [Gates.Set] gives a message the [Set] of its gates, which all messages
 // with the same keys share. [Set.Acquire] lets a message through all of its
 // gates or through none; then it says in a [Block] which gate is in the way and
-// when it may open. The [Ticket] of a message that went is given back by
+// when it may open. The [Grant] of a message that went is given back by
 // [Set.Release] when its flight ends, or by [Set.Undo] when it turns out that it
 // never began.
 //
 //	set, err := gates.Set(m.ThrottleKeys, now)
-//	ticket, block, ok := set.Acquire(now, m.Cost, queue)
+//	grant, block, ok := set.Acquire(now, m.Cost, queue)
 //	if !ok {
 //		// park the message behind block.Gate until block.At or a wake-up
 //	}
 //	...
-//	wake = set.Release(&ticket, now, wake[:0])
+//	wake = set.Release(&grant, now, wake[:0])
 //
 // # The rules
 //
@@ -27,7 +27,7 @@
 //   - a token bucket admits costs of at most max(burst, largest cost) + rate * t
 //     in a time t. A cost above the burst goes when the bucket is full and
 //     leaves it in debt. It is the generic cell rate algorithm (GCRA, ITU-T
-//     I.371 and ATM Forum TM 4.0), kept as an exact fraction. With [Set.Settle] what
+//     I.371 and ATM Forum TM 4.0), kept as an exact fraction. With [Set.ReleaseCorrected] what
 //     counts is what messages have cost, as far as that is known when a message goes:
 //     what is learned later is a debt, and nothing goes before it is paid, or comes
 //     back. A debt is 1e9 at most;
@@ -49,7 +49,7 @@
 //
 // Queues that wait for one gate are served in turn. A queue that has something
 // parked behind a gate joins with a [Wait]; the head of the round has the turn,
-// and only its queue is told of what opens the gate, by the return values of
+// and only its queue is notified of what opens the gate, by the return values of
 // the calls that give something back, or sees it by its own timer. The others
 // get their turn by [Wait.Pass] and [Wait.Leave]. So a gate wakes one queue for
 // as many messages as it can admit, never all of them, and nobody polls. While
@@ -63,11 +63,11 @@
 //
 // A [Fleet], given to [Gates.Share], has limits hold over several processes. A gate that
 // is shared is in one of three conditions: it goes by what it was lent (at first nothing:
-// it is shut until [Gates.Lend]), by limits of its own, since it is the only one
+// it is shut until [Gates.AddLease]), by limits of its own, since it is the only one
 // ([Gates.Own]), or by a part of the rate while nobody can be asked ([Gates.Part]). What
-// is lent are chunks of tokens and slots, which end, and permits for places in flight,
+// is lent are leases of tokens and slots, which end, and permits for places in flight,
 // which do not. Limits that were set later elsewhere are in force instead of those of
-// here ([Gates.Adopt]). Acquire only notes what it lacks and says so to Fleet.Stir; nothing waits for
+// here ([Gates.Adopt]). Acquire only notes what it lacks and says so to Fleet.Request; nothing waits for
 // anybody. Such a gate is never dormant, and a Reservation does not hold it: it takes
 // what is lent when all else is there.
 //

@@ -39,8 +39,8 @@ const awakeIdle = 256
 
 // sleepy reports whether all that the gate has is in a bucket and a window. It needs
 // g.mu.
-func (g *Gate) sleepy(last int64) bool {
-	return g.mu.share == nil && g.mu.inFlight == 0 && g.mu.held == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
+func (g *Gate) canSleep(last int64) bool {
+	return g.mu.share == nil && g.mu.inFlight == 0 && g.mu.reserved == 0 && g.mu.waiting.head == nil && g.pause(last) == 0
 }
 
 // asDormant is the gate at time v, that of its last settle, for one that is sleepy. It
@@ -187,7 +187,7 @@ func (g *Gates) awake(key string) *Gate {
 	gate.mu.Unlock()
 	g.mu.listed.Put(key, "")
 	g.mu.gates.put(key, gate)
-	g.rest(gate)
+	g.addIdle(gate)
 	return gate
 }
 
@@ -196,16 +196,16 @@ func (g *Gates) awake(key string) *Gate {
 func (g *Gates) sleep(gate *Gate, now int64) bool {
 	gate.mu.Lock()
 	v, last := g.clock.tick(now)
-	ok := !gate.declared && gate.sleepy(last)
+	ok := !gate.declared && gate.canSleep(last)
 	if ok {
-		gate.settle(v)
+		gate.advance(v)
 		g.mu.buf = gate.asDormant(v, g.mu.buf[:0])
 	}
 	gate.mu.Unlock()
 	if !ok {
 		return false
 	}
-	g.unrest(gate)
+	g.removeIdle(gate)
 	g.mu.gates.remove(gate.key)
 	g.mu.listed.Put(gate.key, dormant(g.mu.buf))
 	return true
@@ -230,9 +230,9 @@ func (g *Gates) changeDormant(key string, d dormant, old, next Limits, now int64
 	return true
 }
 
-// lookDormant forgets the next dormant gate if nobody needs it.
-func (g *Gates) lookDormant(now int64) {
-	key, d, _ := g.mu.listed.Next(&g.mu.dormantHand)
+// checkDormant forgets the next dormant gate if nobody needs it.
+func (g *Gates) checkDormant(now int64) {
+	key, d, _ := g.mu.listed.Next(&g.mu.dormantCursor)
 	if d != "" {
 		g.forgetDormant(key, d, now)
 	}
@@ -253,7 +253,7 @@ func (g *Gates) drop(key string) {
 	if gate := g.mu.gates.all[key]; gate != nil && g.fleet != nil {
 		gate.mu.Lock()
 		if gate.mu.share != nil {
-			g.fleet.Stir(key) // the fleet may forget it, too
+			g.fleet.Request(key) // the fleet may forget it, too
 		}
 		gate.mu.Unlock()
 	}

@@ -25,9 +25,9 @@ func use(t testing.TB, g *Gates, key string, messages int, now int64) {
 	for i := range int64(messages) {
 		s, err := g.Set([]string{key}, now+i)
 		require.NoError(t, err)
-		ticket, _, ok := s.Acquire(now+i, One, nil)
+		grant, _, ok := s.Acquire(now+i, One, nil)
 		require.True(t, ok)
-		s.Release(&ticket, now+i, nil)
+		s.Release(&grant, now+i, nil)
 		g.Close(s, now+i)
 	}
 }

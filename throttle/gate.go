@@ -55,14 +55,14 @@ type Gate struct {
 		window   *window // nil without a window
 		inFlight int64   // counted without a limit too: one may come later
 		// What the one Reservation holds here: its cost in thousandths, or 0.
-		held    int64
-		paused  int64 // until when (Unix ns), see pause.go; 0: not paused
-		waiting waiting
-		guest   bool   // the last to be let in was a Guest, while queues waited
-		share   *share // nil: the limits are those of this process alone
+		reserved int64
+		paused   int64 // until when (Unix ns), see pause.go; 0: not paused
+		waiting  waiting
+		guest    bool   // the last to be let in was a Guest, while queues waited
+		share    *share // nil: the limits are those of this process alone
 	}
 
-	held atomic.Pointer[heldCounts] // nil: not counted, the gate has never had limits of its own
+	blocked atomic.Pointer[blockedCounts] // nil: not counted, the gate has never had limits of its own
 
 	// The rest belongs to Gates.mu.
 	refs     int  // sets that have it
@@ -78,17 +78,17 @@ func (g *Gate) Key() string { return g.key }
 
 // settle brings everything that time changes up to v, which was read from the
 // clock after g.mu was taken: so it never goes back.
-func (g *Gate) settle(v instant) {
+func (g *Gate) advance(v instant) {
 	if b := g.mu.bucket; b != nil {
-		b.settle(v, g.mu.held)
+		b.advance(v, g.mu.reserved)
 	}
 	if w := g.mu.window; w != nil {
-		w.settle(v)
+		w.advance(v)
 	}
 }
 
-// heldEntries is what the reservation takes in a window.
-func (g *Gate) heldEntries() int64 { return min(g.mu.held, 1) }
+// reservedEntries is what the reservation takes in a window.
+func (g *Gate) reservedEntries() int64 { return min(g.mu.reserved, 1) }
 
 // admit settles the gate and says what holds a message of that cost back and
 // for how long (ns): Open and 0 if nothing does. v and last are from one tick of
@@ -97,15 +97,15 @@ func (g *Gate) admit(v instant, last, cost int64) (Kind, uint64) {
 	if s := g.mu.share; s != nil && s.by != owned {
 		return s.admit(g, v, last, cost)
 	}
-	g.settle(v)
+	g.advance(v)
 	kind, wait := Open, uint64(0)
 	if b := g.mu.bucket; b != nil {
-		if wait = b.wait(cost, g.mu.held); wait != 0 {
+		if wait = b.wait(cost, g.mu.reserved); wait != 0 {
 			kind = ByRate
 		}
 	}
 	if w := g.mu.window; w != nil {
-		if d := w.wait(v, g.heldEntries()); d > wait {
+		if d := w.wait(v, g.reservedEntries()); d > wait {
 			kind, wait = ByWindow, d
 		}
 	}
@@ -133,7 +133,7 @@ func (g *Gate) take(v instant, cost int64, owner any) {
 		}
 	}
 	if b := g.mu.bucket; b != nil {
-		b.take(cost, g.mu.held)
+		b.take(cost, g.mu.reserved)
 	}
 	if w := g.mu.window; w != nil {
 		w.add(v)
@@ -148,12 +148,12 @@ func (g *Gate) leave() {
 	}
 	if s := g.mu.share; s != nil && s.crowded && s.permits > max(g.mu.inFlight, s.fair) {
 		s.permits = max(g.mu.inFlight, s.fair)
-		g.stir()
+		g.request()
 	}
 }
 
 // setLimits makes l count from v on. sinceStart says that the gate is new:
-// nobody has a ticket of it, and it begins as the Start of its registry says.
+// nobody has a grant of it, and it begins as the Start of its registry says.
 // Otherwise what is added begins full (a bucket) or empty (a window).
 func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 	changed := v
@@ -165,7 +165,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 		s.room = room{}
 		l = s.part(l)
 		if !sinceStart {
-			g.stir()
+			g.request()
 		}
 	}
 	g.setParts(l, v, changed, sinceStart)
@@ -174,7 +174,7 @@ func (g *Gate) setLimits(l Limits, v instant, sinceStart bool) {
 // setParts makes bucket and window go by l.
 func (g *Gate) setParts(l Limits, v, changed instant, sinceStart bool) {
 	m := &g.mu
-	g.settle(v)
+	g.advance(v)
 	switch {
 	case l.Rate == (Rate{}):
 		m.bucket = nil
@@ -184,10 +184,10 @@ func (g *Gate) setParts(l Limits, v, changed instant, sinceStart bool) {
 		if sinceStart && g.gates.start.Crashed {
 			b.tokens, b.at = 0, g.gates.startAt
 		}
-		b.settle(v, m.held)
+		b.advance(v, m.reserved)
 		m.bucket = b
 	case l.Rate != m.bucket.rate || l.burst() != m.bucket.burst:
-		m.bucket.setLimits(l, m.held)
+		m.bucket.setLimits(l, m.reserved)
 	}
 	switch {
 	case l.Limit == 0:
@@ -202,17 +202,17 @@ func (g *Gate) setParts(l Limits, v, changed instant, sinceStart bool) {
 	default:
 		m.window.setLimits(l)
 	}
-	g.settle(v)
+	g.advance(v)
 }
 
 // fresh reports whether the gate is as a new one would be, so that it can be
 // forgotten.
 func (g *Gate) fresh(v instant, last int64) bool {
 	m := &g.mu
-	if m.inFlight != 0 || m.held != 0 || m.waiting.head != nil || g.pause(last) != 0 {
+	if m.inFlight != 0 || m.reserved != 0 || m.waiting.head != nil || g.pause(last) != 0 {
 		return false
 	}
-	g.settle(v)
+	g.advance(v)
 	if s := m.share; s != nil && s.rests(v) {
 		return false
 	}
@@ -236,7 +236,7 @@ type Info struct {
 	InFlight int64
 	// Held is the cost of the Reservation that holds the gate, in thousandths,
 	// or 0.
-	Held int64
+	Reserved int64
 	// PausedUntil is when the pause ends that is in force (Unix ns): Never if
 	// only a resume ends it, 0 if there is none.
 	PausedUntil int64
@@ -255,7 +255,7 @@ func (g *Gate) Info(now int64) Info {
 	kind, wait := g.admit(v, last, One)
 	i := Info{
 		Key: g.key, Limits: g.mu.limits,
-		InFlight: g.mu.inFlight, Held: g.mu.held, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
+		InFlight: g.mu.inFlight, Reserved: g.mu.reserved, PausedUntil: g.mu.paused, Waiting: g.mu.waiting.n,
 		Kind: kind, At: later(last, wait),
 	}
 	if b := g.mu.bucket; b != nil {

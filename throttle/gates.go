@@ -44,18 +44,18 @@ type Gates struct {
 
 	mu struct {
 		sync.Mutex
-		gates       shrinking[*Gate]     // those that are awake
-		own         map[string]*Gate     // those of keys with limits of their own
-		named       map[string]bool      // keys to be listed without a gate, see Name
-		listed      ordered.Map[dormant] // all gates and named; empty: awake, or none
-		sets        shrinking[*Set]
-		prefixes    prefixes
-		idle        []*Gate        // those awake without sets, to be looked at by sweep
-		hand        int            // where sweep is in idle
-		dormantHand ordered.Cursor // where sweep is in listed
-		awakeIdle   int            // so many idle ones stay awake
-		visits      uint64         // of idle gates, to see whether they may be forgotten
-		buf         []byte         // of sleep
+		gates         shrinking[*Gate]     // those that are awake
+		own           map[string]*Gate     // those of keys with limits of their own
+		named         map[string]bool      // keys to be listed without a gate, see Name
+		listed        ordered.Map[dormant] // all gates and named; empty: awake, or none
+		sets          shrinking[*Set]
+		prefixes      prefixes
+		idle          []*Gate        // those awake without sets, to be looked at by sweep
+		idleCursor    int            // where sweep is in idle
+		dormantCursor ordered.Cursor // where sweep is in listed
+		awakeIdle     int            // so many idle ones stay awake
+		visits        uint64         // of idle gates, to see whether they may be forgotten
+		buf           []byte         // of sleep
 	}
 }
 
@@ -108,7 +108,7 @@ func (g *Gates) Set(keys []string, now int64) (*Set, error) {
 	return s, nil
 }
 
-// Close gives back a Set that Gates.Set has returned. Its tickets must have been
+// Close gives back a Set that Gates.Set has returned. Its grants must have been
 // given back before.
 func (g *Gates) Close(s *Set, now int64) {
 	if s == nil {
@@ -121,7 +121,7 @@ func (g *Gates) Close(s *Set, now int64) {
 		g.mu.sets.remove(s.name)
 		for _, gate := range s.gates {
 			if gate.refs--; gate.refs == 0 {
-				g.rest(gate)
+				g.addIdle(gate)
 				steps++
 			}
 		}
@@ -149,7 +149,7 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 		gate.declared = false
 		delete(g.mu.own, key)
 		if gate.refs == 0 {
-			g.rest(gate)
+			g.addIdle(gate)
 		}
 		return gate.change(g.mu.prefixes.of(key), now, wake), nil
 	}
@@ -160,7 +160,7 @@ func (g *Gates) SetLimits(key string, l Limits, now int64, wake []*Wait) ([]*Wai
 	}
 	gate.declared = true
 	g.mu.own[key] = gate
-	gate.held.CompareAndSwap(nil, new(heldCounts))
+	gate.blocked.CompareAndSwap(nil, new(blockedCounts))
 	return wake, nil
 }
 
@@ -334,7 +334,7 @@ func (g *Gates) gate(key string, now int64) *Gate {
 			g.mu.prefixes.use(key)
 		}
 	}
-	g.unrest(gate)
+	g.removeIdle(gate)
 	return gate
 }
 
@@ -353,7 +353,7 @@ func (g *Gates) newGate(key string, l Limits, now int64) *Gate {
 	g.mu.gates.put(key, gate)
 	g.count.Add(1)
 	g.mu.listed.Put(key, "")
-	g.rest(gate)
+	g.addIdle(gate)
 	return gate
 }
 
@@ -396,18 +396,18 @@ func (g *Gate) change(l Limits, now int64, wake []*Wait) []*Wait {
 	}
 	g.setLimits(l, v, false)
 	g.attach(v)
-	return g.mu.waiting.tell(wake)
+	return g.mu.waiting.notifyHead(wake)
 }
 
 // rest lists a gate without users for sweep.
-func (g *Gates) rest(gate *Gate) {
+func (g *Gates) addIdle(gate *Gate) {
 	if gate.idle == 0 {
 		g.mu.idle = append(g.mu.idle, gate)
 		gate.idle = len(g.mu.idle)
 	}
 }
 
-func (g *Gates) unrest(gate *Gate) {
+func (g *Gates) removeIdle(gate *Gate) {
 	if gate.idle == 0 {
 		return
 	}
@@ -426,25 +426,25 @@ const sweepSteps = 2
 
 func (g *Gates) sweep(now int64, steps int) {
 	for range min(steps, len(g.mu.idle)) {
-		g.look(now)
+		g.checkIdle(now)
 	}
 	for range min(steps, g.mu.listed.Len()) {
-		g.lookDormant(now)
+		g.checkDormant(now)
 	}
 }
 
 // look forgets the next of the idle gates if nobody needs it, and makes it dormant if
 // there are more than shall be awake.
-func (g *Gates) look(now int64) {
+func (g *Gates) checkIdle(now int64) {
 	if len(g.mu.idle) == 0 {
 		return
 	}
-	if g.mu.hand >= len(g.mu.idle) {
-		g.mu.hand = 0
+	if g.mu.idleCursor >= len(g.mu.idle) {
+		g.mu.idleCursor = 0
 	}
-	gate := g.mu.idle[g.mu.hand]
+	gate := g.mu.idle[g.mu.idleCursor]
 	if !g.forget(gate, now) && (len(g.mu.idle) <= g.mu.awakeIdle || !g.sleep(gate, now)) {
-		g.mu.hand++
+		g.mu.idleCursor++
 	}
 }
 
@@ -462,7 +462,7 @@ func (g *Gates) forget(gate *Gate, now int64) bool {
 	if !fresh {
 		return false
 	}
-	g.unrest(gate)
+	g.removeIdle(gate)
 	if !gate.declared {
 		g.drop(gate.key)
 	}

@@ -40,9 +40,9 @@ func TestForgetting(t *testing.T) {
 	require.NoError(t, err)
 	limit(t, g, "own", Limits{Limit: 1, Window: sec}, start)
 	a, b, own := set(t, g, "tenant:a"), set(t, g, "tenant:a", "free"), set(t, g, "own")
-	ticket, _, _ := a.Acquire(start, One, nil)
+	grant, _, _ := a.Acquire(start, One, nil)
 	own.Acquire(start, One, nil)
-	a.Release(&ticket, start, nil)
+	a.Release(&grant, start, nil)
 	g.Close(a, start)
 	require.Equal(t, []string{"free", "own", "tenant:a"}, g.Keys())
 	g.Close(b, start)
@@ -79,9 +79,9 @@ func TestMemoryOfManyKeys(t *testing.T) {
 		now := start + i*sec/100 // a bucket is full again after 100 of them
 		s, err := g.Set([]string{fmt.Sprint(i)}, now)
 		require.NoError(t, err)
-		ticket, _, ok := s.Acquire(now, One, nil)
+		grant, _, ok := s.Acquire(now, One, nil)
 		require.True(t, ok)
-		s.Release(&ticket, now, nil)
+		s.Release(&grant, now, nil)
 		g.Close(s, now)
 		require.LessOrEqual(t, len(g.Keys()), 300)
 	}
@@ -257,7 +257,7 @@ func TestConcurrentUse(t *testing.T) {
 				if r.IntN(2) == 0 {
 					owner = nil
 				}
-				ticket, block, ok := s.Acquire(at, One, owner)
+				grant, block, ok := s.Acquire(at, One, owner)
 				if ok {
 					granted.Add(1)
 					for _, i := range index {
@@ -270,9 +270,9 @@ func TestConcurrentUse(t *testing.T) {
 						inFlight[i].Add(-1)
 					}
 					if r.IntN(2) == 0 {
-						wake = s.Undo(&ticket, at, wake[:0])
+						wake = s.Undo(&grant, at, wake[:0])
 					} else {
-						wake = s.Release(&ticket, at, wake[:0])
+						wake = s.Release(&grant, at, wake[:0])
 					}
 				} else {
 					w := NewWait(block.Gate, owner)
@@ -312,7 +312,7 @@ func TestConcurrentUse(t *testing.T) {
 		gate, ok := g.Find(k)
 		require.True(t, ok)
 		info := gate.Info(now.Load())
-		require.Equal(t, [3]int64{0, 0, 0}, [3]int64{info.InFlight, info.Held, int64(info.Waiting)})
+		require.Equal(t, [3]int64{0, 0, 0}, [3]int64{info.InFlight, info.Reserved, int64(info.Waiting)})
 	}
 	require.Empty(t, g.mu.sets.all)
 }

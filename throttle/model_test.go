@@ -102,7 +102,7 @@ func TestDecisionsAreExact(t *testing.T) {
 		g.mu.awakeIdle = rapid.IntRange(0, 3).Draw(t, "awake")
 		type flight struct {
 			s *Set
-			t Ticket
+			t Grant
 		}
 		var flights []flight
 		t.Repeat(map[string]func(*rapid.T){
@@ -143,16 +143,16 @@ func TestDecisionsAreExact(t *testing.T) {
 				}
 				checked, ok := s.Check(now, cost, nil)
 				require.Equal(t, want, ok)
-				ticket, block, ok := s.Acquire(now, cost, nil)
+				grant, block, ok := s.Acquire(now, cost, nil)
 				require.Equal(t, want, ok, "%+v", block)
 				require.Equal(t, checked, block)
-				require.Equal(t, want, ticket.Held())
+				require.Equal(t, want, grant.Active())
 				if !ok {
 					require.NotEqual(t, Open, block.Kind)
 					require.True(t, block.At > now || now == math.MaxInt64, "%+v", block)
 					return
 				}
-				flights = append(flights, flight{s, ticket})
+				flights = append(flights, flight{s, grant})
 				for _, gate := range s.Gates() {
 					models[gate.Key()].take(cost)
 				}
@@ -173,8 +173,8 @@ func TestDecisionsAreExact(t *testing.T) {
 				flights = append(flights[:i], flights[i+1:]...)
 				delta := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 10_000)).Draw(t, "more")
 				at := clock.tick(now)
-				f.s.Settle(&f.t, delta, now, nil)
-				f.s.Settle(&f.t, delta, now, nil) // spent: nothing
+				f.s.ReleaseCorrected(&f.t, delta, now, nil)
+				f.s.ReleaseCorrected(&f.t, delta, now, nil) // returned: nothing
 				for _, gate := range f.s.Gates() {
 					models[gate.Key()].inFlight--
 					models[gate.Key()].charge(at, delta)
@@ -258,7 +258,7 @@ func TestLargeWindow(t *testing.T) {
 		for range 4 * l.Limit {
 			seed = seed*6364136223846793005 + 1442695040888963407
 			at += instant(int64(seed>>33) % (pace + 1))
-			w.settle(at)
+			w.advance(at)
 			if seed>>20%97 == 0 {
 				w.setLimits(l) // joins spans
 			}
@@ -296,16 +296,16 @@ func TestPutBackAgainstReplay(t *testing.T) {
 		replay := func() int64 {
 			o := &bucket{rate: b.rate, burst: b.burst, tokens: b.burst}
 			for _, e := range events {
-				if o.settle(e.at, 0); !e.undone {
+				if o.advance(e.at, 0); !e.undone {
 					o.take(e.cost, 0)
 				}
 			}
-			o.settle(at, 0)
+			o.advance(at, 0)
 			return o.tokens
 		}
 		for range 40 {
 			at += instant(r.IntN(4)) * instant(r.Int64N(sec))
-			b.settle(at, 0)
+			b.advance(at, 0)
 			if cost := 1 + r.Int64N(5*One); r.IntN(2) == 0 && b.wait(cost, 0) == 0 {
 				b.take(cost, 0)
 				events = append(events, event{at: at, cost: cost})
@@ -333,8 +333,8 @@ func TestPutBackIsExact(t *testing.T) {
 		b.take(cost, 0)
 		for range r.IntN(len(lows{}.entries)) {
 			at += instant(1+r.IntN(3000)) * instant(sec/One) // whole thousandths
-			b.settle(at, 0)
-			with.settle(at, 0)
+			b.advance(at, 0)
+			with.advance(at, 0)
 			if c := 1 + r.Int64N(5*One); b.wait(c, 0) == 0 {
 				b.take(c, 0)
 				with.take(c, 0)

@@ -29,7 +29,7 @@ func (g *Gates) Pause(key string, until, now int64, wake []*Wait) []*Wait {
 	was := gate.mu.paused
 	gate.mu.paused = until
 	if was > until {
-		return gate.mu.waiting.tell(wake)
+		return gate.mu.waiting.notifyHead(wake)
 	}
 	return wake
 }

@@ -74,7 +74,7 @@ func TestPauseOfAnUnknownKey(t *testing.T) {
 	require.Empty(t, g.Keys())
 }
 
-// The queue at the head is told when the gate opens sooner than it knows, once.
+// The queue at the head is notified when the gate opens sooner than it knows, once.
 func TestPauseAndTurns(t *testing.T) {
 	g := newGates()
 	s := set(t, g, "k")
@@ -85,7 +85,7 @@ func TestPauseAndTurns(t *testing.T) {
 	require.Empty(t, g.Pause("k", start+9*sec, start, nil), "it looks too early, which is no harm")
 	require.Equal(t, [2]int64{0, start + 9*sec}, turn(a, start+5*sec))
 	require.Equal(t, []*Wait{a}, g.Pause("k", start+6*sec, start+5*sec, nil))
-	require.Empty(t, g.Pause("k", 0, start+5*sec, nil), "it was told, and has not looked yet")
+	require.Empty(t, g.Pause("k", 0, start+5*sec, nil), "it was notified, and has not looked yet")
 	require.Equal(t, [2]int64{MaxConcurrency / 2, start + 5*sec}, turn(a, start+5*sec))
 	require.Empty(t, g.Pause("k", 0, start+5*sec, nil), "it is not paused")
 
@@ -149,20 +149,20 @@ func TestReservationAndPause(t *testing.T) {
 	w := NewWait(a.Gates()[0], 1)
 	b.Adopt()
 	r, _ := g.Reserve(both, 2*One)
-	ticket, block, _ := r.Acquire(start, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ := r.Acquire(start, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, ByInFlight, block.Kind)
 	require.Equal(t, int64(Never), w.Join(start, One))
 	require.Equal(t, ByReserved, a.Gates()[0].Info(start).Kind)
 
 	g.Pause("b", start+5*sec, start, nil)
-	ticket, block, wake := r.Acquire(start, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, wake := r.Acquire(start, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, Block{Gate: b.Gates()[0], Kind: ByPause, At: start + 5*sec}, block)
 	require.Equal(t, []*Wait{w}, wake)
 	w.Leave(nil)
 	info := a.Gates()[0].Info(start)
-	require.Equal(t, [4]int64{0, 0, 2 * One, int64(Open)}, [4]int64{info.Held, info.InFlight, info.Tokens, int64(info.Kind)})
+	require.Equal(t, [4]int64{0, 0, 2 * One, int64(Open)}, [4]int64{info.Reserved, info.InFlight, info.Tokens, int64(info.Kind)})
 	require.Empty(t, r.Cancel(start, nil), "nothing is held")
 	_, ok := g.Reserve(both, One)
 	require.True(t, ok)
@@ -177,12 +177,12 @@ func TestReservationAndPause(t *testing.T) {
 	r.Acquire(start, nil, nil)
 	g.Pause("a", Never, start, nil)
 	b.Release(&busy, start, nil)
-	ticket, block, _ = r.Acquire(start, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ = r.Acquire(start, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, Block{Gate: a.Gates()[0], Kind: ByPause, At: Never}, block)
-	require.Zero(t, a.Gates()[0].Info(start).Held)
+	require.Zero(t, a.Gates()[0].Info(start).Reserved)
 	g.Pause("a", 0, start, nil)
-	ticket, _, _ = r.Acquire(start, nil, nil)
-	require.True(t, ticket.Held(), "it goes on if it was not cancelled")
+	grant, _, _ = r.Acquire(start, nil, nil)
+	require.True(t, grant.Active(), "it goes on if it was not cancelled")
 	require.Equal(t, int64(1), a.Gates()[0].Info(start).InWindow)
 }

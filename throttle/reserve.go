@@ -6,10 +6,10 @@ package throttle
 // message goes. There is one at a time in a registry. It is used by one
 // goroutine at a time.
 type Reservation struct {
-	gates *Gates
-	set   *Set
-	cost  int64
-	held  uint32 // a bit for each gate of the set
+	gates     *Gates
+	set       *Set
+	cost      int64
+	collected uint32 // a bit for each gate of the set
 }
 
 // Reserve starts a reservation for a message of that cost (thousandths), or
@@ -35,7 +35,7 @@ func (g *Gates) Reserve(s *Set, cost int64) (*Reservation, bool) {
 // Nothing is kept from others for the sake of a pause: while a gate of the set is
 // paused the Block says ByPause and nothing is held, what was is given back. The
 // caller should Cancel then, so that another message may reserve.
-func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block, []*Wait) {
+func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Grant, Block, []*Wait) {
 	s := r.set
 	s.lock()
 	defer s.unlock()
@@ -44,30 +44,30 @@ func (r *Reservation) Acquire(now int64, owner any, wake []*Wait) (Ticket, Block
 		for i, g := range s.gates {
 			wake = r.giveBack(i, g, v, last, wake)
 		}
-		return Ticket{}, block, wake
+		return Grant{}, block, wake
 	}
 	if block := r.collect(v, last, owner, &wake); block.Kind != Open {
-		return Ticket{}, block, wake
+		return Grant{}, block, wake
 	}
 	for _, g := range s.gates {
 		if g.mu.share != nil {
 			g.take(v, r.cost, owner)
-			wake = g.eased(v, last, wake)
+			wake = g.notifyIfEarlier(v, last, wake)
 			continue
 		}
 		if b := g.mu.bucket; b != nil {
 			// The message goes now and makes room, like a take: what the bucket
 			// lacked before may have come back since it was held.
-			b.lows.note(b.at, b.room(g.mu.held))
+			b.lows.note(b.at, b.room(g.mu.reserved))
 		}
-		g.mu.held = 0
+		g.mu.reserved = 0
 		if g.mu.window != nil {
 			g.mu.window.add(v)
 		}
-		wake = g.eased(v, last, wake)
+		wake = g.notifyIfEarlier(v, last, wake)
 	}
 	r.over()
-	return Ticket{at: v, cost: uint32(r.cost), state: taken}, Block{}, wake
+	return Grant{at: v, cost: uint32(r.cost), state: granted}, Block{}, wake
 }
 
 // paused finds the pause that ends last. The gates are locked.
@@ -87,7 +87,7 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 	for i, g := range r.set.gates {
 		var kind Kind
 		var wait uint64
-		if r.held&(1<<i) != 0 {
+		if r.collected&(1<<i) != 0 {
 			if kind, wait = g.ready(v); kind != Open {
 				*wake = r.giveBack(i, g, v, last, *wake)
 			}
@@ -95,7 +95,7 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 			if head := g.mu.waiting.head; head != nil && owner != nil && head.Owner != owner {
 				kind, wait = ByTurn, forever
 			} else if g.mu.share == nil { // what is lent is not kept, it would end
-				r.held |= 1 << i
+				r.collected |= 1 << i
 				g.hold(r.cost)
 			}
 		}
@@ -105,7 +105,7 @@ func (r *Reservation) collect(v instant, last int64, owner any, wake *[]*Wait) (
 		}
 	}
 	if block.Kind != Open {
-		block.missed(r.set.gates, r.cost)
+		block.requestMissing(r.set.gates, r.cost)
 	}
 	return block
 }
@@ -122,7 +122,7 @@ func (r *Reservation) Check(now int64) (block Block, ok bool) {
 	var longest uint64
 	for i, g := range s.gates {
 		kind, wait := g.ready(v)
-		if r.held&(1<<i) == 0 {
+		if r.collected&(1<<i) == 0 {
 			kind, wait = g.admit(v, last, r.cost)
 		}
 		if kind != Open && wait >= longest {
@@ -138,7 +138,7 @@ func (g *Gate) hold(cost int64) {
 	if b := g.mu.bucket; b != nil {
 		b.take(cost, 0)
 	}
-	g.mu.held, g.mu.guest = cost, false
+	g.mu.reserved, g.mu.guest = cost, false
 	g.mu.inFlight++
 }
 
@@ -146,9 +146,9 @@ func (g *Gate) hold(cost int64) {
 // way only if limits have been lowered since, or if a message that went before has
 // cost so much more than was taken for it that the bucket owes it. It needs g.mu.
 func (g *Gate) ready(v instant) (Kind, uint64) {
-	g.settle(v)
+	g.advance(v)
 	if b := g.mu.bucket; b != nil {
-		if need := min(g.mu.held, b.burst) - g.mu.held; b.tokens < need {
+		if need := min(g.mu.reserved, b.burst) - g.mu.reserved; b.tokens < need {
 			return ByRate, b.until(need)
 		}
 	}
@@ -179,22 +179,22 @@ func (r *Reservation) Cancel(now int64, wake []*Wait) []*Wait {
 // giveBack gives back what is held at the i-th gate, if anything is. It needs
 // g.mu.
 func (r *Reservation) giveBack(i int, g *Gate, v instant, last int64, wake []*Wait) []*Wait {
-	if r.held&(1<<i) == 0 {
+	if r.collected&(1<<i) == 0 {
 		return wake
 	}
-	r.held &^= 1 << i
-	g.settle(v)
-	g.mu.held = 0
+	r.collected &^= 1 << i
+	g.advance(v)
+	g.mu.reserved = 0
 	if b := g.mu.bucket; b != nil {
 		b.tokens += r.cost
-		b.settle(v, 0)
+		b.advance(v, 0)
 	}
 	g.leave()
-	return g.eased(v, last, wake)
+	return g.notifyIfEarlier(v, last, wake)
 }
 
 // over makes way for the next reservation.
 func (r *Reservation) over() {
-	r.held = 0
+	r.collected = 0
 	r.gates.reserved.CompareAndSwap(r, nil)
 }

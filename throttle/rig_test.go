@@ -148,7 +148,7 @@ func (m *modelGate) pausedAt(now int64) bool {
 	return m.paused != 0
 }
 
-func (m *modelGate) settle(at *big.Int) {
+func (m *modelGate) advance(at *big.Int) {
 	if m.limits.Rate != (Rate{}) {
 		step := new(big.Rat).SetInt(new(big.Int).Sub(at, m.at))
 		step.Mul(step, big.NewRat(m.limits.Rate.Cost, m.limits.Rate.Per))
@@ -167,7 +167,7 @@ func (m *modelGate) settle(at *big.Int) {
 }
 
 func (m *modelGate) setLimits(l Limits, at *big.Int) {
-	m.settle(at)
+	m.advance(at)
 	if l.Rate != (Rate{}) && (m.limits.Rate == (Rate{})) {
 		m.level = new(big.Rat).SetInt64(l.burst())
 	}
@@ -175,11 +175,11 @@ func (m *modelGate) setLimits(l Limits, at *big.Int) {
 		m.entries = nil
 	}
 	m.limits = l
-	m.settle(at)
+	m.advance(at)
 }
 
 func (m *modelGate) admits(at *big.Int, cost int64) bool {
-	m.settle(at)
+	m.advance(at)
 	l := m.limits
 	if l.Rate != (Rate{}) && m.level.Cmp(new(big.Rat).SetInt64(min(cost, l.burst()))) < 0 {
 		return false
@@ -189,7 +189,7 @@ func (m *modelGate) admits(at *big.Int, cost int64) bool {
 
 // charge takes what a message has cost beyond what was taken for it.
 func (m *modelGate) charge(at *big.Int, cost int64) {
-	if m.settle(at); m.limits.Rate != (Rate{}) {
+	if m.advance(at); m.limits.Rate != (Rate{}) {
 		m.level = new(big.Rat).Sub(m.level, new(big.Rat).SetInt64(cost))
 	}
 }
@@ -215,7 +215,7 @@ func safeAdd(now, d int64) int64 {
 	return now + d
 }
 
-// turn is what a queue is told that asks for its turn: how many, and when again.
+// turn is what a queue is notified that asks for its turn: how many, and when again.
 func turn(w *Wait, now int64) [2]int64 {
 	n, at := w.Turn(now)
 	return [2]int64{n, at}

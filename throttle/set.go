@@ -16,24 +16,24 @@ type Set struct {
 	refs  int    // belongs to Gates.mu
 }
 
-// Ticket is the right of one message to be in flight. It is given to exactly
-// one of Release and Undo, which clear it; a cleared or zero Ticket is ignored.
-type Ticket struct {
+// Grant is the right of one message to be in flight. It is given to exactly
+// one of Release and Undo, which clear it; a cleared or zero Grant is ignored.
+type Grant struct {
 	at    instant
 	cost  uint32
-	state ticketState
+	state grantState
 }
 
-type ticketState uint8
+type grantState uint8
 
 const (
-	spent   ticketState = iota // grants nothing
-	taken                      // went through the gates
+	returned grantState = iota // grants nothing
+	granted                    // went through the gates
 	adopted                    // was in flight already: has a place in flight only
 )
 
-// Held tells whether the ticket has still to be given back.
-func (t Ticket) Held() bool { return t.state != spent }
+// Active tells whether the grant has still to be given back.
+func (t Grant) Active() bool { return t.state != returned }
 
 // Gates returns the gates in the order of their keys. The slice is read-only.
 func (s *Set) Gates() []*Gate {
@@ -75,22 +75,22 @@ type guest struct{}
 // A [Guest] takes turns with all queues together.
 //
 // The work is proportional to the number of gates; nothing is allocated.
-func (s *Set) Acquire(now, cost int64, owner any) (Ticket, Block, bool) {
+func (s *Set) Acquire(now, cost int64, owner any) (Grant, Block, bool) {
 	cost = clampCost(cost)
 	if s == nil || len(s.gates) == 0 {
-		return Ticket{cost: uint32(cost), state: taken}, Block{}, true
+		return Grant{cost: uint32(cost), state: granted}, Block{}, true
 	}
 	s.lock()
 	defer s.unlock()
 	v, last := s.gates[0].gates.clock.tick(now)
 	if b := s.check(v, last, cost, owner); b.Kind != Open {
-		b.missed(s.gates, cost)
-		return Ticket{}, b, false
+		b.requestMissing(s.gates, cost)
+		return Grant{}, b, false
 	}
 	for _, g := range s.gates {
 		g.take(v, cost, owner)
 	}
-	return Ticket{at: v, cost: uint32(cost), state: taken}, Block{}, true
+	return Grant{at: v, cost: uint32(cost), state: granted}, Block{}, true
 }
 
 // Check says what Acquire would, and changes nothing.
@@ -147,57 +147,57 @@ func (s *Set) check(v instant, last, cost int64, owner any) Block {
 // Adopt gives a place in flight at each gate to a message that is in flight
 // already, after a restart: whatever the limits say, and without tokens or
 // entries. Undo of such a Ticket is the same as Release.
-func (s *Set) Adopt() Ticket {
+func (s *Set) Adopt() Grant {
 	for _, g := range s.Gates() {
 		g.mu.Lock()
 		g.mu.inFlight++
 		g.mu.Unlock()
 	}
-	return Ticket{cost: 1, state: adopted}
+	return Grant{cost: 1, state: adopted}
 }
 
 // Release ends the flight of a message that has been delivered: its places are
 // free. It appends to wake whom to tell (see Wait.Pass).
-func (s *Set) Release(t *Ticket, now int64, wake []*Wait) []*Wait {
-	if t.state == spent {
+func (s *Set) Release(t *Grant, now int64, wake []*Wait) []*Wait {
+	if t.state == returned {
 		return wake
 	}
-	*t = Ticket{}
+	*t = Grant{}
 	for _, g := range s.Gates() {
 		g.mu.Lock()
 		g.leave()
-		wake = g.freed(now, wake)
+		wake = g.notifyAfterRelease(now, wake)
 		g.mu.Unlock()
 	}
 	return wake
 }
 
-// Settle is Release of a message that has cost so much more (thousandths) than was taken
+// ReleaseCorrected is Release of a message that has cost so much more (thousandths) than was taken
 // for it, or less if delta is negative. Buckets give the difference, and go into debt for
 // what they do not have; what was taken too much they get back as by Undo. Windows and
 // places in flight count messages: nothing of them changes.
-func (s *Set) Settle(t *Ticket, delta, now int64, wake []*Wait) []*Wait {
+func (s *Set) ReleaseCorrected(t *Grant, delta, now int64, wake []*Wait) []*Wait {
 	u := *t
-	if u.state == spent || delta == 0 {
+	if u.state == returned || delta == 0 {
 		return s.Release(t, now, wake)
 	}
-	*t = Ticket{}
+	*t = Grant{}
 	for _, g := range s.Gates() {
 		g.mu.Lock()
 		v, last := g.gates.clock.tick(now)
-		g.settle(v)
+		g.advance(v)
 		g.correct(u, v, delta)
 		g.leave()
-		wake = g.eased(v, last, wake)
+		wake = g.notifyIfEarlier(v, last, wake)
 		g.mu.Unlock()
 	}
 	return wake
 }
 
 // correct gives or takes the difference between what a message has cost and what was
-// taken for it, at the time of the last settle. A ticket that was adopted does not know
+// taken for it, at the time of the last settle. A grant that was adopted does not know
 // when that was: then nothing is given back. It needs g.mu.
-func (g *Gate) correct(u Ticket, v instant, delta int64) {
+func (g *Gate) correct(u Grant, v instant, delta int64) {
 	b := g.mu.bucket
 	if s := g.mu.share; s != nil && s.by == leased {
 		if b != nil {
@@ -208,9 +208,9 @@ func (g *Gate) correct(u Ticket, v instant, delta int64) {
 	switch {
 	case b == nil:
 	case delta > 0:
-		b.charge(delta, g.mu.held)
-	case u.state == taken:
-		b.putBack(u.at, -delta, g.mu.held)
+		b.charge(delta, g.mu.reserved)
+	case u.state == granted:
+		b.putBack(u.at, -delta, g.mu.reserved)
 	}
 }
 
@@ -219,32 +219,32 @@ func (g *Gate) correct(u Ticket, v instant, delta int64) {
 // of its tokens as many as can be without admitting more than the bound, which
 // are all of them while the buckets have not been full since, and none after
 // their limits were changed. It appends to wake whom to tell (see Wait.Pass).
-func (s *Set) Undo(t *Ticket, now int64, wake []*Wait) []*Wait {
+func (s *Set) Undo(t *Grant, now int64, wake []*Wait) []*Wait {
 	u := *t
-	if u.state != taken {
+	if u.state != granted {
 		return s.Release(t, now, wake)
 	}
-	*t = Ticket{}
+	*t = Grant{}
 	for _, g := range s.Gates() {
 		g.mu.Lock()
 		v, last := g.gates.clock.tick(now)
-		g.settle(v)
+		g.advance(v)
 		if s := g.mu.share; s != nil && s.by != owned {
 			s.putBack(g, u.at, int64(u.cost))
 		} else {
 			g.putBack(u)
 		}
 		g.leave()
-		wake = g.eased(v, last, wake)
+		wake = g.notifyIfEarlier(v, last, wake)
 		g.mu.Unlock()
 	}
 	return wake
 }
 
-// putBack gives back what a ticket has taken of bucket and window. It needs g.mu.
-func (g *Gate) putBack(u Ticket) {
+// putBack gives back what a grant has taken of bucket and window. It needs g.mu.
+func (g *Gate) putBack(u Grant) {
 	if b := g.mu.bucket; b != nil {
-		b.putBack(u.at, int64(u.cost), g.mu.held)
+		b.putBack(u.at, int64(u.cost), g.mu.reserved)
 	}
 	if w := g.mu.window; w != nil {
 		w.remove(u.at)

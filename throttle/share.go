@@ -7,9 +7,9 @@ type Fleet interface {
 	// Begin is asked for a gate that gets limits: whether they are shared and, if the
 	// fleet cannot be reached now, into how many parts a rate is divided; 0: it can.
 	Begin(key string) (shared bool, parts int64)
-	// Stir says that Needs of a gate has something new. It is not repeated before Needs
+	// Request says that Needs of a gate has something new. It is not repeated before Needs
 	// has been called.
-	Stir(key string)
+	Request(key string)
 }
 
 // Share has gates ask f whether they are shared. It is called before anything else.
@@ -26,25 +26,25 @@ const (
 
 // share is what a gate has that is shared. It belongs to the gate's mutex.
 type share struct {
-	by      sharing
-	own     Limits   // that were set here; those in force may be others' (Gates.Adopt)
-	parts   int64    // with parted, at least 1
-	chunks  [2]Chunk // the older one first
-	ends    [2]instant
-	late    []lateChunk // what is left of chunks that could not be used up; the oldest first
-	size    Chunk       // of what was lent last: half of it is little
-	changed instant     // tickets that are not later give nothing back
-	permits int64
-	crowded bool // permits beyond fair end with the flights that use them
-	fair    int64
-	stirred bool // and nobody has looked since
-	needs   Needs
-	used    instant // a message has come last; 0: none
+	by        sharing
+	own       Limits   // that were set here; those in force may be others' (Gates.Adopt)
+	parts     int64    // with parted, at least 1
+	leases    [2]Lease // the older one first
+	ends      [2]instant
+	ended     []endedLease // what is left of leases that could not be used up; the oldest first
+	size      Lease        // of what was lent last: half of it is little
+	changed   instant      // grants that are not later give nothing back
+	permits   int64
+	crowded   bool // permits beyond fair end with the flights that use them
+	fair      int64
+	requested bool // and nobody has looked since
+	needs     Needs
+	used      instant // a message has come last; 0: none
 
-	// owed is what messages have cost beyond what was lent, in thousandths; negative: less.
+	// uncharged is what messages have cost beyond what was lent, in thousandths; negative: less.
 	// It is on its way to the fleet.
-	owed int64
-	room room
+	uncharged int64
+	room      room
 }
 
 // room is how much fits into the bucket of the fleet, as far as that is known here: so
@@ -58,7 +58,7 @@ type room struct {
 }
 
 // settle brings the room up to time v.
-func (r *room) settle(l Limits, v instant) {
+func (r *room) advance(l Limits, v instant) {
 	r.now = max(0, r.now-l.Rate.Gives(int64(v.since(r.at)))-1)
 	r.at = v
 }
@@ -69,11 +69,11 @@ const sharedRest = 60_000_000_000 // ns
 
 // rests reports whether the gate is kept for a message that may come again.
 func (s *share) rests(v instant) bool {
-	return s.owed != 0 || s.by == leased && (s.chunks[0] != (Chunk{}) || len(s.late) > 0) || s.used != 0 && !v.after(s.used+sharedRest)
+	return s.uncharged != 0 || s.by == leased && (s.leases[0] != (Lease{}) || len(s.ended) > 0) || s.used != 0 && !v.after(s.used+sharedRest)
 }
 
-// Chunk is tokens (thousandths) and slots of a window that a fleet has lent.
-type Chunk struct {
+// Lease is tokens (thousandths) and slots of a window that a fleet has lent.
+type Lease struct {
 	Tokens, Slots int64
 	// Leased is what the lender knows the slots by.
 	Leased int64
@@ -81,14 +81,14 @@ type Chunk struct {
 	Until int64
 }
 
-// lateChunk is a chunk that is to be given back, and when it ends or has ended.
-type lateChunk struct {
-	Chunk
+// endedLease is a chunk that is to be given back, and when it ends or has ended.
+type endedLease struct {
+	Lease
 	end instant
 }
 
-// maxLate bounds how many of them wait for GiveUp.
-const maxLate = 8
+// maxEndedLeases bounds how many of them wait for ReturnLeases.
+const maxEndedLeases = 8
 
 // Needs is what a shared gate has, and what it has wanted since that was asked last.
 type Needs struct {
@@ -98,15 +98,15 @@ type Needs struct {
 	Cost          int64
 	Tokens, Slots bool // a chunk is wanted
 	Place         bool // a place in flight is wanted
-	Held          bool // there are chunks
+	Leased        bool // there are leases
 	InFlight      int64
 	Permits       int64
 	Crowded       bool // Lower has said so
-	Owed          bool // there is something for TakeOwed
+	Uncharged     bool // there is something for TakeUncharged
 }
 
 // Needs returns what there is to say of a shared gate. What is wanted is said again as
-// long as queues wait, with what has ended since they were refused: they are told only
+// long as queues wait, with what has ended since they were refused: they are notified only
 // when nothing lacks, so they do not ask for it. ok is false if the key has no gate that
 // is shared.
 func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
@@ -121,7 +121,7 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	if gate.mu.waiting.head != nil && gate.pause(last) == 0 {
 		gate.note(max(s.needs.Cost, One))
 	}
-	n, s.stirred = s.needs, false
+	n, s.requested = s.needs, false
 	if gate.mu.waiting.head == nil {
 		s.needs = Needs{}
 	}
@@ -130,21 +130,21 @@ func (g *Gates) Needs(key string, now int64) (n Needs, ok bool) {
 	n.Slots = n.Slots && slots < max(s.size.Slots/2, 1)
 	n.Place = n.Place && gate.mu.inFlight >= s.permits
 	n.Limits, n.Owned, n.InFlight, n.Permits = s.own, s.by == owned, gate.mu.inFlight, s.permits
-	n.Held, n.Crowded, n.Owed = s.chunks[0] != (Chunk{}), s.crowded, s.owed != 0
+	n.Leased, n.Crowded, n.Uncharged = s.leases[0] != (Lease{}), s.crowded, s.uncharged != 0
 	return n, true
 }
 
-// TakeOwed returns what messages of a gate have cost beyond what it was lent, in
+// TakeUncharged returns what messages of a gate have cost beyond what it was lent, in
 // thousandths; negative: less. The fleet is to charge it.
-func (g *Gates) TakeOwed(key string) (owed int64) {
+func (g *Gates) TakeUncharged(key string) (uncharged int64) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
 		return 0
 	}
 	defer unlock()
 	s := gate.mu.share
-	owed, s.owed = s.owed, 0
-	return owed
+	uncharged, s.uncharged = s.uncharged, 0
+	return uncharged
 }
 
 // Level says what is in the bucket of the fleet of a gate, in thousandths.
@@ -161,7 +161,7 @@ func (g *Gates) Level(key string, tokens, now int64) {
 	v, _ := g.clock.tick(now)
 	r := &s.room
 	if r.known {
-		r.settle(gate.mu.limits, v)
+		r.advance(gate.mu.limits, v)
 	}
 	r.lows.note(v, r.now) // 0 at first: nothing of before is given back
 	r.known, r.now, r.at = true, max(0, gate.mu.limits.burst()-tokens), v
@@ -194,9 +194,9 @@ func (g *Gates) sharedGate(key string) (gate *Gate, unlock func()) {
 	return gate, gate.mu.Unlock
 }
 
-// GiveUp takes the chunks of a gate back that end within so many nanoseconds, and what is
+// ReturnLeases takes the leases of a gate back that end within so many nanoseconds, and what is
 // left of those that have ended. Until of each is by the clock that now is of.
-func (g *Gates) GiveUp(key string, now, within int64) (rests []Chunk) {
+func (g *Gates) ReturnLeases(key string, now, within int64) (rests []Lease) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
 		return nil
@@ -204,20 +204,20 @@ func (g *Gates) GiveUp(key string, now, within int64) (rests []Chunk) {
 	defer unlock()
 	s := gate.mu.share
 	v, _ := g.clock.tick(now)
-	for s.chunks[0] != (Chunk{}) && int64(s.ends[0]-v) <= within {
+	for s.leases[0] != (Lease{}) && int64(s.ends[0]-v) <= within {
 		s.drop(v)
 	}
-	for _, c := range s.late {
+	for _, c := range s.ended {
 		c.Until = now + int64(c.end-v)
-		rests = append(rests, c.Chunk)
+		rests = append(rests, c.Lease)
 	}
-	s.late = nil
+	s.ended = nil
 	return rests
 }
 
 // Lower takes permits back beyond a number, as far as no message uses them, and returns
 // how many are left. With crowded, the others end when they are not used any more, and
-// Stir is called.
+// Request is called.
 func (g *Gates) Lower(key string, permits int64, crowded bool) (left int64) {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
@@ -229,9 +229,9 @@ func (g *Gates) Lower(key string, permits int64, crowded bool) (left int64) {
 	return s.permits
 }
 
-// Lend gives a gate a chunk and so many permits in all. It appends to wake whom to tell
+// AddLease gives a gate a chunk and so many permits in all. It appends to wake whom to tell
 // (see Wait.Pass).
-func (g *Gates) Lend(key string, c Chunk, permits, now int64, wake []*Wait) []*Wait {
+func (g *Gates) AddLease(key string, c Lease, permits, now int64, wake []*Wait) []*Wait {
 	gate, unlock := g.sharedGate(key)
 	if gate == nil {
 		return wake
@@ -244,22 +244,22 @@ func (g *Gates) Lend(key string, c Chunk, permits, now int64, wake []*Wait) []*W
 	v, last := g.clock.tick(now)
 	s.expire(v)
 	s.permits = max(gate.mu.inFlight, permits)
-	if paid := min(c.Tokens, s.owed); paid > 0 {
-		c.Tokens, s.owed = c.Tokens-paid, s.owed-paid
+	if paid := min(c.Tokens, s.uncharged); paid > 0 {
+		c.Tokens, s.uncharged = c.Tokens-paid, s.uncharged-paid
 	}
 	if c.Until <= last {
 		s.keep(c, v-instant(last-c.Until))
 	} else if c.Tokens > 0 || c.Slots > 0 {
-		if s.chunks[1] != (Chunk{}) {
+		if s.leases[1] != (Lease{}) {
 			s.drop(v)
 		}
 		i := 0
-		if s.chunks[0] != (Chunk{}) {
+		if s.leases[0] != (Lease{}) {
 			i = 1
 		}
-		s.chunks[i], s.ends[i], s.size = c, v+instant(c.Until-last), c
+		s.leases[i], s.ends[i], s.size = c, v+instant(c.Until-last), c
 	}
-	return gate.eased(v, last, wake)
+	return gate.notifyIfEarlier(v, last, wake)
 }
 
 // HandOver ends the time in which a gate went by limits of its own: nothing passes any
@@ -287,26 +287,26 @@ func (g *Gates) Borrow(key string, now int64) (inFlight int64) {
 		return 0
 	}
 	defer unlock()
-	owed := gate.mu.share.owed
+	uncharged := gate.mu.share.uncharged
 	if b := gate.mu.bucket; b != nil && gate.mu.share.by != leased {
 		v, _ := g.clock.tick(now)
-		b.settle(v, gate.mu.held)
-		owed = max(0, -b.tokens) // nobody else knows of it
+		b.advance(v, gate.mu.reserved)
+		uncharged = max(0, -b.tokens) // nobody else knows of it
 	}
-	gate.borrow(now, owed)
+	gate.borrow(now, uncharged)
 	return gate.mu.inFlight
 }
 
 // borrow needs g.mu.
-func (g *Gate) borrow(now, owed int64) {
+func (g *Gate) borrow(now, uncharged int64) {
 	v, _ := g.gates.clock.tick(now)
 	s := g.mu.share
-	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used, owed: owed}
+	*s = share{own: s.own, permits: g.mu.inFlight, changed: v, needs: s.needs, used: s.used, uncharged: uncharged}
 	g.setParts(g.mu.limits, v, v, false)
-	g.stir()
+	g.request()
 }
 
-// renew makes bucket and window as of a new gate of these limits, which earlier tickets
+// renew makes bucket and window as of a new gate of these limits, which earlier grants
 // give nothing back to. It needs g.mu.
 func (g *Gate) renew(l Limits, v instant) {
 	g.mu.bucket, g.mu.window = nil, nil
@@ -326,7 +326,7 @@ func (g *Gates) Adopt(key string, l Limits, now int64, wake []*Wait) []*Wait {
 	}
 	v, _ := g.clock.tick(now)
 	gate.setLimits(l, v, false)
-	return gate.mu.waiting.tell(wake)
+	return gate.mu.waiting.notifyHead(wake)
 }
 
 // Own has a gate go by limits of its own, beginning with a state; nil: with the one that
@@ -342,13 +342,13 @@ func (g *Gates) Own(key string, state *State, now int64, wake []*Wait) []*Wait {
 		gate.renew(gate.mu.limits, v)
 		gate.fill(state, v, last)
 	}
-	if b, owed := gate.mu.bucket, gate.mu.share.owed; b != nil && owed != 0 {
-		b.settle(v, gate.mu.held)
-		b.charge(owed, gate.mu.held)
-		b.settle(v, gate.mu.held)
+	if b, uncharged := gate.mu.bucket, gate.mu.share.uncharged; b != nil && uncharged != 0 {
+		b.advance(v, gate.mu.reserved)
+		b.charge(uncharged, gate.mu.reserved)
+		b.advance(v, gate.mu.reserved)
 	}
 	*gate.mu.share = share{by: owned, own: gate.mu.share.own, used: gate.mu.share.used}
-	return gate.eased(v, last, wake)
+	return gate.notifyIfEarlier(v, last, wake)
 }
 
 // Part has a gate go by one of so many parts of its rate, since the fleet cannot be
@@ -366,16 +366,16 @@ func (g *Gates) Part(key string, parts, now int64, wake []*Wait) []*Wait {
 	}
 	v, last := g.clock.tick(now)
 	s.by, s.parts, s.crowded = parted, parts, false
-	for i := range s.chunks {
-		s.chunks[i].Tokens = 0
+	for i := range s.leases {
+		s.leases[i].Tokens = 0
 	}
 	gate.mu.bucket = nil
 	gate.setParts(s.part(gate.mu.limits), v, v, false)
 	if b := gate.mu.bucket; b != nil {
-		b.tokens = -max(0, s.owed)
+		b.tokens = -max(0, s.uncharged)
 	}
-	s.owed, s.room = 0, room{}
-	return gate.eased(v, last, wake)
+	s.uncharged, s.room = 0, room{}
+	return gate.notifyIfEarlier(v, last, wake)
 }
 
 // part is what of the limits bucket and window go by.
@@ -413,15 +413,15 @@ func (g *Gate) attach(v instant) {
 		}
 	case !has && g.mu.share != nil:
 		g.mu.share = nil
-		f.Stir(g.key)
+		f.Request(g.key)
 	}
 }
 
-// stir tells the fleet to look at the gate, unless it has been told.
-func (g *Gate) stir() {
-	if s := g.mu.share; !s.stirred {
-		s.stirred = true
-		g.gates.fleet.Stir(g.key)
+// request tells the fleet to look at the gate, unless it has been notified.
+func (g *Gate) request() {
+	if s := g.mu.share; !s.requested {
+		s.requested = true
+		g.gates.fleet.Request(g.key)
 	}
 }
 
@@ -435,21 +435,21 @@ func (g *Gate) places(c int64) int64 {
 
 // missed asks the fleet for what shared gates lack, after a message of that cost was
 // refused by one of them. The gates are locked.
-func (b *Block) missed(gates []*Gate, cost int64) {
+func (b *Block) requestMissing(gates []*Gate, cost int64) {
 	if s := b.Gate.mu.share; s == nil || s.by == owned || b.Kind == ByPause || b.Kind == ByTurn {
 		return
 	}
 	for _, g := range gates {
-		g.missed(cost)
+		g.requestMissing(cost)
 	}
 }
 
 // missed asks the fleet for what the gate lacks for a message of that cost, when it can
 // be asked.
-func (g *Gate) missed(cost int64) {
+func (g *Gate) requestMissing(cost int64) {
 	if g.note(cost) {
 		g.mu.share.used = max(g.gates.clock.latest(), 1)
-		g.stir()
+		g.request()
 	}
 }
 
@@ -472,37 +472,37 @@ func (g *Gate) note(cost int64) bool {
 }
 
 func (s *share) sum() (tokens, slots int64) {
-	return s.chunks[0].Tokens + s.chunks[1].Tokens, s.chunks[0].Slots + s.chunks[1].Slots
+	return s.leases[0].Tokens + s.leases[1].Tokens, s.leases[0].Slots + s.leases[1].Slots
 }
 
-// expire drops the chunks that have ended at v.
+// expire drops the leases that have ended at v.
 func (s *share) expire(v instant) {
-	for s.chunks[0] != (Chunk{}) && !s.ends[0].after(v) {
+	for s.leases[0] != (Lease{}) && !s.ends[0].after(v) {
 		s.drop(v)
 	}
 }
 
-// drop ends the older chunk. What is left of it is for GiveUp.
+// drop ends the older chunk. What is left of it is for ReturnLeases.
 func (s *share) drop(v instant) {
-	s.keep(s.chunks[0], s.ends[0])
-	s.chunks, s.ends = [2]Chunk{s.chunks[1]}, [2]instant{s.ends[1]}
+	s.keep(s.leases[0], s.ends[0])
+	s.leases, s.ends = [2]Lease{s.leases[1]}, [2]instant{s.ends[1]}
 	s.changed = v
 }
 
 // keep has a chunk be given back that ends at a time, or has ended.
-func (s *share) keep(c Chunk, end instant) {
+func (s *share) keep(c Lease, end instant) {
 	if c.Tokens <= 0 && c.Slots <= 0 {
 		return
 	}
-	if len(s.late) == maxLate {
-		s.late = s.late[1:]
+	if len(s.ended) == maxEndedLeases {
+		s.ended = s.ended[1:]
 	}
-	s.late = append(s.late, lateChunk{c, end})
+	s.ended = append(s.ended, endedLease{c, end})
 }
 
 // admit is Gate.admit for a gate that is not owned.
 func (s *share) admit(g *Gate, v instant, last, cost int64) (Kind, uint64) {
-	kind, wait := s.lacks(g, v, cost)
+	kind, wait := s.missing(g, v, cost)
 	if g.mu.limits.Concurrency != 0 && g.mu.inFlight >= s.permits {
 		kind, wait = ByInFlight, forever
 	}
@@ -512,14 +512,14 @@ func (s *share) admit(g *Gate, v instant, last, cost int64) (Kind, uint64) {
 	return kind, wait
 }
 
-// lacks says what of the chunks, or of the bucket of a part, holds a message of that cost
+// lacks says what of the leases, or of the bucket of a part, holds a message of that cost
 // back.
-func (s *share) lacks(g *Gate, v instant, cost int64) (Kind, uint64) {
+func (s *share) missing(g *Gate, v instant, cost int64) (Kind, uint64) {
 	s.expire(v)
 	tokens, slots := s.sum()
 	if b := g.mu.bucket; b != nil && s.by == parted {
-		b.settle(v, g.mu.held)
-		if wait := b.wait(cost, g.mu.held); wait != 0 {
+		b.advance(v, g.mu.reserved)
+		if wait := b.wait(cost, g.mu.reserved); wait != 0 {
 			return ByRate, wait
 		}
 	} else if b != nil && tokens < cost {
@@ -539,12 +539,12 @@ func (s *share) take(g *Gate, cost int64) {
 	}
 	if b := g.mu.bucket; b == nil || s.by == parted {
 		if b != nil {
-			b.take(cost, g.mu.held)
+			b.take(cost, g.mu.reserved)
 		}
 		cost = 0
 	}
-	for i := range s.chunks {
-		c := &s.chunks[i]
+	for i := range s.leases {
+		c := &s.leases[i]
 		t, n := min(cost, c.Tokens), min(slots, c.Slots)
 		c.Tokens, c.Slots, cost, slots = c.Tokens-t, c.Slots-n, cost-t, slots-n
 	}
@@ -554,11 +554,11 @@ func (s *share) take(g *Gate, cost int64) {
 	tokens, left := s.sum()
 	if g.mu.bucket != nil && tokens < s.size.Tokens/2 {
 		s.needs.Tokens = true
-		g.stir()
+		g.request()
 	}
 	if g.mu.window != nil && left < s.size.Slots/2 {
 		s.needs.Slots = true
-		g.stir()
+		g.request()
 	}
 }
 
@@ -566,54 +566,54 @@ func (s *share) take(g *Gate, cost int64) {
 // what it was taken from.
 func (s *share) putBack(g *Gate, t instant, cost int64) {
 	if b := g.mu.bucket; b != nil && s.by == parted {
-		b.putBack(t, cost, g.mu.held)
+		b.putBack(t, cost, g.mu.reserved)
 	}
-	if s.chunks[0] == (Chunk{}) || !t.after(s.changed) {
+	if s.leases[0] == (Lease{}) || !t.after(s.changed) {
 		return
 	}
 	if g.mu.bucket != nil && s.by == leased {
-		s.chunks[0].Tokens += cost
+		s.leases[0].Tokens += cost
 	}
 	if g.mu.window != nil {
-		s.chunks[0].Slots++
+		s.leases[0].Slots++
 	}
 }
 
 // correct charges what has been lent, and what it does not cover the fleet, with the
 // difference between what a message has cost and what was taken for it; or gives back
 // what was taken too much. The gate has a bucket.
-func (s *share) correct(g *Gate, u Ticket, v instant, delta int64) {
+func (s *share) correct(g *Gate, u Grant, v instant, delta int64) {
 	s.expire(v)
 	if delta < 0 {
 		if delta = -s.giveBack(g, u, v, -delta); delta == 0 {
 			return
 		}
 	}
-	s.owed = min(s.owed+delta, MaxBurst)
-	for i := range s.chunks {
-		if c := &s.chunks[i]; s.owed > 0 {
-			paid := min(s.owed, c.Tokens)
-			c.Tokens, s.owed = c.Tokens-paid, s.owed-paid
+	s.uncharged = min(s.uncharged+delta, MaxBurst)
+	for i := range s.leases {
+		if c := &s.leases[i]; s.uncharged > 0 {
+			paid := min(s.uncharged, c.Tokens)
+			c.Tokens, s.uncharged = c.Tokens-paid, s.uncharged-paid
 		}
 	}
-	if s.owed < 0 && s.chunks[0] != (Chunk{}) {
+	if s.uncharged < 0 && s.leases[0] != (Lease{}) {
 		i := 0
-		if s.chunks[1] != (Chunk{}) {
+		if s.leases[1] != (Lease{}) {
 			i = 1
 		}
-		s.chunks[i].Tokens, s.owed = s.chunks[i].Tokens-s.owed, 0
+		s.leases[i].Tokens, s.uncharged = s.leases[i].Tokens-s.uncharged, 0
 	}
-	if s.owed != 0 {
-		g.stir()
+	if s.uncharged != 0 {
+		g.request()
 	}
 }
 
 // giveBack is how much of a cost that a message took too much can be given back.
-func (s *share) giveBack(g *Gate, u Ticket, v instant, cost int64) int64 {
-	if u.state != taken || !s.room.known {
+func (s *share) giveBack(g *Gate, u Grant, v instant, cost int64) int64 {
+	if u.state != granted || !s.room.known {
 		return 0
 	}
-	s.room.settle(g.mu.limits, v)
+	s.room.advance(g.mu.limits, v)
 	back := min(cost, s.room.now, s.room.lows.since(u.at))
 	if back <= 0 {
 		return 0

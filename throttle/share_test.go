@@ -14,7 +14,7 @@ type lender struct {
 }
 
 func (f *lender) Begin(key string) (bool, int64) { return strings.HasPrefix(key, "s:"), f.parts }
-func (f *lender) Stir(key string)                { f.stirs = append(f.stirs, key) }
+func (f *lender) Request(key string)             { f.stirs = append(f.stirs, key) }
 
 const msec = 1_000_000
 
@@ -30,11 +30,11 @@ func shared(t *testing.T, f *lender, l Limits) (*Gates, *Set) {
 	return g, s
 }
 
-func passes(t *testing.T, s *Set, now int64) Ticket {
+func passes(t *testing.T, s *Set, now int64) Grant {
 	t.Helper()
-	ticket, b, ok := s.Acquire(now, One, nil)
+	grant, b, ok := s.Acquire(now, One, nil)
 	require.True(t, ok, "blocked by %s", b.Kind)
-	return ticket
+	return grant
 }
 
 func refuses(t *testing.T, s *Set, now int64, kind Kind) {
@@ -70,14 +70,14 @@ func TestSharedGateIsShutUntilTold(t *testing.T) {
 // TestNeedsOfWhatHasEnded: who waits was refused for one of several limits, and what it
 // had of the others ends before that comes.
 func TestNeedsOfWhatHasEnded(t *testing.T) {
-	all := Chunk{Tokens: One, Slots: 1}
-	for name, lacks := range map[string]Chunk{"tokens": {Slots: 1}, "slots": {Tokens: One}} {
+	all := Lease{Tokens: One, Slots: 1}
+	for name, lacks := range map[string]Lease{"tokens": {Slots: 1}, "slots": {Tokens: One}} {
 		t.Run(name, func(t *testing.T) {
 			for _, givenUp := range []bool{true, false} {
 				g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One), Limit: 8, Window: second})
 				w := NewWait(s.Gates()[0], "q")
-				first := Chunk{Tokens: all.Tokens - lacks.Tokens, Slots: all.Slots - lacks.Slots, Until: 100 * msec}
-				g.Lend("s:a", first, 0, 0, nil)
+				first := Lease{Tokens: all.Tokens - lacks.Tokens, Slots: all.Slots - lacks.Slots, Until: 100 * msec}
+				g.AddLease("s:a", first, 0, 0, nil)
 				_, _, ok := s.Acquire(0, One, nil)
 				require.False(t, ok)
 				require.Equal(t, int64(Never), w.Join(0, One))
@@ -86,14 +86,14 @@ func TestNeedsOfWhatHasEnded(t *testing.T) {
 				now := int64(100 * msec)
 				if givenUp {
 					now = 60 * msec
-					require.Len(t, g.GiveUp("s:a", now, 50*msec), 1)
+					require.Len(t, g.ReturnLeases("s:a", now, 50*msec), 1)
 				}
 				lacks.Until = 200 * msec
-				require.Empty(t, g.Lend("s:a", lacks, 0, now, nil), "there is nothing to do yet")
+				require.Empty(t, g.AddLease("s:a", lacks, 0, now, nil), "there is nothing to do yet")
 				n, _ = g.Needs("s:a", now)
 				require.Equal(t, [2]bool{first.Tokens > 0, first.Slots > 0}, [2]bool{n.Tokens, n.Slots}, "what has ended is wanted again")
 				first.Until = 200 * msec
-				require.Equal(t, []*Wait{w}, g.Lend("s:a", first, 0, now, nil))
+				require.Equal(t, []*Wait{w}, g.AddLease("s:a", first, 0, now, nil))
 			}
 		})
 	}
@@ -108,11 +108,11 @@ func TestSharedGateRests(t *testing.T) {
 	g.Close(s, 0)
 	n, ok := g.Needs("s:a", 0)
 	require.True(t, ok && n.Place)
-	g.Lend("s:a", Chunk{}, 1, msec, nil)
+	g.AddLease("s:a", Lease{}, 1, msec, nil)
 	s, err := g.Set([]string{"s:a"}, 200*msec)
 	require.NoError(t, err)
-	ticket := passes(t, s, 200*msec)
-	s.Release(&ticket, 300*msec, nil)
+	grant := passes(t, s, 200*msec)
+	s.Release(&grant, 300*msec, nil)
 	g.Close(s, 300*msec)
 	_, ok = g.Needs("s:a", 30*second)
 	require.True(t, ok)
@@ -122,37 +122,37 @@ func TestSharedGateRests(t *testing.T) {
 	g.Close(other, 61*second)
 	_, ok = g.Needs("s:a", 61*second)
 	require.False(t, ok)
-	require.Equal(t, []string{"s:a"}, f.stirs, "the fleet is told that it is used no more")
+	require.Equal(t, []string{"s:a"}, f.stirs, "the fleet is notified that it is used no more")
 }
 
 func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		limits  Limits
-		chunk   Chunk
+		chunk   Lease
 		permits int64
 		kind    Kind
 	}{
-		"tokens":  {Limits{Rate: PerSecond(10 * One)}, Chunk{Tokens: 2 * One}, 0, ByRate},
-		"slots":   {Limits{Limit: 8, Window: second}, Chunk{Slots: 2}, 0, ByWindow},
-		"permits": {Limits{Concurrency: 6}, Chunk{}, 2, ByInFlight},
-		"all":     {everyLimit, Chunk{Tokens: 9 * One, Slots: 2}, 9, ByWindow},
+		"tokens":  {Limits{Rate: PerSecond(10 * One)}, Lease{Tokens: 2 * One}, 0, ByRate},
+		"slots":   {Limits{Limit: 8, Window: second}, Lease{Slots: 2}, 0, ByWindow},
+		"permits": {Limits{Concurrency: 6}, Lease{}, 2, ByInFlight},
+		"all":     {everyLimit, Lease{Tokens: 9 * One, Slots: 2}, 9, ByWindow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, s := shared(t, &lender{}, tc.limits)
 			w := NewWait(s.Gates()[0], "q")
 			require.Equal(t, int64(Never), w.Join(0, One))
 			tc.chunk.Until = 100 * msec
-			require.Equal(t, []*Wait{w}, g.Lend("s:a", tc.chunk, tc.permits, 0, nil), "the one that waits is told")
+			require.Equal(t, []*Wait{w}, g.AddLease("s:a", tc.chunk, tc.permits, 0, nil), "the one that waits is notified")
 			n, _ := w.Turn(0)
 			require.Equal(t, int64(2), n)
 			w.Leave(nil)
 			passes(t, s, 50*msec)
-			ticket := passes(t, s, 50*msec)
+			grant := passes(t, s, 50*msec)
 			refuses(t, s, 50*msec, tc.kind)
-			s.Undo(&ticket, 60*msec, nil)
-			ticket = passes(t, s, 99*msec)
+			s.Undo(&grant, 60*msec, nil)
+			grant = passes(t, s, 99*msec)
 			refuses(t, s, 99*msec, tc.kind)
-			s.Undo(&ticket, 100*msec, nil)
+			s.Undo(&grant, 100*msec, nil)
 			if tc.kind == ByInFlight {
 				passes(t, s, 100*msec) // permits do not end
 				return
@@ -170,32 +170,32 @@ func TestSharedGateGoesByWhatIsLent(t *testing.T) {
 func TestLateChunks(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})
-	g.Lend("s:a", Chunk{Tokens: 3 * One, Leased: 1, Until: 100 * msec}, 0, 0, nil)
+	g.AddLease("s:a", Lease{Tokens: 3 * One, Leased: 1, Until: 100 * msec}, 0, 0, nil)
 	passes(t, s, 10*msec)
 	refuses(t, s, 100*msec, ByRate)
-	g.Lend("s:a", Chunk{Tokens: One, Slots: 2, Leased: 2, Until: 90 * msec}, 0, 110*msec, nil)
+	g.AddLease("s:a", Lease{Tokens: One, Slots: 2, Leased: 2, Until: 90 * msec}, 0, 110*msec, nil)
 	refuses(t, s, 110*msec, ByRate)
 	for leased := range 3 {
-		g.Lend("s:a", Chunk{Tokens: One, Leased: int64(3 + leased), Until: 200 * msec}, 0, 120*msec, nil)
+		g.AddLease("s:a", Lease{Tokens: One, Leased: int64(3 + leased), Until: 200 * msec}, 0, 120*msec, nil)
 	}
-	require.Equal(t, []Chunk{
+	require.Equal(t, []Lease{
 		{Tokens: 2 * One, Leased: 1, Until: 100 * msec},
 		{Tokens: One, Slots: 2, Leased: 2, Until: 90 * msec},
 		{Tokens: One, Leased: 3, Until: 200 * msec},
-	}, g.GiveUp("s:a", 120*msec, 50*msec))
-	require.Empty(t, g.GiveUp("s:a", 120*msec, 50*msec))
+	}, g.ReturnLeases("s:a", 120*msec, 50*msec))
+	require.Empty(t, g.ReturnLeases("s:a", 120*msec, 50*msec))
 	passes(t, s, 120*msec)
 	passes(t, s, 120*msec)
-	for range 2 * maxLate {
-		g.Lend("s:a", Chunk{Tokens: One, Until: 90 * msec}, 0, 130*msec, nil)
+	for range 2 * maxEndedLeases {
+		g.AddLease("s:a", Lease{Tokens: One, Until: 90 * msec}, 0, 130*msec, nil)
 	}
-	require.Len(t, g.GiveUp("s:a", 130*msec, 50*msec), maxLate)
+	require.Len(t, g.ReturnLeases("s:a", 130*msec, 50*msec), maxEndedLeases)
 }
 
 func TestChunksOfTwoTimes(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(10 * One)})
-	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
+	g.AddLease("s:a", Lease{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
 	passes(t, s, 10*msec)
 	require.Empty(t, f.stirs)
 	passes(t, s, 10*msec)
@@ -204,14 +204,14 @@ func TestChunksOfTwoTimes(t *testing.T) {
 	require.True(t, n.Tokens)
 	require.Zero(t, n.Cost, "nobody waits for it")
 
-	g.Lend("s:a", Chunk{Tokens: 2 * One, Leased: 1, Until: 100 * msec}, 0, 20*msec, nil)
-	g.Lend("s:a", Chunk{Tokens: 2 * One, Leased: 2, Until: 150 * msec}, 0, 20*msec, nil)
+	g.AddLease("s:a", Lease{Tokens: 2 * One, Leased: 1, Until: 100 * msec}, 0, 20*msec, nil)
+	g.AddLease("s:a", Lease{Tokens: 2 * One, Leased: 2, Until: 150 * msec}, 0, 20*msec, nil)
 	passes(t, s, 60*msec)
-	require.Equal(t, []Chunk{{Tokens: One, Leased: 1, Until: 100 * msec}}, g.GiveUp("s:a", 60*msec, 50*msec), "the older one is used first")
+	require.Equal(t, []Lease{{Tokens: One, Leased: 1, Until: 100 * msec}}, g.ReturnLeases("s:a", 60*msec, 50*msec), "the older one is used first")
 	passes(t, s, 99*msec)
 	passes(t, s, 99*msec)
 	refuses(t, s, 99*msec, ByRate)
-	require.Empty(t, g.Lend("s:a", Chunk{Tokens: One, Until: 99 * msec}, 0, 99*msec, nil))
+	require.Empty(t, g.AddLease("s:a", Lease{Tokens: One, Until: 99 * msec}, 0, 99*msec, nil))
 	refuses(t, s, 99*msec, ByRate) // it came too late
 }
 
@@ -219,10 +219,10 @@ func TestChunksOfTwoTimes(t *testing.T) {
 // were taken from.
 func TestUndoGivesNothingToAnotherChunk(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One)})
-	g.Lend("s:a", Chunk{Tokens: One, Until: 100 * msec}, 0, 0, nil)
-	ticket := passes(t, s, 10*msec)
-	g.Lend("s:a", Chunk{Tokens: One, Until: 200 * msec}, 0, 100*msec, nil)
-	s.Undo(&ticket, 110*msec, nil)
+	g.AddLease("s:a", Lease{Tokens: One, Until: 100 * msec}, 0, 0, nil)
+	grant := passes(t, s, 10*msec)
+	g.AddLease("s:a", Lease{Tokens: One, Until: 200 * msec}, 0, 100*msec, nil)
+	s.Undo(&grant, 110*msec, nil)
 	passes(t, s, 110*msec)
 	refuses(t, s, 110*msec, ByRate)
 }
@@ -248,7 +248,7 @@ func TestOwnedGateHandsOver(t *testing.T) {
 func TestPermitsAreLowered(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Concurrency: 6})
-	g.Lend("s:a", Chunk{}, 4, 0, nil)
+	g.AddLease("s:a", Lease{}, 4, 0, nil)
 	one, two := passes(t, s, 0), passes(t, s, 0)
 	require.Equal(t, int64(2), g.Lower("s:a", 1, true))
 	refuses(t, s, 0, ByInFlight)
@@ -271,13 +271,13 @@ func TestPartsOfRates(t *testing.T) {
 			g, s := shared(t, &lender{}, Limits{Rate: PerSecond(30 * One), Burst: 30 * One})
 			g.Part("s:a", of, 0, nil)
 			for {
-				ticket, block, ok := s.Acquire(second, One, nil)
+				grant, block, ok := s.Acquire(second, One, nil)
 				if !ok {
 					require.Equal(t, ByRate, block.Kind)
 					require.LessOrEqual(t, block.At, second+second/30*of+of, "time brings the next one")
 					break
 				}
-				s.Release(&ticket, second, nil)
+				s.Release(&grant, second, nil)
 				tokens++
 			}
 		}
@@ -302,7 +302,7 @@ func TestOtherPart(t *testing.T) {
 // TestPartHasSlotsAndPermitsThatAreLent and no others: they are counted elsewhere.
 func TestPartHasSlotsAndPermitsThatAreLent(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Limit: 10, Window: second, Concurrency: 6})
-	g.Lend("s:a", Chunk{Slots: 3, Until: 100 * msec}, 2, 0, nil)
+	g.AddLease("s:a", Lease{Slots: 3, Until: 100 * msec}, 2, 0, nil)
 	one := passes(t, s, 10*msec)
 	g.Part("s:a", 2, 10*msec, nil)
 	two := passes(t, s, 10*msec)
@@ -363,8 +363,8 @@ func TestSharedGateIsForgotten(t *testing.T) {
 	f := &lender{}
 	g, s := shared(t, f, Limits{Rate: PerSecond(One)})
 	g.Own("s:a", nil, 0, nil)
-	ticket := passes(t, s, 0)
-	s.Release(&ticket, 0, nil)
+	grant := passes(t, s, 0)
+	s.Release(&grant, 0, nil)
 	g.Close(s, 0)
 	require.Empty(t, f.stirs)
 	require.Equal(t, int64(1), g.Count(), "its bucket is not full")
@@ -396,7 +396,7 @@ func TestSharedGateLosesItsLimits(t *testing.T) {
 
 func TestReservationAtASharedGateHoldsNothingOfIt(t *testing.T) {
 	g, s := shared(t, &lender{}, Limits{Rate: PerSecond(10 * One)})
-	g.Lend("s:a", Chunk{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
+	g.AddLease("s:a", Lease{Tokens: 2 * One, Until: 100 * msec}, 0, 0, nil)
 	_, err := g.SetLimits("b", Limits{Concurrency: 1}, 0, nil)
 	require.NoError(t, err)
 	b, err := g.Set([]string{"b"}, 0)
@@ -406,17 +406,17 @@ func TestReservationAtASharedGateHoldsNothingOfIt(t *testing.T) {
 	require.NoError(t, err)
 	r, ok := g.Reserve(both, One)
 	require.True(t, ok)
-	ticket, block, _ := r.Acquire(0, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ := r.Acquire(0, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, ByInFlight, block.Kind)
 	passes(t, s, 10*msec)
 	passes(t, s, 10*msec)
 	b.Release(&busy, 10*msec, nil)
-	ticket, block, _ = r.Acquire(10*msec, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ = r.Acquire(10*msec, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, ByRate, block.Kind)
-	g.Lend("s:a", Chunk{Tokens: One, Until: 200 * msec}, 0, 50*msec, nil)
-	ticket, _, _ = r.Acquire(60*msec, nil, nil)
-	require.True(t, ticket.Held())
+	g.AddLease("s:a", Lease{Tokens: One, Until: 200 * msec}, 0, 50*msec, nil)
+	grant, _, _ = r.Acquire(60*msec, nil, nil)
+	require.True(t, grant.Active())
 	refuses(t, s, 60*msec, ByRate)
 }

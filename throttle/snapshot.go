@@ -43,10 +43,10 @@ func (g *Gate) snapshot(now int64) (s State, used bool) {
 // state is snapshot for a gate that goes by limits of its own. It needs g.mu.
 func (g *Gate) state(now int64) (s State, used bool) {
 	v, last := g.gates.clock.tick(now)
-	g.settle(v)
+	g.advance(v)
 	s = State{Key: g.key, At: last}
 	if b := g.mu.bucket; b != nil {
-		if tokens := b.tokens + g.mu.held; tokens < b.burst {
+		if tokens := b.tokens + g.mu.reserved; tokens < b.burst {
 			s.Tokens = &tokens
 		}
 	}
@@ -70,7 +70,7 @@ func (g *Gates) Restore(states []State, now int64) {
 		if gate := g.awake(s.Key); gate != nil {
 			gate.restore(s, now)
 			if gate.refs == 0 {
-				g.rest(gate)
+				g.addIdle(gate)
 			}
 		} else if l := g.mu.prefixes.of(s.Key); l != (Limits{}) {
 			g.restoreDormant(s, l, now)
@@ -112,7 +112,7 @@ func (g *Gate) fill(s *State, v instant, last int64) {
 	if w := g.mu.window; w != nil {
 		w.restore(s.Entries, then)
 	}
-	g.settle(v)
+	g.advance(v)
 }
 
 // restore fills the window with entries as seen at time v.

@@ -65,9 +65,9 @@ func TestSteps(t *testing.T) {
 			s := set(t, g, "k")
 			at := func(seconds float64) int64 { return start + int64(math.Round(seconds*1e9)) }
 			for i, st := range tc.steps {
-				ticket, block, ok := s.Acquire(at(st.at), st.cost, nil)
+				grant, block, ok := s.Acquire(at(st.at), st.cost, nil)
 				require.Equal(t, st.ok, ok, "step %d: %+v", i, block)
-				require.Equal(t, st.ok, ticket.Held())
+				require.Equal(t, st.ok, grant.Active())
 				if ok {
 					require.Zero(t, block)
 					continue
@@ -126,9 +126,9 @@ func TestExtremes(t *testing.T) {
 func TestNoDrift(t *testing.T) {
 	b := &bucket{rate: Rate{1000, 3 * sec}, burst: MaxBurst, at: 0}
 	for v := instant(0); v < 3_000_000*3*1000; v += 7919 {
-		b.settle(v, 0)
+		b.advance(v, 0)
 	}
-	b.settle(9_000_000_000_000, 0)
+	b.advance(9_000_000_000_000, 0)
 	require.Equal(t, int64(3_000_000), b.tokens)
 	require.Zero(t, b.frac)
 }
@@ -140,17 +140,17 @@ func TestLimitsChange(t *testing.T) {
 		_, _, ok := s.Acquire(now, cost, nil)
 		return ok
 	}
-	var tickets []Ticket
+	var grants []Grant
 	for range 3 { // counted although nothing limits them
-		ticket, _, ok := s.Acquire(start, One, nil)
+		grant, _, ok := s.Acquire(start, One, nil)
 		require.True(t, ok)
-		tickets = append(tickets, ticket)
+		grants = append(grants, grant)
 	}
 	limit(t, g, "k", Limits{Concurrency: 2}, start)
 	require.False(t, try(start, One))
-	s.Release(&tickets[0], start, nil)
+	s.Release(&grants[0], start, nil)
 	require.False(t, try(start, One), "two are in flight still")
-	s.Release(&tickets[1], start, nil)
+	s.Release(&grants[1], start, nil)
 	require.True(t, try(start, One))
 	limit(t, g, "k", Limits{Rate: PerSecond(10 * One)}, start)
 	require.True(t, try(start, 10*One), "a new bucket is full")
@@ -191,7 +191,7 @@ func TestUndo(t *testing.T) {
 	s.Undo(&a, start, nil)
 	require.Equal(t, [3]int64{One, 1, 1}, info(start))
 	s.Undo(&a, start, nil)
-	require.Equal(t, [3]int64{One, 1, 1}, info(start), "a ticket is good once")
+	require.Equal(t, [3]int64{One, 1, 1}, info(start), "a grant is good once")
 	s.Undo(&b, start+sec, nil)
 	require.Equal(t, [3]int64{3 * One, 0, 0}, info(start+sec))
 
@@ -226,9 +226,9 @@ func TestNilSet(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, s)
 	require.True(t, open(s, start, One))
-	ticket, _, ok := s.Acquire(start, One, 1)
-	require.True(t, ok && ticket.Held())
-	require.Empty(t, s.Undo(&ticket, start, nil))
+	grant, _, ok := s.Acquire(start, One, 1)
+	require.True(t, ok && grant.Active())
+	require.Empty(t, s.Undo(&grant, start, nil))
 	adopted := s.Adopt()
 	require.Empty(t, s.Release(&adopted, start, nil))
 }
@@ -284,9 +284,9 @@ func TestLows(t *testing.T) {
 // A change of the rate keeps the fraction of a thousandth, rounded down.
 func TestFractionSurvivesAChange(t *testing.T) {
 	b := &bucket{rate: Rate{1, 1000}, burst: One}
-	b.settle(999, 0)
+	b.advance(999, 0)
 	b.setLimits(Limits{Rate: Rate{1, 10}, Burst: One}, 0)
 	require.Equal(t, [2]int64{0, 9}, [2]int64{b.tokens, int64(b.frac)})
-	b.settle(1000, 0)
+	b.advance(1000, 0)
 	require.Equal(t, [2]int64{1, 0}, [2]int64{b.tokens, int64(b.frac)})
 }

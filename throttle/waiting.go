@@ -4,13 +4,13 @@ package throttle
 // the order in which they are served. The head has the turn. It belongs to the
 // gate's mutex.
 //
-// One queue at a time is woken. It is told once, and again only after it has
+// One queue at a time is woken. It is notified once, and again only after it has
 // looked (Turn) or gone (Pass, Leave): a thousand releases in a row make one
 // message to it.
 type waiting struct {
-	head *Wait // in the ring, or nil
-	n    int
-	told bool // the head knows that the turn is its, and has not acted on it
+	head     *Wait // in the ring, or nil
+	n        int
+	notified bool // the head knows that the turn is its, and has not acted on it
 }
 
 // Wait is the place of one queue among those that wait for one gate. The gate
@@ -34,7 +34,7 @@ func (w *Wait) Gate() *Gate { return w.gate }
 // Join joins the end of the round, unless the queue is in it already, after a
 // message of that cost (thousandths) was blocked by the gate. at says when to
 // try it: now if the gate has opened meanwhile, later if it opens by time, and
-// Never if this queue will be told.
+// Never if this queue will be notified.
 func (w *Wait) Join(now, cost int64) (at int64) {
 	g := w.gate
 	g.mu.Lock()
@@ -52,14 +52,14 @@ func (w *Wait) Join(now, cost int64) (at int64) {
 		return now
 	}
 	if kind != ByPause {
-		g.missed(clampCost(cost))
+		g.requestMissing(clampCost(cost))
 	}
 	return later(last, wait)
 }
 
 // Turn tells how many messages of cost 1 this queue should try now: its share
 // of what the gate admits, at least one if it admits any. If that is 0, at is
-// when to look again, or Never: the queue will be told.
+// when to look again, or Never: the queue will be notified.
 //
 // After it has tried its share the queue calls Pass, and Turn again, until that
 // is 0. If the gate blocks a message that costs more than 1, the queue keeps the
@@ -72,11 +72,11 @@ func (w *Wait) Turn(now int64) (n, at int64) {
 	if r.head != w {
 		return 0, Never
 	}
-	r.told = false
+	r.notified = false
 	v, last := g.gates.clock.tick(now)
 	if kind, wait := g.admit(v, last, One); kind != Open {
 		if kind != ByPause {
-			g.missed(One)
+			g.requestMissing(One)
 		}
 		return 0, later(last, wait)
 	}
@@ -107,7 +107,7 @@ func (g *Gate) admits() int64 {
 		n = min(n, max(1, b.tokens/One))
 	}
 	if w := g.mu.window; w != nil {
-		n = min(n, w.limit-w.total-g.heldEntries())
+		n = min(n, w.limit-w.total-g.reservedEntries())
 	}
 	if c := g.mu.limits.Concurrency; c != 0 {
 		n = min(n, c-g.mu.inFlight)
@@ -127,12 +127,12 @@ func (w *Wait) Pass(wake []*Wait) []*Wait {
 	if r.head != w {
 		return wake
 	}
-	r.told = false
+	r.notified = false
 	if r.n == 1 {
 		return wake
 	}
 	r.head = w.next
-	return r.tell(wake)
+	return r.notifyHead(wake)
 }
 
 // Leave takes the queue out of the round: nothing of it waits for the gate any
@@ -152,8 +152,8 @@ func (w *Wait) Leave(wake []*Wait) []*Wait {
 		w.prev.next, w.next.prev = w.next, w.prev
 		r.n--
 		if r.head == w {
-			r.head, r.told = w.next, false
-			wake = r.tell(wake)
+			r.head, r.notified = w.next, false
+			wake = r.notifyHead(wake)
 		}
 	}
 	w.prev, w.next = nil, nil
@@ -164,24 +164,24 @@ func (r *waiting) push(w *Wait) {
 	r.n++
 	if r.head == nil {
 		w.prev, w.next = w, w
-		r.head, r.told = w, false
+		r.head, r.notified = w, false
 		return
 	}
 	w.prev, w.next = r.head.prev, r.head
 	w.prev.next, w.next.prev = w, w
 }
 
-func (r *waiting) tell(wake []*Wait) []*Wait {
-	if r.head == nil || r.told {
+func (r *waiting) notifyHead(wake []*Wait) []*Wait {
+	if r.head == nil || r.notified {
 		return wake
 	}
-	r.told = true
+	r.notified = true
 	return append(wake, r.head)
 }
 
 // freed tells the head after a place in flight has been given back, if that may
 // have opened the gate, or made its opening a matter of time. It needs g.mu.
-func (g *Gate) freed(now int64, wake []*Wait) []*Wait {
+func (g *Gate) notifyAfterRelease(now int64, wake []*Wait) []*Wait {
 	limit := g.mu.limits.Concurrency
 	if limit != 0 {
 		limit = g.places(limit)
@@ -196,18 +196,18 @@ func (g *Gate) freed(now int64, wake []*Wait) []*Wait {
 	case kind != Open && g.mu.inFlight < limit-1:
 		return wake // the head looked when time alone shut the gate
 	}
-	return g.mu.waiting.tell(wake)
+	return g.mu.waiting.notifyHead(wake)
 }
 
 // eased tells the head after something else than a place in flight was given
 // back: the gate opens now, or at another time than the head knows. It needs
 // g.mu.
-func (g *Gate) eased(v instant, last int64, wake []*Wait) []*Wait {
+func (g *Gate) notifyIfEarlier(v instant, last int64, wake []*Wait) []*Wait {
 	if g.mu.waiting.head == nil {
 		return wake
 	}
 	if _, wait := g.admit(v, last, One); wait == forever {
 		return wake
 	}
-	return g.mu.waiting.tell(wake)
+	return g.mu.waiting.notifyHead(wake)
 }

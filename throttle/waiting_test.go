@@ -154,8 +154,8 @@ func TestReservation(t *testing.T) {
 	require.False(t, ok, "one at a time")
 	_, ok = g.Reserve(nil, One)
 	require.False(t, ok)
-	ticket, block, wake := r.Acquire(start, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, wake := r.Acquire(start, nil, nil)
+	require.False(t, grant.Active())
 	require.Empty(t, wake)
 	require.Equal(t, Block{Gate: c.Gates()[0], Kind: ByInFlight, At: Never}, block)
 	// The entry of a is held however long it takes, b is still filling up.
@@ -170,13 +170,13 @@ func TestReservation(t *testing.T) {
 	require.Equal(t, int64(Never), wb.Join(start+9*sec, One))
 	require.Equal(t, int64(Never), wa.Join(start+9*sec, One))
 	c.Release(&inFlight, start+9*sec, nil)
-	ticket, _, wake = r.Acquire(start+9*sec, nil, nil)
-	require.True(t, ticket.Held())
+	grant, _, wake = r.Acquire(start+9*sec, nil, nil)
+	require.True(t, grant.Active())
 	require.ElementsMatch(t, []*Wait{wa, wb}, wake, "they open by time from now on")
 	require.Equal(t, start+10*sec, turn(wa, start+9*sec)[1], "the entry counts from when the message went")
 	require.Equal(t, start+9*sec+sec/2, turn(wb, start+9*sec)[1])
 	require.Empty(t, r.Cancel(start+9*sec, nil), "it is over")
-	all.Undo(&ticket, start+9*sec, nil)
+	all.Undo(&grant, start+9*sec, nil)
 	wa.Leave(nil)
 	wb.Leave(nil)
 
@@ -188,7 +188,7 @@ func TestReservation(t *testing.T) {
 	r, ok = g.Reserve(four, 2*One)
 	require.True(t, ok)
 	r.Acquire(start+9*sec, nil, nil)
-	require.Equal(t, int64(2*One), all.gates[1].Info(start+9*sec).Held)
+	require.Equal(t, int64(2*One), all.gates[1].Info(start+9*sec).Reserved)
 	r.Cancel(start+9*sec, nil)
 	for i, want := range before {
 		require.Equal(t, want, all.gates[i].Info(start+9*sec))
@@ -201,12 +201,12 @@ func TestReservation(t *testing.T) {
 	limit(t, g, "a", Limits{Concurrency: 1}, start+9*sec)
 	extra := a.Adopt()
 	limit(t, g, "d", Limits{}, start+9*sec)
-	ticket, block, _ = r.Acquire(start+9*sec, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ = r.Acquire(start+9*sec, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, [2]any{"a", ByInFlight}, [2]any{block.Gate.Key(), block.Kind})
 	a.Release(&extra, start+9*sec, nil)
-	ticket, _, _ = r.Acquire(start+9*sec, nil, nil)
-	require.True(t, ticket.Held())
+	grant, _, _ = r.Acquire(start+9*sec, nil, nil)
+	require.True(t, grant.Active())
 }
 
 // An entry that is held does not go when the limit was lowered below it.
@@ -221,11 +221,11 @@ func TestReservationAndALowerWindow(t *testing.T) {
 	r.Acquire(start, nil, nil)
 	limit(t, g, "a", Limits{Limit: 1, Window: sec}, start)
 	b.Release(&busy, start, nil)
-	ticket, block, _ := r.Acquire(start, nil, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ := r.Acquire(start, nil, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, Block{Gate: a.Gates()[0], Kind: ByWindow, At: start + sec}, block)
-	ticket, _, _ = r.Acquire(start+sec, nil, nil)
-	require.True(t, ticket.Held())
+	grant, _, _ = r.Acquire(start+sec, nil, nil)
+	require.True(t, grant.Active())
 }
 
 // A reservation is taken only in turn.
@@ -234,9 +234,9 @@ func TestReservationWaitsForItsTurn(t *testing.T) {
 	s := set(t, g, "a", "b")
 	NewWait(s.Gates()[1], 1).Join(start, One)
 	r, _ := g.Reserve(s, One)
-	ticket, block, _ := r.Acquire(start, 2, nil)
-	require.False(t, ticket.Held())
+	grant, block, _ := r.Acquire(start, 2, nil)
+	require.False(t, grant.Active())
 	require.Equal(t, Block{Gate: s.Gates()[1], Kind: ByTurn, At: Never}, block)
-	ticket, _, _ = r.Acquire(start, 1, nil)
-	require.True(t, ticket.Held())
+	grant, _, _ = r.Acquire(start, 1, nil)
+	require.True(t, grant.Active())
 }

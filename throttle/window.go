@@ -33,7 +33,7 @@ type window struct {
 	first  instant // first entry of the newest span
 	closed bool    // nothing may be added to the newest span
 
-	changed instant // tickets that are not later have no entry here
+	changed instant // grants that are not later have no entry here
 	gone    instant // time of the last span dropped
 	dropped bool    // gone has a meaning
 }
@@ -54,7 +54,7 @@ func (w *window) setLimits(l Limits) {
 }
 
 // settle drops what has left the window at time v.
-func (w *window) settle(v instant) {
+func (w *window) advance(v instant) {
 	for w.n > 0 {
 		s := w.spans[w.head]
 		if v.since(s.last) < w.width {
@@ -75,8 +75,8 @@ const waitSteps = 64
 // 0 if it may go at once, forever if only a reservation is in its way. When the
 // limit was lowered far below what the window holds the result may be too
 // early, never too late.
-func (w *window) wait(v instant, held int64) uint64 {
-	surplus := w.total + held - w.limit
+func (w *window) wait(v instant, reserved int64) uint64 {
+	surplus := w.total + reserved - w.limit
 	if surplus < 0 {
 		return 0
 	}

@@ -167,7 +167,7 @@ func (g *Guard) count(d *decision, trace wire.TraceParent) {
 		a := &d.answers[i]
 		g.opt.Metrics.GuardChecked(a.Gate)
 		if a.Gate != "" { // it counts nothing for a circuit, which pass has counted
-			g.opt.Gates.CountHeld(a.Key, a.Gate)
+			g.opt.Gates.CountBlocked(a.Key, a.Gate)
 		}
 	}
 	g.opt.Metrics.GuardTook(g.opt.Now()-d.began, trace)

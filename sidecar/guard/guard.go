@@ -157,7 +157,7 @@ func (p *permit) due() int64 {
 // held is what a permit holds of gates.
 type held struct {
 	set     *throttle.Set
-	ticket  throttle.Ticket
+	ticket  throttle.Grant
 	circuit queue.Circuit
 	pass    breaker.Pass
 	ended   func() // of Options.Keep, or nil

@@ -49,7 +49,7 @@ func (i *instance) spend(ctx context.Context, s *spent, most int, takes time.Dur
 		flying.Go(func() {
 			time.Sleep(takes)
 			s.note(i, real)
-			tell(i.set.Settle(&ticket, real-taken, i.now(), nil))
+			tell(i.set.ReleaseCorrected(&ticket, real-taken, i.now(), nil))
 			<-places
 		})
 	}
@@ -105,7 +105,7 @@ func TestADebtIsLeftBehind(t *testing.T) {
 		b := fleettest.New()
 		l := throttle.Limits{Rate: throttle.PerSecond(throttle.One), Burst: 5 * throttle.One}
 		a, other := start(t, b.Of(), l, 0), start(t, b.Of(), l, 0)
-		acquire := func(i *instance) throttle.Ticket {
+		acquire := func(i *instance) throttle.Grant {
 			for {
 				ticket, _, ok := i.set.Acquire(i.now(), throttle.One, nil)
 				if ok {
@@ -116,7 +116,7 @@ func TestADebtIsLeftBehind(t *testing.T) {
 		}
 		first := acquire(other)
 		ticket := acquire(a)
-		tell(a.set.Settle(&ticket, 20*throttle.One, a.now(), nil))
+		tell(a.set.ReleaseCorrected(&ticket, 20*throttle.One, a.now(), nil))
 		synctest.Wait()
 		stop(a)
 		tell(other.set.Release(&first, other.now(), nil))

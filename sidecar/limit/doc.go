@@ -9,7 +9,7 @@
 //
 // # Locks
 //
-// A gate calls [Limits] with its mutex held, so Begin and Stir take none but that of the
+// A gate calls [Limits] with its mutex held, so Begin and Request take none but that of the
 // map of members, within which nothing but the fleet's cache is looked at. A member's
 // mutex is held while gates are called.
 package limit

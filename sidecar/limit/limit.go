@@ -112,8 +112,8 @@ func (l *Limits) parts(m *record.Member) int64 {
 	return m.Parts()
 }
 
-// Stir is as in throttle.Fleet.
-func (l *Limits) Stir(key string) {
+// Request is as in throttle.Fleet.
+func (l *Limits) Request(key string) {
 	l.mu.Lock()
 	l.member(key)
 	l.mu.Unlock()
@@ -248,7 +248,7 @@ func (l *Limits) settle(key string, mem *member, n *throttle.Needs, now int64, a
 
 // giveBack takes the chunks of a gate back that end within so many nanoseconds.
 func (l *Limits) giveBack(key string, mem *member, now, within int64) {
-	for _, c := range l.gates.GiveUp(key, now, within) {
+	for _, c := range l.gates.ReturnLeases(key, now, within) {
 		if c.Tokens > 0 || c.Slots > 0 {
 			mem.m.GiveBack(record.Rest{Tokens: c.Tokens, Slots: record.Slot{At: c.Leased, N: c.Slots}, Until: c.Until})
 		}
@@ -258,8 +258,8 @@ func (l *Limits) giveBack(key string, mem *member, now, within int64) {
 // correct tells the record what messages have cost more or less than was taken for them. An
 // owner of which only the record knows has not handed over: it waits until then.
 func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
-	if rec, _ := mem.m.Record(); n.Owed && rec.Owner == "" {
-		mem.m.GiveBack(record.Rest{Tokens: -l.gates.TakeOwed(key), Until: throttle.Never})
+	if rec, _ := mem.m.Record(); n.Uncharged && rec.Owner == "" {
+		mem.m.GiveBack(record.Rest{Tokens: -l.gates.TakeUncharged(key), Until: throttle.Never})
 	}
 }
 
@@ -267,7 +267,7 @@ func (l *Limits) correct(key string, mem *member, n *throttle.Needs) {
 // be said by one whom the record does not know.
 func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at record.Reading) (a record.Ask, again time.Duration, ok bool) {
 	l.giveBack(key, mem, now, int64(record.ChunkLife-record.GiveBackAfter))
-	if age := time.Duration(now - mem.lent); n.Held && age < record.ChunkLife {
+	if age := time.Duration(now - mem.lent); n.Leased && age < record.ChunkLife {
 		again = max(record.GiveBackAfter-age, time.Millisecond)
 	}
 	inForce, _ := mem.m.InForce(n.Limits, l.opt.SetAt(key))
@@ -278,7 +278,7 @@ func (l *Limits) ask(key string, mem *member, n *throttle.Needs, now int64, at r
 	}
 	if a.Waits {
 		again = sooner(again, askAgain)
-	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Owed {
+	} else if !mem.m.Known() && a.Hold == 0 && !n.Owned && !n.Uncharged {
 		return a, again, false
 	}
 	return a, again, true
@@ -344,14 +344,14 @@ func (l *Limits) Learn(key string, e fleet.Entry) {
 			l.own(key, mem, *landed.Own, now, l.read(now))
 		}
 	default:
-		c := throttle.Chunk{
+		c := throttle.Lease{
 			Tokens: landed.Tokens, Slots: landed.Slots.N, Leased: landed.Slots.At,
 			Until: landed.At + int64(record.ChunkLife),
 		}
 		if c.Tokens > 0 || c.Slots > 0 {
 			mem.lent = landed.At
 		}
-		l.opt.Tell(l.gates.Lend(key, c, landed.Permits, now, nil))
+		l.opt.Tell(l.gates.AddLease(key, c, landed.Permits, now, nil))
 	}
 	l.level(key, mem, now)
 	if mem.answered != nil {
@@ -410,7 +410,7 @@ func (l *Limits) report(c *Conflict) {
 func (l *Limits) own(key string, mem *member, level record.Level, now int64, at record.Reading) {
 	set, _, _ := l.gates.Shared(key)
 	inForce, _ := mem.m.InForce(set, l.opt.SetAt(key))
-	for _, c := range l.gates.GiveUp(key, now, int64(record.ChunkLife)) {
+	for _, c := range l.gates.ReturnLeases(key, now, int64(record.ChunkLife)) {
 		rest := record.Rest{Tokens: c.Tokens, Until: c.Until}
 		if c.Until > now {
 			rest.Slots = record.Slot{At: c.Leased, N: c.Slots}
@@ -441,7 +441,7 @@ func (l *Limits) forget(key string, mem *member, leaving bool) {
 	if leaving {
 		l.leftIfEmpty()
 	} else if _, _, shared := l.gates.Shared(key); shared {
-		l.Stir(key)
+		l.Request(key)
 	}
 }
 
@@ -651,7 +651,7 @@ func (l *Limits) Idle(key string, value []byte) bool {
 		return false
 	}
 	if rec.Lost(l.opt.Fleet.Live) {
-		l.Stir(key)
+		l.Request(key)
 	}
 	return rec.Idle(l.read(l.opt.Now()), l.opt.Fleet.Live)
 }

@@ -10,7 +10,7 @@ import (
 // permit is what a delivery holds of the gates that it went through. It is given
 // back when the lease ends.
 type permit struct {
-	ticket  throttle.Ticket
+	ticket  throttle.Grant
 	circuit breaker.Pass // 0: none
 }
 
@@ -133,7 +133,7 @@ func (q *side) returnPermit(le *lease, s *slot, e ending, now int64) (later brea
 	if e.undo {
 		q.tellWaits(sub.set.Undo(&p.ticket, now, q.gating.wakes[:0]))
 	} else {
-		q.tellWaits(sub.set.Settle(&p.ticket, e.delta, now, q.gating.wakes[:0]))
+		q.tellWaits(sub.set.ReleaseCorrected(&p.ticket, e.delta, now, q.gating.wakes[:0]))
 	}
 	if e.later {
 		if later = p.circuit; later != 0 {
@@ -178,7 +178,7 @@ func (q *side) retryAfter(s *slot, d, now int64) {
 const reserveAfter = int64(1e9)
 
 // acquire takes s through the throttle keys of its subqueue.
-func (q *side) acquire(id subID, s *slot, first bool, now int64, owner any) (throttle.Ticket, throttle.Block, bool) {
+func (q *side) acquire(id subID, s *slot, first bool, now int64, owner any) (throttle.Grant, throttle.Block, bool) {
 	sub := q.gating.subs.at(id)
 	if sub.reserve.held == nil {
 		ticket, why, ok := sub.set.Acquire(now, int64(s.cost), owner)
@@ -195,12 +195,12 @@ func (q *side) acquire(id subID, s *slot, first bool, now int64, owner any) (thr
 	ticket, why, wakes := sub.reserve.held.Acquire(now, nil, q.gating.wakes[:0])
 	q.tellWaits(wakes)
 	switch {
-	case ticket.Held():
+	case ticket.Active():
 		sub.reserve.held, q.gating.reserving = nil, 0
 	case why.Kind == throttle.ByPause:
 		q.cancelReservation(id)
 	}
-	return ticket, why, ticket.Held()
+	return ticket, why, ticket.Active()
 }
 
 // watchReservation gives back what is collected for a message that could not be

@@ -133,7 +133,7 @@ func (q *side) atCircuit(ci Circuit) waitID {
 func (wl *waitList) countHeld(kind BlockKind) {
 	switch wl.kind {
 	case waitThrottle:
-		wl.gate.CountHeld(throttleKinds[kind])
+		wl.gate.CountBlocked(throttleKinds[kind])
 	case waitCircuit:
 		wl.circuit.CountBlocked()
 	}

@@ -614,7 +614,7 @@ func (s *Sim) checkGates() {
 	for i := range throttleKeys {
 		key := throttleKey(i)
 		info := s.Fleet.gate(key)
-		if info.Held > 0 {
+		if info.Reserved > 0 {
 			info.InFlight--
 		}
 		require.Equal(s.T, s.gate(key).inFlight, info.InFlight, "in flight at %s", key)

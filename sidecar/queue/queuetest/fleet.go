@@ -281,7 +281,7 @@ func (f *Fleet) PauseCircuit(key string, until int64) {
 func (f *Fleet) InFlight(key string) int64 { return f.gate(key).InFlight }
 
 // Held is what a reservation holds of a throttle key.
-func (f *Fleet) Held(key string) int64 { return f.gate(key).Held }
+func (f *Fleet) Held(key string) int64 { return f.gate(key).Reserved }
 
 func (f *Fleet) gate(key string) throttle.Info {
 	g, ok := f.Gates.Find(key)

@@ -447,7 +447,7 @@ func (s *Sim) empty() {
 	require.Equal(s.T, configured, s.Gates.Page("", "", 0, math.MaxInt).Keys)
 	for _, key := range configured {
 		i := s.Fleet.gate(key)
-		require.Zero(s.T, i.InFlight+i.Held+int64(i.Waiting), key)
+		require.Zero(s.T, i.InFlight+i.Reserved+int64(i.Waiting), key)
 	}
 	infos, _, _ := s.Circuits.List(wire.CircuitListRequest{KeyListRequest: wire.KeyListRequest{Limit: 100}})
 	for _, i := range infos {

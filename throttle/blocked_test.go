@@ -8,7 +8,7 @@ import (
 )
 
 // What a gate has held back is counted where its key has limits of its own, for as long as
-// it has them, and told of the first keys only.
+// it has them, and notified of the first keys only.
 func TestHeldCounts(t *testing.T) {
 	g := New(Start{}, 0)
 	set := func(key string, l Limits) {
@@ -20,25 +20,25 @@ func TestHeldCounts(t *testing.T) {
 	set("b", Limits{Concurrency: 1})
 	s, err := g.Set([]string{"b", "tenant:acme", "none"}, 0)
 	require.NoError(t, err)
-	require.Empty(t, g.HeldCounts(10))
+	require.Empty(t, g.BlockedCounts(10))
 	for _, gate := range s.Gates() {
-		gate.CountHeld(ByInFlight)
-		gate.CountHeld(ByInFlight)
-		gate.CountHeld(ByRate)
+		gate.CountBlocked(ByInFlight)
+		gate.CountBlocked(ByInFlight)
+		gate.CountBlocked(ByRate)
 	}
-	g.CountHeld("b", "paused")
-	g.CountHeld("b", "circuit")
-	g.CountHeld("unknown", "rate")
-	b := []HeldCount{{"b", ByRate, 1}, {"b", ByInFlight, 2}, {"b", ByPause, 1}}
-	require.Equal(t, b, g.HeldCounts(10))
+	g.CountBlocked("b", "paused")
+	g.CountBlocked("b", "circuit")
+	g.CountBlocked("unknown", "rate")
+	b := []BlockedCount{{"b", ByRate, 1}, {"b", ByInFlight, 2}, {"b", ByPause, 1}}
+	require.Equal(t, b, g.BlockedCounts(10))
 	for i := range 3 {
 		key := fmt.Sprint("a", i)
 		set(key, Limits{Concurrency: 1})
-		g.CountHeld(key, "window")
+		g.CountBlocked(key, "window")
 	}
-	require.Equal(t, []HeldCount{{"a0", ByWindow, 1}, {"a1", ByWindow, 1}}, g.HeldCounts(2))
-	require.Len(t, g.HeldCounts(4), 6)
+	require.Equal(t, []BlockedCount{{"a0", ByWindow, 1}, {"a1", ByWindow, 1}}, g.BlockedCounts(2))
+	require.Len(t, g.BlockedCounts(4), 6)
 	set("b", Limits{})
-	require.Len(t, g.HeldCounts(4), 3)
+	require.Len(t, g.BlockedCounts(4), 3)
 	g.Close(s, 0)
 }
