@@ -9,25 +9,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/architecture.md says of the rooms of the sidecar who may import whom as the
-// table of imports_test.go does.
-func TestArchitectureSaysWhoMayImportWhom(t *testing.T) {
+// docs/architecture.md shows the same imports between packages of the sidecar as the table of
+// imports_test.go allows.
+func TestArchitectureShowsAllowedImports(t *testing.T) {
 	page, err := os.ReadFile("docs/architecture.md")
 	require.NoError(t, err)
-	said := make(map[string][]string)
+	shown := make(map[string][]string)
 	for _, row := range regexp.MustCompile(`(?m)^(sidecar\S*) +-> (.+)$`).FindAllStringSubmatch(string(page), -1) {
-		for _, room := range strings.Fields(row[2]) {
-			if _, below := ownImports["sidecar/"+room]; below {
-				room = "sidecar/" + room
+		for _, pkg := range strings.Fields(row[2]) {
+			if _, below := ownImports["sidecar/"+pkg]; below {
+				pkg = "sidecar/" + pkg
 			}
-			said[row[1]] = append(said[row[1]], room)
+			shown[row[1]] = append(shown[row[1]], pkg)
 		}
 	}
-	for room, own := range ownImports {
-		if strings.HasPrefix(room, "sidecar") && room != "sidecar/e2e" && room != "sidecar/web/browser" && room != "sidecar/queue/queuetest" && room != "sidecar/fleet/fleettest" {
-			require.ElementsMatch(t, own, said[room], room)
-			delete(said, room)
+	for pkg, own := range ownImports {
+		if strings.HasPrefix(pkg, "sidecar") && pkg != "sidecar/e2e" && pkg != "sidecar/web/browser" && pkg != "sidecar/queue/queuetest" && pkg != "sidecar/fleet/fleettest" {
+			require.ElementsMatch(t, own, shown[pkg], pkg)
+			delete(shown, pkg)
 		}
 	}
-	require.Empty(t, said)
+	require.Empty(t, shown)
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/filaq/fila/sidecar/telemetry"
 )
 
-// Lines whose text is put together, by file: the texts that there can be. Empty: in words of
-// their own.
-var madeTexts = map[string][]string{
+// composedTexts are the log lines whose text a file puts together, by file. A file without
+// texts logs texts that another file has.
+var composedTexts = map[string][]string{
 	"cli/clustercmd/transfer.go":  nil,
 	"cli/serve.go":                nil,
 	"hooks/log.go":                {"hook says"},
@@ -37,8 +37,9 @@ var madeTexts = map[string][]string{
 	"store/replog/writer.go":     {"replog: a record is not in the log, trying again", "replog: the log cannot be read, trying again"},
 }
 
-// logged are the texts of the lines above level debug that a file can write.
-func logged(t *testing.T, path string) (texts []string, made bool) {
+// loggedTexts returns the texts of the lines above level debug that a file can write. composed
+// says whether it also puts texts together.
+func loggedTexts(t *testing.T, path string) (texts []string, composed bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 	require.NoError(t, err)
@@ -69,16 +70,15 @@ func logged(t *testing.T, path string) (texts []string, made bool) {
 			require.NoError(t, err)
 			texts = append(texts, text)
 		} else {
-			made = true
+			composed = true
 		}
 		return true
 	})
-	return texts, made
+	return texts, composed
 }
 
-// Each line of the log is about an event that has a name, no name is of a line that nobody
-// writes, and docs/log.md has them all.
-func TestEventsOfTheLog(t *testing.T) {
+// Each log line has an event name, each event name has a log line, and docs/log.md lists all.
+func TestLogLinesAndEventsMatch(t *testing.T) {
 	written := map[string]bool{}
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -90,13 +90,13 @@ func TestEventsOfTheLog(t *testing.T) {
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		texts, made := logged(t, path)
+		texts, composed := loggedTexts(t, path)
 		for _, text := range texts {
 			require.NotEmpty(t, telemetry.Events[text], "%s: %q has no name in sidecar/telemetry/events.go", path, text)
 			written[text] = true
 		}
-		could, known := madeTexts[path]
-		require.True(t, !made || known, "%s puts a text together; events_test.go does not say which", path)
+		could, known := composedTexts[path]
+		require.True(t, !composed || known, "%s puts a text together: add a row to composedTexts in events_test.go", path)
 		for _, text := range could {
 			require.NotEmpty(t, telemetry.Events[text], "%s: %q has no name in sidecar/telemetry/events.go", path, text)
 			written[text] = true
@@ -105,7 +105,7 @@ func TestEventsOfTheLog(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	for path := range madeTexts {
+	for path := range composedTexts {
 		require.True(t, seen[path], path)
 	}
 
@@ -119,7 +119,7 @@ func TestEventsOfTheLog(t *testing.T) {
 	require.Equal(t, telemetry.Events, listed)
 	names := map[string]bool{}
 	for text, name := range telemetry.Events {
-		require.True(t, written[text], "nobody writes %q", text)
+		require.True(t, written[text], "no code writes %q", text)
 		require.False(t, names[name], "%s is the name of two events", name)
 		require.Regexp(t, `^fila\.[a-z]+\.[a-z_]+$`, name)
 		names[name] = true

@@ -21,9 +21,8 @@ import (
 
 const modulePath = "github.com/filaq/fila"
 
-// ownImports says which packages of this module a package may import. A package
-// that is not a key may not exist: who adds one decides here where it belongs.
-// .golangci.yml says the same for editors; this test is what holds.
+// ownImports says which packages of this module a package may import. A new package
+// needs a row here. .golangci.yml has the same rules for editors; this test enforces them.
 var ownImports = map[string][]string{
 	".": {"cli"},
 
@@ -48,7 +47,7 @@ var ownImports = map[string][]string{
 	"bench/report":  {"bench/measure", "bench/system"},
 	"bench/system":  {"client", "wire"},
 
-	// The rooms of the sidecar, from the top down (docs/architecture.md).
+	// The packages of the sidecar, from the top down (docs/architecture.md).
 	"sidecar": {
 		"sidecar/admin", "sidecar/natsio", "sidecar/guard", "sidecar/control", "sidecar/shard", "sidecar/circuit", "sidecar/limit", "sidecar/fleet", "sidecar/queue",
 		"sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "sidecar/config", "sidecar/otlp", "sidecar/telemetry", "sidecar/web", "hooks", "breaker", "store", "store/replog", "throttle", "wire",
@@ -100,8 +99,8 @@ var ownImports = map[string][]string{
 	"examples/llm":         {"client"},
 }
 
-// moduleImports says where each module from outside may be used. Test files are
-// free; what is not listed is refused.
+// moduleImports says which packages may use a module from outside. Modules that are not
+// listed are refused. Test files may import anything.
 var moduleImports = map[string][]string{
 	"github.com/nats-io/nats.go": {
 		"sidecar", "sidecar/natsio", "sidecar/shard", "sidecar/fleet", "sidecar/cluster", "sidecar/cluster/meta", "sidecar/cluster/transfer", "store/replog", "client", "bench/load", "bench/system",
@@ -130,30 +129,30 @@ var moduleImports = map[string][]string{
 	"github.com/knadh/koanf":              {"sidecar/config"},
 	"github.com/pelletier/go-toml/v2":     {"sidecar/config"},
 	"github.com/go-viper/mapstructure/v2": {"sidecar/config"},
-	"github.com/stretchr/testify":         {"store/storetest", "sidecar/queue/queuetest", "cli/clitest"}, // for the tests of others
+	"github.com/stretchr/testify":         {"store/storetest", "sidecar/queue/queuetest", "cli/clitest"}, // helpers for tests of other packages
 	"go.uber.org/goleak":                  {"store/storetest"},
 	"pgregory.net/rapid":                  {"sidecar/queue/queuetest"},
 }
 
-// purePackages compute: time is an argument, and they start, log and touch
-// nothing.
+// purePackages only compute: time is an argument, and they start no goroutine, log nothing
+// and do no I/O.
 var purePackages = []string{"drr", "fingerprint", "ordered", "throttle", "breaker", "wire", "sidecar/rules", "sidecar/schedule", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
 
-// machinePackages are pure, and have no lock, channel or chance of their own
-// either: equal inputs give equal effects.
+// machinePackages are pure and deterministic: they have no lock, channel or random source
+// either, so equal inputs give equal effects.
 var machinePackages = []string{"drr", "ordered", "sidecar/fleet/record", "sidecar/cluster/ownership", "sidecar/queue", "sidecar/queue/container"}
 
 var machineForbids = []string{"sync", "math/rand", "crypto", "github.com/google/uuid"}
 
-// pureForbids are the packages whose use is a log, a clock of one's own or I/O.
-// time itself is needed for its types; its clock and timers are looked for.
+// pureForbids are packages that log, keep a clock or do I/O. time is allowed for its types;
+// clockAndWait are its functions that are not.
 var (
 	pureForbids  = []string{"os", "net", "log", "syscall", "runtime", "context", "io/fs", "io/ioutil", "path/filepath", "testing"}
 	clockAndWait = []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick", "Sleep"}
 )
 
-// drawerNames are directories whose name says nothing about what is in them.
-var drawerNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "internal", "pkg", "shared"}
+// vagueNames are directory names that say nothing about their contents.
+var vagueNames = []string{"util", "utils", "common", "helper", "helpers", "misc", "internal", "pkg", "shared"}
 
 func TestImportRules(t *testing.T) {
 	seen := map[string]bool{}
@@ -164,7 +163,7 @@ func TestImportRules(t *testing.T) {
 		}
 	})
 	for _, dir := range []string{".", "cli", "sidecar", "hooks", "store", "drr", "breaker", "wire", "client"} {
-		require.True(t, seen[dir], "no code was found in %s: the test looks in the wrong place", dir)
+		require.True(t, seen[dir], "no code in %s: the test reads the wrong directory", dir)
 	}
 }
 
@@ -196,7 +195,7 @@ func walkGo(t *testing.T, fn func(dir, file string, src []byte)) {
 	require.NoError(t, err)
 }
 
-// checkFile returns what a file of the package in dir breaks.
+// checkFile returns the rules that a file of the package in dir breaks.
 func checkFile(dir, file string, src []byte) (broken []string) {
 	complain := func(format string, args ...any) {
 		broken = append(broken, file+": "+fmt.Sprintf(format, args...))
@@ -212,8 +211,8 @@ func checkFile(dir, file string, src []byte) (broken []string) {
 		return broken
 	}
 	for part := range strings.SplitSeq(dir, "/") {
-		if slices.Contains(drawerNames, part) {
-			complain("%q is a drawer, not a room: name the package after what it does", part)
+		if slices.Contains(vagueNames, part) {
+			complain("%q says nothing: name the package after what it does", part)
 		}
 	}
 	pure := slices.Contains(purePackages, dir)
@@ -239,13 +238,13 @@ func checkFile(dir, file string, src []byte) (broken []string) {
 	return broken
 }
 
-// checkMachine finds what would let a machine depend on more than its inputs.
+// checkMachine finds locks, channels and random sources: a machine depends on its inputs only.
 func checkMachine(file string, parsed *ast.File) (broken []string) {
 	for _, spec := range parsed.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		for _, forbidden := range machineForbids {
 			if imported == forbidden || strings.HasPrefix(imported, forbidden+"/") {
-				broken = append(broken, fmt.Sprintf("%s: imports %s: a machine has no lock and no chance of its own", file, imported))
+				broken = append(broken, fmt.Sprintf("%s: imports %s: a machine has no lock and no random source", file, imported))
 			}
 		}
 	}
@@ -319,9 +318,9 @@ func importName(parsed *ast.File, imported string) string {
 	return ""
 }
 
-// The rules are tried on files that break them, so that a mistake in the test
-// does not look like order in the house.
-func TestImportRulesCatch(t *testing.T) {
+// TestImportRulesRefuse applies the rules to files that break them, so that a mistake in the
+// test does not pass as order.
+func TestImportRulesRefuse(t *testing.T) {
 	for name, tc := range map[string]struct{ dir, src, want string }{
 		"sibling":          {"store", `import "github.com/filaq/fila/drr"`, "store may import []"},
 		"upwards":          {"hooks", `import "github.com/filaq/fila/sidecar"`, "hooks may import [breaker]"},
@@ -342,7 +341,7 @@ func TestImportRulesCatch(t *testing.T) {
 		"goroutine":        {"drr", "func f() { go f() }", "starts no goroutine"},
 		"lock in machine":  {"sidecar/queue", `import "sync"`, "no lock"},
 		"atomic":           {"sidecar/queue", `import "sync/atomic"`, "no lock"},
-		"chance":           {"sidecar/queue", `import "math/rand/v2"`, "no chance"},
+		"random":           {"sidecar/queue", `import "math/rand/v2"`, "no random source"},
 		"channel":          {"sidecar/queue", "var c chan int", "no channel"},
 		"nats in queue":    {"sidecar/queue", `import "github.com/nats-io/nats.go"`, "only"},
 		"clock in queue":   {"sidecar/queue", "import \"time\"\nvar _ = time.Now()", "time is an argument"},
@@ -370,49 +369,48 @@ func TestImportRulesCatch(t *testing.T) {
 	}
 }
 
-// TestTheHouse draws the rooms of the product from what the go command knows of
-// their imports, the top first, and finds circles and arrows that go up.
-func TestTheHouse(t *testing.T) {
+// TestLayers logs the packages of the product in layers, the top one first, and finds import
+// cycles and layers in the wrong order.
+func TestLayers(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", ".").Output()
 	require.NoError(t, err)
 	imports := make(map[string][]string)
 	for line := range strings.Lines(string(out)) {
 		fields := strings.Fields(line)
-		room, ok := strings.CutPrefix(fields[0], modulePath+"/")
+		pkg, ok := strings.CutPrefix(fields[0], modulePath+"/")
 		if !ok {
-			continue // not ours, or main
+			continue // another module, or main
 		}
-		imports[room] = nil
+		imports[pkg] = nil
 		for _, path := range fields[1:] {
 			if below, ok := strings.CutPrefix(path, modulePath+"/"); ok {
-				imports[room] = append(imports[room], below)
+				imports[pkg] = append(imports[pkg], below)
 			}
 		}
 	}
-	require.Greater(t, len(imports), 15, "the rooms are not found")
-	// A room stands one storey above the highest that it imports.
-	storeys := make(map[string]int)
-	var storey func(room string, path []string) int
-	storey = func(room string, path []string) int {
-		require.NotContains(t, path, room, "a circle of imports: %v", append(path, room))
-		if n, ok := storeys[room]; ok {
+	require.Greater(t, len(imports), 15, "the packages are not found")
+	layers := make(map[string]int) // one above the highest layer that the package imports
+	var layer func(pkg string, path []string) int
+	layer = func(pkg string, path []string) int {
+		require.NotContains(t, path, pkg, "an import cycle: %v", append(path, pkg))
+		if n, ok := layers[pkg]; ok {
 			return n
 		}
 		n := 0
-		for _, below := range imports[room] {
-			n = max(n, storey(below, append(path, room))+1)
+		for _, below := range imports[pkg] {
+			n = max(n, layer(below, append(path, pkg))+1)
 		}
-		storeys[room] = n
+		layers[pkg] = n
 		return n
 	}
 	top := 0
-	for room := range imports {
-		top = max(top, storey(room, nil))
+	for pkg := range imports {
+		top = max(top, layer(pkg, nil))
 	}
 	for n := top; n >= 0; n-- {
-		for _, room := range slices.Sorted(maps.Keys(imports)) {
-			if storeys[room] == n {
-				t.Logf("%2d  %-24s -> %s", n, room, strings.Join(imports[room], " "))
+		for _, pkg := range slices.Sorted(maps.Keys(imports)) {
+			if layers[pkg] == n {
+				t.Logf("%2d  %-24s -> %s", n, pkg, strings.Join(imports[pkg], " "))
 			}
 		}
 	}
@@ -426,6 +424,6 @@ func TestTheHouse(t *testing.T) {
 		{"sidecar/circuit", "sidecar/queue"},
 		{"cli", "sidecar"},
 	} {
-		require.Greater(t, storeys[arrow[0]], storeys[arrow[1]], "%s stands above %s", arrow[0], arrow[1])
+		require.Greater(t, layers[arrow[0]], layers[arrow[1]], "%s is not above %s", arrow[0], arrow[1])
 	}
 }

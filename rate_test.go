@@ -18,15 +18,15 @@ var rates = []string{
 	"3000000000/2", "1999999999/2", "2000000001/2",
 }
 
-// A rate that a request may name is one that a gate can keep, and the other way
-// round. Neither package may import the other, so the grammar is there twice.
-func TestRateGrammars(t *testing.T) {
+// wire and throttle accept the same rates. Neither package may import the other, so the
+// grammar exists twice.
+func TestRateGrammarsAgree(t *testing.T) {
 	for _, s := range rates {
 		sameRate(t, s)
 	}
 }
 
-func FuzzRateGrammars(f *testing.F) {
+func FuzzRateGrammarsAgree(f *testing.F) {
 	for _, s := range rates {
 		f.Add(s)
 	}
