@@ -112,7 +112,7 @@ func TestLogLinesAndEventsMatch(t *testing.T) {
 	page, err := os.ReadFile("docs/log.md")
 	require.NoError(t, err)
 	listed := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(fila\\.[a-z_.]+)` \\| (.*) \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile("(?m)^- `(fila\\.[a-z_.]+)`: (.*)$").FindAllStringSubmatch(string(page), -1) {
 		require.NotContains(t, listed, row[2])
 		listed[row[2]] = row[1]
 	}
