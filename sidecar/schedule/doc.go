@@ -1,20 +1,58 @@
-// Package schedule says when schedules run: [Parse] makes a [Schedule] of a text in the
-// format of NATS's ADR-51, which says what comes next, and what has come since.
+// Package schedule makes messages at set times.
 //
-//	@at 2026-03-29T02:30:00+01:00   once
-//	@every 90m                      at a fixed interval, counted from when it was made
-//	0 30 2 * * mon-fri              cron: second, minute, hour, day of month, month, day of week
-//	@hourly @daily @midnight @weekly @monthly @yearly @annually
+// [Schedules] are the schedules of one queue. A [Runner] makes the runs of all queues of a
+// shard: one goroutine takes the schedule that is due next and has the queue, an
+// [Enqueuer], enqueue its message. What is known of the schedule is written in the commit of
+// the message, so each run makes exactly one message, over restarts and moves to other
+// nodes. Package calendar computes when runs are due.
 //
-// A cron schedule names times of a clock on the wall in its time zone, UTC if it has none.
-// What it does where that clock is changed is ours, as ADR-51 leaves it open:
-//
-//   - A time that is skipped runs at the moment of the change, once, however many of the
-//     times of the schedule are skipped.
-//   - A time that comes twice runs the first time.
-//   - An hour field with a * counts hours, and not times of day: such a schedule runs in
-//     both of the hours of that name, and in none that does not exist.
-//
-// The time zones come with the program; those of the system are used where there are some,
-// as they may be newer.
+// Locks are taken in this order: that of Schedules, that of the queue's intake, that of the
+// Runner. Nobody holds one while searching a calendar or waiting for the disk.
 package schedule
+
+import (
+	"time"
+
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
+)
+
+// Enqueuer is the queue that schedules make messages for. Its methods may be called from
+// any goroutine and do not wait for the disk.
+type Enqueuer interface {
+	Name() string
+	ID() store.QueueID
+	// Deleted reports whether the queue has been deleted, or is about to be.
+	Deleted() bool
+	// EnqueueRun enqueues the message of a run and performs, in the same commit, the write
+	// that describe returns for the id of the message. If the queue remembers the dedupe
+	// id, it only performs the write, for the id of the earlier message.
+	EnqueueRun(m *Message, describe func(id store.ID) Write) *wire.Error
+	// WriteEntries performs w in a commit of its own, unless the queue has ended.
+	WriteEntries(w Write) *wire.Error
+}
+
+// Message is the message of a run.
+type Message struct {
+	ID       store.ID
+	DedupeID string
+	TTL      time.Duration
+	Headers  map[string][]string // the Enqueuer may keep it; the values are shared
+	Payload  []byte
+}
+
+// Write is a change of the configuration in the store.
+type Write struct {
+	Put    []store.Entry
+	Delete []string
+	Reply  string // subject that Answer is published to, once the change is on disk
+	Answer []byte
+	Done   func(error) // called when the change is on disk or has failed; it does not block; may be nil
+}
+
+// Metrics count what schedules do.
+type Metrics interface {
+	Scheduled()
+	Missed(runs int)
+	Refused(errCode int)
+}

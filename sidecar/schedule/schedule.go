@@ -1,160 +1,192 @@
 package schedule
 
 import (
-	"errors"
-	"fmt"
+	"encoding/json"
+	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // the container has no time zones
+
+	"github.com/google/uuid"
+
+	"github.com/filaq/fila/sidecar/schedule/calendar"
+	"github.com/filaq/fila/store"
+	"github.com/filaq/fila/wire"
 )
 
+// The configuration in the store of a shard has two entries for a schedule:
+//
+//	\x00schedule/<queue>/<name>     spec, JSON, written once
+//	\x00schedule/<queue>/<name>/at  state, JSON, written in the commit of each run
 const (
-	// MinEvery is the shortest interval of @every.
-	MinEvery = time.Second
-	// MaxAhead is the longest one, and how far away @at may be.
-	MaxAhead = 10 * 365 * 24 * time.Hour
-	// MaxCounted is how many runs [Schedule.Due] counts.
-	MaxCounted = 10_000
+	keyPrefix      = "\x00schedule/"
+	keyStateSuffix = "/at"
 )
 
-// Schedule is when something runs. It never changes.
-type Schedule struct {
-	at    time.Time     // of @at
-	every time.Duration // of @every
-	from  time.Time     // from which every is counted
-	cron  *cron
+// spec is the part of a schedule that never changes.
+type spec struct {
+	wire.ScheduleAddRequest
+	CreatedAt int64 `json:"created"` // Unix ns
+	ByEnqueue bool  `json:"by_enqueue,omitzero"`
 }
 
-// Parse reads a schedule that is made at a time; @every counts from there. zone is the
-// name of a time zone, which only cron schedules have; empty: none.
-func Parse(text, zone string, made time.Time) (*Schedule, error) {
-	kind, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
-	rest = strings.TrimSpace(rest)
-	if zone != "" && (kind == "@at" || kind == "@every") {
-		return nil, fmt.Errorf("%s goes without a time zone", kind)
+// state is the part of a schedule that changes with each run.
+type state struct {
+	Last   int64 `json:"last"` // Unix ns: all runs up to here have been made or missed
+	Paused bool  `json:"paused,omitzero"`
+	Runs   int64 `json:"runs,omitzero"`
+	Missed int64 `json:"missed,omitzero"`
+	Recent []run `json:"recent,omitempty"` // the newest last
+}
+
+// run is a run that was made.
+type run struct {
+	At   int64    `json:"at"`   // Unix ns: when it was due
+	Made int64    `json:"made"` // Unix ns: when it was made
+	ID   store.ID `json:"id"`   // of its message
+}
+
+// schedule is one schedule of a queue.
+type schedule struct {
+	spec
+	owner *Schedules
+	times *calendar.Schedule
+	bytes int64 // headers and payload
+
+	// Under the lock of owner.
+	state   state
+	nextAt  int64       // Unix ns: the first run after state.Last; 0: there is none
+	gone    bool        // deleted, replaced, or it has made its only run
+	refused *wire.Error // why the queue has not taken the last run yet
+
+	// Under the lock of the Runner.
+	due   int64 // Unix ns
+	index int   // in the heap; -1: not in it
+}
+
+func newSchedule(owner *Schedules, sp spec) (*schedule, error) {
+	times, err := calendar.Parse(sp.Schedule, sp.TimeZone, time.Unix(0, sp.CreatedAt))
+	if err != nil {
+		return nil, err
 	}
-	switch kind {
-	case "@at":
-		at, err := time.Parse(time.RFC3339, rest)
-		switch {
-		case err != nil:
-			return nil, errors.New("@at needs a time as in RFC 3339, such as @at 2026-03-29T02:30:00Z")
-		case at.After(made.Add(MaxAhead)):
-			return nil, errors.New("@at is more than ten years away")
-		case at.Before(time.Unix(0, 0)):
-			return nil, errors.New("@at is before 1970")
+	sc := &schedule{spec: sp, owner: owner, times: times, bytes: int64(len(sp.Payload)), index: -1}
+	for name, values := range sp.Headers {
+		for _, v := range values {
+			sc.bytes += int64(len(name) + len(v))
 		}
-		return &Schedule{at: at.UTC()}, nil
-	case "@every":
-		every, err := time.ParseDuration(rest)
-		if err != nil || every < MinEvery || every > MaxAhead {
-			return nil, fmt.Errorf("@every is %q: allowed is a duration from 1s to ten years with its unit, such as @every 90m", rest)
-		}
-		return &Schedule{every: every, from: made.UTC().Truncate(time.Second)}, nil
 	}
-	text = strings.TrimSpace(text)
-	if strings.HasPrefix(kind, "@") {
-		named, ok := names[text]
+	return sc, nil
+}
+
+func (sc *schedule) key() string { return keyPrefix + sc.owner.queue.Name() + "/" + sc.Name }
+
+func (sc *schedule) keys() []string { return []string{sc.key(), sc.key() + keyStateSuffix} }
+
+// stateEntry is the entry that stores st as the state of the schedule.
+func (sc *schedule) stateEntry(st *state) store.Entry {
+	return store.Entry{Key: sc.key() + keyStateSuffix, Value: encode(st)}
+}
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("schedule: " + err.Error()) // these types can be encoded
+	}
+	return string(text)
+}
+
+// matches reports whether req describes the schedule as it is.
+func (sc *schedule) matches(req *wire.ScheduleAddRequest) bool {
+	return encode(&sc.ScheduleAddRequest) == encode(req)
+}
+
+// nextRun is when the schedule runs next, Unix ns; 0: never, or it is paused. Its caller
+// holds the lock of owner.
+func (sc *schedule) nextRun() int64 {
+	if sc.state.Paused {
+		return 0
+	}
+	return sc.nextAt
+}
+
+// runAfter returns the first run after a time, both Unix ns; 0: there is none. It searches
+// a calendar: its caller holds no lock.
+func (sc *schedule) runAfter(last int64) int64 {
+	t, ok := sc.times.Next(time.Unix(0, last))
+	if !ok {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// info describes the schedule with at most one run to come; addComingRuns adds the others.
+// Its caller holds the lock of owner.
+func (sc *schedule) info() wire.ScheduleInfo {
+	i := wire.ScheduleInfo{
+		Queue: sc.owner.queue.Name(), Name: sc.Name, Schedule: sc.Schedule, TimeZone: sc.TimeZone, Missed: sc.Missed, TTLMs: sc.TTLMs,
+		State: wire.ScheduleActive, CreatedAt: wire.Timestamp(sc.CreatedAt), ByEnqueue: sc.ByEnqueue,
+		Next: []string{}, Last: []wire.ScheduleRun{}, Runs: sc.state.Runs, MissedN: sc.state.Missed, Bytes: sc.bytes,
+	}
+	if sc.refused != nil {
+		i.Why = sc.refused.Description
+	}
+	if sc.state.Paused {
+		i.State = wire.SchedulePaused
+	} else if sc.nextAt != 0 {
+		i.Next = append(i.Next, sc.formatTime(time.Unix(0, sc.nextAt)))
+	}
+	for _, r := range slices.Backward(sc.state.Recent) {
+		i.Last = append(i.Last, wire.ScheduleRun{At: wire.Timestamp(r.At), MadeAt: wire.Timestamp(r.Made), ID: uuid.UUID(r.ID).String()})
+	}
+	return i
+}
+
+// addComingRuns adds to i the runs after last, in the time zone of the schedule. It
+// searches a calendar: its caller holds no lock.
+func (sc *schedule) addComingRuns(i *wire.ScheduleInfo, last int64) {
+	if i.State != wire.ScheduleActive {
+		return
+	}
+	i.Next = []string{}
+	for t, ok := sc.times.Next(time.Unix(0, last)); ok && len(i.Next) < wire.ScheduleNext; t, ok = sc.times.Next(t) {
+		i.Next = append(i.Next, sc.formatTime(t))
+	}
+}
+
+func (sc *schedule) formatTime(t time.Time) string {
+	return t.In(sc.times.Zone()).Format(time.RFC3339Nano)
+}
+
+// event publishes an event about the schedule.
+func (sc *schedule) event(typ string, more map[string]any) {
+	data := map[string]any{"schedule": sc.Name, "text": sc.Schedule}
+	for k, v := range more {
+		data[k] = v
+	}
+	queue := sc.owner.queue.Name()
+	sc.owner.runner.Event(typ, queue, wire.Event{Queue: queue, Data: data})
+}
+
+// decodeStored decodes the schedules among the entries of a store, by queue and name.
+func decodeStored(entries []store.Entry) (specs map[string]spec, states map[string]state, broken map[string]error) {
+	specs, states, broken = make(map[string]spec), make(map[string]state), make(map[string]error)
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Key, keyPrefix)
 		if !ok {
-			return nil, errors.New("allowed are @at, @every, @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and six fields of cron")
+			continue
 		}
-		text = named
-	}
-	loc, err := parseZone(zone)
-	if err != nil {
-		return nil, err
-	}
-	c, err := parseCron(text, loc)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := c.next(made); !ok {
-		return nil, errNever
-	}
-	return &Schedule{cron: c}, nil
-}
-
-// parseZone finds a time zone by its name. Local would be another one at each node.
-func parseZone(name string) (*time.Location, error) {
-	if name == "" {
-		return time.UTC, nil
-	}
-	loc, err := time.LoadLocation(name)
-	if err != nil || name == "Local" {
-		return nil, fmt.Errorf("time zone %q is not known; allowed are names of IANA such as Europe/Berlin, and UTC", name)
-	}
-	return loc, nil
-}
-
-// Zone is the time zone of a cron schedule; that of others is UTC.
-func (s *Schedule) Zone() *time.Location {
-	if s.cron == nil {
-		return time.UTC
-	}
-	return s.cron.zone
-}
-
-// Once reports whether the schedule runs once.
-func (s *Schedule) Once() bool { return s.cron == nil && s.every == 0 }
-
-// Begin is the time after which the runs of a schedule come that is made at a time: then,
-// but for one that is to run once, and does even if that was before.
-func (s *Schedule) Begin(made time.Time) time.Time {
-	if s.Once() && !s.at.After(made) {
-		return s.at.Add(-time.Nanosecond)
-	}
-	return made
-}
-
-// Next is the first run after a time, in UTC; false: there is none any more.
-func (s *Schedule) Next(after time.Time) (time.Time, bool) {
-	after = after.UTC()
-	switch {
-	case s.cron != nil:
-		return s.cron.next(after)
-	case s.every > 0:
-		gone := max(after.Sub(s.from), 0)
-		return s.from.Add(gone - gone%s.every + s.every), true
-	}
-	return s.at, s.at.After(after)
-}
-
-// Due returns the newest runs after a time until another, up to most of them, and how many
-// there are in all; it counts no more than [MaxCounted], and most is less.
-func (s *Schedule) Due(after, until time.Time, most int) (newest []time.Time, all int) {
-	newest, all = s.between(after, until, most)
-	if all < MaxCounted {
-		return newest, all
-	}
-	// Those that were found are the oldest: the newest ones are few enough after some time
-	// between low and high.
-	for low, high := after, until; high.Sub(low) > time.Second; {
-		mid := low.Add(high.Sub(low) / 2)
-		found, n := s.between(mid, until, most)
-		switch {
-		case n == MaxCounted:
-			low = mid
-		case n < most:
-			high = mid
-		default:
-			return found, all
+		var err error
+		if of, ok := strings.CutSuffix(name, keyStateSuffix); ok && strings.Contains(of, "/") {
+			var st state
+			name, err = of, json.Unmarshal([]byte(e.Value), &st)
+			states[name] = st
+		} else {
+			var sp spec
+			err = json.Unmarshal([]byte(e.Value), &sp)
+			specs[name] = sp
+		}
+		if err != nil {
+			broken[name] = err
 		}
 	}
-	return newest, all
-}
-
-// between is Due that stops after MaxCounted runs.
-func (s *Schedule) between(after, until time.Time, most int) (newest []time.Time, all int) {
-	for all < MaxCounted {
-		t, ok := s.Next(after)
-		if !ok || t.After(until) {
-			break
-		}
-		if len(newest) == most {
-			newest = newest[1:]
-		}
-		newest, after = append(newest, t), t
-		all++
-	}
-	return newest, all
+	return specs, states, broken
 }

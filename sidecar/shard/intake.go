@@ -3,7 +3,6 @@ package shard
 import (
 	"slices"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
@@ -14,20 +13,12 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// intake is what is known of a queue where its messages are taken in, by the goroutine of
-// their subscription and by schedules. Recovery fills it before.
+// intake accepts messages for a queue: from the goroutine of its subscription and from
+// schedules. Recovery fills it before.
 type intake struct {
-	mu        watchedMutex // held while a message is taken in, or a schedule changed
-	seen      dedupe
-	rates     rates
-	schedules map[string]*scheduled // by name
-
-	// Written under mu, read without it.
-	scheduled atomic.Int64 // how many schedules there are
-	enqueued  atomic.Int64 // how many of them were made by enqueues
-	nextRun   atomic.Int64 // Unix ns: when the first of them runs next; 0: none does
-	// nextRunStale: nextRun may be another one. It is set under the lock.
-	nextRunStale atomic.Bool
+	mu    watchedMutex // held while a message is accepted
+	seen  dedupe
+	rates rates
 }
 
 // accept decides about one message and hands it to the machine.
@@ -39,7 +30,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	case werr != nil:
 		return werr
 	case opts.Schedule != nil:
-		return q.scheduleBy(m, opts.Schedule)
+		return q.addScheduleOf(m, opts.Schedule)
 	}
 	// Size is known, and has the subjects in it.
 	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; int64(m.Size()) > limit && wireSize(m) > limit {

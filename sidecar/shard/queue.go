@@ -9,6 +9,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/sidecar/telemetry"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
@@ -37,7 +38,9 @@ type Queue struct {
 	admin   sync.Mutex
 	deleted atomic.Bool
 
-	intake intake
+	*schedule.Schedules // a dead letter queue has none, but may be asked
+	intake              intake
+
 	// Of a dead letter queue.
 	groups   deadletter.Index
 	redrives deadletter.Redrives

@@ -43,6 +43,7 @@ func (s *Shard) newQueue(ids [queue.Roles]store.QueueID, p *policy) *Queue {
 	q := &Queue{shard: s, side: queue.Main, id: ids[queue.Main], name: name, metrics: s.Metrics.Queue(name)}
 	dead := wire.DLQ(name)
 	q.dlq = &Queue{shard: s, side: queue.Dead, id: ids[queue.Dead], name: dead, metrics: s.Metrics.Queue(dead), source: q}
+	q.Schedules, q.dlq.Schedules = s.newSchedules(q), s.newSchedules(q.dlq)
 	q.policy.Store(p)
 	q.dlq.policy.Store(&policy{settings: dlqSettings(p.settings)})
 	r := newRunner(s)
@@ -263,7 +264,7 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	}
 	q.run.end()
 	deleted := q.held()
-	kept := append(s.forgetJobs(func(j *job) bool { return j.q.main() == q }), q.forgetSchedules()...)
+	kept := append(s.forgetJobs(func(j *job) bool { return j.q.main() == q }), q.RemoveSchedules()...)
 	kept = append(kept, q.dlq.redrives.Keys(q.name)...)
 	if err := s.commit(&store.Batch{Queue: q.id, DeleteConfig: kept, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
 		return 0, commitError(err)

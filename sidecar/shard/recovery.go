@@ -7,6 +7,7 @@ import (
 
 	"github.com/filaq/fila/sidecar/deadletter"
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -48,7 +49,12 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 		}
 	}
 	s.recoverJobs(snap.Config, byName)
-	s.recoverSchedules(snap.Config, byName)
+	s.schedules.Recover(snap.Config, func(name string) *schedule.Schedules {
+		if r, ok := byName[name]; ok {
+			return r.Schedules
+		}
+		return nil
+	})
 	deadletter.Recover(snap.Config, func(dlq string) *deadletter.Redrives {
 		if r, ok := byName[dlq]; ok {
 			return &r.redrives

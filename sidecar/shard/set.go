@@ -242,8 +242,8 @@ func (s *Set) Usage() Caps {
 	for _, q := range s.queues.inOrder() {
 		u.RateKeys = max(u.RateKeys, q.intake.rates.used())
 		u.DedupeIDs = max(u.DedupeIDs, q.intake.seen.n.Load())
-		u.Schedules = max(u.Schedules, q.intake.scheduled.Load())
-		u.EnqueuedSchedules = max(u.EnqueuedSchedules, q.intake.enqueued.Load())
+		schedules, byEnqueue := q.CountSchedules()
+		u.Schedules, u.EnqueuedSchedules = max(u.Schedules, schedules), max(u.EnqueuedSchedules, byEnqueue)
 		q.View(func(m *queue.Queue, side queue.Role, _ int64) {
 			n, _ := m.Registered(side, "")
 			u.Consumers = max(u.Consumers, int64(n))

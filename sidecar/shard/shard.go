@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/filaq/fila/sidecar/queue"
+	"github.com/filaq/fila/sidecar/schedule"
 	"github.com/filaq/fila/store"
 	"github.com/filaq/fila/wire"
 )
@@ -43,7 +44,7 @@ type Shard struct {
 
 	recovered []*Queue // no dead letter queues; until it is in the set
 	jobs      jobs
-	schedules schedules
+	schedules *schedule.Runner
 	inbound   inbound
 	failure   atomic.Pointer[error]
 	attached  bool            // under the state of the set: acks can be heard
@@ -61,8 +62,8 @@ type Shard struct {
 // takes in. Its number is in reply subjects.
 func (s *Set) New(number int, st store.Store) *Shard {
 	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
-	sh.schedules.wake = make(chan struct{}, 1)
 	sh.ended, sh.end = context.WithCancel(context.Background())
+	sh.schedules = sh.newScheduleRunner()
 	return sh
 }
 
@@ -84,7 +85,7 @@ func (s *Shard) start() {
 		q.run.start()
 	}
 	s.startJobs()
-	s.startSchedules()
+	s.schedules.Start()
 }
 
 // tellKept tells a queue what control keeps about it.
@@ -233,7 +234,7 @@ func storeFailed(err error) error {
 func (s *Shard) finish(queues []*Queue) {
 	s.end()
 	s.endJobs()
-	s.endSchedules()
+	s.schedules.Wait()
 	var ended sync.WaitGroup
 	for _, q := range queues {
 		ended.Go(q.run.end)
