@@ -275,7 +275,7 @@ on_enqueue = "function on_enqueue(msg) return {} end"
 func documentedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(fila_[a-z_]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(readText(t, "docs/metrics.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^- `(fila_[a-z_]+)`(?: \\(([^)]+)\\))?: ").FindAllStringSubmatch(readText(t, "docs/metrics.md"), -1) {
 		labels := []string{}
 		for _, l := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[2], -1) {
 			labels = append(labels, l[1])

@@ -41,25 +41,25 @@ var shardSpecs = []struct {
 	told  func(*ClusterShard) bool // nil: always
 }{
 	{desc: shardDesc("owner", "1 while this node owns the shard, otherwise 0."), value: func(s *ClusterShard) float64 { return boolean(s.Owner) }},
-	{desc: shardDesc("epoch", "Epoch of the shard: how often it has had a new owner."), value: func(s *ClusterShard) float64 { return float64(s.Epoch) }},
-	{desc: shardDesc("last_sequence", "Sequence of the last record of the shard's log that this node knows of."), value: func(s *ClusterShard) float64 { return float64(s.Last) }},
-	{desc: shardDesc("lag_records", "Records of the log that the copy of this node lacks; 0 for the owner."), value: func(s *ClusterShard) float64 { return float64(s.Lag) }},
-	{desc: shardDesc("lag_seconds", "How far the copy of this node is behind, in time; 0 for the owner."), value: func(s *ClusterShard) float64 { return s.Behind.Seconds() }},
+	{desc: shardDesc("epoch", "Epoch of the shard: its number of owners so far."), value: func(s *ClusterShard) float64 { return float64(s.Epoch) }},
+	{desc: shardDesc("last_sequence", "Sequence of the last record of the shard's log that this node knows."), value: func(s *ClusterShard) float64 { return float64(s.Last) }},
+	{desc: shardDesc("lag_records", "Records of the log that this node's copy lacks; 0 for the owner."), value: func(s *ClusterShard) float64 { return float64(s.Lag) }},
+	{desc: shardDesc("lag_seconds", "Time that this node's copy is behind; 0 for the owner."), value: func(s *ClusterShard) float64 { return s.Behind.Seconds() }},
 	{
-		desc:  shardDesc("log_bytes", "Bytes of the shard's log, told by its owner."),
+		desc:  shardDesc("log_bytes", "Bytes of the shard's log, reported by its owner."),
 		value: func(s *ClusterShard) float64 { return float64(s.LogBytes) }, told: func(s *ClusterShard) bool { return s.Owner },
 	},
 	{
-		desc:  shardDesc("snapshot_age_seconds", "Age of the newest snapshot of the shard, told by its owner if there is one."),
+		desc:  shardDesc("snapshot_age_seconds", "Age of the newest snapshot of the shard, reported by its owner if there is one."),
 		value: func(s *ClusterShard) float64 { return s.Snapshot.Seconds() }, told: func(s *ClusterShard) bool { return s.Owner && s.Snapshot > 0 },
 	},
 }
 
 var (
-	takeoversDesc    = prometheus.NewDesc("fila_cluster_takeovers_total", "Shards that this node has begun to own, by kind: failure of the owner before, or handover.", []string{"kind"}, nil)
+	takeoversDesc    = prometheus.NewDesc("fila_cluster_takeovers_total", "Shards that this node began to own, by kind: failure of the previous owner, or handover.", []string{"kind"}, nil)
 	fencedDesc       = prometheus.NewDesc("fila_cluster_fenced_total", "Times that a shard of this node fell silent because its log acked no writes.", nil, nil)
-	handoversDesc    = prometheus.NewDesc("fila_cluster_handovers_total", "Shards that this node has handed over.", nil, nil)
-	handoverTimeDesc = prometheus.NewDesc("fila_cluster_handover_seconds_total", "Time that those took, from the end of deliveries to the last record.", nil, nil)
+	handoversDesc    = prometheus.NewDesc("fila_cluster_handovers_total", "Shards that this node handed over.", nil, nil)
+	handoverTimeDesc = prometheus.NewDesc("fila_cluster_handover_seconds_total", "Time of these handovers, from the end of deliveries to the last record.", nil, nil)
 )
 
 type clusterCollector func() Cluster
@@ -98,7 +98,7 @@ func (read clusterCollector) Collect(ch chan<- prometheus.Metric) {
 // how long it was until the log had it.
 func (m *Metrics) SetCluster(read func() Cluster) (wrote func(bytes int, took time.Duration)) {
 	size := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "fila_cluster_record_bytes", Help: "Bytes of the records that this node has written to logs, beats included.",
+		Name: "fila_cluster_record_bytes", Help: "Bytes of the records that this node wrote to logs, beats included.",
 		Buckets: prometheus.ExponentialBuckets(64, 4, 10), // 64 B to 16 MiB
 	})
 	took := prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -77,36 +77,36 @@ var gaugeSpecs = []struct {
 }{
 	{gauge("queue_depth", "Messages in the queue: pending, delayed, in flight and moving."), func(g *Gauges) float64 { return float64(g.Depth) }},
 	{gauge("queue_pending", "Messages waiting for a consumer or a gate."), func(g *Gauges) float64 { return float64(g.Pending) }},
-	{gauge("queue_delayed", "Messages waiting for their time, or for a verdict about their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
+	{gauge("queue_delayed", "Messages waiting for their time, or for a verdict on their last attempt."), func(g *Gauges) float64 { return float64(g.Delayed) }},
 	{gauge("queue_in_flight", "Messages leased to consumers."), func(g *Gauges) float64 { return float64(g.InFlight) }},
-	{gauge("queue_moving", "Messages that a job has picked, or that are held until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
+	{gauge("queue_moving", "Messages that a job has claimed, or that wait until another queue has them."), func(g *Gauges) float64 { return float64(g.Moving) }},
 	{gauge("queue_bytes", "Bytes of payloads and headers in the queue."), func(g *Gauges) float64 { return float64(g.Bytes) }},
-	{gauge("queue_oldest_age_seconds", "Age of the oldest message in the queue; 0 when it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
+	{gauge("queue_oldest_age_seconds", "Age of the oldest message in the queue; 0 if it is empty."), func(g *Gauges) float64 { return float64(g.OldestAge) / 1e9 }},
 	{gauge("queue_consumers", "Registered consumers and waiting fetches."), func(g *Gauges) float64 { return float64(g.Consumers) }},
 	{gauge("queue_flows", "Fairness keys with pending messages."), func(g *Gauges) float64 { return float64(g.Flows) }},
-	{gauge("noisy_flows", "Fairness keys that use more than a tenth of what consumers do, for at least 30 messages: of those in flight, or of the time in the last one to two minutes, while a message of another key is ready."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
-	{gauge("starved_flows", "Fairness keys that could send something and have not been delivered from for starve_after_ms of the queue, though others were; 0 where that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
-	{gauge("quiet_pending", "Messages that are ready, of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
-	{gauge("quiet_oldest_age_seconds", "How long the first ready message of a fairness key that is not noisy has been ready, the longest."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
+	{gauge("noisy_flows", "Fairness keys with at least 30 messages and more than a tenth of the messages in flight, or of the consumers' time in the last one to two minutes, while a message of another key is ready."), func(g *Gauges) float64 { return float64(len(g.Noise.Noisy)) }},
+	{gauge("starved_flows", "Fairness keys that could send but were not delivered from for starve_after_ms while others were; 0 if that is not set."), func(g *Gauges) float64 { return float64(g.Noise.Starving) }},
+	{gauge("quiet_pending", "Ready messages of fairness keys that are not noisy."), func(g *Gauges) float64 { return float64(g.Noise.QuietPending) }},
+	{gauge("quiet_oldest_age_seconds", "Longest time that the first message of a fairness key that is not noisy has been ready."), func(g *Gauges) float64 { return float64(g.Noise.QuietOldest) / 1e9 }},
 }
 
 const depthGauge = 0 // in gaugeSpecs
 
 var (
 	parkedSpec = gauge("queue_parked",
-		"Messages that a pause, a gate or the order of their key holds back, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
+		"Messages that a pause, a gate or the order of their key blocks, by its kind: rate, window, concurrency, reserved, turn, circuit, paused or order.", labelBlockedBy)
 	hookCircuitSpec = gauge("hook_circuit_state",
-		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open: messages go on with the defaults.", labelHook)
-	schedulesSpec = gauge("queue_schedules", "Schedules of the queue, paused ones included; only where there are some.")
-	nextRunSpec   = gauge("queue_next_run_timestamp_seconds", "When the first of the schedules of the queue runs next, in Unix time; only where one does. In the past: it is late.")
+		"State of the circuit of a Lua hook: 0 closed, 1 half-open, 2 open (messages go on with the defaults).", labelHook)
+	schedulesSpec = gauge("queue_schedules", "Schedules of the queue, paused ones included; only if there are some.")
+	nextRunSpec   = gauge("queue_next_run_timestamp_seconds", "Unix time of the next run of a schedule of the queue, if there is one. In the past: the run is late.")
 	blockedSpec   = spec{
 		"fila_blocked_seconds_total",
-		"Time for which messages have been held back, of all of them together, by the kinds of fila_queue_parked. Counted is what was found when they tried last: behind a gate nothing tries while no consumer has credit.",
+		"Time that messages were blocked, added up over messages, by the kinds of fila_queue_parked, as found at their last try: behind a gate nothing tries while no consumer has credit.",
 		dto.MetricType_COUNTER, labelBlockedBy,
 	}
 	attemptSpec = spec{
 		"fila_attempt_duration_seconds",
-		"Time from a delivery to the end of the attempt, by outcome: ack, nack, term or expired, each from the first one on.",
+		"Time from a delivery to the end of the attempt, by outcome: ack, nack, term or expired.",
 		dto.MetricType_HISTOGRAM, labelOutcome,
 	}
 )
@@ -139,8 +139,8 @@ type Node struct {
 
 var (
 	connectedDesc  = prometheus.NewDesc("fila_nats_connected", "1 while fila is connected to NATS, otherwise 0.", nil, nil)
-	storeBytesDesc = prometheus.NewDesc("fila_store_bytes", "Bytes of the file of the store; in a cluster of the files of all shards.", nil, nil)
-	permitsDesc    = prometheus.NewDesc("fila_guard_permits", "Permits of the guard whose calls are under way.", nil, nil)
+	storeBytesDesc = prometheus.NewDesc("fila_store_bytes", "Size of the store's file; in a cluster of the files of all shards.", nil, nil)
+	permitsDesc    = prometheus.NewDesc("fila_guard_permits", "Live permits of the guard.", nil, nil)
 )
 
 type nodeCollector func() Node
@@ -173,8 +173,8 @@ type Limit struct {
 }
 
 var (
-	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "How many there are of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids, max_consumers, max_fetches, max_schedules or max_enqueued_schedules. The last six are bounded for each queue: it is what the queue has that has the most.", []string{labelLimit}, nil)
-	limitMaxDesc  = prometheus.NewDesc("fila_limit_max", "How many there may be of it.", []string{labelLimit}, nil)
+	limitUsedDesc = prometheus.NewDesc("fila_limit_used", "Number of what a key of limits bounds, by that key: max_throttle_keys, max_circuits, max_guard_permits, max_rate_keys, max_dedupe_ids, max_consumers, max_fetches, max_schedules or max_enqueued_schedules. The last six are of the queue that has most.", []string{labelLimit}, nil)
+	limitMaxDesc  = prometheus.NewDesc("fila_limit_max", "The bound of fila_limit_used.", []string{labelLimit}, nil)
 )
 
 type limitCollector func() []Limit
@@ -193,7 +193,7 @@ func (read limitCollector) Collect(ch chan<- prometheus.Metric) {
 
 var (
 	diskFreeDesc = prometheus.NewDesc("fila_disk_free_bytes", "Bytes free on the disk of the store.", nil, nil)
-	diskLowDesc  = prometheus.NewDesc("fila_disk_low", "1 while messages are refused because the disk is nearly full, otherwise 0.", nil, nil)
+	diskLowDesc  = prometheus.NewDesc("fila_disk_low", "1 while fila refuses messages because the disk is nearly full, otherwise 0.", nil, nil)
 )
 
 // diskCollector reads how full the disk is; nothing is told where nobody knows.
@@ -222,10 +222,10 @@ type Shared struct {
 }
 
 var (
-	degradedDesc  = prometheus.NewDesc("fila_shared_degraded", "1 while the bucket of what filas share cannot be reached and this one goes by itself, otherwise 0.", nil, nil)
-	swapsDesc     = prometheus.NewDesc("fila_shared_swaps_total", "Writes of shared records, by result: written, conflict (another fila was faster; it is tried again) or failed.", []string{"result"}, nil)
-	cacheAgeDesc  = prometheus.NewDesc("fila_shared_cache_age_seconds", "Time since the watch of the bucket has brought back a beat of this fila, which it sends every two seconds.", nil, nil)
-	instancesDesc = prometheus.NewDesc("fila_shared_instances", "Filas that share the bucket and are alive.", nil, nil)
+	degradedDesc  = prometheus.NewDesc("fila_shared_degraded", "1 while the shared bucket is unreachable and this fila decides alone, otherwise 0.", nil, nil)
+	swapsDesc     = prometheus.NewDesc("fila_shared_swaps_total", "Writes of shared records, by result: written, conflict (another fila was faster; fila retries) or failed.", []string{"result"}, nil)
+	cacheAgeDesc  = prometheus.NewDesc("fila_shared_cache_age_seconds", "Time since the watch of the bucket returned a beat of this fila, which sends one every two seconds.", nil, nil)
+	instancesDesc = prometheus.NewDesc("fila_shared_instances", "Live filas that share the bucket.", nil, nil)
 )
 
 // sharedCollector reads the state of what filas share.
@@ -275,13 +275,13 @@ type CircuitTurn struct {
 }
 
 var (
-	circuitStateDesc  = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open. For circuits that the configuration names and, of those that http.metrics_circuits lets be named, the 100 that had a failure or a transition last.", []string{"circuit"}, nil)
-	circuitsDesc      = prometheus.NewDesc("fila_circuits", "Circuits of all keys that are not closed, by state: open or half-open. One whose time is over counts as half-open, but not for longer than a quarter of an hour where nothing is sent to it.", []string{"state"}, nil)
-	circuitUnwellDesc = prometheus.NewDesc("fila_circuit_longest_open_seconds", "How long the one of those has not been closed, probes that failed included, that has been so for longest; 0: all are closed.", nil, nil)
-	circuitTurnsDesc  = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of circuits that this fila has seen, by the states before and after, of all keys together.", []string{"from", "to"}, nil)
-	keyTurnsDesc      = prometheus.NewDesc("fila_circuit_key_transitions_total", "The same for the circuits that fila_circuit_state names, where there has been such a transition.", []string{"circuit", "from", "to"}, nil)
-	circuitHeldDesc   = prometheus.NewDesc("fila_circuit_rejections_total", "Times that a circuit that fila_circuit_state names did not let through: messages that began to wait for it, and calls of the guard that it refused.", []string{"circuit"}, nil)
-	throttleHeldDesc  = prometheus.NewDesc("fila_throttle_rejections_total", "Times that a throttle key with limits of its own did not let through, by what held back: rate, window, concurrency, reserved, turn or paused. Messages that began to wait for it, and calls of the guard that it refused. For the first 1,000 such keys in the order of names.", []string{"throttle", "blocked_by"}, nil)
+	circuitStateDesc  = prometheus.NewDesc("fila_circuit_state", "State of a circuit: 0 closed, 1 half-open, 2 open. For circuits that the configuration names and, of those that http.metrics_circuits matches, the 100 with the latest failure or transition.", []string{"circuit"}, nil)
+	circuitsDesc      = prometheus.NewDesc("fila_circuits", "Circuits that are not closed, by state: open or half-open. A circuit whose time is over counts as half-open, but without traffic for at most a quarter of an hour.", []string{"state"}, nil)
+	circuitUnwellDesc = prometheus.NewDesc("fila_circuit_longest_open_seconds", "Longest time that one of these circuits has not been closed, failed probes included; 0 if all are closed.", nil, nil)
+	circuitTurnsDesc  = prometheus.NewDesc("fila_circuit_transitions_total", "Transitions of all circuits that this fila saw, by the states before and after.", []string{"from", "to"}, nil)
+	keyTurnsDesc      = prometheus.NewDesc("fila_circuit_key_transitions_total", "Transitions of the circuits that fila_circuit_state names.", []string{"circuit", "from", "to"}, nil)
+	circuitHeldDesc   = prometheus.NewDesc("fila_circuit_rejections_total", "Times that a circuit that fila_circuit_state names blocked: messages that began to wait for it, and calls that the guard refused.", []string{"circuit"}, nil)
+	throttleHeldDesc  = prometheus.NewDesc("fila_throttle_rejections_total", "Times that a throttle key with limits of its own blocked, by cause: rate, window, concurrency, reserved, turn or paused. Counts messages that began to wait for it, and calls that the guard refused; for the first 1,000 such keys by name.", []string{"throttle", "blocked_by"}, nil)
 )
 
 type circuitCollector func() Circuits

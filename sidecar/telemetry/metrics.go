@@ -62,26 +62,26 @@ const (
 func New() *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.guardChecks = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_checks_total", Help: "Calls that the guard was asked for, by outcome: allowed, the kind of gate that refused them, or late: nobody may wait for the answer any more.",
+		Name: "fila_guard_checks_total", Help: "Checks of the guard, by outcome: allowed, the kind of gate that refused, or late (nobody waits for the answer any more).",
 	}, []string{labelOutcome})
 	m.guardEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_ended_total", Help: "Permits of the guard that have ended, by outcome: ok, error, expired if nobody told it, or operator if one has ended it.",
+		Name: "fila_guard_ended_total", Help: "Permits of the guard that ended, by outcome: ok, error, expired (without a done), or operator.",
 	}, []string{labelOutcome})
 	m.guardCapped = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_guard_capped_total", Help: "Requests to the guard that were refused since a limit on their number is reached, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
+		Name: "fila_guard_capped_total", Help: "Requests to the guard refused by a limit on their number, by its key of limits: max_guard_permits, max_guard_key_permits, max_guard_caller_permits, max_throttle_keys or max_circuits.",
 	}, []string{labelLimit})
 	for _, limit := range []string{"max_guard_permits", "max_guard_key_permits", "max_guard_caller_permits", "max_throttle_keys", "max_circuits"} {
 		m.guardCapped.WithLabelValues(limit) // from 0 on
 	}
 	m.clientsCut = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_nats_clients_cut_total", Help: "Clients that the embedded NATS server has cut off, by reason: pending (it left nats.embedded.max_pending bytes unread), deadline (it read nothing for nats.embedded.write_deadline_ms), or connections (its user has more than nats.embedded.max_connections_per_user).",
+		Name: "fila_nats_clients_cut_total", Help: "Clients that the embedded NATS server cut off, by reason: pending (nats.embedded.max_pending bytes unread), deadline (nothing read for nats.embedded.write_deadline_ms), or connections (more than nats.embedded.max_connections_per_user of one user).",
 	}, []string{labelReason})
 	for _, reason := range []string{"pending", "deadline", "connections"} {
 		m.clientsCut.WithLabelValues(reason)
 	}
 	m.registry.MustRegister(m.clientsCut)
 	exceeded := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_limits_exceeded_total", Help: "Times that a limit has been exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or a call of the guard was refused), max_failures of circuits, max_failures_per_key of queues.",
+		Name: "fila_limits_exceeded_total", Help: "Times that a limit was exceeded, by its name: rate, window or concurrency of throttle keys (messages had to wait, or the guard refused a call), max_failures of circuits, max_failures_per_key of queues.",
 	}, []string{labelLimit})
 	m.exceeded = make(map[string]prometheus.Counter)
 	for _, limit := range []string{"rate", "window", "concurrency", limitMaxFailures, limitMaxFailuresPerKey} {
@@ -97,12 +97,12 @@ func New() *Metrics {
 	m.others = [queue.Roles]*Queue{newQueue(m, nameOfOthers, true), newQueue(m, wire.DLQ(nameOfOthers), true)}
 	m.commitDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_commit_duration_seconds",
-		Help:    "Time of one group commit of the store, fsync included; in a cluster there is none, and confirmations wait for fila_cluster_append_duration_seconds.",
+		Help:    "Time of a group commit of the store, fsync included. A cluster has fila_cluster_append_duration_seconds instead.",
 		Buckets: prometheus.ExponentialBuckets(.0001, 2, 16), // 100 us to 3.3 s
 	})
 	m.commitBatch = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_commit_batch_size",
-		Help:    "Batches of changes that shared one group commit.",
+		Help:    "Batches of changes in one group commit.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 15), // 1 to 16,384
 	})
 	for _, outcome := range []string{"allowed", "circuit", "rate", "window", "concurrency", "reserved", "turn", "paused", wire.GateLate} {
@@ -113,7 +113,7 @@ func New() *Metrics {
 	}
 	m.guardCheck = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "fila_guard_check_duration_seconds",
-		Help:    "Time in which a check of the guard was decided.",
+		Help:    "Time to decide a check of the guard.",
 		Buckets: prometheus.ExponentialBuckets(.000_001, 4, 10), // 1 us to 262 ms
 	})
 	m.registry.MustRegister(
@@ -148,7 +148,7 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 // what counts one, by what it is about and whether the collector has taken it.
 func (m *Metrics) SetExports() (exported func(signal string, ok bool)) {
 	exports := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "fila_otel_exports_total", Help: "Requests to the collector of OpenTelemetry, by what they are about, traces or metrics, and result: sent, or lost if the collector has not taken them.",
+		Name: "fila_otel_exports_total", Help: "Requests to the OpenTelemetry collector, by signal (traces or metrics) and result: sent, or lost if the collector did not accept them.",
 	}, []string{"signal", "result"})
 	m.registry.MustRegister(exports)
 	for _, signal := range []string{"traces", "metrics"} {
@@ -192,7 +192,7 @@ func (m *Metrics) NameQueues(fits func(queue string) bool) {
 // SetBuild says, once, which build of fila this is.
 func (m *Metrics) SetBuild(version string) {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "fila_build_info", Help: "Always 1; the labels say which build of fila runs.",
+		Name: "fila_build_info", Help: "Always 1; the labels name the build of fila.",
 		ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
 	})
 	info.Set(1)
@@ -226,7 +226,7 @@ func (m *Metrics) SetDisk(read func() (free int64, low, known bool)) {
 func (m *Metrics) SetStuck(read func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fila_stuck_queues",
-		Help: "Queues of which a lock has been held for four seconds or more, so that they take no messages or deliver none: a defect of fila. /readyz answers 503 meanwhile.",
+		Help: "Queues with a lock held for four seconds or more, a defect of fila: they take or deliver no messages, and /readyz answers 503.",
 	}, func() float64 { return float64(read()) }))
 }
 

@@ -111,8 +111,8 @@ func TestMetricsDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
 	require.NoError(t, err)
 	documented, told := map[string]string{}, map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(fila_[a-z_]+)` \\| ([^|]+) \\| ([^|]+) \\|$").FindAllStringSubmatch(string(text), -1) {
-		labels := regexp.MustCompile("[a-z_]+").FindAllString(strings.Replace(row[2], "none", "", 1), -1)
+	for _, row := range regexp.MustCompile("(?m)^- `(fila_[a-z_]+)`(?: \\(([^)]+)\\))?: (.+)$").FindAllStringSubmatch(string(text), -1) {
+		labels := regexp.MustCompile("[a-z_]+").FindAllString(row[2], -1)
 		slices.Sort(labels)
 		documented[row[1]] = strings.Join(labels, " ") + ": " + row[3]
 	}

@@ -43,25 +43,25 @@ const (
 // order of [counter]; docs/metrics.md repeats the help texts.
 var counterSpecs = []spec{
 	{"fila_enqueued_total", "Messages accepted.", dto.MetricType_COUNTER, ""},
-	{"fila_duplicates_total", "Enqueues answered with the id of an earlier message with the same Nats-Msg-Id.", dto.MetricType_COUNTER, ""},
+	{"fila_duplicates_total", "Enqueues that got the id of an earlier message with the same Nats-Msg-Id.", dto.MetricType_COUNTER, ""},
 	{"fila_delivered_total", "Deliveries published to consumers.", dto.MetricType_COUNTER, ""},
 	{"fila_acked_total", "Messages finished by an ack.", dto.MetricType_COUNTER, ""},
-	{"fila_nacked_total", "Attempts ended by a nack.", dto.MetricType_COUNTER, ""},
-	{"fila_expired_total", "Attempts ended by the end of their lease.", dto.MetricType_COUNTER, ""},
+	{"fila_nacked_total", "Attempts that ended with a nack.", dto.MetricType_COUNTER, ""},
+	{"fila_expired_total", "Attempts whose lease expired.", dto.MetricType_COUNTER, ""},
 	{"fila_ttl_expired_total", "Messages dead-lettered because their TTL had passed.", dto.MetricType_COUNTER, ""},
-	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue that they returned to.", dto.MetricType_COUNTER, ""},
+	{"fila_redriven_total", "Messages moved back from the dead letter queue, counted at the queue they returned to.", dto.MetricType_COUNTER, ""},
 	{"fila_taken_back_total", "Deliveries that nobody received; the message kept its place and its attempt.", dto.MetricType_COUNTER, ""},
-	{"fila_removed_total", "Messages that an operator has purged or deleted, dead letters at their own queue.", dto.MetricType_COUNTER, ""},
+	{"fila_removed_total", "Messages that an operator purged or deleted, dead letters at their own queue.", dto.MetricType_COUNTER, ""},
 	{"fila_hook_warnings_total", "Fields of a hook's result that had the wrong type or were cut.", dto.MetricType_COUNTER, ""},
-	{"fila_schedule_runs_total", "Runs of schedules: messages that they have enqueued.", dto.MetricType_COUNTER, ""},
-	{"fila_schedule_missed_total", "Runs of schedules that were left out, since fila was down or the queue took nothing.", dto.MetricType_COUNTER, ""},
-	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue that they left, by the reason that Fila-Dead-Reason has.", dto.MetricType_COUNTER, labelReason},
-	{"fila_failures_total", "Attempts ended by a nack or an expired lease, by the severity that an error rule gives them; medium without one. The queue (guard) has the calls of the guard of which done told an error.", dto.MetricType_COUNTER, labelSeverity},
-	{"fila_held_total", "Times that messages began to wait at a gate, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Those of one fairness key that have the same gates wait, and count, as one.", dto.MetricType_COUNTER, labelBlockedBy},
+	{"fila_schedule_runs_total", "Messages that schedules enqueued.", dto.MetricType_COUNTER, ""},
+	{"fila_schedule_missed_total", "Runs of schedules left out, since fila was down or the queue refused messages.", dto.MetricType_COUNTER, ""},
+	{"fila_dead_lettered_total", "Messages moved to the dead letter queue, counted at the queue they left, by reason as in Fila-Dead-Reason.", dto.MetricType_COUNTER, labelReason},
+	{"fila_failures_total", "Failed attempts, by the severity of the matching error rule; medium without one. The queue (guard) has failed calls of the guard.", dto.MetricType_COUNTER, labelSeverity},
+	{"fila_held_total", "Times that a gate began to block messages, by its kind: circuit, rate, window, concurrency, reserved, turn or paused. Messages with the same fairness key and gates count as one.", dto.MetricType_COUNTER, labelBlockedBy},
 	{"fila_hook_runs_total", "Runs of a Lua hook, failed ones included.", dto.MetricType_COUNTER, labelHook},
-	{"fila_hook_failures_total", "Runs of a Lua hook that failed; their messages went on with the defaults.", dto.MetricType_COUNTER, labelHook},
+	{"fila_hook_failures_total", "Failed runs of a Lua hook; their messages went on with the defaults.", dto.MetricType_COUNTER, labelHook},
 	{"fila_hook_bypassed_total", "Messages that went on with the defaults because the hook's circuit was open.", dto.MetricType_COUNTER, labelHook},
-	{"fila_refused_total", "Requests refused, by err_code (docs/errors.md). The queue is empty where none was named that exists.", dto.MetricType_COUNTER, labelCode},
+	{"fila_refused_total", "Requests refused, by err_code (docs/errors.md). The queue is empty if the request named none that exists.", dto.MetricType_COUNTER, labelCode},
 }
 
 // Those with a second label, in counterSpecs.
@@ -78,7 +78,7 @@ const (
 // latencySpec is the histogram of deliveries, and latencyBuckets are those that the
 // protocol tells of as well.
 var (
-	latencySpec    = spec{"fila_delivery_latency_seconds", "Time from a message's enqueue, or from the moment it became due or came to its queue (by a redrive or move, or as a dead letter), to its delivery.", dto.MetricType_HISTOGRAM, ""}
+	latencySpec    = spec{"fila_delivery_latency_seconds", "Time until a message's delivery, from its enqueue, or from when it became due or came to its queue by a redrive, move or as a dead letter.", dto.MetricType_HISTOGRAM, ""}
 	latencyBuckets = wire.WaitBounds
 )
 
