@@ -95,9 +95,14 @@ func TestSnippetsOfTheDocumentation(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 10)
 	for _, s := range all {
 		t.Run("line "+strconv.Itoa(s.line), func(t *testing.T) {
-			require.NotEmpty(t, s.want, "a snippet says what it decides")
+			require.NotEmpty(t, s.want, "a snippet names its decision")
 			kind := Kind(s.hook)
-			r := newRunner(t, kind, s.text, RunnerOptions{Get: func(k string) (string, bool) { v, ok := s.config[k]; return v, ok }})
+			script, err := Compile(kind, "s", s.text, patient)
+			require.NoError(t, err)
+			tester := NewTester(TesterOptions{
+				Kind: kind, Script: script, Limits: patient,
+				Get: func(k string) (string, bool) { v, ok := s.config[k]; return v, ok },
+			})
 			headers := map[string][]string{}
 			for k, v := range s.headers {
 				headers[k] = []string{v}
@@ -105,19 +110,33 @@ func TestSnippetsOfTheDocumentation(t *testing.T) {
 			for range s.repeat {
 				var res Result
 				if kind == OnFailure {
-					res = r.OnFailure(&FailureInput{Headers: headers, ID: s.id, Queue: "orders", Attempts: uint32(s.attempts), ErrorCode: s.errorCode})
+					res = tester.OnFailure(&FailureInput{Headers: headers, ID: s.id, Queue: "orders", Attempts: uint32(s.attempts), ErrorCode: s.errorCode})
 				} else {
-					res = r.OnEnqueue(&EnqueueInput{Headers: headers, PayloadSize: s.payloadSize, Queue: "orders"})
+					res = tester.OnEnqueue(&EnqueueInput{Headers: headers, PayloadSize: s.payloadSize, Queue: "orders"})
 				}
 				require.Nil(t, res.Err)
 				require.Zero(t, res.Warnings)
 				var want map[string]any
 				require.NoError(t, json.Unmarshal([]byte(s.want), &want))
-				got := asJSON(t, effective(kind, res))
+				text, err := json.Marshal(effective(kind, res))
+				require.NoError(t, err)
+				var got map[string]any
+				require.NoError(t, json.Unmarshal(text, &got))
 				for k, v := range want {
 					require.Equal(t, v, got[k], k)
 				}
 			}
 		})
 	}
+}
+
+// TestErrorInTheDocumentation: docs/hooks.md quotes an error exactly.
+func TestErrorInTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../docs/hooks.md")
+	require.NoError(t, err)
+	script, err := Compile(OnEnqueue, "fair.lua", "function on_enqueue(msg)\n  return { fairness_key = msg.user.name }\nend", patient)
+	require.NoError(t, err)
+	res := NewTester(TesterOptions{Kind: OnEnqueue, Script: script, Limits: patient}).OnEnqueue(&EnqueueInput{})
+	require.NotNil(t, res.Err)
+	require.Contains(t, string(page), "```text\n"+res.Err.Error()+"\n```\n")
 }

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// rateLimit lets burst events through at once and then one per every. It is
-// owned by one goroutine.
+// rateLimit admits burst events at once and then one per interval every. It is for
+// one goroutine at a time.
 type rateLimit struct {
 	burst      int
 	every      time.Duration
 	left       int
-	last       int64
+	last       int64 // Unix nanoseconds
 	started    bool
 	suppressed int
 }
 
-// allow tells whether an event at time now (Unix nanoseconds) may pass, and
-// how many have not since the last one that did.
+// allow reports whether an event at time now (Unix nanoseconds) is admitted, and
+// how many events were suppressed since the last admitted one.
 func (r *rateLimit) allow(now int64) (suppressed int, ok bool) {
 	switch {
 	case !r.started:
@@ -40,8 +40,8 @@ func (r *rateLimit) allow(now int64) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// scriptLog returns what fila.log and print write to: lines of all runs of one
-// hook share 20 at once and 20 per second.
+// scriptLog returns the log for fila.log and print. All runs of a hook share 20
+// lines at once and 20 per second.
 func scriptLog(log *slog.Logger, now func() int64) func(slog.Level, string) {
 	r := rateLimit{burst: 20, every: time.Second / 20}
 	return func(level slog.Level, line string) {

@@ -189,7 +189,7 @@ func BenchmarkAmongHostileHooks(b *testing.B) {
 // hostileQueues makes n queues whose on_enqueue is a hostile script that loads,
 // starting the corpus again when it is used up.
 func hostileQueues(b *testing.B, x *testSite, n int) []string {
-	files, err := filepath.Glob("../hooks/testdata/hostile/*.lua")
+	files, err := filepath.Glob("../hooks/sandbox/testdata/hostile/*.lua")
 	require.NoError(b, err)
 	var scripts []string
 	for _, f := range files {

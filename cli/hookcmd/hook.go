@@ -332,7 +332,7 @@ func newSample(headers, config []string) (*sample, error) {
 
 // run runs a hook so often in one VM and returns the worst outcome.
 func (s *sample) run(script *hooks.Script, kind hooks.Kind, limits hooks.Limits, repeat int, log io.Writer) *hookOutcome {
-	r := hooks.NewRunner(hooks.RunnerOptions{
+	r := hooks.NewTester(hooks.TesterOptions{
 		Kind: kind, Script: script, Limits: limits,
 		Get: func(key string) (string, bool) { v, ok := s.config[key]; return v, ok },
 		Log: logTo(log),

@@ -144,9 +144,9 @@ func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 	}
 	p.hooks[kind] = &guard{
 		metrics: s.Metrics.Queue(settings.Name).Hook(string(kind)),
-		hook: hooks.NewGuard(hooks.GuardOptions{
+		hook: hooks.NewRunner(hooks.RunnerOptions{
 			Kind: kind, Queue: settings.Name, Script: script, Limits: s.Hooks.limits(settings), Breaker: s.Hooks.breaker(settings),
-			Get: s.Control.Get, Logger: telemetry.Unlimited(s.Log), // a guard limits its lines itself
+			Get: s.Control.Get, Logger: telemetry.Unlimited(s.Log), // a Runner limits its lines itself
 			Now: s.Now, OnChange: s.hookCircuitChanged,
 		}),
 	}
@@ -165,7 +165,7 @@ func (s *Shard) forTrial(p *policy) (trial *policy, over func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	hook := hooks.NewGuard(hooks.GuardOptions{
+	hook := hooks.NewRunner(hooks.RunnerOptions{
 		Kind: hooks.OnEnqueue, Queue: p.settings.Name, Script: script, Limits: s.Hooks.limits(p.settings),
 		Breaker: s.Hooks.breaker(p.settings), Get: s.Control.Get, Now: s.Now,
 	})
@@ -214,12 +214,12 @@ func (p *policy) describe() []wire.HookInfo {
 // metrics.
 type guard struct {
 	mu   sync.Mutex // held during a run
-	hook *hooks.Guard
+	hook *hooks.Runner
 
 	metrics *telemetry.Hook
 	counted struct {
 		sync.Mutex
-		hooks.GuardStats // what metrics have of the hook's own figures
+		hooks.Stats // what metrics have of the hook's own figures
 	}
 }
 
@@ -242,7 +242,7 @@ func (g *guard) count() {
 	c.Lock()
 	defer c.Unlock()
 	g.metrics.Add(now.Runs-c.Runs, now.Failures-c.Failures, now.Bypassed-c.Bypassed, now.Warnings-c.Warnings)
-	c.GuardStats = now
+	c.Stats = now
 }
 
 func (g *guard) close() {

@@ -167,7 +167,7 @@ func (t *tried) run(a *ask, kind hooks.Kind, in *hooks.FailureInput, size int) {
 		return
 	}
 	t.Loads, t.Defines, t.Warnings = true, script.Defines(), script.Warnings()
-	r := hooks.NewRunner(hooks.RunnerOptions{
+	r := hooks.NewTester(hooks.TesterOptions{
 		Kind: kind, Script: script,
 		Get: func(key string) (string, bool) { // as the hook would: what is set now
 			var e wire.ConfigEntry

@@ -1,0 +1,168 @@
+package hooks
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/filaq/fila/hooks/sandbox"
+)
+
+// fieldReader reads the fields of a decision from the table that a script returned.
+// An unusable field gets its default and counts as one warning.
+type fieldReader struct {
+	table    sandbox.Table
+	warnings int64
+}
+
+func runEnqueue(vm *sandbox.VM, in *EnqueueInput) (d EnqueueDecision, r fieldReader, err *RunError) {
+	d = DefaultEnqueueDecision()
+	err = vm.Run(in.fill, func(t sandbox.Table) string {
+		r.table = t
+		d = EnqueueDecision{
+			FairnessKey:  r.key("fairness_key", DefaultFairnessKey),
+			CircuitKey:   r.key("circuit_key", ""),
+			Weight:       r.thousandths("weight", 1, DefaultWeight),
+			Cost:         r.thousandths("cost", math.SmallestNonzeroFloat64, DefaultCost),
+			Priority:     r.priority("priority"),
+			ThrottleKeys: r.keys("throttle_keys"),
+		}
+		return ""
+	})
+	return d, r, err
+}
+
+func runFailure(vm *sandbox.VM, in *FailureInput) (d FailureDecision, r fieldReader, err *RunError) {
+	err = vm.Run(in.fill, func(t sandbox.Table) (want string) {
+		r.table = t
+		d, want = r.failureDecision()
+		return want
+	})
+	return d, r, err
+}
+
+// key reads a string that may be a key.
+func (r *fieldReader) key(name, def string) string {
+	v := r.table.Field(name)
+	if s, ok := validKey(v); ok {
+		return s
+	}
+	if !v.IsNil() {
+		r.warnings++
+	}
+	return def
+}
+
+func validKey(v sandbox.Value) (key string, ok bool) {
+	key, ok = v.Text()
+	return key, ok && len(key) > 0 && len(key) <= MaxKeyBytes
+}
+
+// thousandths converts a number of at least low to thousandths and clips it to the
+// upper bound. Other numbers, and other values, become def.
+func (r *fieldReader) thousandths(name string, low float64, def uint32) uint32 {
+	v := r.table.Field(name)
+	f, ok := v.Number()
+	switch {
+	case v.IsNil():
+		return def
+	case !ok || !(f >= low): // NaN included
+		r.warnings++
+		return def
+	case f > MaxThousandths/1000:
+		r.warnings++
+		return MaxThousandths
+	}
+	return max(uint32(math.Round(f*1000)), 1)
+}
+
+// priority reads a whole number from 0 to 9. A larger one becomes 9, other values 0.
+func (r *fieldReader) priority(name string) uint8 {
+	v := r.table.Field(name)
+	f, ok := v.Number()
+	switch {
+	case v.IsNil():
+		return 0
+	case !ok || !(f >= 0) || f != math.Trunc(f) && f < MaxPriority:
+		r.warnings++
+		return 0
+	case f > MaxPriority:
+		r.warnings++
+		return MaxPriority
+	}
+	return uint8(f)
+}
+
+// keys reads a list of keys and leaves out values that may not be keys.
+func (r *fieldReader) keys(name string) []string {
+	v := r.table.Field(name)
+	list, ok := v.Table()
+	if !ok {
+		if !v.IsNil() {
+			r.warnings++
+		}
+		return nil
+	}
+	n := 0
+	for n < MaxThrottleKeys && !list.Item(n+1).IsNil() {
+		n++
+	}
+	if n == 0 {
+		if !list.IsEmpty() { // not a list
+			r.warnings++
+		}
+		return nil
+	}
+	bad := !list.Item(n + 1).IsNil()
+	keys := make([]string, 0, n)
+	for i := 1; i <= n; i++ {
+		if s, ok := validKey(list.Item(i)); ok {
+			keys = append(keys, s)
+		} else {
+			bad = true
+		}
+	}
+	if bad {
+		r.warnings++
+	}
+	return keys
+}
+
+// failureDecision reads an action, a delay, or both. A delay without an action is a
+// retry. A table with neither, or with an unknown action, decides nothing: then want
+// says what the hook must return, and what it returned.
+func (r *fieldReader) failureDecision() (d FailureDecision, want string) {
+	action := r.table.Field("action")
+	text, isText := action.Text()
+	if isText && text == DeadLetter.String() {
+		return FailureDecision{Decided: true, Action: DeadLetter}, ""
+	}
+	d.Delay, d.HasDelay = r.delay("delay_ms")
+	if isText && text == Retry.String() || action.IsNil() && d.HasDelay {
+		d.Decided = true
+		return d, ""
+	}
+	const maxShown = 64
+	got := action.Kind()
+	if isText {
+		got = strconv.Quote(text[:min(len(text), maxShown)])
+	}
+	return FailureDecision{}, `the action "retry" or "dlq", or delay_ms, it returned ` + got
+}
+
+// delay reads a number of milliseconds. ok is false if there is none.
+func (r *fieldReader) delay(name string) (delay time.Duration, ok bool) {
+	v := r.table.Field(name)
+	ms, isNumber := v.Number()
+	switch {
+	case v.IsNil():
+		return 0, false
+	case !isNumber || !(ms >= 0):
+		r.warnings++
+		return 0, false
+	case ms > float64(MaxDelay/time.Millisecond):
+		r.warnings++
+		return MaxDelay, true
+	}
+	return time.Duration(math.Round(ms * float64(time.Millisecond))), true
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package hooks
-
-const raceDetector = false
