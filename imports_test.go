@@ -75,6 +75,7 @@ var ownImports = map[string][]string{
 	"sidecar/queue/container":   {},
 	"sidecar/queue/queuetest":   {"sidecar/queue", "sidecar/circuit", "sidecar/fleet", "sidecar/fleet/record", "breaker", "store", "store/storetest", "throttle", "wire"},
 	"sidecar/e2e":               {},
+	"sidecar/e2e/build":         {},
 	"sidecar/web/browser":       {},
 
 	"sidecar/cluster":           {"sidecar/cluster/ownership", "store", "store/replog", "wire"},

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -19,6 +18,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/filaq/fila/sidecar/e2e/build"
 )
 
 // patience bounds single waits; it only turns a hang into a failure.
@@ -81,15 +82,7 @@ func buildFila(dir string) (string, error) {
 	if *flagBin != "" {
 		return filepath.Abs(*flagBin)
 	}
-	out := filepath.Join(dir, "fila")
-	if runtime.GOOS == "windows" {
-		out += ".exe"
-	}
-	text, err := exec.Command("go", "build", "-o", out, "github.com/filaq/fila").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("build fila: %w\n%s", err, text)
-	}
-	return out, nil
+	return build.Binary(dir, false)
 }
 
 // proc is a fila process, or several in turn on the same data directory.

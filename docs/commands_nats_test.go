@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// tokenFile keeps the token of the last delivery that the stand-in has seen,
-	// for pages that say <token>.
+	// tokenFile has the token of the last delivery that `nats sub` printed, for pages that
+	// say <token>.
 	tokenFile = "token"
-	// subscribedFile exists when the stand-in has subscribed.
+	// subscribedFile exists once `nats sub` has subscribed.
 	subscribedFile = "subscribed"
 )
 
@@ -26,7 +26,7 @@ const (
 func natsMain(args []string) int {
 	flags := pflag.NewFlagSet("nats", pflag.ContinueOnError)
 	headers := flags.StringArrayP("header", "H", nil, "name:value")
-	replies := flags.Int("replies", 1, "wait for so many")
+	replies := flags.Int("replies", 1, "number of replies to wait for")
 	inboxes := flags.String("inbox-prefix", "_INBOX", "of reply subjects")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -63,7 +63,7 @@ func natsMain(args []string) int {
 	return 0
 }
 
-// request prints replies until there are so many or none has come for a while.
+// request prints up to replies replies. It fails if the next one does not come in time.
 func request(nc *nats.Conn, msg *nats.Msg, replies int) error {
 	msg.Reply = nc.NewRespInbox()
 	sub, err := nc.SubscribeSync(msg.Reply)

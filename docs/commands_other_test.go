@@ -4,7 +4,7 @@ package docs
 
 import "os/exec"
 
-// Where there are no groups of processes the pages are not run.
+// Without process groups the pages do not run.
 func ownGroup(*exec.Cmd) {}
 
 func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() }

@@ -16,25 +16,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds, in seconds, what the commands of a page wait for: it only turns a
-// hang into a failure that says what did not come.
+// patience bounds, in seconds, each wait of a page: it only turns a hang into a failure that
+// says what did not happen.
 const patience = 60
 
-// stepLimit is for how long one command may run: it only turns one that never ends into a
-// failure that says which.
+// stepLimit bounds one command: it only turns a command that never ends into a failure that
+// names it.
 const stepLimit = 3 * time.Minute
 
-// prelude is what a page's shell knows before its first command. fila_serve
-// stands for `fila serve`: it takes free ports, runs in the background, prints
-// the line that says that it is ready, and takes the place of the one before.
+// prelude defines the functions of a page's shell. fila_serve replaces `fila serve`: it takes
+// free ports, runs in the background, prints the ready line, and ends the server before it.
 const prelude = `
-# await WHAT COMMAND...: until the command succeeds, or for as long as the patience
-# lasts.
+# await WHAT COMMAND...: waits until the command succeeds, at most for the patience.
 await() {
   local what=$1 until=$((SECONDS + patience))
   shift
   until "$@"; do
-    [ $SECONDS -lt $until ] || { echo "waited in vain for $what"; return 1; }
+    [ $SECONDS -lt $until ] || { echo "timed out waiting for $what"; return 1; }
     sleep 0.05
   done
 }
@@ -48,29 +46,28 @@ stop_server() {
 fila_serve() {
   stop_server
   : >serve.log
-  FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
+  FILA_DRAIN_TIMEOUT_MS=${FILA_DRAIN_TIMEOUT_MS-200} FILA_NATS__EMBEDDED__PORT=-1 FILA_HTTP__ADDR=127.0.0.1:0 fila serve "$@" 2>serve.log &
   server=$!
-  await 'the line that fila is ready' serve_tells || { cat serve.log; return 1; }
+  await 'the line that fila is ready' serve_started || { cat serve.log; return 1; }
   grep 'fila is ready' serve.log || { cat serve.log; return 1; }
   export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
 }
-# fila_demo stands for a demo that goes on until it is stopped, and takes the place of
-# the server before.
+# fila_demo starts a demo that runs until it is stopped, and ends the server before it.
 fila_demo() {
   stop_server
   : >serve.log
   fila demo "$@" >serve.log 2>&1 &
   server=$!
-  await 'the incident' demo_tells || { cat serve.log; return 1; }
+  await 'the incident' demo_started || { cat serve.log; return 1; }
   cat serve.log
   export NATS_URL=$(grep -om1 'nats://[0-9.:]*' serve.log)
 }
-demo_tells() { grep -q '^An interrupt ends it' serve.log || ended "$server"; }
+demo_started() { grep -q '^An interrupt ends it' serve.log || ended "$server"; }
 # Succeeds when the server is ready or has ended.
-serve_tells() { grep -q 'fila is ready' serve.log || ended "$server"; }
+serve_started() { grep -q 'fila is ready' serve.log || ended "$server"; }
 ended() { ! kill -0 "$1" 2>/dev/null; }
-# fila_serve_node NAME ARGUMENTS...: one of the nodes of a cluster, whose ports are free
-# ones; node_ports changes those of the files.
+# fila_serve_node NAME ARGUMENTS...: starts a cluster node on free ports; node_ports changes
+# the ports in the files.
 declare -A nodes
 fila_serve_node() {
   local name=$1
@@ -84,7 +81,7 @@ kill_node() {
   wait "${nodes[$1]}" 2>/dev/null
   : >"$1.log"
 }
-# Waits until all nodes are ready, and has commands ask any of them.
+# Waits until all nodes are ready; commands then connect to any of them.
 nodes_ready() {
   local name urls=
   for name in "${!nodes[@]}"; do
@@ -93,7 +90,7 @@ nodes_ready() {
   done
   export NATS_URL=${urls#,}
 }
-# node_ports PORT...: has all files name ports that are free in place of others.
+# node_ports PORT...: replaces ports by free ones in all files.
 node_ports() {
   local port free
   for port in "$@"; do
@@ -102,12 +99,12 @@ node_ports() {
     sed -i "s/:$port\"/:$free\"/g" *.toml
   done
 }
-# Runs a command that does not end by itself until it has printed a line.
+# first_line COMMAND...: runs a command that does not end by itself until it prints a line.
 first_line() {
   : >first_line.out
   "$@" >>first_line.out 2>&1 &
   local pid=$!
-  await "a line of $*" first_line_tells "$pid"
+  await "a line of $*" first_line_printed "$pid"
   kill -INT "$pid" 2>/dev/null
   await "the end of $*" ended "$pid" || kill -KILL "$pid"
   wait "$pid"
@@ -115,12 +112,12 @@ first_line() {
   cat first_line.out
   return $rc
 }
-first_line_tells() { [ -s first_line.out ] || ended "$1"; }
+first_line_printed() { [ -s first_line.out ] || ended "$1"; }
 # Succeeds when orders has dead letters.
 orders_died() { fila queue inspect orders.dlq --json | grep -q '"pending": *[1-9]'; }
-# Where there is no jq its examples show what it would read.
+# Without jq its examples print its input.
 command -v jq >/dev/null || jq() { cat; }
-# Without arguments wait would wait for whatever a page has started.
+# Without arguments wait would wait for every process of the page.
 kill_nodes() {
   [ ${#nodes[@]} -gt 0 ] || return 0
   kill -KILL "${nodes[@]}"
@@ -135,11 +132,11 @@ type shell struct {
 	t     *testing.T
 	dir   string
 	in    io.Writer
-	lines chan string // what it prints; closed when it has ended
-	end   func()      // kills it and all that it has started
+	lines chan string // its output; closed when it has ended
+	end   func()      // kills it and all its children
 	runs  int
 
-	where string        // the page and line of what is run, as far as it is of one
+	where string        // page and line of the running command, if it is from a page
 	limit time.Duration // for each run
 }
 
@@ -178,15 +175,15 @@ func newShell(t *testing.T) *shell {
 		_ = in.Close() // it may have been killed
 		for range s.lines {
 		}
-		_ = cmd.Wait() // its exit code is that of the last command
+		_ = cmd.Wait() // the exit code of the last command says nothing
 	})
 	_, code := s.run(fmt.Sprintf("patience=%d\n", patience) + prelude)
 	require.Zero(t, code)
 	return s
 }
 
-// of has what is run next be of a test and of a place of a page.
-func (s *shell) of(t *testing.T, where string) { s.t, s.where = t, where }
+// setPlace names the test and the place in a page that the next commands belong to.
+func (s *shell) setPlace(t *testing.T, where string) { s.t, s.where = t, where }
 
 // run runs commands and returns what they print and their exit code.
 func (s *shell) run(commands string) (string, int) {
@@ -224,14 +221,13 @@ func (s *shell) write(name, text string) {
 	require.NoError(s.t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// log is what the server has said last.
+// log returns the end of the server's log.
 func (s *shell) log() string {
 	text, _ := os.ReadFile(filepath.Join(s.dir, "serve.log"))
 	return string(text[max(0, len(text)-4000):])
 }
 
-// blurs are what differs from run to run, in both what the page shows and what
-// was printed.
+// blurs replace what differs between runs, in the page and in the output.
 var blurs = []struct {
 	what *regexp.Regexp
 	with string
@@ -252,8 +248,8 @@ func blur(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// requirePrinted compares what a page shows with what was printed. A line "..."
-// is any number of lines, "..." in a line any text.
+// requirePrinted compares the output in a page with the real output. A line "..." stands for
+// any number of lines, "..." in a line for any text.
 func requirePrinted(t *testing.T, want []string, got string) {
 	t.Helper()
 	var printed strings.Builder
@@ -275,23 +271,23 @@ func requirePrinted(t *testing.T, want []string, got string) {
 	require.Regexp(t, `\A`+pattern.String()+`\n*\z`, printed.String(), "the page shows:\n%s\nit printed:\n%s", strings.Join(want, "\n"), got)
 }
 
-// What a page waits for may not come; then the commands say so and go on.
-func TestPagesDoNotWaitForEver(t *testing.T) {
+// Waits of a page end after the patience, with a message, and a command that never ends is
+// killed with all its children.
+func TestPagesDoNotWaitForever(t *testing.T) {
+	t.Parallel()
 	s := newShell(t)
 	_, code := s.run("patience=0")
 	require.Zero(t, code)
 	out, code := s.run("fila() { exec sleep 600; }; fila_serve; failed=$?; kill -KILL $server; server=; (exit $failed)")
 	require.Equal(t, 1, code)
-	require.Contains(t, out, "waited in vain for the line that fila is ready")
+	require.Contains(t, out, "timed out waiting for the line that fila is ready")
 	out, code = s.run("first_line sleep 600")
 	require.NotZero(t, code)
-	require.Contains(t, out, "waited in vain for a line of sleep 600")
+	require.Contains(t, out, "timed out waiting for a line of sleep 600")
 
-	// One that never ends is stopped with all that the page has started, and it is said
-	// where it stands.
 	s = newShell(t)
 	inner := &testing.T{}
-	s.of(inner, "docs/some.md:12")
+	s.setPlace(inner, "docs/some.md:12")
 	s.limit = 100 * time.Millisecond
 	failed := make(chan bool)
 	go func() { // FailNow ends its goroutine
@@ -299,7 +295,7 @@ func TestPagesDoNotWaitForEver(t *testing.T) {
 		s.run("sleep 600 & sleep 600")
 	}()
 	require.True(t, <-failed)
-	for range s.lines { // until nobody is left who could print
+	for range s.lines { // until no process is left that could print
 	}
 }
 

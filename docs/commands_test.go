@@ -4,47 +4,51 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/filaq/fila/sidecar/e2e/build"
 )
 
-// The commands of README, docs and examples are run as they stand there, page by
-// page, each page in a directory of its own with a fila of its own on free ports.
+// These tests run the commands of README, docs and examples as they are printed. Each page has
+// its own directory and its own fila on free ports.
 //
-//   - In a block that begins with "$ ", lines after "$ " are commands and the
-//     lines below them what they print. "..." stands for anything. A command
-//     without printed lines may print what it likes. It must succeed, unless the
-//     last line printed is an error of fila.
+//   - In a block that begins with "$ ", lines after "$ " are commands, and the lines below
+//     a command are its output. "..." stands for any text. A command without output lines may
+//     print anything. A command must succeed, unless its last output line is an error of fila.
 //   - Each line of a block marked sh is a command that must succeed.
-//   - A command may run for stepLimit. One that does not end by itself is bounded as
-//     readers would do it (--count, --once, --timeout), or has a row in ways.
-//   - A block that begins with a comment that is nothing but a file name is
-//     written to that file.
+//   - A command may run for stepLimit. A command that does not end by itself needs a bound
+//     that readers would use (--count, --once, --timeout) or a row in ways.
+//   - A block that begins with a comment with only a file name is written to that file.
 //
-// Ids, times, durations, addresses and the width of columns are not compared.
+// Ids, times, durations, addresses and column widths are not compared.
 
 var flagBinary = flag.String("fila.bin", "", "fila binary for the commands of the docs; empty builds it")
 
-// bin is the directory of the binaries that the pages use. TestMain makes it.
+// bin is the directory of the binaries that the pages use. TestMain creates it.
 var bin string
 
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "nats" {
 		os.Exit(natsMain(os.Args[1:]))
 	}
-	// The pages and what they name are told from the root of the module.
+	// Pages, and the files that they name, are relative to the root of the module.
 	if err := os.Chdir(".."); err != nil {
 		panic(err)
 	}
 	flag.Parse()
+	// Pages and clusters wait most of their time for leases and timeouts.
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(8, 4*runtime.GOMAXPROCS(0))))
+	}
 	os.Exit(run(m))
 }
 
@@ -58,7 +62,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// needBinaries puts fila, and this test in the role of the nats CLI, into bin.
+// needBinaries puts fila, and this test binary in the role of the nats CLI, into bin.
 func needBinaries(t *testing.T) {
 	t.Helper()
 	require.NoError(t, binaries())
@@ -67,15 +71,15 @@ func needBinaries(t *testing.T) {
 var binaries = sync.OnceValue(func() error {
 	target := filepath.Join(bin, "fila")
 	if *flagBinary != "" {
-		binary, err := filepath.Abs(*flagBinary)
+		given, err := filepath.Abs(*flagBinary)
 		if err != nil {
 			return err
 		}
-		if err := os.Symlink(binary, target); err != nil {
+		if err := os.Symlink(given, target); err != nil {
 			return err
 		}
-	} else if out, err := exec.Command("go", "build", "-o", target, ".").CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+	} else if _, err := build.Binary(bin, false); err != nil {
+		return err
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -92,8 +96,8 @@ type block struct {
 
 var blockFence = regexp.MustCompile("(?m)^( *)```(.*)$")
 
-// blocks returns the fenced blocks of a page in their order. Those in list items
-// lose their indentation.
+// blocks returns the fenced blocks of a page in order. Blocks in list items lose their
+// indentation.
 func blocks(page, text string) []block {
 	var found []block
 	marks := blockFence.FindAllStringSubmatchIndex(text, -1)
@@ -110,11 +114,11 @@ func blocks(page, text string) []block {
 	return found
 }
 
-// step is a command with what the page says that it prints.
+// step is a command with the output that the page shows.
 type step struct {
 	command string
-	want    []string // nil: nothing is said
-	line    int      // of the page
+	want    []string // nil: the page shows no output
+	line    int      // in the page
 }
 
 func (b block) transcript() bool { return strings.HasPrefix(b.text, "$ ") }
@@ -145,7 +149,7 @@ func (b block) steps() []step {
 
 var fileName = regexp.MustCompile(`^(?:--|#|//) ([\w./-]+\.\w+)\n`)
 
-// file returns the name of the file that the block is the text of.
+// file returns the name of the file whose text the block is.
 func (b block) file() (string, bool) {
 	name := fileName.FindStringSubmatch(b.text)
 	if name == nil || !filepath.IsLocal(name[1]) {
@@ -183,7 +187,7 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
-// runPage runs one page. After a failure the rest of it would only fail, too.
+// runPage runs one page. It stops at the first failure, since later steps depend on it.
 func runPage(t *testing.T, name, text string) {
 	s := newShell(t)
 	for _, command := range pageSetup[name] {
@@ -205,16 +209,16 @@ func runPage(t *testing.T, name, text string) {
 	require.Positive(t, ran)
 }
 
-// pipe is what a shell line does with the output of its first command.
+// pipe matches what follows the first command of a shell line.
 var pipe = regexp.MustCompile(`\s+(?:[>|#&]|&&)(?:\s.*)?$`)
 
 func runStep(t *testing.T, s *shell, b block, step step) {
 	page := s.t
-	s.of(t, fmt.Sprintf("%s:%d", b.page, step.line))
-	defer s.of(page, b.page)
+	s.setPlace(t, fmt.Sprintf("%s:%d", b.page, step.line))
+	defer s.setPlace(page, b.page)
 	way := wayOf(b.page, step.command)
 	if way.skip != "" {
-		// Its flags are looked at all the same.
+		// Check its flags all the same.
 		if command := pipe.ReplaceAllString(step.command, ""); strings.HasPrefix(command, "fila ") {
 			out, code := s.run(command + " --help")
 			require.Zero(t, code, "%s:%d: %s", b.page, step.line, out)
@@ -237,8 +241,8 @@ func runStep(t *testing.T, s *shell, b block, step step) {
 	}
 }
 
-// What looks like a command stands in a block that is run.
-func TestDocsCommandsAreMarked(t *testing.T) {
+// Commands are only in blocks that the tests run.
+func TestDocsCommandsAreInBlocksThatRun(t *testing.T) {
 	command := regexp.MustCompile(`(?m)^(?:\$ )?(fila|go|nats|docker|helm|kubectl|systemctl|sudo|curl|pip|python|npm|\.ci/run) `)
 	for name, text := range markdown(t) {
 		for _, b := range blocks(name, text) {

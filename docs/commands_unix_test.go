@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ownGroup has a command that is about to start, and all that it starts, be a group.
+// ownGroup puts a command and its children into a process group of their own.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

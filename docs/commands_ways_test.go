@@ -7,22 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// way says how a command of a page is run where that needs saying.
+// way says how the tests run a command of a page that they cannot run as it is.
 type way struct {
-	page    string // empty: any
-	command string // the beginning of it
-	skip    string // why it is not run
-	before  string // shell commands before it
-	after   string // ... and after it
+	page    string // empty: any page
+	command string // its beginning
+	skip    string // the reason why it does not run
+	before  string // shell commands to run first
+	after   string // shell commands to run afterwards
 	instead string // replaces the beginning of the command
-	fails   bool   // it is right that it fails
+	fails   bool   // the command must fail
 }
 
-// ways: the first that fits counts.
+// ways: the first matching row counts.
 var ways = []way{
 	{command: "go run . serve", skip: "`.ci/run smoke` runs it"},
 	{command: "go test ", skip: "a test does not run all tests; `.ci/run test` does"},
-	{command: "go install github.com/filaq/fila@latest", skip: "installs what has been released, not this"},
+	{command: "go install github.com/filaq/fila@latest", skip: "installs the last release"},
 	{command: "go build", skip: "the test has built the binary"},
 	{command: "CGO_ENABLED=0 go build", skip: "TestReproducibleBuild runs it, twice, and compares"},
 	{command: "sha256sum fila", skip: "TestReproducibleBuild does"},
@@ -35,7 +35,7 @@ var ways = []way{
 	{command: "fila cluster import /var/lib/fila --config node-a.toml", skip: "sidecar/transfer_test.go imports one, cli/clustercmd tests the command"},
 	{command: "fila cluster export --to /var/lib/fila-alone --config node-a.toml", skip: "as above"},
 	{command: "fila cluster rebuild /var/lib/fila /mnt/b/fila", skip: "as above"},
-	{command: "docker ", skip: "needs a Docker daemon; deploy/check does what goes without"},
+	{command: "docker ", skip: "needs a Docker daemon; deploy/check checks what needs no daemon"},
 	{command: "helm ", skip: "needs helm; deploy/check runs it if it is there"},
 	{command: "kubectl ", skip: "needs a cluster"},
 	{command: "sudo ", skip: "changes the machine; deploy/check verifies the unit"},
@@ -43,10 +43,10 @@ var ways = []way{
 	{command: "python ", page: "examples/README.md", skip: "needs nats-py; examples/check runs it"},
 	{command: "fila queue create llm", page: "examples/README.md", before: `cp -r "$REPOSITORY/examples/llm" .`},
 	{command: "go run ./examples/llm", page: "examples/README.md", skip: "examples/check runs it"},
-	{command: "fila serve --nats-url", skip: "needs a NATS server of its own; sidecar/e2e starts one"},
-	{command: "export NATS_URL=", skip: "the port is another one here"},
+	{command: "fila serve --nats-url", skip: "needs its own NATS server; sidecar/e2e starts one"},
+	{command: "export NATS_URL=", skip: "the port differs here"},
 
-	// Pages with transcripts start fila in the foreground of another terminal.
+	// Pages with transcripts start fila in another terminal.
 	{command: "FILA_LOG__LEVEL=debug fila serve", instead: "FILA_LOG__LEVEL=debug fila_serve"},
 	{page: clusterPage, command: "fila serve --config a.toml", before: "node_ports 6222 6223 6224", instead: "fila_serve_node a --config a.toml"},
 	{page: clusterPage, command: "fila serve --config b.toml", instead: "fila_serve_node b --config b.toml"},
@@ -59,7 +59,7 @@ var ways = []way{
 	{page: "examples/safety/README.md", command: "fila serve", before: `cp "$REPOSITORY/examples/safety/safety.toml" .`, instead: "fila_serve"},
 	{command: "fila serve", instead: "fila_serve"},
 
-	// docs/cli.md: what its examples need to have a meaning.
+	// docs/cli.md: what its examples need.
 	{page: cliPage, command: "fila circuit close", before: "fila circuit open stripe"},
 	{page: cliPage, command: "fila circuit reset", before: "fila circuit open stripe"},
 	{page: cliPage, command: "fila circuit show", before: "fila circuit open stripe"},
@@ -68,7 +68,7 @@ var ways = []way{
 	{page: cliPage, command: "fila consume orders.dlq --no-ack", before: deadLetter, instead: "first_line fila consume orders.dlq --no-ack"},
 	{page: cliPage, command: "fila consume orders.dlq --json", before: deadLetter + "; fila redrive orders.dlq; " + deadLetter},
 	{page: cliPage, command: "fila consume orders --count 10", before: "for i in 1 2 3 4 5 6 7 8 9 10; do fila publish orders $i; done"},
-	{page: cliPage, command: "fila cluster ", fails: true}, // this fila is in none
+	{page: cliPage, command: "fila cluster ", fails: true}, // this fila is not in a cluster
 	{page: cliPage, command: "fila consume orders --exec", skip: "calls a server on the Internet; the line above shows --exec"},
 	{page: cliPage, command: "fila consume orders", before: "fila publish orders hello", instead: "first_line fila consume orders"},
 	{page: cliPage, command: "fila consume mails --exec", before: "printf '#!/bin/sh\\ncat; echo\\n' >send.sh && chmod +x send.sh && fila publish mails hello", instead: "first_line fila consume mails --exec"},
@@ -114,12 +114,12 @@ var ways = []way{
 
 	{page: runbookPage, command: "systemctl ", skip: "needs systemd"},
 	{page: runbookPage, command: "journalctl ", skip: "needs systemd"},
-	{page: runbookPage, command: "curl ", skip: "the port is another one here; sidecar/e2e asks it"},
-	{page: runbookPage, command: "df ", skip: "the directory is another one here"},
-	{page: runbookPage, command: "ls ", skip: "the directory is another one here"},
+	{page: runbookPage, command: "curl ", skip: "the port differs here; sidecar/e2e asks it"},
+	{page: runbookPage, command: "df ", skip: "the directory differs here"},
+	{page: runbookPage, command: "ls ", skip: "the directory differs here"},
 	{page: runbookPage, command: "iostat ", skip: "needs sysstat"},
 	{page: runbookPage, command: "nats kv ", skip: "needs a bucket"},
-	{page: runbookPage, command: "fila cluster ", fails: true}, // this fila is in none
+	{page: runbookPage, command: "fila cluster ", fails: true}, // this fila is not in a cluster
 
 	{page: "docs/protocol.md", command: "nats sub ", instead: "nats sub >sub.out ", after: "await 'the subscription' [ -e subscribed ]"},
 	{page: "docs/protocol.md", command: "nats req 'fila.ack.0.<token>", before: "await 'a delivery' [ -s token ]"},
@@ -138,10 +138,10 @@ const (
 	hookFiles   = "echo 'function on_enqueue(msg) return {} end' >orders.lua; echo 'function on_failure(msg) return { action = \"retry\" } end' >retry.lua"
 )
 
-// pageSetup is what the shell does before the first command of a page.
+// pageSetup has the commands to run before the first command of a page.
 var pageSetup = map[string][]string{
 	cliPage: {
-		// The examples of `fila store` work on a store that nobody uses.
+		// The examples of `fila store` need a store that no process has open.
 		"fila_serve --data-dir var/lib/fila; fila queue create orders && fila publish orders hello; stop_server; cp var/lib/fila/fila.db backup.db; mkdir -p mnt/backup",
 		": >config.toml; fila_serve", "fila queue create orders", "fila queue create mails", "fila queue create lines", "fila circuit open stripe", "fila throttle set stripe --rate 10",
 	},
@@ -161,8 +161,8 @@ func wayOf(page, command string) way {
 	return way{}
 }
 
-// rewrite returns what is run for a command: paths of the system become paths of
-// the page's directory, ids those of a message that exists.
+// rewrite returns the command to run: paths of the system become paths in the page's directory,
+// ids become ids of messages that exist.
 func (w way) rewrite(command string) string {
 	if w.instead != "" {
 		command = w.instead + strings.TrimPrefix(command, w.command)
@@ -183,8 +183,8 @@ func (w way) rewrite(command string) string {
 	).Replace(command)
 }
 
-// A row that no command needs any more is wrong about the pages.
-func TestWaysAreNeeded(t *testing.T) {
+// Every row of ways matches a command of a page.
+func TestWaysMatchCommands(t *testing.T) {
 	used := map[string]bool{}
 	for name, text := range markdown(t) {
 		for _, b := range blocks(name, text) {

@@ -18,7 +18,7 @@ var flagUpdate = flag.Bool("update", false, "write deploy/grafana/dashboards")
 // dashboard is one of deploy/grafana/dashboards.yaml.
 type dashboard struct {
 	UID, Title string
-	Queue      bool // it is about one queue
+	Queue      bool // shows one queue
 	Rows       []struct {
 		Title  string
 		Panels []panel
@@ -43,7 +43,7 @@ type object map[string]any
 
 var datasource = object{"type": "prometheus", "uid": "${datasource}"}
 
-// variable is a choice at the top of a dashboard.
+// variable returns a drop-down of a dashboard.
 func variable(name, query string) object {
 	return object{
 		"name": name, "type": "query", "datasource": datasource, "refresh": 2, "sort": 1,
@@ -51,7 +51,7 @@ func variable(name, query string) object {
 	}
 }
 
-// render is what Grafana reads.
+// render returns the dashboard in the format of Grafana.
 func (d *dashboard) render(t *testing.T) []byte {
 	t.Helper()
 	variables := []object{
@@ -120,10 +120,9 @@ func (d *dashboard) render(t *testing.T) []byte {
 	return append(text, '\n')
 }
 
-// What Grafana wants of a dashboard and does not say before it shows one: ids that are
-// unique, panels that fit and do not overlap, of kinds that it has, variables and data
-// sources that there are.
-func TestDashboardsFit(t *testing.T) {
+// Dashboards keep the rules that Grafana checks only when it shows them: unique ids, panels that
+// fit and do not overlap, known types, variables and data sources that exist.
+func TestDashboardsAreValid(t *testing.T) {
 	source := readYAML(t, readText(t, "deploy/grafana/provisioning/datasources/prometheus.yaml"))[0]
 	kind := at(source, "datasources", 0, "type").(string)
 	uids := map[string]bool{}
@@ -141,7 +140,7 @@ func TestDashboardsFit(t *testing.T) {
 			defined[name] = true
 			switch at(v, "type") {
 			case "datasource":
-				require.Equal(t, kind, at(v, "query"), "of the one that is provisioned")
+				require.Equal(t, kind, at(v, "query"), "the provisioned one")
 			case "query":
 				require.Regexp(t, `^label_values\(fila_\w+(\{.*\})?, \w+\)$`, at(v, "query", "query"))
 			default:
@@ -168,7 +167,7 @@ func TestDashboardsFit(t *testing.T) {
 				}
 			}
 			if at(p, "type") == "row" {
-				require.Equal(t, []any{}, at(p, "panels"), "it is open: its panels follow")
+				require.Equal(t, []any{}, at(p, "panels"), "the panels of an open row follow it")
 				require.Equal(t, 1, pos("h"))
 				continue
 			}
@@ -190,8 +189,8 @@ func TestDashboardsFit(t *testing.T) {
 	}
 }
 
-// The dashboards are what dashboards.yaml says.
-func TestDashboards(t *testing.T) {
+// deploy/grafana/dashboards is up to date with dashboards.yaml.
+func TestDashboardsAreUpToDate(t *testing.T) {
 	const dir = "deploy/grafana/dashboards"
 	var names []string
 	for _, d := range dashboards(t) {
@@ -201,7 +200,7 @@ func TestDashboards(t *testing.T) {
 		if *flagUpdate {
 			require.NoError(t, os.WriteFile(name, want, 0o644))
 		}
-		require.Equal(t, string(want), readText(t, name), "go test ./docs -run TestDashboards -update")
+		require.Equal(t, string(want), readText(t, name), "go test ./docs -run TestDashboardsAreUpToDate -update")
 	}
 	found, err := filepath.Glob(dir + "/*")
 	require.NoError(t, err)

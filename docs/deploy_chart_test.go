@@ -21,9 +21,8 @@ import (
 
 const chartDir = "deploy/helm/fila"
 
-// renderChart renders the chart with the functions of Helm that it uses, so that
-// it is checked where there is no helm; deploy/check has the real one. The image is
-// given: there is none by default.
+// renderChart renders the chart with the functions of Helm that it uses, so that the tests need
+// no helm; deploy/check uses the real one. It sets the image, which has no default.
 func renderChart(t *testing.T, change func(values map[string]any)) map[string]any {
 	t.Helper()
 	objects, err := tryChart(t, func(values map[string]any) {
@@ -36,7 +35,7 @@ func renderChart(t *testing.T, change func(values map[string]any)) map[string]an
 	return objects
 }
 
-// tryChart renders the chart with the values that change makes of its own.
+// tryChart renders the chart after change has changed its values.
 func tryChart(t *testing.T, change func(values map[string]any)) (map[string]any, error) {
 	t.Helper()
 	values := readYAML(t, readText(t, chartDir+"/values.yaml"))[0].(map[string]any)
@@ -139,8 +138,9 @@ func TestChart(t *testing.T) {
 	require.Nil(t, at(container, "envFrom"))
 }
 
-// The configuration and the environment of the chart, in front of a real fila.
+// A fila starts with the configuration and the environment of the chart.
 func TestChartStarts(t *testing.T) {
+	t.Parallel()
 	needBinaries(t)
 	objects := renderChart(t, func(values map[string]any) {
 		values["nats"].(map[string]any)["url"] = ""
@@ -163,8 +163,7 @@ func TestChartStarts(t *testing.T) {
 	require.Contains(t, out, "orders.dlq")
 }
 
-// Logins and certificates come from secrets, and the rest of what is extra is where
-// Kubernetes looks for it.
+// Logins and certificates come from secrets, and other extras are where Kubernetes expects them.
 func TestChartExtras(t *testing.T) {
 	objects := renderChart(t, func(values map[string]any) {
 		nats := values["nats"].(map[string]any)
@@ -202,14 +201,14 @@ func TestChartExtras(t *testing.T) {
 	require.Equal(t, "15s", at(monitor, "spec", "endpoints", 0, "interval"))
 }
 
-// A cluster has several pods, each a node named as its pod is.
+// A cluster has several pods. Each is a cluster node with the name of its pod.
 func TestChartCluster(t *testing.T) {
 	set := renderChart(t, func(values map[string]any) { values["cluster"].(map[string]any)["enabled"] = true })["StatefulSet"]
 	require.Equal(t, 3, at(set, "spec", "replicas"))
 	require.Equal(t, "Parallel", at(set, "spec", "podManagementPolicy"))
 	env := environment(t, at(set, "spec", "template", "spec", "containers", 0))
 	require.Equal(t, "true", env["FILA_CLUSTER__ENABLED"])
-	require.NotContains(t, env, "FILA_CLUSTER__NODE", "the host name is the pod's")
+	require.NotContains(t, env, "FILA_CLUSTER__NODE", "the default is the host name, which is the name of the pod")
 	alone := renderChart(t, nil)["StatefulSet"]
 	require.Nil(t, at(alone, "spec", "podManagementPolicy"))
 	require.NotContains(t, environment(t, at(alone, "spec", "template", "spec", "containers", 0)), "FILA_CLUSTER__ENABLED")
@@ -222,9 +221,10 @@ func TestChartCluster(t *testing.T) {
 	require.ErrorContains(t, err, "cluster.enabled without nats.url needs existingSecret")
 }
 
-// Without NATS outside, the pods of a cluster have it inside: they find each other before
-// any of them is ready, and real filas with their environment are a cluster.
+// Without an external NATS the pods of a cluster embed it. They find each other before any of
+// them is ready, and filas with their environment form a cluster.
 func TestChartClusterWithNATSInside(t *testing.T) {
+	t.Parallel()
 	needBinaries(t)
 	objects := renderChart(t, func(values map[string]any) {
 		values["cluster"].(map[string]any)["enabled"] = true
@@ -249,7 +249,7 @@ func TestChartClusterWithNATSInside(t *testing.T) {
 	for _, pod := range pods {
 		of := maps.Clone(env)
 		maps.Copy(of, secret)
-		of["FILA_CLUSTER__NODE"] = pod // there it is the name of the host
+		of["FILA_CLUSTER__NODE"] = pod // in Kubernetes it is the host name
 		nodes[pod+"."+at(service, "metadata", "name").(string)] = of
 	}
 	status := serveCluster(t, nodes)
@@ -258,8 +258,8 @@ func TestChartClusterWithNATSInside(t *testing.T) {
 	}
 }
 
-// serveCluster starts a fila for each host with its environment, in which the hosts are
-// ports of this machine, waits until all are ready, makes a queue, and returns the status.
+// serveCluster starts a fila for each host with its environment, with the hosts replaced by
+// ports of this machine. It waits until all are ready, creates a queue, and returns the status.
 func serveCluster(t *testing.T, nodes map[string]map[string]string) string {
 	t.Helper()
 	var ports []net.Listener
@@ -301,7 +301,7 @@ func serveCluster(t *testing.T, nodes map[string]map[string]string) string {
 	return out
 }
 
-// What cannot work is refused while rendering, in words.
+// Rendering refuses values that cannot work and says why.
 func TestChartRefuses(t *testing.T) {
 	secret := func(name string) map[string]any { return map[string]any{"secret": name} }
 	for want, change := range map[string]func(image, nats map[string]any){
@@ -319,9 +319,9 @@ func TestChartRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "image.repository is needed", "the values of the chart name no image")
 }
 
-// A real fila logs in with the key of the chart's secret, and the variables are those
-// that fila knows.
+// fila logs in with the key of the chart's secret, and knows the variables of the chart.
 func TestChartLogsIn(t *testing.T) {
+	t.Parallel()
 	needBinaries(t)
 	user, err := nkeys.CreateUser()
 	require.NoError(t, err)
@@ -356,11 +356,11 @@ func TestChartLogsIn(t *testing.T) {
 		s := newShell(t)
 		out, code := serve(s, secret)
 		require.NotZero(t, code, out)
-		require.Contains(t, out+s.log(), key, "it does not know the variable")
+		require.Contains(t, out+s.log(), key, "fila does not know the variable")
 	}
 }
 
-// Every value has a place in the schema, and the other way round.
+// The schema has exactly the values of the chart.
 func TestChartSchema(t *testing.T) {
 	values := readYAML(t, readText(t, chartDir+"/values.yaml"))[0].(map[string]any)
 	schema := readYAML(t, readText(t, chartDir+"/values.schema.json"))[0] // JSON is YAML

@@ -44,7 +44,7 @@ func readYAML(t *testing.T, text string) []any {
 	}
 }
 
-// at walks into maps by name and lists by number; nil if there is nothing.
+// at follows a path of map keys and list indexes into value. It returns nil if there is no value.
 func at(value any, path ...any) any {
 	for _, step := range path {
 		switch step := step.(type) {
@@ -62,8 +62,9 @@ func at(value any, path ...any) any {
 	return value
 }
 
-// What other tools say about deploy/, as far as they are there.
+// Other tools accept the files of deploy/, as far as the tools are installed.
 func TestDeployCheck(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
@@ -72,15 +73,16 @@ func TestDeployCheck(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-// A build of one commit is the same in every directory, static, and knows its
-// commit. The two share the build cache; `deploy/check build` compiles all twice.
+// Builds of one commit in two directories are equal, static, and know their commit. They share
+// the build cache; `deploy/check build` compiles everything twice.
 func TestReproducibleBuild(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
-		t.Skip("it builds two clones")
+		t.Skip("builds two clones")
 	}
 	head, err := exec.Command("git", "rev-parse", "HEAD").Output()
 	if err != nil {
-		t.Skip("this is no clone")
+		t.Skip("needs a git clone")
 	}
 	require.Contains(t, readText(t, "docs/deploy.md"), releaseBuild)
 	var sums [2][sha256.Size]byte
@@ -122,7 +124,7 @@ func requireStatic(t *testing.T, binary string) {
 	require.NoError(t, err)
 	defer file.Close()
 	for _, p := range file.Progs {
-		require.NotEqual(t, elf.PT_INTERP, p.Type, "it is dynamically linked")
+		require.NotEqual(t, elf.PT_INTERP, p.Type, "dynamically linked")
 	}
 	libraries, err := file.ImportedLibraries()
 	require.NoError(t, err)
@@ -132,13 +134,14 @@ func requireStatic(t *testing.T, binary string) {
 var goVersion = regexp.MustCompile(`(?m)^go (\d+\.\d+)`)
 
 func TestDockerfile(t *testing.T) {
+	t.Parallel()
 	stages := strings.Split("\n"+strings.ReplaceAll(readText(t, "deploy/Dockerfile"), "\\\n", ""), "\nFROM ")
 	require.Len(t, stages, 3)
 	build, image := stages[1], stages[2]
-	require.Contains(t, build, "golang:"+goVersion.FindStringSubmatch(readText(t, "go.mod"))[1]+"-", "go.mod wants another Go")
+	require.Contains(t, build, "golang:"+goVersion.FindStringSubmatch(readText(t, "go.mod"))[1]+"-", "go.mod needs another Go")
 	flags := strings.TrimSuffix(strings.TrimPrefix(releaseBuild, "CGO_ENABLED=0 "), " -o fila .")
 	require.Contains(t, build, "CGO_ENABLED=0 ")
-	require.Contains(t, build, flags, "another build than that of docs/deploy.md")
+	require.Contains(t, build, flags, "docs/deploy.md has another build command")
 
 	require.True(t, strings.HasPrefix(image, "scratch\n"))
 	require.Regexp(t, `(?m)^USER [1-9]\d*:[1-9]\d*$`, image)
@@ -147,7 +150,7 @@ func TestDockerfile(t *testing.T) {
 		require.Contains(t, image, "\n"+line+"\n")
 	}
 
-	// What it sets, fila knows.
+	// fila knows the variables that the image sets.
 	needBinaries(t)
 	s := newShell(t)
 	env := regexp.MustCompile(`(?m)^ENV (.+)$`).FindStringSubmatch(image)
@@ -157,16 +160,16 @@ func TestDockerfile(t *testing.T) {
 	require.Zero(t, code, out)
 	require.NotContains(t, s.log(), "WARN")
 
-	// A tracked file that is left out would make the version "modified".
+	// An ignored file that git tracks would make the version "modified".
 	ignored, err := exec.Command("git", "ls-files", "-ci", "-X", "deploy/Dockerfile.dockerignore").Output()
 	if err == nil {
 		require.Empty(t, string(ignored))
 	}
 }
 
-// The compose file as far as it goes without Docker: NATS with its nats.conf and
-// fila with its environment, then the health check.
-func TestCompose(t *testing.T) {
+// The compose file, as far as possible without Docker: NATS runs with its nats.conf, fila with
+// its environment, and the health check tells whether fila runs.
+func TestComposeRuns(t *testing.T) {
 	needBinaries(t)
 	compose := readYAML(t, readText(t, "deploy/compose/compose.yaml"))[0]
 	require.Equal(t, "deploy/Dockerfile", at(compose, "services", "fila", "build", "dockerfile"))
@@ -216,12 +219,12 @@ func TestCompose(t *testing.T) {
 	out, code = s.run(strings.Join(health, " "))
 	require.Zero(t, code, out)
 	_, code = s.run("stop_server; " + strings.Join(health, " "))
-	require.NotZero(t, code, "it is healthy without fila")
+	require.NotZero(t, code, "healthy without fila")
 }
 
-// Three real filas with the environments of the cluster's compose file are a cluster, and
-// healthy.
-func TestComposeCluster(t *testing.T) {
+// Three filas with the environments of the cluster's compose file form a healthy cluster.
+func TestComposeClusterRuns(t *testing.T) {
+	t.Parallel()
 	needBinaries(t)
 	compose := readYAML(t, readText(t, "deploy/compose/cluster.yaml"))[0]
 	passwords := map[string]string{}
@@ -251,7 +254,7 @@ func TestComposeCluster(t *testing.T) {
 			})
 		}
 		require.Equal(t, volume, env["FILA_CLUSTER__NODE"])
-		require.Equal(t, env["FILA_NATS__EMBEDDED__TOKEN"], env["NATS_TOKEN"], "its health check can log in")
+		require.Equal(t, env["FILA_NATS__EMBEDDED__TOKEN"], env["NATS_TOKEN"], "its health check needs the token")
 		nodes[host] = env
 	}
 	status := serveCluster(t, nodes)
@@ -260,8 +263,8 @@ func TestComposeCluster(t *testing.T) {
 	}
 }
 
-// The sample of the compose file is that of docs/security.md.
-func TestComposePermissions(t *testing.T) {
+// deploy/compose/nats.conf is the sample in docs/security.md.
+func TestComposePermissionsAreDocumented(t *testing.T) {
 	for _, b := range blocks("docs/security.md", readText(t, "docs/security.md")) {
 		if b.lang == "nats" {
 			_, conf, _ := strings.Cut(readText(t, "deploy/compose/nats.conf"), "\n")
@@ -272,8 +275,9 @@ func TestComposePermissions(t *testing.T) {
 	require.Fail(t, "docs/security.md has no sample")
 }
 
-// What the unit starts, fila understands.
+// fila accepts the command of the systemd unit.
 func TestUnit(t *testing.T) {
+	t.Parallel()
 	needBinaries(t)
 	unit := readText(t, "deploy/systemd/fila.service")
 	start := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/(fila .+)$`).FindStringSubmatch(unit)

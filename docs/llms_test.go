@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// llms.txt has the form of llmstxt.org, names every page, and says nothing about
-// subjects and acks that docs/protocol.md does not say.
+// llms.txt has the format of llmstxt.org, links every page, and names only subjects, acks and
+// headers that docs/protocol.md has.
 func TestLLMs(t *testing.T) {
 	text := readText(t, "llms.txt")
 	require.Regexp(t, `\A# fila\n\n> .+\n\n`, text)

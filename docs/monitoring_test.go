@@ -45,7 +45,7 @@ func rules(t *testing.T) (all []rule) {
 	return all
 }
 
-// alerts are the names of the alerts.
+// alerts returns the names of the alerts.
 func alerts(t *testing.T) (all []string) {
 	t.Helper()
 	for _, r := range rules(t) {
@@ -56,8 +56,9 @@ func alerts(t *testing.T) (all []string) {
 	return all
 }
 
-// promtool says that the rules are right, and that they fire on what they are for.
-func TestRules(t *testing.T) {
+// promtool accepts the rules, and its unit tests of the alerts pass.
+func TestRulesPassPromtool(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("there is no promtool: Debian has it in the package prometheus")
 	}
@@ -73,23 +74,24 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// promtool understands what the dashboards ask for.
-func TestDashboardsAsk(t *testing.T) {
+// promtool parses every query of the dashboards.
+func TestDashboardQueriesParse(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("promtool"); err != nil {
 		t.Skip("there is no promtool: Debian has it in the package prometheus")
 	}
-	var asked []any
+	var queries []any
 	for _, d := range dashboards(t) {
 		for _, row := range d.Rows {
 			for _, p := range row.Panels {
 				for _, q := range p.Queries {
 					expr := strings.NewReplacer("$job", "fila", "$queue", "orders").Replace(q.Expr)
-					asked = append(asked, object{"record": fmt.Sprintf("query:%d", len(asked)), "expr": expr})
+					queries = append(queries, object{"record": fmt.Sprintf("query:%d", len(queries)), "expr": expr})
 				}
 			}
 		}
 	}
-	text, err := yaml.Marshal(object{"groups": []any{object{"name": "dashboards", "rules": asked}}})
+	text, err := yaml.Marshal(object{"groups": []any{object{"name": "dashboards", "rules": queries}}})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "dashboards.yml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
@@ -115,10 +117,9 @@ func TestAlertsAreTested(t *testing.T) {
 	require.ElementsMatch(t, alerts(t), keys(silent))
 }
 
-// Each alert says how bad it is and has a section in the runbook, with what it means and
-// three commands; TestDocsCommands runs those of fila. No section is about an alert that
-// there is not.
-func TestRunbook(t *testing.T) {
+// Each alert has a severity and a section in the runbook with its meaning and three commands;
+// TestDocsCommands runs the commands of fila. Each section is about an alert.
+func TestRunbookHasEachAlert(t *testing.T) {
 	sections := map[string]string{}
 	for _, section := range strings.Split(readText(t, runbookPage), "\n## ")[1:] {
 		name, text, _ := strings.Cut(section, "\n")
@@ -149,10 +150,10 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// matcher is what a selector of PromQL wants of a label.
+// matcher is a label matcher of PromQL.
 type matcher struct{ label, op, value string }
 
-// query is what an expression of PromQL asks for.
+// query has the metrics and labels of an expression of PromQL.
 type query struct {
 	metrics map[string][]matcher
 	groups  []string // labels after by, on and the like
@@ -165,7 +166,7 @@ var (
 	promBetween = []string{"and", "or", "unless", "bool", "offset"}
 )
 
-// readQuery takes an expression apart as far as the names of metrics and labels go.
+// readQuery finds the names of metrics and labels in an expression.
 func readQuery(t *testing.T, expr string) query {
 	t.Helper()
 	q := query{metrics: map[string][]matcher{}}
@@ -216,7 +217,7 @@ func TestReadQuery(t *testing.T) {
 	require.Equal(t, map[string][]matcher{"fila_a_total": {{"queue", "!~", ".*[.]dlq"}, {"code", "=", "by"}}, "up": nil, "x:y:z5m": nil}, q.metrics)
 }
 
-// series are the metrics of a running fila: of each its labels, with their values.
+// series are the metrics of a running fila: metric, label, values.
 type series map[string]map[string][]string
 
 var (
@@ -245,8 +246,8 @@ func scrape(t *testing.T, addr string) series {
 	return found
 }
 
-// Where there are the metrics of all that fila can be: a cluster, which shares its gates,
-// and tells a collector.
+// everything configures a fila that has all metrics: a cluster node with shared gates and a
+// collector.
 const everything = `
 [otel]
 endpoint = "http://127.0.0.1:1"
@@ -271,7 +272,7 @@ name = "orders"
 on_enqueue = "function on_enqueue(msg) return {} end"
 `
 
-// documentedMetrics are the metrics of docs/metrics.md with their labels.
+// documentedMetrics returns the metrics of docs/metrics.md with their labels.
 func documentedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -286,7 +287,7 @@ func documentedMetrics(t *testing.T) map[string][]string {
 	return all
 }
 
-// family is the name under which docs/metrics.md has a metric.
+// family returns the name of a metric in docs/metrics.md.
 func (s series) family(name string) string {
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 		if base, ok := strings.CutSuffix(name, suffix); ok && s[base+"_bucket"] != nil {
@@ -296,20 +297,20 @@ func (s series) family(name string) string {
 	return name
 }
 
-// running are the metrics of a fila that has all of them. It waits until they are there:
-// a node owns a shard some time after it is ready. Those of queues that have not moved are
-// as docs/metrics.md says, which the tests of package telemetry compare with the code.
-func running(t *testing.T) series {
+// scrapeEverything returns all metrics of a fila. It waits for them: a node owns a shard some
+// time after it is ready. Queue metrics without a series yet are taken from docs/metrics.md;
+// the tests of package telemetry compare that page with the code.
+func scrapeEverything(t *testing.T) series {
 	t.Helper()
 	_, addr := runEverything(t)
 	documented := documentedMetrics(t)
 	missing := slices.DeleteFunc(keys(documented), func(name string) bool {
-		return slices.Contains(documented[name], "queue") && !slices.Contains(movedByAMessage, name)
+		return slices.Contains(documented[name], "queue") && !slices.Contains(waitingMessageMetrics, name)
 	})
 	for until := time.Now().Add(patience * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		found := scrape(t, addr)
 		missing = slices.DeleteFunc(missing, func(name string) bool { return found[name] != nil || found[name+"_bucket"] != nil })
-		// A shard has a snapshot when it has had something to put into one.
+		// A shard has no snapshot before it has entries for one.
 		const snapshot = "fila_cluster_snapshot_age_seconds"
 		if len(missing) == 0 || slices.Equal(missing, []string{snapshot}) {
 			if found[snapshot] == nil {
@@ -326,10 +327,10 @@ func running(t *testing.T) series {
 	}
 }
 
-// movedByAMessage are metrics of queues that move when a message comes and waits.
-var movedByAMessage = []string{"fila_enqueued_total", "fila_queue_depth", "fila_queue_pending", "fila_queue_schedules", "fila_refused_total", "fila_hook_runs_total"}
+// waitingMessageMetrics have a series for a queue as soon as a message waits in it.
+var waitingMessageMetrics = []string{"fila_enqueued_total", "fila_queue_depth", "fila_queue_pending", "fila_queue_schedules", "fila_refused_total", "fila_hook_runs_total"}
 
-// assume takes a metric for one that has these labels, with any values.
+// assume adds a metric with these labels and any values.
 func (s series) assume(name string, labels []string) {
 	suffixes := []string{""}
 	if name == "fila_delivery_latency_seconds" || name == "fila_attempt_duration_seconds" {
@@ -346,8 +347,8 @@ func (s series) assume(name string, labels []string) {
 	}
 }
 
-// runEverything runs a fila that is all that it can be, with a message that waits. It
-// returns a shell that talks with it, and the address of its metrics.
+// runEverything runs a fila with all metrics and a message that waits. It returns a shell with
+// its address in NATS_URL, and the address of its metrics.
 func runEverything(t *testing.T) (s *shell, addr string) {
 	t.Helper()
 	needBinaries(t)
@@ -356,16 +357,17 @@ func runEverything(t *testing.T) (s *shell, addr string) {
 	out, code := s.run("fila_serve --config config.toml && await 'an owner' fila publish orders hello >/dev/null 2>&1; " +
 		"fila schedule add orders yearly @yearly >/dev/null; fila circuit open stripe >/dev/null; fila circuit close stripe >/dev/null; " +
 		"fila guard check vendor mail >/dev/null; fila guard check vendor mail >/dev/null; fila publish orders hello -H 'Fila-Delay: never'")
-	require.Contains(t, out, "err_code", "nothing was refused: %d", code)
+	require.Contains(t, out, "err_code", "no message was refused: %d", code)
 	found := regexp.MustCompile(`http=(\S+)`).FindStringSubmatch(s.log())
 	require.NotNil(t, found)
 	return s, found[1]
 }
 
-// Metrics and labels of docs/metrics.md are those of a running fila, and rules and
-// dashboards name no others.
-func TestMetricsExist(t *testing.T) {
-	found, documented := running(t), documentedMetrics(t)
+// docs/metrics.md has the metrics and labels of a running fila, and rules and dashboards use
+// only these.
+func TestMetricsAreDocumentedAndUsedMetricsExist(t *testing.T) {
+	t.Parallel()
+	found, documented := scrapeEverything(t), documentedMetrics(t)
 	for name, labels := range found {
 		if !strings.HasPrefix(name, "fila_") {
 			continue
@@ -376,7 +378,7 @@ func TestMetricsExist(t *testing.T) {
 		require.ElementsMatch(t, of, have, name)
 	}
 
-	// What Prometheus itself adds.
+	// Prometheus itself adds these.
 	found["up"] = map[string][]string{}
 	found["ALERTS"] = map[string][]string{"alertname": nil, "alertstate": nil}
 	known := maps.Clone(found)
@@ -436,8 +438,8 @@ func TestMetricsExist(t *testing.T) {
 	require.Greater(t, shown, 50)
 }
 
-// The compose sample mounts what is there, where Prometheus and Grafana look for it.
-func TestComposeMonitors(t *testing.T) {
+// The compose sample mounts existing files where Prometheus and Grafana read them.
+func TestComposeMountsMonitoringFiles(t *testing.T) {
 	compose := readYAML(t, readText(t, "deploy/compose/compose.yaml"))[0]
 	mounts := map[string]string{}
 	for _, service := range []string{"prometheus", "grafana"} {
@@ -455,7 +457,7 @@ func TestComposeMonitors(t *testing.T) {
 	require.Equal(t, []any{"fila.rules.yml"}, at(prometheus, "rule_files"))
 	require.Equal(t, "../prometheus/fila.rules.yml", mounts["/etc/prometheus/fila.rules.yml"])
 	require.Equal(t, "../prometheus/prometheus.yml", mounts["/etc/prometheus/prometheus.yml"])
-	require.Equal(t, "fila", at(prometheus, "scrape_configs", 0, "job_name"), "rules and dashboards want it")
+	require.Equal(t, "fila", at(prometheus, "scrape_configs", 0, "job_name"), "rules and dashboards use it")
 	require.Equal(t, "fila:8222", at(prometheus, "scrape_configs", 0, "static_configs", 0, "targets", 0))
 	provider := readYAML(t, readText(t, "deploy/grafana/provisioning/dashboards/fila.yaml"))[0]
 	require.Equal(t, "../grafana/dashboards", mounts[at(provider, "providers", 0, "options", "path").(string)])

@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/errors.md has one line per error number, with the texts of the catalogue
-// in its order.
+// docs/errors.md has the error numbers and texts of the catalogue, in its order.
 func TestErrorsDocumented(t *testing.T) {
 	var documented []wire.Entry
 	for _, line := range regexp.MustCompile("(?m)^- ([0-9]+) `([a-z_]+)`: (.+)$").FindAllStringSubmatch(readText(t, "docs/errors.md"), -1) {
@@ -26,15 +25,15 @@ func TestErrorsDocumented(t *testing.T) {
 	require.Equal(t, wire.Catalog(), documented)
 }
 
-// Every file and directory that the pages for newcomers name is there.
-func TestNewcomersFindTheFiles(t *testing.T) {
+// Every file and directory that the pages for contributors name exists.
+func TestFilesOfContributorPagesExist(t *testing.T) {
 	name := regexp.MustCompile("`([\\w.-]+(?:/[\\w.-]+)*/?)`")
 	named := 0
 	for _, page := range []string{"docs/architecture.md", "CONTRIBUTING.md"} {
 		for _, m := range name.FindAllStringSubmatch(fence.ReplaceAllString(readText(t, page), ""), -1) {
 			path := m[1]
 			switch {
-			case path == "testing/synctest": // of the standard library
+			case path == "testing/synctest": // in the standard library
 				continue
 			case !strings.Contains(path, "/") && !strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".md"):
 				continue
@@ -77,7 +76,7 @@ var (
 	fence   = regexp.MustCompile("(?s)```.*?```")
 )
 
-// anchors returns the fragments that a page can be linked at.
+// anchors returns the link fragments of a page.
 func anchors(page string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
@@ -98,8 +97,8 @@ func anchor(heading string) string {
 	}, strings.ToLower(heading))
 }
 
-// Every link to a file of the project leads somewhere, its fragment included.
-func TestDocsLinks(t *testing.T) {
+// Every link to a file of the project has a target, including its fragment.
+func TestDocsLinksHaveTargets(t *testing.T) {
 	pages := markdown(t)
 	require.Contains(t, pages, "README.md")
 	checked := 0
@@ -124,8 +123,8 @@ func TestDocsLinks(t *testing.T) {
 	require.Greater(t, checked, 20, "the links were not found")
 }
 
-// A page that the README does not name is a page that nobody finds.
-func TestDocsFound(t *testing.T) {
+// The README links every page, and the index of the ADRs every ADR.
+func TestEveryPageIsLinked(t *testing.T) {
 	pages := markdown(t)
 	for _, dir := range []struct{ index, pages string }{
 		{"README.md", "docs/*.md"},

@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// prometheus is one that runs, with the configuration and the rules of deploy/prometheus.
+// prometheus is a running Prometheus with the configuration and rules of deploy/prometheus.
 type prometheus struct{ url string }
 
-// startPrometheus runs a Prometheus that scrapes addr each second instead of now and then,
-// and whose alerts fire as soon as they have a reason.
+// startPrometheus runs a Prometheus that scrapes addr each second, and whose alerts fire
+// without delay.
 func startPrometheus(t *testing.T, addr string) *prometheus {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,14 +38,14 @@ func startPrometheus(t *testing.T, addr string) *prometheus {
 	for name, text := range map[string]string{"fila.rules.yml": rules, "prometheus.yml": config} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	for attempt := 1; ; attempt++ { // somebody else may take the port
+	for attempt := 1; ; attempt++ { // another process may take the port
 		free, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		at := free.Addr().String()
 		require.NoError(t, free.Close())
-		var said bytes.Buffer
+		var output bytes.Buffer
 		cmd := exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", at)
-		cmd.Stdout, cmd.Stderr = &said, &said
+		cmd.Stdout, cmd.Stderr = &output, &output
 		require.NoError(t, cmd.Start())
 		ended := make(chan struct{})
 		go func() {
@@ -62,11 +62,11 @@ func startPrometheus(t *testing.T, addr string) *prometheus {
 		}
 		_ = cmd.Process.Kill()
 		<-ended
-		require.Less(t, attempt, 3, "%s", &said)
+		require.Less(t, attempt, 3, "%s", &output)
 	}
 }
 
-// ready waits until it can be asked; false: it has ended, or the patience has.
+// ready waits until p answers. It returns false if p has ended or the patience has.
 func (p *prometheus) ready(ended <-chan struct{}) bool {
 	for until := time.Now().Add(patience * time.Second); time.Now().Before(until); {
 		if reply, err := http.Get(p.url + "/-/ready"); err == nil {
@@ -84,7 +84,7 @@ func (p *prometheus) ready(ended <-chan struct{}) bool {
 	return false
 }
 
-// get asks its API, whose answer has to be a success.
+// get calls the API, which must answer with success.
 func (p *prometheus) get(t *testing.T, path string, query url.Values, into any) {
 	t.Helper()
 	reply, err := http.Get(p.url + path + "?" + query.Encode())
@@ -100,8 +100,8 @@ func (p *prometheus) get(t *testing.T, path string, query url.Values, into any) 
 	require.Equal(t, "success", answer.Status, "%s: %s", query.Get("query"), answer.Error)
 }
 
-// values are how many series an expression has.
-func (p *prometheus) values(t *testing.T, expr string) int {
+// seriesOf returns the number of series of an expression.
+func (p *prometheus) seriesOf(t *testing.T, expr string) int {
 	t.Helper()
 	var found struct {
 		ResultType string
@@ -116,7 +116,7 @@ func (p *prometheus) values(t *testing.T, expr string) int {
 	return len(all)
 }
 
-// firing are the names of the alerts that do, with what they say.
+// firing returns the summaries of the firing alerts by name.
 func (p *prometheus) firing(t *testing.T) map[string]string {
 	t.Helper()
 	var found struct {
@@ -135,10 +135,10 @@ func (p *prometheus) firing(t *testing.T) map[string]string {
 	return all
 }
 
-// A Prometheus with what deploy/prometheus has scrapes a running fila, whose rules all have
-// values there and whose dashboards can all be asked for; what goes wrong is an alert, and
-// one no more when it is right again.
-func TestPrometheus(t *testing.T) {
+// A Prometheus with the files of deploy/prometheus scrapes a running fila: all rules have
+// values, all queries of the dashboards are valid, and alerts fire and resolve.
+func TestPrometheusScrapesAndAlerts(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Skip("there is no prometheus: Debian has it in the package of that name")
 	}
@@ -150,7 +150,7 @@ func TestPrometheus(t *testing.T) {
 			require.True(t, time.Now().Before(until), "%s: %v", what, p.firing(t))
 		}
 	}
-	wait("fila is scraped", func() bool { return p.values(t, `up{job="fila"} == 1`) == 1 })
+	wait("fila is scraped", func() bool { return p.seriesOf(t, `up{job="fila"} == 1`) == 1 })
 	wait("a message without consumers", func() bool {
 		return strings.Contains(p.firing(t)["FilaNoConsumers"], " messages of orders wait, and nobody consumes it")
 	})
@@ -164,26 +164,26 @@ func TestPrometheus(t *testing.T) {
 	out, code = s.run("fila circuit close stripe")
 	require.Zero(t, code, out)
 	wait("the circuit is closed", func() bool { return p.firing(t)["FilaCircuitOpen"] == "" })
-	// A message that was held, delivered and acked: what it moves begins to have series.
+	// A message that was paused, delivered and acked gives the remaining metrics their series.
 	out, code = s.run("fila pause queue orders && fila publish orders hello && fila resume queue orders && fila consume orders --count 1 --timeout 1m")
 	require.Zero(t, code, out)
 
 	for _, r := range rules(t) {
 		if r.record != "" {
-			wait("a value of "+r.record, func() bool { return p.values(t, r.record) > 0 })
+			wait("a value of "+r.record, func() bool { return p.seriesOf(t, r.record) > 0 })
 		}
 	}
-	asked := 0
+	queries := 0
 	variables := strings.NewReplacer("$job", "fila", "$queue", "orders")
 	for _, d := range dashboards(t) {
 		for _, row := range d.Rows {
 			for _, panel := range row.Panels {
 				for _, q := range panel.Queries {
-					p.values(t, variables.Replace(q.Expr))
-					asked++
+					p.seriesOf(t, variables.Replace(q.Expr))
+					queries++
 				}
 			}
 		}
 	}
-	require.Greater(t, asked, 50)
+	require.Greater(t, queries, 50)
 }

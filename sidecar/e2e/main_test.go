@@ -1,16 +1,15 @@
 package e2e
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
-	"time"
+
+	"github.com/filaq/fila/sidecar/e2e/build"
 )
 
 // roleEnv makes the test binary act as a helper process instead of running tests.
@@ -79,26 +78,10 @@ func runTests(m *testing.M) int {
 	return code
 }
 
-// buildFila builds the binary into dir, unless a flag names one.
+// buildFila puts the binary into dir, unless a flag names one.
 func buildFila(dir string) (string, error) {
 	if *flagBin != "" {
 		return filepath.Abs(*flagBin)
 	}
-	out := filepath.Join(dir, "fila")
-	if runtime.GOOS == "windows" {
-		out += ".exe"
-	}
-	args := []string{"build", "-o", out}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "github.com/filaq/fila")...)
-	var text bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &text, &text
-	start := time.Now()
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("build fila: %w\n%s", err, text.Bytes())
-	}
-	fmt.Fprintf(os.Stderr, "built fila in %.1fs\n", time.Since(start).Seconds())
-	return out, nil
+	return build.Binary(dir, raceEnabled)
 }
