@@ -10,12 +10,12 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// rates limit how fast producers may send to a queue, all of them and for one fairness
-// key. They belong to the intake.
+// rates limits how fast producers enqueue to a queue, in all and per fairness key. Its
+// methods are called under the lock of the intake, except used.
 type rates struct {
-	gates   atomic.Pointer[throttle.Gates] // keys: allProducers, and perKey + fairness key; everybody reads it
+	gates   atomic.Pointer[throttle.Gates] // keys: allProducers, and perKeyPrefix + fairness key
 	applied wire.QueueSettings
-	keys    [2]string // scratch
+	keys    [2]string // buffer
 }
 
 const (
@@ -23,7 +23,7 @@ const (
 	perKeyPrefix = "key:"
 )
 
-// admit takes a message of that fairness key, or says which rate is exceeded.
+// admit counts a message with a fairness key against the rates, or refuses it.
 func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *wire.Error {
 	if s.EnqueueRate == "" && s.EnqueueRatePerKey == "" {
 		if a.gates.Load() != nil {
@@ -39,7 +39,7 @@ func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *w
 	if s.EnqueueRatePerKey != "" {
 		keys = append(keys, perKeyPrefix+key)
 	}
-	others := int64(len(keys) - 1) // the gate of allProducers
+	others := int64(len(keys) - 1) // the gate of allProducers does not count
 	if limit := q.shard.Caps.RateKeys; limit > 0 && s.EnqueueRatePerKey != "" && gates.Full(keys, limit+others, now) {
 		return wire.LimitReached("fairness keys under enqueue_rate_per_key in queue "+q.name+" (limits.max_rate_keys)", limit, capRetryAfter)
 	}
@@ -60,8 +60,7 @@ func (a *rates) admit(q *Queue, s *wire.QueueSettings, key string, now int64) *w
 	return wire.EnqueueRate(q.name, which, rateLimit(block.Gate.Info(now)), time.Duration(max(block.At-now, 1)))
 }
 
-// apply makes the limits of the settings count, keeping what has been used, and
-// returns the gates.
+// apply returns the gates with the limits of the settings. Gates keep what has been used.
 func (a *rates) apply(q *Queue, s *wire.QueueSettings, now int64) *throttle.Gates {
 	gates := a.gates.Load()
 	if gates == nil {
@@ -85,7 +84,7 @@ func (a *rates) apply(q *Queue, s *wire.QueueSettings, now int64) *throttle.Gate
 	return gates
 }
 
-// used is how many fairness keys have used some of their rate.
+// used returns how many fairness keys have used some of their rate.
 func (a *rates) used() int64 {
 	gates := a.gates.Load()
 	if gates == nil {
@@ -93,12 +92,12 @@ func (a *rates) used() int64 {
 	}
 	n := gates.Count()
 	if _, ok := gates.Find(allProducers); ok {
-		n-- // it is no key
+		n-- // not a fairness key
 	}
 	return n
 }
 
-// enqueueLimits are the limits of validated settings.
+// enqueueLimits returns the limits that validated settings describe.
 func enqueueLimits(rate wire.Rate, burst int64) throttle.Limits {
 	r, err := throttle.ParseRate(string(rate))
 	if rate == "" || err != nil {
@@ -107,7 +106,7 @@ func enqueueLimits(rate wire.Rate, burst int64) throttle.Limits {
 	return throttle.Limits{Rate: r, Burst: burst * throttle.One}
 }
 
-// rateLimit says in whole messages what is left of a rate.
+// rateLimit describes a rate in whole messages.
 func rateLimit(i throttle.Info) wire.RateLimit {
 	return wire.RateLimit{
 		Limit:     i.Limits.Burst / throttle.One,
@@ -116,8 +115,8 @@ func rateLimit(i throttle.Info) wire.RateLimit {
 	}
 }
 
-// keyCounts counts the unfinished messages of each fairness key of a queue that
-// limits them. The intake takes places, the machine gives them back.
+// keyCounts counts the unfinished messages of each fairness key of a queue with
+// max_pending_per_key. The intake counts up, the machine counts down.
 type keyCounts struct {
 	mu struct {
 		sync.Mutex
@@ -131,7 +130,7 @@ func newKeyCounts() *keyCounts {
 	return k
 }
 
-// take counts one more message of key, unless there are limit of them.
+// take counts one more message of key, unless there are limit already.
 func (k *keyCounts) take(key string, limit int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,14 +142,14 @@ func (k *keyCounts) take(key string, limit int64) bool {
 	return true
 }
 
-// of is how many messages of key there are.
+// of returns how many messages of key there are.
 func (k *keyCounts) of(key string) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mu.n[key]
 }
 
-// Add counts n more messages of key, or fewer.
+// Add adds n, which may be negative, to the count of key.
 func (k *keyCounts) Add(key string, n int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,8 +160,8 @@ func (k *keyCounts) Add(key string, n int64) {
 	}
 }
 
-// countPending counts a message of that key in, or refuses it. It returns where it was
-// counted; nil: nowhere.
+// countPending counts a message of a fairness key, or refuses it. It returns the counts that
+// it has used, nil if messages are not counted.
 func (q *Queue) countPending(s *wire.QueueSettings, key string) (queue.KeyCounts, *wire.Error) {
 	counts := q.perKey.Load()
 	if counts == nil || s.MaxPendingPerKey <= 0 {
@@ -174,7 +173,7 @@ func (q *Queue) countPending(s *wire.QueueSettings, key string) (queue.KeyCounts
 	return counts, nil
 }
 
-// uncountKey gives a place back that was taken for a message which is refused.
+// uncountKey takes back the count of a message that is refused.
 func uncountKey(counts queue.KeyCounts, key string) {
 	if counts != nil {
 		counts.Add(key, -1)

@@ -13,7 +13,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Hints for clients that were refused, when there is no better estimate.
+// Retry hints for refused requests without a better estimate.
 const (
 	fullRetryAfter        = time.Second
 	uncommittedRetryAfter = 100 * time.Millisecond
@@ -21,8 +21,8 @@ const (
 	logFullRetryAfter     = 5 * time.Second
 )
 
-// publish sends data and logs what cannot be sent: whoever waits for it will
-// time out and ask again. A fenced shard says nothing.
+// publish sends a reply, unless the shard is silent. Errors are only logged: the client times
+// out and asks again.
 func (s *Shard) publish(subject string, data []byte) {
 	if subject == "" || s.silent() {
 		return
@@ -32,7 +32,7 @@ func (s *Shard) publish(subject string, data []byte) {
 	}
 }
 
-// send publishes a delivery, unless the shard is fenced.
+// send publishes a delivery, unless the shard is silent.
 func (s *Shard) send(m *nats.Msg) error {
 	if s.silent() {
 		return store.ErrFenced
@@ -40,8 +40,8 @@ func (s *Shard) send(m *nats.Msg) error {
 	return s.Conn.PublishMsg(m)
 }
 
-// replyError answers a request with an error. Without a reply subject it does
-// nothing, nor does a fenced shard.
+// replyError answers a request with an error, unless the shard is silent or there is no reply
+// subject.
 func (s *Shard) replyError(subject string, e *wire.Error) {
 	if !s.silent() {
 		s.set.replyError(subject, e)
@@ -58,14 +58,13 @@ func (s *Set) replyError(subject string, e *wire.Error) {
 	}
 }
 
-// Refuse counts what a client sent, which belongs to no queue that exists, and answers
-// it.
+// Refuse counts and answers a request about a queue that does not exist.
 func (s *Set) Refuse(reply string, e *wire.Error) {
 	s.Metrics.Refused(e.ErrCode)
 	s.replyError(reply, e)
 }
 
-// answer publishes a reply. Replies that name a queue are for producers.
+// answer publishes a reply of the machine.
 func (r *runner) answer(a *queue.Reply) {
 	data := a.Data
 	switch a.Kind {
@@ -79,8 +78,8 @@ func (r *runner) answer(a *queue.Reply) {
 	r.shard.publish(a.Subject, data)
 }
 
-// enqueueReply is the confirmation of an enqueue. Queue names and ids need no
-// escaping in JSON.
+// enqueueReply encodes the confirmation of an enqueue. Queue names and ids need no escaping
+// in JSON.
 func enqueueReply(queue string, id store.ID, duplicate bool) []byte {
 	b := make([]byte, 0, 80+len(queue))
 	b = append(b, `{"id":"`...)
@@ -100,12 +99,12 @@ func appendID(b []byte, id store.ID) []byte {
 
 func formatID(id store.ID) string { return uuid.UUID(id).String() }
 
-// committed runs on the store's notifier when a commit is on disk, or when it is
-// known that it could not be written.
+// committed handles a commit that is on disk or has failed. The notifier of the store calls
+// it.
 func (r *runner) committed(c *queue.Commit, err error) {
 	r.shard.set.uncommitted.Add(-c.Bytes)
 	r.shard.set.disk.wrote(c.Bytes)
-	ticket := c.Ticket // c is the machine's once it is posted
+	ticket := c.Ticket // after post, c belongs to the machine
 	final := false
 	if err != nil {
 		final = r.refuseCommit(c, err)
@@ -123,7 +122,7 @@ func (r *runner) committed(c *queue.Commit, err error) {
 	}
 }
 
-// confirm answers everybody who waits for a commit that is on disk.
+// confirm sends all answers that waited for a commit, which is on disk.
 func (r *runner) confirm(c *queue.Commit) {
 	for i, subject := range c.Confirm {
 		if subject != "" {
@@ -138,9 +137,9 @@ func (r *runner) confirm(c *queue.Commit) {
 	}
 }
 
-// refuseCommit tells everybody who waits for a commit that has failed. A queue that
-// was deleted meanwhile is nobody's fault, and a record that is broken or gone is no
-// other's; anything else is the end of the shard.
+// refuseCommit answers all requests that waited for a commit, which has failed. A deleted
+// queue or one bad record fails this commit only; any other error fails the shard, and
+// refuseCommit reports that it is final.
 func (r *runner) refuseCommit(c *queue.Commit, err error) (final bool) {
 	answer := commitError(err)
 	switch {
@@ -162,7 +161,7 @@ func (r *runner) refuseCommit(c *queue.Commit, err error) (final bool) {
 	return final
 }
 
-// commitError is the answer to those whose change may or may not be on disk.
+// commitError is the answer to a request whose change may or may not be on disk.
 func commitError(err error) *wire.Error {
 	if errors.Is(err, store.ErrClosed) {
 		return wire.Draining()
@@ -170,14 +169,14 @@ func commitError(err error) *wire.Error {
 	return wire.OutcomeUnknown()
 }
 
-// event tells news of the shard, unless another one may be telling them.
+// event publishes an event, unless the shard is silent.
 func (s *Shard) event(typ, tail string, e wire.Event) {
 	if !s.silent() {
 		s.Event(typ, tail, e)
 	}
 }
 
-// note passes on news of the machine.
+// note publishes what the machine reports.
 func (r *runner) note(n *queue.Note) {
 	s, name := r.shard, r.sides[n.Role].name
 	event := func(typ string, data map[string]any) { s.event(typ, name, wire.Event{Queue: name, Data: data}) }
@@ -210,7 +209,7 @@ func (r *runner) note(n *queue.Note) {
 	}
 }
 
-// flowEvent tells how a flow fares, and that it does no longer without the figures of it.
+// flowEvent publishes a report about a flow; when a condition ends, without its figures.
 func (r *runner) flowEvent(typ string, n *queue.Note, data map[string]any) {
 	name := r.sides[n.Role].name
 	if !n.Began {
@@ -220,10 +219,9 @@ func (r *runner) flowEvent(typ string, n *queue.Note, data map[string]any) {
 	r.shard.event(typ, name, wire.Event{Queue: name, Key: wire.ShowKey(n.Key), Data: data})
 }
 
-// refusals publishes events for refused messages whose producer asked for no
-// answer: at most refusalsPerSecond of them, and each says how many were left
-// out before it, so that a flood of bad messages does not become two floods.
-// The counters count them all.
+// refusals limits the events about refused messages without reply subject, so that a flood
+// of bad messages does not become a flood of events. Each event says how many were left out
+// before it; the counters count them all.
 type refusals struct {
 	mu struct {
 		sync.Mutex

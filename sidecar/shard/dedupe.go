@@ -9,9 +9,9 @@ import (
 // dedupe remembers the dedupe ids of a queue until their window has passed.
 type dedupe struct {
 	ids   map[string]dedupeEntry
-	queue []dedupeDue // in the order of adding, which is nearly that of expiry
+	queue []dedupeDue // in order of arrival, nearly that of expiry
 	head  int
-	n     atomic.Int64 // ids; everybody reads it
+	n     atomic.Int64 // len(ids), for readers without the lock of the intake
 }
 
 type dedupeEntry struct {
@@ -24,13 +24,13 @@ type dedupeDue struct {
 	until int64
 }
 
-// find returns the message that came with key within the window.
+// find returns the message that came with a dedupe id within the window.
 func (d *dedupe) find(key string, now int64) (store.ID, bool) {
 	e, ok := d.ids[key]
 	return e.id, ok && e.until > now
 }
 
-// add remembers key until then.
+// add remembers a dedupe id until a time.
 func (d *dedupe) add(key string, id store.ID, until int64) {
 	if d.ids == nil {
 		d.ids = make(map[string]dedupeEntry)
@@ -40,7 +40,7 @@ func (d *dedupe) add(key string, id store.ID, until int64) {
 	d.queue = append(d.queue, dedupeDue{key, until})
 }
 
-// sweep forgets ids that have expired, a bounded number per call.
+// sweep forgets expired ids, a bounded number per call.
 func (d *dedupe) sweep(now int64) {
 	d.trim()
 	for range 4 {
@@ -61,7 +61,7 @@ func (d *dedupe) sweep(now int64) {
 	}
 }
 
-// trim gives the room of forgotten ids back.
+// trim releases the memory of forgotten ids.
 func (d *dedupe) trim() {
 	if d.head > 4096 && d.head > len(d.queue)/2 {
 		d.queue = append(d.queue[:0], d.queue[d.head:]...)

@@ -8,39 +8,39 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Disk says how full the disk of the store is.
+// Disk is the state of the disk of the store.
 type Disk struct {
 	Free    int64 // bytes
-	MinFree int64 // below which it is low; 0: the alarm is off
-	Low     bool  // messages are refused
+	MinFree int64 // bytes; 0: there is no alarm
+	Low     bool  // less than MinFree is free: messages are refused
 }
 
-// alarm refuses new messages while the disk is nearly full: what is stored can be
-// delivered, finished and deleted then, which a commit that fails would end.
+// alarm refuses new messages while the disk is nearly full, so that stored ones can still be
+// delivered, acked and deleted. A failed commit would end all of that.
 type alarm struct {
-	state   atomic.Pointer[Disk] // nil: not known; written by watchDisk and before it begins
-	written atomic.Int64         // bytes of messages that were committed since the last look
-	look    chan struct{}        // asks for a look now; has room for one
+	state   atomic.Pointer[Disk] // nil: not known
+	written atomic.Int64         // bytes of messages that were committed since the last check
+	check   chan struct{}        // holds one token to ask for a check now
 }
 
 const (
-	// AutoMinFree is the value of [Options].MinFreeBytes that stands for
-	// autoMinFree, or one in autoMinFreeShare of a disk where that is less.
+	// AutoMinFree as [Options].MinFreeBytes means autoMinFree, or one in autoMinFreeShare of
+	// the disk if that is less.
 	AutoMinFree      = -1
 	autoMinFree      = 256 << 20
 	autoMinFreeShare = 20
 
-	// The disk is looked at so often, and whenever so much has been written: a disk
-	// that fills in the time between is the one thing that the alarm cannot see.
+	// The disk is checked once in diskInterval and after every diskBytes, since the alarm
+	// cannot see a disk that fills up in between.
 	diskInterval = time.Second
 	diskBytes    = 16 << 20
 
-	// calmShare is what has to be free beyond MinFree for the alarm to end: one in
-	// calmShare of it. Without it, producers would be let in and out for each page.
+	// calmShare: the alarm ends when 1/calmShare of MinFree more is free. Without that,
+	// it would toggle with every page.
 	calmShare = 4
 )
 
-// minFree is how much has to stay free on a disk of that size.
+// minFree returns how much has to stay free on a disk of a size.
 func (o *Options) minFree(total int64) int64 {
 	if o.MinFreeBytes == AutoMinFree {
 		return min(autoMinFree, total/autoMinFreeShare)
@@ -48,37 +48,37 @@ func (o *Options) minFree(total int64) int64 {
 	return o.MinFreeBytes
 }
 
-// Disk returns how full the disk was a moment ago; nil: nobody knows.
+// Disk returns the state of the disk at the last check; nil: not known.
 func (s *Set) Disk() *Disk { return s.disk.state.Load() }
 
-// wrote counts what a commit has brought to the disk.
+// wrote counts the bytes of a commit.
 func (a *alarm) wrote(bytes int64) {
 	if bytes > 0 && a.written.Add(bytes) >= diskBytes {
 		select {
-		case a.look <- struct{}{}:
+		case a.check <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// watchDisk looks at the disk until the set ends.
+// watchDisk checks the disk until the set ends.
 func (s *Set) watchDisk() {
 	tick := time.NewTicker(diskInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-s.disk.look:
+		case <-s.disk.check:
 		case <-s.ended.Done():
 			return
 		}
-		s.lookAtDisk()
+		s.checkDisk()
 	}
 }
 
-// lookAtDisk begins and ends the alarm. Messages that wait for the disk count as
-// written: they will be. Where the space cannot be told any more, what was known stays.
-func (s *Set) lookAtDisk() {
+// checkDisk starts and ends the alarm. It treats messages that wait for a commit as written.
+// If the space is not known any more, the state stays.
+func (s *Set) checkDisk() {
 	a := &s.disk
 	a.written.Store(0)
 	space, known := s.Space()
@@ -108,5 +108,5 @@ func (s *Set) lookAtDisk() {
 	s.Event(wire.EventDiskRecovered, "", wire.Event{Data: data})
 }
 
-// noSpace is the [Options].Space of a store that is on no disk.
+// noSpace is [Options].Space for a store that is not on a disk.
 func noSpace() (store.Space, bool) { return store.Space{}, false }

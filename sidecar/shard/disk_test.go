@@ -127,10 +127,10 @@ func (r *rig) committed(q *Queue, bytes int64) {
 func TestWhatWaitsForTheDiskCounts(t *testing.T) {
 	onDisk(t, 300<<20, AutoMinFree, func(r *rig, d *fakeDisk) {
 		r.uncommitted.Add(44 << 20)
-		r.lookAtDisk()
+		r.checkDisk()
 		require.False(t, r.Disk().Low)
 		r.uncommitted.Add(1)
-		r.lookAtDisk()
+		r.checkDisk()
 		require.True(t, r.Disk().Low)
 		r.uncommitted.Add(-44<<20 - 1)
 	})

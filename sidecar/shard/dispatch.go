@@ -15,30 +15,30 @@ import (
 // dispatcher publishes the deliveries of a machine in order.
 type dispatcher struct {
 	r    *runner
-	rest relay[queue.Delivery] // what its goroutine publishes
+	rest relay[queue.Delivery] // left to the goroutine of the dispatcher
 
-	mu    sync.Mutex // held from the taking to the end of publishing; guards what follows
+	mu    sync.Mutex // held while deliveries are taken and published; guards what follows
 	spare []queue.Delivery
 	refs  []store.Ref
 	index []int // position in refs -> position in the deliveries
 	msgs  []*nats.Msg
-	// parents are the traces of msgs that had to be read; empty where there is no tracer.
+	// parents are the traces of msgs that had to be read; empty without a tracer.
 	parents []wire.TraceParent
 }
 
-// How many deliveries of a turn, and bytes of messages, are published by whoever
-// made the turn. More are left to the dispatcher's goroutine, so that the machine goes
-// on meanwhile, and that no queue waits for the connection on behalf of another one.
+// How many deliveries of a step, and bytes of messages, the goroutine that made the step
+// publishes itself. It leaves more to the dispatcher's goroutine, so that the machine goes on
+// meanwhile and no queue waits for the connection on behalf of another.
 const (
 	publishAtOnce      = 16
 	publishBytesAtOnce = 16 << 10 // half of what the NATS client buffers
 )
 
-// readBatch is how many payloads are read in one transaction of the store.
+// readBatch is how many payloads are read in one transaction.
 const readBatch = 128
 
-// publish has the deliveries of a step go out behind those before them. It
-// is called by whoever made the turn.
+// publish publishes the deliveries of a step, after those of earlier steps. It is called during
+// the step.
 func (d *dispatcher) publish(work []queue.Delivery) {
 	if len(work) == 0 {
 		return
@@ -61,8 +61,7 @@ func (d *dispatcher) publish(work []queue.Delivery) {
 	}
 }
 
-// publishNow publishes deliveries that are all in memory, unless there are others in
-// front of them.
+// publishNow publishes deliveries that are in memory, unless others are waiting.
 func (d *dispatcher) publishNow(work []queue.Delivery) bool {
 	if !d.mu.TryLock() {
 		return false
@@ -75,13 +74,13 @@ func (d *dispatcher) publishNow(work []queue.Delivery) bool {
 	return true
 }
 
-// run publishes what is left to it.
+// run publishes what publish has left to the goroutine.
 func (d *dispatcher) run() {
 	for d.some() {
 	}
 }
 
-// some publishes what waits. It reports false if there was nothing.
+// some publishes waiting deliveries. It reports false if there are none.
 func (d *dispatcher) some() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,8 +94,8 @@ func (d *dispatcher) some() bool {
 	return len(work) > 0
 }
 
-// send reads the payloads of work and publishes it. Payloads are copied out of
-// the read transaction, so that a slow connection does not keep it open.
+// send reads missing payloads and publishes deliveries. It copies payloads out of the read
+// transaction, so that a slow connection does not keep that open.
 func (d *dispatcher) send(work []queue.Delivery) {
 	d.refs, d.index = d.refs[:0], d.index[:0]
 	d.msgs = append(d.msgs[:0], make([]*nats.Msg, len(work))...)
@@ -123,7 +122,7 @@ func (d *dispatcher) send(work []queue.Delivery) {
 	clear(d.msgs)
 }
 
-// read makes the messages of work that have to be read.
+// read reads the messages of deliveries that are not in memory.
 func (d *dispatcher) read(work []queue.Delivery) {
 	s := d.r.shard
 	err := s.store.Read(d.refs, func(i int, headers, payload []byte) {
@@ -144,8 +143,7 @@ func (d *dispatcher) read(work []queue.Delivery) {
 	}
 }
 
-// publishOne publishes delivery i of those that are sent; m is its message, if it had to
-// be read.
+// publishOne publishes a delivery, the i-th of send; m is its message if it had to be read.
 func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 	s := d.r.shard
 	var parent wire.TraceParent
@@ -161,7 +159,7 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 		}
 		d.r.sides[w.Role].metrics.Latency(float64(w.At-w.ReadyAt)/1e9, parent)
 		if w.Fresh != nil {
-			// Not before: another delivery of it may be in front of this one, and they
+			// Not earlier: another delivery of the message may precede this one, and they
 			// share its headers.
 			m = d.message(w, w.Fresh.HeaderMap, w.Fresh.Payload)
 		}
@@ -179,7 +177,7 @@ func (d *dispatcher) publishOne(i int, w *queue.Delivery, m *nats.Msg) {
 	}
 }
 
-// parent is the trace of a message, if its producer traces it.
+// parent returns the trace of the message of a delivery, the i-th of send.
 func (d *dispatcher) parent(i int, w *queue.Delivery) wire.TraceParent {
 	if w.Fresh == nil {
 		return d.parents[i]
@@ -188,19 +186,19 @@ func (d *dispatcher) parent(i int, w *queue.Delivery) wire.TraceParent {
 	return p
 }
 
-// envelope is a delivery with the values of its headers, in one piece.
+// envelope is a delivery and the values of its headers in one allocation.
 type envelope struct {
 	nats.Msg
 	values [6]string
 }
 
-// message makes a delivery of a message. It adds to headers, which it keeps.
+// message makes a delivery of a message. It keeps headers and adds to them.
 func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []byte) *nats.Msg {
 	s, name := d.r.shard, d.r.sides[w.Role].name
 	if headers == nil {
 		headers = make(nats.Header, 6)
 	}
-	// All texts are parts of one string.
+	// All values are parts of one string.
 	var room [320]byte
 	b := appendID(room[:0], w.ID)
 	id := len(b)
@@ -225,8 +223,8 @@ func (d *dispatcher) message(w *queue.Delivery, headers nats.Header, payload []b
 	return &e.Msg
 }
 
-// addDead adds to dead letters why they are some. Where that has gone bad, the message
-// is worth more than its reason.
+// addDead adds the headers of dead letters. If these cannot be read, the messages go out
+// without them.
 func (d *dispatcher) addDead(work []queue.Delivery) {
 	n := 0
 	for i, at := range d.index {
@@ -246,7 +244,7 @@ func (d *dispatcher) addDead(work []queue.Delivery) {
 	}
 }
 
-// addDead adds why a message is a dead letter.
+// addDead adds the headers of a dead letter.
 func addDead(headers nats.Header, dead *store.Dead) {
 	headers[wire.HeaderDeadReason] = []string{dead.Reason}
 	headers[wire.HeaderDeadError] = []string{wire.HeaderValue(dead.Error)}
@@ -258,11 +256,11 @@ func addDead(headers nats.Header, dead *store.Dead) {
 	headers[wire.HeaderSourceQueue] = []string{dead.SourceQueue}
 }
 
-// undeliverable gives a delivery that could not be published back to the machine.
+// undeliverable returns a delivery that could not be published to the machine.
 func (d *dispatcher) undeliverable(w *queue.Delivery, err error) {
 	if errors.Is(err, nats.ErrMaxPayload) {
-		// The server has lowered its limit since the enqueue: the lease runs
-		// out, and max_deliveries will put the message aside.
+		// The server has lowered its limit since the enqueue. The lease expires, and
+		// max_deliveries moves the message to the dead letter queue.
 		d.r.shard.logAbout(w.ID).Error("a message is larger than the server now accepts", "queue", d.r.sides[w.Role].name, "id", formatID(w.ID))
 		return
 	}

@@ -11,19 +11,18 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Finder looks for the messages of one queue that are as a filter says. What a machine
-// knows of them is asked first, in pieces of bounded size, and what the store knows is
-// read outside of it.
+// Finder finds the messages of one queue that match a filter. It first asks the machine, in
+// pieces of bounded size, and then reads from the store what the machine does not know.
 type Finder struct {
 	q       *Queue
 	match   queue.Match
 	f       wire.Filter
-	headers map[string]string // by name; nil: none is asked for
+	headers map[string]string // values by name; nil: the filter names no header
 	died    struct{ since, before int64 }
 }
 
-// Finder returns what looks for messages of q as f says, which has been checked. With
-// last it does not look beyond that sequence; 0 is no bound.
+// Finder returns a Finder for a checked filter. It finds no messages after the sequence last,
+// unless last is 0.
 func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
 	if err := f.For(q.name); err != nil {
 		return nil, err
@@ -32,9 +31,9 @@ func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
 		States: statesOf(f.State, q.IsDLQ()), AttemptsMin: f.AttemptsMin, Consumer: f.Consumer, Last: last,
 	}}
 	if q.IsDLQ() {
-		fd.match.AttemptsMin = 0 // those before it died are the store's
+		fd.match.AttemptsMin = 0 // the attempts before the message died are in the store
 	} else if fd.asksError() {
-		fd.match.AttemptsMin = max(fd.match.AttemptsMin, 1) // others have failed at nothing
+		fd.match.AttemptsMin = max(fd.match.AttemptsMin, 1) // others have no error
 	}
 	for _, key := range f.Keys {
 		fd.match.Keys = append(fd.match.Keys, wire.NamedKey(key))
@@ -59,7 +58,7 @@ func (q *Queue) Finder(f wire.Filter, last uint64) (*Finder, *wire.Error) {
 	return fd, nil
 }
 
-// statesOf is in which states of a machine messages are that have one for people.
+// statesOf returns the states of a machine that make up a state of a filter.
 func statesOf(state string, dead bool) []queue.MessageState {
 	switch state {
 	case wire.StatePending:
@@ -76,23 +75,22 @@ func statesOf(state string, dead bool) []queue.MessageState {
 	return nil
 }
 
-// findReads is how many messages are read of the store at a time.
+// findReads is how many messages are read from the store at a time.
 const findReads = 512
 
-// Find looks at up to slots messages, from the sequence from on in the order of sequences,
-// and returns up to limit of those that are meant, as [queue.Queue.Select] does. next is
-// where to go on, 0 at the end: there may be more although none were found. What cannot be
-// read is as no filter says that asks for what is in the store.
+// Find checks up to slots messages in the order of sequences, beginning with from, and returns
+// up to limit matches, as [queue.Queue.Select] does. next is the sequence to continue with, 0
+// at the end: there may be more even if none were found. A message that cannot be read does
+// not match a filter that needs the store.
 func (fd *Finder) Find(from uint64, limit, slots int) (found []queue.MessageView, next uint64, werr *wire.Error) {
 	return fd.find(from, limit, slots, nil)
 }
 
-// find is Find into list, whose contents are over: who looks again and again makes no
-// garbage.
+// find is Find with a buffer to reuse.
 func (fd *Finder) find(from uint64, limit, slots int, list []queue.MessageView) (found []queue.MessageView, next uint64, werr *wire.Error) {
 	may := limit
 	if fd.reads() {
-		may = slots // most may be others
+		may = slots // most may not match
 	}
 	ok := fd.q.View(func(m *queue.Queue, side queue.Role, now int64) {
 		found, next = m.Select(side, &fd.match, from, may, slots, list[:0], now)
@@ -125,7 +123,7 @@ func (fd *Finder) find(from uint64, limit, slots int, list []queue.MessageView) 
 	return found[:n], next, nil
 }
 
-// reads reports whether the store has to be asked.
+// reads reports whether the filter needs the store.
 func (fd *Finder) reads() bool { return fd.headers != nil || fd.asksDead() || fd.asksError() }
 
 func (fd *Finder) asksDead() bool {
@@ -135,14 +133,14 @@ func (fd *Finder) asksDead() bool {
 
 func (fd *Finder) asksError() bool { return fd.f.ErrorCode+fd.f.ErrorContains+fd.f.ErrorGroup != "" }
 
-// meant asks the store which of these messages are meant.
+// meant reads from the store which of these messages match.
 func (fd *Finder) meant(piece []queue.MessageView) ([]bool, *wire.Error) {
 	meant := make([]bool, len(piece))
 	refs := make([]store.Ref, len(piece))
 	for i := range piece {
 		refs[i] = store.Ref{Queue: fd.q.id, Seq: piece[i].Seq}
 	}
-	at := make([]int, len(piece)) // of refs, in piece
+	at := make([]int, len(piece)) // positions of refs in piece
 	for i := range at {
 		at[i] = i
 	}
@@ -173,8 +171,8 @@ func (fd *Finder) meant(piece []queue.MessageView) ([]bool, *wire.Error) {
 	return meant, fd.unread(err)
 }
 
-// unread returns why nothing can be read any more. That some messages cannot be is noted:
-// they are on no disk yet, gone, or broken.
+// unread returns an error if the store cannot be read at all. Single messages may be
+// missing, not on disk yet, or corrupt; it logs the corrupt ones.
 func (fd *Finder) unread(err error) *wire.Error {
 	var broken *store.CorruptError
 	switch {
@@ -187,7 +185,7 @@ func (fd *Finder) unread(err error) *wire.Error {
 	return wire.Internal(err.Error())
 }
 
-// has reports whether encoded headers are as the filter says.
+// has reports whether encoded headers match the filter.
 func (fd *Finder) has(encoded []byte) bool {
 	for name, value := range fd.headers {
 		if !wire.HasHeader(encoded, name, value) {
@@ -197,7 +195,7 @@ func (fd *Finder) has(encoded []byte) bool {
 	return true
 }
 
-// diedSo reports whether a dead letter died as the filter says.
+// diedSo reports whether the reason and time of a dead letter match the filter.
 func (fd *Finder) diedSo(d *store.Dead) bool {
 	f := &fd.f
 	return (f.Reason == "" || d.Reason == f.Reason) &&
@@ -206,8 +204,8 @@ func (fd *Finder) diedSo(d *store.Dead) bool {
 		fd.erred(d)
 }
 
-// failedSo reports whether the last attempt of a message that has failed did so as the
-// filter says, by its history. The group of its error is that of a dead letter with it.
+// failedSo reports whether the error of the last failed attempt in a history matches the
+// filter. Its error group is that of a dead letter with the same error.
 func (fd *Finder) failedSo(records [][]byte) bool {
 	for _, r := range slices.Backward(records) {
 		p, err := queue.ReadAttempt(r)
@@ -221,7 +219,7 @@ func (fd *Finder) failedSo(records [][]byte) bool {
 	return false
 }
 
-// erred reports whether an error is as the filter says.
+// erred reports whether an error matches the filter.
 func (fd *Finder) erred(d *store.Dead) bool {
 	f := &fd.f
 	return (f.ErrorCode == "" || d.ErrorCode == f.ErrorCode) &&

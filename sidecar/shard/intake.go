@@ -21,7 +21,7 @@ type intake struct {
 	rates rates
 }
 
-// accept decides about one message and hands it to the machine.
+// accept accepts or refuses one message and posts it to the machine.
 func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	s := q.shard
 	now := s.Now()
@@ -32,7 +32,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	case opts.Schedule != nil:
 		return q.addScheduleOf(m, opts.Schedule)
 	}
-	// Size is known, and has the subjects in it.
+	// Size is cheap and includes the subjects.
 	if limit := s.Conn.MaxPayload() - wire.HeaderRoom; int64(m.Size()) > limit && wireSize(m) > limit {
 		return wire.MessageTooLarge(wireSize(m), limit)
 	}
@@ -56,7 +56,7 @@ func (in *intake) accept(q *Queue, m *nats.Msg) *wire.Error {
 	return in.hand(q, msg, func() bool { return q.run.post(queue.Input{Kind: queue.Enqueue, Message: msg}, m.Sub) })
 }
 
-// take makes a message of what has come at time now, unless the queue does not take it.
+// take makes a message of what arrived at time now, or refuses it.
 func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.EnqueueOptions, now int64) (*queue.Message, *wire.Error) {
 	headers := wire.EncodeHeaders(nil, header)
 	size := int64(len(headers) + len(data))
@@ -107,15 +107,16 @@ func (in *intake) take(q *Queue, header nats.Header, data []byte, opts *wire.Enq
 	return msg, nil
 }
 
-// hand hands a message over to the machine by post, which reports false if that has ended.
+// hand counts a message and passes it to the machine by post, which reports false if the
+// machine has ended.
 func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Error {
 	q.shard.set.traces.enqueued(msg, q.policy.Load())
-	id, key, dedupeID, until := msg.ID, msg.Key, msg.DedupeID, msg.DedupeUntil // msg is the machine's once it is posted
+	id, key, dedupeID, until := msg.ID, msg.Key, msg.DedupeID, msg.DedupeUntil // after post, msg belongs to the machine
 	q.depth.Add(1)
 	q.bytes.Add(msg.Size)
 	q.shard.set.uncommitted.Add(msg.Size)
-	// Counted first, looked at second; Delete does it the other way round. So a
-	// deletion without force either sees this message or keeps it out.
+	// Count first, check second; Delete does it in the other order. So a deletion without
+	// force either counts this message or keeps it out.
 	if q.deleted.Load() || !post() {
 		q.uncount(msg)
 		uncountKey(msg.Counted, key)
@@ -128,8 +129,8 @@ func (in *intake) hand(q *Queue, msg *queue.Message, post func() bool) *wire.Err
 	return nil
 }
 
-// full refuses a message that brings a key or an id more than there may be. One that
-// has waited, or may have been used, is never forgotten to make room.
+// full refuses a message that would create a key or dedupe id beyond the Caps. Nothing in use
+// is forgotten to make room.
 func (in *intake) full(q *Queue, d *hooks.EnqueueDecision, dedupeID string, now int64) *wire.Error {
 	s := q.shard
 	caps := &s.Caps
@@ -144,15 +145,15 @@ func (in *intake) full(q *Queue, d *hooks.EnqueueDecision, dedupeID string, now 
 	return nil
 }
 
-// uncount takes a message that will not be stored out of the accounts.
+// uncount takes back the counts of a message that will not be stored.
 func (q *Queue) uncount(m *queue.Message) {
 	q.shard.set.uncommitted.Add(-m.Size)
 	q.depth.Add(-1)
 	q.bytes.Add(-m.Size)
 }
 
-// room refuses a message that would exceed a limit. messages and bytes are about to
-// come and not counted yet.
+// room refuses a message of a size that would exceed a limit of the node, the shard or the
+// queue. messages and bytes are on their way and not counted yet.
 func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 	s := q.shard
 	waiting, disk := s.set.uncommitted.Load(), s.set.Disk()
@@ -169,7 +170,8 @@ func (q *Queue) room(p *policy, messages, bytes, size int64) *wire.Error {
 	return q.fits(p, messages, bytes, size)
 }
 
-// fits reports whether the queue may get a message of that size besides others of a step.
+// fits refuses a message of a size that would exceed a limit of the queue, besides messages
+// and bytes that are not counted yet.
 func (q *Queue) fits(p *policy, messages, bytes, size int64) *wire.Error {
 	limits := &p.settings
 	switch {
@@ -181,9 +183,9 @@ func (q *Queue) fits(p *policy, messages, bytes, size int64) *wire.Error {
 	return nil
 }
 
-// decide gives a message its fairness key, weight and gates: by on_enqueue, or
-// by the headers that the settings name. A message whose headers or hook say what
-// nothing can be is refused: the error, beside what is to be done without it.
+// decide returns the fairness key, weight and gates of a message, by on_enqueue or by the
+// headers that the settings name. An invalid value refuses the message; the decision next to
+// the error is then what remains without that value.
 func (p *policy) decide(queue string, headers map[string][]string, size int) (hooks.EnqueueDecision, *wire.Error) {
 	if g := p.hooks[hooks.OnEnqueue]; g != nil {
 		d := g.enqueue(&hooks.EnqueueInput{Headers: headers, PayloadSize: size, Queue: queue})
@@ -211,9 +213,9 @@ func (p *policy) decide(queue string, headers map[string][]string, size int) (ho
 	return d, h.werr
 }
 
-// checkKeys refuses keys that nobody could name afterwards, whether a header or
-// on_enqueue gave them. It is no failure of the hook: producers could otherwise open
-// its circuit for all of them.
+// checkKeys refuses keys that no request could name, whether a header or on_enqueue gave
+// them. It does not count as a failure of the hook: one producer could open the hook's
+// breaker for all others.
 func checkKeys(d *hooks.EnqueueDecision) *wire.Error {
 	if wire.CheckKey(d.FairnessKey) != nil {
 		return wire.BadMessageKey("fairness", d.FairnessKey)
@@ -229,21 +231,21 @@ func checkKeys(d *hooks.EnqueueDecision) *wire.Error {
 	return nil
 }
 
-// headerReader reads the headers that the settings of a queue name. A value that is
-// empty is none; what is none for another reason is, and is the error.
+// headerReader reads the headers that the settings of a queue name. Empty values count as
+// absent; invalid ones set werr.
 type headerReader struct {
 	headers map[string][]string
-	werr    *wire.Error // the first one
+	werr    *wire.Error // of the first invalid value
 }
 
-// bad notes a value that is not taken.
+// bad records an invalid value.
 func (h *headerReader) bad(werr *wire.Error) {
 	if h.werr == nil {
 		h.werr = werr
 	}
 }
 
-// key reads a key that is not too long; the rest of it is looked at with those of hooks.
+// key reads a key of allowed length; checkKeys checks the rest.
 func (h *headerReader) key(which string, template *wire.KeyTemplate) string {
 	key := template.Key(h.headers)
 	if len(key) > hooks.MaxKeyBytes {
@@ -253,7 +255,7 @@ func (h *headerReader) key(which string, template *wire.KeyTemplate) string {
 	return key
 }
 
-// weight reads a weight from 1 to 1,000,000 and returns it in thousandths; 0: none.
+// weight reads a weight from 1 to 1,000,000 and returns it in thousandths, 0 if there is none.
 func (h *headerReader) weight(name string) uint32 {
 	text := first(h.headers, name)
 	if text == "" {
@@ -267,7 +269,7 @@ func (h *headerReader) weight(name string) uint32 {
 	return uint32(w*thousandths + 0.5)
 }
 
-// priority reads a priority.
+// priority reads a priority from 0 to 9.
 func (h *headerReader) priority(name string) uint8 {
 	text := first(h.headers, name)
 	switch {
@@ -280,7 +282,7 @@ func (h *headerReader) priority(name string) uint8 {
 	return text[0] - '0'
 }
 
-// first is the first value of a header, empty if there is none or no name.
+// first returns the first value of a header, empty if there is none or name is empty.
 func first(headers map[string][]string, name string) string {
 	if name == "" {
 		return ""
@@ -291,7 +293,7 @@ func first(headers map[string][]string, name string) string {
 	return ""
 }
 
-// wireSize is what NATS counts of a message against max_payload.
+// wireSize returns the size that NATS compares with max_payload.
 func wireSize(m *nats.Msg) int64 {
 	n := len(m.Data)
 	if len(m.Header) > 0 {
@@ -305,7 +307,7 @@ func wireSize(m *nats.Msg) int64 {
 	return int64(n)
 }
 
-// deliverable takes out of h what a producer cannot set, see [wire.EncodeHeaders].
+// deliverable removes from h the headers that producers cannot set, see [wire.EncodeHeaders].
 func deliverable(h nats.Header) nats.Header {
 	for name := range h {
 		if name == "" || wire.Reserved(name) {
@@ -315,14 +317,14 @@ func deliverable(h nats.Header) nats.Header {
 	return h
 }
 
-// Ids of messages are no secrets: random bytes are drawn for many at once.
+// Message ids are no secrets: uuid may draw random bytes for many at once.
 func init() { uuid.EnableRandPool() }
 
 // newID returns a UUIDv7.
 func newID() store.ID {
 	id, err := uuid.NewV7()
 	if err != nil {
-		panic(err) // the system's random source is gone: nothing can be trusted
+		panic(err) // the system's random source has failed
 	}
 	return store.ID(id)
 }

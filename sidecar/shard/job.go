@@ -237,8 +237,8 @@ func (r *runner) settle(q *Queue, p queue.Claim, of func(*queue.Claimed) queue.C
 	if r.ended {
 		return false
 	}
-	said := r.turn(append(r.mail.take(r.spare), q.changed(p)))
-	r.turn([]queue.Input{q.changed(of(said.picked))})
+	said := r.step(append(r.mail.take(r.spare), q.changed(p)))
+	r.step([]queue.Input{q.changed(of(said.picked))})
 	return true
 }
 

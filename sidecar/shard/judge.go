@@ -14,8 +14,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// judge decides about failed attempts, one after the other, in a goroutine that lives
-// while there are some: a slow hook holds up no other queue, and no turn.
+// judge decides about failed attempts one after the other, in a goroutine that runs while
+// there are some, so that a slow hook delays neither steps nor other queues.
 type judge struct {
 	r *runner
 
@@ -23,7 +23,7 @@ type judge struct {
 	reports  *telemetry.Failures
 }
 
-// post has failures judged. It is called during a turn.
+// post queues failures. It is called during a step.
 func (j *judge) post(failures []queue.Failure) {
 	if j.failures.post(failures) {
 		j.r.stopped.Go(j.run)
@@ -40,9 +40,8 @@ func (j *judge) run() {
 	}
 }
 
-// decide has the machine told what becomes of a failed attempt. Once that has ended nobody
-// would carry a verdict out: then it reports false, and the attempt ends at the next start,
-// when the lease runs out.
+// decide posts the verdict about a failed attempt to the machine. It reports false if the
+// machine has ended; then the attempt ends when its lease runs out after the next start.
 func (j *judge) decide(f *queue.Failure) bool {
 	if j.r.stopping.Err() != nil {
 		return false
@@ -52,21 +51,19 @@ func (j *judge) decide(f *queue.Failure) bool {
 	return j.r.mail.post(queue.Input{Kind: queue.Judged, Role: f.Role, Verdict: v})
 }
 
-// judge says what becomes of a failed attempt. This is the order of decision about
-// failures; the first that has something to say counts:
+// judge decides about a failed attempt. The first of these that applies wins:
 //
 //  1. the message's TTL is over: dead letter (in the machine, conclude)
-//  2. max_deliveries is reached: dead letter (there as well)
-//  3. +TERM: dead letter; nobody is asked (onAck of the machine)
-//  4. on_failure, asked for every other failure. A retry to which it gives no delay has
-//     the nack's, or else goes at once
+//  2. max_deliveries is reached: dead letter (also in the machine)
+//  3. +TERM: dead letter, without a hook or rule (onAck of the machine)
+//  4. on_failure, which runs for every other failure; if it retries without a delay, the
+//     nack's delay counts, or none
 //  5. the delay of the nack
-//  6. the first error rule that fits, with its retry policy or the queue's
+//  6. the first matching error rule, with its retry policy or the queue's
 //  7. the default of the queue: [rules.Backoff]
 //
-// The first two have the last word: they hold whatever the verdict is, and a hook lifts
-// the default of max_deliveries. What the rules say about the circuit and the severity
-// counts in any case.
+// The machine applies the first two to every verdict; a hook lifts the default of
+// max_deliveries. The outcome for the circuit and the severity always come from the rules.
 func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	q := j.r.sides[f.Role]
 	p := q.policy.Load()
@@ -107,8 +104,7 @@ func (j *judge) judge(f *queue.Failure) *queue.Verdict {
 	return v
 }
 
-// deadReason says why the rules do not want a message to be retried, or is empty if
-// they do.
+// deadReason returns why the rules dead-letter a message, empty if they retry it.
 func deadReason(v *rules.Verdict) string {
 	switch {
 	case v.Severity == rules.Critical:
@@ -119,7 +115,7 @@ func deadReason(v *rules.Verdict) string {
 	return ""
 }
 
-// report reports a failure that rules or the default of the queue decide about.
+// report logs a failure that no hook and no nack delay has decided about.
 func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 	j.reports.Report(telemetry.Unlimited(j.r.shard.logAbout(f.ID)), &telemetry.Failure{
 		Queue: j.r.sides[f.Role].name, ID: formatID(f.ID), Key: f.Key, Attempts: f.Attempts, Error: f.Error, Code: f.Code,
@@ -127,7 +123,7 @@ func (j *judge) report(f *queue.Failure, v *rules.Verdict) {
 	})
 }
 
-// input is what on_failure gets.
+// input returns the input of on_failure.
 func (j *judge) input(f *queue.Failure) *hooks.FailureInput {
 	s, q := j.r.shard, j.r.sides[f.Role]
 	in := &hooks.FailureInput{ID: formatID(f.ID), Queue: q.name, Attempts: f.Attempts, Error: f.Error, ErrorCode: f.Code, HasDelay: f.HasDelay, RequestedDelay: time.Duration(f.Delay)}

@@ -2,10 +2,10 @@ package shard
 
 import "sync"
 
-// mailbox hands values from many posters to one taker. Posting never blocks:
-// the slice grows, and admission is limited before work gets here.
+// mailbox passes values from many posters to one taker. Posting never blocks: the slice grows,
+// but admission limits what gets here.
 type mailbox[T any] struct {
-	wake chan struct{} // one token: there may be something to take
+	wake chan struct{} // holds one token when there may be something to take
 
 	mu struct {
 		sync.Mutex
@@ -18,8 +18,8 @@ func newMailbox[T any]() *mailbox[T] {
 	return &mailbox[T]{wake: make(chan struct{}, 1)}
 }
 
-// post appends values and wakes the taker. It reports false, and does nothing, once
-// the mailbox is closed.
+// post appends values and wakes the taker. It reports false, without effect, once the mailbox
+// is closed.
 func (m *mailbox[T]) post(values ...T) bool {
 	m.mu.Lock()
 	first, ok := len(m.mu.items) == 0, !m.mu.closed
@@ -33,8 +33,7 @@ func (m *mailbox[T]) post(values ...T) bool {
 	return ok
 }
 
-// add appends v without waking the taker, which is the caller's business if v is the
-// first value of the mailbox.
+// add appends v without waking the taker; the caller wakes it if v is the first value.
 func (m *mailbox[T]) add(v T) (first, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,8 +52,7 @@ func (m *mailbox[T]) poke() {
 	}
 }
 
-// take returns everything posted and gives buf, emptied by the caller, back as
-// the next buffer.
+// take returns all posted values. buf is an emptied buffer to reuse.
 func (m *mailbox[T]) take(buf []T) []T {
 	m.mu.Lock()
 	items := m.mu.items
@@ -63,7 +61,7 @@ func (m *mailbox[T]) take(buf []T) []T {
 	return items
 }
 
-// close refuses later posts; what has been posted can still be taken.
+// close refuses later posts; posted values can still be taken.
 func (m *mailbox[T]) close() {
 	m.mu.Lock()
 	m.mu.closed = true
@@ -71,8 +69,8 @@ func (m *mailbox[T]) close() {
 	m.poke()
 }
 
-// recycle empties a taken buffer for take. Values are cleared so that the
-// buffer keeps nothing alive; a buffer grown by a burst is let go.
+// recycle clears a taken buffer for take, so that it keeps no values alive, and drops a buffer
+// that a burst has grown.
 func recycle[T any](items []T) []T {
 	const keep = 8192
 	if cap(items) > keep {
@@ -82,18 +80,18 @@ func recycle[T any](items []T) []T {
 	return items[:0]
 }
 
-// relay hands values to a goroutine that is there only while there are some. Posting
-// never blocks.
+// relay passes values to a goroutine that runs only while there are some. Posting never
+// blocks.
 type relay[T any] struct {
 	mu struct {
 		sync.Mutex
 		waiting []T
-		running bool // the goroutine is about to take what waits
+		running bool // the goroutine will call take
 	}
 }
 
-// post appends values. If it reports true its caller starts the goroutine, which takes
-// until nothing is left.
+// post appends values. If it reports true, the caller starts the goroutine, which takes until
+// nothing is left.
 func (r *relay[T]) post(values []T) (start bool) {
 	if len(values) == 0 {
 		return false
@@ -106,8 +104,8 @@ func (r *relay[T]) post(values []T) (start bool) {
 	return start
 }
 
-// take returns everything posted and gives buf, emptied by the caller, back as the next
-// buffer. If that is nothing, the goroutine must end.
+// take returns all posted values; if there are none, the goroutine must end. buf is an emptied
+// buffer to reuse.
 func (r *relay[T]) take(buf []T) []T {
 	r.mu.Lock()
 	defer r.mu.Unlock()

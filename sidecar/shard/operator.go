@@ -7,16 +7,15 @@ import (
 )
 
 const (
-	// purgeChunk is how many messages a step of a purge looks at.
+	// purgeChunk is how many messages a step of a purge checks.
 	purgeChunk = 1024
-	// purgeChunks is how many of these steps one purge makes.
+	// purgeChunks is how many steps one purge makes.
 	purgeChunks = 64
 )
 
-// Purge removes what waits in q, which may be a dead letter queue, among the messages
-// with sequences from from to last; last 0 is all that are there now. Those that are in
-// flight stay. It looks at so many that it is soon done, and returns how many are gone,
-// which is on disk, and where to go on, with last: 0 is the end.
+// Purge removes waiting messages with sequences from from to last; last 0 means all that are
+// there now. Leased messages stay. It works for a bounded time and returns how many messages
+// it removed, which is on disk, and the arguments to continue with; next 0 is the end.
 func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, werr *wire.Error) {
 	main := q.main()
 	main.admin.Lock()
@@ -28,7 +27,7 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 		q.View(func(m *queue.Queue, side queue.Role, _ int64) { last = m.LastSeq(side) })
 	}
 	done := make(chan error, purgeChunks)
-	var commits []int64 // how many are gone with each
+	var commits []int64 // messages that each commit removes
 	next = from
 	for range purgeChunks {
 		said, ok := q.run.do(q.changed(queue.Purge{From: next, Last: last, Max: purgeChunk, Ticket: done}))
@@ -43,7 +42,7 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 			break
 		}
 	}
-	for _, n := range commits { // in their order
+	for _, n := range commits { // in the order of the commits
 		if err := <-done; err != nil {
 			werr = commitError(err)
 		} else {
@@ -53,22 +52,22 @@ func (q *Queue) Purge(from, last uint64) (removed int64, next, until uint64, wer
 	return removed, next, last, werr
 }
 
-// Remove removes message seq of q, if it has that id and waits. The answer is on disk.
+// Remove removes message seq of q if it has that id and waits. It waits for the disk.
 func (q *Queue) Remove(seq uint64, id store.ID) (queue.Handled, *wire.Error) {
 	done := make(chan error, 1)
 	return q.handle(queue.Remove{Seq: seq, ID: id, Ticket: done}, done)
 }
 
-// RunNow ends the delay of message seq of q, if it has that id. The answer is on disk.
+// RunNow ends the delay of message seq of q if it has that id. It waits for the disk.
 func (q *Queue) RunNow(seq uint64, id store.ID) (queue.Handled, *wire.Error) {
 	done := make(chan error, 1)
 	return q.handle(queue.RunNow{Seq: seq, ID: id, Ticket: done}, done)
 }
 
-// handle makes a change of one message, and waits for the disk.
+// handle changes one message and waits for the disk.
 func (q *Queue) handle(c queue.Change, done <-chan error) (queue.Handled, *wire.Error) {
 	main := q.main()
-	main.admin.Lock() // a redrive that has picked the message is over
+	main.admin.Lock() // no job has claimed the message any more
 	defer main.admin.Unlock()
 	said, ok := q.run.do(q.changed(c))
 	if !ok {
@@ -82,7 +81,7 @@ func (q *Queue) handle(c queue.Change, done <-chan error) (queue.Handled, *wire.
 	return *said.handled, nil
 }
 
-// main is the queue itself of both sides.
+// main returns the queue itself, also for its dead letter queue.
 func (q *Queue) main() *Queue {
 	if q.source != nil {
 		return q.source

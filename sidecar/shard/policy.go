@@ -13,13 +13,13 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// HookDefaults are the limits of hooks of queues that name none of their own.
+// HookDefaults are the limits of hooks whose queues set none.
 type HookDefaults struct {
 	Limits  hooks.Limits
 	Breaker breaker.Config
 }
 
-// Check finds what would keep the hooks of a queue from being loaded.
+// Check returns why the hooks of a queue cannot be loaded.
 func (d HookDefaults) Check(settings wire.QueueSettings) error {
 	for _, kind := range hookKinds {
 		if _, err := d.compile(kind, settings); err != nil {
@@ -29,7 +29,7 @@ func (d HookDefaults) Check(settings wire.QueueSettings) error {
 	return nil
 }
 
-// compile compiles a hook; nil: there is none.
+// compile compiles a hook; it returns nil if the queue has none.
 func (d HookDefaults) compile(kind hooks.Kind, settings wire.QueueSettings) (*hooks.Script, error) {
 	text := hookText(kind, &settings)
 	if text == "" {
@@ -38,7 +38,7 @@ func (d HookDefaults) compile(kind hooks.Kind, settings wire.QueueSettings) (*ho
 	return hooks.Compile(kind, settings.Name+"/"+string(kind), text, d.limits(settings))
 }
 
-// limits are the queue's own, or the defaults.
+// limits returns the limits of the queue's settings, with defaults.
 func (d HookDefaults) limits(q wire.QueueSettings) hooks.Limits {
 	return hooks.Limits{
 		Timeout:     cmp.Or(time.Duration(q.LuaTimeoutMs)*time.Millisecond, d.Limits.Timeout),
@@ -62,27 +62,26 @@ func hookText(kind hooks.Kind, s *wire.QueueSettings) string {
 	return s.OnFailure
 }
 
-// policy is a queue's settings with what is made of them. It is replaced as a
-// whole.
+// policy is the settings of a queue with what is derived from them. It is replaced as a whole.
 type policy struct {
 	settings wire.QueueSettings
 	keys     keyTemplates
 	hooks    map[hooks.Kind]*guard
-	broken   []wire.HookInfo // hooks of the store that do not load
+	broken   []wire.HookInfo // stored hooks that fail to load
 }
 
-// keyTemplates make the keys of messages in a queue without on_enqueue.
+// keyTemplates compute the keys of messages in a queue without on_enqueue.
 type keyTemplates struct {
 	fairness, circuit wire.KeyTemplate
 	throttles         []wire.KeyTemplate
 }
 
-// newKeyTemplates reads the templates of settings that were checked.
+// newKeyTemplates parses the templates of checked settings.
 func newKeyTemplates(s *wire.QueueSettings) (k keyTemplates) {
 	read := func(text string) wire.KeyTemplate {
 		t, err := wire.ParseKeyTemplate(text)
 		if err != nil {
-			return wire.KeyTemplate{} // of a file that a later version wrote
+			return wire.KeyTemplate{} // a later version wrote it
 		}
 		return t
 	}
@@ -93,8 +92,8 @@ func newKeyTemplates(s *wire.QueueSettings) (k keyTemplates) {
 	return k
 }
 
-// newPolicy compiles the settings of a queue. Hooks whose script and limits are
-// those of old are taken over with their circuits; old may be nil.
+// newPolicy compiles the settings of a queue. Hooks with the script and limits of old keep
+// their breaker; old may be nil.
 func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *wire.Error) {
 	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
@@ -105,7 +104,7 @@ func (s *Shard) newPolicy(settings wire.QueueSettings, old *policy) (*policy, *w
 	return p, nil
 }
 
-// brief is an error of a hook as one line, which is what a reply has room for.
+// brief is an error of a hook as one line, since a reply has no room for more.
 func brief(err error) string {
 	var refused *hooks.LoadError
 	if errors.As(err, &refused) {
@@ -114,9 +113,9 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// recoveredPolicy is the policy of a queue from the store. A script that does
-// not load any more, after an upgrade say, must not take the queue's messages
-// away: they go on with the safe defaults, and the log and inspect say why.
+// recoveredPolicy compiles the settings of a stored queue. A script that fails to load, for
+// instance after an upgrade, does not stop the queue: messages get the safe defaults, and the
+// log and inspect say why.
 func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
 	p := &policy{settings: settings, keys: newKeyTemplates(&settings), hooks: make(map[hooks.Kind]*guard)}
 	for _, kind := range hookKinds {
@@ -129,7 +128,7 @@ func (s *Shard) recoveredPolicy(settings wire.QueueSettings) *policy {
 	return p
 }
 
-// loadHook gives p its hook of a kind.
+// loadHook loads a hook into p.
 func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 	settings := p.settings
 	if old != nil && hookText(kind, &settings) == hookText(kind, &old.settings) && sameHookLimits(&settings, &old.settings) {
@@ -146,16 +145,15 @@ func (s *Shard) loadHook(p *policy, kind hooks.Kind, old *policy) error {
 		metrics: s.Metrics.Queue(settings.Name).Hook(string(kind)),
 		hook: hooks.NewRunner(hooks.RunnerOptions{
 			Kind: kind, Queue: settings.Name, Script: script, Limits: s.Hooks.limits(settings), Breaker: s.Hooks.breaker(settings),
-			Get: s.Control.Get, Logger: telemetry.Unlimited(s.Log), // a Runner limits its lines itself
+			Get: s.Control.Get, Logger: telemetry.Unlimited(s.Log), // a Runner limits its own lines
 			Now: s.Now, OnChange: s.hookCircuitChanged,
 		}),
 	}
 	return nil
 }
 
-// forTrial returns a copy of a policy for a dry run: its on_enqueue has a sandbox, a circuit
-// and counters of its own, so what the hook does there is no failure of the queue's hook. over
-// ends it.
+// forTrial returns a copy of a policy for a dry run. Its on_enqueue has its own sandbox,
+// breaker and counters, so a failure does not count for the queue's hook. over closes it.
 func (s *Shard) forTrial(p *policy) (trial *policy, over func(), err error) {
 	trial = &policy{settings: p.settings, keys: p.keys}
 	if p.hooks[hooks.OnEnqueue] == nil {
@@ -195,7 +193,7 @@ func (p *policy) closeReplaced(next *policy) {
 	}
 }
 
-// describe describes the hooks of a policy.
+// describe describes the hooks of a policy, loaded ones first.
 func (p *policy) describe() []wire.HookInfo {
 	list := []wire.HookInfo{}
 	for _, kind := range hookKinds {
@@ -210,8 +208,7 @@ func (p *policy) describe() []wire.HookInfo {
 	return append(list, p.broken...)
 }
 
-// guard lets several goroutines share a hook, one at a time, and keeps its
-// metrics.
+// guard serialises the runs of a hook and keeps its metrics.
 type guard struct {
 	mu   sync.Mutex // held during a run
 	hook *hooks.Runner
@@ -219,7 +216,7 @@ type guard struct {
 	metrics *telemetry.Hook
 	counted struct {
 		sync.Mutex
-		hooks.Stats // what metrics have of the hook's own figures
+		hooks.Stats // the part of the hook's own counters that metrics have
 	}
 }
 
@@ -235,8 +232,8 @@ func (g *guard) failure(in *hooks.FailureInput) hooks.FailureDecision {
 	return g.hook.OnFailure(in)
 }
 
-// count brings the metrics up to what the hook itself has counted. It is called
-// before a scrape, not after each run.
+// count adds to the metrics what the hook has counted since the last call. It is called before
+// a scrape, not after each run.
 func (g *guard) count() {
 	now, c := g.hook.Stats(), &g.counted
 	c.Lock()

@@ -15,30 +15,29 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Queue is the face of one side of a machine: of a queue, or of its dead letter
-// queue. Its methods may be called from any goroutine, except Accept.
+// Queue is a queue or a dead letter queue: one role of a machine. Its methods may be called
+// from any goroutine, except Accept.
 type Queue struct {
 	shard  *Shard
-	run    *runner // shared by both sides
+	run    *runner // shared with the other role
 	side   queue.Role
 	id     store.QueueID
 	name   string
 	dlq    *Queue // nil in a dead letter queue
-	source *Queue // nil in all others
+	source *Queue // the queue of this dead letter queue; nil in others
 
 	policy  atomic.Pointer[policy]
 	metrics *telemetry.Queue
-	detail  atomic.Pointer[knownDetail] // nil: not asked for yet
-	depth   atomic.Int64                // messages accepted and not finished
-	bytes   atomic.Int64                // their headers and payloads
+	detail  atomic.Pointer[knownDetail] // nil: not computed yet
+	depth   atomic.Int64                // messages that are accepted and not finished
+	bytes   atomic.Int64                // headers and payloads of these messages
 	perKey  atomic.Pointer[keyCounts]   // unfinished messages by fairness key; nil: not limited
 
-	// admin serialises what operators do to this queue and its dead letters: update,
-	// delete and redrive.
+	// admin serialises updates, deletions and jobs of this queue and its dead letter queue.
 	admin   sync.Mutex
 	deleted atomic.Bool
 
-	*schedule.Schedules // a dead letter queue has none, but may be asked
+	*schedule.Schedules // none in a dead letter queue
 	intake              intake
 
 	// Of a dead letter queue.
@@ -55,44 +54,44 @@ func (q *Queue) Name() string { return q.name }
 // ID is the id of the queue in the store.
 func (q *Queue) ID() store.QueueID { return q.id }
 
-// Store is where the messages of the queue are.
+// Store returns the store with the messages of the queue.
 func (q *Queue) Store() store.Store { return q.shard.store }
 
-// IsDLQ tells a dead letter queue from others.
+// IsDLQ reports whether q is a dead letter queue.
 func (q *Queue) IsDLQ() bool { return q.source != nil }
 
-// DLQ is the dead letter queue of this one; nil if it is one.
+// DLQ returns the dead letter queue of q, or nil if q is one.
 func (q *Queue) DLQ() *Queue { return q.dlq }
 
-// Source is the queue that this dead letter queue belongs to; nil if it is none.
+// Source returns the queue that this dead letter queue belongs to, or nil if q is none.
 func (q *Queue) Source() *Queue { return q.source }
 
-// Settings are those of the queue.
+// Settings returns the settings of the queue.
 func (q *Queue) Settings() wire.QueueSettings { return q.policy.Load().settings }
 
-// Depth counts the messages that have been accepted and are not finished.
+// Depth returns how many messages are accepted and not finished.
 func (q *Queue) Depth() int64 { return q.depth.Load() }
 
-// Bytes is the sum of the headers and payloads of these messages.
+// Bytes returns the size of the headers and payloads of these messages.
 func (q *Queue) Bytes() int64 { return q.bytes.Load() }
 
-// Metrics are the counters of the queue.
+// Metrics returns the metrics of the queue.
 func (q *Queue) Metrics() *telemetry.Queue { return q.metrics }
 
-// knownDetail is what was counted of a queue at a time, and when its machine had made its last
-// step then (Unix ns).
+// knownDetail is a detail that was computed at a time, after a step of the machine at
+// another time (Unix ns).
 type knownDetail struct {
 	stepped, at int64
 	detail      wire.QueueDetail
 }
 
-// countedAfter is how long after a step all is counted that comes of it, such as how long
-// messages waited that are delivered.
+// countedAfter is how long after a step all that follows from it is counted, such as the
+// latency of its deliveries.
 const countedAfter = 5 * int64(time.Second)
 
-// Detail returns what has been counted, for lists of queues. stepped and now are from
-// [Queue.View]. Nothing is counted without a step: of a queue that has made none for a while
-// it is what it was. Nobody changes Waits.
+// Detail returns the counters of the queue for lists of queues. stepped and now are from
+// [Queue.View]. Counters change only after steps, so the detail of an idle queue is computed
+// once. Callers do not change Waits.
 func (q *Queue) Detail(stepped, now int64) wire.QueueDetail {
 	if c := q.detail.Load(); c != nil && c.stepped == stepped && c.at > stepped+countedAfter {
 		return c.detail
@@ -102,7 +101,7 @@ func (q *Queue) Detail(stepped, now int64) wire.QueueDetail {
 	return c.detail
 }
 
-// Gone is the answer of a queue that has ended.
+// Gone returns the error for requests to a queue that has ended.
 func (q *Queue) Gone() *wire.Error {
 	switch {
 	case q.deleted.Load():
@@ -113,13 +112,13 @@ func (q *Queue) Gone() *wire.Error {
 	return wire.Draining()
 }
 
-// View lets fn look at the machine between two steps. fn changes nothing and keeps
-// nothing of it. View reports false when the queue has ended.
+// View calls fn between two steps of the machine. fn changes nothing and keeps no reference.
+// View reports false if the queue has ended.
 func (q *Queue) View(fn func(m *queue.Queue, side queue.Role, now int64)) bool {
 	return q.run.view(func(m *queue.Queue) { fn(m, q.side, q.shard.Now()) })
 }
 
-// RoomFor refuses the registration of a consumer more than there may be.
+// RoomFor refuses to register a consumer beyond the limit.
 func (q *Queue) RoomFor(consumer string) *wire.Error {
 	limit, full := q.shard.Caps.Consumers, false
 	if limit <= 0 {
@@ -135,22 +134,21 @@ func (q *Queue) RoomFor(consumer string) *wire.Error {
 	return nil
 }
 
-// FetchLimits bound how many fetches of the queue wait.
+// FetchLimits returns how many fetches of the queue may wait.
 func (q *Queue) FetchLimits() queue.FetchLimits {
 	return queue.FetchLimits{Most: q.shard.Caps.Fetches, MostOfOwner: q.shard.Caps.ConsumerFetches}
 }
 
-// Tell has a change take effect some time, in the order of the calls. It never
-// blocks, and reports false when the queue has ended.
+// Tell posts a change to the machine. Changes take effect in the order of the calls. Tell
+// does not block and reports false if the queue has ended.
 func (q *Queue) Tell(c queue.Change) bool { return q.run.mail.post(q.changed(c)) }
 
 func (q *Queue) changed(c queue.Change) queue.Input {
 	return queue.Input{Kind: queue.Changed, Role: q.side, Change: c}
 }
 
-// Accept takes a message that a producer has sent, or says why it does not. reply
-// subjects have been checked. It is called by one goroutine at a time, that of the
-// subscription m.Sub.
+// Accept accepts a message of a producer or refuses it. Its reply subject has been checked.
+// Accept is called by one goroutine at a time, that of the subscription m.Sub.
 func (q *Queue) Accept(m *nats.Msg) *wire.Error {
 	if q.IsDLQ() {
 		return wire.NotForDLQ("enqueue", q.name)
@@ -158,8 +156,8 @@ func (q *Queue) Accept(m *nats.Msg) *wire.Error {
 	return q.intake.accept(q, m)
 }
 
-// Ack takes what came on a reply subject, by a subscription, for a delivery with that
-// token. Refusals that the queue itself makes go to reply.
+// Ack handles the ack of a delivery, which came by a subscription. The queue's own refusals
+// go to reply.
 func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subscription) *wire.Error {
 	if !q.run.post(queue.Input{Kind: queue.Acked, Role: q.side, Token: token, Ack: ack, Reply: reply}, by) {
 		return q.Gone()
@@ -167,8 +165,8 @@ func (q *Queue) Ack(token wire.Token, ack wire.Ack, reply string, by *nats.Subsc
 	return nil
 }
 
-// Refuse counts what a client sent and fila does not take, and answers it. Who asked
-// for no answer, or must not get one, is told by an event.
+// Refuse counts and answers a request that fila refuses. Without a reply subject it
+// publishes an event instead.
 func (q *Queue) Refuse(reply string, e *wire.Error) {
 	q.metrics.Refused(e.ErrCode)
 	switch {
@@ -186,12 +184,11 @@ func (q *Queue) Groups(limit int) (wire.DeadGroups, *wire.Error) {
 	return q.groups.List(q, &q.redrives, limit, q.shard.Now(), q.shard.Log)
 }
 
-// Hooks describes the hooks of the queue, on_enqueue first, and then those that do
-// not load.
+// Hooks describes the hooks of the queue, on_enqueue first, then those that failed to load.
 func (q *Queue) Hooks() []wire.HookInfo { return q.policy.Load().describe() }
 
-// ResetHooks closes the circuit of a hook, or of both if hook is empty. It reports
-// whether there is such a hook.
+// ResetHooks closes the breaker of a hook, or of both if hook is empty. It reports whether
+// there is such a hook.
 func (q *Queue) ResetHooks(hook string) bool {
 	found := false
 	p := q.policy.Load()

@@ -12,9 +12,9 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// dlqSettings are what a dead letter queue has of its queue's settings: the
-// visibility timeout. It has no hooks and no limits, and who nacks a dead letter gets
-// it again at once: a redrive takes none that wait for their time.
+// dlqSettings returns the settings of the dead letter queue of a queue. It has the visibility
+// timeout of the queue, no hooks and no limits. A nacked dead letter is available at once,
+// since a redrive skips delayed ones.
 func dlqSettings(q wire.QueueSettings) wire.QueueSettings {
 	d := wire.DefaultQueueSettings(wire.DLQ(q.Name))
 	d.VisibilityTimeoutMs = q.VisibilityTimeoutMs
@@ -24,7 +24,7 @@ func dlqSettings(q wire.QueueSettings) wire.QueueSettings {
 	return d
 }
 
-// records are what the store keeps of a queue and its dead letter queue.
+// records returns the stored records of a queue and its dead letter queue.
 func records(ids [queue.Roles]store.QueueID, settings wire.QueueSettings) ([]store.QueueRecord, error) {
 	recs := make([]store.QueueRecord, queue.Roles)
 	for side, of := range [...]wire.QueueSettings{settings, dlqSettings(settings)} {
@@ -37,7 +37,7 @@ func records(ids [queue.Roles]store.QueueID, settings wire.QueueSettings) ([]sto
 	return recs, nil
 }
 
-// newQueue makes a queue with its dead letter queue and their machine.
+// newQueue returns a queue with its dead letter queue and their machine.
 func (s *Shard) newQueue(ids [queue.Roles]store.QueueID, p *policy) *Queue {
 	name := p.settings.Name
 	q := &Queue{shard: s, side: queue.Main, id: ids[queue.Main], name: name, metrics: s.Metrics.Queue(name)}
@@ -59,8 +59,8 @@ func (s *Shard) newQueue(ids [queue.Roles]store.QueueID, p *policy) *Queue {
 	return q
 }
 
-// Create makes a queue with its dead letter queue, and returns when it can be
-// published to. A queue that exists with the same settings is fine.
+// Create creates a queue with its dead letter queue and returns when messages can be
+// published to it. It does nothing if the queue exists with the same settings.
 func (s *Set) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 	sh := s.Shard(s.Home(settings.Name))
 	if sh == nil {
@@ -69,7 +69,7 @@ func (s *Set) Create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Err
 	return sh.create(settings)
 }
 
-// Home is the number of the shard that a queue or dead letter queue is in, or would be.
+// Home returns the number of the shard that a queue or dead letter queue is in, or would be.
 func (s *Set) Home(name string) int {
 	if s.Placement == nil {
 		return 0
@@ -78,20 +78,20 @@ func (s *Set) Home(name string) int {
 	return number
 }
 
-// Find is Queue with the answer for those who ask for one that is not served here.
+// Find is Queue, or the error for requests to a queue that is not served here.
 func (s *Set) Find(name string) (*Queue, *wire.Error) {
 	q := s.queues.get(name)
 	switch {
 	case q != nil && !q.shard.silent():
 		return q, nil
-	case q == nil && s.here(name):
+	case q == nil && s.isLocal(name):
 		return nil, wire.QueueNotFound(name)
 	}
 	return nil, wire.NoOwner(name)
 }
 
-// here reports whether a queue would be found here if it existed.
-func (s *Set) here(name string) bool { return s.Placement == nil || s.Shard(s.Home(name)) != nil }
+// isLocal reports whether a queue of this name would be on this node if it existed.
+func (s *Set) isLocal(name string) bool { return s.Placement == nil || s.Shard(s.Home(name)) != nil }
 
 func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.Error) {
 	s.admin.Lock()
@@ -111,22 +111,22 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 	}
 	p, werr := s.newPolicy(settings, nil)
 	if werr != nil {
-		s.Metrics.Drop(settings.Name) // one of its hooks may have got some
+		s.Metrics.Drop(settings.Name) // a hook that was loaded has created some
 		return settings, werr
 	}
-	ids, werr := s.put(settings)
+	ids, werr := s.storeNew(settings)
 	if werr != nil {
 		return settings, werr
 	}
 	q := s.newQueue(ids, p)
-	s.tellKept(q)
-	s.tellKept(q.dlq)
+	s.applyControl(q)
+	s.applyControl(q.dlq)
 	s.set.queues.update(func(m map[string]*Queue) { m[q.name], m[q.dlq.name] = q, q.dlq })
-	// What was set before the queue could be found.
-	s.tellWeights(q)
-	s.tellWeights(q.dlq)
+	// Weights may have been set before the queue could be found.
+	s.applyWeights(q)
+	s.applyWeights(q.dlq)
 	s.set.state.Lock()
-	s.set.tellDispatch(q)
+	s.set.updateDispatch(q)
 	s.set.state.Unlock()
 	q.run.start()
 	for _, q := range q.run.sides {
@@ -143,10 +143,10 @@ func (s *Shard) create(settings wire.QueueSettings) (wire.QueueSettings, *wire.E
 	return settings, nil
 }
 
-// put has the store keep a new queue, and returns its ids.
-func (s *Shard) put(settings wire.QueueSettings) (ids [queue.Roles]store.QueueID, werr *wire.Error) {
+// storeNew stores a new queue and returns its ids.
+func (s *Shard) storeNew(settings wire.QueueSettings) (ids [queue.Roles]store.QueueID, werr *wire.Error) {
 	for again := false; ; again = true {
-		if ids, werr = s.place(settings.Name, ids); werr != nil {
+		if ids, werr = s.placeQueue(settings.Name, ids); werr != nil {
 			return ids, werr
 		}
 		recs, err := records(ids, settings)
@@ -163,13 +163,13 @@ func (s *Shard) put(settings wire.QueueSettings) (ids [queue.Roles]store.QueueID
 	}
 }
 
-// placeTimeout bounds the wait for a place of a new queue.
+// placeTimeout bounds the wait for the Placement of a queue.
 const placeTimeout = 5 * time.Second
 
-// place returns the ids of a new queue. With several shards, those that it was given
-// before may be spent: higher ones have come to the store since, or a queue of that name
-// that is no more. It gets others then. Spent is zero if none are known to be.
-func (s *Shard) place(name string, spent [queue.Roles]store.QueueID) (ids [queue.Roles]store.QueueID, werr *wire.Error) {
+// placeQueue returns the ids of a new queue. In a cluster, ids that it got before may be used up:
+// the store has seen higher ones since, or a queue of that name with these ids was deleted.
+// The caller passes these as spent to get other ids; spent is zero otherwise.
+func (s *Shard) placeQueue(name string, spent [queue.Roles]store.QueueID) (ids [queue.Roles]store.QueueID, werr *wire.Error) {
 	if s.Placement == nil {
 		ids = [queue.Roles]store.QueueID{s.nextQueue, s.nextQueue + 1}
 		s.nextQueue += 2
@@ -194,8 +194,8 @@ func (s *Shard) place(name string, spent [queue.Roles]store.QueueID) (ids [queue
 	return ids, nil
 }
 
-// Update changes the settings of a queue that is no dead letter queue. patch makes the
-// new ones of the old. What the answer says is so.
+// Update changes the settings of a queue, not a dead letter queue: patch returns the new
+// settings for the old ones. They are on disk when Update returns.
 func (q *Queue) Update(patch func(wire.QueueSettings) (wire.QueueSettings, *wire.Error)) (wire.QueueSettings, *wire.Error) {
 	s := q.shard
 	q.admin.Lock()
@@ -231,11 +231,11 @@ func (q *Queue) Update(patch func(wire.QueueSettings) (wire.QueueSettings, *wire
 	return settings, nil
 }
 
-// detachTimeout bounds the wait for what was on its way to a queue that is deleted.
+// detachTimeout bounds the wait for messages on their way to a deleted queue.
 const detachTimeout = 10 * time.Second
 
-// Delete deletes a queue that is no dead letter queue, its dead letter queue and, if
-// force is set, their messages. It returns how many these were.
+// Delete deletes a queue, not a dead letter queue, with its dead letter queue. It refuses
+// queues with messages unless force is set. It returns how many messages it has deleted.
 func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	s := q.shard
 	s.admin.Lock()
@@ -245,13 +245,13 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	if q.deleted.Load() || s.leaving.Load() {
 		return 0, q.Gone()
 	}
-	if n := q.held(); n > 0 && !force {
+	if n := q.messages(); n > 0 && !force {
 		return 0, wire.QueueNotEmpty(q.name, n)
 	}
-	// From here on the intake answers with 404; what had been accepted before is
+	// From here on the intake answers 404, and all messages that it has accepted before are
 	// counted.
 	q.deleted.Store(true)
-	if n := q.held(); n > 0 && !force {
+	if n := q.messages(); n > 0 && !force {
 		q.deleted.Store(false)
 		return 0, wire.QueueNotEmpty(q.name, n)
 	}
@@ -263,7 +263,7 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	case <-s.Killed:
 	}
 	q.run.end()
-	deleted := q.held()
+	deleted := q.messages()
 	kept := append(s.forgetJobs(func(j *job) bool { return j.q.main() == q }), q.RemoveSchedules()...)
 	kept = append(kept, q.dlq.redrives.Keys(q.name)...)
 	if err := s.commit(&store.Batch{Queue: q.id, DeleteConfig: kept, DeleteQueues: []store.QueueID{q.id, q.dlq.id}}); err != nil {
@@ -279,9 +279,9 @@ func (q *Queue) Delete(force bool) (int64, *wire.Error) {
 	return deleted, nil
 }
 
-// forgetPlace lets a queue of the name of a deleted one be another. Where that fails, its
-// ids are found to be spent when there is one. Another owner of the shard may have made
-// one already: that keeps its place.
+// forgetPlace deletes the Placement of a deleted queue. If that fails, the next queue of
+// this name finds its ids used up. A queue that another owner of the shard has created
+// meanwhile keeps its Placement.
 func (s *Shard) forgetPlace(q *Queue) {
 	if s.Placement == nil {
 		return
@@ -293,9 +293,9 @@ func (s *Shard) forgetPlace(q *Queue) {
 	}
 }
 
-// held counts the messages of a queue and its dead letters. One that moves between them
-// meanwhile is counted, see carryOut.
-func (q *Queue) held() int64 { return q.depth.Load() + q.dlq.depth.Load() }
+// messages counts the messages of a queue and its dead letter queue. It never misses one that
+// moves between them, see carryOut.
+func (q *Queue) messages() int64 { return q.depth.Load() + q.dlq.depth.Load() }
 
 // commit hands b to the store and waits for the disk.
 func (s *Shard) commit(b *store.Batch) error {
@@ -310,8 +310,7 @@ func (s *Shard) commit(b *store.Batch) error {
 	}
 }
 
-// Check says what would keep Declare from doing what it is told, as far as that can be
-// known.
+// Check returns an error that Declare is going to return, as far as that can be known.
 func (s *Set) Check(settings wire.QueueSettings) error {
 	q := s.queues.get(settings.Name)
 	switch {
@@ -323,15 +322,15 @@ func (s *Set) Check(settings wire.QueueSettings) error {
 	return s.Hooks.Check(settings)
 }
 
-// Declare makes a queue, or gives the one that there is these settings. It returns
-// those that it had, nil if it is new. A queue of another node is left to that.
+// Declare creates a queue or gives an existing one these settings. It returns the settings
+// before, nil for a new queue. It leaves queues of other nodes alone.
 func (s *Set) Declare(ctx context.Context, settings wire.QueueSettings) (had *wire.QueueSettings, werr *wire.Error) {
 	if err := ctx.Err(); err != nil {
 		return nil, wire.Internal(err.Error())
 	}
 	q := s.queues.get(settings.Name)
 	switch {
-	case q == nil && !s.here(settings.Name): // its owner does that
+	case q == nil && !s.isLocal(settings.Name): // its owner declares it
 		return &settings, nil
 	case q == nil:
 		_, werr = s.Create(settings)
@@ -344,18 +343,18 @@ func (s *Set) Declare(ctx context.Context, settings wire.QueueSettings) (had *wi
 	return had, werr
 }
 
-// Declared returns the settings of a queue that Declare with these settings would change,
-// nil if it would make the queue. A queue of another node has these settings already.
+// Declared returns the settings that Declare would replace, nil if it would create the queue.
+// For a queue of another node it returns the given settings.
 func (s *Set) Declared(settings wire.QueueSettings) *wire.QueueSettings {
 	if q := s.queues.get(settings.Name); q != nil {
 		settings = q.Settings()
-	} else if s.here(settings.Name) {
+	} else if s.isLocal(settings.Name) {
 		return nil
 	}
 	return &settings
 }
 
-// Settings returns those of all queues that are no dead letter queues, by name.
+// Settings returns the settings of all queues by name, without dead letter queues.
 func (s *Set) Settings() []wire.QueueSettings {
 	var all []wire.QueueSettings
 	for _, q := range s.queues.main() {
@@ -364,28 +363,25 @@ func (s *Set) Settings() []wire.QueueSettings {
 	return all
 }
 
-// Exists reports whether there is a queue, or a dead letter queue, of that name, here or
-// at another node.
+// Exists reports whether there is a queue or dead letter queue of that name on any node.
 func (s *Set) Exists(name string) bool {
 	if s.queues.get(name) != nil || s.Placement == nil {
 		return s.queues.get(name) != nil
 	}
 	_, ok := s.Placement.Where(wire.Source(name))
-	return ok && !s.here(name)
+	return ok && !s.isLocal(name)
 }
 
-// PauseQueue holds a queue until a time (Unix ns), [queue.Forever] until it is resumed;
-// 0 resumes it. As PauseKey and Weigh, it never blocks and ignores queues that do not
-// exist.
+// PauseQueue pauses a queue until a time (Unix ns) or [queue.Forever]; 0 resumes it. Like
+// PauseKey and Weigh, it does not block and ignores queues that do not exist.
 func (s *Set) PauseQueue(name string, until int64) { s.tell(name, queue.PauseQueue{Until: until}) }
 
-// PauseKey holds a fairness key of a queue as PauseQueue does the queue.
+// PauseKey pauses a fairness key of a queue, as PauseQueue pauses the queue.
 func (s *Set) PauseKey(name, key string, until int64) {
 	s.tell(name, queue.PauseKey{Key: key, Until: until})
 }
 
-// Weigh overrides the weight of a fairness key (thousandths); 0 gives it back to the
-// producers.
+// Weigh overrides the weight of a fairness key, in thousandths; 0 ends the override.
 func (s *Set) Weigh(name, key string, weight uint32) {
 	s.tell(name, queue.Weigh{Key: key, Weight: weight})
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// recovering is a queue whose machine is being filled.
+// recovering is a queue whose machine is being filled by recovery.
 type recovering struct {
 	*Queue
-	from *queue.Recovery // shared by both sides
+	from *queue.Recovery // shared by both roles
 }
 
-// Recover makes the queues of the store, with everything in them. It is called once,
-// before [Set.Add].
+// Recover creates the queues of the store with their messages, jobs and schedules. It is
+// called once, before [Set.Add].
 func (s *Shard) Recover(snap store.Snapshot) error {
 	s.nextQueue = snap.NextQueueID
 	byID, err := s.recoverQueues(snap.Queues)
@@ -64,7 +64,7 @@ func (s *Shard) Recover(snap store.Snapshot) error {
 	return s.recoverReceipts(snap.Config)
 }
 
-// recoverQueues makes queues of their records, without messages.
+// recoverQueues creates queues of their records, without messages.
 func (s *Shard) recoverQueues(recs []store.QueueRecord) (map[store.QueueID]recovering, error) {
 	ids := make(map[string]store.QueueID, len(recs))
 	for _, rec := range recs {

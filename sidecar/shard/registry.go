@@ -8,12 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// registry finds queues by name. Reading takes no lock: every change makes a
-// new map.
+// registry finds queues by name. Reads take no lock: each change makes a new map.
 type registry struct {
 	change sync.Mutex
 	byName atomic.Pointer[map[string]*Queue] // never nil
-	sorted atomic.Pointer[[]*Queue]          // the same by name; nil: not sorted since the last change
+	sorted atomic.Pointer[[]*Queue]          // the same, by name; nil: not sorted since the last change
 }
 
 func (r *registry) get(name string) *Queue { return (*r.byName.Load())[name] }
@@ -21,7 +20,7 @@ func (r *registry) get(name string) *Queue { return (*r.byName.Load())[name] }
 // all returns the queues by name.
 func (r *registry) all() []*Queue { return slices.Clone(r.inOrder()) }
 
-// inOrder is all for those who do not change what it returns.
+// inOrder is all for callers that do not change the slice.
 func (r *registry) inOrder() []*Queue {
 	if sorted := r.sorted.Load(); sorted != nil {
 		return *sorted
@@ -33,10 +32,10 @@ func (r *registry) inOrder() []*Queue {
 	return sorted
 }
 
-// main returns the queues that are no dead letter queues, by name.
+// main returns the queues by name, without dead letter queues.
 func (r *registry) main() []*Queue { return slices.DeleteFunc(r.all(), (*Queue).IsDLQ) }
 
-// of returns those of one shard.
+// of returns the queues of one shard, without dead letter queues.
 func (r *registry) of(s *Shard) []*Queue {
 	return slices.DeleteFunc(r.main(), func(q *Queue) bool { return q.shard != s })
 }

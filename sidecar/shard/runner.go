@@ -17,29 +17,29 @@ import (
 	"github.com/filaq/fila/throttle"
 )
 
-// runner steps a machine and has happen what comes of it. It has a goroutine of its
-// own, for what time brings and for what comes while it is busy. But what finds it
-// idle is handled by whoever brings it, on the spot, and what that delivers goes out
-// on the spot, too: at light load, changes of goroutine cost more than the work.
+// runner steps a machine and carries out its effects. Its goroutine steps the machine when a
+// timer fires and for mail that comes while the machine is busy. But a goroutine that posts to
+// an idle runner makes the step itself and publishes its deliveries: at light load, switching
+// goroutines costs more than the work.
 type runner struct {
-	shard      *Shard
-	sides      [queue.Roles]*Queue
-	mail       *mailbox[queue.Input]
-	dispatcher dispatcher
-	judge      judge
-	told       bool // that deliveries may go out; under the state of the set
+	shard       *Shard
+	sides       [queue.Roles]*Queue
+	mail        *mailbox[queue.Input]
+	dispatcher  dispatcher
+	judge       judge
+	dispatching bool // the machine may deliver; under the state of the set
 
-	mu      watchedMutex // held during a turn; guards what follows
+	mu      watchedMutex // held during a step; guards what follows
 	machine *queue.Queue
 	effects queue.Effects
 	spare   []queue.Input
 	timer   *time.Timer
-	armed   int64        // when timer is due
-	rules   *rules.Rules // that settings were made for
+	armed   int64        // when timer fires
+	rules   *rules.Rules // the rules that the settings of the machine are made for
 	renew   bool         // the settings have changed
 	ended   bool
 
-	stopping context.Context // ended by stop: finish what is posted, then end
+	stopping context.Context // canceled by stop: handle what is posted, then end
 	stop     context.CancelFunc
 	stopped  sync.WaitGroup // all goroutines
 }
@@ -58,14 +58,13 @@ func newRunner(s *Shard) *runner {
 	return r
 }
 
-// start runs the goroutine. The first turn is made at once.
+// start starts the goroutine, which makes a first step at once.
 func (r *runner) start() {
 	r.mail.poke()
 	r.stopped.Go(r.run)
 }
 
-// end lets the machine handle what has been posted and waits until all goroutines are
-// done.
+// end lets the machine handle its mail and waits until all goroutines have ended.
 func (r *runner) end() {
 	r.stop()
 	r.stopped.Wait()
@@ -83,20 +82,20 @@ func (r *runner) run() {
 		}
 		r.mu.Lock()
 		r.armed = math.MaxInt64
-		r.turn(r.mail.take(r.spare))
+		r.step(r.mail.take(r.spare))
 		r.mu.Unlock()
 	}
 }
 
-// finish makes the last turns and refuses what comes too late.
+// finish makes the last steps and refuses what arrives later.
 func (r *runner) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for in := r.mail.take(r.spare); len(in) > 0; in = r.mail.take(r.spare) {
-		r.turn(in)
+		r.step(in)
 	}
 	now := r.shard.Now()
-	gone := r.sides[queue.Main].deleted.Load() || r.shard.leaving.Load() // others use the gates
+	gone := r.sides[queue.Main].deleted.Load() || r.shard.leaving.Load() // release its gates
 	r.machine.Finish(now, gone, &r.effects)
 	r.carryOut()
 	r.ended = true
@@ -129,7 +128,7 @@ func (r *runner) refuse(in *queue.Input) {
 	r.shard.replyError(reply, q.Gone())
 }
 
-// view calls fn between two turns.
+// view calls fn between two steps. It reports false if the machine has ended.
 func (r *runner) view(fn func(m *queue.Queue)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,35 +138,34 @@ func (r *runner) view(fn func(m *queue.Queue)) bool {
 	return !r.ended
 }
 
-// said is what a turn answers to whoever makes it: to a Pick, and to a Purge, Remove,
-// RunNow or Reserve.
+// said is the answer of a step to its maker: to a Claim, and to a Purge, Remove, RunNow or
+// Reserve.
 type said struct {
 	picked  *queue.Claimed
 	handled *queue.Handled
 }
 
-// do makes a turn for all that was posted, and for in.
+// do makes a step for all mail and then for in.
 func (r *runner) do(in ...queue.Input) (answer said, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
 		return said{}, false
 	}
-	return r.turn(append(r.mail.take(r.spare), in...)), true
+	return r.step(append(r.mail.take(r.spare), in...)), true
 }
 
-// renewSettings has the machine work by the policy of its queue, and returns when it
-// does.
+// renewSettings passes the policy of the queue to the machine and returns when it is in force.
 func (r *runner) renewSettings() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
 		r.renew = true
-		r.turn(r.mail.take(r.spare))
+		r.step(r.mail.take(r.spare))
 	}
 }
 
-// settings are those of the machine.
+// settings returns the settings of the machine.
 func (r *runner) settings() queue.Settings {
 	q := r.sides[queue.Main]
 	p := q.policy.Load()
@@ -185,19 +183,19 @@ func (r *runner) settings() queue.Settings {
 	return s
 }
 
-// publishKeyCounts lets the intake count by fairness key what the machine counts so.
+// publishKeyCounts lets the intake count in the same counts as the machine.
 func (r *runner) publishKeyCounts(s *queue.Settings) {
 	counts, _ := s.PerKey.(*keyCounts)
 	r.sides[queue.Main].perKey.Store(counts)
 }
 
-// try makes a turn for what has been posted, unless one is being made.
-func (r *runner) try() bool {
+// tryStep makes a step for the mail, unless a step is being made.
+func (r *runner) tryStep() bool {
 	if !r.mu.TryLock() {
 		return false
 	}
 	if in := r.mail.take(r.spare); len(in) > 0 {
-		r.turn(in)
+		r.step(in)
 	} else {
 		r.spare = in
 	}
@@ -205,8 +203,8 @@ func (r *runner) try() bool {
 	return true
 }
 
-// turn steps the machine and has its effects happen. mu is held.
-func (r *runner) turn(in []queue.Input) said {
+// step steps the machine and carries out its effects. Its caller holds mu.
+func (r *runner) step(in []queue.Input) said {
 	if now := r.shard.Control.Rules(); now != r.rules || r.renew {
 		r.rules, r.renew = now, false
 		s := r.settings()
@@ -219,23 +217,23 @@ func (r *runner) turn(in []queue.Input) said {
 	answer := said{r.effects.Claimed, r.effects.Handled}
 	r.carryOut()
 	if next < r.armed {
-		// A later time is left alone: the turn that comes too early is rarer
-		// than a new time for every message.
+		// A timer that is set too early is left alone: an occasional early step costs less than
+		// setting the timer for every message.
 		r.armed = next
 		r.timer.Reset(time.Duration(max(next-r.shard.Now(), 0)))
 	}
 	return answer
 }
 
-// carryOut has the effects of a step happen. Figures come first, so that
-// whoever gets an answer finds them right.
+// carryOut carries out the effects of a step. It updates counters first, so that they are
+// right when a client gets its answer.
 func (r *runner) carryOut() {
 	s, fx := r.shard, &r.effects
 	if fx.Written != 0 {
 		s.set.uncommitted.Add(-fx.Written)
 	}
-	// A message that is dead-lettered counts twice for a moment rather than not at all:
-	// whoever deletes a queue without force looks at both depths.
+	// A message on its way to the dead letter queue counts twice for a moment rather than not
+	// at all: a deletion without force checks both depths.
 	r.sides[queue.Dead].count(&fx.Counters[queue.Dead])
 	r.sides[queue.Main].count(&fx.Counters[queue.Main])
 	for i := range fx.Ended {
@@ -269,7 +267,7 @@ func (r *runner) carryOut() {
 	fx.Reset()
 }
 
-// count adds up what a step has done.
+// count adds the counters of a step.
 func (q *Queue) count(t *queue.Counters) {
 	if *t == (queue.Counters{}) {
 		return
@@ -283,31 +281,31 @@ func (q *Queue) count(t *queue.Counters) {
 	q.metrics.Add(*t)
 }
 
-// GateOpened has the machine look at a gate.
+// GateOpened posts that a gate may have opened.
 func (r *runner) GateOpened(g *throttle.Gate) {
 	r.mail.post(queue.Input{Kind: queue.GateOpened, Gate: g})
 }
 
-// CircuitOpened has the machine look at a circuit.
+// CircuitOpened posts that a circuit may admit messages.
 func (r *runner) CircuitOpened(c queue.Circuit) {
 	r.mail.post(queue.Input{Kind: queue.CircuitOpened, Circuit: c})
 }
 
-// behind is from how many messages on a subscription leaves the turns to the runners:
-// the acks of all queues come by one.
+// behind is how many messages of a subscription may be pending before it leaves the steps to
+// the runners. One subscription has the acks of all queues.
 const behind = 256
 
-// post tells the machine what came by a subscription, whose goroutine makes the turn
-// if the runner is idle. It reports false once the runner has ended.
+// post posts an input that came by a subscription. The calling goroutine makes the step if the
+// runner is idle. It reports false once the runner has ended.
 func (r *runner) post(in queue.Input, by *nats.Subscription) bool {
 	first, ok := r.mail.add(in)
 	if !ok {
 		return false
 	}
 	if !first {
-		return true // whoever was first has seen to it
+		return true // the goroutine that posted first makes or wakes a step
 	}
-	if waiting, _, err := by.Pending(); err != nil || waiting >= behind || !r.try() {
+	if waiting, _, err := by.Pending(); err != nil || waiting >= behind || !r.tryStep() {
 		r.mail.poke()
 	}
 	return true

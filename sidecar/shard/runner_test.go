@@ -81,7 +81,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 				return
 			default:
 			}
-			if before := accepted.Load(); q.held() < before {
+			if before := accepted.Load(); q.messages() < before {
 				missed.Add(1)
 			}
 			if looks.Add(1)%50_000 == 0 {

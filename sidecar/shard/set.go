@@ -20,67 +20,66 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Conn publishes. Its methods may be called from any goroutine.
+// Conn publishes to NATS. Its methods may be called from any goroutine.
 type Conn interface {
 	Publish(subject string, data []byte) error
 	PublishMsg(m *nats.Msg) error
 	MaxPayload() int64
 }
 
-// Front is where messages for queues come in: it calls [Queue.Accept].
+// Front receives messages for queues: it calls [Queue.Accept].
 type Front interface {
-	// Attach lets messages for q come in, and all else that concerns it alone.
+	// Attach subscribes to the subjects of q.
 	Attach(q *Queue) error
-	// Flush waits until what has been attached can be reached by everybody.
+	// Flush waits until all servers know the subscriptions of attached queues.
 	Flush() error
-	// Detach lets no more of that come in. What it returns is closed when all that had
-	// arrived has been taken or refused.
+	// Detach unsubscribes from the subjects of queues. It closes the channel that it
+	// returns when all messages that had arrived are accepted or refused.
 	Detach(queues ...*Queue) <-chan struct{}
 }
 
-// Control is what can change while fila runs. Its methods may be called from any
-// goroutine and do not block.
+// Control is the configuration that can change while fila runs. Its methods may be called
+// from any goroutine and do not block.
 type Control interface {
-	// Gates are those of all throttle keys.
+	// Gates returns the gates of all throttle keys.
 	Gates() *throttle.Gates
 	// Get returns a value of the runtime configuration, for hooks.
 	Get(key string) (string, bool)
-	// Rules are those in force; the same pointer while they do not change.
+	// Rules returns the error rules in force, the same pointer while they do not change.
 	Rules() *rules.Rules
 	// Weights returns the weight overrides of a queue by fairness key, in thousandths.
 	Weights(queue string) map[string]uint32
 	// Pauses returns until when a queue and its fairness keys are paused: Unix ns,
-	// [queue.Forever] until they are resumed, 0: the queue is not.
+	// [queue.Forever] without an end, 0 if the queue is not.
 	Pauses(queue string) (until int64, keys map[string]int64)
-	// HoldKey keeps a pause that max_failures_per_key has begun.
+	// HoldKey stores a pause that max_failures_per_key has begun.
 	HoldKey(queue, key string, until int64)
-	// ForgetPauses ends the pauses of queues that are deleted, and of their keys.
+	// ForgetPauses deletes the pauses of deleted queues and of their keys.
 	ForgetPauses(queues ...string)
 }
 
-// Circuits are those of the process.
+// Circuits are the circuits of the process.
 type Circuits interface {
 	queue.Circuits
-	// Full reports whether a message with that key would bring a circuit more than
-	// limit.
+	// Full reports whether a message with this key would create a circuit beyond limit.
 	Full(key string, limit int64) bool
-	// Count is how many circuits there are.
+	// Count returns how many circuits there are.
 	Count() int64
 }
 
-// Caps bound what producers and consumers name, about: what comes at the same moment
-// may pass them by a few. 0 is no limit.
+// Caps limit the names that producers and consumers create. Concurrent requests may exceed
+// them slightly. 0 means no limit.
 type Caps struct {
 	ThrottleKeys int64
 	Circuits     int64
-	RateKeys     int64 // of a queue
-	DedupeIDs    int64 // of a queue
-	Consumers    int64 // of a queue
-	Fetches      int64 // that wait, of a queue
-	Schedules    int64 // of a queue
+	RateKeys     int64 // per queue
+	DedupeIDs    int64 // per queue
+	Consumers    int64 // per queue
+	Fetches      int64 // waiting, per queue
+	Schedules    int64 // per queue
 
-	ConsumerFetches   int64 // that wait, of one consumer of a queue
-	EnqueuedSchedules int64 // of a queue, made by enqueues
+	ConsumerFetches   int64 // waiting, per queue and consumer
+	EnqueuedSchedules int64 // made by enqueues, per queue
 }
 
 // Options of a [Set].
@@ -94,51 +93,48 @@ type Options struct {
 	Metrics  *telemetry.Metrics
 	Subjects wire.Subjects
 	Signer   *wire.Signer
-	// Tracer takes spans of messages whose producers trace them, and of jobs; nil: there
-	// are none.
+	// Tracer gets spans of jobs, and of messages whose producers trace them; nil: no spans.
 	Tracer telemetry.Tracer
-	// Event publishes news under the name of a queue. It does not block.
+	// Event publishes an event under the name of a queue. It does not block.
 	Event func(typ, tail string, e wire.Event)
-	// MaxUncommittedBytes is how many bytes of messages may wait for the disk.
+	// MaxUncommittedBytes limits the bytes of messages that wait for a commit.
 	MaxUncommittedBytes int64
 	Caps                Caps
-	// Space tells the room on the disk of the store; nil: it cannot be told, and the
-	// alarm is off. It may be called from any goroutine.
+	// Space returns the free space on the disk of the store. nil: it is not known and there
+	// is no alarm. It may be called from any goroutine.
 	Space func() (s store.Space, known bool)
-	// MinFreeBytes is how much of it has to stay free for messages to be taken;
-	// 0: anything, or AutoMinFree.
+	// MinFreeBytes is the free space below which messages are refused. 0: never;
+	// AutoMinFree: by the size of the disk.
 	MinFreeBytes int64
 	Hooks        HookDefaults
 	Pacing       queue.Pacing
-	Killed       <-chan struct{} // closed: nobody is waited for any more
-	// Placement says which shard a queue belongs to; nil: there is one shard, and it
-	// hands out ids itself.
+	Killed       <-chan struct{} // closed when fila stops without waiting
+	// Placement maps queues to shards. nil: there is one shard, which assigns ids itself.
 	Placement Placement
-	// Send has whoever serves a shard carry out a request by [Set.Receive], which may be
-	// this set, and returns the answer. A refusal is a *wire.Error. nil: there is one shard.
+	// Send sends a request to the owner of a shard, which may be this node, where
+	// [Set.Receive] carries it out. It returns the answer; a refusal is a *wire.Error. nil:
+	// there is one shard.
 	Send func(ctx context.Context, shard int, body []byte) (answer []byte, err error)
 }
 
-// Placement says which of several shards queues belong to. Its methods may be called
-// from any goroutine.
+// Placement maps queues to shards. Its methods may be called from any goroutine.
 type Placement interface {
-	// Shards is how many shards there are, at all nodes together.
+	// Shards returns the number of shards of all nodes.
 	Shards() int
-	// Where returns the shard that a queue has been given or, where ok is false, would
-	// be. It does not block.
+	// Where returns the shard of a queue. ok is false if the queue does not exist: then it
+	// is the shard that the queue would get. Where does not block.
 	Where(queue string) (number int, ok bool)
-	// Place gives a queue a shard and ids, which stay the same until Drop.
+	// Place assigns a shard and ids to a queue, which it keeps until Drop.
 	Place(ctx context.Context, queue string) (ids [queue.Roles]store.QueueID, number int, err error)
-	// Drop forgets a queue that is no more. One of that name with other ids stays.
+	// Drop forgets a deleted queue. It keeps a queue of that name with other ids.
 	Drop(ctx context.Context, queue string, ids [queue.Roles]store.QueueID) error
 }
 
-// capRetryAfter is when to try again what was refused by one of the Caps.
+// capRetryAfter is the retry hint of requests that one of the Caps refuses.
 const capRetryAfter = 10 * time.Second
 
-// Set is the shards of a node, and what they share: queues are found by name in all of
-// them. A node without a cluster has one shard from its start to its end. Its methods
-// may be called from any goroutine.
+// Set is the shards of a node and what they share. It finds queues by name in all of them.
+// Outside of a cluster there is one shard. Its methods may be called from any goroutine.
 type Set struct {
 	Options
 
@@ -146,13 +142,13 @@ type Set struct {
 	traces   *traces // nil: there is no tracer
 	refusals refusals
 
-	uncommitted atomic.Int64 // bytes of messages that wait for the disk
+	uncommitted atomic.Int64 // bytes of messages that wait for a commit
 	draining    atomic.Bool
 	disk        alarm
 	dog         watchdog
 
 	state struct {
-		sync.Mutex          // held until all machines have been told
+		sync.Mutex          // held until all machines know of the change
 		shards     []*Shard // by number
 		started    bool
 		serving    bool
@@ -160,7 +156,7 @@ type Set struct {
 	}
 
 	failed chan *Shard
-	ended  context.Context // ended by end
+	ended  context.Context // canceled by end
 	end    context.CancelFunc
 }
 
@@ -170,7 +166,7 @@ func NewSet(o Options) *Set {
 	if s.Space == nil {
 		s.Space = noSpace
 	}
-	s.disk.look = make(chan struct{}, 1)
+	s.disk.check = make(chan struct{}, 1)
 	s.ended, s.end = context.WithCancel(context.Background())
 	s.queues.byName.Store(&map[string]*Queue{})
 	return s
@@ -183,7 +179,7 @@ func (s *Set) all() []*Shard {
 	return slices.Clone(s.state.shards)
 }
 
-// Shard finds a shard by its number; nil: it is not here.
+// Shard returns the shard with a number, or nil if it is not on this node.
 func (s *Set) Shard(number int) *Shard {
 	for _, sh := range s.all() {
 		if sh.number == number {
@@ -193,7 +189,7 @@ func (s *Set) Shard(number int) *Shard {
 	return nil
 }
 
-// Numbers are those of the shards that this node serves.
+// Numbers returns the numbers of the shards that this node serves.
 func (s *Set) Numbers() []int {
 	var numbers []int
 	for _, sh := range s.all() {
@@ -204,7 +200,8 @@ func (s *Set) Numbers() []int {
 	return numbers
 }
 
-// served returns the queues of these shards by name. Its caller does not change them.
+// served returns the queues of the shards that this node serves, by name. Its caller does
+// not change the slice.
 func (s *Set) served() []*Queue {
 	silent := slices.DeleteFunc(s.all(), func(sh *Shard) bool { return !sh.silent() })
 	if len(silent) == 0 {
@@ -213,15 +210,15 @@ func (s *Set) served() []*Queue {
 	return slices.DeleteFunc(s.queues.all(), func(q *Queue) bool { return slices.Contains(silent, q.shard) })
 }
 
-// Queue finds a queue, or a dead letter queue, by its name; nil: there is none here.
+// Queue returns the queue or dead letter queue with a name, or nil if it is not on this node.
 func (s *Set) Queue(name string) *Queue { return s.queues.get(name) }
 
-// Queues returns all queues, dead letter queues among them, by name.
+// Queues returns all queues and dead letter queues by name.
 func (s *Set) Queues() []*Queue { return s.queues.all() }
 
-// QueuePage returns a page of those that this node serves: up to limit of them by name,
-// those after the name next of the page before, which is empty at the end, but for the
-// first offset ones. A fenced shard may have another owner, who lists its queues.
+// QueuePage returns a page of the queues that this node serves: up to limit of them, by
+// name, after the name after, without the first offset ones. next is the value of after for
+// the next page, empty at the end. Queues of fenced shards are left to their owners.
 func (s *Set) QueuePage(after string, offset, limit int) (page []*Queue, total int, next string) {
 	sorted := s.served()
 	from, found := slices.BinarySearchFunc(sorted, after, func(q *Queue, name string) int { return cmp.Compare(q.name, name) })
@@ -235,8 +232,8 @@ func (s *Set) QueuePage(after string, offset, limit int) (page []*Queue, total i
 	return page, len(sorted), next
 }
 
-// Usage is how full the Caps are now; those of a queue: what the queue has of it that
-// has the most.
+// Usage returns how much of the Caps is in use; for limits per queue, the most that one
+// queue uses.
 func (s *Set) Usage() Caps {
 	u := Caps{ThrottleKeys: s.Control.Gates().Count(), Circuits: s.Circuits.Count()}
 	for _, q := range s.queues.inOrder() {
@@ -253,10 +250,10 @@ func (s *Set) Usage() Caps {
 	return u
 }
 
-// Add takes a shard in that has been recovered. Its queues do at once what those of the
-// others do. After an error it has to be removed.
+// Add adds a recovered shard. Its queues start at once if the others have. After an error
+// the shard has to be removed.
 func (s *Set) Add(sh *Shard) error {
-	sh.admin.Lock() // a queue that is made meanwhile is attached once
+	sh.admin.Lock() // so that a queue that is being created is attached once
 	defer sh.admin.Unlock()
 	if serving := s.include(sh); serving {
 		return sh.attach()
@@ -264,8 +261,8 @@ func (s *Set) Add(sh *Shard) error {
 	return nil
 }
 
-// include has the queues of a shard be found, and work if those of others do. It reports
-// whether they have to be attached, too.
+// include registers and starts the queues of a shard. It reports whether they have to be
+// attached as well.
 func (s *Set) include(sh *Shard) (serving bool) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -283,16 +280,16 @@ func (s *Set) include(sh *Shard) (serving bool) {
 	return s.state.serving
 }
 
-// Remove takes a shard out in order, so that another node goes on with it. Deliveries
-// stop, and leases settle for so long; meanwhile messages are taken. Then nothing more
-// comes in, and everything is written, leases included. It all ends with ctx; the error
-// says that something may not have been written.
+// Remove removes a shard in order, so that another node can serve it: it stops deliveries
+// and waits up to settle for leases while messages are still accepted; then it unsubscribes
+// and writes everything, leases included. ctx bounds all of it; an error means that
+// something may not be written.
 func (s *Set) Remove(ctx context.Context, number int, settle time.Duration) error {
 	sh := s.Shard(number)
 	if sh == nil {
 		return nil
 	}
-	defer context.AfterFunc(ctx, sh.letGo)() // leave waits for a queue that is being made
+	defer context.AfterFunc(ctx, sh.releaseWaiters)() // leave waits for a queue that is being created
 	if !sh.leave() {
 		return nil
 	}
@@ -301,7 +298,7 @@ func (s *Set) Remove(ctx context.Context, number int, settle time.Duration) erro
 	defer cancel()
 	s.settle(settling, queues)
 	select {
-	case <-s.Front.Detach(bothSides(queues)...):
+	case <-s.Front.Detach(bothRoles(queues)...):
 	case <-ctx.Done():
 	}
 	s.exclude(sh)
@@ -311,8 +308,8 @@ func (s *Set) Remove(ctx context.Context, number int, settle time.Duration) erro
 	return err
 }
 
-// Abandon takes a shard out that has another owner: it writes nothing and answers nobody
-// any more. It does not wait for its store.
+// Abandon removes a shard that has another owner: it writes and answers nothing any more,
+// and does not wait for the store.
 func (s *Set) Abandon(number int) {
 	sh := s.Shard(number)
 	if sh == nil {
@@ -323,13 +320,13 @@ func (s *Set) Abandon(number int) {
 		return
 	}
 	queues := s.queues.of(sh)
-	s.Front.Detach(bothSides(queues)...)
+	s.Front.Detach(bothRoles(queues)...)
 	s.exclude(sh)
 	sh.finish(queues)
 	forget(queues)
 }
 
-// exclude has the queues of a shard not be found any more.
+// exclude unregisters the queues of a shard.
 func (s *Set) exclude(sh *Shard) {
 	s.state.Lock()
 	defer s.state.Unlock()
@@ -339,8 +336,8 @@ func (s *Set) exclude(sh *Shard) {
 	})
 }
 
-// bothSides are queues with their dead letter queues.
-func bothSides(queues []*Queue) []*Queue {
+// bothRoles returns queues with their dead letter queues.
+func bothRoles(queues []*Queue) []*Queue {
 	var all []*Queue
 	for _, q := range queues {
 		all = append(all, q, q.dlq)
@@ -348,7 +345,7 @@ func bothSides(queues []*Queue) []*Queue {
 	return all
 }
 
-// forget closes what queues have that end here, and are not deleted.
+// forget releases hooks and metrics of queues that go on elsewhere.
 func forget(queues []*Queue) {
 	for _, q := range queues {
 		q.policy.Load().closeReplaced(nil)
@@ -357,9 +354,10 @@ func forget(queues []*Queue) {
 	}
 }
 
-// Start lets the queues work. Nothing is delivered before [Set.Serve].
+// Start starts the queues. Nothing is delivered before [Set.Serve], because acks could not
+// arrive and would be lost; nor while fila is disconnected or stopping.
 func (s *Set) Start() {
-	if s.lookAtDisk(); s.Disk() != nil {
+	if s.checkDisk(); s.Disk() != nil {
 		go s.watchDisk()
 	}
 	go s.watchLocks()
@@ -371,10 +369,7 @@ func (s *Set) Start() {
 	}
 }
 
-// Deliveries go out from Serve on, unless fila is disconnected or stopping: before,
-// nobody would hear the acks, and then they would be lost.
-
-// Serve lets messages come in, and then deliveries go out.
+// Serve subscribes all queues and then starts deliveries.
 func (s *Set) Serve() error {
 	s.state.Lock()
 	s.state.serving = true
@@ -388,18 +383,18 @@ func (s *Set) Serve() error {
 	return nil
 }
 
-// SetOffline keeps deliveries back while there is no connection.
+// SetOffline stops deliveries while there is no connection.
 func (s *Set) SetOffline(offline bool) { s.changeDispatch(func() { s.state.offline = offline }) }
 
-// Offline reports what SetOffline was told.
+// Offline returns the value of the last SetOffline.
 func (s *Set) Offline() bool {
 	s.state.Lock()
 	defer s.state.Unlock()
 	return s.state.offline
 }
 
-// Drain begins the end: no queue is made any more, and nothing is delivered. A queue
-// that is just being made exists when it returns.
+// Drain stops deliveries and the creation of queues. It waits for queues that are being
+// created.
 func (s *Set) Drain() {
 	shards := s.all()
 	for _, sh := range shards {
@@ -412,32 +407,32 @@ func (s *Set) Drain() {
 	s.changeDispatch(func() {})
 }
 
-// Draining reports whether Drain was called.
+// Draining reports whether Drain has been called.
 func (s *Set) Draining() bool { return s.draining.Load() }
 
 func (s *Set) changeDispatch(change func()) {
 	s.state.Lock()
 	defer s.state.Unlock()
 	change()
-	s.tellDispatch(s.queues.inOrder()...)
+	s.updateDispatch(s.queues.inOrder()...)
 }
 
-// tellDispatch tells queues whether deliveries may go out, if that is news. Its caller
-// holds state.
-func (s *Set) tellDispatch(queues ...*Queue) {
+// updateDispatch tells queues whether they may deliver, if that has changed. Its caller holds
+// state.
+func (s *Set) updateDispatch(queues ...*Queue) {
 	all := !s.state.offline && !s.draining.Load()
 	for _, q := range queues {
-		if on := all && q.shard.delivers(); on != q.run.told { // a dead letter queue has the same runner
-			q.run.told = on
+		if on := all && q.shard.delivers(); on != q.run.dispatching { // the dead letter queue has the same runner
+			q.run.dispatching = on
 			q.Tell(queue.Dispatch{On: on})
 		}
 	}
 }
 
-// Failed gets a shard when a commit of it has failed: the first one if nobody listens.
+// Failed receives a shard whose commit has failed, the first one if nobody receives.
 func (s *Set) Failed() <-chan *Shard { return s.failed }
 
-// Err is that of the first shard that has failed; nil: none has.
+// Err returns the error of the first shard that has failed, or nil.
 func (s *Set) Err() error {
 	for _, sh := range s.all() {
 		if err := sh.Err(); err != nil {
@@ -447,11 +442,11 @@ func (s *Set) Err() error {
 	return nil
 }
 
-// Settle waits until no message is with a consumer. Those that still are when ctx
-// ends stay leased: their consumers can ack to the next process.
+// Settle waits until no message is leased. Messages that still are when ctx ends stay
+// leased: their consumers can ack to the next process.
 func (s *Set) Settle(ctx context.Context) { s.settle(ctx, s.queues.all()) }
 
-// settleInterval is how often settle looks whether leases have settled.
+// settleInterval is how often settle counts the leases.
 const settleInterval = 10 * time.Millisecond
 
 func (s *Set) settle(ctx context.Context, queues []*Queue) {
@@ -461,7 +456,7 @@ func (s *Set) settle(ctx context.Context, queues []*Queue) {
 		open := 0
 		for _, q := range queues {
 			if !q.IsDLQ() {
-				// After what Drain has told it.
+				// view is ordered after the changes of Drain.
 				q.run.view(func(m *queue.Queue) { open += m.Open() })
 			}
 		}
@@ -479,8 +474,8 @@ func (s *Set) settle(ctx context.Context, queues []*Queue) {
 	}
 }
 
-// End lets the queues handle what has come and hands everything to the stores, leases
-// included. It returns when all goroutines of the shards are done.
+// End lets the queues handle their mail, hands everything to the stores, leases included,
+// and returns when all goroutines of the shards have ended.
 func (s *Set) End() {
 	s.end()
 	var ended sync.WaitGroup
@@ -490,9 +485,9 @@ func (s *Set) End() {
 	ended.Wait()
 }
 
-// NewClock returns the time as Unix nanoseconds. Within one process it never goes
-// back: it is the wall clock at the start plus the monotonic time since then, so that
-// an operator who sets the clock back cannot stretch leases or delays.
+// NewClock returns a clock in Unix ns that never goes back: it adds the monotonic time to
+// the wall clock at the start, so that setting the clock back does not stretch leases and
+// delays.
 func NewClock() func() int64 {
 	start := time.Now()
 	base := start.UnixNano()

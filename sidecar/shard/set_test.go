@@ -260,7 +260,7 @@ func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
 		require.Equal(t, []int{0}, r.Numbers())
 
 		lost.Store(false)
-		time.Sleep(lookInterval)
+		time.Sleep(recheckInterval)
 		m := r.one("w")
 		require.Equal(t, "1", m.Header.Get(wire.HeaderAttempt))
 		q.Refuse("refused", wire.TokenRefused())

@@ -19,47 +19,46 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// Shard is a store and the queues in it. Its methods may be called from any
-// goroutine.
+// Shard is a store and the queues in it. Its methods may be called from any goroutine.
 type Shard struct {
 	*Options // of the set
-	// Owns reports whether nobody else can own the shard yet; nil: nobody ever does. It is
-	// asked before each delivery and answer, and set before [Set.Add]. Where it is false
-	// the shard is fenced.
+	// Owns reports whether no other node can own the shard yet. It is called before each
+	// delivery and answer; the shard is fenced while it returns false. nil means that no
+	// other node ever owns the shard. It is set before [Set.Add].
 	Owns func() bool
-	// Full reports whether the log of the store has no room for new messages; nil: it has
-	// none. They are refused then, so that there is room for what finishes messages. It
-	// is set before [Set.Add].
+	// Full reports whether the log of the store has no room for new messages, which are
+	// refused then, so that room is left for acks. nil: there is always room. It is set
+	// before [Set.Add].
 	Full func() bool
-	// Plain reports whether the store leaves histories out, since a node is there that
-	// does not know them; nil: it does not. It is set before [Set.Add].
+	// Plain reports whether the store leaves histories out, because some node of the
+	// cluster does not know them. nil: it does not. It is set before [Set.Add].
 	Plain    func() bool
 	set      *Set
 	number   int
 	store    store.Store
-	subjects wire.Subjects // whose reply subjects name the shard
+	subjects wire.Subjects // with the number of the shard in reply subjects
 
 	admin     sync.Mutex    // held while queues are made and deleted
 	nextQueue store.QueueID // under admin
 
-	recovered []*Queue // no dead letter queues; until it is in the set
-	jobs      jobs
-	schedules *schedule.Runner
-	inbound   inbound
-	failure   atomic.Pointer[error]
-	attached  bool            // under the state of the set: acks can be heard
-	fenced    atomic.Bool     // written under the state of the set
-	leaving   atomic.Bool     // written under admin: no queue is made or deleted any more
-	looking   atomic.Bool     // lookAgain is under way
-	abandoned atomic.Bool     // nothing is written any more; fenced and leaving as well
-	losing    sync.Once       // closes lost
-	lost      chan struct{}   // closed when nobody waits for the store any more
-	ended     context.Context // ended by end
-	end       context.CancelFunc
+	recovered  []*Queue // without dead letter queues; empty once the set has them
+	jobs       jobs
+	schedules  *schedule.Runner
+	inbound    inbound
+	failure    atomic.Pointer[error]
+	attached   bool            // acks can arrive; under the state of the set
+	fenced     atomic.Bool     // written under the state of the set
+	leaving    atomic.Bool     // no queue is created or deleted any more; written under admin
+	rechecking atomic.Bool     // recheckOwner is under way
+	abandoned  atomic.Bool     // nothing is written any more; then fenced and leaving are set, too
+	losing     sync.Once       // closes lost
+	lost       chan struct{}   // closed when nobody waits for the store any more
+	ended      context.Context // canceled by end
+	end        context.CancelFunc
 }
 
-// New returns a shard of the set without queues, see [Shard.Recover], which [Set.Add]
-// takes in. Its number is in reply subjects.
+// New returns a shard without queues, which may be filled by [Shard.Recover] and is added to
+// the set by [Set.Add]. number is part of its reply subjects.
 func (s *Set) New(number int, st store.Store) *Shard {
 	sh := &Shard{Options: &s.Options, set: s, number: number, store: st, subjects: s.Subjects.OfShard(number), lost: make(chan struct{})}
 	sh.ended, sh.end = context.WithCancel(context.Background())
@@ -67,10 +66,10 @@ func (s *Set) New(number int, st store.Store) *Shard {
 	return sh
 }
 
-// Number is that of the shard.
+// Number returns the number of the shard.
 func (s *Shard) Number() int { return s.number }
 
-// start lets the queues of the shard work.
+// start starts the queues, jobs and schedules of the shard.
 func (s *Shard) start() {
 	go func() {
 		select {
@@ -80,16 +79,16 @@ func (s *Shard) start() {
 		}
 	}()
 	for _, q := range s.set.queues.of(s) {
-		s.tellKept(q)
-		s.tellKept(q.dlq)
+		s.applyControl(q)
+		s.applyControl(q.dlq)
 		q.run.start()
 	}
 	s.startJobs()
 	s.schedules.Start()
 }
 
-// tellKept tells a queue what control keeps about it.
-func (s *Shard) tellKept(q *Queue) {
+// applyControl passes pauses and weights that Control has stored to a queue.
+func (s *Shard) applyControl(q *Queue) {
 	until, keys := s.Control.Pauses(q.name)
 	if until != 0 {
 		q.Tell(queue.PauseQueue{Until: until})
@@ -97,27 +96,26 @@ func (s *Shard) tellKept(q *Queue) {
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		q.Tell(queue.PauseKey{Key: key, Until: keys[key]})
 	}
-	s.tellWeights(q)
+	s.applyWeights(q)
 }
 
-func (s *Shard) tellWeights(q *Queue) {
+func (s *Shard) applyWeights(q *Queue) {
 	weights := s.Control.Weights(q.name)
 	for _, key := range slices.Sorted(maps.Keys(weights)) {
 		q.Tell(queue.Weigh{Key: key, Weight: weights[key]})
 	}
 }
 
-// Fence silences a shard that may have another owner: it neither delivers nor answers
-// anything, refusals included. A shard whose store says [store.ErrFenced] fences itself,
-// for good.
+// Fence stops or resumes deliveries and answers, refusals included, of a shard that may have
+// another owner. A shard whose store reports [store.ErrFenced] fences itself for good.
 func (s *Shard) Fence(on bool) {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
 	s.fenced.Store(on || s.abandoned.Load() || errors.Is(s.Err(), store.ErrFenced))
-	s.tellDispatch()
+	s.updateDispatch()
 }
 
-// attach lets messages for the queues of the shard come in, and then deliveries go out.
+// attach subscribes the queues of the shard, and starts deliveries when acks can arrive.
 func (s *Shard) attach() error {
 	for _, q := range s.set.queues.of(s) {
 		for _, side := range q.run.sides {
@@ -132,19 +130,19 @@ func (s *Shard) attach() error {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
 	s.attached = true
-	s.tellDispatch()
+	s.updateDispatch()
 	return nil
 }
 
-// delivers reports whether deliveries may go out, as far as it is about the shard. Its
-// caller holds the state of the set.
+// delivers reports whether the state of the shard allows deliveries. Its caller holds the
+// state of the set.
 func (s *Shard) delivers() bool {
 	return s.attached && s.failure.Load() == nil && !s.fenced.Load() && s.owns()
 }
 
 func (s *Shard) owns() bool { return s.Owns == nil || s.Owns() }
 
-// silent reports whether the shard is fenced.
+// silent reports whether the shard is fenced or may have another owner.
 func (s *Shard) silent() bool {
 	if s.fenced.Load() {
 		return true
@@ -152,33 +150,33 @@ func (s *Shard) silent() bool {
 	if s.owns() {
 		return false
 	}
-	if !s.looking.Swap(true) {
-		s.lookAgain()
+	if !s.rechecking.Swap(true) {
+		s.recheckOwner()
 	}
 	return true
 }
 
-// lookInterval is how often a shard that owns nothing asks whether it does.
-const lookInterval = 100 * time.Millisecond
+// recheckInterval is how often a shard without an owner here rechecks Owns.
+const recheckInterval = 100 * time.Millisecond
 
-// lookAgain holds deliveries back until the shard owns its queues.
-func (s *Shard) lookAgain() {
+// recheckOwner stops deliveries until the node owns the shard again.
+func (s *Shard) recheckOwner() {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
-	s.tellDispatch()
+	s.updateDispatch()
 	if s.owns() || s.ended.Err() != nil {
-		s.looking.Store(false)
+		s.rechecking.Store(false)
 		return
 	}
-	time.AfterFunc(lookInterval, s.lookAgain)
+	time.AfterFunc(recheckInterval, s.recheckOwner)
 }
 
-func (s *Shard) tellDispatch() { s.set.tellDispatch(s.set.queues.of(s)...) }
+func (s *Shard) updateDispatch() { s.set.updateDispatch(s.set.queues.of(s)...) }
 
-// Err is nil until a commit has failed: memory and disk may disagree then, and only
-// opening the store again tells what is true. Nothing more is taken, confirmed or
-// delivered; who still waits for an answer gets it at the end. It says what that means,
-// what broke and what to do.
+// Err returns why the store has failed, in words for an operator; nil: it has not. After a
+// failed commit, memory and disk may differ until the store is opened again: the shard
+// accepts, confirms and delivers nothing more, and clients that wait for an answer get it
+// when the shard ends.
 func (s *Shard) Err() error {
 	if err := s.failure.Load(); err != nil {
 		return *err
@@ -203,10 +201,10 @@ func (s *Shard) failed() bool {
 
 func (s *Shard) fail(err error) {
 	if errors.Is(err, store.ErrFenced) {
-		s.fenced.Store(true) // before anybody is told that a commit has failed
+		s.fenced.Store(true) // before anyone learns that a commit has failed
 	}
 	err = storeFailed(err)
-	if s.failure.CompareAndSwap(nil, &err) { // the first cause is the one that counts
+	if s.failure.CompareAndSwap(nil, &err) { // the first cause counts
 		select {
 		case s.set.failed <- s:
 		default:
@@ -215,7 +213,7 @@ func (s *Shard) fail(err error) {
 	}
 }
 
-// storeFailed is the last word on a store that failed.
+// storeFailed adds what the failure of the store means and what the operator can do.
 func storeFailed(err error) error {
 	remedy := "look at the disk and the kernel's log, then start fila again"
 	switch {
@@ -229,8 +227,8 @@ func storeFailed(err error) error {
 	return fmt.Errorf("the store failed, nothing more is confirmed or delivered: %w (%s; docs/operations.md says more)", err, remedy)
 }
 
-// finish lets queues of the shard handle what has come and hands everything to the
-// store, leases included. It returns when their goroutines are done.
+// finish lets the queues handle their mail, hands everything to the store, leases included,
+// and returns when all goroutines have ended.
 func (s *Shard) finish(queues []*Queue) {
 	s.end()
 	s.endJobs()
@@ -242,10 +240,10 @@ func (s *Shard) finish(queues []*Queue) {
 	ended.Wait()
 }
 
-// written waits until what queues have handed to the store is on disk.
+// written waits until everything that queues have handed to the store is on disk.
 func (s *Shard) written(ctx context.Context, queues []*Queue) error {
 	done := make(chan error, len(queues))
-	for _, q := range queues { // batches of one queue are done in order
+	for _, q := range queues { // the store finishes batches of one queue in order
 		s.store.Submit(&store.Batch{Queue: q.id, Done: func(err error) { done <- err }})
 	}
 	var failed error
@@ -260,8 +258,8 @@ func (s *Shard) written(ctx context.Context, queues []*Queue) error {
 	return failed
 }
 
-// leave has no more queues made or deleted, and nothing delivered. It reports false if
-// that has begun before.
+// leave stops deliveries and the creation and deletion of queues. It reports false if it
+// has been called before.
 func (s *Shard) leave() bool {
 	s.admin.Lock()
 	defer s.admin.Unlock()
@@ -271,21 +269,21 @@ func (s *Shard) leave() bool {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
 	s.attached = false
-	s.tellDispatch()
+	s.updateDispatch()
 	return true
 }
 
-// abandon ends all writing and all answers.
+// abandon stops all writes and answers.
 func (s *Shard) abandon() {
 	s.set.state.Lock()
 	defer s.set.state.Unlock()
 	s.fenced.Store(true)
 	s.abandoned.Store(true)
-	s.letGo()
+	s.releaseWaiters()
 }
 
-// letGo has those who make, change or delete a queue not wait for the store any more.
-func (s *Shard) letGo() { s.losing.Do(func() { close(s.lost) }) }
+// releaseWaiters releases everyone who waits for the store.
+func (s *Shard) releaseWaiters() { s.losing.Do(func() { close(s.lost) }) }
 
-// firstLease is where a queue begins to count its leases.
+// firstLease returns the number at which a queue starts to count its leases.
 func firstLease() uint64 { return rand.Uint64() }

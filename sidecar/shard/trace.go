@@ -12,28 +12,28 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// maxTracks is of how many messages is known what has been decided about them since they
-// began to wait. The oldest is forgotten for a new one: its span goes without that.
+// maxTracks is how many messages have a track. A new one replaces the oldest, whose span then
+// has no events.
 const maxTracks = 16_384
 
-// traces makes spans of the messages whose producers trace them. It belongs to a set; nil
-// where there is no tracer.
+// traces records spans of the messages whose producers trace them. It belongs to a set; nil if
+// there is no tracer.
 type traces struct {
 	tracer telemetry.Tracer
 
 	mu struct {
 		sync.Mutex
 		byID   map[store.ID]*track
-		ids    []store.ID // of byID, in the order in which they came, as a ring
+		ids    []store.ID // keys of byID in order of arrival, a ring
 		oldest int
 	}
 }
 
-// track is what is known of a message that waits, or is with a consumer.
+// track is what a span needs to know of a message that waits or is leased.
 type track struct {
 	parent wire.TraceParent
 	since  int64                 // Unix ns: when it began to wait; 0: not known
-	events []telemetry.SpanEvent // what was decided since then
+	events []telemetry.SpanEvent // decisions since then
 }
 
 func newTraces(t telemetry.Tracer) *traces {
@@ -45,8 +45,7 @@ func newTraces(t telemetry.Tracer) *traces {
 	return ts
 }
 
-// of returns the track of a message, which is made if it is told whose. Its caller holds
-// mu.
+// of returns the track of a message. It creates one if parent is sampled. Its caller holds mu.
 func (ts *traces) of(id store.ID, parent wire.TraceParent) *track {
 	t := ts.mu.byID[id]
 	if t != nil || !parent.Sampled {
@@ -64,8 +63,7 @@ func (ts *traces) of(id store.ID, parent wire.TraceParent) *track {
 	return t
 }
 
-// enqueued notes a message that is about to be the machine's, and what on_enqueue or its
-// headers have made of it.
+// enqueued records an accepted message and what on_enqueue or its headers decided.
 func (ts *traces) enqueued(m *queue.Message, p *policy) {
 	if ts == nil {
 		return
@@ -99,8 +97,7 @@ func (ts *traces) enqueued(m *queue.Message, p *policy) {
 	t.events = append(t.events[:0], telemetry.SpanEvent{Name: "enqueued", At: m.EnqueuedAt, Attrs: attrs})
 }
 
-// failed notes what was decided about an attempt that has failed: its message waits again,
-// or is put aside.
+// failed records the verdict about a failed attempt.
 func (ts *traces) failed(v *queue.Verdict, now int64) {
 	if ts == nil {
 		return
@@ -121,8 +118,7 @@ func (ts *traces) failed(v *queue.Verdict, now int64) {
 	t.events = []telemetry.SpanEvent{{Name: "attempt failed", At: now, Attrs: attrs}}
 }
 
-// parent is the trace of a message; the zero value: it has none, or that is not known any
-// more.
+// parent returns the trace of a message, zero if it has none or its track is gone.
 func (ts *traces) parent(id store.ID) (p wire.TraceParent) {
 	if ts == nil {
 		return p
@@ -135,12 +131,12 @@ func (ts *traces) parent(id store.ID) (p wire.TraceParent) {
 	return p
 }
 
-// logAbout is the log for a line about a message, with its trace if it has one.
+// logAbout returns the logger for a line about a message, with its trace if it has one.
 func (s *Shard) logAbout(id store.ID) *slog.Logger {
 	return s.Log.With(telemetry.TraceAttrs(s.set.traces.parent(id))...)
 }
 
-// waited records that a message has waited until its delivery.
+// waited records the span of a message from when it began to wait until its delivery.
 func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string, shard int) {
 	ts.mu.Lock()
 	t := ts.of(w.ID, parent)
@@ -162,7 +158,7 @@ func (ts *traces) waited(w *queue.Delivery, parent wire.TraceParent, name string
 	})
 }
 
-// deadLettered records that a message was put aside, and why.
+// deadLettered records that a message moved to the dead letter queue, and why.
 func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
 	if ts == nil {
 		return
@@ -186,7 +182,7 @@ func (ts *traces) deadLettered(n *queue.Note, name string, now int64) {
 	})
 }
 
-// worked records a job that has ended.
+// worked records the span of a finished job.
 func (ts *traces) worked(j *job, at *jobProgress) {
 	if ts == nil {
 		return
@@ -199,7 +195,7 @@ func (ts *traces) worked(j *job, at *jobProgress) {
 			slog.Int64("matched", at.Matched), slog.Int64("done", at.Done), slog.Int64("left", at.leftAlone()),
 		},
 	}
-	if at.Started == 0 { // it was canceled before its turn
+	if at.Started == 0 { // it was canceled before it ran
 		s.Start = at.Ended
 	}
 	if j.Reason != "" {

@@ -9,21 +9,19 @@ import (
 	"time"
 )
 
-// watchedMutex is a mutex of which another goroutine can see, without the lock and without a
-// clock, whether it is held all the time: holds is odd while it is, and another number the
-// next time.
+// watchedMutex lets another goroutine find out, without the lock or a clock, whether one and
+// the same critical section is still running: holds changes with each Lock and Unlock and is
+// odd while the mutex is locked.
 type watchedMutex struct {
 	sync.Mutex
 	holds atomic.Uint64
 }
 
-// Lock locks m.
 func (m *watchedMutex) Lock() {
 	m.Mutex.Lock()
 	m.holds.Add(1)
 }
 
-// TryLock locks m unless it is locked.
 func (m *watchedMutex) TryLock() bool {
 	ok := m.Mutex.TryLock()
 	if ok {
@@ -32,7 +30,6 @@ func (m *watchedMutex) TryLock() bool {
 	return ok
 }
 
-// Unlock unlocks m.
 func (m *watchedMutex) Unlock() {
 	m.holds.Add(1)
 	m.Mutex.Unlock()
@@ -40,15 +37,14 @@ func (m *watchedMutex) Unlock() {
 
 const (
 	watchInterval = 2 * time.Second
-	// stuckAfter is how many looks in a row have to find one and the same hold of a lock.
-	// Looks are counted, not seconds: a process that was stopped is not stuck.
+	// stuckAfter is how many checks in a row have to find the same critical section. Checks
+	// are counted instead of seconds, since a suspended process is not stuck.
 	stuckAfter = 3
 )
 
-// watchdog looks at the locks that everything of a queue needs: that of its intake, and that
-// of its turns.
+// watchdog watches the locks that all work of a queue needs: of its intake and its runner.
 type watchdog struct {
-	held  map[watched]hold // owned by the goroutine that looks
+	held  map[watched]hold // used by watchLocks only
 	stuck atomic.Pointer[[]string]
 }
 
@@ -58,14 +54,14 @@ type watched struct {
 	intake bool
 }
 
-// hold is how often in a row a lock was found in one hold.
+// hold is how many checks in a row have found the same critical section.
 type hold struct {
 	number uint64
-	looks  int
+	checks int
 }
 
-// Stuck says which queues are stuck, in sentences: something holds their intake or a turn for
-// seconds, so that they take no messages or deliver none. That is a defect of fila.
+// Stuck returns a sentence for each queue that has been stuck for seconds, because a defect of
+// fila keeps its intake or its runner locked.
 func (s *Set) Stuck() []string {
 	if list := s.dog.stuck.Load(); list != nil {
 		return *list
@@ -73,21 +69,21 @@ func (s *Set) Stuck() []string {
 	return nil
 }
 
-// watchLocks looks at the locks of all queues until the set ends.
+// watchLocks checks the locks of all queues until the set ends.
 func (s *Set) watchLocks() {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			s.lookAtLocks()
+			s.checkLocks()
 		case <-s.ended.Done():
 			return
 		}
 	}
 }
 
-func (s *Set) lookAtLocks() {
+func (s *Set) checkLocks() {
 	found := make(map[watched]hold)
 	var stuck []string
 	look := func(w watched, m *watchedMutex, what string) {
@@ -99,12 +95,12 @@ func (s *Set) lookAtLocks() {
 		if h.number != number {
 			h = hold{number: number}
 		}
-		h.looks++
+		h.checks++
 		found[w] = h
-		if h.looks >= stuckAfter {
+		if h.checks >= stuckAfter {
 			stuck = append(stuck, fmt.Sprintf("queue %s is stuck: %s", w.q.name, what))
 		}
-		if h.looks == stuckAfter {
+		if h.checks == stuckAfter {
 			s.Log.Error("a queue is stuck; restart fila, and report the defect with a profile of its goroutines", "queue", w.q.name, "what", what)
 		}
 	}
