@@ -14,6 +14,7 @@ import (
 // TestCluster: three nodes on one NATS server; a shard is moved, a node is drained and takes
 // shards again, all by the pages of one node, and a queue goes on meanwhile.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	needBrowser(t)
 	ns := startNATS(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	member := func(name string) func(*config.Config) {

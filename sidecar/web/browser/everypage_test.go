@@ -143,6 +143,7 @@ func (f *fila) world(n names) []shown {
 // TestEveryPage: each page of a fila with something of everything, as axe sees it, wide and
 // narrow, light and dark; by the keyboard alone; and with lines of what was before.
 func TestEveryPage(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	b.visit("/events") // what happens from now on
 	for _, p := range f.world(plain) {
@@ -162,6 +163,7 @@ func TestEveryPage(t *testing.T) {
 
 // TestEveryPageOfNastyNames: names that are long, or markup, are text and widen no page.
 func TestEveryPageOfNastyNames(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	b.visit("/events")
 	for _, p := range f.world(nasty) {
@@ -174,6 +176,7 @@ func TestEveryPageOfNastyNames(t *testing.T) {
 
 // TestEveryPageOfNothing: where there is nothing yet, a page says what to do about it.
 func TestEveryPageOfNothing(t *testing.T) {
+	t.Parallel()
 	_, b := run(t, func(cfg *config.Config) { cfg.Throttles = nil })
 	for _, p := range []shown{
 		{"overview", "/", []string{"There is no queue yet."}},
@@ -188,7 +191,7 @@ func TestEveryPageOfNothing(t *testing.T) {
 	} {
 		b.visit(p.path, p.texts...)
 		b.fits("nothing-"+p.name, narrow, "dark")
-		b.usable("nothing-" + p.name)
+		b.usable("nothing-"+p.name, "")
 		b.fits("nothing-"+p.name+"-light", wide, "light")
 	}
 }
@@ -196,6 +199,7 @@ func TestEveryPageOfNothing(t *testing.T) {
 // TestLogin: a token lets somebody in, many wrong ones keep everybody of the address out for
 // a minute, and who logs out is out.
 func TestLogin(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("a-token-to-work-with"), 0o600))
 	f, b := run(t, func(cfg *config.Config) { cfg.HTTP.OperatorToken = file })

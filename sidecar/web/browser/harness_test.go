@@ -42,6 +42,7 @@ func document(body string) string {
 // TestHarness: what the tests of the pages rely on is tried on pages with each fault, so
 // that a harness that sees nothing does not look like pages without faults.
 func TestHarness(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		body, want string
 	}{
@@ -78,6 +79,7 @@ func TestHarness(t *testing.T) {
 
 // TestHarnessSees: what people see, and how they go through a page.
 func TestHarnessSees(t *testing.T) {
+	t.Parallel()
 	b := open(t, serve(t, map[string]string{
 		"/icon.js": "",
 		"/": document(`<p><a href="/next">Go on</a> <label>Name <input name="who"></label> <label>Colour <select name="colour"><option>red<option>blue</select></label></p>
@@ -104,7 +106,7 @@ func TestHarnessSees(t *testing.T) {
 
 	b.visit("/faulty")
 	var ids []string
-	for _, f := range b.serious() {
+	for _, f := range b.serious("") {
 		ids = append(ids, f.ID)
 	}
 	require.Subset(t, ids, []string{"image-alt", "label"})

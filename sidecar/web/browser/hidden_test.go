@@ -34,6 +34,7 @@ func (f *fila) way(look func(r *http.Request) (done func())) string {
 // TestHiddenTab: a tab that nobody sees has no stream, and has one again when it is seen. What
 // the page asks fila for goes by way of the test, which counts its streams.
 func TestHiddenTab(t *testing.T) {
+	t.Parallel()
 	f := start(t)
 	f.load("orders")
 	var streams atomic.Int64
@@ -64,6 +65,7 @@ func TestHiddenTab(t *testing.T) {
 
 // TestSlowScripts: a page moves whichever of its scripts comes late.
 func TestSlowScripts(t *testing.T) {
+	t.Parallel()
 	f := start(t)
 	f.queue("orders")
 	for _, late := range []string{"htmx", "hx-sse", "uPlot.iife", "fila.js"} {

@@ -17,6 +17,7 @@ import (
 // A deploy breaks the handling of some orders: dead letters of three causes, of which one is
 // mended and redriven, one is given up, and one is looked at.
 func TestIncidentOfABadDeploy(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.load("mails")
 	f.queue("invoices", mortal)
@@ -81,6 +82,7 @@ func TestIncidentOfABadDeploy(t *testing.T) {
 
 // One customer asks where its orders are: a pause of its vendor that somebody has forgotten.
 func TestIncidentOfAForgottenPause(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.load("mails")
 	f.queue("orders")
@@ -111,6 +113,7 @@ func TestIncidentOfAForgottenPause(t *testing.T) {
 
 // One tenant has sent so much slow work that others wait.
 func TestIncidentOfANoisyTenant(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("reports")
 	release := make(chan struct{})

@@ -15,6 +15,7 @@ import (
 // TestMessage: what a message waits for, what has happened to it, its payload when asked,
 // and what is done about it.
 func TestMessage(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.load("busy")
 	f.queue("orders")
@@ -96,6 +97,7 @@ func TestMessage(t *testing.T) {
 
 // TestHeldMessage: the gates of a message, one by one.
 func TestHeldMessage(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders")
 	f.consume("orders", "worker", func(_ context.Context, _ *client.Message) error { return nil })
@@ -113,6 +115,7 @@ func TestHeldMessage(t *testing.T) {
 
 // TestFind: by queue, key and id.
 func TestFind(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders")
 	f.queue("orders-eu")
@@ -134,6 +137,7 @@ func TestFind(t *testing.T) {
 
 // TestDeadLetters: from a thousand dead letters to none, by the page alone.
 func TestDeadLetters(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.load("busy")
 	f.queue("orders", mortal)
@@ -202,6 +206,7 @@ func TestDeadLetters(t *testing.T) {
 
 // TestLiveJobs: jobs about messages that wait.
 func TestLiveJobs(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders")
 	for range 5 {
@@ -271,6 +276,7 @@ func (b *tab) unhurt() {
 
 // TestHostile: whatever producers put into payloads, headers, keys and errors is text.
 func TestHostile(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders", mortal)
 	f.consume("orders", "worker", undertaker, client.MaxInFlight(100))

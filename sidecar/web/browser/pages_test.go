@@ -16,6 +16,7 @@ import (
 
 // TestOverview: queues under load, with figures that move by themselves.
 func TestOverview(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.load("orders")
 	f.queue("mails")
@@ -41,6 +42,7 @@ func TestOverview(t *testing.T) {
 
 // TestQueue: what is done about a queue, and that a purge has to be typed.
 func TestQueue(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders")
 	for range 12 {
@@ -76,6 +78,7 @@ func TestQueue(t *testing.T) {
 
 // TestGates: limits with an end, circuits opened and closed by hand.
 func TestGates(t *testing.T) {
+	t.Parallel()
 	f, b := run(t, func(cfg *config.Config) {
 		cfg.Throttles = append(cfg.Throttles, config.ThrottleTable{Key: "tenant:acme", Concurrency: 3})
 	})
@@ -120,6 +123,7 @@ func TestGates(t *testing.T) {
 
 // TestEvents: they come by themselves, and stand still when paused.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	b.visit("/events")
 	f.queue("late-comer")
@@ -133,6 +137,7 @@ func TestEvents(t *testing.T) {
 
 // TestEventsAreRefused: where NATS lets no events come, the page says what is missing.
 func TestEventsAreRefused(t *testing.T) {
+	t.Parallel()
 	needBrowser(t)
 	ns := startNATS(t, &server.Options{Users: []*server.User{{
 		Username: "fila", Password: "secret", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Deny: []string{"fila.event.>"}}},
@@ -145,6 +150,7 @@ func TestEventsAreRefused(t *testing.T) {
 // TestViewersSeeNoPayload: who has the token of a viewer sees pages without anything to do,
 // and no payload.
 func TestViewersSeeNoPayload(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte("a-token-to-look-with"), 0o600))
 	f, b := run(t, func(cfg *config.Config) { cfg.HTTP.ViewerToken = file })
@@ -172,6 +178,7 @@ func TestViewersSeeNoPayload(t *testing.T) {
 
 // TestWithoutScript: pages and forms do what they do with script, but for what moves.
 func TestWithoutScript(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders")
 	id := f.publish("orders", "x", tenant("acme"), client.Delay(time.Hour))
@@ -187,6 +194,7 @@ func TestWithoutScript(t *testing.T) {
 
 // TestPrinted: a table on paper has its text alone.
 func TestPrinted(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders")
 	f.publish("orders", "x", tenant("acme"))

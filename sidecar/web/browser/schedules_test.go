@@ -8,6 +8,7 @@ import (
 
 // TestSchedules: one is added, makes its messages, is paused, resumed and deleted.
 func TestSchedules(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("reports")
 	b.visit("/schedules", "There is no schedule.")

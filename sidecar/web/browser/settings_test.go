@@ -15,6 +15,7 @@ import (
 
 // TestConfiguration: keys are set, changed and deleted, and the log has who has done it.
 func TestConfiguration(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	b.visit("/configuration?prefix=greet", "Nothing is set that begins so.")
 	b.visit("/configuration", "vendor:stripe")
@@ -58,6 +59,7 @@ func TestConfiguration(t *testing.T) {
 
 // TestReload: the files are read again, and the page says what has changed.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.toml")
 	write := func(rate int) {
 		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, "[[throttle]]\nkey = \"vendor:stripe\"\nrate = %d\n", rate), 0o600))
@@ -96,6 +98,7 @@ end
 
 // TestHooks: the source of a hook, how it stands, and what another would do.
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	f, b := run(t)
 	f.queue("orders", func(s *client.QueueSettings) {
 		s.OnEnqueue, s.FairnessHeader, s.ThrottleHeaders, s.CircuitHeader = hook, "", nil, ""
