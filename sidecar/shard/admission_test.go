@@ -10,8 +10,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// A fairness key that has used some of enqueue_rate_per_key takes 150 bytes until it
-// is whole again.
+// TestMemoryOfKeysUnderARate: a fairness key that has used some of enqueue_rate_per_key takes
+// 150 bytes until its rate is whole again.
 func TestMemoryOfKeysUnderARate(t *testing.T) {
 	heap := func() int64 {
 		var m runtime.MemStats

@@ -19,7 +19,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// lastDelivery keeps the last delivery to w.
+// lastDelivery is a Conn that keeps the last delivery to w.
 type lastDelivery struct{ atomic.Pointer[nats.Msg] }
 
 func (c *lastDelivery) MaxPayload() int64            { return 1 << 20 }
@@ -32,8 +32,8 @@ func (c *lastDelivery) PublishMsg(m *nats.Msg) error {
 	return nil
 }
 
-// BenchmarkTurns is the life of a message of 1 KB without NATS and disk: it is accepted,
-// delivered and acked, one after the other, by whoever brings it.
+// BenchmarkTurns is the life of a message of 1 KB without NATS and disk: accepted, delivered and
+// acked, each step by the goroutine that brings the input.
 func BenchmarkTurns(b *testing.B) {
 	r := openRig(b, newDisk())
 	delivered := &lastDelivery{}
@@ -48,7 +48,7 @@ func BenchmarkTurns(b *testing.B) {
 		require.Nil(b, q.Accept(&nats.Msg{Data: payload, Reply: "producer", Sub: by}))
 		var m *nats.Msg
 		for m = delivered.Swap(nil); m == nil; m = delivered.Swap(nil) {
-			runtime.Gosched() // the runner makes the turn when its time has come just now
+			runtime.Gosched() // the runner is making a step of its timer
 		}
 		text, name, _ := r.Subjects.ParseToken(m.Reply)
 		token, err := r.Signer.Parse(text, name)
@@ -58,9 +58,9 @@ func BenchmarkTurns(b *testing.B) {
 	r.end()
 }
 
-// letterStore opens a rig on a store on disk with n dead letters of 1 KB with a history each, which have
-// died of three causes with different numbers, and of 1000 tenants.
-func letterStore(b *testing.B, n int) *rig {
+// deadLetterStore opens a rig on a disk with n dead letters of 1 KB, each with a history, of three
+// errors in different numbers and of 1000 tenants.
+func deadLetterStore(b *testing.B, n int) *rig {
 	path := filepath.Join(b.TempDir(), "letters")
 	db, err := store.Open(path, store.Options{})
 	require.NoError(b, err)
@@ -102,12 +102,12 @@ func letterStore(b *testing.B, n int) *rig {
 	return r
 }
 
-// BenchmarkDeadLetters is what it takes to look at a million dead letters: their groups
-// when nothing is known yet and when nothing has changed, and a filter by a header. turn-ms
-// is how long the machine was held at most by one piece.
+// BenchmarkDeadLetters measures a million dead letters: listing their groups when the index is
+// empty and when nothing has changed, and filters. turn-ms is the longest time that one piece
+// holds the machine.
 func BenchmarkDeadLetters(b *testing.B) {
 	const n = 1_000_000
-	r := letterStore(b, n)
+	r := deadLetterStore(b, n)
 	q := r.Queue("orders").DLQ()
 	ask := func(b *testing.B) {
 		all, err := q.Groups(100)

@@ -10,7 +10,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestPrioritiesHaveOneBound in the rooms that know of each other only here.
+// TestPrioritiesHaveOneBound in packages that do not import each other.
 func TestPrioritiesHaveOneBound(t *testing.T) {
 	require.EqualValues(t, wire.MaxPriority, hooks.MaxPriority)
 	require.EqualValues(t, wire.MaxPriority, store.MaxPriority)

@@ -31,7 +31,7 @@ func TestDedupeModel(t *testing.T) {
 					require.Equal(rt, want.id, id)
 					return
 				}
-				// Windows change with the settings, so ends are not in order.
+				// The window changes with the settings, so ends are not in order.
 				e := entry{newID(), now + rapid.Int64Range(1, 50).Draw(rt, "window")}
 				d.add(k, e.id, e.until)
 				model[k] = e
@@ -56,7 +56,7 @@ func TestDedupeModel(t *testing.T) {
 	})
 }
 
-// TestDedupeTakesNoRoom: a steady stream of ids takes the room of one window.
+// TestDedupeTakesNoRoom: a steady stream of ids takes the memory of one window.
 func TestDedupeTakesNoRoom(t *testing.T) {
 	var d dedupe
 	const window = 100

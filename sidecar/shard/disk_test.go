@@ -24,7 +24,7 @@ func (d *fakeDisk) space() (store.Space, bool) {
 	return store.Space{Free: d.free.Load(), Total: 100 << 30}, !d.unknown.Load()
 }
 
-// onDisk runs fn on a rig that serves on a disk with that much free.
+// onDisk runs fn on a rig that serves on a disk with so many free bytes.
 func onDisk(t *testing.T, free, minFree int64, fn func(r *rig, d *fakeDisk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -38,9 +38,8 @@ func onDisk(t *testing.T, free, minFree int64, fn func(r *rig, d *fakeDisk)) {
 	})
 }
 
-// TestNearlyFullDiskRefusesMessagesAlone: what is stored is delivered, acked, retried,
-// deleted; and when there is room again, messages are taken again without anybody's
-// doing.
+// TestNearlyFullDiskRefusesMessagesAlone: stored messages are still delivered, acked, retried
+// and deleted. When there is room again, new messages are accepted without any action.
 func TestNearlyFullDiskRefusesMessagesAlone(t *testing.T) {
 	onDisk(t, 1<<30, 256<<20, func(r *rig, d *fakeDisk) {
 		q := r.create(nil)
@@ -75,7 +74,7 @@ func TestNearlyFullDiskRefusesMessagesAlone(t *testing.T) {
 		require.Nil(t, werr)
 		q = r.create(nil)
 
-		d.free.Store(256 << 20) // just so much: it would be low again at once
+		d.free.Store(256 << 20) // too little to end the alarm
 		time.Sleep(diskInterval)
 		synctest.Wait()
 		require.NotNil(t, r.enqueue("y", "producer", nil))
@@ -90,7 +89,7 @@ func TestNearlyFullDiskRefusesMessagesAlone(t *testing.T) {
 	})
 }
 
-// TestNearlyFullDiskAtTheStart: the very first message is refused.
+// TestNearlyFullDiskAtTheStart: the first message is refused.
 func TestNearlyFullDiskAtTheStart(t *testing.T) {
 	onDisk(t, 10, AutoMinFree, func(r *rig, d *fakeDisk) {
 		r.create(nil)
@@ -103,9 +102,8 @@ func TestNearlyFullDiskAtTheStart(t *testing.T) {
 	})
 }
 
-// TestDiskIsLookedAtAfterWriting, and not only once in a while: much fits into a
-// moment.
-func TestDiskIsLookedAtAfterWriting(t *testing.T) {
+// TestDiskIsCheckedAfterWriting, not only once an interval.
+func TestDiskIsCheckedAfterWriting(t *testing.T) {
 	onDisk(t, 1<<30, AutoMinFree, func(r *rig, d *fakeDisk) {
 		q := r.create(nil)
 		d.free.Store(1)
@@ -116,14 +114,14 @@ func TestDiskIsLookedAtAfterWriting(t *testing.T) {
 	})
 }
 
-// committed makes as if so much of q had been written.
+// committed pretends that so many bytes of q have been committed.
 func (r *rig) committed(q *Queue, bytes int64) {
 	r.uncommitted.Add(bytes)
 	q.run.committed(&queue.Commit{Bytes: bytes}, nil)
 	synctest.Wait()
 }
 
-// TestWhatWaitsForTheDiskCounts as if it were there.
+// TestWhatWaitsForTheDiskCounts as if it were written.
 func TestWhatWaitsForTheDiskCounts(t *testing.T) {
 	onDisk(t, 300<<20, AutoMinFree, func(r *rig, d *fakeDisk) {
 		r.uncommitted.Add(44 << 20)
@@ -148,7 +146,7 @@ func TestMinFree(t *testing.T) {
 	}
 }
 
-// TestDiskAlarmIsOff where it is told so, and where nobody knows.
+// TestDiskAlarmIsOff if it is configured so, and if the space is not known.
 func TestDiskAlarmIsOff(t *testing.T) {
 	onDisk(t, 0, 0, func(r *rig, _ *fakeDisk) {
 		r.create(nil)

@@ -14,8 +14,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestTwoDeliveriesOfOneMessage that go out together, since the first one had to
-// wait: each has its own headers.
+// TestTwoDeliveriesOfOneMessage that are published together have headers of their own.
 func TestTwoDeliveriesOfOneMessage(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -35,8 +34,8 @@ func TestTwoDeliveriesOfOneMessage(t *testing.T) {
 	})
 }
 
-// TestUndeliverable: what cannot be published is given back at once and keeps its
-// attempt; only what the server finds too large stays leased.
+// TestUndeliverable: a delivery that cannot be published returns at once and keeps its attempt;
+// one that is too large for the server stays leased.
 func TestUndeliverable(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err   error
@@ -67,7 +66,7 @@ func TestUndeliverable(t *testing.T) {
 	}
 }
 
-// TestDeadLettersSayWhy when they are delivered, as far as that can be read.
+// TestDeadLettersSayWhy in their headers.
 func TestDeadLettersSayWhy(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -95,8 +94,8 @@ func TestDeadLettersSayWhy(t *testing.T) {
 
 var errCorrupt = &store.CorruptError{File: "fila.db", Part: "index", Segment: 7, Reason: "checksum does not match"}
 
-// TestDeadLettersWithoutReason are delivered all the same, and so are those of a batch
-// in which others cannot be read.
+// TestDeadLettersWithoutReason are delivered without these headers, and so are others of the
+// batch.
 func TestDeadLettersWithoutReason(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -124,7 +123,7 @@ func TestDeadLettersWithoutReason(t *testing.T) {
 	})
 }
 
-// TestReasonsAreReadForDeadLettersAlone: both sides may have deliveries in one batch.
+// TestReasonsAreReadForDeadLettersAlone: a batch may have deliveries of both roles.
 func TestReasonsAreReadForDeadLettersAlone(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// found returns the places of the messages that a filter means, in the order in which they
-// came into the queue, by looking at slots messages at a time.
+// found returns the sequences of the messages that match a filter, checking slots messages at a
+// time.
 func (r *rig) found(q *Queue, body string, slots int) (at []uint64) {
 	r.t.Helper()
 	f, err := wire.ParseFilter([]byte(body), time.Now())
@@ -34,7 +34,7 @@ func (r *rig) found(q *Queue, body string, slots int) (at []uint64) {
 	}
 }
 
-// TestDeadLettersAreFound by what the machine knows and by what is in the store.
+// TestDeadLettersAreFound by the machine and by the store.
 func TestDeadLettersAreFound(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
@@ -83,8 +83,7 @@ func TestDeadLettersAreFound(t *testing.T) {
 	})
 }
 
-// TestMessagesAreFoundByTheirLastError while they wait for another attempt, or for their
-// turn after one.
+// TestMessagesAreFoundByTheirLastError while they wait for another attempt.
 func TestMessagesAreFoundByTheirLastError(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(3)) })
@@ -134,7 +133,7 @@ func TestMessagesAreFoundByTheirLastError(t *testing.T) {
 
 func stamp(at time.Time) string { return wire.Timestamp(at.UnixNano()) }
 
-// TestFindLooksNoFurther than the sequence that it was told, and refuses what cannot be.
+// TestFindLooksNoFurther than the last sequence, and refuses filters of other queues.
 func TestFindLooksNoFurther(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)

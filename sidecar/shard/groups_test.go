@@ -14,8 +14,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// grouped returns the groups of the dead letters of q that have some as lines, and how many
-// have been redriven of all groups, and came back.
+// grouped returns the nonempty groups of the dead letters of q as lines, and how many dead
+// letters of all groups were redriven and came back.
 func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 	r.t.Helper()
 	all, err := q.DLQ().Groups(100)
@@ -43,14 +43,13 @@ func (r *rig) grouped(q *Queue) (lines []string, left, back int64) {
 	return lines, left, back
 }
 
-// groupLines is grouped without the rest.
+// groupLines returns the first result of grouped.
 func (r *rig) groupLines(q *Queue) []string {
 	lines, _, _ := r.grouped(q)
 	return lines
 }
 
-// TestDeadLettersAreGrouped by their errors, and what comes and goes is seen whenever
-// somebody asks.
+// TestDeadLettersAreGrouped by their errors; each listing includes all changes.
 func TestDeadLettersAreGrouped(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)); s.FairnessHeader = "tenant" })
@@ -96,8 +95,8 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 		require.Equal(t, []int64{2, 2}, []int64{left, back})
 		all, err := q.DLQ().Groups(100)
 		require.Nil(t, err)
-		require.EqualValues(t, 2, all.Groups[0].CameBack, "of what they died of now")
-		require.Equal(t, before.Groups[0].Group, all.Groups[2].Group, "it is known without messages")
+		require.EqualValues(t, 2, all.Groups[0].CameBack, "in the group of their new error")
+		require.Equal(t, before.Groups[0].Group, all.Groups[2].Group, "the group is listed without messages")
 		require.Equal(t, before.Groups[0].Error, all.Groups[2].Error)
 		require.EqualValues(t, 2, all.Groups[2].Left)
 
@@ -111,8 +110,8 @@ func TestDeadLettersAreGrouped(t *testing.T) {
 	})
 }
 
-// TestGroupsThatComeAtOnce are told apart as far as there is room, each with its own
-// messages: what has been read first does not make room for the rest.
+// TestGroupsThatComeAtOnce beyond the limit: the groups that are listed have their messages,
+// and the others are counted.
 func TestGroupsThatComeAtOnce(t *testing.T) {
 	const groups, beyond = 1000, 100
 	bubble(t, func(r *rig) {
@@ -137,8 +136,8 @@ func TestGroupsThatComeAtOnce(t *testing.T) {
 	})
 }
 
-// TestRedrivesAreKept with what they do, and what came back is told by histories: neither
-// begins anew with a shard.
+// TestRedrivesAreKept with what they do, and histories say what came back, so both survive
+// restarts.
 func TestRedrivesAreKept(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64(1)) })
@@ -215,7 +214,7 @@ func TestRedrivesAreKept(t *testing.T) {
 	})
 }
 
-// keptOf are the keys of a kind that the store has.
+// keptOf returns the keys with a prefix in the store.
 func (r *rig) keptOf(prefix string) (keys []string) {
 	r.t.Helper()
 	snap, err := r.store.Snapshot()

@@ -16,8 +16,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestIntakeRefuses everything that cannot be taken, with the right code, and
-// then nothing of it is left in the accounts.
+// TestIntakeRefuses everything that it cannot accept, with the right code, and counts none of it.
 func TestIntakeRefuses(t *testing.T) {
 	big := strings.Repeat("x", 200)
 	for name, tc := range map[string]struct {
@@ -75,17 +74,16 @@ func TestIntakeRefuses(t *testing.T) {
 	}
 }
 
-// TestDeadLetterQueuesTakeNothing from producers.
-func TestDeadLetterQueuesTakeNothing(t *testing.T) {
+func TestProducersCannotEnqueueDeadLetters(t *testing.T) {
 	bubble(t, func(r *rig) {
 		werr := r.create(nil).DLQ().Accept(&nats.Msg{Data: []byte("x")})
 		require.Equal(t, wire.NotForDLQ("enqueue", "orders.dlq"), werr)
 	})
 }
 
-// TestRefusalsAreToldAndCounted: by an answer, or by an event where none is wanted, of
-// which there are not too many.
-func TestRefusalsAreToldAndCounted(t *testing.T) {
+// TestRefusalsAreAnsweredAndCounted: each is answered, or without a reply subject reported by an
+// event, up to a rate.
+func TestRefusalsAreAnsweredAndCounted(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		e := wire.BadTTL("x")
@@ -108,7 +106,6 @@ func TestRefusalsAreToldAndCounted(t *testing.T) {
 	})
 }
 
-// TestAnswersThatCannotBePublished are logged.
 func TestAnswersThatCannotBePublished(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.conn.refuse(func(*nats.Msg) error { return nats.ErrConnectionClosed })
@@ -117,8 +114,7 @@ func TestAnswersThatCannotBePublished(t *testing.T) {
 	})
 }
 
-// TestLargestMessage: what is just not too large comes through with all that a
-// delivery adds to it.
+// TestLargestMessage: a message just within the limit is delivered with all added headers.
 func TestLargestMessage(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -130,8 +126,8 @@ func TestLargestMessage(t *testing.T) {
 	})
 }
 
-// TestOneMessageAboveTheUncommittedLimit is taken when nothing else waits:
-// otherwise it could never be.
+// TestOneMessageAboveTheUncommittedLimit is accepted when nothing else waits for the disk;
+// otherwise it never could be.
 func TestOneMessageAboveTheUncommittedLimit(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -144,7 +140,7 @@ func TestOneMessageAboveTheUncommittedLimit(t *testing.T) {
 	})
 }
 
-// TestALogThatIsFull takes no messages; what finishes those that are there goes on.
+// TestALogThatIsFull accepts no messages, but acks of those that are there.
 func TestALogThatIsFull(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, _ *heldStore, _ *places) {
 		var full atomic.Bool
@@ -184,18 +180,17 @@ func TestDedupeOverARestart(t *testing.T) {
 		require.Zero(t, r.Queue("orders").Bytes())
 		time.Sleep(31 * time.Second)
 		require.Nil(t, r.enqueue("four", "producer", h()))
-		time.Sleep(time.Second) // longer than it waits for its ack
+		time.Sleep(time.Second) // longer than the message waits for its ack
 		require.NotEqual(t, id, r.id("producer"), "the window has passed")
 		r.end()
 	})
 }
 
-// TestRefusedEnqueueLeavesNoDedupeID: whoever was refused may try again with the
-// same id.
+// TestRefusedEnqueueLeavesNoDedupeID: the producer may try again with the same id.
 func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		q.deleted.Store(true) // a deletion that will not happen
+		q.deleted.Store(true) // a deletion that is going to be refused
 		require.Equal(t, 404, r.enqueue("one", "producer", nat(wire.HeaderMsgID, "a")).Code)
 		q.deleted.Store(false)
 		require.Nil(t, r.enqueue("one", "producer", nat(wire.HeaderMsgID, "a")))
@@ -204,7 +199,7 @@ func TestRefusedEnqueueLeavesNoDedupeID(t *testing.T) {
 	})
 }
 
-// TestReservedHeadersAreTakenOut before anybody else sees them, or refused.
+// TestReservedHeadersAreTakenOut before anyone sees them, or refused.
 func TestReservedHeadersAreTakenOut(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -224,10 +219,10 @@ func TestReservedHeadersAreTakenOut(t *testing.T) {
 	})
 }
 
-// policyOf is a policy without hooks.
+// policyOf returns a policy without hooks.
 func policyOf(s wire.QueueSettings) *policy { return &policy{settings: s, keys: newKeyTemplates(&s)} }
 
-// TestKeysByTemplates makes keys of several headers, and none where one is missing.
+// TestKeysByTemplates: keys come from several headers; there is none if one is missing.
 func TestKeysByTemplates(t *testing.T) {
 	p := policyOf(wire.QueueSettings{
 		FairnessHeader: "{tenant}/{user}", ThrottleHeaders: []string{"tenant:{tenant}", "{vendor}", "plan:{plan}"}, CircuitHeader: "vendor:{vendor}",
@@ -275,9 +270,9 @@ func TestPolicyWithoutLua(t *testing.T) {
 	}
 }
 
-// TestHeadersThatAreNone: a message with one is refused, as one with a bad delay is, and
-// what is to be done without it is as if the header was not there.
-func TestHeadersThatAreNone(t *testing.T) {
+// TestInvalidHeaders: a message with an invalid header is refused, and the decision next to
+// the error is that of a message without it.
+func TestInvalidHeaders(t *testing.T) {
 	weight, priority := "allowed is a weight from 1 to 1,000,000", "allowed is a priority from 0 to 9"
 	long := strings.Repeat("k", 257)
 	settings := wire.QueueSettings{
@@ -317,9 +312,9 @@ func TestHeadersThatAreNone(t *testing.T) {
 	})
 }
 
-// TestKeysThatNobodyCouldName are refused, whether a header or a hook brings them, and
-// no failure of the hook: three messages would open its circuit for everybody.
-func TestKeysThatNobodyCouldName(t *testing.T) {
+// TestInvalidKeys are refused, whether a header or a hook gives them. They are no
+// failure of the hook: three messages would open its breaker for everyone.
+func TestInvalidKeys(t *testing.T) {
 	hook := func(s *wire.QueueSettings) {
 		s.OnEnqueue = `function on_enqueue(msg)
 			return { fairness_key = msg.headers.tenant, throttle_keys = { msg.headers.api }, circuit_key = msg.headers.to }
@@ -354,8 +349,8 @@ func TestKeysThatNobodyCouldName(t *testing.T) {
 	}
 }
 
-// TestKeysFromBeforeStayValid: a message with a key that is not taken any more is
-// delivered with it after an upgrade.
+// TestKeysFromBeforeStayValid: a stored message is delivered with a key that is not accepted
+// any more.
 func TestKeysFromBeforeStayValid(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -370,8 +365,8 @@ func TestKeysFromBeforeStayValid(t *testing.T) {
 	})
 }
 
-// TestCaps refuse what brings one more, let through what is known, and forget nothing
-// that is used to make room.
+// TestCaps refuse what would create one more name, accept known names, and forget nothing in
+// use to make room.
 func TestCaps(t *testing.T) {
 	for name, tc := range map[string]struct {
 		caps   Caps

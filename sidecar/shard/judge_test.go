@@ -19,7 +19,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// verdictRules has a rule for each of the codes that tests use, of the same name.
+// verdictRules has one rule, of the same name, for each of the codes that tests use.
 func verdictRules(r *rig) {
 	no := false
 	r.setRules(
@@ -32,9 +32,8 @@ func verdictRules(r *rig) {
 		})
 }
 
-// TestVerdicts: on_failure counts first, then the delay of the nack, then the rules,
-// then the queue's retry policy, then its default backoff. What the rules say about the
-// circuit and the severity counts in any case.
+// TestVerdicts: on_failure counts first, then the delay of the nack, the rules, the queue's
+// retry policy, and its default backoff. Circuit and severity always come from the rules.
 func TestVerdicts(t *testing.T) {
 	const (
 		retry = `function on_failure(msg) return { action = "retry", delay_ms = 3000 } end`
@@ -49,7 +48,7 @@ func TestVerdicts(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		hook, policy, code string
-		delay              time.Duration // that the nack names; -1: none
+		delay              time.Duration // of the nack; -1: none
 		want               queue.Verdict
 		severity           string
 		event              string
@@ -63,8 +62,8 @@ func TestVerdicts(t *testing.T) {
 		"the hook wants none":               {hook: none, delay: time.Minute, want: queue.Verdict{DecidedBy: wire.DecidedByHook}},
 		"the hook names none, nor the nack": {hook: plain, policy: "later", delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook}},
 		"a broken hook leaves it to it":     {hook: fails, delay: time.Minute, code: "C", want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 60e9}, severity: rules.Critical},
-		"the hook is told":                  {hook: told, delay: 1500 * time.Millisecond, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
-		"the hook is told of none":          {hook: told, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook, Reason: wire.ReasonOnFailure}},
+		"the hook decides":                  {hook: told, delay: 1500 * time.Millisecond, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
+		"the hook decides to dead-letter":   {hook: told, delay: -1, want: queue.Verdict{DecidedBy: wire.DecidedByHook, Reason: wire.ReasonOnFailure}},
 		"before the rules":                  {code: "C", delay: time.Second, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Delay: 1e9}, severity: rules.Critical},
 		"and yet no fault of the circuit":   {code: "L", delay: 0, want: queue.Verdict{DecidedBy: wire.DecidedByConsumer, Outcome: breaker.Neutral}, severity: rules.Low},
 		"the hook retries":                  {hook: retry, delay: -1, want: queue.Verdict{Delay: 3e9, DecidedBy: wire.DecidedByHook}},
@@ -91,7 +90,7 @@ func TestVerdicts(t *testing.T) {
 					HasDelay: tc.delay >= 0, Delay: int64(max(tc.delay, 0)), Fresh: &queue.Message{},
 				}
 				got := q.run.judge.judge(&f)
-				tc.want.Failure, tc.want.Rule = f, tc.code // rules are called like their codes
+				tc.want.Failure, tc.want.Rule = f, tc.code // rules are named like their codes
 				if tc.want.Outcome != breaker.Neutral {
 					tc.want.Outcome = breaker.Failure
 				}
@@ -112,8 +111,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestRetriesWaitByDefault: nacks and leases that run out are retried after a wait that
-// doubles, whatever else there is to judge failures by, and dead letters at once.
+// TestRetriesWaitByDefault: nacks and expired leases are retried after a wait that doubles,
+// whatever else judges failures; dead letters are available at once.
 func TestRetriesWaitByDefault(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
@@ -125,7 +124,7 @@ func TestRetriesWaitByDefault(t *testing.T) {
 		for i, wait := range []time.Duration{1, 2, 4, 4} {
 			m := r.one("w")
 			if i == 1 {
-				time.Sleep(10 * time.Second) // the lease ends
+				time.Sleep(10 * time.Second) // the lease expires
 			} else {
 				r.ack(m, nack, "")
 			}
@@ -149,9 +148,8 @@ func TestRetriesWaitByDefault(t *testing.T) {
 	})
 }
 
-// TestQueuesOfBeforeWait: a queue whose settings in the store say nothing about the wait
-// has the default one.
-func TestQueuesOfBeforeWait(t *testing.T) {
+// TestStoredQueuesWithoutARetryWait: stored settings without a retry wait get the default.
+func TestStoredQueuesWithoutARetryWait(t *testing.T) {
 	bubble(t, func(r *rig) {
 		byID, err := r.shard.recoverQueues([]store.QueueRecord{
 			{ID: 1, Name: "orders", Settings: []byte(`{"name":"orders","visibility_timeout_ms":5000}`)},
@@ -165,8 +163,7 @@ func TestQueuesOfBeforeWait(t *testing.T) {
 	})
 }
 
-// TestRetriesAreSpread: full jitter takes away anything, so that those who failed
-// together do not come back together.
+// TestRetriesAreSpread: full jitter keeps messages that failed together from returning together.
 func TestRetriesAreSpread(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.RetryInitialMs = 1000 })
@@ -185,8 +182,8 @@ func TestRetriesAreSpread(t *testing.T) {
 	})
 }
 
-// TestFailuresAreJudged off the turn: credit is given back at once, the circuit hears
-// the verdict, and the nack is answered when the outcome is on disk.
+// TestFailuresAreJudged outside of the step: credit returns at once, the circuit gets the
+// verdict, and the nack is answered when the outcome is on disk.
 func TestFailuresAreJudged(t *testing.T) {
 	bubble(t, func(r *rig) {
 		verdictRules(r)
@@ -213,8 +210,7 @@ func TestFailuresAreJudged(t *testing.T) {
 	})
 }
 
-// TestJudgingFollowsTheRules: failures are judged as soon as there is anything to judge
-// them by, and no longer than that.
+// TestJudgingFollowsTheRules: failures are judged while there is anything that may decide.
 func TestJudgingFollowsTheRules(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -266,8 +262,8 @@ func (r *rig) update(q *Queue, change func(*wire.QueueSettings)) {
 	require.Nil(r.t, werr)
 }
 
-// TestFailuresAreLogged: low ones as information, others as a warning, not those that
-// the hook or the nack decides, and one line of a kind in ten seconds.
+// TestFailuresAreLogged by severity, without those that the hook or the nack decides, and one
+// line of a kind in ten seconds.
 func TestFailuresAreLogged(t *testing.T) {
 	bubble(t, func(r *rig) {
 		verdictRules(r)
@@ -293,8 +289,7 @@ func TestFailuresAreLogged(t *testing.T) {
 	})
 }
 
-// TestOnFailureGetsTheHeaders of a message that is in memory, and of one that is on
-// disk.
+// TestOnFailureGetsTheHeaders of messages in memory and on disk.
 func TestOnFailureGetsTheHeaders(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
@@ -316,7 +311,7 @@ func TestOnFailureGetsTheHeaders(t *testing.T) {
 	})
 }
 
-// TestHeadersThatCannotBeRead are none for on_failure, and the log says why.
+// TestHeadersThatCannotBeRead are empty for on_failure, and the log says why.
 func TestHeadersThatCannotBeRead(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
@@ -332,8 +327,8 @@ func TestHeadersThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestFailuresWithoutAVerdictAtTheEnd: nobody would carry it out. The attempt ends at
-// the next start, when its lease runs out.
+// TestFailuresWithoutAVerdictAtTheEnd: the attempt ends after the next start, when its lease
+// expires.
 func TestFailuresWithoutAVerdictAtTheEnd(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
@@ -343,16 +338,16 @@ func TestFailuresWithoutAVerdictAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestASlowHookHoldsUpNobodyElse: not the turns of its own queue either.
-func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
+// TestASlowHookDelaysOnlyItsFailures: not even steps of its own queue.
+func TestASlowHookDelaysOnlyItsFailures(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.OnFailure = "function on_failure(msg) end" })
 		r.consume(q, "w", 2)
-		q.policy.Load().hooks[hooks.OnFailure].mu.Lock() // a run that takes its time
+		q.policy.Load().hooks[hooks.OnFailure].mu.Lock() // a slow run
 		require.Nil(t, r.enqueue("one", "", nil))
 		m := r.one("w")
 		q.run.judge.failures.mu.Lock()
-		q.run.judge.failures.mu.running = true // nobody judges
+		q.run.judge.failures.mu.running = true // so that none is judged
 		q.run.judge.failures.mu.Unlock()
 		r.ack(m, nack, "nack")
 		require.Nil(t, r.enqueue("two", "", nil))
@@ -371,7 +366,6 @@ func TestASlowHookHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// TestHooks are described, reset and counted.
 func TestHooks(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.control.values = map[string]string{"tenant": "acme"}
@@ -419,8 +413,7 @@ func TestHooks(t *testing.T) {
 	})
 }
 
-// TestHookLimits are the queue's, or else the defaults; a hook is probed by one message
-// at a time.
+// TestHookLimits come from the queue or the defaults; one message at a time probes a hook.
 func TestHookLimits(t *testing.T) {
 	d := HookDefaults{
 		Limits: hooks.Limits{Timeout: time.Second, MemoryBytes: 1 << 20}, Breaker: breaker.Config{Threshold: 3, Cooldown: time.Minute, HalfOpenMaxCalls: 1},

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMailboxLosesNothing: many posters, one taker that sleeps on wake, and a
-// close in the end. Everything arrives once, each poster's in order.
+// TestMailboxLosesNothing: there are many posters, a taker that sleeps on wake, and a close at
+// the end. Everything arrives once, in the order of each poster.
 func TestMailboxLosesNothing(t *testing.T) {
 	const posters, each = 8, 5000
 	m := newMailbox[[2]int]()
@@ -53,8 +53,9 @@ func TestMailboxClosedKeepsWhatCame(t *testing.T) {
 	require.Empty(t, m.take(nil))
 }
 
-// TestRelayLosesNothing: many posters, and a goroutine that is started as often as there is
-// something to take. Everything arrives once, each poster's in order, one goroutine at a time.
+// TestRelayLosesNothing: there are many posters, and a goroutine that is started whenever there
+// is something to take. Everything arrives once, in the order of each poster, and only one
+// goroutine runs at a time.
 func TestRelayLosesNothing(t *testing.T) {
 	const posters, each = 8, 5000
 	var (

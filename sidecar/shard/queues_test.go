@@ -50,7 +50,7 @@ func TestCreate(t *testing.T) {
 		require.Equal(t, wire.QueueExists("orders", []string{"visibility_timeout_ms is 1234, not 30000", "retry_initial_ms is 0, not 1000"}), werr)
 
 		bad := wire.DefaultQueueSettings("mails")
-		bad.OnEnqueue, bad.OnFailure = "function on_enqueue(msg) end", "function" // the first one gets counters
+		bad.OnEnqueue, bad.OnFailure = "function on_enqueue(msg) end", "function" // the first one creates metrics
 		_, werr = r.Create(bad)
 		require.Equal(t, wire.CodeHookLoad, werr.ErrCode)
 		require.NotContains(t, scrape(t, r), `queue="mails"`)
@@ -73,7 +73,7 @@ func TestCreate(t *testing.T) {
 	})
 }
 
-// What has been counted is not counted again while a queue does nothing, and never late.
+// TestDetailOfAQueueThatRests: it is not computed again, and never too late.
 func TestDetailOfAQueueThatRests(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -96,7 +96,7 @@ func TestDetailOfAQueueThatRests(t *testing.T) {
 		require.Equal(t, q.metrics.Detail(), detail())
 		time.Sleep(time.Duration(countedAfter) + time.Second)
 		require.Equal(t, q.metrics.Detail(), detail())
-		q.metrics.Enqueued() // as nothing is without a step
+		q.metrics.Enqueued() // without a step, which does not happen otherwise
 		require.EqualValues(t, 3, detail().Enqueued, "it was not counted again")
 		life()
 		require.EqualValues(t, 5, detail().Enqueued)
@@ -104,8 +104,8 @@ func TestDetailOfAQueueThatRests(t *testing.T) {
 	})
 }
 
-// TestWhatIsKeptReachesTheQueue, whether it is new or from the store.
-func TestWhatIsKeptReachesTheQueue(t *testing.T) {
+// TestPausesAndWeightsReachTheQueue, whether it is new or recovered.
+func TestPausesAndWeightsReachTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newDisk())
 		keep := func(r *rig) {
@@ -153,7 +153,7 @@ func TestWhatIsKeptReachesTheQueue(t *testing.T) {
 	})
 }
 
-// TestUpdatesHoldWhenTheyAreAnswered, whatever the runner does meanwhile.
+// TestUpdatesHoldWhenTheyAreAnswered, whatever the runner is doing.
 func TestUpdatesHoldWhenTheyAreAnswered(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -221,8 +221,7 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
-// TestASettingActsOnBothSides.
-func TestASettingActsOnBothSides(t *testing.T) {
+func TestASettingActsOnBothRoles(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
 		r.update(q, func(s *wire.QueueSettings) { s.VisibilityTimeoutMs = 1000 })
@@ -288,12 +287,12 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// TestAMessageThatComesDuringADeletion without force is either taken, and the queue
-// stays, or refused.
+// TestAMessageThatComesDuringADeletion without force is either accepted and keeps the queue, or
+// refused.
 func TestAMessageThatComesDuringADeletion(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
-		q.depth.Add(1) // it has been counted, and is not posted yet
+		q.depth.Add(1) // it has been counted and not posted
 		_, werr := q.Delete(false)
 		require.Equal(t, wire.QueueNotEmpty("orders", 1), werr)
 		require.False(t, q.deleted.Load())
@@ -303,7 +302,7 @@ func TestAMessageThatComesDuringADeletion(t *testing.T) {
 	})
 }
 
-// TestDeclare makes queues as the file says, and says what they were before.
+// TestDeclare creates or updates queues and returns their settings before.
 func TestDeclare(t *testing.T) {
 	bubble(t, func(r *rig) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -324,7 +323,7 @@ func TestDeclare(t *testing.T) {
 	})
 }
 
-// TestCheck says beforehand what Declare would refuse.
+// TestCheck returns the errors of Declare beforehand.
 func TestCheck(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -342,9 +341,9 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// TestLeasesAreNotNumberedAlike: a queue that is made again gives the same sequences and
-// attempts, but other leases, and so the token of a delivery of its predecessor finishes
-// nothing. It is the same after a crash for a lease that was not on disk yet.
+// TestLeasesAreNotNumberedAlike: a queue that is created again assigns the same sequences and
+// attempts but other leases, so a token of the deleted queue acks nothing. The same holds after
+// a crash for a lease that was not on disk.
 func TestLeasesAreNotNumberedAlike(t *testing.T) {
 	bubble(t, func(r *rig) {
 		deliver := func() (*Queue, *nats.Msg) {
@@ -366,7 +365,7 @@ func TestLeasesAreNotNumberedAlike(t *testing.T) {
 	})
 }
 
-// TestDeadLettersAreLogged with their key and code when they are on disk, once each.
+// TestDeadLettersAreLogged with key and code, once, when they are on disk.
 func TestDeadLettersAreLogged(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.FairnessHeader = "tenant" })
@@ -381,7 +380,6 @@ func TestDeadLettersAreLogged(t *testing.T) {
 	})
 }
 
-// TestDeadLettersAreCountedByReason when they are on disk.
 func TestDeadLettersAreCountedByReason(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDeliveries = new(int64); *s.MaxDeliveries = 1 })

@@ -33,8 +33,8 @@ import (
 // TestMain fails when a test leaves a goroutine behind.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a shard with a store in memory and without NATS: what is published is
-// collected. It runs inside a synctest bubble.
+// rig is a shard with a store in memory that collects what it publishes, without NATS. It runs
+// inside a synctest bubble.
 type rig struct {
 	*Set
 	shard   *Shard // the only one
@@ -65,16 +65,16 @@ func bubble(t *testing.T, fn func(r *rig)) {
 
 var disks atomic.Int64
 
-// newDisk is the name of a disk that is empty.
+// newDisk returns the name of an empty disk.
 func newDisk() string { return fmt.Sprint("shard ", disks.Add(1)) }
 
-// newRig starts a shard on what the disk of that name has.
+// newRig starts a shard on a disk.
 func newRig(t testing.TB, disk string) *rig {
 	t.Helper()
 	return newRigAt(t, disk, 0)
 }
 
-// newRigAt starts one whose clock is behind that of the bubble.
+// newRigAt starts a shard whose clock is behind that of the bubble.
 func newRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 	t.Helper()
 	r := openRigAt(t, disk, behind)
@@ -93,7 +93,7 @@ func (r *rig) start() {
 	r.Start()
 }
 
-// openRig makes a shard that has no queues yet.
+// openRig returns a shard that is not recovered yet.
 func openRig(t testing.TB, disk string) *rig {
 	t.Helper()
 	return openRigAt(t, disk, 0)
@@ -140,7 +140,7 @@ func openRigAt(t testing.TB, disk string, behind time.Duration) *rig {
 	return r
 }
 
-// end ends the shard in order.
+// end stops the shard in order.
 func (r *rig) end() {
 	r.t.Helper()
 	r.store.release()
@@ -149,15 +149,14 @@ func (r *rig) end() {
 	require.NoError(r.t, r.store.Close())
 }
 
-// restart ends the shard and starts the next one.
+// restart stops the shard and starts the next one.
 func (r *rig) restart() *rig {
 	r.t.Helper()
 	r.end()
 	return newRig(r.t, r.disk)
 }
 
-// create makes the queue orders.
-// It retries at once, unless change says otherwise.
+// create creates the queue orders, which retries at once unless change says otherwise.
 func (r *rig) create(change func(*wire.QueueSettings)) *Queue {
 	r.t.Helper()
 	settings := wire.DefaultQueueSettings("orders")
@@ -178,15 +177,15 @@ func (r *rig) enqueue(body, reply string, headers nats.Header) *wire.Error {
 	return r.Queue("orders").Accept(&nats.Msg{Subject: "fila.enqueue.orders", Reply: reply, Data: []byte(body), Header: headers})
 }
 
-// consume registers a consumer whose deliveries go to its name, and waits for it.
+// consume registers a consumer whose deliveries go to its name.
 func (r *rig) consume(q *Queue, name string, credit int) {
 	r.t.Helper()
 	require.True(r.t, q.Tell(queue.Register{Consumer: name, Subject: name, MaxInFlight: credit}))
 	synctest.Wait()
 }
 
-// one waits until nothing happens any more and returns the only message that has been
-// published to a subject since the last call.
+// one waits until everything is idle and returns the only message that was published to a
+// subject since the last call.
 func (r *rig) one(subject string) *nats.Msg {
 	r.t.Helper()
 	synctest.Wait()
@@ -195,14 +194,14 @@ func (r *rig) one(subject string) *nats.Msg {
 	return all[0]
 }
 
-// none checks that nothing is published to a subject.
+// none checks that nothing was published to a subject.
 func (r *rig) none(subject string) {
 	r.t.Helper()
 	synctest.Wait()
 	require.Empty(r.t, r.conn.take(subject), subject)
 }
 
-// id waits for the confirmation of an enqueue and returns the id in it.
+// id returns the id in the confirmation of an enqueue.
 func (r *rig) id(subject string) string {
 	r.t.Helper()
 	m := r.one(subject)
@@ -212,7 +211,7 @@ func (r *rig) id(subject string) string {
 	return reply.ID
 }
 
-// refused waits for an answer that is an error.
+// refused returns the error in an answer.
 func (r *rig) refused(subject string) *wire.Error {
 	r.t.Helper()
 	m := r.one(subject)
@@ -255,10 +254,10 @@ var (
 	term = wire.Ack{Kind: wire.AckTerm, Error: "bad"}
 )
 
-// limits are those of a throttle key that admits so many messages at once.
+// limits are the limits of a throttle key with a concurrency.
 func limits(concurrency int64) throttle.Limits { return throttle.Limits{Concurrency: concurrency} }
 
-// heldStore is a store that commits when it is told to, or that fails.
+// heldStore is a store that can hold commits back or fail.
 type heldStore struct {
 	store.Store
 	failed chan struct{}
@@ -276,14 +275,14 @@ type heldStore struct {
 	}
 }
 
-// badPlaces say where a store has gone bad.
+// badPlaces say what is corrupt in a store.
 type badPlaces struct {
 	seq        uint64 // of a message that cannot be read
 	garbled    uint64 // of a message whose headers cannot be decoded
 	read, dead error  // of Read and Dead
 }
 
-// spoil makes the store bad in places.
+// spoil makes parts of the store corrupt.
 func (s *heldStore) spoil(bad badPlaces) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -334,7 +333,7 @@ func (s *heldStore) hold() {
 	s.mu.held = true
 }
 
-// release hands in what was held back.
+// release submits the batches that were held back.
 func (s *heldStore) release() {
 	s.mu.Lock()
 	waiting := s.mu.waiting
@@ -345,7 +344,7 @@ func (s *heldStore) release() {
 	}
 }
 
-// refuse has batches refused.
+// refuse refuses some batches.
 func (s *heldStore) refuse(which func(*store.Batch) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -387,7 +386,7 @@ func (s *heldStore) submitted() int {
 	return s.mu.submitted
 }
 
-// waiting is how many batches are held back.
+// waiting returns how many batches are held back.
 func (s *heldStore) waiting() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -402,7 +401,7 @@ func (s *heldStore) Err() error {
 	return s.mu.err
 }
 
-// fakeConn collects what is published.
+// fakeConn collects published messages.
 type fakeConn struct {
 	max int64
 
@@ -436,14 +435,14 @@ func (c *fakeConn) PublishMsg(m *nats.Msg) error {
 	return nil
 }
 
-// refuse has messages not published.
+// refuse fails the publishing of some messages.
 func (c *fakeConn) refuse(which func(m *nats.Msg) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.refuse = which
 }
 
-// take returns what was published to a subject since the last call.
+// take returns the messages to a subject since the last call.
 func (c *fakeConn) take(subject string) []*nats.Msg {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -458,7 +457,7 @@ func (c *fakeConn) take(subject string) []*nats.Msg {
 	return found
 }
 
-// fakeFront remembers what is attached.
+// fakeFront knows which queues are attached.
 type fakeFront struct {
 	attached []string
 	flushed  int
@@ -488,7 +487,7 @@ func (f *fakeFront) Detach(queues ...*Queue) <-chan struct{} {
 	return done
 }
 
-// fakeControl has no file and no store.
+// fakeControl is a Control without file and store.
 type fakeControl struct {
 	gates   *throttle.Gates
 	rules   atomic.Pointer[rules.Rules]
@@ -538,7 +537,7 @@ func (c *fakeControl) ForgetPauses(queues ...string) {
 	c.mu.forgotten = append(c.mu.forgotten, queues...)
 }
 
-// setRules puts error rules in force.
+// setRules sets the error rules.
 func (r *rig) setRules(policies []rules.RetryPolicy, errs []rules.ErrorRule) {
 	r.t.Helper()
 	compiled, err := rules.Compile(policies, errs)
@@ -546,7 +545,7 @@ func (r *rig) setRules(policies []rules.RetryPolicy, errs []rules.ErrorRule) {
 	r.control.rules.Store(compiled)
 }
 
-// fakeCircuit is always closed and remembers how deliveries ended.
+// fakeCircuit is always closed and records the outcomes of deliveries.
 type fakeCircuit struct {
 	mu struct {
 		sync.Mutex
@@ -593,7 +592,7 @@ func (c *fakeCircuit) Announce() {
 	c.mu.announced++
 }
 
-// ended returns how deliveries ended since the last call.
+// ended returns the outcomes since the last call.
 func (c *fakeCircuit) ended() []breaker.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -602,7 +601,7 @@ func (c *fakeCircuit) ended() []breaker.Outcome {
 	return all
 }
 
-// syncBuffer is a log.
+// syncBuffer is a log in memory.
 type syncBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -620,7 +619,7 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// subscription is one of a NATS server in this process, with nothing pending.
+// subscription returns a subscription of a NATS server in this process, with nothing pending.
 func subscription(t testing.TB) *nats.Subscription {
 	t.Helper()
 	srv, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, NoLog: true})
@@ -635,7 +634,7 @@ func subscription(t testing.TB) *nats.Subscription {
 	return sub
 }
 
-// scrape returns what /metrics says.
+// scrape returns the metrics.
 func scrape(t testing.TB, r *rig) string {
 	t.Helper()
 	w := httptest.NewRecorder()

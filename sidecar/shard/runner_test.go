@@ -20,8 +20,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestAnswersWaitForTheDisk: a message is delivered at once, and confirmed when it is
-// on disk.
+// TestAnswersWaitForTheDisk: a message is delivered at once and confirmed when it is on disk.
 func TestAnswersWaitForTheDisk(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -47,10 +46,10 @@ func TestAnswersWaitForTheDisk(t *testing.T) {
 	})
 }
 
-// nat makes a header.
+// nat returns headers with one entry.
 func nat(name, value string) nats.Header { return nats.Header{name: {value}} }
 
-// counted returns the counters of a queue that are not zero.
+// counted returns the nonzero counters of a queue.
 func counted(q *Queue) map[string]int64 {
 	all := q.Metrics().Snapshot()
 	for name, n := range all {
@@ -61,11 +60,10 @@ func counted(q *Queue) map[string]int64 {
 	return all
 }
 
-// TestADyingMessageIsAlwaysCounted: no moment exists in which a message that moves to
-// the dead letters is counted on neither side, so that a deletion without force, which
-// looks at one depth after the other, would miss it. Somebody looks all the time while
-// messages die.
-func TestADyingMessageIsAlwaysCounted(t *testing.T) {
+// TestAMessageOnItsWayToTheDLQIsAlwaysCounted: a message that moves to the dead letter queue is counted in
+// at least one depth at any moment. Otherwise a deletion without force, which reads one depth
+// after the other, would miss it.
+func TestAMessageOnItsWayToTheDLQIsAlwaysCounted(t *testing.T) {
 	r := newRig(t, newDisk())
 	defer r.end()
 	q := r.create(nil)
@@ -85,7 +83,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 				missed.Add(1)
 			}
 			if looks.Add(1)%50_000 == 0 {
-				runtime.Gosched() // with one processor, nothing dies while somebody looks
+				runtime.Gosched() // with one processor, nothing moves while this goroutine reads
 			}
 		}
 	})
@@ -93,7 +91,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 		q.depth.Add(1)
 		accepted.Add(1)
 		q.run.effects.Counters = [queue.Roles]queue.Counters{
-			// With many figures to be counted the moment would be long.
+			// Many counters would make the moment long.
 			queue.Main: {Messages: -1, Bytes: -1, Nacked: 1, Expired: 1, TTLExpired: 1, TakenBack: 1, Failed: 1},
 			queue.Dead: {Messages: 1, Bytes: 1},
 		}
@@ -104,7 +102,7 @@ func TestADyingMessageIsAlwaysCounted(t *testing.T) {
 	require.Zero(t, missed.Load(), "a message was counted nowhere")
 }
 
-// TestWhatIsAckedAtOnceIsNeverWritten, and both are answered all the same.
+// TestWhatIsAckedAtOnceIsNeverWritten, and producer and consumer get their answers.
 func TestWhatIsAckedAtOnceIsNeverWritten(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -122,10 +120,9 @@ func TestWhatIsAckedAtOnceIsNeverWritten(t *testing.T) {
 	})
 }
 
-// TestDeliveriesKeepTheirOrder: whoever publishes a delivery, the callback that
-// brought its message, the runner or the dispatcher, nothing of a key overtakes what
-// came before it. The consumer's credit is small at times, so that messages get to
-// disk and are read from there, and large at others.
+// TestDeliveriesKeepTheirOrder: nothing of a key overtakes what came before, whichever
+// goroutine publishes: the callback of the message, the runner or the dispatcher. The credit
+// of the consumer is small at times, so that messages are read from disk.
 func TestDeliveriesKeepTheirOrder(t *testing.T) {
 	r := newRig(t, newDisk())
 	q, by := r.create(nil), subscription(t)
@@ -178,10 +175,9 @@ func TestDeliveriesKeepTheirOrder(t *testing.T) {
 	r.end()
 }
 
-// TestTurnsOfManyPosters: inputs that find the runner busy are handled by whoever is
-// making the turn, or by the runner's goroutine. None is left behind, and no two turns
-// are made at a time.
-func TestTurnsOfManyPosters(t *testing.T) {
+// TestStepsOfManyPosters: inputs that find the runner busy are handled by the goroutine that
+// is making the step or by the runner's. None is left behind, and steps never overlap.
+func TestStepsOfManyPosters(t *testing.T) {
 	r := newRig(t, newDisk())
 	q, by := r.create(nil), subscription(t)
 	const posters, each = 8, 2000
@@ -205,8 +201,8 @@ func TestTurnsOfManyPosters(t *testing.T) {
 	require.False(t, q.View(nil))
 }
 
-// TestManyDeliveriesGoOutInOrder: those of one turn that are too many, too large or not
-// in memory are left to the dispatcher, and what comes next waits behind them.
+// TestManyDeliveriesGoOutInOrder: the dispatcher publishes deliveries that are too many, too
+// large or not in memory, and later ones wait behind them.
 func TestManyDeliveriesGoOutInOrder(t *testing.T) {
 	for name, tc := range map[string]struct {
 		n, size int
@@ -224,7 +220,7 @@ func TestManyDeliveriesGoOutInOrder(t *testing.T) {
 				for i := range tc.n {
 					require.Nil(t, r.enqueue(strconv.Itoa(i)+strings.Repeat("x", tc.size), "", nil))
 				}
-				time.Sleep(time.Second) // on disk, or held
+				time.Sleep(time.Second) // until they are on disk, or held back
 				r.consume(q, "w", 1000)
 				require.Nil(t, r.enqueue("last", "", nil))
 				synctest.Wait()
@@ -239,8 +235,7 @@ func TestManyDeliveriesGoOutInOrder(t *testing.T) {
 	}
 }
 
-// TestRefusedCommits: who waits for what was refused alone is told, and the shard goes
-// on.
+// TestRefusedCommits: a commit that the store refuses alone is answered, and the shard goes on.
 func TestRefusedCommits(t *testing.T) {
 	moves := func(b *store.Batch) bool { return len(b.Move) > 0 }
 	for name, tc := range map[string]struct {
@@ -279,8 +274,8 @@ func TestRefusedCommits(t *testing.T) {
 	}
 }
 
-// TestAFailedCommitEndsTheShard: everybody who waits is told that the outcome is not
-// known, nothing more is taken, confirmed or delivered, and the node is told.
+// TestAFailedCommitEndsTheShard: everyone who waits learns that the outcome is unknown, the
+// shard accepts, confirms and delivers nothing more, and the set reports it.
 func TestAFailedCommitEndsTheShard(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err    error
@@ -324,8 +319,7 @@ func TestAFailedCommitEndsTheShard(t *testing.T) {
 	}
 }
 
-// TestAStoreThatFailsOnItsOwn, by what somebody else has written, ends the shard as
-// well.
+// TestAStoreThatFailsOnItsOwn, without a commit of the shard, ends the shard as well.
 func TestAStoreThatFailsOnItsOwn(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
@@ -348,7 +342,6 @@ func TestCommitsAfterTheCloseAreNoFailure(t *testing.T) {
 	})
 }
 
-// TestInputsAfterTheEnd are answered.
 func TestInputsAfterTheEnd(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -379,15 +372,15 @@ func TestInputsAfterTheEnd(t *testing.T) {
 		for _, subject := range []string{"m", "duplicate", "ack", "verdict", "register", "leave", "fetch"} {
 			require.Equal(t, wire.CodeDraining, r.refused(subject).ErrCode, subject)
 		}
-		require.EqualValues(t, 1, q.Depth(), "that of early")
+		require.EqualValues(t, 1, q.Depth(), "only early is left")
 		require.Equal(t, wire.CodeDraining, r.enqueue("late", "", nil).ErrCode)
 		require.EqualValues(t, 1, q.Depth())
 		require.Zero(t, r.uncommitted.Load())
 	})
 }
 
-// TestNewsOfTheMachine become events, log lines and pauses that are kept.
-func TestNewsOfTheMachine(t *testing.T) {
+// TestNotesOfTheMachine become events, log lines and stored pauses.
+func TestNotesOfTheMachine(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
 			s.FairnessHeader = "tenant"
@@ -426,7 +419,7 @@ func TestNewsOfTheMachine(t *testing.T) {
 	})
 }
 
-// TestFlowEvents: a flow that keeps consumers busy, and one that waits while it is served.
+// TestFlowEvents: one flow keeps consumers busy, another waits although it is served.
 func TestFlowEvents(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) {
@@ -451,13 +444,13 @@ func TestFlowEvents(t *testing.T) {
 		require.Equal(t, 1, starved[0].Data["starved_flows"])
 		require.GreaterOrEqual(t, starved[0].Data["wait_ms"], int64(1000))
 		r.consume(q, "v", 39)
-		time.Sleep(10 * time.Second) // nothing moves
+		time.Sleep(10 * time.Second) // without any progress
 		noisy := r.news(wire.EventFlowNoisy)
 		require.Len(t, noisy, 1)
 		require.Equal(t, wire.Event{
 			Type: wire.EventFlowNoisy, Queue: "orders", Key: "loud", Data: map[string]any{"began": true, "noisy_flows": 1, "in_flight": 40},
 		}, noisy[0])
-		r.ack(r.one("w"), done, "") // the last one of loud that waited for a consumer
+		r.ack(r.one("w"), done, "") // the last message of loud
 		require.Equal(t, "quiet", r.one("w").Header.Get("tenant"))
 		starved = r.news(wire.EventFlowStarved)
 		require.Len(t, starved, 1)
@@ -465,7 +458,6 @@ func TestFlowEvents(t *testing.T) {
 	})
 }
 
-// TestCircuitsAreAnnouncedAfterTheStep.
 func TestCircuitsAreAnnouncedAfterTheStep(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.CircuitHeader = "to" })
@@ -477,8 +469,8 @@ func TestCircuitsAreAnnouncedAfterTheStep(t *testing.T) {
 	})
 }
 
-// TestOthersAreWokenWhenAGateOpens: queues with a throttle key in common go on when one
-// of them gives it back.
+// TestOthersAreWokenWhenAGateOpens: when a queue releases a throttle key, another queue that
+// waits for it goes on.
 func TestOthersAreWokenWhenAGateOpens(t *testing.T) {
 	bubble(t, func(r *rig) {
 		_, err := r.control.gates.SetLimits("stripe", limits(1), r.Now(), nil)

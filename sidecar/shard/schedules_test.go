@@ -21,7 +21,7 @@ const scheduleKeys = "\x00schedule/"
 
 // The clock of a bubble begins at 2000-01-01T00:00:00Z.
 
-// plan makes a schedule of orders by the verb.
+// plan adds a schedule to orders.
 func (r *rig) plan(name, text string, change func(*wire.ScheduleAddRequest)) wire.ScheduleInfo {
 	r.t.Helper()
 	req := wire.ScheduleAddRequest{Name: name, Schedule: text, Missed: wire.MissedOne, Payload: []byte(name)}
@@ -38,7 +38,7 @@ func missed(policy string) func(*wire.ScheduleAddRequest) {
 	return func(req *wire.ScheduleAddRequest) { req.Missed = policy }
 }
 
-// schedule shows a schedule of orders.
+// schedule describes a schedule of orders.
 func (r *rig) schedule(name string) wire.ScheduleInfo {
 	r.t.Helper()
 	info, werr := r.Queue("orders").Schedule(name)
@@ -46,7 +46,7 @@ func (r *rig) schedule(name string) wire.ScheduleInfo {
 	return info
 }
 
-// made takes all messages of orders, and returns which runs of which schedules they are.
+// made takes all messages of orders and returns their schedules and runs.
 func (r *rig) made() (all []string) {
 	r.t.Helper()
 	q := r.Queue("orders")
@@ -128,19 +128,15 @@ func TestScheduleOnce(t *testing.T) {
 	})
 }
 
-// kept are the keys that the store keeps of schedules.
+// kept returns the keys of schedules in the store, without their prefix.
 func (r *rig) kept() (keys []string) {
-	snap, err := r.store.Snapshot()
-	require.NoError(r.t, err)
-	for _, e := range snap.Config {
-		if strings.HasPrefix(e.Key, scheduleKeys) {
-			keys = append(keys, e.Key[len(scheduleKeys):])
-		}
+	for _, key := range r.keptOf(scheduleKeys) {
+		keys = append(keys, strings.TrimPrefix(key, scheduleKeys))
 	}
 	return keys
 }
 
-// TestMissedRuns: what becomes of runs while fila is down is what the schedule says.
+// TestMissedRuns: the schedule decides about runs that were due while fila was down.
 func TestMissedRuns(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
@@ -189,9 +185,8 @@ func TestMissedRuns(t *testing.T) {
 	})
 }
 
-// TestNoRunTwiceAndNoneLost cuts the disk off at every commit of a schedule: what is there
-// after a restart is each run once, however long fila was down and though the queue
-// remembers no dedupe ids.
+// TestNoRunTwiceAndNoneLost cuts the disk off at every commit of a schedule. Afterwards each
+// run has one message, however long fila was down and without the help of dedupe ids.
 func TestNoRunTwiceAndNoneLost(t *testing.T) {
 	for _, window := range []int64{0, 60_000} {
 		t.Run(fmt.Sprint(window), func(t *testing.T) {
@@ -227,7 +222,7 @@ func TestNoRunTwiceAndNoneLost(t *testing.T) {
 	}
 }
 
-// crash ends the shard with the first of what the store holds back, and without the rest.
+// crash ends the shard after writing only the first of the batches that are held back.
 func (r *rig) crash(written int) {
 	r.t.Helper()
 	r.store.mu.Lock()
@@ -244,7 +239,7 @@ func (r *rig) crash(written int) {
 	require.NoError(r.t, r.store.Close())
 }
 
-// TestARunThatWasDeliveredKeepsItsID: a message may be delivered whose commit is lost.
+// TestARunThatWasDeliveredKeepsItsID, although its commit is lost.
 func TestARunThatWasDeliveredKeepsItsID(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -263,7 +258,7 @@ func TestARunThatWasDeliveredKeepsItsID(t *testing.T) {
 	})
 }
 
-// TestARunWaitsForRoom: a queue that is full takes it later, and who looks is told.
+// TestARunWaitsForRoom: a full queue takes the run later, and the schedule says why.
 func TestARunWaitsForRoom(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(func(s *wire.QueueSettings) { s.MaxDepth = 1 })
@@ -312,7 +307,7 @@ func TestPausedSchedules(t *testing.T) {
 	})
 }
 
-// TestSchedulesEndWithTheirQueue: nothing of them is left, also for a queue of that name.
+// TestSchedulesEndWithTheirQueue: a new queue of that name has none.
 func TestSchedulesEndWithTheirQueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -327,7 +322,7 @@ func TestSchedulesEndWithTheirQueue(t *testing.T) {
 	})
 }
 
-// TestSchedulesByEnqueue: they are for the own queue alone, and the reply says what was done.
+// TestSchedulesByEnqueue are for their own queue only, and the reply says what was done.
 func TestSchedulesByEnqueue(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
@@ -388,8 +383,7 @@ func TestSchedulesByEnqueue(t *testing.T) {
 	})
 }
 
-// TestQueuesThatTakeNoSchedules by enqueues: the verb makes them all the same, and those
-// that are there go on.
+// TestQueuesThatTakeNoSchedules by enqueues: the verb still adds them, and existing ones go on.
 func TestQueuesThatTakeNoSchedules(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -451,7 +445,7 @@ func TestListsOfSchedules(t *testing.T) {
 	})
 }
 
-// TestBrokenSchedulesAreLeftAlone: fila starts, and says which.
+// TestBrokenSchedulesAreLeftAlone: fila starts and logs them.
 func TestBrokenSchedulesAreLeftAlone(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
@@ -471,7 +465,7 @@ func TestBrokenSchedulesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// TestBadSchedulesAreRefused: too large for a message, or without meaning.
+// TestBadSchedulesAreRefused: too large for a message, or not valid.
 func TestBadSchedulesAreRefused(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -483,7 +477,7 @@ func TestBadSchedulesAreRefused(t *testing.T) {
 	})
 }
 
-// TestAFencedShardRunsNoSchedule: its new owner does.
+// TestAFencedShardRunsNoSchedule, since its new owner does.
 func TestAFencedShardRunsNoSchedule(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -498,7 +492,6 @@ func TestAFencedShardRunsNoSchedule(t *testing.T) {
 	})
 }
 
-// TestMetricsOfSchedules: runs, what was missed.
 func TestMetricsOfSchedules(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
@@ -514,7 +507,7 @@ func TestMetricsOfSchedules(t *testing.T) {
 	})
 }
 
-// TestSchedulesOfAQueueAreBounded: by enqueues fewer than in all, and replacing one goes on.
+// TestSchedulesOfAQueueAreBounded, those by enqueues separately; replacing one is no addition.
 func TestSchedulesOfAQueueAreBounded(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.Caps.Schedules, r.Caps.EnqueuedSchedules = 4, 2
@@ -555,8 +548,8 @@ func TestSchedulesOfAQueueAreBounded(t *testing.T) {
 	})
 }
 
-// TestRunsKeepTheEnqueueRate has more runs than the queue takes: they come later, one after
-// the other, and none is lost.
+// TestRunsKeepTheEnqueueRate: runs beyond the rate come later, one after the other, and none is
+// lost.
 func TestRunsKeepTheEnqueueRate(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(func(s *wire.QueueSettings) { s.EnqueueRate, s.EnqueueBurst = "1/10", 1 })
@@ -578,7 +571,7 @@ func TestRunsKeepTheEnqueueRate(t *testing.T) {
 	})
 }
 
-// TestAScheduleOfLeapDays is what any producer can send; it once hung the queue.
+// TestAScheduleOfLeapDays has a rare run, whose search must not block enqueues.
 func TestAScheduleOfLeapDays(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)

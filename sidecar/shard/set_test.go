@@ -20,7 +20,7 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// places are those of queues among a number of shards.
+// places is a Placement among a number of shards.
 type places struct {
 	shards int
 
@@ -77,15 +77,15 @@ func (p *places) Drop(_ context.Context, name string, ids [queue.Roles]store.Que
 	return p.mu.err
 }
 
-// fail has Place and Drop fail; nil: no more.
+// fail makes Place and Drop return an error, until it is nil.
 func (p *places) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.err = err
 }
 
-// twoShards is a rig whose set has the shards 0, its only one, and 1. The queue orders
-// is in the first, the queue first in the second.
+// twoShards returns a rig with the shards 0 and 1. The queue orders is in shard 0, the queue
+// first in shard 1.
 func twoShards(t *testing.T, fn func(r *rig, second *Shard, held *heldStore, at *places)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -108,16 +108,16 @@ func twoShards(t *testing.T, fn func(r *rig, second *Shard, held *heldStore, at 
 	})
 }
 
-// secondDisk is that of the shard 1.
+// secondDisk is the disk of shard 1.
 func secondDisk(first string) string { return first + " second" }
 
-// addSecond takes in the shard 1 with what the disk of that name has.
+// addSecond adds shard 1, recovered from a disk.
 func (r *rig) addSecond(disk string) (*Shard, *heldStore) {
 	r.t.Helper()
 	model, err := storetest.OpenModel(disk, r.Now)
 	require.NoError(r.t, err)
 	held := &heldStore{Store: model, failed: make(chan struct{})}
-	r.t.Cleanup(func() { // of a test that fails
+	r.t.Cleanup(func() { // in case the test fails
 		held.release()
 		_ = held.Close()
 	})
@@ -129,8 +129,8 @@ func (r *rig) addSecond(disk string) (*Shard, *heldStore) {
 	return second, held
 }
 
-// TestQueuesOfSeveralShards are found in all of them, each in the store of its own, and
-// the reply subjects of their deliveries name it.
+// TestQueuesOfSeveralShards: the set finds them all, each has its own store, and the reply
+// subjects of their deliveries name the shard.
 func TestQueuesOfSeveralShards(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, held *heldStore, _ *places) {
 		require.Same(t, second, r.Shard(1))
@@ -159,7 +159,7 @@ func TestQueuesOfSeveralShards(t *testing.T) {
 	})
 }
 
-// TestOneOfTwoShardsFails: the other goes on.
+// TestOneOfTwoShardsFails: the other one goes on.
 func TestOneOfTwoShardsFails(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, held *heldStore, _ *places) {
 		for _, name := range []string{"orders", "first"} {
@@ -176,8 +176,8 @@ func TestOneOfTwoShardsFails(t *testing.T) {
 	})
 }
 
-// TestAFencedShardIsSilent: it delivers nothing and answers nobody, refusals included,
-// until it owns its queues again.
+// TestAFencedShardIsSilent: it delivers and answers nothing, refusals included, until it owns
+// its queues again.
 func TestAFencedShardIsSilent(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, held *heldStore, _ *places) {
 		q := r.Queue("first")
@@ -219,12 +219,12 @@ func TestAFencedShardIsSilent(t *testing.T) {
 	})
 }
 
-// TestDeliveriesUnderWayToAFencedShard come back, and go out when it serves again.
+// TestDeliveriesUnderWayToAFencedShard return to the machine and go out when it serves again.
 func TestDeliveriesUnderWayToAFencedShard(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, _ *heldStore, _ *places) {
 		q := r.Queue("first")
 		r.consume(q, "w", 1)
-		second.fenced.Store(true) // the machine has not heard of it
+		second.fenced.Store(true) // the machine does not know yet
 		require.Nil(t, q.Accept(message("first", "")))
 		second.Fence(true)
 		r.none("w")
@@ -234,7 +234,7 @@ func TestDeliveriesUnderWayToAFencedShard(t *testing.T) {
 	})
 }
 
-// TestAShardThatMayNotOwnItsQueues is silent from that moment on, and goes on by itself.
+// TestAShardThatMayNotOwnItsQueues is silent at once and goes on by itself.
 func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, _ *heldStore, _ *places) {
 		var lost atomic.Bool
@@ -242,7 +242,7 @@ func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
 		q := r.Queue("first")
 		r.consume(q, "w", 1)
 		idle := second.newQueue([queue.Roles]store.QueueID{98, 99}, &policy{settings: wire.DefaultQueueSettings("idle")})
-		r.queues.update(func(m map[string]*Queue) { m["idle"] = idle }) // it is not started: what it is told stays
+		r.queues.update(func(m map[string]*Queue) { m["idle"] = idle }) // it is not started: its mail stays
 		second.Fence(false)
 		lost.Store(true)
 		require.Nil(t, q.Accept(message("first", "")))
@@ -268,8 +268,7 @@ func TestAShardThatMayNotOwnItsQueues(t *testing.T) {
 	})
 }
 
-// TestAStoreThatIsFencedIsSoForGood.
-func TestAStoreThatIsFencedIsSoForGood(t *testing.T) {
+func TestAFencedStoreStaysFenced(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, held *heldStore, _ *places) {
 		held.fail(store.ErrFenced)
 		synctest.Wait()
@@ -279,9 +278,8 @@ func TestAStoreThatIsFencedIsSoForGood(t *testing.T) {
 	})
 }
 
-// TestQueuesArePlaced: their ids are those that they have been given. Where they are
-// spent, by a queue with a higher one that came first or by one of that name that is no
-// more, a queue gets others.
+// TestQueuesArePlaced: a queue gets the ids of its Placement, and others if those are used up
+// by a later queue that came first or by a deleted queue of that name.
 func TestQueuesArePlaced(t *testing.T) {
 	twoShards(t, func(r *rig, _ *Shard, _ *heldStore, at *places) {
 		early, number, err := at.Place(r.t.Context(), "early") // another node was asked first
@@ -324,8 +322,8 @@ func TestQueuesArePlaced(t *testing.T) {
 	})
 }
 
-// TestAShardIsHandedOver: leases settle while messages are taken, then everything is
-// written, leases included, and who goes on with the store has it all.
+// TestAShardIsHandedOver: it settles leases while it accepts messages, then writes
+// everything, leases included, and the next owner of the store has it all.
 func TestAShardIsHandedOver(t *testing.T) {
 	twoShards(t, func(r *rig, _ *Shard, held *heldStore, _ *places) {
 		q := r.Queue("first")
@@ -390,8 +388,7 @@ func TestARemovalEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestAShardIsAbandoned: nothing of it is written any more and nobody answered, and it
-// does not matter what its store does.
+// TestAShardIsAbandoned: it writes and answers nothing any more, whatever its store does.
 func TestAShardIsAbandoned(t *testing.T) {
 	twoShards(t, func(r *rig, second *Shard, held *heldStore, _ *places) {
 		q := r.Queue("first")
@@ -404,7 +401,7 @@ func TestAShardIsAbandoned(t *testing.T) {
 		require.Nil(t, q.Accept(message("first", "producer")))
 		r.one("fetched")
 		made := make(chan *wire.Error)
-		go func() { // it holds what queues are made and deleted under
+		go func() { // it holds the admin lock
 			_, werr := second.create(wire.DefaultQueueSettings("third"))
 			made <- werr
 		}()
@@ -425,16 +422,16 @@ func TestAShardIsAbandoned(t *testing.T) {
 			r.none(subject)
 		}
 		require.Zero(t, r.uncommitted.Load())
-		r.Abandon(1) // it is not here
+		r.Abandon(1) // it is gone
 	})
 }
 
-// message is one that a producer sends to a queue.
+// message returns a message that a producer sends to a queue.
 func message(name, reply string) *nats.Msg {
 	return &nats.Msg{Subject: "fila.enqueue." + name, Reply: reply, Data: []byte("x"), Header: nats.Header{}}
 }
 
-// TestRemoveDoesNotWaitForAQueueThatCannotBeMade: its store takes nothing.
+// TestRemoveDoesNotWaitForAQueueThatCannotBeMade because its store is stuck.
 func TestRemoveDoesNotWaitForAQueueThatCannotBeMade(t *testing.T) {
 	twoShards(t, func(r *rig, _ *Shard, held *heldStore, at *places) {
 		held.hold()

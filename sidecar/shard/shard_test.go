@@ -16,8 +16,8 @@ import (
 	"github.com/filaq/fila/wire"
 )
 
-// TestDeliveriesWaitForAListener: nothing goes out before acks can be heard, while
-// there is no connection, and when fila is stopping.
+// TestDeliveriesWaitForAListener: nothing goes out before acks can arrive, while there is no
+// connection, and when fila is stopping.
 func TestDeliveriesWaitForAListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := openRig(t, newDisk())
@@ -48,7 +48,7 @@ func TestDeliveriesWaitForAListener(t *testing.T) {
 	})
 }
 
-// TestSettleWaitsForLeases, until somebody has waited long enough.
+// TestSettleWaitsForLeases, but not longer than its context.
 func TestSettleWaitsForLeases(t *testing.T) {
 	bubble(t, func(r *rig) {
 		q := r.create(nil)
@@ -81,8 +81,8 @@ func TestSettleWaitsForLeases(t *testing.T) {
 	})
 }
 
-// TestLeasesOutliveAnEndInOrder: their consumers can ack to the next process, and find
-// their registration there.
+// TestLeasesOutliveAnEndInOrder: consumers can ack to the next process, which knows their
+// registrations.
 func TestLeasesOutliveAnEndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newDisk())
@@ -105,9 +105,8 @@ func TestLeasesOutliveAnEndInOrder(t *testing.T) {
 	})
 }
 
-// TestClockSetBackWhileStopped: a message that was delayed, and one that waits for its
-// retry, are delivered when what remained of their time has passed, a lease ends so, and
-// a not-before time is one of the new clock. It is the same after another restart.
+// TestClockSetBackWhileStopped: delays, retries and leases last as long as what was left of
+// them, and a not-before time counts by the new clock; the same after another restart.
 func TestClockSetBackWhileStopped(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, restarts := range map[string]int{"Once": 1, "Twice": 2} {
@@ -150,7 +149,6 @@ func TestClockSetBackWhileStopped(t *testing.T) {
 	}
 }
 
-// TestDeadLettersOutliveARestart.
 func TestDeadLettersOutliveARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, newDisk())
@@ -173,7 +171,7 @@ func TestDeadLettersOutliveARestart(t *testing.T) {
 	})
 }
 
-// TestRecoveryRefuses what makes no sense.
+// TestRecoveryRefuses stores whose records contradict each other.
 func TestRecoveryRefuses(t *testing.T) {
 	settings, err := json.Marshal(wire.DefaultQueueSettings("orders"))
 	require.NoError(t, err)
@@ -198,7 +196,7 @@ func TestRecoveryRefuses(t *testing.T) {
 	}
 }
 
-// TestHooksThatDoNotLoadAnyMore take no message away.
+// TestHooksThatDoNotLoadAnyMore do not take messages away.
 func TestHooksThatDoNotLoadAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := openRig(t, newDisk())
@@ -230,7 +228,6 @@ func TestHooksThatDoNotLoadAnyMore(t *testing.T) {
 	})
 }
 
-// TestStoreFailedSaysWhatToDo.
 func TestStoreFailedSaysWhatToDo(t *testing.T) {
 	for err, want := range map[error]string{
 		syscall.ENOSPC: "make room on that disk", syscall.EDQUOT: "raise the quota", syscall.EFBIG: "the limit on file sizes",
@@ -241,7 +238,7 @@ func TestStoreFailedSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestClockGoesOn as the wall clock does.
+// TestClockGoesOn like the wall clock.
 func TestClockGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := NewClock()

@@ -37,14 +37,14 @@ func sampledMessage(n uint64) *queue.Message {
 	return m
 }
 
-// What is known of messages that are traced is bounded, and the oldest goes first.
+// TestTracksAreBounded: the oldest goes first.
 func TestTracksAreBounded(t *testing.T) {
 	ts := newTraces(&keptSpans{})
 	p := &policy{}
 	for n := range uint64(3*maxTracks + 7) {
 		m := sampledMessage(n)
 		ts.enqueued(m, p)
-		ts.enqueued(m, p) // again, as when a dead letter comes back under its id
+		ts.enqueued(m, p) // twice, as when a dead letter is redriven with its id
 	}
 	require.Len(t, ts.mu.byID, maxTracks)
 	require.Len(t, ts.mu.ids, maxTracks)
@@ -53,7 +53,7 @@ func TestTracksAreBounded(t *testing.T) {
 	require.False(t, ts.parent(sampledMessage(2*maxTracks+6).ID).Sampled)
 }
 
-// A message that is not known any more has its span all the same, from when it was ready.
+// TestAWaitWithoutATrack: the message still has a span, from when it was ready.
 func TestAWaitWithoutATrack(t *testing.T) {
 	k := &keptSpans{}
 	ts := newTraces(k)
@@ -71,12 +71,11 @@ func TestAWaitWithoutATrack(t *testing.T) {
 	require.Equal(t, "held by throttle:v", s.Events[0].Name)
 	require.EqualValues(t, 55, s.Events[0].At)
 	require.EqualValues(t, 50, s.Events[1].At, "not known since when: it was on disk")
-	// The clock was set back, or a step was overtaken.
+	// The clock was set back.
 	ts.waited(&queue.Delivery{ReadyAt: 90, At: 80}, parent, "orders", 2)
 	require.EqualValues(t, 80, k.all[1].Start)
 }
 
-// Without a tracer nothing is kept, and nothing asked.
 func TestNoTraces(t *testing.T) {
 	var ts *traces
 	require.Nil(t, newTraces(nil))
@@ -89,7 +88,7 @@ func TestNoTraces(t *testing.T) {
 	}))
 }
 
-// A message that is not sampled costs no allocation at its enqueue where there is a tracer.
+// TestUnsampledAllocatesNothing at an enqueue, although there is a tracer.
 func TestUnsampledAllocatesNothing(t *testing.T) {
 	ts, m := newTraces(&keptSpans{}), sampledMessage(1)
 	for _, h := range []nats.Header{nil, {"tenant": {"acme"}}, {"traceparent": {sampledParent[:54] + "0"}}} {
@@ -99,8 +98,8 @@ func TestUnsampledAllocatesNothing(t *testing.T) {
 	require.Empty(t, ts.mu.byID)
 }
 
-// A line about a message whose throttle keys are too many says which one it is, and has
-// the ids of its trace.
+// TestKeysLeftOutAreTraced: the log line about a message with too many throttle keys has its id
+// and its trace.
 func TestKeysLeftOutAreTraced(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.traces = newTraces(&keptSpans{})

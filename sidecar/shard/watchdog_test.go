@@ -10,8 +10,7 @@ import (
 	"github.com/filaq/fila/sidecar/queue"
 )
 
-// TestAStuckQueueIsSeen holds the lock of an intake, and then a turn, for longer than
-// anything does that works.
+// TestAStuckQueueIsSeen holds the lock of an intake, and then of a runner, for too long.
 func TestAStuckQueueIsSeen(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.create(nil)
@@ -27,7 +26,7 @@ func TestAStuckQueueIsSeen(t *testing.T) {
 				q.View(func(*queue.Queue, queue.Role, int64) { <-release })
 			},
 		} {
-			synctest.Wait() // nothing works that would wait for the lock: time does not pass for who waits for one
+			synctest.Wait() // nothing must wait for the lock: time would stand still in the bubble
 			release, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -45,7 +44,7 @@ func TestAStuckQueueIsSeen(t *testing.T) {
 			require.Empty(t, r.Stuck())
 		}
 
-		// One hold after the other is no stuck queue.
+		// Many short critical sections do not make a stuck queue.
 		for range 3 * stuckAfter {
 			q.intake.mu.Lock()
 			time.Sleep(watchInterval)
